@@ -1,0 +1,94 @@
+# kvik: one Makefile, files found by wildcard.  MODE=release|asan|tsan selects build/$(MODE).
+MODE ?= release
+V ?= 0
+PREFIX ?= /usr/local
+DESTDIR ?=
+VERSION := 0.1.0
+SOVERSION := 0
+B := build/$(MODE)
+Q := $(if $(filter 1,$(V)),,@)
+
+CC ?= cc
+PKGS := jansson libpcre2-8 libutf8proc
+PKG_CFLAGS := $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
+PKG_LIBS := $(shell pkg-config --libs $(PKGS) 2>/dev/null || echo -ljansson -lpcre2-8 -lutf8proc)
+WARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wundef
+ifdef CI
+WARN += -Werror
+endif
+# -ffp-contract=off: every fma is written out, so all paths round alike (docs/ARCHITECTURE.md).
+BASEFLAGS := -std=c11 -D_GNU_SOURCE -g -fPIC -pthread -fno-math-errno -ffp-contract=off \
+  -fno-strict-aliasing -fvisibility=hidden -fstack-protector-strong -Iinclude -Isrc $(PKG_CFLAGS)
+ifeq ($(MODE),asan)
+OPT := -O1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all
+else ifeq ($(MODE),tsan)
+OPT := -O1 -fno-omit-frame-pointer -fsanitize=thread
+else
+OPT := -O2 -D_FORTIFY_SOURCE=2
+endif
+ALLFLAGS = $(BASEFLAGS) $(OPT) $(WARN) $(CFLAGS) -MMD -MP
+LDLIBS := $(PKG_LIBS) -lm -pthread
+
+LIBSRC := $(filter-out src/cli/%,$(wildcard src/*/*.c src/*/*/*.c))
+CLISRC := $(wildcard src/cli/*.c)
+LIBOBJ := $(LIBSRC:%.c=$(B)/%.o)
+CLIOBJ := $(CLISRC:%.c=$(B)/%.o)
+TESTSRC := $(wildcard tests/unit/test_*.c)
+TESTBIN := $(TESTSRC:tests/unit/%.c=$(B)/%)
+BENCHBIN := $(patsubst bench/%.c,$(B)/bench_%,$(wildcard bench/*.c))
+EXBIN := $(patsubst examples/c/%.c,$(B)/ex_%,$(wildcard examples/c/*.c))
+FUZZSRC := $(wildcard tests/fuzz/fuzz_*.c)
+REPLAYBIN := $(FUZZSRC:tests/fuzz/fuzz_%.c=$(B)/replay_%)
+
+# ISA siblings: the suffix names the instruction set; dispatch is at run time by cpuid.
+ARCH := $(shell $(CC) -dumpmachine | cut -d- -f1)
+ifeq ($(ARCH),x86_64)
+$(B)/%_avx2.o: ISA := -mavx2 -mfma -mf16c
+$(B)/%_avx512.o: ISA := -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni
+$(B)/%_avx512bf16.o: ISA := -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mavx512bf16
+endif
+
+.PHONY: all deps demo test test-long test-classes check asan tsan fuzz bench golden install clean libs
+all: kvik libkvik.so libkvik.a
+
+kvik: $(CLIOBJ) $(B)/libkvik.a
+	@echo "  LD    $@"
+	$(Q)$(CC) $(OPT) -o $@ $^ $(LDLIBS) $(CLILIBS)
+CLILIBS := -ledit
+
+$(B)/kvik.o: $(LIBOBJ)
+	$(Q)$(LD) -r -o $@ $^
+# One relocatable object, so the registration sections of all files are always linked in.
+$(B)/libkvik.a: $(B)/kvik.o
+	$(Q)rm -f $@ && $(AR) rcs $@ $<
+libkvik.a: $(B)/libkvik.a
+	$(Q)cp $< $@
+libkvik.so: $(LIBOBJ) src/api/libkvik.map
+	@echo "  LD    $@"
+	$(Q)$(CC) -shared $(OPT) -Wl,-soname,libkvik.so.$(SOVERSION) -Wl,-z,relro,-z,now \
+	  -Wl,--version-script=src/api/libkvik.map -o $@ $(LIBOBJ) $(LDLIBS)
+	$(Q)ln -sf libkvik.so libkvik.so.$(SOVERSION)
+
+$(B)/%.o: %.c Makefile
+	@mkdir -p $(@D)
+	@echo "  CC    $<"
+	$(Q)$(CC) $(ALLFLAGS) $(ISA) -c -o $@ $<
+
+# Unit tests see internal headers and link the static objects.
+$(B)/test_%: $(B)/tests/unit/test_%.o $(B)/kvik.o
+	$(Q)$(CC) $(OPT) -o $@ $^ $(LDLIBS) -lcmocka -ldl
+	@mkdir -p build; ln -sf $(MODE)/test_$* build/test_$*
+$(B)/bench_%: $(B)/bench/%.o $(B)/kvik.o
+	$(Q)$(CC) $(OPT) -o $@ $^ $(LDLIBS)
+# Examples use the public header and the shared library only.
+$(B)/ex_%: examples/c/%.c libkvik.so
+	$(Q)$(CC) -std=c11 $(OPT) $(WARN) -Iinclude -o $@ $< -L. -lkvik -Wl,-rpath,'$$ORIGIN/../..'
+$(B)/replay_%: $(B)/tests/fuzz/fuzz_%.o $(B)/tests/fuzz/replay.o $(B)/kvik.o
+	$(Q)$(CC) $(OPT) -o $@ $^ $(LDLIBS)
+
+libs: $(LIBOBJ)
+clean:
+	rm -rf build kvik libkvik.so libkvik.so.* libkvik.a
+
+-include scripts/targets.mk
+-include $(shell [ -d build ] && find build -name '*.d')

@@ -1,0 +1,67 @@
+/* base.h - floor 0: error codes and the sentence slot, checked arithmetic, small macros.
+ * Every library function returns 0 (or a count) or a negative ERR_* code; the sentence for people
+ * goes to a thread-local slot.  Results are untouched on failure.  Nothing here prints or exits. */
+#pragma once
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define ERR_MAP(X)                                                                                 \
+    X(NOMEM, -1, "out of memory")                                                                  \
+    X(ARG, -2, "invalid argument")                                                                 \
+    X(IO, -3, "input/output error")                                                                \
+    X(FORMAT, -4, "malformed input")                                                               \
+    X(UNSUPPORTED, -5, "not supported")                                                            \
+    X(FULL, -6, "cache budget exhausted")                                                          \
+    X(LIMIT, -7, "limit exceeded")                                                                 \
+    X(BUSY, -8, "busy")                                                                            \
+    X(LOST, -9, "rows no longer held")                                                             \
+    X(NOTFOUND, -10, "not found")                                                                  \
+    X(CANCELLED, -11, "cancelled")                                                                 \
+    X(STALE, -12, "stale handle")
+
+enum err_code {
+#define ERR_ENUM(n, v, s) ERR_##n = v,
+    ERR_MAP(ERR_ENUM)
+#undef ERR_ENUM
+};
+
+/* Stores the sentence (truncated at 1023 bytes, always valid) and returns `code`. */
+int err_set(int code, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Puts "fmt: " in front of the sentence already in the slot, for context; returns `code`. */
+int err_prefix(int code, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+const char *err_last(void);      /* this thread's sentence, "" if none; valid until its next error */
+const char *err_name(int code); /* "NOMEM", ... or "OK" */
+#define ERR(code, ...) err_set(ERR_##code, __VA_ARGS__)
+#define TRY(expr)                                                                                  \
+    do {                                                                                           \
+        int e_ = (expr);                                                                           \
+        if (e_ < 0) return e_;                                                                     \
+    } while (0) /* only where nothing needs cleanup */
+
+#define countof(a) (sizeof(a) / sizeof((a)[0]))
+#define MIN(a, b)  ((a) < (b) ? (a) : (b))
+#define MAX(a, b)  ((a) > (b) ? (a) : (b))
+
+/* Checked size arithmetic: true and *out set, or false on overflow. */
+static inline bool ck_add(size_t a, size_t b, size_t *out)
+{
+    return !__builtin_add_overflow(a, b, out);
+}
+static inline bool ck_mul(size_t a, size_t b, size_t *out)
+{
+    return !__builtin_mul_overflow(a, b, out);
+}
+
+/* Allocation through one door, so tests can count calls and make the k-th one fail.  Each returns
+ * NULL with the sentence set (code ERR_NOMEM is the caller's to return).  mem_aligned: 64 bytes. */
+void *mem_alloc(size_t n);             /* zeroed */
+void *mem_array(size_t n, size_t size); /* zeroed, overflow checked */
+void *mem_grow(void *p, size_t n, size_t size); /* realloc to n*size; old block kept on failure */
+void *mem_aligned(size_t n);           /* zeroed, 64-byte aligned; mem_free */
+char *mem_strdup(const char *s);
+char *mem_strndup(const char *s, size_t n); /* copies n bytes and adds NUL */
+void mem_free(void *p);
+uint64_t mem_calls(void);        /* allocations made by this process through this door */
+void mem_fail_at(int64_t k, bool persistent); /* test hook: the k-th call from now fails; <0 off */

@@ -1,0 +1,17 @@
+/* buf.h - growing bytes, born with a maximum (curl's dynbuf).  Always NUL-terminated after use. */
+#pragma once
+#include "base/base.h"
+
+struct buf {
+    char *data; /* owned; NULL until the first byte */
+    size_t len, cap, max;
+};
+void buf_init(struct buf *b, size_t max);
+void buf_done(struct buf *b);
+void buf_clear(struct buf *b);                        /* len 0, memory kept */
+int buf_append(struct buf *b, const void *p, size_t n); /* ERR_LIMIT past max; unchanged then */
+int buf_puts(struct buf *b, const char *s);
+int buf_putc(struct buf *b, char c);
+int buf_printf(struct buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+int buf_utf8(struct buf *b, uint32_t cp); /* appends one code point */
+char *buf_take(struct buf *b); /* transfers the string (mem_free), never NULL unless NOMEM */

@@ -1,0 +1,69 @@
+/* json.c - bounded, duplicate-rejecting JSON reading over jansson. */
+#include "base/json.h"
+#include "base/map.h"
+
+#include <math.h>
+
+int json_parse(const char *text, size_t n, const char *what, json_t **out)
+{
+    json_error_t e;
+    json_t *j = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY, &e);
+    if (!j) return ERR(FORMAT, "%s: line %d: %s", what, e.line, e.text);
+    *out = j;
+    return 0;
+}
+
+int json_read(const char *path, size_t max, json_t **out)
+{
+    char *text;
+    size_t n;
+    TRY(file_read(path, max, &text, &n));
+    int e = json_parse(text, n, path, out);
+    mem_free(text);
+    return e;
+}
+
+static json_t *present(const json_t *o, const char *key)
+{
+    json_t *v = json_object_get(o, key);
+    return v && !json_is_null(v) ? v : NULL;
+}
+
+int json_get_u32(const json_t *o, const char *what, const char *key, uint32_t min, uint32_t max,
+                 uint32_t *out)
+{
+    json_t *v = present(o, key);
+    if (!v) return 0;
+    double d = json_number_value(v);
+    if (!json_is_number(v) || json_is_boolean(v) || d != floor(d) || !(d >= min && d <= max))
+        return ERR(FORMAT, "%s: \"%s\" must be an integer from %u to %u", what, key, min, max);
+    *out = (uint32_t)d;
+    return 1;
+}
+
+int json_get_f64(const json_t *o, const char *what, const char *key, double *out)
+{
+    json_t *v = present(o, key);
+    if (!v) return 0;
+    if (!json_is_number(v)) return ERR(FORMAT, "%s: \"%s\" must be a number", what, key);
+    *out = json_number_value(v);
+    return 1;
+}
+
+int json_get_bool(const json_t *o, const char *what, const char *key, bool *out)
+{
+    json_t *v = present(o, key);
+    if (!v) return 0;
+    if (!json_is_boolean(v)) return ERR(FORMAT, "%s: \"%s\" must be true or false", what, key);
+    *out = json_is_true(v);
+    return 1;
+}
+
+int json_get_str(const json_t *o, const char *what, const char *key, const char **out)
+{
+    json_t *v = present(o, key);
+    if (!v) return 0;
+    if (!json_is_string(v)) return ERR(FORMAT, "%s: \"%s\" must be a string", what, key);
+    *out = json_string_value(v);
+    return 1;
+}

@@ -1,0 +1,121 @@
+/* map.c - files: mapped, read whole, written whole. */
+#include "base/map.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static int open_regular(const char *path, size_t *size)
+{
+    struct stat st;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return err_set(errno == ENOENT ? ERR_NOTFOUND : ERR_IO, "%s: %s", path, strerror(errno));
+    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)) {
+        close(fd);
+        return ERR(IO, "%s: not a regular file", path);
+    }
+    *size = (size_t)st.st_size;
+    return fd;
+}
+
+int map_open(struct map *m, const char *path)
+{
+    size_t size;
+    int fd = open_regular(path, &size);
+    if (fd < 0) return fd;
+    if (size == 0) {
+        close(fd);
+        *m = (struct map){.data = (const uint8_t *)""};
+        return 0;
+    }
+    void *p = mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0);
+    int e = errno;
+    close(fd);
+    if (p == MAP_FAILED) return ERR(IO, "%s: cannot map %zu bytes: %s", path, size, strerror(e));
+    *m = (struct map){.data = p, .size = size, .mapped = true};
+    return 0;
+}
+
+void map_close(struct map *m)
+{
+    if (m->mapped) munmap((void *)(uintptr_t)m->data, m->size);
+    *m = (struct map){0};
+}
+
+int file_read(const char *path, size_t max, char **out, size_t *len)
+{
+    size_t size, got = 0;
+    int fd = open_regular(path, &size);
+    if (fd < 0) return fd;
+    if (size > max) {
+        close(fd);
+        return ERR(LIMIT, "%s: %zu bytes, the limit is %zu", path, size, max);
+    }
+    char *p = mem_alloc(size + 1);
+    if (!p) {
+        close(fd);
+        return ERR_NOMEM;
+    }
+    while (got < size) {
+        ssize_t n = read(fd, p + got, size - got);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) break;
+        got += (size_t)n;
+    }
+    close(fd);
+    if (got != size) {
+        mem_free(p);
+        return ERR(IO, "%s: read %zu of %zu bytes", path, got, size);
+    }
+    *out = p;
+    *len = size;
+    return 0;
+}
+
+bool file_exists(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISREG(st.st_mode);
+}
+
+bool dir_exists(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+int file_write(const char *path, const void *data, size_t n)
+{
+    char tmp[4096];
+    if ((size_t)snprintf(tmp, sizeof tmp, "%s.tmp.%ld", path, (long)getpid()) >= sizeof tmp)
+        return ERR(LIMIT, "%.200s...: path too long", path);
+    int fd = open(tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd < 0) return ERR(IO, "%s: %s", tmp, strerror(errno));
+    const char *p = data;
+    size_t left = n;
+    while (left) {
+        ssize_t k = write(fd, p, left);
+        if (k < 0 && errno == EINTR) continue;
+        if (k <= 0) goto fail;
+        p += k;
+        left -= (size_t)k;
+    }
+    if (fsync(fd) < 0) goto fail;
+    if (close(fd) < 0) {
+        fd = -1;
+        goto fail;
+    }
+    fd = -1;
+    if (rename(tmp, path) < 0) goto fail;
+    return 0;
+fail:;
+    int e = errno;
+    if (fd >= 0) close(fd);
+    unlink(tmp);
+    return ERR(IO, "%s: %s", path, strerror(e));
+}

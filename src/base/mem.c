@@ -1,0 +1,83 @@
+/* mem.c - the one door to the heap: zeroed blocks, overflow checks, a counter that proves that
+ * generating a token allocates nothing, and a fault switch for the k-th call. */
+#include "base/base.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+static atomic_uint_fast64_t n_calls;
+static _Atomic int64_t fail_in = -1; /* calls left before a failure; <0: never */
+static atomic_bool fail_forever;
+
+static bool faulty(void)
+{
+    atomic_fetch_add_explicit(&n_calls, 1, memory_order_relaxed);
+    int64_t left = atomic_load_explicit(&fail_in, memory_order_relaxed);
+    if (left < 0) return false;
+    if (left == 0 && atomic_load(&fail_forever)) return true;
+    return atomic_fetch_sub(&fail_in, 1) == 0;
+}
+
+static void *checked(void *p, size_t n)
+{
+    if (!p) err_set(ERR_NOMEM, "out of memory: %zu bytes wanted", n);
+    return p;
+}
+
+void *mem_alloc(size_t n)
+{
+    return checked(faulty() ? NULL : calloc(1, n ? n : 1), n);
+}
+
+void *mem_array(size_t n, size_t size)
+{
+    size_t total;
+    if (!ck_mul(n, size, &total)) return checked(NULL, SIZE_MAX);
+    return mem_alloc(total);
+}
+
+void *mem_grow(void *p, size_t n, size_t size)
+{
+    size_t total;
+    if (!ck_mul(n, size, &total)) return checked(NULL, SIZE_MAX);
+    return checked(faulty() ? NULL : realloc(p, total ? total : 1), total);
+}
+
+void *mem_aligned(size_t n)
+{
+    void *p = NULL;
+    size_t padded;
+    if (!ck_add(n, 63, &padded)) return checked(NULL, n);
+    padded &= ~(size_t)63;
+    if (faulty() || posix_memalign(&p, 64, padded ? padded : 64) != 0) return checked(NULL, n);
+    return memset(p, 0, padded);
+}
+
+char *mem_strndup(const char *s, size_t n)
+{
+    char *p = n < SIZE_MAX ? mem_alloc(n + 1) : NULL;
+    if (p) memcpy(p, s, n);
+    return p;
+}
+
+char *mem_strdup(const char *s)
+{
+    return mem_strndup(s, strlen(s));
+}
+
+void mem_free(void *p)
+{
+    free(p);
+}
+
+uint64_t mem_calls(void)
+{
+    return atomic_load_explicit(&n_calls, memory_order_relaxed);
+}
+
+void mem_fail_at(int64_t k, bool persistent)
+{
+    atomic_store(&fail_forever, persistent);
+    atomic_store(&fail_in, k);
+}

@@ -1,0 +1,161 @@
+/* thread.c - fork-join pool.  A job is a generation number, a counter and a function.  Workers spin
+ * briefly (a decode step forks some 200 times, microseconds apart) and then sleep on a futex-backed
+ * condition, so an idle pool costs nothing. */
+#include "base/thread.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+
+#define SPIN 4000 /* about 10 microseconds of pauses before sleeping */
+
+struct pool {
+    uint32_t n_threads;
+    pthread_t *worker; /* [n_threads - 1] owned */
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+    _Atomic uint32_t generation; /* odd/even has no meaning; a change is a new job */
+    atomic_bool quit;
+    pool_fn fn;
+    void *ctx;
+    uint32_t n;
+    _Atomic uint32_t next; /* next task */
+    _Atomic uint32_t busy; /* workers that have not finished this generation */
+    _Atomic uint32_t sleepers;
+};
+struct start {
+    struct pool *pool;
+    uint32_t index;
+};
+
+static void relax(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#else
+    sched_yield();
+#endif
+}
+
+static void drain(struct pool *p, uint32_t thread)
+{
+    for (;;) {
+        uint32_t t = atomic_fetch_add_explicit(&p->next, 1, memory_order_relaxed);
+        if (t >= p->n) return;
+        p->fn(p->ctx, t, thread);
+    }
+}
+
+static void *work(void *arg)
+{
+    struct start s = *(struct start *)arg;
+    struct pool *p = s.pool;
+    uint32_t seen = 0;
+    mem_free(arg);
+    for (;;) {
+        int spin = 0;
+        while (atomic_load_explicit(&p->generation, memory_order_acquire) == seen) {
+            if (++spin < SPIN) {
+                relax();
+                continue;
+            }
+            pthread_mutex_lock(&p->lock);
+            atomic_fetch_add(&p->sleepers, 1);
+            while (atomic_load(&p->generation) == seen)
+                pthread_cond_wait(&p->wake, &p->lock);
+            atomic_fetch_sub(&p->sleepers, 1);
+            pthread_mutex_unlock(&p->lock);
+        }
+        seen++;
+        if (atomic_load(&p->quit)) return NULL;
+        drain(p, s.index);
+        atomic_fetch_sub_explicit(&p->busy, 1, memory_order_release);
+    }
+}
+
+static void publish(struct pool *p)
+{
+    atomic_fetch_add(&p->generation, 1);
+    if (atomic_load(&p->sleepers)) {
+        pthread_mutex_lock(&p->lock);
+        pthread_cond_broadcast(&p->wake);
+        pthread_mutex_unlock(&p->lock);
+    }
+}
+
+uint32_t cpu_count(void)
+{
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
+    int n = CPU_COUNT(&set);
+    return n < 1 ? 1 : n > 64 ? 64 : (uint32_t)n;
+}
+
+int pool_open(struct pool **out, uint32_t n_threads)
+{
+    if (n_threads == 0) n_threads = cpu_count();
+    if (n_threads > 1024) return ERR(ARG, "%u threads: the limit is 1024", n_threads);
+    struct pool *p = mem_alloc(sizeof *p);
+    if (!p) return ERR_NOMEM;
+    p->worker = mem_array(n_threads, sizeof *p->worker);
+    if (!p->worker) {
+        mem_free(p);
+        return ERR_NOMEM;
+    }
+    pthread_mutex_init(&p->lock, NULL);
+    pthread_cond_init(&p->wake, NULL);
+    p->n_threads = 1;
+    for (uint32_t i = 1; i < n_threads; i++) {
+        struct start *s = mem_alloc(sizeof *s);
+        if (s) *s = (struct start){p, i};
+        if (!s || pthread_create(&p->worker[i - 1], NULL, work, s) != 0) {
+            mem_free(s);
+            pool_close(p);
+            return ERR(NOMEM, "cannot start thread %u of %u", i + 1, n_threads);
+        }
+        p->n_threads++;
+    }
+    *out = p;
+    return 0;
+}
+
+void pool_close(struct pool *p)
+{
+    if (!p) return;
+    atomic_store(&p->quit, true);
+    publish(p);
+    for (uint32_t i = 1; i < p->n_threads; i++)
+        pthread_join(p->worker[i - 1], NULL);
+    pthread_cond_destroy(&p->wake);
+    pthread_mutex_destroy(&p->lock);
+    mem_free(p->worker);
+    mem_free(p);
+}
+
+uint32_t pool_threads(const struct pool *p)
+{
+    return p->n_threads;
+}
+
+void pool_run(struct pool *p, uint32_t n, pool_fn fn, void *ctx)
+{
+    if (n == 0) return;
+    if (n == 1 || p->n_threads == 1) {
+        for (uint32_t i = 0; i < n; i++)
+            fn(ctx, i, 0);
+        return;
+    }
+    p->fn = fn;
+    p->ctx = ctx;
+    p->n = n;
+    atomic_store_explicit(&p->next, 0, memory_order_relaxed);
+    atomic_store_explicit(&p->busy, p->n_threads - 1, memory_order_relaxed);
+    publish(p);
+    drain(p, 0);
+    /* Yield once in a while: on a shared machine the other worker may not be running at all. */
+    for (int spin = 1; atomic_load_explicit(&p->busy, memory_order_acquire); spin++)
+        if (spin % SPIN)
+            relax();
+        else
+            sched_yield();
+}

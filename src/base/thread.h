@@ -1,0 +1,15 @@
+/* thread.h - a fork-join pool.  Work is split over outputs and tokens, never over a reduction, so
+ * the number of threads cannot change a bit of any result. */
+#pragma once
+#include "base/base.h"
+
+struct pool;
+/* n_threads 0: the CPUs this process may run on, at most 64.  The caller is one of the threads. */
+int pool_open(struct pool **out, uint32_t n_threads);
+void pool_close(struct pool *p);
+uint32_t pool_threads(const struct pool *p);
+/* Runs fn(ctx, task, thread) for every task in [0, n); returns when all are done.  `thread` is in
+ * [0, pool_threads).  Tasks are handed out dynamically.  Not reentrant; allocates nothing. */
+typedef void (*pool_fn)(void *ctx, uint32_t task, uint32_t thread);
+void pool_run(struct pool *p, uint32_t n, pool_fn fn, void *ctx);
+uint32_t cpu_count(void); /* CPUs this process may run on */

@@ -1,0 +1,76 @@
+/* fmt.h - floor 1: model files.  Everything is validated against the real file size before any
+ * tensor is handed out; tensors are borrowed from the mapping and live as long as their file. */
+#pragma once
+#include "base/base.h"
+#include "base/dtype.h"
+#include "base/json.h"
+
+#define FMT_MAX_DIMS 4u
+struct tensor {
+    const char *name;
+    enum dtype dtype;
+    uint32_t n_dims;
+    uint64_t dim[FMT_MAX_DIMS]; /* outermost first (the order of Hugging Face, also for GGUF) */
+    const void *data;           /* may be unaligned in safetensors files */
+    size_t bytes;
+};
+
+/* --- safetensors: one file.  Header <= 100 MB, entries tile the buffer, duplicates rejected. */
+struct safetensors;
+int safetensors_open(const char *path, struct safetensors **out);
+int safetensors_parse(const void *data, size_t n, const char *what, struct safetensors **out);
+void safetensors_close(struct safetensors *s);
+uint32_t safetensors_count(const struct safetensors *s);
+const struct tensor *safetensors_at(const struct safetensors *s, uint32_t i);
+const struct tensor *safetensors_find(const struct safetensors *s, const char *name);
+/* Writes a file whole or not at all; names unique. */
+int safetensors_write(const char *path, const struct tensor *t, uint32_t n);
+
+/* --- GGUF v2/v3, little endian: one file. */
+struct gguf;
+enum gguf_type { /* the file's own numbers */
+    GGUF_U8, GGUF_I8, GGUF_U16, GGUF_I16, GGUF_U32, GGUF_I32, GGUF_F32, GGUF_BOOL,
+    GGUF_STRING, GGUF_ARRAY, GGUF_U64, GGUF_I64, GGUF_F64
+};
+struct gguf_value {
+    const char *key;
+    enum gguf_type type, item; /* item: element type of an array */
+    uint64_t n;                /* elements of an array, bytes of a string, else 1 */
+    const void *data;          /* scalars and numeric arrays: unaligned little-endian bytes */
+};
+int gguf_open(const char *path, struct gguf **out);
+int gguf_parse(const void *data, size_t n, const char *what, struct gguf **out);
+void gguf_close(struct gguf *g);
+uint32_t gguf_n_values(const struct gguf *g);
+const struct gguf_value *gguf_value_at(const struct gguf *g, uint32_t i);
+const struct gguf_value *gguf_get(const struct gguf *g, const char *key); /* NULL: absent */
+/* Typed getters: 0 absent, 1 present, ERR_FORMAT wrong type or out of range. */
+int gguf_get_u32(const struct gguf *g, const char *key, uint32_t min, uint32_t max, uint32_t *out);
+int gguf_get_f64(const struct gguf *g, const char *key, double *out);
+int gguf_get_bool(const struct gguf *g, const char *key, bool *out);
+int gguf_get_str(const struct gguf *g, const char *key, const char **s, size_t *n); /* not NUL-terminated */
+/* The i-th item of a string array in O(1) (offsets are indexed at open). */
+int gguf_string_at(const struct gguf_value *v, const struct gguf *g, uint64_t i, const char **s,
+                   size_t *n);
+double gguf_number_at(const struct gguf_value *v, uint64_t i); /* numeric or bool array item */
+uint32_t gguf_n_tensors(const struct gguf *g);
+const struct tensor *gguf_tensor_at(const struct gguf *g, uint32_t i);
+const struct tensor *gguf_find(const struct gguf *g, const char *name);
+
+/* --- checkpoint: a Hugging Face directory (config.json, model.safetensors or a sharded index,
+ * generation_config.json optional) or a .gguf file.  A directory without weights opens too (tokenizer
+ * tools need none); n_tensors is 0 then. */
+struct checkpoint;
+int checkpoint_open(const char *path, struct checkpoint **out);
+void checkpoint_close(struct checkpoint *c);
+const char *checkpoint_path(const struct checkpoint *c);
+bool checkpoint_is_gguf(const struct checkpoint *c);
+const struct gguf *checkpoint_gguf(const struct checkpoint *c); /* NULL for a directory */
+/* Directory: config.json (NULL if absent).  GGUF: the scalar and small-array metadata as one flat
+ * object {"general.architecture": "llama", "llama.block_count": 30, ...}; tokenizer arrays left out. */
+const json_t *checkpoint_config(const struct checkpoint *c);
+const json_t *checkpoint_generation_config(const struct checkpoint *c); /* NULL if absent */
+uint32_t checkpoint_n_tensors(const struct checkpoint *c);
+const struct tensor *checkpoint_tensor_at(const struct checkpoint *c, uint32_t i);
+const struct tensor *checkpoint_find(const struct checkpoint *c, const char *name);
+size_t checkpoint_bytes(const struct checkpoint *c); /* of all tensors */
