@@ -1,0 +1,105 @@
+/* dev.h - floor 2: a backend's operations on activations, weights and cache views.
+ *
+ * THE CANONICAL ORDER.  Every path (scalar reference, AVX2, AVX-512) gives the same bits for the same
+ * operation, and no result depends on how many tokens share the call, on threads, or on which kernel
+ * (decode or prefill) ran.  All fma are explicit; the build has -ffp-contract=off.
+ *
+ *  sum16   A sum over k of a[k]*b[k] in f32 keeps 16 lanes: lane l takes k = l, l+16, l+32, ... by
+ *          acc[l] = fma(a[k], b[k], acc[l]) from +0, ascending.  Reduced by tree16: s[l] += s[l+8]
+ *          (l<8), then +4, +2, +1.  A tail shorter than 16 touches only its lanes.
+ *  matmul, exact   y[o] = tree16 over K of x[k] * w[o][k], w converted exactly to f32 as the format
+ *          defines (GGUF: the `gguf` package's dequantization, products and sums rounded as there).
+ *          Then + bias.
+ *  matmul, fast, quantized w   x is quantized per token and block of 32 of K: dx = amax/127,
+ *          q = round-to-even(x/dx) in [-127, 127], dx kept f32.  Codes are taken 64 at a time; lane l owns codes
+ *          4l..4l+3: isum[l] = their exact integer dot, xsum[l] = the integer sum of x codes.
+ *          acc[l] = fma(dw*dx, (float)isum[l], acc[l]); formats with an offset then
+ *          acc[l] = fma(mw, dx*(float)xsum[l], acc[l]); dw, mw: scale and offset of the sub-block
+ *          the lane's codes lie in (one rounding each); symmetric formats use signed codes (or subtract
+ *          the constant in integers, same thing).  A last half chunk (K % 64 == 32) touches lanes 0..7.
+ *          Then tree16.
+ *  matmul, fast, bf16 w   x rounded to bf16 (nearest even), then as exact.  f16 and f32 w: as exact.
+ *          The avx512bf16 path (VDPBF16PS) is a path of its own: identical within itself.
+ *  attention   score(j) = chain over d ascending, s = fma(q[d], k[j][d], s) from +0, then * scale, then
+ *          softcap.  Rows go in atoms: maximal runs inside one span [256k, 256(k+1)), one form (a
+ *          lossless codec counts as raw), clipped to reach.  Per atom: m = max; p(j) = exp(s-m); l: lane
+ *          j%16 sums ascending, then tree16; acc[d] = chain over j ascending of fma(p(j), v[j][d], acc[d]).
+ *          Atoms merge ascending into (M, L, O): M' = max(M, m); a = exp(M-M'), b = exp(m-M');
+ *          L = fma(L, a, l*b); O[d] = fma(O[d], a, acc[d]*b); from the first atom as is.  Output O * (1/L).
+ *  rmsnorm  ss = sum16 of x*x; x * (1/sqrtf(ss/n + eps)) * w  (w last).
+ *  exp, silu, tanh  own polynomials (mathfn.h), the same operations everywhere.
+ */
+#pragma once
+#include "base/base.h"
+#include "base/dtype.h"
+#include "dev/view.h"
+
+struct dev;
+enum dev_isa { DEV_REF, DEV_AVX2, DEV_AVX512, DEV_AVX512BF16, DEV_ISAS };
+enum dev_compute { DEV_EXACT, DEV_FAST };
+struct dev_config {
+    uint32_t n_threads; /* 0: all CPUs of this process */
+    const char *isa;    /* "ref", "avx2", "avx512", "avx512bf16"; NULL: $KVIK_ISA, else the best here */
+};
+int dev_open(const struct dev_config *c, struct dev **out); /* ERR_UNSUPPORTED names a missing ISA */
+void dev_close(struct dev *d);
+const char *dev_isa_name(const struct dev *d);
+uint32_t dev_threads(const struct dev *d);
+bool dev_isa_supported(enum dev_isa isa);
+const char *const *dev_isa_names(void); /* [DEV_ISAS] */
+
+/* Scratch for the largest step, reserved once: after it no operation allocates.  May be called again
+ * with larger values between steps.  k: widest matmul input; tile: largest codec tile (rows). */
+struct dev_limits {
+    uint32_t tokens, k, n, heads, head_dim, max_len, tile;
+};
+int dev_reserve(struct dev *d, const struct dev_limits *lim);
+size_t dev_scratch_bytes(const struct dev *d);
+
+struct dev_weight { /* [rows][cols] as it lies in the file; possibly unaligned */
+    const void *data;
+    uint32_t rows, cols; /* y has `rows` values, x has `cols` */
+    enum dtype dtype;
+};
+bool dev_weight_supported(enum dtype t);
+/* Several products of the same x in one fork-join: y[t][o] = x[t] . w[o] (+ bias[o]). */
+struct dev_mm {
+    const struct dev_weight *w;
+    const float *bias; /* [rows] or NULL */
+    float *y;          /* [n][ldy] */
+    size_t ldy;
+};
+void dev_matmul(struct dev *d, enum dev_compute mode, const float *x, size_t ldx, uint32_t n,
+                const struct dev_mm *mm, uint32_t n_mm);
+/* out[t] = row id[t] of w, as f32 (exact conversion).  Ids are checked by the caller. */
+void dev_embed(struct dev *d, const struct dev_weight *w, const int32_t *id, uint32_t n, float *out);
+/* Converts n elements of any supported weight type to f32; n whole blocks. */
+void dev_to_f32(enum dtype t, const void *src, float *dst, size_t n);
+
+/* Elementwise; n tokens, rows of `dim`, dense. */
+void dev_rmsnorm(struct dev *d, const float *x, const float *w, float eps, uint32_t n, uint32_t dim,
+                 float *out); /* out may be x */
+void dev_add(struct dev *d, float *x, const float *y, uint32_t n, uint32_t dim); /* x += y */
+void dev_silu_mul(struct dev *d, float *gate, const float *up, uint32_t n, uint32_t dim);
+/* Rotates the first `rot` of each head's `dim` values in place: pairs (i, i + rot/2), or (2i, 2i+1) if
+ * interleaved.  cos, sin: [n][rot/2], attention factor included.
+ * out = (a*cos - b*sin, b*cos + a*sin), as fma(a, cos, -(b*sin)), fma(b, cos, a*sin). */
+void dev_rope(struct dev *d, float *x, size_t ldx, uint32_t n, uint32_t heads, uint32_t dim, uint32_t rot,
+              bool interleaved, const float *cos, const float *sin);
+
+/* Cache operations on a view; k, v: [token][heads][dim] f32, rounded to the plane's dtype (nearest
+ * even; f16 saturates to the largest finite value). */
+void dev_kv_write(struct dev *d, const struct kv_view *v, uint32_t plane, const float *x, size_t ldx);
+void dev_kv_seal(struct dev *d, const struct kv_view *v); /* encodes v->enc, after the writes */
+struct dev_attn {
+    const float *q; /* [token][n_heads][dim], rotated */
+    size_t ldq;     /* values per token */
+    float *out;     /* [token][n_heads][dim] */
+    size_t ldo;
+    uint32_t n_heads; /* query heads; group of n_heads / kv heads consecutive ones share a kv head */
+    float scale;
+    float softcap;      /* 0: none; s = softcap * tanh(s / softcap) */
+};
+/* Planes 0 (K) and 1 (V) of a view piece.  Running (M, L, O) is kept in the device's scratch between
+ * the first and the last piece; `out` is written with the last. */
+void dev_attention(struct dev *d, const struct kv_view *v, const struct dev_attn *a);

@@ -1,0 +1,72 @@
+/* view.h - what a kernel sees of the cache: the only way to read or write a K or V row.
+ *
+ * The store (kv, floor 3) fills a view; kernels (floor 2) read it, so it is declared here.  A row is one
+ * position of one sequence at one site (layer).  Its bytes exist RAW (pages of `rows` rows) and,
+ * under a codec, SEALED (tiles of `rows` rows).  Query token t of lane i reads rows
+ * [0, sinks) and [lo[t], hi[t]); row j is read sealed iff lead <= j < edge[t], else raw.
+ *
+ * Raw layout of a page, per plane, in the plane's dtype:
+ *   KV_STRIPS (K)  [head][rows/16][dim][16]   lanes are rows: one vector load is one d of 16 rows
+ *   KV_ROWMAJOR (V) [head][rows][dim]         lanes are dims
+ *   KV_FLAT (state) heads * dim values, any order the op likes
+ * Rows at or past hi, and rows on null pages, hold garbage (NaN included): never let them reach a
+ * sum, not even times zero.  Arrays live at fixed addresses; only their contents change per step. */
+#pragma once
+#include "base/base.h"
+#include "base/dtype.h"
+
+#define KV_MAX_PLANES 4u
+#define KV_STRIP      16u  /* rows of a K strip */
+#define KV_ATOM       256u /* absolute span an attention atom may not cross */
+
+enum kv_layout { KV_STRIPS, KV_ROWMAJOR, KV_FLAT };
+struct kv_shape {
+    uint32_t heads, dim;
+    enum dtype dtype; /* DT_F32, DT_F16 or DT_BF16 */
+    enum kv_layout layout;
+};
+/* One file each; an instance carries its parameters.  Encoding is a pure function of the tile's raw
+ * rows, `lead`, and the parameters. */
+struct kv_codec {
+    const char *name;
+    const void *param;
+    uint32_t tile; /* rows per tile, a multiple of 16 here; smaller units are a matter of part B */
+    /* Decodes to exactly the raw bytes: attention then does not start a new atom at the border between
+     * the forms, so that results equal native ones bit for bit. */
+    bool lossless;
+    size_t (*bytes)(const struct kv_codec *c, const struct kv_shape *s); /* of one tile, all heads */
+    /* raw[i]: this plane of the i-th raw block of `block_rows` rows (tile / block_rows of them, or one
+     * block of which the tile is the part starting at row `first`). */
+    void (*encode)(const struct kv_codec *c, const struct kv_shape *s, void *dst,
+                   const void *const *raw, uint32_t block_rows, uint32_t first, uint32_t lead);
+    /* One head of a tile into raw layout with rows = tile and heads = 1. */
+    void (*decode)(const struct kv_codec *c, const struct kv_shape *s, uint32_t head, void *dst,
+                   const void *src);
+};
+struct kv_form {
+    unsigned char *base; /* of this site: page p starts at base + p * grain */
+    size_t grain;
+    uint32_t rows;   /* per page; 0: the group has no such form */
+    uint32_t stride; /* entries of one table row */
+    const uint32_t *table; /* [slot][stride] page ids; row j of a lane: table[slot*stride + j/rows] */
+    size_t offset[KV_MAX_PLANES]; /* of a plane inside a page */
+};
+struct kv_view { /* one piece of one site; resident groups have one piece */
+    struct kv_form raw, sealed;
+    uint32_t n_planes;
+    struct kv_shape shape[KV_MAX_PLANES];        /* k, v | conv, ssm */
+    const struct kv_codec *codec[KV_MAX_PLANES]; /* NULL: native */
+    uint32_t row0, row1; /* rows this piece covers, whole atoms */
+    bool first, last;    /* piece of the site; writes and seals happen with the first */
+    uint32_t sinks, lead;
+    const uint32_t *counts; /* {lanes, tokens, encodes} of this step */
+    const uint32_t *slot;   /* [lane] table row */
+    const uint32_t *len;    /* [lane] rows present after this step */
+    const uint32_t *lane;   /* [token] */
+    const uint32_t *pos;    /* [token] its row */
+    const uint32_t *lo, *hi, *edge; /* [token] */
+    const uint32_t *dst; /* [token] raw row to write: page * rows + row in page; the null page's rows
+                            (< rows) swallow writes.  State groups: page to write after this token, 0: none */
+    const uint32_t *enc;  /* [encode][2] {lane, tile}: tiles whose last row is written in this step */
+    const uint32_t *from; /* [lane] state groups: page to read, 0: zeros */
+};

@@ -1,0 +1,120 @@
+/* kv.h - floor 3, the cache: one block store, everything else is policy.
+ *
+ * A row is one position in one group.  Its bytes exist in one or both of two forms:
+ *   RAW     blocks of `rows` rows, model dtype.  One writer while open; a full block is immutable,
+ *           so forks and beams share it by reference, encoded or not.
+ *   SEALED  tiles of `tile` rows, encoded once, inside the forward that fills them, after the site's
+ *           rows are written and before its attention.  Immutable, shared, movable.
+ * Query p reads row j sealed iff lead <= j < kv_edge(p), else raw: a function of the sequence (tokens,
+ * turns), never of the step, the batch mates or another owner of the block.  A raw block is released
+ * by an owner once every row in it is below edge(len) and not below lead.
+ *
+ * Page ids are per (group, form); page p of site s lies at base(s) + p * grain, so one table serves all
+ * sites, while each site's pages are adjacent in memory.  Page 0 is the null page: never read, and writes
+ * of idle lanes land there.  Rows nobody can reach map to it.
+ *
+ * One thread owns a store; there are no locks.  After kv_open, nothing here allocates except kv_new
+ * and kv_fork growing nothing: all arrays are sized by the config. */
+#pragma once
+#include "base/base.h"
+#include "dev/view.h"
+
+struct kv;
+struct kv_step;
+typedef uint32_t kv_seq; /* slot and generation; 0 is invalid, a stale one is ERR_STALE */
+
+/* Reach: what a query at row `pos` may see, [0,sinks) and [lo,hi).  The only place where attention
+ * patterns differ; mask, drop rule, match rule and memory estimate all call it. */
+enum kv_kind { KV_ROWS, KV_STATE, KV_FROZEN }; /* per token; per sequence; written by one step */
+struct kv_policy {
+    enum kv_kind kind;
+    uint32_t window; /* 0: unlimited; W: the last W rows, own row included */
+    uint32_t chunk;  /* 0: none; C: from the start of the current chunk */
+    uint32_t sinks;  /* leading rows that are always kept */
+    uint32_t slack;  /* rows kept beyond reach for cheap trims */
+    uint32_t every;  /* checkpoint period of groups that forget (window, state); 0: none */
+};
+struct kv_reach {
+    uint32_t sinks, lo, hi;
+};
+struct kv_reach kv_reach(const struct kv_policy *p, uint32_t pos, uint32_t rows);
+
+/* Form: which rows are read sealed.  resid 0: pos - pos % tile.  resid R (quanto, hqq): the rows of all
+ * updates up to the last flush, where an update is a turn or one decoded token and a flush happens
+ * after the first update and whenever R rows have gathered; rounded down to the tile. */
+struct kv_turn {
+    uint32_t pos, n; /* one multi-token update as the caller fed it, chunked inside or not */
+};
+struct kv_seal {
+    uint32_t tile, lead, resid; /* tile 0: no codec; lead: first rows stay raw, >= policy.sinks */
+};
+uint32_t kv_edge(const struct kv_seal *s, const struct kv_turn *turn, uint32_t n, uint32_t pos);
+
+struct kv_plane {
+    const char *name;
+    struct kv_shape shape;
+    const struct kv_codec *codec; /* NULL: native, the raw block is the final form */
+};
+struct kv_group { /* sites that share one table, hence one policy and one edge */
+    struct kv_policy policy;
+    struct kv_seal seal;
+    uint32_t site0, n_sites; /* numbered group by group */
+    uint32_t rows;           /* per raw block: 16, 32, .. 256 */
+    uint32_t n_planes;
+    struct kv_plane plane[KV_MAX_PLANES]; /* k,v | latent | conv,ssm */
+};
+struct kv_config {
+    const struct kv_group *group; /* copied */
+    uint32_t n_groups;
+    uint32_t max_seqs, max_tokens, max_len; /* size the fixed arrays; max_tokens: of one step */
+    size_t pool_bytes;                      /* hard */
+};
+int kv_open(struct kv **out, const struct kv_config *cfg);
+void kv_close(struct kv *kv); /* an open step is aborted */
+
+/* Sequences.  Nothing here copies rows.  ERR_BUSY while a step that names the sequence is open. */
+int kv_new(struct kv *kv, uint64_t salt, kv_seq *out); /* salt: all but tokens that shapes rows */
+int kv_fork(struct kv *kv, kv_seq src, kv_seq *out);
+int kv_drop(struct kv *kv, kv_seq s);
+/* beam[i] becomes what beam[from[i]] was, all at once. */
+int kv_reorder(struct kv *kv, const kv_seq *beam, const uint32_t *from, uint32_t n);
+/* Sets aside, for this sequence, the pages that growing to `len` rows can need, all or nothing; appends up to
+ * len then cannot fail for want of budget.  A fork does not inherit the reserve. */
+int kv_reserve(struct kv *kv, kv_seq s, uint32_t len);
+/* Leaves s at *have <= len, the longest length every group can resume from exactly; the caller feeds
+ * tokens [*have, len) again.  ERR_LOST, nothing changed, if one of those has no token id. */
+int kv_trim(struct kv *kv, kv_seq s, uint32_t len, uint32_t *have);
+struct kv_usage {
+    size_t live, shared, states, reserved, free, peak, pool; /* bytes; peak: of live+states */
+    size_t need; /* bytes short of the begin or reserve that failed last, else 0 */
+    uint64_t seals, evictions, forks, rows_copied, rows_copied_by_fork; /* since open */
+    uint32_t max_refs, seqs;
+};
+void kv_usage(const struct kv *kv, struct kv_usage *out);
+uint32_t kv_len(const struct kv *kv, kv_seq s);
+const int32_t *kv_tokens(const struct kv *kv, kv_seq s); /* [kv_len]; -1: no id (embedding) */
+const struct kv_turn *kv_turns(const struct kv *kv, kv_seq s, uint32_t *n);
+uint32_t kv_max_len(const struct kv *kv);
+uint32_t kv_max_tokens(const struct kv *kv);
+size_t kv_row_bytes(const struct kv *kv); /* raw bytes of one row over all KV_ROWS groups */
+bool kv_check(const struct kv *kv);       /* full invariant check, for assert and tests */
+
+/* One forward.  begin reserves every page the step can need, or fails (ERR_FULL, kv_usage().need set) and
+ * changes nothing; until commit nothing allocates and no address changes.  abort restores the
+ * tables bit for bit. */
+struct kv_span {
+    kv_seq seq; /* at most once per step */
+    uint32_t n;
+    uint32_t undo;      /* trailing rows that commit may reject (drafts) */
+    const int32_t *tok; /* NULL: embeddings */
+    bool cross;         /* the rows of the frozen groups */
+    bool turn, last;    /* part of a multi-token update; ends it */
+};
+int kv_begin(struct kv *kv, const struct kv_span *span, uint32_t n, struct kv_step **out);
+int kv_commit(struct kv_step *st, const uint32_t *accepted); /* NULL: all; cannot fail otherwise */
+void kv_abort(struct kv_step *st);
+/* >0: view filled; 0: no more pieces (the next call starts over); <0: error, then kv_abort(). */
+int kv_next(struct kv_step *st, uint32_t site, struct kv_view *v);
+
+/* A codec that stores the same rows in another order, losslessly: proves the in-forward encode hook. */
+extern const struct kv_codec kv_codec_shuffle; /* tile 128 */
