@@ -1,0 +1,221 @@
+/* kvik.h - generate with language models; the KV cache is the product.
+ *
+ * The model in your head: a MODEL is weights, tokenizer and chat template, read-only and shared.  A CACHE
+ * is a budgeted block store that holds SEQUENCES; what a sequence has seen is kept as blocks that forks share.
+ * FORWARD feeds tokens to sequences and gives logits; GENERATE is the loop over it.  No cache strategy, batch
+ * mate, thread count or chunking changes a bit of the logits.
+ *
+ *     kvik_model *m;  kvik_cache *c;  kvik_result *r;
+ *     kvik_generation g;
+ *     if (kvik_model_open("SmolLM2-135M-Instruct.Q4_1.gguf", &m) < 0) die(kvik_last_error());
+ *     if (kvik_cache_open(m, NULL, &c) < 0) die(kvik_last_error());
+ *     kvik_generation_init(&g, m);                  // the model's own defaults
+ *     g.max_new_tokens = 40;
+ *     if (kvik_generate_text(c, &g, "The sea is", &r) < 0) die(kvik_last_error());
+ *     puts(r->row[0].text);
+ *     kvik_result_free(r);  kvik_generation_done(&g);  kvik_cache_close(c);  kvik_model_close(m);
+ *
+ * Conventions.  Functions return 0 (or a count) or a negative code; kvik_last_error() then has a sentence that names
+ * the cause and the fix.  Results go through the last pointers, untouched on failure; a failed call leaves every cache as
+ * it was.  The library never prints, exits or aborts.  A cache is used by one thread at a time; models and tokenizers
+ * may be shared.  Strings are UTF-8.  Option names are those of Hugging Face Transformers. */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+#define KVIK_API __attribute__((visibility("default")))
+
+/* ---- Version and errors ------------------------------------------------------------------------------------ */
+#define KVIK_VERSION "0.1.0"
+KVIK_API const char *kvik_version(void);
+
+enum kvik_error {
+    KVIK_NOMEM = -1,
+    KVIK_ARG = -2,         /* a bad argument or option value */
+    KVIK_IO = -3,
+    KVIK_FORMAT = -4,      /* a malformed file, template or text */
+    KVIK_UNSUPPORTED = -5, /* well-formed, but not something this build does */
+    KVIK_FULL = -6,        /* the cache budget (cache_memory, max_cache_len) is exhausted */
+    KVIK_LIMIT = -7,       /* a limit of the model or of the library */
+    KVIK_BUSY = -8,
+    KVIK_LOST = -9, /* rows needed again are no longer held and have no token ids */
+    KVIK_NOTFOUND = -10,
+    KVIK_CANCELLED = -11,
+    KVIK_STALE = -12 /* a sequence that was dropped */
+};
+KVIK_API const char *kvik_last_error(void); /* this thread's sentence; valid until its next error */
+KVIK_API const char *kvik_error_name(int code);
+KVIK_API void kvik_free(void *p); /* strings and arrays the library hands out */
+
+/* ---- Models ------------------------------------------------------------------------------------------------- */
+typedef struct kvik_model kvik_model;
+/* path: a Hugging Face directory or a .gguf file.  Weights stay memory-mapped; do not change the files. */
+KVIK_API int kvik_model_open(const char *path, kvik_model **out);
+KVIK_API void kvik_model_close(kvik_model *m); /* after its caches */
+KVIK_API uint32_t kvik_model_vocab(const kvik_model *m);
+KVIK_API uint32_t kvik_model_context(const kvik_model *m); /* max_position_embeddings */
+/* A JSON description: architecture, layers with their cache kind, tensors, tokenizer, template, cache bytes per token per
+ * codec.  *json is freed with kvik_free. */
+KVIK_API int kvik_model_describe(const kvik_model *m, char **json);
+
+/* ---- Tokenizers and chat templates -------------------------------------------------------------------------- */
+typedef struct kvik_tokenizer kvik_tokenizer;
+/* A model path, or a directory with only tokenizer files.  kvik_model_tokenizer borrows the model's. */
+KVIK_API int kvik_tokenizer_open(const char *path, kvik_tokenizer **out);
+KVIK_API void kvik_tokenizer_close(kvik_tokenizer *t);
+KVIK_API const kvik_tokenizer *kvik_model_tokenizer(const kvik_model *m); /* NULL: the model has none */
+/* Text to ids (kvik_free).  add_special_tokens: bos/eos as the tokenizer does by default. */
+KVIK_API int kvik_tokenizer_encode(const kvik_tokenizer *t, const char *text, size_t n_bytes,
+                                   bool add_special_tokens, int32_t **ids, size_t *n);
+/* Ids to text (kvik_free; NUL-terminated, *n_bytes without the NUL; may be NULL). */
+KVIK_API int kvik_tokenizer_decode(const kvik_tokenizer *t, const int32_t *ids, size_t n,
+                                   bool skip_special_tokens, char **text, size_t *n_bytes);
+KVIK_API int32_t kvik_tokenizer_find(const kvik_tokenizer *t, const char *token); /* id or -1 */
+/* messages: JSON array of {"role", "content"}.  kwargs: JSON object or NULL; add_generation_prompt, tools, documents,
+ * continue_final_message and any variable of the template. */
+KVIK_API int kvik_chat_render(const kvik_tokenizer *t, const char *messages, const char *kwargs,
+                              char **text);
+/* Rendering and encoding in one; control tokens spelled inside contents stay plain text unless
+ * kwargs has "allow_special_tokens": true. */
+KVIK_API int kvik_chat_encode(const kvik_tokenizer *t, const char *messages, const char *kwargs,
+                              int32_t **ids, size_t *n);
+/* A template given as text.  request: {"messages", "kwargs", "special_tokens", "now": ISO time}. */
+KVIK_API int kvik_template_render(const char *template_text, const char *request, char **text);
+
+/* ---- Caches ------------------------------------------------------------------------------------------------- */
+typedef struct kvik_cache kvik_cache;
+typedef uint32_t kvik_seq; /* 0 is no sequence */
+typedef struct kvik_cache_config {
+    const char *cache_implementation; /* "dynamic" (default) or "static" */
+    const char *cache_config;         /* JSON object or NULL: {"max_cache_len", "sliding_window"} */
+    uint32_t max_cache_len;           /* tokens per sequence; 0: the model's context */
+    uint64_t cache_memory;            /* bytes, hard; 0: what max_sequences of max_cache_len need, at most half of RAM */
+    uint32_t max_sequences;           /* at once; 0: 64 */
+    uint32_t step_tokens;             /* most tokens of one forward step; 0: 512 */
+    uint32_t threads;                 /* 0: all CPUs of this process */
+    const char *compute;              /* "exact", "fast", NULL: exact for f32 weights, else fast */
+    const char *isa;                  /* "ref", "avx2", "avx512", "avx512bf16"; NULL: $KVIK_ISA or the best here */
+} kvik_cache_config;
+typedef struct kvik_usage {
+    uint64_t bytes;      /* pages in use now, shared ones once */
+    uint64_t peak_bytes; /* since the cache was opened */
+    uint64_t live, shared, staging, states; /* parts of it: rows; rows with several owners; ... */
+    uint64_t budget, need; /* need: bytes the last refused call was short of */
+    uint64_t tokens;       /* rows held, over all sequences */
+    uint64_t reused;       /* tokens not computed again by the last generate */
+    uint64_t forks, rows_copied, seals, evictions;
+} kvik_usage;
+/* config NULL: defaults.  The cache owns its threads and scratch; after open, a step allocates nothing. */
+KVIK_API int kvik_cache_open(kvik_model *m, const kvik_cache_config *config, kvik_cache **out);
+KVIK_API void kvik_cache_close(kvik_cache *c);
+KVIK_API void kvik_cache_usage(const kvik_cache *c, kvik_usage *out);
+KVIK_API int kvik_cache_new(kvik_cache *c, kvik_seq *out);
+KVIK_API int kvik_cache_fork(kvik_cache *c, kvik_seq src, kvik_seq *out); /* shares every block */
+KVIK_API int kvik_cache_drop(kvik_cache *c, kvik_seq s);
+/* Keeps the first `len` tokens (len < 0: removes the last -len).  Groups that forget may have to keep fewer rows; the
+ * next forward computes those again by itself. */
+KVIK_API int kvik_cache_crop(kvik_cache *c, kvik_seq s, int64_t len);
+/* s[i] becomes what s[from[i]] was, all at once. */
+KVIK_API int kvik_cache_reorder(kvik_cache *c, const kvik_seq *s, const uint32_t *from, uint32_t n);
+KVIK_API int kvik_cache_reserve(kvik_cache *c, kvik_seq s, uint32_t len);
+KVIK_API int64_t kvik_cache_length(const kvik_cache *c, kvik_seq s); /* tokens, or a negative code */
+
+/* Feeds n tokens to each sequence (a sequence once per call; any n, chunked inside) and writes logits.
+ * logits: [n_spans][vocab] f32 of the last token of each span, or, with all, [sum of n][vocab]; NULL: none. */
+typedef struct kvik_span {
+    kvik_seq seq;
+    const int32_t *ids;
+    uint32_t n;
+} kvik_span;
+KVIK_API int kvik_forward(kvik_cache *c, const kvik_span *span, uint32_t n_spans, bool all, float *logits);
+
+/* ---- Generation --------------------------------------------------------------------------------------------- */
+#define KVIK_MAX_EOS 32
+typedef struct kvik_generation {
+    uint32_t max_new_tokens; /* 0: not set */
+    uint32_t max_length;     /* prompt included; 0: not set (then 20 new tokens, as the reference) */
+    uint32_t min_new_tokens;
+    bool do_sample;
+    double temperature;
+    uint32_t top_k;
+    double top_p, min_p, repetition_penalty;
+    uint64_t seed;
+    int32_t eos_token_id[KVIK_MAX_EOS];
+    uint32_t n_eos;
+    int32_t pad_token_id, bos_token_id; /* -1: none */
+    char **stop_strings;                /* owned; use kvik_generation_set */
+    uint32_t n_stop_strings;
+    uint32_t prefill_chunk_size; /* 0: the cache's step_tokens */
+    bool use_cache;              /* false: full recompute of every step, the oracle */
+    bool output_logits;          /* keep raw logits of every step in the result */
+    char *cache_implementation;  /* owned; for callers that open the cache from this config */
+    char *cache_config;          /* owned JSON */
+    uint32_t max_cache_len;
+} kvik_generation;
+/* Library defaults, then the model's generation_config.json (m may be NULL).  kvik_generation_done frees. */
+KVIK_API int kvik_generation_init(kvik_generation *g, const kvik_model *m);
+KVIK_API void kvik_generation_done(kvik_generation *g);
+/* A JSON object of reference names ({"max_new_tokens": 20, "stop_strings": ["\n"]}); unknown keys and values out of range are
+ * errors that suggest the nearest; nothing changes then. */
+KVIK_API int kvik_generation_set(kvik_generation *g, const char *json);
+
+/* The table behind kvik_generation_set, --help and the bindings. */
+typedef struct kvik_option {
+    const char *name; /* reference name, with underscores */
+    const char *type; /* "bool", "uint", "int", "float", "string", "strings", "ids", "bytes", "json" */
+    const char *fallback; /* default, as text */
+    double min, max;      /* of numbers */
+    const char *choices;  /* "a|b|c" or NULL */
+    const char *help;
+} kvik_option;
+KVIK_API const kvik_option *kvik_options(uint32_t *n);
+/* The nearest name in the table (for "did you mean"), or NULL when none is near. */
+KVIK_API const char *kvik_option_nearest(const char *name);
+
+enum kvik_finish { KVIK_FINISH_LENGTH, KVIK_FINISH_EOS, KVIK_FINISH_STOP, KVIK_FINISH_CANCELLED };
+KVIK_API const char *kvik_finish_name(enum kvik_finish f); /* "length", "eos", "stop", "cancelled" */
+typedef struct kvik_prompt {
+    const int32_t *ids;
+    size_t n;
+    const uint8_t *attention_mask; /* [n] or NULL; masked columns are dropped at this boundary */
+    kvik_seq seq; /* 0: a fresh sequence, dropped at the end.  Else: ids are the whole text so far; what the
+                     sequence holds of it is reused, and the sequence keeps what was generated */
+} kvik_prompt;
+typedef struct kvik_row {
+    int32_t *ids;    /* prompt as given, then what was generated; not padded */
+    size_t n, n_prompt;
+    char *text;      /* the generated part, special tokens skipped; NULL without a tokenizer */
+    enum kvik_finish finish;
+    size_t reused;   /* prompt tokens taken from the cache */
+} kvik_row;
+typedef struct kvik_result {
+    kvik_row *row;
+    uint32_t n_rows, steps, vocab;
+    float *logits; /* [steps][n_rows][vocab] raw, if output_logits; rows that have ended: zeros */
+    double prefill_seconds, decode_seconds;
+    uint64_t prompt_tokens, new_tokens, computed_tokens;
+} kvik_result;
+KVIK_API void kvik_result_free(kvik_result *r);
+
+/* Called from the thread in kvik_generate.  text: new complete characters of this row ("" possible), id: the token, or -1 with
+ * the final flush.  Return false to cancel: every row ends after this step with KVIK_FINISH_CANCELLED. */
+typedef bool (*kvik_on_token)(void *ctx, uint32_t row, int32_t id, const char *text);
+/* Prefill progress: tokens fed of the total. Return false to cancel. */
+typedef bool (*kvik_on_progress)(void *ctx, uint64_t done, uint64_t total);
+typedef struct kvik_hooks {
+    kvik_on_token on_token;
+    kvik_on_progress on_progress;
+    void *ctx;
+} kvik_hooks;
+/* Ragged batch: each row its own length, nothing is padded inside.  hooks may be NULL. */
+KVIK_API int kvik_generate(kvik_cache *c, const kvik_generation *g, const kvik_prompt *prompt, uint32_t n,
+                           const kvik_hooks *hooks, kvik_result **out);
+KVIK_API int kvik_generate_text(kvik_cache *c, const kvik_generation *g, const char *text, kvik_result **out);
+
+#ifdef __cplusplus
+}
+#endif

@@ -1,0 +1,41 @@
+/* generate.h - floor 5: from raw logits to the next token. */
+#pragma once
+#include "base/base.h"
+#include "base/json.h"
+#include "kvik.h"
+
+/* --- options.c / config.c: kvik_options, kvik_option_nearest, kvik_generation_init's defaults and
+ * kvik_generation_set live there (public functions, see kvik.h). */
+void gen_defaults(kvik_generation *g); /* library defaults; nothing owned */
+/* Applies an object of reference names.  strict: unknown keys are errors that suggest the nearest; not strict (a
+ * model's generation_config.json): unknown keys and nulls are ignored, bad values still errors.
+ * All or nothing.  `what` names the source in errors. */
+int gen_apply(kvik_generation *g, const json_t *o, const char *what, bool strict);
+void gen_done(kvik_generation *g);
+/* Checks the combination (temperature > 0 when sampling, ...); called before generating. */
+int gen_validate(const kvik_generation *g);
+
+/* --- processors, in the reference's order (cache-semantics 22): repetition penalty, min new tokens | temperature, top_k,
+ * top_p, min_p when sampling.  scores: [vocab] f32 in place.  ids: tokens so far, prompt included (masked
+ * columns excluded).  Formulas as the reference's v5 in f32. */
+struct gen_row {
+    const int32_t *ids;
+    size_t n, n_prompt;
+};
+/* One file per processor, registered in a table; scratch is reserved once. */
+struct gen_chain;
+int gen_chain_new(const kvik_generation *g, uint32_t vocab, struct gen_chain **out);
+void gen_chain_drop(struct gen_chain *c);
+void gen_chain_apply(struct gen_chain *c, const struct gen_row *row, float *scores);
+/* --- sampling: seeded, independent of batch mates: the draw depends on (seed, row, step) only, so a row gives the same
+ * tokens alone and in a batch at the same row index. */
+int32_t gen_argmax(const float *scores, uint32_t n); /* first of equals; NaN never wins */
+int32_t gen_sample(struct gen_chain *c, const float *scores, uint64_t seed, uint32_t row, uint32_t step);
+
+/* --- stop strings: fed the decoded stream of one row. */
+struct gen_stop;
+int gen_stop_new(char *const *strings, uint32_t n, struct gen_stop **out); /* n 0: *out NULL */
+void gen_stop_drop(struct gen_stop *s);
+/* Adds text; true when some stop string has appeared in it (also across calls).  *keep: bytes of all text so far up to and
+ * including the match (the reference keeps the stop string in the output). */
+bool gen_stop_put(struct gen_stop *s, const char *text, size_t n, size_t *keep);
