@@ -1,4 +1,4 @@
-# kvik: one Makefile, files found by wildcard.  MODE=release|asan|tsan selects build/$(MODE).
+# kvik: one Makefile, files found by wildcard.  MODE=release|asan|tsan|fuzz selects build/$(MODE).
 MODE ?= release
 V ?= 0
 PREFIX ?= /usr/local
@@ -23,6 +23,9 @@ ifeq ($(MODE),asan)
 OPT := -O1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all
 else ifeq ($(MODE),tsan)
 OPT := -O1 -fno-omit-frame-pointer -fsanitize=thread
+else ifeq ($(MODE),fuzz)
+CC := clang
+OPT := -O1 -fno-omit-frame-pointer -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all
 else
 OPT := -O2 -D_FORTIFY_SOURCE=2
 endif
@@ -49,9 +52,17 @@ $(B)/%_avx512bf16.o: ISA := -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512vl 
 endif
 
 .PHONY: all deps demo test test-long test-classes check asan tsan fuzz bench golden install clean libs
+.DELETE_ON_ERROR:
+# Only the release build leaves files at the root; the others stay in build/$(MODE).
+ifeq ($(MODE),release)
 all: kvik libkvik.so libkvik.a
+else
+all: $(B)/kvik
+endif
 
-kvik: $(CLIOBJ) $(B)/libkvik.a
+kvik: $(B)/kvik
+	$(Q)cp $< $@
+$(B)/kvik: $(CLIOBJ) $(B)/libkvik.a
 	@echo "  LD    $@"
 	$(Q)$(CC) $(OPT) -o $@ $^ $(LDLIBS) $(CLILIBS)
 CLILIBS := -ledit
@@ -63,11 +74,13 @@ $(B)/libkvik.a: $(B)/kvik.o
 	$(Q)rm -f $@ && $(AR) rcs $@ $<
 libkvik.a: $(B)/libkvik.a
 	$(Q)cp $< $@
-libkvik.so: $(LIBOBJ) src/api/libkvik.map
+libkvik.so: $(B)/libkvik.so
+	$(Q)cp $< $@
+	$(Q)ln -sf libkvik.so libkvik.so.$(SOVERSION)
+$(B)/libkvik.so: $(LIBOBJ) src/api/libkvik.map
 	@echo "  LD    $@"
 	$(Q)$(CC) -shared $(OPT) -Wl,-soname,libkvik.so.$(SOVERSION) -Wl,-z,relro,-z,now \
 	  -Wl,--version-script=src/api/libkvik.map -o $@ $(LIBOBJ) $(LDLIBS)
-	$(Q)ln -sf libkvik.so libkvik.so.$(SOVERSION)
 
 $(B)/%.o: %.c Makefile
 	@mkdir -p $(@D)
@@ -83,12 +96,16 @@ $(B)/bench_%: $(B)/bench/%.o $(B)/kvik.o
 # Examples use the public header and the shared library only.
 $(B)/ex_%: examples/c/%.c libkvik.so
 	$(Q)$(CC) -std=c11 $(OPT) $(WARN) -Iinclude -o $@ $< -L. -lkvik -Wl,-rpath,'$$ORIGIN/../..'
+# A fuzz target is either driven over its corpus by replay.c, or by libFuzzer (MODE=fuzz, clang).
 $(B)/replay_%: $(B)/tests/fuzz/fuzz_%.o $(B)/tests/fuzz/replay.o $(B)/kvik.o
 	$(Q)$(CC) $(OPT) -o $@ $^ $(LDLIBS)
+$(B)/fuzz_%: $(B)/tests/fuzz/fuzz_%.o $(B)/kvik.o
+	$(Q)$(CC) $(OPT) -fsanitize=fuzzer -o $@ $^ $(LDLIBS)
 
 libs: $(LIBOBJ)
 clean:
 	rm -rf build kvik libkvik.so libkvik.so.* libkvik.a
+.SECONDARY:
 
 -include scripts/targets.mk
 -include $(shell [ -d build ] && find build -name '*.d')

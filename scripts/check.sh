@@ -1,0 +1,174 @@
+#!/bin/sh
+# check.sh - the house rules that a script can check, in about a second (make check).
+# Every failure names the rule and the reason.  Exit 0 when all hold, 1 otherwise.
+#
+# A line of C may carry the comment "check-ok: reason" to be excused from the banned calls.
+set -u
+cd "$(dirname "$0")/.."
+export LC_ALL=C
+tmp=$(mktemp -d) || exit 1
+trap 'rm -rf "$tmp"' EXIT
+trap 'exit 1' HUP INT TERM
+
+# fail RULE WHY: prints the findings on stdin, if there are any, under their rule.
+fail() {
+    cat >"$tmp/found"
+    [ -s "$tmp/found" ] || return 0
+    echo "$1" >>"$tmp/broken" # a file, because fail runs at the end of pipelines, in a subshell
+    printf 'check: %s\n  why: %s\n' "$1" "$2"
+    sed 's/^/    /' "$tmp/found"
+}
+
+sources=$(find src include -name '*.[ch]' 2>/dev/null | sort)
+tracked() { # every file of the repository, also in an unpacked archive without .git
+    if git rev-parse --git-dir >/dev/null 2>&1; then
+        git ls-files
+    else
+        find . -type f ! -path './build/*' | sed 's|^\./||'
+    fi
+}
+
+# --- Floors ---------------------------------------------------------------------------------
+# Which modules a module may include, besides itself.  Adding a name here is an architecture decision.
+awk '
+BEGIN {
+    may["base"] = " "
+    may["fmt"] = " base "
+    may["tok"] = " base fmt "
+    may["dev"] = " base "
+    may["kv"] = " base dev "
+    may["model"] = " base fmt dev kv "
+    may["chat"] = " base tok "
+    may["generate"] = " base tok model kv dev chat "
+    may["api"] = " base fmt tok dev kv model chat generate kvik.h "
+    may["cli"] = " base kvik.h "
+}
+/^[ \t]*#[ \t]*include[ \t]*"/ {
+    split(FILENAME, part, "/")
+    if (part[1] != "src") next
+    from = part[2]
+    split($0, q, "\"")
+    n = split(q[2], to, "/")
+    target = n > 1 ? to[1] : (to[1] == "kvik.h" ? "kvik.h" : from)
+    if (to[1] == "..") target = q[2]
+    if (!(from in may)) { if (!told[from]++) print FILENAME ": module " from " is on no floor"; next }
+    if (target != from && index(may[from], " " target " ") == 0)
+        print FILENAME ":" FNR ": " from " may not include \"" q[2] "\" (allowed:" may[from] ")"
+}' $sources | fail "floors: a file includes only lower floors" \
+    "an upward include ties two modules together, and neither can be tested or replaced alone"
+
+# --- Size and names -------------------------------------------------------------------------
+for f in $sources; do
+    case $f in src/dev/cpu/*) wall=1200 ;; *) wall=800 ;; esac
+    n=$(wc -l <"$f")
+    [ "$n" -le $wall ] || echo "$f: $n lines, wall $wall"
+done | fail "length: a file is one noun" "a file past the wall holds two things; split it by noun"
+
+find src -name '*.[ch]' | sed 's|.*/||' | sort | uniq -d |
+    fail "names: file names are unique in src" "a name in a stack trace must be enough to find the file"
+
+grep -nE '^[[:space:]]*typedef.*[^[:alnum:]_][[:alnum:]_]+_t;|^[[:space:]]*\}[[:space:]]*[[:alnum:]_]+_t;' \
+    /dev/null $sources |
+    fail "names: no typedef ends in _t" "the suffix is reserved by POSIX; structs are written struct x"
+
+for f in $sources; do
+    head -n 1 "$f" | grep -q '^/\*' || echo "$f"
+done | fail "essay: every file opens with a comment that says what it owns" \
+    "the reader must know what a file is for before its first line of code"
+
+awk 'END { if (NR > 150) print FILENAME ": " NR " lines" }' Makefile |
+    fail "length: the Makefile has at most 150 lines" "it must be readable in one sitting"
+
+# --- Calls ----------------------------------------------------------------------------------
+# Comments and strings are blanked first, so that prose may name what code may not call.
+awk '
+function ban(re, why) {
+    if (code ~ ("(^|[^A-Za-z0-9_.>])(" re ")[ \t]*\\(")) print FILENAME ":" FNR ": " why ": " text
+}
+FNR == 1 { inside = 0 }
+{
+    text = $0; sub(/^[ \t]+/, "", text)
+    code = ""; rest = $0
+    gsub(/\\["\\]/, "", rest)
+    gsub(/\047"\047/, "", rest)
+    while (rest != "") {
+        if (inside) {
+            k = index(rest, "*/")
+            if (!k) { rest = ""; break }
+            rest = substr(rest, k + 2); inside = 0
+            continue
+        }
+        if (!match(rest, /\/\*|\/\/|"/)) { code = code rest; break }
+        code = code substr(rest, 1, RSTART - 1) " "
+        c = substr(rest, RSTART, 2); rest = substr(rest, RSTART + (c ~ /^"/ ? 1 : 2))
+        if (c == "/*") inside = 1
+        else if (c == "//") break
+        else { k = index(rest, "\""); rest = k ? substr(rest, k + 1) : "" }
+    }
+    if ($0 ~ /check-ok: /) next
+    if (FILENAME != "src/base/mem.c")
+        ban("malloc|calloc|realloc|reallocarray|aligned_alloc|posix_memalign|free|strdup|strndup|asprintf|vasprintf|alloca",
+            "memory goes through mem_*")
+    if (FILENAME !~ /^src\/cli\//)
+        ban("printf|fprintf|vprintf|vfprintf|puts|fputs|putchar|perror|exit|_exit|_Exit|abort|raise",
+            "the library never prints or exits")
+    ban("strcpy|strcat|sprintf|vsprintf|gets|strtok|strncpy|strncat", "unbounded or treacherous copy")
+    ban("atoi|atol|atoll|atof|sscanf|scanf", "a parser that cannot report an error")
+    ban("system|popen|rand|srand|setlocale", "process-wide state or a shell")
+}' $(find src -name '*.[ch]' | sort) | fail "calls: banned in src" \
+    "allocation must be countable and fail in tests, a library has no terminal, and input is untrusted"
+
+# --- What ships -----------------------------------------------------------------------------
+if [ -f libkvik.so ] && command -v nm >/dev/null 2>&1; then
+    nm -D --defined-only libkvik.so | awk '$2 ~ /[A-Z]/ && $2 != "A" { sub(/@.*/, "", $3); print $3 }' |
+        sort -u >"$tmp/exports"
+    grep -v '^kvik_' "$tmp/exports" | fail "exports: every symbol of libkvik.so starts with kvik_" \
+        "a library shares one name space with its host program"
+    if [ -f src/api/exports.txt ]; then
+        sort -u src/api/exports.txt | grep -v '^#' | diff - "$tmp/exports" |
+            sed -n 's/^< /listed, not exported: /p; s/^> /exported, not listed: /p' |
+            fail "exports: libkvik.so exports what src/api/exports.txt lists" \
+                "the binary interface is a reviewed file; change both in one commit"
+    fi
+else
+    echo "check: libkvik.so is not built, exports not compared (run make first)" >&2
+fi
+
+# The brackets keep this line from finding itself.
+tracked | grep -vE '^tests/(golden|fixtures)/.*\.(json|jsonl|safetensors)$|^tests/fuzz/corpus/' |
+    tr '\n' '\0' | xargs -0 grep -InE '(^|[^[:alnum:]_.~$}])/([w]ork|[h]ome|[r]oot)/|/[t]mp/wt' /dev/null |
+    cut -c1-160 |
+    fail "paths: no path of one machine in a tracked file" "it means nothing on another machine"
+
+tracked | grep '\.sh$\|^bootstrap$' | while read -r f; do
+    [ ! -f "$f" ] || [ -x "$f" ] || echo "$f"
+done | fail "scripts: executable" "the documented command must work as typed"
+
+if [ -f include/kvik.h ] && command -v cc >/dev/null 2>&1; then
+    for std in "-x c -std=c99" "-x c -std=c11"; do
+        echo '#include "kvik.h"' | cc -fsyntax-only -Wall -Wextra -pedantic -Werror -Iinclude $std - 2>&1
+    done | head -n 12 | fail "header: kvik.h compiles alone as C99 and C11, pedantic" \
+        "users include it first, with their own flags"
+fi
+
+# --- Layout ---------------------------------------------------------------------------------
+# The style file is written for clang-format 14; other versions differ in details, so they only tell.
+formatter=$(command -v clang-format-14 || command -v clang-format)
+if [ -n "$formatter" ]; then
+    version=$($formatter --version | sed 's/.*version \([0-9]*\).*/\1/')
+    files="$sources $(find tests bench examples -name '*.[ch]' 2>/dev/null | sort)"
+    echo $files | tr ' ' '\n' | xargs -P 2 -n 24 $formatter --dry-run --Wno-error=unknown 2>&1 |
+        sed -n 's/^\([^: ]*:[0-9]*\):[0-9]*: warning: code should be clang-formatted.*/\1/p' |
+        cut -d: -f1 | sort | uniq -c | sed 's/ *\([0-9]*\) \(.*\)/\2: \1 places; clang-format -i \2/' >"$tmp/layout"
+    if [ "$version" = 14 ]; then
+        fail "layout: clang-format 14 changes nothing" "diffs must show changes, not spacing" <"$tmp/layout"
+    elif [ -s "$tmp/layout" ]; then
+        echo "check: clang-format $version differs in $(wc -l <"$tmp/layout") files (14 decides; not counted)" >&2
+    fi
+fi
+
+if [ -s "$tmp/broken" ]; then
+    echo "check: $(wc -l <"$tmp/broken") rules broken"
+    exit 1
+fi
+echo "check: all rules hold"

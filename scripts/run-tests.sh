@@ -1,0 +1,176 @@
+#!/bin/bash
+# run-tests.sh [asan|tsan] - runs the tests, counts them and ends with "N passed, N failed, N skipped".
+#
+# Without an argument, everything (make test): house rules; unit tests, command tests, examples and
+# golden cases in the release build; unit tests and the fuzz corpora again under ASan and UBSan; the
+# table of vulnerability classes.  With one, only the unit tests and corpora of that build.
+#
+# Tests learn where the real model is from KVIK_TEST_MODEL; it is fetched when it is not set, and
+# without network the tests that need it are skipped and counted as such.  The sanitizer builds run
+# with KVIK_TEST_SHORT=1 and without the model: they look for memory errors, the release build for
+# wrong numbers.  Logs stay in build/logs.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+make=${MAKE:-make}
+only=${1:-all}
+jobs=$(nproc 2>/dev/null || echo 2)
+logs=build/logs
+passed=0 failed=0 skipped=0
+broken=()
+started=$SECONDS
+
+rm -rf "$logs" && mkdir -p "$logs"
+export ASAN_OPTIONS=detect_leaks=1:detect_stack_use_after_return=1:strict_string_checks=1:allocator_may_return_null=1
+export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
+export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
+export LC_ALL=C.UTF-8
+
+section() { printf '\n== %s (at %d s)\n' "$1" $((SECONDS - started)); }
+
+# launch NAME COMMAND...: runs one test in the background, at most $jobs at a time.
+names=()
+launch() {
+    local name=$1
+    shift
+    names+=("$name")
+    while [ "$(jobs -rp | wc -l)" -ge "$jobs" ]; do wait -n; done
+    {
+        local t0=${EPOCHREALTIME/./}
+        timeout -k 10 "${KVIK_TEST_TIMEOUT:-900}" "$@" </dev/null >"$logs/$name.log" 2>&1
+        echo "$? $(((${EPOCHREALTIME/./} - t0) / 100000))" >"$logs/$name.rc"
+    } &
+}
+
+# sum_of WORD FILE: the numbers of cmocka's closing lines, one group each.
+sum_of() { sed -n "s/^\[ *$1 *\] \([0-9]*\) test(s).*/\1/p" "$2" | awk '{ n += $1 } END { print n + 0 }'; }
+
+# gather [noskip]: waits for the launched tests, counts them, shows the output of those that failed.
+gather() {
+    wait
+    local name rc tenths p f s
+    for name in "${names[@]}"; do
+        read -r rc tenths <"$logs/$name.rc" || rc=99 tenths=0
+        p=$(sum_of PASSED "$logs/$name.log")
+        f=$(sum_of FAILED "$logs/$name.log")
+        s=$(sum_of SKIPPED "$logs/$name.log")
+        # A crash prints no closing line, a script prints none at all: the exit status is one test.
+        if [ "$rc" = 77 ] && [ $((p + f + s)) = 0 ]; then s=1
+        elif [ "$rc" != 0 ] && [ "$f" = 0 ]; then f=1
+        elif [ $((p + f + s)) = 0 ]; then p=1; fi
+        # What the short form leaves to the release build is not a skipped test of the suite.
+        [ "${1-}" != noskip ] || s=0
+        passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
+        printf '  %-44s %4d passed %3d failed %3d skipped %6d.%d s\n' "$name" "$p" "$f" "$s" \
+            $((tenths / 10)) $((tenths % 10))
+        if [ "$f" != 0 ]; then
+            broken+=("$name")
+            [ "$rc" != 124 ] || echo "    (stopped after ${KVIK_TEST_TIMEOUT:-900} s)"
+            tail -n 120 "$logs/$name.log" | sed 's/^/    | /'
+        fi
+    done
+    names=()
+}
+
+# build WHAT...: a build that fails is one failed test, and the tests that need it do not run.
+build() {
+    local log
+    log=$logs/build-$(echo "$*" | tr -c 'A-Za-z0-9\n' '-').log
+    if ! $make --no-print-directory -j"$jobs" "$@" >"$log" 2>&1; then
+        echo "  build failed: make $*"
+        grep -nE 'error|undefined|\*\*\*' "$log" | head -n 40 | sed 's/^/    | /'
+        failed=$((failed + 1))
+        broken+=("build: $*")
+        return 1
+    fi
+}
+
+run_units() { # MODE
+    local b name
+    for b in tests/unit/test_*.c; do
+        name=$(basename "$b" .c)
+        [ "$name" != test_golden ] || continue # run with its part, below
+        [ -x "build/$1/$name" ] || continue
+        launch "$1-$name" "build/$1/$name"
+    done
+}
+
+run_replays() { # MODE
+    local f name
+    for f in tests/fuzz/fuzz_*.c; do
+        [ -e "$f" ] || continue
+        name=$(basename "$f" .c)
+        name=${name#fuzz_}
+        [ -d "tests/fuzz/corpus/$name" ] || { echo "  $f has no corpus tests/fuzz/corpus/$name"; failed=$((failed + 1)); continue; }
+        launch "$1-replay-$name" "build/$1/replay_$name" tests/fuzz/corpus/"$name"
+    done
+}
+
+sanitized() { # MODE
+    build MODE="$1" unit replay || return
+    local kept=${KVIK_TEST_MODEL-}
+    unset KVIK_TEST_MODEL
+    export KVIK_TEST_SHORT=1
+    run_units "$1"
+    run_replays "$1"
+    gather noskip
+    unset KVIK_TEST_SHORT
+    [ -z "$kept" ] || export KVIK_TEST_MODEL=$kept
+}
+
+finish() {
+    printf '\nwall time: %d s on %d cores\n' $((SECONDS - started)) "$jobs"
+    [ ${#broken[@]} = 0 ] || printf 'failed: %s\n' "${broken[@]}"
+    echo "$passed passed, $failed failed, $skipped skipped"
+    [ "$failed" = 0 ] || exit 1
+    exit 0
+}
+
+if [ "$only" != all ]; then
+    section "unit tests and corpora, $only"
+    sanitized "$only"
+    finish
+fi
+
+section "release build"
+build all unit examples build/release/test_golden
+if model=$(scripts/fetch-model.sh); then
+    export KVIK_TEST_MODEL=$model
+else
+    echo "  no model: the tests that need SmolLM2 are skipped"
+    unset KVIK_TEST_MODEL
+fi
+
+section "house rules"
+launch check scripts/check.sh
+gather
+
+section "unit tests, release"
+run_units release
+gather
+
+section "golden cases, command, examples"
+launch golden-A build/release/test_golden A
+for t in tests/cli/*.sh; do
+    [ -e "$t" ] || continue
+    launch "cli-$(basename "$t" .sh)" env KVIK=./kvik "$t"
+done
+for e in examples/c/*.c; do
+    [ -e "$e" ] || continue
+    name=$(basename "$e" .c)
+    if [ -n "${KVIK_TEST_MODEL-}" ]; then
+        launch "example-$name" build/release/ex_"$name" "$KVIK_TEST_MODEL"
+    else
+        skipped=$((skipped + 1))
+    fi
+done
+gather
+
+section "unit tests and corpora, ASan and UBSan"
+sanitized asan
+
+section "vulnerability classes"
+launch classes scripts/test-classes.sh
+gather
+tail -n 1 "$logs/classes.log"
+
+finish

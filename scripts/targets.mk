@@ -1,0 +1,62 @@
+# Phony targets: what a person types.  Files are built by the rules of the Makefile above.
+FUZZ_SECONDS ?= 60
+PART ?= A
+MODEL ?= $$(scripts/fetch-model.sh)
+DEMO_PROMPT ?= Write one sentence about the sea.
+
+.PHONY: unit examples replay
+# Groups of binaries for the current MODE, built together so that -j can spread them.
+unit: $(TESTBIN)
+replay: $(REPLAYBIN)
+examples: $(EXBIN)
+
+deps:
+	./bootstrap deps
+
+# MODEL=FILE runs it on another model; the default is fetched once into the user's cache directory.
+demo: kvik
+	@model=$(MODEL) && ./kvik generate "$$model" "$(DEMO_PROMPT)" --chat --max-new-tokens 48 --cache-report
+
+check:
+	@scripts/check.sh
+
+test:
+	@MAKE="$(MAKE)" scripts/run-tests.sh
+
+# What is too slow for every change: a million model-checker operations under ASan, threads under
+# TSan, and a minute of mutation per parser.
+test-long: asan tsan
+	$(MAKE) MODE=asan build/asan/test_kv
+	build/asan/test_kv --ops 1000000 --seed 1
+	$(MAKE) fuzz
+
+test-classes:
+	@scripts/test-classes.sh
+
+golden: all
+	@$(MAKE) MODE=release build/release/test_golden
+	@build/release/test_golden $(PART)
+
+asan tsan:
+	@MAKE="$(MAKE)" scripts/run-tests.sh $@
+
+fuzz:
+	@command -v clang >/dev/null || { echo "make fuzz needs clang (apt-get install clang)"; exit 1; }
+	@$(MAKE) MODE=fuzz $(FUZZSRC:tests/fuzz/fuzz_%.c=build/fuzz/fuzz_%)
+	@scripts/fuzz.sh $(FUZZ_SECONDS)
+
+bench: all $(BENCHBIN)
+	@model=$(MODEL) && for b in $(BENCHBIN); do $$b "$$model" || exit 1; done
+
+install: all
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/pkgconfig \
+	  $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/share/man/man1
+	install -m 755 kvik $(DESTDIR)$(PREFIX)/bin/kvik
+	install -m 755 libkvik.so $(DESTDIR)$(PREFIX)/lib/libkvik.so.$(VERSION)
+	ln -sf libkvik.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/libkvik.so.$(SOVERSION)
+	ln -sf libkvik.so.$(SOVERSION) $(DESTDIR)$(PREFIX)/lib/libkvik.so
+	install -m 644 libkvik.a $(DESTDIR)$(PREFIX)/lib/libkvik.a
+	install -m 644 include/kvik.h $(DESTDIR)$(PREFIX)/include/kvik.h
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' scripts/kvik.pc.in \
+	  > $(DESTDIR)$(PREFIX)/lib/pkgconfig/kvik.pc
+	install -m 644 man/kvik.1 $(DESTDIR)$(PREFIX)/share/man/man1/kvik.1
