@@ -1,0 +1,166 @@
+/* model.h - floor 4: weights bound to an architecture, and the forward pass over a cache.
+ *
+ * A model is read-only and shared.  An exec is one thread's ability to run it: device, activations, and
+ * the store.  An architecture is one file in arch/: it reads its config keys, binds its weights, and writes its
+ * forward in the vocabulary of graph.c; nothing else knows its name. */
+#pragma once
+#include "base/base.h"
+#include "base/json.h"
+#include "dev/dev.h"
+#include "fmt/fmt.h"
+#include "kv/kv.h"
+#include "kv/preset.h"
+
+/* --- rope.c: rotary frequencies.  Names and formulas of the reference's modeling_rope_utils. */
+enum rope_type { ROPE_DEFAULT, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN, ROPE_DYNAMIC, ROPE_TYPES };
+struct rope {
+    enum rope_type type;
+    uint32_t rot; /* rotated dims of a head */
+    bool interleaved;
+    double theta, factor, low_freq_factor, high_freq_factor, attention_factor, beta_fast, beta_slow;
+    bool truncate;
+    uint32_t original; /* original_max_position_embeddings */
+    float *inv_freq;   /* [rot/2] owned */
+    float *freq_factor; /* [rot/2] owned, or NULL: divisors stored in a GGUF file */
+};
+const char *rope_type_name(enum rope_type t);
+/* Reads both spellings of config.json (rope_theta + rope_scaling, rope_parameters). */
+int rope_read(struct rope *r, const json_t *config, const char *what, uint32_t context);
+int rope_prepare(struct rope *r); /* after rot and freq_factor are set: computes inv_freq */
+void rope_done(struct rope *r);
+/* cos, sin: [n][rot/2].  end[i]: last position of the turn that fed row i (dynamic NTK: rule 13). */
+void rope_fill(const struct rope *r, const uint32_t *pos, const uint32_t *end, uint32_t n, float *cos,
+               float *sin);
+
+/* --- a model */
+struct model;
+struct pass;
+struct arch {
+    const char *const *names; /* model_type and general.architecture values, NULL-terminated */
+    int (*open)(struct model *m); /* reads config, binds weights, fills the fields below */
+    int (*forward)(const struct model *m, struct pass *p);
+};
+/* One line in the architecture's file registers it. */
+#define MODEL_ARCH(ident, ptr)                                                                     \
+    const struct arch *const kvik_arch_##ident                                                     \
+        __attribute__((section("kvik_arch"), used, visibility("hidden"))) = ptr
+
+struct model {
+    struct checkpoint *ck; /* owned */
+    const struct arch *arch;
+    char arch_name[64];
+    const char *what; /* path, for errors */
+    uint32_t n_layers, hidden, n_heads, n_kv_heads, head_dim, ffn, vocab, context;
+    float norm_eps;
+    struct rope rope;
+    struct kv_layer *layer; /* [n_layers] owned */
+    struct dev_weight embed, head;
+    bool tied;
+    float *final_norm;  /* [hidden] owned by own[] */
+    void *arch_weights; /* the architecture's table, owned by own[] */
+    void **own;         /* blocks freed at close */
+    uint32_t n_own;
+    enum dtype weight_dtype; /* of the bulk of the matrix weights */
+    uint64_t n_params;
+};
+int model_open(const char *path, struct model **out);
+void model_close(struct model *m);
+/* config.c: keys of config.json, or of GGUF metadata under "<arch>." */
+bool model_is_gguf(const struct model *m);
+int model_u32(const struct model *m, const char *hf, const char *gguf, uint32_t min, uint32_t max,
+              uint32_t *out); /* 1 found, 0 absent */
+int model_need_u32(const struct model *m, const char *hf, const char *gguf, uint32_t min, uint32_t max,
+                   uint32_t *out);
+int model_f32(const struct model *m, const char *hf, const char *gguf, float *out);
+/* weights.c: blocks that live as long as the model. */
+void *model_own(struct model *m, size_t n, size_t size);
+/* A matrix [rows][cols] by its Hugging Face or GGUF name (fmt, one %u for the layer); shape checked. */
+int model_matrix(struct model *m, const char *hf, const char *gguf, uint32_t layer, uint32_t rows,
+                 uint32_t cols, struct dev_weight *out);
+/* A vector as f32; *out NULL when absent and `optional`. */
+int model_vector(struct model *m, const char *hf, const char *gguf, uint32_t layer, uint32_t n,
+                 bool optional, float **out);
+
+/* --- exec.c: one forward over the store */
+struct exec_config {
+    uint32_t threads;
+    const char *isa;
+    enum dev_compute compute;
+    uint32_t step_tokens, max_seqs, max_len;
+    size_t pool_bytes;
+    struct kv_preset_options preset;
+};
+struct exec {
+    const struct model *m;
+    struct dev *dev;
+    struct kv *kv;
+    enum dev_compute compute;
+    uint32_t step_tokens, max_seqs, max_len;
+    uint32_t *site;          /* [n_layers] */
+    struct kv_group *group;  /* [n_groups], for reports */
+    uint32_t n_groups;
+    struct pass *pass; /* activations, fixed at open */
+    uint64_t computed; /* tokens fed since open */
+};
+int exec_open(const struct model *m, const struct exec_config *c, struct exec **out);
+void exec_close(struct exec *x);
+size_t exec_row_bytes(const struct model *m, const struct kv_preset_options *o);
+
+struct exec_span {
+    kv_seq seq;
+    const int32_t *tok;
+    uint32_t n;
+    uint32_t turn_end; /* last position of the turn this span is part of; own last position if alone */
+    bool turn, last;   /* part of a multi-token turn; ends it */
+    uint32_t n_logits; /* logits of the last n_logits tokens are wanted */
+    const uint32_t *ends; /* [n] or NULL: turn_end per token (full recompute of several turns) */
+};
+/* One step: at most step_tokens tokens, a sequence once.  logits: rows in span order, [sum n_logits][vocab].
+ * All or nothing. */
+int exec_step(struct exec *x, const struct exec_span *span, uint32_t n, float *logits);
+
+/* A feed of any length: split into steps.  Several sequences share steps.  On error the sequences are as
+ * before, except that sequences whose groups forget may have to be fed again from an earlier row. */
+struct exec_feed {
+    kv_seq seq;
+    const int32_t *tok;
+    uint32_t n;
+    bool all;             /* logits of every token, else of the last */
+    const uint32_t *ends; /* as above */
+};
+typedef bool (*exec_progress)(void *ctx, uint64_t done, uint64_t total);
+/* chunk: most tokens of one sequence in one step, 0: step_tokens.  logits NULL: none. */
+int exec_feed(struct exec *x, const struct exec_feed *feed, uint32_t n, uint32_t chunk, float *logits,
+              exec_progress progress, void *ctx);
+
+/* --- graph.c: the vocabulary of an architecture's forward */
+struct pass {
+    struct exec *x;
+    struct dev *dev;
+    struct kv_step *step;
+    uint32_t n; /* tokens of this step */
+    const int32_t *tok;
+    uint32_t *pos, *end; /* [n] */
+    float *cos, *sin;    /* [n][rot/2] */
+    float *h;            /* [n][hidden] residual stream */
+    float *norm;         /* [n][hidden] */
+    float *q, *k, *v, *att; /* [n][heads*dim] */
+    float *gate, *up;    /* [n][ffn] */
+    int32_t *ids;        /* [step_tokens] */
+    float *rows;         /* [step_tokens][hidden] rows whose logits are wanted */
+    struct kv_span *span; /* [max_seqs] */
+};
+void mod_embed(struct pass *p, const struct dev_weight *w);
+void mod_norm(struct pass *p, const float *x, const float *w, float *out);
+struct mod_out {
+    const struct dev_weight *w;
+    const float *bias;
+    float *y;
+};
+/* Products of the same x; y rows are dense. */
+void mod_linear(struct pass *p, const float *x, const struct mod_out *out, uint32_t n_out);
+void mod_rope(struct pass *p, float *x, uint32_t heads);
+/* Writes k and v, seals what this step completes, attends: p->att from p->q. */
+int mod_attention(struct pass *p, uint32_t layer, float scale);
+void mod_residual(struct pass *p, const float *y);
+void mod_swiglu(struct pass *p); /* gate = silu(gate) * up */
