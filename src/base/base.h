@@ -33,7 +33,13 @@ int err_set(int code, const char *fmt, ...) __attribute__((format(printf, 2, 3))
 int err_prefix(int code, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 const char *err_last(void);      /* this thread's sentence, "" if none; valid until its next error */
 const char *err_name(int code); /* "NOMEM", ... or "OK" */
-#define ERR(code, ...) err_set(ERR_##code, __VA_ARGS__)
+/* The compiler sees the constant, so it knows which results a failed call leaves unset. */
+static inline int err_pass(int code, int same)
+{
+    (void)same;
+    return code;
+}
+#define ERR(code, ...) err_pass(ERR_##code, err_set(ERR_##code, __VA_ARGS__))
 #define TRY(expr)                                                                                  \
     do {                                                                                           \
         int e_ = (expr);                                                                           \

@@ -47,6 +47,11 @@ int dtype_from_safetensors(const char *s)
     return -1;
 }
 
+const char *dtype_safetensors(enum dtype t)
+{
+    return (unsigned)t < DT_COUNT && table[t].st[0] ? table[t].st : NULL;
+}
+
 bool dtype_bytes(enum dtype t, uint64_t n, size_t *out)
 {
     return n % table[t].block == 0 && ck_mul(n / table[t].block, table[t].size, out);

@@ -13,6 +13,8 @@ int err_set(int code, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(tmp, sizeof tmp, fmt, ap);
     va_end(ap);
+    for (char *p = tmp; *p; p++) /* names from files reach terminals and logs through here */
+        if ((unsigned char)*p < 0x20 || *p == 0x7F) *p = '?';
     memcpy(slot, tmp, strlen(tmp) + 1);
     return code;
 }

@@ -9,25 +9,24 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static int open_regular(const char *path, size_t *size)
+static int open_regular(const char *path, struct stat *st)
 {
-    struct stat st;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); /* a FIFO must not hang */
     if (fd < 0)
         return err_set(errno == ENOENT ? ERR_NOTFOUND : ERR_IO, "%s: %s", path, strerror(errno));
-    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)) {
+    if (fstat(fd, st) < 0 || !S_ISREG(st->st_mode)) {
         close(fd);
         return ERR(IO, "%s: not a regular file", path);
     }
-    *size = (size_t)st.st_size;
     return fd;
 }
 
 int map_open(struct map *m, const char *path)
 {
-    size_t size;
-    int fd = open_regular(path, &size);
+    struct stat st;
+    int fd = open_regular(path, &st);
     if (fd < 0) return fd;
+    size_t size = (size_t)st.st_size;
     if (size == 0) {
         close(fd);
         *m = (struct map){.data = (const uint8_t *)""};
@@ -37,7 +36,8 @@ int map_open(struct map *m, const char *path)
     int e = errno;
     close(fd);
     if (p == MAP_FAILED) return ERR(IO, "%s: cannot map %zu bytes: %s", path, size, strerror(e));
-    *m = (struct map){.data = p, .size = size, .mapped = true};
+    *m =
+        (struct map){.data = p, .size = size, .mapped = true, .dev = st.st_dev, .inode = st.st_ino};
     return 0;
 }
 
@@ -47,11 +47,22 @@ void map_close(struct map *m)
     *m = (struct map){0};
 }
 
+int map_check(const struct map *m, const char *path)
+{
+    struct stat st;
+    if (!m->mapped || stat(path, &st) < 0) return 0;
+    if (st.st_dev != m->dev || st.st_ino != m->inode || (uint64_t)st.st_size >= m->size) return 0;
+    return ERR(IO, "%s: the file shrank from %zu to %llu bytes while it was in use", path, m->size,
+               (unsigned long long)st.st_size);
+}
+
 int file_read(const char *path, size_t max, char **out, size_t *len)
 {
-    size_t size, got = 0;
-    int fd = open_regular(path, &size);
+    struct stat st;
+    size_t got = 0;
+    int fd = open_regular(path, &st);
     if (fd < 0) return fd;
+    size_t size = (size_t)st.st_size;
     if (size > max) {
         close(fd);
         return ERR(LIMIT, "%s: %zu bytes, the limit is %zu", path, size, max);
@@ -89,22 +100,29 @@ bool dir_exists(const char *path)
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
-int file_write(const char *path, const void *data, size_t n)
+static bool write_all(int fd, const struct span *s)
+{
+    const char *p = s->data;
+    size_t left = s->n;
+    while (left) {
+        ssize_t k = write(fd, p, left);
+        if (k < 0 && errno == EINTR) continue;
+        if (k <= 0) return false;
+        p += k;
+        left -= (size_t)k;
+    }
+    return true;
+}
+
+int file_write_spans(const char *path, const struct span *span, size_t n_spans)
 {
     char tmp[4096];
     if ((size_t)snprintf(tmp, sizeof tmp, "%s.tmp.%ld", path, (long)getpid()) >= sizeof tmp)
         return ERR(LIMIT, "%.200s...: path too long", path);
     int fd = open(tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd < 0) return ERR(IO, "%s: %s", tmp, strerror(errno));
-    const char *p = data;
-    size_t left = n;
-    while (left) {
-        ssize_t k = write(fd, p, left);
-        if (k < 0 && errno == EINTR) continue;
-        if (k <= 0) goto fail;
-        p += k;
-        left -= (size_t)k;
-    }
+    for (size_t i = 0; i < n_spans; i++)
+        if (!write_all(fd, &span[i])) goto fail;
     if (fsync(fd) < 0) goto fail;
     if (close(fd) < 0) {
         fd = -1;
@@ -118,4 +136,9 @@ fail:;
     if (fd >= 0) close(fd);
     unlink(tmp);
     return ERR(IO, "%s: %s", path, strerror(e));
+}
+
+int file_write(const char *path, const void *data, size_t n)
+{
+    return file_write_spans(path, &(struct span){data, n}, 1);
 }

@@ -53,6 +53,9 @@ int gguf_get_str(const struct gguf *g, const char *key, const char **s, size_t *
 int gguf_string_at(const struct gguf_value *v, const struct gguf *g, uint64_t i, const char **s,
                    size_t *n);
 double gguf_number_at(const struct gguf_value *v, uint64_t i); /* numeric or bool array item */
+/* Scalars and arrays of at most 64 items as one flat object, arrays of the tokenizer left out; null
+ * for what JSON cannot say (NaN, bytes that are not UTF-8). */
+int gguf_json(const struct gguf *g, json_t **out);
 uint32_t gguf_n_tensors(const struct gguf *g);
 const struct tensor *gguf_tensor_at(const struct gguf *g, uint32_t i);
 const struct tensor *gguf_find(const struct gguf *g, const char *name);
@@ -63,10 +66,14 @@ const struct tensor *gguf_find(const struct gguf *g, const char *name);
 struct checkpoint;
 int checkpoint_open(const char *path, struct checkpoint **out);
 void checkpoint_close(struct checkpoint *c);
+/* ERR_IO if a mapped file has become shorter since it was opened: its lost pages are a bus error to
+ * whoever reads them, so long-lived programs ask before a turn. */
+int checkpoint_recheck(const struct checkpoint *c);
 const char *checkpoint_path(const struct checkpoint *c);
 bool checkpoint_is_gguf(const struct checkpoint *c);
 const struct gguf *checkpoint_gguf(const struct checkpoint *c); /* NULL for a directory */
-/* Directory: config.json (NULL if absent).  GGUF: the scalar and small-array metadata as one flat
+/* Directory: config.json (NULL if absent; an object; Python's Infinity reads as the largest double,
+ * NaN as null).  GGUF: the scalar and small-array metadata as one flat
  * object {"general.architecture": "llama", "llama.block_count": 30, ...}; tokenizer arrays left out. */
 const json_t *checkpoint_config(const struct checkpoint *c);
 const json_t *checkpoint_generation_config(const struct checkpoint *c); /* NULL if absent */

@@ -1,0 +1,286 @@
+/* checkpoint.c - one face for both kinds of model: a Hugging Face directory or a .gguf file.
+ *
+ * checkpoint_open decides which it is, checkpoint's tensors are copies of the descriptions in the
+ * files below it (names and data stay borrowed from them), indexed by name across all shards. */
+#include "base/buf.h"
+#include "base/map.h"
+#include "fmt/fmt_int.h"
+
+#include <string.h>
+
+#define MAX_CONFIG ((size_t)4 << 20)
+#define MAX_INDEX  ((size_t)64 << 20)
+
+struct checkpoint {
+    char *path;                /* owned */
+    struct gguf *gguf;         /* owned; NULL for a directory */
+    struct safetensors **file; /* [n_files] owned */
+    uint32_t n_files;
+    json_t *config, *generation; /* owned; NULL if absent */
+    struct tensor *tensor;       /* [n_tensors] owned, contents borrowed */
+    uint32_t n_tensors;
+    struct names by_name;
+    size_t bytes;
+};
+
+/* dir/name; mem_free. */
+static char *join(const char *dir, const char *name)
+{
+    struct buf b;
+    buf_init(&b, 65536);
+    char *p = buf_printf(&b, "%s/%s", dir, name) == 0 ? buf_take(&b) : NULL;
+    if (!p) buf_done(&b);
+    return p;
+}
+
+static int has(const char *dir, const char *name, bool *out)
+{
+    char *path = join(dir, name);
+    if (!path) return ERR_NOMEM;
+    *out = file_exists(path);
+    mem_free(path);
+    return 0;
+}
+
+/* Reads dir/name if it is there; *out stays NULL otherwise. */
+static int read_config(const char *dir, const char *name, json_t **out)
+{
+    char *text, *path = join(dir, name);
+    size_t n;
+    int e = 0;
+    if (!path) return ERR_NOMEM;
+    if (file_exists(path)) {
+        e = file_read(path, MAX_CONFIG, &text, &n);
+        if (e == 0) {
+            e = config_parse(text, n, path, out);
+            mem_free(text);
+        }
+    }
+    mem_free(path);
+    return e;
+}
+
+static int add_file(struct checkpoint *c, const char *name)
+{
+    char *path = join(c->path, name);
+    if (!path) return ERR_NOMEM;
+    int e = safetensors_open(path, &c->file[c->n_files]);
+    mem_free(path);
+    if (e < 0) return e;
+    c->n_files++;
+    return 0;
+}
+
+static int index_tensors(struct checkpoint *c)
+{
+    for (uint32_t i = 0; i < c->n_tensors; i++)
+        if (!ck_add(c->bytes, c->tensor[i].bytes, &c->bytes))
+            return ERR(FORMAT, "%s: the sizes of all tensors overflow", c->path);
+    return names_build(&c->by_name, c->tensor, c->n_tensors, sizeof *c->tensor);
+}
+
+static int open_single(struct checkpoint *c)
+{
+    c->file = mem_array(1, sizeof(struct safetensors *));
+    if (!c->file) return ERR_NOMEM;
+    TRY(add_file(c, "model.safetensors"));
+    uint32_t n = safetensors_count(c->file[0]);
+    c->tensor = mem_array(n, sizeof *c->tensor);
+    if (!c->tensor) return ERR_NOMEM;
+    for (uint32_t i = 0; i < n; i++)
+        c->tensor[i] = *safetensors_at(c->file[0], i);
+    c->n_tensors = n;
+    return index_tensors(c);
+}
+
+/* The tensors of a sharded checkpoint are those of the map, each from the file the map says. */
+static int open_shards(struct checkpoint *c, const struct shards *s)
+{
+    const char *name;
+    json_t *value;
+    c->file = mem_array(s->n_files, sizeof(struct safetensors *));
+    c->tensor = mem_array(json_object_size(s->weight_map), sizeof *c->tensor);
+    if (!c->file || !c->tensor) return ERR_NOMEM;
+    for (uint32_t i = 0; i < s->n_files; i++) {
+        int e = add_file(c, s->file[i]);
+        if (e == ERR_NOTFOUND)
+            return ERR(
+                NOTFOUND,
+                "%s: %.200s, one of %u files named by the index, is missing: download it too",
+                c->path, s->file[i], s->n_files);
+        if (e < 0) return e;
+    }
+    json_object_foreach((json_t *)(uintptr_t)s->weight_map, name, value)
+    {
+        const char *file = json_string_value(value);
+        const json_t *number = json_object_get(s->number, file);
+        const struct tensor *t = safetensors_find(c->file[json_integer_value(number)], name);
+        if (!t)
+            return ERR(FORMAT,
+                       "%s: the index puts tensor \"%.200s\" into %.200s, which does not hold it",
+                       c->path, name, file);
+        c->tensor[c->n_tensors++] = *t;
+    }
+    return index_tensors(c);
+}
+
+static int open_index(struct checkpoint *c)
+{
+    char *text, *path = join(c->path, "model.safetensors.index.json");
+    struct shards s;
+    size_t n;
+    if (!path) return ERR_NOMEM;
+    int e = file_read(path, MAX_INDEX, &text, &n);
+    if (e == 0) {
+        e = shards_parse(text, n, path, &s);
+        mem_free(text);
+    }
+    mem_free(path);
+    if (e < 0) return e;
+    e = open_shards(c, &s);
+    shards_done(&s);
+    return e;
+}
+
+static int refuse_empty(const char *dir)
+{
+    static const char *const any[] = {"config.json", "tokenizer.json", "tokenizer_config.json"};
+    for (size_t i = 0; i < countof(any); i++) {
+        bool there;
+        TRY(has(dir, any[i], &there));
+        if (there) return 0;
+    }
+    return ERR(NOTFOUND,
+               "%s: not a model: a model directory holds config.json, model.safetensors (or "
+               "model.safetensors.index.json and its files) and tokenizer.json",
+               dir);
+}
+
+static int open_dir(struct checkpoint *c)
+{
+    bool single, sharded;
+    TRY(has(c->path, "model.safetensors", &single));
+    TRY(has(c->path, "model.safetensors.index.json", &sharded));
+    if (!single && !sharded) TRY(refuse_empty(c->path));
+    TRY(read_config(c->path, "config.json", &c->config));
+    TRY(read_config(c->path, "generation_config.json", &c->generation));
+    if (single) return open_single(c);
+    if (sharded) return open_index(c);
+    return index_tensors(c);
+}
+
+static int open_gguf(struct checkpoint *c)
+{
+    TRY(gguf_open(c->path, &c->gguf));
+    TRY(gguf_json(c->gguf, &c->config));
+    uint32_t n = gguf_n_tensors(c->gguf);
+    c->tensor = mem_array(n, sizeof *c->tensor);
+    if (!c->tensor) return ERR_NOMEM;
+    for (uint32_t i = 0; i < n; i++)
+        c->tensor[i] = *gguf_tensor_at(c->gguf, i);
+    c->n_tensors = n;
+    return index_tensors(c);
+}
+
+static bool ends_with(const char *s, const char *tail)
+{
+    size_t n = strlen(s), k = strlen(tail);
+    return n >= k && strcmp(s + n - k, tail) == 0;
+}
+
+static int open_any(struct checkpoint *c)
+{
+    if (dir_exists(c->path)) return open_dir(c);
+    if (ends_with(c->path, ".safetensors") || ends_with(c->path, ".json"))
+        return ERR(ARG, "%s: one file of a model: give the directory that holds it", c->path);
+    int e = open_gguf(c);
+    if (e == ERR_NOTFOUND)
+        return ERR(NOTFOUND,
+                   "%s: no such file or directory: give a Hugging Face model directory or a .gguf "
+                   "file",
+                   c->path);
+    return e;
+}
+
+int checkpoint_open(const char *path, struct checkpoint **out)
+{
+    struct checkpoint *c = mem_alloc(sizeof *c);
+    if (!c) return ERR_NOMEM;
+    c->path = mem_strdup(path);
+    int e = c->path ? open_any(c) : ERR_NOMEM;
+    if (e == 0) e = checkpoint_recheck(c);
+    if (e < 0) {
+        checkpoint_close(c);
+        return e;
+    }
+    *out = c;
+    return 0;
+}
+
+void checkpoint_close(struct checkpoint *c)
+{
+    if (!c) return;
+    names_done(&c->by_name);
+    mem_free(c->tensor);
+    for (uint32_t i = 0; i < c->n_files; i++)
+        safetensors_close(c->file[i]);
+    mem_free(c->file);
+    gguf_close(c->gguf);
+    json_decref(c->config);
+    json_decref(c->generation);
+    mem_free(c->path);
+    mem_free(c);
+}
+
+int checkpoint_recheck(const struct checkpoint *c)
+{
+    if (c->gguf) TRY(gguf_recheck(c->gguf));
+    for (uint32_t i = 0; i < c->n_files; i++)
+        TRY(safetensors_recheck(c->file[i]));
+    return 0;
+}
+
+const char *checkpoint_path(const struct checkpoint *c)
+{
+    return c->path;
+}
+
+bool checkpoint_is_gguf(const struct checkpoint *c)
+{
+    return c->gguf != NULL;
+}
+
+const struct gguf *checkpoint_gguf(const struct checkpoint *c)
+{
+    return c->gguf;
+}
+
+const json_t *checkpoint_config(const struct checkpoint *c)
+{
+    return c->config;
+}
+
+const json_t *checkpoint_generation_config(const struct checkpoint *c)
+{
+    return c->generation;
+}
+
+uint32_t checkpoint_n_tensors(const struct checkpoint *c)
+{
+    return c->n_tensors;
+}
+
+const struct tensor *checkpoint_tensor_at(const struct checkpoint *c, uint32_t i)
+{
+    return i < c->n_tensors ? &c->tensor[i] : NULL;
+}
+
+const struct tensor *checkpoint_find(const struct checkpoint *c, const char *name)
+{
+    return names_find(&c->by_name, name);
+}
+
+size_t checkpoint_bytes(const struct checkpoint *c)
+{
+    return c->bytes;
+}

@@ -1,0 +1,64 @@
+/* fmt_int.h - what the parsers of this folder share: the checked reader, the size of a tensor, and
+ * the sorted index of names.  No parser here computes a pointer from a number of the file by any
+ * other way than rd_take, and none allocates before the number was held against the bytes left. */
+#pragma once
+#include "fmt/fmt.h"
+
+#define FMT_MAX_NAME 65535u /* bytes of a tensor name or metadata key */
+
+/* --- A cursor over bytes that came from outside.  Failing reads are ERR_FORMAT, name the field and
+ * the offset, and move nothing. */
+struct rd {
+    const uint8_t *data;
+    size_t size, pos;
+    const char *what; /* names the source in errors */
+};
+size_t rd_left(const struct rd *r);
+int rd_take(struct rd *r, uint64_t n, const char *field, const uint8_t **out);
+int rd_u32(struct rd *r, const char *field, uint32_t *out);
+int rd_u64(struct rd *r, const char *field, uint64_t *out);
+/* A count of things that need at least `least` bytes each: refused if the rest cannot hold them. */
+int rd_count(struct rd *r, const char *field, size_t least, uint64_t *out);
+/* A 64-bit length and that many bytes; borrowed, not NUL-terminated. */
+int rd_str(struct rd *r, const char *field, const char **s, size_t *n);
+
+/* Little-endian scalars at any address. */
+uint32_t le_u32(const void *p);
+uint64_t le_u64(const void *p);
+
+/* Bytes of the whole tensor from dtype and dims: false if the innermost dimension is not whole blocks
+ * or any product overflows.  A dimension of 0 counts as 1 for overflow, so that no product a
+ * caller forms from the dims can wrap either. */
+bool tensor_size(const struct tensor *t, size_t *out);
+
+/* --- Names: pointers to structs whose first member is `const char *name`, sorted by it. */
+struct names {
+    const void **at; /* [n] owned */
+    uint32_t n;
+};
+int names_build(struct names *x, const void *base, uint32_t n, size_t stride);
+void names_done(struct names *x);
+const void *names_find(const struct names *x, const char *name); /* NULL: absent */
+const char *names_twice(const struct names *x);                  /* a name that occurs twice, or NULL */
+
+/* --- The sharded index: {"weight_map": {tensor: file}}.  Every file is a plain name: no directory
+ * part, no leading dot, ends in .safetensors. */
+struct shards {
+    json_t *index;              /* owned */
+    const json_t *weight_map;   /* borrowed from index */
+    json_t *number;             /* owned: file name -> position in `file` */
+    const char **file;          /* [n_files] owned array; names borrowed from index */
+    uint32_t n_files;
+};
+int shards_parse(const char *text, size_t n, const char *what, struct shards *out);
+void shards_done(struct shards *s);
+
+/* config.json as Python writes it: NaN, Infinity and -Infinity are allowed (read as null and the
+ * largest double).  The result is an object. */
+int config_parse(const char *text, size_t n, const char *what, json_t **out);
+
+/* ERR_IO if the file under the mapping has shrunk since it was opened. */
+int safetensors_recheck(const struct safetensors *s);
+int gguf_recheck(const struct gguf *g);
+/* Says what a file that is not a model file looks like (a Git LFS pointer, a web page), or "". */
+const char *looks_like(const void *data, size_t n);
