@@ -28,9 +28,21 @@ int safetensors_write(const char *path, const struct tensor *t, uint32_t n);
 
 /* --- GGUF v2/v3, little endian: one file. */
 struct gguf;
-enum gguf_type { /* the file's own numbers */
-    GGUF_U8, GGUF_I8, GGUF_U16, GGUF_I16, GGUF_U32, GGUF_I32, GGUF_F32, GGUF_BOOL,
-    GGUF_STRING, GGUF_ARRAY, GGUF_U64, GGUF_I64, GGUF_F64
+/* The file's own numbers. */
+enum gguf_type {
+    GGUF_U8,
+    GGUF_I8,
+    GGUF_U16,
+    GGUF_I16,
+    GGUF_U32,
+    GGUF_I32,
+    GGUF_F32,
+    GGUF_BOOL,
+    GGUF_STRING,
+    GGUF_ARRAY,
+    GGUF_U64,
+    GGUF_I64,
+    GGUF_F64
 };
 struct gguf_value {
     const char *key;
@@ -44,11 +56,13 @@ void gguf_close(struct gguf *g);
 uint32_t gguf_n_values(const struct gguf *g);
 const struct gguf_value *gguf_value_at(const struct gguf *g, uint32_t i);
 const struct gguf_value *gguf_get(const struct gguf *g, const char *key); /* NULL: absent */
-/* Typed getters: 0 absent, 1 present, ERR_FORMAT wrong type or out of range. */
+/* Typed getters: 0 absent, 1 present, ERR_FORMAT wrong type or out of range.  Integers may be stored
+ * as any integer type, f64 as any number; NaN and infinities are out of range. */
 int gguf_get_u32(const struct gguf *g, const char *key, uint32_t min, uint32_t max, uint32_t *out);
 int gguf_get_f64(const struct gguf *g, const char *key, double *out);
 int gguf_get_bool(const struct gguf *g, const char *key, bool *out);
-int gguf_get_str(const struct gguf *g, const char *key, const char **s, size_t *n); /* not NUL-terminated */
+/* Borrowed from the mapping, not NUL-terminated. */
+int gguf_get_str(const struct gguf *g, const char *key, const char **s, size_t *n);
 /* The i-th item of a string array in O(1) (offsets are indexed at open). */
 int gguf_string_at(const struct gguf_value *v, const struct gguf *g, uint64_t i, const char **s,
                    size_t *n);

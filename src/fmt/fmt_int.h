@@ -39,15 +39,15 @@ struct names {
 int names_build(struct names *x, const void *base, uint32_t n, size_t stride);
 void names_done(struct names *x);
 const void *names_find(const struct names *x, const char *name); /* NULL: absent */
-const char *names_twice(const struct names *x);                  /* a name that occurs twice, or NULL */
+const char *names_twice(const struct names *x); /* a name that occurs twice, or NULL */
 
 /* --- The sharded index: {"weight_map": {tensor: file}}.  Every file is a plain name: no directory
  * part, no leading dot, ends in .safetensors. */
 struct shards {
-    json_t *index;              /* owned */
-    const json_t *weight_map;   /* borrowed from index */
-    json_t *number;             /* owned: file name -> position in `file` */
-    const char **file;          /* [n_files] owned array; names borrowed from index */
+    json_t *index;            /* owned */
+    const json_t *weight_map; /* borrowed from index */
+    json_t *number;           /* owned: file name -> position in `file` */
+    const char **file;        /* [n_files] owned array; names borrowed from index */
     uint32_t n_files;
 };
 int shards_parse(const char *text, size_t n, const char *what, struct shards *out);

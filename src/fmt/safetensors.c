@@ -140,9 +140,11 @@ static int check_metadata(const json_t *meta, const char *what)
     json_t *value;
     if (!meta || json_is_null(meta)) return 0;
     if (!json_is_object(meta)) return ERR(FORMAT, "%s: __metadata__ must be an object", what);
-    json_object_foreach((json_t *)(uintptr_t)meta, key, value) if (
-        !json_is_string(value)) return ERR(FORMAT, "%s: __metadata__ \"%.200s\" must be a string",
-                                           what, key);
+    json_object_foreach((json_t *)(uintptr_t)meta, key, value)
+    {
+        if (!json_is_string(value))
+            return ERR(FORMAT, "%s: __metadata__ \"%.200s\" must be a string", what, key);
+    }
     return 0;
 }
 
@@ -170,7 +172,7 @@ static int take_names(struct safetensors *s, json_t *header)
     json_object_foreach(header, key, value)
     {
         if (!is_tensor(key)) continue;
-        s->tensor[s->n++].name = strcpy(p, key);
+        s->tensor[s->n++].name = memcpy(p, key, strlen(key) + 1);
         p += strlen(key) + 1;
     }
     return 0;
