@@ -116,8 +116,8 @@ KVIK_API void kvik_cache_usage(const kvik_cache *c, kvik_usage *out);
 KVIK_API int kvik_cache_new(kvik_cache *c, kvik_seq *out);
 KVIK_API int kvik_cache_fork(kvik_cache *c, kvik_seq src, kvik_seq *out); /* shares every block */
 KVIK_API int kvik_cache_drop(kvik_cache *c, kvik_seq s);
-/* Keeps the first `len` tokens (len < 0: removes the last -len).  Groups that forget may have to keep fewer rows; the
- * next forward computes those again by itself. */
+/* Keeps the first `len` tokens (len < 0: removes the last -len).  Groups that forget may have to keep fewer rows; crop
+ * then computes those again itself, or fails and changes nothing. */
 KVIK_API int kvik_cache_crop(kvik_cache *c, kvik_seq s, int64_t len);
 /* s[i] becomes what s[from[i]] was, all at once. */
 KVIK_API int kvik_cache_reorder(kvik_cache *c, const kvik_seq *s, const uint32_t *from, uint32_t n);

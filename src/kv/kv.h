@@ -89,6 +89,7 @@ struct kv_usage {
     size_t need; /* bytes short of the begin or reserve that failed last, else 0 */
     uint64_t seals, evictions, forks, rows_copied, rows_copied_by_fork; /* since open */
     uint32_t max_refs, seqs;
+    uint64_t rows; /* held, over all sequences (kv_len summed) */
 };
 void kv_usage(const struct kv *kv, struct kv_usage *out);
 uint32_t kv_len(const struct kv *kv, kv_seq s);

@@ -8,6 +8,12 @@
 
 #include <string.h>
 
+struct feed_state { /* of one feed while it runs */
+    uint32_t done;
+    uint32_t start; /* rows before the feed */
+    kv_seq backup;  /* 0: none */
+};
+
 static int buffers(struct exec *x)
 {
     const struct model *m = x->m;
@@ -30,6 +36,10 @@ static int buffers(struct exec *x)
     p->ids = mem_array(n, sizeof *p->ids);
     p->span = mem_array(n, sizeof *p->span);
     if (!p->pos || !p->end || !p->ids || !p->span) return ERR_NOMEM;
+    x->feed = mem_array(2 * (size_t)x->max_seqs, sizeof *x->feed);
+    x->span = mem_array(2 * (size_t)x->max_seqs, sizeof *x->span);
+    x->call = mem_array(x->max_seqs, sizeof *x->call);
+    if (!x->feed || !x->span || !x->call) return ERR_NOMEM;
     p->x = x;
     p->dev = x->dev;
     p->tok = p->ids;
@@ -62,6 +72,7 @@ int exec_open(const struct model *m, const struct exec_config *c, struct exec **
     x->step_tokens = c->step_tokens;
     x->max_seqs = c->max_seqs;
     x->max_len = c->max_len;
+    x->reserve = c->reserve;
     struct dev_config d = {c->threads, c->isa};
     uint32_t q = m->n_heads * m->head_dim;
     struct dev_limits lim = {
@@ -96,6 +107,9 @@ void exec_close(struct exec *x)
     }
     mem_free(x->site);
     mem_free(x->group);
+    mem_free(x->feed);
+    mem_free(x->call);
+    mem_free(x->span);
     mem_free(x);
 }
 
@@ -162,27 +176,35 @@ int exec_step(struct exec *x, const struct exec_span *span, uint32_t n, float *l
     return kv_commit(p->step, NULL);
 }
 
-struct progress_of { /* of one feed while it runs */
-    uint32_t done;
-    uint32_t start; /* rows before the feed */
-    kv_seq backup;  /* 0: none */
-};
-
-static int restore(struct exec *x, const struct exec_feed *f, struct progress_of *g, bool failed)
+void exec_settle(struct exec *x, kv_seq seq, kv_seq backup, bool failed)
 {
-    if (g->backup) {
-        if (failed)
-            (void)kv_reorder(x->kv, (kv_seq[]){f->seq, g->backup}, (uint32_t[]){1, 0}, 2);
-        (void)kv_drop(x->kv, g->backup);
-    } else if (failed && g->done) {
-        uint32_t have;
-        (void)kv_trim(x->kv, f->seq, g->start, &have);
+    if (!backup) return;
+    if (failed) (void)kv_reorder(x->kv, (kv_seq[]){seq, backup}, (uint32_t[]){1, 0}, 2);
+    (void)kv_drop(x->kv, backup);
+}
+
+static void restore(struct exec *x, const struct exec_feed *f, struct feed_state *g, bool failed)
+{
+    uint32_t have;
+    if (!g->backup && failed && g->done) (void)kv_trim(x->kv, f->seq, g->start, &have);
+    exec_settle(x, f->seq, g->backup, failed);
+}
+
+int exec_new(struct exec *x, kv_seq *out)
+{
+    kv_seq s;
+    TRY(kv_new(x->kv, 0, &s));
+    int e = x->reserve ? kv_reserve(x->kv, s, x->max_len) : 0;
+    if (e < 0) {
+        kv_drop(x->kv, s);
+        return e;
     }
+    *out = s;
     return 0;
 }
 
 /* The spans of the next step; *n_out of them, *rows logits rows. */
-static void next_step(struct exec *x, const struct exec_feed *feed, struct progress_of *g, uint32_t n,
+static void next_step(struct exec *x, const struct exec_feed *feed, struct feed_state *g, uint32_t n,
                       uint32_t chunk, struct exec_span *span, uint32_t *n_out)
 {
     uint32_t room = x->step_tokens, k = 0;
@@ -202,7 +224,7 @@ static void next_step(struct exec *x, const struct exec_feed *feed, struct progr
 }
 
 /* Logits of a step go to rows of the caller's array: with `all`, token order of the feed; else one row a feed. */
-static int run_step(struct exec *x, const struct exec_feed *feed, struct progress_of *g, uint32_t n,
+static int run_step(struct exec *x, const struct exec_feed *feed, struct feed_state *g, uint32_t n,
                     struct exec_span *span, uint32_t n_span, float *logits, float *tmp)
 {
     size_t vocab = x->m->vocab;
@@ -227,6 +249,7 @@ int exec_feed(struct exec *x, const struct exec_feed *feed, uint32_t n, uint32_t
               exec_progress progress, void *ctx)
 {
     uint64_t total = 0, done = 0;
+    if (n > 2 * x->max_seqs) return ERR(LIMIT, "%u rows, the cache was opened for %u", n, x->max_seqs);
     if (chunk == 0 || chunk > x->step_tokens) chunk = x->step_tokens;
     bool one_step = true;
     for (uint32_t i = 0; i < n; i++) {
@@ -239,19 +262,19 @@ int exec_feed(struct exec *x, const struct exec_feed *feed, uint32_t n, uint32_t
         one_step &= feed[i].n <= chunk;
     }
     one_step &= total <= x->step_tokens;
-    struct progress_of one[64], *g = n <= countof(one) ? one : mem_array(n, sizeof *g);
-    struct exec_span ones[64], *span = n <= countof(ones) ? ones : mem_array(n, sizeof *span);
+    struct feed_state *g = x->feed;
+    struct exec_span *span = x->span;
     size_t vocab = x->m->vocab, rows = x->step_tokens;
     bool any_all = false;
     for (uint32_t i = 0; i < n; i++)
         any_all |= feed[i].all;
     if (!any_all) rows = MIN(rows, n);
     float *tmp = !logits || one_step ? logits : mem_array(rows, vocab * sizeof *tmp);
-    int e = !g || !span || (logits && !tmp) ? ERR_NOMEM : 0;
+    int e = logits && !tmp ? ERR_NOMEM : 0;
     uint32_t started = 0;
     for (; e >= 0 && started < n; started++) {
-        g[started] = (struct progress_of){.start = kv_len(x->kv, feed[started].seq)};
-        if (!one_step && g[started].start) e = kv_fork(x->kv, feed[started].seq, &g[started].backup);
+        g[started] = (struct feed_state){.start = kv_len(x->kv, feed[started].seq)};
+        if (!one_step && g[started].start && !x->reserve) e = kv_fork(x->kv, feed[started].seq, &g[started].backup);
         if (e < 0) g[started].backup = 0;
     }
     while (e >= 0 && done < total) {
@@ -265,7 +288,5 @@ int exec_feed(struct exec *x, const struct exec_feed *feed, uint32_t n, uint32_t
     for (uint32_t i = 0; i < started; i++)
         restore(x, &feed[i], &g[i], e < 0);
     if (tmp != logits) mem_free(tmp);
-    if (g != one) mem_free(g);
-    if (span != ones) mem_free(span);
     return e;
 }

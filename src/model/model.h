@@ -88,6 +88,7 @@ struct exec_config {
     enum dev_compute compute;
     uint32_t step_tokens, max_seqs, max_len;
     size_t pool_bytes;
+    bool reserve; /* static: every sequence sets max_len rows aside when it begins */
     struct kv_preset_options preset;
 };
 struct exec {
@@ -101,10 +102,20 @@ struct exec {
     uint32_t n_groups;
     struct pass *pass; /* activations, fixed at open */
     uint64_t computed; /* tokens fed since open */
+    bool reserve;
+    struct exec_feed *call;  /* [max_seqs] of the public call that runs */
+    struct feed_state *feed; /* [2 * max_seqs] of the feed that runs */
+    struct exec_span *span;  /* [2 * max_seqs] of its step */
 };
 int exec_open(const struct model *m, const struct exec_config *c, struct exec **out);
 void exec_close(struct exec *x);
 size_t exec_row_bytes(const struct model *m, const struct kv_preset_options *o);
+
+/* A new sequence, with its rows set aside if the preset says so. */
+int exec_new(struct exec *x, kv_seq *out);
+/* Ends a transaction on `seq` that began by forking it into `backup` (0: none): if it failed, seq becomes
+ * the backup again; the backup is dropped. */
+void exec_settle(struct exec *x, kv_seq seq, kv_seq backup, bool failed);
 
 struct exec_span {
     kv_seq seq;

@@ -1,0 +1,21 @@
+/* api.h - what the public handles are. */
+#pragma once
+#include "base/base.h"
+#include "kv/preset.h"
+#include "kvik.h"
+#include "model/model.h"
+#include "tok/tok.h"
+
+struct kvik_tokenizer {
+    struct tok *tok;
+};
+struct kvik_model {
+    struct model *m;
+    struct kvik_tokenizer *tok; /* NULL: the files hold none */
+};
+struct kvik_cache {
+    kvik_model *model;
+    struct exec *x;
+    const struct kv_preset *preset;
+    uint64_t reused; /* by the last generate */
+};

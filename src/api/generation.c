@@ -1,0 +1,62 @@
+/* generation.c - generate: the model's defaults, text in, rows out. */
+#include "api/api.h"
+#include "generate/generate.h"
+#include "generate/loop.h"
+
+#include <string.h>
+
+KVIK_API int kvik_generation_init(kvik_generation *g, const kvik_model *m)
+{
+    kvik_generation fresh;
+    gen_defaults(&fresh);
+    if (m) {
+        const json_t *o = checkpoint_generation_config(m->m->ck);
+        const struct tok *t = m->tok ? m->tok->tok : NULL;
+        int e = o ? gen_apply(&fresh, o, "generation_config.json", false) : 0;
+        if (e < 0) {
+            gen_done(&fresh);
+            return e;
+        }
+        int32_t eos = t ? tok_special_id(t, "eos_token") : -1, pad = t ? tok_special_id(t, "pad_token") : -1;
+        if (fresh.n_eos == 0 && !o && eos >= 0) fresh.eos_token_id[fresh.n_eos++] = eos;
+        if (fresh.pad_token_id < 0 && !o) fresh.pad_token_id = pad;
+    }
+    *g = fresh;
+    return 0;
+}
+
+KVIK_API const char *kvik_finish_name(enum kvik_finish f)
+{
+    static const char *const names[] = {"length", "eos", "stop", "cancelled"};
+    return (unsigned)f < countof(names) ? names[f] : "?";
+}
+
+KVIK_API int kvik_generate(kvik_cache *c, const kvik_generation *g, const kvik_prompt *prompt, uint32_t n,
+                           const kvik_hooks *hooks, kvik_result **out)
+{
+    if (!c || !g || !prompt || !out) return ERR(ARG, "a cache, a configuration and prompts are needed");
+    kvik_result *r;
+    TRY(gen_run(c->x, c->model->tok ? c->model->tok->tok : NULL, g, prompt, n, hooks, &r));
+    c->reused = 0;
+    for (uint32_t i = 0; i < n; i++)
+        c->reused += r->row[i].reused;
+    *out = r;
+    return 0;
+}
+
+KVIK_API int kvik_generate_text(kvik_cache *c, const kvik_generation *g, const char *text, kvik_result **out)
+{
+    struct ids ids = {0};
+    if (!c || !text) return ERR(ARG, "a cache and a text are needed");
+    if (!c->model->tok) return ERR(ARG, "the model has no tokenizer; give token ids");
+    int e = tok_encode(c->model->tok->tok, text, strlen(text), TOK_SPECIAL, NULL, 0, &ids);
+    kvik_prompt p = {.ids = ids.id, .n = ids.n};
+    if (e >= 0) e = kvik_generate(c, g, &p, 1, NULL, out);
+    ids_done(&ids);
+    return e;
+}
+
+KVIK_API void kvik_result_free(kvik_result *r)
+{
+    gen_result_free(r);
+}

@@ -1,0 +1,83 @@
+/* model.c - opening and describing models. */
+#include "api/api.h"
+
+#include <string.h>
+
+KVIK_API const char *kvik_version(void)
+{
+    return KVIK_VERSION;
+}
+
+KVIK_API const char *kvik_last_error(void)
+{
+    return err_last();
+}
+
+KVIK_API const char *kvik_error_name(int code)
+{
+    return err_name(code);
+}
+
+KVIK_API void kvik_free(void *p)
+{
+    mem_free(p);
+}
+
+static int open_tokenizer(kvik_model *k, const char *path)
+{
+    struct tok *tok = NULL;
+    if (model_is_gguf(k->m)) {
+        if (!gguf_get(checkpoint_gguf(k->m->ck), "tokenizer.ggml.model")) return 0;
+        TRY(tok_open_gguf(checkpoint_gguf(k->m->ck), &tok));
+    } else {
+        int e = tok_open_dir(path, &tok);
+        if (e == ERR_NOTFOUND) return 0; /* a model without a tokenizer works with ids */
+        if (e < 0) return e;
+    }
+    k->tok = mem_alloc(sizeof *k->tok);
+    if (!k->tok) {
+        tok_close(tok);
+        return ERR_NOMEM;
+    }
+    k->tok->tok = tok;
+    return 0;
+}
+
+KVIK_API int kvik_model_open(const char *path, kvik_model **out)
+{
+    if (!path || !out) return ERR(ARG, "a model path is needed");
+    kvik_model *k = mem_alloc(sizeof *k);
+    if (!k) return ERR_NOMEM;
+    int e = model_open(path, &k->m);
+    if (e >= 0) e = open_tokenizer(k, path);
+    if (e < 0) {
+        kvik_model_close(k);
+        return e;
+    }
+    *out = k;
+    return 0;
+}
+
+KVIK_API void kvik_model_close(kvik_model *k)
+{
+    if (!k) return;
+    if (k->tok) tok_close(k->tok->tok);
+    mem_free(k->tok);
+    model_close(k->m);
+    mem_free(k);
+}
+
+KVIK_API uint32_t kvik_model_vocab(const kvik_model *k)
+{
+    return k->m->vocab;
+}
+
+KVIK_API uint32_t kvik_model_context(const kvik_model *k)
+{
+    return k->m->context;
+}
+
+KVIK_API const kvik_tokenizer *kvik_model_tokenizer(const kvik_model *k)
+{
+    return k->tok;
+}
