@@ -138,7 +138,7 @@ KVIK_API int kvik_forward(kvik_cache *c, const kvik_span *span, uint32_t n_spans
 typedef struct kvik_generation {
     uint32_t max_new_tokens; /* 0: not set */
     uint32_t max_length;     /* prompt included; 0: not set (then 20 new tokens, as the reference) */
-    uint32_t min_new_tokens;
+    uint32_t min_new_tokens, min_length; /* no end-of-sequence token before; min_length counts the prompt */
     bool do_sample;
     double temperature;
     uint32_t top_k;
@@ -155,6 +155,8 @@ typedef struct kvik_generation {
     char *cache_implementation;  /* owned; for callers that open the cache from this config */
     char *cache_config;          /* owned JSON */
     uint32_t max_cache_len;
+    char *unmet; /* owned JSON: settings of the model's own file that this version cannot do ({"num_beams": 4});
+                    generating fails and names them until each is set to its neutral value */
 } kvik_generation;
 /* Library defaults, then the model's generation_config.json (m may be NULL).  kvik_generation_done frees. */
 KVIK_API int kvik_generation_init(kvik_generation *g, const kvik_model *m);

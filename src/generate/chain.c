@@ -1,0 +1,101 @@
+/* chain.c - the registered logits processors, chosen once per generation and run per row.  Scratch for
+ * one vocabulary is reserved here, so that a step allocates nothing.  NaN logits count as -inf everywhere: they are
+ * never chosen, and they cannot reach a comparison. */
+#include "generate/chain.h"
+
+#include <math.h>
+#include <string.h>
+
+extern const struct gen_processor *const __start_gen_processors[];
+extern const struct gen_processor *const __stop_gen_processors[];
+
+static void insert(struct gen_chain *c, const struct gen_processor *p)
+{
+    uint32_t i = c->n++;
+    for (; i > 0 && c->processor[i - 1]->order > p->order; i--)
+        c->processor[i] = c->processor[i - 1];
+    c->processor[i] = p;
+}
+
+int gen_chain_new(const kvik_generation *g, uint32_t vocab, struct gen_chain **out)
+{
+    struct gen_chain *c = mem_alloc(sizeof *c);
+    if (!c) return ERR_NOMEM;
+    c->g = *g;
+    c->g.stop_strings = NULL;
+    c->g.cache_implementation = c->g.cache_config = c->g.unmet = NULL;
+    c->vocab = vocab;
+    c->keep = 1;
+    c->value = mem_array(vocab ? vocab : 1, sizeof *c->value);
+    c->seen = mem_array((size_t)vocab / 64 + 1, sizeof *c->seen);
+    if (!c->value || !c->seen) {
+        gen_chain_drop(c);
+        return ERR_NOMEM;
+    }
+    for (const struct gen_processor *const *p = __start_gen_processors; p < __stop_gen_processors;
+         p++)
+        if (c->n < GEN_MAX_PROCESSORS && (!(*p)->sampling || g->do_sample) && (*p)->wanted(g))
+            insert(c, *p);
+    *out = c;
+    return 0;
+}
+
+void gen_chain_drop(struct gen_chain *c)
+{
+    if (!c) return;
+    mem_free(c->value);
+    mem_free(c->seen);
+    mem_free(c);
+}
+
+void gen_chain_apply(struct gen_chain *c, const struct gen_row *row, float *scores)
+{
+    for (uint32_t i = 0; i < c->n; i++)
+        c->processor[i]->apply(c, row, scores);
+}
+
+double gen_weights(const float *scores, uint32_t n, float *value)
+{
+    float max = -INFINITY;
+    for (uint32_t i = 0; i < n; i++)
+        if (scores[i] > max) max = scores[i];
+    double sum = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        float s = scores[i];
+        if (!(s > -INFINITY))
+            value[i] = 0;
+        else
+            value[i] = max == INFINITY ? (float)(s == max) : expf(s - max);
+        sum += value[i];
+    }
+    return sum;
+}
+
+void gen_keep(struct gen_chain *c, float *scores)
+{
+    uint32_t n = 0, left = c->keep;
+    for (uint32_t i = 0; i < c->vocab; i++)
+        if (scores[i] > -INFINITY) c->value[n++] = scores[i];
+    if (left >= n) return;
+    float least = gen_select(c->value, n, left);
+    for (uint32_t i = 0; i < c->vocab; i++)
+        left -= scores[i] > least;
+    for (uint32_t i = c->vocab; i-- > 0;) {
+        if (scores[i] > least || (scores[i] == least && left > 0 && left--)) continue;
+        scores[i] = -INFINITY;
+    }
+}
+
+bool gen_seen_set(struct gen_chain *c, int32_t id)
+{
+    if (id < 0 || (uint32_t)id >= c->vocab) return false;
+    uint64_t bit = (uint64_t)1 << (id & 63), *word = &c->seen[id >> 6];
+    if (*word & bit) return false;
+    *word |= bit;
+    return true;
+}
+
+void gen_seen_clear(struct gen_chain *c, int32_t id)
+{
+    if (id >= 0 && (uint32_t)id < c->vocab) c->seen[id >> 6] = 0;
+}

@@ -1,0 +1,41 @@
+/* chain.h - what a logits processor sees, and how it registers.  A processor is one file: functions over
+ * (chain, row, scores) and one GEN_PROCESSOR line; the chain finds it, asks once per generation whether the config wants
+ * it, and runs the wanted ones in the order of their numbers for every row and step. */
+#pragma once
+#include "generate/generate.h"
+
+struct gen_processor {
+    const char *name;
+    unsigned order; /* cache-semantics 22: its item number times 100 */
+    bool sampling;  /* only when do_sample */
+    bool (*wanted)(const kvik_generation *g);
+    void (*apply)(struct gen_chain *c, const struct gen_row *row, float *scores);
+};
+#define GEN_PROCESSOR(name_, order_, sampling_, wanted_, apply_)                                   \
+    static const struct gen_processor processor_##name_ = {#name_, order_, sampling_, wanted_,     \
+                                                           apply_};                                \
+    static const struct gen_processor *const reg_##name_                                           \
+        __attribute__((section("gen_processors"), used)) = &processor_##name_
+
+#define GEN_MAX_PROCESSORS 32
+struct gen_chain {
+    kvik_generation g; /* scalars only; what the original owns is not here */
+    uint32_t vocab;
+    uint32_t keep;  /* tokens a filter leaves at least (1; more for beams) */
+    float *value;   /* [vocab] scratch */
+    uint64_t *seen; /* [vocab bits] scratch, all zero between calls */
+    uint32_t n;
+    const struct gen_processor *processor[GEN_MAX_PROCESSORS];
+};
+
+/* exp(s - max) of every score into value, 0 for -inf and NaN; the sum of them, or 0 when no score is finite.
+ * A score of +inf takes all. */
+double gen_weights(const float *scores, uint32_t n, float *value);
+/* The k-th largest (k from 1) of v[0..n), which is reordered; no NaN in it. */
+float gen_select(float *v, uint32_t n, uint32_t k);
+void gen_sort(float *v, uint32_t n); /* ascending, in place, n log n */
+/* Leaves exactly the c->keep largest scores (fewer when fewer are finite); of equal ones, higher ids. */
+void gen_keep(struct gen_chain *c, float *scores);
+bool gen_seen_set(struct gen_chain *c,
+                  int32_t id); /* true the first time; ids outside the vocabulary: false */
+void gen_seen_clear(struct gen_chain *c, int32_t id);

@@ -1,0 +1,39 @@
+/* options.h - the option table as the rest of this floor sees it: where a value lives in kvik_generation, and
+ * which names of the reference are known without being done here. */
+#pragma once
+#include "generate/generate.h"
+
+enum option_kind {
+    OPT_BOOL,
+    OPT_UINT,
+    OPT_SEED,
+    OPT_INT,
+    OPT_FLOAT,
+    OPT_STRING,
+    OPT_STRINGS,
+    OPT_IDS,
+    OPT_JSON
+};
+struct option_slot {
+    enum option_kind kind;
+    size_t offset; /* in kvik_generation */
+};
+/* Index in kvik_options(), or -1.  '-' equals '_'. */
+int option_find(const char *name);
+const struct option_slot *option_slot_at(int i);
+
+/* A reference name this version accepts only where it changes nothing. */
+struct option_neutral {
+    const char *name;
+    const char
+        *value; /* the one JSON value that works (null always does); NULL: any value, it has no
+                          effect without features that are refused by their own names */
+};
+const struct option_neutral *option_neutral_find(const char *name);
+
+/* Values the reference has for cache_implementation, working ones first; NULL-terminated. */
+extern const char *const option_cache_names[];
+#define OPTION_CACHE_WORKING 2 /* of them */
+/* Keys of cache_config: 1 works, 0 known but refused unless neutral, -1 unknown. */
+int option_cache_key(const char *key, const char **neutral);
+const char *option_cache_key_nearest(const char *key);

@@ -1,0 +1,103 @@
+/* processor_topp.c - top_p: with the scores in ascending order, removes those whose cumulative probability is at most
+ * 1 - top_p, always leaving the `keep` largest.
+ *
+ * Nothing is sorted: what is removed is a prefix of that order, so it is enough to find where it ends.  The weights are
+ * partitioned around a pivot as in quickselect, descending into the side the boundary lies in while the weight of the
+ * other side is added up: expected linear time.  Sums run in f64 and are rounded to f32 where the reference compares f32.
+ * Among equal scores at the boundary the ones with lower ids go first, as in a stable sort. */
+#include "generate/chain.h"
+
+#include <math.h>
+
+static bool wanted(const kvik_generation *g)
+{
+    return g->top_p < 1.0;
+}
+
+/* Removed prefix: weights below `least`, and `ties` of those equal to it. */
+struct edge {
+    float least;
+    uint32_t ties;
+};
+
+/* sum of what is removed is at most `limit`, compared after dividing by the total as the reference does. */
+static bool removed(double sum, double total, float limit)
+{
+    return (float)(sum / total) <= limit;
+}
+
+static struct edge edge_of_sorted(const float *w, uint32_t n, double below, double total,
+                                  float limit)
+{
+    struct edge e = {n ? w[0] : INFINITY, 0};
+    for (uint32_t i = 0; i < n; i++) {
+        below += w[i];
+        if (w[i] != e.least) e = (struct edge){w[i], 0};
+        if (!removed(below, total, limit)) return e;
+        e.ties++;
+    }
+    return e;
+}
+
+static struct edge find_edge(float *w, uint32_t n, double total, float limit)
+{
+    uint32_t lo = 0, hi = n; /* the boundary lies in [lo, hi); everything before lo is removed */
+    double below = 0;
+    for (int rounds = 0; hi - lo > 32 && rounds < 64; rounds++) {
+        uint32_t m = hi - lo;
+        float pivot =
+            w[lo + (uint32_t)((uint64_t)(2654435761u * (uint32_t)(rounds + 1)) * m >> 32)];
+        uint32_t first = lo, i = lo, last = hi;
+        double less = 0, equal = 0;
+        while (i < last) {
+            float x = w[i];
+            if (x < pivot) {
+                less += x;
+                w[i++] = w[first];
+                w[first++] = x;
+            } else if (x > pivot) {
+                w[i] = w[--last];
+                w[last] = x;
+            } else {
+                equal += x;
+                i++;
+            }
+        }
+        if (first > lo && !removed(below + less, total, limit)) {
+            hi = first;
+        } else if (removed(below + less + equal, total, limit) && last < hi) {
+            below += less + equal;
+            lo = last;
+        } else {
+            return edge_of_sorted(w + first, last - first, below + less, total, limit);
+        }
+    }
+    gen_sort(w + lo, hi - lo); /* at most 32, or an order hostile to the pivots */
+    return edge_of_sorted(w + lo, hi - lo, below, total, limit);
+}
+
+static void apply(struct gen_chain *c, const struct gen_row *row, float *scores)
+{
+    (void)row;
+    double total = gen_weights(scores, c->vocab, c->value);
+    if (!(total > 0)) return;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < c->vocab; i++)
+        if (c->value[i] > 0) c->value[n++] = c->value[i];
+    struct edge e = find_edge(c->value, n, total, (float)(1.0 - c->g.top_p));
+    gen_weights(scores, c->vocab, c->value);
+    uint32_t ties = e.ties, kept = 0;
+    for (uint32_t i = 0; i < c->vocab; i++)
+        kept += c->value[i] >= e.least;
+    kept -= MIN(kept, ties);
+    if (kept < c->keep) {
+        gen_keep(c, scores);
+        return;
+    }
+    for (uint32_t i = 0; i < c->vocab; i++) {
+        float w = c->value[i];
+        if (!(w > 0) || w < e.least || (w == e.least && ties > 0 && ties--)) scores[i] = -INFINITY;
+    }
+}
+
+GEN_PROCESSOR(topp, 1930, true, wanted, apply);

@@ -1,0 +1,56 @@
+/* sample.c - choosing a token: the most likely one, or a draw.  The random number of a draw is a function of
+ * (seed, row, step) alone - Philox4x32-10 as a hash of a counter (Salmon et al., "Parallel random numbers: as easy as
+ * 1, 2, 3", SC 2011) - so a row draws the same tokens whoever shares its batch, and nothing has to be saved between steps. */
+#include "generate/chain.h"
+
+#include <math.h>
+
+static void philox(uint32_t counter[4], uint32_t k0, uint32_t k1)
+{
+    for (int round = 0; round < 10; round++) {
+        uint64_t a = (uint64_t)0xD2511F53u * counter[0], b = (uint64_t)0xCD9E8D57u * counter[2];
+        uint32_t next[4] = {(uint32_t)(b >> 32) ^ counter[1] ^ k0, (uint32_t)b,
+                            (uint32_t)(a >> 32) ^ counter[3] ^ k1, (uint32_t)a};
+        for (int i = 0; i < 4; i++)
+            counter[i] = next[i];
+        k0 += 0x9E3779B9u;
+        k1 += 0xBB67AE85u;
+    }
+}
+
+/* Uniform in [0, 1) with 53 bits. */
+static double uniform(uint64_t seed, uint32_t row, uint32_t step)
+{
+    uint32_t counter[4] = {step, row, 0, 0};
+    philox(counter, (uint32_t)seed, (uint32_t)(seed >> 32));
+    uint64_t bits = ((uint64_t)counter[0] << 32 | counter[1]) >> 11;
+    return (double)bits * 0x1p-53;
+}
+
+int32_t gen_argmax(const float *scores, uint32_t n)
+{
+    uint32_t best = 0;
+    float max = -INFINITY;
+    for (uint32_t i = 0; i < n; i++)
+        if (scores[i] > max) {
+            max = scores[i];
+            best = i;
+        }
+    return (int32_t)best;
+}
+
+int32_t gen_sample(struct gen_chain *c, const float *scores, uint64_t seed, uint32_t row,
+                   uint32_t step)
+{
+    double total = gen_weights(scores, c->vocab, c->value);
+    if (!(total > 0)) return gen_argmax(scores, c->vocab);
+    double target = uniform(seed, row, step) * total, sum = 0;
+    int32_t last = 0;
+    for (uint32_t i = 0; i < c->vocab; i++) {
+        if (!(c->value[i] > 0)) continue;
+        sum += c->value[i];
+        last = (int32_t)i;
+        if (sum > target) return last;
+    }
+    return last; /* rounding: target reached the total */
+}

@@ -1,0 +1,89 @@
+/* stop.c - stop strings over a text that arrives in pieces.  Each string is a Knuth-Morris-Pratt automaton whose
+ * state is the number of its bytes matched so far, so a match is found wherever the pieces were cut, and a piece costs
+ * no memory.  Bytes are compared: both sides are UTF-8, so a match always begins and ends between characters. */
+#include "generate/generate.h"
+
+#include <string.h>
+
+struct pattern {
+    char *text;     /* owned */
+    uint32_t *back; /* [n], owned: longest proper prefix of text[0..i] that is its suffix */
+    uint32_t n, at;
+};
+struct gen_stop {
+    size_t seen; /* bytes so far */
+    uint32_t n;
+    struct pattern pattern[];
+};
+
+static int pattern_init(struct pattern *p, const char *s)
+{
+    size_t n = strlen(s);
+    if (!n) return ERR(ARG, "stop_strings has an empty text, which would stop at once");
+    if (n > UINT32_MAX) return ERR(LIMIT, "a stop string is longer than 4 GiB");
+    p->text = mem_strndup(s, n);
+    p->back = mem_array(n, sizeof *p->back);
+    if (!p->text || !p->back) return ERR_NOMEM;
+    p->n = (uint32_t)n;
+    for (uint32_t i = 1, k = 0; i < p->n; i++) {
+        while (k && s[i] != s[k])
+            k = p->back[k - 1];
+        k += s[i] == s[k];
+        p->back[i] = k;
+    }
+    return 0;
+}
+
+static bool pattern_step(struct pattern *p, char c)
+{
+    while (p->at && (p->at == p->n || p->text[p->at] != c))
+        p->at = p->back[p->at - 1];
+    p->at += p->text[p->at] == c;
+    return p->at == p->n;
+}
+
+int gen_stop_new(char *const *strings, uint32_t n, struct gen_stop **out)
+{
+    if (!n) {
+        *out = NULL;
+        return 0;
+    }
+    struct gen_stop *s = mem_alloc(sizeof *s + n * sizeof *s->pattern);
+    if (!s) return ERR_NOMEM;
+    s->n = n;
+    for (uint32_t i = 0; i < n; i++) {
+        int err = pattern_init(&s->pattern[i], strings[i]);
+        if (err) {
+            gen_stop_drop(s);
+            return err;
+        }
+    }
+    *out = s;
+    return 0;
+}
+
+void gen_stop_drop(struct gen_stop *s)
+{
+    if (!s) return;
+    for (uint32_t i = 0; i < s->n; i++) {
+        mem_free(s->pattern[i].text);
+        mem_free(s->pattern[i].back);
+    }
+    mem_free(s);
+}
+
+bool gen_stop_put(struct gen_stop *s, const char *text, size_t n, size_t *keep)
+{
+    if (!s) return false;
+    for (size_t i = 0; i < n; i++) {
+        bool hit = false;
+        s->seen++;
+        for (uint32_t k = 0; k < s->n; k++)
+            hit |= pattern_step(&s->pattern[k], text[i]);
+        if (hit) {
+            *keep = s->seen;
+            return true;
+        }
+    }
+    return false;
+}
