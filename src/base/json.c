@@ -1,5 +1,6 @@
 /* json.c - bounded, duplicate-rejecting JSON reading over jansson. */
 #include "base/json.h"
+#include "base/buf.h"
 #include "base/map.h"
 
 #include <math.h>
@@ -21,6 +22,25 @@ int json_read(const char *path, size_t max, json_t **out)
     int e = json_parse(text, n, path, out);
     mem_free(text);
     return e;
+}
+
+static int add(const char *s, size_t n, void *ctx)
+{
+    return buf_append(ctx, s, n);
+}
+
+int json_text(const json_t *j, char **out)
+{
+    struct buf b;
+    buf_init(&b, SIZE_MAX / 2);
+    if (json_dump_callback(j, add, &b, JSON_ENCODE_ANY | JSON_COMPACT) < 0) {
+        buf_done(&b);
+        return ERR(NOMEM, "out of memory writing JSON");
+    }
+    char *text = buf_take(&b);
+    if (!text) return ERR_NOMEM;
+    *out = text;
+    return 0;
 }
 
 static json_t *present(const json_t *o, const char *key)

@@ -7,6 +7,8 @@
 /* `what` names the source in errors ("config.json").  Depth limit: jansson's 2048. */
 int json_parse(const char *text, size_t n, const char *what, json_t **out);
 int json_read(const char *path, size_t max, json_t **out);
+/* The value as compact text (mem_free). */
+int json_text(const json_t *j, char **out);
 /* Typed getters: absent or null leaves *out alone and returns 0; present returns 1; a wrong type
  * or an out-of-range value is ERR_FORMAT naming `what` and the key. */
 int json_get_u32(const json_t *o, const char *what, const char *key, uint32_t min, uint32_t max,

@@ -1,0 +1,127 @@
+/* cpu.h - shared inside dev/cpu: the device, its scratch, and the table of kernels.
+ *
+ * An operation (enum cpu_op) has a reference kernel in a base file and may have faster siblings, in files
+ * whose suffix names the instruction set (_avx2, _avx512, _avx512bf16).  A sibling registers itself
+ * with one CPU_KERNEL line; dev_open takes, per operation and type, the registered kernel of the
+ * highest instruction set not above the device's.  So a new kernel is one new file, and a missing one
+ * means a slower answer with the same bits. */
+#pragma once
+#include "base/thread.h"
+#include "dev/dev.h"
+
+/* One function type per operation; `fn` is cast back by the caller of cpu_kernel_get. */
+typedef void (*cpu_fn)(void);
+enum cpu_op {
+    /* per weight type */
+    CPU_UNPACK,    /* cpu_unpack_fn: quantized types */
+    CPU_TO_F32,    /* cpu_to_f32_fn */
+    CPU_GEMV_Q8,   /* cpu_mm_fn, n == 1: optional */
+    CPU_GEMV_F32,  /* cpu_mm_fn, n == 1: optional */
+    CPU_GEMV_BF16, /* cpu_mm_fn, n == 1, packed x: optional */
+    /* any weight type (registered under CPU_ANY) */
+    CPU_MM_Q8,      /* cpu_mm_fn: x is cpu_xchunk */
+    CPU_MM_F32,     /* cpu_mm_fn: x is f32 */
+    CPU_MM_BF16,    /* cpu_mm_fn: x is packed bf16; only instruction sets with their own rounding */
+    CPU_QUANTIZE,   /* cpu_quantize_fn */
+    CPU_ROUND_BF16, /* cpu_round_fn */
+    CPU_RMSNORM,    /* cpu_rmsnorm_fn */
+    CPU_ADD,        /* cpu_map2_fn */
+    CPU_SILU_MUL,   /* cpu_map2_fn */
+    CPU_ROPE,       /* cpu_rope_fn */
+    /* attention and cache rows: the types of these are in attn.h */
+    CPU_ATTN_SCORE,
+    CPU_ATTN_SOFTMAX,
+    CPU_ATTN_VALUE,
+    CPU_ATTN_MERGE,
+    CPU_ATTN_ATOM,
+    CPU_KV_ROUND,
+    CPU_OPS
+};
+#define CPU_ANY DT_F32
+
+struct cpu_kernel {
+    enum cpu_op op;
+    enum dtype type;
+    enum dev_isa isa;
+    cpu_fn fn;
+};
+/* Pointers in a linker section, walked by dev_open. */
+#define CPU_KERNEL(isa_, op_, type_, fn_)                                                          \
+    static const struct cpu_kernel reg_##op_##_##type_##_##fn_ = {op_, type_, isa_, (cpu_fn)fn_};  \
+    static const struct cpu_kernel *const regp_##op_##_##type_##_##fn_                             \
+        __attribute__((used, section("kvik_cpu"))) = &reg_##op_##_##type_##_##fn_
+
+/* Weights are decoded 64 codes at a time: value = d * (q - zero) (+ m), with d and m per lane of four
+ * codes (dev.h, "matmul, fast").  A chunk of which only 32 exist has its first half set only. */
+struct cpu_wchunk {
+    uint8_t q[64];
+    float d[16], m[16]; /* m is set where the format has an offset, else untouched */
+};
+struct cpu_format {
+    bool quantized, has_min;
+    int zero;
+};
+extern const struct cpu_format cpu_format[DT_COUNT];
+/* Activations, same chunks: x = d * q; sum = integer sum of the lane's four codes, s = d * sum. */
+struct cpu_xchunk {
+    int8_t q[64];
+    float d[16], s[16];
+    int32_t sum[16];
+};
+
+/* Elements [k0, k0 + k) of a row (k0 a multiple of 256) into ceil(k / 64) chunks. */
+typedef void (*cpu_unpack_fn)(const unsigned char *row, uint32_t k0, uint32_t k,
+                              struct cpu_wchunk *dst);
+typedef void (*cpu_to_f32_fn)(const void *src, float *dst, size_t n);
+typedef void (*cpu_quantize_fn)(const float *x, uint32_t k, struct cpu_xchunk *out);
+/* To bf16 and back: out is f32, or packed bf16 where CPU_MM_BF16 exists. */
+typedef void (*cpu_round_fn)(const float *x, uint32_t k, void *out);
+typedef void (*cpu_rmsnorm_fn)(const float *x, const float *w, float eps, uint32_t dim, float *out);
+typedef void (*cpu_map2_fn)(float *x, const float *y, size_t n);
+typedef void (*cpu_rope_fn)(float *x, uint32_t heads, uint32_t dim, uint32_t rot, bool interleaved,
+                            const float *cos, const float *sin); /* one token */
+
+/* One job of a matmul: some rows of one weight for at most CPU_TILE tokens. */
+struct cpu_mm {
+    const unsigned char *w; /* first row of the job */
+    size_t row_bytes;
+    enum dtype dtype;
+    uint32_t rows, k, n;
+    const unsigned char *x; /* first token, in the form the kernel wants */
+    size_t ldx;             /* bytes from token to token */
+    float *y;               /* [n][ldy] first row */
+    size_t ldy;
+    const float *bias; /* first row, or NULL */
+    cpu_unpack_fn unpack;
+    cpu_to_f32_fn to_f32;
+    unsigned char *scratch; /* this thread's CPU_THREAD_BYTES, 64-byte aligned */
+};
+typedef void (*cpu_mm_fn)(const struct cpu_mm *j);
+#define CPU_TILE         64u  /* tokens of a job */
+#define CPU_X_TOKENS     256u /* tokens whose activations are converted at a time */
+#define CPU_THREAD_BYTES (160u << 10)
+
+struct dev {
+    struct pool *pool; /* owned */
+    enum dev_isa isa;
+    struct dev_limits lim;
+    unsigned char *scratch; /* owned; everything below lies in it */
+    size_t scratch_bytes;
+    struct cpu_xchunk *xq; /* [x_tokens][ceil(k/64)] */
+    unsigned char *xb;     /* [x_tokens][xb_stride] */
+    size_t xq_chunks, xb_stride;
+    uint32_t x_tokens;
+    unsigned char *thread; /* [threads][CPU_THREAD_BYTES] */
+    void *attn;            /* attn_bytes, 64-byte aligned: the attention files' own */
+    size_t attn_bytes;
+    cpu_fn fn[CPU_OPS][DT_COUNT];
+};
+
+static inline cpu_fn cpu_kernel_get(const struct dev *d, enum cpu_op op, enum dtype t)
+{
+    return d->fn[op][t];
+}
+/* Bytes the attention files want at d->attn for these limits; defined by them. */
+size_t cpu_attn_scratch(const struct dev_limits *lim, uint32_t threads);
+/* Reference decoders without a device (dev_to_f32, tests). */
+cpu_unpack_fn cpu_unpack_ref(enum dtype t); /* NULL: not quantized */

@@ -1,0 +1,152 @@
+/* matmul.c - dev_matmul: brings x into the form the weights want, once per call, then hands out jobs
+ * of (rows of one weight, at most CPU_TILE tokens).  K is never split: an output's sum is made by one
+ * job, in the order of dev.h, so neither the tiling nor the threads can show in a bit of it. */
+#include "dev/cpu/cpu.h"
+
+#include <assert.h>
+
+enum x_form { X_F32, X_Q8, X_BF16 };
+#define MAX_MM 64u
+
+struct plan {
+    struct dev *d;
+    const float *x;
+    size_t ldx;
+    uint32_t n, t0; /* tokens of this pass, and the first of them in the caller's y */
+    const struct dev_mm *mm;
+    uint32_t n_mm, k;
+    enum dev_compute mode;
+    bool form[3];
+    uint32_t tiles;             /* of tokens */
+    uint32_t rows[MAX_MM];      /* per job, by product */
+    uint32_t first[MAX_MM + 1]; /* first job of each product within one token tile */
+    uint32_t x_per_task;
+};
+
+static enum x_form form_of(enum dev_compute mode, enum dtype t)
+{
+    if (mode == DEV_EXACT) return X_F32;
+    return cpu_format[t].quantized ? X_Q8 : t == DT_BF16 ? X_BF16 : X_F32;
+}
+
+static void convert_task(void *ctx, uint32_t task, uint32_t thread)
+{
+    const struct plan *p = ctx;
+    const struct dev *d = p->d;
+    (void)thread;
+    uint32_t end = MIN((task + 1) * p->x_per_task, p->n);
+    for (uint32_t t = task * p->x_per_task; t < end; t++) {
+        const float *x = p->x + t * p->ldx;
+        if (p->form[X_Q8])
+            ((cpu_quantize_fn)cpu_kernel_get(d, CPU_QUANTIZE, CPU_ANY))(x, p->k,
+                                                                        d->xq + t * d->xq_chunks);
+        if (p->form[X_BF16])
+            ((cpu_round_fn)cpu_kernel_get(d, CPU_ROUND_BF16, CPU_ANY))(x, p->k,
+                                                                       d->xb + t * d->xb_stride);
+    }
+}
+
+static void convert_x(struct plan *p)
+{
+    for (uint32_t i = 0; i < p->n_mm; i++)
+        p->form[form_of(p->mode, p->mm[i].w->dtype)] = true;
+    if (!p->form[X_Q8] && !p->form[X_BF16]) return;
+    p->x_per_task = MAX(4096 / MAX(p->k, 1), 1); /* small tokens are not worth waking a thread */
+    pool_run(p->d->pool, (p->n + p->x_per_task - 1) / p->x_per_task, convert_task, p);
+}
+
+static cpu_mm_fn kernel_for(const struct dev *d, enum x_form form, enum dtype t, uint32_t n)
+{
+    static const enum cpu_op gemv[] = {CPU_GEMV_F32, CPU_GEMV_Q8, CPU_GEMV_BF16};
+    static const enum cpu_op many[] = {CPU_MM_F32, CPU_MM_Q8, CPU_MM_BF16};
+    /* Where no kernel takes packed bf16, x was rounded to bf16 but is stored as f32. */
+    if (form == X_BF16 && !cpu_kernel_get(d, CPU_MM_BF16, CPU_ANY)) form = X_F32;
+    cpu_fn one = n == 1 ? cpu_kernel_get(d, gemv[form], t) : NULL;
+    return (cpu_mm_fn)(one ? one : cpu_kernel_get(d, many[form], CPU_ANY));
+}
+
+static void mm_task(void *ctx, uint32_t task, uint32_t thread)
+{
+    const struct plan *p = ctx;
+    struct dev *d = p->d;
+    uint32_t jobs = p->first[p->n_mm], tile = task / jobs, i = 0;
+    task %= jobs;
+    while (task >= p->first[i + 1])
+        i++;
+    const struct dev_mm *m = &p->mm[i];
+    enum dtype type = m->w->dtype;
+    enum x_form form = form_of(p->mode, type);
+    uint32_t row = (task - p->first[i]) * p->rows[i], t = tile * CPU_TILE;
+    struct cpu_mm j = {
+        .dtype = type,
+        .rows = MIN(p->rows[i], m->w->rows - row),
+        .k = p->k,
+        .n = MIN(CPU_TILE, p->n - t),
+        .y = m->y + (p->t0 + t) * m->ldy + row,
+        .ldy = m->ldy,
+        .bias = m->bias ? m->bias + row : NULL,
+        .unpack = (cpu_unpack_fn)cpu_kernel_get(d, CPU_UNPACK, type),
+        .to_f32 = (cpu_to_f32_fn)cpu_kernel_get(d, CPU_TO_F32, type),
+        .scratch = d->thread + (size_t)thread * CPU_THREAD_BYTES,
+    };
+    dtype_bytes(type, p->k, &j.row_bytes);
+    j.w = (const unsigned char *)m->w->data + row * j.row_bytes;
+    if (form == X_Q8) {
+        j.ldx = d->xq_chunks * sizeof *d->xq;
+        j.x = (const unsigned char *)(d->xq + t * d->xq_chunks);
+    } else if (form == X_BF16) {
+        j.ldx = d->xb_stride;
+        j.x = d->xb + t * d->xb_stride;
+    } else {
+        j.ldx = p->ldx * sizeof *p->x;
+        j.x = (const unsigned char *)(p->x + t * p->ldx);
+    }
+    kernel_for(d, form, type, j.n)(&j);
+}
+
+/* Rows per job: enough jobs to level the threads out, each of at least 8 rows (a kernel works on 4 or
+ * 8 at once) and, when there is one token, not more than about 256 KiB of weights. */
+static void split_rows(struct plan *p)
+{
+    uint32_t threads = pool_threads(p->d->pool), total = 0, want;
+    for (uint32_t i = 0; i < p->n_mm; i++)
+        total += p->mm[i].w->rows;
+    p->tiles = (p->n + CPU_TILE - 1) / CPU_TILE;
+    want = threads == 1 ? 1 : MAX(threads * 6 / p->tiles, 1);
+    p->first[0] = 0;
+    for (uint32_t i = 0; i < p->n_mm; i++) {
+        size_t row_bytes = 1;
+        dtype_bytes(p->mm[i].w->dtype, p->k, &row_bytes);
+        uint32_t cap = (uint32_t)MAX((256u << 10) / MAX(row_bytes, 1), 16);
+        uint32_t rows = MIN(total / want, cap);
+        p->rows[i] = MAX(rows + 7, 16) & ~7u;
+        p->first[i + 1] = p->first[i] + (p->mm[i].w->rows + p->rows[i] - 1) / p->rows[i];
+    }
+}
+
+static void matmul_pass(struct plan *p)
+{
+    convert_x(p);
+    split_rows(p);
+    pool_run(p->d->pool, p->tiles * p->first[p->n_mm], mm_task, p);
+}
+
+void dev_matmul(struct dev *d, enum dev_compute mode, const float *x, size_t ldx, uint32_t n,
+                const struct dev_mm *mm, uint32_t n_mm)
+{
+    if (n == 0 || n_mm == 0) return;
+    assert(d->scratch && mm[0].w->cols <= d->lim.k);
+    for (uint32_t i = 0; i < n_mm; i += MAX_MM)
+        for (uint32_t t = 0; t < n; t += d->x_tokens) {
+            struct plan p = {.d = d,
+                             .x = x + t * ldx,
+                             .ldx = ldx,
+                             .n = MIN(n - t, d->x_tokens),
+                             .t0 = t,
+                             .mm = mm + i,
+                             .n_mm = MIN(n_mm - i, MAX_MM),
+                             .k = mm[0].w->cols,
+                             .mode = mode};
+            matmul_pass(&p);
+        }
+}

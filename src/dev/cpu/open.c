@@ -1,0 +1,167 @@
+/* open.c - opening a CPU device: which instruction set, which kernels, how many threads, and all the
+ * scratch the operations will need.  After dev_reserve nothing in this backend allocates. */
+#include "dev/cpu/cpu.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const isa_names[DEV_ISAS] = {"ref", "avx2", "avx512", "avx512bf16"};
+
+/* Bounds of the section the CPU_KERNEL lines fill; weak, so that an empty one links. */
+extern const struct cpu_kernel *const __start_kvik_cpu[]
+    __attribute__((weak, visibility("hidden")));
+extern const struct cpu_kernel *const __stop_kvik_cpu[] __attribute__((weak, visibility("hidden")));
+
+const char *const *dev_isa_names(void)
+{
+    return isa_names;
+}
+
+bool dev_isa_supported(enum dev_isa isa)
+{
+    if (isa == DEV_REF) return true;
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+                __builtin_cpu_supports("f16c");
+    if (isa == DEV_AVX2) return avx2;
+    bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                  __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+                  __builtin_cpu_supports("avx512vnni");
+    if (isa == DEV_AVX512) return avx512;
+    if (isa == DEV_AVX512BF16) return avx512 && __builtin_cpu_supports("avx512bf16");
+#endif
+    return false;
+}
+
+static int choose_isa(const char *name, enum dev_isa *out)
+{
+    if (!name || !*name) name = getenv("KVIK_ISA");
+    if (!name || !*name) {
+        enum dev_isa best = DEV_REF;
+        for (int i = 0; i < DEV_ISAS; i++)
+            if (dev_isa_supported((enum dev_isa)i)) best = (enum dev_isa)i;
+        *out = best;
+        return 0;
+    }
+    char have[64] = "";
+    int found = -1;
+    for (int i = 0; i < DEV_ISAS; i++) {
+        if (strcmp(name, isa_names[i]) == 0) found = i;
+        if (!dev_isa_supported((enum dev_isa)i)) continue;
+        if (*have) strcat(have, ", ");
+        strcat(have, isa_names[i]);
+    }
+    if (found < 0)
+        return ERR(UNSUPPORTED, "unknown instruction set '%.40s': choose one of %s", name, have);
+    if (!dev_isa_supported((enum dev_isa)found))
+        return ERR(UNSUPPORTED, "this processor lacks %s: choose one of %s", name, have);
+    *out = (enum dev_isa)found;
+    return 0;
+}
+
+static void bind_kernels(struct dev *d)
+{
+    signed char have[CPU_OPS][DT_COUNT];
+    memset(have, -1, sizeof have);
+    for (const struct cpu_kernel *const *p = __start_kvik_cpu; p < __stop_kvik_cpu; p++) {
+        const struct cpu_kernel *k = *p;
+        if (k->isa > d->isa || (int)k->isa <= have[k->op][k->type]) continue;
+        have[k->op][k->type] = (signed char)k->isa;
+        d->fn[k->op][k->type] = k->fn;
+    }
+}
+
+int dev_open(const struct dev_config *c, struct dev **out)
+{
+    enum dev_isa isa = DEV_REF;
+    TRY(choose_isa(c ? c->isa : NULL, &isa));
+    struct dev *d = mem_alloc(sizeof *d);
+    if (!d) return ERR_NOMEM;
+    d->isa = isa;
+    bind_kernels(d);
+    int e = pool_open(&d->pool, c ? c->n_threads : 0);
+    if (e < 0) {
+        mem_free(d);
+        return e;
+    }
+    *out = d;
+    return 0;
+}
+
+void dev_close(struct dev *d)
+{
+    if (!d) return;
+    pool_close(d->pool);
+    mem_free(d->scratch);
+    mem_free(d);
+}
+
+const char *dev_isa_name(const struct dev *d)
+{
+    return isa_names[d->isa];
+}
+
+uint32_t dev_threads(const struct dev *d)
+{
+    return pool_threads(d->pool);
+}
+
+size_t dev_scratch_bytes(const struct dev *d)
+{
+    return d->scratch_bytes;
+}
+
+/* Adds n items of `size` bytes, rounded up to a cache line, at *at; false on overflow. */
+static bool place(size_t *at, size_t n, size_t size, size_t *where)
+{
+    size_t bytes;
+    *where = *at;
+    return ck_mul(n, size, &bytes) && ck_add(bytes, 63, &bytes) &&
+           ck_add(*at, bytes & ~(size_t)63, at);
+}
+
+int dev_reserve(struct dev *d, const struct dev_limits *lim)
+{
+    struct dev_limits l = {
+        MAX(lim->tokens, d->lim.tokens),
+        MAX(lim->k, d->lim.k),
+        MAX(lim->n, d->lim.n),
+        MAX(lim->heads, d->lim.heads),
+        MAX(lim->head_dim, d->lim.head_dim),
+        MAX(lim->max_len, d->lim.max_len),
+        MAX(lim->tile, d->lim.tile),
+    };
+    if (l.k > 1u << 24)
+        return ERR(LIMIT, "matrix rows of %u values: the limit is %u", l.k, 1u << 24);
+    uint32_t threads = pool_threads(d->pool), x_tokens = MIN(MAX(l.tokens, 1), CPU_X_TOKENS);
+    size_t chunks = (l.k + 63) / 64, xb_stride = ((size_t)l.k * 4 + 63) & ~(size_t)63;
+    size_t attn_bytes = cpu_attn_scratch(&l, threads), total = 0, xq, xb, thread, attn;
+    if (!place(&total, x_tokens * chunks, sizeof(struct cpu_xchunk), &xq) ||
+        !place(&total, x_tokens, xb_stride, &xb) ||
+        !place(&total, threads, CPU_THREAD_BYTES, &thread) || !place(&total, attn_bytes, 1, &attn))
+        return ERR(LIMIT, "scratch for %u tokens of %u values overflows", l.tokens, l.k);
+    unsigned char *s = mem_aligned(total);
+    if (!s) return ERR_NOMEM;
+    mem_free(d->scratch);
+    d->scratch = s;
+    d->scratch_bytes = total;
+    d->lim = l;
+    d->xq = (struct cpu_xchunk *)(s + xq);
+    d->xq_chunks = chunks;
+    d->xb = s + xb;
+    d->xb_stride = xb_stride;
+    d->x_tokens = x_tokens;
+    d->thread = s + thread;
+    d->attn = s + attn;
+    d->attn_bytes = attn_bytes;
+    return 0;
+}
+
+/* Until the attention files define it. */
+__attribute__((weak)) size_t cpu_attn_scratch(const struct dev_limits *lim, uint32_t threads)
+{
+    (void)lim;
+    (void)threads;
+    return 0;
+}
