@@ -1,0 +1,173 @@
+/* test_forks.c - the promise of the store on the real model: 64 forks of a 4 000-token prefix decode together, hold
+ * the prefix once, and give the tokens of 64 separate runs; one byte short of that, a step fails and changes nothing.
+ * KVIK_TEST_LONG=1 computes every separate run from nothing instead of three of them. */
+#include "kvik.h"
+#include "testing.h"
+
+enum { PREFIX = 4000, FORKS = 64, NEW = 32, BLOCK = 16 };
+
+static kvik_model *m;
+static uint32_t vocab;
+static int32_t prefix[PREFIX], first[FORKS], tokens[FORKS][NEW];
+static float *logits;
+
+static int32_t argmax(const float *x)
+{
+    uint32_t best = 0;
+    for (uint32_t i = 1; i < vocab; i++)
+        if (x[i] > x[best]) best = i;
+    return (int32_t)best;
+}
+
+/* Bytes of one block of 16 rows over all layers, from the model's own description. */
+static uint64_t block_bytes(void)
+{
+    char *json;
+    assert_int_equal(kvik_model_describe(m, &json), 0);
+    const char *at = strstr(json, "\"f16\":");
+    uint64_t row = at ? strtoull(at + 6, NULL, 10) : 0;
+    kvik_free(json);
+    assert_true(row > 0);
+    return row * BLOCK;
+}
+
+static kvik_cache *open_cache(uint32_t n, uint64_t memory)
+{
+    kvik_cache *c;
+    kvik_cache_config config = {.max_sequences = n, .max_cache_len = PREFIX + NEW, .cache_memory = memory};
+    if (kvik_cache_open(m, &config, &c) < 0) fail_msg("%s", kvik_last_error());
+    return c;
+}
+
+static void feed(kvik_cache *c, kvik_seq s, const int32_t *ids, uint32_t n, float *out)
+{
+    kvik_span span = {s, ids, n};
+    if (kvik_forward(c, &span, 1, false, out) < 0) fail_msg("%s", kvik_last_error());
+}
+
+/* Fork i is fed first[i] and then its own greedy tokens; step `step` of all of them. */
+static int step_all(kvik_cache *c, const kvik_seq *s, uint32_t n, uint32_t step, float *out)
+{
+    kvik_span span[FORKS];
+    for (uint32_t i = 0; i < n; i++)
+        span[i] = (kvik_span){s[i], step ? &tokens[i][step - 1] : &first[i], 1};
+    return kvik_forward(c, span, n, false, out);
+}
+
+static void share_and_agree(void **state)
+{
+    (void)state;
+    if (!m) skip();
+    kvik_cache *c = open_cache(FORKS + 1, 0);
+    kvik_seq root, s[FORKS];
+    kvik_usage u;
+    uint64_t block = block_bytes();
+    assert_int_equal(kvik_cache_new(c, &root), 0);
+    feed(c, root, prefix, PREFIX, NULL);
+    kvik_cache_usage(c, &u);
+    uint64_t prefix_bytes = u.bytes;
+    assert_int_equal(prefix_bytes, PREFIX / BLOCK * block);
+    for (int i = 0; i < FORKS; i++)
+        assert_int_equal(kvik_cache_fork(c, root, &s[i]), 0);
+    kvik_cache_usage(c, &u);
+    assert_int_equal(u.bytes, prefix_bytes); /* forks own nothing yet */
+    for (uint32_t step = 0; step < NEW; step++) {
+        assert_int_equal(step_all(c, s, FORKS, step, logits), 0);
+        for (int i = 0; i < FORKS; i++)
+            tokens[i][step] = argmax(logits + (size_t)i * vocab);
+    }
+    kvik_cache_usage(c, &u);
+    printf("prefix %llu bytes, 64 forks x 2 blocks of %llu: peak %llu, rows copied %llu\n",
+           (unsigned long long)prefix_bytes, (unsigned long long)block, (unsigned long long)u.peak_bytes,
+           (unsigned long long)u.rows_copied);
+    assert_true(u.peak_bytes <= prefix_bytes + FORKS * (NEW / BLOCK) * block);
+    assert_int_equal(u.rows_copied, 0);
+    int distinct = 0;
+    for (int i = 1; i < FORKS; i++)
+        distinct += memcmp(tokens[i], tokens[0], sizeof tokens[0]) != 0;
+    assert_true(distinct > FORKS / 2); /* they are different runs, or equality would mean little */
+    /* Each alone: a fork decoded by itself ... */
+    for (int i = 0; i < FORKS; i++) {
+        kvik_seq alone;
+        assert_int_equal(kvik_cache_drop(c, s[i]), 0);
+        assert_int_equal(kvik_cache_fork(c, root, &alone), 0);
+        for (uint32_t step = 0; step < NEW; step++) {
+            feed(c, alone, step ? &tokens[i][step - 1] : &first[i], 1, logits);
+            assert_int_equal(argmax(logits), tokens[i][step]);
+        }
+        kvik_cache_drop(c, alone);
+    }
+    kvik_cache_close(c);
+    /* ... and a run from nothing, in a cache of its own. */
+    for (int i = 0; i < FORKS; i += getenv("KVIK_TEST_LONG") ? 1 : 31) {
+        kvik_cache *own = open_cache(1, 0);
+        kvik_seq q;
+        assert_int_equal(kvik_cache_new(own, &q), 0);
+        feed(own, q, prefix, PREFIX, NULL);
+        for (uint32_t step = 0; step < NEW; step++) {
+            feed(own, q, step ? &tokens[i][step - 1] : &first[i], 1, logits);
+            assert_int_equal(argmax(logits), tokens[i][step]);
+        }
+        kvik_cache_close(own);
+    }
+}
+
+static void one_byte_short(void **state)
+{
+    (void)state;
+    if (!m) skip();
+    uint64_t block = block_bytes(), exact = (PREFIX / BLOCK + FORKS * (NEW / BLOCK)) * block;
+    float *want = malloc((size_t)FORKS * vocab * sizeof *want);
+    for (int short_by = 0; short_by < 2; short_by++) {
+        kvik_cache *c = open_cache(FORKS + 1, exact - (uint64_t)short_by);
+        kvik_seq root, s[FORKS];
+        kvik_usage u, before;
+        assert_int_equal(kvik_cache_new(c, &root), 0);
+        feed(c, root, prefix, PREFIX, NULL);
+        for (int i = 0; i < FORKS; i++)
+            assert_int_equal(kvik_cache_fork(c, root, &s[i]), 0);
+        for (uint32_t step = 0; step < BLOCK; step++)
+            assert_int_equal(step_all(c, s, FORKS, step, logits), 0);
+        kvik_cache_usage(c, &before);
+        if (!short_by) { /* exactly enough: the 17th step takes the last block */
+            assert_int_equal(step_all(c, s, FORKS, BLOCK, want), 0);
+        } else {
+            assert_int_equal(step_all(c, s, FORKS, BLOCK, logits), KVIK_FULL);
+            kvik_cache_usage(c, &u);
+            assert_true(u.need > 0 && u.need <= block);
+            assert_int_equal(u.bytes, before.bytes);
+            for (int i = 0; i < FORKS; i++)
+                assert_int_equal(kvik_cache_length(c, s[i]), PREFIX + BLOCK);
+            assert_int_equal(step_all(c, s, FORKS - 1, BLOCK, logits), 0); /* one fewer fits */
+            assert_memory_equal(logits, want, (size_t)(FORKS - 1) * vocab * sizeof *want);
+        }
+        kvik_cache_close(c);
+    }
+    free(want);
+}
+
+int main(void)
+{
+    const char *path = getenv("KVIK_TEST_SHORT") ? NULL : test_model();
+    if (path && kvik_model_open(path, &m) < 0) {
+        fprintf(stderr, "%s\n", kvik_last_error());
+        return 1;
+    }
+    if (m) {
+        vocab = kvik_model_vocab(m);
+        logits = malloc((size_t)FORKS * vocab * sizeof *logits);
+        for (uint32_t i = 0, x = 1; i < PREFIX + FORKS; i++) {
+            x = x * 1664525u + 1013904223u;
+            int32_t id = (int32_t)(100 + (x >> 8) % (vocab - 100));
+            if (i < PREFIX)
+                prefix[i] = id;
+            else
+                first[i - PREFIX] = id;
+        }
+    }
+    const struct CMUnitTest tests[] = {cmocka_unit_test(share_and_agree), cmocka_unit_test(one_byte_short)};
+    int e = cmocka_run_group_tests(tests, NULL, NULL);
+    free(logits);
+    kvik_model_close(m);
+    return e;
+}
