@@ -1,0 +1,86 @@
+#!/bin/sh
+# Bad input: one sentence on stderr that names the cause, exit 1, nothing on stdout, nothing half-written.
+. "$(dirname "$0")/lib.inc"
+model=$golden/models/llama-mha
+
+# edit NAME PYTHON: a copy of the model whose config is changed by statements on c.
+edit() {
+    rm -rf "$work/$1"
+    cp -r "$model" "$work/$1"
+    chmod -R u+w "$work/$1"
+    python3 - "$work/$1/config.json" "$2" <<'PY'
+import json, sys
+c = json.load(open(sys.argv[1]))
+exec(sys.argv[2])
+json.dump(c, open(sys.argv[1], "w"))
+PY
+}
+
+run generate "$work/absent" --input-ids 5
+refused "a model that is not there" 1 absent
+run generate "$work" --input-ids 5
+refused "a directory without a config" 1 config.json
+: >"$work/empty.gguf"
+run generate "$work/empty.gguf" --input-ids 5
+refused "an empty file" 1 empty.gguf
+printf 'GGUF' >"$work/four.gguf"
+run generate "$work/four.gguf" --input-ids 5 # class: CVE-2024-39720
+refused "the four bytes of a GGUF" 1 four.gguf
+
+edit other 'c["model_type"] = "bert"; c["architectures"] = ["BertModel"]'
+run generate "$work/other" --input-ids 5
+refused "an unsupported architecture names itself" 1 -i bert
+edit shape 'c["intermediate_size"] = 97'
+run generate "$work/shape" --input-ids 5
+refused "a tensor of the wrong shape is named" 1 mlp
+edit layers 'c["num_hidden_layers"] = 4'
+run generate "$work/layers" --input-ids 5
+refused "a missing tensor is named" 1 'layers.3'
+edit heads 'c["num_attention_heads"] = 0'
+run generate "$work/heads" --input-ids 5
+refused "zero heads" 1 num_attention_heads
+edit rope 'c["rope_scaling"] = {"rope_type": "spiral", "factor": 2.0}'
+run generate "$work/rope" --input-ids 5
+refused "an unknown rope type is named" 1 spiral
+edit broken 'pass'
+printf '{"model_type": "llama"' >"$work/broken/config.json"
+run generate "$work/broken" --input-ids 5
+refused "a config that is no JSON" 1 config.json
+edit short 'pass'
+head -c 100000 "$model/model.safetensors" >"$work/short/model.safetensors"
+run generate "$work/short" --input-ids 5
+refused "a truncated weight file" 1 safetensors
+
+run generate "$model" --input-ids 5,9999
+refused "an id outside the vocabulary" 1 9999
+long=$(seq -s, 5 270)
+run generate "$model" --input-ids "$long"
+refused "a prompt longer than the context gives both numbers" 1 266 256
+run generate "$model" "Hello"
+refused "text for a model without a tokenizer" 1 tokenizer
+
+# Nothing half-written: the file appears whole, or not at all, and an old one stays as it was.
+run generate "$model" --input-ids 5,9999 --logits-file "$work/l.safetensors"
+check "no logits file after a failure" test ! -e "$work/l.safetensors"
+run generate "$model" --input-ids 5,6 --max-new-tokens 2 --logits-file "$work/none/l.safetensors"
+check "a logits file that cannot be written fails" status 1
+check "and says which" err_has l.safetensors
+echo old >"$work/l.safetensors"
+run generate "$model" --input-ids 5,9999 --logits-file "$work/l.safetensors"
+check "an old logits file survives a failure" same "$(cat "$work/l.safetensors")" old
+
+run generate "$model" --input-ids 5,6,7 --max-new-tokens 4 --cache-implementation static --cache-config '{"max_cache_len": 4}'
+refused "a static cache that overflows names the setting" 1 max_cache_len
+run generate "$model" --input-ids 5,6,7 --max-new-tokens 40 --cache-memory 1K
+refused "a budget that is too small names it" 1 -i 'cache.memory'
+run generate "$model" --input-ids 5,6 --attention-mask 1
+refused "a mask of another length" 2 attention-mask
+
+# The disk is full: the answer could not be delivered, and that is a failure.
+if [ -w /dev/full ]; then
+    "$KVIK" generate "$model" --input-ids 5,6 --max-new-tokens 2 --json >/dev/full 2>"$work/err"
+    rc=$?
+    last="kvik generate > /dev/full"
+    check "output that cannot be written is exit 1" status 1
+fi
+finish

@@ -1,0 +1,104 @@
+#!/bin/sh
+# kvik generate for machines: ids in, JSON and logits out, equal to the reference's cases.
+. "$(dirname "$0")/lib.inc"
+
+# same_case ID ARGS...: the sequences of a golden case, through the command.
+same_case() {
+    id=$1
+    shift
+    python3 - "$golden" "$id" "$work" >"$work/args" <<'PY'
+import json, sys
+d = json.load(open(f"{sys.argv[1]}/cases/{sys.argv[2]}.json"))
+print(f"{sys.argv[1]}/models/{d['model']}")
+mask = d.get("attention_mask")
+for i, row in enumerate(d["input_ids"]):
+    print("--input-ids"); print(",".join(map(str, row)))
+    if mask:
+        print("--attention-mask"); print(",".join(map(str, mask[i])))
+print("--generation-config"); print(json.dumps(d["generate"]))
+json.dump(d["expect"]["sequences"], open(f"{sys.argv[3]}/want", "w"))
+PY
+    IFS='
+'
+    set -f
+    # shellcheck disable=SC2046
+    run generate $(cat "$work/args") --json "$@"
+    set +f
+    unset IFS
+    check "$id $*: exit 0" status 0
+    check "$id $*: sequences" json "o['sequences'] == json.load(open('$work/want'))"
+}
+same_case llama-mha.basic.dynamic
+same_case llama-mha.basic.nocache
+same_case llama-mha.basic.static
+same_case llama-mha.leftpad.dynamic
+same_case llama-gqa-l3.leftpad.static
+same_case llama-v5fmt.leftpad.dynamic
+same_case llama-mha.prefill-chunk.chunked
+same_case llama-bf16.basic.dynamic
+same_case llama-mha.basic.dynamic --threads 1
+same_case llama-mha.basic.dynamic --threads 2
+same_case llama-mha.basic.dynamic --compute exact
+
+model=$golden/models/llama-mha
+run generate "$model" --input-ids 5,6,7 --max-new-tokens 6 --json --logits-file "$work/a.safetensors"
+check "json: one row" json "len(o['sequences']) == 1 and len(o['text']) == 1 and len(o['finish_reason']) == 1"
+check "json: prompt included" json "o['sequences'][0][:3] == [5, 6, 7] and len(o['sequences'][0]) == 9"
+check "json: finish reason" json "o['finish_reason'][0] in ('length', 'eos')"
+check "json: cache fields" json "all(k in o['cache'] for k in ('bytes','peak_bytes','live','shared','staging','states','tokens','reused'))"
+check "json: the cache held something" json "o['cache']['peak_bytes'] > 0"
+check "json: usage and timings" json "isinstance(o['usage'], dict) and isinstance(o['timings'], dict)"
+check "json: nothing else on stdout" json "True"
+cp "$work/out" "$work/first"
+
+# Logits: [steps, rows, vocab] f32, and the argmax of each step is the token.
+cat >"$work/logits.py" <<'PY'
+import json, struct, sys
+def load(path):
+    b = open(path, "rb").read()
+    n = int.from_bytes(b[:8], "little")
+    h = json.loads(b[8:8 + n])["logits"]
+    assert h["dtype"] == "F32"
+    s, e = h["data_offsets"]
+    return h["shape"], b[8 + n + s:8 + n + e]
+shape, data = load(sys.argv[1])
+o = json.load(open(sys.argv[2]))
+assert shape == [6, 1, 384], shape
+for t in range(6):
+    row = struct.unpack("<384f", data[t * 1536:(t + 1) * 1536])
+    assert row.index(max(row)) == o["sequences"][0][3 + t], t
+if len(sys.argv) > 3:
+    assert load(sys.argv[3])[1] == data, "logits differ"
+PY
+check "logits file: shape, type, argmax" python3 "$work/logits.py" "$work/a.safetensors" "$work/first"
+for options in "--use-cache false" "--cache-implementation static" "--threads 1" "--threads 2" "--prefill-chunk-size 1" \
+    "--cache-config {\"max_cache_len\":64}"; do
+    # shellcheck disable=SC2086
+    run generate "$model" --input-ids 5,6,7 --max-new-tokens 6 --json --logits-file "$work/b.safetensors" $options
+    check "same logits bits with $options" python3 "$work/logits.py" "$work/a.safetensors" "$work/first" "$work/b.safetensors"
+done
+
+printf '{"max_new_tokens": 3}' >"$work/gen.json"
+run generate "$model" --input-ids 5,6,7 --generation-config "$work/gen.json" --json
+check "a generation config from a file" json "len(o['sequences'][0]) == 6"
+run generate "$model" --input-ids 5,6,7 --generation-config "$work/gen.json" --max-new-tokens 2 --json
+check "an option wins over the config" json "len(o['sequences'][0]) == 5"
+run generate "$model" --input-ids 5,6,7 --max-length 7 --json
+check "max_length counts the prompt" json "len(o['sequences'][0]) == 7"
+run generate "$model" --input-ids 5,6,7 --input-ids 8,9 --max-new-tokens 3 --json
+check "a ragged batch" json "len(o['sequences']) == 2"
+cp "$work/out" "$work/batch"
+run generate "$model" --input-ids 8,9 --max-new-tokens 3 --json
+check "a batch mate changes nothing" json \
+    "[t for t in json.load(open('$work/batch'))['sequences'][1] if t != 0][-3:] == o['sequences'][0][-3:]"
+for draw in 1.a 1.b 2.c; do
+    run generate "$model" --input-ids 5,6,7 --max-new-tokens 12 --do-sample --seed ${draw%.*} --temperature 3 --json
+    cp "$work/out" "$work/draw.${draw#*.}"
+done
+check "the same seed draws the same tokens, another seed others" python3 -c "
+import json
+a, b, c = (json.load(open('$work/draw.' + x))['sequences'] for x in 'abc')
+assert a == b and a != c"
+run generate "$model" --input-ids 5,6,7 --max-new-tokens 2 --verbose --json
+check "--verbose speaks on stderr only" json "len(o['sequences'][0]) == 5"
+finish

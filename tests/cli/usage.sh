@@ -1,0 +1,61 @@
+#!/bin/sh
+# The command's manners: help, usage errors, suggestions, streams and exit codes.
+. "$(dirname "$0")/lib.inc"
+model=$golden/models/llama-mha
+
+run
+check "no argument is a usage error" status 2
+check "no argument: nothing on stdout" out_empty
+check "no argument: usage on stderr" err_has generate
+
+run --help
+check "--help succeeds" status 0
+check "--help is on stdout" out_has generate
+check "--help: nothing on stderr" err_empty
+for command in generate chat inspect tokenize render; do
+    run --help
+    check "--help lists $command" out_has "$command"
+    run $command --help
+    check "$command --help succeeds" status 0
+    check "$command --help is on stdout" out_has "$command"
+done
+for absent in serve transcribe pull; do
+    run --help
+    check "--help does not list $absent, which does not work" sh -c "! grep -qw $absent '$work/out'"
+done
+
+run --version
+check "--version succeeds" status 0
+check "--version has a number" out_has '[0-9]\.[0-9]'
+
+run generat "$model"
+refused "an unknown command suggests the nearest" 2 generate
+run generate "$model" --max-new-token 3 --input-ids 5
+refused "an unknown option suggests the nearest" 2 max-new-tokens
+run generate "$model" --input-ids 5 --temperatur=2
+refused "an unknown option with = suggests the nearest" 2 temperature
+run generate "$model" --input-ids 5 --cache-implementation dynamik
+refused "an unknown value suggests the nearest" 2 dynamic
+run generate "$model" --input-ids 5 --compute quick
+refused "--compute names its values" 2 exact fast
+run generate "$model" --input-ids 5 --max-new-tokens
+refused "an option without its value" 2 max-new-tokens
+run generate "$model" --input-ids 5 --max-new-tokens three
+refused "a number that is none" 2 max-new-tokens
+run generate "$model" --input-ids 5 --max-new-tokens -3
+refused "a number out of range" 2 max-new-tokens
+run generate "$model" --input-ids 5,x
+refused "ids that are no numbers" 2 input-ids
+run generate
+refused "generate without a model" 2 MODEL
+run generate "$model" --input-ids 5 --threads 0x
+refused "--threads wants a number" 2 threads
+run generate "$model" --input-ids 5 --cache-memory 12Q
+refused "--cache-memory wants bytes" 2 cache-memory
+run generate "$model" --input-ids 5 --generation-config '{"max_new_tokens":'
+refused "a generation config that is no JSON" 2 generation-config
+run generate "$model" --input-ids 5 --generation-config '{"max_new_tokenz": 3}'
+refused "a generation config with an unknown key suggests the nearest" 2 max_new_tokens
+run generate "$model" --input-ids 5 --num-beams 4
+refused "what this version does not do is refused by name" 2 beam
+finish
