@@ -8,7 +8,6 @@
 #include "fmt/fmt.h"
 #include "kvik.h"
 
-#include <dirent.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,8 +26,8 @@ static int n_exact, n_failed, n_skipped, verbose;
 struct batch {
     uint32_t n;
     kvik_prompt prompt[16];
-    int32_t ids[16][512];
-    uint8_t mask[16][512];
+    int32_t ids[16][1024];
+    uint8_t mask[16][1024];
 };
 
 static int read_batch(const json_t *c, struct batch *b)
@@ -39,7 +38,7 @@ static int read_batch(const json_t *c, struct batch *b)
     for (uint32_t i = 0; i < b->n; i++) {
         const json_t *row = json_array_get(ids, i);
         size_t n = json_array_size(row);
-        if (n > 512) return -1;
+        if (n > 1024) return -1;
         for (size_t j = 0; j < n; j++) {
             b->ids[i][j] = (int32_t)json_integer_value(json_array_get(row, j));
             b->mask[i][j] = !json_is_array(mask) || json_integer_value(json_array_get(json_array_get(mask, i), j));
@@ -134,6 +133,7 @@ static void run_case(const char *id, const char *dir)
     for (uint32_t i = 0; i < b.n; i++)
         longest = b.prompt[i].n > longest ? b.prompt[i].n : longest;
     kvik_cache_config config = {.cache_implementation = g.cache_implementation,
+                                .compute = f32 ? "exact" : NULL,
                                 .max_sequences = b.n,
                                 .max_cache_len = (uint32_t)longest + 64};
     if (kvik_cache_open(m, &config, &cache) < 0) FAILF("%s", kvik_last_error());
@@ -165,34 +165,23 @@ int main(int argc, char **argv)
         else
             part = argv[i];
     setvbuf(stdout, NULL, _IOLBF, 0);
-    if (strcmp(part, "own") != 0) {
-        json_t *index;
-        if (json_read("tests/golden/index.json", 64 << 20, &index) < 0) {
-            printf("%s\n", err_last());
-            return 1;
-        }
-        const json_t *c;
-        size_t i;
-        json_array_foreach(json_object_get(index, "cases"), i, c)
-        {
-            if (strcmp(json_string_value(json_object_get(c, "issue")), part) != 0) continue;
-            if (strcmp(json_string_value(json_object_get(c, "meet")), "info") == 0) continue;
-            run_case(json_string_value(json_object_get(c, "id")), "tests/golden/cases");
-        }
-        json_decref(index);
+    bool own = strcmp(part, "own") == 0;
+    const char *dir = own ? "tests/golden/cases-own" : "tests/golden/cases", *c_part;
+    const json_t *c;
+    json_t *index;
+    size_t i;
+    if (json_read(own ? "tests/golden/cases-own/index.json" : "tests/golden/index.json", 64 << 20, &index) < 0) {
+        printf("%s\n", err_last());
+        return 1;
     }
-    if (strcmp(part, "own") == 0) {
-        DIR *d = opendir("tests/golden/cases-own");
-        struct dirent *e;
-        while (d && (e = readdir(d))) {
-            size_t n = strlen(e->d_name);
-            char id[256];
-            if (n < 6 || n > 200 || strcmp(e->d_name + n - 5, ".json")) continue;
-            snprintf(id, sizeof id, "%.*s", (int)(n - 5), e->d_name);
-            run_case(id, "tests/golden/cases-own");
-        }
-        if (d) closedir(d);
+    json_array_foreach(json_object_get(index, "cases"), i, c)
+    {
+        c_part = json_string_value(json_object_get(c, "issue"));
+        if (!own && (!c_part || strcmp(c_part, part) != 0)) continue;
+        if (strcmp(json_string_value(json_object_get(c, "meet")), "info") == 0) continue;
+        run_case(json_string_value(json_object_get(c, "id")), dir);
     }
+    json_decref(index);
     printf("golden %s: %d exact, %d failed, %d skipped\n", part, n_exact, n_failed, n_skipped);
     printf("%d passed, %d failed, %d skipped\n", n_exact, n_failed, n_skipped);
     return n_failed || n_exact == 0;
