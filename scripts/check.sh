@@ -39,7 +39,7 @@ BEGIN {
     may["kv"] = " base dev "
     may["model"] = " base fmt dev kv "
     may["chat"] = " base tok "
-    may["generate"] = " base tok model kv dev chat "
+    may["generate"] = " base tok model kv dev chat kvik.h " # the option struct is the public one
     may["api"] = " base fmt tok dev kv model chat generate kvik.h "
     may["cli"] = " base kvik.h "
 }
@@ -157,7 +157,7 @@ formatter=$(command -v clang-format-14 || command -v clang-format)
 if [ -n "$formatter" ]; then
     version=$($formatter --version | sed 's/.*version \([0-9]*\).*/\1/')
     files="$sources $(find tests bench examples -name '*.[ch]' 2>/dev/null | sort)"
-    echo $files | tr ' ' '\n' | xargs -P 2 -n 24 $formatter --dry-run --Wno-error=unknown 2>&1 |
+    echo $files | tr ' ' '\n' | xargs $formatter --dry-run --Wno-error=unknown 2>&1 |
         sed -n 's/^\([^: ]*:[0-9]*\):[0-9]*: warning: code should be clang-formatted.*/\1/p' |
         cut -d: -f1 | sort | uniq -c | sed 's/ *\([0-9]*\) \(.*\)/\2: \1 places; clang-format -i \2/' >"$tmp/layout"
     if [ "$version" = 14 ]; then

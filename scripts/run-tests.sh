@@ -7,8 +7,8 @@
 #
 # Tests learn where the real model is from KVIK_TEST_MODEL; it is fetched when it is not set, and
 # without network the tests that need it are skipped and counted as such.  The sanitizer builds run
-# with KVIK_TEST_SHORT=1 and without the model: they look for memory errors, the release build for
-# wrong numbers.  Logs stay in build/logs.
+# with KVIK_TEST_SHORT=1 and, but for three tokens, without the model: they look for memory errors, the
+# release build for wrong numbers.  Logs stay in build/logs.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 make=${MAKE:-make}
@@ -106,14 +106,17 @@ run_replays() { # MODE
 }
 
 sanitized() { # MODE
-    build MODE="$1" unit replay || return
-    local kept=${KVIK_TEST_MODEL-}
-    unset KVIK_TEST_MODEL
-    export KVIK_TEST_SHORT=1
+    build MODE="$1" all unit replay || return
+    local kept=${KVIK_TEST_MODEL-} name
+    export KVIK_TEST_SHORT=1 KVIK_TEST_MODEL=none
     run_units "$1"
     run_replays "$1"
+    for name in usage failures generate; do
+        launch "$1-cli-$name" env KVIK=build/"$1"/kvik tests/cli/$name.sh
+    done
+    [ ! -f "$kept" ] || launch "$1-smollm2" build/"$1"/kvik generate "$kept" "The sea" --max-new-tokens 3
     gather noskip
-    unset KVIK_TEST_SHORT
+    unset KVIK_TEST_SHORT KVIK_TEST_MODEL
     [ -z "$kept" ] || export KVIK_TEST_MODEL=$kept
 }
 
@@ -133,11 +136,12 @@ fi
 
 section "release build"
 build all unit examples build/release/test_golden
-if model=$(scripts/fetch-model.sh); then
+if model=$(scripts/fetch-model.sh 2>"$logs/fetch.log"); then
     export KVIK_TEST_MODEL=$model
 else
+    sed 's/^/  /' "$logs/fetch.log"
     echo "  no model: the tests that need SmolLM2 are skipped"
-    unset KVIK_TEST_MODEL
+    export KVIK_TEST_MODEL=none
 fi
 
 section "house rules"
@@ -150,6 +154,7 @@ gather
 
 section "golden cases, command, examples"
 launch golden-A build/release/test_golden A
+launch golden-own build/release/test_golden own
 for t in tests/cli/*.sh; do
     [ -e "$t" ] || continue
     launch "cli-$(basename "$t" .sh)" env KVIK=./kvik "$t"
@@ -157,7 +162,7 @@ done
 for e in examples/c/*.c; do
     [ -e "$e" ] || continue
     name=$(basename "$e" .c)
-    if [ -n "${KVIK_TEST_MODEL-}" ]; then
+    if [ -n "$model" ]; then
         launch "example-$name" build/release/ex_"$name" "$KVIK_TEST_MODEL"
     else
         skipped=$((skipped + 1))
@@ -171,6 +176,6 @@ sanitized asan
 section "vulnerability classes"
 launch classes scripts/test-classes.sh
 gather
-tail -n 1 "$logs/classes.log"
+cat "$logs/classes.log"
 
 finish

@@ -1,0 +1,53 @@
+#!/bin/sh
+# make install into a staging root: what a packager and a C program that links the library need.
+. "$(dirname "$0")/lib.inc"
+root=$work/root
+unset MAKEFLAGS MFLAGS MAKELEVEL MODE
+last="make install DESTDIR=... PREFIX=/usr"
+make --no-print-directory install DESTDIR="$root" PREFIX=/usr >"$work/out" 2>"$work/err"
+rc=$?
+check "make install" status 0
+for f in bin/kvik lib/libkvik.so lib/libkvik.so.0 lib/libkvik.a include/kvik.h lib/pkgconfig/kvik.pc share/man/man1/kvik.1; do
+    check "installs $f" test -e "$root/usr/$f"
+done
+check "the command runs from there" sh -c "'$root/usr/bin/kvik' --version >/dev/null"
+check "soname" sh -c "objdump -p '$root/usr/lib/libkvik.so' | grep -q 'SONAME *libkvik.so.0$'"
+check "kvik.pc has no placeholder and no staging path" sh -c "! grep -q '@\|$work' '$root/usr/lib/pkgconfig/kvik.pc'"
+
+cat >"$work/use.c" <<'C'
+#include <kvik.h>
+#include <stdio.h>
+int main(void)
+{
+    kvik_model *m;
+    puts(kvik_version());
+    return kvik_model_open("/nonexistent", &m) == 0 || kvik_last_error()[0] == 0;
+}
+C
+export PKG_CONFIG_SYSROOT_DIR="$root"
+export PKG_CONFIG_LIBDIR="$root/usr/lib/pkgconfig:$(pkg-config --variable pc_path pkg-config)"
+flags=$(pkg-config --cflags --libs kvik | sed "s|$root$root|$root|g")
+# shellcheck disable=SC2086
+cc -o "$work/use" "$work/use.c" $flags 2>"$work/err"
+rc=$?
+check "a program links through pkg-config" status 0
+check "it runs on the shared library" sh -c "LD_LIBRARY_PATH='$root/usr/lib' '$work/use' >/dev/null"
+unset PKG_CONFIG_SYSROOT_DIR PKG_CONFIG_LIBDIR
+# shellcheck disable=SC2046
+cc -o "$work/static" -I"$root/usr/include" "$work/use.c" "$root/usr/lib/libkvik.a" \
+    $(pkg-config --libs jansson libpcre2-8 libutf8proc) -lm -pthread 2>"$work/err"
+rc=$?
+check "a program links the static library" status 0
+check "it runs alone" sh -c "'$work/static' >/dev/null"
+
+if command -v mandoc >/dev/null 2>&1; then
+    check "the man page has no errors" sh -c "mandoc -T lint -W error man/kvik.1 >'$work/err' 2>&1"
+elif command -v man >/dev/null 2>&1 && man --warnings -l man/kvik.1 >"$work/out" 2>"$work/err"; then
+    check "the man page has no warnings" err_empty
+else
+    skip "the man page is not checked: neither mandoc nor man is installed"
+fi
+for command in generate chat inspect tokenize render; do
+    check "the man page has $command" grep -q "$command" man/kvik.1
+done
+finish
