@@ -8,7 +8,11 @@
 int json_parse(const char *text, size_t n, const char *what, json_t **out)
 {
     json_error_t e;
-    json_t *j = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY, &e);
+    size_t flags = JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY;
+    json_t *j = json_loadb(text, n, flags, &e);
+    /* tokenizer_config.json says "no limit" as a model_max_length of 10^30. */
+    if (!j && json_error_code(&e) == json_error_numeric_overflow)
+        j = json_loadb(text, n, flags | JSON_DECODE_INT_AS_REAL, &e);
     if (!j) return ERR(FORMAT, "%s: line %d: %s", what, e.line, e.text);
     *out = j;
     return 0;

@@ -1,0 +1,289 @@
+/* bpe.c - byte pair encoding of one pre-token.  Characters become symbols (unknown ones bytes, the
+ * unknown token, or nothing, as the model says), then the adjacent pair of the lowest rank merges,
+ * leftmost first, until none is left.  Short words scan an array; long ones use a linked list and a
+ * heap, so a megabyte without a cut costs n log n.  A heap entry is stale, and skipped, when its
+ * two symbols are no longer the ones it was made for. */
+#include "base/utf8.h"
+#include "tok/tok_int.h"
+
+#include <string.h>
+
+#define SHORT_WORD 40u
+#define NO_SYM     UINT32_MAX
+
+struct sym {
+    int32_t id;
+    uint32_t prev, next; /* NO_SYM at the ends */
+};
+struct pair {
+    uint32_t rank, at; /* at: the left symbol */
+    int32_t left, right;
+};
+
+static uint32_t hash_pair(uint64_t key)
+{
+    key *= 0x9E3779B97F4A7C15u;
+    return (uint32_t)(key >> 32 ^ key >> 17);
+}
+
+int bpe_init(struct bpe *b, uint32_t n_merges)
+{
+    uint32_t n = 64;
+    if (n_merges > 1u << 28) return ERR(LIMIT, "tokenizer: %u merges are too many", n_merges);
+    while (n < n_merges + n_merges / 2)
+        n *= 2;
+    b->merge = mem_array(n, sizeof *b->merge);
+    if (!b->merge) return ERR_NOMEM;
+    for (uint32_t i = 0; i < n; i++)
+        b->merge[i].key = UINT64_MAX;
+    b->mask = n - 1;
+    b->unk = -1;
+    return 0;
+}
+
+void bpe_done(struct bpe *b)
+{
+    mem_free(b->merge);
+    mem_free(b->prefix);
+    mem_free(b->suffix);
+}
+
+void bpe_merge_put(struct bpe *b, uint32_t left, uint32_t right, uint32_t rank, uint32_t id)
+{
+    uint64_t key = (uint64_t)left << 32 | right;
+    uint32_t i = hash_pair(key) & b->mask;
+    while (b->merge[i].key != UINT64_MAX && b->merge[i].key != key)
+        i = (i + 1) & b->mask;
+    b->used += b->merge[i].key == UINT64_MAX;
+    b->merge[i] = (struct bpe_merge){key, rank, id};
+}
+
+static const struct bpe_merge *merge_find(const struct bpe *b, int32_t left, int32_t right)
+{
+    uint64_t key = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
+    for (uint32_t i = hash_pair(key) & b->mask; b->merge[i].key != UINT64_MAX;
+         i = (i + 1) & b->mask)
+        if (b->merge[i].key == key) return &b->merge[i];
+    return NULL;
+}
+
+static int hex_digit(char c)
+{
+    if (c >= '0' && c <= '9') return c - '0';
+    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+    return -1;
+}
+
+void bpe_index(struct bpe *b, struct vocab *v)
+{
+    static const char digits[] = "0123456789ABCDEF";
+    for (uint32_t cp = 0; cp < BPE_CHARS; cp++) {
+        char s[4];
+        b->char_id[cp] = vocab_find_model(v, s, utf8_encode(cp, s));
+    }
+    for (unsigned i = 0; i < 256; i++) {
+        char s[6] = {'<', '0', 'x', digits[i >> 4], digits[i & 15], '>'};
+        b->byte_id[i] = vocab_find_model(v, s, 6);
+    }
+    for (uint32_t id = 0; id < v->size; id++) { /* any case of digits counts when decoding */
+        struct voc_piece *p = &v->piece[id];
+        if (!p->flags || p->len != 6) continue;
+        const char *s = vocab_text(v, id);
+        int hi = hex_digit(s[3]), lo = hex_digit(s[4]);
+        if (memcmp(s, "<0x", 3) != 0 || s[5] != '>' || hi < 0 || lo < 0) continue;
+        p->flags |= VOC_BYTE;
+        p->byte = (uint8_t)(hi << 4 | lo);
+    }
+}
+
+static int reserve_syms(struct work *w, size_t n)
+{
+    if (n <= w->n_sym) return 0;
+    n = MAX(n, w->n_sym * 2);
+    struct sym *p = mem_grow(w->sym, n, sizeof *p);
+    if (!p) return ERR_NOMEM;
+    w->sym = p;
+    w->n_sym = n;
+    return 0;
+}
+
+/* One character's id with the model's prefix and suffix around it. */
+static int32_t find_affixed(const struct bpe *b, const struct vocab *v, const char *s, size_t n,
+                            bool first, bool last, struct work *w)
+{
+    struct buf *t = &w->shadow;
+    buf_clear(t);
+    if (!first && b->n_prefix && buf_append(t, b->prefix, b->n_prefix) < 0) return ERR_NOMEM;
+    if (buf_append(t, s, n) < 0) return ERR_NOMEM;
+    if (last && b->n_suffix && buf_append(t, b->suffix, b->n_suffix) < 0) return ERR_NOMEM;
+    int32_t id = vocab_find_model(v, t->data, t->len);
+    return id < 0 ? INT32_MAX : id;
+}
+
+/* Symbols of s into w->sym; their number or an error. */
+static int64_t start_symbols(const struct bpe *b, const struct vocab *v, struct work *w,
+                             const char *s, size_t n)
+{
+    bool affixes = b->n_prefix || b->n_suffix, unknown = false;
+    size_t n_sym = 0, len;
+    TRY(reserve_syms(w, n + 1 + (affixes ? b->n_prefix * n + b->n_suffix : 0)));
+    for (size_t i = 0; i < n; i += len) {
+        uint32_t cp = utf8_decode(s + i, n - i, &len);
+        const char *c = s + i;
+        size_t n_c = len;
+        int32_t id;
+        if (affixes) {
+            id = find_affixed(b, v, s + i, len, i == 0, i + len == n, w);
+            if (id < 0) return id;
+            if (id == INT32_MAX) id = -1;
+            c = w->shadow.data;
+            n_c = w->shadow.len;
+        } else {
+            id = cp < BPE_CHARS ? b->char_id[cp] : vocab_find_model(v, s + i, len);
+        }
+        if (id >= 0) {
+            if (unknown) w->sym[n_sym++].id = b->unk;
+            unknown = false;
+            w->sym[n_sym++].id = id;
+            continue;
+        }
+        bool bytes = b->byte_fallback;
+        for (size_t k = 0; bytes && k < n_c; k++)
+            bytes = b->byte_id[(uint8_t)c[k]] >= 0;
+        if (bytes) { /* the reference leaves a pending unknown for after the bytes */
+            for (size_t k = 0; k < n_c; k++)
+                w->sym[n_sym++].id = b->byte_id[(uint8_t)c[k]];
+        } else if (b->unk >= 0) {
+            if (unknown && !b->fuse_unk) w->sym[n_sym++].id = b->unk;
+            unknown = true;
+        }
+    }
+    if (unknown) w->sym[n_sym++].id = b->unk;
+    return (int64_t)n_sym;
+}
+
+static size_t merge_short(const struct bpe *b, struct sym *sym, size_t n)
+{
+    const struct bpe_merge *m[SHORT_WORD]; /* m[i]: what i and i + 1 merge to */
+    for (size_t i = 0; i + 1 < n; i++)
+        m[i] = merge_find(b, sym[i].id, sym[i + 1].id);
+    while (n > 1) {
+        size_t best = n;
+        uint32_t rank = UINT32_MAX;
+        for (size_t i = 0; i + 1 < n; i++) {
+            if (!m[i] || m[i]->rank >= rank) continue;
+            rank = m[i]->rank;
+            best = i;
+        }
+        if (best == n) break;
+        sym[best].id = (int32_t)m[best]->id;
+        n--;
+        for (size_t i = best + 1; i < n; i++) {
+            sym[i].id = sym[i + 1].id;
+            m[i - 1] = m[i];
+        }
+        if (best > 0) m[best - 1] = merge_find(b, sym[best - 1].id, sym[best].id);
+        if (best + 1 < n) m[best] = merge_find(b, sym[best].id, sym[best + 1].id);
+    }
+    return n;
+}
+
+static bool pair_less(const struct pair *a, const struct pair *b)
+{
+    return a->rank != b->rank ? a->rank < b->rank : a->at < b->at;
+}
+
+static void heap_down(struct pair *h, size_t n, size_t i)
+{
+    struct pair x = h[i];
+    for (size_t k; (k = 2 * i + 1) < n; i = k) {
+        if (k + 1 < n && pair_less(&h[k + 1], &h[k])) k++;
+        if (!pair_less(&h[k], &x)) break;
+        h[i] = h[k];
+    }
+    h[i] = x;
+}
+
+static void heap_up(struct pair *h, size_t i)
+{
+    struct pair x = h[i];
+    for (; i > 0 && pair_less(&x, &h[(i - 1) / 2]); i = (i - 1) / 2)
+        h[i] = h[(i - 1) / 2];
+    h[i] = x;
+}
+
+/* The pair that begins at symbol `at`, if it merges. */
+static bool pair_at(const struct bpe *b, const struct sym *sym, uint32_t at, struct pair *out)
+{
+    if (at == NO_SYM || sym[at].next == NO_SYM) return false;
+    const struct bpe_merge *m = merge_find(b, sym[at].id, sym[sym[at].next].id);
+    if (!m) return false;
+    *out = (struct pair){m->rank, at, sym[at].id, sym[sym[at].next].id};
+    return true;
+}
+
+/* Each merge removes one symbol and adds at most two pairs: 3 n entries are enough. */
+static int merge_long(const struct bpe *b, struct work *w, size_t n)
+{
+    struct sym *sym = w->sym;
+    size_t n_heap = 0;
+    if (n >= NO_SYM / 4) return ERR(LIMIT, "text: a word of %zu characters", n);
+    if (3 * n > w->n_heap) {
+        struct pair *p = mem_grow(w->heap, 3 * n, sizeof *p);
+        if (!p) return ERR_NOMEM;
+        w->heap = p;
+        w->n_heap = 3 * n;
+    }
+    struct pair *heap = w->heap, p;
+    for (uint32_t i = 0; i < n; i++) {
+        sym[i].prev = i ? i - 1 : NO_SYM;
+        sym[i].next = i + 1 < n ? i + 1 : NO_SYM;
+    }
+    for (uint32_t i = 0; i < n; i++)
+        if (pair_at(b, sym, i, &p)) heap[n_heap++] = p;
+    for (size_t i = n_heap / 2; i-- > 0;)
+        heap_down(heap, n_heap, i);
+    while (n_heap > 0) {
+        struct pair top = heap[0], now;
+        heap[0] = heap[--n_heap];
+        if (n_heap) heap_down(heap, n_heap, 0);
+        if (!pair_at(b, sym, top.at, &now) || now.left != top.left || now.right != top.right)
+            continue;
+        uint32_t right = sym[top.at].next;
+        sym[top.at].id = (int32_t)merge_find(b, top.left, top.right)->id;
+        sym[top.at].next = sym[right].next;
+        if (sym[right].next != NO_SYM) sym[sym[right].next].prev = top.at;
+        sym[right].id = -1; /* merges with nothing: entries that begin here are stale */
+        sym[right].next = NO_SYM;
+        uint32_t near[2] = {sym[top.at].prev, top.at};
+        for (int k = 0; k < 2; k++) {
+            if (!pair_at(b, sym, near[k], &p)) continue;
+            heap[n_heap] = p;
+            heap_up(heap, n_heap++);
+        }
+    }
+    return 0;
+}
+
+int bpe_encode(const struct bpe *b, const struct vocab *v, struct work *w, const char *s, size_t n,
+               struct ids *out)
+{
+    if (n == 0) return 0;
+    if (b->ignore_merges) {
+        int32_t id = vocab_find_model(v, s, n);
+        if (id >= 0) return ids_push(out, id);
+    }
+    int64_t n_sym = start_symbols(b, v, w, s, n);
+    if (n_sym <= 0) return (int)n_sym;
+    if (n_sym <= SHORT_WORD) {
+        size_t left = merge_short(b, w->sym, (size_t)n_sym);
+        for (size_t i = 0; i < left; i++)
+            TRY(ids_push(out, w->sym[i].id));
+        return 0;
+    }
+    TRY(merge_long(b, w, (size_t)n_sym));
+    for (uint32_t i = 0; i != NO_SYM; i = w->sym[i].next)
+        TRY(ids_push(out, w->sym[i].id));
+    return 0;
+}

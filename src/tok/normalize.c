@@ -1,0 +1,106 @@
+/* normalize.c - normalizers: each reads work.text and leaves its result there. */
+#include "base/utf8.h"
+#include "tok/tok_int.h"
+
+#include <string.h>
+
+static void swap_texts(struct work *w)
+{
+    struct buf t = w->text;
+    w->text = w->next;
+    w->next = t;
+}
+
+static int replace(const struct norm *m, struct work *w)
+{
+    struct hit hit;
+    bool changed = false;
+    size_t done = 0;
+    buf_clear(&w->shadow);
+    if (!pattern_literal(m->pattern, &(size_t){0}))
+        TRY(uni_shadow(w->text.data, w->text.len, &w->shadow, &changed));
+    struct hits h = {.p = m->pattern,
+                     .s = w->text.data,
+                     .shadow = changed ? w->shadow.data : w->text.data,
+                     .n = w->text.len};
+    for (int found; (found = hits_next(&h, &w->matcher, &hit)) != 0; done = hit.to) {
+        if (found < 0) return found;
+        if (hit.from == 0 && hit.to > 0 && m->n_text == 0) w->at_start = false;
+        TRY(buf_append(&w->next, w->text.data + done, hit.from - done));
+        TRY(buf_append(&w->next, m->text, m->n_text));
+    }
+    TRY(buf_append(&w->next, w->text.data + done, w->text.len - done));
+    swap_texts(w);
+    return 0;
+}
+
+static int lower(struct work *w)
+{
+    for (size_t i = 0, len; i < w->text.len; i += len) {
+        uint32_t two[2];
+        size_t n = uni_lower(utf8_decode(w->text.data + i, w->text.len - i, &len), two);
+        for (size_t k = 0; k < n; k++)
+            TRY(buf_utf8(&w->next, two[k]));
+    }
+    swap_texts(w);
+    return 0;
+}
+
+static int strip(const struct norm *m, struct work *w)
+{
+    const char *s = w->text.data;
+    size_t from = 0, to = w->text.len, len;
+    while (m->left && from < to && uni_is_space(utf8_decode(s + from, to - from, &len)))
+        from += len;
+    while (m->right && to > from) {
+        size_t k = to - 1;
+        while (k > from && ((uint8_t)s[k] & 0xC0) == 0x80)
+            k--;
+        if (!uni_is_space(utf8_decode(s + k, to - k, &len))) break;
+        to = k;
+    }
+    if (from > 0) w->at_start = false;
+    TRY(buf_append(&w->next, s + from, to - from));
+    swap_texts(w);
+    return 0;
+}
+
+static int bytes(struct work *w)
+{
+    for (size_t i = 0; i < w->text.len; i++)
+        TRY(buf_utf8(&w->next, byte_to_char((uint8_t)w->text.data[i])));
+    swap_texts(w);
+    return 0;
+}
+
+static int step(const struct norm *m, struct work *w)
+{
+    buf_clear(&w->next);
+    switch (m->kind) {
+    case NORM_FORM:
+        TRY(uni_normalize(m->form, w->text.data, w->text.len, &w->next));
+        swap_texts(w);
+        return 0;
+    case NORM_PREPEND:
+        TRY(buf_append(&w->next, m->text, m->n_text));
+        TRY(buf_append(&w->next, w->text.data, w->text.len));
+        swap_texts(w);
+        return 0;
+    case NORM_REPLACE:
+        return replace(m, w);
+    case NORM_LOWER:
+        return lower(w);
+    case NORM_STRIP:
+        return strip(m, w);
+    case NORM_BYTES:
+        return bytes(w);
+    }
+    return 0;
+}
+
+int normalize_run(const struct norm *v, uint32_t n, struct work *w)
+{
+    for (uint32_t i = 0; i < n && w->text.len > 0; i++)
+        TRY(step(&v[i], w));
+    return 0;
+}

@@ -1,0 +1,7 @@
+/* oniguruma.h - the reference's dialect of regular expressions, rewritten for PCRE2. */
+#pragma once
+#include "base/buf.h"
+
+/* Appends the PCRE2 text (UTF, UCP, MULTILINE, newline LF) of the pattern; ERR_UNSUPPORTED names
+ * what cannot be said in it. */
+int oniguruma_rewrite(const char *s, size_t n, struct buf *out);

@@ -1,0 +1,504 @@
+/* tok.c - the object, and encoding.  The text is cut at added tokens (first the ones matched in the
+ * raw text, then, after normalizing what lies between, the ones matched in normalized text); the
+ * rest is pre-tokenized and given to the model.  This file starts at tok_encode, at its end. */
+#include "base/utf8.h"
+#include "tok/tok_int.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define WORK_MAX(n) ((size_t)(n)*32 + ((size_t)16 << 20)) /* NFKC grows a character 11 times */
+
+void ids_done(struct ids *v)
+{
+    mem_free(v->id);
+    *v = (struct ids){0};
+}
+
+int ids_push(struct ids *v, int32_t id)
+{
+    if (v->n == v->cap) {
+        size_t cap = MAX(v->cap * 2, (size_t)64);
+        int32_t *p = mem_grow(v->id, cap, sizeof *p);
+        if (!p) return ERR_NOMEM;
+        v->id = p;
+        v->cap = cap;
+    }
+    v->id[v->n++] = id;
+    return 0;
+}
+
+struct tok *tok_new(void)
+{
+    struct tok *t = mem_alloc(sizeof *t);
+    if (t) t->bpe.unk = -1;
+    return t;
+}
+
+void tok_close(struct tok *t)
+{
+    if (!t) return;
+    for (uint32_t i = 0; i < t->n_norm; i++) {
+        pattern_drop(t->norm[i].pattern);
+        mem_free(t->norm[i].text);
+    }
+    for (uint32_t i = 0; i < t->n_pre; i++)
+        pattern_drop(t->pre[i].pattern);
+    for (uint32_t i = 0; i < t->n_dec; i++) {
+        pattern_drop(t->dec[i].pattern);
+        mem_free(t->dec[i].text);
+    }
+    for (uint32_t i = 0; i < t->n_named; i++) {
+        mem_free(t->named[i].name);
+        mem_free(t->named[i].text);
+    }
+    mem_free(t->norm);
+    mem_free(t->pre);
+    mem_free(t->dec);
+    mem_free(t->named);
+    mem_free(t->added);
+    mem_free(t->head);
+    mem_free(t->tail);
+    mem_free(t->chat_template);
+    trie_done(&t->raw);
+    trie_done(&t->normal);
+    bpe_done(&t->bpe);
+    vocab_done(&t->vocab);
+    mem_free(t);
+}
+
+/* --- building: used by the loaders only */
+
+/* One more zeroed element of a small owned array. */
+static void *grow_one(void **v, uint32_t *n, size_t size, uint32_t max, const char *what)
+{
+    if (*n >= max) {
+        ERR(LIMIT, "tokenizer: more than %u %s", max, what);
+        return NULL;
+    }
+    if (*n == 0 || (*n & (*n - 1)) == 0) {
+        void *p = mem_grow(*v, *n ? (size_t)*n * 2 : 1, size);
+        if (!p) return NULL;
+        *v = p;
+    }
+    void *one = (char *)*v + (size_t)*n * size;
+    memset(one, 0, size);
+    ++*n;
+    return one;
+}
+
+static int full(uint32_t n, uint32_t max)
+{
+    return n >= max ? ERR_LIMIT : ERR_NOMEM;
+}
+
+int tok_add_norm(struct tok *t, struct norm **out)
+{
+    *out = grow_one((void **)&t->norm, &t->n_norm, sizeof **out, TOK_MAX_STEPS, "normalizers");
+    return *out ? 0 : full(t->n_norm, TOK_MAX_STEPS);
+}
+
+int tok_add_pre(struct tok *t, struct pre **out)
+{
+    *out = grow_one((void **)&t->pre, &t->n_pre, sizeof **out, TOK_MAX_STEPS, "pre-tokenizers");
+    return *out ? 0 : full(t->n_pre, TOK_MAX_STEPS);
+}
+
+int tok_add_dec(struct tok *t, struct dec **out)
+{
+    *out = grow_one((void **)&t->dec, &t->n_dec, sizeof **out, TOK_MAX_STEPS, "decoders");
+    return *out ? 0 : full(t->n_dec, TOK_MAX_STEPS);
+}
+
+int tok_add_replace(struct tok *t, const char *from, const char *to)
+{
+    struct dec *d;
+    TRY(tok_add_dec(t, &d));
+    d->kind = DEC_REPLACE;
+    d->n_text = strlen(to);
+    if (!(d->text = mem_strdup(to))) return ERR_NOMEM;
+    return pattern_new(from, strlen(from), false, &d->pattern);
+}
+
+/* The reference's clean_up_tokenization, replacement by replacement. */
+int tok_clean_up(struct tok *t)
+{
+    static const char *const steps[][2] = {
+        {" .", "."},     {" ?", "?"},   {" !", "!"},   {" ,", ","},     {" ' ", "'"},
+        {" n't", "n't"}, {" 'm", "'m"}, {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
+    struct dec *d;
+    TRY(tok_add_dec(t, &d));
+    d->kind = DEC_FUSE;
+    for (size_t i = 0; i < countof(steps); i++)
+        TRY(tok_add_replace(t, steps[i][0], steps[i][1]));
+    return 0;
+}
+
+int tok_put_head(struct tok *t, int32_t id)
+{
+    int32_t *p = grow_one((void **)&t->head, &t->n_head, sizeof *p, 1024, "ids before the text");
+    if (!p) return full(t->n_head, 1024);
+    *p = id;
+    return 0;
+}
+
+int tok_put_tail(struct tok *t, int32_t id)
+{
+    int32_t *p = grow_one((void **)&t->tail, &t->n_tail, sizeof *p, 1024, "ids behind the text");
+    if (!p) return full(t->n_tail, 1024);
+    *p = id;
+    return 0;
+}
+
+int tok_add_named(struct tok *t, const char *name, const char *text, size_t n)
+{
+    for (uint32_t i = 0; i < t->n_named; i++)
+        if (strcmp(t->named[i].name, name) == 0) return 0; /* the first source wins */
+    struct named *m = grow_one((void **)&t->named, &t->n_named, sizeof *m, 1024, "named tokens");
+    if (!m) return full(t->n_named, 1024);
+    m->id = -1;
+    m->name = mem_strdup(name);
+    m->text = mem_strndup(text, n);
+    return m->name && m->text ? 0 : ERR_NOMEM;
+}
+
+/* As the reference: a text the vocabulary has keeps its id, a new one is put behind all others. */
+int tok_add_token(struct tok *t, const char *s, size_t n, struct added a)
+{
+    if (n == 0) return 0;
+    if (n > TOK_MAX_ADDED)
+        return ERR(LIMIT, "tokenizer: an added token of %zu bytes; at most %u", n, TOK_MAX_ADDED);
+    int32_t id = vocab_find(&t->vocab, s, n);
+    if (id < 0) {
+        uint32_t next = MAX(t->vocab.n_model, t->next_added);
+        while (next < t->vocab.size && t->vocab.piece[next].flags)
+            next++; /* the model's ids have holes */
+        TRY(vocab_put(&t->vocab, s, n, next, VOC_ADDED));
+        t->vocab.piece[next].flags &= (uint8_t)~VOC_ADDED;
+        id = (int32_t)next;
+    }
+    a.id = id;
+    t->next_added = MAX(t->next_added, (uint32_t)id + 1);
+    bool known = t->vocab.piece[id].flags & VOC_ADDED;
+    t->vocab.piece[id].flags |= VOC_ADDED | (a.special ? VOC_SPECIAL : 0);
+    for (uint32_t i = 0; known && i < t->n_added; i++)
+        if (t->added[i].id == id) {
+            t->added[i] = a;
+            return 0;
+        }
+    struct added *p =
+        grow_one((void **)&t->added, &t->n_added, sizeof *p, TOK_MAX_ID, "added tokens");
+    if (!p) return full(t->n_added, TOK_MAX_ID);
+    *p = a;
+    return 0;
+}
+
+int tok_add_merge(struct tok *t, const char *l, size_t n_l, const char *r, size_t n_r,
+                  uint32_t rank)
+{
+    const struct bpe *b = &t->bpe;
+    int32_t left = vocab_find_model(&t->vocab, l, n_l), right = vocab_find_model(&t->vocab, r, n_r);
+    if (left < 0 || right < 0)
+        return ERR(FORMAT, "tokenizer: merge %u: \"%.*s\" is not in the vocabulary", rank,
+                   (int)MIN(left < 0 ? n_l : n_r, 60), left < 0 ? l : r);
+    if (b->n_prefix && n_r < b->n_prefix)
+        return ERR(FORMAT, "tokenizer: merge %u: \"%.*s\" lacks the prefix", rank, (int)n_r, r);
+    size_t n = n_l + n_r - b->n_prefix;
+    char small[256], *joined = n <= sizeof small ? small : mem_alloc(n);
+    if (!joined) return ERR_NOMEM;
+    memcpy(joined, l, n_l);
+    memcpy(joined + n_l, r + b->n_prefix, n_r - b->n_prefix);
+    int32_t id = vocab_find_model(&t->vocab, joined, n);
+    if (joined != small) mem_free(joined);
+    if (id < 0)
+        return ERR(FORMAT, "tokenizer: merge %u: \"%.*s\" + \"%.*s\" is not in the vocabulary",
+                   rank, (int)MIN(n_l, 60), l, (int)MIN(n_r, 60), r);
+    bpe_merge_put(&t->bpe, (uint32_t)left, (uint32_t)right, rank, (uint32_t)id);
+    return 0;
+}
+
+void tok_resolve_named(struct tok *t)
+{
+    for (uint32_t i = 0; i < t->n_named; i++)
+        t->named[i].id = vocab_find(&t->vocab, t->named[i].text, strlen(t->named[i].text));
+}
+
+static void work_init(struct work *w, size_t n)
+{
+    *w = (struct work){0};
+    buf_init(&w->text, WORK_MAX(n));
+    buf_init(&w->next, WORK_MAX(n));
+    buf_init(&w->shadow, WORK_MAX(n));
+}
+
+static void work_done(struct work *w)
+{
+    buf_done(&w->text);
+    buf_done(&w->next);
+    buf_done(&w->shadow);
+    mem_free(w->parts.v);
+    mem_free(w->cut.v);
+    mem_free(w->sym);
+    mem_free(w->heap);
+    matcher_done(&w->matcher);
+}
+
+static int by_id(const void *a, const void *b)
+{
+    int32_t x = ((const struct added *)a)->id, y = ((const struct added *)b)->id;
+    return x < y ? -1 : x > y;
+}
+
+static int index_added(struct tok *t, struct work *w)
+{
+    if (t->n_added) qsort(t->added, t->n_added, sizeof *t->added, by_id);
+    for (uint32_t i = 0; i < t->n_added; i++) {
+        const struct added *a = &t->added[i];
+        const char *s = vocab_text(&t->vocab, (uint32_t)a->id);
+        size_t n = t->vocab.piece[a->id].len;
+        if (!a->normalized) {
+            TRY(trie_put(&t->raw, s, n, i));
+            continue;
+        }
+        buf_clear(&w->text);
+        TRY(buf_append(&w->text, s, n));
+        TRY(normalize_run(t->norm, t->n_norm, w));
+        if (w->text.len > 16 * TOK_MAX_ADDED)
+            return ERR(LIMIT, "tokenizer: the normalizer makes an added token %zu bytes long",
+                       w->text.len);
+        TRY(trie_put(&t->normal, w->text.data, w->text.len, i));
+    }
+    return 0;
+}
+
+int tok_finish(struct tok *t)
+{
+    struct work w;
+    work_init(&w, TOK_MAX_ADDED);
+    int e = index_added(t, &w);
+    work_done(&w);
+    if (e < 0) return e;
+    if (t->vocab.size == 0) return ERR(FORMAT, "tokenizer: the vocabulary is empty");
+    bpe_index(&t->bpe, &t->vocab);
+    tok_resolve_named(t);
+    return 0;
+}
+
+/* --- encoding */
+struct encoder {
+    const struct tok *t;
+    struct work w;
+    struct ids *out;
+    const char *text;
+    bool plain_all; /* TOK_PLAIN */
+    const struct tok_span *plain;
+    size_t n_plain;
+};
+
+static int encode_text(struct encoder *e, const char *s, size_t n, bool at_start)
+{
+    struct work *w = &e->w;
+    if (n == 0) return 0;
+    buf_clear(&w->text);
+    TRY(buf_append(&w->text, s, n));
+    w->at_start = at_start;
+    TRY(pretokenize_run(e->t->pre, e->t->n_pre, w));
+    for (size_t i = 0; i < w->parts.n; i++) {
+        struct part p = w->parts.v[i];
+        TRY(bpe_encode(&e->t->bpe, &e->t->vocab, w, w->text.data + p.from, p.to - p.from, e->out));
+    }
+    return 0;
+}
+
+static bool overlaps_plain(const struct encoder *e, size_t from, size_t to)
+{
+    size_t lo = 0, hi = e->n_plain;
+    while (lo < hi) {
+        size_t mid = (lo + hi) / 2;
+        if (e->plain[mid].to <= from)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo < e->n_plain && e->plain[lo].from < to;
+}
+
+/* Text between raw matches: normalized, then cut at the tokens that match normalized text.  Where a
+ * plain span lies in it and normalizing moved bytes, no special token is taken at all: better a
+ * token too few than one made of content. */
+static int encode_section(struct encoder *e, size_t from, size_t to)
+{
+    struct work *w = &e->w;
+    const struct tok *t = e->t;
+    if (from == to) return 0;
+    buf_clear(&w->text);
+    TRY(buf_append(&w->text, e->text + from, to - from));
+    w->at_start = from == 0;
+    TRY(normalize_run(t->norm, t->n_norm, w));
+    bool at_start = w->at_start;
+    if (w->text.len == 0) return 0;
+    if (t->normal.n_node == 0) {
+        TRY(pretokenize_run(t->pre, t->n_pre, w));
+        for (size_t i = 0; i < w->parts.n; i++)
+            TRY(bpe_encode(&t->bpe, &t->vocab, w, w->text.data + w->parts.v[i].from,
+                           w->parts.v[i].to - w->parts.v[i].from, e->out));
+        return 0;
+    }
+    size_t n = w->text.len, done = 0;
+    char *s = mem_strndup(w->text.data, n);
+    if (!s) return ERR_NOMEM;
+    struct added_scan c = {.t = t, .trie = &t->normal, .s = s, .n = n, .no_special = e->plain_all};
+    struct tok_span *moved = NULL;
+    int err = ERR_NOMEM;
+    if (overlaps_plain(e, from, to)) {
+        bool same = n == to - from && memcmp(s, e->text + from, n) == 0;
+        moved = mem_array(e->n_plain, sizeof *moved);
+        if (!moved) goto out;
+        for (size_t i = 0; i < e->n_plain;
+             i++) { /* the spans, clipped and shifted to the section */
+            struct tok_span p = e->plain[i];
+            if (p.to <= from || p.from >= to) continue;
+            moved[c.n_plain++] = (struct tok_span){p.from > from ? p.from - from : 0, p.to - from};
+        }
+        if (!same) {
+            moved[0] = (struct tok_span){0, n};
+            c.n_plain = 1;
+        }
+        c.plain = moved;
+    }
+    struct added_hit hit;
+    err = 0;
+    while (err >= 0 && added_next(&c, &hit)) {
+        err = encode_text(e, s + done, hit.from - done, at_start && done == 0);
+        if (err >= 0) err = ids_push(e->out, hit.id);
+        done = hit.to;
+    }
+    if (err >= 0) err = encode_text(e, s + done, n - done, at_start && done == 0);
+out:
+    mem_free(moved);
+    mem_free(s);
+    return err;
+}
+
+static int encode_all(struct encoder *e, size_t n, unsigned flags)
+{
+    const struct tok *t = e->t;
+    struct added_scan c = {.t = t,
+                           .trie = &t->raw,
+                           .s = e->text,
+                           .n = n,
+                           .plain = e->plain,
+                           .n_plain = e->n_plain,
+                           .no_special = e->plain_all};
+    struct added_hit hit;
+    size_t done = 0;
+    for (uint32_t i = 0; flags & TOK_SPECIAL && i < t->n_head; i++)
+        TRY(ids_push(e->out, t->head[i]));
+    for (; added_next(&c, &hit); done = hit.to) {
+        TRY(encode_section(e, done, hit.from));
+        TRY(ids_push(e->out, hit.id));
+    }
+    TRY(encode_section(e, done, n));
+    for (uint32_t i = 0; flags & TOK_SPECIAL && i < t->n_tail; i++)
+        TRY(ids_push(e->out, t->tail[i]));
+    return 0;
+}
+
+static int check_text(const char *text, size_t n, const struct tok_span *plain, size_t n_plain)
+{
+    if (n > TOK_MAX_TEXT)
+        return ERR(LIMIT, "text of %zu bytes; at most %zu can be tokenized at once", n,
+                   TOK_MAX_TEXT);
+    for (size_t i = 0, len; i < n; i += len)
+        if (utf8_decode(text + i, n - i, &len) == UTF8_BAD)
+            return ERR(FORMAT, "text is not UTF-8 at byte %zu (0x%02x)", i, (uint8_t)text[i]);
+    for (size_t i = 0; i < n_plain; i++)
+        if (plain[i].from > plain[i].to || plain[i].to > n ||
+            (i && plain[i].from < plain[i - 1].to))
+            return ERR(ARG, "plain span %zu: spans must be ascending, disjoint and inside the text",
+                       i);
+    return 0;
+}
+
+int tok_encode(const struct tok *t, const char *text, size_t n, unsigned flags,
+               const struct tok_span *plain, size_t n_plain, struct ids *out)
+{
+    TRY(check_text(text, n, plain, n_plain));
+    size_t before = out->n;
+    struct encoder e = {.t = t,
+                        .out = out,
+                        .text = text,
+                        .plain_all = (flags & TOK_PLAIN) != 0,
+                        .plain = plain,
+                        .n_plain = n_plain};
+    work_init(&e.w, n);
+    int err = encode_all(&e, n, flags);
+    work_done(&e.w);
+    if (err < 0) out->n = before;
+    return err;
+}
+
+/* --- looking things up */
+uint32_t tok_size(const struct tok *t)
+{
+    return t->vocab.size;
+}
+
+int32_t tok_find(const struct tok *t, const char *piece, size_t n)
+{
+    return vocab_find(&t->vocab, piece, n);
+}
+
+const char *tok_piece(const struct tok *t, int32_t id, size_t *n)
+{
+    if (id < 0 || (uint32_t)id >= t->vocab.size || !t->vocab.piece[id].flags) return NULL;
+    *n = t->vocab.piece[id].len;
+    return vocab_text(&t->vocab, (uint32_t)id);
+}
+
+bool tok_is_special(const struct tok *t, int32_t id)
+{
+    return id >= 0 && (uint32_t)id < t->vocab.size && t->vocab.piece[id].flags & VOC_SPECIAL;
+}
+
+uint32_t tok_n_added(const struct tok *t)
+{
+    return t->n_added;
+}
+
+const char *tok_added(const struct tok *t, uint32_t i, size_t *n, int32_t *id, bool *special)
+{
+    if (i >= t->n_added) return NULL;
+    *id = t->added[i].id;
+    *special = t->added[i].special;
+    return tok_piece(t, *id, n);
+}
+
+static const struct named *find_named(const struct tok *t, const char *name)
+{
+    for (uint32_t i = 0; i < t->n_named; i++)
+        if (strcmp(t->named[i].name, name) == 0) return &t->named[i];
+    return NULL;
+}
+
+int32_t tok_special_id(const struct tok *t, const char *name)
+{
+    const struct named *m = find_named(t, name);
+    return m ? m->id : -1;
+}
+
+const char *tok_special_text(const struct tok *t, const char *name)
+{
+    const struct named *m = find_named(t, name);
+    return m ? m->text : NULL;
+}
+
+const char *tok_chat_template(const struct tok *t)
+{
+    return t->chat_template;
+}
+
+const char *tok_kind(const struct tok *t)
+{
+    return t->kind;
+}

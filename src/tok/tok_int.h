@@ -1,0 +1,246 @@
+/* tok_int.h - what the files of src/tok share.  One struct tok is built by a loader (tok_json.c or
+ * tok_gguf.c) out of flat lists of normalizers, pre-tokenizers and decoders (nested sequences are
+ * flattened), one BPE model, one vocabulary and two matchers of added tokens; after that it is
+ * never written again, so threads may share it.  All scratch memory of a call lives in struct work. */
+#pragma once
+#include "base/buf.h"
+#include "base/json.h"
+#include "tok/tok.h"
+
+/* Limits on untrusted input.  Real files: 262 144 ids, patterns of 2 KB, added tokens of 60 bytes. */
+#define TOK_MAX_ID      (1u << 22) /* ids are below; bounds the tables a small file can ask for */
+#define TOK_MAX_STEPS   64u        /* normalizers, pre-tokenizers, decoders after flattening */
+#define TOK_MAX_NEST    8u         /* sequences in sequences */
+#define TOK_MAX_PATTERN 16384u     /* bytes of one regular expression */
+#define TOK_MAX_ADDED   1024u      /* bytes of one added token */
+#define TOK_MAX_TEXT    ((size_t)1 << 30)
+#define TOK_MAX_FILE    ((size_t)256 << 20)
+
+/* --- vocabulary: id <-> text (vocab.c) */
+enum { VOC_MODEL = 1, VOC_ADDED = 2, VOC_SPECIAL = 4, VOC_BYTE = 8 };
+struct voc_piece {
+    size_t off, len; /* in blob */
+    uint8_t flags;   /* VOC_*; 0: no such id */
+    uint8_t byte;    /* value of a <0xNN> piece with VOC_BYTE */
+};
+struct vocab {
+    char *blob;              /* owned */
+    struct voc_piece *piece; /* owned, [size] */
+    uint32_t *slot;          /* owned, [mask + 1]: id + 1, 0 empty */
+    size_t blob_len, blob_cap;
+    uint32_t size, cap, mask, used;
+    uint32_t n_model;
+};
+void vocab_done(struct vocab *v);
+/* A new text with a new id; ERR_FORMAT if either is taken, ERR_LIMIT for an id >= TOK_MAX_ID. */
+int vocab_put(struct vocab *v, const char *s, size_t n, uint32_t id, unsigned flags);
+int32_t vocab_find(const struct vocab *v, const char *s, size_t n);
+int32_t vocab_find_model(const struct vocab *v, const char *s, size_t n); /* not only added */
+static inline const char *vocab_text(const struct vocab *v, uint32_t id)
+{
+    return v->blob + v->piece[id].off;
+}
+
+/* --- regular expressions and literals (pattern.c) */
+struct pattern;
+struct hit {
+    size_t from, to;
+};
+struct matcher { /* scratch of one thread, reused over patterns */
+    void *data, *context;
+    int64_t deadline; /* CPU nanoseconds of this thread; 0: not started */
+};
+int pattern_new(const char *s, size_t n, bool regex, struct pattern **out);
+void pattern_drop(struct pattern *p);
+void matcher_done(struct matcher *m);
+/* Iterates over the matches in s[0..n) as the reference does (an empty match never touches the end
+ * of the one before).  *at starts at 0.  1 found, 0 none left, or an error (limits, time). */
+struct hits {
+    const struct pattern *p;
+    const char *s;      /* the text whose offsets are wanted */
+    const char *shadow; /* same length, newer characters replaced by old ones of their class */
+    size_t n, at, last_end;
+    bool any;
+};
+int hits_next(struct hits *h, struct matcher *m, struct hit *out);
+/* The literal of a pattern made with regex = false, or NULL. */
+const char *pattern_literal(const struct pattern *p, size_t *n);
+
+/* --- character classes (unicode.c) */
+bool uni_is_space(uint32_t cp);   /* White_Space */
+bool uni_is_word(uint32_t cp);    /* \w: Alphabetic, M, Nd, Pc, Join_Control */
+bool uni_is_numeric(uint32_t cp); /* N */
+bool uni_is_punct(uint32_t cp);   /* ASCII punctuation or P, by the reference's table */
+size_t uni_lower(uint32_t cp, uint32_t out[2]);
+/* Appends s to out with post-Unicode-14 characters replaced; *changed tells whether any was. */
+int uni_shadow(const char *s, size_t n, struct buf *out, bool *changed);
+enum uni_form { UNI_NFC, UNI_NFD, UNI_NFKC, UNI_NFKD };
+int uni_normalize(enum uni_form form, const char *s, size_t n, struct buf *out);
+
+/* --- normalizers (normalize.c) */
+enum norm_kind { NORM_FORM, NORM_PREPEND, NORM_REPLACE, NORM_LOWER, NORM_STRIP, NORM_BYTES };
+struct norm {
+    enum norm_kind kind;
+    enum uni_form form;
+    bool left, right;        /* NORM_STRIP */
+    struct pattern *pattern; /* owned: NORM_REPLACE */
+    char *text;              /* owned: what is put or prepended */
+    size_t n_text;
+};
+
+/* --- pre-tokenizers (pretokenize.c) */
+enum pre_kind { PRE_SPLIT, PRE_BYTES, PRE_DIGITS, PRE_WORDS, PRE_SPACES, PRE_META, PRE_PUNCT };
+enum pre_behavior { CUT_REMOVED, CUT_ISOLATED, CUT_PREVIOUS, CUT_NEXT, CUT_CONTIGUOUS };
+enum pre_scheme { META_ALWAYS, META_NEVER, META_FIRST };
+struct pre {
+    enum pre_kind kind;
+    enum pre_behavior behavior;
+    enum pre_scheme scheme;  /* PRE_META */
+    bool invert;             /* PRE_SPLIT */
+    bool prefix_space;       /* PRE_BYTES */
+    bool split;              /* PRE_META */
+    bool individual;         /* PRE_DIGITS */
+    struct pattern *pattern; /* owned: PRE_SPLIT, PRE_BYTES with use_regex */
+    char meta[4];            /* PRE_META: the replacement character */
+    size_t n_meta;
+};
+
+/* --- scratch of one encode call (tok.c) */
+struct part {
+    size_t from, to; /* in work.text */
+};
+struct parts {
+    struct part *v; /* owned */
+    size_t n, cap;
+};
+struct sym; /* bpe.c */
+struct work {
+    struct buf text, next; /* text under work and the other half of the ping-pong */
+    struct buf shadow;
+    struct parts parts, cut;
+    struct matcher matcher;
+    struct sym *sym; /* owned, [n_sym] */
+    void *heap;      /* owned, [n_heap] */
+    size_t n_sym, n_heap;
+    bool at_start; /* work.text begins at offset 0 of the user's text */
+};
+int parts_push(struct parts *p, size_t from, size_t to);
+int normalize_run(const struct norm *v, uint32_t n, struct work *w);
+int pretokenize_run(const struct pre *v, uint32_t n, struct work *w);
+uint32_t byte_to_char(uint8_t b); /* GPT-2 writes every byte as one printable character */
+int char_to_byte(uint32_t cp);    /* -1: not one of them */
+
+/* --- the model (bpe.c) */
+#define BPE_CHARS 0x180u
+struct bpe_merge {
+    uint64_t key; /* left << 32 | right; UINT64_MAX: empty */
+    uint32_t rank, id;
+};
+struct bpe {
+    struct bpe_merge *merge; /* owned, [mask + 1] */
+    uint32_t mask, used;
+    int32_t char_id[BPE_CHARS]; /* ids of one-character texts, -1 none */
+    int32_t byte_id[256];       /* ids of <0xNN>, -1 none */
+    int32_t unk;
+    bool fuse_unk, byte_fallback, ignore_merges;
+    char *prefix, *suffix; /* owned or NULL: continuing_subword_prefix, end_of_word_suffix */
+    size_t n_prefix, n_suffix;
+};
+int bpe_init(struct bpe *b, uint32_t n_merges);
+void bpe_done(struct bpe *b);
+/* A later merge of the same pair replaces the earlier one, as in the reference. */
+void bpe_merge_put(struct bpe *b, uint32_t left, uint32_t right, uint32_t rank, uint32_t id);
+void bpe_index(struct bpe *b,
+               struct vocab *v); /* char_id, byte_id; when the vocabulary is complete */
+int bpe_encode(const struct bpe *b, const struct vocab *v, struct work *w, const char *s, size_t n,
+               struct ids *out);
+
+/* --- added tokens (added.c) */
+struct added {
+    int32_t id;
+    bool single_word, lstrip, rstrip, normalized, special;
+};
+struct trie {
+    uint64_t *key;  /* owned: node << 8 | byte, UINT64_MAX empty */
+    uint32_t *node; /* owned: child */
+    uint32_t *what; /* owned, [n_node]: index into tok.added + 1, 0 none */
+    uint32_t mask, used, n_node, cap_node;
+    bool first[256];
+};
+void trie_done(struct trie *t);
+int trie_put(struct trie *t, const char *s, size_t n, uint32_t what);
+struct added_hit {
+    size_t from, to; /* what the token covers, stripped white space included */
+    int32_t id;
+};
+struct added_scan {
+    const struct tok *t;
+    const struct trie *trie;
+    const char *s;
+    size_t n, at, done;           /* next byte to look at; end of the last hit */
+    const struct tok_span *plain; /* in offsets of s; no special token may touch one */
+    size_t n_plain, i_plain;
+    bool no_special;
+};
+bool added_next(struct added_scan *c, struct added_hit *out);
+
+/* --- decoders (detokenize.c) */
+enum dec_kind {
+    DEC_BYTES,
+    DEC_FALLBACK,
+    DEC_META,
+    DEC_FUSE,
+    DEC_STRIP,
+    DEC_REPLACE,
+    DEC_JOIN,
+    DEC_SUFFIX
+};
+struct dec {
+    enum dec_kind kind;
+    struct pattern *pattern; /* owned: DEC_REPLACE */
+    char *text;              /* owned: DEC_REPLACE content; DEC_SUFFIX the suffix */
+    size_t n_text;
+    char mark[4]; /* DEC_META, DEC_STRIP: one character */
+    size_t n_mark;
+    uint32_t start, stop; /* DEC_STRIP */
+    bool prefix;          /* DEC_META: the first token's marks vanish */
+};
+
+/* --- the whole */
+struct named {
+    char *name, *text; /* owned */
+    int32_t id;        /* -1: not in the vocabulary */
+};
+struct tok {
+    struct vocab vocab;
+    struct bpe bpe;
+    struct norm *norm; /* owned, as all below */
+    struct pre *pre;
+    struct dec *dec;
+    struct added *added; /* ascending ids after tok_finish */
+    struct trie raw, normal;
+    int32_t *head, *tail; /* ids the post-processor puts around the text */
+    struct named *named;
+    char *chat_template;
+    uint32_t next_added; /* while loading: behind the highest added id */
+    uint32_t n_norm, n_pre, n_dec, n_added, n_head, n_tail, n_named;
+    char kind[64];
+};
+/* The GPT-2 pattern, which ByteLevel implies. */
+#define TOK_GPT2                                                                                   \
+    "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
+struct tok *tok_new(void);
+int tok_add_norm(struct tok *t, struct norm **out);
+int tok_add_pre(struct tok *t, struct pre **out);
+int tok_add_dec(struct tok *t, struct dec **out);
+int tok_add_token(struct tok *t, const char *s, size_t n, struct added a); /* a.id is filled in */
+int tok_add_replace(struct tok *t, const char *from, const char *to);      /* a literal decoder */
+int tok_add_named(struct tok *t, const char *name, const char *text, size_t n);
+int tok_put_head(struct tok *t, int32_t id);
+int tok_put_tail(struct tok *t, int32_t id);
+int tok_clean_up(struct tok *t); /* decoder steps of clean_up_tokenization_spaces */
+int tok_add_merge(struct tok *t, const char *l, size_t n_l, const char *r, size_t n_r,
+                  uint32_t rank);
+void tok_resolve_named(struct tok *t); /* ids of the named tokens */
+/* Builds the matchers and indexes and checks the invariants; the last step of both loaders. */
+int tok_finish(struct tok *t);

@@ -1,0 +1,682 @@
+/* tok_json.c - a tokenizer from tokenizer.json and the files beside it.  Components are looked up by
+ * their type name in four tables; a name that is in none is refused, because a tokenizer with a
+ * step left out is silently wrong.  The file is not trusted: sizes, ids and nesting are checked
+ * here or by the tables that are filled. */
+#include "base/map.h"
+#include "base/utf8.h"
+#include "tok/tok_int.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define FILE_NAME "tokenizer.json"
+
+static int need_str(const json_t *o, const char *key, const char **s, size_t *n)
+{
+    const json_t *v = json_object_get(o, key);
+    if (!json_is_string(v)) return ERR(FORMAT, FILE_NAME ": \"%s\" must be a string", key);
+    *s = json_string_value(v);
+    *n = json_string_length(v);
+    return 0;
+}
+
+/* Exactly one character. */
+static int need_char(const json_t *o, const char *key, char out[4], size_t *n)
+{
+    const char *s;
+    size_t len;
+    TRY(need_str(o, key, &s, &len));
+    if (len == 0 || utf8_decode(s, len, n) == UTF8_BAD || *n != len)
+        return ERR(FORMAT, FILE_NAME ": \"%s\" must be one character", key);
+    memcpy(out, s, len);
+    return 0;
+}
+
+static int get_flag(const json_t *o, const char *key, bool *out)
+{
+    return json_get_bool(o, FILE_NAME, key, out);
+}
+
+/* {"String": "x"} or {"Regex": "x"}; older files have the bare string. */
+static int get_pattern(const json_t *o, struct pattern **out)
+{
+    const json_t *p = json_object_get(o, "pattern");
+    const json_t *literal = json_is_string(p) ? p : json_object_get(p, "String");
+    const json_t *regex = json_object_get(p, "Regex");
+    const json_t *v = literal ? literal : regex;
+    if (!json_is_string(v))
+        return ERR(FORMAT, FILE_NAME ": \"pattern\" must be {\"String\": ...} or {\"Regex\": ...}");
+    return pattern_new(json_string_value(v), json_string_length(v), !literal, out);
+}
+
+static int get_behavior(const json_t *o, enum pre_behavior *out)
+{
+    static const char *const names[] = {
+        [CUT_REMOVED] = "Removed",
+        [CUT_ISOLATED] = "Isolated",
+        [CUT_PREVIOUS] = "MergedWithPrevious",
+        [CUT_NEXT] = "MergedWithNext",
+        [CUT_CONTIGUOUS] = "Contiguous",
+    };
+    const char *s = NULL;
+    TRY(json_get_str(o, FILE_NAME, "behavior", &s));
+    if (!s) return 0;
+    for (size_t i = 0; i < countof(names); i++)
+        if (strcmp(s, names[i]) == 0) {
+            *out = (enum pre_behavior)i;
+            return 0;
+        }
+    return ERR(UNSUPPORTED, FILE_NAME ": split behavior \"%s\" is not known", s);
+}
+
+static int type_of(const json_t *o, const char *what, const char **type)
+{
+    size_t n;
+    if (!json_is_object(o)) return ERR(FORMAT, FILE_NAME ": a %s must be an object", what);
+    return need_str(o, "type", type, &n);
+}
+
+/* Runs `load` on each member of a sequence's list. */
+typedef int (*load_fn)(struct tok *t, const json_t *o, uint32_t depth);
+static int load_list(struct tok *t, const json_t *o, const char *key, uint32_t depth, load_fn load)
+{
+    const json_t *list = json_object_get(o, key), *one;
+    size_t i;
+    if (!json_is_array(list)) return ERR(FORMAT, FILE_NAME ": \"%s\" must be a list", key);
+    if (depth >= TOK_MAX_NEST) return ERR(LIMIT, FILE_NAME ": sequences nested too deeply");
+    json_array_foreach(list, i, one) TRY(load(t, one, depth + 1));
+    return 0;
+}
+
+/* --- normalizers */
+static int norm_text(struct norm *m, const json_t *o, const char *key)
+{
+    const char *s;
+    TRY(need_str(o, key, &s, &m->n_text));
+    if (m->n_text > TOK_MAX_PATTERN) return ERR(LIMIT, FILE_NAME ": \"%s\" is too long", key);
+    m->text = mem_strndup(s, m->n_text);
+    return m->text ? 0 : ERR_NOMEM;
+}
+
+static int load_norm(struct tok *t, const json_t *o, uint32_t depth)
+{
+    static const struct {
+        const char *type;
+        enum norm_kind kind;
+        enum uni_form form;
+    } known[] = {
+        {"NFC", NORM_FORM, UNI_NFC},   {"NFD", NORM_FORM, UNI_NFD},  {"NFKC", NORM_FORM, UNI_NFKC},
+        {"NFKD", NORM_FORM, UNI_NFKD}, {"Prepend", NORM_PREPEND, 0}, {"Replace", NORM_REPLACE, 0},
+        {"Lowercase", NORM_LOWER, 0},  {"Strip", NORM_STRIP, 0},     {"ByteLevel", NORM_BYTES, 0},
+    };
+    const char *type;
+    struct norm *m;
+    TRY(type_of(o, "normalizer", &type));
+    if (strcmp(type, "Sequence") == 0) return load_list(t, o, "normalizers", depth, load_norm);
+    size_t k = 0;
+    while (k < countof(known) && strcmp(known[k].type, type) != 0)
+        k++;
+    if (k == countof(known))
+        return ERR(UNSUPPORTED, FILE_NAME ": normalizer \"%s\" is not supported", type);
+    TRY(tok_add_norm(t, &m));
+    m->kind = known[k].kind;
+    m->form = known[k].form;
+    if (m->kind == NORM_PREPEND) return norm_text(m, o, "prepend");
+    if (m->kind == NORM_REPLACE) {
+        TRY(norm_text(m, o, "content"));
+        return get_pattern(o, &m->pattern);
+    }
+    if (m->kind == NORM_STRIP) {
+        TRY(get_flag(o, "strip_left", &m->left));
+        TRY(get_flag(o, "strip_right", &m->right));
+    }
+    return 0;
+}
+
+/* --- pre-tokenizers */
+static int pre_bytes(struct pre *p, const json_t *o)
+{
+    bool regex = true;
+    TRY(get_flag(o, "add_prefix_space", &p->prefix_space));
+    TRY(get_flag(o, "use_regex", &regex));
+    return regex ? pattern_new(TOK_GPT2, strlen(TOK_GPT2), true, &p->pattern) : 0;
+}
+
+/* "prepend_scheme", or add_prefix_space of older files. */
+static int get_scheme(const json_t *o, enum pre_scheme *out)
+{
+    const char *s = NULL;
+    bool prefix = true;
+    TRY(json_get_str(o, FILE_NAME, "prepend_scheme", &s));
+    TRY(get_flag(o, "add_prefix_space", &prefix));
+    *out = prefix ? META_ALWAYS : META_NEVER;
+    if (!s) return 0;
+    if (strcmp(s, "always") == 0)
+        *out = META_ALWAYS;
+    else if (strcmp(s, "never") == 0)
+        *out = META_NEVER;
+    else if (strcmp(s, "first") == 0)
+        *out = META_FIRST;
+    else
+        return ERR(UNSUPPORTED, FILE_NAME ": prepend_scheme \"%s\" is not known", s);
+    return 0;
+}
+
+static int pre_meta(struct pre *p, const json_t *o)
+{
+    p->split = true;
+    TRY(need_char(o, "replacement", p->meta, &p->n_meta));
+    TRY(get_scheme(o, &p->scheme));
+    TRY(get_flag(o, "split", &p->split));
+    return 0;
+}
+
+static int pre_split(struct pre *p, const json_t *o)
+{
+    if (!json_object_get(o, "behavior"))
+        return ERR(FORMAT, FILE_NAME ": Split without \"behavior\"");
+    TRY(get_behavior(o, &p->behavior));
+    TRY(get_flag(o, "invert", &p->invert));
+    return get_pattern(o, &p->pattern);
+}
+
+static int pre_delimiter(struct pre *p, const json_t *o)
+{
+    char c[4];
+    size_t n;
+    p->behavior = CUT_REMOVED;
+    TRY(need_char(o, "delimiter", c, &n));
+    return pattern_new(c, n, false, &p->pattern);
+}
+
+static int pre_digits(struct pre *p, const json_t *o)
+{
+    bool individual = false;
+    TRY(get_flag(o, "individual_digits", &individual));
+    p->behavior = individual ? CUT_ISOLATED : CUT_CONTIGUOUS;
+    return 0;
+}
+
+static int pre_punct(struct pre *p, const json_t *o)
+{
+    p->behavior = CUT_ISOLATED;
+    return get_behavior(o, &p->behavior);
+}
+
+static int pre_spaces(struct pre *p, const json_t *o)
+{
+    (void)o;
+    p->behavior = CUT_REMOVED;
+    return 0;
+}
+
+static int load_pre(struct tok *t, const json_t *o, uint32_t depth)
+{
+    static const struct {
+        const char *type;
+        enum pre_kind kind;
+        int (*load)(struct pre *p, const json_t *o);
+    } known[] = {
+        {"ByteLevel", PRE_BYTES, pre_bytes},
+        {"Split", PRE_SPLIT, pre_split},
+        {"Digits", PRE_DIGITS, pre_digits},
+        {"Whitespace", PRE_WORDS, NULL},
+        {"WhitespaceSplit", PRE_SPACES, pre_spaces},
+        {"Metaspace", PRE_META, pre_meta},
+        {"Punctuation", PRE_PUNCT, pre_punct},
+        {"CharDelimiterSplit", PRE_SPLIT, pre_delimiter},
+    };
+    const char *type;
+    struct pre *p;
+    TRY(type_of(o, "pre-tokenizer", &type));
+    if (strcmp(type, "Sequence") == 0) return load_list(t, o, "pretokenizers", depth, load_pre);
+    for (size_t k = 0; k < countof(known); k++) {
+        if (strcmp(known[k].type, type) != 0) continue;
+        TRY(tok_add_pre(t, &p));
+        p->kind = known[k].kind;
+        return known[k].load ? known[k].load(p, o) : 0;
+    }
+    return ERR(UNSUPPORTED, FILE_NAME ": pre-tokenizer \"%s\" is not supported", type);
+}
+
+/* --- decoders */
+static int dec_bytes(struct dec *d, const json_t *o)
+{
+    (void)d;
+    (void)o;
+    return 0;
+}
+
+static int dec_meta(struct dec *d, const json_t *o)
+{
+    enum pre_scheme scheme;
+    TRY(need_char(o, "replacement", d->mark, &d->n_mark));
+    TRY(get_scheme(o, &scheme));
+    d->prefix = scheme != META_NEVER;
+    return 0;
+}
+
+static int dec_strip(struct dec *d, const json_t *o)
+{
+    TRY(need_char(o, "content", d->mark, &d->n_mark));
+    TRY(json_get_u32(o, FILE_NAME, "start", 0, 65536, &d->start));
+    TRY(json_get_u32(o, FILE_NAME, "stop", 0, 65536, &d->stop));
+    return 0;
+}
+
+static int dec_text(struct dec *d, const char *s, size_t n)
+{
+    if (n > 256) return ERR(LIMIT, FILE_NAME ": a decoder's text of %zu bytes; at most 256", n);
+    d->n_text = n;
+    d->text = mem_strndup(s, n);
+    return d->text ? 0 : ERR_NOMEM;
+}
+
+static int dec_replace(struct dec *d, const json_t *o)
+{
+    const char *s;
+    size_t n;
+    TRY(need_str(o, "content", &s, &n));
+    TRY(dec_text(d, s, n));
+    TRY(get_pattern(o, &d->pattern));
+    if (pattern_literal(d->pattern, &n) && (n == 0 || n > 256))
+        return ERR(UNSUPPORTED, FILE_NAME ": a Replace decoder for %zu bytes is not supported", n);
+    return 0;
+}
+
+static int dec_suffix(struct dec *d, const json_t *o)
+{
+    const char *s;
+    size_t n;
+    TRY(need_str(o, "suffix", &s, &n));
+    if (n == 0) return ERR(UNSUPPORTED, FILE_NAME ": a BPEDecoder with an empty suffix");
+    return dec_text(d, s, n);
+}
+
+static int load_dec(struct tok *t, const json_t *o, uint32_t depth)
+{
+    static const struct {
+        const char *type;
+        enum dec_kind kind;
+        int (*load)(struct dec *d, const json_t *o);
+    } known[] = {
+        {"ByteLevel", DEC_BYTES, dec_bytes},    {"ByteFallback", DEC_FALLBACK, dec_bytes},
+        {"Fuse", DEC_FUSE, dec_bytes},          {"Metaspace", DEC_META, dec_meta},
+        {"Strip", DEC_STRIP, dec_strip},        {"Replace", DEC_REPLACE, dec_replace},
+        {"BPEDecoder", DEC_SUFFIX, dec_suffix},
+    };
+    const char *type;
+    struct dec *d;
+    TRY(type_of(o, "decoder", &type));
+    if (strcmp(type, "Sequence") == 0) return load_list(t, o, "decoders", depth, load_dec);
+    for (size_t k = 0; k < countof(known); k++) {
+        if (strcmp(known[k].type, type) != 0) continue;
+        TRY(tok_add_dec(t, &d));
+        d->kind = known[k].kind;
+        return known[k].load(d, o);
+    }
+    return ERR(UNSUPPORTED, FILE_NAME ": decoder \"%s\" is not supported", type);
+}
+
+/* --- post-processors */
+static int put_id(struct tok *t, const json_t *v, bool behind)
+{
+    size_t n;
+    json_int_t id = json_is_integer(v) ? json_integer_value(v) : -1;
+    if (id < 0 || id > INT32_MAX || !tok_piece(t, (int32_t)id, &n))
+        return ERR(FORMAT,
+                   FILE_NAME ": the post-processor names an id that is not in the vocabulary");
+    return behind ? tok_put_tail(t, (int32_t)id) : tok_put_head(t, (int32_t)id);
+}
+
+static int put_template_token(struct tok *t, const json_t *o, const json_t *special, bool behind)
+{
+    const char *name;
+    const json_t *one;
+    size_t n, i;
+    TRY(need_str(o, "id", &name, &n));
+    const json_t *ids = json_object_get(json_object_get(special, name), "ids");
+    if (!json_is_array(ids))
+        return ERR(FORMAT, FILE_NAME ": the template's token \"%s\" has no ids in special_tokens",
+                   name);
+    json_array_foreach(ids, i, one) TRY(put_id(t, one, behind));
+    return 0;
+}
+
+static int post_template(struct tok *t, const json_t *o)
+{
+    const json_t *single = json_object_get(o, "single"), *one;
+    const json_t *special = json_object_get(o, "special_tokens");
+    bool behind = false;
+    size_t i, n;
+    if (!json_is_array(single))
+        return ERR(FORMAT, FILE_NAME ": TemplateProcessing without \"single\"");
+    json_array_foreach(single, i, one)
+    {
+        const json_t *token = json_object_get(one, "SpecialToken");
+        const json_t *text = json_object_get(one, "Sequence");
+        const char *name;
+        if (token) {
+            TRY(put_template_token(t, token, special, behind));
+            continue;
+        }
+        if (!text) return ERR(FORMAT, FILE_NAME ": a template piece is neither token nor sequence");
+        TRY(need_str(text, "id", &name, &n));
+        if (behind || strcmp(name, "A") != 0)
+            return ERR(UNSUPPORTED, FILE_NAME ": a template must have sequence A exactly once");
+        behind = true;
+    }
+    if (!behind)
+        return ERR(UNSUPPORTED, FILE_NAME ": a template must have sequence A exactly once");
+    return 0;
+}
+
+static int post_pair(struct tok *t, const json_t *o)
+{
+    TRY(put_id(t, json_array_get(json_object_get(o, "cls"), 1), false));
+    return put_id(t, json_array_get(json_object_get(o, "sep"), 1), true);
+}
+
+static int load_post(struct tok *t, const json_t *o, uint32_t depth)
+{
+    const char *type;
+    TRY(type_of(o, "post-processor", &type));
+    if (strcmp(type, "Sequence") == 0) return load_list(t, o, "processors", depth, load_post);
+    if (strcmp(type, "ByteLevel") == 0) return 0; /* changes offsets only */
+    bool pair = strcmp(type, "BertProcessing") == 0 || strcmp(type, "RobertaProcessing") == 0;
+    if (!pair && strcmp(type, "TemplateProcessing") != 0)
+        return ERR(UNSUPPORTED, FILE_NAME ": post-processor \"%s\" is not supported", type);
+    if (t->n_head || t->n_tail)
+        return ERR(UNSUPPORTED, FILE_NAME ": two post-processors that add tokens");
+    return pair ? post_pair(t, o) : post_template(t, o);
+}
+
+/* --- the model */
+static int load_vocab(struct tok *t, const json_t *model)
+{
+    json_t *vocab = json_object_get(model, "vocab");
+    if (!json_is_object(vocab)) return ERR(FORMAT, FILE_NAME ": \"vocab\" must be an object");
+    for (void *i = json_object_iter(vocab); i; i = json_object_iter_next(vocab, i)) {
+        const json_t *v = json_object_iter_value(i);
+        const char *s = json_object_iter_key(i);
+        size_t n = json_object_iter_key_len(i);
+        json_int_t id = json_is_integer(v) ? json_integer_value(v) : -1;
+        if (id < 0 || id > UINT32_MAX)
+            return ERR(FORMAT, FILE_NAME ": the id of \"%.60s\" is not a number that fits", s);
+        TRY(vocab_put(&t->vocab, s, n, (uint32_t)id, VOC_MODEL));
+    }
+    return 0;
+}
+
+static int affix(const json_t *model, const char *key, char **out, size_t *n)
+{
+    const char *s = NULL;
+    TRY(json_get_str(model, FILE_NAME, key, &s));
+    if (!s || !*s) return 0;
+    if (strlen(s) > 64) return ERR(LIMIT, FILE_NAME ": \"%s\" is longer than 64 bytes", key);
+    *n = strlen(s);
+    *out = mem_strdup(s);
+    return *out ? 0 : ERR_NOMEM;
+}
+
+/* "left right" or ["left", "right"]. */
+static int split_merge(const json_t *one, size_t at, const char *s[2], size_t n[2])
+{
+    const json_t *l = json_array_get(one, 0), *r = json_array_get(one, 1);
+    if (json_is_string(one)) {
+        s[0] = json_string_value(one);
+        size_t len = json_string_length(one);
+        const char *gap = memchr(s[0], ' ', len);
+        if (gap) {
+            n[0] = (size_t)(gap - s[0]);
+            s[1] = gap + 1;
+            n[1] = len - n[0] - 1;
+            if (n[0] && n[1] && !memchr(s[1], ' ', n[1])) return 0;
+        }
+    } else if (json_array_size(one) == 2 && json_is_string(l) && json_is_string(r)) {
+        s[0] = json_string_value(l);
+        n[0] = json_string_length(l);
+        s[1] = json_string_value(r);
+        n[1] = json_string_length(r);
+        return 0;
+    }
+    return ERR(FORMAT, FILE_NAME ": merge %zu is not a pair of tokens", at);
+}
+
+static int load_merges(struct tok *t, const json_t *model)
+{
+    const json_t *merges = json_object_get(model, "merges"), *one;
+    size_t i;
+    if (!json_is_array(merges)) return ERR(FORMAT, FILE_NAME ": \"merges\" must be a list");
+    if (json_array_size(merges) > UINT32_MAX) return ERR(LIMIT, FILE_NAME ": too many merges");
+    TRY(bpe_init(&t->bpe, (uint32_t)json_array_size(merges)));
+    json_array_foreach(merges, i, one)
+    {
+        const char *s[2] = {0};
+        size_t n[2] = {0};
+        if (json_is_string(one) && strncmp(json_string_value(one), "#version", 8) == 0) continue;
+        TRY(split_merge(one, i, s, n));
+        TRY(tok_add_merge(t, s[0], n[0], s[1], n[1], (uint32_t)i));
+    }
+    return 0;
+}
+
+static int load_model(struct tok *t, const json_t *root)
+{
+    const json_t *m = json_object_get(root, "model");
+    const char *type = NULL, *unk = NULL;
+    struct bpe *b = &t->bpe;
+    if (!json_is_object(m)) return ERR(FORMAT, FILE_NAME ": \"model\" must be an object");
+    TRY(json_get_str(m, FILE_NAME, "type", &type));
+    if (!type && json_object_get(m, "merges")) type = "BPE"; /* files older than the field */
+    if (!type || strcmp(type, "BPE") != 0)
+        return ERR(UNSUPPORTED, FILE_NAME ": model type \"%s\" is not supported; BPE is",
+                   type ? type : "(none)");
+    TRY(affix(m, "continuing_subword_prefix", &b->prefix, &b->n_prefix));
+    TRY(affix(m, "end_of_word_suffix", &b->suffix, &b->n_suffix));
+    TRY(load_vocab(t, m));
+    TRY(load_merges(t, m));
+    TRY(get_flag(m, "fuse_unk", &b->fuse_unk));
+    TRY(get_flag(m, "byte_fallback", &b->byte_fallback));
+    TRY(get_flag(m, "ignore_merges", &b->ignore_merges));
+    TRY(json_get_str(m, FILE_NAME, "unk_token", &unk)); /* "dropout" is for training only */
+    if (unk && *unk && (b->unk = vocab_find_model(&t->vocab, unk, strlen(unk))) < 0)
+        return ERR(FORMAT, FILE_NAME ": unk_token \"%.60s\" is not in the vocabulary", unk);
+    return 0;
+}
+
+static int load_added(struct tok *t, const json_t *root)
+{
+    const json_t *list = json_object_get(root, "added_tokens"), *one;
+    size_t i, n;
+    if (!list || json_is_null(list)) return 0;
+    if (!json_is_array(list)) return ERR(FORMAT, FILE_NAME ": \"added_tokens\" must be a list");
+    json_array_foreach(list, i, one)
+    {
+        struct added a = {0};
+        const char *s;
+        TRY(need_str(one, "content", &s, &n));
+        TRY(get_flag(one, "special", &a.special));
+        a.normalized = !a.special;
+        TRY(get_flag(one, "single_word", &a.single_word));
+        TRY(get_flag(one, "lstrip", &a.lstrip));
+        TRY(get_flag(one, "rstrip", &a.rstrip));
+        TRY(get_flag(one, "normalized", &a.normalized));
+        TRY(tok_add_token(t, s, n, a));
+    }
+    return 0;
+}
+
+static int load_step(struct tok *t, const json_t *root, const char *key, load_fn load)
+{
+    const json_t *o = json_object_get(root, key);
+    return o && !json_is_null(o) ? load(t, o, 0) : 0;
+}
+
+static int load_root(struct tok *t, const json_t *root)
+{
+    struct dec *d;
+    if (!json_is_object(root)) return ERR(FORMAT, FILE_NAME " is not an object");
+    TRY(load_model(t, root));
+    TRY(load_step(t, root, "normalizer", load_norm));
+    TRY(load_step(t, root, "pre_tokenizer", load_pre));
+    TRY(load_step(t, root, "decoder", load_dec));
+    TRY(load_added(t, root));
+    TRY(load_step(t, root, "post_processor", load_post));
+    if (t->n_dec == 0) { /* no decoder: tokens are words */
+        TRY(tok_add_dec(t, &d));
+        d->kind = DEC_JOIN;
+    }
+    bool bytes = false;
+    for (uint32_t i = 0; i < t->n_pre; i++)
+        bytes |= t->pre[i].kind == PRE_BYTES;
+    snprintf(t->kind, sizeof t->kind, "BPE (%s)",
+             bytes                  ? "byte-level"
+             : t->bpe.byte_fallback ? "byte fallback"
+                                    : "characters");
+    return 0;
+}
+
+/* --- tokenizer_config.json and its companions */
+static int load_named(struct tok *t, const json_t *config)
+{
+    void *i = json_object_iter((json_t *)config);
+    for (; i; i = json_object_iter_next((json_t *)config, i)) {
+        const char *key = json_object_iter_key(i);
+        const json_t *v = json_object_iter_value(i);
+        size_t n = strlen(key);
+        if (n < 6 || strcmp(key + n - 6, "_token") != 0) continue;
+        if (json_is_object(v)) v = json_object_get(v, "content");
+        if (!json_is_string(v)) continue; /* flags such as add_bos_token, and nulls */
+        TRY(tok_add_named(t, key, json_string_value(v), json_string_length(v)));
+    }
+    return 0;
+}
+
+static int set_template(struct tok *t, const char *s, size_t n)
+{
+    if (t->chat_template) return 0;
+    t->chat_template = mem_strndup(s, n);
+    return t->chat_template ? 0 : ERR_NOMEM;
+}
+
+/* A string, or a list of {"name", "template"} whose "default" is taken. */
+static int load_template(struct tok *t, const json_t *config)
+{
+    const json_t *v = json_object_get(config, "chat_template"), *one, *found = NULL;
+    size_t i;
+    if (json_is_string(v)) found = v;
+    if (json_is_array(v)) json_array_foreach(v, i, one)
+        {
+            const char *name = json_string_value(json_object_get(one, "name"));
+            const json_t *text = json_object_get(one, "template");
+            if (json_is_string(text) && (!found || (name && strcmp(name, "default") == 0)))
+                found = text;
+        }
+    return found ? set_template(t, json_string_value(found), json_string_length(found)) : 0;
+}
+
+static int load_config(struct tok *t, const json_t *config)
+{
+    bool clean = false;
+    if (!json_is_object(config)) return ERR(FORMAT, "tokenizer_config.json is not an object");
+    TRY(json_get_bool(config, "tokenizer_config.json", "clean_up_tokenization_spaces", &clean));
+    if (clean) TRY(tok_clean_up(t));
+    TRY(load_named(t, config));
+    return load_template(t, config);
+}
+
+static int open_parsed(const json_t *root, const json_t *config, struct tok **out)
+{
+    struct tok *t = tok_new();
+    if (!t) return ERR_NOMEM;
+    int e = load_root(t, root);
+    if (e >= 0 && config) e = load_config(t, config);
+    if (e < 0) {
+        tok_close(t);
+        return e;
+    }
+    *out = t;
+    return 0;
+}
+
+int tok_open_json(const char *json, size_t n, const char *config, size_t n_config, struct tok **out)
+{
+    json_t *root = NULL, *cfg = NULL;
+    struct tok *t = NULL;
+    if (n > TOK_MAX_FILE) return ERR(LIMIT, FILE_NAME ": %zu bytes are too many", n);
+    int e = json_parse(json, n, FILE_NAME, &root);
+    if (e >= 0 && config) e = json_parse(config, n_config, "tokenizer_config.json", &cfg);
+    if (e >= 0) e = open_parsed(root, cfg, &t);
+    json_decref(root);
+    json_decref(cfg);
+    if (e >= 0) e = tok_finish(t);
+    if (e < 0) {
+        tok_close(t);
+        return e;
+    }
+    *out = t;
+    return 0;
+}
+
+static int read_optional(const char *dir, const char *name, size_t max, char **text, size_t *n)
+{
+    char path[4096];
+    if (snprintf(path, sizeof path, "%s/%s", dir, name) >= (int)sizeof path)
+        return ERR(ARG, "%s: the path is too long", dir);
+    *text = NULL;
+    return file_exists(path) ? file_read(path, max, text, n) : 0;
+}
+
+static int load_beside(struct tok *t, const char *dir)
+{
+    char *text;
+    size_t n;
+    json_t *j;
+    TRY(read_optional(dir, "special_tokens_map.json", 1u << 20, &text, &n));
+    if (text) {
+        int e = json_parse(text, n, "special_tokens_map.json", &j);
+        mem_free(text);
+        TRY(e);
+        e = load_named(t, j);
+        json_decref(j);
+        TRY(e);
+    }
+    TRY(read_optional(dir, "chat_template.json", 8u << 20, &text, &n));
+    if (text) {
+        int e = json_parse(text, n, "chat_template.json", &j);
+        mem_free(text);
+        TRY(e);
+        e = load_template(t, j);
+        json_decref(j);
+        TRY(e);
+    }
+    TRY(read_optional(dir, "chat_template.jinja", 8u << 20, &text, &n));
+    if (text) { /* the newest form: it wins over the config's */
+        mem_free(t->chat_template);
+        t->chat_template = text;
+    }
+    return 0;
+}
+
+int tok_open_dir(const char *dir, struct tok **out)
+{
+    char *json = NULL, *config = NULL;
+    size_t n = 0, n_config = 0;
+    struct tok *t = NULL;
+    TRY(read_optional(dir, FILE_NAME, TOK_MAX_FILE, &json, &n));
+    if (!json)
+        return ERR(NOTFOUND, "%s: no tokenizer.json; kvik needs the \"fast\" tokenizer file", dir);
+    int e = read_optional(dir, "tokenizer_config.json", 16u << 20, &config, &n_config);
+    if (e >= 0) e = tok_open_json(json, n, config, n_config, &t);
+    mem_free(json);
+    mem_free(config);
+    if (e >= 0) e = load_beside(t, dir);
+    if (e >= 0) tok_resolve_named(t);
+    if (e < 0) {
+        tok_close(t);
+        return err_prefix(e, "%s", dir);
+    }
+    *out = t;
+    return 0;
+}

@@ -1,0 +1,180 @@
+/* test_tok_golden.c - every line of tests/golden/tokenizers: ids with and without special tokens and
+ * the three ways of decoding, equal to the reference's; streams equal to whole decodes. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/json.h"
+#include "base/map.h"
+#include "base/utf8.h"
+#include "tok/tok.h"
+
+#define DIR "tests/golden/tokenizers/"
+
+static char *unpack(const char *path, size_t *n)
+{
+    char cmd[512];
+    struct buf b;
+    buf_init(&b, (size_t)64 << 20);
+    snprintf(cmd, sizeof cmd, "xz -dc '%s'", path);
+    FILE *f = popen(cmd, "r");
+    assert_non_null(f);
+    char tmp[65536];
+    for (size_t k; (k = fread(tmp, 1, sizeof tmp, f)) > 0;)
+        assert_int_equal(buf_append(&b, tmp, k), 0);
+    assert_int_equal(pclose(f), 0);
+    *n = b.len;
+    return buf_take(&b);
+}
+
+static struct tok *open_golden(const char *name)
+{
+    char path[256];
+    size_t n, n_config;
+    char *config;
+    struct tok *t = NULL;
+    snprintf(path, sizeof path, DIR "%s/tokenizer.json.xz", name);
+    char *json = unpack(path, &n);
+    snprintf(path, sizeof path, DIR "%s/tokenizer_config.json", name);
+    assert_int_equal(file_read(path, 1 << 20, &config, &n_config), 0);
+    if (tok_open_json(json, n, config, n_config, &t) < 0) fail_msg("%s: %s", name, err_last());
+    mem_free(json);
+    mem_free(config);
+    return t;
+}
+
+static bool ids_equal(const struct ids *got, const json_t *want)
+{
+    if (got->n != json_array_size(want)) return false;
+    for (size_t i = 0; i < got->n; i++)
+        if (got->id[i] != json_integer_value(json_array_get(want, i))) return false;
+    return true;
+}
+
+static void show_ids(const char *what, const struct ids *got, const json_t *want)
+{
+    fprintf(stderr, "  %s got ", what);
+    for (size_t i = 0; i < MIN(got->n, (size_t)24); i++)
+        fprintf(stderr, " %d", got->id[i]);
+    fprintf(stderr, "\n  want");
+    for (size_t i = 0; i < MIN(json_array_size(want), (size_t)24); i++)
+        fprintf(stderr, " %d", (int)json_integer_value(json_array_get(want, i)));
+    fprintf(stderr, "\n");
+}
+
+static int check_encode(const struct tok *t, const json_t *o, const char *key, unsigned flags)
+{
+    const json_t *text = json_object_get(o, "text"), *want = json_object_get(o, key);
+    struct ids got = {0};
+    if (!text || !want) return 0;
+    int e = tok_encode(t, json_string_value(text), json_string_length(text), flags, NULL, 0, &got);
+    bool good = e == 0 && ids_equal(&got, want);
+    if (!good) {
+        fprintf(stderr, "%s of %s: %s\n", key, json_string_value(text), e < 0 ? err_last() : "");
+        show_ids(key, &got, want);
+    }
+    ids_done(&got);
+    return !good;
+}
+
+static void stream(const struct tok *t, const struct ids *v, bool skip, struct buf *out)
+{
+    struct tok_stream *s;
+    assert_int_equal(tok_stream_new(t, skip, &s), 0);
+    for (size_t i = 0; i < v->n; i++) {
+        size_t before = out->len;
+        assert_int_equal(tok_stream_put(s, v->id[i], out), 0);
+        assert_true(utf8_valid(out->data + before, out->len - before));
+    }
+    assert_int_equal(tok_stream_end(s, out), 0);
+    tok_stream_drop(s);
+}
+
+static int check_decode(const struct tok *t, const json_t *o, const char *ids, const char *key,
+                        bool skip)
+{
+    const json_t *list = json_object_get(o, ids), *want = json_object_get(o, key), *one;
+    struct ids v = {0};
+    struct buf got, flow;
+    size_t i;
+    if (!list || !want) return 0;
+    json_array_foreach(list, i, one)
+        assert_int_equal(ids_push(&v, (int32_t)json_integer_value(one)), 0);
+    buf_init(&got, 1 << 24);
+    buf_init(&flow, 1 << 24);
+    int e = tok_decode(t, v.id, v.n, skip, &got);
+    bool good = e == 0 && got.len == json_string_length(want) &&
+                (got.len == 0 || memcmp(got.data, json_string_value(want), got.len) == 0);
+    if (!good)
+        fprintf(stderr, "%s: got \"%s\" want \"%s\" %s\n", key, got.data, json_string_value(want),
+                e < 0 ? err_last() : "");
+    stream(t, &v, skip, &flow);
+    assert_int_equal(flow.len, got.len);
+    if (got.len) assert_memory_equal(flow.data, got.data, got.len);
+    buf_done(&got);
+    buf_done(&flow);
+    ids_done(&v);
+    return !good;
+}
+
+static void run(const char *name)
+{
+    char path[256], *line = NULL;
+    size_t cap = 0, n_lines = 0;
+    int bad = 0;
+    struct tok *t = open_golden(name);
+    snprintf(path, sizeof path, DIR "%s.jsonl", name);
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    for (ssize_t n; (n = getline(&line, &cap, f)) > 0; n_lines++) {
+        json_t *o;
+        assert_int_equal(json_parse(line, (size_t)n, path, &o), 0);
+        bad += check_encode(t, o, "ids", 0);
+        bad += check_encode(t, o, "ids_special", TOK_SPECIAL);
+        bad += check_decode(t, o, "ids", "decode", false);
+        bad += check_decode(t, o, "ids_special", "decode_special", false);
+        bad += check_decode(t, o, "ids_special", "decode_skip", true);
+        if (!json_object_get(o, "ids")) {
+            const char *key = NULL;
+            for (void *i = json_object_iter(o); i; i = json_object_iter_next(o, i))
+                if (json_is_string(json_object_iter_value(i))) {
+                    key = json_object_iter_key(i);
+                    bad += check_decode(t, o, "decode_ids", key, strstr(key, "skip") != NULL);
+                }
+            assert_non_null(key);
+        }
+        json_decref(o);
+    }
+    free(line);
+    fclose(f);
+    tok_close(t);
+    assert_true(n_lines > 400);
+    assert_int_equal(bad, 0);
+}
+
+static void test_llama2(void **state)
+{
+    (void)state;
+    run("llama2");
+}
+
+static void test_qwen3(void **state)
+{
+    (void)state;
+    run("qwen3");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_llama2),
+        cmocka_unit_test(test_qwen3),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
