@@ -18,20 +18,24 @@ int ids_push(struct ids *v, int32_t id);
 int tok_open_dir(const char *dir, struct tok **out);
 int tok_open_gguf(const struct gguf *g, struct tok **out);
 /* tokenizer.json text alone (tests, fuzzing); config may be NULL (tokenizer_config.json text). */
-int tok_open_json(const char *json, size_t n, const char *config, size_t n_config, struct tok **out);
+int tok_open_json(const char *json, size_t n, const char *config, size_t n_config,
+                  struct tok **out);
 void tok_close(struct tok *t);
 
 enum {
     TOK_SPECIAL = 1, /* run the post-processor: add bos/eos as the tokenizer does by default */
     TOK_PLAIN = 2,   /* text of special tokens is ordinary text (split_special_tokens) */
 };
-struct tok_span { size_t from, to; }; /* bytes */
+struct tok_span {
+    size_t from, to;
+}; /* bytes */
 /* Appends ids.  Text must be UTF-8 (ERR_FORMAT with the offset otherwise).  Within `plain` spans
  * (ascending, disjoint) no special token is recognised, not even one that only overlaps a span. */
 int tok_encode(const struct tok *t, const char *text, size_t n, unsigned flags,
                const struct tok_span *plain, size_t n_plain, struct ids *out);
 /* Appends text.  Unknown ids are ERR_ARG.  Bytes that are not UTF-8 become U+FFFD, as the reference. */
-int tok_decode(const struct tok *t, const int32_t *id, size_t n, bool skip_special, struct buf *out);
+int tok_decode(const struct tok *t, const int32_t *id, size_t n, bool skip_special,
+               struct buf *out);
 
 /* Streaming decode: text of ids fed so far, complete characters only; the concatenation of all
  * pieces plus the flush equals tok_decode of all ids. */
@@ -41,9 +45,9 @@ void tok_stream_drop(struct tok_stream *s);
 int tok_stream_put(struct tok_stream *s, int32_t id, struct buf *piece); /* appends */
 int tok_stream_end(struct tok_stream *s, struct buf *piece);             /* flush; then reusable */
 
-uint32_t tok_size(const struct tok *t);                 /* ids are [0, size) */
+uint32_t tok_size(const struct tok *t);                             /* ids are [0, size) */
 int32_t tok_find(const struct tok *t, const char *piece, size_t n); /* id of a token text, or -1 */
-const char *tok_piece(const struct tok *t, int32_t id, size_t *n);  /* raw vocabulary text or NULL */
+const char *tok_piece(const struct tok *t, int32_t id, size_t *n); /* raw vocabulary text or NULL */
 bool tok_is_special(const struct tok *t, int32_t id);
 /* Added tokens in the order of their ids: index [0, tok_n_added). */
 uint32_t tok_n_added(const struct tok *t);
@@ -52,4 +56,4 @@ const char *tok_added(const struct tok *t, uint32_t i, size_t *n, int32_t *id, b
 int32_t tok_special_id(const struct tok *t, const char *name);
 const char *tok_special_text(const struct tok *t, const char *name);
 const char *tok_chat_template(const struct tok *t); /* source text or NULL */
-const char *tok_kind(const struct tok *t);          /* "BPE (byte-level)", "BPE (byte fallback)", ... */
+const char *tok_kind(const struct tok *t); /* "BPE (byte-level)", "BPE (byte fallback)", ... */
