@@ -46,7 +46,8 @@ struct cpu_kernel {
     cpu_fn fn;
 };
 /* Pointers in a linker section, walked by dev_open. */
-#define CPU_KERNEL(isa_, op_, type_, fn_)                                                          \
+#define CPU_KERNEL(isa, op, type, fn) CPU_KERNEL_(isa, op, type, fn)
+#define CPU_KERNEL_(isa_, op_, type_, fn_)                                                         \
     static const struct cpu_kernel reg_##op_##_##type_##_##fn_ = {op_, type_, isa_, (cpu_fn)fn_};  \
     static const struct cpu_kernel *const regp_##op_##_##type_##_##fn_                             \
         __attribute__((used, section("kvik_cpu"))) = &reg_##op_##_##type_##_##fn_

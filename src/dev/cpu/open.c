@@ -4,6 +4,9 @@
 
 #include <stdlib.h>
 #include <string.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 
 static const char *const isa_names[DEV_ISAS] = {"ref", "avx2", "avx512", "avx512bf16"};
 
@@ -22,8 +25,9 @@ bool dev_isa_supported(enum dev_isa isa)
     if (isa == DEV_REF) return true;
 #if defined(__x86_64__)
     __builtin_cpu_init();
-    bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-                __builtin_cpu_supports("f16c");
+    unsigned a, b, c = 0, e;
+    bool f16c = __get_cpuid(1, &a, &b, &c, &e) && (c & bit_F16C); /* clang has no name for it */
+    bool avx2 = f16c && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     if (isa == DEV_AVX2) return avx2;
     bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                   __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&

@@ -1,0 +1,603 @@
+/* dot_vec.h - the products of dot_ref.c on vectors of 16 lanes, stated once for AVX2 and AVX-512:
+ * dot_avx2.c and dot_avx512.c include it after the vec_*.h that gives the vectors.
+ *
+ * One token (decode): the weights stream from memory, decoded in registers, several rows at once so that
+ * the chains of fma overlap.  More tokens (prefill): four rows are decoded into a panel that stays in the
+ * first cache, and tiles of rows x tokens run over it; long K goes in pieces, the lanes of every
+ * (token, row) waiting in the thread's scratch.  Both walk K in the same order, so both give the same bits. */
+#include "dev/cpu/cpu.h"
+#include "dev/cpu/half.h"
+
+#if defined(__clang__)
+#define UNROLL _Pragma("unroll")
+#else
+#define UNROLL _Pragma("GCC unroll 8")
+#endif
+#define PANEL_CHUNKS 32u   /* of 64 codes: 4 rows take 24 KiB */
+#define PANEL_VALUES 1024u /* f32: 4 rows take 16 KiB */
+#define PANEL_STRIDE (PANEL_VALUES + 16u)
+#define PANEL_BYTES  (4u * PANEL_CHUNKS * sizeof(struct cpu_wchunk)) /* the larger of both */
+_Static_assert(PANEL_BYTES + CPU_TILE * 4 * 16 * sizeof(float) <= CPU_THREAD_BYTES, "scratch");
+_Static_assert(PANEL_BYTES >= 4 * PANEL_STRIDE * sizeof(float), "panel");
+
+INLINE uint32_t load_u32(const void *p)
+{
+    uint32_t v;
+    memcpy(&v, p, 4);
+    return v;
+}
+
+/* Decoding.  The functions switch on a type that is constant where they are inlined. */
+
+struct scales { /* of a block of 256, expanded; lane groups of d and m */
+    float d[16], m[16];
+};
+
+INLINE void scales_load(enum dtype t, const unsigned char *b, struct scales *s)
+{
+    uint32_t u[4];
+    const uint32_t nib = 0x0f0f0f0fu, two = 0x30303030u;
+    if (t == DT_Q2_K) {
+        uint8_t lo[16], hi[16];
+        for (int i = 0; i < 16; i++) {
+            lo[i] = b[i] & 15;
+            hi[i] = b[i] >> 4;
+        }
+        vf_store(s->d, vf_mul(vf_from_u8(lo), vf_set1(half_load_f16(b + 80))));
+        vf_store(s->m, vf_mul(vf_from_u8(hi), vf_set1(-half_load_f16(b + 82))));
+    } else if (t == DT_Q3_K) {
+        uint32_t a = load_u32(b + 96), c = load_u32(b + 100), h = load_u32(b + 104);
+        u[0] = (a & nib) | (h << 4 & two);
+        u[1] = (c & nib) | (h << 2 & two);
+        u[2] = (a >> 4 & nib) | (h & two);
+        u[3] = (c >> 4 & nib) | (h >> 2 & two);
+        vf v = vf_add(vf_from_u8((const uint8_t *)u), vf_set1(-32.0f));
+        vf_store(s->d, vf_mul(v, vf_set1(half_load_f16(b + 108))));
+    } else if (t == DT_Q6_K) {
+        memcpy(u, b + 192, 16);
+        for (int i = 0; i < 4; i++)
+            u[i] ^= 0x80808080u;
+        vf v = vf_add(vf_from_u8((const uint8_t *)u), vf_set1(-128.0f));
+        vf_store(s->d, vf_mul(v, vf_set1(half_load_f16(b + 208))));
+    } else if (t == DT_Q4_K || t == DT_Q5_K) { /* d of eight sub-blocks, then their m */
+        uint32_t a = load_u32(b + 4), c = load_u32(b + 8), h = load_u32(b + 12);
+        u[0] = a & 0x3f3f3f3fu;
+        u[1] = (h & nib) | (a >> 2 & two);
+        u[2] = c & 0x3f3f3f3fu;
+        u[3] = (h >> 4 & nib) | (c >> 2 & two);
+        vf k = vf_pair(half_load_f16(b), -half_load_f16(b + 2));
+        vf_store(s->d, vf_mul(vf_from_u8((const uint8_t *)u), k));
+    }
+}
+
+INLINE bool is_k(enum dtype t)
+{
+    return t == DT_Q2_K || t == DT_Q3_K || t == DT_Q4_K || t == DT_Q5_K || t == DT_Q6_K;
+}
+INLINE bool has_min(enum dtype t)
+{
+    return t == DT_Q4_1 || t == DT_Q5_1 || t == DT_Q2_K || t == DT_Q4_K || t == DT_Q5_K;
+}
+INLINE uint32_t block_bytes(enum dtype t)
+{
+    return t == DT_Q4_0    ? 18
+           : t == DT_Q4_1  ? 20
+           : t == DT_Q5_0  ? 22
+           : t == DT_Q5_1  ? 24
+           : t == DT_Q8_0  ? 34
+           : t == DT_MXFP4 ? 17
+           : t == DT_Q2_K  ? 84
+           : t == DT_Q3_K  ? 110
+           : t == DT_Q4_K  ? 144
+           : t == DT_Q5_K  ? 176
+                           : 210;
+}
+
+/* Codes of chunk c of a block of 256. */
+INLINE vb codes_k(enum dtype t, const unsigned char *b, uint32_t c)
+{
+    int s = 4 * (int)(c % 2), g = 2 * (int)c;
+    if (t == DT_Q2_K) return vb_and1(vb_split(b + 16 + 32 * (c / 2), s, s + 2), 3);
+    if (t == DT_Q3_K) {
+        vb q = vb_and1(vb_split(b + 32 + 32 * (c / 2), s, s + 2), 3);
+        return vb_or(q, vb_shl(vb_and1(vb_split(b, g, g + 1), 1), 2));
+    }
+    if (t == DT_Q6_K) {
+        vb q = vb_load(b + 64 * (c / 2));
+        vb h = vb_and1(vb_split(b + 128 + 32 * (c / 2), s, s + 2), 3);
+        return vb_or(vb_and1(s ? vb_shr(q, 4) : q, 15), vb_shl(h, 4));
+    }
+    vb q = vb_and1(vb_split(b + (t == DT_Q4_K ? 16 : 48) + 32 * c, 0, 4), 15);
+    if (t == DT_Q5_K) q = vb_or(q, vb_shl(vb_and1(vb_split(b + 16, g, g + 1), 1), 4));
+    return q;
+}
+
+static const uint8_t e2m1_plus12[16] = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};
+
+/* Codes of two blocks of 32. */
+INLINE vb codes_32(enum dtype t, const unsigned char *a, const unsigned char *b)
+{
+    if (t == DT_Q8_0) return vb_xor1(vb_load2(a + 2, b + 2), 0x80);
+    if (t == DT_MXFP4) return vb_lookup(e2m1_plus12, vb_nibbles(a + 1, b + 1));
+    uint32_t at = t == DT_Q4_0 ? 2 : t == DT_Q4_1 ? 4 : t == DT_Q5_0 ? 6 : 8;
+    vb q = vb_nibbles(a + at, b + at);
+    if (t == DT_Q5_0 || t == DT_Q5_1) q = vb_or_bits(q, load_u32(a + at - 4), load_u32(b + at - 4));
+    return q;
+}
+
+INLINE float e8m0_half(uint32_t e)
+{
+    return half_from_bits(e < 2 ? 0x200000u << e : (e - 1) << 23);
+}
+INLINE void scales_32(enum dtype t, const unsigned char *a, const unsigned char *b, vf *d, vf *m)
+{
+    if (has_min(t))
+        vf_pair2_f16(a, b, d, m);
+    else if (t == DT_MXFP4)
+        *d = vf_pair(e8m0_half(a[0]), e8m0_half(b[0]));
+    else
+        *d = vf_pair_f16(a, b);
+}
+INLINE void scales_k(enum dtype t, const struct scales *s, uint32_t c, vf *d, vf *m)
+{
+    if (t == DT_Q4_K || t == DT_Q5_K) {
+        *d = vf_octets(s->d + 2 * c);
+        *m = vf_octets(s->d + 8 + 2 * c);
+    } else {
+        *d = vf_quads(s->d + 4 * c);
+        if (t == DT_Q2_K) *m = vf_quads(s->m + 4 * c);
+    }
+}
+
+INLINE void put_chunk(enum dtype t, struct cpu_wchunk *o, vb q, vf d, vf m)
+{
+    vb_store(o->q, q);
+    vf_store(o->d, d);
+    if (has_min(t)) vf_store(o->m, m);
+}
+INLINE void unpack_type(enum dtype t, const unsigned char *row, uint32_t k0, uint32_t k,
+                        struct cpu_wchunk *o)
+{
+    uint32_t bytes = block_bytes(t);
+    vf d, m = vf_zero();
+    if (is_k(t)) {
+        const unsigned char *b = row + (size_t)(k0 / 256) * bytes;
+        for (uint32_t i = 0; i < k / 256; i++, b += bytes) {
+            struct scales s;
+            scales_load(t, b, &s);
+            UNROLL for (uint32_t c = 0; c < 4; c++)
+            {
+                scales_k(t, &s, c, &d, &m);
+                put_chunk(t, o++, codes_k(t, b, c), d, m);
+            }
+        }
+        return;
+    }
+    const unsigned char *b = row + (size_t)(k0 / 32) * bytes;
+    for (uint32_t i = 0; i < k / 64; i++, b += 2 * bytes) {
+        scales_32(t, b, b + bytes, &d, &m);
+        put_chunk(t, o++, codes_32(t, b, b + bytes), d, m);
+    }
+    if (k % 64) { /* the second half repeats the first and is never used */
+        scales_32(t, b, b, &d, &m);
+        put_chunk(t, o, codes_32(t, b, b), d, m);
+    }
+}
+
+/* To f32: product, then sum, each rounded. */
+
+INLINE void to_f32_type(enum dtype t, int zero, const unsigned char *src, float *dst, size_t n)
+{
+    struct cpu_wchunk c[4];
+    for (; n; src += (is_k(t) ? 1 : 8) * block_bytes(t)) {
+        uint32_t m = (uint32_t)MIN(n, 256);
+        unpack_type(t, src, 0, m, c);
+        for (uint32_t i = 0; i < m / 16; i++) {
+            const struct cpu_wchunk *w = c + i / 4;
+            vf v = vf_add(vf_from_u8(w->q + 16 * (i % 4)), vf_set1((float)-zero));
+            v = vf_mul(v, vf_set1(w->d[4 * (i % 4)]));
+            if (has_min(t)) v = vf_add(v, vf_set1(w->m[4 * (i % 4)]));
+            vf_store(dst + 16 * i, v);
+        }
+        dst += m;
+        n -= m;
+    }
+}
+
+/* 16 weights of a float type, or the last n < 16 of a row with zeros behind them. */
+INLINE vf weights(enum dtype t, const unsigned char *p)
+{
+    return t == DT_F32   ? vf_load((const float *)(const void *)p)
+           : t == DT_F16 ? vf_from_f16(p)
+                         : vf_from_bf16(p);
+}
+INLINE vf weights_n(enum dtype t, const unsigned char *p, uint32_t n)
+{
+    unsigned char b[64] = {0};
+    memcpy(b, p, n * (t == DT_F32 ? 4 : 2));
+    return weights(t, b);
+}
+INLINE void float_to_f32(enum dtype t, const unsigned char *src, float *dst, size_t n)
+{
+    size_t i = 0;
+    for (; i + 16 <= n; i += 16)
+        vf_store(dst + i, weights(t, src + 2 * i));
+    if (i < n) vf_store_n(dst + i, weights_n(t, src + 2 * i, (uint32_t)(n - i)), (uint32_t)(n - i));
+}
+
+/* One token. */
+
+INLINE vi dot_codes(enum dtype t, vb w, vb x, vi init)
+{
+#if !VEC_Q8_UNSIGNED
+    if (t == DT_Q8_0) return vi_dot_signed(vb_xor1(w, 0x80), x);
+#endif
+    (void)t;
+    return vi_dot(w, x, init);
+}
+
+/* One chunk of every row; lanes is 16, or 8 for a half chunk. */
+INLINE void gemv_chunk(enum dtype t, int zero, const unsigned char *const *b, uint32_t second,
+                       uint32_t c, const struct scales *s, const struct cpu_xchunk *x,
+                       uint32_t lanes, vf *acc)
+{
+    vb xq = vb_load(x->q);
+    vf xd = vf_load(x->d), xs = vf_zero();
+    vi init = vi_zero();
+    if (has_min(t))
+        xs = vf_load(x->s);
+    else if (VEC_Q8_UNSIGNED || t != DT_Q8_0)
+        init = vi_scale_neg(vi_load(x->sum), zero);
+    UNROLL for (int r = 0; r < VEC_GEMV; r++)
+    {
+        vf d, m = vf_zero();
+        vb q = is_k(t) ? codes_k(t, b[r], c) : codes_32(t, b[r], b[r] + second);
+        if (is_k(t))
+            scales_k(t, s + r, c, &d, &m);
+        else
+            scales_32(t, b[r], b[r] + second, &d, &m);
+        vf f = vf_from_int(dot_codes(t, q, xq, init));
+        d = vf_mul(d, xd);
+        if (lanes == 16) {
+            acc[r] = vf_fma(d, f, acc[r]);
+            if (has_min(t)) acc[r] = vf_fma(m, xs, acc[r]);
+        } else {
+            acc[r] = vf_fma_n(d, f, acc[r], lanes);
+            if (has_min(t)) acc[r] = vf_fma_n(m, xs, acc[r], lanes);
+        }
+    }
+}
+
+INLINE void gemv_q8(enum dtype t, int zero, const struct cpu_mm *j)
+{
+    uint32_t bytes = block_bytes(t);
+    for (uint32_t r0 = 0; r0 < j->rows; r0 += VEC_GEMV) {
+        const unsigned char *b[VEC_GEMV];
+        const struct cpu_xchunk *x = (const struct cpu_xchunk *)j->x;
+        vf acc[VEC_GEMV];
+        UNROLL for (uint32_t r = 0; r < VEC_GEMV; r++)
+        {
+            b[r] = j->w + MIN(r0 + r, j->rows - 1) * j->row_bytes;
+            acc[r] = vf_zero();
+        }
+        if (is_k(t)) {
+            for (uint32_t i = 0; i < j->k / 256; i++) {
+                struct scales s[VEC_GEMV];
+                UNROLL for (int r = 0; r < VEC_GEMV; r++) scales_load(t, b[r], s + r);
+                UNROLL for (uint32_t c = 0; c < 4; c++)
+                    gemv_chunk(t, zero, b, 0, c, s, x++, 16, acc);
+                UNROLL for (int r = 0; r < VEC_GEMV; r++) b[r] += bytes;
+            }
+        } else {
+            for (uint32_t i = 0; i < j->k / 64; i++) {
+                gemv_chunk(t, zero, b, bytes, 0, NULL, x++, 16, acc);
+                UNROLL for (int r = 0; r < VEC_GEMV; r++) b[r] += 2 * bytes;
+            }
+            if (j->k % 64) gemv_chunk(t, zero, b, 0, 0, NULL, x, 8, acc);
+        }
+        UNROLL for (uint32_t r = 0; r < VEC_GEMV; r++)
+        {
+            if (r0 + r >= j->rows) break;
+            float y = vf_tree(acc[r]);
+            j->y[r0 + r] = j->bias ? y + j->bias[r0 + r] : y;
+        }
+    }
+}
+
+INLINE void gemv_float(enum dtype t, const struct cpu_mm *j)
+{
+    const float *x = (const float *)j->x;
+    uint32_t size = t == DT_F32 ? 4 : 2, k = j->k & ~15u;
+    for (uint32_t r0 = 0; r0 < j->rows; r0 += VEC_GEMV_F) {
+        const unsigned char *b[VEC_GEMV_F];
+        vf acc[VEC_GEMV_F];
+        UNROLL for (uint32_t r = 0; r < VEC_GEMV_F; r++)
+        {
+            b[r] = j->w + MIN(r0 + r, j->rows - 1) * j->row_bytes;
+            acc[r] = vf_zero();
+        }
+        for (uint32_t i = 0; i < k; i += 16) {
+            vf xv = vf_load(x + i);
+            UNROLL for (int r = 0; r < VEC_GEMV_F; r++) acc[r] =
+                vf_fma(xv, weights(t, b[r] + (size_t)i * size), acc[r]);
+        }
+        if (k < j->k) {
+            vf xv = vf_load_n(x + k, j->k - k);
+            UNROLL for (int r = 0; r < VEC_GEMV_F; r++) acc[r] =
+                vf_fma_n(xv, weights_n(t, b[r] + (size_t)k * size, j->k - k), acc[r], j->k - k);
+        }
+        UNROLL for (uint32_t r = 0; r < VEC_GEMV_F; r++)
+        {
+            if (r0 + r >= j->rows) break;
+            float y = vf_tree(acc[r]);
+            j->y[r0 + r] = j->bias ? y + j->bias[r0 + r] : y;
+        }
+    }
+}
+
+/* Many tokens. */
+
+struct tile { /* one piece of K of four decoded rows */
+    const struct cpu_mm *j;
+    uint32_t row, k0, k; /* first row; the piece */
+    bool first, last;    /* of K */
+    const float *w[4];   /* f32 rows */
+    const struct cpu_wchunk *panel;
+    float (*lanes)[4][16]; /* [token], between pieces */
+};
+
+INLINE void tile_begin(const struct tile *p, uint32_t t, int tokens, vf (*acc)[VEC_TOKENS])
+{
+    UNROLL for (int r = 0; r < 4; r++) UNROLL for (int i = 0; i < tokens; i++) acc[r][i] =
+        p->first ? vf_zero() : vf_load(p->lanes[t + (uint32_t)i][r]);
+}
+
+INLINE void tile_end(const struct tile *p, uint32_t t, int tokens, vf (*acc)[VEC_TOKENS])
+{
+    const struct cpu_mm *j = p->j;
+    if (!p->last) {
+        UNROLL for (int r = 0; r < 4; r++) UNROLL for (int i = 0; i < tokens; i++)
+            vf_store(p->lanes[t + (uint32_t)i][r], acc[r][i]);
+        return;
+    }
+    float y[VEC_TOKENS][4];
+    uint32_t rows = MIN(j->rows - p->row, 4);
+    vf_trees(acc, tokens, y);
+    for (int i = 0; i < tokens; i++) {
+        float *out = j->y + (t + (uint32_t)i) * j->ldy + p->row;
+        for (uint32_t r = 0; r < rows; r++)
+            out[r] = j->bias ? y[i][r] + j->bias[p->row + r] : y[i][r];
+    }
+}
+
+enum kind { SIGNED8, SYMMETRIC, OFFSET };
+
+/* Chunk c of `rows` rows from r0 for some tokens. */
+INLINE void q8_chunk(enum kind kind, int zero, const struct tile *p, uint32_t c, uint32_t t,
+                     int tokens, uint32_t lanes, int r0, int rows, vf (*acc)[VEC_TOKENS])
+{
+    const struct cpu_xchunk *x[VEC_TOKENS];
+    vi init[VEC_TOKENS];
+    UNROLL for (int i = 0; i < tokens; i++)
+    {
+        x[i] =
+            (const struct cpu_xchunk *)(p->j->x + (t + (uint32_t)i) * p->j->ldx) + p->k0 / 64 + c;
+        init[i] = kind == SYMMETRIC ? vi_scale_neg(vi_load(x[i]->sum), zero) : vi_zero();
+    }
+    UNROLL for (int r = r0; r < r0 + rows; r++)
+    {
+        const struct cpu_wchunk *w = p->panel + (uint32_t)r * PANEL_CHUNKS + c;
+        vb q = vb_load(w->q);
+        vf d = vf_load(w->d), m = kind == OFFSET ? vf_load(w->m) : vf_zero();
+        if (kind == SIGNED8) q = vb_xor1(q, 0x80);
+        UNROLL for (int i = 0; i < tokens; i++)
+        {
+#if VEC_Q8_UNSIGNED
+            vi s = vi_dot(q, vb_load(x[i]->q), init[i]);
+#else
+            vi s = kind == SIGNED8 ? vi_dot_signed(q, vb_load(x[i]->q))
+                                   : vi_dot(q, vb_load(x[i]->q), init[i]);
+#endif
+            vf dd = vf_mul(d, vf_load(x[i]->d));
+            if (lanes == 16) {
+                acc[r][i] = vf_fma(dd, vf_from_int(s), acc[r][i]);
+                if (kind == OFFSET) acc[r][i] = vf_fma(m, vf_load(x[i]->s), acc[r][i]);
+            } else {
+                acc[r][i] = vf_fma_n(dd, vf_from_int(s), acc[r][i], lanes);
+                if (kind == OFFSET) acc[r][i] = vf_fma_n(m, vf_load(x[i]->s), acc[r][i], lanes);
+            }
+        }
+    }
+}
+
+INLINE void q8_tile(enum kind kind, int zero, const struct tile *p, uint32_t t, int tokens)
+{
+    vf acc[4][VEC_TOKENS];
+    tile_begin(p, t, tokens, acc);
+    UNROLL for (int r0 = 0; r0 < 4; r0 += VEC_ROWS)
+    {
+        for (uint32_t c = 0; c < p->k / 64; c++)
+            q8_chunk(kind, zero, p, c, t, tokens, 16, r0, VEC_ROWS, acc);
+        if (p->k % 64) q8_chunk(kind, zero, p, p->k / 64, t, tokens, 8, r0, VEC_ROWS, acc);
+    }
+    tile_end(p, t, tokens, acc);
+}
+
+/* Four rows' chunks into the panel; rows past the end repeat the last. */
+static void q8_panel(struct tile *p)
+{
+    const struct cpu_mm *j = p->j;
+    struct cpu_wchunk *panel = (struct cpu_wchunk *)j->scratch;
+    for (uint32_t r = 0; r < 4; r++)
+        j->unpack(j->w + MIN(p->row + r, j->rows - 1) * j->row_bytes, p->k0, p->k,
+                  panel + r * PANEL_CHUNKS);
+    p->panel = panel;
+}
+
+INLINE void mm_q8_kind(enum kind kind, int zero, const struct cpu_mm *j)
+{
+    struct tile p = {.j = j, .lanes = (float(*)[4][16])(j->scratch + PANEL_BYTES)};
+    for (p.row = 0; p.row < j->rows; p.row += 4)
+        for (p.k0 = 0; p.k0 < j->k; p.k0 += p.k) {
+            p.k = MIN(j->k - p.k0, PANEL_CHUNKS * 64);
+            p.first = p.k0 == 0;
+            p.last = p.k0 + p.k == j->k;
+            q8_panel(&p);
+            uint32_t t = 0;
+            for (; t + VEC_TOKENS <= j->n; t += VEC_TOKENS)
+                q8_tile(kind, zero, &p, t, VEC_TOKENS);
+            for (; t < j->n; t++)
+                q8_tile(kind, zero, &p, t, 1);
+        }
+}
+
+INLINE void f32_step(const struct tile *p, uint32_t k, uint32_t n, uint32_t t, int tokens, int r0,
+                     int rows, vf (*acc)[VEC_TOKENS])
+{
+    vf x[VEC_TOKENS];
+    UNROLL for (int i = 0; i < tokens; i++)
+    {
+        const float *src = (const float *)(p->j->x + (t + (uint32_t)i) * p->j->ldx) + p->k0 + k;
+        x[i] = n == 16 ? vf_load(src) : vf_load_n(src, n);
+    }
+    UNROLL for (int r = r0; r < r0 + rows; r++)
+    {
+        vf w = n == 16 ? vf_load(p->w[r] + k) : vf_load_n(p->w[r] + k, n);
+        UNROLL for (int i = 0; i < tokens; i++) acc[r][i] =
+            n == 16 ? vf_fma(x[i], w, acc[r][i]) : vf_fma_n(x[i], w, acc[r][i], n);
+    }
+}
+
+INLINE void f32_tile(const struct tile *p, uint32_t t, int tokens)
+{
+    vf acc[4][VEC_TOKENS];
+    uint32_t k = p->k & ~15u;
+    tile_begin(p, t, tokens, acc);
+    UNROLL for (int r0 = 0; r0 < 4; r0 += VEC_ROWS)
+    {
+        for (uint32_t i = 0; i < k; i += 16)
+            f32_step(p, i, 16, t, tokens, r0, VEC_ROWS, acc);
+        if (k < p->k) f32_step(p, k, p->k - k, t, tokens, r0, VEC_ROWS, acc);
+    }
+    tile_end(p, t, tokens, acc);
+}
+
+static void f32_panel(struct tile *p)
+{
+    const struct cpu_mm *j = p->j;
+    float *panel = (float *)j->scratch;
+    size_t at = (size_t)(p->k0 / dtype_block(j->dtype)) * dtype_size(j->dtype);
+    for (uint32_t r = 0; r < 4; r++) {
+        const unsigned char *row = j->w + MIN(p->row + r, j->rows - 1) * j->row_bytes + at;
+        p->w[r] = panel + r * PANEL_STRIDE;
+        if (j->dtype == DT_F32)
+            p->w[r] = (const float *)(const void *)row; /* read in place, whatever its alignment */
+        else
+            j->to_f32(row, panel + r * PANEL_STRIDE, p->k);
+    }
+}
+
+static void VEC(mm_f32)(const struct cpu_mm *j)
+{
+    struct tile p = {.j = j, .lanes = (float(*)[4][16])(j->scratch + PANEL_BYTES)};
+    for (p.row = 0; p.row < j->rows; p.row += 4)
+        for (p.k0 = 0; p.k0 < j->k; p.k0 += p.k) {
+            p.k = MIN(j->k - p.k0, PANEL_VALUES);
+            p.first = p.k0 == 0;
+            p.last = p.k0 + p.k == j->k;
+            f32_panel(&p);
+            uint32_t t = 0;
+            for (; t + VEC_TOKENS <= j->n; t += VEC_TOKENS)
+                f32_tile(&p, t, VEC_TOKENS);
+            for (; t < j->n; t++)
+                f32_tile(&p, t, 1);
+        }
+}
+CPU_KERNEL(VEC_ISA, CPU_MM_F32, CPU_ANY, VEC(mm_f32));
+
+static void VEC(mm_q8)(const struct cpu_mm *j)
+{
+    const struct cpu_format *f = &cpu_format[j->dtype];
+    if (f->has_min)
+        mm_q8_kind(OFFSET, 0, j);
+    else if (!VEC_Q8_UNSIGNED && j->dtype == DT_Q8_0)
+        mm_q8_kind(SIGNED8, 0, j);
+    else
+        mm_q8_kind(SYMMETRIC, f->zero, j);
+}
+CPU_KERNEL(VEC_ISA, CPU_MM_Q8, CPU_ANY, VEC(mm_q8));
+
+#define QUANTIZED(type, zero)                                                                      \
+    static void VEC(gemv_##type)(const struct cpu_mm *j)                                           \
+    {                                                                                              \
+        gemv_q8(DT_##type, zero, j);                                                               \
+    }                                                                                              \
+    static void VEC(unpack_##type)(const unsigned char *row, uint32_t k0, uint32_t k,              \
+                                   struct cpu_wchunk *dst)                                         \
+    {                                                                                              \
+        unpack_type(DT_##type, row, k0, k, dst);                                                   \
+    }                                                                                              \
+    static void VEC(to_f32_##type)(const void *src, float *dst, size_t n)                          \
+    {                                                                                              \
+        to_f32_type(DT_##type, zero, src, dst, n);                                                 \
+    }                                                                                              \
+    CPU_KERNEL(VEC_ISA, CPU_GEMV_Q8, DT_##type, VEC(gemv_##type));                                 \
+    CPU_KERNEL(VEC_ISA, CPU_UNPACK, DT_##type, VEC(unpack_##type));                                \
+    CPU_KERNEL(VEC_ISA, CPU_TO_F32, DT_##type, VEC(to_f32_##type))
+QUANTIZED(Q4_0, 8);
+QUANTIZED(Q4_1, 0);
+QUANTIZED(Q5_0, 16);
+QUANTIZED(Q5_1, 0);
+QUANTIZED(Q8_0, 128);
+QUANTIZED(Q2_K, 0);
+QUANTIZED(Q3_K, 4);
+QUANTIZED(Q4_K, 0);
+QUANTIZED(Q5_K, 0);
+QUANTIZED(Q6_K, 32);
+QUANTIZED(MXFP4, 12);
+
+#define FLOATING(type)                                                                             \
+    static void VEC(gemv_##type)(const struct cpu_mm *j)                                           \
+    {                                                                                              \
+        gemv_float(DT_##type, j);                                                                  \
+    }                                                                                              \
+    CPU_KERNEL(VEC_ISA, CPU_GEMV_F32, DT_##type, VEC(gemv_##type))
+FLOATING(F32);
+FLOATING(F16);
+FLOATING(BF16);
+static void VEC(to_f32_F16)(const void *src, float *dst, size_t n)
+{
+    float_to_f32(DT_F16, src, dst, n);
+}
+static void VEC(to_f32_BF16)(const void *src, float *dst, size_t n)
+{
+    float_to_f32(DT_BF16, src, dst, n);
+}
+CPU_KERNEL(VEC_ISA, CPU_TO_F32, DT_F16, VEC(to_f32_F16));
+CPU_KERNEL(VEC_ISA, CPU_TO_F32, DT_BF16, VEC(to_f32_BF16));
+
+/* Activations. */
+
+static void VEC(quantize)(const float *x, uint32_t k, struct cpu_xchunk *out)
+{
+    for (uint32_t b = 0; b < k / 32; b++, x += 32) {
+        struct cpu_xchunk *c = out + b / 2;
+        uint32_t at = b % 2;
+        float d = vec_quantize(x, c->q + 32 * at, c->sum + 8 * at);
+        for (uint32_t l = 8 * at; l < 8 * at + 8; l++) {
+            c->d[l] = d;
+            c->s[l] = d * (float)c->sum[l];
+        }
+    }
+}
+CPU_KERNEL(VEC_ISA, CPU_QUANTIZE, CPU_ANY, VEC(quantize));
+
+static void VEC(round_bf16)(const float *x, uint32_t k, void *out)
+{
+    float *o = out;
+    uint32_t i = 0;
+    for (; i + 16 <= k; i += 16)
+        vf_store(o + i, vf_round_bf16(vf_load(x + i)));
+    if (i < k) vf_store_n(o + i, vf_round_bf16(vf_load_n(x + i, k - i)), k - i);
+}
+CPU_KERNEL(VEC_ISA, CPU_ROUND_BF16, CPU_ANY, VEC(round_bf16));

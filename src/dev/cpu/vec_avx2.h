@@ -1,0 +1,324 @@
+/* vec_avx2.h - the names of vec_avx512.h on pairs of 256-bit registers: lanes 0..7 in a, 8..15 in b.
+ * For *_avx2.c files only. */
+#pragma once
+#include "dev/cpu/mathfn_avx2.h"
+
+#include <immintrin.h>
+#include <stdint.h>
+#include <string.h>
+
+#define VEC_ISA    DEV_AVX2
+#define VEC(name)  name##_avx2
+#define VEC_ROWS   2 /* register tile of a product: rows x tokens */
+#define VEC_TOKENS 2
+#define VEC_GEMV   2
+#define VEC_GEMV_F 4
+#define INLINE     static inline __attribute__((always_inline))
+
+typedef struct {
+    __m256 a, b;
+} vf;
+typedef struct {
+    __m256i a, b;
+} vi;
+typedef vi vb;
+
+INLINE vf vf_zero(void)
+{
+    return (vf){_mm256_setzero_ps(), _mm256_setzero_ps()};
+}
+INLINE vf vf_set1(float x)
+{
+    return (vf){_mm256_set1_ps(x), _mm256_set1_ps(x)};
+}
+INLINE vf vf_load(const float *p)
+{
+    return (vf){_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)};
+}
+INLINE void vf_store(float *p, vf v)
+{
+    _mm256_storeu_ps(p, v.a);
+    _mm256_storeu_ps(p + 8, v.b);
+}
+INLINE vi vec_mask(uint32_t n)
+{
+    const __m256i lane = _mm256_set_epi32(7, 6, 5, 4, 3, 2, 1, 0);
+    return (vi){_mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), lane),
+                _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n - 8), lane)};
+}
+INLINE vf vf_load_n(const float *p, uint32_t n)
+{
+    vi m = vec_mask(n);
+    return (vf){_mm256_maskload_ps(p, m.a), _mm256_maskload_ps(p + 8, m.b)};
+}
+INLINE void vf_store_n(float *p, vf v, uint32_t n)
+{
+    vi m = vec_mask(n);
+    _mm256_maskstore_ps(p, m.a, v.a);
+    _mm256_maskstore_ps(p + 8, m.b, v.b);
+}
+INLINE vf vf_add(vf x, vf y)
+{
+    return (vf){_mm256_add_ps(x.a, y.a), _mm256_add_ps(x.b, y.b)};
+}
+INLINE vf vf_mul(vf x, vf y)
+{
+    return (vf){_mm256_mul_ps(x.a, y.a), _mm256_mul_ps(x.b, y.b)};
+}
+INLINE vf vf_neg(vf x)
+{
+    const __m256 sign = _mm256_set1_ps(-0.0f);
+    return (vf){_mm256_xor_ps(x.a, sign), _mm256_xor_ps(x.b, sign)};
+}
+INLINE vf vf_fma(vf x, vf y, vf c)
+{
+    return (vf){_mm256_fmadd_ps(x.a, y.a, c.a), _mm256_fmadd_ps(x.b, y.b, c.b)};
+}
+INLINE vf vf_fma_n(vf x, vf y, vf c, uint32_t n)
+{
+    vi m = vec_mask(n);
+    vf r = vf_fma(x, y, c);
+    return (vf){_mm256_blendv_ps(c.a, r.a, _mm256_castsi256_ps(m.a)),
+                _mm256_blendv_ps(c.b, r.b, _mm256_castsi256_ps(m.b))};
+}
+INLINE vf vf_silu(vf x)
+{
+    return (vf){math_silu_avx2(x.a), math_silu_avx2(x.b)};
+}
+INLINE vf vf_from_int(vi v)
+{
+    return (vf){_mm256_cvtepi32_ps(v.a), _mm256_cvtepi32_ps(v.b)};
+}
+INLINE vf vf_from_u8(const uint8_t *p)
+{
+    __m128i v = _mm_loadu_si128((const __m128i *)p);
+    return (vf){_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(v)),
+                _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_unpackhi_epi64(v, v)))};
+}
+INLINE vf vf_from_f16(const void *p)
+{
+    const __m128i *h = p;
+    return (vf){_mm256_cvtph_ps(_mm_loadu_si128(h)), _mm256_cvtph_ps(_mm_loadu_si128(h + 1))};
+}
+INLINE __m256 vec_from_bf16(const __m128i *p)
+{
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(p)), 16));
+}
+INLINE vf vf_from_bf16(const void *p)
+{
+    const __m128i *h = p;
+    return (vf){vec_from_bf16(h), vec_from_bf16(h + 1)};
+}
+INLINE __m256 vec_round_bf16(__m256 v)
+{
+    __m256i u = _mm256_castps_si256(v);
+    __m256i odd = _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));
+    __m256i r = _mm256_add_epi32(u, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+    __m256 nan = _mm256_cmp_ps(v, v, _CMP_UNORD_Q);
+    __m256i quiet = _mm256_or_si256(u, _mm256_set1_epi32(0x400000));
+    r = _mm256_blendv_epi8(r, quiet, _mm256_castps_si256(nan));
+    return _mm256_castsi256_ps(_mm256_and_si256(r, _mm256_set1_epi32((int)0xffff0000)));
+}
+INLINE vf vf_round_bf16(vf v)
+{
+    return (vf){vec_round_bf16(v.a), vec_round_bf16(v.b)};
+}
+INLINE float vf_tree(vf v)
+{
+    __m256 a = _mm256_add_ps(v.a, v.b);
+    __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    b = _mm_add_ps(b, _mm_movehl_ps(b, b));
+    return _mm_cvtss_f32(_mm_add_ss(b, _mm_movehdup_ps(b)));
+}
+INLINE void vf_trees(vf (*acc)[VEC_TOKENS], int tokens, float (*out)[4])
+{
+    for (int t = 0; t < tokens; t++) {
+        __m256 s[4];
+        for (int r = 0; r < 4; r++)
+            s[r] = _mm256_add_ps(acc[r][t].a, acc[r][t].b);
+        __m256 ab = _mm256_add_ps(_mm256_permute2f128_ps(s[0], s[1], 0x20),
+                                  _mm256_permute2f128_ps(s[0], s[1], 0x31));
+        __m256 cd = _mm256_add_ps(_mm256_permute2f128_ps(s[2], s[3], 0x20),
+                                  _mm256_permute2f128_ps(s[2], s[3], 0x31));
+        /* [a0 a1 c0 c1 | b0 b1 d0 d1] */
+        __m256 v = _mm256_add_ps(_mm256_shuffle_ps(ab, cd, 0x44), _mm256_shuffle_ps(ab, cd, 0xee));
+        v = _mm256_add_ps(v, _mm256_movehdup_ps(v)); /* a . c . | b . d . */
+        __m128 lo = _mm256_castps256_ps128(v), hi = _mm256_extractf128_ps(v, 1);
+        __m128 ac = _mm_shuffle_ps(lo, lo, 0x88), bd = _mm_shuffle_ps(hi, hi, 0x88);
+        _mm_storeu_ps(out[t], _mm_unpacklo_ps(ac, bd));
+    }
+}
+
+INLINE vf vf_pair(float a, float b)
+{
+    return (vf){_mm256_set1_ps(a), _mm256_set1_ps(b)};
+}
+INLINE __m128 vec_two_f16(const unsigned char *a, const unsigned char *b)
+{
+    uint16_t ha, hb;
+    memcpy(&ha, a, 2);
+    memcpy(&hb, b, 2);
+    return _mm_cvtph_ps(_mm_cvtsi32_si128((int)(ha | (uint32_t)hb << 16)));
+}
+INLINE vf vf_pair_f16(const unsigned char *a, const unsigned char *b)
+{
+    __m128 f = vec_two_f16(a, b);
+    return (vf){_mm256_broadcastss_ps(f), _mm256_broadcastss_ps(_mm_movehdup_ps(f))};
+}
+INLINE void vf_pair2_f16(const unsigned char *a, const unsigned char *b, vf *d, vf *m)
+{
+    uint32_t ua, ub;
+    memcpy(&ua, a, 4);
+    memcpy(&ub, b, 4);
+    __m128 f = _mm_cvtph_ps(_mm_insert_epi32(_mm_cvtsi32_si128((int)ua), (int)ub, 1));
+    __m256 v = _mm256_set_m128(f, f);
+    *d = (vf){_mm256_permute_ps(v, 0x00), _mm256_permute_ps(v, 0xaa)};
+    *m = (vf){_mm256_permute_ps(v, 0x55), _mm256_permute_ps(v, 0xff)};
+}
+INLINE vf vf_octets(const float *p)
+{
+    return (vf){_mm256_broadcast_ss(p), _mm256_broadcast_ss(p + 1)};
+}
+INLINE vf vf_quads(const float *p)
+{
+    __m256 v = _mm256_broadcast_ps((const __m128 *)p);
+    return (vf){_mm256_permutevar_ps(v, _mm256_set_epi32(1, 1, 1, 1, 0, 0, 0, 0)),
+                _mm256_permutevar_ps(v, _mm256_set_epi32(3, 3, 3, 3, 2, 2, 2, 2))};
+}
+
+INLINE vi vi_zero(void)
+{
+    return (vi){_mm256_setzero_si256(), _mm256_setzero_si256()};
+}
+INLINE vi vi_load(const int32_t *p)
+{
+    return (vi){_mm256_loadu_si256((const __m256i *)p),
+                _mm256_loadu_si256((const __m256i *)(p + 8))};
+}
+INLINE vi vi_scale_neg(vi v, int z)
+{
+    const __m256i k = _mm256_set1_epi32(-z);
+    return (vi){_mm256_mullo_epi32(v.a, k), _mm256_mullo_epi32(v.b, k)};
+}
+/* u at most 127: a pair of products stays below 2^15. */
+INLINE __m256i vec_dot(__m256i u, __m256i s)
+{
+    return _mm256_madd_epi16(_mm256_maddubs_epi16(u, s), _mm256_set1_epi16(1));
+}
+INLINE vi vi_dot(vb u, vb s, vi init)
+{
+    return (vi){_mm256_add_epi32(init.a, vec_dot(u.a, s.a)),
+                _mm256_add_epi32(init.b, vec_dot(u.b, s.b))};
+}
+/* Signed times signed: |w| * (sign of w given to s), |w| <= 128 and |s| <= 127. */
+#define VEC_Q8_UNSIGNED 0
+INLINE vi vi_dot_signed(vb w, vb s)
+{
+    return (vi){vec_dot(_mm256_sign_epi8(w.a, w.a), _mm256_sign_epi8(s.a, w.a)),
+                vec_dot(_mm256_sign_epi8(w.b, w.b), _mm256_sign_epi8(s.b, w.b))};
+}
+
+INLINE vb vb_load2(const void *a, const void *b)
+{
+    return (vb){_mm256_loadu_si256(a), _mm256_loadu_si256(b)};
+}
+INLINE vb vb_load(const void *p)
+{
+    return vb_load2(p, (const char *)p + 32);
+}
+INLINE void vb_store(void *p, vb v)
+{
+    _mm256_storeu_si256(p, v.a);
+    _mm256_storeu_si256((__m256i *)p + 1, v.b);
+}
+INLINE vb vb_and1(vb v, uint8_t m)
+{
+    const __m256i k = _mm256_set1_epi8((char)m);
+    return (vb){_mm256_and_si256(v.a, k), _mm256_and_si256(v.b, k)};
+}
+INLINE vb vb_xor1(vb v, uint8_t m)
+{
+    const __m256i k = _mm256_set1_epi8((char)m);
+    return (vb){_mm256_xor_si256(v.a, k), _mm256_xor_si256(v.b, k)};
+}
+INLINE vb vb_or(vb x, vb y)
+{
+    return (vb){_mm256_or_si256(x.a, y.a), _mm256_or_si256(x.b, y.b)};
+}
+INLINE vb vb_shl(vb v, int n)
+{
+    return (vb){_mm256_slli_epi16(v.a, n), _mm256_slli_epi16(v.b, n)};
+}
+INLINE vb vb_shr(vb v, int n)
+{
+    return (vb){_mm256_srli_epi16(v.a, n), _mm256_srli_epi16(v.b, n)};
+}
+INLINE vb vb_split(const void *p, int lo, int hi)
+{
+    __m256i y = _mm256_loadu_si256(p);
+    return (vb){_mm256_srl_epi16(y, _mm_cvtsi32_si128(lo)),
+                _mm256_srl_epi16(y, _mm_cvtsi32_si128(hi))};
+}
+INLINE __m256i vec_nibbles(const void *p)
+{
+    __m128i x = _mm_loadu_si128(p);
+    return _mm256_and_si256(_mm256_set_m128i(_mm_srli_epi16(x, 4), x), _mm256_set1_epi8(15));
+}
+INLINE vb vb_nibbles(const void *a, const void *b)
+{
+    return (vb){vec_nibbles(a), vec_nibbles(b)};
+}
+/* 16 in every byte whose bit is set. */
+INLINE __m256i vec_bits(uint32_t bits)
+{
+    const __m256i spread =
+        _mm256_set_epi64x(0x0303030303030303, 0x0202020202020202, 0x0101010101010101, 0);
+    const __m256i pick = _mm256_set1_epi64x((long long)0x8040201008040201ull);
+    __m256i v = _mm256_shuffle_epi8(_mm256_set1_epi32((int)bits), spread);
+    v = _mm256_cmpeq_epi8(_mm256_and_si256(v, pick), pick);
+    return _mm256_and_si256(v, _mm256_set1_epi8(16));
+}
+INLINE vb vb_or_bits(vb v, uint32_t a, uint32_t b)
+{
+    return (vb){_mm256_or_si256(v.a, vec_bits(a)), _mm256_or_si256(v.b, vec_bits(b))};
+}
+INLINE vb vb_lookup(const uint8_t *table16, vb v)
+{
+    __m256i t = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)table16));
+    return (vb){_mm256_shuffle_epi8(t, v.a), _mm256_shuffle_epi8(t, v.b)};
+}
+
+INLINE __m256i vec_codes(const float *x, __m256 d)
+{
+    __m256 v = _mm256_div_ps(_mm256_loadu_ps(x), d);
+    v = _mm256_max_ps(_mm256_min_ps(v, _mm256_set1_ps(127.0f)), _mm256_set1_ps(-127.0f));
+    return _mm256_cvtps_epi32(v);
+}
+INLINE float vec_quantize(const float *x, int8_t *q, int32_t *sum)
+{
+    const __m256i abs = _mm256_set1_epi32(0x7fffffff);
+    __m256i m = _mm256_setzero_si256();
+    for (int i = 0; i < 32; i += 8)
+        m = _mm256_max_epu32(m,
+                             _mm256_and_si256(_mm256_loadu_si256((const __m256i *)(x + i)), abs));
+    __m128i h = _mm_max_epu32(_mm256_castsi256_si128(m), _mm256_extracti128_si256(m, 1));
+    h = _mm_max_epu32(h, _mm_shuffle_epi32(h, 0x4e));
+    h = _mm_max_epu32(h, _mm_shuffle_epi32(h, 0xb1));
+    uint32_t top = (uint32_t)_mm_cvtsi128_si32(h);
+    float d;
+    if (top >= 0x7f800000u) top = 0x7fc00000u;
+    memcpy(&d, &top, 4);
+    d /= 127.0f;
+    __m256i codes = _mm256_setzero_si256();
+    if (d > 0) {
+        __m256 dv = _mm256_set1_ps(d);
+        __m256i ab = _mm256_packs_epi32(vec_codes(x, dv), vec_codes(x + 8, dv));
+        __m256i cd = _mm256_packs_epi32(vec_codes(x + 16, dv), vec_codes(x + 24, dv));
+        /* packing works inside 128-bit halves: put the groups of four back in order */
+        codes = _mm256_permutevar8x32_epi32(_mm256_packs_epi16(ab, cd),
+                                            _mm256_set_epi32(7, 3, 6, 2, 5, 1, 4, 0));
+    }
+    _mm256_storeu_si256((__m256i *)q, codes);
+    _mm256_storeu_si256((__m256i *)sum, vec_dot(_mm256_set1_epi8(1), codes));
+    return d;
+}

@@ -1,0 +1,290 @@
+/* vec_avx512.h - the 16 lanes of the canonical order as vectors: vf (16 f32), vi (16 i32), vb (64
+ * bytes).  vec_avx2.h has the same names on pairs of 256-bit registers, so that dot_vec.h and
+ * elementwise_vec.h state each kernel once.  For *_avx512.c files only. */
+#pragma once
+#include "dev/cpu/mathfn_avx512.h"
+
+#include <immintrin.h>
+#include <stdint.h>
+#include <string.h>
+
+#define VEC_ISA    DEV_AVX512
+#define VEC(name)  name##_avx512
+#define VEC_ROWS   4 /* register tile of a product: rows x tokens */
+#define VEC_TOKENS 4
+#define VEC_GEMV   4 /* rows at once of a one-token int8 product */
+#define VEC_GEMV_F 8 /* ... and of a float one */
+#define INLINE     static inline __attribute__((always_inline))
+
+typedef __m512 vf;
+typedef __m512i vi;
+typedef __m512i vb;
+
+INLINE vf vf_zero(void)
+{
+    return _mm512_setzero_ps();
+}
+INLINE vf vf_set1(float x)
+{
+    return _mm512_set1_ps(x);
+}
+INLINE vf vf_load(const float *p)
+{
+    return _mm512_loadu_ps(p);
+}
+INLINE void vf_store(float *p, vf v)
+{
+    _mm512_storeu_ps(p, v);
+}
+/* The first n lanes, n in [0, 16]; the others load as zero and are not stored. */
+INLINE __mmask16 vec_mask(uint32_t n)
+{
+    return (__mmask16)((1u << n) - 1);
+}
+INLINE vf vf_load_n(const float *p, uint32_t n)
+{
+    return _mm512_maskz_loadu_ps(vec_mask(n), p);
+}
+INLINE void vf_store_n(float *p, vf v, uint32_t n)
+{
+    _mm512_mask_storeu_ps(p, vec_mask(n), v);
+}
+INLINE vf vf_add(vf a, vf b)
+{
+    return _mm512_add_ps(a, b);
+}
+INLINE vf vf_mul(vf a, vf b)
+{
+    return _mm512_mul_ps(a, b);
+}
+INLINE vf vf_neg(vf a)
+{
+    return _mm512_xor_ps(a, _mm512_set1_ps(-0.0f));
+}
+INLINE vf vf_fma(vf a, vf b, vf c)
+{
+    return _mm512_fmadd_ps(a, b, c);
+}
+/* Lanes from n on keep c. */
+INLINE vf vf_fma_n(vf a, vf b, vf c, uint32_t n)
+{
+    return _mm512_mask3_fmadd_ps(a, b, c, vec_mask(n));
+}
+INLINE vf vf_silu(vf x)
+{
+    return math_silu_avx512(x);
+}
+INLINE vf vf_from_int(vi v)
+{
+    return _mm512_cvtepi32_ps(v);
+}
+INLINE vf vf_from_u8(const uint8_t *p) /* 16 bytes */
+{
+    return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p)));
+}
+INLINE vf vf_from_f16(const void *p)
+{
+    return _mm512_cvtph_ps(_mm256_loadu_si256(p));
+}
+INLINE vf vf_from_bf16(const void *p)
+{
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(p)), 16));
+}
+INLINE vf vf_round_bf16(vf v)
+{
+    __m512i u = _mm512_castps_si512(v);
+    __m512i odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
+    __m512i r = _mm512_add_epi32(u, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+    __mmask16 nan = _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
+    r = _mm512_mask_or_epi32(r, nan, u, _mm512_set1_epi32(0x400000));
+    return _mm512_castsi512_ps(_mm512_and_si512(r, _mm512_set1_epi32((int)0xffff0000)));
+}
+INLINE float vf_tree(vf v)
+{
+    __m256 a = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
+    __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    b = _mm_add_ps(b, _mm_movehl_ps(b, b));
+    return _mm_cvtss_f32(_mm_add_ss(b, _mm_movehdup_ps(b)));
+}
+/* Four trees at once: quads of (a, b, c, d) halved together. */
+INLINE __m512 vec_halve(vf a, vf b)
+{
+    return _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
+}
+INLINE __m512 vec_quarter(vf ab, vf cd)
+{
+    return _mm512_add_ps(_mm512_shuffle_f32x4(ab, cd, 0x88), _mm512_shuffle_f32x4(ab, cd, 0xdd));
+}
+/* Trees of a [4][tokens] tile: out[t] gets the four rows of token t. */
+INLINE void vf_trees(vf (*acc)[VEC_TOKENS], int tokens, float (*out)[4])
+{
+    if (tokens != 4) {
+        for (int t = 0; t < tokens; t++)
+            for (int r = 0; r < 4; r++)
+                out[t][r] = vf_tree(acc[r][t]);
+        return;
+    }
+    __m512 q[4]; /* q[r]: quad t holds four partial sums of (r, t) */
+    for (int r = 0; r < 4; r++)
+        q[r] = vec_quarter(vec_halve(acc[r][0], acc[r][1]), vec_halve(acc[r][2], acc[r][3]));
+    __m512 lo =
+        _mm512_add_ps(_mm512_shuffle_ps(q[0], q[1], 0x44), _mm512_shuffle_ps(q[0], q[1], 0xee));
+    __m512 hi =
+        _mm512_add_ps(_mm512_shuffle_ps(q[2], q[3], 0x44), _mm512_shuffle_ps(q[2], q[3], 0xee));
+    _mm512_storeu_ps(
+        out[0], _mm512_add_ps(_mm512_shuffle_ps(lo, hi, 0x88), _mm512_shuffle_ps(lo, hi, 0xdd)));
+}
+
+/* Lanes 0..7 a, 8..15 b. */
+INLINE vf vf_pair(float a, float b)
+{
+    return _mm512_mask_broadcastss_ps(_mm512_set1_ps(a), 0xff00, _mm_set_ss(b));
+}
+/* Scales of two 32-code blocks, from their f16. */
+INLINE vf vf_pair_f16(const unsigned char *a, const unsigned char *b)
+{
+    uint16_t ha, hb;
+    memcpy(&ha, a, 2);
+    memcpy(&hb, b, 2);
+    __m128 f = _mm_cvtph_ps(_mm_cvtsi32_si128((int)(ha | (uint32_t)hb << 16)));
+    const __m512i idx = _mm512_set_epi32(1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0);
+    return _mm512_permutexvar_ps(idx, _mm512_castps128_ps512(f));
+}
+/* Scale and offset of two blocks, from their adjacent f16. */
+INLINE void vf_pair2_f16(const unsigned char *a, const unsigned char *b, vf *d, vf *m)
+{
+    uint32_t ua, ub;
+    memcpy(&ua, a, 4);
+    memcpy(&ub, b, 4);
+    __m128 f = _mm_cvtph_ps(_mm_insert_epi32(_mm_cvtsi32_si128((int)ua), (int)ub, 1));
+    const __m512i idx = _mm512_set_epi32(2, 2, 2, 2, 2, 2, 2, 2, 0, 0, 0, 0, 0, 0, 0, 0);
+    *d = _mm512_permutexvar_ps(idx, _mm512_castps128_ps512(f));
+    *m = _mm512_permutexvar_ps(_mm512_add_epi32(idx, _mm512_set1_epi32(1)),
+                               _mm512_castps128_ps512(f));
+}
+/* Each of p[0..1] eight times; each of p[0..3] four times. */
+INLINE vf vf_octets(const float *p)
+{
+    __m512 v = _mm512_castpd_ps(_mm512_set1_pd(*(const double __attribute__((may_alias)) *)p));
+    return _mm512_permutevar_ps(v,
+                                _mm512_set_epi32(1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0));
+}
+INLINE vf vf_quads(const float *p)
+{
+    __m512 v = _mm512_broadcast_f32x4(_mm_loadu_ps(p));
+    return _mm512_permutevar_ps(v,
+                                _mm512_set_epi32(3, 3, 3, 3, 2, 2, 2, 2, 1, 1, 1, 1, 0, 0, 0, 0));
+}
+
+INLINE vi vi_zero(void)
+{
+    return _mm512_setzero_si512();
+}
+INLINE vi vi_load(const int32_t *p)
+{
+    return _mm512_loadu_si512(p);
+}
+/* -z * v */
+INLINE vi vi_scale_neg(vi v, int z)
+{
+    return _mm512_mullo_epi32(v, _mm512_set1_epi32(-z));
+}
+/* init + four-code dots; u unsigned.  Codes from 128 up are fine here, not in the AVX2 sibling. */
+INLINE vi vi_dot(vb u, vb s, vi init)
+{
+    return _mm512_dpbusd_epi32(init, u, s);
+}
+/* Both signed: u carries w + 128, and init already has -128 * (sum of s). */
+#define VEC_Q8_UNSIGNED 1
+
+INLINE vb vb_load(const void *p)
+{
+    return _mm512_loadu_si512(p);
+}
+INLINE void vb_store(void *p, vb v)
+{
+    _mm512_storeu_si512(p, v);
+}
+INLINE vb vb_join(__m256i a, __m256i b)
+{
+    return _mm512_inserti64x4(_mm512_castsi256_si512(a), b, 1);
+}
+INLINE vb vb_load2(const void *a, const void *b) /* 32 bytes each */
+{
+    return vb_join(_mm256_loadu_si256(a), _mm256_loadu_si256(b));
+}
+INLINE vb vb_and1(vb v, uint8_t m)
+{
+    return _mm512_and_si512(v, _mm512_set1_epi8((char)m));
+}
+INLINE vb vb_xor1(vb v, uint8_t m)
+{
+    return _mm512_xor_si512(v, _mm512_set1_epi8((char)m));
+}
+INLINE vb vb_or(vb a, vb b)
+{
+    return _mm512_or_si512(a, b);
+}
+INLINE vb vb_shl(vb v, int n) /* bits cross bytes: mask first */
+{
+    return _mm512_slli_epi16(v, (unsigned)n);
+}
+INLINE vb vb_shr(vb v, int n) /* mask after */
+{
+    return _mm512_srli_epi16(v, (unsigned)n);
+}
+/* 32 bytes y: (y >> lo) in the first half, (y >> hi) in the second; mask after. */
+INLINE vb vb_split(const void *p, int lo, int hi)
+{
+    __m256i y = _mm256_loadu_si256(p);
+    return vb_join(_mm256_srl_epi16(y, _mm_cvtsi32_si128(lo)),
+                   _mm256_srl_epi16(y, _mm_cvtsi32_si128(hi)));
+}
+/* Nibbles of two blocks of 16 bytes: low ones, high ones, of each. */
+INLINE vb vb_nibbles(const void *a, const void *b)
+{
+    __m256i y =
+        _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128(a)), _mm_loadu_si128(b), 1);
+    __m512i z = _mm512_castsi256_si512(y);
+    z = _mm512_shuffle_i64x2(z, z, 0x50);
+    z = _mm512_srlv_epi64(z, _mm512_set_epi64(4, 4, 0, 0, 4, 4, 0, 0));
+    return _mm512_and_si512(z, _mm512_set1_epi8(15));
+}
+/* Adds 16 where the bit is set. */
+INLINE vb vb_or_bits(vb v, uint32_t a, uint32_t b)
+{
+    __mmask64 m = (uint64_t)b << 32 | a;
+    return _mm512_mask_add_epi8(v, m, v, _mm512_set1_epi8(16));
+}
+INLINE vb vb_lookup(const uint8_t *table16, vb v)
+{
+    return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)table16)),
+                               v);
+}
+
+/* One block of 32 activations: codes, sums of four, scale (quantize.c has the rule). */
+INLINE float vec_quantize(const float *x, int8_t *q, int32_t *sum)
+{
+    const __m512i abs = _mm512_set1_epi32(0x7fffffff);
+    __m512 a = _mm512_loadu_ps(x), b = _mm512_loadu_ps(x + 16);
+    uint32_t top =
+        _mm512_reduce_max_epu32(_mm512_max_epu32(_mm512_and_si512(_mm512_castps_si512(a), abs),
+                                                 _mm512_and_si512(_mm512_castps_si512(b), abs)));
+    float d;
+    if (top >= 0x7f800000u) top = 0x7fc00000u;
+    memcpy(&d, &top, 4);
+    d /= 127.0f;
+    __m256i codes = _mm256_setzero_si256();
+    if (d > 0) {
+        const __m512 hi = _mm512_set1_ps(127.0f), lo = _mm512_set1_ps(-127.0f),
+                     dv = _mm512_set1_ps(d);
+        a = _mm512_max_ps(_mm512_min_ps(_mm512_div_ps(a, dv), hi), lo);
+        b = _mm512_max_ps(_mm512_min_ps(_mm512_div_ps(b, dv), hi), lo);
+        codes = _mm256_set_m128i(_mm512_cvtepi32_epi8(_mm512_cvtps_epi32(b)),
+                                 _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(a)));
+    }
+    _mm256_storeu_si256((__m256i *)q, codes);
+    __m256i s = _mm256_dpbusd_epi32(_mm256_setzero_si256(), _mm256_set1_epi8(1), codes);
+    _mm256_storeu_si256((__m256i *)sum, s);
+    return d;
+}
