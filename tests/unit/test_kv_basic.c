@@ -1,11 +1,12 @@
 /* Store basics: begin, commit, abort, fork, drop, windows, the budget to the byte. */
 #include "kv/kv_int.h"
 
-#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include <cmocka.h>
 
 static struct kv_group rows_group(uint32_t window, uint32_t site0, uint32_t n_sites)
 {
