@@ -1,0 +1,476 @@
+/* attn.c - attention over a cache view: which rows of which form make an atom, in which order atoms
+ * merge, and how the work is split.  Read `phase_rows` first.
+ *
+ * A query walks its atoms in four phases: sealed rows of a lossy codec, then raw rows: sinks, rows below
+ * lead, tail; each phase is an interval of rows, cut at multiples of 256.  That sequence is a function of
+ * the query alone.  Two ways of walking it give the same bits:
+ *   decode   a lane with one token: units of (atom, kv heads) into shared scratch, in waves of
+ *            ATTN_WAVE atoms, each wave merged in order by the calling thread.  Waves go round robin over
+ *            the tokens, so that lanes sharing a prefix read it at about the same time.
+ *   prefill  a run of tokens of one lane: units of (block of tokens, kv head), each walking all atoms.
+ * Both keep the running (M, L, O) per (token, head) in scratch, where it also survives from piece to piece. */
+#include "dev/cpu/attn.h"
+#include "base/thread.h"
+#include "dev/cpu/cpu.h"
+
+#include <assert.h>
+#include <string.h>
+
+enum phase { SEALED, SINKS, LEAD, TAIL, PHASES };
+struct iter { /* where a decoding token stands in its walk */
+    uint32_t token, phase, next;
+};
+struct atom {
+    uint32_t token, phase, a, b; /* rows [a, b), absolute */
+};
+struct block { /* tokens [t0, t0 + n) of one lane */
+    uint32_t t0, n;
+};
+struct span { /* strips of one 256-row span and kv head; only those the atom needs are set */
+    const void *k[ATTN_STRIPS], *v[ATTN_STRIPS];
+};
+struct layout {
+    size_t run, wave, iter, block, thread;      /* offsets */
+    size_t per_thread, p, qt, span, part, tile; /* inside one thread's part */
+    size_t total;
+};
+struct job {
+    const struct kv_view *v;
+    const struct dev_attn *a;
+    const struct attn_kernels *k;
+    struct pool *pool;
+    unsigned char *scratch;
+    struct layout lay;
+    uint32_t n_tokens, n_kv, group, dk, dv;
+    size_t state;        /* floats of one state */
+    bool lossy, tiled;   /* a plane has a lossy codec; any codec */
+    struct atom *wave;   /* [ATTN_WAVE] */
+    uint32_t split;      /* head ranges a decode atom is split into: 1 or n_kv */
+    struct block *block; /* prefill blocks */
+    uint32_t n_blocks;
+};
+
+static size_t mul(size_t a, size_t b)
+{
+    size_t r;
+    return ck_mul(a, b, &r) ? r : SIZE_MAX;
+}
+
+/* Appends n items of `size` bytes, 64-byte aligned, and returns their offset. */
+static size_t put(size_t *total, size_t n, size_t size)
+{
+    size_t at = *total, bytes = mul(n, size);
+    if (!ck_add(bytes, 63, &bytes) || !ck_add(at, bytes & ~(size_t)63, total)) *total = SIZE_MAX;
+    return at;
+}
+
+static size_t state_floats(size_t dim)
+{
+    return ATTN_HEAD + (dim + 15) / 16 * 16;
+}
+
+static void lay_out(uint32_t tokens, uint32_t heads, uint32_t dk, uint32_t dv, uint32_t tile,
+                    uint32_t threads, struct layout *l)
+{
+    size_t queries = MAX(heads, ATTN_BLOCK), state = state_floats(dv);
+    size_t tile_rows = tile ? KV_ATOM + 2 * (size_t)tile : 0;
+    l->total = l->per_thread = 0;
+    l->run = put(&l->total, mul(tokens, heads), state * sizeof(float));
+    l->wave = put(&l->total, mul(ATTN_WAVE, heads), state * sizeof(float));
+    l->iter = put(&l->total, tokens, sizeof(struct iter));
+    l->block = put(&l->total, tokens, sizeof(struct block));
+    l->p = put(&l->per_thread, queries, KV_ATOM * sizeof(float));
+    l->qt = put(&l->per_thread, queries, dk * sizeof(float));
+    l->span = put(&l->per_thread, heads, sizeof(struct span));
+    l->part = put(&l->per_thread, queries, state * sizeof(float));
+    l->tile = put(&l->per_thread, tile_rows, ((size_t)dk + dv) * sizeof(float));
+    l->thread = put(&l->total, threads, l->per_thread);
+}
+
+size_t cpu_attn_scratch(const struct dev_limits *lim, uint32_t threads)
+{
+    struct layout l;
+    lay_out(lim->tokens, lim->heads, lim->head_dim, lim->head_dim, lim->tile, threads, &l);
+    return l.total;
+}
+
+static float *run_state(const struct job *j, uint32_t token, uint32_t head)
+{
+    float *run = (float *)(j->scratch + j->lay.run);
+    return run + ((size_t)token * j->a->n_heads + head) * j->state;
+}
+
+static float *wave_state(const struct job *j, uint32_t atom, uint32_t head)
+{
+    float *wave = (float *)(j->scratch + j->lay.wave);
+    return wave + ((size_t)atom * j->a->n_heads + head) * j->state;
+}
+
+static void *thread_part(const struct job *j, uint32_t thread, size_t offset)
+{
+    return j->scratch + j->lay.thread + thread * j->lay.per_thread + offset;
+}
+
+/* The rows of one phase of a token's walk, absolute.  Raw rows of a codec group are resident in every piece
+ * and come after all sealed ones, hence with the last piece. */
+static void phase_rows(const struct job *j, uint32_t token, uint32_t phase, uint32_t *a,
+                       uint32_t *b)
+{
+    const struct kv_view *v = j->v;
+    uint32_t hi = v->hi[token], lo = MIN(v->lo[token], hi), sinks = MIN(v->sinks, hi);
+    uint32_t lead = v->lead, edge = j->lossy ? MIN(v->edge[token], hi) : 0;
+    if (lo <= sinks) lo = sinks = 0;
+    if (edge <= MAX(lead, lo)) edge = 0;
+    *a = *b = 0;
+    switch (phase) {
+    case SEALED:
+        if (edge) *a = MAX(lo, lead), *b = edge;
+        break;
+    case SINKS:
+        *b = sinks;
+        break;
+    case LEAD:
+        if (edge) *a = lo, *b = MAX(lo, lead);
+        break;
+    default:
+        *a = MAX(lo, edge), *b = hi;
+    }
+    if (j->lossy && phase != SEALED) {
+        if (!v->last) *b = *a;
+    } else {
+        *a = MAX(*a, v->row0);
+        *b = MAX(*a, MIN(*b, v->row1));
+    }
+}
+
+/* One strip of a plane in the raw page that holds row `row`. */
+static const void *raw_strip(const struct kv_view *v, uint32_t plane, const uint32_t *table,
+                             uint32_t row, uint32_t head)
+{
+    const struct kv_form *f = &v->raw;
+    const struct kv_shape *s = &v->shape[plane];
+    const unsigned char *page = f->base + table[row / f->rows] * f->grain + f->offset[plane];
+    size_t strip = head * (f->rows / KV_STRIP) + row % f->rows / KV_STRIP;
+    return page + strip * KV_STRIP * s->dim * dtype_size(s->dtype);
+}
+
+/* Fills strips [s0, s1) of one plane and head; rows in [seal0, seal1) come from tiles, decoded into
+ * `buf` (span plus two tiles of rows).  A strip that is sealed only in part is read raw: it lies in a
+ * block that touches [0, lead), which stays raw, and only a lossless codec gets here with one. */
+static void gather_plane(const struct job *j, uint32_t plane, uint32_t lane, uint32_t head,
+                         uint32_t row0, uint32_t s0, uint32_t s1, uint32_t seal0, uint32_t seal1,
+                         unsigned char *buf, const void **strip)
+{
+    const struct kv_view *v = j->v;
+    const struct kv_codec *c = v->codec[plane];
+    const struct kv_form *f = &v->sealed;
+    const struct kv_shape *shape = &v->shape[plane];
+    const uint32_t *raw = v->raw.table + (size_t)v->slot[lane] * v->raw.stride;
+    size_t strip_bytes = (size_t)KV_STRIP * shape->dim * dtype_size(shape->dtype);
+    uint32_t have = UINT32_MAX; /* tile in the buffer's current place */
+    unsigned char *at = buf;
+    for (uint32_t s = s0; s < s1; s++) {
+        uint32_t row = row0 + s * KV_STRIP;
+        if (!c || row < seal0 || row + KV_STRIP > seal1) {
+            strip[s] = raw_strip(v, plane, raw, row, head);
+            continue;
+        }
+        uint32_t tile = row / f->rows;
+        if (tile != have) {
+            uint32_t page = f->table[(size_t)v->slot[lane] * f->stride + tile];
+            if (have != UINT32_MAX) at += f->rows / KV_STRIP * strip_bytes;
+            c->decode(c, shape, head, at, f->base + page * f->grain + f->offset[plane]);
+            have = tile;
+        }
+        strip[s] = at + (row % f->rows) / KV_STRIP * strip_bytes;
+    }
+}
+
+/* `edge`: of the token, or the least of a block: a codec that is not lossy may be read in either form, and
+ * raw rows from the first token's edge on are held throughout a step. */
+static void gather(const struct job *j, const struct atom *m, uint32_t edge, uint32_t head,
+                   uint32_t thread, struct span *out)
+{
+    const struct kv_view *v = j->v;
+    uint32_t row0 = m->a / KV_ATOM * KV_ATOM, lane = v->lane[m->token];
+    uint32_t s0 = (m->a - row0) / KV_STRIP, s1 = (m->b - row0 + KV_STRIP - 1) / KV_STRIP;
+    uint32_t seal0 = 0, seal1 = 0;
+    if (j->tiled && !j->lossy) seal0 = v->lead, seal1 = edge;
+    if (m->phase == SEALED) seal1 = UINT32_MAX;
+    unsigned char *kbuf = thread_part(j, thread, j->lay.tile), *vbuf = kbuf;
+    if (j->tiled) vbuf += (KV_ATOM + 2 * (size_t)v->sealed.rows) * j->dk * sizeof(float);
+    gather_plane(j, 0, lane, head, row0, s0, s1, seal0, seal1, kbuf, out->k);
+    gather_plane(j, 1, lane, head, row0, s0, s1, seal0, seal1, vbuf, out->v);
+}
+
+/* Queries of `head`'s group for tokens [t, t + n), token-major, transposed for `score` in its chunks. */
+static void transpose_q(const struct job *j, uint32_t t, uint32_t n, uint32_t head, float *qt)
+{
+    uint32_t g = j->group, nq = n * g;
+    for (uint32_t q0 = 0; q0 < nq; q0 += j->k->score_max) {
+        uint32_t c = MIN(nq - q0, j->k->score_max);
+        for (uint32_t i = 0; i < c; i++) {
+            uint32_t q = q0 + i;
+            const float *src =
+                j->a->q + (t + q / g) * j->a->ldq + (size_t)(head * g + q % g) * j->dk;
+            for (uint32_t d = 0; d < j->dk; d++)
+                qt[(size_t)q0 * j->dk + (size_t)d * c + i] = src[d];
+        }
+    }
+}
+
+static void score_strips(const struct job *j, const float *qt, uint32_t nq, const struct span *sp,
+                         uint32_t s0, uint32_t s1, float *p)
+{
+    for (uint32_t q = 0; q < nq; q += j->k->score_max)
+        j->k->score(j->v->shape[0].dtype, qt + (size_t)q * j->dk, MIN(nq - q, j->k->score_max),
+                    j->dk, sp->k, s0, s1, j->a->scale, p + (size_t)q * KV_ATOM);
+}
+
+static void add_rows(const struct job *j, const float *p, uint32_t nq, const struct span *sp,
+                     uint32_t r0, uint32_t r1, float *state)
+{
+    if (r0 >= r1) return;
+    for (uint32_t q = 0; q < nq; q += j->k->pv_max)
+        j->k->pv(j->v->shape[1].dtype, p + (size_t)q * KV_ATOM, MIN(nq - q, j->k->pv_max), sp->v,
+                 r0, r1, j->dv, state + q * j->state + ATTN_HEAD, j->state);
+}
+
+/* One decode unit: an atom with kv heads [h0, h0 + per), all queries of which see all its rows.  Raw pages
+ * hold all heads of their rows next to each other, so heads go inside strips and memory is read in
+ * order; tiles are decoded, hence used, head by head. */
+static void decode_unit(void *ctx, uint32_t task, uint32_t thread)
+{
+    const struct job *j = ctx;
+    const struct atom *m = &j->wave[task / j->split];
+    uint32_t per = j->n_kv / j->split, h0 = task % j->split * per, g = j->group;
+    uint32_t row0 = m->a / KV_ATOM * KV_ATOM, a = m->a - row0, b = m->b - row0;
+    uint32_t s0 = a / KV_STRIP, s1 = (b + KV_STRIP - 1) / KV_STRIP;
+    uint32_t step = j->tiled ? 1 : per;
+    float *p = thread_part(j, thread, j->lay.p), *qt = thread_part(j, thread, j->lay.qt);
+    struct span *sp = thread_part(j, thread, j->lay.span);
+    float *out = wave_state(j, task / j->split, h0 * g);
+    memset(out, 0, (size_t)per * g * j->state * sizeof *out);
+    for (uint32_t h = 0; h < per; h += step) {
+        for (uint32_t i = h; i < h + step; i++) {
+            transpose_q(j, m->token, 1, h0 + i, qt + (size_t)i * g * j->dk);
+            gather(j, m, j->v->edge[m->token], h0 + i, thread, &sp[i]);
+        }
+        for (uint32_t s = s0; s < s1; s++)
+            for (uint32_t i = h; i < h + step; i++)
+                score_strips(j, qt + (size_t)i * g * j->dk, g, &sp[i], s, s + 1,
+                             p + (size_t)i * g * KV_ATOM);
+        for (uint32_t q = h * g; q < (h + step) * g; q++)
+            j->k->soft(p + (size_t)q * KV_ATOM, a, b, j->a->softcap, out + q * j->state);
+        for (uint32_t s = s0; s < s1; s++)
+            for (uint32_t i = h; i < h + step; i++)
+                add_rows(j, p + (size_t)i * g * KV_ATOM, g, &sp[i], MAX(a, s * KV_STRIP),
+                         MIN(b, (s + 1) * KV_STRIP), out + i * g * j->state);
+    }
+}
+
+/* The next atom of a token's walk, or false at its end. */
+static bool next_atom(const struct job *j, struct iter *it, struct atom *out)
+{
+    for (; it->phase < PHASES; it->phase++, it->next = 0) {
+        uint32_t a, b;
+        phase_rows(j, it->token, it->phase, &a, &b);
+        a = MAX(a, it->next);
+        if (a >= b) continue;
+        it->next = MIN(b, a - a % KV_ATOM + KV_ATOM);
+        *out = (struct atom){it->token, it->phase, a, it->next};
+        return true;
+    }
+    return false;
+}
+
+static void run_wave(struct job *j, uint32_t n)
+{
+    /* With few atoms, heads are shared out too, so that no thread is left without work. */
+    j->split = n < 4 * pool_threads(j->pool) ? j->n_kv : 1;
+    pool_run(j->pool, n * j->split, decode_unit, j);
+    for (uint32_t i = 0; i < n; i++)
+        for (uint32_t h = 0; h < j->a->n_heads; h++)
+            j->k->merge(run_state(j, j->wave[i].token, h), wave_state(j, i, h), j->dv);
+}
+
+static void decode(struct job *j, struct iter *it, uint32_t n)
+{
+    struct atom wave[ATTN_WAVE];
+    uint32_t filled = 0;
+    j->wave = wave;
+    while (n) {
+        uint32_t left = 0;
+        for (uint32_t i = 0; i < n; i++) {
+            if (!next_atom(j, &it[i], &wave[filled])) continue;
+            it[left++] = it[i];
+            if (++filled < ATTN_WAVE) continue;
+            run_wave(j, filled);
+            filled = 0;
+        }
+        n = left;
+    }
+    run_wave(j, filled);
+}
+
+/* O of the block's queries over one span.  Rows that all queries of a call see are added together;
+ * before and after them each query goes alone. */
+static void add_block(const struct job *j, const float *p, const struct atom *row, uint32_t nq,
+                      uint32_t row0, const struct span *sp, float *part)
+{
+    uint32_t max = j->k->pv_max;
+    for (uint32_t q0 = 0; q0 < nq; q0 += max) {
+        uint32_t q1 = MIN(nq, q0 + max), c0 = 0, c1 = KV_ATOM;
+        for (uint32_t q = q0; q < q1; q++) {
+            const struct atom *r = &row[q / j->group];
+            c0 = MAX(c0, r->a - row0);
+            c1 = MIN(c1, r->b - row0);
+        }
+        bool common = c0 < c1;
+        for (uint32_t q = q0; q < q1; q++) {
+            const struct atom *r = &row[q / j->group];
+            add_rows(j, p + (size_t)q * KV_ATOM, 1, sp, r->a - row0, common ? c0 : r->b - row0,
+                     part + q * j->state);
+        }
+        if (!common) continue;
+        add_rows(j, p + (size_t)q0 * KV_ATOM, q1 - q0, sp, c0, c1, part + q0 * j->state);
+        for (uint32_t q = q0; q < q1; q++)
+            add_rows(j, p + (size_t)q * KV_ATOM, 1, sp, c1, row[q / j->group].b - row0,
+                     part + q * j->state);
+    }
+}
+
+/* One span of one phase: row[i] is the atom of the i-th token, a == b == row0 where it has none. */
+static void block_span(const struct job *j, const struct block *bl, const struct atom *row,
+                       const struct atom *all, uint32_t edge, uint32_t head, uint32_t thread)
+{
+    uint32_t row0 = all->a / KV_ATOM * KV_ATOM, g = j->group, nq = bl->n * g, max = j->k->score_max;
+    float *p = thread_part(j, thread, j->lay.p), *qt = thread_part(j, thread, j->lay.qt);
+    float *part = thread_part(j, thread, j->lay.part);
+    struct span sp;
+    gather(j, all, edge, head, thread, &sp);
+    for (uint32_t q0 = 0; q0 < nq; q0 += max) {
+        uint32_t n = MIN(nq - q0, max), a = KV_ATOM, b = 0;
+        for (uint32_t i = q0 / g; i <= (q0 + n - 1) / g; i++) {
+            if (row[i].a == row[i].b) continue;
+            a = MIN(a, row[i].a - row0);
+            b = MAX(b, row[i].b - row0);
+        }
+        if (a < b)
+            score_strips(j, qt + (size_t)q0 * j->dk, n, &sp, a / KV_STRIP,
+                         (b + KV_STRIP - 1) / KV_STRIP, p + (size_t)q0 * KV_ATOM);
+    }
+    memset(part, 0, nq * j->state * sizeof *part);
+    for (uint32_t q = 0; q < nq; q++)
+        if (row[q / g].a < row[q / g].b)
+            j->k->soft(p + (size_t)q * KV_ATOM, row[q / g].a - row0, row[q / g].b - row0,
+                       j->a->softcap, part + q * j->state);
+    add_block(j, p, row, nq, row0, &sp, part);
+    for (uint32_t q = 0; q < nq; q++)
+        if (row[q / g].a < row[q / g].b)
+            j->k->merge(run_state(j, bl->t0 + q / g, head * g + q % g), part + q * j->state, j->dv);
+}
+
+static void block_phase(const struct job *j, const struct block *bl, uint32_t phase, uint32_t edge,
+                        uint32_t head, uint32_t thread)
+{
+    struct atom whole[ATTN_BLOCK], row[ATTN_BLOCK];
+    uint32_t a = UINT32_MAX, b = 0;
+    for (uint32_t i = 0; i < bl->n; i++) {
+        phase_rows(j, bl->t0 + i, phase, &whole[i].a, &whole[i].b);
+        if (whole[i].a >= whole[i].b) continue;
+        a = MIN(a, whole[i].a);
+        b = MAX(b, whole[i].b);
+    }
+    if (a >= b) return;
+    for (uint32_t row0 = a - a % KV_ATOM; row0 < b; row0 += KV_ATOM) {
+        struct atom all = {bl->t0, phase, UINT32_MAX, 0};
+        for (uint32_t i = 0; i < bl->n; i++) {
+            row[i].a = MAX(whole[i].a, row0);
+            row[i].b = MIN(whole[i].b, row0 + KV_ATOM);
+            if (row[i].a >= row[i].b) {
+                row[i].a = row[i].b = row0;
+                continue;
+            }
+            all.a = MIN(all.a, row[i].a);
+            all.b = MAX(all.b, row[i].b);
+        }
+        if (all.a < all.b) block_span(j, bl, row, &all, edge, head, thread);
+        if (row0 > UINT32_MAX - KV_ATOM) break;
+    }
+}
+
+/* One prefill unit: a block of tokens with one kv head, all phases.  Late blocks, which have the most
+ * rows to read, are handed out first. */
+static void block_unit(void *ctx, uint32_t task, uint32_t thread)
+{
+    const struct job *j = ctx;
+    const struct block *bl = &j->block[j->n_blocks - 1 - task / j->n_kv];
+    uint32_t head = task % j->n_kv, edge = UINT32_MAX;
+    transpose_q(j, bl->t0, bl->n, head, thread_part(j, thread, j->lay.qt));
+    for (uint32_t i = 0; i < bl->n; i++)
+        edge = MIN(edge, j->v->edge[bl->t0 + i]);
+    for (uint32_t phase = 0; phase < PHASES; phase++)
+        block_phase(j, bl, phase, edge, head, thread);
+}
+
+static void for_each_state(const struct job *j, uint32_t t0, uint32_t n, bool first)
+{
+    for (uint32_t t = t0; t < t0 + n; t++)
+        for (uint32_t h = 0; h < j->a->n_heads; h++) {
+            float *run = run_state(j, t, h);
+            if (first)
+                run[1] = 0;
+            else
+                j->k->done(run, j->dv, j->a->out + t * j->a->ldo + (size_t)h * j->dv);
+        }
+}
+
+/* Sorts the step's tokens into decoding ones and blocks of prefill. */
+static uint32_t plan(struct job *j, struct iter *it)
+{
+    uint32_t decoding = 0, n = j->n_tokens;
+    uint32_t most = MAX(1, ATTN_BLOCK / j->group);
+    /* At least four units per thread where the step has that many tokens. */
+    uint32_t fair = n * j->n_kv / (4 * pool_threads(j->pool));
+    most = MIN(most, MAX(fair, 4));
+    j->n_blocks = 0;
+    for (uint32_t t = 0, end; t < n; t = end) {
+        for (end = t + 1; end < n && j->v->lane[end] == j->v->lane[t]; end++)
+            ;
+        if (end == t + 1) {
+            it[decoding++] = (struct iter){t, 0, 0};
+            continue;
+        }
+        for (uint32_t at = t; at < end; at += most)
+            j->block[j->n_blocks++] = (struct block){at, MIN(most, end - at)};
+    }
+    return decoding;
+}
+
+void dev_attention(struct dev *d, const struct kv_view *v, const struct dev_attn *a)
+{
+    struct job j = {.v = v, .a = a, .pool = d->pool, .scratch = d->attn};
+    j.k = ((attn_kernels_fn)cpu_kernel_get(d, CPU_ATTN_ATOM, CPU_ANY))();
+    j.n_tokens = v->counts[1];
+    j.n_kv = v->shape[0].heads;
+    j.group = a->n_heads / j.n_kv;
+    j.dk = v->shape[0].dim;
+    j.dv = v->shape[1].dim;
+    j.state = state_floats(j.dv);
+    for (uint32_t i = 0; i < 2; i++) {
+        const struct kv_codec *c = v->codec[i];
+        j.tiled |= c != NULL;
+        j.lossy |= c && !c->lossless;
+    }
+    lay_out(j.n_tokens, a->n_heads, j.dk, j.dv, j.tiled ? v->sealed.rows : 0, pool_threads(d->pool),
+            &j.lay);
+    assert(j.lay.total <= d->attn_bytes && a->n_heads % j.n_kv == 0);
+    j.block = (struct block *)(j.scratch + j.lay.block);
+    struct iter *it = (struct iter *)(j.scratch + j.lay.iter);
+    uint32_t decoding = plan(&j, it);
+    if (v->first) for_each_state(&j, 0, j.n_tokens, true);
+    decode(&j, it, decoding);
+    pool_run(j.pool, j.n_blocks * j.n_kv, block_unit, &j);
+    if (v->last) for_each_state(&j, 0, j.n_tokens, false);
+}

@@ -1,0 +1,33 @@
+/* attn.h - private to dev/cpu: the contract between the attention driver (attn.c), which walks atoms
+ * and owns every decision that fixes the reduction order, and its kernels (attn_ref.c and the ISA
+ * siblings), which do arithmetic on the strips of one atom and know nothing of tables or threads.
+ *
+ * A partial result ("state") is one block of floats per query: [0] M, [1] L, [ATTN_HEAD ..] O[dim], padded to
+ * a multiple of 16.  L == 0 means that no atom has been merged yet (a real L is at least 1, or NaN). */
+#pragma once
+#include "dev/dev.h"
+
+#define ATTN_STRIPS (KV_ATOM / KV_STRIP) /* of one span */
+#define ATTN_WAVE   64u                  /* atoms of a decode wave: bounds the scratch */
+#define ATTN_BLOCK  48u                  /* queries of a prefill block: p and O of all stay in L2 */
+#define ATTN_HEAD   16u                  /* floats of a state before O, so that O is aligned */
+
+struct attn_kernels {
+    uint32_t score_max, pv_max; /* most queries one call takes */
+    /* Scores of nq queries with strips [s0, s1) of K, times scale: p[i][16 * s + row].  All 16 rows of a
+     * strip are computed, visible or not; rows never mix.  qt: [dim][nq].  p: rows of KV_ATOM. */
+    void (*score)(enum dtype t, const float *qt, uint32_t nq, uint32_t dim, const void *const *k,
+                  uint32_t s0, uint32_t s1, float scale, float *p);
+    /* Rows [a, b) of one query: softcap, max, p = exp(s - max), l.  Stores max and l in state[0..1]. */
+    void (*soft)(float *p, uint32_t a, uint32_t b, float softcap, float *state);
+    /* O[i][d] += p[i][j] * v[j][d], j ascending over rows [r0, r1); O at stride ld.  v: strips. */
+    void (*pv)(enum dtype t, const float *p, uint32_t nq, const void *const *v, uint32_t r0,
+               uint32_t r1, uint32_t dim, float *o, size_t ld);
+    void (*merge)(float *run, const float *part, uint32_t dim); /* run <- run + part */
+    void (*done)(const float *run, uint32_t dim, float *out);   /* out = O * (1/L), 0 if L is 0 */
+};
+/* Registered whole, as CPU_ATTN_ATOM of CPU_ANY, by a function that returns it. */
+typedef const struct attn_kernels *(*attn_kernels_fn)(void);
+
+/* Rounds n values to one type of cache row; registered as CPU_KV_ROUND of that type. */
+typedef void (*kv_round_fn)(const float *x, uint32_t n, void *out);

@@ -1,0 +1,97 @@
+/* attn_ref.c - the attention kernels, readable: one multiplication per line of the canonical order in
+ * dev.h.  The SIMD siblings perform the same operations on 16 (rows or dims) at a time and give the
+ * same bits, because no lane of theirs ever meets another before the tree. */
+#include "dev/cpu/attn.h"
+#include "dev/cpu/cpu.h"
+#include "dev/cpu/half.h"
+#include "dev/cpu/mathfn.h"
+
+#include <math.h>
+#include <string.h>
+
+static float load(enum dtype t, const void *x, size_t i)
+{
+    if (t == DT_F32) return ((const float *)x)[i];
+    uint16_t h = ((const uint16_t *)x)[i];
+    return t == DT_F16 ? half_f16_to_f32(h) : half_bf16_to_f32(h);
+}
+
+static void score(enum dtype t, const float *qt, uint32_t nq, uint32_t dim, const void *const *k,
+                  uint32_t s0, uint32_t s1, float scale, float *p)
+{
+    for (uint32_t s = s0; s < s1; s++)
+        for (uint32_t i = 0; i < nq; i++) {
+            float acc[KV_STRIP] = {0};
+            for (uint32_t d = 0; d < dim; d++)
+                for (uint32_t r = 0; r < KV_STRIP; r++)
+                    acc[r] = fmaf(qt[d * nq + i], load(t, k[s], d * KV_STRIP + r), acc[r]);
+            for (uint32_t r = 0; r < KV_STRIP; r++)
+                p[i * KV_ATOM + s * KV_STRIP + r] = acc[r] * scale;
+        }
+}
+
+static void soft(float *p, uint32_t a, uint32_t b, float softcap, float *state)
+{
+    float m = -INFINITY, l[KV_STRIP] = {0};
+    for (uint32_t j = a; j < b; j++) {
+        if (softcap != 0) p[j] = softcap * math_tanh(p[j] / softcap);
+        m = p[j] > m ? p[j] : m;
+    }
+    for (uint32_t j = a; j < b; j++) {
+        p[j] = math_exp(p[j] - m);
+        l[j % KV_STRIP] += p[j];
+    }
+    for (uint32_t h = 8; h; h /= 2)
+        for (uint32_t i = 0; i < h; i++)
+            l[i] += l[i + h];
+    state[0] = m;
+    state[1] = l[0];
+}
+
+static void pv(enum dtype t, const float *p, uint32_t nq, const void *const *v, uint32_t r0,
+               uint32_t r1, uint32_t dim, float *o, size_t ld)
+{
+    for (uint32_t i = 0; i < nq; i++)
+        for (uint32_t j = r0; j < r1; j++) {
+            size_t row = (size_t)(j % KV_STRIP) * dim;
+            float pj = p[i * KV_ATOM + j];
+            for (uint32_t d = 0; d < dim; d++)
+                o[i * ld + d] = fmaf(pj, load(t, v[j / KV_STRIP], row + d), o[i * ld + d]);
+        }
+}
+
+static void merge(float *run, const float *part, uint32_t dim)
+{
+    if (run[1] == 0) {
+        memcpy(run, part, (ATTN_HEAD + dim) * sizeof *run);
+        return;
+    }
+    float m = part[0] > run[0] ? part[0] : run[0];
+    float a = math_exp(run[0] - m), b = math_exp(part[0] - m);
+    run[0] = m;
+    run[1] = fmaf(run[1], a, part[1] * b);
+    for (uint32_t d = ATTN_HEAD; d < ATTN_HEAD + dim; d++)
+        run[d] = fmaf(run[d], a, part[d] * b);
+}
+
+static void done(const float *run, uint32_t dim, float *out)
+{
+    float inv = run[1] == 0 ? 0 : 1 / run[1];
+    for (uint32_t d = 0; d < dim; d++)
+        out[d] = run[1] == 0 ? 0 : run[ATTN_HEAD + d] * inv;
+}
+
+static const struct attn_kernels *kernels(void)
+{
+    static const struct attn_kernels ref = {
+        .score_max = 8,
+        .pv_max = 4,
+        .score = score,
+        .soft = soft,
+        .pv = pv,
+        .merge = merge,
+        .done = done,
+    };
+    return &ref;
+}
+CPU_KERNEL(DEV_REF, CPU_ATTN_ATOM, CPU_ANY, kernels);

@@ -1,0 +1,353 @@
+/* test_dev_attn.c - attention against the essay of dev.h (bit for bit), against softmax in double, and
+ * against itself: instruction sets, threads, block rows, lossless tiles, batch mates, chunks, pieces. */
+#include "test_dev_attn_toy.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+static struct dev *devices[DEV_ISAS][4]; /* [isa][threads] */
+
+static struct dev *device(enum dev_isa isa, uint32_t threads)
+{
+    struct dev **d = &devices[isa][threads];
+    if (*d || !dev_isa_supported(isa)) return *d;
+    struct dev_config c = {threads, dev_isa_names()[isa]};
+    assert_int_equal(dev_open(&c, d), 0);
+    struct dev_limits lim = {TOY_TOKENS, 64, 64, 36, 256, TOY_ROWS, 512};
+    assert_int_equal(dev_reserve(*d, &lim), 0);
+    return *d;
+}
+
+static struct dev_attn call_of(struct toy *t, float softcap)
+{
+    size_t ld = (size_t)t->c.n_heads * t->c.dim;
+    float scale = 1 / sqrtf((float)t->c.dim);
+    memset(t->out, 0xff, TOY_TOKENS * ld * sizeof(float));
+    return (struct dev_attn){t->q, ld, t->out, ld, t->c.n_heads, scale, softcap};
+}
+
+static size_t out_bytes(const struct toy *t)
+{
+    return (size_t)t->counts[1] * t->c.n_heads * t->c.dim * sizeof(float);
+}
+
+/* Bits of every token and head against the essay, once; then all devices against those. */
+static void check_step(struct toy *t, float softcap, const char *what)
+{
+    size_t ld = (size_t)t->c.n_heads * t->c.dim, bytes = out_bytes(t);
+    float *want = toy_alloc(bytes);
+    struct dev_attn call = call_of(t, softcap);
+    for (uint32_t i = 0; i < t->counts[1]; i++)
+        for (uint32_t h = 0; h < t->c.n_heads; h++) {
+            float *w = want + i * ld + (size_t)h * t->c.dim;
+            double exact[256];
+            toy_essay(t, i, h, call.scale, softcap, w);
+            toy_softmax(t, i, h, (double)call.scale, (double)softcap, exact);
+            for (uint32_t d = 0; d < t->c.dim; d++)
+                if (!(fabs((double)w[d] - exact[d]) < 2e-5))
+                    fail_msg("%s: token %u head %u dim %u: %g, softmax gives %g", what, i, h, d,
+                             (double)w[d], exact[d]);
+        }
+    for (int isa = 0; isa < DEV_AVX512BF16; isa++)
+        for (uint32_t threads = 1; threads <= 3; threads++) {
+            struct dev *d = device((enum dev_isa)isa, threads);
+            if (!d || (isa == DEV_REF && threads != 2))
+                continue; /* slow; its walk is the others' */
+            call = call_of(t, softcap);
+            uint64_t calls = mem_calls();
+            dev_attention(d, &t->view, &call);
+            assert_int_equal(mem_calls(), calls);
+            for (size_t i = 0; i < bytes / sizeof(float); i++)
+                if (memcmp(&want[i], &t->out[i], sizeof(float)))
+                    fail_msg(
+                        "%s: %s, %u threads: token %zu (row %u) head %zu dim %zu: %a, wants %a",
+                        what, dev_isa_name(d), threads, i / ld, t->pos[i / ld], i % ld / t->c.dim,
+                        i % t->c.dim, (double)t->out[i], (double)want[i]);
+        }
+    free(want);
+}
+
+struct shape {
+    uint32_t n_heads, n_kv, dim;
+    enum dtype dtype;
+};
+static const struct shape shapes[] = {
+    {9, 3, 64, DT_F16},  {1, 1, 12, DT_F32},  {4, 2, 16, DT_BF16},  {8, 2, 20, DT_F16},
+    {5, 1, 64, DT_F32},  {12, 2, 80, DT_F16}, {7, 1, 128, DT_BF16}, {9, 1, 256, DT_F16},
+    {4, 4, 64, DT_BF16}, {16, 2, 12, DT_F16}, {3, 1, 36, DT_F32},
+};
+struct policy {
+    const char *name;
+    const struct kv_codec *codec;
+    uint32_t sinks, lead, window, chunk;
+};
+static const struct policy policies[] = {
+    {"full", NULL, 0, 0, 0, 0},
+    {"window 64", NULL, 0, 0, 64, 0},
+    {"window 300", NULL, 0, 0, 300, 0},
+    {"chunk 100", NULL, 0, 0, 0, 100},
+    {"sinks 4, window 60", NULL, 4, 0, 60, 0},
+    {"sinks 270, window 33", NULL, 270, 0, 33, 0},
+    {"lossless", &toy_lossless, 0, 0, 0, 0},
+    {"lossless, lead 20, sinks 4, window 200", &toy_lossless, 4, 20, 200, 0},
+    {"lossy", &toy_lossy, 0, 0, 0, 0},
+    {"lossy, lead 4", &toy_lossy, 0, 4, 0, 0},
+    {"lossy, lead 150, sinks 4, window 290", &toy_lossy, 4, 150, 290, 0},
+    {"lossy, lead 4, chunk 160", &toy_lossy, 0, 4, 0, 160},
+    {"lossy, tile 48", &toy_lossy48, 0, 4, 0, 0},
+    {"lossy, tile 16", &toy_lossy16, 0, 0, 90, 0},
+    {"lossy, tile 512", &toy_lossy512, 0, 33, 0, 0},
+};
+
+static struct toy_config config_of(const struct shape *s, const struct policy *p, uint32_t rows)
+{
+    return (struct toy_config){
+        .n_lanes = 4,
+        .n_heads = s->n_heads,
+        .n_kv = s->n_kv,
+        .dim = s->dim,
+        .dtype = s->dtype,
+        .rows = rows,
+        .codec = p->codec,
+        .sinks = p->sinks,
+        .lead = p->lead,
+        .window = p->window,
+        .chunk = p->chunk,
+        .max_len = 720,
+    };
+}
+
+/* A ragged step: a long lane decoding, a short one, an idle one and one that prefills. */
+static void ragged(struct toy *t)
+{
+    toy_begin(t);
+    toy_feed(t, 1, 600 + toy_random() % 100, 1);
+    toy_feed(t, 0, toy_random() % 40, 1);
+    toy_idle(t, 3);
+    toy_feed(t, 2, 230 + toy_random() % 60, 7 + toy_random() % 30);
+}
+
+static void test_shapes(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < countof(shapes); i++)
+        for (uint32_t rows = 16; rows <= 256; rows *= 16) {
+            char what[64];
+            snprintf(what, sizeof what, "shape %zu, block rows %u", i, rows);
+            struct toy_config c = config_of(&shapes[i], &policies[0], rows);
+            struct toy t;
+            toy_open(&t, &c);
+            ragged(&t);
+            check_step(&t, 0, what);
+            toy_close(&t);
+        }
+}
+
+static void test_policies(void **state)
+{
+    (void)state;
+    static const struct shape small[] = {{4, 2, 20, DT_F16}, {3, 1, 16, DT_F32}};
+    for (size_t i = 0; i < countof(policies); i++)
+        for (uint32_t rows = 16; rows <= 256; rows *= 4) {
+            if (policies[i].codec && policies[i].codec->tile == 48 && rows != 16) continue;
+            struct toy_config c = config_of(&small[i % 2], &policies[i], rows);
+            struct toy t;
+            toy_open(&t, &c);
+            for (int n = 0; n < 3; n++) {
+                ragged(&t);
+                check_step(&t, n == 1 ? 5.0f : 0, policies[i].name);
+            }
+            toy_close(&t);
+        }
+}
+
+/* Rows 0..len of a lane in chunks; each row's output must not depend on the chunk it came in. */
+static void prefill(struct dev *d, struct toy *t, uint32_t len, uint32_t chunk, float *out)
+{
+    size_t ld = (size_t)t->c.n_heads * t->c.dim;
+    for (uint32_t at = 0; at < len; at += chunk) {
+        uint32_t n = MIN(chunk, len - at);
+        toy_begin(t);
+        toy_feed(t, 0, at, n);
+        struct dev_attn call = call_of(t, 0);
+        dev_attention(d, &t->view, &call);
+        memcpy(out + at * ld, t->out, n * ld * sizeof(float));
+    }
+}
+
+static void test_chunks(void **state)
+{
+    (void)state;
+    static const struct shape small = {3, 1, 16, DT_F16};
+    static const uint32_t chunks[] = {1, 7, 64};
+    static const size_t which[] = {0, 4, 6, 10};
+    const uint32_t len = 540;
+    for (size_t i = 0; i < countof(which); i++) {
+        struct toy_config c = config_of(&small, &policies[which[i]], 16);
+        c.n_lanes = 1;
+        struct toy t;
+        toy_open(&t, &c);
+        size_t bytes = len * 3 * 16 * sizeof(float);
+        float *want = toy_alloc(bytes), *got = toy_alloc(bytes);
+        struct dev *d = device(dev_isa_supported(DEV_AVX2) ? DEV_AVX2 : DEV_REF, 2);
+        prefill(d, &t, len, len, want);
+        for (size_t k = 0; k < countof(chunks); k++) {
+            prefill(d, &t, len, chunks[k], got);
+            assert_memory_equal(got, want, bytes);
+        }
+        if (dev_isa_supported(DEV_AVX512)) {
+            prefill(device(DEV_AVX512, 3), &t, len, 33, got);
+            assert_memory_equal(got, want, bytes);
+        }
+        free(want);
+        free(got);
+        toy_close(&t);
+    }
+}
+
+/* A batch of lanes, then each lane alone: the same bits; and lossless tiles as no tiles at all. */
+static void test_mates(void **state)
+{
+    (void)state;
+    static const uint32_t pos[4] = {5, 700, 255, 256}, n[4] = {1, 1, 40, 3};
+    struct toy t[2];
+    float *got[2];
+    for (int k = 0; k < 2; k++) {
+        struct toy_config c = config_of(&shapes[0], &policies[k ? 6 : 0], k ? 256 : 16);
+        toy_state = 77;
+        toy_open(&t[k], &c);
+        size_t ld = (size_t)c.n_heads * c.dim;
+        got[k] = toy_alloc(45 * ld * sizeof(float));
+        toy_begin(&t[k]);
+        for (uint32_t i = 0; i < 4; i++)
+            toy_feed(&t[k], i, pos[i], n[i]);
+        struct dev_attn call = call_of(&t[k], 0);
+        dev_attention(device(DEV_REF, 3), &t[k].view, &call);
+        memcpy(got[k], t[k].out, 45 * ld * sizeof(float));
+        for (uint32_t i = 0, at = 0; i < 4; at += n[i++]) {
+            toy_begin(&t[k]);
+            toy_feed(&t[k], i, pos[i], n[i]);
+            call = call_of(&t[k], 0);
+            dev_attention(device(DEV_REF, 2), &t[k].view, &call);
+            assert_memory_equal(t[k].out, got[k] + at * ld, n[i] * ld * sizeof(float));
+        }
+    }
+    assert_memory_equal(got[0], got[1], 45 * (size_t)9 * 64 * sizeof(float));
+    for (int k = 0; k < 2; k++) {
+        free(got[k]);
+        toy_close(&t[k]);
+    }
+}
+
+/* A site that arrives in pieces of whole atoms; more decoding atoms than a wave holds. */
+static void test_pieces(void **state)
+{
+    (void)state;
+    static const size_t which[] = {0, 4, 6, 8, 10};
+    static const struct shape small = {4, 2, 16, DT_BF16};
+    for (size_t i = 0; i < countof(which); i++) {
+        struct toy_config c = config_of(&small, &policies[which[i]], 16);
+        struct toy t;
+        toy_open(&t, &c);
+        ragged(&t);
+        size_t bytes = out_bytes(&t);
+        float *want = toy_alloc(bytes);
+        struct dev *d = device(DEV_REF, 2);
+        struct dev_attn call = call_of(&t, 0);
+        dev_attention(d, &t.view, &call);
+        memcpy(want, t.out, bytes);
+        call = call_of(&t, 0);
+        for (uint32_t row = 0; row < 768; row += 256) {
+            t.view.row0 = row;
+            t.view.row1 = row + 256;
+            t.view.first = row == 0;
+            t.view.last = row == 512;
+            dev_attention(d, &t.view, &call);
+        }
+        assert_memory_equal(t.out, want, bytes);
+        free(want);
+        toy_close(&t);
+    }
+}
+
+static void test_waves(void **state)
+{
+    (void)state;
+    struct toy_config c = {.n_lanes = 8,
+                           .n_heads = 2,
+                           .n_kv = 1,
+                           .dim = 12,
+                           .dtype = DT_F16,
+                           .rows = 16,
+                           .codec = &toy_lossy16,
+                           .max_len = TOY_ROWS,
+                           .window = 0,
+                           .lead = 4};
+    struct toy t;
+    toy_open(&t, &c);
+    toy_begin(&t);
+    for (uint32_t i = 0; i < 8; i++)
+        toy_feed(&t, i, i * 290, 1); /* 40 sealed and 8 raw atoms, and lead */
+    check_step(&t, 0, "eight lanes");
+    toy_close(&t);
+    c.codec = NULL;
+    c.n_lanes = 8;
+    toy_open(&t, &c);
+    toy_begin(&t);
+    for (uint32_t i = 0; i < 8; i++)
+        toy_feed(&t, i, TOY_ROWS - 1 - 8 * i, 1); /* 64 atoms: exactly a wave */
+    toy_idle(&t, 3);
+    check_step(&t, 0, "a wave");
+    for (uint32_t i = 0; i < 8; i++)
+        toy_idle(&t, 7);
+    check_step(&t, 0, "a wave and a run of idle tokens");
+    toy_close(&t);
+}
+
+/* Weird reaches a policy of part A never asks for: any lo <= hi, tokens of one lane unrelated. */
+static void test_random_reach(void **state)
+{
+    (void)state;
+    static const size_t which[] = {0, 4, 6, 8, 10};
+    for (int n = 0; n < 40; n++) {
+        const struct shape s = {1 + toy_random() % 9, 1, 4 * (1 + toy_random() % 10),
+                                (enum dtype)(toy_random() % 3)};
+        struct toy_config c = config_of(&s, &policies[which[n % countof(which)]], 16);
+        struct toy t;
+        c.n_lanes = 2;
+        toy_open(&t, &c);
+        for (uint32_t lane = 0; lane < 2; lane++)
+            toy_fill(&t, lane, 0, 0, 720);
+        toy_begin(&t);
+        for (uint32_t i = 0; i < 30; i++) {
+            uint32_t hi = toy_random() % 720, lo = toy_random() % (hi + 1);
+            uint32_t edge = toy_random() % 640 / 128 * 128;
+            toy_token(&t, i / 9 % 2, i, lo, hi, c.codec ? edge : 0);
+        }
+        check_step(&t, n % 3 ? 0 : 2.5f, "random reach");
+        toy_close(&t);
+    }
+}
+
+static int close_devices(void **state)
+{
+    (void)state;
+    for (int i = 0; i < DEV_ISAS; i++)
+        for (int k = 0; k < 4; k++)
+            dev_close(devices[i][k]);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_shapes),       cmocka_unit_test(test_policies),
+        cmocka_unit_test(test_chunks),       cmocka_unit_test(test_mates),
+        cmocka_unit_test(test_pieces),       cmocka_unit_test(test_waves),
+        cmocka_unit_test(test_random_reach),
+    };
+    return cmocka_run_group_tests(tests, NULL, close_devices);
+}

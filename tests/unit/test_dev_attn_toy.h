@@ -1,0 +1,429 @@
+/* test_dev_attn_toy.h - a toy store for the attention tests: random K and V rows kept flat (the truth), and
+ * pages of any geometry filled from them by code that shares nothing with the kernels; and two
+ * oracles that read only the flat rows.  Every byte that no query may use is a NaN pattern. */
+#pragma once
+#include "dev/cpu/half.h"
+#include "dev/cpu/mathfn.h"
+#include "dev/dev.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TOY_TOKENS 1024u /* most tokens of a step */
+#define TOY_LANES  8u
+#define TOY_ROWS   2048u /* most rows of a lane */
+
+struct toy_config {
+    uint32_t n_lanes, n_heads, n_kv, dim;
+    enum dtype dtype;
+    uint32_t rows;                /* per raw page */
+    const struct kv_codec *codec; /* NULL: native */
+    uint32_t sinks, lead, window, chunk;
+    uint32_t max_len;
+};
+struct toy {
+    struct toy_config c;
+    float *flat[2][2]; /* [plane][raw, sealed] -> [lane][row][kv head][dim], as a reader sees it */
+    unsigned char *raw, *sealed;
+    uint32_t *table, *tile_table; /* [lane][stride] */
+    uint32_t counts[3], slot[TOY_LANES], len[TOY_LANES], enc[2];
+    uint32_t lane[TOY_TOKENS], pos[TOY_TOKENS], lo[TOY_TOKENS], hi[TOY_TOKENS], edge[TOY_TOKENS];
+    uint32_t dst[TOY_TOKENS];
+    float *q, *out; /* [token][n_heads][dim] */
+    float *q_all;   /* [lane][row][n_heads][dim]: a row's query is the same in every step */
+    struct kv_view view;
+};
+
+static uint32_t toy_state = 1;
+static inline uint32_t toy_random(void)
+{
+    toy_state ^= toy_state << 13;
+    toy_state ^= toy_state >> 17;
+    return toy_state ^= toy_state << 5;
+}
+static inline float toy_uniform(void)
+{
+    return (float)(int32_t)toy_random() * 0x1p-31f;
+}
+
+static inline float toy_load(enum dtype t, const void *p, size_t i)
+{
+    if (t == DT_F32) return ((const float *)p)[i];
+    uint16_t h = ((const uint16_t *)p)[i];
+    return t == DT_F16 ? half_f16_to_f32(h) : half_bf16_to_f32(h);
+}
+static inline void toy_store(enum dtype t, void *p, size_t i, float x)
+{
+    if (t == DT_F32)
+        ((float *)p)[i] = x;
+    else
+        ((uint16_t *)p)[i] = t == DT_F16 ? half_f32_to_f16(x) : half_f32_to_bf16(x);
+}
+static inline float toy_round(enum dtype t, float x)
+{
+    float y;
+    toy_store(t, &y, 0, x);
+    return toy_load(t, &y, 0);
+}
+static inline size_t toy_size(enum dtype t)
+{
+    return t == DT_F32 ? 4 : 2;
+}
+
+/* Place of (head, row, d) inside a page or tile of `rows` rows. */
+static inline size_t toy_at(const struct kv_shape *s, uint32_t rows, uint32_t head, uint32_t row,
+                            uint32_t d)
+{
+    if (s->layout == KV_STRIPS)
+        return (((size_t)head * (rows / 16) + row / 16) * s->dim + d) * 16 + row % 16;
+    return ((size_t)head * rows + row) * s->dim + d;
+}
+
+/* Codecs.  Both keep elements in the order [row][dim][head]; the lossy one drops the low half of the
+ * bytes (f32) or the low 5 bits (16-bit types). */
+/* Not inlined: gcc 12 at -O2 was seen to drop the f32 mask inside toy_encode. */
+__attribute__((noinline, unused)) static float toy_lose(enum dtype t, float x)
+{
+    if (t == DT_F32) return half_from_bits(half_bits(x) & 0xffff0000u);
+    if (t == DT_F16) return half_f16_to_f32(half_f32_to_f16(x) & 0xffe0u);
+    return half_bf16_to_f32(half_f32_to_bf16(x) & 0xffe0u);
+}
+static inline size_t toy_codec_bytes(const struct kv_codec *c, const struct kv_shape *s)
+{
+    return (size_t)c->tile * s->heads * s->dim * toy_size(s->dtype);
+}
+static inline void toy_encode(const struct kv_codec *c, const struct kv_shape *s, void *dst,
+                              const void *const *raw, uint32_t block_rows, uint32_t first,
+                              uint32_t lead)
+{
+    for (uint32_t r = 0; r < c->tile; r++)
+        for (uint32_t d = 0; d < s->dim; d++)
+            for (uint32_t h = 0; h < s->heads; h++) {
+                uint32_t row = first + r;
+                float x = toy_load(s->dtype, raw[row / block_rows],
+                                   toy_at(s, block_rows, h, row % block_rows, d));
+                if (r < lead) x = NAN; /* never read */
+                toy_store(s->dtype, dst, ((size_t)r * s->dim + d) * s->heads + h,
+                          c->lossless ? x : toy_lose(s->dtype, x));
+            }
+}
+static inline void toy_decode(const struct kv_codec *c, const struct kv_shape *s, uint32_t head,
+                              void *dst, const void *src)
+{
+    for (uint32_t r = 0; r < c->tile; r++)
+        for (uint32_t d = 0; d < s->dim; d++)
+            toy_store(s->dtype, dst, toy_at(s, c->tile, 0, r, d),
+                      toy_load(s->dtype, src, ((size_t)r * s->dim + d) * s->heads + head));
+}
+static const struct kv_codec toy_lossless = {"toy",           NULL,       128,       true,
+                                             toy_codec_bytes, toy_encode, toy_decode};
+static const struct kv_codec toy_lossy = {"lossy",         NULL,       128,       false,
+                                          toy_codec_bytes, toy_encode, toy_decode};
+static const struct kv_codec toy_lossy48 = {"lossy48",       NULL,       48,        false,
+                                            toy_codec_bytes, toy_encode, toy_decode};
+static const struct kv_codec toy_lossy16 = {"lossy16",       NULL,       16,        false,
+                                            toy_codec_bytes, toy_encode, toy_decode};
+static const struct kv_codec toy_lossy512 = {"lossy512",      NULL,       512,       false,
+                                             toy_codec_bytes, toy_encode, toy_decode};
+
+static inline size_t toy_row(const struct toy *t, uint32_t lane, uint32_t row, uint32_t head)
+{
+    return (((size_t)lane * t->c.max_len + row) * t->c.n_kv + head) * t->c.dim;
+}
+static inline void *toy_alloc(size_t n)
+{
+    void *p = malloc(n ? n : 1);
+    if (!p) abort();
+    memset(p, 0xff, n); /* NaN in every type */
+    return p;
+}
+
+/* A table of distinct shuffled pages, 1 + i of [0, n_lanes * stride). */
+static inline uint32_t *toy_table(uint32_t n)
+{
+    uint32_t *table = toy_alloc(n * sizeof *table);
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t at = toy_random() % (i + 1);
+        table[i] = table[at];
+        table[at] = i + 1;
+    }
+    return table;
+}
+
+static inline void toy_form(struct kv_form *f, unsigned char **mem, uint32_t **table, uint32_t rows,
+                            const struct toy *t, size_t plane_bytes)
+{
+    f->rows = rows;
+    f->stride = (t->c.max_len + rows - 1) / rows + 1;
+    f->offset[0] = 64;
+    f->offset[1] = (64 + plane_bytes + 63) & ~(size_t)63;
+    f->grain = (f->offset[1] + plane_bytes + 64 + 63) & ~(size_t)63;
+    uint32_t n = f->stride * t->c.n_lanes;
+    *table = toy_table(n);
+    f->table = *table;
+    *mem = toy_alloc((n + 1) * f->grain);
+    f->base = *mem;
+}
+
+static inline void toy_open(struct toy *t, const struct toy_config *c)
+{
+    memset(t, 0, sizeof *t);
+    t->c = *c;
+    struct kv_view *v = &t->view;
+    size_t values = (size_t)c->n_lanes * c->max_len * c->n_kv * c->dim;
+    for (int p = 0; p < 2; p++) {
+        for (int s = 0; s < 2; s++)
+            t->flat[p][s] = toy_alloc(values * sizeof(float));
+        for (size_t i = 0; i < values; i++) {
+            float x = toy_round(c->dtype, toy_uniform() * (p ? 1.0f : 2.0f));
+            t->flat[p][0][i] = x;
+            t->flat[p][1][i] = c->codec && !c->codec->lossless ? toy_lose(c->dtype, x) : x;
+        }
+        v->shape[p] = (struct kv_shape){c->n_kv, c->dim, c->dtype, p ? KV_ROWMAJOR : KV_STRIPS};
+        v->codec[p] = c->codec;
+    }
+    size_t q = (size_t)c->n_heads * c->dim;
+    t->q_all = toy_alloc(c->n_lanes * c->max_len * q * sizeof(float));
+    for (size_t i = 0; i < c->n_lanes * c->max_len * q; i++)
+        t->q_all[i] = toy_uniform() * 2;
+    t->q = toy_alloc(TOY_TOKENS * q * sizeof(float));
+    t->out = toy_alloc(TOY_TOKENS * q * sizeof(float));
+    toy_form(&v->raw, &t->raw, &t->table, c->rows, t,
+             (size_t)c->rows * c->n_kv * c->dim * toy_size(c->dtype));
+    if (c->codec)
+        toy_form(&v->sealed, &t->sealed, &t->tile_table, c->codec->tile, t,
+                 c->codec->bytes(c->codec, &v->shape[0]));
+    v->n_planes = 2;
+    v->row1 = UINT32_MAX;
+    v->first = v->last = true;
+    v->sinks = c->sinks;
+    v->lead = c->lead;
+    v->counts = t->counts;
+    v->slot = t->slot;
+    v->len = t->len;
+    v->lane = t->lane;
+    v->pos = t->pos;
+    v->lo = t->lo;
+    v->hi = t->hi;
+    v->edge = t->edge;
+    v->dst = t->dst;
+    v->enc = t->enc;
+    for (uint32_t i = 0; i < TOY_LANES; i++)
+        t->slot[i] = i;
+}
+
+static inline void toy_close(struct toy *t)
+{
+    for (int i = 0; i < 4; i++)
+        free(t->flat[i / 2][i % 2]);
+    free(t->raw);
+    free(t->sealed);
+    free(t->table);
+    free(t->tile_table);
+    free(t->q);
+    free(t->out);
+    free(t->q_all);
+}
+
+static inline void toy_begin(struct toy *t)
+{
+    memset(t->counts, 0, sizeof t->counts);
+    memset(t->len, 0, sizeof t->len);
+    t->counts[0] = t->c.n_lanes;
+}
+
+static inline unsigned char *toy_page(const struct kv_form *f, uint32_t lane, uint32_t row,
+                                      uint32_t plane)
+{
+    return f->base + f->table[lane * f->stride + row / f->rows] * f->grain + f->offset[plane];
+}
+
+/* Fills the pages of a lane that holds `len` rows and answers queries from row `from` on: raw rows that a
+ * codec's owner would have given back, rows before every reach and rows not yet written are NaN. */
+static inline void toy_fill(struct toy *t, uint32_t lane, uint32_t from_edge, uint32_t from_lo,
+                            uint32_t len)
+{
+    struct kv_view *v = &t->view;
+    const struct kv_codec *c = t->c.codec;
+    for (uint32_t p = 0; p < 2; p++) {
+        const struct kv_shape *s = &v->shape[p];
+        for (uint32_t row = 0; row < t->c.max_len; row++) {
+            uint32_t block = row - row % t->c.rows;
+            bool gone = row >= len || (row >= t->c.sinks && row < from_lo);
+            if (c && block >= t->c.lead && block + t->c.rows <= from_edge) gone = true;
+            for (uint32_t h = 0; h < t->c.n_kv; h++)
+                for (uint32_t d = 0; d < t->c.dim; d++)
+                    toy_store(s->dtype, toy_page(&v->raw, lane, row, p),
+                              toy_at(s, t->c.rows, h, row % t->c.rows, d),
+                              gone ? NAN : t->flat[p][0][toy_row(t, lane, row, h) + d]);
+        }
+        for (uint32_t row = 0; c && row + c->tile <= t->c.max_len; row += c->tile) {
+            /* One raw block of the tile's size, as encode wants it; its layout was tested elsewhere. */
+            unsigned char *block = toy_alloc(c->bytes(c, s));
+            for (uint32_t i = 0; i < c->tile * t->c.n_kv * t->c.dim; i++) {
+                uint32_t r = i / (t->c.n_kv * t->c.dim), h = i / t->c.dim % t->c.n_kv,
+                         d = i % t->c.dim;
+                toy_store(s->dtype, block, toy_at(s, c->tile, h, r, d),
+                          row + c->tile > len ? NAN
+                                              : t->flat[p][0][toy_row(t, lane, row + r, h) + d]);
+            }
+            const void *raw = block;
+            uint32_t lead = t->c.lead > row ? MIN(t->c.lead - row, c->tile) : 0;
+            c->encode(c, s, toy_page(&v->sealed, lane, row, p), &raw, c->tile, 0, lead);
+            free(block);
+        }
+    }
+}
+
+static inline void toy_reach(const struct toy *t, uint32_t pos, uint32_t *lo, uint32_t *edge)
+{
+    *lo = 0;
+    if (t->c.window && pos + 1 > t->c.window) *lo = pos + 1 - t->c.window;
+    if (t->c.chunk) *lo = pos - pos % t->c.chunk;
+    *edge = t->c.codec ? pos - pos % t->c.codec->tile : 0;
+}
+
+static inline void toy_token(struct toy *t, uint32_t lane, uint32_t pos, uint32_t lo, uint32_t hi,
+                             uint32_t edge)
+{
+    uint32_t n = t->counts[1]++;
+    size_t q = (size_t)t->c.n_heads * t->c.dim;
+    t->lane[n] = lane;
+    t->pos[n] = pos;
+    t->lo[n] = lo;
+    t->hi[n] = hi;
+    t->edge[n] = edge;
+    t->dst[n] = 0;
+    memcpy(t->q + n * q, t->q_all + ((size_t)lane * t->c.max_len + pos) * q, q * sizeof(float));
+}
+
+/* Adds rows [pos, pos + n) of a lane to the step; rows before are present, rows after are NaN. */
+static inline void toy_feed(struct toy *t, uint32_t lane, uint32_t pos, uint32_t n)
+{
+    uint32_t lo, edge, lo0, edge0;
+    toy_reach(t, pos, &lo0, &edge0);
+    toy_fill(t, lane, edge0, lo0, pos + n);
+    t->len[lane] = pos + n;
+    for (uint32_t i = pos; i < pos + n; i++) {
+        toy_reach(t, i, &lo, &edge);
+        toy_token(t, lane, i, lo, i + 1, edge);
+    }
+}
+static inline void toy_idle(struct toy *t, uint32_t lane)
+{
+    toy_token(t, lane, 0, 0, 0, 0);
+}
+
+struct toy_atom {
+    float m, l, *acc;
+};
+
+/* One atom of the essay, rows [a, b) of form `sealed`, all visible. */
+static inline void toy_one_atom(const struct toy *t, uint32_t token, uint32_t head, uint32_t a,
+                                uint32_t b, bool sealed, float scale, float softcap,
+                                struct toy_atom *out)
+{
+    uint32_t dim = t->c.dim, kvh = head / (t->c.n_heads / t->c.n_kv), lane = t->lane[token];
+    const float *q = t->q + ((size_t)token * t->c.n_heads + head) * dim;
+    float s[KV_ATOM], l[16] = {0};
+    out->m = -INFINITY;
+    for (uint32_t j = a; j < b; j++) {
+        const float *k = t->flat[0][sealed] + toy_row(t, lane, j, kvh);
+        float x = 0;
+        for (uint32_t d = 0; d < dim; d++)
+            x = fmaf(q[d], k[d], x);
+        x *= scale;
+        if (softcap != 0) x = softcap * math_tanh(x / softcap);
+        s[j - a] = x;
+        out->m = fmaxf(out->m, x);
+    }
+    memset(out->acc, 0, dim * sizeof(float));
+    for (uint32_t j = a; j < b; j++) {
+        const float *v = t->flat[1][sealed] + toy_row(t, lane, j, kvh);
+        float p = math_exp(s[j - a] - out->m);
+        l[j % 16] += p;
+        for (uint32_t d = 0; d < dim; d++)
+            out->acc[d] = fmaf(p, v[d], out->acc[d]);
+    }
+    for (uint32_t i = 0; i < 8; i++)
+        l[i] += l[i + 8];
+    for (uint32_t i = 0; i < 4; i++)
+        l[i] += l[i + 4];
+    out->l = (l[0] + l[2]) + (l[1] + l[3]);
+}
+
+/* What one row is to a query: nothing, or part of a run. */
+enum toy_kind { TOY_UNSEEN, TOY_SEALED, TOY_SINK, TOY_RAW };
+static inline enum toy_kind toy_kind(const struct toy *t, uint32_t token, uint32_t j)
+{
+    bool codec = t->c.codec && !t->c.codec->lossless;
+    if (j >= t->hi[token]) return TOY_UNSEEN;
+    if (j < t->c.sinks && t->lo[token] > t->c.sinks) return TOY_SINK;
+    if (j >= t->c.sinks && j < t->lo[token]) return TOY_UNSEEN;
+    return codec && j >= t->c.lead && j < t->edge[token] ? TOY_SEALED : TOY_RAW;
+}
+
+/* The essay of dev.h for one token and head. */
+static inline void toy_essay(const struct toy *t, uint32_t token, uint32_t head, float scale,
+                             float softcap, float *out)
+{
+    uint32_t dim = t->c.dim, n = 0;
+    struct toy_atom big = {0, 0, NULL}, at = {0, 0, toy_alloc(dim * sizeof(float))};
+    for (int sealed = 1; sealed >= 0; sealed--)
+        for (uint32_t a = 0, b; a < t->hi[token]; a = b) {
+            enum toy_kind kind = toy_kind(t, token, a);
+            for (b = a + 1; b % KV_ATOM && toy_kind(t, token, b) == kind;)
+                b++;
+            if (kind == TOY_UNSEEN || (kind == TOY_SEALED) != sealed) continue;
+            toy_one_atom(t, token, head, a, b, sealed, scale, softcap, &at);
+            if (n++ == 0) {
+                big.m = at.m;
+                big.l = at.l;
+                memcpy(out, at.acc, dim * sizeof(float));
+                continue;
+            }
+            float m = fmaxf(big.m, at.m), ea = math_exp(big.m - m), eb = math_exp(at.m - m);
+            big.l = fmaf(big.l, ea, at.l * eb);
+            for (uint32_t d = 0; d < dim; d++)
+                out[d] = fmaf(out[d], ea, at.acc[d] * eb);
+            big.m = m;
+        }
+    float inv = 1 / big.l;
+    for (uint32_t d = 0; d < dim; d++)
+        out[d] = n ? out[d] * inv : 0;
+    free(at.acc);
+}
+
+/* Plain softmax in double. */
+static inline void toy_softmax(const struct toy *t, uint32_t token, uint32_t head, double scale,
+                               double softcap, double *out)
+{
+    uint32_t dim = t->c.dim, kvh = head / (t->c.n_heads / t->c.n_kv), lane = t->lane[token];
+    const float *q = t->q + ((size_t)token * t->c.n_heads + head) * dim;
+    double s[TOY_ROWS], m = -INFINITY, l = 0;
+    for (uint32_t j = 0; j < t->hi[token]; j++) {
+        enum toy_kind kind = toy_kind(t, token, j);
+        if (kind == TOY_UNSEEN) continue;
+        const float *k = t->flat[0][kind == TOY_SEALED] + toy_row(t, lane, j, kvh);
+        s[j] = 0;
+        for (uint32_t d = 0; d < dim; d++)
+            s[j] += (double)q[d] * (double)k[d];
+        s[j] *= scale;
+        if (softcap != 0) s[j] = softcap * tanh(s[j] / softcap);
+        m = fmax(m, s[j]);
+    }
+    for (uint32_t d = 0; d < dim; d++)
+        out[d] = 0;
+    for (uint32_t j = 0; j < t->hi[token]; j++) {
+        enum toy_kind kind = toy_kind(t, token, j);
+        if (kind == TOY_UNSEEN) continue;
+        const float *v = t->flat[1][kind == TOY_SEALED] + toy_row(t, lane, j, kvh);
+        double p = exp(s[j] - m);
+        l += p;
+        for (uint32_t d = 0; d < dim; d++)
+            out[d] += p * (double)v[d];
+    }
+    for (uint32_t d = 0; d < dim && l > 0; d++)
+        out[d] /= l;
+}
