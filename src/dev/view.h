@@ -3,7 +3,8 @@
  * The store (kv, floor 3) fills a view; kernels (floor 2) read it, so it is declared here.  A row is one
  * position of one sequence at one site (layer).  Its bytes exist RAW (pages of `rows` rows) and,
  * under a codec, SEALED (tiles of `rows` rows).  Query token t of lane i reads rows
- * [0, sinks) and [lo[t], hi[t]); row j is read sealed iff lead <= j < edge[t], else raw.
+ * [0, min(sinks, lo[t])) and [lo[t], hi[t]); row j is read sealed iff lead <= j < edge[t], else raw.
+ * (lo is 0 where the sinks touch the window, so the two ranges never overlap.)
  *
  * Raw layout of a page, per plane, in the plane's dtype:
  *   KV_STRIPS (K)  [head][rows/16][dim][16]   lanes are rows: one vector load is one d of 16 rows

@@ -93,6 +93,7 @@ struct kv_usage {
 };
 void kv_usage(const struct kv *kv, struct kv_usage *out);
 uint32_t kv_len(const struct kv *kv, kv_seq s);
+uint32_t kv_cross_len(const struct kv *kv, kv_seq s);    /* rows of the frozen groups */
 const int32_t *kv_tokens(const struct kv *kv, kv_seq s); /* [kv_len]; -1: no id (embedding) */
 const struct kv_turn *kv_turns(const struct kv *kv, kv_seq s, uint32_t *n);
 uint32_t kv_max_len(const struct kv *kv);

@@ -1,0 +1,173 @@
+/* check.c - the invariants of a store, all of them, recounted from the tables.  For assert and tests.
+ *
+ * Every reference is a table cell, a state checkpoint, or an entry of the open step; every count of
+ * bytes is a sum over pages; the cells of a sequence are exactly those the drop rule and its
+ * checkpoints want.  The scratch counters of the pages are zero before and after. */
+#include "kv/kv_int.h"
+
+#include <stdio.h>
+
+static bool fail(const char *what, uint32_t a, uint32_t b)
+{
+    err_set(ERR_ARG, "kv_check: %s (%u, %u)", what, a, b);
+    return false;
+}
+
+static void count_refs(const struct kv *kv, uint32_t gi)
+{
+    const struct group *g = &kv->group[gi];
+    for (uint32_t f = 0; f < FORMS; f++) {
+        const struct pages *p = &g->form[f];
+        for (uint32_t k = 0; p->n_ids && k < kv->max_seqs; k++) {
+            const uint32_t *table = seq_table(kv, g, f, &kv->seq[k]);
+            for (uint32_t i = 0; i < g->stride[f]; i++)
+                p->seen[table[i]]++;
+        }
+    }
+    for (uint32_t k = 0; k < kv->max_seqs; k++) {
+        const struct seq_group *sg = &kv->seq[k].g[gi];
+        for (uint32_t i = 0; i < sg->n_keeps; i++)
+            g->form[RAW].seen[sg->keep[i].page]++;
+    }
+    const struct kv_step *st = &kv->step;
+    if (!st->open) return;
+    for (uint32_t i = 0; i < st->n_changes; i++)
+        for (uint32_t f = 0; f < FORMS; f++)
+            if (st->change[i].pages == &g->form[f]) g->form[f].seen[st->change[i].old]++;
+    for (uint32_t t = 0; g->c.policy.kind == KV_STATE && !st->cross && t < st->n_tokens; t++)
+        g->form[RAW].seen[g->dst[t]]++;
+}
+
+/* Compares references with the count in `seen`, ids with the free masks, and adds up bytes. */
+static bool check_form(const struct pages *p, size_t sum[4])
+{
+    uint32_t live = 0, backed = 0;
+    for (uint32_t id = 1; id < p->n_ids; id++) {
+        const struct page *pg = &p->page[id];
+        bool is_free = p->run[id / KV_RUN].free >> id % KV_RUN & 1;
+        bool is_backed = p->run[id / KV_RUN].backed >> id % KV_RUN & 1;
+        if (pg->refs != p->seen[id]) return fail("references", id, pg->refs);
+        if (id / KV_RUN < p->fresh && is_free != !pg->refs) return fail("free mask", id, pg->refs);
+        if (id / KV_RUN >= p->fresh && (is_free || pg->refs))
+            return fail("unused run", id, pg->refs);
+        if (pg->refs && !is_backed) return fail("live page without memory", id, 0);
+        live += pg->refs > 0;
+        backed += is_free && is_backed;
+        if (pg->refs > 1) sum[2] += p->bytes;
+    }
+    if (live != p->n_live || backed != p->n_backed) return fail("page counts", live, p->n_live);
+    sum[p->state ? 1 : 0] += live * p->bytes;
+    sum[3] += backed * p->bytes;
+    uint32_t listed = 0, runs = 0;
+    for (uint32_t k = 1; k <= KV_RUN; k++)
+        for (uint32_t r = p->list[k]; r != KV_NONE; r = p->run[r].next) {
+            if ((uint32_t)__builtin_popcount(p->run[r].free) != k) return fail("run list", r, k);
+            if (++listed > p->n_runs) return fail("run list loops", r, k);
+        }
+    for (uint32_t r = 0; r < p->fresh; r++)
+        runs += p->run[r].free != 0;
+    return listed == runs ? true : fail("run lists", listed, runs);
+}
+
+static bool check_cells(const struct kv *kv, const struct seq *s, uint32_t gi, uint32_t f)
+{
+    const struct group *g = &kv->group[gi];
+    const struct seq_group *sg = &s->g[gi];
+    const uint32_t *table = seq_table(kv, g, f, s);
+    uint32_t rows = seq_rows(g, s), used = table_used(g, f, rows), first = table_first(g, f);
+    for (uint32_t i = used; i < g->stride[f]; i++)
+        if (table[i]) return fail("cell beyond the end", i, table[i]);
+    if (g->c.policy.kind == KV_STATE) return !table[0] == !s->len ? true : fail("state", s->len, 0);
+    struct need n = need_at(g, s, rows, g->c.policy.slack, s->turn_open);
+    uint32_t to = MIN((f == RAW ? n.raw_from : n.row_from) / g->rows[f], used);
+    if (sg->cut[f] < MAX(to, first)) return fail("drop rule lags", sg->cut[f], to);
+    for (uint32_t i = 0; i < used; i++) {
+        bool want = i >= sg->cut[f] || (i < first ? f == RAW : keep_holds(g, sg, f, i));
+        if (want != (table[i] != 0)) return fail("cell held or missing", i, table[i]);
+    }
+    n = need_at(g, s, rows, 0, s->turn_open); /* what the next query reads is there */
+    for (uint32_t i = (f == RAW ? n.raw_from : n.row_from) / g->rows[f]; i < used; i++)
+        if (!table[i] && (f == RAW || i >= first)) return fail("reachable cell missing", i, 0);
+    return true;
+}
+
+static bool check_seq(const struct kv *kv, const struct seq *s)
+{
+    const struct slot *slot = &kv->slot[s->slot];
+    if (&kv->seq[slot->seq] != s) return fail("slot", s->slot, slot->seq);
+    if (!slot->used && (s->len || s->cross || s->pledge)) return fail("free slot", s->slot, s->len);
+    if (s->busy) return kv->step.open ? true : fail("busy", s->slot, 0);
+    uint32_t end = 0;
+    for (uint32_t i = 0; i < s->n_turns; i++) {
+        const struct kv_turn *t = &s->turn[i];
+        if (t->pos < end || !t->n) return fail("turns", i, t->pos);
+        end = t->pos + t->n;
+    }
+    if (end > s->len) return fail("turn beyond the end", end, s->len);
+    for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
+        const struct seq_group *sg = &s->g[gi];
+        for (uint32_t i = 0; i < sg->n_keeps; i++) {
+            const struct keep *k = &sg->keep[i];
+            if (k->doomed || k->pos > s->len || (i && k->pos <= k[-1].pos))
+                return fail("checkpoints", i, k->pos);
+        }
+        for (uint32_t f = 0; f < FORMS; f++)
+            if (kv->group[gi].form[f].n_ids && !check_cells(kv, s, gi, f)) return false;
+    }
+    return true;
+}
+
+/* Pledges and marks, by closing and opening the books of every sequence on a scratch count. */
+static bool check_pledges(const struct kv *kv)
+{
+    size_t pledged = 0, debt = 0;
+    for (uint32_t k = 0; k < kv->max_seqs; k++) {
+        const struct seq *s = &kv->seq[k];
+        uint32_t reserve = kv->slot[s->slot].reserve;
+        pledged += s->pledge;
+        if (s->busy) continue;
+        if (s->pledge != pledge_bytes(kv, s, s->len, reserve)) return fail("pledge", k, reserve);
+        if (s->marked != (reserve > s->len)) return fail("marks", k, reserve);
+    }
+    for (uint32_t gi = 0; gi < kv->n_groups; gi++)
+        for (uint32_t f = 0; f < FORMS; f++) {
+            const struct pages *p = &kv->group[gi].form[f];
+            for (uint32_t id = 1; id < p->n_ids; id++) {
+                const struct page *pg = &p->page[id];
+                if (!pg->refs) continue;
+                uint32_t owners = pg->refs - pg->leaving;
+                if (pg->leaving && !kv->step.open) return fail("leaving", id, pg->leaving);
+                debt += owners ? MIN(pg->marks, owners - 1) * p->bytes : 0;
+            }
+        }
+    if (pledged != kv->pledged) return fail("pledged", (uint32_t)pledged, (uint32_t)kv->pledged);
+    return debt == kv->mark_debt ? true : fail("debt", (uint32_t)debt, (uint32_t)kv->mark_debt);
+}
+
+bool kv_check(const struct kv *kv)
+{
+    size_t sum[4] = {0, 0, 0, 0};
+    bool ok = true;
+    uint32_t used = 0;
+    for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
+        count_refs(kv, gi);
+        for (uint32_t f = 0; f < FORMS; f++) {
+            const struct pages *p = &kv->group[gi].form[f];
+            if (p->n_ids && ok) ok = check_form(p, sum);
+            for (uint32_t id = 0; id < p->n_ids; id++)
+                p->seen[id] = 0;
+        }
+    }
+    for (uint32_t k = 0; k < kv->max_seqs && ok; k++) {
+        ok = check_seq(kv, &kv->seq[k]);
+        used += kv->slot[k].used;
+    }
+    if (!ok || !check_pledges(kv)) return false;
+    if (used + kv->n_idle != kv->max_seqs) return fail("idle slots", used, kv->n_idle);
+    if (sum[0] != kv->live || sum[1] != kv->states)
+        return fail("live bytes", (uint32_t)sum[0], (uint32_t)kv->live);
+    if (sum[2] != kv->shared || sum[3] != kv->backed)
+        return fail("shared bytes", (uint32_t)sum[2], (uint32_t)kv->shared);
+    if (kv->live + kv->states > kv->pool) return fail("over budget", (uint32_t)kv->live, 0);
+    return kv->peak >= kv->live + kv->states ? true : fail("peak", (uint32_t)kv->peak, 0);
+}

@@ -1,0 +1,233 @@
+/* keep.c - what a sequence still needs: the drop rule, checkpoints, eviction.
+ *
+ * A sequence of length n needs the rows that a query at n or later can reach, raw where they are read
+ * raw or belong to a tile that is not complete.  Both bounds only grow with n, so each table has a
+ * cursor (`cut`) and a commit looks at the pages it newly passes, never at the whole table.
+ *
+ * Groups that forget (state, window, chunk) keep checkpoints at multiples of `every` and at turn ends:
+ * lengths that trim can return to.  A state checkpoint holds a page; one of a window just makes the
+ * drop rule leave pages in the table.  The newest four stay, then one per doubling of the distance;
+ * all are evictable, oldest first, when a step or a reserve needs the room. */
+#include "kv/kv_int.h"
+
+#include <string.h>
+
+struct need need_at(const struct group *g, const struct seq *s, uint32_t len, uint32_t slack,
+                    bool open)
+{
+    struct need n = {0, 0};
+    if (g->c.policy.kind == KV_FROZEN) n.raw_from = g->c.seal.tile ? len - len % g->c.seal.tile : 0;
+    if (g->c.policy.kind != KV_ROWS) return n;
+    n.row_from = kv_reach(&g->c.policy, len > slack ? len - slack : 0, 0).lo;
+    n.raw_from = n.row_from;
+    if (g->c.seal.tile) {
+        uint32_t whole = len - len % g->c.seal.tile;
+        uint32_t edge = edge_cut(&g->c.seal, s->turn, s->n_turns, len, open);
+        n.raw_from = MIN(whole, MAX(edge, n.row_from));
+    }
+    if (kv_fault.drop_early) {
+        n.raw_from++;
+        n.row_from++;
+    }
+    return n;
+}
+
+uint32_t cut_at(const struct group *g, const struct seq *s, uint32_t gi, uint32_t form,
+                uint32_t len)
+{
+    struct need n = need_at(g, s, len, 0, len >= s->len && s->turn_open);
+    uint32_t at = (form == RAW ? n.raw_from : n.row_from) / g->rows[form];
+    at = MAX(at, table_first(g, form));
+    return MIN(at, s->g[gi].cut[form]);
+}
+
+bool keep_holds(const struct group *g, const struct seq_group *sg, uint32_t form, uint32_t index)
+{
+    uint32_t rows = g->rows[form], first = index * rows;
+    for (uint32_t i = 0; i < sg->n_keeps; i++) {
+        const struct keep *k = &sg->keep[i];
+        uint32_t from = form == RAW ? k->raw_from : k->row_from;
+        uint32_t end = form == RAW ? k->pos : k->pos - k->pos % rows;
+        if (!k->doomed && first < end && first + rows > from) return true;
+    }
+    return false;
+}
+
+/* Cells that checkpoint k alone may be keeping: [*a, *b). */
+static void keep_range(const struct group *g, const struct seq_group *sg, const struct keep *k,
+                       uint32_t form, uint32_t *a, uint32_t *b)
+{
+    uint32_t from = form == RAW ? k->raw_from : k->row_from;
+    *a = MAX(from / g->rows[form], table_first(g, form));
+    *b = MIN(table_used(g, form, k->pos), sg->cut[form]);
+}
+
+static void cell_clear(struct kv *kv, struct pages *p, uint32_t *cell)
+{
+    page_unref(kv, p, *cell);
+    *cell = 0;
+}
+
+void keep_remove(struct kv *kv, struct seq *s, uint32_t gi, uint32_t i)
+{
+    struct group *g = &kv->group[gi];
+    struct seq_group *sg = &s->g[gi];
+    struct keep k = sg->keep[i];
+    memmove(&sg->keep[i], &sg->keep[i + 1], (sg->n_keeps - i - 1) * sizeof k);
+    sg->n_keeps--;
+    if (g->c.policy.kind == KV_STATE) {
+        page_unref(kv, &g->form[RAW], k.page);
+        return;
+    }
+    for (uint32_t f = 0; f < FORMS; f++) {
+        if (!g->form[f].n_ids) continue;
+        uint32_t a, b, *table = seq_table(kv, g, f, s);
+        keep_range(g, sg, &k, f, &a, &b);
+        for (; a < b; a++)
+            if (table[a] && !keep_holds(g, sg, f, a)) cell_clear(kv, &g->form[f], &table[a]);
+    }
+}
+
+static uint32_t doubling(uint32_t distance)
+{
+    return 31u - (uint32_t)__builtin_clz(distance | 1);
+}
+
+/* Newest four, then the oldest of every doubling of the distance to `len`. */
+void keep_thin(struct kv *kv, struct seq *s, uint32_t gi, uint32_t len)
+{
+    struct seq_group *sg = &s->g[gi];
+    uint32_t every = kv->group[gi].c.policy.every;
+    for (uint32_t i = 1; i + 4 < sg->n_keeps;) {
+        uint32_t older = doubling((len - sg->keep[i - 1].pos) / every);
+        if (doubling((len - sg->keep[i].pos) / every) == older)
+            keep_remove(kv, s, gi, i);
+        else
+            i++;
+    }
+}
+
+void keep_add(struct kv *kv, struct seq *s, uint32_t gi, uint32_t pos, uint32_t page)
+{
+    struct group *g = &kv->group[gi];
+    struct seq_group *sg = &s->g[gi];
+    if (sg->n_keeps && sg->keep[sg->n_keeps - 1].pos == pos) return;
+    if (sg->n_keeps == KV_KEEPS) keep_remove(kv, s, gi, 0);
+    struct need n = need_at(g, s, pos, 0, false);
+    sg->keep[sg->n_keeps++] = (struct keep){.pos = pos,
+                                            .page = page,
+                                            .raw_from = n.raw_from,
+                                            .row_from = n.row_from,
+                                            .stamp = ++kv->clock};
+    if (page) page_ref(kv, &g->form[RAW], page);
+}
+
+void drop_unreachable(struct kv *kv, struct seq *s, uint32_t gi)
+{
+    struct group *g = &kv->group[gi];
+    struct seq_group *sg = &s->g[gi];
+    if (g->c.policy.kind == KV_STATE) return;
+    uint32_t rows = seq_rows(g, s);
+    struct need n = need_at(g, s, rows, g->c.policy.slack, s->turn_open);
+    for (uint32_t f = 0; f < FORMS; f++) {
+        if (!g->form[f].n_ids) continue;
+        uint32_t *table = seq_table(kv, g, f, s);
+        uint32_t to = (f == RAW ? n.raw_from : n.row_from) / g->rows[f];
+        to = MIN(to, table_used(g, f, rows));
+        for (; sg->cut[f] < to; sg->cut[f]++)
+            if (table[sg->cut[f]] && !keep_holds(g, sg, f, sg->cut[f]))
+                cell_clear(kv, &g->form[f], &table[sg->cut[f]]);
+    }
+}
+
+struct victim {
+    struct seq *s;
+    uint32_t gi, i;
+};
+
+/* The oldest checkpoint not yet doomed; false if none.  Sequences of an open step are left alone. */
+static bool oldest(struct kv *kv, struct victim *out)
+{
+    uint64_t best = UINT64_MAX;
+    for (uint32_t k = 0; k < kv->max_seqs; k++) {
+        struct seq *s = &kv->seq[k];
+        if (!kv->slot[s->slot].used || (s->busy && kv->step.open)) continue;
+        for (uint32_t gi = 0; gi < kv->n_groups; gi++)
+            for (uint32_t i = 0; i < s->g[gi].n_keeps; i++) {
+                const struct keep *c = &s->g[gi].keep[i];
+                if (c->doomed || c->stamp >= best) continue;
+                best = c->stamp;
+                *out = (struct victim){s, gi, i};
+            }
+    }
+    return best != UINT64_MAX;
+}
+
+/* Bytes that go free when victim v goes after those doomed before it; reset: forgets the count. */
+static size_t gain(struct kv *kv, const struct victim *v, bool reset)
+{
+    struct group *g = &kv->group[v->gi];
+    struct seq_group *sg = &v->s->g[v->gi];
+    const struct keep *k = &sg->keep[v->i];
+    size_t sum = 0;
+    if (g->c.policy.kind == KV_STATE) {
+        struct pages *p = &g->form[RAW];
+        p->seen[k->page] = reset ? 0 : p->seen[k->page] + 1;
+        return p->seen[k->page] == p->page[k->page].refs ? p->bytes : 0;
+    }
+    for (uint32_t f = 0; f < FORMS; f++) {
+        struct pages *p = &g->form[f];
+        if (!p->n_ids) continue;
+        uint32_t a, b, *table = seq_table(kv, g, f, v->s);
+        keep_range(g, sg, k, f, &a, &b);
+        for (; a < b; a++) {
+            uint32_t id = table[a];
+            if (reset) p->seen[id] = 0;
+            if (!id || reset || keep_holds(g, sg, f, a)) continue;
+            if (++p->seen[id] == p->page[id].refs) sum += p->bytes;
+        }
+    }
+    return sum;
+}
+
+/* Removes the doomed, or pardons them. */
+static void settle(struct kv *kv, bool evict)
+{
+    for (uint32_t k = 0; k < kv->max_seqs; k++) {
+        struct seq *s = &kv->seq[k];
+        for (uint32_t gi = 0; gi < kv->n_groups; gi++)
+            for (uint32_t i = s->g[gi].n_keeps; i-- > 0;) {
+                if (!s->g[gi].keep[i].doomed) continue;
+                gain(kv, &(struct victim){s, gi, i}, true);
+                if (!evict) s->g[gi].keep[i].doomed = false;
+            }
+    }
+    for (uint32_t k = 0; evict && k < kv->max_seqs; k++) {
+        struct seq *s = &kv->seq[k];
+        for (uint32_t gi = 0; gi < kv->n_groups; gi++)
+            for (uint32_t i = s->g[gi].n_keeps; i-- > 0;)
+                if (s->g[gi].keep[i].doomed) {
+                    keep_remove(kv, s, gi, i);
+                    kv->evictions++;
+                }
+    }
+}
+
+int make_room(struct kv *kv, size_t bytes, const char *what)
+{
+    size_t used = pool_used(kv) + bytes, got = 0;
+    struct victim v;
+    if (used <= kv->pool) return 0;
+    size_t missing = used - kv->pool;
+    while (got < missing && oldest(kv, &v)) {
+        got += gain(kv, &v, false);
+        v.s->g[v.gi].keep[v.i].doomed = true;
+    }
+    settle(kv, got >= missing);
+    if (got >= missing) return 0;
+    kv->need = missing - got;
+    return ERR(FULL,
+               "cache full: %s is %zu bytes short of a budget of %zu; raise cache_memory, or free "
+               "sequences",
+               what, kv->need, kv->pool);
+}

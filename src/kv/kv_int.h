@@ -1,0 +1,218 @@
+/* kv_int.h - inside the store: pages, sequences, the open step, and who may call what.
+ *
+ * Three layers.  pool.c hands out page ids and counts references, and knows no sequence.  keep.c,
+ * pledge.c and table cells say which pages a sequence holds and why.  store.c, seq.c, step.c and trim.c
+ * are the operations; each leaves every invariant of check.c true, or returns an error having
+ * changed nothing. */
+#pragma once
+#include "kv/kv.h"
+
+enum { RAW, SEALED, FORMS };
+
+#define KV_RUN   16u /* ids of an aligned run: 256 rows of 16-row blocks */
+#define KV_KEEPS 40u /* checkpoints of one sequence and group: newest 4 and one per doubling */
+#define KV_NONE  UINT32_MAX
+
+struct page {
+    uint32_t refs;    /* table cells, checkpoints and step entries that name the page */
+    uint16_t leaving; /* of these, owners that left in the open step and are kept until its end */
+    uint16_t marks;   /* owners with a reserve that will give the page back (pledge.c) */
+};
+struct run {             /* ids [16k, 16k+16) */
+    uint32_t prev, next; /* in the list of runs with the same number of free ids */
+    uint16_t free, backed;
+};
+/* The pages of one group in one form.  Page p of the group's i-th site lies at
+ * base + i * span + p * grain, for every site: an id is taken and given back for all sites at once. */
+struct pages {
+    unsigned char *base;       /* owned: one mapping of n_sites * span bytes */
+    size_t span, grain, bytes; /* bytes: grain * n_sites, what one id costs */
+    uint32_t n_sites, n_ids, n_runs;
+    uint32_t n_live;   /* ids with references */
+    uint32_t fresh;    /* runs from here on were never used */
+    uint32_t usable;   /* runs below are readable and writable */
+    uint32_t hand;     /* where the next release starts looking */
+    uint32_t n_backed; /* free ids that still hold memory */
+    uint32_t list[KV_RUN + 1];
+    bool state;
+    struct page *page; /* [n_ids] */
+    struct run *run;   /* [n_runs] */
+    uint32_t *seen;    /* [n_ids] scratch of kv_check and of the eviction plan, else all 0 */
+};
+struct group {
+    struct kv_group c;
+    struct pages form[FORMS]; /* n_ids 0: no such form */
+    uint32_t rows[FORMS];     /* per page; state pages count as one row */
+    uint32_t stride[FORMS];
+    size_t offset[FORMS][KV_MAX_PLANES];
+    uint32_t *table[FORMS]; /* [max_seqs][stride] */
+    uint32_t keep_rows;     /* leading rows that stay raw for ever: sinks and lead */
+    bool forgets;           /* state, or rows below the reach are dropped */
+    /* the view's arrays */
+    uint32_t counts[3];
+    uint32_t *len, *from;           /* [max_seqs] */
+    uint32_t *lo, *hi, *edge, *dst; /* [max_tokens] */
+    uint32_t *enc;                  /* [max_tokens / tile + max_seqs][2] */
+};
+/* A length to which trim can return although the group forgets: the state after `pos` rows, or the
+ * pages that a query at `pos` reads.  Evictable. */
+struct keep {
+    uint32_t pos;
+    uint32_t page;     /* state groups: holds a reference */
+    uint32_t raw_from; /* rows [raw_from, pos) are held raw, */
+    uint32_t row_from; /* rows [row_from, pos) in some form */
+    uint64_t stamp;    /* age: the smallest is evicted first */
+    bool doomed;       /* chosen by the eviction plan being made */
+};
+struct seq_group {
+    uint32_t cut[FORMS]; /* first page not yet given up; before it only leading and kept pages */
+    uint32_t n_keeps;
+    struct keep *keep; /* [KV_KEEPS] ascending; NULL where the group makes none */
+};
+struct seq { /* contents; a slot names one, kv_reorder permutes them */
+    uint32_t slot;
+    uint32_t len, cross; /* rows; of frozen groups */
+    uint32_t n_turns;
+    bool turn_open; /* the last turn is not complete */
+    bool busy;
+    bool marked; /* its returnable pages carry marks */
+    uint64_t salt;
+    size_t pledge;        /* bytes of the reserve, without the marks */
+    int32_t *tok;         /* [max_len] */
+    struct kv_turn *turn; /* [max_len / 2 + 2] */
+    struct seq_group *g;  /* [n_groups] */
+};
+struct slot {
+    uint32_t gen, seq, reserve; /* reserve: rows promised to the handle, 0: none */
+    bool used;
+};
+/* What begin did to a table cell: `old` (still referenced until the step ends) became another page. */
+struct change {
+    struct pages *pages;
+    uint32_t *cell, old;
+};
+struct step_span {
+    uint32_t seq, n, undo, tok0;
+    bool turn, last;
+    /* as before begin */
+    bool was_open;
+    uint32_t n_turns, turn_n;
+};
+struct kv_step {
+    struct kv *kv;
+    bool open, cross;
+    uint32_t n_spans, n_tokens, n_changes;
+    struct step_span *span; /* [max_seqs] */
+    struct change *change;  /* [n_change_max] */
+    uint32_t *slot;         /* [max_seqs] */
+    uint32_t *lane, *pos;   /* [max_tokens] */
+    uint8_t *given;         /* [n_sites] kv_next filled the view and has yet to say 0 */
+};
+struct kv {
+    uint32_t n_groups, n_sites;
+    uint32_t max_seqs, max_tokens, max_len, slot_bits;
+    struct group *group;
+    uint32_t *site_group; /* [n_sites] */
+    struct slot *slot;    /* [max_seqs] */
+    struct seq *seq;      /* [max_seqs] */
+    uint32_t *idle;       /* free slots, a stack */
+    uint32_t n_idle;
+    uint32_t *scratch; /* [3 * max_seqs] of reorder */
+    struct kv_step step;
+    uint32_t n_change_max;
+    size_t pool, live, states, shared, peak, need;
+    size_t pledged;   /* sum of seq.pledge */
+    size_t mark_debt; /* bytes that marked pages cannot give back because others hold them */
+    size_t backed;    /* bytes of free pages that still hold memory */
+    uint64_t clock, seals, evictions, forks, rows_copied, rows_copied_by_fork;
+    uint32_t max_refs;
+    bool has_frozen;
+};
+
+/* Faults and extra checks for tests; all zero in a program. */
+struct kv_fault {
+    bool poison;        /* fill pages with 0xFF (NaN) when taken and given back */
+    bool break_refs;    /* a fork forgets to count its first reference */
+    bool skip_cow;      /* write into shared open blocks */
+    bool drop_early;    /* the drop rule is one row off */
+    bool keep_rejected; /* commit keeps tiles whose rows were rejected */
+    size_t map_limit;   /* refuse reservations above this many bytes; 0: none */
+    uint64_t fail_take; /* the k-th take from now fails as if out of memory; 0: none */
+};
+extern struct kv_fault kv_fault;
+
+/* pool.c */
+int pages_open(struct pages *p, uint32_t n_ids, size_t grain, uint32_t n_sites);
+void pages_close(struct pages *p);
+/* A page with one reference, after `after` if that is free, else the index-th of a free run, else any;
+ * 0: no memory behind it.  The caller has checked the budget. */
+uint32_t pages_take(struct kv *kv, struct pages *p, uint32_t after, uint32_t index);
+void page_ref(struct kv *kv, struct pages *p, uint32_t id);
+void page_unref(struct kv *kv, struct pages *p, uint32_t id);
+void page_leave(struct kv *kv, struct pages *p, uint32_t id, int by); /* leaving += by */
+void page_mark(struct kv *kv, struct pages *p, uint32_t id, int by);
+void pool_trim(struct kv *kv); /* gives memory of free pages back while it exceeds the budget */
+static inline unsigned char *page_at(const struct pages *p, uint32_t site, uint32_t id)
+{
+    return p->base + site * p->span + id * p->grain;
+}
+static inline size_t pool_used(const struct kv *kv)
+{
+    return kv->live + kv->states + kv->pledged + kv->mark_debt;
+}
+
+/* policy.c */
+/* The edge of a query at `len` after the turns were cut there; open: the last turn goes on. */
+uint32_t edge_cut(const struct kv_seal *s, const struct kv_turn *turn, uint32_t n, uint32_t len,
+                  bool open);
+
+/* seq.c */
+int seq_find(const struct kv *kv, kv_seq s, struct seq **out); /* ERR_STALE; busy is not checked */
+int seq_idle(const struct kv *kv, kv_seq s, struct seq **out); /* and ERR_BUSY */
+static inline uint32_t *seq_table(const struct kv *kv, const struct group *g, uint32_t form,
+                                  const struct seq *s)
+{
+    return g->table[form] + (size_t)(s - kv->seq) * g->stride[form];
+}
+static inline uint32_t seq_rows(const struct group *g, const struct seq *s)
+{
+    return g->c.policy.kind == KV_FROZEN ? s->cross : s->len;
+}
+/* Cells of a table that may be nonzero when the group has `rows` rows. */
+static inline uint32_t table_used(const struct group *g, uint32_t form, uint32_t rows)
+{
+    if (!g->form[form].n_ids) return 0;
+    if (g->c.policy.kind == KV_STATE) return 1;
+    return form == RAW ? (rows + g->rows[RAW] - 1) / g->rows[RAW] : rows / g->rows[SEALED];
+}
+/* First cell that the drop rule may clear. */
+static inline uint32_t table_first(const struct group *g, uint32_t form)
+{
+    return form == RAW ? (g->keep_rows + g->rows[RAW] - 1) / g->rows[RAW]
+                       : g->c.seal.lead / g->rows[SEALED]; /* tiles below lead are never made */
+}
+
+/* keep.c: what a sequence still needs */
+struct need {
+    uint32_t raw_from, row_from; /* rows needed raw from here on; in some form from here on */
+};
+struct need need_at(const struct group *g, const struct seq *s, uint32_t len, uint32_t slack,
+                    bool open);
+/* The cursor at `len`, which a trim may move back: pages from it on are all held. */
+uint32_t cut_at(const struct group *g, const struct seq *s, uint32_t gi, uint32_t form,
+                uint32_t len);
+void keep_add(struct kv *kv, struct seq *s, uint32_t gi, uint32_t pos, uint32_t page);
+void keep_thin(struct kv *kv, struct seq *s, uint32_t gi, uint32_t len);
+void keep_remove(struct kv *kv, struct seq *s, uint32_t gi, uint32_t i);
+bool keep_holds(const struct group *g, const struct seq_group *sg, uint32_t form, uint32_t index);
+void drop_unreachable(struct kv *kv, struct seq *s, uint32_t gi);
+/* Evicts checkpoints until `bytes` more would fit; ERR_FULL (need set, nothing evicted) if impossible. */
+int make_room(struct kv *kv, size_t bytes, const char *what);
+
+/* pledge.c: reserves */
+size_t pledge_bytes(const struct kv *kv, const struct seq *s, uint32_t len, uint32_t reserve);
+void pledge_leave(struct kv *kv, struct seq *s); /* before the sequence's pages change */
+void pledge_enter(struct kv *kv, struct seq *s); /* after */
+
+/* step.c */
+void step_undo(struct kv_step *st);

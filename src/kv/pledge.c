@@ -1,0 +1,115 @@
+/* pledge.c - reserves: pages promised to a sequence before it grows.
+ *
+ * A reserve is bytes, not pages: enough for the largest number of pages that growing to the reserved
+ * length can hold beyond those held now.  Full attention takes every block of the way.  Where blocks
+ * are given back while the sequence grows (windows, raw blocks under a codec), what it holds counts
+ * toward the most it can ever hold, as long as it gets the bytes back by letting go: pages it will
+ * give back are marked, and pool.c charges for every marked owner that shares a page (mark_debt).  The
+ * open block is marked as well, since a shared one has to be copied.  So a fork of a reserved sequence
+ * can be refused, but an append within the reserve cannot.
+ *
+ * The books are closed (pledge_leave) before a sequence changes and opened after (pledge_enter). */
+#include "kv/kv_int.h"
+
+/* Most pages that a sequence can hold at once behind the cursor, or KV_NONE if it never lets go. */
+static uint32_t hold_max(const struct kv *kv, const struct group *g, uint32_t form)
+{
+    const struct kv_policy *p = &g->c.policy;
+    const struct kv_seal *s = &g->c.seal;
+    uint64_t back = UINT64_MAX;
+    if (p->window) back = p->window;
+    if (p->chunk) back = MIN(back, p->chunk);
+    if (back != UINT64_MAX) back += p->slack;
+    if (form == RAW && s->tile)
+        back = s->resid ? (back == UINT64_MAX ? back : MAX(back, s->tile)) : s->tile;
+    if (back == UINT64_MAX) return KV_NONE;
+    uint64_t n = (back + kv->max_tokens + g->rows[form] - 1) / g->rows[form] + 1;
+    return n < KV_NONE ? (uint32_t)n : KV_NONE;
+}
+
+/* What growing from len to reserve can need beyond the pages held at len. */
+size_t pledge_bytes(const struct kv *kv, const struct seq *s, uint32_t len, uint32_t reserve)
+{
+    size_t sum = 0;
+    if (reserve <= len) return 0;
+    for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
+        const struct group *g = &kv->group[gi];
+        if (g->c.policy.kind == KV_FROZEN) continue;
+        if (g->c.policy.kind == KV_STATE) {
+            uint32_t every = g->c.policy.every;
+            uint32_t kept = every ? MIN(reserve - len, kv->max_tokens) / every + 1 : 0;
+            sum += (1 + (size_t)kept) * g->form[RAW].bytes;
+            continue;
+        }
+        for (uint32_t f = 0; f < FORMS; f++) {
+            if (!g->form[f].n_ids) continue;
+            uint32_t now = table_used(g, f, len), end = table_used(g, f, reserve);
+            uint32_t first = table_first(g, f), cut = cut_at(g, s, gi, f, len);
+            uint32_t leading = MIN(end, first) > now ? MIN(end, first) - now : 0;
+            uint32_t rest = end - now - leading, max = hold_max(kv, g, f);
+            uint32_t held = now > cut ? now - cut : 0;
+            if (max != KV_NONE) rest = MIN(rest, max > held ? max - held : 0);
+            sum += ((size_t)leading + rest) * g->form[f].bytes;
+        }
+    }
+    return sum;
+}
+
+/* Marks the pages that the sequence will give back or have to copy. */
+static void mark(struct kv *kv, struct seq *s, int by)
+{
+    for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
+        struct group *g = &kv->group[gi];
+        if (g->c.policy.kind == KV_FROZEN) continue;
+        for (uint32_t f = 0; f < FORMS; f++) {
+            if (!g->form[f].n_ids) continue;
+            uint32_t *table = seq_table(kv, g, f, s), end = table_used(g, f, s->len), at = end;
+            bool state = g->c.policy.kind == KV_STATE;
+            if (state || (f == RAW && s->len % g->rows[RAW])) at = end - 1;
+            if (!state && hold_max(kv, g, f) != KV_NONE) at = MIN(at, s->g[gi].cut[f]);
+            for (; at < end; at++)
+                if (table[at]) page_mark(kv, &g->form[f], table[at], by);
+        }
+    }
+}
+
+void pledge_leave(struct kv *kv, struct seq *s)
+{
+    if (s->marked) mark(kv, s, -1);
+    s->marked = false;
+    kv->pledged -= s->pledge;
+    s->pledge = 0;
+}
+
+void pledge_enter(struct kv *kv, struct seq *s)
+{
+    uint32_t reserve = kv->slot[s->slot].reserve;
+    if (reserve <= s->len) return;
+    s->pledge = pledge_bytes(kv, s, s->len, reserve);
+    kv->pledged += s->pledge;
+    mark(kv, s, 1);
+    s->marked = true;
+}
+
+int kv_reserve(struct kv *kv, kv_seq handle, uint32_t len)
+{
+    struct seq *s;
+    TRY(seq_idle(kv, handle, &s));
+    if (len > kv->max_len)
+        return ERR(LIMIT, "cache: cannot reserve %u rows, the longest sequence has %u", len,
+                   kv->max_len);
+    struct slot *slot = &kv->slot[s->slot];
+    uint32_t old = slot->reserve;
+    pledge_leave(kv, s);
+    slot->reserve = len;
+    pledge_enter(kv, s);
+    int e = make_room(kv, 0, "the reserve");
+    if (e < 0) {
+        pledge_leave(kv, s);
+        slot->reserve = old;
+        pledge_enter(kv, s);
+        return e;
+    }
+    kv->need = 0;
+    return 0;
+}

@@ -1,0 +1,243 @@
+/* pool.c - pages: address ranges reserved at open, ids in aligned runs, reference counts, bytes.
+ *
+ * A range is reserved (PROT_NONE) for every (group, form) and made usable in ascending extents as runs
+ * are first touched; the kernel gives memory page by page as rows are written.  Memory of free pages
+ * stays with them for the next taker until live bytes plus such memory exceed the budget; then
+ * pool_trim hands it back, so one form's past peak is not charged to another form.
+ *
+ * Ids come in aligned runs of 16: a sequence that holds id p takes p + 1 next, a new one starts in a
+ * run that is wholly free, at the place its block has in a 256-row span, so that the rows an attention
+ * atom reads lie side by side.  It is a hint: when no run is wholly free, any id serves. */
+#include "kv/kv_int.h"
+
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define EXTENT_BYTES ((size_t)64 << 10) /* smallest piece of a range made usable at once */
+
+struct kv_fault kv_fault;
+
+static size_t os_page(void)
+{
+    return (size_t)sysconf(_SC_PAGESIZE);
+}
+
+static void list_unlink(struct pages *p, uint32_t r)
+{
+    struct run *run = &p->run[r];
+    uint32_t k = (uint32_t)__builtin_popcount(run->free);
+    if (!k) return;
+    if (run->prev == KV_NONE)
+        p->list[k] = run->next;
+    else
+        p->run[run->prev].next = run->next;
+    if (run->next != KV_NONE) p->run[run->next].prev = run->prev;
+}
+
+static void list_link(struct pages *p, uint32_t r)
+{
+    struct run *run = &p->run[r];
+    uint32_t k = (uint32_t)__builtin_popcount(run->free);
+    if (!k) return;
+    run->prev = KV_NONE;
+    run->next = p->list[k];
+    if (run->next != KV_NONE) p->run[run->next].prev = r;
+    p->list[k] = r;
+}
+
+/* Makes the runs up to and including r usable; 0 or -1 if the system refuses. */
+static int extend(struct pages *p, uint32_t r)
+{
+    if (r < p->usable) return 0;
+    size_t run_bytes = KV_RUN * p->grain, os = os_page();
+    uint32_t n = (uint32_t)((EXTENT_BYTES + run_bytes - 1) / run_bytes);
+    uint32_t end = MIN(r + n, p->n_runs);
+    size_t from = p->usable * run_bytes / os * os;
+    size_t to = MIN((end * run_bytes + os - 1) / os * os, p->span);
+    for (uint32_t s = 0; s < p->n_sites; s++)
+        if (mprotect(p->base + s * p->span + from, to - from, PROT_READ | PROT_WRITE) != 0)
+            return -1;
+    p->usable = end;
+    return 0;
+}
+
+int pages_open(struct pages *p, uint32_t n_ids, size_t grain, uint32_t n_sites)
+{
+    size_t os = os_page(), bytes, total;
+    p->n_runs = (n_ids + KV_RUN - 1) / KV_RUN;
+    p->n_ids = p->n_runs * KV_RUN;
+    p->grain = grain;
+    p->n_sites = n_sites;
+    if (!ck_mul(p->n_ids, grain, &bytes) || !ck_add(bytes, os - 1, &bytes) ||
+        !ck_mul(bytes / os * os, n_sites, &total) || !ck_mul(grain, n_sites, &p->bytes))
+        return ERR(LIMIT, "cache: %u pages of %zu bytes at %u layers exceed the address space",
+                   p->n_ids, grain, n_sites);
+    p->span = bytes / os * os;
+    void *at =
+        kv_fault.map_limit && total > kv_fault.map_limit
+            ? MAP_FAILED
+            : mmap(NULL, total, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (at == MAP_FAILED)
+        return ERR(LIMIT, "cache: cannot reserve %zu bytes of address space", total);
+    p->base = at;
+    for (uint32_t k = 0; k <= KV_RUN; k++)
+        p->list[k] = KV_NONE;
+    p->page = mem_array(p->n_ids, sizeof *p->page);
+    p->run = mem_array(p->n_runs, sizeof *p->run);
+    p->seen = mem_array(p->n_ids, sizeof *p->seen);
+    if (!p->page || !p->run || !p->seen) return ERR_NOMEM; /* the caller closes */
+    if (extend(p, 0) < 0) return ERR(NOMEM, "cache: the system refuses the first %zu bytes", grain);
+    p->run[0].free = 0xFFFE; /* id 0 is the null page */
+    p->fresh = 1;
+    list_link(p, 0);
+    if (kv_fault.poison)
+        for (uint32_t s = 0; s < n_sites; s++)
+            memset(page_at(p, s, 0), 0xFF, grain);
+    return 0;
+}
+
+void pages_close(struct pages *p)
+{
+    if (p->base) munmap(p->base, p->n_sites * p->span);
+    mem_free(p->page);
+    mem_free(p->run);
+    mem_free(p->seen);
+    memset(p, 0, sizeof *p);
+}
+
+static void poison(const struct pages *p, uint32_t id)
+{
+    for (uint32_t s = 0; s < p->n_sites; s++)
+        memset(page_at(p, s, id), 0xFF, p->grain);
+}
+
+/* A free id: in a wholly free run at its natural place, else wherever most of a run is free. */
+static uint32_t pick(struct pages *p, uint32_t index)
+{
+    uint32_t r = p->list[KV_RUN];
+    if (r == KV_NONE && p->fresh < p->n_runs) {
+        if (extend(p, p->fresh) < 0) return 0;
+        r = p->fresh++;
+        p->run[r].free = 0xFFFF;
+        list_link(p, r);
+    }
+    if (r != KV_NONE) return r * KV_RUN + index % KV_RUN;
+    for (uint32_t k = KV_RUN - 1; k > 0; k--) {
+        r = p->list[k];
+        if (r != KV_NONE) return r * KV_RUN + (uint32_t)__builtin_ctz(p->run[r].free);
+    }
+    return 0;
+}
+
+uint32_t pages_take(struct kv *kv, struct pages *p, uint32_t after, uint32_t index)
+{
+    if (kv_fault.fail_take && --kv_fault.fail_take == 0) return 0;
+    uint32_t id = after ? after + 1 : 0;
+    if (!id || id % KV_RUN == 0 || !(p->run[id / KV_RUN].free >> id % KV_RUN & 1))
+        id = pick(p, index);
+    if (!id) return 0;
+    struct run *run = &p->run[id / KV_RUN];
+    uint16_t bit = (uint16_t)(1u << id % KV_RUN);
+    list_unlink(p, id / KV_RUN);
+    run->free &= (uint16_t)~bit;
+    list_link(p, id / KV_RUN);
+    if (run->backed & bit) {
+        p->n_backed--;
+        kv->backed -= p->bytes;
+    }
+    run->backed |= bit;
+    p->page[id] = (struct page){.refs = 1};
+    p->n_live++;
+    *(p->state ? &kv->states : &kv->live) += p->bytes;
+    kv->max_refs = MAX(kv->max_refs, 1);
+    if (kv_fault.poison) poison(p, id);
+    return id;
+}
+
+static void page_free(struct kv *kv, struct pages *p, uint32_t id)
+{
+    struct run *run = &p->run[id / KV_RUN];
+    list_unlink(p, id / KV_RUN);
+    run->free |= (uint16_t)(1u << id % KV_RUN);
+    list_link(p, id / KV_RUN);
+    p->n_live--;
+    p->n_backed++;
+    kv->backed += p->bytes;
+    *(p->state ? &kv->states : &kv->live) -= p->bytes;
+    if (kv_fault.poison) poison(p, id);
+}
+
+/* Owners with a reserve who could not get this page's bytes back by leaving it, because another
+ * owner stays: that many copies may yet have to be paid for. */
+static size_t debt(const struct page *pg)
+{
+    uint32_t others = pg->refs - pg->leaving;
+    return others ? MIN(pg->marks, others - 1) : 0;
+}
+
+void page_ref(struct kv *kv, struct pages *p, uint32_t id)
+{
+    struct page *pg = &p->page[id];
+    kv->mark_debt -= debt(pg) * p->bytes;
+    if (++pg->refs == 2) kv->shared += p->bytes;
+    kv->mark_debt += debt(pg) * p->bytes;
+    kv->max_refs = MAX(kv->max_refs, pg->refs);
+}
+
+void page_unref(struct kv *kv, struct pages *p, uint32_t id)
+{
+    struct page *pg = &p->page[id];
+    kv->mark_debt -= debt(pg) * p->bytes;
+    if (--pg->refs == 1) kv->shared -= p->bytes;
+    kv->mark_debt += debt(pg) * p->bytes;
+    if (!pg->refs) page_free(kv, p, id);
+}
+
+void page_leave(struct kv *kv, struct pages *p, uint32_t id, int by)
+{
+    struct page *pg = &p->page[id];
+    kv->mark_debt -= debt(pg) * p->bytes;
+    pg->leaving = (uint16_t)(pg->leaving + by);
+    kv->mark_debt += debt(pg) * p->bytes;
+}
+
+void page_mark(struct kv *kv, struct pages *p, uint32_t id, int by)
+{
+    struct page *pg = &p->page[id];
+    kv->mark_debt -= debt(pg) * p->bytes;
+    pg->marks = (uint16_t)(pg->marks + by);
+    kv->mark_debt += debt(pg) * p->bytes;
+}
+
+/* Returns the memory of one free page to the system: the whole OS pages inside it, at every site. */
+static void release(struct kv *kv, struct pages *p, uint32_t id)
+{
+    size_t os = os_page(), from = (id * p->grain + os - 1) / os * os,
+           to = (id + 1) * p->grain / os * os;
+    for (uint32_t s = 0; s < p->n_sites && from < to; s++)
+        madvise(p->base + s * p->span + from, to - from, MADV_DONTNEED);
+    p->run[id / KV_RUN].backed &= (uint16_t) ~(1u << id % KV_RUN);
+    p->n_backed--;
+    kv->backed -= p->bytes;
+}
+
+static void trim_form(struct kv *kv, struct pages *p)
+{
+    for (uint32_t i = 0; i < p->fresh && p->n_backed; i++) {
+        uint32_t r = p->hand++ % p->fresh;
+        for (uint32_t m = p->run[r].free & p->run[r].backed; m; m &= m - 1) {
+            release(kv, p, r * KV_RUN + (uint32_t)__builtin_ctz(m));
+            if (kv->live + kv->states + kv->backed <= kv->pool) return;
+        }
+    }
+}
+
+void pool_trim(struct kv *kv)
+{
+    for (uint32_t g = 0; g < kv->n_groups; g++)
+        for (uint32_t f = 0; f < FORMS; f++) {
+            if (kv->live + kv->states + kv->backed <= kv->pool) return;
+            if (kv->group[g].form[f].n_backed) trim_form(kv, &kv->group[g].form[f]);
+        }
+}

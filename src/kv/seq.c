@@ -1,0 +1,316 @@
+/* seq.c - sequences: handles, new, fork, drop, reorder, and what one can ask about them.
+ *
+ * A handle is a slot and its generation; a slot names a `struct seq`, whose index is also its row in
+ * every table.  fork copies a table and counts references, never rows; reorder permutes which contents
+ * the slots name and clones only what is wanted twice, so nothing is copied through a temporary. */
+#include "kv/kv_int.h"
+
+#include <string.h>
+
+static struct slot *slot_of(const struct kv *kv, kv_seq s)
+{
+    uint32_t i = s & ((1u << kv->slot_bits) - 1), gen = s >> kv->slot_bits;
+    if (i >= kv->max_seqs || !kv->slot[i].used || kv->slot[i].gen != gen) return NULL;
+    return &kv->slot[i];
+}
+
+static kv_seq handle_of(const struct kv *kv, uint32_t slot)
+{
+    return kv->slot[slot].gen << kv->slot_bits | slot;
+}
+
+int seq_find(const struct kv *kv, kv_seq s, struct seq **out)
+{
+    struct slot *slot = slot_of(kv, s);
+    if (!slot)
+        return ERR(STALE, "cache: handle %#x names no sequence (dropped, or of another cache)", s);
+    *out = &kv->seq[slot->seq];
+    return 0;
+}
+
+int seq_idle(const struct kv *kv, kv_seq s, struct seq **out)
+{
+    struct seq *q = NULL;
+    TRY(seq_find(kv, s, &q));
+    if (q->busy)
+        return ERR(BUSY, "cache: sequence %#x is part of an open step; commit or abort it", s);
+    *out = q;
+    return 0;
+}
+
+static int slot_take(struct kv *kv, uint32_t *out)
+{
+    if (!kv->n_idle)
+        return ERR(LIMIT, "cache: all %u sequences are in use; drop one or raise max_seqs",
+                   kv->max_seqs);
+    uint32_t i = kv->idle[--kv->n_idle];
+    uint32_t last_gen = UINT32_MAX >> kv->slot_bits;
+    struct slot *s = &kv->slot[i];
+    s->gen = s->gen >= last_gen ? 1 : s->gen + 1; /* 0 would make handle 0 */
+    s->reserve = 0;
+    s->used = true;
+    *out = i;
+    return 0;
+}
+
+static void seq_reset(struct kv *kv, struct seq *s)
+{
+    s->len = s->cross = s->n_turns = 0;
+    s->turn_open = false;
+    s->salt = 0;
+    for (uint32_t gi = 0; gi < kv->n_groups; gi++)
+        for (uint32_t f = 0; f < FORMS; f++)
+            s->g[gi].cut[f] = kv->group[gi].form[f].n_ids ? table_first(&kv->group[gi], f) : 0;
+}
+
+int kv_new(struct kv *kv, uint64_t salt, kv_seq *out)
+{
+    uint32_t i = 0;
+    TRY(slot_take(kv, &i));
+    struct seq *s = &kv->seq[kv->slot[i].seq];
+    seq_reset(kv, s);
+    s->salt = salt;
+    *out = handle_of(kv, i);
+    return 0;
+}
+
+/* Gives up every page. */
+static void seq_clear(struct kv *kv, struct seq *s)
+{
+    for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
+        struct group *g = &kv->group[gi];
+        for (uint32_t f = 0; f < FORMS; f++) {
+            uint32_t *table = seq_table(kv, g, f, s), n = table_used(g, f, seq_rows(g, s));
+            for (uint32_t i = 0; i < n; i++)
+                if (table[i]) page_unref(kv, &g->form[f], table[i]);
+            if (n) memset(table, 0, n * sizeof *table);
+        }
+        for (uint32_t i = 0; i < s->g[gi].n_keeps; i++)
+            if (s->g[gi].keep[i].page) page_unref(kv, &g->form[RAW], s->g[gi].keep[i].page);
+        s->g[gi].n_keeps = 0;
+    }
+    seq_reset(kv, s);
+}
+
+/* dst, empty, becomes another owner of what src holds. */
+static void seq_clone(struct kv *kv, const struct seq *src, struct seq *dst)
+{
+    bool forget = kv_fault.break_refs;
+    dst->len = src->len;
+    dst->cross = src->cross;
+    dst->salt = src->salt;
+    dst->n_turns = src->n_turns;
+    dst->turn_open = src->turn_open;
+    memcpy(dst->tok, src->tok, src->len * sizeof *src->tok);
+    memcpy(dst->turn, src->turn, src->n_turns * sizeof *src->turn);
+    for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
+        struct group *g = &kv->group[gi];
+        const struct seq_group *from = &src->g[gi];
+        struct seq_group *to = &dst->g[gi];
+        for (uint32_t f = 0; f < FORMS; f++) {
+            to->cut[f] = from->cut[f];
+            uint32_t n = table_used(g, f, seq_rows(g, src));
+            if (!n) continue;
+            uint32_t *table = seq_table(kv, g, f, dst);
+            memcpy(table, seq_table(kv, g, f, src), n * sizeof *table);
+            for (uint32_t i = 0; i < n; i++) {
+                if (table[i] && !forget) page_ref(kv, &g->form[f], table[i]);
+                if (table[i]) forget = false;
+            }
+        }
+        to->n_keeps = from->n_keeps;
+        if (from->n_keeps) memcpy(to->keep, from->keep, from->n_keeps * sizeof *to->keep);
+        for (uint32_t i = 0; i < to->n_keeps; i++)
+            if (to->keep[i].page) page_ref(kv, &g->form[RAW], to->keep[i].page);
+    }
+}
+
+int kv_fork(struct kv *kv, kv_seq src, kv_seq *out)
+{
+    struct seq *s;
+    uint32_t i = 0;
+    TRY(seq_idle(kv, src, &s));
+    TRY(slot_take(kv, &i));
+    struct seq *d = &kv->seq[kv->slot[i].seq];
+    seq_reset(kv, d);
+    seq_clone(kv, s, d);
+    /* Another owner may cost a reserve of the first its certainty (pledge.c). */
+    int e = s->marked ? make_room(kv, 0, "a fork of a sequence with a reserve") : 0;
+    if (e < 0) {
+        seq_clear(kv, d);
+        kv->slot[i].used = false;
+        kv->idle[kv->n_idle++] = i;
+        return e;
+    }
+    kv->forks++;
+    *out = handle_of(kv, i);
+    return 0;
+}
+
+int kv_drop(struct kv *kv, kv_seq handle)
+{
+    struct seq *s;
+    TRY(seq_idle(kv, handle, &s));
+    struct slot *slot = &kv->slot[s->slot];
+    pledge_leave(kv, s);
+    seq_clear(kv, s);
+    slot->used = false;
+    slot->reserve = 0;
+    kv->idle[kv->n_idle++] = s->slot;
+    return 0;
+}
+
+/* Beams of one length and one reserve cannot end up needing more than before: what the losers free
+ * pays for the copies to come.  Anything else is refused unless the worst case fits. */
+static int reorder_fits(const struct kv *kv, const uint32_t *now, const uint32_t *from, uint32_t n)
+{
+    size_t before = 0, after = 0, copies = 0;
+    bool same = true;
+    for (uint32_t i = 0; i < n; i++) {
+        const struct seq *s = &kv->seq[now[i]], *t = &kv->seq[now[from[i]]], *a = &kv->seq[now[0]];
+        uint32_t reserve = kv->slot[s->slot].reserve;
+        same &= s->len == a->len && reserve == kv->slot[a->slot].reserve && reserve > s->len;
+        before += s->pledge;
+        after += pledge_bytes(kv, t, t->len, reserve);
+        for (uint32_t gi = 0; reserve > t->len && gi < kv->n_groups; gi++) {
+            const struct group *g = &kv->group[gi];
+            for (uint32_t f = 0; f < FORMS && g->c.policy.kind != KV_FROZEN; f++) {
+                uint32_t end = g->form[f].n_ids ? table_used(g, f, t->len) : 0;
+                copies += (end - MIN(end, t->g[gi].cut[f])) * g->form[f].bytes;
+            }
+        }
+    }
+    if (same || pool_used(kv) - before + after + copies <= kv->pool) return 0;
+    return ERR(FULL,
+               "cache full: reordering may need copies that the reserves of the beams leave no "
+               "room for; lower the reserves");
+}
+
+int kv_reorder(struct kv *kv, const kv_seq *beam, const uint32_t *from, uint32_t n)
+{
+    uint32_t *now = kv->scratch, *then = now + kv->max_seqs, *keep = then + kv->max_seqs;
+    bool pledged = false;
+    struct seq *s;
+    int e = 0;
+    if (n > kv->max_seqs)
+        return ERR(ARG, "cache: cannot reorder %u sequences, the cache has %u", n, kv->max_seqs);
+    uint32_t done = 0;
+    for (; done < n && e >= 0; done++) {
+        for (uint32_t i = 0; i < done; i++)
+            if (beam[i] == beam[done]) e = ERR(ARG, "cache: reorder names beam %u twice", done);
+        if (e >= 0) e = seq_idle(kv, beam[done], &s);
+        if (e >= 0 && from[done] >= n)
+            e = ERR(ARG, "cache: reorder wants beam %u of %u", from[done], n);
+        if (e < 0) break;
+        now[done] = (uint32_t)(s - kv->seq);
+        keep[done] = kv->slot[s->slot].reserve;
+        pledged |= s->pledge != 0;
+    }
+    if (e < 0) return e;
+    if (pledged) TRY(reorder_fits(kv, now, from, n));
+
+    for (uint32_t i = 0; i < n; i++) {
+        pledge_leave(kv, &kv->seq[now[i]]);
+        then[i] = KV_NONE;
+    }
+    /* Contents move to their first user, which is their old handle if that keeps them. */
+    for (uint32_t i = 0; i < n; i++)
+        if (from[i] == i) then[i] = now[i];
+    for (uint32_t i = 0; i < n; i++) {
+        struct seq *src = &kv->seq[now[from[i]]];
+        if (then[i] != KV_NONE || src->busy || then[from[i]] == now[from[i]]) continue;
+        then[i] = now[from[i]];
+        src->busy = true; /* taken */
+    }
+    for (uint32_t i = 0; i < n; i++)
+        if (then[i] != KV_NONE) kv->seq[then[i]].busy = true;
+    /* What nobody took is cleared and becomes a clone of what somebody wants as well. */
+    uint32_t free_at = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        if (then[i] != KV_NONE) continue;
+        while (kv->seq[now[free_at]].busy)
+            free_at++;
+        then[i] = now[free_at++];
+        seq_clear(kv, &kv->seq[then[i]]);
+        seq_clone(kv, &kv->seq[now[from[i]]], &kv->seq[then[i]]);
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t slot = beam[i] & ((1u << kv->slot_bits) - 1);
+        kv->slot[slot].seq = then[i];
+        kv->slot[slot].reserve = keep[i];
+        kv->seq[then[i]].slot = slot;
+        kv->seq[then[i]].busy = false;
+    }
+    for (uint32_t i = 0; i < n; i++)
+        pledge_enter(kv, &kv->seq[then[i]]);
+    return 0;
+}
+
+void kv_usage(const struct kv *kv, struct kv_usage *out)
+{
+    *out = (struct kv_usage){.live = kv->live,
+                             .shared = kv->shared,
+                             .states = kv->states,
+                             .reserved = kv->pledged + kv->mark_debt,
+                             .peak = kv->peak,
+                             .pool = kv->pool,
+                             .need = kv->need,
+                             .seals = kv->seals,
+                             .evictions = kv->evictions,
+                             .forks = kv->forks,
+                             .rows_copied = kv->rows_copied,
+                             .rows_copied_by_fork = kv->rows_copied_by_fork,
+                             .max_refs = kv->max_refs,
+                             .seqs = kv->max_seqs - kv->n_idle};
+    size_t used = pool_used(kv);
+    out->free = used < kv->pool ? kv->pool - used : 0;
+}
+
+uint32_t kv_len(const struct kv *kv, kv_seq s)
+{
+    struct slot *slot = slot_of(kv, s);
+    return slot ? kv->seq[slot->seq].len : 0;
+}
+
+uint32_t kv_cross_len(const struct kv *kv, kv_seq s)
+{
+    struct slot *slot = slot_of(kv, s);
+    return slot ? kv->seq[slot->seq].cross : 0;
+}
+
+const int32_t *kv_tokens(const struct kv *kv, kv_seq s)
+{
+    struct slot *slot = slot_of(kv, s);
+    return slot ? kv->seq[slot->seq].tok : NULL;
+}
+
+const struct kv_turn *kv_turns(const struct kv *kv, kv_seq s, uint32_t *n)
+{
+    struct slot *slot = slot_of(kv, s);
+    *n = slot ? kv->seq[slot->seq].n_turns : 0;
+    return slot ? kv->seq[slot->seq].turn : NULL;
+}
+
+uint32_t kv_max_len(const struct kv *kv)
+{
+    return kv->max_len;
+}
+
+uint32_t kv_max_tokens(const struct kv *kv)
+{
+    return kv->max_tokens;
+}
+
+size_t kv_row_bytes(const struct kv *kv)
+{
+    size_t sum = 0;
+    for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
+        const struct kv_group *g = &kv->group[gi].c;
+        if (g->policy.kind != KV_ROWS) continue;
+        for (uint32_t i = 0; i < g->n_planes; i++) {
+            const struct kv_shape *s = &g->plane[i].shape;
+            sum += (size_t)g->n_sites * s->heads * s->dim * dtype_size(s->dtype);
+        }
+    }
+    return sum;
+}

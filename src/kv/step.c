@@ -1,0 +1,567 @@
+/* step.c - one forward: begin, the views, commit, abort.
+ *
+ * begin takes every page the step can need and notes each table cell it changes, with the page that was
+ * there; that page keeps its reference until the step ends, so abort only has to write the old ids
+ * back.  State pages live in `dst` until commit moves one into the table.  Nothing is given back
+ * before commit, and nothing a commit does can fail.
+ *
+ * The arrays of the views are filled here, once per step; kv_next only adds a site's address. */
+#include "kv/kv_int.h"
+
+#include <string.h>
+
+/* The turn list as it will be once the span's rows are in: queries of the span lie inside the turn. */
+static void turn_begin(struct seq *s, struct step_span *sp)
+{
+    sp->n_turns = s->n_turns;
+    sp->was_open = s->turn_open;
+    sp->turn_n = s->n_turns ? s->turn[s->n_turns - 1].n : 0;
+    if (sp->turn && s->turn_open) {
+        s->turn[s->n_turns - 1].n += sp->n;
+    } else if (sp->turn) {
+        s->turn[s->n_turns++] = (struct kv_turn){s->len, sp->n};
+        s->turn_open = true;
+    } else if (s->turn_open) {
+        s->turn_open = false;
+        if (s->turn[s->n_turns - 1].n == 1) s->n_turns--; /* one row is no turn */
+    }
+}
+
+static void turn_undo(struct seq *s, const struct step_span *sp)
+{
+    s->n_turns = sp->n_turns;
+    s->turn_open = sp->was_open;
+    if (s->n_turns) s->turn[s->n_turns - 1].n = sp->turn_n;
+}
+
+static void turn_commit(struct seq *s, const struct step_span *sp, uint32_t accepted)
+{
+    if (!accepted) {
+        turn_undo(s, sp);
+        return;
+    }
+    if (!sp->turn) return;
+    struct kv_turn *t = &s->turn[s->n_turns - 1];
+    t->n -= sp->n - accepted;
+    if (sp->last) {
+        s->turn_open = false;
+        if (t->n == 1) s->n_turns--;
+    }
+}
+
+static int span_check(const struct kv *kv, const struct kv_span *a, uint32_t i, const struct seq *s)
+{
+    if (s->busy) return ERR(ARG, "cache: span %u names sequence %#x a second time", i, a->seq);
+    if (!a->n) return ERR(ARG, "cache: span %u has no rows", i);
+    if (a->undo > a->n)
+        return ERR(ARG, "cache: span %u may reject %u of its %u rows", i, a->undo, a->n);
+    uint32_t len = a->cross ? 0 : s->len;
+    if (a->n > kv->max_len - len)
+        return ERR(LIMIT, "cache: %u rows after %u exceed the maximum length of %u", a->n, len,
+                   kv->max_len);
+    if (!a->cross) return 0;
+    if (!kv->has_frozen) return ERR(ARG, "cache: span %u is for frozen groups, there are none", i);
+    if (s->cross)
+        return ERR(ARG, "cache: the frozen rows of sequence %#x are written already (%u)", a->seq,
+                   s->cross);
+    if (a->undo) return ERR(ARG, "cache: span %u: frozen rows cannot be rejected", i);
+    return 0;
+}
+
+/* Fills st->span and marks the sequences busy; on error none is. */
+static int spans_take(struct kv *kv, const struct kv_span *span, uint32_t n)
+{
+    struct kv_step *st = &kv->step;
+    if (st->open) return ERR(BUSY, "cache: a step is open; commit or abort it first");
+    if (!n || n > kv->max_seqs)
+        return ERR(ARG, "cache: a step of %u sequences, 1 to %u", n, kv->max_seqs);
+    int e = 0;
+    st->n_tokens = 0;
+    st->cross = span[0].cross;
+    uint32_t i = 0;
+    for (; i < n; i++) {
+        const struct kv_span *a = &span[i];
+        struct seq *s;
+        if ((e = seq_find(kv, a->seq, &s)) < 0 || (e = span_check(kv, a, i, s)) < 0) break;
+        if (a->cross != st->cross) {
+            e = ERR(ARG, "cache: a step is for frozen groups or for the others, not both (span %u)",
+                    i);
+            break;
+        }
+        if (a->n > kv->max_tokens - st->n_tokens) {
+            e = ERR(LIMIT, "cache: a step of more than %u rows (at span %u with %u)",
+                    kv->max_tokens, i, a->n);
+            break;
+        }
+        st->span[i] = (struct step_span){.seq = (uint32_t)(s - kv->seq),
+                                         .n = a->n,
+                                         .undo = a->undo,
+                                         .tok0 = st->n_tokens,
+                                         .turn = a->turn && !a->cross,
+                                         .last = a->last};
+        st->n_tokens += a->n;
+        s->busy = true;
+    }
+    for (uint32_t k = 0; e < 0 && k < i; k++)
+        kv->seq[st->span[k].seq].busy = false;
+    st->n_spans = n;
+    return e;
+}
+
+static bool in_step(const struct kv_step *st, const struct group *g)
+{
+    return (g->c.policy.kind == KV_FROZEN) == st->cross;
+}
+
+/* Whether the state after the span's t-th row is kept: rows commit may stop at, and checkpoints. */
+static bool state_kept(const struct group *g, const struct step_span *sp, uint32_t len, uint32_t t)
+{
+    uint32_t every = g->c.policy.every;
+    return t + 1 + sp->undo >= sp->n || (every && (len + t + 1) % every == 0);
+}
+
+static uint32_t tiles_begun(const struct group *g, uint32_t rows)
+{
+    return MAX(table_used(g, SEALED, rows), table_first(g, SEALED));
+}
+
+static void change_push(struct kv_step *st, struct pages *p, uint32_t *cell)
+{
+    st->change[st->n_changes++] = (struct change){p, cell, *cell};
+}
+
+/* Counts the pages of one span in one group; a shared open block is left (noted as a change whose cell
+ * has yet to move). */
+static void count_pages(struct kv_step *st, const struct step_span *sp, struct group *g,
+                        uint32_t need[FORMS])
+{
+    struct kv *kv = st->kv;
+    struct seq *s = &kv->seq[sp->seq];
+    uint32_t len = seq_rows(g, s), end = len + sp->n;
+    need[RAW] = need[SEALED] = 0;
+    if (g->c.policy.kind == KV_STATE) {
+        for (uint32_t t = 0; t < sp->n; t++)
+            need[RAW] += state_kept(g, sp, len, t);
+        return;
+    }
+    need[RAW] = table_used(g, RAW, end) - table_used(g, RAW, len);
+    if (g->form[SEALED].n_ids) need[SEALED] = tiles_begun(g, end) - tiles_begun(g, len);
+    if (len % g->rows[RAW] == 0) return;
+    uint32_t *cell = &seq_table(kv, g, RAW, s)[len / g->rows[RAW]];
+    const struct page *pg = &g->form[RAW].page[*cell];
+    if (pg->refs - pg->leaving < 2 || kv_fault.skip_cow) return;
+    change_push(st, &g->form[RAW], cell);
+    page_leave(kv, &g->form[RAW], *cell, 1);
+    need[RAW]++;
+}
+
+/* Copies the first n rows of a block at every site (the last strip of K as a whole). */
+static void copy_rows(struct group *g, uint32_t to, uint32_t from, uint32_t n)
+{
+    const struct pages *p = &g->form[RAW];
+    for (uint32_t i = 0; i < g->c.n_planes; i++) {
+        const struct kv_shape *s = &g->c.plane[i].shape;
+        size_t row = (size_t)s->dim * dtype_size(s->dtype), head = row * g->rows[RAW];
+        size_t bytes =
+            row * (s->layout == KV_STRIPS ? (n + KV_STRIP - 1) / KV_STRIP * KV_STRIP : n);
+        for (uint32_t site = 0; site < p->n_sites; site++) {
+            unsigned char *dst = page_at(p, site, to) + g->offset[RAW][i];
+            const unsigned char *src = page_at(p, site, from) + g->offset[RAW][i];
+            for (uint32_t h = 0; h < s->heads; h++)
+                memcpy(dst + h * head, src + h * head, bytes);
+        }
+    }
+}
+
+static int no_memory(const struct pages *p)
+{
+    return ERR(NOMEM, "cache: the system has no memory for another page of %zu bytes", p->bytes);
+}
+
+static int take_copies(struct kv_step *st)
+{
+    struct kv *kv = st->kv;
+    for (uint32_t i = 0; i < st->n_changes; i++) {
+        struct change *c = &st->change[i];
+        struct group *g = kv->group;
+        while (&g->form[RAW] != c->pages)
+            g++;
+        uint32_t at = (uint32_t)(c->cell - g->table[RAW]);
+        struct seq *s = &kv->seq[at / g->stride[RAW]];
+        uint32_t index = at % g->stride[RAW], rows = s->len % g->rows[RAW];
+        uint32_t id = pages_take(kv, c->pages, index ? c->cell[-1] : 0, index);
+        if (!id) return no_memory(c->pages);
+        copy_rows(g, id, c->old, rows);
+        *c->cell = id;
+        kv->rows_copied += rows;
+    }
+    return 0;
+}
+
+static int take_form(struct kv_step *st, struct group *g, uint32_t form, const struct step_span *sp)
+{
+    struct kv *kv = st->kv;
+    struct seq *s = &kv->seq[sp->seq];
+    struct pages *p = &g->form[form];
+    uint32_t len = seq_rows(g, s), *table = seq_table(kv, g, form, s);
+    uint32_t i = form == RAW ? table_used(g, RAW, len) : tiles_begun(g, len);
+    uint32_t end = table_used(g, form, len + sp->n);
+    for (; i < end; i++) {
+        uint32_t id = pages_take(kv, p, i ? table[i - 1] : 0, i);
+        if (!id) return no_memory(p);
+        change_push(st, p, &table[i]);
+        table[i] = id;
+    }
+    return 0;
+}
+
+static int take_states(struct kv_step *st, struct group *g, const struct step_span *sp)
+{
+    struct kv *kv = st->kv;
+    uint32_t len = kv->seq[sp->seq].len;
+    for (uint32_t t = 0; t < sp->n; t++) {
+        if (!state_kept(g, sp, len, t)) continue;
+        g->dst[sp->tok0 + t] = pages_take(kv, &g->form[RAW], 0, 0);
+        if (!g->dst[sp->tok0 + t]) return no_memory(&g->form[RAW]);
+    }
+    return 0;
+}
+
+static int take_pages(struct kv_step *st)
+{
+    struct kv *kv = st->kv;
+    TRY(take_copies(st));
+    for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
+        struct group *g = &kv->group[gi];
+        if (!in_step(st, g)) continue;
+        for (uint32_t i = 0; i < st->n_spans; i++) {
+            if (g->c.policy.kind == KV_STATE) {
+                TRY(take_states(st, g, &st->span[i]));
+                continue;
+            }
+            TRY(take_form(st, g, RAW, &st->span[i]));
+            if (g->form[SEALED].n_ids) TRY(take_form(st, g, SEALED, &st->span[i]));
+        }
+    }
+    return 0;
+}
+
+/* Everything begin did, backwards. */
+void step_undo(struct kv_step *st)
+{
+    struct kv *kv = st->kv;
+    while (st->n_changes) {
+        struct change *c = &st->change[--st->n_changes];
+        if (*c->cell != c->old) page_unref(kv, c->pages, *c->cell);
+        *c->cell = c->old;
+        if (c->old) page_leave(kv, c->pages, c->old, -1);
+    }
+    for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
+        struct group *g = &kv->group[gi];
+        if (g->c.policy.kind != KV_STATE || st->cross) continue;
+        for (uint32_t t = 0; t < st->n_tokens; t++)
+            if (g->dst[t]) page_unref(kv, &g->form[RAW], g->dst[t]);
+    }
+    for (uint32_t i = 0; i < st->n_spans; i++) {
+        struct seq *s = &kv->seq[st->span[i].seq];
+        if (!st->cross) turn_undo(s, &st->span[i]);
+        s->busy = false;
+        pledge_leave(kv, s);
+        pledge_enter(kv, s);
+    }
+    st->open = false;
+}
+
+/* Leaves shared open blocks, finds out what the step costs, and makes room for it. */
+static int plan(struct kv_step *st)
+{
+    struct kv *kv = st->kv;
+    size_t bytes = 0;
+    for (uint32_t i = 0; i < st->n_spans; i++) {
+        struct seq *s = &kv->seq[st->span[i].seq];
+        pledge_leave(kv, s);
+        if (!st->cross) turn_begin(s, &st->span[i]);
+        bytes += pledge_bytes(kv, s, s->len + (st->cross ? 0 : st->span[i].n),
+                              kv->slot[s->slot].reserve);
+    }
+    for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
+        struct group *g = &kv->group[gi];
+        uint32_t need[FORMS], sum[FORMS] = {0, 0};
+        if (!in_step(st, g)) continue;
+        if (g->c.policy.kind == KV_STATE) memset(g->dst, 0, st->n_tokens * sizeof *g->dst);
+        for (uint32_t i = 0; i < st->n_spans; i++) {
+            count_pages(st, &st->span[i], g, need);
+            for (uint32_t f = 0; f < FORMS; f++)
+                sum[f] += need[f];
+        }
+        for (uint32_t f = 0; f < FORMS; f++)
+            bytes += sum[f] * g->form[f].bytes;
+    }
+    TRY(make_room(kv, bytes, "the step"));
+    for (uint32_t i = 0; i < st->n_spans; i++) {
+        struct seq *s = &kv->seq[st->span[i].seq];
+        s->pledge = pledge_bytes(kv, s, s->len + (st->cross ? 0 : st->span[i].n),
+                                 kv->slot[s->slot].reserve);
+        kv->pledged += s->pledge;
+    }
+    return 0;
+}
+
+static void fill_frozen(struct kv_step *st, struct group *g, const struct step_span *sp,
+                        uint32_t lane)
+{
+    const struct seq *s = &st->kv->seq[sp->seq];
+    uint32_t rows = st->cross ? sp->n : s->cross, tile = g->c.seal.tile;
+    g->len[lane] = rows;
+    for (uint32_t t = sp->tok0; t < sp->tok0 + sp->n; t++) {
+        g->lo[t] = 0;
+        g->hi[t] = rows;
+        g->edge[t] = tile ? MAX(rows - rows % tile, g->c.seal.lead) : 0;
+        g->dst[t] = 0;
+    }
+}
+
+static void fill_rows(struct kv_step *st, struct group *g, const struct step_span *sp,
+                      uint32_t lane)
+{
+    struct kv *kv = st->kv;
+    const struct seq *s = &kv->seq[sp->seq];
+    const struct kv_seal *seal = &g->c.seal;
+    g->len[lane] = s->len + sp->n;
+    for (uint32_t t = 0; t < sp->n; t++) {
+        uint32_t pos = s->len + t, at = sp->tok0 + t;
+        struct kv_reach r = kv_reach(&g->c.policy, pos, 0);
+        g->lo[at] = r.lo;
+        g->hi[at] = r.hi;
+        g->edge[at] = 0;
+        if (!seal->tile) continue;
+        /* a turn's queries share the edge of its first */
+        uint32_t e = t && sp->turn && seal->resid ? g->edge[at - 1]
+                                                  : kv_edge(seal, s->turn, s->n_turns, pos);
+        g->edge[at] = MAX(e, seal->lead);
+    }
+}
+
+static void fill_writes(struct kv_step *st, struct group *g, const struct step_span *sp,
+                        uint32_t lane)
+{
+    struct kv *kv = st->kv;
+    struct seq *s = &kv->seq[sp->seq];
+    uint32_t len = seq_rows(g, s), rows = g->rows[RAW], *table = seq_table(kv, g, RAW, s);
+    for (uint32_t t = 0; t < sp->n; t++)
+        g->dst[sp->tok0 + t] = table[(len + t) / rows] * rows + (len + t) % rows;
+    if (!g->form[SEALED].n_ids) return;
+    uint32_t end = table_used(g, SEALED, len + sp->n);
+    for (uint32_t i = tiles_begun(g, len); i < end; i++) {
+        uint32_t *e = &g->enc[2 * (size_t)g->counts[2]++];
+        e[0] = lane;
+        e[1] = i;
+    }
+}
+
+static void fill(struct kv_step *st, const struct kv_span *span)
+{
+    struct kv *kv = st->kv;
+    for (uint32_t i = 0; i < st->n_spans; i++) {
+        const struct step_span *sp = &st->span[i];
+        struct seq *s = &kv->seq[sp->seq];
+        st->slot[i] = sp->seq;
+        for (uint32_t t = 0; t < sp->n; t++) {
+            st->lane[sp->tok0 + t] = i;
+            st->pos[sp->tok0 + t] = (st->cross ? 0 : s->len) + t;
+            if (!st->cross)
+                s->tok[s->len + t] = span[i].tok && span[i].tok[t] >= 0 ? span[i].tok[t] : -1;
+        }
+    }
+    for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
+        struct group *g = &kv->group[gi];
+        g->counts[0] = st->n_spans;
+        g->counts[1] = st->n_tokens;
+        g->counts[2] = 0;
+        for (uint32_t i = 0; i < st->n_spans; i++) {
+            const struct step_span *sp = &st->span[i];
+            if (g->c.policy.kind == KV_STATE) {
+                g->from[i] = *seq_table(kv, g, RAW, &kv->seq[sp->seq]);
+                g->len[i] = kv->seq[sp->seq].len + sp->n;
+                continue;
+            }
+            if (g->c.policy.kind == KV_FROZEN)
+                fill_frozen(st, g, sp, i);
+            else
+                fill_rows(st, g, sp, i);
+            if (in_step(st, g)) fill_writes(st, g, sp, i);
+        }
+    }
+    memset(st->given, 0, kv->n_sites);
+}
+
+int kv_begin(struct kv *kv, const struct kv_span *span, uint32_t n, struct kv_step **out)
+{
+    struct kv_step *st = &kv->step;
+    TRY(spans_take(kv, span, n));
+    st->n_changes = 0;
+    int e = plan(st);
+    if (e >= 0) e = take_pages(st);
+    if (e < 0) {
+        step_undo(st);
+        return e;
+    }
+    kv->need = 0;
+    kv->peak = MAX(kv->peak, kv->live + kv->states);
+    if (kv->live + kv->states + kv->backed > kv->pool) pool_trim(kv);
+    fill(st, span);
+    st->open = true;
+    *out = st;
+    return 0;
+}
+
+/* One state page moves into the table, checkpoints take references, the rest is given back. */
+static void commit_state(struct kv *kv, struct seq *s, uint32_t gi, const struct step_span *sp,
+                         uint32_t accepted)
+{
+    struct group *g = &kv->group[gi];
+    struct pages *p = &g->form[RAW];
+    uint32_t *cell = seq_table(kv, g, RAW, s), every = g->c.policy.every;
+    const uint32_t *dst = g->dst + sp->tok0;
+    uint32_t len = s->len - accepted;
+    for (uint32_t t = 0; t < sp->n; t++) {
+        if (!dst[t]) continue;
+        if (every && t < accepted && (len + t + 1) % every == 0)
+            keep_add(kv, s, gi, len + t + 1, dst[t]);
+        if (t + 1 != accepted) {
+            page_unref(kv, p, dst[t]);
+            continue;
+        }
+        if (*cell) page_unref(kv, p, *cell);
+        *cell = dst[t];
+    }
+    if (every && accepted && sp->turn && sp->last) keep_add(kv, s, gi, s->len, *cell);
+}
+
+static void commit_rows(struct kv *kv, struct seq *s, uint32_t gi, const struct step_span *sp,
+                        uint32_t accepted)
+{
+    struct group *g = &kv->group[gi];
+    uint32_t len = seq_rows(g, s), all = len + sp->n - accepted, every = g->c.policy.every;
+    for (uint32_t f = 0; f < FORMS; f++) {
+        if (!g->form[f].n_ids) continue;
+        uint32_t *table = seq_table(kv, g, f, s), i = table_used(g, f, len);
+        if (f == SEALED) kv->seals += tiles_begun(g, len) - tiles_begun(g, len - accepted);
+        if (f == SEALED && kv_fault.keep_rejected) continue;
+        for (uint32_t end = table_used(g, f, all); i < end; i++)
+            if (table[i]) {
+                page_unref(kv, &g->form[f], table[i]);
+                table[i] = 0;
+            }
+    }
+    if (g->forgets && every && accepted) {
+        uint64_t pos = ((uint64_t)(len - accepted) / every + 1) * every;
+        for (; pos <= len; pos += every)
+            keep_add(kv, s, gi, (uint32_t)pos, 0);
+        if (sp->turn && sp->last) keep_add(kv, s, gi, len, 0);
+    }
+    drop_unreachable(kv, s, gi);
+}
+
+static void commit_span(struct kv_step *st, struct step_span *sp, uint32_t accepted)
+{
+    struct kv *kv = st->kv;
+    struct seq *s = &kv->seq[sp->seq];
+    pledge_leave(kv, s);
+    if (st->cross) {
+        s->cross = sp->n;
+    } else {
+        s->len += accepted;
+        turn_commit(s, sp, accepted);
+    }
+    for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
+        struct group *g = &kv->group[gi];
+        if (!in_step(st, g)) continue;
+        if (g->c.policy.kind == KV_STATE)
+            commit_state(kv, s, gi, sp, accepted);
+        else
+            commit_rows(kv, s, gi, sp, accepted);
+        if (s->g[gi].n_keeps > 4) keep_thin(kv, s, gi, s->len);
+    }
+    s->busy = false;
+    pledge_enter(kv, s);
+}
+
+int kv_commit(struct kv_step *st, const uint32_t *accepted)
+{
+    if (!st || !st->open) return ERR(ARG, "cache: no step is open");
+    struct kv *kv = st->kv;
+    for (uint32_t i = 0; accepted && i < st->n_spans; i++)
+        if (accepted[i] > st->span[i].n || accepted[i] < st->span[i].n - st->span[i].undo)
+            return ERR(ARG, "cache: span %u accepts %u of %u rows, at most %u may be rejected", i,
+                       accepted[i], st->span[i].n, st->span[i].undo);
+    for (uint32_t i = 0; i < st->n_changes; i++) {
+        const struct change *c = &st->change[i];
+        if (!c->old) continue;
+        page_leave(kv, c->pages, c->old, -1);
+        page_unref(kv, c->pages, c->old);
+    }
+    st->n_changes = 0;
+    st->open = false;
+    for (uint32_t i = 0; i < st->n_spans; i++)
+        commit_span(st, &st->span[i], accepted ? accepted[i] : st->span[i].n);
+    make_room(kv, 0, "a reserve"); /* checkpoints give way to reserves */
+    return 0;
+}
+
+void kv_abort(struct kv_step *st)
+{
+    if (st && st->open) step_undo(st);
+}
+
+static void view_form(const struct group *g, uint32_t form, uint32_t site, struct kv_form *out)
+{
+    const struct pages *p = &g->form[form];
+    *out = (struct kv_form){0};
+    if (!p->n_ids) return;
+    out->base = page_at(p, site - g->c.site0, 0);
+    out->grain = p->grain;
+    out->rows = g->rows[form];
+    out->stride = g->stride[form];
+    out->table = g->table[form];
+    memcpy(out->offset, g->offset[form], sizeof out->offset);
+}
+
+int kv_next(struct kv_step *st, uint32_t site, struct kv_view *v)
+{
+    if (!st || !st->open) return ERR(ARG, "cache: no step is open");
+    struct kv *kv = st->kv;
+    if (site >= kv->n_sites) return ERR(ARG, "cache: layer %u of %u", site, kv->n_sites);
+    struct group *g = &kv->group[kv->site_group[site]];
+    if (st->cross && g->c.policy.kind != KV_FROZEN)
+        return ERR(ARG, "cache: this step holds rows of frozen groups, layer %u is not in one",
+                   site);
+    st->given[site] ^= 1;
+    if (!st->given[site]) return 0;
+    bool state = g->c.policy.kind == KV_STATE;
+    uint32_t rows = state ? 0 : g->stride[RAW] * g->rows[RAW];
+    *v = (struct kv_view){.n_planes = g->c.n_planes,
+                          .row1 = (rows + KV_ATOM - 1) / KV_ATOM * KV_ATOM,
+                          .first = true,
+                          .last = true,
+                          .sinks = g->c.policy.sinks,
+                          .lead = g->c.seal.tile ? g->c.seal.lead : 0,
+                          .counts = g->counts,
+                          .slot = st->slot,
+                          .len = g->len,
+                          .lane = st->lane,
+                          .pos = st->pos,
+                          .lo = g->lo,
+                          .hi = g->hi,
+                          .edge = g->edge,
+                          .dst = g->dst,
+                          .enc = g->enc,
+                          .from = g->from};
+    view_form(g, RAW, site, &v->raw);
+    view_form(g, SEALED, site, &v->sealed);
+    for (uint32_t i = 0; i < g->c.n_planes; i++) {
+        v->shape[i] = g->c.plane[i].shape;
+        v->codec[i] = g->c.plane[i].codec;
+    }
+    return 1;
+}

@@ -1,0 +1,318 @@
+/* store.c - opening and closing a store: the configuration is checked, every array sized, every address
+ * range reserved.  After this nothing allocates.
+ *
+ * A form has as many ids as the budget could ever pay for, or as the tables could ever name, whichever
+ * is less, so the byte budget is the only limit.  Where the address space is limited (RLIMIT_AS) the
+ * ranges shrink together until they fit. */
+#include "kv/kv_int.h"
+
+#include <string.h>
+
+#define MAX_GROUPS 64u
+#define MAX_SITES  65536u
+
+static int plane_check(uint32_t gi, const struct kv_group *g, const struct kv_plane *p)
+{
+    const struct kv_shape *s = &p->shape;
+    const char *name = p->name ? p->name : "?";
+    if (!s->heads || !s->dim || s->heads > 1u << 20 || s->dim > 1u << 24)
+        return ERR(ARG, "cache: group %u plane %s: %u heads of %u values", gi, name, s->heads,
+                   s->dim);
+    if (s->dtype != DT_F32 && s->dtype != DT_F16 && s->dtype != DT_BF16)
+        return ERR(ARG, "cache: group %u plane %s: rows are f32, f16 or bf16", gi, name);
+    if ((s->layout == KV_FLAT) != (g->policy.kind == KV_STATE))
+        return ERR(ARG, "cache: group %u plane %s: states are flat planes, rows are not", gi, name);
+    if (!g->seal.tile != !p->codec)
+        return ERR(ARG, "cache: group %u plane %s: all planes of a group have a codec, or none", gi,
+                   name);
+    if (p->codec && (p->codec->tile != g->seal.tile || !p->codec->bytes || !p->codec->encode))
+        return ERR(ARG, "cache: group %u plane %s: codec %s has tiles of %u rows, the group of %u",
+                   gi, name, p->codec->name, p->codec->tile, g->seal.tile);
+    return 0;
+}
+
+static int group_check(uint32_t gi, const struct kv_group *g, uint32_t site)
+{
+    const struct kv_policy *p = &g->policy;
+    const struct kv_seal *s = &g->seal;
+    if (p->kind != KV_ROWS && p->kind != KV_STATE && p->kind != KV_FROZEN)
+        return ERR(ARG, "cache: group %u: kind %d", gi, (int)p->kind);
+    if (g->site0 != site || !g->n_sites || g->n_sites > MAX_SITES - site)
+        return ERR(ARG, "cache: group %u: layers [%u, +%u) do not follow %u", gi, g->site0,
+                   g->n_sites, site);
+    if (!g->n_planes || g->n_planes > KV_MAX_PLANES)
+        return ERR(ARG, "cache: group %u: %u planes, 1 to %u", gi, g->n_planes, KV_MAX_PLANES);
+    if (p->kind != KV_STATE && (g->rows < KV_STRIP || g->rows > KV_ATOM || g->rows & (g->rows - 1)))
+        return ERR(ARG, "cache: group %u: blocks of %u rows; use 16, 32, 64, 128 or 256", gi,
+                   g->rows);
+    if (p->kind != KV_ROWS && (p->window || p->chunk || p->sinks || p->slack))
+        return ERR(ARG, "cache: group %u: only rows have windows, chunks, sinks and slack", gi);
+    if (p->kind == KV_STATE && s->tile)
+        return ERR(ARG, "cache: group %u: states are not sealed", gi);
+    if (s->tile && (s->tile % KV_STRIP || (s->tile % g->rows && g->rows % s->tile)))
+        return ERR(ARG, "cache: group %u: tiles of %u rows over blocks of %u", gi, s->tile,
+                   g->rows);
+    if (s->tile && s->lead < p->sinks)
+        return ERR(ARG, "cache: group %u: %u sinks, but only %u leading rows stay raw", gi,
+                   p->sinks, s->lead);
+    for (uint32_t i = 0; i < g->n_planes; i++)
+        TRY(plane_check(gi, g, &g->plane[i]));
+    return 0;
+}
+
+static int config_check(const struct kv_config *c)
+{
+    if (!c->n_groups || c->n_groups > MAX_GROUPS)
+        return ERR(ARG, "cache: %u groups, 1 to %u", c->n_groups, MAX_GROUPS);
+    if (!c->max_seqs || c->max_seqs > UINT16_MAX)
+        return ERR(ARG, "cache: max_seqs %u, 1 to %u", c->max_seqs, (unsigned)UINT16_MAX);
+    if (!c->max_tokens || c->max_tokens > 1u << 24)
+        return ERR(ARG, "cache: max_tokens %u, 1 to %u", c->max_tokens, 1u << 24);
+    if (!c->max_len || c->max_len > 1u << 30)
+        return ERR(ARG, "cache: max_len %u, 1 to %u", c->max_len, 1u << 30);
+    uint32_t site = 0;
+    for (uint32_t i = 0; i < c->n_groups; i++) {
+        TRY(group_check(i, &c->group[i], site));
+        site += c->group[i].n_sites;
+    }
+    return 0;
+}
+
+/* *at += n, rounded up to 64 bytes. */
+static bool advance(size_t n, size_t *at)
+{
+    if (!ck_add(*at, n, at) || !ck_add(*at, 63, at)) return false;
+    *at &= ~(size_t)63;
+    return true;
+}
+
+/* Offsets of the planes in a page, and the bytes of a page at one site. */
+static int form_grain(struct group *g, uint32_t form, size_t *grain)
+{
+    *grain = 0;
+    for (uint32_t i = 0; i < g->c.n_planes; i++) {
+        const struct kv_plane *p = &g->c.plane[i];
+        size_t n;
+        g->offset[form][i] = *grain;
+        if (form == SEALED) {
+            n = p->codec->bytes(p->codec, &p->shape);
+        } else if (!ck_mul((size_t)p->shape.heads * p->shape.dim, g->rows[RAW], &n) ||
+                   !ck_mul(n, dtype_size(p->shape.dtype), &n)) {
+            n = SIZE_MAX;
+        }
+        if (!n || !advance(n, grain))
+            return ERR(LIMIT, "cache: a page of plane %u is too large", i);
+    }
+    return 0;
+}
+
+/* Largest number of ids that can ever be in use at once. */
+static uint64_t ids_wanted(const struct kv *kv, const struct group *g, uint32_t form)
+{
+    uint64_t each = (uint64_t)g->stride[form] + 1; /* a copy on write holds both pages */
+    if (g->c.policy.kind == KV_STATE) each = 1 + KV_KEEPS;
+    uint64_t step = g->c.policy.kind == KV_STATE ? kv->max_tokens : 0;
+    return kv->max_seqs * each + step;
+}
+
+static int form_open(struct kv *kv, struct group *g, uint32_t form, unsigned halvings)
+{
+    size_t grain, page;
+    TRY(form_grain(g, form, &grain));
+    if (!ck_mul(grain, g->c.n_sites, &page)) return ERR(LIMIT, "cache: a page is too large");
+    uint64_t n = MIN(ids_wanted(kv, g, form), kv->pool / page >> halvings);
+    n = MIN(n + 1 + KV_RUN, (uint64_t)(UINT32_MAX / g->rows[form]) - KV_RUN); /* dst is 32 bits */
+    g->form[form].state = g->c.policy.kind == KV_STATE;
+    return pages_open(&g->form[form], (uint32_t)n, grain, g->c.n_sites);
+}
+
+static int forms_open(struct kv *kv, unsigned halvings)
+{
+    for (uint32_t gi = 0; gi < kv->n_groups; gi++)
+        for (uint32_t f = 0; f < FORMS; f++) {
+            struct group *g = &kv->group[gi];
+            if (f == SEALED && !g->c.seal.tile) continue;
+            int e = form_open(kv, g, f, halvings);
+            if (e >= 0) continue;
+            for (uint32_t k = 0; k < kv->n_groups; k++)
+                for (uint32_t h = 0; h < FORMS; h++)
+                    pages_close(&kv->group[k].form[h]);
+            return e;
+        }
+    return 0;
+}
+
+/* The smallest pool in which every sequence can make a step. */
+static int pool_check(const struct kv *kv)
+{
+    size_t each = 0, all;
+    for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
+        const struct group *g = &kv->group[gi];
+        size_t raw, sealed = 0, sum;
+        struct group copy = *g;
+        TRY(form_grain(&copy, RAW, &raw));
+        if (g->c.seal.tile) TRY(form_grain(&copy, SEALED, &sealed));
+        if (!ck_mul(raw, g->c.policy.kind == KV_STATE ? 2 : 1, &raw) ||
+            !ck_add(raw, sealed, &sum) || !ck_mul(sum, g->c.n_sites, &sum) ||
+            !ck_add(each, sum, &each))
+            return ERR(LIMIT, "cache: a page is too large");
+    }
+    if (!ck_mul(each, kv->max_seqs, &all)) return ERR(LIMIT, "cache: a page is too large");
+    if (kv->pool < all)
+        return ERR(LIMIT,
+                   "cache: a budget of %zu bytes is less than the %zu that one block for each of "
+                   "%u sequences takes; raise cache_memory or lower the number of sequences",
+                   kv->pool, all, kv->max_seqs);
+    return 0;
+}
+
+static int group_open(struct kv *kv, struct group *g)
+{
+    const struct kv_group *c = &g->c;
+    uint32_t seqs = kv->max_seqs, tokens = kv->max_tokens;
+    bool state = c->policy.kind == KV_STATE;
+    g->rows[RAW] = state ? 1 : c->rows;
+    g->rows[SEALED] = c->seal.tile ? c->seal.tile : 1;
+    g->stride[RAW] = state ? 1 : (kv->max_len + c->rows - 1) / c->rows;
+    g->stride[SEALED] = c->seal.tile ? kv->max_len / c->seal.tile : 0;
+    g->keep_rows = c->seal.tile ? MAX(c->seal.lead, c->policy.sinks) : c->policy.sinks;
+    g->forgets = state || (c->policy.kind == KV_ROWS && (c->policy.window || c->policy.chunk));
+    kv->has_frozen |= c->policy.kind == KV_FROZEN;
+    for (uint32_t f = 0; f < FORMS; f++)
+        g->table[f] = mem_array((size_t)seqs * MAX(g->stride[f], 1), sizeof(uint32_t));
+    size_t encodes = (size_t)tokens / g->rows[SEALED] + seqs;
+    g->len = mem_array(seqs, sizeof(uint32_t));
+    g->from = mem_array(seqs, sizeof(uint32_t));
+    g->lo = mem_array(tokens, sizeof(uint32_t));
+    g->hi = mem_array(tokens, sizeof(uint32_t));
+    g->edge = mem_array(tokens, sizeof(uint32_t));
+    g->dst = mem_array(tokens, sizeof(uint32_t));
+    g->enc = mem_array(c->seal.tile ? encodes : 1, 2 * sizeof(uint32_t));
+    if (!g->table[RAW] || !g->table[SEALED] || !g->len || !g->from || !g->lo || !g->hi ||
+        !g->edge || !g->dst || !g->enc)
+        return ERR_NOMEM;
+    for (uint32_t i = 0; i < c->n_sites; i++)
+        kv->site_group[c->site0 + i] = (uint32_t)(g - kv->group);
+    /* of one step: blocks begun, a copy per sequence, tiles; states are in dst */
+    kv->n_change_max +=
+        tokens / g->rows[RAW] + 3 * seqs + (c->seal.tile ? tokens / c->seal.tile : 0);
+    return 0;
+}
+
+static int seq_open(struct kv *kv, struct seq *s, uint32_t i)
+{
+    s->slot = i;
+    kv->slot[i].seq = i;
+    kv->idle[kv->max_seqs - 1 - i] = i; /* slot 0 is handed out first */
+    s->tok = mem_array(kv->max_len, sizeof *s->tok);
+    s->turn = mem_array((size_t)kv->max_len / 2 + 2, sizeof *s->turn);
+    s->g = mem_array(kv->n_groups, sizeof *s->g);
+    if (!s->tok || !s->turn || !s->g) return ERR_NOMEM;
+    for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
+        if (!kv->group[gi].forgets || !kv->group[gi].c.policy.every) continue;
+        s->g[gi].keep = mem_array(KV_KEEPS, sizeof(struct keep));
+        if (!s->g[gi].keep) return ERR_NOMEM;
+    }
+    return 0;
+}
+
+static int step_open(struct kv *kv)
+{
+    struct kv_step *st = &kv->step;
+    st->kv = kv;
+    st->span = mem_array(kv->max_seqs, sizeof *st->span);
+    st->change = mem_array(kv->n_change_max, sizeof *st->change);
+    st->slot = mem_array(kv->max_seqs, sizeof *st->slot);
+    st->lane = mem_array(kv->max_tokens, sizeof *st->lane);
+    st->pos = mem_array(kv->max_tokens, sizeof *st->pos);
+    st->given = mem_array(kv->n_sites, 1);
+    return st->span && st->change && st->slot && st->lane && st->pos && st->given ? 0 : ERR_NOMEM;
+}
+
+static int store_open(struct kv *kv, const struct kv_config *c)
+{
+    kv->max_seqs = c->max_seqs;
+    kv->max_tokens = c->max_tokens;
+    kv->max_len = c->max_len;
+    kv->pool = c->pool_bytes;
+    while (1u << kv->slot_bits < kv->max_seqs)
+        kv->slot_bits++;
+    for (uint32_t i = 0; i < c->n_groups; i++)
+        kv->n_sites += c->group[i].n_sites;
+    kv->group = mem_array(c->n_groups, sizeof *kv->group);
+    kv->site_group = mem_array(kv->n_sites, sizeof *kv->site_group);
+    kv->slot = mem_array(kv->max_seqs, sizeof *kv->slot);
+    kv->seq = mem_array(kv->max_seqs, sizeof *kv->seq);
+    kv->idle = mem_array(kv->max_seqs, sizeof *kv->idle);
+    kv->scratch = mem_array((size_t)3 * kv->max_seqs, sizeof *kv->scratch);
+    if (!kv->group || !kv->site_group || !kv->slot || !kv->seq || !kv->idle || !kv->scratch)
+        return ERR_NOMEM;
+    kv->n_groups = c->n_groups;
+    kv->n_idle = kv->max_seqs;
+    for (uint32_t i = 0; i < kv->n_groups; i++) {
+        kv->group[i].c = c->group[i];
+        TRY(group_open(kv, &kv->group[i]));
+    }
+    TRY(pool_check(kv));
+    for (uint32_t i = 0; i < kv->max_seqs; i++)
+        TRY(seq_open(kv, &kv->seq[i], i));
+    TRY(step_open(kv));
+    int e = ERR_LIMIT;
+    for (unsigned halvings = 0; halvings < 16 && e == ERR_LIMIT; halvings++)
+        e = forms_open(kv, halvings);
+    return e;
+}
+
+int kv_open(struct kv **out, const struct kv_config *cfg)
+{
+    TRY(config_check(cfg));
+    struct kv *kv = mem_alloc(sizeof *kv);
+    if (!kv) return ERR_NOMEM;
+    int e = store_open(kv, cfg);
+    if (e < 0) {
+        kv_close(kv);
+        return e;
+    }
+    *out = kv;
+    return 0;
+}
+
+void kv_close(struct kv *kv)
+{
+    if (!kv) return;
+    for (uint32_t i = 0; i < kv->n_groups; i++) {
+        struct group *g = &kv->group[i];
+        for (uint32_t f = 0; f < FORMS; f++) {
+            pages_close(&g->form[f]);
+            mem_free(g->table[f]);
+        }
+        mem_free(g->len);
+        mem_free(g->from);
+        mem_free(g->lo);
+        mem_free(g->hi);
+        mem_free(g->edge);
+        mem_free(g->dst);
+        mem_free(g->enc);
+    }
+    for (uint32_t i = 0; kv->seq && i < kv->max_seqs; i++) {
+        struct seq *s = &kv->seq[i];
+        for (uint32_t gi = 0; s->g && gi < kv->n_groups; gi++)
+            mem_free(s->g[gi].keep);
+        mem_free(s->tok);
+        mem_free(s->turn);
+        mem_free(s->g);
+    }
+    mem_free(kv->step.span);
+    mem_free(kv->step.change);
+    mem_free(kv->step.slot);
+    mem_free(kv->step.lane);
+    mem_free(kv->step.pos);
+    mem_free(kv->step.given);
+    mem_free(kv->group);
+    mem_free(kv->site_group);
+    mem_free(kv->slot);
+    mem_free(kv->seq);
+    mem_free(kv->idle);
+    mem_free(kv->scratch);
+    mem_free(kv);
+}

@@ -1,0 +1,137 @@
+/* trim.c - shortening: the longest length every group can resume from exactly, and going there.
+ *
+ * A group of rows can resume at m if the rows a query at m reads are held in the form it reads them,
+ * and the rows of the tile that m lies in are held raw; a state only where a page was kept.  Each
+ * group lowers the answer of the others until all agree.  Nothing is written: pages beyond m are given
+ * back, and a shared block that becomes the open one is copied by the next begin. */
+#include "kv/kv_int.h"
+
+static uint32_t resume_state(const struct seq *s, const struct seq_group *sg, uint32_t m)
+{
+    if (m == s->len) return m;
+    for (uint32_t i = sg->n_keeps; i-- > 0;)
+        if (sg->keep[i].pos <= m) return sg->keep[i].pos;
+    return 0;
+}
+
+/* One look at m; a smaller answer is an upper bound that has to be looked at again. */
+static uint32_t resume_look(const struct kv *kv, const struct seq *s, const struct group *g,
+                            uint32_t m)
+{
+    const uint32_t *raw = seq_table(kv, g, RAW, s), *sealed = seq_table(kv, g, SEALED, s);
+    uint32_t rows = g->rows[RAW], tile = g->rows[SEALED];
+    struct need n = need_at(g, s, m, 0, m == s->len && s->turn_open);
+    if (m % rows && !raw[m / rows]) return m - m % rows;
+    for (uint32_t k = MAX(n.row_from / tile, table_first(g, SEALED));
+         g->form[SEALED].n_ids && k < m / tile; k++)
+        if (!sealed[k]) return (k + 1) * tile - 1;
+    for (uint32_t b = MAX(n.raw_from / rows, table_first(g, RAW)); b < m / rows; b++)
+        if (!raw[b]) return MAX(n.raw_from, b * rows);
+    return m;
+}
+
+static uint32_t resume(const struct kv *kv, const struct seq *s, uint32_t m)
+{
+    for (uint32_t before = m + 1; before != m;) {
+        before = m;
+        for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
+            const struct group *g = &kv->group[gi];
+            if (g->c.policy.kind == KV_STATE) m = resume_state(s, &s->g[gi], m);
+            if (g->c.policy.kind == KV_ROWS) m = resume_look(kv, s, g, m);
+        }
+    }
+    return m;
+}
+
+/* A reserve has to reach from m again, and pages shared with others do not come back: ERR_FULL if that
+ * does not fit. */
+static int reserve_fits(struct kv *kv, struct seq *s, uint32_t m)
+{
+    size_t freed = 0, debt = 0, now = pool_used(kv);
+    uint32_t reserve = kv->slot[s->slot].reserve;
+    if (reserve <= m || m == s->len) return 0;
+    pledge_leave(kv, s);
+    for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
+        const struct group *g = &kv->group[gi];
+        if (g->c.policy.kind == KV_STATE) debt += g->form[RAW].bytes;
+        for (uint32_t f = 0; f < FORMS && g->c.policy.kind == KV_ROWS; f++) {
+            const struct pages *p = &g->form[f];
+            const uint32_t *table = seq_table(kv, g, f, s);
+            uint32_t end = table_used(g, f, m), old = table_used(g, f, s->len);
+            for (uint32_t i = end; i < old; i++)
+                if (table[i] && p->page[table[i]].refs == 1) freed += p->bytes;
+            for (uint32_t i = end ? MIN(cut_at(g, s, gi, f, m), end - 1) : 0; i < end; i++)
+                if (table[i] && p->page[table[i]].refs > 1) debt += p->bytes;
+        }
+    }
+    size_t after = pool_used(kv) + debt + pledge_bytes(kv, s, m, reserve);
+    pledge_enter(kv, s);
+    after -= MIN(freed, after);
+    return after > now ? make_room(kv, after - now, "a trim within a reserve") : 0;
+}
+
+static void cut_turns(struct seq *s, uint32_t m)
+{
+    while (s->n_turns && s->turn[s->n_turns - 1].pos >= m)
+        s->n_turns--;
+    s->turn_open = false;
+    if (!s->n_turns) return;
+    struct kv_turn *t = &s->turn[s->n_turns - 1];
+    t->n = MIN(t->n, m - t->pos);
+    if (t->n == 1) s->n_turns--;
+}
+
+static void trim_state(struct kv *kv, struct seq *s, uint32_t gi, uint32_t m)
+{
+    struct group *g = &kv->group[gi];
+    struct seq_group *sg = &s->g[gi];
+    uint32_t *cell = seq_table(kv, g, RAW, s), page = 0;
+    for (uint32_t i = 0; i < sg->n_keeps; i++)
+        if (sg->keep[i].pos == m) page = sg->keep[i].page;
+    if (page) page_ref(kv, &g->form[RAW], page);
+    if (*cell) page_unref(kv, &g->form[RAW], *cell);
+    *cell = page;
+}
+
+static void trim_rows(struct kv *kv, struct seq *s, uint32_t gi, uint32_t m)
+{
+    struct group *g = &kv->group[gi];
+    for (uint32_t f = 0; f < FORMS; f++) {
+        if (!g->form[f].n_ids) continue;
+        uint32_t *table = seq_table(kv, g, f, s), old = table_used(g, f, s->len);
+        for (uint32_t i = table_used(g, f, m); i < old; i++) {
+            if (table[i]) page_unref(kv, &g->form[f], table[i]);
+            table[i] = 0;
+        }
+        s->g[gi].cut[f] = cut_at(g, s, gi, f, m);
+    }
+}
+
+int kv_trim(struct kv *kv, kv_seq handle, uint32_t len, uint32_t *have)
+{
+    struct seq *s;
+    TRY(seq_idle(kv, handle, &s));
+    if (len > s->len) return ERR(ARG, "cache: cannot trim %u rows to %u", s->len, len);
+    uint32_t m = resume(kv, s, len);
+    for (uint32_t i = m; i < len; i++)
+        if (s->tok[i] < 0)
+            return ERR(LOST,
+                       "cache: a trim to %u has to feed rows from %u again, and row %u has no "
+                       "token",
+                       len, m, i);
+    TRY(reserve_fits(kv, s, m));
+    *have = m;
+    if (m == s->len) return 0;
+    pledge_leave(kv, s);
+    for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
+        if (kv->group[gi].c.policy.kind == KV_STATE) trim_state(kv, s, gi, m);
+        if (kv->group[gi].c.policy.kind == KV_ROWS) trim_rows(kv, s, gi, m);
+        struct seq_group *sg = &s->g[gi];
+        while (sg->n_keeps && sg->keep[sg->n_keeps - 1].pos > m)
+            keep_remove(kv, s, gi, sg->n_keeps - 1);
+    }
+    cut_turns(s, m);
+    s->len = m;
+    pledge_enter(kv, s);
+    return 0;
+}
