@@ -75,6 +75,9 @@ KVIK_API int kvik_tokenizer_encode(const kvik_tokenizer *t, const char *text, si
 KVIK_API int kvik_tokenizer_decode(const kvik_tokenizer *t, const int32_t *ids, size_t n,
                                    bool skip_special_tokens, char **text, size_t *n_bytes);
 KVIK_API int32_t kvik_tokenizer_find(const kvik_tokenizer *t, const char *token); /* id or -1 */
+/* The text of a named special token ("bos_token", "eos_token", "pad_token", "unk_token", ...), or NULL; borrowed. */
+KVIK_API const char *kvik_tokenizer_special(const kvik_tokenizer *t, const char *name);
+KVIK_API const char *kvik_tokenizer_template(const kvik_tokenizer *t); /* chat template or NULL; borrowed */
 /* messages: JSON array of {"role", "content"}.  kwargs: JSON object or NULL; add_generation_prompt, tools, documents,
  * continue_final_message and any variable of the template. */
 KVIK_API int kvik_chat_render(const kvik_tokenizer *t, const char *messages, const char *kwargs,
@@ -202,6 +205,8 @@ typedef struct kvik_result {
     uint64_t prompt_tokens, new_tokens, computed_tokens;
 } kvik_result;
 KVIK_API void kvik_result_free(kvik_result *r);
+/* Writes the kept logits as a safetensors file, tensor "logits" [steps][rows][vocab] f32; whole or not at all. */
+KVIK_API int kvik_logits_save(const kvik_result *r, const char *path);
 
 /* Called from the thread in kvik_generate.  text: new complete characters of this row ("" possible), id: the token, or -1 with
  * the final flush.  Return false to cancel: every row ends after this step with KVIK_FINISH_CANCELLED. */

@@ -1,0 +1,273 @@
+/* tokenizer.c - tokenizers and chat templates as the public header shows them: plain pointers and JSON text
+ * around tok/ and chat/.  What a caller passes as kwargs is split here into the arguments a rendering has of its own
+ * (tools, documents, the two prompt flags) and the variables of the template, as apply_chat_template does. */
+#include "api/api.h"
+#include "base/json.h"
+#include "base/map.h"
+#include "chat/chat.h"
+#include "fmt/fmt.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static int open_gguf(const char *path, struct tok **out)
+{
+    struct gguf *g;
+    TRY(gguf_open(path, &g));
+    int e = tok_open_gguf(g, out);
+    gguf_close(g);
+    return e;
+}
+
+KVIK_API int kvik_tokenizer_open(const char *path, kvik_tokenizer **out)
+{
+    if (!path || !out) return ERR(ARG, "a path is needed");
+    if (!dir_exists(path) && !file_exists(path))
+        return ERR(
+            NOTFOUND,
+            "%s: no such file or directory; give a Hugging Face model directory or a .gguf file",
+            path);
+    kvik_tokenizer *t = mem_alloc(sizeof *t);
+    if (!t) return ERR_NOMEM;
+    int e = dir_exists(path) ? tok_open_dir(path, &t->tok) : open_gguf(path, &t->tok);
+    if (e < 0) {
+        mem_free(t);
+        return e;
+    }
+    *out = t;
+    return 0;
+}
+
+KVIK_API void kvik_tokenizer_close(kvik_tokenizer *t)
+{
+    if (!t) return;
+    tok_close(t->tok);
+    mem_free(t);
+}
+
+/* Gives the caller its own array, never NULL. */
+static int take_ids(struct ids *v, int e, int32_t **ids, size_t *n)
+{
+    if (e >= 0 && !v->id && !(v->id = mem_alloc(sizeof *v->id))) e = ERR_NOMEM;
+    if (e < 0) {
+        ids_done(v);
+        return e;
+    }
+    *ids = v->id;
+    *n = v->n;
+    return 0;
+}
+
+static int take_text(struct buf *b, int e, char **text, size_t *n)
+{
+    size_t len = b->len;
+    char *s = e < 0 ? NULL : buf_take(b);
+    if (!s) {
+        buf_done(b);
+        return e < 0 ? e : ERR_NOMEM;
+    }
+    *text = s;
+    if (n) *n = len;
+    return 0;
+}
+
+KVIK_API int kvik_tokenizer_encode(const kvik_tokenizer *t, const char *text, size_t n_bytes,
+                                   bool add_special_tokens, int32_t **ids, size_t *n)
+{
+    struct ids v = {0};
+    if (!t || (!text && n_bytes) || !ids || !n)
+        return ERR(ARG, "a tokenizer and a text are needed");
+    int e = tok_encode(t->tok, text ? text : "", n_bytes, add_special_tokens ? TOK_SPECIAL : 0,
+                       NULL, 0, &v);
+    return take_ids(&v, e, ids, n);
+}
+
+KVIK_API int kvik_tokenizer_decode(const kvik_tokenizer *t, const int32_t *ids, size_t n,
+                                   bool skip_special_tokens, char **text, size_t *n_bytes)
+{
+    struct buf b;
+    if (!t || (!ids && n) || !text) return ERR(ARG, "a tokenizer and token ids are needed");
+    buf_init(&b, SIZE_MAX / 2);
+    return take_text(&b, tok_decode(t->tok, ids, n, skip_special_tokens, &b), text, n_bytes);
+}
+
+KVIK_API int32_t kvik_tokenizer_find(const kvik_tokenizer *t, const char *token)
+{
+    return t && token ? tok_find(t->tok, token, strlen(token)) : -1;
+}
+
+KVIK_API const char *kvik_tokenizer_special(const kvik_tokenizer *t, const char *name)
+{
+    return t && name ? tok_special_text(t->tok, name) : NULL;
+}
+
+KVIK_API const char *kvik_tokenizer_template(const kvik_tokenizer *t)
+{
+    return t ? tok_chat_template(t->tok) : NULL;
+}
+
+/* A rendering's inputs, parsed; request_done releases them. */
+struct request {
+    json_t *messages, *kwargs; /* owned; kwargs without the keys that o holds */
+    json_t *tools, *documents; /* owned */
+    struct jinja_now now;
+    struct chat_options o;
+};
+
+static void request_done(struct request *r)
+{
+    json_decref(r->messages);
+    json_decref(r->kwargs);
+    json_decref(r->tools);
+    json_decref(r->documents);
+}
+
+/* Removes a boolean argument from the kwargs; null is false. */
+static int take_flag(json_t *kwargs, const char *key, bool *out)
+{
+    const json_t *v = json_object_get(kwargs, key);
+    if (!v) return 0;
+    if (!json_is_boolean(v) && !json_is_null(v))
+        return ERR(ARG, "kwargs: \"%s\" must be true or false", key);
+    *out = json_is_true(v);
+    json_object_del(kwargs, key);
+    return 0;
+}
+
+static int take_list(json_t *kwargs, const char *key, json_t **out)
+{
+    json_t *v = json_object_get(kwargs, key);
+    if (!v) return 0;
+    if (!json_is_array(v) && !json_is_null(v))
+        return ERR(ARG, "kwargs: \"%s\" must be a list", key);
+    if (json_is_array(v)) *out = json_incref(v);
+    json_object_del(kwargs, key);
+    return 0;
+}
+
+/* Takes the reference to messages; kwargs may be NULL or a JSON null and is copied. */
+static int request_init(struct request *r, json_t *messages, const json_t *kwargs)
+{
+    *r = (struct request){.messages = messages};
+    if (!json_is_array(messages))
+        return ERR(ARG, "messages must be a JSON list of {\"role\", \"content\"}");
+    if (kwargs && !json_is_null(kwargs) && !json_is_object(kwargs))
+        return ERR(ARG, "kwargs must be a JSON object");
+    r->kwargs = json_is_object(kwargs) ? json_copy((json_t *)(uintptr_t)kwargs) : json_object();
+    if (!r->kwargs) return ERR(NOMEM, "out of memory");
+    TRY(take_flag(r->kwargs, "add_generation_prompt", &r->o.add_generation_prompt));
+    TRY(take_flag(r->kwargs, "continue_final_message", &r->o.continue_final_message));
+    TRY(take_flag(r->kwargs, "allow_special_tokens", &r->o.allow_special));
+    TRY(take_list(r->kwargs, "tools", &r->tools));
+    TRY(take_list(r->kwargs, "documents", &r->documents));
+    if (r->o.add_generation_prompt && r->o.continue_final_message)
+        return ERR(ARG, "add_generation_prompt and continue_final_message exclude each other");
+    r->o.tools = r->tools;
+    r->o.documents = r->documents;
+    r->o.kwargs = r->kwargs;
+    return 0;
+}
+
+static int request_parse(struct request *r, const char *messages, const char *kwargs)
+{
+    json_t *m, *k = NULL;
+    *r = (struct request){0};
+    TRY(json_parse(messages, strlen(messages), "messages", &m));
+    int e = kwargs ? json_parse(kwargs, strlen(kwargs), "kwargs", &k) : 0;
+    if (e < 0)
+        json_decref(m);
+    else
+        e = request_init(r, m, k);
+    json_decref(k);
+    return e;
+}
+
+static int need_template(const kvik_tokenizer *t)
+{
+    if (tok_chat_template(t->tok)) return 0;
+    return ERR(NOTFOUND,
+               "the model has no chat template; give the text to complete instead of messages");
+}
+
+KVIK_API int kvik_chat_render(const kvik_tokenizer *t, const char *messages, const char *kwargs,
+                              char **text)
+{
+    struct request r;
+    struct buf b;
+    if (!t || !messages || !text) return ERR(ARG, "a tokenizer and messages are needed");
+    TRY(need_template(t));
+    buf_init(&b, JINJA_MAX_OUTPUT + 1);
+    int e = request_parse(&r, messages, kwargs);
+    if (e >= 0) e = chat_render(t->tok, r.messages, &r.o, &b);
+    request_done(&r);
+    return take_text(&b, e, text, NULL);
+}
+
+KVIK_API int kvik_chat_encode(const kvik_tokenizer *t, const char *messages, const char *kwargs,
+                              int32_t **ids, size_t *n)
+{
+    struct request r;
+    struct ids v = {0};
+    if (!t || !messages || !ids || !n) return ERR(ARG, "a tokenizer and messages are needed");
+    TRY(need_template(t));
+    int e = request_parse(&r, messages, kwargs);
+    if (e >= 0) e = chat_encode(t->tok, r.messages, &r.o, &v, NULL);
+    request_done(&r);
+    return take_ids(&v, e, ids, n);
+}
+
+static int parse_now(const char *s, struct jinja_now *now)
+{
+    char sep = 0;
+    int used = 0;
+    *now = (struct jinja_now){.set = true};
+    int n = sscanf(s, "%4d-%2d-%2d%c%2d:%2d:%2d%n", &now->year, &now->month, &now->day, &sep,
+                   &now->hour, &now->minute, &now->second, &used);
+    bool date_only = n == 3 && strlen(s) == 10;
+    if ((!date_only && (n != 7 || (sep != 'T' && sep != ' ') ||
+                        (s[used] && s[used] != '.' && s[used] != '+' && s[used] != 'Z'))) ||
+        now->month < 1 || now->month > 12 || now->day < 1 || now->day > 31 || now->hour < 0 ||
+        now->hour > 23 || now->minute < 0 || now->minute > 59 || now->second < 0 ||
+        now->second > 60 || now->year < 1)
+        return ERR(ARG, "\"now\" must be a time such as \"2025-03-07T14:05:09\", not \"%.40s\"", s);
+    return 0;
+}
+
+/* Variables: special tokens first, kwargs over them, as in the reference. */
+static int merge_special(struct request *r, const json_t *special)
+{
+    if (!special || json_is_null(special)) return 0;
+    if (!json_is_object(special)) return ERR(ARG, "special_tokens must be a JSON object");
+    if (json_object_update_missing(r->kwargs, (json_t *)(uintptr_t)special) < 0)
+        return ERR(NOMEM, "out of memory");
+    return 0;
+}
+
+static int request_of(struct request *r, const json_t *o)
+{
+    const char *now = NULL;
+    *r = (struct request){0};
+    if (!json_is_object(o)) return ERR(ARG, "request: must be a JSON object with \"messages\"");
+    TRY(json_get_str(o, "request", "now", &now));
+    TRY(request_init(r, json_incref(json_object_get(o, "messages")), json_object_get(o, "kwargs")));
+    TRY(merge_special(r, json_object_get(o, "special_tokens")));
+    if (now) TRY(parse_now(now, &r->now));
+    if (now) r->o.now = &r->now;
+    return 0;
+}
+
+KVIK_API int kvik_template_render(const char *template_text, const char *request, char **text)
+{
+    struct request r;
+    struct buf b;
+    json_t *o;
+    if (!template_text || !request || !text) return ERR(ARG, "a template and a request are needed");
+    TRY(json_parse(request, strlen(request), "request", &o));
+    buf_init(&b, JINJA_MAX_OUTPUT + 1);
+    int e = request_of(&r, o);
+    r.o.template_text = template_text;
+    if (e >= 0) e = chat_render(NULL, r.messages, &r.o, &b);
+    request_done(&r);
+    json_decref(o);
+    return take_text(&b, e, text, NULL);
+}

@@ -1,0 +1,399 @@
+/* args.c - the command line, from three tables: a command's own options, those every model run shares, and the
+ * library's generation options, whose values become one JSON object of reference names.  The help is printed from the
+ * same tables, so it lists what works and nothing else.  "--name value" and "--name=value" are the same, '-' equals
+ * '_', "--" ends the options. */
+#include "base/near.h"
+#include "cli/cli.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct arg_option shared[] = {
+    {"threads", ARG_UINT, offsetof(struct common, threads), "N", NULL,
+     "threads to compute with (default: all CPUs)"},
+    {"compute", ARG_TEXT, offsetof(struct common, compute), "MODE", "exact|fast",
+     "exact keeps activations in f32; fast may round them (default: exact for f32 weights, else fast)"},
+    {"cache-memory", ARG_BYTES, offsetof(struct common, cache_memory), "BYTES", NULL,
+     "most the cache may use; K, M and G are powers of 1024"},
+    {"isa", ARG_TEXT, offsetof(struct common, isa), "NAME", "ref|avx2|avx512|avx512bf16",
+     "instruction set (default: $KVIK_ISA, else the best here)"},
+    {"verbose", ARG_FLAG, offsetof(struct common, verbose), NULL, NULL,
+     "tell more on standard error"},
+};
+
+struct parser {
+    const struct command *c;
+    void *into;
+    struct args *out;
+    int argc, at;
+    char **argv;
+};
+
+static bool same(const char *a, size_t n, const char *b)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!b[i] || (a[i] == '_' ? '-' : a[i]) != (b[i] == '_' ? '-' : b[i])) return false;
+    return b[n] == 0;
+}
+
+static const struct arg_option *find(const struct command *c, const char *name, size_t n)
+{
+    for (size_t i = 0; i < c->n_options; i++)
+        if (same(name, n, c->option[i].name)) return &c->option[i];
+    for (size_t i = 0; c->runs_model && i < countof(shared); i++)
+        if (same(name, n, shared[i].name)) return &shared[i];
+    return NULL;
+}
+
+static const kvik_option *find_generation(const struct command *c, const char *name, size_t n)
+{
+    uint32_t count = 0;
+    const kvik_option *o = kvik_options(&count);
+    for (uint32_t i = 0; c->generation && i < count; i++)
+        if (same(name, n, o[i].name)) return &o[i];
+    return NULL;
+}
+
+/* The value after '=' or the next word; NULL after a sentence. */
+static const char *value_of(struct parser *p, const char *name, const char *inline_value,
+                            const char *what)
+{
+    if (inline_value) return inline_value;
+    if (p->at < p->argc) return p->argv[p->at++];
+    say_usage("--%s needs a value: %s", name, what ? what : "VALUE");
+    return NULL;
+}
+
+static int check_choice(const char *name, const char *choices, const char *value)
+{
+    struct near near;
+    char list[256], *save = NULL;
+    snprintf(list, sizeof list, "%s", choices);
+    near_begin(&near, value);
+    for (char *w = strtok_r(list, "|", &save); w; w = strtok_r(NULL, "|", &save)) {
+        if (!strcmp(w, value)) return 0;
+        near_try(&near, w);
+    }
+    if (near.best)
+        return say_usage("--%s: unknown value \"%.60s\"; did you mean \"%s\"?", name, value,
+                         near.best);
+    return say_usage("--%s: unknown value \"%.60s\"; one of %s", name, value, choices);
+}
+
+static int take_uint(const char *name, const char *value, uint32_t *out)
+{
+    char *end;
+    errno = 0;
+    long long n = strtoll(value, &end, 10);
+    if (!*value || *end || errno || n < 0 || n > UINT32_MAX)
+        return say_usage("--%s: \"%.60s\" is not an integer from 0 to 4294967295", name, value);
+    *out = (uint32_t)n;
+    return 0;
+}
+
+static int take_bytes(const char *name, const char *value, uint64_t *out)
+{
+    char *end;
+    errno = 0;
+    double v = strtod(value, &end);
+    static const char units[] = "KMGT";
+    const char *u = *end ? strchr(units, *end >= 'a' ? *end - 32 : *end) : NULL;
+    if (u && *end) {
+        for (const char *k = units; k <= u; k++)
+            v *= 1024;
+        end++;
+        if (*end == 'i') end++;
+        if (*end == 'B' || *end == 'b') end++;
+    }
+    if (end == value || *end || errno || !(v >= 1 && v < 9e18))
+        return say_usage("--%s: \"%.60s\" is not a number of bytes such as 512M or 4G", name,
+                         value);
+    *out = (uint64_t)v;
+    return 0;
+}
+
+/* "true" or "false" when that is the next word, else true. */
+static int take_bool(struct parser *p, const char *name, const char *inline_value, bool *out)
+{
+    const char *v = inline_value;
+    *out = true;
+    if (!v && p->at < p->argc &&
+        (!strcmp(p->argv[p->at], "true") || !strcmp(p->argv[p->at], "false")))
+        v = p->argv[p->at++];
+    if (!v) return 0;
+    if (strcmp(v, "true") != 0 && strcmp(v, "false") != 0)
+        return say_usage("--%s: \"%.60s\" is neither true nor false", name, v);
+    *out = !strcmp(v, "true");
+    return 0;
+}
+
+static int take_own(struct parser *p, const struct arg_option *o, const char *inline_value)
+{
+    void *at = (char *)p->into + o->offset;
+    const char *v;
+    if (o->kind == ARG_FLAG && inline_value) return say_usage("--%s takes no value", o->name);
+    if (o->kind == ARG_FLAG || o->kind == ARG_BOOL)
+        return o->kind == ARG_BOOL ? take_bool(p, o->name, inline_value, at)
+                                   : (*(bool *)at = true, 0);
+    if (!(v = value_of(p, o->name, inline_value, o->value))) return EXIT_USAGE;
+    if (o->choices && check_choice(o->name, o->choices, v)) return EXIT_USAGE;
+    if (o->kind == ARG_UINT) return take_uint(o->name, v, at);
+    if (o->kind == ARG_BYTES) return take_bytes(o->name, v, at);
+    if (o->kind == ARG_TEXT) {
+        *(const char **)at = v;
+        return 0;
+    }
+    struct arg_list *l = at;
+    const char **grown = mem_grow(l->item, l->n + 1, sizeof *grown);
+    if (!grown) return say_error(ERR_NOMEM);
+    l->item = grown;
+    l->item[l->n++] = v;
+    return 0;
+}
+
+/* The JSON value a word stands for under a type of the option table; NULL: it is none. */
+static json_t *value_json(const char *type, const char *v)
+{
+    json_t *j = NULL;
+    char *end;
+    if (!strcmp(type, "string")) return say_json(v, strlen(v));
+    if (!strcmp(type, "strings")) {
+        if (*v == '[' && json_parse(v, strlen(v), "value", &j) == 0 && json_is_array(j)) return j;
+        json_decref(j);
+        return say_json(v, strlen(v));
+    }
+    if (!strcmp(type, "float")) {
+        double d = strtod(v, &end);
+        return *v && !*end && isfinite(d) ? json_real(d) : NULL;
+    }
+    if (!strcmp(type, "ids") && *v != '[') {
+        j = json_array();
+        for (const char *s = v; *v; s = end + 1) {
+            json_array_append_new(j, json_integer(strtoll(s, &end, 10)));
+            if (end == s || (*end && *end != ',')) {
+                json_decref(j);
+                return NULL;
+            }
+            if (!*end) break;
+        }
+        return j;
+    }
+    return json_parse(v, strlen(v), "value", &j) == 0 ? j : NULL;
+}
+
+static int put(struct parser *p, const char *key, json_t *v, bool append)
+{
+    json_t *old = append ? json_object_get(p->out->generation, key) : NULL;
+    if (old) { /* a repeated list option adds to the list */
+        json_t *list = json_is_array(old) ? json_copy(old) : json_pack("[O]", old);
+        if (json_is_array(v))
+            json_array_extend(list, v);
+        else
+            json_array_append(list, v);
+        json_decref(v);
+        v = list;
+    }
+    if (json_object_set_new(p->out->generation, key, v) < 0) return say_failed("out of memory");
+    return 0;
+}
+
+static int take_generation(struct parser *p, const kvik_option *o, const char *inline_value)
+{
+    char dashed[64];
+    snprintf(dashed, sizeof dashed, "%s", o->name);
+    for (char *c = dashed; *c; c++)
+        if (*c == '_') *c = '-';
+    if (!strcmp(o->type, "bool")) {
+        bool on;
+        int e = take_bool(p, dashed, inline_value, &on);
+        return e ? e : put(p, o->name, json_boolean(on), false);
+    }
+    const char *v = value_of(p, dashed, inline_value, o->type);
+    if (!v) return EXIT_USAGE;
+    json_t *j = value_json(o->type, v);
+    if (!j) {
+        bool json = !strcmp(o->type, "json");
+        return say_usage("--%s: \"%.60s\" is not %s", dashed, v,
+                         json                        ? "a JSON object"
+                         : !strcmp(o->type, "ids")   ? "a list of token ids such as 1,2"
+                         : !strcmp(o->type, "float") ? "a number"
+                                                     : "an integer");
+    }
+    return put(p, o->name, j, !strcmp(o->type, "strings") || !strcmp(o->type, "ids"));
+}
+
+/* A name of the reference outside the table: the library says whether its value is one that works. */
+static int take_known(struct parser *p, const char *key, const char *inline_value)
+{
+    json_t *j = NULL;
+    const char *v = inline_value;
+    if (!v && p->at < p->argc && p->argv[p->at][0] != '-') v = p->argv[p->at++];
+    if (!v)
+        j = json_true();
+    else if (json_parse(v, strlen(v), "value", &j) < 0)
+        j = say_json(v, strlen(v));
+    return put(p, key, j, false);
+}
+
+/* Whether the library knows a name at all: null is accepted under every known name. */
+static bool known(const char *key)
+{
+    kvik_generation g;
+    char json[96];
+    if (kvik_generation_init(&g, NULL) < 0) return false;
+    snprintf(json, sizeof json, "{\"%s\": null}", key);
+    bool yes = kvik_generation_set(&g, json) == 0;
+    kvik_generation_done(&g);
+    return yes;
+}
+
+static int unknown(const struct command *c, const char *word)
+{
+    struct near near;
+    char name[64];
+    uint32_t n = 0;
+    const kvik_option *o = kvik_options(&n);
+    snprintf(name, sizeof name, "%.*s", (int)MIN(strcspn(word, "="), 63), word);
+    near_begin(&near, name);
+    for (size_t i = 0; i < c->n_options; i++)
+        near_try(&near, c->option[i].name);
+    for (size_t i = 0; c->runs_model && i < countof(shared); i++)
+        near_try(&near, shared[i].name);
+    for (uint32_t i = 0; c->generation && i < n; i++)
+        near_try(&near, o[i].name);
+    if (!near.best)
+        return say_usage("unknown option --%s; kvik %s --help lists them", name, c->name);
+    char best[64];
+    snprintf(best, sizeof best, "%s", near.best);
+    for (char *k = best; *k; k++)
+        if (*k == '_') *k = '-';
+    return say_usage("unknown option --%s; did you mean --%s?", name, best);
+}
+
+static int take_option(struct parser *p, const char *word)
+{
+    size_t n = strcspn(word, "=");
+    const char *inline_value = word[n] ? word + n + 1 : NULL;
+    const struct arg_option *own = find(p->c, word, n);
+    if (own) return take_own(p, own, inline_value);
+    const kvik_option *g = find_generation(p->c, word, n);
+    if (g) return take_generation(p, g, inline_value);
+    char key[64];
+    size_t plain = strspn(word, "abcdefghijklmnopqrstuvwxyz0123456789_-");
+    if (p->c->generation && plain == n && n < sizeof key) {
+        for (size_t i = 0; i <= n; i++)
+            key[i] = i == n ? 0 : word[i] == '-' ? '_' : word[i];
+        if (known(key)) return take_known(p, key, inline_value);
+    }
+    return unknown(p->c, word);
+}
+
+int args_parse(const struct command *c, int argc, char **argv, void *into, struct args *out)
+{
+    struct parser p = {.c = c, .into = into, .out = out, .argc = argc, .argv = argv};
+    bool options = true;
+    *out = (struct args){.word = mem_array((size_t)argc + 1, sizeof *out->word),
+                         .generation = json_object()};
+    if (!out->word || !out->generation) return say_failed("out of memory");
+    while (p.at < argc) {
+        const char *w = argv[p.at++];
+        int e = 0;
+        if (!options || w[0] != '-' || !w[1])
+            out->word[out->n++] = w;
+        else if (!strcmp(w, "--"))
+            options = false;
+        else if (!strcmp(w, "--help") || !strcmp(w, "-h"))
+            return args_help(c, stdout), -1;
+        else if (w[1] != '-')
+            e = say_usage(
+                "unknown option %.60s; options begin with two dashes, and \"--\" ends them", w);
+        else
+            e = take_option(&p, w + 2);
+        if (e) return e;
+    }
+    return 0;
+}
+
+void args_done(struct args *a)
+{
+    mem_free(a->word);
+    json_decref(a->generation);
+    *a = (struct args){0};
+}
+
+void args_list_done(struct arg_list *l)
+{
+    mem_free(l->item);
+    *l = (struct arg_list){0};
+}
+
+/* "  --name VALUE   text", the text wrapped at 100 columns under itself. */
+static void help_line(FILE *to, const char *left, const char *text)
+{
+    enum { COLUMN = 33, WIDTH = 100 };
+    int at = fprintf(to, "  %-*s", COLUMN - 3, left);
+    if (at >= COLUMN) at = fprintf(to, "\n") * 0;
+    fprintf(to, "%*s", COLUMN - at, "");
+    at = COLUMN;
+    while (*text) {
+        int n = (int)strcspn(text, " ");
+        if (at > COLUMN && at + 1 + n > WIDTH) {
+            fprintf(to, "\n%*s", COLUMN, "");
+            at = COLUMN;
+        }
+        at += fprintf(to, "%s%.*s", at > COLUMN ? " " : "", n, text);
+        text += n;
+        while (*text == ' ')
+            text++;
+    }
+    fputc('\n', to);
+}
+
+static void help_own(FILE *to, const struct arg_option *o, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        char left[96];
+        const char *value = o[i].choices ? o[i].choices : o[i].value;
+        snprintf(left, sizeof left, "--%s%s%s", o[i].name, value ? " " : "", value ? value : "");
+        help_line(to, left, o[i].help);
+    }
+}
+
+static void help_generation(FILE *to)
+{
+    uint32_t n;
+    const kvik_option *o = kvik_options(&n);
+    for (uint32_t i = 0; i < n; i++) {
+        char left[96], text[320];
+        snprintf(left, sizeof left, "--%s %s", o[i].name,
+                 o[i].choices                  ? o[i].choices
+                 : !strcmp(o[i].type, "bool")  ? "true|false"
+                 : !strcmp(o[i].type, "uint")  ? "N"
+                 : !strcmp(o[i].type, "int")   ? "N"
+                 : !strcmp(o[i].type, "float") ? "X"
+                 : !strcmp(o[i].type, "ids")   ? "ID,..."
+                 : !strcmp(o[i].type, "json")  ? "JSON"
+                                               : "TEXT");
+        for (char *k = left; *k && *k != ' '; k++)
+            if (*k == '_') *k = '-';
+        snprintf(text, sizeof text, *o[i].fallback ? "%s (default %s)" : "%s", o[i].help,
+                 o[i].fallback);
+        help_line(to, left, text);
+    }
+}
+
+void args_help(const struct command *c, FILE *to)
+{
+    fprintf(to, "usage: kvik %s %s\n\n%s\n", c->name, c->usage, c->about);
+    fputs("\noptions\n", to);
+    help_own(to, c->option, c->n_options);
+    if (c->runs_model) help_own(to, shared, countof(shared));
+    help_line(to, "--help", "print this");
+    if (!c->generation) return;
+    fputs(
+        "\ngeneration, by the names of Hugging Face Transformers; the model's own file sets other defaults\n",
+        to);
+    help_generation(to);
+}

@@ -1,0 +1,128 @@
+/* cli.h - what the files of the command share.  The command stands on kvik.h and base/ only: whatever it can do, a
+ * program that embeds the library can do too. */
+#pragma once
+#include "base/base.h"
+#include "base/buf.h"
+#include "base/json.h"
+#include "kvik.h"
+
+#include <stdio.h>
+
+enum {
+    EXIT_FAILED = 1,
+    EXIT_USAGE = 2,
+    EXIT_INTERRUPTED = 130
+}; /* 130: stopped by Ctrl-C, as shells count it */
+
+/* --- args.c: the command line, from tables. */
+enum arg_kind {
+    ARG_FLAG,  /* bool, no value */
+    ARG_BOOL,  /* bool, "true" or "false"; alone: true */
+    ARG_UINT,  /* uint32_t */
+    ARG_BYTES, /* uint64_t with K, M, G */
+    ARG_TEXT,  /* const char *, borrowed from argv */
+    ARG_LIST,  /* struct arg_list, one per occurrence */
+};
+struct arg_list {
+    const char **item; /* owned array of borrowed texts */
+    size_t n;
+};
+struct arg_option {
+    const char *name; /* with dashes, without the leading ones */
+    enum arg_kind kind;
+    size_t offset;       /* into the command's own struct, which begins with struct common */
+    const char *value;   /* what the help calls it */
+    const char *choices; /* "a|b" or NULL */
+    const char *help;
+};
+/* Options of every command that runs a model. */
+struct common {
+    uint64_t cache_memory;
+    const char *compute, *isa;
+    uint32_t threads;
+    bool verbose, json;
+};
+struct command {
+    const char *name, *usage, *summary, *about;
+    int (*run)(const struct command *self, int argc, char **argv);
+    const struct arg_option *option;
+    size_t n_options;
+    bool generation; /* takes the options of kvik_options() */
+    bool runs_model; /* takes those of struct common */
+};
+struct args {
+    const char **word; /* what is not an option; owned array */
+    size_t n;
+    json_t *generation; /* owned: the generation options that were given, by reference name */
+};
+/* 0, or -1 when help was asked for and printed, or EXIT_USAGE after a sentence on stderr. */
+int args_parse(const struct command *c, int argc, char **argv, void *into, struct args *out);
+void args_done(struct args *a);
+void args_list_done(struct arg_list *l);
+void args_help(const struct command *c, FILE *to);
+
+extern const struct command command_generate, command_chat, command_inspect, command_tokenize,
+    command_render;
+
+/* --- say.c: messages for people, and text for JSON. */
+int say_error(int code); /* "kvik: <the library's sentence>"; the exit status for `code` */
+int say_usage(const char *fmt, ...) __attribute__((format(printf, 1, 2))); /* returns EXIT_USAGE */
+int say_failed(const char *fmt, ...)
+    __attribute__((format(printf, 1, 2))); /* returns EXIT_FAILED */
+bool say_colour(FILE *to); /* a terminal that wants it; NO_COLOR and TERM=dumb do not */
+int say_flush(int status); /* flushes stdout: status, or EXIT_FAILED if it cannot be written */
+json_t *say_json(const char *s,
+                 size_t n);   /* a JSON string; bytes that are not UTF-8 become U+FFFD */
+int say_json_line(json_t *o); /* prints and releases it; EXIT_FAILED without memory */
+char *say_bytes(uint64_t n, char out[16]); /* "12.3 MiB" */
+/* One line without its end: 1, 0 at the end of the file, or an error code. */
+int read_line(FILE *from, struct buf *line);
+int read_all(FILE *from, const char *what, char **text, size_t *n); /* mem_free */
+
+/* --- progress.c: one line on stderr, only when that is a terminal; gone when done. */
+struct progress {
+    const char *what;
+    double begun, drawn; /* seconds */
+    bool on, shown;
+};
+void progress_begin(struct progress *p, const char *what);
+void progress_show(struct progress *p, uint64_t done, uint64_t total);
+void progress_end(struct progress *p);
+/* While fn runs on this thread, shows that something goes on. */
+void progress_during(const char *what, void (*fn)(void *ctx), void *ctx);
+double now_seconds(void);
+
+/* --- interrupt.c: Ctrl-C once asks, twice kills. */
+void interrupt_catch(void);
+bool interrupt_seen(void);
+void interrupt_clear(void);
+
+/* --- session.c: a model, a cache and the settings of one run. */
+struct session {
+    const char *path;
+    struct common common;
+    kvik_model *model;
+    kvik_cache *cache;
+    kvik_generation g;
+    double load_seconds;
+    bool has_g;
+};
+/* Checks generation options before anything is loaded; the result is the exit status. */
+int session_check(const char *config, const json_t *options);
+int session_open(struct session *s, const char *path, const struct common *common,
+                 const char *config, const json_t *options);
+/* need: tokens of the longest sequence. */
+int session_cache(struct session *s, uint32_t sequences, uint64_t need);
+void session_close(struct session *s);
+
+/* --- report.c */
+void report_cache(const struct session *s, const kvik_usage *u, const kvik_result *r);
+int report_json(const struct session *s, const kvik_usage *u, const kvik_result *r);
+
+/* --- ids.c: "1,2,3" */
+int ids_parse(const char *option, const char *text, int32_t **ids, size_t *n); /* 0 or EXIT_USAGE */
+void ids_print(const int32_t *ids, size_t n);
+
+/* --- jsonl.c: a line protocol; answers in order, one line each, errors as {"error": ...}. */
+typedef json_t *(*jsonl_answer)(void *ctx, const json_t *request); /* NULL: the library's error */
+int jsonl_run(const char *path, jsonl_answer answer, void *ctx);

@@ -1,0 +1,313 @@
+/* cmd_generate.c - kvik generate: prompts in, text out.  Everything that can be wrong with the command line is found
+ * before the model is opened; a prompt too long for the model is found before anything is computed. */
+#include "base/map.h"
+#include "cli/cli.h"
+
+#include <string.h>
+#include <unistd.h>
+
+struct options {
+    struct common common;
+    struct arg_list input_ids, attention_mask;
+    const char *system, *config, *logits_file;
+    bool chat, cache_report;
+};
+
+static const struct arg_option table[] = {
+    {"chat", ARG_FLAG, offsetof(struct options, chat), NULL, NULL,
+     "the prompt is a user's message: wrap it with the model's chat template"},
+    {"system", ARG_TEXT, offsetof(struct options, system), "TEXT", NULL,
+     "system message, with --chat"},
+    {"input-ids", ARG_LIST, offsetof(struct options, input_ids), "ID,...", NULL,
+     "a prompt as token ids; repeat for a batch, lengths may differ"},
+    {"attention-mask", ARG_LIST, offsetof(struct options, attention_mask), "0|1,...", NULL,
+     "one per --input-ids; tokens under a 0 are left out"},
+    {"generation-config", ARG_TEXT, offsetof(struct options, config), "JSON|FILE", NULL,
+     "generation options as a JSON object; single options win over it"},
+    {"logits-file", ARG_TEXT, offsetof(struct options, logits_file), "FILE", NULL,
+     "write the raw logits, [steps, rows, vocab], as a safetensors file"},
+    {"json", ARG_FLAG, offsetof(struct options, common.json), NULL, NULL, "print one JSON object"},
+    {"cache-report", ARG_FLAG, offsetof(struct options, cache_report), NULL, NULL,
+     "tell on standard error what the cache held and how long it took"},
+};
+
+struct run {
+    const struct options *o;
+    const struct args *args;
+    struct session s;
+    kvik_prompt *prompt; /* [n], owned with their ids and masks */
+    uint32_t n;
+    bool streams;   /* a single text goes to stdout as it grows */
+    bool ends_line; /* the streamed text ends with a newline */
+    struct progress progress;
+};
+
+static int mask_parse(const char *text, size_t n, uint8_t **out)
+{
+    int32_t *v;
+    size_t count;
+    int status = ids_parse("--attention-mask", text, &v, &count);
+    if (status) return status;
+    uint8_t *mask = mem_alloc(n ? n : 1);
+    bool binary = true;
+    for (size_t i = 0; mask && i < MIN(n, count); i++) {
+        binary &= v[i] == 0 || v[i] == 1;
+        mask[i] = v[i] == 1;
+    }
+    mem_free(v);
+    if (!mask) return say_error(ERR_NOMEM);
+    if (count == n && binary) {
+        *out = mask;
+        return 0;
+    }
+    mem_free(mask);
+    if (!binary) return say_usage("--attention-mask: \"%.40s\" has more than zeros and ones", text);
+    return say_usage("--attention-mask has %zu numbers, its --input-ids has %zu", count, n);
+}
+
+static int prompts_of_ids(struct run *r)
+{
+    const struct options *o = r->o;
+    for (uint32_t i = 0; i < r->n; i++) {
+        int32_t *ids;
+        uint8_t *mask = NULL;
+        size_t n;
+        int status = ids_parse("--input-ids", o->input_ids.item[i], &ids, &n);
+        if (status) return status;
+        r->prompt[i].ids = ids;
+        r->prompt[i].n = n;
+        if (!o->attention_mask.n) continue;
+        if ((status = mask_parse(o->attention_mask.item[i], n, &mask))) return status;
+        r->prompt[i].attention_mask = mask;
+    }
+    return 0;
+}
+
+static int encode(struct run *r, const char *text, size_t len, kvik_prompt *p)
+{
+    const kvik_tokenizer *t = kvik_model_tokenizer(r->s.model);
+    int32_t *ids;
+    size_t n;
+    if (!t) return ERR(ARG, "the model has no tokenizer; give token ids with --input-ids");
+    if (r->o->chat) {
+        json_t *m = json_array();
+        if (r->o->system)
+            json_array_append_new(m, json_pack("{s:s, s:o}", "role", "system", "content",
+                                               say_json(r->o->system, strlen(r->o->system))));
+        json_array_append_new(
+            m, json_pack("{s:s, s:o}", "role", "user", "content", say_json(text, len)));
+        char *messages;
+        int e = json_text(m, &messages);
+        json_decref(m);
+        if (e < 0) return e;
+        e = kvik_chat_encode(t, messages, "{\"add_generation_prompt\": true}", &ids, &n);
+        mem_free(messages);
+        if (e < 0) return e;
+    } else {
+        TRY(kvik_tokenizer_encode(t, text, len, true, &ids, &n));
+    }
+    p->ids = ids;
+    p->n = n;
+    return n ? 0 : ERR(ARG, "the prompt has no tokens; give a text that is not empty");
+}
+
+static int prompts_of_text(struct run *r, const char *piped, size_t n)
+{
+    for (uint32_t i = 0; i < r->n; i++) {
+        const char *text = piped ? piped : r->args->word[i + 1];
+        int e = encode(r, text, piped ? n : strlen(text), &r->prompt[i]);
+        if (e < 0) return say_error(e);
+    }
+    return 0;
+}
+
+/* Tokens under the mask do not count. */
+static size_t length(const kvik_prompt *p)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < p->n; i++)
+        n += !p->attention_mask || p->attention_mask[i];
+    return n;
+}
+
+static int open_cache(struct run *r)
+{
+    uint32_t context = kvik_model_context(r->s.model), vocab = kvik_model_vocab(r->s.model);
+    size_t longest = 0;
+    for (uint32_t i = 0; i < r->n; i++) {
+        const kvik_prompt *p = &r->prompt[i];
+        size_t n = length(p);
+        if (n > context)
+            return say_failed(
+                "prompt %u has %zu tokens, the model's context is %u; shorten it by %zu", i + 1, n,
+                context, n - context);
+        for (size_t k = 0; k < p->n; k++)
+            if ((uint32_t)p->ids[k] >= vocab)
+                return say_failed("prompt %u: token id %d is outside the vocabulary of %u", i + 1,
+                                  p->ids[k], vocab);
+        longest = MAX(longest, p->n);
+    }
+    const kvik_generation *g = &r->s.g;
+    uint64_t need = g->max_new_tokens ? longest + (uint64_t)g->max_new_tokens
+                    : g->max_length   ? g->max_length
+                                      : longest + 20;
+    return session_cache(&r->s, r->n, MAX(need, longest));
+}
+
+static bool on_token(void *ctx, uint32_t row, int32_t id, const char *text)
+{
+    struct run *r = ctx;
+    (void)row;
+    (void)id;
+    progress_end(&r->progress);
+    if (r->streams && *text) {
+        fputs(text, stdout);
+        fflush(stdout);
+        r->ends_line = text[strlen(text) - 1] == '\n';
+    }
+    return !interrupt_seen() && !ferror(stdout);
+}
+
+static bool on_progress(void *ctx, uint64_t done, uint64_t total)
+{
+    struct run *r = ctx;
+    progress_show(&r->progress, done, total);
+    return !interrupt_seen();
+}
+
+static void print_rows(struct run *r, const kvik_result *res)
+{
+    for (uint32_t i = 0; i < res->n_rows; i++) {
+        const kvik_row *row = &res->row[i];
+        if (r->n > 1) printf("%s[%u/%u]\n", i ? "\n" : "", i + 1, r->n);
+        if (!row->text) {
+            ids_print(row->ids + row->n_prompt, row->n - row->n_prompt);
+            continue;
+        }
+        size_t n = strlen(row->text);
+        if (!r->streams) fputs(row->text, stdout);
+        if (!n || row->text[n - 1] != '\n') putchar('\n');
+    }
+}
+
+static int print_result(struct run *r, const kvik_result *res)
+{
+    kvik_usage usage;
+    int status = 0;
+    bool cancelled = false;
+    kvik_cache_usage(r->s.cache, &usage);
+    if (r->o->common.json)
+        status = report_json(&r->s, &usage, res);
+    else
+        print_rows(r, res);
+    if (fflush(stdout) != 0) return EXIT_FAILED; /* reported by main */
+    if (r->o->logits_file) {
+        int e = kvik_logits_save(res, r->o->logits_file);
+        if (e < 0) return say_error(e);
+    }
+    if (r->o->cache_report || r->o->common.verbose) report_cache(&r->s, &usage, res);
+    for (uint32_t i = 0; i < res->n_rows; i++)
+        cancelled |= res->row[i].finish == KVIK_FINISH_CANCELLED;
+    return cancelled && !status ? EXIT_INTERRUPTED : status;
+}
+
+static int generate(struct run *r)
+{
+    kvik_hooks hooks = {.on_token = on_token, .on_progress = on_progress, .ctx = r};
+    kvik_result *res;
+    int e = 0;
+    for (uint32_t i = 0; e >= 0 && r->s.g.use_cache && i < r->n; i++)
+        e = kvik_cache_new(r->s.cache, &r->prompt[i].seq); /* kept until after the report */
+    if (e < 0) return say_error(e);
+    r->s.g.output_logits = r->o->logits_file != NULL;
+    r->streams = r->n == 1 && !r->o->common.json && kvik_model_tokenizer(r->s.model);
+    interrupt_catch();
+    progress_begin(&r->progress, "reading the prompt");
+    e = kvik_generate(r->s.cache, &r->s.g, r->prompt, r->n, &hooks, &res);
+    progress_end(&r->progress);
+    if (e == KVIK_CANCELLED && interrupt_seen()) return EXIT_INTERRUPTED;
+    if (e < 0) return say_error(e);
+    int status = print_result(r, res);
+    kvik_result_free(res);
+    return status;
+}
+
+static int check(const struct options *o, const struct args *a)
+{
+    if (!a->n)
+        return say_usage("kvik generate needs a MODEL: a Hugging Face directory or a .gguf file");
+    if (o->input_ids.n && a->n > 1) return say_usage("give either --input-ids or PROMPT, not both");
+    if (o->input_ids.n && o->chat)
+        return say_usage("--chat needs text; --input-ids are used as they are");
+    if (o->attention_mask.n && o->attention_mask.n != o->input_ids.n)
+        return say_usage("%zu --attention-mask for %zu --input-ids; give one each",
+                         o->attention_mask.n, o->input_ids.n);
+    if (o->system && !o->chat) return say_usage("--system needs --chat");
+    if (!o->input_ids.n && a->n == 1 && isatty(STDIN_FILENO))
+        return say_usage("give a PROMPT, --input-ids, or text on standard input");
+    return session_check(o->config, a->generation);
+}
+
+/* Without a prompt on the command line: standard input, less one newline at its end. */
+static int read_prompt(char **text, size_t *n)
+{
+    int e = read_all(stdin, "standard input", text, n);
+    if (e < 0) return say_error(e);
+    if (*n && (*text)[*n - 1] == '\n') (*text)[--*n] = 0;
+    return *n ? 0 : say_usage("the prompt on standard input is empty");
+}
+
+static int run(struct run *r)
+{
+    const struct options *o = r->o;
+    char *piped = NULL;
+    size_t n_piped = 0;
+    int status = check(o, r->args);
+    bool from_ids = o->input_ids.n > 0, from_stdin = !from_ids && r->args->n == 1;
+    if (status) return status;
+    r->n = (uint32_t)(from_ids ? o->input_ids.n : from_stdin ? 1 : r->args->n - 1);
+    if (!(r->prompt = mem_array(r->n, sizeof *r->prompt))) return say_error(ERR_NOMEM);
+    if (from_ids) status = prompts_of_ids(r);
+    if (from_stdin) status = read_prompt(&piped, &n_piped);
+    if (!status)
+        status = session_open(&r->s, r->args->word[0], &o->common, o->config, r->args->generation);
+    if (!status && !from_ids) status = prompts_of_text(r, piped, n_piped);
+    if (!status) status = open_cache(r);
+    if (!status) status = generate(r);
+    mem_free(piped);
+    return status;
+}
+
+static int run_generate(const struct command *self, int argc, char **argv)
+{
+    struct options o = {0};
+    struct args a;
+    struct run r = {.o = &o, .args = &a};
+    int status = args_parse(self, argc, argv, &o, &a);
+    if (status == 0) status = run(&r);
+    for (uint32_t i = 0; r.prompt && i < r.n; i++) {
+        mem_free((void *)(uintptr_t)r.prompt[i].ids);
+        mem_free((void *)(uintptr_t)r.prompt[i].attention_mask);
+    }
+    mem_free(r.prompt);
+    session_close(&r.s);
+    args_done(&a);
+    args_list_done(&o.input_ids);
+    args_list_done(&o.attention_mask);
+    return MAX(status, 0);
+}
+
+const struct command command_generate = {
+    .name = "generate",
+    .usage = "MODEL [PROMPT...]",
+    .summary = "continue texts",
+    .about =
+        "Continues each PROMPT (several: as one batch) and prints what was generated. Without PROMPT and\n"
+        "--input-ids the prompt is read from standard input, less one newline at its end. Ctrl-C stops after\n"
+        "the current token with exit status 130.",
+    .run = run_generate,
+    .option = table,
+    .n_options = countof(table),
+    .generation = true,
+    .runs_model = true,
+};

@@ -1,0 +1,218 @@
+/* cmd_inspect.c - kvik inspect: what a model is, from the library's description.  Nothing here knows an architecture; a
+ * key the library adds later is printed by --json at once and here under its own name. */
+#include "cli/cli.h"
+
+#include <string.h>
+
+struct options {
+    bool json;
+};
+
+static const struct arg_option table[] = {
+    {"json", ARG_FLAG, offsetof(struct options, json), NULL, NULL,
+     "print the whole description as JSON"},
+};
+
+static const char *text(const json_t *o, const char *key)
+{
+    const char *s = json_string_value(json_object_get(o, key));
+    return s ? s : "?";
+}
+
+static long long number(const json_t *o, const char *key)
+{
+    return (long long)json_integer_value(json_object_get(o, key));
+}
+
+static void heading(const char *s)
+{
+    bool bold = say_colour(stdout);
+    printf("\n%s%s%s\n", bold ? "\033[1m" : "", s, bold ? "\033[0m" : "");
+}
+
+/* Printable on one line: control characters as spaces, at most `max` bytes cut between characters. */
+static void put_short(const char *s, size_t max)
+{
+    size_t n = strlen(s), cut = MIN(n, max);
+    while (cut < n && cut > 0 && ((unsigned char)s[cut] & 0xC0) == 0x80)
+        cut--;
+    for (size_t i = 0; i < cut; i++)
+        putchar((unsigned char)s[i] < 0x20 || s[i] == 0x7F ? ' ' : s[i]);
+    if (cut < n) fputs("...", stdout);
+}
+
+/* Scalars and small objects of numbers, one a line. */
+static void put_scalars(const json_t *o)
+{
+    const char *key;
+    json_t *v;
+    json_object_foreach((json_t *)(uintptr_t)o, key, v)
+    {
+        char size[16];
+        if (json_is_null(v) || json_is_array(v) || json_is_object(v) ||
+            !strcmp(key, "chat_template"))
+            continue;
+        printf("  %-18s ", key);
+        if (json_is_string(v))
+            put_short(json_string_value(v), 200);
+        else if (json_is_boolean(v))
+            fputs(json_is_true(v) ? "yes" : "no", stdout);
+        else if (json_is_real(v))
+            printf("%g", json_real_value(v));
+        else if (!strcmp(key, "bytes"))
+            printf("%s", say_bytes((uint64_t)json_integer_value(v), size));
+        else if (!strcmp(key, "parameters"))
+            printf("%.1f M", (double)json_integer_value(v) / 1e6);
+        else
+            printf("%lld", (long long)json_integer_value(v));
+        putchar('\n');
+    }
+}
+
+static bool same_layer(const json_t *a, const json_t *b)
+{
+    static const char *const key[] = {"kind", "kv_heads", "head_dim", "window"};
+    for (size_t i = 0; i < countof(key); i++)
+        if (!json_equal(json_object_get(a, key[i]), json_object_get(b, key[i]))) return false;
+    return true;
+}
+
+/* Neighbours that are alike share a line. */
+static void put_layers(const json_t *layers)
+{
+    size_t n = json_array_size(layers);
+    if (!n) return;
+    heading("layers");
+    for (size_t i = 0, j; i < n; i = j) {
+        const json_t *l = json_array_get(layers, i);
+        char range[32], window[32] = "";
+        for (j = i + 1; j < n && same_layer(l, json_array_get(layers, j)); j++)
+            continue;
+        snprintf(range, sizeof range, j == i + 1 ? "%zu" : "%zu-%zu", i, j - 1);
+        if (number(l, "window"))
+            snprintf(window, sizeof window, ", window %lld", number(l, "window"));
+        printf("  %-18s %s, %lld kv heads of %lld%s\n", range, text(l, "kind"),
+               number(l, "kv_heads"), number(l, "head_dim"), window);
+    }
+}
+
+static void put_cache(const json_t *o)
+{
+    const char *key;
+    json_t *v;
+    size_t i;
+    char size[16];
+    heading("cache");
+    json_object_foreach(json_object_get(o, "cache_bytes_per_token"), key, v)
+    {
+        unsigned long long bytes = (unsigned long long)json_integer_value(v);
+        printf("  %-18s %llu bytes a token, %s for the whole context\n", key, bytes,
+               say_bytes(bytes * (uint64_t)number(o, "context"), size));
+    }
+    printf("  %-18s", "implementations");
+    json_array_foreach(json_object_get(o, "cache_implementations"), i, v)
+        printf(" %s", json_string_value(v) ? json_string_value(v) : "?");
+    putchar('\n');
+}
+
+static void put_tokenizer(const json_t *o)
+{
+    const json_t *t = json_object_get(o, "tokenizer");
+    const char *key, *source = json_string_value(json_object_get(o, "chat_template"));
+    json_t *v;
+    heading("tokenizer");
+    if (!json_is_object(t)) {
+        puts("  none: prompts are token ids");
+    } else {
+        put_scalars(t);
+        json_object_foreach((json_t *)(uintptr_t)t, key, v)
+        {
+            if (!json_is_object(v)) continue;
+            printf("  %-18s ", key);
+            put_short(text(v, "text"), 60);
+            printf(" (%lld)\n", number(v, "id"));
+        }
+    }
+    heading("chat template");
+    if (!source) {
+        puts("  none: texts are completed as they are");
+        return;
+    }
+    printf("  %zu bytes: ", strlen(source));
+    put_short(source, 70);
+    putchar('\n');
+}
+
+static void put_tensors(const json_t *tensors)
+{
+    size_t i, d, width = 0;
+    json_t *t, *v;
+    heading("tensors");
+    json_array_foreach(tensors, i, t) width = MAX(width, strlen(text(t, "name")));
+    json_array_foreach(tensors, i, t)
+    {
+        char shape[96] = "", size[16];
+        size_t at = 0;
+        json_array_foreach(json_object_get(t, "shape"), d, v) at +=
+            (size_t)snprintf(shape + at, sizeof shape - MIN(at, sizeof shape - 1), "%s%lld",
+                             d ? " x " : "", (long long)json_integer_value(v));
+        printf("  %-*s %-5s %-20s %s\n", (int)MIN(width, 60), text(t, "name"), text(t, "dtype"),
+               shape, say_bytes((uint64_t)number(t, "bytes"), size));
+    }
+}
+
+static int print(const kvik_model *m, bool json)
+{
+    char *s;
+    json_t *o;
+    int e = kvik_model_describe(m, &s);
+    if (e < 0) return say_error(e);
+    if (json) {
+        puts(s);
+        kvik_free(s);
+        return 0;
+    }
+    e = json_parse(s, strlen(s), "model description", &o);
+    kvik_free(s);
+    if (e < 0) return say_error(e);
+    put_scalars(o);
+    if (json_is_object(json_object_get(o, "rope"))) {
+        heading("rope");
+        put_scalars(json_object_get(o, "rope"));
+    }
+    put_layers(json_object_get(o, "layers"));
+    put_cache(o);
+    put_tokenizer(o);
+    put_tensors(json_object_get(o, "tensors"));
+    json_decref(o);
+    return 0;
+}
+
+static int run_inspect(const struct command *self, int argc, char **argv)
+{
+    struct options o = {0};
+    struct args a;
+    kvik_model *m;
+    int status = args_parse(self, argc, argv, &o, &a);
+    if (status == 0 && a.n != 1)
+        status = say_usage(a.n ? "kvik inspect takes one MODEL" : "kvik inspect needs a MODEL");
+    if (status == 0) {
+        int e = kvik_model_open(a.word[0], &m);
+        status = e < 0 ? say_error(e) : print(m, o.json);
+        if (e >= 0) kvik_model_close(m);
+    }
+    args_done(&a);
+    return MAX(status, 0);
+}
+
+const struct command command_inspect = {
+    .name = "inspect",
+    .usage = "MODEL",
+    .summary = "what a model is and what its cache costs",
+    .about =
+        "Prints architecture, layers with their cache kind, cache bytes per token, tokenizer, chat template and\n"
+        "tensors.",
+    .run = run_inspect,
+    .option = table,
+    .n_options = countof(table),
+};

@@ -1,0 +1,182 @@
+/* cmd_render.c - kvik render: what a chat looks like to the model, without running it. */
+#include "base/map.h"
+#include "cli/cli.h"
+
+#include <string.h>
+
+struct options {
+    const char *jsonl, *template_file, *messages, *kwargs, *special, *system, *now;
+    bool prompt;
+};
+
+static const struct arg_option table[] = {
+    {"template", ARG_TEXT, offsetof(struct options, template_file), "FILE", NULL,
+     "a template file instead of a MODEL"},
+    {"messages", ARG_TEXT, offsetof(struct options, messages), "JSON|FILE", NULL,
+     "the chat as a list of {\"role\", \"content\"}"},
+    {"system", ARG_TEXT, offsetof(struct options, system), "TEXT", NULL,
+     "system message before the TEXTs"},
+    {"add-generation-prompt", ARG_BOOL, offsetof(struct options, prompt), "true|false", NULL,
+     "end with the beginning of a reply (default true)"},
+    {"kwargs", ARG_TEXT, offsetof(struct options, kwargs), "JSON", NULL,
+     "tools, documents, continue_final_message and variables of the template"},
+    {"special-tokens", ARG_TEXT, offsetof(struct options, special), "JSON", NULL,
+     "special tokens such as {\"bos_token\": \"<s>\"}; with a MODEL they replace its own"},
+    {"now", ARG_TEXT, offsetof(struct options, now), "TIME", NULL,
+     "time for the template, such as 2025-03-07T14:05:09"},
+    {"jsonl", ARG_TEXT, offsetof(struct options, jsonl), "FILE|-", NULL,
+     "answer each line {\"messages\", \"kwargs\", \"special_tokens\", \"now\"} with {\"rendered\"} or {\"error\"}"},
+};
+
+struct renderer {
+    kvik_tokenizer *tok; /* owned; NULL with --template */
+    char *text;          /* owned template text, or NULL: the tokenizer's */
+};
+
+/* What the template's variables are without the request saying so: the tokenizer's special tokens. */
+static int own_special(const kvik_tokenizer *t, json_t *request)
+{
+    static const char *const name[] = {"bos_token", "eos_token", "unk_token", "sep_token",
+                                       "pad_token", "cls_token", "mask_token"};
+    json_t *given = json_object_get(request, "special_tokens");
+    if (!t || (given && !json_is_null(given))) return 0;
+    json_t *o = json_object();
+    for (size_t i = 0; i < countof(name); i++) {
+        const char *s = kvik_tokenizer_special(t, name[i]);
+        if (s) json_object_set_new(o, name[i], say_json(s, strlen(s)));
+    }
+    return json_object_set_new(request, "special_tokens", o) < 0 ? ERR(NOMEM, "out of memory") : 0;
+}
+
+static int render(const struct renderer *r, const json_t *given, char **text)
+{
+    const char *source = r->text ? r->text : kvik_tokenizer_template(r->tok);
+    if (!source)
+        return ERR(NOTFOUND, "the model has no chat template; give one with --template FILE");
+    json_t *request = json_copy((json_t *)(uintptr_t)given);
+    char *s = NULL;
+    int e = request ? own_special(r->tok, request) : ERR(NOMEM, "out of memory");
+    if (e >= 0) e = json_text(request, &s);
+    if (e >= 0) e = kvik_template_render(source, s, text);
+    mem_free(s);
+    json_decref(request);
+    return e;
+}
+
+static json_t *answer(void *ctx, const json_t *request)
+{
+    char *text;
+    if (render(ctx, request, &text) < 0) return NULL;
+    json_t *o = json_pack("{s:o}", "rendered", say_json(text, strlen(text)));
+    kvik_free(text);
+    return o;
+}
+
+/* TEXTs take turns, the user begins. */
+static json_t *turns(const struct options *o, const char *const *text, size_t n)
+{
+    json_t *m = json_array();
+    if (o->system)
+        json_array_append_new(m, json_pack("{s:s, s:o}", "role", "system", "content",
+                                           say_json(o->system, strlen(o->system))));
+    for (size_t i = 0; i < n; i++)
+        json_array_append_new(m, json_pack("{s:s, s:o}", "role", i & 1 ? "assistant" : "user",
+                                           "content", say_json(text[i], strlen(text[i]))));
+    return m;
+}
+
+static int parse_json(const char *option, const char *text, bool may_be_file, json_t **out)
+{
+    char first = text[strspn(text, " \t\r\n")];
+    if (may_be_file && first != '[') return json_read(text, 64u << 20, out);
+    return json_parse(text, strlen(text), option, out);
+}
+
+static int request_of(const struct options *o, const char *const *text, size_t n, json_t **out)
+{
+    json_t *request = json_object(), *messages = NULL, *kwargs = NULL, *special = NULL;
+    int e = 0;
+    if (o->messages)
+        e = parse_json("--messages", o->messages, true, &messages);
+    else
+        messages = turns(o, text, n);
+    if (e >= 0 && o->kwargs) e = parse_json("--kwargs", o->kwargs, false, &kwargs);
+    if (e >= 0 && o->special) e = parse_json("--special-tokens", o->special, false, &special);
+    if (e >= 0 && !kwargs) kwargs = json_object();
+    if (e >= 0 && json_is_object(kwargs) && o->prompt &&
+        !json_object_get(kwargs, "continue_final_message"))
+        json_object_set_new(kwargs, "add_generation_prompt", json_true());
+    if (messages) json_object_set(request, "messages", messages);
+    if (kwargs) json_object_set(request, "kwargs", kwargs);
+    if (special) json_object_set(request, "special_tokens", special);
+    if (o->now) json_object_set_new(request, "now", say_json(o->now, strlen(o->now)));
+    json_decref(messages);
+    json_decref(kwargs);
+    json_decref(special);
+    if (e < 0)
+        json_decref(request);
+    else
+        *out = request;
+    return e;
+}
+
+static int render_one(const struct renderer *r, const struct options *o, const char *const *text,
+                      size_t n)
+{
+    json_t *request;
+    char *rendered;
+    int e = request_of(o, text, n, &request);
+    if (e < 0) {
+        say_error(e);
+        return e == ERR_FORMAT ? EXIT_USAGE : EXIT_FAILED;
+    }
+    e = render(r, request, &rendered);
+    json_decref(request);
+    if (e < 0) return say_error(e);
+    fputs(rendered, stdout);
+    kvik_free(rendered);
+    return 0;
+}
+
+static int run(const struct options *o, const struct args *a)
+{
+    size_t first = o->template_file ? 0 : 1;
+    if (a->n < first) return say_usage("kvik render needs a MODEL or --template FILE");
+    const char *const *text = a->word + first;
+    size_t n = a->n - first;
+    if ((o->jsonl != NULL) + (o->messages != NULL) + (n > 0) > 1)
+        return say_usage("give one of --jsonl, --messages and TEXT");
+    if (!o->jsonl && !o->messages && !n)
+        return say_usage("give --jsonl, --messages or TEXT to render");
+    if (o->system && !n) return say_usage("--system goes with TEXT; put it into the messages");
+    struct renderer r = {0};
+    size_t len;
+    int e = o->template_file ? file_read(o->template_file, 4u << 20, &r.text, &len)
+                             : kvik_tokenizer_open(a->word[0], &r.tok);
+    if (e < 0) return say_error(e);
+    int status = o->jsonl ? jsonl_run(o->jsonl, answer, &r) : render_one(&r, o, text, n);
+    kvik_tokenizer_close(r.tok);
+    mem_free(r.text);
+    return status;
+}
+
+static int run_render(const struct command *self, int argc, char **argv)
+{
+    struct options o = {.prompt = true};
+    struct args a;
+    int status = args_parse(self, argc, argv, &o, &a);
+    if (status == 0) status = run(&o, &a);
+    args_done(&a);
+    return MAX(status, 0);
+}
+
+const struct command command_render = {
+    .name = "render",
+    .usage = "MODEL|--template FILE [TEXT...]",
+    .summary = "show a chat as the model sees it",
+    .about =
+        "Renders messages with the chat template of MODEL or of a file. TEXTs take turns, the user begins.",
+    .run = run_render,
+    .option = table,
+    .n_options = countof(table),
+};

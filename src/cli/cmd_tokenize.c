@@ -1,0 +1,202 @@
+/* cmd_tokenize.c - kvik tokenize: text to token ids and back, with a model's own tokenizer. */
+#include "cli/cli.h"
+
+#include <string.h>
+#include <unistd.h>
+
+struct options {
+    const char *jsonl;
+    bool add_special, skip_special, decode, pieces, json;
+};
+
+static const struct arg_option table[] = {
+    {"decode", ARG_FLAG, offsetof(struct options, decode), NULL, NULL,
+     "TEXT is token ids such as 1,2,3: print their text"},
+    {"pieces", ARG_FLAG, offsetof(struct options, pieces), NULL, NULL,
+     "print one token a line: id, tab, its text as JSON"},
+    {"add-special-tokens", ARG_BOOL, offsetof(struct options, add_special), "true|false", NULL,
+     "add what the tokenizer puts around a text (default true)"},
+    {"skip-special-tokens", ARG_BOOL, offsetof(struct options, skip_special), "true|false", NULL,
+     "leave special tokens out when decoding (default false)"},
+    {"json", ARG_FLAG, offsetof(struct options, json), NULL, NULL,
+     "print one JSON object per TEXT"},
+    {"jsonl", ARG_TEXT, offsetof(struct options, jsonl), "FILE|-", NULL,
+     "answer each line: {\"text\", \"add_special_tokens\"} with {\"ids\"}, {\"ids\", \"skip_special_tokens\"} with {\"text\"}"},
+};
+
+static json_t *ids_json(const int32_t *ids, size_t n)
+{
+    json_t *a = json_array();
+    for (size_t i = 0; i < n; i++)
+        json_array_append_new(a, json_integer(ids[i]));
+    return a;
+}
+
+static json_t *encode_json(const kvik_tokenizer *t, const char *text, size_t len, bool add_special)
+{
+    int32_t *ids;
+    size_t n;
+    if (kvik_tokenizer_encode(t, text, len, add_special, &ids, &n) < 0) return NULL;
+    json_t *o = json_pack("{s:o}", "ids", ids_json(ids, n));
+    kvik_free(ids);
+    return o;
+}
+
+static json_t *decode_json(const kvik_tokenizer *t, const int32_t *ids, size_t n, bool skip_special)
+{
+    char *text;
+    size_t len;
+    if (kvik_tokenizer_decode(t, ids, n, skip_special, &text, &len) < 0) return NULL;
+    json_t *o = json_pack("{s:o}", "text", say_json(text, len));
+    kvik_free(text);
+    return o;
+}
+
+static json_t *answer_ids(const kvik_tokenizer *t, const json_t *list, bool skip_special)
+{
+    size_t n = json_array_size(list);
+    int32_t *ids = mem_array(n ? n : 1, sizeof *ids);
+    if (!ids) return NULL;
+    for (size_t i = 0; i < n; i++) {
+        const json_t *v = json_array_get(list, i);
+        json_int_t id = json_integer_value(v);
+        if (!json_is_integer(v) || id < 0 || id > INT32_MAX) {
+            mem_free(ids);
+            err_set(ERR_ARG, "request: \"ids\" must be a list of token ids");
+            return NULL;
+        }
+        ids[i] = (int32_t)id;
+    }
+    json_t *o = decode_json(t, ids, n, skip_special);
+    mem_free(ids);
+    return o;
+}
+
+static json_t *answer(void *ctx, const json_t *request)
+{
+    const kvik_tokenizer *t = ctx;
+    const json_t *text = json_object_get(request, "text"), *ids = json_object_get(request, "ids");
+    bool add_special = true, skip_special = false;
+    if (json_get_bool(request, "request", "add_special_tokens", &add_special) < 0 ||
+        json_get_bool(request, "request", "skip_special_tokens", &skip_special) < 0)
+        return NULL;
+    if (json_is_string(text) && !ids)
+        return encode_json(t, json_string_value(text), json_string_length(text), add_special);
+    if (json_is_array(ids) && !text) return answer_ids(t, ids, skip_special);
+    err_set(ERR_ARG, "request: give either \"text\", a string, or \"ids\", a list of token ids");
+    return NULL;
+}
+
+static int print_pieces(const kvik_tokenizer *t, const int32_t *ids, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        char *text, *quoted;
+        size_t len;
+        int e = kvik_tokenizer_decode(t, &ids[i], 1, false, &text, &len);
+        if (e < 0) return say_error(e);
+        json_t *j = say_json(text, len);
+        e = json_text(j, &quoted);
+        json_decref(j);
+        kvik_free(text);
+        if (e < 0) return say_error(e);
+        printf("%d\t%s\n", ids[i], quoted);
+        mem_free(quoted);
+    }
+    return 0;
+}
+
+static int encode_one(const struct options *o, const kvik_tokenizer *t, const char *text,
+                      size_t len)
+{
+    int32_t *ids;
+    size_t n;
+    int e = kvik_tokenizer_encode(t, text, len, o->add_special, &ids, &n), status = 0;
+    if (e < 0) return say_error(e);
+    if (o->json)
+        status = say_json_line(json_pack("{s:o}", "ids", ids_json(ids, n)));
+    else if (o->pieces)
+        status = print_pieces(t, ids, n);
+    else
+        ids_print(ids, n);
+    kvik_free(ids);
+    return status;
+}
+
+static int decode_one(const struct options *o, const kvik_tokenizer *t, const char *list)
+{
+    int32_t *ids;
+    size_t n, len;
+    char *text;
+    int status = ids_parse("--decode", list, &ids, &n);
+    if (status) return status;
+    int e = kvik_tokenizer_decode(t, ids, n, o->skip_special, &text, &len);
+    if (e >= 0 && o->json) {
+        status = say_json_line(json_pack("{s:o}", "text", say_json(text, len)));
+    } else if (e >= 0) {
+        fwrite(text, 1, len, stdout);
+        putchar('\n');
+    }
+    if (e >= 0)
+        kvik_free(text);
+    else
+        status = say_error(e);
+    mem_free(ids);
+    return status;
+}
+
+static int each(const struct options *o, const struct args *a, const kvik_tokenizer *t)
+{
+    if (o->jsonl) return jsonl_run(o->jsonl, answer, (void *)(uintptr_t)t);
+    int status = 0;
+    for (size_t i = 1; i < a->n && !status; i++)
+        status = o->decode ? decode_one(o, t, a->word[i])
+                           : encode_one(o, t, a->word[i], strlen(a->word[i]));
+    if (a->n > 1) return status;
+    char *text;
+    size_t n;
+    int e = read_all(stdin, "standard input", &text, &n);
+    if (e < 0) return say_error(e);
+    status = o->decode ? decode_one(o, t, text) : encode_one(o, t, text, n);
+    mem_free(text);
+    return status;
+}
+
+static int run(const struct options *o, const struct args *a)
+{
+    if (!a->n)
+        return say_usage(
+            "kvik tokenize needs a MODEL: a directory with tokenizer files or a .gguf file");
+    if (o->jsonl && a->n > 1) return say_usage("give either --jsonl or TEXT, not both");
+    if (o->pieces && (o->decode || o->json))
+        return say_usage("--pieces goes with neither --decode nor --json");
+    if (!o->jsonl && a->n == 1 && isatty(STDIN_FILENO))
+        return say_usage("give TEXT, --jsonl, or text on standard input");
+    kvik_tokenizer *t;
+    int e = kvik_tokenizer_open(a->word[0], &t);
+    if (e < 0) return say_error(e);
+    int status = each(o, a, t);
+    kvik_tokenizer_close(t);
+    return status;
+}
+
+static int run_tokenize(const struct command *self, int argc, char **argv)
+{
+    struct options o = {.add_special = true};
+    struct args a;
+    int status = args_parse(self, argc, argv, &o, &a);
+    if (status == 0) status = run(&o, &a);
+    args_done(&a);
+    return MAX(status, 0);
+}
+
+const struct command command_tokenize = {
+    .name = "tokenize",
+    .usage = "MODEL [TEXT...]",
+    .summary = "texts to token ids and back",
+    .about =
+        "Prints the token ids of each TEXT (or of standard input). MODEL may be a directory with only tokenizer\n"
+        "files.",
+    .run = run_tokenize,
+    .option = table,
+    .n_options = countof(table),
+};

@@ -1,0 +1,70 @@
+/* main.c - the command: a table of subcommands.  Data on standard output, everything else on standard error; exit
+ * status 0, 1 when something failed, 2 when the command line is wrong, 130 when Ctrl-C stopped it. */
+#include "base/near.h"
+#include "cli/cli.h"
+
+#include <locale.h>
+#include <string.h>
+
+static const struct command *const commands[] = {
+    &command_generate, &command_chat, &command_inspect, &command_tokenize, &command_render,
+};
+
+static void help(FILE *to)
+{
+    fputs("usage: kvik COMMAND [ARGUMENT...]\n\n"
+          "Generates with language models; the KV cache is the product.\n\ncommands\n",
+          to);
+    for (size_t i = 0; i < countof(commands); i++)
+        fprintf(to, "  kvik %-9s %-34s %s\n", commands[i]->name, commands[i]->usage,
+                commands[i]->summary);
+    fputs("\nMODEL is a Hugging Face model directory or a .gguf file.\n"
+          "kvik COMMAND --help lists a command's options, kvik --version prints the version.\n"
+          "Exit status: 0, 1 failed, 2 wrong usage, 130 stopped by Ctrl-C.\n",
+          to);
+}
+
+static int unknown(const char *word)
+{
+    struct near near;
+    near_begin(&near, word);
+    for (size_t i = 0; i < countof(commands); i++)
+        near_try(&near, commands[i]->name);
+    const char *kind = word[0] == '-' ? "option" : "command";
+    if (near.best)
+        return say_usage("unknown %s \"%.60s\"; did you mean \"%s\"?", kind, word, near.best);
+    return say_usage("unknown %s \"%.60s\"; kvik --help lists what there is", kind, word);
+}
+
+static const struct command *find(const char *name)
+{
+    for (size_t i = 0; i < countof(commands); i++)
+        if (!strcmp(name, commands[i]->name)) return commands[i];
+    return NULL;
+}
+
+int main(int argc, char **argv)
+{
+    setlocale(LC_CTYPE, "");
+    if (argc < 2) {
+        help(stderr);
+        return EXIT_USAGE;
+    }
+    const char *word = argv[1];
+    if (!strcmp(word, "--version")) {
+        printf("kvik %s\n", kvik_version());
+        return say_flush(0);
+    }
+    if (!strcmp(word, "--help") || !strcmp(word, "-h") || (!strcmp(word, "help") && argc == 2)) {
+        help(stdout);
+        return say_flush(0);
+    }
+    bool help_for = !strcmp(word, "help");
+    const struct command *c = find(help_for ? argv[2] : word);
+    if (!c) return unknown(help_for ? argv[2] : word);
+    if (help_for) {
+        args_help(c, stdout);
+        return say_flush(0);
+    }
+    return say_flush(c->run(c, argc - 2, argv + 2));
+}

@@ -1,0 +1,95 @@
+/* progress.c - a progress line on standard error, drawn only when that is a terminal, only after a third of
+ * a second, at most ten times a second, and erased when the work is done: in a log or a pipe nothing of it appears. */
+#include "cli/cli.h"
+
+#include <pthread.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+double now_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+void progress_begin(struct progress *p, const char *what)
+{
+    *p = (struct progress){.what = what, .begun = now_seconds(), .on = isatty(STDERR_FILENO)};
+}
+
+/* total 0: how much there is to do is not known, a mark moves. */
+static void draw(const char *what, double elapsed, uint64_t done, uint64_t total)
+{
+    enum { WIDTH = 30 };
+    char bar[WIDTH + 1];
+    memset(bar, ' ', WIDTH);
+    bar[WIDTH] = 0;
+    if (total) {
+        memset(bar, '=', (size_t)(WIDTH * MIN(done, total) / total));
+        fprintf(stderr, "\r%s [%s] %llu/%llu", what, bar, (unsigned long long)done,
+                (unsigned long long)total);
+    } else {
+        memset(bar + (size_t)(elapsed * 10) % (WIDTH - 3), '=', 3);
+        fprintf(stderr, "\r%s [%s] %.1f s", what, bar, elapsed);
+    }
+    fflush(stderr);
+}
+
+void progress_show(struct progress *p, uint64_t done, uint64_t total)
+{
+    double t = now_seconds();
+    if (!p->on || t - p->begun < 0.3 || t - p->drawn < 0.1) return;
+    p->drawn = t;
+    p->shown = true;
+    draw(p->what, t - p->begun, done, total);
+}
+
+void progress_end(struct progress *p)
+{
+    if (p->shown) fputs("\r\033[K", stderr);
+    p->shown = p->on = false;
+}
+
+struct ticker {
+    struct progress p;
+    pthread_mutex_t lock;
+    pthread_cond_t done;
+    bool over;
+};
+
+static void *tick(void *arg)
+{
+    struct ticker *t = arg;
+    pthread_mutex_lock(&t->lock);
+    while (!t->over) {
+        struct timespec until;
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_nsec += 100000000;
+        if (until.tv_nsec >= 1000000000) {
+            until.tv_nsec -= 1000000000;
+            until.tv_sec++;
+        }
+        pthread_cond_timedwait(&t->done, &t->lock, &until);
+        if (!t->over) progress_show(&t->p, 0, 0);
+    }
+    pthread_mutex_unlock(&t->lock);
+    return NULL;
+}
+
+void progress_during(const char *what, void (*fn)(void *ctx), void *ctx)
+{
+    struct ticker t = {.lock = PTHREAD_MUTEX_INITIALIZER, .done = PTHREAD_COND_INITIALIZER};
+    pthread_t thread;
+    progress_begin(&t.p, what);
+    bool ticking = t.p.on && pthread_create(&thread, NULL, tick, &t) == 0;
+    fn(ctx);
+    if (!ticking) return;
+    pthread_mutex_lock(&t.lock);
+    t.over = true;
+    pthread_cond_signal(&t.done);
+    pthread_mutex_unlock(&t.lock);
+    pthread_join(thread, NULL);
+    progress_end(&t.p);
+}

@@ -1,0 +1,125 @@
+/* say.c - everything the command tells people goes to stderr and begins with "kvik: "; data goes to stdout and is
+ * flushed and checked once, so that a full disk is an error and not a short file. */
+#include "base/utf8.h"
+#include "cli/cli.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+int say_error(int code)
+{
+    const char *s = kvik_last_error();
+    fflush(stdout);
+    fprintf(stderr, "kvik: %s\n", *s ? s : kvik_error_name(code));
+    return EXIT_FAILED;
+}
+
+static void say(const char *fmt, va_list ap)
+{
+    char line[1024];
+    vsnprintf(line, sizeof line, fmt, ap);
+    for (char *p = line; *p; p++) /* words of the command line reach the terminal through here */
+        if ((unsigned char)*p < 0x20 || *p == 0x7F) *p = '?';
+    fflush(stdout);
+    fprintf(stderr, "kvik: %s\n", line);
+}
+
+int say_usage(const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    say(fmt, ap);
+    va_end(ap);
+    return EXIT_USAGE;
+}
+
+int say_failed(const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    say(fmt, ap);
+    va_end(ap);
+    return EXIT_FAILED;
+}
+
+bool say_colour(FILE *to)
+{
+    const char *no = getenv("NO_COLOR"), *term = getenv("TERM");
+    return isatty(fileno(to)) && !(no && *no) && term && strcmp(term, "dumb") != 0;
+}
+
+int say_flush(int status)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout)) return status;
+    return say_failed("standard output cannot be written: %s", strerror(errno));
+}
+
+json_t *say_json(const char *s, size_t n)
+{
+    if (utf8_valid(s, n)) return json_stringn_nocheck(s, n);
+    struct buf b;
+    buf_init(&b, SIZE_MAX / 2);
+    for (size_t i = 0, len; i < n; i += len) {
+        uint32_t cp = utf8_decode(s + i, n - i, &len);
+        if (buf_utf8(&b, cp == UTF8_BAD ? 0xFFFD : cp) < 0) break;
+    }
+    json_t *j = json_stringn_nocheck(b.data ? b.data : "", b.len);
+    buf_done(&b);
+    return j;
+}
+
+int say_json_line(json_t *o)
+{
+    char *text;
+    int e = o ? json_text(o, &text) : ERR(NOMEM, "out of memory");
+    json_decref(o);
+    if (e < 0) return say_error(e);
+    puts(text);
+    mem_free(text);
+    return 0;
+}
+
+char *say_bytes(uint64_t n, char out[16])
+{
+    static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    double v = (double)n;
+    size_t i = 0;
+    for (; v >= 1024 && i + 1 < countof(unit); i++)
+        v /= 1024;
+    snprintf(out, 16, i ? "%.1f %s" : "%.0f %s", v, unit[i]);
+    return out;
+}
+
+int read_line(FILE *from, struct buf *line)
+{
+    int c;
+    buf_clear(line);
+    while ((c = getc(from)) != EOF && c != '\n')
+        TRY(buf_putc(line, (char)c));
+    if (c == EOF && !line->len) return 0;
+    if (line->len && line->data[line->len - 1] == '\r') line->data[--line->len] = 0;
+    return 1;
+}
+
+int read_all(FILE *from, const char *what, char **text, size_t *n)
+{
+    struct buf b;
+    char piece[16384];
+    size_t got;
+    int e = 0;
+    buf_init(&b, (size_t)256 << 20);
+    while (e >= 0 && (got = fread(piece, 1, sizeof piece, from)) > 0)
+        e = buf_append(&b, piece, got);
+    if (e >= 0 && ferror(from)) e = ERR(IO, "%s cannot be read: %s", what, strerror(errno));
+    size_t len = b.len;
+    char *s = e < 0 ? NULL : buf_take(&b);
+    if (!s) {
+        buf_done(&b);
+        return e < 0 ? e : ERR_NOMEM;
+    }
+    *text = s;
+    *n = len;
+    return 0;
+}

@@ -1,0 +1,117 @@
+/* session.c - from a command line to an open model, a cache of the right size and settled generation options:
+ * the model's own file, then --generation-config, then single options, each over the one before. */
+#include "base/map.h"
+#include "cli/cli.h"
+
+#include <string.h>
+
+/* --generation-config: a JSON object, or the name of a file with one. */
+static int apply_config(kvik_generation *g, const char *config)
+{
+    char *text;
+    size_t n;
+    if (!config) return 0;
+    if (config[strspn(config, " \t\r\n")] == '{') return kvik_generation_set(g, config);
+    TRY(file_read(config, 16u << 20, &text, &n));
+    int e = kvik_generation_set(g, text);
+    mem_free(text);
+    return e < 0 ? err_prefix(e, "%s", config) : 0;
+}
+
+static int apply(kvik_generation *g, const char *config, const json_t *options)
+{
+    char *text;
+    TRY(apply_config(g, config));
+    TRY(json_text(options, &text));
+    int e = kvik_generation_set(g, text);
+    mem_free(text);
+    return e;
+}
+
+int session_check(const char *config, const json_t *options)
+{
+    kvik_generation g;
+    int e = kvik_generation_init(&g, NULL);
+    if (e < 0) return say_error(e);
+    e = apply(&g, config, options);
+    kvik_generation_done(&g);
+    if (e >= 0) return 0;
+    say_error(e);
+    return e == ERR_NOMEM || e == ERR_IO || e == ERR_NOTFOUND ? EXIT_FAILED : EXIT_USAGE;
+}
+
+struct load {
+    struct session *s;
+    int e;
+};
+
+static void load(void *ctx)
+{
+    struct load *l = ctx;
+    l->e = kvik_model_open(l->s->path, &l->s->model);
+}
+
+int session_open(struct session *s, const char *path, const struct common *common,
+                 const char *config, const json_t *options)
+{
+    char what[128];
+    const char *name = strrchr(path, '/');
+    double begun = now_seconds();
+    *s = (struct session){.path = path, .common = *common};
+    struct load l = {.s = s};
+    snprintf(what, sizeof what, "loading %.80s", name && name[1] ? name + 1 : path);
+    progress_during(what, load, &l);
+    if (l.e >= 0) l.e = kvik_generation_init(&s->g, s->model);
+    if (l.e >= 0) {
+        s->has_g = true;
+        l.e = apply(&s->g, config, options);
+    }
+    if (l.e < 0) {
+        int status = say_error(l.e);
+        session_close(s);
+        return status;
+    }
+    s->load_seconds = now_seconds() - begun;
+    if (common->verbose)
+        fprintf(stderr, "kvik: %s: vocabulary %u, context %u, loaded in %.2f s\n", path,
+                kvik_model_vocab(s->model), kvik_model_context(s->model), s->load_seconds);
+    return 0;
+}
+
+/* max_cache_len inside cache_config is strict; as an option of its own it is a wish, raised to what is needed. */
+static bool strict_length(const kvik_generation *g)
+{
+    json_t *o = NULL;
+    bool strict = false;
+    if (g->cache_config &&
+        json_parse(g->cache_config, strlen(g->cache_config), "cache_config", &o) == 0)
+        strict = json_object_get(o, "max_cache_len") != NULL;
+    json_decref(o);
+    return strict;
+}
+
+int session_cache(struct session *s, uint32_t sequences, uint64_t need)
+{
+    kvik_cache_config c = {
+        .cache_implementation = s->g.cache_implementation,
+        .cache_config = s->g.cache_config,
+        .cache_memory = s->common.cache_memory,
+        .max_sequences = sequences,
+        .threads = s->common.threads,
+        .compute = s->common.compute,
+        .isa = s->common.isa,
+    };
+    uint32_t context = kvik_model_context(s->model);
+    if (!strict_length(&s->g))
+        c.max_cache_len = MAX((uint32_t)MIN(need, context), s->g.max_cache_len);
+    int e = kvik_cache_open(s->model, &c, &s->cache);
+    return e < 0 ? say_error(e) : 0;
+}
+
+void session_close(struct session *s)
+{
+    if (s->has_g) kvik_generation_done(&s->g);
+    kvik_cache_close(s->cache);
+    kvik_model_close(s->model);
+    *s = (struct session){0};
+}
