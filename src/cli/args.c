@@ -42,7 +42,7 @@ static const struct arg_option *find(const struct command *c, const char *name, 
 {
     for (size_t i = 0; i < c->n_options; i++)
         if (same(name, n, c->option[i].name)) return &c->option[i];
-    for (size_t i = 0; c->runs_model && i < countof(shared); i++)
+    for (size_t i = 0; i < countof(shared); i++)
         if (same(name, n, shared[i].name)) return &shared[i];
     return NULL;
 }
@@ -199,6 +199,31 @@ static int put(struct parser *p, const char *key, json_t *v, bool append)
     return 0;
 }
 
+/* Why a value was not taken, in the words of the table. */
+static int bad_value(const char *name, const kvik_option *o, const char *v)
+{
+    char must[96];
+    if (!strcmp(o->type, "json"))
+        snprintf(must, sizeof must, "a JSON object");
+    else if (!strcmp(o->type, "ids"))
+        snprintf(must, sizeof must, "a list of token ids such as 1,2");
+    else if (o->max > 1e18)
+        snprintf(must, sizeof must, "an integer from %.0f to 2^63-1", o->min);
+    else if (!strcmp(o->type, "float"))
+        snprintf(must, sizeof must, "a number from %g to %g", o->min, o->max);
+    else
+        snprintf(must, sizeof must, "an integer from %.0f to %.0f", o->min, o->max);
+    return say_usage("--%s must be %s, not \"%.60s\"", name, must, v);
+}
+
+static bool in_range(const kvik_option *o, const json_t *j)
+{
+    if (!strcmp(o->type, "float"))
+        return json_number_value(j) >= o->min && json_number_value(j) <= o->max;
+    if (strcmp(o->type, "uint") != 0 && strcmp(o->type, "int") != 0) return true;
+    return json_is_integer(j) && json_number_value(j) >= o->min && json_number_value(j) <= o->max;
+}
+
 static int take_generation(struct parser *p, const kvik_option *o, const char *inline_value)
 {
     char dashed[64];
@@ -213,13 +238,9 @@ static int take_generation(struct parser *p, const kvik_option *o, const char *i
     const char *v = value_of(p, dashed, inline_value, o->type);
     if (!v) return EXIT_USAGE;
     json_t *j = value_json(o->type, v);
-    if (!j) {
-        bool json = !strcmp(o->type, "json");
-        return say_usage("--%s: \"%.60s\" is not %s", dashed, v,
-                         json                        ? "a JSON object"
-                         : !strcmp(o->type, "ids")   ? "a list of token ids such as 1,2"
-                         : !strcmp(o->type, "float") ? "a number"
-                                                     : "an integer");
+    if (!j || !in_range(o, j)) {
+        json_decref(j);
+        return bad_value(dashed, o, v);
     }
     return put(p, o->name, j, !strcmp(o->type, "strings") || !strcmp(o->type, "ids"));
 }
@@ -259,7 +280,7 @@ static int unknown(const struct command *c, const char *word)
     near_begin(&near, name);
     for (size_t i = 0; i < c->n_options; i++)
         near_try(&near, c->option[i].name);
-    for (size_t i = 0; c->runs_model && i < countof(shared); i++)
+    for (size_t i = 0; i < countof(shared); i++)
         near_try(&near, shared[i].name);
     for (uint32_t i = 0; c->generation && i < n; i++)
         near_try(&near, o[i].name);

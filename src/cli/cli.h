@@ -35,7 +35,7 @@ struct arg_option {
     const char *choices; /* "a|b" or NULL */
     const char *help;
 };
-/* Options of every command that runs a model. */
+/* Options every command takes; one that runs no model has no use for most of them and does not list them. */
 struct common {
     uint64_t cache_memory;
     const char *compute, *isa;
@@ -48,14 +48,14 @@ struct command {
     const struct arg_option *option;
     size_t n_options;
     bool generation; /* takes the options of kvik_options() */
-    bool runs_model; /* takes those of struct common */
+    bool runs_model; /* lists those of struct common */
 };
 struct args {
     const char **word; /* what is not an option; owned array */
     size_t n;
     json_t *generation; /* owned: the generation options that were given, by reference name */
 };
-/* 0, or -1 when help was asked for and printed, or EXIT_USAGE after a sentence on stderr. */
+/* `into` begins with a struct common.  0, or -1 when help was asked for and printed, or EXIT_USAGE after a sentence on stderr. */
 int args_parse(const struct command *c, int argc, char **argv, void *into, struct args *out);
 void args_done(struct args *a);
 void args_list_done(struct arg_list *l);

@@ -5,11 +5,11 @@
 #include <string.h>
 
 struct options {
-    bool json;
+    struct common common;
 };
 
 static const struct arg_option table[] = {
-    {"json", ARG_FLAG, offsetof(struct options, json), NULL, NULL,
+    {"json", ARG_FLAG, offsetof(struct options, common.json), NULL, NULL,
      "print the whole description as JSON"},
 };
 
@@ -198,7 +198,7 @@ static int run_inspect(const struct command *self, int argc, char **argv)
         status = say_usage(a.n ? "kvik inspect takes one MODEL" : "kvik inspect needs a MODEL");
     if (status == 0) {
         int e = kvik_model_open(a.word[0], &m);
-        status = e < 0 ? say_error(e) : print(m, o.json);
+        status = e < 0 ? say_error(e) : print(m, o.common.json);
         if (e >= 0) kvik_model_close(m);
     }
     args_done(&a);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 struct options {
+    struct common common;
     const char *jsonl, *template_file, *messages, *kwargs, *special, *system, *now;
     bool prompt;
 };

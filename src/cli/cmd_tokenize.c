@@ -5,8 +5,9 @@
 #include <unistd.h>
 
 struct options {
+    struct common common;
     const char *jsonl;
-    bool add_special, skip_special, decode, pieces, json;
+    bool add_special, skip_special, decode, pieces;
 };
 
 static const struct arg_option table[] = {
@@ -18,7 +19,7 @@ static const struct arg_option table[] = {
      "add what the tokenizer puts around a text (default true)"},
     {"skip-special-tokens", ARG_BOOL, offsetof(struct options, skip_special), "true|false", NULL,
      "leave special tokens out when decoding (default false)"},
-    {"json", ARG_FLAG, offsetof(struct options, json), NULL, NULL,
+    {"json", ARG_FLAG, offsetof(struct options, common.json), NULL, NULL,
      "print one JSON object per TEXT"},
     {"jsonl", ARG_TEXT, offsetof(struct options, jsonl), "FILE|-", NULL,
      "answer each line: {\"text\", \"add_special_tokens\"} with {\"ids\"}, {\"ids\", \"skip_special_tokens\"} with {\"text\"}"},
@@ -112,7 +113,7 @@ static int encode_one(const struct options *o, const kvik_tokenizer *t, const ch
     size_t n;
     int e = kvik_tokenizer_encode(t, text, len, o->add_special, &ids, &n), status = 0;
     if (e < 0) return say_error(e);
-    if (o->json)
+    if (o->common.json)
         status = say_json_line(json_pack("{s:o}", "ids", ids_json(ids, n)));
     else if (o->pieces)
         status = print_pieces(t, ids, n);
@@ -130,7 +131,7 @@ static int decode_one(const struct options *o, const kvik_tokenizer *t, const ch
     int status = ids_parse("--decode", list, &ids, &n);
     if (status) return status;
     int e = kvik_tokenizer_decode(t, ids, n, o->skip_special, &text, &len);
-    if (e >= 0 && o->json) {
+    if (e >= 0 && o->common.json) {
         status = say_json_line(json_pack("{s:o}", "text", say_json(text, len)));
     } else if (e >= 0) {
         fwrite(text, 1, len, stdout);
@@ -167,7 +168,7 @@ static int run(const struct options *o, const struct args *a)
         return say_usage(
             "kvik tokenize needs a MODEL: a directory with tokenizer files or a .gguf file");
     if (o->jsonl && a->n > 1) return say_usage("give either --jsonl or TEXT, not both");
-    if (o->pieces && (o->decode || o->json))
+    if (o->pieces && (o->decode || o->common.json))
         return say_usage("--pieces goes with neither --decode nor --json");
     if (!o->jsonl && a->n == 1 && isatty(STDIN_FILENO))
         return say_usage("give TEXT, --jsonl, or text on standard input");

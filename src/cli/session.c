@@ -11,7 +11,10 @@ static int apply_config(kvik_generation *g, const char *config)
     char *text;
     size_t n;
     if (!config) return 0;
-    if (config[strspn(config, " \t\r\n")] == '{') return kvik_generation_set(g, config);
+    if (config[strspn(config, " \t\r\n")] == '{') {
+        int e = kvik_generation_set(g, config);
+        return e < 0 ? err_prefix(e, "--generation-config") : 0;
+    }
     TRY(file_read(config, 16u << 20, &text, &n));
     int e = kvik_generation_set(g, text);
     mem_free(text);

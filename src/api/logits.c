@@ -1,0 +1,22 @@
+/* logits.c - the kept logits of a result as a file. */
+#include "api/api.h"
+#include "fmt/fmt.h"
+
+KVIK_API int kvik_logits_save(const kvik_result *r, const char *path)
+{
+    size_t bytes;
+    if (!r || !path) return ERR(ARG, "a result and a path are needed");
+    if (!r->logits) return ERR(ARG, "the result has no logits; generate with output_logits");
+    if (!ck_mul(r->steps, r->n_rows, &bytes) || !ck_mul(bytes, r->vocab, &bytes) ||
+        !ck_mul(bytes, sizeof *r->logits, &bytes))
+        return ERR(LIMIT, "%s: too many logits for one file", path);
+    struct tensor t = {
+        .name = "logits",
+        .dtype = DT_F32,
+        .n_dims = 3,
+        .dim = {r->steps, r->n_rows, r->vocab},
+        .data = r->logits,
+        .bytes = bytes,
+    };
+    return safetensors_write(path, &t, 1);
+}
