@@ -7,7 +7,6 @@
 #include "chat/chat.h"
 #include "fmt/fmt.h"
 
-#include <stdio.h>
 #include <string.h>
 
 static int open_gguf(const char *path, struct tok **out)
@@ -216,20 +215,32 @@ KVIK_API int kvik_chat_encode(const kvik_tokenizer *t, const char *messages, con
     return take_ids(&v, e, ids, n);
 }
 
-static int parse_now(const char *s, struct jinja_now *now)
+/* Exactly `digits` digits at *s, then `after` (0: nothing asked); false: neither. */
+static bool field(const char **s, int digits, const char *after, int lo, int hi, int *out)
 {
-    char sep = 0;
-    int used = 0;
-    *now = (struct jinja_now){.set = true};
-    int n = sscanf(s, "%4d-%2d-%2d%c%2d:%2d:%2d%n", &now->year, &now->month, &now->day, &sep,
-                   &now->hour, &now->minute, &now->second, &used);
-    bool date_only = n == 3 && strlen(s) == 10;
-    if ((!date_only && (n != 7 || (sep != 'T' && sep != ' ') ||
-                        (s[used] && s[used] != '.' && s[used] != '+' && s[used] != 'Z'))) ||
-        now->month < 1 || now->month > 12 || now->day < 1 || now->day > 31 || now->hour < 0 ||
-        now->hour > 23 || now->minute < 0 || now->minute > 59 || now->second < 0 ||
-        now->second > 60 || now->year < 1)
-        return ERR(ARG, "\"now\" must be a time such as \"2025-03-07T14:05:09\", not \"%.40s\"", s);
+    int v = 0;
+    for (int i = 0; i < digits; i++, (*s)++) {
+        if (**s < '0' || **s > '9') return false;
+        v = v * 10 + (**s - '0');
+    }
+    if (*after && (!**s || !strchr(after, *(*s)++))) return false;
+    *out = v;
+    return v >= lo && v <= hi;
+}
+
+/* ISO 8601 as Python writes it: a date, or a date and a time; fractions and zones are not looked at. */
+static int parse_now(const char *text, struct jinja_now *now)
+{
+    const char *s = text;
+    struct jinja_now t = {.set = true};
+    bool date = field(&s, 4, "-", 1, 9999, &t.year) && field(&s, 2, "-", 1, 12, &t.month) &&
+                field(&s, 2, "", 1, 31, &t.day);
+    bool time = date && (*s == 'T' || *s == ' ') && s++ && field(&s, 2, ":", 0, 23, &t.hour) &&
+                field(&s, 2, ":", 0, 59, &t.minute) && field(&s, 2, "", 0, 60, &t.second);
+    if (!date || (*s && (!time || !strchr(".+-Z", *s))))
+        return ERR(ARG, "\"now\" must be a time such as \"2025-03-07T14:05:09\", not \"%.40s\"",
+                   text);
+    *now = t;
     return 0;
 }
 

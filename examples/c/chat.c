@@ -1,0 +1,77 @@
+/* chat.c - a conversation in one sequence of the cache.  Each turn hands over the whole conversation; the library keeps
+ * the prefix it has already computed and reports how much that was.
+ *     chat MODEL [MESSAGE...] */
+#include <kvik.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void die(const char *what)
+{
+    fprintf(stderr, "chat: %s: %s\n", what, kvik_last_error());
+    exit(1);
+}
+
+/* Adds {"role", "content"} to a JSON array that grows in `chat`; a real program uses a JSON library. */
+static void add(char *chat, size_t size, const char *role, const char *content)
+{
+    size_t n = strlen(chat);
+    n = n > 1 ? n - 1 : 0; /* over the closing bracket */
+    n += (size_t)snprintf(chat + n, size - n, "%s{\"role\": \"%s\", \"content\": \"",
+                          n ? ", " : "[", role);
+    for (; *content && n + 16 < size; content++)
+        n += (size_t)snprintf(chat + n, size - n,
+                              *content == '"' || *content == '\\' ? "\\%c"
+                              : (unsigned char)*content < ' '     ? "\\u%04x"
+                                                                  : "%c",
+                              (unsigned char)*content);
+    snprintf(chat + n, size - n, "\"}]");
+}
+
+static bool print_token(void *ctx, uint32_t row, int32_t id, const char *text)
+{
+    (void)ctx, (void)row, (void)id;
+    fputs(text, stdout);
+    fflush(stdout);
+    return true; /* false would stop the reply here */
+}
+
+int main(int argc, char **argv)
+{
+    static char chat[65536];
+    const char *script[] = {"Hello! My name is Ada.", "What is my name?"};
+    int n = argc > 2 ? argc - 2 : 2;
+    kvik_model *model;
+    kvik_cache *cache;
+    kvik_generation settings;
+    kvik_cache_config config = {.max_sequences = 2, .max_cache_len = 2048};
+    kvik_hooks hooks = {.on_token = print_token};
+    kvik_seq conversation;
+
+    if (argc < 2) return fprintf(stderr, "usage: chat MODEL [MESSAGE...]\n"), 2;
+    if (kvik_model_open(argv[1], &model) < 0) die(argv[1]);
+    if (kvik_cache_open(model, &config, &cache) < 0) die("cache");
+    if (kvik_cache_new(cache, &conversation) < 0) die("sequence");
+    if (kvik_generation_init(&settings, model) < 0) die("settings");
+    if (kvik_generation_set(&settings, "{\"max_new_tokens\": 32}") < 0) die("settings");
+
+    for (int i = 0; i < n; i++) {
+        kvik_result *reply;
+        int32_t *ids;
+        size_t count;
+        add(chat, sizeof chat, "user", argc > 2 ? argv[i + 2] : script[i]);
+        if (kvik_chat_encode(kvik_model_tokenizer(model), chat, "{\"add_generation_prompt\": true}",
+                             &ids, &count) < 0)
+            die("template");
+        kvik_prompt prompt = {.ids = ids, .n = count, .seq = conversation};
+        if (kvik_generate(cache, &settings, &prompt, 1, &hooks, &reply) < 0) die("generate");
+        printf("\n(%zu of %zu tokens were in the cache)\n", reply->row[0].reused, count);
+        add(chat, sizeof chat, "assistant", reply->row[0].text);
+        kvik_result_free(reply);
+        kvik_free(ids);
+    }
+    kvik_generation_done(&settings);
+    kvik_cache_close(cache);
+    kvik_model_close(model);
+    return 0;
+}

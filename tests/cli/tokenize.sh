@@ -1,0 +1,81 @@
+#!/bin/sh
+# kvik tokenize on directories with only tokenizer files: the recorded lines of the reference through the line
+# protocol in both directions, and the plain forms of the command.
+. "$(dirname "$0")/lib.inc"
+
+cat >"$work/pairs.py" <<'PY'
+# Requests of one recorded line and the answers they must get.
+import json
+def pairs(path):
+    for l in open(path, encoding="utf-8"):
+        r = json.loads(l)
+        if "text" in r:
+            yield {"text": r["text"], "add_special_tokens": False}, {"ids": r["ids"]}
+            yield {"text": r["text"], "add_special_tokens": True}, {"ids": r["ids_special"]}
+            yield {"text": r["text"]}, {"ids": r["ids_special"]}
+            yield {"ids": r["ids"], "skip_special_tokens": False}, {"text": r["decode"]}
+            yield {"ids": r["ids_special"]}, {"text": r["decode_special"]}
+            yield {"ids": r["ids_special"], "skip_special_tokens": True}, {"text": r["decode_skip"]}
+        else:
+            yield {"ids": r["decode_ids"]}, {"text": r["decode"]}
+            yield {"ids": r["decode_ids"], "skip_special_tokens": True}, {"text": r["decode_skip"]}
+PY
+cat >"$work/ask.py" <<'PY'
+import json, lzma, os, shutil, sys
+from pairs import pairs
+source, lines, work = sys.argv[1:4]
+os.makedirs(work + "/model", exist_ok=True)
+open(work + "/model/tokenizer.json", "wb").write(lzma.open(source + "/tokenizer.json.xz").read())
+shutil.copy(source + "/tokenizer_config.json", work + "/model/")
+open(work + "/ask", "w").write("".join(json.dumps(q) + "\n" for q, _ in pairs(lines)))
+PY
+cat >"$work/compare.py" <<'PY'
+import json, sys
+from pairs import pairs
+got = [json.loads(l) for l in open(sys.argv[2], encoding="utf-8")]
+want = [w for _, w in pairs(sys.argv[1])]
+bad = [i for i, (w, g) in enumerate(zip(want, got)) if w != g]
+print(len(want), "requests,", len(bad), "differ")
+for i in bad[:3]: print(i, want[i], got[i])
+sys.exit(len(want) != len(got) or len(want) < 2000 or bool(bad))
+PY
+for name in llama2 qwen3; do
+    rm -rf "$work/model"
+    python3 "$work/ask.py" $golden/tokenizers/$name $golden/tokenizers/$name.jsonl "$work"
+    run tokenize "$work/model" --jsonl "$work/ask"
+    check "$name: exit 0" status 0
+    check "$name: every line, both directions" python3 "$work/compare.py" $golden/tokenizers/$name.jsonl "$work/out"
+done
+
+# The plain forms, on the second tokenizer.
+run tokenize "$work/model" "Hello world" "a"
+check "one line of ids per text" same "$(wc -l <"$work/out")" 2
+ids=$(sed -n 1p "$work/out")
+run tokenize "$work/model" --decode "$ids"
+check "decode gives the text back" same "$(cat "$work/out")" "Hello world"
+run tokenize "$work/model" "Hello world" --json
+check "json" json "o['ids'] == [$ids]"
+run tokenize "$work/model" "Hello world" --pieces
+check "pieces: id, tab, text" out_has "	\"Hello\""
+printf 'Hello world' | "$KVIK" tokenize "$work/model" >"$work/piped" 2>"$work/err"
+check "a text from a pipe" same "$(cat "$work/piped")" "$ids"
+"$KVIK" tokenize "$work/model" -- "--json" >"$work/out" 2>"$work/err"
+rc=$?
+check "after -- everything is text" status 0
+
+# A line that cannot be answered is answered, and the next one too.
+printf '%s\n' nonsense '{"text": 5}' '{"ids": [-1]}' '{"ids": [1], "text": "a"}' '{"ids": [999999999]}' '' '{"text": "a", "add_special_tokens": 1}' '[1]' '{"text": "a\ud800"}' '{"text": ""}' '{"ids": []}' >"$work/odd"
+run tokenize "$work/model" --jsonl "$work/odd"
+check "odd lines: exit 0" status 0
+check "odd lines: each is answered" same "$(grep -c error "$work/out")/$(wc -l <"$work/out")" 8/10
+run tokenize "$work/model" --jsonl "$work/absent"
+refused "a file that is not there" 1 absent
+run tokenize "$work/model" --decode 1,x
+refused "ids that are no numbers" 2 decode
+run tokenize "$work/model" --jsonl - text
+refused "either lines or texts" 2 jsonl
+run tokenize "$work/absent" text
+refused "a directory that is not there" 1 absent
+run tokenize
+refused "a model is needed" 2 MODEL
+finish
