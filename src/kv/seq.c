@@ -262,6 +262,8 @@ void kv_usage(const struct kv *kv, struct kv_usage *out)
                              .rows_copied_by_fork = kv->rows_copied_by_fork,
                              .max_refs = kv->max_refs,
                              .seqs = kv->max_seqs - kv->n_idle};
+    for (uint32_t i = 0; i < kv->max_seqs; i++)
+        if (kv->slot[i].used) out->rows += kv->seq[kv->slot[i].seq].len;
     size_t used = pool_used(kv);
     out->free = used < kv->pool ? kv->pool - used : 0;
 }
