@@ -1,0 +1,14 @@
+/* arena.h - bump allocation with a hard total: everything a template or one rendering makes lives
+ * until the arena is done, so no value has an owner and no limit can be forgotten. */
+#pragma once
+#include "base/base.h"
+
+struct arena_block;
+struct arena {
+    struct arena_block *head;
+    size_t total, max; /* bytes taken from the heap, and their limit */
+};
+void arena_init(struct arena *a, size_t max);
+void arena_done(struct arena *a);
+/* Zeroed, 16-byte aligned; NULL with the sentence set (ERR_LIMIT or ERR_NOMEM in *code). */
+void *arena_alloc(struct arena *a, size_t n, int *code);

@@ -1,0 +1,205 @@
+/* attribute.c - obj.name, obj[key] and slices.  Names mean methods of the fixed tables and keys of
+ * data, nothing else; what the sandbox would refuse is an undefined value that says so when used. */
+#include "base/utf8.h"
+#include "chat/value.h"
+
+#include <string.h>
+
+static int seq_index(struct run *r, struct val v, struct val key, struct val *out, bool *found)
+{
+    size_t n;
+    int64_t i = val_as_int(key);
+    TRY(val_len(r, v, &n));
+    if (i < 0) i += (int64_t)n;
+    *found = i >= 0 && (uint64_t)i < n;
+    if (!*found) return 0;
+    if (v.t == V_STR) {
+        size_t at, len;
+        TRY(run_work_bytes(r, v.str->chars == v.str->n ? 0 : v.str->n));
+        at = str_offset(v.str, (size_t)i);
+        utf8_decode(v.str->s + at, v.str->n - at, &len);
+        return str_sub(r, v, at, at + len, out);
+    }
+    *out = v.t == V_RANGE ? val_int(v.range->from + i * v.range->step) : v.seq->v[i];
+    return 0;
+}
+
+/* obj[key] as data, without methods. */
+static int lookup(struct run *r, struct val obj, struct val key, struct val *out, bool *found)
+{
+    *found = false;
+    if (obj.t == V_DICT) {
+        struct val *hit;
+        if (key.t == V_DICT || (key.t == V_SEQ && !val_is_tuple(key))) return 0; /* unhashable */
+        TRY(dict_find(r, obj.dict, key, &hit));
+        *found = hit != NULL;
+        if (hit) *out = *hit;
+        return 0;
+    }
+    bool indexed = obj.t == V_STR || obj.t == V_RANGE || val_is_list(obj) || val_is_tuple(obj);
+    return indexed && val_is_int(key) ? seq_index(r, obj, key, out, found) : 0;
+}
+
+/* obj.name as a method or a member of our own objects. */
+static int member(struct run *r, struct val obj, const struct str *name, struct val *out,
+                  bool *found)
+{
+    *found = false;
+    if (obj.t == V_SPACE) {
+        struct val *hit = dict_find_str(obj.dict, name->s, name->n);
+        *found = hit != NULL;
+        if (hit) *out = *hit;
+        return 0;
+    }
+    if (obj.t == V_LOOP) return loop_attr(r, obj.loop, name, out, found);
+    if (obj.t == V_SEQ && obj.seq->kind == SEQ_GROUP) {
+        bool list = str_is(name, "list");
+        *found = list || str_is(name, "grouper");
+        if (*found) *out = obj.seq->v[list];
+        return 0;
+    }
+    if (obj.t == V_MACRO && str_is(name, "name")) {
+        *found = true;
+        *out = (struct val){.t = V_STR, .str = (struct str *)obj.macro->name};
+        return 0;
+    }
+    bool unsafe = false;
+    const struct fn_row *row = method_find(obj, name->s, name->n, &unsafe);
+    *found = row || unsafe;
+    if (unsafe) {
+        struct val key = {.t = V_STR, .str = (struct str *)name};
+        return val_undef_attr(r, obj, key, true, out);
+    }
+    if (!row) return 0;
+    struct method *m;
+    RUN_NEW(r, m, 1);
+    m->self = obj;
+    m->row = row;
+    *out = (struct val){.t = V_METHOD, .method = m};
+    return 0;
+}
+
+int val_attr(struct run *r, struct val obj, struct val name, struct val *out)
+{
+    bool found;
+    if (obj.t == V_UNDEF) return val_fail_undef(r, obj);
+    TRY(member(r, obj, name.str, out, &found));
+    if (!found) TRY(lookup(r, obj, name, out, &found));
+    return found ? 0 : val_undef_attr(r, obj, name, false, out);
+}
+
+int val_item(struct run *r, struct val obj, struct val key, struct val *out)
+{
+    bool found;
+    if (obj.t == V_UNDEF) return val_fail_undef(r, obj);
+    TRY(lookup(r, obj, key, out, &found));
+    if (!found && key.t == V_STR) TRY(member(r, obj, key.str, out, &found));
+    return found ? 0 : val_undef_attr(r, obj, key, false, out);
+}
+
+int val_path(struct run *r, struct val obj, struct val path, struct val *out)
+{
+    *out = obj;
+    if (path.t != V_STR) return val_item(r, obj, path, out);
+    const char *s = path.str->s, *end = s + path.str->n;
+    for (;;) {
+        const char *dot = memchr(s, '.', (size_t)(end - s));
+        size_t n = (size_t)((dot ? dot : end) - s), i = 0;
+        struct val key;
+        int64_t num = 0;
+        while (i < n && i < 18 && s[i] >= '0' && s[i] <= '9')
+            num = num * 10 + (s[i++] - '0');
+        if (n && i == n)
+            key = val_int(num);
+        else
+            TRY(str_view(r, s, n, &key));
+        TRY(val_item(r, *out, key, out));
+        if (!dot) return 0;
+        s = dot + 1;
+    }
+}
+
+static int slice_part(struct run *r, struct val p, int64_t fallback, int64_t *out)
+{
+    *out = fallback;
+    if (p.t == V_NONE) return 0;
+    if (p.t == V_UNDEF) return val_fail_undef(r, p);
+    if (!val_is_int(p))
+        return run_fail(r, "slice indices must be integers or None or have an __index__ method");
+    *out = val_as_int(p);
+    return 0;
+}
+
+static int64_t slice_clamp(int64_t i, int64_t n, int64_t low, int64_t high)
+{
+    if (i < 0) i = i < -n ? low : i + n;
+    return MAX(low, MIN(i, high));
+}
+
+static int slice_str(struct run *r, struct val v, int64_t from, int64_t step, size_t count,
+                     struct val *out)
+{
+    if (!count) return str_puts(r, "", out);
+    if (step == 1) {
+        size_t a = str_offset(v.str, (size_t)from);
+        size_t b = str_offset(v.str, (size_t)from + count);
+        return str_sub(r, v, a, b, out);
+    }
+    struct buf b;
+    buf_init(&b, RUN_MAX_MEMORY);
+    size_t *at = mem_array(str_chars(v.str) + 1, sizeof *at);
+    int e = at ? 0 : ERR_NOMEM;
+    for (size_t i = 0, k = 0, len; at && i < v.str->n; i += len) {
+        utf8_decode(v.str->s + i, v.str->n - i, &len);
+        at[k++] = i;
+        at[k] = i + len;
+    }
+    for (size_t i = 0; i < count && e >= 0; i++, from += step)
+        e = buf_append(&b, v.str->s + at[from], at[from + 1] - at[from]);
+    mem_free(at);
+    if (e >= 0)
+        e = str_take(r, &b, out);
+    else
+        buf_done(&b);
+    if (e >= 0) out->safe = v.safe;
+    return e;
+}
+
+int val_slice(struct run *r, struct val v, const struct val part[3], struct val *out)
+{
+    size_t len;
+    int64_t step, from, to;
+    if (v.t == V_UNDEF) return val_fail_undef(r, v);
+    if (v.t != V_STR && v.t != V_RANGE && !val_is_list(v) && !val_is_tuple(v)) {
+        struct val none; /* the reference finds no such element */
+        TRY(str_puts(r, "slice", &none));
+        return val_undef_attr(r, v, none, false, out);
+    }
+    TRY(val_len(r, v, &len));
+    TRY(run_work_bytes(r, v.t == V_STR ? v.str->n : 0));
+    TRY(slice_part(r, part[2], 1, &step));
+    if (step == 0) return run_fail(r, "slice step cannot be zero");
+    step = MAX(step, -INT64_MAX);
+    int64_t n = (int64_t)len, low = step < 0 ? -1 : 0, high = step < 0 ? n - 1 : n;
+    TRY(slice_part(r, part[0], step < 0 ? INT64_MAX : 0, &from));
+    from = slice_clamp(from, n, low, high);
+    to = step < 0 ? -1 : n;
+    if (part[1].t != V_NONE) {
+        TRY(slice_part(r, part[1], 0, &to));
+        to = slice_clamp(to, n, low, high);
+    }
+    uint64_t gap =
+        step > 0 ? (uint64_t)(to > from ? to - from : 0) : (uint64_t)(from > to ? from - to : 0);
+    uint64_t width = step > 0 ? (uint64_t)step : (uint64_t)-step;
+    size_t count = (size_t)((gap + width - 1) / width);
+    if (gap && !count) count = 1; /* gap + width wrapped */
+    if (v.t == V_STR) return slice_str(r, v, from, step, count, out);
+    struct seq *s;
+    TRY(run_work(r, count));
+    TRY(seq_new(r, val_is_tuple(v) ? SEQ_TUPLE : SEQ_LIST, count, &s));
+    for (size_t i = 0; i < count; i++, from += step)
+        s->v[i] = v.t == V_RANGE ? val_int(v.range->from + from * v.range->step) : v.seq->v[from];
+    s->n = count;
+    *out = val_seq(s);
+    return 0;
+}

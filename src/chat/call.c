@@ -1,0 +1,133 @@
+/* call.c - calling: arguments to the parameters of a builtin's row, and what can be called. */
+#include "chat/node.h"
+
+#include <string.h>
+
+/* Number of the parameter called `name` in "a b c", or -1. */
+static int param_at(const char *params, const struct str *name)
+{
+    int i = 0;
+    for (const char *p = params; *p; i++) {
+        size_t n = strcspn(p, " ");
+        if (n == name->n && memcmp(p, name->s, n) == 0) return i;
+        p += n;
+        if (*p == ' ') p++;
+    }
+    return -1;
+}
+
+static unsigned param_count(const char *params)
+{
+    unsigned n = *params != 0;
+    for (const char *p = params; *p; p++)
+        n += *p == ' ';
+    return n;
+}
+
+static int bind(struct call *c)
+{
+    const struct fn_row *row = c->row;
+    const struct args *args = c->raw;
+    unsigned n = param_count(row->params);
+    if (args->n > n)
+        return run_fail(c->r, "%s() takes at most %u argument%s (%zu given)", row->name, n,
+                        n == 1 ? "" : "s", args->n);
+    for (size_t i = 0; i < args->n; i++)
+        c->a[i] = args->v[i];
+    for (size_t i = 0; i < args->n_kw; i++) {
+        const struct str *name = args->kw[i].name;
+        int at = param_at(row->params, name);
+        if (at < 0)
+            return run_fail(c->r, "%s() got an unexpected keyword argument '%.*s'", row->name,
+                            (int)MIN(name->n, (size_t)60), name->s);
+        if (c->a[at].t != V_MISSING)
+            return run_fail(c->r, "%s() got multiple values for argument '%.*s'", row->name,
+                            (int)name->n, name->s);
+        c->a[at] = args->kw[i].v;
+    }
+    for (unsigned i = 0; i < row->need; i++)
+        if (c->a[i].t == V_MISSING)
+            return run_fail(c->r, "%s() needs at least %u argument%s", row->name, row->need,
+                            row->need == 1 ? "" : "s");
+    return 0;
+}
+
+int fn_invoke(struct run *r, const struct fn_row *row, struct val self, const struct args *args,
+              struct val *out)
+{
+    static const struct args none;
+    struct call c = {.r = r, .self = self, .raw = args ? args : &none, .row = row};
+    if (row->params) TRY(bind(&c));
+    TRY(run_enter(r));
+    int e = row->fn(&c, out);
+    run_leave(r);
+    return e;
+}
+
+static int joiner_call(struct run *r, struct cycler *j, struct val *out)
+{
+    if (!j->used) {
+        j->used = true;
+        return str_puts(r, "", out);
+    }
+    *out = j->sep;
+    return 0;
+}
+
+static int call_inner(struct run *r, struct val f, const struct args *args, struct val *out)
+{
+    switch ((enum val_type)f.t) {
+    case V_MACRO:
+        return macro_call(r, f.macro, args, out);
+    case V_LOOP:
+        return loop_call(r, f.loop, args, out);
+    case V_FUNC:
+        return fn_invoke(r, f.fn, val_none(), args, out);
+    case V_METHOD:
+        return fn_invoke(r, f.method->row, f.method->self, args, out);
+    case V_JOINER:
+        return joiner_call(r, f.cycler, out);
+    default:
+        return run_fail(r, "'%s' object is not callable", val_type_name(f));
+    }
+}
+
+int val_call(struct run *r, struct val f, const struct args *args, struct val *out)
+{
+    if (f.t == V_UNDEF) return val_fail_undef(r, f);
+    if (r->calls >= JINJA_MAX_DEPTH)
+        return ERR(LIMIT, "calls nested deeper than %u levels (maximum recursion depth exceeded)",
+                   JINJA_MAX_DEPTH);
+    r->calls++;
+    int e = call_inner(r, f, args, out);
+    r->calls--;
+    return e;
+}
+
+int args_int(struct call *c, unsigned i, int64_t fallback, int64_t *out)
+{
+    struct val v = c->a[i];
+    *out = fallback;
+    if (v.t == V_MISSING || v.t == V_NONE) return 0;
+    if (v.t == V_UNDEF) return val_fail_undef(c->r, v);
+    if (!val_is_int(v))
+        return run_fail(c->r, "'%s' object cannot be interpreted as an integer", val_type_name(v));
+    *out = val_as_int(v);
+    return 0;
+}
+
+int args_str(struct call *c, unsigned i, struct val *out)
+{
+    struct val v = c->a[i];
+    if (v.t == V_UNDEF) return val_fail_undef(c->r, v);
+    if (v.t != V_STR)
+        return run_fail(c->r, "%s() argument %u must be str, not %s", c->row->name, i + 1,
+                        val_type_name(v));
+    *out = v;
+    return 0;
+}
+
+int args_truth(struct call *c, unsigned i, bool fallback)
+{
+    return c->a[i].t == V_MISSING ? fallback : val_true(c->a[i]);
+}

@@ -1,0 +1,265 @@
+/* compare.c - ==, <, in, hashing and sorting, as Python does them.  Everything that walks nested
+ * values counts depth and steps. */
+#include "chat/value.h"
+
+#include <math.h>
+#include <string.h>
+
+static bool num_equal(struct val a, struct val b)
+{
+    if (val_is_int(a) && val_is_int(b)) return val_as_int(a) == val_as_int(b);
+    if (a.t == V_FLOAT && b.t == V_FLOAT) return a.f == b.f;
+    /* long double holds every 64-bit integer and every double on the machines we run on */
+    long double x = a.t == V_FLOAT ? (long double)a.f : (long double)val_as_int(a);
+    long double y = b.t == V_FLOAT ? (long double)b.f : (long double)val_as_int(b);
+    return x == y;
+}
+
+static int num_order(struct val a, struct val b) /* -1, 0, 1; 2: unordered */
+{
+    if (val_is_int(a) && val_is_int(b))
+        return (val_as_int(a) > val_as_int(b)) - (val_as_int(a) < val_as_int(b));
+    long double x = a.t == V_FLOAT ? (long double)a.f : (long double)val_as_int(a);
+    long double y = b.t == V_FLOAT ? (long double)b.f : (long double)val_as_int(b);
+    return isnan(x) || isnan(y) ? 2 : (x > y) - (x < y);
+}
+
+static int dict_equal(struct run *r, const struct dict *a, const struct dict *b, bool *out)
+{
+    *out = a == b;
+    if (a == b || a->n != b->n) return 0;
+    for (size_t i = 0; i < a->n; i++) {
+        struct val *other;
+        TRY(dict_find(r, b, a->e[i].k, &other));
+        if (!other) return 0;
+        bool same;
+        TRY(val_equal(r, a->e[i].v, *other, &same));
+        if (!same) return 0;
+    }
+    *out = true;
+    return 0;
+}
+
+static int seq_equal(struct run *r, struct val a, struct val b, bool *out)
+{
+    *out = a.seq == b.seq;
+    bool same_kind = (val_is_list(a) && val_is_list(b)) || (val_is_tuple(a) && val_is_tuple(b)) ||
+                     (a.seq->kind == b.seq->kind && !val_is_once(a) && a.seq->kind != SEQ_VALUES);
+    if (*out || !same_kind || a.seq->n != b.seq->n) return 0;
+    for (size_t i = 0; i < a.seq->n; i++) {
+        bool same;
+        TRY(val_equal(r, a.seq->v[i], b.seq->v[i], &same));
+        if (!same) return 0;
+    }
+    *out = true;
+    return 0;
+}
+
+static int equal_inner(struct run *r, struct val a, struct val b, bool *out)
+{
+    *out = false;
+    if (val_is_num(a) && val_is_num(b)) {
+        *out = num_equal(a, b);
+        return 0;
+    }
+    if (a.t != b.t) return 0;
+    switch ((enum val_type)a.t) {
+    case V_NONE:
+    case V_UNDEF:
+    case V_MISSING:
+        *out = true;
+        return 0;
+    case V_STR:
+        TRY(run_work_bytes(r, a.str->n == b.str->n ? a.str->n : 0));
+        *out = a.str->n == b.str->n && memcmp(a.str->s, b.str->s, a.str->n) == 0;
+        return 0;
+    case V_SEQ:
+        return seq_equal(r, a, b, out);
+    case V_DICT:
+        return dict_equal(r, a.dict, b.dict, out);
+    case V_RANGE:
+        *out = a.range->n == b.range->n && (a.range->n == 0 || a.range->from == b.range->from) &&
+               (a.range->n <= 1 || a.range->step == b.range->step);
+        return 0;
+    default:
+        *out = a.dict == b.dict; /* identity */
+        return 0;
+    }
+}
+
+int val_equal(struct run *r, struct val a, struct val b, bool *out)
+{
+    TRY(run_enter(r));
+    int e = run_work(r, 1);
+    if (e >= 0) e = equal_inner(r, a, b, out);
+    run_leave(r);
+    return e;
+}
+
+/* Order of two values as -1, 0, 1, or 2 for unordered numbers; error if not comparable. */
+static int val_order(struct run *r, struct val a, struct val b, const char *op, int *out);
+
+static int seq_order(struct run *r, struct val a, struct val b, const char *op, int *out)
+{
+    size_t n = MIN(a.seq->n, b.seq->n);
+    for (size_t i = 0; i < n; i++) {
+        bool same;
+        TRY(val_equal(r, a.seq->v[i], b.seq->v[i], &same));
+        if (!same) return val_order(r, a.seq->v[i], b.seq->v[i], op, out);
+    }
+    *out = (a.seq->n > b.seq->n) - (a.seq->n < b.seq->n);
+    return 0;
+}
+
+static int val_order(struct run *r, struct val a, struct val b, const char *op, int *out)
+{
+    TRY(run_work(r, 1));
+    if (a.t == V_UNDEF) return val_fail_undef(r, a);
+    if (b.t == V_UNDEF) return val_fail_undef(r, b);
+    if (val_is_num(a) && val_is_num(b)) {
+        *out = num_order(a, b);
+        return 0;
+    }
+    if (a.t == V_STR && b.t == V_STR) { /* UTF-8 order is code point order */
+        size_t n = MIN(a.str->n, b.str->n);
+        TRY(run_work_bytes(r, n));
+        int k = memcmp(a.str->s, b.str->s, n);
+        *out = k ? (k > 0) - (k < 0) : (a.str->n > b.str->n) - (a.str->n < b.str->n);
+        return 0;
+    }
+    if ((val_is_list(a) && val_is_list(b)) || (val_is_tuple(a) && val_is_tuple(b))) {
+        TRY(run_enter(r));
+        int e = seq_order(r, a, b, op, out);
+        run_leave(r);
+        return e;
+    }
+    return run_fail(r, "'%s' not supported between instances of '%s' and '%s'", op,
+                    val_type_name(a), val_type_name(b));
+}
+
+int val_less(struct run *r, struct val a, struct val b, const char *op, bool *out)
+{
+    int k;
+    TRY(val_order(r, a, b, op, &k));
+    bool eq = op[1] == '=';
+    *out = k != 2 && (op[0] == '<' ? k < 0 || (eq && k == 0) : k > 0 || (eq && k == 0));
+    return 0;
+}
+
+int val_contains(struct run *r, struct val box, struct val x, bool *out)
+{
+    *out = false;
+    if (box.t == V_STR) {
+        if (x.t == V_UNDEF || x.t != V_STR)
+            return run_fail(r, "'in <string>' requires string as left operand, not %s",
+                            val_type_name(x));
+        TRY(run_work_bytes(r, box.str->n));
+        *out = str_find(box.str->s, box.str->n, x.str->s, x.str->n) != SIZE_MAX;
+        return 0;
+    }
+    if (box.t == V_DICT) {
+        struct val *hit;
+        TRY(dict_find(r, box.dict, x, &hit));
+        *out = hit != NULL;
+        return 0;
+    }
+    if (box.t == V_RANGE && val_is_int(x)) {
+        int64_t step = box.range->step, d = val_as_int(x) - box.range->from;
+        *out = box.range->n && d % step == 0 && d / step >= 0 && (size_t)(d / step) < box.range->n;
+        return 0;
+    }
+    struct iter it;
+    struct val v;
+    if (iter_init(r, box, &it) < 0)
+        return run_fail(r, "argument of type '%s' is not iterable", val_type_name(box));
+    int e;
+    while ((e = iter_next(r, &it, &v)) > 0) {
+        TRY(val_equal(r, v, x, out));
+        if (*out) return 0;
+    }
+    return e;
+}
+
+static int float_hash(double f, uint32_t *out)
+{
+    if (f == floor(f) && fabs(f) < 9.2e18) {
+        int64_t i = (int64_t)f;
+        *out = hash_bytes((const char *)&i, sizeof i);
+    } else {
+        *out = hash_bytes((const char *)&f, sizeof f);
+    }
+    return 0;
+}
+
+int val_hash(struct run *r, struct val v, uint32_t *out)
+{
+    int64_t i;
+    switch ((enum val_type)v.t) {
+    case V_STR:
+        TRY(run_work_bytes(r, v.str->n));
+        *out = hash_bytes(v.str->s, v.str->n);
+        return 0;
+    case V_BOOL:
+    case V_INT:
+        i = val_as_int(v);
+        *out = hash_bytes((const char *)&i, sizeof i);
+        return 0;
+    case V_FLOAT:
+        return float_hash(v.f, out);
+    case V_DICT:
+    case V_SPACE:
+        return run_fail(r, "unhashable type: '%s'", val_type_name(v));
+    case V_SEQ:
+        if (!val_is_tuple(v)) return run_fail(r, "unhashable type: '%s'", val_type_name(v));
+        TRY(run_enter(r));
+        *out = 7;
+        int e = 0;
+        for (size_t k = 0; k < v.seq->n && e >= 0; k++) {
+            uint32_t h = 0;
+            e = val_hash(r, v.seq->v[k], &h);
+            *out = *out * 31 + h;
+        }
+        run_leave(r);
+        return e;
+    default:
+        *out = v.t;
+        return 0;
+    }
+}
+
+/* Merge sort: stable, and every comparison may fail. */
+static int merge(struct run *r, struct val *v, struct val *key, size_t mid, size_t n, bool reverse,
+                 struct val *tmp)
+{
+    size_t i = 0, j = mid, k = 0;
+    memcpy(tmp, v, n * sizeof *v);
+    memcpy(tmp + n, key, n * sizeof *key);
+    while (i < mid && j < n) {
+        bool second;
+        if (reverse)
+            TRY(val_less(r, tmp[n + i], tmp[n + j], "<", &second));
+        else
+            TRY(val_less(r, tmp[n + j], tmp[n + i], "<", &second));
+        size_t from = second ? j++ : i++;
+        v[k] = tmp[from];
+        key[k++] = tmp[n + from];
+    }
+    while (k < n) {
+        size_t from = i < mid ? i++ : j++;
+        v[k] = tmp[from];
+        key[k++] = tmp[n + from];
+    }
+    return 0;
+}
+
+int val_sort(struct run *r, struct val *v, struct val *key, size_t n, bool reverse)
+{
+    struct val *tmp;
+    RUN_NEW(r, tmp, n * 2);
+    for (size_t width = 1; width < n; width *= 2) {
+        TRY(run_work(r, n));
+        for (size_t at = 0; at + width < n; at += 2 * width)
+            TRY(merge(r, v + at, key + at, width, MIN(2 * width, n - at), reverse, tmp));
+    }
+    return 0;
+}

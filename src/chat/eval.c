@@ -1,0 +1,283 @@
+/* eval.c - the value of an expression.  Each step down counts against the depth of the C stack and
+ * the number of steps; the innermost node that fails gives the error its line. */
+#include "chat/node.h"
+
+#include <string.h>
+
+int node_eval(struct run *r, const struct node *n, struct val *out);
+
+static int eval_name(struct run *r, const struct node *n, struct val *out)
+{
+    for (struct frame *f = r->frame; f; f = f->parent)
+        for (size_t i = f->n; i-- > 0;)
+            if (f->v[i].sym == n->sym) {
+                *out = f->v[i].v;
+                return 0;
+            }
+    const struct str *name = n->value.str;
+    if (r->ctx[n->sym].t == V_MISSING) {
+        const json_t *j = json_object_get(r->vars, name->s);
+        const struct fn_row *fn = j ? NULL : global_find(name->s, name->n);
+        if (j)
+            TRY(val_from_json(r, j, 0, &r->ctx[n->sym]));
+        else if (fn)
+            r->ctx[n->sym] = (struct val){.t = V_FUNC, .fn = fn};
+        else
+            TRY(val_undef_name(r, name, &r->ctx[n->sym]));
+    }
+    *out = r->ctx[n->sym];
+    return 0;
+}
+
+static int eval_list(struct run *r, const struct node *n, struct val *out)
+{
+    struct seq *s;
+    TRY(seq_new(r, n->kind == N_TUPLE ? SEQ_TUPLE : SEQ_LIST, n->n, &s));
+    for (uint32_t i = 0; i < n->n; i++)
+        TRY(node_eval(r, n->list[i], &s->v[i]));
+    s->n = n->n;
+    *out = val_seq(s);
+    return 0;
+}
+
+static int eval_dict(struct run *r, const struct node *n, struct val *out)
+{
+    struct dict *d;
+    TRY(dict_new(r, n->n / 2, &d));
+    for (uint32_t i = 0; i < n->n; i += 2) {
+        struct val k, v;
+        TRY(node_eval(r, n->list[i], &k));
+        TRY(node_eval(r, n->list[i + 1], &v));
+        TRY(dict_put(r, d, k, v));
+    }
+    *out = (struct val){.t = V_DICT, .dict = d};
+    return 0;
+}
+
+static int compare_once(struct run *r, int op, struct val a, struct val b, bool *out)
+{
+    static const char *const text[] = {
+        [CMP_LT] = "<", [CMP_LE] = "<=", [CMP_GT] = ">", [CMP_GE] = ">="};
+    int e;
+    switch (op) {
+    case CMP_EQ:
+    case CMP_NE:
+        e = val_equal(r, a, b, out);
+        *out = *out == (op == CMP_EQ);
+        return e;
+    case CMP_IN:
+    case CMP_NOTIN:
+        e = val_contains(r, b, a, out);
+        *out = *out == (op == CMP_IN);
+        return e;
+    default:
+        return val_less(r, a, b, text[op], out);
+    }
+}
+
+static int eval_compare(struct run *r, const struct node *n, struct val *out)
+{
+    struct val left, right;
+    bool hit = true;
+    TRY(node_eval(r, n->a, &left));
+    for (uint32_t i = 0; i < n->n && hit; i++, left = right) {
+        TRY(node_eval(r, n->list[i]->a, &right));
+        TRY(compare_once(r, n->list[i]->op, left, right, &hit));
+    }
+    *out = val_bool(hit);
+    return 0;
+}
+
+static int eval_concat(struct run *r, const struct node *n, struct val *out)
+{
+    struct val v, all;
+    TRY(node_eval(r, n->list[0], &all));
+    TRY(val_str(r, all, &all));
+    for (uint32_t i = 1; i < n->n; i++) {
+        TRY(node_eval(r, n->list[i], &v));
+        TRY(val_str(r, v, &v));
+        TRY(str_join2(r, all, v, &all));
+    }
+    all.safe = false;
+    *out = all;
+    return 0;
+}
+
+static int eval_item(struct run *r, const struct node *n, struct val *out)
+{
+    struct val obj, key, part[3];
+    TRY(node_eval(r, n->a, &obj));
+    if (n->b->kind != N_SLICE) {
+        TRY(node_eval(r, n->b, &key));
+        return val_item(r, obj, key, out);
+    }
+    const struct node *s[3] = {n->b->a, n->b->b, n->b->c};
+    for (int i = 0; i < 3; i++) {
+        part[i] = val_none();
+        if (s[i]) TRY(node_eval(r, s[i], &part[i]));
+    }
+    return val_slice(r, obj, part, out);
+}
+
+static int spread_args(struct run *r, const struct node *n, struct args *args)
+{
+    struct val v;
+    struct seq *s;
+    TRY(node_eval(r, n, &v));
+    TRY(val_list(r, v, &s));
+    struct val *all;
+    RUN_NEW(r, all, args->n + s->n);
+    if (args->n) memcpy(all, args->v, args->n * sizeof *all);
+    if (s->n) memcpy(all + args->n, s->v, s->n * sizeof *all);
+    args->v = all;
+    args->n += s->n;
+    return 0;
+}
+
+static int spread_kwargs(struct run *r, const struct node *n, struct args *args)
+{
+    struct val v;
+    TRY(node_eval(r, n, &v));
+    if (v.t == V_UNDEF) return val_fail_undef(r, v);
+    if (v.t != V_DICT)
+        return run_fail(r, "argument after ** must be a mapping, not %s", val_type_name(v));
+    struct kwarg *all;
+    RUN_NEW(r, all, args->n_kw + v.dict->n);
+    if (args->n_kw) memcpy(all, args->kw, args->n_kw * sizeof *all);
+    for (size_t i = 0; i < v.dict->n; i++) {
+        const struct entry *e = &v.dict->e[i];
+        if (e->k.t != V_STR) return run_fail(r, "keywords must be strings");
+        all[args->n_kw++] = (struct kwarg){e->k.str, e->v};
+    }
+    args->kw = all;
+    return 0;
+}
+
+static int eval_args(struct run *r, const struct node *n, struct args *args)
+{
+    *args = (struct args){.n = n->n, .n_kw = n->n2};
+    if (n->n) RUN_NEW(r, args->v, n->n);
+    if (n->n2) RUN_NEW(r, args->kw, n->n2);
+    for (uint32_t i = 0; i < n->n; i++)
+        TRY(node_eval(r, n->list[i], &args->v[i]));
+    for (uint32_t i = 0; i < n->n2; i++) {
+        args->kw[i].name = n->list2[i]->value.str;
+        TRY(node_eval(r, n->list2[i]->a, &args->kw[i].v));
+    }
+    if (n->d) TRY(spread_args(r, n->d, args));
+    return n->e ? spread_kwargs(r, n->e, args) : 0;
+}
+
+static int eval_call(struct run *r, const struct node *n, struct val *out)
+{
+    struct val f;
+    struct args args;
+    TRY(node_eval(r, n->a, &f));
+    TRY(eval_args(r, n, &args));
+    return val_call(r, f, &args, out);
+}
+
+static int eval_builtin(struct run *r, const struct node *n, struct val *out)
+{
+    struct val self;
+    struct args args;
+    TRY(node_eval(r, n->a, &self));
+    if (!n->fn)
+        return run_fail(r, "unknown %s '%.*s'", n->kind == N_TEST ? "test" : "filter",
+                        (int)MIN(n->value.str->n, (size_t)60), n->value.str->s);
+    TRY(eval_args(r, n, &args));
+    return fn_invoke(r, n->fn, self, &args, out);
+}
+
+static int eval_cond(struct run *r, const struct node *n, struct val *out)
+{
+    struct val test;
+    TRY(node_eval(r, n->a, &test));
+    if (val_true(test)) return node_eval(r, n->b, out);
+    if (n->c) return node_eval(r, n->c, out);
+    return val_undef_hint(r, out,
+                          "the inline if-expression on line %d evaluated to false and no else "
+                          "section was defined.",
+                          n->line);
+}
+
+static int eval_unary(struct run *r, const struct node *n, struct val *out)
+{
+    struct val v;
+    TRY(node_eval(r, n->a, &v));
+    if (n->kind == N_NOT) {
+        *out = val_bool(!val_true(v));
+        return 0;
+    }
+    if (n->kind == N_ATTR) return val_attr(r, v, n->value, out);
+    return val_negate(r, v, n->kind == N_NEG, out);
+}
+
+static int eval_binary(struct run *r, const struct node *n, struct val *out)
+{
+    struct val a, b;
+    TRY(node_eval(r, n->a, &a));
+    if (n->kind == N_AND || n->kind == N_OR) {
+        *out = a;
+        return val_true(a) == (n->kind == N_OR) ? 0 : node_eval(r, n->b, out);
+    }
+    TRY(node_eval(r, n->b, &b));
+    return val_binary(r, (enum op)n->op, a, b, out);
+}
+
+static int eval_kind(struct run *r, const struct node *n, struct val *out)
+{
+    switch (n->kind) {
+    case N_CONST:
+        *out = n->value;
+        return 0;
+    case N_NAME:
+        return eval_name(r, n, out);
+    case N_TUPLE:
+    case N_LIST:
+        return eval_list(r, n, out);
+    case N_DICT:
+        return eval_dict(r, n, out);
+    case N_COND:
+        return eval_cond(r, n, out);
+    case N_OR:
+    case N_AND:
+    case N_BINARY:
+        return eval_binary(r, n, out);
+    case N_NOT:
+    case N_NEG:
+    case N_POS:
+    case N_ATTR:
+        return eval_unary(r, n, out);
+    case N_COMPARE:
+        return eval_compare(r, n, out);
+    case N_CONCAT:
+        return eval_concat(r, n, out);
+    case N_ITEM:
+        return eval_item(r, n, out);
+    case N_SLICE: /* x[1:2, 3]: a tuple with a slice finds nothing anywhere */
+        return run_fail(r, "slices of several dimensions are not supported");
+    case N_CALL:
+        return eval_call(r, n, out);
+    case N_FILTER:
+    case N_TEST:
+        return eval_builtin(r, n, out);
+    case N_CAPTURED:
+        *out = r->captured;
+        return 0;
+    default:
+        return run_fail(r, "not an expression");
+    }
+}
+
+int node_eval(struct run *r, const struct node *n, struct val *out)
+{
+    int e = run_enter(r);
+    if (e >= 0) {
+        e = run_work(r, 1);
+        if (e >= 0) e = eval_kind(r, n, out);
+        run_leave(r);
+    }
+    if (e < 0 && !r->err_line) r->err_line = n->line;
+    return e;
+}

@@ -1,0 +1,258 @@
+/* execute.c - statements.  A statement returns a flow (next, break, continue) or an error.  Scopes are
+ * frames: loops, macros, with, and captured blocks open one; `if` does not. */
+#include "chat/node.h"
+
+#include <string.h>
+
+int frame_push(struct run *r, struct frame *parent, struct frame **saved)
+{
+    struct frame *f;
+    RUN_NEW(r, f, 1);
+    f->parent = parent;
+    *saved = r->frame;
+    r->frame = f;
+    return 0;
+}
+
+int frame_set(struct run *r, uint32_t sym, struct val v)
+{
+    struct frame *f = r->frame;
+    for (size_t i = 0; i < f->n; i++)
+        if (f->v[i].sym == sym) {
+            f->v[i].v = v;
+            return 0;
+        }
+    if (f->n == f->cap) {
+        size_t cap = f->cap ? f->cap * 2 : 4;
+        struct binding *p;
+        RUN_NEW(r, p, cap);
+        if (f->n) memcpy(p, f->v, f->n * sizeof *p);
+        f->v = p;
+        f->cap = cap;
+    }
+    f->v[f->n++] = (struct binding){sym, v};
+    return 0;
+}
+
+static int assign_tuple(struct run *r, const struct node *target, struct val v)
+{
+    struct iter it;
+    struct val item;
+    if (v.t == V_UNDEF && v.undef->unsafe) return val_fail_undef(r, v);
+    if (iter_init(r, v, &it) < 0)
+        return run_fail(r, "cannot unpack non-iterable %s object", val_type_name(v));
+    for (uint32_t i = 0; i < target->n; i++) {
+        int e = iter_next(r, &it, &item);
+        if (e < 0) return e;
+        if (!e)
+            return run_fail(r, "not enough values to unpack (expected %u, got %u)", target->n, i);
+        TRY(node_assign(r, target->list[i], item));
+    }
+    int e = iter_next(r, &it, &item);
+    return e > 0 ? run_fail(r, "too many values to unpack (expected %u)", target->n) : e;
+}
+
+static int assign_space(struct run *r, const struct node *target, struct val v)
+{
+    struct val space;
+    struct node name = {.kind = N_NAME, .sym = target->sym, .line = target->line};
+    name.value = (struct val){.t = V_STR, .str = r->j->sym[target->sym]};
+    TRY(node_eval(r, &name, &space));
+    if (space.t != V_SPACE) return run_fail(r, "cannot assign attribute on non-namespace object");
+    const struct str *attr = target->value.str;
+    if (attr->n && attr->s[0] == '_')
+        return run_fail(r,
+                        "Chat templates cannot store underscore-prefixed attributes on a "
+                        "namespace, but got '%.*s'. Please rename the attribute.",
+                        (int)MIN(attr->n, (size_t)60), attr->s);
+    return dict_put(r, space.dict, target->value, v);
+}
+
+int node_assign(struct run *r, const struct node *target, struct val v)
+{
+    if (target->kind == N_NAME) return frame_set(r, target->sym, v);
+    if (target->kind == N_NSREF) return assign_space(r, target, v);
+    if (target->kind != N_TUPLE) return run_fail(r, "can't assign to this expression");
+    TRY(run_enter(r));
+    int e = assign_tuple(r, target, v);
+    run_leave(r);
+    return e;
+}
+
+/* Runs `body` with its output caught; the flow it ended with, or an error. */
+int node_capture(struct run *r, const struct node *body, struct val *out)
+{
+    struct buf *outer = r->out, b;
+    buf_init(&b, JINJA_MAX_OUTPUT);
+    r->out = &b;
+    int flow = node_exec(r, body);
+    r->out = outer;
+    if (flow < 0) {
+        buf_done(&b);
+        return flow;
+    }
+    int e = str_take(r, &b, out);
+    return e < 0 ? e : flow;
+}
+
+static int exec_seq(struct run *r, const struct node *n)
+{
+    for (uint32_t i = 0; i < n->n; i++) {
+        int flow = node_exec(r, n->list[i]);
+        if (flow) return flow;
+    }
+    return 0;
+}
+
+static int exec_if(struct run *r, const struct node *n)
+{
+    for (uint32_t i = 0; i < n->n; i += 2) {
+        struct val test;
+        TRY(node_eval(r, n->list[i], &test));
+        if (val_true(test)) return node_exec(r, n->list[i + 1]);
+    }
+    return n->b ? node_exec(r, n->b) : 0;
+}
+
+/* The text of a block, through its filters. */
+static int filtered(struct run *r, const struct node *chain, struct val text, struct val *out)
+{
+    struct val saved = r->captured;
+    r->captured = text;
+    int e = node_eval(r, chain, out);
+    r->captured = saved;
+    return e;
+}
+
+static int exec_block_text(struct run *r, const struct node *n)
+{
+    struct val text;
+    struct frame *saved;
+    TRY(frame_push(r, r->frame, &saved));
+    int flow = node_capture(r, n->d, &text);
+    r->frame = saved;
+    if (flow) return flow; /* a jump out of the block drops its text */
+    TRY(filtered(r, n->b, text, &text));
+    return n->kind == N_SETBLOCK ? node_assign(r, n->a, text) : val_print(r, text, r->out);
+}
+
+static int make_macro(struct run *r, const struct node *def, bool is_caller, struct val *out)
+{
+    static const struct str caller_name = {.s = "caller", .n = 6, .chars = 6};
+    struct macro *m;
+    RUN_NEW(r, m, 1);
+    m->def = def;
+    m->env = r->frame;
+    m->name = is_caller ? &caller_name : def->value.str;
+    m->is_caller = is_caller;
+    *out = (struct val){.t = V_MACRO, .macro = m};
+    return 0;
+}
+
+static int exec_call_block(struct run *r, const struct node *n)
+{
+    struct val caller, text;
+    struct node call = *n->a, body = {.kind = N_CONST}, kw = {.kind = N_KEYWORD};
+    TRY(make_macro(r, n->b, true, &caller));
+    struct node **list2;
+    RUN_NEW(r, list2, call.n2 + 1);
+    if (call.n2) memcpy(list2, call.list2, call.n2 * sizeof *list2);
+    body.value = caller;
+    kw.value = (struct val){.t = V_STR, .str = r->j->sym[r->j->sym_caller]};
+    kw.a = &body;
+    list2[call.n2++] = &kw;
+    call.list2 = list2;
+    TRY(node_eval(r, &call, &text));
+    return val_print(r, text, r->out);
+}
+
+static int push_span(struct run *r, size_t from, size_t to)
+{
+    if (r->n_span == r->cap_span) {
+        size_t cap = r->cap_span ? r->cap_span * 2 : 8;
+        struct jinja_span *p = mem_grow(r->span, cap, sizeof *p);
+        if (!p) return ERR_NOMEM;
+        r->span = p;
+        r->cap_span = cap;
+    }
+    r->span[r->n_span++] = (struct jinja_span){from, to};
+    return 0;
+}
+
+static int exec_generation(struct run *r, const struct node *n)
+{
+    struct val body, text;
+    static const struct args none;
+    TRY(make_macro(r, n->b, true, &body));
+    TRY(val_call(r, body, &none, &text));
+    size_t from = r->root_out->len;
+    TRY(val_print(r, text, r->out));
+    return push_span(r, from, from + text.str->n);
+}
+
+static int exec_with(struct run *r, const struct node *n)
+{
+    struct val *v;
+    struct frame *saved;
+    RUN_NEW(r, v, n->n);
+    for (uint32_t i = 0; i < n->n; i++)
+        TRY(node_eval(r, n->list2[i], &v[i]));
+    TRY(frame_push(r, r->frame, &saved));
+    int flow = 0;
+    for (uint32_t i = 0; i < n->n && flow >= 0; i++)
+        flow = node_assign(r, n->list[i], v[i]);
+    if (flow >= 0) flow = node_exec(r, n->d);
+    r->frame = saved;
+    return flow;
+}
+
+static int exec_kind(struct run *r, const struct node *n)
+{
+    struct val v;
+    switch (n->kind) {
+    case N_SEQ:
+        return exec_seq(r, n);
+    case N_DATA:
+        return val_print(r, n->value, r->out);
+    case N_PRINT:
+        TRY(node_eval(r, n->a, &v));
+        return val_print(r, v, r->out);
+    case N_IF:
+        return exec_if(r, n);
+    case N_FOR:
+        return loop_exec(r, n);
+    case N_SET:
+        TRY(node_eval(r, n->b, &v));
+        return node_assign(r, n->a, v);
+    case N_SETBLOCK:
+    case N_FILTERBLOCK:
+        return exec_block_text(r, n);
+    case N_MACRO:
+        TRY(make_macro(r, n, false, &v));
+        return frame_set(r, n->sym, v);
+    case N_CALLBLOCK:
+        return exec_call_block(r, n);
+    case N_GENERATION:
+        return exec_generation(r, n);
+    case N_WITH:
+        return exec_with(r, n);
+    case N_BREAK:
+        return FLOW_BREAK;
+    case N_CONTINUE:
+        return FLOW_CONTINUE;
+    default:
+        return run_fail(r, "not a statement");
+    }
+}
+
+int node_exec(struct run *r, const struct node *n)
+{
+    int e = run_enter(r);
+    if (e >= 0) {
+        e = run_work(r, 1);
+        if (e >= 0) e = exec_kind(r, n);
+        run_leave(r);
+    }
+    if (e < 0 && !r->err_line) r->err_line = n->line;
+    return e;
+}

@@ -1,0 +1,130 @@
+/* jinja.c - compiling a template and running it; the limits of a run.  A rendering owns one arena
+ * for its values and appends to the caller's buffer only when it has succeeded. */
+#include "base/utf8.h"
+#include "chat/node.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define SOURCE_MAX  (1u << 20)
+#define COMPILE_MAX (64u << 20)
+
+int run_fail(struct run *r, const char *fmt, ...)
+{
+    char text[1024];
+    va_list ap;
+    (void)r;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    return ERR(FORMAT, "%s", text);
+}
+
+int run_work(struct run *r, size_t steps)
+{
+    r->steps += steps;
+    if (r->steps > JINJA_MAX_STEPS || steps > JINJA_MAX_STEPS)
+        return ERR(LIMIT, "the template takes more than %u steps", JINJA_MAX_STEPS);
+    return 0;
+}
+
+int run_work_bytes(struct run *r, size_t bytes)
+{
+    return run_work(r, bytes / BYTES_PER_STEP);
+}
+
+int run_enter(struct run *r)
+{
+    if (r->depth >= RUN_MAX_DEPTH)
+        return ERR(LIMIT,
+                   "evaluation nested deeper than %u levels (maximum recursion depth "
+                   "exceeded)",
+                   RUN_MAX_DEPTH);
+    r->depth++;
+    return 0;
+}
+
+void *run_alloc(struct run *r, size_t n, int *code)
+{
+    return arena_alloc(&r->mem, n, code);
+}
+
+static int compile_names(struct compile *c)
+{
+    static const struct str names[] = {{"caller", 6, 6, NULL},
+                                       {"varargs", 7, 7, NULL},
+                                       {"kwargs", 6, 6, NULL},
+                                       {"loop", 4, 4, NULL}};
+    TRY(sym_intern(c, &names[0], &c->j->sym_caller));
+    TRY(sym_intern(c, &names[1], &c->j->sym_varargs));
+    TRY(sym_intern(c, &names[2], &c->j->sym_kwargs));
+    return sym_intern(c, &names[3], &c->j->sym_loop);
+}
+
+int jinja_compile(const char *src, size_t n, struct jinja **out)
+{
+    if (n > SOURCE_MAX)
+        return ERR(LIMIT, "the template is longer than the limit of %u bytes", SOURCE_MAX);
+    for (size_t at = 0, len, line = 1; at < n; at += len) {
+        if (utf8_decode(src + at, n - at, &len) == UTF8_BAD)
+            return ERR(FORMAT, "line %zu: the template is not UTF-8", line);
+        line += src[at] == '\n';
+    }
+    struct jinja *j = mem_alloc(sizeof *j);
+    if (!j) return ERR_NOMEM;
+    arena_init(&j->mem, COMPILE_MAX);
+    struct compile c = {.j = j, .mem = &j->mem};
+    int e = compile_names(&c);
+    if (e >= 0) e = lex_all(&c, src, n);
+    if (e >= 0) e = parse_template(&c, &j->root);
+    mem_free(c.tok);
+    mem_free(c.sym_index);
+    if (e < 0) {
+        jinja_drop(j);
+        return e;
+    }
+    *out = j;
+    return 0;
+}
+
+void jinja_drop(struct jinja *j)
+{
+    if (!j) return;
+    arena_done(&j->mem);
+    mem_free(j);
+}
+
+static int run_root(struct run *r)
+{
+    struct frame *none;
+    if (r->j->n_sym) RUN_NEW(r, r->ctx, r->j->n_sym);
+    TRY(frame_push(r, NULL, &none));
+    return node_exec(r, r->j->root);
+}
+
+int jinja_render(const struct jinja *j, const json_t *vars, const struct jinja_now *now,
+                 struct buf *out, struct jinja_span **span, size_t *n_span)
+{
+    struct buf text;
+    struct run r = {.j = j, .vars = vars, .out = &text, .root_out = &text};
+    if (now) r.now = *now;
+    buf_init(&text, JINJA_MAX_OUTPUT);
+    arena_init(&r.mem, RUN_MAX_MEMORY);
+    int e = run_root(&r);
+    if (e < 0 && r.err_line) err_prefix(e, "line %d", r.err_line);
+    size_t base = out->len;
+    if (e >= 0) e = buf_append(out, text.data ? text.data : "", text.len);
+    for (size_t i = 0; i < r.n_span; i++) {
+        r.span[i].from += base;
+        r.span[i].to += base;
+    }
+    if (e >= 0 && span && n_span) {
+        *span = r.span;
+        *n_span = r.n_span;
+        r.span = NULL;
+    }
+    mem_free(r.span);
+    arena_done(&r.mem);
+    buf_done(&text);
+    return e < 0 ? e : 0;
+}

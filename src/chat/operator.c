@@ -1,0 +1,225 @@
+/* operator.c - arithmetic with Python's types: bool counts as int, // and % round down, / is a
+ * float, + and * also work on texts and lists.  Integers are 64 bits wide; beyond is an error. */
+#include "chat/value.h"
+
+#include <math.h>
+#include <string.h>
+
+static const char *const op_text[] = {
+    [OP_ADD] = "+",       [OP_SUB] = "-", [OP_MUL] = "*",           [OP_DIV] = "/",
+    [OP_FLOORDIV] = "//", [OP_MOD] = "%", [OP_POW] = "** or pow()",
+};
+
+static int type_error(struct run *r, enum op op, struct val a, struct val b)
+{
+    if (op == OP_ADD && (a.t == V_STR || val_is_list(a) || val_is_tuple(a)) && !a.safe)
+        return run_fail(r, "can only concatenate %s (not \"%s\") to %s", val_type_name(a),
+                        val_type_name(b), val_type_name(a));
+    if (op == OP_MUL && (a.t == V_STR || a.t == V_SEQ))
+        return run_fail(r, "can't multiply sequence by non-int of type '%s'", val_type_name(b));
+    return run_fail(r, "unsupported operand type(s) for %s: '%s' and '%s'", op_text[op],
+                    val_type_name(a), val_type_name(b));
+}
+
+static int too_large(void)
+{
+    return ERR(LIMIT, "the result is an integer of more than 64 bits");
+}
+
+static int int_pow(struct run *r, int64_t a, int64_t b, struct val *out)
+{
+    if (b < 0) {
+        if (a == 0) return run_fail(r, "0.0 cannot be raised to a negative power");
+        *out = val_float(pow((double)a, (double)b));
+        return 0;
+    }
+    int64_t v = 1;
+    for (; b; b >>= 1) {
+        if ((b & 1) && __builtin_mul_overflow(v, a, &v)) return too_large();
+        if (b > 1 && __builtin_mul_overflow(a, a, &a)) return too_large();
+    }
+    *out = val_int(v);
+    return 0;
+}
+
+static int int_binary(struct run *r, enum op op, int64_t a, int64_t b, struct val *out)
+{
+    int64_t v = 0;
+    bool over = false;
+    if (b == 0 && (op == OP_FLOORDIV || op == OP_MOD))
+        return run_fail(r, "integer division or modulo by zero");
+    switch (op) {
+    case OP_ADD:
+        over = __builtin_add_overflow(a, b, &v);
+        break;
+    case OP_SUB:
+        over = __builtin_sub_overflow(a, b, &v);
+        break;
+    case OP_MUL:
+        over = __builtin_mul_overflow(a, b, &v);
+        break;
+    case OP_DIV:
+        if (b == 0) return run_fail(r, "division by zero");
+        *out = val_float((double)a / (double)b);
+        return 0;
+    case OP_FLOORDIV:
+        if (b == -1)
+            over = __builtin_sub_overflow((int64_t)0, a, &v);
+        else
+            v = a / b - (a % b != 0 && (a < 0) != (b < 0));
+        break;
+    case OP_MOD:
+        v = b == -1 ? 0 : a % b;
+        if (v && (v < 0) != (b < 0)) v += b;
+        break;
+    case OP_POW:
+        return int_pow(r, a, b, out);
+    }
+    if (over) return too_large();
+    *out = val_int(v);
+    return 0;
+}
+
+static double float_mod(double a, double b)
+{
+    double m = fmod(a, b);
+    if (m != 0 && (m < 0) != (b < 0)) m += b;
+    return m == 0 ? copysign(0, b) : m;
+}
+
+static int float_binary(struct run *r, enum op op, double a, double b, struct val *out)
+{
+    double v = 0;
+    if (b == 0 && (op == OP_DIV || op == OP_FLOORDIV || op == OP_MOD))
+        return run_fail(r, op == OP_DIV        ? "float division by zero"
+                           : op == OP_FLOORDIV ? "float floor division by zero"
+                                               : "float modulo");
+    switch (op) {
+    case OP_ADD:
+        v = a + b;
+        break;
+    case OP_SUB:
+        v = a - b;
+        break;
+    case OP_MUL:
+        v = a * b;
+        break;
+    case OP_DIV:
+        v = a / b;
+        break;
+    case OP_FLOORDIV: {
+        double m = float_mod(a, b), d = (a - m) / b;
+        v = d == 0 ? copysign(0, a / b) : floor(d);
+        if (d - v > 0.5) v += 1;
+        break;
+    }
+    case OP_MOD:
+        v = float_mod(a, b);
+        break;
+    case OP_POW:
+        if (a == 0 && b < 0) return run_fail(r, "0.0 cannot be raised to a negative power");
+        if (a < 0 && b != floor(b)) return run_fail(r, "complex numbers are not supported");
+        v = pow(a, b);
+        if (isinf(v) && !isinf(a) && !isinf(b))
+            return run_fail(r, "(34, 'Numerical result out of range')");
+        break;
+    }
+    *out = val_float(v);
+    return 0;
+}
+
+static int add_seq(struct run *r, struct val a, struct val b, struct val *out)
+{
+    struct seq *s;
+    size_t n = a.seq->n + b.seq->n;
+    TRY(run_work(r, n / 4));
+    TRY(seq_new(r, a.seq->kind == SEQ_GROUP ? SEQ_TUPLE : a.seq->kind, n, &s));
+    if (a.seq->n) memcpy(s->v, a.seq->v, a.seq->n * sizeof *s->v);
+    if (b.seq->n) memcpy(s->v + a.seq->n, b.seq->v, b.seq->n * sizeof *s->v);
+    s->n = n;
+    *out = val_seq(s);
+    return 0;
+}
+
+static int repeat_str(struct run *r, const struct str *s, int64_t times, struct val *out)
+{
+    size_t n;
+    if (times <= 0 || !s->n) return str_puts(r, "", out);
+    if (!ck_mul(s->n, (size_t)times, &n) || n > RUN_MAX_MEMORY)
+        return ERR(LIMIT, "the repeated text would be longer than %u MiB", RUN_MAX_MEMORY >> 20);
+    char *p;
+    RUN_NEW(r, p, n);
+    TRY(run_work_bytes(r, n));
+    for (size_t at = 0; at < n; at += s->n)
+        memcpy(p + at, s->s, s->n);
+    return str_view(r, p, n, out);
+}
+
+static int repeat_seq(struct run *r, const struct seq *s, int64_t times, struct val *out)
+{
+    size_t n = 0;
+    if (times > 0 && (!ck_mul(s->n, (size_t)times, &n) || n > RUN_MAX_MEMORY / sizeof *s->v))
+        return ERR(LIMIT, "the repeated list would be longer than %u MiB", RUN_MAX_MEMORY >> 20);
+    struct seq *t;
+    TRY(run_work(r, n / 4));
+    TRY(seq_new(r, s->kind, n, &t));
+    for (size_t at = 0; at < n; at += s->n)
+        memcpy(t->v + at, s->v, s->n * sizeof *s->v);
+    t->n = n;
+    *out = val_seq(t);
+    return 0;
+}
+
+static int add_str(struct run *r, struct val a, struct val b, struct val *out)
+{
+    bool safe = a.safe || b.safe; /* Markup escapes what it is joined with */
+    if (safe && !a.safe) TRY(str_escape(r, a, &a));
+    if (safe && !b.safe) TRY(str_escape(r, b, &b));
+    TRY(str_join2(r, a, b, out));
+    out->safe = safe;
+    return 0;
+}
+
+int val_binary(struct run *r, enum op op, struct val a, struct val b, struct val *out)
+{
+    if (op == OP_MOD && a.t == V_STR) return format_percent(r, a, b, out);
+    if (a.t == V_UNDEF) return val_fail_undef(r, a);
+    if (b.t == V_UNDEF) return val_fail_undef(r, b);
+    if (val_is_int(a) && val_is_int(b)) return int_binary(r, op, val_as_int(a), val_as_int(b), out);
+    if (val_is_num(a) && val_is_num(b))
+        return float_binary(r, op, val_as_float(a), val_as_float(b), out);
+    if (op == OP_ADD && a.t == V_STR && b.t == V_STR) return add_str(r, a, b, out);
+    if (op == OP_ADD &&
+        ((val_is_list(a) && val_is_list(b)) || (val_is_tuple(a) && val_is_tuple(b))))
+        return add_seq(r, a, b, out);
+    if (op == OP_MUL && val_is_int(a) && !val_is_num(b)) { /* 3 * 'x' */
+        struct val t = a;
+        if (b.t != V_STR && !val_is_list(b) && !val_is_tuple(b)) return type_error(r, op, a, b);
+        a = b;
+        b = t;
+    }
+    if (op == OP_MUL && val_is_int(b)) {
+        if (a.t == V_STR) {
+            TRY(repeat_str(r, a.str, val_as_int(b), out));
+            out->safe = a.safe;
+            return 0;
+        }
+        if (val_is_list(a) || val_is_tuple(a)) return repeat_seq(r, a.seq, val_as_int(b), out);
+    }
+    return type_error(r, op, a, b);
+}
+
+int val_negate(struct run *r, struct val a, bool minus, struct val *out)
+{
+    if (a.t == V_UNDEF) return val_fail_undef(r, a);
+    if (a.t == V_FLOAT) {
+        *out = val_float(minus ? -a.f : a.f);
+        return 0;
+    }
+    if (!val_is_int(a))
+        return run_fail(r, "bad operand type for unary %c: '%s'", minus ? '-' : '+',
+                        val_type_name(a));
+    if (minus && val_as_int(a) == INT64_MIN) return too_large();
+    *out = val_int(minus ? -val_as_int(a) : val_as_int(a));
+    return 0;
+}

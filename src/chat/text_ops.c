@@ -1,0 +1,227 @@
+/* text_ops.c - string operations that filters and methods share: pad, strip, replace, split, lines. */
+#include "base/utf8.h"
+#include "chat/filter.h"
+
+#include <string.h>
+
+int text_pad(struct run *r, struct val s, int64_t width, uint32_t fill, enum pad how,
+             struct val *out)
+{
+    int64_t n = (int64_t)str_chars(s.str);
+    *out = s;
+    if (width <= n) return 0;
+    if (width > RUN_MAX_MEMORY / 4)
+        return ERR(LIMIT, "a text of width %lld is too long", (long long)width);
+    size_t total = (size_t)(width - n), left = how == PAD_LEFT ? 0 : total;
+    if (how == PAD_CENTER) left = total / 2 + (total & (size_t)width & 1);
+    char enc[4], *p;
+    size_t len = utf8_encode(fill, enc);
+    RUN_NEW(r, p, total * len + s.str->n);
+    TRY(run_work_bytes(r, total * len + s.str->n));
+    char *to = p;
+    for (size_t i = 0; i < total; i++) {
+        if (i == left) {
+            memcpy(to, s.str->s, s.str->n);
+            to += s.str->n;
+        }
+        memcpy(to, enc, len);
+        to += len;
+    }
+    if (left == total) {
+        memcpy(to, s.str->s, s.str->n);
+        to += s.str->n;
+    }
+    TRY(str_view(r, p, (size_t)(to - p), out));
+    out->safe = s.safe;
+    return 0;
+}
+
+static bool strippable(const struct str *chars, uint32_t c, const char *s, size_t len)
+{
+    if (!chars) return chr_space(c);
+    return str_find(chars->s, chars->n, s, len) != SIZE_MAX;
+}
+
+int text_strip(struct run *r, struct val s, struct val chars, bool left, bool right,
+               struct val *out)
+{
+    const struct str *set = chars.t == V_STR ? chars.str : NULL;
+    const char *p = s.str->s;
+    size_t from = 0, to = s.str->n, len;
+    if (chars.t == V_UNDEF) return val_fail_undef(r, chars);
+    if (!set && chars.t != V_MISSING && chars.t != V_NONE)
+        return run_fail(r, "strip arg must be None or str");
+    while (left && from < to) {
+        uint32_t c = utf8_decode(p + from, to - from, &len);
+        if (!strippable(set, c, p + from, len)) break;
+        if (set) TRY(run_work_bytes(r, set->n));
+        from += len;
+    }
+    while (right && to > from) {
+        size_t at = to - 1;
+        while (at > from && ((unsigned char)p[at] & 0xC0) == 0x80)
+            at--;
+        uint32_t c = utf8_decode(p + at, to - at, &len);
+        if (!strippable(set, c, p + at, to - at)) break;
+        if (set) TRY(run_work_bytes(r, set->n));
+        to = at;
+    }
+    TRY(run_work_bytes(r, from + s.str->n - to));
+    return str_sub(r, s, from, to, out);
+}
+
+/* Replaces between characters too when `from` is empty. */
+static int replace_into(struct run *r, const struct str *s, const struct str *from,
+                        const struct str *to, int64_t count, struct buf *b)
+{
+    size_t at = 0;
+    while (count != 0) {
+        size_t hit = str_find(s->s + at, s->n - at, from->s, from->n), len = 0;
+        if (hit == SIZE_MAX) break;
+        TRY(run_work_bytes(r, BYTES_PER_STEP / 4 + hit + to->n));
+        TRY(buf_append(b, s->s + at, hit));
+        TRY(buf_append(b, to->s, to->n));
+        at += hit + from->n;
+        if (count > 0) count--;
+        if (from->n) continue;
+        if (at >= s->n) return 0;
+        utf8_decode(s->s + at, s->n - at, &len);
+        TRY(buf_append(b, s->s + at, len));
+        at += len;
+    }
+    return buf_append(b, s->s + at, s->n - at);
+}
+
+int text_replace(struct run *r, struct val s, struct val from, struct val to, int64_t count,
+                 struct val *out)
+{
+    struct buf b;
+    *out = s;
+    TRY(run_work_bytes(r, s.str->n));
+    if (from.str->n && str_find(s.str->s, s.str->n, from.str->s, from.str->n) == SIZE_MAX) return 0;
+    buf_init(&b, RUN_MAX_MEMORY);
+    int e = replace_into(r, s.str, from.str, to.str, count, &b);
+    if (e >= 0)
+        e = str_take(r, &b, out);
+    else
+        buf_done(&b);
+    if (e >= 0) out->safe = s.safe;
+    return e;
+}
+
+bool text_line(const struct str *s, size_t at, size_t *end, size_t *next)
+{
+    for (size_t len; at < s->n; at += len) {
+        uint32_t c = utf8_decode(s->s + at, s->n - at, &len);
+        if (!chr_line_end(c)) continue;
+        *end = at;
+        *next = at + len + (c == '\r' && at + 1 < s->n && s->s[at + 1] == '\n');
+        return true;
+    }
+    *end = *next = s->n;
+    return false;
+}
+
+static size_t space_run(const struct str *s, size_t at, bool space)
+{
+    for (size_t len; at < s->n; at += len)
+        if (chr_space(utf8_decode(s->s + at, s->n - at, &len)) != space) break;
+    return at;
+}
+
+static size_t space_run_back(const struct str *s, size_t at, bool space)
+{
+    while (at > 0) {
+        size_t b = at - 1, len;
+        while (b > 0 && ((unsigned char)s->s[b] & 0xC0) == 0x80)
+            b--;
+        if (chr_space(utf8_decode(s->s + b, at - b, &len)) != space) break;
+        at = b;
+    }
+    return at;
+}
+
+static int push_part(struct run *r, struct seq *list, struct val s, size_t from, size_t to)
+{
+    struct val v;
+    TRY(run_work(r, 1));
+    TRY(str_sub(r, s, from, to, &v));
+    return seq_push(r, list, v);
+}
+
+static int split_space(struct run *r, struct val s, int64_t most, bool back, struct seq *list)
+{
+    size_t at = 0, to = s.str->n;
+    if (back)
+        to = space_run_back(s.str, to, true);
+    else
+        at = space_run(s.str, 0, true);
+    while (at < to) {
+        if (most-- == 0) { /* the rest in one piece, its outer blanks trimmed on one side only */
+            return push_part(r, list, s, at, to);
+        }
+        if (back) {
+            size_t from = space_run_back(s.str, to, false);
+            TRY(push_part(r, list, s, from, to));
+            to = space_run_back(s.str, from, true);
+        } else {
+            size_t end = space_run(s.str, at, false);
+            TRY(push_part(r, list, s, at, end));
+            at = space_run(s.str, end, true);
+        }
+    }
+    return 0;
+}
+
+/* Compares at every place, so a long needle is paid for in advance. */
+int text_rfind(struct run *r, const char *s, size_t n, const struct str *needle, size_t *out)
+{
+    if (needle->n > BYTES_PER_STEP) TRY(run_work_bytes(r, n * (needle->n / BYTES_PER_STEP)));
+    *out = str_rfind(s, n, needle->s, needle->n);
+    return run_work_bytes(r, n - MIN(*out, n));
+}
+
+static int split_sep(struct run *r, struct val s, const struct str *sep, int64_t most, bool back,
+                     struct seq *list)
+{
+    size_t at = 0, to = s.str->n;
+    while (most-- != 0) {
+        size_t hit;
+        if (back)
+            TRY(text_rfind(r, s.str->s, to, sep, &hit));
+        else
+            hit = str_find(s.str->s + at, to - at, sep->s, sep->n);
+        if (hit == SIZE_MAX) break;
+        if (back) {
+            TRY(push_part(r, list, s, hit + sep->n, to));
+            to = hit;
+        } else {
+            TRY(push_part(r, list, s, at, at + hit));
+            at += hit + sep->n;
+        }
+    }
+    return push_part(r, list, s, at, to);
+}
+
+int text_split(struct run *r, struct val s, struct val sep, int64_t most, bool from_right,
+               struct val *out)
+{
+    struct seq *list;
+    TRY(run_work_bytes(r, s.str->n));
+    TRY(seq_new(r, SEQ_LIST, 0, &list));
+    if (sep.t == V_UNDEF) return val_fail_undef(r, sep);
+    if (sep.t == V_MISSING || sep.t == V_NONE) {
+        TRY(split_space(r, s, most, from_right, list));
+    } else {
+        if (sep.t != V_STR) return run_fail(r, "must be str or None, not %s", val_type_name(sep));
+        if (!sep.str->n) return run_fail(r, "empty separator");
+        TRY(split_sep(r, s, sep.str, most, from_right, list));
+    }
+    for (size_t i = 0; from_right && i < list->n / 2; i++) {
+        struct val t = list->v[i];
+        list->v[i] = list->v[list->n - 1 - i];
+        list->v[list->n - 1 - i] = t;
+    }
+    *out = val_seq(list);
+    return 0;
+}

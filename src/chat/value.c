@@ -1,0 +1,209 @@
+/* value.c - making values: from the caller's JSON, sequences, and undefined values with what the
+ * error will say when a template uses one. */
+#include "chat/value.h"
+
+#include <stdio.h>
+#include <string.h>
+
+const char *val_type_name(struct val v)
+{
+    static const char *const seqs[] = {
+        [SEQ_LIST] = "list",        [SEQ_TUPLE] = "tuple",
+        [SEQ_GEN] = "generator",    [SEQ_REVERSED] = "list_reverseiterator",
+        [SEQ_KEYS] = "dict_keys",   [SEQ_VALUES] = "dict_values",
+        [SEQ_ITEMS] = "dict_items", [SEQ_GROUP] = "_GroupTuple",
+    };
+    static const char *const names[] = {
+        [V_MISSING] = "missing", [V_UNDEF] = "Undefined", [V_NONE] = "NoneType",
+        [V_BOOL] = "bool",       [V_INT] = "int",         [V_FLOAT] = "float",
+        [V_STR] = "str",         [V_SEQ] = NULL,          [V_RANGE] = "range",
+        [V_DICT] = "dict",       [V_SPACE] = "Namespace", [V_LOOP] = "LoopContext",
+        [V_MACRO] = "Macro",     [V_FUNC] = "function",   [V_METHOD] = "builtin_function_or_method",
+        [V_CYCLER] = "Cycler",   [V_JOINER] = "Joiner",
+    };
+    if (v.t == V_SEQ) return seqs[v.seq->kind];
+    if (v.t == V_STR && v.safe) return "Markup";
+    return names[v.t];
+}
+
+bool val_true(struct val v)
+{
+    switch ((enum val_type)v.t) {
+    case V_MISSING:
+    case V_UNDEF:
+    case V_NONE:
+        return false;
+    case V_BOOL:
+        return v.b;
+    case V_INT:
+        return v.i != 0;
+    case V_FLOAT:
+        return v.f != 0;
+    case V_STR:
+        return v.str->n > 0;
+    case V_SEQ:
+        return val_is_once(v) || v.seq->n > 0;
+    case V_RANGE:
+        return v.range->n > 0;
+    case V_DICT:
+        return v.dict->n > 0;
+    default:
+        return true;
+    }
+}
+
+int seq_new(struct run *r, enum seq_kind kind, size_t cap, struct seq **out)
+{
+    struct seq *s;
+    RUN_NEW(r, s, 1);
+    s->kind = kind;
+    if (cap) RUN_NEW(r, s->v, cap);
+    s->cap = cap;
+    *out = s;
+    return 0;
+}
+
+int seq_push(struct run *r, struct seq *s, struct val v)
+{
+    if (s->n == s->cap) {
+        size_t cap = s->cap ? s->cap * 2 : 4;
+        struct val *p;
+        RUN_NEW(r, p, cap);
+        if (s->n) memcpy(p, s->v, s->n * sizeof *p);
+        s->v = p;
+        s->cap = cap;
+    }
+    s->v[s->n++] = v;
+    return 0;
+}
+
+int val_pair(struct run *r, struct val a, struct val b, struct val *out)
+{
+    struct seq *s;
+    TRY(seq_new(r, SEQ_TUPLE, 2, &s));
+    s->v[0] = a;
+    s->v[1] = b;
+    s->n = 2;
+    *out = val_seq(s);
+    return 0;
+}
+
+static int list_from_json(struct run *r, const json_t *j, unsigned depth, struct val *out)
+{
+    struct seq *s;
+    size_t n = json_array_size(j);
+    TRY(seq_new(r, SEQ_LIST, n, &s));
+    for (size_t i = 0; i < n; i++)
+        TRY(val_from_json(r, json_array_get(j, i), depth + 1, &s->v[i]));
+    s->n = n;
+    *out = val_seq(s);
+    return 0;
+}
+
+static int dict_from_json(struct run *r, const json_t *j, unsigned depth, struct val *out)
+{
+    struct dict *d;
+    const char *key;
+    json_t *item;
+    TRY(dict_new(r, json_object_size(j), &d));
+    json_object_foreach((json_t *)j, key, item)
+    {
+        struct val k, v;
+        TRY(str_view(r, key, strlen(key), &k));
+        TRY(val_from_json(r, item, depth + 1, &v));
+        TRY(dict_put(r, d, k, v));
+    }
+    *out = (struct val){.t = V_DICT, .dict = d};
+    return 0;
+}
+
+int val_from_json(struct run *r, const json_t *j, unsigned depth, struct val *out)
+{
+    if (depth > RUN_MAX_DEPTH / 2)
+        return ERR(LIMIT, "the template's variables are nested deeper than %u levels",
+                   RUN_MAX_DEPTH / 2);
+    switch (json_typeof(j)) {
+    case JSON_NULL:
+        *out = val_none();
+        return 0;
+    case JSON_TRUE:
+    case JSON_FALSE:
+        *out = val_bool(json_is_true(j));
+        return 0;
+    case JSON_INTEGER:
+        *out = val_int(json_integer_value(j));
+        return 0;
+    case JSON_REAL:
+        *out = val_float(json_real_value(j));
+        return 0;
+    case JSON_STRING:
+        return str_view(r, json_string_value(j), json_string_length(j), out);
+    case JSON_ARRAY:
+        return list_from_json(r, j, depth, out);
+    case JSON_OBJECT:
+        return dict_from_json(r, j, depth, out);
+    }
+    return ERR(ARG, "unknown JSON type");
+}
+
+static int undef_new(struct run *r, struct val *out)
+{
+    struct undef *u;
+    RUN_NEW(r, u, 1);
+    *out = (struct val){.t = V_UNDEF, .undef = u};
+    return 0;
+}
+
+int val_undef_name(struct run *r, const struct str *name, struct val *out)
+{
+    TRY(undef_new(r, out));
+    out->undef->name = name;
+    return 0;
+}
+
+int val_undef_attr(struct run *r, struct val obj, struct val name, bool unsafe, struct val *out)
+{
+    TRY(undef_new(r, out));
+    struct undef *u = out->undef;
+    u->owner = val_type_name(obj);
+    u->unsafe = unsafe;
+    if (name.t == V_STR)
+        u->name = name.str;
+    else
+        u->element = name;
+    return 0;
+}
+
+int val_undef_hint(struct run *r, struct val *out, const char *fmt, ...)
+{
+    char text[512], *copy;
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    TRY(undef_new(r, out));
+    RUN_NEW(r, copy, strlen(text) + 1);
+    memcpy(copy, text, strlen(text));
+    out->undef->hint = copy;
+    return 0;
+}
+
+int val_fail_undef(struct run *r, struct val v)
+{
+    const struct undef *u = v.undef;
+    if (u->hint) return run_fail(r, "%s", u->hint);
+    int n = u->name ? (int)MIN(u->name->n, (size_t)200) : 0;
+    const char *s = u->name ? u->name->s : "";
+    if (!u->owner) return run_fail(r, "'%.*s' is undefined", n, s);
+    if (u->unsafe)
+        return run_fail(r, "access to attribute '%.*s' of '%s' object is unsafe.", n, s, u->owner);
+    bool none = strcmp(u->owner, "NoneType") == 0;
+    const char *owner = none ? "None" : u->owner, *word = none ? "" : " object";
+    if (u->name) return run_fail(r, "'%s%s' has no attribute '%.*s'", owner, word, n, s);
+    struct buf b;
+    buf_init(&b, 200);
+    if (val_repr(r, u->element, &b) < 0) buf_clear(&b);
+    int e = run_fail(r, "%s%s has no element %s", owner, word, b.data ? b.data : "");
+    buf_done(&b);
+    return e;
+}

@@ -1,0 +1,359 @@
+/* value.h - the values a template computes with, and the state of one rendering.  Values are
+ * immutable (as in the immutable sandbox), except namespaces; everything lies in the rendering's
+ * arena.  A value has no methods beyond the fixed tables of methods.c: there is no attribute access
+ * beyond data, hence nothing to escape to. */
+#pragma once
+#include "base/base.h"
+#include "base/buf.h"
+#include "base/json.h"
+#include "chat/arena.h"
+#include "chat/chat.h"
+
+#define RUN_MAX_DEPTH  1000u       /* nested evaluations, all calls together (C stack) */
+#define RUN_MAX_MEMORY (64u << 20) /* bytes of all values of one rendering */
+#define RANGE_MAX      100000      /* the sandbox's MAX_RANGE */
+#define BYTES_PER_STEP 64u         /* work on long strings is charged as steps */
+
+enum val_type {
+    V_MISSING, /* an argument not given; never seen by templates */
+    V_UNDEF,
+    V_NONE,
+    V_BOOL,
+    V_INT,
+    V_FLOAT,
+    V_STR,
+    V_SEQ, /* list, tuple, generator, dict view: struct seq */
+    V_RANGE,
+    V_DICT,
+    V_SPACE, /* namespace(...) */
+    V_LOOP,
+    V_MACRO,
+    V_FUNC,   /* a global function */
+    V_METHOD, /* a method bound to its object */
+    V_CYCLER,
+    V_JOINER,
+};
+
+struct str_buf; /* shared growing bytes: makes repeated `~` and `+` linear */
+struct str {
+    const char *s;   /* not NUL-terminated; always valid UTF-8 */
+    size_t n, chars; /* chars: code points, SIZE_MAX until counted */
+    struct str_buf *grow;
+};
+struct val {
+    uint8_t t;
+    bool safe; /* V_STR: Markup of the `safe` and `escape` filters */
+    union {
+        bool b;
+        int64_t i;
+        double f;
+        struct str *str;
+        struct undef *undef;
+        struct seq *seq;
+        struct range *range;
+        struct dict *dict; /* V_DICT and V_SPACE */
+        struct loop *loop;
+        struct macro *macro;
+        const struct fn_row *fn;
+        struct method *method;
+        struct cycler *cycler;
+    };
+};
+enum seq_kind {
+    SEQ_LIST,
+    SEQ_TUPLE,
+    SEQ_GEN,
+    SEQ_REVERSED,
+    SEQ_KEYS,
+    SEQ_VALUES,
+    SEQ_ITEMS,
+    SEQ_GROUP
+};
+struct seq {
+    enum seq_kind kind;
+    size_t n, cap;
+    size_t pos; /* SEQ_GEN, SEQ_REVERSED: items already consumed */
+    struct val *v;
+};
+struct range {
+    int64_t from, to, step;
+    size_t n;
+};
+struct entry {
+    struct val k, v;
+    uint32_t hash;
+};
+struct dict {
+    size_t n, cap, slots;
+    struct entry *e; /* [n], in order of insertion */
+    uint32_t *index; /* [slots] entry + 1; NULL while small */
+};
+struct undef {
+    const struct str *name; /* variable or attribute; NULL: see hint */
+    struct val element;     /* V_MISSING, or the index that was not there */
+    const char *owner;      /* type name of the object that lacks it; NULL: a variable */
+    const char *hint;       /* the whole sentence, when set */
+    bool unsafe;            /* access refused by the sandbox rules */
+};
+struct method {
+    struct val self;
+    const struct fn_row *row;
+};
+struct cycler {
+    struct seq *items; /* NULL for a joiner */
+    size_t pos;
+    struct val sep;
+    bool used;
+};
+
+struct kwarg {
+    const struct str *name;
+    struct val v;
+};
+struct args {
+    struct val *v;
+    struct kwarg *kw;
+    size_t n, n_kw;
+};
+#define CALL_MAX_ARGS 8
+struct call {
+    struct run *r;
+    struct val self;             /* what a filter, test or method works on */
+    struct val a[CALL_MAX_ARGS]; /* bound by the row's parameter list; V_MISSING: not given */
+    const struct args *raw;
+    const struct fn_row *row;
+};
+/* One builtin.  params: names separated by blanks, the first `need` required; NULL: takes raw. */
+struct fn_row {
+    const char *name;
+    int (*fn)(struct call *c, struct val *out);
+    const char *params;
+    unsigned need;
+};
+
+struct node;
+struct binding {
+    uint32_t sym;
+    struct val v;
+};
+struct frame { /* one scope; lives in the arena because macros keep theirs */
+    struct frame *parent;
+    struct binding *v;
+    size_t n, cap;
+};
+struct macro {
+    const struct node *def;
+    struct frame *env;
+    const struct str *name;
+    bool is_caller;
+};
+struct run {
+    const struct jinja *j;
+    struct arena mem;
+    const json_t *vars;
+    struct val *ctx; /* [symbols] variables of the caller, converted at first use; V_MISSING */
+    struct frame *frame;
+    struct buf *out, *root_out;
+    struct val captured; /* text of the block whose filter chain is being evaluated */
+    uint64_t steps;
+    unsigned depth, calls;
+    int err_line;
+    struct jinja_now now;
+    struct jinja_span *span;
+    size_t n_span, cap_span;
+};
+
+/* ---- running (jinja.c) */
+int run_fail(struct run *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+int run_work(struct run *r, size_t steps); /* ERR_LIMIT past JINJA_MAX_STEPS */
+int run_work_bytes(struct run *r, size_t bytes);
+int run_enter(struct run *r); /* one level deeper on the C stack; run_leave when it returned 0 */
+static inline void run_leave(struct run *r)
+{
+    r->depth--;
+}
+void *run_alloc(struct run *r, size_t n, int *code);
+#define RUN_NEW(r, p, count)                                                                       \
+    do {                                                                                           \
+        int e_new = 0;                                                                             \
+        (p) = run_alloc((r), sizeof *(p) * (size_t)(count), &e_new);                               \
+        if (!(p)) return e_new < 0 ? e_new : ERR_NOMEM;                                            \
+    } while (0)
+
+/* ---- value.c */
+static inline struct val val_none(void)
+{
+    return (struct val){.t = V_NONE};
+}
+static inline struct val val_bool(bool b)
+{
+    return (struct val){.t = V_BOOL, .b = b};
+}
+static inline struct val val_int(int64_t i)
+{
+    return (struct val){.t = V_INT, .i = i};
+}
+static inline struct val val_float(double f)
+{
+    return (struct val){.t = V_FLOAT, .f = f};
+}
+static inline struct val val_seq(struct seq *s)
+{
+    return (struct val){.t = V_SEQ, .seq = s};
+}
+static inline bool val_is_int(struct val v) /* bool is an int */
+{
+    return v.t == V_INT || v.t == V_BOOL;
+}
+static inline int64_t val_as_int(struct val v)
+{
+    return v.t == V_BOOL ? v.b : v.i;
+}
+static inline bool val_is_num(struct val v)
+{
+    return val_is_int(v) || v.t == V_FLOAT;
+}
+static inline double val_as_float(struct val v)
+{
+    return v.t == V_FLOAT ? v.f : (double)val_as_int(v);
+}
+static inline bool val_is_list(struct val v)
+{
+    return v.t == V_SEQ && v.seq->kind == SEQ_LIST;
+}
+static inline bool val_is_tuple(struct val v)
+{
+    return v.t == V_SEQ && (v.seq->kind == SEQ_TUPLE || v.seq->kind == SEQ_GROUP);
+}
+static inline bool val_is_once(struct val v) /* an iterator: no length, consumed by use */
+{
+    return v.t == V_SEQ && (v.seq->kind == SEQ_GEN || v.seq->kind == SEQ_REVERSED);
+}
+const char *val_type_name(struct val v); /* Python's: "str", "list", "NoneType" */
+bool val_true(struct val v);
+int val_from_json(struct run *r, const json_t *j, unsigned depth, struct val *out);
+int val_undef_name(struct run *r, const struct str *name, struct val *out);
+int val_undef_attr(struct run *r, struct val obj, struct val name, bool unsafe, struct val *out);
+int val_undef_hint(struct run *r, struct val *out, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+int val_fail_undef(struct run *r, struct val v); /* the error of using an undefined value */
+int seq_new(struct run *r, enum seq_kind kind, size_t cap, struct seq **out);
+int seq_push(struct run *r, struct seq *s, struct val v);
+int val_pair(struct run *r, struct val a, struct val b, struct val *out); /* a tuple of two */
+
+/* ---- text.c: strings */
+int str_new(struct run *r, const char *s, size_t n, struct val *out);  /* copies */
+int str_view(struct run *r, const char *s, size_t n, struct val *out); /* borrows */
+int str_puts(struct run *r, const char *s, struct val *out);           /* borrows a literal */
+int str_take(struct run *r, struct buf *b, struct val *out);           /* copies and empties b */
+int str_join2(struct run *r, struct val a, struct val b,
+              struct val *out); /* linear when repeated */
+size_t str_chars(struct str *s);
+size_t str_offset(struct str *s, size_t ch); /* byte offset of code point ch; s->n at the end */
+int str_sub(struct run *r, struct val s, size_t from, size_t to, struct val *out); /* bytes */
+bool str_is(const struct str *s, const char *lit);
+size_t str_find(const char *h, size_t n, const char *needle, size_t m); /* SIZE_MAX: absent */
+size_t str_rfind(const char *h, size_t n, const char *needle, size_t m);
+int str_escape(struct run *r, struct val v, struct val *out); /* HTML; result is safe */
+
+/* ---- dict.c */
+int dict_new(struct run *r, size_t cap, struct dict **out);
+int dict_put(struct run *r, struct dict *d, struct val k, struct val v);
+int dict_find(struct run *r, const struct dict *d, struct val k,
+              struct val **out); /* NULL: absent */
+struct val *dict_find_str(const struct dict *d, const char *s, size_t n);
+int dict_view(struct run *r, const struct dict *d, enum seq_kind kind, struct val *out);
+uint32_t hash_bytes(const char *s, size_t n);
+
+/* ---- compare.c */
+int val_equal(struct run *r, struct val a, struct val b, bool *out);
+int val_less(struct run *r, struct val a, struct val b, const char *op, bool *out); /* "<" etc. */
+int val_contains(struct run *r, struct val box, struct val x, bool *out);
+int val_hash(struct run *r, struct val v, uint32_t *out); /* error: unhashable */
+/* Stable; key(ctx, item) has been applied already: sorts v[] by key[]. */
+int val_sort(struct run *r, struct val *v, struct val *key, size_t n, bool reverse);
+
+/* ---- print.c, dumps.c */
+int val_print(struct run *r, struct val v, struct buf *out); /* str(v) */
+int val_repr(struct run *r, struct val v, struct buf *out);
+int val_str(struct run *r, struct val v,
+            struct val *out); /* str(v) as a value; strings as they are */
+void float_repr(double f, char out[40]);
+void float_fixed(double f, int digits, char conv, bool alt, char *out, size_t n); /* C locale */
+bool float_parse(const char *s, size_t n, double *out); /* C locale, whole text */
+struct dumps_style {
+    bool ascii, sort;
+    struct val indent;            /* V_NONE, int or str */
+    struct val item_sep, key_sep; /* V_MISSING: default */
+};
+int val_dumps(struct run *r, struct val v, const struct dumps_style *s, struct val *out);
+
+/* ---- iterate.c */
+struct iter {
+    struct val v;
+    size_t at; /* item, or byte of a string */
+};
+int iter_init(struct run *r, struct val v, struct iter *it);    /* error: not iterable */
+int iter_next(struct run *r, struct iter *it, struct val *out); /* 1, 0 at the end */
+int val_list(struct run *r, struct val v, struct seq **out);    /* a fresh list of its items */
+int val_len(struct run *r, struct val v, size_t *out);
+
+/* ---- attribute.c */
+int val_attr(struct run *r, struct val obj, struct val name, struct val *out); /* obj.name */
+int val_item(struct run *r, struct val obj, struct val key, struct val *out);  /* obj[key] */
+int val_path(struct run *r, struct val obj, struct val path, struct val *out); /* 'a.b.0' */
+int val_slice(struct run *r, struct val v, const struct val part[3], struct val *out);
+
+/* ---- operator.c */
+enum op { OP_ADD, OP_SUB, OP_MUL, OP_DIV, OP_FLOORDIV, OP_MOD, OP_POW };
+int val_binary(struct run *r, enum op op, struct val a, struct val b, struct val *out);
+int val_negate(struct run *r, struct val a, bool minus, struct val *out);
+
+/* ---- call.c */
+int fn_invoke(struct run *r, const struct fn_row *row, struct val self, const struct args *args,
+              struct val *out);
+int val_call(struct run *r, struct val f, const struct args *args, struct val *out);
+const struct fn_row *filter_find(const char *s, size_t n);
+const struct fn_row *test_find(const char *s, size_t n);
+const struct fn_row *global_find(const char *s, size_t n);
+const struct fn_row *method_find(struct val self, const char *s, size_t n, bool *unsafe);
+int args_int(struct call *c, unsigned i, int64_t fallback, int64_t *out);
+int args_str(struct call *c, unsigned i, struct val *out); /* must be a string */
+int args_truth(struct call *c, unsigned i, bool fallback);
+
+/* ---- letters.c */
+bool chr_space(uint32_t c);
+bool chr_printable(uint32_t c);
+bool chr_line_end(uint32_t c);
+enum str_case { CASE_UPPER, CASE_LOWER, CASE_TITLE, CASE_CAPITAL, CASE_SWAP, CASE_FOLD };
+int str_convert(struct run *r, struct val s, enum str_case how, struct val *out);
+enum chr_class {
+    IS_ALPHA,
+    IS_ALNUM,
+    IS_DIGIT,
+    IS_DECIMAL,
+    IS_NUMERIC,
+    IS_SPACE,
+    IS_WORD,
+    IS_PRINT
+};
+bool chr_is(uint32_t c, enum chr_class k);
+bool chr_cased(uint32_t c, bool upper);
+
+/* ---- format.c */
+int format_percent(struct run *r, struct val f, struct val arg, struct val *out);
+int format_brace(struct run *r, struct val f, const struct args *args, struct val *out);
+
+/* ---- eval.c, execute.c, for_loop.c, macro.c */
+int node_eval(struct run *r, const struct node *n, struct val *out);
+int node_exec(struct run *r, const struct node *n);
+enum flow { FLOW_NEXT = 0, FLOW_BREAK = 1, FLOW_CONTINUE = 2 };
+int frame_push(struct run *r, struct frame *parent, struct frame **saved);
+int frame_set(struct run *r, uint32_t sym, struct val v);
+int node_assign(struct run *r, const struct node *target, struct val v);
+int node_capture(struct run *r, const struct node *body, struct val *out); /* flow, or error */
+int macro_call(struct run *r, const struct macro *m, const struct args *args, struct val *out);
+int loop_exec(struct run *r, const struct node *n);
+int loop_attr(struct run *r, struct loop *l, const struct str *name, struct val *out, bool *found);
+int loop_call(struct run *r, struct loop *l, const struct args *args, struct val *out);
+int strftime_text(struct run *r, const struct str *fmt, struct buf *out);
