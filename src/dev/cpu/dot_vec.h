@@ -236,11 +236,23 @@ INLINE vi dot_codes(enum dtype t, vb w, vb x, vi init)
     return vi_dot(w, x, init);
 }
 
+/* Bytes ahead of the decoding to ask memory for.  The next group of rows follows this one, so the same
+ * place there is a group's length ahead; the hardware would see several short streams and start each too
+ * late (a factor of two).  At least a page, so that its translation is fetched early too, and at most what
+ * leaves room in the first cache. */
+INLINE size_t ahead(const struct cpu_mm *j, uint32_t rows)
+{
+    size_t group = rows * j->row_bytes;
+    return group < 4608 ? 4608 : MIN(group, 10240);
+}
+
 /* One chunk of every row; lanes is 16, or 8 for a half chunk. */
 INLINE void gemv_chunk(enum dtype t, int zero, const unsigned char *const *b, uint32_t second,
                        uint32_t c, const struct scales *s, const struct cpu_xchunk *x,
-                       uint32_t lanes, vf *acc)
+                       uint32_t lanes, size_t far, vf *acc)
 {
+    UNROLL for (int r = 0; r < VEC_GEMV; r++)
+        __builtin_prefetch(b[r] + far + (is_k(t) ? c * (block_bytes(t) / 4) : 0));
     vb xq = vb_load(x->q);
     vf xd = vf_load(x->d), xs = vf_zero();
     vi init = vi_zero();
@@ -271,6 +283,7 @@ INLINE void gemv_chunk(enum dtype t, int zero, const unsigned char *const *b, ui
 INLINE void gemv_q8(enum dtype t, int zero, const struct cpu_mm *j)
 {
     uint32_t bytes = block_bytes(t);
+    size_t far = ahead(j, VEC_GEMV);
     for (uint32_t r0 = 0; r0 < j->rows; r0 += VEC_GEMV) {
         const unsigned char *b[VEC_GEMV];
         const struct cpu_xchunk *x = (const struct cpu_xchunk *)j->x;
@@ -285,15 +298,15 @@ INLINE void gemv_q8(enum dtype t, int zero, const struct cpu_mm *j)
                 struct scales s[VEC_GEMV];
                 UNROLL for (int r = 0; r < VEC_GEMV; r++) scales_load(t, b[r], s + r);
                 UNROLL for (uint32_t c = 0; c < 4; c++)
-                    gemv_chunk(t, zero, b, 0, c, s, x++, 16, acc);
+                    gemv_chunk(t, zero, b, 0, c, s, x++, 16, far, acc);
                 UNROLL for (int r = 0; r < VEC_GEMV; r++) b[r] += bytes;
             }
         } else {
             for (uint32_t i = 0; i < j->k / 64; i++) {
-                gemv_chunk(t, zero, b, bytes, 0, NULL, x++, 16, acc);
+                gemv_chunk(t, zero, b, bytes, 0, NULL, x++, 16, far, acc);
                 UNROLL for (int r = 0; r < VEC_GEMV; r++) b[r] += 2 * bytes;
             }
-            if (j->k % 64) gemv_chunk(t, zero, b, 0, 0, NULL, x, 8, acc);
+            if (j->k % 64) gemv_chunk(t, zero, b, 0, 0, NULL, x, 8, far, acc);
         }
         UNROLL for (uint32_t r = 0; r < VEC_GEMV; r++)
         {
@@ -308,6 +321,7 @@ INLINE void gemv_float(enum dtype t, const struct cpu_mm *j)
 {
     const float *x = (const float *)j->x;
     uint32_t size = t == DT_F32 ? 4 : 2, k = j->k & ~15u;
+    size_t far = ahead(j, VEC_GEMV_F);
     for (uint32_t r0 = 0; r0 < j->rows; r0 += VEC_GEMV_F) {
         const unsigned char *b[VEC_GEMV_F];
         vf acc[VEC_GEMV_F];
@@ -318,6 +332,8 @@ INLINE void gemv_float(enum dtype t, const struct cpu_mm *j)
         }
         for (uint32_t i = 0; i < k; i += 16) {
             vf xv = vf_load(x + i);
+            UNROLL for (int r = 0; r < VEC_GEMV_F; r++)
+                __builtin_prefetch(b[r] + (size_t)i * size + far);
             UNROLL for (int r = 0; r < VEC_GEMV_F; r++) acc[r] =
                 vf_fma(xv, weights(t, b[r] + (size_t)i * size), acc[r]);
         }

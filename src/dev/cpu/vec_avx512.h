@@ -12,7 +12,7 @@
 #define VEC(name)  name##_avx512
 #define VEC_ROWS   4 /* register tile of a product: rows x tokens */
 #define VEC_TOKENS 4
-#define VEC_GEMV   4 /* rows at once of a one-token int8 product */
+#define VEC_GEMV   4
 #define VEC_GEMV_F 8 /* ... and of a float one */
 #define INLINE     static inline __attribute__((always_inline))
 
