@@ -1,0 +1,230 @@
+/* attn_vec.h - the attention kernels of attn_ref.c on vectors of 16 lanes, stated once for AVX2 and
+ * AVX-512: attn_avx2.c and attn_avx512.c include it after the vec_*.h that gives the vectors and after
+ * saying how many queries fit their registers.
+ *
+ * Scores: lanes are the rows of a strip; one load of K serves all queries of the call.  Values: lanes are
+ * dims; one load of V serves all queries.  Every lane of every accumulator is one chain of the canonical
+ * order, so how many run side by side cannot be seen in the result. */
+#include "dev/cpu/attn.h"
+#include "dev/cpu/cpu.h"
+
+#include <math.h>
+
+#if defined(__clang__)
+#define UNROLL _Pragma("unroll")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#endif
+
+/* 16 values of a row or strip from element i on; t is constant where this is inlined. */
+INLINE vf load16(enum dtype t, const void *p, size_t i)
+{
+    if (t == DT_F16) return vf_from_f16((const uint16_t *)p + i);
+    if (t == DT_BF16) return vf_from_bf16((const uint16_t *)p + i);
+    return vf_load((const float *)p + i);
+}
+
+/* The first n of them; nothing behind is touched. */
+INLINE vf load_n(enum dtype t, const void *p, size_t i, uint32_t n)
+{
+    uint16_t half[16] = {0};
+    if (t == DT_F32) return vf_load_n((const float *)p + i, n);
+    memcpy(half, (const uint16_t *)p + i, n * sizeof *half);
+    return load16(t, half, 0);
+}
+
+INLINE void score_strips(enum dtype t, const uint32_t nq, const float *qt, uint32_t dim,
+                         const void *const *k, uint32_t s0, uint32_t s1, float scale, float *p)
+{
+    for (uint32_t s = s0; s < s1; s++) {
+        vf acc[SCORE_MAX];
+        const void *strip = k[s];
+        UNROLL for (uint32_t i = 0; i < nq; i++) acc[i] = vf_zero();
+        for (uint32_t d = 0; d < dim; d++) {
+            vf x = load16(t, strip, (size_t)d * KV_STRIP);
+            UNROLL for (uint32_t i = 0; i < nq; i++) acc[i] =
+                vf_fma(vf_set1(qt[d * nq + i]), x, acc[i]);
+        }
+        UNROLL for (uint32_t i = 0; i < nq; i++)
+            vf_store(p + i * KV_ATOM + s * KV_STRIP, vf_mul(acc[i], vf_set1(scale)));
+    }
+}
+
+INLINE void score_of(enum dtype t, const float *qt, uint32_t nq, uint32_t dim, const void *const *k,
+                     uint32_t s0, uint32_t s1, float scale, float *p)
+{
+    switch (nq) {
+#define CASE(n)                                                                                    \
+    case n:                                                                                        \
+        score_strips(t, n, qt, dim, k, s0, s1, scale, p);                                          \
+        break;
+        SCORE_CASES(CASE)
+#undef CASE
+    }
+}
+
+static void score(enum dtype t, const float *qt, uint32_t nq, uint32_t dim, const void *const *k,
+                  uint32_t s0, uint32_t s1, float scale, float *p)
+{
+    if (t == DT_F16)
+        score_of(DT_F16, qt, nq, dim, k, s0, s1, scale, p);
+    else if (t == DT_BF16)
+        score_of(DT_BF16, qt, nq, dim, k, s0, s1, scale, p);
+    else
+        score_of(DT_F32, qt, nq, dim, k, s0, s1, scale, p);
+}
+
+static void soft(float *p, uint32_t a, uint32_t b, float softcap, float *state)
+{
+    const vf none = vf_set1(-INFINITY), cap = vf_set1(softcap);
+    uint32_t s0 = a / KV_STRIP * KV_STRIP;
+    vf top = none, l = vf_zero();
+    for (uint32_t s = s0; s < b; s += KV_STRIP) {
+        vf x = vf_load(p + s);
+        if (softcap != 0) {
+            x = vf_mul(cap, vf_tanh(vf_div(x, cap)));
+            vf_store(p + s, x);
+        }
+        if (s < a || s + KV_STRIP > b) x = vf_keep(x, a > s ? a - s : 0, b - s, none);
+        top = vf_max(x, top);
+    }
+    state[0] = vf_top(top);
+    for (uint32_t s = s0; s < b; s += KV_STRIP) {
+        vf x = vf_exp(vf_sub(vf_load(p + s), vf_set1(state[0])));
+        vf_store(p + s, x);
+        if (s < a || s + KV_STRIP > b) x = vf_keep(x, a > s ? a - s : 0, b - s, vf_zero());
+        l = vf_add(l, x);
+    }
+    state[1] = vf_tree(l);
+}
+
+/* Columns [d0, d0 + 16 nv) of O, of which the last vector has `tail` (1..16). */
+INLINE void pv_columns(enum dtype t, const uint32_t nq, const uint32_t nv, const uint32_t tail,
+                       const float *p, const void *const *v, uint32_t r0, uint32_t r1, uint32_t dim,
+                       uint32_t d0, float *o, size_t ld)
+{
+    vf acc[PV_MAX][PV_VECS];
+    UNROLL for (uint32_t i = 0; i < nq; i++) UNROLL for (uint32_t c = 0; c < nv; c++) acc[i][c] =
+        vf_load(o + i * ld + d0 + 16 * c);
+    for (uint32_t j = r0; j < r1;) {
+        const void *strip = v[j / KV_STRIP];
+        uint32_t end = MIN(r1, j / KV_STRIP * KV_STRIP + KV_STRIP);
+        for (size_t at = (size_t)(j % KV_STRIP) * dim + d0; j < end; j++, at += dim) {
+            vf x[PV_VECS];
+            UNROLL for (uint32_t c = 0; c < nv; c++) x[c] =
+                tail == 16 ? load16(t, strip, at + 16 * c) : load_n(t, strip, at + 16 * c, tail);
+            UNROLL for (uint32_t i = 0; i < nq; i++)
+            {
+                vf w = vf_set1(p[i * KV_ATOM + j]);
+                UNROLL for (uint32_t c = 0; c < nv; c++) acc[i][c] = vf_fma(w, x[c], acc[i][c]);
+            }
+        }
+    }
+    UNROLL for (uint32_t i = 0; i < nq; i++) UNROLL for (uint32_t c = 0; c < nv; c++)
+        vf_store(o + i * ld + d0 + 16 * c, acc[i][c]);
+}
+
+INLINE void pv_rows(enum dtype t, const uint32_t nq, const float *p, const void *const *v,
+                    uint32_t r0, uint32_t r1, uint32_t dim, float *o, size_t ld)
+{
+    uint32_t d = 0;
+    for (; d + 16 * PV_VECS <= dim; d += 16 * PV_VECS)
+        pv_columns(t, nq, PV_VECS, 16, p, v, r0, r1, dim, d, o, ld);
+    for (; d + 16 <= dim; d += 16)
+        pv_columns(t, nq, 1, 16, p, v, r0, r1, dim, d, o, ld);
+    if (d < dim) pv_columns(t, nq, 1, dim - d, p, v, r0, r1, dim, d, o, ld);
+}
+
+INLINE void pv_of(enum dtype t, const float *p, uint32_t nq, const void *const *v, uint32_t r0,
+                  uint32_t r1, uint32_t dim, float *o, size_t ld)
+{
+    switch (nq) {
+#define CASE(n)                                                                                    \
+    case n:                                                                                        \
+        pv_rows(t, n, p, v, r0, r1, dim, o, ld);                                                   \
+        break;
+        PV_CASES(CASE)
+#undef CASE
+    }
+}
+
+static void pv(enum dtype t, const float *p, uint32_t nq, const void *const *v, uint32_t r0,
+               uint32_t r1, uint32_t dim, float *o, size_t ld)
+{
+    if (t == DT_F16)
+        pv_of(DT_F16, p, nq, v, r0, r1, dim, o, ld);
+    else if (t == DT_BF16)
+        pv_of(DT_BF16, p, nq, v, r0, r1, dim, o, ld);
+    else
+        pv_of(DT_F32, p, nq, v, r0, r1, dim, o, ld);
+}
+
+static void merge(float *run, const float *part, uint32_t dim)
+{
+    uint32_t n = ATTN_HEAD + (dim + 15) / 16 * 16;
+    if (run[1] == 0) {
+        memcpy(run, part, n * sizeof *run);
+        return;
+    }
+    float m = part[0] > run[0] ? part[0] : run[0];
+    float a = math_exp(run[0] - m), b = math_exp(part[0] - m);
+    run[0] = m;
+    run[1] = fmaf(run[1], a, part[1] * b);
+    for (uint32_t d = ATTN_HEAD; d < n; d += 16)
+        vf_store(run + d,
+                 vf_fma(vf_load(run + d), vf_set1(a), vf_mul(vf_load(part + d), vf_set1(b))));
+}
+
+static void done(const float *run, uint32_t dim, float *out)
+{
+    float inv = run[1] == 0 ? 0 : 1 / run[1];
+    for (uint32_t d = 0; d < dim; d += 16) {
+        vf x = run[1] == 0 ? vf_zero() : vf_mul(vf_load(run + ATTN_HEAD + d), vf_set1(inv));
+        if (d + 16 <= dim)
+            vf_store(out + d, x);
+        else
+            vf_store_n(out + d, x, dim - d);
+    }
+}
+
+static const struct attn_kernels *kernels(void)
+{
+    static const struct attn_kernels vec = {
+        .score_max = SCORE_MAX,
+        .pv_max = PV_MAX,
+        .score = score,
+        .soft = soft,
+        .pv = pv,
+        .merge = merge,
+        .done = done,
+    };
+    return &vec;
+}
+CPU_KERNEL(VEC_ISA, CPU_ATTN_ATOM, CPU_ANY, kernels);
+
+/* Rows on their way into the cache. */
+static void round_f16(const float *x, uint32_t n, void *out)
+{
+    uint16_t *y = out;
+    for (; n >= 16; n -= 16, x += 16, y += 16)
+        vf_store_f16(y, vf_load(x));
+    if (n) {
+        uint16_t half[16];
+        vf_store_f16(half, vf_load_n(x, n));
+        memcpy(y, half, n * sizeof *half);
+    }
+}
+
+static void round_bf16(const float *x, uint32_t n, void *out)
+{
+    uint16_t *y = out;
+    for (; n >= 16; n -= 16, x += 16, y += 16)
+        vf_store_bf16(y, vf_round_bf16(vf_load(x)));
+    if (n) {
+        uint16_t half[16];
+        vf_store_bf16(half, vf_round_bf16(vf_load_n(x, n)));
+        memcpy(y, half, n * sizeof *half);
+    }
+}
+CPU_KERNEL(VEC_ISA, CPU_KV_ROUND, DT_F16, round_f16);
+CPU_KERNEL(VEC_ISA, CPU_KV_ROUND, DT_BF16, round_bf16);
