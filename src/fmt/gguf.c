@@ -273,7 +273,8 @@ static int take_version(struct rd *r)
     uint32_t version;
     TRY(rd_take(r, 4, "the magic number", &magic));
     if (memcmp(magic, "GGUF", 4) != 0)
-        return ERR(FORMAT, "%s: not a GGUF file%s", r->what, looks_like(r->data, r->size));
+        return ERR(FORMAT, "%s: not a GGUF file%s: give a model directory or a .gguf file", r->what,
+                   looks_like(r->data, r->size));
     TRY(rd_u32(r, "the version", &version));
     if (version == 2 || version == 3) return 0;
     if (version && (version & 0xFFFF) == 0)

@@ -67,9 +67,16 @@ static int header_json(const char *path, const struct tensor *const *at, uint32_
     return 0;
 }
 
-static int append(const char *p, size_t n, void *buf)
+struct sink {
+    struct buf *text;
+    int error; /* of the append that failed: jansson only says that one did */
+};
+
+static int append(const char *p, size_t n, void *sink)
 {
-    return buf_append(buf, p, n);
+    struct sink *s = sink;
+    s->error = buf_append(s->text, p, n);
+    return s->error;
 }
 
 /* The length field and the padded header text. */
@@ -77,8 +84,9 @@ static int header_text(const char *path, const json_t *o, struct buf *out)
 {
     static const char zero[8];
     TRY(buf_append(out, zero, sizeof zero));
-    if (json_dump_callback(o, append, out, JSON_COMPACT) < 0)
-        return err_prefix(ERR_LIMIT, "%s: header", path);
+    struct sink sink = {.text = out};
+    if (json_dump_callback(o, append, &sink, JSON_COMPACT) < 0)
+        return sink.error < 0 ? sink.error : ERR(NOMEM, "out of memory: header of %s", path);
     while (out->len % 8 != 0)
         TRY(buf_putc(out, ' '));
     uint64_t n = out->len - 8;
