@@ -4,10 +4,13 @@
 #include "base/map.h"
 
 #include <math.h>
+#include <string.h>
 
 int json_parse(const char *text, size_t n, const char *what, json_t **out)
 {
     json_error_t e;
+    /* JSON has no raw NUL anywhere, but jansson drops one that follows a number. */
+    if (n && memchr(text, 0, n)) return ERR(FORMAT, "%s: a NUL byte in JSON text", what);
     size_t flags = JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY;
     json_t *j = json_loadb(text, n, flags, &e);
     /* tokenizer_config.json says "no limit" as a model_max_length of 10^30. */
@@ -87,7 +90,8 @@ int json_get_str(const json_t *o, const char *what, const char *key, const char 
 {
     json_t *v = present(o, key);
     if (!v) return 0;
-    if (!json_is_string(v)) return ERR(FORMAT, "%s: \"%s\" must be a string", what, key);
+    if (!json_is_string(v) || strlen(json_string_value(v)) != json_string_length(v))
+        return ERR(FORMAT, "%s: \"%s\" must be a string (without NUL)", what, key);
     *out = json_string_value(v);
     return 1;
 }

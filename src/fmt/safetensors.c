@@ -45,8 +45,10 @@ static int entry_dtype(const json_t *entry, const char *what, struct tensor *t)
     static const char *const known[] = {"I16",     "U16",         "U32",        "U64", "F8_E5M2",
                                         "F8_E4M3", "F8_E8M0",     "F4",         "C64", "F6_E2M3",
                                         "F6_E3M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ"};
-    const char *s = json_string_value(json_object_get(entry, "dtype"));
-    if (!s) return bad(what, t->name, "\"dtype\" must be a string");
+    const json_t *value = json_object_get(entry, "dtype");
+    const char *s = json_string_value(value);
+    if (!s || strlen(s) != json_string_length(value))
+        return bad(what, t->name, "\"dtype\" must be a string");
     int d = dtype_from_safetensors(s);
     for (size_t i = 0; d < 0 && i < countof(known); i++)
         if (strcmp(known[i], s) == 0)

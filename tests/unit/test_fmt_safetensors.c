@@ -64,6 +64,7 @@ static const struct {
     {"no dtype", "{\"a\":{\"shape\":[1],\"data_offsets\":[0,4]}}", 4, ERR_FORMAT, "dtype"},
     {"dtype is a number", "{\"a\":{\"dtype\":1,\"shape\":[1],\"data_offsets\":[0,4]}}", 4,
      ERR_FORMAT, "dtype"},
+    {"dtype with a NUL", "{\"a\":" T("U8\\u0000", "[1]", 0, 1) "}", 1, ERR_FORMAT, "dtype"},
     {"dtype unknown", "{\"a\":" T("F33", "[1]", 0, 4) "}", 4, ERR_FORMAT, "F33"},
     {"dtype lower case", "{\"a\":" T("f32", "[1]", 0, 4) "}", 4, ERR_FORMAT, "f32"},
     {"dtype not read", "{\"a\":" T("F8_E4M3", "[4]", 0, 4) "}", 4, ERR_UNSUPPORTED, "F8_E4M3"},
@@ -149,6 +150,22 @@ static void test_nesting(void **state)
     for (int i = 0; i < 60000; i++)
         put(&f, "[", 1);
     assert_int_equal(parse_safetensors(f.b, f.n), ERR_FORMAT);
+}
+
+/* A raw NUL is no white space, wherever it stands. */
+static void test_raw_nul(void **state)
+{
+    (void)state;
+    struct file f;
+    make(&f, "{" A4 "}", 4);
+    for (size_t i = 8; i <= 8 + strlen("{" A4 "}"); i++) {
+        struct file g = {.n = 0};
+        put_u64(&g, strlen("{" A4 "}") + 1);
+        put(&g, f.b + 8, i - 8);
+        put(&g, "", 1);
+        put(&g, f.b + i, f.n - i);
+        assert_int_equal(parse_safetensors(g.b, g.n), ERR_FORMAT);
+    }
 }
 
 static const char small[] =
@@ -367,12 +384,12 @@ static int verdicts(const char *path)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_headers),       cmocka_unit_test(test_header_length),
-        cmocka_unit_test(test_nesting),       cmocka_unit_test(test_truncated),
-        cmocka_unit_test(test_flipped),       cmocka_unit_test(test_order_and_lookup),
-        cmocka_unit_test(test_many),          cmocka_unit_test(test_write_and_read),
-        cmocka_unit_test(test_write_refused), cmocka_unit_test(test_faults),
-        cmocka_unit_test(test_open_errors),
+        cmocka_unit_test(test_headers),          cmocka_unit_test(test_header_length),
+        cmocka_unit_test(test_nesting),          cmocka_unit_test(test_raw_nul),
+        cmocka_unit_test(test_truncated),        cmocka_unit_test(test_flipped),
+        cmocka_unit_test(test_order_and_lookup), cmocka_unit_test(test_many),
+        cmocka_unit_test(test_write_and_read),   cmocka_unit_test(test_write_refused),
+        cmocka_unit_test(test_faults),           cmocka_unit_test(test_open_errors),
     };
     if (argc == 3 && strcmp(argv[1], "--verdicts") == 0) return verdicts(argv[2]);
     return cmocka_run_group_tests(tests, NULL, NULL);
