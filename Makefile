@@ -61,7 +61,7 @@ all: $(B)/kvik
 endif
 
 kvik: $(B)/kvik
-	$(Q)cp $< $@
+	$(Q)ln -f $< $@
 $(B)/kvik: $(CLIOBJ) $(B)/libkvik.a
 	@echo "  LD    $@"
 	$(Q)$(CC) $(OPT) -o $@ $^ $(LDLIBS) $(CLILIBS)
@@ -73,9 +73,9 @@ $(B)/kvik.o: $(LIBOBJ)
 $(B)/libkvik.a: $(B)/kvik.o
 	$(Q)rm -f $@ && $(AR) rcs $@ $<
 libkvik.a: $(B)/libkvik.a
-	$(Q)cp $< $@
+	$(Q)ln -f $< $@
 libkvik.so: $(B)/libkvik.so
-	$(Q)cp $< $@
+	$(Q)ln -f $< $@
 	$(Q)ln -sf libkvik.so libkvik.so.$(SOVERSION)
 $(B)/libkvik.so: $(LIBOBJ) src/api/libkvik.map
 	@echo "  LD    $@"
