@@ -29,7 +29,7 @@ refused "the four bytes of a GGUF" 1 four.gguf
 
 edit other 'c["model_type"] = "bert"; c["architectures"] = ["BertModel"]'
 run generate "$work/other" --input-ids 5
-refused "an unsupported architecture names itself" 1 -i bert
+refused "an unsupported architecture names itself" 1 bert
 edit shape 'c["intermediate_size"] = 97'
 run generate "$work/shape" --input-ids 5
 refused "a tensor of the wrong shape is named" 1 mlp
@@ -72,7 +72,7 @@ check "an old logits file survives a failure" same "$(cat "$work/l.safetensors")
 run generate "$model" --input-ids 5,6,7 --max-new-tokens 4 --cache-implementation static --cache-config '{"max_cache_len": 4}'
 refused "a static cache that overflows names the setting" 1 max_cache_len
 run generate "$model" --input-ids 5,6,7 --max-new-tokens 40 --cache-memory 1K
-refused "a budget that is too small names it" 1 -i 'cache.memory'
+refused "a budget that is too small names it" 1 "cache.memory"
 run generate "$model" --input-ids 5,6 --attention-mask 1
 refused "a mask of another length" 2 attention-mask
 
