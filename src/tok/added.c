@@ -86,7 +86,8 @@ int trie_put(struct trie *t, const char *s, size_t n, uint32_t what)
             at = t->node[k];
         }
     }
-    if (!t->what[at]) t->what[at] = what + 1; /* the first of equal texts stays */
+    if (!t->what[at])
+        t->what[at] = what + 1; /* of equal texts (normalized alike) the first counts */
     return 0;
 }
 
@@ -155,11 +156,11 @@ bool added_next(struct added_scan *c, struct added_hit *out)
         if (a->single_word && !is_whole_word(c, from, to)) continue;
         while (a->lstrip && from > c->done && uni_is_space(char_before(c->s, from, &k)))
             from = k;
+        if (a->lstrip) from = MAX(from, c->done);
         while (a->rstrip && to < c->n && uni_is_space(utf8_decode(c->s + to, c->n - to, &k)))
             to += k;
         *out = (struct added_hit){from, to, a->id};
         c->done = to;
-        c->at = MAX(c->at, to); /* what was stripped is gone */
         return true;
     }
     return false;

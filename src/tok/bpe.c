@@ -1,7 +1,8 @@
 /* bpe.c - byte pair encoding of one pre-token.  Characters become symbols (unknown ones bytes, the
  * unknown token, or nothing, as the model says), then the adjacent pair of the lowest rank merges,
- * leftmost first, until none is left.  Short words scan an array; long ones use a linked list and a
- * heap, so a megabyte without a cut costs n log n.  A heap entry is stale, and skipped, when its
+ * leftmost first, until none is left.  Where no merge ever joins the two characters at hand the word
+ * falls apart (most of a text without pre-tokenizer does).  Short stretches scan an array; long ones
+ * use a linked list and a heap, so a megabyte without a cut costs n log n.  A heap entry is stale, and skipped, when its
  * two symbols are no longer the ones it was made for. */
 #include "base/utf8.h"
 #include "tok/tok_int.h"
@@ -44,6 +45,7 @@ int bpe_init(struct bpe *b, uint32_t n_merges)
 void bpe_done(struct bpe *b)
 {
     mem_free(b->merge);
+    mem_free(b->edge);
     mem_free(b->prefix);
     mem_free(b->suffix);
 }
@@ -75,7 +77,58 @@ static int hex_digit(char c)
     return -1;
 }
 
-void bpe_index(struct bpe *b, struct vocab *v)
+static bool edge_find(const struct bpe *b, int32_t left, int32_t right, uint32_t *slot)
+{
+    uint64_t key = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
+    uint32_t i = hash_pair(key) & b->edge_mask;
+    while (b->edge[i] != UINT64_MAX && b->edge[i] != key)
+        i = (i + 1) & b->edge_mask;
+    *slot = i;
+    return b->edge[i] == key;
+}
+
+static int32_t char_symbol(const struct vocab *v, uint32_t id, bool last)
+{
+    const char *s = vocab_text(v, id);
+    size_t n = v->piece[id].len, from = 0, len;
+    if (n == 0) return -1;
+    for (from = last ? n - 1 : 0; from > 0 && ((uint8_t)s[from] & 0xC0) == 0x80;)
+        from--;
+    utf8_decode(s + from, n - from, &len);
+    return vocab_find_model(v, s + from, len);
+}
+
+/* Every merge joins the last character of its left side to the first of its right side.  Where a
+ * symbol is not a character (affixes; merges over byte tokens or the unknown token) there is no
+ * such table, and words stay whole. */
+static int index_edges(struct bpe *b, const struct vocab *v)
+{
+    uint32_t n = 64, slot;
+    if (b->n_prefix || b->n_suffix) return 0;
+    while (n < b->used * 2)
+        n *= 2;
+    if (!(b->edge = mem_array(n, sizeof *b->edge))) return ERR_NOMEM;
+    memset(b->edge, 0xFF, n * sizeof *b->edge);
+    b->edge_mask = n - 1;
+    for (uint32_t i = 0; i <= b->mask; i++) {
+        if (b->merge[i].key == UINT64_MAX) continue;
+        uint32_t side[2] = {(uint32_t)(b->merge[i].key >> 32), (uint32_t)b->merge[i].key};
+        int32_t left = char_symbol(v, side[0], true), right = char_symbol(v, side[1], false);
+        bool odd = left < 0 || right < 0;
+        for (int k = 0; k < 2; k++)
+            odd |= (v->piece[side[k]].flags & VOC_BYTE) || (int32_t)side[k] == b->unk;
+        if (odd) {
+            mem_free(b->edge);
+            b->edge = NULL;
+            return 0;
+        }
+        if (!edge_find(b, left, right, &slot))
+            b->edge[slot] = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
+    }
+    return 0;
+}
+
+int bpe_index(struct bpe *b, struct vocab *v)
 {
     static const char digits[] = "0123456789ABCDEF";
     for (uint32_t cp = 0; cp < BPE_CHARS; cp++) {
@@ -95,6 +148,7 @@ void bpe_index(struct bpe *b, struct vocab *v)
         p->flags |= VOC_BYTE;
         p->byte = (uint8_t)(hi << 4 | lo);
     }
+    return index_edges(b, v);
 }
 
 static int reserve_syms(struct work *w, size_t n)
@@ -224,9 +278,8 @@ static bool pair_at(const struct bpe *b, const struct sym *sym, uint32_t at, str
 }
 
 /* Each merge removes one symbol and adds at most two pairs: 3 n entries are enough. */
-static int merge_long(const struct bpe *b, struct work *w, size_t n)
+static int merge_long(const struct bpe *b, struct work *w, struct sym *sym, size_t n)
 {
-    struct sym *sym = w->sym;
     size_t n_heap = 0;
     if (n >= NO_SYM / 4) return ERR(LIMIT, "text: a word of %zu characters", n);
     if (3 * n > w->n_heap) {
@@ -266,9 +319,26 @@ static int merge_long(const struct bpe *b, struct work *w, size_t n)
     return 0;
 }
 
+/* Symbols that merges may join, all of them. */
+static int encode_run(const struct bpe *b, struct work *w, struct sym *sym, size_t n,
+                      struct ids *out)
+{
+    if (n <= SHORT_WORD) {
+        if (n > 1) n = merge_short(b, sym, n);
+        for (size_t i = 0; i < n; i++)
+            TRY(ids_push(out, sym[i].id));
+        return 0;
+    }
+    TRY(merge_long(b, w, sym, n));
+    for (uint32_t i = 0; i != NO_SYM; i = sym[i].next)
+        TRY(ids_push(out, sym[i].id));
+    return 0;
+}
+
 int bpe_encode(const struct bpe *b, const struct vocab *v, struct work *w, const char *s, size_t n,
                struct ids *out)
 {
+    uint32_t slot;
     if (n == 0) return 0;
     if (b->ignore_merges) {
         int32_t id = vocab_find_model(v, s, n);
@@ -276,14 +346,10 @@ int bpe_encode(const struct bpe *b, const struct vocab *v, struct work *w, const
     }
     int64_t n_sym = start_symbols(b, v, w, s, n);
     if (n_sym <= 0) return (int)n_sym;
-    if (n_sym <= SHORT_WORD) {
-        size_t left = merge_short(b, w->sym, (size_t)n_sym);
-        for (size_t i = 0; i < left; i++)
-            TRY(ids_push(out, w->sym[i].id));
-        return 0;
+    for (size_t from = 0, to; from < (size_t)n_sym; from = to) {
+        for (to = from + 1; to < (size_t)n_sym; to++)
+            if (b->edge && !edge_find(b, w->sym[to - 1].id, w->sym[to].id, &slot)) break;
+        TRY(encode_run(b, w, w->sym + from, to - from, out));
     }
-    TRY(merge_long(b, w, (size_t)n_sym));
-    for (uint32_t i = 0; i != NO_SYM; i = w->sym[i].next)
-        TRY(ids_push(out, w->sym[i].id));
     return 0;
 }

@@ -361,9 +361,10 @@ void tok_stream_drop(struct tok_stream *s)
 static int put_id(struct tok_stream *s, int32_t id)
 {
     size_t n;
-    const char *p = tok_piece(s->t, id, &n);
+    bool special;
+    const char *p = tok_shown(s->t, id, &n, &special);
     if (!p) return ERR(ARG, "token id %d is not in the vocabulary", id);
-    if (s->skip_special && tok_is_special(s->t, id)) return 0;
+    if (s->skip_special && special) return 0;
     return feed(s, 0, p, n, true);
 }
 

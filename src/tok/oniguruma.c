@@ -1,8 +1,7 @@
 /* oniguruma.c - rewrites a pattern in the reference's dialect (Oniguruma) for PCRE2, so that equal
  * text means equal matches.  What differs: \s has no U+180E; \w is the Unicode word class; \h is a
- * hex digit and \v one character; `$` needs a newline ahead or an end not behind one; (?m) means
- * that the dot matches newlines; {,n} counts from 0; {n,m}+ repeats instead of being possessive.
- * Whatever is neither alike nor rewritten is refused by name: a pattern never means something else
+ * hex digit and \v one character; (?m) means that the dot matches newlines; {,n} counts from 0;
+ * {n,m}+ repeats instead of being possessive.  Whatever is neither alike nor rewritten is refused by name: a pattern never means something else
  * in silence. */
 #include "tok/oniguruma.h"
 #include "base/utf8.h"
@@ -12,9 +11,11 @@
 #define SPACES                                                                                     \
     "\\t-\\r \\x{85}\\x{A0}\\x{1680}\\x{2000}-\\x{200A}\\x{2028}\\x{2029}\\x{202F}\\x{205F}"       \
     "\\x{3000}"
-#define WORDS                                                                                      \
+#define WORD_SET                                                                                   \
     "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{24B6}-\\x{24E9}\\x{1F130}-\\x{1F149}"                    \
     "\\x{1F150}-\\x{1F169}\\x{1F170}-\\x{1F189}"
+#define WORDS                                                                                      \
+    "\\xB2\\xB3\\xB9\\xBC-\\xBE" WORD_SET /* superscripts and fractions outside sets only */
 #define MAX_GROUPS 64
 
 struct rewrite {
@@ -154,7 +155,7 @@ static int put_class_escape(struct rewrite *r, bool after_dash)
     char c = r->s[r->i++];
     const char *as = c == 's'   ? SPACES
                      : c == 'S' ? "\\S\\x{180E}"
-                     : c == 'w' ? WORDS
+                     : c == 'w' ? WORD_SET
                      : c == 'h' ? "0-9a-fA-F"
                      : c == 'b' ? "\\x08"
                                 : NULL;
@@ -308,10 +309,6 @@ static int put_one(struct rewrite *r)
         return buf_putc(r->out, ')');
     case '{':
         return put_interval(r);
-    case '$':
-        r->i++;
-        TRY(buf_puts(r->out, "(?:(?=\\n)|(?<!\\n)\\z)"));
-        break;
     case '*':
     case '+':
     case '?':

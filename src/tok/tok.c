@@ -52,6 +52,8 @@ void tok_close(struct tok *t)
         mem_free(t->named[i].name);
         mem_free(t->named[i].text);
     }
+    for (uint32_t i = 0; i < t->n_added; i++)
+        mem_free(t->added[i].shown);
     mem_free(t->norm);
     mem_free(t->pre);
     mem_free(t->dec);
@@ -249,6 +251,25 @@ static int by_id(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
+/* A normalized added token is matched in, and decoded as, its normalized form. */
+static int index_normal(struct tok *t, uint32_t i, const char *s, size_t n, struct work *w)
+{
+    struct added *a = &t->added[i];
+    buf_clear(&w->text);
+    TRY(buf_append(&w->text, s, n));
+    TRY(normalize_run(t->norm, t->n_norm, w));
+    if (w->text.len > 16 * TOK_MAX_ADDED)
+        return ERR(LIMIT, "tokenizer: the normalizer makes an added token %zu bytes long",
+                   w->text.len);
+    if (w->text.len != n || memcmp(w->text.data, s, n) != 0) {
+        a->shown = mem_strndup(w->text.data, w->text.len);
+        if (!a->shown) return ERR_NOMEM;
+        a->n_shown = w->text.len;
+        t->vocab.piece[a->id].flags |= VOC_SHOWN;
+    }
+    return trie_put(&t->normal, w->text.data, w->text.len, i);
+}
+
 static int index_added(struct tok *t, struct work *w)
 {
     if (t->n_added) qsort(t->added, t->n_added, sizeof *t->added, by_id);
@@ -256,17 +277,10 @@ static int index_added(struct tok *t, struct work *w)
         const struct added *a = &t->added[i];
         const char *s = vocab_text(&t->vocab, (uint32_t)a->id);
         size_t n = t->vocab.piece[a->id].len;
-        if (!a->normalized) {
+        if (a->normalized)
+            TRY(index_normal(t, i, s, n, w));
+        else
             TRY(trie_put(&t->raw, s, n, i));
-            continue;
-        }
-        buf_clear(&w->text);
-        TRY(buf_append(&w->text, s, n));
-        TRY(normalize_run(t->norm, t->n_norm, w));
-        if (w->text.len > 16 * TOK_MAX_ADDED)
-            return ERR(LIMIT, "tokenizer: the normalizer makes an added token %zu bytes long",
-                       w->text.len);
-        TRY(trie_put(&t->normal, w->text.data, w->text.len, i));
     }
     return 0;
 }
@@ -279,7 +293,7 @@ int tok_finish(struct tok *t)
     work_done(&w);
     if (e < 0) return e;
     if (t->vocab.size == 0) return ERR(FORMAT, "tokenizer: the vocabulary is empty");
-    bpe_index(&t->bpe, &t->vocab);
+    TRY(bpe_index(&t->bpe, &t->vocab));
     tok_resolve_named(t);
     return 0;
 }
@@ -330,7 +344,7 @@ static int encode_section(struct encoder *e, size_t from, size_t to)
 {
     struct work *w = &e->w;
     const struct tok *t = e->t;
-    if (from == to) return 0;
+    if (from >= to) return 0;
     buf_clear(&w->text);
     TRY(buf_append(&w->text, e->text + from, to - from));
     w->at_start = from == 0;
@@ -369,7 +383,8 @@ static int encode_section(struct encoder *e, size_t from, size_t to)
     struct added_hit hit;
     err = 0;
     while (err >= 0 && added_next(&c, &hit)) {
-        err = encode_text(e, s + done, hit.from - done, at_start && done == 0);
+        err = 0;
+        if (hit.from > done) err = encode_text(e, s + done, hit.from - done, at_start && done == 0);
         if (err >= 0) err = ids_push(e->out, hit.id);
         done = hit.to;
     }
@@ -459,6 +474,19 @@ const char *tok_piece(const struct tok *t, int32_t id, size_t *n)
 bool tok_is_special(const struct tok *t, int32_t id)
 {
     return id >= 0 && (uint32_t)id < t->vocab.size && t->vocab.piece[id].flags & VOC_SPECIAL;
+}
+
+const char *tok_shown(const struct tok *t, int32_t id, size_t *n, bool *special)
+{
+    const char *p = tok_piece(t, id, n);
+    *special = p && t->vocab.piece[id].flags & VOC_SPECIAL;
+    if (!p || !(t->vocab.piece[id].flags & VOC_SHOWN)) return p;
+    const struct added key = {.id = id};
+    const struct added *a = bsearch(&key, t->added, t->n_added, sizeof key, by_id);
+    int32_t as = vocab_find(&t->vocab, a->shown, a->n_shown);
+    *special = as >= 0 && t->vocab.piece[as].flags & VOC_SPECIAL;
+    *n = a->n_shown;
+    return a->shown;
 }
 
 uint32_t tok_n_added(const struct tok *t)

@@ -17,7 +17,7 @@
 #define TOK_MAX_FILE    ((size_t)256 << 20)
 
 /* --- vocabulary: id <-> text (vocab.c) */
-enum { VOC_MODEL = 1, VOC_ADDED = 2, VOC_SPECIAL = 4, VOC_BYTE = 8 };
+enum { VOC_MODEL = 1, VOC_ADDED = 2, VOC_SPECIAL = 4, VOC_BYTE = 8, VOC_SHOWN = 16 };
 struct voc_piece {
     size_t off, len; /* in blob */
     uint8_t flags;   /* VOC_*; 0: no such id */
@@ -141,6 +141,8 @@ struct bpe {
     uint32_t mask, used;
     int32_t char_id[BPE_CHARS]; /* ids of one-character texts, -1 none */
     int32_t byte_id[256];       /* ids of <0xNN>, -1 none */
+    uint64_t *edge; /* owned or NULL; [edge_mask + 1]: pairs of characters a merge can join across */
+    uint32_t edge_mask;
     int32_t unk;
     bool fuse_unk, byte_fallback, ignore_merges;
     char *prefix, *suffix; /* owned or NULL: continuing_subword_prefix, end_of_word_suffix */
@@ -150,8 +152,7 @@ int bpe_init(struct bpe *b, uint32_t n_merges);
 void bpe_done(struct bpe *b);
 /* A later merge of the same pair replaces the earlier one, as in the reference. */
 void bpe_merge_put(struct bpe *b, uint32_t left, uint32_t right, uint32_t rank, uint32_t id);
-void bpe_index(struct bpe *b,
-               struct vocab *v); /* char_id, byte_id; when the vocabulary is complete */
+int bpe_index(struct bpe *b, struct vocab *v); /* once the vocabulary is complete */
 int bpe_encode(const struct bpe *b, const struct vocab *v, struct work *w, const char *s, size_t n,
                struct ids *out);
 
@@ -159,6 +160,8 @@ int bpe_encode(const struct bpe *b, const struct vocab *v, struct work *w, const
 struct added {
     int32_t id;
     bool single_word, lstrip, rstrip, normalized, special;
+    char *shown; /* owned; with VOC_SHOWN: what decoding sees, the normalizer's form of the text */
+    size_t n_shown;
 };
 struct trie {
     uint64_t *key;  /* owned: node << 8 | byte, UINT64_MAX empty */
@@ -169,8 +172,10 @@ struct trie {
 };
 void trie_done(struct trie *t);
 int trie_put(struct trie *t, const char *s, size_t n, uint32_t what);
+/* What the token covers, stripped white space included.  As in the reference, the search goes on
+ * behind the token itself: after white space stripped on the right the next hit may begin inside. */
 struct added_hit {
-    size_t from, to; /* what the token covers, stripped white space included */
+    size_t from, to;
     int32_t id;
 };
 struct added_scan {
@@ -235,6 +240,9 @@ int tok_add_pre(struct tok *t, struct pre **out);
 int tok_add_dec(struct tok *t, struct dec **out);
 int tok_add_token(struct tok *t, const char *s, size_t n, struct added a); /* a.id is filled in */
 int tok_add_replace(struct tok *t, const char *from, const char *to);      /* a literal decoder */
+/* What decoding sees of an id: its text or, for a normalized added token, the normalizer's form of
+ * it; *special as the reference decides, which asks whether that form is a special token. */
+const char *tok_shown(const struct tok *t, int32_t id, size_t *n, bool *special);
 int tok_add_named(struct tok *t, const char *name, const char *text, size_t n);
 int tok_put_head(struct tok *t, int32_t id);
 int tok_put_tail(struct tok *t, int32_t id);

@@ -10,6 +10,8 @@
 #include <string.h>
 
 #define FILE_NAME "tokenizer.json"
+/* The reference ignores clean_up_tokenization_spaces for BPE unless this is set too. */
+#define CLEAN_BPE "clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output"
 
 static int need_str(const json_t *o, const char *key, const char **s, size_t *n)
 {
@@ -523,7 +525,7 @@ static int load_root(struct tok *t, const json_t *root)
     TRY(load_step(t, root, "decoder", load_dec));
     TRY(load_added(t, root));
     TRY(load_step(t, root, "post_processor", load_post));
-    if (t->n_dec == 0) { /* no decoder: tokens are words */
+    if (!json_is_object(json_object_get(root, "decoder"))) { /* tokens are words */
         TRY(tok_add_dec(t, &d));
         d->kind = DEC_JOIN;
     }
@@ -578,10 +580,11 @@ static int load_template(struct tok *t, const json_t *config)
 
 static int load_config(struct tok *t, const json_t *config)
 {
-    bool clean = false;
+    bool clean = false, forced = false;
     if (!json_is_object(config)) return ERR(FORMAT, "tokenizer_config.json is not an object");
     TRY(json_get_bool(config, "tokenizer_config.json", "clean_up_tokenization_spaces", &clean));
-    if (clean) TRY(tok_clean_up(t));
+    TRY(json_get_bool(config, "tokenizer_config.json", CLEAN_BPE, &forced));
+    if (clean && forced) TRY(tok_clean_up(t));
     TRY(load_named(t, config));
     return load_template(t, config);
 }
