@@ -118,7 +118,7 @@ static int sync(struct run *r, struct row *w)
     if (!known) return ERR(STALE, "the sequence was dropped");
     while (same < len && same + 1 < w->n && known[same] == w->ids[same])
         same++;
-    if (!x->reserve) TRY(kv_fork(x->kv, w->seq, &w->backup));
+    if (len && !x->reserve) TRY(kv_fork(x->kv, w->seq, &w->backup));
     TRY(kv_trim(x->kv, w->seq, same, &w->have));
     w->reused = w->have;
     return 0;
@@ -257,14 +257,25 @@ static int result_of(struct run *r, kvik_result *out)
     return 0;
 }
 
+/* A sequence of the caller's becomes what it was if the call failed: its backup, or empty.  A static one keeps what it
+ * had in common with the prompt, since its reserve cannot be forked. */
+static void row_settle(struct exec *x, const struct row *w, bool failed)
+{
+    uint32_t have;
+    if (!w->prompt->seq) {
+        if (w->seq) kv_drop(x->kv, w->seq);
+    } else if (w->backup) {
+        exec_settle(x, w->seq, w->backup, failed);
+    } else if (failed && w->seq && !x->reserve) {
+        (void)kv_trim(x->kv, w->seq, 0, &have);
+    }
+}
+
 static void run_end(struct run *r, bool failed)
 {
     for (uint32_t i = 0; r->row && i < r->n; i++) {
         struct row *w = &r->row[i];
-        if (w->prompt->seq)
-            exec_settle(r->x, w->prompt->seq, w->backup, failed);
-        else if (w->seq)
-            kv_drop(r->x->kv, w->seq);
+        row_settle(r->x, w, failed);
         if (w->stream) tok_stream_drop(w->stream);
         gen_stop_drop(w->stop);
         buf_done(&w->text);
