@@ -161,8 +161,10 @@ static int slice_str(struct run *r, struct val v, int64_t from, int64_t step, si
         e = str_take(r, &b, out);
     else
         buf_done(&b);
-    if (e >= 0) out->safe = v.safe;
-    return e;
+    if (e < 0) return e;
+    str_taint(r, *out, v);
+    out->safe = v.safe;
+    return 0;
 }
 
 int val_slice(struct run *r, struct val v, const struct val part[3], struct val *out)

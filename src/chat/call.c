@@ -59,7 +59,14 @@ int fn_invoke(struct run *r, const struct fn_row *row, struct val self, const st
     struct call c = {.r = r, .self = self, .raw = args ? args : &none, .row = row};
     if (row->params) TRY(bind(&c));
     TRY(run_enter(r));
+    bool saved = r->tainting;
+    r->tainting = val_foreign(self);
+    for (size_t i = 0; args && i < args->n; i++)
+        r->tainting |= val_foreign(args->v[i]);
+    for (size_t i = 0; args && i < args->n_kw; i++)
+        r->tainting |= val_foreign(args->kw[i].v);
     int e = row->fn(&c, out);
+    r->tainting = saved;
     run_leave(r);
     return e;
 }

@@ -6,6 +6,22 @@
 
 int node_eval(struct run *r, const struct node *n, struct val *out);
 
+/* A variable the template did not set: the caller's, a trusted one, a global function. */
+static int given_value(struct run *r, const struct str *name, struct val *out)
+{
+    const json_t *j = json_object_get(r->vars, name->s);
+    bool saved = r->tainting;
+    r->tainting = j != NULL;
+    if (!j) j = json_object_get(r->trusted, name->s);
+    int e = j ? val_from_json(r, j, 0, out) : 0;
+    r->tainting = saved;
+    if (j || e < 0) return e;
+    const struct fn_row *fn = global_find(name->s, name->n);
+    if (!fn) return val_undef_name(r, name, out);
+    *out = (struct val){.t = V_FUNC, .fn = fn};
+    return 0;
+}
+
 static int eval_name(struct run *r, const struct node *n, struct val *out)
 {
     for (struct frame *f = r->frame; f; f = f->parent)
@@ -16,14 +32,9 @@ static int eval_name(struct run *r, const struct node *n, struct val *out)
             }
     const struct str *name = n->value.str;
     if (r->ctx[n->sym].t == V_MISSING) {
-        const json_t *j = json_object_get(r->vars, name->s);
-        const struct fn_row *fn = j ? NULL : global_find(name->s, name->n);
-        if (j)
-            TRY(val_from_json(r, j, 0, &r->ctx[n->sym]));
-        else if (fn)
-            r->ctx[n->sym] = (struct val){.t = V_FUNC, .fn = fn};
-        else
-            TRY(val_undef_name(r, name, &r->ctx[n->sym]));
+        struct val v;
+        TRY(given_value(r, name, &v));
+        r->ctx[n->sym] = v;
     }
     *out = r->ctx[n->sym];
     return 0;

@@ -82,16 +82,16 @@ int node_assign(struct run *r, const struct node *target, struct val v)
 /* Runs `body` with its output caught; the flow it ended with, or an error. */
 int node_capture(struct run *r, const struct node *body, struct val *out)
 {
-    struct buf *outer = r->out, b;
-    buf_init(&b, JINJA_MAX_OUTPUT);
-    r->out = &b;
+    struct text *outer = r->out, t;
+    text_init(&t, JINJA_MAX_OUTPUT);
+    r->out = &t;
     int flow = node_exec(r, body);
     r->out = outer;
     if (flow < 0) {
-        buf_done(&b);
+        text_done(&t);
         return flow;
     }
-    int e = str_take(r, &b, out);
+    int e = text_take(r, &t, out);
     return e < 0 ? e : flow;
 }
 
@@ -185,7 +185,7 @@ static int exec_generation(struct run *r, const struct node *n)
     static const struct args none;
     TRY(make_macro(r, n->b, true, &body));
     TRY(val_call(r, body, &none, &text));
-    size_t from = r->root_out->len;
+    size_t from = r->root_out->b.len;
     TRY(val_print(r, text, r->out));
     return push_span(r, from, from + text.str->n);
 }

@@ -106,7 +106,7 @@ static int f_join(struct call *c, struct val *out)
 {
     struct iter it;
     struct val item, sep;
-    struct buf b;
+    struct text t;
     bool first = true;
     int e;
     if (c->a[0].t == V_MISSING)
@@ -114,17 +114,17 @@ static int f_join(struct call *c, struct val *out)
     else
         TRY(val_str(c->r, c->a[0], &sep));
     TRY(iter_init(c->r, c->self, &it));
-    buf_init(&b, RUN_MAX_MEMORY);
+    text_init(&t, RUN_MAX_MEMORY);
     while ((e = iter_next(c->r, &it, &item)) > 0) {
-        if (!first) e = val_print(c->r, sep, &b);
+        if (!first) e = val_print(c->r, sep, &t);
         first = false;
         if (e >= 0 && c->a[1].t != V_MISSING && c->a[1].t != V_NONE)
             e = val_path(c->r, item, c->a[1], &item);
-        if (e >= 0) e = val_print(c->r, item, &b);
+        if (e >= 0) e = val_print(c->r, item, &t);
         if (e < 0) break;
     }
-    if (e >= 0) return str_take(c->r, &b, out);
-    buf_done(&b);
+    if (e >= 0) return text_take(c->r, &t, out);
+    text_done(&t);
     return e;
 }
 
@@ -145,7 +145,7 @@ static int indent_unit(struct call *c, struct val *out)
 static int f_indent(struct call *c, struct val *out)
 {
     struct val s, unit;
-    struct buf b;
+    struct text t;
     bool first = args_truth(c, 1, false), blank = args_truth(c, 2, false);
     if (c->self.t == V_UNDEF) return val_fail_undef(c->r, c->self);
     if (c->self.t != V_STR) /* the reference appends a newline first */
@@ -156,7 +156,7 @@ static int f_indent(struct call *c, struct val *out)
                         val_type_name(c->self));
     s = c->self;
     TRY(indent_unit(c, &unit));
-    buf_init(&b, RUN_MAX_MEMORY);
+    text_init(&t, RUN_MAX_MEMORY);
     int e = 0;
     bool more = true;
     for (size_t at = 0, line = 0; more && e >= 0; line++) {
@@ -164,15 +164,15 @@ static int f_indent(struct call *c, struct val *out)
         more = text_line(s.str, at, &end, &next) && next > end;
         bool put = line ? blank || end > at : first;
         e = run_work_bytes(c->r, unit.str->n + (end - at));
-        if (line && e >= 0) e = buf_putc(&b, '\n');
-        if (put && e >= 0) e = buf_append(&b, unit.str->s, unit.str->n);
-        if (e >= 0) e = buf_append(&b, s.str->s + at, end - at);
+        if (line && e >= 0) e = buf_putc(&t.b, '\n');
+        if (put && e >= 0) e = text_put(c->r, &t, unit.str, 0, unit.str->n);
+        if (e >= 0) e = text_put(c->r, &t, s.str, at, end - at);
         at = next;
     }
     if (e >= 0)
-        e = str_take(c->r, &b, out);
+        e = text_take(c->r, &t, out);
     else
-        buf_done(&b);
+        text_done(&t);
     if (e >= 0) out->safe = s.safe;
     return e;
 }

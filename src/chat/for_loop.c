@@ -119,18 +119,18 @@ int loop_call(struct run *r, struct loop *l, const struct args *args, struct val
     if (!l->node->op)
         return run_fail(r, "The loop must have the 'recursive' marker to be called recursively.");
     if (args->n != 1 || args->n_kw) return run_fail(r, "loop() takes exactly 1 argument");
-    struct buf *outer = r->out, b;
+    struct text *outer = r->out, t;
     struct frame *saved = r->frame;
-    buf_init(&b, JINJA_MAX_OUTPUT);
-    r->out = &b;
+    text_init(&t, JINJA_MAX_OUTPUT);
+    r->out = &t;
     int e = loop_run(r, l->node, args->v[0], l->env, l->depth + 1);
     r->out = outer;
     r->frame = saved;
     if (e < 0) {
-        buf_done(&b);
+        text_done(&t);
         return e;
     }
-    return str_take(r, &b, out);
+    return text_take(r, &t, out);
 }
 
 static int loop_cycle(struct call *c, struct val *out)

@@ -2,6 +2,7 @@
  * for its values and appends to the caller's buffer only when it has succeeded. */
 #include "base/utf8.h"
 #include "chat/node.h"
+#include "chat/prompt.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -102,29 +103,69 @@ static int run_root(struct run *r)
     return node_exec(r, r->j->root);
 }
 
-int jinja_render(const struct jinja *j, const json_t *vars, const struct jinja_now *now,
-                 struct buf *out, struct jinja_span **span, size_t *n_span)
+static void shift(struct jinja_span *v, size_t n, size_t by)
 {
-    struct buf text;
-    struct run r = {.j = j, .vars = vars, .out = &text, .root_out = &text};
+    for (size_t i = 0; i < n; i++) {
+        v[i].from += by;
+        v[i].to += by;
+    }
+}
+
+static int copy_foreign(const struct ranges *g, struct rendered *out)
+{
+    out->foreign = mem_array(g->n, sizeof *out->foreign);
+    if (!out->foreign) return ERR_NOMEM;
+    if (g->n) memcpy(out->foreign, g->v, g->n * sizeof *g->v);
+    out->n_foreign = g->n;
+    return 0;
+}
+
+void rendered_done(struct rendered *m)
+{
+    mem_free(m->span);
+    mem_free(m->foreign);
+    *m = (struct rendered){0};
+}
+
+int jinja_run(const struct jinja *j, const json_t *vars, const json_t *trusted,
+              const struct jinja_now *now, struct buf *out, struct rendered *marks)
+{
+    struct text text;
+    struct run r = {.j = j, .vars = vars, .trusted = trusted, .out = &text, .root_out = &text};
+    struct rendered m = {0};
     if (now) r.now = *now;
-    buf_init(&text, JINJA_MAX_OUTPUT);
+    r.foreign.all = true;
+    text_init(&text, JINJA_MAX_OUTPUT);
     arena_init(&r.mem, RUN_MAX_MEMORY);
     int e = run_root(&r);
     if (e < 0 && r.err_line) err_prefix(e, "line %d", r.err_line);
-    size_t base = out->len;
-    if (e >= 0) e = buf_append(out, text.data ? text.data : "", text.len);
-    for (size_t i = 0; i < r.n_span; i++) {
-        r.span[i].from += base;
-        r.span[i].to += base;
+    m.span = r.span;
+    m.n_span = r.n_span;
+    if (e >= 0) e = copy_foreign(&text.foreign, &m);
+    if (e >= 0) {
+        shift(m.span, m.n_span, out->len);
+        shift(m.foreign, m.n_foreign, out->len);
+        e = buf_append(out, text.b.data ? text.b.data : "", text.b.len);
     }
-    if (e >= 0 && span && n_span) {
-        *span = r.span;
-        *n_span = r.n_span;
-        r.span = NULL;
-    }
-    mem_free(r.span);
+    if (e < 0)
+        rendered_done(&m);
+    else
+        *marks = m;
     arena_done(&r.mem);
-    buf_done(&text);
+    text_done(&text);
     return e < 0 ? e : 0;
+}
+
+int jinja_render(const struct jinja *j, const json_t *vars, const struct jinja_now *now,
+                 struct buf *out, struct jinja_span **span, size_t *n_span)
+{
+    struct rendered m;
+    TRY(jinja_run(j, vars, NULL, now, out, &m));
+    if (span && n_span) {
+        *span = m.span;
+        *n_span = m.n_span;
+        m.span = NULL;
+    }
+    rendered_done(&m);
+    return 0;
 }

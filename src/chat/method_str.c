@@ -250,11 +250,11 @@ static int m_join(struct call *c, struct val *out)
 {
     struct iter it;
     struct val item;
-    struct buf b;
+    struct text t;
     int e;
     size_t n = 0;
     if (iter_init(c->r, c->a[0], &it) < 0) return run_fail(c->r, "can only join an iterable");
-    buf_init(&b, RUN_MAX_MEMORY);
+    text_init(&t, RUN_MAX_MEMORY);
     while ((e = iter_next(c->r, &it, &item)) > 0) {
         if (item.t != V_STR) {
             e = run_fail(c->r, "sequence item %zu: expected str instance, %s found", n,
@@ -262,14 +262,14 @@ static int m_join(struct call *c, struct val *out)
             break;
         }
         if (c->self.safe && (e = str_escape(c->r, item, &item)) < 0) break;
-        if (n++) e = val_print(c->r, c->self, &b);
-        if (e >= 0) e = val_print(c->r, item, &b);
+        if (n++) e = val_print(c->r, c->self, &t);
+        if (e >= 0) e = val_print(c->r, item, &t);
         if (e < 0) break;
     }
     if (e >= 0)
-        e = str_take(c->r, &b, out);
+        e = text_take(c->r, &t, out);
     else
-        buf_done(&b);
+        text_done(&t);
     if (e >= 0) out->safe = c->self.safe;
     return e;
 }

@@ -141,8 +141,9 @@ static int add_seq(struct run *r, struct val a, struct val b, struct val *out)
     return 0;
 }
 
-static int repeat_str(struct run *r, const struct str *s, int64_t times, struct val *out)
+static int repeat_str(struct run *r, struct val v, int64_t times, struct val *out)
 {
+    const struct str *s = v.str;
     size_t n;
     if (times <= 0 || !s->n) return str_puts(r, "", out);
     if (!ck_mul(s->n, (size_t)times, &n) || n > RUN_MAX_MEMORY)
@@ -152,7 +153,9 @@ static int repeat_str(struct run *r, const struct str *s, int64_t times, struct 
     TRY(run_work_bytes(r, n));
     for (size_t at = 0; at < n; at += s->n)
         memcpy(p + at, s->s, s->n);
-    return str_view(r, p, n, out);
+    TRY(str_view(r, p, n, out));
+    str_taint(r, *out, v);
+    return 0;
 }
 
 static int repeat_seq(struct run *r, const struct seq *s, int64_t times, struct val *out)
@@ -200,7 +203,7 @@ int val_binary(struct run *r, enum op op, struct val a, struct val b, struct val
     }
     if (op == OP_MUL && val_is_int(b)) {
         if (a.t == V_STR) {
-            TRY(repeat_str(r, a.str, val_as_int(b), out));
+            TRY(repeat_str(r, a, val_as_int(b), out));
             out->safe = a.safe;
             return 0;
         }

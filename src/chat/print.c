@@ -193,12 +193,16 @@ int val_repr(struct run *r, struct val v, struct buf *out)
     return e;
 }
 
-int val_print(struct run *r, struct val v, struct buf *out)
+int val_print(struct run *r, struct val v, struct text *out)
 {
+    size_t from = out->b.len;
     if (v.t == V_UNDEF) return 0;
-    if (v.t != V_STR) return val_repr(r, v, out);
-    TRY(run_work_bytes(r, v.str->n));
-    return buf_append(out, v.str->s, v.str->n);
+    if (v.t == V_STR) {
+        TRY(run_work_bytes(r, v.str->n));
+        return text_put(r, out, v.str, 0, v.str->n);
+    }
+    TRY(val_repr(r, v, &out->b));
+    return val_foreign(v) ? text_mark(r, out, from) : 0;
 }
 
 int val_str(struct run *r, struct val v, struct val *out)
@@ -207,12 +211,12 @@ int val_str(struct run *r, struct val v, struct val *out)
         *out = v;
         return 0;
     }
-    struct buf b;
-    buf_init(&b, RUN_MAX_MEMORY);
-    int e = val_print(r, v, &b);
+    struct text t;
+    text_init(&t, RUN_MAX_MEMORY);
+    int e = val_print(r, v, &t);
     if (e < 0) {
-        buf_done(&b);
+        text_done(&t);
         return e;
     }
-    return str_take(r, &b, out);
+    return text_take(r, &t, out);
 }

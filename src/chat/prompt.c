@@ -175,9 +175,8 @@ static int check_kwargs(const json_t *kwargs)
     return 0;
 }
 
-/* The variables: special tokens, kwargs over them, the arguments over both. */
-static int make_vars(const json_t *special, json_t *messages, const struct chat_options *o,
-                     json_t **out)
+/* The caller's variables: kwargs, and the arguments over them. */
+static int make_vars(json_t *messages, const struct chat_options *o, json_t **out)
 {
     json_t *v = json_object();
     const json_t *tools = o->tools ? o->tools : json_object_get(o->kwargs, "tools");
@@ -186,8 +185,6 @@ static int make_vars(const json_t *special, json_t *messages, const struct chat_
     if (e >= 0) e = check_objects(tools, "tools");
     if (e >= 0) e = check_objects(docs, "documents");
     if (e >= 0 && !v) e = ERR(NOMEM, "out of memory");
-    if (e >= 0 && special && json_object_update(v, (json_t *)special) != 0)
-        e = ERR(NOMEM, "out of memory");
     if (e >= 0 && o->kwargs && json_object_update(v, (json_t *)o->kwargs) != 0)
         e = ERR(NOMEM, "out of memory");
     if (e >= 0) e = set(v, "messages", json_incref(messages));
@@ -203,9 +200,20 @@ static int make_vars(const json_t *special, json_t *messages, const struct chat_
     return 0;
 }
 
+/* Marks end where the text was cut. */
+static void clip(struct rendered *m, size_t len)
+{
+    while (m->n_span && m->span[m->n_span - 1].from >= len)
+        m->n_span--;
+    for (size_t i = 0; i < m->n_span; i++)
+        m->span[i].to = MIN(m->span[i].to, len);
+    while (m->n_foreign && m->foreign[m->n_foreign - 1].from >= len)
+        m->n_foreign--;
+    if (m->n_foreign) m->foreign[m->n_foreign - 1].to = MIN(m->foreign[m->n_foreign - 1].to, len);
+}
+
 static int render_list(const char *template_text, const json_t *special, json_t *list,
-                       const struct chat_options *o, struct buf *out, struct jinja_span **span,
-                       size_t *n_span)
+                       const struct chat_options *o, struct buf *out, struct rendered *marks)
 {
     struct jinja *j = NULL;
     json_t *vars = NULL;
@@ -214,12 +222,18 @@ static int render_list(const char *template_text, const json_t *special, json_t 
     int e = jinja_compile(template_text, strlen(template_text), &j);
     if (e < 0) err_prefix(e, "chat template");
     if (e >= 0 && o->continue_final_message) e = tag_final(list, template_text, &final);
-    if (e >= 0) e = make_vars(special, list, o, &vars);
+    if (e >= 0) e = make_vars(list, o, &vars);
     if (e >= 0) {
-        e = jinja_render(j, vars, o->now, out, span, n_span);
+        e = jinja_run(j, vars, special, o->now, out, marks);
         if (e < 0) err_prefix(e, "chat template");
     }
-    if (e >= 0 && final) e = cut_at_tag(out, from, final);
+    if (e >= 0 && final) {
+        e = cut_at_tag(out, from, final);
+        if (e < 0)
+            rendered_done(marks);
+        else
+            clip(marks, out->len);
+    }
     if (e < 0 && out->data) {
         out->len = from;
         out->data[from] = 0;
@@ -231,15 +245,14 @@ static int render_list(const char *template_text, const json_t *special, json_t 
 }
 
 int prompt_render(const char *template_text, const json_t *special, const json_t *messages,
-                  const struct chat_options *o, struct buf *out, struct jinja_span **span,
-                  size_t *n_span)
+                  const struct chat_options *o, struct buf *out, struct rendered *marks)
 {
     json_t *list;
     if (o->continue_final_message && o->add_generation_prompt)
         return ERR(ARG, "continue_final_message and add_generation_prompt are not compatible: one "
                         "leaves the final message open, the other begins a new one");
     TRY(copy_messages(messages, &list));
-    int e = render_list(template_text, special, list, o, out, span, n_span);
+    int e = render_list(template_text, special, list, o, out, marks);
     json_decref(list);
     return e;
 }

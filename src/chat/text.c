@@ -1,15 +1,129 @@
 /* text.c - string values.  Substrings share bytes with their source.  Appending to a string that
  * ends where its growing buffer ends writes behind it, so a text built piece by piece in a
- * namespace costs its length once, not the square. */
+ * namespace costs its length once, not the square.  Strings know which of their bytes are foreign,
+ * that is, came from the caller: cutting and joining keep that exactly, any other computation makes
+ * the whole result foreign when an input was. */
 #include "base/utf8.h"
 #include "chat/value.h"
 
 #include <string.h>
 
-struct str_buf {
-    char *p;
-    size_t len, cap;
-};
+static int ranges_add(struct run *r, struct ranges *g, size_t from, size_t to)
+{
+    if (from == to) return 0;
+    if (g->n && g->v[g->n - 1].to == from) {
+        g->v[g->n - 1].to = to;
+        return 0;
+    }
+    if (g->n == g->cap) {
+        size_t cap = g->cap ? g->cap * 2 : 4;
+        struct jinja_span *v;
+        RUN_NEW(r, v, cap);
+        if (g->n) memcpy(v, g->v, g->n * sizeof *v);
+        g->v = v;
+        g->cap = cap;
+    }
+    g->v[g->n++] = (struct jinja_span){from, to};
+    return 0;
+}
+
+/* First range that ends after `at`. */
+static size_t ranges_at(const struct ranges *g, size_t at)
+{
+    size_t lo = 0, hi = g->n;
+    while (lo < hi) {
+        size_t mid = lo + (hi - lo) / 2;
+        if (g->v[mid].to <= at)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
+/* The foreign parts of s[from..from+n) into g, where those bytes lie at `at`. */
+static int ranges_copy(struct run *r, struct ranges *g, size_t at, const struct str *s, size_t from,
+                       size_t n)
+{
+    const struct str_buf *b = s->buf;
+    if (!b) return 0;
+    if (b->all) return ranges_add(r, g, at, at + n);
+    size_t off = (size_t)(s->s - b->p) + from;
+    for (size_t i = ranges_at(&b->foreign, off); i < b->foreign.n; i++) {
+        struct jinja_span x = b->foreign.v[i];
+        if (x.from >= off + n) break;
+        TRY(run_work(r, 1));
+        TRY(ranges_add(r, g, at + MAX(x.from, off) - off, at + MIN(x.to, off + n) - off));
+    }
+    return 0;
+}
+
+bool str_foreign(const struct str *s)
+{
+    const struct str_buf *b = s->buf;
+    if (!b || !s->n) return false;
+    if (b->all) return true;
+    size_t off = (size_t)(s->s - b->p), i = ranges_at(&b->foreign, off);
+    return i < b->foreign.n && b->foreign.v[i].from < off + s->n;
+}
+
+bool val_foreign(struct val v)
+{
+    if (v.t == V_STR) return str_foreign(v.str);
+    return v.t == V_SEQ || v.t == V_DICT || v.t == V_SPACE;
+}
+
+void str_taint(struct run *r, struct val to, struct val from)
+{
+    if (val_foreign(from)) to.str->buf = &r->foreign;
+}
+
+void text_init(struct text *t, size_t max)
+{
+    *t = (struct text){0};
+    buf_init(&t->b, max);
+}
+
+void text_done(struct text *t)
+{
+    buf_done(&t->b);
+    t->foreign = (struct ranges){0};
+}
+
+int text_put(struct run *r, struct text *t, const struct str *s, size_t from, size_t n)
+{
+    size_t at = t->b.len;
+    TRY(buf_append(&t->b, s->s + from, n));
+    return ranges_copy(r, &t->foreign, at, s, from, n);
+}
+
+int text_mark(struct run *r, struct text *t, size_t from)
+{
+    while (t->foreign.n && t->foreign.v[t->foreign.n - 1].to > from) {
+        struct jinja_span *last = &t->foreign.v[t->foreign.n - 1];
+        if (last->from < from)
+            last->to = from;
+        else
+            t->foreign.n--;
+    }
+    return ranges_add(r, &t->foreign, from, t->b.len);
+}
+
+int text_take(struct run *r, struct text *t, struct val *out)
+{
+    struct ranges foreign = t->foreign;
+    int e = str_new(r, t->b.data ? t->b.data : "", t->b.len, out);
+    text_done(t);
+    if (e < 0) return e;
+    out->str->buf = NULL;
+    if (!foreign.n) return 0;
+    struct str_buf *b;
+    RUN_NEW(r, b, 1);
+    *b = (struct str_buf){
+        .p = (char *)out->str->s, .len = out->str->n, .cap = out->str->n, .foreign = foreign};
+    out->str->buf = b;
+    return 0;
+}
 
 int str_view(struct run *r, const char *s, size_t n, struct val *out)
 {
@@ -18,6 +132,7 @@ int str_view(struct run *r, const char *s, size_t n, struct val *out)
     t->s = s;
     t->n = n;
     t->chars = SIZE_MAX;
+    t->buf = r->tainting ? &r->foreign : NULL;
     *out = (struct val){.t = V_STR, .str = t};
     return 0;
 }
@@ -48,8 +163,8 @@ int str_join2(struct run *r, struct val a, struct val b, struct val *out)
     struct str *x = a.str, *y = b.str;
     size_t n;
     if (!ck_add(x->n, y->n, &n)) return ERR(LIMIT, "text too long");
-    struct str_buf *g = x->grow;
-    bool room = g && x->s + x->n == g->p + g->len && g->cap - g->len >= y->n;
+    struct str_buf *g = x->buf;
+    bool room = g && g->p && x->s + x->n == g->p + g->len && g->cap - g->len >= y->n;
     if (!room) {
         if (n > RUN_MAX_MEMORY) return ERR(LIMIT, "text too long");
         RUN_NEW(r, g, 1);
@@ -57,14 +172,16 @@ int str_join2(struct run *r, struct val a, struct val b, struct val *out)
         RUN_NEW(r, g->p, g->cap);
         memcpy(g->p, x->s, x->n);
         g->len = x->n;
+        TRY(ranges_copy(r, &g->foreign, 0, x, 0, x->n));
         TRY(run_work_bytes(r, x->n));
     }
     TRY(run_work_bytes(r, y->n));
     const char *start = room ? x->s : g->p;
     memcpy(g->p + g->len, y->s, y->n);
+    TRY(ranges_copy(r, &g->foreign, g->len, y, 0, y->n));
     g->len += y->n;
     TRY(str_view(r, start, n, out));
-    out->str->grow = g;
+    out->str->buf = g;
     if (x->chars != SIZE_MAX && y->chars != SIZE_MAX) out->str->chars = x->chars + y->chars;
     return 0;
 }
@@ -96,6 +213,7 @@ int str_sub(struct run *r, struct val s, size_t from, size_t to, struct val *out
     }
     TRY(str_view(r, s.str->s + from, to - from, out));
     if (ascii) out->str->chars = to - from;
+    out->str->buf = s.str->buf;
     out->safe = s.safe;
     return 0;
 }
@@ -153,6 +271,8 @@ int str_escape(struct run *r, struct val v, struct val *out)
         buf_done(&b);
     else
         e = str_take(r, &b, out);
+    if (e < 0) return e;
+    str_taint(r, *out, v);
     out->safe = true;
-    return e;
+    return 0;
 }

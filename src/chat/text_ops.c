@@ -72,39 +72,39 @@ int text_strip(struct run *r, struct val s, struct val chars, bool left, bool ri
 
 /* Replaces between characters too when `from` is empty. */
 static int replace_into(struct run *r, const struct str *s, const struct str *from,
-                        const struct str *to, int64_t count, struct buf *b)
+                        const struct str *to, int64_t count, struct text *t)
 {
     size_t at = 0;
     while (count != 0) {
         size_t hit = str_find(s->s + at, s->n - at, from->s, from->n), len = 0;
         if (hit == SIZE_MAX) break;
         TRY(run_work_bytes(r, BYTES_PER_STEP / 4 + hit + to->n));
-        TRY(buf_append(b, s->s + at, hit));
-        TRY(buf_append(b, to->s, to->n));
+        TRY(text_put(r, t, s, at, hit));
+        TRY(text_put(r, t, to, 0, to->n));
         at += hit + from->n;
         if (count > 0) count--;
         if (from->n) continue;
         if (at >= s->n) return 0;
         utf8_decode(s->s + at, s->n - at, &len);
-        TRY(buf_append(b, s->s + at, len));
+        TRY(text_put(r, t, s, at, len));
         at += len;
     }
-    return buf_append(b, s->s + at, s->n - at);
+    return text_put(r, t, s, at, s->n - at);
 }
 
 int text_replace(struct run *r, struct val s, struct val from, struct val to, int64_t count,
                  struct val *out)
 {
-    struct buf b;
+    struct text t;
     *out = s;
     TRY(run_work_bytes(r, s.str->n));
     if (from.str->n && str_find(s.str->s, s.str->n, from.str->s, from.str->n) == SIZE_MAX) return 0;
-    buf_init(&b, RUN_MAX_MEMORY);
-    int e = replace_into(r, s.str, from.str, to.str, count, &b);
+    text_init(&t, RUN_MAX_MEMORY);
+    int e = replace_into(r, s.str, from.str, to.str, count, &t);
     if (e >= 0)
-        e = str_take(r, &b, out);
+        e = text_take(r, &t, out);
     else
-        buf_done(&b);
+        text_done(&t);
     if (e >= 0) out->safe = s.safe;
     return e;
 }

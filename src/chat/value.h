@@ -34,11 +34,22 @@ enum val_type {
     V_JOINER,
 };
 
-struct str_buf; /* shared growing bytes: makes repeated `~` and `+` linear */
+struct ranges { /* ascending, disjoint */
+    struct jinja_span *v;
+    size_t n, cap;
+};
+/* The bytes strings are cut from.  Growing bytes make repeated `~` and `+` linear; the ranges say
+ * which bytes the caller brought (messages, tools, kwargs) and the template did not write. */
+struct str_buf {
+    char *p; /* NULL: bytes of unknown place, foreign if `all` */
+    size_t len, cap;
+    bool all;
+    struct ranges foreign;
+};
 struct str {
-    const char *s;   /* not NUL-terminated; always valid UTF-8 */
-    size_t n, chars; /* chars: code points, SIZE_MAX until counted */
-    struct str_buf *grow;
+    const char *s;       /* not NUL-terminated; always valid UTF-8 */
+    size_t n, chars;     /* chars: code points, SIZE_MAX until counted */
+    struct str_buf *buf; /* NULL: written by the template */
 };
 struct val {
     uint8_t t;
@@ -131,6 +142,12 @@ struct fn_row {
     unsigned need;
 };
 
+/* Text in the making, with its foreign ranges. */
+struct text {
+    struct buf b;
+    struct ranges foreign;
+};
+
 struct node;
 struct binding {
     uint32_t sym;
@@ -150,10 +167,12 @@ struct macro {
 struct run {
     const struct jinja *j;
     struct arena mem;
-    const json_t *vars;
+    const json_t *vars, *trusted; /* trusted: texts that count as the template's own */
+    struct str_buf foreign;       /* owner of strings that are foreign as a whole */
+    bool tainting;                /* strings made now are foreign */
     struct val *ctx; /* [symbols] variables of the caller, converted at first use; V_MISSING */
     struct frame *frame;
-    struct buf *out, *root_out;
+    struct text *out, *root_out;
     struct val captured; /* text of the block whose filter chain is being evaluated */
     uint64_t steps;
     unsigned depth, calls;
@@ -247,7 +266,15 @@ int str_view(struct run *r, const char *s, size_t n, struct val *out); /* borrow
 int str_puts(struct run *r, const char *s, struct val *out);           /* borrows a literal */
 int str_take(struct run *r, struct buf *b, struct val *out);           /* copies and empties b */
 int str_join2(struct run *r, struct val a, struct val b,
-              struct val *out); /* linear when repeated */
+              struct val *out);                                /* linear when repeated */
+bool str_foreign(const struct str *s);                         /* any byte of it */
+bool val_foreign(struct val v);                                /* may hold foreign text */
+void str_taint(struct run *r, struct val to, struct val from); /* `to` was computed from `from` */
+void text_init(struct text *t, size_t max);
+void text_done(struct text *t);
+int text_put(struct run *r, struct text *t, const struct str *s, size_t from, size_t n);
+int text_mark(struct run *r, struct text *t, size_t from);     /* foreign from there to the end */
+int text_take(struct run *r, struct text *t, struct val *out); /* copies and empties t */
 size_t str_chars(struct str *s);
 size_t str_offset(struct str *s, size_t ch); /* byte offset of code point ch; s->n at the end */
 int str_sub(struct run *r, struct val s, size_t from, size_t to, struct val *out); /* bytes */
@@ -274,7 +301,7 @@ int val_hash(struct run *r, struct val v, uint32_t *out); /* error: unhashable *
 int val_sort(struct run *r, struct val *v, struct val *key, size_t n, bool reverse);
 
 /* ---- print.c, dumps.c */
-int val_print(struct run *r, struct val v, struct buf *out); /* str(v) */
+int val_print(struct run *r, struct val v, struct text *out); /* str(v) */
 int val_repr(struct run *r, struct val v, struct buf *out);
 int val_str(struct run *r, struct val v,
             struct val *out); /* str(v) as a value; strings as they are */

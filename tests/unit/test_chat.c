@@ -40,8 +40,10 @@ static size_t chars_before(const char *s, size_t n)
     return k;
 }
 
-static bool spans_match(const json_t *want, const struct jinja_span *span, size_t n, const char *s)
+static bool spans_match(const json_t *want, const struct rendered *m, const char *s)
 {
+    const struct jinja_span *span = m->span;
+    size_t n = m->n_span;
     if (!want) return true;
     if (json_array_size(want) != n) return false;
     for (size_t i = 0; i < n; i++) {
@@ -74,7 +76,7 @@ static bool run_case(const char *dir, const json_t *c)
     const char *id = json_string_value(json_object_get(c, "id"));
     const json_t *kw = json_object_get(c, "kwargs"), *raises = json_object_get(c, "raises");
     snprintf(path, sizeof path, "%s/%s", dir, json_string_value(json_object_get(c, "template")));
-    size_t n, n_span = 0;
+    size_t n;
     assert_int_equal(file_read(path, 1 << 20, &text, &n), 0);
     json_t *kwargs = json_copy((json_t *)kw);
     json_object_del(kwargs, "continue_final_message");
@@ -88,10 +90,9 @@ static bool run_case(const char *dir, const json_t *c)
         .now = &now,
     };
     struct buf out;
-    struct jinja_span *span = NULL;
+    struct rendered marks = {0};
     buf_init(&out, 8 << 20);
-    int e = prompt_render(text, special_of(c), json_object_get(c, "messages"), &o, &out, &span,
-                          &n_span);
+    int e = prompt_render(text, special_of(c), json_object_get(c, "messages"), &o, &out, &marks);
     const char *got = out.data ? out.data : "",
                *want = json_string_value(json_object_get(c, "rendered"));
     bool ok;
@@ -103,10 +104,10 @@ static bool run_case(const char *dir, const json_t *c)
                    e < 0 ? err_last() : got);
     } else {
         ok = e == 0 && strcmp(got, want) == 0 &&
-             spans_match(json_object_get(c, "generation_spans"), span, n_span, got);
+             spans_match(json_object_get(c, "generation_spans"), &marks, got);
         if (!ok) printf("%s:\n want %s\n got  %d %s\n", id, want, e, e < 0 ? err_last() : got);
     }
-    mem_free(span);
+    rendered_done(&marks);
     buf_done(&out);
     mem_free(text);
     json_decref(kwargs);
