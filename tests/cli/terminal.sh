@@ -1,0 +1,110 @@
+#!/bin/sh
+# What only a terminal shows: the progress bar, Ctrl-C, line editing in a chat; and a chat over pipes.  Runs on a tiny
+# model with a made tokenizer, so it needs no download.
+. "$(dirname "$0")/lib.inc"
+python3 tests/cli/tiny.py $golden/models/llama-mha "$work/tiny" || exit 99
+
+# terminal TIMEOUT STEPS ARGS...: runs kvik under a pseudo terminal.  STEPS is a Python list of (text to wait for, keys
+# to send then).  Leaves what appeared in $work/out and the exit status in $rc.
+cat >"$work/terminal.py" <<'PY'
+import errno, os, pty, select, signal, sys, time
+limit, steps, out, argv = float(sys.argv[1]), eval(sys.argv[2]), sys.argv[3], sys.argv[4:]
+pid, fd = pty.fork()
+if pid == 0:
+    os.environ["TERM"] = "xterm"
+    os.execv(argv[0], argv)
+seen, start, asked = b"", 0, time.time()
+def step():
+    global steps, start
+    while steps and steps[0][0].encode() in seen[start:]:
+        start = seen.index(steps[0][0].encode(), start) + len(steps[0][0])
+        time.sleep(0.05)
+        os.write(fd, steps[0][1].encode())
+        steps = steps[1:]
+while time.time() - asked < limit:
+    r, _, _ = select.select([fd], [], [], 0.1)
+    if r:
+        try:
+            data = os.read(fd, 65536)
+        except OSError as e:
+            if e.errno == errno.EIO: break
+            raise
+        if not data: break
+        seen += data
+    step()
+else:
+    os.kill(pid, signal.SIGKILL)
+open(out, "wb").write(seen)
+_, status = os.waitpid(pid, 0)
+sys.exit(os.waitstatus_to_exitcode(status) % 256 if not steps else 98)
+PY
+terminal() {
+    limit=$1 steps=$2
+    shift 2
+    last="kvik $*  (terminal: $steps)"
+    python3 "$work/terminal.py" "$limit" "$steps" "$work/out" "$KVIK" "$@" >"$work/err" 2>&1
+    rc=$?
+}
+
+run generate "$work/tiny" "abc" --max-new-tokens 5
+check "text in, text out" status 0
+check "a pipe sees no terminal codes" sh -c "! grep -q '$(printf '\033')' '$work/out' '$work/err'"
+run generate "$work/tiny" "abc" "defg" --max-new-tokens 5 --json
+check "two prompts are a batch" json "len(o['text']) == 2 and all(isinstance(t, str) for t in o['text'])"
+printf 'abc\n' | "$KVIK" generate "$work/tiny" --max-new-tokens 5 --json >"$work/out" 2>"$work/err"
+check "a prompt from a pipe, less its newline" json "len(o['sequences'][0]) == 3 + 5"
+
+# A step takes a millisecond here: many of them leave time to interrupt.
+long=$(python3 -c "print(','.join(str(5 + i % 250) for i in range(200)))")
+slow="--use-cache false --min-new-tokens 56 --max-new-tokens 56 --threads 1"
+# shellcheck disable=SC2086
+terminal 60 "[('', '')]" generate "$work/tiny" --input-ids "$long" $slow
+check "a terminal: runs to its end" status 0
+terminal 60 "[('PROMPT', '')]" generate "$work/tiny"
+check "a terminal without a prompt is asked for one" status 2
+
+# Ctrl-C by signal, sent when the first text appeared.
+cat >"$work/stop.py" <<'PY'
+import os, signal, subprocess, sys
+p = subprocess.Popen(sys.argv[2:], stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
+os.read(p.stdout.fileno(), 1)
+p.send_signal(signal.SIGINT)
+out, err = p.communicate(timeout=60)
+open(sys.argv[1], "wb").write(out + err)
+sys.exit(p.returncode % 256)
+PY
+last="SIGINT during kvik generate"
+# shellcheck disable=SC2086
+python3 "$work/stop.py" "$work/out" "$KVIK" generate "$work/tiny" "$(printf 'a%.0s' $(seq 180))" $slow --cache-report 2>"$work/err"
+rc=$?
+check "Ctrl-C ends with 130" status 130
+check "after the current token, with its report" out_has 'cache  none'
+
+# A conversation over pipes: replies on stdout, errors on stderr, the sequence is reused.
+printf 'ab\ncd\n/reset\nef\n/nonsense\n//x\n' >"$work/turns"
+"$KVIK" chat "$work/tiny" --max-new-tokens 4 --cache-report <"$work/turns" >"$work/out" 2>"$work/err"
+rc=$?
+last="kvik chat < turns"
+check "chat: exit 0" status 0
+check "chat: four reports" same "$(grep -c '^cache' "$work/err")" 4
+check "chat: the second turn reuses the first" sh -c "grep 'prompt token' '$work/err' | sed -n 2p | grep -vq ' 0 prompt'"
+check "chat: an unknown command is told" err_has '/nonsense'
+check "chat: no prompt sign in a pipe" sh -c "! grep -q '^> ' '$work/out' '$work/err'"
+python3 -c "print('x' * 400)" | "$KVIK" chat "$work/tiny" >"$work/out" 2>"$work/err"
+rc=$?
+last="kvik chat < a message over the context"
+check "chat: a message over the context is one sentence and exit 1" status 1
+check "chat: it names /reset" err_has '/reset'
+run chat $golden/models/llama-mha
+refused "chat: a model without a tokenizer" 1 tokenizer
+run chat "$work/tiny" --use-cache false
+refused "chat: needs its cache" 1 use-cache
+
+# The same on a terminal: editing, Ctrl-C at the prompt, Ctrl-D.
+terminal 60 "[('> ', 'hellp\x7fo\n'), ('cache  ', ''), ('> ', '/cache\n'), ('tokens of', ''), ('> ', 'ab\x03'), ('Ctrl-D', ''), ('> ', '\x04')]" \
+    chat "$work/tiny" --max-new-tokens 3 --cache-report
+check "terminal chat: a turn, /cache, Ctrl-C, Ctrl-D" status 0
+check "terminal chat: the line was edited" out_has 'hell'
+terminal 60 "[('> ', 'again\n'), ('> ', '/exit\n')]" chat "$work/tiny" --max-new-tokens 200 --min-new-tokens 100
+check "terminal chat: /exit" status 0
+finish
