@@ -517,7 +517,8 @@ int32_t tok_special_id(const struct tok *t, const char *name)
 
 const char *tok_special_text(const struct tok *t, const char *name)
 {
-    const struct named *m = find_named(t, name);
+    const struct named *m =
+        t ? find_named(t, name) : NULL; /* a template may come without a tokenizer */
     return m ? m->text : NULL;
 }
 
