@@ -29,10 +29,10 @@ void report_cache(const struct session *s, const kvik_usage *u, const kvik_resul
     uint64_t fed = prompt > reused ? prompt - reused : 0,
              decoded = r->new_tokens - MIN(r->new_tokens, r->n_rows);
     const char *kind = s->g.use_cache ? s->g.cache_implementation : "none";
-    fprintf(stderr, "cache  %s: %llu token%s of %u row%s in %s, peak %s of %s",
+    fprintf(stderr, "cache  %s: %llu token%s of %u row%s in %llu bytes (%s), peak %s of %s",
             kind ? kind : "dynamic", (unsigned long long)u->tokens, plural(u->tokens), r->n_rows,
-            plural(r->n_rows), say_bytes(u->bytes, a), say_bytes(u->peak_bytes, b),
-            say_bytes(u->budget, c));
+            plural(r->n_rows), (unsigned long long)u->bytes, say_bytes(u->bytes, a),
+            say_bytes(u->peak_bytes, b), say_bytes(u->budget, c));
     if (u->tokens) fprintf(stderr, ", %s a token", say_bytes(u->bytes / u->tokens, d));
     fprintf(stderr, "\n       rows %s, shared %s, staging %s, states %s\n", say_bytes(u->live, a),
             say_bytes(u->shared, b), say_bytes(u->staging, c), say_bytes(u->states, d));
