@@ -84,7 +84,8 @@ static void die(void)
 static double weight_bytes(const struct model *m)
 {
     size_t all = checkpoint_bytes(m->ck), embed;
-    if (!m->tied && dtype_bytes(m->embed.dtype, (uint64_t)m->embed.rows * m->embed.cols, &embed)) all -= embed;
+    if (!m->tied && dtype_bytes(m->embed.dtype, (uint64_t)m->embed.rows * m->embed.cols, &embed))
+        all -= embed;
     return (double)all;
 }
 
@@ -113,7 +114,8 @@ int main(int argc, char **argv)
     struct model *inner;
     if (model_open(argv[1], &inner) < 0) die();
     uint32_t vocab = kvik_model_vocab(m), context = kvik_model_context(m);
-    kvik_cache_config config = {.max_sequences = 2, .threads = threads, .isa = argc > 3 ? argv[3] : NULL};
+    kvik_cache_config config = {
+        .max_sequences = 2, .threads = threads, .isa = argc > 3 ? argv[3] : NULL};
     if (kvik_cache_open(m, &config, &c) < 0) die();
     float *logits = malloc(vocab * sizeof *logits);
     int32_t *ids = malloc(context * sizeof *ids);
@@ -124,8 +126,8 @@ int main(int argc, char **argv)
     double bw = bandwidth(threads), weights = weight_bytes(inner);
     printf("model %s, %u threads\n", argv[1], threads);
     printf("load            %8.1f ms\n", 1e3 * median(load, RUNS));
-    printf("read bandwidth  %8.1f GB/s   weights %.1f MB a step: floor %.2f ms\n", bw / 1e9, weights / 1e6,
-           1e3 * weights / bw);
+    printf("read bandwidth  %8.1f GB/s   weights %.1f MB a step: floor %.2f ms\n", bw / 1e9,
+           weights / 1e6, 1e3 * weights / bw);
     kvik_seq s;
     uint32_t n = MIN(512u, context);
     for (int i = 0; i < RUNS; i++) {
@@ -157,13 +159,15 @@ int main(int argc, char **argv)
         }
         kvik_cache_drop(c, s);
         double one = median(t, RUNS), floor_s = (weights + rows) / bw;
-        printf("decode at %-5u %8.1f tok/s   %.2f ms, floor %.2f ms: %.0f %% of the floor's speed\n", depths[d],
-               1 / one, 1e3 * one, 1e3 * floor_s, 100 * floor_s / one);
+        printf(
+            "decode at %-5u %8.1f tok/s   %.2f ms, floor %.2f ms: %.0f %% of the floor's speed\n",
+            depths[d], 1 / one, 1e3 * one, 1e3 * floor_s, 100 * floor_s / one);
     }
     struct rusage ru;
     getrusage(RUSAGE_SELF, &ru);
-    printf("peak memory     %8.1f MB (mapped weights and the bandwidth buffer of 512 MB included)\n",
-           (double)ru.ru_maxrss / 1024);
+    printf(
+        "peak memory     %8.1f MB (mapped weights and the bandwidth buffer of 512 MB included)\n",
+        (double)ru.ru_maxrss / 1024);
     free(logits);
     free(ids);
     kvik_cache_close(c);

@@ -35,7 +35,7 @@ KVIK_API const char *kvik_version(void);
 
 enum kvik_error {
     KVIK_NOMEM = -1,
-    KVIK_ARG = -2,         /* a bad argument or option value */
+    KVIK_ARG = -2, /* a bad argument or option value */
     KVIK_IO = -3,
     KVIK_FORMAT = -4,      /* a malformed file, template or text */
     KVIK_UNSUPPORTED = -5, /* well-formed, but not something this build does */
@@ -67,7 +67,8 @@ typedef struct kvik_tokenizer kvik_tokenizer;
 /* A model path, or a directory with only tokenizer files.  kvik_model_tokenizer borrows the model's. */
 KVIK_API int kvik_tokenizer_open(const char *path, kvik_tokenizer **out);
 KVIK_API void kvik_tokenizer_close(kvik_tokenizer *t);
-KVIK_API const kvik_tokenizer *kvik_model_tokenizer(const kvik_model *m); /* NULL: the model has none */
+KVIK_API const kvik_tokenizer *
+kvik_model_tokenizer(const kvik_model *m); /* NULL: the model has none */
 /* Text to ids (kvik_free).  add_special_tokens: bos/eos as the tokenizer does by default. */
 KVIK_API int kvik_tokenizer_encode(const kvik_tokenizer *t, const char *text, size_t n_bytes,
                                    bool add_special_tokens, int32_t **ids, size_t *n);
@@ -77,7 +78,8 @@ KVIK_API int kvik_tokenizer_decode(const kvik_tokenizer *t, const int32_t *ids, 
 KVIK_API int32_t kvik_tokenizer_find(const kvik_tokenizer *t, const char *token); /* id or -1 */
 /* The text of a named special token ("bos_token", "eos_token", "pad_token", "unk_token", ...), or NULL; borrowed. */
 KVIK_API const char *kvik_tokenizer_special(const kvik_tokenizer *t, const char *name);
-KVIK_API const char *kvik_tokenizer_template(const kvik_tokenizer *t); /* chat template or NULL; borrowed */
+KVIK_API const char *
+kvik_tokenizer_template(const kvik_tokenizer *t); /* chat template or NULL; borrowed */
 /* messages: JSON array of {"role", "content"}.  kwargs: JSON object or NULL; add_generation_prompt, tools, documents,
  * continue_final_message and any variable of the template. */
 KVIK_API int kvik_chat_render(const kvik_tokenizer *t, const char *messages, const char *kwargs,
@@ -96,20 +98,21 @@ typedef struct kvik_cache_config {
     const char *cache_implementation; /* "dynamic" (default) or "static" */
     const char *cache_config;         /* JSON object or NULL: {"max_cache_len", "sliding_window"} */
     uint32_t max_cache_len;           /* tokens per sequence; 0: the model's context */
-    uint64_t cache_memory;            /* bytes, hard; 0: what max_sequences of max_cache_len need, at most half of RAM */
-    uint32_t max_sequences;           /* at once; 0: 64 */
-    uint32_t step_tokens;             /* most tokens of one forward step; 0: 512 */
-    uint32_t threads;                 /* 0: all CPUs of this process */
-    const char *compute;              /* "exact", "fast", NULL: exact for f32 weights, else fast */
-    const char *isa;                  /* "ref", "avx2", "avx512", "avx512bf16"; NULL: $KVIK_ISA or the best here */
+    uint64_t
+        cache_memory; /* bytes, hard; 0: what max_sequences of max_cache_len need, at most half of RAM */
+    uint32_t max_sequences; /* at once; 0: 64 */
+    uint32_t step_tokens;   /* most tokens of one forward step; 0: 512 */
+    uint32_t threads;       /* 0: all CPUs of this process */
+    const char *compute;    /* "exact", "fast", NULL: exact for f32 weights, else fast */
+    const char *isa; /* "ref", "avx2", "avx512", "avx512bf16"; NULL: $KVIK_ISA or the best here */
 } kvik_cache_config;
 typedef struct kvik_usage {
-    uint64_t bytes;      /* pages in use now, shared ones once */
-    uint64_t peak_bytes; /* since the cache was opened */
+    uint64_t bytes;                         /* pages in use now, shared ones once */
+    uint64_t peak_bytes;                    /* since the cache was opened */
     uint64_t live, shared, staging, states; /* parts of it: rows; rows with several owners; ... */
-    uint64_t budget, need; /* need: bytes the last refused call was short of */
-    uint64_t tokens;       /* rows held, over all sequences */
-    uint64_t reused;       /* tokens not computed again by the last generate */
+    uint64_t budget, need;                  /* need: bytes the last refused call was short of */
+    uint64_t tokens;                        /* rows held, over all sequences */
+    uint64_t reused;                        /* tokens not computed again by the last generate */
     uint64_t forks, rows_copied, seals, evictions;
 } kvik_usage;
 /* config NULL: defaults.  The cache owns its threads and scratch; after open, a step allocates nothing. */
@@ -125,7 +128,8 @@ KVIK_API int kvik_cache_crop(kvik_cache *c, kvik_seq s, int64_t len);
 /* s[i] becomes what s[from[i]] was, all at once. */
 KVIK_API int kvik_cache_reorder(kvik_cache *c, const kvik_seq *s, const uint32_t *from, uint32_t n);
 KVIK_API int kvik_cache_reserve(kvik_cache *c, kvik_seq s, uint32_t len);
-KVIK_API int64_t kvik_cache_length(const kvik_cache *c, kvik_seq s); /* tokens, or a negative code */
+KVIK_API int64_t kvik_cache_length(const kvik_cache *c,
+                                   kvik_seq s); /* tokens, or a negative code */
 
 /* Feeds n tokens to each sequence (a sequence once per call; any n, chunked inside) and writes logits.
  * logits: [n_spans][vocab] f32 of the last token of each span, or, with all, [sum of n][vocab]; NULL: none. */
@@ -134,14 +138,16 @@ typedef struct kvik_span {
     const int32_t *ids;
     uint32_t n;
 } kvik_span;
-KVIK_API int kvik_forward(kvik_cache *c, const kvik_span *span, uint32_t n_spans, bool all, float *logits);
+KVIK_API int kvik_forward(kvik_cache *c, const kvik_span *span, uint32_t n_spans, bool all,
+                          float *logits);
 
 /* ---- Generation --------------------------------------------------------------------------------------------- */
 #define KVIK_MAX_EOS 32
 typedef struct kvik_generation {
     uint32_t max_new_tokens; /* 0: not set */
-    uint32_t max_length;     /* prompt included; 0: not set (then 20 new tokens, as the reference) */
-    uint32_t min_new_tokens, min_length; /* no end-of-sequence token before; min_length counts the prompt */
+    uint32_t max_length; /* prompt included; 0: not set (then 20 new tokens, as the reference) */
+    uint32_t min_new_tokens,
+        min_length; /* no end-of-sequence token before; min_length counts the prompt */
     bool do_sample;
     double temperature;
     uint32_t top_k;
@@ -158,7 +164,8 @@ typedef struct kvik_generation {
     char *cache_implementation;  /* owned; for callers that open the cache from this config */
     char *cache_config;          /* owned JSON */
     uint32_t max_cache_len;
-    char *unmet; /* owned JSON: settings of the model's own file that this version cannot do ({"num_beams": 4});
+    char *
+        unmet; /* owned JSON: settings of the model's own file that this version cannot do ({"num_beams": 4});
                     generating fails and names them until each is set to its neutral value */
 } kvik_generation;
 /* Library defaults, then the model's generation_config.json (m may be NULL).  kvik_generation_done frees. */
@@ -171,7 +178,8 @@ KVIK_API int kvik_generation_set(kvik_generation *g, const char *json);
 /* The table behind kvik_generation_set, --help and the bindings. */
 typedef struct kvik_option {
     const char *name; /* reference name, with underscores */
-    const char *type; /* "bool", "uint", "int", "float", "string", "strings", "ids", "bytes", "json" */
+    const char
+        *type; /* "bool", "uint", "int", "float", "string", "strings", "ids", "bytes", "json" */
     const char *fallback; /* default, as text */
     double min, max;      /* of numbers */
     const char *choices;  /* "a|b|c" or NULL */
@@ -182,20 +190,22 @@ KVIK_API const kvik_option *kvik_options(uint32_t *n);
 KVIK_API const char *kvik_option_nearest(const char *name);
 
 enum kvik_finish { KVIK_FINISH_LENGTH, KVIK_FINISH_EOS, KVIK_FINISH_STOP, KVIK_FINISH_CANCELLED };
-KVIK_API const char *kvik_finish_name(enum kvik_finish f); /* "length", "eos", "stop", "cancelled" */
+KVIK_API const char *
+kvik_finish_name(enum kvik_finish f); /* "length", "eos", "stop", "cancelled" */
 typedef struct kvik_prompt {
     const int32_t *ids;
     size_t n;
     const uint8_t *attention_mask; /* [n] or NULL; masked columns are dropped at this boundary */
-    kvik_seq seq; /* 0: a fresh sequence, dropped at the end.  Else: ids are the whole text so far; what the
+    kvik_seq
+        seq; /* 0: a fresh sequence, dropped at the end.  Else: ids are the whole text so far; what the
                      sequence holds of it is reused, and the sequence keeps what was generated */
 } kvik_prompt;
 typedef struct kvik_row {
-    int32_t *ids;    /* prompt as given, then what was generated; not padded */
+    int32_t *ids; /* prompt as given, then what was generated; not padded */
     size_t n, n_prompt;
-    char *text;      /* the generated part, special tokens skipped; NULL without a tokenizer */
+    char *text; /* the generated part, special tokens skipped; NULL without a tokenizer */
     enum kvik_finish finish;
-    size_t reused;   /* prompt tokens taken from the cache */
+    size_t reused; /* prompt tokens taken from the cache */
 } kvik_row;
 typedef struct kvik_result {
     kvik_row *row;
@@ -219,9 +229,10 @@ typedef struct kvik_hooks {
     void *ctx;
 } kvik_hooks;
 /* Ragged batch: each row its own length, nothing is padded inside.  hooks may be NULL. */
-KVIK_API int kvik_generate(kvik_cache *c, const kvik_generation *g, const kvik_prompt *prompt, uint32_t n,
-                           const kvik_hooks *hooks, kvik_result **out);
-KVIK_API int kvik_generate_text(kvik_cache *c, const kvik_generation *g, const char *text, kvik_result **out);
+KVIK_API int kvik_generate(kvik_cache *c, const kvik_generation *g, const kvik_prompt *prompt,
+                           uint32_t n, const kvik_hooks *hooks, kvik_result **out);
+KVIK_API int kvik_generate_text(kvik_cache *c, const kvik_generation *g, const char *text,
+                                kvik_result **out);
 
 #ifdef __cplusplus
 }

@@ -19,7 +19,8 @@ static int unknown_preset(const char *name)
         size_t k = strlen(list);
         snprintf(list + k, sizeof list - k, "%s%s", i ? ", " : "", kv_preset_at(i)->name);
     }
-    return ERR(UNSUPPORTED, "cache_implementation \"%s\" is not available in this version; these are: %s", name,
+    return ERR(UNSUPPORTED,
+               "cache_implementation \"%s\" is not available in this version; these are: %s", name,
                list);
 }
 
@@ -27,7 +28,8 @@ static int unknown_preset(const char *name)
 static int read_config(struct settings *s, const json_t *o)
 {
     static const char what[] = "cache_config";
-    static const char *const keys[] = {"max_cache_len", "sliding_window", "test_codec", "test_block_rows"};
+    static const char *const keys[] = {"max_cache_len", "sliding_window", "test_codec",
+                                       "test_block_rows"};
     const char *key, *codec = NULL;
     json_t *v;
     if (!json_is_object(o)) return ERR(FORMAT, "cache_config must be a JSON object");
@@ -37,8 +39,10 @@ static int read_config(struct settings *s, const json_t *o)
         while (i < countof(keys) && strcmp(keys[i], key) != 0)
             i++;
         if (i == countof(keys))
-            return ERR(ARG, "cache_config has no key \"%s\"; this version knows max_cache_len and sliding_window",
-                       key);
+            return ERR(
+                ARG,
+                "cache_config has no key \"%s\"; this version knows max_cache_len and sliding_window",
+                key);
     }
     TRY(json_get_u32(o, what, "max_cache_len", 1, 1u << 28, &s->max_cache_len));
     TRY(json_get_u32(o, what, "sliding_window", 1, 1u << 28, &s->exec.preset.window));
@@ -62,7 +66,9 @@ static int compute_of(const struct model *m, const char *name, struct exec_confi
         e->compute = DEV_FAST;
     else
         return ERR(ARG, "compute \"%s\": exact or fast", name);
-    e->preset.dtype = e->compute == DEV_EXACT || w == DT_F32 ? DT_F32 : w == DT_BF16 ? DT_BF16 : DT_F16;
+    e->preset.dtype = e->compute == DEV_EXACT || w == DT_F32 ? DT_F32
+                      : w == DT_BF16                         ? DT_BF16
+                                                             : DT_F16;
     return 0;
 }
 
@@ -133,9 +139,19 @@ KVIK_API void kvik_cache_usage(const kvik_cache *c, kvik_usage *out)
     struct kv_usage u;
     kv_usage(c->x->kv, &u);
     *out = (kvik_usage){
-        .bytes = u.live + u.states, .peak_bytes = u.peak, .live = u.live, .shared = u.shared, .states = u.states,
-        .budget = u.pool, .need = u.need, .tokens = u.rows, .reused = c->reused, .forks = u.forks,
-        .rows_copied = u.rows_copied, .seals = u.seals, .evictions = u.evictions,
+        .bytes = u.live + u.states,
+        .peak_bytes = u.peak,
+        .live = u.live,
+        .shared = u.shared,
+        .states = u.states,
+        .budget = u.pool,
+        .need = u.need,
+        .tokens = u.rows,
+        .reused = c->reused,
+        .forks = u.forks,
+        .rows_copied = u.rows_copied,
+        .seals = u.seals,
+        .evictions = u.evictions,
     };
 }
 
@@ -210,10 +226,12 @@ KVIK_API int kvik_forward(kvik_cache *c, const kvik_span *span, uint32_t n, bool
 {
     struct exec *x = c->x;
     if (n == 0 || !span) return ERR(ARG, "nothing to feed");
-    if (n > x->max_seqs) return ERR(LIMIT, "%u sequences, the cache was opened for %u", n, x->max_seqs);
+    if (n > x->max_seqs)
+        return ERR(LIMIT, "%u sequences, the cache was opened for %u", n, x->max_seqs);
     for (uint32_t i = 0; i < n; i++) {
         if (!kv_tokens(x->kv, span[i].seq)) return ERR(STALE, "span %u: no such sequence", i);
-        x->call[i] = (struct exec_feed){.seq = span[i].seq, .tok = span[i].ids, .n = span[i].n, .all = all};
+        x->call[i] =
+            (struct exec_feed){.seq = span[i].seq, .tok = span[i].ids, .n = span[i].n, .all = all};
     }
     return exec_feed(x, x->call, n, 0, logits, NULL, NULL);
 }

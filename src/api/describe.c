@@ -10,10 +10,12 @@ static json_t *layers(const struct model *m)
     json_t *a = json_array();
     for (uint32_t i = 0; i < m->n_layers; i++) {
         const struct kv_layer *l = &m->layer[i];
-        const char *kind = l->window ? "sliding_attention" : l->chunk ? "chunked_attention" : "full_attention";
-        json_array_append_new(a, json_pack("{s:i, s:s, s:i, s:i, s:i}", "layer", (int)i, "kind", kind, "kv_heads",
-                                           (int)l->heads, "head_dim", (int)l->dim, "window",
-                                           (int)(l->window ? l->window : l->chunk)));
+        const char *kind = l->window  ? "sliding_attention"
+                           : l->chunk ? "chunked_attention"
+                                      : "full_attention";
+        json_array_append_new(a, json_pack("{s:i, s:s, s:i, s:i, s:i}", "layer", (int)i, "kind",
+                                           kind, "kv_heads", (int)l->heads, "head_dim", (int)l->dim,
+                                           "window", (int)(l->window ? l->window : l->chunk)));
     }
     return a;
 }
@@ -38,11 +40,14 @@ static json_t *tokenizer(const kvik_model *k)
     if (!k->tok) return json_null();
     const struct tok *t = k->tok->tok;
     static const char *const special[] = {"bos_token", "eos_token", "pad_token", "unk_token"};
-    json_t *o = json_pack("{s:s, s:i, s:i}", "kind", tok_kind(t), "vocab", (int)tok_size(t), "added_tokens",
-                          (int)tok_n_added(t));
+    json_t *o = json_pack("{s:s, s:i, s:i}", "kind", tok_kind(t), "vocab", (int)tok_size(t),
+                          "added_tokens", (int)tok_n_added(t));
     for (size_t i = 0; i < countof(special); i++) {
         const char *s = tok_special_text(t, special[i]);
-        if (s) json_object_set_new(o, special[i], json_pack("{s:s, s:i}", "text", s, "id", tok_special_id(t, special[i])));
+        if (s)
+            json_object_set_new(
+                o, special[i],
+                json_pack("{s:s, s:i}", "text", s, "id", tok_special_id(t, special[i])));
     }
     return o;
 }
@@ -54,7 +59,8 @@ static json_t *cache_bytes(const struct model *m)
     json_t *o = json_object();
     for (size_t i = 0; i < countof(types); i++) {
         struct kv_preset_options p = {.dtype = types[i]};
-        json_object_set_new(o, dtype_name(types[i]), json_integer((json_int_t)exec_row_bytes(m, &p)));
+        json_object_set_new(o, dtype_name(types[i]),
+                            json_integer((json_int_t)exec_row_bytes(m, &p)));
     }
     return o;
 }
@@ -72,20 +78,22 @@ KVIK_API int kvik_model_describe(const kvik_model *k, char **out)
     const struct model *m = k->m;
     const char *template_text = k->tok ? tok_chat_template(k->tok->tok) : NULL;
     json_t *o = json_pack(
-        "{s:s, s:s, s:s, s:I, s:I, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:b, s:{s:s, s:f, s:i, s:b}}", "path",
-        m->what, "format", model_is_gguf(m) ? "gguf" : "safetensors", "architecture", m->arch_name, "parameters",
-        (json_int_t)m->n_params, "bytes", (json_int_t)checkpoint_bytes(m->ck), "weights",
-        dtype_name(m->weight_dtype), "hidden_size", (int)m->hidden, "intermediate_size", (int)m->ffn,
-        "attention_heads", (int)m->n_heads, "kv_heads", (int)m->n_kv_heads, "head_dim", (int)m->head_dim,
-        "vocab", (int)m->vocab, "context", (int)m->context, "tied_head", m->tied, "rope", "type",
-        rope_type_name(m->rope.type), "theta", m->rope.theta, "dims", (int)m->rope.rot, "interleaved",
-        m->rope.interleaved);
+        "{s:s, s:s, s:s, s:I, s:I, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:b, s:{s:s, s:f, s:i, s:b}}",
+        "path", m->what, "format", model_is_gguf(m) ? "gguf" : "safetensors", "architecture",
+        m->arch_name, "parameters", (json_int_t)m->n_params, "bytes",
+        (json_int_t)checkpoint_bytes(m->ck), "weights", dtype_name(m->weight_dtype), "hidden_size",
+        (int)m->hidden, "intermediate_size", (int)m->ffn, "attention_heads", (int)m->n_heads,
+        "kv_heads", (int)m->n_kv_heads, "head_dim", (int)m->head_dim, "vocab", (int)m->vocab,
+        "context", (int)m->context, "tied_head", m->tied, "rope", "type",
+        rope_type_name(m->rope.type), "theta", m->rope.theta, "dims", (int)m->rope.rot,
+        "interleaved", m->rope.interleaved);
     if (!o) return ERR(NOMEM, "out of memory");
     json_object_set_new(o, "layers", layers(m));
     json_object_set_new(o, "cache_bytes_per_token", cache_bytes(m));
     json_object_set_new(o, "cache_implementations", presets());
     json_object_set_new(o, "tokenizer", tokenizer(k));
-    json_object_set_new(o, "chat_template", template_text ? json_string(template_text) : json_null());
+    json_object_set_new(o, "chat_template",
+                        template_text ? json_string(template_text) : json_null());
     json_object_set_new(o, "tensors", tensors(m));
     char *text = json_dumps(o, JSON_INDENT(2));
     json_decref(o);

@@ -17,7 +17,8 @@ KVIK_API int kvik_generation_init(kvik_generation *g, const kvik_model *m)
             gen_done(&fresh);
             return e;
         }
-        int32_t eos = t ? tok_special_id(t, "eos_token") : -1, pad = t ? tok_special_id(t, "pad_token") : -1;
+        int32_t eos = t ? tok_special_id(t, "eos_token") : -1,
+                pad = t ? tok_special_id(t, "pad_token") : -1;
         if (fresh.n_eos == 0 && !o && eos >= 0) fresh.eos_token_id[fresh.n_eos++] = eos;
         if (fresh.pad_token_id < 0 && !o) fresh.pad_token_id = pad;
     }
@@ -31,10 +32,11 @@ KVIK_API const char *kvik_finish_name(enum kvik_finish f)
     return (unsigned)f < countof(names) ? names[f] : "?";
 }
 
-KVIK_API int kvik_generate(kvik_cache *c, const kvik_generation *g, const kvik_prompt *prompt, uint32_t n,
-                           const kvik_hooks *hooks, kvik_result **out)
+KVIK_API int kvik_generate(kvik_cache *c, const kvik_generation *g, const kvik_prompt *prompt,
+                           uint32_t n, const kvik_hooks *hooks, kvik_result **out)
 {
-    if (!c || !g || !prompt || !out) return ERR(ARG, "a cache, a configuration and prompts are needed");
+    if (!c || !g || !prompt || !out)
+        return ERR(ARG, "a cache, a configuration and prompts are needed");
     kvik_result *r;
     TRY(gen_run(c->x, c->model->tok ? c->model->tok->tok : NULL, g, prompt, n, hooks, &r));
     c->reused = 0;
@@ -44,7 +46,8 @@ KVIK_API int kvik_generate(kvik_cache *c, const kvik_generation *g, const kvik_p
     return 0;
 }
 
-KVIK_API int kvik_generate_text(kvik_cache *c, const kvik_generation *g, const char *text, kvik_result **out)
+KVIK_API int kvik_generate_text(kvik_cache *c, const kvik_generation *g, const char *text,
+                                kvik_result **out)
 {
     struct ids ids = {0};
     if (!c || !text) return ERR(ARG, "a cache and a text are needed");

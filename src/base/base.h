@@ -31,7 +31,7 @@ enum err_code {
 int err_set(int code, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Puts "fmt: " in front of the sentence already in the slot, for context; returns `code`. */
 int err_prefix(int code, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-const char *err_last(void);      /* this thread's sentence, "" if none; valid until its next error */
+const char *err_last(void);     /* this thread's sentence, "" if none; valid until its next error */
 const char *err_name(int code); /* "NOMEM", ... or "OK" */
 /* The compiler sees the constant, so it knows which results a failed call leaves unset. */
 static inline int err_pass(int code, int same)
@@ -62,12 +62,12 @@ static inline bool ck_mul(size_t a, size_t b, size_t *out)
 
 /* Allocation through one door, so tests can count calls and make the k-th one fail.  Each returns
  * NULL with the sentence set (code ERR_NOMEM is the caller's to return).  mem_aligned: 64 bytes. */
-void *mem_alloc(size_t n);             /* zeroed */
-void *mem_array(size_t n, size_t size); /* zeroed, overflow checked */
+void *mem_alloc(size_t n);                      /* zeroed */
+void *mem_array(size_t n, size_t size);         /* zeroed, overflow checked */
 void *mem_grow(void *p, size_t n, size_t size); /* realloc to n*size; old block kept on failure */
-void *mem_aligned(size_t n);           /* zeroed, 64-byte aligned; mem_free */
+void *mem_aligned(size_t n);                    /* zeroed, 64-byte aligned; mem_free */
 char *mem_strdup(const char *s);
 char *mem_strndup(const char *s, size_t n); /* copies n bytes and adds NUL */
 void mem_free(void *p);
-uint64_t mem_calls(void);        /* allocations made by this process through this door */
+uint64_t mem_calls(void); /* allocations made by this process through this door */
 void mem_fail_at(int64_t k, bool persistent); /* test hook: the k-th call from now fails; <0 off */

@@ -13,9 +13,9 @@ static const struct {
     DTYPE_MAP(DTYPE_ROW)
 #undef DTYPE_ROW
 };
-static const char *const lower[] = {"f32",  "f16",  "bf16", "q4_0", "q4_1",  "q5_0", "q5_1",
-                                    "q8_0", "q2_k", "q3_k", "q4_k", "q5_k",  "q6_k", "mxfp4",
-                                    "i32",  "i64",  "u8",   "i8",   "bool",  "f64"};
+static const char *const lower[] = {"f32",  "f16",  "bf16", "q4_0", "q4_1", "q5_0", "q5_1",
+                                    "q8_0", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "mxfp4",
+                                    "i32",  "i64",  "u8",   "i8",   "bool", "f64"};
 _Static_assert(countof(lower) == DT_COUNT, "one name per dtype");
 
 const char *dtype_name(enum dtype t)

@@ -5,7 +5,7 @@
 struct map {
     const uint8_t *data; /* valid until map_close; never NULL after a successful open */
     size_t size;
-    bool mapped; /* false: an empty file */
+    bool mapped;         /* false: an empty file */
     uint64_t dev, inode; /* which file it is, for map_check */
 };
 int map_open(struct map *m, const char *path);

@@ -8,10 +8,12 @@
 struct tok;
 struct ids;
 struct jinja;
-#define JINJA_MAX_DEPTH  128u      /* nesting of source and of calls */
-#define JINJA_MAX_STEPS  1000000u  /* evaluated nodes per rendering */
+#define JINJA_MAX_DEPTH  128u       /* nesting of source and of calls */
+#define JINJA_MAX_STEPS  1000000u   /* evaluated nodes per rendering */
 #define JINJA_MAX_OUTPUT (4u << 20) /* bytes */
-struct jinja_span { size_t from, to; }; /* bytes of the output */
+struct jinja_span {
+    size_t from, to;
+}; /* bytes of the output */
 /* Errors carry the line: "line 12: unknown filter 'foo'".  Settings are the reference's: trim_blocks,
  * lstrip_blocks, loop controls, the generation extension, tojson without HTML escaping. */
 int jinja_compile(const char *src, size_t n, struct jinja **out);
@@ -19,7 +21,10 @@ void jinja_drop(struct jinja *j);
 /* vars: an object; its keys become global variables.  now: seconds since 1970 with local time broken
  * down by the caller's time zone for strftime_now, 0: the clock.  span/n_span (may be NULL): byte
  * ranges of {% generation %} blocks, owned by the caller (mem_free). */
-struct jinja_now { int year, month, day, hour, minute, second; bool set; };
+struct jinja_now {
+    int year, month, day, hour, minute, second;
+    bool set;
+};
 int jinja_render(const struct jinja *j, const json_t *vars, const struct jinja_now *now,
                  struct buf *out, struct jinja_span **span, size_t *n_span);
 

@@ -39,9 +39,11 @@ enum dev_isa { DEV_REF, DEV_AVX2, DEV_AVX512, DEV_AVX512BF16, DEV_ISAS };
 enum dev_compute { DEV_EXACT, DEV_FAST };
 struct dev_config {
     uint32_t n_threads; /* 0: all CPUs of this process */
-    const char *isa;    /* "ref", "avx2", "avx512", "avx512bf16"; NULL: $KVIK_ISA, else the best here */
+    const char
+        *isa; /* "ref", "avx2", "avx512", "avx512bf16"; NULL: $KVIK_ISA, else the best here */
 };
-int dev_open(const struct dev_config *c, struct dev **out); /* ERR_UNSUPPORTED names a missing ISA */
+int dev_open(const struct dev_config *c,
+             struct dev **out); /* ERR_UNSUPPORTED names a missing ISA */
 void dev_close(struct dev *d);
 const char *dev_isa_name(const struct dev *d);
 uint32_t dev_threads(const struct dev *d);
@@ -72,33 +74,36 @@ struct dev_mm {
 void dev_matmul(struct dev *d, enum dev_compute mode, const float *x, size_t ldx, uint32_t n,
                 const struct dev_mm *mm, uint32_t n_mm);
 /* out[t] = row id[t] of w, as f32 (exact conversion).  Ids are checked by the caller. */
-void dev_embed(struct dev *d, const struct dev_weight *w, const int32_t *id, uint32_t n, float *out);
+void dev_embed(struct dev *d, const struct dev_weight *w, const int32_t *id, uint32_t n,
+               float *out);
 /* Converts n elements of any supported weight type to f32; n whole blocks. */
 void dev_to_f32(enum dtype t, const void *src, float *dst, size_t n);
 
 /* Elementwise; n tokens, rows of `dim`, dense. */
 void dev_rmsnorm(struct dev *d, const float *x, const float *w, float eps, uint32_t n, uint32_t dim,
-                 float *out); /* out may be x */
+                 float *out);                                                    /* out may be x */
 void dev_add(struct dev *d, float *x, const float *y, uint32_t n, uint32_t dim); /* x += y */
 void dev_silu_mul(struct dev *d, float *gate, const float *up, uint32_t n, uint32_t dim);
 /* Rotates the first `rot` of each head's `dim` values in place: pairs (i, i + rot/2), or (2i, 2i+1) if
  * interleaved.  cos, sin: [n][rot/2], attention factor included.
  * out = (a*cos - b*sin, b*cos + a*sin), as fma(a, cos, -(b*sin)), fma(b, cos, a*sin). */
-void dev_rope(struct dev *d, float *x, size_t ldx, uint32_t n, uint32_t heads, uint32_t dim, uint32_t rot,
-              bool interleaved, const float *cos, const float *sin);
+void dev_rope(struct dev *d, float *x, size_t ldx, uint32_t n, uint32_t heads, uint32_t dim,
+              uint32_t rot, bool interleaved, const float *cos, const float *sin);
 
 /* Cache operations on a view; k, v: [token][heads][dim] f32, rounded to the plane's dtype (nearest
  * even; f16 saturates to the largest finite value). */
-void dev_kv_write(struct dev *d, const struct kv_view *v, uint32_t plane, const float *x, size_t ldx);
+void dev_kv_write(struct dev *d, const struct kv_view *v, uint32_t plane, const float *x,
+                  size_t ldx);
 void dev_kv_seal(struct dev *d, const struct kv_view *v); /* encodes v->enc, after the writes */
 struct dev_attn {
     const float *q; /* [token][n_heads][dim], rotated */
     size_t ldq;     /* values per token */
     float *out;     /* [token][n_heads][dim] */
     size_t ldo;
-    uint32_t n_heads; /* query heads; group of n_heads / kv heads consecutive ones share a kv head */
+    uint32_t
+        n_heads; /* query heads; group of n_heads / kv heads consecutive ones share a kv head */
     float scale;
-    float softcap;      /* 0: none; s = softcap * tanh(s / softcap) */
+    float softcap; /* 0: none; s = softcap * tanh(s / softcap) */
 };
 /* Planes 0 (K) and 1 (V) of a view piece.  Running (M, L, O) is kept in the device's scratch between
  * the first and the last piece; `out` is written with the last. */

@@ -35,7 +35,8 @@ struct kv_codec {
     /* Decodes to exactly the raw bytes: attention then does not start a new atom at the border between
      * the forms, so that results equal native ones bit for bit. */
     bool lossless;
-    size_t (*bytes)(const struct kv_codec *c, const struct kv_shape *s); /* of one tile, all heads */
+    size_t (*bytes)(const struct kv_codec *c,
+                    const struct kv_shape *s); /* of one tile, all heads */
     /* raw[i]: this plane of the i-th raw block of `block_rows` rows (tile / block_rows of them, or one
      * block of which the tile is the part starting at row `first`). */
     void (*encode)(const struct kv_codec *c, const struct kv_shape *s, void *dst,
@@ -49,7 +50,8 @@ struct kv_form {
     size_t grain;
     uint32_t rows;   /* per page; 0: the group has no such form */
     uint32_t stride; /* entries of one table row */
-    const uint32_t *table; /* [slot][stride] page ids; row j of a lane: table[slot*stride + j/rows] */
+    const uint32_t
+        *table; /* [slot][stride] page ids; row j of a lane: table[slot*stride + j/rows] */
     size_t offset[KV_MAX_PLANES]; /* of a plane inside a page */
 };
 struct kv_view { /* one piece of one site; resident groups have one piece */
@@ -57,17 +59,19 @@ struct kv_view { /* one piece of one site; resident groups have one piece */
     uint32_t n_planes;
     struct kv_shape shape[KV_MAX_PLANES];        /* k, v | conv, ssm */
     const struct kv_codec *codec[KV_MAX_PLANES]; /* NULL: native */
-    uint32_t row0, row1; /* rows this piece covers, whole atoms */
-    bool first, last;    /* piece of the site; writes and seals happen with the first */
+    uint32_t row0, row1;                         /* rows this piece covers, whole atoms */
+    bool first, last; /* piece of the site; writes and seals happen with the first */
     uint32_t sinks, lead;
-    const uint32_t *counts; /* {lanes, tokens, encodes} of this step */
-    const uint32_t *slot;   /* [lane] table row */
-    const uint32_t *len;    /* [lane] rows present after this step */
-    const uint32_t *lane;   /* [token] */
-    const uint32_t *pos;    /* [token] its row */
+    const uint32_t *counts;         /* {lanes, tokens, encodes} of this step */
+    const uint32_t *slot;           /* [lane] table row */
+    const uint32_t *len;            /* [lane] rows present after this step */
+    const uint32_t *lane;           /* [token] */
+    const uint32_t *pos;            /* [token] its row */
     const uint32_t *lo, *hi, *edge; /* [token] */
-    const uint32_t *dst; /* [token] raw row to write: page * rows + row in page; the null page's rows
+    const uint32_t
+        *dst; /* [token] raw row to write: page * rows + row in page; the null page's rows
                             (< rows) swallow writes.  State groups: page to write after this token, 0: none */
-    const uint32_t *enc;  /* [encode][2] {lane, tile}: tiles whose last row is written in this step */
+    const uint32_t
+        *enc; /* [encode][2] {lane, tile}: tiles whose last row is written in this step */
     const uint32_t *from; /* [lane] state groups: page to read, 0: zeros */
 };

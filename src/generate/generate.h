@@ -30,7 +30,8 @@ void gen_chain_apply(struct gen_chain *c, const struct gen_row *row, float *scor
 /* --- sampling: seeded, independent of batch mates: the draw depends on (seed, row, step) only, so a row gives the same
  * tokens alone and in a batch at the same row index. */
 int32_t gen_argmax(const float *scores, uint32_t n); /* first of equals; NaN never wins */
-int32_t gen_sample(struct gen_chain *c, const float *scores, uint64_t seed, uint32_t row, uint32_t step);
+int32_t gen_sample(struct gen_chain *c, const float *scores, uint64_t seed, uint32_t row,
+                   uint32_t step);
 
 /* --- stop strings: fed the decoded stream of one row. */
 struct gen_stop;

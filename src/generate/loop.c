@@ -15,8 +15,8 @@
 struct row {
     const kvik_prompt *prompt;
     kv_seq seq, backup;
-    int32_t *ids; /* masked columns left out; prompt, then generated */
-    uint32_t *ends; /* turn ends for the recompute path, else NULL */
+    int32_t *ids;                      /* masked columns left out; prompt, then generated */
+    uint32_t *ends;                    /* turn ends for the recompute path, else NULL */
     uint32_t n, n_prompt, have, limit; /* have: tokens fed; limit: new tokens at most */
     uint32_t reused;
     bool done;
@@ -60,8 +60,11 @@ static int new_tokens(const struct run *r, uint32_t *out)
     size_t max = r->g->max_length;
     if (!max) max = MIN(longest + 20, (size_t)r->x->m->context);
     if (longest >= max)
-        return ERR(ARG, "the prompt has %zu tokens and max_length is %zu: nothing can be generated; raise "
-                        "max_length or set max_new_tokens", longest, max);
+        return ERR(
+            ARG,
+            "the prompt has %zu tokens and max_length is %zu: nothing can be generated; raise "
+            "max_length or set max_new_tokens",
+            longest, max);
     *out = (uint32_t)(max - longest);
     return 0;
 }
@@ -76,11 +79,16 @@ static int row_begin(struct run *r, struct row *w, uint32_t index, uint32_t limi
     if (n == 0) return ERR(ARG, "row %u: the attention mask hides every token", index);
     uint32_t max_len = r->x->max_len;
     if (n > max_len)
-        return ERR(LIMIT, "row %u: the prompt has %zu tokens, more than the %u the cache holds (the model's context is %u)",
-                   index, n, max_len, r->x->m->context);
+        return ERR(
+            LIMIT,
+            "row %u: the prompt has %zu tokens, more than the %u the cache holds (the model's context is %u)",
+            index, n, max_len, r->x->m->context);
     if (r->x->reserve && n + limit - 1 > max_len)
-        return ERR(FULL, "row %u: %zu prompt tokens and %u new ones need a static cache of %zu, max_cache_len is %u; "
-                         "raise it or lower max_new_tokens", index, n, limit, n + limit - 1, max_len);
+        return ERR(
+            FULL,
+            "row %u: %zu prompt tokens and %u new ones need a static cache of %zu, max_cache_len is %u; "
+            "raise it or lower max_new_tokens",
+            index, n, limit, n + limit - 1, max_len);
     w->limit = (uint32_t)MIN((size_t)limit, max_len - n + 1);
     w->n = w->n_prompt = (uint32_t)n;
     w->ids = mem_array(n + w->limit, sizeof *w->ids);
@@ -88,7 +96,8 @@ static int row_begin(struct run *r, struct row *w, uint32_t index, uint32_t limi
     for (size_t i = 0, k = 0; i < p->n; i++)
         if (!p->attention_mask || p->attention_mask[i]) w->ids[k++] = p->ids[i];
     if (!r->g->use_cache) {
-        if (p->seq) return ERR(ARG, "row %u: a sequence cannot be continued with use_cache false", index);
+        if (p->seq)
+            return ERR(ARG, "row %u: a sequence cannot be continued with use_cache false", index);
         w->ends = mem_array(n + w->limit, sizeof *w->ends);
         if (!w->ends) return ERR_NOMEM;
         for (uint32_t i = 0; i < w->n_prompt + w->limit; i++)
@@ -149,10 +158,11 @@ static int feed_rows(struct run *r, uint32_t chunk, exec_progress progress)
         struct row *w = &r->row[i];
         if (w->done) continue;
         if (!r->g->use_cache) TRY(kv_new(r->x->kv, 0, &w->seq));
-        r->feed[k++] = (struct exec_feed){.seq = w->seq, .tok = w->ids + w->have, .n = w->n - w->have,
-                                          .ends = w->ends};
+        r->feed[k++] = (struct exec_feed){
+            .seq = w->seq, .tok = w->ids + w->have, .n = w->n - w->have, .ends = w->ends};
     }
-    int e = exec_feed(r->x, r->feed, k, chunk, r->logits, progress, r->hooks ? r->hooks->ctx : NULL);
+    int e =
+        exec_feed(r->x, r->feed, k, chunk, r->logits, progress, r->hooks ? r->hooks->ctx : NULL);
     for (uint32_t i = 0; i < r->n; i++) {
         struct row *w = &r->row[i];
         if (w->done) continue;
@@ -172,7 +182,8 @@ static int emit(struct run *r, uint32_t i, int32_t id, bool *cancel)
     size_t keep;
     buf_clear(&r->piece);
     if (w->stream) {
-        TRY(id >= 0 ? tok_stream_put(w->stream, id, &r->piece) : tok_stream_end(w->stream, &r->piece));
+        TRY(id >= 0 ? tok_stream_put(w->stream, id, &r->piece)
+                    : tok_stream_end(w->stream, &r->piece));
         TRY(buf_append(&w->text, r->piece.data, r->piece.len));
         if (id >= 0 && !w->done && gen_stop_put(w->stop, r->piece.data, r->piece.len, &keep)) {
             w->done = true;
@@ -180,7 +191,8 @@ static int emit(struct run *r, uint32_t i, int32_t id, bool *cancel)
         }
     }
     const kvik_hooks *h = r->hooks;
-    if (h && h->on_token && !h->on_token(h->ctx, i, id, r->piece.data ? r->piece.data : "")) *cancel = true;
+    if (h && h->on_token && !h->on_token(h->ctx, i, id, r->piece.data ? r->piece.data : ""))
+        *cancel = true;
     return 0;
 }
 
@@ -314,8 +326,8 @@ static int run_begin(struct run *r, const kvik_prompt *prompt)
     return 0;
 }
 
-int gen_run(struct exec *x, const struct tok *tok, const kvik_generation *g, const kvik_prompt *prompt,
-            uint32_t n, const kvik_hooks *hooks, kvik_result **out)
+int gen_run(struct exec *x, const struct tok *tok, const kvik_generation *g,
+            const kvik_prompt *prompt, uint32_t n, const kvik_hooks *hooks, kvik_result **out)
 {
     struct run r = {.x = x, .tok = tok, .g = g, .hooks = hooks, .n = n};
     if (n == 0) return ERR(ARG, "no prompt");

@@ -5,7 +5,8 @@
 #include <string.h>
 
 static const struct kv_preset table[] = {
-    {"dynamic", false, "grows by blocks of 16 rows; layers with a window keep only what they can see"},
+    {"dynamic", false,
+     "grows by blocks of 16 rows; layers with a window keep only what they can see"},
     {"static", true, "max_cache_len rows set aside when a sequence begins; past it an error"},
 };
 
@@ -41,8 +42,8 @@ static bool same(const struct kv_group *a, const struct kv_group *b)
            a->plane[0].shape.dim == b->plane[0].shape.dim;
 }
 
-int kv_preset_groups(const struct kv_layer *layer, uint32_t n_layers, const struct kv_preset_options *o,
-                     struct kv_group *group, uint32_t *site)
+int kv_preset_groups(const struct kv_layer *layer, uint32_t n_layers,
+                     const struct kv_preset_options *o, struct kv_group *group, uint32_t *site)
 {
     uint32_t n = 0, next = 0;
     if (o->block_rows % KV_STRIP || o->block_rows > KV_ATOM)

@@ -2,8 +2,8 @@
 #pragma once
 #include "kv/kv.h"
 
-struct kv_layer { /* what a model says of one attention layer */
-    uint32_t heads, dim; /* kv heads, head dim */
+struct kv_layer {           /* what a model says of one attention layer */
+    uint32_t heads, dim;    /* kv heads, head dim */
     uint32_t window, chunk; /* 0: full */
 };
 struct kv_preset {
@@ -22,5 +22,5 @@ struct kv_preset_options {
 };
 /* Layers with the same policy and shape share a group.  group: room for n_layers; site[i]: the site of layer i.
  * Returns the number of groups. */
-int kv_preset_groups(const struct kv_layer *layer, uint32_t n_layers, const struct kv_preset_options *o,
-                     struct kv_group *group, uint32_t *site);
+int kv_preset_groups(const struct kv_layer *layer, uint32_t n_layers,
+                     const struct kv_preset_options *o, struct kv_group *group, uint32_t *site);

@@ -27,8 +27,8 @@ int model_u32(const struct model *m, const char *hf, const char *gguf, uint32_t 
     return json_get_u32(checkpoint_config(m->ck), m->what, key, min, max, out);
 }
 
-int model_need_u32(const struct model *m, const char *hf, const char *gguf, uint32_t min, uint32_t max,
-                   uint32_t *out)
+int model_need_u32(const struct model *m, const char *hf, const char *gguf, uint32_t min,
+                   uint32_t max, uint32_t *out)
 {
     int e = model_u32(m, hf, gguf, min, max, out);
     if (e != 0) return e;

@@ -18,16 +18,26 @@ static int buffers(struct exec *x)
 {
     const struct model *m = x->m;
     struct pass *p = x->pass;
-    size_t n = x->step_tokens, q = (size_t)m->n_heads * m->head_dim, kv = (size_t)m->n_kv_heads * m->head_dim;
+    size_t n = x->step_tokens, q = (size_t)m->n_heads * m->head_dim,
+           kv = (size_t)m->n_kv_heads * m->head_dim;
     const struct {
         float **at;
         size_t width;
-    } f[] = {{&p->cos, m->rope.rot / 2}, {&p->sin, m->rope.rot / 2}, {&p->h, m->hidden}, {&p->norm, m->hidden},
-             {&p->q, q}, {&p->k, kv}, {&p->v, kv}, {&p->att, q}, {&p->gate, m->ffn}, {&p->up, m->ffn},
+    } f[] = {{&p->cos, m->rope.rot / 2},
+             {&p->sin, m->rope.rot / 2},
+             {&p->h, m->hidden},
+             {&p->norm, m->hidden},
+             {&p->q, q},
+             {&p->k, kv},
+             {&p->v, kv},
+             {&p->att, q},
+             {&p->gate, m->ffn},
+             {&p->up, m->ffn},
              {&p->rows, m->hidden}};
     for (size_t i = 0; i < countof(f); i++) {
         size_t bytes;
-        if (!ck_mul(n, f[i].width * sizeof(float), &bytes)) return ERR(NOMEM, "activations too large");
+        if (!ck_mul(n, f[i].width * sizeof(float), &bytes))
+            return ERR(NOMEM, "activations too large");
         *f[i].at = mem_aligned(bytes);
         if (!*f[i].at) return ERR_NOMEM;
     }
@@ -56,9 +66,12 @@ static int store(struct exec *x, const struct exec_config *c)
     if (n < 0) return n;
     x->n_groups = (uint32_t)n;
     struct kv_config k = {
-        .group = x->group, .n_groups = x->n_groups,
+        .group = x->group,
+        .n_groups = x->n_groups,
         .max_seqs = 2 * c->max_seqs + 2, /* each may need a fork to fall back to */
-        .max_tokens = c->step_tokens, .max_len = c->max_len, .pool_bytes = c->pool_bytes,
+        .max_tokens = c->step_tokens,
+        .max_len = c->max_len,
+        .pool_bytes = c->pool_bytes,
     };
     return kv_open(&x->kv, &k);
 }
@@ -76,8 +89,12 @@ int exec_open(const struct model *m, const struct exec_config *c, struct exec **
     struct dev_config d = {c->threads, c->isa};
     uint32_t q = m->n_heads * m->head_dim;
     struct dev_limits lim = {
-        .tokens = c->step_tokens, .k = MAX(MAX(m->hidden, m->ffn), q), .n = MAX(m->vocab, m->ffn),
-        .heads = m->n_heads, .head_dim = m->head_dim, .max_len = c->max_len,
+        .tokens = c->step_tokens,
+        .k = MAX(MAX(m->hidden, m->ffn), q),
+        .n = MAX(m->vocab, m->ffn),
+        .heads = m->n_heads,
+        .head_dim = m->head_dim,
+        .max_len = c->max_len,
         .tile = c->preset.codec ? c->preset.codec->tile : 0,
     };
     int e = (x->pass = mem_alloc(sizeof *x->pass)) ? 0 : ERR_NOMEM;
@@ -100,8 +117,8 @@ void exec_close(struct exec *x)
     if (x->dev) dev_close(x->dev);
     struct pass *p = x->pass;
     if (p) {
-        void *own[] = {p->cos, p->sin, p->h, p->norm, p->q, p->k, p->v, p->att, p->gate, p->up, p->rows,
-                       p->pos, p->end, p->ids, p->span, p};
+        void *own[] = {p->cos,  p->sin, p->h,    p->norm, p->q,   p->k,   p->v,    p->att,
+                       p->gate, p->up,  p->rows, p->pos,  p->end, p->ids, p->span, p};
         for (size_t i = 0; i < countof(own); i++)
             mem_free(own[i]);
     }
@@ -138,8 +155,11 @@ static int prepare(struct exec *x, const struct exec_span *span, uint32_t n)
             p->pos[t] = len + j;
             p->end[t] = span[i].ends ? span[i].ends[j] : MAX(span[i].turn_end, len + j);
         }
-        p->span[i] = (struct kv_span){.seq = span[i].seq, .n = span[i].n, .tok = span[i].tok,
-                                      .turn = span[i].turn, .last = span[i].last};
+        p->span[i] = (struct kv_span){.seq = span[i].seq,
+                                      .n = span[i].n,
+                                      .tok = span[i].tok,
+                                      .turn = span[i].turn,
+                                      .last = span[i].last};
     }
     p->n = t;
     return 0;
@@ -204,8 +224,8 @@ int exec_new(struct exec *x, kv_seq *out)
 }
 
 /* The spans of the next step; *n_out of them, *rows logits rows. */
-static void next_step(struct exec *x, const struct exec_feed *feed, struct feed_state *g, uint32_t n,
-                      uint32_t chunk, struct exec_span *span, uint32_t *n_out)
+static void next_step(struct exec *x, const struct exec_feed *feed, struct feed_state *g,
+                      uint32_t n, uint32_t chunk, struct exec_span *span, uint32_t *n_out)
 {
     uint32_t room = x->step_tokens, k = 0;
     for (uint32_t i = 0; i < n && room; i++) {
@@ -213,9 +233,15 @@ static void next_step(struct exec *x, const struct exec_feed *feed, struct feed_
         if (!take) continue;
         bool last = take == left;
         span[k++] = (struct exec_span){
-            .seq = feed[i].seq, .tok = feed[i].tok + g[i].done, .n = take,
-            .turn_end = g[i].start + feed[i].n - 1, .turn = feed[i].n > 1, .last = last,
-            .n_logits = feed[i].all ? take : last ? 1 : 0,
+            .seq = feed[i].seq,
+            .tok = feed[i].tok + g[i].done,
+            .n = take,
+            .turn_end = g[i].start + feed[i].n - 1,
+            .turn = feed[i].n > 1,
+            .last = last,
+            .n_logits = feed[i].all ? take
+                        : last      ? 1
+                                    : 0,
             .ends = feed[i].ends ? feed[i].ends + g[i].done : NULL,
         };
         room -= take;
@@ -245,19 +271,21 @@ static int run_step(struct exec *x, const struct exec_feed *feed, struct feed_st
     return 0;
 }
 
-int exec_feed(struct exec *x, const struct exec_feed *feed, uint32_t n, uint32_t chunk, float *logits,
-              exec_progress progress, void *ctx)
+int exec_feed(struct exec *x, const struct exec_feed *feed, uint32_t n, uint32_t chunk,
+              float *logits, exec_progress progress, void *ctx)
 {
     uint64_t total = 0, done = 0;
-    if (n > 2 * x->max_seqs) return ERR(LIMIT, "%u rows, the cache was opened for %u", n, x->max_seqs);
+    if (n > 2 * x->max_seqs)
+        return ERR(LIMIT, "%u rows, the cache was opened for %u", n, x->max_seqs);
     if (chunk == 0 || chunk > x->step_tokens) chunk = x->step_tokens;
     bool one_step = true;
     for (uint32_t i = 0; i < n; i++) {
         if (feed[i].n == 0) return ERR(ARG, "row %u: no tokens to feed", i);
         uint32_t len = kv_len(x->kv, feed[i].seq);
         if (feed[i].n > x->max_len - MIN(len, x->max_len))
-            return ERR(LIMIT, "%u tokens after the %u already cached do not fit in max_cache_len %u", feed[i].n,
-                       len, x->max_len);
+            return ERR(LIMIT,
+                       "%u tokens after the %u already cached do not fit in max_cache_len %u",
+                       feed[i].n, len, x->max_len);
         total += feed[i].n;
         one_step &= feed[i].n <= chunk;
     }
@@ -274,7 +302,8 @@ int exec_feed(struct exec *x, const struct exec_feed *feed, uint32_t n, uint32_t
     uint32_t started = 0;
     for (; e >= 0 && started < n; started++) {
         g[started] = (struct feed_state){.start = kv_len(x->kv, feed[started].seq)};
-        if (!one_step && g[started].start && !x->reserve) e = kv_fork(x->kv, feed[started].seq, &g[started].backup);
+        if (!one_step && g[started].start && !x->reserve)
+            e = kv_fork(x->kv, feed[started].seq, &g[started].backup);
         if (e < 0) g[started].backup = 0;
     }
     while (e >= 0 && done < total) {

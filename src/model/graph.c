@@ -34,9 +34,12 @@ int mod_attention(struct pass *p, uint32_t layer, float scale)
     const struct model *m = p->x->m;
     size_t kv_width = (size_t)m->n_kv_heads * m->head_dim;
     struct dev_attn a = {
-        .q = p->q, .ldq = (size_t)m->n_heads * m->head_dim,
-        .out = p->att, .ldo = (size_t)m->n_heads * m->head_dim,
-        .n_heads = m->n_heads, .scale = scale,
+        .q = p->q,
+        .ldq = (size_t)m->n_heads * m->head_dim,
+        .out = p->att,
+        .ldo = (size_t)m->n_heads * m->head_dim,
+        .n_heads = m->n_heads,
+        .scale = scale,
     };
     struct kv_view view;
     int e;

@@ -19,8 +19,8 @@ struct rope {
     bool interleaved;
     double theta, factor, low_freq_factor, high_freq_factor, attention_factor, beta_fast, beta_slow;
     bool truncate;
-    uint32_t original; /* original_max_position_embeddings */
-    float *inv_freq;   /* [rot/2] owned */
+    uint32_t original;  /* original_max_position_embeddings */
+    float *inv_freq;    /* [rot/2] owned */
     float *freq_factor; /* [rot/2] owned, or NULL: divisors stored in a GGUF file */
 };
 const char *rope_type_name(enum rope_type t);
@@ -29,14 +29,14 @@ int rope_read(struct rope *r, const json_t *config, const char *what, uint32_t c
 int rope_prepare(struct rope *r); /* after rot and freq_factor are set: computes inv_freq */
 void rope_done(struct rope *r);
 /* cos, sin: [n][rot/2].  end[i]: last position of the turn that fed row i (dynamic NTK: rule 13). */
-void rope_fill(const struct rope *r, const uint32_t *pos, const uint32_t *end, uint32_t n, float *cos,
-               float *sin);
+void rope_fill(const struct rope *r, const uint32_t *pos, const uint32_t *end, uint32_t n,
+               float *cos, float *sin);
 
 /* --- a model */
 struct model;
 struct pass;
 struct arch {
-    const char *const *names; /* model_type and general.architecture values, NULL-terminated */
+    const char *const *names;     /* model_type and general.architecture values, NULL-terminated */
     int (*open)(struct model *m); /* reads config, binds weights, fills the fields below */
     int (*forward)(const struct model *m, struct pass *p);
 };
@@ -69,8 +69,8 @@ void model_close(struct model *m);
 bool model_is_gguf(const struct model *m);
 int model_u32(const struct model *m, const char *hf, const char *gguf, uint32_t min, uint32_t max,
               uint32_t *out); /* 1 found, 0 absent */
-int model_need_u32(const struct model *m, const char *hf, const char *gguf, uint32_t min, uint32_t max,
-                   uint32_t *out);
+int model_need_u32(const struct model *m, const char *hf, const char *gguf, uint32_t min,
+                   uint32_t max, uint32_t *out);
 int model_f32(const struct model *m, const char *hf, const char *gguf, float *out);
 /* weights.c: blocks that live as long as the model. */
 void *model_own(struct model *m, size_t n, size_t size);
@@ -97,8 +97,8 @@ struct exec {
     struct kv *kv;
     enum dev_compute compute;
     uint32_t step_tokens, max_seqs, max_len;
-    uint32_t *site;          /* [n_layers] */
-    struct kv_group *group;  /* [n_groups], for reports */
+    uint32_t *site;         /* [n_layers] */
+    struct kv_group *group; /* [n_groups], for reports */
     uint32_t n_groups;
     struct pass *pass; /* activations, fixed at open */
     uint64_t computed; /* tokens fed since open */
@@ -121,9 +121,10 @@ struct exec_span {
     kv_seq seq;
     const int32_t *tok;
     uint32_t n;
-    uint32_t turn_end; /* last position of the turn this span is part of; own last position if alone */
-    bool turn, last;   /* part of a multi-token turn; ends it */
-    uint32_t n_logits; /* logits of the last n_logits tokens are wanted */
+    uint32_t
+        turn_end; /* last position of the turn this span is part of; own last position if alone */
+    bool turn, last;      /* part of a multi-token turn; ends it */
+    uint32_t n_logits;    /* logits of the last n_logits tokens are wanted */
     const uint32_t *ends; /* [n] or NULL: turn_end per token (full recompute of several turns) */
 };
 /* One step: at most step_tokens tokens, a sequence once.  logits: rows in span order, [sum n_logits][vocab].
@@ -141,8 +142,8 @@ struct exec_feed {
 };
 typedef bool (*exec_progress)(void *ctx, uint64_t done, uint64_t total);
 /* chunk: most tokens of one sequence in one step, 0: step_tokens.  logits NULL: none. */
-int exec_feed(struct exec *x, const struct exec_feed *feed, uint32_t n, uint32_t chunk, float *logits,
-              exec_progress progress, void *ctx);
+int exec_feed(struct exec *x, const struct exec_feed *feed, uint32_t n, uint32_t chunk,
+              float *logits, exec_progress progress, void *ctx);
 
 /* --- graph.c: the vocabulary of an architecture's forward */
 struct pass {
@@ -151,15 +152,15 @@ struct pass {
     struct kv_step *step;
     uint32_t n; /* tokens of this step */
     const int32_t *tok;
-    uint32_t *pos, *end; /* [n] */
-    float *cos, *sin;    /* [n][rot/2] */
-    float *h;            /* [n][hidden] residual stream */
-    float *norm;         /* [n][hidden] */
+    uint32_t *pos, *end;    /* [n] */
+    float *cos, *sin;       /* [n][rot/2] */
+    float *h;               /* [n][hidden] residual stream */
+    float *norm;            /* [n][hidden] */
     float *q, *k, *v, *att; /* [n][heads*dim] */
-    float *gate, *up;    /* [n][ffn] */
-    int32_t *ids;        /* [step_tokens] */
-    float *rows;         /* [step_tokens][hidden] rows whose logits are wanted */
-    struct kv_span *span; /* [max_seqs] */
+    float *gate, *up;       /* [n][ffn] */
+    int32_t *ids;           /* [step_tokens] */
+    float *rows;            /* [step_tokens][hidden] rows whose logits are wanted */
+    struct kv_span *span;   /* [max_seqs] */
 };
 void mod_embed(struct pass *p, const struct dev_weight *w);
 void mod_norm(struct pass *p, const float *x, const float *w, float *out);

@@ -20,13 +20,15 @@ static int type_of(const char *s, const char *what, enum rope_type *out)
             *out = (enum rope_type)i;
             return 0;
         }
-    return ERR(UNSUPPORTED, "%s: rope type \"%s\" is not supported (default, linear, llama3, yarn, dynamic are)",
+    return ERR(UNSUPPORTED,
+               "%s: rope type \"%s\" is not supported (default, linear, llama3, yarn, dynamic are)",
                what, s);
 }
 
 static int positive(const char *what, const char *key, double v)
 {
-    if (!(v > 0) || !isfinite(v)) return ERR(FORMAT, "%s: \"%s\" must be a positive number", what, key);
+    if (!(v > 0) || !isfinite(v))
+        return ERR(FORMAT, "%s: \"%s\" must be a positive number", what, key);
     return 0;
 }
 
@@ -64,8 +66,14 @@ static int read_scaling(struct rope *r, const json_t *o, const char *what)
 
 int rope_read(struct rope *r, const json_t *config, const char *what, uint32_t context)
 {
-    *r = (struct rope){.theta = 10000, .factor = 1, .low_freq_factor = 1, .high_freq_factor = 4,
-                       .attention_factor = 1, .beta_fast = 32, .beta_slow = 1, .truncate = true,
+    *r = (struct rope){.theta = 10000,
+                       .factor = 1,
+                       .low_freq_factor = 1,
+                       .high_freq_factor = 4,
+                       .attention_factor = 1,
+                       .beta_fast = 32,
+                       .beta_slow = 1,
+                       .truncate = true,
                        .original = context};
     TRY(json_get_f64(config, what, "rope_theta", &r->theta));
     const json_t *o = json_object_get(config, "rope_parameters");
@@ -162,8 +170,8 @@ void rope_done(struct rope *r)
     r->inv_freq = r->freq_factor = NULL;
 }
 
-void rope_fill(const struct rope *r, const uint32_t *pos, const uint32_t *end, uint32_t n, float *cos_,
-               float *sin_)
+void rope_fill(const struct rope *r, const uint32_t *pos, const uint32_t *end, uint32_t n,
+               float *cos_, float *sin_)
 {
     uint32_t half = r->rot / 2;
     float scale = (float)r->attention_factor;

@@ -18,8 +18,8 @@ void *model_own(struct model *m, size_t n, size_t size)
     return p;
 }
 
-static const struct tensor *find(const struct model *m, const char *hf, const char *gguf, uint32_t layer,
-                                 char *name, size_t n)
+static const struct tensor *find(const struct model *m, const char *hf, const char *gguf,
+                                 uint32_t layer, char *name, size_t n)
 {
     const char *fmt = model_is_gguf(m) ? gguf : hf;
 #pragma GCC diagnostic push
@@ -33,9 +33,10 @@ static int shape_error(const struct model *m, const struct tensor *t, const char
 {
     char got[96] = "";
     for (uint32_t i = 0, k = 0; i < t->n_dims; i++)
-        k += (uint32_t)snprintf(got + k, sizeof got - k, i ? ", %llu" : "%llu", (unsigned long long)t->dim[i]);
-    return ERR(FORMAT, "%s: tensor %s has shape [%s], the configuration asks for %s", m->what, t->name,
-               got, want);
+        k += (uint32_t)snprintf(got + k, sizeof got - k, i ? ", %llu" : "%llu",
+                                (unsigned long long)t->dim[i]);
+    return ERR(FORMAT, "%s: tensor %s has shape [%s], the configuration asks for %s", m->what,
+               t->name, got, want);
 }
 
 int model_matrix(struct model *m, const char *hf, const char *gguf, uint32_t layer, uint32_t rows,
@@ -49,8 +50,8 @@ int model_matrix(struct model *m, const char *hf, const char *gguf, uint32_t lay
         return shape_error(m, t, want);
     }
     if (!dev_weight_supported(t->dtype))
-        return ERR(UNSUPPORTED, "%s: tensor %s has type %s, which matrix products do not support", m->what,
-                   name, dtype_name(t->dtype));
+        return ERR(UNSUPPORTED, "%s: tensor %s has type %s, which matrix products do not support",
+                   m->what, name, dtype_name(t->dtype));
     *out = (struct dev_weight){t->data, rows, cols, t->dtype};
     return 0;
 }
@@ -83,8 +84,10 @@ static int arch_of(struct model *m)
     const json_t *c = checkpoint_config(m->ck);
     const char *name = NULL;
     if (!c)
-        return ERR(NOTFOUND, "%s: no config.json; a model directory holds config.json, model.safetensors and "
-                             "tokenizer.json", m->what);
+        return ERR(NOTFOUND,
+                   "%s: no config.json; a model directory holds config.json, model.safetensors and "
+                   "tokenizer.json",
+                   m->what);
     if (!json_is_object(c)) return ERR(FORMAT, "%s: config.json must be an object", m->what);
     TRY(json_get_str(c, m->what, model_is_gguf(m) ? "general.architecture" : "model_type", &name));
     if (!name) return ERR(FORMAT, "%s: the configuration names no architecture", m->what);
@@ -101,8 +104,8 @@ static int arch_of(struct model *m)
             size_t k = strlen(list);
             snprintf(list + k, sizeof list - k, "%s%s", k ? ", " : "", *s);
         }
-    return ERR(UNSUPPORTED, "%s: architecture \"%s\" is not supported; this version has: %s", m->what, name,
-               list);
+    return ERR(UNSUPPORTED, "%s: architecture \"%s\" is not supported; this version has: %s",
+               m->what, name, list);
 }
 
 static void survey(struct model *m)
@@ -131,7 +134,8 @@ int model_open(const char *path, struct model **out)
     m->what = checkpoint_path(m->ck);
     if ((e = arch_of(m)) < 0) goto fail;
     if (checkpoint_n_tensors(m->ck) == 0) {
-        e = ERR(NOTFOUND, "%s: no weights; model.safetensors or model.safetensors.index.json is needed",
+        e = ERR(NOTFOUND,
+                "%s: no weights; model.safetensors or model.safetensors.index.json is needed",
                 m->what);
         goto fail;
     }

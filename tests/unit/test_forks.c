@@ -34,7 +34,8 @@ static uint64_t block_bytes(void)
 static kvik_cache *open_cache(uint32_t n, uint64_t memory)
 {
     kvik_cache *c;
-    kvik_cache_config config = {.max_sequences = n, .max_cache_len = PREFIX + NEW, .cache_memory = memory};
+    kvik_cache_config config = {
+        .max_sequences = n, .max_cache_len = PREFIX + NEW, .cache_memory = memory};
     if (kvik_cache_open(m, &config, &c) < 0) fail_msg("%s", kvik_last_error());
     return c;
 }
@@ -78,8 +79,8 @@ static void share_and_agree(void **state)
     }
     kvik_cache_usage(c, &u);
     printf("prefix %llu bytes, 64 forks x 2 blocks of %llu: peak %llu, rows copied %llu\n",
-           (unsigned long long)prefix_bytes, (unsigned long long)block, (unsigned long long)u.peak_bytes,
-           (unsigned long long)u.rows_copied);
+           (unsigned long long)prefix_bytes, (unsigned long long)block,
+           (unsigned long long)u.peak_bytes, (unsigned long long)u.rows_copied);
     assert_true(u.peak_bytes <= prefix_bytes + FORKS * (NEW / BLOCK) * block);
     assert_int_equal(u.rows_copied, 0);
     int distinct = 0;
@@ -165,7 +166,8 @@ int main(void)
                 first[i - PREFIX] = id;
         }
     }
-    const struct CMUnitTest tests[] = {cmocka_unit_test(share_and_agree), cmocka_unit_test(one_byte_short)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(share_and_agree),
+                                       cmocka_unit_test(one_byte_short)};
     int e = cmocka_run_group_tests(tests, NULL, NULL);
     free(logits);
     kvik_model_close(m);

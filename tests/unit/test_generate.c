@@ -8,7 +8,8 @@
 #define TINY "tests/golden/models/llama-gqa-l3"
 
 static kvik_model *m;
-static const int32_t ids[] = {85, 14, 62, 12, 145, 198, 305, 12, 354, 269, 383, 40, 41, 42, 43, 44, 45, 46, 47, 48};
+static const int32_t ids[] = {85,  14, 62, 12, 145, 198, 305, 12, 354, 269,
+                              383, 40, 41, 42, 43,  44,  45,  46, 47,  48};
 
 static kvik_cache *cache_of(kvik_cache_config c)
 {
@@ -142,7 +143,8 @@ static void diverging_prefix(void **state)
 static void operations(void **state)
 {
     (void)state;
-    static const char *const configs[] = {NULL, "{\"sliding_window\": 5}", "{\"test_codec\": \"shuffle\"}",
+    static const char *const configs[] = {NULL, "{\"sliding_window\": 5}",
+                                          "{\"test_codec\": \"shuffle\"}",
                                           "{\"sliding_window\": 40, \"test_codec\": \"shuffle\"}"};
     uint32_t vocab = kvik_model_vocab(m);
     int32_t long_ids[300];
@@ -150,7 +152,8 @@ static void operations(void **state)
         long_ids[i] = ids[(i * 7 + i / 20) % 20];
     float *a = malloc(vocab * sizeof *a), *b = malloc(vocab * sizeof *b);
     for (size_t k = 0; k < countof(configs); k++) {
-        kvik_cache *c = cache_of((kvik_cache_config){.max_sequences = 6, .cache_config = configs[k]});
+        kvik_cache *c =
+            cache_of((kvik_cache_config){.max_sequences = 6, .cache_config = configs[k]});
         kvik_seq s[3], f;
         for (int i = 0; i < 3; i++) {
             assert_int_equal(kvik_cache_new(c, &s[i]), 0);
@@ -194,8 +197,8 @@ static void budget(void **state)
     int32_t many[400];
     for (int i = 0; i < 400; i++)
         many[i] = ids[i % 20];
-    c = cache_of((kvik_cache_config){.max_sequences = 2, .max_cache_len = 512, .cache_memory = 200 << 10,
-                                     .step_tokens = 32});
+    c = cache_of((kvik_cache_config){
+        .max_sequences = 2, .max_cache_len = 512, .cache_memory = 200 << 10, .step_tokens = 32});
     assert_int_equal(kvik_cache_new(c, &s), 0);
     kvik_span span = {s, many, 20};
     assert_int_equal(kvik_forward(c, &span, 1, false, NULL), 0);
@@ -215,8 +218,8 @@ static void budget(void **state)
 static void static_overflow(void **state)
 {
     (void)state;
-    kvik_cache *c = cache_of((kvik_cache_config){.max_sequences = 2, .cache_implementation = "static",
-                                                 .max_cache_len = 24});
+    kvik_cache *c = cache_of((kvik_cache_config){
+        .max_sequences = 2, .cache_implementation = "static", .max_cache_len = 24});
     kvik_seq s;
     assert_int_equal(kvik_cache_new(c, &s), 0);
     kvik_span span = {s, ids, 20};
@@ -248,7 +251,8 @@ static void errors(void **state)
     assert_non_null(strstr(kvik_last_error(), "/no/such/model"));
     assert_true(kvik_cache_open(m, &(kvik_cache_config){.cache_implementation = "dynamc"}, &c) < 0);
     assert_non_null(strstr(kvik_last_error(), "dynamic"));
-    assert_true(kvik_cache_open(m, &(kvik_cache_config){.cache_config = "{\"window\": 4}"}, &c) < 0);
+    assert_true(kvik_cache_open(m, &(kvik_cache_config){.cache_config = "{\"window\": 4}"}, &c) <
+                0);
     assert_true(kvik_cache_open(m, &(kvik_cache_config){.cache_config = "{"}, &c) < 0);
     assert_true(kvik_cache_open(m, &(kvik_cache_config){.compute = "precise"}, &c) < 0);
     assert_true(kvik_cache_open(m, &(kvik_cache_config){.isa = "avx1024"}, &c) < 0);
@@ -286,10 +290,11 @@ static void no_allocation_per_token(void **state)
     (void)state;
     static const char *const impl[] = {"dynamic", "static"};
     for (size_t i = 0; i < countof(impl); i++) {
-        kvik_cache *c = cache_of((kvik_cache_config){.max_sequences = 2, .cache_implementation = impl[i],
-                                                     .max_cache_len = 256});
-        kvik_generation g = config("{\"max_new_tokens\": 50, \"eos_token_id\": null, \"do_sample\": true, "
-                                   "\"top_p\": 0.9, \"repetition_penalty\": 1.1}");
+        kvik_cache *c = cache_of((kvik_cache_config){
+            .max_sequences = 2, .cache_implementation = impl[i], .max_cache_len = 256});
+        kvik_generation g =
+            config("{\"max_new_tokens\": 50, \"eos_token_id\": null, \"do_sample\": true, "
+                   "\"top_p\": 0.9, \"repetition_penalty\": 1.1}");
         kvik_prompt p = {.ids = ids, .n = 11};
         struct counter k = {0};
         kvik_hooks h = {.on_token = count_calls, .ctx = &k};
@@ -310,9 +315,13 @@ static void sampling_is_seeded(void **state)
     kvik_prompt p[4];
     for (int i = 0; i < 4; i++)
         p[i] = (kvik_prompt){.ids = ids + i, .n = 10 + (size_t)i};
-    const char *json = "{\"max_new_tokens\": 20, \"eos_token_id\": null, \"do_sample\": true, \"seed\": 11}";
-    kvik_result *a = generate(c, json, p, 4), *b = generate(c, json, p, 4), *one = generate(c, json, p, 1);
-    kvik_result *d = generate(c, "{\"max_new_tokens\": 20, \"eos_token_id\": null, \"do_sample\": true, \"seed\": 12}", p, 4);
+    const char *json =
+        "{\"max_new_tokens\": 20, \"eos_token_id\": null, \"do_sample\": true, \"seed\": 11}";
+    kvik_result *a = generate(c, json, p, 4), *b = generate(c, json, p, 4),
+                *one = generate(c, json, p, 1);
+    kvik_result *d = generate(
+        c, "{\"max_new_tokens\": 20, \"eos_token_id\": null, \"do_sample\": true, \"seed\": 12}", p,
+        4);
     for (int i = 0; i < 4; i++)
         assert_memory_equal(a->row[i].ids, b->row[i].ids, a->row[i].n * sizeof(int32_t));
     assert_memory_equal(a->row[0].ids, one->row[0].ids, one->row[0].n * sizeof(int32_t));
@@ -331,11 +340,16 @@ int main(void)
         return 1;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lengths),          cmocka_unit_test(eos),
-        cmocka_unit_test(cancel_keeps_the_chat), cmocka_unit_test(diverging_prefix),
-        cmocka_unit_test(operations),       cmocka_unit_test(budget),
-        cmocka_unit_test(static_overflow),  cmocka_unit_test(errors),
-        cmocka_unit_test(no_allocation_per_token), cmocka_unit_test(sampling_is_seeded),
+        cmocka_unit_test(lengths),
+        cmocka_unit_test(eos),
+        cmocka_unit_test(cancel_keeps_the_chat),
+        cmocka_unit_test(diverging_prefix),
+        cmocka_unit_test(operations),
+        cmocka_unit_test(budget),
+        cmocka_unit_test(static_overflow),
+        cmocka_unit_test(errors),
+        cmocka_unit_test(no_allocation_per_token),
+        cmocka_unit_test(sampling_is_seeded),
     };
     int e = cmocka_run_group_tests(tests, NULL, NULL);
     kvik_model_close(m);

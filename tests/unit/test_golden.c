@@ -32,7 +32,8 @@ struct batch {
 
 static int read_batch(const json_t *c, struct batch *b)
 {
-    const json_t *ids = json_object_get(c, "input_ids"), *mask = json_object_get(c, "attention_mask");
+    const json_t *ids = json_object_get(c, "input_ids"),
+                 *mask = json_object_get(c, "attention_mask");
     b->n = (uint32_t)json_array_size(ids);
     if (b->n > 16) return -1;
     for (uint32_t i = 0; i < b->n; i++) {
@@ -41,14 +42,16 @@ static int read_batch(const json_t *c, struct batch *b)
         if (n > 1024) return -1;
         for (size_t j = 0; j < n; j++) {
             b->ids[i][j] = (int32_t)json_integer_value(json_array_get(row, j));
-            b->mask[i][j] = !json_is_array(mask) || json_integer_value(json_array_get(json_array_get(mask, i), j));
+            b->mask[i][j] = !json_is_array(mask) ||
+                            json_integer_value(json_array_get(json_array_get(mask, i), j));
         }
         b->prompt[i] = (kvik_prompt){.ids = b->ids[i], .n = n, .attention_mask = b->mask[i]};
     }
     return 0;
 }
 
-static const char *logits_differ(const json_t *expect, const char *dir, const kvik_result *r, double tol)
+static const char *logits_differ(const json_t *expect, const char *dir, const kvik_result *r,
+                                 double tol)
 {
     static char why[200];
     const json_t *l = json_object_get(expect, "logits");
@@ -59,7 +62,8 @@ static const char *logits_differ(const json_t *expect, const char *dir, const kv
     if (safetensors_open(path, &s) < 0) return err_last();
     const struct tensor *t = safetensors_find(s, json_string_value(json_object_get(l, "key")));
     const char *bad = NULL;
-    if (!t || t->n_dims != 3 || t->dim[0] < r->steps || t->dim[1] != r->n_rows || t->dim[2] != r->vocab) {
+    if (!t || t->n_dims != 3 || t->dim[0] < r->steps || t->dim[1] != r->n_rows ||
+        t->dim[2] != r->vocab) {
         bad = "stored logits have another shape";
     } else {
         double worst = 0;
@@ -96,7 +100,8 @@ static const char *tokens_differ(const json_t *expect, const kvik_result *r, int
             int32_t want = j < n ? (int32_t)json_integer_value(json_array_get(row, j)) : -1;
             int32_t got = j < r->row[i].n ? r->row[i].ids[j] : pad;
             if (want == got) continue;
-            snprintf(why, sizeof why, "row %u token %zu is %d, the reference has %d", i, j, got, want);
+            snprintf(why, sizeof why, "row %u token %zu is %d, the reference has %d", i, j, got,
+                     want);
             return why;
         }
     }
@@ -116,13 +121,14 @@ static void run_case(const char *id, const char *dir)
     kvik_generation g = {0};
     snprintf(path, sizeof path, "%s/%s.json", dir, id);
     if (json_read(path, 64 << 20, &c) < 0) FAILF("%s", err_last());
-    if (strcmp(json_string_value(json_object_get(c, "kind")), "generate") || read_batch(c, &b) < 0 ||
-        !json_is_null(json_object_get(c, "cache"))) {
+    if (strcmp(json_string_value(json_object_get(c, "kind")), "generate") ||
+        read_batch(c, &b) < 0 || !json_is_null(json_object_get(c, "cache"))) {
         printf("SKIP %s\n", id);
         n_skipped++;
         goto out;
     }
-    snprintf(path, sizeof path, "tests/golden/models/%s", json_string_value(json_object_get(c, "model")));
+    snprintf(path, sizeof path, "tests/golden/models/%s",
+             json_string_value(json_object_get(c, "model")));
     if (kvik_model_open(path, &m) < 0) FAILF("%s", kvik_last_error());
     if (kvik_generation_init(&g, m) < 0) FAILF("%s", kvik_last_error());
     gen = json_dumps(json_object_get(c, "generate"), 0);
@@ -170,7 +176,8 @@ int main(int argc, char **argv)
     const json_t *c;
     json_t *index;
     size_t i;
-    if (json_read(own ? "tests/golden/cases-own/index.json" : "tests/golden/index.json", 64 << 20, &index) < 0) {
+    if (json_read(own ? "tests/golden/cases-own/index.json" : "tests/golden/index.json", 64 << 20,
+                  &index) < 0) {
         printf("%s\n", err_last());
         return 1;
     }

@@ -10,7 +10,7 @@
 enum { DEEP = 600, STEPS = 6, ROWS = 8 };
 #define BF16 "tests/golden/models/llama-bf16-long"
 
-static const char *smol; /* NULL: absent */
+static const char *smol;     /* NULL: absent */
 static kvik_model *model[2]; /* SmolLM2, bf16 */
 static int32_t prompt[DEEP];
 
@@ -49,14 +49,19 @@ static float *run(kvik_model *m, const struct way *w, uint32_t depth)
     g.output_logits = true;
     g.prefill_chunk_size = w->chunk;
     g.use_cache = !w->recompute;
-    kvik_cache_config config = {.cache_implementation = w->impl, .cache_config = w->config,
-                                .max_sequences = rows, .max_cache_len = DEEP + 32, .threads = w->threads,
-                                .compute = w->compute, .isa = w->isa};
+    kvik_cache_config config = {.cache_implementation = w->impl,
+                                .cache_config = w->config,
+                                .max_sequences = rows,
+                                .max_cache_len = DEEP + 32,
+                                .threads = w->threads,
+                                .compute = w->compute,
+                                .isa = w->isa};
     if (kvik_cache_open(m, &config, &c) < 0 || kvik_generate(c, &g, p, rows, NULL, &r) < 0)
         fail_msg("%s: %s", w->name, kvik_last_error());
     float *out = malloc(STEPS * (size_t)vocab * sizeof *out);
     for (uint32_t s = 0; s < g.max_new_tokens; s++)
-        memcpy(out + (size_t)s * vocab, r->logits + ((size_t)s * rows + w->place) * vocab, vocab * sizeof *out);
+        memcpy(out + (size_t)s * vocab, r->logits + ((size_t)s * rows + w->place) * vocab,
+               vocab * sizeof *out);
     kvik_result_free(r);
     kvik_cache_close(c);
     kvik_generation_done(&g);
@@ -98,7 +103,8 @@ static void all_ways(kvik_model *m, const char *compute)
         {.name = "chunks of 64", .chunk = 64},
         {.name = "codec hook", .config = SHUFFLE},
         {.name = "codec hook, chunks of 7", .config = SHUFFLE, .chunk = 7},
-        {.name = "codec hook, block rows 256", .config = "{\"test_codec\": \"shuffle\", \"test_block_rows\": 256}"},
+        {.name = "codec hook, block rows 256",
+         .config = "{\"test_codec\": \"shuffle\", \"test_block_rows\": 256}"},
         {.name = "recompute", .recompute = true, .steps = 3},
     };
     float *want = run(m, &base, DEEP);
@@ -112,17 +118,27 @@ static void all_ways(kvik_model *m, const char *compute)
 
 static void windows(kvik_model *m, const char *compute)
 {
-    const struct way base = {.name = "masked recompute", .compute = compute, .config = WINDOW, .recompute = true,
+    const struct way base = {.name = "masked recompute",
+                             .compute = compute,
+                             .config = WINDOW,
+                             .recompute = true,
                              .steps = 3};
     const struct way ways[] = {
         {.name = "window 64", .config = WINDOW, .steps = 3},
         {.name = "window 64, chunks of 7", .config = WINDOW, .chunk = 7, .steps = 3},
         {.name = "window 64, chunks of 1", .config = WINDOW, .chunk = 1, .steps = 3, .threads = 2},
-        {.name = "window 64, static, batch", .config = WINDOW, .impl = "static", .rows = 8, .place = 5, .steps = 3},
+        {.name = "window 64, static, batch",
+         .config = WINDOW,
+         .impl = "static",
+         .rows = 8,
+         .place = 5,
+         .steps = 3},
         {.name = "window 64, codec hook", .config = BOTH, .chunk = 100, .steps = 3},
     };
-    float *want = run(m, &base, DEEP), *full = run(m, &(struct way){.name = "full", .compute = compute}, DEEP);
-    assert_true(memcmp(want, full, kvik_model_vocab(m) * sizeof *full) != 0); /* the window is felt */
+    float *want = run(m, &base, DEEP),
+          *full = run(m, &(struct way){.name = "full", .compute = compute}, DEEP);
+    assert_true(memcmp(want, full, kvik_model_vocab(m) * sizeof *full) !=
+                0); /* the window is felt */
     free(full);
     for (size_t i = 0; i < countof(ways); i++) {
         struct way w = ways[i];
@@ -144,8 +160,11 @@ static void positions(kvik_model *m, const char *compute)
     for (size_t i = 0; i < countof(chunks); i++) {
         kvik_cache *c;
         kvik_seq s;
-        kvik_cache_config config = {.max_sequences = 1, .max_cache_len = 600, .compute = compute,
-                                    .step_tokens = chunks[i], .threads = 1 + i % 2};
+        kvik_cache_config config = {.max_sequences = 1,
+                                    .max_cache_len = 600,
+                                    .compute = compute,
+                                    .step_tokens = chunks[i],
+                                    .threads = 1 + i % 2};
         assert_int_equal(kvik_cache_open(m, &config, &c), 0);
         assert_int_equal(kvik_cache_new(c, &s), 0);
         kvik_span span = {s, prompt, n};
@@ -162,7 +181,8 @@ static void isas(kvik_model *m, const char *compute, uint32_t depth, bool with_r
     float *want = NULL;
     for (int i = with_ref ? DEV_REF : DEV_AVX2; i <= DEV_AVX512; i++) {
         if (!dev_isa_supported((enum dev_isa)i)) continue;
-        struct way w = {.name = dev_isa_names()[i], .compute = compute, .isa = dev_isa_names()[i], .steps = 3};
+        struct way w = {
+            .name = dev_isa_names()[i], .compute = compute, .isa = dev_isa_names()[i], .steps = 3};
         if (want)
             same(m, want, &w, depth);
         else
@@ -231,8 +251,9 @@ int main(void)
         return 1;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bf16_all),     cmocka_unit_test(smol_fast),      cmocka_unit_test(smol_exact),
-        cmocka_unit_test(smol_windows), cmocka_unit_test(smol_positions), cmocka_unit_test(smol_isas),
+        cmocka_unit_test(bf16_all),       cmocka_unit_test(smol_fast),
+        cmocka_unit_test(smol_exact),     cmocka_unit_test(smol_windows),
+        cmocka_unit_test(smol_positions), cmocka_unit_test(smol_isas),
     };
     int e = cmocka_run_group_tests(tests, NULL, NULL);
     kvik_model_close(model[0]);

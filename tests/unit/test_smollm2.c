@@ -77,7 +77,8 @@ static void greedy_equals_reference(void **state)
         if (kvik_generate(cache, &g, &p, 1, NULL, &r) < 0) fail_msg("%s", kvik_last_error());
         for (uint32_t j = 0; j < k; j++)
             if (r->row[0].ids[n + j] != want[j])
-                fail_msg("%s: token %u is %d, the reference has %d", name, j, r->row[0].ids[n + j], want[j]);
+                fail_msg("%s: token %u is %d, the reference has %d", name, j, r->row[0].ids[n + j],
+                         want[j]);
         if (logits) {
             near_logits(logits, "prefill", r->logits);
             near_logits(logits, "last", r->logits + (size_t)(k - 1) * vocab);
@@ -102,7 +103,8 @@ static void fast_stays_near_exact(void **state)
     size_t n_text, n;
     int32_t *ids;
     assert_int_equal(file_read("tests/fixtures/eval.txt", 1 << 20, &text, &n_text), 0);
-    assert_int_equal(kvik_tokenizer_encode(kvik_model_tokenizer(m), text, n_text, false, &ids, &n), 0);
+    assert_int_equal(kvik_tokenizer_encode(kvik_model_tokenizer(m), text, n_text, false, &ids, &n),
+                     0);
     assert_true(n >= 4096);
     float *x[2] = {malloc((size_t)WINDOW * vocab * 4), malloc((size_t)WINDOW * vocab * 4)};
     kvik_cache *c[2] = {open_cache("exact", WINDOW), open_cache("fast", WINDOW)};
@@ -133,7 +135,8 @@ static void fast_stays_near_exact(void **state)
             sum += kld;
         }
     }
-    printf("  mean KLD of fast against exact over %zu tokens: %.2e (bound 5e-4)\n", count, sum / (double)count);
+    printf("  mean KLD of fast against exact over %zu tokens: %.2e (bound 5e-4)\n", count,
+           sum / (double)count);
     assert_true(count >= 4096);
     assert_true(sum / (double)count <= 5e-4);
     assert_true(sum / (double)count > 0); /* the two modes really differ */

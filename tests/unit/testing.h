@@ -15,13 +15,15 @@
 static inline const char *test_model(void)
 {
     static char path[1024];
-    const char *env = getenv("KVIK_TEST_MODEL"), *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    const char *env = getenv("KVIK_TEST_MODEL"), *cache = getenv("XDG_CACHE_HOME"),
+               *home = getenv("HOME");
     if (env)
         snprintf(path, sizeof path, "%s", env);
     else if (cache)
         snprintf(path, sizeof path, "%s/kvik/SmolLM2-135M-Instruct.Q4_1.gguf", cache);
     else
-        snprintf(path, sizeof path, "%s/.cache/kvik/SmolLM2-135M-Instruct.Q4_1.gguf", home ? home : ".");
+        snprintf(path, sizeof path, "%s/.cache/kvik/SmolLM2-135M-Instruct.Q4_1.gguf",
+                 home ? home : ".");
     if (access(path, R_OK) == 0) return path;
     fprintf(stderr, "skipped: no SmolLM2 at %s (make fetch-model, or set KVIK_TEST_MODEL)\n", path);
     return NULL;

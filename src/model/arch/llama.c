@@ -7,8 +7,8 @@
 #include <string.h>
 
 struct layer {
-    float *attn_norm, *ffn_norm;                 /* [hidden] */
-    struct dev_weight q, k, v, o, gate, up, down; /* [out][in] */
+    float *attn_norm, *ffn_norm;                    /* [hidden] */
+    struct dev_weight q, k, v, o, gate, up, down;   /* [out][in] */
     float *bq, *bk, *bv, *bo, *bgate, *bup, *bdown; /* NULL: none */
 };
 
@@ -25,9 +25,9 @@ static int gguf_rope(struct model *m)
     TRY(model_u32(m, NULL, "rope.scaling.original_context_length", 1, 1u << 30, &original));
     TRY(json_get_str(c, m->what, "llama.rope.scaling.type", &type));
     if (!type || strcmp(type, "none") == 0) type = "default";
-    json_t *o = json_pack("{s:{s:s, s:f, s:f, s:i}}", "rope_parameters", "rope_type", type, "rope_theta",
-                          (double)theta, "factor", (double)factor, "original_max_position_embeddings",
-                          (int)original);
+    json_t *o = json_pack("{s:{s:s, s:f, s:f, s:i}}", "rope_parameters", "rope_type", type,
+                          "rope_theta", (double)theta, "factor", (double)factor,
+                          "original_max_position_embeddings", (int)original);
     if (!o) return ERR(NOMEM, "out of memory");
     int e = rope_read(r, o, m->what, m->context);
     json_decref(o);
@@ -47,8 +47,8 @@ static int read_config(struct model *m)
     m->n_kv_heads = m->n_heads;
     TRY(model_u32(m, "num_key_value_heads", "attention.head_count_kv", 1, 1024, &m->n_kv_heads));
     if (m->n_heads % m->n_kv_heads)
-        return ERR(FORMAT, "%s: %u attention heads are not a multiple of %u key-value heads", m->what,
-                   m->n_heads, m->n_kv_heads);
+        return ERR(FORMAT, "%s: %u attention heads are not a multiple of %u key-value heads",
+                   m->what, m->n_heads, m->n_kv_heads);
     m->head_dim = m->hidden / m->n_heads;
     TRY(model_u32(m, "head_dim", "attention.key_length", 1, 1024, &m->head_dim));
     if (m->head_dim == 0) return ERR(FORMAT, "%s: the head dimension is 0", m->what);
@@ -75,13 +75,14 @@ static int read_config(struct model *m)
 /* The vocabulary is the embedding's first dimension; config.json must agree, GGUF may be silent. */
 static int bind_embedding(struct model *m)
 {
-    const struct tensor *t =
-        checkpoint_find(m->ck, model_is_gguf(m) ? "token_embd.weight" : "model.embed_tokens.weight");
+    const struct tensor *t = checkpoint_find(m->ck, model_is_gguf(m) ? "token_embd.weight"
+                                                                     : "model.embed_tokens.weight");
     if (!t || t->n_dims != 2 || t->dim[0] < 1 || t->dim[0] > 1u << 24)
         return ERR(FORMAT, "%s: the token embedding is missing or not a matrix", m->what);
     m->vocab = (uint32_t)t->dim[0];
     TRY(model_u32(m, "vocab_size", "vocab_size", 1, 1u << 24, &m->vocab));
-    TRY(model_matrix(m, "model.embed_tokens.weight", "token_embd.weight", 0, m->vocab, m->hidden, &m->embed));
+    TRY(model_matrix(m, "model.embed_tokens.weight", "token_embd.weight", 0, m->vocab, m->hidden,
+                     &m->embed));
     const json_t *c = checkpoint_config(m->ck);
     bool tied = false;
     if (model_is_gguf(m))
@@ -90,8 +91,10 @@ static int bind_embedding(struct model *m)
         TRY(json_get_bool(c, m->what, "tie_word_embeddings", &tied));
     m->tied = tied;
     m->head = m->embed;
-    if (!tied) TRY(model_matrix(m, "lm_head.weight", "output.weight", 0, m->vocab, m->hidden, &m->head));
-    return model_vector(m, "model.norm.weight", "output_norm.weight", 0, m->hidden, false, &m->final_norm);
+    if (!tied)
+        TRY(model_matrix(m, "lm_head.weight", "output.weight", 0, m->vocab, m->hidden, &m->head));
+    return model_vector(m, "model.norm.weight", "output_norm.weight", 0, m->hidden, false,
+                        &m->final_norm);
 }
 
 static int bind_layer(struct model *m, uint32_t i, struct layer *l)
@@ -104,8 +107,14 @@ static int bind_layer(struct model *m, uint32_t i, struct layer *l)
         float **b;
     } row[] = {
 #define PROJ(hf, gguf, rows, cols, w, b)                                                           \
-    {"model.layers.%u." hf ".weight", "blk.%u." gguf ".weight", "model.layers.%u." hf ".bias",      \
-     "blk.%u." gguf ".bias", rows, cols, &l->w, &l->b}
+    {"model.layers.%u." hf ".weight",                                                              \
+     "blk.%u." gguf ".weight",                                                                     \
+     "model.layers.%u." hf ".bias",                                                                \
+     "blk.%u." gguf ".bias",                                                                       \
+     rows,                                                                                         \
+     cols,                                                                                         \
+     &l->w,                                                                                        \
+     &l->b}
         PROJ("self_attn.q_proj", "attn_q", q, h, q, bq),
         PROJ("self_attn.k_proj", "attn_k", kv, h, k, bk),
         PROJ("self_attn.v_proj", "attn_v", kv, h, v, bv),
@@ -119,10 +128,10 @@ static int bind_layer(struct model *m, uint32_t i, struct layer *l)
         TRY(model_matrix(m, row[j].hf, row[j].gguf, i, row[j].rows, row[j].cols, row[j].w));
         TRY(model_vector(m, row[j].hf_bias, row[j].gguf_bias, i, row[j].rows, true, row[j].b));
     }
-    TRY(model_vector(m, "model.layers.%u.input_layernorm.weight", "blk.%u.attn_norm.weight", i, h, false,
-                     &l->attn_norm));
-    return model_vector(m, "model.layers.%u.post_attention_layernorm.weight", "blk.%u.ffn_norm.weight", i, h,
-                        false, &l->ffn_norm);
+    TRY(model_vector(m, "model.layers.%u.input_layernorm.weight", "blk.%u.attn_norm.weight", i, h,
+                     false, &l->attn_norm));
+    return model_vector(m, "model.layers.%u.post_attention_layernorm.weight",
+                        "blk.%u.ffn_norm.weight", i, h, false, &l->ffn_norm);
 }
 
 static int llama_open(struct model *m)
@@ -158,15 +167,18 @@ static int llama_forward(const struct model *m, struct pass *p)
     for (uint32_t i = 0; i < m->n_layers; i++) {
         const struct layer *l = &layers[i];
         mod_norm(p, p->h, l->attn_norm, p->norm);
-        mod_linear(p, p->norm,
-                   (struct mod_out[]){{&l->q, l->bq, p->q}, {&l->k, l->bk, p->k}, {&l->v, l->bv, p->v}}, 3);
+        mod_linear(
+            p, p->norm,
+            (struct mod_out[]){{&l->q, l->bq, p->q}, {&l->k, l->bk, p->k}, {&l->v, l->bv, p->v}},
+            3);
         mod_rope(p, p->q, m->n_heads);
         mod_rope(p, p->k, m->n_kv_heads);
         TRY(mod_attention(p, i, scale));
         mod_linear(p, p->att, (struct mod_out[]){{&l->o, l->bo, p->norm}}, 1);
         mod_residual(p, p->norm);
         mod_norm(p, p->h, l->ffn_norm, p->norm);
-        mod_linear(p, p->norm, (struct mod_out[]){{&l->gate, l->bgate, p->gate}, {&l->up, l->bup, p->up}}, 2);
+        mod_linear(p, p->norm,
+                   (struct mod_out[]){{&l->gate, l->bgate, p->gate}, {&l->up, l->bup, p->up}}, 2);
         mod_swiglu(p);
         mod_linear(p, p->gate, (struct mod_out[]){{&l->down, l->bdown, p->norm}}, 1);
         mod_residual(p, p->norm);
