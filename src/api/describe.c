@@ -2,7 +2,6 @@
 #include "api/api.h"
 #include "base/json.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 static json_t *layers(const struct model *m)
@@ -95,10 +94,8 @@ KVIK_API int kvik_model_describe(const kvik_model *k, char **out)
     json_object_set_new(o, "chat_template",
                         template_text ? json_string(template_text) : json_null());
     json_object_set_new(o, "tensors", tensors(m));
-    char *text = json_dumps(o, JSON_INDENT(2));
+    char *copy = json_text(o, 2);
     json_decref(o);
-    char *copy = text ? mem_strdup(text) : NULL;
-    free(text); /* jansson's own allocation */
     if (!copy) return ERR(NOMEM, "out of memory");
     *out = copy;
     return 0;

@@ -4,6 +4,7 @@
 #include "base/map.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 int json_parse(const char *text, size_t n, const char *what, json_t **out)
@@ -94,4 +95,12 @@ int json_get_str(const json_t *o, const char *what, const char *key, const char 
         return ERR(FORMAT, "%s: \"%s\" must be a string (without NUL)", what, key);
     *out = json_string_value(v);
     return 1;
+}
+
+char *json_text(const json_t *v, unsigned indent)
+{
+    char *text = json_dumps(v, JSON_INDENT(indent) | JSON_ENCODE_ANY);
+    char *copy = text ? mem_strdup(text) : NULL;
+    free(text); /* jansson's own allocation */
+    return copy;
 }

@@ -93,7 +93,7 @@ static int arch_of(struct model *m)
     if (!name) return ERR(FORMAT, "%s: the configuration names no architecture", m->what);
     if (strlen(name) >= sizeof m->arch_name)
         return ERR(FORMAT, "%s: architecture name too long", m->what);
-    strncpy(m->arch_name, name, sizeof m->arch_name - 1);
+    memcpy(m->arch_name, name, strlen(name) + 1);
     char list[256] = "";
     for (const struct arch *const *a = __start_kvik_arch; a < __stop_kvik_arch; a++)
         for (const char *const *s = (*a)->names; *s; s++) {
