@@ -38,7 +38,8 @@ struct kv_codec {
     size_t (*bytes)(const struct kv_codec *c,
                     const struct kv_shape *s); /* of one tile, all heads */
     /* raw[i]: this plane of the i-th raw block of `block_rows` rows (tile / block_rows of them, or one
-     * block of which the tile is the part starting at row `first`). */
+     * block of which the tile is the part starting at row `first`).  lead: first rows of this tile that
+     * stay raw for ever, take part in no statistic and are never read from it (0 for most tiles). */
     void (*encode)(const struct kv_codec *c, const struct kv_shape *s, void *dst,
                    const void *const *raw, uint32_t block_rows, uint32_t first, uint32_t lead);
     /* One head of a tile into raw layout with rows = tile and heads = 1. */
