@@ -97,10 +97,15 @@ int val_item(struct run *r, struct val obj, struct val key, struct val *out)
     return found ? 0 : val_undef_attr(r, obj, key, false, out);
 }
 
-int val_path(struct run *r, struct val obj, struct val path, struct val *out)
+int val_path(struct run *r, struct val obj, struct val path, struct val other, struct val *out)
 {
     *out = obj;
-    if (path.t != V_STR) return val_item(r, obj, path, out);
+    bool replace = other.t != V_MISSING && other.t != V_NONE;
+    if (path.t != V_STR) {
+        TRY(val_item(r, obj, path, out));
+        if (replace && out->t == V_UNDEF) *out = other;
+        return 0;
+    }
     const char *s = path.str->s, *end = s + path.str->n;
     for (;;) {
         const char *dot = memchr(s, '.', (size_t)(end - s));
@@ -114,6 +119,7 @@ int val_path(struct run *r, struct val obj, struct val path, struct val *out)
         else
             TRY(str_view(r, s, n, &key));
         TRY(val_item(r, *out, key, out));
+        if (replace && out->t == V_UNDEF) *out = other;
         if (!dot) return 0;
         s = dot + 1;
     }
@@ -167,6 +173,18 @@ static int slice_str(struct run *r, struct val v, int64_t from, int64_t step, si
     return 0;
 }
 
+static int slice_range(struct run *r, const struct range *v, int64_t from, int64_t to, int64_t step,
+                       size_t n, struct val *out)
+{
+    struct range *t;
+    int64_t by;
+    if (__builtin_mul_overflow(v->step, step, &by)) return ERR(LIMIT, "slice step too large");
+    RUN_NEW(r, t, 1);
+    *t = (struct range){v->from + from * v->step, v->from + to * v->step, by, n};
+    *out = (struct val){.t = V_RANGE, .range = t};
+    return 0;
+}
+
 int val_slice(struct run *r, struct val v, const struct val part[3], struct val *out)
 {
     size_t len;
@@ -196,11 +214,12 @@ int val_slice(struct run *r, struct val v, const struct val part[3], struct val 
     size_t count = (size_t)((gap + width - 1) / width);
     if (gap && !count) count = 1; /* gap + width wrapped */
     if (v.t == V_STR) return slice_str(r, v, from, step, count, out);
+    if (v.t == V_RANGE) return slice_range(r, v.range, from, to, step, count, out);
     struct seq *s;
     TRY(run_work(r, count));
     TRY(seq_new(r, val_is_tuple(v) ? SEQ_TUPLE : SEQ_LIST, count, &s));
     for (size_t i = 0; i < count; i++, from += step)
-        s->v[i] = v.t == V_RANGE ? val_int(v.range->from + from * v.range->step) : v.seq->v[from];
+        s->v[i] = v.seq->v[from];
     s->n = count;
     *out = val_seq(s);
     return 0;

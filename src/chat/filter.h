@@ -20,7 +20,3 @@ bool text_line(const struct str *s, size_t at, size_t *end, size_t *next);
 int text_rfind(struct run *r, const char *s, size_t n, const struct str *needle, size_t *out);
 int text_split(struct run *r, struct val s, struct val sep, int64_t most, bool from_right,
                struct val *out);
-
-/* ---- filter_list.c */
-int item_key(struct run *r, struct val item, struct val attribute, bool case_sensitive,
-             struct val *out);

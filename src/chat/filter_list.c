@@ -7,13 +7,20 @@
 #include <string.h>
 
 /* The value an item is sorted and compared by. */
-int item_key(struct run *r, struct val item, struct val attribute, bool case_sensitive,
-             struct val *out)
+static int key_or(struct run *r, struct val item, struct val attribute, struct val other,
+                  bool case_sensitive, struct val *out)
 {
     *out = item;
-    if (attribute.t != V_MISSING && attribute.t != V_NONE) TRY(val_path(r, item, attribute, out));
+    if (attribute.t != V_MISSING && attribute.t != V_NONE)
+        TRY(val_path(r, item, attribute, other, out));
     if (!case_sensitive && out->t == V_STR) return str_convert(r, *out, CASE_LOWER, out);
     return 0;
+}
+
+static int item_key(struct run *r, struct val item, struct val attribute, bool case_sensitive,
+                    struct val *out)
+{
+    return key_or(r, item, attribute, (struct val){.t = V_MISSING}, case_sensitive, out);
 }
 
 /* Keys for all items; an attribute may list several, separated by commas. */
@@ -174,7 +181,7 @@ static int f_sum(struct call *c, struct val *out)
     TRY(iter_init(c->r, c->self, &it));
     while ((e = iter_next(c->r, &it, &item)) > 0) {
         if (c->a[0].t != V_MISSING && c->a[0].t != V_NONE)
-            TRY(val_path(c->r, item, c->a[0], &item));
+            TRY(val_path(c->r, item, c->a[0], (struct val){.t = V_MISSING}, &item));
         TRY(val_binary(c->r, OP_ADD, *out, item, out));
     }
     return e;
@@ -244,9 +251,7 @@ static int f_groupby(struct call *c, struct val *out)
     TRY(val_list(c->r, c->self, &s));
     RUN_NEW(c->r, key, s->n);
     for (size_t i = 0; i < s->n; i++) {
-        TRY(item_key(c->r, s->v[i], c->a[0], exact, &key[i]));
-        if (key[i].t == V_UNDEF && c->a[1].t != V_MISSING)
-            TRY(item_key(c->r, c->a[1], (struct val){.t = V_MISSING}, exact, &key[i]));
+        TRY(key_or(c->r, s->v[i], c->a[0], c->a[1], exact, &key[i]));
     }
     TRY(val_sort(c->r, s->v, key, s->n, false));
     TRY(seq_new(c->r, SEQ_LIST, 0, &groups));
@@ -254,8 +259,7 @@ static int f_groupby(struct call *c, struct val *out)
         TRY(group_push(c->r, groups, key[i], s->v[i]));
     for (size_t i = 0; i < groups->n && !exact; i++) { /* name groups as their first item does */
         struct seq *g = groups->v[i].seq;
-        TRY(item_key(c->r, g->v[1].seq->v[0], c->a[0], true, &g->v[0]));
-        if (g->v[0].t == V_UNDEF && c->a[1].t != V_MISSING) g->v[0] = c->a[1];
+        TRY(key_or(c->r, g->v[1].seq->v[0], c->a[0], c->a[1], true, &g->v[0]));
     }
     *out = val_seq(groups);
     return 0;

@@ -42,8 +42,7 @@ static int map_attribute(struct call *c, struct seq *to)
         return run_fail(c->r, "Unexpected keyword argument in map");
     TRY(iter_init(c->r, c->self, &it));
     while ((e = iter_next(c->r, &it, &item)) > 0) {
-        TRY(val_path(c->r, item, attr->v, &v));
-        if (v.t == V_UNDEF && other) v = other->v;
+        TRY(val_path(c->r, item, attr->v, other ? other->v : (struct val){.t = V_MISSING}, &v));
         TRY(seq_push(c->r, to, v));
     }
     return e;
@@ -91,7 +90,7 @@ static int pick(struct call *c, bool attr, bool want, struct val *out)
     TRY(iter_init(c->r, c->self, &it));
     while ((e = iter_next(c->r, &it, &item)) > 0) {
         v = item;
-        if (attr) TRY(val_path(c->r, item, c->raw->v[0], &v));
+        if (attr) TRY(val_path(c->r, item, c->raw->v[0], (struct val){.t = V_MISSING}, &v));
         if (test) TRY(fn_invoke(c->r, test, v, &rest, &v));
         if (val_true(v) == want) TRY(seq_push(c->r, to, item));
     }

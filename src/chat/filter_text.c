@@ -32,10 +32,18 @@ static int f_capitalize(struct call *c, struct val *out)
     return do_case(c, CASE_CAPITAL, out);
 }
 
+static int title_part(struct run *r, const char *s, size_t n, enum str_case how, struct buf *out)
+{
+    struct val v;
+    TRY(str_view(r, s, n, &v));
+    TRY(str_convert(r, v, how, &v));
+    return buf_append(out, v.str->s, v.str->n);
+}
+
 /* Words begin after white space, - ( { [ <; the first letter is raised, the rest lowered. */
 static int f_title(struct call *c, struct val *out)
 {
-    struct val s, part;
+    struct val s;
     struct buf b;
     int e = 0;
     TRY(self_text(c, &s));
@@ -50,9 +58,10 @@ static int f_title(struct call *c, struct val *out)
             if (chr_space(ch) || (ch < 128 && ch && strchr("-({[<", (int)ch))) break;
             at += len;
         }
-        e = str_view(c->r, s.str->s + from, at - from, &part);
-        if (e >= 0) e = str_convert(c->r, part, CASE_CAPITAL, &part);
-        if (e >= 0) e = buf_append(&b, part.str->s, part.str->n);
+        size_t head = 0;
+        utf8_decode(s.str->s + from, at - from, &head);
+        e = title_part(c->r, s.str->s + from, head, CASE_UPPER, &b);
+        if (e >= 0) e = title_part(c->r, s.str->s + from + head, at - from - head, CASE_LOWER, &b);
     }
     if (e >= 0) return str_take(c->r, &b, out);
     buf_done(&b);
@@ -119,7 +128,7 @@ static int f_join(struct call *c, struct val *out)
         if (!first) e = val_print(c->r, sep, &t);
         first = false;
         if (e >= 0 && c->a[1].t != V_MISSING && c->a[1].t != V_NONE)
-            e = val_path(c->r, item, c->a[1], &item);
+            e = val_path(c->r, item, c->a[1], (struct val){.t = V_MISSING}, &item);
         if (e >= 0) e = val_print(c->r, item, &t);
         if (e < 0) break;
     }

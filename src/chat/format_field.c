@@ -3,7 +3,10 @@
 #include "chat/format.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
+
+#define PREC_MAX 300
 
 static int put_repeat(struct run *r, struct buf *out, uint32_t fill, size_t n)
 {
@@ -69,8 +72,10 @@ int put_int(struct run *r, struct buf *out, const struct spec *s, int64_t v, cha
     memmove(digits, p, (size_t)(end - p) + 1);
     if (s->comma) put_commas(digits, sizeof digits, ',');
     char sign[8];
-    strcpy(sign, sign_of(s, v < 0));
-    if (s->alt && base != 10) strncat(sign, (char[]){'0', conv, 0}, 3);
+    if (s->alt && base != 10)
+        snprintf(sign, sizeof sign, "%s0%c", sign_of(s, v < 0), conv);
+    else
+        snprintf(sign, sizeof sign, "%s", sign_of(s, v < 0));
     char align = s->align ? s->align : s->left ? '<' : s->zero ? '=' : '>';
     struct spec t = *s;
     if (s->zero && !s->fill && align == '=') t.fill = '0';
@@ -79,18 +84,21 @@ int put_int(struct run *r, struct buf *out, const struct spec *s, int64_t v, cha
 
 int put_float(struct run *r, struct buf *out, const struct spec *s, double f, char conv)
 {
-    char tmp[512];
-    int prec = s->prec < 0 ? 6 : MIN(s->prec, 300);
+    char tmp[1024]; /* 309 digits, their separators, a point, PREC_MAX digits */
+    int prec = s->prec < 0 ? 6 : s->prec;
     bool negative = signbit(f) && !isnan(f);
+    if (prec > PREC_MAX)
+        return ERR(LIMIT, "a precision of %d digits is more than %d", prec, PREC_MAX);
     if (isnan(f) || isinf(f))
-        strcpy(tmp, isnan(f) ? "nan" : "inf");
+        snprintf(tmp, sizeof tmp, "%s", isnan(f) ? "nan" : "inf");
     else if (conv == 'r')
         float_repr(fabs(f), tmp);
     else
         float_fixed(fabs(conv == '%' ? f * 100 : f), prec, conv == '%' ? 'f' : conv, s->alt, tmp,
-                    sizeof tmp - 1);
-    if (conv == '%') strcat(tmp, "%");
+                    sizeof tmp - 120);
     if (s->comma) put_commas(tmp, sizeof tmp, ',');
+    size_t n = strlen(tmp);
+    if (conv == '%') memcpy(tmp + n, "%", 2);
     char align = s->align ? s->align : s->left ? '<' : s->zero ? '=' : '>';
     struct spec t = *s;
     if (s->zero && !s->fill && align == '=') t.fill = '0';

@@ -62,6 +62,15 @@ static int compile_names(struct compile *c)
     return sym_intern(c, &names[3], &c->j->sym_loop);
 }
 
+static int compile(struct compile *c, const char *src, size_t n)
+{
+    TRY(compile_names(c));
+    TRY(lex_all(c, src, n));
+    int e = parse_template(c, &c->j->root);
+    if (c->lex_error && c->at + 1 >= c->n_tok) return err_set(c->lex_error, "%s", c->lex_text);
+    return e;
+}
+
 int jinja_compile(const char *src, size_t n, struct jinja **out)
 {
     if (n > SOURCE_MAX)
@@ -74,12 +83,16 @@ int jinja_compile(const char *src, size_t n, struct jinja **out)
     struct jinja *j = mem_alloc(sizeof *j);
     if (!j) return ERR_NOMEM;
     arena_init(&j->mem, COMPILE_MAX);
-    struct compile c = {.j = j, .mem = &j->mem};
-    int e = compile_names(&c);
-    if (e >= 0) e = lex_all(&c, src, n);
-    if (e >= 0) e = parse_template(&c, &j->root);
-    mem_free(c.tok);
-    mem_free(c.sym_index);
+    struct compile *c = mem_alloc(sizeof *c);
+    int e = c ? 0 : ERR_NOMEM;
+    if (c) {
+        c->j = j;
+        c->mem = &j->mem;
+        e = compile(c, src, n);
+        mem_free(c->tok);
+        mem_free(c->sym_index);
+        mem_free(c);
+    }
     if (e < 0) {
         jinja_drop(j);
         return e;

@@ -5,6 +5,7 @@
 #include "base/utf8.h"
 #include "chat/node.h"
 
+#include <stdio.h>
 #include <string.h>
 
 struct lexer {
@@ -313,7 +314,13 @@ int lex_all(struct compile *c, const char *src, size_t n)
     if (k && s[k - 1] == '\n') k--;
     s[k] = 0;
     struct lexer x = {.c = c, .s = s, .n = k, .line = 1, .line_starting = true};
-    while (x.at < x.n)
-        TRY(lex_root(&x));
+    int e = 0;
+    while (x.at < x.n && e >= 0)
+        e = lex_root(&x);
+    if (e < 0 && e != ERR_FORMAT) return e;
+    if (e < 0) { /* told when the parser comes to it, after errors before it */
+        c->lex_error = e;
+        snprintf(c->lex_text, sizeof c->lex_text, "%s", err_last());
+    }
     return push_token(&x, (struct token){.type = T_EOF, .line = x.line});
 }

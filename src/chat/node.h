@@ -105,6 +105,8 @@ struct compile {
     const char *const *ends[JINJA_MAX_DEPTH + 2]; /* end tags looked for, NULL-terminated */
     unsigned n_tag, n_ends;
     struct macro_use *use; /* the innermost macro being parsed */
+    int lex_error;         /* what ended the tokens early, and its sentence */
+    char lex_text[1024];
 };
 struct macro_use {
     struct macro_use *outer;

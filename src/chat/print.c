@@ -48,11 +48,12 @@ void float_repr(double f, char out[40])
 {
     char d[40], digits[24];
     if (isnan(f) || isinf(f)) {
-        strcpy(out, isnan(f) ? "nan" : f < 0 ? "-inf" : "inf");
+        snprintf(out, 40, "%s", isnan(f) ? "nan" : f < 0 ? "-inf" : "inf");
         return;
     }
     locale_t old = c_locale();
-    for (int p = 14; p <= 16; p++) { /* 15 to 17 digits */
+    /* 15 digits are the shortest form of all that need no more, except below the normal range */
+    for (int p = fabs(f) < 1e-300 ? 0 : 14; p <= 16; p++) {
         snprintf(d, sizeof d, "%.*e", p, fabs(f));
         if (p == 16 || strtod(d, NULL) == fabs(f)) break;
     }

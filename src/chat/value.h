@@ -328,7 +328,8 @@ int val_len(struct run *r, struct val v, size_t *out);
 /* ---- attribute.c */
 int val_attr(struct run *r, struct val obj, struct val name, struct val *out); /* obj.name */
 int val_item(struct run *r, struct val obj, struct val key, struct val *out);  /* obj[key] */
-int val_path(struct run *r, struct val obj, struct val path, struct val *out); /* 'a.b.0' */
+/* 'a.b.0'; `other` (V_MISSING or none: nothing) takes the place of every undefined part. */
+int val_path(struct run *r, struct val obj, struct val path, struct val other, struct val *out);
 int val_slice(struct run *r, struct val v, const struct val part[3], struct val *out);
 
 /* ---- operator.c */
