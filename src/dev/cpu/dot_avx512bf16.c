@@ -37,7 +37,6 @@ INLINE void block(const struct cpu_mm *j, uint32_t r0, int rows, uint32_t t0, in
         UNROLL for (int t = 0; t < tokens; t++) xv[t] = pairs(x[t] + i);
         UNROLL for (int r = 0; r < rows; r++)
         {
-            if (tokens == 1) __builtin_prefetch(w[r] + i + 4608);
             __m512bh wv = pairs(w[r] + i);
             UNROLL for (int t = 0; t < tokens; t++) acc[r][t] =
                 _mm512_dpbf16_ps(acc[r][t], xv[t], wv);
@@ -59,10 +58,15 @@ INLINE void block(const struct cpu_mm *j, uint32_t r0, int rows, uint32_t t0, in
         }
 }
 
+/* Short rows one at a time, as in dot_vec.h: one stream of memory. */
 static void gemv_bf16_pairs(const struct cpu_mm *j)
 {
-    for (uint32_t r = 0; r < j->rows; r += 8)
-        block(j, r, 8, 0, 1);
+    uint32_t r = 0;
+    if (j->row_bytes >= 6144)
+        for (; r < j->rows; r += 8)
+            block(j, r, 8, 0, 1);
+    for (; r < j->rows; r++)
+        block(j, r, 1, 0, 1);
 }
 CPU_KERNEL(DEV_AVX512BF16, CPU_GEMV_BF16, DT_BF16, gemv_bf16_pairs);
 

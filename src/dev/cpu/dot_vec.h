@@ -236,23 +236,31 @@ INLINE vi dot_codes(enum dtype t, vb w, vb x, vi init)
     return vi_dot(w, x, init);
 }
 
-/* Bytes ahead of the decoding to ask memory for.  The next group of rows follows this one, so the same
- * place there is a group's length ahead; the hardware would see several short streams and start each too
- * late (a factor of two).  At least a page, so that its translation is fetched early too, and at most what
- * leaves room in the first cache. */
-INLINE size_t ahead(const struct cpu_mm *j, uint32_t rows)
+/* Memory is asked for in one ascending stream, AHEAD bytes before the decoding reaches it: rows follow one
+ * another, so whatever follows this group of rows is the next one.  (Measured: left to itself the hardware
+ * reaches a third of the rate, and four streams, one per row, half.)  A bit more than a page ahead, so that
+ * translations come early too.  The group must be shorter than that: long rows go one at a time. */
+#define AHEAD 4608u
+INLINE bool rows_short(const struct cpu_mm *j, uint32_t rows)
 {
-    size_t group = rows * j->row_bytes;
-    return group < 4608 ? 4608 : MIN(group, 10240);
+    return rows * j->row_bytes <= 6144;
+}
+INLINE void fetch(const unsigned char *p, uint32_t n)
+{
+    UNROLL for (uint32_t i = 0; i < n; i += 64) __builtin_prefetch(p + AHEAD + i);
+}
+
+INLINE void gemv_store(const struct cpu_mm *j, uint32_t r, vf acc)
+{
+    float y = vf_tree(acc);
+    j->y[r] = j->bias ? y + j->bias[r] : y;
 }
 
 /* One chunk of every row; lanes is 16, or 8 for a half chunk. */
-INLINE void gemv_chunk(enum dtype t, int zero, const unsigned char *const *b, uint32_t second,
-                       uint32_t c, const struct scales *s, const struct cpu_xchunk *x,
-                       uint32_t lanes, size_t far, vf *acc)
+INLINE void gemv_chunk(enum dtype t, int zero, int rows, const unsigned char *const *b,
+                       uint32_t second, uint32_t c, const struct scales *s,
+                       const struct cpu_xchunk *x, uint32_t lanes, vf *acc)
 {
-    UNROLL for (int r = 0; r < VEC_GEMV; r++)
-        __builtin_prefetch(b[r] + far + (is_k(t) ? c * (block_bytes(t) / 4) : 0));
     vb xq = vb_load(x->q);
     vf xd = vf_load(x->d), xs = vf_zero();
     vi init = vi_zero();
@@ -260,7 +268,7 @@ INLINE void gemv_chunk(enum dtype t, int zero, const unsigned char *const *b, ui
         xs = vf_load(x->s);
     else if (VEC_Q8_UNSIGNED || t != DT_Q8_0)
         init = vi_scale_neg(vi_load(x->sum), zero);
-    UNROLL for (int r = 0; r < VEC_GEMV; r++)
+    UNROLL for (int r = 0; r < rows; r++)
     {
         vf d, m = vf_zero();
         vb q = is_k(t) ? codes_k(t, b[r], c) : codes_32(t, b[r], b[r] + second);
@@ -280,75 +288,82 @@ INLINE void gemv_chunk(enum dtype t, int zero, const unsigned char *const *b, ui
     }
 }
 
+INLINE void gemv_rows(enum dtype t, int zero, int rows, const struct cpu_mm *j, uint32_t r0)
+{
+    uint32_t bytes = block_bytes(t), step = (uint32_t)rows * (is_k(t) ? bytes / 4 : 2 * bytes);
+    const unsigned char *b[VEC_GEMV], *next = j->w + r0 * j->row_bytes;
+    const struct cpu_xchunk *x = (const struct cpu_xchunk *)j->x;
+    struct scales s[VEC_GEMV];
+    vf acc[VEC_GEMV];
+    UNROLL for (int r = 0; r < rows; r++)
+    {
+        b[r] = next + (uint32_t)r * j->row_bytes;
+        acc[r] = vf_zero();
+    }
+    if (is_k(t)) {
+        for (uint32_t i = 0; i < j->k / 256; i++) {
+            UNROLL for (int r = 0; r < rows; r++) scales_load(t, b[r], s + r);
+            UNROLL for (uint32_t c = 0; c < 4; c++, next += step)
+            {
+                fetch(next, step);
+                gemv_chunk(t, zero, rows, b, 0, c, s, x++, 16, acc);
+            }
+            UNROLL for (int r = 0; r < rows; r++) b[r] += bytes;
+        }
+    } else {
+        for (uint32_t i = 0; i < j->k / 64; i++, next += step) {
+            fetch(next, step);
+            gemv_chunk(t, zero, rows, b, bytes, 0, NULL, x++, 16, acc);
+            UNROLL for (int r = 0; r < rows; r++) b[r] += 2 * bytes;
+        }
+        if (j->k % 64) gemv_chunk(t, zero, rows, b, 0, 0, NULL, x, 8, acc);
+    }
+    UNROLL for (int r = 0; r < rows; r++) gemv_store(j, r0 + (uint32_t)r, acc[r]);
+}
+
 INLINE void gemv_q8(enum dtype t, int zero, const struct cpu_mm *j)
 {
-    uint32_t bytes = block_bytes(t);
-    size_t far = ahead(j, VEC_GEMV);
-    for (uint32_t r0 = 0; r0 < j->rows; r0 += VEC_GEMV) {
-        const unsigned char *b[VEC_GEMV];
-        const struct cpu_xchunk *x = (const struct cpu_xchunk *)j->x;
-        vf acc[VEC_GEMV];
-        UNROLL for (uint32_t r = 0; r < VEC_GEMV; r++)
-        {
-            b[r] = j->w + MIN(r0 + r, j->rows - 1) * j->row_bytes;
-            acc[r] = vf_zero();
-        }
-        if (is_k(t)) {
-            for (uint32_t i = 0; i < j->k / 256; i++) {
-                struct scales s[VEC_GEMV];
-                UNROLL for (int r = 0; r < VEC_GEMV; r++) scales_load(t, b[r], s + r);
-                UNROLL for (uint32_t c = 0; c < 4; c++)
-                    gemv_chunk(t, zero, b, 0, c, s, x++, 16, far, acc);
-                UNROLL for (int r = 0; r < VEC_GEMV; r++) b[r] += bytes;
-            }
-        } else {
-            for (uint32_t i = 0; i < j->k / 64; i++) {
-                gemv_chunk(t, zero, b, bytes, 0, NULL, x++, 16, far, acc);
-                UNROLL for (int r = 0; r < VEC_GEMV; r++) b[r] += 2 * bytes;
-            }
-            if (j->k % 64) gemv_chunk(t, zero, b, 0, 0, NULL, x, 8, far, acc);
-        }
-        UNROLL for (uint32_t r = 0; r < VEC_GEMV; r++)
-        {
-            if (r0 + r >= j->rows) break;
-            float y = vf_tree(acc[r]);
-            j->y[r0 + r] = j->bias ? y + j->bias[r0 + r] : y;
-        }
+    uint32_t r = 0;
+    if (rows_short(j, VEC_GEMV))
+        for (; r + VEC_GEMV <= j->rows; r += VEC_GEMV)
+            gemv_rows(t, zero, VEC_GEMV, j, r);
+    for (; r < j->rows; r++)
+        gemv_rows(t, zero, 1, j, r);
+}
+
+/* Float weights are dense enough for the hardware to run ahead, if it sees one stream, or long ones. */
+INLINE void gemv_float_rows(enum dtype t, int rows, const struct cpu_mm *j, uint32_t r0)
+{
+    const float *x = (const float *)j->x;
+    uint32_t size = t == DT_F32 ? 4 : 2, k = j->k & ~15u;
+    const unsigned char *b[VEC_GEMV_F];
+    vf acc[VEC_GEMV_F];
+    UNROLL for (int r = 0; r < rows; r++)
+    {
+        b[r] = j->w + (r0 + (uint32_t)r) * j->row_bytes;
+        acc[r] = vf_zero();
     }
+    for (uint32_t i = 0; i < k; i += 16) {
+        vf xv = vf_load(x + i);
+        UNROLL for (int r = 0; r < rows; r++) acc[r] =
+            vf_fma(xv, weights(t, b[r] + (size_t)i * size), acc[r]);
+    }
+    if (k < j->k) {
+        vf xv = vf_load_n(x + k, j->k - k);
+        UNROLL for (int r = 0; r < rows; r++) acc[r] =
+            vf_fma_n(xv, weights_n(t, b[r] + (size_t)k * size, j->k - k), acc[r], j->k - k);
+    }
+    UNROLL for (int r = 0; r < rows; r++) gemv_store(j, r0 + (uint32_t)r, acc[r]);
 }
 
 INLINE void gemv_float(enum dtype t, const struct cpu_mm *j)
 {
-    const float *x = (const float *)j->x;
-    uint32_t size = t == DT_F32 ? 4 : 2, k = j->k & ~15u;
-    size_t far = ahead(j, VEC_GEMV_F);
-    for (uint32_t r0 = 0; r0 < j->rows; r0 += VEC_GEMV_F) {
-        const unsigned char *b[VEC_GEMV_F];
-        vf acc[VEC_GEMV_F];
-        UNROLL for (uint32_t r = 0; r < VEC_GEMV_F; r++)
-        {
-            b[r] = j->w + MIN(r0 + r, j->rows - 1) * j->row_bytes;
-            acc[r] = vf_zero();
-        }
-        for (uint32_t i = 0; i < k; i += 16) {
-            vf xv = vf_load(x + i);
-            UNROLL for (int r = 0; r < VEC_GEMV_F; r++)
-                __builtin_prefetch(b[r] + (size_t)i * size + far);
-            UNROLL for (int r = 0; r < VEC_GEMV_F; r++) acc[r] =
-                vf_fma(xv, weights(t, b[r] + (size_t)i * size), acc[r]);
-        }
-        if (k < j->k) {
-            vf xv = vf_load_n(x + k, j->k - k);
-            UNROLL for (int r = 0; r < VEC_GEMV_F; r++) acc[r] =
-                vf_fma_n(xv, weights_n(t, b[r] + (size_t)k * size, j->k - k), acc[r], j->k - k);
-        }
-        UNROLL for (uint32_t r = 0; r < VEC_GEMV_F; r++)
-        {
-            if (r0 + r >= j->rows) break;
-            float y = vf_tree(acc[r]);
-            j->y[r0 + r] = j->bias ? y + j->bias[r0 + r] : y;
-        }
-    }
+    uint32_t r = 0;
+    if (j->row_bytes >= 6144)
+        for (; r + VEC_GEMV_F <= j->rows; r += VEC_GEMV_F)
+            gemv_float_rows(t, VEC_GEMV_F, j, r);
+    for (; r < j->rows; r++)
+        gemv_float_rows(t, 1, j, r);
 }
 
 /* Many tokens. */

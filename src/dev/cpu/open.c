@@ -2,6 +2,7 @@
  * scratch the operations will need.  After dev_reserve nothing in this backend allocates. */
 #include "dev/cpu/cpu.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #if defined(__x86_64__)
@@ -48,13 +49,14 @@ static int choose_isa(const char *name, enum dev_isa *out)
         *out = best;
         return 0;
     }
-    char have[64] = "";
+    char have[64];
+    size_t len = 0;
     int found = -1;
     for (int i = 0; i < DEV_ISAS; i++) {
         if (strcmp(name, isa_names[i]) == 0) found = i;
         if (!dev_isa_supported((enum dev_isa)i)) continue;
-        if (*have) strcat(have, ", ");
-        strcat(have, isa_names[i]);
+        len +=
+            (size_t)snprintf(have + len, sizeof have - len, "%s%s", len ? ", " : "", isa_names[i]);
     }
     if (found < 0)
         return ERR(UNSUPPORTED, "unknown instruction set '%.40s': choose one of %s", name, have);
