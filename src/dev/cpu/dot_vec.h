@@ -236,18 +236,28 @@ INLINE vi dot_codes(enum dtype t, vb w, vb x, vi init)
     return vi_dot(w, x, init);
 }
 
-/* Memory is asked for in one ascending stream, AHEAD bytes before the decoding reaches it: rows follow one
- * another, so whatever follows this group of rows is the next one.  (Measured: left to itself the hardware
- * reaches a third of the rate, and four streams, one per row, half.)  A bit more than a page ahead, so that
- * translations come early too.  The group must be shorter than that: long rows go one at a time. */
-#define AHEAD 4608u
-INLINE bool rows_short(const struct cpu_mm *j, uint32_t rows)
+/* Memory is asked for in one ascending stream ahead of the decoding: rows follow one another, so whatever
+ * follows this group of rows is the next one.  (Measured: left to itself the hardware reaches a third of the
+ * rate, and four streams, one per row, half.)  Into the first cache a bit more than a page ahead, so that
+ * translations come early too; then a group must be shorter than that, and long rows go one at a time.  Types
+ * with little to compute per byte are faster from the second cache, asked for further ahead. */
+INLINE bool is_dense(enum dtype t)
 {
-    return rows * j->row_bytes <= 6144;
+    return t == DT_Q8_0 || (t == DT_Q6_K && VEC_GEMV == 4); /* enough registers to be quick */
 }
-INLINE void fetch(const unsigned char *p, uint32_t n)
+INLINE bool rows_short(enum dtype t, const struct cpu_mm *j, uint32_t rows)
 {
-    UNROLL for (uint32_t i = 0; i < n; i += 64) __builtin_prefetch(p + AHEAD + i);
+    return is_dense(t) || rows * j->row_bytes <= 6144;
+}
+INLINE void fetch(enum dtype t, const unsigned char *p, uint32_t n)
+{
+    UNROLL for (uint32_t i = 0; i < n; i += 64)
+    {
+        if (is_dense(t))
+            __builtin_prefetch(p + 16384 + i, 0, 2);
+        else
+            __builtin_prefetch(p + 4608 + i);
+    }
 }
 
 INLINE void gemv_store(const struct cpu_mm *j, uint32_t r, vf acc)
@@ -305,14 +315,14 @@ INLINE void gemv_rows(enum dtype t, int zero, int rows, const struct cpu_mm *j, 
             UNROLL for (int r = 0; r < rows; r++) scales_load(t, b[r], s + r);
             UNROLL for (uint32_t c = 0; c < 4; c++, next += step)
             {
-                fetch(next, step);
+                fetch(t, next, step);
                 gemv_chunk(t, zero, rows, b, 0, c, s, x++, 16, acc);
             }
             UNROLL for (int r = 0; r < rows; r++) b[r] += bytes;
         }
     } else {
         for (uint32_t i = 0; i < j->k / 64; i++, next += step) {
-            fetch(next, step);
+            fetch(t, next, step);
             gemv_chunk(t, zero, rows, b, bytes, 0, NULL, x++, 16, acc);
             UNROLL for (int r = 0; r < rows; r++) b[r] += 2 * bytes;
         }
@@ -324,7 +334,7 @@ INLINE void gemv_rows(enum dtype t, int zero, int rows, const struct cpu_mm *j, 
 INLINE void gemv_q8(enum dtype t, int zero, const struct cpu_mm *j)
 {
     uint32_t r = 0;
-    if (rows_short(j, VEC_GEMV))
+    if (rows_short(t, j, VEC_GEMV))
         for (; r + VEC_GEMV <= j->rows; r += VEC_GEMV)
             gemv_rows(t, zero, VEC_GEMV, j, r);
     for (; r < j->rows; r++)
