@@ -94,9 +94,7 @@ KVIK_API int kvik_model_describe(const kvik_model *k, char **out)
     json_object_set_new(o, "chat_template",
                         template_text ? json_string(template_text) : json_null());
     json_object_set_new(o, "tensors", tensors(m));
-    char *copy = json_text(o, 2);
+    int e = json_text(o, out);
     json_decref(o);
-    if (!copy) return ERR(NOMEM, "out of memory");
-    *out = copy;
-    return 0;
+    return e;
 }

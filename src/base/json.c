@@ -96,11 +96,3 @@ int json_get_str(const json_t *o, const char *what, const char *key, const char 
     *out = json_string_value(v);
     return 1;
 }
-
-char *json_text(const json_t *v, unsigned indent)
-{
-    char *text = json_dumps(v, JSON_INDENT(indent) | JSON_ENCODE_ANY);
-    char *copy = text ? mem_strdup(text) : NULL;
-    free(text); /* jansson's own allocation */
-    return copy;
-}

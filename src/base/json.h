@@ -16,5 +16,3 @@ int json_get_u32(const json_t *o, const char *what, const char *key, uint32_t mi
 int json_get_f64(const json_t *o, const char *what, const char *key, double *out);
 int json_get_bool(const json_t *o, const char *what, const char *key, bool *out);
 int json_get_str(const json_t *o, const char *what, const char *key, const char **out);
-/* The value as text, indented by `indent` spaces (0: one line); mem_free, NULL: out of memory. */
-char *json_text(const json_t *v, unsigned indent);
