@@ -168,6 +168,6 @@ bool kv_check(const struct kv *kv)
         return fail("live bytes", (uint32_t)sum[0], (uint32_t)kv->live);
     if (sum[2] != kv->shared || sum[3] != kv->backed)
         return fail("shared bytes", (uint32_t)sum[2], (uint32_t)kv->shared);
-    if (kv->live + kv->states > kv->pool) return fail("over budget", (uint32_t)kv->live, 0);
+    if (pool_used(kv) > kv->pool) return fail("over budget", (uint32_t)kv->live, 0);
     return kv->peak >= kv->live + kv->states ? true : fail("peak", (uint32_t)kv->peak, 0);
 }

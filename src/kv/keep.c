@@ -151,7 +151,7 @@ static bool oldest(struct kv *kv, struct victim *out)
     uint64_t best = UINT64_MAX;
     for (uint32_t k = 0; k < kv->max_seqs; k++) {
         struct seq *s = &kv->seq[k];
-        if (!kv->slot[s->slot].used || (s->busy && kv->step.open)) continue;
+        if (!kv->slot[s->slot].used || s->pinned || (s->busy && kv->step.open)) continue;
         for (uint32_t gi = 0; gi < kv->n_groups; gi++)
             for (uint32_t i = 0; i < s->g[gi].n_keeps; i++) {
                 const struct keep *c = &s->g[gi].keep[i];
@@ -163,6 +163,14 @@ static bool oldest(struct kv *kv, struct victim *out)
     return best != UINT64_MAX;
 }
 
+/* Bytes that page id brings when one more owner lets go of it. */
+static size_t gain_page(struct pages *p, uint32_t id)
+{
+    uint32_t gone = p->seen[id]++;
+    if (gone + 1 == p->page[id].refs) return p->bytes;
+    return page_debt(p, id, gone) - page_debt(p, id, gone + 1);
+}
+
 /* Bytes that go free when victim v goes after those doomed before it; reset: forgets the count. */
 static size_t gain(struct kv *kv, const struct victim *v, bool reset)
 {
@@ -171,9 +179,9 @@ static size_t gain(struct kv *kv, const struct victim *v, bool reset)
     const struct keep *k = &sg->keep[v->i];
     size_t sum = 0;
     if (g->c.policy.kind == KV_STATE) {
-        struct pages *p = &g->form[RAW];
-        p->seen[k->page] = reset ? 0 : p->seen[k->page] + 1;
-        return p->seen[k->page] == p->page[k->page].refs ? p->bytes : 0;
+        if (!reset) return gain_page(&g->form[RAW], k->page);
+        g->form[RAW].seen[k->page] = 0;
+        return 0;
     }
     for (uint32_t f = 0; f < FORMS; f++) {
         struct pages *p = &g->form[f];
@@ -184,7 +192,7 @@ static size_t gain(struct kv *kv, const struct victim *v, bool reset)
             uint32_t id = table[a];
             if (reset) p->seen[id] = 0;
             if (!id || reset || keep_holds(g, sg, f, a)) continue;
-            if (++p->seen[id] == p->page[id].refs) sum += p->bytes;
+            sum += gain_page(p, id);
         }
     }
     return sum;
@@ -220,8 +228,8 @@ int make_room(struct kv *kv, size_t bytes, const char *what)
     if (used <= kv->pool) return 0;
     size_t missing = used - kv->pool;
     while (got < missing && oldest(kv, &v)) {
-        got += gain(kv, &v, false);
         v.s->g[v.gi].keep[v.i].doomed = true;
+        got += gain(kv, &v, false);
     }
     settle(kv, got >= missing);
     if (got >= missing) return 0;

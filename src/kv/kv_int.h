@@ -75,6 +75,7 @@ struct seq { /* contents; a slot names one, kv_reorder permutes them */
     uint32_t n_turns;
     bool turn_open; /* the last turn is not complete */
     bool busy;
+    bool pinned; /* its checkpoints are not evicted now */
     bool marked; /* its returnable pages carry marks */
     uint64_t salt;
     size_t pledge;        /* bytes of the reserve, without the marks */
@@ -90,10 +91,12 @@ struct slot {
 struct change {
     struct pages *pages;
     uint32_t *cell, old;
+    struct group *copied; /* old is a shared open block of this group; else NULL and old is 0 */
 };
 struct step_span {
     uint32_t seq, n, undo, tok0;
     bool turn, last;
+    size_t pledge; /* what of the sequence's reserve is left during the step */
     /* as before begin */
     bool was_open;
     uint32_t n_turns, turn_n;
@@ -150,6 +153,8 @@ uint32_t pages_take(struct kv *kv, struct pages *p, uint32_t after, uint32_t ind
 void page_ref(struct kv *kv, struct pages *p, uint32_t id);
 void page_unref(struct kv *kv, struct pages *p, uint32_t id);
 void page_leave(struct kv *kv, struct pages *p, uint32_t id, int by); /* leaving += by */
+/* Bytes that owners with a reserve could not get back by leaving page id, if `gone` others had left. */
+size_t page_debt(const struct pages *p, uint32_t id, uint32_t gone);
 void page_mark(struct kv *kv, struct pages *p, uint32_t id, int by);
 void pool_trim(struct kv *kv); /* gives memory of free pages back while it exceeds the budget */
 static inline unsigned char *page_at(const struct pages *p, uint32_t site, uint32_t id)
@@ -167,6 +172,7 @@ uint32_t edge_cut(const struct kv_seal *s, const struct kv_turn *turn, uint32_t 
                   bool open);
 
 /* seq.c */
+void seq_reset(struct kv *kv, struct seq *s);                  /* empty; holds nothing */
 int seq_find(const struct kv *kv, kv_seq s, struct seq **out); /* ERR_STALE; busy is not checked */
 int seq_idle(const struct kv *kv, kv_seq s, struct seq **out); /* and ERR_BUSY */
 static inline uint32_t *seq_table(const struct kv *kv, const struct group *g, uint32_t form,
@@ -211,6 +217,7 @@ int make_room(struct kv *kv, size_t bytes, const char *what);
 
 /* pledge.c: reserves */
 size_t pledge_bytes(const struct kv *kv, const struct seq *s, uint32_t len, uint32_t reserve);
+size_t pledge_state(const struct kv *kv, const struct group *g, uint32_t len, uint32_t reserve);
 void pledge_leave(struct kv *kv, struct seq *s); /* before the sequence's pages change */
 void pledge_enter(struct kv *kv, struct seq *s); /* after */
 

@@ -27,6 +27,15 @@ static uint32_t hold_max(const struct kv *kv, const struct group *g, uint32_t fo
     return n < KV_NONE ? (uint32_t)n : KV_NONE;
 }
 
+/* One page to write while the old one is read, and the checkpoints a step can cross. */
+size_t pledge_state(const struct kv *kv, const struct group *g, uint32_t len, uint32_t reserve)
+{
+    uint32_t every = g->c.policy.every;
+    if (reserve <= len) return 0;
+    size_t kept = every ? (size_t)MIN(reserve - len, kv->max_tokens) / every + 1 : 0;
+    return (1 + kept) * g->form[RAW].bytes;
+}
+
 /* What growing from len to reserve can need beyond the pages held at len. */
 size_t pledge_bytes(const struct kv *kv, const struct seq *s, uint32_t len, uint32_t reserve)
 {
@@ -36,9 +45,7 @@ size_t pledge_bytes(const struct kv *kv, const struct seq *s, uint32_t len, uint
         const struct group *g = &kv->group[gi];
         if (g->c.policy.kind == KV_FROZEN) continue;
         if (g->c.policy.kind == KV_STATE) {
-            uint32_t every = g->c.policy.every;
-            uint32_t kept = every ? MIN(reserve - len, kv->max_tokens) / every + 1 : 0;
-            sum += (1 + (size_t)kept) * g->form[RAW].bytes;
+            sum += pledge_state(kv, g, len, reserve);
             continue;
         }
         for (uint32_t f = 0; f < FORMS; f++) {

@@ -168,46 +168,47 @@ static void page_free(struct kv *kv, struct pages *p, uint32_t id)
     if (kv_fault.poison) poison(p, id);
 }
 
-/* Owners with a reserve who could not get this page's bytes back by leaving it, because another
- * owner stays: that many copies may yet have to be paid for. */
-static size_t debt(const struct page *pg)
+/* Marked owners that are not alone: leaving would not give the bytes back, so that many copies may yet
+ * have to be paid for. */
+size_t page_debt(const struct pages *p, uint32_t id, uint32_t gone)
 {
-    uint32_t others = pg->refs - pg->leaving;
-    return others ? MIN(pg->marks, others - 1) : 0;
+    const struct page *pg = &p->page[id];
+    uint32_t owners = pg->refs - pg->leaving - gone;
+    return owners ? MIN(pg->marks, owners - 1) * p->bytes : 0;
 }
 
 void page_ref(struct kv *kv, struct pages *p, uint32_t id)
 {
     struct page *pg = &p->page[id];
-    kv->mark_debt -= debt(pg) * p->bytes;
+    kv->mark_debt -= page_debt(p, id, 0);
     if (++pg->refs == 2) kv->shared += p->bytes;
-    kv->mark_debt += debt(pg) * p->bytes;
+    kv->mark_debt += page_debt(p, id, 0);
     kv->max_refs = MAX(kv->max_refs, pg->refs);
 }
 
 void page_unref(struct kv *kv, struct pages *p, uint32_t id)
 {
     struct page *pg = &p->page[id];
-    kv->mark_debt -= debt(pg) * p->bytes;
+    kv->mark_debt -= page_debt(p, id, 0);
     if (--pg->refs == 1) kv->shared -= p->bytes;
-    kv->mark_debt += debt(pg) * p->bytes;
+    kv->mark_debt += page_debt(p, id, 0);
     if (!pg->refs) page_free(kv, p, id);
 }
 
 void page_leave(struct kv *kv, struct pages *p, uint32_t id, int by)
 {
     struct page *pg = &p->page[id];
-    kv->mark_debt -= debt(pg) * p->bytes;
+    kv->mark_debt -= page_debt(p, id, 0);
     pg->leaving = (uint16_t)(pg->leaving + by);
-    kv->mark_debt += debt(pg) * p->bytes;
+    kv->mark_debt += page_debt(p, id, 0);
 }
 
 void page_mark(struct kv *kv, struct pages *p, uint32_t id, int by)
 {
     struct page *pg = &p->page[id];
-    kv->mark_debt -= debt(pg) * p->bytes;
+    kv->mark_debt -= page_debt(p, id, 0);
     pg->marks = (uint16_t)(pg->marks + by);
-    kv->mark_debt += debt(pg) * p->bytes;
+    kv->mark_debt += page_debt(p, id, 0);
 }
 
 /* Returns the memory of one free page to the system: the whole OS pages inside it, at every site. */

@@ -53,14 +53,14 @@ static int slot_take(struct kv *kv, uint32_t *out)
     return 0;
 }
 
-static void seq_reset(struct kv *kv, struct seq *s)
+void seq_reset(struct kv *kv, struct seq *s)
 {
     s->len = s->cross = s->n_turns = 0;
     s->turn_open = false;
     s->salt = 0;
     for (uint32_t gi = 0; gi < kv->n_groups; gi++)
         for (uint32_t f = 0; f < FORMS; f++)
-            s->g[gi].cut[f] = kv->group[gi].form[f].n_ids ? table_first(&kv->group[gi], f) : 0;
+            s->g[gi].cut[f] = table_first(&kv->group[gi], f);
 }
 
 int kv_new(struct kv *kv, uint64_t salt, kv_seq *out)
@@ -160,6 +160,15 @@ int kv_drop(struct kv *kv, kv_seq handle)
     return 0;
 }
 
+static bool same_books(const struct kv *kv, const struct seq *a, const struct seq *b)
+{
+    bool same = a->len == b->len && a->marked && b->marked && a->pledge == b->pledge &&
+                kv->slot[a->slot].reserve == kv->slot[b->slot].reserve;
+    for (uint32_t gi = 0; gi < kv->n_groups; gi++)
+        same = same && memcmp(a->g[gi].cut, b->g[gi].cut, sizeof a->g[gi].cut) == 0;
+    return same;
+}
+
 /* Beams of one length and one reserve cannot end up needing more than before: what the losers free
  * pays for the copies to come.  Anything else is refused unless the worst case fits. */
 static int reorder_fits(const struct kv *kv, const uint32_t *now, const uint32_t *from, uint32_t n)
@@ -167,16 +176,18 @@ static int reorder_fits(const struct kv *kv, const uint32_t *now, const uint32_t
     size_t before = 0, after = 0, copies = 0;
     bool same = true;
     for (uint32_t i = 0; i < n; i++) {
-        const struct seq *s = &kv->seq[now[i]], *t = &kv->seq[now[from[i]]], *a = &kv->seq[now[0]];
+        const struct seq *s = &kv->seq[now[i]], *t = &kv->seq[now[from[i]]];
         uint32_t reserve = kv->slot[s->slot].reserve;
-        same &= s->len == a->len && reserve == kv->slot[a->slot].reserve && reserve > s->len;
+        same &= same_books(kv, s, &kv->seq[now[0]]);
         before += s->pledge;
         after += pledge_bytes(kv, t, t->len, reserve);
         for (uint32_t gi = 0; reserve > t->len && gi < kv->n_groups; gi++) {
             const struct group *g = &kv->group[gi];
             for (uint32_t f = 0; f < FORMS && g->c.policy.kind != KV_FROZEN; f++) {
                 uint32_t end = g->form[f].n_ids ? table_used(g, f, t->len) : 0;
-                copies += (end - MIN(end, t->g[gi].cut[f])) * g->form[f].bytes;
+                uint32_t cut = g->c.policy.kind == KV_STATE ? 0 : t->g[gi].cut[f];
+                cut = MIN(cut, end - (end > 0)); /* the open block in any case */
+                copies += (end - cut) * g->form[f].bytes;
             }
         }
     }
@@ -204,7 +215,7 @@ int kv_reorder(struct kv *kv, const kv_seq *beam, const uint32_t *from, uint32_t
         if (e < 0) break;
         now[done] = (uint32_t)(s - kv->seq);
         keep[done] = kv->slot[s->slot].reserve;
-        pledged |= s->pledge != 0;
+        pledged |= keep[done] != 0;
     }
     if (e < 0) return e;
     if (pledged) TRY(reorder_fits(kv, now, from, n));

@@ -125,9 +125,35 @@ static uint32_t tiles_begun(const struct group *g, uint32_t rows)
     return MAX(table_used(g, SEALED, rows), table_first(g, SEALED));
 }
 
-static void change_push(struct kv_step *st, struct pages *p, uint32_t *cell)
+static void change_push(struct kv_step *st, struct pages *p, uint32_t *cell, struct group *copied)
 {
-    st->change[st->n_changes++] = (struct change){p, cell, *cell};
+    st->change[st->n_changes++] = (struct change){p, cell, *cell, copied};
+}
+
+static struct seq *cell_owner(struct kv *kv, const struct group *g, const uint32_t *cell)
+{
+    return &kv->seq[(size_t)(cell - g->table[RAW]) / g->stride[RAW]];
+}
+
+/* All other owners of *cell have left it in this step, so its owner may write in place: unless one of
+ * them has more rows in the block (trims make that), which an abort has to find unharmed.  Then that
+ * one stays and this one leaves. */
+static void stay(struct kv_step *st, struct group *g, uint32_t *cell)
+{
+    struct seq *me = cell_owner(st->kv, g, cell);
+    uint32_t len = me->len;
+    struct change *longest = NULL;
+    for (uint32_t i = 0; i < st->n_changes; i++) {
+        struct change *c = &st->change[i];
+        if (c->pages != &g->form[RAW] || c->old != *cell) continue;
+        if (cell_owner(st->kv, g, c->cell)->len <= len) continue;
+        len = cell_owner(st->kv, g, c->cell)->len;
+        longest = c;
+    }
+    if (!longest) return;
+    page_mark(st->kv, &g->form[RAW], *cell,
+              cell_owner(st->kv, g, longest->cell)->marked - me->marked);
+    longest->cell = cell;
 }
 
 /* Counts the pages of one span in one group; a shared open block is left (noted as a change whose cell
@@ -149,9 +175,14 @@ static void count_pages(struct kv_step *st, const struct step_span *sp, struct g
     if (len % g->rows[RAW] == 0) return;
     uint32_t *cell = &seq_table(kv, g, RAW, s)[len / g->rows[RAW]];
     const struct page *pg = &g->form[RAW].page[*cell];
-    if (pg->refs - pg->leaving < 2 || kv_fault.skip_cow) return;
-    change_push(st, &g->form[RAW], cell);
+    if (kv_fault.skip_cow) return;
+    if (pg->refs - pg->leaving < 2) {
+        if (pg->leaving) stay(st, g, cell);
+        return;
+    }
+    change_push(st, &g->form[RAW], cell, g);
     page_leave(kv, &g->form[RAW], *cell, 1);
+    page_mark(kv, &g->form[RAW], *cell, -s->marked);
     need[RAW]++;
 }
 
@@ -183,16 +214,14 @@ static int take_copies(struct kv_step *st)
     struct kv *kv = st->kv;
     for (uint32_t i = 0; i < st->n_changes; i++) {
         struct change *c = &st->change[i];
-        struct group *g = kv->group;
-        while (&g->form[RAW] != c->pages)
-            g++;
-        uint32_t at = (uint32_t)(c->cell - g->table[RAW]);
-        struct seq *s = &kv->seq[at / g->stride[RAW]];
-        uint32_t index = at % g->stride[RAW], rows = s->len % g->rows[RAW];
+        struct group *g = c->copied;
+        struct seq *s = cell_owner(kv, g, c->cell);
+        uint32_t index = s->len / g->rows[RAW], rows = s->len % g->rows[RAW];
         uint32_t id = pages_take(kv, c->pages, index ? c->cell[-1] : 0, index);
         if (!id) return no_memory(c->pages);
         copy_rows(g, id, c->old, rows);
         *c->cell = id;
+        page_mark(kv, c->pages, id, s->marked);
         kv->rows_copied += rows;
     }
     return 0;
@@ -209,7 +238,7 @@ static int take_form(struct kv_step *st, struct group *g, uint32_t form, const s
     for (; i < end; i++) {
         uint32_t id = pages_take(kv, p, i ? table[i - 1] : 0, i);
         if (!id) return no_memory(p);
-        change_push(st, p, &table[i]);
+        change_push(st, p, &table[i], NULL);
         table[i] = id;
     }
     return 0;
@@ -252,9 +281,15 @@ void step_undo(struct kv_step *st)
     struct kv *kv = st->kv;
     while (st->n_changes) {
         struct change *c = &st->change[--st->n_changes];
-        if (*c->cell != c->old) page_unref(kv, c->pages, *c->cell);
+        if (c->copied) {
+            int marked = cell_owner(kv, c->copied, c->cell)->marked;
+            page_leave(kv, c->pages, c->old, -1);
+            page_mark(kv, c->pages, c->old, marked);
+            if (*c->cell == c->old) continue; /* not made yet */
+            page_mark(kv, c->pages, *c->cell, -marked);
+        }
+        page_unref(kv, c->pages, *c->cell);
         *c->cell = c->old;
-        if (c->old) page_leave(kv, c->pages, c->old, -1);
     }
     for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
         struct group *g = &kv->group[gi];
@@ -279,10 +314,12 @@ static int plan(struct kv_step *st)
     size_t bytes = 0;
     for (uint32_t i = 0; i < st->n_spans; i++) {
         struct seq *s = &kv->seq[st->span[i].seq];
-        pledge_leave(kv, s);
+        kv->pledged -= s->pledge; /* the marks stay */
+        s->pledge = 0;
         if (!st->cross) turn_begin(s, &st->span[i]);
-        bytes += pledge_bytes(kv, s, s->len + (st->cross ? 0 : st->span[i].n),
-                              kv->slot[s->slot].reserve);
+        st->span[i].pledge = pledge_bytes(kv, s, s->len + (st->cross ? 0 : st->span[i].n),
+                                          kv->slot[s->slot].reserve);
+        bytes += st->span[i].pledge;
     }
     for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
         struct group *g = &kv->group[gi];
@@ -290,19 +327,25 @@ static int plan(struct kv_step *st)
         if (!in_step(st, g)) continue;
         if (g->c.policy.kind == KV_STATE) memset(g->dst, 0, st->n_tokens * sizeof *g->dst);
         for (uint32_t i = 0; i < st->n_spans; i++) {
-            count_pages(st, &st->span[i], g, need);
+            struct step_span *sp = &st->span[i];
+            count_pages(st, sp, g, need);
             for (uint32_t f = 0; f < FORMS; f++)
                 sum[f] += need[f];
+            if (g->c.policy.kind != KV_STATE) continue;
+            /* pages of a reserve in use; commit gives back as many */
+            const struct seq *s = &kv->seq[sp->seq];
+            size_t back = pledge_state(kv, g, s->len + sp->n, kv->slot[s->slot].reserve);
+            back = MIN(back, need[RAW] * g->form[RAW].bytes);
+            sp->pledge -= back;
+            bytes -= back;
         }
         for (uint32_t f = 0; f < FORMS; f++)
             bytes += sum[f] * g->form[f].bytes;
     }
     TRY(make_room(kv, bytes, "the step"));
     for (uint32_t i = 0; i < st->n_spans; i++) {
-        struct seq *s = &kv->seq[st->span[i].seq];
-        s->pledge = pledge_bytes(kv, s, s->len + (st->cross ? 0 : st->span[i].n),
-                                 kv->slot[s->slot].reserve);
-        kv->pledged += s->pledge;
+        kv->seq[st->span[i].seq].pledge = st->span[i].pledge;
+        kv->pledged += st->span[i].pledge;
     }
     return 0;
 }
@@ -497,7 +540,7 @@ int kv_commit(struct kv_step *st, const uint32_t *accepted)
                        accepted[i], st->span[i].n, st->span[i].undo);
     for (uint32_t i = 0; i < st->n_changes; i++) {
         const struct change *c = &st->change[i];
-        if (!c->old) continue;
+        if (!c->copied) continue;
         page_leave(kv, c->pages, c->old, -1);
         page_unref(kv, c->pages, c->old);
     }

@@ -213,6 +213,7 @@ static int seq_open(struct kv *kv, struct seq *s, uint32_t i)
         s->g[gi].keep = mem_array(KV_KEEPS, sizeof(struct keep));
         if (!s->g[gi].keep) return ERR_NOMEM;
     }
+    seq_reset(kv, s);
     return 0;
 }
 

@@ -119,7 +119,10 @@ int kv_trim(struct kv *kv, kv_seq handle, uint32_t len, uint32_t *have)
                        "cache: a trim to %u has to feed rows from %u again, and row %u has no "
                        "token",
                        len, m, i);
-    TRY(reserve_fits(kv, s, m));
+    s->pinned = true; /* the checkpoint at m is wanted */
+    int e = reserve_fits(kv, s, m);
+    s->pinned = false;
+    if (e < 0) return e;
     *have = m;
     if (m == s->len) return 0;
     pledge_leave(kv, s);
@@ -132,6 +135,8 @@ int kv_trim(struct kv *kv, kv_seq handle, uint32_t len, uint32_t *have)
     }
     cut_turns(s, m);
     s->len = m;
+    for (uint32_t gi = 0; gi < kv->n_groups; gi++) /* a turn cut short may have flushed */
+        drop_unreachable(kv, s, gi);
     pledge_enter(kv, s);
     return 0;
 }

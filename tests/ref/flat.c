@@ -1,0 +1,102 @@
+/* flat.c - the definitions of kv.h computed the slow way: row by row, from the words of the contract. */
+#include "flat.h"
+
+#include <string.h>
+
+uint32_t flat_value(uint64_t name, uint32_t site, uint32_t plane, uint32_t i)
+{
+    uint64_t x = name + site * 0x9E3779B1u + plane * 0x85EBCA77u + i * 0xC2B2AE3D27D4EB4Fu;
+    return (uint32_t)(x * 0xD6E8FEB86659FD93u >> 29);
+}
+
+static size_t flip_bytes(const struct kv_codec *c, const struct kv_shape *s)
+{
+    return (size_t)c->tile * s->heads * s->dim * dtype_size(s->dtype);
+}
+
+size_t flat_offset(const struct kv_shape *s, uint32_t rows, uint32_t head, uint32_t r, uint32_t d)
+{
+    size_t i = (size_t)head * rows * s->dim;
+    i += s->layout == KV_STRIPS ? ((size_t)(r / 16) * s->dim + d) * 16 + r % 16
+                                : (size_t)r * s->dim + d;
+    return i * dtype_size(s->dtype);
+}
+
+static void flip_encode(const struct kv_codec *c, const struct kv_shape *s, void *dst,
+                        const void *const *raw, uint32_t block_rows, uint32_t first, uint32_t lead)
+{
+    uint32_t size = dtype_size(s->dtype);
+    unsigned char *out = dst;
+    for (uint32_t h = 0; h < s->heads; h++)
+        for (uint32_t r = c->tile; r-- > 0;)
+            for (uint32_t d = 0; d < s->dim; d++) {
+                uint32_t row = first + r;
+                const unsigned char *in = raw[row / block_rows];
+                size_t at = flat_offset(s, block_rows, h, row % block_rows, d);
+                for (uint32_t b = 0; b < size; b++)
+                    *out++ = r < lead ? 0xEE : (unsigned char)~in[at + b];
+            }
+}
+
+static void flip_decode(const struct kv_codec *c, const struct kv_shape *s, uint32_t head,
+                        void *dst, const void *src)
+{
+    uint32_t size = dtype_size(s->dtype);
+    const unsigned char *in = (const unsigned char *)src + (size_t)head * c->tile * s->dim * size;
+    for (uint32_t r = c->tile; r-- > 0;)
+        for (uint32_t d = 0; d < s->dim; d++)
+            for (uint32_t b = 0; b < size; b++)
+                ((unsigned char *)dst)[flat_offset(s, c->tile, 0, r, d) + b] =
+                    (unsigned char)~*in++;
+}
+
+#define FLIP(n)                                                                                    \
+    {                                                                                              \
+        "flip" #n, NULL, n, true, flip_bytes, flip_encode, flip_decode                             \
+    }
+const struct kv_codec flat_codec[3] = {FLIP(16), FLIP(32), FLIP(64)};
+
+bool flat_sees(const struct kv_policy *p, uint32_t pos, uint32_t j)
+{
+    if (j > pos) return false;
+    if (j < p->sinks) return true;
+    if (p->window && pos - j >= p->window) return false;
+    return !p->chunk || j / p->chunk == pos / p->chunk;
+}
+
+/* Rows sealed for a query at pos whose update starts at row `start`, by walking row after row. */
+uint32_t flat_edge(const struct kv_group *g, const uint32_t *first, uint32_t start, uint32_t pos)
+{
+    uint32_t tile = g->seal.tile, resid = g->seal.resid, edge = 0, held = 0;
+    if (!tile) return 0;
+    if (!resid) return pos / tile * tile;
+    for (uint32_t at = 0; at < start;) {
+        uint32_t end = at + 1;
+        while (end < start && first[end] == at)
+            end++;
+        if (at == 0 || held + end - at >= resid) {
+            edge = end;
+            held = 0;
+        } else {
+            held += end - at;
+        }
+        at = end;
+    }
+    return edge / tile * tile;
+}
+
+void flat_put_row(const struct kv_view *v, uint32_t site, uint32_t dst, uint64_t name)
+{
+    uint32_t rows = v->raw.rows;
+    for (uint32_t p = 0; p < v->n_planes; p++) {
+        const struct kv_shape *s = &v->shape[p];
+        unsigned char *page = v->raw.base + dst / rows * v->raw.grain + v->raw.offset[p];
+        for (uint32_t h = 0; h < s->heads; h++)
+            for (uint32_t d = 0; d < s->dim; d++) {
+                uint32_t x = flat_value(name, site, p, h * s->dim + d);
+                size_t at = s->layout == KV_FLAT ? (h * s->dim + d) * dtype_size(s->dtype)
+                                                 : flat_offset(s, rows, h, dst % rows, d);
+                memcpy(page + at, &x, dtype_size(s->dtype));
+            }
+    }
+}

@@ -1,0 +1,18 @@
+/* kv_model.h - the store's model checker: random operations against a flat reference. */
+#pragma once
+#include "kv/kv_int.h"
+
+struct model_options {
+    uint64_t ops, seed;
+    bool check;       /* also run kv_check; without it only what views show can tell */
+    bool verbose;     /* print every operation */
+    const char *only; /* name of one configuration, or NULL */
+};
+struct model_totals {
+    uint64_t ops, steps, aborts, refused, rejected_rows, trims, reorders, verified_rows,
+        verified_views;
+    uint64_t seals, evictions, forks, rows_copied, rows_copied_by_fork, stores, reserves;
+    uint32_t max_refs;
+};
+/* 0, or -1 after a difference, which is printed to stderr with the seed and the operation. */
+int model_run(const struct model_options *o, struct model_totals *t);

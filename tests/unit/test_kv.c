@@ -1,0 +1,100 @@
+/* The store: random operations against a flat reference, and faults that this must notice.
+ *
+ *   test_kv                       the suite, with a short random run
+ *   test_kv --ops N --seed S      a long run, one summary line
+ *           [--config NAME] [--break-refs | --skip-cow | --drop-early | --keep-rejected] [--no-check] */
+#include "../ref/kv_model.h"
+#include "testing.h"
+
+static void print_totals(const struct model_totals *t)
+{
+    printf(
+        "ops %llu forks %llu seals %llu evictions %llu max refs %u rows copied by fork %llu "
+        "(steps %llu, aborts %llu, refused %llu, rejected rows %llu, trims %llu, reorders %llu, "
+        "reserves %llu, rows copied on write %llu, rows verified %llu, views %llu, stores %llu)\n",
+        (unsigned long long)t->ops, (unsigned long long)t->forks, (unsigned long long)t->seals,
+        (unsigned long long)t->evictions, t->max_refs, (unsigned long long)t->rows_copied_by_fork,
+        (unsigned long long)t->steps, (unsigned long long)t->aborts, (unsigned long long)t->refused,
+        (unsigned long long)t->rejected_rows, (unsigned long long)t->trims,
+        (unsigned long long)t->reorders, (unsigned long long)t->reserves,
+        (unsigned long long)t->rows_copied, (unsigned long long)t->verified_rows,
+        (unsigned long long)t->verified_views, (unsigned long long)t->stores);
+}
+
+static void test_random(void **state)
+{
+    (void)state;
+    struct model_options o = {.ops = 30000, .seed = 7, .check = true};
+    struct model_totals t = {0};
+    assert_int_equal(model_run(&o, &t), 0);
+    print_totals(&t);
+    assert_true(t.forks > 500 && t.seals > 500 && t.evictions > 20 && t.refused > 100);
+    assert_true(t.aborts > 100 && t.rejected_rows > 100 && t.max_refs > 4 && t.rows_copied > 100);
+    assert_int_equal(t.rows_copied_by_fork, 0);
+}
+
+/* Each fault must be seen through views and row bytes alone, without kv_check. */
+static void test_faults_are_caught(void **state)
+{
+    (void)state;
+    bool *fault[] = {&kv_fault.break_refs, &kv_fault.skip_cow, &kv_fault.drop_early,
+                     &kv_fault.keep_rejected};
+    for (size_t i = 0; i < countof(fault); i++)
+        for (int check = 0; check < 2; check++) {
+            struct model_options o = {.ops = 20000, .seed = 3, .check = check};
+            struct model_totals t = {0};
+            *fault[i] = true;
+            int e = model_run(&o, &t);
+            *fault[i] = false;
+            if (!e) print_error("fault %zu went unnoticed, kv_check %d\n", i, check);
+            assert_int_equal(e, -1);
+        }
+}
+
+static int usage(const char *arg)
+{
+    fprintf(stderr, "test_kv: bad argument %s\n", arg);
+    return 2;
+}
+
+static int long_run(int argc, char **argv)
+{
+    struct model_options o = {.ops = 1000000, .seed = 1, .check = true};
+    struct model_totals t = {0};
+    for (int i = 1; i < argc; i++) {
+        const char *a = argv[i], *next = i + 1 < argc ? argv[i + 1] : NULL;
+        if (!strcmp(a, "--break-refs"))
+            kv_fault.break_refs = true;
+        else if (!strcmp(a, "--skip-cow"))
+            kv_fault.skip_cow = true;
+        else if (!strcmp(a, "--drop-early"))
+            kv_fault.drop_early = true;
+        else if (!strcmp(a, "--keep-rejected"))
+            kv_fault.keep_rejected = true;
+        else if (!strcmp(a, "--no-check"))
+            o.check = false;
+        else if (!next)
+            return usage(a);
+        else if (!strcmp(a, "--ops"))
+            o.ops = strtoull(argv[++i], NULL, 10);
+        else if (!strcmp(a, "--seed"))
+            o.seed = strtoull(argv[++i], NULL, 10);
+        else if (!strcmp(a, "--config"))
+            o.only = argv[++i];
+        else
+            return usage(a);
+    }
+    if (model_run(&o, &t) < 0) return 1;
+    print_totals(&t);
+    return t.rows_copied_by_fork ? 1 : 0;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1) return long_run(argc, argv);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_random),
+        cmocka_unit_test(test_faults_are_caught),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
