@@ -190,11 +190,9 @@ int val_slice(struct run *r, struct val v, const struct val part[3], struct val 
     size_t len;
     int64_t step, from, to;
     if (v.t == V_UNDEF) return val_fail_undef(r, v);
-    if (v.t != V_STR && v.t != V_RANGE && !val_is_list(v) && !val_is_tuple(v)) {
-        struct val none; /* the reference finds no such element */
-        TRY(str_puts(r, "slice", &none));
-        return val_undef_attr(r, v, none, false, out);
-    }
+    if (v.t == V_DICT) return run_fail(r, "unhashable type: 'slice'");
+    if (v.t != V_STR && v.t != V_RANGE && !val_is_list(v) && !val_is_tuple(v))
+        return run_fail(r, "'%s' object is not subscriptable", val_type_name(v));
     TRY(val_len(r, v, &len));
     TRY(run_work_bytes(r, v.t == V_STR ? v.str->n : 0));
     TRY(slice_part(r, part[2], 1, &step));

@@ -133,7 +133,11 @@ static int exec_block_text(struct run *r, const struct node *n)
     r->frame = saved;
     if (flow) return flow; /* a jump out of the block drops its text */
     TRY(filtered(r, n->b, text, &text));
-    return n->kind == N_SETBLOCK ? node_assign(r, n->a, text) : val_print(r, text, r->out);
+    if (n->kind == N_SETBLOCK) return node_assign(r, n->a, text);
+    if (text.t != V_STR)
+        return run_fail(r, "the filters of the block: expected str instance, %s found",
+                        val_type_name(text));
+    return val_print(r, text, r->out);
 }
 
 static int make_macro(struct run *r, const struct node *def, bool is_caller, struct val *out)

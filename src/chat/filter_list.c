@@ -36,15 +36,13 @@ static int make_keys(struct run *r, const struct seq *s, struct val attribute, b
     }
     RUN_NEW(r, key, s->n);
     for (size_t i = 0; i < s->n; i++) {
-        if (!many) {
-            TRY(item_key(r, s->v[i], attribute, case_sensitive, &key[i]));
-            continue;
-        }
-        struct seq *parts;
-        TRY(seq_new(r, SEQ_LIST, paths.seq->n, &parts));
-        for (size_t k = 0; k < paths.seq->n; k++)
-            TRY(item_key(r, s->v[i], paths.seq->v[k], case_sensitive, &parts->v[k]));
-        parts->n = paths.seq->n;
+        struct seq *parts; /* a list: equal items are never ordered, even undefined ones */
+        size_t n = many ? paths.seq->n : 1;
+        TRY(seq_new(r, SEQ_LIST, n, &parts));
+        for (size_t k = 0; k < n; k++)
+            TRY(item_key(r, s->v[i], many ? paths.seq->v[k] : attribute, case_sensitive,
+                         &parts->v[k]));
+        parts->n = n;
         key[i] = val_seq(parts);
     }
     *out = key;
@@ -63,7 +61,7 @@ static int f_first(struct call *c, struct val *out)
 static int f_last(struct call *c, struct val *out)
 {
     struct seq *s;
-    if (val_is_once(c->self))
+    if (val_is_once(c->self) || val_is_num(c->self) || c->self.t == V_NONE)
         return run_fail(c->r, "'%s' object is not reversible", val_type_name(c->self));
     TRY(val_list(c->r, c->self, &s));
     if (!s->n) return val_undef_hint(c->r, out, "No last item, sequence was empty.");

@@ -7,7 +7,6 @@
 static int f_abs(struct call *c, struct val *out)
 {
     struct val v = c->self;
-    if (v.t == V_UNDEF) return val_fail_undef(c->r, v);
     if (!val_is_num(v)) return run_fail(c->r, "bad operand type for abs(): '%s'", val_type_name(v));
     if (v.t == V_FLOAT)
         *out = val_float(fabs(v.f));
@@ -169,7 +168,6 @@ static int f_round(struct call *c, struct val *out)
     int64_t digits;
     struct val v = c->self, how = c->a[1];
     TRY(args_int(c, 0, 0, &digits));
-    if (v.t == V_UNDEF) return val_fail_undef(c->r, v);
     if (!val_is_num(v))
         return run_fail(c->r, "type %s doesn't define __round__ method", val_type_name(v));
     bool common = how.t == V_MISSING || (how.t == V_STR && str_is(how.str, "common"));

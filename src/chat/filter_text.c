@@ -159,8 +159,9 @@ static int f_indent(struct call *c, struct val *out)
     if (c->self.t == V_UNDEF) return val_fail_undef(c->r, c->self);
     if (c->self.t != V_STR) /* the reference appends a newline first */
         return run_fail(c->r,
-                        c->self.t == V_SEQ || c->self.t == V_DICT
-                            ? "'%s' object has no attribute 'splitlines'"
+                        val_is_list(c->self) ? "'%s' object has no attribute 'splitlines'"
+                        : val_is_tuple(c->self)
+                            ? "can only concatenate %s (not \"str\") to tuple"
                             : "unsupported operand type(s) for +=: '%s' and 'str'",
                         val_type_name(c->self));
     s = c->self;
@@ -198,21 +199,23 @@ static int f_center(struct call *c, struct val *out)
 static int f_truncate(struct call *c, struct val *out)
 {
     int64_t length, leeway;
-    struct val s, end;
+    struct val s = c->self, end;
+    size_t chars;
     TRY(args_int(c, 0, 255, &length));
     TRY(args_int(c, 3, 5, &leeway));
-    TRY(self_text(c, &s));
     if (c->a[2].t == V_MISSING)
         TRY(str_puts(c->r, "...", &end));
     else
         TRY(args_str(c, 2, &end));
-    int64_t n = (int64_t)str_chars(s.str), n_end = (int64_t)str_chars(end.str);
+    TRY(val_len(c->r, s, &chars));
+    int64_t n = (int64_t)chars, n_end = (int64_t)str_chars(end.str);
     if (length < n_end)
         return run_fail(c->r, "expected length >= %lld, got %lld", (long long)n_end,
                         (long long)length);
     if (leeway < 0) return run_fail(c->r, "expected leeway >= 0, got %lld", (long long)leeway);
     *out = s;
     if (n <= length || n - length <= leeway) return 0;
+    if (s.t != V_STR) return run_fail(c->r, "cannot truncate a '%s'", val_type_name(s));
     size_t cut = str_offset(s.str, (size_t)(length - n_end));
     if (!args_truth(c, 1, false)) {
         size_t space = str_rfind(s.str->s, cut, " ", 1);
@@ -262,21 +265,60 @@ static int f_format(struct call *c, struct val *out)
     return format_percent(c->r, s, arg, out);
 }
 
-/* Everything outside letters, digits, _.-~ and / becomes %XX. */
+/* Everything outside letters, digits and _.-~ becomes %XX; / stays in paths, blanks are + in queries. */
+static int url_quote(struct call *c, struct val v, bool query, struct buf *b)
+{
+    TRY(val_str(c->r, v, &v));
+    TRY(run_work_bytes(c->r, v.str->n * 3));
+    for (size_t i = 0; i < v.str->n; i++) {
+        unsigned char ch = (unsigned char)v.str->s[i];
+        bool plain = (ch >= '0' && ch <= '9') || ((ch | 32) >= 'a' && (ch | 32) <= 'z') ||
+                     (ch && strchr("_.-~", ch)) || (ch == '/' && !query);
+        if (ch == ' ' && query)
+            TRY(buf_putc(b, '+'));
+        else if (plain)
+            TRY(buf_putc(b, (char)ch));
+        else
+            TRY(buf_printf(b, "%%%02X", ch));
+    }
+    return 0;
+}
+
+/* Pairs as a query: k=v&k=v. */
+static int url_pairs(struct call *c, struct val pairs, struct buf *b)
+{
+    struct iter it;
+    struct val item;
+    int e;
+    TRY(iter_init(c->r, pairs, &it));
+    while ((e = iter_next(c->r, &it, &item)) > 0) {
+        struct seq *kv;
+        if (iter_init(c->r, item, &(struct iter){.at = 0}) < 0)
+            return run_fail(c->r, "cannot unpack non-iterable %s object", val_type_name(item));
+        TRY(val_list(c->r, item, &kv));
+        if (kv->n != 2)
+            return run_fail(c->r,
+                            kv->n < 2 ? "not enough values to unpack (expected 2, got %zu)"
+                                      : "too many values to unpack (expected 2, got %zu)",
+                            kv->n);
+        if (b->len) TRY(buf_putc(b, '&'));
+        TRY(url_quote(c, kv->v[0], true, b));
+        TRY(buf_putc(b, '='));
+        TRY(url_quote(c, kv->v[1], true, b));
+    }
+    return e;
+}
+
 static int f_urlencode(struct call *c, struct val *out)
 {
-    struct val s;
+    struct val v = c->self;
     struct buf b;
-    int e = 0;
-    TRY(self_text(c, &s));
-    TRY(run_work_bytes(c->r, s.str->n * 3));
     buf_init(&b, RUN_MAX_MEMORY);
-    for (size_t i = 0; i < s.str->n && e >= 0; i++) {
-        unsigned char ch = (unsigned char)s.str->s[i];
-        bool plain = (ch >= '0' && ch <= '9') || ((ch | 32) >= 'a' && (ch | 32) <= 'z') ||
-                     (ch && strchr("_.-~/", ch));
-        e = plain ? buf_putc(&b, (char)ch) : buf_printf(&b, "%%%02X", ch);
-    }
+    int e = 0;
+    if (v.t == V_DICT) e = dict_view(c->r, v.dict, SEQ_ITEMS, &v);
+    if (e >= 0)
+        e = v.t == V_SEQ || v.t == V_RANGE || v.t == V_UNDEF ? url_pairs(c, v, &b)
+                                                             : url_quote(c, v, false, &b);
     if (e >= 0) return str_take(c->r, &b, out);
     buf_done(&b);
     return e;

@@ -46,6 +46,7 @@ int iter_next(struct run *r, struct iter *it, struct val *out)
         if (it->at >= v.str->n) return 0;
         utf8_decode(v.str->s + it->at, v.str->n - it->at, &len);
         TRY(str_sub(r, v, it->at, it->at + len, out));
+        out->safe = false;
         it->at += len;
         return 1;
     }

@@ -228,7 +228,13 @@ static int m_list_index(struct call *c, struct val *out)
         }
         at++;
     }
-    return e < 0 ? e : run_fail(c->r, "value is not in %s", val_type_name(c->self));
+    if (e < 0) return e;
+    struct buf b;
+    buf_init(&b, 400);
+    e = val_repr(c->r, c->a[0], &b);
+    e = run_fail(c->r, "%s is not in %s", e < 0 ? "the value" : b.data, val_type_name(c->self));
+    buf_done(&b);
+    return e;
 }
 
 const struct fn_row methods_list[] = {

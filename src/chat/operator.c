@@ -15,8 +15,11 @@ static int type_error(struct run *r, enum op op, struct val a, struct val b)
     if (op == OP_ADD && (a.t == V_STR || val_is_list(a) || val_is_tuple(a)) && !a.safe)
         return run_fail(r, "can only concatenate %s (not \"%s\") to %s", val_type_name(a),
                         val_type_name(b), val_type_name(a));
-    if (op == OP_MUL && (a.t == V_STR || a.t == V_SEQ))
-        return run_fail(r, "can't multiply sequence by non-int of type '%s'", val_type_name(b));
+    bool seq_a = a.t == V_STR || val_is_list(a) || val_is_tuple(a);
+    bool seq_b = b.t == V_STR || val_is_list(b) || val_is_tuple(b);
+    if (op == OP_MUL && (seq_a || seq_b))
+        return run_fail(r, "can't multiply sequence by non-int of type '%s'",
+                        val_type_name(seq_a ? b : a));
     return run_fail(r, "unsupported operand type(s) for %s: '%s' and '%s'", op_text[op],
                     val_type_name(a), val_type_name(b));
 }
@@ -151,8 +154,9 @@ static int repeat_str(struct run *r, struct val v, int64_t times, struct val *ou
     char *p;
     RUN_NEW(r, p, n);
     TRY(run_work_bytes(r, n));
-    for (size_t at = 0; at < n; at += s->n)
-        memcpy(p + at, s->s, s->n);
+    memcpy(p, s->s, s->n);
+    for (size_t at = s->n; at < n; at *= 2) /* what is there, again */
+        memcpy(p + at, p, MIN(at, n - at));
     TRY(str_view(r, p, n, out));
     str_taint(r, *out, v);
     return 0;

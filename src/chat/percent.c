@@ -153,7 +153,8 @@ static int percent_all(struct percent *p, const struct str *f)
         TRY(percent_field(p, &s, end));
     }
     bool left = val_is_tuple(p->arg) ? p->at < p->arg.seq->n
-                                     : !p->used && p->arg.t != V_DICT && !val_is_list(p->arg);
+                                     : !p->used && p->arg.t != V_DICT && p->arg.t != V_RANGE &&
+                                           p->arg.t != V_UNDEF && !val_is_list(p->arg);
     if (left) return run_fail(p->r, "not all arguments converted during string formatting");
     return 0;
 }

@@ -165,7 +165,7 @@ int val_undef_attr(struct run *r, struct val obj, struct val name, bool unsafe, 
 {
     TRY(undef_new(r, out));
     struct undef *u = out->undef;
-    u->owner = val_type_name(obj);
+    u->owner = obj.t == V_STR && obj.safe ? "markupsafe.Markup" : val_type_name(obj);
     u->unsafe = unsafe;
     if (name.t == V_STR)
         u->name = name.str;

@@ -1,0 +1,374 @@
+/* test_jinja_limits.c - templates are untrusted: bombs end in an error within a moment and with
+ * bounded memory, and nothing but the template's data can be reached. */
+#include "testing.h"
+
+#include "base/utf8.h"
+#include "chat/chat.h"
+
+#include <time.h>
+
+#ifdef __has_feature
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define SLOW 20
+#endif
+#endif
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SLOW 20
+#endif
+#ifndef SLOW
+#define SLOW 1
+#endif
+#define BOMB_MS (100 * SLOW)
+
+static json_t *empty;
+
+static double now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
+}
+
+static int render_vars(const char *src, size_t n, const json_t *vars, struct buf *out)
+{
+    struct jinja *j;
+    TRY(jinja_compile(src, n, &j));
+    int e = jinja_render(j, vars, NULL, out, NULL, NULL);
+    jinja_drop(j);
+    return e;
+}
+
+/* The template must fail, with a sentence, quickly, and leave nothing in the output. */
+static void must_fail_vars(const char *src, size_t n, const json_t *vars)
+{
+    struct buf out;
+    buf_init(&out, (size_t)64 << 20);
+    double start = now_ms();
+    int e = render_vars(src, n, vars, &out);
+    double ms = now_ms() - start;
+    if (e >= 0) fail_msg("%.80s: rendered %zu bytes", src, out.len);
+    if (ms > BOMB_MS) fail_msg("%.80s: %.0f ms until \"%s\"", src, ms, err_last());
+    assert_int_equal(out.len, 0);
+    assert_true(err_last()[0] != 0);
+    buf_done(&out);
+}
+
+static void must_fail(const char *src)
+{
+    must_fail_vars(src, strlen(src), empty);
+}
+
+/* A text of `times` copies of `unit` between head and tail. */
+static char *repeated(const char *head, const char *unit, size_t times, const char *tail)
+{
+    struct buf b;
+    buf_init(&b, (size_t)64 << 20);
+    assert_int_equal(buf_puts(&b, head), 0);
+    for (size_t i = 0; i < times; i++)
+        assert_int_equal(buf_puts(&b, unit), 0);
+    assert_int_equal(buf_puts(&b, tail), 0);
+    return buf_take(&b);
+}
+
+/* class: #24140 */
+static void ranges(void **state)
+{
+    (void)state;
+    static const char *const bomb[] = {
+        "{% for i in range(1000000000) %}x{% endfor %}",
+        "{{ range(1000000000) | list }}",
+        "{{ range(-9223372036854775807, 9223372036854775807) | length }}",
+        "{{ range(100001) }}",
+        "{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}",
+        "{% for i in range(99999) %}{% set x = range(99999) | list %}{% endfor %}",
+        "{% for i in range(99999) %}{{ range(99999) | sum }}{% endfor %}",
+        "{% for i in range(99999) %}{{ range(99999) | join }}{% endfor %}",
+        "{{ [range(99999)] * 1000 | list }}{% for i in range(99999) %}{{ 5 in range(9999) | list }}"
+        "{% endfor %}",
+    };
+    for (size_t i = 0; i < countof(bomb); i++)
+        must_fail(bomb[i]);
+}
+
+/* class: #26387 */
+static void nesting(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *head, *unit, *tail;
+        size_t times;
+    } row[] = {
+        {"{{ ", "(", " }}", 60000},          {"{{ ", "[", " }}", 60000},
+        {"{{ ", "{'a':", " }}", 60000},      {"{{ ", "- ", "1 }}", 60000},
+        {"{{ ", "not ", "1 }}", 60000},      {"{{ 1", " if 1 else 1", " }}", 60000},
+        {"{{ ", "f(", " }}", 60000},         {"{{ x", "[x", " }}", 60000},
+        {"{{ x", "|f(x", " }}", 60000},      {"{{ 1", " + 1", " }}", 60000},
+        {"{{ x", ".a", " }}", 60000},        {"{{ 1", "|abs", " }}", 60000},
+        {"{{ f", "()", " }}", 60000},        {"{{ 1", " is not defined and 1", " }}", 60000},
+        {"", "{% if 1 %}", "", 60000},       {"", "{% for i in x %}", "", 60000},
+        {"", "{% macro f() %}", "", 60000},  {"", "{% call f() %}", "", 60000},
+        {"", "{% set x %}", "", 60000},      {"", "{% filter upper %}", "", 60000},
+        {"", "{% with %}", "", 60000},       {"", "{% generation %}", "", 60000},
+        {"{% set ", "(", "a = 1 %}", 60000}, {"{% for ", "(a,", " in x %}", 60000},
+    };
+    for (size_t i = 0; i < countof(row); i++) {
+        char *src = repeated(row[i].head, row[i].unit, row[i].times, row[i].tail);
+        must_fail(src);
+        mem_free(src);
+    }
+    /* 100 levels are fine */
+    struct buf out;
+    buf_init(&out, 1 << 20);
+    char *head = repeated("{{ ", "(", 60, "1"), *src = repeated(head, ")", 60, " }}");
+    assert_int_equal(render_vars(src, strlen(src), empty, &out), 0);
+    assert_string_equal(out.data, "1");
+    mem_free(head);
+    mem_free(src);
+    buf_done(&out);
+}
+
+/* class: #26387 */
+static void recursion(void **state)
+{
+    (void)state;
+    static const char *const bomb[] = {
+        "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+        "{% macro f() %}{{ f() }}{{ f() }}{% endmacro %}{{ f() }}",
+        "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(40) }}",
+        "{% macro g() %}{{ f() }}{% endmacro %}{% macro f() %}{{ g() }}{% endmacro %}{{ f() }}",
+        "{% macro f() %}{% call f() %}{% endcall %}{% endmacro %}{{ f() }}",
+        "{% macro f() %}{{ caller() }}{% endmacro %}{% macro g() %}{% call f() %}{{ g() }}{% endcall %}"
+        "{% endmacro %}{{ g() }}",
+        "{% for x in [1] recursive %}{{ loop([1]) }}{% endfor %}",
+        "{% macro f(a=f()) %}{% endmacro %}{% macro g() %}{{ f(f(f(g()))) }}{% endmacro %}{{ g() }}",
+        "{% set ns = namespace(x=[]) %}{% for i in range(9999) %}{% set ns.x = [ns.x] %}{% endfor %}"
+        "{{ ns.x }}",
+        "{% set ns = namespace(x=[]) %}{% for i in range(9999) %}{% set ns.x = [ns.x] %}{% endfor %}"
+        "{{ ns.x | tojson }}",
+        "{% set ns = namespace(x=[], y=[]) %}{% for i in range(9999) %}{% set ns.x = [ns.x] %}"
+        "{% set ns.y = [ns.y] %}{% endfor %}{{ ns.x == ns.y }}",
+        "{% set ns = namespace(x=(1,), y=(1,)) %}{% for i in range(9999) %}{% set ns.x = (ns.x,) %}"
+        "{% set ns.y = (ns.y,) %}{% endfor %}{{ ns.x < ns.y }}{{ {ns.x: 1} }}",
+        "{% set ns = namespace() %}{% set ns.x = ns %}{{ ns }}",
+        "{% set ns = namespace(x=[1]) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}"
+        "{{ ns.x }}",
+        "{% set ns = namespace(x=[1]) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}"
+        "{{ ns.x | tojson | length }}",
+    };
+    for (size_t i = 0; i < countof(bomb); i++)
+        must_fail(bomb[i]);
+}
+
+/* class: #8149 */
+static void sizes(void **state)
+{
+    (void)state;
+    static const char *const bomb[] = {
+        "{{ 'x' * 1000000000 }}",
+        "{{ 'x' * 9223372036854775807 }}",
+        "{{ 'ab' * 9223372036854775807 }}",
+        "{{ [1] * 1000000000 }}",
+        "{{ ('x' * 60000000) * 60 }}",
+        "{{ 'x' * 5000000 }}",
+        "{{ '%1000000000d' % 1 }}{{ '%1000000000d' % 1 }}{{ 'x'.center(1000000000) }}",
+        "{{ '%.1000000000f' % 1 }}",
+        "{{ '%*d' % (1000000000, 1) * 90 }}",
+        "{{ '{:1000000000}'.format(1) * 90 }}",
+        "{{ '{:.999999999f}'.format(1.5) }}",
+        "{{ 'x'.center(1000000000) }}",
+        "{{ 'x'.ljust(99999999999) }}",
+        "{{ 'x'.zfill(99999999999) }}",
+        "{{ '\\t'.expandtabs(999999999) }}",
+        "{{ 'a' | center(999999999) }}",
+        "{{ 'a\nb' | indent(999999999) }}",
+        "{{ [1] | batch(999999999, 0) | list }}",
+        "{{ [1] | slice(999999999) | list }}",
+        "{{ [1, [2, [3]]] | tojson(indent=999999999) }}",
+        "{{ ('a' * 100000).replace('', 'b' * 1000) }}",
+        "{{ (('a' * 100000) | list) | join('b' * 1000) }}",
+        "{% for i in range(99999) %}{{ 'x' * 1000 }}{% endfor %}",
+        "{% set x = 'x' * 4000000 %}{{ x }}{{ x }}",
+        "{% set ns = namespace(s='x') %}{% for i in range(60) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}",
+        "{% set ns = namespace(s='x') %}{% for i in range(60) %}{% set ns.s = ns.s + ns.s %}{% endfor %}",
+        "{% set ns = namespace(s='x' * 1000000) %}{% for i in range(9999) %}"
+        "{% set ns.s = 'y' ~ ns.s %}{% endfor %}",
+        "{% set ns = namespace(l=[1]) %}{% for i in range(60) %}{% set ns.l = ns.l + ns.l %}{% endfor %}",
+        "{% set s = 'x' * 4000000 %}{% for i in range(99999) %}{{ s.find('y') }}{% endfor %}",
+        "{% set s = 'x' * 4000000 %}{% for i in range(99999) %}{{ s.upper() is string }}{% endfor %}",
+        "{% set s = 'a' * 2000000 %}{{ s.rfind('b' ~ s[:1000000]) }}{{ s.rsplit('b' ~ s[:1000000]) }}"
+        "{% for i in range(99) %}{{ s.rfind(s[:1000000] ~ 'b') }}{% endfor %}",
+        "{% set s = 'a' * 2000000 %}{% for i in range(999) %}{{ s.count(s[:9999]) }}{% endfor %}",
+        "{% set s = 'é' * 2000000 %}{% for i in range(9999) %}{{ s[1999999] }}{% endfor %}",
+        "{% set s = 'ab' * 400000 %}{% for i in range(99) %}{{ s | list | sort | first }}{% endfor %}",
+        "{% set l = range(99999) | list %}{% for i in l %}{{ i in l }}{% endfor %}",
+        "{{ 'x' | truncate(-9223372036854775807, true, '') }}{{ 'x' * 99999999 }}",
+        "{{ 2 ** 63 }}",
+        "{{ 9223372036854775807 + 1 }}",
+        "{{ -9223372036854775807 * 2 }}",
+        "{{ 10 ** 1000000000 }}",
+        "{{ 1.0 ** 1e308 }}{{ 10.0 ** 400 }}",
+        "{{ 99999999999999999999 }}",
+        "{{ 'a'.split('a', -9223372036854775808) }}{{ x.y }}",
+        "{{ [][9223372036854775807:-9223372036854775807:-9223372036854775807] }}{{ x.y }}",
+        "{{ range(0, 9223372036854775807, 9223372036854775807) }}{{ range(9223372036854775807,"
+        "-9223372036854775807, -1) }}",
+        "{{ 'abc' | round(9223372036854775807) }}",
+        "{% for i in range(99999) %}{{ {'a': i, 'b': i, 'c': i, 'd': i, i: i} }}{% endfor %}",
+    };
+    for (size_t i = 0; i < countof(bomb); i++)
+        must_fail(bomb[i]);
+}
+
+/* What the caller gives may be large or deep, too: an error or an answer, quickly. */
+static void data(void **state)
+{
+    (void)state;
+    json_t *deep = json_array();
+    for (int i = 0; i < 2000; i++)
+        deep = json_pack("[o]", deep);
+    json_t *vars = json_pack("{s:o}", "x", deep);
+    must_fail_vars("{{ x }}", 7, vars);
+    must_fail_vars("{{ x | tojson }}", 16, vars);
+    json_decref(vars);
+    json_t *wide = json_object();
+    for (int i = 0; i < 20000; i++) {
+        char key[32];
+        snprintf(key, sizeof key, "key%d", i);
+        json_object_set_new(wide, key, json_integer(i));
+    }
+    vars = json_pack("{s:o}", "x", wide);
+    struct buf out;
+    buf_init(&out, 1 << 20);
+    double start = now_ms();
+    assert_int_equal(
+        render_vars("{{ x.key777 }}{{ x['key19999'] }}{{ 'nokey' in x }}", 51, vars, &out), 0);
+    assert_string_equal(out.data, "77719999False");
+    assert_true(now_ms() - start < BOMB_MS);
+    buf_done(&out);
+    json_decref(vars);
+}
+
+/* A long text built piece by piece costs its length, not the square. */
+static void accumulating(void **state)
+{
+    (void)state;
+    static const char src[] =
+        "{% set ns = namespace(s='') %}{% for i in range(20000) %}"
+        "{% set ns.s = ns.s ~ 'a hundred characters or so of a message that somebody wrote to somebody, "
+        "and the answer too...' %}{% endfor %}{{ ns.s | length }}";
+    struct buf out;
+    buf_init(&out, 1 << 20);
+    double start = now_ms();
+    if (render_vars(src, sizeof src - 1, empty, &out) < 0) fail_msg("%s", err_last());
+    assert_string_equal(out.data, "1880000");
+    assert_true(now_ms() - start < BOMB_MS);
+    buf_done(&out);
+}
+
+/* class: CVE-2024-34359, CVE-2024-56326, CVE-2026-5760 */
+static void sandbox(void **state)
+{
+    (void)state;
+    static const char *const refused[] = {
+        "{{ ''.__class__.__mro__ }}",
+        "{{ ''.__class__() }}",
+        "{{ ''['__class__']['__mro__'] }}",
+        "{{ ('' | attr('__class__')).__mro__ }}",
+        "{{ x.__init__.__globals__ }}",
+        "{{ [].append(1) }}",
+        "{{ {}.update({}) }}",
+        "{{ {}.pop('a') }}",
+        "{{ {}.setdefault('a', 1) }}",
+        "{{ [].sort() }}",
+        "{{ [1].__class__.__base__.__subclasses__() }}",
+        "{{ range.__globals__['os'] }}",
+        "{{ namespace.__init__.__globals__ }}",
+        "{{ '{0.__class__.__mro__}'.format('') }}",
+        "{{ '{0.__class__}'.format_map({'0': 1}) }}",
+        "{{ ['{0.__class__.__mro__}'] | map('format', '') | first }}{{ x.y }}",
+        "{% set f = '{0.__class__.__mro__}'.format %}{{ f('') }}",
+        "{{ '%(__class__)s' % {} }}",
+        "{{ cycler.__init__ }}{{ cycler.__init__.__globals__.os }}",
+        "{{ self._TemplateReference__context }}",
+        "{{ lipsum.__globals__ }}",
+        "{{ config.items() }}",
+        "{{ get_flashed_messages.__globals__ }}",
+        "{% include '/etc/passwd' %}",
+        "{% import 'os' as os %}",
+        "{% from 'os' import system %}",
+        "{% extends 'base' %}",
+        "{% block x %}{% endblock %}",
+        "{% do x %}",
+        "{{ open('/etc/passwd').read() }}",
+        "{{ __import__('os').system('id') }}",
+        "{{ eval('1') }}",
+        "{% set ns = namespace(__class__=1) %}",
+        "{% set ns = namespace() %}{% set ns.__class__ = 1 %}",
+        "{% macro m() %}{% endmacro %}{{ m.__globals__ }}{{ m._func.x }}",
+        "{% for i in [1] %}{{ loop.__init__.x }}{% endfor %}",
+        "{{ joiner.__call__.x }}",
+        "{{ strftime_now.__globals__.x }}",
+    };
+    for (size_t i = 0; i < countof(refused); i++)
+        must_fail(refused[i]);
+    struct buf out;
+    buf_init(&out, 1 << 20);
+    static const char silent[] = "{{ ''.__class__ }}{{ (x.__class__ is defined) if x else 'none' }}";
+    assert_int_equal(render_vars(silent, sizeof silent - 1, empty, &out), 0);
+    assert_string_equal(out.data, "none");
+    buf_done(&out);
+}
+
+/* Sources that are no text, or too long. */
+static void sources(void **state)
+{
+    (void)state;
+    struct jinja *j = NULL;
+    assert_int_equal(jinja_compile("a\n\xFF", 3, &j), ERR_FORMAT);
+    assert_string_equal(err_last(), "line 2: the template is not UTF-8");
+    char *big = repeated("", "x", (1 << 20) + 1, "");
+    assert_int_equal(jinja_compile(big, strlen(big), &j), ERR_LIMIT);
+    mem_free(big);
+    assert_null(j);
+    must_fail_vars("{{ '\\ud800' }}", 14, empty);
+    must_fail_vars("{{ '\\N{BULLET}' }}", 18, empty);
+    must_fail_vars("{{ \0 }}", 7, empty);
+}
+
+/* Every allocation of a compile and a rendering fails once; each time all is given back. */
+static void out_of_memory(void **state)
+{
+    (void)state;
+    static const char src[] =
+        "{% macro f(a, b=[1]) %}{{ a }}{{ b | tojson }}{{ caller() }}{% endmacro %}"
+        "{% for i in range(40) %}{% call f(i) %}{{ 'x' * 99 }}{{ loop.last }}{% endcall %}{% endfor %}"
+        "{% set s %}{{ 'a,b' | upper | replace('A', 'c') }}{% endset %}{{ s.split(',') | sort }}"
+        "{{ '%s' % s }}{{ '{}'.format(s) }}{{ [s] | map('title') | join }}"
+        "{% generation %}{{ s }}{% endgeneration %}{{ namespace(a=1).a }}{{ s | indent }}";
+    for (int64_t k = 0;; k++) {
+        struct buf out;
+        buf_init(&out, 1 << 20);
+        mem_fail_at(k, false);
+        int e = render_vars(src, sizeof src - 1, empty, &out);
+        mem_fail_at(-1, false);
+        buf_done(&out);
+        if (e == 0) {
+            assert_true(k > 10);
+            break;
+        }
+        assert_int_equal(e, ERR_NOMEM);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranges),  cmocka_unit_test(nesting), cmocka_unit_test(recursion),
+        cmocka_unit_test(sizes),   cmocka_unit_test(data),    cmocka_unit_test(accumulating),
+        cmocka_unit_test(sandbox), cmocka_unit_test(sources), cmocka_unit_test(out_of_memory),
+    };
+    empty = json_object();
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    json_decref(empty);
+    return failed;
+}
