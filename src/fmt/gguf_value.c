@@ -67,9 +67,8 @@ int gguf_get_u32(const struct gguf *g, const char *key, uint32_t min, uint32_t m
     const struct gguf_value *v = gguf_get(g, key);
     if (!v) return 0;
     if (is_integer(v->type)) {
-        uint64_t u = bits_at(v->type, v->data, 0);
-        bool negative = is_signed(v->type) && (int64_t)u < 0;
-        if (!negative && u >= min && u <= max) {
+        uint64_t u = bits_at(v->type, v->data, 0); /* a negative number is beyond every max */
+        if (u >= min && u <= max) {
             *out = (uint32_t)u;
             return 1;
         }

@@ -78,7 +78,6 @@ bool tensor_size(const struct tensor *t, size_t *out)
     uint64_t inner = t->n_dims ? t->dim[t->n_dims - 1] : 1;
     bool empty = inner == 0;
     size_t bytes;
-    if (inner % dtype_block(t->dtype) != 0) return false;
     if (!dtype_bytes(t->dtype, empty ? dtype_block(t->dtype) : inner, &bytes)) return false;
     for (uint32_t i = 0; i + 1 < t->n_dims; i++) {
         empty = empty || t->dim[i] == 0;

@@ -67,15 +67,16 @@ static int header_json(const char *path, const struct tensor *const *at, uint32_
     return 0;
 }
 
+/* Jansson says only that an append failed, and not even that when it was a key: the sink remembers. */
 struct sink {
     struct buf *text;
-    int error; /* of the append that failed: jansson only says that one did */
+    int error;
 };
 
 static int append(const char *p, size_t n, void *sink)
 {
     struct sink *s = sink;
-    s->error = buf_append(s->text, p, n);
+    if (s->error == 0) s->error = buf_append(s->text, p, n);
     return s->error;
 }
 
@@ -85,8 +86,9 @@ static int header_text(const char *path, const json_t *o, struct buf *out)
     static const char zero[8];
     TRY(buf_append(out, zero, sizeof zero));
     struct sink sink = {.text = out};
-    if (json_dump_callback(o, append, &sink, JSON_COMPACT) < 0)
-        return sink.error < 0 ? sink.error : ERR(NOMEM, "out of memory: header of %s", path);
+    int failed = json_dump_callback(o, append, &sink, JSON_COMPACT);
+    if (sink.error < 0) return sink.error;
+    if (failed) return ERR(NOMEM, "out of memory: header of %s", path);
     while (out->len % 8 != 0)
         TRY(buf_putc(out, ' '));
     uint64_t n = out->len - 8;

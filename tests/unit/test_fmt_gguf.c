@@ -1,6 +1,7 @@
 /* test_fmt_gguf.c - GGUF files that are not what they say: each class of defect that was found in
  * other readers, the two mechanical attacks, and failing allocations. */
 #include "test_fmt_gguf.h"
+#include "fmt/fmt_int.h"
 
 /* Lengths that are wrong for a file of a few hundred bytes, and wrong in their own way. */
 static const uint64_t lengths[] = {
@@ -113,6 +114,7 @@ static const struct {
     {"bytes wrap to 4", 1, {(1ull << 62) + 1}, 0, 0, ERR_FORMAT, "overflow"},
     {"bytes wrap by rows", 2, {4, (1ull << 60) + 1}, 0, 0, ERR_FORMAT, "overflow"},
     {"overflow hidden by a zero", 3, {4, 0, 1ull << 62}, 0, 0, ERR_FORMAT, "overflow"},
+    {"overflow behind a zero", 3, {4, 1ull << 62, 0}, 0, 0, ERR_FORMAT, "overflow"},
     {"zero row of many", 4, {0, 1ull << 32, 1ull << 31, 4}, 0, 0, ERR_FORMAT, "overflow"},
     {"negative dimension", 1, {UINT64_MAX}, 24, 0, ERR_FORMAT, "past the end"},
     {"negative dimension, 4 bytes", 1, {(uint64_t)-4}, 0, 0, ERR_FORMAT, "overflow"},
@@ -248,6 +250,8 @@ static void test_alignment(void **state)
     gguf_key(&f, "general.alignment", GGUF_U32);
     put_u32(&f, 1u << 20);
     assert_int_equal(parse_gguf(f.b, f.n), 0);
+    f.b[f.n - 2] = 0x20; /* 2 MiB */
+    assert_error(parse_gguf(f.b, f.n), ERR_FORMAT, "power of two up to", "2 MiB");
 }
 
 static void test_duplicates_and_overlap(void **state)
@@ -371,6 +375,57 @@ static void test_truncated(void **state)
     struct file f;
     gguf_small(&f);
     attack_truncate(parse_gguf, &f);
+    for (uint32_t type = GGUF_U8; type <= GGUF_F64; type++) { /* nothing behind the last value */
+        gguf_begin(&f, 3, 0, 2);
+        gguf_key(&f, "first", GGUF_STRING);
+        put_str(&f, "value");
+        gguf_key(&f, "last", type);
+        if (type == GGUF_ARRAY) {
+            put_u32(&f, GGUF_I16);
+            put_u64(&f, 2);
+            put_u32(&f, 0);
+        } else if (type == GGUF_STRING) {
+            put_str(&f, "end");
+        } else {
+            put_le(&f, 1, (const uint8_t[]){1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8}[type]);
+        }
+        attack_truncate(parse_gguf, &f);
+    }
+}
+
+/* The cursor under all of it: a failing read says where, and moves nothing. */
+static void test_reader(void **state)
+{
+    (void)state;
+    uint8_t *q = exact("\x03\0\0\0\0\0\0\0abcdefgh", 16);
+    struct rd r = {.data = q, .size = 16, .what = "t"};
+    const uint8_t *p;
+    const char *s;
+    uint64_t n;
+    uint32_t u;
+    size_t len;
+    assert_int_equal(rd_count(&r, "items", 3, &n), ERR_FORMAT); /* 8 bytes cannot hold 3 times 3 */
+    assert_int_equal(r.pos, 0);
+    assert_int_equal(rd_count(&r, "items", 2, &n), 0);
+    assert_int_equal(n, 3);
+    assert_int_equal(rd_left(&r), 8);
+    assert_int_equal(rd_take(&r, 9, "field", &p), ERR_FORMAT);
+    assert_non_null(strstr(err_last(), "t: byte 8: field needs 9 bytes, the file has 8 left"));
+    assert_int_equal(rd_take(&r, UINT64_MAX, "field", &p), ERR_FORMAT);
+    assert_int_equal(rd_take(&r, 8, "field", &p), 0);
+    assert_ptr_equal(p, q + 8);
+    assert_int_equal(rd_take(&r, 0, "field", &p), 0);
+    assert_int_equal(rd_u32(&r, "field", &u), ERR_FORMAT);
+    r.pos = 0;
+    assert_int_equal(rd_str(&r, "field", &s, &len), 0);
+    assert_int_equal(len, 3);
+    assert_memory_equal(s, "abc", 3);
+    assert_int_equal(rd_str(&r, "field", &s, &len), ERR_FORMAT); /* 5 bytes are no length */
+    assert_int_equal(r.pos, 11);
+    r.pos = 12;
+    assert_int_equal(rd_u32(&r, "field", &u), 0);
+    assert_int_equal(u, 0x68676665);
+    free(q);
 }
 
 /* class: CVE-2024-12055, #19856 */
@@ -443,21 +498,14 @@ static void test_open_errors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_string_lengths),
-        cmocka_unit_test(test_counts),
-        cmocka_unit_test(test_claims_allocate_nothing),
-        cmocka_unit_test(test_shapes),
-        cmocka_unit_test(test_sums),
-        cmocka_unit_test(test_types),
-        cmocka_unit_test(test_nested_arrays),
-        cmocka_unit_test(test_alignment),
-        cmocka_unit_test(test_duplicates_and_overlap),
-        cmocka_unit_test(test_names),
-        cmocka_unit_test(test_versions),
-        cmocka_unit_test(test_truncated),
-        cmocka_unit_test(test_flipped),
-        cmocka_unit_test(test_shifted_counts),
-        cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_reader),         cmocka_unit_test(test_string_lengths),
+        cmocka_unit_test(test_counts),         cmocka_unit_test(test_claims_allocate_nothing),
+        cmocka_unit_test(test_shapes),         cmocka_unit_test(test_sums),
+        cmocka_unit_test(test_types),          cmocka_unit_test(test_nested_arrays),
+        cmocka_unit_test(test_alignment),      cmocka_unit_test(test_duplicates_and_overlap),
+        cmocka_unit_test(test_names),          cmocka_unit_test(test_versions),
+        cmocka_unit_test(test_truncated),      cmocka_unit_test(test_flipped),
+        cmocka_unit_test(test_shifted_counts), cmocka_unit_test(test_faults),
         cmocka_unit_test(test_open_errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -197,6 +197,29 @@ static void test_json_of_odd_values(void **state)
     gguf_close(g);
 }
 
+/* Arrays of 64 items are shown, longer ones are not, those of the tokenizer never. */
+static void test_json_of_arrays(void **state)
+{
+    (void)state;
+    struct file f;
+    struct gguf *g;
+    json_t *j;
+    static const char *const keys[] = {"llama.feed_forward_length", "tokenizer.ggml.scores"};
+    for (uint64_t n = 63; n <= 65; n++)
+        for (int k = 0; k < 2; k++) {
+            gguf_begin(&f, 3, 0, 1);
+            gguf_array(&f, keys[k], GGUF_U16, n);
+            put_fill(&f, 2 * n);
+            assert_int_equal(gguf_parse(f.b, f.n, "t", &g), 0);
+            assert_int_equal(gguf_json(g, &j), 0);
+            json_t *a = json_object_get(j, keys[k]);
+            assert_int_equal(json_array_size(a), k == 0 && n <= 64 ? n : 0);
+            assert_true((a != NULL) == (k == 0 && n <= 64));
+            json_decref(j);
+            gguf_close(g);
+        }
+}
+
 static void test_tensors(void **state)
 {
     static const struct {
@@ -256,7 +279,7 @@ static void test_long_strings(void **state)
     (void)state;
     struct dir d;
     struct file f;
-    struct gguf *g;
+    struct gguf *g = NULL;
     gguf_begin(&f, 3, 0, 1);
     gguf_array(&f, "tokens", GGUF_STRING, 2);
     put_u64(&f, want);
@@ -271,6 +294,7 @@ static void test_long_strings(void **state)
         print_message("skipped: no sparse file of 4 GiB here\n");
         skip();
     }
+    assert_non_null(g);
     const struct gguf_value *v = gguf_get(g, "tokens");
     const char *s;
     size_t n;
@@ -375,6 +399,7 @@ int main(void)
         cmocka_unit_test(test_arrays),
         cmocka_unit_test(test_json),
         cmocka_unit_test(test_json_of_odd_values),
+        cmocka_unit_test(test_json_of_arrays),
         cmocka_unit_test(test_tensors),
         cmocka_unit_test(test_long_strings),
         cmocka_unit_test(test_fixture_truncated),

@@ -82,6 +82,8 @@ static const struct {
      ERR_FORMAT, "overflow"},
     {"overflow hidden by a zero", "{\"a\":" T("U8", "[9223372036854775807,4,0]", 0, 0) "}", 0,
      ERR_FORMAT, "overflow"},
+    {"overflow behind a zero", "{\"a\":" T("U8", "[0,9223372036854775807,4]", 0, 0) "}", 0,
+     ERR_FORMAT, "overflow"},
     {"number above 2^63", "{\"a\":" T("U8", "[18446744073709551617]", 0, 1) "}", 1, ERR_FORMAT,
      "t.safetensors"},
     {"no offsets", "{\"a\":{\"dtype\":\"F32\",\"shape\":[1]}}", 4, ERR_FORMAT, "data_offsets"},
@@ -310,6 +312,26 @@ static void test_write_refused(void **state)
     dir_remove(&d);
 }
 
+/* A header that the reader would refuse is not written. */
+static void test_write_limit(void **state)
+{
+    (void)state;
+    enum { N = 100000000 };
+    static const float x[2] = {1, 2};
+    struct dir d;
+    char *name = malloc(N + 1);
+    assert_non_null(name);
+    memset(name, 'x', N);
+    name[N] = 0;
+    dir_make(&d);
+    const struct tensor t = {
+        .name = name, .dtype = DT_F32, .n_dims = 1, .dim = {2}, .data = x, .bytes = 8};
+    assert_int_equal(safetensors_write(dir_file(&d, "w.safetensors"), &t, 1), ERR_LIMIT);
+    assert_int_not_equal(access(d.file, F_OK), 0);
+    dir_remove(&d);
+    free(name);
+}
+
 /* Every allocation of a read and of a write fails once: a clean error, nothing leaked (ASan). */
 /* class: CVE-2024-32878 */
 static void test_faults(void **state)
@@ -389,7 +411,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_truncated),        cmocka_unit_test(test_flipped),
         cmocka_unit_test(test_order_and_lookup), cmocka_unit_test(test_many),
         cmocka_unit_test(test_write_and_read),   cmocka_unit_test(test_write_refused),
-        cmocka_unit_test(test_faults),           cmocka_unit_test(test_open_errors),
+        cmocka_unit_test(test_write_limit),      cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_open_errors),
     };
     if (argc == 3 && strcmp(argv[1], "--verdicts") == 0) return verdicts(argv[2]);
     return cmocka_run_group_tests(tests, NULL, NULL);
