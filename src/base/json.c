@@ -32,20 +32,28 @@ int json_read(const char *path, size_t max, json_t **out)
     return e;
 }
 
+/* Jansson loses the error of an append when it was a key, so the sink remembers it. */
+struct sink {
+    struct buf text;
+    int error;
+};
+
 static int add(const char *s, size_t n, void *ctx)
 {
-    return buf_append(ctx, s, n);
+    struct sink *k = ctx;
+    if (k->error == 0) k->error = buf_append(&k->text, s, n);
+    return k->error;
 }
 
 int json_text(const json_t *j, char **out)
 {
-    struct buf b;
-    buf_init(&b, SIZE_MAX / 2);
-    if (json_dump_callback(j, add, &b, JSON_ENCODE_ANY | JSON_COMPACT) < 0) {
-        buf_done(&b);
+    struct sink k = {.error = 0};
+    buf_init(&k.text, SIZE_MAX / 2);
+    if (json_dump_callback(j, add, &k, JSON_ENCODE_ANY | JSON_COMPACT) < 0 || k.error < 0) {
+        buf_done(&k.text);
         return ERR(NOMEM, "out of memory writing JSON");
     }
-    char *text = buf_take(&b);
+    char *text = buf_take(&k.text);
     if (!text) return ERR_NOMEM;
     *out = text;
     return 0;

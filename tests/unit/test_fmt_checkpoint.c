@@ -448,6 +448,30 @@ static void test_faults(void **state)
     dir_remove(&d);
 }
 
+/* JSON that is written is whole, whichever allocation fails. */
+static void test_json_text_faults(void **state)
+{
+    (void)state;
+    static const char want[] =
+        "{\"a long key, longer than the first buffer of sixty-four bytes\":"
+        "[1,2.5,\"text\"],\"another one that makes the buffer grow again, to "
+        "a hundred and then some bytes\":null}";
+    json_t *j;
+    assert_int_equal(json_parse(want, sizeof want - 1, "t", &j), 0);
+    int k, e = ERR_NOMEM;
+    for (k = 0; e < 0; k++) {
+        char *text = NULL;
+        mem_fail_at(k, false);
+        e = json_text(j, &text);
+        mem_fail_at(-1, false);
+        assert_true(e == 0 || e == ERR_NOMEM);
+        if (e == 0) assert_string_equal(text, want);
+        mem_free(text);
+    }
+    assert_in_range(k, 3, 100);
+    json_decref(j);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -464,6 +488,7 @@ int main(void)
         cmocka_unit_test(test_gguf_checkpoint),
         cmocka_unit_test(test_shrinking_file),
         cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_json_text_faults),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
