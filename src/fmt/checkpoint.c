@@ -9,7 +9,7 @@
 #include <string.h>
 
 #define MAX_CONFIG ((size_t)4 << 20)
-#define MAX_INDEX  ((size_t)64 << 20)
+#define MAX_INDEX  ((size_t)100 << 20)
 
 struct checkpoint {
     char *path;                /* owned */
@@ -76,7 +76,10 @@ static int index_tensors(struct checkpoint *c)
     for (uint32_t i = 0; i < c->n_tensors; i++)
         if (!ck_add(c->bytes, c->tensor[i].bytes, &c->bytes))
             return ERR(FORMAT, "%s: the sizes of all tensors overflow", c->path);
-    return names_build(&c->by_name, c->tensor, c->n_tensors, sizeof *c->tensor);
+    TRY(names_build(&c->by_name, c->tensor, c->n_tensors, sizeof *c->tensor));
+    const char *twice = names_twice(&c->by_name);
+    if (twice) return ERR(FORMAT, "%s: tensor \"%.200s\" occurs twice", c->path, twice);
+    return 0;
 }
 
 static int open_single(struct checkpoint *c)
@@ -96,10 +99,8 @@ static int open_single(struct checkpoint *c)
 /* The tensors of a sharded checkpoint are those of the map, each from the file the map says. */
 static int open_shards(struct checkpoint *c, const struct shards *s)
 {
-    const char *name;
-    json_t *value;
     c->file = mem_array(s->n_files, sizeof(struct safetensors *));
-    c->tensor = mem_array(json_object_size(s->weight_map), sizeof *c->tensor);
+    c->tensor = mem_array(s->n, sizeof *c->tensor);
     if (!c->file || !c->tensor) return ERR_NOMEM;
     for (uint32_t i = 0; i < s->n_files; i++) {
         int e = add_file(c, s->file[i]);
@@ -110,15 +111,13 @@ static int open_shards(struct checkpoint *c, const struct shards *s)
                 c->path, s->file[i], s->n_files);
         if (e < 0) return e;
     }
-    json_object_foreach((json_t *)(uintptr_t)s->weight_map, name, value)
-    {
-        const char *file = json_string_value(value);
-        const json_t *number = json_object_get(s->number, file);
-        const struct tensor *t = safetensors_find(c->file[json_integer_value(number)], name);
+    for (uint32_t i = 0; i < s->n; i++) {
+        const struct shard_entry *at = &s->entry[i];
+        const struct tensor *t = safetensors_find(c->file[at->number], at->name);
         if (!t)
             return ERR(FORMAT,
                        "%s: the index puts tensor \"%.200s\" into %.200s, which does not hold it",
-                       c->path, name, file);
+                       c->path, at->name, at->file);
         c->tensor[c->n_tensors++] = *t;
     }
     return index_tensors(c);

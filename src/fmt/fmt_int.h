@@ -43,11 +43,16 @@ const char *names_twice(const struct names *x); /* a name that occurs twice, or 
 
 /* --- The sharded index: {"weight_map": {tensor: file}}.  Every file is a plain name: no directory
  * part, no leading dot, ends in .safetensors. */
+struct shard_entry {
+    const char *file; /* first, so that names_build sorts by it */
+    const char *name;
+    uint32_t number; /* of the file */
+};
 struct shards {
-    json_t *index;            /* owned */
-    const json_t *weight_map; /* borrowed from index */
-    json_t *number;           /* owned: file name -> position in `file` */
-    const char **file;        /* [n_files] owned array; names borrowed from index */
+    char *text;                /* owned: all strings */
+    struct shard_entry *entry; /* [n] owned, in the order of the map */
+    uint32_t n;
+    const char **file; /* [n_files] owned, each once */
     uint32_t n_files;
 };
 int shards_parse(const char *text, size_t n, const char *what, struct shards *out);

@@ -17,6 +17,8 @@
 
 #define DEFAULT_ALIGNMENT 32u
 #define MAX_ALIGNMENT     (1u << 20)
+#define MAX_VALUES        65536u
+#define MAX_TENSORS       (1u << 22)
 #define MIN_VALUE_BYTES   14u /* length 8, key 1, type 4, value 1 */
 #define MIN_TENSOR_BYTES  25u /* length 8, name 1, n_dims 4, type 4, offset 8 */
 #define MIN_STRING_BYTES  8u
@@ -291,8 +293,9 @@ static int parse(struct gguf *g, const uint8_t *data, size_t size)
     TRY(take_version(&r));
     TRY(rd_count(&r, "the number of tensors", MIN_TENSOR_BYTES, &n_tensors));
     TRY(rd_count(&r, "the number of metadata values", MIN_VALUE_BYTES, &n_values));
-    if (n_tensors >= UINT32_MAX || n_values >= UINT32_MAX)
-        return ERR(LIMIT, "%s: more than 2^32 tensors or values", g->what);
+    if (n_values > MAX_VALUES || n_tensors > MAX_TENSORS)
+        return ERR(LIMIT, "%s: more than %u metadata values or %u tensors", g->what, MAX_VALUES,
+                   MAX_TENSORS);
     TRY(take_values(g, &r, n_values));
     TRY(take_tensors(g, &r, n_tensors));
     int e = gguf_get_u32(g, "split.count", 0, UINT32_MAX, &n_files);

@@ -4,21 +4,23 @@
  *
  * The rules are the reference reader's: header of at most 100 MB, entries sorted by offset tile the
  * data exactly (no hole, no overlap, nothing behind the last), size equals shape times dtype, white
- * space around the object allowed.  Stricter than the reference on purpose: duplicate names are
- * refused (it keeps one of them, which one is an accident), and so are NUL bytes in names, entries
- * written as arrays, numbers of 2^63 and more, more than 4 dimensions and types kvik has no use for. */
+ * space around the object and unknown fields allowed.  Stricter than the reference on purpose:
+ * duplicate names are refused (it keeps one of them, which one is an accident), and so are NUL bytes
+ * in names, entries written as arrays, more than 4 dimensions and types kvik has no use for. */
 #include "base/map.h"
 #include "fmt/fmt_int.h"
+#include "fmt/scan.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_HEADER 100000000u
+#define MAX_HEADER  100000000u
+#define MAX_TENSORS (1u << 22)
 
 struct safetensors {
     struct map map; /* unused (not mapped) after safetensors_parse */
     char *what;     /* owned: the source in errors */
-    char *text;     /* owned: all names, each with its NUL */
+    char *text;     /* owned: the names */
     uint32_t n;
     struct tensor *tensor; /* [n] owned, in the order of the data */
     struct names by_name;
@@ -33,22 +35,13 @@ static int bad(const char *what, const char *name, const char *why)
     return ERR(FORMAT, "%s: tensor \"%.200s\": %s", what, name, why);
 }
 
-static bool index_of(const json_t *j, uint64_t *out)
-{
-    if (!json_is_integer(j) || json_integer_value(j) < 0) return false;
-    *out = (uint64_t)json_integer_value(j);
-    return true;
-}
-
-static int entry_dtype(const json_t *entry, const char *what, struct tensor *t)
+static int take_dtype(struct scan *j, const char *what, struct tensor *t)
 {
     static const char *const known[] = {"I16",     "U16",         "U32",        "U64", "F8_E5M2",
                                         "F8_E4M3", "F8_E8M0",     "F4",         "C64", "F6_E2M3",
                                         "F6_E3M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ"};
-    const json_t *value = json_object_get(entry, "dtype");
-    const char *s = json_string_value(value);
-    if (!s || strlen(s) != json_string_length(value))
-        return bad(what, t->name, "\"dtype\" must be a string");
+    const char *s;
+    TRY(scan_string(j, &s));
     int d = dtype_from_safetensors(s);
     for (size_t i = 0; d < 0 && i < countof(known); i++)
         if (strcmp(known[i], s) == 0)
@@ -62,53 +55,108 @@ static int entry_dtype(const json_t *entry, const char *what, struct tensor *t)
     return 0;
 }
 
-static int entry_shape(const json_t *entry, const char *what, struct tensor *t)
+static int take_shape(struct scan *j, const char *what, struct tensor *t)
 {
-    const json_t *shape = json_object_get(entry, "shape");
-    size_t n = json_array_size(shape);
-    if (!json_is_array(shape)) return bad(what, t->name, "\"shape\" must be an array");
-    if (n > FMT_MAX_DIMS)
-        return ERR(UNSUPPORTED, "%s: tensor \"%.200s\" has %zu dimensions, the limit is %u", what,
-                   t->name, n, FMT_MAX_DIMS);
-    t->n_dims = (uint32_t)n;
-    for (size_t i = 0; i < n; i++)
-        if (!index_of(json_array_get(shape, i), &t->dim[i]))
-            return bad(what, t->name, "\"shape\" must hold non-negative integers");
-    return 0;
+    bool first = true;
+    int e;
+    TRY(scan_char(j, '['));
+    while ((e = scan_item(j, &first)) == 1) {
+        if (t->n_dims == FMT_MAX_DIMS)
+            return ERR(UNSUPPORTED, "%s: tensor \"%.200s\" has more than %u dimensions", what,
+                       t->name, FMT_MAX_DIMS);
+        TRY(scan_u64(j, &t->dim[t->n_dims]));
+        t->n_dims++;
+    }
+    return e;
 }
 
-static int entry_place(const json_t *entry, const char *what, const struct body *body,
-                       struct tensor *t)
+static int take_offsets(struct scan *j, uint64_t place[2])
 {
-    const json_t *pair = json_object_get(entry, "data_offsets");
-    uint64_t from, to;
+    TRY(scan_char(j, '['));
+    TRY(scan_u64(j, &place[0]));
+    TRY(scan_char(j, ','));
+    TRY(scan_u64(j, &place[1]));
+    return scan_char(j, ']');
+}
+
+/* One field of an entry; *seen collects which of the three were there. */
+static int take_field(struct scan *j, const char *what, const char *key, struct tensor *t,
+                      uint64_t place[2], unsigned *seen)
+{
+    static const char *const fields[] = {"dtype", "shape", "data_offsets"};
+    for (unsigned i = 0; i < countof(fields); i++) {
+        if (strcmp(fields[i], key) != 0) continue;
+        if (*seen & 1u << i) return scan_error(j, "a field occurs twice");
+        *seen |= 1u << i;
+        if (i == 0) return take_dtype(j, what, t);
+        return i == 1 ? take_shape(j, what, t) : take_offsets(j, place);
+    }
+    return scan_skip(j);
+}
+
+static int place_tensor(const char *what, const struct body *body, const uint64_t place[2],
+                        struct tensor *t)
+{
     size_t want;
-    if (!json_is_array(pair) || json_array_size(pair) != 2 ||
-        !index_of(json_array_get(pair, 0), &from) || !index_of(json_array_get(pair, 1), &to))
-        return bad(what, t->name, "\"data_offsets\" must be two non-negative integers");
-    if (from > to || to > body->size)
+    if (place[0] > place[1] || place[1] > body->size)
         return ERR(FORMAT,
                    "%s: tensor \"%.200s\": bytes %llu to %llu are not inside the data of %llu "
                    "bytes: is the download complete?",
-                   what, t->name, (unsigned long long)from, (unsigned long long)to,
+                   what, t->name, (unsigned long long)place[0], (unsigned long long)place[1],
                    (unsigned long long)body->size);
     if (!tensor_size(t, &want)) return bad(what, t->name, "the size of the shape overflows");
-    if (to - from != want)
+    if (place[1] - place[0] != want)
         return ERR(FORMAT,
                    "%s: tensor \"%.200s\" wants %zu bytes by its shape, its offsets span %llu",
-                   what, t->name, want, (unsigned long long)(to - from));
-    t->data = body->data + from;
+                   what, t->name, want, (unsigned long long)(place[1] - place[0]));
+    t->data = body->data + place[0];
     t->bytes = want;
     return 0;
 }
 
-static int take_entry(const json_t *entry, const char *what, const struct body *body,
-                      struct tensor *t)
+static int take_entry(struct scan *j, const char *what, const struct body *body, struct tensor *t)
 {
-    if (!json_is_object(entry)) return bad(what, t->name, "not an object");
-    TRY(entry_dtype(entry, what, t));
-    TRY(entry_shape(entry, what, t));
-    return entry_place(entry, what, body, t);
+    uint64_t place[2];
+    unsigned seen = 0;
+    const char *key;
+    bool first = true;
+    int e;
+    size_t used = j->used; /* the name of the tensor stays, what follows need not */
+    TRY(scan_char(j, '{'));
+    while ((e = scan_key(j, &first, &key)) == 1) {
+        TRY(take_field(j, what, key, t, place, &seen));
+        j->used = used;
+    }
+    if (e < 0) return e;
+    if (seen != 7) return bad(what, t->name, "dtype, shape or data_offsets is missing");
+    return place_tensor(what, body, place, t);
+}
+
+/* Nothing reads the metadata, but it must be what the format says: strings, or null. */
+static int take_metadata(struct scan *j)
+{
+    const char *s;
+    bool first = true;
+    int e;
+    if (scan_peek(j) == 'n') return scan_skip(j);
+    TRY(scan_char(j, '{'));
+    while ((e = scan_key(j, &first, &s)) == 1)
+        TRY(scan_string(j, &s));
+    return e;
+}
+
+static int add_tensor(struct safetensors *s, uint32_t *cap, const char *name)
+{
+    if (s->n == MAX_TENSORS) return ERR(LIMIT, "%s: more than %u tensors", s->what, MAX_TENSORS);
+    if (s->n == *cap) {
+        uint32_t grown = *cap ? *cap * 2 : 64;
+        struct tensor *t = mem_grow(s->tensor, grown, sizeof *t);
+        if (!t) return ERR_NOMEM;
+        s->tensor = t;
+        *cap = grown;
+    }
+    s->tensor[s->n++] = (struct tensor){.name = name};
+    return 0;
 }
 
 static int by_place(const void *a, const void *b)
@@ -136,80 +184,53 @@ static int check_tiling(const struct safetensors *s, const struct body *body)
     return 0;
 }
 
-static int check_metadata(const json_t *meta, const char *what)
+static int take_header(struct safetensors *s, struct scan *j, const struct body *body)
 {
     const char *key;
-    json_t *value;
-    if (!meta || json_is_null(meta)) return 0;
-    if (!json_is_object(meta)) return ERR(FORMAT, "%s: __metadata__ must be an object", what);
-    json_object_foreach((json_t *)(uintptr_t)meta, key, value)
-    {
-        if (!json_is_string(value))
-            return ERR(FORMAT, "%s: __metadata__ \"%.200s\" must be a string", what, key);
+    bool first = true, metadata = false;
+    uint32_t cap = 0;
+    int e;
+    TRY(scan_char(j, '{'));
+    while ((e = scan_key(j, &first, &key)) == 1) {
+        if (strcmp(key, "__metadata__") == 0) {
+            if (metadata) return scan_error(j, "__metadata__ occurs twice");
+            metadata = true;
+            TRY(take_metadata(j));
+            continue;
+        }
+        TRY(add_tensor(s, &cap, key));
+        TRY(take_entry(j, s->what, body, &s->tensor[s->n - 1]));
     }
-    return 0;
+    return e < 0 ? e : scan_end(j);
 }
 
-static bool is_tensor(const char *key)
+static int check(struct safetensors *s, const struct body *body)
 {
-    return strcmp(key, "__metadata__") != 0;
-}
-
-/* Names move to one block of our own, so that the JSON tree need not live. */
-static int take_names(struct safetensors *s, json_t *header)
-{
-    const char *key;
-    json_t *value;
-    size_t bytes = 0, n = 0;
-    json_object_foreach(header, key, value)
-    {
-        if (!is_tensor(key)) continue;
-        bytes += strlen(key) + 1;
-        n++;
-    }
-    s->text = mem_alloc(bytes);
-    s->tensor = mem_array(n, sizeof *s->tensor);
-    if (!s->text || !s->tensor) return ERR_NOMEM;
-    char *p = s->text;
-    json_object_foreach(header, key, value)
-    {
-        if (!is_tensor(key)) continue;
-        s->tensor[s->n++].name = memcpy(p, key, strlen(key) + 1);
-        p += strlen(key) + 1;
-    }
-    return 0;
-}
-
-static int take_header(struct safetensors *s, json_t *header, const struct body *body)
-{
-    if (!json_is_object(header)) return ERR(FORMAT, "%s: the header is not an object", s->what);
-    TRY(check_metadata(json_object_get(header, "__metadata__"), s->what));
-    TRY(take_names(s, header));
-    for (uint32_t i = 0; i < s->n; i++) {
-        struct tensor *t = &s->tensor[i];
-        TRY(take_entry(json_object_get(header, t->name), s->what, body, t));
-    }
-    qsort(s->tensor, s->n, sizeof *s->tensor, by_place);
-    TRY(check_tiling(s, body));
-    return names_build(&s->by_name, s->tensor, s->n, sizeof *s->tensor);
+    if (s->n) qsort(s->tensor, s->n, sizeof *s->tensor, by_place);
+    TRY(names_build(&s->by_name, s->tensor, s->n, sizeof *s->tensor));
+    const char *twice = names_twice(&s->by_name);
+    if (twice) return bad(s->what, twice, "the name occurs twice");
+    return check_tiling(s, body);
 }
 
 static int parse(struct safetensors *s, const uint8_t *data, size_t size)
 {
     struct rd r = {.data = data, .size = size, .what = s->what};
+    struct scan j;
     uint64_t n;
     const uint8_t *text;
-    json_t *header;
     TRY(rd_u64(&r, "the header length", &n));
     if (n > MAX_HEADER)
         return ERR(FORMAT, "%s: a header of %llu bytes, the limit is %u%s", s->what,
                    (unsigned long long)n, MAX_HEADER, looks_like(data, size));
     TRY(rd_take(&r, n, "the header", &text));
-    TRY(json_parse((const char *)text, (size_t)n, s->what, &header));
     struct body body = {.data = data + r.pos, .size = rd_left(&r)};
-    int e = take_header(s, header, &body);
-    json_decref(header);
-    return e;
+    TRY(scan_init(&j, (const char *)text, (size_t)n, s->what));
+    int e = take_header(s, &j, &body);
+    s->text = j.text; /* the names are in it */
+    j.text = NULL;
+    scan_done(&j);
+    return e < 0 ? e : check(s, &body);
 }
 
 int safetensors_parse(const void *data, size_t n, const char *what, struct safetensors **out)

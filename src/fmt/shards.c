@@ -4,6 +4,7 @@
  * another kind of file. */
 #include "base/buf.h"
 #include "fmt/fmt_int.h"
+#include "fmt/scan.h"
 
 #include <string.h>
 
@@ -20,47 +21,91 @@ static bool plain_name(const char *s, size_t n)
     return memcmp(s + n - k, suffix, k) == 0;
 }
 
-static int take_file(struct shards *s, const char *what, const char *tensor, const json_t *file)
+static int take_entry(struct shards *s, struct scan *j, uint32_t *cap, const char *name)
 {
-    const char *name = json_string_value(file);
-    if (!name || !plain_name(name, json_string_length(file)))
+    const char *file;
+    if (scan_peek(j) != '"') return scan_error(j, "weight_map must hold file names");
+    TRY(scan_string(j, &file));
+    if (!plain_name(file, strlen(file)))
         return ERR(FORMAT,
                    "%s: weight_map \"%.200s\": \"%.200s\" is not the plain name of a .safetensors "
                    "file in the same directory",
-                   what, tensor, name ? name : "(not a string)");
-    if (json_object_get(s->number, name)) return 0;
-    if (s->n_files == MAX_SHARDS) return ERR(LIMIT, "%s: more than %u files", what, MAX_SHARDS);
-    const char **grown = mem_grow(s->file, s->n_files + 1, sizeof *grown);
-    if (!grown) return ERR_NOMEM;
-    s->file = grown;
-    if (json_object_set_new(s->number, name, json_integer(s->n_files)) < 0)
-        return ERR(NOMEM, "out of memory: %s", what);
-    s->file[s->n_files++] = name;
+                   j->what, name, file);
+    if (s->n == *cap) {
+        uint32_t grown = *cap ? *cap * 2 : 64;
+        struct shard_entry *entry = mem_grow(s->entry, grown, sizeof *entry);
+        if (!entry) return ERR_NOMEM;
+        s->entry = entry;
+        *cap = grown;
+    }
+    s->entry[s->n++] = (struct shard_entry){.file = file, .name = name};
     return 0;
 }
 
-static int take_index(struct shards *s, const char *what)
+static int take_map(struct shards *s, struct scan *j)
 {
-    const char *tensor;
-    json_t *file;
-    json_t *map = json_object_get(s->index, "weight_map");
-    if (!json_is_object(map) || json_object_size(map) == 0)
-        return ERR(FORMAT, "%s: \"weight_map\" must be an object that names tensors", what);
-    if (!s->number) return ERR(NOMEM, "out of memory: %s", what);
-    s->weight_map = map;
-    json_object_foreach(map, tensor, file)
-    {
-        TRY(take_file(s, what, tensor, file));
+    const char *name;
+    bool first = true;
+    uint32_t cap = 0;
+    int e;
+    if (scan_peek(j) != '{') return scan_error(j, "weight_map must be an object");
+    TRY(scan_char(j, '{'));
+    while ((e = scan_key(j, &first, &name)) == 1)
+        TRY(take_entry(s, j, &cap, name));
+    return e;
+}
+
+static int take_index(struct shards *s, struct scan *j)
+{
+    const char *key;
+    bool first = true, map = false;
+    int e;
+    TRY(scan_char(j, '{'));
+    while ((e = scan_key(j, &first, &key)) == 1) {
+        if (strcmp(key, "weight_map") != 0) {
+            TRY(scan_skip(j));
+            continue;
+        }
+        if (map) return scan_error(j, "weight_map occurs twice");
+        map = true;
+        TRY(take_map(s, j));
     }
-    return 0;
+    if (e < 0) return e;
+    if (s->n == 0) return ERR(FORMAT, "%s: no weight_map that names tensors", j->what);
+    return scan_end(j);
+}
+
+/* Gives every distinct file a number. */
+static int number_files(struct shards *s, const char *what)
+{
+    struct names by_file;
+    int e = 0;
+    TRY(names_build(&by_file, s->entry, s->n, sizeof *s->entry));
+    s->file = mem_array(MIN(s->n, MAX_SHARDS), sizeof *s->file);
+    if (!s->file) e = ERR_NOMEM;
+    for (uint32_t i = 0; i < s->n && e == 0; i++) {
+        struct shard_entry *t = &s->entry[(const struct shard_entry *)by_file.at[i] - s->entry];
+        bool same = s->n_files > 0 && strcmp(s->file[s->n_files - 1], t->file) == 0;
+        if (!same && s->n_files == MAX_SHARDS)
+            e = ERR(LIMIT, "%s: more than %u files", what, MAX_SHARDS);
+        else if (!same)
+            s->file[s->n_files++] = t->file;
+        t->number = s->n_files - 1;
+    }
+    names_done(&by_file);
+    return e;
 }
 
 int shards_parse(const char *text, size_t n, const char *what, struct shards *out)
 {
     struct shards s = {0};
-    TRY(json_parse(text, n, what, &s.index));
-    s.number = json_object();
-    int e = take_index(&s, what);
+    struct scan j;
+    TRY(scan_init(&j, text, n, what));
+    int e = take_index(&s, &j);
+    s.text = j.text; /* the names are in it */
+    j.text = NULL;
+    scan_done(&j);
+    if (e == 0) e = number_files(&s, what);
     if (e < 0) {
         shards_done(&s);
         return e;
@@ -71,9 +116,9 @@ int shards_parse(const char *text, size_t n, const char *what, struct shards *ou
 
 void shards_done(struct shards *s)
 {
+    mem_free(s->text);
+    mem_free(s->entry);
     mem_free(s->file);
-    json_decref(s->number);
-    json_decref(s->index);
     *s = (struct shards){0};
 }
 

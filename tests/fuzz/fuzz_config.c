@@ -33,14 +33,15 @@ static void as_index(const char *text, size_t n)
 {
     struct shards s = {0};
     if (shards_parse(text, n, "index.json", &s) < 0) {
-        WALK_MUST(s.index == NULL && err_last()[0]);
+        WALK_MUST(s.n == 0 && err_last()[0]);
         return;
     }
-    WALK_MUST(s.n_files >= 1 && s.n_files <= json_object_size(s.weight_map));
-    for (uint32_t i = 0; i < s.n_files; i++) {
+    WALK_MUST(s.n_files >= 1 && s.n_files <= s.n);
+    for (uint32_t i = 0; i < s.n_files; i++)
         WALK_MUST(!strchr(s.file[i], '/') && !strchr(s.file[i], '\\') && s.file[i][0] != '.');
-        WALK_MUST(json_integer_value(json_object_get(s.number, s.file[i])) == (json_int_t)i);
-    }
+    for (uint32_t i = 0; i < s.n; i++)
+        WALK_MUST(s.entry[i].number < s.n_files && s.entry[i].name != NULL &&
+                  strcmp(s.file[s.entry[i].number], s.entry[i].file) == 0);
     shards_done(&s);
 }
 

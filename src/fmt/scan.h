@@ -1,0 +1,36 @@
+/* scan.h - a JSON scanner for headers and indexes of model files: values are read in place, one after
+ * the other, and no tree is built.  A hostile header of 100 MB costs its own size in memory and well
+ * under a second; the same as a tree would be gigabytes. */
+#pragma once
+#include "base/base.h"
+
+#define SCAN_MAX_DEPTH 128u
+
+struct scan {
+    const char *s; /* borrowed */
+    size_t n, pos;
+    const char *what; /* names the source in errors */
+    char *text;       /* owned: decoded strings, each with its NUL; n bytes are always enough */
+    size_t used;
+};
+/* ERR_FORMAT if the text is not UTF-8 or has a NUL. */
+int scan_init(struct scan *j, const char *s, size_t n, const char *what);
+void scan_done(struct scan *j);
+int scan_error(const struct scan *j, const char *why); /* ERR_FORMAT with the position */
+
+/* The next character that is no white space, not consumed; 0 at the end. */
+char scan_peek(struct scan *j);
+/* Consumes it; ERR_FORMAT if it is another. */
+int scan_char(struct scan *j, char c);
+/* A string without NUL, decoded into j->text, where it stays until j->used is set back. */
+int scan_string(struct scan *j, const char **out);
+/* Digits only, no sign, fraction or exponent, below 2^64. */
+int scan_u64(struct scan *j, uint64_t *out);
+/* Any value. */
+int scan_skip(struct scan *j);
+/* Steps through an object whose '{' was consumed: 1 and the key, its ':' consumed; 0 after the '}'.
+ * *first is true before the first call.  scan_item does the same for an array. */
+int scan_key(struct scan *j, bool *first, const char **key);
+int scan_item(struct scan *j, bool *first);
+/* ERR_FORMAT unless only white space is left. */
+int scan_end(struct scan *j);
