@@ -17,7 +17,10 @@ static void die(const char *what)
 int main(int argc, char **argv)
 {
     const char *text =
-        "The old lighthouse keeper climbed the stairs, lit the lamp and looked out at the sea. That night";
+        "The old lighthouse keeper climbed the ninety-nine stairs, as he had done every evening for forty years, "
+        "lit the great lamp and looked out at the sea. The wind had turned to the north, the gulls were silent, "
+        "and far away, where the fishing boats should have been, a green light went on and off, on and off. He "
+        "put down his tea, opened the heavy logbook and wrote the hour and the weather into it. Then he";
     int wanted = argc > 2 ? atoi(argv[2]) : 4;
     uint32_t n = wanted < 1 ? 1 : wanted > MAX_FORKS ? MAX_FORKS : (uint32_t)wanted;
     kvik_model *model;

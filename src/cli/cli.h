@@ -97,9 +97,12 @@ void interrupt_catch(void);
 bool interrupt_seen(void);
 void interrupt_clear(void);
 
+/* --- hub.c: MODEL itself, or in `out` the snapshot of a repository id in the local hub cache. */
+#define HUB_PATH 4096
+const char *hub_find(const char *model, char out[HUB_PATH]);
+
 /* --- session.c: a model, a cache and the settings of one run. */
 struct session {
-    const char *path;
     struct common common;
     kvik_model *model;
     kvik_cache *cache;

@@ -29,6 +29,7 @@ struct chat {
     json_t *messages; /* owned */
     struct line_editor *editor;
     struct progress progress;
+    uint64_t turns;
     bool ends_line, spoke, open_ended;
 };
 
@@ -90,6 +91,7 @@ static int reply(struct chat *c, kvik_result **res)
             LIMIT,
             "the conversation has %zu tokens, the model's context is %u; /reset begins a new one",
             n, context);
+    g.seed += c->turns++; /* else every turn would draw the same numbers */
     if (c->open_ended) g.max_new_tokens = (uint32_t)(context - MIN(n, (size_t)context - 1));
     kvik_prompt p = {.ids = ids, .n = n, .seq = c->seq};
     c->spoke = c->ends_line = false;

@@ -193,11 +193,12 @@ static int run_inspect(const struct command *self, int argc, char **argv)
     struct options o = {0};
     struct args a;
     kvik_model *m;
+    char found[HUB_PATH];
     int status = args_parse(self, argc, argv, &o, &a);
     if (status == 0 && a.n != 1)
         status = say_usage(a.n ? "kvik inspect takes one MODEL" : "kvik inspect needs a MODEL");
     if (status == 0) {
-        int e = kvik_model_open(a.word[0], &m);
+        int e = kvik_model_open(hub_find(a.word[0], found), &m);
         status = e < 0 ? say_error(e) : print(m, o.common.json);
         if (e >= 0) kvik_model_close(m);
     }

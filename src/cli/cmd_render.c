@@ -151,9 +151,10 @@ static int run(const struct options *o, const struct args *a)
         return say_usage("give --jsonl, --messages or TEXT to render");
     if (o->system && !n) return say_usage("--system goes with TEXT; put it into the messages");
     struct renderer r = {0};
+    char found[HUB_PATH];
     size_t len;
     int e = o->template_file ? file_read(o->template_file, 4u << 20, &r.text, &len)
-                             : kvik_tokenizer_open(a->word[0], &r.tok);
+                             : kvik_tokenizer_open(hub_find(a->word[0], found), &r.tok);
     if (e < 0) return say_error(e);
     int status = o->jsonl ? jsonl_run(o->jsonl, answer, &r) : render_one(&r, o, text, n);
     kvik_tokenizer_close(r.tok);

@@ -173,7 +173,8 @@ static int run(const struct options *o, const struct args *a)
     if (!o->jsonl && a->n == 1 && isatty(STDIN_FILENO))
         return say_usage("give TEXT, --jsonl, or text on standard input");
     kvik_tokenizer *t;
-    int e = kvik_tokenizer_open(a->word[0], &t);
+    char found[HUB_PATH];
+    int e = kvik_tokenizer_open(hub_find(a->word[0], found), &t);
     if (e < 0) return say_error(e);
     int status = each(o, a, t);
     kvik_tokenizer_close(t);

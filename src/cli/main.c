@@ -18,10 +18,11 @@ static void help(FILE *to)
     for (size_t i = 0; i < countof(commands); i++)
         fprintf(to, "  kvik %-9s %-34s %s\n", commands[i]->name, commands[i]->usage,
                 commands[i]->summary);
-    fputs("\nMODEL is a Hugging Face model directory or a .gguf file.\n"
-          "kvik COMMAND --help lists a command's options, kvik --version prints the version.\n"
-          "Exit status: 0, 1 failed, 2 wrong usage, 130 stopped by Ctrl-C.\n",
-          to);
+    fputs(
+        "\nMODEL is a Hugging Face model directory, a .gguf file, or a repository id in the local hub cache.\n"
+        "kvik COMMAND --help lists a command's options, kvik --version prints the version.\n"
+        "Exit status: 0, 1 failed, 2 wrong usage, 130 stopped by Ctrl-C.\n",
+        to);
 }
 
 static int unknown(const char *word)

@@ -45,23 +45,25 @@ int session_check(const char *config, const json_t *options)
 
 struct load {
     struct session *s;
+    const char *path;
     int e;
 };
 
 static void load(void *ctx)
 {
     struct load *l = ctx;
-    l->e = kvik_model_open(l->s->path, &l->s->model);
+    l->e = kvik_model_open(l->path, &l->s->model);
 }
 
 int session_open(struct session *s, const char *path, const struct common *common,
                  const char *config, const json_t *options)
 {
     char what[128];
+    char found[HUB_PATH];
     const char *name = strrchr(path, '/');
     double begun = now_seconds();
-    *s = (struct session){.path = path, .common = *common};
-    struct load l = {.s = s};
+    *s = (struct session){.common = *common};
+    struct load l = {.s = s, .path = hub_find(path, found)};
     snprintf(what, sizeof what, "loading %.80s", name && name[1] ? name + 1 : path);
     progress_during(what, load, &l);
     if (l.e >= 0) l.e = kvik_generation_init(&s->g, s->model);

@@ -63,6 +63,19 @@ check "a text from a pipe" same "$(cat "$work/piped")" "$ids"
 rc=$?
 check "after -- everything is text" status 0
 
+# A repository id, from the local hub cache.
+commit=0123456789abcdef0123456789abcdef01234567
+repo=$work/hub/models--some-org--tiny.model
+mkdir -p "$repo/refs" "$repo/snapshots"
+printf '%s' $commit >"$repo/refs/main"
+cp -r "$work/model" "$repo/snapshots/$commit"
+HF_HUB_CACHE=$work/hub "$KVIK" tokenize some-org/tiny.model "Hello world" >"$work/out" 2>"$work/err"
+check "a repository id finds its snapshot" same "$(cat "$work/out")" "$ids"
+printf '../../model' >"$repo/refs/main"
+HF_HUB_CACHE=$work/hub "$KVIK" tokenize some-org/tiny.model "Hello world" >"$work/out" 2>"$work/err"
+rc=$?
+refused "a ref that is no commit is not followed" 1 some-org/tiny.model
+
 # A line that cannot be answered is answered, and the next one too.
 printf '%s\n' nonsense '{"text": 5}' '{"ids": [-1]}' '{"ids": [1], "text": "a"}' '{"ids": [999999999]}' '' '{"text": "a", "add_special_tokens": 1}' '[1]' '{"text": "a\ud800"}' '{"text": ""}' '{"ids": []}' >"$work/odd"
 run tokenize "$work/model" --jsonl "$work/odd"
