@@ -235,9 +235,11 @@ static int parse_now(const char *text, struct jinja_now *now)
     struct jinja_now t = {.set = true};
     bool date = field(&s, 4, "-", 1, 9999, &t.year) && field(&s, 2, "-", 1, 12, &t.month) &&
                 field(&s, 2, "", 1, 31, &t.day);
+    bool only_date = date && !*s;
     bool time = date && (*s == 'T' || *s == ' ') && s++ && field(&s, 2, ":", 0, 23, &t.hour) &&
-                field(&s, 2, ":", 0, 59, &t.minute) && field(&s, 2, "", 0, 60, &t.second);
-    if (!date || (*s && (!time || !strchr(".+-Z", *s))))
+                field(&s, 2, ":", 0, 59, &t.minute) && field(&s, 2, "", 0, 60, &t.second) &&
+                (!*s || strchr(".+-Z", *s));
+    if (!only_date && !time)
         return ERR(ARG, "\"now\" must be a time such as \"2025-03-07T14:05:09\", not \"%.40s\"",
                    text);
     *now = t;
