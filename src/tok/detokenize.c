@@ -197,7 +197,7 @@ static int put_literal(struct tok_stream *s, uint32_t i, const char *lit, size_t
     const char *t = g->hold.data ? g->hold.data : "";
     size_t n = g->hold.len, at = 0;
     const char *hit;
-    while (n_lit <= n - at && (hit = memmem(t + at, n - at, lit, n_lit))) {
+    while (n_lit <= n - at && (hit = find_bytes(t + at, n - at, lit, n_lit))) {
         TRY(feed(s, i + 1, t + at, (size_t)(hit - t) - at, false));
         TRY(feed(s, i + 1, g->d->text, g->d->n_text, false));
         at = (size_t)(hit - t) + n_lit;
@@ -248,7 +248,7 @@ static int flush_suffix(struct tok_stream *s, uint32_t i, const char *as)
     struct stage *g = &s->stage[i];
     const char *t = g->hold.data ? g->hold.data : "", *hit;
     size_t n = g->hold.len, at = 0;
-    while ((hit = memmem(t + at, n - at, g->d->text, g->d->n_text))) {
+    while ((hit = find_bytes(t + at, n - at, g->d->text, g->d->n_text))) {
         TRY(feed(s, i + 1, t + at, (size_t)(hit - t) - at, false));
         TRY(feed(s, i + 1, as, strlen(as), false));
         at = (size_t)(hit - t) + g->d->n_text;

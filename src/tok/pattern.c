@@ -15,7 +15,7 @@
 #define MATCH_HEAP    65536u  /* KiB */
 #define WINDOW        64u     /* start positions between two looks at the clock */
 #define BUDGET_BASE   250000000
-#define BUDGET_BYTE   5000 /* nanoseconds: 100 times the interpreter's usual cost */
+#define BUDGET_BYTE   2000 /* nanoseconds: 40 times the interpreter's usual cost */
 #define JIT_MAX_BYTES 65536u
 
 struct pattern {
@@ -180,10 +180,22 @@ static int search(const struct hits *h, size_t from, struct matcher *m, struct h
     }
 }
 
+const char *find_bytes(const char *s, size_t n, const char *lit, size_t n_lit)
+{
+    if (n_lit == 0) return s;
+    if (n_lit > 32) return memmem(s, n, lit, n_lit); /* linear, but slow to start */
+    for (const char *p = s; n_lit <= n; p++) {
+        size_t left = n - (size_t)(p - s);
+        if (left < n_lit || !(p = memchr(p, lit[0], left - n_lit + 1))) return NULL;
+        if (memcmp(p, lit, n_lit) == 0) return p;
+    }
+    return NULL;
+}
+
 static int find_literal(const struct hits *h, size_t from, struct hit *out)
 {
     const struct pattern *p = h->p;
-    const char *s = memmem(h->s + from, h->n - from, p->text, p->n);
+    const char *s = find_bytes(h->s + from, h->n - from, p->text, p->n);
     if (!s) return 0;
     *out = (struct hit){(size_t)(s - h->s), (size_t)(s - h->s) + p->n};
     return 1;

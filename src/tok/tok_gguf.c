@@ -187,9 +187,7 @@ static int load_gpt2(struct source *s, const struct cut_rule **rule)
     for (size_t i = 0; i < countof((*rule)->cut) && (*rule)->cut[i]; i++)
         TRY(split(t, (*rule)->cut[i]));
     TRY(tok_add_pre(t, &p));
-    p->kind = PRE_BYTES;
-    TRY(gguf_get_bool(s->g, KEY "add_space_prefix", &p->prefix_space));
-    p->prefix_space = false; /* this kind of model never has one; the key is there all the same */
+    p->kind = PRE_BYTES; /* KEY add_space_prefix is not for this kind, even where it is written */
     TRY(tok_add_dec(t, &d));
     d->kind = DEC_BYTES;
     t->bpe.ignore_merges = (*rule)->ignore_merges;

@@ -63,6 +63,7 @@ struct hits {
     bool any;
 };
 int hits_next(struct hits *h, struct matcher *m, struct hit *out);
+const char *find_bytes(const char *s, size_t n, const char *lit, size_t n_lit);
 /* The literal of a pattern made with regex = false, or NULL. */
 const char *pattern_literal(const struct pattern *p, size_t *n);
 
@@ -141,7 +142,8 @@ struct bpe {
     uint32_t mask, used;
     int32_t char_id[BPE_CHARS]; /* ids of one-character texts, -1 none */
     int32_t byte_id[256];       /* ids of <0xNN>, -1 none */
-    uint64_t *edge; /* owned or NULL; [edge_mask + 1]: pairs of characters a merge can join across */
+    uint64_t
+        *edge; /* owned or NULL; [edge_mask + 1]: pairs of characters a merge can join across */
     uint32_t edge_mask;
     int32_t unk;
     bool fuse_unk, byte_fallback, ignore_merges;

@@ -1,53 +1,6 @@
 /* test_tok_golden.c - every line of tests/golden/tokenizers: ids with and without special tokens and
  * the three ways of decoding, equal to the reference's; streams equal to whole decodes. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-#include "base/json.h"
-#include "base/map.h"
-#include "base/utf8.h"
-#include "tok/tok.h"
-
-#define DIR "tests/golden/tokenizers/"
-
-static char *unpack(const char *path, size_t *n)
-{
-    char cmd[512];
-    struct buf b;
-    buf_init(&b, (size_t)64 << 20);
-    snprintf(cmd, sizeof cmd, "xz -dc '%s'", path);
-    FILE *f = popen(cmd, "r");
-    assert_non_null(f);
-    char tmp[65536];
-    for (size_t k; (k = fread(tmp, 1, sizeof tmp, f)) > 0;)
-        assert_int_equal(buf_append(&b, tmp, k), 0);
-    assert_int_equal(pclose(f), 0);
-    *n = b.len;
-    return buf_take(&b);
-}
-
-static struct tok *open_golden(const char *name)
-{
-    char path[256];
-    size_t n, n_config;
-    char *config;
-    struct tok *t = NULL;
-    snprintf(path, sizeof path, DIR "%s/tokenizer.json.xz", name);
-    char *json = unpack(path, &n);
-    snprintf(path, sizeof path, DIR "%s/tokenizer_config.json", name);
-    assert_int_equal(file_read(path, 1 << 20, &config, &n_config), 0);
-    if (tok_open_json(json, n, config, n_config, &t) < 0) fail_msg("%s: %s", name, err_last());
-    mem_free(json);
-    mem_free(config);
-    return t;
-}
+#include "test_tok.h"
 
 static bool ids_equal(const struct ids *got, const json_t *want)
 {
@@ -83,19 +36,6 @@ static int check_encode(const struct tok *t, const json_t *o, const char *key, u
     return !good;
 }
 
-static void stream(const struct tok *t, const struct ids *v, bool skip, struct buf *out)
-{
-    struct tok_stream *s;
-    assert_int_equal(tok_stream_new(t, skip, &s), 0);
-    for (size_t i = 0; i < v->n; i++) {
-        size_t before = out->len;
-        assert_int_equal(tok_stream_put(s, v->id[i], out), 0);
-        assert_true(utf8_valid(out->data + before, out->len - before));
-    }
-    assert_int_equal(tok_stream_end(s, out), 0);
-    tok_stream_drop(s);
-}
-
 static int check_decode(const struct tok *t, const json_t *o, const char *ids, const char *key,
                         bool skip)
 {
@@ -129,7 +69,7 @@ static void run(const char *name)
     size_t cap = 0, n_lines = 0;
     int bad = 0;
     struct tok *t = open_golden(name);
-    snprintf(path, sizeof path, DIR "%s.jsonl", name);
+    snprintf(path, sizeof path, TOK_DIR "%s.jsonl", name);
     FILE *f = fopen(path, "r");
     assert_non_null(f);
     for (ssize_t n; (n = getline(&line, &cap, f)) > 0; n_lines++) {

@@ -1,0 +1,81 @@
+/* fuzz_tokenizer.c - a tokenizer.json, a NUL, and text: opens the one, encodes the other in every
+ * mode, and decodes the ids whole and as a stream.  Besides not crashing: text that is UTF-8
+ * encodes or is refused with a sentence, ids come from the vocabulary, a stream never emits half
+ * a character, and stream and whole decode agree. */
+#include "base/utf8.h"
+#include "fuzz.h"
+#include "tok/tok.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define MUST(x)                                                                                    \
+    do {                                                                                           \
+        if (!(x)) abort();                                                                         \
+    } while (0)
+#define MAX_OUT ((size_t)1 << 26)
+
+static void decode_both(const struct tok *t, const struct ids *v, bool skip)
+{
+    struct buf whole, flow;
+    struct tok_stream *s;
+    buf_init(&whole, MAX_OUT);
+    buf_init(&flow, MAX_OUT);
+    int e = tok_decode(t, v->id, v->n, skip, &whole);
+    MUST(tok_stream_new(t, skip, &s) == 0);
+    int f = 0;
+    for (size_t i = 0; i < v->n && f == 0; i++) {
+        size_t before = flow.len;
+        f = tok_stream_put(s, v->id[i], &flow);
+        if (f == 0 && flow.len > before) MUST(utf8_valid(flow.data + before, flow.len - before));
+    }
+    if (f == 0) f = tok_stream_end(s, &flow);
+    tok_stream_drop(s);
+    MUST((e < 0) == (f < 0));
+    if (e == 0) {
+        MUST(whole.len == flow.len);
+        MUST(whole.len == 0 || memcmp(whole.data, flow.data, whole.len) == 0);
+        MUST(whole.len == 0 || utf8_valid(whole.data, whole.len));
+    }
+    buf_done(&whole);
+    buf_done(&flow);
+}
+
+static void encode(const struct tok *t, const char *text, size_t n)
+{
+    size_t mid = n / 2;
+    const struct tok_span spans[] = {{n / 4, mid}, {mid, n - n / 8}};
+    for (unsigned flags = 0; flags < 4; flags++) {
+        struct ids v = {0};
+        size_t len;
+        int e = tok_encode(t, text, n, flags, spans, flags & 1 ? 2 : 0, &v);
+        MUST(e <= 0 && (e == 0 || (err_last()[0] && v.n == 0)));
+        MUST(e == 0 || utf8_valid(text, n) || e == ERR_FORMAT);
+        for (size_t i = 0; i < v.n; i++)
+            MUST(tok_piece(t, v.id[i], &len) != NULL);
+        decode_both(t, &v, flags & 2);
+        ids_done(&v);
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    const char *json = (const char *)data;
+    size_t n = strnlen(json, size);
+    struct tok *t = NULL;
+    if (tok_open_json(json, n, NULL, 0, &t) < 0) {
+        MUST(t == NULL && err_last()[0]);
+        return 0;
+    }
+    if (n < size) encode(t, json + n + 1, size - n - 1);
+    encode(t, json, n); /* a tokenizer can at least read itself */
+    struct ids all = {0};
+    for (uint32_t id = 0; id < tok_size(t) && id < 512; id++) {
+        size_t len;
+        if (tok_piece(t, (int32_t)id, &len)) MUST(ids_push(&all, (int32_t)id) == 0);
+    }
+    decode_both(t, &all, false);
+    ids_done(&all);
+    tok_close(t);
+    return 0;
+}

@@ -1,0 +1,425 @@
+/* test_tok_hostile.c - tokenizer files and texts made to hurt: each test names the class of defect
+ * it keeps closed (tests/fixtures/classes.txt).  Times are CPU time of this thread. */
+#include "test_tok.h"
+
+#include <time.h>
+
+static double cpu(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+#define VOCAB  "\"vocab\":{\"a\":0,\"b\":1,\"ab\":2,\"!\":3,\" \":4}"
+#define MODEL  "\"model\":{\"type\":\"BPE\"," VOCAB ",\"merges\":[\"a b\"]}"
+#define TOK(x) "{" MODEL "," x "}"
+
+static int open_len(const char *json, size_t n)
+{
+    struct tok *t = NULL;
+    int e = tok_open_json(json, n, NULL, 0, &t);
+    assert_true((e < 0) == (t == NULL));
+    tok_close(t);
+    return e;
+}
+
+static int open_code(const char *json)
+{
+    return open_len(json, strlen(json));
+}
+
+static char *repeat(const char *unit, size_t n)
+{
+    size_t len = strlen(unit);
+    char *s = mem_alloc(len * n + 1);
+    assert_non_null(s);
+    for (size_t i = 0; i < n; i++)
+        memcpy(s + i * len, unit, len);
+    return s;
+}
+
+/* class: CVE-2025-52566, GHSA-7rxv-5jhh-j6xx */
+static void test_many_tokens(void **state)
+{
+    (void)state;
+    struct tok *t = open_golden("llama2");
+    size_t n = (size_t)3 << 20; /* every byte its own token, and more ids than any small buffer */
+    char *s = repeat("\xE2\x80\x8B", n / 3);
+    struct ids v = {0};
+    assert_int_equal(tok_encode(t, s, n, TOK_SPECIAL, NULL, 0, &v), 0);
+    assert_true(v.n > n / 4 && v.n <= v.cap && v.n < SIZE_MAX / 8);
+    ids_done(&v);
+    mem_free(s);
+    tok_close(t);
+}
+
+/* class: llamafile#835 */
+static void test_huge_text(void **state)
+{
+    (void)state;
+    struct tok *t = open_text(TOK("\"decoder\":null"));
+    struct ids v = {0};
+    static const size_t sizes[] = {((size_t)1 << 30) + 1, (size_t)1 << 31, ((size_t)1 << 32) + 5,
+                                   SIZE_MAX};
+    for (size_t i = 0; i < countof(sizes); i++) /* refused by its size alone: nothing is read */
+        assert_int_equal(tok_encode(t, "a", sizes[i], 0, NULL, 0, &v), ERR_LIMIT);
+    assert_int_equal(v.n, 0);
+    assert_int_equal(open_len("{", SIZE_MAX), ERR_LIMIT);
+    tok_close(t);
+}
+
+/* class: tokenizers#2094, tokenizers#2198, tokenizers#2151 */
+static void test_crafted(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *json;
+        int code;
+    } rows[] = {
+        {"{\"model\":{\"type\":\"BPE\"," VOCAB ",\"merges\":[\"a bbbbbbbbbbbbbbbbbbbbbbbbbbbb\"]}}",
+         ERR_FORMAT},
+        {"{\"model\":{\"type\":\"BPE\"," VOCAB ",\"merges\":[[\"ab\",\"ab\"]]}}",
+         ERR_FORMAT}, /* "abab" is no token */
+        {"{\"model\":{\"type\":\"BPE\"," VOCAB ",\"merges\":[\"ab\"]}}", ERR_FORMAT},
+        {"{\"model\":{\"type\":\"BPE\"," VOCAB ",\"merges\":[\"a b a\"]}}", ERR_FORMAT},
+        {"{\"model\":{\"type\":\"BPE\"," VOCAB ",\"merges\":[[\"a\"]]}}", ERR_FORMAT},
+        {"{\"model\":{\"type\":\"BPE\"," VOCAB ",\"merges\":[[\"a\",1]]}}", ERR_FORMAT},
+        {"{\"model\":{\"type\":\"BPE\"," VOCAB ",\"merges\":[\"\"]}}", ERR_FORMAT},
+        {"{\"model\":{\"type\":\"BPE\"," VOCAB ",\"merges\":[[\"\",\"ab\"]]}}", ERR_FORMAT},
+        {"{\"model\":{\"type\":\"BPE\"," VOCAB ",\"merges\":{}}}", ERR_FORMAT},
+        {"{\"model\":{\"type\":\"BPE\"," VOCAB
+         ",\"continuing_subword_prefix\":\"#####\",\"merges\":[\"a b\"]}}",
+         ERR_FORMAT},
+        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":-1},\"merges\":[]}}", ERR_FORMAT},
+        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":1.5},\"merges\":[]}}", ERR_FORMAT},
+        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":4294967296},\"merges\":[]}}", ERR_FORMAT},
+        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":99999999999999999999},\"merges\":[]}}",
+         ERR_FORMAT},
+        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":4194304},\"merges\":[]}}", ERR_LIMIT},
+        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":0},\"merges\":[]}}", ERR_FORMAT},
+        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"a\":1},\"merges\":[]}}", ERR_FORMAT},
+        {TOK("\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"x\"}},{\"Sequence\":{\"id\":\"A\"}}],\"special_tokens\":{}}"),
+         ERR_FORMAT},
+        {TOK("\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"x\"}},{\"Sequence\":{\"id\":\"A\"}}],\"special_tokens\":{\"x\":{\"ids\":[5]}}}"),
+         ERR_FORMAT},
+        {TOK("\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"x\"}},{\"Sequence\":{\"id\":\"A\"}}],\"special_tokens\":{\"x\":{\"ids\":[-1]}}}"),
+         ERR_FORMAT},
+        {TOK("\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[],\"special_tokens\":{}}"),
+         ERR_UNSUPPORTED},
+        {TOK("\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"Sequence\":{\"id\":\"A\"}},{\"Sequence\":{\"id\":\"A\"}}],\"special_tokens\":{}}"),
+         ERR_UNSUPPORTED},
+        {TOK("\"post_processor\":{\"type\":\"BertProcessing\",\"cls\":[\"x\",77],\"sep\":[\"y\",0]}"),
+         ERR_FORMAT},
+        {TOK("\"decoder\":{\"type\":\"Strip\",\"content\":\" \",\"start\":4000000000,\"stop\":0}"),
+         ERR_FORMAT},
+        {TOK("\"decoder\":{\"type\":\"Strip\",\"content\":\" \",\"start\":-1,\"stop\":0}"),
+         ERR_FORMAT},
+        {TOK("\"decoder\":{\"type\":\"Replace\",\"pattern\":{\"String\":\"\"},\"content\":\"x\"}"),
+         ERR_UNSUPPORTED},
+        {TOK("\"normalizer\":{\"type\":\"Replace\",\"pattern\":{},\"content\":\"x\"}"), ERR_FORMAT},
+        {TOK("\"normalizer\":{\"type\":\"Precompiled\",\"precompiled_charsmap\":\"////\"}"),
+         ERR_UNSUPPORTED},
+        {TOK("\"pre_tokenizer\":{\"type\":\"FixedLength\",\"length\":0}"), ERR_UNSUPPORTED},
+        {TOK("\"added_tokens\":[{\"id\":5}]"), ERR_FORMAT},
+        {TOK("\"added_tokens\":[{\"content\":\"x\",\"special\":\"yes\"}]"), ERR_FORMAT},
+        {TOK("\"added_tokens\":[{\"content\":\"\",\"special\":true}],\"truncation\":{\"max_length\":0,\"stride\":9}"),
+         0},
+    };
+    for (size_t i = 0; i < countof(rows); i++) {
+        int e = open_code(rows[i].json);
+        if (e != rows[i].code) fail_msg("row %zu: %d, %s", i, e, e < 0 ? err_last() : "accepted");
+    }
+}
+
+static int encode_code(const struct tok *t, const char *s)
+{
+    struct ids v = {0};
+    int e = tok_encode(t, s, strlen(s), 0, NULL, 0, &v);
+    ids_done(&v);
+    return e;
+}
+
+/* class: tokenizers#2060 */
+static void test_bombs(void **state)
+{
+    (void)state;
+    static const char *const bombs[] = {
+        "(a+)+$",
+        "(a|aa)+$",
+        "(a|a?)+$",
+        "(?:a*)*!b",
+        "((a+)+)+$",
+        "(.*a){12}c",
+        "(\\\\w+\\\\s?)+$",
+        "(a*)*(a*)*(a*)*c",
+        "(?:a+a+)+c",
+        "a*a*a*a*a*a*a*c",
+        "(?=(a+)+c)a",
+        "(?<!c)(a+)+c",
+        "^(?:(?:a)+.)+[A-Z]",
+        "(?i:(a+)+)$",
+        "(?:(?:a{1,9}){1,9}){1,9}c",
+    };
+    static const size_t lengths[] = {28, 60, 2000};
+    for (size_t i = 0; i < countof(bombs); i++)
+        for (int where = 0; where < 3; where++) {
+            char json[1024];
+            snprintf(
+                json, sizeof json,
+                where == 0
+                    ? TOK("\"pre_tokenizer\":{\"type\":\"Split\",\"behavior\":\"Removed\",\"pattern\":{\"Regex\":\"%s\"}}")
+                : where == 1
+                    ? TOK("\"normalizer\":{\"type\":\"Replace\",\"content\":\"b\",\"pattern\":{\"Regex\":\"%s\"}}")
+                    : TOK("\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Fuse\"},{\"type\":\"Replace\",\"content\":\"b\",\"pattern\":{\"Regex\":\"%s\"}}]}"),
+                bombs[i]);
+            struct tok *t = open_text(json);
+            for (size_t k = 0; k < countof(lengths); k++) {
+                char *s = repeat("a", lengths[k] + 1);
+                s[lengths[k]] = '!';
+                double start = cpu();
+                int e = 0;
+                if (where < 2) {
+                    e = encode_code(t, s);
+                } else {
+                    struct buf b;
+                    int32_t *id = mem_array(lengths[k] + 1, sizeof *id);
+                    id[lengths[k]] = 3;
+                    buf_init(&b, 1 << 20);
+                    e = tok_decode(t, id, lengths[k] + 1, false, &b);
+                    buf_done(&b);
+                    mem_free(id);
+                }
+                double took = cpu() - start;
+                if (took > 0.1 || (e != 0 && e != ERR_LIMIT))
+                    fail_msg("%s, %zu characters, place %d: code %d after %.3f s", bombs[i],
+                             lengths[k], where, e, took);
+                if (i == 0 && k > 0) assert_int_equal(e, ERR_LIMIT); /* it is one */
+                mem_free(s);
+            }
+            tok_close(t);
+        }
+}
+
+/* class: tokenizers#2060 (a pattern that is quadratic over a long text ends with the CPU budget) */
+static void test_slow_patterns(void **state)
+{
+    (void)state;
+    static const char *const slow[] = {".*[cd]", "a*?[cd]", "(?:a|b)+[cd]", "(?=.*[cd])a",
+                                       "[^!]+!"};
+    char *s = repeat("a", 400000);
+    for (size_t i = 0; i < countof(slow); i++) {
+        char json[512];
+        snprintf(
+            json, sizeof json,
+            TOK("\"pre_tokenizer\":{\"type\":\"Split\",\"behavior\":\"Removed\",\"pattern\":{\"Regex\":\"%s\"}}"),
+            slow[i]);
+        struct tok *t = open_text(json);
+        double start = cpu();
+        int e = encode_code(t, s);
+        assert_true(e == 0 || e == ERR_LIMIT); /* PCRE2 makes some of them linear */
+        if (i == 0 || i == 2) assert_int_equal(e, ERR_LIMIT);
+        assert_true(cpu() - start < 3);
+        tok_close(t);
+    }
+    mem_free(s);
+}
+
+static void test_pattern_limits(void **state)
+{
+    (void)state;
+    struct {
+        char *unit, *end;
+        size_t n;
+    } rows[] = {{"a", "", 16385}, {"(", "", 65},     {"(?:", "", 64},
+                {"[a", "", 20},   {"(?:a", "", 200}, {"(a{1,999}", "", 60}};
+    for (size_t i = 0; i < countof(rows); i++) {
+        struct buf b;
+        char *mid = repeat(rows[i].unit, rows[i].n);
+        buf_init(&b, 1 << 20);
+        assert_int_equal(
+            buf_printf(
+                &b,
+                TOK("\"pre_tokenizer\":{\"type\":\"Split\",\"behavior\":\"Removed\",\"pattern\":{\"Regex\":\"%s\"}}"),
+                mid),
+            0);
+        assert_true(open_code(b.data) < 0);
+        buf_done(&b);
+        mem_free(mid);
+    }
+    /* Nested counts multiply; they are refused or compiled small, in no time. */
+    double start = cpu();
+    open_code(TOK(
+        "\"pre_tokenizer\":{\"type\":\"Split\",\"behavior\":\"Removed\",\"pattern\":{\"Regex\":\"(?:(?:(?:a{1,999}){1,999}){1,999}){1,999}\"}}"));
+    assert_true(cpu() - start < 0.5);
+}
+
+static void test_structure_limits(void **state)
+{
+    (void)state;
+    static const char one[] = "{\"type\":\"NFC\"}";
+    struct buf b;
+    buf_init(&b, 1 << 20);
+    for (int deep = 0; deep < 2; deep++) { /* many steps, deep sequences */
+        buf_clear(&b);
+        int n = deep ? 12 : 80;
+        assert_int_equal(buf_puts(&b, "{" MODEL ",\"normalizer\":"), 0);
+        if (!deep) buf_puts(&b, "{\"type\":\"Sequence\",\"normalizers\":[");
+        for (int i = 0; i < n; i++)
+            buf_puts(&b, deep ? "{\"type\":\"Sequence\",\"normalizers\":["
+                         : i  ? ",{\"type\":\"NFC\"}"
+                              : one);
+        if (deep) buf_puts(&b, one);
+        for (int i = 0; i < (deep ? n : 1); i++)
+            buf_puts(&b, "]}");
+        buf_puts(&b, "}");
+        assert_int_equal(open_code(b.data), ERR_LIMIT);
+    }
+    buf_done(&b);
+    char *deep = repeat("[", 100000);
+    assert_int_equal(open_code(deep), ERR_FORMAT);
+    mem_free(deep);
+    char *big = repeat("x", 1025), json[2048];
+    snprintf(json, sizeof json, TOK("\"added_tokens\":[{\"content\":\"%s\"}]"), big);
+    assert_int_equal(open_code(json), ERR_LIMIT);
+    mem_free(big);
+}
+
+/* Replacements that double the text: an error at the limit, not all of the memory. */
+static void test_growth(void **state)
+{
+    (void)state;
+    struct buf b;
+    buf_init(&b, 1 << 20);
+    assert_int_equal(
+        buf_puts(&b, "{" MODEL ",\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":["), 0);
+    for (int i = 0; i < 60; i++)
+        buf_printf(&b, "%s{\"type\":\"Replace\",\"pattern\":{\"String\":\"a\"},\"content\":\"aa\"}",
+                   i ? "," : "");
+    buf_puts(&b, "]}}");
+    struct tok *t = open_text(b.data);
+    assert_int_equal(encode_code(t, "a"), ERR_LIMIT);
+    tok_close(t);
+    buf_done(&b);
+}
+
+static const char everything[] =
+    "{\"added_tokens\":[{\"content\":\"<x>\",\"special\":true,\"lstrip\":true},{\"content\":\"Y\",\"normalized\":true}],"
+    "\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"NFKC\"},{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"\\\\s+\"},\"content\":\" \"},{\"type\":\"Lowercase\"}]},"
+    "\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"pattern\":{\"Regex\":\"[ab]+|\\\\p{N}\"},\"behavior\":\"MergedWithNext\"},{\"type\":\"ByteLevel\",\"add_prefix_space\":true}]},"
+    "\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"s\"}},{\"Sequence\":{\"id\":\"A\"}}],\"special_tokens\":{\"s\":{\"ids\":[0]}}},"
+    "\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"ByteLevel\"},{\"type\":\"Replace\",\"pattern\":{\"String\":\"ab\"},\"content\":\"c\"}]},"
+    "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"ab\":2,\"\\u0120\":3,\"\\u00e9\":4},\"merges\":[\"a b\"],\"unk_token\":\"a\"}}";
+
+static void use(const struct tok *t)
+{
+    struct ids v = {0};
+    struct buf b;
+    const char *s = "ab <x> \xEF\xAC\x81Y aab\xC3\xA9";
+    buf_init(&b, 1 << 16);
+    if (tok_encode(t, s, strlen(s), TOK_SPECIAL, NULL, 0, &v) == 0)
+        tok_decode(t, v.id, v.n, true, &b);
+    ids_done(&v);
+    buf_done(&b);
+}
+
+static void test_truncated(void **state)
+{
+    (void)state;
+    size_t n = strlen(everything);
+    assert_int_equal(open_len(everything, n), 0);
+    for (size_t k = 0; k < n; k++) {
+        char *exact = mem_alloc(k);
+        memcpy(exact, everything, k);
+        assert_true(open_len(exact, k) < 0);
+        mem_free(exact);
+    }
+}
+
+static void test_flipped(void **state)
+{
+    (void)state;
+    size_t n = strlen(everything), opened = 0;
+    char *copy = mem_alloc(n);
+    static const uint8_t flips[] = {0x01, 0x20, 0x80};
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < countof(flips); k++) {
+            struct tok *t = NULL;
+            memcpy(copy, everything, n);
+            copy[i] = (char)(copy[i] ^ flips[k]);
+            if (tok_open_json(copy, n, NULL, 0, &t) < 0) continue;
+            use(t);
+            tok_close(t);
+            opened++;
+        }
+    assert_true(opened > 50); /* some are other tokenizers, and work */
+    mem_free(copy);
+}
+
+/* class: CVE-2024-32878 */
+static void test_out_of_memory(void **state)
+{
+    (void)state;
+    size_t n = strlen(everything);
+    int failed = 0, worked = 0;
+    for (int64_t k = 0; worked < 12; k++) {
+        struct tok *t = NULL;
+        struct ids v = {0};
+        struct buf b;
+        buf_init(&b, 1 << 16);
+        mem_fail_at(k, false);
+        int e = tok_open_json(everything, n, NULL, 0, &t);
+        if (e == 0) e = tok_encode(t, "ab <x> Y\xC3\xA9 aab", 14, TOK_SPECIAL, NULL, 0, &v);
+        if (e == 0) e = tok_decode(t, v.id, v.n, true, &b);
+        mem_fail_at(-1, false);
+        assert_true(e == 0 || e == ERR_NOMEM);
+        failed += e < 0;
+        worked = e == 0 ? worked + 1 : 0; /* in a row: a failed JIT compilation costs speed only */
+        if (e == 0) assert_true(v.n > 4 && b.len > 4);
+        ids_done(&v);
+        buf_done(&b);
+        tok_close(t);
+        assert_true(k < 5000);
+    }
+    if (failed < 30) fail_msg("only %d allocations", failed);
+}
+
+/* One pre-token of a megabyte costs n log n: eight times the text, not sixty-four times the time. */
+static void test_long_words(void **state)
+{
+    (void)state;
+    static const char *const units[] = {"a",  " ", "ab", "\xCC\x81\xCC\x96", "\xE5\xA5\xBD",
+                                        "<|", "\n"};
+    static const char *const names[] = {"llama2", "qwen3"};
+    for (size_t k = 0; k < 2; k++) {
+        struct tok *t = open_golden(names[k]);
+        for (size_t i = 0; i < countof(units); i++) {
+            double took[2];
+            for (int big = 0; big < 2; big++) {
+                size_t n = (big ? 1 << 20 : 1 << 17) / strlen(units[i]);
+                char *s = repeat(units[i], n);
+                double start = cpu();
+                assert_int_equal(encode_code(t, s), 0);
+                took[big] = cpu() - start;
+                mem_free(s);
+            }
+            if (took[1] > 25 * took[0] + 0.1)
+                fail_msg("%s, unit %zu: %.3f s for 128 KiB, %.3f s for 1 MiB", names[k], i, took[0],
+                         took[1]);
+        }
+        tok_close(t);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_many_tokens),      cmocka_unit_test(test_huge_text),
+        cmocka_unit_test(test_crafted),          cmocka_unit_test(test_bombs),
+        cmocka_unit_test(test_slow_patterns),    cmocka_unit_test(test_pattern_limits),
+        cmocka_unit_test(test_structure_limits), cmocka_unit_test(test_growth),
+        cmocka_unit_test(test_truncated),        cmocka_unit_test(test_flipped),
+        cmocka_unit_test(test_out_of_memory),    cmocka_unit_test(test_long_words),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
