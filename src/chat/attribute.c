@@ -15,7 +15,7 @@ static int seq_index(struct run *r, struct val v, struct val key, struct val *ou
     if (!*found) return 0;
     if (v.t == V_STR) {
         size_t at, len;
-        TRY(run_work_bytes(r, v.str->chars == v.str->n ? 0 : v.str->n));
+        TRY(run_work_bytes(r, v.str->chars == v.str->n ? 0 : v.str->n * 4));
         at = str_offset(v.str, (size_t)i);
         utf8_decode(v.str->s + at, v.str->n - at, &len);
         return str_sub(r, v, at, at + len, out);

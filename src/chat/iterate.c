@@ -74,7 +74,7 @@ int val_len(struct run *r, struct val v, size_t *out)
 {
     switch ((enum val_type)v.t) {
     case V_STR:
-        TRY(run_work_bytes(r, v.str->chars == SIZE_MAX ? v.str->n : 0));
+        TRY(run_work_bytes(r, v.str->chars == SIZE_MAX ? v.str->n * 2 : 0));
         *out = str_chars(v.str);
         return 0;
     case V_SEQ:

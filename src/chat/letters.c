@@ -186,7 +186,7 @@ int str_convert(struct run *r, struct val s, enum str_case how, struct val *out)
 {
     struct buf b;
     buf_init(&b, RUN_MAX_MEMORY);
-    int e = run_work_bytes(r, s.str->n * 8);
+    int e = run_work_bytes(r, s.str->n * 16);
     if (e >= 0) e = convert(s.str, how, &b);
     if (e >= 0)
         e = str_take(r, &b, out);

@@ -16,7 +16,7 @@ static int byte_range(struct call *c, unsigned i, size_t *from, size_t *to)
     if (b < 0) b = MAX(b + n, (int64_t)0);
     *to = str_offset(s, (size_t)MIN(b, n));
     *from = a > n ? SIZE_MAX : str_offset(s, (size_t)a);
-    return run_work_bytes(c->r, s->chars == s->n ? 0 : s->n);
+    return run_work_bytes(c->r, s->chars == s->n ? 0 : s->n * 4);
 }
 
 static int find(struct call *c, bool back, int64_t *out)
@@ -87,7 +87,7 @@ static int m_count(struct call *c, struct val *out)
     while (sub.str->n) {
         hit = str_find(s->s + from, to - from, sub.str->s, sub.str->n);
         if (hit == SIZE_MAX) break;
-        TRY(run_work_bytes(c->r, BYTES_PER_STEP / 4));
+        TRY(run_work_bytes(c->r, BYTES_PER_STEP / 2 + hit + sub.str->n));
         from += hit + sub.str->n;
         n++;
     }
