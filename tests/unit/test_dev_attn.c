@@ -307,6 +307,31 @@ static void test_waves(void **state)
     toy_close(&t);
 }
 
+/* Forks share pages and, up to where they parted, one reading of them; a stranger at the same rows does
+ * not, nor does a fork whose edge differs. */
+static void test_forks(void **state)
+{
+    (void)state;
+    static const size_t which[] = {0, 4, 6, 7, 8, 10};
+    static const uint32_t pos[8] = {600, 600, 600, 600, 600, 600, 512, 511};
+    for (size_t i = 0; i < countof(which); i++)
+        for (int n = 0; n < 2; n++) {
+            struct toy_config c = config_of(&shapes[n ? 3 : 0], &policies[which[i]], n ? 256 : 16);
+            struct toy t;
+            c.n_lanes = 8;
+            toy_open(&t, &c);
+            toy_fork(&t, 0, 1, 512);
+            toy_fork(&t, 0, 2, 256);
+            toy_fork(&t, 0, 3, 512);
+            toy_fork(&t, 4, 5, 512);
+            toy_begin(&t);
+            for (uint32_t lane = 0; lane < 8; lane++)
+                toy_feed(&t, lane, pos[lane], 1);
+            check_step(&t, 0, policies[which[i]].name);
+            toy_close(&t);
+        }
+}
+
 /* Weird reaches a policy of part A never asks for: any lo <= hi, tokens of one lane unrelated. */
 static void test_random_reach(void **state)
 {
@@ -344,10 +369,10 @@ static int close_devices(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shapes),       cmocka_unit_test(test_policies),
-        cmocka_unit_test(test_chunks),       cmocka_unit_test(test_mates),
-        cmocka_unit_test(test_pieces),       cmocka_unit_test(test_waves),
-        cmocka_unit_test(test_random_reach),
+        cmocka_unit_test(test_shapes), cmocka_unit_test(test_policies),
+        cmocka_unit_test(test_chunks), cmocka_unit_test(test_mates),
+        cmocka_unit_test(test_pieces), cmocka_unit_test(test_waves),
+        cmocka_unit_test(test_forks),  cmocka_unit_test(test_random_reach),
     };
     return cmocka_run_group_tests(tests, NULL, close_devices);
 }

@@ -226,6 +226,20 @@ static inline void toy_close(struct toy *t)
     free(t->q_all);
 }
 
+/* Lane `to` becomes a fork of `from`, as if they had parted at `rows`, a multiple of all page sizes. */
+static inline void toy_fork(struct toy *t, uint32_t from, uint32_t to, uint32_t rows)
+{
+    const struct kv_form *form[2] = {&t->view.raw, &t->view.sealed};
+    uint32_t *table[2] = {t->table, t->tile_table};
+    for (int f = 0; f < (t->c.codec ? 2 : 1); f++)
+        memcpy(table[f] + to * form[f]->stride, table[f] + from * form[f]->stride,
+               rows / form[f]->rows * sizeof(uint32_t));
+    for (int i = 0; i < 4; i++)
+        memcpy(t->flat[i / 2][i % 2] + toy_row(t, to, 0, 0),
+               t->flat[i / 2][i % 2] + toy_row(t, from, 0, 0),
+               rows * t->c.n_kv * t->c.dim * sizeof(float));
+}
+
 static inline void toy_begin(struct toy *t)
 {
     memset(t->counts, 0, sizeof t->counts);

@@ -6,7 +6,8 @@
  * the query alone.  Two ways of walking it give the same bits:
  *   decode   a lane with one token: units of (atom, kv heads) into shared scratch, in waves of
  *            ATTN_WAVE atoms, each wave merged in order by the calling thread.  Waves go round robin over
- *            the tokens, so that lanes sharing a prefix read it at about the same time.
+ *            the tokens, and neighbours whose tables name the same pages (forks, beams) make one unit, so
+ *            that a shared prefix is read once.
  *   prefill  a run of tokens of one lane: units of (block of tokens, kv head), each walking all atoms.
  * Both keep the running (M, L, O) per (token, head) in scratch, where it also survives from piece to piece. */
 #include "dev/cpu/attn.h"
@@ -22,6 +23,9 @@ struct iter { /* where a decoding token stands in its walk */
 };
 struct atom {
     uint32_t token, phase, a, b; /* rows [a, b), absolute */
+};
+struct unit { /* atoms [first, first + n) of a wave: same rows of the same pages */
+    uint32_t first, n;
 };
 struct block { /* tokens [t0, t0 + n) of one lane */
     uint32_t t0, n;
@@ -45,7 +49,8 @@ struct job {
     size_t state;        /* floats of one state */
     bool lossy, tiled;   /* a plane has a lossy codec; any codec */
     struct atom *wave;   /* [ATTN_WAVE] */
-    uint32_t split;      /* head ranges a decode atom is split into: 1 or n_kv */
+    struct unit *unit;   /* [ATTN_WAVE] */
+    uint32_t split;      /* head ranges a decode unit is split into: 1 or n_kv */
     struct block *block; /* prefill blocks */
     uint32_t n_blocks;
 };
@@ -100,10 +105,12 @@ static float *run_state(const struct job *j, uint32_t token, uint32_t head)
     return run + ((size_t)token * j->a->n_heads + head) * j->state;
 }
 
-static float *wave_state(const struct job *j, uint32_t atom, uint32_t head)
+/* Of the i-th atom of a unit. */
+static float *unit_state(const struct job *j, const struct unit *u, uint32_t i, uint32_t head)
 {
     float *wave = (float *)(j->scratch + j->lay.wave);
-    return wave + ((size_t)atom * j->a->n_heads + head) * j->state;
+    size_t q = (size_t)(head / j->group * u->n + i) * j->group + head % j->group;
+    return wave + ((size_t)u->first * j->a->n_heads + q) * j->state;
 }
 
 static void *thread_part(const struct job *j, uint32_t thread, size_t offset)
@@ -203,8 +210,9 @@ static void gather(const struct job *j, const struct atom *m, uint32_t edge, uin
     gather_plane(j, 1, lane, head, row0, s0, s1, seal0, seal1, vbuf, out->v);
 }
 
-/* Queries of `head`'s group for tokens [t, t + n), token-major, transposed for `score` in its chunks. */
-static void transpose_q(const struct job *j, uint32_t t, uint32_t n, uint32_t head, float *qt)
+/* Queries of `head`'s group for n tokens, token-major, transposed for `score` in its chunks. */
+static void transpose_q(const struct job *j, const uint32_t *token, uint32_t n, uint32_t head,
+                        float *qt)
 {
     uint32_t g = j->group, nq = n * g;
     for (uint32_t q0 = 0; q0 < nq; q0 += j->k->score_max) {
@@ -212,7 +220,7 @@ static void transpose_q(const struct job *j, uint32_t t, uint32_t n, uint32_t he
         for (uint32_t i = 0; i < c; i++) {
             uint32_t q = q0 + i;
             const float *src =
-                j->a->q + (t + q / g) * j->a->ldq + (size_t)(head * g + q % g) * j->dk;
+                j->a->q + token[q / g] * j->a->ldq + (size_t)(head * g + q % g) * j->dk;
             for (uint32_t d = 0; d < j->dk; d++)
                 qt[(size_t)q0 * j->dk + (size_t)d * c + i] = src[d];
         }
@@ -244,41 +252,44 @@ static void fetch(const void *strip, size_t bytes)
         __builtin_prefetch((const char *)strip + i, 0, 2);
 }
 
-/* One decode unit: an atom with kv heads [h0, h0 + per), all queries of which see all its rows.  Raw pages
- * hold all heads of their rows next to each other, so heads go inside strips and memory is read in
- * order; tiles are decoded, hence used, head by head. */
+/* One decode unit with kv heads [h0, h0 + per); all its queries see all its rows.  Raw pages hold all
+ * heads of their rows next to each other, so heads go inside strips and memory is read in order; tiles
+ * are decoded, hence used, head by head.  States lie [kv head][token][head of the group]. */
 static void decode_unit(void *ctx, uint32_t task, uint32_t thread)
 {
     const struct job *j = ctx;
-    const struct atom *m = &j->wave[task / j->split];
-    uint32_t per = j->n_kv / j->split, h0 = task % j->split * per, g = j->group;
+    const struct unit *u = &j->unit[task / j->split];
+    const struct atom *m = &j->wave[u->first];
+    uint32_t per = j->n_kv / j->split, h0 = task % j->split * per, nq = u->n * j->group;
     uint32_t row0 = m->a / KV_ATOM * KV_ATOM, a = m->a - row0, b = m->b - row0;
     uint32_t s0 = a / KV_STRIP, s1 = (b + KV_STRIP - 1) / KV_STRIP;
-    uint32_t step = j->tiled ? 1 : per;
+    uint32_t step = j->tiled ? 1 : per, token[ATTN_BLOCK];
     float *p = thread_part(j, thread, j->lay.p), *qt = thread_part(j, thread, j->lay.qt);
     struct span *sp = thread_part(j, thread, j->lay.span);
-    float *out = wave_state(j, task / j->split, h0 * g);
+    float *out = unit_state(j, u, 0, h0 * j->group);
     size_t k_bytes = (size_t)KV_STRIP * j->dk * dtype_size(j->v->shape[0].dtype);
     size_t v_bytes = (size_t)KV_STRIP * j->dv * dtype_size(j->v->shape[1].dtype);
-    memset(out, 0, (size_t)per * g * j->state * sizeof *out);
+    memset(out, 0, (size_t)per * nq * j->state * sizeof *out);
+    for (uint32_t i = 0; i < u->n; i++)
+        token[i] = m[i].token;
     for (uint32_t h = 0; h < per; h += step) {
         for (uint32_t i = h; i < h + step; i++) {
-            transpose_q(j, m->token, 1, h0 + i, qt + (size_t)i * g * j->dk);
+            transpose_q(j, token, u->n, h0 + i, qt + (size_t)i * nq * j->dk);
             gather(j, m, j->v->edge[m->token], h0 + i, thread, &sp[i]);
         }
         for (uint32_t s = s0; s < s1; s++)
             for (uint32_t i = h; i < h + step; i++) {
                 fetch(s + 1 < s1 ? sp[i].k[s + 1] : sp[i].v[s0], k_bytes);
-                score_strips(j, qt + (size_t)i * g * j->dk, g, &sp[i], s, s + 1,
-                             p + (size_t)i * g * KV_ATOM);
+                score_strips(j, qt + (size_t)i * nq * j->dk, nq, &sp[i], s, s + 1,
+                             p + (size_t)i * nq * KV_ATOM);
             }
-        for (uint32_t q = h * g; q < (h + step) * g; q++)
+        for (uint32_t q = h * nq; q < (h + step) * nq; q++)
             j->k->soft(p + (size_t)q * KV_ATOM, a, b, j->a->softcap, out + q * j->state);
         for (uint32_t s = s0; s < s1; s++)
             for (uint32_t i = h; i < h + step; i++) {
                 if (s + 1 < s1) fetch(sp[i].v[s + 1], v_bytes);
-                add_rows(j, p + (size_t)i * g * KV_ATOM, g, &sp[i], MAX(a, s * KV_STRIP),
-                         MIN(b, (s + 1) * KV_STRIP), out + i * g * j->state);
+                add_rows(j, p + (size_t)i * nq * KV_ATOM, nq, &sp[i], MAX(a, s * KV_STRIP),
+                         MIN(b, (s + 1) * KV_STRIP), out + i * nq * j->state);
             }
     }
 }
@@ -298,14 +309,47 @@ static bool next_atom(const struct job *j, struct iter *it, struct atom *out)
     return false;
 }
 
+static bool same_pages(const struct kv_form *f, uint32_t slot, uint32_t other, const struct atom *m)
+{
+    uint32_t i0 = m->a / f->rows, i1 = (m->b - 1) / f->rows;
+    const uint32_t *x = f->table + (size_t)slot * f->stride,
+                   *y = f->table + (size_t)other * f->stride;
+    return memcmp(x + i0, y + i0, (i1 - i0 + 1) * sizeof *x) == 0;
+}
+
+/* Whether two atoms read the same bytes: as forks do, up to where they parted. */
+static bool same_rows(const struct job *j, const struct atom *m, const struct atom *o)
+{
+    const struct kv_view *v = j->v;
+    uint32_t slot = v->slot[v->lane[m->token]], other = v->slot[v->lane[o->token]];
+    if (m->phase != o->phase || m->a != o->a || m->b != o->b) return false;
+    if (!same_pages(&v->raw, slot, other, m)) return false;
+    if (!j->tiled) return true;
+    return v->edge[m->token] == v->edge[o->token] && same_pages(&v->sealed, slot, other, m);
+}
+
 static void run_wave(struct job *j, uint32_t n)
 {
-    /* With few atoms, heads are shared out too, so that no thread is left without work. */
-    j->split = n < 4 * pool_threads(j->pool) ? j->n_kv : 1;
-    pool_run(j->pool, n * j->split, decode_unit, j);
-    for (uint32_t i = 0; i < n; i++)
-        for (uint32_t h = 0; h < j->a->n_heads; h++)
-            j->k->merge(run_state(j, j->wave[i].token, h), wave_state(j, i, h), j->dv);
+    struct unit unit[ATTN_WAVE];
+    uint32_t threads = pool_threads(j->pool), n_units = 0;
+    /* Sharing must not leave a thread without work. */
+    uint32_t most = MIN(MAX(1, n / (2 * threads)), MAX(1, ATTN_BLOCK / j->a->n_heads));
+    for (uint32_t i = 0; i < n; i++) {
+        struct unit *u = &unit[n_units ? n_units - 1 : 0];
+        if (n_units && u->n < most && same_rows(j, &j->wave[u->first], &j->wave[i]))
+            u->n++;
+        else
+            unit[n_units++] = (struct unit){i, 1};
+    }
+    /* With few units, heads are shared out too. */
+    j->unit = unit;
+    j->split = n_units < 4 * threads ? j->n_kv : 1;
+    pool_run(j->pool, n_units * j->split, decode_unit, j);
+    for (uint32_t u = 0; u < n_units; u++)
+        for (uint32_t i = 0; i < unit[u].n; i++)
+            for (uint32_t h = 0; h < j->a->n_heads; h++)
+                j->k->merge(run_state(j, j->wave[unit[u].first + i].token, h),
+                            unit_state(j, &unit[u], i, h), j->dv);
 }
 
 static void decode(struct job *j, struct iter *it, uint32_t n)
@@ -420,10 +464,12 @@ static void block_unit(void *ctx, uint32_t task, uint32_t thread)
 {
     const struct job *j = ctx;
     const struct block *bl = &j->block[j->n_blocks - 1 - task / j->n_kv];
-    uint32_t head = task % j->n_kv, edge = UINT32_MAX;
-    transpose_q(j, bl->t0, bl->n, head, thread_part(j, thread, j->lay.qt));
-    for (uint32_t i = 0; i < bl->n; i++)
+    uint32_t head = task % j->n_kv, edge = UINT32_MAX, token[ATTN_BLOCK];
+    for (uint32_t i = 0; i < bl->n; i++) {
+        token[i] = bl->t0 + i;
         edge = MIN(edge, j->v->edge[bl->t0 + i]);
+    }
+    transpose_q(j, token, bl->n, head, thread_part(j, thread, j->lay.qt));
     for (uint32_t phase = 0; phase < PHASES; phase++)
         block_phase(j, bl, phase, edge, head, thread);
 }
