@@ -30,7 +30,7 @@ static json_t *special_vars(const struct tok *t)
 static int render(const struct tok *t, const json_t *messages, const struct chat_options *o,
                   struct buf *out, struct rendered *marks)
 {
-    const char *text = o->template_text ? o->template_text : tok_chat_template(t);
+    const char *text = o->template_text ? o->template_text : t ? tok_chat_template(t) : NULL;
     if (!text)
         return ERR(NOTFOUND,
                    "this model has no chat template; give one, or generate from plain text");

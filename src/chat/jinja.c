@@ -68,7 +68,7 @@ static int compile(struct compile *c, const char *src, size_t n)
     TRY(lex_all(c, src, n));
     int e = parse_template(c, &c->j->root);
     if (c->lex_error && c->at + 1 >= c->n_tok) return err_set(c->lex_error, "%s", c->lex_text);
-    return e;
+    return e < 0 ? e : scope_early(c);
 }
 
 int jinja_compile(const char *src, size_t n, struct jinja **out)
@@ -113,6 +113,11 @@ static int run_root(struct run *r)
     struct frame *none;
     if (r->j->n_sym) RUN_NEW(r, r->ctx, r->j->n_sym);
     TRY(frame_push(r, NULL, &none));
+    for (uint32_t i = 0; i < r->j->n_early; i++) {
+        struct val v;
+        TRY(val_undef_name(r, r->j->sym[r->j->early[i]], &v));
+        TRY(frame_set(r, r->j->early[i], v));
+    }
     return node_exec(r, r->j->root);
 }
 

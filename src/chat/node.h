@@ -91,6 +91,8 @@ struct jinja {
     struct node *root;
     struct str **sym; /* [n_sym] names of variables */
     uint32_t n_sym;
+    uint32_t *early; /* [n_early] names that are undefined until the top level sets them */
+    uint32_t n_early;
     uint32_t sym_caller, sym_varargs, sym_kwargs, sym_loop;
 };
 struct compile {
@@ -160,3 +162,6 @@ int parse_filter(struct compile *c, struct node *input, bool inline_start, struc
 
 /* ---- statement.c */
 int parse_template(struct compile *c, struct node **out);
+
+/* ---- scope.c */
+int scope_early(struct compile *c); /* fills jinja.early */

@@ -83,8 +83,7 @@ static void ranges(void **state)
         "{% for i in range(99999) %}{% set x = range(99999) | list %}{% endfor %}",
         "{% for i in range(99999) %}{{ range(99999) | sum }}{% endfor %}",
         "{% for i in range(99999) %}{{ range(99999) | join }}{% endfor %}",
-        "{{ [range(99999)] * 1000 | list }}{% for i in range(99999) %}{{ 5 in range(9999) | list }}"
-        "{% endfor %}",
+        "{% for i in range(99999) %}{{ 5 in range(9999) | list }}{% endfor %}",
     };
     for (size_t i = 0; i < countof(bomb); i++)
         must_fail(bomb[i]);
@@ -313,7 +312,8 @@ static void sandbox(void **state)
         must_fail(refused[i]);
     struct buf out;
     buf_init(&out, 1 << 20);
-    static const char silent[] = "{{ ''.__class__ }}{{ (x.__class__ is defined) if x else 'none' }}";
+    static const char silent[] =
+        "{{ ''.__class__ }}{{ (x.__class__ is defined) if x else 'none' }}";
     assert_int_equal(render_vars(silent, sizeof silent - 1, empty, &out), 0);
     assert_string_equal(out.data, "none");
     buf_done(&out);
