@@ -1,7 +1,8 @@
-/* check.c - the invariants of a store, all of them, recounted from the tables.  For assert and tests.
+/* check.c - the invariants of a store, all of them, recounted from the tables.  For assert and
+ * tests.
  *
- * Every reference is a table cell, a state checkpoint, or an entry of the open step; every count of
- * bytes is a sum over pages; the cells of a sequence are exactly those the drop rule and its
+ * Every reference is a table cell, a state checkpoint, or an entry of the open step; every count
+ * of bytes is a sum over pages; the cells of a sequence are exactly those the drop rule and its
  * checkpoints want.  The scratch counters of the pages are zero before and after. */
 #include "kv/kv_int.h"
 

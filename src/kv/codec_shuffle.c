@@ -1,8 +1,10 @@
-/* codec_shuffle.c - a codec that loses nothing: it stores a tile's rows in another order and layout.
+/* codec_shuffle.c - a codec that loses nothing: it stores a tile's rows in another order and
+ * layout.
  *
- * It proves the encode hook.  Row r of the tile goes to place (r * 37 + 11) % 128, every row's values lie
- * side by side in reverse, and both planes get the same treatment, so a kernel that read a tile as if
- * it were a raw block, or a raw block as if it were a tile, would give other bits at once. */
+ * It proves the encode hook.  Row r of the tile goes to place (r * 37 + 11) % 128, every row's
+ * values lie side by side in reverse, and both planes get the same treatment, so a kernel that
+ * read a tile as if it were a raw block, or a raw block as if it were a tile, would give other
+ * bits at once. */
 #include "kv/kv.h"
 
 #include <string.h>

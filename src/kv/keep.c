@@ -1,13 +1,14 @@
 /* keep.c - what a sequence still needs: the drop rule, checkpoints, eviction.
  *
- * A sequence of length n needs the rows that a query at n or later can reach, raw where they are read
- * raw or belong to a tile that is not complete.  Both bounds only grow with n, so each table has a
- * cursor (`cut`) and a commit looks at the pages it newly passes, never at the whole table.
+ * A sequence of length n needs the rows that a query at n or later can reach, raw where they are
+ * read raw or belong to a tile that is not complete.  Both bounds only grow with n, so each
+ * table has a cursor (`cut`) and a commit looks at the pages it newly passes, never at the whole
+ * table.
  *
- * Groups that forget (state, window, chunk) keep checkpoints at multiples of `every` and at turn ends:
- * lengths that trim can return to.  A state checkpoint holds a page; one of a window just makes the
- * drop rule leave pages in the table.  The newest four stay, then one per doubling of the distance;
- * all are evictable, oldest first, when a step or a reserve needs the room. */
+ * Groups that forget (state, window, chunk) keep checkpoints at multiples of `every` and at turn
+ * ends: lengths that trim can return to.  A state checkpoint holds a page; one of a window just
+ * makes the drop rule leave pages in the table.  The newest four stay, then one per doubling of
+ * the distance; all are evictable, oldest first, when a step or a reserve needs the room. */
 #include "kv/kv_int.h"
 
 #include <string.h>
@@ -145,7 +146,8 @@ struct victim {
     uint32_t gi, i;
 };
 
-/* The oldest checkpoint not yet doomed; false if none.  Sequences of an open step are left alone. */
+/* The oldest checkpoint not yet doomed; false if none.  Sequences of an open step are left
+ * alone. */
 static bool oldest(struct kv *kv, struct victim *out)
 {
     uint64_t best = UINT64_MAX;

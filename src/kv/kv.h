@@ -3,18 +3,18 @@
  * A row is one position in one group.  Its bytes exist in one or both of two forms:
  *   RAW     blocks of `rows` rows, model dtype.  One writer while open; a full block is immutable,
  *           so forks and beams share it by reference, encoded or not.
- *   SEALED  tiles of `tile` rows, encoded once, inside the forward that fills them, after the site's
- *           rows are written and before its attention.  Immutable, shared, movable.
- * Query p reads row j sealed iff lead <= j < kv_edge(p), else raw: a function of the sequence (tokens,
- * turns), never of the step, the batch mates or another owner of the block.  A raw block is released
- * by an owner once every row in it is below edge(len) and not below lead.
+ *   SEALED  tiles of `tile` rows, encoded once, inside the forward that fills them, after the
+ *           site's rows are written and before its attention.  Immutable, shared, movable.
+ * Query p reads row j sealed iff lead <= j < kv_edge(p), else raw: a function of the sequence
+ * (tokens, turns), never of the step, the batch mates or another owner of the block.  A raw
+ * block is released by an owner once every row in it is below edge(len) and not below lead.
  *
- * Page ids are per (group, form); page p of site s lies at base(s) + p * grain, so one table serves all
- * sites, while each site's pages are adjacent in memory.  Page 0 is the null page: never read, and writes
- * of idle lanes land there.  Rows nobody can reach map to it.
+ * Page ids are per (group, form); page p of site s lies at base(s) + p * grain, so one table
+ * serves all sites, while each site's pages are adjacent in memory.  Page 0 is the null page:
+ * never read, and writes of idle lanes land there.  Rows nobody can reach map to it.
  *
- * One thread owns a store; there are no locks.  After kv_open, nothing here allocates except kv_new
- * and kv_fork growing nothing: all arrays are sized by the config. */
+ * One thread owns a store; there are no locks.  After kv_open nothing here allocates: all arrays
+ * are sized by the config.  A call that fails changes nothing. */
 #pragma once
 #include "base/base.h"
 #include "dev/view.h"
@@ -39,9 +39,10 @@ struct kv_reach {
 };
 struct kv_reach kv_reach(const struct kv_policy *p, uint32_t pos, uint32_t rows);
 
-/* Form: which rows are read sealed.  resid 0: pos - pos % tile.  resid R (quanto, hqq): the rows of all
- * updates up to the last flush, where an update is a turn or one decoded token and a flush happens
- * after the first update and whenever R rows have gathered; rounded down to the tile. */
+/* Form: which rows are read sealed.  resid 0: pos - pos % tile.  resid R (quanto, hqq): the rows
+ * of all updates up to the last flush, where an update is a turn or one decoded token and a
+ * flush happens after the first update and whenever R rows have gathered; rounded down to the
+ * tile. */
 struct kv_turn {
     uint32_t pos, n; /* one multi-token update as the caller fed it, chunked inside or not */
 };
@@ -78,11 +79,12 @@ int kv_fork(struct kv *kv, kv_seq src, kv_seq *out);
 int kv_drop(struct kv *kv, kv_seq s);
 /* beam[i] becomes what beam[from[i]] was, all at once. */
 int kv_reorder(struct kv *kv, const kv_seq *beam, const uint32_t *from, uint32_t n);
-/* Sets aside, for this sequence, the pages that growing to `len` rows can need, all or nothing; appends up to
- * len then cannot fail for want of budget.  A fork does not inherit the reserve. */
+/* Sets aside, for this sequence, the pages that growing to `len` rows can need, all or nothing;
+ * appends up to len then cannot fail for want of budget.  A fork does not inherit the reserve, and
+ * is ERR_FULL if the copies it may cost the reserve's owner do not fit.  0 gives the reserve up. */
 int kv_reserve(struct kv *kv, kv_seq s, uint32_t len);
-/* Leaves s at *have <= len, the longest length every group can resume from exactly; the caller feeds
- * tokens [*have, len) again.  ERR_LOST, nothing changed, if one of those has no token id. */
+/* Leaves s at *have <= len, the longest length every group can resume from exactly; the caller
+ * feeds tokens [*have, len) again.  ERR_LOST, nothing changed, if one of those has no token id. */
 int kv_trim(struct kv *kv, kv_seq s, uint32_t len, uint32_t *have);
 struct kv_usage {
     size_t live, shared, states, reserved, free, peak, pool; /* bytes; peak: of live+states */
@@ -101,9 +103,9 @@ uint32_t kv_max_tokens(const struct kv *kv);
 size_t kv_row_bytes(const struct kv *kv); /* raw bytes of one row over all KV_ROWS groups */
 bool kv_check(const struct kv *kv);       /* full invariant check, for assert and tests */
 
-/* One forward.  begin reserves every page the step can need, or fails (ERR_FULL, kv_usage().need set) and
- * changes nothing; until commit nothing allocates and no address changes.  abort restores the
- * tables bit for bit. */
+/* One forward.  begin reserves every page the step can need, or fails (ERR_FULL, kv_usage().need
+ * set) and changes nothing; until commit nothing allocates and no address changes.  abort
+ * restores the tables bit for bit. */
 struct kv_span {
     kv_seq seq; /* at most once per step */
     uint32_t n;
@@ -118,5 +120,6 @@ void kv_abort(struct kv_step *st);
 /* >0: view filled; 0: no more pieces (the next call starts over); <0: error, then kv_abort(). */
 int kv_next(struct kv_step *st, uint32_t site, struct kv_view *v);
 
-/* A codec that stores the same rows in another order, losslessly: proves the in-forward encode hook. */
+/* A codec that stores the same rows in another order, losslessly: proves the in-forward encode
+ * hook. */
 extern const struct kv_codec kv_codec_shuffle; /* tile 128 */

@@ -1,9 +1,9 @@
 /* kv_int.h - inside the store: pages, sequences, the open step, and who may call what.
  *
- * Three layers.  pool.c hands out page ids and counts references, and knows no sequence.  keep.c,
- * pledge.c and table cells say which pages a sequence holds and why.  store.c, seq.c, step.c and trim.c
- * are the operations; each leaves every invariant of check.c true, or returns an error having
- * changed nothing. */
+ * Three layers.  pool.c hands out page ids and counts references, and knows no sequence.
+ * keep.c, pledge.c and table cells say which pages a sequence holds and why.  store.c, seq.c,
+ * step.c and trim.c are the operations; each leaves every invariant of check.c true, or returns
+ * an error having changed nothing. */
 #pragma once
 #include "kv/kv.h"
 
@@ -22,8 +22,8 @@ struct run {             /* ids [16k, 16k+16) */
     uint32_t prev, next; /* in the list of runs with the same number of free ids */
     uint16_t free, backed;
 };
-/* The pages of one group in one form.  Page p of the group's i-th site lies at
- * base + i * span + p * grain, for every site: an id is taken and given back for all sites at once. */
+/* The pages of one group in one form.  Page p of the group's i-th site lies at base + i * span +
+ * p * grain, for every site: an id is taken and given back for all sites at once. */
 struct pages {
     unsigned char *base;       /* owned: one mapping of n_sites * span bytes */
     size_t span, grain, bytes; /* bytes: grain * n_sites, what one id costs */
@@ -87,7 +87,8 @@ struct slot {
     uint32_t gen, seq, reserve; /* reserve: rows promised to the handle, 0: none */
     bool used;
 };
-/* What begin did to a table cell: `old` (still referenced until the step ends) became another page. */
+/* What begin did to a table cell: `old` (still referenced until the step ends) became another
+ * page. */
 struct change {
     struct pages *pages;
     uint32_t *cell, old;
@@ -147,13 +148,14 @@ extern struct kv_fault kv_fault;
 /* pool.c */
 int pages_open(struct pages *p, uint32_t n_ids, size_t grain, uint32_t n_sites);
 void pages_close(struct pages *p);
-/* A page with one reference, after `after` if that is free, else the index-th of a free run, else any;
- * 0: no memory behind it.  The caller has checked the budget. */
+/* A page with one reference, after `after` if that is free, else the index-th of a free run,
+ * else any; 0: no memory behind it.  The caller has checked the budget. */
 uint32_t pages_take(struct kv *kv, struct pages *p, uint32_t after, uint32_t index);
 void page_ref(struct kv *kv, struct pages *p, uint32_t id);
 void page_unref(struct kv *kv, struct pages *p, uint32_t id);
 void page_leave(struct kv *kv, struct pages *p, uint32_t id, int by); /* leaving += by */
-/* Bytes that owners with a reserve could not get back by leaving page id, if `gone` others had left. */
+/* Bytes that owners with a reserve could not get back by leaving page id, if `gone` others had
+ * left. */
 size_t page_debt(const struct pages *p, uint32_t id, uint32_t gone);
 void page_mark(struct kv *kv, struct pages *p, uint32_t id, int by);
 void pool_trim(struct kv *kv); /* gives memory of free pages back while it exceeds the budget */
@@ -212,7 +214,8 @@ void keep_thin(struct kv *kv, struct seq *s, uint32_t gi, uint32_t len);
 void keep_remove(struct kv *kv, struct seq *s, uint32_t gi, uint32_t i);
 bool keep_holds(const struct group *g, const struct seq_group *sg, uint32_t form, uint32_t index);
 void drop_unreachable(struct kv *kv, struct seq *s, uint32_t gi);
-/* Evicts checkpoints until `bytes` more would fit; ERR_FULL (need set, nothing evicted) if impossible. */
+/* Evicts checkpoints until `bytes` more would fit; ERR_FULL (need set, nothing evicted) if
+ * impossible. */
 int make_room(struct kv *kv, size_t bytes, const char *what);
 
 /* pledge.c: reserves */

@@ -1,12 +1,12 @@
 /* pledge.c - reserves: pages promised to a sequence before it grows.
  *
- * A reserve is bytes, not pages: enough for the largest number of pages that growing to the reserved
- * length can hold beyond those held now.  Full attention takes every block of the way.  Where blocks
- * are given back while the sequence grows (windows, raw blocks under a codec), what it holds counts
- * toward the most it can ever hold, as long as it gets the bytes back by letting go: pages it will
- * give back are marked, and pool.c charges for every marked owner that shares a page (mark_debt).  The
- * open block is marked as well, since a shared one has to be copied.  So a fork of a reserved sequence
- * can be refused, but an append within the reserve cannot.
+ * A reserve is bytes, not pages: enough for the largest number of pages that growing to the
+ * reserved length can hold beyond those held now.  Full attention takes every block of the way.
+ * Where blocks are given back while the sequence grows (windows, raw blocks under a codec), what
+ * it holds counts toward the most it can ever hold, as long as it gets the bytes back by letting
+ * go: pages it will give back are marked, and pool.c charges for every marked owner that shares
+ * a page (mark_debt).  The open block is marked as well, since a shared one has to be copied.
+ * So a fork of a reserved sequence can be refused, but an append within the reserve cannot.
  *
  * The books are closed (pledge_leave) before a sequence changes and opened after (pledge_enter). */
 #include "kv/kv_int.h"

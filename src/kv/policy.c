@@ -1,9 +1,9 @@
-/* policy.c - the two pure functions that everything else follows: which rows a query may see (kv_reach)
- * and which of them it reads sealed (kv_edge).
+/* policy.c - the two pure functions that everything else follows: which rows a query may see
+ * (kv_reach) and which of them it reads sealed (kv_edge).
  *
- * kv_edge walks the updates of a sequence: its turns, and single tokens everywhere else.  A query
- * inside an update sees the edge as it was before the update.  Runs of single tokens are counted, not
- * walked, so the cost is the number of turns. */
+ * kv_edge walks the updates of a sequence: its turns, and single tokens everywhere else.  A
+ * query inside an update sees the edge as it was before the update.  Runs of single tokens are
+ * counted, not walked, so the cost is the number of turns. */
 #include "kv/kv_int.h"
 
 struct kv_reach kv_reach(const struct kv_policy *p, uint32_t pos, uint32_t rows)

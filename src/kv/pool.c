@@ -1,13 +1,14 @@
 /* pool.c - pages: address ranges reserved at open, ids in aligned runs, reference counts, bytes.
  *
- * A range is reserved (PROT_NONE) for every (group, form) and made usable in ascending extents as runs
- * are first touched; the kernel gives memory page by page as rows are written.  Memory of free pages
- * stays with them for the next taker until live bytes plus such memory exceed the budget; then
- * pool_trim hands it back, so one form's past peak is not charged to another form.
+ * A range is reserved (PROT_NONE) for every (group, form) and made usable in ascending extents
+ * as runs are first touched; the kernel gives memory page by page as rows are written.  Memory
+ * of free pages stays with them for the next taker until live bytes plus such memory exceed the
+ * budget; then pool_trim hands it back, so one form's past peak is not charged to another form.
  *
- * Ids come in aligned runs of 16: a sequence that holds id p takes p + 1 next, a new one starts in a
- * run that is wholly free, at the place its block has in a 256-row span, so that the rows an attention
- * atom reads lie side by side.  It is a hint: when no run is wholly free, any id serves. */
+ * Ids come in aligned runs of 16: a sequence that holds id p takes p + 1 next, a new one starts
+ * in a run that is wholly free, at the place its block has in a 256-row span, so that the rows
+ * an attention atom reads lie side by side.  It is a hint: when no run is wholly free, any id
+ * serves. */
 #include "kv/kv_int.h"
 
 #include <string.h>
@@ -168,8 +169,8 @@ static void page_free(struct kv *kv, struct pages *p, uint32_t id)
     if (kv_fault.poison) poison(p, id);
 }
 
-/* Marked owners that are not alone: leaving would not give the bytes back, so that many copies may yet
- * have to be paid for. */
+/* Marked owners that are not alone: leaving would not give the bytes back, so that many copies
+ * may yet have to be paid for. */
 size_t page_debt(const struct pages *p, uint32_t id, uint32_t gone)
 {
     const struct page *pg = &p->page[id];
@@ -211,7 +212,8 @@ void page_mark(struct kv *kv, struct pages *p, uint32_t id, int by)
     kv->mark_debt += page_debt(p, id, 0);
 }
 
-/* Returns the memory of one free page to the system: the whole OS pages inside it, at every site. */
+/* Returns the memory of one free page to the system: the whole OS pages inside it, at every
+ * site. */
 static void release(struct kv *kv, struct pages *p, uint32_t id)
 {
     size_t os = os_page(), from = (id * p->grain + os - 1) / os * os,

@@ -1,8 +1,9 @@
 /* seq.c - sequences: handles, new, fork, drop, reorder, and what one can ask about them.
  *
- * A handle is a slot and its generation; a slot names a `struct seq`, whose index is also its row in
- * every table.  fork copies a table and counts references, never rows; reorder permutes which contents
- * the slots name and clones only what is wanted twice, so nothing is copied through a temporary. */
+ * A handle is a slot and its generation; a slot names a `struct seq`, whose index is also its
+ * row in every table.  fork copies a table and counts references, never rows; reorder permutes
+ * which contents the slots name and clones only what is wanted twice, so nothing is copied
+ * through a temporary. */
 #include "kv/kv_int.h"
 
 #include <string.h>

@@ -1,16 +1,17 @@
 /* step.c - one forward: begin, the views, commit, abort.
  *
- * begin takes every page the step can need and notes each table cell it changes, with the page that was
- * there; that page keeps its reference until the step ends, so abort only has to write the old ids
- * back.  State pages live in `dst` until commit moves one into the table.  Nothing is given back
- * before commit, and nothing a commit does can fail.
+ * begin takes every page the step can need and notes each table cell it changes, with the page
+ * that was there; that page keeps its reference until the step ends, so abort only has to write
+ * the old ids back.  State pages live in `dst` until commit moves one into the table.  Nothing
+ * is given back before commit, and nothing a commit does can fail.
  *
  * The arrays of the views are filled here, once per step; kv_next only adds a site's address. */
 #include "kv/kv_int.h"
 
 #include <string.h>
 
-/* The turn list as it will be once the span's rows are in: queries of the span lie inside the turn. */
+/* The turn list as it will be once the span's rows are in: queries of the span lie inside the
+ * turn. */
 static void turn_begin(struct seq *s, struct step_span *sp)
 {
     sp->n_turns = s->n_turns;
@@ -135,9 +136,9 @@ static struct seq *cell_owner(struct kv *kv, const struct group *g, const uint32
     return &kv->seq[(size_t)(cell - g->table[RAW]) / g->stride[RAW]];
 }
 
-/* All other owners of *cell have left it in this step, so its owner may write in place: unless one of
- * them has more rows in the block (trims make that), which an abort has to find unharmed.  Then that
- * one stays and this one leaves. */
+/* All other owners of *cell have left it in this step, so its owner may write in place: unless
+ * one of them has more rows in the block (trims make that), which an abort has to find unharmed.
+ * Then that one stays and this one leaves. */
 static void stay(struct kv_step *st, struct group *g, uint32_t *cell)
 {
     struct seq *me = cell_owner(st->kv, g, cell);
@@ -156,8 +157,8 @@ static void stay(struct kv_step *st, struct group *g, uint32_t *cell)
     longest->cell = cell;
 }
 
-/* Counts the pages of one span in one group; a shared open block is left (noted as a change whose cell
- * has yet to move). */
+/* Counts the pages of one span in one group; a shared open block is left (noted as a change
+ * whose cell has yet to move). */
 static void count_pages(struct kv_step *st, const struct step_span *sp, struct group *g,
                         uint32_t need[FORMS])
 {
@@ -311,6 +312,7 @@ void step_undo(struct kv_step *st)
 static int plan(struct kv_step *st)
 {
     struct kv *kv = st->kv;
+    const struct pages *short_of = NULL;
     size_t bytes = 0;
     for (uint32_t i = 0; i < st->n_spans; i++) {
         struct seq *s = &kv->seq[st->span[i].seq];
@@ -339,8 +341,19 @@ static int plan(struct kv_step *st)
             sp->pledge -= back;
             bytes -= back;
         }
-        for (uint32_t f = 0; f < FORMS; f++)
-            bytes += sum[f] * g->form[f].bytes;
+        for (uint32_t f = 0; f < FORMS; f++) {
+            const struct pages *p = &g->form[f];
+            bytes += sum[f] * p->bytes;
+            if (p->n_ids && sum[f] > p->n_ids - 1 - p->n_live) short_of = p;
+        }
+    }
+    if (short_of) {
+        kv->need = short_of->bytes;
+        return ERR(
+            FULL,
+            "cache full: the address space the system granted holds %u pages of %zu bytes, all "
+            "in use",
+            short_of->n_ids - 1, short_of->bytes);
     }
     TRY(make_room(kv, bytes, "the step"));
     for (uint32_t i = 0; i < st->n_spans; i++) {

@@ -1,9 +1,9 @@
-/* store.c - opening and closing a store: the configuration is checked, every array sized, every address
- * range reserved.  After this nothing allocates.
+/* store.c - opening and closing a store: the configuration is checked, every array sized, every
+ * address range reserved.  After this nothing allocates.
  *
- * A form has as many ids as the budget could ever pay for, or as the tables could ever name, whichever
- * is less, so the byte budget is the only limit.  Where the address space is limited (RLIMIT_AS) the
- * ranges shrink together until they fit. */
+ * A form has as many ids as the budget could ever pay for, or as the tables could ever name,
+ * whichever is less, so the byte budget is the only limit.  Where the address space is limited
+ * (RLIMIT_AS) the ranges shrink together until they fit. */
 #include "kv/kv_int.h"
 
 #include <string.h>

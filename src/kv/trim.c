@@ -1,9 +1,10 @@
 /* trim.c - shortening: the longest length every group can resume from exactly, and going there.
  *
- * A group of rows can resume at m if the rows a query at m reads are held in the form it reads them,
- * and the rows of the tile that m lies in are held raw; a state only where a page was kept.  Each
- * group lowers the answer of the others until all agree.  Nothing is written: pages beyond m are given
- * back, and a shared block that becomes the open one is copied by the next begin. */
+ * A group of rows can resume at m if the rows a query at m reads are held in the form it reads
+ * them, and the rows of the tile that m lies in are held raw; a state only where a page was
+ * kept.  Each group lowers the answer of the others until all agree.  Nothing is written: pages
+ * beyond m are given back, and a shared block that becomes the open one is copied by the next
+ * begin. */
 #include "kv/kv_int.h"
 
 static uint32_t resume_state(const struct seq *s, const struct seq_group *sg, uint32_t m)
@@ -43,8 +44,8 @@ static uint32_t resume(const struct kv *kv, const struct seq *s, uint32_t m)
     return m;
 }
 
-/* A reserve has to reach from m again, and pages shared with others do not come back: ERR_FULL if that
- * does not fit. */
+/* A reserve has to reach from m again, and pages shared with others do not come back: ERR_FULL
+ * if that does not fit. */
 static int reserve_fits(struct kv *kv, struct seq *s, uint32_t m)
 {
     size_t freed = 0, debt = 0, now = pool_used(kv);

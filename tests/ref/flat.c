@@ -1,4 +1,5 @@
-/* flat.c - the definitions of kv.h computed the slow way: row by row, from the words of the contract. */
+/* flat.c - the definitions of kv.h computed the slow way: row by row, from the words of the
+ * contract. */
 #include "flat.h"
 
 #include <string.h>

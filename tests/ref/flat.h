@@ -1,5 +1,6 @@
-/* flat.h - the slow, obvious version of what the store computes: which rows a query sees, which of them
- * are sealed, where a value lies in a raw block, and the bytes of a row that has a given name. */
+/* flat.h - the slow, obvious version of what the store computes: which rows a query sees, which
+ * of them are sealed, where a value lies in a raw block, and the bytes of a row that has a given
+ * name. */
 #pragma once
 #include "kv/kv.h"
 
@@ -8,7 +9,8 @@ uint32_t flat_value(uint64_t name, uint32_t site, uint32_t plane, uint32_t i);
 /* Byte offset of a value in one plane of a raw block of `rows` rows. */
 size_t flat_offset(const struct kv_shape *s, uint32_t rows, uint32_t head, uint32_t r, uint32_t d);
 bool flat_sees(const struct kv_policy *p, uint32_t pos, uint32_t j);
-/* Rows sealed for a query at pos whose update starts at row `start`; first[j]: where row j's starts. */
+/* Rows sealed for a query at pos whose update starts at row `start`; first[j]: where row j's
+ * starts. */
 uint32_t flat_edge(const struct kv_group *g, const uint32_t *first, uint32_t start, uint32_t pos);
 /* Writes the row with this name to raw row dst (a view's), or the state page dst. */
 void flat_put_row(const struct kv_view *v, uint32_t site, uint32_t dst, uint64_t name);

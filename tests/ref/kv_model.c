@@ -1,10 +1,11 @@
 /* kv_model.c - random operations on a store against a flat reference that keeps every row.
  *
- * The reference of a sequence is an array: one 64-bit name per row, drawn when the row is written, so two
- * rows are equal only if a fork made them so.  The bytes of a row at a site, plane, head and dim
- * follow from its name.  Which rows a query sees, and in which form, is computed row by row from the
- * definitions, not with the store's functions.  Rows are written and read through views as a kernel
- * does, tiles are encoded when a view says so, and pages given back are filled with NaN patterns.
+ * The reference of a sequence is an array: one 64-bit name per row, drawn when the row is
+ * written, so two rows are equal only if a fork made them so.  The bytes of a row at a site,
+ * plane, head and dim follow from its name.  Which rows a query sees, and in which form, is
+ * computed row by row from the definitions, not with the store's functions.  Rows are written
+ * and read through views as a kernel does, tiles are encoded when a view says so, and pages
+ * given back are filled with NaN patterns.
  *
  * After an operation the sequences it touched are compared row by row; all of them, and every
  * invariant of kv_check, every few operations. */
@@ -530,10 +531,19 @@ static void op_step(struct model *m)
     size_t bytes = plain ? cost(m) : 0;
     snapshot(m, m->shot[0]);
     uint64_t evicted = kv->evictions;
+    if (chance(m, 3)) kv_fault.fail_take = 1 + rnd(m, 4); /* the system refuses a page */
+    bool starved = kv_fault.fail_take != 0;
     int e = kv_begin(kv, m->span, m->n_spans, &m->step);
+    starved = starved && kv_fault.fail_take == 0;
+    kv_fault.fail_take = 0;
+    if (e == ERR_NOMEM) {
+        WANT(starved, "out of memory", 0, 0);
+        if (evicted == kv->evictions) want_same(m, "a step without memory changed something");
+        m->t->refused++;
+        return;
+    }
     if (e < 0) {
-        WANT(e == ERR_FULL || (kv_fault.fail_take == 0 && e == ERR_NOMEM), "begin", (uint64_t)-e,
-             0);
+        WANT(e == ERR_FULL, "begin", (uint64_t)-e, 0);
         want_same(m, "a refused step changed something");
         if (e == ERR_FULL) WANT(kv->need > 0, "need", kv->need, 0);
         if (e == ERR_FULL) WANT(!promised, "a reserve did not hold", kv->need, m->n_spans);
@@ -549,6 +559,8 @@ static void op_step(struct model *m)
         WANT(u.live + u.states + bytes <= u.pool, "accepted beyond the budget", bytes, u.pool);
         WANT(kv->live + kv->states == u.live + u.states + bytes, "cost", bytes, kv->live);
     }
+    WANT(kv->live + kv->states + kv->backed <= kv->pool, "memory of free pages", kv->backed,
+         kv->live);
     m->t->steps++;
     for (uint32_t i = 0; i < m->n_spans; i++)
         m->seq[m->ms[i].seq].busy = true;
@@ -680,8 +692,8 @@ static void op_reserve(struct model *m)
          0);
 }
 
-/* Whether every group can go on from row r: all it reads is held in the right form, and the tile that r
- * lies in is held raw. */
+/* Whether every group can go on from row r: all it reads is held in the right form, and the tile
+ * that r lies in is held raw. */
 static bool resumable(struct model *m, const struct mseq *s, const struct seq *q, uint32_t r)
 {
     for (uint32_t gi = 0; gi < m->kv->n_groups; gi++) {
@@ -866,6 +878,7 @@ static struct kv_group draw_group(struct model *m, uint32_t kind)
         break;
     case 2:
         g.policy.chunk = 8 + rnd(m, 80);
+        g.policy.sinks = maybe(m, 20);
         g.policy.slack = maybe(m, 40);
         g.policy.every = maybe(m, 40);
         break;
@@ -876,6 +889,7 @@ static struct kv_group draw_group(struct model *m, uint32_t kind)
     case 5:
         g = rows_of(flip, rows, DT_F16, DT_F32);
         g.seal.resid = 1 + rnd(m, 70);
+        g.seal.lead = maybe(m, 30);
         g.policy.window = chance(m, 30) ? 1 + rnd(m, 120) : 0;
         break;
     case 6:

@@ -2,7 +2,9 @@
  *
  *   test_kv                       the suite, with a short random run
  *   test_kv --ops N --seed S      a long run, one summary line
- *           [--config NAME] [--break-refs | --skip-cow | --drop-early | --keep-rejected] [--no-check] */
+ *           [--config NAME]       the first group of every store is of this kind
+ *           [--break-refs | --skip-cow | --drop-early | --keep-rejected]   a deliberate fault
+ *           [--no-check]          without kv_check: only what views show can tell */
 #include "../ref/kv_model.h"
 #include "testing.h"
 

@@ -1,12 +1,6 @@
-/* Store basics: begin, commit, abort, fork, drop, windows, the budget to the byte. */
+/* The store, case by case: what each promise of kv.h means in bytes, codes and sentences. */
 #include "kv/kv_int.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "testing.h"
 
 static struct kv_group rows_group(uint32_t window, uint32_t site0, uint32_t n_sites)
 {
@@ -53,7 +47,8 @@ static void write_keys(const struct kv_view *v, float tag)
 
 static int append(struct kv *kv, kv_seq s, uint32_t n, float tag)
 {
-    struct kv_span sp = {.seq = s, .n = n};
+    static const int32_t tok[256];
+    struct kv_span sp = {.seq = s, .n = n, .tok = tok};
     struct kv_step *st = NULL;
     int e = kv_begin(kv, &sp, 1, &st);
     if (e < 0) return e;
@@ -149,12 +144,364 @@ static void test_budget_to_the_byte(void **state)
     }
 }
 
+static void test_open_refuses(void **state)
+{
+    (void)state;
+    static const struct kv_codec *const shuffle = &kv_codec_shuffle;
+    struct kv_group good = rows_group(0, 0, 1);
+    struct {
+        const char *what;
+        struct kv_group g;
+        struct kv_config c;
+        int want;
+    } row[16];
+    size_t n = 0;
+#define CASE(name, edit, code)                                                                     \
+    do {                                                                                           \
+        struct kv_group g = good;                                                                  \
+        struct kv_config c = {                                                                     \
+            .n_groups = 1, .max_seqs = 2, .max_tokens = 8, .max_len = 64, .pool_bytes = 1 << 20};  \
+        edit;                                                                                      \
+        row[n].what = name, row[n].g = g, row[n].c = c, row[n++].want = code;                      \
+    } while (0)
+    CASE("no groups", c.n_groups = 0, ERR_ARG);
+    CASE("max_seqs", c.max_seqs = 65536, ERR_ARG);
+    CASE("max_tokens", c.max_tokens = 0, ERR_ARG);
+    CASE("max_len", c.max_len = 0, ERR_ARG);
+    CASE("rows", g.rows = 24, ERR_ARG);
+    CASE("rows", g.rows = 512, ERR_ARG);
+    CASE("site0", g.site0 = 1, ERR_ARG);
+    CASE("planes", g.n_planes = 0, ERR_ARG);
+    CASE("shape", g.plane[1].shape.dim = 0, ERR_ARG);
+    CASE("dtype", g.plane[1].shape.dtype = DT_Q4_0, ERR_ARG);
+    CASE("layout", g.plane[1].shape.layout = KV_FLAT, ERR_ARG);
+    CASE("tile without codec", g.seal.tile = 128, ERR_ARG);
+    CASE("codec on one plane", (g.seal.tile = 128, g.plane[0].codec = shuffle), ERR_ARG);
+    CASE("tile of the codec",
+         (g.seal.tile = 64, g.plane[0].codec = shuffle, g.plane[1].codec = shuffle), ERR_ARG);
+    CASE("sinks below lead",
+         (g.seal.tile = 128, g.plane[0].codec = shuffle, g.plane[1].codec = shuffle,
+          g.policy.window = 9, g.policy.sinks = 4),
+         ERR_ARG);
+    CASE("small pool", c.pool_bytes = 2 * BLOCK - 1, ERR_LIMIT);
+    assert_int_equal(n, countof(row));
+    for (size_t i = 0; i < n; i++) {
+        struct kv *kv = (struct kv *)&n;
+        row[i].c.group = &row[i].g;
+        int e = kv_open(&kv, &row[i].c);
+        if (e != row[i].want) print_error("%s: %d %s\n", row[i].what, e, err_last());
+        assert_int_equal(e, row[i].want);
+        assert_ptr_equal(kv, &n);
+    }
+}
+
+static void test_open_without_memory(void **state)
+{
+    (void)state;
+    struct kv_group g[2] = {rows_group(0, 0, 3), rows_group(64, 3, 2)};
+    g[1].policy.every = 64;
+    struct kv_config c = {.group = g,
+                          .n_groups = 2,
+                          .max_seqs = 3,
+                          .max_tokens = 64,
+                          .max_len = 256,
+                          .pool_bytes = 1 << 20};
+    for (int persistent = 0; persistent < 2; persistent++) {
+        int64_t k = 0;
+        for (;; k++) {
+            struct kv *kv = NULL;
+            mem_fail_at(k, persistent);
+            int e = kv_open(&kv, &c);
+            mem_fail_at(-1, false);
+            if (e == 0) {
+                kv_close(kv);
+                break;
+            }
+            assert_int_equal(e, ERR_NOMEM);
+            assert_null(kv);
+        }
+        assert_true(k > 30);
+    }
+}
+
+static void test_no_allocation_after_open(void **state)
+{
+    (void)state;
+    struct kv_group g = rows_group(64, 0, 2);
+    struct kv *kv = store(&g, 1, 1 << 20);
+    uint64_t calls = mem_calls();
+    kv_seq a, b;
+    uint32_t have;
+    assert_int_equal(kv_new(kv, 0, &a), 0);
+    for (uint32_t i = 0; i < 300; i++) {
+        assert_int_equal(append(kv, a, 1 + i % 5, 0), 0);
+        assert_int_equal(kv_fork(kv, a, &b), 0);
+        assert_int_equal(append(kv, b, 3, 1), 0);
+        assert_int_equal(kv_reorder(kv, (kv_seq[]){a, b}, (uint32_t[]){1, 1}, 2), 0);
+        assert_int_equal(kv_trim(kv, a, kv_len(kv, a) - 2, &have), 0);
+        assert_int_equal(kv_drop(kv, b), 0);
+    }
+    assert_true(mem_calls() == calls);
+    kv_close(kv);
+}
+
+/* Where the address space is short the ranges shrink; the budget then ends earlier, with a
+ * sentence. */
+static void test_small_address_space(void **state)
+{
+    (void)state;
+    struct kv_group g = rows_group(0, 0, 3);
+    kv_fault.map_limit = 300 * BLOCK;
+    struct kv *kv = store(&g, 1, 400 * 3 * BLOCK);
+    kv_fault.map_limit = 0;
+    kv_seq s;
+    uint32_t n = 0;
+    int e = 0;
+    for (uint32_t i = 0; i < 8 && e == 0; i++) {
+        assert_int_equal(kv_new(kv, 0, &s), 0);
+        for (uint32_t k = 0; k < 64 && e == 0; k++, n += e == 0)
+            e = append(kv, s, 16, 0);
+    }
+    assert_int_equal(e, ERR_FULL);
+    assert_non_null(strstr(err_last(), "address space"));
+    assert_true(n > 60 && n < 100);
+    assert_true(kv_check(kv));
+    kv_close(kv);
+    kv_fault.map_limit = 1;
+    struct kv_config c = {.group = &g,
+                          .n_groups = 1,
+                          .max_seqs = 1,
+                          .max_tokens = 8,
+                          .max_len = 64,
+                          .pool_bytes = 1 << 20};
+    assert_int_equal(kv_open(&kv, &c), ERR_LIMIT);
+    kv_fault.map_limit = 0;
+}
+
+/* One sequence fills aligned runs of 16 ids, also when others grow at the same time. */
+static void test_adjacent_pages(void **state)
+{
+    (void)state;
+    struct kv_group g = rows_group(0, 0, 1);
+    struct kv *kv = store(&g, 1, 600 * BLOCK);
+    kv_seq s[4];
+    for (uint32_t i = 0; i < 4; i++)
+        assert_int_equal(kv_new(kv, 0, &s[i]), 0);
+    for (uint32_t k = 0; k < 64; k++)
+        for (uint32_t i = 0; i < 4; i++)
+            assert_int_equal(append(kv, s[i], 16, 0), 0);
+    for (uint32_t i = 0; i < 4; i++) {
+        const uint32_t *t = kv->group[0].table[RAW] + kv->slot[i].seq * kv->group[0].stride[RAW];
+        for (uint32_t k = 0; k < 64; k++)
+            assert_int_equal(t[k] % 16, k % 16);
+        for (uint32_t k = 0; k < 63; k++)
+            if (k % 16 != 15) assert_int_equal(t[k + 1], t[k] + 1);
+    }
+    kv_close(kv);
+}
+
+static void test_sentences_name_numbers(void **state)
+{
+    (void)state;
+    struct kv_group g = rows_group(0, 0, 1);
+    struct kv *kv = store(&g, 1, 1 << 20);
+    kv_seq a;
+    assert_int_equal(kv_new(kv, 0, &a), 0);
+    for (uint32_t i = 0; i < 5; i++)
+        assert_int_equal(append(kv, a, 200, 0), 0);
+    assert_int_equal(append(kv, a, 25, 0), ERR_LIMIT);
+    assert_non_null(strstr(err_last(), "25 rows after 1000"));
+    assert_non_null(strstr(err_last(), "1024"));
+    assert_int_equal(append(kv, a, 24, 0), 0);
+    assert_int_equal(append(kv, a, 1, 0), ERR_LIMIT);
+    assert_int_equal(kv_len(kv, a), 1024);
+    assert_int_equal(append(kv, a, 0, 0), ERR_ARG);
+    kv_close(kv);
+}
+
+/* Two stores: one with a reserve.  Growing within it cannot fail, whoever else takes the rest. */
+static void test_reserve(void **state)
+{
+    (void)state;
+    struct kv_group g = rows_group(0, 0, 1);
+    struct kv *kv = store(&g, 1, 40 * BLOCK);
+    kv_seq a, b, c;
+    struct kv_usage u;
+    assert_int_equal(kv_new(kv, 0, &a), 0);
+    assert_int_equal(kv_new(kv, 0, &b), 0);
+    assert_int_equal(append(kv, a, 8, 0), 0);
+    assert_int_equal(kv_reserve(kv, a, 320), 0);
+    kv_usage(kv, &u);
+    assert_int_equal(u.reserved, 19 * BLOCK);
+    assert_int_equal(kv_reserve(kv, b, 336), ERR_FULL);
+    kv_usage(kv, &u);
+    assert_int_equal(u.need, BLOCK);
+    for (uint32_t i = 0; i < 20; i++)
+        assert_int_equal(append(kv, b, 16, 0), 0);
+    assert_int_equal(append(kv, b, 1, 0), ERR_FULL);
+    assert_int_equal(kv_fork(kv, a, &c), ERR_FULL); /* a would have to copy its open block */
+    assert_int_equal(append(kv, a, 200, 0), 0);
+    assert_int_equal(append(kv, a, 112, 0), 0);
+    assert_int_equal(append(kv, a, 1, 0), ERR_FULL);
+    assert_int_equal(kv_reserve(kv, a, 0), 0);
+    assert_true(kv_check(kv));
+    kv_close(kv);
+}
+
+static void test_state_checkpoints(void **state)
+{
+    (void)state;
+    struct kv_group g = {.policy = {.kind = KV_STATE, .every = 8},
+                         .n_sites = 2,
+                         .n_planes = 1,
+                         .plane = {{"ssm", {1, 16, DT_F32, KV_FLAT}, NULL}}};
+    struct kv *kv = store(&g, 1, 4096 * 128);
+    kv_seq a;
+    uint32_t have = 99;
+    struct kv_usage u;
+    int32_t tok[200];
+    for (int i = 0; i < 200; i++)
+        tok[i] = i;
+    assert_int_equal(kv_new(kv, 0, &a), 0);
+    struct kv_span sp = {.seq = a, .n = 1, .tok = tok};
+    struct kv_step *st;
+    for (uint32_t i = 0; i < 1000; i++) {
+        assert_int_equal(kv_begin(kv, &sp, 1, &st), 0);
+        assert_int_equal(kv_commit(st, NULL), 0);
+    }
+    kv_usage(kv, &u);
+    assert_true(u.states / 128 >= 8 && u.states / 128 <= 1 + 4 + 7); /* 125 multiples were passed */
+    assert_int_equal(u.live, 0);
+    assert_int_equal(kv_trim(kv, a, 999, &have), 0);
+    assert_int_equal(have, 992);
+    assert_int_equal(kv_trim(kv, a, 992, &have), 0);
+    assert_int_equal(have, 992);
+    assert_int_equal(kv_trim(kv, a, 975, &have), 0);
+    assert_int_equal(have, 968);
+    assert_int_equal(kv_trim(kv, a, 7, &have), 0);
+    assert_int_equal(have, 0);
+    kv_usage(kv, &u);
+    assert_int_equal(u.states, 0);
+    sp = (struct kv_span){.seq = a, .n = 20}; /* no tokens: cannot be fed again */
+    assert_int_equal(kv_begin(kv, &sp, 1, &st), 0);
+    assert_int_equal(kv_commit(st, NULL), 0);
+    assert_int_equal(kv_trim(kv, a, 19, &have), ERR_LOST);
+    assert_int_equal(kv_len(kv, a), 20);
+    assert_int_equal(kv_trim(kv, a, 16, &have), 0);
+    kv_close(kv);
+}
+
+/* Drafts: rows that may be rejected; a tile over one of them goes with it. */
+static void test_drafts_and_tiles(void **state)
+{
+    (void)state;
+    struct kv_group g = rows_group(0, 0, 1);
+    g.seal.tile = 128;
+    g.plane[0].codec = g.plane[1].codec = &kv_codec_shuffle;
+    struct kv *kv = store(&g, 1, 80 * BLOCK);
+    struct kv_usage u;
+    struct kv_step *st;
+    struct kv_view v;
+    kv_seq a;
+    assert_int_equal(kv_new(kv, 0, &a), 0);
+    assert_int_equal(append(kv, a, 126, 0), 0);
+    struct kv_span sp = {.seq = a, .n = 4, .undo = 3, .tok = (int32_t[]){1, 2, 3, 4}};
+    for (uint32_t take = 1; take <= 2; take++) {
+        uint32_t accepted = take;
+        assert_int_equal(kv_begin(kv, &sp, 1, &st), 0);
+        assert_int_equal(kv_next(st, 0, &v), 1);
+        uint32_t encodes = take == 1 || kv_len(kv, a) == 127 ? 1 : 0;
+        assert_int_equal(v.counts[2], encodes);
+        assert_int_equal(v.enc[1], 0);
+        assert_int_equal(v.edge[0], 0);
+        assert_int_equal(v.edge[3], 128);
+        assert_int_equal(kv_commit(st, &accepted), 0);
+        kv_usage(kv, &u);
+        /* 127 rows: raw blocks only; 129: a tile, and the raw block of row 128 */
+        assert_int_equal(u.live, take == 1 ? 8 * BLOCK : 8 * BLOCK + BLOCK);
+        assert_int_equal(u.seals, take - 1);
+        assert_true(kv_check(kv));
+    }
+    assert_int_equal(kv_len(kv, a), 129);
+    uint32_t have;
+    assert_int_equal(kv_trim(kv, a, 128, &have), 0);
+    assert_int_equal(have, 128);
+    assert_int_equal(kv_trim(kv, a, 100, &have), 0); /* the tile's raw rows are gone */
+    assert_int_equal(have, 0);
+    kv_close(kv);
+}
+
+static void test_cross_rows(void **state)
+{
+    (void)state;
+    struct kv_group g[2] = {rows_group(0, 0, 1), rows_group(0, 1, 1)};
+    g[1].policy.kind = KV_FROZEN;
+    struct kv *kv = store(g, 2, 1 << 20);
+    kv_seq a, b;
+    struct kv_usage u;
+    struct kv_step *st;
+    struct kv_view v;
+    assert_int_equal(kv_new(kv, 0, &a), 0);
+    struct kv_span cross = {.seq = a, .n = 50, .cross = true};
+    assert_int_equal(kv_begin(kv, &cross, 1, &st), 0);
+    assert_int_equal(kv_next(st, 0, &v), ERR_ARG);
+    assert_int_equal(kv_next(st, 1, &v), 1);
+    write_keys(&v, 0);
+    assert_int_equal(kv_commit(st, NULL), 0);
+    assert_int_equal(kv_begin(kv, &cross, 1, &st), ERR_ARG); /* once */
+    assert_int_equal(kv_cross_len(kv, a), 50);
+    assert_int_equal(kv_fork(kv, a, &b), 0);
+    struct kv_span sp[2] = {{.seq = a, .n = 2}, {.seq = b, .n = 1}};
+    assert_int_equal(kv_begin(kv, sp, 2, &st), 0);
+    assert_int_equal(kv_next(st, 1, &v), 1);
+    for (uint32_t t = 0; t < 3; t++) {
+        assert_int_equal(v.lo[t], 0);
+        assert_int_equal(v.hi[t], 50);
+        assert_int_equal(v.dst[t], 0);
+    }
+    assert_true(*key(&v, 1, 49, 1, 3) == 49 * 8 + 7);
+    assert_int_equal(kv_commit(st, NULL), 0);
+    kv_usage(kv, &u);
+    assert_int_equal(u.live, 4 * BLOCK + 2 * BLOCK);
+    assert_int_equal(u.shared, 4 * BLOCK);
+    assert_int_equal(u.rows_copied, 0);
+    kv_close(kv);
+}
+
+/* The memory of one form's past peak is given back before another form needs it. */
+static void test_memory_moves_between_forms(void **state)
+{
+    (void)state;
+    struct kv_group g[2] = {rows_group(0, 0, 4), rows_group(0, 4, 4)};
+    g[0].policy.window = 16;
+    struct kv *kv = store(g, 2, 40 * 4 * BLOCK);
+    kv_seq a;
+    assert_int_equal(kv_new(kv, 0, &a), 0);
+    for (uint32_t i = 0; i < 30; i++) { /* window pages come and go while the others gather */
+        assert_int_equal(append(kv, a, 16, 0), 0);
+        assert_true(kv->live + kv->backed <= kv->pool);
+        assert_true(kv_check(kv));
+    }
+    kv_close(kv);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_append_fork_drop),
         cmocka_unit_test(test_window_and_full),
         cmocka_unit_test(test_budget_to_the_byte),
+        cmocka_unit_test(test_open_refuses),
+        cmocka_unit_test(test_open_without_memory),
+        cmocka_unit_test(test_no_allocation_after_open),
+        cmocka_unit_test(test_small_address_space),
+        cmocka_unit_test(test_adjacent_pages),
+        cmocka_unit_test(test_sentences_name_numbers),
+        cmocka_unit_test(test_reserve),
+        cmocka_unit_test(test_state_checkpoints),
+        cmocka_unit_test(test_drafts_and_tiles),
+        cmocka_unit_test(test_cross_rows),
+        cmocka_unit_test(test_memory_moves_between_forms),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,129 @@
+/* cache.c - what the cache's own bookkeeping costs: one CSV row per case.  No model is read and
+ * no row is written, so a step here is begin, the views of 30 layers, and commit. */
+#include "kv/kv.h"
+
+#include <stdio.h>
+#include <time.h>
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
+}
+
+static int grow(struct kv *kv, kv_seq s, uint32_t n)
+{
+    struct kv_step *st;
+    while (n) {
+        struct kv_span sp = {.seq = s, .n = MIN(n, 256u)};
+        TRY(kv_begin(kv, &sp, 1, &st));
+        TRY(kv_commit(st, NULL));
+        n -= sp.n;
+    }
+    return 0;
+}
+
+/* Mean microseconds of a decode step of `lanes` sequences, best of five rounds. */
+static int step_time(struct kv *kv, const kv_seq *s, uint32_t lanes, bool views, double *best)
+{
+    struct kv_span sp[64];
+    struct kv_view v;
+    *best = 1e9;
+    for (int round = 0; round < 5; round++) {
+        double t = now();
+        for (uint32_t i = 0; i < 100; i++) {
+            struct kv_step *st;
+            for (uint32_t k = 0; k < lanes; k++)
+                sp[k] = (struct kv_span){.seq = s[k], .n = 1};
+            TRY(kv_begin(kv, sp, lanes, &st));
+            for (uint32_t site = 0; views && site < 30; site++)
+                TRY(kv_next(st, site, &v));
+            TRY(kv_commit(st, NULL));
+        }
+        t = (now() - t) / 100;
+        if (t < *best) *best = t;
+    }
+    return 0;
+}
+
+static int fork_time(struct kv *kv, kv_seq s, double *best)
+{
+    kv_seq f[32];
+    *best = 1e9;
+    for (int round = 0; round < 5; round++) {
+        double t = now();
+        for (uint32_t i = 0; i < countof(f); i++)
+            TRY(kv_fork(kv, s, &f[i]));
+        t = (now() - t) / countof(f);
+        if (t < *best) *best = t;
+        for (uint32_t i = 0; i < countof(f); i++)
+            TRY(kv_drop(kv, f[i]));
+    }
+    return 0;
+}
+
+static int reorder_time(struct kv *kv, const kv_seq *s, uint32_t n, double *best)
+{
+    uint32_t from[64];
+    for (uint32_t i = 0; i < n; i++)
+        from[i] = i / 2;
+    *best = 1e9;
+    for (int round = 0; round < 5; round++) {
+        double t = now();
+        TRY(kv_reorder(kv, s, from, n));
+        t = now() - t;
+        if (t < *best) *best = t;
+    }
+    return 0;
+}
+
+static int run(uint32_t window)
+{
+    struct kv_group g = {.policy = {.kind = KV_ROWS, .window = window},
+                         .n_sites = 30,
+                         .rows = 16,
+                         .n_planes = 2,
+                         .plane = {{"k", {3, 64, DT_F16, KV_STRIPS}, NULL},
+                                   {"v", {3, 64, DT_F16, KV_ROWMAJOR}, NULL}}};
+    struct kv_config c = {.group = &g,
+                          .n_groups = 1,
+                          .max_seqs = 64,
+                          .max_tokens = 256,
+                          .max_len = 16384,
+                          .pool_bytes = (size_t)16 << 30};
+    struct kv *kv;
+    double t;
+    kv_seq s;
+    TRY(kv_open(&kv, &c));
+    const char *name = window ? "window 512" : "full";
+    static const uint32_t at[] = {100, 1200, 7000, 10000};
+    TRY(kv_new(kv, 0, &s));
+    for (uint32_t i = 0; i < countof(at); i++) {
+        TRY(grow(kv, s, at[i] - kv_len(kv, s)));
+        TRY(fork_time(kv, s, &t));
+        printf("cache,%s,fork,%u rows,%.2f us\n", name, at[i], t);
+        TRY(step_time(kv, &s, 1, false, &t));
+        printf("cache,%s,begin+commit,%u rows,%.2f us\n", name, at[i], t);
+        TRY(step_time(kv, &s, 1, true, &t));
+        printf("cache,%s,begin+30 views+commit,%u rows,%.2f us\n", name, at[i], t);
+    }
+    kv_seq beam[16] = {s};
+    for (uint32_t i = 1; i < countof(beam); i++)
+        TRY(kv_fork(kv, s, &beam[i]));
+    TRY(step_time(kv, beam, 16, true, &t));
+    printf("cache,%s,begin+30 views+commit of 16,about 11000 rows,%.2f us\n", name, t);
+    TRY(reorder_time(kv, beam, 16, &t));
+    printf("cache,%s,reorder of 16,about 11000 rows,%.2f us\n", name, t);
+    kv_close(kv);
+    return 0;
+}
+
+int main(void)
+{
+    if (run(0) < 0 || run(512) < 0) {
+        fprintf(stderr, "bench_cache: %s\n", err_last());
+        return 1;
+    }
+    return 0;
+}
