@@ -246,9 +246,9 @@ static void make_problem(struct problem *p, enum dtype t, uint32_t k, uint32_t r
     }
     for (uint32_t i = 0; i < n * k; i++)
         p->x[i] = rnd_float();
-    if (n > 1) memset(p->x, 0, MIN(k, 64) * 4); /* blocks of zeros, and of almost nothing */
-    for (uint32_t i = 0; n > 2 && i < MIN(k, 64); i++)
-        p->x[k + i] = (float)i * 0x1p-149f;
+    if (n > 1) memset(p->x, 0, MIN(k, 64) * 4);        /* blocks of zeros, and of almost nothing */
+    for (uint32_t i = 0; n > 2 && i < MIN(k, 64); i++) /* ... whose scale is rounded by a third */
+        p->x[k + i] = (float)i * (i % 2 ? 5.0f : -5.0f) * 0x1p-149f;
     for (int mode = 0; mode < 2; mode++)
         p->want[mode] = malloc((size_t)n * rows * 4);
     solve(p);
@@ -285,7 +285,6 @@ static void check(struct dev *d, const struct problem *p, int mode, bool bias)
     struct dev_weight w = {p->w, p->rows, p->k, p->type};
     struct dev_mm mm = {&w, bias ? p->bias : NULL, y, ldy};
     uint32_t counts[] = {p->n, 1 + rnd_to(p->n), 1};
-    assert_int_equal(dev_reserve(d, &(struct dev_limits){.tokens = p->n, .k = p->k}), 0);
     for (size_t i = 0; i < countof(counts); i++) {
         uint32_t n = counts[i], t0 = rnd_to(p->n - n + 1);
         memset(y, 0xff, (values + 1) * 4);
@@ -307,24 +306,57 @@ static uint32_t random_k(enum dtype t)
     return 32 * (1 + rnd_to(rnd_to(8) ? 20 : 140));
 }
 
+/* The devices live through all problems, so that each finds the scratch as the one before left it. */
 static void test_products(void **state)
 {
     (void)state;
     int rounds = getenv("KVIK_TEST_LONG") ? 60 : 5;
+    struct dev *d[DEV_ISAS] = {NULL};
+    for (int isa = 0; isa < DEV_ISAS; isa++) {
+        if (!dev_isa_supported((enum dev_isa)isa)) continue;
+        d[isa] = open_dev(isa, 1 + rnd_to(4));
+        assert_int_equal(dev_reserve(d[isa], &(struct dev_limits){.tokens = 70, .k = 5120}), 0);
+    }
     for (int round = 0; round < rounds; round++)
         for (size_t i = 0; i < countof(types); i++) {
             struct problem p;
             make_problem(&p, types[i], random_k(types[i]), 1 + rnd_to(30), 1 + rnd_to(70));
             for (int isa = 0; isa < DEV_ISAS; isa++) {
-                if (!dev_isa_supported((enum dev_isa)isa)) continue;
-                struct dev *d = open_dev(isa, 1 + rnd_to(4));
-                check(d, &p, DEV_EXACT, rnd_to(2));
+                if (!d[isa]) continue;
+                check(d[isa], &p, DEV_EXACT, rnd_to(2));
                 /* BF16 dot products round their own way: test_bf16_alone. */
-                if (isa != DEV_AVX512BF16 || p.type != DT_BF16) check(d, &p, DEV_FAST, rnd_to(2));
-                dev_close(d);
+                if (isa != DEV_AVX512BF16 || p.type != DT_BF16)
+                    check(d[isa], &p, DEV_FAST, rnd_to(2));
             }
             free_problem(&p);
         }
+    for (int isa = 0; isa < DEV_ISAS; isa++)
+        dev_close(d[isa]);
+}
+
+/* Products that underflow to -0 in every lane: a tail must leave the lanes it does not own alone. */
+static void test_negative_zero(void **state)
+{
+    (void)state;
+    for (int isa = 0; isa < DEV_ISAS; isa++) {
+        if (!dev_isa_supported((enum dev_isa)isa)) continue;
+        struct dev *d = open_dev(isa, 1);
+        float x[47], w[2 * 47], y[2][2];
+        for (uint32_t i = 0; i < 2 * 47; i++)
+            w[i] = -1e-30f;
+        for (uint32_t i = 0; i < 47; i++)
+            x[i] = 1e-30f;
+        assert_int_equal(dev_reserve(d, &(struct dev_limits){.tokens = 2, .k = 64}), 0);
+        for (uint32_t k = 16; k < 47; k++) {
+            struct dev_weight dw = {w, 2, k, DT_F32};
+            for (uint32_t n = 1; n < 3; n++) {
+                dev_matmul(d, DEV_EXACT, x, 0, n, &(struct dev_mm){&dw, NULL, y[0], 2}, 1);
+                for (uint32_t i = 0; i < 2 * n; i++)
+                    assert_int_equal(half_bits(y[i / 2][i % 2]), 0x80000000u);
+            }
+        }
+        dev_close(d);
+    }
 }
 
 /* The path with its own rounding: near the canonical result, and the same whatever shares the call. */
@@ -460,10 +492,10 @@ static void test_open(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_half),     cmocka_unit_test(test_formats),
-        cmocka_unit_test(test_products), cmocka_unit_test(test_bf16_alone),
-        cmocka_unit_test(test_many),     cmocka_unit_test(test_not_finite),
-        cmocka_unit_test(test_open),
+        cmocka_unit_test(test_half),          cmocka_unit_test(test_formats),
+        cmocka_unit_test(test_products),      cmocka_unit_test(test_bf16_alone),
+        cmocka_unit_test(test_many),          cmocka_unit_test(test_not_finite),
+        cmocka_unit_test(test_negative_zero), cmocka_unit_test(test_open),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -100,7 +100,7 @@ struct cpu_mm {
 typedef void (*cpu_mm_fn)(const struct cpu_mm *j);
 #define CPU_TILE         64u  /* tokens of a job */
 #define CPU_X_TOKENS     256u /* tokens whose activations are converted at a time */
-#define CPU_THREAD_BYTES (160u << 10)
+#define CPU_THREAD_BYTES (48u << 10)
 
 struct dev {
     struct pool *pool; /* owned */

@@ -33,40 +33,41 @@ struct scales { /* of a block of 256, expanded; lane groups of d and m */
     float d[16], m[16];
 };
 
+INLINE __m128i words(uint32_t a, uint32_t b, uint32_t c, uint32_t d)
+{
+    return _mm_set_epi32((int)d, (int)c, (int)b, (int)a);
+}
+
+/* In registers throughout: bytes stored one by one and loaded as a vector would stall. */
 INLINE void scales_load(enum dtype t, const unsigned char *b, struct scales *s)
 {
-    uint32_t u[4];
-    const uint32_t nib = 0x0f0f0f0fu, two = 0x30303030u;
+    const __m128i nib = _mm_set1_epi8(15);
     if (t == DT_Q2_K) {
-        uint8_t lo[16], hi[16];
-        for (int i = 0; i < 16; i++) {
-            lo[i] = b[i] & 15;
-            hi[i] = b[i] >> 4;
-        }
-        vf_store(s->d, vf_mul(vf_from_u8(lo), vf_set1(half_load_f16(b + 80))));
-        vf_store(s->m, vf_mul(vf_from_u8(hi), vf_set1(-half_load_f16(b + 82))));
+        __m128i v = _mm_loadu_si128((const __m128i *)b);
+        vf d = vf_from_bytes(_mm_and_si128(v, nib));
+        vf m = vf_from_bytes(_mm_and_si128(_mm_srli_epi16(v, 4), nib));
+        vf_store(s->d, vf_mul(d, vf_set1(f16_load(b + 80))));
+        vf_store(s->m, vf_mul(m, vf_set1(-f16_load(b + 82))));
     } else if (t == DT_Q3_K) {
-        uint32_t a = load_u32(b + 96), c = load_u32(b + 100), h = load_u32(b + 104);
-        u[0] = (a & nib) | (h << 4 & two);
-        u[1] = (c & nib) | (h << 2 & two);
-        u[2] = (a >> 4 & nib) | (h & two);
-        u[3] = (c >> 4 & nib) | (h >> 2 & two);
-        vf v = vf_add(vf_from_u8((const uint8_t *)u), vf_set1(-32.0f));
-        vf_store(s->d, vf_mul(v, vf_set1(half_load_f16(b + 108))));
+        __m128i lo = _mm_loadl_epi64((const __m128i *)(b + 96));
+        __m128i hi = _mm_set1_epi32((int)load_u32(b + 104));
+        lo = _mm_and_si128(_mm_unpacklo_epi64(lo, _mm_srli_epi16(lo, 4)), nib);
+        hi = _mm_and_si128(_mm_srlv_epi32(hi, words(0, 2, 4, 6)), _mm_set1_epi8(3));
+        vf v = vf_from_bytes(_mm_or_si128(lo, _mm_slli_epi16(hi, 4)));
+        v = vf_add(v, vf_set1(-32.0f));
+        vf_store(s->d, vf_mul(v, vf_set1(f16_load(b + 108))));
     } else if (t == DT_Q6_K) {
-        memcpy(u, b + 192, 16);
-        for (int i = 0; i < 4; i++)
-            u[i] ^= 0x80808080u;
-        vf v = vf_add(vf_from_u8((const uint8_t *)u), vf_set1(-128.0f));
-        vf_store(s->d, vf_mul(v, vf_set1(half_load_f16(b + 208))));
+        __m128i v = _mm_loadu_si128((const __m128i *)(b + 192));
+        vf f = vf_from_bytes(_mm_xor_si128(v, _mm_set1_epi8((char)0x80)));
+        f = vf_add(f, vf_set1(-128.0f));
+        vf_store(s->d, vf_mul(f, vf_set1(f16_load(b + 208))));
     } else if (t == DT_Q4_K || t == DT_Q5_K) { /* d of eight sub-blocks, then their m */
         uint32_t a = load_u32(b + 4), c = load_u32(b + 8), h = load_u32(b + 12);
-        u[0] = a & 0x3f3f3f3fu;
-        u[1] = (h & nib) | (a >> 2 & two);
-        u[2] = c & 0x3f3f3f3fu;
-        u[3] = (h >> 4 & nib) | (c >> 2 & two);
-        vf k = vf_pair(half_load_f16(b), -half_load_f16(b + 2));
-        vf_store(s->d, vf_mul(vf_from_u8((const uint8_t *)u), k));
+        const uint32_t low = 0x0f0f0f0fu, six = 0x3f3f3f3fu, two = 0x30303030u;
+        __m128i v =
+            words(a & six, (h & low) | (a >> 2 & two), c & six, (h >> 4 & low) | (c >> 2 & two));
+        vf k = vf_pair(f16_load(b), -f16_load(b + 2));
+        vf_store(s->d, vf_mul(vf_from_bytes(v), k));
     }
 }
 

@@ -89,11 +89,14 @@ INLINE vf vf_from_int(vi v)
 {
     return (vf){_mm256_cvtepi32_ps(v.a), _mm256_cvtepi32_ps(v.b)};
 }
-INLINE vf vf_from_u8(const uint8_t *p)
+INLINE vf vf_from_bytes(__m128i v)
 {
-    __m128i v = _mm_loadu_si128((const __m128i *)p);
     return (vf){_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(v)),
                 _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_unpackhi_epi64(v, v)))};
+}
+INLINE vf vf_from_u8(const uint8_t *p)
+{
+    return vf_from_bytes(_mm_loadu_si128((const __m128i *)p));
 }
 INLINE vf vf_from_f16(const void *p)
 {
@@ -149,6 +152,12 @@ INLINE void vf_trees(vf (*acc)[VEC_TOKENS], int tokens, float (*out)[4])
     }
 }
 
+INLINE float f16_load(const void *p)
+{
+    uint16_t h;
+    memcpy(&h, p, 2);
+    return _cvtsh_ss(h);
+}
 INLINE vf vf_pair(float a, float b)
 {
     return (vf){_mm256_set1_ps(a), _mm256_set1_ps(b)};
@@ -256,8 +265,7 @@ INLINE vb vb_shr(vb v, int n)
 INLINE vb vb_split(const void *p, int lo, int hi)
 {
     __m256i y = _mm256_loadu_si256(p);
-    return (vb){_mm256_srl_epi16(y, _mm_cvtsi32_si128(lo)),
-                _mm256_srl_epi16(y, _mm_cvtsi32_si128(hi))};
+    return (vb){_mm256_srli_epi16(y, lo), _mm256_srli_epi16(y, hi)};
 }
 INLINE __m256i vec_nibbles(const void *p)
 {

@@ -78,9 +78,13 @@ INLINE vf vf_from_int(vi v)
 {
     return _mm512_cvtepi32_ps(v);
 }
+INLINE vf vf_from_bytes(__m128i v) /* unsigned */
+{
+    return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(v));
+}
 INLINE vf vf_from_u8(const uint8_t *p) /* 16 bytes */
 {
-    return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p)));
+    return vf_from_bytes(_mm_loadu_si128((const __m128i *)p));
 }
 INLINE vf vf_from_f16(const void *p)
 {
@@ -135,6 +139,12 @@ INLINE void vf_trees(vf (*acc)[VEC_TOKENS], int tokens, float (*out)[4])
         out[0], _mm512_add_ps(_mm512_shuffle_ps(lo, hi, 0x88), _mm512_shuffle_ps(lo, hi, 0xdd)));
 }
 
+INLINE float f16_load(const void *p)
+{
+    uint16_t h;
+    memcpy(&h, p, 2);
+    return _cvtsh_ss(h);
+}
 /* Lanes 0..7 a, 8..15 b. */
 INLINE vf vf_pair(float a, float b)
 {
@@ -236,9 +246,8 @@ INLINE vb vb_shr(vb v, int n) /* mask after */
 /* 32 bytes y: (y >> lo) in the first half, (y >> hi) in the second; mask after. */
 INLINE vb vb_split(const void *p, int lo, int hi)
 {
-    __m256i y = _mm256_loadu_si256(p);
-    return vb_join(_mm256_srl_epi16(y, _mm_cvtsi32_si128(lo)),
-                   _mm256_srl_epi16(y, _mm_cvtsi32_si128(hi)));
+    __m256i a = _mm256_set1_epi16((short)lo), b = _mm256_set1_epi16((short)hi);
+    return _mm512_srlv_epi16(_mm512_broadcast_i64x4(_mm256_loadu_si256(p)), vb_join(a, b));
 }
 /* Nibbles of two blocks of 16 bytes: low ones, high ones, of each. */
 INLINE vb vb_nibbles(const void *a, const void *b)
