@@ -214,11 +214,13 @@ int val_slice(struct run *r, struct val v, const struct val part[3], struct val 
     if (v.t == V_STR) return slice_str(r, v, from, step, count, out);
     if (v.t == V_RANGE) return slice_range(r, v.range, from, to, step, count, out);
     struct seq *s;
-    TRY(run_work(r, count));
-    TRY(seq_new(r, val_is_tuple(v) ? SEQ_TUPLE : SEQ_LIST, count, &s));
-    for (size_t i = 0; i < count; i++, from += step)
+    bool share = step == 1; /* nothing can change the items */
+    TRY(seq_new(r, val_is_tuple(v) ? SEQ_TUPLE : SEQ_LIST, share ? 0 : count, &s));
+    if (share && count) s->v = v.seq->v + from;
+    if (!share) TRY(run_work(r, count));
+    for (size_t i = 0; i < count && !share; i++, from += step)
         s->v[i] = v.seq->v[from];
-    s->n = count;
+    s->n = s->cap = count;
     *out = val_seq(s);
     return 0;
 }

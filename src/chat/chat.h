@@ -18,8 +18,8 @@ struct jinja_span {
  * lstrip_blocks, loop controls, the generation extension, tojson without HTML escaping. */
 int jinja_compile(const char *src, size_t n, struct jinja **out);
 void jinja_drop(struct jinja *j);
-/* vars: an object; its keys become global variables.  now: seconds since 1970 with local time broken
- * down by the caller's time zone for strftime_now, 0: the clock.  span/n_span (may be NULL): byte
+/* vars: an object; its keys become global variables.  now: the local time strftime_now shows, NULL or
+ * not set: the clock.  span/n_span (may be NULL): byte
  * ranges of {% generation %} blocks, owned by the caller (mem_free). */
 struct jinja_now {
     int year, month, day, hour, minute, second;
@@ -41,6 +41,7 @@ struct chat_options {
 int chat_render(const struct tok *t, const json_t *messages, const struct chat_options *o,
                 struct buf *out);
 /* Rendering and encoding in one: text of special tokens that comes from message content, tools,
- * documents or kwargs never becomes a control token unless allow_special.  `text` may be NULL. */
+ * documents or kwargs never becomes a control token unless allow_special, not even one whose other
+ * half the template wrote.  The text is the same either way.  `text` may be NULL. */
 int chat_encode(const struct tok *t, const json_t *messages, const struct chat_options *o,
                 struct ids *out, struct buf *text);

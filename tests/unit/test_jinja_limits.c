@@ -264,6 +264,25 @@ static void accumulating(void **state)
     buf_done(&out);
 }
 
+/* Templates that look at the rest of the messages in every turn: long chats stay within limits. */
+static void long_chat(void **state)
+{
+    (void)state;
+    static const char src[] =
+        "{% for m in messages %}{% set rest = messages[loop.index:] %}{{ rest | length }}"
+        "{% if loop.last or messages[loop.index0 + 1].role != 'tool' %}<|end|>{% endif %}{% endfor %}";
+    json_t *list = json_array();
+    struct buf out;
+    for (int i = 0; i < 5000; i++)
+        json_array_append_new(list, json_pack("{s:s, s:s}", "role", "user", "content", "hello"));
+    json_t *vars = json_pack("{s:o}", "messages", list);
+    buf_init(&out, 1 << 20);
+    if (render_vars(src, sizeof src - 1, vars, &out) < 0) fail_msg("%s", err_last());
+    assert_memory_equal(out.data, "4999<|end|>4998", 15);
+    buf_done(&out);
+    json_decref(vars);
+}
+
 /* class: CVE-2024-34359, CVE-2024-56326, CVE-2026-5760 */
 static void sandbox(void **state)
 {
@@ -363,9 +382,10 @@ static void out_of_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ranges),  cmocka_unit_test(nesting), cmocka_unit_test(recursion),
-        cmocka_unit_test(sizes),   cmocka_unit_test(data),    cmocka_unit_test(accumulating),
-        cmocka_unit_test(sandbox), cmocka_unit_test(sources), cmocka_unit_test(out_of_memory),
+        cmocka_unit_test(ranges),        cmocka_unit_test(nesting), cmocka_unit_test(recursion),
+        cmocka_unit_test(sizes),         cmocka_unit_test(data),    cmocka_unit_test(accumulating),
+        cmocka_unit_test(long_chat),     cmocka_unit_test(sandbox), cmocka_unit_test(sources),
+        cmocka_unit_test(out_of_memory),
     };
     empty = json_object();
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
