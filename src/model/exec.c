@@ -275,6 +275,7 @@ int exec_feed(struct exec *x, const struct exec_feed *feed, uint32_t n, uint32_t
               float *logits, exec_progress progress, void *ctx)
 {
     uint64_t total = 0, done = 0;
+    TRY(checkpoint_recheck(x->m->ck)); /* a mapped file that shrank would be a SIGBUS */
     if (n > 2 * x->max_seqs)
         return ERR(LIMIT, "%u rows, the cache was opened for %u", n, x->max_seqs);
     if (chunk == 0 || chunk > x->step_tokens) chunk = x->step_tokens;
