@@ -4,7 +4,9 @@
 #include "cli/cli.h"
 
 #include <locale.h>
+#include <signal.h>
 #include <string.h>
+#include <unistd.h>
 
 static const struct command *const commands[] = {
     &command_generate, &command_chat, &command_inspect, &command_tokenize, &command_render,
@@ -44,9 +46,20 @@ static const struct command *find(const char *name)
     return NULL;
 }
 
+/* Weights are mapped: a file cut short between two checks of its size is read past its end. */
+static void on_bus_error(int sig)
+{
+    static const char text[] =
+        "kvik: a model file was cut short, or its disk failed, while in use\n";
+    (void)sig;
+    (void)!write(STDERR_FILENO, text, sizeof text - 1);
+    _exit(EXIT_FAILED);
+}
+
 int main(int argc, char **argv)
 {
     setlocale(LC_CTYPE, "");
+    sigaction(SIGBUS, &(struct sigaction){.sa_handler = on_bus_error}, NULL);
     if (argc < 2) {
         help(stderr);
         return EXIT_USAGE;

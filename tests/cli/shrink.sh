@@ -1,0 +1,20 @@
+#!/bin/sh
+# A model file that is cut short while a chat uses it: one sentence and exit 1, not a signal.  class: mmap-sigbus
+. "$(dirname "$0")/lib.inc"
+python3 tests/cli/tiny.py $golden/models/llama-mha "$work/tiny" || exit 99
+last="kvik chat, model cut short"
+mkfifo "$work/in"
+timeout -k 5 60 "$KVIK" chat "$work/tiny" --max-new-tokens 4 <"$work/in" >"$work/out" 2>"$work/err" &
+exec 3>"$work/in"
+echo "one" >&3
+n=0
+while [ ! -s "$work/out" ] && [ $n -lt 200 ]; do sleep 0.1; n=$((n + 1)); done
+check "the first reply came" [ -s "$work/out" ]
+truncate -s 4096 "$work/tiny/model.safetensors"
+echo "two" >&3
+exec 3>&-
+wait $!
+rc=$?
+check "exit 1" status 1
+check "the sentence says what happened" err_has "shrank\|cut short"
+finish
