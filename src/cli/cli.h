@@ -72,8 +72,9 @@ int say_failed(const char *fmt, ...)
 bool say_colour(FILE *to); /* a terminal that wants it; NO_COLOR and TERM=dumb do not */
 int say_flush(int status); /* flushes stdout: status, or EXIT_FAILED if it cannot be written */
 json_t *say_json(const char *s,
-                 size_t n);   /* a JSON string; bytes that are not UTF-8 become U+FFFD */
-int say_json_line(json_t *o); /* prints and releases it; EXIT_FAILED without memory */
+                 size_t n); /* a JSON string; bytes that are not UTF-8 become U+FFFD */
+json_t *say_message(const char *role, const char *content, size_t n); /* of a chat */
+int say_json_line(json_t *o);              /* prints and releases it; EXIT_FAILED without memory */
 char *say_bytes(uint64_t n, char out[16]); /* "12.3 MiB" */
 /* One line without its end: 1, 0 at the end of the file, or an error code. */
 int read_line(FILE *from, struct buf *line);
@@ -117,6 +118,15 @@ int session_open(struct session *s, const char *path, const struct common *commo
 /* need: tokens of the longest sequence. */
 int session_cache(struct session *s, uint32_t sequences, uint64_t need);
 void session_close(struct session *s);
+
+/* --- stream.c: a generation with its text, progress and Ctrl-C.  What it printed ends with a newline. */
+struct stream {
+    bool prints; /* set by the caller: one row, its text goes to standard output as it grows */
+    bool spoke, ends_line; /* what has been printed */
+    struct progress progress;
+};
+int stream_generate(struct stream *s, struct session *session, const kvik_generation *g,
+                    const kvik_prompt *prompt, uint32_t n, kvik_result **out);
 
 /* --- report.c */
 void report_cache(const struct session *s, const kvik_usage *u, const kvik_result *r);

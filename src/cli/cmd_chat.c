@@ -28,9 +28,9 @@ struct chat {
     kvik_seq seq;
     json_t *messages; /* owned */
     struct line_editor *editor;
-    struct progress progress;
+    struct stream stream;
     uint64_t turns;
-    bool ends_line, spoke, open_ended;
+    bool open_ended;
 };
 
 static int reset(struct chat *c)
@@ -39,31 +39,9 @@ static int reset(struct chat *c)
     c->seq = 0;
     json_array_clear(c->messages);
     if (c->o->system)
-        json_array_append_new(c->messages, json_pack("{s:s, s:o}", "role", "system", "content",
-                                                     say_json(c->o->system, strlen(c->o->system))));
+        json_array_append_new(c->messages,
+                              say_message("system", c->o->system, strlen(c->o->system)));
     return kvik_cache_new(c->s.cache, &c->seq);
-}
-
-static bool on_token(void *ctx, uint32_t row, int32_t id, const char *text)
-{
-    struct chat *c = ctx;
-    (void)row;
-    (void)id;
-    progress_end(&c->progress);
-    if (*text) {
-        fputs(text, stdout);
-        fflush(stdout);
-        c->spoke = true;
-        c->ends_line = text[strlen(text) - 1] == '\n';
-    }
-    return !interrupt_seen() && !ferror(stdout);
-}
-
-static bool on_progress(void *ctx, uint64_t done, uint64_t total)
-{
-    struct chat *c = ctx;
-    progress_show(&c->progress, done, total);
-    return !interrupt_seen();
 }
 
 /* The whole conversation as tokens, ending where the reply begins. */
@@ -79,7 +57,6 @@ static int encode(struct chat *c, int32_t **ids, size_t *n)
 
 static int reply(struct chat *c, kvik_result **res)
 {
-    kvik_hooks hooks = {.on_token = on_token, .on_progress = on_progress, .ctx = c};
     kvik_generation g = c->s.g; /* borrows what c->s.g owns */
     uint32_t context = kvik_model_context(c->s.model);
     int32_t *ids;
@@ -94,11 +71,8 @@ static int reply(struct chat *c, kvik_result **res)
     g.seed += c->turns++; /* else every turn would draw the same numbers */
     if (c->open_ended) g.max_new_tokens = (uint32_t)(context - MIN(n, (size_t)context - 1));
     kvik_prompt p = {.ids = ids, .n = n, .seq = c->seq};
-    c->spoke = c->ends_line = false;
-    interrupt_clear();
-    progress_begin(&c->progress, "reading");
-    if (e >= 0) e = kvik_generate(c->s.cache, &g, &p, 1, &hooks, res);
-    progress_end(&c->progress);
+    c->stream.prints = true;
+    if (e >= 0) e = stream_generate(&c->stream, &c->s, &g, &p, 1, res);
     kvik_free(ids);
     return e;
 }
@@ -107,12 +81,10 @@ static int reply(struct chat *c, kvik_result **res)
 static int turn(struct chat *c, const char *text, size_t len)
 {
     kvik_result *r = NULL;
-    json_array_append_new(c->messages,
-                          json_pack("{s:s, s:o}", "role", "user", "content", say_json(text, len)));
+    json_array_append_new(c->messages, say_message("user", text, len));
     int e = reply(c, &r);
     bool interrupted = interrupt_seen();
     interrupt_clear();
-    if (c->spoke && !c->ends_line) putchar('\n');
     fflush(stdout);
     if (e < 0) {
         json_array_remove(c->messages, json_array_size(c->messages) - 1);
@@ -120,8 +92,7 @@ static int turn(struct chat *c, const char *text, size_t len)
         return e;
     }
     const char *said = r->row[0].text ? r->row[0].text : "";
-    json_array_append_new(c->messages, json_pack("{s:s, s:o}", "role", "assistant", "content",
-                                                 say_json(said, strlen(said))));
+    json_array_append_new(c->messages, say_message("assistant", said, strlen(said)));
     kvik_usage usage;
     kvik_cache_usage(c->s.cache, &usage);
     if (c->o->cache_report || c->o->common.verbose) report_cache(&c->s, &usage, r);

@@ -37,9 +37,7 @@ struct run {
     struct session s;
     kvik_prompt *prompt; /* [n], owned with their ids and masks */
     uint32_t n;
-    bool streams;   /* a single text goes to stdout as it grows */
-    bool ends_line; /* the streamed text ends with a newline */
-    struct progress progress;
+    struct stream stream;
 };
 
 static int mask_parse(const char *text, size_t n, uint8_t **out)
@@ -92,10 +90,8 @@ static int encode(struct run *r, const char *text, size_t len, kvik_prompt *p)
     if (r->o->chat) {
         json_t *m = json_array();
         if (r->o->system)
-            json_array_append_new(m, json_pack("{s:s, s:o}", "role", "system", "content",
-                                               say_json(r->o->system, strlen(r->o->system))));
-        json_array_append_new(
-            m, json_pack("{s:s, s:o}", "role", "user", "content", say_json(text, len)));
+            json_array_append_new(m, say_message("system", r->o->system, strlen(r->o->system)));
+        json_array_append_new(m, say_message("user", text, len));
         char *messages;
         int e = json_text(m, &messages);
         json_decref(m);
@@ -154,27 +150,6 @@ static int open_cache(struct run *r)
     return session_cache(&r->s, r->n, MAX(need, longest));
 }
 
-static bool on_token(void *ctx, uint32_t row, int32_t id, const char *text)
-{
-    struct run *r = ctx;
-    (void)row;
-    (void)id;
-    progress_end(&r->progress);
-    if (r->streams && *text) {
-        fputs(text, stdout);
-        fflush(stdout);
-        r->ends_line = text[strlen(text) - 1] == '\n';
-    }
-    return !interrupt_seen() && !ferror(stdout);
-}
-
-static bool on_progress(void *ctx, uint64_t done, uint64_t total)
-{
-    struct run *r = ctx;
-    progress_show(&r->progress, done, total);
-    return !interrupt_seen();
-}
-
 static void print_rows(struct run *r, const kvik_result *res)
 {
     for (uint32_t i = 0; i < res->n_rows; i++) {
@@ -185,7 +160,8 @@ static void print_rows(struct run *r, const kvik_result *res)
             continue;
         }
         size_t n = strlen(row->text);
-        if (!r->streams) fputs(row->text, stdout);
+        if (r->stream.spoke) continue; /* it is there already */
+        fputs(row->text, stdout);
         if (!n || row->text[n - 1] != '\n') putchar('\n');
     }
 }
@@ -213,18 +189,15 @@ static int print_result(struct run *r, const kvik_result *res)
 
 static int generate(struct run *r)
 {
-    kvik_hooks hooks = {.on_token = on_token, .on_progress = on_progress, .ctx = r};
     kvik_result *res;
     int e = 0;
     for (uint32_t i = 0; e >= 0 && r->s.g.use_cache && i < r->n; i++)
         e = kvik_cache_new(r->s.cache, &r->prompt[i].seq); /* kept until after the report */
     if (e < 0) return say_error(e);
     r->s.g.output_logits = r->o->logits_file != NULL;
-    r->streams = r->n == 1 && !r->o->common.json && kvik_model_tokenizer(r->s.model);
+    r->stream.prints = r->n == 1 && !r->o->common.json;
     interrupt_catch();
-    progress_begin(&r->progress, "reading the prompt");
-    e = kvik_generate(r->s.cache, &r->s.g, r->prompt, r->n, &hooks, &res);
-    progress_end(&r->progress);
+    e = stream_generate(&r->stream, &r->s, &r->s.g, r->prompt, r->n, &res);
     if (e == KVIK_CANCELLED && interrupt_seen()) return EXIT_INTERRUPTED;
     if (e < 0) return say_error(e);
     int status = print_result(r, res);

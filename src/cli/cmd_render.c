@@ -77,12 +77,10 @@ static json_t *answer(void *ctx, const json_t *request)
 static json_t *turns(const struct options *o, const char *const *text, size_t n)
 {
     json_t *m = json_array();
-    if (o->system)
-        json_array_append_new(m, json_pack("{s:s, s:o}", "role", "system", "content",
-                                           say_json(o->system, strlen(o->system))));
+    if (o->system) json_array_append_new(m, say_message("system", o->system, strlen(o->system)));
     for (size_t i = 0; i < n; i++)
-        json_array_append_new(m, json_pack("{s:s, s:o}", "role", i & 1 ? "assistant" : "user",
-                                           "content", say_json(text[i], strlen(text[i]))));
+        json_array_append_new(m,
+                              say_message(i & 1 ? "assistant" : "user", text[i], strlen(text[i])));
     return m;
 }
 

@@ -70,6 +70,11 @@ json_t *say_json(const char *s, size_t n)
     return j;
 }
 
+json_t *say_message(const char *role, const char *content, size_t n)
+{
+    return json_pack("{s:s, s:o}", "role", role, "content", say_json(content, n));
+}
+
 int say_json_line(json_t *o)
 {
     char *text;

@@ -1,0 +1,40 @@
+/* stream.c - the hooks of a running generation: text to standard output as it comes, the progress of a long prompt to
+ * standard error, and Ctrl-C between tokens. */
+#include "cli/cli.h"
+
+#include <string.h>
+
+static bool on_token(void *ctx, uint32_t row, int32_t id, const char *text)
+{
+    struct stream *s = ctx;
+    (void)row;
+    (void)id;
+    progress_end(&s->progress);
+    if (s->prints && *text) {
+        fputs(text, stdout);
+        fflush(stdout);
+        s->spoke = true;
+        s->ends_line = text[strlen(text) - 1] == '\n';
+    }
+    return !interrupt_seen() && !ferror(stdout);
+}
+
+static bool on_progress(void *ctx, uint64_t done, uint64_t total)
+{
+    struct stream *s = ctx;
+    progress_show(&s->progress, done, total);
+    return !interrupt_seen();
+}
+
+int stream_generate(struct stream *s, struct session *session, const kvik_generation *g,
+                    const kvik_prompt *prompt, uint32_t n, kvik_result **out)
+{
+    kvik_hooks hooks = {.on_token = on_token, .on_progress = on_progress, .ctx = s};
+    s->spoke = s->ends_line = false;
+    interrupt_clear();
+    progress_begin(&s->progress, "reading the prompt");
+    int e = kvik_generate(session->cache, g, prompt, n, &hooks, out);
+    progress_end(&s->progress);
+    if (s->spoke && !s->ends_line) putchar('\n');
+    return e;
+}
