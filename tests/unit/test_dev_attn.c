@@ -332,6 +332,21 @@ static void test_forks(void **state)
         }
 }
 
+/* Tiles of K only: the rows of V come raw, the atoms are cut as for any lossy codec. */
+static void test_keys_only(void **state)
+{
+    (void)state;
+    for (uint32_t rows = 16; rows <= 256; rows *= 16) {
+        struct toy_config c = config_of(&shapes[3], &policies[9], rows);
+        struct toy t;
+        c.keys_only = true;
+        toy_open(&t, &c);
+        ragged(&t);
+        check_step(&t, 0, "tiles of K only");
+        toy_close(&t);
+    }
+}
+
 /* Weird reaches a policy of part A never asks for: any lo <= hi, tokens of one lane unrelated. */
 static void test_random_reach(void **state)
 {
@@ -369,10 +384,11 @@ static int close_devices(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shapes), cmocka_unit_test(test_policies),
-        cmocka_unit_test(test_chunks), cmocka_unit_test(test_mates),
-        cmocka_unit_test(test_pieces), cmocka_unit_test(test_waves),
-        cmocka_unit_test(test_forks),  cmocka_unit_test(test_random_reach),
+        cmocka_unit_test(test_shapes),       cmocka_unit_test(test_policies),
+        cmocka_unit_test(test_chunks),       cmocka_unit_test(test_mates),
+        cmocka_unit_test(test_pieces),       cmocka_unit_test(test_waves),
+        cmocka_unit_test(test_forks),        cmocka_unit_test(test_keys_only),
+        cmocka_unit_test(test_random_reach),
     };
     return cmocka_run_group_tests(tests, NULL, close_devices);
 }

@@ -19,6 +19,7 @@ struct toy_config {
     enum dtype dtype;
     uint32_t rows;                /* per raw page */
     const struct kv_codec *codec; /* NULL: native */
+    bool keys_only;               /* V has no tiles: all its rows stay raw */
     uint32_t sinks, lead, window, chunk;
     uint32_t max_len;
 };
@@ -173,15 +174,16 @@ static inline void toy_open(struct toy *t, const struct toy_config *c)
     struct kv_view *v = &t->view;
     size_t values = (size_t)c->n_lanes * c->max_len * c->n_kv * c->dim;
     for (int p = 0; p < 2; p++) {
+        v->codec[p] = p && c->keys_only ? NULL : c->codec;
         for (int s = 0; s < 2; s++)
             t->flat[p][s] = toy_alloc(values * sizeof(float));
         for (size_t i = 0; i < values; i++) {
             float x = toy_round(c->dtype, toy_uniform() * (p ? 1.0f : 2.0f));
             t->flat[p][0][i] = x;
-            t->flat[p][1][i] = c->codec && !c->codec->lossless ? toy_lose(c->dtype, x) : x;
+            bool lossy = v->codec[p] && !v->codec[p]->lossless;
+            t->flat[p][1][i] = lossy ? toy_lose(c->dtype, x) : x;
         }
         v->shape[p] = (struct kv_shape){c->n_kv, c->dim, c->dtype, p ? KV_ROWMAJOR : KV_STRIPS};
-        v->codec[p] = c->codec;
     }
     size_t q = (size_t)c->n_heads * c->dim;
     t->q_all = toy_alloc(c->n_lanes * c->max_len * q * sizeof(float));
@@ -259,8 +261,8 @@ static inline void toy_fill(struct toy *t, uint32_t lane, uint32_t from_edge, ui
                             uint32_t len)
 {
     struct kv_view *v = &t->view;
-    const struct kv_codec *c = t->c.codec;
     for (uint32_t p = 0; p < 2; p++) {
+        const struct kv_codec *c = v->codec[p];
         const struct kv_shape *s = &v->shape[p];
         for (uint32_t row = 0; row < t->c.max_len; row++) {
             uint32_t block = row - row % t->c.rows;

@@ -331,19 +331,20 @@ static bool same_rows(const struct job *j, const struct atom *m, const struct at
 static void run_wave(struct job *j, uint32_t n)
 {
     struct unit unit[ATTN_WAVE];
-    uint32_t threads = pool_threads(j->pool), n_units = 0;
+    uint32_t threads = pool_threads(j->pool), n_units = 0, rows = 0;
     /* Sharing must not leave a thread without work. */
     uint32_t most = MIN(MAX(1, n / (2 * threads)), MAX(1, ATTN_BLOCK / j->a->n_heads));
     for (uint32_t i = 0; i < n; i++) {
+        rows += j->wave[i].b - j->wave[i].a;
         struct unit *u = &unit[n_units ? n_units - 1 : 0];
         if (n_units && u->n < most && same_rows(j, &j->wave[u->first], &j->wave[i]))
             u->n++;
         else
             unit[n_units++] = (struct unit){i, 1};
     }
-    /* With few units, heads are shared out too. */
+    /* With few units, heads are shared out too, unless a fork would cost more than it saves. */
     j->unit = unit;
-    j->split = n_units < 4 * threads ? j->n_kv : 1;
+    j->split = n_units < 4 * threads && rows > 48 ? j->n_kv : 1;
     pool_run(j->pool, n_units * j->split, decode_unit, j);
     for (uint32_t u = 0; u < n_units; u++)
         for (uint32_t i = 0; i < unit[u].n; i++)
