@@ -86,4 +86,28 @@ rc=$?
 last="kvik chat < turns"
 check "chat: ends with its input, exit 0" status 0
 check "chat: replies on stdout" test -s "$work/out"
+
+# Ctrl-C during a reply stops the reply; the conversation goes on.
+cat >"$work/reply.py" <<'PY'
+import os, signal, subprocess, sys
+p = subprocess.Popen(sys.argv[1:], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+p.stdin.write(b"Tell me a long story about the sea.\n"); p.stdin.flush()
+first = os.read(p.stdout.fileno(), 1)
+p.send_signal(signal.SIGINT)
+line = b""
+while not line.startswith(b"time"):  # the report: the first reply is over
+    line = p.stderr.readline()
+    if not line: sys.exit("no report after the first reply")
+p.stdin.write(b"Thank you.\n"); p.stdin.close()
+err = p.stderr.read()
+p.wait(timeout=120)
+words = line.split()
+decoded = int(words[words.index(b"decode") + 1])
+print(decoded, p.returncode, err.decode(errors="replace"))
+sys.exit(not (first and 0 < decoded < 100 and p.returncode == 0 and b"time" in err))
+PY
+last="SIGINT during a reply"
+check "Ctrl-C stops a reply and keeps the chat" python3 "$work/reply.py" "$KVIK" chat "$model" \
+    --max-new-tokens 100 --min-new-tokens 100 --cache-report
+
 finish
