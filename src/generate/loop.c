@@ -47,7 +47,7 @@ static double seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* max_new_tokens, or max_length less the longest prompt, or 20 within the context (cache-semantics 18). */
+/* max_new_tokens, or max_length less the longest prompt, or 20 within the context as the reference counts them. */
 static int new_tokens(const struct run *r, uint32_t *out)
 {
     size_t longest = 0;
@@ -67,6 +67,21 @@ static int new_tokens(const struct run *r, uint32_t *out)
             longest, max);
     *out = (uint32_t)(max - longest);
     return 0;
+}
+
+/* A stop string may begin in the prompt, but must end in what is generated, as in the reference. */
+static int stop_begin(struct run *r, struct row *w)
+{
+    TRY(gen_stop_new(r->g->stop_strings, r->g->n_stop_strings, &w->stop));
+    if (!w->stop) return 0;
+    struct buf text;
+    buf_init(&text, (size_t)1 << 30);
+    int e = tok_decode(r->tok, w->ids, w->n_prompt, true, &text);
+    size_t at = 0;
+    while (e >= 0 && at < text.len && gen_stop_put(w->stop, text.data + at, text.len - at, &at))
+        ;
+    buf_done(&text);
+    return e;
 }
 
 static int row_begin(struct run *r, struct row *w, uint32_t index, uint32_t limit)
@@ -113,7 +128,7 @@ static int row_begin(struct run *r, struct row *w, uint32_t index, uint32_t limi
     } else if (r->g->n_stop_strings) {
         return ERR(ARG, "stop_strings need a tokenizer, and the model has none");
     }
-    return gen_stop_new(r->g->stop_strings, r->g->n_stop_strings, &w->stop);
+    return stop_begin(r, w);
 }
 
 /* The longest prefix the sequence already holds, at most all but the last token. */

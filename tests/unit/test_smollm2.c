@@ -148,6 +148,38 @@ static void fast_stays_near_exact(void **state)
     mem_free(text);
 }
 
+/* A stop string may begin in the prompt; one that lies wholly in it does not stop anything. */
+static void stop_strings(void **state)
+{
+    (void)state;
+    if (!m) skip();
+    static const struct {
+        const char *json, *text;
+        enum kvik_finish finish;
+    } row[] = {
+        {"{\"max_new_tokens\": 5}", " a place of endless wonder", KVIK_FINISH_LENGTH},
+        {"{\"max_new_tokens\": 5, \"stop_strings\": \"sea\"}", " a place of endless wonder",
+         KVIK_FINISH_LENGTH},
+        {"{\"max_new_tokens\": 5, \"stop_strings\": [\"never\", \"is a pl\"]}", " a place",
+         KVIK_FINISH_STOP},
+        {"{\"max_new_tokens\": 5, \"stop_strings\": \"less\"}", " a place of endless",
+         KVIK_FINISH_STOP},
+    };
+    for (size_t i = 0; i < countof(row); i++) {
+        kvik_cache *c = open_cache("exact", 64);
+        kvik_generation g;
+        kvik_result *r;
+        assert_int_equal(kvik_generation_init(&g, m), 0);
+        assert_int_equal(kvik_generation_set(&g, row[i].json), 0);
+        if (kvik_generate_text(c, &g, "The sea is", &r) < 0) fail_msg("%s", kvik_last_error());
+        assert_string_equal(r->row[0].text, row[i].text);
+        assert_int_equal(r->row[0].finish, row[i].finish);
+        kvik_result_free(r);
+        kvik_generation_done(&g);
+        kvik_cache_close(c);
+    }
+}
+
 int main(void)
 {
     const char *path = getenv("KVIK_TEST_SHORT") ? NULL : test_model();
@@ -156,7 +188,8 @@ int main(void)
         return 1;
     }
     if (m) vocab = kvik_model_vocab(m);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(greedy_equals_reference),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(stop_strings),
+                                       cmocka_unit_test(greedy_equals_reference),
                                        cmocka_unit_test(fast_stays_near_exact)};
     int e = cmocka_run_group_tests(tests, NULL, NULL);
     kvik_model_close(m);
