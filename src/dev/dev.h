@@ -11,7 +11,8 @@
  *          defines (GGUF: the `gguf` package's dequantization, products and sums rounded as there).
  *          Then + bias.
  *  matmul, fast, quantized w   x is quantized per token and block of 32 of K: dx = amax/127,
- *          q = round-to-even(x/dx) in [-127, 127], dx kept f32.  Codes are taken 64 at a time; lane l owns codes
+ *          q = round-to-even(x/dx) clamped to [-127, 127], dx kept f32 (0: all codes 0; an infinity or NaN
+ *          in the block: codes 0 and dx NaN, so that it shows).  Codes are taken 64 at a time; lane l owns codes
  *          4l..4l+3: isum[l] = their exact integer dot, xsum[l] = the integer sum of x codes.
  *          acc[l] = fma(dw*dx, (float)isum[l], acc[l]); formats with an offset then
  *          acc[l] = fma(mw, dx*(float)xsum[l], acc[l]); dw, mw: scale and offset of the sub-block
@@ -27,7 +28,8 @@
  *          Atoms merge ascending into (M, L, O): M' = max(M, m); a = exp(M-M'), b = exp(m-M');
  *          L = fma(L, a, l*b); O[d] = fma(O[d], a, acc[d]*b); from the first atom as is.  Output O * (1/L).
  *  rmsnorm  ss = sum16 of x*x; x * (1/sqrtf(ss/n + eps)) * w  (w last).
- *  exp, silu, tanh  own polynomials (mathfn.h), the same operations everywhere.
+ *  exp, silu, tanh  own polynomials (cpu/mathfn.h), the same operations everywhere; silu is
+ *          x / (1 + exp(-x)).  Which NaN a result is, is not part of the order.
  */
 #pragma once
 #include "base/base.h"
@@ -39,8 +41,7 @@ enum dev_isa { DEV_REF, DEV_AVX2, DEV_AVX512, DEV_AVX512BF16, DEV_ISAS };
 enum dev_compute { DEV_EXACT, DEV_FAST };
 struct dev_config {
     uint32_t n_threads; /* 0: all CPUs of this process */
-    const char
-        *isa; /* "ref", "avx2", "avx512", "avx512bf16"; NULL: $KVIK_ISA, else the best here */
+    const char *isa;    /* a name of dev_isa_names; NULL: $KVIK_ISA, else the best here */
 };
 int dev_open(const struct dev_config *c,
              struct dev **out); /* ERR_UNSUPPORTED names a missing ISA */

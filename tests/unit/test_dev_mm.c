@@ -284,7 +284,7 @@ static void check(struct dev *d, const struct problem *p, int mode, bool bias)
     float *y = malloc((values + 1) * 4);
     struct dev_weight w = {p->w, p->rows, p->k, p->type};
     struct dev_mm mm = {&w, bias ? p->bias : NULL, y, ldy};
-    uint32_t counts[] = {p->n, 1 + rnd_to(p->n), 1};
+    uint32_t few = 2 + rnd_to(3), counts[] = {p->n, 1 + rnd_to(p->n), 1, MIN(p->n, few)};
     for (size_t i = 0; i < countof(counts); i++) {
         uint32_t n = counts[i], t0 = rnd_to(p->n - n + 1);
         memset(y, 0xff, (values + 1) * 4);

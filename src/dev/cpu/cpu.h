@@ -15,7 +15,7 @@ enum cpu_op {
     /* per weight type */
     CPU_UNPACK,    /* cpu_unpack_fn: quantized types */
     CPU_TO_F32,    /* cpu_to_f32_fn */
-    CPU_GEMV_Q8,   /* cpu_mm_fn, n == 1: optional */
+    CPU_FEW_Q8,    /* cpu_mm_fn, n <= CPU_FEW: optional */
     CPU_GEMV_F32,  /* cpu_mm_fn, n == 1: optional */
     CPU_GEMV_BF16, /* cpu_mm_fn, n == 1, packed x: optional */
     /* any weight type (registered under CPU_ANY) */
@@ -28,11 +28,7 @@ enum cpu_op {
     CPU_ADD,        /* cpu_map2_fn */
     CPU_SILU_MUL,   /* cpu_map2_fn */
     CPU_ROPE,       /* cpu_rope_fn */
-    /* attention and cache rows: the types of these are in attn.h */
-    CPU_ATTN_SCORE,
-    CPU_ATTN_SOFTMAX,
-    CPU_ATTN_VALUE,
-    CPU_ATTN_MERGE,
+    /* attention and cache rows: attn.h has the types */
     CPU_ATTN_ATOM,
     CPU_KV_ROUND,
     CPU_OPS
@@ -99,6 +95,7 @@ struct cpu_mm {
 };
 typedef void (*cpu_mm_fn)(const struct cpu_mm *j);
 #define CPU_TILE         64u  /* tokens of a job */
+#define CPU_FEW          4u   /* at most, for CPU_FEW_Q8 */
 #define CPU_X_TOKENS     256u /* tokens whose activations are converted at a time */
 #define CPU_THREAD_BYTES (48u << 10)
 

@@ -1,7 +1,7 @@
 /* dot_vec.h - the products of dot_ref.c on vectors of 16 lanes, stated once for AVX2 and AVX-512:
  * dot_avx2.c and dot_avx512.c include it after the vec_*.h that gives the vectors.
  *
- * One token (decode): the weights stream from memory, decoded in registers, several rows at once so that
+ * One token or a few (decode): the weights stream from memory, decoded in registers, several rows at once so that
  * the chains of fma overlap.  More tokens (prefill): four rows are decoded into a panel that stays in the
  * first cache, and tiles of rows x tokens run over it; long K goes in pieces, the lanes of every
  * (token, row) waiting in the thread's scratch.  Both walk K in the same order, so both give the same bits. */
@@ -150,6 +150,30 @@ INLINE void scales_k(enum dtype t, const struct scales *s, uint32_t c, vf *d, vf
     }
 }
 
+/* Memory is asked for in one ascending stream ahead of the decoding: rows follow one another, so whatever
+ * follows this group of rows is the next one.  (Measured: left to itself the hardware reaches a third of the
+ * rate, and four streams, one per row, half.)  Into the first cache a bit more than a page ahead, so that
+ * translations come early too; then a group must be shorter than that, and long rows go one at a time.  Types
+ * with little to compute per byte are faster from the second cache, asked for further ahead. */
+INLINE bool is_dense(enum dtype t)
+{
+    return t == DT_Q8_0 || (t == DT_Q6_K && VEC_GEMV == 4); /* enough registers to be quick */
+}
+INLINE bool rows_short(enum dtype t, const struct cpu_mm *j, uint32_t rows)
+{
+    return is_dense(t) || rows * j->row_bytes <= 6144;
+}
+INLINE void fetch(enum dtype t, const unsigned char *p, uint32_t n)
+{
+    UNROLL for (uint32_t i = 0; i < n; i += 64)
+    {
+        if (is_dense(t))
+            __builtin_prefetch(p + 16384 + i, 0, 2);
+        else
+            __builtin_prefetch(p + 4608 + i);
+    }
+}
+
 INLINE void put_chunk(enum dtype t, struct cpu_wchunk *o, vb q, vf d, vf m)
 {
     vb_store(o->q, q);
@@ -166,6 +190,7 @@ INLINE void unpack_type(enum dtype t, const unsigned char *row, uint32_t k0, uin
         for (uint32_t i = 0; i < k / 256; i++, b += bytes) {
             struct scales s;
             scales_load(t, b, &s);
+            fetch(t, b, bytes);
             UNROLL for (uint32_t c = 0; c < 4; c++)
             {
                 scales_k(t, &s, c, &d, &m);
@@ -176,6 +201,7 @@ INLINE void unpack_type(enum dtype t, const unsigned char *row, uint32_t k0, uin
     }
     const unsigned char *b = row + (size_t)(k0 / 32) * bytes;
     for (uint32_t i = 0; i < k / 64; i++, b += 2 * bytes) {
+        fetch(t, b, 2 * bytes);
         scales_32(t, b, b + bytes, &d, &m);
         put_chunk(t, o++, codes_32(t, b, b + bytes), d, m);
     }
@@ -226,7 +252,7 @@ INLINE void float_to_f32(enum dtype t, const unsigned char *src, float *dst, siz
     if (i < n) vf_store_n(dst + i, weights_n(t, src + 2 * i, (uint32_t)(n - i)), (uint32_t)(n - i));
 }
 
-/* One token. */
+/* One token, or a few: beams and small batches read the weights once. */
 
 INLINE vi dot_codes(enum dtype t, vb w, vb x, vi init)
 {
@@ -237,109 +263,107 @@ INLINE vi dot_codes(enum dtype t, vb w, vb x, vi init)
     return vi_dot(w, x, init);
 }
 
-/* Memory is asked for in one ascending stream ahead of the decoding: rows follow one another, so whatever
- * follows this group of rows is the next one.  (Measured: left to itself the hardware reaches a third of the
- * rate, and four streams, one per row, half.)  Into the first cache a bit more than a page ahead, so that
- * translations come early too; then a group must be shorter than that, and long rows go one at a time.  Types
- * with little to compute per byte are faster from the second cache, asked for further ahead. */
-INLINE bool is_dense(enum dtype t)
-{
-    return t == DT_Q8_0 || (t == DT_Q6_K && VEC_GEMV == 4); /* enough registers to be quick */
-}
-INLINE bool rows_short(enum dtype t, const struct cpu_mm *j, uint32_t rows)
-{
-    return is_dense(t) || rows * j->row_bytes <= 6144;
-}
-INLINE void fetch(enum dtype t, const unsigned char *p, uint32_t n)
-{
-    UNROLL for (uint32_t i = 0; i < n; i += 64)
-    {
-        if (is_dense(t))
-            __builtin_prefetch(p + 16384 + i, 0, 2);
-        else
-            __builtin_prefetch(p + 4608 + i);
-    }
-}
-
-INLINE void gemv_store(const struct cpu_mm *j, uint32_t r, vf acc)
+INLINE void gemv_store(const struct cpu_mm *j, uint32_t r, uint32_t token, vf acc)
 {
     float y = vf_tree(acc);
-    j->y[r] = j->bias ? y + j->bias[r] : y;
+    j->y[token * j->ldy + r] = j->bias ? y + j->bias[r] : y;
 }
 
-/* One chunk of every row; lanes is 16, or 8 for a half chunk. */
-INLINE void gemv_chunk(enum dtype t, int zero, int rows, const unsigned char *const *b,
-                       uint32_t second, uint32_t c, const struct scales *s,
-                       const struct cpu_xchunk *x, uint32_t lanes, vf *acc)
+struct few { /* where a group of rows is */
+    const struct cpu_mm *j;
+    int rows, tokens;
+    const unsigned char *b[VEC_GEMV]; /* [row] current block */
+    struct scales s[VEC_GEMV];
+};
+
+/* Chunk i of x and chunk c of the current blocks; lanes is 16, or 8 for a half chunk. */
+INLINE void few_chunk(enum dtype t, int zero, const struct few *f, uint32_t second, uint32_t c,
+                      uint32_t i, uint32_t lanes, vf (*acc)[CPU_FEW])
 {
-    vb xq = vb_load(x->q);
-    vf xd = vf_load(x->d), xs = vf_zero();
-    vi init = vi_zero();
-    if (has_min(t))
-        xs = vf_load(x->s);
-    else if (VEC_Q8_UNSIGNED || t != DT_Q8_0)
-        init = vi_scale_neg(vi_load(x->sum), zero);
-    UNROLL for (int r = 0; r < rows; r++)
+    const struct cpu_xchunk *x[CPU_FEW];
+    vi init[CPU_FEW];
+    UNROLL for (int k = 0; k < f->tokens; k++)
     {
+        uint32_t token = MIN((uint32_t)k, f->j->n - 1); /* three tokens: the last one twice */
+        x[k] = (const struct cpu_xchunk *)(f->j->x + token * f->j->ldx) + i;
+        init[k] = has_min(t) || (!VEC_Q8_UNSIGNED && t == DT_Q8_0)
+                      ? vi_zero()
+                      : vi_scale_neg(vi_load(x[k]->sum), zero);
+    }
+    UNROLL for (int r = 0; r < f->rows; r++)
+    {
+        const unsigned char *b = f->b[r];
         vf d, m = vf_zero();
-        vb q = is_k(t) ? codes_k(t, b[r], c) : codes_32(t, b[r], b[r] + second);
+        vb q = is_k(t) ? codes_k(t, b, c) : codes_32(t, b, b + second);
         if (is_k(t))
-            scales_k(t, s + r, c, &d, &m);
+            scales_k(t, f->s + r, c, &d, &m);
         else
-            scales_32(t, b[r], b[r] + second, &d, &m);
-        vf f = vf_from_int(dot_codes(t, q, xq, init));
-        d = vf_mul(d, xd);
-        if (lanes == 16) {
-            acc[r] = vf_fma(d, f, acc[r]);
-            if (has_min(t)) acc[r] = vf_fma(m, xs, acc[r]);
-        } else {
-            acc[r] = vf_fma_n(d, f, acc[r], lanes);
-            if (has_min(t)) acc[r] = vf_fma_n(m, xs, acc[r], lanes);
+            scales_32(t, b, b + second, &d, &m);
+        UNROLL for (int k = 0; k < f->tokens; k++)
+        {
+            vf v = vf_from_int(dot_codes(t, q, vb_load(x[k]->q), init[k]));
+            vf dd = vf_mul(d, vf_load(x[k]->d));
+            if (lanes == 16) {
+                acc[r][k] = vf_fma(dd, v, acc[r][k]);
+                if (has_min(t)) acc[r][k] = vf_fma(m, vf_load(x[k]->s), acc[r][k]);
+            } else {
+                acc[r][k] = vf_fma_n(dd, v, acc[r][k], lanes);
+                if (has_min(t)) acc[r][k] = vf_fma_n(m, vf_load(x[k]->s), acc[r][k], lanes);
+            }
         }
     }
 }
 
-INLINE void gemv_rows(enum dtype t, int zero, int rows, const struct cpu_mm *j, uint32_t r0)
+INLINE void few_rows(enum dtype t, int zero, int rows, int tokens, const struct cpu_mm *j,
+                     uint32_t r0)
 {
     uint32_t bytes = block_bytes(t), step = (uint32_t)rows * (is_k(t) ? bytes / 4 : 2 * bytes);
-    const unsigned char *b[VEC_GEMV], *next = j->w + r0 * j->row_bytes;
-    const struct cpu_xchunk *x = (const struct cpu_xchunk *)j->x;
-    struct scales s[VEC_GEMV];
-    vf acc[VEC_GEMV];
+    const unsigned char *next = j->w + r0 * j->row_bytes;
+    struct few f = {.j = j, .rows = rows, .tokens = tokens};
+    vf acc[VEC_GEMV][CPU_FEW];
     UNROLL for (int r = 0; r < rows; r++)
     {
-        b[r] = next + (uint32_t)r * j->row_bytes;
-        acc[r] = vf_zero();
+        f.b[r] = next + (uint32_t)r * j->row_bytes;
+        UNROLL for (int k = 0; k < tokens; k++) acc[r][k] = vf_zero();
     }
-    if (is_k(t)) {
-        for (uint32_t i = 0; i < j->k / 256; i++) {
-            UNROLL for (int r = 0; r < rows; r++) scales_load(t, b[r], s + r);
-            UNROLL for (uint32_t c = 0; c < 4; c++, next += step)
-            {
-                fetch(t, next, step);
-                gemv_chunk(t, zero, rows, b, 0, c, s, x++, 16, acc);
-            }
-            UNROLL for (int r = 0; r < rows; r++) b[r] += bytes;
-        }
-    } else {
-        for (uint32_t i = 0; i < j->k / 64; i++, next += step) {
+    for (uint32_t i = 0; is_k(t) && i < j->k / 256; i++) {
+        UNROLL for (int r = 0; r < rows; r++) scales_load(t, f.b[r], f.s + r);
+        UNROLL for (uint32_t c = 0; c < 4; c++, next += step)
+        {
             fetch(t, next, step);
-            gemv_chunk(t, zero, rows, b, bytes, 0, NULL, x++, 16, acc);
-            UNROLL for (int r = 0; r < rows; r++) b[r] += 2 * bytes;
+            few_chunk(t, zero, &f, 0, c, 4 * i + c, 16, acc);
         }
-        if (j->k % 64) gemv_chunk(t, zero, rows, b, 0, 0, NULL, x, 8, acc);
+        UNROLL for (int r = 0; r < rows; r++) f.b[r] += bytes;
     }
-    UNROLL for (int r = 0; r < rows; r++) gemv_store(j, r0 + (uint32_t)r, acc[r]);
+    for (uint32_t i = 0; !is_k(t) && i < j->k / 64; i++, next += step) {
+        fetch(t, next, step);
+        few_chunk(t, zero, &f, bytes, 0, i, 16, acc);
+        UNROLL for (int r = 0; r < rows; r++) f.b[r] += 2 * bytes;
+    }
+    if (!is_k(t) && j->k % 64) few_chunk(t, zero, &f, 0, 0, j->k / 64, 8, acc);
+    UNROLL for (int r = 0; r < rows; r++)
+        UNROLL for (int k = 0; k < tokens; k++) if ((uint32_t)k < j->n)
+            gemv_store(j, r0 + (uint32_t)r, (uint32_t)k, acc[r][k]);
 }
 
-INLINE void gemv_q8(enum dtype t, int zero, const struct cpu_mm *j)
+INLINE void few_all(enum dtype t, int zero, uint32_t rows, int tokens, const struct cpu_mm *j)
 {
     uint32_t r = 0;
-    if (rows_short(t, j, VEC_GEMV))
-        for (; r + VEC_GEMV <= j->rows; r += VEC_GEMV)
-            gemv_rows(t, zero, VEC_GEMV, j, r);
+    if (rows_short(t, j, rows))
+        for (; r + rows <= j->rows; r += rows)
+            few_rows(t, zero, (int)rows, tokens, j, r);
     for (; r < j->rows; r++)
-        gemv_rows(t, zero, 1, j, r);
+        few_rows(t, zero, 1, tokens, j, r);
+}
+
+INLINE void few_q8(enum dtype t, int zero, const struct cpu_mm *j)
+{
+    if (j->n == 1)
+        few_all(t, zero, VEC_GEMV, 1, j);
+    else if (j->n == 2)
+        few_all(t, zero, 2, 2, j);
+    else
+        few_all(t, zero, 2, 4, j);
 }
 
 /* Float weights are dense enough for the hardware to run ahead, if it sees one stream, or long ones. */
@@ -364,7 +388,7 @@ INLINE void gemv_float_rows(enum dtype t, int rows, const struct cpu_mm *j, uint
         UNROLL for (int r = 0; r < rows; r++) acc[r] =
             vf_fma_n(xv, weights_n(t, b[r] + (size_t)k * size, j->k - k), acc[r], j->k - k);
     }
-    UNROLL for (int r = 0; r < rows; r++) gemv_store(j, r0 + (uint32_t)r, acc[r]);
+    UNROLL for (int r = 0; r < rows; r++) gemv_store(j, r0 + (uint32_t)r, 0, acc[r]);
 }
 
 INLINE void gemv_float(enum dtype t, const struct cpu_mm *j)
@@ -572,7 +596,7 @@ CPU_KERNEL(VEC_ISA, CPU_MM_Q8, CPU_ANY, VEC(mm_q8));
 #define QUANTIZED(type, zero)                                                                      \
     static void VEC(gemv_##type)(const struct cpu_mm *j)                                           \
     {                                                                                              \
-        gemv_q8(DT_##type, zero, j);                                                               \
+        few_q8(DT_##type, zero, j);                                                                \
     }                                                                                              \
     static void VEC(unpack_##type)(const unsigned char *row, uint32_t k0, uint32_t k,              \
                                    struct cpu_wchunk *dst)                                         \
@@ -583,7 +607,7 @@ CPU_KERNEL(VEC_ISA, CPU_MM_Q8, CPU_ANY, VEC(mm_q8));
     {                                                                                              \
         to_f32_type(DT_##type, zero, src, dst, n);                                                 \
     }                                                                                              \
-    CPU_KERNEL(VEC_ISA, CPU_GEMV_Q8, DT_##type, VEC(gemv_##type));                                 \
+    CPU_KERNEL(VEC_ISA, CPU_FEW_Q8, DT_##type, VEC(gemv_##type));                                  \
     CPU_KERNEL(VEC_ISA, CPU_UNPACK, DT_##type, VEC(unpack_##type));                                \
     CPU_KERNEL(VEC_ISA, CPU_TO_F32, DT_##type, VEC(to_f32_##type))
 QUANTIZED(Q4_0, 8);

@@ -57,11 +57,12 @@ static void convert_x(struct plan *p)
 
 static cpu_mm_fn kernel_for(const struct dev *d, enum x_form form, enum dtype t, uint32_t n)
 {
-    static const enum cpu_op gemv[] = {CPU_GEMV_F32, CPU_GEMV_Q8, CPU_GEMV_BF16};
+    static const enum cpu_op gemv[] = {CPU_GEMV_F32, CPU_FEW_Q8, CPU_GEMV_BF16};
     static const enum cpu_op many[] = {CPU_MM_F32, CPU_MM_Q8, CPU_MM_BF16};
     /* Where no kernel takes packed bf16, x was rounded to bf16 but is stored as f32. */
     if (form == X_BF16 && !cpu_kernel_get(d, CPU_MM_BF16, CPU_ANY)) form = X_F32;
-    cpu_fn one = n == 1 ? cpu_kernel_get(d, gemv[form], t) : NULL;
+    bool few = form == X_Q8 ? n <= CPU_FEW : n == 1;
+    cpu_fn one = few ? cpu_kernel_get(d, gemv[form], t) : NULL;
     return (cpu_mm_fn)(one ? one : cpu_kernel_get(d, many[form], CPU_ANY));
 }
 
@@ -136,6 +137,8 @@ void dev_matmul(struct dev *d, enum dev_compute mode, const float *x, size_t ldx
 {
     if (n == 0 || n_mm == 0) return;
     assert(d->scratch && mm[0].w->cols <= d->lim.k);
+    for (uint32_t i = 1; i < n_mm; i++)
+        assert(mm[i].w->cols == mm[0].w->cols);
     for (uint32_t i = 0; i < n_mm; i += MAX_MM)
         for (uint32_t t = 0; t < n; t += d->x_tokens) {
             struct plan p = {.d = d,

@@ -163,11 +163,3 @@ int dev_reserve(struct dev *d, const struct dev_limits *lim)
     d->attn_bytes = attn_bytes;
     return 0;
 }
-
-/* Until the attention files define it. */
-__attribute__((weak)) size_t cpu_attn_scratch(const struct dev_limits *lim, uint32_t threads)
-{
-    (void)lim;
-    (void)threads;
-    return 0;
-}
