@@ -131,6 +131,7 @@ struct kv {
     uint64_t clock, seals, evictions, forks, rows_copied, rows_copied_by_fork;
     uint32_t max_refs;
     bool has_frozen;
+    bool narrow; /* the system granted less address space than the budget can fill */
 };
 
 /* Faults and extra checks for tests; all zero in a program. */

@@ -27,13 +27,14 @@ static uint32_t hold_max(const struct kv *kv, const struct group *g, uint32_t fo
     return n < KV_NONE ? (uint32_t)n : KV_NONE;
 }
 
-/* One page to write while the old one is read, and the checkpoints a step can cross. */
+/* One page to write while the old one is read (both when there is none yet), and the checkpoints a
+ * step can cross. */
 size_t pledge_state(const struct kv *kv, const struct group *g, uint32_t len, uint32_t reserve)
 {
     uint32_t every = g->c.policy.every;
     if (reserve <= len) return 0;
     size_t kept = every ? (size_t)MIN(reserve - len, kv->max_tokens) / every + 1 : 0;
-    return (1 + kept) * g->form[RAW].bytes;
+    return ((len ? 1 : 2) + kept) * g->form[RAW].bytes;
 }
 
 /* What growing from len to reserve can need beyond the pages held at len. */

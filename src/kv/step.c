@@ -308,6 +308,19 @@ void step_undo(struct kv_step *st)
     st->open = false;
 }
 
+/* What is left of a reserve for states while `taken` of its pages are in use, less what pledge_bytes
+ * counts: commit gives pages back, but none if there was no state yet. */
+static ptrdiff_t state_left(const struct kv *kv, const struct group *g, const struct step_span *sp,
+                            uint32_t taken)
+{
+    const struct seq *s = &kv->seq[sp->seq];
+    uint32_t reserve = kv->slot[s->slot].reserve, least = s->len + sp->n - sp->undo;
+    size_t page = g->form[RAW].bytes, after = pledge_state(kv, g, least, reserve);
+    if (after && !s->len && least) after += page;
+    after -= MIN(after, taken * page);
+    return (ptrdiff_t)(after - pledge_state(kv, g, s->len + sp->n, reserve));
+}
+
 /* Leaves shared open blocks, finds out what the step costs, and makes room for it. */
 static int plan(struct kv_step *st)
 {
@@ -334,12 +347,9 @@ static int plan(struct kv_step *st)
             for (uint32_t f = 0; f < FORMS; f++)
                 sum[f] += need[f];
             if (g->c.policy.kind != KV_STATE) continue;
-            /* pages of a reserve in use; commit gives back as many */
-            const struct seq *s = &kv->seq[sp->seq];
-            size_t back = pledge_state(kv, g, s->len + sp->n, kv->slot[s->slot].reserve);
-            back = MIN(back, need[RAW] * g->form[RAW].bytes);
-            sp->pledge -= back;
-            bytes -= back;
+            ptrdiff_t left = state_left(kv, g, sp, need[RAW]);
+            sp->pledge += (size_t)left;
+            bytes += (size_t)left;
         }
         for (uint32_t f = 0; f < FORMS; f++) {
             const struct pages *p = &g->form[f];
@@ -347,7 +357,7 @@ static int plan(struct kv_step *st)
             if (p->n_ids && sum[f] > p->n_ids - 1 - p->n_live) short_of = p;
         }
     }
-    if (short_of) {
+    if (short_of && kv->narrow) { /* else the budget is as short, and says by how much */
         kv->need = short_of->bytes;
         return ERR(
             FULL,

@@ -259,8 +259,10 @@ static int store_open(struct kv *kv, const struct kv_config *c)
         TRY(seq_open(kv, &kv->seq[i], i));
     TRY(step_open(kv));
     int e = ERR_LIMIT;
-    for (unsigned halvings = 0; halvings < 16 && e == ERR_LIMIT; halvings++)
+    for (unsigned halvings = 0; halvings < 16 && e == ERR_LIMIT; halvings++) {
         e = forms_open(kv, halvings);
+        kv->narrow = halvings > 0;
+    }
     return e;
 }
 

@@ -478,6 +478,9 @@ static void kernel_site(struct model *m, uint32_t site)
     for (uint32_t i = 0; i < m->n_spans; i++) {
         const struct mspan *ms = &m->ms[i];
         const struct mseq *s = &m->seq[ms->seq];
+        uint32_t len = g->policy.kind != KV_FROZEN ? s->len + ms->n : m->cross ? ms->n : s->cross;
+        WANT(v.len[i] == len && v.slot[i] == (uint32_t)(inside(m, s) - m->kv->seq), "lane",
+             v.len[i], len);
         if (g->policy.kind == KV_STATE) {
             WANT(!v.from[i] == !s->len, "state to read", v.from[i], s->len);
             if (v.from[i]) want_state(m, &v, site, v.from[i], s->row[s->len - 1]);
@@ -559,6 +562,7 @@ static void op_step(struct model *m)
         WANT(u.live + u.states + bytes <= u.pool, "accepted beyond the budget", bytes, u.pool);
         WANT(kv->live + kv->states == u.live + u.states + bytes, "cost", bytes, kv->live);
     }
+    WANT(pool_used(kv) <= kv->pool, "a step spends what is promised", pool_used(kv), kv->pool);
     WANT(kv->live + kv->states + kv->backed <= kv->pool, "memory of free pages", kv->backed,
          kv->live);
     m->t->steps++;
@@ -817,23 +821,15 @@ static void op_small(struct model *m)
 
 static void op_any(struct model *m)
 {
-    uint32_t k = rnd(m, 100);
-    if (k < 55)
-        op_step(m);
-    else if (k < 62)
-        op_new(m);
-    else if (k < 74)
-        op_fork(m);
-    else if (k < 79)
-        op_drop(m);
-    else if (k < 85)
-        op_reorder(m);
-    else if (k < 94)
-        op_trim(m);
-    else if (k < 97)
-        op_reserve(m);
-    else
-        op_wrong(m);
+    static const struct {
+        void (*run)(struct model *);
+        uint32_t weight; /* of 100 */
+    } op[] = {{op_step, 53},   {op_new, 7},  {op_fork, 12},   {op_drop, 5},
+              {op_reorder, 6}, {op_trim, 9}, {op_reserve, 6}, {op_wrong, 2}};
+    uint32_t k = rnd(m, 100), i = 0;
+    for (; k >= op[i].weight; i++)
+        k -= op[i].weight;
+    op[i].run(m);
 }
 
 /* --- configurations ------------------------------------------------------------------------- */
@@ -934,7 +930,7 @@ static void draw_config(struct model *m)
                                 .max_tokens = 8 + rnd(m, 200),
                                 .max_len = 100 + rnd(m, 300)};
     if (m->group[0].plane[0].codec == &kv_codec_shuffle) m->cfg.max_len += LEN - 400;
-    m->cfg.pool_bytes = m->cfg.max_seqs * block * (2 + rnd(m, 24));
+    m->cfg.pool_bytes = m->cfg.max_seqs * block * (2 + rnd(m, chance(m, 50) ? 4 : 24));
 }
 
 /* One store: opened, worked for a while, emptied, closed. */
