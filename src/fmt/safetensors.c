@@ -121,12 +121,9 @@ static int take_entry(struct scan *j, const char *what, const struct body *body,
     const char *key;
     bool first = true;
     int e;
-    size_t used = j->used; /* the name of the tensor stays, what follows need not */
     TRY(scan_char(j, '{'));
-    while ((e = scan_key(j, &first, &key)) == 1) {
+    while ((e = scan_key(j, &first, &key)) == 1)
         TRY(take_field(j, what, key, t, place, &seen));
-        j->used = used;
-    }
     if (e < 0) return e;
     if (seen != 7) return bad(what, t->name, "dtype, shape or data_offsets is missing");
     return place_tensor(what, body, place, t);

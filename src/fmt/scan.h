@@ -13,7 +13,7 @@ struct scan {
     char *text;       /* owned: decoded strings, each with its NUL; n bytes are always enough */
     size_t used;
 };
-/* ERR_FORMAT if the text is not UTF-8 or has a NUL. */
+/* ERR_FORMAT if the text is not UTF-8. */
 int scan_init(struct scan *j, const char *s, size_t n, const char *what);
 void scan_done(struct scan *j);
 int scan_error(const struct scan *j, const char *why); /* ERR_FORMAT with the position */
@@ -22,7 +22,7 @@ int scan_error(const struct scan *j, const char *why); /* ERR_FORMAT with the po
 char scan_peek(struct scan *j);
 /* Consumes it; ERR_FORMAT if it is another. */
 int scan_char(struct scan *j, char c);
-/* A string without NUL, decoded into j->text, where it stays until j->used is set back. */
+/* A string without NUL, decoded into j->text; it lives as long as that. */
 int scan_string(struct scan *j, const char **out);
 /* Digits only, no sign, fraction or exponent, below 2^64. */
 int scan_u64(struct scan *j, uint64_t *out);

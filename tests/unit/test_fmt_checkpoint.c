@@ -197,6 +197,17 @@ static void test_indexes(void **state)
     memcpy(text + n, "}}", 3);
     dir_text(&d, "model.safetensors.index.json", text);
     assert_error(open_close(d.path), ERR_LIMIT, "4096 files", "many files");
+    n = (size_t)sprintf(text, "{\"weight_map\":{");
+    for (int i = 0; i < 5000; i++) /* many tensors in few files */
+        n += (size_t)sprintf(text + n, "%s\"t%d\":\"m-%d.safetensors\"", i ? "," : "", i, i % 3);
+    memcpy(text + n, "}}", 3);
+    struct shards s;
+    assert_int_equal(shards_parse(text, strlen(text), "t", &s), 0);
+    assert_int_equal(s.n, 5000);
+    assert_int_equal(s.n_files, 3);
+    for (uint32_t i = 0; i < s.n; i++)
+        assert_int_equal(s.file[s.entry[i].number][2], '0' + i % 3);
+    shards_done(&s);
     free(text);
     dir_remove(&d);
 }

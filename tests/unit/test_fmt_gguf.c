@@ -86,6 +86,22 @@ static void test_claims_allocate_nothing(void **state)
     assert_in_range(mem_calls() - before, 1, 2);
 }
 
+/* More metadata than any model has is refused although the file could hold it. */
+static void test_too_many_values(void **state)
+{
+    (void)state;
+    struct file f;
+    const size_t n = 1 << 20;
+    uint8_t *q = calloc(1, n);
+    assert_non_null(q);
+    gguf_begin(&f, 3, 0, 65537);
+    memcpy(q, f.b, f.n);
+    assert_error(parse_gguf(q, n), ERR_LIMIT, "65536 metadata values", "65537 values");
+    q[16] = 0; /* 65536: the first key is empty */
+    assert_error(parse_gguf(q, n), ERR_FORMAT, "a metadata key", "65536 values");
+    free(q);
+}
+
 static const struct {
     const char *name;
     uint32_t n_dims;
@@ -366,6 +382,14 @@ static void test_versions(void **state)
     gguf_key(&f, "split.count", GGUF_U16);
     put_le(&f, 2, 2);
     assert_error(parse_gguf(f.b, f.n), ERR_UNSUPPORTED, "one of 2 parts", "split");
+    gguf_begin(&f, 3, 0, 1);
+    gguf_key(&f, "split.count", GGUF_U16);
+    put_le(&f, 1, 2);
+    assert_int_equal(parse_gguf(f.b, f.n), 0);
+    gguf_begin(&f, 3, 0, 1);
+    gguf_key(&f, "split.count", GGUF_F32);
+    put_u32(&f, 0);
+    assert_error(parse_gguf(f.b, f.n), ERR_FORMAT, "split.count", "split of the wrong type");
 }
 
 /* class: CVE-2024-39720 */
@@ -498,14 +522,23 @@ static void test_open_errors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reader),         cmocka_unit_test(test_string_lengths),
-        cmocka_unit_test(test_counts),         cmocka_unit_test(test_claims_allocate_nothing),
-        cmocka_unit_test(test_shapes),         cmocka_unit_test(test_sums),
-        cmocka_unit_test(test_types),          cmocka_unit_test(test_nested_arrays),
-        cmocka_unit_test(test_alignment),      cmocka_unit_test(test_duplicates_and_overlap),
-        cmocka_unit_test(test_names),          cmocka_unit_test(test_versions),
-        cmocka_unit_test(test_truncated),      cmocka_unit_test(test_flipped),
-        cmocka_unit_test(test_shifted_counts), cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_reader),
+        cmocka_unit_test(test_string_lengths),
+        cmocka_unit_test(test_counts),
+        cmocka_unit_test(test_claims_allocate_nothing),
+        cmocka_unit_test(test_too_many_values),
+        cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_sums),
+        cmocka_unit_test(test_types),
+        cmocka_unit_test(test_nested_arrays),
+        cmocka_unit_test(test_alignment),
+        cmocka_unit_test(test_duplicates_and_overlap),
+        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_versions),
+        cmocka_unit_test(test_truncated),
+        cmocka_unit_test(test_flipped),
+        cmocka_unit_test(test_shifted_counts),
+        cmocka_unit_test(test_faults),
         cmocka_unit_test(test_open_errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

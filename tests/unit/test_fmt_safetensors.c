@@ -133,6 +133,17 @@ static const struct {
     {"integer below zero", "{\"a\":" T("F32", "[-0]", 0, 0) "}", 0, ERR_FORMAT, "JSON byte"},
     {"integer 2^64", "{\"a\":" T("U8", "[18446744073709551616]", 0, 0) "}", 0, ERR_FORMAT,
      "64 bits"},
+    {"integer that wraps to 4", "{\"a\":" T("U8", "[36893488147419103236]", 0, 4) "}", 4,
+     ERR_FORMAT, "64 bits"},
+    {"integer and more", "{\"a\":" T("U8", "[4x]", 0, 4) "}", 4, ERR_FORMAT, "JSON byte"},
+    {"number and more", "{\"a\":{\"x\":1.5x}}", 0, ERR_FORMAT, "JSON byte"},
+    {"word cut by the end", "{\"a\":{\"x\":nul", 0, ERR_FORMAT, "bad value"},
+    {"escape cut by the end", "{\"\\u12", 0, ERR_FORMAT, "bad \\u escape"},
+    {"pair cut by the end", "{\"\\ud83d\\u", 0, ERR_FORMAT, "bad \\u escape"},
+    {"backslash at the end", "{\"\\", 0, ERR_FORMAT, "bad escape"},
+    {"digit G", "{\"\\u00G0\":" T("U8", "[1]", 0, 1) "}", 1, ERR_FORMAT, "bad \\u escape"},
+    {"high surrogate and a character", "{\"\\ud83d\\ue000\":" T("U8", "[1]", 0, 1) "}", 1,
+     ERR_FORMAT, "surrogate"},
     {"control character", "{\"a\nb\":" T("U8", "[1]", 0, 1) "}", 1, ERR_FORMAT, "not closed"},
     {"bad escape", "{\"\\x\":" T("U8", "[1]", 0, 1) "}", 1, ERR_FORMAT, "bad escape"},
     {"short escape", "{\"\\u00g0\":" T("U8", "[1]", 0, 1) "}", 1, ERR_FORMAT, "bad \\u escape"},
@@ -279,6 +290,33 @@ static void test_order_and_lookup(void **state)
     assert_null(safetensors_find(s, "__metadata__"));
     safetensors_close(s);
     safetensors_close(NULL);
+}
+
+/* Names are found by what they say, not by how they are written. */
+static void test_escaped_names(void **state)
+{
+    static const struct {
+        const char *written, *name;
+    } rows[] = {
+        {"\\u00e4\\u00C4", "\xC3\xA4\xC3\x84"},
+        {"\\ud83d\\uDE00", "\xF0\x9F\x98\x80"},
+        {"\\uD800\\uDC00\\uDBFF\\uDFFF", "\xF0\x90\x80\x80\xF4\x8F\xBF\xBF"},
+        {"\\uFFFF\\uE000\\u0800\\u07ff\\u007F", "\xEF\xBF\xBF\xEE\x80\x80\xE0\xA0\x80\xDF\xBF\x7F"},
+        {"\\\"\\\\\\/\\b\\f\\n\\r\\t", "\"\\/\b\f\n\r\t"},
+        {"model.layers.0", "model.layers.0"},
+    };
+    (void)state;
+    for (size_t i = 0; i < countof(rows); i++) {
+        char header[256];
+        struct file f;
+        struct safetensors *s;
+        snprintf(header, sizeof header, "{\"%s\":" T("U8", "[1]", 0, 1) "}", rows[i].written);
+        make(&f, header, 1);
+        assert_int_equal(safetensors_parse(f.b, f.n, "t", &s), 0);
+        assert_string_equal(safetensors_at(s, 0)->name, rows[i].name);
+        assert_non_null(safetensors_find(s, rows[i].name));
+        safetensors_close(s);
+    }
 }
 
 /* Look-ups in a large file: all found, none invented. */
@@ -477,9 +515,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_nesting),          cmocka_unit_test(test_raw_nul),
         cmocka_unit_test(test_truncated),        cmocka_unit_test(test_flipped),
         cmocka_unit_test(test_order_and_lookup), cmocka_unit_test(test_many),
-        cmocka_unit_test(test_write_and_read),   cmocka_unit_test(test_write_refused),
-        cmocka_unit_test(test_write_limit),      cmocka_unit_test(test_faults),
-        cmocka_unit_test(test_open_errors),
+        cmocka_unit_test(test_escaped_names),    cmocka_unit_test(test_write_and_read),
+        cmocka_unit_test(test_write_refused),    cmocka_unit_test(test_write_limit),
+        cmocka_unit_test(test_faults),           cmocka_unit_test(test_open_errors),
     };
     if (argc == 3 && strcmp(argv[1], "--verdicts") == 0) return verdicts(argv[2]);
     return cmocka_run_group_tests(tests, NULL, NULL);
