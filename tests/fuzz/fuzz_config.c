@@ -1,9 +1,13 @@
-/* fuzz_config.c - any text as config.json and as the index of a sharded checkpoint. */
+/* fuzz_config.c - any text as config.json, alone and as the config of a real small model that is then
+ * opened, and as the index of a sharded checkpoint. */
 #include "fmt/fmt_int.h"
 #include "fuzz.h"
+#include "model/model.h"
 #include "walk_fmt.h"
 
+#include <fcntl.h>
 #include <math.h>
+#include <unistd.h>
 
 static void as_config(const char *text, size_t n)
 {
@@ -26,7 +30,52 @@ static void as_config(const char *text, size_t n)
         json_get_str(j, "config.json", keys[i], &s);
         WALK_MUST(u >= 1 && u <= 1000 && isfinite(d) && s != NULL);
     }
+    struct rope r = {.rot = 0};
+    if (rope_read(&r, j, "config.json", 4096) == 0) {
+        r.rot = 16;
+        if (rope_prepare(&r) == 0) WALK_MUST(r.inv_freq != NULL);
+    }
+    rope_done(&r);
     json_decref(j);
+}
+
+/* --- A model directory: the weights of a golden model, config.json rewritten for every input. */
+static char dir[64], config[96], weights[96];
+
+static void remove_dir(void)
+{
+    unlink(config);
+    unlink(weights);
+    rmdir(dir);
+}
+
+static bool make_dir(void)
+{
+    char target[4096];
+    if (dir[0]) return true;
+    if (!realpath("tests/golden/models/llama-bf16/model.safetensors", target)) return false;
+    strcpy(dir, "/tmp/kvik-fuzz-XXXXXX");
+    if (!mkdtemp(dir)) abort();
+    snprintf(config, sizeof config, "%s/config.json", dir);
+    snprintf(weights, sizeof weights, "%s/model.safetensors", dir);
+    if (symlink(target, weights) != 0) abort();
+    return atexit(remove_dir) == 0;
+}
+
+static void as_model(const void *text, size_t n)
+{
+    struct model *m = NULL;
+    if (!make_dir()) return; /* not started at the root of the repository */
+    int fd = open(config, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    WALK_MUST(fd >= 0 && write(fd, text, n) == (ssize_t)n);
+    close(fd);
+    if (model_open(dir, &m) < 0) {
+        WALK_MUST(m == NULL && err_last()[0]);
+        return;
+    }
+    WALK_MUST(m->n_layers >= 1 && m->n_heads >= 1 && m->n_kv_heads >= 1 && m->head_dim >= 1);
+    WALK_MUST(m->n_heads % m->n_kv_heads == 0 && m->vocab >= 1 && m->hidden >= 1);
+    model_close(m);
 }
 
 static void as_index(const char *text, size_t n)
@@ -48,6 +97,7 @@ static void as_index(const char *text, size_t n)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     as_config((const char *)data, size);
+    as_model(data, size);
     as_index((const char *)data, size);
     return 0;
 }
