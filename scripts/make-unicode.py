@@ -73,18 +73,25 @@ for name in CATEGORIES:
         reference[c] = name
 for c in CPS:
     reference.setdefault(c, "Cn")
-han = matching("\\p{Han}")
+script = {c: "other" for c in CPS}  # those that patterns name
+for name in "Han Hiragana Katakana Hangul Latin Cyrillic Greek Arabic Thai Common".split():
+    for c in matching("\\p{%s}" % name):
+        script[c] = name
 old = {c: unicodedata.category(chr(c)) for c in CPS}
 new = [c for c in CPS if old[c] != reference[c]]
 stands = {}
 for c in CPS:
     if c >= 0x800 and c not in (0x180E, 0xFFFD) and old[c] == reference[c] != "Cn":
-        stands.setdefault((reference[c], c in han, utf8_len(c)), c)
+        stands.setdefault((reference[c], script[c], utf8_len(c)), c)
+        if script[c] != "Han":
+            stands.setdefault((reference[c], utf8_len(c)), c)
 new_rows = []
 for c in new:
     if utf8_len(c) < 3:
         sys.exit("U+%04X: a newer character of two bytes" % c)
-    as_ = stands.get((reference[c], c in han, utf8_len(c)))
+    as_ = stands.get((reference[c], script[c], utf8_len(c)))
+    if as_ is None and script[c] != "Han":
+        as_ = stands.get((reference[c], utf8_len(c)))
     if as_ is None:
         sys.exit("U+%04X: no stand-in for %s" % (c, reference[c]))
     if new_rows and new_rows[-1][1] == c - 1 and new_rows[-1][2] == as_:

@@ -58,30 +58,32 @@ static int put_code(struct rewrite *r, char letter)
     return 0;
 }
 
-/* \p{Name}, \p{^Name}; long names of general categories become the short ones. */
+/* \p{Name}, \p{^Name}: general categories by their short or long name; any other name is a script,
+ * and only that (PCRE2 would take the script extensions). */
 static int put_property(struct rewrite *r, char letter)
 {
     static const char *const names[][2] = {
-        {"Letter", "L"},    {"Mark", "M"},   {"Number", "N"},     {"Punctuation", "P"},
-        {"Punct", "P"},     {"Symbol", "S"}, {"Other", "C"},      {"Digit", "Nd"},
-        {"Separator", "Z"}, {"Lower", "Ll"}, {"Uppercase", "Lu"}, {"Upper", "Lu"},
-        {NULL, NULL}};
+        {"Letter", "L"}, {"Mark", "M"},   {"Number", "N"}, {"Punctuation", "P"}, {"Punct", "P"},
+        {"Symbol", "S"}, {"Digit", "Nd"}, {"Other", "C"},  {"Separator", "Z"},   {"Any", "Any"},
+    };
     if (r->i >= r->n || r->s[r->i] != '{') return refuse(r, "\\p without a name");
     size_t from = r->i + 1, to = from;
     while (to < r->n && r->s[to] != '}')
         to++;
     if (to == r->n || to - from > 40) return refuse(r, "a bad property name");
-    bool not = from < to && r->s[from] == '^';
-    if (not ) from++;
-    const char *name = r->s + from;
+    const char *inverse = from < to && r->s[from] == '^' ? "^" : "";
+    from += strlen(inverse);
+    const char *name = r->s + from, *kind = "sc:";
     size_t n = to - from;
-    for (size_t k = 0; names[k][0]; k++)
-        if (strlen(names[k][0]) == n && memcmp(names[k][0], name, n) == 0) {
-            name = names[k][1];
-            n = strlen(name);
-            break;
-        }
-    TRY(buf_printf(r->out, "\\%c{%s%.*s}", letter, not ? "^" : "", (int)n, name));
+    if (n > 0 && strchr("LMNPSZC", name[0]) && (n == 1 || (n == 2 && name[1] >= 'a'))) kind = "";
+    for (size_t k = 0; k < countof(names); k++) {
+        if (strlen(names[k][0]) != n || memcmp(names[k][0], name, n) != 0) continue;
+        name = names[k][1];
+        n = strlen(name);
+        kind = "";
+        break;
+    }
+    TRY(buf_printf(r->out, "\\%c{%s%s%.*s}", letter, inverse, kind, (int)n, name));
     r->i = to + 1;
     return 0;
 }
