@@ -91,7 +91,7 @@ $(B)/%.o: %.c Makefile
 $(B)/test_%: $(B)/tests/unit/test_%.o $(B)/kvik.o
 	$(Q)$(CC) $(OPT) -o $@ $^ $(LDLIBS) -lcmocka -ldl
 	@mkdir -p build; ln -sf $(MODE)/test_$* build/test_$*
-$(B)/test_kv: $(B)/tests/ref/kv_model.o $(B)/tests/ref/flat.o
+$(B)/test_kv: $(patsubst %.c,$(B)/%.o,$(wildcard tests/ref/flat.c tests/ref/kv_model.c tests/ref/model_*.c))
 $(B)/bench_%: $(B)/bench/%.o $(B)/kvik.o
 	$(Q)$(CC) $(OPT) -o $@ $^ $(LDLIBS)
 # Examples use the public header and the shared library only.

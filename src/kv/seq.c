@@ -198,60 +198,72 @@ static int reorder_fits(const struct kv *kv, const uint32_t *now, const uint32_t
                "room for; lower the reserves");
 }
 
-int kv_reorder(struct kv *kv, const kv_seq *beam, const uint32_t *from, uint32_t n)
+/* now[i]: contents of beam i; keep[i]: its reserve.  Returns whether any beam has one. */
+static int beams_find(struct kv *kv, const kv_seq *beam, const uint32_t *from, uint32_t n,
+                      uint32_t *now, uint32_t *keep)
 {
-    uint32_t *now = kv->scratch, *then = now + kv->max_seqs, *keep = then + kv->max_seqs;
-    bool pledged = false;
-    struct seq *s;
-    int e = 0;
+    uint32_t i = 0;
+    int e = 0, reserved = 0;
     if (n > kv->max_seqs)
         return ERR(ARG, "cache: cannot reorder %u sequences, the cache has %u", n, kv->max_seqs);
-    uint32_t done = 0;
-    for (; done < n && e >= 0; done++) {
-        for (uint32_t i = 0; i < done; i++)
-            if (beam[i] == beam[done]) e = ERR(ARG, "cache: reorder names beam %u twice", done);
-        if (e >= 0) e = seq_idle(kv, beam[done], &s);
-        if (e >= 0 && from[done] >= n)
-            e = ERR(ARG, "cache: reorder wants beam %u of %u", from[done], n);
+    for (; i < n; i++) {
+        struct seq *s = NULL;
+        e = seq_idle(kv, beam[i], &s);
+        if (e >= 0 && s->pinned) e = ERR(ARG, "cache: reorder names beam %u twice", i);
+        if (e >= 0 && from[i] >= n) e = ERR(ARG, "cache: reorder wants beam %u of %u", from[i], n);
         if (e < 0) break;
-        now[done] = (uint32_t)(s - kv->seq);
-        keep[done] = kv->slot[s->slot].reserve;
-        pledged |= keep[done] != 0;
+        now[i] = (uint32_t)(s - kv->seq);
+        keep[i] = kv->slot[s->slot].reserve;
+        reserved |= keep[i] != 0;
+        s->pinned = true; /* named */
     }
-    if (e < 0) return e;
-    if (pledged) TRY(reorder_fits(kv, now, from, n));
+    while (i-- > 0)
+        kv->seq[now[i]].pinned = false;
+    return e < 0 ? e : reserved;
+}
 
-    for (uint32_t i = 0; i < n; i++) {
-        pledge_leave(kv, &kv->seq[now[i]]);
-        then[i] = KV_NONE;
-    }
-    /* Contents move to their first user, which is their old handle if that keeps them. */
+/* then[i]: contents for beam i.  They move to their first user, which is their old handle if that
+ * keeps them; what nobody took is cleared and becomes a clone of what somebody wants as well. */
+static void beams_assign(struct kv *kv, const uint32_t *from, uint32_t n, const uint32_t *now,
+                         uint32_t *then)
+{
     for (uint32_t i = 0; i < n; i++)
-        if (from[i] == i) then[i] = now[i];
+        then[i] = from[i] == i ? now[i] : KV_NONE;
     for (uint32_t i = 0; i < n; i++) {
         struct seq *src = &kv->seq[now[from[i]]];
-        if (then[i] != KV_NONE || src->busy || then[from[i]] == now[from[i]]) continue;
+        if (then[i] != KV_NONE || src->pinned || then[from[i]] == now[from[i]]) continue;
         then[i] = now[from[i]];
-        src->busy = true; /* taken */
+        src->pinned = true; /* taken */
     }
     for (uint32_t i = 0; i < n; i++)
-        if (then[i] != KV_NONE) kv->seq[then[i]].busy = true;
-    /* What nobody took is cleared and becomes a clone of what somebody wants as well. */
-    uint32_t free_at = 0;
+        if (then[i] != KV_NONE) kv->seq[then[i]].pinned = true;
+    uint32_t at = 0;
     for (uint32_t i = 0; i < n; i++) {
         if (then[i] != KV_NONE) continue;
-        while (kv->seq[now[free_at]].busy)
-            free_at++;
-        then[i] = now[free_at++];
+        while (kv->seq[now[at]].pinned)
+            at++;
+        then[i] = now[at++];
         seq_clear(kv, &kv->seq[then[i]]);
         seq_clone(kv, &kv->seq[now[from[i]]], &kv->seq[then[i]]);
     }
+    for (uint32_t i = 0; i < n; i++)
+        kv->seq[then[i]].pinned = false;
+}
+
+int kv_reorder(struct kv *kv, const kv_seq *beam, const uint32_t *from, uint32_t n)
+{
+    uint32_t *now = kv->scratch, *then = now + kv->max_seqs, *keep = then + kv->max_seqs;
+    int reserved = beams_find(kv, beam, from, n, now, keep);
+    if (reserved < 0) return reserved;
+    if (reserved) TRY(reorder_fits(kv, now, from, n));
+    for (uint32_t i = 0; i < n; i++)
+        pledge_leave(kv, &kv->seq[now[i]]);
+    beams_assign(kv, from, n, now, then);
     for (uint32_t i = 0; i < n; i++) {
         uint32_t slot = beam[i] & ((1u << kv->slot_bits) - 1);
         kv->slot[slot].seq = then[i];
         kv->slot[slot].reserve = keep[i];
         kv->seq[then[i]].slot = slot;
-        kv->seq[then[i]].busy = false;
     }
     for (uint32_t i = 0; i < n; i++)
         pledge_enter(kv, &kv->seq[then[i]]);

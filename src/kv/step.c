@@ -308,8 +308,8 @@ void step_undo(struct kv_step *st)
     st->open = false;
 }
 
-/* What is left of a reserve for states while `taken` of its pages are in use, less what pledge_bytes
- * counts: commit gives pages back, but none if there was no state yet. */
+/* What is left of a reserve for states while `taken` of its pages are in use, less what
+ * pledge_bytes counts: commit gives pages back, but none if there was no state yet. */
 static ptrdiff_t state_left(const struct kv *kv, const struct group *g, const struct step_span *sp,
                             uint32_t taken)
 {

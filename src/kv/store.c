@@ -194,8 +194,8 @@ static int group_open(struct kv *kv, struct group *g)
     for (uint32_t i = 0; i < c->n_sites; i++)
         kv->site_group[c->site0 + i] = (uint32_t)(g - kv->group);
     /* of one step: blocks begun, a copy per sequence, tiles; states are in dst */
-    kv->n_change_max +=
-        tokens / g->rows[RAW] + 3 * seqs + (c->seal.tile ? tokens / c->seal.tile : 0);
+    if (!state) kv->n_change_max += tokens / c->rows + 3 * seqs;
+    if (c->seal.tile) kv->n_change_max += tokens / c->seal.tile;
     return 0;
 }
 
@@ -222,7 +222,7 @@ static int step_open(struct kv *kv)
     struct kv_step *st = &kv->step;
     st->kv = kv;
     st->span = mem_array(kv->max_seqs, sizeof *st->span);
-    st->change = mem_array(kv->n_change_max, sizeof *st->change);
+    st->change = mem_array(MAX(kv->n_change_max, 1u), sizeof *st->change);
     st->slot = mem_array(kv->max_seqs, sizeof *st->slot);
     st->lane = mem_array(kv->max_tokens, sizeof *st->lane);
     st->pos = mem_array(kv->max_tokens, sizeof *st->pos);

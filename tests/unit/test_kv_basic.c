@@ -485,12 +485,73 @@ static void test_memory_moves_between_forms(void **state)
     kv_close(kv);
 }
 
+static void test_reorder_refuses(void **state)
+{
+    (void)state;
+    struct kv_group g = rows_group(0, 0, 3);
+    struct kv *kv = store(&g, 1, 1 << 20);
+    kv_seq s[2];
+    assert_int_equal(kv_new(kv, 0, &s[0]), 0);
+    assert_int_equal(kv_new(kv, 0, &s[1]), 0);
+    assert_int_equal(append(kv, s[0], 20, 0), 0);
+    assert_int_equal(kv_reorder(kv, (kv_seq[]){s[0], s[0]}, (uint32_t[]){0, 1}, 2), ERR_ARG);
+    assert_int_equal(kv_reorder(kv, s, (uint32_t[]){0, 2}, 2), ERR_ARG);
+    assert_int_equal(kv_reorder(kv, (kv_seq[]){s[0], 0}, (uint32_t[]){0, 1}, 2), ERR_STALE);
+    assert_int_equal(kv_reorder(kv, s, (uint32_t[]){0, 1}, 9), ERR_ARG);
+    assert_int_equal(kv_len(kv, s[0]), 20);
+    assert_int_equal(kv_reorder(kv, s, (uint32_t[]){1, 0}, 2), 0); /* a swap */
+    assert_int_equal(kv_len(kv, s[0]), 0);
+    assert_int_equal(kv_len(kv, s[1]), 20);
+    assert_int_equal(kv_max_len(kv), 1024);
+    assert_int_equal(kv_max_tokens(kv), 256);
+    assert_int_equal(kv_row_bytes(kv), 3 * BLOCK / 16);
+    assert_true(kv_check(kv));
+    kv_close(kv);
+}
+
+/* Enormous numbers are refused or harmless, never a wrapped size. */
+static void test_open_with_extremes(void **state)
+{
+    (void)state;
+    static const uint32_t odd[] = {1, 16, 255, 256, 1u << 20, 1u << 24, 1u << 30, UINT32_MAX};
+    srand(5);
+    for (int round = 0; round < 2000; round++) {
+        struct kv_group g = rows_group(0, 0, 1);
+        struct kv_config c = {.group = &g,
+                              .n_groups = 1,
+                              .max_seqs = 2,
+                              .max_tokens = 8,
+                              .max_len = 64,
+                              .pool_bytes = rand() % 2 ? SIZE_MAX : 1 << 20};
+        uint32_t *field[] = {
+            &g.n_sites,       &g.rows,         &g.plane[0].shape.heads, &g.plane[1].shape.dim,
+            &g.policy.window, &g.policy.slack, &g.policy.every,         &g.policy.chunk};
+        for (int k = 0; k < 3; k++)
+            *field[rand() % countof(field)] = odd[rand() % countof(odd)];
+        struct kv *kv = NULL;
+        kv_seq s;
+        if (kv_open(&kv, &c) < 0) continue;
+        assert_int_equal(kv_new(kv, 0, &s), 0);
+        for (int k = 0; k < 20; k++) {
+            struct kv_span sp = {.seq = s, .n = 3};
+            struct kv_step *st;
+            int e = kv_begin(kv, &sp, 1, &st);
+            assert_true(e == 0 || e == ERR_FULL || e == ERR_NOMEM);
+            if (e == 0) assert_int_equal(kv_commit(st, NULL), 0);
+        }
+        assert_true(kv_check(kv));
+        kv_close(kv);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_append_fork_drop),
         cmocka_unit_test(test_window_and_full),
         cmocka_unit_test(test_budget_to_the_byte),
+        cmocka_unit_test(test_reorder_refuses),
+        cmocka_unit_test(test_open_with_extremes),
         cmocka_unit_test(test_open_refuses),
         cmocka_unit_test(test_open_without_memory),
         cmocka_unit_test(test_no_allocation_after_open),

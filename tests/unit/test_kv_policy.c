@@ -1,5 +1,6 @@
 /* The pure parts of the store: reach, edge, and the codec that only moves bytes. */
 #include "kv/kv_int.h"
+#include "kv/preset.h"
 #include "testing.h"
 
 static void test_reach(void **state)
@@ -153,13 +154,48 @@ static void test_shuffle(void **state)
     }
 }
 
+/* Presets are rows of fields; layers of one kind share a group whatever their order in the model. */
+static void test_presets(void **state)
+{
+    (void)state;
+    assert_non_null(kv_preset_find("dynamic"));
+    assert_true(kv_preset_find("static")->reserve && !kv_preset_find("dynamic")->reserve);
+    assert_null(kv_preset_find("Dynamic"));
+    uint32_t n = 0;
+    while (kv_preset_at(n))
+        assert_ptr_equal(kv_preset_find(kv_preset_at(n)->name), kv_preset_at(n)), n++;
+    assert_true(n >= 2);
+    struct kv_layer layer[6];
+    for (uint32_t i = 0; i < 6; i++)
+        layer[i] = (struct kv_layer){2, 8, i % 2 ? 0 : 32, 0};
+    struct kv_preset_options o = {.dtype = DT_F16, .codec = &kv_codec_shuffle};
+    struct kv_group g[6];
+    uint32_t site[6];
+    assert_int_equal(kv_preset_groups(layer, 6, &o, g, site), 2);
+    static const uint32_t want[6] = {0, 3, 1, 4, 2, 5};
+    assert_memory_equal(site, want, sizeof want);
+    assert_int_equal(g[0].policy.window, 32);
+    assert_int_equal(g[1].policy.window, 0);
+    assert_int_equal(g[1].seal.tile, 128);
+    struct kv_config c = {.group = g,
+                          .n_groups = 2,
+                          .max_seqs = 1,
+                          .max_tokens = 8,
+                          .max_len = 256,
+                          .pool_bytes = 1 << 20};
+    struct kv *kv;
+    assert_int_equal(kv_open(&kv, &c), 0);
+    kv_close(kv);
+    o.block_rows = 8;
+    assert_int_equal(kv_preset_groups(layer, 6, &o, g, site), ERR_ARG);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reach),
-        cmocka_unit_test(test_edge_by_hand),
-        cmocka_unit_test(test_edge_random),
-        cmocka_unit_test(test_shuffle),
+        cmocka_unit_test(test_reach),       cmocka_unit_test(test_edge_by_hand),
+        cmocka_unit_test(test_edge_random), cmocka_unit_test(test_shuffle),
+        cmocka_unit_test(test_presets),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

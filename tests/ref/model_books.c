@@ -1,0 +1,198 @@
+/* model_books.c - comparing a store with the reference: row bytes, lengths, tokens, turns, and
+ * whether anything changed at all.  Works on the tables, so it needs no step and evicts nothing. */
+#include "model_int.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static void want_row(struct model *m, const struct kv_view *v, uint32_t site, uint32_t plane,
+                     uint32_t head, const unsigned char *base, uint32_t rows, uint32_t h_at,
+                     uint32_t r, uint64_t name, uint32_t row)
+{
+    const struct kv_shape *s = &v->shape[plane];
+    for (uint32_t d = 0; d < s->dim; d++) {
+        uint32_t x = flat_value(name, site, plane, head * s->dim + d);
+        size_t at = s->layout == KV_FLAT ? (head * s->dim + d) * dtype_size(s->dtype)
+                                         : flat_offset(s, rows, h_at, r, d);
+        if (memcmp(base + at, &x, dtype_size(s->dtype)) != 0)
+            model_differ(m, "row bytes", row, site);
+    }
+}
+
+/* Rows [a, b) of the sequence in table row `slot`, in the form the edge says. */
+void model_want_rows(struct model *m, const struct kv_view *v, uint32_t site, uint32_t slot,
+                     const uint64_t *name, uint32_t a, uint32_t b, uint32_t edge)
+{
+    static unsigned char tile[64 * 1024];
+    for (uint32_t p = 0; p < v->n_planes; p++)
+        for (uint32_t h = 0; h < v->shape[p].heads; h++) {
+            uint32_t decoded = UINT32_MAX;
+            for (uint32_t j = a; j < b; j++) {
+                bool sealed = j >= v->lead && j < edge;
+                const struct kv_form *f = sealed ? &v->sealed : &v->raw;
+                uint32_t id = f->table[slot * f->stride + j / f->rows];
+                WANT(id != 0, sealed ? "a sealed row is missing" : "a raw row is missing", j, site);
+                const unsigned char *page = f->base + id * f->grain + f->offset[p];
+                if (sealed && decoded != j / f->rows) {
+                    decoded = j / f->rows;
+                    v->codec[p]->decode(v->codec[p], &v->shape[p], h, tile, page);
+                }
+                want_row(m, v, site, p, h, sealed ? tile : page, f->rows, sealed ? 0 : h,
+                         j % f->rows, name[j], j);
+                m->t->verified_rows++;
+            }
+        }
+}
+
+void model_want_state(struct model *m, const struct kv_view *v, uint32_t site, uint32_t page,
+                      uint64_t name)
+{
+    for (uint32_t p = 0; p < v->n_planes; p++)
+        for (uint32_t h = 0; h < v->shape[p].heads; h++)
+            want_row(m, v, site, p, h, v->raw.base + page * v->raw.grain + v->raw.offset[p], 1, 0,
+                     0, name, 0);
+}
+
+/* What a query at pos, in an update starting at `start`, reads of the rows below `written`. */
+void model_want_query(struct model *m, const struct kv_view *v, const struct kv_group *g,
+                      uint32_t site, uint32_t slot, const struct mseq *s, uint32_t pos,
+                      uint32_t start, uint32_t written)
+{
+    uint32_t edge = flat_edge(g, s->start, start, pos), a = 0;
+    while (a < written) { /* runs of visible rows */
+        while (a < written && !flat_sees(&g->policy, pos, a))
+            a++;
+        uint32_t b = a;
+        while (b < written && flat_sees(&g->policy, pos, b))
+            b++;
+        model_want_rows(m, v, site, slot, s->row, a, b, edge);
+        a = b;
+    }
+}
+
+static void peek(const struct model *m, uint32_t site, struct kv_view *v)
+{
+    struct kv *kv = m->kv;
+    const struct group *g = &kv->group[kv->site_group[site]];
+    memset(v, 0, sizeof *v);
+    v->n_planes = g->c.n_planes;
+    v->sinks = g->c.policy.sinks;
+    v->lead = g->c.seal.tile ? g->c.seal.lead : 0;
+    struct kv_form *form[2] = {&v->raw, &v->sealed};
+    for (uint32_t f = 0; f < FORMS; f++) {
+        if (!g->form[f].n_ids) continue;
+        form[f]->base = page_at(&g->form[f], site - g->c.site0, 0);
+        form[f]->grain = g->form[f].grain;
+        form[f]->rows = g->rows[f];
+        form[f]->stride = g->stride[f];
+        form[f]->table = g->table[f];
+        memcpy(form[f]->offset, g->offset[f], sizeof g->offset[f]);
+    }
+    for (uint32_t i = 0; i < g->c.n_planes; i++) {
+        v->shape[i] = g->c.plane[i].shape;
+        v->codec[i] = g->c.plane[i].codec;
+    }
+}
+
+struct seq *model_inside(struct model *m, const struct mseq *s)
+{
+    struct seq *q = NULL;
+    WANT(seq_find(m->kv, s->handle, &q) == 0, "handle lost", s->handle, 0);
+    return q;
+}
+
+/* Turns are the updates of two rows or more, and the one that is still open. */
+static void want_turns(struct model *m, const struct mseq *s)
+{
+    uint32_t n, k = 0;
+    const struct kv_turn *turn = kv_turns(m->kv, s->handle, &n);
+    for (uint32_t at = 0, end; at < s->len; at = end) {
+        for (end = at + 1; end < s->len && s->start[end] == s->start[at];)
+            end++;
+        if (end - at < 2 && !(s->open && end == s->len)) continue;
+        WANT(k < n && turn[k].pos == at && turn[k].n == end - at, "turn", at, end);
+        k++;
+    }
+    WANT(k == n, "turns", k, n);
+}
+
+void model_verify(struct model *m, const struct mseq *s)
+{
+    struct seq *q = model_inside(m, s);
+    uint32_t slot = (uint32_t)(q - m->kv->seq);
+    WANT(kv_len(m->kv, s->handle) == s->len, "length", kv_len(m->kv, s->handle), s->len);
+    WANT(kv_cross_len(m->kv, s->handle) == s->cross, "cross length", q->cross, s->cross);
+    want_turns(m, s);
+    for (uint32_t i = 0; i < s->len; i++)
+        WANT(kv_tokens(m->kv, s->handle)[i] == s->tok[i], "token", i, (uint64_t)s->tok[i]);
+    for (uint32_t site = 0; site < m->kv->n_sites; site++) {
+        const struct kv_group *g = &m->group[m->kv->site_group[site]];
+        struct kv_view v;
+        peek(m, site, &v);
+        if (g->policy.kind == KV_STATE) {
+            uint32_t id = v.raw.table[slot];
+            WANT(!id == !s->len, "state page", id, s->len);
+            if (id) model_want_state(m, &v, site, id, s->row[s->len - 1]);
+        } else if (g->policy.kind == KV_FROZEN) {
+            uint32_t edge = g->seal.tile ? s->cross / g->seal.tile * g->seal.tile : 0;
+            model_want_rows(m, &v, site, slot, s->xrow, 0, s->cross, edge);
+        } else {
+            model_want_query(m, &v, g, site, slot, s, s->len, s->len, s->len);
+            if (s->open && s->len)
+                model_want_query(m, &v, g, site, slot, s, s->len, s->start[s->len - 1], s->len);
+        }
+    }
+}
+
+void model_verify_all(struct model *m)
+{
+    for (uint32_t i = 0; i < SEQS; i++)
+        if (m->seq[i].used && !m->seq[i].busy) model_verify(m, &m->seq[i]);
+    if (m->opt->check && !kv_check(m->kv)) {
+        fprintf(stderr, "%s\n", err_last());
+        model_differ(m, "kv_check", 0, 0);
+    }
+}
+
+size_t model_snapshot(struct model *m, unsigned char *out)
+{
+    struct kv *kv = m->kv;
+    size_t n = 0;
+#define SHOT(p, bytes) (memcpy(out + n, p, bytes), n += (bytes))
+    for (uint32_t gi = 0; gi < kv->n_groups; gi++)
+        for (uint32_t f = 0; f < FORMS; f++) {
+            struct group *g = &kv->group[gi];
+            SHOT(g->table[f], sizeof(uint32_t) * kv->max_seqs * g->stride[f]);
+            if (g->form[f].n_ids) SHOT(g->form[f].page, sizeof(struct page) * g->form[f].n_ids);
+        }
+    for (uint32_t i = 0; i < kv->max_seqs; i++) {
+        struct seq *s = &kv->seq[i];
+        uint32_t flags[] = {s->len, s->cross, s->n_turns, s->turn_open, s->busy, s->marked};
+        SHOT(flags, sizeof flags);
+        SHOT(&s->pledge, sizeof s->pledge);
+        SHOT(s->turn, sizeof *s->turn * s->n_turns);
+        for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
+            SHOT(s->g[gi].cut, sizeof s->g[gi].cut);
+            SHOT(&s->g[gi].n_keeps, sizeof s->g[gi].n_keeps);
+        }
+    }
+    size_t sums[] = {kv->live, kv->states, kv->shared, kv->pledged, kv->mark_debt, kv->n_idle};
+    SHOT(sums, sizeof sums);
+    return n;
+}
+
+size_t model_snapshot_bytes(const struct kv *kv)
+{
+    size_t n = 4096;
+    for (uint32_t gi = 0; gi < kv->n_groups; gi++)
+        for (uint32_t f = 0; f < FORMS; f++)
+            n += sizeof(uint32_t) * kv->max_seqs * kv->group[gi].stride[f] +
+                 sizeof(struct page) * kv->group[gi].form[f].n_ids;
+    return n + kv->max_seqs * (256 + sizeof(struct kv_turn) * (kv->max_len / 2 + 2));
+}
+
+void model_want_same(struct model *m, const char *what)
+{
+    size_t a = model_snapshot(m, m->shot[1]);
+    WANT(memcmp(m->shot[0], m->shot[1], a) == 0, what, a, 0);
+}

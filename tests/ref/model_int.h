@@ -1,0 +1,76 @@
+/* model_int.h - inside the model checker: the reference's sequences and what its files share. */
+#pragma once
+#include "flat.h"
+#include "kv_model.h"
+
+#include <setjmp.h>
+
+#define SEQS   8u
+#define LEN    640u
+#define GROUPS 3u
+#define SPANS  SEQS
+
+struct mseq {
+    kv_seq handle;
+    bool used, busy, open;
+    uint32_t len, cross, reserve;
+    uint64_t row[LEN], xrow[LEN];
+    uint32_t start[LEN]; /* first row of the update that row belongs to */
+    int32_t tok[LEN];
+};
+struct mspan {
+    uint32_t seq, n, undo, tok0;
+    bool turn, last;
+};
+struct model {
+    struct kv *kv;
+    struct kv_group group[GROUPS];
+    struct kv_config cfg;
+    struct mseq seq[SEQS];
+    uint64_t rng, names, op;
+    const struct model_options *opt;
+    struct model_totals *t;
+    const char *config, *doing;
+    struct kv_step *step;
+    struct kv_span span[SPANS];
+    struct mspan ms[SPANS];
+    uint32_t n_spans, n_tokens;
+    bool cross;
+    int32_t tok[LEN * SPANS];
+    unsigned char *shot[2]; /* tables and pages before a step */
+    size_t shot_cap;
+    jmp_buf out;
+};
+
+uint64_t model_mix(uint64_t x);
+uint32_t model_rnd(struct model *m, uint32_t n); /* [0, n) */
+bool model_chance(struct model *m, uint32_t percent);
+/* Prints what differs and where, and leaves the run. */
+_Noreturn void model_differ(struct model *m, const char *what, uint64_t a, uint64_t b);
+#define WANT(cond, what, a, b)                                                                     \
+    do {                                                                                           \
+        if (!(cond)) model_differ(m, what, a, b);                                                  \
+    } while (0)
+
+/* model_config.c: m->cfg and m->group of the next store */
+void model_config(struct model *m);
+
+/* model_view.c: what a kernel does at one site of the open step, comparing all it reads */
+void model_kernel(struct model *m, uint32_t site);
+
+/* model_books.c: comparing without a step */
+void model_want_rows(struct model *m, const struct kv_view *v, uint32_t site, uint32_t slot,
+                     const uint64_t *name, uint32_t a, uint32_t b, uint32_t edge);
+void model_want_state(struct model *m, const struct kv_view *v, uint32_t site, uint32_t page,
+                      uint64_t name);
+/* What a query at pos, in an update starting at `start`, reads of the rows below `written`. */
+void model_want_query(struct model *m, const struct kv_view *v, const struct kv_group *g,
+                      uint32_t site, uint32_t slot, const struct mseq *s, uint32_t pos,
+                      uint32_t start, uint32_t written);
+struct seq *model_inside(struct model *m, const struct mseq *s);
+void model_verify(struct model *m, const struct mseq *s);
+void model_verify_all(struct model *m);
+/* Tables, references and books as bytes, for "changed nothing". */
+size_t model_snapshot(struct model *m, unsigned char *out);
+size_t model_snapshot_bytes(const struct kv *kv);
+void model_want_same(struct model *m, const char *what); /* as in m->shot[0] */
