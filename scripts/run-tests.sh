@@ -38,7 +38,7 @@ launch() {
     while [ "$(jobs -rp | wc -l)" -ge "$jobs" ]; do wait -n; done
     {
         local t0=${EPOCHREALTIME/./}
-        timeout -k 10 "${KVIK_TEST_TIMEOUT:-900}" "$@" </dev/null >"$logs/$name.log" 2>&1
+        timeout -k 10 "${KVIK_TEST_TIMEOUT:-1500}" "$@" </dev/null >"$logs/$name.log" 2>&1
         echo "$? $(((${EPOCHREALTIME/./} - t0) / 100000))" >"$logs/$name.rc"
     } &
 }
@@ -66,7 +66,7 @@ gather() {
             $((tenths / 10)) $((tenths % 10))
         if [ "$f" != 0 ]; then
             broken+=("$name")
-            [ "$rc" != 124 ] || echo "    (stopped after ${KVIK_TEST_TIMEOUT:-900} s)"
+            [ "$rc" != 124 ] || echo "    (stopped after ${KVIK_TEST_TIMEOUT:-1500} s)"
             tail -n 120 "$logs/$name.log" | sed 's/^/    | /'
         fi
     done
