@@ -133,7 +133,7 @@ static const struct {
     {"integer below zero", "{\"a\":" T("F32", "[-0]", 0, 0) "}", 0, ERR_FORMAT, "JSON byte"},
     {"integer 2^64", "{\"a\":" T("U8", "[18446744073709551616]", 0, 0) "}", 0, ERR_FORMAT,
      "64 bits"},
-    {"integer that wraps to 4", "{\"a\":" T("U8", "[36893488147419103236]", 0, 4) "}", 4,
+    {"integer that wraps to 4", "{\"a\":" T("U8", "[18446744073709551620]", 0, 4) "}", 4,
      ERR_FORMAT, "64 bits"},
     {"integer and more", "{\"a\":" T("U8", "[4x]", 0, 4) "}", 4, ERR_FORMAT, "JSON byte"},
     {"number and more", "{\"a\":{\"x\":1.5x}}", 0, ERR_FORMAT, "JSON byte"},
