@@ -170,7 +170,7 @@ static void test_shapes(void **state)
     }
 }
 
-/* The fix of one sum is not the fix of the class: no sum over several tensors may wrap either. */
+/* Fixing one sum does not fix them all, so no sum over several tensors may wrap either. */
 /* class: CVE-2025-53630, CVE-2026-27940 */
 static void test_sums(void **state)
 {
