@@ -1,13 +1,14 @@
-/* thread.c - fork-join pool.  A job is a generation number, a counter and a function.  Workers spin
- * briefly (a decode step forks some 200 times, microseconds apart) and then sleep on a futex-backed
- * condition, so an idle pool costs nothing. */
+/* thread.c - fork-join pool.  A job is a generation number, a counter and a function.  Both sides spin
+ * briefly (a decode step forks some 150 times, microseconds apart) and then sleep on a condition, so an
+ * idle pool costs nothing and a busy machine is not made busier by waiting. */
 #include "base/thread.h"
 
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 
-#define SPIN 4000 /* about 10 microseconds of pauses before sleeping */
+#define SPIN                                                                                       \
+    1000 /* pauses before sleeping: some 20 microseconds, longer than the gaps of a decode step */
 
 struct pool {
     uint32_t n_threads;
@@ -22,6 +23,8 @@ struct pool {
     _Atomic uint32_t next; /* next task */
     _Atomic uint32_t busy; /* workers that have not finished this generation */
     _Atomic uint32_t sleepers;
+    pthread_cond_t finished;
+    atomic_bool waiting; /* the caller sleeps until busy is 0 */
 };
 struct start {
     struct pool *pool;
@@ -69,7 +72,11 @@ static void *work(void *arg)
         seen++;
         if (atomic_load(&p->quit)) return NULL;
         drain(p, s.index);
-        atomic_fetch_sub_explicit(&p->busy, 1, memory_order_release);
+        if (atomic_fetch_sub(&p->busy, 1) == 1 && atomic_load(&p->waiting)) {
+            pthread_mutex_lock(&p->lock);
+            pthread_cond_signal(&p->finished);
+            pthread_mutex_unlock(&p->lock);
+        }
     }
 }
 
@@ -104,6 +111,7 @@ int pool_open(struct pool **out, uint32_t n_threads)
     }
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->wake, NULL);
+    pthread_cond_init(&p->finished, NULL);
     p->n_threads = 1;
     for (uint32_t i = 1; i < n_threads; i++) {
         struct start *s = mem_alloc(sizeof *s);
@@ -127,6 +135,7 @@ void pool_close(struct pool *p)
     for (uint32_t i = 1; i < p->n_threads; i++)
         pthread_join(p->worker[i - 1], NULL);
     pthread_cond_destroy(&p->wake);
+    pthread_cond_destroy(&p->finished);
     pthread_mutex_destroy(&p->lock);
     mem_free(p->worker);
     mem_free(p);
@@ -152,10 +161,14 @@ void pool_run(struct pool *p, uint32_t n, pool_fn fn, void *ctx)
     atomic_store_explicit(&p->busy, p->n_threads - 1, memory_order_relaxed);
     publish(p);
     drain(p, 0);
-    /* Yield once in a while: on a shared machine the other worker may not be running at all. */
-    for (int spin = 1; atomic_load_explicit(&p->busy, memory_order_acquire); spin++)
-        if (spin % SPIN)
-            relax();
-        else
-            sched_yield();
+    for (int spin = 0; spin < SPIN; spin++) {
+        if (!atomic_load_explicit(&p->busy, memory_order_acquire)) return;
+        relax();
+    }
+    pthread_mutex_lock(&p->lock);
+    atomic_store(&p->waiting, true);
+    while (atomic_load(&p->busy))
+        pthread_cond_wait(&p->finished, &p->lock);
+    atomic_store(&p->waiting, false);
+    pthread_mutex_unlock(&p->lock);
 }
