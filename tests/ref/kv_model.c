@@ -411,7 +411,7 @@ static void op_trim(struct model *m)
     if (model_chance(m, 70)) to = s->len - to % MIN(s->len, 20u); /* mostly a little */
     struct seq *q = model_inside(m, s);
     uint32_t best = to;
-    bool exact = model_chance(m, 25);
+    bool exact = model_chance(m, 50);
     while (exact && !resumable(m, s, q, best))
         best--;
     if (!m->step->open) model_snapshot(m, m->shot[0]);
@@ -426,6 +426,7 @@ static void op_trim(struct model *m)
     WANT(have <= to && (!exact || have == best), "trim is not the longest", have, best);
     for (uint32_t i = have; i < to; i++)
         WANT(s->tok[i] >= 0, "lost rows went unnoticed", i, to);
+    s->trimmed |= have < s->len;
     if (have < s->len) s->open = false;
     s->len = have;
     for (uint32_t i = 0; i < have; i++) /* the update cut in two stays one update */

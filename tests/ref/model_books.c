@@ -116,6 +116,35 @@ static void want_turns(struct model *m, const struct mseq *s)
     WANT(k == n, "turns", k, n);
 }
 
+/* Without checkpoints a table holds exactly the pages with a row that somebody can still need: a row
+ * that a query at len - slack or later sees, in the form it is read, or of a tile not complete. */
+static void want_needed(struct model *m, const struct mseq *s, const struct seq *q, uint32_t gi)
+{
+    const struct kv_group *g = &m->group[gi];
+    const struct group *in = &m->kv->group[gi];
+    uint32_t len = s->len, tile = g->seal.tile, whole = tile ? len / tile * tile : len;
+    uint32_t from = len > g->policy.slack ? len - g->policy.slack : 0;
+    uint32_t edge = flat_edge(g, s->start, s->open && len ? s->start[len - 1] : len, len);
+    uint32_t lead = tile ? MAX(g->seal.lead, g->policy.sinks) : g->policy.sinks;
+    const uint32_t *raw = seq_table(m->kv, in, RAW, q), *sealed = seq_table(m->kv, in, SEALED, q);
+    for (uint32_t b = 0; b * g->rows < len; b++) {
+        bool need = b * g->rows < lead;
+        for (uint32_t j = b * g->rows; j < (b + 1) * g->rows; j++) {
+            bool seen = j >= from || flat_sees(&g->policy, from, j);
+            need |= (seen && j >= edge) || (tile && j >= whole) || j >= len;
+        }
+        WANT(need == (raw[b] != 0), need ? "a needed block is gone" : "a block is kept in vain", b,
+             gi);
+    }
+    for (uint32_t k = 0; tile && k < len / tile; k++) {
+        bool need = false;
+        for (uint32_t j = MAX(k * tile, g->seal.lead); j < (k + 1) * tile; j++)
+            need |= j >= from || flat_sees(&g->policy, from, j);
+        WANT(need == (sealed[k] != 0), need ? "a needed tile is gone" : "a tile is kept in vain", k,
+             gi);
+    }
+}
+
 void model_verify(struct model *m, const struct mseq *s)
 {
     struct seq *q = model_inside(m, s);
@@ -125,6 +154,9 @@ void model_verify(struct model *m, const struct mseq *s)
     want_turns(m, s);
     for (uint32_t i = 0; i < s->len; i++)
         WANT(kv_tokens(m->kv, s->handle)[i] == s->tok[i], "token", i, (uint64_t)s->tok[i]);
+    for (uint32_t gi = 0; gi < m->kv->n_groups; gi++) /* a trim may leave less than slack wants */
+        if (m->group[gi].policy.kind == KV_ROWS && !m->group[gi].policy.every && !s->trimmed)
+            want_needed(m, s, q, gi);
     for (uint32_t site = 0; site < m->kv->n_sites; site++) {
         const struct kv_group *g = &m->group[m->kv->site_group[site]];
         struct kv_view v;

@@ -12,7 +12,7 @@
 
 struct mseq {
     kv_seq handle;
-    bool used, busy, open;
+    bool used, busy, open, trimmed;
     uint32_t len, cross, reserve;
     uint64_t row[LEN], xrow[LEN];
     uint32_t start[LEN]; /* first row of the update that row belongs to */
