@@ -1,9 +1,10 @@
 #!/bin/bash
-# run-tests.sh [asan|tsan] - runs the tests, counts them and ends with "N passed, N failed, N skipped".
+# run-tests.sh [asan|tsan|long] - runs the tests, counts them and ends with "N passed, N failed, N skipped".
 #
 # Without an argument, everything (make test): house rules; unit tests, command tests, examples and
 # golden cases in the release build; unit tests and the fuzz corpora again under ASan and UBSan; the
-# table of vulnerability classes.  With one, only the unit tests and corpora of that build.
+# table of vulnerability classes.  asan, tsan: only the unit tests and corpora of that build.  long: what
+# is too slow for every change (make test-long).
 #
 # Tests learn where the real model is from KVIK_TEST_MODEL; it is fetched when it is not set, and
 # without network the tests that need it are skipped and counted as such.  The sanitizer builds run
@@ -130,11 +131,35 @@ finish() {
     exit 0
 }
 
-if [ "$only" != all ]; then
+case $only in
+asan | tsan)
     section "unit tests and corpora, $only"
     sanitized "$only"
     finish
-fi
+    ;;
+long)
+    export KVIK_TEST_TIMEOUT=7200
+    section "unit tests in their long form, release"
+    if build unit; then
+        KVIK_TEST_MODEL=$(scripts/fetch-model.sh) && export KVIK_TEST_MODEL
+        run_units release
+        gather
+    fi
+    section "a million operations of the cache's model checker, ASan"
+    if build MODE=asan build/asan/test_kv; then
+        launch model-checker build/asan/test_kv --ops 1000000 --seed 1
+        gather
+        tail -n 3 "$logs/model-checker.log" | sed 's/^/  /'
+    fi
+    section "threads, TSan"
+    sanitized tsan
+    section "fuzzing"
+    launch fuzz "$make" --no-print-directory fuzz
+    gather
+    cat "$logs/fuzz.log"
+    finish
+    ;;
+esac
 
 section "release build"
 build all unit examples build/release/test_golden
@@ -170,6 +195,10 @@ for e in examples/c/*.c; do
         skipped=$((skipped + 1))
     fi
 done
+gather
+
+# Each mutant breaks one rule of the reduction order, and the identity test must see it.
+launch mutants scripts/mutants.sh
 gather
 
 section "unit tests and corpora, ASan and UBSan"

@@ -4,7 +4,7 @@ PART ?= A
 MODEL ?= $$(scripts/fetch-model.sh)
 DEMO_PROMPT ?= Write one sentence about the sea.
 
-.PHONY: unit examples replay
+.PHONY: unit examples replay bench-ops
 # Groups of binaries for the current MODE, built together so that -j can spread them.
 unit: $(TESTBIN)
 replay: $(REPLAYBIN)
@@ -23,12 +23,10 @@ check:
 test:
 	@MAKE="$(MAKE)" scripts/run-tests.sh
 
-# What is too slow for every change: a million model-checker operations under ASan, threads under
-# TSan, and a minute of mutation per parser.
-test-long: asan tsan
-	$(MAKE) MODE=asan build/asan/test_kv
-	build/asan/test_kv --ops 1000000 --seed 1
-	$(MAKE) fuzz
+# What is too slow for every change: the long forms of the tests, a million model-checker operations
+# under ASan, threads under TSan, and a minute of mutation per parser.
+test-long:
+	@MAKE="$(MAKE)" KVIK_TEST_LONG=1 scripts/run-tests.sh long
 
 test-classes:
 	@scripts/test-classes.sh
@@ -45,8 +43,11 @@ fuzz:
 	@$(MAKE) MODE=fuzz $(FUZZSRC:tests/fuzz/fuzz_%.c=build/fuzz/fuzz_%)
 	@scripts/fuzz.sh $(FUZZ_SECONDS)
 
-bench: all $(BENCHBIN)
-	@model=$(MODEL) && for b in $(BENCHBIN); do $$b "$$model" || exit 1; done
+# The whole model against the bandwidth floor; bench-ops: single operations, no model needed.
+bench: all $(B)/bench_generate
+	@model=$(MODEL) && $(B)/bench_generate "$$model"
+bench-ops: $(BENCHBIN)
+	@for b in $(filter-out %/bench_generate,$(BENCHBIN)); do echo "== $$b"; $$b || exit 1; done
 
 install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/pkgconfig \
