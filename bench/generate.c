@@ -97,6 +97,7 @@ static void feed(kvik_cache *c, kvik_seq s, const int32_t *ids, uint32_t n, floa
 
 int main(int argc, char **argv)
 {
+    setvbuf(stdout, NULL, _IOLBF, 0);
     if (argc < 2) {
         fprintf(stderr, "usage: bench_generate MODEL [THREADS] [ISA]\n");
         return 2;
