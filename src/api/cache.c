@@ -197,11 +197,7 @@ KVIK_API int kvik_cache_crop(kvik_cache *c, kvik_seq s, int64_t len)
     if (len < -(int64_t)old || len > (int64_t)old)
         return ERR(ARG, "crop to %lld: the sequence has %u tokens", (long long)len, old);
     uint32_t want = (uint32_t)(len < 0 ? (int64_t)old + len : len);
-    kv_seq probe; /* what would be left; references only */
-    TRY(kv_fork(kv, s, &probe));
-    int e = kv_trim(kv, probe, want, &have);
-    kv_drop(kv, probe);
-    if (e < 0) return e;
+    TRY(kv_resume(kv, s, want, &have));
     if (have == want) return kv_trim(kv, s, want, &have);
     return crop_and_refill(c->x, s, want, have);
 }

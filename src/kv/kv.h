@@ -86,6 +86,8 @@ int kv_reserve(struct kv *kv, kv_seq s, uint32_t len);
 /* Leaves s at *have <= len, the longest length every group can resume from exactly; the caller
  * feeds tokens [*have, len) again.  ERR_LOST, nothing changed, if one of those has no token id. */
 int kv_trim(struct kv *kv, kv_seq s, uint32_t len, uint32_t *have);
+/* What kv_trim would leave; changes nothing. */
+int kv_resume(const struct kv *kv, kv_seq s, uint32_t len, uint32_t *have);
 struct kv_usage {
     size_t live, shared, states, reserved, free, peak, pool; /* bytes; peak: of live+states */
     size_t need; /* bytes short of the begin or reserve that failed last, else 0 */

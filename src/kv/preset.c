@@ -46,8 +46,8 @@ int kv_preset_groups(const struct kv_layer *layer, uint32_t n_layers,
                      const struct kv_preset_options *o, struct kv_group *group, uint32_t *site)
 {
     uint32_t n = 0, next = 0;
-    if (o->block_rows % KV_STRIP || o->block_rows > KV_ATOM)
-        return ERR(ARG, "block_rows %u: a multiple of 16 up to 256", o->block_rows);
+    if (o->block_rows % KV_STRIP || o->block_rows > KV_ATOM || o->block_rows & (o->block_rows - 1))
+        return ERR(ARG, "block_rows %u: 16, 32, 64, 128 or 256", o->block_rows);
     for (uint32_t i = 0; i < n_layers; i++) {
         struct kv_group g = group_of(&layer[i], o);
         uint32_t j = 0;

@@ -17,7 +17,7 @@ const struct kv_preset *kv_preset_at(uint32_t i);         /* NULL past the end *
 struct kv_preset_options {
     enum dtype dtype;             /* of raw rows */
     uint32_t window;              /* cache_config sliding_window: applies to full layers; 0: none */
-    uint32_t block_rows;          /* 0: 16; a multiple of 16 up to 256, for tests */
+    uint32_t block_rows;          /* 0: 16; or 32, 64, 128, 256, for tests */
     const struct kv_codec *codec; /* of k and v, or NULL */
 };
 /* Layers with the same policy and shape share a group.  group: room for n_layers; site[i]: the site of layer i.

@@ -108,6 +108,15 @@ static void trim_rows(struct kv *kv, struct seq *s, uint32_t gi, uint32_t m)
     }
 }
 
+int kv_resume(const struct kv *kv, kv_seq handle, uint32_t len, uint32_t *have)
+{
+    struct seq *s;
+    TRY(seq_idle(kv, handle, &s));
+    if (len > s->len) return ERR(ARG, "cache: cannot trim %u rows to %u", s->len, len);
+    *have = resume(kv, s, len);
+    return 0;
+}
+
 int kv_trim(struct kv *kv, kv_seq handle, uint32_t len, uint32_t *have)
 {
     struct seq *s;
