@@ -19,6 +19,8 @@
  *          the lane's codes lie in (one rounding each); symmetric formats use signed codes (or subtract
  *          the constant in integers, same thing).  A last half chunk (K % 64 == 32) touches lanes 0..7.
  *          Then tree16.
+ *          Two terms: so for x, giving y1, and for what its codes leave over, r[k] = x[k] - dx * q[k]
+ *          (product and difference each rounded), giving y2; y = y1 + y2, then + bias.
  *  matmul, fast, bf16 w   x rounded to bf16 (nearest even), then as exact.  f16 and f32 w: as exact.
  *          The avx512bf16 path (VDPBF16PS) is a path of its own: identical within itself.
  *  attention   score(j) = chain over d ascending, s = fma(q[d], k[j][d], s) from +0, then * scale, then

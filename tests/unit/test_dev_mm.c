@@ -173,7 +173,7 @@ static float plain_float(const float *x, const float *w, uint32_t k)
 }
 
 /* ... int8 products.  Codes and scales come from the formats' decoders, which test_formats checks. */
-static float plain_int8(enum dtype t, const float *x, const unsigned char *w, uint32_t k)
+static float one_term(enum dtype t, const float *x, const unsigned char *w, uint32_t k, float *rest)
 {
     float acc[16] = {0};
     struct cpu_wchunk *c = malloc((k + 63) / 64 * sizeof *c);
@@ -189,6 +189,8 @@ static float plain_int8(enum dtype t, const float *x, const unsigned char *w, ui
             for (uint32_t i = 4 * lane; i < 4 * lane + 4; i++) {
                 float v = dx > 0 ? x[b / 2 * 64 + i] / dx : 0;
                 int q = (int)nearbyintf(fminf(fmaxf(v, -127), 127));
+                float part = dx * (float)q;
+                rest[b / 2 * 64 + i] = x[b / 2 * 64 + i] - part;
                 isum += q * (c[b / 2].q[i] - cpu_format[t].zero);
                 xsum += q;
             }
@@ -202,6 +204,16 @@ static float plain_int8(enum dtype t, const float *x, const unsigned char *w, ui
     }
     free(c);
     return tree(acc);
+}
+
+/* ... of x, plus those of what its codes leave over. */
+static float plain_int8(enum dtype t, const float *x, const unsigned char *w, uint32_t k)
+{
+    float *r = malloc(k * 4), *rr = malloc(k * 4);
+    float first = one_term(t, x, w, k, r), second = one_term(t, r, w, k, rr);
+    free(r);
+    free(rr);
+    return first + second;
 }
 
 struct problem {

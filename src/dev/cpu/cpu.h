@@ -94,10 +94,12 @@ struct cpu_mm {
     unsigned char *scratch; /* this thread's CPU_THREAD_BYTES, 64-byte aligned */
 };
 typedef void (*cpu_mm_fn)(const struct cpu_mm *j);
-#define CPU_TILE         64u  /* tokens of a job */
+#define CPU_TILE         64u  /* vectors of a job: tokens, or twice the tokens */
 #define CPU_FEW          4u   /* at most, for CPU_FEW_Q8 */
-#define CPU_X_TOKENS     256u /* tokens whose activations are converted at a time */
+#define CPU_X_TOKENS     256u /* vectors that are converted at a time */
 #define CPU_THREAD_BYTES (48u << 10)
+#define CPU_Y_ROWS       512u /* most rows of a job */
+#define CPU_Y_BYTES      (CPU_Y_ROWS * CPU_TILE * 4u)
 
 struct dev {
     struct pool *pool; /* owned */
@@ -109,7 +111,7 @@ struct dev {
     unsigned char *xb;     /* [x_tokens][xb_stride] */
     size_t xq_chunks, xb_stride;
     uint32_t x_tokens;
-    unsigned char *thread; /* [threads][CPU_THREAD_BYTES] */
+    unsigned char *thread; /* [threads][CPU_THREAD_BYTES + CPU_Y_BYTES] */
     void *attn;            /* attn_bytes, 64-byte aligned: the attention files' own */
     size_t attn_bytes;
     cpu_fn fn[CPU_OPS][DT_COUNT];

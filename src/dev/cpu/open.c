@@ -140,12 +140,14 @@ int dev_reserve(struct dev *d, const struct dev_limits *lim)
     };
     if (l.k > 1u << 24)
         return ERR(LIMIT, "matrix rows of %u values: the limit is %u", l.k, 1u << 24);
-    uint32_t threads = pool_threads(d->pool), x_tokens = MIN(MAX(l.tokens, 1), CPU_X_TOKENS);
+    uint32_t threads = pool_threads(d->pool),
+             x_tokens = 2 * MIN(MAX(l.tokens, 1), CPU_X_TOKENS / 2);
     size_t chunks = (l.k + 63) / 64, xb_stride = ((size_t)l.k * 4 + 63) & ~(size_t)63;
     size_t attn_bytes = cpu_attn_scratch(&l, threads), total = 0, xq, xb, thread, attn;
     if (!place(&total, x_tokens * chunks, sizeof(struct cpu_xchunk), &xq) ||
         !place(&total, x_tokens, xb_stride, &xb) ||
-        !place(&total, threads, CPU_THREAD_BYTES, &thread) || !place(&total, attn_bytes, 1, &attn))
+        !place(&total, threads, CPU_THREAD_BYTES + CPU_Y_BYTES, &thread) ||
+        !place(&total, attn_bytes, 1, &attn))
         return ERR(LIMIT, "scratch for %u tokens of %u values overflows", l.tokens, l.k);
     unsigned char *s = mem_aligned(total);
     if (!s) return ERR_NOMEM;
