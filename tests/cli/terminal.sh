@@ -2,6 +2,11 @@
 # What only a terminal shows: the progress bar, Ctrl-C, line editing in a chat; and a chat over pipes.  Runs on a tiny
 # model with a made tokenizer, so it needs no download.
 . "$(dirname "$0")/lib.inc"
+if ! python3 -c 'import pty; pty.openpty()' 2>/dev/null; then
+    skip "this system has no pseudo terminals (is /dev/pts mounted?)"
+    finish
+    exit
+fi
 python3 tests/cli/tiny.py $golden/models/llama-mha "$work/tiny" || exit 99
 
 # terminal TIMEOUT STEPS ARGS...: runs kvik under a pseudo terminal.  STEPS is a Python list of (text to wait for, keys
