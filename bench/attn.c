@@ -6,6 +6,7 @@
  *
  * With "shuffle" page ids are in random order instead of adjacent. */
 #include "base/thread.h"
+#include "bench.h"
 #include "dev/dev.h"
 
 #include <stdio.h>
@@ -14,13 +15,6 @@
 #include <time.h>
 
 enum { HEADS = 9, KV_HEADS = 3, DIM = 64, SITES = 30, DEPTH = 7000, PREFILL = 512, RUNS = 9 };
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static int by_value(const void *a, const void *b)
 {

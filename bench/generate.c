@@ -4,6 +4,7 @@
  *
  *     build/release/bench_generate MODEL [THREADS] [ISA] */
 #include "base/thread.h"
+#include "bench.h"
 #include "fmt/fmt.h"
 #include "kvik.h"
 #include "model/model.h"
@@ -15,13 +16,6 @@
 #include <time.h>
 
 enum { RUNS = 5, STEPS = 24 };
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static int by_value(const void *a, const void *b)
 {

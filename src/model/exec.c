@@ -223,7 +223,7 @@ int exec_new(struct exec *x, kv_seq *out)
     return 0;
 }
 
-/* The spans of the next step; *n_out of them, *rows logits rows. */
+/* The spans of the next step, *n_out of them. */
 static void next_step(struct exec *x, const struct exec_feed *feed, struct feed_state *g,
                       uint32_t n, uint32_t chunk, struct exec_span *span, uint32_t *n_out)
 {

@@ -1,0 +1,11 @@
+/* bench.h - what the benchmarks share. */
+#pragma once
+#include <time.h>
+
+/* Seconds of a clock that only goes forward. */
+static inline double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
