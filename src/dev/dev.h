@@ -28,8 +28,13 @@
  *          lossless codec counts as raw), clipped to reach.  Per atom: m = max; p(j) = exp(s-m); l: lane
  *          j%16 sums ascending, then tree16; acc[d] = chain over j ascending of fma(p(j), v[j][d], acc[d]).
  *          Atoms merge ascending into (M, L, O): M' = max(M, m); a = exp(M-M'), b = exp(m-M');
- *          L = fma(L, a, l*b); O[d] = fma(O[d], a, acc[d]*b); from the first atom as is.  Output O * (1/L).
+ *          L = fma(L, a, l*b); O[d] = fma(O[d], a, acc[d]*b); from the first atom as is.  A sink logit is one
+ *          more atom at the end: m its value, l = 1, acc = 0.  Output O * (1/L).
  *  rmsnorm  ss = sum16 of x*x; x * (1/sqrtf(ss/n + eps)) * w  (w last).
+ *  layernorm  mean = sum16 of x * 1 / n; ss = sum16 of (x-mean)*(x-mean);
+ *          (x-mean) * (1/sqrtf(ss/n + eps)) * w + b, each rounded.
+ *  softmax  m = max; e = exp(x-m); l: lane i%16 sums ascending, then tree16; e * (1/l).
+ *  gelu    (tanh form) 0.5 * x * (1 + tanh(sqrt(2/pi) * (x + 0.044715 * x^3))).
  *  exp, silu, tanh  own polynomials (cpu/mathfn.h), the same operations everywhere; silu is
  *          x / (1 + exp(-x)).  Which NaN a result is, is not part of the order.
  */
@@ -84,9 +89,22 @@ void dev_to_f32(enum dtype t, const void *src, float *dst, size_t n);
 
 /* Elementwise; n tokens, rows of `dim`, dense. */
 void dev_rmsnorm(struct dev *d, const float *x, const float *w, float eps, uint32_t n, uint32_t dim,
-                 float *out);                                                    /* out may be x */
+                 float *out); /* out may be x; w NULL: ones.  Heads: n * heads rows of head_dim */
+void dev_layernorm(struct dev *d, const float *x, const float *w, const float *b, float eps,
+                   uint32_t n, uint32_t dim, float *out);                        /* out may be x */
 void dev_add(struct dev *d, float *x, const float *y, uint32_t n, uint32_t dim); /* x += y */
 void dev_silu_mul(struct dev *d, float *gate, const float *up, uint32_t n, uint32_t dim);
+void dev_gelu_mul(struct dev *d, float *gate, const float *up, uint32_t n, uint32_t dim);
+void dev_gelu(struct dev *d, float *x, uint32_t n, uint32_t dim);
+/* gpt_oss: gate = (clamp(up, -limit, limit) + 1) * g / (1 + exp(-alpha * g)), g = min(gate, limit). */
+void dev_swiglu_clamped(struct dev *d, float *gate, const float *up, float alpha, float limit,
+                        uint32_t n, uint32_t dim);
+void dev_scale(struct dev *d, float *x, float by, uint32_t n, uint32_t dim); /* x *= by */
+void dev_scale_rows(struct dev *d, float *x, const float *by, uint32_t n, uint32_t dim); /* by[n] */
+void dev_softcap(struct dev *d, float *x, float cap, uint32_t n,
+                 uint32_t dim);                                      /* cap*tanh(x/cap) */
+void dev_softmax(struct dev *d, float *x, uint32_t n, uint32_t dim); /* rows, in place */
+void dev_sigmoid(struct dev *d, float *x, uint32_t n, uint32_t dim); /* 1 / (1 + exp(-x)) */
 /* Rotates the first `rot` of each head's `dim` values in place: pairs (i, i + rot/2), or (2i, 2i+1) if
  * interleaved.  cos, sin: [n][rot/2], attention factor included.
  * out = (a*cos - b*sin, b*cos + a*sin), as fma(a, cos, -(b*sin)), fma(b, cos, a*sin). */
@@ -107,6 +125,10 @@ struct dev_attn {
         n_heads; /* query heads; group of n_heads / kv heads consecutive ones share a kv head */
     float scale;
     float softcap; /* 0: none; s = softcap * tanh(s / softcap) */
+    /* Where the view has sinks: [token][n_heads][dim], the queries rotated for the sink rows, which are read
+     * with these when they do not touch the window (phase SINKS).  NULL: q serves. */
+    const float *q_sink;
+    const float *sink_logit; /* [n_heads] or NULL: takes part in the softmax and adds no value */
 };
 /* Planes 0 (K) and 1 (V) of a view piece.  Running (M, L, O) is kept in the device's scratch between
  * the first and the last piece; `out` is written with the last. */

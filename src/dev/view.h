@@ -26,14 +26,14 @@ struct kv_shape {
     enum dtype dtype; /* DT_F32, DT_F16 or DT_BF16 */
     enum kv_layout layout;
 };
-/* One file each; an instance carries its parameters.  Encoding is a pure function of the tile's raw
- * rows, `lead`, and the parameters. */
+/* An instance carries its parameters.  Encoding is a pure function of the tile's raw rows, `lead`, and the
+ * parameters. */
 struct kv_codec {
     const char *name;
     const void *param;
-    uint32_t tile; /* rows per tile, a multiple of 16 here; smaller units are a matter of part B */
+    uint32_t tile; /* rows per tile: 1, 2, 4, 8 or a multiple of 16 */
     /* Decodes to exactly the raw bytes: attention then does not start a new atom at the border between
-     * the forms, so that results equal native ones bit for bit. */
+     * the forms, so that results equal native ones bit for bit.  tile is a multiple of 16 then. */
     bool lossless;
     size_t (*bytes)(const struct kv_codec *c,
                     const struct kv_shape *s); /* of one tile, all heads */
@@ -42,9 +42,10 @@ struct kv_codec {
      * stay raw for ever, take part in no statistic and are never read from it (0 for most tiles). */
     void (*encode)(const struct kv_codec *c, const struct kv_shape *s, void *dst,
                    const void *const *raw, uint32_t block_rows, uint32_t first, uint32_t lead);
-    /* One head of a tile into raw layout with rows = tile and heads = 1. */
+    /* One head of a tile to rows [first, first + tile) of dst, one head in the plane's raw layout; other
+     * rows stay as they are. */
     void (*decode)(const struct kv_codec *c, const struct kv_shape *s, uint32_t head, void *dst,
-                   const void *src);
+                   uint32_t first, const void *src);
 };
 struct kv_form {
     unsigned char *base; /* of this site: page p starts at base + p * grain */

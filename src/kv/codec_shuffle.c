@@ -62,12 +62,12 @@ static void shuffle_encode(const struct kv_codec *c, const struct kv_shape *s, v
 }
 
 static void shuffle_decode(const struct kv_codec *c, const struct kv_shape *s, uint32_t head,
-                           void *dst, const void *src)
+                           void *dst, uint32_t first, const void *src)
 {
     (void)c;
     for (uint32_t r = 0; r < TILE; r++)
         for (uint32_t d = 0; d < s->dim; d++)
-            copy_value((unsigned char *)dst + raw_at(s, r, d),
+            copy_value((unsigned char *)dst + raw_at(s, first + r, d),
                        (const unsigned char *)src + tile_at(s, head, r, d), dtype_size(s->dtype));
 }
 

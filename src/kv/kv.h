@@ -18,6 +18,7 @@
 #pragma once
 #include "base/base.h"
 #include "dev/view.h"
+#include "kv/tier.h"
 
 struct kv;
 struct kv_step;
@@ -63,12 +64,23 @@ struct kv_group { /* sites that share one table, hence one policy and one edge *
     uint32_t rows;           /* per raw block: 16, 32, .. 256 */
     uint32_t n_planes;
     struct kv_plane plane[KV_MAX_PLANES]; /* k,v | latent | conv,ssm */
+    bool
+        stream; /* its full pages may live in the tier; they pass through staging, piece by piece */
 };
+/* When pages of stream groups leave memory: never; once a step would not fit the budget; always, as far
+ * as the budget does not hold them. */
+enum kv_streaming { KV_RESIDENT, KV_STREAM_ON_FULL, KV_STREAM };
 struct kv_config {
     const struct kv_group *group; /* copied */
     uint32_t n_groups;
     uint32_t max_seqs, max_tokens, max_len; /* size the fixed arrays; max_tokens: of one step */
     size_t pool_bytes;                      /* hard */
+    enum kv_streaming streaming;
+    struct kv_tier *tier; /* NULL if resident; owned by the store from a successful kv_open on */
+    size_t stage_bytes;   /* inside the pool; 0: two pieces of max(1 MiB, one atom of every lane) */
+    const uint32_t
+        *order; /* [sites] in the order a step visits them, for prefetching; NULL: ascending;
+                              copied */
 };
 int kv_open(struct kv **out, const struct kv_config *cfg);
 void kv_close(struct kv *kv); /* an open step is aborted */
@@ -93,7 +105,11 @@ struct kv_usage {
     size_t need; /* bytes short of the begin or reserve that failed last, else 0 */
     uint64_t seals, evictions, forks, rows_copied, rows_copied_by_fork; /* since open */
     uint32_t max_refs, seqs;
-    uint64_t rows; /* held, over all sequences (kv_len summed) */
+    uint64_t rows;           /* held, over all sequences (kv_len summed) */
+    size_t staging, spilled; /* bytes: set aside for pieces; of pages that only the tier has */
+    uint64_t tier_read, tier_written; /* bytes since open */
+    bool streaming;                   /* pages have left memory */
+    uint32_t streaming_since; /* rows of the longest sequence of the step that first needed it */
 };
 void kv_usage(const struct kv *kv, struct kv_usage *out);
 uint32_t kv_len(const struct kv *kv, kv_seq s);

@@ -89,6 +89,9 @@ struct exec_config {
     uint32_t step_tokens, max_seqs, max_len;
     size_t pool_bytes;
     bool reserve; /* static: every sequence sets max_len rows aside when it begins */
+    enum kv_streaming streaming;
+    size_t stage_bytes;
+    const char *spill_dir; /* NULL: see kv_tier_file_open */
     struct kv_preset_options preset;
 };
 struct exec {

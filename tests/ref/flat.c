@@ -40,14 +40,14 @@ static void flip_encode(const struct kv_codec *c, const struct kv_shape *s, void
 }
 
 static void flip_decode(const struct kv_codec *c, const struct kv_shape *s, uint32_t head,
-                        void *dst, const void *src)
+                        void *dst, uint32_t first, const void *src)
 {
     uint32_t size = dtype_size(s->dtype);
     const unsigned char *in = (const unsigned char *)src + (size_t)head * c->tile * s->dim * size;
     for (uint32_t r = c->tile; r-- > 0;)
         for (uint32_t d = 0; d < s->dim; d++)
             for (uint32_t b = 0; b < size; b++)
-                ((unsigned char *)dst)[flat_offset(s, c->tile, 0, r, d) + b] =
+                ((unsigned char *)dst)[flat_offset(s, c->tile, 0, first + r, d) + b] =
                     (unsigned char)~*in++;
 }
 

@@ -35,7 +35,7 @@ void model_want_rows(struct model *m, const struct kv_view *v, uint32_t site, ui
                 const unsigned char *page = f->base + id * f->grain + f->offset[p];
                 if (sealed && decoded != j / f->rows) {
                     decoded = j / f->rows;
-                    v->codec[p]->decode(v->codec[p], &v->shape[p], h, tile, page);
+                    v->codec[p]->decode(v->codec[p], &v->shape[p], h, tile, 0, page);
                 }
                 want_row(m, v, site, p, h, sealed ? tile : page, f->rows, sealed ? 0 : h,
                          j % f->rows, name[j], j);

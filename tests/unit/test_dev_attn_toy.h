@@ -110,11 +110,11 @@ static inline void toy_encode(const struct kv_codec *c, const struct kv_shape *s
             }
 }
 static inline void toy_decode(const struct kv_codec *c, const struct kv_shape *s, uint32_t head,
-                              void *dst, const void *src)
+                              void *dst, uint32_t first, const void *src)
 {
     for (uint32_t r = 0; r < c->tile; r++)
         for (uint32_t d = 0; d < s->dim; d++)
-            toy_store(s->dtype, dst, toy_at(s, c->tile, 0, r, d),
+            toy_store(s->dtype, dst, toy_at(s, c->tile, 0, first + r, d),
                       toy_load(s->dtype, src, ((size_t)r * s->dim + d) * s->heads + head));
 }
 static const struct kv_codec toy_lossless = {"toy",           NULL,       128,       true,

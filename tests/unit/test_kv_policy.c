@@ -130,7 +130,7 @@ static void test_shuffle(void **state)
         for (uint32_t first = 0; first < MAX(rows, 128u); first += 128) {
             c->encode(c, &s, tile, part, rows, first, 0);
             for (uint32_t h = 0; h < s.heads; h++) {
-                c->decode(c, &s, h, back, tile);
+                c->decode(c, &s, h, back, 0, tile);
                 for (uint32_t r = 0; r < 128; r++)
                     for (uint32_t d = 0; d < s.dim; d++) {
                         uint32_t row = first + r, at = row % rows;

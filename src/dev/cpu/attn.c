@@ -186,7 +186,7 @@ static void gather_plane(const struct job *j, uint32_t plane, uint32_t lane, uin
         if (tile != have) {
             uint32_t page = f->table[(size_t)v->slot[lane] * f->stride + tile];
             if (have != UINT32_MAX) at += f->rows / KV_STRIP * strip_bytes;
-            c->decode(c, shape, head, at, f->base + page * f->grain + f->offset[plane]);
+            c->decode(c, shape, head, at, 0, f->base + page * f->grain + f->offset[plane]);
             have = tile;
         }
         strip[s] = at + (row % f->rows) / KV_STRIP * strip_bytes;
