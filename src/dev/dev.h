@@ -34,7 +34,8 @@
  *  layernorm  mean = sum16 of x * 1 / n; ss = sum16 of (x-mean)*(x-mean);
  *          (x-mean) * (1/sqrtf(ss/n + eps)) * w + b, each rounded.
  *  softmax  m = max; e = exp(x-m); l: lane i%16 sums ascending, then tree16; e * (1/l).
- *  gelu    (tanh form) 0.5 * x * (1 + tanh(sqrt(2/pi) * (x + 0.044715 * x^3))).
+ *  gelu    (tanh form) 0.5 * x * (1 + tanh(u)) with u = sqrt(2/pi) * (x + 0.044715 * x^3), computed as
+ *          x / (1 + exp(-2u)).
  *  exp, silu, tanh  own polynomials (cpu/mathfn.h), the same operations everywhere; silu is
  *          x / (1 + exp(-x)).  Which NaN a result is, is not part of the order.
  */
@@ -91,7 +92,7 @@ void dev_to_f32(enum dtype t, const void *src, float *dst, size_t n);
 void dev_rmsnorm(struct dev *d, const float *x, const float *w, float eps, uint32_t n, uint32_t dim,
                  float *out); /* out may be x; w NULL: ones.  Heads: n * heads rows of head_dim */
 void dev_layernorm(struct dev *d, const float *x, const float *w, const float *b, float eps,
-                   uint32_t n, uint32_t dim, float *out);                        /* out may be x */
+                   uint32_t n, uint32_t dim, float *out); /* out may be x; w, b may be NULL */
 void dev_add(struct dev *d, float *x, const float *y, uint32_t n, uint32_t dim); /* x += y */
 void dev_silu_mul(struct dev *d, float *gate, const float *up, uint32_t n, uint32_t dim);
 void dev_gelu_mul(struct dev *d, float *gate, const float *up, uint32_t n, uint32_t dim);

@@ -1,7 +1,6 @@
 /* attn_avx512.c - attention with AVX-512 (attn_vec.h has the kernels).  12 queries of scores and 6 x 64
  * values of O leave registers for K and V and hide the latency of fma. */
 #if defined(__x86_64__)
-#include "base/base.h"
 #include "dev/cpu/vec_avx512.h"
 
 #define SCORE_MAX      12
@@ -10,35 +9,6 @@
 #define PV_VECS        4
 #define PV_CASES(X)    X(1) X(2) X(3) X(4) X(5) X(6)
 
-INLINE vf vf_max(vf a, vf b) /* b where one is NaN, as a > b ? a : b */
-{
-    return _mm512_max_ps(a, b);
-}
-INLINE vf vf_sub(vf a, vf b)
-{
-    return _mm512_sub_ps(a, b);
-}
-INLINE vf vf_div(vf a, vf b)
-{
-    return _mm512_div_ps(a, b);
-}
-INLINE vf vf_exp(vf x)
-{
-    return math_exp_avx512(x);
-}
-INLINE vf vf_tanh(vf x)
-{
-    return math_tanh_avx512(x);
-}
-/* Lanes [lo, hi) of x, the others from `fill`. */
-INLINE vf vf_keep(vf x, uint32_t lo, uint32_t hi, vf fill)
-{
-    return _mm512_mask_mov_ps(fill, vec_mask(MIN(hi, 16)) & (__mmask16)~vec_mask(lo), x);
-}
-INLINE float vf_top(vf x)
-{
-    return _mm512_reduce_max_ps(x);
-}
 /* Nearest even, at most 65504 in size; NaN stays NaN. */
 INLINE void vf_store_f16(void *p, vf x)
 {

@@ -24,10 +24,18 @@ enum cpu_op {
     CPU_MM_BF16,    /* cpu_mm_fn: x is packed bf16; only instruction sets with their own rounding */
     CPU_QUANTIZE,   /* cpu_quantize_fn */
     CPU_ROUND_BF16, /* cpu_round_fn */
-    CPU_RMSNORM,    /* cpu_rmsnorm_fn */
-    CPU_ADD,        /* cpu_map2_fn */
-    CPU_SILU_MUL,   /* cpu_map2_fn */
-    CPU_ROPE,       /* cpu_rope_fn */
+    CPU_RMSNORM,    /* cpu_row_fn */
+    CPU_LAYERNORM,  /* cpu_row_fn */
+    CPU_SOFTMAX,    /* cpu_row_fn */
+    CPU_ADD,        /* cpu_map_fn; so are those that follow: x += y */
+    CPU_SCALE,      /* x *= p */
+    CPU_SILU_MUL,   /* silu(x) * y */
+    CPU_GELU_MUL,   /* gelu(x) * y */
+    CPU_GELU,
+    CPU_SWIGLU,  /* p: alpha, q: limit */
+    CPU_SOFTCAP, /* p tanh(x / p) */
+    CPU_SIGMOID,
+    CPU_ROPE, /* cpu_rope_fn */
     /* attention and cache rows: attn.h has the types */
     CPU_ATTN_ATOM,
     CPU_KV_ROUND,
@@ -73,8 +81,11 @@ typedef void (*cpu_to_f32_fn)(const void *src, float *dst, size_t n);
 typedef void (*cpu_quantize_fn)(const float *x, uint32_t k, struct cpu_xchunk *out);
 /* To bf16 and back: out is f32, or packed bf16 where CPU_MM_BF16 exists. */
 typedef void (*cpu_round_fn)(const float *x, uint32_t k, void *out);
-typedef void (*cpu_rmsnorm_fn)(const float *x, const float *w, float eps, uint32_t dim, float *out);
-typedef void (*cpu_map2_fn)(float *x, const float *y, size_t n);
+/* One row; out may be x.  w, b: NULL for none; softmax takes neither, nor eps. */
+typedef void (*cpu_row_fn)(const float *x, const float *w, const float *b, float eps, uint32_t dim,
+                           float *out);
+/* n values in place; y, p, q: as the operation wants. */
+typedef void (*cpu_map_fn)(float *x, const float *y, float p, float q, size_t n);
 typedef void (*cpu_rope_fn)(float *x, uint32_t heads, uint32_t dim, uint32_t rot, bool interleaved,
                             const float *cos, const float *sin); /* one token */
 

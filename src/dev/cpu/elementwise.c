@@ -1,60 +1,16 @@
-/* elementwise.c - norms, sums, gates and rotations: the reference kernels and the splitting of tokens
- * over threads.  Small work stays on the caller's thread: waking the others costs more. */
+/* elementwise.c - norms, sums, gates and rotations: the splitting of tokens over threads.  The kernels
+ * are in elementwise_ref.c and its siblings.  Small work stays on the caller's thread: waking the others
+ * costs more. */
 #include "dev/cpu/cpu.h"
-#include "dev/cpu/mathfn.h"
-
-#include <math.h>
 
 #define SPLIT_VALUES 8192u /* values per task */
-
-static void rmsnorm_ref(const float *x, const float *w, float eps, uint32_t dim, float *out)
-{
-    float s[16] = {0};
-    for (uint32_t i = 0; i < dim; i++)
-        s[i % 16] = __builtin_fmaf(x[i], x[i], s[i % 16]);
-    for (int step = 8; step; step /= 2)
-        for (int l = 0; l < step; l++)
-            s[l] += s[l + step];
-    float r = 1.0f / sqrtf(s[0] / (float)dim + eps);
-    for (uint32_t i = 0; i < dim; i++)
-        out[i] = x[i] * r * w[i];
-}
-CPU_KERNEL(DEV_REF, CPU_RMSNORM, CPU_ANY, rmsnorm_ref);
-
-static void add_ref(float *x, const float *y, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        x[i] += y[i];
-}
-CPU_KERNEL(DEV_REF, CPU_ADD, CPU_ANY, add_ref);
-
-static void silu_mul_ref(float *gate, const float *up, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        gate[i] = math_silu(gate[i]) * up[i];
-}
-CPU_KERNEL(DEV_REF, CPU_SILU_MUL, CPU_ANY, silu_mul_ref);
-
-static void rope_ref(float *x, uint32_t heads, uint32_t dim, uint32_t rot, bool interleaved,
-                     const float *cos, const float *sin)
-{
-    uint32_t half = rot / 2;
-    for (uint32_t h = 0; h < heads; h++, x += dim)
-        for (uint32_t i = 0; i < half; i++) {
-            float *a = x + (interleaved ? 2 * i : i), *b = interleaved ? a + 1 : a + half;
-            float va = *a, vb = *b;
-            *a = __builtin_fmaf(va, cos[i], -(vb * sin[i]));
-            *b = __builtin_fmaf(vb, cos[i], va * sin[i]);
-        }
-}
-CPU_KERNEL(DEV_REF, CPU_ROPE, CPU_ANY, rope_ref);
 
 struct elem {
     const struct dev *d;
     float *x;
-    const float *y, *w;
+    const float *y, *w, *b;
     float *out;
-    float eps;
+    float p, q; /* of a map; p: epsilon of a norm */
     uint32_t dim, tokens, per_task;
     cpu_fn fn;
     size_t ldx;
@@ -70,49 +26,114 @@ static void run(struct dev *d, struct elem *e, pool_fn fn, uint32_t n, size_t di
     pool_run(d->pool, (n + e->per_task - 1) / e->per_task, fn, e);
 }
 
-static void rmsnorm_task(void *ctx, uint32_t task, uint32_t thread)
+static void row_task(void *ctx, uint32_t task, uint32_t thread)
 {
     const struct elem *e = ctx;
     (void)thread;
     uint32_t end = MIN((task + 1) * e->per_task, e->tokens);
     for (uint32_t t = task * e->per_task; t < end; t++) {
         size_t at = (size_t)t * e->dim;
-        ((cpu_rmsnorm_fn)e->fn)(e->y + at, e->w, e->eps, e->dim, e->out + at);
+        ((cpu_row_fn)e->fn)(e->y + at, e->w, e->b, e->p, e->dim, e->out + at);
     }
+}
+
+static void run_rows(struct dev *d, enum cpu_op op, struct elem *e, uint32_t n)
+{
+    e->fn = cpu_kernel_get(d, op, CPU_ANY);
+    run(d, e, row_task, n, e->dim);
 }
 
 void dev_rmsnorm(struct dev *d, const float *x, const float *w, float eps, uint32_t n, uint32_t dim,
                  float *out)
 {
-    struct elem e = {.y = x,
-                     .w = w,
-                     .out = out,
-                     .eps = eps,
-                     .dim = dim,
-                     .fn = cpu_kernel_get(d, CPU_RMSNORM, CPU_ANY)};
-    run(d, &e, rmsnorm_task, n, dim);
+    struct elem e = {.y = x, .w = w, .out = out, .p = eps, .dim = dim};
+    run_rows(d, CPU_RMSNORM, &e, n);
 }
 
-static void map2_task(void *ctx, uint32_t task, uint32_t thread)
+void dev_layernorm(struct dev *d, const float *x, const float *w, const float *b, float eps,
+                   uint32_t n, uint32_t dim, float *out)
+{
+    struct elem e = {.y = x, .w = w, .b = b, .out = out, .p = eps, .dim = dim};
+    run_rows(d, CPU_LAYERNORM, &e, n);
+}
+
+void dev_softmax(struct dev *d, float *x, uint32_t n, uint32_t dim)
+{
+    struct elem e = {.y = x, .out = x, .dim = dim};
+    run_rows(d, CPU_SOFTMAX, &e, n);
+}
+
+static void map_task(void *ctx, uint32_t task, uint32_t thread)
 {
     const struct elem *e = ctx;
     (void)thread;
     uint32_t first = task * e->per_task, end = MIN(first + e->per_task, e->tokens);
     size_t at = (size_t)first * e->dim;
-    ((cpu_map2_fn)e->fn)(e->x + at, e->y + at, (size_t)(end - first) * e->dim);
+    ((cpu_map_fn)e->fn)(e->x + at, e->y ? e->y + at : NULL, e->p, e->q,
+                        (size_t)(end - first) * e->dim);
+}
+
+static void run_map(struct dev *d, enum cpu_op op, struct elem *e, uint32_t n, uint32_t dim)
+{
+    e->fn = cpu_kernel_get(d, op, CPU_ANY);
+    e->dim = dim;
+    run(d, e, map_task, n, dim);
 }
 
 void dev_add(struct dev *d, float *x, const float *y, uint32_t n, uint32_t dim)
 {
-    struct elem e = {.x = x, .y = y, .dim = dim, .fn = cpu_kernel_get(d, CPU_ADD, CPU_ANY)};
-    run(d, &e, map2_task, n, dim);
+    run_map(d, CPU_ADD, &(struct elem){.x = x, .y = y}, n, dim);
 }
 
 void dev_silu_mul(struct dev *d, float *gate, const float *up, uint32_t n, uint32_t dim)
 {
-    struct elem e = {
-        .x = gate, .y = up, .dim = dim, .fn = cpu_kernel_get(d, CPU_SILU_MUL, CPU_ANY)};
-    run(d, &e, map2_task, n, dim);
+    run_map(d, CPU_SILU_MUL, &(struct elem){.x = gate, .y = up}, n, dim);
+}
+
+void dev_gelu_mul(struct dev *d, float *gate, const float *up, uint32_t n, uint32_t dim)
+{
+    run_map(d, CPU_GELU_MUL, &(struct elem){.x = gate, .y = up}, n, dim);
+}
+
+void dev_gelu(struct dev *d, float *x, uint32_t n, uint32_t dim)
+{
+    run_map(d, CPU_GELU, &(struct elem){.x = x}, n, dim);
+}
+
+void dev_swiglu_clamped(struct dev *d, float *gate, const float *up, float alpha, float limit,
+                        uint32_t n, uint32_t dim)
+{
+    run_map(d, CPU_SWIGLU, &(struct elem){.x = gate, .y = up, .p = alpha, .q = limit}, n, dim);
+}
+
+void dev_scale(struct dev *d, float *x, float by, uint32_t n, uint32_t dim)
+{
+    run_map(d, CPU_SCALE, &(struct elem){.x = x, .p = by}, n, dim);
+}
+
+static void scale_rows_task(void *ctx, uint32_t task, uint32_t thread)
+{
+    const struct elem *e = ctx;
+    (void)thread;
+    uint32_t end = MIN((task + 1) * e->per_task, e->tokens);
+    for (uint32_t t = task * e->per_task; t < end; t++)
+        ((cpu_map_fn)e->fn)(e->x + (size_t)t * e->dim, NULL, e->y[t], 0, e->dim);
+}
+
+void dev_scale_rows(struct dev *d, float *x, const float *by, uint32_t n, uint32_t dim)
+{
+    struct elem e = {.x = x, .y = by, .dim = dim, .fn = cpu_kernel_get(d, CPU_SCALE, CPU_ANY)};
+    run(d, &e, scale_rows_task, n, dim);
+}
+
+void dev_softcap(struct dev *d, float *x, float cap, uint32_t n, uint32_t dim)
+{
+    run_map(d, CPU_SOFTCAP, &(struct elem){.x = x, .p = cap}, n, dim);
+}
+
+void dev_sigmoid(struct dev *d, float *x, uint32_t n, uint32_t dim)
+{
+    run_map(d, CPU_SIGMOID, &(struct elem){.x = x}, n, dim);
 }
 
 static void rope_task(void *ctx, uint32_t task, uint32_t thread)

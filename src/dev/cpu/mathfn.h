@@ -1,4 +1,4 @@
-/* mathfn.h - exp, silu and tanh in f32, one value at a time.  mathfn_avx2.h and mathfn_avx512.h do
+/* mathfn.h - exp, silu, gelu and tanh in f32, one value at a time.  mathfn_avx2.h and mathfn_avx512.h do
  * the same operations in the same order on 8 and 16 values, so all give the same bits.
  *
  * exp: x = n*ln2 + r with n the nearest integer, |r| <= ln2/2; exp(r) = 1 + (r + r^2 * P(r)), P of degree 4
@@ -10,25 +10,27 @@
 #include <stdint.h>
 #include <string.h>
 
-#define MATH_EXP_LO   -104.0f
-#define MATH_EXP_HI   89.0f
-#define MATH_LOG2E    0x1.715476p+0f
-#define MATH_ROUND    0x1.8p+23f /* adding and subtracting it rounds to an integer, ties to even */
-#define MATH_LN2_HI   0x1.62e4p-1f
-#define MATH_LN2_LO   0x1.7f7d1cp-20f
-#define MATH_EXP_P0   0.5f
-#define MATH_EXP_P1   0x1.555486p-3f
-#define MATH_EXP_P2   0x1.555454p-5f
-#define MATH_EXP_P3   0x1.124148p-7f
-#define MATH_EXP_P4   0x1.6dbc68p-10f
-#define MATH_TANH_Q0  -0.3333333f
-#define MATH_TANH_Q1  0.13333248f
-#define MATH_TANH_Q2  -0.053952474f
-#define MATH_TANH_Q3  0.021734439f
-#define MATH_TANH_Q4  -0.008267091f
-#define MATH_TANH_Q5  0.0022310638f
-#define MATH_TANH_MID 0.6f  /* polynomial below */
-#define MATH_TANH_TOP 10.0f /* 1 from here on */
+#define MATH_EXP_LO    -104.0f
+#define MATH_EXP_HI    89.0f
+#define MATH_LOG2E     0x1.715476p+0f
+#define MATH_ROUND     0x1.8p+23f /* adding and subtracting it rounds to an integer, ties to even */
+#define MATH_LN2_HI    0x1.62e4p-1f
+#define MATH_LN2_LO    0x1.7f7d1cp-20f
+#define MATH_EXP_P0    0.5f
+#define MATH_EXP_P1    0x1.555486p-3f
+#define MATH_EXP_P2    0x1.555454p-5f
+#define MATH_EXP_P3    0x1.124148p-7f
+#define MATH_EXP_P4    0x1.6dbc68p-10f
+#define MATH_TANH_Q0   -0.3333333f
+#define MATH_TANH_Q1   0.13333248f
+#define MATH_TANH_Q2   -0.053952474f
+#define MATH_TANH_Q3   0.021734439f
+#define MATH_TANH_Q4   -0.008267091f
+#define MATH_TANH_Q5   0.0022310638f
+#define MATH_TANH_MID  0.6f                  /* polynomial below */
+#define MATH_TANH_TOP  10.0f                 /* 1 from here on */
+#define MATH_GELU_LINE 1.5957691216057308f   /* 2 sqrt(2/pi) */
+#define MATH_GELU_CUBE 0.071354816272600252f /* ... * 0.044715 */
 
 static inline float math_pow2(int32_t n) /* n in [-126, 127] */
 {
@@ -62,6 +64,13 @@ static inline float math_exp(float x)
 static inline float math_silu(float x)
 {
     return x / (1.0f + math_exp(-x));
+}
+
+/* 0.5 (1 + tanh(u)) is 1 / (1 + exp(-2u)), which does not cancel where u is negative. */
+static inline float math_gelu(float x)
+{
+    float u2 = x * __builtin_fmaf(MATH_GELU_CUBE, x * x, MATH_GELU_LINE);
+    return x / (1.0f + math_exp(-u2));
 }
 
 static inline float math_tanh(float x)

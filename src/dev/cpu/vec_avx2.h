@@ -1,6 +1,7 @@
 /* vec_avx2.h - the names of vec_avx512.h on pairs of 256-bit registers: lanes 0..7 in a, 8..15 in b.
  * For *_avx2.c files only. */
 #pragma once
+#include "base/base.h"
 #include "dev/cpu/mathfn_avx2.h"
 
 #include <immintrin.h>
@@ -80,6 +81,45 @@ INLINE vf vf_fma_n(vf x, vf y, vf c, uint32_t n)
     vf r = vf_fma(x, y, c);
     return (vf){_mm256_blendv_ps(c.a, r.a, _mm256_castsi256_ps(m.a)),
                 _mm256_blendv_ps(c.b, r.b, _mm256_castsi256_ps(m.b))};
+}
+INLINE vf vf_max(vf x, vf y) /* y where one is NaN, as x > y ? x : y */
+{
+    return (vf){_mm256_max_ps(x.a, y.a), _mm256_max_ps(x.b, y.b)};
+}
+INLINE vf vf_min(vf x, vf y)
+{
+    return (vf){_mm256_min_ps(x.a, y.a), _mm256_min_ps(x.b, y.b)};
+}
+INLINE vf vf_sub(vf x, vf y)
+{
+    return (vf){_mm256_sub_ps(x.a, y.a), _mm256_sub_ps(x.b, y.b)};
+}
+INLINE vf vf_div(vf x, vf y)
+{
+    return (vf){_mm256_div_ps(x.a, y.a), _mm256_div_ps(x.b, y.b)};
+}
+INLINE vf vf_exp(vf x)
+{
+    return (vf){math_exp_avx2(x.a), math_exp_avx2(x.b)};
+}
+INLINE vf vf_tanh(vf x)
+{
+    return (vf){math_tanh_avx2(x.a), math_tanh_avx2(x.b)};
+}
+/* Lanes [lo, hi) of x, the others from `fill`. */
+INLINE vf vf_keep(vf x, uint32_t lo, uint32_t hi, vf fill)
+{
+    vi below = vec_mask(MIN(hi, 16)), under = vec_mask(lo);
+    __m256i a = _mm256_andnot_si256(under.a, below.a), b = _mm256_andnot_si256(under.b, below.b);
+    return (vf){_mm256_blendv_ps(fill.a, x.a, _mm256_castsi256_ps(a)),
+                _mm256_blendv_ps(fill.b, x.b, _mm256_castsi256_ps(b))};
+}
+INLINE float vf_top(vf x)
+{
+    __m256 v = _mm256_max_ps(x.a, x.b);
+    __m128 h = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+    h = _mm_max_ps(h, _mm_movehl_ps(h, h));
+    return _mm_cvtss_f32(_mm_max_ss(h, _mm_movehdup_ps(h)));
 }
 INLINE vf vf_silu(vf x)
 {

@@ -2,6 +2,7 @@
  * bytes).  vec_avx2.h has the same names on pairs of 256-bit registers, so that dot_vec.h and
  * elementwise_vec.h state each kernel once.  For *_avx512.c files only. */
 #pragma once
+#include "base/base.h"
 #include "dev/cpu/mathfn_avx512.h"
 
 #include <immintrin.h>
@@ -69,6 +70,39 @@ INLINE vf vf_fma(vf a, vf b, vf c)
 INLINE vf vf_fma_n(vf a, vf b, vf c, uint32_t n)
 {
     return _mm512_mask3_fmadd_ps(a, b, c, vec_mask(n));
+}
+INLINE vf vf_max(vf a, vf b) /* b where one is NaN, as a > b ? a : b */
+{
+    return _mm512_max_ps(a, b);
+}
+INLINE vf vf_min(vf a, vf b)
+{
+    return _mm512_min_ps(a, b);
+}
+INLINE vf vf_sub(vf a, vf b)
+{
+    return _mm512_sub_ps(a, b);
+}
+INLINE vf vf_div(vf a, vf b)
+{
+    return _mm512_div_ps(a, b);
+}
+INLINE vf vf_exp(vf x)
+{
+    return math_exp_avx512(x);
+}
+INLINE vf vf_tanh(vf x)
+{
+    return math_tanh_avx512(x);
+}
+/* Lanes [lo, hi) of x, the others from `fill`. */
+INLINE vf vf_keep(vf x, uint32_t lo, uint32_t hi, vf fill)
+{
+    return _mm512_mask_mov_ps(fill, vec_mask(MIN(hi, 16)) & (__mmask16)~vec_mask(lo), x);
+}
+INLINE float vf_top(vf x)
+{
+    return _mm512_reduce_max_ps(x);
 }
 INLINE vf vf_silu(vf x)
 {
