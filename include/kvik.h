@@ -95,16 +95,29 @@ KVIK_API int kvik_template_render(const char *template_text, const char *request
 typedef struct kvik_cache kvik_cache;
 typedef uint32_t kvik_seq; /* 0 is no sequence */
 typedef struct kvik_cache_config {
-    const char *cache_implementation; /* "dynamic" (default) or "static" */
-    const char *cache_config;         /* JSON object or NULL: {"max_cache_len", "sliding_window"} */
-    uint32_t max_cache_len;           /* tokens per sequence; 0: the model's context */
+    /* "dynamic" (default), "static", "offloaded", "offloaded_static", "quantized", "sliding_window", "hybrid",
+     * "hybrid_chunked", "offloaded_hybrid", "offloaded_hybrid_chunked", "sink" */
+    const char *cache_implementation;
+    /* JSON object or NULL, the same keys for every implementation: "max_cache_len"; which rows are seen:
+     * "sliding_window", or "window_length" with "num_sink_tokens"; how old rows are kept: "backend" ("quanto",
+     * "hqq"), "nbits", "axis_key", "axis_value", "q_group_size", "residual_length"; where: "offloading",
+     * "offload_only_non_sliding". */
+    const char *cache_config;
+    uint32_t max_cache_len; /* tokens per sequence; 0: the model's context */
     uint64_t
-        cache_memory; /* bytes, hard; 0: what max_sequences of max_cache_len need, at most half of RAM */
+        cache_memory; /* bytes, hard; 0: what max_sequences of max_cache_len need, at most half of RAM; offloaded:
+                         what streaming needs */
     uint32_t max_sequences; /* at once; 0: 64 */
-    uint32_t step_tokens;   /* most tokens of one forward step; 0: 512 */
+    uint32_t step_tokens;   /* most tokens of one forward step; 0: 512, fewer where pages stream */
     uint32_t threads;       /* 0: all CPUs of this process */
     const char *compute;    /* "exact", "fast", NULL: exact for f32 weights, else fast */
     const char *isa; /* "ref", "avx2", "avx512", "avx512bf16"; NULL: $KVIK_ISA or the best here */
+    const char *on_full; /* at cache_memory: "error" (default), or "offload": go on from disk */
+    const char
+        *spill_dir; /* of the file for offloaded pages; NULL: $KVIK_SPILL_DIR, $TMPDIR, /var/tmp */
+    void (*on_notice)(void *ctx,
+                      const char *text); /* hints about this configuration, one line; may be NULL */
+    void *notice_ctx;
 } kvik_cache_config;
 typedef struct kvik_usage {
     uint64_t bytes;                         /* pages in use now, shared ones once */
@@ -114,6 +127,9 @@ typedef struct kvik_usage {
     uint64_t tokens;                        /* rows held, over all sequences */
     uint64_t reused;                        /* tokens not computed again by the last generate */
     uint64_t forks, rows_copied, seals, evictions;
+    uint64_t spilled;                 /* bytes of pages that are on disk only */
+    uint64_t tier_read, tier_written; /* bytes moved from and to it since open */
+    bool streaming;                   /* pages have left memory */
 } kvik_usage;
 /* config NULL: defaults.  The cache owns its threads and scratch; after open, a step allocates nothing. */
 KVIK_API int kvik_cache_open(kvik_model *m, const kvik_cache_config *config, kvik_cache **out);
@@ -223,10 +239,13 @@ KVIK_API int kvik_logits_save(const kvik_result *r, const char *path);
 typedef bool (*kvik_on_token)(void *ctx, uint32_t row, int32_t id, const char *text);
 /* Prefill progress: tokens fed of the total. Return false to cancel. */
 typedef bool (*kvik_on_progress)(void *ctx, uint64_t done, uint64_t total);
+/* What happened that is no error, one line for people: "cache memory 64.0 MiB full at token 912; continuing ...". */
+typedef void (*kvik_on_notice)(void *ctx, const char *text);
 typedef struct kvik_hooks {
     kvik_on_token on_token;
     kvik_on_progress on_progress;
     void *ctx;
+    kvik_on_notice on_notice;
 } kvik_hooks;
 /* Ragged batch: each row its own length, nothing is padded inside.  hooks may be NULL. */
 KVIK_API int kvik_generate(kvik_cache *c, const kvik_generation *g, const kvik_prompt *prompt,

@@ -38,7 +38,7 @@ struct arg_option {
 /* Options every command takes; one that runs no model has no use for most of them and does not list them. */
 struct common {
     uint64_t cache_memory;
-    const char *compute, *isa;
+    const char *compute, *isa, *on_full, *spill_dir;
     uint32_t threads;
     bool verbose, json;
 };
@@ -70,6 +70,7 @@ int say_usage(const char *fmt, ...) __attribute__((format(printf, 1, 2))); /* re
 int say_failed(const char *fmt, ...)
     __attribute__((format(printf, 1, 2))); /* returns EXIT_FAILED */
 bool say_colour(FILE *to); /* a terminal that wants it; NO_COLOR and TERM=dumb do not */
+void say_notice(void *ctx, const char *text); /* the library's, as a line on stderr */
 int say_flush(int status); /* flushes stdout: status, or EXIT_FAILED if it cannot be written */
 json_t *say_json(const char *s,
                  size_t n); /* a JSON string; bytes that are not UTF-8 become U+FFFD */

@@ -50,6 +50,12 @@ bool say_colour(FILE *to)
     return isatty(fileno(to)) && !(no && *no) && term && strcmp(term, "dumb") != 0;
 }
 
+void say_notice(void *ctx, const char *text)
+{
+    (void)ctx;
+    fprintf(stderr, "%s\n", text);
+}
+
 int say_flush(int status)
 {
     if (fflush(stdout) == 0 && !ferror(stdout)) return status;

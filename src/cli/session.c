@@ -105,6 +105,9 @@ int session_cache(struct session *s, uint32_t sequences, uint64_t need)
         .threads = s->common.threads,
         .compute = s->common.compute,
         .isa = s->common.isa,
+        .on_full = s->common.on_full,
+        .spill_dir = s->common.spill_dir,
+        .on_notice = say_notice,
     };
     uint32_t context = kvik_model_context(s->model);
     if (!strict_length(&s->g))

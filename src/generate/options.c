@@ -44,10 +44,15 @@
       "false: compute the whole text again for every token")                                       \
     X(output_logits, "bool", OPT_BOOL, "false", 0, 1, NULL,                                        \
       "keep the raw logits of every step in the result")                                           \
-    X(cache_implementation, "string", OPT_STRING, "dynamic", 0, 0, "dynamic|static",               \
-      "dynamic grows as needed; static reserves max_cache_len tokens first")                       \
+    X(cache_implementation, "string", OPT_STRING, "dynamic", 0, 0,                                 \
+      "dynamic|static|offloaded|offloaded_static|quantized|sliding_window|hybrid|hybrid_chunked|"  \
+      "offloaded_hybrid|offloaded_hybrid_chunked|sink",                                            \
+      "how the past is kept: dynamic grows as needed, static reserves max_cache_len first, "       \
+      "offloaded streams from disk, quantized keeps few bits, sink only the first and the last")   \
     X(cache_config, "json", OPT_JSON, "", 0, 0, NULL,                                              \
-      "settings of the cache as a JSON object: max_cache_len (strict), sliding_window")            \
+      "settings of any cache as a JSON object: max_cache_len (strict), sliding_window, "           \
+      "window_length with num_sink_tokens, backend, nbits, axis_key, axis_value, q_group_size, "   \
+      "residual_length, offloading, offload_only_non_sliding")                                     \
     X(max_cache_len, "uint", OPT_UINT, "", 1, U32, NULL,                                           \
       "tokens a static cache reserves; raised to what the text needs")
 
@@ -124,35 +129,8 @@ static const struct option_neutral neutrals[] = {
     {"generation_kwargs", NULL},
 };
 
-const char *const option_cache_names[] = {"dynamic",
-                                          "static",
-                                          "offloaded",
-                                          "offloaded_static",
-                                          "quantized",
-                                          "sliding_window",
-                                          "hybrid",
-                                          "hybrid_chunked",
-                                          "offloaded_hybrid",
-                                          "offloaded_hybrid_chunked",
-                                          "sink",
-                                          "mamba",
-                                          "jamba",
-                                          "zamba",
-                                          "encoder_decoder",
-                                          "paged",
-                                          NULL};
-
-static const struct {
-    const char *name, *neutral; /* neutral "": works */
-} cache_keys[] = {
-    {"max_cache_len", ""},     {"sliding_window", ""},    {"test_codec", ""},
-    {"test_block_rows", ""},   {"offloading", "false"},   {"offload_only_non_sliding", "false"},
-    {"backend", "null"},       {"nbits", "null"},         {"axis_key", "null"},
-    {"axis_value", "null"},    {"q_group_size", "null"},  {"residual_length", "null"},
-    {"compute_dtype", "null"}, {"window_length", "null"}, {"num_sink_tokens", "null"},
-    {"device", NULL},          {"batch_size", NULL},      {"max_batch_size", NULL},
-    {"dtype", NULL},
-};
+const char *const option_cache_others[] = {"mamba",           "jamba", "zamba",
+                                           "encoder_decoder", "paged", NULL};
 
 const kvik_option *kvik_options(uint32_t *n)
 {
@@ -184,25 +162,6 @@ const struct option_neutral *option_neutral_find(const char *name)
     for (size_t i = 0; i < countof(neutrals); i++)
         if (same(name, neutrals[i].name)) return &neutrals[i];
     return NULL;
-}
-
-int option_cache_key(const char *key, const char **neutral)
-{
-    for (size_t i = 0; i < countof(cache_keys); i++) {
-        if (!same(key, cache_keys[i].name)) continue;
-        *neutral = cache_keys[i].neutral;
-        return *neutral && !**neutral;
-    }
-    return -1;
-}
-
-const char *option_cache_key_nearest(const char *key)
-{
-    struct near n;
-    near_begin(&n, key);
-    for (size_t i = 0; i < countof(cache_keys); i++)
-        if (strncmp(cache_keys[i].name, "test_", 5) != 0) near_try(&n, cache_keys[i].name);
-    return n.best;
 }
 
 const char *kvik_option_nearest(const char *name)

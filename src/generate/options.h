@@ -31,9 +31,5 @@ struct option_neutral {
 };
 const struct option_neutral *option_neutral_find(const char *name);
 
-/* Values the reference has for cache_implementation, working ones first; NULL-terminated. */
-extern const char *const option_cache_names[];
-#define OPTION_CACHE_WORKING 2 /* of them */
-/* Keys of cache_config: 1 works, 0 known but refused unless neutral, -1 unknown. */
-int option_cache_key(const char *key, const char **neutral);
-const char *option_cache_key_nearest(const char *key);
+/* Values the reference has for cache_implementation beyond the presets; NULL-terminated. */
+extern const char *const option_cache_others[];

@@ -3,6 +3,7 @@
  * the original's only when every key was accepted.  null means "not given", as in the reference. */
 #include "base/near.h"
 #include "generate/options.h"
+#include "kv/preset.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -179,62 +180,49 @@ static int refuse(const char *what, const char *key, const char *want, const jso
 static int take_choice(struct change *c, const kvik_option *o, const json_t *v)
 {
     const char *s = json_string_value(v);
+    char shown[SHOWN];
     struct near near;
     if (!s) return bad(c, o, v, "a name");
-    near_begin(&near, s);
-    for (size_t i = 0; option_cache_names[i]; i++) {
-        near_try(&near, option_cache_names[i]);
-        if (strcmp(s, option_cache_names[i]) != 0) continue;
-        if (i >= OPTION_CACHE_WORKING)
-            return ERR(UNSUPPORTED,
-                       "%s: %s \"%s\" is not supported in this version; what works: %s", c->what,
-                       o->name, s, "dynamic, static");
+    if (kv_preset_find(s)) {
         char *copy = mem_strdup(s);
         if (!copy) return ERR_NOMEM;
         replace(&c->to.cache_implementation, c->from->cache_implementation, copy);
         return 0;
     }
-    char shown[SHOWN];
+    near_begin(&near, s);
+    for (uint32_t i = 0; kv_preset_at(i); i++)
+        near_try(&near, kv_preset_at(i)->name);
+    for (size_t i = 0; option_cache_others[i]; i++) {
+        near_try(&near, option_cache_others[i]);
+        if (strcmp(s, option_cache_others[i]) == 0)
+            return ERR(UNSUPPORTED, "%s: %s \"%s\" is not supported in this version", c->what,
+                       o->name, s);
+    }
     show(v, shown);
     if (near.best)
         return ERR(ARG, "%s: unknown %s %s; did you mean \"%s\"?", c->what, o->name, shown,
                    near.best);
-    return ERR(ARG, "%s: unknown %s %s; what works: dynamic, static", c->what, o->name, shown);
+    return ERR(ARG, "%s: unknown %s %s; one of %s", c->what, o->name, shown, o->choices);
 }
 
-/* cache_config: keeps the keys that do something, so that the cache's own reader sees only those. */
+/* cache_config: checked here, so that a command line is refused before a model is loaded; kept without what has no
+ * effect. */
 static int take_cache_config(struct change *c, const kvik_option *o, const json_t *v)
 {
-    if (!json_is_object(v)) return bad(c, o, v, "an object such as {\"max_cache_len\": 4096}");
     char what[128];
-    snprintf(what, sizeof what, "%s: %s", c->what, o->name);
-    json_t *kept = json_object();
+    struct kv_keys keys;
     const char *key;
     json_t *e;
-    int err = kept ? 0 : ERR(NOMEM, "out of memory");
-    json_object_foreach((json_t *)v, key, e)
-    {
-        const char *want, *near;
-        if (err) break;
-        int known = option_cache_key(key, &want);
-        if (known < 0) {
-            near = option_cache_key_nearest(key);
-            err = near
-                      ? ERR(ARG, "%s: unknown key \"%.40s\"; did you mean \"%s\"?", what, key, near)
-                      : ERR(ARG, "%s: unknown key \"%.40s\"", what, key);
-        } else if (known) {
-            json_int_t n = json_integer_value(e);
-            if (json_is_null(e)) continue;
-            bool tests_own = !strncmp(key, "test_", 5); /* the cache's reader judges these */
-            if (!tests_own && (!json_is_integer(e) || n < 1 || n > UINT32_MAX))
-                err = ERR(ARG, "%s: %s must be an integer from 1 to 4294967295", what, key);
-            else if (json_object_set(kept, key, e) < 0)
-                err = ERR(NOMEM, "out of memory");
-        } else if (!neutral(want, e)) {
-            err = refuse(what, key, want, e);
-        }
-    }
+    snprintf(what, sizeof what, "%s: %s", c->what, o->name);
+    TRY(kv_keys_read(v, what, &keys));
+    json_t *kept = json_object();
     char *text = NULL;
+    int err = kept ? 0 : ERR(NOMEM, "out of memory");
+    json_object_foreach((json_t *)(uintptr_t)v, key, e)
+    {
+        if (!err && !json_is_null(e) && !kv_keys_ignores(key) && json_object_set(kept, key, e) < 0)
+            err = ERR(NOMEM, "out of memory");
+    }
     if (!err) err = json_text(kept, &text);
     json_decref(kept);
     if (err) return err;
@@ -392,9 +380,8 @@ int gen_validate(const kvik_generation *g)
     for (uint32_t i = 0; i < g->n_stop_strings; i++)
         if (!g->stop_strings[i] || !*g->stop_strings[i])
             return ERR(ARG, "stop_strings has an empty text, which would stop at once");
-    if (g->cache_implementation && strcmp(g->cache_implementation, "dynamic") != 0 &&
-        strcmp(g->cache_implementation, "static") != 0)
-        return ERR(UNSUPPORTED, "cache_implementation \"%.40s\"; what works: dynamic, static",
+    if (g->cache_implementation && !kv_preset_find(g->cache_implementation))
+        return ERR(UNSUPPORTED, "cache_implementation \"%.40s\" is not supported in this version",
                    g->cache_implementation);
     return validate_sampling(g);
 }

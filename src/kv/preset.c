@@ -1,13 +1,54 @@
 /* preset.c - the reference's cache names as data.  A preset never is a class: it only chooses fields of
- * kv_group (policy from the model's layers, codec, reserve).  A new name is a new row. */
+ * kv_group (policy from the model's layers and cache_config, codec, tier) and whether rows are reserved.  A new
+ * name is a new row. */
 #include "kv/preset.h"
 
 #include <string.h>
 
+#pragma weak kv_codec_pair_open /* until codec.c is there */
+#pragma weak kv_codec_close
+
 static const struct kv_preset table[] = {
-    {"dynamic", false,
-     "grows by blocks of 16 rows; layers with a window keep only what they can see"},
-    {"static", true, "max_cache_len rows set aside when a sequence begins; past it an error"},
+    {.name = "dynamic",
+     .brief = "grows by blocks of 16 rows; layers with a window keep only what they can see"},
+    {.name = "static",
+     .reserve = true,
+     .brief = "max_cache_len rows set aside when a sequence begins; past it an error"},
+    {.name = "offloaded",
+     .offload = true,
+     .brief = "as dynamic; full pages live on disk and pass through memory layer by layer"},
+    {.name = "offloaded_static",
+     .reserve = true,
+     .offload = true,
+     .brief = "as static, offloaded; layers with a window stay in memory"},
+    {.name = "quantized",
+     .quantized = true,
+     .brief = "as dynamic; old rows are kept in few bits (quanto or hqq)"},
+    {.name = "sliding_window",
+     .reserve = true,
+     .windowed = true,
+     .brief = "static; every layer sees its window and keeps no more"},
+    {.name = "hybrid",
+     .reserve = true,
+     .windowed = true,
+     .brief = "static; layers with a window keep it, the others max_cache_len rows"},
+    {.name = "hybrid_chunked",
+     .reserve = true,
+     .windowed = true,
+     .brief = "static; layers with a chunk keep it, the others max_cache_len rows"},
+    {.name = "offloaded_hybrid",
+     .reserve = true,
+     .offload = true,
+     .windowed = true,
+     .brief = "as hybrid, offloaded; layers with a window stay in memory"},
+    {.name = "offloaded_hybrid_chunked",
+     .reserve = true,
+     .offload = true,
+     .windowed = true,
+     .brief = "as hybrid_chunked, offloaded; layers with a chunk stay in memory"},
+    {.name = "sink",
+     .sink = true,
+     .brief = "the first num_sink_tokens rows and the last ones, window_length together"},
 };
 
 const struct kv_preset *kv_preset_find(const char *name)
@@ -22,16 +63,63 @@ const struct kv_preset *kv_preset_at(uint32_t i)
     return i < countof(table) ? &table[i] : NULL;
 }
 
+bool kv_preset_offloads(const struct kv_preset *p, const struct kv_keys *k)
+{
+    return p->offload || k->offloading;
+}
+
+int kv_preset_settle(const struct kv_preset *p, const struct kv_keys *k,
+                     const struct kv_layer *layer, uint32_t n_layers, struct kv_preset_options *o)
+{
+    static const struct kv_codec_options quanto = {"quanto", 4, 0, 0, 64, 128};
+    bool any = k->sliding_window || k->window_length;
+    TRY(kv_keys_check(k, p));
+    for (uint32_t i = 0; i < n_layers; i++)
+        any |= layer[i].window || layer[i].chunk;
+    if (p->windowed && !any && n_layers)
+        return ERR(ARG,
+                   "cache_implementation \"%s\" needs a window and the model has none; give "
+                   "cache_config {\"sliding_window\": N}",
+                   p->name);
+    o->window = k->window_length ? k->window_length - k->num_sink_tokens : k->sliding_window;
+    o->sinks = k->num_sink_tokens;
+    o->block_rows = k->block_rows;
+    o->codec = k->test_codec;
+    o->stream = kv_preset_offloads(p, k);
+    o->stream_only_full = k->given & 1u << KV_KEY_OFFLOAD_ONLY_NON_SLIDING
+                              ? k->offload_only_non_sliding
+                              : p->reserve; /* the reference's defaults */
+    if (k->codec.backend || p->quantized) {
+        o->quant = k->codec;
+        if (!o->quant.backend) o->quant.backend = quanto.backend;
+    }
+    return 0;
+}
+
+static struct kv_policy policy_of(const struct kv_layer *l, const struct kv_preset_options *o)
+{
+    struct kv_policy p = {.kind = KV_ROWS, .window = l->window, .chunk = l->chunk};
+    if (o->sinks) {
+        p.sinks = o->sinks;
+        if (!p.window || p.window > o->window) p.window = o->window;
+    } else if (!p.window && !p.chunk) {
+        p.window = o->window;
+    }
+    return p;
+}
+
 static struct kv_group group_of(const struct kv_layer *l, const struct kv_preset_options *o)
 {
     struct kv_group g = {
-        .policy = {.kind = KV_ROWS, .window = l->window ? l->window : o->window, .chunk = l->chunk},
+        .policy = policy_of(l, o),
         .rows = o->block_rows ? o->block_rows : KV_STRIP,
         .n_planes = 2,
         .plane = {{"k", {l->heads, l->dim, o->dtype, KV_STRIPS}, o->codec},
                   {"v", {l->heads, l->dim, o->dtype, KV_ROWMAJOR}, o->codec}},
     };
+    g.stream = o->stream && !(o->stream_only_full && (g.policy.window || g.policy.chunk));
     if (o->codec) g.seal.tile = o->codec->tile;
+    g.seal.lead = g.policy.sinks;
     return g;
 }
 
@@ -40,6 +128,27 @@ static bool same(const struct kv_group *a, const struct kv_group *b)
     return a->policy.window == b->policy.window && a->policy.chunk == b->policy.chunk &&
            a->plane[0].shape.heads == b->plane[0].shape.heads &&
            a->plane[0].shape.dim == b->plane[0].shape.dim;
+}
+
+static int codecs_open(struct kv_group *g, const struct kv_codec_options *o)
+{
+    struct kv_codec *k, *v;
+    if (!kv_codec_pair_open) return ERR(UNSUPPORTED, "codecs are not in this build");
+    TRY(kv_codec_pair_open(o, &g->plane[0].shape, &g->plane[1].shape, &k, &v, &g->seal.resid));
+    g->plane[0].codec = k;
+    g->plane[1].codec = v;
+    g->seal.tile = k->tile;
+    return 0;
+}
+
+void kv_preset_close(struct kv_group *group, uint32_t n_groups)
+{
+    for (uint32_t i = 0; i < n_groups; i++)
+        for (uint32_t p = 0; p < group[i].n_planes; p++) {
+            const struct kv_codec *c = group[i].plane[p].codec;
+            if (c && c != &kv_codec_shuffle && kv_codec_close) kv_codec_close(c);
+            group[i].plane[p].codec = NULL;
+        }
 }
 
 int kv_preset_groups(const struct kv_layer *layer, uint32_t n_layers,
@@ -61,6 +170,13 @@ int kv_preset_groups(const struct kv_layer *layer, uint32_t n_layers,
         for (uint32_t i = 0; i < n_layers; i++) {
             struct kv_group g = group_of(&layer[i], o);
             if (same(&group[j], &g)) site[i] = next++;
+        }
+    }
+    for (uint32_t j = 0; o->quant.backend && j < n; j++) {
+        int e = codecs_open(&group[j], &o->quant);
+        if (e < 0) {
+            kv_preset_close(group, j);
+            return e;
         }
     }
     return (int)n;

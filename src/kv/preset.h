@@ -1,5 +1,9 @@
-/* preset.h - cache_implementation names as rows of fields: from a model's layers to kv groups. */
+/* preset.h - cache_implementation names as rows of fields, and what cache_config adds to them: from a model's
+ * layers to kv groups.  Three axes, set independently: policy (which rows a query sees), codec (how full tiles are
+ * encoded), tier (where full pages live).  A name only chooses their defaults. */
 #pragma once
+#include "base/json.h"
+#include "kv/codec.h"
 #include "kv/kv.h"
 
 struct kv_layer {           /* what a model says of one attention layer */
@@ -9,18 +13,62 @@ struct kv_layer {           /* what a model says of one attention layer */
 struct kv_preset {
     const char *name;  /* the reference's cache_implementation */
     bool reserve;      /* set aside max_cache_len rows when a sequence begins */
+    bool offload;      /* full pages live in the tier */
+    bool quantized;    /* a codec, quanto unless cache_config says otherwise */
+    bool windowed;     /* needs a model, or a cache_config, with a window */
+    bool sink;         /* needs window_length and num_sink_tokens */
     const char *brief; /* one line for help and reports */
 };
 const struct kv_preset *kv_preset_find(const char *name); /* NULL: unknown */
 const struct kv_preset *kv_preset_at(uint32_t i);         /* NULL past the end */
 
-struct kv_preset_options {
-    enum dtype dtype;             /* of raw rows */
-    uint32_t window;              /* cache_config sliding_window: applies to full layers; 0: none */
-    uint32_t block_rows;          /* 0: 16; or 32, 64, 128, 256, for tests */
-    const struct kv_codec *codec; /* of k and v, or NULL */
+/* preset_keys.c: the keys of cache_config, the same for every preset.  '-' equals '_'; null is not given. */
+enum kv_key {
+    KV_KEY_MAX_CACHE_LEN,
+    KV_KEY_SLIDING_WINDOW,
+    KV_KEY_WINDOW_LENGTH,
+    KV_KEY_NUM_SINK_TOKENS,
+    KV_KEY_OFFLOADING,
+    KV_KEY_OFFLOAD_ONLY_NON_SLIDING,
+    KV_KEY_BACKEND,
+    KV_KEY_NBITS,
+    KV_KEY_AXIS_KEY,
+    KV_KEY_AXIS_VALUE,
+    KV_KEY_Q_GROUP_SIZE,
+    KV_KEY_RESIDUAL_LENGTH,
+    KV_KEY_TEST_CODEC,      /* a lossless codec of the tests */
+    KV_KEY_TEST_BLOCK_ROWS, /* rows of a block */
+    KV_KEYS
 };
+struct kv_keys {
+    uint32_t given; /* bit 1 << enum kv_key */
+    uint32_t max_cache_len, sliding_window, window_length, num_sink_tokens, block_rows;
+    bool offloading, offload_only_non_sliding;
+    struct kv_codec_options codec; /* backend: a name of the registry or NULL */
+    const struct kv_codec *test_codec;
+};
+/* `what` names the source in errors.  Unknown keys are errors that suggest the nearest. */
+int kv_keys_read(const json_t *o, const char *what, struct kv_keys *out);
+bool kv_keys_ignores(const char *key); /* of the reference, without effect here (device, ...) */
+/* Contradictions, among the keys and with the preset; each error names both. */
+int kv_keys_check(const struct kv_keys *k, const struct kv_preset *p);
+
+struct kv_preset_options {
+    enum dtype dtype;      /* of raw rows */
+    uint32_t window;       /* applies to full layers; 0: none */
+    uint32_t sinks;        /* leading rows kept besides `window`, which then bounds all layers */
+    uint32_t block_rows;   /* 0: 16; or 32, 64, 128, 256, for tests */
+    bool stream;           /* full pages may live in the tier, */
+    bool stream_only_full; /* but those of layers with a window or chunk stay in memory */
+    struct kv_codec_options quant; /* backend NULL: none.  Instances are made for each group */
+    const struct kv_codec *codec;  /* a ready instance of k and v, or NULL (tests) */
+};
+/* Preset and checked keys onto `o` (dtype stays).  The layers decide whether there is a window. */
+int kv_preset_settle(const struct kv_preset *p, const struct kv_keys *k,
+                     const struct kv_layer *layer, uint32_t n_layers, struct kv_preset_options *o);
+bool kv_preset_offloads(const struct kv_preset *p, const struct kv_keys *k);
 /* Layers with the same policy and shape share a group.  group: room for n_layers; site[i]: the site of layer i.
- * Returns the number of groups. */
+ * Returns the number of groups, to be given to kv_preset_close once no store uses them. */
 int kv_preset_groups(const struct kv_layer *layer, uint32_t n_layers,
                      const struct kv_preset_options *o, struct kv_group *group, uint32_t *site);
+void kv_preset_close(struct kv_group *group, uint32_t n_groups); /* their codec instances */

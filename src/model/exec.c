@@ -56,6 +56,13 @@ static int buffers(struct exec *x)
     return 0;
 }
 
+#pragma weak kv_tier_file_open /* until tier_file.c is there */
+static int tier_open(const char *dir, struct kv_tier **out)
+{
+    if (!kv_tier_file_open) return ERR(UNSUPPORTED, "offloaded caches are not in this build");
+    return kv_tier_file_open(dir, NULL, out);
+}
+
 static int store(struct exec *x, const struct exec_config *c)
 {
     const struct model *m = x->m;
@@ -72,8 +79,14 @@ static int store(struct exec *x, const struct exec_config *c)
         .max_tokens = c->step_tokens,
         .max_len = c->max_len,
         .pool_bytes = c->pool_bytes,
+        .streaming = c->streaming,
+        .stage_bytes = c->stage_bytes,
+        .order = x->site, /* a step visits the layers in their order */
     };
-    return kv_open(&x->kv, &k);
+    if (c->streaming != KV_RESIDENT) TRY(tier_open(c->spill_dir, &k.tier));
+    int e = kv_open(&x->kv, &k);
+    if (e < 0 && k.tier) k.tier->close(k.tier);
+    return e;
 }
 
 int exec_open(const struct model *m, const struct exec_config *c, struct exec **out)
@@ -114,6 +127,7 @@ void exec_close(struct exec *x)
 {
     if (!x) return;
     if (x->kv) kv_close(x->kv);
+    if (x->group) kv_preset_close(x->group, x->n_groups);
     if (x->dev) dev_close(x->dev);
     struct pass *p = x->pass;
     if (p) {

@@ -72,14 +72,16 @@ static const struct {
     {"{\"stop_strings\": [1]}", ERR_ARG, "a text or a list of texts"},
     {"{\"cache_implementation\": \"static\"}", 0, ""},
     {"{\"cache_implementation\": \"statc\"}", ERR_ARG, "did you mean \"static\"?"},
-    {"{\"cache_implementation\": \"quantized\"}", ERR_UNSUPPORTED, "what works: dynamic, static"},
+    {"{\"cache_implementation\": \"quantized\"}", 0, ""},
+    {"{\"cache_implementation\": \"mamba\"}", ERR_UNSUPPORTED, "mamba"},
     {"{\"cache_implementation\": 1}", ERR_ARG, "cache_implementation"},
     {"{\"cache_config\": {\"max_cache_len\": 64, \"batch_size\": 2, \"offloading\": false}}", 0,
      ""},
     {"{\"cache_config\": {\"max_cache_len\": 0}}", ERR_ARG,
      "max_cache_len must be an integer from 1"},
-    {"{\"cache_config\": {\"nbits\": 4}}", ERR_UNSUPPORTED, "nbits=4"},
-    {"{\"cache_config\": {\"offloading\": true}}", ERR_UNSUPPORTED, "offloading=true"},
+    {"{\"cache_config\": {\"nbits\": 4}}", 0, ""},
+    {"{\"cache_config\": {\"nbits\": 9}}", ERR_ARG, "nbits must be an integer from 1 to 8"},
+    {"{\"cache_config\": {\"offloading\": 1}}", ERR_ARG, "offloading must be true or false"},
     {"{\"cache_config\": {\"max_cache_length\": 4}}", ERR_ARG, "did you mean \"max_cache_len\"?"},
     {"{\"cache_config\": [1]}", ERR_ARG, "cache_config must be an object"},
     {"{\"num_beams\": 1, \"num-return-sequences\": 1, \"typical_p\": 1.0, \"no_repeat_ngram_size\": 0}",
@@ -226,7 +228,7 @@ static void test_validate(void **state)
     g.repetition_penalty = 0;
     assert_int_equal(gen_validate(&g), ERR_ARG);
     g.repetition_penalty = 1;
-    g.cache_implementation = "sink";
+    g.cache_implementation = "paged";
     assert_int_equal(gen_validate(&g), ERR_UNSUPPORTED);
 }
 

@@ -1,0 +1,130 @@
+/* cache_config.c - from kvik_cache_config to settings: the preset, the keys of cache_config, and what follows from
+ * a budget.  Nothing is allocated here, so everything that can be wrong with a configuration is found first. */
+#include "api/settings.h"
+#include "base/near.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static int find_preset(const char *name, const struct kv_preset **out)
+{
+    char list[256] = "";
+    struct near n;
+    if ((*out = kv_preset_find(name))) return 0;
+    near_begin(&n, name);
+    for (uint32_t i = 0; kv_preset_at(i); i++) {
+        size_t k = strlen(list);
+        snprintf(list + k, sizeof list - k, "%s%s", i ? ", " : "", kv_preset_at(i)->name);
+        near_try(&n, kv_preset_at(i)->name);
+    }
+    if (n.best)
+        return ERR(ARG, "cache_implementation \"%s\" is unknown; did you mean \"%s\"?", name,
+                   n.best);
+    return ERR(UNSUPPORTED, "cache_implementation \"%s\" is not available; these are: %s", name,
+               list);
+}
+
+int settings_read(const kvik_cache_config *c, struct settings *s)
+{
+    static const struct kv_keys none;
+    s->keys = none;
+    TRY(find_preset(c->cache_implementation ? c->cache_implementation : "dynamic", &s->preset));
+    if (c->cache_config) {
+        json_t *o;
+        TRY(json_parse(c->cache_config, strlen(c->cache_config), "cache_config", &o));
+        int e = kv_keys_read(o, "cache_config", &s->keys);
+        json_decref(o);
+        if (e < 0) return e;
+    }
+    TRY(kv_keys_check(&s->keys, s->preset));
+    s->max_cache_len = s->keys.max_cache_len ? s->keys.max_cache_len : c->max_cache_len;
+    bool offload = c->on_full && strcmp(c->on_full, "offload") == 0;
+    if (c->on_full && !offload && strcmp(c->on_full, "error") != 0)
+        return ERR(ARG, "on_full \"%s\": error or offload", c->on_full);
+    s->streaming = kv_preset_offloads(s->preset, &s->keys) ? KV_STREAM
+                   : offload                               ? KV_STREAM_ON_FULL
+                                                           : KV_RESIDENT;
+    return 0;
+}
+
+static int compute_of(const struct model *m, const char *name, struct exec_config *e)
+{
+    enum dtype w = m->weight_dtype;
+    if (!name)
+        e->compute = w == DT_F32 ? DEV_EXACT : DEV_FAST;
+    else if (strcmp(name, "exact") == 0)
+        e->compute = DEV_EXACT;
+    else if (strcmp(name, "fast") == 0)
+        e->compute = DEV_FAST;
+    else
+        return ERR(ARG, "compute \"%s\": exact or fast", name);
+    e->preset.dtype = e->compute == DEV_EXACT || w == DT_F32 ? DT_F32
+                      : w == DT_BF16                         ? DT_BF16
+                                                             : DT_F16;
+    return 0;
+}
+
+/* Two pieces of an atom of the widest site for every sequence, at least 1 MiB each: what the store sets aside. */
+static size_t staging_of(const struct model *m, const struct exec_config *e)
+{
+    size_t widest = 0, piece;
+    for (uint32_t i = 0; i < m->n_layers; i++) {
+        size_t site = 2 * (size_t)m->layer[i].heads * m->layer[i].dim * dtype_size(e->preset.dtype);
+        widest = MAX(widest, site);
+    }
+    if (!ck_mul(widest * KV_ATOM, e->max_seqs, &piece)) return SIZE_MAX / 4;
+    return 2 * MAX(piece, (size_t)1 << 20);
+}
+
+/* Room for everything asked for, and a spare block for each fork a transaction holds; at most half of memory.
+ * Offloaded, the point is to be small: the staging, 512 rows for steps to grow in, and two blocks a sequence. */
+static size_t default_budget(const struct model *m, const struct exec_config *e, bool codec)
+{
+    size_t half = (size_t)sysconf(_SC_PHYS_PAGES) / 2 * (size_t)sysconf(_SC_PAGESIZE), want;
+    size_t rows = ((size_t)e->max_len + 3 * (size_t)KV_ATOM) * (e->max_seqs + 1);
+    size_t row = exec_row_bytes(m, &e->preset) * (codec ? 2 : 1); /* raw beside sealed */
+    if (e->streaming == KV_STREAM) rows = MIN(rows, 512 + 4 * (size_t)KV_STRIP * e->max_seqs);
+    if (!ck_mul(rows, row, &want)) return half;
+    if (e->streaming == KV_STREAM && !ck_add(want, staging_of(m, e), &want)) return half;
+    return MIN(want, half);
+}
+
+/* A step's new rows are in memory until they are full: while pages stream, a quarter of the budget at most. */
+static uint32_t step_of(const struct model *m, const struct exec_config *e, uint32_t wish)
+{
+    size_t row = exec_row_bytes(m, &e->preset);
+    size_t fit = e->pool_bytes / 4 / MAX(row, 1) / KV_STRIP * KV_STRIP;
+    return (uint32_t)MIN((size_t)wish, MAX(fit, KV_STRIP));
+}
+
+int settings_exec(const struct settings *s, const struct model *m, const kvik_cache_config *c,
+                  struct exec_config *e)
+{
+    TRY(compute_of(m, c->compute, e));
+    TRY(kv_preset_settle(s->preset, &s->keys, m->layer, m->n_layers, &e->preset));
+    e->streaming = s->streaming;
+    if (s->streaming == KV_STREAM_ON_FULL) e->preset.stream = true;
+    e->spill_dir = c->spill_dir;
+    e->threads = c->threads;
+    e->isa = c->isa;
+    e->max_seqs = c->max_sequences ? c->max_sequences : 64;
+    if (e->max_seqs > 65536) return ERR(LIMIT, "max_sequences %u: at most 65536", e->max_seqs);
+    e->max_len = s->max_cache_len ? s->max_cache_len : m->context;
+    e->step_tokens = MIN(c->step_tokens ? c->step_tokens : 512, e->max_len * (uint64_t)e->max_seqs);
+    if (e->step_tokens > 65536) return ERR(LIMIT, "step_tokens %u: at most 65536", e->step_tokens);
+    e->reserve = s->preset->reserve;
+    bool codec = e->preset.codec || e->preset.quant.backend;
+    e->pool_bytes = c->cache_memory ? c->cache_memory : default_budget(m, e, codec);
+    if (e->streaming != KV_RESIDENT && !c->step_tokens)
+        e->step_tokens = step_of(m, e, e->step_tokens);
+    return 0;
+}
+
+void settings_hints(const struct settings *s, const kvik_cache_config *c)
+{
+    const struct kv_codec_options *o = &s->keys.codec;
+    if (!c->on_notice || !o->backend || strcmp(o->backend, "hqq") != 0) return;
+    if (o->axis_key == 0 || o->axis_value == 0)
+        c->on_notice(c->notice_ctx, "hqq with axis 0: axis_key and axis_value 1 are recommended");
+}

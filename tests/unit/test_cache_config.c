@@ -1,0 +1,254 @@
+/* test_cache_config.c - strategies as data: names and keys against the sentence or the groups they must give, without
+ * a model and, for what a model decides, on two tiny ones. */
+#include "base/base.h"
+#include "kv/preset.h"
+#include "kvik.h"
+#include "testing.h"
+
+#define TINY "tests/golden/models/llama-gqa-l3"
+
+static const struct kv_layer full[] = {{2, 16, 0, 0}, {2, 16, 0, 0}};
+static const struct kv_layer alternating[] = {{2, 16, 32, 0}, {2, 16, 0, 0}, {2, 16, 32, 0}};
+static const struct kv_layer chunked[] = {{2, 16, 0, 64}, {2, 16, 0, 0}};
+
+enum layers { FULL, ALTERNATING, CHUNKED };
+
+static int settle(const char *impl, const char *config, enum layers which,
+                  struct kv_preset_options *o, struct kv_group *g, uint32_t *n_groups)
+{
+    static const struct {
+        const struct kv_layer *layer;
+        uint32_t n;
+    } of[] = {{full, 2}, {alternating, 3}, {chunked, 2}};
+    struct kv_keys k;
+    uint32_t site[4];
+    json_t *j;
+    *o = (struct kv_preset_options){.dtype = DT_F32};
+    TRY(json_parse(config, strlen(config), "cache_config", &j));
+    int e = kv_keys_read(j, "cache_config", &k);
+    json_decref(j);
+    if (e < 0) return e;
+    TRY(kv_preset_settle(kv_preset_find(impl), &k, of[which].layer, of[which].n, o));
+    struct kv_preset_options plain = *o;
+    plain.quant.backend = NULL; /* codecs are tested with the codecs */
+    int n = kv_preset_groups(of[which].layer, of[which].n, &plain, g, site);
+    if (n < 0) return n;
+    *n_groups = (uint32_t)n;
+    return 0;
+}
+
+static const struct {
+    const char *impl, *config;
+    enum layers layers;
+    const char *has[2]; /* in the sentence; NULL: it works */
+} sentences[] = {
+    {"dynamic", "{}", FULL, {NULL}},
+    {"dynamic", "{\"device\": \"cuda\", \"max_batch_size\": 4, \"nbits\": null}", FULL, {NULL}},
+    {"dynamic", "{\"sliding-window\": 32, \"max-cache-len\": 64}", FULL, {NULL}},
+    {"dynamic", "{\"offloading\": true, \"offload_only_non_sliding\": true}", FULL, {NULL}},
+    {"dynamic", "{\"offload_only_non_sliding\": false}", FULL, {NULL}},
+    {"dynamic", "{\"window_length\": 20, \"num_sink_tokens\": 4}", FULL, {NULL}},
+    {"dynamic", "{\"window_length\": 20, \"num_sink_tokens\": 0}", FULL, {NULL}},
+    {"hybrid", "{}", ALTERNATING, {NULL}},
+    {"hybrid_chunked", "{}", CHUNKED, {NULL}},
+    {"sliding_window", "{\"sliding_window\": 8}", FULL, {NULL}},
+    {"offloaded_hybrid", "{\"window_length\": 20, \"num_sink_tokens\": 4}", FULL, {NULL}},
+    {"sink", "{\"window_length\": 256, \"num_sink_tokens\": 4}", FULL, {NULL}},
+    {"offloaded", "{\"offloading\": true}", FULL, {NULL}},
+    {"dynamic", "{\"sliding_windw\": 32}", FULL, {"sliding_windw", "sliding_window"}},
+    {"dynamic", "{\"zzzzzzzzzz\": 32}", FULL, {"zzzzzzzzzz"}},
+    {"dynamic", "{\"nbits\": 4, \"n-bits\": 4}", FULL, {"n-bits", "nbits"}},
+    {"dynamic", "{\"q_group_size\": 64, \"q-group-size\": 64}", FULL, {"q_group_size", "twice"}},
+    {"dynamic", "[]", FULL, {"object"}},
+    {"dynamic", "{\"max_cache_len\": \"64\"}", FULL, {"max_cache_len", "integer"}},
+    {"dynamic", "{\"max_cache_len\": 6.5}", FULL, {"max_cache_len", "integer"}},
+    {"dynamic", "{\"axis_key\": -2}", FULL, {"axis_key", "-1 to 1"}},
+    {"dynamic", "{\"backend\": 3}", FULL, {"backend", "name"}},
+    {"dynamic", "{\"compute_dtype\": \"float16\"}", FULL, {"compute_dtype"}},
+    {"dynamic", "{\"nbits\": 4}", FULL, {"nbits", "backend"}},
+    {"static", "{\"residual_length\": 4}", FULL, {"residual_length", "quantized"}},
+    {"dynamic", "{\"window_length\": 20}", FULL, {"window_length", "num_sink_tokens"}},
+    {"dynamic", "{\"num_sink_tokens\": 4}", FULL, {"num_sink_tokens", "window_length"}},
+    {"sink", "{}", FULL, {"window_length", "num_sink_tokens"}},
+    {"sink", "{\"num_sink_tokens\": 4}", FULL, {"window_length is"}},
+    {"sink", "{\"window_length\": 4}", FULL, {"num_sink_tokens is"}},
+    {"sink",
+     "{\"window_length\": 4, \"num_sink_tokens\": 4}",
+     FULL,
+     {"window_length 4", "tokens 4"}},
+    {"sink",
+     "{\"window_length\": 3, \"num_sink_tokens\": 9}",
+     FULL,
+     {"window_length 3", "tokens 9"}},
+    {"sink",
+     "{\"window_length\": 8, \"num_sink_tokens\": 2, \"sliding_window\": 5}",
+     FULL,
+     {"window_length 8", "sliding_window 5"}},
+    {"dynamic",
+     "{\"window_length\": 8, \"sliding_window\": 5}",
+     FULL,
+     {"window_length", "sliding_"}},
+    {"offloaded", "{\"offloading\": false}", FULL, {"\"offloaded\"", "offloading=false"}},
+    {"dynamic",
+     "{\"offload_only_non_sliding\": true}",
+     FULL,
+     {"offload_only_non_sliding", "offloading"}},
+    {"sliding_window", "{}", FULL, {"sliding_window\" needs a window", "{\"sliding_window\": N}"}},
+    {"hybrid", "{}", FULL, {"\"hybrid\"", "{\"sliding_window\": N}"}},
+    {"offloaded_hybrid_chunked",
+     "{}",
+     FULL,
+     {"offloaded_hybrid_chunked", "{\"sliding_window\": N}"}},
+    {"dynamic", "{\"test_codec\": \"nonsense\"}", FULL, {"test_codec"}},
+};
+
+static void test_sentences(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < countof(sentences); i++) {
+        struct kv_preset_options o;
+        struct kv_group g[4];
+        uint32_t n;
+        int e = settle(sentences[i].impl, sentences[i].config, sentences[i].layers, &o, g, &n);
+        const char *const *has = sentences[i].has;
+        if (!has[0] && e < 0)
+            fail_msg("%s %s: %s", sentences[i].impl, sentences[i].config, err_last());
+        if (has[0] && e >= 0) fail_msg("%s %s works", sentences[i].impl, sentences[i].config);
+        for (int k = 0; k < 2; k++)
+            if (has[k] && !strstr(err_last(), has[k]))
+                fail_msg("%s %s: no \"%s\" in: %s", sentences[i].impl, sentences[i].config, has[k],
+                         err_last());
+    }
+}
+
+static const struct {
+    const char *impl, *config;
+    enum layers layers;
+    uint32_t n_groups;
+    struct {
+        uint32_t window, chunk, sinks, lead;
+        bool stream;
+    } g[2];
+} rows[] = {
+    {"dynamic", "{}", FULL, 1, {{0}}},
+    {"dynamic", "{}", ALTERNATING, 2, {{.window = 32}, {0}}},
+    {"dynamic", "{\"sliding_window\": 8}", ALTERNATING, 2, {{.window = 32}, {.window = 8}}},
+    {"dynamic", "{\"sliding_window\": 8}", CHUNKED, 2, {{.chunk = 64}, {.window = 8}}},
+    {"sink",
+     "{\"window_length\": 20, \"num_sink_tokens\": 4}",
+     ALTERNATING,
+     1,
+     {{.window = 16, .sinks = 4, .lead = 4}}},
+    {"sink",
+     "{\"window_length\": 104, \"num_sink_tokens\": 4}",
+     ALTERNATING,
+     2,
+     {{.window = 32, .sinks = 4, .lead = 4}, {.window = 100, .sinks = 4, .lead = 4}}},
+    {"offloaded", "{}", ALTERNATING, 2, {{.window = 32, .stream = true}, {.stream = true}}},
+    {"offloaded",
+     "{\"offload_only_non_sliding\": true}",
+     ALTERNATING,
+     2,
+     {{.window = 32}, {.stream = true}}},
+    {"offloaded_static", "{}", ALTERNATING, 2, {{.window = 32}, {.stream = true}}},
+    {"offloaded_static",
+     "{\"offload-only-non-sliding\": false}",
+     ALTERNATING,
+     2,
+     {{.window = 32, .stream = true}, {.stream = true}}},
+    {"offloaded_hybrid", "{}", CHUNKED, 2, {{.chunk = 64}, {.stream = true}}},
+    {"static", "{\"offloading\": true}", ALTERNATING, 2, {{.window = 32}, {.stream = true}}},
+};
+
+static void test_groups(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < countof(rows); i++) {
+        struct kv_preset_options o;
+        struct kv_group g[4];
+        uint32_t n;
+        if (settle(rows[i].impl, rows[i].config, rows[i].layers, &o, g, &n) < 0)
+            fail_msg("%s %s: %s", rows[i].impl, rows[i].config, err_last());
+        assert_int_equal(n, rows[i].n_groups);
+        for (uint32_t k = 0; k < n; k++) {
+            if (g[k].policy.window != rows[i].g[k].window ||
+                g[k].policy.chunk != rows[i].g[k].chunk ||
+                g[k].policy.sinks != rows[i].g[k].sinks || g[k].seal.lead != rows[i].g[k].lead ||
+                g[k].stream != rows[i].g[k].stream)
+                fail_msg("%s %s, group %u: window %u chunk %u sinks %u lead %u stream %d",
+                         rows[i].impl, rows[i].config, k, g[k].policy.window, g[k].policy.chunk,
+                         g[k].policy.sinks, g[k].seal.lead, g[k].stream);
+        }
+    }
+}
+
+static void test_names(void **state)
+{
+    static const char *const reserved[] = {
+        "static",         "offloaded_static", "sliding_window",          "hybrid",
+        "hybrid_chunked", "offloaded_hybrid", "offloaded_hybrid_chunked"};
+    (void)state;
+    uint32_t n = 0, r = 0;
+    for (; kv_preset_at(n); n++) {
+        r += kv_preset_at(n)->reserve;
+        assert_true(strlen(kv_preset_at(n)->brief) > 10);
+    }
+    assert_int_equal(n, 11);
+    assert_int_equal(r, countof(reserved));
+    for (size_t i = 0; i < countof(reserved); i++)
+        assert_true(kv_preset_find(reserved[i])->reserve);
+}
+
+/* On a model: the window applies, and a name that is near one is suggested. */
+static void test_bound(void **state)
+{
+    (void)state;
+    kvik_model *m;
+    kvik_cache *c;
+    kvik_usage u;
+    kvik_seq s;
+    int32_t ids[100];
+    for (int i = 0; i < 100; i++)
+        ids[i] = 5 + i;
+    assert_int_equal(kvik_model_open(TINY, &m), 0);
+    kvik_cache_config bad = {.cache_implementation = "quantised"};
+    assert_int_equal(kvik_cache_open(m, &bad, &c), KVIK_ARG);
+    assert_non_null(strstr(kvik_last_error(), "\"quantized\""));
+    bad = (kvik_cache_config){.cache_implementation = "hybrid"};
+    assert_int_equal(kvik_cache_open(m, &bad, &c), KVIK_ARG);
+    bad = (kvik_cache_config){.on_full = "explode"};
+    assert_int_equal(kvik_cache_open(m, &bad, &c), KVIK_ARG);
+    assert_non_null(strstr(kvik_last_error(), "offload"));
+    static const struct {
+        const char *impl, *config;
+        uint32_t rows;
+    } held[] = {{"sliding_window", "{\"sliding_window\": 24, \"max_cache_len\": 200}", 48},
+                {"hybrid", "{\"sliding_window\": 24}", 48},
+                {"dynamic", "{\"sliding_window\": 24}", 48},
+                {"dynamic", "{}", 112}};
+    uint64_t block = 0;
+    for (size_t i = countof(held); i-- > 0;) {
+        kvik_cache_config k = {.cache_implementation = held[i].impl,
+                               .cache_config = held[i].config,
+                               .max_sequences = 1};
+        if (kvik_cache_open(m, &k, &c) < 0) fail_msg("%s", kvik_last_error());
+        assert_int_equal(kvik_cache_new(c, &s), 0);
+        assert_int_equal(kvik_forward(c, &(kvik_span){s, ids, 100}, 1, false, NULL), 0);
+        kvik_cache_usage(c, &u);
+        if (!block) block = u.live / (held[i].rows / 16);
+        assert_true(u.live <= held[i].rows / 16 * block);
+        kvik_cache_close(c);
+    }
+    kvik_model_close(m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_sentences),
+        cmocka_unit_test(test_groups),
+        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_bound),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
