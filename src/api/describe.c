@@ -84,8 +84,8 @@ KVIK_API int kvik_model_describe(const kvik_model *k, char **out)
         (int)m->hidden, "intermediate_size", (int)m->ffn, "attention_heads", (int)m->n_heads,
         "kv_heads", (int)m->n_kv_heads, "head_dim", (int)m->head_dim, "vocab", (int)m->vocab,
         "context", (int)m->context, "tied_head", m->tied, "rope", "type",
-        rope_type_name(m->rope.type), "theta", m->rope.theta, "dims", (int)m->rope.rot,
-        "interleaved", m->rope.interleaved);
+        rope_type_name(m->rope[0].type), "theta", m->rope[0].theta, "dims", (int)m->rope[0].rot,
+        "interleaved", m->rope[0].interleaved);
     if (!o) return ERR(NOMEM, "out of memory");
     json_object_set_new(o, "layers", layers(m));
     json_object_set_new(o, "cache_bytes_per_token", cache_bytes(m));

@@ -1,52 +1,284 @@
-/* graph.c - the words an architecture's forward is written in.  Each is one device operation over the
- * tokens of the step; none knows how many sequences there are.  Attention reaches rows only through the
- * view the store hands out, site by site. */
-#include "model/model.h"
+/* graph.c - a step as a list of operations: recording, buffers, replay; and the words an architecture's
+ * forward is written in.
+ *
+ * This is what "compiled decode" means here: all addresses are fixed when the exec is opened, a step only
+ * changes the contents of tables and walks the list.  One plan serves every batch and length, since words
+ * read the number of tokens when they run.  Attention reaches rows only through the view the store hands
+ * out, site by site. */
+#include "model/graph.h"
 
-void mod_embed(struct pass *p, const struct dev_weight *w)
+#include <string.h>
+
+int graph_open(struct exec *x, struct graph **out)
 {
-    dev_embed(p->dev, w, p->tok, p->n, p->h);
+    struct graph *g = mem_alloc(sizeof *g);
+    if (!g) return ERR_NOMEM;
+    g->x = x;
+    *out = g;
+    return 0;
 }
 
-void mod_norm(struct pass *p, const float *x, const float *w, float *out)
+void graph_close(struct graph *g)
 {
-    const struct model *m = p->x->m;
-    dev_rmsnorm(p->dev, x, w, m->norm_eps, p->n, m->hidden, out);
+    if (!g) return;
+    for (uint32_t i = 0; i < g->n_own; i++)
+        mem_free(g->own[i]);
+    mem_free(g->own);
+    mem_free(g->op);
+    mem_free(g);
 }
 
-void mod_linear(struct pass *p, const float *x, const struct mod_out *out, uint32_t n_out)
+static void *keep(struct graph *g, void *p)
 {
+    void **own = p ? mem_grow(g->own, g->n_own + 1u, sizeof *own) : NULL;
+    if (!own) {
+        mem_free(p);
+        g->error = ERR_NOMEM;
+        return NULL;
+    }
+    g->own = own;
+    return own[g->n_own++] = p;
+}
+
+float *graph_buffer(struct graph *g, size_t width)
+{
+    size_t n;
+    if (!ck_mul(width, g->x->step_tokens, &n) || !ck_mul(n, sizeof(float), &n)) {
+        if (g->error >= 0) g->error = ERR(NOMEM, "activations too large");
+        return NULL;
+    }
+    return keep(g, mem_aligned(n));
+}
+
+void *graph_own(struct graph *g, size_t n, size_t size)
+{
+    return keep(g, mem_array(n, size));
+}
+
+void graph_op(struct graph *g, graph_run run, const void *arg)
+{
+    if (g->error < 0) return;
+    struct graph_op *op = mem_grow(g->op, g->n_ops + 1u, sizeof *op);
+    if (!op) {
+        g->error = ERR_NOMEM;
+        return;
+    }
+    g->op = op;
+    op[g->n_ops++] = (struct graph_op){run, arg};
+}
+
+/* An operation with a copy of its argument. */
+static void word(struct graph *g, graph_run run, const void *arg, size_t size)
+{
+    void *a = graph_own(g, 1, size);
+    if (!a) return;
+    memcpy(a, arg, size);
+    graph_op(g, run, a);
+}
+
+uint32_t graph_step_tokens(const struct graph *g)
+{
+    return g->x->step_tokens;
+}
+
+void graph_needs(struct graph *g, uint32_t k, uint32_t n)
+{
+    g->max_k = MAX(g->max_k, k);
+    g->max_n = MAX(g->max_n, n);
+}
+
+float *graph_h(struct graph *g)
+{
+    return g->x->pass->h;
+}
+
+int graph_replay(const struct graph *g, struct pass *p)
+{
+    for (uint32_t i = 0; i < g->n_rotations; i++) {
+        const struct rotation *r = &g->rotation[i];
+        const uint32_t *pos = p->pos;
+        for (uint32_t t = 0; r->limit && t < p->n; t++)
+            r->at[t] = MIN(pos[t], r->limit - 1);
+        rope_fill(&p->x->m->rope[r->rope], r->limit ? r->at : pos, p->end, p->n, r->cos, r->sin);
+    }
+    for (uint32_t i = 0; i < g->n_ops; i++)
+        TRY(g->op[i].run(p, g->op[i].arg));
+    return 0;
+}
+
+/* The table of cosines and sines of a rope, positions below `limit` (0: all). */
+static const struct rotation *rotation(struct graph *g, uint32_t rope, uint32_t limit)
+{
+    for (uint32_t i = 0; i < g->n_rotations; i++)
+        if (g->rotation[i].rope == rope && g->rotation[i].limit == limit) return &g->rotation[i];
+    if (g->n_rotations == countof(g->rotation)) {
+        if (g->error >= 0) g->error = ERR(LIMIT, "more than %u kinds of rotation", g->n_rotations);
+        return NULL;
+    }
+    struct rotation *r = &g->rotation[g->n_rotations];
+    uint32_t half = g->x->m->rope[rope].rot / 2;
+    *r = (struct rotation){.rope = rope, .limit = limit};
+    r->cos = graph_buffer(g, half);
+    r->sin = graph_buffer(g, half);
+    r->at = graph_own(g, g->x->step_tokens, sizeof *r->at);
+    if (g->error < 0) return NULL;
+    g->n_rotations++;
+    return r;
+}
+
+/* --- words */
+static int embed_run(struct pass *p, const void *arg)
+{
+    dev_embed(p->dev, arg, p->tok, p->n, p->h);
+    return 0;
+}
+
+void mod_embed(struct graph *g, const struct dev_weight *w)
+{
+    graph_op(g, embed_run, w);
+}
+
+struct positions {
+    const struct dev_weight *w;
+    float *x, *row;
+};
+
+static int positions_run(struct pass *p, const void *arg)
+{
+    const struct positions *a = arg;
+    dev_embed(p->dev, a->w, (const int32_t *)p->pos, p->n, a->row);
+    dev_add(p->dev, a->x, a->row, p->n, a->w->cols);
+    return 0;
+}
+
+void mod_embed_positions(struct graph *g, const struct dev_weight *w, float *x)
+{
+    struct positions a = {w, x, graph_buffer(g, w->cols)};
+    word(g, positions_run, &a, sizeof a);
+}
+
+struct norm {
+    const float *x, *w, *b;
+    uint32_t per, width;
+    float *out;
+};
+
+static int rmsnorm_run(struct pass *p, const void *arg)
+{
+    const struct norm *a = arg;
+    dev_rmsnorm(p->dev, a->x, a->w, p->x->m->norm_eps, p->n * a->per, a->width, a->out);
+    return 0;
+}
+
+void mod_rmsnorm(struct graph *g, const float *x, const float *w, uint32_t per, uint32_t width,
+                 float *out)
+{
+    word(g, rmsnorm_run, &(struct norm){x, w, NULL, per, width, out}, sizeof(struct norm));
+}
+
+static int layernorm_run(struct pass *p, const void *arg)
+{
+    const struct norm *a = arg;
+    dev_layernorm(p->dev, a->x, a->w, a->b, p->x->m->norm_eps, p->n, a->width, a->out);
+    return 0;
+}
+
+void mod_layernorm(struct graph *g, const float *x, const float *w, const float *b, uint32_t width,
+                   float *out)
+{
+    word(g, layernorm_run, &(struct norm){x, w, b, 1, width, out}, sizeof(struct norm));
+}
+
+struct linear {
+    const float *x;
+    uint32_t n, k;
     struct dev_mm mm[4];
-    for (uint32_t i = 0; i < n_out; i++)
-        mm[i] = (struct dev_mm){out[i].w, out[i].bias, out[i].y, out[i].w->rows};
-    dev_matmul(p->dev, p->x->compute, x, out[0].w->cols, p->n, mm, n_out);
+};
+
+static int linear_run(struct pass *p, const void *arg)
+{
+    const struct linear *a = arg;
+    dev_matmul(p->dev, p->x->compute, a->x, a->k, p->n, a->mm, a->n);
+    return 0;
 }
 
-void mod_rope(struct pass *p, float *x, uint32_t heads)
+void mod_linear(struct graph *g, const float *x, const struct mod_out *out, uint32_t n_out)
 {
+    struct linear a = {.x = x, .n = n_out, .k = out[0].w->cols};
+    for (uint32_t i = 0; i < n_out; i++) {
+        a.mm[i] = (struct dev_mm){out[i].w, out[i].bias, out[i].y, out[i].w->rows};
+        graph_needs(g, a.k, out[i].w->rows);
+    }
+    word(g, linear_run, &a, sizeof a);
+}
+
+struct turn { /* rotation of queries or keys */
+    const struct rotation *r, *sink;
+    float *x, *copy;
+    uint32_t heads;
+};
+
+static int rope_run(struct pass *p, const void *arg)
+{
+    const struct turn *a = arg;
     const struct model *m = p->x->m;
-    dev_rope(p->dev, x, (size_t)heads * m->head_dim, p->n, heads, m->head_dim, m->rope.rot,
-             m->rope.interleaved, p->cos, p->sin);
+    const struct rope *r = &m->rope[a->r->rope];
+    size_t ld = (size_t)a->heads * m->head_dim;
+    if (a->copy) {
+        memcpy(a->copy, a->x, p->n * ld * sizeof *a->x);
+        dev_rope(p->dev, a->copy, ld, p->n, a->heads, m->head_dim, r->rot, r->interleaved,
+                 a->sink->cos, a->sink->sin);
+    }
+    dev_rope(p->dev, a->x, ld, p->n, a->heads, m->head_dim, r->rot, r->interleaved, a->r->cos,
+             a->r->sin);
+    return 0;
 }
 
-int mod_attention(struct pass *p, uint32_t layer, float scale)
+void mod_rope(struct graph *g, uint32_t rope, float *x, uint32_t heads)
 {
+    struct turn a = {.r = rotation(g, rope, 0), .x = x, .heads = heads};
+    word(g, rope_run, &a, sizeof a);
+}
+
+void mod_rope_query(struct graph *g, uint32_t layer, uint32_t rope, float *q)
+{
+    const struct kv_policy *p = &exec_layer_group(g->x, layer)->policy;
+    struct turn a = {.r = rotation(g, rope, 0), .x = q, .heads = g->x->m->n_heads};
+    if (p->sinks && p->window) {
+        if (!g->q_sink) g->q_sink = graph_buffer(g, (size_t)a.heads * g->x->m->head_dim);
+        a.copy = g->q_sink;
+        a.sink = rotation(g, rope, p->sinks + p->window);
+    }
+    word(g, rope_run, &a, sizeof a);
+}
+
+struct attention {
+    struct mod_attention a;
+    const float *q_sink;
+};
+
+static int attention_run(struct pass *p, const void *arg)
+{
+    const struct attention *w = arg;
     const struct model *m = p->x->m;
     size_t kv_width = (size_t)m->n_kv_heads * m->head_dim;
     struct dev_attn a = {
-        .q = p->q,
+        .q = w->a.q,
         .ldq = (size_t)m->n_heads * m->head_dim,
-        .out = p->att,
+        .out = w->a.out,
         .ldo = (size_t)m->n_heads * m->head_dim,
         .n_heads = m->n_heads,
-        .scale = scale,
+        .scale = w->a.scale,
+        .softcap = w->a.softcap,
+        .q_sink = w->q_sink,
+        .sink_logit = w->a.sink_logit,
     };
     struct kv_view view;
     int e;
-    while ((e = kv_next(p->step, p->x->site[layer], &view)) > 0) {
+    while ((e = kv_next(p->step, p->x->site[w->a.layer], &view)) > 0) {
         if (view.first) {
-            dev_kv_write(p->dev, &view, 0, p->k, kv_width);
-            dev_kv_write(p->dev, &view, 1, p->v, kv_width);
+            dev_kv_write(p->dev, &view, 0, w->a.k, kv_width);
+            dev_kv_write(p->dev, &view, 1, w->a.v, kv_width);
             dev_kv_seal(p->dev, &view);
         }
         dev_attention(p->dev, &view, &a);
@@ -54,12 +286,81 @@ int mod_attention(struct pass *p, uint32_t layer, float scale)
     return e;
 }
 
-void mod_residual(struct pass *p, const float *y)
+void mod_attention(struct graph *g, const struct mod_attention *a)
 {
-    dev_add(p->dev, p->h, y, p->n, p->x->m->hidden);
+    const struct kv_policy *p = &exec_layer_group(g->x, a->layer)->policy;
+    struct attention w = {*a, p->sinks && p->window ? g->q_sink : NULL};
+    word(g, attention_run, &w, sizeof w);
 }
 
-void mod_swiglu(struct pass *p)
+struct map {
+    float *x;
+    const float *y;
+    float by;
+    uint32_t width;
+};
+
+static int add_run(struct pass *p, const void *arg)
 {
-    dev_silu_mul(p->dev, p->gate, p->up, p->n, p->x->m->ffn);
+    const struct map *a = arg;
+    dev_add(p->dev, a->x, a->y, p->n, a->width);
+    return 0;
+}
+
+static int silu_mul_run(struct pass *p, const void *arg)
+{
+    const struct map *a = arg;
+    dev_silu_mul(p->dev, a->x, a->y, p->n, a->width);
+    return 0;
+}
+
+static int gelu_mul_run(struct pass *p, const void *arg)
+{
+    const struct map *a = arg;
+    dev_gelu_mul(p->dev, a->x, a->y, p->n, a->width);
+    return 0;
+}
+
+static int gelu_run(struct pass *p, const void *arg)
+{
+    const struct map *a = arg;
+    dev_gelu(p->dev, a->x, p->n, a->width);
+    return 0;
+}
+
+static int scale_run(struct pass *p, const void *arg)
+{
+    const struct map *a = arg;
+    dev_scale(p->dev, a->x, a->by, p->n, a->width);
+    return 0;
+}
+
+static void map_word(struct graph *g, graph_run run, struct map a)
+{
+    word(g, run, &a, sizeof a);
+}
+
+void mod_add(struct graph *g, float *x, const float *y, uint32_t width)
+{
+    map_word(g, add_run, (struct map){x, y, 0, width});
+}
+
+void mod_silu_mul(struct graph *g, float *x, const float *y, uint32_t width)
+{
+    map_word(g, silu_mul_run, (struct map){x, y, 0, width});
+}
+
+void mod_gelu_mul(struct graph *g, float *x, const float *y, uint32_t width)
+{
+    map_word(g, gelu_mul_run, (struct map){x, y, 0, width});
+}
+
+void mod_gelu(struct graph *g, float *x, uint32_t width)
+{
+    map_word(g, gelu_run, (struct map){x, NULL, 0, width});
+}
+
+void mod_scale(struct graph *g, float *x, float by, uint32_t width)
+{
+    map_word(g, scale_run, (struct map){x, NULL, by, width});
 }

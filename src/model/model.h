@@ -35,16 +35,21 @@ void rope_fill(const struct rope *r, const uint32_t *pos, const uint32_t *end, u
 /* --- a model */
 struct model;
 struct pass;
+struct graph;
 struct arch {
     const char *const *names;     /* model_type and general.architecture values, NULL-terminated */
     int (*open)(struct model *m); /* reads config, binds weights, fills the fields below */
-    int (*forward)(const struct model *m, struct pass *p);
+    /* Writes the forward of one step in the words below.  Called once, when an exec is opened: every step
+     * replays what was recorded. */
+    int (*graph)(const struct model *m, struct graph *g);
 };
 /* One line in the architecture's file registers it. */
 #define MODEL_ARCH(ident, ptr)                                                                     \
     const struct arch *const kvik_arch_##ident                                                     \
         __attribute__((section("kvik_arch"), used, visibility("hidden"))) = ptr
+const struct arch *model_arch_at(uint32_t i); /* NULL past the end */
 
+#define MODEL_ROPES 2u
 struct model {
     struct checkpoint *ck; /* owned */
     const struct arch *arch;
@@ -52,13 +57,18 @@ struct model {
     const char *what; /* path, for errors */
     uint32_t n_layers, hidden, n_heads, n_kv_heads, head_dim, ffn, vocab, context;
     float norm_eps;
-    struct rope rope;
+    struct rope rope[MODEL_ROPES];
+    uint32_t n_ropes;
+    bool learned_positions; /* a table of `context` rows: no sequence can be longer */
+    const char *no_sinks;   /* why a sink cache cannot be exact, or NULL */
     struct kv_layer *layer; /* [n_layers] owned */
     struct dev_weight embed, head;
     bool tied;
-    float *final_norm;  /* [hidden] owned by own[] */
-    void *arch_weights; /* the architecture's table, owned by own[] */
-    void **own;         /* blocks freed at close */
+    float *final_norm,
+        *final_bias;     /* [hidden] owned by own[]; with a bias: LayerNorm, else RMSNorm */
+    float logit_softcap; /* 0: none */
+    void *arch_weights;  /* the architecture's table, owned by own[] */
+    void **own;          /* blocks freed at close */
     uint32_t n_own;
     enum dtype weight_dtype; /* of the bulk of the matrix weights */
     uint64_t n_params;
@@ -74,12 +84,42 @@ int model_need_u32(const struct model *m, const char *hf, const char *gguf, uint
 int model_f32(const struct model *m, const char *hf, const char *gguf, float *out);
 /* weights.c: blocks that live as long as the model. */
 void *model_own(struct model *m, size_t n, size_t size);
+/* NULL when absent.  Names are formats with one %u for the layer. */
+const struct tensor *model_find(const struct model *m, const char *hf, const char *gguf,
+                                uint32_t layer);
 /* A matrix [rows][cols] by its Hugging Face or GGUF name (fmt, one %u for the layer); shape checked. */
 int model_matrix(struct model *m, const char *hf, const char *gguf, uint32_t layer, uint32_t rows,
                  uint32_t cols, struct dev_weight *out);
 /* A vector as f32; *out NULL when absent and `optional`. */
 int model_vector(struct model *m, const char *hf, const char *gguf, uint32_t layer, uint32_t n,
                  bool optional, float **out);
+/* Rows [row0, row0 + rows) of a matrix: fused projections are bound whole and cut. */
+struct dev_weight model_rows(const struct dev_weight *w, uint32_t row0, uint32_t rows);
+/* A matrix that a Hugging Face file holds as [cols][rows] (Conv1D): an owned transposed copy of the same
+ * type, f32, f16 or bf16.  GGUF files hold it as [rows][cols]. */
+int model_transposed(struct model *m, const char *hf, const char *gguf, uint32_t layer,
+                     uint32_t rows, uint32_t cols, struct dev_weight *out);
+/* out[n]: the matrices [rows][cols] of a tensor [n][rows][cols]; `transposed`: a Hugging Face file holds
+ * [n][cols][rows]. */
+int model_experts(struct model *m, const char *hf, const char *gguf, uint32_t layer, uint32_t n,
+                  uint32_t rows, uint32_t cols, bool transposed, struct dev_weight *out);
+/* --- decoder.c: what most decoder configurations have in common */
+/* Layers, hidden, ffn, heads, kv heads, head_dim, context, norm_eps by their usual keys; m->layer with full
+ * attention everywhere. */
+int model_read_decoder(struct model *m);
+/* rope[i] from the usual keys: what HF calls rope_parameters (or `section` of them), or GGUF's rope.*.
+ * Sets rot (partial_rotary_factor, rope.dimension_count); call rope_prepare after changes. */
+int model_read_rope(struct model *m, uint32_t i, const char *section);
+/* Embedding, final norm, head (tied or not), vocabulary from the embedding's shape. */
+int model_bind_ends(struct model *m);
+/* Binds matrices and their optional biases of one layer; NULL-terminated by hf == NULL. */
+struct model_proj {
+    const char *hf, *gguf; /* without ".weight" and ".bias"; one %u */
+    uint32_t rows, cols;
+    struct dev_weight *w;
+    float **bias; /* NULL: none is looked for */
+};
+int model_bind_projs(struct model *m, uint32_t layer, const struct model_proj *p);
 
 /* --- exec.c: one forward over the store */
 struct exec_config {
@@ -103,8 +143,9 @@ struct exec {
     uint32_t *site;         /* [n_layers] */
     struct kv_group *group; /* [n_groups], for reports */
     uint32_t n_groups;
-    struct pass *pass; /* activations, fixed at open */
-    uint64_t computed; /* tokens fed since open */
+    struct graph *graph; /* the recorded step */
+    struct pass *pass;   /* its inputs, fixed at open */
+    uint64_t computed;   /* tokens fed since open */
     bool reserve;
     struct exec_feed *call;  /* [max_seqs] of the public call that runs */
     struct feed_state *feed; /* [2 * max_seqs] of the feed that runs */
@@ -148,34 +189,69 @@ typedef bool (*exec_progress)(void *ctx, uint64_t done, uint64_t total);
 int exec_feed(struct exec *x, const struct exec_feed *feed, uint32_t n, uint32_t chunk,
               float *logits, exec_progress progress, void *ctx);
 
-/* --- graph.c: the vocabulary of an architecture's forward */
-struct pass {
+/* The group of a layer, to ask for its policy. */
+const struct kv_group *exec_layer_group(const struct exec *x, uint32_t layer);
+
+/* --- feed.c */
+int feed_open(struct exec *x);
+void feed_close(struct exec *x);
+
+/* --- graph.c: a step as a list of operations, recorded once and replayed.
+ *
+ * Words append an operation; none computes.  Buffers are rows of activations, one per token of a step; they
+ * and the arguments of words live as long as the exec, so a step calls no architecture code, allocates nothing
+ * and works on fixed addresses.  Errors while recording stick in the graph; exec_open reports the first. */
+struct pass { /* inputs of the step that runs */
     struct exec *x;
     struct dev *dev;
     struct kv_step *step;
     uint32_t n; /* tokens of this step */
     const int32_t *tok;
-    uint32_t *pos, *end;    /* [n] */
-    float *cos, *sin;       /* [n][rot/2] */
-    float *h;               /* [n][hidden] residual stream */
-    float *norm;            /* [n][hidden] */
-    float *q, *k, *v, *att; /* [n][heads*dim] */
-    float *gate, *up;       /* [n][ffn] */
-    int32_t *ids;           /* [step_tokens] */
-    float *rows;            /* [step_tokens][hidden] rows whose logits are wanted */
-    struct kv_span *span;   /* [max_seqs] */
+    uint32_t *pos, *end; /* [n] */
+    int32_t *ids;        /* [step_tokens] */
+    float *h;    /* [n][hidden] residual stream: the graph's last word leaves the result here */
+    float *rows; /* [step_tokens][hidden] rows whose logits are wanted */
+    struct kv_span *span; /* [max_seqs] */
 };
-void mod_embed(struct pass *p, const struct dev_weight *w);
-void mod_norm(struct pass *p, const float *x, const float *w, float *out);
+typedef int (*graph_run)(struct pass *p, const void *arg);
+float *graph_buffer(struct graph *g, size_t width);      /* [step_tokens][width], 64-byte aligned */
+void *graph_own(struct graph *g, size_t n, size_t size); /* zeroed, lives as long as the exec */
+void graph_op(struct graph *g, graph_run run,
+              const void *arg); /* a new word: any file may add one */
+uint32_t graph_step_tokens(const struct graph *g);
+void graph_needs(struct graph *g, uint32_t k, uint32_t n); /* widest matmul input and output */
+float *graph_h(struct graph *g);                           /* p->h */
+
+void mod_embed(struct graph *g, const struct dev_weight *w); /* h = rows of w */
+/* x += row pos of w: learned positions. */
+void mod_embed_positions(struct graph *g, const struct dev_weight *w, float *x);
+/* per: rows of `width` values per token (heads, for norms of heads); w NULL: ones. */
+void mod_rmsnorm(struct graph *g, const float *x, const float *w, uint32_t per, uint32_t width,
+                 float *out);
+void mod_layernorm(struct graph *g, const float *x, const float *w, const float *b, uint32_t width,
+                   float *out);
 struct mod_out {
     const struct dev_weight *w;
     const float *bias;
     float *y;
 };
-/* Products of the same x; y rows are dense. */
-void mod_linear(struct pass *p, const float *x, const struct mod_out *out, uint32_t n_out);
-void mod_rope(struct pass *p, float *x, uint32_t heads);
-/* Writes k and v, seals what this step completes, attends: p->att from p->q. */
-int mod_attention(struct pass *p, uint32_t layer, float scale);
-void mod_residual(struct pass *p, const float *y);
-void mod_swiglu(struct pass *p); /* gate = silu(gate) * up */
+/* Products of the same x; y rows are dense.  At most 4. */
+void mod_linear(struct graph *g, const float *x, const struct mod_out *out, uint32_t n_out);
+/* Rotates keys, [heads][head_dim] per token, with rope number `rope`. */
+void mod_rope(struct graph *g, uint32_t rope, float *x, uint32_t heads);
+/* Rotates queries of a layer; under a sink cache also makes the copy that meets the sink rows. */
+void mod_rope_query(struct graph *g, uint32_t layer, uint32_t rope, float *q);
+struct mod_attention {
+    uint32_t layer;
+    const float *q, *k, *v; /* [heads][head_dim] per token */
+    float *out;
+    float scale, softcap;
+    const float *sink_logit; /* [n_heads] or NULL */
+};
+/* Writes k and v, seals what this step completes, attends. */
+void mod_attention(struct graph *g, const struct mod_attention *a);
+void mod_add(struct graph *g, float *x, const float *y, uint32_t width);      /* x += y */
+void mod_silu_mul(struct graph *g, float *x, const float *y, uint32_t width); /* x = silu(x) * y */
+void mod_gelu_mul(struct graph *g, float *x, const float *y, uint32_t width); /* tanh form */
+void mod_gelu(struct graph *g, float *x, uint32_t width);
+void mod_scale(struct graph *g, float *x, float by, uint32_t width);

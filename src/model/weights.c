@@ -79,6 +79,86 @@ int model_vector(struct model *m, const char *hf, const char *gguf, uint32_t lay
     return 0;
 }
 
+const struct tensor *model_find(const struct model *m, const char *hf, const char *gguf,
+                                uint32_t layer)
+{
+    char name[160];
+    return (model_is_gguf(m) ? gguf : hf) ? find(m, hf, gguf, layer, name, sizeof name) : NULL;
+}
+
+struct dev_weight model_rows(const struct dev_weight *w, uint32_t row0, uint32_t rows)
+{
+    struct dev_weight part = *w;
+    size_t bytes = 0;
+    (void)dtype_bytes(w->dtype, w->cols, &bytes); /* a bound matrix has whole blocks */
+    part.data = (const unsigned char *)w->data + row0 * bytes;
+    part.rows = rows;
+    return part;
+}
+
+/* dst [rows][cols] from src [cols][rows]. */
+static void transpose(const void *src, void *dst, uint32_t rows, uint32_t cols, uint32_t size)
+{
+    for (uint32_t r = 0; r < rows; r++)
+        for (uint32_t c = 0; c < cols; c++) {
+            size_t to = ((size_t)r * cols + c) * size, from = ((size_t)c * rows + r) * size;
+            memcpy((unsigned char *)dst + to, (const unsigned char *)src + from, size);
+        }
+}
+
+static int own_transposed(struct model *m, const struct tensor *t, size_t skip, uint32_t rows,
+                          uint32_t cols, struct dev_weight *out)
+{
+    if (t->dtype != DT_F32 && t->dtype != DT_F16 && t->dtype != DT_BF16)
+        return ERR(UNSUPPORTED, "%s: tensor %s has type %s, which cannot be transposed", m->what,
+                   t->name, dtype_name(t->dtype));
+    uint32_t size = (uint32_t)dtype_size(t->dtype);
+    void *copy = model_own(m, (size_t)rows * cols, size);
+    if (!copy) return ERR_NOMEM;
+    transpose((const unsigned char *)t->data + skip * size, copy, rows, cols, size);
+    *out = (struct dev_weight){copy, rows, cols, t->dtype};
+    return 0;
+}
+
+int model_transposed(struct model *m, const char *hf, const char *gguf, uint32_t layer,
+                     uint32_t rows, uint32_t cols, struct dev_weight *out)
+{
+    struct dev_weight w;
+    if (model_is_gguf(m)) return model_matrix(m, hf, gguf, layer, rows, cols, out);
+    TRY(model_matrix(m, hf, gguf, layer, cols, rows, &w));
+    return own_transposed(m, model_find(m, hf, gguf, layer), 0, rows, cols, out);
+}
+
+int model_experts(struct model *m, const char *hf, const char *gguf, uint32_t layer, uint32_t n,
+                  uint32_t rows, uint32_t cols, bool transposed, struct dev_weight *out)
+{
+    char name[160], want[64];
+    const struct tensor *t = find(m, hf, gguf, layer, name, sizeof name);
+    bool swap = transposed && !model_is_gguf(m);
+    if (!t) return ERR(FORMAT, "%s: tensor %s is missing", m->what, name);
+    uint32_t r = swap ? cols : rows, c = swap ? rows : cols;
+    if (t->n_dims != 3 || t->dim[0] != n || t->dim[1] != r || t->dim[2] != c) {
+        snprintf(want, sizeof want, "[%u, %u, %u]", n, r, c);
+        return shape_error(m, t, want);
+    }
+    if (!dev_weight_supported(t->dtype))
+        return ERR(UNSUPPORTED, "%s: tensor %s has type %s, which matrix products do not support",
+                   m->what, name, dtype_name(t->dtype));
+    struct dev_weight whole = {t->data, n * rows, cols, t->dtype};
+    for (uint32_t i = 0; i < n; i++) {
+        if (swap)
+            TRY(own_transposed(m, t, (size_t)i * rows * cols, rows, cols, &out[i]));
+        else
+            out[i] = model_rows(&whole, i * rows, rows);
+    }
+    return 0;
+}
+
+const struct arch *model_arch_at(uint32_t i)
+{
+    return i < (size_t)(__stop_kvik_arch - __start_kvik_arch) ? __start_kvik_arch[i] : NULL;
+}
+
 static int arch_of(struct model *m)
 {
     const json_t *c = checkpoint_config(m->ck);
@@ -94,7 +174,7 @@ static int arch_of(struct model *m)
     if (strlen(name) >= sizeof m->arch_name)
         return ERR(FORMAT, "%s: architecture name too long", m->what);
     memcpy(m->arch_name, name, strlen(name) + 1);
-    char list[256] = "";
+    char list[512] = "";
     for (const struct arch *const *a = __start_kvik_arch; a < __stop_kvik_arch; a++)
         for (const char *const *s = (*a)->names; *s; s++) {
             if (strcmp(*s, name) == 0) {
@@ -117,8 +197,8 @@ static void survey(struct model *m)
         for (uint32_t d = 0; d < t->n_dims; d++)
             n *= t->dim[d];
         m->n_params += n;
-        if (t->n_dims == 2) count[t->dtype] += n;
-        if (t->n_dims == 2 && count[t->dtype] > best) {
+        if (t->n_dims >= 2) count[t->dtype] += n;
+        if (t->n_dims >= 2 && count[t->dtype] > best) {
             best = count[t->dtype];
             m->weight_dtype = t->dtype;
         }
@@ -155,7 +235,8 @@ void model_close(struct model *m)
         mem_free(m->own[i]);
     mem_free(m->own);
     mem_free(m->layer);
-    rope_done(&m->rope);
+    for (uint32_t i = 0; i < MODEL_ROPES; i++)
+        rope_done(&m->rope[i]);
     if (m->ck) checkpoint_close(m->ck);
     mem_free(m);
 }

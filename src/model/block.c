@@ -1,0 +1,95 @@
+/* block.c - see block.h. */
+#include "model/block.h"
+
+int block_attn_bind(struct model *m, uint32_t layer, struct block_attn *b)
+{
+    uint32_t h = m->hidden, q = m->n_heads * m->head_dim, kv = m->n_kv_heads * m->head_dim;
+    const struct model_proj p[] = {
+        {"model.layers.%u.self_attn.q_proj", "blk.%u.attn_q", q, h, &b->q, &b->bq},
+        {"model.layers.%u.self_attn.k_proj", "blk.%u.attn_k", kv, h, &b->k, &b->bk},
+        {"model.layers.%u.self_attn.v_proj", "blk.%u.attn_v", kv, h, &b->v, &b->bv},
+        {"model.layers.%u.self_attn.o_proj", "blk.%u.attn_output", h, q, &b->o, &b->bo},
+        {NULL, NULL, 0, 0, NULL, NULL},
+    };
+    TRY(model_bind_projs(m, layer, p));
+    TRY(model_vector(m, "model.layers.%u.self_attn.q_norm.weight", "blk.%u.attn_q_norm.weight",
+                     layer, m->head_dim, true, &b->q_norm));
+    TRY(model_vector(m, "model.layers.%u.self_attn.k_norm.weight", "blk.%u.attn_k_norm.weight",
+                     layer, m->head_dim, true, &b->k_norm));
+    return model_vector(m, "model.layers.%u.input_layernorm.weight", "blk.%u.attn_norm.weight",
+                        layer, h, false, &b->norm);
+}
+
+int block_mlp_bind(struct model *m, uint32_t layer, uint32_t ffn, struct block_mlp *b)
+{
+    uint32_t h = m->hidden;
+    const struct model_proj p[] = {
+        {"model.layers.%u.mlp.gate_proj", "blk.%u.ffn_gate", ffn, h, &b->gate, &b->bgate},
+        {"model.layers.%u.mlp.up_proj", "blk.%u.ffn_up", ffn, h, &b->up, &b->bup},
+        {"model.layers.%u.mlp.down_proj", "blk.%u.ffn_down", h, ffn, &b->down, &b->bdown},
+        {NULL, NULL, 0, 0, NULL, NULL},
+    };
+    TRY(model_bind_projs(m, layer, p));
+    return model_vector(m, "model.layers.%u.post_attention_layernorm.weight",
+                        "blk.%u.ffn_norm.weight", layer, h, false, &b->norm);
+}
+
+struct block_buffers block_buffers_new(struct graph *g, const struct model *m, uint32_t ffn)
+{
+    size_t q = (size_t)m->n_heads * m->head_dim, kv = (size_t)m->n_kv_heads * m->head_dim;
+    return (struct block_buffers){
+        .norm = graph_buffer(g, m->hidden),
+        .q = graph_buffer(g, q),
+        .k = graph_buffer(g, kv),
+        .v = graph_buffer(g, kv),
+        .att = graph_buffer(g, q),
+        .gate = graph_buffer(g, ffn),
+        .up = graph_buffer(g, ffn),
+    };
+}
+
+void block_attend(struct graph *g, const struct model *m, uint32_t layer,
+                  const struct block_attn *a, const struct block_form *f,
+                  const struct block_buffers *b, const float *x)
+{
+    mod_linear(g, x,
+               (struct mod_out[]){{&a->q, a->bq, b->q}, {&a->k, a->bk, b->k}, {&a->v, a->bv, b->v}},
+               3);
+    if (a->q_norm) mod_rmsnorm(g, b->q, a->q_norm, m->n_heads, m->head_dim, b->q);
+    if (a->k_norm) mod_rmsnorm(g, b->k, a->k_norm, m->n_kv_heads, m->head_dim, b->k);
+    if (f->rope >= 0) {
+        mod_rope_query(g, layer, (uint32_t)f->rope, b->q);
+        mod_rope(g, (uint32_t)f->rope, b->k, m->n_kv_heads);
+    }
+    mod_attention(g, &(struct mod_attention){.layer = layer,
+                                             .q = b->q,
+                                             .k = b->k,
+                                             .v = b->v,
+                                             .out = b->att,
+                                             .scale = f->scale,
+                                             .softcap = f->softcap,
+                                             .sink_logit = f->sink_logit});
+}
+
+void block_attn_graph(struct graph *g, const struct model *m, uint32_t layer,
+                      const struct block_attn *a, const struct block_form *f,
+                      const struct block_buffers *b)
+{
+    float *h = graph_h(g);
+    mod_rmsnorm(g, h, a->norm, 1, m->hidden, b->norm);
+    block_attend(g, m, layer, a, f, b, b->norm);
+    mod_linear(g, b->att, (struct mod_out[]){{&a->o, a->bo, b->norm}}, 1);
+    mod_add(g, h, b->norm, m->hidden);
+}
+
+void block_mlp_graph(struct graph *g, const struct model *m, const struct block_mlp *a,
+                     const struct block_buffers *b)
+{
+    float *h = graph_h(g);
+    mod_rmsnorm(g, h, a->norm, 1, m->hidden, b->norm);
+    mod_linear(g, b->norm,
+               (struct mod_out[]){{&a->gate, a->bgate, b->gate}, {&a->up, a->bup, b->up}}, 2);
+    mod_silu_mul(g, b->gate, b->up, a->gate.rows);
+    mod_linear(g, b->gate, (struct mod_out[]){{&a->down, a->bdown, b->norm}}, 1);
+    mod_add(g, h, b->norm, m->hidden);
+}

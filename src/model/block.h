@@ -1,0 +1,40 @@
+/* block.h - the two halves of a pre-norm decoder layer in its usual form: attention with rotary positions,
+ * then a gated MLP.  An architecture that has this form uses these; one that does not writes its own words. */
+#pragma once
+#include "model/model.h"
+
+struct block_attn {
+    float *norm; /* [hidden] before the projections */
+    struct dev_weight q, k, v, o;
+    float *bq, *bk, *bv, *bo; /* NULL: none */
+    float *q_norm, *k_norm;   /* [head_dim] RMS norm of each head before the rotation; NULL: none */
+};
+struct block_mlp {
+    float *norm;
+    struct dev_weight gate, up, down;
+    float *bgate, *bup, *bdown;
+};
+/* By the names of Llama, which most families share. */
+int block_attn_bind(struct model *m, uint32_t layer, struct block_attn *b);
+int block_mlp_bind(struct model *m, uint32_t layer, uint32_t ffn, struct block_mlp *b);
+
+struct block_buffers { /* shared by all layers of a graph */
+    float *norm, *q, *k, *v, *att, *gate, *up;
+};
+struct block_buffers block_buffers_new(struct graph *g, const struct model *m, uint32_t ffn);
+struct block_form { /* how one layer attends */
+    int rope;       /* number of the rope, -1: none */
+    float scale, softcap;
+    const float *sink_logit;
+};
+/* b->att = attention of `x` (already normalized), before the output projection. */
+void block_attend(struct graph *g, const struct model *m, uint32_t layer,
+                  const struct block_attn *a, const struct block_form *f,
+                  const struct block_buffers *b, const float *x);
+/* h += attention(norm(h)) */
+void block_attn_graph(struct graph *g, const struct model *m, uint32_t layer,
+                      const struct block_attn *a, const struct block_form *f,
+                      const struct block_buffers *b);
+/* h += down(silu(gate(norm(h))) * up(norm(h))) */
+void block_mlp_graph(struct graph *g, const struct model *m, const struct block_mlp *a,
+                     const struct block_buffers *b);

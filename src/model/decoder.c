@@ -1,0 +1,128 @@
+/* decoder.c - what most decoder configurations have in common: sizes, rotary parameters, the two ends of the
+ * stack, and binding a layer's projections from a table of names. */
+#include "model/model.h"
+
+#include <stdio.h>
+#include <string.h>
+
+int model_read_decoder(struct model *m)
+{
+    TRY(model_need_u32(m, "num_hidden_layers", "block_count", 1, 512, &m->n_layers));
+    TRY(model_need_u32(m, "hidden_size", "embedding_length", 1, 1u << 17, &m->hidden));
+    TRY(model_need_u32(m, "intermediate_size", "feed_forward_length", 1, 1u << 20, &m->ffn));
+    TRY(model_need_u32(m, "num_attention_heads", "attention.head_count", 1, 1024, &m->n_heads));
+    m->n_kv_heads = m->n_heads;
+    TRY(model_u32(m, "num_key_value_heads", "attention.head_count_kv", 1, 1024, &m->n_kv_heads));
+    if (m->n_heads % m->n_kv_heads)
+        return ERR(FORMAT, "%s: %u attention heads are not a multiple of %u key-value heads",
+                   m->what, m->n_heads, m->n_kv_heads);
+    m->head_dim = m->hidden / m->n_heads;
+    TRY(model_u32(m, "head_dim", "attention.key_length", 1, 1024, &m->head_dim));
+    if (m->head_dim == 0) return ERR(FORMAT, "%s: the head dimension is 0", m->what);
+    m->context = 2048;
+    TRY(model_u32(m, "max_position_embeddings", "context_length", 1, 1u << 28, &m->context));
+    m->norm_eps = 1e-6f;
+    TRY(model_f32(m, "rms_norm_eps", "attention.layer_norm_rms_epsilon", &m->norm_eps));
+    if (!(m->norm_eps >= 0)) return ERR(FORMAT, "%s: rms_norm_eps must not be negative", m->what);
+    m->layer = mem_array(m->n_layers, sizeof *m->layer);
+    if (!m->layer) return ERR_NOMEM;
+    for (uint32_t i = 0; i < m->n_layers; i++)
+        m->layer[i] = (struct kv_layer){.heads = m->n_kv_heads, .dim = m->head_dim};
+    return 0;
+}
+
+static int gguf_rope(struct model *m, struct rope *r)
+{
+    const json_t *c = checkpoint_config(m->ck);
+    const char *type = NULL;
+    char key[128];
+    float theta = 10000, factor = 1, attn = 0, *f;
+    TRY(model_f32(m, NULL, "rope.freq_base", &theta));
+    TRY(model_f32(m, NULL, "rope.scaling.factor", &factor));
+    TRY(model_f32(m, NULL, "rope.scaling.attn_factor", &attn));
+    uint32_t original = m->context;
+    TRY(model_u32(m, NULL, "rope.scaling.original_context_length", 1, 1u << 30, &original));
+    snprintf(key, sizeof key, "%s.rope.scaling.type", m->arch_name);
+    TRY(json_get_str(c, m->what, key, &type));
+    if (!type || strcmp(type, "none") == 0) type = "default";
+    json_t *o = json_pack("{s:{s:s, s:f, s:f, s:i}}", "rope_parameters", "rope_type", type,
+                          "rope_theta", (double)theta, "factor", (double)factor,
+                          "original_max_position_embeddings", (int)original);
+    if (!o) return ERR(NOMEM, "out of memory");
+    int e = rope_read(r, o, m->what, m->context);
+    json_decref(o);
+    if (e < 0) return e;
+    if (attn > 0) r->attention_factor *= attn;
+    TRY(model_u32(m, NULL, "rope.dimension_count", 2, m->head_dim, &r->rot));
+    if (r->rot == 0) r->rot = m->head_dim;
+    TRY(model_vector(m, "", "rope_freqs.weight", 0, r->rot / 2, true, &f));
+    if (!f) return 0;
+    r->freq_factor = mem_array(r->rot / 2, sizeof *f);
+    if (!r->freq_factor) return ERR_NOMEM;
+    memcpy(r->freq_factor, f, r->rot / 2 * sizeof *f);
+    return 0;
+}
+
+int model_read_rope(struct model *m, uint32_t i, const char *section)
+{
+    struct rope *r = &m->rope[i];
+    const json_t *c = checkpoint_config(m->ck), *o = NULL;
+    double partial = 1;
+    m->n_ropes = MAX(m->n_ropes, i + 1);
+    if (model_is_gguf(m)) return gguf_rope(m, r);
+    if (section) o = json_object_get(json_object_get(c, "rope_parameters"), section);
+    if (o) {
+        json_t *one = json_pack("{s:O}", "rope_parameters", (json_t *)(uintptr_t)o);
+        if (!one) return ERR(NOMEM, "out of memory");
+        int e = rope_read(r, one, m->what, m->context);
+        json_decref(one);
+        if (e < 0) return e;
+    } else {
+        TRY(rope_read(r, c, m->what, m->context));
+        o = json_object_get(c, "rope_parameters");
+    }
+    TRY(json_get_f64(c, m->what, "partial_rotary_factor", &partial));
+    if (json_is_object(o)) TRY(json_get_f64(o, m->what, "partial_rotary_factor", &partial));
+    if (!(partial > 0 && partial <= 1))
+        return ERR(FORMAT, "%s: partial_rotary_factor must be above 0 and at most 1", m->what);
+    r->rot = (uint32_t)(m->head_dim * partial);
+    return 0;
+}
+
+/* The vocabulary is the embedding's first dimension; config.json must agree, GGUF may be silent. */
+int model_bind_ends(struct model *m)
+{
+    static const char embed[] = "model.embed_tokens.weight", gguf[] = "token_embd.weight";
+    const struct tensor *t = model_find(m, embed, gguf, 0);
+    if (!t || t->n_dims != 2 || t->dim[0] < 1 || t->dim[0] > 1u << 24)
+        return ERR(FORMAT, "%s: the token embedding is missing or not a matrix", m->what);
+    m->vocab = (uint32_t)t->dim[0];
+    TRY(model_u32(m, "vocab_size", "vocab_size", 1, 1u << 24, &m->vocab));
+    TRY(model_matrix(m, embed, gguf, 0, m->vocab, m->hidden, &m->embed));
+    bool tied = false;
+    if (model_is_gguf(m))
+        tied = !model_find(m, NULL, "output.weight", 0);
+    else
+        TRY(json_get_bool(checkpoint_config(m->ck), m->what, "tie_word_embeddings", &tied));
+    m->tied = tied;
+    m->head = m->embed;
+    if (!tied)
+        TRY(model_matrix(m, "lm_head.weight", "output.weight", 0, m->vocab, m->hidden, &m->head));
+    return model_vector(m, "model.norm.weight", "output_norm.weight", 0, m->hidden, false,
+                        &m->final_norm);
+}
+
+int model_bind_projs(struct model *m, uint32_t layer, const struct model_proj *p)
+{
+    char hf[128], gguf[128];
+    for (; p->hf; p++) {
+        snprintf(hf, sizeof hf, "%s.weight", p->hf);
+        snprintf(gguf, sizeof gguf, "%s.weight", p->gguf);
+        TRY(model_matrix(m, hf, gguf, layer, p->rows, p->cols, p->w));
+        if (!p->bias) continue;
+        snprintf(hf, sizeof hf, "%s.bias", p->hf);
+        snprintf(gguf, sizeof gguf, "%s.bias", p->gguf);
+        TRY(model_vector(m, hf, gguf, layer, p->rows, true, p->bias));
+    }
+    return 0;
+}

@@ -1,0 +1,29 @@
+/* graph.h - private to model: the recorded step, shared by graph.c (words) and exec.c (replay). */
+#pragma once
+#include "model/model.h"
+
+struct graph_op {
+    graph_run run;
+    const void *arg;
+};
+struct rotation { /* cosines and sines of one rope, made at the start of every step */
+    uint32_t rope;
+    uint32_t limit; /* 0: true positions; else the sink rotation: positions min(pos, limit - 1) */
+    uint32_t *at;   /* [step_tokens] */
+    float *cos, *sin;
+};
+struct graph {
+    struct exec *x;
+    struct graph_op *op;
+    uint32_t n_ops;
+    void **own;
+    uint32_t n_own;
+    int error;             /* the first, sticky */
+    uint32_t max_k, max_n; /* of all products */
+    float *q_sink;         /* [step_tokens][n_heads * head_dim], NULL: no sinks */
+    struct rotation rotation[4 * MODEL_ROPES];
+    uint32_t n_rotations;
+};
+int graph_open(struct exec *x, struct graph **out);
+void graph_close(struct graph *g);
+int graph_replay(const struct graph *g, struct pass *p);
