@@ -19,3 +19,5 @@ struct kvik_cache {
     const struct kv_preset *preset;
     uint64_t reused; /* by the last generate */
 };
+/* e, with the way out added to the sentence of a budget that is exhausted. */
+int cache_full(const kvik_cache *c, int e);

@@ -1,6 +1,7 @@
 /* cache.c - caches bound to a model: sequences and forward. */
 #include "api/settings.h"
 
+#include <stdio.h>
 #include <string.h>
 
 KVIK_API int kvik_cache_open(kvik_model *m, const kvik_cache_config *config, kvik_cache **out)
@@ -38,8 +39,8 @@ KVIK_API void kvik_cache_usage(const kvik_cache *c, kvik_usage *out)
     struct kv_usage u;
     kv_usage(c->x->kv, &u);
     *out = (kvik_usage){
-        .bytes = u.live + u.states,
-        .peak_bytes = u.peak,
+        .bytes = u.live + u.states + u.staging,
+        .peak_bytes = u.peak + u.staging,
         .live = u.live,
         .shared = u.shared,
         .states = u.states,
@@ -59,9 +60,20 @@ KVIK_API void kvik_cache_usage(const kvik_cache *c, kvik_usage *out)
     };
 }
 
+int cache_full(const kvik_cache *c, int e)
+{
+    struct kv_usage u;
+    char why[768];
+    if (e != ERR_FULL || c->x->streaming != KV_RESIDENT) return e;
+    kv_usage(c->x->kv, &u);
+    if (!u.need) return e;
+    snprintf(why, sizeof why, "%s", err_last());
+    return ERR(FULL, "%s; or go on from disk with on_full=offload (--on-full offload)", why);
+}
+
 KVIK_API int kvik_cache_new(kvik_cache *c, kvik_seq *out)
 {
-    return exec_new(c->x, out);
+    return cache_full(c, exec_new(c->x, out));
 }
 
 KVIK_API int kvik_cache_fork(kvik_cache *c, kvik_seq src, kvik_seq *out)
@@ -113,7 +125,7 @@ KVIK_API int kvik_cache_reorder(kvik_cache *c, const kvik_seq *s, const uint32_t
 
 KVIK_API int kvik_cache_reserve(kvik_cache *c, kvik_seq s, uint32_t len)
 {
-    return kv_reserve(c->x->kv, s, len);
+    return cache_full(c, kv_reserve(c->x->kv, s, len));
 }
 
 KVIK_API int64_t kvik_cache_length(const kvik_cache *c, kvik_seq s)
@@ -133,5 +145,5 @@ KVIK_API int kvik_forward(kvik_cache *c, const kvik_span *span, uint32_t n, bool
         x->call[i] =
             (struct exec_feed){.seq = span[i].seq, .tok = span[i].ids, .n = span[i].n, .all = all};
     }
-    return exec_feed(x, x->call, n, 0, logits, NULL, NULL);
+    return cache_full(c, exec_feed(x, x->call, n, 0, logits, NULL, NULL));
 }

@@ -38,7 +38,8 @@ KVIK_API int kvik_generate(kvik_cache *c, const kvik_generation *g, const kvik_p
     if (!c || !g || !prompt || !out)
         return ERR(ARG, "a cache, a configuration and prompts are needed");
     kvik_result *r;
-    TRY(gen_run(c->x, c->model->tok ? c->model->tok->tok : NULL, g, prompt, n, hooks, &r));
+    const struct tok *tok = c->model->tok ? c->model->tok->tok : NULL;
+    TRY(cache_full(c, gen_run(c->x, tok, g, prompt, n, hooks, &r)));
     c->reused = 0;
     for (uint32_t i = 0; i < n; i++)
         c->reused += r->row[i].reused;

@@ -3,6 +3,7 @@
 #pragma once
 #include "base/base.h"
 #include "base/buf.h"
+#include "base/bytes.h"
 #include "base/json.h"
 #include "kvik.h"
 
@@ -75,8 +76,7 @@ int say_flush(int status); /* flushes stdout: status, or EXIT_FAILED if it canno
 json_t *say_json(const char *s,
                  size_t n); /* a JSON string; bytes that are not UTF-8 become U+FFFD */
 json_t *say_message(const char *role, const char *content, size_t n); /* of a chat */
-int say_json_line(json_t *o);              /* prints and releases it; EXIT_FAILED without memory */
-char *say_bytes(uint64_t n, char out[16]); /* "12.3 MiB" */
+int say_json_line(json_t *o); /* prints and releases it; EXIT_FAILED without memory */
 /* One line without its end: 1, 0 at the end of the file, or an error code. */
 int read_line(FILE *from, struct buf *line);
 int read_all(FILE *from, const char *what, char **text, size_t *n); /* mem_free */

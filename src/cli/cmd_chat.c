@@ -111,7 +111,7 @@ static void print_cache(const struct chat *c)
     kvik_usage u;
     kvik_cache_usage(c->s.cache, &u);
     fprintf(stderr, "%llu tokens of %u in %s, peak %s\n", (unsigned long long)u.tokens,
-            kvik_model_context(c->s.model), say_bytes(u.bytes, a), say_bytes(u.peak_bytes, b));
+            kvik_model_context(c->s.model), bytes_text(u.bytes, a), bytes_text(u.peak_bytes, b));
 }
 
 /* A line that begins with '/'; true ends the chat. */

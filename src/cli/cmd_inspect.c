@@ -60,7 +60,7 @@ static void put_scalars(const json_t *o)
         else if (json_is_real(v))
             printf("%g", json_real_value(v));
         else if (!strcmp(key, "bytes"))
-            printf("%s", say_bytes((uint64_t)json_integer_value(v), size));
+            printf("%s", bytes_text((uint64_t)json_integer_value(v), size));
         else if (!strcmp(key, "parameters"))
             printf("%.1f M", (double)json_integer_value(v) / 1e6);
         else
@@ -107,7 +107,7 @@ static void put_cache(const json_t *o)
     {
         unsigned long long bytes = (unsigned long long)json_integer_value(v);
         printf("  %-18s %llu bytes a token, %s for the whole context\n", key, bytes,
-               say_bytes(bytes * (uint64_t)number(o, "context"), size));
+               bytes_text(bytes * (uint64_t)number(o, "context"), size));
     }
     printf("  %-18s", "implementations");
     json_array_foreach(json_object_get(o, "cache_implementations"), i, v)
@@ -157,7 +157,7 @@ static void put_tensors(const json_t *tensors)
             (size_t)snprintf(shape + at, sizeof shape - MIN(at, sizeof shape - 1), "%s%lld",
                              d ? " x " : "", (long long)json_integer_value(v));
         printf("  %-*s %-5s %-20s %s\n", (int)MIN(width, 60), text(t, "name"), text(t, "dtype"),
-               shape, say_bytes((uint64_t)number(t, "bytes"), size));
+               shape, bytes_text((uint64_t)number(t, "bytes"), size));
     }
 }
 

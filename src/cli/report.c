@@ -31,11 +31,15 @@ void report_cache(const struct session *s, const kvik_usage *u, const kvik_resul
     const char *kind = s->g.use_cache ? s->g.cache_implementation : "none";
     fprintf(stderr, "cache  %s: %llu token%s of %u row%s in %llu bytes (%s), peak %s of %s",
             kind ? kind : "dynamic", (unsigned long long)u->tokens, plural(u->tokens), r->n_rows,
-            plural(r->n_rows), (unsigned long long)u->bytes, say_bytes(u->bytes, a),
-            say_bytes(u->peak_bytes, b), say_bytes(u->budget, c));
-    if (u->tokens) fprintf(stderr, ", %s a token", say_bytes(u->bytes / u->tokens, d));
-    fprintf(stderr, "\n       rows %s, shared %s, staging %s, states %s\n", say_bytes(u->live, a),
-            say_bytes(u->shared, b), say_bytes(u->staging, c), say_bytes(u->states, d));
+            plural(r->n_rows), (unsigned long long)u->bytes, bytes_text(u->bytes, a),
+            bytes_text(u->peak_bytes, b), bytes_text(u->budget, c));
+    if (u->tokens) fprintf(stderr, ", %s a token", bytes_text(u->bytes / u->tokens, d));
+    fprintf(stderr, "\n       rows %s, shared %s, staging %s, states %s", bytes_text(u->live, a),
+            bytes_text(u->shared, b), bytes_text(u->staging, c), bytes_text(u->states, d));
+    if (u->streaming)
+        fprintf(stderr, ", on disk %s (read %s, written %s)", bytes_text(u->spilled, a),
+                bytes_text(u->tier_read, b), bytes_text(u->tier_written, c));
+    fputc('\n', stderr);
     fprintf(
         stderr,
         "       %llu prompt token%s reused, %llu fork%s, %llu row%s copied, %llu seal%s, %llu eviction%s\n",
@@ -73,6 +77,9 @@ static json_t *cache_json(const kvik_usage *u, uint64_t reused)
         {"shared", u->shared},
         {"staging", u->staging},
         {"states", u->states},
+        {"spilled", u->spilled},
+        {"tier_read", u->tier_read},
+        {"tier_written", u->tier_written},
         {"tokens", u->tokens},
         {"reused", reused},
         {"budget", u->budget},
@@ -84,6 +91,7 @@ static json_t *cache_json(const kvik_usage *u, uint64_t reused)
     json_t *o = json_object();
     for (size_t i = 0; i < countof(field); i++)
         json_object_set_new(o, field[i].name, json_integer((json_int_t)field[i].value));
+    json_object_set_new(o, "streaming", json_boolean(u->streaming));
     return o;
 }
 

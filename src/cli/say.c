@@ -92,17 +92,6 @@ int say_json_line(json_t *o)
     return 0;
 }
 
-char *say_bytes(uint64_t n, char out[16])
-{
-    static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-    double v = (double)n;
-    size_t i = 0;
-    for (; v >= 1024 && i + 1 < countof(unit); i++)
-        v /= 1024;
-    snprintf(out, 16, i ? "%.1f %s" : "%.0f %s", v, unit[i]);
-    return out;
-}
-
 int read_line(FILE *from, struct buf *line)
 {
     int c;

@@ -3,6 +3,7 @@
 #include "cli/cli.h"
 
 #include <string.h>
+#include <unistd.h>
 
 static bool on_token(void *ctx, uint32_t row, int32_t id, const char *text)
 {
@@ -26,10 +27,20 @@ static bool on_progress(void *ctx, uint64_t done, uint64_t total)
     return !interrupt_seen();
 }
 
+static void on_notice(void *ctx, const char *text)
+{
+    struct stream *s = ctx;
+    progress_end(&s->progress);
+    fflush(stdout);
+    if (s->spoke && !s->ends_line && isatty(STDERR_FILENO)) fputc('\n', stderr);
+    say_notice(NULL, text);
+}
+
 int stream_generate(struct stream *s, struct session *session, const kvik_generation *g,
                     const kvik_prompt *prompt, uint32_t n, kvik_result **out)
 {
-    kvik_hooks hooks = {.on_token = on_token, .on_progress = on_progress, .ctx = s};
+    kvik_hooks hooks = {
+        .on_token = on_token, .on_progress = on_progress, .on_notice = on_notice, .ctx = s};
     s->spoke = s->ends_line = false;
     interrupt_clear();
     progress_begin(&s->progress, "reading the prompt");

@@ -6,6 +6,7 @@
  * sequence: the oracle the other ways are compared with. */
 #include "generate/loop.h"
 #include "generate/generate.h"
+#include "generate/notice.h"
 #include "model/model.h"
 #include "tok/tok.h"
 
@@ -38,6 +39,7 @@ struct run {
     float *kept;            /* [steps][n][vocab] */
     size_t kept_cap;
     struct buf piece;
+    bool told; /* that pages stream */
 };
 
 static double seconds(void)
@@ -178,6 +180,7 @@ static int feed_rows(struct run *r, uint32_t chunk, exec_progress progress)
     }
     int e =
         exec_feed(r->x, r->feed, k, chunk, r->logits, progress, r->hooks ? r->hooks->ctx : NULL);
+    (void)gen_notice_full(r->x, r->hooks, &r->told);
     for (uint32_t i = 0; i < r->n; i++) {
         struct row *w = &r->row[i];
         if (w->done) continue;
@@ -352,6 +355,7 @@ int gen_run(struct exec *x, const struct tok *tok, const kvik_generation *g,
     if (!res) return ERR_NOMEM;
     double t0 = seconds(), t1 = t0;
     uint64_t computed = x->computed;
+    (void)gen_notice_full(x, NULL, &r.told); /* in an earlier run: no news */
     int e = run_begin(&r, prompt);
     if (e >= 0) e = feed_rows(&r, g->prefill_chunk_size, hooks ? hooks->on_progress : NULL);
     t1 = seconds();

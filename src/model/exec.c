@@ -118,6 +118,7 @@ int exec_open(const struct model *m, const struct exec_config *c, struct exec **
     x->max_seqs = c->max_seqs;
     x->max_len = c->max_len;
     x->reserve = c->reserve;
+    x->streaming = c->streaming;
     struct dev_config d = {c->threads, c->isa};
     int e = (x->pass = mem_alloc(sizeof *x->pass)) ? 0 : ERR_NOMEM;
     if (e >= 0) e = dev_open(&d, &x->dev);

@@ -147,9 +147,10 @@ struct exec {
     struct pass *pass;   /* its inputs, fixed at open */
     uint64_t computed;   /* tokens fed since open */
     bool reserve;
-    struct exec_feed *call;  /* [max_seqs] of the public call that runs */
-    struct feed_state *feed; /* [2 * max_seqs] of the feed that runs */
-    struct exec_span *span;  /* [2 * max_seqs] of its step */
+    enum kv_streaming streaming; /* as configured */
+    struct exec_feed *call;      /* [max_seqs] of the public call that runs */
+    struct feed_state *feed;     /* [2 * max_seqs] of the feed that runs */
+    struct exec_span *span;      /* [2 * max_seqs] of its step */
 };
 int exec_open(const struct model *m, const struct exec_config *c, struct exec **out);
 void exec_close(struct exec *x);

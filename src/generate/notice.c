@@ -1,0 +1,22 @@
+/* notice.c - the one notice of a run so far: the budget was reached and pages stream from now on, with the same
+ * tokens.  A cache that was opened as offloaded streams from the start, which is no news. */
+#include "generate/notice.h"
+#include "base/bytes.h"
+#include "model/model.h"
+
+#include <stdio.h>
+
+bool gen_notice_full(const struct exec *x, const kvik_hooks *hooks, bool *told)
+{
+    struct kv_usage u;
+    char line[128], size[16];
+    if (*told || x->streaming != KV_STREAM_ON_FULL) return false;
+    kv_usage(x->kv, &u);
+    if (!u.streaming) return false;
+    *told = true;
+    snprintf(line, sizeof line,
+             "cache memory %s full at token %u; continuing with cache_implementation='offloaded'",
+             bytes_text(u.pool, size), u.streaming_since);
+    if (hooks && hooks->on_notice) hooks->on_notice(hooks->ctx, line);
+    return true;
+}
