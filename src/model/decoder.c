@@ -24,6 +24,11 @@ int model_read_decoder(struct model *m)
     m->norm_eps = 1e-6f;
     TRY(model_f32(m, "rms_norm_eps", "attention.layer_norm_rms_epsilon", &m->norm_eps));
     if (!(m->norm_eps >= 0)) return ERR(FORMAT, "%s: rms_norm_eps must not be negative", m->what);
+    return model_new_layers(m);
+}
+
+int model_new_layers(struct model *m)
+{
     m->layer = mem_array(m->n_layers, sizeof *m->layer);
     if (!m->layer) return ERR_NOMEM;
     for (uint32_t i = 0; i < m->n_layers; i++)

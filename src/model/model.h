@@ -107,6 +107,8 @@ int model_experts(struct model *m, const char *hf, const char *gguf, uint32_t la
 /* Layers, hidden, ffn, heads, kv heads, head_dim, context, norm_eps by their usual keys; m->layer with full
  * attention everywhere. */
 int model_read_decoder(struct model *m);
+/* m->layer with full attention everywhere, after the heads are known. */
+int model_new_layers(struct model *m);
 /* rope[i] from the usual keys: what HF calls rope_parameters (or `section` of them), or GGUF's rope.*.
  * Sets rot (partial_rotary_factor, rope.dimension_count); call rope_prepare after changes. */
 int model_read_rope(struct model *m, uint32_t i, const char *section);

@@ -1,0 +1,124 @@
+/* mixtral.c - Mixtral (Jiang et al. 2024): Llama's attention, and in place of the MLP a mixture of SwiGLU
+ * experts whose weights are the softmax of the router, renormalized over the chosen ones.  Experts come as one
+ * tensor per matrix, or as the stacked ones that newer checkpoints hold: gate and up in one. */
+#include "model/block.h"
+#include "model/moe.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+struct layer {
+    struct block_attn attn;
+    float *norm; /* [hidden] before the mixture */
+    struct moe moe;
+};
+
+static int read_config(struct model *m, uint32_t *n, uint32_t *top)
+{
+    const char *act = "silu";
+    uint32_t window = 0;
+    TRY(model_read_decoder(m));
+    TRY(moe_read_counts(m, n, top));
+    TRY(model_read_rope(m, 0, NULL));
+    m->rope[0].interleaved = model_is_gguf(m);
+    if (!model_is_gguf(m)) TRY(json_get_str(checkpoint_config(m->ck), m->what, "hidden_act", &act));
+    if (strcmp(act, "silu") != 0)
+        return ERR(UNSUPPORTED, "%s: hidden_act \"%s\"; Mixtral needs silu", m->what, act);
+    TRY(model_u32(m, "sliding_window", "attention.sliding_window", 1, 1u << 28, &window));
+    for (uint32_t i = 0; i < m->n_layers; i++)
+        m->layer[i].window = window;
+    return 0;
+}
+
+/* One tensor per expert and matrix. */
+static int bind_single(struct model *m, uint32_t layer, struct moe *moe)
+{
+    uint32_t h = m->hidden, f = moe->ffn;
+    for (uint32_t e = 0; e < moe->n; e++) {
+        struct {
+            const char *name;
+            uint32_t rows, cols;
+            struct dev_weight *w;
+        } part[] = {{"w1", f, h, &moe->expert[e].gate},
+                    {"w3", f, h, &moe->expert[e].up},
+                    {"w2", h, f, &moe->expert[e].down}};
+        for (size_t i = 0; i < countof(part); i++) {
+            char hf[96];
+            snprintf(hf, sizeof hf, "model.layers.%%u.block_sparse_moe.experts.%u.%s.weight", e,
+                     part[i].name);
+            TRY(model_matrix(m, hf, NULL, layer, part[i].rows, part[i].cols, part[i].w));
+        }
+    }
+    return 0;
+}
+
+static int bind_stacked(struct model *m, uint32_t layer, struct moe *moe, struct dev_weight *tmp)
+{
+    uint32_t h = m->hidden, f = moe->ffn;
+    TRY(model_experts(m, "model.layers.%u.mlp.experts.gate_up_proj", NULL, layer, moe->n, 2 * f, h,
+                      false, tmp));
+    for (uint32_t e = 0; e < moe->n; e++) {
+        moe->expert[e].gate = model_rows(&tmp[e], 0, f);
+        moe->expert[e].up = model_rows(&tmp[e], f, f);
+    }
+    TRY(model_experts(m, "model.layers.%u.mlp.experts.down_proj", NULL, layer, moe->n, h, f, false,
+                      tmp));
+    for (uint32_t e = 0; e < moe->n; e++)
+        moe->expert[e].down = tmp[e];
+    return 0;
+}
+
+static int bind_layer(struct model *m, uint32_t layer, struct layer *l, struct dev_weight *tmp)
+{
+    static const char old_router[] = "model.layers.%u.block_sparse_moe.gate.weight";
+    static const char new_router[] = "model.layers.%u.mlp.gate.weight";
+    bool old = model_find(m, old_router, NULL, layer);
+    struct moe *moe = &l->moe;
+    TRY(block_attn_bind(m, layer, &l->attn));
+    TRY(model_vector(m, "model.layers.%u.post_attention_layernorm.weight", "blk.%u.ffn_norm.weight",
+                     layer, m->hidden, false, &l->norm));
+    TRY(model_matrix(m, old ? old_router : new_router, "blk.%u.ffn_gate_inp.weight", layer, moe->n,
+                     m->hidden, &moe->router));
+    return model_find(m, "model.layers.%u.mlp.experts.gate_up_proj", NULL, layer)
+               ? bind_stacked(m, layer, moe, tmp)
+               : bind_single(m, layer, moe);
+}
+
+static int mixtral_open(struct model *m)
+{
+    uint32_t n, top;
+    TRY(read_config(m, &n, &top));
+    TRY(model_bind_ends(m));
+    TRY(rope_prepare(&m->rope[0]));
+    struct layer *l = model_own(m, m->n_layers, sizeof *l);
+    struct dev_weight *tmp = model_own(m, n, sizeof *tmp);
+    if (!l || !tmp) return ERR_NOMEM;
+    m->arch_weights = l;
+    for (uint32_t i = 0; i < m->n_layers; i++) {
+        TRY(moe_new(m, n, top, m->ffn, &l[i].moe));
+        TRY(bind_layer(m, i, &l[i], tmp));
+    }
+    return 0;
+}
+
+static int mixtral_graph(const struct model *m, struct graph *g)
+{
+    const struct layer *l = m->arch_weights;
+    float *h = graph_h(g), *y = graph_buffer(g, m->hidden);
+    struct block_buffers b = block_buffers_new(g, m, 1);
+    struct moe_buffers *mb = moe_buffers_new(g, m, l->moe.n, l->moe.top, m->ffn);
+    struct block_form form = {.rope = 0, .scale = 1.0f / sqrtf((float)m->head_dim)};
+    mod_embed(g, &m->embed);
+    for (uint32_t i = 0; i < m->n_layers; i++) {
+        block_attn_graph(g, m, i, &l[i].attn, &form, &b);
+        mod_rmsnorm(g, h, l[i].norm, 1, m->hidden, b.norm);
+        mod_moe(g, &l[i].moe, mb, b.norm, y);
+        mod_add(g, h, y, m->hidden);
+    }
+    return 0;
+}
+
+static const char *const names[] = {"mixtral", NULL};
+static const struct arch mixtral_arch = {names, mixtral_open, mixtral_graph};
+MODEL_ARCH(mixtral, &mixtral_arch);
