@@ -1,6 +1,8 @@
 /* block.c - see block.h. */
 #include "model/block.h"
 
+#include <math.h>
+
 int block_attn_bind(struct model *m, uint32_t layer, struct block_attn *b)
 {
     uint32_t h = m->hidden, q = m->n_heads * m->head_dim, kv = m->n_kv_heads * m->head_dim;
@@ -20,7 +22,7 @@ int block_attn_bind(struct model *m, uint32_t layer, struct block_attn *b)
                         layer, h, false, &b->norm);
 }
 
-int block_mlp_bind(struct model *m, uint32_t layer, uint32_t ffn, struct block_mlp *b)
+int block_mlp_bind_projs(struct model *m, uint32_t layer, uint32_t ffn, struct block_mlp *b)
 {
     uint32_t h = m->hidden;
     const struct model_proj p[] = {
@@ -29,9 +31,14 @@ int block_mlp_bind(struct model *m, uint32_t layer, uint32_t ffn, struct block_m
         {"model.layers.%u.mlp.down_proj", "blk.%u.ffn_down", h, ffn, &b->down, &b->bdown},
         {NULL, NULL, 0, 0, NULL, NULL},
     };
-    TRY(model_bind_projs(m, layer, p));
+    return model_bind_projs(m, layer, p);
+}
+
+int block_mlp_bind(struct model *m, uint32_t layer, uint32_t ffn, struct block_mlp *b)
+{
+    TRY(block_mlp_bind_projs(m, layer, ffn, b));
     return model_vector(m, "model.layers.%u.post_attention_layernorm.weight",
-                        "blk.%u.ffn_norm.weight", layer, h, false, &b->norm);
+                        "blk.%u.ffn_norm.weight", layer, m->hidden, false, &b->norm);
 }
 
 struct block_buffers block_buffers_new(struct graph *g, const struct model *m, uint32_t ffn)
@@ -79,6 +86,7 @@ void block_attn_graph(struct graph *g, const struct model *m, uint32_t layer,
     mod_rmsnorm(g, h, a->norm, 1, m->hidden, b->norm);
     block_attend(g, m, layer, a, f, b, b->norm);
     mod_linear(g, b->att, (struct mod_out[]){{&a->o, a->bo, b->norm}}, 1);
+    if (a->post_norm) mod_rmsnorm(g, b->norm, a->post_norm, 1, m->hidden, b->norm);
     mod_add(g, h, b->norm, m->hidden);
 }
 
@@ -89,7 +97,63 @@ void block_mlp_graph(struct graph *g, const struct model *m, const struct block_
     mod_rmsnorm(g, h, a->norm, 1, m->hidden, b->norm);
     mod_linear(g, b->norm,
                (struct mod_out[]){{&a->gate, a->bgate, b->gate}, {&a->up, a->bup, b->up}}, 2);
-    mod_silu_mul(g, b->gate, b->up, a->gate.rows);
+    if (a->gelu)
+        mod_gelu_mul(g, b->gate, b->up, a->gate.rows);
+    else
+        mod_silu_mul(g, b->gate, b->up, a->gate.rows);
     mod_linear(g, b->gate, (struct mod_out[]){{&a->down, a->bdown, b->norm}}, 1);
+    if (a->post_norm) mod_rmsnorm(g, b->norm, a->post_norm, 1, m->hidden, b->norm);
     mod_add(g, h, b->norm, m->hidden);
+}
+
+int block_stack_bind(struct model *m)
+{
+    TRY(rope_prepare(&m->rope[0]));
+    TRY(model_bind_ends(m));
+    struct block_layer *l = model_own(m, m->n_layers, sizeof *l);
+    if (!l) return ERR_NOMEM;
+    m->arch_weights = l;
+    for (uint32_t i = 0; i < m->n_layers; i++) {
+        TRY(block_attn_bind(m, i, &l[i].attn));
+        TRY(block_mlp_bind(m, i, m->ffn, &l[i].mlp));
+    }
+    return 0;
+}
+
+int block_stack_biases(struct model *m, bool qkv, bool o)
+{
+    struct block_layer *l = m->arch_weights;
+    for (uint32_t i = 0; i < m->n_layers && !model_is_gguf(m); i++) {
+        struct block_attn *a = &l[i].attn;
+        if ((qkv && (!a->bq || !a->bk || !a->bv)) || (o && !a->bo))
+            return ERR(FORMAT, "%s: layer %u lacks a bias of its attention's projections", m->what,
+                       i);
+        if (!qkv) a->bq = a->bk = a->bv = NULL;
+        if (!o) a->bo = NULL;
+    }
+    return 0;
+}
+
+int block_stack_graph(const struct model *m, struct graph *g)
+{
+    const struct block_layer *l = m->arch_weights;
+    struct block_buffers b = block_buffers_new(g, m, m->ffn);
+    struct block_form form = {.rope = 0, .scale = 1.0f / sqrtf((float)m->head_dim)};
+    mod_embed(g, &m->embed);
+    for (uint32_t i = 0; i < m->n_layers; i++) {
+        block_attn_graph(g, m, i, &l[i].attn, &form, &b);
+        block_mlp_graph(g, m, &l[i].mlp, &b);
+    }
+    return 0;
+}
+
+int block_upper_window(struct model *m)
+{
+    bool use = false;
+    uint32_t window = 4096, from = 28;
+    if (model_is_gguf(m)) return 0;
+    TRY(json_get_bool(m->config, m->what, "use_sliding_window", &use));
+    TRY(model_u32(m, "max_window_layers", NULL, 0, 1u << 30, &from));
+    TRY(model_read_window(m, &window));
+    return model_slide(m, use ? window : 0, from, 0);
 }

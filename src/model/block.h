@@ -1,5 +1,6 @@
 /* block.h - the two halves of a pre-norm decoder layer in its usual form: attention with rotary positions,
- * then a gated MLP.  An architecture that has this form uses these; one that does not writes its own words. */
+ * then a gated MLP; and a whole stack of such layers.  An architecture that has this form uses these; one that
+ * does not writes its own words. */
 #pragma once
 #include "model/model.h"
 
@@ -8,15 +9,19 @@ struct block_attn {
     struct dev_weight q, k, v, o;
     float *bq, *bk, *bv, *bo; /* NULL: none */
     float *q_norm, *k_norm;   /* [head_dim] RMS norm of each head before the rotation; NULL: none */
+    float *post_norm;         /* [hidden] of the result, before it is added; NULL: none */
 };
 struct block_mlp {
     float *norm;
     struct dev_weight gate, up, down;
     float *bgate, *bup, *bdown;
+    float *post_norm; /* as above */
+    bool gelu;        /* of the gate, else silu */
 };
 /* By the names of Llama, which most families share. */
 int block_attn_bind(struct model *m, uint32_t layer, struct block_attn *b);
 int block_mlp_bind(struct model *m, uint32_t layer, uint32_t ffn, struct block_mlp *b);
+int block_mlp_bind_projs(struct model *m, uint32_t layer, uint32_t ffn, struct block_mlp *b);
 
 struct block_buffers { /* shared by all layers of a graph */
     float *norm, *q, *k, *v, *att, *gate, *up;
@@ -31,10 +36,24 @@ struct block_form { /* how one layer attends */
 void block_attend(struct graph *g, const struct model *m, uint32_t layer,
                   const struct block_attn *a, const struct block_form *f,
                   const struct block_buffers *b, const float *x);
-/* h += attention(norm(h)) */
+/* h += post_norm(attention(norm(h))) */
 void block_attn_graph(struct graph *g, const struct model *m, uint32_t layer,
                       const struct block_attn *a, const struct block_form *f,
                       const struct block_buffers *b);
-/* h += down(silu(gate(norm(h))) * up(norm(h))) */
+/* h += post_norm(down(act(gate(norm(h))) * up(norm(h)))) */
 void block_mlp_graph(struct graph *g, const struct model *m, const struct block_mlp *a,
                      const struct block_buffers *b);
+
+/* --- a whole decoder of such layers over rope[0], scores scaled by 1 / sqrt(head_dim) */
+struct block_layer { /* m->arch_weights[n_layers] */
+    struct block_attn attn;
+    struct block_mlp mlp;
+};
+/* Prepares the rope, binds both ends and all layers. */
+int block_stack_bind(struct model *m);
+/* Biases of the projections, as the configuration says: missing ones are an error, others are dropped, as the
+ * reference does; GGUF files have no key, so what is there holds. */
+int block_stack_biases(struct model *m, bool qkv, bool o);
+int block_stack_graph(const struct model *m, struct graph *g); /* an arch's `graph` */
+/* Layers from max_window_layers on see sliding_window, if use_sliding_window. */
+int block_upper_window(struct model *m);

@@ -24,7 +24,7 @@ int model_u32(const struct model *m, const char *hf, const char *gguf, uint32_t 
     char key[160];
     if (!(model_is_gguf(m) ? gguf : hf)) return 0;
     key_of(m, hf, gguf, key, sizeof key);
-    return json_get_u32(checkpoint_config(m->ck), m->what, key, min, max, out);
+    return json_get_u32(m->config, m->what, key, min, max, out);
 }
 
 int model_need_u32(const struct model *m, const char *hf, const char *gguf, uint32_t min,
@@ -43,9 +43,41 @@ int model_f32(const struct model *m, const char *hf, const char *gguf, float *ou
     double d;
     if (!(model_is_gguf(m) ? gguf : hf)) return 0;
     key_of(m, hf, gguf, key, sizeof key);
-    int e = json_get_f64(checkpoint_config(m->ck), m->what, key, &d);
+    int e = json_get_f64(m->config, m->what, key, &d);
     if (e <= 0) return e;
     if (!isfinite(d)) return ERR(FORMAT, "%s: \"%s\" must be finite", m->what, key);
     *out = (float)d;
     return 1;
+}
+
+bool model_is_null(const struct model *m, const char *hf)
+{
+    return !model_is_gguf(m) && json_is_null(json_object_get(m->config, hf));
+}
+
+int model_expect_str(const struct model *m, const char *hf, const char *want)
+{
+    const char *got = want;
+    if (model_is_gguf(m)) return 0;
+    TRY(json_get_str(m->config, m->what, hf, &got));
+    if (strcmp(got, want) == 0) return 0;
+    return ERR(UNSUPPORTED, "%s: %s \"%s\"; %s needs %s", m->what, hf, got, m->arch_name, want);
+}
+
+int model_expect_false(const struct model *m, const char *hf)
+{
+    bool got = false;
+    if (model_is_gguf(m)) return 0;
+    TRY(json_get_bool(m->config, m->what, hf, &got));
+    if (!got) return 0;
+    return ERR(UNSUPPORTED, "%s: %s true is not supported by %s", m->what, hf, m->arch_name);
+}
+
+int model_enter_text(struct model *m)
+{
+    const json_t *text = json_object_get(m->config, "text_config");
+    if (!text || model_is_gguf(m)) return 0;
+    if (!json_is_object(text)) return ERR(FORMAT, "%s: text_config must be an object", m->what);
+    m->config = text;
+    return 0;
 }

@@ -5,21 +5,29 @@
 #include <stdio.h>
 #include <string.h>
 
+/* A size that must be known: from the key, else the default that is there already. */
+static int size_key(const struct model *m, const char *hf, const char *gguf, uint32_t max,
+                    uint32_t *out)
+{
+    if (*out == 0) return model_need_u32(m, hf, gguf, 1, max, out);
+    return model_u32(m, hf, gguf, 1, max, out);
+}
+
 int model_read_decoder(struct model *m)
 {
-    TRY(model_need_u32(m, "num_hidden_layers", "block_count", 1, 512, &m->n_layers));
-    TRY(model_need_u32(m, "hidden_size", "embedding_length", 1, 1u << 17, &m->hidden));
-    TRY(model_need_u32(m, "intermediate_size", "feed_forward_length", 1, 1u << 20, &m->ffn));
-    TRY(model_need_u32(m, "num_attention_heads", "attention.head_count", 1, 1024, &m->n_heads));
-    m->n_kv_heads = m->n_heads;
+    TRY(size_key(m, "num_hidden_layers", "block_count", 512, &m->n_layers));
+    TRY(size_key(m, "hidden_size", "embedding_length", 1u << 17, &m->hidden));
+    TRY(size_key(m, "intermediate_size", "feed_forward_length", 1u << 20, &m->ffn));
+    TRY(size_key(m, "num_attention_heads", "attention.head_count", 1024, &m->n_heads));
+    if (m->n_kv_heads == 0 || model_is_null(m, "num_key_value_heads")) m->n_kv_heads = m->n_heads;
     TRY(model_u32(m, "num_key_value_heads", "attention.head_count_kv", 1, 1024, &m->n_kv_heads));
     if (m->n_heads % m->n_kv_heads)
         return ERR(FORMAT, "%s: %u attention heads are not a multiple of %u key-value heads",
                    m->what, m->n_heads, m->n_kv_heads);
-    m->head_dim = m->hidden / m->n_heads;
+    if (m->head_dim == 0) m->head_dim = m->hidden / m->n_heads;
     TRY(model_u32(m, "head_dim", "attention.key_length", 1, 1024, &m->head_dim));
     if (m->head_dim == 0) return ERR(FORMAT, "%s: the head dimension is 0", m->what);
-    m->context = 2048;
+    if (m->context == 0) m->context = 2048;
     TRY(model_u32(m, "max_position_embeddings", "context_length", 1, 1u << 28, &m->context));
     m->norm_eps = 1e-6f;
     TRY(model_f32(m, "rms_norm_eps", "attention.layer_norm_rms_epsilon", &m->norm_eps));
@@ -36,12 +44,50 @@ int model_new_layers(struct model *m)
     return 0;
 }
 
+int model_read_window(const struct model *m, uint32_t *window)
+{
+    if (model_is_null(m, "sliding_window")) *window = 0;
+    return model_u32(m, "sliding_window", "attention.sliding_window", model_is_gguf(m) ? 0 : 1,
+                     1u << 30, window);
+}
+
+static int layer_type(struct model *m, const json_t *types, uint32_t i, bool *slides)
+{
+    const char *s = json_string_value(json_array_get(types, i));
+    if (s && strcmp(s, "full_attention") == 0)
+        *slides = false;
+    else if (s && strcmp(s, "sliding_attention") == 0)
+        *slides = true;
+    else
+        return ERR(UNSUPPORTED,
+                   "%s: layer_types[%u] is %s%s%s; %s has full_attention and sliding_attention",
+                   m->what, i, s ? "\"" : "not a string", s ? s : "", s ? "\"" : "", m->arch_name);
+    return 0;
+}
+
+int model_slide(struct model *m, uint32_t window, uint32_t from, uint32_t period)
+{
+    const json_t *types = model_is_gguf(m) ? NULL : json_object_get(m->config, "layer_types");
+    if (json_is_null(types)) types = NULL;
+    if (types && (!json_is_array(types) || json_array_size(types) != m->n_layers))
+        return ERR(FORMAT, "%s: layer_types must be a list of %u", m->what, m->n_layers);
+    for (uint32_t i = 0; i < m->n_layers; i++) {
+        bool slides = window && i >= from && (period == 0 || (i + 1) % period != 0);
+        if (types) TRY(layer_type(m, types, i, &slides));
+        if (slides && window == 0)
+            return ERR(FORMAT, "%s: layer_types[%u] slides, but there is no sliding_window",
+                       m->what, i);
+        m->layer[i].window = slides ? window : 0;
+    }
+    return 0;
+}
+
 static int gguf_rope(struct model *m, struct rope *r)
 {
-    const json_t *c = checkpoint_config(m->ck);
+    const json_t *c = m->config;
     const char *type = NULL;
     char key[128];
-    float theta = 10000, factor = 1, attn = 0, *f;
+    float theta = r->theta > 0 ? (float)r->theta : 10000, factor = 1, attn = 0, *f;
     TRY(model_f32(m, NULL, "rope.freq_base", &theta));
     TRY(model_f32(m, NULL, "rope.scaling.factor", &factor));
     TRY(model_f32(m, NULL, "rope.scaling.attn_factor", &attn));
@@ -71,13 +117,14 @@ static int gguf_rope(struct model *m, struct rope *r)
 int model_read_rope(struct model *m, uint32_t i, const char *section)
 {
     struct rope *r = &m->rope[i];
-    const json_t *c = checkpoint_config(m->ck), *o = NULL;
+    const json_t *c = m->config, *o = NULL;
     double partial = 1;
     m->n_ropes = MAX(m->n_ropes, i + 1);
     if (model_is_gguf(m)) return gguf_rope(m, r);
     if (section) o = json_object_get(json_object_get(c, "rope_parameters"), section);
     if (o) {
-        json_t *one = json_pack("{s:O}", "rope_parameters", (json_t *)(uintptr_t)o);
+        json_t *one = json_pack("{s:O, s:O?}", "rope_parameters", (json_t *)(uintptr_t)o,
+                                "rope_theta", json_object_get(c, "rope_theta"));
         if (!one) return ERR(NOMEM, "out of memory");
         int e = rope_read(r, one, m->what, m->context);
         json_decref(one);
@@ -104,11 +151,11 @@ int model_bind_ends(struct model *m)
     m->vocab = (uint32_t)t->dim[0];
     TRY(model_u32(m, "vocab_size", "vocab_size", 1, 1u << 24, &m->vocab));
     TRY(model_matrix(m, embed, gguf, 0, m->vocab, m->hidden, &m->embed));
-    bool tied = false;
+    bool tied = m->tied;
     if (model_is_gguf(m))
         tied = !model_find(m, NULL, "output.weight", 0);
     else
-        TRY(json_get_bool(checkpoint_config(m->ck), m->what, "tie_word_embeddings", &tied));
+        TRY(json_get_bool(m->config, m->what, "tie_word_embeddings", &tied));
     m->tied = tied;
     m->head = m->embed;
     if (!tied)

@@ -24,7 +24,8 @@ struct rope {
     float *freq_factor; /* [rot/2] owned, or NULL: divisors stored in a GGUF file */
 };
 const char *rope_type_name(enum rope_type t);
-/* Reads both spellings of config.json (rope_theta + rope_scaling, rope_parameters). */
+/* Reads both spellings of config.json (rope_theta + rope_scaling, rope_parameters); r->theta is the default of
+ * rope_theta, 0: 10000. */
 int rope_read(struct rope *r, const json_t *config, const char *what, uint32_t context);
 int rope_prepare(struct rope *r); /* after rot and freq_factor are set: computes inv_freq */
 void rope_done(struct rope *r);
@@ -52,6 +53,7 @@ const struct arch *model_arch_at(uint32_t i); /* NULL past the end */
 #define MODEL_ROPES 2u
 struct model {
     struct checkpoint *ck; /* owned */
+    const json_t *config;  /* where keys are looked up: config.json or its text_config */
     const struct arch *arch;
     char arch_name[64];
     const char *what; /* path, for errors */
@@ -82,7 +84,14 @@ int model_u32(const struct model *m, const char *hf, const char *gguf, uint32_t 
 int model_need_u32(const struct model *m, const char *hf, const char *gguf, uint32_t min,
                    uint32_t max, uint32_t *out);
 int model_f32(const struct model *m, const char *hf, const char *gguf, float *out);
-/* weights.c: blocks that live as long as the model. */
+bool model_is_null(const struct model *m, const char *hf); /* present in config.json and null */
+/* The key of config.json, if there, must say `want`; ERR_UNSUPPORTED names it. */
+int model_expect_str(const struct model *m, const char *hf, const char *want);
+int model_expect_false(const struct model *m, const char *hf);
+/* Keys from config.json's text_config from now on, if it has one; tensors are then also looked for under the
+ * names that models of text and images give them. */
+int model_enter_text(struct model *m);
+/* weights.c: blocks that live as long as the model, zeroed. */
 void *model_own(struct model *m, size_t n, size_t size);
 /* NULL when absent.  Names are formats with one %u for the layer. */
 const struct tensor *model_find(const struct model *m, const char *hf, const char *gguf,
@@ -105,14 +114,21 @@ int model_experts(struct model *m, const char *hf, const char *gguf, uint32_t la
                   uint32_t rows, uint32_t cols, bool transposed, struct dev_weight *out);
 /* --- decoder.c: what most decoder configurations have in common */
 /* Layers, hidden, ffn, heads, kv heads, head_dim, context, norm_eps by their usual keys; m->layer with full
- * attention everywhere. */
+ * attention everywhere.  Fields that are not 0 before the call are the defaults of absent keys. */
 int model_read_decoder(struct model *m);
 /* m->layer with full attention everywhere, after the heads are known. */
 int model_new_layers(struct model *m);
+/* The window of sliding layers.  *window is the default before the call; 0: none.  A null takes it away. */
+int model_read_window(const struct model *m, uint32_t *window);
+/* m->layer[i].window: config.json's layer_types if it has them, else layer i slides if i >= from and i + 1 is
+ * no multiple of `period` (0: nothing is one). */
+int model_slide(struct model *m, uint32_t window, uint32_t from, uint32_t period);
 /* rope[i] from the usual keys: what HF calls rope_parameters (or `section` of them), or GGUF's rope.*.
- * Sets rot (partial_rotary_factor, rope.dimension_count); call rope_prepare after changes. */
+ * Sets rot (partial_rotary_factor, rope.dimension_count); call rope_prepare after changes.  rope[i].theta, if
+ * not 0, is the default of an absent rope_theta. */
 int model_read_rope(struct model *m, uint32_t i, const char *section);
-/* Embedding, final norm, head (tied or not), vocabulary from the embedding's shape. */
+/* Embedding, final norm, head (m->tied: the default of tie_word_embeddings), vocabulary from the embedding's
+ * shape. */
 int model_bind_ends(struct model *m);
 /* Binds matrices and their optional biases of one layer; NULL-terminated by hf == NULL. */
 struct model_proj {

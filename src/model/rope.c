@@ -66,7 +66,7 @@ static int read_scaling(struct rope *r, const json_t *o, const char *what)
 
 int rope_read(struct rope *r, const json_t *config, const char *what, uint32_t context)
 {
-    *r = (struct rope){.theta = 10000,
+    *r = (struct rope){.theta = r->theta > 0 ? r->theta : 10000,
                        .factor = 1,
                        .low_freq_factor = 1,
                        .high_freq_factor = 4,

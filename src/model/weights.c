@@ -18,6 +18,18 @@ void *model_own(struct model *m, size_t n, size_t size)
     return p;
 }
 
+/* The text part of a model of text and images, as older and newer releases save it. */
+static const struct tensor *find_text(const struct model *m, const char *name)
+{
+    static const char model[] = "model.";
+    char other[192];
+    snprintf(other, sizeof other, "language_model.%s", name);
+    const struct tensor *t = checkpoint_find(m->ck, other);
+    if (t || strncmp(name, model, sizeof model - 1) != 0) return t;
+    snprintf(other, sizeof other, "model.language_model.%s", name + sizeof model - 1);
+    return checkpoint_find(m->ck, other);
+}
+
 static const struct tensor *find(const struct model *m, const char *hf, const char *gguf,
                                  uint32_t layer, char *name, size_t n)
 {
@@ -26,7 +38,8 @@ static const struct tensor *find(const struct model *m, const char *hf, const ch
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
     snprintf(name, n, fmt, layer); /* formats are literals of the architecture files */
 #pragma GCC diagnostic pop
-    return checkpoint_find(m->ck, name);
+    const struct tensor *t = checkpoint_find(m->ck, name);
+    return t || m->config == checkpoint_config(m->ck) ? t : find_text(m, name);
 }
 
 static int shape_error(const struct model *m, const struct tensor *t, const char *want)
@@ -179,6 +192,7 @@ static int arch_of(struct model *m)
         for (const char *const *s = (*a)->names; *s; s++) {
             if (strcmp(*s, name) == 0) {
                 m->arch = *a;
+                m->config = c;
                 return 0;
             }
             size_t k = strlen(list);

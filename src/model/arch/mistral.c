@@ -1,0 +1,24 @@
+/* mistral.c - Mistral (Jiang et al. 2023): Llama's graph where every layer sees a window, unless sliding_window
+ * is null.  GGUF files of these models call themselves "llama". */
+#include "model/block.h"
+
+static int mistral_open(struct model *m)
+{
+    uint32_t window = 0;
+    if (!model_is_gguf(m)) {
+        window = 4096;
+        m->n_kv_heads = 8;
+        m->context = 4096 * 32;
+    }
+    TRY(model_expect_str(m, "hidden_act", "silu"));
+    TRY(model_read_decoder(m));
+    TRY(model_read_window(m, &window));
+    TRY(model_slide(m, window, 0, 0));
+    TRY(model_read_rope(m, 0, NULL));
+    m->rope[0].interleaved = model_is_gguf(m);
+    return block_stack_bind(m);
+}
+
+static const char *const names[] = {"mistral", NULL};
+static const struct arch mistral_arch = {names, mistral_open, block_stack_graph};
+MODEL_ARCH(mistral, &mistral_arch);

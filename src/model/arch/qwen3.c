@@ -1,0 +1,28 @@
+/* qwen3.c - Qwen3 (Yang et al. 2025): Llama's graph with an RMS norm of every query and key head before the
+ * rotation; biases only if attention_bias says so.  Windows as in Qwen2. */
+#include "model/block.h"
+
+static int qwen3_open(struct model *m)
+{
+    bool biases = false;
+    if (!model_is_gguf(m)) {
+        m->context = 32768;
+        m->head_dim = 128;
+        TRY(json_get_bool(m->config, m->what, "attention_bias", &biases));
+    }
+    TRY(model_expect_str(m, "hidden_act", "silu"));
+    TRY(model_read_decoder(m));
+    TRY(block_upper_window(m));
+    TRY(model_read_rope(m, 0, NULL));
+    TRY(block_stack_bind(m));
+    TRY(block_stack_biases(m, biases, biases));
+    const struct block_layer *l = m->arch_weights;
+    for (uint32_t i = 0; i < m->n_layers; i++)
+        if (!l[i].attn.q_norm || !l[i].attn.k_norm)
+            return ERR(FORMAT, "%s: layer %u lacks the norms of its queries and keys", m->what, i);
+    return 0;
+}
+
+static const char *const names[] = {"qwen3", NULL};
+static const struct arch qwen3_arch = {names, qwen3_open, block_stack_graph};
+MODEL_ARCH(qwen3, &qwen3_arch);
