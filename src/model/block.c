@@ -120,9 +120,8 @@ int block_stack_bind(struct model *m)
     return 0;
 }
 
-int block_stack_biases(struct model *m, bool qkv, bool o)
+int block_stack_biases(const struct model *m, struct block_layer *l, bool qkv, bool o)
 {
-    struct block_layer *l = m->arch_weights;
     for (uint32_t i = 0; i < m->n_layers && !model_is_gguf(m); i++) {
         struct block_attn *a = &l[i].attn;
         if ((qkv && (!a->bq || !a->bk || !a->bv)) || (o && !a->bo))

@@ -53,7 +53,7 @@ struct block_layer { /* m->arch_weights[n_layers] */
 int block_stack_bind(struct model *m);
 /* Biases of the projections, as the configuration says: missing ones are an error, others are dropped, as the
  * reference does; GGUF files have no key, so what is there holds. */
-int block_stack_biases(struct model *m, bool qkv, bool o);
+int block_stack_biases(const struct model *m, struct block_layer *l, bool qkv, bool o);
 int block_stack_graph(const struct model *m, struct graph *g); /* an arch's `graph` */
 /* Layers from max_window_layers on see sliding_window, if use_sliding_window. */
 int block_upper_window(struct model *m);

@@ -10,7 +10,7 @@ static int qwen2_open(struct model *m)
     TRY(block_upper_window(m));
     TRY(model_read_rope(m, 0, NULL));
     TRY(block_stack_bind(m));
-    return block_stack_biases(m, true, false);
+    return block_stack_biases(m, m->arch_weights, true, false);
 }
 
 static const char *const names[] = {"qwen2", NULL};

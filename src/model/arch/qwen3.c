@@ -15,8 +15,8 @@ static int qwen3_open(struct model *m)
     TRY(block_upper_window(m));
     TRY(model_read_rope(m, 0, NULL));
     TRY(block_stack_bind(m));
-    TRY(block_stack_biases(m, biases, biases));
-    const struct block_layer *l = m->arch_weights;
+    struct block_layer *l = m->arch_weights;
+    TRY(block_stack_biases(m, l, biases, biases));
     for (uint32_t i = 0; i < m->n_layers; i++)
         if (!l[i].attn.q_norm || !l[i].attn.k_norm)
             return ERR(FORMAT, "%s: layer %u lacks the norms of its queries and keys", m->what, i);
