@@ -126,8 +126,8 @@ struct dev_attn {
         n_heads; /* query heads; group of n_heads / kv heads consecutive ones share a kv head */
     float scale;
     float softcap; /* 0: none; s = softcap * tanh(s / softcap) */
-    /* Where the view has sinks: [token][n_heads][dim], the queries rotated for the sink rows, which are read
-     * with these when they do not touch the window (phase SINKS).  NULL: q serves. */
+    /* Where the view has sinks: [token][n_heads][dim], ldq apart too, the queries rotated for the sink rows,
+     * which are read with these when they do not touch the window (sinks < lo).  NULL: q serves. */
     const float *q_sink;
     const float *sink_logit; /* [n_heads] or NULL: takes part in the softmax and adds no value */
 };

@@ -16,7 +16,7 @@ static struct dev *device(enum dev_isa isa, uint32_t threads)
     if (*d || !dev_isa_supported(isa)) return *d;
     struct dev_config c = {threads, dev_isa_names()[isa]};
     assert_int_equal(dev_open(&c, d), 0);
-    struct dev_limits lim = {TOY_TOKENS, 64, 64, 36, 256, TOY_ROWS, 512};
+    struct dev_limits lim = {TOY_TOKENS, 64, 64, 36, 512, TOY_ROWS, 512};
     assert_int_equal(dev_reserve(*d, &lim), 0);
     return *d;
 }
@@ -26,7 +26,8 @@ static struct dev_attn call_of(struct toy *t, float softcap)
     size_t ld = (size_t)t->c.n_heads * t->c.dim;
     float scale = 1 / sqrtf((float)t->c.dim);
     memset(t->out, 0xff, TOY_TOKENS * ld * sizeof(float));
-    return (struct dev_attn){t->q, ld, t->out, ld, t->c.n_heads, scale, softcap, NULL, NULL};
+    return (struct dev_attn){t->q,  ld,      t->out,    ld,      t->c.n_heads,
+                             scale, softcap, t->q_sink, t->logit};
 }
 
 static size_t out_bytes(const struct toy *t)
@@ -43,7 +44,7 @@ static void check_step(struct toy *t, float softcap, const char *what)
     for (uint32_t i = 0; i < t->counts[1]; i++)
         for (uint32_t h = 0; h < t->c.n_heads; h++) {
             float *w = want + i * ld + (size_t)h * t->c.dim;
-            double exact[256];
+            double exact[512];
             toy_essay(t, i, h, call.scale, softcap, w);
             toy_softmax(t, i, h, (double)call.scale, (double)softcap, exact);
             for (uint32_t d = 0; d < t->c.dim; d++)
@@ -146,6 +147,28 @@ static void test_shapes(void **state)
         }
 }
 
+/* Head dims that are odd multiples of a vector or less than one, and every size of a group. */
+static void test_dims(void **state)
+{
+    (void)state;
+    static const uint32_t dims[] = {8, 24, 40, 56, 72, 80, 96, 112, 160, 192, 256, 512};
+    for (uint32_t i = 0; i < 17; i++) {
+        uint32_t dim = i < 16 ? dims[i % countof(dims)] : 24, n_kv = 1 + i % 2;
+        uint32_t group = i < 16 ? i + 1 : 18; /* more heads than a block of prefill wants */
+        if (dim > 200) group = 2;
+        const struct shape s = {group * n_kv, n_kv, dim, (enum dtype)(i % 3)};
+        struct toy_config c = config_of(&s, &policies[i % 2 ? 4 : 10], 16);
+        struct toy t;
+        char what[64];
+        snprintf(what, sizeof what, "dim %u, %u heads for each of %u", dim, group, n_kv);
+        c.turned = c.logits = true;
+        toy_open(&t, &c);
+        ragged(&t);
+        check_step(&t, 0, what);
+        toy_close(&t);
+    }
+}
+
 static void test_policies(void **state)
 {
     (void)state;
@@ -155,6 +178,8 @@ static void test_policies(void **state)
             if (policies[i].codec && policies[i].codec->tile == 48 && rows != 16) continue;
             struct toy_config c = config_of(&small[i % 2], &policies[i], rows);
             struct toy t;
+            c.turned = c.sinks != 0;
+            c.logits = i % 2;
             toy_open(&t, &c);
             for (int n = 0; n < 3; n++) {
                 ragged(&t);
@@ -188,6 +213,7 @@ static void test_chunks(void **state)
     for (size_t i = 0; i < countof(which); i++) {
         struct toy_config c = config_of(&small, &policies[which[i]], 16);
         c.n_lanes = 1;
+        c.turned = c.logits = true;
         struct toy t;
         toy_open(&t, &c);
         size_t bytes = len * 3 * 16 * sizeof(float);
@@ -251,6 +277,7 @@ static void test_pieces(void **state)
     for (size_t i = 0; i < countof(which); i++) {
         struct toy_config c = config_of(&small, &policies[which[i]], 16);
         struct toy t;
+        c.turned = c.logits = true;
         toy_open(&t, &c);
         ragged(&t);
         size_t bytes = out_bytes(&t);
@@ -319,6 +346,7 @@ static void test_forks(void **state)
             struct toy_config c = config_of(&shapes[n ? 3 : 0], &policies[which[i]], n ? 256 : 16);
             struct toy t;
             c.n_lanes = 8;
+            c.turned = c.logits = n;
             toy_open(&t, &c);
             toy_fork(&t, 0, 1, 512);
             toy_fork(&t, 0, 2, 256);
@@ -358,6 +386,8 @@ static void test_random_reach(void **state)
         struct toy_config c = config_of(&s, &policies[which[n % countof(which)]], 16);
         struct toy t;
         c.n_lanes = 2;
+        c.turned = n % 2;
+        c.logits = n % 4 > 1;
         toy_open(&t, &c);
         for (uint32_t lane = 0; lane < 2; lane++)
             toy_fill(&t, lane, 0, 0, 720);
@@ -388,7 +418,7 @@ int main(void)
         cmocka_unit_test(test_chunks),       cmocka_unit_test(test_mates),
         cmocka_unit_test(test_pieces),       cmocka_unit_test(test_waves),
         cmocka_unit_test(test_forks),        cmocka_unit_test(test_keys_only),
-        cmocka_unit_test(test_random_reach),
+        cmocka_unit_test(test_random_reach), cmocka_unit_test(test_dims),
     };
     return cmocka_run_group_tests(tests, NULL, close_devices);
 }

@@ -22,6 +22,7 @@ struct toy_config {
     bool keys_only;               /* V has no tiles: all its rows stay raw */
     uint32_t sinks, lead, window, chunk;
     uint32_t max_len;
+    bool turned, logits; /* sinks have their own queries; heads have a sink logit */
 };
 struct toy {
     struct toy_config c;
@@ -33,6 +34,7 @@ struct toy {
     uint32_t dst[TOY_TOKENS];
     float *q, *out; /* [token][n_heads][dim] */
     float *q_all;   /* [lane][row][n_heads][dim]: a row's query is the same in every step */
+    float *q_sink, *q_sink_all, *logit; /* NULL, or as q, as q_all, and [n_heads] */
     struct kv_view view;
 };
 
@@ -191,6 +193,17 @@ static inline void toy_open(struct toy *t, const struct toy_config *c)
         t->q_all[i] = toy_uniform() * 2;
     t->q = toy_alloc(TOY_TOKENS * q * sizeof(float));
     t->out = toy_alloc(TOY_TOKENS * q * sizeof(float));
+    if (c->turned) {
+        t->q_sink = toy_alloc(TOY_TOKENS * q * sizeof(float));
+        t->q_sink_all = toy_alloc(c->n_lanes * c->max_len * q * sizeof(float));
+        for (size_t i = 0; i < c->n_lanes * c->max_len * q; i++)
+            t->q_sink_all[i] = toy_uniform() * 2;
+    }
+    if (c->logits) {
+        t->logit = toy_alloc(c->n_heads * sizeof(float));
+        for (uint32_t i = 0; i < c->n_heads; i++) /* of the last head, far above all scores */
+            t->logit[i] = i + 1 < c->n_heads ? toy_uniform() * 6 : 30;
+    }
     toy_form(&v->raw, &t->raw, &t->table, c->rows, t,
              (size_t)c->rows * c->n_kv * c->dim * toy_size(c->dtype));
     if (c->codec)
@@ -226,6 +239,9 @@ static inline void toy_close(struct toy *t)
     free(t->q);
     free(t->out);
     free(t->q_all);
+    free(t->q_sink);
+    free(t->q_sink_all);
+    free(t->logit);
 }
 
 /* Lane `to` becomes a fork of `from`, as if they had parted at `rows`, a multiple of all page sizes. */
@@ -311,7 +327,9 @@ static inline void toy_token(struct toy *t, uint32_t lane, uint32_t pos, uint32_
     t->hi[n] = hi;
     t->edge[n] = edge;
     t->dst[n] = 0;
-    memcpy(t->q + n * q, t->q_all + ((size_t)lane * t->c.max_len + pos) * q, q * sizeof(float));
+    size_t row = ((size_t)lane * t->c.max_len + pos) * q;
+    memcpy(t->q + n * q, t->q_all + row, q * sizeof(float));
+    if (t->q_sink) memcpy(t->q_sink + n * q, t->q_sink_all + row, q * sizeof(float));
 }
 
 /* Adds rows [pos, pos + n) of a lane to the step; rows before are present, rows after are NaN. */
@@ -331,17 +349,37 @@ static inline void toy_idle(struct toy *t, uint32_t lane)
     toy_token(t, lane, 0, 0, 0, 0);
 }
 
+/* What one row is to a query: nothing, or part of a run. */
+enum toy_kind { TOY_UNSEEN, TOY_SEALED, TOY_SINK, TOY_RAW };
+static inline enum toy_kind toy_kind(const struct toy *t, uint32_t token, uint32_t j)
+{
+    bool codec = t->c.codec && !t->c.codec->lossless;
+    if (j >= t->hi[token]) return TOY_UNSEEN;
+    if (j < t->c.sinks && t->lo[token] > t->c.sinks) return TOY_SINK;
+    if (j >= t->c.sinks && j < t->lo[token]) return TOY_UNSEEN;
+    return codec && j >= t->c.lead && j < t->edge[token] ? TOY_SEALED : TOY_RAW;
+}
+
+/* The query that meets rows of a kind. */
+static inline const float *toy_query(const struct toy *t, uint32_t token, uint32_t head,
+                                     enum toy_kind kind)
+{
+    const float *q = kind == TOY_SINK && t->q_sink ? t->q_sink : t->q;
+    return q + ((size_t)token * t->c.n_heads + head) * t->c.dim;
+}
+
 struct toy_atom {
     float m, l, *acc;
 };
 
 /* One atom of the essay, rows [a, b) of form `sealed`, all visible. */
 static inline void toy_one_atom(const struct toy *t, uint32_t token, uint32_t head, uint32_t a,
-                                uint32_t b, bool sealed, float scale, float softcap,
+                                uint32_t b, enum toy_kind kind, float scale, float softcap,
                                 struct toy_atom *out)
 {
     uint32_t dim = t->c.dim, kvh = head / (t->c.n_heads / t->c.n_kv), lane = t->lane[token];
-    const float *q = t->q + ((size_t)token * t->c.n_heads + head) * dim;
+    const float *q = toy_query(t, token, head, kind);
+    bool sealed = kind == TOY_SEALED;
     float s[KV_ATOM], l[16] = {0};
     out->m = -INFINITY;
     for (uint32_t j = a; j < b; j++) {
@@ -369,45 +407,45 @@ static inline void toy_one_atom(const struct toy *t, uint32_t token, uint32_t he
     out->l = (l[0] + l[2]) + (l[1] + l[3]);
 }
 
-/* What one row is to a query: nothing, or part of a run. */
-enum toy_kind { TOY_UNSEEN, TOY_SEALED, TOY_SINK, TOY_RAW };
-static inline enum toy_kind toy_kind(const struct toy *t, uint32_t token, uint32_t j)
+static inline void toy_merge(const struct toy_atom *at, uint32_t dim, struct toy_atom *big)
 {
-    bool codec = t->c.codec && !t->c.codec->lossless;
-    if (j >= t->hi[token]) return TOY_UNSEEN;
-    if (j < t->c.sinks && t->lo[token] > t->c.sinks) return TOY_SINK;
-    if (j >= t->c.sinks && j < t->lo[token]) return TOY_UNSEEN;
-    return codec && j >= t->c.lead && j < t->edge[token] ? TOY_SEALED : TOY_RAW;
+    if (big->l == 0) {
+        big->m = at->m;
+        big->l = at->l;
+        memcpy(big->acc, at->acc, dim * sizeof(float));
+        return;
+    }
+    float m = fmaxf(big->m, at->m), ea = math_exp(big->m - m), eb = math_exp(at->m - m);
+    big->l = fmaf(big->l, ea, at->l * eb);
+    for (uint32_t d = 0; d < dim; d++)
+        big->acc[d] = fmaf(big->acc[d], ea, at->acc[d] * eb);
+    big->m = m;
 }
 
 /* The essay of dev.h for one token and head. */
 static inline void toy_essay(const struct toy *t, uint32_t token, uint32_t head, float scale,
                              float softcap, float *out)
 {
-    uint32_t dim = t->c.dim, n = 0;
-    struct toy_atom big = {0, 0, NULL}, at = {0, 0, toy_alloc(dim * sizeof(float))};
+    uint32_t dim = t->c.dim;
+    struct toy_atom big = {0, 0, out}, at = {0, 0, toy_alloc(dim * sizeof(float))};
     for (int sealed = 1; sealed >= 0; sealed--)
         for (uint32_t a = 0, b; a < t->hi[token]; a = b) {
             enum toy_kind kind = toy_kind(t, token, a);
             for (b = a + 1; b % KV_ATOM && toy_kind(t, token, b) == kind;)
                 b++;
             if (kind == TOY_UNSEEN || (kind == TOY_SEALED) != sealed) continue;
-            toy_one_atom(t, token, head, a, b, sealed, scale, softcap, &at);
-            if (n++ == 0) {
-                big.m = at.m;
-                big.l = at.l;
-                memcpy(out, at.acc, dim * sizeof(float));
-                continue;
-            }
-            float m = fmaxf(big.m, at.m), ea = math_exp(big.m - m), eb = math_exp(at.m - m);
-            big.l = fmaf(big.l, ea, at.l * eb);
-            for (uint32_t d = 0; d < dim; d++)
-                out[d] = fmaf(out[d], ea, at.acc[d] * eb);
-            big.m = m;
+            toy_one_atom(t, token, head, a, b, kind, scale, softcap, &at);
+            toy_merge(&at, dim, &big);
         }
+    if (t->logit) {
+        at.m = t->logit[head];
+        at.l = 1;
+        memset(at.acc, 0, dim * sizeof(float));
+        toy_merge(&at, dim, &big);
+    }
     float inv = 1 / big.l;
     for (uint32_t d = 0; d < dim; d++)
-        out[d] = n ? out[d] * inv : 0;
+        out[d] = big.l != 0 ? out[d] * inv : 0;
     free(at.acc);
 }
 
@@ -416,12 +454,12 @@ static inline void toy_softmax(const struct toy *t, uint32_t token, uint32_t hea
                                double softcap, double *out)
 {
     uint32_t dim = t->c.dim, kvh = head / (t->c.n_heads / t->c.n_kv), lane = t->lane[token];
-    const float *q = t->q + ((size_t)token * t->c.n_heads + head) * dim;
-    double s[TOY_ROWS], m = -INFINITY, l = 0;
+    double s[TOY_ROWS], m = t->logit ? (double)t->logit[head] : -INFINITY, l;
     for (uint32_t j = 0; j < t->hi[token]; j++) {
         enum toy_kind kind = toy_kind(t, token, j);
         if (kind == TOY_UNSEEN) continue;
         const float *k = t->flat[0][kind == TOY_SEALED] + toy_row(t, lane, j, kvh);
+        const float *q = toy_query(t, token, head, kind);
         s[j] = 0;
         for (uint32_t d = 0; d < dim; d++)
             s[j] += (double)q[d] * (double)k[d];
@@ -429,6 +467,7 @@ static inline void toy_softmax(const struct toy *t, uint32_t token, uint32_t hea
         if (softcap != 0) s[j] = softcap * tanh(s[j] / softcap);
         m = fmax(m, s[j]);
     }
+    l = t->logit ? exp((double)t->logit[head] - m) : 0;
     for (uint32_t d = 0; d < dim; d++)
         out[d] = 0;
     for (uint32_t j = 0; j < t->hi[token]; j++) {

@@ -3,7 +3,8 @@
  *
  * A query walks its atoms in four phases: sealed rows of a lossy codec, then raw rows: sinks, rows below
  * lead, tail; each phase is an interval of rows, cut at multiples of 256.  That sequence is a function of
- * the query alone.  Two ways of walking it give the same bits:
+ * the query alone.  The sinks are met with their own rotation of the query where the caller has one.  Two ways of
+ * walking it give the same bits:
  *   decode   a lane with one token: units of (atom, kv heads) into shared scratch, in waves of
  *            ATTN_WAVE atoms, each wave merged in order by the calling thread.  Waves go round robin over
  *            the tokens, and neighbours whose tables name the same pages (forks, beams) make one unit, so
@@ -210,9 +211,15 @@ static void gather(const struct job *j, const struct atom *m, uint32_t edge, uin
     gather_plane(j, 1, lane, head, row0, s0, s1, seal0, seal1, vbuf, out->v);
 }
 
+/* The rotation of the queries that meets the rows of a phase. */
+static const float *queries_of(const struct job *j, uint32_t phase)
+{
+    return phase == SINKS && j->a->q_sink ? j->a->q_sink : j->a->q;
+}
+
 /* Queries of `head`'s group for n tokens, token-major, transposed for `score` in its chunks. */
-static void transpose_q(const struct job *j, const uint32_t *token, uint32_t n, uint32_t head,
-                        float *qt)
+static void transpose_q(const struct job *j, const float *queries, const uint32_t *token,
+                        uint32_t n, uint32_t head, float *qt)
 {
     uint32_t g = j->group, nq = n * g;
     for (uint32_t q0 = 0; q0 < nq; q0 += j->k->score_max) {
@@ -220,7 +227,7 @@ static void transpose_q(const struct job *j, const uint32_t *token, uint32_t n, 
         for (uint32_t i = 0; i < c; i++) {
             uint32_t q = q0 + i;
             const float *src =
-                j->a->q + token[q / g] * j->a->ldq + (size_t)(head * g + q % g) * j->dk;
+                queries + token[q / g] * j->a->ldq + (size_t)(head * g + q % g) * j->dk;
             for (uint32_t d = 0; d < j->dk; d++)
                 qt[(size_t)q0 * j->dk + (size_t)d * c + i] = src[d];
         }
@@ -274,7 +281,8 @@ static void decode_unit(void *ctx, uint32_t task, uint32_t thread)
         token[i] = m[i].token;
     for (uint32_t h = 0; h < per; h += step) {
         for (uint32_t i = h; i < h + step; i++) {
-            transpose_q(j, token, u->n, h0 + i, qt + (size_t)i * nq * j->dk);
+            transpose_q(j, queries_of(j, m->phase), token, u->n, h0 + i,
+                        qt + (size_t)i * nq * j->dk);
             gather(j, m, j->v->edge[m->token], h0 + i, thread, &sp[i]);
         }
         for (uint32_t s = s0; s < s1; s++)
@@ -399,15 +407,23 @@ static void add_block(const struct job *j, const float *p, const struct atom *ro
     }
 }
 
+struct walk { /* of a prefill unit */
+    const struct block *bl;
+    uint32_t edge, head, thread; /* edge: the least of the block */
+    const float *turned;         /* the queries that are transposed now */
+};
+
 /* One span of one phase: row[i] is the atom of the i-th token, a == b == row0 where it has none. */
-static void block_span(const struct job *j, const struct block *bl, const struct atom *row,
-                       const struct atom *all, uint32_t edge, uint32_t head, uint32_t thread)
+static void block_span(const struct job *j, const struct walk *w, const struct atom *row,
+                       const struct atom *all)
 {
+    const struct block *bl = w->bl;
+    uint32_t head = w->head, thread = w->thread;
     uint32_t row0 = all->a / KV_ATOM * KV_ATOM, g = j->group, nq = bl->n * g, max = j->k->score_max;
     float *p = thread_part(j, thread, j->lay.p), *qt = thread_part(j, thread, j->lay.qt);
     float *part = thread_part(j, thread, j->lay.part);
     struct span sp;
-    gather(j, all, edge, head, thread, &sp);
+    gather(j, all, w->edge, head, thread, &sp);
     for (uint32_t q0 = 0; q0 < nq; q0 += max) {
         uint32_t n = MIN(nq - q0, max), a = KV_ATOM, b = 0;
         for (uint32_t i = q0 / g; i <= (q0 + n - 1) / g; i++) {
@@ -430,9 +446,20 @@ static void block_span(const struct job *j, const struct block *bl, const struct
             j->k->merge(run_state(j, bl->t0 + q / g, head * g + q % g), part + q * j->state, j->dv);
 }
 
-static void block_phase(const struct job *j, const struct block *bl, uint32_t phase, uint32_t edge,
-                        uint32_t head, uint32_t thread)
+static void turn_queries(const struct job *j, struct walk *w, uint32_t phase)
 {
+    const float *queries = queries_of(j, phase);
+    uint32_t token[ATTN_BLOCK];
+    if (w->turned == queries) return;
+    for (uint32_t i = 0; i < w->bl->n; i++)
+        token[i] = w->bl->t0 + i;
+    transpose_q(j, queries, token, w->bl->n, w->head, thread_part(j, w->thread, j->lay.qt));
+    w->turned = queries;
+}
+
+static void block_phase(const struct job *j, struct walk *w, uint32_t phase)
+{
+    const struct block *bl = w->bl;
     struct atom whole[ATTN_BLOCK], row[ATTN_BLOCK];
     uint32_t a = UINT32_MAX, b = 0;
     for (uint32_t i = 0; i < bl->n; i++) {
@@ -442,6 +469,7 @@ static void block_phase(const struct job *j, const struct block *bl, uint32_t ph
         b = MAX(b, whole[i].b);
     }
     if (a >= b) return;
+    turn_queries(j, w, phase);
     for (uint32_t row0 = a - a % KV_ATOM; row0 < b; row0 += KV_ATOM) {
         struct atom all = {bl->t0, phase, UINT32_MAX, 0};
         for (uint32_t i = 0; i < bl->n; i++) {
@@ -454,7 +482,7 @@ static void block_phase(const struct job *j, const struct block *bl, uint32_t ph
             all.a = MIN(all.a, row[i].a);
             all.b = MAX(all.b, row[i].b);
         }
-        if (all.a < all.b) block_span(j, bl, row, &all, edge, head, thread);
+        if (all.a < all.b) block_span(j, w, row, &all);
         if (row0 > UINT32_MAX - KV_ATOM) break;
     }
 }
@@ -465,25 +493,35 @@ static void block_unit(void *ctx, uint32_t task, uint32_t thread)
 {
     const struct job *j = ctx;
     const struct block *bl = &j->block[j->n_blocks - 1 - task / j->n_kv];
-    uint32_t head = task % j->n_kv, edge = UINT32_MAX, token[ATTN_BLOCK];
-    for (uint32_t i = 0; i < bl->n; i++) {
-        token[i] = bl->t0 + i;
-        edge = MIN(edge, j->v->edge[bl->t0 + i]);
-    }
-    transpose_q(j, token, bl->n, head, thread_part(j, thread, j->lay.qt));
+    struct walk w = {bl, UINT32_MAX, task % j->n_kv, thread, NULL};
+    for (uint32_t i = 0; i < bl->n; i++)
+        w.edge = MIN(w.edge, j->v->edge[bl->t0 + i]);
     for (uint32_t phase = 0; phase < PHASES; phase++)
-        block_phase(j, bl, phase, edge, head, thread);
+        block_phase(j, &w, phase);
 }
 
-static void for_each_state(const struct job *j, uint32_t t0, uint32_t n, bool first)
+static void begin_states(const struct job *j)
 {
-    for (uint32_t t = t0; t < t0 + n; t++)
-        for (uint32_t h = 0; h < j->a->n_heads; h++) {
+    for (uint32_t t = 0; t < j->n_tokens; t++)
+        for (uint32_t h = 0; h < j->a->n_heads; h++)
+            run_state(j, t, h)[1] = 0;
+}
+
+/* After the last atom: a sink logit as one more, which adds no value; then the division. */
+static void end_states(const struct job *j)
+{
+    const struct dev_attn *a = j->a;
+    float *sink = thread_part(j, 0, j->lay.part);
+    memset(sink, 0, j->state * sizeof *sink);
+    sink[1] = 1;
+    for (uint32_t t = 0; t < j->n_tokens; t++)
+        for (uint32_t h = 0; h < a->n_heads; h++) {
             float *run = run_state(j, t, h);
-            if (first)
-                run[1] = 0;
-            else
-                j->k->done(run, j->dv, j->a->out + t * j->a->ldo + (size_t)h * j->dv);
+            if (a->sink_logit) {
+                sink[0] = a->sink_logit[h];
+                j->k->merge(run, sink, j->dv);
+            }
+            j->k->done(run, j->dv, a->out + t * a->ldo + (size_t)h * j->dv);
         }
 }
 
@@ -530,8 +568,8 @@ void dev_attention(struct dev *d, const struct kv_view *v, const struct dev_attn
     j.block = (struct block *)(j.scratch + j.lay.block);
     struct iter *it = (struct iter *)(j.scratch + j.lay.iter);
     uint32_t decoding = plan(&j, it);
-    if (v->first) for_each_state(&j, 0, j.n_tokens, true);
+    if (v->first) begin_states(&j);
     decode(&j, it, decoding);
     pool_run(j.pool, j.n_blocks * j.n_kv, block_unit, &j);
-    if (v->last) for_each_state(&j, 0, j.n_tokens, false);
+    if (v->last) end_states(&j);
 }
