@@ -3,6 +3,7 @@
  * bandwidth of a plain read of a large buffer with the same threads.  Medians; nothing here is a test.
  *
  *     build/release/bench_generate MODEL [THREADS] [ISA] */
+#include "base/bandwidth.h"
 #include "base/thread.h"
 #include "bench.h"
 #include "fmt/fmt.h"
@@ -27,45 +28,6 @@ static double median(double *v, int n)
 {
     qsort(v, (size_t)n, sizeof *v, by_value);
     return v[n / 2];
-}
-
-typedef uint64_t vec __attribute__((vector_size(32)));
-struct stream {
-    const vec *data;
-    size_t n, piece;
-    vec sum[64];
-};
-
-static void read_piece(void *ctx, uint32_t task, uint32_t thread)
-{
-    struct stream *s = ctx;
-    vec a = {0}, b = {0}, c = {0}, d = {0};
-    size_t end = MIN((task + 1) * s->piece, s->n);
-    for (size_t i = task * s->piece; i + 4 <= end; i += 4) {
-        a += s->data[i];
-        b += s->data[i + 1];
-        c += s->data[i + 2];
-        d += s->data[i + 3];
-    }
-    s->sum[thread] += a + b + c + d;
-}
-
-static double bandwidth(uint32_t threads)
-{
-    size_t bytes = (size_t)512 << 20;
-    struct stream s = {.data = mem_aligned(bytes), .n = bytes / sizeof(vec), .piece = 1 << 15};
-    struct pool *p;
-    double t[RUNS];
-    if (!s.data || pool_open(&p, threads) < 0) return 0;
-    memset((void *)(uintptr_t)s.data, 1, bytes);
-    for (int i = 0; i < RUNS; i++) {
-        double t0 = now();
-        pool_run(p, (uint32_t)((s.n + s.piece - 1) / s.piece), read_piece, &s);
-        t[i] = now() - t0;
-    }
-    pool_close(p);
-    mem_free((void *)(uintptr_t)s.data);
-    return (double)bytes / median(t, RUNS);
 }
 
 static void die(void)
@@ -118,7 +80,7 @@ int main(int argc, char **argv)
         x = x * 1664525u + 1013904223u;
         ids[i] = (int32_t)((x >> 8) % vocab);
     }
-    double bw = bandwidth(threads), weights = weight_bytes(inner);
+    double bw = bandwidth_read(threads), weights = weight_bytes(inner);
     printf("model %s, %u threads\n", argv[1], threads);
     printf("load            %8.1f ms\n", 1e3 * median(load, RUNS));
     printf("read bandwidth  %8.1f GB/s   weights %.1f MB a step: floor %.2f ms\n", bw / 1e9,

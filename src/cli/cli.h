@@ -63,7 +63,7 @@ void args_list_done(struct arg_list *l);
 void args_help(const struct command *c, FILE *to);
 
 extern const struct command command_generate, command_chat, command_inspect, command_tokenize,
-    command_render;
+    command_render, command_bench;
 
 /* --- say.c: messages for people, and text for JSON. */
 int say_error(int code); /* "kvik: <the library's sentence>"; the exit status for `code` */

@@ -9,7 +9,8 @@
 #include <unistd.h>
 
 static const struct command *const commands[] = {
-    &command_generate, &command_chat, &command_inspect, &command_tokenize, &command_render,
+    &command_generate, &command_chat,   &command_inspect,
+    &command_tokenize, &command_render, &command_bench,
 };
 
 static void help(FILE *to)

@@ -1,0 +1,7 @@
+/* bandwidth.h - how fast this machine reads memory: the floor that decoding is measured against. */
+#pragma once
+#include "base/base.h"
+
+/* Bytes per second of a plain read of a large buffer with n threads (0: all CPUs), the median of five; 0 without
+ * memory.  Takes about a second and 512 MiB. */
+double bandwidth_read(uint32_t n_threads);
