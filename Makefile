@@ -9,8 +9,10 @@ B := build/$(MODE)
 Q := $(if $(filter 1,$(V)),,@)
 
 CC ?= cc
-PKGS := jansson libpcre2-8 libutf8proc
-PKG_CFLAGS := $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
+# io_uring serves the spill file; without its library (or with URING= ) a few threads do.
+URING := $(shell pkg-config --exists liburing 2>/dev/null && echo liburing)
+PKGS := jansson libpcre2-8 libutf8proc $(URING)
+PKG_CFLAGS := $(shell pkg-config --cflags $(PKGS) 2>/dev/null) $(if $(URING),-DKVIK_URING)
 PKG_LIBS := $(shell pkg-config --libs $(PKGS) 2>/dev/null || echo -ljansson -lpcre2-8 -lutf8proc)
 WARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wundef
 ifdef CI

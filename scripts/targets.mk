@@ -58,6 +58,7 @@ install: all
 	ln -sf libkvik.so.$(SOVERSION) $(DESTDIR)$(PREFIX)/lib/libkvik.so
 	install -m 644 libkvik.a $(DESTDIR)$(PREFIX)/lib/libkvik.a
 	install -m 644 include/kvik.h $(DESTDIR)$(PREFIX)/include/kvik.h
-	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' scripts/kvik.pc.in \
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' -e 's| *@URING@|$(URING:%= %)|' \
+	  scripts/kvik.pc.in \
 	  > $(DESTDIR)$(PREFIX)/lib/pkgconfig/kvik.pc
 	install -m 644 man/kvik.1 $(DESTDIR)$(PREFIX)/share/man/man1/kvik.1

@@ -11,16 +11,19 @@ struct kv_io {
     uint64_t at; /* byte address in the tier */
     size_t n;
     bool write;
-    int err; /* set by finish: 0 or a negative code */
+    int err;       /* set by finish: 0 or a negative code */
+    uint32_t slot; /* the tier's own, from start to finish */
 };
 struct kv_tier {
     const char *name; /* "file" */
-    /* Starts n transfers, in any order among themselves.  On error none was started. */
+    /* Starts n transfers, in any order among themselves.  On error none was started.  What was never
+     * written cannot be read: an error where the tier can tell, else zeros. */
     int (*start)(struct kv_tier *t, struct kv_io *io, uint32_t n);
     /* Waits for the n transfers of one start; the code of the first that failed, each in io[i].err. */
     int (*finish)(struct kv_tier *t, struct kv_io *io, uint32_t n);
-    void (*drop)(struct kv_tier *t, uint64_t at, size_t n); /* contents are needed no more */
-    void (*close)(struct kv_tier *t);                       /* frees t and all it holds on disk */
+    /* These bytes are needed no more; no transfer that touches them is in flight. */
+    void (*drop)(struct kv_tier *t, uint64_t at, size_t n);
+    void (*close)(struct kv_tier *t); /* frees t and all it holds on disk */
 };
 /* Transfers that may be in flight at once, over all starts. */
 #define KV_TIER_DEPTH 64u

@@ -1,0 +1,56 @@
+/* aio.h - reads and writes of a file in the background, through io_uring or a few threads.
+ *
+ * One thread starts and waits.  A transfer either moves all of its bytes or fails: short and
+ * interrupted ones are carried on inside, and a read past the end of the file is an error.  Nothing
+ * here allocates after aio_open. */
+#pragma once
+#include "base/base.h"
+
+#define AIO_DEPTH 64u /* transfers that may be in flight at once */
+
+struct aio;
+struct aio_op { /* stays until its wait is over */
+    void *mem;
+    uint64_t at;
+    size_t n;
+    bool write;
+    int error; /* after aio_wait: 0 or an errno; ENODATA: the file ends before the read does */
+    /* the backend's own */
+    bool busy;
+    int forced;    /* an errno that a test put in the place of the transfer */
+    uint32_t idle; /* interruptions in a row without a byte */
+    size_t done;
+    struct aio_op *next;
+};
+
+/* backend: "uring", "threads", or NULL for $KVIK_AIO or the best this system grants.  fd is borrowed. */
+int aio_open(int fd, const char *backend, struct aio **out);
+void aio_close(struct aio *a);                /* no transfer may be in flight */
+const char *aio_backend(const struct aio *a); /* "uring" or "threads" */
+/* Starts n transfers, at most AIO_DEPTH with those in flight.  Cannot fail: what the system refuses to
+ * do in the background is done before aio_start returns. */
+void aio_start(struct aio *a, struct aio_op *const *op, uint32_t n);
+void aio_wait(struct aio *a, struct aio_op *op);
+
+/* Faults for tests.  Each system call on behalf of a file counts; the chosen one is not made and fails
+ * with `error`, or (reads and writes, error 0) moves only a part of its bytes. */
+enum aio_call {
+    AIO_OPEN, /* with a name or without, and the list of a directory */
+    AIO_UNLINK,
+    AIO_SIZE,
+    AIO_READ,
+    AIO_WRITE,
+    AIO_SUBMIT,
+    AIO_WAIT,
+    AIO_PUNCH
+};
+struct aio_fault {
+    uint64_t at;    /* the at-th call from aio_fault_set on; 0: none, only count */
+    uint32_t kinds; /* calls that count: bit 1 << enum aio_call; 0: all */
+    int error;
+    uint32_t every; /* and each every-th call after it; 0: only that one */
+};
+void aio_fault_set(const struct aio_fault *f); /* NULL: off; no transfer may be in flight */
+uint64_t aio_fault_calls(void);                /* calls counted since */
+/* What the next call must do: the errno to fail with, or 0 with *n (may be NULL) perhaps cut. */
+int aio_fault(enum aio_call call, size_t *n);

@@ -1,0 +1,28 @@
+/* aio_int.h - what the backends of aio.h share. */
+#pragma once
+#include "base/aio.h"
+
+#include <sys/types.h>
+
+#define AIO_PIECE ((size_t)1 << 30) /* bytes of one system call: below what Linux moves at once */
+
+struct aio_kind {
+    const char *name;
+    int (*open)(struct aio *a); /* a is zeroed but for fd and kind; ERR_UNSUPPORTED: not granted */
+    void (*close)(struct aio *a);
+    void (*start)(struct aio *a, struct aio_op *const *op, uint32_t n);
+    void (*wait)(struct aio *a, struct aio_op *op);
+};
+struct aio {
+    const struct aio_kind *kind;
+    int fd;
+    void *own; /* the backend's */
+};
+extern const struct aio_kind aio_threads;
+#ifdef KVIK_URING
+extern const struct aio_kind aio_uring;
+#endif
+
+/* Notes that a system call moved `moved` bytes or failed (a negative errno): true if there is more to do. */
+bool aio_more(struct aio_op *op, ssize_t moved);
+void aio_block(int fd, struct aio_op *op); /* the whole transfer, here and now */

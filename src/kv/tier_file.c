@@ -1,0 +1,339 @@
+/* tier_file.c - pages in a file: background transfers (base/aio.h) on one sparse file without a name.
+ *
+ * The system frees a file that has no name when the process ends, however it ends.  Where that cannot
+ * be, the file has mode 0600 and a name that says what it is, is removed on close, and is held by a lock
+ * that ends with the process: the next start in that directory removes those that nobody holds.
+ *
+ * Bytes stay in the page cache after a write.  It is the system's memory, given back whenever
+ * somebody needs it, and until then it makes reading back a copy instead of a disk access. */
+#include "base/aio.h"
+#include "kv/tier.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#define NAME "kvik-spill-"
+#define STEP                                                                                       \
+    ((uint64_t)64 << 20) /* the file's size grows by this; it is sparse, so it costs nothing */
+
+struct op {
+    struct aio_op aio;
+    bool used;
+};
+struct tier_file {
+    struct kv_tier tier;
+    int fd;
+    struct aio *aio;
+    uint64_t size, block; /* of the file; of the file system's allocation */
+    uint64_t written;     /* the end of all that was ever written: behind it is nothing to read */
+    char *dir;            /* for sentences */
+    char *path;           /* NULL: the file has no name */
+    struct op op[KV_TIER_DEPTH];
+};
+_Static_assert(KV_TIER_DEPTH <= AIO_DEPTH, "every transfer of the tier has room in aio");
+
+/* --- The directory ------------------------------------------------------------------------ */
+
+static const char *env(const char *name)
+{
+    const char *v = getenv(name);
+    return v && *v ? v : NULL;
+}
+
+/* Memory pretending to be a disk: spilling there frees nothing. */
+static const char *memory_name(const char *dir)
+{
+    struct statfs fs;
+    int e;
+    while ((e = statfs(dir, &fs)) < 0 && errno == EINTR)
+        ;
+    if (e < 0) return NULL;
+    switch ((unsigned long)fs.f_type & 0xFFFFFFFFul) {
+    case 0x01021994ul:
+        return "tmpfs";
+    case 0x858458F6ul:
+        return "ramfs";
+    case 0x958458F6ul:
+        return "hugetlbfs";
+    }
+    return NULL;
+}
+
+static int choose(const char *dir, const char **out)
+{
+    if (!dir || !*dir) dir = env("KVIK_SPILL_DIR");
+    if (!dir) {
+        dir = env("TMPDIR");
+        if (!dir) dir = "/var/tmp";
+        const char *fs = memory_name(dir);
+        if (fs)
+            return ERR(UNSUPPORTED,
+                       "%s is held in memory (%s), so moving the cache there frees none: set "
+                       "KVIK_SPILL_DIR to a directory on a disk (or to %s, if you mean it)",
+                       dir, fs, dir);
+    }
+    *out = dir;
+    return 0;
+}
+
+/* --- The file ----------------------------------------------------------------------------- */
+
+static int fail(int e)
+{
+    errno = e;
+    return -1;
+}
+
+/* An injected interruption is one of the system's: it is tried again. */
+static int open_nameless(const char *dir)
+{
+    for (;;) {
+        int e = aio_fault(AIO_OPEN, NULL);
+        int fd = e ? -1 : open(dir, O_TMPFILE | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
+        if (fd >= 0 || (e ? e : errno) != EINTR) return fd;
+    }
+}
+
+static int open_named(char *path)
+{
+    char *x = path + strlen(path) - 6;
+    for (;;) {
+        int e = aio_fault(AIO_OPEN, NULL);
+        memcpy(x, "XXXXXX", 6);
+        int fd = e ? fail(e) : mkostemp(path, O_CLOEXEC); /* mode 0600 */
+        if (fd >= 0 || errno != EINTR) return fd;
+    }
+}
+
+static int take_name(const char *path)
+{
+    int e = aio_fault(AIO_UNLINK, NULL);
+    if (e) return fail(e);
+    return unlink(path) == 0 || errno == ENOENT ? 0 : -1;
+}
+
+/* Whether nobody uses the file.  A lock ends with its process, also where process numbers of another
+ * container mean nothing; without locks the number in the name must do. */
+static bool stale(int dir, const char *name)
+{
+    struct stat st;
+    char *end;
+    long pid = strtol(name + strlen(NAME), &end, 10);
+    if (*end != '-' || pid <= 0) return false;
+    if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode)) return false;
+    if (st.st_uid != geteuid()) return false;
+    int fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0) return false;
+    bool free = flock(fd, LOCK_EX | LOCK_NB) == 0;
+    if (!free && errno != EWOULDBLOCK) free = kill((pid_t)pid, 0) < 0 && errno == ESRCH;
+    close(fd);
+    return free;
+}
+
+/* Removes what killed processes left.  A file that has just been made and is not yet locked may go
+ * too: its maker holds it open, and wants it nameless anyway. */
+static void sweep(const char *dir)
+{
+    struct dirent *d;
+    DIR *list = aio_fault(AIO_OPEN, NULL) ? NULL : opendir(dir);
+    if (!list) return;
+    while ((d = readdir(list)) != NULL)
+        if (strncmp(d->d_name, NAME, strlen(NAME)) == 0 && stale(dirfd(list), d->d_name))
+            unlinkat(dirfd(list), d->d_name, 0);
+    closedir(list);
+}
+
+static int open_file(struct tier_file *t)
+{
+    size_t n = strlen(t->dir) + sizeof "/" NAME "-XXXXXX" + 20;
+    sweep(t->dir);
+    t->fd = open_nameless(t->dir);
+    if (t->fd >= 0) return 0;
+    t->path = mem_alloc(n);
+    if (!t->path) return ERR_NOMEM;
+    snprintf(t->path, n, "%s/" NAME "%ld-XXXXXX", t->dir, (long)getpid());
+    t->fd = open_named(t->path);
+    if (t->fd < 0) {
+        int e = errno;
+        mem_free(t->path);
+        t->path = NULL;
+        return ERR(IO,
+                   "cannot make a file in %s for cache pages: %s; set KVIK_SPILL_DIR to a "
+                   "directory on a disk where this process may write",
+                   t->dir, strerror(e));
+    }
+    while (flock(t->fd, LOCK_EX | LOCK_NB) < 0 && errno == EINTR)
+        ;
+    if (take_name(t->path) == 0) {
+        mem_free(t->path);
+        t->path = NULL;
+    }
+    return 0;
+}
+
+/* A size beyond the limit of the process would be answered by a signal. */
+static int resize(struct tier_file *t, uint64_t size)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
+        size > limit.rlim_cur)
+        return EFBIG;
+    for (;;) {
+        int e = aio_fault(AIO_SIZE, NULL);
+        if (!e && ftruncate(t->fd, (off_t)size) == 0) break;
+        if (!e) e = errno;
+        if (e != EINTR) return e;
+    }
+    t->size = size;
+    return 0;
+}
+
+/* Makes the file at least `end` bytes long, in large steps where they are allowed. */
+static int grow(struct tier_file *t, uint64_t end)
+{
+    if (end <= t->size) return 0;
+    int e = resize(t, (end + STEP - 1) / STEP * STEP);
+    if (e) e = resize(t, end);
+    if (e)
+        return ERR(IO, "the file for cache pages in %s cannot grow to %llu bytes: %s", t->dir,
+                   (unsigned long long)end, strerror(e));
+    return 0;
+}
+
+/* --- The tier ----------------------------------------------------------------------------- */
+
+static int check(struct tier_file *t, const struct kv_io *io, uint32_t n, uint64_t *end)
+{
+    uint64_t max = INT64_MAX - STEP, size = t->size;
+    for (uint32_t i = 0; i < n; i++) {
+        if (io[i].n > max || io[i].at > max - io[i].n)
+            return ERR(LIMIT, "cache pages at byte %llu do not fit in a file",
+                       (unsigned long long)io[i].at);
+        if (io[i].write) size = MAX(size, io[i].at + io[i].n);
+    }
+    for (uint32_t i = 0; i < n; i++)
+        if (!io[i].write && io[i].at + io[i].n > t->written)
+            return ERR(IO, "cache pages at byte %llu were never written to the file in %s",
+                       (unsigned long long)io[i].at, t->dir);
+    *end = size;
+    return 0;
+}
+
+static int file_start(struct kv_tier *tier, struct kv_io *io, uint32_t n)
+{
+    struct tier_file *t = (struct tier_file *)tier;
+    struct aio_op *start[KV_TIER_DEPTH];
+    uint64_t end;
+    uint32_t free = 0;
+    for (uint32_t i = 0; i < KV_TIER_DEPTH; i++)
+        free += !t->op[i].used;
+    if (n > free)
+        return ERR(BUSY,
+                   "%u transfers of cache pages are in flight and %u more asked for; at most %u",
+                   KV_TIER_DEPTH - free, n, KV_TIER_DEPTH);
+    TRY(check(t, io, n, &end));
+    TRY(grow(t, end));
+    for (uint32_t i = 0, k = 0; i < n; i++, k++) {
+        while (t->op[k].used)
+            k++;
+        t->op[k].used = true;
+        t->op[k].aio =
+            (struct aio_op){.mem = io[i].mem, .at = io[i].at, .n = io[i].n, .write = io[i].write};
+        io[i].slot = k;
+        io[i].err = 0;
+        start[i] = &t->op[k].aio;
+    }
+    aio_start(t->aio, start, n);
+    return 0;
+}
+
+static int report(const struct tier_file *t, const struct kv_io *io, int e)
+{
+    const char *verb = io->write ? "writing" : "reading";
+    if (e == ENOSPC || e == EDQUOT)
+        return ERR(IO,
+                   "no space left for cache pages in %s (%zu bytes wanted): free some, or set "
+                   "KVIK_SPILL_DIR to a larger disk",
+                   t->dir, io->n);
+    return ERR(IO, "%s %zu bytes of cache pages at byte %llu of the file in %s: %s", verb, io->n,
+               (unsigned long long)io->at, t->dir,
+               e == ENODATA ? "the file became shorter" : strerror(e));
+}
+
+static int file_finish(struct kv_tier *tier, struct kv_io *io, uint32_t n)
+{
+    struct tier_file *t = (struct tier_file *)tier;
+    int first = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        struct op *op = &t->op[io[i].slot];
+        aio_wait(t->aio, &op->aio);
+        op->used = false;
+        io[i].err = 0;
+        if (!op->aio.error) {
+            if (io[i].write) t->written = MAX(t->written, io[i].at + io[i].n);
+            continue;
+        }
+        io[i].err = first ? ERR_IO : report(t, &io[i], op->aio.error);
+        if (!first) first = io[i].err;
+    }
+    return first;
+}
+
+/* Gives whole blocks of the file system back.  A failure costs disk space, no more. */
+static void file_drop(struct kv_tier *tier, uint64_t at, size_t n)
+{
+    struct tier_file *t = (struct tier_file *)tier;
+    uint64_t b = t->block, from, to;
+    if (at >= t->size) return;
+    from = (at + b - 1) / b * b;
+    to = (at + MIN((uint64_t)n, t->size - at)) / b * b;
+    if (from >= to || aio_fault(AIO_PUNCH, NULL)) return;
+    while (fallocate(t->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)from,
+                     (off_t)(to - from)) < 0 &&
+           errno == EINTR)
+        ;
+}
+
+static void file_close(struct kv_tier *tier)
+{
+    struct tier_file *t = (struct tier_file *)tier;
+    if (!t) return;
+    for (uint32_t i = 0; i < KV_TIER_DEPTH; i++)
+        if (t->op[i].used) aio_wait(t->aio, &t->op[i].aio);
+    aio_close(t->aio);
+    if (t->fd >= 0) close(t->fd);
+    if (t->path) unlink(t->path);
+    mem_free(t->path);
+    mem_free(t->dir);
+    mem_free(t);
+}
+
+int kv_tier_file_open(const char *dir, const char *backend, struct kv_tier **out)
+{
+    struct stat st;
+    TRY(choose(dir, &dir));
+    struct tier_file *t = mem_alloc(sizeof *t);
+    if (!t) return ERR_NOMEM;
+    t->tier = (struct kv_tier){"file", file_start, file_finish, file_drop, file_close};
+    t->fd = -1;
+    t->dir = mem_strdup(dir);
+    int err = t->dir ? open_file(t) : ERR_NOMEM;
+    if (err == 0) err = aio_open(t->fd, backend, &t->aio);
+    if (err < 0) {
+        file_close(&t->tier);
+        return err;
+    }
+    t->block = fstat(t->fd, &st) == 0 && st.st_blksize > 0 ? (uint64_t)st.st_blksize : 4096;
+    *out = &t->tier;
+    return 0;
+}
