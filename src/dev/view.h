@@ -46,6 +46,7 @@ struct kv_codec {
      * rows stay as they are. */
     void (*decode)(const struct kv_codec *c, const struct kv_shape *s, uint32_t head, void *dst,
                    uint32_t first, const void *src);
+    const struct kv_affine *affine; /* tiles are as affine.h says, for devices to read; or NULL */
 };
 struct kv_form {
     unsigned char *base; /* of this site: page p starts at base + p * grain */

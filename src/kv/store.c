@@ -49,7 +49,8 @@ static int group_check(uint32_t gi, const struct kv_group *g, uint32_t site)
         return ERR(ARG, "cache: group %u: only rows have windows, chunks, sinks and slack", gi);
     if (p->kind == KV_STATE && s->tile)
         return ERR(ARG, "cache: group %u: states are not sealed", gi);
-    if (s->tile && (s->tile % KV_STRIP || (s->tile % g->rows && g->rows % s->tile)))
+    bool small = s->tile < KV_STRIP && KV_STRIP % MAX(s->tile, 1) == 0;
+    if (s->tile && ((s->tile % KV_STRIP && !small) || (s->tile % g->rows && g->rows % s->tile)))
         return ERR(ARG, "cache: group %u: tiles of %u rows over blocks of %u", gi, s->tile,
                    g->rows);
     if (s->tile && s->lead < p->sinks)

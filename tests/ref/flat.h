@@ -14,5 +14,5 @@ bool flat_sees(const struct kv_policy *p, uint32_t pos, uint32_t j);
 uint32_t flat_edge(const struct kv_group *g, const uint32_t *first, uint32_t start, uint32_t pos);
 /* Writes the row with this name to raw row dst (a view's), or the state page dst. */
 void flat_put_row(const struct kv_view *v, uint32_t site, uint32_t dst, uint64_t name);
-/* Small tiles of 16, 32 and 64 rows: bytes inverted, rows reversed, leading rows overwritten. */
-extern const struct kv_codec flat_codec[3];
+/* Tiles of 16, 32, 64, 1, 2, 4 and 8 rows: bytes inverted, rows reversed, leading rows overwritten. */
+extern const struct kv_codec flat_codec[7];

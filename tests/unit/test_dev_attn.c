@@ -100,6 +100,9 @@ static const struct policy policies[] = {
     {"lossy, lead 4, chunk 160", &toy_lossy, 0, 4, 0, 160},
     {"lossy, tile 48", &toy_lossy48, 0, 4, 0, 0},
     {"lossy, tile 16", &toy_lossy16, 0, 0, 90, 0},
+    {"lossy, tile 1", &toy_lossy1, 0, 0, 0, 0},
+    {"lossy, tile 1, lead 4, sinks 3, window 90", &toy_lossy1, 3, 4, 90, 0},
+    {"lossy, tile 4, lead 5, chunk 70", &toy_lossy4, 0, 5, 0, 70},
     {"lossy, tile 512", &toy_lossy512, 0, 33, 0, 0},
 };
 

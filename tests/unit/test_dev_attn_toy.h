@@ -119,16 +119,18 @@ static inline void toy_decode(const struct kv_codec *c, const struct kv_shape *s
             toy_store(s->dtype, dst, toy_at(s, c->tile, 0, first + r, d),
                       toy_load(s->dtype, src, ((size_t)r * s->dim + d) * s->heads + head));
 }
-static const struct kv_codec toy_lossless = {"toy",           NULL,       128,       true,
-                                             toy_codec_bytes, toy_encode, toy_decode};
-static const struct kv_codec toy_lossy = {"lossy",         NULL,       128,       false,
-                                          toy_codec_bytes, toy_encode, toy_decode};
-static const struct kv_codec toy_lossy48 = {"lossy48",       NULL,       48,        false,
-                                            toy_codec_bytes, toy_encode, toy_decode};
-static const struct kv_codec toy_lossy16 = {"lossy16",       NULL,       16,        false,
-                                            toy_codec_bytes, toy_encode, toy_decode};
-static const struct kv_codec toy_lossy512 = {"lossy512",      NULL,       512,       false,
-                                             toy_codec_bytes, toy_encode, toy_decode};
+#define TOY_CODEC(what, n, keeps)                                                                  \
+    {                                                                                              \
+        .name = what, .tile = n, .lossless = keeps, .bytes = toy_codec_bytes,                      \
+        .encode = toy_encode, .decode = toy_decode                                                 \
+    }
+static const struct kv_codec toy_lossless = TOY_CODEC("toy", 128, true);
+static const struct kv_codec toy_lossy = TOY_CODEC("lossy", 128, false);
+static const struct kv_codec toy_lossy48 = TOY_CODEC("lossy48", 48, false);
+static const struct kv_codec toy_lossy16 = TOY_CODEC("lossy16", 16, false);
+static const struct kv_codec toy_lossy512 = TOY_CODEC("lossy512", 512, false);
+static const struct kv_codec toy_lossy1 = TOY_CODEC("lossy1", 1, false);
+static const struct kv_codec toy_lossy4 = TOY_CODEC("lossy4", 4, false);
 
 static inline size_t toy_row(const struct toy *t, uint32_t lane, uint32_t row, uint32_t head)
 {
@@ -291,18 +293,20 @@ static inline void toy_fill(struct toy *t, uint32_t lane, uint32_t from_edge, ui
                               gone ? NAN : t->flat[p][0][toy_row(t, lane, row, h) + d]);
         }
         for (uint32_t row = 0; c && row + c->tile <= t->c.max_len; row += c->tile) {
-            /* One raw block of the tile's size, as encode wants it; its layout was tested elsewhere. */
-            unsigned char *block = toy_alloc(c->bytes(c, s));
-            for (uint32_t i = 0; i < c->tile * t->c.n_kv * t->c.dim; i++) {
+            /* One raw block of the tile's size, or of which the tile is a part; layouts are tested elsewhere. */
+            uint32_t rows = c->tile < 16 ? 16 : c->tile, row0 = row - row % rows;
+            size_t n = (size_t)rows * t->c.n_kv * t->c.dim;
+            unsigned char *block = toy_alloc(n * toy_size(s->dtype));
+            for (uint32_t i = 0; i < n; i++) {
                 uint32_t r = i / (t->c.n_kv * t->c.dim), h = i / t->c.dim % t->c.n_kv,
                          d = i % t->c.dim;
-                toy_store(s->dtype, block, toy_at(s, c->tile, h, r, d),
-                          row + c->tile > len ? NAN
-                                              : t->flat[p][0][toy_row(t, lane, row + r, h) + d]);
+                bool there = row + c->tile <= len && row0 + r < len;
+                toy_store(s->dtype, block, toy_at(s, rows, h, r, d),
+                          there ? t->flat[p][0][toy_row(t, lane, row0 + r, h) + d] : NAN);
             }
             const void *raw = block;
             uint32_t lead = t->c.lead > row ? MIN(t->c.lead - row, c->tile) : 0;
-            c->encode(c, s, toy_page(&v->sealed, lane, row, p), &raw, c->tile, 0, lead);
+            c->encode(c, s, toy_page(&v->sealed, lane, row, p), &raw, rows, row - row0, lead);
             free(block);
         }
     }

@@ -43,12 +43,14 @@ struct job {
     const struct kv_view *v;
     const struct dev_attn *a;
     const struct attn_kernels *k;
+    kv_strip_fn strip;
     struct pool *pool;
     unsigned char *scratch;
     struct layout lay;
     uint32_t n_tokens, n_kv, group, dk, dv;
     size_t state;        /* floats of one state */
     bool lossy, tiled;   /* a plane has a lossy codec; any codec */
+    bool whole;          /* a plane has a codec that decodes whole tiles only */
     struct atom *wave;   /* [ATTN_WAVE] */
     struct unit *unit;   /* [ATTN_WAVE] */
     uint32_t split;      /* head ranges a decode unit is split into: 1 or n_kv */
@@ -151,64 +153,47 @@ static void phase_rows(const struct job *j, uint32_t token, uint32_t phase, uint
     }
 }
 
-/* One strip of a plane in the raw page that holds row `row`. */
-static const void *raw_strip(const struct kv_view *v, uint32_t plane, const uint32_t *table,
-                             uint32_t row, uint32_t head)
+/* Whether strips of the plane are decoded one by one, as they are needed. */
+static bool by_strip(const struct job *j, const struct atom *m, uint32_t plane)
 {
-    const struct kv_form *f = &v->raw;
-    const struct kv_shape *s = &v->shape[plane];
-    const unsigned char *page = f->base + table[row / f->rows] * f->grain + f->offset[plane];
-    size_t strip = head * (f->rows / KV_STRIP) + row % f->rows / KV_STRIP;
-    return page + strip * KV_STRIP * s->dim * dtype_size(s->dtype);
+    const struct kv_codec *c = j->v->codec[plane];
+    return m->phase == SEALED && c && c->affine;
 }
 
-/* Fills strips [s0, s1) of one plane and head; rows in [seal0, seal1) come from tiles, decoded into
- * `buf` (span plus two tiles of rows).  A strip that is sealed only in part is read raw: it lies in a
- * block that touches [0, lead), which stays raw, and only a lossless codec gets here with one. */
-static void gather_plane(const struct job *j, uint32_t plane, uint32_t lane, uint32_t head,
-                         uint32_t row0, uint32_t s0, uint32_t s1, uint32_t seal0, uint32_t seal1,
-                         unsigned char *buf, const void **strip)
+/* Strips of the atom for one head.  `edge`: of the token, or the least of a block: a codec that is not lossy may
+ * be read in either form, and raw rows from the first token's edge on are held throughout a step.
+ * lazy: strips decoded one by one are left to `ready`. */
+static void gather(const struct job *j, const struct atom *m, uint32_t edge, uint32_t head,
+                   uint32_t thread, bool lazy, struct span *out)
 {
     const struct kv_view *v = j->v;
-    const struct kv_codec *c = v->codec[plane];
-    const struct kv_form *f = &v->sealed;
-    const struct kv_shape *shape = &v->shape[plane];
-    const uint32_t *raw = v->raw.table + (size_t)v->slot[lane] * v->raw.stride;
-    size_t strip_bytes = (size_t)KV_STRIP * shape->dim * dtype_size(shape->dtype);
-    uint32_t have = UINT32_MAX; /* tile in the buffer's current place */
-    unsigned char *at = buf;
-    for (uint32_t s = s0; s < s1; s++) {
-        uint32_t row = row0 + s * KV_STRIP;
-        if (!c || row < seal0 || row + KV_STRIP > seal1) {
-            strip[s] = raw_strip(v, plane, raw, row, head);
-            continue;
-        }
-        uint32_t tile = row / f->rows;
-        if (tile != have) {
-            uint32_t page = f->table[(size_t)v->slot[lane] * f->stride + tile];
-            if (have != UINT32_MAX) at += f->rows / KV_STRIP * strip_bytes;
-            c->decode(c, shape, head, at, 0, f->base + page * f->grain + f->offset[plane]);
-            have = tile;
-        }
-        strip[s] = at + (row % f->rows) / KV_STRIP * strip_bytes;
+    uint32_t row0 = m->a / KV_ATOM * KV_ATOM;
+    uint32_t s0 = (m->a - row0) / KV_STRIP, s1 = (m->b - row0 + KV_STRIP - 1) / KV_STRIP;
+    unsigned char *buf = thread_part(j, thread, j->lay.tile);
+    for (uint32_t plane = 0; plane < 2; plane++) {
+        const struct strip_from w = {v, plane, v->lane[m->token], j->strip};
+        const struct kv_codec *c = v->codec[plane];
+        uint32_t seal0 = 0, seal1 = 0;
+        if (lazy && by_strip(j, m, plane)) continue;
+        if (j->tiled && !j->lossy) seal0 = v->lead, seal1 = edge;
+        if (m->phase == SEALED) seal1 = UINT32_MAX;
+        if (m->phase == SEALED && c && !c->lossless) seal0 = m->a, seal1 = m->b;
+        strip_span(&w, row0, s0, s1, seal0, seal1, head, buf, plane ? out->v : out->k);
+        if (j->tiled) buf += (KV_ATOM + 2 * (size_t)v->sealed.rows) * j->dk * sizeof(float);
     }
 }
 
-/* `edge`: of the token, or the least of a block: a codec that is not lossy may be read in either form, and
- * raw rows from the first token's edge on are held throughout a step. */
-static void gather(const struct job *j, const struct atom *m, uint32_t edge, uint32_t head,
-                   uint32_t thread, struct span *out)
+/* A strip that `gather` left out, decoded; asks for the next one on its way. */
+static void ready(const struct job *j, const struct atom *m, uint32_t plane, uint32_t s,
+                  uint32_t head, uint32_t thread, struct span *sp)
 {
-    const struct kv_view *v = j->v;
-    uint32_t row0 = m->a / KV_ATOM * KV_ATOM, lane = v->lane[m->token];
-    uint32_t s0 = (m->a - row0) / KV_STRIP, s1 = (m->b - row0 + KV_STRIP - 1) / KV_STRIP;
-    uint32_t seal0 = 0, seal1 = 0;
-    if (j->tiled && !j->lossy) seal0 = v->lead, seal1 = edge;
-    if (m->phase == SEALED) seal1 = UINT32_MAX;
-    unsigned char *kbuf = thread_part(j, thread, j->lay.tile), *vbuf = kbuf;
-    if (j->tiled) vbuf += (KV_ATOM + 2 * (size_t)v->sealed.rows) * j->dk * sizeof(float);
-    gather_plane(j, 0, lane, head, row0, s0, s1, seal0, seal1, kbuf, out->k);
-    gather_plane(j, 1, lane, head, row0, s0, s1, seal0, seal1, vbuf, out->v);
+    const struct strip_from w = {j->v, plane, j->v->lane[m->token], j->strip};
+    unsigned char *buf = thread_part(j, thread, j->lay.tile);
+    uint32_t row = m->a / KV_ATOM * KV_ATOM + s * KV_STRIP;
+    const void **strip = plane ? &sp->v[s] : &sp->k[s];
+    if (plane) buf += (KV_ATOM + 2 * (size_t)j->v->sealed.rows) * j->dk * sizeof(float);
+    if (head == 0 && row + KV_STRIP < m->b) strip_fetch(&w, row + KV_STRIP, m->a, m->b);
+    *strip = strip_affine(&w, row, m->a, m->b, head, buf);
 }
 
 /* The rotation of the queries that meets the rows of a phase. */
@@ -260,8 +245,9 @@ static void fetch(const void *strip, size_t bytes)
 }
 
 /* One decode unit with kv heads [h0, h0 + per); all its queries see all its rows.  Raw pages hold all
- * heads of their rows next to each other, so heads go inside strips and memory is read in order; tiles
- * are decoded, hence used, head by head.  States lie [kv head][token][head of the group]. */
+ * heads of their rows next to each other, so heads go inside strips and memory is read in order, and so
+ * are tiles that are decoded a strip at a time; other tiles are decoded, hence used, head by head.  States
+ * lie [kv head][token][head of the group]. */
 static void decode_unit(void *ctx, uint32_t task, uint32_t thread)
 {
     const struct job *j = ctx;
@@ -270,7 +256,8 @@ static void decode_unit(void *ctx, uint32_t task, uint32_t thread)
     uint32_t per = j->n_kv / j->split, h0 = task % j->split * per, nq = u->n * j->group;
     uint32_t row0 = m->a / KV_ATOM * KV_ATOM, a = m->a - row0, b = m->b - row0;
     uint32_t s0 = a / KV_STRIP, s1 = (b + KV_STRIP - 1) / KV_STRIP;
-    uint32_t step = j->tiled ? 1 : per, token[ATTN_BLOCK];
+    uint32_t step = j->whole ? 1 : per, token[ATTN_BLOCK];
+    bool k_ready = by_strip(j, m, 0), v_ready = by_strip(j, m, 1);
     float *p = thread_part(j, thread, j->lay.p), *qt = thread_part(j, thread, j->lay.qt);
     struct span *sp = thread_part(j, thread, j->lay.span);
     float *out = unit_state(j, u, 0, h0 * j->group);
@@ -283,11 +270,16 @@ static void decode_unit(void *ctx, uint32_t task, uint32_t thread)
         for (uint32_t i = h; i < h + step; i++) {
             transpose_q(j, queries_of(j, m->phase), token, u->n, h0 + i,
                         qt + (size_t)i * nq * j->dk);
-            gather(j, m, j->v->edge[m->token], h0 + i, thread, &sp[i]);
+            gather(j, m, j->v->edge[m->token], h0 + i, thread, true, &sp[i]);
         }
         for (uint32_t s = s0; s < s1; s++)
             for (uint32_t i = h; i < h + step; i++) {
-                fetch(s + 1 < s1 ? sp[i].k[s + 1] : sp[i].v[s0], k_bytes);
+                if (k_ready)
+                    ready(j, m, 0, s, h0 + i, thread, &sp[i]);
+                else if (s + 1 < s1)
+                    fetch(sp[i].k[s + 1], k_bytes);
+                else if (!v_ready)
+                    fetch(sp[i].v[s0], k_bytes);
                 score_strips(j, qt + (size_t)i * nq * j->dk, nq, &sp[i], s, s + 1,
                              p + (size_t)i * nq * KV_ATOM);
             }
@@ -295,7 +287,10 @@ static void decode_unit(void *ctx, uint32_t task, uint32_t thread)
             j->k->soft(p + (size_t)q * KV_ATOM, a, b, j->a->softcap, out + q * j->state);
         for (uint32_t s = s0; s < s1; s++)
             for (uint32_t i = h; i < h + step; i++) {
-                if (s + 1 < s1) fetch(sp[i].v[s + 1], v_bytes);
+                if (v_ready)
+                    ready(j, m, 1, s, h0 + i, thread, &sp[i]);
+                else if (s + 1 < s1)
+                    fetch(sp[i].v[s + 1], v_bytes);
                 add_rows(j, p + (size_t)i * nq * KV_ATOM, nq, &sp[i], MAX(a, s * KV_STRIP),
                          MIN(b, (s + 1) * KV_STRIP), out + i * nq * j->state);
             }
@@ -423,7 +418,7 @@ static void block_span(const struct job *j, const struct walk *w, const struct a
     float *p = thread_part(j, thread, j->lay.p), *qt = thread_part(j, thread, j->lay.qt);
     float *part = thread_part(j, thread, j->lay.part);
     struct span sp;
-    gather(j, all, w->edge, head, thread, &sp);
+    gather(j, all, w->edge, head, thread, false, &sp);
     for (uint32_t q0 = 0; q0 < nq; q0 += max) {
         uint32_t n = MIN(nq - q0, max), a = KV_ATOM, b = 0;
         for (uint32_t i = q0 / g; i <= (q0 + n - 1) / g; i++) {
@@ -551,6 +546,7 @@ void dev_attention(struct dev *d, const struct kv_view *v, const struct dev_attn
 {
     struct job j = {.v = v, .a = a, .pool = d->pool, .scratch = d->attn};
     j.k = ((attn_kernels_fn)cpu_kernel_get(d, CPU_ATTN_ATOM, CPU_ANY))();
+    j.strip = (kv_strip_fn)cpu_kernel_get(d, CPU_KV_STRIP, CPU_ANY);
     j.n_tokens = v->counts[1];
     j.n_kv = v->shape[0].heads;
     j.group = a->n_heads / j.n_kv;
@@ -561,6 +557,7 @@ void dev_attention(struct dev *d, const struct kv_view *v, const struct dev_attn
         const struct kv_codec *c = v->codec[i];
         j.tiled |= c != NULL;
         j.lossy |= c && !c->lossless;
+        j.whole |= c && !c->affine;
     }
     lay_out(j.n_tokens, a->n_heads, j.dk, j.dv, j.tiled ? v->sealed.rows : 0, pool_threads(d->pool),
             &j.lay);

@@ -5,6 +5,7 @@
  * A partial result ("state") is one block of floats per query: [0] M, [1] L, [ATTN_HEAD ..] O[dim], padded to
  * a multiple of 16.  L == 0 means that no atom has been merged yet (a real L is at least 1, or NaN). */
 #pragma once
+#include "dev/affine.h"
 #include "dev/dev.h"
 
 #define ATTN_STRIPS (KV_ATOM / KV_STRIP) /* of one span */
@@ -31,3 +32,25 @@ typedef const struct attn_kernels *(*attn_kernels_fn)(void);
 
 /* Rounds n values to one type of cache row; registered as CPU_KV_ROUND of that type. */
 typedef void (*kv_round_fn)(const float *x, uint32_t n, void *out);
+
+/* Rows [r0, r1) of a strip of one head, out of tiles as affine.h says, into the plane's raw layout; other rows of
+ * dst may be filled with anything.  src: the tiles from the strip's first row on, KV_STRIP / tile of them, all
+ * readable; or one, of which row `at` is the strip's first.  Registered as CPU_KV_STRIP of CPU_ANY. */
+typedef void (*kv_strip_fn)(const struct kv_affine *f, const struct kv_shape *s, uint32_t tile,
+                            uint32_t head, const unsigned char *const *src, uint32_t at,
+                            uint32_t r0, uint32_t r1, void *dst);
+
+/* strip.c: the rows of one plane and lane, a strip at a time.  row, row0: absolute, a strip's first; a, b: absolute. */
+struct strip_from {
+    const struct kv_view *v;
+    uint32_t plane, lane;
+    kv_strip_fn decode;
+};
+const void *strip_raw(const struct strip_from *w, uint32_t row, uint32_t head);
+/* Rows [a, b) of a plane whose codec is affine, decoded into buf, which is returned. */
+const void *strip_affine(const struct strip_from *w, uint32_t row, uint32_t a, uint32_t b,
+                         uint32_t head, void *buf);
+/* Asks the cache for what strip_affine will read of all heads. */
+void strip_fetch(const struct strip_from *w, uint32_t row, uint32_t a, uint32_t b);
+void strip_span(const struct strip_from *w, uint32_t row0, uint32_t s0, uint32_t s1, uint32_t seal0,
+                uint32_t seal1, uint32_t head, unsigned char *buf, const void **strip);

@@ -39,6 +39,7 @@ enum cpu_op {
     /* attention and cache rows: attn.h has the types */
     CPU_ATTN_ATOM,
     CPU_KV_ROUND,
+    CPU_KV_STRIP,
     CPU_OPS
 };
 #define CPU_ANY DT_F32

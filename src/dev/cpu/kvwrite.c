@@ -126,5 +126,11 @@ void dev_kv_seal(struct dev *d, const struct kv_view *v)
     for (uint32_t i = 0; i < v->n_planes; i++)
         assert(!v->codec[i] ||
                (v->codec[i]->tile == v->sealed.rows && v->codec[i]->tile <= TILE_MOST));
-    pool_run(d->pool, v->counts[2] * v->n_planes, seal_tile, (void *)v);
+    uint32_t n = v->counts[2] * v->n_planes;
+    if ((size_t)n * v->sealed.rows * v->shape[0].heads * v->shape[0].dim >= 4096) {
+        pool_run(d->pool, n, seal_tile, (void *)v);
+        return;
+    }
+    for (uint32_t i = 0; i < n; i++)
+        seal_tile((void *)v, i, 0);
 }

@@ -1,0 +1,173 @@
+/* codec_affine.c - tiles of groups: which values make a group, and which rows a tile needs for its groups to be
+ * whole.
+ *
+ * Groups never straddle heads or tiles, so a group is a function of the rows of its tile alone and is encoded
+ * once.  Values of a row in groups: a tile is one row if the group divides the head dimension, and as many
+ * rows as a group spans if it is the other way round.  Channels in groups: a tile is as many rows as a group
+ * has values.  Rows below `lead` are left out of every group. */
+#include "kv/codec_affine.h"
+
+#include <string.h>
+
+struct affine_codec {
+    struct kv_codec c;
+    struct kv_affine form;
+    struct affine_spec spec;
+};
+
+/* The tile being encoded. */
+struct encode_job {
+    const struct affine_codec *a;
+    const struct kv_shape *s;
+    const void *const *raw;
+    uint32_t block_rows, first, lead;
+    uint32_t head, row0; /* of the unit, in the tile */
+    unsigned char *unit;
+};
+
+static size_t codec_bytes(const struct kv_codec *c, const struct kv_shape *s)
+{
+    return affine_bytes(c->affine, s, c->tile);
+}
+
+static float raw_value(const struct encode_job *j, uint32_t r, uint32_t d)
+{
+    uint32_t row = j->first + r, in = row % j->block_rows, dim = j->s->dim;
+    size_t at = (size_t)j->head * j->block_rows * dim;
+    at += j->s->layout == KV_STRIPS ? ((size_t)(in / KV_STRIP) * dim + d) * KV_STRIP + in % KV_STRIP
+                                    : (size_t)in * dim + d;
+    return affine_load(j->s->dtype, j->raw[row / j->block_rows], at);
+}
+
+/* Group i of a unit: value k of it is (row, d). */
+static void place(const struct encode_job *j, uint32_t i, uint32_t k, uint32_t *row, uint32_t *d)
+{
+    const struct kv_affine *f = &j->a->form;
+    uint32_t at = i * f->group + k;
+    *row = f->group ? at / j->s->dim : k;
+    *d = f->group ? at % j->s->dim : i;
+}
+
+static void encode_group(const struct encode_job *j, uint32_t i)
+{
+    float x[AFFINE_MOST], work[AFFINE_MOST];
+    uint8_t q[AFFINE_MOST];
+    const struct kv_affine *f = &j->a->form;
+    uint32_t size = f->group ? f->group : f->unit, row, d;
+    struct affine_group g = {.dtype = j->s->dtype,
+                             .max_q = (1u << f->bits) - 1,
+                             .channel = j->a->spec.channel,
+                             .x = x,
+                             .q = q,
+                             .work = work};
+    for (uint32_t k = 0; k < size; k++) {
+        place(j, i, k, &row, &d);
+        if (j->row0 + row >= j->lead) x[g.n++] = raw_value(j, j->row0 + row, d);
+    }
+    if (!g.n) return;
+    j->a->spec.quantize(&g);
+    affine_put_pair(f, j->s, j->unit, i, g.a, g.b);
+    for (uint32_t k = 0, at = 0; k < size; k++) {
+        place(j, i, k, &row, &d);
+        if (j->row0 + row >= j->lead) affine_put(f, j->s, j->unit, row, d, q[at++]);
+    }
+}
+
+static void codec_encode(const struct kv_codec *c, const struct kv_shape *s, void *dst,
+                         const void *const *raw, uint32_t block_rows, uint32_t first, uint32_t lead)
+{
+    const struct affine_codec *a = (const struct affine_codec *)c;
+    struct encode_job j = {a, s, raw, block_rows, first, lead, 0, 0, NULL};
+    memset(dst, 0, codec_bytes(c, s));
+    for (; j.head < s->heads; j.head++)
+        for (j.row0 = 0; j.row0 < c->tile; j.row0 += a->form.unit) {
+            j.unit = (unsigned char *)dst +
+                     affine_unit_at(&a->form, s, c->tile, j.head, j.row0 / a->form.unit);
+            for (uint32_t i = 0; i < affine_pairs(&a->form, s->dim); i++)
+                encode_group(&j, i);
+        }
+}
+
+static void codec_decode(const struct kv_codec *c, const struct kv_shape *s, uint32_t head,
+                         void *dst, uint32_t first, const void *src)
+{
+    affine_decode(c->affine, s, c->tile, head, src, 0, c->tile, dst, first);
+}
+
+static bool tile_fits(uint32_t rows)
+{
+    return rows == 1 || rows == 2 || rows == 4 || rows == 8 || (rows && rows % KV_STRIP == 0);
+}
+
+/* Rows of the smallest tile with whole groups. */
+static int unit_rows(const struct affine_spec *p, const struct kv_shape *s, uint32_t *out)
+{
+    uint32_t g = p->group, dim = s->dim;
+    if (g > AFFINE_MOST)
+        return ERR(ARG, "q_group_size %u: at most %u values can make a group", g, AFFINE_MOST);
+    if (p->channel) {
+        if (!tile_fits(g))
+            return ERR(ARG,
+                       "q_group_size %u with %s: a group is one channel over %u rows, and rows are "
+                       "taken 1, 2, 4, 8 or a multiple of 16 at a time; use %u or %u",
+                       g, p->axis, g, MAX(g / 16 * 16, 8u), (g / 16 + 1) * 16);
+        *out = g;
+        return 0;
+    }
+    *out = dim % g == 0 ? 1 : g % dim == 0 ? g / dim : 0;
+    if (tile_fits(*out)) return 0;
+    uint32_t below = MIN(g, dim - (dim > 1)); /* a part of a row, if it has parts */
+    while (dim % below)
+        below--;
+    return ERR(ARG,
+               "q_group_size %u with %s and heads of %u values: a group lies inside one head, as a "
+               "part of a row or as 2, 4, 8 or a multiple of 16 whole rows; use %u, %u or %u",
+               g, p->axis, dim, below, dim, 2 * dim);
+}
+
+int affine_open(const struct affine_spec *spec, const struct kv_shape *s, uint32_t tile,
+                struct kv_codec **out)
+{
+    uint32_t unit = 0;
+    TRY(unit_rows(spec, s, &unit));
+    if (!tile) tile = unit;
+    if (tile % unit || !tile_fits(tile) || tile > AFFINE_MOST)
+        return ERR(ARG, "%s: groups of %u rows do not make a tile of %u", spec->name, unit, tile);
+    struct affine_codec *a = mem_alloc(sizeof *a);
+    if (!a) return ERR_NOMEM;
+    a->spec = *spec;
+    a->form = (struct kv_affine){.bits = spec->bits,
+                                 .unit = unit,
+                                 .group = spec->channel ? 0 : spec->group,
+                                 .zero_first = spec->zero_first};
+    a->c = (struct kv_codec){.name = spec->name,
+                             .param = &a->form,
+                             .tile = tile,
+                             .bytes = codec_bytes,
+                             .encode = codec_encode,
+                             .decode = codec_decode,
+                             .affine = &a->form};
+    *out = &a->c;
+    return 0;
+}
+
+void affine_close(struct kv_codec *c)
+{
+    mem_free(c);
+}
+
+int affine_check(const char *name, const struct kv_codec_options *o)
+{
+    if (!o->q_group_size)
+        return ERR(ARG,
+                   "q_group_size 0: backend \"%s\" needs groups of at least 1 value; 64 is "
+                   "usual",
+                   name);
+    if (o->q_group_size > AFFINE_MOST)
+        return ERR(ARG, "q_group_size %u: at most %u values can make a group", o->q_group_size,
+                   AFFINE_MOST);
+    if (!o->residual_length)
+        return ERR(ARG, "residual_length 0: at least 1 row gathers before rows are quantized; 128 "
+                        "is usual");
+    return 0;
+}

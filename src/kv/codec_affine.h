@@ -1,0 +1,32 @@
+/* codec_affine.h - what quanto and hqq share: both give every group of values two numbers and small codes
+ * (dev/affine.h), and differ in how they choose them. */
+#pragma once
+#include "dev/affine.h"
+#include "kv/codec.h"
+
+#define AFFINE_MOST 4096u /* values of a group, rows of a tile */
+
+struct affine_group {
+    enum dtype dtype; /* of the plane */
+    uint32_t max_q;   /* largest code */
+    bool channel;     /* as in affine_spec */
+    uint32_t n;       /* values, at most AFFINE_MOST, at least 1 */
+    const float *x;
+    uint8_t *q;  /* [n] out */
+    float a, b;  /* out, as the form wants them; stored rounded to the plane's dtype */
+    float *work; /* [AFFINE_MOST] */
+};
+struct affine_spec {
+    const char *name;
+    uint32_t bits, group; /* group: q_group_size */
+    bool channel;         /* a group is one channel of one head over `group` rows */
+    bool zero_first;
+    const char *axis; /* as the user said it, for refusals */
+    void (*quantize)(struct affine_group *g);
+};
+/* tile: 0, or a multiple of the kind's own. */
+int affine_open(const struct affine_spec *spec, const struct kv_shape *s, uint32_t tile,
+                struct kv_codec **out);
+void affine_close(struct kv_codec *c);
+/* Options both kinds share: q_group_size and residual_length. */
+int affine_check(const char *name, const struct kv_codec_options *o);

@@ -1,0 +1,172 @@
+/* codec_hqq.c - the arithmetic of the reference's "hqq" backend (its release with the optimizer on): as quanto's
+ * range, then rounds that move each group's zero so that large errors weigh less.
+ *
+ *   step = 1 / (max - min) * (2^nbits - 1), 1 if the range is at most 1e-4, at most 2e4; zero = -min * step
+ *   up to 20 rounds:
+ *     code = round(x * step + zero) in [0, 2^nbits - 1];  d = x - (code - zero) / step
+ *     e    = sign(d) * max(|d| - 0.1 * |d|^-0.3, 0)
+ *     zero = mean over the group of (code - (x - e) * step)
+ *   code = round(x * step + zero), all in f32; value = (code - zero) * (1 / step), in the type of the rows
+ *
+ * Sums are taken in the reference's order, so zeros have its bits.  It differs in when rounds end: the reference stops
+ * all groups of a tensor together, once their common error has not shrunk, so that rows of other sequences and tokens
+ * yet to come decide how a row is stored.  Here a group takes the zero of the round that leaves it the least squared
+ * error, which whichever round the reference stops at cannot better. */
+#include "kv/codec_affine.h"
+
+#include <math.h>
+#include <string.h>
+
+#define ROUNDS 20
+#define SHRINK 0.17f /* 0.1 * |d|^-0.3 >= |d| up to here (0.1701): e is 0 */
+
+/* Half to even, for 0 <= x < 2^22. */
+static float nearest(float x)
+{
+    float big = x + 0x1.8p23f;
+    return big - 0x1.8p23f;
+}
+
+static float code_of(float x, float step, float zero, float top)
+{
+    float q = x * step + zero;
+    q = q > top ? top : q;
+    return q > 0 ? nearest(q) : 0;
+}
+
+static float shrink(float d)
+{
+    float size = fabsf(d);
+    if (size < SHRINK) return 0;
+    float e = size - 0.1f * (float)pow((double)size, (double)(0.7f - 1.0f));
+    if (!(e > 0)) return 0;
+    return d < 0 ? -e : e;
+}
+
+/* Of a row: 8 lanes, each in four strands; of a channel: sixteens. */
+static float mean_row(const float *x, uint32_t n)
+{
+    float p[4][8] = {{0}}, sum = 0;
+    uint32_t lanes = n / 8, quads = lanes / 4 * 4;
+    for (uint32_t i = 0; i < lanes; i++)
+        for (uint32_t l = 0; l < 8; l++)
+            p[i < quads ? i % 4 : 0][l] += x[8 * i + l];
+    for (uint32_t k = 1; k < 4; k++)
+        for (uint32_t l = 0; l < 8; l++)
+            p[0][l] += p[k][l];
+    for (uint32_t i = lanes * 8; i < n; i++)
+        sum += x[i];
+    for (uint32_t l = 0; l < 8; l++)
+        sum += p[0][l];
+    return sum / (float)n;
+}
+
+static float mean_channel(const float *x, uint32_t n)
+{
+    float sum = 0, rest = 0;
+    uint32_t i = 0;
+    for (; i + 16 <= n; i += 16) {
+        float part = 0;
+        for (uint32_t k = 0; k < 16; k++)
+            part += x[i + k];
+        sum += part;
+    }
+    for (; i < n; i++)
+        rest += x[i];
+    return (rest + sum) / (float)n;
+}
+
+/* As a value is read: its difference from x, by the zero and scale that are stored.  f16 rounds too finely to matter
+ * more. */
+static float missed(enum dtype t, float x, float q, float zero, float scale)
+{
+    if (t != DT_BF16) return x - (q - zero) * scale;
+    return x - affine_round(t, affine_round(t, q - zero) * scale);
+}
+
+/* What a zero leaves: the squared error, and in z the terms of the next zero. */
+static double leave(const struct affine_group *g, float step, float zero, float *z)
+{
+    float top = (float)g->max_q, scale = affine_round(g->dtype, 1 / step);
+    float stored = affine_round(g->dtype, zero), square[4] = {0};
+    for (uint32_t i = 0; i < g->n; i += 4) {
+        uint32_t n = MIN(g->n - i, 4);
+        for (uint32_t l = 0; l < n; l++) {
+            float x = g->x[i + l], q = code_of(x, step, zero, top);
+            float d = x - (q - zero) / step, e = missed(g->dtype, x, q, stored, scale);
+            square[l] += e * e;
+            z[i + l] = q - (x - shrink(d)) * step;
+        }
+    }
+    return ((double)square[0] + (double)square[1]) + ((double)square[2] + (double)square[3]);
+}
+
+static void quantize(struct affine_group *g)
+{
+    float lo = g->x[0], hi = g->x[0], top = (float)g->max_q, *z = g->work;
+    for (uint32_t i = 1; i < g->n && !isnan(lo); i++) {
+        if (!(g->x[i] >= lo)) lo = g->x[i]; /* a NaN stays */
+        if (!(g->x[i] <= hi)) hi = g->x[i];
+    }
+    float step = hi - lo <= 1e-4f ? 1.0f : 1 / (hi - lo) * top;
+    step = step > 2e4f ? 2e4f : step;
+    if (isinf(affine_round(g->dtype, -lo * step))) step = 1; /* the zero could not be stored */
+    float zero = -lo * step, best = zero;
+    double least = (double)INFINITY;
+    leave(g, step, zero, z);
+    for (int round = 0; round < ROUNDS; round++) {
+        float next = g->channel ? mean_channel(z, g->n) : mean_row(z, g->n);
+        if (round && next == zero) break; /* for good */
+        zero = next;
+        double left = leave(g, step, zero, z);
+        if (!round || left < least) {
+            best = zero;
+            least = left;
+        }
+    }
+    for (uint32_t i = 0; i < g->n; i++)
+        g->q[i] = (uint8_t)code_of(g->x[i], step, best, top);
+    g->a = 1 / step;
+    g->b = best;
+}
+
+static int check(const struct kv_codec_options *o)
+{
+    if (!o->nbits || o->nbits > 8 || (o->nbits > 4 && o->nbits < 8))
+        return ERR(ARG, "nbits %u: backend \"hqq\" has 1, 2, 3, 4 and 8 bits", o->nbits);
+    const int axis[2] = {o->axis_key, o->axis_value};
+    for (int i = 0; i < 2; i++)
+        if (axis[i] != 0 && axis[i] != 1)
+            return ERR(ARG, "%s %d: backend \"hqq\" has axes 0 and 1",
+                       i ? "axis_value" : "axis_key", axis[i]);
+    return affine_check("hqq", o);
+}
+
+static int open_plane(const struct kv_codec_options *o, const struct kv_shape *s, bool k,
+                      uint32_t tile, struct kv_codec **out)
+{
+    bool channel = (k ? o->axis_key : o->axis_value) == 0;
+    struct affine_spec spec = {
+        .name = "hqq",
+        .bits = o->nbits,
+        .group = o->q_group_size,
+        .channel = channel,
+        .zero_first = true,
+        .axis = k         ? channel ? "axis_key 0" : "axis_key 1"
+                : channel ? "axis_value 0"
+                          : "axis_value 1",
+        .quantize = quantize,
+    };
+    return affine_open(&spec, s, tile, out);
+}
+
+static const struct kv_codec_kind hqq = {
+    .name = "hqq",
+    .brief =
+        "range and moved zero of each group in 1 to 8 bits (axis 1: of a row, 0: of a channel)",
+    .turns = true,
+    .check = check,
+    .open = open_plane,
+    .close = affine_close,
+};
+KV_CODEC(hqq, &hqq);

@@ -1,0 +1,82 @@
+/* codec_quanto.c - the arithmetic of the reference's "quanto" backend: per group the range from its least to its
+ * largest value in 2^nbits - 1 steps.
+ *
+ *   scale = (max - min) / (2^nbits - 1), shift = -min
+ *   code  = round((x + shift) / scale), halves to even, kept in [0, 2^nbits - 1]
+ *   value = scale * code - shift
+ *
+ * Every operation is rounded to the type of the rows, as the reference computes in it.  A constant group has
+ * scale 0 and codes 0, and gives its value exactly.  A group with a NaN or an infinity gives NaN
+ * for all its values and touches no other.  (The reference makes a group of its own of every value when a tensor is one
+ * single group; that accident is not copied.) */
+#include "kv/codec_affine.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Half to even, for |x| < 2^22. */
+static float nearest(float x)
+{
+    float big = x + 0x1.8p23f;
+    return big - 0x1.8p23f;
+}
+
+static void quantize(struct affine_group *g)
+{
+    enum dtype t = g->dtype;
+    float lo = g->x[0], hi = g->x[0], top = (float)g->max_q;
+    for (uint32_t i = 1; i < g->n && !isnan(lo); i++) {
+        if (!(g->x[i] >= lo)) lo = g->x[i]; /* a NaN stays */
+        if (!(g->x[i] <= hi)) hi = g->x[i];
+    }
+    float scale = affine_round(t, affine_round(t, hi - lo) / top), shift = -lo;
+    g->a = scale;
+    g->b = shift;
+    memset(g->q, 0, g->n);
+    if (!(scale > 0) && hi == lo) return;
+    for (uint32_t i = 0; i < g->n; i++) {
+        float q = affine_round(t, affine_round(t, g->x[i] + shift) / scale);
+        q = q > top ? top : q;
+        g->q[i] = q > 0 ? (uint8_t)nearest(q) : 0; /* and NaN: 0 / 0, or out of a bad group */
+    }
+}
+
+static int check(const struct kv_codec_options *o)
+{
+    if (o->nbits != 2 && o->nbits != 4)
+        return ERR(ARG, "nbits %u: backend \"quanto\" has 2 and 4 bits; hqq has 1, 2, 3, 4 and 8",
+                   o->nbits);
+    const int axis[2] = {o->axis_key, o->axis_value};
+    for (int i = 0; i < 2; i++)
+        if (axis[i] != 0 && axis[i] != -1)
+            return ERR(ARG, "%s %d: backend \"quanto\" has axes 0 and -1",
+                       i ? "axis_value" : "axis_key", axis[i]);
+    return affine_check("quanto", o);
+}
+
+static int open_plane(const struct kv_codec_options *o, const struct kv_shape *s, bool k,
+                      uint32_t tile, struct kv_codec **out)
+{
+    bool channel = (k ? o->axis_key : o->axis_value) == -1;
+    struct affine_spec spec = {
+        .name = "quanto",
+        .bits = o->nbits,
+        .group = o->q_group_size,
+        .channel = channel,
+        .axis = k         ? channel ? "axis_key -1" : "axis_key 0"
+                : channel ? "axis_value -1"
+                          : "axis_value 0",
+        .quantize = quantize,
+    };
+    return affine_open(&spec, s, tile, out);
+}
+
+static const struct kv_codec_kind quanto = {
+    .name = "quanto",
+    .brief = "range of each group in 2 or 4 bits (axis 0: of a row, -1: of a channel)",
+    .turns = true,
+    .check = check,
+    .open = open_plane,
+    .close = affine_close,
+};
+KV_CODEC(quanto, &quanto);

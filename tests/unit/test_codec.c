@@ -1,0 +1,345 @@
+/* test_codec.c - the quantized codecs against the packages they follow: codes, scales and values on stored vectors;
+ * refusals; tiles, leading rows, values that are no numbers; kernels that read strips; and what attention over
+ * them loses, compared with the reference's schedule. */
+#include "dev/affine.h"
+#include "dev/cpu/half.h"
+#include "fmt/fmt.h"
+#include "kv/codec.h"
+#include "testing.h"
+
+#include <math.h>
+
+#define VECTORS "tests/fixtures/codec/vectors.safetensors"
+
+static struct kv_codec_options options(const char *backend, uint32_t nbits, int axis, uint32_t g)
+{
+    return (struct kv_codec_options){backend, nbits, axis, axis, g, 128};
+}
+
+static void put(enum dtype t, void *p, size_t i, float x)
+{
+    uint16_t h;
+    if (t == DT_F32) {
+        memcpy((unsigned char *)p + 4 * i, &x, 4);
+        return;
+    }
+    h = t == DT_F16 ? half_f32_to_f16(x) : half_f32_to_bf16(x);
+    memcpy((unsigned char *)p + 2 * i, &h, 2);
+}
+
+/* Place of (row, d) of a head in a block of `rows` rows. */
+static size_t at_of(const struct kv_shape *s, uint32_t rows, uint32_t head, uint32_t r, uint32_t d)
+{
+    size_t i = (size_t)head * rows * s->dim;
+    return i + (s->layout == KV_STRIPS ? ((size_t)(r / 16) * s->dim + d) * 16 + r % 16
+                                       : (size_t)r * s->dim + d);
+}
+
+/* One vector's case: a matrix [rows][dim] of one head whose tiles are the reference's groups. */
+struct vector {
+    char name[96];
+    struct kv_codec_options o;
+    enum dtype dtype;
+    bool channel, flip; /* flip: the reference numbers groups [channel][tile] (quanto axis -1) */
+    uint32_t rows, dim;
+    const float *x;
+    const struct tensor *codes, *scale, *zero, *value;
+};
+
+static bool vector_at(const struct safetensors *f, uint32_t i, struct vector *v)
+{
+    const struct tensor *t = safetensors_at(f, i);
+    const char *end = strstr(t->name, ".codes");
+    char backend[16], input[16], type[16], key[128];
+    if (!end) return false;
+    memset(v, 0, sizeof *v);
+    snprintf(v->name, sizeof v->name, "%.*s", (int)(end - t->name), t->name);
+    int axis;
+    assert_int_equal(sscanf(v->name, "%15[^.].%u.%d.%u.%15[^.].%15s", backend, &v->o.nbits, &axis,
+                            &v->o.q_group_size, input, type),
+                     6);
+    bool quanto = strcmp(backend, "quanto") == 0;
+    v->o = options(quanto ? "quanto" : "hqq", v->o.nbits, axis, v->o.q_group_size);
+    v->dtype = strcmp(type, "f32") == 0 ? DT_F32 : strcmp(type, "f16") == 0 ? DT_F16 : DT_BF16;
+    v->channel = quanto ? axis == -1 : axis == 0;
+    v->flip = quanto && v->channel;
+    const struct tensor *x = safetensors_find(f, input);
+    uint32_t n = (uint32_t)x->dim[0], g = v->o.q_group_size;
+    v->x = x->data;
+    v->codes = t;
+    v->dim = strcmp(input, "x0") == 0 ? 16 : 32;
+    if (v->channel && !quanto) v->dim = n / g; /* groups are columns of [g][n / g] */
+    v->rows = n / v->dim;
+    static const char *const what[] = {"scale", "shift", "zero", "dequantized"};
+    const struct tensor **to[] = {&v->scale, &v->zero, &v->zero, &v->value};
+    for (int k = 0; k < 4; k++) {
+        snprintf(key, sizeof key, "%s.%s", v->name, what[k]);
+        const struct tensor *found = safetensors_find(f, key);
+        if (found) *to[k] = found;
+    }
+    return true;
+}
+
+struct result {
+    uint32_t codes, scale, zero, value, n; /* that differ; values */
+    double worst, error, reference; /* largest difference of a value; sums of squares against x */
+};
+
+static double sq(double x)
+{
+    return x * x;
+}
+
+/* Encodes every tile of the matrix, compares codes, pairs and values. */
+static void run_vector(const struct vector *v, enum kv_layout layout, struct result *out)
+{
+    struct kv_shape s = {1, v->dim, v->dtype, layout};
+    struct kv_codec *c, *other;
+    uint32_t resid;
+    assert_int_equal(kv_codec_pair_open(&v->o, &s, &s, &c, &other, &resid), 0);
+    const struct kv_affine *f = c->affine;
+    uint32_t block = MAX(c->tile, 16u), pairs = affine_pairs(f, v->dim), tiles = v->rows / c->tile;
+    size_t values = (size_t)block * v->dim;
+    void *raw = malloc(values * 4), *dst = malloc(c->bytes(c, &s)), *back = malloc(values * 4);
+    memset(out, 0, sizeof *out);
+    for (uint32_t t = 0; t < tiles; t++) {
+        uint32_t row0 = t * c->tile, first = c->tile < 16 ? row0 % 16 : 0;
+        for (uint32_t i = 0; i < c->tile * v->dim; i++)
+            put(v->dtype, raw, at_of(&s, block, 0, first + i / v->dim, i % v->dim),
+                v->x[(size_t)row0 * v->dim + i]);
+        const void *blocks = raw;
+        c->encode(c, &s, dst, &blocks, block, first, 0);
+        c->decode(c, &s, 0, back, first, dst);
+        for (uint32_t i = 0; i < c->tile * v->dim; i++) {
+            size_t at = (size_t)row0 * v->dim + i;
+            uint32_t r = i / v->dim, d = i % v->dim;
+            size_t code = v->flip ? r * (size_t)tiles * v->dim + (size_t)d * tiles + t : at;
+            out->codes += affine_get(f, &s, dst, r, d) != ((const uint8_t *)v->codes->data)[code];
+            float got = affine_load(v->dtype, back, at_of(&s, block, 0, first + r, d));
+            float want = affine_load(v->dtype, v->value->data, at);
+            float x = affine_load(v->dtype, raw, at_of(&s, block, 0, first + r, d));
+            out->value += memcmp(&got, &want, 4) != 0 && !(isnan(got) && isnan(want));
+            out->worst = fmax(out->worst, fabs((double)got - (double)want));
+            out->error += sq((double)got - (double)x);
+            out->reference += sq((double)want - (double)x);
+            out->n++;
+        }
+        for (uint32_t i = 0; i < pairs; i++) {
+            size_t g = v->flip ? (size_t)i * tiles + t : (size_t)t * pairs + i;
+            float a = affine_load(v->dtype, dst, i), b = affine_load(v->dtype, dst, pairs + i);
+            float wa = affine_load(v->dtype, v->scale->data, g),
+                  wb = affine_load(v->dtype, v->zero->data, g);
+            out->scale += a != wa;
+            out->zero += b != wb;
+        }
+    }
+    free(raw);
+    free(dst);
+    free(back);
+    kv_codec_close(c);
+    kv_codec_close(other);
+}
+
+/* quanto: every bit.  hqq: the reference ends the rounds of a whole tensor at once, kvik those of a group, so zeros may be
+ * those of another round: scales have its bits, so has all else where the round is the same, and the
+ * squared error is never above the reference's. */
+static void test_vectors(void **state)
+{
+    (void)state;
+    struct safetensors *f;
+    assert_int_equal(safetensors_open(VECTORS, &f), 0);
+    uint32_t seen = 0, same = 0;
+    for (uint32_t i = 0; i < safetensors_count(f); i++) {
+        struct vector v;
+        if (!vector_at(f, i, &v)) continue;
+        for (int layout = 0; layout < 2; layout++) {
+            struct result r;
+            run_vector(&v, layout ? KV_ROWMAJOR : KV_STRIPS, &r);
+            bool quanto = strcmp(v.o.backend, "quanto") == 0;
+            if (r.scale || (quanto && (r.codes || r.zero || r.value)) ||
+                r.error > r.reference * (1 + 1e-6))
+                fail_msg("%s: differ: %u codes, %u scales, %u zeros, %u of %u values (by %g); "
+                         "squared error %g, reference %g",
+                         v.name, r.codes, r.scale, r.zero, r.value, r.n, r.worst, r.error,
+                         r.reference);
+            seen++;
+            same += !quanto && !r.codes && !r.zero && !r.value;
+        }
+    }
+    assert_true(seen >= 90 && same >= 12);
+    safetensors_close(f);
+}
+
+/* A tile of given rows through a codec, back as [row][dim] of one head. */
+static void through(const struct kv_codec *c, const struct kv_shape *s, const float *x,
+                    uint32_t lead, float *y)
+{
+    uint32_t block = MAX(c->tile, 16u), n = c->tile * s->dim;
+    void *raw = calloc((size_t)block * s->dim * s->heads, 4), *back = calloc(block * s->dim, 4);
+    void *dst = malloc(c->bytes(c, s));
+    memset(dst, 0xff, c->bytes(c, s));
+    for (uint32_t h = 0; h < s->heads; h++)
+        for (uint32_t i = 0; i < n; i++)
+            put(s->dtype, raw, at_of(s, block, h, i / s->dim, i % s->dim), x[h * n + i]);
+    const void *blocks = raw;
+    c->encode(c, s, dst, &blocks, block, 0, lead);
+    for (uint32_t h = 0; h < s->heads; h++) {
+        c->decode(c, s, h, back, 0, dst);
+        for (uint32_t i = 0; i < n; i++)
+            y[h * n + i] = affine_load(s->dtype, back, at_of(s, block, 0, i / s->dim, i % s->dim));
+    }
+    free(raw);
+    free(back);
+    free(dst);
+}
+
+struct choice {
+    struct kv_codec_options o;
+    uint32_t dim, tile; /* 0: refused */
+    const char *says;
+};
+static const struct choice choices[] = {
+    {{"quanto", 4, 0, 0, 64, 128}, 64, 1, ""},
+    {{"quanto", 4, 0, 0, 64, 128}, 128, 1, ""},
+    {{"quanto", 2, 0, 0, 64, 128}, 16, 4, ""},
+    {{"quanto", 4, 0, 0, 64, 128}, 32, 2, ""},
+    {{"quanto", 4, 0, 0, 64, 1}, 8, 8, ""},
+    {{"quanto", 4, 0, 0, 64, 128}, 4, 16, ""},
+    {{"quanto", 4, -1, 0, 32, 128}, 64, 32, ""},
+    {{"quanto", 4, -1, -1, 4, 128}, 64, 4, ""},
+    {{"hqq", 3, 0, 1, 48, 128}, 48, 48, ""},
+    {{"hqq", 1, 1, 1, 64, 128}, 80, 0, "use 40, 80 or 160"},
+    {{"hqq", 8, 0, 1, 48, 128}, 3, 48, ""},
+    {{"hqq", 4, 0, 1, 64, 128}, 64, 64, ""},
+    {{"quanto", 4, 0, 0, 64, 128}, 80, 0, "q_group_size 64 with axis_key 0 and heads of 80 values"},
+    {{"quanto", 4, 0, 0, 96, 128}, 32, 0, "use 16, 32 or 64"},
+    {{"quanto", 4, 0, -1, 24, 128}, 24, 0, "axis_value -1"},
+    {{"quanto", 3, 0, 0, 64, 128}, 64, 0, "nbits 3: backend \"quanto\" has 2 and 4 bits"},
+    {{"quanto", 8, 0, 0, 64, 128}, 64, 0, "nbits 8"},
+    {{"quanto", 4, 1, 0, 64, 128}, 64, 0, "axis_key 1: backend \"quanto\" has axes 0 and -1"},
+    {{"quanto", 4, 0, 2, 64, 128}, 64, 0, "axis_value 2"},
+    {{"hqq", 5, 0, 0, 64, 128}, 64, 0, "nbits 5: backend \"hqq\" has 1, 2, 3, 4 and 8 bits"},
+    {{"hqq", 0, 0, 0, 64, 128}, 64, 0, "nbits 0"},
+    {{"hqq", 4, -1, 0, 64, 128}, 64, 0, "axis_key -1: backend \"hqq\" has axes 0 and 1"},
+    {{"hqq", 4, 1, 1, 0, 128}, 64, 0, "q_group_size 0"},
+    {{"hqq", 4, 1, 1, 64, 0}, 64, 0, "residual_length 0"},
+    {{"hqq", 4, 0, 0, 100000, 128}, 64, 0, "at most 4096"},
+    {{"HQQ", 4, 0, 0, 64, 128}, 64, 0, "backend \"HQQ\" is not known; there are: "},
+    {{"shuffle", 4, 0, 0, 64, 128}, 64, 128, ""},
+};
+
+static void test_choices(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < countof(choices); i++) {
+        const struct choice *c = &choices[i];
+        struct kv_shape k = {3, c->dim, DT_F16, KV_STRIPS}, v = {3, c->dim, DT_F16, KV_ROWMAJOR};
+        struct kv_codec *kc = NULL, *vc = NULL;
+        uint32_t resid = 7;
+        int e = kv_codec_pair_open(&c->o, &k, &v, &kc, &vc, &resid);
+        if (!c->tile) {
+            if (e != ERR_ARG || !strstr(err_last(), c->says))
+                fail_msg("choice %zu: %d \"%s\", wants \"%s\"", i, e, err_last(), c->says);
+            assert_true(!kc && !vc && resid == 7);
+            continue;
+        }
+        if (e < 0) fail_msg("choice %zu: %s", i, err_last());
+        assert_int_equal(kc->tile, c->tile);
+        assert_int_equal(vc->tile, c->tile);
+        assert_int_equal(resid, strcmp(c->o.backend, "shuffle") ? c->o.residual_length : 0);
+        kv_codec_close(kc);
+        kv_codec_close(vc);
+    }
+    assert_non_null(kv_codec_find("quanto"));
+    assert_null(kv_codec_find("fp9"));
+    uint32_t n = 0;
+    while (kv_codec_at(n))
+        n++;
+    assert_true(n >= 3);
+}
+
+static uint32_t seed = 1;
+static float uniform(void)
+{
+    seed = seed * 1664525u + 1013904223u;
+    return (float)(int32_t)seed * 0x1p-31f;
+}
+
+struct kind {
+    const char *backend;
+    uint32_t nbits, g;
+    int axis;
+};
+static const struct kind every[] = {
+    {"quanto", 4, 16, 0}, {"quanto", 2, 64, 0}, {"quanto", 4, 32, -1}, {"quanto", 2, 8, -1},
+    {"hqq", 1, 16, 1},    {"hqq", 2, 64, 1},    {"hqq", 3, 32, 0},     {"hqq", 4, 16, 0},
+    {"hqq", 8, 128, 1},   {"hqq", 3, 32, 1},
+};
+
+/* A constant group comes back exactly; a value that is no number ruins its group and nothing else; rows below lead
+ * change nothing in the others' groups of their own, and in shared groups are as if they were not there. */
+static void test_groups_apart(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < countof(every); i++)
+        for (int t = 0; t < 3; t++)
+            for (int layout = 0; layout < 2; layout++) {
+                static const enum dtype types[] = {DT_F32, DT_F16, DT_BF16};
+                struct kv_shape s = {2, 32, types[t], layout ? KV_ROWMAJOR : KV_STRIPS};
+                const struct kind *k = &every[i];
+                struct kv_codec_options o = options(k->backend, k->nbits, k->axis, k->g);
+                struct kv_codec *c, *other;
+                uint32_t resid;
+                assert_int_equal(kv_codec_pair_open(&o, &s, &s, &c, &other, &resid), 0);
+                uint32_t n = c->tile * s.dim, all = 2 * n, group = c->affine->group;
+                float *x = calloc(all, 4), *y = calloc(all, 4), *z = calloc(all, 4);
+                for (uint32_t j = 0; j < all; j++)
+                    x[j] = 0.625f;
+                through(c, &s, x, 0, y);
+                assert_memory_equal(x, y, all * 4);
+                for (uint32_t j = 0; j < all; j++)
+                    x[j] = uniform();
+                through(c, &s, x, 0, y);
+                static const float bad[] = {NAN, INFINITY, -INFINITY};
+                for (int b = 0; b < 3; b++) {
+                    uint32_t at = n + n / 2, ruined = 0;
+                    float keep = x[at];
+                    x[at] = bad[b];
+                    through(c, &s, x, 0, z);
+                    x[at] = keep;
+                    for (uint32_t j = 0; j < all; j++) {
+                        bool mine =
+                            group ? j / group == at / group : j >= n && j % s.dim == at % s.dim;
+                        if (mine)
+                            ruined += !isfinite(z[j]);
+                        else
+                            assert_memory_equal(&y[j], &z[j], 4);
+                    }
+                    assert_true(ruined > 0);
+                }
+                if (c->tile > 1) {
+                    uint32_t lead = c->tile / 2;
+                    through(c, &s, x, lead, y);
+                    for (uint32_t j = 0; j < all; j++)
+                        if (j % n / s.dim < lead) x[j] = j & 1 ? NAN : 3e4f;
+                    through(c, &s, x, lead, z);
+                    for (uint32_t j = 0; j < all; j++)
+                        if (j % n / s.dim >= lead) assert_memory_equal(&y[j], &z[j], 4);
+                }
+                free(x);
+                free(y);
+                free(z);
+                kv_codec_close(c);
+                kv_codec_close(other);
+            }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_vectors),
+        cmocka_unit_test(test_choices),
+        cmocka_unit_test(test_groups_apart),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
