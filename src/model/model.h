@@ -112,6 +112,16 @@ int model_transposed(struct model *m, const char *hf, const char *gguf, uint32_t
  * [n][cols][rows]. */
 int model_experts(struct model *m, const char *hf, const char *gguf, uint32_t layer, uint32_t n,
                   uint32_t rows, uint32_t cols, bool transposed, struct dev_weight *out);
+/* --- mxfp4.c: out[n]: matrices [rows][cols] of a Hugging Face file's <hf>_blocks and <hf>_scales (see there), owned,
+ * as GGUF lays them out.  Row r is row first + r * step of the file's rows * step: fused gate and up
+ * projections whose rows alternate are bound by two calls.  1 found; 0 absent, and in GGUF files, whose
+ * tensors model_experts takes as they are. */
+int model_mxfp4(struct model *m, const char *hf, uint32_t layer, uint32_t n, uint32_t rows,
+                uint32_t cols, uint32_t first, uint32_t step, struct dev_weight *out);
+/* n_blocks * 16 bytes of neighbouring nibbles and their n_blocks scales, to n_blocks * 17 bytes. */
+void mxfp4_repack(const unsigned char *codes, const unsigned char *scales, size_t n_blocks,
+                  unsigned char *out);
+
 /* --- decoder.c: what most decoder configurations have in common */
 /* Layers, hidden, ffn, heads, kv heads, head_dim, context, norm_eps by their usual keys; m->layer with full
  * attention everywhere.  Fields that are not 0 before the call are the defaults of absent keys. */

@@ -208,13 +208,20 @@ static void survey(struct model *m)
     for (uint32_t i = 0; i < checkpoint_n_tensors(m->ck); i++) {
         const struct tensor *t = checkpoint_tensor_at(m->ck, i);
         uint64_t n = 1;
+        enum dtype type = t->dtype;
         for (uint32_t d = 0; d < t->n_dims; d++)
             n *= t->dim[d];
+        if (type ==
+            DT_U8) { /* MXFP4 (mxfp4.c): codes in pairs, and scales, which count for nothing */
+            if (t->n_dims != 4) continue;
+            type = DT_MXFP4;
+            n *= 2;
+        }
         m->n_params += n;
-        if (t->n_dims >= 2) count[t->dtype] += n;
-        if (t->n_dims >= 2 && count[t->dtype] > best) {
-            best = count[t->dtype];
-            m->weight_dtype = t->dtype;
+        if (t->n_dims >= 2) count[type] += n;
+        if (t->n_dims >= 2 && count[type] > best) {
+            best = count[type];
+            m->weight_dtype = type;
         }
     }
 }
