@@ -1,0 +1,205 @@
+/* test_arch_identity.c - one answer in every architecture: logits bits of the tiny golden models do not depend on the
+ * strategy, the cut of the prefill, padding, batch mates, threads, block rows, the instruction set or on recomputing
+ * everything.  test_identity.c asks the same of two models in depth; this asks it of every family, past every window,
+ * chunk and rotary threshold, where forwards are as long as positions allow. */
+#include "base/base.h"
+#include "dev/dev.h"
+#include "kvik.h"
+#include "testing.h"
+
+enum { DEEP = 600, STEPS = 4, ROWS = 4, PAD = 11 };
+
+static const char *const models[] = {
+    "mistral", "mixtral", "qwen2",   "qwen2-f16", "qwen3",     "gemma2",     "gemma3",
+    "phi3",    "llama4",  "gpt-oss", "gpt2",      "llama-d64", "llama-d128", "llama-v5fmt",
+};
+
+struct way {
+    const char *name, *impl, *config, *isa;
+    uint32_t depth, threads, rows, place, chunk, pad;
+    bool recompute;
+    const char *only; /* for models whose name starts so; NULL: all */
+};
+static const struct way ways[] = {
+    {.name = "static, 2 threads", .impl = "static", .threads = 2},
+    {.name = "recompute", .recompute = true},
+    {.name = "chunks of 1", .chunk = 1},
+    {.name = "chunks of 7", .chunk = 7},
+    {.name = "chunks of 64, 3 threads", .chunk = 64, .threads = 3},
+    {.name = "static, chunks of 7", .impl = "static", .chunk = 7},
+    {.name = "left padding", .pad = PAD},
+    {.name = "left padding, chunks of 7", .pad = PAD, .chunk = 7},
+    {.name = "left padding, recompute", .pad = PAD, .recompute = true},
+    {.name = "batch, first", .rows = ROWS, .place = 0, .threads = 2},
+    {.name = "batch, last, static", .rows = ROWS, .place = ROWS - 1, .impl = "static"},
+    {.name = "batch, second, chunks of 64", .rows = ROWS, .place = 1, .chunk = 64},
+    {.name = "block rows 256", .config = "{\"test_block_rows\": 256}"},
+    {.name = "codec hook", .config = "{\"test_codec\": \"shuffle\"}", .chunk = 100},
+    {.name = "offloaded", .impl = "offloaded", .chunk = 64},
+    {.name = "offloaded_static", .impl = "offloaded_static"},
+    {.name = "hybrid", .impl = "hybrid", .only = "gemma"},
+    {.name = "offloaded_hybrid, chunks of 7",
+     .impl = "offloaded_hybrid",
+     .only = "gemma",
+     .chunk = 7},
+    {.name = "sliding_window", .impl = "sliding_window", .only = "mistral"},
+};
+
+static void fill(int32_t *ids, uint32_t n, uint32_t vocab, uint32_t seed)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        seed = seed * 1664525u + 1013904223u;
+        ids[i] = (int32_t)(3 + (seed >> 8) % (vocab - 3));
+    }
+}
+
+static uint32_t depth_of(const kvik_model *m, const char *name)
+{
+    uint32_t context = kvik_model_context(m);
+    return strcmp(name, "gpt2") == 0 ? MIN(DEEP, context - STEPS) : DEEP; /* learned positions */
+}
+
+/* Logits of the first steps after the prompt for the row at `place`: [STEPS][vocab], malloc'd. */
+static float *run(kvik_model *m, const char *model, const struct way *w, const char *compute)
+{
+    static int32_t ids[ROWS][DEEP + PAD];
+    static uint8_t mask[DEEP + PAD];
+    uint32_t vocab = kvik_model_vocab(m), rows = w->rows ? w->rows : 1,
+             n = w->depth ? w->depth : depth_of(m, model);
+    kvik_prompt p[ROWS];
+    kvik_generation g;
+    kvik_cache *c;
+    kvik_result *r;
+    for (uint32_t i = 0; i < rows; i++) {
+        fill(ids[i], 100, vocab, 7 + i);
+        p[i] = (kvik_prompt){.ids = ids[i], .n = 3 + 29 * i};
+    }
+    memset(mask, 1, sizeof mask);
+    memset(mask, 0, w->pad);
+    memset(ids[w->place], 0, w->pad * sizeof **ids);
+    fill(ids[w->place] + w->pad, n, vocab, 42);
+    p[w->place] = (kvik_prompt){
+        .ids = ids[w->place], .n = n + w->pad, .attention_mask = w->pad ? mask : NULL};
+    assert_int_equal(kvik_generation_init(&g, NULL), 0);
+    g.max_new_tokens = w->recompute ? 2 : STEPS;
+    g.n_eos = 0;
+    g.output_logits = true;
+    g.prefill_chunk_size = w->chunk;
+    g.use_cache = !w->recompute;
+    kvik_cache_config config = {.cache_implementation = w->impl,
+                                .cache_config = w->config,
+                                .max_sequences = rows,
+                                .max_cache_len = n + STEPS,
+                                .threads = w->threads ? w->threads : 1,
+                                .compute = compute,
+                                .isa = w->isa};
+    int e = kvik_cache_open(m, &config, &c);
+    if (e == KVIK_UNSUPPORTED && strstr(kvik_last_error(), "not in this build")) return NULL;
+    if (e < 0 || kvik_generate(c, &g, p, rows, NULL, &r) < 0)
+        fail_msg("%s, %s: %s", model, w->name, kvik_last_error());
+    float *out = calloc(STEPS * (size_t)vocab, sizeof *out);
+    for (uint32_t s = 0; s < g.max_new_tokens; s++)
+        memcpy(out + (size_t)s * vocab, r->logits + ((size_t)s * rows + w->place) * vocab,
+               vocab * sizeof *out);
+    kvik_result_free(r);
+    kvik_cache_close(c);
+    kvik_generation_done(&g);
+    return out;
+}
+
+static void same(kvik_model *m, const char *model, const float *want, const struct way *w,
+                 const char *compute)
+{
+    uint32_t vocab = kvik_model_vocab(m), steps = w->recompute ? 2 : STEPS;
+    float *got = run(m, model, w, compute);
+    if (!got) return;
+    for (size_t k = 0; k < (size_t)steps * vocab; k++)
+        if (memcmp(&want[k], &got[k], sizeof *got) != 0)
+            fail_msg("%s, %s, %s: step %zu, logit %zu is %.9g, should be %.9g", model, w->name,
+                     compute, k / vocab, k % vocab, (double)got[k], (double)want[k]);
+    free(got);
+}
+
+static void all_ways(kvik_model *m, const char *model, const char *compute)
+{
+    float *want = run(m, model, &(struct way){.name = "base"}, compute);
+    for (size_t i = 0; i < countof(ways); i++)
+        if (!ways[i].only || strncmp(model, ways[i].only, strlen(ways[i].only)) == 0)
+            same(m, model, want, &ways[i], compute);
+    free(want);
+}
+
+/* The scalar reference is slow, so it meets the others on a short prompt, past the windows. */
+static void isas(kvik_model *m, const char *model, const char *compute)
+{
+    static const uint32_t depth[] = {50, DEEP};
+    for (int k = 0; k < 2; k++) {
+        float *want = NULL;
+        for (int i = k ? DEV_AVX2 : DEV_REF; i <= DEV_AVX512; i++) {
+            struct way w = {.name = dev_isa_names()[i],
+                            .isa = dev_isa_names()[i],
+                            .depth = MIN(depth[k], depth_of(m, model))};
+            if (!dev_isa_supported((enum dev_isa)i)) continue;
+            if (want)
+                same(m, model, want, &w, compute);
+            else
+                want = run(m, model, &w, compute);
+        }
+        free(want);
+    }
+}
+
+/* Every position of a prompt, not only its end. */
+static void positions(kvik_model *m, const char *model)
+{
+    static const uint32_t chunks[] = {DEEP, 64, 7, 1};
+    static int32_t ids[DEEP];
+    uint32_t vocab = kvik_model_vocab(m), n = MIN(150, depth_of(m, model));
+    size_t size = (size_t)n * vocab * sizeof(float);
+    float *out[2] = {malloc(size), malloc(size)};
+    fill(ids, n, vocab, 11);
+    for (size_t i = 0; i < countof(chunks); i++) {
+        kvik_cache *c;
+        kvik_seq s;
+        kvik_cache_config config = {
+            .max_sequences = 1, .max_cache_len = n, .step_tokens = chunks[i], .compute = "exact"};
+        assert_int_equal(kvik_cache_open(m, &config, &c), 0);
+        assert_int_equal(kvik_cache_new(c, &s), 0);
+        kvik_span span = {s, ids, n};
+        if (kvik_forward(c, &span, 1, true, out[i > 0]) < 0)
+            fail_msg("%s: %s", model, kvik_last_error());
+        if (i && memcmp(out[0], out[1], size) != 0)
+            fail_msg("%s: positions differ in forwards of %u tokens", model, chunks[i]);
+        kvik_cache_close(c);
+    }
+    free(out[0]);
+    free(out[1]);
+}
+
+static void one_answer(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < countof(models); i++) {
+        char path[128];
+        kvik_model *m;
+        snprintf(path, sizeof path, "tests/golden/models/%s", models[i]);
+        int e = kvik_model_open(path, &m);
+        if (e == KVIK_UNSUPPORTED) {
+            printf("skipped: %s\n", kvik_last_error());
+            continue;
+        }
+        if (e < 0) fail_msg("%s", kvik_last_error());
+        for (int fast = 0; fast < 2; fast++) {
+            all_ways(m, models[i], fast ? "fast" : "exact");
+            isas(m, models[i], fast ? "fast" : "exact");
+        }
+        positions(m, models[i]);
+        kvik_model_close(m);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(one_answer)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
