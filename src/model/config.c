@@ -1,6 +1,7 @@
 /* config.c - hyper-parameters from config.json or GGUF metadata, every one with a range. */
 #include "model/model.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -45,7 +46,7 @@ int model_f32(const struct model *m, const char *hf, const char *gguf, float *ou
     key_of(m, hf, gguf, key, sizeof key);
     int e = json_get_f64(m->config, m->what, key, &d);
     if (e <= 0) return e;
-    if (!isfinite(d)) return ERR(FORMAT, "%s: \"%s\" must be finite", m->what, key);
+    if (!(fabs(d) <= FLT_MAX)) return ERR(FORMAT, "%s: \"%s\" must be finite", m->what, key);
     *out = (float)d;
     return 1;
 }

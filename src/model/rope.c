@@ -3,6 +3,7 @@
  * change a bit in practice.  Dynamic NTK (rule 13): a row keeps the frequency of the turn it was fed in. */
 #include "model/model.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -27,7 +28,7 @@ static int type_of(const char *s, const char *what, enum rope_type *out)
 
 static int positive(const char *what, const char *key, double v)
 {
-    if (!(v > 0) || !isfinite(v))
+    if (!((float)v > 0) || !(v <= FLT_MAX))
         return ERR(FORMAT, "%s: \"%s\" must be a positive number", what, key);
     return 0;
 }

@@ -14,6 +14,10 @@ static int mistral_open(struct model *m)
     TRY(model_read_decoder(m));
     TRY(model_read_window(m, &window));
     TRY(model_slide(m, window, 0, 0));
+    for (uint32_t i = 0; i < m->n_layers; i++)
+        if (m->layer[i].window != window)
+            return ERR(UNSUPPORTED, "%s: layer_types[%u] differs: Mistral's layers all slide",
+                       m->what, i);
     TRY(model_read_rope(m, 0, NULL));
     m->rope[0].interleaved = model_is_gguf(m);
     return block_stack_bind(m);

@@ -1,0 +1,370 @@
+/* test_arch_config.c - what configurations of the families say: windows per layer, in the keys of every release;
+ * old and new spellings that mean the same give the same logits; values that an architecture cannot honour are
+ * errors that name the key.  Tiny golden models with config.json changed. */
+#include "base/map.h"
+#include "kvik.h"
+#include "model/model.h"
+#include "testing.h"
+
+#include <dirent.h>
+
+static char dir[64] = "/tmp/kvik-arch-XXXXXX", source[256];
+
+static void clear(void)
+{
+    char path[512];
+    struct dirent *d;
+    DIR *f = opendir(dir);
+    while ((d = readdir(f)))
+        if (d->d_name[0] != '.') {
+            snprintf(path, sizeof path, "%s/%s", dir, d->d_name);
+            unlink(path);
+        }
+    closedir(f);
+}
+
+/* `change` is merged into config.json; the keys in `drop`, separated by spaces, are taken out. */
+static json_t *changed(const char *model, const char *change, const char *drop)
+{
+    char path[300], word[64];
+    json_t *c = NULL, *with;
+    snprintf(source, sizeof source, "tests/golden/models/%s", model);
+    snprintf(path, sizeof path, "%s/config.json", source);
+    assert_int_equal(json_read(path, 1 << 20, &c), 0);
+    for (int n; drop && sscanf(drop, " %63s%n", word, &n) == 1; drop += n)
+        assert_int_equal(json_object_del(c, word), 0);
+    if (change && *change) {
+        if (json_parse(change, strlen(change), change, &with) < 0) fail_msg("%s", err_last());
+        assert_int_equal(json_object_update(c, with), 0);
+        json_decref(with);
+    }
+    return c;
+}
+
+/* A directory with this configuration (taken over) and links to the weights. */
+static void make(json_t *config)
+{
+    char from[4200], path[512], *text, *full = realpath(source, NULL);
+    clear();
+    struct dirent *d;
+    DIR *f = opendir(source);
+    while ((d = readdir(f)))
+        if (strncmp(d->d_name, "model", 5) == 0) {
+            snprintf(from, sizeof from, "%s/%s", full, d->d_name);
+            snprintf(path, sizeof path, "%s/%s", dir, d->d_name);
+            assert_int_equal(symlink(from, path), 0);
+        }
+    closedir(f);
+    free(full);
+    assert_int_equal(json_text(config, &text), 0);
+    snprintf(path, sizeof path, "%s/config.json", dir);
+    assert_int_equal(file_write(path, text, strlen(text)), 0);
+    mem_free(text);
+    json_decref(config);
+}
+
+static const struct {
+    const char *model, *change, *drop, *windows;
+} windows[] = {
+    {"mistral", "", "", "12 12 12"},
+    {"mistral", "{\"sliding_window\": null}", "", "0 0 0"},
+    {"mistral", "", "sliding_window", "4096 4096 4096"},
+    {"mistral", "{\"sliding_window\": 1}", "", "1 1 1"},
+    {"qwen2", "", "", "0 0 0"},
+    {"qwen2", "{\"sliding_window\": 5, \"max_window_layers\": 1}", "", "0 0 0"},
+    {"qwen2", "{\"use_sliding_window\": true, \"sliding_window\": 5, \"max_window_layers\": 1}", "",
+     "0 5 5"},
+    {"qwen2", "{\"use_sliding_window\": true, \"max_window_layers\": 2}", "sliding_window",
+     "0 0 4096"},
+    {"qwen2", "{\"use_sliding_window\": true, \"sliding_window\": 5}", "max_window_layers",
+     "0 0 0"},
+    {"qwen2", "{\"use_sliding_window\": true, \"sliding_window\": null}", "", "0 0 0"},
+    {"qwen3",
+     "{\"use_sliding_window\": true, \"sliding_window\": 7, \"layer_types\": "
+     "[\"sliding_attention\", \"full_attention\", \"sliding_attention\"]}",
+     "", "7 0 7"},
+    {"qwen3",
+     "{\"use_sliding_window\": true, \"sliding_window\": 7, \"max_window_layers\": 0, "
+     "\"layer_types\": null}",
+     "", "7 7 7"},
+    {"gemma2", "", "", "10 0 10 0"},
+    {"gemma2", "", "sliding_window", "4096 0 4096 0"},
+    {"gemma2", "{\"sliding_window\": null}", "", "0 0 0 0"},
+    {"gemma2",
+     "{\"layer_types\": [\"full_attention\", \"full_attention\", \"full_attention\", "
+     "\"sliding_attention\"]}",
+     "", "0 0 0 10"},
+    {"gemma3", "", "", "8 8 8 8 8 0"},
+    {"gemma3", "", "layer_types _sliding_window_pattern", "8 8 8 8 8 0"},
+    {"gemma3", "{\"sliding_window_pattern\": 2}", "layer_types", "8 0 8 0 8 0"},
+    {"gemma3", "{\"sliding_window_pattern\": 1}", "layer_types", "0 0 0 0 0 0"},
+    {"gemma3", "{\"_sliding_window_pattern\": 4}", "layer_types", "8 8 8 0 8 8"},
+};
+
+static void layer_windows(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < countof(windows); i++) {
+        struct model *m;
+        char got[128] = "";
+        make(changed(windows[i].model, windows[i].change, windows[i].drop));
+        if (model_open(dir, &m) < 0)
+            fail_msg("%s %s: %s", windows[i].model, windows[i].change, err_last());
+        for (uint32_t k = 0, n = 0; k < m->n_layers; k++)
+            n += (uint32_t)sprintf(got + n, k ? " %u" : "%u", m->layer[k].window);
+        if (strcmp(got, windows[i].windows) != 0)
+            fail_msg("%s %s without \"%s\": windows are %s, should be %s", windows[i].model,
+                     windows[i].change, windows[i].drop, got, windows[i].windows);
+        model_close(m);
+    }
+}
+
+static const struct {
+    const char *model, *change, *drop, *word;
+} refused[] = {
+    {"mistral", "{\"sliding_window\": 0}", "", "sliding_window"},
+    {"mistral", "{\"sliding_window\": -1}", "", "sliding_window"},
+    {"mistral", "{\"sliding_window\": 4294967308}", "", "sliding_window"},
+    {"mistral", "{\"sliding_window\": \"12\"}", "", "sliding_window"},
+    {"mistral", "{\"hidden_act\": \"gelu\"}", "", "hidden_act"},
+    {"mistral", "{\"hidden_act\": 1}", "", "hidden_act"},
+    {"mistral",
+     "{\"layer_types\": [\"full_attention\", \"full_attention\", \"sliding_attention\"]}", "",
+     "layer_types"},
+    {"mistral", "{\"rope_scaling\": {\"type\": \"mrope\"}}", "", "mrope"},
+    {"mistral", "{\"rope_theta\": 0}", "", "rope_theta"},
+    {"mistral", "{\"rope_theta\": -1}", "", "rope_theta"},
+    {"mistral", "{\"rope_theta\": 1e39}", "", "rope_theta"},
+    {"mistral", "{\"rope_theta\": 1e-60}", "", "rope_theta"},
+    {"mistral", "{\"rope_scaling\": {\"type\": \"linear\", \"factor\": 1e308}}", "", "factor"},
+    {"mistral", "", "num_attention_heads", "num_attention_heads"},
+    {"qwen2", "{\"hidden_act\": \"relu\"}", "", "hidden_act"},
+    {"qwen2", "{\"max_window_layers\": -1}", "", "max_window_layers"},
+    {"qwen2", "{\"use_sliding_window\": 1}", "", "use_sliding_window"},
+    {"qwen2", "{\"layer_types\": 5}", "", "layer_types"},
+    {"qwen2", "{\"layer_types\": []}", "", "layer_types"},
+    {"qwen2", "{\"layer_types\": [\"full_attention\", 7, \"full_attention\"]}", "",
+     "layer_types[1]"},
+    {"qwen2", "{\"layer_types\": [\"full_attention\", \"full_attention\", \"chunked_attention\"]}",
+     "", "chunked_attention"},
+    {"qwen2", "{\"layer_types\": [\"full_attention\", \"full_attention\", \"sliding_attention\"]}",
+     "", "sliding_window"},
+    {"qwen3", "{\"attention_bias\": true}", "", "attention_bias"},
+    {"qwen3", "{\"attention_bias\": 0}", "", "attention_bias"},
+    {"qwen3", "{\"head_dim\": null}", "", "q_proj"}, /* 128 then */
+    {"gemma2", "{\"hidden_activation\": \"gelu\"}", "", "hidden_activation"},
+    {"gemma2", "{\"query_pre_attn_scalar\": 0}", "", "query_pre_attn_scalar"},
+    {"gemma2", "{\"query_pre_attn_scalar\": -4}", "", "query_pre_attn_scalar"},
+    {"gemma2", "{\"query_pre_attn_scalar\": []}", "", "query_pre_attn_scalar"},
+    {"gemma2", "{\"attn_logit_softcapping\": 0}", "", "attn_logit_softcapping"},
+    {"gemma2", "{\"attn_logit_softcapping\": -50}", "", "attn_logit_softcapping"},
+    {"gemma2", "{\"final_logit_softcapping\": 0.0}", "", "final_logit_softcapping"},
+    {"gemma2", "{\"final_logit_softcapping\": \"30\"}", "", "final_logit_softcapping"},
+    {"gemma2", "{\"attention_bias\": true}", "", "attention_bias"},
+    {"gemma2", "{\"use_bidirectional_attention\": true}", "", "use_bidirectional_attention"},
+    {"gemma2", "{\"tie_word_embeddings\": false}", "", "lm_head"},
+    {"gemma3", "{\"use_bidirectional_attention\": true}", "", "use_bidirectional_attention"},
+    {"gemma3", "{\"sliding_window_pattern\": 0}", "layer_types", "sliding_window_pattern"},
+    {"gemma3", "{\"sliding_window_pattern\": -6}", "layer_types", "sliding_window_pattern"},
+    {"gemma3", "{\"rope_parameters\": {\"rope_type\": \"linear\", \"factor\": 8}}", "",
+     "full_attention"},
+    {"gemma3", "{\"rope_parameters\": {\"full_attention\": {\"rope_type\": \"linear\"}}}", "",
+     "factor"},
+    {"gemma3", "{\"rope_parameters\": {\"full_attention\": 5}}", "", "rope"},
+    {"gemma3",
+     "{\"rope_parameters\": {\"full_attention\": {}, \"sliding_attention\": {\"rope_theta\": -1}}}",
+     "", "rope_theta"},
+    {"gemma3", "{\"rope_local_base_freq\": 0}", "rope_parameters", "rope"},
+    {"gemma3", "{\"model_type\": \"gemma3\", \"text_config\": []}", "", "text_config"},
+};
+/* Of every family. */
+static const struct {
+    const char *change, *word;
+} hostile[] = {
+    {"{\"num_hidden_layers\": 0}", "num_hidden_layers"},
+    {"{\"num_hidden_layers\": 513}", "num_hidden_layers"},
+    {"{\"num_hidden_layers\": 1000000000000}", "num_hidden_layers"},
+    {"{\"num_hidden_layers\": 500, \"layer_types\": null}", "layers."},
+    {"{\"num_attention_heads\": 0}", "num_attention_heads"},
+    {"{\"num_attention_heads\": 5}", ""},
+    {"{\"num_key_value_heads\": 0}", "num_key_value_heads"},
+    {"{\"num_key_value_heads\": 1024}", "multiple"},
+    {"{\"head_dim\": 0}", "head_dim"},
+    {"{\"head_dim\": 6}", "proj"},
+    {"{\"head_dim\": 1048576}", "head_dim"},
+    {"{\"hidden_size\": 0}", "hidden_size"},
+    {"{\"hidden_size\": 131073}", "hidden_size"},
+    {"{\"hidden_size\": 47, \"head_dim\": 8}", "embed"},
+    {"{\"intermediate_size\": 1}", "proj"},
+    {"{\"vocab_size\": 1}", "embed"},
+    {"{\"rms_norm_eps\": -1e-6}", "rms_norm_eps"},
+    {"{\"rms_norm_eps\": 1e39}", "rms_norm_eps"},
+    {"{\"max_position_embeddings\": -1}", "max_position_embeddings"},
+    {"{\"partial_rotary_factor\": 0.01}", "rot"},
+    {"{\"partial_rotary_factor\": 2}", "partial_rotary_factor"},
+};
+
+static void must_refuse(const char *model, const char *change, const char *drop, const char *word)
+{
+    struct model *m = NULL;
+    make(changed(model, change, drop));
+    if (model_open(dir, &m) >= 0) fail_msg("%s %s: accepted", model, change);
+    if (!strstr(err_last(), word))
+        fail_msg("%s %s: \"%s\" does not say \"%s\"", model, change, err_last(), word);
+    assert_null(m);
+}
+
+static void refusals(void **state)
+{
+    static const char *const all[] = {"mistral", "qwen2", "qwen3", "gemma2", "gemma3"};
+    (void)state;
+    for (size_t i = 0; i < countof(refused); i++)
+        must_refuse(refused[i].model, refused[i].change, refused[i].drop, refused[i].word);
+    for (size_t i = 0; i < countof(all); i++)
+        for (size_t k = 0; k < countof(hostile); k++)
+            must_refuse(all[i], hostile[k].change, "", hostile[k].word);
+}
+
+/* --- The same model in other words, or a different one. */
+static float *logits(const char *path, const char *what)
+{
+    static int32_t ids[60];
+    kvik_model *m;
+    kvik_cache *c;
+    kvik_seq s;
+    kvik_cache_config config = {.max_sequences = 1, .max_cache_len = 64, .compute = "exact"};
+    if (kvik_model_open(path, &m) < 0 || kvik_cache_open(m, &config, &c) < 0 ||
+        kvik_cache_new(c, &s) < 0)
+        fail_msg("%s: %s", what, kvik_last_error());
+    for (uint32_t i = 0; i < countof(ids); i++)
+        ids[i] = (int32_t)(3 + i * 37 % 300);
+    float *out = malloc(kvik_model_vocab(m) * sizeof *out);
+    kvik_span span = {s, ids, countof(ids)};
+    if (kvik_forward(c, &span, 1, false, out) < 0) fail_msg("%s: %s", what, kvik_last_error());
+    kvik_cache_close(c);
+    kvik_model_close(m);
+    return out;
+}
+
+#define OLD_ROPE                                                                                   \
+    "\"rope_theta\": 1000000, \"rope_scaling\": {\"type\": \"linear\", \"factor\": 8.0}"
+static const struct {
+    const char *model, *change, *drop;
+    bool same;
+} spellings[] = {
+    {"mistral", "{\"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 10000}}",
+     "rope_theta", true},
+    {"mistral", "", "rope_theta hidden_act", true},
+    {"mistral", "{\"rope_theta\": 20000}", "", false},
+    {"mistral", "{\"sliding_window\": null}", "", false},
+    {"qwen2", "{\"rope_parameters\": {\"rope_theta\": 1000000}}", "rope_theta rope_scaling", true},
+    {"qwen2-f16", "{\"rope_theta\": 1e6, \"rope_scaling\": null}", "rope_parameters layer_types",
+     true},
+    {"qwen3", "{\"rope_theta\": 1e6}", "rope_parameters layer_types attention_bias", true},
+    {"gemma2", "{\"query_pre_attn_scalar\": 16.0}", "hidden_activation rope_theta", true},
+    {"gemma2", "{\"tie_word_embeddings\": true, \"layer_types\": null}", "", true},
+    {"gemma2", "{\"query_pre_attn_scalar\": 20}", "", false},
+    {"gemma2", "{\"attn_logit_softcapping\": null}", "", false},
+    {"gemma2", "{\"final_logit_softcapping\": null}", "", false},
+    {"gemma2", "", "attn_logit_softcapping", false},
+    {"gemma2", "", "final_logit_softcapping", false},
+    {"gemma3", "{" OLD_ROPE ", \"sliding_window_pattern\": 6}",
+     "rope_parameters layer_types _sliding_window_pattern", true},
+    {"gemma3", "{" OLD_ROPE ", \"rope_local_base_freq\": 10000.0}", "rope_parameters", true},
+    {"gemma3", "{" OLD_ROPE ", \"rope_local_base_freq\": 20000.0}", "rope_parameters", false},
+    {"gemma3",
+     "{\"rope_parameters\": {\"full_attention\": {\"rope_type\": \"linear\", \"factor\": 8}}}", "",
+     true},
+    {"gemma3", "{\"rope_parameters\": {\"full_attention\": {}}}", "", false},
+    {"gemma3", "{\"attn_logit_softcapping\": 2.0}", "", true}, /* the reference ignores it */
+    {"gemma3", "{\"final_logit_softcapping\": 2.0}", "", false},
+};
+
+static void compare(const char *model, const char *what, bool want)
+{
+    char path[300];
+    snprintf(path, sizeof path, "tests/golden/models/%s", model);
+    float *a = logits(path, model), *b = logits(dir, what);
+    bool same = memcmp(a, b, 384 * sizeof *a) == 0;
+    if (same != want) fail_msg("%s %s: logits %s", model, what, same ? "are equal" : "differ");
+    free(a);
+    free(b);
+}
+
+static void other_words(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < countof(spellings); i++) {
+        make(changed(spellings[i].model, spellings[i].change, spellings[i].drop));
+        compare(spellings[i].model, spellings[i].change, spellings[i].same);
+    }
+}
+
+/* The text part of a model of text and images: keys in text_config, tensors under another name. */
+static void text_of_images(void **state)
+{
+    static const char *const prefix[] = {"language_model.model.", "model.language_model."};
+    (void)state;
+    for (size_t i = 0; i < countof(prefix); i++) {
+        make(
+            json_pack("{s:s, s:o, s:i}", "model_type", "gemma3", "text_config",
+                      changed("gemma3", "{\"model_type\": \"gemma3_text\"}", "num_key_value_heads"),
+                      "num_hidden_layers", 0));
+        struct model *m = NULL;
+        assert_true(model_open(dir, &m) < 0); /* 4 kv heads by default */
+        assert_non_null(strstr(err_last(), "k_proj"));
+
+        json_t *text = changed("gemma3", "", "");
+        make(json_pack("{s:s, s:o}", "model_type", "gemma3", "text_config", text));
+        char path[512], *data, *out, *at;
+        size_t n, k = 8;
+        snprintf(path, sizeof path, "%s/model.safetensors", source);
+        assert_int_equal(file_read(path, 1 << 24, &data, &n), 0);
+        uint64_t head;
+        memcpy(&head, data, 8);
+        out = calloc(2, n);
+        for (at = data + 8; at < data + 8 + head;) {
+            if (strncmp(at, "\"model.", 7) == 0) {
+                k += (size_t)sprintf(out + k, "\"%s", prefix[i]);
+                at += 7;
+            } else {
+                out[k++] = *at++;
+            }
+        }
+        for (; k % 8; k++)
+            out[k] = ' ';
+        uint64_t now = k - 8;
+        memcpy(out, &now, 8);
+        memcpy(out + k, data + 8 + head, n - 8 - head);
+        snprintf(path, sizeof path, "%s/model.safetensors", dir);
+        unlink(path);
+        assert_int_equal(file_write(path, out, k + n - 8 - head), 0);
+        free(out);
+        mem_free(data);
+        compare("gemma3", prefix[i], true);
+    }
+}
+
+static int start(void **state)
+{
+    (void)state;
+    return mkdtemp(dir) ? 0 : -1;
+}
+
+static int stop(void **state)
+{
+    (void)state;
+    clear();
+    return rmdir(dir);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(layer_windows),
+        cmocka_unit_test(refusals),
+        cmocka_unit_test(other_words),
+        cmocka_unit_test(text_of_images),
+    };
+    return cmocka_run_group_tests(tests, start, stop);
+}
