@@ -147,6 +147,8 @@ KVIK_API int kvik_cache_reserve(kvik_cache *c, kvik_seq s, uint32_t len);
 KVIK_API int64_t kvik_cache_length(const kvik_cache *c,
                                    kvik_seq s); /* tokens, or a negative code */
 
+KVIK_API int kvik_cache_reset(kvik_cache *c, kvik_seq s); /* empty again */
+
 /* Feeds n tokens to each sequence (a sequence once per call; any n, chunked inside) and writes logits.
  * logits: [n_spans][vocab] f32 of the last token of each span, or, with all, [sum of n][vocab]; NULL: none. */
 typedef struct kvik_span {
@@ -156,6 +158,37 @@ typedef struct kvik_span {
 } kvik_span;
 KVIK_API int kvik_forward(kvik_cache *c, const kvik_span *span, uint32_t n_spans, bool all,
                           float *logits);
+
+/* ---- Caches without a model: keys and values are the caller's ------------------------------------------------
+ * One batch, `kind` a layer ("full_attention", "sliding_attention", "chunked_attention"; NULL: all full, and a window of
+ * the configuration applies to all).  Geometry comes from a layer's first update.  kvik_cache_crop, _reorder, _reset and
+ * _length work on the whole batch (seq 0, s NULL); max_sequences bounds its rows (0: 16), max_cache_len its length (0:
+ * 65536; a static one needs it).  The budget is shared out evenly among the layers. */
+typedef struct kvik_shape {
+    uint32_t batch, heads, n, dim_k, dim_v;
+    const char *dtype; /* kept as "f32" (NULL), "f16" or "bf16"; a layer keeps its first */
+} kvik_shape;
+typedef struct kvik_rows {
+    uint32_t batch, heads, rows, dim_k, dim_v;
+    const float *keys, *values; /* [batch][heads][rows][dim]; the cache's, until its next call */
+    const int32_t *position; /* [rows] ascending; -1: padding of a static cache, zeros: mask it */
+} kvik_rows;
+KVIK_API int kvik_cache_open_unbound(const kvik_cache_config *config, uint32_t n_layers,
+                                     const char *const *kind, kvik_cache **out);
+/* Appends n rows and gives what attention must see in this step, as the reference's update does: all rows (dynamic), the
+ * window's and the new ones (sliding), max_cache_len of them (static), decoded ones where they are encoded
+ * (quantized; an update sees its own rows as they came, the first one all), sinks and window (sink).  Keys are kept
+ * as given: a caller who wants in-cache distances for sinks rotates queries, kvik never rotates keys again.
+ * keys, values: [batch][heads][n][dim]. */
+KVIK_API int kvik_cache_update(kvik_cache *c, uint32_t layer, const float *keys,
+                               const float *values, const kvik_shape *shape, kvik_rows *out);
+KVIK_API int64_t kvik_cache_layer_length(const kvik_cache *c, uint32_t layer);
+/* Columns that an update of n rows would return, and the position of the first (of the first after the sinks, less
+ * their number). */
+KVIK_API int kvik_cache_mask_sizes(const kvik_cache *c, uint32_t layer, uint32_t n,
+                                   uint32_t *kv_length, uint32_t *kv_offset);
+KVIK_API int kvik_cache_select(kvik_cache *c, const uint32_t *index, uint32_t n);
+KVIK_API int kvik_cache_repeat(kvik_cache *c, uint32_t times); /* rows 0,0,..,1,1,.. */
 
 /* ---- Generation --------------------------------------------------------------------------------------------- */
 #define KVIK_MAX_EOS 32

@@ -16,8 +16,10 @@ struct kvik_model {
 struct kvik_cache {
     kvik_model *model;
     struct exec *x;
+    struct unbound *unbound; /* instead of both, where the cache was opened without a model */
     const struct kv_preset *preset;
     uint64_t reused; /* by the last generate */
 };
 /* e, with the way out added to the sentence of a budget that is exhausted. */
 int cache_full(const kvik_cache *c, int e);
+int cache_bound(const kvik_cache *c); /* an error for a cache without a model */

@@ -1,5 +1,5 @@
 /* cache.c - caches bound to a model: sequences and forward. */
-#include "api/settings.h"
+#include "api/unbound.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -30,14 +30,23 @@ KVIK_API int kvik_cache_open(kvik_model *m, const kvik_cache_config *config, kvi
 KVIK_API void kvik_cache_close(kvik_cache *c)
 {
     if (!c) return;
+    if (c->unbound) unbound_close(c->unbound);
     exec_close(c->x);
     mem_free(c);
+}
+
+int cache_bound(const kvik_cache *c)
+{
+    return c && c->x ? 0 : ERR(ARG, "this cache has no model; kvik_cache_update feeds it");
 }
 
 KVIK_API void kvik_cache_usage(const kvik_cache *c, kvik_usage *out)
 {
     struct kv_usage u;
-    kv_usage(c->x->kv, &u);
+    if (c->unbound)
+        unbound_usage(c->unbound, &u);
+    else
+        kv_usage(c->x->kv, &u);
     *out = (kvik_usage){
         .bytes = u.live + u.states + u.staging,
         .peak_bytes = u.peak + u.staging,
@@ -73,16 +82,19 @@ int cache_full(const kvik_cache *c, int e)
 
 KVIK_API int kvik_cache_new(kvik_cache *c, kvik_seq *out)
 {
+    TRY(cache_bound(c));
     return cache_full(c, exec_new(c->x, out));
 }
 
 KVIK_API int kvik_cache_fork(kvik_cache *c, kvik_seq src, kvik_seq *out)
 {
+    TRY(cache_bound(c));
     return kv_fork(c->x->kv, src, out);
 }
 
 KVIK_API int kvik_cache_drop(kvik_cache *c, kvik_seq s)
 {
+    TRY(cache_bound(c));
     return kv_drop(c->x->kv, s);
 }
 
@@ -106,6 +118,8 @@ static int crop_and_refill(struct exec *x, kv_seq s, uint32_t len, uint32_t have
 
 KVIK_API int kvik_cache_crop(kvik_cache *c, kvik_seq s, int64_t len)
 {
+    if (c && c->unbound) return batch_crop(c->unbound, len);
+    TRY(cache_bound(c));
     struct kv *kv = c->x->kv;
     const int32_t *known = kv_tokens(kv, s);
     if (!known) return ERR(STALE, "the sequence was dropped");
@@ -120,22 +134,38 @@ KVIK_API int kvik_cache_crop(kvik_cache *c, kvik_seq s, int64_t len)
 
 KVIK_API int kvik_cache_reorder(kvik_cache *c, const kvik_seq *s, const uint32_t *from, uint32_t n)
 {
+    if (c && c->unbound) return batch_reorder(c->unbound, from, n);
+    TRY(cache_bound(c));
     return kv_reorder(c->x->kv, s, from, n);
+}
+
+KVIK_API int kvik_cache_reset(kvik_cache *c, kvik_seq s)
+{
+    uint32_t have;
+    for (uint32_t i = 0; c && c->unbound && i < c->unbound->n_layers; i++)
+        unbound_layer_close(&c->unbound->layer[i]); /* the next use may have another shape */
+    if (c && c->unbound) return 0;
+    TRY(cache_bound(c));
+    return kv_trim(c->x->kv, s, 0, &have);
 }
 
 KVIK_API int kvik_cache_reserve(kvik_cache *c, kvik_seq s, uint32_t len)
 {
+    TRY(cache_bound(c));
     return cache_full(c, kv_reserve(c->x->kv, s, len));
 }
 
 KVIK_API int64_t kvik_cache_length(const kvik_cache *c, kvik_seq s)
 {
+    if (c && c->unbound) return kvik_cache_layer_length(c, 0);
+    TRY(cache_bound(c));
     if (!kv_tokens(c->x->kv, s)) return ERR(STALE, "the sequence was dropped");
     return kv_len(c->x->kv, s);
 }
 
 KVIK_API int kvik_forward(kvik_cache *c, const kvik_span *span, uint32_t n, bool all, float *logits)
 {
+    TRY(cache_bound(c));
     struct exec *x = c->x;
     if (n == 0 || !span) return ERR(ARG, "nothing to feed");
     if (n > x->max_seqs)

@@ -37,6 +37,7 @@ KVIK_API int kvik_generate(kvik_cache *c, const kvik_generation *g, const kvik_p
 {
     if (!c || !g || !prompt || !out)
         return ERR(ARG, "a cache, a configuration and prompts are needed");
+    TRY(cache_bound(c));
     kvik_result *r;
     const struct tok *tok = c->model->tok ? c->model->tok->tok : NULL;
     TRY(cache_full(c, gen_run(c->x, tok, g, prompt, n, hooks, &r)));
@@ -52,6 +53,7 @@ KVIK_API int kvik_generate_text(kvik_cache *c, const kvik_generation *g, const c
 {
     struct ids ids = {0};
     if (!c || !text) return ERR(ARG, "a cache and a text are needed");
+    TRY(cache_bound(c));
     if (!c->model->tok) return ERR(ARG, "the model has no tokenizer; give token ids");
     int e = tok_encode(c->model->tok->tok, text, strlen(text), TOK_SPECIAL, NULL, 0, &ids);
     kvik_prompt p = {.ids = ids.id, .n = ids.n};

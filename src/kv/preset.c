@@ -115,7 +115,7 @@ static struct kv_group group_of(const struct kv_layer *l, const struct kv_preset
         .rows = o->block_rows ? o->block_rows : KV_STRIP,
         .n_planes = 2,
         .plane = {{"k", {l->heads, l->dim, o->dtype, KV_STRIPS}, o->codec},
-                  {"v", {l->heads, l->dim, o->dtype, KV_ROWMAJOR}, o->codec}},
+                  {"v", {l->heads, l->dim_v ? l->dim_v : l->dim, o->dtype, KV_ROWMAJOR}, o->codec}},
     };
     g.stream = o->stream && !(o->stream_only_full && (g.policy.window || g.policy.chunk));
     if (o->codec) g.seal.tile = o->codec->tile;
@@ -127,7 +127,8 @@ static bool same(const struct kv_group *a, const struct kv_group *b)
 {
     return a->policy.window == b->policy.window && a->policy.chunk == b->policy.chunk &&
            a->plane[0].shape.heads == b->plane[0].shape.heads &&
-           a->plane[0].shape.dim == b->plane[0].shape.dim;
+           a->plane[0].shape.dim == b->plane[0].shape.dim &&
+           a->plane[1].shape.dim == b->plane[1].shape.dim;
 }
 
 static int codecs_open(struct kv_group *g, const struct kv_codec_options *o)

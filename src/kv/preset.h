@@ -9,6 +9,7 @@
 struct kv_layer {           /* what a model says of one attention layer */
     uint32_t heads, dim;    /* kv heads, head dim */
     uint32_t window, chunk; /* 0: full */
+    uint32_t dim_v;         /* of values, where it differs from dim; else 0 */
 };
 struct kv_preset {
     const char *name;  /* the reference's cache_implementation */

@@ -68,7 +68,7 @@ static int agree(const struct exec *x)
 }
 
 #pragma weak kv_tier_file_open /* until tier_file.c is there */
-static int tier_open(const char *dir, struct kv_tier **out)
+int exec_tier_open(const char *dir, struct kv_tier **out)
 {
     if (!kv_tier_file_open) return ERR(UNSUPPORTED, "offloaded caches are not in this build");
     return kv_tier_file_open(dir, NULL, out);
@@ -94,7 +94,7 @@ static int store(struct exec *x, const struct exec_config *c)
         .stage_bytes = c->stage_bytes,
         .order = x->site, /* a step visits the layers in their order */
     };
-    if (c->streaming != KV_RESIDENT) TRY(tier_open(c->spill_dir, &k.tier));
+    if (c->streaming != KV_RESIDENT) TRY(exec_tier_open(c->spill_dir, &k.tier));
     int e = kv_open(&x->kv, &k);
     if (e < 0 && k.tier) k.tier->close(k.tier);
     return e;

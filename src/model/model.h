@@ -182,6 +182,7 @@ struct exec {
 };
 int exec_open(const struct model *m, const struct exec_config *c, struct exec **out);
 void exec_close(struct exec *x);
+int exec_tier_open(const char *dir, struct kv_tier **out); /* the file tier */
 size_t exec_row_bytes(const struct model *m, const struct kv_preset_options *o);
 
 /* A new sequence, with its rows set aside if the preset says so. */

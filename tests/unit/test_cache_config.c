@@ -7,9 +7,10 @@
 
 #define TINY "tests/golden/models/llama-gqa-l3"
 
-static const struct kv_layer full[] = {{2, 16, 0, 0}, {2, 16, 0, 0}};
-static const struct kv_layer alternating[] = {{2, 16, 32, 0}, {2, 16, 0, 0}, {2, 16, 32, 0}};
-static const struct kv_layer chunked[] = {{2, 16, 0, 64}, {2, 16, 0, 0}};
+static const struct kv_layer full[] = {{2, 16, 0, 0, 0}, {2, 16, 0, 0, 0}};
+static const struct kv_layer alternating[] = {
+    {2, 16, 32, 0, 0}, {2, 16, 0, 0, 0}, {2, 16, 32, 0, 0}};
+static const struct kv_layer chunked[] = {{2, 16, 0, 64, 0}, {2, 16, 0, 0, 0}};
 
 enum layers { FULL, ALTERNATING, CHUNKED };
 

@@ -167,7 +167,7 @@ static void test_presets(void **state)
     assert_true(n >= 2);
     struct kv_layer layer[6];
     for (uint32_t i = 0; i < 6; i++)
-        layer[i] = (struct kv_layer){2, 8, i % 2 ? 0 : 32, 0};
+        layer[i] = (struct kv_layer){2, 8, i % 2 ? 0 : 32, 0, 0};
     struct kv_preset_options o = {.dtype = DT_F16, .codec = &kv_codec_shuffle};
     struct kv_group g[6];
     uint32_t site[6];

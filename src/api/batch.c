@@ -1,0 +1,152 @@
+/* batch.c - operations on the whole batch of a cache without a model.  Each is checked on every layer before any is
+ * changed; what needs new sequences makes them all first. */
+#include "api/unbound.h"
+
+#include <string.h>
+
+static int batch_of(const struct unbound *u, uint32_t *out)
+{
+    *out = 0;
+    for (uint32_t i = 0; i < u->n_layers; i++) {
+        const struct unbound_layer *l = &u->layer[i];
+        if (!l->open) continue;
+        if (*out && l->batch != *out)
+            return ERR(ARG, "layer %u has a batch of %u, an earlier one of %u", i, l->batch, *out);
+        *out = l->batch;
+    }
+    return 0;
+}
+
+int batch_crop(struct unbound *u, int64_t len)
+{
+    uint32_t have;
+    for (int go = 0; go < 2; go++)
+        for (uint32_t i = 0; i < u->n_layers; i++) {
+            const struct unbound_layer *l = &u->layer[i];
+            for (uint32_t b = 0; l->open && b < l->batch; b++) {
+                int64_t old = kv_len(l->kv, l->seq[b]), want = len < 0 ? old + len : MIN(len, old);
+                if (go) {
+                    TRY(kv_trim(l->kv, l->seq[b], (uint32_t)want, &have));
+                    continue;
+                }
+                if (want < 0)
+                    return ERR(ARG, "crop by %lld: layer %u has %lld rows", (long long)-len, i,
+                               (long long)old);
+                TRY(kv_resume(l->kv, l->seq[b], (uint32_t)want, &have));
+                if (have != want)
+                    return ERR(LOST,
+                               "crop to %lld rows: layer %u no longer has the rows it would show "
+                               "then, and without a model they cannot be computed again",
+                               (long long)want, i);
+            }
+        }
+    return 0;
+}
+
+int batch_reorder(struct unbound *u, const uint32_t *from, uint32_t n)
+{
+    uint32_t batch;
+    TRY(batch_of(u, &batch));
+    if (batch && n != batch) return ERR(ARG, "reorder of %u rows, the cache has %u", n, batch);
+    for (uint32_t i = 0; batch && i < n; i++)
+        if (from[i] >= batch) return ERR(ARG, "row %u of a batch of %u", from[i], batch);
+    for (uint32_t i = 0; i < u->n_layers; i++)
+        if (u->layer[i].open) TRY(kv_reorder(u->layer[i].kv, u->layer[i].seq, from, n));
+    return 0;
+}
+
+/* fresh: [n] sequences that hold what the chosen rows hold. */
+static int layer_select(struct unbound *u, struct unbound_layer *l, const uint32_t *index,
+                        uint32_t n, kv_seq *fresh)
+{
+    uint32_t k = 0;
+    int e = 0;
+    for (; e >= 0 && k < n; k++) {
+        e = kv_fork(l->kv, l->seq[index[k]], &fresh[k]);
+        if (e < 0) break;
+        if (u->set.preset->reserve) e = kv_reserve(l->kv, fresh[k], kv_max_len(l->kv));
+    }
+    if (e >= 0) return 0;
+    for (uint32_t i = 0; i <= k && i < n; i++)
+        if (fresh[i]) (void)kv_drop(l->kv, fresh[i]);
+    return e;
+}
+
+int batch_select(struct unbound *u, const uint32_t *index, uint32_t n)
+{
+    uint32_t batch, done = 0;
+    TRY(batch_of(u, &batch));
+    if (!batch) return 0; /* nothing is held yet */
+    if (!n || n > u->max_batch)
+        return ERR(LIMIT, "a batch of %u, the cache was opened for max_sequences %u", n,
+                   u->max_batch);
+    for (uint32_t i = 0; i < n; i++)
+        if (index[i] >= batch) return ERR(ARG, "row %u of a batch of %u", index[i], batch);
+    kv_seq *fresh = mem_array((size_t)u->n_layers * n, sizeof *fresh);
+    int e = fresh ? 0 : ERR_NOMEM;
+    for (; e >= 0 && done < u->n_layers; done++)
+        if (u->layer[done].open) {
+            e = layer_select(u, &u->layer[done], index, n, fresh + (size_t)done * n);
+            if (e < 0) break;
+        }
+    for (uint32_t i = 0; fresh && i < done; i++) {
+        struct unbound_layer *l = &u->layer[i];
+        if (!l->open) continue;
+        for (uint32_t b = 0; b < (e < 0 ? n : l->batch); b++)
+            (void)kv_drop(l->kv, e < 0 ? fresh[(size_t)i * n + b] : l->seq[b]);
+        if (e < 0) continue;
+        memcpy(l->seq, fresh + (size_t)i * n, n * sizeof *l->seq);
+        l->batch = n;
+    }
+    mem_free(fresh);
+    return e;
+}
+
+static struct unbound *unbound_of(const kvik_cache *c)
+{
+    return c ? c->unbound : NULL;
+}
+
+KVIK_API int kvik_cache_select(kvik_cache *c, const uint32_t *index, uint32_t n)
+{
+    struct unbound *u = unbound_of(c);
+    if (!u || !index) return ERR(ARG, "rows are selected in a cache without a model");
+    return batch_select(u, index, n);
+}
+
+KVIK_API int kvik_cache_repeat(kvik_cache *c, uint32_t times)
+{
+    struct unbound *u = unbound_of(c);
+    uint32_t batch, n;
+    if (!u || !times) return ERR(ARG, "rows are repeated in a cache without a model, once or more");
+    TRY(batch_of(u, &batch));
+    if (!batch) return 0;
+    if (__builtin_mul_overflow(batch, times, &n) || n > u->max_batch)
+        return ERR(LIMIT, "%u rows repeated %u times, the cache was opened for max_sequences %u",
+                   batch, times, u->max_batch);
+    uint32_t *index = mem_array(n, sizeof *index);
+    if (!index) return ERR_NOMEM;
+    for (uint32_t i = 0; i < n; i++)
+        index[i] = i / times;
+    int e = batch_select(u, index, n);
+    mem_free(index);
+    return e;
+}
+
+KVIK_API int64_t kvik_cache_layer_length(const kvik_cache *c, uint32_t layer)
+{
+    struct unbound *u = unbound_of(c);
+    if (!u || layer >= u->n_layers) return ERR(ARG, "layer %u of a cache without a model", layer);
+    return u->layer[layer].open ? kv_len(u->layer[layer].kv, u->layer[layer].seq[0]) : 0;
+}
+
+KVIK_API int kvik_cache_mask_sizes(const kvik_cache *c, uint32_t layer, uint32_t n,
+                                   uint32_t *kv_length, uint32_t *kv_offset)
+{
+    struct unbound *u = unbound_of(c);
+    if (!u || layer >= u->n_layers) return ERR(ARG, "layer %u of a cache without a model", layer);
+    struct unbound_shape s = unbound_shape(u, &u->layer[layer], n);
+    if (kv_length) *kv_length = s.rows;
+    if (kv_offset) *kv_offset = s.lo - s.sinks;
+    return 0;
+}

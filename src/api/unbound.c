@@ -1,0 +1,437 @@
+/* unbound.c - a cache without a model: other people's code computes keys and values, and an update returns what
+ * attention has to see, as the reference's Cache.update does, under every strategy.
+ *
+ * The rows live in the same store as everywhere; a batch row is a sequence.  An update is one turn: rows are written,
+ * sealed where a codec says so, and then read through the view of that step, in the form in which attention would
+ * have read them.  So a quantized cache returns the rows of its first update as they were given, and a sliding layer
+ * returns a prompt longer than its window whole. */
+#include "api/unbound.h"
+#include "api/rows.h"
+
+#include <string.h>
+#include <unistd.h>
+
+enum { MAX_ROWS = 65536, MAX_BATCH = 16, STEP = 4096, STREAM_STEP = 256 };
+
+static bool is_static(const struct unbound *u)
+{
+    return u->set.preset->reserve;
+}
+
+static int kinds_read(struct unbound *u, const char *const *kinds)
+{
+    const struct kv_keys *k = &u->set.keys;
+    bool window = k->sliding_window || k->window_length, any = false;
+    for (uint32_t i = 0; i < u->n_layers; i++) {
+        const char *kind = kinds ? kinds[i] : NULL;
+        bool slides =
+            kind && (!strcmp(kind, "sliding_attention") || !strcmp(kind, "chunked_attention"));
+        if (kind && !slides && strcmp(kind, "full_attention") != 0)
+            return ERR(ARG,
+                       "layer %u: kind \"%s\"; full_attention, sliding_attention or "
+                       "chunked_attention",
+                       i, kind);
+        any |= slides;
+        u->layer[i].slides = kinds ? slides || k->window_length : window;
+    }
+    if ((any || u->set.preset->windowed) && !window)
+        return ERR(ARG, "a layer with a window needs its length: give cache_config "
+                        "{\"sliding_window\": N}");
+    return 0;
+}
+
+KVIK_API int kvik_cache_open_unbound(const kvik_cache_config *config, uint32_t n_layers,
+                                     const char *const *kinds, kvik_cache **out)
+{
+    static const kvik_cache_config none;
+    const kvik_cache_config *c = config ? config : &none;
+    struct dev_config d = {c->threads ? c->threads : 1, c->isa};
+    if (!n_layers || n_layers > 4096 || !out) return ERR(ARG, "%u layers: 1 to 4096", n_layers);
+    kvik_cache *k = mem_alloc(sizeof *k);
+    struct unbound *u = mem_alloc(sizeof *u);
+    if (!k || !u) {
+        mem_free(k);
+        mem_free(u);
+        return ERR_NOMEM;
+    }
+    u->n_layers = n_layers;
+    u->max_batch = c->max_sequences ? c->max_sequences : MAX_BATCH;
+    u->memory = c->cache_memory / n_layers;
+    u->layer = mem_array(n_layers, sizeof *u->layer);
+    int e = u->layer ? 0 : ERR_NOMEM;
+    if (e >= 0) e = settings_read(c, &u->set);
+    if (e >= 0 && c->spill_dir && !(u->spill_dir = mem_strdup(c->spill_dir))) e = ERR_NOMEM;
+    if (e >= 0 && u->max_batch > 16384)
+        e = ERR(LIMIT, "max_sequences %u: at most 16384", u->max_batch);
+    if (e >= 0 && is_static(u) && !u->set.max_cache_len)
+        e = ERR(ARG, "cache_implementation \"%s\" without a model needs max_cache_len",
+                u->set.preset->name);
+    if (e >= 0) e = kinds_read(u, kinds);
+    if (e >= 0) e = dev_open(&d, &u->dev);
+    if (e < 0) {
+        unbound_close(u);
+        mem_free(k);
+        return e;
+    }
+    k->unbound = u;
+    k->preset = u->set.preset;
+    settings_hints(&u->set, c);
+    *out = k;
+    return 0;
+}
+
+void unbound_layer_close(struct unbound_layer *l)
+{
+    if (l->kv) kv_close(l->kv);
+    kv_preset_close(&l->group, l->group.n_planes ? 1 : 0);
+    mem_free(l->seq);
+    *l = (struct unbound_layer){.slides = l->slides};
+}
+
+void unbound_close(struct unbound *u)
+{
+    for (uint32_t i = 0; u->layer && i < u->n_layers; i++)
+        unbound_layer_close(&u->layer[i]);
+    if (u->dev) dev_close(u->dev);
+    mem_free(u->layer);
+    mem_free(u->spill_dir);
+    mem_free(u->keys);
+    mem_free(u->values);
+    mem_free(u->packed);
+    mem_free(u->position);
+    mem_free(u->scratch);
+    mem_free(u);
+}
+
+void unbound_usage(const struct unbound *u, struct kv_usage *out)
+{
+    struct kv_usage one;
+    *out = (struct kv_usage){0};
+    for (uint32_t i = 0; i < u->n_layers; i++) {
+        if (!u->layer[i].open) continue;
+        kv_usage(u->layer[i].kv, &one);
+        out->live += one.live;
+        out->shared += one.shared;
+        out->states += one.states;
+        out->staging += one.staging;
+        out->spilled += one.spilled;
+        out->peak += one.peak;
+        out->pool += one.pool;
+        out->need += one.need;
+        out->rows = MAX(out->rows, one.rows);
+        out->forks += one.forks;
+        out->rows_copied += one.rows_copied;
+        out->seals += one.seals;
+        out->evictions += one.evictions;
+        out->tier_read += one.tier_read;
+        out->tier_written += one.tier_written;
+        out->streaming |= one.streaming;
+    }
+}
+
+static int dtype_of(const char *name, enum dtype *out)
+{
+    static const enum dtype types[] = {DT_F32, DT_F16, DT_BF16};
+    for (size_t i = 0; i < countof(types); i++)
+        if (!name || !strcmp(name, dtype_name(types[i]))) {
+            *out = types[i];
+            return 0;
+        }
+    return ERR(ARG, "dtype \"%s\": rows are kept as f32, f16 or bf16", name);
+}
+
+static size_t budget(const struct unbound *u, const struct unbound_layer *l,
+                     const struct kv_config *k, size_t row)
+{
+    size_t half = (size_t)sysconf(_SC_PHYS_PAGES) / 2 * (size_t)sysconf(_SC_PAGESIZE) / u->n_layers;
+    size_t rows = ((size_t)k->max_len + 3 * (size_t)KV_ATOM) * (k->max_seqs + 1), want, piece;
+    if (u->memory) return u->memory;
+    if (k->streaming == KV_STREAM) {
+        rows = 4 * (size_t)k->max_tokens + 4 * (size_t)KV_STRIP * k->max_seqs;
+        piece = MAX(row * KV_ATOM * k->max_seqs, (size_t)1 << 20);
+        return rows * row + 2 * piece;
+    }
+    return ck_mul(rows, row * (l->group.seal.tile ? 2 : 1), &want) ? MIN(want, half) : half;
+}
+
+static int store_open(struct unbound *u, struct unbound_layer *l)
+{
+    struct kv_preset_options o = {.dtype = l->dtype};
+    struct kv_layer as = {.heads = l->heads, .dim = l->dim_k, .dim_v = l->dim_v};
+    uint32_t site = 0, max = u->set.max_cache_len;
+    TRY(kv_preset_settle(u->set.preset, &u->set.keys, NULL, 0, &o));
+    if (!l->slides) o.window = 0;
+    if (is_static(u) && o.window > max) o.window = max;
+    if (u->set.streaming == KV_STREAM_ON_FULL) o.stream = true;
+    TRY(kv_preset_groups(&as, 1, &o, &l->group, &site));
+    struct kv_config k = {
+        .group = &l->group,
+        .n_groups = 1,
+        .max_seqs = 2 * u->max_batch + 2, /* each may need a fork to fall back to */
+        .max_tokens = MAX(u->set.streaming == KV_RESIDENT ? STEP : STREAM_STEP, u->max_batch),
+        .max_len = max && !(is_static(u) && o.window) ? max : MAX(max, MAX_ROWS),
+        .streaming = u->set.streaming,
+    };
+    size_t row = (size_t)l->heads * (l->dim_k + l->dim_v) * dtype_size(l->dtype);
+    k.pool_bytes = budget(u, l, &k, row);
+    if (k.streaming != KV_RESIDENT) TRY(exec_tier_open(u->spill_dir, &k.tier));
+    int e = kv_open(&l->kv, &k);
+    if (e < 0 && k.tier) k.tier->close(k.tier);
+    return e;
+}
+
+int batch_new(struct unbound *u, struct unbound_layer *l, kv_seq *out)
+{
+    kv_seq s;
+    TRY(kv_new(l->kv, 0, &s));
+    int e = is_static(u) ? kv_reserve(l->kv, s, kv_max_len(l->kv)) : 0;
+    if (e < 0) {
+        kv_drop(l->kv, s);
+        return e;
+    }
+    *out = s;
+    return 0;
+}
+
+int unbound_layer_open(struct unbound *u, struct unbound_layer *l, const kvik_shape *s)
+{
+    if (s->batch > u->max_batch)
+        return ERR(LIMIT, "a batch of %u, the cache was opened for max_sequences %u", s->batch,
+                   u->max_batch);
+    TRY(dtype_of(s->dtype, &l->dtype));
+    l->heads = s->heads;
+    l->dim_k = s->dim_k;
+    l->dim_v = s->dim_v;
+    l->seq = mem_array(u->max_batch, sizeof *l->seq);
+    int e = l->seq ? store_open(u, l) : ERR_NOMEM;
+    for (; e >= 0 && l->batch < s->batch; l->batch++)
+        e = batch_new(u, l, &l->seq[l->batch]);
+    if (e < 0) {
+        unbound_layer_close(l);
+        return e;
+    }
+    l->open = true;
+    return 0;
+}
+
+struct unbound_shape unbound_shape(const struct unbound *u, const struct unbound_layer *l,
+                                   uint32_t n)
+{
+    struct unbound_shape s = {.len = l->open ? kv_len(l->kv, l->seq[0]) : 0};
+    const struct kv_keys *k = &u->set.keys;
+    struct kv_policy p = l->group.policy;
+    if (!l->open && l->slides) { /* what the store will get */
+        p.sinks = k->num_sink_tokens;
+        p.window = k->window_length ? k->window_length - p.sinks : k->sliding_window;
+        if (is_static(u)) p.window = MIN(p.window, u->set.max_cache_len);
+    }
+    struct kv_reach r = kv_reach(&p, s.len, 0);
+    s.sinks = r.sinks;
+    s.lo = r.lo;
+    s.rows = r.sinks + s.len - r.lo + n;
+    if (is_static(u)) {
+        uint32_t slots = p.window ? p.sinks + p.window : u->set.max_cache_len;
+        if (!r.lo) s.rows = MAX(s.rows, slots);
+    }
+    return s;
+}
+
+static int grow(void *at, size_t *have, size_t n, size_t size)
+{
+    void *p;
+    if (n <= *have) return 0;
+    size_t want = MAX(n, *have + *have / 2);
+    memcpy(&p, at, sizeof p);
+    if (!(p = mem_grow(p, want, size))) return ERR_NOMEM;
+    memcpy(at, &p, sizeof p);
+    *have = want;
+    return 0;
+}
+
+/* One update while it runs. */
+struct update {
+    struct unbound *u;
+    struct unbound_layer *l;
+    const float *in[2]; /* keys, values: [batch][heads][n][dim] */
+    float *out[2];      /* [batch][heads][rows][dim] */
+    uint32_t n;
+    struct unbound_shape shape;
+};
+
+static uint32_t dim_of(const struct unbound_layer *l, uint32_t plane)
+{
+    return plane ? l->dim_v : l->dim_k;
+}
+
+static void read_span(const struct update *p, const struct kv_view *v, uint32_t lane,
+                      uint32_t plane, uint32_t from, uint32_t to, uint32_t at, uint32_t edge)
+{
+    size_t batch = (size_t)p->l->heads * p->shape.rows * dim_of(p->l, plane);
+    struct rows_want w = {.lane = lane,
+                          .plane = plane,
+                          .from = from,
+                          .to = to,
+                          .edge = edge,
+                          .dst = p->out[plane] + lane * batch,
+                          .ld = p->shape.rows,
+                          .at = at,
+                          .scratch = p->u->scratch};
+    if (from < to) rows_read(v, &w);
+}
+
+/* Rows [done, done + take) of every batch row: written, sealed, and read back with what lies before them. */
+static int update_step(const struct update *p, struct kv_step *st, uint32_t done, uint32_t take)
+{
+    const struct unbound_layer *l = p->l;
+    const struct unbound_shape *s = &p->shape;
+    struct kv_view v;
+    int e;
+    while ((e = kv_next(st, 0, &v)) > 0) {
+        for (uint32_t plane = 0; plane < 2 && v.first; plane++) {
+            size_t width = (size_t)l->heads * dim_of(l, plane);
+            for (uint32_t b = 0; b < l->batch; b++)
+                rows_pack(p->in[plane] + b * width * p->n, p->n, done, take, l->heads,
+                          dim_of(l, plane), p->u->packed + (size_t)b * take * width);
+            dev_kv_write(p->u->dev, &v, plane, p->u->packed, width);
+        }
+        if (v.first) dev_kv_seal(p->u->dev, &v);
+        uint32_t fresh = s->len + done, at = s->sinks + s->len - s->lo;
+        for (uint32_t b = 0; b < l->batch; b++)
+            for (uint32_t plane = 0; plane < 2; plane++) {
+                uint32_t edge = v.edge[b * take];
+                read_span(p, &v, b, plane, fresh, fresh + take, at + done, edge);
+                if (done) continue;
+                read_span(p, &v, b, plane, 0, s->sinks, 0, edge);
+                read_span(p, &v, b, plane, s->lo, s->len, s->sinks, edge);
+            }
+    }
+    return e;
+}
+
+static int update_feed(const struct update *p, uint32_t done, uint32_t take)
+{
+    struct kv_span *span = mem_array(p->l->batch, sizeof *span);
+    struct kv_step *st;
+    if (!span) return ERR_NOMEM;
+    for (uint32_t b = 0; b < p->l->batch; b++)
+        span[b] = (struct kv_span){
+            .seq = p->l->seq[b], .n = take, .turn = p->n > 1, .last = done + take == p->n};
+    int e = kv_begin(p->l->kv, span, p->l->batch, &st);
+    mem_free(span);
+    if (e < 0) return e;
+    e = update_step(p, st, done, take);
+    if (e < 0) {
+        kv_abort(st);
+        return e;
+    }
+    return kv_commit(st, NULL);
+}
+
+/* Several steps: each sequence is forked first, and becomes that fork again if a later step fails. */
+static int update_run(const struct update *p)
+{
+    struct unbound_layer *l = p->l;
+    uint32_t most = MAX(kv_max_tokens(l->kv) / l->batch, 1), done = 0, have;
+    bool backup = p->n > most && p->shape.len && !is_static(p->u);
+    kv_seq *old = mem_array(l->batch, sizeof *old);
+    int e = old ? 0 : ERR_NOMEM;
+    for (uint32_t b = 0; backup && e >= 0 && b < l->batch; b++)
+        if ((e = kv_fork(l->kv, l->seq[b], &old[b])) < 0) old[b] = 0;
+    for (uint32_t take; e >= 0 && done < p->n; done += take) {
+        take = MIN(most, p->n - done);
+        if ((e = update_feed(p, done, take)) < 0) break;
+    }
+    for (uint32_t b = 0; old && b < l->batch; b++) {
+        if (e < 0 && old[b])
+            (void)kv_reorder(l->kv, (kv_seq[]){l->seq[b], old[b]}, (uint32_t[]){1, 0}, 2);
+        else if (e < 0 && done)
+            (void)kv_trim(l->kv, l->seq[b], p->shape.len, &have);
+        if (old[b]) (void)kv_drop(l->kv, old[b]);
+    }
+    mem_free(old);
+    return e;
+}
+
+static int check_shape(const struct unbound_layer *l, uint32_t layer, const kvik_shape *s)
+{
+    if (!s->batch || !s->heads || !s->n || !s->dim_k || !s->dim_v || s->heads > 65536 ||
+        s->dim_k > 65536 || s->dim_v > 65536)
+        return ERR(ARG, "layer %u: %u rows of %u heads, %u tokens of %u and %u values", layer,
+                   s->batch, s->heads, s->n, s->dim_k, s->dim_v);
+    if (!l->open) return 0;
+    if (s->batch != l->batch)
+        return ERR(ARG, "layer %u: a batch of %u, the cache holds %u rows", layer, s->batch,
+                   l->batch);
+    if (s->heads != l->heads || s->dim_k != l->dim_k || s->dim_v != l->dim_v)
+        return ERR(ARG, "layer %u: %u heads of %u and %u values; it began with %u of %u and %u",
+                   layer, s->heads, s->dim_k, s->dim_v, l->heads, l->dim_k, l->dim_v);
+    return 0;
+}
+
+static int check_room(const struct unbound_layer *l, uint32_t n)
+{
+    uint32_t len = kv_len(l->kv, l->seq[0]), max = kv_max_len(l->kv);
+    if (n <= max - MIN(len, max)) return 0;
+    return ERR(LIMIT, "%u rows after the %u already cached do not fit in max_cache_len %u", n, len,
+               max);
+}
+
+/* Room for everything the update needs. */
+static int update_buffers(struct update *p)
+{
+    struct unbound *u = p->u;
+    const struct unbound_layer *l = p->l;
+    size_t heads = (size_t)l->batch * l->heads, rows = p->shape.rows;
+    size_t step = MIN((size_t)p->n * l->batch, MAX(kv_max_tokens(l->kv), l->batch));
+    TRY(grow(&u->keys, &u->n_keys, heads * rows * l->dim_k, sizeof *u->keys));
+    TRY(grow(&u->values, &u->n_values, heads * rows * l->dim_v, sizeof *u->values));
+    TRY(grow(&u->position, &u->n_position, rows, sizeof *u->position));
+    TRY(grow(&u->packed, &u->n_packed, step * l->heads * MAX(l->dim_k, l->dim_v),
+             sizeof *u->packed));
+    TRY(grow(&u->scratch, &u->n_scratch, rows_scratch(&l->group), 1));
+    p->out[0] = u->keys;
+    p->out[1] = u->values;
+    return 0;
+}
+
+/* Padding is zero and its position -1. */
+static void update_pad(const struct update *p)
+{
+    const struct unbound_shape *s = &p->shape;
+    uint32_t used = s->sinks + s->len - s->lo + p->n;
+    for (uint32_t i = 0; i < s->rows; i++)
+        p->u->position[i] = i < s->sinks ? (int32_t)i
+                            : i < used   ? (int32_t)(s->lo + i - s->sinks)
+                                         : -1;
+    for (uint32_t plane = 0; plane < 2; plane++) {
+        size_t dim = dim_of(p->l, plane), heads = (size_t)p->l->batch * p->l->heads;
+        for (size_t h = 0; h < heads && used < s->rows; h++)
+            memset(p->out[plane] + (h * s->rows + used) * dim, 0,
+                   (s->rows - used) * dim * sizeof(float));
+    }
+}
+
+KVIK_API int kvik_cache_update(kvik_cache *c, uint32_t layer, const float *keys,
+                               const float *values, const kvik_shape *s, kvik_rows *out)
+{
+    struct unbound *u = c ? c->unbound : NULL;
+    if (!u) return ERR(ARG, "only a cache without a model is updated; kvik_forward feeds others");
+    if (layer >= u->n_layers) return ERR(ARG, "layer %u of %u", layer, u->n_layers);
+    if (!keys || !values || !s || !out) return ERR(ARG, "keys, values and their shape are needed");
+    struct unbound_layer *l = &u->layer[layer];
+    TRY(check_shape(l, layer, s));
+    bool fresh = !l->open;
+    if (fresh) TRY(unbound_layer_open(u, l, s));
+    struct update p = {u, l, {keys, values}, {NULL, NULL}, s->n, unbound_shape(u, l, s->n)};
+    int e = check_room(l, s->n);
+    if (e >= 0) e = update_buffers(&p);
+    if (e >= 0) e = update_run(&p);
+    if (e < 0) {
+        if (fresh) unbound_layer_close(l);
+        return e;
+    }
+    update_pad(&p);
+    *out = (kvik_rows){l->batch, l->heads, p.shape.rows, l->dim_k,
+                       l->dim_v, u->keys,  u->values,    u->position};
+    return 0;
+}

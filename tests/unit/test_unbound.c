@@ -1,0 +1,335 @@
+/* test_unbound.c - caches without a model: every update of tests/fixtures/unbound (made with the reference's caches)
+ * bit for bit, what the reference has no class for (sinks, codecs on windows, streaming) against rows kept flat, and
+ * errors that change nothing. */
+#include "base/base.h"
+#include "base/json.h"
+#include "kv/codec.h"
+#include "kvik.h"
+#include "testing.h"
+
+#include <math.h>
+
+#pragma weak kv_codec_find
+
+static uint32_t mix(uint64_t i, uint64_t seed)
+{
+    uint32_t x = (uint32_t)(i * 2654435761u + seed * 97531u + 1);
+    x ^= x >> 15;
+    x *= 2246822519u;
+    return x ^ x >> 13;
+}
+
+static float *values_of(uint64_t seed, size_t n)
+{
+    float *v = malloc(n * sizeof *v);
+    for (size_t i = 0; i < n; i++)
+        v[i] = (float)((double)mix(i, seed) / 2147483648.0 - 1);
+    return v;
+}
+
+static void hash_is(const char *what, const float *v, size_t n, const json_t *want)
+{
+    uint64_t h = 0xCBF29CE484222325u;
+    char text[17];
+    for (size_t i = 0; i < n * sizeof *v; i++)
+        h = (h ^ ((const unsigned char *)v)[i]) * 0x100000001B3u;
+    snprintf(text, sizeof text, "%016llx", (unsigned long long)h);
+    if (strcmp(text, json_string_value(want)) != 0) fail_msg("%s: other values", what);
+}
+
+static uint32_t num(const json_t *o, const char *key)
+{
+    return (uint32_t)json_integer_value(json_object_get(o, key));
+}
+
+static void update(kvik_cache *c, const char *name, const json_t *o, kvik_shape s)
+{
+    char what[128];
+    kvik_rows r;
+    uint32_t layer = num(o, "layer"), length, offset;
+    const json_t *mask = json_object_get(o, "mask");
+    s.n = num(o, "n");
+    snprintf(what, sizeof what, "%s, layer %u, %u rows after %lld", name, layer, s.n,
+             (long long)kvik_cache_layer_length(c, layer));
+    assert_int_equal(kvik_cache_mask_sizes(c, layer, s.n, &length, &offset), 0);
+    float *k = values_of(num(o, "seed"), (size_t)s.batch * s.heads * s.n * s.dim_k),
+          *v = values_of(num(o, "seed") + 1, (size_t)s.batch * s.heads * s.n * s.dim_v);
+    if (kvik_cache_update(c, layer, k, v, &s, &r) < 0) fail_msg("%s: %s", what, kvik_last_error());
+    free(k);
+    free(v);
+    if (r.rows != num(o, "rows")) fail_msg("%s: %u rows, not %u", what, r.rows, num(o, "rows"));
+    if (length != (uint32_t)json_integer_value(json_array_get(mask, 0)) ||
+        offset != (uint32_t)json_integer_value(json_array_get(mask, 1)))
+        fail_msg("%s: mask of %u at %u", what, length, offset);
+    assert_int_equal(kvik_cache_layer_length(c, layer), num(o, "length"));
+    hash_is(what, r.keys, (size_t)r.batch * r.heads * r.rows * r.dim_k, json_object_get(o, "keys"));
+    hash_is(what, r.values, (size_t)r.batch * r.heads * r.rows * r.dim_v,
+            json_object_get(o, "values"));
+    for (uint32_t i = 0; i < r.rows; i++)
+        assert_true(r.position[i] == (int32_t)(offset + i) ||
+                    (r.position[i] == -1 && offset + i >= num(o, "length")));
+}
+
+static uint32_t list(const json_t *o, uint32_t *out)
+{
+    const json_t *a = json_object_get(o, "from");
+    for (size_t i = 0; i < json_array_size(a); i++)
+        out[i] = (uint32_t)json_integer_value(json_array_get(a, i));
+    return (uint32_t)json_array_size(a);
+}
+
+static void run_case(const json_t *o)
+{
+    const char *name = json_string_value(json_object_get(o, "name")), *kind[8];
+    const json_t *kinds = json_object_get(o, "kinds");
+    char *config = NULL;
+    uint32_t from[16];
+    kvik_cache *c;
+    json_t *op;
+    size_t i;
+    if (json_object_get(o, "cache_config"))
+        assert_int_equal(json_text(json_object_get(o, "cache_config"), &config), 0);
+    for (i = 0; i < json_array_size(kinds); i++)
+        kind[i] = json_string_value(json_array_get(kinds, i));
+    kvik_cache_config k = {.cache_implementation =
+                               json_string_value(json_object_get(o, "implementation")),
+                           .cache_config = config,
+                           .max_cache_len = num(o, "max_cache_len")};
+    if (kvik_cache_open_unbound(&k, num(o, "layers"), kinds ? kind : NULL, &c) < 0)
+        fail_msg("%s: %s", name, kvik_last_error());
+    kvik_shape s = {
+        num(o, "batch"), num(o, "heads"), 0,
+        num(o, "dim_k"), num(o, "dim_v"), json_string_value(json_object_get(o, "dtype"))};
+    json_array_foreach(json_object_get(o, "ops"), i, op)
+    {
+        const char *what = json_string_value(json_object_get(op, "op"));
+        uint32_t n = list(op, from);
+        int e = 0;
+        if (!strcmp(what, "update")) {
+            update(c, name, op, s);
+        } else if (!strcmp(what, "reorder")) {
+            e = kvik_cache_reorder(c, NULL, from, n);
+        } else if (!strcmp(what, "select")) {
+            e = kvik_cache_select(c, from, s.batch = n);
+        } else if (!strcmp(what, "repeat")) {
+            e = kvik_cache_repeat(c, num(op, "times"));
+            s.batch *= num(op, "times");
+        } else if (!strcmp(what, "crop")) {
+            e = kvik_cache_crop(c, 0, json_integer_value(json_object_get(op, "len")));
+        } else {
+            e = kvik_cache_reset(c, 0);
+        }
+        if (e < 0) fail_msg("%s: %s: %s", name, what, kvik_last_error());
+    }
+    kvik_cache_close(c);
+    mem_free(config);
+}
+
+static void test_reference(void **state)
+{
+    (void)state;
+    json_t *all, *o;
+    size_t i;
+    assert_int_equal(json_read("tests/fixtures/unbound/cases.json", 1 << 20, &all), 0);
+    assert_true(json_array_size(all) >= 14);
+    json_array_foreach(all, i, o) run_case(o);
+    json_decref(all);
+}
+
+enum { HEADS = 2, DIM = 64, LONG = 700 };
+
+/* One cache fed by `sizes` (0 ends), against rows kept flat: each returned row must be the one at its position, exactly
+ * or within `off`; the positions must be what `first` and `window` say.  Returns the largest difference. */
+static double drive(const char *name, const kvik_cache_config *k, const uint32_t *sizes,
+                    uint32_t sinks, uint32_t window, double off)
+{
+    float *all[2] = {values_of(7, (size_t)HEADS * LONG * DIM),
+                     values_of(8, (size_t)HEADS * LONG * DIM)};
+    float *in[2] = {malloc(sizeof(float) * HEADS * LONG * DIM),
+                    malloc(sizeof(float) * HEADS * LONG * DIM)};
+    double most = 0;
+    kvik_cache *c;
+    kvik_rows r;
+    uint32_t len = 0;
+    if (kvik_cache_open_unbound(k, 1, NULL, &c) < 0) fail_msg("%s: %s", name, kvik_last_error());
+    for (; *sizes; len += *sizes++) {
+        kvik_shape s = {1, HEADS, *sizes, DIM, DIM, NULL};
+        for (uint32_t h = 0; h < HEADS; h++)
+            for (int p = 0; p < 2; p++)
+                memcpy(in[p] + (size_t)h * *sizes * DIM, all[p] + ((size_t)h * LONG + len) * DIM,
+                       *sizes * DIM * sizeof(float));
+        if (kvik_cache_update(c, 0, in[0], in[1], &s, &r) < 0)
+            fail_msg("%s at %u: %s", name, len, kvik_last_error());
+        uint32_t lo = window && len + 1 > window ? len + 1 - window : 0;
+        uint32_t head = lo > sinks ? sinks : 0;
+        if (lo <= sinks) lo = 0;
+        if (r.rows != head + len + *sizes - lo) fail_msg("%s at %u: %u rows", name, len, r.rows);
+        for (uint32_t i = 0; i < r.rows; i++) {
+            int32_t at = i < head ? (int32_t)i : (int32_t)(lo + i - head);
+            if (r.position[i] != at)
+                fail_msg("%s at %u: row %u is %d", name, len, i, r.position[i]);
+            for (uint32_t h = 0; h < HEADS; h++)
+                for (uint32_t d = 0; d < DIM; d++) {
+                    size_t to = ((size_t)h * r.rows + i) * DIM + d,
+                           from = ((size_t)h * LONG + (uint32_t)at) * DIM + d;
+                    double e = MAX(fabs((double)r.keys[to] - all[0][from]),
+                                   fabs((double)r.values[to] - all[1][from]));
+                    if (e > off) fail_msg("%s at %u: position %d is off by %g", name, len, at, e);
+                    most = MAX(most, e);
+                }
+        }
+    }
+    kvik_cache_close(c);
+    for (int p = 0; p < 2; p++) {
+        free(all[p]);
+        free(in[p]);
+    }
+    return most;
+}
+
+static const uint32_t walk[] = {5, 1, 1, 30, 1, 200, 1, 1, 1, 17, 3, 1, 1, 128, 1, 0};
+
+static void test_policies(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *impl, *config;
+        uint32_t sinks, window;
+    } c[] = {
+        {"dynamic", NULL, 0, 0},
+        {"dynamic", "{\"test_codec\": \"shuffle\"}", 0, 0},
+        {"dynamic", "{\"sliding_window\": 40}", 0, 40},
+        {"dynamic", "{\"sliding_window\": 1}", 0, 1},
+        {"dynamic", "{\"sliding_window\": 300, \"test_codec\": \"shuffle\"}", 0, 300},
+        {"sink", "{\"window_length\": 20, \"num_sink_tokens\": 4}", 4, 16},
+        {"sink", "{\"window_length\": 200, \"num_sink_tokens\": 20}", 20, 180},
+        {"sink", "{\"window_length\": 333, \"num_sink_tokens\": 3, \"test_codec\": \"shuffle\"}", 3,
+         330},
+    };
+    for (size_t i = 0; i < countof(c); i++) {
+        kvik_cache_config k = {.cache_implementation = c[i].impl, .cache_config = c[i].config};
+        (void)drive(c[i].config ? c[i].config : "dynamic", &k, walk, c[i].sinks, c[i].window, 0);
+    }
+}
+
+/* Decoded rows are near, the first update exact, and the rows of an update in that update too. */
+static void test_quantized(void **state)
+{
+    (void)state;
+    static const uint32_t prompt[] = {200, 0}, one[] = {40, 1, 1, 1, 0};
+    static const struct {
+        const char *config;
+        double off;
+    } c[] = {{"{\"nbits\": 4}", 0.13},
+             {"{\"nbits\": 2, \"residual_length\": 8}", 0.6},
+             {"{\"backend\": \"hqq\", \"nbits\": 8, \"axis_key\": 1, \"axis_value\": 1}", 0.02},
+             {"{\"nbits\": 4, \"window_length\": 60, \"num_sink_tokens\": 4}", 0.13},
+             {"{\"nbits\": 4, \"sliding_window\": 60}", 0.13}};
+    if (!kv_codec_find || !kv_codec_find("quanto") || !kv_codec_find("hqq")) skip();
+    for (size_t i = 0; i < countof(c); i++) {
+        kvik_cache_config k = {.cache_implementation = "quantized", .cache_config = c[i].config};
+        uint32_t sinks = strstr(c[i].config, "sink") ? 4 : 0,
+                 window = sinks                            ? 56
+                          : strstr(c[i].config, "sliding") ? 60
+                                                           : 0;
+        (void)drive(c[i].config, &k, prompt, sinks, window, 0);
+        assert_true(drive(c[i].config, &k, one, sinks, window, c[i].off) > 0);
+        (void)drive(c[i].config, &k, walk, sinks, window, c[i].off);
+    }
+}
+
+static void refused(kvik_cache *c, uint32_t layer, kvik_shape s, int code, const char *word)
+{
+    float *x = calloc((size_t)s.batch * s.heads * s.n * MAX(s.dim_k, s.dim_v) + 1, sizeof *x);
+    kvik_rows r;
+    int64_t before = kvik_cache_layer_length(c, 0);
+    assert_int_equal(kvik_cache_update(c, layer, x, x, &s, &r), code);
+    if (!strstr(kvik_last_error(), word)) fail_msg("no %s in: %s", word, kvik_last_error());
+    assert_int_equal(kvik_cache_layer_length(c, 0), before);
+    free(x);
+}
+
+static void test_errors(void **state)
+{
+    (void)state;
+    static const char *const kinds[] = {"sliding_attention"}, *const odd[] = {"round_attention"};
+    kvik_cache_config k = {.cache_implementation = "static"};
+    kvik_cache *c;
+    kvik_rows r;
+    kvik_seq s;
+    float x[64] = {0};
+    assert_int_equal(kvik_cache_open_unbound(&k, 1, NULL, &c), KVIK_ARG);
+    assert_non_null(strstr(kvik_last_error(), "max_cache_len"));
+    assert_int_equal(kvik_cache_open_unbound(NULL, 1, kinds, &c), KVIK_ARG);
+    assert_non_null(strstr(kvik_last_error(), "sliding_window"));
+    assert_int_equal(kvik_cache_open_unbound(NULL, 1, odd, &c), KVIK_ARG);
+    assert_int_equal(kvik_cache_open_unbound(NULL, 0, NULL, &c), KVIK_ARG);
+    k.max_cache_len = 8;
+    k.max_sequences = 3;
+    assert_int_equal(kvik_cache_open_unbound(&k, 2, NULL, &c), 0);
+    kvik_shape one = {2, 1, 4, 4, 4, NULL};
+    refused(c, 2, one, KVIK_ARG, "layer 2");
+    refused(c, 0, (kvik_shape){4, 1, 1, 4, 4, NULL}, KVIK_LIMIT, "max_sequences 3");
+    refused(c, 0, (kvik_shape){2, 1, 1, 4, 4, "q4"}, KVIK_ARG, "dtype");
+    refused(c, 0, (kvik_shape){2, 1, 0, 4, 4, NULL}, KVIK_ARG, "0 tokens");
+    refused(c, 0, (kvik_shape){2, 1, 9, 4, 4, NULL}, KVIK_LIMIT, "max_cache_len 8");
+    assert_int_equal(kvik_cache_update(c, 0, x, x, &one, &r), 0);
+    refused(c, 0, (kvik_shape){1, 1, 1, 4, 4, NULL}, KVIK_ARG, "a batch of 1");
+    refused(c, 0, (kvik_shape){2, 2, 1, 4, 4, NULL}, KVIK_ARG, "began with");
+    refused(c, 0, (kvik_shape){2, 1, 5, 4, 4, NULL}, KVIK_LIMIT, "max_cache_len 8");
+    assert_int_equal(kvik_cache_select(c, (uint32_t[]){0, 2}, 2), KVIK_ARG);
+    assert_int_equal(kvik_cache_repeat(c, 2), KVIK_LIMIT);
+    assert_int_equal(kvik_cache_reorder(c, NULL, (uint32_t[]){0}, 1), KVIK_ARG);
+    assert_int_equal(kvik_cache_crop(c, 0, -5), KVIK_ARG);
+    assert_int_equal(kvik_cache_new(c, &s), KVIK_ARG);
+    assert_int_equal(kvik_forward(c, NULL, 1, false, NULL), KVIK_ARG);
+    assert_int_equal(kvik_cache_layer_length(c, 0), 4);
+    kvik_cache_close(c);
+    k = (kvik_cache_config){.cache_config = "{\"sliding_window\": 4}"};
+    assert_int_equal(kvik_cache_open_unbound(&k, 1, NULL, &c), 0);
+    one = (kvik_shape){1, 1, 40, 1, 1, NULL};
+    assert_int_equal(kvik_cache_update(c, 0, x, x, &one, &r), 0);
+    assert_int_equal(kvik_cache_crop(c, 0, -30), KVIK_LOST);
+    assert_int_equal(kvik_cache_length(c, 0), 40);
+    kvik_cache_close(c);
+}
+
+/* A budget that runs out in the middle of an update of several steps gives the rows before it back unchanged. */
+static void test_full(void **state)
+{
+    (void)state;
+    enum { N = 20000, TRIES = 2 };
+    kvik_cache_config k = {.cache_memory = 3 << 20, .max_sequences = 2};
+    kvik_shape s = {1, 1, 100, 16, 16, NULL};
+    float *x = values_of(3, (size_t)N * 32);
+    kvik_usage before, after;
+    kvik_rows r;
+    kvik_cache *c;
+    assert_int_equal(kvik_cache_open_unbound(&k, 1, NULL, &c), 0);
+    assert_int_equal(kvik_cache_update(c, 0, x, x, &s, &r), 0);
+    kvik_cache_usage(c, &before);
+    for (int i = 0; i < TRIES; i++) {
+        s.n = 2 * N;
+        assert_int_equal(kvik_cache_update(c, 0, x, x, &s, &r), KVIK_FULL);
+        kvik_cache_usage(c, &after);
+        assert_int_equal(after.live, before.live);
+        assert_int_equal(kvik_cache_length(c, 0), 100);
+    }
+    s.n = 1;
+    assert_int_equal(kvik_cache_update(c, 0, x + 7, x + 9, &s, &r), 0);
+    assert_memory_equal(r.keys, x, 100 * 16 * sizeof *x);
+    assert_memory_equal(r.keys + 1600, x + 7, 16 * sizeof *x);
+    assert_memory_equal(r.values + 1600, x + 9, 16 * sizeof *x);
+    kvik_cache_close(c);
+    free(x);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_reference), cmocka_unit_test(test_policies),
+        cmocka_unit_test(test_quantized), cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_full),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
