@@ -27,8 +27,7 @@ static int find_preset(const char *name, const struct kv_preset **out)
 
 int settings_read(const kvik_cache_config *c, struct settings *s)
 {
-    static const struct kv_keys none;
-    s->keys = none;
+    s->keys = kv_keys_none;
     TRY(find_preset(c->cache_implementation ? c->cache_implementation : "dynamic", &s->preset));
     if (c->cache_config) {
         json_t *o;

@@ -5,9 +5,6 @@
 
 #include <string.h>
 
-#pragma weak kv_codec_pair_open /* until codec.c is there */
-#pragma weak kv_codec_close
-
 static const struct kv_preset table[] = {
     {.name = "dynamic",
      .brief = "grows by blocks of 16 rows; layers with a window keep only what they can see"},
@@ -71,7 +68,6 @@ bool kv_preset_offloads(const struct kv_preset *p, const struct kv_keys *k)
 int kv_preset_settle(const struct kv_preset *p, const struct kv_keys *k,
                      const struct kv_layer *layer, uint32_t n_layers, struct kv_preset_options *o)
 {
-    static const struct kv_codec_options quanto = {"quanto", 4, 0, 0, 64, 128};
     bool any = k->sliding_window || k->window_length;
     TRY(kv_keys_check(k, p));
     for (uint32_t i = 0; i < n_layers; i++)
@@ -91,7 +87,7 @@ int kv_preset_settle(const struct kv_preset *p, const struct kv_keys *k,
                               : p->reserve; /* the reference's defaults */
     if (k->codec.backend || p->quantized) {
         o->quant = k->codec;
-        if (!o->quant.backend) o->quant.backend = quanto.backend;
+        if (!o->quant.backend) o->quant.backend = "quanto";
     }
     return 0;
 }
@@ -134,7 +130,6 @@ static bool same(const struct kv_group *a, const struct kv_group *b)
 static int codecs_open(struct kv_group *g, const struct kv_codec_options *o)
 {
     struct kv_codec *k, *v;
-    if (!kv_codec_pair_open) return ERR(UNSUPPORTED, "codecs are not in this build");
     TRY(kv_codec_pair_open(o, &g->plane[0].shape, &g->plane[1].shape, &k, &v, &g->seal.resid));
     g->plane[0].codec = k;
     g->plane[1].codec = v;
@@ -147,7 +142,7 @@ void kv_preset_close(struct kv_group *group, uint32_t n_groups)
     for (uint32_t i = 0; i < n_groups; i++)
         for (uint32_t p = 0; p < group[i].n_planes; p++) {
             const struct kv_codec *c = group[i].plane[p].codec;
-            if (c && c != &kv_codec_shuffle && kv_codec_close) kv_codec_close(c);
+            if (c && c != &kv_codec_shuffle) kv_codec_close(c);
             group[i].plane[p].codec = NULL;
         }
 }

@@ -48,6 +48,7 @@ struct kv_keys {
     struct kv_codec_options codec; /* backend: a name of the registry or NULL */
     const struct kv_codec *test_codec;
 };
+extern const struct kv_keys kv_keys_none; /* nothing given: the reference's defaults */
 /* `what` names the source in errors.  Unknown keys are errors that suggest the nearest. */
 int kv_keys_read(const json_t *o, const char *what, struct kv_keys *out);
 bool kv_keys_ignores(const char *key); /* of the reference, without effect here (device, ...) */

@@ -5,8 +5,6 @@
 
 #include <string.h>
 
-#pragma weak kv_codec_at /* until codec.c is there */
-#pragma weak kv_codec_find
 enum kind { UINT, INT, BOOL, NAME };
 static const struct {
     const char *name;
@@ -35,6 +33,8 @@ static const struct {
 /* Of the reference: where and in which type tensors are made; the model decides that here. */
 static const char *const ignored[] = {"device", "batch_size", "max_batch_size", "dtype",
                                       "layer_device_map"};
+
+const struct kv_keys kv_keys_none = {.codec = {NULL, 4, 0, 0, 64, 128}};
 
 static bool same(const char *a, const char *b)
 {
@@ -70,7 +70,7 @@ static int take_name(const char *what, enum kv_key id, const char *s, struct kv_
     struct near n;
     if (!s) return ERR(ARG, "%s: backend must be a name: \"quanto\" or \"hqq\"", what);
     near_begin(&n, s);
-    for (uint32_t i = 0; kv_codec_at && kv_codec_at(i); i++) {
+    for (uint32_t i = 0; kv_codec_at(i); i++) {
         const char *name = kv_codec_at(i)->name;
         near_try(&n, name);
         if (!same(s, name)) continue; /* case does not matter: the guide writes "HQQ" */
@@ -109,7 +109,7 @@ static int take(const char *what, enum kv_key id, const json_t *v, struct kv_key
 
 int kv_keys_read(const json_t *o, const char *what, struct kv_keys *out)
 {
-    struct kv_keys k = {.codec = {NULL, 4, 0, 0, 64, 128}};
+    struct kv_keys k = kv_keys_none;
     const char *key;
     json_t *v;
     if (!json_is_object(o))
@@ -190,7 +190,7 @@ static int check_codec(const struct kv_keys *k, const struct kv_preset *p)
     if (!o.backend && !p->quantized) return 0;
     if (k->test_codec) return ERR(ARG, "cache_config: test_codec and backend: give one of them");
     if (!o.backend) o.backend = "quanto";
-    const struct kv_codec_kind *kind = kv_codec_find ? kv_codec_find(o.backend) : NULL;
+    const struct kv_codec_kind *kind = kv_codec_find(o.backend);
     if (!kind)
         return ERR(UNSUPPORTED, "quantized caches: backend \"%s\" is not in this build", o.backend);
     return kind->check ? kind->check(&o) : 0;

@@ -9,8 +9,6 @@
 
 #include <math.h>
 
-#pragma weak kv_codec_find
-
 static uint32_t mix(uint64_t i, uint64_t seed)
 {
     uint32_t x = (uint32_t)(i * 2654435761u + seed * 97531u + 1);
@@ -225,7 +223,6 @@ static void test_quantized(void **state)
              {"{\"backend\": \"hqq\", \"nbits\": 8, \"axis_key\": 1, \"axis_value\": 1}", 0.02},
              {"{\"nbits\": 4, \"window_length\": 60, \"num_sink_tokens\": 4}", 0.13},
              {"{\"nbits\": 4, \"sliding_window\": 60}", 0.13}};
-    if (!kv_codec_find || !kv_codec_find("quanto") || !kv_codec_find("hqq")) skip();
     for (size_t i = 0; i < countof(c); i++) {
         kvik_cache_config k = {.cache_implementation = "quantized", .cache_config = c[i].config};
         uint32_t sinks = strstr(c[i].config, "sink") ? 4 : 0,
