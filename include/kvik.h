@@ -192,6 +192,9 @@ KVIK_API int kvik_cache_repeat(kvik_cache *c, uint32_t times); /* rows 0,0,..,1,
 
 /* ---- Generation --------------------------------------------------------------------------------------------- */
 #define KVIK_MAX_EOS 32
+/* When a beam search ends: false: once no running beam promises more at its present length; true: as soon as
+ * num_beams sequences have finished; "never": only when none can improve even at the longest length. */
+enum kvik_early { KVIK_EARLY_FALSE, KVIK_EARLY_TRUE, KVIK_EARLY_NEVER };
 typedef struct kvik_generation {
     uint32_t max_new_tokens; /* 0: not set */
     uint32_t max_length; /* prompt included; 0: not set (then 20 new tokens, as the reference) */
@@ -202,6 +205,10 @@ typedef struct kvik_generation {
     uint32_t top_k;
     double top_p, min_p, repetition_penalty;
     uint64_t seed;
+    uint32_t num_beams;            /* above 1: beam search */
+    uint32_t num_return_sequences; /* rows per prompt: the best beams, or so many samples */
+    double length_penalty; /* beams: scores are divided by length^this; above 0 favours longer */
+    enum kvik_early early_stopping;
     int32_t eos_token_id[KVIK_MAX_EOS];
     uint32_t n_eos;
     int32_t pad_token_id, bos_token_id; /* -1: none */
@@ -214,7 +221,7 @@ typedef struct kvik_generation {
     char *cache_config;          /* owned JSON */
     uint32_t max_cache_len;
     char *
-        unmet; /* owned JSON: settings of the model's own file that this version cannot do ({"num_beams": 4});
+        unmet; /* owned JSON: settings of the model's own file that this version cannot do ({"num_beam_groups": 4});
                     generating fails and names them until each is set to its neutral value */
 } kvik_generation;
 /* Library defaults, then the model's generation_config.json (m may be NULL).  kvik_generation_done frees. */
@@ -228,7 +235,8 @@ KVIK_API int kvik_generation_set(kvik_generation *g, const char *json);
 typedef struct kvik_option {
     const char *name; /* reference name, with underscores */
     const char
-        *type; /* "bool", "uint", "int", "float", "string", "strings", "ids", "bytes", "json" */
+        *type; /* "bool", "uint", "int", "float", "string", "strings", "ids", "bytes", "json",
+                             "choice": true, false or a name, as choices say */
     const char *fallback; /* default, as text */
     double min, max;      /* of numbers */
     const char *choices;  /* "a|b|c" or NULL */
@@ -247,7 +255,8 @@ typedef struct kvik_prompt {
     const uint8_t *attention_mask; /* [n] or NULL; masked columns are dropped at this boundary */
     kvik_seq
         seq; /* 0: a fresh sequence, dropped at the end.  Else: ids are the whole text so far; what the
-                     sequence holds of it is reused, and the sequence keeps what was generated */
+                     sequence holds of it is reused, and the sequence keeps what was generated (beams: as
+                     much of the best row as still exists) */
 } kvik_prompt;
 typedef struct kvik_row {
     int32_t *ids; /* prompt as given, then what was generated; not padded */
@@ -255,11 +264,16 @@ typedef struct kvik_row {
     char *text; /* the generated part, special tokens skipped; NULL without a tokenizer */
     enum kvik_finish finish;
     size_t reused; /* prompt tokens taken from the cache */
+    double score;  /* beams: sum of log-probabilities / length^length_penalty; else 0 */
+    int32_t *
+        beam_indices; /* beams: [n - n_prompt] the row of logits each new token came from; else NULL */
 } kvik_row;
 typedef struct kvik_result {
-    kvik_row *row;
+    kvik_row *row; /* [n_rows] num_return_sequences for every prompt in turn, beams best first */
     uint32_t n_rows, steps, vocab;
-    float *logits; /* [steps][n_rows][vocab] raw, if output_logits; rows that have ended: zeros */
+    uint32_t logit_rows; /* n_rows, or with beams the number of prompts times num_beams */
+    float
+        *logits; /* [steps][logit_rows][vocab] raw, if output_logits; rows that have ended: zeros */
     double prefill_seconds, decode_seconds;
     uint64_t prompt_tokens, new_tokens, computed_tokens;
 } kvik_result;
@@ -267,10 +281,10 @@ KVIK_API void kvik_result_free(kvik_result *r);
 /* Writes the kept logits as a safetensors file, tensor "logits" [steps][rows][vocab] f32; whole or not at all. */
 KVIK_API int kvik_logits_save(const kvik_result *r, const char *path);
 
-/* Called from the thread in kvik_generate.  text: new complete characters of this row ("" possible), id: the token, or -1 with
+/* Called from the thread in kvik_generate; not with beams, whose text is not known before the end.  text: new complete characters of this row ("" possible), id: the token, or -1 with
  * the final flush.  Return false to cancel: every row ends after this step with KVIK_FINISH_CANCELLED. */
 typedef bool (*kvik_on_token)(void *ctx, uint32_t row, int32_t id, const char *text);
-/* Prefill progress: tokens fed of the total. Return false to cancel. */
+/* Prefill progress: tokens fed of the total; with beams, steps of decoding count as well. Return false to cancel. */
 typedef bool (*kvik_on_progress)(void *ctx, uint64_t done, uint64_t total);
 /* What happened that is no error, one line for people: "cache memory 64.0 MiB full at token 912; continuing ...". */
 typedef void (*kvik_on_notice)(void *ctx, const char *text);

@@ -42,7 +42,7 @@ KVIK_API int kvik_generate(kvik_cache *c, const kvik_generation *g, const kvik_p
     const struct tok *tok = c->model->tok ? c->model->tok->tok : NULL;
     TRY(cache_full(c, gen_run(c->x, tok, g, prompt, n, hooks, &r)));
     c->reused = 0;
-    for (uint32_t i = 0; i < n; i++)
+    for (uint32_t i = 0; i < r->n_rows; i++)
         c->reused += r->row[i].reused;
     *out = r;
     return 0;

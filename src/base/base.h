@@ -71,3 +71,5 @@ char *mem_strndup(const char *s, size_t n); /* copies n bytes and adds NUL */
 void mem_free(void *p);
 uint64_t mem_calls(void); /* allocations made by this process through this door */
 void mem_fail_at(int64_t k, bool persistent); /* test hook: the k-th call from now fails; <0 off */
+
+double now_seconds(void); /* of the monotonic clock: for durations */

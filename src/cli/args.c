@@ -162,7 +162,9 @@ static json_t *value_json(const char *type, const char *v)
 {
     json_t *j = NULL;
     char *end;
-    if (!strcmp(type, "string")) return say_json(v, strlen(v));
+    if (!strcmp(type, "choice") && (!strcmp(v, "true") || !strcmp(v, "false")))
+        return json_boolean(!strcmp(v, "true"));
+    if (!strcmp(type, "string") || !strcmp(type, "choice")) return say_json(v, strlen(v));
     if (!strcmp(type, "strings")) {
         if (*v == '[' && json_parse(v, strlen(v), "value", &j) == 0 && json_is_array(j)) return j;
         json_decref(j);

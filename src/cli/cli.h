@@ -92,7 +92,6 @@ void progress_show(struct progress *p, uint64_t done, uint64_t total);
 void progress_end(struct progress *p);
 /* While fn runs on this thread, shows that something goes on. */
 void progress_during(const char *what, void (*fn)(void *ctx), void *ctx);
-double now_seconds(void);
 
 /* --- interrupt.c: Ctrl-C once asks, twice kills. */
 void interrupt_catch(void);
@@ -116,11 +115,12 @@ struct session {
 int session_check(const char *config, const json_t *options);
 int session_open(struct session *s, const char *path, const struct common *common,
                  const char *config, const json_t *options);
-/* need: tokens of the longest sequence. */
+uint32_t session_width(const struct session *s); /* sequences that one prompt becomes */
+/* sequences: prompts at once; need: tokens of the longest sequence. */
 int session_cache(struct session *s, uint32_t sequences, uint64_t need);
 void session_close(struct session *s);
 
-/* --- stream.c: a generation with its text, progress and Ctrl-C.  What it printed ends with a newline. */
+/* --- stream.c: a generation with its text, progress and Ctrl-C; the text of beams comes at the end.  What it printed ends with a newline. */
 struct stream {
     bool prints; /* set by the caller: one row, its text goes to standard output as it grows */
     bool spoke, ends_line; /* what has been printed */

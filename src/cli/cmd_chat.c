@@ -190,6 +190,8 @@ static int run(struct chat *c, const struct options *o, const struct args *a)
         return say_failed("%s has no %s; kvik generate completes texts", a->word[0],
                           t ? "chat template" : "tokenizer");
     if (!c->s.g.use_cache) return say_failed("a chat needs its cache; leave out --use-cache false");
+    if (c->s.g.num_return_sequences > 1)
+        return say_failed("a chat has one reply; leave out --num-return-sequences");
     c->open_ended = !c->s.g.max_new_tokens && !c->s.g.max_length;
     status = session_cache(&c->s, 2, kvik_model_context(c->s.model));
     if (status) return status;

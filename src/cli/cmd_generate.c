@@ -154,7 +154,7 @@ static void print_rows(struct run *r, const kvik_result *res)
 {
     for (uint32_t i = 0; i < res->n_rows; i++) {
         const kvik_row *row = &res->row[i];
-        if (r->n > 1) printf("%s[%u/%u]\n", i ? "\n" : "", i + 1, r->n);
+        if (res->n_rows > 1) printf("%s[%u/%u]\n", i ? "\n" : "", i + 1, res->n_rows);
         if (!row->text) {
             ids_print(row->ids + row->n_prompt, row->n - row->n_prompt);
             continue;
@@ -195,7 +195,7 @@ static int generate(struct run *r)
         e = kvik_cache_new(r->s.cache, &r->prompt[i].seq); /* kept until after the report */
     if (e < 0) return say_error(e);
     r->s.g.output_logits = r->o->logits_file != NULL;
-    r->stream.prints = r->n == 1 && !r->o->common.json;
+    r->stream.prints = r->n == 1 && r->s.g.num_return_sequences == 1 && !r->o->common.json;
     interrupt_catch();
     e = stream_generate(&r->stream, &r->s, &r->s.g, r->prompt, r->n, &res);
     if (e == KVIK_CANCELLED && interrupt_seen()) return EXIT_INTERRUPTED;

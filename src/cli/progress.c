@@ -7,13 +7,6 @@
 #include <time.h>
 #include <unistd.h>
 
-double now_seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 void progress_begin(struct progress *p, const char *what)
 {
     *p = (struct progress){.what = what, .begun = now_seconds(), .on = isatty(STDERR_FILENO)};

@@ -65,6 +65,23 @@ static json_t *sequence(const kvik_row *row, size_t longest, int32_t pad)
     return a;
 }
 
+/* With beams: the score of each row, and the row of logits each of its tokens came from, -1 after its end. */
+static void add_beams(json_t *o, const kvik_result *r, size_t longest)
+{
+    json_t *scores = json_array(), *indices = json_array();
+    for (uint32_t i = 0; i < r->n_rows; i++) {
+        const kvik_row *row = &r->row[i];
+        json_t *a = json_array();
+        for (size_t k = 0; k < longest; k++)
+            json_array_append_new(
+                a, json_integer(k < row->n - row->n_prompt ? row->beam_indices[k] : -1));
+        json_array_append_new(scores, json_real(row->score));
+        json_array_append_new(indices, a);
+    }
+    json_object_set_new(o, "sequences_scores", scores);
+    json_object_set_new(o, "beam_indices", indices);
+}
+
 static json_t *cache_json(const kvik_usage *u, uint64_t reused)
 {
     const struct {
@@ -115,6 +132,7 @@ int report_json(const struct session *s, const kvik_usage *u, const kvik_result 
     json_object_set_new(o, "sequences", sequences);
     json_object_set_new(o, "text", text);
     json_object_set_new(o, "finish_reason", finish);
+    if (s->g.num_beams > 1) add_beams(o, r, longest);
     json_object_set_new(o, "cache", cache_json(u, reused_of(r)));
     json_object_set_new(o, "usage",
                         json_pack("{s:I, s:I, s:I, s:I}", "prompt_tokens",

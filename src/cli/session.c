@@ -95,13 +95,21 @@ static bool strict_length(const kvik_generation *g)
     return strict;
 }
 
+/* Beams and further answers are sequences of their own. */
+uint32_t session_width(const struct session *s)
+{
+    return MAX(1, s->g.num_beams > 1 ? s->g.num_beams : s->g.num_return_sequences);
+}
+
 int session_cache(struct session *s, uint32_t sequences, uint64_t need)
 {
+    uint32_t width = session_width(s);
+    if (sequences > UINT32_MAX / width) return say_error(ERR(LIMIT, "too many beams"));
     kvik_cache_config c = {
         .cache_implementation = s->g.cache_implementation,
         .cache_config = s->g.cache_config,
         .cache_memory = s->common.cache_memory,
-        .max_sequences = sequences,
+        .max_sequences = sequences * width,
         .threads = s->common.threads,
         .compute = s->common.compute,
         .isa = s->common.isa,

@@ -5,6 +5,11 @@
 #include <string.h>
 #include <unistd.h>
 
+static bool ends_line(const char *text)
+{
+    return *text && text[strlen(text) - 1] == '\n';
+}
+
 static bool on_token(void *ctx, uint32_t row, int32_t id, const char *text)
 {
     struct stream *s = ctx;
@@ -15,7 +20,7 @@ static bool on_token(void *ctx, uint32_t row, int32_t id, const char *text)
         fputs(text, stdout);
         fflush(stdout);
         s->spoke = true;
-        s->ends_line = text[strlen(text) - 1] == '\n';
+        s->ends_line = ends_line(text);
     }
     return !interrupt_seen() && !ferror(stdout);
 }
@@ -39,13 +44,21 @@ static void on_notice(void *ctx, const char *text)
 int stream_generate(struct stream *s, struct session *session, const kvik_generation *g,
                     const kvik_prompt *prompt, uint32_t n, kvik_result **out)
 {
-    kvik_hooks hooks = {
-        .on_token = on_token, .on_progress = on_progress, .on_notice = on_notice, .ctx = s};
+    bool beams = g->num_beams > 1;
+    kvik_hooks hooks = {.on_token = beams ? NULL : on_token,
+                        .on_progress = on_progress,
+                        .on_notice = on_notice,
+                        .ctx = s};
     s->spoke = s->ends_line = false;
     interrupt_clear();
-    progress_begin(&s->progress, "reading the prompt");
+    progress_begin(&s->progress, beams ? "searching" : "reading the prompt");
     int e = kvik_generate(session->cache, g, prompt, n, &hooks, out);
     progress_end(&s->progress);
+    if (e >= 0 && beams && s->prints && (*out)->row[0].text) {
+        fputs((*out)->row[0].text, stdout);
+        s->spoke = true;
+        s->ends_line = ends_line((*out)->row[0].text);
+    }
     if (s->spoke && !s->ends_line) putchar('\n');
     return e;
 }

@@ -37,6 +37,8 @@ int32_t gen_sample(struct gen_chain *c, const float *scores, uint64_t seed, uint
 struct gen_stop;
 int gen_stop_new(char *const *strings, uint32_t n, struct gen_stop **out); /* n 0: *out NULL */
 void gen_stop_drop(struct gen_stop *s);
+/* `to`, of the same strings, goes on where `from` is. */
+void gen_stop_copy(struct gen_stop *to, const struct gen_stop *from);
 /* Adds text; true when some stop string has appeared in it (also across calls).  *keep: bytes of all text so far up to and
  * including the match (the reference keeps the stop string in the output). */
 bool gen_stop_put(struct gen_stop *s, const char *text, size_t n, size_t *keep);

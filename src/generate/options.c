@@ -28,6 +28,15 @@
       "leave out tokens below this share of the most likely one's probability")                    \
     X(repetition_penalty, "float", OPT_FLOAT, "1", 1e-6, 1e6, NULL,                                \
       "above 1 makes tokens already in the text less likely")                                      \
+    X(num_beams, "uint", OPT_UINT, "1", 1, 65536, NULL,                                            \
+      "above 1: search with this many beams; the cache holds what they share once")                \
+    X(num_return_sequences, "uint", OPT_UINT, "1", 1, 65536, NULL,                                 \
+      "answers for each prompt: the best beams, or so many samples")                               \
+    X(length_penalty, "float", OPT_FLOAT, "1", -1e3, 1e3, NULL,                                    \
+      "beams: divide scores by length to this power; above 0 favours longer answers")              \
+    X(early_stopping, "choice", OPT_EARLY, "false", 0, 0, "false|true|never",                      \
+      "beams: end when num_beams answers are complete (true), when none better is likely "         \
+      "(false), when none better is possible (never)")                                             \
     X(seed, "uint", OPT_SEED, "0", 0, 9223372036854775807.0, NULL,                                 \
       "seed of sampling; the same seed gives the same text")                                       \
     X(eos_token_id, "ids", OPT_IDS, "", 0, 2147483647.0, NULL,                                     \
@@ -69,9 +78,7 @@ static const struct option_slot slots[] = {
 };
 
 static const struct option_neutral neutrals[] = {
-    {"num_beams", "1"},
     {"num_beam_groups", "1"},
-    {"num_return_sequences", "1"},
     {"diversity_penalty", "0"},
     {"penalty_alpha", "0"},
     {"typical_p", "1"},
@@ -106,8 +113,6 @@ static const struct option_neutral neutrals[] = {
     {"custom_generate", "null"},
     {"continuous_batching_config", "null"},
     /* Of features refused above, of the file, or of how the reference compiles and returns. */
-    {"early_stopping", NULL},
-    {"length_penalty", NULL},
     {"low_memory", NULL},
     {"is_assistant", NULL},
     {"num_assistant_tokens", NULL},

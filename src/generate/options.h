@@ -12,6 +12,7 @@ enum option_kind {
     OPT_STRING,
     OPT_STRINGS,
     OPT_IDS,
+    OPT_EARLY, /* enum kvik_early */
     OPT_JSON
 };
 struct option_slot {

@@ -18,6 +18,9 @@ void gen_defaults(kvik_generation *g)
         .top_k = 50,
         .top_p = 1.0,
         .repetition_penalty = 1.0,
+        .num_beams = 1,
+        .num_return_sequences = 1,
+        .length_penalty = 1.0,
         .pad_token_id = -1,
         .bos_token_id = -1,
         .use_cache = true,
@@ -156,6 +159,15 @@ static int take_strings(struct change *c, const kvik_option *o, const json_t *v)
     return 0;
 }
 
+static int take_early(const struct change *c, const kvik_option *o, const json_t *v,
+                      enum kvik_early *out)
+{
+    bool never = json_is_string(v) && !strcmp(json_string_value(v), "never");
+    if (!json_is_boolean(v) && !never) return bad(c, o, v, "true, false or \"never\"");
+    *out = never ? KVIK_EARLY_NEVER : json_is_true(v) ? KVIK_EARLY_TRUE : KVIK_EARLY_FALSE;
+    return 0;
+}
+
 static bool neutral(const char *want, const json_t *v)
 {
     if (!want || json_is_null(v)) return true;
@@ -259,6 +271,8 @@ static int take(struct change *c, int i, const json_t *v)
         return take_strings(c, o, v);
     case OPT_IDS:
         return take_ids(c, o, v);
+    case OPT_EARLY:
+        return take_early(c, o, v, at);
     case OPT_JSON:
         return take_cache_config(c, o, v);
     }
@@ -362,6 +376,30 @@ static int validate_sampling(const kvik_generation *g)
     return 0;
 }
 
+static int validate_beams(const kvik_generation *g)
+{
+    uint32_t beams = g->num_beams, rows = g->num_return_sequences;
+    if (!beams || !rows)
+        return ERR(ARG, "num_beams is %u and num_return_sequences %u; both are at least 1", beams,
+                   rows);
+    if (beams > 1 && g->do_sample)
+        return ERR(UNSUPPORTED,
+                   "num_beams=%u with do_sample=true (beam sampling) is not supported in this "
+                   "version; set num_beams to 1 or do_sample to false",
+                   beams);
+    if (beams > 1 && rows > beams)
+        return ERR(ARG, "num_return_sequences is %u, more than num_beams, which is %u", rows,
+                   beams);
+    if (beams == 1 && rows > 1 && !g->do_sample)
+        return ERR(ARG,
+                   "num_return_sequences is %u, and greedy decoding without beams gives one "
+                   "sequence; set do_sample, or num_beams to %u or more",
+                   rows, rows);
+    if (!isfinite(g->length_penalty))
+        return ERR(ARG, "length_penalty must be a number, not %g", g->length_penalty);
+    return 0;
+}
+
 int gen_validate(const kvik_generation *g)
 {
     if (g->unmet)
@@ -383,5 +421,6 @@ int gen_validate(const kvik_generation *g)
     if (g->cache_implementation && !kv_preset_find(g->cache_implementation))
         return ERR(UNSUPPORTED, "cache_implementation \"%.40s\" is not supported in this version",
                    g->cache_implementation);
+    TRY(validate_beams(g));
     return validate_sampling(g);
 }

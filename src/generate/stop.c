@@ -72,6 +72,13 @@ void gen_stop_drop(struct gen_stop *s)
     mem_free(s);
 }
 
+void gen_stop_copy(struct gen_stop *to, const struct gen_stop *from)
+{
+    to->seen = from->seen;
+    for (uint32_t i = 0; i < from->n; i++)
+        to->pattern[i].at = from->pattern[i].at;
+}
+
 bool gen_stop_put(struct gen_stop *s, const char *text, size_t n, size_t *keep)
 {
     if (!s) return false;

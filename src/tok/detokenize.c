@@ -358,6 +358,24 @@ void tok_stream_drop(struct tok_stream *s)
     mem_free(s);
 }
 
+int tok_stream_copy(struct tok_stream *to, const struct tok_stream *from)
+{
+    for (uint32_t i = 0; i < from->n; i++) {
+        struct stage *a = &to->stage[i];
+        const struct stage *b = &from->stage[i];
+        buf_clear(&a->hold);
+        buf_clear(&a->run);
+        TRY(buf_append(&a->hold, b->hold.data, b->hold.len));
+        TRY(buf_append(&a->run, b->run.data, b->run.len));
+        a->index = b->index;
+        a->lead = b->lead;
+        a->tail = b->tail;
+        a->inside = b->inside;
+        a->broken = b->broken;
+    }
+    return 0;
+}
+
 static int put_id(struct tok_stream *s, int32_t id)
 {
     size_t n;

@@ -41,6 +41,20 @@ same_case llama-mha.basic.dynamic --threads 2
 same_case llama-mha.basic.dynamic --compute exact
 
 model=$golden/models/llama-mha
+# Beams: rows best first for each prompt, their scores, and the beam each token came from.
+run generate "$model" --input-ids 5,6,7 --input-ids 8,9 --num-beams 4 --num-return-sequences 2 \
+    --early-stopping true --length-penalty 0.5 --eos-token-id 49,157,285 --max-new-tokens 9 --json \
+    --logits-file "$work/beams.safetensors"
+check "beams: exit 0" status 0
+check "beams: rows" json "[s[:3] for s in o['sequences'][:2]] == [[5, 6, 7]] * 2 and [s[:2] for s in o['sequences'][2:]] == [[8, 9]] * 2"
+check "beams: scores descend" json "all(o['sequences_scores'][i] >= o['sequences_scores'][i + 1] for i in (0, 2))"
+check "beams: indices are of the prompt's own beams" json "all(x == -1 or x // 4 == i // 2 for i, r in enumerate(o['beam_indices']) for x in r)"
+check "beams: the cache shares" json "o['cache']['forks'] == 6"
+run generate "$model" --input-ids 5,6,7 --num-return-sequences 3 --do-sample --seed 3 --max-new-tokens 9 --json
+check "samples: three rows, not all alike" json "len(o['sequences']) == 3 and len({tuple(s) for s in o['sequences']}) > 1"
+check "samples: no scores" json "'sequences_scores' not in o"
+check "samples: the prompt is computed once" json "o['usage']['computed_tokens'] == 3 + 3 * 8 and o['cache']['reused'] == 6"
+
 run generate "$model" --input-ids 5,6,7 --max-new-tokens 6 --json --logits-file "$work/a.safetensors"
 check "json: one row" json "len(o['sequences']) == 1 and len(o['text']) == 1 and len(o['finish_reason']) == 1"
 check "json: prompt included" json "o['sequences'][0][:3] == [5, 6, 7] and len(o['sequences'][0]) == 9"

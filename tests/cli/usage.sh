@@ -56,6 +56,14 @@ run generate "$model" --input-ids 5 --generation-config '{"max_new_tokens":'
 refused "a generation config that is no JSON" 2 generation-config
 run generate "$model" --input-ids 5 --generation-config '{"max_new_tokenz": 3}'
 refused "a generation config with an unknown key suggests the nearest" 2 max_new_tokens
-run generate "$model" --input-ids 5 --num-beams 4
+run generate "$model" --input-ids 5 --num-beam-groups 4
 refused "what this version does not do is refused by name" 2 beam
+run generate "$model" --input-ids 5 --early-stopping always
+refused "early stopping is true, false or never" 2 never
+run generate "$model" --input-ids 5 --num-beams 2 --num-return-sequences 3
+refused "no more rows than beams" 1 "3, more than num_beams, which is 2"
+run generate "$model" --input-ids 5 --num-return-sequences 3
+refused "greedy decoding gives one row" 1 num_return_sequences
+run generate "$model" --input-ids 5 --num-beams 3 --do-sample
+refused "beams and sampling together" 1 "num_beams=3 with do_sample=true"
 finish

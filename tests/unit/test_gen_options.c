@@ -86,8 +86,12 @@ static const struct {
     {"{\"cache_config\": [1]}", ERR_ARG, "cache_config must be an object"},
     {"{\"num_beams\": 1, \"num-return-sequences\": 1, \"typical_p\": 1.0, \"no_repeat_ngram_size\": 0}",
      0, ""},
-    {"{\"num_beams\": 4}", ERR_UNSUPPORTED,
-     "num_beams=4 is not supported in this version; only 1 works"},
+    {"{\"num_beams\": 4, \"num_return_sequences\": 4, \"length_penalty\": -0.5}", 0, ""},
+    {"{\"num_beams\": 0}", ERR_ARG, "num_beams must be an integer from 1 to 65536"},
+    {"{\"num_return_sequences\": 2.0}", ERR_ARG, "num_return_sequences must be an integer"},
+    {"{\"length_penalty\": \"1\"}", ERR_ARG, "length_penalty must be a number"},
+    {"{\"num_beam_groups\": 4}", ERR_UNSUPPORTED,
+     "num_beam_groups=4 is not supported in this version; only 1 works"},
     {"{\"typical_p\": 0.9}", ERR_UNSUPPORTED, "only 1 works"},
     {"{\"bad_words_ids\": []}", 0, ""},
     {"{\"bad_words_ids\": [[3]]}", ERR_UNSUPPORTED, "bad_words_ids=[[3]]"},
@@ -96,6 +100,9 @@ static const struct {
     {"{\"return_dict_in_generate\": true, \"disable_compile\": true, \"compile_config\": {}}", 0,
      ""},
     {"{\"early_stopping\": \"never\", \"length_penalty\": 2.0}", 0, ""},
+    {"{\"early_stopping\": true}", 0, ""},
+    {"{\"early_stopping\": \"always\"}", ERR_ARG,
+     "early_stopping must be true, false or \"never\", not \"always\""},
     {"[1]", ERR_ARG, "must be a JSON object"},
     {"{\"a\": 1", ERR_FORMAT, "generation options: line 1"},
     {"{\"top_k\": 1, \"top_k\": 2}", ERR_FORMAT, "duplicate"},
@@ -186,7 +193,7 @@ static void test_model_file(void **state)
     json_t *o;
     const char *file =
         "{\"_from_model_config\": true, \"bos_token_id\": 1, \"eos_token_id\": [2, 7], \"pad_token_id\": "
-        "null, \"do_sample\": true, \"num_beams\": 4, \"some_future_key\": [1], \"temperature\": 0.6, "
+        "null, \"do_sample\": true, \"num_beam_groups\": 4, \"some_future_key\": [1], \"temperature\": 0.6, "
         "\"no_repeat_ngram_size\": 3, \"transformers_version\": \"4.47.1\"}";
     assert_int_equal(json_parse(file, strlen(file), "file", &o), 0);
     gen_defaults(&g);
@@ -197,10 +204,10 @@ static void test_model_file(void **state)
     assert_true(g.temperature == 0.6 && g.do_sample);
     /* what the file wants and this version cannot do is refused until the caller gives it up */
     assert_int_equal(gen_validate(&g), ERR_UNSUPPORTED);
-    assert_non_null(strstr(err_last(), "\"num_beams\":4"));
-    assert_int_equal(kvik_generation_set(&g, "{\"num_beams\": 1}"), 0);
+    assert_non_null(strstr(err_last(), "\"num_beam_groups\":4"));
+    assert_int_equal(kvik_generation_set(&g, "{\"num_beam_groups\": 1}"), 0);
     assert_int_equal(gen_validate(&g), ERR_UNSUPPORTED);
-    assert_null(strstr(err_last(), "num_beams"));
+    assert_null(strstr(err_last(), "num_beam"));
     assert_int_equal(kvik_generation_set(&g, "{\"no_repeat_ngram_size\": 0}"), 0);
     assert_null(g.unmet);
     assert_int_equal(gen_validate(&g), 0);

@@ -1,0 +1,267 @@
+/* beam.c - beam search over one prompt; see beam.h.
+ *
+ * Every step keeps the max(2, 1 + n_eos) * beams best continuations of all running beams, so that `beams` of them go
+ * on even if every other one ends.  Only the first `beams` ranks may enter the finished list, which holds the
+ * `beams` best by score / length^penalty and is full of dead places at first.  Sums and quotients are in f32
+ * as in the reference, so that near ties fall as they do there; its -1e9 stands for "not now" and swallows smaller
+ * terms, hence the care about the order of equals: earlier entries of a list win.
+ *
+ * One departure: the reference ends all prompts of a batch together, and a prompt whose own search is over idles until then.
+ * Here each search ends by itself, with the same result, so that a prompt does not depend on its batch mates. */
+#include "generate/beam.h"
+
+#include <math.h>
+#include <string.h>
+
+struct beam_search {
+    struct beam_rules rules;
+    uint32_t n_prompt, n;             /* n: tokens generated */
+    uint32_t keep;                    /* candidates of a step */
+    uint32_t held;                    /* in `candidate`; a heap with the worst first until ranked */
+    uint32_t n_real;                  /* finished sequences found */
+    struct beam_candidate *candidate; /* [keep] */
+    struct beam_candidate *running;   /* [beams] what each running beam is made of */
+    struct beam_done *done;           /* [beams] best first */
+    int32_t *ids[2];   /* [beams][n_prompt + limit]; ids[0] is of the running beams */
+    int32_t *path[2];  /* [beams][limit] the beam each token extended */
+    int32_t *done_ids; /* [beams][2][limit] what `done` points into */
+};
+
+static size_t ids_width(const struct beam_search *b)
+{
+    return (size_t)b->n_prompt + b->rules.limit;
+}
+
+int beam_new(const struct beam_rules *rules, const int32_t *prompt, uint32_t n_prompt,
+             struct beam_search **out)
+{
+    struct beam_search *b = mem_alloc(sizeof *b);
+    size_t beams = rules->beams, limit = rules->limit, keep = MAX(2, 1 + (size_t)rules->n_eos);
+    if (!b) return ERR_NOMEM;
+    b->rules = *rules;
+    b->n_prompt = n_prompt;
+    b->keep = (uint32_t)MIN(keep * beams, beams * rules->vocab);
+    b->candidate = mem_array(b->keep, sizeof *b->candidate);
+    b->running = mem_array(beams, sizeof *b->running);
+    b->done = mem_array(beams, sizeof *b->done);
+    for (int i = 0; i < 2; i++) {
+        b->ids[i] = mem_array(beams, ids_width(b) * sizeof **b->ids);
+        b->path[i] = mem_array(beams, limit * sizeof **b->path);
+    }
+    b->done_ids = mem_array(beams, 2 * limit * sizeof *b->done_ids);
+    if (!b->candidate || !b->running || !b->done || !b->ids[0] || !b->ids[1] || !b->path[0] ||
+        !b->path[1] || !b->done_ids) {
+        beam_drop(b);
+        return ERR_NOMEM;
+    }
+    for (size_t i = 0; i < beams; i++) {
+        b->running[i] =
+            (struct beam_candidate){.score = i ? BEAM_DEAD : 0, .token = -1, .ends = -1};
+        b->done[i] = (struct beam_done){.score = BEAM_DEAD,
+                                        .ends = -1,
+                                        .token = b->done_ids + 2 * i * limit,
+                                        .beam = b->done_ids + (2 * i + 1) * limit};
+        for (int k = 0; k < 2; k++)
+            memcpy(b->ids[k] + i * ids_width(b), prompt, n_prompt * sizeof *prompt);
+    }
+    *out = b;
+    return 0;
+}
+
+void beam_drop(struct beam_search *b)
+{
+    if (!b) return;
+    mem_free(b->candidate);
+    mem_free(b->running);
+    mem_free(b->done);
+    for (int i = 0; i < 2; i++) {
+        mem_free(b->ids[i]);
+        mem_free(b->path[i]);
+    }
+    mem_free(b->done_ids);
+    mem_free(b);
+}
+
+void beam_log_softmax(float *score, uint32_t n)
+{
+    float max = -INFINITY;
+    double sum = 0;
+    for (uint32_t i = 0; i < n; i++)
+        if (score[i] > max) max = score[i];
+    for (uint32_t i = 0; i < n; i++) {
+        if (max == INFINITY)
+            score[i] = score[i] == max ? 0 : -INFINITY;
+        else
+            score[i] = score[i] > -INFINITY ? score[i] - max : -INFINITY;
+        sum += expf(score[i]);
+    }
+    float log_sum = sum > 0 ? (float)log(sum) : 0;
+    for (uint32_t i = 0; i < n; i++)
+        score[i] -= log_sum;
+}
+
+static bool worse(const struct beam_candidate *a, const struct beam_candidate *b)
+{
+    if (a->score != b->score) return a->score < b->score;
+    return a->beam != b->beam ? a->beam > b->beam : a->token > b->token;
+}
+
+static void sift_down(struct beam_candidate *heap, uint32_t n, uint32_t i)
+{
+    struct beam_candidate c = heap[i];
+    for (uint32_t child; (child = 2 * i + 1) < n; i = child) {
+        if (child + 1 < n && worse(&heap[child + 1], &heap[child])) child++;
+        if (!worse(&heap[child], &c)) break;
+        heap[i] = heap[child];
+    }
+    heap[i] = c;
+}
+
+static void push(struct beam_search *b, struct beam_candidate c)
+{
+    struct beam_candidate *heap = b->candidate;
+    uint32_t i = b->held++;
+    for (; i > 0 && worse(&c, &heap[(i - 1) / 2]); i = (i - 1) / 2)
+        heap[i] = heap[(i - 1) / 2];
+    heap[i] = c;
+}
+
+void beam_offer(struct beam_search *b, uint32_t beam, const float *score)
+{
+    float so_far = b->running[beam].score;
+    for (uint32_t v = 0; v < b->rules.vocab; v++) {
+        float s = score[v] + so_far;
+        bool full = b->held == b->keep;
+        if (full && !(s > b->candidate[0].score)) continue; /* of equals the earlier one is in */
+        if (!(s > -INFINITY)) s = -INFINITY;
+        struct beam_candidate c = {.score = s, .beam = beam, .token = (int32_t)v, .ends = -1};
+        if (full) {
+            b->candidate[0] = c;
+            sift_down(b->candidate, b->held, 0);
+        } else {
+            push(b, c);
+        }
+    }
+}
+
+struct beam_candidate *beam_rank(struct beam_search *b, uint32_t *n)
+{
+    struct beam_candidate *heap = b->candidate;
+    for (uint32_t left = b->held; left > 1;) {
+        struct beam_candidate worst = heap[0];
+        heap[0] = heap[--left];
+        sift_down(heap, left, 0);
+        heap[left] = worst;
+    }
+    *n = b->held;
+    return heap;
+}
+
+/* The running beams of the next step: the best candidates, those that ended 1e9 behind. */
+static void choose_running(struct beam_search *b)
+{
+    const struct beam_candidate *c = b->candidate;
+    uint32_t on = 0, off = 0; /* next candidate that goes on, that ended; both lists descend */
+    for (uint32_t i = 0; i < b->rules.beams; i++) {
+        while (on < b->held && c[on].ends >= 0)
+            on++;
+        while (off < b->held && c[off].ends < 0)
+            off++;
+        float s_on = on < b->held ? c[on].score : -INFINITY,
+              s_off = off < b->held ? c[off].score + BEAM_DEAD : -INFINITY;
+        bool ended =
+            on == b->held || (off < b->held && (s_off > s_on || (s_off == s_on && off < on)));
+        b->running[i] = ended ? c[off++] : c[on++];
+        if (ended) b->running[i].score = s_off;
+    }
+}
+
+/* A candidate that ended enters the finished list if its score beats the worst there. */
+static void finish(struct beam_search *b, const struct beam_candidate *c, float divisor)
+{
+    uint32_t last = b->rules.beams - 1, i = last, n = b->n;
+    float score = c->score / divisor;
+    if (!(score > b->done[last].score)) return;
+    struct beam_done d = b->done[last];
+    if (!d.real) b->n_real++;
+    memcpy(d.token, b->ids[0] + c->beam * ids_width(b) + b->n_prompt, n * sizeof *d.token);
+    memcpy(d.beam, b->path[0] + (size_t)c->beam * b->rules.limit, n * sizeof *d.beam);
+    d.token[n] = c->token;
+    d.beam[n] = (int32_t)c->beam;
+    d.n = n + 1;
+    d.score = score;
+    d.real = true;
+    d.ends = c->ends;
+    for (; i > 0 && score > b->done[i - 1].score; i--)
+        b->done[i] = b->done[i - 1];
+    b->done[i] = d;
+}
+
+/* The running beams' tokens: those of the beam each extends, and its own. */
+static void follow(struct beam_search *b)
+{
+    size_t width = ids_width(b), limit = b->rules.limit;
+    for (uint32_t i = 0; i < b->rules.beams; i++) {
+        const struct beam_candidate *c = &b->running[i];
+        int32_t *to = b->ids[1] + i * width + b->n_prompt, *path = b->path[1] + i * limit;
+        memcpy(to, b->ids[0] + c->beam * width + b->n_prompt, b->n * sizeof *to);
+        memcpy(path, b->path[0] + c->beam * limit, b->n * sizeof *path);
+        to[b->n] = c->token;
+        path[b->n] = (int32_t)c->beam;
+    }
+    int32_t *ids = b->ids[0], *path = b->path[0];
+    b->ids[0] = b->ids[1];
+    b->ids[1] = ids;
+    b->path[0] = b->path[1];
+    b->path[1] = path;
+    b->n++;
+}
+
+static float power(const struct beam_search *b, uint32_t n)
+{
+    return (float)pow((double)n, b->rules.length_penalty);
+}
+
+/* Whether the best running beam, at the length the rule imagines for it, would still enter the finished list. */
+static bool can_improve(const struct beam_search *b)
+{
+    bool never = b->rules.early == KVIK_EARLY_NEVER && b->rules.length_penalty > 0;
+    float best = b->running[0].score / power(b, never ? b->rules.limit : b->n);
+    bool full = b->n_real == b->rules.beams;
+    return best > (full ? b->done[b->rules.beams - 1].score : BEAM_DEAD);
+}
+
+bool beam_advance(struct beam_search *b)
+{
+    bool goes_on = false;
+    float divisor = power(b, b->n + 1);
+    choose_running(b);
+    for (uint32_t i = 0; i < b->held; i++) {
+        goes_on |= b->candidate[i].ends < 0;
+        if (i < b->rules.beams && b->candidate[i].ends >= 0) finish(b, &b->candidate[i], divisor);
+    }
+    follow(b);
+    b->held = 0;
+    if (b->rules.early == KVIK_EARLY_TRUE && b->n_real == b->rules.beams) return false;
+    return goes_on && can_improve(b);
+}
+
+const struct beam_candidate *beam_running(const struct beam_search *b, uint32_t i)
+{
+    return &b->running[i];
+}
+
+const int32_t *beam_ids(const struct beam_search *b, uint32_t i)
+{
+    return b->ids[0] + i * ids_width(b);
+}
+
+uint32_t beam_length(const struct beam_search *b)
+{
+    return b->n;
+}
+
+const struct beam_done *beam_best(const struct beam_search *b, uint32_t rank)
+{
+    return &b->done[rank];
+}

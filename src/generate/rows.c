@@ -1,0 +1,228 @@
+/* rows.c - rows set up from prompts, settled and turned into results; see rows.h.
+ *
+ * A sequence the caller handed in is forked first (references only), so that a failure gives it back
+ * unchanged.  What a step needs is allocated here, before the first one. */
+#include "generate/rows.h"
+#include "generate/notice.h"
+
+#include <assert.h>
+#include <string.h>
+
+/* max_new_tokens, or max_length less the longest prompt, or 20 within the context as the reference counts them. */
+static int new_tokens(const struct run *r, uint32_t *out)
+{
+    size_t longest = 0;
+    for (uint32_t i = 0; i < r->n; i++)
+        longest = MAX(longest, r->row[i].prompt->n);
+    if (r->g->max_new_tokens) {
+        *out = r->g->max_new_tokens;
+        return 0;
+    }
+    size_t max = r->g->max_length;
+    if (!max) max = MIN(longest + 20, (size_t)r->x->m->context);
+    if (longest >= max)
+        return ERR(
+            ARG,
+            "the prompt has %zu tokens and max_length is %zu: nothing can be generated; raise "
+            "max_length or set max_new_tokens",
+            longest, max);
+    *out = (uint32_t)(max - longest);
+    return 0;
+}
+
+/* A stop string may begin in the prompt, but must end in what is generated, as in the reference. */
+static int stop_begin(struct run *r, struct row *w)
+{
+    TRY(gen_stop_new(r->g->stop_strings, r->g->n_stop_strings, &w->stop));
+    if (!w->stop) return 0;
+    struct buf text;
+    buf_init(&text, (size_t)1 << 30);
+    int e = tok_decode(r->tok, w->ids, w->n_prompt, true, &text);
+    size_t at = 0;
+    while (e >= 0 && at < text.len && gen_stop_put(w->stop, text.data + at, text.len - at, &at))
+        ;
+    buf_done(&text);
+    return e;
+}
+
+static int row_begin(struct run *r, struct row *w, uint32_t index, uint32_t limit)
+{
+    const kvik_prompt *p = w->prompt;
+    if (p->n == 0 || !p->ids) return ERR(ARG, "row %u: the prompt has no tokens", index);
+    size_t n = 0;
+    for (size_t i = 0; i < p->n; i++)
+        n += !p->attention_mask || p->attention_mask[i];
+    if (n == 0) return ERR(ARG, "row %u: the attention mask hides every token", index);
+    uint32_t max_len = r->x->max_len;
+    if (n > max_len)
+        return ERR(
+            LIMIT,
+            "row %u: the prompt has %zu tokens, more than the %u the cache holds (the model's context is %u)",
+            index, n, max_len, r->x->m->context);
+    if (r->x->reserve && n + limit - 1 > max_len)
+        return ERR(
+            FULL,
+            "row %u: %zu prompt tokens and %u new ones need a static cache of %zu, max_cache_len is %u; "
+            "raise it or lower max_new_tokens",
+            index, n, limit, n + limit - 1, max_len);
+    w->limit = (uint32_t)MIN((size_t)limit, max_len - n + 1);
+    w->n = w->n_prompt = (uint32_t)n;
+    w->ids = mem_array(n + w->limit, sizeof *w->ids);
+    if (!w->ids) return ERR_NOMEM;
+    for (size_t i = 0, k = 0; i < p->n; i++)
+        if (!p->attention_mask || p->attention_mask[i]) w->ids[k++] = p->ids[i];
+    if (!r->g->use_cache) {
+        if (w->given)
+            return ERR(ARG, "row %u: a sequence cannot be continued with use_cache false", index);
+        w->ends = mem_array(n + w->limit, sizeof *w->ends);
+        if (!w->ends) return ERR_NOMEM;
+        for (uint32_t i = 0; i < w->n_prompt + w->limit; i++)
+            w->ends[i] = MAX(i, w->n_prompt - 1);
+    }
+    size_t room = 256 + 8 * (size_t)w->limit;
+    buf_init(&w->text, (size_t)1 << 30);
+    if (r->tok) {
+        TRY(tok_stream_new(r->tok, true, &w->stream));
+        w->text.data = mem_alloc(room); /* room up front: decoding allocates nothing */
+        if (!w->text.data) return ERR_NOMEM;
+        w->text.cap = room;
+    } else if (r->g->n_stop_strings) {
+        return ERR(ARG, "stop_strings need a tokenizer, and the model has none");
+    }
+    return stop_begin(r, w);
+}
+
+/* The longest prefix the sequence already holds, at most all but the last token. */
+static int sync(struct run *r, struct row *w)
+{
+    struct exec *x = r->x;
+    if (!w->given) return exec_new(x, &w->seq);
+    w->seq = w->given;
+    uint32_t len = kv_len(x->kv, w->seq), same = 0;
+    const int32_t *known = kv_tokens(x->kv, w->seq);
+    if (!known) return ERR(STALE, "the sequence was dropped");
+    while (same < len && same + 1 < w->n && known[same] == w->ids[same])
+        same++;
+    if (len && !x->reserve) TRY(kv_fork(x->kv, w->seq, &w->backup));
+    int e = kv_trim(x->kv, w->seq, same, &w->have);
+    if (e < 0 && !w->backup) w->seq = 0; /* as it was: nothing to settle */
+    w->reused = w->have;
+    return e;
+}
+
+int rows_fork(struct exec *x, kv_seq from, kv_seq *out)
+{
+    kv_seq s;
+    TRY(kv_fork(x->kv, from, &s));
+    int e = x->reserve ? kv_reserve(x->kv, s, x->max_len) : 0;
+    if (e < 0) {
+        kv_drop(x->kv, s);
+        return e;
+    }
+    *out = s;
+    return 0;
+}
+
+int rows_begin(struct run *r, const kvik_prompt *prompt, uint32_t n_prompts)
+{
+    uint32_t limit;
+    size_t vocab = r->x->m->vocab, logits;
+    if (!ck_mul(vocab * sizeof(float), r->width, &logits)) return ERR(NOMEM, "too many rows");
+    buf_init(&r->piece, (size_t)1 << 30);
+    r->row = mem_array(r->n, sizeof *r->row);
+    if (!r->row) return ERR_NOMEM;
+    for (uint32_t i = 0; i < r->n; i++) {
+        r->row[i].prompt = &prompt[i / r->per];
+        r->row[i].given = i % r->per ? 0 : prompt[i / r->per].seq;
+    }
+    assert(r->n == n_prompts * r->per);
+    r->logits = mem_aligned(logits);
+    r->scores = mem_aligned(vocab * sizeof *r->scores);
+    r->feed = mem_array(r->width, sizeof *r->feed);
+    if (!r->logits || !r->scores || !r->feed) return ERR_NOMEM;
+    TRY(gen_chain_new(r->g, (uint32_t)vocab, &r->chain));
+    TRY(new_tokens(r, &limit));
+    for (uint32_t i = 0; i < r->n; i++)
+        TRY(row_begin(r, &r->row[i], i / r->per, limit));
+    for (uint32_t i = 0; r->g->use_cache && i < r->n; i += r->per)
+        TRY(sync(r, &r->row[i]));
+    return 0;
+}
+
+int rows_feed(struct run *r, uint32_t at, uint32_t n, uint32_t chunk, exec_progress progress,
+              void *ctx)
+{
+    float *logits = r->logits + (size_t)at * r->x->m->vocab;
+    int e = exec_feed(r->x, r->feed + at, n, chunk, logits, progress, ctx);
+    (void)gen_notice_full(r->x, r->hooks, &r->told);
+    return e;
+}
+
+int rows_keep(struct run *r, float **out)
+{
+    size_t step = (size_t)r->x->m->vocab * r->width;
+    *out = NULL;
+    if (!r->g->output_logits) return 0;
+    if (r->steps == r->kept_cap) {
+        size_t cap = r->kept_cap ? 2 * r->kept_cap : 16;
+        float *p = mem_grow(r->kept, cap, step * sizeof *p);
+        if (!p) return ERR_NOMEM;
+        r->kept = p;
+        r->kept_cap = cap;
+    }
+    *out = r->kept + r->steps * step;
+    memset(*out, 0, step * sizeof **out);
+    return 0;
+}
+
+bool rows_ends(const kvik_generation *g, int32_t id)
+{
+    for (uint32_t i = 0; i < g->n_eos; i++)
+        if (g->eos_token_id[i] == id) return true;
+    return false;
+}
+
+int rows_result(const struct row *w, const int32_t *fresh, uint32_t n, kvik_row *out)
+{
+    out->n_prompt = w->prompt->n;
+    out->n = w->prompt->n + n;
+    out->ids = mem_array(out->n, sizeof *out->ids);
+    if (!out->ids) return ERR_NOMEM;
+    memcpy(out->ids, w->prompt->ids, out->n_prompt * sizeof *out->ids);
+    memcpy(out->ids + out->n_prompt, fresh, n * sizeof *out->ids);
+    return 0;
+}
+
+/* A sequence of the caller's becomes what it was if the call failed: its backup, or empty.  A static one keeps what it
+ * had in common with the prompt, since its reserve cannot be forked. */
+static void settle(struct exec *x, const struct row *w, bool failed)
+{
+    uint32_t have;
+    if (!w->given) {
+        if (w->seq) kv_drop(x->kv, w->seq);
+    } else if (w->backup) {
+        exec_settle(x, w->seq, w->backup, failed);
+    } else if (failed && w->seq) {
+        (void)kv_trim(x->kv, w->seq, w->reused, &have);
+    }
+}
+
+void rows_end(struct run *r, bool failed)
+{
+    for (uint32_t i = 0; r->row && i < r->n; i++) {
+        struct row *w = &r->row[i];
+        settle(r->x, w, failed);
+        if (w->stream) tok_stream_drop(w->stream);
+        gen_stop_drop(w->stop);
+        buf_done(&w->text);
+        mem_free(w->ids);
+        mem_free(w->ends);
+    }
+    if (r->chain) gen_chain_drop(r->chain);
+    buf_done(&r->piece);
+    mem_free(r->row);
+    mem_free(r->logits);
+    mem_free(r->scores);
+    mem_free(r->feed);
+    mem_free(r->kept);
+}

@@ -1,0 +1,61 @@
+/* rows.h - what every way of generating shares: rows set up from prompts, and turned into results at the end.
+ *
+ * Rows are independent sequences; nothing is padded.  Drawing several answers to a prompt makes several rows, of which the
+ * first feeds the prompt and the others fork it; a beam search has one row per prompt and its own sequences
+ * for the beams. */
+#pragma once
+#include "generate/generate.h"
+#include "generate/loop.h"
+#include "model/model.h"
+#include "tok/tok.h"
+
+struct row {
+    const kvik_prompt *prompt;
+    kv_seq given;                      /* the caller's sequence, which this row continues; else 0 */
+    kv_seq seq, backup;                /* seq is `given`, or the row's own */
+    int32_t *ids;                      /* masked columns left out; prompt, then generated */
+    uint32_t *ends;                    /* turn ends for the recompute path, else NULL */
+    uint32_t n, n_prompt, have, limit; /* have: tokens fed; limit: new tokens at most */
+    uint32_t reused;
+    bool done;
+    enum kvik_finish finish;
+    struct tok_stream *stream;
+    struct gen_stop *stop;
+    struct buf text;
+};
+struct run {
+    struct exec *x;
+    const struct tok *tok;
+    const kvik_generation *g;
+    const kvik_hooks *hooks;
+    struct gen_chain *chain;
+    struct row *row;
+    uint32_t n;     /* rows */
+    uint32_t per;   /* rows for each prompt, adjacent; 1 with beams */
+    uint32_t width; /* rows of logits in a step: n, or with beams all of them */
+    uint32_t steps;
+    float *logits, *scores; /* [width][vocab], [vocab] */
+    struct exec_feed *feed; /* [width] */
+    float *kept;            /* [steps][width][vocab] */
+    size_t kept_cap;
+    struct buf piece;
+    bool told; /* that pages stream */
+};
+
+/* rows.c */
+int rows_begin(struct run *r, const kvik_prompt *prompt, uint32_t n_prompts);
+/* After a failure the caller's sequences are what they were. */
+void rows_end(struct run *r, bool failed);
+/* Another sequence with the rows of `from`, and a reserve of its own if the preset gives one. */
+int rows_fork(struct exec *x, kv_seq from, kv_seq *out);
+/* exec_feed of feed[at, at + n) into the rows of logits from `at`, telling once if the cache begins to stream. */
+int rows_feed(struct run *r, uint32_t at, uint32_t n, uint32_t chunk, exec_progress progress,
+              void *ctx);
+/* Room for the raw logits of one more step, [width][vocab] zeros; NULL if nobody wants them. */
+int rows_keep(struct run *r, float **out);
+bool rows_ends(const kvik_generation *g, int32_t id); /* an end-of-sequence token */
+/* `fresh`: what was generated after the row's prompt; text is not filled in. */
+int rows_result(const struct row *w, const int32_t *fresh, uint32_t n, kvik_row *out);
+
+/* beam_loop.c: beam search over all rows; fills the rows of `out`.  *prefilled: when the prompts had been fed. */
+int beam_run(struct run *r, kvik_result *out, double *prefilled);
