@@ -33,7 +33,8 @@ static void fill(unsigned char *p, size_t n)
 static struct kv_tier *open_or_skip(const char *backend)
 {
     struct kv_tier *t = NULL;
-    int e = kv_tier_file_open(dir, backend, &t);
+    bool memory = strcmp(backend, "memory") == 0;
+    int e = memory ? kv_tier_memory_open((size_t)1 << 28, &t) : kv_tier_file_open(dir, backend, &t);
     if (e == ERR_UNSUPPORTED) {
         fprintf(stderr, "skipped: %s\n", err_last());
         skip();
@@ -387,11 +388,38 @@ static void check_memory(const char *backend)
         check("uring");                                                                            \
     }
 BOTH(check_bytes)
+static void check_bytes_memory(void **state)
+{
+    (void)state;
+    check_bytes("memory");
+}
 BOTH(check_signals)
 BOTH(check_limits)
 BOTH(check_drop)
 BOTH(check_faults)
 BOTH(check_memory)
+
+static void test_memory(void **state)
+{
+    (void)state;
+    struct kv_tier *t = NULL;
+    char mem[8] = "abc";
+    assert_int_equal(kv_tier_memory_open(0, &t), ERR_ARG);
+    assert_int_equal(kv_tier_memory_open(SIZE_MAX / 2, &t), ERR_NOMEM);
+    mem_fail_at(0, false);
+    assert_int_equal(kv_tier_memory_open(100, &t), ERR_NOMEM);
+    mem_fail_at(-1, false);
+    assert_int_equal(kv_tier_memory_open(10000, &t), 0);
+    assert_int_equal(move(t, mem, 0, 1, false), ERR_IO);
+    assert_int_equal(move(t, mem, 9999, 2, true), ERR_LIMIT);
+    assert_int_equal(move(t, mem, UINT64_MAX, 2, true), ERR_LIMIT);
+    assert_int_equal(move(t, mem, 9997, 3, true), 0);
+    t->drop(t, 0, 9996);
+    t->drop(t, UINT64_MAX, SIZE_MAX);
+    assert_int_equal(move(t, mem + 4, 9997, 3, false), 0);
+    assert_memory_equal(mem + 4, "abc", 3);
+    t->close(t);
+}
 
 /* --- The disk ------------------------------------------------------------------------------- */
 
@@ -677,6 +705,8 @@ int main(void)
         cmocka_unit_test(check_full_disk_uring),
         cmocka_unit_test(test_directory),
         cmocka_unit_test(test_backend_names),
+        cmocka_unit_test(check_bytes_memory),
+        cmocka_unit_test(test_memory),
     };
     int failed = cmocka_run_group_tests_name("tier", tests, NULL, NULL);
     rmdir(dir);
