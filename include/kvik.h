@@ -149,6 +149,23 @@ KVIK_API int64_t kvik_cache_length(const kvik_cache *c,
 
 KVIK_API int kvik_cache_reset(kvik_cache *c, kvik_seq s); /* empty again */
 
+/* Rows of a sequence as f32: what its next token would see, layer by layer (all rows; the window's; sinks and window). */
+typedef struct kvik_layer_rows {
+    uint32_t rows, heads, dim_k, dim_v;
+    float *keys, *values; /* [heads][rows][dim], keys rotated as the model keeps them */
+    int32_t *position;    /* [rows] ascending */
+} kvik_layer_rows;
+typedef struct kvik_snapshot {
+    uint32_t n_layers, length;
+    int32_t *ids; /* [length]; -1: not known.  NULL (import only): none is */
+    kvik_layer_rows *layer;
+} kvik_snapshot;
+KVIK_API int kvik_cache_export(kvik_cache *c, kvik_seq s, kvik_snapshot **out);
+/* A new sequence that holds the rows, fed as one turn.  What was exported from a cache of the same model that does not
+ * encode goes on with the same bits.  Without ids, rows that a crop would compute again are lost. */
+KVIK_API int kvik_cache_import(kvik_cache *c, const kvik_snapshot *in, kvik_seq *out);
+KVIK_API void kvik_snapshot_free(kvik_snapshot *s); /* of export */
+
 /* Feeds n tokens to each sequence (a sequence once per call; any n, chunked inside) and writes logits.
  * logits: [n_spans][vocab] f32 of the last token of each span, or, with all, [sum of n][vocab]; NULL: none. */
 typedef struct kvik_span {

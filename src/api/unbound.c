@@ -6,7 +6,7 @@
  * have read them.  So a quantized cache returns the rows of its first update as they were given, and a sliding layer
  * returns a prompt longer than its window whole. */
 #include "api/unbound.h"
-#include "api/rows.h"
+#include "api/flat.h"
 
 #include <string.h>
 #include <unistd.h>

@@ -86,7 +86,7 @@ static int store(struct exec *x, const struct exec_config *c)
         .n_groups = x->n_groups,
         .max_seqs = 2 * c->max_seqs + 2, /* each may need a fork to fall back to */
         .max_tokens = c->step_tokens,
-        .max_len = c->max_len,
+        .max_len = c->max_len + 1, /* one more, so that a full sequence can be read in a step */
         .pool_bytes = c->pool_bytes,
         .streaming = c->streaming,
         .stage_bytes = c->stage_bytes,

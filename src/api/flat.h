@@ -1,4 +1,4 @@
-/* rows.h - rows of the cache as f32, read and written through the views of an open step. */
+/* flat.h - rows of the cache as f32, read and written through the views of an open step. */
 #pragma once
 #include "dev/dev.h"
 #include "kv/kv.h"

@@ -1,0 +1,228 @@
+/* interchange.c - rows out of a sequence and into a new one, in memory, as f32.
+ *
+ * Export opens a step for one more row, reads through its views, and aborts it: the one door to rows serves here too, so
+ * pages that live on disk and rows that are encoded need no code of their own.  Import feeds given rows where a
+ * forward would have computed them, as one turn.  f32 holds every row exactly, so what was exported raw comes back
+ * with the same bits. */
+#include "api/api.h"
+#include "api/flat.h"
+
+#include <string.h>
+
+KVIK_API void kvik_snapshot_free(kvik_snapshot *s)
+{
+    if (!s) return;
+    for (uint32_t i = 0; s->layer && i < s->n_layers; i++) {
+        mem_free(s->layer[i].keys);
+        mem_free(s->layer[i].values);
+        mem_free(s->layer[i].position);
+    }
+    mem_free(s->layer);
+    mem_free(s->ids);
+    mem_free(s);
+}
+
+static int layer_new(kvik_layer_rows *l, const struct kv_group *g, uint32_t len)
+{
+    struct kv_reach r = kv_reach(&g->policy, len, 0);
+    size_t n = r.sinks + len - r.lo;
+    if (g->policy.kind != KV_ROWS)
+        return ERR(UNSUPPORTED, "a layer with a recurrent state has no rows to export or import");
+    *l = (kvik_layer_rows){.rows = (uint32_t)n,
+                           .heads = g->plane[0].shape.heads,
+                           .dim_k = g->plane[0].shape.dim,
+                           .dim_v = g->plane[1].shape.dim};
+    l->keys = mem_array(MAX(n, 1), (size_t)l->heads * l->dim_k * sizeof(float));
+    l->values = mem_array(MAX(n, 1), (size_t)l->heads * l->dim_v * sizeof(float));
+    l->position = mem_array(MAX(n, 1), sizeof *l->position);
+    if (!l->keys || !l->values || !l->position) return ERR_NOMEM;
+    for (uint32_t i = 0; i < l->rows; i++)
+        l->position[i] = (int32_t)(i < r.sinks ? i : r.lo + i - r.sinks);
+    return 0;
+}
+
+static int snapshot_new(const struct exec *x, kv_seq s, kvik_snapshot **out)
+{
+    uint32_t len = kv_len(x->kv, s);
+    kvik_snapshot *p = mem_alloc(sizeof *p);
+    if (!p) return ERR_NOMEM;
+    p->n_layers = x->m->n_layers;
+    p->length = len;
+    p->ids = mem_array(MAX(len, 1), sizeof *p->ids);
+    p->layer = mem_array(p->n_layers, sizeof *p->layer);
+    int e = p->ids && p->layer ? 0 : ERR_NOMEM;
+    if (e >= 0) memcpy(p->ids, kv_tokens(x->kv, s), len * sizeof *p->ids);
+    for (uint32_t i = 0; e >= 0 && i < p->n_layers; i++)
+        e = layer_new(&p->layer[i], exec_layer_group(x, i), len);
+    if (e < 0) {
+        kvik_snapshot_free(p);
+        return e;
+    }
+    *out = p;
+    return 0;
+}
+
+static int export_layer(const struct exec *x, struct kv_step *st, uint32_t layer, uint32_t len,
+                        kvik_layer_rows *l)
+{
+    const struct kv_group *g = exec_layer_group(x, layer);
+    struct kv_reach r = kv_reach(&g->policy, len, 0);
+    void *scratch = mem_alloc(rows_scratch(g));
+    struct kv_view v;
+    int e = scratch ? 0 : ERR_NOMEM;
+    while (e >= 0 && (e = kv_next(st, x->site[layer], &v)) > 0)
+        for (uint32_t plane = 0; plane < 2; plane++) {
+            struct rows_want w = {.plane = plane,
+                                  .to = r.sinks,
+                                  .edge = v.edge[0],
+                                  .dst = plane ? l->values : l->keys,
+                                  .ld = l->rows,
+                                  .scratch = scratch};
+            rows_read(&v, &w);
+            w.from = r.lo;
+            w.to = len;
+            w.at = r.sinks;
+            rows_read(&v, &w);
+        }
+    mem_free(scratch);
+    return e;
+}
+
+KVIK_API int kvik_cache_export(kvik_cache *c, kvik_seq s, kvik_snapshot **out)
+{
+    TRY(cache_bound(c));
+    struct exec *x = c->x;
+    struct kv_step *st;
+    kvik_snapshot *p;
+    if (!kv_tokens(x->kv, s)) return ERR(STALE, "the sequence was dropped");
+    TRY(snapshot_new(x, s, &p));
+    struct kv_span span = {.seq = s, .n = 1};
+    int e = cache_full(c, kv_begin(x->kv, &span, 1, &st));
+    if (e >= 0) {
+        for (uint32_t i = 0; e >= 0 && i < p->n_layers; i++)
+            e = export_layer(x, st, i, p->length, &p->layer[i]);
+        kv_abort(st);
+    }
+    if (e < 0) {
+        kvik_snapshot_free(p);
+        return e;
+    }
+    *out = p;
+    return 0;
+}
+
+static int check_layer(const struct exec *x, const kvik_snapshot *in, uint32_t i)
+{
+    const kvik_layer_rows *l = &in->layer[i];
+    const struct kv_group *g = exec_layer_group(x, i);
+    const struct kv_shape *k = &g->plane[0].shape, *v = &g->plane[1].shape;
+    struct kv_reach r = kv_reach(&g->policy, in->length, 0);
+    uint32_t held = 0;
+    if (g->policy.kind != KV_ROWS)
+        return ERR(UNSUPPORTED, "layer %u has a recurrent state; rows cannot be imported", i);
+    if (l->heads != k->heads || l->dim_k != k->dim || l->dim_v != v->dim)
+        return ERR(ARG,
+                   "layer %u: rows of %u heads of %u and %u values, the model has %u of %u and %u",
+                   i, l->heads, l->dim_k, l->dim_v, k->heads, k->dim, v->dim);
+    if (l->rows && (!l->keys || !l->values || !l->position))
+        return ERR(ARG, "layer %u: rows without keys, values or positions", i);
+    for (uint32_t j = 0; j < l->rows; j++) {
+        int32_t at = l->position[j];
+        if (at < 0 || (uint32_t)at >= in->length || (j && at <= l->position[j - 1]))
+            return ERR(ARG, "layer %u: position %d among %u rows of a sequence of %u", i, at,
+                       l->rows, in->length);
+        held += (uint32_t)at < r.sinks || (uint32_t)at >= r.lo;
+    }
+    if (held != r.sinks + in->length - r.lo)
+        return ERR(ARG,
+                   "layer %u: %u of the %u rows the next token sees; positions %u to %u and the "
+                   "first %u are needed",
+                   i, held, r.sinks + in->length - r.lo, r.lo, in->length, r.sinks);
+    return 0;
+}
+
+static int import_check(const struct exec *x, const kvik_snapshot *in)
+{
+    if (in->n_layers != x->m->n_layers || !in->layer)
+        return ERR(ARG, "rows of %u layers, the model has %u", in->n_layers, x->m->n_layers);
+    if (!in->length) return ERR(ARG, "no rows to import");
+    if (in->length > x->max_len)
+        return ERR(LIMIT, "%u rows do not fit in max_cache_len %u", in->length, x->max_len);
+    for (uint32_t i = 0; in->ids && i < in->length; i++)
+        if (in->ids[i] < -1 || (in->ids[i] >= 0 && (uint32_t)in->ids[i] >= x->m->vocab))
+            return ERR(ARG, "token id %d is outside the vocabulary of %u", in->ids[i], x->m->vocab);
+    for (uint32_t i = 0; i < in->n_layers; i++)
+        TRY(check_layer(x, in, i));
+    return 0;
+}
+
+/* Rows [done, done + n) of one plane as dev_kv_write takes them; rows that nobody will see are zero. */
+static void pack(const kvik_layer_rows *l, bool values, uint32_t done, uint32_t n, float *out)
+{
+    uint32_t dim = values ? l->dim_v : l->dim_k;
+    size_t width = (size_t)l->heads * dim;
+    memset(out, 0, n * width * sizeof *out);
+    for (uint32_t j = 0; j < l->rows; j++) {
+        uint32_t at = (uint32_t)l->position[j];
+        if (at >= done && at - done < n)
+            rows_pack(values ? l->values : l->keys, l->rows, j, 1, l->heads, dim,
+                      out + (at - done) * width);
+    }
+}
+
+static int import_step(struct exec *x, const kvik_snapshot *in, kv_seq s, uint32_t done, uint32_t n,
+                       float *buffer)
+{
+    struct kv_step *st;
+    struct kv_view v;
+    struct kv_span span = {.seq = s,
+                           .n = n,
+                           .tok = in->ids ? in->ids + done : NULL,
+                           .turn = in->length > 1,
+                           .last = done + n == in->length};
+    TRY(kv_begin(x->kv, &span, 1, &st));
+    int e = 0;
+    for (uint32_t i = 0; e >= 0 && i < in->n_layers; i++)
+        while ((e = kv_next(st, x->site[i], &v)) > 0) {
+            if (!v.first) continue;
+            for (uint32_t plane = 0; plane < 2; plane++) {
+                pack(&in->layer[i], plane, done, n, buffer);
+                dev_kv_write(x->dev, &v, plane, buffer,
+                             (size_t)v.shape[plane].heads * v.shape[plane].dim);
+            }
+            dev_kv_seal(x->dev, &v);
+        }
+    if (e < 0) {
+        kv_abort(st);
+        return e;
+    }
+    return kv_commit(st, NULL);
+}
+
+KVIK_API int kvik_cache_import(kvik_cache *c, const kvik_snapshot *in, kvik_seq *out)
+{
+    TRY(cache_bound(c));
+    struct exec *x = c->x;
+    size_t widest = 0;
+    kv_seq s;
+    if (!in || !out) return ERR(ARG, "rows to import are needed");
+    TRY(import_check(x, in));
+    for (uint32_t i = 0; i < in->n_layers; i++)
+        widest =
+            MAX(widest, (size_t)in->layer[i].heads * MAX(in->layer[i].dim_k, in->layer[i].dim_v));
+    uint32_t most = MIN(x->step_tokens, in->length);
+    float *buffer = mem_array(most, widest * sizeof *buffer);
+    if (!buffer) return ERR_NOMEM;
+    int e = exec_new(x, &s);
+    if (e >= 0) {
+        for (uint32_t done = 0, n; e >= 0 && done < in->length; done += n) {
+            n = MIN(most, in->length - done);
+            if ((e = import_step(x, in, s, done, n, buffer)) < 0) break;
+        }
+        if (e < 0) (void)kv_drop(x->kv, s);
+    }
+    mem_free(buffer);
+    if (e < 0) return cache_full(c, e);
+    *out = s;
+    return 0;
+}

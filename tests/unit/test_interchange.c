@@ -1,0 +1,177 @@
+/* test_interchange.c - rows out and in again: the imported sequence goes on with the bits of the one it came from, under
+ * windows, sinks and forks; codecs give what they hold; wrong rows are refused and change nothing. */
+#include "base/base.h"
+#include "kvik.h"
+#include "testing.h"
+
+#define LLAMA "tests/golden/models/llama-gqa-l3"
+#define GEMMA "tests/golden/models/gemma2"
+enum { N = 90, MORE = 3, VOCAB = 1024 };
+
+static int32_t ids[N + MORE];
+static float want[MORE * VOCAB], got[MORE * VOCAB];
+
+static kvik_cache *open_cache(kvik_model *m, const char *impl, const char *config)
+{
+    kvik_cache_config k = {.cache_implementation = impl,
+                           .cache_config = config,
+                           .max_cache_len = N + MORE,
+                           .max_sequences = 4,
+                           .step_tokens = 32};
+    kvik_cache *c;
+    if (kvik_cache_open(m, &k, &c) < 0) fail_msg("%s %s: %s", impl, config, kvik_last_error());
+    return c;
+}
+
+static void forward(kvik_cache *c, kvik_seq s, const int32_t *t, uint32_t n, float *logits)
+{
+    kvik_span span = {s, t, n};
+    if (kvik_forward(c, &span, 1, false, logits) < 0) fail_msg("%s", kvik_last_error());
+}
+
+static void go_on(kvik_cache *c, kvik_seq s, uint32_t vocab, float *logits)
+{
+    for (int i = 0; i < MORE; i++)
+        forward(c, s, ids + N + i, 1, logits + (size_t)i * vocab);
+}
+
+static void round_trip(const char *path, const char *impl, const char *config, bool exact)
+{
+    kvik_model *m;
+    kvik_snapshot *a, *b;
+    kvik_seq s, t;
+    assert_int_equal(kvik_model_open(path, &m), 0);
+    uint32_t vocab = kvik_model_vocab(m);
+    assert_true(vocab <= VOCAB);
+    for (uint32_t i = 0; i < N + MORE; i++)
+        ids[i] = (int32_t)(5 + i * 37 % (vocab - 5));
+    kvik_cache *from = open_cache(m, impl, config), *to = open_cache(m, "dynamic", config);
+    assert_int_equal(kvik_cache_new(from, &s), 0);
+    forward(from, s, ids, 50, NULL);
+    forward(from, s, ids + 50, N - 50, NULL);
+    if (kvik_cache_export(from, s, &a) < 0) fail_msg("%s %s: %s", impl, config, kvik_last_error());
+    assert_int_equal(kvik_cache_length(from, s), N);
+    assert_int_equal(a->length, N);
+    assert_memory_equal(a->ids, ids, N * sizeof *ids);
+    if (kvik_cache_import(to, a, &t) < 0) fail_msg("%s %s: %s", impl, config, kvik_last_error());
+    assert_int_equal(kvik_cache_length(to, t), N);
+    assert_int_equal(kvik_cache_export(to, t, &b), 0);
+    for (uint32_t i = 0; exact && i < a->n_layers; i++) {
+        const kvik_layer_rows *l = &a->layer[i];
+        assert_int_equal(l->rows, b->layer[i].rows);
+        assert_memory_equal(l->keys, b->layer[i].keys,
+                            sizeof(float) * l->heads * l->rows * l->dim_k);
+        assert_memory_equal(l->values, b->layer[i].values,
+                            sizeof(float) * l->heads * l->rows * l->dim_v);
+    }
+    kvik_snapshot_free(b);
+    if (exact) {
+        go_on(from, s, vocab, want);
+        go_on(to, t, vocab, got);
+        assert_memory_equal(got, want, sizeof(float) * MORE * vocab);
+    }
+    int32_t *known = a->ids;
+    a->ids = NULL; /* rows without tokens go on the same */
+    assert_int_equal(kvik_cache_import(to, a, &t), 0);
+    if (exact) {
+        go_on(to, t, vocab, got);
+        assert_memory_equal(got, want, sizeof(float) * MORE * vocab);
+    }
+    a->ids = known;
+    kvik_snapshot_free(a);
+    kvik_cache_close(from);
+    kvik_cache_close(to);
+    kvik_model_close(m);
+}
+
+static void test_round_trip(void **state)
+{
+    (void)state;
+    round_trip(LLAMA, "dynamic", NULL, true);
+    round_trip(LLAMA, "static", NULL, true);
+    round_trip(LLAMA, "dynamic", "{\"test_codec\": \"shuffle\", \"test_block_rows\": 32}", true);
+    round_trip(LLAMA, "sliding_window", "{\"sliding_window\": 20}", true);
+    round_trip(LLAMA, "sink", "{\"window_length\": 24, \"num_sink_tokens\": 3}", true);
+    round_trip(LLAMA, "quantized",
+               "{\"backend\": \"quanto\", \"q_group_size\": 16, \"residual_length\": 16}", false);
+    round_trip(GEMMA, "dynamic", NULL, true);
+    round_trip(GEMMA, "hybrid", NULL, true);
+}
+
+/* A sequence as long as the cache allows can still be exported. */
+static void test_full_length(void **state)
+{
+    (void)state;
+    kvik_model *m;
+    kvik_snapshot *a;
+    kvik_seq s;
+    kvik_cache_config k = {
+        .cache_implementation = "static", .max_cache_len = 32, .max_sequences = 1};
+    kvik_cache *c;
+    assert_int_equal(kvik_model_open(LLAMA, &m), 0);
+    assert_int_equal(kvik_cache_open(m, &k, &c), 0);
+    assert_int_equal(kvik_cache_new(c, &s), 0);
+    forward(c, s, ids, 32, NULL);
+    assert_int_equal(kvik_forward(c, &(kvik_span){s, ids, 1}, 1, false, NULL), KVIK_LIMIT);
+    if (kvik_cache_export(c, s, &a) < 0) fail_msg("%s", kvik_last_error());
+    assert_int_equal(a->layer[0].rows, 32);
+    kvik_snapshot_free(a);
+    assert_int_equal(kvik_cache_reset(c, s), 0);
+    assert_int_equal(kvik_cache_length(c, s), 0);
+    forward(c, s, ids, 32, NULL);
+    kvik_cache_close(c);
+    kvik_model_close(m);
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    kvik_model *m;
+    kvik_snapshot *a;
+    kvik_seq s, t = 77;
+    kvik_usage before, after;
+    assert_int_equal(kvik_model_open(LLAMA, &m), 0);
+    kvik_cache *c = open_cache(m, "dynamic", NULL);
+    assert_int_equal(kvik_cache_export(c, 12345, &a), KVIK_STALE);
+    assert_int_equal(kvik_cache_new(c, &s), 0);
+    forward(c, s, ids, 40, NULL);
+    assert_int_equal(kvik_cache_export(c, s, &a), 0);
+    kvik_cache_usage(c, &before);
+    a->n_layers--;
+    assert_int_equal(kvik_cache_import(c, a, &t), KVIK_ARG);
+    a->n_layers++;
+    a->layer[1].dim_k++;
+    assert_int_equal(kvik_cache_import(c, a, &t), KVIK_ARG);
+    a->layer[1].dim_k--;
+    a->layer[1].position[3] = 2;
+    assert_int_equal(kvik_cache_import(c, a, &t), KVIK_ARG);
+    a->layer[1].position[3] = 3;
+    a->layer[1].rows--;
+    assert_int_equal(kvik_cache_import(c, a, &t), KVIK_ARG);
+    assert_non_null(strstr(kvik_last_error(), "39 of the 40"));
+    a->layer[1].rows++;
+    a->ids[4] = 1 << 28;
+    assert_int_equal(kvik_cache_import(c, a, &t), KVIK_ARG);
+    a->ids[4] = -1;
+    a->length = 4000;
+    assert_int_equal(kvik_cache_import(c, a, &t), KVIK_LIMIT);
+    a->length = 40;
+    assert_int_equal(t, 77);
+    kvik_cache_usage(c, &after);
+    assert_int_equal(after.live, before.live);
+    assert_int_equal(after.tokens, before.tokens);
+    assert_int_equal(kvik_cache_import(c, a, &t), 0);
+    kvik_snapshot_free(a);
+    kvik_cache_close(c);
+    kvik_model_close(m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_full_length),
+        cmocka_unit_test(test_refusals),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
