@@ -40,9 +40,9 @@ static void count_refs(const struct kv *kv, uint32_t gi)
 }
 
 /* Compares references with the count in `seen`, ids with the free masks, and adds up bytes. */
-static bool check_form(const struct pages *p, size_t sum[4])
+static bool check_form(const struct pages *p, size_t sum[6])
 {
-    uint32_t live = 0, backed = 0;
+    uint32_t live = 0, backed = 0, spilled = 0, stale = 0;
     for (uint32_t id = 1; id < p->n_ids; id++) {
         const struct page *pg = &p->page[id];
         bool is_free = p->run[id / KV_RUN].free >> id % KV_RUN & 1;
@@ -51,12 +51,23 @@ static bool check_form(const struct pages *p, size_t sum[4])
         if (id / KV_RUN < p->fresh && is_free != !pg->refs) return fail("free mask", id, pg->refs);
         if (id / KV_RUN >= p->fresh && (is_free || pg->refs))
             return fail("unused run", id, pg->refs);
-        if (pg->refs && !is_backed) return fail("live page without memory", id, 0);
-        live += pg->refs > 0;
+        if (pg->refs && !is_backed == !pg->spilled)
+            return fail("live page without memory, or spilled with", id, pg->spilled);
+        if ((pg->spilled && !pg->refs) || pg->picked) return fail("flags", id, pg->picked);
+        bool is_stale = p->run[id / KV_RUN].stale >> id % KV_RUN & 1;
+        if (pg->spilled && is_stale) return fail("needed bytes are stale", id, 0);
+        live += pg->refs && !pg->spilled;
+        spilled += pg->spilled;
+        stale += is_stale;
         backed += is_free && is_backed;
-        if (pg->refs > 1) sum[2] += p->bytes;
+        if (pg->refs > 1 && !pg->spilled) sum[2] += p->bytes;
     }
-    if (live != p->n_live || backed != p->n_backed) return fail("page counts", live, p->n_live);
+    if (spilled != p->n_spilled || stale != p->n_stale)
+        return fail("pages in the tier", spilled, p->n_spilled);
+    sum[4] += spilled * p->bytes;
+    sum[5] += stale * p->bytes;
+    if (live + spilled != p->n_live || backed != p->n_backed)
+        return fail("page counts", live, p->n_live);
     sum[p->state ? 1 : 0] += live * p->bytes;
     sum[3] += backed * p->bytes;
     uint32_t listed = 0, runs = 0;
@@ -127,7 +138,7 @@ static bool check_pledges(const struct kv *kv)
         uint32_t reserve = kv->slot[s->slot].reserve;
         pledged += s->pledge;
         if (s->busy) continue;
-        if (s->pledge != pledge_bytes(kv, s, s->len, reserve)) return fail("pledge", k, reserve);
+        if (s->pledge != pledge_bytes(kv, s, s->len, 0, reserve)) return fail("pledge", k, reserve);
         if (s->marked != (reserve > s->len)) return fail("marks", k, reserve);
     }
     for (uint32_t gi = 0; gi < kv->n_groups; gi++)
@@ -138,7 +149,7 @@ static bool check_pledges(const struct kv *kv)
                 if (!pg->refs) continue;
                 uint32_t owners = pg->refs - pg->leaving;
                 if (pg->leaving && !kv->step.open) return fail("leaving", id, pg->leaving);
-                debt += owners ? MIN(pg->marks, owners - 1) * p->bytes : 0;
+                debt += owners && !pg->spilled ? MIN(pg->marks, owners - 1) * p->bytes : 0;
             }
         }
     if (pledged != kv->pledged) return fail("pledged", (uint32_t)pledged, (uint32_t)kv->pledged);
@@ -147,7 +158,7 @@ static bool check_pledges(const struct kv *kv)
 
 bool kv_check(const struct kv *kv)
 {
-    size_t sum[4] = {0, 0, 0, 0};
+    size_t sum[6] = {0};
     bool ok = true;
     uint32_t used = 0;
     for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
@@ -169,6 +180,10 @@ bool kv_check(const struct kv *kv)
         return fail("live bytes", (uint32_t)sum[0], (uint32_t)kv->live);
     if (sum[2] != kv->shared || sum[3] != kv->backed)
         return fail("shared bytes", (uint32_t)sum[2], (uint32_t)kv->shared);
-    if (pool_used(kv) > kv->pool) return fail("over budget", (uint32_t)kv->live, 0);
-    return kv->peak >= kv->live + kv->states ? true : fail("peak", (uint32_t)kv->peak, 0);
+    if (sum[4] != kv->stream.spilled || sum[5] != kv->stream.stale)
+        return fail("bytes in the tier", (uint32_t)sum[4], (uint32_t)kv->stream.spilled);
+    if (pool_held(kv) > kv->pool) return fail("over budget", (uint32_t)kv->live, 0);
+    if (pool_used(kv) > kv->pool + spill_can((struct kv *)(uintptr_t)kv))
+        return fail("promised more than the budget", (uint32_t)kv->pledged, 0);
+    return kv->peak >= pool_held(kv) ? true : fail("peak", (uint32_t)kv->peak, 0);
 }

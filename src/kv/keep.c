@@ -169,7 +169,7 @@ static bool oldest(struct kv *kv, struct victim *out)
 static size_t gain_page(struct pages *p, uint32_t id)
 {
     uint32_t gone = p->seen[id]++;
-    if (gone + 1 == p->page[id].refs) return p->bytes;
+    if (gone + 1 == p->page[id].refs) return p->page[id].spilled ? 0 : p->bytes;
     return page_debt(p, id, gone) - page_debt(p, id, gone + 1);
 }
 
@@ -223,21 +223,33 @@ static void settle(struct kv *kv, bool evict)
     }
 }
 
-int make_room(struct kv *kv, size_t bytes, const char *what)
+int make_room(struct kv *kv, size_t bytes, size_t promised, const char *what)
 {
-    size_t used = pool_used(kv) + bytes, got = 0;
+    size_t held = pool_held(kv) + bytes, used = pool_used(kv) + bytes + promised, got = 0;
     struct victim v;
     if (used <= kv->pool) return 0;
-    size_t missing = used - kv->pool;
-    while (got < missing && oldest(kv, &v)) {
-        v.s->g[v.gi].keep[v.i].doomed = true;
-        got += gain(kv, &v, false);
+    size_t missing = used - kv->pool, want = missing, can = spill_can(kv);
+    if (can) { /* pages leave only for bytes, and only after the checkpoints */
+        want = missing > can ? missing - can : 0;
+        if (held > kv->pool) want = MAX(want, held - kv->pool);
     }
-    settle(kv, got >= missing);
-    if (got >= missing) return 0;
-    kv->need = missing - got;
-    return ERR(FULL,
-               "cache full: %s is %zu bytes short of a budget of %zu; raise cache_memory, or free "
-               "sequences",
-               what, kv->need, kv->pool);
+    bool more = true;
+    for (; more && want > got; want = got + can < missing ? missing - can : got) {
+        while (got < want && (more = oldest(kv, &v))) {
+            v.s->g[v.gi].keep[v.i].doomed = true;
+            got += gain(kv, &v, false);
+        }
+        can = spill_can(kv); /* what goes free need not leave */
+    }
+    bool fits = got + can >= missing;
+    settle(kv, fits);
+    if (!fits) {
+        kv->need = missing - got - can;
+        return ERR(FULL,
+                   "cache full: %s is %zu bytes short of a budget of %zu; raise cache_memory, or "
+                   "free sequences",
+                   what, kv->need, kv->pool);
+    }
+    held = pool_held(kv) + bytes;
+    return can && held > kv->pool ? spill_out(kv, held - kv->pool) : 0;
 }

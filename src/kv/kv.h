@@ -101,7 +101,8 @@ int kv_trim(struct kv *kv, kv_seq s, uint32_t len, uint32_t *have);
 /* What kv_trim would leave; changes nothing. */
 int kv_resume(const struct kv *kv, kv_seq s, uint32_t len, uint32_t *have);
 struct kv_usage {
-    size_t live, shared, states, reserved, free, peak, pool; /* bytes; peak: of live+states */
+    size_t live, shared, states, reserved, free, peak,
+        pool;    /* bytes; peak: of live+states+staging */
     size_t need; /* bytes short of the begin or reserve that failed last, else 0 */
     uint64_t seals, evictions, forks, rows_copied, rows_copied_by_fork; /* since open */
     uint32_t max_refs, seqs;
@@ -118,6 +119,9 @@ const int32_t *kv_tokens(const struct kv *kv, kv_seq s); /* [kv_len]; -1: no id 
 const struct kv_turn *kv_turns(const struct kv *kv, kv_seq s, uint32_t *n);
 uint32_t kv_max_len(const struct kv *kv);
 uint32_t kv_max_tokens(const struct kv *kv);
+/* Most sequences of one step: pages that stream are staged for all of them at once.  UINT32_MAX while
+ * nothing has to stream; a kv_begin that is refused may lower it (KV_STREAM_ON_FULL). */
+uint32_t kv_step_lanes(const struct kv *kv);
 size_t kv_row_bytes(const struct kv *kv); /* raw bytes of one row over all KV_ROWS groups */
 bool kv_check(const struct kv *kv);       /* full invariant check, for assert and tests */
 

@@ -1,9 +1,9 @@
 /* kv_int.h - inside the store: pages, sequences, the open step, and who may call what.
  *
  * Three layers.  pool.c hands out page ids and counts references, and knows no sequence.
- * keep.c, pledge.c and table cells say which pages a sequence holds and why.  store.c, seq.c,
- * step.c and trim.c are the operations; each leaves every invariant of check.c true, or returns
- * an error having changed nothing. */
+ * keep.c, pledge.c and table cells say which pages a sequence holds and why; spill.c which of them are
+ * in memory, and stage.c how a step reads the others.  store.c, seq.c, step.c and trim.c are the
+ * operations; each leaves every invariant of check.c true, or returns an error having changed nothing. */
 #pragma once
 #include "kv/kv.h"
 
@@ -17,15 +17,20 @@ struct page {
     uint32_t refs;    /* table cells, checkpoints and step entries that name the page */
     uint16_t leaving; /* of these, owners that left in the open step and are kept until its end */
     uint16_t marks;   /* owners with a reserve that will give the page back (pledge.c) */
+    uint32_t stage;   /* place in the piece being shown (stage.c) */
+    uint16_t spilled; /* its contents are in the tier only */
+    uint16_t picked;  /* scratch of spill.c, else 0 */
 };
 struct run {             /* ids [16k, 16k+16) */
     uint32_t prev, next; /* in the list of runs with the same number of free ids */
     uint16_t free, backed;
+    uint16_t stale; /* ids whose bytes in the tier nobody needs any more */
 };
 /* The pages of one group in one form.  Page p of the group's i-th site lies at base + i * span +
  * p * grain, for every site: an id is taken and given back for all sites at once. */
 struct pages {
-    unsigned char *base;       /* owned: one mapping of n_sites * span bytes */
+    unsigned char *base;       /* a range of n_sites * span bytes */
+    bool mapped;               /* of its own, else in the store's arena */
     size_t span, grain, bytes; /* bytes: grain * n_sites, what one id costs */
     uint32_t n_sites, n_ids, n_runs;
     uint32_t n_live;   /* ids with references */
@@ -33,11 +38,17 @@ struct pages {
     uint32_t usable;   /* runs below are readable and writable */
     uint32_t hand;     /* where the next release starts looking */
     uint32_t n_backed; /* free ids that still hold memory */
+    uint32_t n_spilled, n_stale;
     uint32_t list[KV_RUN + 1];
     bool state;
     struct page *page; /* [n_ids] */
     struct run *run;   /* [n_runs] */
     uint32_t *seen;    /* [n_ids] scratch of kv_check and of the eviction plan, else all 0 */
+};
+/* Rows of a site that are shown together; their spilled pages are staged. */
+struct piece {
+    uint32_t row1;  /* up to here, from where the piece before it ends */
+    uint32_t first; /* of its pages in group.staged */
 };
 struct group {
     struct kv_group c;
@@ -53,6 +64,15 @@ struct group {
     uint32_t *len, *from;           /* [max_seqs] */
     uint32_t *lo, *hi, *edge, *dst; /* [max_tokens] */
     uint32_t *enc;                  /* [max_tokens / tile + max_seqs][2] */
+    /* streaming */
+    bool stream;         /* pages of form `leaves` may live in the tier */
+    uint32_t leaves;     /* SEALED under a codec, else RAW */
+    uint32_t unit;       /* rows that are staged together: whole atoms, no less than a page */
+    uint32_t slots;      /* pages that half of the staging area holds */
+    uint32_t n_pieces;   /* of a site in the open step; 0: all it reads is in memory */
+    struct piece *piece; /* [pieces + 1] */
+    uint32_t *staged;    /* ids, piece by piece */
+    uint32_t *shown;     /* [max_seqs][stride] the table a view has instead */
 };
 /* A length to which trim can return although the group forgets: the state after `pos` rows, or the
  * pages that a query at `pos` reads.  Evictable. */
@@ -102,6 +122,29 @@ struct step_span {
     bool was_open;
     uint32_t n_turns, turn_n;
 };
+/* One half of the staging area, and what is read into it. */
+struct load {
+    unsigned char *mem;
+    uint32_t site, piece; /* KV_NONE: nothing */
+    uint32_t at, end;     /* pages of group.staged not yet asked for */
+    uint32_t n_io;        /* transfers in flight */
+    struct kv_io *io;     /* [KV_TIER_DEPTH] */
+};
+/* What the store has when pages may leave memory. */
+struct stream {
+    struct kv_tier *tier;     /* owned; NULL: no page ever leaves */
+    unsigned char *arena;     /* owned: all ranges, then the staging area */
+    size_t arena_bytes, half; /* half: of the staging area */
+    bool active;              /* they leave when a step needs their room */
+    bool on_full;             /* active only once the budget is short */
+    bool began;               /* some have left */
+    uint32_t since, lanes;    /* kv_usage, kv_step_lanes */
+    uint32_t *order, *rank;   /* [n_sites] */
+    uint32_t *hand;           /* [n_groups][max_seqs] cells not yet looked at */
+    struct load load[2];
+    size_t spilled, stale; /* bytes */
+    uint64_t bytes_read, bytes_written;
+};
 struct kv_step {
     struct kv *kv;
     bool open, cross;
@@ -110,7 +153,7 @@ struct kv_step {
     struct change *change;  /* [n_change_max] */
     uint32_t *slot;         /* [max_seqs] */
     uint32_t *lane, *pos;   /* [max_tokens] */
-    uint8_t *given;         /* [n_sites] kv_next filled the view and has yet to say 0 */
+    uint32_t *given;        /* [n_sites] pieces that kv_next has shown since it last said 0 */
 };
 struct kv {
     uint32_t n_groups, n_sites;
@@ -130,6 +173,7 @@ struct kv {
     size_t backed;    /* bytes of free pages that still hold memory */
     uint64_t clock, seals, evictions, forks, rows_copied, rows_copied_by_fork;
     uint32_t max_refs;
+    struct stream stream;
     bool has_frozen;
     bool narrow; /* the system granted less address space than the budget can fill */
 };
@@ -143,11 +187,19 @@ struct kv_fault {
     bool keep_rejected; /* commit keeps tiles whose rows were rejected */
     size_t map_limit;   /* refuse reservations above this many bytes; 0: none */
     uint64_t fail_take; /* the k-th take from now fails as if out of memory; 0: none */
+    bool skip_wait;     /* show a piece before it is read */
+    bool wrong_stage;   /* show the neighbour of a staged page */
+    bool forget_write;  /* let pages leave without writing them */
+    bool stale_open;    /* write into an open block without bringing its rows back */
 };
 extern struct kv_fault kv_fault;
 
 /* pool.c */
-int pages_open(struct pages *p, uint32_t n_ids, size_t grain, uint32_t n_sites);
+/* Sizes alone; *total: address space. */
+int pages_size(struct pages *p, uint32_t n_ids, size_t grain, uint32_t n_sites, size_t *total);
+void *pool_reserve(size_t bytes); /* address space without memory; NULL: refused */
+/* at: reserved address space, or NULL to reserve some. */
+int pages_open(struct pages *p, void *at);
 void pages_close(struct pages *p);
 /* A page with one reference, after `after` if that is free, else the index-th of a free run,
  * else any; 0: no memory behind it.  The caller has checked the budget. */
@@ -160,13 +212,24 @@ void page_leave(struct kv *kv, struct pages *p, uint32_t id, int by); /* leaving
 size_t page_debt(const struct pages *p, uint32_t id, uint32_t gone);
 void page_mark(struct kv *kv, struct pages *p, uint32_t id, int by);
 void pool_trim(struct kv *kv); /* gives memory of free pages back while it exceeds the budget */
+void page_leaves_memory(struct kv *kv, struct pages *p, uint32_t id);
+void page_comes_back(struct kv *kv, struct pages *p, uint32_t id);
 static inline unsigned char *page_at(const struct pages *p, uint32_t site, uint32_t id)
 {
     return p->base + site * p->span + id * p->grain;
 }
+static inline size_t staging_bytes(const struct kv *kv)
+{
+    return 2 * kv->stream.half;
+}
+/* Bytes of memory in use, and with what is promised. */
+static inline size_t pool_held(const struct kv *kv)
+{
+    return kv->live + kv->states + staging_bytes(kv);
+}
 static inline size_t pool_used(const struct kv *kv)
 {
-    return kv->live + kv->states + kv->pledged + kv->mark_debt;
+    return pool_held(kv) + kv->pledged + kv->mark_debt;
 }
 
 /* policy.c */
@@ -215,15 +278,44 @@ void keep_thin(struct kv *kv, struct seq *s, uint32_t gi, uint32_t len);
 void keep_remove(struct kv *kv, struct seq *s, uint32_t gi, uint32_t i);
 bool keep_holds(const struct group *g, const struct seq_group *sg, uint32_t form, uint32_t index);
 void drop_unreachable(struct kv *kv, struct seq *s, uint32_t gi);
-/* Evicts checkpoints until `bytes` more would fit; ERR_FULL (need set, nothing evicted) if
+/* Evicts checkpoints, then sends pages to the tier, until `bytes` more fit in memory and, could all
+ * pages that may leave do so, `promised` more besides.  ERR_FULL (need set, nothing evicted) if
  * impossible. */
-int make_room(struct kv *kv, size_t bytes, const char *what);
+int make_room(struct kv *kv, size_t bytes, size_t promised, const char *what);
 
 /* pledge.c: reserves */
-size_t pledge_bytes(const struct kv *kv, const struct seq *s, uint32_t len, uint32_t reserve);
+/* For a sequence at `len`, the last n rows of which an open step holds. */
+size_t pledge_bytes(const struct kv *kv, const struct seq *s, uint32_t len, uint32_t n,
+                    uint32_t reserve);
 size_t pledge_state(const struct kv *kv, const struct group *g, uint32_t len, uint32_t reserve);
 void pledge_leave(struct kv *kv, struct seq *s); /* before the sequence's pages change */
 void pledge_enter(struct kv *kv, struct seq *s); /* after */
+
+/* spill.c: pages that leave memory */
+int spill_open(struct kv *kv, const struct kv_config *c);
+void spill_close(struct kv *kv);
+static inline bool leaves(const struct kv *kv, const struct group *g, uint32_t form)
+{
+    return kv->stream.active && g->stream && form == g->leaves;
+}
+size_t spill_can(struct kv *kv); /* bytes that could leave, had the open step ended */
+/* That many leave, those of the highest rows first; no step may be open. */
+int spill_out(struct kv *kv, size_t bytes);
+int spill_back(struct kv *kv, struct pages *p, uint32_t id); /* into memory again, to be written */
+int spill_copy(struct kv *kv, struct pages *p, uint32_t from, uint32_t to); /* a whole page */
+void spill_forget(struct kv *kv, struct pages *p, uint32_t id); /* a spilled page is freed */
+/* The budget is short: true if streaming begins now.  Or ends, as nothing has left yet. */
+bool spill_begin(struct kv *kv);
+void spill_call_off(struct kv *kv);
+
+/* stage.c: what a step reads of them */
+int stage_room(struct kv *kv, const struct kv_config *c); /* sizes the staging area */
+int stage_open(struct kv *kv, const struct kv_config *c);
+void stage_close(struct kv *kv);
+void stage_plan(struct kv_step *st); /* pieces of every group; starts to read the first */
+/* Fills in rows and tables of the k-th piece of a site. */
+int stage_show(struct kv_step *st, uint32_t site, uint32_t k, struct kv_view *v);
+void stage_end(struct kv *kv); /* waits for what is still being read */
 
 /* step.c */
 void step_undo(struct kv_step *st);

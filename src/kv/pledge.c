@@ -8,6 +8,9 @@
  * a page (mark_debt).  The open block is marked as well, since a shared one has to be copied.
  * So a fork of a reserved sequence can be refused, but an append within the reserve cannot.
  *
+ * Pages that may leave memory are promised as addresses only: what has to fit is one step's worth, as
+ * full pages make room for the next ones.
+ *
  * The books are closed (pledge_leave) before a sequence changes and opened after (pledge_enter). */
 #include "kv/kv_int.h"
 
@@ -37,8 +40,31 @@ size_t pledge_state(const struct kv *kv, const struct group *g, uint32_t len, ui
     return ((len ? 1 : 2) + kept) * g->form[RAW].bytes;
 }
 
+/* Of a form whose full pages may leave: the pages of one step, one more unless an open block that may
+ * leave when full is held already, less those an open step has taken for the last n of `len` rows. */
+static uint32_t step_max(const struct kv *kv, const struct group *g, uint32_t form, uint32_t len,
+                         uint32_t n)
+{
+    uint32_t rows = g->rows[form], first = table_first(g, form), before = len - n;
+    bool opens = before % rows == 0 || before / rows < first;
+    uint32_t max =
+        form == SEALED ? kv->max_tokens / rows + 1 : (kv->max_tokens + rows - 1) / rows + opens;
+    uint32_t taken = MAX(table_used(g, form, len), first) - MAX(table_used(g, form, before), first);
+    return max - MIN(max, taken);
+}
+
+/* Bringing back the block that a trim made the open one. */
+static size_t reopen_bytes(const struct kv *kv, const struct group *g, const struct seq *s,
+                           uint32_t len)
+{
+    if (len % g->rows[RAW] == 0 || len > s->len) return 0;
+    uint32_t id = seq_table(kv, g, RAW, s)[len / g->rows[RAW]];
+    return g->form[RAW].page[id].spilled ? g->form[RAW].bytes : 0;
+}
+
 /* What growing from len to reserve can need beyond the pages held at len. */
-size_t pledge_bytes(const struct kv *kv, const struct seq *s, uint32_t len, uint32_t reserve)
+size_t pledge_bytes(const struct kv *kv, const struct seq *s, uint32_t len, uint32_t n,
+                    uint32_t reserve)
 {
     size_t sum = 0;
     if (reserve <= len) return 0;
@@ -53,11 +79,16 @@ size_t pledge_bytes(const struct kv *kv, const struct seq *s, uint32_t len, uint
             if (!g->form[f].n_ids) continue;
             uint32_t now = table_used(g, f, len), end = table_used(g, f, reserve);
             uint32_t first = table_first(g, f), cut = cut_at(g, s, gi, f, len);
+            if (f == SEALED) now = MAX(now, first), end = MAX(end, first); /* never made below */
             uint32_t leading = MIN(end, first) > now ? MIN(end, first) - now : 0;
             uint32_t rest = end - now - leading, max = hold_max(kv, g, f);
             uint32_t held = now > cut ? now - cut : 0;
-            if (max != KV_NONE) rest = MIN(rest, max > held ? max - held : 0);
+            if (leaves(kv, g, f))
+                rest = MIN(rest, step_max(kv, g, f, len, n));
+            else if (max != KV_NONE)
+                rest = MIN(rest, max > held ? max - held : 0);
             sum += ((size_t)leading + rest) * g->form[f].bytes;
+            if (f == RAW && leaves(kv, g, f)) sum += reopen_bytes(kv, g, s, len);
         }
     }
     return sum;
@@ -74,7 +105,8 @@ static void mark(struct kv *kv, struct seq *s, int by)
             uint32_t *table = seq_table(kv, g, f, s), end = table_used(g, f, s->len), at = end;
             bool state = g->c.policy.kind == KV_STATE;
             if (state || (f == RAW && s->len % g->rows[RAW])) at = end - 1;
-            if (!state && hold_max(kv, g, f) != KV_NONE) at = MIN(at, s->g[gi].cut[f]);
+            if (!state && !leaves(kv, g, f) && hold_max(kv, g, f) != KV_NONE)
+                at = MIN(at, s->g[gi].cut[f]);
             for (; at < end; at++)
                 if (table[at]) page_mark(kv, &g->form[f], table[at], by);
         }
@@ -93,7 +125,7 @@ void pledge_enter(struct kv *kv, struct seq *s)
 {
     uint32_t reserve = kv->slot[s->slot].reserve;
     if (reserve <= s->len) return;
-    s->pledge = pledge_bytes(kv, s, s->len, reserve);
+    s->pledge = pledge_bytes(kv, s, s->len, 0, reserve);
     kv->pledged += s->pledge;
     mark(kv, s, 1);
     s->marked = true;
@@ -111,7 +143,11 @@ int kv_reserve(struct kv *kv, kv_seq handle, uint32_t len)
     pledge_leave(kv, s);
     slot->reserve = len;
     pledge_enter(kv, s);
-    int e = make_room(kv, 0, "the reserve");
+    int e = make_room(kv, 0, 0, "the reserve");
+    if (e == ERR_FULL && spill_begin(kv)) {
+        e = make_room(kv, 0, 0, "the reserve");
+        if (e < 0) spill_call_off(kv);
+    }
     if (e < 0) {
         pledge_leave(kv, s);
         slot->reserve = old;

@@ -63,54 +63,65 @@ static int extend(struct pages *p, uint32_t r)
     return 0;
 }
 
-int pages_open(struct pages *p, uint32_t n_ids, size_t grain, uint32_t n_sites)
+int pages_size(struct pages *p, uint32_t n_ids, size_t grain, uint32_t n_sites, size_t *total)
 {
-    size_t os = os_page(), bytes, total;
+    size_t os = os_page(), bytes;
     p->n_runs = (n_ids + KV_RUN - 1) / KV_RUN;
     p->n_ids = p->n_runs * KV_RUN;
     p->grain = grain;
     p->n_sites = n_sites;
     if (!ck_mul(p->n_ids, grain, &bytes) || !ck_add(bytes, os - 1, &bytes) ||
-        !ck_mul(bytes / os * os, n_sites, &total) || !ck_mul(grain, n_sites, &p->bytes))
+        !ck_mul(bytes / os * os, n_sites, total) || !ck_mul(grain, n_sites, &p->bytes))
         return ERR(LIMIT, "cache: %u pages of %zu bytes at %u layers exceed the address space",
                    p->n_ids, grain, n_sites);
     p->span = bytes / os * os;
-    void *at =
-        kv_fault.map_limit && total > kv_fault.map_limit
-            ? MAP_FAILED
-            : mmap(NULL, total, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (at == MAP_FAILED)
-        return ERR(LIMIT, "cache: cannot reserve %zu bytes of address space", total);
-    p->base = at;
-    for (uint32_t k = 0; k <= KV_RUN; k++)
-        p->list[k] = KV_NONE;
-    p->page = mem_array(p->n_ids, sizeof *p->page);
-    p->run = mem_array(p->n_runs, sizeof *p->run);
-    p->seen = mem_array(p->n_ids, sizeof *p->seen);
-    if (!p->page || !p->run || !p->seen) return ERR_NOMEM; /* the caller closes */
-    if (extend(p, 0) < 0) return ERR(NOMEM, "cache: the system refuses the first %zu bytes", grain);
-    p->run[0].free = 0xFFFE; /* id 0 is the null page */
-    p->fresh = 1;
-    list_link(p, 0);
-    if (kv_fault.poison)
-        for (uint32_t s = 0; s < n_sites; s++)
-            memset(page_at(p, s, 0), 0xFF, grain);
     return 0;
 }
 
-void pages_close(struct pages *p)
+void *pool_reserve(size_t bytes)
 {
-    if (p->base) munmap(p->base, p->n_sites * p->span);
-    mem_free(p->page);
-    mem_free(p->run);
-    mem_free(p->seen);
-    memset(p, 0, sizeof *p);
+    void *at =
+        kv_fault.map_limit && bytes > kv_fault.map_limit
+            ? MAP_FAILED
+            : mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (at != MAP_FAILED) return at;
+    (void)ERR(LIMIT, "cache: cannot reserve %zu bytes of address space", bytes);
+    return NULL;
 }
 
 static void poison(const struct pages *p, uint32_t id)
 {
     for (uint32_t s = 0; s < p->n_sites; s++)
         memset(page_at(p, s, id), 0xFF, p->grain);
+}
+
+int pages_open(struct pages *p, void *at)
+{
+    p->mapped = !at;
+    p->base = at ? at : pool_reserve(p->n_sites * p->span);
+    if (!p->base) return ERR_LIMIT;
+    for (uint32_t k = 0; k <= KV_RUN; k++)
+        p->list[k] = KV_NONE;
+    p->page = mem_array(p->n_ids, sizeof *p->page);
+    p->run = mem_array(p->n_runs, sizeof *p->run);
+    p->seen = mem_array(p->n_ids, sizeof *p->seen);
+    if (!p->page || !p->run || !p->seen) return ERR_NOMEM; /* the caller closes */
+    if (extend(p, 0) < 0)
+        return ERR(NOMEM, "cache: the system refuses the first %zu bytes", p->grain);
+    p->run[0].free = 0xFFFE; /* id 0 is the null page */
+    p->fresh = 1;
+    list_link(p, 0);
+    if (kv_fault.poison) poison(p, 0);
+    return 0;
+}
+
+void pages_close(struct pages *p)
+{
+    if (p->base && p->mapped) munmap(p->base, p->n_sites * p->span);
+    mem_free(p->page);
+    mem_free(p->run);
+    mem_free(p->seen);
+    memset(p, 0, sizeof *p);
 }
 
 /* A free id: in a wholly free run at its natural place, else wherever most of a run is free. */
@@ -163,6 +174,10 @@ static void page_free(struct kv *kv, struct pages *p, uint32_t id)
     run->free |= (uint16_t)(1u << id % KV_RUN);
     list_link(p, id / KV_RUN);
     p->n_live--;
+    if (p->page[id].spilled) {
+        spill_forget(kv, p, id);
+        return;
+    }
     p->n_backed++;
     kv->backed += p->bytes;
     *(p->state ? &kv->states : &kv->live) -= p->bytes;
@@ -170,19 +185,19 @@ static void page_free(struct kv *kv, struct pages *p, uint32_t id)
 }
 
 /* Marked owners that are not alone: leaving would not give the bytes back, so that many copies
- * may yet have to be paid for. */
+ * may yet have to be paid for (of a page in the tier, each reserve pays for its own). */
 size_t page_debt(const struct pages *p, uint32_t id, uint32_t gone)
 {
     const struct page *pg = &p->page[id];
     uint32_t owners = pg->refs - pg->leaving - gone;
-    return owners ? MIN(pg->marks, owners - 1) * p->bytes : 0;
+    return owners && !pg->spilled ? MIN(pg->marks, owners - 1) * p->bytes : 0;
 }
 
 void page_ref(struct kv *kv, struct pages *p, uint32_t id)
 {
     struct page *pg = &p->page[id];
     kv->mark_debt -= page_debt(p, id, 0);
-    if (++pg->refs == 2) kv->shared += p->bytes;
+    if (++pg->refs == 2 && !pg->spilled) kv->shared += p->bytes;
     kv->mark_debt += page_debt(p, id, 0);
     kv->max_refs = MAX(kv->max_refs, pg->refs);
 }
@@ -191,7 +206,7 @@ void page_unref(struct kv *kv, struct pages *p, uint32_t id)
 {
     struct page *pg = &p->page[id];
     kv->mark_debt -= page_debt(p, id, 0);
-    if (--pg->refs == 1) kv->shared -= p->bytes;
+    if (--pg->refs == 1 && !pg->spilled) kv->shared -= p->bytes;
     kv->mark_debt += page_debt(p, id, 0);
     if (!pg->refs) page_free(kv, p, id);
 }
@@ -212,17 +227,56 @@ void page_mark(struct kv *kv, struct pages *p, uint32_t id, int by)
     kv->mark_debt += page_debt(p, id, 0);
 }
 
-/* Returns the memory of one free page to the system: the whole OS pages inside it, at every
- * site. */
+/* Whether no id with bytes in [from, to) of a site's range holds memory. */
+static bool all_bare(const struct pages *p, size_t from, size_t to)
+{
+    for (size_t id = from / p->grain; id * p->grain < to; id++)
+        if (id >= p->n_ids || p->run[id / KV_RUN].backed >> id % KV_RUN & 1 || !id) return false;
+    return true;
+}
+
+/* Returns the memory of one page, which is not backed any more, to the system: the whole OS pages in
+ * it, and those it shares with others that are as bare, at every site. */
+static void give_back(const struct pages *p, uint32_t id)
+{
+    size_t os = os_page(), from = id * p->grain, to = from + p->grain;
+    size_t lo = from / os * os, hi = (to + os - 1) / os * os;
+    if (lo < from && !all_bare(p, lo, from)) lo += os;
+    if (hi > to && !all_bare(p, to, hi)) hi -= os;
+    for (uint32_t s = 0; s < p->n_sites && lo < hi; s++)
+        madvise(p->base + s * p->span + lo, hi - lo, MADV_DONTNEED);
+}
+
 static void release(struct kv *kv, struct pages *p, uint32_t id)
 {
-    size_t os = os_page(), from = (id * p->grain + os - 1) / os * os,
-           to = (id + 1) * p->grain / os * os;
-    for (uint32_t s = 0; s < p->n_sites && from < to; s++)
-        madvise(p->base + s * p->span + from, to - from, MADV_DONTNEED);
     p->run[id / KV_RUN].backed &= (uint16_t) ~(1u << id % KV_RUN);
     p->n_backed--;
     kv->backed -= p->bytes;
+    give_back(p, id);
+}
+
+void page_leaves_memory(struct kv *kv, struct pages *p, uint32_t id)
+{
+    struct page *pg = &p->page[id];
+    if (kv_fault.poison) poison(p, id);
+    pg->spilled = true;
+    p->n_spilled++;
+    kv->live -= p->bytes;
+    kv->stream.spilled += p->bytes;
+    if (pg->refs > 1) kv->shared -= p->bytes;
+    p->run[id / KV_RUN].backed &= (uint16_t) ~(1u << id % KV_RUN);
+    if (!kv_fault.poison) give_back(p, id);
+}
+
+void page_comes_back(struct kv *kv, struct pages *p, uint32_t id)
+{
+    struct page *pg = &p->page[id];
+    pg->spilled = false;
+    p->n_spilled--;
+    kv->live += p->bytes;
+    kv->stream.spilled -= p->bytes;
+    if (pg->refs > 1) kv->shared += p->bytes;
+    p->run[id / KV_RUN].backed |= (uint16_t)(1u << id % KV_RUN);
 }
 
 static void trim_form(struct kv *kv, struct pages *p)
@@ -231,7 +285,7 @@ static void trim_form(struct kv *kv, struct pages *p)
         uint32_t r = p->hand++ % p->fresh;
         for (uint32_t m = p->run[r].free & p->run[r].backed; m; m &= m - 1) {
             release(kv, p, r * KV_RUN + (uint32_t)__builtin_ctz(m));
-            if (kv->live + kv->states + kv->backed <= kv->pool) return;
+            if (pool_held(kv) + kv->backed <= kv->pool) return;
         }
     }
 }
@@ -240,7 +294,7 @@ void pool_trim(struct kv *kv)
 {
     for (uint32_t g = 0; g < kv->n_groups; g++)
         for (uint32_t f = 0; f < FORMS; f++) {
-            if (kv->live + kv->states + kv->backed <= kv->pool) return;
+            if (pool_held(kv) + kv->backed <= kv->pool) return;
             if (kv->group[g].form[f].n_backed) trim_form(kv, &kv->group[g].form[f]);
         }
 }

@@ -136,7 +136,7 @@ int kv_fork(struct kv *kv, kv_seq src, kv_seq *out)
     seq_reset(kv, d);
     seq_clone(kv, s, d);
     /* Another owner may cost a reserve of the first its certainty (pledge.c). */
-    int e = s->marked ? make_room(kv, 0, "a fork of a sequence with a reserve") : 0;
+    int e = s->marked ? make_room(kv, 0, 0, "a fork of a sequence with a reserve") : 0;
     if (e < 0) {
         seq_clear(kv, d);
         kv->slot[i].used = false;
@@ -172,7 +172,7 @@ static bool same_books(const struct kv *kv, const struct seq *a, const struct se
 
 /* Beams of one length and one reserve cannot end up needing more than before: what the losers free
  * pays for the copies to come.  Anything else is refused unless the worst case fits. */
-static int reorder_fits(const struct kv *kv, const uint32_t *now, const uint32_t *from, uint32_t n)
+static int reorder_fits(struct kv *kv, const uint32_t *now, const uint32_t *from, uint32_t n)
 {
     size_t before = 0, after = 0, copies = 0;
     bool same = true;
@@ -181,18 +181,22 @@ static int reorder_fits(const struct kv *kv, const uint32_t *now, const uint32_t
         uint32_t reserve = kv->slot[s->slot].reserve;
         same &= same_books(kv, s, &kv->seq[now[0]]);
         before += s->pledge;
-        after += pledge_bytes(kv, t, t->len, reserve);
+        after += pledge_bytes(kv, t, t->len, 0, reserve);
         for (uint32_t gi = 0; reserve > t->len && gi < kv->n_groups; gi++) {
             const struct group *g = &kv->group[gi];
             for (uint32_t f = 0; f < FORMS && g->c.policy.kind != KV_FROZEN; f++) {
                 uint32_t end = g->form[f].n_ids ? table_used(g, f, t->len) : 0;
                 uint32_t cut = g->c.policy.kind == KV_STATE ? 0 : t->g[gi].cut[f];
                 cut = MIN(cut, end - (end > 0)); /* the open block in any case */
+                if (leaves(kv, g, f)) {          /* which then has to stay, besides */
+                    copies += end ? 2 * g->form[f].bytes : 0;
+                    continue;
+                }
                 copies += (end - cut) * g->form[f].bytes;
             }
         }
     }
-    if (same || pool_used(kv) - before + after + copies <= kv->pool) return 0;
+    if (same || pool_used(kv) - before + after + copies <= kv->pool + spill_can(kv)) return 0;
     return ERR(FULL,
                "cache full: reordering may need copies that the reserves of the beams leave no "
                "room for; lower the reserves");
@@ -285,7 +289,13 @@ void kv_usage(const struct kv *kv, struct kv_usage *out)
                              .rows_copied = kv->rows_copied,
                              .rows_copied_by_fork = kv->rows_copied_by_fork,
                              .max_refs = kv->max_refs,
-                             .seqs = kv->max_seqs - kv->n_idle};
+                             .seqs = kv->max_seqs - kv->n_idle,
+                             .staging = staging_bytes(kv),
+                             .spilled = kv->stream.spilled,
+                             .tier_read = kv->stream.bytes_read,
+                             .tier_written = kv->stream.bytes_written,
+                             .streaming = kv->stream.began,
+                             .streaming_since = kv->stream.since};
     for (uint32_t i = 0; i < kv->max_seqs; i++)
         if (kv->slot[i].used) out->rows += kv->seq[kv->slot[i].seq].len;
     size_t used = pool_used(kv);

@@ -76,6 +76,9 @@ static int spans_take(struct kv *kv, const struct kv_span *span, uint32_t n)
     if (st->open) return ERR(BUSY, "cache: a step is open; commit or abort it first");
     if (!n || n > kv->max_seqs)
         return ERR(ARG, "cache: a step of %u sequences, 1 to %u", n, kv->max_seqs);
+    if (n > kv_step_lanes(kv))
+        return ERR(LIMIT, "cache: a step of %u sequences; %u can be staged at once", n,
+                   kv_step_lanes(kv));
     int e = 0;
     st->n_tokens = 0;
     st->cross = span[0].cross;
@@ -158,8 +161,8 @@ static void stay(struct kv_step *st, struct group *g, uint32_t *cell)
 }
 
 /* Counts the pages of one span in one group; a shared open block is left (noted as a change
- * whose cell has yet to move). */
-static void count_pages(struct kv_step *st, const struct step_span *sp, struct group *g,
+ * whose cell has yet to move).  True if an open block that is not left is not in memory. */
+static bool count_pages(struct kv_step *st, const struct step_span *sp, struct group *g,
                         uint32_t need[FORMS])
 {
     struct kv *kv = st->kv;
@@ -169,22 +172,22 @@ static void count_pages(struct kv_step *st, const struct step_span *sp, struct g
     if (g->c.policy.kind == KV_STATE) {
         for (uint32_t t = 0; t < sp->n; t++)
             need[RAW] += state_kept(g, sp, len, t);
-        return;
+        return false;
     }
     need[RAW] = table_used(g, RAW, end) - table_used(g, RAW, len);
     if (g->form[SEALED].n_ids) need[SEALED] = tiles_begun(g, end) - tiles_begun(g, len);
-    if (len % g->rows[RAW] == 0) return;
+    if (len % g->rows[RAW] == 0) return false;
     uint32_t *cell = &seq_table(kv, g, RAW, s)[len / g->rows[RAW]];
     const struct page *pg = &g->form[RAW].page[*cell];
-    if (kv_fault.skip_cow) return;
-    if (pg->refs - pg->leaving < 2) {
+    if (kv_fault.skip_cow || pg->refs - pg->leaving < 2) {
         if (pg->leaving) stay(st, g, cell);
-        return;
+        return pg->spilled;
     }
     change_push(st, &g->form[RAW], cell, g);
     page_leave(kv, &g->form[RAW], *cell, 1);
     page_mark(kv, &g->form[RAW], *cell, -s->marked);
     need[RAW]++;
+    return false;
 }
 
 /* Copies the first n rows of a block at every site (the last strip of K as a whole). */
@@ -220,9 +223,12 @@ static int take_copies(struct kv_step *st)
         uint32_t index = s->len / g->rows[RAW], rows = s->len % g->rows[RAW];
         uint32_t id = pages_take(kv, c->pages, index ? c->cell[-1] : 0, index);
         if (!id) return no_memory(c->pages);
-        copy_rows(g, id, c->old, rows);
         *c->cell = id;
         page_mark(kv, c->pages, id, s->marked);
+        if (c->pages->page[c->old].spilled)
+            TRY(spill_copy(kv, c->pages, c->old, id));
+        else
+            copy_rows(g, id, c->old, rows);
         kv->rows_copied += rows;
     }
     return 0;
@@ -257,6 +263,19 @@ static int take_states(struct kv_step *st, struct group *g, const struct step_sp
     return 0;
 }
 
+/* Open blocks that a trim left in the tier. */
+static int bring_back(struct kv_step *st, struct group *g)
+{
+    struct kv *kv = st->kv;
+    struct pages *p = &g->form[RAW];
+    for (uint32_t i = 0; i < st->n_spans && p->n_spilled; i++) {
+        const struct seq *s = &kv->seq[st->span[i].seq];
+        uint32_t id = seq_table(kv, g, RAW, s)[s->len / g->rows[RAW]];
+        if (s->len % g->rows[RAW] && p->page[id].spilled) TRY(spill_back(kv, p, id));
+    }
+    return 0;
+}
+
 static int take_pages(struct kv_step *st)
 {
     struct kv *kv = st->kv;
@@ -264,6 +283,7 @@ static int take_pages(struct kv_step *st)
     for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
         struct group *g = &kv->group[gi];
         if (!in_step(st, g)) continue;
+        if (g->stream) TRY(bring_back(st, g));
         for (uint32_t i = 0; i < st->n_spans; i++) {
             if (g->c.policy.kind == KV_STATE) {
                 TRY(take_states(st, g, &st->span[i]));
@@ -280,6 +300,7 @@ static int take_pages(struct kv_step *st)
 void step_undo(struct kv_step *st)
 {
     struct kv *kv = st->kv;
+    stage_end(kv);
     while (st->n_changes) {
         struct change *c = &st->change[--st->n_changes];
         if (c->copied) {
@@ -326,15 +347,15 @@ static int plan(struct kv_step *st)
 {
     struct kv *kv = st->kv;
     const struct pages *short_of = NULL;
-    size_t bytes = 0;
+    size_t bytes = 0, promised = 0;
     for (uint32_t i = 0; i < st->n_spans; i++) {
         struct seq *s = &kv->seq[st->span[i].seq];
         kv->pledged -= s->pledge; /* the marks stay */
         s->pledge = 0;
         if (!st->cross) turn_begin(s, &st->span[i]);
-        st->span[i].pledge = pledge_bytes(kv, s, s->len + (st->cross ? 0 : st->span[i].n),
-                                          kv->slot[s->slot].reserve);
-        bytes += st->span[i].pledge;
+        uint32_t more = st->cross ? 0 : st->span[i].n;
+        st->span[i].pledge = pledge_bytes(kv, s, s->len + more, more, kv->slot[s->slot].reserve);
+        promised += st->span[i].pledge;
     }
     for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
         struct group *g = &kv->group[gi];
@@ -343,13 +364,13 @@ static int plan(struct kv_step *st)
         if (g->c.policy.kind == KV_STATE) memset(g->dst, 0, st->n_tokens * sizeof *g->dst);
         for (uint32_t i = 0; i < st->n_spans; i++) {
             struct step_span *sp = &st->span[i];
-            count_pages(st, sp, g, need);
+            if (count_pages(st, sp, g, need)) bytes += g->form[RAW].bytes;
             for (uint32_t f = 0; f < FORMS; f++)
                 sum[f] += need[f];
             if (g->c.policy.kind != KV_STATE) continue;
             ptrdiff_t left = state_left(kv, g, sp, need[RAW]);
             sp->pledge += (size_t)left;
-            bytes += (size_t)left;
+            promised += (size_t)left;
         }
         for (uint32_t f = 0; f < FORMS; f++) {
             const struct pages *p = &g->form[f];
@@ -365,7 +386,7 @@ static int plan(struct kv_step *st)
             "in use",
             short_of->n_ids - 1, short_of->bytes);
     }
-    TRY(make_room(kv, bytes, "the step"));
+    TRY(make_room(kv, bytes, promised, "the step"));
     for (uint32_t i = 0; i < st->n_spans; i++) {
         kv->seq[st->span[i].seq].pledge = st->span[i].pledge;
         kv->pledged += st->span[i].pledge;
@@ -458,24 +479,37 @@ static void fill(struct kv_step *st, const struct kv_span *span)
             if (in_step(st, g)) fill_writes(st, g, sp, i);
         }
     }
-    memset(st->given, 0, kv->n_sites);
+    memset(st->given, 0, kv->n_sites * sizeof *st->given);
 }
 
-int kv_begin(struct kv *kv, const struct kv_span *span, uint32_t n, struct kv_step **out)
+static int begin(struct kv *kv, const struct kv_span *span, uint32_t n)
 {
     struct kv_step *st = &kv->step;
     TRY(spans_take(kv, span, n));
     st->n_changes = 0;
     int e = plan(st);
     if (e >= 0) e = take_pages(st);
-    if (e < 0) {
-        step_undo(st);
-        return e;
+    if (e < 0) step_undo(st);
+    return e;
+}
+
+int kv_begin(struct kv *kv, const struct kv_span *span, uint32_t n, struct kv_step **out)
+{
+    struct kv_step *st = &kv->step;
+    bool began = kv->stream.began;
+    int e = begin(kv, span, n);
+    if (e == ERR_FULL && spill_begin(kv)) {
+        e = begin(kv, span, n);
+        if (e == ERR_FULL) spill_call_off(kv);
     }
+    for (uint32_t i = 0; i < st->n_spans && !began && kv->stream.began; i++)
+        kv->stream.since = MAX(kv->stream.since, kv->seq[st->span[i].seq].len);
+    kv->peak = MAX(kv->peak, pool_held(kv));
+    if (e < 0) return e;
     kv->need = 0;
-    kv->peak = MAX(kv->peak, kv->live + kv->states);
-    if (kv->live + kv->states + kv->backed > kv->pool) pool_trim(kv);
+    if (pool_held(kv) + kv->backed > kv->pool) pool_trim(kv);
     fill(st, span);
+    stage_plan(st);
     st->open = true;
     *out = st;
     return 0;
@@ -569,9 +603,10 @@ int kv_commit(struct kv_step *st, const uint32_t *accepted)
     }
     st->n_changes = 0;
     st->open = false;
+    stage_end(kv);
     for (uint32_t i = 0; i < st->n_spans; i++)
         commit_span(st, &st->span[i], accepted ? accepted[i] : st->span[i].n);
-    make_room(kv, 0, "a reserve"); /* checkpoints give way to reserves */
+    make_room(kv, 0, 0, "a reserve"); /* checkpoints give way to reserves */
     return 0;
 }
 
@@ -602,8 +637,11 @@ int kv_next(struct kv_step *st, uint32_t site, struct kv_view *v)
     if (st->cross && g->c.policy.kind != KV_FROZEN)
         return ERR(ARG, "cache: this step holds rows of frozen groups, layer %u is not in one",
                    site);
-    st->given[site] ^= 1;
-    if (!st->given[site]) return 0;
+    uint32_t piece = st->given[site];
+    if (piece >= MAX(g->n_pieces, 1)) {
+        st->given[site] = 0;
+        return 0;
+    }
     bool state = g->c.policy.kind == KV_STATE;
     uint32_t rows = state ? 0 : g->stride[RAW] * g->rows[RAW];
     *v = (struct kv_view){.n_planes = g->c.n_planes,
@@ -629,5 +667,7 @@ int kv_next(struct kv_step *st, uint32_t site, struct kv_view *v)
         v->shape[i] = g->c.plane[i].shape;
         v->codec[i] = g->c.plane[i].codec;
     }
+    TRY(stage_show(st, site, piece, v));
+    st->given[site]++;
     return 1;
 }

@@ -7,6 +7,7 @@
 #include "kv/kv_int.h"
 
 #include <string.h>
+#include <sys/mman.h>
 
 #define MAX_GROUPS 64u
 #define MAX_SITES  65536u
@@ -47,6 +48,8 @@ static int group_check(uint32_t gi, const struct kv_group *g, uint32_t site)
                    g->rows);
     if (p->kind != KV_ROWS && (p->window || p->chunk || p->sinks || p->slack))
         return ERR(ARG, "cache: group %u: only rows have windows, chunks, sinks and slack", gi);
+    if (p->kind != KV_ROWS && g->stream)
+        return ERR(ARG, "cache: group %u: only rows can leave memory", gi);
     if (p->kind == KV_STATE && s->tile)
         return ERR(ARG, "cache: group %u: states are not sealed", gi);
     bool small = s->tile < KV_STRIP && KV_STRIP % MAX(s->tile, 1) == 0;
@@ -71,6 +74,8 @@ static int config_check(const struct kv_config *c)
         return ERR(ARG, "cache: max_tokens %u, 1 to %u", c->max_tokens, 1u << 24);
     if (!c->max_len || c->max_len > 1u << 30)
         return ERR(ARG, "cache: max_len %u, 1 to %u", c->max_len, 1u << 30);
+    if (!c->tier != (c->streaming == KV_RESIDENT))
+        return ERR(ARG, "cache: a tier is needed to stream, and only then");
     uint32_t site = 0;
     for (uint32_t i = 0; i < c->n_groups; i++) {
         TRY(group_check(i, &c->group[i], site));
@@ -116,29 +121,49 @@ static uint64_t ids_wanted(const struct kv *kv, const struct group *g, uint32_t 
     return kv->max_seqs * each + step;
 }
 
-static int form_open(struct kv *kv, struct group *g, uint32_t form, unsigned halvings)
+/* Pages that may leave memory take addresses, whatever the budget. */
+static int form_size(struct kv *kv, struct group *g, uint32_t form, unsigned halvings,
+                     size_t *total)
 {
     size_t grain, page;
     TRY(form_grain(g, form, &grain));
     if (!ck_mul(grain, g->c.n_sites, &page)) return ERR(LIMIT, "cache: a page is too large");
-    uint64_t n = MIN(ids_wanted(kv, g, form), kv->pool / page >> halvings);
-    n = MIN(n + 1 + KV_RUN, (uint64_t)(UINT32_MAX / g->rows[form]) - KV_RUN); /* dst is 32 bits */
-    g->form[form].state = g->c.policy.kind == KV_STATE;
-    return pages_open(&g->form[form], (uint32_t)n, grain, g->c.n_sites);
+    uint64_t n = ids_wanted(kv, g, form);
+    if (!g->stream || form != g->leaves) n = MIN(n, kv->pool / page);
+    n = MIN((n >> halvings) + 1 + KV_RUN, (uint64_t)(UINT32_MAX / g->rows[form]) - KV_RUN);
+    g->form[form].state = g->c.policy.kind == KV_STATE; /* dst is 32 bits, hence the last MIN */
+    return pages_size(&g->form[form], (uint32_t)n, grain, g->c.n_sites, total);
 }
 
-static int forms_open(struct kv *kv, unsigned halvings)
+static void forms_close(struct kv *kv)
 {
     for (uint32_t gi = 0; gi < kv->n_groups; gi++)
+        for (uint32_t f = 0; f < FORMS; f++)
+            pages_close(&kv->group[gi].form[f]);
+    if (kv->stream.arena) munmap(kv->stream.arena, kv->stream.arena_bytes);
+    kv->stream.arena = NULL;
+}
+
+/* Where pages may leave memory all ranges lie in one mapping, and the staging area behind them. */
+static int forms_open(struct kv *kv, unsigned halvings)
+{
+    size_t bytes, sum = staging_bytes(kv);
+    for (uint32_t gi = 0; gi < kv->n_groups; gi++)
         for (uint32_t f = 0; f < FORMS; f++) {
-            struct group *g = &kv->group[gi];
-            if (f == SEALED && !g->c.seal.tile) continue;
-            int e = form_open(kv, g, f, halvings);
-            if (e >= 0) continue;
-            for (uint32_t k = 0; k < kv->n_groups; k++)
-                for (uint32_t h = 0; h < FORMS; h++)
-                    pages_close(&kv->group[k].form[h]);
-            return e;
+            if (f == SEALED && !kv->group[gi].c.seal.tile) continue;
+            TRY(form_size(kv, &kv->group[gi], f, halvings, &bytes));
+            if (!ck_add(sum, bytes, &sum))
+                return ERR(LIMIT, "cache: its pages exceed the address space");
+        }
+    kv->stream.arena_bytes = sum;
+    if (kv->stream.half && !(kv->stream.arena = pool_reserve(sum))) return ERR_LIMIT;
+    unsigned char *at = kv->stream.arena;
+    for (uint32_t gi = 0; gi < kv->n_groups; gi++)
+        for (uint32_t f = 0; f < FORMS; f++) {
+            struct pages *p = &kv->group[gi].form[f];
+            if (f == SEALED && !kv->group[gi].c.seal.tile) continue;
+            TRY(pages_open(p, at));
+            if (at) at += p->n_sites * p->span;
         }
     return 0;
 }
@@ -158,12 +183,13 @@ static int pool_check(const struct kv *kv)
             !ck_add(each, sum, &each))
             return ERR(LIMIT, "cache: a page is too large");
     }
-    if (!ck_mul(each, kv->max_seqs, &all)) return ERR(LIMIT, "cache: a page is too large");
+    if (!ck_mul(each, kv->max_seqs, &all) || !ck_add(all, staging_bytes(kv), &all))
+        return ERR(LIMIT, "cache: a page is too large");
     if (kv->pool < all)
         return ERR(LIMIT,
                    "cache: a budget of %zu bytes is less than the %zu that one block for each of "
-                   "%u sequences takes; raise cache_memory or lower the number of sequences",
-                   kv->pool, all, kv->max_seqs);
+                   "%u sequences%s takes; raise cache_memory or lower the number of sequences",
+                   kv->pool, all, kv->max_seqs, kv->stream.half ? " and the staging area" : "");
     return 0;
 }
 
@@ -178,7 +204,10 @@ static int group_open(struct kv *kv, struct group *g)
     g->stride[SEALED] = c->seal.tile ? kv->max_len / c->seal.tile : 0;
     g->keep_rows = c->seal.tile ? MAX(c->seal.lead, c->policy.sinks) : c->policy.sinks;
     g->forgets = state || (c->policy.kind == KV_ROWS && (c->policy.window || c->policy.chunk));
+    g->leaves = c->seal.tile ? SEALED : RAW;
     kv->has_frozen |= c->policy.kind == KV_FROZEN;
+    for (uint32_t f = 0; f < (c->seal.tile ? FORMS : 1u); f++)
+        TRY(form_grain(g, f, &g->form[f].grain));
     for (uint32_t f = 0; f < FORMS; f++)
         g->table[f] = mem_array((size_t)seqs * MAX(g->stride[f], 1), sizeof(uint32_t));
     size_t encodes = (size_t)tokens / g->rows[SEALED] + seqs;
@@ -227,7 +256,7 @@ static int step_open(struct kv *kv)
     st->slot = mem_array(kv->max_seqs, sizeof *st->slot);
     st->lane = mem_array(kv->max_tokens, sizeof *st->lane);
     st->pos = mem_array(kv->max_tokens, sizeof *st->pos);
-    st->given = mem_array(kv->n_sites, 1);
+    st->given = mem_array(kv->n_sites, sizeof *st->given);
     return st->span && st->change && st->slot && st->lane && st->pos && st->given ? 0 : ERR_NOMEM;
 }
 
@@ -255,6 +284,8 @@ static int store_open(struct kv *kv, const struct kv_config *c)
         kv->group[i].c = c->group[i];
         TRY(group_open(kv, &kv->group[i]));
     }
+    TRY(spill_open(kv, c));
+    TRY(stage_room(kv, c));
     TRY(pool_check(kv));
     for (uint32_t i = 0; i < kv->max_seqs; i++)
         TRY(seq_open(kv, &kv->seq[i], i));
@@ -262,8 +293,11 @@ static int store_open(struct kv *kv, const struct kv_config *c)
     int e = ERR_LIMIT;
     for (unsigned halvings = 0; halvings < 16 && e == ERR_LIMIT; halvings++) {
         e = forms_open(kv, halvings);
+        if (e < 0) forms_close(kv);
         kv->narrow = halvings > 0;
     }
+    if (e >= 0) e = stage_open(kv, c);
+    if (e >= 0) kv->peak = pool_held(kv);
     return e;
 }
 
@@ -277,6 +311,7 @@ int kv_open(struct kv **out, const struct kv_config *cfg)
         kv_close(kv);
         return e;
     }
+    kv->stream.tier = cfg->tier;
     *out = kv;
     return 0;
 }
@@ -284,12 +319,14 @@ int kv_open(struct kv **out, const struct kv_config *cfg)
 void kv_close(struct kv *kv)
 {
     if (!kv) return;
+    if (kv->stream.tier) stage_end(kv);
+    spill_close(kv);
+    stage_close(kv);
+    forms_close(kv);
     for (uint32_t i = 0; i < kv->n_groups; i++) {
         struct group *g = &kv->group[i];
-        for (uint32_t f = 0; f < FORMS; f++) {
-            pages_close(&g->form[f]);
+        for (uint32_t f = 0; f < FORMS; f++)
             mem_free(g->table[f]);
-        }
         mem_free(g->len);
         mem_free(g->from);
         mem_free(g->lo);

@@ -44,6 +44,24 @@ static uint32_t resume(const struct kv *kv, const struct seq *s, uint32_t m)
     return m;
 }
 
+/* Bytes that a trim to m frees, and that it may yet cost, in one form of a group whose pages may leave:
+ * those it frees had not to be in memory, but for open blocks, which reserves keep there. */
+static void leaving_fits(const struct kv *kv, const struct group *g, uint32_t f,
+                         const struct seq *s, uint32_t m, size_t *freed, size_t *debt)
+{
+    const struct pages *p = &g->form[f];
+    const uint32_t *table = seq_table(kv, g, f, s);
+    uint32_t rows = g->rows[f], old = s->len / rows, now = m / rows;
+    bool open = s->len % rows && kv->slot[s->slot].reserve > s->len; /* and kept */
+    if (f == SEALED || (open && old == now && m % rows)) return;
+    if (open && p->page[table[old]].refs == 1 && !p->page[table[old]].spilled) *freed += p->bytes;
+    if (m % rows == 0) return;
+    const struct page *pg = &p->page[table[now]];
+    if (pg->spilled) return; /* the reserve pays for bringing it back, or for a copy */
+    if (pg->refs > 1) *debt += p->bytes;
+    if (!pg->marks) *debt += p->bytes;
+}
+
 /* A reserve has to reach from m again, and pages shared with others do not come back: ERR_FULL
  * if that does not fit. */
 static int reserve_fits(struct kv *kv, struct seq *s, uint32_t m)
@@ -57,6 +75,10 @@ static int reserve_fits(struct kv *kv, struct seq *s, uint32_t m)
         if (g->c.policy.kind == KV_STATE) debt += g->form[RAW].bytes;
         for (uint32_t f = 0; f < FORMS && g->c.policy.kind == KV_ROWS; f++) {
             const struct pages *p = &g->form[f];
+            if (leaves(kv, g, f)) {
+                leaving_fits(kv, g, f, s, m, &freed, &debt);
+                continue;
+            }
             const uint32_t *table = seq_table(kv, g, f, s);
             uint32_t end = table_used(g, f, m), old = table_used(g, f, s->len);
             for (uint32_t i = end; i < old; i++)
@@ -65,10 +87,10 @@ static int reserve_fits(struct kv *kv, struct seq *s, uint32_t m)
                 if (table[i] && p->page[table[i]].refs > 1) debt += p->bytes;
         }
     }
-    size_t after = pool_used(kv) + debt + pledge_bytes(kv, s, m, reserve);
+    size_t after = pool_used(kv) + debt + pledge_bytes(kv, s, m, 0, reserve);
     pledge_enter(kv, s);
     after -= MIN(freed, after);
-    return after > now ? make_room(kv, after - now, "a trim within a reserve") : 0;
+    return after > now ? make_room(kv, 0, after - now, "a trim within a reserve") : 0;
 }
 
 static void cut_turns(struct seq *s, uint32_t m)

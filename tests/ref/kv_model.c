@@ -77,6 +77,7 @@ static bool draw_spans(struct model *m)
 {
     uint32_t want = model_chance(m, 50) ? 1 : 1 + model_rnd(m, m->cfg.max_seqs),
              left = m->cfg.max_tokens;
+    want = MIN(want, kv_step_lanes(m->kv));
     m->n_spans = m->n_tokens = 0;
     m->cross = has_kind(m, KV_FROZEN) && model_chance(m, 15);
     bool decode = model_chance(m, 40); /* one token each: the common batch */
@@ -84,7 +85,7 @@ static bool draw_spans(struct model *m)
         struct mseq *s = &m->seq[(k + i) % SEQS];
         uint32_t room = m->cfg.max_len - (m->cross ? 0 : s->len);
         if (!s->used || s->busy || !room || (m->cross && s->cross)) continue;
-        uint32_t most = model_chance(m, 20) ? 200 : 24;
+        uint32_t most = model_chance(m, m->tier ? 40 : 20) ? 200 : 24;
         most = MIN(most, MIN(room, left));
         uint32_t n = decode && !m->cross ? 1 : 1 + model_rnd(m, most);
         bool turn = !m->cross && (s->open ? model_chance(m, 90) : !decode && model_chance(m, 60));
@@ -111,13 +112,14 @@ static bool draw_spans(struct model *m)
     return m->n_spans > 0;
 }
 
-/* Bytes rule 20 asks for, from the tables before the step. */
-static size_t cost(struct model *m)
+/* Bytes rule 20 asks for, from the tables before the step.  *back: of open blocks that are not in
+ * memory. */
+static size_t cost(struct model *m, size_t *back)
 {
     struct kv *kv = m->kv;
     size_t sum = 0;
     static uint32_t left[SPANS * GROUPS], n_left;
-    n_left = 0;
+    *back = 0;
     for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
         const struct kv_group *g = &m->group[gi];
         const struct group *in = &kv->group[gi];
@@ -144,9 +146,44 @@ static size_t cost(struct model *m)
                 owners += in->table[RAW][k] == id;
             for (uint32_t k = 0; k < n_left; k++)
                 owners -= left[k] == id;
+            if (owners < 2 && in->form[RAW].page[id].spilled) *back += in->form[RAW].bytes;
             if (owners < 2) continue;
             sum += in->form[RAW].bytes;
             left[n_left++] = id;
+        }
+    }
+    return sum + *back;
+}
+
+/* Bytes in memory that need not be: pages of rows that are not leading and that the step, drawn but not
+ * yet begun, does not write. */
+static size_t movable(struct model *m)
+{
+    struct kv *kv = m->kv;
+    size_t sum = 0;
+    for (uint32_t gi = 0; gi < kv->n_groups && m->tier; gi++) {
+        const struct group *g = &kv->group[gi];
+        if (!m->group[gi].stream) continue;
+        const struct pages *p = &g->form[g->leaves];
+        uint32_t rows = m->group[gi].seal.tile ? m->group[gi].seal.tile : m->group[gi].rows;
+        uint32_t lead = MAX(m->group[gi].seal.lead, m->group[gi].policy.sinks);
+        for (uint32_t id = 1; id < p->n_ids; id++) {
+            bool full = false, left = false;
+            for (uint32_t i = 0; i < SEQS && p->page[id].refs; i++) {
+                bool in_step = false;
+                for (uint32_t k = 0; k < m->n_spans; k++)
+                    in_step |= m->ms[k].seq == i;
+                if (!m->seq[i].used) continue;
+                uint32_t slot = (uint32_t)(model_inside(m, &m->seq[i]) - kv->seq);
+                uint32_t len = m->seq[i].len;
+                if (in_step || g->leaves == SEALED) len -= len % rows;
+                if (in_step && g->leaves == RAW && m->seq[i].len % rows)
+                    left |= g->table[RAW][slot * g->stride[RAW] + len / rows] == id;
+                for (uint32_t k = 0; k * rows < len; k++)
+                    full |= g->table[g->leaves][slot * g->stride[g->leaves] + k] == id &&
+                            (k * rows >= lead || m->group[gi].seal.tile);
+            }
+            if (full && !left && !p->page[id].spilled && !p->page[id].marks) sum += p->bytes;
         }
     }
     return sum;
@@ -204,19 +241,26 @@ static void op_step(struct model *m)
     }
     for (uint32_t i = 0; i < m->cfg.n_groups; i++)
         keeps |= m->group[i].policy.every != 0;
-    size_t bytes = plain ? cost(m) : 0;
+    size_t back = 0, bytes = plain ? cost(m, &back) : 0, can = plain ? movable(m) : 0;
+    size_t held = u.live + u.states + u.staging + bytes;
     model_snapshot(m, m->shot[0]);
     uint64_t evicted = kv->evictions;
     if (model_chance(m, 3))
         kv_fault.fail_take = 1 + model_rnd(m, 4); /* the system refuses a page */
-    bool starved = kv_fault.fail_take != 0;
+    bool starved = kv_fault.fail_take != 0, was_active = kv->stream.active;
+    if (m->tier) m->tier->failed = false;
+    if (m->tier && model_chance(m, 5)) m->tier->fail_at = 1 + model_rnd(m, 12);
     int e = kv_begin(kv, m->span, m->n_spans, &m->step);
     starved = starved && kv_fault.fail_take == 0;
     kv_fault.fail_take = 0;
-    if (e == ERR_NOMEM) {
-        WANT(starved, "out of memory", 0, 0);
+    m->t->began_full += kv->stream.active && !was_active;
+    if (e == ERR_NOMEM || e == ERR_IO || e == ERR_LIMIT) {
+        WANT(e != ERR_NOMEM || starved, "out of memory", 0, 0);
+        WANT(e != ERR_IO || (m->tier && m->tier->failed), "an error of the tier", 0, 0);
+        WANT(e != ERR_LIMIT || (!was_active && m->n_spans > kv_step_lanes(kv)), "limit", 0, 0);
         if (evicted == kv->evictions) model_want_same(m, "a step without memory changed something");
         m->t->refused++;
+        if (m->tier) m->tier->fail_at = 0;
         return;
     }
     if (e < 0) {
@@ -224,32 +268,39 @@ static void op_step(struct model *m)
         model_want_same(m, "a refused step changed something");
         if (e == ERR_FULL) WANT(kv->need > 0, "need", kv->need, 0);
         if (e == ERR_FULL) WANT(!promised, "a reserve did not hold", kv->need, m->n_spans);
-        if (e == ERR_FULL && plain)
-            WANT(u.live + u.states + bytes > u.pool, "refused too early", bytes, kv->need);
+        if (e == ERR_FULL && plain) WANT(held > u.pool + can, "refused too early", bytes, kv->need);
         if (e == ERR_FULL && plain && !keeps)
-            WANT(u.live + u.states + bytes - u.pool == kv->need, "need is not exact", bytes,
-                 kv->need);
+            WANT(held - u.pool - can == kv->need, "need is not exact", bytes, kv->need);
         m->t->refused++;
+        if (m->tier) m->tier->fail_at = 0;
         return;
     }
     if (plain && !keeps) {
-        WANT(u.live + u.states + bytes <= u.pool, "accepted beyond the budget", bytes, u.pool);
-        WANT(kv->live + kv->states == u.live + u.states + bytes, "cost", bytes, kv->live);
+        WANT(held <= u.pool + can, "accepted beyond the budget", bytes, u.pool);
+        size_t before = u.live + u.states + u.spilled + bytes - back;
+        WANT(kv->live + kv->states + kv->stream.spilled == before, "cost", bytes, kv->live);
+        size_t over = held > u.pool ? held - u.pool : 0; /* no more leaves than has to */
+        size_t left = kv->stream.spilled + back - u.spilled, page = 0;
+        for (uint32_t gi = 0; gi < kv->n_groups; gi++)
+            page = MAX(page, kv->group[gi].form[kv->group[gi].leaves].bytes);
+        WANT(left >= over && left < over + page, "pages left memory", left, over);
     }
-    WANT(pool_used(kv) <= kv->pool, "a step spends what is promised", pool_used(kv), kv->pool);
-    WANT(kv->live + kv->states + kv->backed <= kv->pool, "memory of free pages", kv->backed,
-         kv->live);
+    WANT(pool_held(kv) + kv->backed <= kv->pool, "memory of free pages", kv->backed, kv->live);
     m->t->steps++;
     for (uint32_t i = 0; i < m->n_spans; i++)
         m->seq[m->ms[i].seq].busy = true;
     name_rows(m);
-    for (uint32_t site = 0; site < kv->n_sites; site++)
-        model_kernel(m, site);
-    bool disturbed = model_chance(m, 10);
+    bool disturbed = model_chance(m, 10), ordered = m->tier && model_chance(m, 90);
+    for (uint32_t i = 0; i < kv->n_sites && e >= 0; i++) {
+        e = model_kernel(m, ordered ? m->order[i] : i);
+        m->doing = "step";
+        if (disturbed && model_chance(m, 20)) op_small(m);
+    }
     for (uint32_t k = disturbed ? 1 + model_rnd(m, 3) : 0; k > 0; k--)
         op_small(m);
     m->doing = "step's end";
-    if (model_chance(m, 12)) {
+    if (m->tier) m->tier->fail_at = 0;
+    if (e < 0 || model_chance(m, 12)) {
         kv_abort(m->step);
         m->t->aborts++;
         for (uint32_t i = 0; i < m->n_spans; i++)
@@ -447,11 +498,12 @@ static void op_wrong(struct model *m)
                    undo = {.seq = h, .n = 1, .undo = 2};
     struct kv_span stale = {.seq = h ^ 1u << 31, .n = 1}, none = {.seq = 0, .n = 1};
     bool open = m->step->open;
+    int two = kv_step_lanes(m->kv) < 2 ? ERR_LIMIT : ERR_ARG;
     const struct {
         const struct kv_span *span;
         uint32_t n;
         int want;
-    } row[] = {{&zero, 1, ERR_ARG}, {twice, 2, ERR_ARG},    {&far, 1, ERR_LIMIT},
+    } row[] = {{&zero, 1, ERR_ARG}, {twice, 2, two},        {&far, 1, ERR_LIMIT},
                {&undo, 1, ERR_ARG}, {&stale, 1, ERR_STALE}, {&none, 1, ERR_STALE},
                {twice, 0, ERR_ARG}, {twice, 70000, ERR_ARG}};
     if (!open) model_snapshot(m, m->shot[0]);
@@ -516,7 +568,8 @@ static void one_store(struct model *m, uint64_t ops)
     memset(m->seq, 0, sizeof m->seq);
     m->doing = "open";
     while (kv_open(&m->kv, &m->cfg) < 0)
-        m->cfg.pool_bytes *= 2; /* below the minimum */
+        if (m->cfg.pool_bytes += 8192, m->cfg.stage_bytes) /* below the minimum */
+            m->cfg.stage_bytes += 4096;
     m->step = &m->kv->step;
     size_t bytes = model_snapshot_bytes(m->kv);
     for (int i = 0; i < 2; i++) {
@@ -528,8 +581,10 @@ static void one_store(struct model *m, uint64_t ops)
     for (uint64_t i = 0; i < ops; i++) {
         m->op++;
         op_any(m);
-        WANT(pool_used(m->kv) <= m->kv->pool, "promised more than the budget", pool_used(m->kv),
-             m->kv->pool);
+        WANT(pool_held(m->kv) <= m->kv->pool, "over budget", pool_held(m->kv), m->kv->pool);
+        WANT(pool_used(m->kv) <= m->kv->pool + spill_can(m->kv), "promised more than the budget",
+             pool_used(m->kv), m->kv->pool);
+        if (m->tier) WANT(!m->tier->bad && !m->tier->in_flight, "tier", m->tier->bad, 0);
         if (m->op % 64 == 0 || ops < 200)
             model_verify_all(m);
         else if (m->opt->check && m->op % 8 == 0 && !kv_check(m->kv))
@@ -541,8 +596,15 @@ static void one_store(struct model *m, uint64_t ops)
     for (uint32_t i = 0; i < SEQS; i++)
         if (m->seq[i].used) WANT(kv_drop(m->kv, m->seq[i].handle) == 0, "drop", i, 0);
     kv_usage(m->kv, &u);
-    WANT(u.live == 0 && u.states == 0 && u.shared == 0 && u.reserved == 0 && u.free == u.pool,
+    WANT(u.live == 0 && u.states == 0 && u.shared == 0 && u.reserved == 0 && u.spilled == 0 &&
+             u.free == u.pool - u.staging,
          "bytes left over", u.live, u.reserved);
+    if (m->tier) {
+        m->t->tier_reads += m->tier->reads;
+        m->t->tier_writes += m->tier->writes;
+        m->t->tier_drops += m->tier->drops;
+        m->t->tier_faults += m->tier->faults;
+    }
     WANT(u.peak <= u.pool, "peak over the budget", u.peak, u.pool);
     m->t->seals += u.seals;
     m->t->evictions += u.evictions;
@@ -571,7 +633,10 @@ int model_run(const struct model_options *o, struct model_totals *t)
         t->ops += m->op;
     } else {
         e = -1;
-        kv_close(m->kv);
+        if (m->kv)
+            kv_close(m->kv);
+        else if (m->tier)
+            m->tier->tier.close(&m->tier->tier);
     }
     kv_fault.poison = false;
     free(m->shot[0]);

@@ -7,11 +7,13 @@ struct model_options {
     bool check;       /* also run kv_check; without it only what views show can tell */
     bool verbose;     /* print every operation */
     const char *only; /* name of one configuration, or NULL */
+    bool stream;      /* every store that can streams; else every second */
 };
 struct model_totals {
     uint64_t ops, steps, aborts, refused, rejected_rows, trims, reorders, verified_rows,
         verified_views;
     uint64_t seals, evictions, forks, rows_copied, rows_copied_by_fork, stores, reserves;
+    uint64_t pieces, tier_reads, tier_writes, tier_drops, tier_faults, began_full;
     uint32_t max_refs;
 };
 /* 0, or -1 after a difference, which is printed to stderr with the seed and the operation. */

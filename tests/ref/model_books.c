@@ -19,6 +19,19 @@ static void want_row(struct model *m, const struct kv_view *v, uint32_t site, ui
     }
 }
 
+/* Where the bytes of a page are that a table names: in memory, or in the tier alone. */
+static const unsigned char *in_tier(struct model *m, uint32_t site, uint32_t form, uint32_t id,
+                                    size_t offset, const unsigned char *page)
+{
+    const struct group *g = &m->kv->group[m->kv->site_group[site]];
+    const struct pages *p = &g->form[form];
+    if (!p->page[id].spilled) return page;
+    uint64_t at = (uint64_t)(page_at(p, site - g->c.site0, id) - m->kv->stream.arena);
+    const unsigned char *bytes = tier_mem_at(m->tier, at, p->grain);
+    WANT(bytes, "a spilled page is not in the tier", id, site);
+    return bytes + offset;
+}
+
 /* Rows [a, b) of the sequence in table row `slot`, in the form the edge says. */
 void model_want_rows(struct model *m, const struct kv_view *v, uint32_t site, uint32_t slot,
                      const uint64_t *name, uint32_t a, uint32_t b, uint32_t edge)
@@ -28,11 +41,13 @@ void model_want_rows(struct model *m, const struct kv_view *v, uint32_t site, ui
         for (uint32_t h = 0; h < v->shape[p].heads; h++) {
             uint32_t decoded = UINT32_MAX;
             for (uint32_t j = a; j < b; j++) {
-                bool sealed = j >= v->lead && j < edge;
+                bool sealed = j >= v->lead && j < edge, late = v->codec[p] && !sealed;
+                if (late ? !v->last : j < v->row0 || j >= v->row1) continue; /* of other pieces */
                 const struct kv_form *f = sealed ? &v->sealed : &v->raw;
                 uint32_t id = f->table[slot * f->stride + j / f->rows];
                 WANT(id != 0, sealed ? "a sealed row is missing" : "a raw row is missing", j, site);
                 const unsigned char *page = f->base + id * f->grain + f->offset[p];
+                if (m->peeking) page = in_tier(m, site, sealed, id, f->offset[p], page);
                 if (sealed && decoded != j / f->rows) {
                     decoded = j / f->rows;
                     v->codec[p]->decode(v->codec[p], &v->shape[p], h, tile, 0, page);
@@ -75,6 +90,8 @@ static void peek(const struct model *m, uint32_t site, struct kv_view *v)
     struct kv *kv = m->kv;
     const struct group *g = &kv->group[kv->site_group[site]];
     memset(v, 0, sizeof *v);
+    v->row1 = UINT32_MAX;
+    v->last = true;
     v->n_planes = g->c.n_planes;
     v->sinks = g->c.policy.sinks;
     v->lead = g->c.seal.tile ? g->c.seal.lead : 0;
@@ -161,6 +178,7 @@ void model_verify(struct model *m, const struct mseq *s)
         const struct kv_group *g = &m->group[m->kv->site_group[site]];
         struct kv_view v;
         peek(m, site, &v);
+        m->peeking = true;
         if (g->policy.kind == KV_STATE) {
             uint32_t id = v.raw.table[slot];
             WANT(!id == !s->len, "state page", id, s->len);
@@ -173,6 +191,7 @@ void model_verify(struct model *m, const struct mseq *s)
             if (s->open && s->len)
                 model_want_query(m, &v, g, site, slot, s, s->len, s->start[s->len - 1], s->len);
         }
+        m->peeking = false;
     }
 }
 
@@ -195,20 +214,26 @@ size_t model_snapshot(struct model *m, unsigned char *out)
         for (uint32_t f = 0; f < FORMS; f++) {
             struct group *g = &kv->group[gi];
             SHOT(g->table[f], sizeof(uint32_t) * kv->max_seqs * g->stride[f]);
-            if (g->form[f].n_ids) SHOT(g->form[f].page, sizeof(struct page) * g->form[f].n_ids);
+            for (uint32_t id = 0; id < g->form[f].n_ids; id++) {
+                struct page pg = g->form[f].page[id];
+                uint32_t owners[] = {pg.refs, pg.leaving, m->tier ? 0 : pg.marks};
+                SHOT(owners, sizeof owners);
+            }
         }
     for (uint32_t i = 0; i < kv->max_seqs; i++) {
         struct seq *s = &kv->seq[i];
         uint32_t flags[] = {s->len, s->cross, s->n_turns, s->turn_open, s->busy, s->marked};
         SHOT(flags, sizeof flags);
-        SHOT(&s->pledge, sizeof s->pledge);
+        if (!m->tier) SHOT(&s->pledge, sizeof s->pledge); /* streaming may begin */
         SHOT(s->turn, sizeof *s->turn * s->n_turns);
         for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
             SHOT(s->g[gi].cut, sizeof s->g[gi].cut);
             SHOT(&s->g[gi].n_keeps, sizeof s->g[gi].n_keeps);
         }
     }
-    size_t sums[] = {kv->live, kv->states, kv->shared, kv->pledged, kv->mark_debt, kv->n_idle};
+    bool all = !m->tier; /* else pages may have moved */
+    size_t sums[] = {kv->live + kv->stream.spilled, kv->states, all ? kv->shared : 0,
+                     all ? kv->pledged : 0,         kv->n_idle, all ? kv->mark_debt : 0};
     SHOT(sums, sizeof sums);
     return n;
 }

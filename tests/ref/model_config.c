@@ -80,6 +80,7 @@ void model_config(struct model *m)
 {
     static char name[64];
     uint32_t site = 0, n = 1 + model_rnd(m, GROUPS);
+    bool streams = false;
     size_t block = 0;
     name[0] = 0;
     for (uint32_t i = 0; i < n; i++) {
@@ -88,6 +89,8 @@ void model_config(struct model *m)
             if (i == 0 && strcmp(kinds[k], m->opt->only) == 0) kind = k;
         if (i == 0 && kind == 7) kind = 0; /* somebody has to count the rows */
         m->group[i] = draw_group(m, kind);
+        m->group[i].stream = m->group[i].policy.kind == KV_ROWS && model_chance(m, 75);
+        streams |= m->group[i].stream;
         m->group[i].site0 = site;
         site += m->group[i].n_sites;
         block += 2 * 64 * m->group[i].n_sites * MAX(m->group[i].rows, 16) / 8;
@@ -100,6 +103,27 @@ void model_config(struct model *m)
                                 .max_seqs = 2 + model_rnd(m, SEQS - 1),
                                 .max_tokens = 8 + model_rnd(m, 200),
                                 .max_len = 100 + model_rnd(m, 300)};
-    if (m->group[0].plane[0].codec == &kv_codec_shuffle) m->cfg.max_len += LEN - 400;
+    if (m->group[0].plane[0].codec == &kv_codec_shuffle) m->cfg.max_len += 240;
     m->cfg.pool_bytes = m->cfg.max_seqs * block * (2 + model_rnd(m, model_chance(m, 50) ? 4 : 24));
+    m->tier = NULL;
+    if (!streams || !(m->opt->stream || model_chance(m, 50))) return;
+    m->cfg.streaming = model_chance(m, 50) ? KV_STREAM : KV_STREAM_ON_FULL;
+    m->tier = tier_mem_open();
+    m->cfg.tier = &m->tier->tier;
+    m->cfg.stage_bytes = model_chance(m, 30) ? 0 : 8192u * (1 + model_rnd(m, 3));
+    m->cfg.pool_bytes = m->cfg.max_seqs * block * (1 + model_rnd(m, 6)) + m->cfg.stage_bytes;
+    if (model_chance(m, 70)) m->cfg.max_len = LEN;
+    if (model_chance(m, 70)) m->cfg.max_seqs = 2;
+    if (model_chance(m, 50)) /* wide rows: little fits into a piece */
+        for (uint32_t i = 0; i < n; i++)
+            for (uint32_t k = 0; k < 2 && m->group[i].stream; k++)
+                m->group[i].plane[k].shape.dim *= 6;
+    for (uint32_t i = 0; i < site; i++) /* a random order of sites */
+        m->order[i] = i;
+    for (uint32_t i = site; i > 1; i--) {
+        uint32_t j = model_rnd(m, i), t = m->order[j];
+        m->order[j] = m->order[i - 1];
+        m->order[i - 1] = t;
+    }
+    m->cfg.order = m->order;
 }

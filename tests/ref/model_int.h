@@ -2,11 +2,12 @@
 #pragma once
 #include "flat.h"
 #include "kv_model.h"
+#include "model_tier.h"
 
 #include <setjmp.h>
 
 #define SEQS   8u
-#define LEN    640u
+#define LEN    900u
 #define GROUPS 3u
 #define SPANS  SEQS
 
@@ -39,6 +40,9 @@ struct model {
     int32_t tok[LEN * SPANS];
     unsigned char *shot[2]; /* tables and pages before a step */
     size_t shot_cap;
+    struct tier_mem *tier; /* of a store that streams, else NULL; the store's */
+    uint32_t order[32];    /* in which its sites are visited */
+    bool peeking;          /* rows are read without a step, spilled ones from the tier */
     jmp_buf out;
 };
 
@@ -56,7 +60,8 @@ _Noreturn void model_differ(struct model *m, const char *what, uint64_t a, uint6
 void model_config(struct model *m);
 
 /* model_view.c: what a kernel does at one site of the open step, comparing all it reads */
-void model_kernel(struct model *m, uint32_t site);
+/* Negative: the store's error, if the tier failed. */
+int model_kernel(struct model *m, uint32_t site);
 
 /* model_books.c: comparing without a step */
 void model_want_rows(struct model *m, const struct kv_view *v, uint32_t site, uint32_t slot,

@@ -3,7 +3,9 @@
  *   test_kv                       the suite, with a short random run
  *   test_kv --ops N --seed S      a long run, one summary line
  *           [--config NAME]       the first group of every store is of this kind
- *           [--break-refs | --skip-cow | --drop-early | --keep-rejected]   a deliberate fault
+ *           [--stream]            every store that can streams
+ *           [--break-refs | --skip-cow | --drop-early | --keep-rejected | --skip-wait |
+ *            --wrong-stage | --forget-write | --stale-open]   a deliberate fault
  *           [--no-check]          without kv_check: only what views show can tell */
 #include "../ref/kv_model.h"
 #include "testing.h"
@@ -13,14 +15,18 @@ static void print_totals(const struct model_totals *t)
     printf(
         "ops %llu forks %llu seals %llu evictions %llu max refs %u rows copied by fork %llu "
         "(steps %llu, aborts %llu, refused %llu, rejected rows %llu, trims %llu, reorders %llu, "
-        "reserves %llu, rows copied on write %llu, rows verified %llu, views %llu, stores %llu)\n",
+        "reserves %llu, rows copied on write %llu, rows verified %llu, views %llu, stores %llu; "
+        "pieces %llu, tier reads %llu, writes %llu, drops %llu, faults %llu, began when full %llu)\n",
         (unsigned long long)t->ops, (unsigned long long)t->forks, (unsigned long long)t->seals,
         (unsigned long long)t->evictions, t->max_refs, (unsigned long long)t->rows_copied_by_fork,
         (unsigned long long)t->steps, (unsigned long long)t->aborts, (unsigned long long)t->refused,
         (unsigned long long)t->rejected_rows, (unsigned long long)t->trims,
         (unsigned long long)t->reorders, (unsigned long long)t->reserves,
         (unsigned long long)t->rows_copied, (unsigned long long)t->verified_rows,
-        (unsigned long long)t->verified_views, (unsigned long long)t->stores);
+        (unsigned long long)t->verified_views, (unsigned long long)t->stores,
+        (unsigned long long)t->pieces, (unsigned long long)t->tier_reads,
+        (unsigned long long)t->tier_writes, (unsigned long long)t->tier_drops,
+        (unsigned long long)t->tier_faults, (unsigned long long)t->began_full);
 }
 
 static void test_random(void **state)
@@ -35,15 +41,28 @@ static void test_random(void **state)
     assert_int_equal(t.rows_copied_by_fork, 0);
 }
 
+static void test_streams(void **state)
+{
+    (void)state;
+    struct model_options o = {.ops = 30000, .seed = 8, .check = true, .stream = true};
+    struct model_totals t = {0};
+    assert_int_equal(model_run(&o, &t), 0);
+    print_totals(&t);
+    assert_true(t.pieces > 100 && t.tier_reads > 1000 && t.tier_writes > 500 && t.tier_drops > 10);
+    assert_true(t.tier_faults > 20 && t.began_full > 0);
+    assert_int_equal(t.rows_copied_by_fork, 0);
+}
+
 /* Each fault must be seen through views and row bytes alone, without kv_check. */
 static void test_faults_are_caught(void **state)
 {
     (void)state;
-    bool *fault[] = {&kv_fault.break_refs, &kv_fault.skip_cow, &kv_fault.drop_early,
-                     &kv_fault.keep_rejected};
+    bool *fault[] = {&kv_fault.break_refs,    &kv_fault.skip_cow,  &kv_fault.drop_early,
+                     &kv_fault.keep_rejected, &kv_fault.skip_wait, &kv_fault.wrong_stage,
+                     &kv_fault.forget_write,  &kv_fault.stale_open};
     for (size_t i = 0; i < countof(fault); i++)
         for (int check = 0; check < 2; check++) {
-            struct model_options o = {.ops = 20000, .seed = 3, .check = check};
+            struct model_options o = {.ops = 20000, .seed = 3, .check = check, .stream = i >= 4};
             struct model_totals t = {0};
             *fault[i] = true;
             int e = model_run(&o, &t);
@@ -73,6 +92,16 @@ static int long_run(int argc, char **argv)
             kv_fault.drop_early = true;
         else if (!strcmp(a, "--keep-rejected"))
             kv_fault.keep_rejected = true;
+        else if (!strcmp(a, "--skip-wait"))
+            kv_fault.skip_wait = true;
+        else if (!strcmp(a, "--wrong-stage"))
+            kv_fault.wrong_stage = true;
+        else if (!strcmp(a, "--forget-write"))
+            kv_fault.forget_write = true;
+        else if (!strcmp(a, "--stale-open"))
+            kv_fault.stale_open = true;
+        else if (!strcmp(a, "--stream"))
+            o.stream = true;
         else if (!strcmp(a, "--no-check"))
             o.check = false;
         else if (!next)
@@ -96,6 +125,7 @@ int main(int argc, char **argv)
     if (argc > 1) return long_run(argc, argv);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_random),
+        cmocka_unit_test(test_streams),
         cmocka_unit_test(test_faults_are_caught),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,259 @@
+/* spill.c - which pages are in memory: those of stream groups leave it for the tier when a step needs
+ * their room, and come back only to be written again.
+ *
+ * A page keeps its id wherever it is; its bytes lie in the tier at its address in the arena, so that
+ * neighbours in memory are neighbours there.  Only what nobody will write leaves: full raw blocks of
+ * groups without a codec, sealed tiles of those with one; not the leading rows, nor the open block of a
+ * reserve.  Those of the highest rows go first, so that the leading rows of every sequence stay: a step
+ * reads all rows in order, and a cache that kept the most recent ones of such a walk would keep nothing
+ * until it is read again.
+ *
+ * Leaving takes no memory: transfers go straight from the page.  What a freed page leaves in the tier is
+ * dropped in batches. */
+#include "kv/kv_int.h"
+
+#include <string.h>
+
+static uint64_t tier_address(const struct kv *kv, const struct pages *p, uint32_t site, uint32_t id)
+{
+    return (uint64_t)(page_at(p, site, id) - kv->stream.arena);
+}
+
+/* Pages a step copies from stay, as an abort may put the mark of a reserve back. */
+static bool may_leave(const struct pages *p, uint32_t id)
+{
+    const struct page *pg = &p->page[id];
+    return id && !pg->spilled && !pg->marks && !pg->leaving;
+}
+
+/* Cells of a sequence that may leave end here; full: without the open block. */
+static uint32_t leave_end(const struct group *g, const struct seq *s, bool full)
+{
+    return table_used(g, g->leaves,
+                      full || s->busy ? s->len - s->len % g->rows[g->leaves] : s->len);
+}
+
+/* Marks with `picked`, or clears the marks of, all that may leave and would not go free with the doomed
+ * checkpoints; the bytes marked. */
+static size_t pick_all(struct kv *kv, bool clear)
+{
+    size_t sum = 0;
+    for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
+        struct group *g = &kv->group[gi];
+        if (!leaves(kv, g, g->leaves)) continue;
+        struct pages *p = &g->form[g->leaves];
+        for (uint32_t k = 0; k < kv->max_seqs; k++) {
+            const struct seq *s = &kv->seq[k];
+            const uint32_t *table = seq_table(kv, g, g->leaves, s);
+            uint32_t i = table_first(g, g->leaves), end = leave_end(g, s, false);
+            for (; i < end; i++) {
+                struct page *pg = &p->page[table[i]];
+                if (clear) pg->picked = 0;
+                if (clear || pg->picked || !may_leave(p, table[i])) continue;
+                if (p->seen[table[i]] == pg->refs) continue;
+                pg->picked = 1;
+                sum += p->bytes;
+            }
+        }
+    }
+    return sum;
+}
+
+size_t spill_can(struct kv *kv)
+{
+    if (!kv->stream.active) return 0;
+    size_t sum = pick_all(kv, false);
+    pick_all(kv, true);
+    return sum;
+}
+
+/* The page of the highest row that may leave and is not picked; NULL if none.  Hands move down only. */
+static struct page *pick_highest(struct kv *kv, size_t *bytes)
+{
+    struct group *in = NULL;
+    uint32_t row = 0, *best = NULL, id = 0;
+    for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
+        struct group *g = &kv->group[gi];
+        if (!leaves(kv, g, g->leaves)) continue;
+        uint32_t first = table_first(g, g->leaves);
+        const struct pages *p = &g->form[g->leaves];
+        for (uint32_t k = 0; k < kv->max_seqs; k++) {
+            const uint32_t *table = seq_table(kv, g, g->leaves, &kv->seq[k]);
+            uint32_t *hand = &kv->stream.hand[(size_t)gi * kv->max_seqs + k];
+            while (*hand > first &&
+                   (!may_leave(p, table[*hand - 1]) || p->page[table[*hand - 1]].picked))
+                --*hand;
+            if (*hand <= first || *hand * g->rows[g->leaves] <= row) continue;
+            row = *hand * g->rows[g->leaves];
+            best = hand;
+            in = g;
+            id = table[*hand - 1];
+        }
+    }
+    if (!best) return NULL;
+    --*best;
+    *bytes = in->form[in->leaves].bytes;
+    return &in->form[in->leaves].page[id];
+}
+
+/* Moves bytes of pages [id, id + n) at every site between the tier and memory, the memory of pages
+ * [to, to + n). */
+static int move(struct kv *kv, const struct pages *p, uint32_t id, uint32_t to, uint32_t n,
+                bool write)
+{
+    struct stream *st = &kv->stream;
+    struct kv_io *io = st->load[0].io;
+    size_t bytes = n * p->grain;
+    for (uint32_t site = 0; site < p->n_sites;) {
+        uint32_t k = 0;
+        for (; k < KV_TIER_DEPTH && site < p->n_sites; k++, site++)
+            io[k] = (struct kv_io){.mem = page_at(p, site, to),
+                                   .at = tier_address(kv, p, site, id),
+                                   .n = bytes,
+                                   .write = write};
+        TRY(st->tier->start(st->tier, io, k));
+        TRY(st->tier->finish(st->tier, io, k));
+        *(write ? &st->bytes_written : &st->bytes_read) += k * bytes;
+    }
+    return 0;
+}
+
+static void stale_set(struct kv *kv, struct pages *p, uint32_t id, bool stale)
+{
+    uint16_t bit = (uint16_t)(1u << id % KV_RUN), *mask = &p->run[id / KV_RUN].stale;
+    if (!(*mask & bit) == !stale) return;
+    *mask ^= bit;
+    if (stale) {
+        p->n_stale++;
+        kv->stream.stale += p->bytes;
+    } else {
+        p->n_stale--;
+        kv->stream.stale -= p->bytes;
+    }
+}
+
+/* Writes what is picked in ascending runs and lets it go; at an error the rest stays. */
+static int write_picked(struct kv *kv, struct pages *p)
+{
+    int e = 0;
+    for (uint32_t id = 1, n; id < p->fresh * KV_RUN; id += n) {
+        for (n = 0; id + n < p->fresh * KV_RUN && p->page[id + n].picked; n++)
+            p->page[id + n].picked = 0;
+        if (n && e >= 0 && !kv_fault.forget_write) e = move(kv, p, id, id, n, true);
+        for (uint32_t i = 0; i < n && e >= 0; i++) {
+            page_leaves_memory(kv, p, id + i);
+            stale_set(kv, p, id + i, false);
+        }
+        n += !n;
+    }
+    return e;
+}
+
+int spill_out(struct kv *kv, size_t bytes)
+{
+    size_t got = 0, each;
+    int e = 0;
+    for (int full = 1; full >= 0; full--) {
+        struct page *pg;
+        for (uint32_t gi = 0; gi < kv->n_groups; gi++)
+            for (uint32_t k = 0; k < kv->max_seqs; k++)
+                kv->stream.hand[(size_t)gi * kv->max_seqs + k] =
+                    leave_end(&kv->group[gi], &kv->seq[k], full);
+        while (got < bytes && (pg = pick_highest(kv, &each))) {
+            pg->picked = 1;
+            got += each;
+        }
+    }
+    for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
+        struct group *g = &kv->group[gi];
+        if (!leaves(kv, g, g->leaves)) continue;
+        int e2 = write_picked(kv, &g->form[g->leaves]);
+        if (e >= 0) e = e2;
+    }
+    kv->stream.began |= kv->stream.spilled > 0;
+    return e;
+}
+
+int spill_back(struct kv *kv, struct pages *p, uint32_t id)
+{
+    page_comes_back(kv, p, id);
+    int e = kv_fault.stale_open ? 0 : move(kv, p, id, id, 1, false);
+    if (e < 0)
+        page_leaves_memory(kv, p, id);
+    else
+        stale_set(kv, p, id, true);
+    return e;
+}
+
+int spill_copy(struct kv *kv, struct pages *p, uint32_t from, uint32_t to)
+{
+    return move(kv, p, from, to, 1, false);
+}
+
+/* Drops all stale bytes of one form, run by run of ids. */
+static void sweep(struct kv *kv, struct pages *p)
+{
+    struct kv_tier *tier = kv->stream.tier;
+    for (uint32_t id = 1, n; id < p->n_ids && p->n_stale; id += n) {
+        for (n = 0; id + n < p->n_ids; n++) {
+            if (!(p->run[(id + n) / KV_RUN].stale >> (id + n) % KV_RUN & 1)) break;
+            stale_set(kv, p, id + n, false);
+        }
+        for (uint32_t site = 0; n && site < p->n_sites; site++)
+            tier->drop(tier, tier_address(kv, p, site, id), n * p->grain);
+        n += !n;
+    }
+}
+
+void spill_forget(struct kv *kv, struct pages *p, uint32_t id)
+{
+    p->page[id].spilled = false;
+    p->n_spilled--;
+    kv->stream.spilled -= p->bytes;
+    stale_set(kv, p, id, true);
+    if (kv->stream.stale <= kv->pool + kv->stream.spilled) return;
+    for (uint32_t gi = 0; gi < kv->n_groups; gi++)
+        if (kv->group[gi].stream) sweep(kv, &kv->group[gi].form[kv->group[gi].leaves]);
+}
+
+/* Reserves are counted anew: what may leave need not be promised. */
+static void activate(struct kv *kv, bool on)
+{
+    for (uint32_t k = 0; k < kv->max_seqs; k++)
+        pledge_leave(kv, &kv->seq[k]);
+    kv->stream.active = on;
+    for (uint32_t k = 0; k < kv->max_seqs; k++)
+        pledge_enter(kv, &kv->seq[k]);
+}
+
+bool spill_begin(struct kv *kv)
+{
+    if (!kv->stream.half || kv->stream.active || kv->step.open) return false;
+    activate(kv, true);
+    return true;
+}
+
+void spill_call_off(struct kv *kv)
+{
+    if (kv->stream.on_full && kv->stream.active && !kv->stream.began) activate(kv, false);
+}
+
+int spill_open(struct kv *kv, const struct kv_config *c)
+{
+    struct stream *st = &kv->stream;
+    if (c->streaming == KV_RESIDENT) return 0;
+    st->on_full = c->streaming == KV_STREAM_ON_FULL;
+    st->active = !st->on_full;
+    st->hand = mem_array((size_t)kv->n_groups * kv->max_seqs, sizeof *st->hand);
+    for (int i = 0; i < 2; i++)
+        if (!(st->load[i].io = mem_array(KV_TIER_DEPTH, sizeof *st->load[i].io))) return ERR_NOMEM;
+    return st->hand ? 0 : ERR_NOMEM;
+}
+
+void spill_close(struct kv *kv)
+{
+    mem_free(kv->stream.hand);
+    for (int i = 0; i < 2; i++)
+        mem_free(kv->stream.load[i].io);
+    if (kv->stream.tier) kv->stream.tier->close(kv->stream.tier);
+}

@@ -1,0 +1,351 @@
+/* stage.c - how a step reads pages that are not in memory: piece by piece, through two halves of a
+ * staging area, the next one being read while the kernels work on this one.
+ *
+ * A piece is a run of whole atoms of one site with no more spilled pages than half the area holds, so
+ * attention over pieces has the bits of attention over all rows (dev.h).  Pieces follow from page ids
+ * and reach, which all sites of a group share; they are made once per step.  Pages that no token of the
+ * step can reach are not read, those of several lanes (forks, beams) once.
+ *
+ * The staging area lies behind all ranges in one mapping.  Seen from the range of any site it holds
+ * further pages, with ids of their own, so a view keeps its base and its grain and only has another
+ * table: `shown`, where the piece's spilled pages have the ids of their places in the area. */
+#include "kv/kv_int.h"
+
+#include <assert.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define HALF_BYTES ((size_t)1 << 20)   /* of staging, if the budget allows */
+#define IO_BYTES   ((size_t)256 << 10) /* of one transfer, so that several share a piece */
+
+static uint32_t unit_rows(const struct group *g)
+{
+    uint32_t rows = g->rows[g->leaves];
+    return (rows + KV_ATOM - 1) / KV_ATOM * KV_ATOM;
+}
+
+/* Most pages of one lane that overlap a unit. */
+static uint32_t unit_pages(const struct group *g)
+{
+    uint32_t rows = g->rows[g->leaves];
+    return unit_rows(g) / rows + (unit_rows(g) % rows ? 2 : 0);
+}
+
+int stage_room(struct kv *kv, const struct kv_config *c)
+{
+    size_t os = (size_t)sysconf(_SC_PAGESIZE), one = 0, many;
+    struct stream *st = &kv->stream;
+    if (c->streaming == KV_RESIDENT) return 0;
+    for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
+        struct group *g = &kv->group[gi];
+        if (!g->c.stream) continue;
+        size_t bytes; /* and the place that aligning the first page may cost */
+        if (!ck_mul((size_t)unit_pages(g) + 1, g->form[g->leaves].grain, &bytes))
+            return ERR(LIMIT, "cache: a page is too large");
+        one = MAX(one, bytes);
+    }
+    if (!one) return 0;
+    one = (one + os - 1) / os * os;
+    if (!ck_mul(one, kv->max_seqs, &many)) many = SIZE_MAX / 4;
+    st->half = c->stage_bytes ? c->stage_bytes / 2 : MIN(MAX(HALF_BYTES, many), kv->pool / 8);
+    if (c->stage_bytes && st->half < one)
+        return ERR(LIMIT,
+                   "cache: a staging area of %zu bytes is less than the %zu that two pieces take",
+                   c->stage_bytes, 2 * one);
+    st->half = MAX(st->half, one) / os * os;
+    st->lanes = UINT32_MAX;
+    for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
+        struct group *g = &kv->group[gi];
+        if (!(g->stream = g->c.stream)) continue;
+        g->unit = unit_rows(g);
+        g->slots = (uint32_t)MIN(st->half / g->form[g->leaves].grain - 1, UINT32_MAX / 2);
+        st->lanes = MIN(st->lanes, g->slots / unit_pages(g));
+    }
+    return 0;
+}
+
+static int order_open(struct kv *kv, const struct kv_config *c)
+{
+    struct stream *st = &kv->stream;
+    st->order = mem_array(kv->n_sites, sizeof *st->order);
+    st->rank = mem_array(kv->n_sites, sizeof *st->rank);
+    if (!st->order || !st->rank) return ERR_NOMEM;
+    for (uint32_t i = 0; i < kv->n_sites; i++)
+        st->rank[i] = KV_NONE;
+    for (uint32_t i = 0; i < kv->n_sites; i++) {
+        uint32_t site = c->order ? c->order[i] : i;
+        if (site >= kv->n_sites || st->rank[site] != KV_NONE)
+            return ERR(ARG, "cache: the order of sites is not one (entry %u is %u)", i, site);
+        st->order[i] = site;
+        st->rank[site] = i;
+    }
+    return 0;
+}
+
+int stage_open(struct kv *kv, const struct kv_config *c)
+{
+    struct stream *st = &kv->stream;
+    if (!st->half) return 0;
+    unsigned char *area = st->arena + st->arena_bytes - 2 * st->half;
+    if (mprotect(area, 2 * st->half, PROT_READ | PROT_WRITE) != 0)
+        return ERR(NOMEM, "cache: the system refuses a staging area of %zu bytes", 2 * st->half);
+    for (int i = 0; i < 2; i++) {
+        st->load[i].mem = area + (size_t)i * st->half;
+        st->load[i].site = KV_NONE;
+    }
+    for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
+        struct group *g = &kv->group[gi];
+        if (!g->stream) continue;
+        const struct pages *p = &g->form[g->leaves];
+        size_t pieces = (size_t)g->stride[g->leaves] * g->rows[g->leaves] / g->unit + 3;
+        if ((size_t)(area + 2 * st->half - p->base) / p->grain > UINT32_MAX)
+            return ERR(LIMIT, "cache: more pages than 32 bits can name");
+        g->piece = mem_array(pieces, sizeof *g->piece);
+        g->staged = mem_array(2 * (size_t)p->n_ids, sizeof *g->staged);
+        g->shown = mem_array((size_t)kv->max_seqs * MAX(g->stride[g->leaves], 1), sizeof *g->shown);
+        if (!g->piece || !g->staged || !g->shown) return ERR_NOMEM;
+    }
+    return order_open(kv, c);
+}
+
+void stage_close(struct kv *kv)
+{
+    for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
+        mem_free(kv->group[gi].piece);
+        mem_free(kv->group[gi].staged);
+        mem_free(kv->group[gi].shown);
+    }
+    mem_free(kv->stream.order);
+    mem_free(kv->stream.rank);
+}
+
+/* --- reading -------------------------------------------------------------------------------- */
+
+static struct group *group_at(struct kv *kv, uint32_t site)
+{
+    return &kv->group[kv->site_group[site]];
+}
+
+/* Place k of a half, for pages of the group at a site. */
+static unsigned char *place(const struct group *g, const struct load *l, uint32_t site, uint32_t k)
+{
+    const struct pages *p = &g->form[g->leaves];
+    const unsigned char *base = page_at(p, site - g->c.site0, 0);
+    size_t over = (size_t)(l->mem - base) % p->grain;
+    return l->mem + (over ? p->grain - over : 0) + k * p->grain;
+}
+
+/* Starts as many transfers as may be in flight. */
+static int wave(struct kv *kv, struct load *l)
+{
+    struct group *g = group_at(kv, l->site);
+    const struct pages *p = &g->form[g->leaves];
+    uint32_t first = g->piece[l->piece].first, at = l->at, k = 0;
+    for (; k < KV_TIER_DEPTH && at < l->end; k++) {
+        uint32_t id = g->staged[at], n = 1;
+        while (at + n < l->end && g->staged[at + n] == id + n && (n + 1) * p->grain <= IO_BYTES)
+            n++;
+        const unsigned char *from = page_at(p, l->site - g->c.site0, id);
+        l->io[k] = (struct kv_io){.mem = place(g, l, l->site, at - first),
+                                  .at = (uint64_t)(from - kv->stream.arena),
+                                  .n = n * p->grain};
+        at += n;
+    }
+    TRY(kv->stream.tier->start(kv->stream.tier, l->io, k));
+    l->n_io = k;
+    l->at = at;
+    return 0;
+}
+
+static int land(struct kv *kv, struct load *l)
+{
+    if (!l->n_io) return 0;
+    uint32_t n = l->n_io;
+    l->n_io = 0;
+    TRY(kv->stream.tier->finish(kv->stream.tier, l->io, n));
+    for (uint32_t i = 0; i < n; i++)
+        kv->stream.bytes_read += l->io[i].n;
+    return 0;
+}
+
+static int load_begin(struct kv *kv, struct load *l, uint32_t site, uint32_t piece)
+{
+    const struct group *g = group_at(kv, site);
+    (void)land(kv, l); /* of no use any more */
+    if (kv_fault.poison) memset(l->mem, 0xFF, kv->stream.half);
+    l->site = site;
+    l->piece = piece;
+    l->at = g->piece[piece].first;
+    l->end = g->piece[piece + 1].first;
+    int e = wave(kv, l);
+    if (e < 0) l->site = KV_NONE;
+    return e;
+}
+
+static int load_wait(struct kv *kv, struct load *l)
+{
+    int e = 0;
+    if (kv_fault.skip_wait) return 0;
+    while (e >= 0 && (l->n_io || l->at < l->end)) {
+        e = land(kv, l);
+        if (e >= 0 && l->at < l->end) e = wave(kv, l);
+    }
+    if (e < 0) l->site = KV_NONE;
+    return e;
+}
+
+/* The first piece to be staged from the i-th site of the order on. */
+static uint32_t next_site(struct kv *kv, uint32_t i)
+{
+    for (; i < kv->n_sites; i++)
+        if (group_at(kv, kv->stream.order[i])->n_pieces) return kv->stream.order[i];
+    return KV_NONE;
+}
+
+/* Has the k-th piece of a site in memory, and the one after it on its way. */
+static int stage_ready(struct kv *kv, uint32_t site, uint32_t k, struct load **out)
+{
+    struct stream *st = &kv->stream;
+    struct load *l = NULL;
+    for (int i = 0; i < 2; i++)
+        if (st->load[i].site == site && st->load[i].piece == k) l = &st->load[i];
+    if (!l) {
+        stage_end(kv);
+        l = &st->load[0];
+        TRY(load_begin(kv, l, site, k));
+    }
+    TRY(load_wait(kv, l));
+    struct load *other = &st->load[l == st->load];
+    uint32_t then = k + 1 < group_at(kv, site)->n_pieces ? site : next_site(kv, st->rank[site] + 1);
+    uint32_t piece = then == site ? k + 1 : 0;
+    if (then != KV_NONE && (other->site != then || other->piece != piece))
+        (void)load_begin(kv, other, then, piece); /* an error comes back when it is wanted */
+    *out = l;
+    return 0;
+}
+
+void stage_end(struct kv *kv)
+{
+    for (int i = 0; i < 2; i++) {
+        if (kv->stream.load[i].n_io) (void)land(kv, &kv->stream.load[i]);
+        kv->stream.load[i].site = KV_NONE;
+    }
+}
+
+/* --- pieces --------------------------------------------------------------------------------- */
+
+/* Cells [*c0, *c1) of a lane may be read by the step and may be spilled. */
+static void lane_cells(const struct kv_step *st, const struct group *g, uint32_t lane, uint32_t *c0,
+                       uint32_t *c1)
+{
+    const struct step_span *sp = &st->span[lane];
+    uint32_t end = g->leaves == SEALED ? g->edge[sp->tok0 + sp->n - 1] : st->kv->seq[sp->seq].len;
+    *c0 = MAX(g->lo[sp->tok0] / g->rows[g->leaves], table_first(g, g->leaves));
+    *c1 = end / g->rows[g->leaves];
+}
+
+/* Appends the spilled pages of one unit that are not yet in the piece (`seen`); the new end. */
+static uint32_t collect(const struct kv_step *st, struct group *g, uint32_t unit, uint32_t n)
+{
+    struct pages *p = &g->form[g->leaves];
+    uint32_t rows = g->rows[g->leaves], from = unit * g->unit, to = from + g->unit;
+    for (uint32_t lane = 0; lane < st->n_spans; lane++) {
+        const uint32_t *table = seq_table(st->kv, g, g->leaves, &st->kv->seq[st->span[lane].seq]);
+        uint32_t i, end;
+        lane_cells(st, g, lane, &i, &end);
+        for (i = MAX(i, from / rows); i < end && i * rows < to; i++) {
+            if (!p->page[table[i]].spilled || p->seen[table[i]]) continue;
+            p->seen[table[i]] = 1;
+            g->staged[n++] = table[i];
+        }
+    }
+    return n;
+}
+
+static void forget(struct group *g, uint32_t from, uint32_t to)
+{
+    for (; from < to; from++)
+        g->form[g->leaves].seen[g->staged[from]] = 0;
+}
+
+static void plan_pieces(const struct kv_step *st, struct group *g)
+{
+    uint32_t n = 0, first = 0, u = UINT32_MAX, end = 0, rows = g->rows[g->leaves];
+    for (uint32_t lane = 0; lane < st->n_spans; lane++) {
+        uint32_t c0, c1;
+        lane_cells(st, g, lane, &c0, &c1);
+        if (c0 >= c1) continue;
+        u = MIN(u, c0 * rows / g->unit);
+        end = MAX(end, (c1 * rows - 1) / g->unit + 1);
+    }
+    for (; u < end; u++) {
+        uint32_t before = n;
+        n = collect(st, g, u, n);
+        if (n - first <= g->slots) continue;
+        assert(before > first); /* kv_step_lanes */
+        forget(g, first, n);
+        g->piece[g->n_pieces++] = (struct piece){u * g->unit, first};
+        first = before;
+        n = collect(st, g, u, before);
+    }
+    forget(g, first, n);
+    if (!n) return;
+    g->piece[g->n_pieces++] = (struct piece){UINT32_MAX, first};
+    g->piece[g->n_pieces].first = n;
+    for (uint32_t lane = 0; lane < st->n_spans; lane++) {
+        const struct step_span *sp = &st->span[lane];
+        const struct seq *s = &st->kv->seq[sp->seq];
+        const uint32_t *table = seq_table(st->kv, g, g->leaves, s);
+        uint32_t *shown = g->shown + (size_t)sp->seq * g->stride[g->leaves];
+        for (uint32_t i = 0; i < table_used(g, g->leaves, s->len + sp->n); i++)
+            shown[i] = g->form[g->leaves].page[table[i]].spilled ? 0 : table[i];
+    }
+}
+
+void stage_plan(struct kv_step *st)
+{
+    struct kv *kv = st->kv;
+    bool any = false;
+    for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
+        struct group *g = &kv->group[gi];
+        g->n_pieces = 0;
+        if (!g->stream || st->cross || !g->form[g->leaves].n_spilled) continue;
+        plan_pieces(st, g);
+        any |= g->n_pieces > 0;
+    }
+    if (any) (void)load_begin(kv, &kv->stream.load[0], next_site(kv, 0), 0);
+}
+
+int stage_show(struct kv_step *st, uint32_t site, uint32_t k, struct kv_view *v)
+{
+    struct kv *kv = st->kv;
+    struct group *g = group_at(kv, site);
+    const struct pages *p = &g->form[g->leaves];
+    struct load *l;
+    if (!g->n_pieces) return 0;
+    TRY(stage_ready(kv, site, k, &l));
+    uint32_t rows = g->rows[g->leaves], n = g->piece[k + 1].first - g->piece[k].first;
+    v->row0 = k ? g->piece[k - 1].row1 : 0;
+    v->row1 = MIN(v->row1, g->piece[k].row1);
+    v->first = k == 0;
+    v->last = k + 1 == g->n_pieces;
+    (g->leaves == RAW ? &v->raw : &v->sealed)->table = g->shown;
+    for (uint32_t i = 0; i < n; i++)
+        p->page[g->staged[g->piece[k].first + i]].stage = i ^ kv_fault.wrong_stage;
+    const unsigned char *base = page_at(p, site - g->c.site0, 0);
+    uint32_t id0 = (uint32_t)((size_t)(place(g, l, site, 0) - base) / p->grain);
+    for (uint32_t lane = 0; lane < st->n_spans; lane++) {
+        const uint32_t *table = seq_table(kv, g, g->leaves, &kv->seq[st->span[lane].seq]);
+        uint32_t *shown = g->shown + (size_t)st->span[lane].seq * g->stride[g->leaves], i, end;
+        lane_cells(st, g, lane, &i, &end);
+        for (i = MAX(i, v->row0 / rows); i < end && i * rows < v->row1; i++)
+            if (p->page[table[i]].spilled) shown[i] = id0 + p->page[table[i]].stage;
+    }
+    return 0;
+}
+
+uint32_t kv_step_lanes(const struct kv *kv)
+{
+    return kv->stream.active ? kv->stream.lanes : UINT32_MAX;
+}
