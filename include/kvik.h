@@ -61,6 +61,11 @@ KVIK_API uint32_t kvik_model_context(const kvik_model *m); /* max_position_embed
 /* A JSON description: architecture, layers with their cache kind, tensors, tokenizer, template, cache bytes per token per
  * codec.  *json is freed with kvik_free. */
 KVIK_API int kvik_model_describe(const kvik_model *m, char **json);
+/* What every cache strategy means for this model: the properties the guide compares, bytes a token, most bytes at the
+ * whole context.  JSON, as above. */
+KVIK_API int kvik_model_describe_caches(const kvik_model *m, char **json);
+/* The architectures this build knows: a JSON array of arrays of names (model_type, GGUF's general.architecture). */
+KVIK_API int kvik_architectures(char **json);
 
 /* ---- Tokenizers and chat templates -------------------------------------------------------------------------- */
 typedef struct kvik_tokenizer kvik_tokenizer;

@@ -6,11 +6,16 @@
 
 struct options {
     struct common common;
+    bool caches, architectures;
 };
 
 static const struct arg_option table[] = {
     {"json", ARG_FLAG, offsetof(struct options, common.json), NULL, NULL,
      "print the whole description as JSON"},
+    {"caches", ARG_FLAG, offsetof(struct options, caches), NULL, NULL,
+     "what every cache strategy means for this model"},
+    {"architectures", ARG_FLAG, offsetof(struct options, architectures), NULL, NULL,
+     "list the architectures this build knows; takes no MODEL"},
 };
 
 static const char *text(const json_t *o, const char *key)
@@ -195,11 +200,17 @@ static int run_inspect(const struct command *self, int argc, char **argv)
     kvik_model *m;
     char found[HUB_PATH];
     int status = args_parse(self, argc, argv, &o, &a);
-    if (status == 0 && a.n != 1)
+    if (status == 0 && o.architectures && (a.n || o.caches))
+        status = say_usage("--architectures needs no MODEL and no --caches");
+    if (status == 0 && !o.architectures && a.n != 1)
         status = say_usage(a.n ? "kvik inspect takes one MODEL" : "kvik inspect needs a MODEL");
-    if (status == 0) {
+    if (status == 0 && o.architectures) {
+        status = inspect_architectures(o.common.json);
+    } else if (status == 0) {
         int e = kvik_model_open(hub_find(a.word[0], found), &m);
-        status = e < 0 ? say_error(e) : print(m, o.common.json);
+        status = e < 0      ? say_error(e)
+                 : o.caches ? inspect_caches(m, o.common.json)
+                            : print(m, o.common.json);
         if (e >= 0) kvik_model_close(m);
     }
     args_done(&a);
@@ -208,7 +219,7 @@ static int run_inspect(const struct command *self, int argc, char **argv)
 
 const struct command command_inspect = {
     .name = "inspect",
-    .usage = "MODEL",
+    .usage = "MODEL [--caches] | --architectures",
     .summary = "what a model is and what its cache costs",
     .about =
         "Prints architecture, layers with their cache kind, cache bytes per token, tokenizer, chat template and\n"

@@ -1,0 +1,168 @@
+/* describe_cache.c - what each cache strategy means for one model: the properties the guide compares, from the same
+ * groups a cache would be opened with, and bytes in numbers. */
+#include "api/settings.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Bytes of one group: a token's while all rows are held, and the most at `len` tokens. */
+struct cost {
+    size_t token, most;
+};
+
+static struct cost cost_of(const struct kv_group *g, uint32_t len)
+{
+    size_t raw = 0, sealed = 0;
+    for (uint32_t i = 0; i < g->n_planes; i++) {
+        const struct kv_shape *s = &g->plane[i].shape;
+        const struct kv_codec *c = g->plane[i].codec;
+        raw += (size_t)s->heads * s->dim * dtype_size(s->dtype) * g->n_sites;
+        if (c) sealed += c->bytes(c, s) * g->n_sites / c->tile;
+    }
+    size_t rows = len, open = 0; /* open: raw rows that wait to be encoded */
+    if (g->policy.window) rows = MIN(rows, (size_t)g->policy.sinks + g->policy.window + g->rows);
+    if (g->policy.chunk) rows = MIN(rows, (size_t)g->policy.chunk + g->rows);
+    if (g->seal.tile)
+        open = MIN(rows, (size_t)g->seal.lead + g->seal.resid + g->seal.tile + g->rows);
+    if (!g->seal.tile) return (struct cost){raw, rows * raw};
+    return (struct cost){sealed, (rows - open) * sealed + open * raw};
+}
+
+static json_t *unavailable(json_t *o)
+{
+    json_object_set_new(o, "available", json_false());
+    json_object_set_new(o, "reason", json_string(err_last()));
+    return o;
+}
+
+static void set_bytes(json_t *o, const char *key, size_t n)
+{
+    json_object_set_new(o, key, json_integer((json_int_t)n));
+}
+
+/* The configuration a strategy needs to say anything at all, in this table. */
+static void example_config(const struct kv_preset *p, const struct model *m, char out[96])
+{
+    uint32_t window = MIN(1024u, m->context / 2);
+    bool any = false;
+    for (uint32_t i = 0; i < m->n_layers; i++)
+        any |= m->layer[i].window || m->layer[i].chunk;
+    out[0] = 0;
+    if (p->sink)
+        snprintf(out, 96, "{\"window_length\": %u, \"num_sink_tokens\": 4}", MAX(window, 8));
+    else if (p->windowed && !any)
+        snprintf(out, 96, "{\"sliding_window\": %u}", MAX(window, 1));
+}
+
+static int groups_of(const struct model *m, const struct exec_config *e, struct kv_group *g)
+{
+    uint32_t *site = mem_array(m->n_layers, sizeof *site);
+    if (!site) return ERR_NOMEM;
+    int n = kv_preset_groups(m->layer, m->n_layers, &e->preset, g, site);
+    mem_free(site);
+    return n;
+}
+
+static json_t *strategy(const struct model *m, const struct kv_preset *p, size_t dense,
+                        struct kv_group *g)
+{
+    char example[96];
+    struct settings s = {0};
+    struct exec_config e = {0};
+    struct cost sum = {0}, c;
+    example_config(p, m, example);
+    kvik_cache_config k = {.cache_implementation = p->name,
+                           .cache_config = *example ? example : NULL,
+                           .max_sequences = 1};
+    json_t *o = json_pack("{s:s, s:s, s:s?}", "cache_implementation", p->name, "brief", p->brief,
+                          "cache_config", *example ? example : NULL);
+    if (!o) return NULL;
+    if (settings_read(&k, &s) < 0 || settings_exec(&s, m, &k, &e) < 0) return unavailable(o);
+    if (p->sink && m->no_sinks) {
+        err_set(ERR_UNSUPPORTED, "a sink cache cannot be exact with this model: %s", m->no_sinks);
+        return unavailable(o);
+    }
+    int n = groups_of(m, &e, g);
+    if (n < 0) return unavailable(o);
+    size_t streamed = 0;
+    for (int i = 0; i < n; i++) {
+        c = cost_of(&g[i], m->context);
+        sum.token += c.token;
+        sum.most += c.most;
+        if (g[i].stream) streamed += c.most;
+    }
+    kv_preset_close(g, (uint32_t)n);
+    size_t memory = streamed ? sum.most - streamed + MIN(streamed, e.pool_bytes) : sum.most;
+    json_object_set_new(o, "available", json_true());
+    json_object_set_new(o, "memory_efficient", json_boolean(memory < dense));
+    json_object_set_new(o, "long_context", json_boolean(p->sink || memory < dense));
+    json_object_set_new(o, "sliding_layers", json_true());
+    json_object_set_new(o, "offloading", json_true());
+    json_object_set_new(o, "offloaded", json_boolean(streamed > 0));
+    json_object_set_new(o, "compiled_decode", json_true());
+    json_object_set_new(o, "initialization_needed", json_false());
+    json_object_set_new(o, "reserves", json_boolean(p->reserve));
+    json_object_set_new(o, "lossy", json_boolean(p->quantized));
+    set_bytes(o, "bytes_per_token", sum.token);
+    set_bytes(o, "max_bytes", memory);
+    set_bytes(o, "max_disk_bytes", streamed);
+    return o;
+}
+
+KVIK_API int kvik_model_describe_caches(const kvik_model *k, char **out)
+{
+    const struct model *m = k->m;
+    struct settings s = {0};
+    struct exec_config e = {0};
+    static const kvik_cache_config none;
+    size_t row;
+    TRY(settings_read(&none, &s));
+    TRY(settings_exec(&s, m, &none, &e));
+    row = exec_row_bytes(m, &e.preset);
+    struct kv_group *g = mem_array(m->n_layers, sizeof *g);
+    json_t *o = json_object(), *list = json_array();
+    int err = g && o && list ? 0 : ERR(NOMEM, "out of memory");
+    for (uint32_t i = 0; !err && kv_preset_at(i); i++)
+        json_array_append_new(list, strategy(m, kv_preset_at(i), row * m->context, g));
+    if (!err) {
+        json_object_set_new(o, "context", json_integer(m->context));
+        json_object_set_new(o, "rows", json_string(dtype_name(e.preset.dtype)));
+        set_bytes(o, "dense_bytes", row * m->context);
+        json_object_set(o, "caches", list);
+        err = json_text(o, out);
+    }
+    json_decref(list);
+    json_decref(o);
+    mem_free(g);
+    return err;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    const struct arch *const *x = a, *const *y = b;
+    return strcmp((*x)->names[0], (*y)->names[0]);
+}
+
+KVIK_API int kvik_architectures(char **out)
+{
+    uint32_t n = 0;
+    while (model_arch_at(n))
+        n++;
+    const struct arch **a = mem_array(MAX(n, 1), sizeof *a);
+    json_t *list = json_array();
+    int e = a && list ? 0 : ERR(NOMEM, "out of memory");
+    for (uint32_t i = 0; !e && i < n; i++)
+        a[i] = model_arch_at(i);
+    if (!e) qsort(a, n, sizeof *a, by_name);
+    for (uint32_t i = 0; !e && i < n; i++) {
+        json_t *names = json_array();
+        for (const char *const *s = a[i]->names; *s; s++)
+            json_array_append_new(names, json_string(*s));
+        json_array_append_new(list, names);
+    }
+    if (!e) e = json_text(list, out);
+    json_decref(list);
+    mem_free(a);
+    return e;
+}

@@ -1,0 +1,86 @@
+#!/bin/sh
+# Cache strategies through the command: the same ids whatever keeps the rows, sentences for what contradicts itself,
+# hints and notices on standard error, properties of every strategy.
+. "$(dirname "$0")/lib.inc"
+
+ids=5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25
+llama=$golden/models/llama-mha
+gemma=$golden/models/gemma2
+
+# same MODEL ARGS...: the ids of dynamic.
+dynamic() {
+    run generate "$1" --input-ids $ids --max-new-tokens 30 --json
+    check "$1 dynamic" status 0
+    cp "$work/out" "$work/dynamic"
+}
+same() {
+    from=$1
+    shift
+    run generate "$from" --input-ids $ids --max-new-tokens 30 --json "$@"
+    check "$from $*: exit 0" status 0
+    check "$from $*: the ids of dynamic" json "o['sequences'] == json.load(open('$work/dynamic'))['sequences']"
+}
+for model in "$llama" "$gemma"; do
+    dynamic "$model"
+    for how in static offloaded offloaded_static; do same "$model" --cache-implementation $how; done
+    same "$model" --cache-config '{"offloading": true}'
+    same "$model" --on-full offload --spill-dir "$work"
+done
+for how in hybrid hybrid_chunked sliding_window offloaded_hybrid offloaded_hybrid_chunked; do
+    same "$gemma" --cache-implementation $how
+done
+dynamic "$llama"
+same "$llama" --cache-implementation sink --cache-config '{"window_length": 200, "num_sink_tokens": 4}'
+same "$llama" --cache-implementation sliding_window --cache-config '{"sliding-window": 200}'
+
+run generate "$llama" --input-ids $ids --json --cache-implementation quantized --cache-config '{"q_group_size": 8}'
+check "quantized: exit 0" status 0
+check "quantized: rows were sealed" json "o['cache']['seals'] > 0"
+check "quantized: nothing on stderr" test ! -s "$work/err"
+run generate "$llama" --input-ids $ids --json --cache-config '{"backend": "HQQ", "q-group-size": 8}'
+check "hqq: exit 0" status 0
+check "hqq with axis 0: one line of advice" test "$(wc -l <"$work/err")" = 1
+check "hqq with axis 0: names the keys" err_has axis_key
+run generate "$llama" --input-ids $ids --json --cache-config '{"backend": "hqq", "axis-key": 1, "axis-value": 1, "q-group-size": 8}'
+check "hqq with axis 1: no advice" test ! -s "$work/err"
+check "json: bytes by kind" json "all(k in o['cache'] for k in ('live','shared','staging','states','spilled','streaming'))"
+
+try() { run generate "$llama" --input-ids $ids "$@"; }
+try --cache-implementation sink
+refused "sink needs both lengths" 1 window_length num_sink_tokens
+try --cache-implementation sink --cache-config '{"window_length": 4, "num_sink_tokens": 4}'
+refused "a window no larger than its sinks: both numbers" 1 "window_length 4" "num_sink_tokens 4"
+try --cache-implementation sliding_window
+refused "no window anywhere" 1 '{"sliding_window": N}'
+try --cache-config '{"window_length": 9, "num_sink_tokens": 1, "sliding_window": 8}'
+refused "two windows" 1 "window_length 9" "sliding_window 8"
+try --cache-config '{"nbits": 4}'
+refused "a codec's key without a codec" 1 nbits backend
+try --cache-implementation quantized --cache-config '{"nbits": 5}'
+refused "bits that quanto has not" 1 nbits 5
+try --cache-implementation offloaded --cache-config '{"offloading": false}'
+refused "offloaded, and not" 1 offloaded offloading=false
+try --cache-config '{"ofloading": true}'
+refused "a key mistyped: before the model is loaded" 2 offloading
+try --cache-implementation quantised
+refused "a name mistyped" 2 quantized
+try --on-full explode
+refused "--on-full names its values" 2 error offload
+
+run inspect "$llama" --caches
+check "inspect --caches: exit 0" status 0
+check "inspect --caches: a line for each" test "$(grep -c '^  [a-z]' "$work/out")" = 12
+run inspect "$llama" --caches --json
+check "inspect --caches --json: eleven" json "len(o['caches']) == 11 and all(c['available'] for c in o['caches'])"
+check "inspect --caches --json: quantized is smaller" json \
+    "[c['max_bytes'] for c in o['caches'] if c['cache_implementation'] == 'quantized'][0] < o['dense_bytes']"
+run inspect "$golden/models/gpt2" --caches --json
+check "inspect --caches: a model that cannot have sinks says why" json \
+    "any(not c['available'] and c['reason'] for c in o['caches'] if c['cache_implementation'] == 'sink')"
+run inspect --architectures
+check "inspect --architectures" out_has llama
+run inspect --architectures --json
+check "inspect --architectures --json" json "['gpt2'] in o"
+run inspect "$llama" --architectures
+refused "--architectures needs no model" 2 architectures
+finish
