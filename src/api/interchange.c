@@ -95,6 +95,11 @@ KVIK_API int kvik_cache_export(kvik_cache *c, kvik_seq s, kvik_snapshot **out)
     struct kv_step *st;
     kvik_snapshot *p;
     if (!kv_tokens(x->kv, s)) return ERR(STALE, "the sequence was dropped");
+    if (regime_changes(x, s, 0))
+        return ERR(
+            UNSUPPORTED,
+            "the rows have the rotary frequencies of the longer text they were cropped from; "
+            "the next forward computes them again, export after it");
     TRY(snapshot_new(x, s, &p));
     struct kv_span span = {.seq = s, .n = 1};
     int e = cache_full(c, kv_begin(x->kv, &span, 1, &st));
@@ -214,6 +219,7 @@ KVIK_API int kvik_cache_import(kvik_cache *c, const kvik_snapshot *in, kvik_seq 
     float *buffer = mem_array(most, widest * sizeof *buffer);
     if (!buffer) return ERR_NOMEM;
     int e = exec_new(x, &s);
+    if (e >= 0) e = kv_resalt(x->kv, s, regime_of(x->m, in->length));
     if (e >= 0) {
         for (uint32_t done = 0, n; e >= 0 && done < in->length; done += n) {
             n = MIN(most, in->length - done);

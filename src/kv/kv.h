@@ -87,6 +87,8 @@ void kv_close(struct kv *kv); /* an open step is aborted */
 
 /* Sequences.  Nothing here copies rows.  ERR_BUSY while a step that names the sequence is open. */
 int kv_new(struct kv *kv, uint64_t salt, kv_seq *out); /* salt: all but tokens that shapes rows */
+uint64_t kv_salt(const struct kv *kv, kv_seq s); /* 0 of a stale one; forks and reorders carry it */
+int kv_resalt(struct kv *kv, kv_seq s, uint64_t salt); /* ERR_ARG if s has rows */
 int kv_fork(struct kv *kv, kv_seq src, kv_seq *out);
 int kv_drop(struct kv *kv, kv_seq s);
 /* beam[i] becomes what beam[from[i]] was, all at once. */

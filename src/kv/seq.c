@@ -75,6 +75,22 @@ int kv_new(struct kv *kv, uint64_t salt, kv_seq *out)
     return 0;
 }
 
+uint64_t kv_salt(const struct kv *kv, kv_seq handle)
+{
+    const struct slot *slot = slot_of(kv, handle);
+    return slot ? kv->seq[slot->seq].salt : 0;
+}
+
+int kv_resalt(struct kv *kv, kv_seq handle, uint64_t salt)
+{
+    struct seq *s;
+    TRY(seq_idle(kv, handle, &s));
+    if (s->len || s->cross)
+        return ERR(ARG, "cache: the salt of %u rows cannot change, trim them first", s->len);
+    s->salt = salt;
+    return 0;
+}
+
 /* Gives up every page. */
 static void seq_clear(struct kv *kv, struct seq *s)
 {

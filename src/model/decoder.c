@@ -82,6 +82,19 @@ int model_slide(struct model *m, uint32_t window, uint32_t from, uint32_t period
     return 0;
 }
 
+/* The divisors of longrope, which GGUF files hold as a tensor, as an array. */
+static int gguf_factors(struct model *m, json_t *rope, const char *key, const char *tensor,
+                        uint32_t rot)
+{
+    float *f;
+    TRY(model_vector(m, NULL, tensor, 0, rot / 2, false, &f));
+    json_t *a = json_array();
+    for (uint32_t i = 0; a && i < rot / 2; i++)
+        if (json_array_append_new(a, json_real((double)f[i])) < 0)
+            return json_decref(a), ERR(FORMAT, "%s: %s must hold finite numbers", m->what, tensor);
+    return json_object_set_new(rope, key, a) < 0 ? ERR(NOMEM, "out of memory") : 0;
+}
+
 static int gguf_rope(struct model *m, struct rope *r)
 {
     const json_t *c = m->config;
@@ -96,16 +109,24 @@ static int gguf_rope(struct model *m, struct rope *r)
     snprintf(key, sizeof key, "%s.rope.scaling.type", m->arch_name);
     TRY(json_get_str(c, m->what, key, &type));
     if (!type || strcmp(type, "none") == 0) type = "default";
-    json_t *o = json_pack("{s:{s:s, s:f, s:f, s:i}}", "rope_parameters", "rope_type", type,
-                          "rope_theta", (double)theta, "factor", (double)factor,
+    uint32_t rot = m->head_dim;
+    TRY(model_u32(m, NULL, "rope.dimension_count", 2, m->head_dim, &rot));
+    bool longrope = model_find(m, NULL, "rope_factors_long.weight", 0);
+    json_t *o = json_pack("{s:{s:s, s:f, s:f, s:i}}", "rope_parameters", "rope_type",
+                          longrope ? "longrope" : type, "rope_theta", (double)theta, "factor",
+                          longrope ? (double)m->context / original : (double)factor,
                           "original_max_position_embeddings", (int)original);
     if (!o) return ERR(NOMEM, "out of memory");
-    int e = rope_read(r, o, m->what, m->context);
+    json_t *in = json_object_get(o, "rope_parameters");
+    int e = longrope ? gguf_factors(m, in, "short_factor", "rope_factors_short.weight", rot) : 0;
+    if (longrope && e >= 0) e = gguf_factors(m, in, "long_factor", "rope_factors_long.weight", rot);
+    if (longrope && e >= 0 && attn > 0)
+        (void)json_object_set_new(in, "attention_factor", json_real((double)attn));
+    if (e >= 0) e = rope_read(r, o, m->what, m->context);
     json_decref(o);
     if (e < 0) return e;
-    if (attn > 0) r->attention_factor *= attn;
-    TRY(model_u32(m, NULL, "rope.dimension_count", 2, m->head_dim, &r->rot));
-    if (r->rot == 0) r->rot = m->head_dim;
+    if (attn > 0 && !longrope) r->attention_factor *= attn;
+    r->rot = rot;
     TRY(model_vector(m, "", "rope_freqs.weight", 0, r->rot / 2, true, &f));
     if (!f) return 0;
     r->freq_factor = mem_array(r->rot / 2, sizeof *f);
@@ -114,7 +135,7 @@ static int gguf_rope(struct model *m, struct rope *r)
     return 0;
 }
 
-int model_read_rope(struct model *m, uint32_t i, const char *section)
+static int read_rope(struct model *m, uint32_t i, const char *section)
 {
     struct rope *r = &m->rope[i];
     const json_t *c = m->config, *o = NULL;
@@ -138,6 +159,14 @@ int model_read_rope(struct model *m, uint32_t i, const char *section)
     if (!(partial > 0 && partial <= 1))
         return ERR(FORMAT, "%s: partial_rotary_factor must be above 0 and at most 1", m->what);
     r->rot = (uint32_t)(m->head_dim * partial);
+    return 0;
+}
+
+int model_read_rope(struct model *m, uint32_t i, const char *section)
+{
+    TRY(read_rope(m, i, section));
+    if (m->rope[i].type == ROPE_DYNAMIC || m->rope[i].type == ROPE_LONG)
+        m->no_sinks = "its rotary frequencies depend on the length of the sequence";
     return 0;
 }
 

@@ -165,7 +165,7 @@ static int prepare(struct exec *x, const struct exec_span *span, uint32_t n)
     struct pass *p = x->pass;
     uint32_t t = 0;
     for (uint32_t i = 0; i < n; i++) {
-        uint32_t len = kv_len(x->kv, span[i].seq);
+        uint32_t len = kv_len(x->kv, span[i].seq), regime = (uint32_t)kv_salt(x->kv, span[i].seq);
         if (span[i].n > x->step_tokens - t)
             return ERR(LIMIT, "a step of more than %u tokens", x->step_tokens);
         for (uint32_t j = 0; j < span[i].n; j++, t++) {
@@ -175,6 +175,7 @@ static int prepare(struct exec *x, const struct exec_span *span, uint32_t n)
             p->ids[t] = id;
             p->pos[t] = len + j;
             p->end[t] = span[i].ends ? span[i].ends[j] : MAX(span[i].turn_end, len + j);
+            if (x->regime_rows) p->end[t] = regime ? regime - 1 : 0;
         }
         p->span[i] = (struct kv_span){.seq = span[i].seq,
                                       .n = span[i].n,

@@ -2,13 +2,15 @@
  *
  * A feed that needs several steps first forks each sequence that already holds rows (a fork is references only); if
  * a later step fails or is cancelled the sequence becomes that fork again, so the caller's cache is exactly as it
- * was.  How a feed is cut into steps changes no bit (dev.h, canonical order) and no form (rule 1). */
+ * was.  How a feed is cut into steps changes no bit (dev.h, canonical order) and no form (rule 1).  A sequence that a
+ * feed brings into another regime of its rope (regime.c) is fed again from its first token. */
 #include "model/model.h"
 
 #include <string.h>
 
 struct feed_state { /* of one feed while it runs */
-    uint32_t done;
+    uint32_t done;  /* of `again` and the feed's own tokens */
+    uint32_t again; /* tokens to feed first: rows of another regime (regime.c) */
     uint32_t start; /* rows before the feed */
     kv_seq backup;  /* 0: none */
 };
@@ -18,7 +20,7 @@ int feed_open(struct exec *x)
     x->feed = mem_array(2 * (size_t)x->max_seqs, sizeof *x->feed);
     x->span = mem_array(2 * (size_t)x->max_seqs, sizeof *x->span);
     x->call = mem_array(x->max_seqs, sizeof *x->call);
-    return x->feed && x->span && x->call ? 0 : ERR_NOMEM;
+    return x->feed && x->span && x->call ? regime_open(x) : ERR_NOMEM;
 }
 
 void feed_close(struct exec *x)
@@ -26,11 +28,13 @@ void feed_close(struct exec *x)
     mem_free(x->feed);
     mem_free(x->call);
     mem_free(x->span);
+    regime_close(x);
 }
 
 static void restore(struct exec *x, const struct exec_feed *f, struct feed_state *g, bool failed)
 {
     uint32_t have;
+    if (g->again) return;
     if (!g->backup && failed && g->done) (void)kv_trim(x->kv, f->seq, g->start, &have);
     exec_settle(x, f->seq, g->backup, failed);
 }
@@ -41,20 +45,25 @@ static void next_step(struct exec *x, const struct exec_feed *feed, struct feed_
 {
     uint32_t room = x->step_tokens, k = 0;
     for (uint32_t i = 0; i < n && room; i++) {
-        uint32_t left = feed[i].n - g[i].done, take = MIN(MIN(left, chunk), room);
+        uint32_t total = g[i].again + feed[i].n, left = total - g[i].done;
+        bool past = g[i].done <
+                    g[i].again; /* a span's tokens lie together: the dropped rows, or the feed */
+        uint32_t at = past ? g[i].done : g[i].done - g[i].again;
+        uint32_t take = MIN(MIN(past ? g[i].again - at : left, chunk), room);
         if (!take) continue;
         bool last = take == left;
         span[k++] = (struct exec_span){
             .seq = feed[i].seq,
-            .tok = feed[i].tok + g[i].done,
+            .tok = past ? regime_rows(x, i) + at : feed[i].tok + at,
             .n = take,
             .turn_end = g[i].start + feed[i].n - 1,
-            .turn = feed[i].n > 1,
+            .turn = total > 1,
             .last = last,
-            .n_logits = feed[i].all ? take
-                        : last      ? 1
-                                    : 0,
-            .ends = feed[i].ends ? feed[i].ends + g[i].done : NULL,
+            .n_logits = past          ? 0
+                        : feed[i].all ? take
+                        : last        ? 1
+                                      : 0,
+            .ends = feed[i].ends && !past ? feed[i].ends + at : NULL,
         };
         room -= take;
     }
@@ -71,9 +80,9 @@ static int run_step(struct exec *x, const struct exec_feed *feed, struct feed_st
     size_t out = 0; /* first row of feed i in `logits` */
     for (uint32_t i = 0, s = 0; i < n; i++) {
         if (s < n_span && span[s].seq == feed[i].seq) {
-            if (tmp && tmp != logits)
-                memcpy(logits + (out + (feed[i].all ? g[i].done : 0)) * vocab, tmp + row * vocab,
-                       span[s].n_logits * vocab * sizeof *logits);
+            if (tmp && tmp != logits && span[s].n_logits)
+                memcpy(logits + (out + (feed[i].all ? g[i].done - g[i].again : 0)) * vocab,
+                       tmp + row * vocab, span[s].n_logits * vocab * sizeof *logits);
             row += span[s].n_logits;
             g[i].done += span[s].n;
             s++;
@@ -83,15 +92,12 @@ static int run_step(struct exec *x, const struct exec_feed *feed, struct feed_st
     return 0;
 }
 
-int exec_feed(struct exec *x, const struct exec_feed *feed, uint32_t n, uint32_t chunk,
-              float *logits, exec_progress progress, void *ctx)
+/* What the feeds add up to, the rows of another regime included; whether one step does. */
+static int survey(const struct exec *x, const struct exec_feed *feed, uint32_t n, uint32_t chunk,
+                  uint64_t *total, bool *one_step)
 {
-    uint64_t total = 0, done = 0;
-    TRY(checkpoint_recheck(x->m->ck)); /* a mapped file that shrank would be a SIGBUS */
-    if (n > 2 * x->max_seqs)
-        return ERR(LIMIT, "%u rows, the cache was opened for %u", n, x->max_seqs);
-    if (chunk == 0 || chunk > x->step_tokens) chunk = x->step_tokens;
-    bool one_step = true;
+    *one_step = true;
+    *total = 0;
     for (uint32_t i = 0; i < n; i++) {
         if (feed[i].n == 0) return ERR(ARG, "row %u: no tokens to feed", i);
         uint32_t len = kv_len(x->kv, feed[i].seq);
@@ -99,26 +105,59 @@ int exec_feed(struct exec *x, const struct exec_feed *feed, uint32_t n, uint32_t
             return ERR(LIMIT,
                        "%u tokens after the %u already cached do not fit in max_cache_len %u",
                        feed[i].n, len, x->max_len);
-        total += feed[i].n;
-        one_step &= feed[i].n <= chunk;
+        bool again = regime_changes(x, feed[i].seq, feed[i].n);
+        *total += feed[i].n + (again ? len : 0);
+        *one_step &= feed[i].n <= chunk && !again;
     }
-    one_step &= total <= x->step_tokens;
+    *one_step &= *total <= x->step_tokens;
+    return 0;
+}
+
+static int begin(struct exec *x, const struct exec_feed *feed, struct feed_state *g, uint32_t i,
+                 bool one_step)
+{
+    g[i] = (struct feed_state){.start = kv_len(x->kv, feed[i].seq)};
+    TRY(regime_enter(x, i, feed[i].seq, feed[i].n, &g[i].again));
+    if (one_step || !g[i].start || g[i].again || x->reserve) return 0;
+    int e = kv_fork(x->kv, feed[i].seq, &g[i].backup);
+    if (e < 0) g[i].backup = 0;
+    return e;
+}
+
+/* Rows of another regime come back last, when all that the feed took is free. */
+static void end(struct exec *x, const struct exec_feed *feed, struct feed_state *g, uint32_t n,
+                bool failed)
+{
+    uint32_t have;
+    for (uint32_t i = 0; i < n; i++)
+        restore(x, &feed[i], &g[i], failed);
+    for (uint32_t i = 0; failed && i < n; i++)
+        if (g[i].again) (void)kv_trim(x->kv, feed[i].seq, 0, &have);
+    for (uint32_t i = 0; failed && i < n; i++)
+        if (g[i].again) (void)regime_back(x, i, feed[i].seq);
+}
+
+int exec_feed(struct exec *x, const struct exec_feed *feed, uint32_t n, uint32_t chunk,
+              float *logits, exec_progress progress, void *ctx)
+{
+    uint64_t total, done = 0;
+    bool one_step, any_all = false;
+    TRY(checkpoint_recheck(x->m->ck)); /* a mapped file that shrank would be a SIGBUS */
+    if (n > 2 * x->max_seqs)
+        return ERR(LIMIT, "%u rows, the cache was opened for %u", n, x->max_seqs);
+    if (chunk == 0 || chunk > x->step_tokens) chunk = x->step_tokens;
+    TRY(survey(x, feed, n, chunk, &total, &one_step));
     struct feed_state *g = x->feed;
     struct exec_span *span = x->span;
     size_t vocab = x->m->vocab, rows = x->step_tokens;
-    bool any_all = false;
     for (uint32_t i = 0; i < n; i++)
         any_all |= feed[i].all;
     if (!any_all) rows = MIN(rows, n);
     float *tmp = !logits || one_step ? logits : mem_array(rows, vocab * sizeof *tmp);
     int e = logits && !tmp ? ERR_NOMEM : 0;
     uint32_t started = 0;
-    for (; e >= 0 && started < n; started++) {
-        g[started] = (struct feed_state){.start = kv_len(x->kv, feed[started].seq)};
-        if (!one_step && g[started].start && !x->reserve)
-            e = kv_fork(x->kv, feed[started].seq, &g[started].backup);
-        if (e < 0) g[started].backup = 0;
-    }
+    for (; e >= 0 && started < n; started++)
+        e = begin(x, feed, g, started, one_step);
     while (e >= 0 && done < total) {
         uint32_t n_span;
         next_step(x, feed, g, n, chunk, span, &n_span);
@@ -127,8 +166,7 @@ int exec_feed(struct exec *x, const struct exec_feed *feed, uint32_t n, uint32_t
         e = run_step(x, feed, g, n, span, n_span, logits, tmp);
         if (e >= 0 && progress && !progress(ctx, done, total)) e = ERR(CANCELLED, "cancelled");
     }
-    for (uint32_t i = 0; i < started; i++)
-        restore(x, &feed[i], &g[i], e < 0);
+    end(x, feed, g, started, e < 0);
     if (tmp != logits) mem_free(tmp);
     return e;
 }

@@ -12,7 +12,15 @@
 #include "kv/preset.h"
 
 /* --- rope.c: rotary frequencies.  Names and formulas of the reference's modeling_rope_utils. */
-enum rope_type { ROPE_DEFAULT, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN, ROPE_DYNAMIC, ROPE_TYPES };
+enum rope_type {
+    ROPE_DEFAULT,
+    ROPE_LINEAR,
+    ROPE_LLAMA3,
+    ROPE_YARN,
+    ROPE_DYNAMIC,
+    ROPE_LONG,
+    ROPE_TYPES
+};
 struct rope {
     enum rope_type type;
     uint32_t rot; /* rotated dims of a head */
@@ -22,6 +30,10 @@ struct rope {
     uint32_t original;  /* original_max_position_embeddings */
     float *inv_freq;    /* [rot/2] owned */
     float *freq_factor; /* [rot/2] owned, or NULL: divisors stored in a GGUF file */
+    /* longrope: divisors of the frequencies of sequences of at most `original` tokens, and of longer ones. */
+    float *short_factor, *long_factor; /* [n_factors] owned */
+    uint32_t n_factors;
+    float *long_inv_freq; /* [rot/2] owned */
 };
 const char *rope_type_name(enum rope_type t);
 /* Reads both spellings of config.json (rope_theta + rope_scaling, rope_parameters); r->theta is the default of
@@ -29,7 +41,8 @@ const char *rope_type_name(enum rope_type t);
 int rope_read(struct rope *r, const json_t *config, const char *what, uint32_t context);
 int rope_prepare(struct rope *r); /* after rot and freq_factor are set: computes inv_freq */
 void rope_done(struct rope *r);
-/* cos, sin: [n][rot/2].  end[i]: last position of the turn that fed row i (dynamic NTK: rule 13). */
+/* cos, sin: [n][rot/2].  end[i]: last position of the turn that fed row i (dynamic NTK: rule 13); for longrope
+ * any position of the regime its sequence is in. */
 void rope_fill(const struct rope *r, const uint32_t *pos, const uint32_t *end, uint32_t n,
                float *cos, float *sin);
 
@@ -179,6 +192,8 @@ struct exec {
     struct exec_feed *call;      /* [max_seqs] of the public call that runs */
     struct feed_state *feed;     /* [2 * max_seqs] of the feed that runs */
     struct exec_span *span;      /* [2 * max_seqs] of its step */
+    uint32_t regime_rows;        /* most a change of regime can drop; 0: the model has one regime */
+    struct regime_past *past;    /* [2 * max_seqs], NULL without regimes */
 };
 int exec_open(const struct model *m, const struct exec_config *c, struct exec **out);
 void exec_close(struct exec *x);
@@ -225,6 +240,22 @@ const struct kv_group *exec_layer_group(const struct exec *x, uint32_t layer);
 /* --- feed.c */
 int feed_open(struct exec *x);
 void feed_close(struct exec *x);
+
+/* --- regime.c: ropes whose frequencies depend on the length of the whole sequence (longrope).
+ *
+ * A regime is the least length that has it, 0 the shortest.  It is the salt of a sequence: when a feed brings one
+ * into another regime, its rows are dropped and computed again, as one turn with what is fed (rule 13). */
+uint32_t regime_of(const struct model *m, uint32_t len);
+int regime_open(struct exec *x);
+void regime_close(struct exec *x);
+/* Whether feeding n tokens to `seq` drops its rows. */
+bool regime_changes(const struct exec *x, kv_seq seq, uint32_t n);
+/* Before that feed, the i-th of its call: *again rows were dropped, regime_rows(x, i) are their tokens. */
+int regime_enter(struct exec *x, uint32_t i, kv_seq seq, uint32_t n, uint32_t *again);
+const int32_t *regime_rows(const struct exec *x, uint32_t i);
+/* After a feed that failed: the dropped rows are there again, with the turns they had.  If that fails too, the
+ * sequence is empty. */
+int regime_back(struct exec *x, uint32_t i, kv_seq seq);
 
 /* --- graph.c: a step as a list of operations, recorded once and replayed.
  *

@@ -7,7 +7,8 @@
 #include <math.h>
 #include <string.h>
 
-static const char *const names[ROPE_TYPES] = {"default", "linear", "llama3", "yarn", "dynamic"};
+static const char *const names[ROPE_TYPES] = {"default", "linear",  "llama3",
+                                              "yarn",    "dynamic", "longrope"};
 
 const char *rope_type_name(enum rope_type t)
 {
@@ -16,20 +17,60 @@ const char *rope_type_name(enum rope_type t)
 
 static int type_of(const char *s, const char *what, enum rope_type *out)
 {
+    if (strcmp(s, "su") == 0) s = "longrope"; /* its name in the first files that had it */
     for (int i = 0; i < ROPE_TYPES; i++)
         if (strcmp(names[i], s) == 0) {
             *out = (enum rope_type)i;
             return 0;
         }
-    return ERR(UNSUPPORTED,
-               "%s: rope type \"%s\" is not supported (default, linear, llama3, yarn, dynamic are)",
-               what, s);
+    return ERR(
+        UNSUPPORTED,
+        "%s: rope type \"%s\" is not supported (default, linear, llama3, yarn, dynamic, longrope are)",
+        what, s);
 }
 
 static int positive(const char *what, const char *key, double v)
 {
     if (!((float)v > 0) || !(v <= FLT_MAX))
         return ERR(FORMAT, "%s: \"%s\" must be a positive number", what, key);
+    return 0;
+}
+
+/* An array of numbers above 0. */
+static int read_factors(const json_t *o, const char *what, const char *key, float **out,
+                        uint32_t *n)
+{
+    const json_t *a = json_object_get(o, key);
+    size_t size = json_array_size(a);
+    if (!size || size > 1u << 16)
+        return ERR(FORMAT, "%s: rope type \"longrope\" needs \"%s\", an array of numbers", what,
+                   key);
+    *n = (uint32_t)size;
+    *out = mem_array(size, sizeof **out);
+    if (!*out) return ERR_NOMEM;
+    for (uint32_t i = 0; i < size; i++) {
+        (*out)[i] = (float)json_number_value(json_array_get(a, i)); /* 0 of anything else */
+        if (!((*out)[i] > 0) || !isfinite((*out)[i]))
+            return ERR(FORMAT, "%s: \"%s\"[%u] must be a positive number", what, key, i);
+    }
+    return 0;
+}
+
+/* The original length may stand beside the parameters, which then has precedence. */
+static int read_long(struct rope *r, const json_t *config, const json_t *o, const char *what,
+                     uint32_t context)
+{
+    uint32_t n = 0;
+    TRY(json_get_u32(config, what, "original_max_position_embeddings", 1, 1u << 30, &r->original));
+    TRY(read_factors(o, what, "short_factor", &r->short_factor, &r->n_factors));
+    TRY(read_factors(o, what, "long_factor", &r->long_factor, &n));
+    if (n != r->n_factors)
+        return ERR(FORMAT, "%s: \"short_factor\" has %u numbers, \"long_factor\" %u", what,
+                   r->n_factors, n);
+    if (!json_object_get(o, "factor")) r->factor = (double)context / r->original;
+    const json_t *attention = json_object_get(o, "attention_factor");
+    if (attention && !json_is_null(attention)) return 0;
+    r->attention_factor = r->factor <= 1 ? 1 : sqrt(1 + log(r->factor) / log(r->original));
     return 0;
 }
 
@@ -41,6 +82,8 @@ static int read_scaling(struct rope *r, const json_t *o, const char *what)
     TRY(json_get_str(o, what, "type", &type));
     TRY(json_get_str(o, what, "rope_type", &type));
     if (type) TRY(type_of(type, what, &r->type));
+    if (r->type == ROPE_YARN && json_object_get(o, "short_factor"))
+        r->type = ROPE_LONG; /* as some of the first files called it */
     TRY(json_get_f64(o, what, "rope_theta", &r->theta));
     TRY(json_get_f64(o, what, "factor", &r->factor));
     TRY(json_get_f64(o, what, "low_freq_factor", &r->low_freq_factor));
@@ -54,6 +97,7 @@ static int read_scaling(struct rope *r, const json_t *o, const char *what)
     int e = json_get_f64(o, what, "attention_factor", &r->attention_factor);
     if (e < 0) return e;
     has_attention = e > 0;
+    if (r->type == ROPE_LONG) return 0;
     if (r->type != ROPE_DEFAULT && !json_object_get(o, "factor"))
         return ERR(FORMAT, "%s: rope type \"%s\" needs \"factor\"", what, names[r->type]);
     if (r->type == ROPE_YARN && !has_attention) {
@@ -82,6 +126,7 @@ int rope_read(struct rope *r, const json_t *config, const char *what, uint32_t c
     if (o && !json_is_null(o)) {
         if (!json_is_object(o)) return ERR(FORMAT, "%s: rope parameters must be an object", what);
         TRY(read_scaling(r, o, what));
+        if (r->type == ROPE_LONG) TRY(read_long(r, config, o, what, context));
     }
     TRY(positive(what, "rope_theta", r->theta));
     TRY(positive(what, "factor", r->factor));
@@ -144,6 +189,23 @@ static float freq(double base, uint32_t i, uint32_t rot)
     return 1.0f / powf((float)base, (float)(2 * i) / (float)rot);
 }
 
+/* inv_freq of short sequences in f, of long ones apart. */
+static int longrope(struct rope *r, float *f)
+{
+    uint32_t half = r->rot / 2;
+    if (r->n_factors != half)
+        return ERR(FORMAT, "\"short_factor\" and \"long_factor\" have %u numbers, %u are needed",
+                   r->n_factors, half);
+    r->long_inv_freq = mem_array(half, sizeof *f);
+    if (!r->long_inv_freq) return ERR_NOMEM;
+    for (uint32_t i = 0; i < half; i++) {
+        float p = powf((float)r->theta, (float)(2 * i) / (float)r->rot);
+        f[i] = 1.0f / (r->short_factor[i] * p);
+        r->long_inv_freq[i] = 1.0f / (r->long_factor[i] * p);
+    }
+    return 0;
+}
+
 int rope_prepare(struct rope *r)
 {
     if (r->rot < 2 || r->rot % 2 || (r->type == ROPE_DYNAMIC && r->rot < 4))
@@ -161,14 +223,17 @@ int rope_prepare(struct rope *r)
         for (uint32_t i = 0; i < r->rot / 2; i++)
             f[i] /= r->freq_factor[i];
     r->inv_freq = f;
-    return 0;
+    return r->type == ROPE_LONG ? longrope(r, f) : 0;
 }
 
 void rope_done(struct rope *r)
 {
-    mem_free(r->inv_freq);
-    mem_free(r->freq_factor);
-    r->inv_freq = r->freq_factor = NULL;
+    float **own[] = {&r->inv_freq, &r->freq_factor, &r->short_factor, &r->long_factor,
+                     &r->long_inv_freq};
+    for (size_t i = 0; i < countof(own); i++) {
+        mem_free(*own[i]);
+        *own[i] = NULL;
+    }
 }
 
 void rope_fill(const struct rope *r, const uint32_t *pos, const uint32_t *end, uint32_t n,
@@ -179,8 +244,10 @@ void rope_fill(const struct rope *r, const uint32_t *pos, const uint32_t *end, u
     for (uint32_t t = 0; t < n; t++) {
         bool stretched = r->type == ROPE_DYNAMIC && end[t] + 1 > r->original;
         double base = stretched ? dynamic_base(r, end[t] + 1) : 0;
+        bool longer = r->type == ROPE_LONG && end[t] + 1 > r->original;
+        const float *inv_freq = longer ? r->long_inv_freq : r->inv_freq;
         for (uint32_t i = 0; i < half; i++) {
-            float f = stretched ? freq(base, i, r->rot) : r->inv_freq[i];
+            float f = stretched ? freq(base, i, r->rot) : inv_freq[i];
             float angle = (float)pos[t] * f;
             cos_[(size_t)t * half + i] = (float)cos((double)angle) * scale;
             sin_[(size_t)t * half + i] = (float)sin((double)angle) * scale;

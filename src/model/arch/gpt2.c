@@ -21,7 +21,7 @@ struct gpt2 {
 
 static int read_config(struct model *m)
 {
-    const json_t *c = checkpoint_config(m->ck);
+    const json_t *c = m->config;
     const char *act = "gelu_new";
     bool cross = false;
     TRY(model_need_u32(m, "n_layer", "block_count", 1, 512, &m->n_layers));
@@ -120,7 +120,7 @@ static int bind_ends(struct model *m, struct namer *n, struct gpt2 *w)
     if (model_is_gguf(m))
         m->tied = !model_find(m, NULL, "output.weight", 0);
     else
-        TRY(json_get_bool(checkpoint_config(m->ck), m->what, "tie_word_embeddings", &m->tied));
+        TRY(json_get_bool(m->config, m->what, "tie_word_embeddings", &m->tied));
     m->head = m->embed;
     if (!m->tied)
         TRY(model_matrix(m, "lm_head.weight", "output.weight", 0, m->vocab, m->hidden, &m->head));
@@ -130,7 +130,7 @@ static int bind_ends(struct model *m, struct namer *n, struct gpt2 *w)
 /* scale_attn_weights and scale_attn_by_inverse_layer_idx */
 static int read_scale(struct model *m, struct gpt2 *w)
 {
-    const json_t *c = checkpoint_config(m->ck);
+    const json_t *c = m->config;
     bool by_dim = true, by_layer = false;
     if (!model_is_gguf(m)) {
         TRY(json_get_bool(c, m->what, "scale_attn_weights", &by_dim));

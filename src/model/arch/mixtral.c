@@ -22,7 +22,7 @@ static int read_config(struct model *m, uint32_t *n, uint32_t *top)
     TRY(moe_read_counts(m, n, top));
     TRY(model_read_rope(m, 0, NULL));
     m->rope[0].interleaved = model_is_gguf(m);
-    if (!model_is_gguf(m)) TRY(json_get_str(checkpoint_config(m->ck), m->what, "hidden_act", &act));
+    if (!model_is_gguf(m)) TRY(json_get_str(m->config, m->what, "hidden_act", &act));
     if (strcmp(act, "silu") != 0)
         return ERR(UNSUPPORTED, "%s: hidden_act \"%s\"; Mixtral needs silu", m->what, act);
     TRY(model_u32(m, "sliding_window", "attention.sliding_window", 1, 1u << 28, &window));

@@ -1,0 +1,80 @@
+/* phi3.c - Phi-3 (Abdin et al. 2024): Llama's graph with queries, keys and values in one projection, gate and up in
+ * another, a window on every layer if there is one, and in the long variants rotary frequencies that change
+ * once a sequence is longer than the model was first trained for (longrope; regime.c). */
+#include "model/block.h"
+
+#include <math.h>
+#include <string.h>
+
+struct layer {
+    struct block_attn attn;
+    struct block_mlp mlp;
+};
+
+static int read_config(struct model *m)
+{
+    const char *act = "silu";
+    uint32_t window = 0, least = model_is_gguf(m) ? 0 : 1; /* a GGUF file may say 0: none */
+    TRY(model_read_decoder(m));
+    TRY(model_read_rope(m, 0, NULL));
+    if (!model_is_gguf(m)) TRY(json_get_str(m->config, m->what, "hidden_act", &act));
+    if (strcmp(act, "silu") != 0)
+        return ERR(UNSUPPORTED, "%s: hidden_act \"%s\"; Phi-3 needs silu", m->what, act);
+    TRY(model_u32(m, "sliding_window", "attention.sliding_window", least, 1u << 28, &window));
+    for (uint32_t i = 0; i < m->n_layers; i++)
+        m->layer[i].window = window;
+    return 0;
+}
+
+static int bind_layer(struct model *m, uint32_t i, struct layer *l)
+{
+    uint32_t h = m->hidden, q = m->n_heads * m->head_dim, kv = m->n_kv_heads * m->head_dim;
+    struct dev_weight qkv, gate_up;
+    const struct model_proj p[] = {
+        {"model.layers.%u.self_attn.qkv_proj", "blk.%u.attn_qkv", q + 2 * kv, h, &qkv, NULL},
+        {"model.layers.%u.self_attn.o_proj", "blk.%u.attn_output", h, q, &l->attn.o, NULL},
+        {"model.layers.%u.mlp.gate_up_proj", "blk.%u.ffn_up", 2 * m->ffn, h, &gate_up, NULL},
+        {"model.layers.%u.mlp.down_proj", "blk.%u.ffn_down", h, m->ffn, &l->mlp.down, NULL},
+        {NULL, NULL, 0, 0, NULL, NULL},
+    };
+    TRY(model_bind_projs(m, i, p));
+    l->attn.q = model_rows(&qkv, 0, q);
+    l->attn.k = model_rows(&qkv, q, kv);
+    l->attn.v = model_rows(&qkv, q + kv, kv);
+    l->mlp.gate = model_rows(&gate_up, 0, m->ffn);
+    l->mlp.up = model_rows(&gate_up, m->ffn, m->ffn);
+    TRY(model_vector(m, "model.layers.%u.input_layernorm.weight", "blk.%u.attn_norm.weight", i, h,
+                     false, &l->attn.norm));
+    return model_vector(m, "model.layers.%u.post_attention_layernorm.weight",
+                        "blk.%u.ffn_norm.weight", i, h, false, &l->mlp.norm);
+}
+
+static int phi3_open(struct model *m)
+{
+    TRY(read_config(m));
+    TRY(model_bind_ends(m));
+    TRY(rope_prepare(&m->rope[0]));
+    struct layer *l = model_own(m, m->n_layers, sizeof *l);
+    if (!l) return ERR_NOMEM;
+    m->arch_weights = l;
+    for (uint32_t i = 0; i < m->n_layers; i++)
+        TRY(bind_layer(m, i, &l[i]));
+    return 0;
+}
+
+static int phi3_graph(const struct model *m, struct graph *g)
+{
+    const struct layer *l = m->arch_weights;
+    struct block_buffers b = block_buffers_new(g, m, m->ffn);
+    struct block_form form = {.rope = 0, .scale = 1.0f / sqrtf((float)m->head_dim)};
+    mod_embed(g, &m->embed);
+    for (uint32_t i = 0; i < m->n_layers; i++) {
+        block_attn_graph(g, m, i, &l[i].attn, &form, &b);
+        block_mlp_graph(g, m, &l[i].mlp, &b);
+    }
+    return 0;
+}
+
+static const char *const names[] = {"phi3", NULL};
+static const struct arch phi3_arch = {names, phi3_open, phi3_graph};
+MODEL_ARCH(phi3, &phi3_arch);

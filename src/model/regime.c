@@ -1,0 +1,122 @@
+/* regime.c - sequences whose rotary frequencies depend on how long they are (longrope).
+ *
+ * All rows of a sequence have the frequencies of one regime, and its salt says which: forks, reorders and trims
+ * carry it.  Entering another regime drops the rows and hands their tokens to the feed, which computes them again.
+ * No copy of the rows is kept meanwhile, since a budget that holds the sequence need not hold it twice; a feed
+ * that fails computes the old ones once more, turn by turn, to the bits they had.  Either way a sequence that
+ * changes its regime has at most as many rows as the widest short regime, so the buffers are small and made at open. */
+#include "model/model.h"
+
+#include <assert.h>
+#include <string.h>
+
+struct regime_past {      /* what one feed dropped */
+    int32_t *tok;         /* [regime_rows] */
+    struct kv_turn *turn; /* [regime_rows / 2 + 1] */
+    uint32_t n, n_turns;
+    uint64_t salt;
+};
+
+uint32_t regime_of(const struct model *m, uint32_t len)
+{
+    uint32_t least = 0;
+    for (uint32_t i = 0; i < m->n_ropes; i++)
+        if (m->rope[i].type == ROPE_LONG && len > m->rope[i].original)
+            least = MAX(least, m->rope[i].original + 1);
+    return least;
+}
+
+int regime_open(struct exec *x)
+{
+    const struct model *m = x->m;
+    for (uint32_t i = 0; i < m->n_ropes; i++)
+        if (m->rope[i].type == ROPE_LONG)
+            x->regime_rows = MAX(x->regime_rows, MIN(m->rope[i].original, x->max_len));
+    if (!x->regime_rows) return 0;
+    x->past = mem_array(2 * (size_t)x->max_seqs, sizeof *x->past);
+    for (uint32_t i = 0; x->past && i < 2 * x->max_seqs; i++) {
+        x->past[i].tok = mem_array(x->regime_rows, sizeof *x->past[i].tok);
+        x->past[i].turn = mem_array(x->regime_rows / 2 + 1, sizeof *x->past[i].turn);
+        if (!x->past[i].tok || !x->past[i].turn) return ERR_NOMEM;
+    }
+    return x->past ? 0 : ERR_NOMEM;
+}
+
+void regime_close(struct exec *x)
+{
+    for (uint32_t i = 0; x->past && i < 2 * x->max_seqs; i++) {
+        mem_free(x->past[i].tok);
+        mem_free(x->past[i].turn);
+    }
+    mem_free(x->past);
+}
+
+const int32_t *regime_rows(const struct exec *x, uint32_t i)
+{
+    return x->past[i].tok;
+}
+
+bool regime_changes(const struct exec *x, kv_seq seq, uint32_t n)
+{
+    uint32_t len = kv_len(x->kv, seq);
+    return len && regime_of(x->m, len + n) != kv_salt(x->kv, seq);
+}
+
+int regime_enter(struct exec *x, uint32_t i, kv_seq seq, uint32_t n, uint32_t *again)
+{
+    uint32_t len = kv_len(x->kv, seq), regime = regime_of(x->m, len + n), have;
+    const int32_t *tok = kv_tokens(x->kv, seq);
+    if (!x->regime_rows || regime == kv_salt(x->kv, seq)) return 0;
+    if (len == 0) return kv_resalt(x->kv, seq, regime);
+    struct regime_past *p = &x->past[i];
+    assert(len <= x->regime_rows);
+    for (uint32_t t = 0; t < len; t++)
+        if (tok[t] < 0)
+            return ERR(LOST,
+                       "with %u tokens the model's rotary frequencies change, so that all rows are "
+                       "computed again, and row %u has no token",
+                       len + n, t);
+    memcpy(p->tok, tok, len * sizeof *tok);
+    const struct kv_turn *turn = kv_turns(x->kv, seq, &p->n_turns);
+    memcpy(p->turn, turn, p->n_turns * sizeof *turn);
+    p->n = len;
+    p->salt = kv_salt(x->kv, seq);
+    TRY(kv_trim(x->kv, seq, 0, &have));
+    *again = len;
+    return kv_resalt(x->kv, seq, regime);
+}
+
+/* Rows [pos, end): a turn, or tokens each fed alone. */
+static int replay(struct exec *x, const struct regime_past *p, kv_seq seq, uint32_t pos,
+                  uint32_t end, bool turn)
+{
+    while (pos < end) {
+        uint32_t n = MIN(end - pos, x->step_tokens);
+        struct exec_span span = {.seq = seq,
+                                 .tok = p->tok + pos,
+                                 .n = n,
+                                 .turn_end = end - 1,
+                                 .turn = turn,
+                                 .last = pos + n == end};
+        TRY(exec_step(x, &span, 1, NULL));
+        pos += n;
+    }
+    return 0;
+}
+
+int regime_back(struct exec *x, uint32_t i, kv_seq seq)
+{
+    const struct regime_past *p = &x->past[i];
+    uint32_t have, pos = 0;
+    TRY(kv_trim(x->kv, seq, 0, &have));
+    int e = kv_resalt(x->kv, seq, p->salt);
+    for (uint32_t t = 0; e >= 0 && t <= p->n_turns; t++) {
+        uint32_t at = t < p->n_turns ? p->turn[t].pos : p->n;
+        uint32_t end = t < p->n_turns ? at + p->turn[t].n : p->n;
+        e = replay(x, p, seq, pos, at, false);
+        if (e >= 0) e = replay(x, p, seq, at, end, true);
+        pos = end;
+    }
+    if (e < 0) (void)kv_trim(x->kv, seq, 0, &have);
+    return e;
+}

@@ -1,0 +1,290 @@
+/* test_regime.c - longrope: a sequence longer than the length the model was first trained for has other rotary
+ * frequencies in all its rows.  However a sequence came to its tokens - decoded across the threshold, in turns, cropped
+ * back, forked, restored after a failure - the next logits are those of feeding the tokens to a new sequence, bit by
+ * bit.  The golden model changes at 33 tokens. */
+#include "base/base.h"
+#include "kvik.h"
+#include "testing.h"
+
+#define MODEL "tests/golden/models/phi3"
+enum { LONGEST = 96 };
+
+static kvik_model *model;
+static uint32_t vocab;
+static int32_t text[LONGEST];
+
+static int open_model(void **state)
+{
+    (void)state;
+    assert_int_equal(kvik_model_open(MODEL, &model), 0);
+    vocab = kvik_model_vocab(model);
+    for (uint32_t i = 0, seed = 9; i < LONGEST; i++) {
+        seed = seed * 1664525u + 1013904223u;
+        text[i] = (int32_t)(3 + (seed >> 8) % (vocab - 3));
+    }
+    return 0;
+}
+
+static int close_model(void **state)
+{
+    (void)state;
+    kvik_model_close(model);
+    return 0;
+}
+
+static kvik_cache *open_cache(const char *impl, const char *config, uint32_t step, uint64_t memory)
+{
+    kvik_cache *c;
+    kvik_cache_config k = {.cache_implementation = impl,
+                           .cache_config = config,
+                           .max_cache_len = 128,
+                           .max_sequences = 4,
+                           .step_tokens = step,
+                           .cache_memory = memory,
+                           .threads = 1};
+    if (kvik_cache_open(model, &k, &c) < 0) fail_msg("%s", kvik_last_error());
+    return c;
+}
+
+static kvik_seq fresh(kvik_cache *c)
+{
+    kvik_seq s;
+    if (kvik_cache_new(c, &s) < 0) fail_msg("%s", kvik_last_error());
+    return s;
+}
+
+static void feed(kvik_cache *c, kvik_seq s, uint32_t from, uint32_t to, float *logits)
+{
+    kvik_span span = {s, text + from, to - from};
+    if (kvik_forward(c, &span, 1, false, logits) < 0) fail_msg("%s", kvik_last_error());
+    assert_int_equal(kvik_cache_length(c, s), to);
+}
+
+/* The logits after text[0..n), from a sequence that never held anything else. */
+static const float *want(uint32_t n)
+{
+    static float *known[LONGEST + 1];
+    if (known[n]) return known[n];
+    kvik_cache *c = open_cache(NULL, NULL, 0, 0);
+    known[n] = malloc(vocab * sizeof(float));
+    feed(c, fresh(c), 0, n, known[n]);
+    kvik_cache_close(c);
+    return known[n];
+}
+
+static void check(const char *how, const float *got, uint32_t n)
+{
+    if (memcmp(got, want(n), vocab * sizeof *got) != 0)
+        fail_msg("%s: the logits after %u tokens are not those of a new sequence", how, n);
+}
+
+struct way {
+    const char *name, *impl, *config;
+    uint32_t step;
+};
+static const struct way ways[] = {
+    {"dynamic", NULL, NULL, 0},
+    {"static", "static", NULL, 0},
+    {"steps of 5", NULL, NULL, 5},
+    {"static, steps of 5", "static", NULL, 5},
+    {"codec hook", NULL, "{\"test_codec\": \"shuffle\"}", 0},
+};
+
+/* Fed by turns of `n` tokens: 1 is decoding. */
+static void turns(void **state)
+{
+    (void)state;
+    static const uint32_t sizes[] = {1, 3, 20, 32, 33};
+    float *got = malloc(vocab * sizeof *got);
+    for (size_t w = 0; w < countof(ways); w++)
+        for (size_t k = 0; k < countof(sizes); k++) {
+            kvik_cache *c = open_cache(ways[w].impl, ways[w].config, ways[w].step, 0);
+            kvik_seq s = fresh(c);
+            for (uint32_t n = 0; n + sizes[k] <= 60; n += sizes[k]) {
+                feed(c, s, n, n + sizes[k], got);
+                check(ways[w].name, got, n + sizes[k]);
+            }
+            kvik_cache_close(c);
+        }
+    free(got);
+}
+
+/* Every position's logits are those of the regime the whole feed ends in. */
+static void all_logits(void **state)
+{
+    (void)state;
+    size_t n = 40, size = n * vocab * sizeof(float);
+    float *got = malloc(size), *whole = malloc(size);
+    kvik_cache *c = open_cache(NULL, NULL, 0, 0), *small = open_cache(NULL, NULL, 7, 0);
+    kvik_span span = {fresh(c), text, 40};
+    assert_int_equal(kvik_forward(c, &span, 1, true, whole), 0);
+    kvik_seq s = fresh(small);
+    feed(small, s, 0, 30, NULL);
+    span = (kvik_span){s, text + 30, 10};
+    assert_int_equal(kvik_forward(small, &span, 1, true, got), 0);
+    assert_memory_equal(got, whole + 30 * (size_t)vocab, 10 * (size_t)vocab * sizeof *got);
+    kvik_cache_close(c);
+    kvik_cache_close(small);
+    free(got);
+    free(whole);
+}
+
+static void cropped(void **state)
+{
+    (void)state;
+    float *got = malloc(vocab * sizeof *got);
+    for (size_t w = 0; w < countof(ways); w++) {
+        kvik_cache *c = open_cache(ways[w].impl, ways[w].config, ways[w].step, 0);
+        kvik_seq s = fresh(c);
+        feed(c, s, 0, 50, NULL);
+        static const uint32_t to[][2] = {{45, 46}, {20, 21}, {12, 32}, {32, 33}, {5, 50}, {31, 32}};
+        for (size_t i = 0; i < countof(to); i++) {
+            if (kvik_cache_crop(c, s, to[i][0]) < 0)
+                fail_msg("%s: crop: %s", ways[w].name, kvik_last_error());
+            assert_int_equal(kvik_cache_length(c, s), to[i][0]);
+            feed(c, s, to[i][0], to[i][1], got);
+            check(ways[w].name, got, to[i][1]);
+            if (to[i][1] < 50) feed(c, s, to[i][1], 50, NULL);
+        }
+        kvik_cache_close(c);
+    }
+    free(got);
+}
+
+/* Rows of a batch cross alone; forks and reorders carry the regime. */
+static void together(void **state)
+{
+    (void)state;
+    float *got = malloc(3 * vocab * sizeof *got);
+    for (size_t w = 0; w < countof(ways); w++) {
+        if (ways[w].impl) continue; /* a reserve of 128 rows leaves no room for forks */
+        kvik_cache *c = open_cache(NULL, ways[w].config, ways[w].step, 0);
+        kvik_seq a = fresh(c), b = fresh(c), f;
+        feed(c, a, 0, 30, NULL);
+        feed(c, b, 0, 10, NULL);
+        assert_int_equal(kvik_cache_fork(c, a, &f), 0);
+        kvik_span span[] = {{a, text + 30, 6}, {b, text + 10, 1}, {f, text + 30, 1}};
+        assert_int_equal(kvik_forward(c, span, 3, false, got), 0);
+        check("batch, crossing", got, 36);
+        check("batch, far below", got + vocab, 11);
+        check("batch, fork", got + 2 * (size_t)vocab, 31);
+        assert_int_equal(kvik_cache_reorder(c, (kvik_seq[]){a, b}, (uint32_t[]){1, 0}, 2), 0);
+        kvik_span swapped[] = {{b, text + 36, 1}, {a, text + 11, 1}};
+        assert_int_equal(kvik_forward(c, swapped, 2, false, got), 0);
+        check("reordered, long", got, 37);
+        check("reordered, short", got + vocab, 12);
+        kvik_cache_close(c);
+    }
+    free(got);
+}
+
+/* A feed that crosses and fails leaves the sequence as it was. */
+static void failed(void **state)
+{
+    (void)state;
+    float *got = malloc(vocab * sizeof *got);
+    int32_t bad[30];
+    memcpy(bad, text + 20, sizeof bad);
+    bad[29] = (int32_t)vocab;
+    for (size_t w = 0; w < countof(ways); w++) {
+        kvik_cache *c = open_cache(ways[w].impl, ways[w].config, ways[w].step, 0);
+        kvik_seq s = fresh(c);
+        feed(c, s, 0, 12, NULL);
+        for (uint32_t n = 12; n < 20; n++)
+            feed(c, s, n, n + 1, NULL);
+        kvik_span span = {s, bad, 30};
+        assert_true(kvik_forward(c, &span, 1, false, got) < 0);
+        assert_int_equal(kvik_cache_length(c, s), 20);
+        feed(c, s, 20, 21, got);
+        check(ways[w].name, got, 21);
+        feed(c, s, 21, 50, got);
+        check(ways[w].name, got, 50);
+        kvik_cache_close(c);
+    }
+    free(got);
+}
+
+/* Imported rows are of the regime of their number. */
+static void moved(void **state)
+{
+    (void)state;
+    float *got = malloc(vocab * sizeof *got);
+    kvik_cache *c = open_cache(NULL, NULL, 0, 0);
+    static const uint32_t lengths[] = {20, 32, 33, 50};
+    for (size_t i = 0; i < countof(lengths); i++) {
+        uint32_t n = lengths[i];
+        kvik_snapshot *rows;
+        kvik_seq s = fresh(c), t;
+        feed(c, s, 0, n, NULL);
+        assert_int_equal(kvik_cache_export(c, s, &rows), 0);
+        if (kvik_cache_import(c, rows, &t) < 0) fail_msg("%s", kvik_last_error());
+        feed(c, t, n, n + 1, got);
+        check("imported", got, n + 1);
+        assert_int_equal(kvik_cache_crop(c, t, 16), 0);
+        feed(c, t, 16, 17, got);
+        check("imported and cropped", got, 17);
+        /* a crop may leave the rows for the next forward to compute again; they are not exported then */
+        feed(c, t, 17, 40, NULL);
+        assert_int_equal(kvik_cache_crop(c, t, 30), 0);
+        kvik_snapshot *after = NULL;
+        kvik_seq u = 0;
+        if (kvik_cache_export(c, t, &after) < 0) {
+            assert_non_null(strstr(kvik_last_error(), "next forward"));
+        } else {
+            assert_int_equal(kvik_cache_import(c, after, &u), 0);
+            feed(c, u, 30, 31, got);
+            check("exported after a crop", got, 31);
+            kvik_snapshot_free(after);
+            kvik_cache_drop(c, u);
+        }
+        kvik_snapshot_free(rows);
+        kvik_cache_drop(c, s);
+        kvik_cache_drop(c, t);
+    }
+    kvik_cache_close(c);
+    free(got);
+}
+
+/* Recomputing needs no second copy: a budget that holds the sequence holds it across the threshold. */
+static void budget(void **state)
+{
+    (void)state;
+    float *got = malloc(vocab * sizeof *got);
+    kvik_usage u;
+    kvik_cache *c = open_cache(NULL, NULL, 0, 0);
+    kvik_seq s = fresh(c);
+    feed(c, s, 0, 40, NULL);
+    kvik_cache_usage(c, &u);
+    kvik_cache_close(c);
+    kvik_cache_config k = {.max_cache_len = 128, .max_sequences = 1, .threads = 1};
+    k.cache_memory = u.peak_bytes;
+    for (int tries = 0; tries < 8 && kvik_cache_open(model, &k, &c) < 0; tries++)
+        k.cache_memory += u.peak_bytes / 2; /* a cache has a least size */
+    assert_int_equal(kvik_cache_new(c, &s), 0);
+    for (uint32_t n = 0; n < 40; n++) {
+        feed(c, s, n, n + 1, got);
+        check("least budget", got, n + 1);
+    }
+    kvik_cache_close(c);
+    free(got);
+}
+
+static void sinks_refused(void **state)
+{
+    (void)state;
+    kvik_cache *c = NULL;
+    kvik_cache_config k = {.cache_implementation = "sink",
+                           .cache_config = "{\"window_length\": 16, \"num_sink_tokens\": 2}"};
+    assert_true(kvik_cache_open(model, &k, &c) < 0);
+    assert_non_null(strstr(kvik_last_error(), "length of the sequence"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(turns),    cmocka_unit_test(all_logits),    cmocka_unit_test(cropped),
+        cmocka_unit_test(together), cmocka_unit_test(failed),        cmocka_unit_test(budget),
+        cmocka_unit_test(moved),    cmocka_unit_test(sinks_refused),
+    };
+    return cmocka_run_group_tests(tests, open_model, close_model);
+}
