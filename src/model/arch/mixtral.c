@@ -6,7 +6,6 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 struct layer {
     struct block_attn attn;
@@ -16,16 +15,15 @@ struct layer {
 
 static int read_config(struct model *m, uint32_t *n, uint32_t *top)
 {
-    const char *act = "silu";
     uint32_t window = 0;
+    m->context = 131072;
     TRY(model_read_decoder(m));
     TRY(moe_read_counts(m, n, top));
+    TRY(model_expect_str(m, "hidden_act", "silu"));
+    m->rope[0].theta = 1e6;
     TRY(model_read_rope(m, 0, NULL));
     m->rope[0].interleaved = model_is_gguf(m);
-    if (!model_is_gguf(m)) TRY(json_get_str(m->config, m->what, "hidden_act", &act));
-    if (strcmp(act, "silu") != 0)
-        return ERR(UNSUPPORTED, "%s: hidden_act \"%s\"; Mixtral needs silu", m->what, act);
-    TRY(model_u32(m, "sliding_window", "attention.sliding_window", 1, 1u << 28, &window));
+    TRY(model_read_window(m, &window));
     for (uint32_t i = 0; i < m->n_layers; i++)
         m->layer[i].window = window;
     return 0;

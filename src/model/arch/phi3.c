@@ -4,7 +4,6 @@
 #include "model/block.h"
 
 #include <math.h>
-#include <string.h>
 
 struct layer {
     struct block_attn attn;
@@ -13,14 +12,11 @@ struct layer {
 
 static int read_config(struct model *m)
 {
-    const char *act = "silu";
-    uint32_t window = 0, least = model_is_gguf(m) ? 0 : 1; /* a GGUF file may say 0: none */
+    uint32_t window = 0;
     TRY(model_read_decoder(m));
+    TRY(model_expect_str(m, "hidden_act", "silu"));
     TRY(model_read_rope(m, 0, NULL));
-    if (!model_is_gguf(m)) TRY(json_get_str(m->config, m->what, "hidden_act", &act));
-    if (strcmp(act, "silu") != 0)
-        return ERR(UNSUPPORTED, "%s: hidden_act \"%s\"; Phi-3 needs silu", m->what, act);
-    TRY(model_u32(m, "sliding_window", "attention.sliding_window", least, 1u << 28, &window));
+    TRY(model_read_window(m, &window));
     for (uint32_t i = 0; i < m->n_layers; i++)
         m->layer[i].window = window;
     return 0;
