@@ -8,7 +8,7 @@
  * Stop strings end a beam like any other end, so the text of every beam is followed in streams of its own.  A
  * sequence of the caller's serves as the first beam, and keeps what it holds of the best row. */
 #include "generate/beam.h"
-#include "generate/rows.h"
+#include "generate/run.h"
 
 #include <string.h>
 
@@ -112,7 +112,7 @@ static int keep_logits(struct beams *b)
 {
     size_t vocab = b->r->x->m->vocab;
     float *kept;
-    TRY(rows_keep(b->r, &kept));
+    TRY(run_keep(b->r, &kept));
     for (uint32_t i = 0; kept && i < b->r->n; i++)
         for (uint32_t j = 0; !b->item[i].done && j < b->n; j++)
             memcpy(kept + ((size_t)i * b->n + j) * vocab, logits_of(b, &b->item[i], j),
@@ -125,7 +125,7 @@ static int mark_ends(struct beams *b, struct item *it, struct beam_candidate *c,
 {
     bool last = beam_length(it->search) + 1 >= it->row->limit, stops = false;
     for (uint32_t i = 0; i < n; i++) {
-        if (rows_ends(b->r->g, c[i].token)) {
+        if (run_ends(b->r->g, c[i].token)) {
             c[i].ends = KVIK_FINISH_EOS;
         } else if (last) {
             c[i].ends = KVIK_FINISH_LENGTH;
@@ -179,7 +179,7 @@ static int follow_cache(struct beams *b, struct item *it)
 {
     struct run *r = b->r;
     for (uint32_t i = 1; !b->shared && i < b->n; i++)
-        TRY(rows_fork(r->x, it->seq[0], &it->seq[i]));
+        TRY(run_fork(r->x, it->seq[0], &it->seq[i]));
     if (!b->shared) return 0; /* all alike */
     for (uint32_t i = 0; i < b->n; i++)
         b->from[i] = beam_running(it->search, i)->beam;
@@ -208,7 +208,7 @@ static int feed_cached(struct run *r, uint32_t n)
 {
     for (uint32_t at = 0, k; at < n; at += k) {
         k = MIN(n - at, r->x->step_tokens);
-        TRY(rows_feed(r, at, k, 0, NULL, NULL));
+        TRY(run_feed(r, at, k, 0, NULL, NULL));
     }
     return 0;
 }
@@ -219,7 +219,7 @@ static int feed_again(struct run *r, uint32_t n)
     int e = 0;
     for (; e >= 0 && made < n; made++)
         if ((e = kv_new(r->x->kv, 0, &r->feed[made].seq)) < 0) break;
-    if (e >= 0) e = rows_feed(r, 0, n, r->g->prefill_chunk_size, NULL, NULL);
+    if (e >= 0) e = run_feed(r, 0, n, r->g->prefill_chunk_size, NULL, NULL);
     for (uint32_t i = 0; i < made; i++)
         kv_drop(r->x->kv, r->feed[i].seq);
     return e;
@@ -270,7 +270,7 @@ static int feed_prompts(struct beams *b, struct meter *m)
         m->steps = MAX(m->steps, w->limit);
     }
     if (!cached) return feed_again(r, r->n);
-    return rows_feed(r, 0, r->n, r->g->prefill_chunk_size, m->hooks ? on_prompt : NULL, m);
+    return run_feed(r, 0, r->n, r->g->prefill_chunk_size, m->hooks ? on_prompt : NULL, m);
 }
 
 /* The caller's sequence becomes the beam that holds most of the best row. */
@@ -302,7 +302,7 @@ static int item_result(struct beams *b, struct item *it, uint32_t index, kvik_ro
     uint32_t rows = r->g->num_return_sequences;
     for (uint32_t k = 0; k < rows; k++, out++) {
         const struct beam_done *d = beam_best(it->search, k);
-        TRY(rows_result(it->row, d->token, d->n, out));
+        TRY(run_result(it->row, d->token, d->n, out));
         out->finish = d->real ? (enum kvik_finish)d->ends : KVIK_FINISH_LENGTH;
         out->score = d->score;
         out->reused = k ? it->row->n_prompt : it->row->reused;

@@ -6,7 +6,7 @@
  * with. */
 #include "generate/loop.h"
 #include "generate/notice.h"
-#include "generate/rows.h"
+#include "generate/run.h"
 
 #include <string.h>
 
@@ -18,7 +18,7 @@ static int share_prompts(struct run *r)
         struct row *w = &r->row[i], *first = &r->row[i - i % r->per];
         memmove(r->logits + i * vocab, r->logits + i / r->per * vocab, vocab * sizeof *r->logits);
         if (w == first) continue;
-        TRY(rows_fork(r->x, first->seq, &w->seq));
+        TRY(run_fork(r->x, first->seq, &w->seq));
         w->have = w->n;
         w->reused = w->n_prompt;
     }
@@ -36,7 +36,7 @@ static int feed_rows(struct run *r, uint32_t chunk, exec_progress progress)
         r->feed[k++] = (struct exec_feed){
             .seq = w->seq, .tok = w->ids + w->have, .n = w->n - w->have, .ends = w->ends};
     }
-    int e = rows_feed(r, 0, k, chunk, progress, r->hooks ? r->hooks->ctx : NULL);
+    int e = run_feed(r, 0, k, chunk, progress, r->hooks ? r->hooks->ctx : NULL);
     for (uint32_t i = 0; i < r->n; i++) {
         struct row *w = &r->row[i];
         if (w->done) continue;
@@ -76,7 +76,7 @@ static int choose(struct run *r, bool *running)
     size_t vocab = r->x->m->vocab;
     bool cancel = false;
     float *kept;
-    TRY(rows_keep(r, &kept));
+    TRY(run_keep(r, &kept));
     *running = false;
     for (uint32_t i = 0, k = 0; i < r->n; i++) {
         struct row *w = &r->row[i];
@@ -90,7 +90,7 @@ static int choose(struct run *r, bool *running)
         w->ids[w->n++] = id;
         w->finish = KVIK_FINISH_LENGTH;
         w->done = w->n - w->n_prompt >= w->limit;
-        if (rows_ends(r->g, id)) {
+        if (run_ends(r->g, id)) {
             w->done = true;
             w->finish = KVIK_FINISH_EOS;
         }
@@ -123,7 +123,7 @@ static int plain_run(struct run *r, kvik_result *out, double *prefilled)
     for (uint32_t i = 0; i < r->n; i++) {
         struct row *w = &r->row[i];
         kvik_row *o = &out->row[i];
-        TRY(rows_result(w, w->ids + w->n_prompt, w->n - w->n_prompt, o));
+        TRY(run_result(w, w->ids + w->n_prompt, w->n - w->n_prompt, o));
         o->finish = w->finish;
         o->reused = w->reused;
         if (w->stream && !(o->text = buf_take(&w->text))) return ERR_NOMEM;
@@ -188,13 +188,13 @@ int gen_run(struct exec *x, const struct tok *tok, const kvik_generation *g,
     uint64_t computed = x->computed;
     (void)gen_notice_full(x, NULL, &r.told); /* in an earlier run: no news */
     int e = result_begin(&r, n, res);
-    if (e >= 0) e = rows_begin(&r, prompt, n);
+    if (e >= 0) e = run_begin(&r, prompt, n);
     if (e >= 0) e = g->num_beams > 1 ? beam_run(&r, res, &t1) : plain_run(&r, res, &t1);
     if (e >= 0) result_end(&r, res);
     res->prefill_seconds = t1 - t0;
     res->decode_seconds = now_seconds() - t1;
     res->computed_tokens = x->computed - computed;
-    rows_end(&r, e < 0);
+    run_end(&r, e < 0);
     if (e < 0) {
         gen_result_free(res);
         return e;

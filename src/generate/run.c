@@ -1,8 +1,8 @@
-/* rows.c - rows set up from prompts, settled and turned into results; see rows.h.
+/* run.c - rows set up from prompts, settled and turned into results; see run.h.
  *
  * A sequence the caller handed in is forked first (references only), so that a failure gives it back
  * unchanged.  What a step needs is allocated here, before the first one. */
-#include "generate/rows.h"
+#include "generate/run.h"
 #include "generate/notice.h"
 
 #include <assert.h>
@@ -110,7 +110,7 @@ static int sync(struct run *r, struct row *w)
     return e;
 }
 
-int rows_fork(struct exec *x, kv_seq from, kv_seq *out)
+int run_fork(struct exec *x, kv_seq from, kv_seq *out)
 {
     kv_seq s;
     TRY(kv_fork(x->kv, from, &s));
@@ -123,7 +123,7 @@ int rows_fork(struct exec *x, kv_seq from, kv_seq *out)
     return 0;
 }
 
-int rows_begin(struct run *r, const kvik_prompt *prompt, uint32_t n_prompts)
+int run_begin(struct run *r, const kvik_prompt *prompt, uint32_t n_prompts)
 {
     uint32_t limit;
     size_t vocab = r->x->m->vocab, logits;
@@ -149,8 +149,8 @@ int rows_begin(struct run *r, const kvik_prompt *prompt, uint32_t n_prompts)
     return 0;
 }
 
-int rows_feed(struct run *r, uint32_t at, uint32_t n, uint32_t chunk, exec_progress progress,
-              void *ctx)
+int run_feed(struct run *r, uint32_t at, uint32_t n, uint32_t chunk, exec_progress progress,
+             void *ctx)
 {
     float *logits = r->logits + (size_t)at * r->x->m->vocab;
     int e = exec_feed(r->x, r->feed + at, n, chunk, logits, progress, ctx);
@@ -158,7 +158,7 @@ int rows_feed(struct run *r, uint32_t at, uint32_t n, uint32_t chunk, exec_progr
     return e;
 }
 
-int rows_keep(struct run *r, float **out)
+int run_keep(struct run *r, float **out)
 {
     size_t step = (size_t)r->x->m->vocab * r->width;
     *out = NULL;
@@ -175,14 +175,14 @@ int rows_keep(struct run *r, float **out)
     return 0;
 }
 
-bool rows_ends(const kvik_generation *g, int32_t id)
+bool run_ends(const kvik_generation *g, int32_t id)
 {
     for (uint32_t i = 0; i < g->n_eos; i++)
         if (g->eos_token_id[i] == id) return true;
     return false;
 }
 
-int rows_result(const struct row *w, const int32_t *fresh, uint32_t n, kvik_row *out)
+int run_result(const struct row *w, const int32_t *fresh, uint32_t n, kvik_row *out)
 {
     out->n_prompt = w->prompt->n;
     out->n = w->prompt->n + n;
@@ -207,7 +207,7 @@ static void settle(struct exec *x, const struct row *w, bool failed)
     }
 }
 
-void rows_end(struct run *r, bool failed)
+void run_end(struct run *r, bool failed)
 {
     for (uint32_t i = 0; r->row && i < r->n; i++) {
         struct row *w = &r->row[i];

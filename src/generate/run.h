@@ -1,4 +1,4 @@
-/* rows.h - what every way of generating shares: rows set up from prompts, and turned into results at the end.
+/* run.h - what every way of generating shares: rows set up from prompts, and turned into results at the end.
  *
  * Rows are independent sequences; nothing is padded.  Drawing several answers to a prompt makes several rows, of which the
  * first feeds the prompt and the others fork it; a beam search has one row per prompt and its own sequences
@@ -42,20 +42,20 @@ struct run {
     bool told; /* that pages stream */
 };
 
-/* rows.c */
-int rows_begin(struct run *r, const kvik_prompt *prompt, uint32_t n_prompts);
+/* run.c */
+int run_begin(struct run *r, const kvik_prompt *prompt, uint32_t n_prompts);
 /* After a failure the caller's sequences are what they were. */
-void rows_end(struct run *r, bool failed);
+void run_end(struct run *r, bool failed);
 /* Another sequence with the rows of `from`, and a reserve of its own if the preset gives one. */
-int rows_fork(struct exec *x, kv_seq from, kv_seq *out);
+int run_fork(struct exec *x, kv_seq from, kv_seq *out);
 /* exec_feed of feed[at, at + n) into the rows of logits from `at`, telling once if the cache begins to stream. */
-int rows_feed(struct run *r, uint32_t at, uint32_t n, uint32_t chunk, exec_progress progress,
-              void *ctx);
+int run_feed(struct run *r, uint32_t at, uint32_t n, uint32_t chunk, exec_progress progress,
+             void *ctx);
 /* Room for the raw logits of one more step, [width][vocab] zeros; NULL if nobody wants them. */
-int rows_keep(struct run *r, float **out);
-bool rows_ends(const kvik_generation *g, int32_t id); /* an end-of-sequence token */
+int run_keep(struct run *r, float **out);
+bool run_ends(const kvik_generation *g, int32_t id); /* an end-of-sequence token */
 /* `fresh`: what was generated after the row's prompt; text is not filled in. */
-int rows_result(const struct row *w, const int32_t *fresh, uint32_t n, kvik_row *out);
+int run_result(const struct row *w, const int32_t *fresh, uint32_t n, kvik_row *out);
 
 /* beam_loop.c: beam search over all rows; fills the rows of `out`.  *prefilled: when the prompts had been fed. */
 int beam_run(struct run *r, kvik_result *out, double *prefilled);

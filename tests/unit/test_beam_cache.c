@@ -1,0 +1,563 @@
+/* test_beam_cache.c - beam search over the cache: equal to the literal search over logits computed from nothing, every
+ * beam's logits bit for bit, memory that grows by tails only, failures that change nothing, no allocation per step,
+ * stop strings, several answers to a prompt. */
+#include "api/api.h"
+#include "base/buf.h"
+#include "generate/loop.h"
+#include "test_beam_plain.h"
+#include "testing.h"
+
+#define TINY "tests/golden/models/llama-gqa-l3"
+#define LONG "tests/golden/models/llama-bf16-long"
+
+static kvik_model *tiny;
+static const int32_t ids[] = {85, 14, 62, 12, 145, 198, 305, 12, 354, 269, 383, 40, 41, 42, 43, 44};
+
+static kvik_cache *cache_of(kvik_model *m, kvik_cache_config c)
+{
+    kvik_cache *out;
+    if (kvik_cache_open(m, &c, &out) < 0) fail_msg("%s", kvik_last_error());
+    return out;
+}
+
+static kvik_generation config(kvik_model *m, const char *json)
+{
+    kvik_generation g;
+    assert_int_equal(kvik_generation_init(&g, m), 0);
+    if (kvik_generation_set(&g, json) < 0) fail_msg("%s", kvik_last_error());
+    return g;
+}
+
+static kvik_result *generate(kvik_cache *c, const char *json, const kvik_prompt *p, uint32_t n)
+{
+    kvik_generation g = config(c->model, json);
+    kvik_result *r;
+    if (kvik_generate(c, &g, p, n, NULL, &r) < 0) fail_msg("%s", kvik_last_error());
+    kvik_generation_done(&g);
+    return r;
+}
+
+/* --- against the literal search */
+struct world {
+    kvik_cache *c;
+    const kvik_generation *g;
+    const kvik_prompt *prompt;
+    const char *stop; /* or NULL; two letters, as tokens are */
+};
+
+/* From nothing: the whole text is fed into a fresh sequence; then the penalty, written out. */
+static void score(void *ctx, uint32_t item, const int32_t *token, uint32_t n, float *out)
+{
+    const struct world *w = ctx;
+    const kvik_prompt *p = &w->prompt[item];
+    uint32_t vocab = kvik_model_vocab(w->c->model), len = (uint32_t)p->n + n;
+    int32_t text[64];
+    kvik_span span = {.ids = text, .n = len};
+    memcpy(text, p->ids, p->n * sizeof *text);
+    memcpy(text + p->n, token, n * sizeof *text);
+    assert_int_equal(kvik_cache_new(w->c, &span.seq), 0);
+    assert_int_equal(kvik_forward(w->c, &span, 1, false, out), 0);
+    assert_int_equal(kvik_cache_drop(w->c, span.seq), 0);
+    beam_log_softmax(out, vocab);
+    for (uint32_t i = 0; i < len; i++) {
+        bool before = false;
+        for (uint32_t k = 0; k < i; k++)
+            before |= text[k] == text[i];
+        if (!before) out[text[i]] *= (float)w->g->repetition_penalty; /* log-probabilities: < 0 */
+    }
+    for (uint32_t i = 0; n < w->g->min_new_tokens && i < w->g->n_eos; i++)
+        out[w->g->eos_token_id[i]] = -INFINITY;
+}
+
+static char letter(int32_t token, int which)
+{
+    return (char)('a' + (which ? token / 20 : token % 20));
+}
+
+static bool ends(void *ctx, uint32_t item, const int32_t *token, uint32_t n)
+{
+    const struct world *w = ctx;
+    const kvik_prompt *p = &w->prompt[item];
+    int32_t last = token[n - 1], before = n > 1 ? token[n - 2] : p->ids[p->n - 1];
+    if (w->stop && ((letter(before, 1) == w->stop[0] && letter(last, 0) == w->stop[1]) ||
+                    (letter(last, 0) == w->stop[0] && letter(last, 1) == w->stop[1])))
+        return true;
+    for (uint32_t i = 0; i < w->g->n_eos; i++)
+        if (token[n - 1] == w->g->eos_token_id[i]) return true;
+    return n >= w->g->max_new_tokens;
+}
+
+static const struct {
+    const char *json;
+    uint32_t prompts;
+} searches[] = {
+    {"{\"num_beams\": 3, \"num_return_sequences\": 3, \"max_new_tokens\": 12, \"repetition_penalty\": 1.6, "
+     "\"eos_token_id\": [12, 60, 100, 200]}",
+     2},
+    {"{\"num_beams\": 5, \"num_return_sequences\": 2, \"max_new_tokens\": 10, \"repetition_penalty\": 1.2, "
+     "\"min_new_tokens\": 4, \"length_penalty\": 2.0, \"early_stopping\": \"never\", "
+     "\"eos_token_id\": [3, 14, 41, 250]}",
+     1},
+    {"{\"num_beams\": 2, \"num_return_sequences\": 2, \"max_new_tokens\": 14, \"early_stopping\": true, "
+     "\"eos_token_id\": [1, 22, 73, 85]}",
+     3},
+};
+
+static void like_the_literal_search(void **state)
+{
+    (void)state;
+    static struct plain plain[3];
+    kvik_cache *c = cache_of(tiny, (kvik_cache_config){.max_sequences = 8, .max_cache_len = 64});
+    kvik_prompt p[] = {{.ids = ids, .n = 9}, {.ids = ids + 4, .n = 9}, {.ids = ids + 7, .n = 9}};
+    for (size_t i = 0; i < countof(searches); i++) {
+        kvik_generation g = config(tiny, searches[i].json);
+        uint32_t n = searches[i].prompts, rows = g.num_return_sequences;
+        struct world w = {.c = c, .g = &g, .prompt = p};
+        struct plain_rules rules = {.r = {.beams = g.num_beams,
+                                          .vocab = kvik_model_vocab(tiny),
+                                          .n_eos = g.n_eos,
+                                          .limit = g.max_new_tokens,
+                                          .length_penalty = g.length_penalty,
+                                          .early = g.early_stopping},
+                                    .score = score,
+                                    .ends = ends,
+                                    .ctx = &w};
+        uint32_t steps = plain_search(&rules, plain, n);
+        kvik_result *r = generate(c, searches[i].json, p, n);
+        assert_int_equal(r->steps, steps);
+        for (uint32_t k = 0; k < n * rows; k++) {
+            const struct plain_line *want = &plain[k / rows].done[k % rows];
+            assert_int_equal(r->row[k].n - 9, want->n);
+            assert_memory_equal(r->row[k].ids + 9, want->token, want->n * sizeof *want->token);
+            assert_true(r->row[k].score == want->score);
+            for (uint32_t t = 0; t < want->n; t++)
+                assert_int_equal(r->row[k].beam_indices[t],
+                                 want->beam[t] + (int32_t)(k / rows * g.num_beams));
+        }
+        kvik_result_free(r);
+        kvik_generation_done(&g);
+    }
+    kvik_usage u;
+    kvik_cache_usage(c, &u);
+    assert_int_equal(u.bytes, 0); /* nothing was left behind */
+    kvik_cache_close(c);
+}
+
+/* --- bits: the logits along each returned row are those of feeding that row at once */
+static void same_bits(const kvik_result *r, kvik_cache *c)
+{
+    uint32_t vocab = r->vocab;
+    for (uint32_t i = 0; i < r->n_rows; i++) {
+        const kvik_row *row = &r->row[i];
+        size_t fresh = row->n - row->n_prompt;
+        kvik_span span = {.ids = row->ids, .n = (uint32_t)row->n - 1};
+        float *all = malloc(span.n * vocab * sizeof *all);
+        assert_int_equal(kvik_cache_new(c, &span.seq), 0);
+        assert_int_equal(kvik_forward(c, &span, 1, true, all), 0);
+        assert_int_equal(kvik_cache_drop(c, span.seq), 0);
+        for (size_t t = 0; t < fresh; t++)
+            assert_memory_equal(r->logits +
+                                    (t * r->logit_rows + (size_t)row->beam_indices[t]) * vocab,
+                                all + (row->n_prompt - 1 + t) * vocab, vocab * sizeof *all);
+        free(all);
+    }
+}
+
+enum { PROMPT = 1000, BEAMS = 40, NEW = 24, BLOCK = 16 };
+
+/* 40 beams over 1000 tokens: the prompt once, and per beam its open block and the new ones. */
+static void share(kvik_model *m, const char *compute, uint32_t new_tokens, bool bits)
+{
+    static int32_t prompt[PROMPT];
+    char json[200];
+    kvik_usage one, all;
+    uint32_t vocab = kvik_model_vocab(m);
+    for (uint32_t i = 0, x = 1; i < PROMPT; i++) {
+        x = x * 1664525u + 1013904223u;
+        prompt[i] = (int32_t)((x >> 8) % vocab);
+    }
+    kvik_prompt p = {.ids = prompt, .n = PROMPT};
+    kvik_cache_config config = {
+        .max_sequences = BEAMS, .max_cache_len = PROMPT + NEW, .compute = compute};
+    snprintf(json, sizeof json, "{\"max_new_tokens\": %u, \"eos_token_id\": []}", new_tokens);
+    kvik_cache *c = cache_of(m, config);
+    kvik_result *r = generate(c, json, &p, 1);
+    kvik_cache_usage(c, &one);
+    kvik_result_free(r);
+    kvik_cache_close(c);
+    snprintf(json, sizeof json,
+             "{\"max_new_tokens\": %u, \"eos_token_id\": [], \"num_beams\": %u, "
+             "\"num_return_sequences\": %u, \"output_logits\": %s}",
+             new_tokens, BEAMS, bits ? 5 : 1, bits ? "true" : "false");
+    c = cache_of(m, config);
+    r = generate(c, json, &p, 1);
+    kvik_cache_usage(c, &all);
+    uint64_t block = one.peak_bytes / ((PROMPT + new_tokens - 1 + BLOCK - 1) / BLOCK);
+    uint64_t tail = BEAMS * ((PROMPT % BLOCK + new_tokens - 1 + BLOCK - 1) / BLOCK) * block;
+    printf("one beam %llu bytes, %u beams %llu: %.2f of one, bound 1.3 and tails of %llu; rows "
+           "copied %llu\n",
+           (unsigned long long)one.peak_bytes, BEAMS, (unsigned long long)all.peak_bytes,
+           (double)all.peak_bytes / (double)one.peak_bytes, (unsigned long long)tail,
+           (unsigned long long)all.rows_copied);
+    assert_true((double)all.peak_bytes <= 1.3 * (double)one.peak_bytes + (double)tail);
+    /* What the prompt fills is held once. */
+    assert_true(all.peak_bytes <= PROMPT / BLOCK * block + tail);
+    /* Copied are only rows of open blocks: at most those filled, by all beams but one, in each step. */
+    uint64_t copies = 0;
+    for (uint32_t t = 0; t + 1 < new_tokens; t++)
+        copies += (BEAMS - 1) * ((PROMPT + t) % BLOCK);
+    assert_true(all.rows_copied <= copies);
+    uint64_t fed = r->prompt_tokens;
+    for (uint32_t i = 0; i < r->n_rows; i++)
+        fed -= r->row[i].reused;
+    assert_int_equal(fed, PROMPT);
+    assert_int_equal(r->computed_tokens, PROMPT + (r->steps - 1) * BEAMS);
+    if (bits) same_bits(r, c);
+    kvik_result_free(r);
+    kvik_cache_usage(c, &all);
+    assert_int_equal(all.bytes, 0);
+    kvik_cache_close(c);
+}
+
+static void shared_blocks(void **state)
+{
+    (void)state;
+    kvik_model *m;
+    assert_int_equal(kvik_model_open(LONG, &m), 0);
+    share(m, "exact", NEW, true);
+    kvik_model_close(m);
+}
+
+static void shared_blocks_smollm2(void **state)
+{
+    (void)state;
+    kvik_model *m;
+    const char *path = getenv("KVIK_TEST_SHORT") ? NULL : test_model();
+    if (!path) skip();
+    if (kvik_model_open(path, &m) < 0) fail_msg("%s", kvik_last_error());
+    share(m, "fast", 10, true);
+    kvik_model_close(m);
+}
+
+/* --- a sequence of the caller's */
+static void continued(void **state)
+{
+    (void)state;
+    static const char beams[] = "{\"num_beams\": 4, \"max_new_tokens\": 10, \"eos_token_id\": []}",
+                      more[] = "{\"max_new_tokens\": 5, \"eos_token_id\": []}";
+    static const char *const preset[] = {"dynamic", "static"};
+    for (int i = 0; i < 2; i++) {
+        kvik_cache *c = cache_of(tiny, (kvik_cache_config){.max_sequences = 5,
+                                                           .max_cache_len = 64,
+                                                           .cache_implementation = preset[i]});
+        kvik_prompt p = {.ids = ids, .n = 9}, q;
+        kvik_result *fresh = generate(c, beams, &p, 1);
+        kvik_span span = {.ids = ids, .n = 6};
+        assert_int_equal(kvik_cache_new(c, &p.seq), 0);
+        span.seq = p.seq;
+        assert_int_equal(kvik_forward(c, &span, 1, false, NULL), 0);
+        kvik_result *r = generate(c, beams, &p, 1);
+        assert_int_equal(r->row[0].reused, 6);
+        assert_int_equal(r->row[0].n, fresh->row[0].n);
+        assert_memory_equal(r->row[0].ids, fresh->row[0].ids, r->row[0].n * sizeof *r->row[0].ids);
+        assert_true(r->row[0].score == fresh->row[0].score);
+        /* it holds the best row, which came from a beam that still ran */
+        assert_int_equal(kvik_cache_length(c, p.seq), r->row[0].n - 1);
+        assert_memory_equal(kv_tokens(c->x->kv, p.seq), r->row[0].ids,
+                            (r->row[0].n - 1) * sizeof *ids);
+        q = (kvik_prompt){.ids = r->row[0].ids, .n = r->row[0].n, .seq = p.seq};
+        kvik_result *a = generate(c, more, &q, 1);
+        q.seq = 0;
+        kvik_result *b = generate(c, more, &q, 1);
+        assert_int_equal(a->row[0].reused, q.n - 1);
+        assert_memory_equal(a->row[0].ids, b->row[0].ids, b->row[0].n * sizeof *ids);
+        kvik_usage u;
+        assert_int_equal(kvik_cache_drop(c, p.seq), 0);
+        kvik_cache_usage(c, &u);
+        assert_int_equal(u.bytes, 0);
+        kvik_result_free(a);
+        kvik_result_free(b);
+        kvik_result_free(r);
+        kvik_result_free(fresh);
+        kvik_cache_close(c);
+    }
+}
+
+/* --- failures on the way */
+struct state { /* what must be the same afterwards */
+    int64_t len;
+    uint64_t bytes, tokens;
+    int32_t token[256];
+    float logits[512];
+};
+
+static void look(kvik_cache *c, kvik_seq s, struct state *out)
+{
+    kvik_usage u;
+    kvik_seq f;
+    memset(out, 0, sizeof *out);
+    out->len = kvik_cache_length(c, s);
+    memcpy(out->token, kv_tokens(c->x->kv, s), (size_t)out->len * sizeof *out->token);
+    kvik_cache_usage(c, &u);
+    out->bytes = u.bytes;
+    out->tokens = u.tokens;
+    assert_int_equal(kvik_cache_fork(c, s, &f), 0);
+    kvik_span span = {.seq = f, .ids = ids, .n = 1};
+    assert_int_equal(kvik_forward(c, &span, 1, false, out->logits), 0);
+    assert_int_equal(kvik_cache_drop(c, f), 0);
+    assert_true(kv_check(c->x->kv));
+}
+
+struct hook {
+    uint32_t calls, stop_at;
+    uint64_t allocations[64];
+};
+
+static bool on_progress(void *ctx, uint64_t done, uint64_t total)
+{
+    struct hook *h = ctx;
+    assert_true(done <= total);
+    if (h->calls < countof(h->allocations)) h->allocations[h->calls] = mem_calls();
+    return h->calls++ != h->stop_at;
+}
+
+static bool on_token(void *ctx, uint32_t row, int32_t id, const char *text)
+{
+    (void)ctx;
+    (void)row;
+    (void)id;
+    (void)text;
+    return true;
+}
+
+static const char plan[] = "{\"num_beams\": 4, \"max_new_tokens\": 20, \"eos_token_id\": []}";
+
+/* Two sequences: one continued with another text, one empty. */
+static void unchanged(void **state)
+{
+    (void)state;
+    static struct state before[2], after[2];
+    kvik_generation g = config(tiny, plan);
+    kvik_result *r = NULL;
+    int32_t text
+        [180]; /* long, since a budget holds at least one block for each sequence there can be */
+    kvik_span fed = {.ids = text, .n = 170};
+    uint64_t budget = 1 << 20;
+    for (size_t i = 0; i < countof(text); i++)
+        text[i] = ids[i * i % 11];
+    for (int round = 0; round < 3; round++) {
+        struct hook h = {.stop_at = round == 2 ? 7 : UINT32_MAX};
+        kvik_hooks hooks = {.on_progress = on_progress, .ctx = &h};
+        kvik_cache *c = cache_of(
+            tiny,
+            (kvik_cache_config){.max_sequences = 8, .max_cache_len = 256, .cache_memory = budget});
+        kvik_prompt p[2] = {{.ids = text, .n = 172}, {.ids = ids, .n = 9}};
+        assert_int_equal(kvik_cache_new(c, &p[0].seq), 0);
+        assert_int_equal(kvik_cache_new(c, &p[1].seq), 0);
+        fed.seq = p[0].seq;
+        assert_int_equal(kvik_forward(c, &fed, 1, false, NULL), 0);
+        look(c, p[0].seq, &before[0]);
+        int e = kvik_generate(c, &g, p, 2, &hooks, &r);
+        if (round == 0) { /* enough: now one block less than it took at most */
+            kvik_usage u;
+            assert_int_equal(e, 0);
+            kvik_result_free(r);
+            kvik_cache_usage(c, &u);
+            budget = u.peak_bytes - 1;
+            assert_true(h.calls == 20); /* the prompts, and between steps */
+            kvik_cache_close(c);
+            continue;
+        }
+        assert_int_equal(e, round == 1 ? KVIK_FULL : KVIK_CANCELLED);
+        if (round == 1) assert_true(h.calls > 5); /* well on the way */
+        budget = 1 << 20;
+        assert_int_equal(kvik_cache_length(c, p[1].seq), 0);
+        look(c, p[0].seq, &after[0]);
+        assert_memory_equal(&before[0], &after[0], sizeof before[0]);
+        kvik_cache_close(c);
+    }
+    kvik_generation_done(&g);
+}
+
+/* Every allocation of a search fails in turn. */
+static void no_memory(void **state)
+{
+    (void)state;
+    static struct state before, after;
+    kvik_generation g =
+        config(tiny, "{\"num_beams\": 3, \"max_new_tokens\": 3, \"num_return_sequences\": 2, "
+                     "\"output_logits\": true, \"eos_token_id\": []}");
+    kvik_cache *c = cache_of(tiny, (kvik_cache_config){.max_sequences = 6, .max_cache_len = 64});
+    kvik_prompt p[2] = {{.ids = ids, .n = 9}, {.ids = ids + 5, .n = 4}};
+    kvik_span fed = {.ids = ids + 3, .n = 5};
+    kvik_result *r;
+    int64_t failures = 0;
+    assert_int_equal(kvik_cache_new(c, &p[0].seq), 0);
+    fed.seq = p[0].seq;
+    assert_int_equal(kvik_forward(c, &fed, 1, false, NULL), 0);
+    look(c, p[0].seq, &before);
+    for (;; failures++) {
+        mem_fail_at(failures, false);
+        int e = kvik_generate(c, &g, p, 2, NULL, &r);
+        mem_fail_at(-1, false);
+        if (e == 0) break;
+        assert_int_equal(e, KVIK_NOMEM);
+        look(c, p[0].seq, &after);
+        assert_memory_equal(&before, &after, sizeof before);
+    }
+    assert_true(failures > 20);
+    kvik_result_free(r);
+    kvik_generation_done(&g);
+    kvik_cache_close(c);
+}
+
+static void no_allocation_per_step(void **state)
+{
+    (void)state;
+    kvik_cache *c = cache_of(tiny, (kvik_cache_config){.max_sequences = 8, .max_cache_len = 64});
+    kvik_generation g = config(tiny, plan);
+    struct hook h = {.stop_at = UINT32_MAX};
+    kvik_hooks hooks = {.on_progress = on_progress, .ctx = &h};
+    kvik_prompt p[2] = {{.ids = ids, .n = 9}, {.ids = ids + 5, .n = 4}};
+    kvik_result *r;
+    assert_int_equal(kvik_generate(c, &g, p, 2, &hooks, &r), 0);
+    assert_int_equal(h.calls, 20);
+    for (uint32_t i = 1; i < h.calls; i++)
+        assert_int_equal(h.allocations[i], h.allocations[0]);
+    kvik_result_free(r);
+    hooks.on_token = on_token;
+    assert_int_equal(kvik_generate(c, &g, p, 2, &hooks, &r), KVIK_ARG);
+    assert_non_null(strstr(kvik_last_error(), "num_beams=4"));
+    kvik_generation_done(&g);
+    g = config(tiny, "{\"num_beams\": 5}");
+    assert_int_equal(kvik_generate(c, &g, p, 2, NULL, &r), KVIK_LIMIT);
+    assert_non_null(strstr(kvik_last_error(), "2 prompts with 5 beams each need 10 sequences"));
+    kvik_generation_done(&g);
+    kvik_cache_close(c);
+}
+
+/* --- stop strings: a tokenizer of two letters a token */
+static struct tok *two_letters(void)
+{
+    char json[8192];
+    int n = snprintf(json, sizeof json,
+                     "{\"decoder\": {\"type\": \"Fuse\"}, \"model\": {\"type\": "
+                     "\"BPE\", \"merges\": [], \"vocab\": {");
+    for (int i = 0; i < 384; i++)
+        n += snprintf(json + n, sizeof json - (size_t)n, "%s\"%c%c\": %d", i ? ", " : "",
+                      letter(i, 0), letter(i, 1), i);
+    n += snprintf(json + n, sizeof json - (size_t)n, "}}}");
+    struct tok *t;
+    if (tok_open_json(json, (size_t)n, NULL, 0, &t) < 0) fail_msg("%s", err_last());
+    return t;
+}
+
+static void stop_strings(void **state)
+{
+    (void)state;
+    struct tok *t = two_letters();
+    kvik_cache *c = cache_of(tiny, (kvik_cache_config){.max_sequences = 8, .max_cache_len = 64});
+    kvik_generation all = config(tiny, plan);
+    kvik_prompt first = {.ids = ids, .n = 9};
+    kvik_result *r;
+    assert_int_equal(gen_run(c->x, t, &all, &first, 1, NULL, &r), 0);
+    kvik_generation_done(&all);
+    /* The second letter of the best text's fifth token and the first of its sixth. */
+    assert_int_equal(strlen(r->row[0].text), 40);
+    char stop[3] = {r->row[0].text[9], r->row[0].text[10], 0}, json[200];
+    kvik_result_free(r);
+    uint32_t stopped = 0;
+    static struct plain plain[2];
+    for (int cached = 1; cached >= 0; cached--) {
+        snprintf(json, sizeof json,
+                 "{\"num_beams\": 4, \"num_return_sequences\": 4, \"max_new_tokens\": 20, "
+                 "\"eos_token_id\": [], \"stop_strings\": \"%s\", \"use_cache\": %s}",
+                 stop, cached ? "true" : "false");
+        kvik_generation g = config(tiny, json);
+        kvik_prompt p[2] = {{.ids = ids, .n = 9}, {.ids = ids + 5, .n = 4}};
+        struct world w = {.c = c, .g = &g, .prompt = p, .stop = stop};
+        struct plain_rules rules = {
+            .r = {.beams = 4, .vocab = 384, .limit = 20, .length_penalty = 1},
+            .score = score,
+            .ends = ends,
+            .ctx = &w};
+        plain_search(&rules, plain, 2);
+        if (gen_run(c->x, t, &g, p, 2, NULL, &r) < 0) fail_msg("%s", err_last());
+        for (uint32_t i = 0; i < r->n_rows; i++) {
+            const kvik_row *row = &r->row[i];
+            const struct plain_line *want = &plain[i / 4].done[i % 4];
+            assert_int_equal(row->n - row->n_prompt, want->n);
+            assert_memory_equal(row->ids + row->n_prompt, want->token, want->n * sizeof *ids);
+            assert_int_equal(row->finish == KVIK_FINISH_STOP, want->n < 20);
+            assert_int_equal(strlen(row->text), 2 * want->n);
+            stopped += row->finish == KVIK_FINISH_STOP;
+        }
+        kvik_result_free(r);
+        kvik_generation_done(&g);
+    }
+    assert_true(stopped > 0);
+    kvik_cache_close(c);
+    tok_close(t);
+}
+
+/* --- several answers drawn to one prompt: the rows of so many equal prompts, computed from one prefill */
+static void samples(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *preset, *more;
+    } way[] = {{"dynamic", ""}, {"static", ""}, {"dynamic", ", \"use_cache\": false"}};
+    kvik_prompt six[6], two[2] = {{.ids = ids, .n = 9}, {.ids = ids + 5, .n = 4}};
+    for (int i = 0; i < 6; i++)
+        six[i] = two[i / 3];
+    for (size_t k = 0; k < countof(way); k++) {
+        char json[200];
+        snprintf(
+            json, sizeof json,
+            "{\"do_sample\": true, \"seed\": 5, \"max_new_tokens\": 8, \"eos_token_id\": [14, 60, "
+            "70, 80, 90, 300]%s",
+            way[k].more);
+        size_t len = strlen(json);
+        kvik_cache *c = cache_of(tiny, (kvik_cache_config){.max_sequences = 6,
+                                                           .max_cache_len = 64,
+                                                           .cache_implementation = way[k].preset});
+        snprintf(json + len, sizeof json - len, "}");
+        kvik_result *a = generate(c, json, six, 6);
+        snprintf(json + len, sizeof json - len, ", \"num_return_sequences\": 3}");
+        kvik_result *b = generate(c, json, two, 2);
+        assert_int_equal(b->n_rows, 6);
+        for (int i = 0; i < 6; i++) {
+            assert_int_equal(a->row[i].n, b->row[i].n);
+            assert_memory_equal(a->row[i].ids, b->row[i].ids, a->row[i].n * sizeof *ids);
+        }
+        assert_true(a->row[0].n != a->row[1].n ||
+                    memcmp(a->row[0].ids, a->row[1].ids, a->row[0].n * sizeof *ids) != 0);
+        if (!*way[k].more) assert_int_equal(a->computed_tokens - b->computed_tokens, 2 * (9 + 4));
+        kvik_usage u;
+        kvik_cache_usage(c, &u);
+        assert_int_equal(u.bytes, 0);
+        kvik_result_free(a);
+        kvik_result_free(b);
+        kvik_cache_close(c);
+    }
+}
+
+int main(void)
+{
+    if (kvik_model_open(TINY, &tiny) < 0) {
+        fprintf(stderr, "%s\n", kvik_last_error());
+        return 1;
+    }
+    const struct CMUnitTest tests[] = {cmocka_unit_test(like_the_literal_search),
+                                       cmocka_unit_test(shared_blocks),
+                                       cmocka_unit_test(shared_blocks_smollm2),
+                                       cmocka_unit_test(continued),
+                                       cmocka_unit_test(unchanged),
+                                       cmocka_unit_test(no_memory),
+                                       cmocka_unit_test(no_allocation_per_step),
+                                       cmocka_unit_test(stop_strings),
+                                       cmocka_unit_test(samples)};
+    int e = cmocka_run_group_tests(tests, NULL, NULL);
+    kvik_model_close(tiny);
+    return e;
+}
