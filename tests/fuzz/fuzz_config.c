@@ -39,42 +39,63 @@ static void as_config(const char *text, size_t n)
     json_decref(j);
 }
 
-/* --- A model directory: the weights of a golden model, config.json rewritten for every input. */
-static char dir[64], config[96], weights[96];
+/* --- Model directories: the weights of a golden model, config.json rewritten for every input.  The input
+ * chooses the weights by naming a family, so that its configuration can get as far as binding them. */
+static struct place {
+    const char *family, *golden;
+    char dir[64], config[96], weights[96];
+} place[] = {
+    {"qwen2", "qwen2", "", "", ""},   {"qwen3", "qwen3", "", "", ""},
+    {"gemma2", "gemma2", "", "", ""}, {"gemma3", "gemma3", "", "", ""},
+    {"", "llama-bf16", "", "", ""},
+};
 
-static void remove_dir(void)
+static void remove_dirs(void)
 {
-    unlink(config);
-    unlink(weights);
-    rmdir(dir);
+    for (size_t i = 0; i < countof(place); i++) {
+        if (!place[i].dir[0]) continue;
+        unlink(place[i].config);
+        unlink(place[i].weights);
+        rmdir(place[i].dir);
+    }
 }
 
-static bool make_dir(void)
+static bool make_dir(struct place *p)
 {
-    char target[4096];
-    if (dir[0]) return true;
-    if (!realpath("tests/golden/models/llama-bf16/model.safetensors", target)) return false;
-    strcpy(dir, "/tmp/kvik-fuzz-XXXXXX");
-    if (!mkdtemp(dir)) abort();
-    snprintf(config, sizeof config, "%s/config.json", dir);
-    snprintf(weights, sizeof weights, "%s/model.safetensors", dir);
-    if (symlink(target, weights) != 0) abort();
-    return atexit(remove_dir) == 0;
+    static bool registered;
+    char target[4096], path[128];
+    if (p->dir[0]) return true;
+    snprintf(path, sizeof path, "tests/golden/models/%s/model.safetensors", p->golden);
+    if (!realpath(path, target)) return false;
+    strcpy(p->dir, "/tmp/kvik-fuzz-XXXXXX");
+    if (!mkdtemp(p->dir)) abort();
+    snprintf(p->config, sizeof p->config, "%s/config.json", p->dir);
+    snprintf(p->weights, sizeof p->weights, "%s/model.safetensors", p->dir);
+    if (symlink(target, p->weights) != 0) abort();
+    if (!registered) registered = atexit(remove_dirs) == 0;
+    return registered;
 }
 
 static void as_model(const void *text, size_t n)
 {
     struct model *m = NULL;
-    if (!make_dir()) return; /* not started at the root of the repository */
-    int fd = open(config, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    struct place *p = place;
+    while (p->family[0] && !memmem(text, n, p->family, strlen(p->family)))
+        p++;
+    if (!make_dir(p)) return; /* not started at the root of the repository */
+    int fd = open(p->config, O_WRONLY | O_CREAT | O_TRUNC, 0600);
     WALK_MUST(fd >= 0 && write(fd, text, n) == (ssize_t)n);
     close(fd);
-    if (model_open(dir, &m) < 0) {
+    if (model_open(p->dir, &m) < 0) {
         WALK_MUST(m == NULL && err_last()[0]);
         return;
     }
     WALK_MUST(m->n_layers >= 1 && m->n_heads >= 1 && m->n_kv_heads >= 1 && m->head_dim >= 1);
     WALK_MUST(m->n_heads % m->n_kv_heads == 0 && m->vocab >= 1 && m->hidden >= 1);
+    for (uint32_t i = 0; i < m->n_layers; i++)
+        WALK_MUST(m->layer[i].heads == m->n_kv_heads && m->layer[i].window <= 1u << 30);
+    for (uint32_t i = 0; i < m->n_ropes; i++)
+        WALK_MUST(m->rope[i].inv_freq && m->rope[i].rot >= 2 && m->rope[i].rot <= m->head_dim);
     model_close(m);
 }
 

@@ -226,7 +226,7 @@ static void refusals(void **state)
 }
 
 /* --- The same model in other words, or a different one. */
-static float *logits(const char *path, const char *what)
+static float *logits(const char *path, const char *what, uint32_t from)
 {
     static int32_t ids[60];
     kvik_model *m;
@@ -239,7 +239,7 @@ static float *logits(const char *path, const char *what)
     for (uint32_t i = 0; i < countof(ids); i++)
         ids[i] = (int32_t)(3 + i * 37 % 300);
     float *out = malloc(kvik_model_vocab(m) * sizeof *out);
-    kvik_span span = {s, ids, countof(ids)};
+    kvik_span span = {s, ids + from, countof(ids) - from};
     if (kvik_forward(c, &span, 1, false, out) < 0) fail_msg("%s: %s", what, kvik_last_error());
     kvik_cache_close(c);
     kvik_model_close(m);
@@ -284,7 +284,7 @@ static void compare(const char *model, const char *what, bool want)
 {
     char path[300];
     snprintf(path, sizeof path, "tests/golden/models/%s", model);
-    float *a = logits(path, model), *b = logits(dir, what);
+    float *a = logits(path, model, 0), *b = logits(dir, what, 0);
     bool same = memcmp(a, b, 384 * sizeof *a) == 0;
     if (same != want) fail_msg("%s %s: logits %s", model, what, same ? "are equal" : "differ");
     free(a);
@@ -298,6 +298,17 @@ static void other_words(void **state)
         make(changed(spellings[i].model, spellings[i].change, spellings[i].drop));
         compare(spellings[i].model, spellings[i].change, spellings[i].same);
     }
+}
+
+/* With a window of one, a token sees itself only: nothing before it matters. */
+static void window_of_one(void **state)
+{
+    (void)state;
+    make(changed("mistral", "{\"sliding_window\": 1}", ""));
+    float *all = logits(dir, "window 1", 0), *last = logits(dir, "window 1, one token", 59);
+    assert_memory_equal(all, last, 384 * sizeof *all);
+    free(all);
+    free(last);
 }
 
 /* The text part of a model of text and images: keys in text_config, tensors under another name. */
@@ -361,9 +372,8 @@ static int stop(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(layer_windows),
-        cmocka_unit_test(refusals),
-        cmocka_unit_test(other_words),
+        cmocka_unit_test(layer_windows),  cmocka_unit_test(refusals),
+        cmocka_unit_test(other_words),    cmocka_unit_test(window_of_one),
         cmocka_unit_test(text_of_images),
     };
     return cmocka_run_group_tests(tests, start, stop);
