@@ -49,7 +49,7 @@ KVIK_API void kvik_cache_usage(const kvik_cache *c, kvik_usage *out)
         kv_usage(c->x->kv, &u);
     *out = (kvik_usage){
         .bytes = u.live + u.states + u.staging,
-        .peak_bytes = u.peak + u.staging,
+        .peak_bytes = u.peak,
         .live = u.live,
         .shared = u.shared,
         .states = u.states,

@@ -174,6 +174,10 @@ static int store_open(struct unbound *u, struct unbound_layer *l)
     };
     size_t row = (size_t)l->heads * (l->dim_k + l->dim_v) * dtype_size(l->dtype);
     k.pool_bytes = budget(u, l, &k, row);
+    if (k.streaming != KV_RESIDENT) { /* new rows are in memory until they are full */
+        size_t fit = k.pool_bytes / 4 / row / KV_STRIP * KV_STRIP;
+        k.max_tokens = (uint32_t)MAX(MIN(fit, STREAM_STEP), MAX(KV_STRIP, u->max_batch));
+    }
     if (k.streaming != KV_RESIDENT) TRY(exec_tier_open(u->spill_dir, &k.tier));
     int e = kv_open(&l->kv, &k);
     if (e < 0 && k.tier) k.tier->close(k.tier);

@@ -45,6 +45,24 @@ run generate "$llama" --input-ids $ids --json --cache-config '{"backend": "hqq",
 check "hqq with axis 1: no advice" test ! -s "$work/err"
 check "json: bytes by kind" json "all(k in o['cache'] for k in ('live','shared','staging','states','spilled','streaming'))"
 
+# A budget that is reached in the middle: told once, and the same ids.
+long=$(seq -s, 5 155)
+run generate "$llama" --input-ids "$long" --max-new-tokens 80 --json
+cp "$work/out" "$work/dynamic"
+run generate "$llama" --input-ids "$long" --max-new-tokens 80 --json --cache-memory 400K --on-full offload
+check "on_full=offload: exit 0" status 0
+check "on_full=offload: says so in one line" test "$(cat "$work/err")" = \
+    "cache memory 400.0 KiB full at token 64; continuing with cache_implementation='offloaded'"
+check "on_full=offload: the ids of dynamic" json "o['sequences'] == json.load(open('$work/dynamic'))['sequences']"
+check "on_full=offload: within the budget" json "o['cache']['peak_bytes'] <= 400 << 10 and o['cache']['streaming'] and o['cache']['spilled'] > 0"
+run generate "$llama" --input-ids "$long" --max-new-tokens 80 --json --cache-memory 400K --cache-implementation offloaded
+check "offloaded: no news" test ! -s "$work/err"
+check "offloaded: the ids of dynamic" json "o['sequences'] == json.load(open('$work/dynamic'))['sequences']"
+run generate "$llama" --input-ids "$long" --max-new-tokens 80 --cache-memory 200K
+refused "on_full=error: bytes short, and the way out" 1 "cache.memory" "bytes short" "on-full offload"
+run generate "$llama" --input-ids "$long" --max-new-tokens 3 --cache-implementation offloaded --spill-dir /nowhere/at/all
+refused "a spill directory that is not there" 1 /nowhere/at/all
+
 try() { run generate "$llama" --input-ids $ids "$@"; }
 try --cache-implementation sink
 refused "sink needs both lengths" 1 window_length num_sink_tokens

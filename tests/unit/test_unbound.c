@@ -177,6 +177,10 @@ static double drive(const char *name, const kvik_cache_config *k, const uint32_t
                 }
         }
     }
+    kvik_usage u;
+    kvik_cache_usage(c, &u);
+    assert_true(!k->cache_memory || u.peak_bytes <= k->cache_memory);
+    if (k->cache_memory == 800 << 10 && !window) assert_true(u.streaming && u.tier_read > 0);
     kvik_cache_close(c);
     for (int p = 0; p < 2; p++) {
         free(all[p]);
@@ -195,6 +199,7 @@ static void test_policies(void **state)
         uint32_t sinks, window;
     } c[] = {
         {"dynamic", NULL, 0, 0},
+        {"offloaded", NULL, 0, 0},
         {"dynamic", "{\"test_codec\": \"shuffle\"}", 0, 0},
         {"dynamic", "{\"sliding_window\": 40}", 0, 40},
         {"dynamic", "{\"sliding_window\": 1}", 0, 1},
@@ -205,8 +210,13 @@ static void test_policies(void **state)
          330},
     };
     for (size_t i = 0; i < countof(c); i++) {
+        const char *name = c[i].config ? c[i].config : c[i].impl;
         kvik_cache_config k = {.cache_implementation = c[i].impl, .cache_config = c[i].config};
-        (void)drive(c[i].config ? c[i].config : "dynamic", &k, walk, c[i].sinks, c[i].window, 0);
+        (void)drive(name, &k, walk, c[i].sinks, c[i].window, 0);
+        k.on_full = "offload"; /* and once more with pages leaving memory */
+        k.cache_memory = strstr(name, "shuffle") ? 2 << 20 : 800 << 10;
+        k.max_sequences = 1;
+        (void)drive(name, &k, walk, c[i].sinks, c[i].window, 0);
     }
 }
 
