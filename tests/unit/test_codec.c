@@ -1,7 +1,8 @@
 /* test_codec.c - the quantized codecs against the packages they follow: codes, scales and values on stored vectors;
  * refusals; tiles, leading rows, values that are no numbers; kernels that read strips; and what attention over
  * them loses, compared with the reference's schedule. */
-#include "dev/affine.h"
+#include "dev/cpu/attn.h"
+#include "dev/cpu/cpu.h"
 #include "dev/cpu/half.h"
 #include "fmt/fmt.h"
 #include "kv/codec.h"
@@ -334,12 +335,92 @@ static void test_groups_apart(void **state)
             }
 }
 
+struct geometry {
+    struct kind kind;
+    uint32_t dim, tile; /* tile: 0 the kind's own, or a multiple */
+};
+static const struct geometry geometries[] = {
+    {{"quanto", 4, 64, 0}, 64, 0},  {{"quanto", 4, 64, 0}, 128, 0}, {{"quanto", 4, 64, 0}, 32, 0},
+    {{"quanto", 2, 64, 0}, 64, 0},  {{"quanto", 2, 16, 0}, 64, 16}, {{"quanto", 4, 32, 0}, 96, 0},
+    {{"quanto", 4, 8, 0}, 64, 0},   {{"quanto", 4, 128, 0}, 32, 0}, {{"quanto", 4, 512, 0}, 32, 48},
+    {{"quanto", 4, 8, 0}, 40, 0},   {{"quanto", 4, 64, -1}, 64, 0}, {{"quanto", 2, 16, -1}, 64, 32},
+    {{"quanto", 4, 4, -1}, 64, 16}, {{"quanto", 4, 8, -1}, 32, 0},  {{"hqq", 4, 64, 1}, 64, 0},
+    {{"hqq", 8, 64, 1}, 64, 0},     {{"hqq", 8, 16, 0}, 16, 0},     {{"hqq", 2, 64, 0}, 128, 0},
+    {{"hqq", 3, 64, 0}, 64, 0},     {{"hqq", 3, 32, 1}, 64, 4},     {{"hqq", 1, 64, 1}, 64, 0},
+    {{"hqq", 1, 64, 1}, 128, 0},    {{"hqq", 4, 64, 1}, 64, 64},    {{"hqq", 2, 8, 1}, 64, 0},
+};
+
+/* Every kernel gives the bits of the reference, whatever part of a strip is asked for, and touches nothing behind it. */
+static void test_strips(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < countof(geometries); i++)
+        for (int mix = 0; mix < 6; mix++) {
+            static const enum dtype types[] = {DT_F32, DT_F16, DT_BF16};
+            const struct geometry *g = &geometries[i];
+            struct kv_shape s = {3, g->dim, types[mix % 3], mix / 3 ? KV_ROWMAJOR : KV_STRIPS};
+            struct kv_codec_options o =
+                options(g->kind.backend, g->kind.nbits, g->kind.axis, g->kind.g);
+            struct kv_codec *c = NULL;
+            if (kv_codec_find(o.backend)->open(&o, &s, true, g->tile, &c) < 0)
+                fail_msg("geometry %zu: %s", i, err_last());
+            uint32_t rows = MAX(c->tile, 16u), n = 16 / MIN(c->tile, 16u);
+            size_t bytes = c->bytes(c, &s), strip = (size_t)16 * s.dim * dtype_size(s.dtype);
+            unsigned char *raw = malloc((size_t)s.heads * rows * s.dim * 4), *tile[16];
+            for (uint32_t k = 0; k < s.heads * rows * s.dim; k++)
+                put(s.dtype, raw, k, uniform() * (k % 7 == 0 ? 50.0f : 1.0f) + 0.3f);
+            const void *block = raw;
+            for (uint32_t k = 0; k < n; k++) {
+                tile[k] = malloc(bytes); /* so that a read behind it is seen */
+                c->encode(c, &s, tile[k], &block, rows, k * c->tile, 0);
+            }
+            unsigned char *want = malloc(strip), *got = malloc(strip);
+            for (int isa = 1; isa <= DEV_AVX512; isa++)
+                for (uint32_t at = 0; at < rows; at += 16) {
+                    struct dev_config dc = {1, dev_isa_names()[isa]};
+                    struct dev *d;
+                    if (!dev_isa_supported((enum dev_isa)isa)) continue;
+                    assert_int_equal(dev_open(&dc, &d), 0);
+                    kv_strip_fn fn = (kv_strip_fn)cpu_kernel_get(d, CPU_KV_STRIP, CPU_ANY);
+                    for (int part = 0; part < 4; part++) {
+                        uint32_t r0 = part & 1 ? 3 : 0, r1 = part & 2 ? 13 : 16;
+                        const unsigned char *src[16];
+                        for (uint32_t k = 0; k < n; k++) /* missing tiles: another's */
+                            src[k] = tile[MIN(MAX(k, r0 / c->tile), (r1 - 1) / c->tile)];
+                        if (n == 1) src[0] = tile[0];
+                        memset(want, 0x55, strip);
+                        memset(got, 0x55, strip);
+                        strip_decode_ref(c->affine, &s, c->tile, 1, src, at, r0, r1, want);
+                        fn(c->affine, &s, c->tile, 1, src, at, r0, r1, got);
+                        for (uint32_t k = r0 * s.dim; k < r1 * s.dim; k++) {
+                            size_t w = at_of(&s, 16, 0, k / s.dim, k % s.dim),
+                                   z = dtype_size(s.dtype);
+                            if (memcmp(want + w * z, got + w * z, z))
+                                fail_msg(
+                                    "geometry %zu, mix %d, isa %d, rows [%u, %u): row %u value %u: %a, wants %a",
+                                    i, mix, isa, r0, r1, k / s.dim, k % s.dim,
+                                    (double)affine_load(s.dtype, got, w),
+                                    (double)affine_load(s.dtype, want, w));
+                        }
+                    }
+                    dev_close(d);
+                }
+            for (uint32_t k = 0; k < n; k++)
+                free(tile[k]);
+            free(raw);
+            free(want);
+            free(got);
+            kv_codec_find(o.backend)->close(c);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_vectors),
         cmocka_unit_test(test_choices),
         cmocka_unit_test(test_groups_apart),
+        cmocka_unit_test(test_strips),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

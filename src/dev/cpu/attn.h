@@ -39,6 +39,9 @@ typedef void (*kv_round_fn)(const float *x, uint32_t n, void *out);
 typedef void (*kv_strip_fn)(const struct kv_affine *f, const struct kv_shape *s, uint32_t tile,
                             uint32_t head, const unsigned char *const *src, uint32_t at,
                             uint32_t r0, uint32_t r1, void *dst);
+void strip_decode_ref(const struct kv_affine *f, const struct kv_shape *s, uint32_t tile,
+                      uint32_t head, const unsigned char *const *src, uint32_t at, uint32_t r0,
+                      uint32_t r1, void *dst);
 
 /* strip.c: the rows of one plane and lane, a strip at a time.  row, row0: absolute, a strip's first; a, b: absolute. */
 struct strip_from {

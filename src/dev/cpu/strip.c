@@ -10,9 +10,9 @@
 
 #include <assert.h>
 
-static void decode_strip(const struct kv_affine *f, const struct kv_shape *s, uint32_t tile,
-                         uint32_t head, const unsigned char *const *src, uint32_t at, uint32_t r0,
-                         uint32_t r1, void *dst)
+void strip_decode_ref(const struct kv_affine *f, const struct kv_shape *s, uint32_t tile,
+                      uint32_t head, const unsigned char *const *src, uint32_t at, uint32_t r0,
+                      uint32_t r1, void *dst)
 {
     if (tile >= KV_STRIP) { /* rows at + r of one tile are rows r of the strip */
         affine_decode(f, s, tile, head, src[0], at + r0, at + r1, dst, 0 - at);
@@ -24,7 +24,7 @@ static void decode_strip(const struct kv_affine *f, const struct kv_shape *s, ui
         r += n;
     }
 }
-CPU_KERNEL(DEV_REF, CPU_KV_STRIP, CPU_ANY, decode_strip);
+CPU_KERNEL(DEV_REF, CPU_KV_STRIP, CPU_ANY, strip_decode_ref);
 
 const void *strip_raw(const struct strip_from *w, uint32_t row, uint32_t head)
 {

@@ -1,0 +1,58 @@
+/* strip_avx2.c - strips out of affine tiles with AVX2 and F16C (strip_vec.h has the kernels). */
+#if defined(__x86_64__)
+#include "dev/cpu/attn.h"
+#include "dev/cpu/vec_avx2.h"
+
+#define NEAREST (_MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
+
+INLINE vf vec_sub(vf x, vf y)
+{
+    return (vf){_mm256_sub_ps(x.a, y.a), _mm256_sub_ps(x.b, y.b)};
+}
+INLINE vf vec_round(enum dtype t, vf x)
+{
+    if (t == DT_F32) return x;
+    if (t == DT_BF16) return vf_round_bf16(x);
+    return (vf){_mm256_cvtph_ps(_mm256_cvtps_ph(x.a, NEAREST)),
+                _mm256_cvtph_ps(_mm256_cvtps_ph(x.b, NEAREST))};
+}
+/* Rounds and stores. */
+INLINE void vec_put(enum dtype t, void *p, vf x)
+{
+    if (t == DT_F32) {
+        vf_store(p, x);
+    } else if (t == DT_F16) {
+        _mm_storeu_si128(p, _mm256_cvtps_ph(x.a, NEAREST));
+        _mm_storeu_si128((__m128i *)p + 1, _mm256_cvtps_ph(x.b, NEAREST));
+    } else {
+        x = vf_round_bf16(x);
+        __m256i a = _mm256_srli_epi32(_mm256_castps_si256(x.a), 16);
+        __m256i b = _mm256_srli_epi32(_mm256_castps_si256(x.b), 16);
+        _mm256_storeu_si256(p, _mm256_permute4x64_epi64(_mm256_packus_epi32(a, b), 0xd8));
+    }
+}
+INLINE float vec_one(enum dtype t, const void *p, size_t i)
+{
+    float x;
+    uint16_t h;
+    if (t == DT_F16) return f16_load((const uint16_t *)p + i);
+    if (t == DT_F32) {
+        memcpy(&x, (const float *)p + i, sizeof x);
+        return x;
+    }
+    memcpy(&h, (const uint16_t *)p + i, sizeof h);
+    uint32_t wide = (uint32_t)h << 16;
+    memcpy(&x, &wide, sizeof x);
+    return x;
+}
+INLINE vf vec_get(enum dtype t, const void *p, size_t i)
+{
+    if (t == DT_F16) return vf_from_f16((const uint16_t *)p + i);
+    if (t == DT_BF16) return vf_from_bf16((const uint16_t *)p + i);
+    return vf_load((const float *)p + i);
+}
+
+#include "dev/cpu/strip_vec.h"
+#else
+typedef int strip_avx2_unused;
+#endif

@@ -1,0 +1,53 @@
+/* strip_avx512.c - strips out of affine tiles with AVX-512 (strip_vec.h has the kernels). */
+#if defined(__x86_64__)
+#include "dev/cpu/attn.h"
+#include "dev/cpu/vec_avx512.h"
+
+#define NEAREST (_MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
+
+INLINE vf vec_sub(vf x, vf y)
+{
+    return _mm512_sub_ps(x, y);
+}
+INLINE vf vec_round(enum dtype t, vf x)
+{
+    if (t == DT_F32) return x;
+    if (t == DT_BF16) return vf_round_bf16(x);
+    return _mm512_cvtph_ps(_mm512_cvtps_ph(x, NEAREST));
+}
+/* Rounds and stores. */
+INLINE void vec_put(enum dtype t, void *p, vf x)
+{
+    if (t == DT_F32)
+        vf_store(p, x);
+    else if (t == DT_F16)
+        _mm256_storeu_si256(p, _mm512_cvtps_ph(x, NEAREST));
+    else
+        _mm256_storeu_si256(
+            p, _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_castps_si512(vf_round_bf16(x)), 16)));
+}
+INLINE float vec_one(enum dtype t, const void *p, size_t i)
+{
+    float x;
+    uint16_t h;
+    if (t == DT_F16) return f16_load((const uint16_t *)p + i);
+    if (t == DT_F32) {
+        memcpy(&x, (const float *)p + i, sizeof x);
+        return x;
+    }
+    memcpy(&h, (const uint16_t *)p + i, sizeof h);
+    uint32_t wide = (uint32_t)h << 16;
+    memcpy(&x, &wide, sizeof x);
+    return x;
+}
+INLINE vf vec_get(enum dtype t, const void *p, size_t i)
+{
+    if (t == DT_F16) return vf_from_f16((const uint16_t *)p + i);
+    if (t == DT_BF16) return vf_from_bf16((const uint16_t *)p + i);
+    return vf_load((const float *)p + i);
+}
+
+#include "dev/cpu/strip_vec.h"
+#else
+typedef int strip_avx512_unused;
+#endif

@@ -1,0 +1,215 @@
+/* strip_vec.h - strips out of affine tiles (affine.h) on vectors of 16 lanes, stated once for AVX2 and AVX-512:
+ * strip_avx2.c and strip_avx512.c include it after the vec_*.h and after vec_round, vec_put and vec_get of the three
+ * types of rows.
+ *
+ * Keys have rows in the lanes, so rows that lie one after another are transposed as bytes, before they are taken
+ * apart; values have channels in the lanes.  Codes of 2, 4 and 8 bits in whole chunks are done here, all else
+ * by the reference; both do the same operations on every value. */
+#include "dev/cpu/attn.h"
+#include "dev/cpu/cpu.h"
+
+#if defined(__clang__)
+#define UNROLL _Pragma("unroll")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#endif
+#define STRIP_GROUPS 16u  /* most groups of a row done here */
+#define STRIP_BYTES  512u /* most bytes of a row's codes */
+
+/* The strip's 16 rows: the unit each lies in, and its codes. */
+struct strip_rows {
+    const unsigned char *unit[KV_STRIP], *codes[KV_STRIP];
+};
+
+INLINE vf affine_value(enum dtype t, bool zero_first, vf q, vf a, vf b)
+{
+    if (zero_first) return vf_mul(vec_round(t, vec_sub(q, b)), a);
+    return vec_sub(vec_round(t, vf_mul(a, q)), b);
+}
+
+/* 16 bytes of each of 16 rows to 16 columns. */
+INLINE void transpose(const unsigned char *const *row, uint32_t at, unsigned char (*col)[KV_STRIP])
+{
+    __m128i x[16], y[16];
+    UNROLL for (int i = 0; i < 16; i++) x[i] = _mm_loadu_si128((const void *)(row[i] + at));
+    UNROLL for (int round = 0; round < 4; round++)
+    {
+        UNROLL for (int i = 0; i < 8; i++)
+        {
+            y[2 * i] = _mm_unpacklo_epi8(x[i], x[i + 8]);
+            y[2 * i + 1] = _mm_unpackhi_epi8(x[i], x[i + 8]);
+        }
+        UNROLL for (int i = 0; i < 16; i++) x[i] = y[i];
+    }
+    UNROLL for (int i = 0; i < 16; i++) _mm_storeu_si128((void *)col[i], x[i]);
+}
+
+INLINE __m128i codes_of(__m128i bytes, const uint32_t bits, uint32_t k)
+{
+    if (bits == 8) return bytes;
+    return _mm_and_si128(_mm_srli_epi16(bytes, (int)(bits * k)),
+                         _mm_set1_epi8((char)((1u << bits) - 1)));
+}
+
+/* One chunk of columns of keys: 16 bytes, 128 / bits channels from d0 on.  a, b: of the row groups, lanes are rows; or
+ * NULL, then of the channels in `unit`. */
+INLINE void keys_chunk(enum dtype t, const uint32_t bits, bool zero_first,
+                       const unsigned char (*col)[KV_STRIP], uint32_t d0, uint32_t dim,
+                       const float (*a)[KV_STRIP], const float (*b)[KV_STRIP], uint32_t group,
+                       const unsigned char *unit, unsigned char *dst)
+{
+    const uint32_t size = t == DT_F32 ? 4 : 2;
+    for (uint32_t i = 0; i < 16; i++) {
+        __m128i bytes = _mm_loadu_si128((const void *)col[i]);
+        UNROLL for (uint32_t k = 0; k < 8 / bits; k++)
+        {
+            uint32_t d = d0 + i + 16 * k;
+            vf xa, xb;
+            if (unit) {
+                xa = vf_set1(vec_one(t, unit, d));
+                xb = vf_set1(vec_one(t, unit, (size_t)dim + d));
+            } else {
+                uint32_t g = group >= dim ? 0 : d / group;
+                xa = vf_load(a[g]);
+                xb = vf_load(b[g]);
+            }
+            vf q = vf_from_bytes(codes_of(bytes, bits, k));
+            vec_put(t, dst + (size_t)d * KV_STRIP * size, affine_value(t, zero_first, q, xa, xb));
+        }
+    }
+}
+
+INLINE void keys(enum dtype t, const uint32_t bits, bool zero_first, const struct kv_affine *f,
+                 uint32_t dim, const struct strip_rows *r, bool strips, unsigned char *dst)
+{
+    float a[STRIP_GROUPS][KV_STRIP], b[STRIP_GROUPS][KV_STRIP];
+    unsigned char col[16][KV_STRIP];
+    uint32_t pairs = affine_pairs(f, dim);
+    for (uint32_t g = 0; f->group && g < pairs; g++)
+        for (uint32_t i = 0; i < KV_STRIP; i++) {
+            a[g][i] = vec_one(t, r->unit[i], g);
+            b[g][i] = vec_one(t, r->unit[i], (size_t)pairs + g);
+        }
+    for (uint32_t c = 0; c < dim * bits / 8; c += 16) {
+        const unsigned char(*from)[KV_STRIP] = (const void *)(r->codes[0] + c * KV_STRIP);
+        if (!strips) {
+            transpose(r->codes, c, col);
+            from = (const void *)col;
+        }
+        keys_chunk(t, bits, zero_first, from, c * (8 / bits), dim, (const void *)a, (const void *)b,
+                   f->group, f->group ? NULL : r->unit[0], dst);
+    }
+}
+
+/* Channels [d, d + 16) of a row from 16 codes. */
+INLINE void values_row(enum dtype t, const uint32_t bits, bool zero_first,
+                       const struct kv_affine *f, uint32_t dim, const unsigned char *unit,
+                       const unsigned char *codes, unsigned char *dst)
+{
+    const uint32_t size = t == DT_F32 ? 4 : 2;
+    uint32_t pairs = affine_pairs(f, dim), group = MIN(f->group, dim);
+    vf a = vf_zero(), b = a;
+    uint32_t left = 0, g = 0; /* channels that a and b still hold for */
+    for (uint32_t c = 0; c < dim * bits / 8; c += 16) {
+        __m128i bytes = _mm_loadu_si128((const void *)(codes + c));
+        UNROLL for (uint32_t k = 0; k < 8 / bits; k++)
+        {
+            uint32_t d = c * (8 / bits) + 16 * k;
+            if (!group) {
+                a = vec_get(t, unit, d);
+                b = vec_get(t, unit, (size_t)dim + d);
+            } else if (!left) {
+                a = vf_set1(vec_one(t, unit, g));
+                b = vf_set1(vec_one(t, unit, (size_t)pairs + g));
+                left = group;
+                g++;
+            }
+            left -= group ? 16 : 0;
+            vf q = vf_from_bytes(codes_of(bytes, bits, k));
+            vec_put(t, dst + (size_t)d * size, affine_value(t, zero_first, q, a, b));
+        }
+    }
+}
+
+INLINE void strip_of(enum dtype t, const uint32_t bits, bool zero_first, const struct kv_affine *f,
+                     const struct kv_shape *s, const struct strip_rows *r, uint32_t r0, uint32_t r1,
+                     unsigned char *dst)
+{
+    const uint32_t size = t == DT_F32 ? 4 : 2;
+    if (s->layout == KV_STRIPS) {
+        keys(t, bits, zero_first, f, s->dim, r, affine_strips(f, s), dst);
+        return;
+    }
+    for (uint32_t i = r0; i < r1; i++)
+        values_row(t, bits, zero_first, f, s->dim, r->unit[i], r->codes[i],
+                   dst + (size_t)i * s->dim * size);
+}
+
+static bool done_here(const struct kv_affine *f, const struct kv_shape *s)
+{
+    if (f->bits != 2 && f->bits != 4 && f->bits != 8) return false;
+    if (s->dim % (128 / f->bits) || s->dim * f->bits / 8 > STRIP_BYTES) return false;
+    if (s->layout == KV_STRIPS)
+        return f->group ? affine_pairs(f, s->dim) <= STRIP_GROUPS : f->unit % KV_STRIP == 0;
+    return !f->group || f->group >= s->dim || f->group % 16 == 0;
+}
+
+static void find_rows(const struct kv_affine *f, const struct kv_shape *s, uint32_t tile,
+                      uint32_t head, const unsigned char *const *src, uint32_t at,
+                      struct strip_rows *out)
+{
+    size_t bytes = affine_unit_bytes(f, s), head_at = affine_unit_at(f, s, tile, head, 0);
+    uint32_t row = affine_row_bytes(f, s->dim);
+    size_t pairs = (size_t)2 * affine_pairs(f, s->dim) * dtype_size(s->dtype);
+    if (tile == 1) { /* the usual case without its divisions */
+        for (uint32_t i = 0; i < KV_STRIP; i++) {
+            out->unit[i] = src[i] + head_at;
+            out->codes[i] = out->unit[i] + pairs;
+        }
+        return;
+    }
+    for (uint32_t i = 0; i < KV_STRIP; i++) {
+        const unsigned char *from = tile < KV_STRIP ? src[i / tile] : src[0];
+        uint32_t r = tile < KV_STRIP ? i % tile : at + i, in = r % f->unit;
+        out->unit[i] = from + head_at + r / f->unit * bytes;
+        out->codes[i] = out->unit[i] + pairs;
+        out->codes[i] +=
+            affine_strips(f, s) ? (size_t)in / KV_STRIP * row * KV_STRIP : (size_t)in * row;
+    }
+}
+
+static void decode_strip(const struct kv_affine *f, const struct kv_shape *s, uint32_t tile,
+                         uint32_t head, const unsigned char *const *src, uint32_t at, uint32_t r0,
+                         uint32_t r1, void *dst)
+{
+    struct strip_rows rows;
+    if (!done_here(f, s)) {
+        strip_decode_ref(f, s, tile, head, src, at, r0, r1, dst);
+        return;
+    }
+    find_rows(f, s, tile, head, src, at, &rows);
+    switch ((f->bits == 2   ? 0
+             : f->bits == 4 ? 1
+                            : 2) *
+                6 +
+            f->zero_first * 3 +
+            (s->dtype == DT_F32   ? 0
+             : s->dtype == DT_F16 ? 1
+                                  : 2)) {
+#define CASE(n, bits, zero, t)                                                                     \
+    case n:                                                                                        \
+        strip_of(t, bits, zero, f, s, &rows, r0, r1, dst);                                         \
+        break;
+#define CASES(n, bits, zero)                                                                       \
+    CASE(n, bits, zero, DT_F32) CASE(n + 1, bits, zero, DT_F16) CASE(n + 2, bits, zero, DT_BF16)
+        CASES(0, 2, false)
+        CASES(3, 2, true)
+        CASES(6, 4, false)
+        CASES(9, 4, true)
+        CASES(12, 8, false)
+        CASES(15, 8, true)
+#undef CASES
+#undef CASE
+    }
+}
+CPU_KERNEL(VEC_ISA, CPU_KV_STRIP, CPU_ANY, decode_strip);
