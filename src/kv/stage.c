@@ -45,7 +45,8 @@ int stage_room(struct kv *kv, const struct kv_config *c)
             return ERR(LIMIT, "cache: a page is too large");
         one = MAX(one, bytes);
     }
-    if (!one) return 0;
+    st->lanes = UINT32_MAX;
+    if (!one) return 0; /* every layer has a window, and those stay in memory */
     one = (one + os - 1) / os * os;
     if (!ck_mul(one, kv->max_seqs, &many)) many = SIZE_MAX / 4;
     st->half = c->stage_bytes ? c->stage_bytes / 2 : MIN(MAX(HALF_BYTES, many), kv->pool / 8);
@@ -54,7 +55,6 @@ int stage_room(struct kv *kv, const struct kv_config *c)
                    "cache: a staging area of %zu bytes is less than the %zu that two pieces take",
                    c->stage_bytes, 2 * one);
     st->half = MAX(st->half, one) / os * os;
-    st->lanes = UINT32_MAX;
     for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
         struct group *g = &kv->group[gi];
         if (!(g->stream = g->c.stream)) continue;
