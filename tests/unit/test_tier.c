@@ -7,11 +7,15 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/vfs.h>
 #include <sys/wait.h>
@@ -676,6 +680,45 @@ static void test_backend_names(void **state)
     assert_int_equal(count_files(dir), 0);
 }
 
+/* A sandbox without io_uring, as containers often are: threads, and no word about it. */
+static int refuse_uring(void)
+{
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_io_uring_setup, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {countof(code), code};
+    struct aio *a = NULL;
+    struct kv_tier *t = NULL;
+    char mem[8] = "bytes", back[8] = "";
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0) return 77;
+    if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) < 0) return 77;
+    if (aio_open(-1, "uring", &a) != ERR_UNSUPPORTED) return 1;
+    if (aio_open(-1, NULL, &a) < 0 || strcmp(aio_backend(a), "threads") != 0) return 2;
+    aio_close(a);
+    if (kv_tier_file_open(dir, NULL, &t) < 0) return 3;
+    if (move(t, mem, 10, 8, true) < 0 || move(t, back, 10, 8, false) < 0) return 4;
+    if (memcmp(mem, back, 8) != 0) return 5;
+    t->close(t);
+    return 0;
+}
+static void test_refused(void **state)
+{
+    (void)state;
+    int status;
+    pid_t pid = fork();
+    if (pid == 0) _exit(refuse_uring());
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    if (WEXITSTATUS(status) == 77) {
+        fprintf(stderr, "skipped: no seccomp here\n");
+        skip();
+    }
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
 int main(void)
 {
     const char *base = getenv("KVIK_TEST_DIR");
@@ -707,6 +750,7 @@ int main(void)
         cmocka_unit_test(test_backend_names),
         cmocka_unit_test(check_bytes_memory),
         cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_refused),
     };
     int failed = cmocka_run_group_tests_name("tier", tests, NULL, NULL);
     rmdir(dir);
