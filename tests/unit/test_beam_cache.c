@@ -332,48 +332,57 @@ static bool on_token(void *ctx, uint32_t row, int32_t id, const char *text)
 
 static const char plan[] = "{\"num_beams\": 4, \"max_new_tokens\": 20, \"eos_token_id\": []}";
 
-/* Two sequences: one continued with another text, one empty. */
+/* Two sequences of the caller's, one of 170 tokens, one empty; a budget one byte short, and a cancelled search. */
+static const struct {
+    const char *preset;
+    bool tight;       /* one byte less than a whole search took */
+    uint32_t stop_at; /* call of on_progress that cancels */
+    int code;
+} rounds[] = {{"dynamic", false, UINT32_MAX, 0},
+              {"dynamic", true, UINT32_MAX, KVIK_FULL},
+              {"dynamic", false, 7, KVIK_CANCELLED},
+              {"dynamic", false, 0, KVIK_CANCELLED},
+              {"static", false, 7, KVIK_CANCELLED}};
+
 static void unchanged(void **state)
 {
     (void)state;
-    static struct state before[2], after[2];
+    static struct state before, after;
     kvik_generation g = config(tiny, plan);
     kvik_result *r = NULL;
-    int32_t text
-        [180]; /* long, since a budget holds at least one block for each sequence there can be */
+    int32_t text[180]; /* long: a budget holds at least one block for each sequence there can be */
     kvik_span fed = {.ids = text, .n = 170};
-    uint64_t budget = 1 << 20;
+    uint64_t took = 0;
     for (size_t i = 0; i < countof(text); i++)
         text[i] = ids[i * i % 11];
-    for (int round = 0; round < 3; round++) {
-        struct hook h = {.stop_at = round == 2 ? 7 : UINT32_MAX};
+    for (size_t i = 0; i < countof(rounds); i++) {
+        struct hook h = {.stop_at = rounds[i].stop_at};
         kvik_hooks hooks = {.on_progress = on_progress, .ctx = &h};
-        kvik_cache *c = cache_of(
-            tiny,
-            (kvik_cache_config){.max_sequences = 8, .max_cache_len = 256, .cache_memory = budget});
+        kvik_cache_config cc = {.max_sequences = 9,
+                                .max_cache_len = 256,
+                                .cache_implementation = rounds[i].preset,
+                                .cache_memory = rounds[i].tight ? took - 1 : 0};
+        kvik_cache *c = cache_of(tiny, cc);
         kvik_prompt p[2] = {{.ids = text, .n = 172}, {.ids = ids, .n = 9}};
+        kvik_usage u;
         assert_int_equal(kvik_cache_new(c, &p[0].seq), 0);
         assert_int_equal(kvik_cache_new(c, &p[1].seq), 0);
         fed.seq = p[0].seq;
         assert_int_equal(kvik_forward(c, &fed, 1, false, NULL), 0);
-        look(c, p[0].seq, &before[0]);
+        look(c, p[0].seq, &before);
         int e = kvik_generate(c, &g, p, 2, &hooks, &r);
-        if (round == 0) { /* enough: now one block less than it took at most */
-            kvik_usage u;
-            assert_int_equal(e, 0);
+        assert_int_equal(e, rounds[i].code);
+        kvik_cache_usage(c, &u);
+        if (e == 0) {
+            assert_int_equal(h.calls, 20); /* the prompts, and between steps */
+            took = u.peak_bytes;
             kvik_result_free(r);
-            kvik_cache_usage(c, &u);
-            budget = u.peak_bytes - 1;
-            assert_true(h.calls == 20); /* the prompts, and between steps */
-            kvik_cache_close(c);
-            continue;
+        } else {
+            assert_int_equal(kvik_cache_length(c, p[1].seq), 0);
+            look(c, p[0].seq, &after);
+            assert_memory_equal(&before, &after, sizeof before);
         }
-        assert_int_equal(e, round == 1 ? KVIK_FULL : KVIK_CANCELLED);
-        if (round == 1) assert_true(h.calls > 5); /* well on the way */
-        budget = 1 << 20;
-        assert_int_equal(kvik_cache_length(c, p[1].seq), 0);
-        look(c, p[0].seq, &after[0]);
-        assert_memory_equal(&before[0], &after[0], sizeof before[0]);
+        if (e == KVIK_FULL) assert_true(h.calls > 5); /* well on the way */
         kvik_cache_close(c);
     }
     kvik_generation_done(&g);

@@ -160,6 +160,8 @@ static void check_same(const kvik_result *a, uint32_t from, uint32_t prompts, co
                             (size_t)b->logit_rows * b->vocab * sizeof *a->logits);
 }
 
+static const char *const presets[] = {"static"};
+
 static void run_case(const char *id)
 {
     static struct golden c;
@@ -182,9 +184,11 @@ static void run_case(const char *id)
     if (strstr(json_string_value(json_object_get(c.json, "reference")), " 5."))
         assert_int_equal(r->steps, json_integer_value(json_object_get(c.expect, "steps")));
     check_logits(&c, r);
-    other = run(m, &c, "static", true, 0, c.n);
-    check_same(r, 0, c.n, other);
-    kvik_result_free(other);
+    for (size_t i = 0; i < countof(presets); i++) {
+        other = run(m, &c, presets[i], true, 0, c.n);
+        check_same(r, 0, c.n, other);
+        kvik_result_free(other);
+    }
     other = run(m, &c, "dynamic", false, 0, c.n);
     check_same(r, 0, c.n, other);
     kvik_result_free(other);
