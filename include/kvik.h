@@ -132,6 +132,7 @@ typedef struct kvik_usage {
     uint64_t tokens;                        /* rows held, over all sequences */
     uint64_t reused;                        /* tokens not computed again by the last generate */
     uint64_t forks, rows_copied, seals, evictions;
+    uint64_t reserved;                /* bytes promised to sequences and not yet in use */
     uint64_t spilled;                 /* bytes of pages that are on disk only */
     uint64_t tier_read, tier_written; /* bytes moved from and to it since open */
     bool streaming;                   /* pages have left memory */

@@ -54,6 +54,7 @@ KVIK_API void kvik_cache_usage(const kvik_cache *c, kvik_usage *out)
         .shared = u.shared,
         .states = u.states,
         .staging = u.staging,
+        .reserved = u.reserved,
         .spilled = u.spilled,
         .tier_read = u.tier_read,
         .tier_written = u.tier_written,

@@ -115,6 +115,7 @@ void unbound_usage(const struct unbound *u, struct kv_usage *out)
         out->states += one.states;
         out->staging += one.staging;
         out->spilled += one.spilled;
+        out->reserved += one.reserved;
         out->peak += one.peak;
         out->pool += one.pool;
         out->need += one.need;

@@ -94,6 +94,7 @@ static json_t *cache_json(const kvik_usage *u, uint64_t reused)
         {"shared", u->shared},
         {"staging", u->staging},
         {"states", u->states},
+        {"reserved", u->reserved},
         {"spilled", u->spilled},
         {"tier_read", u->tier_read},
         {"tier_written", u->tier_written},

@@ -243,13 +243,42 @@ static void test_bound(void **state)
     kvik_model_close(m);
 }
 
+/* A reserve follows the policy: layers with a window never set aside more than it and a step take. */
+static void test_reserve(void **state)
+{
+    (void)state;
+    static const char *const config[] = {"{}", "{\"sliding_window\": 24}",
+                                         "{\"window_length\": 24, \"num_sink_tokens\": 4}"};
+    uint64_t reserved[countof(config)];
+    kvik_model *m;
+    kvik_cache *c;
+    kvik_usage u;
+    kvik_seq s;
+    assert_int_equal(kvik_model_open(TINY, &m), 0);
+    for (size_t i = 0; i < countof(config); i++) {
+        kvik_cache_config k = {.cache_implementation = "static",
+                               .cache_config = config[i],
+                               .max_cache_len = 1600,
+                               .step_tokens = 16,
+                               .max_sequences = 1};
+        if (kvik_cache_open(m, &k, &c) < 0) fail_msg("%s", kvik_last_error());
+        assert_int_equal(kvik_cache_new(c, &s), 0);
+        kvik_cache_usage(c, &u);
+        reserved[i] = u.reserved;
+        kvik_cache_close(c);
+    }
+    kvik_model_close(m);
+    assert_true(reserved[0] > 0 && reserved[1] > 0);
+    assert_true(reserved[1] * 16 < reserved[0]);
+    assert_true(reserved[2] * 12 < reserved[0]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sentences),
-        cmocka_unit_test(test_groups),
-        cmocka_unit_test(test_names),
-        cmocka_unit_test(test_bound),
+        cmocka_unit_test(test_sentences), cmocka_unit_test(test_groups),
+        cmocka_unit_test(test_names),     cmocka_unit_test(test_bound),
+        cmocka_unit_test(test_reserve),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

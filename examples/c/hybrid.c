@@ -1,0 +1,43 @@
+/* hybrid.c - layers with a window keep it, the others everything; the model says which, or cache_config.
+ *     hybrid MODEL [TEXT] */
+#include <kvik.h>
+#include <stdio.h>
+
+int main(int argc, char **argv)
+{
+    kvik_model *model = NULL;
+    kvik_cache *cache = NULL;
+    kvik_result *result = NULL;
+    kvik_generation settings = {0};
+    kvik_usage usage;
+    int status = 1;
+    kvik_cache_config config = {
+        .cache_implementation = "hybrid",
+        .cache_config =
+            "{\"sliding_window\": 128}", /* for layers without one; gemma needs no such line */
+        .max_sequences = 1,
+        .max_cache_len = 256,
+    };
+
+    if (argc < 2) return fprintf(stderr, "usage: hybrid MODEL [TEXT]\n"), 2;
+    if (kvik_model_open(argv[1], &model) < 0 || kvik_generation_init(&settings, model) < 0 ||
+        kvik_cache_open(model, &config, &cache) < 0) {
+        fprintf(stderr, "hybrid: %s\n", kvik_last_error());
+    } else {
+        settings.max_new_tokens = 16;
+        const char *text = argc > 2 ? argv[2] : "The sea is";
+        if (kvik_generate_text(cache, &settings, text, &result) < 0) {
+            fprintf(stderr, "hybrid: %s\n", kvik_last_error());
+        } else {
+            kvik_cache_usage(cache, &usage);
+            printf("%s%s\n", text, result->row[0].text);
+            printf("most bytes in the cache: %llu\n", (unsigned long long)usage.peak_bytes);
+            status = 0;
+        }
+    }
+    kvik_result_free(result);
+    kvik_cache_close(cache);
+    kvik_generation_done(&settings);
+    kvik_model_close(model);
+    return status;
+}

@@ -1,0 +1,42 @@
+/* sliding_window.c - every layer sees only the last 64 tokens, here on a model that has no window of its own.
+ *     sliding_window MODEL [TEXT] */
+#include <kvik.h>
+#include <stdio.h>
+
+int main(int argc, char **argv)
+{
+    kvik_model *model = NULL;
+    kvik_cache *cache = NULL;
+    kvik_result *result = NULL;
+    kvik_generation settings = {0};
+    kvik_usage usage;
+    int status = 1;
+    kvik_cache_config config = {
+        .cache_implementation = "sliding_window",
+        .cache_config = "{\"sliding_window\": 64}",
+        .max_sequences = 1,
+        .max_cache_len = 256,
+    };
+
+    if (argc < 2) return fprintf(stderr, "usage: sliding_window MODEL [TEXT]\n"), 2;
+    if (kvik_model_open(argv[1], &model) < 0 || kvik_generation_init(&settings, model) < 0 ||
+        kvik_cache_open(model, &config, &cache) < 0) {
+        fprintf(stderr, "sliding_window: %s\n", kvik_last_error());
+    } else {
+        settings.max_new_tokens = 16;
+        const char *text = argc > 2 ? argv[2] : "The sea is";
+        if (kvik_generate_text(cache, &settings, text, &result) < 0) {
+            fprintf(stderr, "sliding_window: %s\n", kvik_last_error());
+        } else {
+            kvik_cache_usage(cache, &usage);
+            printf("%s%s\n", text, result->row[0].text);
+            printf("most bytes in the cache: %llu\n", (unsigned long long)usage.peak_bytes);
+            status = 0;
+        }
+    }
+    kvik_result_free(result);
+    kvik_cache_close(cache);
+    kvik_generation_done(&settings);
+    kvik_model_close(model);
+    return status;
+}
