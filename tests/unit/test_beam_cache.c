@@ -551,6 +551,69 @@ static void samples(void **state)
     }
 }
 
+/* --- every architecture: windows, chunks, regimes of longrope, experts; two prompts of different lengths */
+static const char *const models[] = {
+    "llama-yarn", "llama-dynamic", "llama-bf16", "mistral", "mixtral", "phi3",   "qwen2",
+    "qwen3",      "gemma2",        "gemma3",     "llama4",  "gpt2",    "gpt-oss"};
+
+static void same_run(const kvik_result *a, const kvik_result *b)
+{
+    assert_int_equal(a->steps, b->steps);
+    assert_memory_equal(a->logits, b->logits,
+                        (size_t)a->steps * a->logit_rows * a->vocab * sizeof *a->logits);
+    for (uint32_t i = 0; i < a->n_rows; i++) {
+        size_t fresh = a->row[i].n - a->row[i].n_prompt;
+        assert_int_equal(a->row[i].n, b->row[i].n);
+        assert_memory_equal(a->row[i].ids, b->row[i].ids, a->row[i].n * sizeof *ids);
+        assert_memory_equal(a->row[i].beam_indices, b->row[i].beam_indices, fresh * sizeof *ids);
+        assert_true(a->row[i].score == b->row[i].score);
+    }
+}
+
+static void every_architecture(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *preset, *more;
+    } way[] = {{"dynamic", "{\"prefill_chunk_size\": 5}"},
+               {"static", "{}"},
+               {"dynamic", "{\"use_cache\": false}"}};
+    int32_t text[26];
+    uint32_t done = 0;
+    for (int32_t i = 0; i < 26; i++)
+        text[i] = 3 + i * i % 101;
+    kvik_prompt p[2] = {{.ids = text, .n = 26}, {.ids = ids, .n = 4}};
+    for (size_t i = 0; i < countof(models); i++) {
+        char path[100];
+        kvik_model *m;
+        kvik_result *first = NULL, *r;
+        snprintf(path, sizeof path, "tests/golden/models/%s", models[i]);
+        if (kvik_model_open(path, &m) < 0) fail_msg("%s", kvik_last_error());
+        for (size_t k = 0; k < countof(way); k++) {
+            kvik_cache *c = cache_of(m, (kvik_cache_config){.max_sequences = 6,
+                                                            .max_cache_len = 64,
+                                                            .cache_implementation = way[k].preset});
+            kvik_generation g = config(m, "{\"num_beams\": 3, \"num_return_sequences\": 3, "
+                                          "\"max_new_tokens\": 14, \"eos_token_id\": [], "
+                                          "\"output_logits\": true}");
+            assert_int_equal(kvik_generation_set(&g, way[k].more), 0);
+            if (kvik_generate(c, &g, p, 2, NULL, &r) < 0)
+                fail_msg("%s: %s", models[i], kvik_last_error());
+            if (first) same_run(first, r);
+            if (first)
+                kvik_result_free(r);
+            else
+                first = r;
+            kvik_generation_done(&g);
+            kvik_cache_close(c);
+        }
+        kvik_result_free(first);
+        kvik_model_close(m);
+        done++;
+    }
+    assert_int_equal(done, countof(models));
+}
+
 int main(void)
 {
     if (kvik_model_open(TINY, &tiny) < 0) {
@@ -565,7 +628,8 @@ int main(void)
                                        cmocka_unit_test(no_memory),
                                        cmocka_unit_test(no_allocation_per_step),
                                        cmocka_unit_test(stop_strings),
-                                       cmocka_unit_test(samples)};
+                                       cmocka_unit_test(samples),
+                                       cmocka_unit_test(every_architecture)};
     int e = cmocka_run_group_tests(tests, NULL, NULL);
     kvik_model_close(tiny);
     return e;
