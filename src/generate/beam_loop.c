@@ -207,7 +207,7 @@ static int choose(struct beams *b, bool *running)
 static int feed_cached(struct run *r, uint32_t n)
 {
     for (uint32_t at = 0, k; at < n; at += k) {
-        k = MIN(n - at, r->x->step_tokens);
+        k = MIN(n - at, MIN(r->x->step_tokens, kv_step_lanes(r->x->kv)));
         TRY(run_feed(r, at, k, 0, NULL, NULL));
     }
     return 0;

@@ -144,10 +144,8 @@ int kv_reserve(struct kv *kv, kv_seq handle, uint32_t len)
     slot->reserve = len;
     pledge_enter(kv, s);
     int e = make_room(kv, 0, 0, "the reserve");
-    if (e == ERR_FULL && spill_begin(kv)) {
-        e = make_room(kv, 0, 0, "the reserve");
-        if (e < 0) spill_call_off(kv);
-    }
+    if (e == ERR_FULL && spill_begin(kv) && (e = make_room(kv, 0, 0, "the reserve")) < 0)
+        spill_call_off(kv);
     if (e < 0) {
         pledge_leave(kv, s);
         slot->reserve = old;

@@ -152,7 +152,9 @@ int kv_fork(struct kv *kv, kv_seq src, kv_seq *out)
     seq_reset(kv, d);
     seq_clone(kv, s, d);
     /* Another owner may cost a reserve of the first its certainty (pledge.c). */
-    int e = s->marked ? make_room(kv, 0, 0, "a fork of a sequence with a reserve") : 0;
+    static const char what[] = "a fork of a sequence with a reserve";
+    int e = s->marked ? make_room(kv, 0, 0, what) : 0;
+    if (e == ERR_FULL && spill_begin(kv) && (e = make_room(kv, 0, 0, what)) < 0) spill_call_off(kv);
     if (e < 0) {
         seq_clear(kv, d);
         kv->slot[i].used = false;
@@ -275,7 +277,10 @@ int kv_reorder(struct kv *kv, const kv_seq *beam, const uint32_t *from, uint32_t
     uint32_t *now = kv->scratch, *then = now + kv->max_seqs, *keep = then + kv->max_seqs;
     int reserved = beams_find(kv, beam, from, n, now, keep);
     if (reserved < 0) return reserved;
-    if (reserved) TRY(reorder_fits(kv, now, from, n));
+    int e = reserved ? reorder_fits(kv, now, from, n) : 0;
+    if (e == ERR_FULL && spill_begin(kv) && (e = reorder_fits(kv, now, from, n)) < 0)
+        spill_call_off(kv);
+    if (e < 0) return e;
     for (uint32_t i = 0; i < n; i++)
         pledge_leave(kv, &kv->seq[now[i]]);
     beams_assign(kv, from, n, now, then);

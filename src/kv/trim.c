@@ -153,6 +153,7 @@ int kv_trim(struct kv *kv, kv_seq handle, uint32_t len, uint32_t *have)
                        len, m, i);
     s->pinned = true; /* the checkpoint at m is wanted */
     int e = reserve_fits(kv, s, m);
+    if (e == ERR_FULL && spill_begin(kv) && (e = reserve_fits(kv, s, m)) < 0) spill_call_off(kv);
     s->pinned = false;
     if (e < 0) return e;
     *have = m;

@@ -43,8 +43,8 @@ static void restore(struct exec *x, const struct exec_feed *f, struct feed_state
 static void next_step(struct exec *x, const struct exec_feed *feed, struct feed_state *g,
                       uint32_t n, uint32_t chunk, struct exec_span *span, uint32_t *n_out)
 {
-    uint32_t room = x->step_tokens, k = 0;
-    for (uint32_t i = 0; i < n && room; i++) {
+    uint32_t room = x->step_tokens, lanes = kv_step_lanes(x->kv), k = 0;
+    for (uint32_t i = 0; i < n && room && k < lanes; i++) {
         uint32_t total = g[i].again + feed[i].n, left = total - g[i].done;
         bool past = g[i].done <
                     g[i].again; /* a span's tokens lie together: the dropped rows, or the feed */
@@ -109,7 +109,7 @@ static int survey(const struct exec *x, const struct exec_feed *feed, uint32_t n
         *total += feed[i].n + (again ? len : 0);
         *one_step &= feed[i].n <= chunk && !again;
     }
-    *one_step &= *total <= x->step_tokens;
+    *one_step &= *total <= x->step_tokens && n <= kv_step_lanes(x->kv);
     return 0;
 }
 
@@ -161,9 +161,14 @@ int exec_feed(struct exec *x, const struct exec_feed *feed, uint32_t n, uint32_t
     while (e >= 0 && done < total) {
         uint32_t n_span;
         next_step(x, feed, g, n, chunk, span, &n_span);
+        e = run_step(x, feed, g, n, span, n_span, logits, tmp);
+        if (e < 0 && n_span > kv_step_lanes(x->kv)) { /* it begins to stream: fewer at once */
+            if (one_step) return exec_feed(x, feed, n, chunk, logits, progress, ctx);
+            e = 0;
+            continue;
+        }
         for (uint32_t i = 0; i < n_span; i++)
             done += span[i].n;
-        e = run_step(x, feed, g, n, span, n_span, logits, tmp);
         if (e >= 0 && progress && !progress(ctx, done, total)) e = ERR(CANCELLED, "cancelled");
     }
     end(x, feed, g, started, e < 0);

@@ -1,0 +1,279 @@
+/* test_stream.c - a cache whose pages are mostly on disk gives the bits of one that is in memory: forwards, forks, crops,
+ * reorders, batches, windows, the codec hook, exact and fast, streamed from the start and from the moment the budget is
+ * short; and stays within its budget.  Budgets are the least that open. */
+#include "base/base.h"
+#include "kvik.h"
+#include "testing.h"
+
+enum { DEEP = 600, ROWS = 8, OUT = 48, FAR = 1600 };
+
+static kvik_model *model[3];
+static const char *const names[3] = {"llama-mha", "llama-bf16-long", "SmolLM2"};
+
+#define CODEC "{\"test_codec\": \"shuffle\"}" /* its tiles make the least budget a large one */
+struct way {
+    const char *name, *impl, *config, *on_full;
+    uint32_t chunk, threads;
+    bool fits; /* pages need not leave */
+};
+static const struct way ways[] = {
+    {.name = "offloaded", .impl = "offloaded"},
+    {.name = "offloaded, chunks of 7", .impl = "offloaded", .chunk = 7, .threads = 2},
+    {.name = "offloaded_static", .impl = "offloaded_static", .fits = true},
+    {.name = "on_full", .on_full = "offload"},
+    {.name = "static, on_full", .impl = "static", .on_full = "offload", .fits = true},
+    {.name = "codec hook", .impl = "offloaded", .config = CODEC, .fits = true},
+    {.name = "blocks of 64",
+     .impl = "offloaded",
+     .config = "{\"test_block_rows\": 64}",
+     .fits = true},
+};
+#define WINDOW "{\"sliding_window\": 200}"
+static const struct way windows[] = {
+    {.name = "window", .impl = "offloaded", .config = WINDOW},
+    {.name = "window, on_full", .on_full = "offload", .config = WINDOW, .chunk = 50},
+    {.name = "window, codec hook",
+     .impl = "offloaded",
+     .config = "{\"sliding_window\": 200, \"test_codec\": \"shuffle\"}",
+     .chunk = 100,
+     .fits = true},
+};
+
+static void fill(int32_t *ids, uint32_t n, uint32_t vocab, uint32_t seed)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        seed = seed * 1664525u + 1013904223u;
+        ids[i] = (int32_t)(3 + (seed >> 8) % (vocab - 3));
+    }
+}
+
+/* tight: with the least budget that opens and holds a few steps. */
+static kvik_cache *opened(kvik_model *m, const struct way *w, const char *compute, uint32_t seqs,
+                          bool tight)
+{
+    kvik_cache_config c = {.cache_implementation = w->impl,
+                           .cache_config = w->config,
+                           .max_sequences = seqs,
+                           .max_cache_len = seqs == 1 ? FAR + 10 : DEEP + 100,
+                           .step_tokens = w->chunk ? w->chunk : 48,
+                           .threads = w->threads ? w->threads : 1,
+                           .compute = compute,
+                           .on_full = w->on_full,
+                           .cache_memory = tight ? 1 << 16 : 0};
+    kvik_cache *out;
+    while (kvik_cache_open(m, &c, &out) < 0) {
+        if (!tight) fail_msg("%s: %s", w->name, kvik_last_error());
+        c.cache_memory += c.cache_memory / 4;
+    }
+    if (!tight) return out;
+    kvik_cache_close(out); /* and room for steps and copies, or for reserves */
+    c.cache_memory += w->fits ? 2 * c.cache_memory : c.cache_memory / 2;
+    assert_int_equal(kvik_cache_open(m, &c, &out), 0);
+    return out;
+}
+
+struct play {
+    kvik_cache *c;
+    float *out; /* [OUT][vocab] */
+    uint32_t n, vocab;
+    const char *name;
+};
+
+static void feed(struct play *p, kvik_seq s, uint32_t n, uint32_t seed)
+{
+    static int32_t ids[FAR];
+    fill(ids, n, p->vocab, seed);
+    kvik_span span = {s, ids, n};
+    assert_true(p->n < OUT);
+    if (kvik_forward(p->c, &span, 1, false, p->out + (size_t)p->n++ * p->vocab) < 0)
+        fail_msg("%s: %s", p->name, kvik_last_error());
+}
+
+static void feed_all(struct play *p, const kvik_seq *s, uint32_t n, uint32_t seed)
+{
+    static int32_t ids[ROWS][5];
+    kvik_span span[ROWS];
+    for (uint32_t i = 0; i < n; i++) {
+        fill(ids[i], 5, p->vocab, seed + i);
+        span[i] = (kvik_span){s[i], ids[i], 1 + i % 5};
+    }
+    assert_true(p->n + n <= OUT);
+    if (kvik_forward(p->c, span, n, false, p->out + (size_t)p->n * p->vocab) < 0)
+        fail_msg("%s: %s", p->name, kvik_last_error());
+    p->n += n;
+}
+
+/* Everything one can do with sequences; the logits of every forward. */
+static float *play(kvik_cache *c, const char *name, uint32_t deep, uint32_t vocab, uint32_t *n)
+{
+    struct play p = {c, calloc((size_t)OUT * vocab, sizeof(float)), 0, vocab, name};
+    kvik_seq s[ROWS];
+    assert_int_equal(kvik_cache_new(c, &s[0]), 0);
+    feed(&p, s[0], deep, 1);
+    if (kvik_cache_fork(c, s[0], &s[1]) < 0) fail_msg("%s: %s", name, kvik_last_error());
+    feed(&p, s[0], 20, 2);
+    feed(&p, s[1], 1, 3);
+    if (kvik_cache_crop(c, s[0], deep / 2) < 0) /* into a page that left */
+        fail_msg("%s: %s", name, kvik_last_error());
+    assert_int_equal(kvik_cache_fork(c, s[0], &s[2]), 0);
+    feed(&p, s[0], 1, 4);
+    feed(&p, s[2], 70, 5);
+    feed_all(&p, s, 3, 6);
+    assert_int_equal(kvik_cache_reorder(c, s, (uint32_t[]){1, 1, 0}, 3), 0);
+    feed_all(&p, s, 3, 9);
+    assert_int_equal(kvik_cache_drop(c, s[1]), 0);
+    assert_int_equal(kvik_cache_crop(c, s[0], -1), 0);
+    assert_int_equal(kvik_cache_new(c, &s[1]), 0);
+    feed(&p, s[1], deep / 3, 12);
+    for (uint32_t i = 3; i < ROWS; i++)
+        assert_int_equal(kvik_cache_fork(c, s[i % 3], &s[i]), 0);
+    for (uint32_t i = 0; i < 3; i++)
+        feed_all(&p, s, ROWS, 20 + 10 * i);
+    *n = p.n;
+    return p.out;
+}
+
+static void agree(int k, const struct way *w, const struct way *base, const char *compute)
+{
+    kvik_model *m = model[k];
+    uint32_t vocab = kvik_model_vocab(m), deep = k == 2 ? 300 : DEEP, n, n_want;
+    kvik_usage u;
+    kvik_cache *c = opened(m, base, compute, ROWS, false);
+    float *want = play(c, base->name, deep, vocab, &n_want);
+    kvik_cache_usage(c, &u);
+    uint64_t whole = u.peak_bytes;
+    kvik_cache_close(c);
+    c = opened(m, w, compute, ROWS, true);
+    float *got = play(c, w->name, deep, vocab, &n);
+    assert_int_equal(n, n_want);
+    for (uint32_t i = 0; i < n; i++)
+        if (memcmp(want + (size_t)i * vocab, got + (size_t)i * vocab, vocab * sizeof *got) != 0)
+            fail_msg("%s, %s, %s: forward %u differs from a cache in memory", names[k], w->name,
+                     compute, i);
+    kvik_cache_usage(c, &u);
+    if (u.peak_bytes > u.budget) fail_msg("%s: peak over budget", w->name);
+    if (!w->fits && !(u.streaming && u.spilled && u.tier_read && (w->config || u.budget < whole)))
+        fail_msg("%s, %s: nothing streamed: %zu of %zu bytes, %zu on disk, %zu read", names[k],
+                 w->name, (size_t)u.peak_bytes, (size_t)whole, (size_t)u.spilled,
+                 (size_t)u.tier_read);
+    kvik_cache_close(c);
+    free(want);
+    free(got);
+}
+
+static const struct way plain = {.name = "dynamic"},
+                        windowed = {.name = "dynamic, window", .config = WINDOW};
+
+static void small_models(void **state)
+{
+    (void)state;
+    for (int k = 0; k < 2; k++)
+        for (int exact = 0; exact < 2; exact++) {
+            const char *compute = exact ? "exact" : "fast";
+            for (size_t i = 0; i < countof(ways); i++)
+                agree(k, &ways[i], &plain, compute);
+            for (size_t i = 0; i < countof(windows); i++)
+                agree(k, &windows[i], &windowed, compute);
+        }
+}
+
+/* One long sequence under codecs: sealed tiles leave memory. */
+static void codecs(void **state)
+{
+    (void)state;
+    static const char *const config[] = {
+        CODEC, "{\"test_codec\": \"shuffle\", \"window_length\": 1200, \"num_sink_tokens\": 20}",
+        "{\"backend\": \"quanto\", \"nbits\": 4, \"q_group_size\": 16, \"residual_length\": 32}"};
+    kvik_model *m = model[1];
+    for (size_t i = 0; i < countof(config); i++) {
+        float *out[2];
+        for (int k = 0; k < 2; k++) {
+            const struct way w = {
+                .name = config[i], .impl = k ? "offloaded" : NULL, .config = config[i]};
+            kvik_cache *c = opened(m, &w, "exact", 1, k);
+            struct play p = {c, calloc(OUT * (size_t)kvik_model_vocab(m), sizeof(float)), 0,
+                             kvik_model_vocab(m), w.name};
+            kvik_seq s;
+            kvik_usage u;
+            assert_int_equal(kvik_cache_new(c, &s), 0);
+            for (uint32_t n = 0; n < FAR; n += 100)
+                feed(&p, s, 100, n);
+            for (uint32_t n = 0; n < 5; n++)
+                feed(&p, s, 1, n);
+            kvik_cache_usage(c, &u);
+            assert_true(u.peak_bytes <= u.budget);
+            if (u.streaming != k) fail_msg("%s: streaming %d", w.name, u.streaming);
+            out[k] = p.out;
+            kvik_cache_close(c);
+        }
+        assert_memory_equal(out[0], out[1], OUT * (size_t)kvik_model_vocab(m) * sizeof(float));
+        free(out[0]);
+        free(out[1]);
+    }
+}
+
+static void smollm2(void **state)
+{
+    (void)state;
+    if (!model[2]) skip();
+    agree(2, &(struct way){.name = "on_full", .on_full = "offload", .threads = 2}, &plain, "fast");
+}
+
+/* The run goes on from where it was, and says so once. */
+static void notice(void *ctx, const char *text)
+{
+    ++*(int *)ctx;
+    assert_non_null(strstr(text, "continuing"));
+}
+
+static void falls_back(void **state)
+{
+    (void)state;
+    kvik_model *m = model[0];
+    static int32_t ids[200];
+    fill(ids, 200, kvik_model_vocab(m), 5);
+    kvik_prompt p = {.ids = ids, .n = 200};
+    kvik_result *r[2];
+    for (int i = 0; i < 2; i++) {
+        const struct way w = {.name = "fallback", .on_full = i ? "offload" : NULL};
+        kvik_cache *c = opened(m, &w, "exact", 1, i);
+        kvik_generation g;
+        kvik_usage u;
+        int told = 0;
+        kvik_hooks h = {.ctx = &told, .on_notice = notice};
+        assert_int_equal(kvik_generation_init(&g, NULL), 0);
+        g.max_new_tokens = 400;
+        g.n_eos = 0;
+        if (kvik_generate(c, &g, &p, 1, &h, &r[i]) < 0) fail_msg("%s", kvik_last_error());
+        kvik_cache_usage(c, &u);
+        assert_int_equal(u.streaming, i);
+        assert_int_equal(told, i);
+        kvik_generation_done(&g);
+        kvik_cache_close(c);
+    }
+    assert_int_equal(r[0]->row[0].n, r[1]->row[0].n);
+    assert_memory_equal(r[0]->row[0].ids, r[1]->row[0].ids, r[0]->row[0].n * sizeof(int32_t));
+    kvik_result_free(r[0]);
+    kvik_result_free(r[1]);
+}
+
+int main(void)
+{
+    const char *path[3] = {"tests/golden/models/llama-mha", "tests/golden/models/llama-bf16-long",
+                           getenv("KVIK_TEST_SHORT") ? NULL : test_model()};
+    for (int i = 0; i < 3; i++)
+        if (path[i] && kvik_model_open(path[i], &model[i]) < 0) {
+            fprintf(stderr, "%s\n", kvik_last_error());
+            return 1;
+        }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(small_models),
+        cmocka_unit_test(codecs),
+        cmocka_unit_test(falls_back),
+        cmocka_unit_test(smollm2),
+    };
+    int e = cmocka_run_group_tests(tests, NULL, NULL);
+    for (int i = 0; i < 3; i++)
+        kvik_model_close(model[i]);
+    return e;
+}
