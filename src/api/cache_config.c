@@ -72,14 +72,15 @@ static size_t staging_of(const struct model *m, const struct exec_config *e)
         size_t site = 2 * (size_t)m->layer[i].heads * m->layer[i].dim * dtype_size(e->preset.dtype);
         widest = MAX(widest, site);
     }
-    if (!ck_mul(widest * KV_ATOM, e->max_seqs, &piece)) return SIZE_MAX / 4;
+    /* and a page that aligning the first one may cost, hence the atom more */
+    if (!ck_mul(widest * KV_ATOM, e->max_seqs + 1, &piece)) return SIZE_MAX / 4;
     return 2 * MAX(piece, (size_t)1 << 20);
 }
 
 /* Room for everything asked for, and a spare block for each fork a transaction holds; at most half of memory.
  * Offloaded, the point is to be small: the staging, 512 rows for steps to grow in, and four blocks a sequence.  Not
  * with a codec: rows of a turn may have to stay raw, in memory, until it ends. */
-static size_t default_budget(const struct model *m, const struct exec_config *e, bool codec)
+static size_t default_budget(const struct model *m, struct exec_config *e, bool codec)
 {
     size_t half = (size_t)sysconf(_SC_PHYS_PAGES) / 2 * (size_t)sysconf(_SC_PAGESIZE), want;
     size_t rows = ((size_t)e->max_len + 3 * (size_t)KV_ATOM) * (e->max_seqs + 1);
@@ -87,8 +88,10 @@ static size_t default_budget(const struct model *m, const struct exec_config *e,
     bool small = e->streaming == KV_STREAM && !codec;
     if (small) rows = MIN(rows, 512 + 4 * (size_t)KV_STRIP * e->max_seqs);
     if (!ck_mul(rows, row, &want)) return half;
-    if (small && !ck_add(want, staging_of(m, e), &want)) return half;
-    return MIN(want, half);
+    size_t staging = small ? staging_of(m, e) : 0;
+    if (!ck_add(want, staging, &want) || want > half) return half;
+    e->stage_bytes = staging; /* of this budget, so that all sequences fit one step */
+    return want;
 }
 
 /* A step's new rows are in memory until they are full: while pages stream, a quarter of the budget at most. */
