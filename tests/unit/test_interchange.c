@@ -166,12 +166,51 @@ static void test_refusals(void **state)
     kvik_model_close(m);
 }
 
+static void test_no_memory(void **state)
+{
+    (void)state;
+    kvik_model *m;
+    kvik_snapshot *a, *b;
+    kvik_usage before, after;
+    kvik_seq s, t;
+    int e = -1;
+    assert_int_equal(kvik_model_open(LLAMA, &m), 0);
+    kvik_cache *c = open_cache(m, "dynamic", NULL);
+    assert_int_equal(kvik_cache_new(c, &s), 0);
+    forward(c, s, ids, 40, NULL);
+    kvik_cache_usage(c, &before);
+    for (int64_t k = 0; e < 0 && k < 200; k++) {
+        mem_fail_at(k, false);
+        e = kvik_cache_export(c, s, &a);
+        mem_fail_at(-1, false);
+        if (e < 0) assert_int_equal(e, KVIK_NOMEM);
+    }
+    assert_int_equal(e, 0);
+    e = -1;
+    for (int64_t k = 0; e < 0 && k < 200; k++) {
+        mem_fail_at(k, false);
+        e = kvik_cache_import(c, a, &t);
+        mem_fail_at(-1, false);
+        kvik_cache_usage(c, &after);
+        if (e < 0) assert_int_equal(after.live, before.live);
+    }
+    assert_int_equal(e, 0);
+    assert_int_equal(kvik_cache_export(c, t, &b), 0);
+    assert_memory_equal(b->layer[0].keys, a->layer[0].keys,
+                        sizeof(float) * 40 * a->layer[0].heads * a->layer[0].dim_k);
+    kvik_snapshot_free(a);
+    kvik_snapshot_free(b);
+    kvik_cache_close(c);
+    kvik_model_close(m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_round_trip),
         cmocka_unit_test(test_full_length),
         cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

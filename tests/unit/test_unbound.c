@@ -331,12 +331,56 @@ static void test_full(void **state)
     free(x);
 }
 
+/* Every allocation fails once: an error, and what was there before is there after. */
+static void test_no_memory(void **state)
+{
+    (void)state;
+    static const char *const config[] = {NULL, "{\"sliding_window\": 8}",
+                                         "{\"backend\": \"quanto\"}", "{\"offloading\": true}"};
+    float *x = values_of(5, 64 * 100), first[64 * 3];
+    kvik_rows r;
+    for (size_t i = 0; i < countof(config); i++) {
+        kvik_cache_config k = {.cache_config = config[i], .max_sequences = 2, .max_cache_len = 200};
+        kvik_shape s = {1, 1, 3, 64, 64, NULL};
+        int done = 0, failures = 0;
+        bool reached = true; /* a failure may also be survived: then everything works */
+        for (int64_t at = 0; reached && at < 2000; at++) {
+            kvik_cache *c = NULL;
+            uint64_t calls = mem_calls();
+            done = 0;
+            mem_fail_at(at, false);
+            if (kvik_cache_open_unbound(&k, 2, NULL, &c) >= 0 && ++done &&
+                kvik_cache_update(c, 1, x, x, &s, &r) >= 0 && ++done &&
+                kvik_cache_repeat(c, 2) >= 0 && ++done)
+                done += kvik_cache_select(c, (uint32_t[]){1}, 1) >= 0;
+            mem_fail_at(-1, false);
+            reached = mem_calls() - calls > (uint64_t)at;
+            failures += done < 4;
+            if (done >= 2) { /* the rows are there, and go on */
+                kvik_shape more = {done == 3 ? 2 : 1, 1, 1, 64, 64, NULL};
+                if (kvik_cache_update(c, 1, x, x, &more, &r) < 0) fail_msg("%s", kvik_last_error());
+                assert_int_equal(r.rows, 4);
+                memcpy(first, r.keys, sizeof first);
+                if (!config[i] || !strstr(config[i], "quanto"))
+                    assert_memory_equal(first, x, sizeof first);
+            } else if (done == 1) {
+                assert_int_equal(kvik_cache_layer_length(c, 1), 0);
+            }
+            kvik_cache_close(c);
+        }
+        assert_int_equal(done, 4);
+        if (failures <= 20)
+            fail_msg("%s: %d failures", config[i] ? config[i] : "dynamic", failures);
+    }
+    free(x);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_reference), cmocka_unit_test(test_policies),
         cmocka_unit_test(test_quantized), cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_full),
+        cmocka_unit_test(test_full),      cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
