@@ -94,11 +94,17 @@ static size_t default_budget(const struct model *m, struct exec_config *e, bool 
     return want;
 }
 
-/* A step's new rows are in memory until they are full: while pages stream, a quarter of the budget at most. */
+/* A step's new rows are in memory until they are full: while pages stream, a quarter of the budget at most.  A reserve
+ * sets aside one step of its own and an open block, so there a step is a sequence's share of the budget. */
 static uint32_t step_of(const struct model *m, const struct exec_config *e, uint32_t wish)
 {
     size_t row = exec_row_bytes(m, &e->preset);
     size_t fit = e->pool_bytes / 4 / MAX(row, 1) / KV_STRIP * KV_STRIP;
+    if (e->reserve) {
+        size_t staging = e->stage_bytes ? e->stage_bytes : e->pool_bytes / 4,
+               share = (e->pool_bytes - staging) / MAX(row, 1) / e->max_seqs / KV_STRIP * KV_STRIP;
+        fit = MIN(fit, share - MIN(share, 2 * (size_t)KV_STRIP));
+    }
     return (uint32_t)MIN((size_t)wish, MAX(fit, KV_STRIP));
 }
 

@@ -240,6 +240,7 @@ static int feed_beams(struct beams *b)
             r->feed[n++] = (struct exec_feed){.seq = it->seq[j],
                                               .tok = cached ? ids + len - 1 : ids,
                                               .n = cached ? 1 : len,
+                                              .loose = true,
                                               .ends = it->row->ends};
         }
     }
@@ -264,8 +265,11 @@ static int feed_prompts(struct beams *b, struct meter *m)
     bool cached = r->g->use_cache;
     for (uint32_t i = 0; i < r->n; i++) {
         struct row *w = &r->row[i];
-        r->feed[i] = (struct exec_feed){
-            .seq = w->seq, .tok = w->ids + w->have, .n = w->n - w->have, .ends = w->ends};
+        r->feed[i] = (struct exec_feed){.seq = w->seq,
+                                        .tok = w->ids + w->have,
+                                        .n = w->n - w->have,
+                                        .loose = true,
+                                        .ends = w->ends};
         b->item[i].at = i;
         m->steps = MAX(m->steps, w->limit);
     }

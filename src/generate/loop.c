@@ -33,8 +33,11 @@ static int feed_rows(struct run *r, uint32_t chunk, exec_progress progress)
         struct row *w = &r->row[i];
         if (w->done) continue;
         if (!r->g->use_cache) TRY(kv_new(r->x->kv, 0, &w->seq));
-        r->feed[k++] = (struct exec_feed){
-            .seq = w->seq, .tok = w->ids + w->have, .n = w->n - w->have, .ends = w->ends};
+        r->feed[k++] = (struct exec_feed){.seq = w->seq,
+                                          .tok = w->ids + w->have,
+                                          .n = w->n - w->have,
+                                          .loose = true,
+                                          .ends = w->ends};
     }
     int e = run_feed(r, 0, k, chunk, progress, r->hooks ? r->hooks->ctx : NULL);
     for (uint32_t i = 0; i < r->n; i++) {

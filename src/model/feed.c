@@ -2,7 +2,8 @@
  *
  * A feed that needs several steps first forks each sequence that already holds rows (a fork is references only); if
  * a later step fails or is cancelled the sequence becomes that fork again, so the caller's cache is exactly as it
- * was.  How a feed is cut into steps changes no bit (dev.h, canonical order) and no form (rule 1).  A sequence that a
+ * was.  Callers that keep such a fork themselves say so (loose), or a full batch would need three
+ * sequences a row.  How a feed is cut into steps changes no bit (dev.h, canonical order) and no form (rule 1).  A sequence that a
  * feed brings into another regime of its rope (regime.c) is fed again from its first token. */
 #include "model/model.h"
 
@@ -118,7 +119,7 @@ static int begin(struct exec *x, const struct exec_feed *feed, struct feed_state
 {
     g[i] = (struct feed_state){.start = kv_len(x->kv, feed[i].seq)};
     TRY(regime_enter(x, i, feed[i].seq, feed[i].n, &g[i].again));
-    if (one_step || !g[i].start || g[i].again || x->reserve) return 0;
+    if (one_step || !g[i].start || g[i].again || feed[i].loose || x->reserve) return 0;
     int e = kv_fork(x->kv, feed[i].seq, &g[i].backup);
     if (e < 0) g[i].backup = 0;
     return e;

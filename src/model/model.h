@@ -226,7 +226,8 @@ struct exec_feed {
     kv_seq seq;
     const int32_t *tok;
     uint32_t n;
-    bool all;             /* logits of every token, else of the last */
+    bool all;   /* logits of every token, else of the last */
+    bool loose; /* on error its length may have changed: the caller can restore it, or drops it */
     const uint32_t *ends; /* as above */
 };
 typedef bool (*exec_progress)(void *ctx, uint64_t done, uint64_t total);

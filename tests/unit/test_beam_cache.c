@@ -576,6 +576,7 @@ static void every_architecture(void **state)
     static const struct {
         const char *preset, *more;
     } way[] = {{"dynamic", "{\"prefill_chunk_size\": 5}"},
+               {"offloaded", "{}"},
                {"static", "{}"},
                {"dynamic", "{\"use_cache\": false}"}};
     int32_t text[26];

@@ -333,6 +333,54 @@ static void sampling_is_seeded(void **state)
     kvik_cache_close(c);
 }
 
+/* A full batch of the caller's sequences goes on over several steps; cancelled, each is what it was. */
+static bool at_third(void *ctx, uint64_t done, uint64_t total)
+{
+    (void)done;
+    (void)total;
+    return ++*(int *)ctx < 3;
+}
+
+static void full_batch_continued(void **state)
+{
+    (void)state;
+    enum { N = 4, LONG = 60, FED = 10 };
+    kvik_cache *c =
+        cache_of((kvik_cache_config){.max_sequences = N, .max_cache_len = 128, .step_tokens = 16});
+    kvik_generation g = config("{\"max_new_tokens\": 5, \"eos_token_id\": []}");
+    int32_t text[N][LONG];
+    kvik_prompt p[N];
+    kvik_result *r;
+    kvik_span span[N];
+    int calls = 0;
+    kvik_hooks hooks = {.on_progress = at_third, .ctx = &calls};
+    for (int i = 0; i < N; i++) {
+        for (int k = 0; k < LONG; k++)
+            text[i][k] = (i * 31 + k * 7) % 380;
+        p[i] = (kvik_prompt){.ids = text[i], .n = LONG};
+        assert_int_equal(kvik_cache_new(c, &p[i].seq), 0);
+        span[i] = (kvik_span){.seq = p[i].seq, .ids = text[i], .n = FED};
+    }
+    assert_int_equal(kvik_forward(c, span, N, false, NULL), 0);
+    assert_int_equal(kvik_generate(c, &g, p, N, &hooks, &r), KVIK_CANCELLED);
+    for (int i = 0; i < N; i++)
+        assert_int_equal(kvik_cache_length(c, p[i].seq), FED);
+    if (kvik_generate(c, &g, p, N, NULL, &r) < 0) fail_msg("%s", kvik_last_error());
+    for (int i = 0; i < N; i++) {
+        kvik_prompt alone = {.ids = text[i], .n = LONG};
+        kvik_cache *own = cache_of((kvik_cache_config){.max_sequences = 1, .max_cache_len = 128});
+        kvik_result *s = generate(own, "{\"max_new_tokens\": 5, \"eos_token_id\": []}", &alone, 1);
+        assert_int_equal(r->row[i].reused, FED);
+        assert_int_equal(r->row[i].n, s->row[0].n);
+        assert_memory_equal(r->row[i].ids, s->row[0].ids, s->row[0].n * sizeof *ids);
+        kvik_result_free(s);
+        kvik_cache_close(own);
+    }
+    kvik_result_free(r);
+    kvik_generation_done(&g);
+    kvik_cache_close(c);
+}
+
 int main(void)
 {
     if (kvik_model_open(TINY, &m) < 0) {
@@ -350,6 +398,7 @@ int main(void)
         cmocka_unit_test(errors),
         cmocka_unit_test(no_allocation_per_token),
         cmocka_unit_test(sampling_is_seeded),
+        cmocka_unit_test(full_batch_continued),
     };
     int e = cmocka_run_group_tests(tests, NULL, NULL);
     kvik_model_close(m);

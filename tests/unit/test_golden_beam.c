@@ -2,7 +2,7 @@
  *
  * Tokens and beam indices must be equal, scores and raw logits within 1e-4 relative.  Rows are compared up to their first
  * end-of-sequence token: the reference fills the rest with another token when pad_token_id is 0.  Then
- * the same search is run static, without a cache and prompt by prompt, which must not change one bit. */
+ * the same search is run static, offloaded, without a cache and prompt by prompt, which must not change one bit. */
 #include "base/json.h"
 #include "fmt/fmt.h"
 #include "kvik.h"
@@ -160,7 +160,7 @@ static void check_same(const kvik_result *a, uint32_t from, uint32_t prompts, co
                             (size_t)b->logit_rows * b->vocab * sizeof *a->logits);
 }
 
-static const char *const presets[] = {"static"};
+static const char *const presets[] = {"static", "offloaded", "offloaded_static"};
 
 static void run_case(const char *id)
 {
