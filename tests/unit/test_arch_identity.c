@@ -10,9 +10,10 @@
 enum { DEEP = 600, STEPS = 4, ROWS = 4, PAD = 11 };
 
 static const char *const models[] = {
-    "mistral",       "mixtral", "qwen2",     "qwen2-f16",  "qwen3",
-    "gemma2",        "gemma3",  "phi3",      "llama4",     "gpt-oss",
-    "gpt-oss-mxfp4", "gpt2",    "llama-d64", "llama-d128", "llama-v5fmt",
+    "mistral",       "mixtral",     "qwen2",        "qwen2-f16",  "qwen3",
+    "gemma2",        "gemma3",      "phi3",         "llama4",     "gpt-oss",
+    "gpt-oss-mxfp4", "gpt2",        "llama-d64",    "llama-d128", "llama-v5fmt",
+    "qwen2-upper",   "qwen3-mixed", "gemma2-plain", "gemma3-old",
 };
 
 struct way {
