@@ -17,7 +17,7 @@ struct moe_buffers {
 int moe_read_counts(struct model *m, uint32_t *n, uint32_t *top)
 {
     const char *hf = "num_local_experts";
-    if (!model_is_gguf(m) && !json_object_get(m->config, hf)) hf = "num_experts";
+    if (!model_is_gguf(m) && json_object_get(m->config, "num_experts")) hf = "num_experts";
     TRY(model_need_u32(m, hf, "expert_count", 1, MOE_MAX_EXPERTS, n));
     return model_need_u32(m, "num_experts_per_tok", "expert_used_count", 1, *n, top);
 }

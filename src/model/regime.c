@@ -30,8 +30,8 @@ int regime_open(struct exec *x)
 {
     const struct model *m = x->m;
     for (uint32_t i = 0; i < m->n_ropes; i++)
-        if (m->rope[i].type == ROPE_LONG)
-            x->regime_rows = MAX(x->regime_rows, MIN(m->rope[i].original, x->max_len));
+        if (m->rope[i].type == ROPE_LONG && m->rope[i].original < x->max_len)
+            x->regime_rows = MAX(x->regime_rows, m->rope[i].original);
     if (!x->regime_rows) return 0;
     x->past = mem_array(2 * (size_t)x->max_seqs, sizeof *x->past);
     for (uint32_t i = 0; x->past && i < 2 * x->max_seqs; i++) {

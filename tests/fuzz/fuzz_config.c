@@ -47,7 +47,9 @@ static struct place {
 } place[] = {
     {"qwen2", "qwen2", "", "", ""},   {"qwen3", "qwen3", "", "", ""},
     {"gemma2", "gemma2", "", "", ""}, {"gemma3", "gemma3", "", "", ""},
-    {"", "llama-bf16", "", "", ""},
+    {"gpt2", "gpt2", "", "", ""},     {"gpt_oss", "gpt-oss", "", "", ""},
+    {"phi3", "phi3", "", "", ""},     {"mixtral", "mixtral", "", "", ""},
+    {"llama4", "llama4", "", "", ""}, {"", "llama-bf16", "", "", ""},
 };
 
 static void remove_dirs(void)
