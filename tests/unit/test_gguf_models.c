@@ -2,6 +2,7 @@
  * made from the golden models next to them by tests/fixtures/convert_gguf.py; their weights are the same f32 numbers,
  * stored under other names, in another order of rotary pairs, norms with 1 added. */
 #include "base/base.h"
+#include "base/map.h"
 #include "kvik.h"
 #include "testing.h"
 
@@ -78,8 +79,64 @@ static void same_logits(void **state)
     }
 }
 
+/* Opens it, and runs a few tokens if it opens; an error must come with a sentence. */
+static bool survives(const char *path)
+{
+    static const int32_t ids[] = {5, 9, 7, 5, 30, 31, 32, 33, 34, 35, 36, 37};
+    kvik_model *m = NULL;
+    kvik_cache *c = NULL;
+    kvik_seq s;
+    kvik_cache_config config = {.max_sequences = 1, .max_cache_len = 32, .threads = 1};
+    int e = kvik_model_open(path, &m);
+    bool opened = e >= 0;
+    if (e >= 0 && kvik_model_vocab(m) > 37 && kvik_model_vocab(m) < 100000) {
+        float *logits = malloc(kvik_model_vocab(m) * sizeof *logits);
+        kvik_span span = {.n = countof(ids), .ids = ids};
+        e = kvik_cache_open(m, &config, &c);
+        if (e >= 0) e = kvik_cache_new(c, &s);
+        span.seq = e >= 0 ? s : 0;
+        if (e >= 0) e = kvik_forward(c, &span, 1, false, logits);
+        free(logits);
+    }
+    if (e < 0) assert_true(kvik_last_error()[0] != 0);
+    kvik_cache_close(c);
+    kvik_model_close(m);
+    return opened;
+}
+
+/* Metadata that lies, one byte or one number at a time: an error or a run, never more than that. */
+static void lies(void **state)
+{
+    static const uint32_t odd[] = {0, 1, 0x7fffffff, 0xffffffff, 0x7f800000, 0x7fc00000, 512};
+    char path[] = "/tmp/kvik-gguf-XXXXXX", *data;
+    uint32_t seed = 1, opened = 0, tried = 0;
+    (void)state;
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    for (size_t i = 0; i < countof(pairs); i++) {
+        size_t n, head = 1800; /* the keys, and some tensors */
+        assert_int_equal(file_read(pairs[i].gguf, 1 << 24, &data, &n), 0);
+        assert_int_equal(ftruncate(fd, 0), 0);
+        assert_int_equal(pwrite(fd, data, n, 0), n);
+        for (int k = 0; k < 300; k++) {
+            seed = seed * 1664525u + 1013904223u;
+            off_t at = 8 + (off_t)((seed >> 8) % head);
+            uint32_t word = k % 2 ? odd[(seed >> 24) % countof(odd)] : seed >> 16;
+            assert_int_equal(pwrite(fd, &word, k % 2 ? 4 : 1, at), k % 2 ? 4 : 1);
+            opened += survives(path);
+            tried++;
+            assert_int_equal(pwrite(fd, data + at, 4, at), 4);
+        }
+        assert_true(survives(path));
+        mem_free(data);
+    }
+    close(fd);
+    unlink(path);
+    printf("%u of %u changed files opened\n", opened, tried);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(same_logits)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(same_logits), cmocka_unit_test(lies)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
