@@ -64,6 +64,8 @@ static int compute_of(const struct model *m, const char *name, struct exec_confi
     return 0;
 }
 
+enum { ENDLESS = 1 << 20 }; /* tokens of a sequence that never sees far */
+
 /* Two pieces of an atom of the widest site for every sequence, at least 1 MiB each: what the store sets aside. */
 static size_t staging_of(const struct model *m, const struct exec_config *e)
 {
@@ -77,13 +79,28 @@ static size_t staging_of(const struct model *m, const struct exec_config *e)
     return 2 * MAX(piece, (size_t)1 << 20);
 }
 
+/* Rows that a sequence of any length holds at most, and the fork it falls back to, if every layer forgets. */
+static size_t held_most(const struct model *m, const struct exec_config *e)
+{
+    size_t most = 0;
+    for (uint32_t i = 0; i < m->n_layers; i++) {
+        const struct kv_layer *l = &m->layer[i];
+        size_t seen = l->window ? l->window : l->chunk ? l->chunk : e->preset.window;
+        if (e->preset.sinks) seen = (size_t)e->preset.window + e->preset.sinks;
+        if (!seen) return SIZE_MAX;
+        most = MAX(most, seen);
+    }
+    return 2 * (most + e->step_tokens);
+}
+
 /* Room for everything asked for, and a spare block for each fork a transaction holds; at most half of memory.
  * Offloaded, the point is to be small: the staging, 512 rows for steps to grow in, and four blocks a sequence.  Not
  * with a codec: rows of a turn may have to stay raw, in memory, until it ends. */
 static size_t default_budget(const struct model *m, struct exec_config *e, bool codec)
 {
     size_t half = (size_t)sysconf(_SC_PHYS_PAGES) / 2 * (size_t)sysconf(_SC_PAGESIZE), want;
-    size_t rows = ((size_t)e->max_len + 3 * (size_t)KV_ATOM) * (e->max_seqs + 1);
+    size_t rows =
+        (MIN((size_t)e->max_len, held_most(m, e)) + 3 * (size_t)KV_ATOM) * (e->max_seqs + 1);
     size_t row = exec_row_bytes(m, &e->preset) * (codec ? 2 : 1); /* raw beside sealed */
     bool small = e->streaming == KV_STREAM && !codec;
     if (small) rows = MIN(rows, 512 + 4 * (size_t)KV_STRIP * e->max_seqs);
@@ -120,7 +137,9 @@ int settings_exec(const struct settings *s, const struct model *m, const kvik_ca
     e->isa = c->isa;
     e->max_seqs = c->max_sequences ? c->max_sequences : 64;
     if (e->max_seqs > 65536) return ERR(LIMIT, "max_sequences %u: at most 65536", e->max_seqs);
-    e->max_len = s->max_cache_len ? s->max_cache_len : m->context;
+    e->max_len = s->max_cache_len  ? s->max_cache_len
+                 : e->preset.sinks ? MAX(m->context, ENDLESS) /* distances stay in the window */
+                                   : m->context;
     e->step_tokens = MIN(c->step_tokens ? c->step_tokens : 512, e->max_len * (uint64_t)e->max_seqs);
     if (e->step_tokens > 65536) return ERR(LIMIT, "step_tokens %u: at most 65536", e->step_tokens);
     e->reserve = s->preset->reserve;

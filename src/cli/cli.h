@@ -118,6 +118,8 @@ int session_open(struct session *s, const char *path, const struct common *commo
 uint32_t session_width(const struct session *s); /* sequences that one prompt becomes */
 /* sequences: prompts at once; need: tokens of the longest sequence. */
 int session_cache(struct session *s, uint32_t sequences, uint64_t need);
+/* Most tokens of a sequence: the model's context; no real bound where sinks keep distances short. */
+uint32_t session_context(const struct session *s);
 void session_close(struct session *s);
 
 /* --- stream.c: a generation with its text, progress and Ctrl-C; the text of beams comes at the end.  What it printed ends with a newline. */

@@ -58,7 +58,7 @@ static int encode(struct chat *c, int32_t **ids, size_t *n)
 static int reply(struct chat *c, kvik_result **res)
 {
     kvik_generation g = c->s.g; /* borrows what c->s.g owns */
-    uint32_t context = kvik_model_context(c->s.model);
+    uint32_t context = session_context(&c->s);
     int32_t *ids;
     size_t n;
     TRY(encode(c, &ids, &n));
@@ -69,7 +69,9 @@ static int reply(struct chat *c, kvik_result **res)
             "the conversation has %zu tokens, the model's context is %u; /reset begins a new one",
             n, context);
     g.seed += c->turns++; /* else every turn would draw the same numbers */
-    if (c->open_ended) g.max_new_tokens = (uint32_t)(context - MIN(n, (size_t)context - 1));
+    if (c->open_ended)
+        g.max_new_tokens =
+            MIN((uint32_t)(context - MIN(n, (size_t)context - 1)), kvik_model_context(c->s.model));
     kvik_prompt p = {.ids = ids, .n = n, .seq = c->seq};
     c->stream.prints = true;
     if (e >= 0) e = stream_generate(&c->stream, &c->s, &g, &p, 1, res);
@@ -193,7 +195,7 @@ static int run(struct chat *c, const struct options *o, const struct args *a)
     if (c->s.g.num_return_sequences > 1)
         return say_failed("a chat has one reply; leave out --num-return-sequences");
     c->open_ended = !c->s.g.max_new_tokens && !c->s.g.max_length;
-    status = session_cache(&c->s, 2, kvik_model_context(c->s.model));
+    status = session_cache(&c->s, 2, MIN(session_context(&c->s), 1u << 20));
     if (status) return status;
     c->messages = json_array();
     int e = c->messages ? reset(c) : ERR(NOMEM, "out of memory");

@@ -128,7 +128,7 @@ static size_t length(const kvik_prompt *p)
 
 static int open_cache(struct run *r)
 {
-    uint32_t context = kvik_model_context(r->s.model), vocab = kvik_model_vocab(r->s.model);
+    uint32_t context = session_context(&r->s), vocab = kvik_model_vocab(r->s.model);
     size_t longest = 0;
     for (uint32_t i = 0; i < r->n; i++) {
         const kvik_prompt *p = &r->prompt[i];

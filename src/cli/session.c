@@ -1,6 +1,7 @@
 /* session.c - from a command line to an open model, a cache of the right size and settled generation options:
  * the model's own file, then --generation-config, then single options, each over the one before. */
 #include "base/map.h"
+#include "base/near.h"
 #include "cli/cli.h"
 
 #include <string.h>
@@ -83,16 +84,31 @@ int session_open(struct session *s, const char *path, const struct common *commo
     return 0;
 }
 
+/* cache_config has the key, spelled with '_' or '-'. */
+static bool configured(const kvik_generation *g, const char *name)
+{
+    json_t *o = NULL, *v;
+    const char *key;
+    bool found = false;
+    if (!g->cache_config ||
+        json_parse(g->cache_config, strlen(g->cache_config), "cache_config", &o) < 0)
+        return false;
+    json_object_foreach(o, key, v) found |= near_distance(key, name) == 0;
+    json_decref(o);
+    return found;
+}
+
 /* max_cache_len inside cache_config is strict; as an option of its own it is a wish, raised to what is needed. */
 static bool strict_length(const kvik_generation *g)
 {
-    json_t *o = NULL;
-    bool strict = false;
-    if (g->cache_config &&
-        json_parse(g->cache_config, strlen(g->cache_config), "cache_config", &o) == 0)
-        strict = json_object_get(o, "max_cache_len") != NULL;
-    json_decref(o);
-    return strict;
+    return configured(g, "max_cache_len");
+}
+
+uint32_t session_context(const struct session *s)
+{
+    enum { ENDLESS = 1 << 24 };
+    uint32_t context = kvik_model_context(s->model);
+    return configured(&s->g, "window_length") ? MAX(context, ENDLESS) : context;
 }
 
 /* Beams and further answers are sequences of their own. */
@@ -117,7 +133,7 @@ int session_cache(struct session *s, uint32_t sequences, uint64_t need)
         .spill_dir = s->common.spill_dir,
         .on_notice = say_notice,
     };
-    uint32_t context = kvik_model_context(s->model);
+    uint32_t context = session_context(s);
     if (!strict_length(&s->g))
         c.max_cache_len = MAX((uint32_t)MIN(need, context), s->g.max_cache_len);
     int e = kvik_cache_open(s->model, &c, &s->cache);

@@ -63,6 +63,17 @@ refused "on_full=error: bytes short, and the way out" 1 "cache.memory" "bytes sh
 run generate "$llama" --input-ids "$long" --max-new-tokens 3 --cache-implementation offloaded --spill-dir /nowhere/at/all
 refused "a spill directory that is not there" 1 /nowhere/at/all
 
+# A sink cache goes on past the model's context of 256, in memory that does not grow.
+window='{"window_length": 64, "num_sink_tokens": 4}'
+run generate "$llama" --input-ids $ids --max-new-tokens 900 --eos-token-id -1 --json --cache-implementation sink --cache-config "$window"
+check "sink: past the context" json "len(o['sequences'][0]) == 921"
+check "sink: flat memory" json "o['cache']['bytes'] <= 6 * 16 * 1536"
+run generate "$llama" --input-ids "$long,$long" --max-new-tokens 8 --json --cache-implementation sink --cache-config "$window"
+cp "$work/out" "$work/dynamic"
+check "sink: a prompt past the context" json "len(o['sequences'][0]) == 310"
+run generate "$llama" --input-ids "$long,$long" --max-new-tokens 8 --json --cache-config "$window" --prefill-chunk-size 7
+check "sink: however it is fed" json "o['sequences'] == json.load(open('$work/dynamic'))['sequences']"
+
 try() { run generate "$llama" --input-ids $ids "$@"; }
 try --cache-implementation sink
 refused "sink needs both lengths" 1 window_length num_sink_tokens
