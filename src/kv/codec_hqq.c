@@ -38,7 +38,7 @@ static float shrink(float d)
 {
     float size = fabsf(d);
     if (size < SHRINK) return 0;
-    float e = size - 0.1f * (float)pow((double)size, (double)(0.7f - 1.0f));
+    float e = size - 0.1f * powf(size, 0.7f - 1.0f);
     if (!(e > 0)) return 0;
     return d < 0 ? -e : e;
 }

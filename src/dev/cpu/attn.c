@@ -162,7 +162,7 @@ static bool by_strip(const struct job *j, const struct atom *m, uint32_t plane)
 
 /* Strips of the atom for one head.  `edge`: of the token, or the least of a block: a codec that is not lossy may
  * be read in either form, and raw rows from the first token's edge on are held throughout a step.
- * lazy: strips decoded one by one are left to `ready`. */
+ * lazy: strips decoded one by one are left to `pending_get`. */
 static void gather(const struct job *j, const struct atom *m, uint32_t edge, uint32_t head,
                    uint32_t thread, bool lazy, struct span *out)
 {
@@ -183,17 +183,37 @@ static void gather(const struct job *j, const struct atom *m, uint32_t edge, uin
     }
 }
 
-/* A strip that `gather` left out, decoded; asks for the next one on its way. */
-static void ready(const struct job *j, const struct atom *m, uint32_t plane, uint32_t s,
-                  uint32_t head, uint32_t thread, struct span *sp)
+/* The strips of a plane that `gather` leaves out, one after another: this one's tiles and the next one's. */
+struct pending {
+    struct strip_from from;
+    struct strip_tiles now, next;
+    unsigned char *buf;
+};
+
+static void pending_open(const struct job *j, const struct atom *m, uint32_t plane, uint32_t thread,
+                         struct pending *p)
 {
-    const struct strip_from w = {j->v, plane, j->v->lane[m->token], j->strip};
-    unsigned char *buf = thread_part(j, thread, j->lay.tile);
+    p->from = (struct strip_from){j->v, plane, j->v->lane[m->token], j->strip};
+    p->buf = thread_part(j, thread, j->lay.tile);
+    if (plane) p->buf += (KV_ATOM + 2 * (size_t)j->v->sealed.rows) * j->dk * sizeof(float);
+    p->now.row = p->next.row = UINT32_MAX;
+}
+
+/* Strip s of the atom, decoded for one head. */
+static const void *pending_get(const struct atom *m, uint32_t s, uint32_t head, struct pending *p)
+{
     uint32_t row = m->a / KV_ATOM * KV_ATOM + s * KV_STRIP;
-    const void **strip = plane ? &sp->v[s] : &sp->k[s];
-    if (plane) buf += (KV_ATOM + 2 * (size_t)j->v->sealed.rows) * j->dk * sizeof(float);
-    if (head == 0 && row + KV_STRIP < m->b) strip_fetch(&w, row + KV_STRIP, m->a, m->b);
-    *strip = strip_affine(&w, row, m->a, m->b, head, buf);
+    if (p->now.row != row) {
+        if (p->next.row == row)
+            p->now = p->next;
+        else
+            strip_find(&p->from, row, m->a, m->b, &p->now);
+        if (row + KV_STRIP < m->b) {
+            strip_find(&p->from, row + KV_STRIP, m->a, m->b, &p->next);
+            strip_fetch(&p->from, &p->next);
+        }
+    }
+    return strip_affine(&p->from, &p->now, head, p->buf);
 }
 
 /* The rotation of the queries that meets the rows of a phase. */
@@ -257,7 +277,8 @@ static void decode_unit(void *ctx, uint32_t task, uint32_t thread)
     uint32_t row0 = m->a / KV_ATOM * KV_ATOM, a = m->a - row0, b = m->b - row0;
     uint32_t s0 = a / KV_STRIP, s1 = (b + KV_STRIP - 1) / KV_STRIP;
     uint32_t step = j->whole ? 1 : per, token[ATTN_BLOCK];
-    bool k_ready = by_strip(j, m, 0), v_ready = by_strip(j, m, 1);
+    bool k_pending = by_strip(j, m, 0), v_pending = by_strip(j, m, 1);
+    struct pending keys, values;
     float *p = thread_part(j, thread, j->lay.p), *qt = thread_part(j, thread, j->lay.qt);
     struct span *sp = thread_part(j, thread, j->lay.span);
     float *out = unit_state(j, u, 0, h0 * j->group);
@@ -266,6 +287,8 @@ static void decode_unit(void *ctx, uint32_t task, uint32_t thread)
     memset(out, 0, (size_t)per * nq * j->state * sizeof *out);
     for (uint32_t i = 0; i < u->n; i++)
         token[i] = m[i].token;
+    if (k_pending) pending_open(j, m, 0, thread, &keys);
+    if (v_pending) pending_open(j, m, 1, thread, &values);
     for (uint32_t h = 0; h < per; h += step) {
         for (uint32_t i = h; i < h + step; i++) {
             transpose_q(j, queries_of(j, m->phase), token, u->n, h0 + i,
@@ -274,11 +297,11 @@ static void decode_unit(void *ctx, uint32_t task, uint32_t thread)
         }
         for (uint32_t s = s0; s < s1; s++)
             for (uint32_t i = h; i < h + step; i++) {
-                if (k_ready)
-                    ready(j, m, 0, s, h0 + i, thread, &sp[i]);
+                if (k_pending)
+                    sp[i].k[s] = pending_get(m, s, h0 + i, &keys);
                 else if (s + 1 < s1)
                     fetch(sp[i].k[s + 1], k_bytes);
-                else if (!v_ready)
+                else if (!v_pending)
                     fetch(sp[i].v[s0], k_bytes);
                 score_strips(j, qt + (size_t)i * nq * j->dk, nq, &sp[i], s, s + 1,
                              p + (size_t)i * nq * KV_ATOM);
@@ -287,8 +310,8 @@ static void decode_unit(void *ctx, uint32_t task, uint32_t thread)
             j->k->soft(p + (size_t)q * KV_ATOM, a, b, j->a->softcap, out + q * j->state);
         for (uint32_t s = s0; s < s1; s++)
             for (uint32_t i = h; i < h + step; i++) {
-                if (v_ready)
-                    ready(j, m, 1, s, h0 + i, thread, &sp[i]);
+                if (v_pending)
+                    sp[i].v[s] = pending_get(m, s, h0 + i, &values);
                 else if (s + 1 < s1)
                     fetch(sp[i].v[s + 1], v_bytes);
                 add_rows(j, p + (size_t)i * nq * KV_ATOM, nq, &sp[i], MAX(a, s * KV_STRIP),

@@ -50,10 +50,17 @@ struct strip_from {
     kv_strip_fn decode;
 };
 const void *strip_raw(const struct strip_from *w, uint32_t row, uint32_t head);
-/* Rows [a, b) of a plane whose codec is affine, decoded into buf, which is returned. */
-const void *strip_affine(const struct strip_from *w, uint32_t row, uint32_t a, uint32_t b,
-                         uint32_t head, void *buf);
-/* Asks the cache for what strip_affine will read of all heads. */
-void strip_fetch(const struct strip_from *w, uint32_t row, uint32_t a, uint32_t b);
+/* Where the rows [a, b) of a strip lie in tiles: looked up once for all heads. */
+struct strip_tiles {
+    uint32_t row, a, b;
+    const unsigned char *tile[KV_STRIP];
+};
+void strip_find(const struct strip_from *w, uint32_t row, uint32_t a, uint32_t b,
+                struct strip_tiles *out);
+/* Asks the cache for them, all heads. */
+void strip_fetch(const struct strip_from *w, const struct strip_tiles *t);
+/* Decodes them for one head into buf, which is returned; the plane's codec is affine. */
+const void *strip_affine(const struct strip_from *w, const struct strip_tiles *t, uint32_t head,
+                         void *buf);
 void strip_span(const struct strip_from *w, uint32_t row0, uint32_t s0, uint32_t s1, uint32_t seal0,
                 uint32_t seal1, uint32_t head, unsigned char *buf, const void **strip);

@@ -44,42 +44,44 @@ static const unsigned char *tile_of(const struct strip_from *w, uint32_t row)
     return f->base + table[row / f->rows] * f->grain + f->offset[w->plane];
 }
 
-/* Pointers to the tiles with rows [a, b) of the strip at `row`; those without any of these rows get another's, so
- * that a kernel may read (and waste) all 16 rows. */
-static void tiles_of(const struct strip_from *w, uint32_t row, uint32_t a, uint32_t b,
-                     const unsigned char **tile)
+/* Tiles without any of the rows get another's pointer, so that a kernel may read (and waste) all 16. */
+void strip_find(const struct strip_from *w, uint32_t row, uint32_t a, uint32_t b,
+                struct strip_tiles *out)
 {
-    uint32_t rows = w->v->sealed.rows, n = KV_STRIP / MIN(rows, KV_STRIP);
-    for (uint32_t i = 0; i < n; i++) {
-        uint32_t at = row + i * rows;
-        if (n == 1) at = a;
-        tile[i] = tile_of(w, MIN(MAX(at, a), b - 1));
+    const struct kv_form *f = &w->v->sealed;
+    const uint32_t *table = f->table + (size_t)w->v->slot[w->lane] * f->stride;
+    const unsigned char *base = f->base + f->offset[w->plane];
+    out->row = row;
+    out->a = MAX(a, row);
+    out->b = MIN(b, row + KV_STRIP);
+    if (f->rows >= KV_STRIP) {
+        out->tile[0] = base + table[row / f->rows] * f->grain;
+        return;
     }
+    uint32_t n = KV_STRIP / f->rows, i0 = (out->a - row) / f->rows,
+             i1 = (out->b - 1 - row) / f->rows;
+    table += row / f->rows;
+    for (uint32_t i = 0; i < n; i++)
+        out->tile[i] = base + table[MIN(MAX(i, i0), i1)] * f->grain;
 }
 
-const void *strip_affine(const struct strip_from *w, uint32_t row, uint32_t a, uint32_t b,
-                         uint32_t head, void *buf)
+const void *strip_affine(const struct strip_from *w, const struct strip_tiles *t, uint32_t head,
+                         void *buf)
 {
     const struct kv_codec *c = w->v->codec[w->plane];
-    const unsigned char *tile[KV_STRIP];
-    a = MAX(a, row);
-    b = MIN(b, row + KV_STRIP);
-    tiles_of(w, row, a, b, tile);
-    w->decode(c->affine, &w->v->shape[w->plane], c->tile, head, tile, row % c->tile, a - row,
-              b - row, buf);
+    w->decode(c->affine, &w->v->shape[w->plane], c->tile, head, t->tile, t->row % c->tile,
+              t->a - t->row, t->b - t->row, buf);
     return buf;
 }
 
-void strip_fetch(const struct strip_from *w, uint32_t row, uint32_t a, uint32_t b)
+void strip_fetch(const struct strip_from *w, const struct strip_tiles *t)
 {
     const struct kv_codec *c = w->v->codec[w->plane];
-    const unsigned char *tile[KV_STRIP];
-    size_t bytes = c->bytes(c, &w->v->shape[w->plane]);
     if (c->tile >= KV_STRIP) return; /* long runs: the processor foresees them */
-    tiles_of(w, row, MAX(a, row), MIN(b, row + KV_STRIP), tile);
+    size_t bytes = c->bytes(c, &w->v->shape[w->plane]);
     for (uint32_t i = 0; i < KV_STRIP / c->tile; i++)
         for (size_t k = 0; k < bytes; k += 64)
-            __builtin_prefetch(tile[i] + k, 0, 2);
+            __builtin_prefetch(t->tile[i] + k, 0, 2);
 }
 
 /* Rows [a, b) of a codec that decodes whole tiles. */
@@ -111,7 +113,9 @@ void strip_span(const struct strip_from *w, uint32_t row0, uint32_t s0, uint32_t
             (c->lossless && (row < seal0 || row + KV_STRIP > seal1))) {
             strip[s] = strip_raw(w, row, head);
         } else if (c->affine) {
-            strip[s] = strip_affine(w, row, seal0, seal1, head, at);
+            struct strip_tiles t;
+            strip_find(w, row, seal0, seal1, &t);
+            strip[s] = strip_affine(w, &t, head, at);
             at += bytes;
         } else if (c->tile < KV_STRIP) {
             strip[s] = strip_tiles(w, row, seal0, seal1, head, at);

@@ -79,17 +79,29 @@ INLINE void keys_chunk(enum dtype t, const uint32_t bits, bool zero_first,
     }
 }
 
+/* Number i of each of the 16 rows' units, as vectors of numbers. */
+INLINE vf row_numbers(enum dtype t, const unsigned char *const *unit, size_t i)
+{
+    uint32_t wide[KV_STRIP];
+    uint16_t half[KV_STRIP];
+    if (t == DT_F32) {
+        UNROLL for (uint32_t r = 0; r < KV_STRIP; r++) memcpy(&wide[r], unit[r] + 4 * i, 4);
+        return vec_get(t, wide, 0);
+    }
+    UNROLL for (uint32_t r = 0; r < KV_STRIP; r++) memcpy(&half[r], unit[r] + 2 * i, 2);
+    return vec_get(t, half, 0);
+}
+
 INLINE void keys(enum dtype t, const uint32_t bits, bool zero_first, const struct kv_affine *f,
                  uint32_t dim, const struct strip_rows *r, bool strips, unsigned char *dst)
 {
     float a[STRIP_GROUPS][KV_STRIP], b[STRIP_GROUPS][KV_STRIP];
     unsigned char col[16][KV_STRIP];
     uint32_t pairs = affine_pairs(f, dim);
-    for (uint32_t g = 0; f->group && g < pairs; g++)
-        for (uint32_t i = 0; i < KV_STRIP; i++) {
-            a[g][i] = vec_one(t, r->unit[i], g);
-            b[g][i] = vec_one(t, r->unit[i], (size_t)pairs + g);
-        }
+    for (uint32_t g = 0; f->group && g < pairs; g++) {
+        vf_store(a[g], row_numbers(t, r->unit, g));
+        vf_store(b[g], row_numbers(t, r->unit, (size_t)pairs + g));
+    }
     for (uint32_t c = 0; c < dim * bits / 8; c += 16) {
         const unsigned char(*from)[KV_STRIP] = (const void *)(r->codes[0] + c * KV_STRIP);
         if (!strips) {
@@ -101,6 +113,25 @@ INLINE void keys(enum dtype t, const uint32_t bits, bool zero_first, const struc
     }
 }
 
+/* Values of all codes of a group of 2 or 4 bits, 16-bit types: low bytes and high bytes. */
+INLINE void table_of(enum dtype t, bool zero_first, vf a, vf b, __m128i *lo, __m128i *hi)
+{
+    static const float code[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    const __m128i low = _mm_set1_epi16(0xff);
+    uint16_t y[16];
+    vec_put(t, y, affine_value(t, zero_first, vf_load(code), a, b));
+    __m128i x0 = _mm_loadu_si128((const void *)y), x1 = _mm_loadu_si128((const void *)(y + 8));
+    *lo = _mm_packus_epi16(_mm_and_si128(x0, low), _mm_and_si128(x1, low));
+    *hi = _mm_packus_epi16(_mm_srli_epi16(x0, 8), _mm_srli_epi16(x1, 8));
+}
+
+INLINE void look_up(__m128i lo, __m128i hi, __m128i codes, unsigned char *dst)
+{
+    __m128i x = _mm_shuffle_epi8(lo, codes), y = _mm_shuffle_epi8(hi, codes);
+    _mm_storeu_si128((void *)dst, _mm_unpacklo_epi8(x, y));
+    _mm_storeu_si128((void *)(dst + 16), _mm_unpackhi_epi8(x, y));
+}
+
 /* Channels [d, d + 16) of a row from 16 codes. */
 INLINE void values_row(enum dtype t, const uint32_t bits, bool zero_first,
                        const struct kv_affine *f, uint32_t dim, const unsigned char *unit,
@@ -108,7 +139,9 @@ INLINE void values_row(enum dtype t, const uint32_t bits, bool zero_first,
 {
     const uint32_t size = t == DT_F32 ? 4 : 2;
     uint32_t pairs = affine_pairs(f, dim), group = MIN(f->group, dim);
+    const bool table = t != DT_F32 && bits < 8;
     vf a = vf_zero(), b = a;
+    __m128i lo = _mm_setzero_si128(), hi = lo;
     uint32_t left = 0, g = 0; /* channels that a and b still hold for */
     for (uint32_t c = 0; c < dim * bits / 8; c += 16) {
         __m128i bytes = _mm_loadu_si128((const void *)(codes + c));
@@ -121,10 +154,15 @@ INLINE void values_row(enum dtype t, const uint32_t bits, bool zero_first,
             } else if (!left) {
                 a = vf_set1(vec_one(t, unit, g));
                 b = vf_set1(vec_one(t, unit, (size_t)pairs + g));
+                if (table) table_of(t, zero_first, a, b, &lo, &hi);
                 left = group;
                 g++;
             }
             left -= group ? 16 : 0;
+            if (table && group) {
+                look_up(lo, hi, codes_of(bytes, bits, k), dst + (size_t)d * size);
+                continue;
+            }
             vf q = vf_from_bytes(codes_of(bytes, bits, k));
             vec_put(t, dst + (size_t)d * size, affine_value(t, zero_first, q, a, b));
         }

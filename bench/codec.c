@@ -1,0 +1,174 @@
+/* codec.c - decode attention over sealed tiles in SmolLM2's shape (9 query heads, 3 kv heads, dim 64, f16, 30 sites), per
+ * codec next to native rows, and what encoding a row of all sites costs.  Time is processor time, of one
+ * thread, so that a busy machine disturbs it less.
+ *
+ *     build/release/bench_codec [DEPTH [ISA]] */
+#include "kv/codec.h"
+#include "dev/dev.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { HEADS = 9, KV_HEADS = 3, DIM = 64, SITES = 30, RUNS = 7 };
+
+struct subject {
+    const char *name;
+    struct kv_codec_options o; /* backend NULL: native */
+};
+static const struct subject subjects[] = {
+    {"native f16", {NULL, 0, 0, 0, 0, 0}},
+    {"quanto 4 axis 0 g64", {"quanto", 4, 0, 0, 64, 128}},
+    {"quanto 2 axis 0 g64", {"quanto", 2, 0, 0, 64, 128}},
+    {"quanto 4 axis -1 g64", {"quanto", 4, -1, -1, 64, 128}},
+    {"hqq 4 axis 1 g64", {"hqq", 4, 1, 1, 64, 128}},
+    {"hqq 2 axis 1 g64", {"hqq", 2, 1, 1, 64, 128}},
+    {"hqq 8 axis 1 g64", {"hqq", 8, 1, 1, 64, 128}},
+    {"hqq 4 axis 0 g64", {"hqq", 4, 0, 0, 64, 128}},
+};
+
+static double cpu_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static void die(const char *what)
+{
+    fprintf(stderr, "bench_codec: %s: %s\n", what, err_last());
+    exit(1);
+}
+
+struct setup {
+    unsigned char *raw, *sealed; /* [site][page] */
+    uint32_t *raw_table, *table, pos, hi, edge, len, zero, depth;
+    uint32_t counts[3];
+    float q[HEADS * DIM], out[HEADS * DIM];
+    struct kv_view v;
+    struct kv_codec *c[2];
+};
+
+static void set_up(struct setup *s, const struct subject *sub, uint32_t depth)
+{
+    size_t plane = (size_t)16 * KV_HEADS * DIM * 2, page = 2 * plane;
+    uint32_t pages = depth / 16, resid, r = 1;
+    memset(s, 0, sizeof *s);
+    s->depth = depth;
+    s->v = (struct kv_view){
+        .n_planes = 2,
+        .shape = {{KV_HEADS, DIM, DT_F16, KV_STRIPS}, {KV_HEADS, DIM, DT_F16, KV_ROWMAJOR}},
+        .row1 = UINT32_MAX,
+        .first = true,
+        .last = true,
+        .counts = s->counts,
+        .slot = &s->zero,
+        .len = &s->len,
+        .lane = &s->zero,
+        .pos = &s->pos,
+        .lo = &s->zero,
+        .hi = &s->hi,
+        .edge = &s->edge,
+        .dst = &s->zero,
+    };
+    s->raw = mem_aligned((size_t)SITES * (pages + 1) * page);
+    s->raw_table = mem_array(pages + 1, sizeof(uint32_t));
+    if (!s->raw || !s->raw_table) die("memory");
+    for (size_t i = 0; i < (size_t)SITES * (pages + 1) * page / 2; i++) {
+        r = r * 1664525u + 1013904223u;
+        ((uint16_t *)s->raw)[i] = (uint16_t)((r >> 16 & 0x83ffu) | 0x3800u);
+    }
+    for (uint32_t i = 0; i < HEADS * DIM; i++)
+        s->q[i] = (float)(int)(r = r * 1664525u + 1013904223u) * 0x1p-31f;
+    for (uint32_t i = 0; i < pages; i++)
+        s->raw_table[i] = i + 1;
+    s->v.raw = (struct kv_form){s->raw, page, 16, pages, s->raw_table, {0, plane}};
+    if (!sub->o.backend) return;
+    if (kv_codec_pair_open(&sub->o, &s->v.shape[0], &s->v.shape[1], &s->c[0], &s->c[1], &resid) < 0)
+        die(sub->name);
+    size_t kb = (s->c[0]->bytes(s->c[0], &s->v.shape[0]) + 63) & ~(size_t)63;
+    size_t vb = (s->c[1]->bytes(s->c[1], &s->v.shape[1]) + 63) & ~(size_t)63;
+    uint32_t tile = s->c[0]->tile, tiles = depth / tile;
+    s->v.sealed = (struct kv_form){NULL, kb + vb, tile, tiles, NULL, {0, kb}};
+    s->sealed = mem_aligned((size_t)SITES * (tiles + 1) * (kb + vb));
+    s->table = mem_array(tiles + 1, sizeof(uint32_t));
+    if (!s->sealed || !s->table) die("memory");
+    for (uint32_t i = 0; i < tiles; i++)
+        s->table[i] = i + 1;
+    s->v.sealed.table = s->table;
+    s->v.codec[0] = s->c[0];
+    s->v.codec[1] = s->c[1];
+    s->edge = tiles * tile;
+}
+
+static void at_site(struct setup *s, uint32_t site)
+{
+    s->v.raw.base = s->raw + (size_t)site * (s->v.raw.stride + 1) * s->v.raw.grain;
+    if (s->c[0])
+        s->v.sealed.base = s->sealed + (size_t)site * (s->v.sealed.stride + 1) * s->v.sealed.grain;
+}
+
+/* Seconds of encoding all rows of all sites. */
+static double seal(struct dev *d, struct setup *s)
+{
+    double t0 = cpu_seconds();
+    uint32_t enc[2] = {0, 0};
+    s->v.enc = enc;
+    s->counts[0] = s->counts[2] = 1;
+    for (uint32_t site = 0; site < SITES; site++) {
+        at_site(s, site);
+        for (enc[1] = 0; enc[1] < s->v.sealed.stride; enc[1]++)
+            dev_kv_seal(d, &s->v);
+    }
+    s->counts[2] = 0;
+    return cpu_seconds() - t0;
+}
+
+static double attend(struct dev *d, struct setup *s)
+{
+    struct dev_attn a = {s->q, HEADS * DIM, s->out, HEADS * DIM, HEADS, 0.125f, 0, NULL, NULL};
+    double best = 1e9;
+    s->counts[0] = s->counts[1] = 1;
+    s->hi = s->depth;
+    s->pos = s->depth - 1;
+    for (int run = 0; run < RUNS; run++) {
+        double t0 = cpu_seconds();
+        for (uint32_t site = 0; site < SITES; site++) {
+            at_site(s, site);
+            dev_attention(d, &s->v, &a);
+        }
+        double t = cpu_seconds() - t0;
+        if (t < best) best = t;
+    }
+    return best;
+}
+
+int main(int argc, char **argv)
+{
+    static struct setup s;
+    uint32_t depth = argc > 1 ? (uint32_t)atoi(argv[1]) / 64 * 64 : 4032;
+    struct dev_config c = {1, argc > 2 ? argv[2] : NULL};
+    struct dev_limits lim = {16, DIM, DIM, HEADS, DIM, depth + 64, 64};
+    struct dev *d;
+    if (dev_open(&c, &d) < 0 || dev_reserve(d, &lim) < 0) die("device");
+    printf("%u rows, %u sites, %s, 1 thread\n", depth, SITES, dev_isa_name(d));
+    for (size_t i = 0; i < countof(subjects); i++) {
+        set_up(&s, &subjects[i], depth);
+        double row = s.c[0] ? seal(d, &s) / depth : 0, t = attend(d, &s);
+        double bytes = s.c[0] ? (double)s.v.sealed.grain / s.v.sealed.rows
+                              : (double)s.v.raw.grain / s.v.raw.rows;
+        printf(
+            "%-22s %6.1f bytes per row and site  attention %7.3f ms  encoding %7.1f us per row\n",
+            subjects[i].name, bytes, t * 1e3, row * 1e6);
+        fflush(stdout);
+        kv_codec_close(s.c[0]);
+        kv_codec_close(s.c[1]);
+        mem_free(s.raw);
+        mem_free(s.sealed);
+        mem_free(s.raw_table);
+        mem_free(s.table);
+    }
+    dev_close(d);
+    return 0;
+}
