@@ -109,14 +109,20 @@ struct dev_weight model_rows(const struct dev_weight *w, uint32_t row0, uint32_t
     return part;
 }
 
-/* dst [rows][cols] from src [cols][rows]. */
+/* dst [rows][cols] from src [cols][rows], elements of 2 or 4 bytes, by squares that fit the nearest cache. */
 static void transpose(const void *src, void *dst, uint32_t rows, uint32_t cols, uint32_t size)
 {
-    for (uint32_t r = 0; r < rows; r++)
-        for (uint32_t c = 0; c < cols; c++) {
-            size_t to = ((size_t)r * cols + c) * size, from = ((size_t)c * rows + r) * size;
-            memcpy((unsigned char *)dst + to, (const unsigned char *)src + from, size);
-        }
+    enum { SIDE = 32 };
+    const unsigned char *in = src;
+    unsigned char *out = dst;
+    for (size_t r0 = 0; r0 < rows; r0 += SIDE)
+        for (size_t c0 = 0; c0 < cols; c0 += SIDE)
+            for (size_t r = r0; r < MIN(r0 + SIDE, rows); r++)
+                for (size_t c = c0; c < MIN(c0 + SIDE, cols); c++)
+                    if (size == 4)
+                        memcpy(out + (r * cols + c) * 4, in + (c * rows + r) * 4, 4);
+                    else
+                        memcpy(out + (r * cols + c) * 2, in + (c * rows + r) * 2, 2);
 }
 
 static int own_transposed(struct model *m, const struct tensor *t, size_t skip, uint32_t rows,
@@ -187,19 +193,24 @@ static int arch_of(struct model *m)
     if (strlen(name) >= sizeof m->arch_name)
         return ERR(FORMAT, "%s: architecture name too long", m->what);
     memcpy(m->arch_name, name, strlen(name) + 1);
+    m->config = c;
+    /* GGUF files of some families name a model with experts as the dense one: its own name here is "llama+experts". */
+    char wanted[80];
+    uint32_t experts = 0;
+    if (model_is_gguf(m)) TRY(model_u32(m, NULL, "expert_count", 0, UINT32_MAX, &experts));
+    snprintf(wanted, sizeof wanted, "%s%s", name, experts ? "+experts" : "");
     char list[512] = "";
     for (const struct arch *const *a = __start_kvik_arch; a < __stop_kvik_arch; a++)
         for (const char *const *s = (*a)->names; *s; s++) {
-            if (strcmp(*s, name) == 0) {
+            if (strcmp(*s, wanted) == 0) {
                 m->arch = *a;
-                m->config = c;
                 return 0;
             }
             size_t k = strlen(list);
             snprintf(list + k, sizeof list - k, "%s%s", k ? ", " : "", *s);
         }
     return ERR(UNSUPPORTED, "%s: architecture \"%s\" is not supported; this version has: %s",
-               m->what, name, list);
+               m->what, wanted, list);
 }
 
 static void survey(struct model *m)

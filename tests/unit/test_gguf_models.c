@@ -19,6 +19,7 @@ static const struct {
     {"tests/golden/models/gemma2", "tests/golden/models/gemma2.gguf"},
     {"tests/golden/models/gemma3", "tests/golden/models/gemma3.gguf"},
     {"tests/golden/models/gpt2", "tests/golden/models/gpt2.gguf"},
+    {"tests/golden/models/mixtral", "tests/golden/models/mixtral.gguf"},
     {"tests/golden/models/phi3", "tests/golden/models/phi3.gguf"},
 };
 static const uint32_t depths[] = {1, 9, 40, PROMPT}; /* windows of these models: 8 to 12 */

@@ -1,6 +1,7 @@
 /* mixtral.c - Mixtral (Jiang et al. 2024): Llama's attention, and in place of the MLP a mixture of SwiGLU
  * experts whose weights are the softmax of the router, renormalized over the chosen ones.  Experts come as one
- * tensor per matrix, or as the stacked ones that newer checkpoints hold: gate and up in one. */
+ * tensor per matrix, or as the stacked ones that newer checkpoints hold: gate and up in one.  GGUF files call it
+ * "llama" and give a number of experts. */
 #include "model/block.h"
 #include "model/moe.h"
 
@@ -51,6 +52,22 @@ static int bind_single(struct model *m, uint32_t layer, struct moe *moe)
     return 0;
 }
 
+/* GGUF: gate, up and down each stacked. */
+static int bind_gguf(struct model *m, uint32_t layer, struct moe *moe, struct dev_weight *tmp)
+{
+    uint32_t h = m->hidden, f = moe->ffn, n = moe->n;
+    TRY(model_experts(m, NULL, "blk.%u.ffn_gate_exps.weight", layer, n, f, h, false, tmp));
+    for (uint32_t e = 0; e < n; e++)
+        moe->expert[e].gate = tmp[e];
+    TRY(model_experts(m, NULL, "blk.%u.ffn_up_exps.weight", layer, n, f, h, false, tmp));
+    for (uint32_t e = 0; e < n; e++)
+        moe->expert[e].up = tmp[e];
+    TRY(model_experts(m, NULL, "blk.%u.ffn_down_exps.weight", layer, n, h, f, false, tmp));
+    for (uint32_t e = 0; e < n; e++)
+        moe->expert[e].down = tmp[e];
+    return 0;
+}
+
 static int bind_stacked(struct model *m, uint32_t layer, struct moe *moe, struct dev_weight *tmp)
 {
     uint32_t h = m->hidden, f = moe->ffn;
@@ -78,6 +95,7 @@ static int bind_layer(struct model *m, uint32_t layer, struct layer *l, struct d
                      layer, m->hidden, false, &l->norm));
     TRY(model_matrix(m, old ? old_router : new_router, "blk.%u.ffn_gate_inp.weight", layer, moe->n,
                      m->hidden, &moe->router));
+    if (model_is_gguf(m)) return bind_gguf(m, layer, moe, tmp);
     return model_find(m, "model.layers.%u.mlp.experts.gate_up_proj", NULL, layer)
                ? bind_stacked(m, layer, moe, tmp)
                : bind_single(m, layer, moe);
@@ -117,6 +135,6 @@ static int mixtral_graph(const struct model *m, struct graph *g)
     return 0;
 }
 
-static const char *const names[] = {"mixtral", NULL};
+static const char *const names[] = {"mixtral", "llama+experts", NULL};
 static const struct arch mixtral_arch = {names, mixtral_open, mixtral_graph};
 MODEL_ARCH(mixtral, &mixtral_arch);
