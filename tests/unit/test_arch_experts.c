@@ -1,5 +1,6 @@
 /* test_arch_experts.c - what test_arch_config.c asks, of the families with learned positions, fused projections, two
  * rotary regimes and mixtures of experts: what each layer sees, what is refused and by which name, what means the same. */
+#include "fmt/fmt.h"
 #include "test_arch.h"
 
 static const struct {
@@ -93,6 +94,7 @@ static const struct {
     {"mixtral", "", "num_experts_per_tok", "num_experts_per_tok"},
     {"mixtral", "{\"intermediate_size\": 41}", "", "experts.0.w1"},
     {"mixtral", "{\"sliding_window\": 0}", "", "sliding_window"},
+    {"llama4", "{\"attn_temperature_tuning\": \"yes\"}", "", "attn_temperature_tuning"},
     {"llama4", "{\"hidden_act\": \"gelu\"}", "", "hidden_act"},
     {"llama4", "{\"no_rope_layers\": [1, 1]}", "", "no_rope_layers"},
     {"llama4", "{\"no_rope_layers\": 1}", "", "no_rope_layers"},
@@ -112,6 +114,7 @@ static const struct {
     {"llama4", "{\"intermediate_size\": 31}", "", "shared_expert"},
     {"llama4", "{\"num_experts_per_tok\": 5}", "", "num_experts_per_tok"},
     {"gpt-oss", "{\"hidden_act\": \"gelu\"}", "", "hidden_act"},
+    {"gpt-oss", "", "rope_parameters", "rope_parameters"},
     {"gpt-oss", "{\"swiglu_limit\": 0}", "", "swiglu_limit"},
     {"gpt-oss", "{\"num_experts_per_tok\": 9}", "", "num_experts_per_tok"},
     {"gpt-oss", "{\"num_local_experts\": 3}", "", "router"},
@@ -150,6 +153,8 @@ static const struct {
     {"mixtral", "{\"sliding_window\": 8}", "", false},
     {"llama4", "{\"rope_theta\": 500000.0}", "rope_parameters moe_layers layer_types", true},
     {"llama4", "{\"attn_temperature_tuning\": false}", "", false},
+    {"llama4", "{\"attn_temperature_tuning\": 4}", "", true},
+    {"llama4", "{\"attn_temperature_tuning\": 0}", "", false},
     {"llama4", "{\"attn_scale\": 0.2}", "", false},
     {"llama4", "{\"use_qk_norm\": false}", "", false},
     {"llama4", "{\"attention_chunk_size\": 15}", "", false},
@@ -170,12 +175,112 @@ static void other_words(void **state)
     }
 }
 
+/* --- The same weights under other names and in other tensors. */
+enum { MOST = 80 };
+static struct tensor out[MOST];
+static char name[MOST][96];
+static uint32_t n_out;
+
+static struct tensor *put(const struct tensor *t, const char *as)
+{
+    assert_true(n_out < MOST && strlen(as) < sizeof name[0]);
+    strcpy(name[n_out], as);
+    out[n_out] = *t;
+    out[n_out].name = name[n_out];
+    return &out[n_out++];
+}
+
+/* The golden model's own configuration, and what `convert` makes of its tensors. */
+static void rewritten(const char *model, void (*convert)(const struct safetensors *s))
+{
+    struct safetensors *s;
+    char path[600];
+    make(changed(model, "", ""));
+    snprintf(path, sizeof path, "tests/golden/models/%s/model.safetensors", model);
+    assert_int_equal(safetensors_open(path, &s), 0);
+    n_out = 0;
+    convert(s);
+    snprintf(path, sizeof path, "%s/model.safetensors", dir);
+    unlink(path); /* a link to the golden one */
+    assert_int_equal(safetensors_write(path, out, n_out), 0);
+    safetensors_close(s);
+    compare(model, "rewritten", true);
+}
+
+static void without_prefix(const struct safetensors *s)
+{
+    for (uint32_t i = 0; i < safetensors_count(s); i++) {
+        const struct tensor *t = safetensors_at(s, i);
+        put(t, strncmp(t->name, "transformer.", 12) == 0 ? t->name + 12 : t->name);
+    }
+}
+
+/* Experts 0 to 3 of one matrix, or of w1 and w3 in turn, one after another. */
+static void stack(const struct safetensors *s, int layer, const char *const *w, int n_w,
+                  const char *as)
+{
+    static unsigned char room[4][1 << 17];
+    static int used;
+    char path[160];
+    const struct tensor *t = NULL;
+    unsigned char *to = room[used++ % 4];
+    size_t n = 0;
+    for (int e = 0; e < 4; e++)
+        for (int k = 0; k < n_w; k++) {
+            snprintf(path, sizeof path, "model.layers.%d.block_sparse_moe.experts.%d.%s.weight",
+                     layer, e, w[k]);
+            t = safetensors_find(s, path);
+            assert_non_null(t);
+            assert_true(n + t->bytes <= sizeof room[0]);
+            memcpy(to + n, t->data, t->bytes);
+            n += t->bytes;
+        }
+    snprintf(path, sizeof path, "model.layers.%d.mlp.%s", layer, as);
+    struct tensor *o = put(t, path);
+    o->n_dims = 3;
+    o->dim[2] = t->dim[1];
+    o->dim[1] = t->dim[0] * (uint64_t)n_w;
+    o->dim[0] = 4;
+    o->data = to;
+    o->bytes = n;
+}
+
+static void stacked(const struct safetensors *s)
+{
+    static const char *const in[] = {"w1", "w3"}, *const back[] = {"w2"};
+    for (uint32_t i = 0; i < safetensors_count(s); i++) {
+        const struct tensor *t = safetensors_at(s, i);
+        int layer;
+        char as[96];
+        if (strstr(t->name, ".experts.")) continue;
+        if (sscanf(t->name, "model.layers.%d.block_sparse_moe.gate", &layer) == 1 &&
+            strstr(t->name, "gate")) {
+            snprintf(as, sizeof as, "model.layers.%d.mlp.gate.weight", layer);
+            put(t, as);
+        } else {
+            put(t, t->name);
+        }
+    }
+    for (int layer = 0; layer < 2; layer++) {
+        stack(s, layer, in, 2, "experts.gate_up_proj");
+        stack(s, layer, back, 1, "experts.down_proj");
+    }
+}
+
+static void other_tensors(void **state)
+{
+    (void)state;
+    rewritten("gpt2", without_prefix);
+    rewritten("mixtral", stacked);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(layers_see),
         cmocka_unit_test(refusals),
         cmocka_unit_test(other_words),
+        cmocka_unit_test(other_tensors),
     };
     return cmocka_run_group_tests(tests, start, stop);
 }

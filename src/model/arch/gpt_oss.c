@@ -24,6 +24,9 @@ static int read_config(struct model *m)
     TRY(model_expect_str(m, "hidden_act", "silu"));
     TRY(model_read_window(m, &window));
     TRY(model_slide(m, window, 0, 2));
+    if (!json_is_object(json_object_get(m->config, "rope_parameters")) &&
+        !json_is_object(json_object_get(m->config, "rope_scaling")))
+        return ERR(FORMAT, "%s: the configuration lacks \"rope_parameters\"", m->what);
     m->rope[0].theta = 150000;
     return model_read_rope(m, 0, NULL);
 }

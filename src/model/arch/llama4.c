@@ -113,7 +113,11 @@ static int read_config(struct model *m, struct llama4 **out)
     TRY(moe_read_counts(m, &w->n, &w->top));
     TRY(model_u32(m, "intermediate_size_mlp", NULL, 1, 1u << 20, &w->ffn_dense));
     TRY(json_get_bool(m->config, m->what, "use_qk_norm", &w->qk_norm));
-    TRY(json_get_bool(m->config, m->what, "attn_temperature_tuning", &w->tuned));
+    const json_t *tuned = json_object_get(m->config, "attn_temperature_tuning");
+    if (json_is_integer(tuned)) /* published models say 4 */
+        w->tuned = json_integer_value(tuned) != 0;
+    else
+        TRY(json_get_bool(m->config, m->what, "attn_temperature_tuning", &w->tuned));
     TRY(model_f32(m, "floor_scale", NULL, &w->floor_scale));
     TRY(model_f32(m, "attn_scale", NULL, &w->attn_scale));
     if (!(w->floor_scale > 0)) return ERR(FORMAT, "%s: floor_scale must be above 0", m->what);
