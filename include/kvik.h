@@ -164,6 +164,8 @@ typedef struct kvik_layer_rows {
 typedef struct kvik_snapshot {
     uint32_t n_layers, length;
     int32_t *ids; /* [length]; -1: not known.  NULL (import only): none is */
+    uint32_t
+        regime; /* of rotary frequencies that depend on the length (longrope), as exported; 0: the length's */
     kvik_layer_rows *layer;
 } kvik_snapshot;
 KVIK_API int kvik_cache_export(kvik_cache *c, kvik_seq s, kvik_snapshot **out);

@@ -87,6 +87,7 @@ KVIK_API int kvik_model_describe(const kvik_model *k, char **out)
         rope_type_name(m->rope[0].type), "theta", m->rope[0].theta, "dims", (int)m->rope[0].rot,
         "interleaved", m->rope[0].interleaved);
     if (!o) return ERR(NOMEM, "out of memory");
+    if (!m->rope[0].rot) json_object_set_new(o, "rope", json_null()); /* learned positions */
     json_object_set_new(o, "layers", layers(m));
     json_object_set_new(o, "cache_bytes_per_token", cache_bytes(m));
     json_object_set_new(o, "cache_implementations", presets());

@@ -48,6 +48,7 @@ static int snapshot_new(const struct exec *x, kv_seq s, kvik_snapshot **out)
     if (!p) return ERR_NOMEM;
     p->n_layers = x->m->n_layers;
     p->length = len;
+    p->regime = (uint32_t)kv_salt(x->kv, s);
     p->ids = mem_array(MAX(len, 1), sizeof *p->ids);
     p->layer = mem_array(p->n_layers, sizeof *p->layer);
     int e = p->ids && p->layer ? 0 : ERR_NOMEM;
@@ -156,6 +157,8 @@ static int import_check(const struct exec *x, const kvik_snapshot *in)
     for (uint32_t i = 0; in->ids && i < in->length; i++)
         if (in->ids[i] < -1 || (in->ids[i] >= 0 && (uint32_t)in->ids[i] >= x->m->vocab))
             return ERR(ARG, "token id %d is outside the vocabulary of %u", in->ids[i], x->m->vocab);
+    if (in->regime && regime_of(x->m, in->regime) != in->regime)
+        return ERR(ARG, "the model's rotary frequencies do not change at %u tokens", in->regime);
     for (uint32_t i = 0; i < in->n_layers; i++)
         TRY(check_layer(x, in, i));
     return 0;
@@ -219,7 +222,7 @@ KVIK_API int kvik_cache_import(kvik_cache *c, const kvik_snapshot *in, kvik_seq 
     float *buffer = mem_array(most, widest * sizeof *buffer);
     if (!buffer) return ERR_NOMEM;
     int e = exec_new(x, &s);
-    if (e >= 0) e = kv_resalt(x->kv, s, regime_of(x->m, in->length));
+    if (e >= 0) e = kv_resalt(x->kv, s, MAX(in->regime, regime_of(x->m, in->length)));
     if (e >= 0) {
         for (uint32_t done = 0, n; e >= 0 && done < in->length; done += n) {
             n = MIN(most, in->length - done);

@@ -5,6 +5,7 @@
 #include "testing.h"
 
 #define LLAMA "tests/golden/models/llama-gqa-l3"
+#define PHI3  "tests/golden/models/phi3"
 #define GEMMA "tests/golden/models/gemma2"
 enum { N = 90, MORE = 3, VOCAB = 1024 };
 
@@ -96,6 +97,7 @@ static void test_round_trip(void **state)
                "{\"backend\": \"quanto\", \"q_group_size\": 16, \"residual_length\": 16}", false);
     round_trip(GEMMA, "dynamic", NULL, true);
     round_trip(GEMMA, "hybrid", NULL, true);
+    round_trip(PHI3, "dynamic", NULL, true); /* past the length at which its frequencies change */
 }
 
 /* A sequence as long as the cache allows can still be exported. */
