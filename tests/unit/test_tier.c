@@ -465,6 +465,7 @@ static pid_t spill_in_child(const struct aio_fault *way)
     assert_true(pid >= 0);
     if (pid == 0) {
         struct kv_tier *t = NULL;
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* a failed test leaves nobody waiting */
         aio_fault_set(way);
         int e = kv_tier_file_open(dir, NULL, &t);
         aio_fault_set(NULL);
