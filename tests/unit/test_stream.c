@@ -226,35 +226,95 @@ static void notice(void *ctx, const char *text)
     assert_non_null(strstr(text, "continuing"));
 }
 
-static void falls_back(void **state)
+static void fall_back(uint32_t rows, uint32_t deep, uint32_t more)
 {
-    (void)state;
     kvik_model *m = model[0];
-    static int32_t ids[200];
-    fill(ids, 200, kvik_model_vocab(m), 5);
-    kvik_prompt p = {.ids = ids, .n = 200};
+    static int32_t ids[ROWS][200];
+    kvik_prompt p[ROWS];
     kvik_result *r[2];
+    for (uint32_t i = 0; i < rows; i++) {
+        fill(ids[i], deep, kvik_model_vocab(m), 5 + i);
+        p[i] = (kvik_prompt){.ids = ids[i], .n = deep};
+    }
     for (int i = 0; i < 2; i++) {
         const struct way w = {.name = "fallback", .on_full = i ? "offload" : NULL};
-        kvik_cache *c = opened(m, &w, "exact", 1, i);
+        kvik_cache *c = opened(m, &w, "exact", rows, i);
         kvik_generation g;
         kvik_usage u;
         int told = 0;
         kvik_hooks h = {.ctx = &told, .on_notice = notice};
         assert_int_equal(kvik_generation_init(&g, NULL), 0);
-        g.max_new_tokens = 400;
+        g.max_new_tokens = more;
         g.n_eos = 0;
-        if (kvik_generate(c, &g, &p, 1, &h, &r[i]) < 0) fail_msg("%s", kvik_last_error());
+        if (kvik_generate(c, &g, p, rows, &h, &r[i]) < 0) fail_msg("%s", kvik_last_error());
         kvik_cache_usage(c, &u);
         assert_int_equal(u.streaming, i);
         assert_int_equal(told, i);
+        assert_true(u.peak_bytes <= u.budget);
         kvik_generation_done(&g);
         kvik_cache_close(c);
     }
-    assert_int_equal(r[0]->row[0].n, r[1]->row[0].n);
-    assert_memory_equal(r[0]->row[0].ids, r[1]->row[0].ids, r[0]->row[0].n * sizeof(int32_t));
+    for (uint32_t i = 0; i < rows; i++) {
+        assert_int_equal(r[0]->row[i].n, r[1]->row[i].n);
+        assert_memory_equal(r[0]->row[i].ids, r[1]->row[i].ids, r[0]->row[i].n * sizeof(int32_t));
+    }
     kvik_result_free(r[0]);
     kvik_result_free(r[1]);
+}
+
+static void falls_back(void **state)
+{
+    (void)state;
+    fall_back(1, 200, 400);
+    fall_back(ROWS, 100, 300); /* in a step of eight, of which fewer can be staged */
+}
+
+static size_t peak_memory(void)
+{
+    FILE *f = fopen("/proc/self/status", "r");
+    char line[256];
+    size_t kib = 0;
+    while (f && fgets(line, sizeof line, f))
+        if (sscanf(line, "VmHWM: %zu", &kib) == 1) break;
+    if (f) fclose(f);
+    return kib << 10;
+}
+
+/* 4 000 tokens in 8 MiB; runs first, as the process's peak never falls. */
+static void memory(void **state)
+{
+    (void)state;
+    if (!model[2] || !getenv("KVIK_TEST_LONG")) skip();
+    static int32_t ids[3990];
+    fill(ids, countof(ids), kvik_model_vocab(model[2]), 1);
+    kvik_cache_config config = {.max_sequences = 1, .max_cache_len = 4000, .step_tokens = 16};
+    size_t before = 0;
+    for (int i = 0; i < 2; i++) {
+        kvik_cache *c;
+        kvik_generation g;
+        kvik_result *r;
+        kvik_usage u;
+        kvik_prompt p = {.ids = ids, .n = i ? countof(ids) : 10};
+        assert_int_equal(kvik_cache_open(model[2], &config, &c), 0);
+        assert_int_equal(kvik_generation_init(&g, NULL), 0);
+        g.max_new_tokens = 10;
+        g.n_eos = 0;
+        if (kvik_generate(c, &g, &p, 1, NULL, &r) < 0) fail_msg("%s", kvik_last_error());
+        kvik_cache_usage(c, &u);
+        kvik_result_free(r);
+        kvik_generation_done(&g);
+        kvik_cache_close(c);
+        if (i) {
+            printf("peak of the cache %zu, process %zu over %zu\n", (size_t)u.peak_bytes,
+                   peak_memory() - before, before);
+            assert_true(u.peak_bytes <= 8u << 20);
+            assert_true(peak_memory() - before <= 16u << 20);
+        }
+        before = peak_memory();
+        config.cache_implementation = "offloaded";
+        config.cache_memory = 8u << 20;
+        config.step_tokens = 0;
+    }
 }
 
 int main(void)
@@ -267,10 +327,8 @@ int main(void)
             return 1;
         }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(small_models),
-        cmocka_unit_test(codecs),
-        cmocka_unit_test(falls_back),
-        cmocka_unit_test(smollm2),
+        cmocka_unit_test(memory),     cmocka_unit_test(small_models), cmocka_unit_test(codecs),
+        cmocka_unit_test(falls_back), cmocka_unit_test(smollm2),
     };
     int e = cmocka_run_group_tests(tests, NULL, NULL);
     for (int i = 0; i < 3; i++)
