@@ -346,6 +346,42 @@ static void test_products(void **state)
         dev_close(d[isa]);
 }
 
+/* The shapes of routed experts: a few gathered tokens, rows of x apart, any K a float type allows. */
+static void test_tiny(void **state)
+{
+    (void)state;
+    static const uint32_t ks[] = {1, 2, 7, 8, 15, 17, 24, 31, 33, 40, 47, 63, 65, 72, 80};
+    struct dev *d[DEV_ISAS] = {NULL};
+    for (int isa = 0; isa < DEV_ISAS; isa++) {
+        if (!dev_isa_supported((enum dev_isa)isa)) continue;
+        d[isa] = open_dev(isa, 2);
+        assert_int_equal(dev_reserve(d[isa], &(struct dev_limits){.tokens = 8, .k = 512}), 0);
+    }
+    for (size_t i = 0; i < countof(types); i++)
+        for (uint32_t n = 1; n <= 8; n++) {
+            uint32_t block = dtype_block(types[i]), mode = n % 2;
+            uint32_t k = block == 1 ? ks[rnd_to(countof(ks))] : block * (1 + rnd_to(2));
+            uint32_t rows = 1 + rnd_to(12), apart = k + rnd_to(9);
+            struct problem p;
+            make_problem(&p, types[i], k, rows, n);
+            float *x = malloc((size_t)n * apart * 4), y[8 * 12];
+            memset(x, 0xff, (size_t)n * apart * 4); /* NaN between the rows */
+            for (uint32_t t = 0; t < n; t++)
+                memcpy(x + t * apart, p.x + t * k, k * 4);
+            struct dev_weight w = {p.w, rows, k, types[i]};
+            for (int isa = 0; isa < DEV_ISAS; isa++) {
+                if (!d[isa] || (isa == DEV_AVX512BF16 && types[i] == DT_BF16)) continue;
+                dev_matmul(d[isa], (enum dev_compute)mode, x, apart, n,
+                           &(struct dev_mm){&w, NULL, y, rows}, 1);
+                expect_same(&p, dev_isa_name(d[isa]), (int)mode, 0, n, false, y, rows);
+            }
+            free(x);
+            free_problem(&p);
+        }
+    for (int isa = 0; isa < DEV_ISAS; isa++)
+        dev_close(d[isa]);
+}
+
 /* Products that underflow to -0 in every lane: a tail must leave the lanes it does not own alone. */
 static void test_negative_zero(void **state)
 {
@@ -508,6 +544,7 @@ int main(void)
         cmocka_unit_test(test_products),      cmocka_unit_test(test_bf16_alone),
         cmocka_unit_test(test_many),          cmocka_unit_test(test_not_finite),
         cmocka_unit_test(test_negative_zero), cmocka_unit_test(test_open),
+        cmocka_unit_test(test_tiny),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

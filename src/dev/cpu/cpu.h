@@ -16,7 +16,7 @@ enum cpu_op {
     CPU_UNPACK,    /* cpu_unpack_fn: quantized types */
     CPU_TO_F32,    /* cpu_to_f32_fn */
     CPU_FEW_Q8,    /* cpu_mm_fn, n <= CPU_FEW: optional */
-    CPU_GEMV_F32,  /* cpu_mm_fn, n == 1: optional */
+    CPU_GEMV_F32,  /* cpu_mm_fn, n == 1, quantized types n <= CPU_FEW: optional */
     CPU_GEMV_BF16, /* cpu_mm_fn, n == 1, packed x: optional */
     /* any weight type (registered under CPU_ANY) */
     CPU_MM_Q8,      /* cpu_mm_fn: x is cpu_xchunk */
@@ -107,7 +107,7 @@ struct cpu_mm {
 };
 typedef void (*cpu_mm_fn)(const struct cpu_mm *j);
 #define CPU_TILE         64u  /* vectors of a job: tokens, or twice the tokens */
-#define CPU_FEW          4u   /* at most, for CPU_FEW_Q8 */
+#define CPU_FEW          4u   /* vectors, at most, of a kernel that decodes as it goes */
 #define CPU_X_TOKENS     256u /* vectors that are converted at a time */
 #define CPU_THREAD_BYTES (48u << 10)
 #define CPU_Y_ROWS       512u /* most rows of a job */

@@ -314,8 +314,43 @@ INLINE void few_chunk(enum dtype t, int zero, const struct few *f, uint32_t seco
     }
 }
 
-INLINE void few_rows(enum dtype t, int zero, int rows, int tokens, const struct cpu_mm *j,
-                     uint32_t r0)
+/* The same for f32 x: codes become weights in registers, product, then sum, each rounded, as to_f32_type has
+ * it.  A scale serves 16 codes at least. */
+INLINE void exact_chunk(enum dtype t, int zero, const struct few *f, uint32_t second, uint32_t c,
+                        uint32_t i, uint32_t lanes, vf (*acc)[CPU_FEW])
+{
+    const float *x[CPU_FEW];
+    UNROLL for (int k = 0; k < f->tokens; k++)
+    {
+        uint32_t token = MIN((uint32_t)k, f->j->n - 1);
+        x[k] = (const float *)(const void *)(f->j->x + token * f->j->ldx) + (size_t)i * 64;
+    }
+    UNROLL for (int r = 0; r < f->rows; r++)
+    {
+        const unsigned char *b = f->b[r];
+        vf d, m = vf_zero();
+        vb q = is_k(t) ? codes_k(t, b, c) : codes_32(t, b, b + second);
+        if (is_k(t))
+            scales_k(t, f->s + r, c, &d, &m);
+        else
+            scales_32(t, b, b + second, &d, &m);
+        UNROLL for (uint32_t g = 0; g < lanes / 4; g++)
+        {
+            vf v = vf_from_bytes(vb_quarter(q, g));
+            if (zero) v = vf_add(v, vf_set1((float)-zero));
+            v = vf_mul(v, vf_spread(d, g));
+            if (has_min(t)) v = vf_add(v, vf_spread(m, g));
+            UNROLL for (int k = 0; k < f->tokens; k++) acc[r][k] =
+                vf_fma(vf_load(x[k] + 16 * g), v, acc[r][k]);
+        }
+    }
+}
+
+typedef void (*chunk_fn)(enum dtype t, int zero, const struct few *f, uint32_t second, uint32_t c,
+                         uint32_t i, uint32_t lanes, vf (*acc)[CPU_FEW]);
+
+INLINE void few_rows(enum dtype t, int zero, chunk_fn chunk, int rows, int tokens,
+                     const struct cpu_mm *j, uint32_t r0)
 {
     uint32_t bytes = block_bytes(t), step = (uint32_t)rows * (is_k(t) ? bytes / 4 : 2 * bytes);
     const unsigned char *next = j->w + r0 * j->row_bytes;
@@ -331,39 +366,48 @@ INLINE void few_rows(enum dtype t, int zero, int rows, int tokens, const struct 
         UNROLL for (uint32_t c = 0; c < 4; c++, next += step)
         {
             fetch(t, next, step);
-            few_chunk(t, zero, &f, 0, c, 4 * i + c, 16, acc);
+            chunk(t, zero, &f, 0, c, 4 * i + c, 16, acc);
         }
         UNROLL for (int r = 0; r < rows; r++) f.b[r] += bytes;
     }
     for (uint32_t i = 0; !is_k(t) && i < j->k / 64; i++, next += step) {
         fetch(t, next, step);
-        few_chunk(t, zero, &f, bytes, 0, i, 16, acc);
+        chunk(t, zero, &f, bytes, 0, i, 16, acc);
         UNROLL for (int r = 0; r < rows; r++) f.b[r] += 2 * bytes;
     }
-    if (!is_k(t) && j->k % 64) few_chunk(t, zero, &f, 0, 0, j->k / 64, 8, acc);
+    if (!is_k(t) && j->k % 64) chunk(t, zero, &f, 0, 0, j->k / 64, 8, acc);
     UNROLL for (int r = 0; r < rows; r++)
         UNROLL for (int k = 0; k < tokens; k++) if ((uint32_t)k < j->n)
             gemv_store(j, r0 + (uint32_t)r, (uint32_t)k, acc[r][k]);
 }
 
-INLINE void few_all(enum dtype t, int zero, uint32_t rows, int tokens, const struct cpu_mm *j)
+INLINE void few_all(enum dtype t, int zero, chunk_fn chunk, uint32_t rows, int tokens,
+                    const struct cpu_mm *j)
 {
     uint32_t r = 0;
     if (rows_short(t, j, rows))
         for (; r + rows <= j->rows; r += rows)
-            few_rows(t, zero, (int)rows, tokens, j, r);
+            few_rows(t, zero, chunk, (int)rows, tokens, j, r);
     for (; r < j->rows; r++)
-        few_rows(t, zero, 1, tokens, j, r);
+        few_rows(t, zero, chunk, 1, tokens, j, r);
 }
 
 INLINE void few_q8(enum dtype t, int zero, const struct cpu_mm *j)
 {
     if (j->n == 1)
-        few_all(t, zero, VEC_GEMV, 1, j);
+        few_all(t, zero, few_chunk, VEC_GEMV, 1, j);
     else if (j->n == 2)
-        few_all(t, zero, 2, 2, j);
+        few_all(t, zero, few_chunk, 2, 2, j);
     else
-        few_all(t, zero, 2, 4, j);
+        few_all(t, zero, few_chunk, 2, 4, j);
+}
+
+INLINE void few_exact(enum dtype t, int zero, const struct cpu_mm *j)
+{
+    if (j->n == 1)
+        few_all(t, zero, exact_chunk, VEC_GEMV, 1, j);
+    else
+        few_all(t, zero, exact_chunk, 2, 4, j); /* decoding is most of the work */
 }
 
 /* Float weights are dense enough for the hardware to run ahead, if it sees one stream, or long ones. */
@@ -598,6 +642,10 @@ CPU_KERNEL(VEC_ISA, CPU_MM_Q8, CPU_ANY, VEC(mm_q8));
     {                                                                                              \
         few_q8(DT_##type, zero, j);                                                                \
     }                                                                                              \
+    static void VEC(exact_##type)(const struct cpu_mm *j)                                          \
+    {                                                                                              \
+        few_exact(DT_##type, zero, j);                                                             \
+    }                                                                                              \
     static void VEC(unpack_##type)(const unsigned char *row, uint32_t k0, uint32_t k,              \
                                    struct cpu_wchunk *dst)                                         \
     {                                                                                              \
@@ -608,6 +656,7 @@ CPU_KERNEL(VEC_ISA, CPU_MM_Q8, CPU_ANY, VEC(mm_q8));
         to_f32_type(DT_##type, zero, src, dst, n);                                                 \
     }                                                                                              \
     CPU_KERNEL(VEC_ISA, CPU_FEW_Q8, DT_##type, VEC(gemv_##type));                                  \
+    CPU_KERNEL(VEC_ISA, CPU_GEMV_F32, DT_##type, VEC(exact_##type));                               \
     CPU_KERNEL(VEC_ISA, CPU_UNPACK, DT_##type, VEC(unpack_##type));                                \
     CPU_KERNEL(VEC_ISA, CPU_TO_F32, DT_##type, VEC(to_f32_##type))
 QUANTIZED(Q4_0, 8);

@@ -83,7 +83,7 @@ static cpu_mm_fn kernel_for(const struct dev *d, enum x_form form, enum dtype t,
     static const enum cpu_op many[] = {CPU_MM_F32, CPU_MM_Q8, CPU_MM_BF16};
     /* Where no kernel takes packed bf16, x was rounded to bf16 but is stored as f32. */
     if (form == X_BF16 && !cpu_kernel_get(d, CPU_MM_BF16, CPU_ANY)) form = X_F32;
-    bool few = form == X_Q8 ? n <= CPU_FEW : n == 1;
+    bool few = cpu_format[t].quantized ? n <= CPU_FEW : n == 1;
     cpu_fn one = few ? cpu_kernel_get(d, gemv[form], t) : NULL;
     return (cpu_mm_fn)(one ? one : cpu_kernel_get(d, many[form], CPU_ANY));
 }

@@ -235,6 +235,12 @@ INLINE vf vf_quads(const float *p)
                 _mm256_permutevar_ps(v, _mm256_set_epi32(3, 3, 3, 3, 2, 2, 2, 2))};
 }
 
+INLINE vf vf_spread(vf v, uint32_t g)
+{
+    __m256 s = _mm256_permutevar8x32_ps(g < 2 ? v.a : v.b, _mm256_set1_epi32((int)(g % 2 * 4)));
+    return (vf){s, s};
+}
+
 INLINE vi vi_zero(void)
 {
     return (vi){_mm256_setzero_si256(), _mm256_setzero_si256()};
@@ -274,6 +280,11 @@ INLINE vb vb_load2(const void *a, const void *b)
 INLINE vb vb_load(const void *p)
 {
     return vb_load2(p, (const char *)p + 32);
+}
+INLINE __m128i vb_quarter(vb v, uint32_t g)
+{
+    __m256i h = g < 2 ? v.a : v.b;
+    return g % 2 ? _mm256_extracti128_si256(h, 1) : _mm256_castsi256_si128(h);
 }
 INLINE void vb_store(void *p, vb v)
 {

@@ -220,6 +220,12 @@ INLINE vf vf_quads(const float *p)
                                 _mm512_set_epi32(3, 3, 3, 3, 2, 2, 2, 2, 1, 1, 1, 1, 0, 0, 0, 0));
 }
 
+/* Lane 4g in all lanes. */
+INLINE vf vf_spread(vf v, uint32_t g)
+{
+    return _mm512_permutexvar_ps(_mm512_set1_epi32((int)(4 * g)), v);
+}
+
 INLINE vi vi_zero(void)
 {
     return _mm512_setzero_si512();
@@ -244,6 +250,14 @@ INLINE vi vi_dot(vb u, vb s, vi init)
 INLINE vb vb_load(const void *p)
 {
     return _mm512_loadu_si512(p);
+}
+/* Bytes [16g, 16g + 16). */
+INLINE __m128i vb_quarter(vb v, uint32_t g)
+{
+    return g == 0   ? _mm512_castsi512_si128(v)
+           : g == 1 ? _mm512_extracti32x4_epi32(v, 1)
+           : g == 2 ? _mm512_extracti32x4_epi32(v, 2)
+                    : _mm512_extracti32x4_epi32(v, 3);
 }
 INLINE void vb_store(void *p, vb v)
 {
