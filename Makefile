@@ -55,7 +55,7 @@ $(B)/%_avx512.o: ISA := -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512vl -mav
 $(B)/%_avx512bf16.o: ISA := -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mavx512bf16
 endif
 
-.PHONY: all deps demo test test-long test-classes check asan tsan fuzz bench golden install clean libs
+.PHONY: all deps demo test test-long test-classes check asan tsan fuzz bench golden matrix install clean libs
 .DELETE_ON_ERROR:
 # Only the release build leaves files at the root; the others stay in build/$(MODE).
 ifeq ($(MODE),release)

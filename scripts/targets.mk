@@ -35,6 +35,11 @@ golden: all
 	@$(MAKE) MODE=release build/release/test_golden
 	@build/release/test_golden $(PART)
 
+# Every policy, codec, tier and operation on every architecture; minutes.  make test runs a part of it.
+matrix: all
+	@$(MAKE) MODE=release build/release/test_matrix
+	@build/release/test_matrix all
+
 asan tsan:
 	@MAKE="$(MAKE)" scripts/run-tests.sh $@
 

@@ -99,24 +99,6 @@ KVIK_API int kvik_cache_drop(kvik_cache *c, kvik_seq s)
     return kv_drop(c->x->kv, s);
 }
 
-/* Rows that trim cannot give back (a window that moved on, a tile) are computed again at once. */
-static int crop_and_refill(struct exec *x, kv_seq s, uint32_t len, uint32_t have)
-{
-    int32_t *tok = mem_array(len - have, sizeof *tok);
-    if (!tok) return ERR_NOMEM;
-    memcpy(tok, kv_tokens(x->kv, s) + have, (len - have) * sizeof *tok);
-    kv_seq backup;
-    int e = kv_fork(x->kv, s, &backup);
-    if (e >= 0) {
-        e = kv_trim(x->kv, s, len, &have);
-        struct exec_feed f = {.seq = s, .tok = tok, .n = len - have};
-        if (e >= 0 && f.n) e = exec_feed(x, &f, 1, 0, NULL, NULL, NULL);
-        exec_settle(x, s, backup, e < 0);
-    }
-    mem_free(tok);
-    return e;
-}
-
 KVIK_API int kvik_cache_crop(kvik_cache *c, kvik_seq s, int64_t len)
 {
     if (c && c->unbound) return batch_crop(c->unbound, len);
@@ -124,13 +106,10 @@ KVIK_API int kvik_cache_crop(kvik_cache *c, kvik_seq s, int64_t len)
     struct kv *kv = c->x->kv;
     const int32_t *known = kv_tokens(kv, s);
     if (!known) return ERR(STALE, "the sequence was dropped");
-    uint32_t old = kv_len(kv, s), have;
+    uint32_t old = kv_len(kv, s);
     if (len < -(int64_t)old || len > (int64_t)old)
         return ERR(ARG, "crop to %lld: the sequence has %u tokens", (long long)len, old);
-    uint32_t want = (uint32_t)(len < 0 ? (int64_t)old + len : len);
-    TRY(kv_resume(kv, s, want, &have));
-    if (have == want) return kv_trim(kv, s, want, &have);
-    return crop_and_refill(c->x, s, want, have);
+    return exec_crop(c->x, s, (uint32_t)(len < 0 ? (int64_t)old + len : len));
 }
 
 KVIK_API int kvik_cache_reorder(kvik_cache *c, const kvik_seq *s, const uint32_t *from, uint32_t n)

@@ -242,6 +242,12 @@ const struct kv_group *exec_layer_group(const struct exec *x, uint32_t layer);
 int feed_open(struct exec *x);
 void feed_close(struct exec *x);
 
+/* --- crop.c: the first `want` rows of a sequence, with the bits of one that never was longer. */
+int exec_crop(struct exec *x, kv_seq s, uint32_t want);
+/* Feeds rows [from, to) again, turn by turn; tok and turn: of the sequence as it was, from row 0 on. */
+int exec_replay(struct exec *x, kv_seq seq, const int32_t *tok, const struct kv_turn *turn,
+                uint32_t n_turns, uint32_t from, uint32_t to);
+
 /* --- regime.c: ropes whose frequencies depend on the length of the whole sequence (longrope).
  *
  * A regime is the least length that has it, 0 the shortest.  It is the salt of a sequence: when a feed brings one

@@ -86,37 +86,13 @@ int regime_enter(struct exec *x, uint32_t i, kv_seq seq, uint32_t n, uint32_t *a
     return kv_resalt(x->kv, seq, regime);
 }
 
-/* Rows [pos, end): a turn, or tokens each fed alone. */
-static int replay(struct exec *x, const struct regime_past *p, kv_seq seq, uint32_t pos,
-                  uint32_t end, bool turn)
-{
-    while (pos < end) {
-        uint32_t n = MIN(end - pos, x->step_tokens);
-        struct exec_span span = {.seq = seq,
-                                 .tok = p->tok + pos,
-                                 .n = n,
-                                 .turn_end = end - 1,
-                                 .turn = turn,
-                                 .last = pos + n == end};
-        TRY(exec_step(x, &span, 1, NULL));
-        pos += n;
-    }
-    return 0;
-}
-
 int regime_back(struct exec *x, uint32_t i, kv_seq seq)
 {
     const struct regime_past *p = &x->past[i];
-    uint32_t have, pos = 0;
+    uint32_t have;
     TRY(kv_trim(x->kv, seq, 0, &have));
     int e = kv_resalt(x->kv, seq, p->salt);
-    for (uint32_t t = 0; e >= 0 && t <= p->n_turns; t++) {
-        uint32_t at = t < p->n_turns ? p->turn[t].pos : p->n;
-        uint32_t end = t < p->n_turns ? at + p->turn[t].n : p->n;
-        e = replay(x, p, seq, pos, at, false);
-        if (e >= 0) e = replay(x, p, seq, at, end, true);
-        pos = end;
-    }
+    if (e >= 0) e = exec_replay(x, seq, p->tok, p->turn, p->n_turns, 0, p->n);
     if (e < 0) (void)kv_trim(x->kv, seq, 0, &have);
     return e;
 }

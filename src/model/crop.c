@@ -1,0 +1,97 @@
+/* crop.c - shorter sequences: back to a length every group can go on from, then forward again to the one wanted.
+ *
+ * Rows that a group gave back (a window that moved on, raw rows under a tile) are computed again from their tokens,
+ * update by update as they were fed, since the schedule of the reference's quantized modes and the frequencies of
+ * dynamic NTK depend on the turns.  The bits are then those of a sequence that never was longer. */
+#include "model/model.h"
+
+#include <string.h>
+
+/* Rows [from, to) of one update: a turn that ended at row `end`, or tokens each fed alone. */
+static int replay_update(struct exec *x, kv_seq seq, const int32_t *tok, uint32_t from, uint32_t to,
+                         uint32_t end, bool turn)
+{
+    while (from < to) {
+        uint32_t n = MIN(to - from, x->step_tokens);
+        struct exec_span span = {.seq = seq,
+                                 .tok = tok + from,
+                                 .n = n,
+                                 .turn_end = turn ? end - 1 : from,
+                                 .turn = turn,
+                                 .last = from + n == to};
+        TRY(exec_step(x, &span, 1, NULL));
+        from += n;
+    }
+    return 0;
+}
+
+int exec_replay(struct exec *x, kv_seq seq, const int32_t *tok, const struct kv_turn *turn,
+                uint32_t n_turns, uint32_t from, uint32_t to)
+{
+    for (uint32_t i = 0; i < n_turns && from < to; i++) {
+        uint32_t at = MIN(turn[i].pos, to), end = turn[i].pos + turn[i].n;
+        if (end <= from) continue;
+        if (from < at) TRY(replay_update(x, seq, tok, from, at, at, false));
+        from = MAX(from, at);
+        TRY(replay_update(x, seq, tok, from, MIN(end, to), end, true));
+        from = MIN(end, to);
+    }
+    return replay_update(x, seq, tok, from, to, to, false);
+}
+
+static bool turns_matter(const struct exec *x)
+{
+    bool matter = false;
+    for (uint32_t i = 0; i < x->n_groups; i++)
+        matter |= x->group[i].seal.resid > 0;
+    for (uint32_t i = 0; i < x->m->n_ropes; i++)
+        matter |= x->m->rope[i].type == ROPE_DYNAMIC;
+    return matter;
+}
+
+/* Where to begin again: not inside a turn, if its rows are one update. */
+static int start_of(const struct exec *x, kv_seq s, uint32_t want, uint32_t *have)
+{
+    uint32_t n;
+    TRY(kv_resume(x->kv, s, want, have));
+    const struct kv_turn *turn = kv_turns(x->kv, s, &n);
+    if (*have == want || !turns_matter(x)) return 0;
+    for (uint32_t i = n; i-- > 0;)
+        if (turn[i].pos < *have && *have < turn[i].pos + turn[i].n)
+            TRY(kv_resume(x->kv, s, turn[i].pos, have));
+    return 0;
+}
+
+static int refill(struct exec *x, kv_seq s, const int32_t *tok, const struct kv_turn *turn,
+                  uint32_t n_turns, uint32_t from, uint32_t to)
+{
+    uint32_t have;
+    kv_seq backup;
+    for (uint32_t i = from; i < to; i++)
+        if (tok[i] < 0)
+            return ERR(LOST, "row %u would have to be computed again and has no token", i);
+    TRY(kv_fork(x->kv, s, &backup));
+    int e = kv_trim(x->kv, s, from, &have);
+    if (e >= 0) e = exec_replay(x, s, tok, turn, n_turns, have, to);
+    exec_settle(x, s, backup, e < 0);
+    return e;
+}
+
+int exec_crop(struct exec *x, kv_seq s, uint32_t want)
+{
+    uint32_t have, n_turns;
+    TRY(start_of(x, s, want, &have));
+    if (have == want) return kv_trim(x->kv, s, want, &have);
+    const struct kv_turn *turns = kv_turns(x->kv, s, &n_turns);
+    int32_t *tok = mem_array(want, sizeof *tok);
+    struct kv_turn *turn = mem_array(MAX(n_turns, 1), sizeof *turn);
+    int e = tok && turn ? 0 : ERR_NOMEM;
+    if (e >= 0) {
+        memcpy(tok, kv_tokens(x->kv, s), want * sizeof *tok);
+        memcpy(turn, turns, n_turns * sizeof *turn);
+        e = refill(x, s, tok, turn, n_turns, have, want);
+    }
+    mem_free(tok);
+    mem_free(turn);
+    return e;
+}

@@ -1,0 +1,479 @@
+/* test_matrix.c - policy x codec x tier x operation: every cell is run and compared, bit for bit, with the same
+ * tokens fed to a fresh sequence of a resident cache of that policy and codec.
+ *
+ *     build/release/test_matrix [all] [-v]     all: every model and codec; else what a quick gate can do
+ *
+ * A cell passes, or its cache is refused with a reason that is expected for that combination (listed); anything
+ * else fails.  Streamed cells get the smallest memory (doubling) that lets them finish, so that pages really leave
+ * it; the last line tells how many did. */
+#include "base/json.h"
+#include "kvik.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Tokens of the parts: long, so that pages of several atoms stream, or within 128 positions. */
+struct lengths {
+    uint32_t prompt, a, b;
+};
+static const struct lengths longer = {523, 70, 61}, shorter = {43, 9, 13};
+enum { DECODE = 7, MOST = 700 };
+
+struct policy {
+    const char *model, *implementation, *config; /* config: members of cache_config, or "" */
+    const char *refusal; /* part of the sentence if this combination is impossible, or NULL */
+    bool quick;
+};
+static const struct policy policies[] = {
+    {"llama-mha", "dynamic", "", NULL, true},
+    {"llama-mha", "static", "", NULL, false},
+    {"llama-mha", "sliding_window", "\"sliding_window\":24", NULL, false},
+    {"llama-mha", "dynamic", "\"sliding_window\":17", NULL, false},
+    {"llama-mha", "sink", "\"window_length\":24,\"num_sink_tokens\":3", NULL, true},
+    {"llama-gqa-l3", "dynamic", "", NULL, false},
+    {"llama-d64", "dynamic", "", NULL, false},
+    {"mistral", "dynamic", "", NULL, true},
+    {"mistral", "sliding_window", "", NULL, false},
+    {"mistral", "sink", "\"window_length\":9,\"num_sink_tokens\":2", NULL, false},
+    {"mixtral", "dynamic", "", NULL, false},
+    {"mixtral", "static", "", NULL, false},
+    {"mixtral", "sink", "\"window_length\":20,\"num_sink_tokens\":4", NULL, false},
+    {"qwen2", "dynamic", "", NULL, false},
+    {"qwen2", "static", "", NULL, false},
+    {"qwen2", "sink", "\"window_length\":16,\"num_sink_tokens\":4", NULL, false},
+    {"qwen3", "dynamic", "", NULL, false},
+    {"qwen3", "static", "", NULL, false},
+    {"qwen3", "dynamic", "\"sliding_window\":21", NULL, false},
+    {"gemma2", "dynamic", "", NULL, true},
+    {"gemma2", "hybrid", "", NULL, false},
+    {"gemma2", "sink", "\"window_length\":20,\"num_sink_tokens\":2", NULL, false},
+    {"gemma3", "dynamic", "", NULL, false},
+    {"gemma3", "hybrid", "", NULL, false},
+    {"gemma3", "static", "", NULL, false},
+    {"llama4", "dynamic", "", NULL, false},
+    {"llama4", "hybrid_chunked", "", NULL, true},
+    {"llama4", "sink", "\"window_length\":20,\"num_sink_tokens\":2", "sink", false},
+    {"gpt-oss", "dynamic", "", NULL, false},
+    {"gpt-oss", "hybrid", "", NULL, false},
+    {"gpt-oss", "sink", "\"window_length\":20,\"num_sink_tokens\":2", NULL, false},
+    {"phi3", "dynamic", "", NULL, false},
+    {"phi3", "static", "", NULL, false},
+    {"phi3", "sink", "\"window_length\":20,\"num_sink_tokens\":2", "sink", false},
+    {"gpt2", "dynamic", "", NULL, false},
+    {"gpt2", "static", "", NULL, false},
+    {"gpt2", "dynamic", "\"sliding_window\":24", NULL, false},
+    {"gpt2", "sink", "\"window_length\":20,\"num_sink_tokens\":2", "sink", false},
+};
+struct codec {
+    const char *name, *config;
+    bool quick;
+};
+static const struct codec codecs[] = {
+    {"native", "", true},
+    {"quanto4", "\"backend\":\"quanto\",\"nbits\":4,\"q_group_size\":%u,\"residual_length\":8",
+     true},
+    {"quanto2 axis -1",
+     "\"backend\":\"quanto\",\"nbits\":2,\"axis_key\":-1,\"axis_value\":-1,\"q_group_size\":16,\"residual_length\":5",
+     false},
+    {"hqq4 axis 1",
+     "\"backend\":\"hqq\",\"nbits\":4,\"axis_key\":1,\"axis_value\":1,\"q_group_size\":%u,\"residual_length\":8",
+     false},
+    {"hqq3 axis 0", "\"backend\":\"hqq\",\"nbits\":3,\"q_group_size\":16,\"residual_length\":16",
+     true},
+};
+static const char *const tiers[] = {"resident", "offloaded", "on_full"};
+
+/* What one cell works with. */
+struct cell {
+    kvik_model *model;
+    kvik_cache *cache;
+    struct lengths n;
+    uint32_t vocab, most;
+    uint64_t peak;                /* bytes of the resident reference */
+    const float *want_a, *want_b; /* logits [1 + DECODE][vocab] after PROMPT+A and PROMPT+B */
+    const int32_t *beams;         /* what beam search gives on the resident cache */
+    const int32_t *greedy;
+    int32_t ids[MOST];
+    float *got;
+};
+typedef int (*operation)(struct cell *c); /* 0 same, 1 differs, <0 an error of the library */
+
+static const int32_t *part_a(const struct cell *c)
+{
+    return c->ids + c->n.prompt;
+}
+static const int32_t *part_b(const struct cell *c)
+{
+    return c->ids + c->n.prompt + c->n.a;
+}
+static const int32_t *part_decode(const struct cell *c)
+{
+    return c->ids + c->n.prompt + c->n.a + c->n.b;
+}
+
+static int feed(struct cell *c, kvik_seq s, const int32_t *ids, uint32_t n, float *logits)
+{
+    kvik_span span = {s, ids, n};
+    return kvik_forward(c->cache, &span, 1, false, logits);
+}
+
+static int decode(struct cell *c, kvik_seq s, float *logits)
+{
+    int e = 0;
+    for (uint32_t i = 0; e >= 0 && i < DECODE; i++)
+        e = feed(c, s, part_decode(c) + i, 1, logits + (size_t)(i + 1) * c->vocab);
+    return e;
+}
+
+/* Feeds a part and decodes; compares with `want`, or writes it. */
+static int go_on(struct cell *c, kvik_seq s, const int32_t *ids, uint32_t n, const float *want,
+                 float *out)
+{
+    float *logits = out ? out : c->got;
+    int e = feed(c, s, ids, n, logits);
+    if (e >= 0) e = decode(c, s, logits);
+    if (e < 0 || out) return e;
+    return memcmp(logits, want, (size_t)(1 + DECODE) * c->vocab * sizeof *want) != 0;
+}
+
+static int go_a(struct cell *c, kvik_seq s)
+{
+    return go_on(c, s, part_a(c), c->n.a, c->want_a, NULL);
+}
+static int go_b(struct cell *c, kvik_seq s)
+{
+    return go_on(c, s, part_b(c), c->n.b, c->want_b, NULL);
+}
+
+#define DO(x)                                                                                      \
+    do {                                                                                           \
+        int e_ = (x);                                                                              \
+        if (e_ != 0) return e_;                                                                    \
+    } while (0)
+
+static int begin(struct cell *c, kvik_seq *s)
+{
+    int e = kvik_cache_new(c->cache, s);
+    return e < 0 ? e : feed(c, *s, c->ids, c->n.prompt, NULL);
+}
+
+static int op_plain(struct cell *c)
+{
+    kvik_seq s;
+    DO(begin(c, &s));
+    DO(go_a(c, s));
+    return kvik_cache_drop(c->cache, s);
+}
+
+static int op_fork(struct cell *c)
+{
+    kvik_seq s, f;
+    DO(begin(c, &s));
+    DO(kvik_cache_fork(c->cache, s, &f));
+    DO(go_b(c, f));
+    DO(go_a(c, s));
+    DO(kvik_cache_drop(c->cache, f));
+    return kvik_cache_drop(c->cache, s);
+}
+
+static int op_crop(struct cell *c)
+{
+    kvik_seq s;
+    DO(begin(c, &s));
+    DO(go_a(c, s));
+    DO(kvik_cache_crop(c->cache, s, c->n.prompt));
+    DO(go_b(c, s));
+    DO(kvik_cache_crop(c->cache, s, -(int64_t)(c->n.b + DECODE)));
+    DO(go_a(c, s));
+    return kvik_cache_drop(c->cache, s);
+}
+
+static int op_reorder(struct cell *c)
+{
+    kvik_seq s[2];
+    DO(begin(c, &s[0]));
+    DO(begin(c, &s[1]));
+    DO(feed(c, s[1], part_a(c), c->n.a, c->got));
+    DO(kvik_cache_reorder(c->cache, s, (uint32_t[]){1, 0}, 2));
+    DO(decode(c, s[0], c->got));
+    if (memcmp(c->got, c->want_a, (size_t)(1 + DECODE) * c->vocab * sizeof *c->got)) return 1;
+    DO(go_b(c, s[1]));
+    DO(kvik_cache_drop(c->cache, s[1]));
+    return kvik_cache_drop(c->cache, s[0]);
+}
+
+/* Batch select and repeat: of three rows the first and third go on, the first twice. */
+static int op_select(struct cell *c)
+{
+    kvik_seq s[4];
+    for (uint32_t i = 0; i < 3; i++)
+        DO(begin(c, &s[i]));
+    DO(kvik_cache_drop(c->cache, s[1]));
+    DO(kvik_cache_fork(c->cache, s[0], &s[3]));
+    kvik_span span[3] = {
+        {s[0], part_a(c), c->n.a}, {s[2], part_b(c), c->n.b}, {s[3], part_a(c), c->n.a}};
+    float *l = malloc(3 * (size_t)c->vocab * sizeof *l);
+    int e = kvik_forward(c->cache, span, 3, false, l);
+    if (e >= 0)
+        e = memcmp(l, c->want_a, c->vocab * sizeof *l) ||
+            memcmp(l + c->vocab, c->want_b, c->vocab * sizeof *l) ||
+            memcmp(l + 2 * (size_t)c->vocab, c->want_a, c->vocab * sizeof *l);
+    free(l);
+    DO(e);
+    memcpy(c->got, c->want_a, c->vocab * sizeof *c->got);
+    DO(decode(c, s[3], c->got));
+    if (memcmp(c->got, c->want_a, (size_t)(1 + DECODE) * c->vocab * sizeof *c->got)) return 1;
+    for (uint32_t i = 0; i < 4; i++)
+        if (i != 1) DO(kvik_cache_drop(c->cache, s[i]));
+    return 0;
+}
+
+static int op_reset(struct cell *c)
+{
+    kvik_seq s;
+    DO(begin(c, &s));
+    DO(go_a(c, s));
+    DO(kvik_cache_crop(c->cache, s, 0));
+    DO(feed(c, s, c->ids, c->n.prompt, NULL));
+    DO(go_b(c, s));
+    return kvik_cache_drop(c->cache, s);
+}
+
+static int generate(struct cell *c, const char *options, const int32_t *want, int32_t *out)
+{
+    kvik_generation g;
+    kvik_result *r = NULL;
+    kvik_prompt p[2] = {{.ids = c->ids, .n = c->n.prompt}, {.ids = c->ids + 7, .n = 11}};
+    int e = kvik_generation_init(&g, NULL);
+    if (e >= 0) e = kvik_generation_set(&g, options);
+    if (e >= 0) e = kvik_generate(c->cache, &g, p, 2, NULL, &r);
+    for (uint32_t i = 0, k = 0; e >= 0 && i < r->n_rows; i++)
+        for (size_t j = r->row[i].n_prompt; e >= 0 && j < r->row[i].n; j++, k++) {
+            if (out)
+                out[k] = r->row[i].ids[j];
+            else
+                e = want[k] != r->row[i].ids[j];
+        }
+    kvik_result_free(r);
+    kvik_generation_done(&g);
+    return e;
+}
+
+static const char beam_options[] = "{\"num_beams\":3,\"max_new_tokens\":8}";
+static const char greedy_options[] = "{\"max_new_tokens\":12}";
+
+static int op_beam(struct cell *c)
+{
+    return generate(c, beam_options, c->beams, NULL);
+}
+
+static int op_generate(struct cell *c)
+{
+    return generate(c, greedy_options, c->greedy, NULL);
+}
+
+static const struct {
+    const char *name;
+    operation run;
+} operations[] = {{"forward", op_plain}, {"generate", op_generate}, {"beam", op_beam},
+                  {"fork", op_fork},     {"crop", op_crop},         {"reorder", op_reorder},
+                  {"select", op_select}, {"reset", op_reset}};
+enum { OPS = sizeof operations / sizeof *operations };
+
+static int n_cells, n_pass, n_refused, n_failed, n_streamed, verbose;
+
+static void config_text(const struct policy *p, const struct codec *k, uint32_t head_dim, char *out,
+                        size_t n)
+{
+    char codec[200];
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+    snprintf(codec, sizeof codec, k->config, head_dim); /* one whole group a row */
+#pragma GCC diagnostic pop
+    snprintf(out, n, "{%s%s%s}", p->config, *p->config && *codec ? "," : "", codec);
+}
+
+static int open_cache(struct cell *c, const struct policy *p, const char *config, const char *tier,
+                      uint64_t memory)
+{
+    char merged[400];
+    bool offload = strcmp(tier, "offloaded") == 0, on_full = strcmp(tier, "on_full") == 0;
+    snprintf(merged, sizeof merged, "%.*s%s\"offloading\":true}", (int)strlen(config) - 1, config,
+             config[1] == '}' ? "" : ",");
+    kvik_cache_config k = {.cache_implementation = p->implementation,
+                           .cache_config = offload ? merged : config,
+                           .max_cache_len = c->most,
+                           .cache_memory = memory,
+                           .max_sequences = 6,
+                           .step_tokens = 64,
+                           .threads = 1,
+                           .compute = "exact",
+                           .spill_dir = offload || on_full ? "." : NULL,
+                           .on_full = on_full ? "offload" : NULL};
+    return kvik_cache_open(c->model, &k, &c->cache);
+}
+
+static bool full(int e)
+{
+    return e == KVIK_FULL || e == KVIK_LIMIT;
+}
+
+/* One operation on a streamed cache, with the smallest memory it can do with. */
+static int squeeze(struct cell *c, const struct policy *p, const char *config, const char *tier,
+                   operation run, bool *streamed)
+{
+    int e = KVIK_FULL;
+    for (uint64_t memory = c->peak / 3; full(e) && memory <= 1u << 26; memory += memory / 2) {
+        e = open_cache(c, p, config, tier, memory);
+        if (e < 0) continue;
+        e = run(c);
+        kvik_usage u;
+        kvik_cache_usage(c->cache, &u);
+        *streamed = u.tier_written > 0;
+        if (u.peak_bytes > memory) {
+            printf("     peak %llu of %llu\n", (unsigned long long)u.peak_bytes,
+                   (unsigned long long)memory);
+            e = 1;
+        }
+        kvik_cache_close(c->cache);
+    }
+    return e;
+}
+
+static void cell_line(const char *what, const struct policy *p, const struct codec *k,
+                      const char *tier, const char *op, const char *why)
+{
+    printf("%s %s %s {%s} / %s / %s / %s: %s\n", what, p->model, p->implementation, p->config,
+           k->name, tier, op, why);
+}
+
+/* The reference of a (policy, codec): a resident cache, each in a fresh sequence. */
+static int reference(struct cell *c, const struct policy *p, const char *config, float *a, float *b,
+                     int32_t *beams, int32_t *greedy)
+{
+    kvik_seq s;
+    int e = open_cache(c, p, config, "resident", 0);
+    if (e < 0) return e;
+    if ((e = begin(c, &s)) >= 0) e = go_on(c, s, part_a(c), c->n.a, NULL, a);
+    if (e >= 0) e = kvik_cache_drop(c->cache, s);
+    if (e >= 0 && (e = begin(c, &s)) >= 0) e = go_on(c, s, part_b(c), c->n.b, NULL, b);
+    if (e >= 0) e = kvik_cache_drop(c->cache, s);
+    if (e >= 0) e = generate(c, beam_options, NULL, beams);
+    if (e >= 0) e = generate(c, greedy_options, NULL, greedy);
+    kvik_usage u;
+    kvik_cache_usage(c->cache, &u);
+    c->peak = u.peak_bytes;
+    kvik_cache_close(c->cache);
+    return e;
+}
+
+static void run_tier(struct cell *c, const struct policy *p, const struct codec *k,
+                     const char *config, const char *tier)
+{
+    for (int i = 0; i < OPS; i++) {
+        bool streamed = false;
+        int e;
+        n_cells++;
+        if (strcmp(tier, "resident") == 0) {
+            e = open_cache(c, p, config, tier, 0);
+            if (e >= 0) {
+                e = operations[i].run(c);
+                kvik_cache_close(c->cache);
+            }
+        } else {
+            e = squeeze(c, p, config, tier, operations[i].run, &streamed);
+        }
+        n_streamed += streamed;
+        if (e == 0) {
+            n_pass++;
+            if (verbose)
+                cell_line("pass", p, k, tier, operations[i].name, streamed ? "streamed" : "-");
+        } else {
+            n_failed++;
+            cell_line("FAIL", p, k, tier, operations[i].name,
+                      e < 0 ? kvik_last_error() : "other logits or tokens");
+        }
+    }
+}
+
+static void run_pair(struct cell *c, const struct policy *p, const struct codec *k,
+                     uint32_t head_dim)
+{
+    char config[300];
+    size_t n = (size_t)(1 + DECODE) * c->vocab;
+    float *a = malloc(n * sizeof *a), *b = malloc(n * sizeof *b);
+    int32_t beams[64], greedy[64];
+    c->got = malloc(n * sizeof *a);
+    config_text(p, k, head_dim, config, sizeof config);
+    int e = reference(c, p, config, a, b, beams, greedy);
+    c->want_a = a;
+    c->want_b = b;
+    c->beams = beams;
+    c->greedy = greedy;
+    uint32_t cells = OPS * sizeof tiers / sizeof *tiers;
+    if (e < 0) {
+        const char *why = kvik_last_error();
+        bool expected = p->refusal && e == KVIK_UNSUPPORTED && strstr(why, p->refusal);
+        cell_line(expected ? "refused" : "FAIL", p, k, "all", "all", why);
+        n_cells += (int)cells;
+        *(expected ? &n_refused : &n_failed) += (int)cells;
+    } else {
+        for (size_t t = 0; t < sizeof tiers / sizeof *tiers; t++)
+            run_tier(c, p, k, config, tiers[t]);
+    }
+    free(a);
+    free(b);
+    free(c->got);
+}
+
+static uint32_t head_dim_of(const kvik_model *m)
+{
+    char *text;
+    json_t *o = NULL;
+    uint32_t dim = 16;
+    if (kvik_model_describe(m, &text) < 0) return dim;
+    if (json_parse(text, strlen(text), "description", &o) >= 0)
+        dim = (uint32_t)json_integer_value(json_object_get(o, "head_dim"));
+    json_decref(o);
+    kvik_free(text);
+    return dim;
+}
+
+int main(int argc, char **argv)
+{
+    bool all = false;
+    for (int i = 1; i < argc; i++) {
+        all |= strcmp(argv[i], "all") == 0;
+        verbose |= strcmp(argv[i], "-v") == 0;
+    }
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    for (size_t i = 0; i < sizeof policies / sizeof *policies; i++) {
+        const struct policy *p = &policies[i];
+        struct cell c = {0};
+        char path[300];
+        if (!all && !p->quick) continue;
+        snprintf(path, sizeof path, "tests/golden/models/%s", p->model);
+        if (kvik_model_open(path, &c.model) < 0) {
+            printf("FAIL %s: %s\n", p->model, kvik_last_error());
+            n_failed++;
+            continue;
+        }
+        c.vocab = kvik_model_vocab(c.model);
+        bool brief = kvik_model_context(c.model) < 256 || getenv("KVIK_TEST_SHORT");
+        c.n = brief ? shorter : longer;
+        c.most = c.n.prompt + c.n.a + c.n.b + DECODE + 16;
+        for (uint32_t j = 0, x = 7; j < MOST; j++) {
+            x = x * 1664525u + 1013904223u;
+            c.ids[j] = (int32_t)(4 + (x >> 8) % (c.vocab - 4));
+        }
+        for (size_t k = 0; k < sizeof codecs / sizeof *codecs; k++)
+            if (all || codecs[k].quick) run_pair(&c, p, &codecs[k], head_dim_of(c.model));
+        kvik_model_close(c.model);
+    }
+    printf("cells %d pass %d refused %d skip 0, streamed %d\n", n_cells, n_pass, n_refused,
+           n_streamed);
+    printf("%d passed, %d failed, 0 skipped\n", n_pass + n_refused, n_failed);
+    return n_failed || !n_pass || (!n_streamed && !getenv("KVIK_TEST_SHORT"));
+}
