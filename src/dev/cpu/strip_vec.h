@@ -1,10 +1,12 @@
 /* strip_vec.h - strips out of affine tiles (affine.h) on vectors of 16 lanes, stated once for AVX2 and AVX-512:
- * strip_avx2.c and strip_avx512.c include it after the vec_*.h and after vec_round, vec_put and vec_get of the three
- * types of rows.
+ * strip_avx2.c and strip_avx512.c include it after the vec_*.h and after what differs: rounding,
+ * storing and looking up.
  *
- * Keys have rows in the lanes, so rows that lie one after another are transposed as bytes, before they are taken
- * apart; values have channels in the lanes.  Codes of 2, 4 and 8 bits in whole chunks are done here, all else
- * by the reference; both do the same operations on every value. */
+ * Values have channels in the lanes, keys rows.  A group of 2- or 4-bit codes of a 16-bit type has at most 16 values,
+ * which are computed once and looked up; keys whose groups lie in rows take the same way and are transposed
+ * after it.  Otherwise keys are transposed as packed bytes and computed.  Codes of 2, 4 and 8 bits in whole
+ * chunks are done here, all else by the reference; all do the same operations on every value.
+ */
 #include "dev/cpu/attn.h"
 #include "dev/cpu/cpu.h"
 
@@ -14,7 +16,7 @@
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
 #define STRIP_GROUPS 16u  /* most groups of a row done here */
-#define STRIP_BYTES  512u /* most bytes of a row's codes */
+#define STRIP_DIM    256u /* most channels */
 
 /* The strip's 16 rows: the unit each lies in, and its codes. */
 struct strip_rows {
@@ -52,11 +54,10 @@ INLINE __m128i codes_of(__m128i bytes, const uint32_t bits, uint32_t k)
 }
 
 /* One chunk of columns of keys: 16 bytes, 128 / bits channels from d0 on.  a, b: of the row groups, lanes are rows; or
- * NULL, then of the channels in `unit`. */
+ * (group 0) of the channels. */
 INLINE void keys_chunk(enum dtype t, const uint32_t bits, bool zero_first,
                        const unsigned char (*col)[KV_STRIP], uint32_t d0, uint32_t dim,
-                       const float (*a)[KV_STRIP], const float (*b)[KV_STRIP], uint32_t group,
-                       const unsigned char *unit, unsigned char *dst)
+                       const float *a, const float *b, uint32_t group, unsigned char *dst)
 {
     const uint32_t size = t == DT_F32 ? 4 : 2;
     for (uint32_t i = 0; i < 16; i++) {
@@ -65,13 +66,13 @@ INLINE void keys_chunk(enum dtype t, const uint32_t bits, bool zero_first,
         {
             uint32_t d = d0 + i + 16 * k;
             vf xa, xb;
-            if (unit) {
-                xa = vf_set1(vec_one(t, unit, d));
-                xb = vf_set1(vec_one(t, unit, (size_t)dim + d));
+            if (!group) {
+                xa = vf_set1(a[d]);
+                xb = vf_set1(b[d]);
             } else {
                 uint32_t g = group >= dim ? 0 : d / group;
-                xa = vf_load(a[g]);
-                xb = vf_load(b[g]);
+                xa = vf_load(a + g * KV_STRIP);
+                xb = vf_load(b + g * KV_STRIP);
             }
             vf q = vf_from_bytes(codes_of(bytes, bits, k));
             vec_put(t, dst + (size_t)d * KV_STRIP * size, affine_value(t, zero_first, q, xa, xb));
@@ -92,44 +93,17 @@ INLINE vf row_numbers(enum dtype t, const unsigned char *const *unit, size_t i)
     return vec_get(t, half, 0);
 }
 
-INLINE void keys(enum dtype t, const uint32_t bits, bool zero_first, const struct kv_affine *f,
-                 uint32_t dim, const struct strip_rows *r, bool strips, unsigned char *dst)
-{
-    float a[STRIP_GROUPS][KV_STRIP], b[STRIP_GROUPS][KV_STRIP];
-    unsigned char col[16][KV_STRIP];
-    uint32_t pairs = affine_pairs(f, dim);
-    for (uint32_t g = 0; f->group && g < pairs; g++) {
-        vf_store(a[g], row_numbers(t, r->unit, g));
-        vf_store(b[g], row_numbers(t, r->unit, (size_t)pairs + g));
-    }
-    for (uint32_t c = 0; c < dim * bits / 8; c += 16) {
-        const unsigned char(*from)[KV_STRIP] = (const void *)(r->codes[0] + c * KV_STRIP);
-        if (!strips) {
-            transpose(r->codes, c, col);
-            from = (const void *)col;
-        }
-        keys_chunk(t, bits, zero_first, from, c * (8 / bits), dim, (const void *)a, (const void *)b,
-                   f->group, f->group ? NULL : r->unit[0], dst);
-    }
-}
-
-/* Values of all codes of a group of 2 or 4 bits, 16-bit types: low bytes and high bytes. */
-INLINE void table_of(enum dtype t, bool zero_first, vf a, vf b, __m128i *lo, __m128i *hi)
+/* Values of all codes of a group of 2 or 4 bits, 16-bit types. */
+INLINE vtab table_of(enum dtype t, bool zero_first, vf a, vf b)
 {
     static const float code[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-    const __m128i low = _mm_set1_epi16(0xff);
-    uint16_t y[16];
-    vec_put(t, y, affine_value(t, zero_first, vf_load(code), a, b));
-    __m128i x0 = _mm_loadu_si128((const void *)y), x1 = _mm_loadu_si128((const void *)(y + 8));
-    *lo = _mm_packus_epi16(_mm_and_si128(x0, low), _mm_and_si128(x1, low));
-    *hi = _mm_packus_epi16(_mm_srli_epi16(x0, 8), _mm_srli_epi16(x1, 8));
+    return vec_table(t, affine_value(t, zero_first, vf_load(code), a, b));
 }
 
-INLINE void look_up(__m128i lo, __m128i hi, __m128i codes, unsigned char *dst)
+/* No 16 neighbours of a row lie in two groups. */
+INLINE bool whole_groups(const struct kv_affine *f, uint32_t dim)
 {
-    __m128i x = _mm_shuffle_epi8(lo, codes), y = _mm_shuffle_epi8(hi, codes);
-    _mm_storeu_si128((void *)dst, _mm_unpacklo_epi8(x, y));
-    _mm_storeu_si128((void *)(dst + 16), _mm_unpackhi_epi8(x, y));
+    return f->group && (f->group >= dim || f->group % 16 == 0);
 }
 
 /* Channels [d, d + 16) of a row from 16 codes. */
@@ -141,7 +115,7 @@ INLINE void values_row(enum dtype t, const uint32_t bits, bool zero_first,
     uint32_t pairs = affine_pairs(f, dim), group = MIN(f->group, dim);
     const bool table = t != DT_F32 && bits < 8;
     vf a = vf_zero(), b = a;
-    __m128i lo = _mm_setzero_si128(), hi = lo;
+    vtab look = vec_table(DT_BF16, a);
     uint32_t left = 0, g = 0; /* channels that a and b still hold for */
     for (uint32_t c = 0; c < dim * bits / 8; c += 16) {
         __m128i bytes = _mm_loadu_si128((const void *)(codes + c));
@@ -154,18 +128,79 @@ INLINE void values_row(enum dtype t, const uint32_t bits, bool zero_first,
             } else if (!left) {
                 a = vf_set1(vec_one(t, unit, g));
                 b = vf_set1(vec_one(t, unit, (size_t)pairs + g));
-                if (table) table_of(t, zero_first, a, b, &lo, &hi);
+                if (table) look = table_of(t, zero_first, a, b);
                 left = group;
                 g++;
             }
             left -= group ? 16 : 0;
             if (table && group) {
-                look_up(lo, hi, codes_of(bytes, bits, k), dst + (size_t)d * size);
+                vec_look_up(look, codes_of(bytes, bits, k), dst + (size_t)d * size);
                 continue;
             }
             vf q = vf_from_bytes(codes_of(bytes, bits, k));
             vec_put(t, dst + (size_t)d * size, affine_value(t, zero_first, q, a, b));
         }
+    }
+}
+
+/* Words of 16 rows of 16 to 16 columns of 16, a column being the 32 bytes of one channel of a strip. */
+INLINE void transpose_words(const uint16_t *row, uint32_t stride, unsigned char *dst)
+{
+    __m256i x[16], y[16];
+    UNROLL for (int i = 0; i < 16; i++) x[i] =
+        _mm256_loadu_si256((const void *)(row + (size_t)i * stride));
+    UNROLL for (int round = 0; round < 4; round++)
+    {
+        UNROLL for (int i = 0; i < 8; i++)
+        {
+            y[2 * i] = _mm256_unpacklo_epi16(x[i], x[i + 8]);
+            y[2 * i + 1] = _mm256_unpackhi_epi16(x[i], x[i + 8]);
+        }
+        UNROLL for (int i = 0; i < 16; i++) x[i] = y[i];
+    }
+    UNROLL for (int c = 0; c < 8; c++)
+    {
+        __m256i lo = _mm256_permute2x128_si256(x[2 * c], x[2 * c + 1], 0x20);
+        __m256i hi = _mm256_permute2x128_si256(x[2 * c], x[2 * c + 1], 0x31);
+        _mm256_storeu_si256((void *)(dst + c * 32), lo);
+        _mm256_storeu_si256((void *)(dst + (c + 8) * 32), hi);
+    }
+}
+
+/* Keys of 16-bit types whose groups lie in rows: rows looked up as values are, then transposed. */
+INLINE void keys_by_row(enum dtype t, const uint32_t bits, bool zero_first,
+                        const struct kv_affine *f, uint32_t dim, const struct strip_rows *r,
+                        unsigned char *dst)
+{
+    uint16_t row[KV_STRIP * STRIP_DIM];
+    for (uint32_t i = 0; i < KV_STRIP; i++)
+        values_row(t, bits, zero_first, f, dim, r->unit[i], r->codes[i],
+                   (unsigned char *)(row + i * dim));
+    for (uint32_t d = 0; d < dim; d += 16)
+        transpose_words(row + d, dim, dst + (size_t)d * 2 * KV_STRIP);
+}
+
+INLINE void keys(enum dtype t, const uint32_t bits, bool zero_first, const struct kv_affine *f,
+                 uint32_t dim, const struct strip_rows *r, bool strips, unsigned char *dst)
+{
+    float a[STRIP_GROUPS * KV_STRIP], b[STRIP_GROUPS * KV_STRIP]; /* or channels: STRIP_DIM */
+    unsigned char col[16][KV_STRIP];
+    uint32_t pairs = affine_pairs(f, dim);
+    for (uint32_t g = 0; f->group && g < pairs; g++) {
+        vf_store(a + g * KV_STRIP, row_numbers(t, r->unit, g));
+        vf_store(b + g * KV_STRIP, row_numbers(t, r->unit, (size_t)pairs + g));
+    }
+    for (uint32_t d = 0; !f->group && d < dim; d += 16) {
+        vf_store(a + d, vec_get(t, r->unit[0], d));
+        vf_store(b + d, vec_get(t, r->unit[0], (size_t)dim + d));
+    }
+    for (uint32_t c = 0; c < dim * bits / 8; c += 16) {
+        const unsigned char(*from)[KV_STRIP] = (const void *)(r->codes[0] + c * KV_STRIP);
+        if (!strips) {
+            transpose(r->codes, c, col);
+            from = (const void *)col;
+        }
+        keys_chunk(t, bits, zero_first, from, c * (8 / bits), dim, a, b, f->group, dst);
     }
 }
 
@@ -175,7 +210,10 @@ INLINE void strip_of(enum dtype t, const uint32_t bits, bool zero_first, const s
 {
     const uint32_t size = t == DT_F32 ? 4 : 2;
     if (s->layout == KV_STRIPS) {
-        keys(t, bits, zero_first, f, s->dim, r, affine_strips(f, s), dst);
+        if (t != DT_F32 && bits < 8 && whole_groups(f, s->dim) && !affine_strips(f, s))
+            keys_by_row(t, bits, zero_first, f, s->dim, r, dst);
+        else
+            keys(t, bits, zero_first, f, s->dim, r, affine_strips(f, s), dst);
         return;
     }
     for (uint32_t i = r0; i < r1; i++)
@@ -186,10 +224,10 @@ INLINE void strip_of(enum dtype t, const uint32_t bits, bool zero_first, const s
 static bool done_here(const struct kv_affine *f, const struct kv_shape *s)
 {
     if (f->bits != 2 && f->bits != 4 && f->bits != 8) return false;
-    if (s->dim % (128 / f->bits) || s->dim * f->bits / 8 > STRIP_BYTES) return false;
+    if (s->dim % (128 / f->bits) || s->dim > STRIP_DIM) return false;
     if (s->layout == KV_STRIPS)
         return f->group ? affine_pairs(f, s->dim) <= STRIP_GROUPS : f->unit % KV_STRIP == 0;
-    return !f->group || f->group >= s->dim || f->group % 16 == 0;
+    return !f->group || whole_groups(f, s->dim);
 }
 
 static void find_rows(const struct kv_affine *f, const struct kv_shape *s, uint32_t tile,
