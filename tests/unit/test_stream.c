@@ -5,6 +5,9 @@
 #include "kvik.h"
 #include "testing.h"
 
+#include <signal.h>
+#include <sys/resource.h>
+
 enum { DEEP = 600, ROWS = 8, OUT = 48, FAR = 1600 };
 
 static kvik_model *model[3];
@@ -269,6 +272,48 @@ static void falls_back(void **state)
     fall_back(ROWS, 100, 300); /* in a step of eight, of which fewer can be staged */
 }
 
+/* A disk that takes no more bytes: the call fails, the cache is as before, and goes on once there is room. */
+static void full_disk(void **state)
+{
+    (void)state;
+    kvik_model *m = model[0];
+    uint32_t vocab = kvik_model_vocab(m);
+    float *out[2];
+    struct rlimit whole, none;
+    static int32_t ids[DEEP];
+    fill(ids, DEEP, vocab, 3);
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &whole), 0);
+    none = (struct rlimit){0, whole.rlim_max};
+    for (int i = 0; i < 2; i++) {
+        const struct way w = {.name = "full disk", .impl = i ? "offloaded" : NULL};
+        kvik_cache *c = opened(m, &w, "exact", 2, i);
+        struct play p = {c, calloc(OUT * (size_t)vocab, sizeof(float)), 0, vocab, w.name};
+        kvik_seq s;
+        kvik_usage u;
+        assert_int_equal(kvik_cache_new(c, &s), 0);
+        feed(&p, s, 100, 1);
+        kvik_span span = {s, ids, DEEP};
+        if (i) {
+            assert_int_equal(setrlimit(RLIMIT_FSIZE, &none), 0);
+            int e = kvik_forward(c, &span, 1, false, p.out + (size_t)p.n * vocab);
+            assert_int_equal(setrlimit(RLIMIT_FSIZE, &whole), 0);
+            assert_int_equal(e, KVIK_IO);
+            assert_int_equal(kvik_cache_length(c, s), 100);
+        }
+        feed(&p, s, 1, 2);
+        feed(&p, s, DEEP - 20, 3);
+        feed(&p, s, 1, 4);
+        kvik_cache_usage(c, &u);
+        assert_int_equal(u.spilled > 0, i);
+        out[i] = p.out;
+        kvik_cache_close(c);
+    }
+    assert_memory_equal(out[0], out[1], OUT * (size_t)vocab * sizeof(float));
+    free(out[0]);
+    free(out[1]);
+}
+
 static size_t peak_memory(void)
 {
     FILE *f = fopen("/proc/self/status", "r");
@@ -328,7 +373,7 @@ int main(void)
         }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(memory),     cmocka_unit_test(small_models), cmocka_unit_test(codecs),
-        cmocka_unit_test(falls_back), cmocka_unit_test(smollm2),
+        cmocka_unit_test(falls_back), cmocka_unit_test(full_disk),    cmocka_unit_test(smollm2),
     };
     int e = cmocka_run_group_tests(tests, NULL, NULL);
     for (int i = 0; i < 3; i++)
