@@ -243,6 +243,79 @@ static void test_bound(void **state)
     kvik_model_close(m);
 }
 
+/* Each group has its own codecs; sinks are the rows that stay raw. */
+static void test_codecs(void **state)
+{
+    (void)state;
+    static const struct kv_layer layer[] = {
+        {2, 64, 32, 0, 0}, {2, 64, 0, 0, 0}, {2, 64, 0, 0, 128}};
+    static const struct {
+        const char *config, *backend;
+        uint32_t groups, lead, resid;
+    } c[] = {{"{}", "quanto", 3, 0, 128},
+             {"{\"residual_length\": 16, \"offloading\": true}", "quanto", 3, 0, 16},
+             {"{\"backend\": \"HQQ\", \"window_length\": 40, \"num_sink_tokens\": 8}", "hqq", 2, 8,
+              128}};
+    for (size_t i = 0; i < countof(c); i++) {
+        struct kv_preset_options o = {.dtype = DT_F16};
+        struct kv_group g[3];
+        struct kv_keys k;
+        uint32_t site[3];
+        json_t *j;
+        assert_int_equal(json_parse(c[i].config, strlen(c[i].config), "cache_config", &j), 0);
+        assert_int_equal(kv_keys_read(j, "cache_config", &k), 0);
+        json_decref(j);
+        if (kv_preset_settle(kv_preset_find("quantized"), &k, layer, 3, &o) < 0)
+            fail_msg("%s", err_last());
+        assert_string_equal(o.quant.backend, c[i].backend);
+        int n = kv_preset_groups(layer, 3, &o, g, site);
+        if (n < 0) fail_msg("%s", err_last());
+        assert_int_equal(n, c[i].groups);
+        for (int q = 0; q < n; q++) {
+            assert_int_equal(g[q].seal.lead, c[i].lead);
+            assert_int_equal(g[q].seal.resid, c[i].resid);
+            assert_true(g[q].seal.tile && g[q].plane[0].codec->tile == g[q].seal.tile &&
+                        g[q].plane[1].codec->tile == g[q].seal.tile);
+            assert_int_equal(g[q].stream, k.offloading);
+        }
+        kv_preset_close(g, (uint32_t)n);
+        assert_null(g[0].plane[0].codec);
+    }
+}
+
+static void count_notice(void *ctx, const char *text)
+{
+    assert_non_null(strstr(text, "axis_key"));
+    ++*(int *)ctx;
+}
+
+static void test_hint(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *config;
+        int told;
+    } c[] = {
+        {"{\"backend\": \"hqq\", \"q_group_size\": 16}", 1},
+        {"{\"backend\": \"hqq\", \"q_group_size\": 16, \"axis_key\": 1}", 1},
+        {"{\"backend\": \"hqq\", \"q_group_size\": 16, \"axis-key\": 1, \"axis_value\": 1}", 0},
+        {"{\"backend\": \"quanto\", \"q_group_size\": 16}", 0}};
+    kvik_model *m;
+    kvik_cache *cache;
+    assert_int_equal(kvik_model_open(TINY, &m), 0);
+    for (size_t i = 0; i < countof(c); i++) {
+        int told = 0;
+        kvik_cache_config k = {.cache_config = c[i].config,
+                               .max_sequences = 1,
+                               .on_notice = count_notice,
+                               .notice_ctx = &told};
+        if (kvik_cache_open(m, &k, &cache) < 0) fail_msg("%s", kvik_last_error());
+        assert_int_equal(told, c[i].told);
+        kvik_cache_close(cache);
+    }
+    kvik_model_close(m);
+}
+
 /* A reserve follows the policy: layers with a window never set aside more than it and a step take. */
 static void test_reserve(void **state)
 {
@@ -278,7 +351,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sentences), cmocka_unit_test(test_groups),
         cmocka_unit_test(test_names),     cmocka_unit_test(test_bound),
-        cmocka_unit_test(test_reserve),
+        cmocka_unit_test(test_reserve),   cmocka_unit_test(test_codecs),
+        cmocka_unit_test(test_hint),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
