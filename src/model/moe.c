@@ -5,7 +5,7 @@
 #include <string.h>
 
 struct moe_buffers {
-    uint32_t hidden, top;
+    uint32_t hidden;
     float *score;             /* [tokens][n] */
     float *weight;            /* [tokens][top] */
     uint32_t *chosen;         /* [tokens][top] */
@@ -36,7 +36,6 @@ struct moe_buffers *moe_buffers_new(struct graph *g, const struct model *m, uint
     size_t tokens = graph_step_tokens(g);
     if (!b) return NULL;
     b->hidden = m->hidden;
-    b->top = top;
     b->score = graph_buffer(g, n);
     b->weight = graph_buffer(g, top);
     b->chosen = graph_own(g, tokens * top, sizeof *b->chosen);

@@ -84,13 +84,12 @@ static void run(const struct moe *moe, const float *in, uint32_t n, float *out)
 
 static void plain(const struct moe *moe, const float *in, double *out)
 {
-    double score[N], sum = 0, all = 0, w[N] = {0};
+    double score[N], sum = 0, w[N] = {0};
     bool on[N] = {false};
     for (int e = 0; e < N; e++) {
         score[e] = bias[e];
         for (int i = 0; i < HIDDEN; i++)
             score[e] += (double)router[e][i] * in[i];
-        all += exp(score[e]);
     }
     for (int k = 0; k < TOP; k++) {
         int best = -1;
