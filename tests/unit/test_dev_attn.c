@@ -1,5 +1,7 @@
 /* test_dev_attn.c - attention against the essay of dev.h (bit for bit), against softmax in double, and
  * against itself: instruction sets, threads, block rows, lossless tiles, batch mates, chunks, pieces. */
+#include "dev/affine.h"
+#include "kv/codec.h"
 #include "test_dev_attn_toy.h"
 
 #include <setjmp.h>
@@ -364,6 +366,62 @@ static void test_forks(void **state)
 }
 
 /* Tiles of K only: the rows of V come raw, the atoms are cut as for any lossy codec. */
+static void decode_whole(const struct kv_codec *c, const struct kv_shape *s, uint32_t head,
+                         void *dst, uint32_t first, const void *src)
+{
+    affine_decode(c->param, s, c->tile, head, src, 0, c->tile, dst, first);
+}
+
+/* Codes read a strip at a time give the bits of tiles decoded as a whole, one after another. */
+static void test_codes(void **state)
+{
+    (void)state;
+    static const struct kv_codec_options options[] = {
+        {"quanto", 4, 0, 0, 64, 1},  {"quanto", 2, 0, 0, 128, 1}, {"quanto", 4, -1, -1, 16, 1},
+        {"quanto", 4, -1, -1, 8, 1}, {"hqq", 8, 1, 1, 32, 1},     {"hqq", 3, 0, 0, 32, 1},
+    };
+    static const struct shape of[] = {{9, 3, 64, DT_F16}, {4, 2, 128, DT_BF16}, {4, 2, 64, DT_F32}};
+    static const struct policy how[] = {
+        {"full", NULL, 0, 0, 0, 0}, {"window", NULL, 3, 5, 90, 0}, {"chunk", NULL, 0, 7, 0, 70}};
+    for (size_t i = 0; i < countof(options) * countof(of); i++) {
+        const struct kv_codec_options *o = &options[i % countof(options)];
+        const struct shape *s = &of[i / countof(options)];
+        struct kv_shape k = {s->n_kv, s->dim, s->dtype, KV_STRIPS};
+        struct kv_codec *c = NULL, whole;
+        struct toy t;
+        assert_int_equal(kv_codec_find(o->backend)->open(o, &k, true, 0, &c), 0);
+        struct toy_config config =
+            config_of(s, &how[(i + i / countof(options)) % countof(how)], 16);
+        config.codec = c;
+        toy_open(&t, &config);
+        ragged(&t);
+        size_t bytes = out_bytes(&t);
+        float *want = toy_alloc(bytes);
+        whole = *c;
+        whole.affine = NULL;
+        whole.decode = decode_whole;
+        t.view.codec[0] = t.view.codec[1] = &whole;
+        struct dev_attn call = call_of(&t, 0);
+        dev_attention(device(DEV_REF, 2), &t.view, &call);
+        memcpy(want, t.out, bytes);
+        t.view.codec[0] = t.view.codec[1] = c;
+        for (int isa = 0; isa < DEV_AVX512BF16; isa++)
+            for (uint32_t threads = 1; threads <= 3; threads++) {
+                struct dev *d = device((enum dev_isa)isa, threads);
+                if (!d || (isa == DEV_REF && threads != 2)) continue;
+                call = call_of(&t, 0);
+                dev_attention(d, &t.view, &call);
+                if (memcmp(want, t.out, bytes))
+                    fail_msg("case %zu: %s, %u threads differs", i, dev_isa_name(d), threads);
+            }
+        for (size_t n = 0; n < bytes / sizeof(float); n++)
+            assert_true(isfinite(want[n]) || !t.len[t.lane[n / call.ldo]]);
+        free(want);
+        toy_close(&t);
+        kv_codec_close(c);
+    }
+}
+
 static void test_keys_only(void **state)
 {
     (void)state;
@@ -417,11 +475,12 @@ static int close_devices(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shapes),       cmocka_unit_test(test_policies),
-        cmocka_unit_test(test_chunks),       cmocka_unit_test(test_mates),
-        cmocka_unit_test(test_pieces),       cmocka_unit_test(test_waves),
-        cmocka_unit_test(test_forks),        cmocka_unit_test(test_keys_only),
-        cmocka_unit_test(test_random_reach), cmocka_unit_test(test_dims),
+        cmocka_unit_test(test_shapes), cmocka_unit_test(test_policies),
+        cmocka_unit_test(test_chunks), cmocka_unit_test(test_mates),
+        cmocka_unit_test(test_pieces), cmocka_unit_test(test_waves),
+        cmocka_unit_test(test_forks),  cmocka_unit_test(test_keys_only),
+        cmocka_unit_test(test_codes),  cmocka_unit_test(test_random_reach),
+        cmocka_unit_test(test_dims),
     };
     return cmocka_run_group_tests(tests, NULL, close_devices);
 }

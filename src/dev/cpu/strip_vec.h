@@ -59,10 +59,10 @@ INLINE void keys_chunk(enum dtype t, const uint32_t bits, bool zero_first,
                        const unsigned char (*col)[KV_STRIP], uint32_t d0, uint32_t dim,
                        const float *a, const float *b, uint32_t group, unsigned char *dst)
 {
-    const uint32_t size = t == DT_F32 ? 4 : 2;
+    const uint32_t size = t == DT_F32 ? 4 : 2, per = 8 / bits;
     for (uint32_t i = 0; i < 16; i++) {
         __m128i bytes = _mm_loadu_si128((const void *)col[i]);
-        UNROLL for (uint32_t k = 0; k < 8 / bits; k++)
+        UNROLL for (uint32_t k = 0; k < per; k++)
         {
             uint32_t d = d0 + i + 16 * k;
             vf xa, xb;
@@ -111,7 +111,7 @@ INLINE void values_row(enum dtype t, const uint32_t bits, bool zero_first,
                        const struct kv_affine *f, uint32_t dim, const unsigned char *unit,
                        const unsigned char *codes, unsigned char *dst)
 {
-    const uint32_t size = t == DT_F32 ? 4 : 2;
+    const uint32_t size = t == DT_F32 ? 4 : 2, per = 8 / bits;
     uint32_t pairs = affine_pairs(f, dim), group = MIN(f->group, dim);
     const bool table = t != DT_F32 && bits < 8;
     vf a = vf_zero(), b = a;
@@ -119,7 +119,7 @@ INLINE void values_row(enum dtype t, const uint32_t bits, bool zero_first,
     uint32_t left = 0, g = 0; /* channels that a and b still hold for */
     for (uint32_t c = 0; c < dim * bits / 8; c += 16) {
         __m128i bytes = _mm_loadu_si128((const void *)(codes + c));
-        UNROLL for (uint32_t k = 0; k < 8 / bits; k++)
+        UNROLL for (uint32_t k = 0; k < per; k++)
         {
             uint32_t d = c * (8 / bits) + 16 * k;
             if (!group) {
