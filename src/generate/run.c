@@ -53,6 +53,8 @@ static int row_begin(struct run *r, struct row *w, uint32_t index, uint32_t limi
     for (size_t i = 0; i < p->n; i++)
         n += !p->attention_mask || p->attention_mask[i];
     if (n == 0) return ERR(ARG, "row %u: the attention mask hides every token", index);
+    while (p->attention_mask && !p->attention_mask[w->pad])
+        w->pad++;
     uint32_t max_len = r->x->max_len;
     if (n > max_len)
         return ERR(
@@ -96,7 +98,10 @@ static int row_begin(struct run *r, struct row *w, uint32_t index, uint32_t limi
 static int sync(struct run *r, struct row *w)
 {
     struct exec *x = r->x;
-    if (!w->given) return exec_new(x, &w->seq);
+    if (!w->given) {
+        TRY(exec_new(x, &w->seq));
+        return exec_pad(x, w->seq, w->pad);
+    }
     w->seq = w->given;
     uint32_t len = kv_len(x->kv, w->seq), same = 0;
     const int32_t *known = kv_tokens(x->kv, w->seq);

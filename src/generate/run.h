@@ -17,6 +17,7 @@ struct row {
     uint32_t *ends;                    /* turn ends for the recompute path, else NULL */
     uint32_t n, n_prompt, have, limit; /* have: tokens fed; limit: new tokens at most */
     uint32_t reused;
+    uint32_t pad; /* masked columns before the first token */
     bool done;
     enum kvik_finish finish;
     struct tok_stream *stream;

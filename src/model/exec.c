@@ -13,9 +13,11 @@ static int buffers(struct exec *x)
     p->rows = mem_aligned(bytes);
     p->pos = mem_array(n, sizeof *p->pos);
     p->end = mem_array(n, sizeof *p->end);
+    p->column = mem_array(n, sizeof *p->column);
     p->ids = mem_array(n, sizeof *p->ids);
     p->span = mem_array(n, sizeof *p->span);
-    if (!p->h || !p->rows || !p->pos || !p->end || !p->ids || !p->span) return ERR_NOMEM;
+    if (!p->h || !p->rows || !p->pos || !p->end || !p->column || !p->ids || !p->span)
+        return ERR_NOMEM;
     p->x = x;
     p->dev = x->dev;
     p->tok = p->ids;
@@ -141,7 +143,7 @@ void exec_close(struct exec *x)
     graph_close(x->graph);
     struct pass *p = x->pass;
     if (p) {
-        void *own[] = {p->h, p->rows, p->pos, p->end, p->ids, p->span, p};
+        void *own[] = {p->h, p->rows, p->pos, p->end, p->column, p->ids, p->span, p};
         for (size_t i = 0; i < countof(own); i++)
             mem_free(own[i]);
     }
@@ -165,7 +167,9 @@ static int prepare(struct exec *x, const struct exec_span *span, uint32_t n)
     struct pass *p = x->pass;
     uint32_t t = 0;
     for (uint32_t i = 0; i < n; i++) {
-        uint32_t len = kv_len(x->kv, span[i].seq), regime = (uint32_t)kv_salt(x->kv, span[i].seq);
+        uint64_t salt = kv_salt(x->kv, span[i].seq);
+        uint32_t len = kv_len(x->kv, span[i].seq), regime = (uint32_t)salt;
+        uint32_t pad = (uint32_t)(salt >> 32);
         if (span[i].n > x->step_tokens - t)
             return ERR(LIMIT, "a step of more than %u tokens", x->step_tokens);
         for (uint32_t j = 0; j < span[i].n; j++, t++) {
@@ -175,6 +179,7 @@ static int prepare(struct exec *x, const struct exec_span *span, uint32_t n)
             p->ids[t] = id;
             p->pos[t] = len + j;
             p->end[t] = span[i].ends ? span[i].ends[j] : MAX(span[i].turn_end, len + j);
+            p->column[t] = p->pos[t] + pad;
             if (x->regime_rows) p->end[t] = regime ? regime - 1 : 0;
         }
         p->span[i] = (struct kv_span){.seq = span[i].seq,
@@ -227,6 +232,11 @@ void exec_settle(struct exec *x, kv_seq seq, kv_seq backup, bool failed)
     if (!backup) return;
     if (failed) (void)kv_reorder(x->kv, (kv_seq[]){seq, backup}, (uint32_t[]){1, 0}, 2);
     (void)kv_drop(x->kv, backup);
+}
+
+int exec_pad(struct exec *x, kv_seq s, uint32_t columns)
+{
+    return x->m->counts_padding ? kv_resalt(x->kv, s, (uint64_t)columns << 32) : 0;
 }
 
 int exec_new(struct exec *x, kv_seq *out)

@@ -74,6 +74,7 @@ struct model {
     float norm_eps;
     struct rope rope[MODEL_ROPES];
     uint32_t n_ropes;
+    bool counts_padding;    /* something counts the masked columns before a prompt (Llama 4) */
     bool learned_positions; /* a table of `context` rows: no sequence can be longer */
     const char *no_sinks;   /* why a sink cache cannot be exact, or NULL */
     struct kv_layer *layer; /* [n_layers] owned */
@@ -202,6 +203,9 @@ size_t exec_row_bytes(const struct model *m, const struct kv_preset_options *o);
 
 /* A new sequence, with its rows set aside if the preset says so. */
 int exec_new(struct exec *x, kv_seq *out);
+/* Masked columns before the first row of an empty sequence.  Only models that count them keep them: rows then
+ * depend on them, hence the salt. */
+int exec_pad(struct exec *x, kv_seq s, uint32_t columns);
 /* Ends a transaction on `seq` that began by forking it into `backup` (0: none): if it failed, seq becomes
  * the backup again; the backup is dropped. */
 void exec_settle(struct exec *x, kv_seq seq, kv_seq backup, bool failed);
@@ -276,6 +280,7 @@ struct pass { /* inputs of the step that runs */
     uint32_t n; /* tokens of this step */
     const int32_t *tok;
     uint32_t *pos, *end; /* [n] */
+    uint32_t *column;    /* [n] pos plus the masked columns before the prompt */
     int32_t *ids;        /* [step_tokens] */
     float *h;    /* [n][hidden] residual stream: the graph's last word leaves the result here */
     float *rows; /* [step_tokens][hidden] rows whose logits are wanted */

@@ -59,7 +59,7 @@ const int32_t *regime_rows(const struct exec *x, uint32_t i)
 bool regime_changes(const struct exec *x, kv_seq seq, uint32_t n)
 {
     uint32_t len = kv_len(x->kv, seq);
-    return len && regime_of(x->m, len + n) != kv_salt(x->kv, seq);
+    return x->regime_rows && len && regime_of(x->m, len + n) != kv_salt(x->kv, seq);
 }
 
 int regime_enter(struct exec *x, uint32_t i, kv_seq seq, uint32_t n, uint32_t *again)

@@ -102,6 +102,7 @@ static int read_config(struct model *m, struct llama4 **out)
     m->rope[0].theta = 500000;
     TRY(model_read_rope(m, 0, NULL));
     m->rope[0].interleaved = true;
+    m->counts_padding = true;
     m->no_sinks = "its chunks and the scale of its queries go by true positions";
     struct llama4 *w = model_own(m, 1, sizeof *w + m->n_layers * sizeof w->layer[0]);
     if (!w) return ERR_NOMEM;
@@ -186,7 +187,8 @@ static int llama4_open(struct model *m)
     return 0;
 }
 
-/* --- Queries of layers without positions are scaled by how far into the text they are. */
+/* --- Queries of layers without positions are scaled by how far into the text they are; the reference
+ * counts the padding before it, and so does this when a mask names some. */
 struct tune {
     const struct llama4 *w;
     float *q, *by; /* by: [tokens] */
@@ -197,7 +199,7 @@ static int tune_run(struct pass *p, const void *arg)
     const struct tune *a = arg;
     const struct model *m = p->x->m;
     for (uint32_t t = 0; t < p->n; t++) {
-        float steps = floorf(((float)p->pos[t] + 1.0f) / a->w->floor_scale);
+        float steps = floorf(((float)p->column[t] + 1.0f) / a->w->floor_scale);
         a->by[t] = (float)log1p((double)steps) * a->w->attn_scale + 1.0f;
     }
     dev_scale_rows(p->dev, a->q, a->by, p->n, m->n_heads * m->head_dim);
