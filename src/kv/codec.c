@@ -84,7 +84,7 @@ int kv_codec_pair_open(const struct kv_codec_options *o, const struct kv_shape *
     }
     *kc = a;
     *vc = b;
-    *resid = kind->turns ? o->residual_length : 0;
+    *resid = kind->turns ? MAX(o->residual_length, 1) : 0; /* 0 and 1 both flush every update */
     return 0;
 }
 

@@ -8,7 +8,7 @@ struct kv_codec_options {     /* names and defaults of the reference's quantized
     uint32_t nbits;           /* 4 */
     int axis_key, axis_value; /* 0 */
     uint32_t q_group_size;    /* 64 */
-    uint32_t residual_length; /* 128; rows that gather before a flush (kv_edge) */
+    uint32_t residual_length; /* 128; rows that gather before a flush (kv_edge); 0 is 1 */
 };
 /* k: the plane holds keys, else values (axis_key or axis_value applies).  tile 0: the kind's own; else a
  * multiple of it, several units to a tile.  A shape or option it cannot do: ERR_ARG with the numbers. */

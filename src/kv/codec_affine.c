@@ -166,8 +166,5 @@ int affine_check(const char *name, const struct kv_codec_options *o)
     if (o->q_group_size > AFFINE_MOST)
         return ERR(ARG, "q_group_size %u: at most %u values can make a group", o->q_group_size,
                    AFFINE_MOST);
-    if (!o->residual_length)
-        return ERR(ARG, "residual_length 0: at least 1 row gathers before rows are quantized; 128 "
-                        "is usual");
     return 0;
 }

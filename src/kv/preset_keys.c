@@ -25,7 +25,7 @@ static const struct {
     KEY(AXIS_KEY, "axis_key", INT, codec.axis_key, -1, 1),
     KEY(AXIS_VALUE, "axis_value", INT, codec.axis_value, -1, 1),
     KEY(Q_GROUP_SIZE, "q_group_size", UINT, codec.q_group_size, 1, 1 << 20),
-    KEY(RESIDUAL_LENGTH, "residual_length", UINT, codec.residual_length, 1, 1 << 28),
+    KEY(RESIDUAL_LENGTH, "residual_length", UINT, codec.residual_length, 0, 1 << 28),
     KEY(TEST_CODEC, "test_codec", NAME, test_codec, 0, 0),
     KEY(TEST_BLOCK_ROWS, "test_block_rows", UINT, block_rows, 16, KV_ATOM),
 #undef KEY

@@ -65,6 +65,7 @@ static const struct {
     {"dynamic", "{\"max_cache_len\": 6.5}", FULL, {"max_cache_len", "integer"}},
     {"dynamic", "{\"axis_key\": -2}", FULL, {"axis_key", "-1 to 1"}},
     {"dynamic", "{\"backend\": 3}", FULL, {"backend", "name"}},
+    {"quantized", "{\"residual_length\": -1}", FULL, {"residual_length", "from 0 to"}},
     {"dynamic", "{\"compute_dtype\": \"float16\"}", FULL, {"compute_dtype"}},
     {"dynamic", "{\"nbits\": 4}", FULL, {"nbits", "backend"}},
     {"static", "{\"residual_length\": 4}", FULL, {"residual_length", "quantized"}},
@@ -254,6 +255,7 @@ static void test_codecs(void **state)
         uint32_t groups, lead, resid;
     } c[] = {{"{}", "quanto", 3, 0, 128},
              {"{\"residual_length\": 16, \"offloading\": true}", "quanto", 3, 0, 16},
+             {"{\"residual_length\": 0}", "quanto", 3, 0, 1},
              {"{\"backend\": \"HQQ\", \"window_length\": 40, \"num_sink_tokens\": 8}", "hqq", 2, 8,
               128}};
     for (size_t i = 0; i < countof(c); i++) {
@@ -338,6 +340,9 @@ static void test_reserve(void **state)
         assert_int_equal(kvik_cache_new(c, &s), 0);
         kvik_cache_usage(c, &u);
         reserved[i] = u.reserved;
+        assert_int_equal(kvik_cache_reserve(c, s, 1600), 0);
+        assert_int_equal(kvik_cache_reserve(c, s, 1601), KVIK_LIMIT);
+        assert_non_null(strstr(kvik_last_error(), "max_cache_len is 1600"));
         kvik_cache_close(c);
     }
     kvik_model_close(m);
