@@ -210,8 +210,8 @@ static int bad_value(const char *name, const kvik_option *o, const char *v)
 {
     char must[96];
     if (!strcmp(o->type, "json"))
-        snprintf(must, sizeof must, "a JSON object");
-    else if (!strcmp(o->type, "ids"))
+        return say_usage("--%s must be a JSON object, not \"%.60s\" (%s)", name, v, err_last());
+    if (!strcmp(o->type, "ids"))
         snprintf(must, sizeof must, "a list of token ids such as 1,2");
     else if (o->max > 1e18)
         snprintf(must, sizeof must, "an integer from %.0f to 2^63-1", o->min);
@@ -388,14 +388,28 @@ static void help_own(FILE *to, const struct arg_option *o, size_t n)
     }
 }
 
+/* Names too many for the left column follow the text, one word each, so that they wrap. */
+static void help_names(char *text, size_t size, const char *choices)
+{
+    size_t n = strlen(text);
+    n += (size_t)snprintf(text + n, size - n, "; one of ");
+    for (const char *c = choices; *c && n + 3 < size; c++) {
+        text[n++] = *c == '|' ? ',' : *c;
+        if (*c == '|') text[n++] = ' ';
+    }
+    text[n] = 0;
+}
+
 static void help_generation(FILE *to)
 {
     uint32_t n;
     const kvik_option *o = kvik_options(&n);
     for (uint32_t i = 0; i < n; i++) {
-        char left[96], text[320];
+        char left[96], text[640];
+        bool many = o[i].choices && strlen(o[i].choices) > 48;
         snprintf(left, sizeof left, "--%s %s", o[i].name,
-                 o[i].choices                  ? o[i].choices
+                 many                          ? "NAME"
+                 : o[i].choices                ? o[i].choices
                  : !strcmp(o[i].type, "bool")  ? "true|false"
                  : !strcmp(o[i].type, "uint")  ? "N"
                  : !strcmp(o[i].type, "int")   ? "N"
@@ -407,6 +421,7 @@ static void help_generation(FILE *to)
             if (*k == '_') *k = '-';
         snprintf(text, sizeof text, *o[i].fallback ? "%s (default %s)" : "%s", o[i].help,
                  o[i].fallback);
+        if (many) help_names(text, sizeof text, o[i].choices);
         help_line(to, left, text);
     }
 }

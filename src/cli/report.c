@@ -36,6 +36,7 @@ void report_cache(const struct session *s, const kvik_usage *u, const kvik_resul
     if (u->tokens) fprintf(stderr, ", %s a token", bytes_text(u->bytes / u->tokens, d));
     fprintf(stderr, "\n       rows %s, shared %s, staging %s, states %s", bytes_text(u->live, a),
             bytes_text(u->shared, b), bytes_text(u->staging, c), bytes_text(u->states, d));
+    if (u->reserved) fprintf(stderr, ", set aside %s more", bytes_text(u->reserved, a));
     if (u->streaming)
         fprintf(stderr, ", on disk %s (read %s, written %s)", bytes_text(u->spilled, a),
                 bytes_text(u->tier_read, b), bytes_text(u->tier_written, c));

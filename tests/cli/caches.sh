@@ -33,6 +33,11 @@ dynamic "$llama"
 same "$llama" --cache-implementation sink --cache-config '{"window_length": 200, "num_sink_tokens": 4}'
 same "$llama" --cache-implementation sliding_window --cache-config '{"sliding-window": 200}'
 
+run generate "$llama" --input-ids $ids --cache-implementation static --max-cache-len 200 --verbose
+check "static: the report tells what is set aside" err_has "set aside [0-9.]* KiB more"
+run generate "$llama" --input-ids $ids --verbose
+check "dynamic: nothing is set aside" sh -c "! grep -q 'set aside' '$work/err'"
+
 run generate "$llama" --input-ids $ids --json --cache-implementation quantized --cache-config '{"q_group_size": 8}'
 check "quantized: exit 0" status 0
 check "quantized: rows were sealed" json "o['cache']['seals'] > 0"

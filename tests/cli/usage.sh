@@ -19,6 +19,10 @@ for command in generate chat inspect tokenize render bench; do
     check "$command --help succeeds" status 0
     check "$command --help is on stdout" out_has "$command"
 done
+for name in offloaded_static hybrid_chunked sink; do
+    run generate --help
+    check "generate --help lists the cache $name" out_has "[ |]$name"
+done
 for absent in serve transcribe pull; do
     run --help
     check "--help does not list $absent, which does not work" sh -c "! grep -qw $absent '$work/out'"
@@ -56,6 +60,8 @@ run generate "$model" --input-ids 5 --generation-config '{"max_new_tokens":'
 refused "a generation config that is no JSON" 2 generation-config
 run generate "$model" --input-ids 5 --generation-config '{"max_new_tokenz": 3}'
 refused "a generation config with an unknown key suggests the nearest" 2 max_new_tokens
+run generate "$model" --input-ids 5 --cache-config '{"nbits": 2, "nbits": 4}'
+refused "a cache config that names a key twice says so" 2 cache-config duplicate
 run generate "$model" --input-ids 5 --num-beam-groups 4
 refused "what this version does not do is refused by name" 2 beam
 run generate "$model" --input-ids 5 --early-stopping always
