@@ -39,8 +39,8 @@ enum kvik_error {
     KVIK_IO = -3,
     KVIK_FORMAT = -4,      /* a malformed file, template or text */
     KVIK_UNSUPPORTED = -5, /* well-formed, but not something this build does */
-    KVIK_FULL = -6,        /* the cache budget (cache_memory, max_cache_len) is exhausted */
-    KVIK_LIMIT = -7,       /* a limit of the model or of the library */
+    KVIK_FULL = -6,        /* the cache budget (cache_memory) is exhausted */
+    KVIK_LIMIT = -7,       /* a limit of the model, of the library, or max_cache_len */
     KVIK_BUSY = -8,
     KVIK_LOST = -9, /* rows needed again are no longer held and have no token ids */
     KVIK_NOTFOUND = -10,

@@ -132,6 +132,8 @@ KVIK_API int kvik_cache_reset(kvik_cache *c, kvik_seq s)
 KVIK_API int kvik_cache_reserve(kvik_cache *c, kvik_seq s, uint32_t len)
 {
     TRY(cache_bound(c));
+    if (len > c->x->max_len)
+        return ERR(LIMIT, "cannot reserve %u tokens: max_cache_len is %u", len, c->x->max_len);
     return cache_full(c, kv_reserve(c->x->kv, s, len));
 }
 

@@ -361,8 +361,10 @@ static int check_shape(const struct unbound_layer *l, uint32_t layer, const kvik
 {
     if (!s->batch || !s->heads || !s->n || !s->dim_k || !s->dim_v || s->heads > 65536 ||
         s->dim_k > 65536 || s->dim_v > 65536)
-        return ERR(ARG, "layer %u: %u rows of %u heads, %u tokens of %u and %u values", layer,
-                   s->batch, s->heads, s->n, s->dim_k, s->dim_v);
+        return ERR(ARG,
+                   "layer %u: batch %u, heads %u, n %u, dim_k %u and dim_v %u must be at least 1 "
+                   "(heads and dims at most 65536)",
+                   layer, s->batch, s->heads, s->n, s->dim_k, s->dim_v);
     if (!l->open) return 0;
     if (s->batch != l->batch)
         return ERR(ARG, "layer %u: a batch of %u, the cache holds %u rows", layer, s->batch,

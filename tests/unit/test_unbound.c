@@ -278,7 +278,7 @@ static void test_errors(void **state)
     refused(c, 2, one, KVIK_ARG, "layer 2");
     refused(c, 0, (kvik_shape){4, 1, 1, 4, 4, NULL}, KVIK_LIMIT, "max_sequences 3");
     refused(c, 0, (kvik_shape){2, 1, 1, 4, 4, "q4"}, KVIK_ARG, "dtype");
-    refused(c, 0, (kvik_shape){2, 1, 0, 4, 4, NULL}, KVIK_ARG, "0 tokens");
+    refused(c, 0, (kvik_shape){2, 1, 0, 4, 4, NULL}, KVIK_ARG, "n 0");
     refused(c, 0, (kvik_shape){2, 1, 9, 4, 4, NULL}, KVIK_LIMIT, "max_cache_len 8");
     assert_int_equal(kvik_cache_update(c, 0, x, x, &one, &r), 0);
     refused(c, 0, (kvik_shape){1, 1, 1, 4, 4, NULL}, KVIK_ARG, "a batch of 1");
