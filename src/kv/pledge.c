@@ -14,6 +14,8 @@
  * The books are closed (pledge_leave) before a sequence changes and opened after (pledge_enter). */
 #include "kv/kv_int.h"
 
+#include <stdio.h>
+
 /* Most pages that a sequence can hold at once behind the cursor, or KV_NONE if it never lets go. */
 static uint32_t hold_max(const struct kv *kv, const struct group *g, uint32_t form)
 {
@@ -134,6 +136,7 @@ void pledge_enter(struct kv *kv, struct seq *s)
 int kv_reserve(struct kv *kv, kv_seq handle, uint32_t len)
 {
     struct seq *s;
+    char what[48];
     TRY(seq_idle(kv, handle, &s));
     if (len > kv->max_len)
         return ERR(LIMIT, "cache: cannot reserve %u rows, the longest sequence has %u", len,
@@ -143,9 +146,9 @@ int kv_reserve(struct kv *kv, kv_seq handle, uint32_t len)
     pledge_leave(kv, s);
     slot->reserve = len;
     pledge_enter(kv, s);
-    int e = make_room(kv, 0, 0, "the reserve");
-    if (e == ERR_FULL && spill_begin(kv) && (e = make_room(kv, 0, 0, "the reserve")) < 0)
-        spill_call_off(kv);
+    snprintf(what, sizeof what, "a reserve of %u tokens", len);
+    int e = make_room(kv, 0, 0, what);
+    if (e == ERR_FULL && spill_begin(kv) && (e = make_room(kv, 0, 0, what)) < 0) spill_call_off(kv);
     if (e < 0) {
         pledge_leave(kv, s);
         slot->reserve = old;

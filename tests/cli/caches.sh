@@ -35,6 +35,9 @@ same "$llama" --cache-implementation sliding_window --cache-config '{"sliding-wi
 
 run generate "$llama" --input-ids $ids --cache-implementation static --max-cache-len 200 --verbose
 check "static: the report tells what is set aside" err_has "set aside [0-9.]* KiB more"
+run generate "$llama" --input-ids $ids --cache-implementation static --max-cache-len 200 --cache-memory 100K
+check "static: too long for the budget fails before it starts" status 1
+check "static: and tells the length that was to be set aside" err_has "a reserve of 200 tokens"
 run generate "$llama" --input-ids $ids --verbose
 check "dynamic: nothing is set aside" sh -c "! grep -q 'set aside' '$work/err'"
 
