@@ -168,8 +168,8 @@ static int open_file(struct tier_file *t)
         mem_free(t->path);
         t->path = NULL;
         return ERR(IO,
-                   "cannot make a file in %s for cache pages: %s; set KVIK_SPILL_DIR to a "
-                   "directory on a disk where this process may write",
+                   "cannot make a file in %s for cache pages: %s; give a directory on a disk "
+                   "where this process may write (spill_dir, else KVIK_SPILL_DIR)",
                    t->dir, strerror(e));
     }
     while (flock(t->fd, LOCK_EX | LOCK_NB) < 0 && errno == EINTR)
@@ -262,8 +262,8 @@ static int report(const struct tier_file *t, const struct kv_io *io, int e)
     const char *verb = io->write ? "writing" : "reading";
     if (e == ENOSPC || e == EDQUOT)
         return ERR(IO,
-                   "no space left for cache pages in %s (%zu bytes wanted): free some, or set "
-                   "KVIK_SPILL_DIR to a larger disk",
+                   "no space left for cache pages in %s (%zu bytes wanted): free some, or "
+                   "name a larger disk (spill_dir, else KVIK_SPILL_DIR)",
                    t->dir, io->n);
     return ERR(IO, "%s %zu bytes of cache pages at byte %llu of the file in %s: %s", verb, io->n,
                (unsigned long long)io->at, t->dir,
