@@ -2,8 +2,8 @@
  *
  * The model in your head: a MODEL is weights, tokenizer and chat template, read-only and shared.  A CACHE
  * is a budgeted block store that holds SEQUENCES; what a sequence has seen is kept as blocks that forks share.
- * FORWARD feeds tokens to sequences and gives logits; GENERATE is the loop over it.  No cache strategy, batch
- * mate, thread count or chunking changes a bit of the logits.
+ * FORWARD feeds tokens to sequences and gives logits; GENERATE is the loop over it.  No batch mate, thread
+ * count, chunking or place where rows are kept changes a bit of the logits; codecs, windows and sinks do what they say.
  *
  *     kvik_model *m;  kvik_cache *c;  kvik_result *r;
  *     kvik_generation g;
