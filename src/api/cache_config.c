@@ -37,6 +37,8 @@ int settings_read(const kvik_cache_config *c, struct settings *s)
         if (e < 0) return e;
     }
     TRY(kv_keys_check(&s->keys, s->preset));
+    if (c->max_cache_len > KV_LEN_MOST)
+        return ERR(LIMIT, "max_cache_len %u: at most %d", c->max_cache_len, KV_LEN_MOST);
     s->max_cache_len = s->keys.max_cache_len ? s->keys.max_cache_len : c->max_cache_len;
     bool offload = c->on_full && strcmp(c->on_full, "offload") == 0;
     if (c->on_full && !offload && strcmp(c->on_full, "error") != 0)

@@ -24,6 +24,8 @@ const struct kv_preset *kv_preset_find(const char *name); /* NULL: unknown */
 const struct kv_preset *kv_preset_at(uint32_t i);         /* NULL past the end */
 
 /* preset_keys.c: the keys of cache_config, the same for every preset.  '-' equals '_'; null is not given. */
+enum { KV_LEN_MOST = 1 << 28 }; /* tokens of a sequence that can be asked for */
+
 enum kv_key {
     KV_KEY_MAX_CACHE_LEN,
     KV_KEY_SLIDING_WINDOW,

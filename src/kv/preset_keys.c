@@ -14,7 +14,7 @@ static const struct {
 } table[KV_KEYS] = {
 #define KEY(id, name, kind, field, min, max)                                                       \
     [KV_KEY_##id] = {name, kind, offsetof(struct kv_keys, field), min, max}
-    KEY(MAX_CACHE_LEN, "max_cache_len", UINT, max_cache_len, 1, 1 << 28),
+    KEY(MAX_CACHE_LEN, "max_cache_len", UINT, max_cache_len, 1, KV_LEN_MOST),
     KEY(SLIDING_WINDOW, "sliding_window", UINT, sliding_window, 1, 1 << 28),
     KEY(WINDOW_LENGTH, "window_length", UINT, window_length, 1, 1 << 28),
     KEY(NUM_SINK_TOKENS, "num_sink_tokens", UINT, num_sink_tokens, 0, 1 << 28),
