@@ -392,6 +392,7 @@ static void help_own(FILE *to, const struct arg_option *o, size_t n)
 static void help_names(char *text, size_t size, const char *choices)
 {
     size_t n = strlen(text);
+    if (n + 16 > size) return;
     n += (size_t)snprintf(text + n, size - n, "; one of ");
     for (const char *c = choices; *c && n + 3 < size; c++) {
         text[n++] = *c == '|' ? ',' : *c;
