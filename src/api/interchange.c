@@ -228,6 +228,7 @@ KVIK_API int kvik_cache_import(kvik_cache *c, const kvik_snapshot *in, kvik_seq 
             n = MIN(most, in->length - done);
             if ((e = import_step(x, in, s, done, n, buffer)) < 0) break;
         }
+        if (e >= 0) e = kv_unseen(x->kv, s);
         if (e < 0) (void)kv_drop(x->kv, s);
     }
     mem_free(buffer);

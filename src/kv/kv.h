@@ -97,9 +97,13 @@ int kv_reorder(struct kv *kv, const kv_seq *beam, const uint32_t *from, uint32_t
  * appends up to len then cannot fail for want of budget.  A fork does not inherit the reserve, and
  * is ERR_FULL if the copies it may cost the reserve's owner do not fit.  0 gives the reserve up. */
 int kv_reserve(struct kv *kv, kv_seq s, uint32_t len);
+uint32_t kv_reserved(const struct kv *kv, kv_seq s); /* rows promised to it; 0: none */
 /* Leaves s at *have <= len, the longest length every group can resume from exactly; the caller
  * feeds tokens [*have, len) again.  ERR_LOST, nothing changed, if one of those has no token id. */
 int kv_trim(struct kv *kv, kv_seq s, uint32_t len, uint32_t *have);
+/* Of the rows of s only those count that its next token sees; the others, which were fed without their contents, are
+ * computed again should a trim need them. */
+int kv_unseen(struct kv *kv, kv_seq s);
 /* What kv_trim would leave; changes nothing. */
 int kv_resume(const struct kv *kv, kv_seq s, uint32_t len, uint32_t *have);
 struct kv_usage {

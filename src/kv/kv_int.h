@@ -86,6 +86,7 @@ struct keep {
 };
 struct seq_group {
     uint32_t cut[FORMS]; /* first page not yet given up; before it only leading and kept pages */
+    uint32_t unseen;     /* rows before it, but for sinks, were never given (kv_unseen) */
     uint32_t n_keeps;
     struct keep *keep; /* [KV_KEEPS] ascending; NULL where the group makes none */
 };

@@ -59,9 +59,11 @@ void seq_reset(struct kv *kv, struct seq *s)
     s->len = s->cross = s->n_turns = 0;
     s->turn_open = false;
     s->salt = 0;
-    for (uint32_t gi = 0; gi < kv->n_groups; gi++)
+    for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
+        s->g[gi].unseen = 0;
         for (uint32_t f = 0; f < FORMS; f++)
             s->g[gi].cut[f] = table_first(&kv->group[gi], f);
+    }
 }
 
 int kv_new(struct kv *kv, uint64_t salt, kv_seq *out)
@@ -79,6 +81,12 @@ uint64_t kv_salt(const struct kv *kv, kv_seq handle)
 {
     const struct slot *slot = slot_of(kv, handle);
     return slot ? kv->seq[slot->seq].salt : 0;
+}
+
+uint32_t kv_reserved(const struct kv *kv, kv_seq handle)
+{
+    const struct slot *slot = slot_of(kv, handle);
+    return slot ? slot->reserve : 0;
 }
 
 int kv_resalt(struct kv *kv, kv_seq handle, uint64_t salt)
@@ -124,6 +132,7 @@ static void seq_clone(struct kv *kv, const struct seq *src, struct seq *dst)
         struct group *g = &kv->group[gi];
         const struct seq_group *from = &src->g[gi];
         struct seq_group *to = &dst->g[gi];
+        to->unseen = from->unseen;
         for (uint32_t f = 0; f < FORMS; f++) {
             to->cut[f] = from->cut[f];
             uint32_t n = table_used(g, f, seq_rows(g, src));

@@ -22,6 +22,8 @@ static uint32_t resume_look(const struct kv *kv, const struct seq *s, const stru
     const uint32_t *raw = seq_table(kv, g, RAW, s), *sealed = seq_table(kv, g, SEALED, s);
     uint32_t rows = g->rows[RAW], tile = g->rows[SEALED];
     struct need n = need_at(g, s, m, 0, m == s->len && s->turn_open);
+    uint32_t first = MAX(n.row_from, g->c.policy.sinks);
+    if (first < MIN(m, s->g[g - kv->group].unseen)) return first;
     if (m % rows && !raw[m / rows]) return m - m % rows;
     for (uint32_t k = MAX(n.row_from / tile, table_first(g, SEALED));
          g->form[SEALED].n_ids && k < m / tile; k++)
@@ -128,6 +130,18 @@ static void trim_rows(struct kv *kv, struct seq *s, uint32_t gi, uint32_t m)
         }
         s->g[gi].cut[f] = cut_at(g, s, gi, f, m);
     }
+    s->g[gi].unseen = MIN(s->g[gi].unseen, m);
+}
+
+int kv_unseen(struct kv *kv, kv_seq handle)
+{
+    struct seq *s;
+    TRY(seq_idle(kv, handle, &s));
+    for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
+        const struct kv_policy *p = &kv->group[gi].c.policy;
+        if (p->kind == KV_ROWS) s->g[gi].unseen = kv_reach(p, s->len, 0).lo;
+    }
+    return 0;
 }
 
 int kv_resume(const struct kv *kv, kv_seq handle, uint32_t len, uint32_t *have)

@@ -100,6 +100,45 @@ static void test_round_trip(void **state)
     round_trip(PHI3, "dynamic", NULL, true); /* past the length at which its frequencies change */
 }
 
+/* Rows under the window come without contents, also those that share a block with rows that have them: a crop computes
+ * them again. */
+static void crop_after(const char *path, const char *impl, const char *config)
+{
+    kvik_model *m;
+    kvik_snapshot *a;
+    assert_int_equal(kvik_model_open(path, &m), 0);
+    uint32_t vocab = kvik_model_vocab(m);
+    kvik_cache *c = open_cache(m, impl, config);
+    for (uint32_t i = 0; i < N; i++)
+        ids[i] = (int32_t)(5 + i * 37 % (vocab - 5));
+    for (uint32_t len = 2; len < N; len += len < 80 ? 7 : 1) {
+        kvik_seq s, t;
+        assert_int_equal(kvik_cache_new(c, &s), 0);
+        forward(c, s, ids, N, NULL);
+        assert_int_equal(kvik_cache_export(c, s, &a), 0);
+        assert_int_equal(kvik_cache_import(c, a, &t), 0);
+        kvik_snapshot_free(a);
+        if (kvik_cache_crop(c, t, len) < 0) fail_msg("%s", kvik_last_error());
+        assert_int_equal(kvik_cache_reset(c, s), 0);
+        forward(c, s, ids, len + 1, want);
+        forward(c, t, ids + len, 1, got);
+        assert_memory_equal(got, want, vocab * sizeof *got);
+        assert_int_equal(kvik_cache_drop(c, s), 0);
+        assert_int_equal(kvik_cache_drop(c, t), 0);
+    }
+    kvik_cache_close(c);
+    kvik_model_close(m);
+}
+
+static void test_crop(void **state)
+{
+    (void)state;
+    crop_after(LLAMA, "sliding_window", "{\"sliding_window\": 20}");
+    crop_after(LLAMA, "sink", "{\"window_length\": 24, \"num_sink_tokens\": 3}");
+    crop_after(GEMMA, "dynamic", "{\"test_block_rows\": 64}");
+    crop_after("tests/golden/models/llama4", "hybrid_chunked", NULL);
+}
+
 /* A sequence as long as the cache allows can still be exported. */
 static void test_full_length(void **state)
 {
@@ -209,9 +248,8 @@ static void test_no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),
-        cmocka_unit_test(test_full_length),
-        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_round_trip),  cmocka_unit_test(test_crop),
+        cmocka_unit_test(test_full_length), cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
