@@ -77,20 +77,42 @@ static int refill(struct exec *x, kv_seq s, const int32_t *tok, const struct kv_
     return e;
 }
 
+/* Copies of the first `len` tokens and of all turns; the caller frees both, also after a failure. */
+static int remember(const struct exec *x, kv_seq s, uint32_t len, int32_t **tok,
+                    struct kv_turn **turn, uint32_t *n_turns)
+{
+    const struct kv_turn *turns = kv_turns(x->kv, s, n_turns);
+    *tok = mem_array(MAX(len, 1), sizeof **tok);
+    *turn = mem_array(MAX(*n_turns, 1), sizeof **turn);
+    if (!*tok || !*turn) return ERR_NOMEM;
+    memcpy(*tok, kv_tokens(x->kv, s), len * sizeof **tok);
+    memcpy(*turn, turns, *n_turns * sizeof **turn);
+    return 0;
+}
+
+int exec_return(struct exec *x, kv_seq s, uint32_t len)
+{
+    uint32_t have, n_turns;
+    int32_t *tok;
+    struct kv_turn *turn;
+    int e = remember(x, s, len, &tok, &turn, &n_turns);
+    if (e >= 0) e = start_of(x, s, len, &have);
+    if (e >= 0) e = kv_trim(x->kv, s, have, &have);
+    if (e >= 0) e = exec_replay(x, s, tok, turn, n_turns, have, len);
+    mem_free(tok);
+    mem_free(turn);
+    return e;
+}
+
 int exec_crop(struct exec *x, kv_seq s, uint32_t want)
 {
     uint32_t have, n_turns;
     TRY(start_of(x, s, want, &have));
     if (have == want) return kv_trim(x->kv, s, want, &have);
-    const struct kv_turn *turns = kv_turns(x->kv, s, &n_turns);
-    int32_t *tok = mem_array(want, sizeof *tok);
-    struct kv_turn *turn = mem_array(MAX(n_turns, 1), sizeof *turn);
-    int e = tok && turn ? 0 : ERR_NOMEM;
-    if (e >= 0) {
-        memcpy(tok, kv_tokens(x->kv, s), want * sizeof *tok);
-        memcpy(turn, turns, n_turns * sizeof *turn);
-        e = refill(x, s, tok, turn, n_turns, have, want);
-    }
+    int32_t *tok;
+    struct kv_turn *turn;
+    int e = remember(x, s, want, &tok, &turn, &n_turns);
+    if (e >= 0) e = refill(x, s, tok, turn, n_turns, have, want);
     mem_free(tok);
     mem_free(turn);
     return e;

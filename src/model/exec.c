@@ -230,8 +230,11 @@ int exec_step(struct exec *x, const struct exec_span *span, uint32_t n, float *l
 void exec_settle(struct exec *x, kv_seq seq, kv_seq backup, bool failed)
 {
     if (!backup) return;
+    uint32_t reserve = failed ? kv_reserved(x->kv, seq) : 0;
+    if (reserve) (void)kv_reserve(x->kv, seq, 0); /* both at once might not fit */
     if (failed) (void)kv_reorder(x->kv, (kv_seq[]){seq, backup}, (uint32_t[]){1, 0}, 2);
     (void)kv_drop(x->kv, backup);
+    if (reserve) (void)kv_reserve(x->kv, seq, reserve);
 }
 
 int exec_pad(struct exec *x, kv_seq s, uint32_t columns)

@@ -9,11 +9,12 @@
 
 #include <string.h>
 
-struct feed_state { /* of one feed while it runs */
-    uint32_t done;  /* of `again` and the feed's own tokens */
-    uint32_t again; /* tokens to feed first: rows of another regime (regime.c) */
-    uint32_t start; /* rows before the feed */
-    kv_seq backup;  /* 0: none */
+struct feed_state {   /* of one feed while it runs */
+    uint32_t done;    /* of `again` and the feed's own tokens */
+    uint32_t again;   /* tokens to feed first: rows of another regime (regime.c) */
+    uint32_t start;   /* rows before the feed */
+    kv_seq backup;    /* 0: none */
+    uint32_t reserve; /* while rows come back: what the sequence was promised */
 };
 
 int feed_open(struct exec *x)
@@ -34,9 +35,8 @@ void feed_close(struct exec *x)
 
 static void restore(struct exec *x, const struct exec_feed *f, struct feed_state *g, bool failed)
 {
-    uint32_t have;
     if (g->again) return;
-    if (!g->backup && failed && g->done) (void)kv_trim(x->kv, f->seq, g->start, &have);
+    if (!g->backup && failed && g->done) (void)exec_return(x, f->seq, g->start);
     exec_settle(x, f->seq, g->backup, failed);
 }
 
@@ -93,6 +93,20 @@ static int run_step(struct exec *x, const struct exec_feed *feed, struct feed_st
     return 0;
 }
 
+/* Before any step, since a later one that fails costs what the earlier ones computed. */
+static int check_feed(const struct exec *x, const struct exec_feed *feed, uint32_t i)
+{
+    if (feed[i].n == 0) return ERR(ARG, "row %u: no tokens to feed", i);
+    for (uint32_t j = 0; j < i; j++)
+        if (feed[j].seq == feed[i].seq)
+            return ERR(ARG, "rows %u and %u are the same sequence; feed it once a call", j, i);
+    for (uint32_t j = 0; j < feed[i].n; j++)
+        if (feed[i].tok[j] < 0 || (uint32_t)feed[i].tok[j] >= x->m->vocab)
+            return ERR(ARG, "token id %d is outside the vocabulary of %u", feed[i].tok[j],
+                       x->m->vocab);
+    return 0;
+}
+
 /* What the feeds add up to, the rows of another regime included; whether one step does. */
 static int survey(const struct exec *x, const struct exec_feed *feed, uint32_t n, uint32_t chunk,
                   uint64_t *total, bool *one_step)
@@ -100,7 +114,7 @@ static int survey(const struct exec *x, const struct exec_feed *feed, uint32_t n
     *one_step = true;
     *total = 0;
     for (uint32_t i = 0; i < n; i++) {
-        if (feed[i].n == 0) return ERR(ARG, "row %u: no tokens to feed", i);
+        TRY(check_feed(x, feed, i));
         uint32_t len = kv_len(x->kv, feed[i].seq);
         if (feed[i].n > x->max_len - MIN(len, x->max_len))
             return ERR(LIMIT,
@@ -115,14 +129,16 @@ static int survey(const struct exec *x, const struct exec_feed *feed, uint32_t n
 }
 
 static int begin(struct exec *x, const struct exec_feed *feed, struct feed_state *g, uint32_t i,
-                 bool one_step)
+                 bool one_step, bool alone)
 {
     g[i] = (struct feed_state){.start = kv_len(x->kv, feed[i].seq)};
     TRY(regime_enter(x, i, feed[i].seq, feed[i].n, &g[i].again));
-    if (one_step || !g[i].start || g[i].again || feed[i].loose || x->reserve) return 0;
+    if (one_step || !g[i].start || g[i].again || feed[i].loose) return 0;
+    bool reserved = kv_reserved(x->kv, feed[i].seq);
+    if (reserved && alone) return 0; /* cannot run short; else see exec_return */
     int e = kv_fork(x->kv, feed[i].seq, &g[i].backup);
     if (e < 0) g[i].backup = 0;
-    return e;
+    return reserved && e == ERR_FULL ? 0 : e;
 }
 
 /* Rows of another regime come back last, when all that the feed took is free. */
@@ -130,8 +146,15 @@ static void end(struct exec *x, const struct exec_feed *feed, struct feed_state 
                 bool failed)
 {
     uint32_t have;
+    for (uint32_t i = 0; failed && i < n; i++) /* promised again when all is as it was */
+        if (g[i].backup && (g[i].reserve = kv_reserved(x->kv, feed[i].seq)))
+            (void)kv_reserve(x->kv, feed[i].seq, 0);
     for (uint32_t i = 0; i < n; i++)
-        restore(x, &feed[i], &g[i], failed);
+        if (g[i].backup || !failed) restore(x, &feed[i], &g[i], failed);
+    for (uint32_t i = 0; failed && i < n; i++) /* with the room those gave back */
+        if (!g[i].backup) restore(x, &feed[i], &g[i], failed);
+    for (uint32_t i = 0; failed && i < n; i++)
+        if (g[i].reserve) (void)kv_reserve(x->kv, feed[i].seq, g[i].reserve);
     for (uint32_t i = 0; failed && i < n; i++)
         if (g[i].again) (void)kv_trim(x->kv, feed[i].seq, 0, &have);
     for (uint32_t i = 0; failed && i < n; i++)
@@ -158,7 +181,7 @@ int exec_feed(struct exec *x, const struct exec_feed *feed, uint32_t n, uint32_t
     int e = logits && !tmp ? ERR_NOMEM : 0;
     uint32_t started = 0;
     for (; e >= 0 && started < n; started++)
-        e = begin(x, feed, g, started, one_step);
+        e = begin(x, feed, g, started, one_step, n == 1);
     while (e >= 0 && done < total) {
         uint32_t n_span;
         next_step(x, feed, g, n, chunk, span, &n_span);
