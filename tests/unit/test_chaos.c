@@ -1,0 +1,686 @@
+/* test_chaos.c - random configurations and random operations through the public interface, against a model of truth
+ * that knows no cache: of every sequence the updates it was fed.  What a sequence answers must be, bit for bit, what a fresh
+ * sequence of a plain resident cache answers that is fed the same updates; calls that fail must change nothing.
+ *
+ *     build/release/test_chaos [SEED [COUNT]] [-v]
+ *
+ * Not compared, as documented: a sequence imported under a codec (its rows are encoded again as one turn), and under a
+ * codec one of a longrope model that a crop left in its long regime. */
+#include "kvik.h"
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { MOST = 420, SEQS = 6, BEAMS = 3 };
+
+static const struct {
+    const char *name;
+    uint32_t context, original; /* most positions or 0; where longrope changes or 0 */
+} models[] = {{"llama-mha", 0, 0}, {"mistral", 0, 0}, {"gemma2", 0, 0},       {"gemma3", 0, 0},
+              {"llama4", 0, 0},    {"phi3", 0, 32},   {"gpt-oss", 0, 0},      {"qwen2", 0, 0},
+              {"qwen3", 0, 0},     {"mixtral", 0, 0}, {"llama-gqa-l3", 0, 0}, {"gpt2", 128, 0}};
+enum { MODELS = sizeof models / sizeof *models };
+static kvik_model *opened[MODELS];
+
+struct truth { /* one sequence: its tokens, and which of them begin an update */
+    kvik_seq s;
+    uint32_t n;
+    bool longer, lost; /* in longrope's long regime; no longer known */
+    bool begin[MOST];
+    int32_t ids[MOST];
+};
+struct world {
+    uint32_t seed, model, vocab, most, lanes, n, op; /* lanes: max_sequences */
+    kvik_cache *cache, *plain;
+    bool codec, reserves, failed;
+    uint64_t budget;
+    char text[600];
+    const char *what; /* the operation that runs */
+    float *got, *want;
+    struct truth seq[SEQS], trial;
+};
+
+static uint64_t rng;
+static int verbose;
+static uint32_t n_probes, n_fed, n_refused, n_streamed, n_done[16];
+
+static uint32_t dice(uint32_t n)
+{
+    rng ^= rng << 13;
+    rng ^= rng >> 7;
+    rng ^= rng << 17;
+    return (uint32_t)((rng >> 16) % n);
+}
+static uint32_t between(uint32_t a, uint32_t b)
+{
+    return a + dice(b - a + 1);
+}
+
+__attribute__((format(printf, 2, 3))) static void wrong(struct world *w, const char *format, ...)
+{
+    va_list a;
+    if (w->failed) return;
+    w->failed = true;
+    printf("FAIL seed %u op %u %s: ", w->seed, w->op, w->what);
+    va_start(a, format);
+    vprintf(format, a);
+    va_end(a);
+    printf("\n     %s\n", w->text);
+}
+
+/* ---- The model of truth ---- */
+
+static void truth_crop(struct truth *t, uint32_t n)
+{
+    t->n = n;
+    if (!n) t->lost = false;
+}
+
+static void truth_feed(const struct world *w, struct truth *t, const int32_t *ids, uint32_t n)
+{
+    uint32_t at = models[w->model].original, end = t->n + n;
+    bool longer = at && end > at, again = at && t->n && longer != t->longer;
+    if (at && w->codec && t->n && t->n <= at && t->longer && longer) t->lost = true;
+    memcpy(t->ids + t->n, ids, n * sizeof *ids);
+    memset(t->begin + t->n, 0, n);
+    t->begin[t->n] = true;
+    if (again) memset(t->begin + 1, 0, end - 1);
+    t->longer = longer;
+    t->n = end;
+}
+
+/* Logits of the last token of a fresh sequence with these updates; all of the last update's with `all`. */
+static int truth_logits(struct world *w, const struct truth *t, bool all, float *out)
+{
+    kvik_seq s;
+    int e = kvik_cache_new(w->plain, &s);
+    if (e < 0) return e;
+    for (uint32_t i = 0, j; e >= 0 && i < t->n; i = j) {
+        for (j = i + 1; j < t->n && !t->begin[j];)
+            j++;
+        kvik_span span = {s, t->ids + i, j - i};
+        e = kvik_forward(w->plain, &span, 1, all && j == t->n, j == t->n ? out : NULL);
+    }
+    kvik_cache_drop(w->plain, s);
+    return e;
+}
+
+static void draw_ids(const struct world *w, int32_t *ids, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        ids[i] = (int32_t)between(4, w->vocab - 1);
+}
+
+/* ---- What must hold after every operation ---- */
+
+static void compare(struct world *w, const struct truth *t, const float *got, const char *what)
+{
+    if (t->lost) return;
+    if (truth_logits(w, t, false, w->want) < 0)
+        wrong(w, "the plain cache: %s", kvik_last_error());
+    else if (memcmp(got, w->want, w->vocab * sizeof *got) != 0)
+        wrong(w, "%s: other logits after %u tokens, %g for %g", what, t->n, (double)got[4],
+              (double)w->want[4]);
+    n_probes++;
+}
+
+/* A fork is fed one token more. */
+static void probe(struct world *w, const struct truth *t)
+{
+    kvik_seq f;
+    int32_t id;
+    if (t->n >= w->most || t->lost) return;
+    draw_ids(w, &id, 1);
+    if (kvik_cache_fork(w->cache, t->s, &f) < 0) return;
+    kvik_span span = {f, &id, 1};
+    int e = kvik_forward(w->cache, &span, 1, false, w->got);
+    kvik_cache_drop(w->cache, f);
+    if (e == KVIK_FULL) return;
+    if (e < 0) {
+        wrong(w, "probe: %s", kvik_last_error());
+        return;
+    }
+    w->trial = *t;
+    truth_feed(w, &w->trial, &id, 1);
+    compare(w, &w->trial, w->got, "probe");
+}
+
+static void check_all(struct world *w)
+{
+    kvik_usage u;
+    uint64_t rows = 0;
+    for (uint32_t i = 0; i < w->n; i++) {
+        int64_t len = kvik_cache_length(w->cache, w->seq[i].s);
+        if (len != w->seq[i].n)
+            wrong(w, "sequence %u has %lld tokens, not %u", i, (long long)len, w->seq[i].n);
+        rows += w->seq[i].n;
+    }
+    kvik_cache_usage(w->cache, &u);
+    if (w->budget && u.peak_bytes > w->budget)
+        wrong(w, "peak %llu over %llu", (unsigned long long)u.peak_bytes,
+              (unsigned long long)w->budget);
+    if (u.bytes > u.peak_bytes || u.shared > u.live || u.bytes != u.live + u.states + u.staging)
+        wrong(w, "usage: bytes %llu peak %llu live %llu shared %llu", (unsigned long long)u.bytes,
+              (unsigned long long)u.peak_bytes, (unsigned long long)u.live,
+              (unsigned long long)u.shared);
+    if (u.tokens != rows)
+        wrong(w, "usage: %llu tokens, not %llu", (unsigned long long)u.tokens,
+              (unsigned long long)rows);
+    if (w->n && dice(3) == 0) probe(w, &w->seq[dice(w->n)]);
+    uint64_t state = rng; /* -vvv: all of them, to find the first that is wrong */
+    for (uint32_t i = 0; verbose > 2 && i < w->n; i++)
+        probe(w, &w->seq[i]);
+    rng = state;
+}
+
+/* A call was refused: only for memory, or for the reason that is due. */
+static void refused(struct world *w, int e, int due)
+{
+    n_refused++;
+    if (verbose > 1) printf("    refused: %s\n", kvik_last_error());
+    if (due ? e != due : e != KVIK_FULL) wrong(w, "%s: %s", kvik_error_name(e), kvik_last_error());
+    if (w->n) probe(w, &w->seq[dice(w->n)]);
+}
+
+/* ---- Operations ---- */
+
+static void op_new(struct world *w)
+{
+    if (w->n == w->lanes) return;
+    struct truth *t = &w->seq[w->n];
+    int e = kvik_cache_new(w->cache, &t->s);
+    if (e < 0) {
+        refused(w, e, 0);
+        return;
+    }
+    t->n = 0;
+    t->lost = t->longer = false;
+    w->n++;
+}
+
+static uint32_t draw_length(void)
+{
+    return dice(3) == 0 ? 1 : dice(3) ? between(1, 20) : between(1, 90);
+}
+
+static void op_feed(struct world *w)
+{
+    static int32_t ids[SEQS][96];
+    kvik_span span[SEQS];
+    uint32_t n = between(1, w->n), first = dice(w->n), total = 0, at = 0;
+    bool all = dice(4) == 0;
+    int due = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        struct truth *t = &w->seq[(first + i) % w->n];
+        uint32_t len = draw_length();
+        if (t->n + len > w->most && dice(4)) len = w->most - t->n ? between(1, w->most - t->n) : 1;
+        if (len > 90) len = 90;
+        draw_ids(w, ids[i], len);
+        span[i] = (kvik_span){t->s, ids[i], len};
+        if (t->n + len > w->most) due = KVIK_LIMIT;
+        total += len;
+    }
+    int bad = dice(12); /* a failing call now and then */
+    if (!due && bad == 0) ids[n - 1][dice(span[n - 1].n)] = (int32_t)w->vocab, due = KVIK_ARG;
+    if (!due && bad == 1 && n > 1) span[n - 1].seq = span[0].seq, due = KVIK_ARG;
+    if (!due && bad == 2) span[n - 1].seq += 1u << 20, due = KVIK_STALE;
+    int e = kvik_forward(w->cache, span, n, all, w->got);
+    if (due && e >= 0) wrong(w, "a feed succeeded that is %s", kvik_error_name(due));
+    if (e < 0) {
+        refused(w, e, e == KVIK_FULL ? 0 : due);
+        return;
+    }
+    n_fed += total;
+    uint32_t check = dice(2 * n);
+    for (uint32_t i = 0; i < n; i++) {
+        struct truth *t = &w->seq[(first + i) % w->n];
+        uint32_t before = t->n;
+        truth_feed(w, t, span[i].ids, span[i].n);
+        at += all ? span[i].n : 1;
+        if (i != check || t->lost) continue;
+        compare(w, t, w->got + (size_t)(at - 1) * w->vocab, "feed");
+        if (!all || w->failed || !t->begin[before]) continue;
+        if (truth_logits(w, t, true, w->want) < 0 ||
+            memcmp(w->got + (size_t)(at - span[i].n) * w->vocab, w->want,
+                   (size_t)span[i].n * w->vocab * sizeof *w->got) != 0)
+            wrong(w, "feed: other logits inside %u tokens", span[i].n);
+    }
+}
+
+static void op_fork(struct world *w)
+{
+    if (w->n == w->lanes) return;
+    uint32_t from = dice(w->n);
+    kvik_seq s;
+    int e = kvik_cache_fork(w->cache, w->seq[from].s, &s);
+    if (e < 0) {
+        refused(w, e, 0);
+        return;
+    }
+    w->seq[w->n] = w->seq[from];
+    w->seq[w->n++].s = s;
+}
+
+static void op_drop(struct world *w)
+{
+    uint32_t i = dice(w->n);
+    kvik_seq s = w->seq[i].s;
+    if (kvik_cache_drop(w->cache, s) < 0) wrong(w, "%s", kvik_last_error());
+    w->seq[i] = w->seq[--w->n];
+    if (kvik_cache_drop(w->cache, s) != KVIK_STALE || kvik_cache_length(w->cache, s) != KVIK_STALE)
+        wrong(w, "a dropped sequence is not stale");
+}
+
+static void op_crop(struct world *w)
+{
+    struct truth *t = &w->seq[dice(w->n)];
+    uint32_t to = dice(3) ? t->n - dice(t->n < 12 ? t->n + 1 : 12) : dice(t->n + 1);
+    bool negative = dice(2) && to < t->n;
+    if (dice(12) == 0) {
+        if (kvik_cache_crop(w->cache, t->s, (int64_t)t->n + 1) != KVIK_ARG)
+            wrong(w, "a crop to more succeeded");
+        return;
+    }
+    int e = kvik_cache_crop(w->cache, t->s, negative ? (int64_t)to - t->n : to);
+    if (e < 0 && t->lost && e == KVIK_LOST) return;
+    if (e < 0)
+        refused(w, e, 0);
+    else
+        truth_crop(t, to);
+}
+
+static void op_reset(struct world *w)
+{
+    struct truth *t = &w->seq[dice(w->n)];
+    int e = kvik_cache_reset(w->cache, t->s);
+    if (e < 0)
+        refused(w, e, 0);
+    else
+        truth_crop(t, 0);
+}
+
+static void op_reorder(struct world *w)
+{
+    static struct truth old[SEQS];
+    kvik_seq s[SEQS];
+    uint32_t from[SEQS];
+    memcpy(old, w->seq, sizeof old);
+    for (uint32_t i = 0; i < w->n; i++) {
+        s[i] = w->seq[i].s;
+        from[i] = dice(w->n);
+    }
+    int e = kvik_cache_reorder(w->cache, s, from, w->n);
+    if (e < 0) {
+        refused(w, e, 0);
+        return;
+    }
+    for (uint32_t i = 0; i < w->n; i++) {
+        w->seq[i] = old[from[i]];
+        w->seq[i].s = s[i];
+    }
+}
+
+static void op_exchange(struct world *w)
+{
+    struct truth *from = &w->seq[dice(w->n)], *t = &w->seq[w->n];
+    kvik_snapshot *p = NULL;
+    if (w->n == w->lanes || !from->n || from->n >= w->most) return;
+    bool pending =
+        models[w->model].original && from->longer && from->n <= models[w->model].original;
+    int e = kvik_cache_export(w->cache, from->s, &p);
+    if (e < 0) {
+        refused(w, e, pending ? KVIK_UNSUPPORTED : 0);
+        return;
+    }
+    kvik_seq s;
+    e = kvik_cache_import(w->cache, p, &s);
+    kvik_snapshot_free(p);
+    if (e < 0) {
+        refused(w, e, 0);
+        return;
+    }
+    *t = *from;
+    t->s = s;
+    t->lost |= w->codec;
+    memset(t->begin + 1, 0, t->n - 1);
+    w->n++;
+}
+
+struct stopper {
+    uint32_t after, seen;
+    bool stopped;
+};
+static bool on_token(void *ctx, uint32_t row, int32_t id, const char *text)
+{
+    struct stopper *s = ctx;
+    (void)row, (void)id, (void)text;
+    s->stopped |= ++s->seen > s->after;
+    return !s->stopped;
+}
+static bool on_progress(void *ctx, uint64_t done, uint64_t total)
+{
+    (void)done, (void)total;
+    return on_token(ctx, 0, 0, NULL);
+}
+
+/* The same generation on the plain cache, from nothing, has the same tokens. */
+static void compare_rows(struct world *w, const kvik_generation *g, kvik_prompt p,
+                         const kvik_result *r)
+{
+    kvik_result *other;
+    p.seq = 0;
+    if (kvik_generate(w->plain, g, &p, 1, NULL, &other) < 0) {
+        wrong(w, "the plain cache: %s", kvik_last_error());
+        return;
+    }
+    for (uint32_t i = 0; i < r->n_rows; i++)
+        if (r->row[i].n != other->row[i].n || r->row[i].score != other->row[i].score ||
+            memcmp(r->row[i].ids, other->row[i].ids, r->row[i].n * sizeof *r->row[i].ids) != 0)
+            wrong(w, "row %u: other tokens", i);
+    kvik_result_free(other);
+    n_probes++;
+}
+
+/* What a sequence keeps: of its own what was reused, the rest of the prompt, then tokens one by one. */
+static void follow(struct world *w, struct truth *t, const kvik_generation *g, const kvik_result *r)
+{
+    const kvik_row *row = &r->row[0];
+    int64_t len = kvik_cache_length(w->cache, t->s);
+    if (row->reused > t->n || len < 0 || len >= (int64_t)row->n ||
+        (g->num_beams == 1 && len != (int64_t)row->n - 1)) {
+        wrong(w, "%lld tokens kept of %zu, %zu reused", (long long)len, row->n, row->reused);
+        return;
+    }
+    truth_crop(t, (uint32_t)row->reused);
+    if (row->n_prompt > t->n) truth_feed(w, t, row->ids + t->n, (uint32_t)row->n_prompt - t->n);
+    while (t->n < len)
+        truth_feed(w, t, row->ids + t->n, 1);
+    truth_crop(t, (uint32_t)len);
+    if (g->num_beams > 1 && w->codec && models[w->model].original) t->lost = true;
+}
+
+static void op_generate(struct world *w)
+{
+    static int32_t ids[MOST];
+    struct truth *t = w->n && dice(3) ? &w->seq[dice(w->n)] : NULL;
+    kvik_generation g;
+    kvik_result *r = NULL;
+    uint32_t same = !t ? 0 : dice(3) ? t->n : dice(t->n + 1), extra = between(1, 30);
+    if (same + extra > w->most) return;
+    if (t) memcpy(ids, t->ids, same * sizeof *ids);
+    draw_ids(w, ids + same, extra);
+    kvik_generation_init(&g, NULL);
+    g.max_new_tokens = between(1, 10);
+    if (same + extra + g.max_new_tokens > w->most) g.max_new_tokens = 1; /* would end early */
+    g.num_beams = dice(3) ? 1 : between(2, BEAMS);
+    g.do_sample = g.num_beams == 1 && dice(4) == 0;
+    g.num_return_sequences = dice(4) || (g.num_beams == 1 && !g.do_sample) ? 1 : 2;
+    g.prefill_chunk_size = dice(3) ? 0 : between(1, 30);
+    struct stopper stop = {.after = dice(4) ? UINT32_MAX : dice(6)};
+    kvik_hooks hooks = {
+        .on_token = g.num_beams == 1 ? on_token : NULL, .on_progress = on_progress, .ctx = &stop};
+    kvik_prompt p = {.ids = ids, .n = same + extra, .seq = t ? t->s : 0};
+    int e = kvik_generate(w->cache, &g, &p, 1, dice(2) ? &hooks : NULL, &r);
+    if (e < 0) {
+        if (t && w->reserves) { /* its reserve cannot be forked: what it has in common is kept */
+            int64_t len = kvik_cache_length(w->cache, t->s);
+            if (len >= 0 && len < t->n) truth_crop(t, (uint32_t)len);
+        }
+        if (e != KVIK_LIMIT) refused(w, e, e == KVIK_CANCELLED && stop.stopped ? e : 0);
+    } else {
+        if (t) follow(w, t, &g, r);
+        if (!stop.stopped && !w->failed && (!t || (!w->codec && !t->lost)))
+            compare_rows(w, &g, p, r);
+    }
+    kvik_result_free(r);
+    kvik_generation_done(&g);
+}
+
+static void op_reserve(struct world *w)
+{
+    if (w->reserves) return;
+    int e = kvik_cache_reserve(w->cache, w->seq[dice(w->n)].s, between(1, w->most));
+    if (e < 0) refused(w, e, 0);
+}
+
+static const struct {
+    const char *name;
+    uint32_t weight;
+    void (*run)(struct world *w);
+} operations[] = {{"new", 3, op_new},           {"feed", 12, op_feed},
+                  {"fork", 4, op_fork},         {"drop", 2, op_drop},
+                  {"crop", 6, op_crop},         {"reset", 1, op_reset},
+                  {"reorder", 2, op_reorder},   {"exchange", 2, op_exchange},
+                  {"generate", 5, op_generate}, {"reserve", 1, op_reserve}};
+enum { OPS = sizeof operations / sizeof *operations };
+
+/* ---- Configurations ---- */
+
+struct draw {
+    char keys[400], plain[300], memory[40]; /* members of cache_config; those of the plain cache */
+    kvik_cache_config config;
+};
+
+static void add(char *out, size_t n, const char *format, ...) __attribute__((format(printf, 3, 4)));
+static void add(char *out, size_t n, const char *format, ...)
+{
+    va_list a;
+    size_t at = strlen(out);
+    va_start(a, format);
+    vsnprintf(out + at, n - at, format, a);
+    va_end(a);
+}
+
+static void draw_codec(char *out, size_t n)
+{
+    static const uint32_t groups[] = {4, 8, 16, 32, 64};
+    bool hqq = dice(2);
+    uint32_t nbits = hqq ? (uint32_t[]){1, 2, 3, 4, 8}[dice(5)] : dice(2) ? 2 : 4;
+    add(out, n,
+        ",\"backend\":\"%s\",\"nbits\":%u,\"axis_key\":%d,\"axis_value\":%d,\"q_group_size\":%u,"
+        "\"residual_length\":%u",
+        hqq ? "hqq" : "quanto", nbits,
+        dice(2) ? 0
+        : hqq   ? 1
+                : -1,
+        dice(2) ? 0
+        : hqq   ? 1
+                : -1,
+        groups[dice(5)], between(1, 40));
+}
+
+/* keys, implementation and sizes; memory is found later. */
+static void draw_config(struct world *w, struct draw *d)
+{
+    static const char *const names[] = {
+        "dynamic",   "dynamic",        "dynamic",          "static",
+        "sink",      "sliding_window", "hybrid",           "hybrid_chunked",
+        "quantized", "offloaded",      "offloaded_static", "offloaded_hybrid"};
+    uint32_t context = models[w->model].context;
+    memset(d, 0, sizeof *d);
+    w->most = between(60, context ? context : MOST - 1);
+    w->codec = dice(2);
+    const char *name = names[dice(sizeof names / sizeof *names)];
+    bool sink = strcmp(name, "sink") == 0;
+    if (strcmp(name, "quantized") == 0) w->codec = true;
+    w->reserves = strstr(name, "static") || strstr(name, "sliding") || strstr(name, "hybrid");
+    add(d->plain, sizeof d->plain, "{\"max_cache_len\":%u", MOST);
+    if (context) snprintf(d->plain, sizeof d->plain, "{\"max_cache_len\":%u", context);
+    add(d->keys, sizeof d->keys, "{\"max_cache_len\":%u", w->most);
+    char policy[200] = "";
+    if (sink || dice(4) == 0) {
+        uint32_t sinks = between(0, 6);
+        add(policy, sizeof policy, ",\"window_length\":%u,\"num_sink_tokens\":%u",
+            sinks + between(1, 30), sinks);
+    } else if (dice(3) == 0) {
+        add(policy, sizeof policy, ",\"sliding_window\":%u", between(1, 40));
+    }
+    if (w->codec) draw_codec(policy, sizeof policy);
+    add(d->keys, sizeof d->keys, "%s", policy);
+    add(d->plain, sizeof d->plain, "%s}", policy);
+    if (dice(3) == 0) add(d->keys, sizeof d->keys, ",\"test_block_rows\":%u", 16u << dice(5));
+    uint32_t tier = dice(4);
+    if (tier == 0) add(d->keys, sizeof d->keys, ",\"offloading\":true");
+    if (tier == 0 && dice(2))
+        add(d->keys, sizeof d->keys, ",\"offload_only_non_sliding\":%s",
+            dice(2) ? "true" : "false");
+    add(d->keys, sizeof d->keys, "}");
+    d->config = (kvik_cache_config){.cache_implementation = name,
+                                    .cache_config = d->keys,
+                                    .max_sequences = between(2, SEQS),
+                                    .step_tokens = dice(4) ? between(8, 64) : between(1, 7),
+                                    .threads = between(1, 2),
+                                    .compute = "exact",
+                                    .spill_dir = ".",
+                                    .on_full = tier == 1 || tier == 2 ? "offload" : NULL};
+}
+
+/* The least memory, growing by quarters, that opens and feeds a little; up to 2.5 times that. */
+static int open_small(struct world *w, struct draw *d)
+{
+    int e = KVIK_FULL;
+    uint64_t memory = between(4, 12) << 10;
+    static int32_t ids[50];
+    draw_ids(w, ids, 50);
+    for (; memory < 1u << 27; memory += memory / 4) {
+        d->config.cache_memory = memory;
+        e = kvik_cache_open(opened[w->model], &d->config, &w->cache);
+        if (e == KVIK_UNSUPPORTED || e == KVIK_ARG) return e;
+        if (e < 0) continue;
+        kvik_seq s;
+        kvik_span span = {0, ids, 50};
+        e = kvik_cache_new(w->cache, &s);
+        span.seq = s;
+        if (e >= 0) e = kvik_forward(w->cache, &span, 1, false, NULL);
+        kvik_cache_close(w->cache);
+        if (e >= 0) break;
+    }
+    if (e < 0) return e;
+    d->config.cache_memory = memory * between(8, 20) / 8;
+    return kvik_cache_open(opened[w->model], &d->config, &w->cache);
+}
+
+static int world_open(struct world *w)
+{
+    struct draw d;
+    int e = KVIK_ARG;
+    for (int i = 0; e < 0 && i < 200; i++) {
+        draw_config(w, &d);
+        kvik_cache_config plain = {.cache_config = d.plain,
+                                   .max_sequences = BEAMS + 1,
+                                   .step_tokens = 128,
+                                   .threads = 1,
+                                   .compute = "exact"};
+        e = kvik_cache_open(opened[w->model], &plain, &w->plain);
+        if (e < 0) continue;
+        bool small = d.config.on_full || dice(2);
+        e = small ? open_small(w, &d) : kvik_cache_open(opened[w->model], &d.config, &w->cache);
+        if (e < 0) kvik_cache_close(w->plain);
+    }
+    w->budget = d.config.cache_memory;
+    w->lanes = d.config.max_sequences;
+    snprintf(
+        w->text, sizeof w->text, "%s %s %s on_full %s memory %llu sequences %u step %u threads %u",
+        models[w->model].name, d.config.cache_implementation, d.keys,
+        d.config.on_full ? d.config.on_full : "error", (unsigned long long)d.config.cache_memory,
+        d.config.max_sequences, d.config.step_tokens, d.config.threads);
+    return e;
+}
+
+static void operate(struct world *w)
+{
+    uint32_t total = 0, i = 0;
+    for (uint32_t k = 0; k < OPS; k++)
+        total += operations[k].weight;
+    for (uint32_t x = dice(total); x >= operations[i].weight; i++)
+        x -= operations[i].weight;
+    if (w->n == 0) i = 0;
+    w->what = operations[i].name;
+    if (verbose > 1) {
+        printf("%3u %s:", w->op, w->what);
+        for (uint32_t k = 0; k < w->n; k++)
+            printf(" %u", w->seq[k].n);
+        printf("\n");
+    }
+    n_done[i]++;
+    operations[i].run(w);
+    check_all(w);
+}
+
+static bool chaos(uint32_t seed)
+{
+    static struct world w;
+    kvik_usage u;
+    memset(&w, 0, sizeof w);
+    rng = seed * 0x9e3779b97f4a7c15u + 0x1234567;
+    for (int i = 0; i < 8; i++)
+        dice(2);
+    w.seed = seed;
+    w.model = dice(MODELS);
+    w.vocab = kvik_model_vocab(opened[w.model]);
+    w.what = "open";
+    if (world_open(&w) < 0) {
+        wrong(&w, "no configuration: %s", kvik_last_error());
+        return false;
+    }
+    if (verbose) printf("seed %u: %s\n", seed, w.text);
+    w.got = malloc((size_t)SEQS * 96 * w.vocab * sizeof *w.got);
+    w.want = malloc((size_t)(MOST + 1) * w.vocab * sizeof *w.want);
+    uint32_t ops = between(30, 80);
+    for (w.op = 0; w.op < ops && !w.failed; w.op++)
+        operate(&w);
+    for (uint32_t i = 0; i < w.n && !w.failed; i++)
+        probe(&w, &w.seq[i]);
+    while (w.n)
+        kvik_cache_drop(w.cache, w.seq[--w.n].s);
+    kvik_cache_usage(w.cache, &u);
+    n_streamed += u.tier_written > 0;
+    w.what = "end";
+    if (u.live || u.shared || u.states || u.tokens || u.reserved)
+        wrong(&w, "live %llu shared %llu reserved %llu after all were dropped",
+              (unsigned long long)u.live, (unsigned long long)u.shared,
+              (unsigned long long)u.reserved);
+    kvik_cache_close(w.cache);
+    kvik_cache_close(w.plain);
+    free(w.got);
+    free(w.want);
+    return !w.failed;
+}
+
+int main(int argc, char **argv)
+{
+    uint32_t first = 0, count = 0, failed = 0, done = 0;
+    double limit = getenv("KVIK_TEST_LONG") ? 120 : getenv("KVIK_TEST_SHORT") ? 3 : 10;
+    for (int i = 1; i < argc; i++) {
+        if (argv[i][0] == '-')
+            verbose += (int)strlen(argv[i]) - 1;
+        else if (!first)
+            first = (uint32_t)atoi(argv[i]), count = 1;
+        else
+            count = (uint32_t)atoi(argv[i]);
+    }
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    for (uint32_t i = 0; i < MODELS; i++) {
+        char path[200];
+        snprintf(path, sizeof path, "tests/golden/models/%s", models[i].name);
+        if (kvik_model_open(path, &opened[i]) < 0) {
+            printf("FAIL %s: %s\n", path, kvik_last_error());
+            return 1;
+        }
+    }
+    if (!first) first = 1;
+    for (; count ? done < count : (double)clock() / CLOCKS_PER_SEC < limit; done++)
+        failed += !chaos(first + done);
+    for (uint32_t i = 0; i < MODELS; i++)
+        kvik_model_close(opened[i]);
+    for (uint32_t i = 0; i < OPS; i++)
+        printf("%s %u ", operations[i].name, n_done[i]);
+    printf("\n%u tokens, %u comparisons, %u refusals, %u of %u streamed\n", n_fed, n_probes,
+           n_refused, n_streamed, done);
+    printf("%u passed, %u failed, 0 skipped\n", done - failed, failed);
+    return failed != 0;
+}
