@@ -64,6 +64,7 @@ static void set_up(struct setup *s, uint32_t rows, bool shuffle)
         .n_planes = 2,
         .shape = {{KV_HEADS, DIM, DT_F16, KV_STRIPS}, {KV_HEADS, DIM, DT_F16, KV_ROWMAJOR}},
         .row1 = UINT32_MAX,
+        .raw1 = UINT32_MAX,
         .first = true,
         .last = true,
         .counts = s->counts,

@@ -60,6 +60,7 @@ static void set_up(struct setup *s, const struct subject *sub, uint32_t depth)
         .n_planes = 2,
         .shape = {{KV_HEADS, DIM, DT_F16, KV_STRIPS}, {KV_HEADS, DIM, DT_F16, KV_ROWMAJOR}},
         .row1 = UINT32_MAX,
+        .raw1 = UINT32_MAX,
         .first = true,
         .last = true,
         .counts = s->counts,

@@ -96,16 +96,16 @@ static size_t held_most(const struct model *m, const struct exec_config *e)
 }
 
 /* Room for everything asked for, and a spare block for each fork a transaction holds; at most half of memory.
- * Offloaded, the point is to be small: the staging, 512 rows for steps to grow in, and four blocks a sequence.  Not
- * with a codec: rows of a turn may have to stay raw, in memory, until it ends. */
+ * Offloaded, the point is to be small: the staging, 512 rows for steps to grow in, and four blocks a sequence.  With a
+ * codec a sequence has raw rows of a tile, and the tile, in memory when a step completes it. */
 static size_t default_budget(const struct model *m, struct exec_config *e, bool codec)
 {
     size_t half = (size_t)sysconf(_SC_PHYS_PAGES) / 2 * (size_t)sysconf(_SC_PAGESIZE), want;
     size_t rows =
         (MIN((size_t)e->max_len, held_most(m, e)) + 3 * (size_t)KV_ATOM) * (e->max_seqs + 1);
     size_t row = exec_row_bytes(m, &e->preset) * (codec ? 2 : 1); /* raw beside sealed */
-    bool small = e->streaming == KV_STREAM && !codec;
-    if (small) rows = MIN(rows, 512 + 4 * (size_t)KV_STRIP * e->max_seqs);
+    bool small = e->streaming == KV_STREAM;
+    if (small) rows = MIN(rows, 512 + (codec ? 6 : 4) * (size_t)KV_STRIP * e->max_seqs);
     if (!ck_mul(rows, row, &want)) return half;
     size_t staging = small ? staging_of(m, e) : 0;
     if (!ck_add(want, staging, &want) || want > half) return half;

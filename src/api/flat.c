@@ -69,14 +69,19 @@ static void read_raw(const struct reading *r, uint32_t j, uint32_t *to)
 void rows_read(const struct kv_view *v, const struct rows_want *w)
 {
     const struct kv_shape *s = &v->shape[w->plane];
-    uint32_t from = MAX(w->from, v->row0), end = MIN(w->to, v->row1);
     for (uint32_t h = 0; h < s->heads; h++) {
         struct reading r = {v, w, s, h, w->dst + ((size_t)h * w->ld + w->at) * s->dim, w->scratch};
-        for (uint32_t j = from, to; j < end; j = to) {
+        for (uint32_t j = w->from, to; j < w->to; j = to) {
             bool sealed = v->sealed.rows && j >= v->lead && j < w->edge;
-            to = sealed                          ? MIN(end, w->edge)
-                 : v->sealed.rows && j < v->lead ? MIN(end, v->lead)
-                                                 : end;
+            to = sealed                          ? MIN(w->to, w->edge)
+                 : v->sealed.rows && j < v->lead ? MIN(w->to, v->lead)
+                                                 : w->to;
+            uint32_t first = sealed ? v->row0 : v->raw0, end = sealed ? v->row1 : v->raw1;
+            if (j < first || j >= end) { /* of another piece */
+                if (j < first) to = MIN(to, first);
+                continue;
+            }
+            to = MIN(to, end);
             if (sealed)
                 read_sealed(&r, j, &to);
             else

@@ -62,7 +62,9 @@ struct kv_view { /* one piece of one site; resident groups have one piece */
     uint32_t n_planes;
     struct kv_shape shape[KV_MAX_PLANES];        /* k, v | conv, ssm */
     const struct kv_codec *codec[KV_MAX_PLANES]; /* NULL: native */
-    uint32_t row0, row1;                         /* rows this piece covers, whole atoms */
+    /* Rows this piece covers, whole atoms.  Under a lossy codec [row0, row1) are those read sealed, and
+     * [raw0, raw1) those read raw: pieces of sealed rows come first.  Else the two are the same. */
+    uint32_t row0, row1, raw0, raw1;
     bool first, last; /* piece of the site; writes and seals happen with the first */
     uint32_t sinks, lead;
     const uint32_t *counts;         /* {lanes, tokens, encodes} of this step */

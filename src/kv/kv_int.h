@@ -18,7 +18,8 @@ struct page {
     uint16_t leaving; /* of these, owners that left in the open step and are kept until its end */
     uint16_t marks;   /* owners with a reserve that will give the page back (pledge.c) */
     uint32_t stage;   /* place in the piece being shown (stage.c) */
-    uint16_t spilled; /* its contents are in the tier only */
+    uint8_t spilled;  /* its contents are in the tier only */
+    uint8_t pinned;   /* the step being begun needs it in memory */
     uint16_t picked;  /* scratch of spill.c, else 0 */
 };
 struct run {             /* ids [16k, 16k+16) */
@@ -45,9 +46,10 @@ struct pages {
     struct run *run;   /* [n_runs] */
     uint32_t *seen;    /* [n_ids] scratch of kv_check and of the eviction plan, else all 0 */
 };
-/* Rows of a site that are shown together; their spilled pages are staged. */
+/* Rows of a site that are shown together; their spilled pages, of one form, are staged. */
 struct piece {
-    uint32_t row1;  /* up to here, from where the piece before it ends */
+    uint32_t form;
+    uint32_t row0, row1;
     uint32_t first; /* of its pages in group.staged */
 };
 struct group {
@@ -59,20 +61,20 @@ struct group {
     uint32_t *table[FORMS]; /* [max_seqs][stride] */
     uint32_t keep_rows;     /* leading rows that stay raw for ever: sinks and lead */
     bool forgets;           /* state, or rows below the reach are dropped */
+    bool lossy; /* a codec that loses something: rows are read in the form the edge says */
     /* the view's arrays */
     uint32_t counts[3];
     uint32_t *len, *from;           /* [max_seqs] */
     uint32_t *lo, *hi, *edge, *dst; /* [max_tokens] */
     uint32_t *enc;                  /* [max_tokens / tile + max_seqs][2] */
     /* streaming */
-    bool stream;         /* pages of form `leaves` may live in the tier */
-    uint32_t leaves;     /* SEALED under a codec, else RAW */
-    uint32_t unit;       /* rows that are staged together: whole atoms, no less than a page */
-    uint32_t slots;      /* pages that half of the staging area holds */
-    uint32_t n_pieces;   /* of a site in the open step; 0: all it reads is in memory */
-    struct piece *piece; /* [pieces + 1] */
-    uint32_t *staged;    /* ids, piece by piece */
-    uint32_t *shown;     /* [max_seqs][stride] the table a view has instead */
+    bool moves[FORMS];      /* pages of the form may live in the tier */
+    uint32_t unit[FORMS];   /* rows that are staged together: whole atoms, no less than a page */
+    uint32_t slots[FORMS];  /* pages that half of the staging area holds */
+    uint32_t n_pieces;      /* of a site in the open step; 0: all it reads is in memory */
+    struct piece *piece;    /* [pieces + 1] sealed rows, then raw ones */
+    uint32_t *staged;       /* ids, piece by piece */
+    uint32_t *shown[FORMS]; /* [max_seqs][stride] the table a view has instead */
 };
 /* A length to which trim can return although the group forgets: the state after `pos` rows, or the
  * pages that a query at `pos` reads.  Evictable. */
@@ -141,7 +143,7 @@ struct stream {
     bool began;               /* some have left */
     uint32_t since, lanes;    /* kv_usage, kv_step_lanes */
     uint32_t *order, *rank;   /* [n_sites] */
-    uint32_t *hand;           /* [n_groups][max_seqs] cells not yet looked at */
+    uint32_t *hand;           /* [n_groups][FORMS][max_seqs] cells not yet looked at */
     struct load load[2];
     size_t spilled, stale; /* bytes */
     uint64_t bytes_read, bytes_written;
@@ -265,6 +267,14 @@ static inline uint32_t table_first(const struct group *g, uint32_t form)
                        : g->c.seal.lead / g->rows[SEALED]; /* tiles below lead are never made */
 }
 
+/* First block, leading ones aside, that the next step after `rows` may write on or encode from: the
+ * open one, and those of the tile that is not complete. */
+static inline uint32_t table_tail(const struct group *g, uint32_t rows)
+{
+    uint32_t whole = (rows - rows % MAX(g->c.seal.tile, 1)) / g->rows[RAW];
+    return MAX(whole, MIN(rows / g->rows[RAW], table_first(g, RAW)));
+}
+
 /* keep.c: what a sequence still needs */
 struct need {
     uint32_t raw_from, row_from; /* rows needed raw from here on; in some form from here on */
@@ -297,7 +307,7 @@ int spill_open(struct kv *kv, const struct kv_config *c);
 void spill_close(struct kv *kv);
 static inline bool leaves(const struct kv *kv, const struct group *g, uint32_t form)
 {
-    return kv->stream.active && g->stream && form == g->leaves;
+    return kv->stream.active && g->moves[form];
 }
 size_t spill_can(struct kv *kv); /* bytes that could leave, had the open step ended */
 /* That many leave, those of the highest rows first; no step may be open. */

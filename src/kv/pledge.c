@@ -42,26 +42,37 @@ size_t pledge_state(const struct kv *kv, const struct group *g, uint32_t len, ui
     return ((len ? 1 : 2) + kept) * g->form[RAW].bytes;
 }
 
-/* Of a form whose full pages may leave: the pages of one step, one more unless an open block that may
- * leave when full is held already, less those an open step has taken for the last n of `len` rows. */
+/* Blocks, leading ones aside, that are held and stay while the next step is made. */
+static uint32_t tail_held(const struct group *g, uint32_t len)
+{
+    uint32_t from = MAX(table_tail(g, len), table_first(g, RAW)), end = table_used(g, RAW, len);
+    return end > from ? end - from : 0;
+}
+
+/* Of a form whose full pages may leave: the pages of one step and, raw, those it goes on from (an open
+ * block, or those of a tile) as far as they are not held already, less those an open step has taken for
+ * the last n of `len` rows. */
 static uint32_t step_max(const struct kv *kv, const struct group *g, uint32_t form, uint32_t len,
                          uint32_t n)
 {
     uint32_t rows = g->rows[form], first = table_first(g, form), before = len - n;
-    bool opens = before % rows == 0 || before / rows < first;
-    uint32_t max =
-        form == SEALED ? kv->max_tokens / rows + 1 : (kv->max_tokens + rows - 1) / rows + opens;
+    uint32_t max = form == SEALED ? kv->max_tokens / rows + 1
+                                  : (kv->max_tokens + rows - 1) / rows +
+                                        MAX(g->c.seal.tile, rows) / rows - tail_held(g, before);
     uint32_t taken = MAX(table_used(g, form, len), first) - MAX(table_used(g, form, before), first);
     return max - MIN(max, taken);
 }
 
-/* Bringing back the block that a trim made the open one. */
+/* Bringing back the blocks that the next step goes on from; full ones may be shared, which then costs as
+ * much again (page_debt). */
 static size_t reopen_bytes(const struct kv *kv, const struct group *g, const struct seq *s,
                            uint32_t len)
 {
-    if (len % g->rows[RAW] == 0 || len > s->len) return 0;
-    uint32_t id = seq_table(kv, g, RAW, s)[len / g->rows[RAW]];
-    return g->form[RAW].page[id].spilled ? g->form[RAW].bytes : 0;
+    uint32_t i = table_tail(g, len), end = table_used(g, RAW, len), n = 0;
+    const uint32_t *table = seq_table(kv, g, RAW, s);
+    for (; len <= s->len && i < end; i++)
+        n += g->form[RAW].page[table[i]].spilled * (i < len / g->rows[RAW] ? 2 : 1);
+    return n * g->form[RAW].bytes;
 }
 
 /* What growing from len to reserve can need beyond the pages held at len. */
@@ -107,6 +118,7 @@ static void mark(struct kv *kv, struct seq *s, int by)
             uint32_t *table = seq_table(kv, g, f, s), end = table_used(g, f, s->len), at = end;
             bool state = g->c.policy.kind == KV_STATE;
             if (state || (f == RAW && s->len % g->rows[RAW])) at = end - 1;
+            if (f == RAW && leaves(kv, g, f)) at = table_tail(g, s->len);
             if (!state && !leaves(kv, g, f) && hold_max(kv, g, f) != KV_NONE)
                 at = MIN(at, s->g[gi].cut[f]);
             for (; at < end; at++)

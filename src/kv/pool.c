@@ -259,6 +259,7 @@ void page_leaves_memory(struct kv *kv, struct pages *p, uint32_t id)
 {
     struct page *pg = &p->page[id];
     if (kv_fault.poison) poison(p, id);
+    kv->mark_debt -= page_debt(p, id, 0);
     pg->spilled = true;
     p->n_spilled++;
     kv->live -= p->bytes;
@@ -277,6 +278,7 @@ void page_comes_back(struct kv *kv, struct pages *p, uint32_t id)
     kv->stream.spilled -= p->bytes;
     if (pg->refs > 1) kv->shared += p->bytes;
     p->run[id / KV_RUN].backed |= (uint16_t)(1u << id % KV_RUN);
+    kv->mark_debt += page_debt(p, id, 0);
 }
 
 static void trim_form(struct kv *kv, struct pages *p)

@@ -216,7 +216,8 @@ static int reorder_fits(struct kv *kv, const uint32_t *now, const uint32_t *from
                 uint32_t cut = g->c.policy.kind == KV_STATE ? 0 : t->g[gi].cut[f];
                 cut = MIN(cut, end - (end > 0)); /* the open block in any case */
                 if (leaves(kv, g, f)) {          /* which then has to stay, besides */
-                    copies += end ? 2 * g->form[f].bytes : 0;
+                    uint32_t tail = f == RAW ? end - MIN(end, table_tail(g, t->len)) : 1;
+                    copies += end ? 2 * MAX(tail, 1) * g->form[f].bytes : 0;
                     continue;
                 }
                 copies += (end - cut) * g->form[f].bytes;

@@ -2,11 +2,12 @@
  * their room, and come back only to be written again.
  *
  * A page keeps its id wherever it is; its bytes lie in the tier at its address in the arena, so that
- * neighbours in memory are neighbours there.  Only what nobody will write leaves: full raw blocks of
- * groups without a codec, sealed tiles of those with one; not the leading rows, nor the open block of a
- * reserve.  Those of the highest rows go first, so that the leading rows of every sequence stay: a step
- * reads all rows in order, and a cache that kept the most recent ones of such a walk would keep nothing
- * until it is read again.
+ * neighbours in memory are neighbours there.  Only what nobody will write leaves: full raw blocks and
+ * sealed tiles; not the leading rows, nor the blocks of a tile that is not complete, from which it is
+ * encoded, nor the open block of a reserve.  Those of the highest rows go first, so that the leading rows
+ * of every sequence stay: a step reads all rows in order, and a cache that kept the most recent ones of
+ * such a walk would keep nothing until it is read again.  Raw rows under a codec go before sealed ones:
+ * they are on their way out, while what is sealed will be read for long.
  *
  * Leaving takes no memory: transfers go straight from the page.  What a freed page leaves in the tier is
  * dropped in batches. */
@@ -23,14 +24,19 @@ static uint64_t tier_address(const struct kv *kv, const struct pages *p, uint32_
 static bool may_leave(const struct pages *p, uint32_t id)
 {
     const struct page *pg = &p->page[id];
-    return id && !pg->spilled && !pg->marks && !pg->leaving;
+    return id && !pg->spilled && !pg->marks && !pg->leaving && !pg->pinned;
 }
 
-/* Cells of a sequence that may leave end here; full: without the open block. */
-static uint32_t leave_end(const struct group *g, const struct seq *s, bool full)
+/* Cells of a sequence that may leave end here; full: without the open block, and the tile's. */
+static uint32_t leave_end(const struct group *g, uint32_t form, const struct seq *s, bool full)
 {
-    return table_used(g, g->leaves,
-                      full || s->busy ? s->len - s->len % g->rows[g->leaves] : s->len);
+    if (form == RAW && (full || s->busy)) return table_tail(g, s->len);
+    return table_used(g, form, s->len);
+}
+
+static uint32_t *hand_of(const struct kv *kv, uint32_t gi, uint32_t form, uint32_t k)
+{
+    return &kv->stream.hand[((size_t)gi * FORMS + form) * kv->max_seqs + k];
 }
 
 /* Marks with `picked`, or clears the marks of, all that may leave and would not go free with the doomed
@@ -38,14 +44,15 @@ static uint32_t leave_end(const struct group *g, const struct seq *s, bool full)
 static size_t pick_all(struct kv *kv, bool clear)
 {
     size_t sum = 0;
-    for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
-        struct group *g = &kv->group[gi];
-        if (!leaves(kv, g, g->leaves)) continue;
-        struct pages *p = &g->form[g->leaves];
+    for (uint32_t n = 0; n < FORMS * kv->n_groups; n++) {
+        struct group *g = &kv->group[n / FORMS];
+        uint32_t f = n % FORMS;
+        if (!leaves(kv, g, f)) continue;
+        struct pages *p = &g->form[f];
         for (uint32_t k = 0; k < kv->max_seqs; k++) {
             const struct seq *s = &kv->seq[k];
-            const uint32_t *table = seq_table(kv, g, g->leaves, s);
-            uint32_t i = table_first(g, g->leaves), end = leave_end(g, s, false);
+            const uint32_t *table = seq_table(kv, g, f, s);
+            uint32_t i = table_first(g, f), end = leave_end(g, f, s, false);
             for (; i < end; i++) {
                 struct page *pg = &p->page[table[i]];
                 if (clear) pg->picked = 0;
@@ -67,33 +74,37 @@ size_t spill_can(struct kv *kv)
     return sum;
 }
 
-/* The page of the highest row that may leave and is not picked; NULL if none.  Hands move down only. */
+/* The page of the highest row that may leave and is not picked, raw rows under a codec first; NULL if
+ * none.  Hands move down only. */
 static struct page *pick_highest(struct kv *kv, size_t *bytes)
 {
-    struct group *in = NULL;
-    uint32_t row = 0, *best = NULL, id = 0;
-    for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
-        struct group *g = &kv->group[gi];
-        if (!leaves(kv, g, g->leaves)) continue;
-        uint32_t first = table_first(g, g->leaves);
-        const struct pages *p = &g->form[g->leaves];
+    struct pages *in = NULL;
+    uint32_t *best = NULL, id = 0;
+    uint64_t highest = 0;
+    for (uint32_t n = 0; n < FORMS * kv->n_groups; n++) {
+        struct group *g = &kv->group[n / FORMS];
+        uint32_t f = n % FORMS, first = table_first(g, f);
+        struct pages *p = &g->form[f];
+        if (!leaves(kv, g, f)) continue;
         for (uint32_t k = 0; k < kv->max_seqs; k++) {
-            const uint32_t *table = seq_table(kv, g, g->leaves, &kv->seq[k]);
-            uint32_t *hand = &kv->stream.hand[(size_t)gi * kv->max_seqs + k];
+            const uint32_t *table = seq_table(kv, g, f, &kv->seq[k]);
+            uint32_t *hand = hand_of(kv, n / FORMS, f, k);
             while (*hand > first &&
                    (!may_leave(p, table[*hand - 1]) || p->page[table[*hand - 1]].picked))
                 --*hand;
-            if (*hand <= first || *hand * g->rows[g->leaves] <= row) continue;
-            row = *hand * g->rows[g->leaves];
+            uint64_t row = (uint64_t)*hand * g->rows[f];
+            if (f == RAW && g->lossy) row += UINT32_MAX;
+            if (*hand <= first || row <= highest) continue;
+            highest = row;
             best = hand;
-            in = g;
+            in = p;
             id = table[*hand - 1];
         }
     }
     if (!best) return NULL;
     --*best;
-    *bytes = in->form[in->leaves].bytes;
-    return &in->form[in->leaves].page[id];
+    *bytes = in->bytes;
+    return &in->page[id];
 }
 
 /* Moves bytes of pages [id, id + n) at every site between the tier and memory, the memory of pages
@@ -155,19 +166,19 @@ int spill_out(struct kv *kv, size_t bytes)
     int e = 0;
     for (int full = 1; full >= 0; full--) {
         struct page *pg;
-        for (uint32_t gi = 0; gi < kv->n_groups; gi++)
+        for (uint32_t n = 0; n < FORMS * kv->n_groups; n++)
             for (uint32_t k = 0; k < kv->max_seqs; k++)
-                kv->stream.hand[(size_t)gi * kv->max_seqs + k] =
-                    leave_end(&kv->group[gi], &kv->seq[k], full);
+                *hand_of(kv, n / FORMS, n % FORMS, k) =
+                    leave_end(&kv->group[n / FORMS], n % FORMS, &kv->seq[k], full);
         while (got < bytes && (pg = pick_highest(kv, &each))) {
             pg->picked = 1;
             got += each;
         }
     }
-    for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
-        struct group *g = &kv->group[gi];
-        if (!leaves(kv, g, g->leaves)) continue;
-        int e2 = write_picked(kv, &g->form[g->leaves]);
+    for (uint32_t n = 0; n < FORMS * kv->n_groups; n++) {
+        struct group *g = &kv->group[n / FORMS];
+        if (!leaves(kv, g, n % FORMS)) continue;
+        int e2 = write_picked(kv, &g->form[n % FORMS]);
         if (e >= 0) e = e2;
     }
     kv->stream.began |= kv->stream.spilled > 0;
@@ -212,8 +223,8 @@ void spill_forget(struct kv *kv, struct pages *p, uint32_t id)
     kv->stream.spilled -= p->bytes;
     stale_set(kv, p, id, true);
     if (kv->stream.stale <= kv->pool + kv->stream.spilled) return;
-    for (uint32_t gi = 0; gi < kv->n_groups; gi++)
-        if (kv->group[gi].stream) sweep(kv, &kv->group[gi].form[kv->group[gi].leaves]);
+    for (uint32_t n = 0; n < FORMS * kv->n_groups; n++)
+        if (kv->group[n / FORMS].moves[n % FORMS]) sweep(kv, &kv->group[n / FORMS].form[n % FORMS]);
 }
 
 /* Reserves are counted anew: what may leave need not be promised. */
@@ -244,7 +255,7 @@ int spill_open(struct kv *kv, const struct kv_config *c)
     if (c->streaming == KV_RESIDENT) return 0;
     st->on_full = c->streaming == KV_STREAM_ON_FULL;
     st->active = !st->on_full;
-    st->hand = mem_array((size_t)kv->n_groups * kv->max_seqs, sizeof *st->hand);
+    st->hand = mem_array((size_t)kv->n_groups * FORMS * kv->max_seqs, sizeof *st->hand);
     for (int i = 0; i < 2; i++)
         if (!(st->load[i].io = mem_array(KV_TIER_DEPTH, sizeof *st->load[i].io))) return ERR_NOMEM;
     return st->hand ? 0 : ERR_NOMEM;

@@ -2,13 +2,15 @@
  * staging area, the next one being read while the kernels work on this one.
  *
  * A piece is a run of whole atoms of one site with no more spilled pages than half the area holds, so
- * attention over pieces has the bits of attention over all rows (dev.h).  Pieces follow from page ids
- * and reach, which all sites of a group share; they are made once per step.  Pages that no token of the
- * step can reach are not read, those of several lanes (forks, beams) once.
+ * attention over pieces has the bits of attention over all rows (dev.h).  All its spilled pages are of one
+ * form: under a lossy codec pieces of sealed rows come first, then pieces of raw ones, as attention
+ * walks them.  Pieces follow from page ids and reach, which all sites of a group share; they are made
+ * once per step.  Pages that no token of the step reads are not staged, those of several lanes (forks,
+ * beams) once.
  *
- * The staging area lies behind all ranges in one mapping.  Seen from the range of any site it holds
- * further pages, with ids of their own, so a view keeps its base and its grain and only has another
- * table: `shown`, where the piece's spilled pages have the ids of their places in the area. */
+ * The staging area lies behind all ranges in one mapping.  Seen from the range of a form at any site it
+ * holds further pages, with ids of their own, so a view keeps its base and its grain and only has
+ * another table: `shown`, where the piece's spilled pages have the ids of their places in the area. */
 #include "kv/kv_int.h"
 
 #include <assert.h>
@@ -19,17 +21,40 @@
 #define HALF_BYTES ((size_t)1 << 20)   /* of staging, if the budget allows */
 #define IO_BYTES   ((size_t)256 << 10) /* of one transfer, so that several share a piece */
 
-static uint32_t unit_rows(const struct group *g)
+/* Pages of the form may leave memory: sealed ones, and raw ones where attention reads them as such.  Under
+ * a codec that loses nothing an atom has rows of both forms, and raw ones stay. */
+static bool form_moves(const struct group *g, uint32_t form)
 {
-    uint32_t rows = g->rows[g->leaves];
-    return (rows + KV_ATOM - 1) / KV_ATOM * KV_ATOM;
+    if (!g->c.stream) return false;
+    return form == SEALED ? g->c.seal.tile != 0 : !g->c.seal.tile || g->lossy;
+}
+
+static uint32_t unit_rows(const struct group *g, uint32_t form)
+{
+    return (g->rows[form] + KV_ATOM - 1) / KV_ATOM * KV_ATOM;
 }
 
 /* Most pages of one lane that overlap a unit. */
-static uint32_t unit_pages(const struct group *g)
+static uint32_t unit_pages(const struct group *g, uint32_t form)
 {
-    uint32_t rows = g->rows[g->leaves];
-    return unit_rows(g) / rows + (unit_rows(g) % rows ? 2 : 0);
+    uint32_t rows = g->rows[form], unit = unit_rows(g, form);
+    return unit / rows + (unit % rows ? 2 : 0);
+}
+
+/* Bytes of the largest unit of one lane. */
+static int unit_bytes(const struct kv *kv, size_t *out)
+{
+    size_t one = 0;
+    for (uint32_t i = 0; i < FORMS * kv->n_groups; i++) {
+        const struct group *g = &kv->group[i / FORMS];
+        size_t bytes; /* and the place that aligning the first page may cost */
+        if (!form_moves(g, i % FORMS)) continue;
+        if (!ck_mul((size_t)unit_pages(g, i % FORMS) + 1, g->form[i % FORMS].grain, &bytes))
+            return ERR(LIMIT, "cache: a page is too large");
+        one = MAX(one, bytes);
+    }
+    *out = one;
+    return 0;
 }
 
 int stage_room(struct kv *kv, const struct kv_config *c)
@@ -37,14 +62,7 @@ int stage_room(struct kv *kv, const struct kv_config *c)
     size_t os = (size_t)sysconf(_SC_PAGESIZE), one = 0, many;
     struct stream *st = &kv->stream;
     if (c->streaming == KV_RESIDENT) return 0;
-    for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
-        struct group *g = &kv->group[gi];
-        if (!g->c.stream) continue;
-        size_t bytes; /* and the place that aligning the first page may cost */
-        if (!ck_mul((size_t)unit_pages(g) + 1, g->form[g->leaves].grain, &bytes))
-            return ERR(LIMIT, "cache: a page is too large");
-        one = MAX(one, bytes);
-    }
+    TRY(unit_bytes(kv, &one));
     st->lanes = UINT32_MAX;
     if (!one) return 0; /* every layer has a window, and those stay in memory */
     one = (one + os - 1) / os * os;
@@ -55,12 +73,13 @@ int stage_room(struct kv *kv, const struct kv_config *c)
                    "cache: a staging area of %zu bytes is less than the %zu that two pieces take",
                    c->stage_bytes, 2 * one);
     st->half = MAX(st->half, one) / os * os;
-    for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
-        struct group *g = &kv->group[gi];
-        if (!(g->stream = g->c.stream)) continue;
-        g->unit = unit_rows(g);
-        g->slots = (uint32_t)MIN(st->half / g->form[g->leaves].grain - 1, UINT32_MAX / 2);
-        st->lanes = MIN(st->lanes, g->slots / unit_pages(g));
+    for (uint32_t i = 0; i < FORMS * kv->n_groups; i++) {
+        struct group *g = &kv->group[i / FORMS];
+        uint32_t f = i % FORMS;
+        if (!(g->moves[f] = form_moves(g, f))) continue;
+        g->unit[f] = unit_rows(g, f);
+        g->slots[f] = (uint32_t)MIN(st->half / g->form[f].grain - 1, UINT32_MAX / 2);
+        st->lanes = MIN(st->lanes, g->slots[f] / unit_pages(g, f));
     }
     return 0;
 }
@@ -83,6 +102,26 @@ static int order_open(struct kv *kv, const struct kv_config *c)
     return 0;
 }
 
+static int group_open(const struct kv *kv, struct group *g)
+{
+    const unsigned char *end = kv->stream.arena + kv->stream.arena_bytes;
+    size_t pieces = 1, ids = 0;
+    for (uint32_t f = 0; f < FORMS; f++) {
+        const struct pages *p = &g->form[f];
+        if (!g->moves[f]) continue;
+        if ((size_t)(end - p->base) / p->grain > UINT32_MAX)
+            return ERR(LIMIT, "cache: more pages than 32 bits can name");
+        pieces += (size_t)g->stride[f] * g->rows[f] / g->unit[f] + 2;
+        ids += 2 * (size_t)p->n_ids;
+        g->shown[f] = mem_array((size_t)kv->max_seqs * MAX(g->stride[f], 1), sizeof(uint32_t));
+        if (!g->shown[f]) return ERR_NOMEM;
+    }
+    if (!ids) return 0;
+    g->piece = mem_array(pieces, sizeof *g->piece);
+    g->staged = mem_array(ids, sizeof *g->staged);
+    return g->piece && g->staged ? 0 : ERR_NOMEM;
+}
+
 int stage_open(struct kv *kv, const struct kv_config *c)
 {
     struct stream *st = &kv->stream;
@@ -94,18 +133,8 @@ int stage_open(struct kv *kv, const struct kv_config *c)
         st->load[i].mem = area + (size_t)i * st->half;
         st->load[i].site = KV_NONE;
     }
-    for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
-        struct group *g = &kv->group[gi];
-        if (!g->stream) continue;
-        const struct pages *p = &g->form[g->leaves];
-        size_t pieces = (size_t)g->stride[g->leaves] * g->rows[g->leaves] / g->unit + 3;
-        if ((size_t)(area + 2 * st->half - p->base) / p->grain > UINT32_MAX)
-            return ERR(LIMIT, "cache: more pages than 32 bits can name");
-        g->piece = mem_array(pieces, sizeof *g->piece);
-        g->staged = mem_array(2 * (size_t)p->n_ids, sizeof *g->staged);
-        g->shown = mem_array((size_t)kv->max_seqs * MAX(g->stride[g->leaves], 1), sizeof *g->shown);
-        if (!g->piece || !g->staged || !g->shown) return ERR_NOMEM;
-    }
+    for (uint32_t gi = 0; gi < kv->n_groups; gi++)
+        TRY(group_open(kv, &kv->group[gi]));
     return order_open(kv, c);
 }
 
@@ -114,7 +143,8 @@ void stage_close(struct kv *kv)
     for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
         mem_free(kv->group[gi].piece);
         mem_free(kv->group[gi].staged);
-        mem_free(kv->group[gi].shown);
+        for (uint32_t f = 0; f < FORMS; f++)
+            mem_free(kv->group[gi].shown[f]);
     }
     mem_free(kv->stream.order);
     mem_free(kv->stream.rank);
@@ -127,10 +157,11 @@ static struct group *group_at(struct kv *kv, uint32_t site)
     return &kv->group[kv->site_group[site]];
 }
 
-/* Place k of a half, for pages of the group at a site. */
-static unsigned char *place(const struct group *g, const struct load *l, uint32_t site, uint32_t k)
+/* Place k of a half, for pages of a form of the group at a site. */
+static unsigned char *place(const struct group *g, uint32_t form, const struct load *l,
+                            uint32_t site, uint32_t k)
 {
-    const struct pages *p = &g->form[g->leaves];
+    const struct pages *p = &g->form[form];
     const unsigned char *base = page_at(p, site - g->c.site0, 0);
     size_t over = (size_t)(l->mem - base) % p->grain;
     return l->mem + (over ? p->grain - over : 0) + k * p->grain;
@@ -140,14 +171,14 @@ static unsigned char *place(const struct group *g, const struct load *l, uint32_
 static int wave(struct kv *kv, struct load *l)
 {
     struct group *g = group_at(kv, l->site);
-    const struct pages *p = &g->form[g->leaves];
-    uint32_t first = g->piece[l->piece].first, at = l->at, k = 0;
+    uint32_t first = g->piece[l->piece].first, form = g->piece[l->piece].form, at = l->at, k = 0;
+    const struct pages *p = &g->form[form];
     for (; k < KV_TIER_DEPTH && at < l->end; k++) {
         uint32_t id = g->staged[at], n = 1;
         while (at + n < l->end && g->staged[at + n] == id + n && (n + 1) * p->grain <= IO_BYTES)
             n++;
         const unsigned char *from = page_at(p, l->site - g->c.site0, id);
-        l->io[k] = (struct kv_io){.mem = place(g, l, l->site, at - first),
+        l->io[k] = (struct kv_io){.mem = place(g, form, l, l->site, at - first),
                                   .at = (uint64_t)(from - kv->stream.arena),
                                   .n = n * p->grain};
         at += n;
@@ -236,24 +267,29 @@ void stage_end(struct kv *kv)
 /* --- pieces --------------------------------------------------------------------------------- */
 
 /* Cells [*c0, *c1) of a lane may be read by the step and may be spilled. */
-static void lane_cells(const struct kv_step *st, const struct group *g, uint32_t lane, uint32_t *c0,
-                       uint32_t *c1)
+static void lane_cells(const struct kv_step *st, const struct group *g, uint32_t form,
+                       uint32_t lane, uint32_t *c0, uint32_t *c1)
 {
     const struct step_span *sp = &st->span[lane];
-    uint32_t end = g->leaves == SEALED ? g->edge[sp->tok0 + sp->n - 1] : st->kv->seq[sp->seq].len;
-    *c0 = MAX(g->lo[sp->tok0] / g->rows[g->leaves], table_first(g, g->leaves));
-    *c1 = end / g->rows[g->leaves];
+    uint32_t from = g->lo[sp->tok0], end = st->kv->seq[sp->seq].len;
+    if (form == SEALED)
+        end = g->edge[sp->tok0 + sp->n - 1];
+    else if (g->lossy)
+        from = MAX(from, g->edge[sp->tok0]);
+    *c0 = MAX(from / g->rows[form], table_first(g, form));
+    *c1 = end / g->rows[form];
 }
 
 /* Appends the spilled pages of one unit that are not yet in the piece (`seen`); the new end. */
-static uint32_t collect(const struct kv_step *st, struct group *g, uint32_t unit, uint32_t n)
+static uint32_t collect(const struct kv_step *st, struct group *g, uint32_t form, uint32_t unit,
+                        uint32_t n)
 {
-    struct pages *p = &g->form[g->leaves];
-    uint32_t rows = g->rows[g->leaves], from = unit * g->unit, to = from + g->unit;
+    struct pages *p = &g->form[form];
+    uint32_t rows = g->rows[form], from = unit * g->unit[form], to = from + g->unit[form];
     for (uint32_t lane = 0; lane < st->n_spans; lane++) {
-        const uint32_t *table = seq_table(st->kv, g, g->leaves, &st->kv->seq[st->span[lane].seq]);
+        const uint32_t *table = seq_table(st->kv, g, form, &st->kv->seq[st->span[lane].seq]);
         uint32_t i, end;
-        lane_cells(st, g, lane, &i, &end);
+        lane_cells(st, g, form, lane, &i, &end);
         for (i = MAX(i, from / rows); i < end && i * rows < to; i++) {
             if (!p->page[table[i]].spilled || p->seen[table[i]]) continue;
             p->seen[table[i]] = 1;
@@ -263,44 +299,53 @@ static uint32_t collect(const struct kv_step *st, struct group *g, uint32_t unit
     return n;
 }
 
-static void forget(struct group *g, uint32_t from, uint32_t to)
+static void forget(struct group *g, uint32_t form, uint32_t from, uint32_t to)
 {
     for (; from < to; from++)
-        g->form[g->leaves].seen[g->staged[from]] = 0;
+        g->form[form].seen[g->staged[from]] = 0;
 }
 
-static void plan_pieces(const struct kv_step *st, struct group *g)
+/* The table that views of pieces of this form have, without what is staged. */
+static void fill_shown(const struct kv_step *st, struct group *g, uint32_t form)
 {
-    uint32_t n = 0, first = 0, u = UINT32_MAX, end = 0, rows = g->rows[g->leaves];
-    for (uint32_t lane = 0; lane < st->n_spans; lane++) {
-        uint32_t c0, c1;
-        lane_cells(st, g, lane, &c0, &c1);
-        if (c0 >= c1) continue;
-        u = MIN(u, c0 * rows / g->unit);
-        end = MAX(end, (c1 * rows - 1) / g->unit + 1);
-    }
-    for (; u < end; u++) {
-        uint32_t before = n;
-        n = collect(st, g, u, n);
-        if (n - first <= g->slots) continue;
-        assert(before > first); /* kv_step_lanes */
-        forget(g, first, n);
-        g->piece[g->n_pieces++] = (struct piece){u * g->unit, first};
-        first = before;
-        n = collect(st, g, u, before);
-    }
-    forget(g, first, n);
-    if (!n) return;
-    g->piece[g->n_pieces++] = (struct piece){UINT32_MAX, first};
-    g->piece[g->n_pieces].first = n;
     for (uint32_t lane = 0; lane < st->n_spans; lane++) {
         const struct step_span *sp = &st->span[lane];
         const struct seq *s = &st->kv->seq[sp->seq];
-        const uint32_t *table = seq_table(st->kv, g, g->leaves, s);
-        uint32_t *shown = g->shown + (size_t)sp->seq * g->stride[g->leaves];
-        for (uint32_t i = 0; i < table_used(g, g->leaves, s->len + sp->n); i++)
-            shown[i] = g->form[g->leaves].page[table[i]].spilled ? 0 : table[i];
+        const uint32_t *table = seq_table(st->kv, g, form, s);
+        uint32_t *shown = g->shown[form] + (size_t)sp->seq * g->stride[form];
+        for (uint32_t i = 0; i < table_used(g, form, s->len + sp->n); i++)
+            shown[i] = g->form[form].page[table[i]].spilled ? 0 : table[i];
     }
+}
+
+/* Appends the pieces of one form; n: pages staged before, returns those staged after. */
+static uint32_t plan_pieces(const struct kv_step *st, struct group *g, uint32_t form, uint32_t n)
+{
+    uint32_t first = n, u = UINT32_MAX, end = 0, rows = g->rows[form], row0 = 0;
+    for (uint32_t lane = 0; lane < st->n_spans; lane++) {
+        uint32_t c0, c1;
+        lane_cells(st, g, form, lane, &c0, &c1);
+        if (c0 >= c1) continue;
+        u = MIN(u, c0 * rows / g->unit[form]);
+        end = MAX(end, (c1 * rows - 1) / g->unit[form] + 1);
+    }
+    for (; u < end; u++) {
+        uint32_t before = n;
+        n = collect(st, g, form, u, n);
+        if (n - first <= g->slots[form]) continue;
+        assert(before > first); /* kv_step_lanes */
+        forget(g, form, first, n);
+        g->piece[g->n_pieces++] = (struct piece){form, row0, u * g->unit[form], first};
+        row0 = u * g->unit[form];
+        first = before;
+        n = collect(st, g, form, u, before);
+    }
+    forget(g, form, first, n);
+    if (n == first) return n; /* then there is no piece before it */
+    g->piece[g->n_pieces++] = (struct piece){form, row0, UINT32_MAX, first};
+    g->piece[g->n_pieces].first = n;
+    fill_shown(st, g, form);
+    return n;
 }
 
 void stage_plan(struct kv_step *st)
@@ -309,37 +354,55 @@ void stage_plan(struct kv_step *st)
     bool any = false;
     for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
         struct group *g = &kv->group[gi];
+        uint32_t n = 0;
         g->n_pieces = 0;
-        if (!g->stream || st->cross || !g->form[g->leaves].n_spilled) continue;
-        plan_pieces(st, g);
+        if (st->cross) continue;
+        if (g->form[SEALED].n_spilled) n = plan_pieces(st, g, SEALED, n);
+        if (g->form[RAW].n_spilled) plan_pieces(st, g, RAW, n);
         any |= g->n_pieces > 0;
     }
     if (any) (void)load_begin(kv, &kv->stream.load[0], next_site(kv, 0), 0);
+}
+
+/* The rows of the k-th piece.  Under a lossy codec rows of the form that has no pieces come with the last
+ * sealed piece, or the first raw one. */
+static void show_rows(const struct group *g, uint32_t k, struct kv_view *v)
+{
+    const struct piece *pc = &g->piece[k];
+    uint32_t all = v->row1, row0 = pc->row0, row1 = MIN(all, pc->row1);
+    v->first = k == 0;
+    v->last = k + 1 == g->n_pieces;
+    v->row0 = v->raw0 = row0;
+    v->row1 = v->raw1 = row1;
+    if (!g->lossy) return;
+    bool other = pc->form == SEALED ? v->last : v->first;
+    *(pc->form == SEALED ? &v->raw0 : &v->row0) = 0;
+    *(pc->form == SEALED ? &v->raw1 : &v->row1) = other ? all : 0;
 }
 
 int stage_show(struct kv_step *st, uint32_t site, uint32_t k, struct kv_view *v)
 {
     struct kv *kv = st->kv;
     struct group *g = group_at(kv, site);
-    const struct pages *p = &g->form[g->leaves];
     struct load *l;
     if (!g->n_pieces) return 0;
     TRY(stage_ready(kv, site, k, &l));
-    uint32_t rows = g->rows[g->leaves], n = g->piece[k + 1].first - g->piece[k].first;
-    v->row0 = k ? g->piece[k - 1].row1 : 0;
-    v->row1 = MIN(v->row1, g->piece[k].row1);
-    v->first = k == 0;
-    v->last = k + 1 == g->n_pieces;
-    (g->leaves == RAW ? &v->raw : &v->sealed)->table = g->shown;
+    const struct piece *pc = &g->piece[k];
+    const struct pages *p = &g->form[pc->form];
+    uint32_t rows = g->rows[pc->form], n = pc[1].first - pc->first;
+    uint32_t row0 = pc->row0, row1 = MIN(v->row1, pc->row1);
+    show_rows(g, k, v);
+    (pc->form == RAW ? &v->raw : &v->sealed)->table = g->shown[pc->form];
     for (uint32_t i = 0; i < n; i++)
-        p->page[g->staged[g->piece[k].first + i]].stage = i ^ kv_fault.wrong_stage;
+        p->page[g->staged[pc->first + i]].stage = i ^ kv_fault.wrong_stage;
     const unsigned char *base = page_at(p, site - g->c.site0, 0);
-    uint32_t id0 = (uint32_t)((size_t)(place(g, l, site, 0) - base) / p->grain);
+    uint32_t id0 = (uint32_t)((size_t)(place(g, pc->form, l, site, 0) - base) / p->grain);
     for (uint32_t lane = 0; lane < st->n_spans; lane++) {
-        const uint32_t *table = seq_table(kv, g, g->leaves, &kv->seq[st->span[lane].seq]);
-        uint32_t *shown = g->shown + (size_t)st->span[lane].seq * g->stride[g->leaves], i, end;
-        lane_cells(st, g, lane, &i, &end);
-        for (i = MAX(i, v->row0 / rows); i < end && i * rows < v->row1; i++)
+        const uint32_t *table = seq_table(kv, g, pc->form, &kv->seq[st->span[lane].seq]);
+        uint32_t *shown = g->shown[pc->form] + (size_t)st->span[lane].seq * g->stride[pc->form];
+        uint32_t i, end;
+        lane_cells(st, g, pc->form, lane, &i, &end);
+        for (i = MAX(i, row0 / rows); i < end && i * rows < row1; i++)
             if (p->page[table[i]].spilled) shown[i] = id0 + p->page[table[i]].stage;
     }
     return 0;

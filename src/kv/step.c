@@ -160,10 +160,36 @@ static void stay(struct kv_step *st, struct group *g, uint32_t *cell)
     longest->cell = cell;
 }
 
+/* Whether a span before this one has raw block i among the full blocks of its tail too. */
+static bool counted(const struct kv_step *st, const struct step_span *sp, const struct group *g,
+                    uint32_t i)
+{
+    struct kv *kv = st->kv;
+    uint32_t id = seq_table(kv, g, RAW, &kv->seq[sp->seq])[i];
+    for (const struct step_span *o = st->span; o < sp; o++) {
+        const struct seq *s = &kv->seq[o->seq];
+        if (seq_table(kv, g, RAW, s)[i] != id || i < table_tail(g, s->len)) continue;
+        if (i < s->len / g->rows[RAW]) return true;
+    }
+    return false;
+}
+
+/* Blocks that the span's tiles are encoded from, full ones, and that are not in memory. */
+static uint32_t count_tail(const struct kv_step *st, const struct step_span *sp,
+                           const struct group *g)
+{
+    const struct seq *s = &st->kv->seq[sp->seq];
+    uint32_t i = table_tail(g, s->len), end = s->len / g->rows[RAW], n = 0;
+    const uint32_t *table = seq_table(st->kv, g, RAW, s);
+    for (; g->moves[RAW] && i < end; i++)
+        n += g->form[RAW].page[table[i]].spilled && !counted(st, sp, g, i);
+    return n;
+}
+
 /* Counts the pages of one span in one group; a shared open block is left (noted as a change
- * whose cell has yet to move).  True if an open block that is not left is not in memory. */
-static bool count_pages(struct kv_step *st, const struct step_span *sp, struct group *g,
-                        uint32_t need[FORMS])
+ * whose cell has yet to move).  Returns how many blocks that are not left are not in memory. */
+static uint32_t count_pages(struct kv_step *st, const struct step_span *sp, struct group *g,
+                            uint32_t need[FORMS])
 {
     struct kv *kv = st->kv;
     struct seq *s = &kv->seq[sp->seq];
@@ -172,22 +198,23 @@ static bool count_pages(struct kv_step *st, const struct step_span *sp, struct g
     if (g->c.policy.kind == KV_STATE) {
         for (uint32_t t = 0; t < sp->n; t++)
             need[RAW] += state_kept(g, sp, len, t);
-        return false;
+        return 0;
     }
+    uint32_t back = count_tail(st, sp, g);
     need[RAW] = table_used(g, RAW, end) - table_used(g, RAW, len);
     if (g->form[SEALED].n_ids) need[SEALED] = tiles_begun(g, end) - tiles_begun(g, len);
-    if (len % g->rows[RAW] == 0) return false;
+    if (len % g->rows[RAW] == 0) return back;
     uint32_t *cell = &seq_table(kv, g, RAW, s)[len / g->rows[RAW]];
     const struct page *pg = &g->form[RAW].page[*cell];
     if (kv_fault.skip_cow || pg->refs - pg->leaving < 2) {
         if (pg->leaving) stay(st, g, cell);
-        return pg->spilled;
+        return back + pg->spilled;
     }
     change_push(st, &g->form[RAW], cell, g);
     page_leave(kv, &g->form[RAW], *cell, 1);
     page_mark(kv, &g->form[RAW], *cell, -s->marked);
     need[RAW]++;
-    return false;
+    return back;
 }
 
 /* Copies the first n rows of a block at every site (the last strip of K as a whole). */
@@ -263,17 +290,46 @@ static int take_states(struct kv_step *st, struct group *g, const struct step_sp
     return 0;
 }
 
-/* Open blocks that a trim left in the tier. */
+/* Reserves of idle sequences with page `id` in their tail are counted anew when it comes back. */
+static int back_for_all(struct kv *kv, struct pages *p, uint32_t id)
+{
+    bool marked = p->page[id].marks != 0;
+    for (uint32_t k = 0; marked && k < kv->max_seqs; k++)
+        if (!kv->seq[k].busy) pledge_leave(kv, &kv->seq[k]);
+    int e = spill_back(kv, p, id);
+    for (uint32_t k = 0; marked && k < kv->max_seqs; k++)
+        if (!kv->seq[k].busy) pledge_enter(kv, &kv->seq[k]);
+    return e;
+}
+
+/* Open blocks, and those of tiles that are not complete, that trims or idleness left in the tier. */
 static int bring_back(struct kv_step *st, struct group *g)
 {
     struct kv *kv = st->kv;
     struct pages *p = &g->form[RAW];
     for (uint32_t i = 0; i < st->n_spans && p->n_spilled; i++) {
         const struct seq *s = &kv->seq[st->span[i].seq];
-        uint32_t id = seq_table(kv, g, RAW, s)[s->len / g->rows[RAW]];
-        if (s->len % g->rows[RAW] && p->page[id].spilled) TRY(spill_back(kv, p, id));
+        const uint32_t *table = seq_table(kv, g, RAW, s);
+        uint32_t b = table_tail(g, s->len), end = table_used(g, RAW, s->len);
+        for (; b < end; b++)
+            if (p->page[table[b]].spilled) TRY(back_for_all(kv, p, table[b]));
     }
     return 0;
+}
+
+/* What the step needs in memory of what others may have further down: it does not leave meanwhile. */
+static void pin_tails(struct kv_step *st, bool pin)
+{
+    struct kv *kv = st->kv;
+    for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
+        struct group *g = &kv->group[gi];
+        for (uint32_t i = 0; g->moves[RAW] && !st->cross && i < st->n_spans; i++) {
+            const struct seq *s = &kv->seq[st->span[i].seq];
+            const uint32_t *table = seq_table(kv, g, RAW, s);
+            for (uint32_t b = table_tail(g, s->len); b < s->len / g->rows[RAW]; b++)
+                g->form[RAW].page[table[b]].pinned = pin;
+        }
+    }
 }
 
 static int take_pages(struct kv_step *st)
@@ -283,7 +339,7 @@ static int take_pages(struct kv_step *st)
     for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
         struct group *g = &kv->group[gi];
         if (!in_step(st, g)) continue;
-        if (g->stream) TRY(bring_back(st, g));
+        if (g->moves[RAW]) TRY(bring_back(st, g));
         for (uint32_t i = 0; i < st->n_spans; i++) {
             if (g->c.policy.kind == KV_STATE) {
                 TRY(take_states(st, g, &st->span[i]));
@@ -364,7 +420,7 @@ static int plan(struct kv_step *st)
         if (g->c.policy.kind == KV_STATE) memset(g->dst, 0, st->n_tokens * sizeof *g->dst);
         for (uint32_t i = 0; i < st->n_spans; i++) {
             struct step_span *sp = &st->span[i];
-            if (count_pages(st, sp, g, need)) bytes += g->form[RAW].bytes;
+            bytes += count_pages(st, sp, g, need) * g->form[RAW].bytes;
             for (uint32_t f = 0; f < FORMS; f++)
                 sum[f] += need[f];
             if (g->c.policy.kind != KV_STATE) continue;
@@ -487,8 +543,10 @@ static int begin(struct kv *kv, const struct kv_span *span, uint32_t n)
     struct kv_step *st = &kv->step;
     TRY(spans_take(kv, span, n));
     st->n_changes = 0;
+    pin_tails(st, true);
     int e = plan(st);
     if (e >= 0) e = take_pages(st);
+    pin_tails(st, false);
     if (e < 0) step_undo(st);
     return e;
 }
@@ -646,6 +704,7 @@ int kv_next(struct kv_step *st, uint32_t site, struct kv_view *v)
     uint32_t rows = state ? 0 : g->stride[RAW] * g->rows[RAW];
     *v = (struct kv_view){.n_planes = g->c.n_planes,
                           .row1 = (rows + KV_ATOM - 1) / KV_ATOM * KV_ATOM,
+                          .raw1 = (rows + KV_ATOM - 1) / KV_ATOM * KV_ATOM,
                           .first = true,
                           .last = true,
                           .sinks = g->c.policy.sinks,

@@ -129,7 +129,7 @@ static int form_size(struct kv *kv, struct group *g, uint32_t form, unsigned hal
     TRY(form_grain(g, form, &grain));
     if (!ck_mul(grain, g->c.n_sites, &page)) return ERR(LIMIT, "cache: a page is too large");
     uint64_t n = ids_wanted(kv, g, form);
-    if (!g->stream || form != g->leaves) n = MIN(n, kv->pool / page);
+    if (!g->moves[form]) n = MIN(n, kv->pool / page);
     n = MIN((n >> halvings) + 1 + KV_RUN, (uint64_t)(UINT32_MAX / g->rows[form]) - KV_RUN);
     g->form[form].state = g->c.policy.kind == KV_STATE; /* dst is 32 bits, hence the last MIN */
     return pages_size(&g->form[form], (uint32_t)n, grain, g->c.n_sites, total);
@@ -204,7 +204,8 @@ static int group_open(struct kv *kv, struct group *g)
     g->stride[SEALED] = c->seal.tile ? kv->max_len / c->seal.tile : 0;
     g->keep_rows = c->seal.tile ? MAX(c->seal.lead, c->policy.sinks) : c->policy.sinks;
     g->forgets = state || (c->policy.kind == KV_ROWS && (c->policy.window || c->policy.chunk));
-    g->leaves = c->seal.tile ? SEALED : RAW;
+    for (uint32_t i = 0; i < c->n_planes; i++)
+        g->lossy |= c->plane[i].codec && !c->plane[i].codec->lossless;
     kv->has_frozen |= c->policy.kind == KV_FROZEN;
     for (uint32_t f = 0; f < (c->seal.tile ? FORMS : 1u); f++)
         TRY(form_grain(g, f, &g->form[f].grain));

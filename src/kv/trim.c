@@ -47,21 +47,25 @@ static uint32_t resume(const struct kv *kv, const struct seq *s, uint32_t m)
 }
 
 /* Bytes that a trim to m frees, and that it may yet cost, in one form of a group whose pages may leave:
- * those it frees had not to be in memory, but for open blocks, which reserves keep there. */
+ * those it frees had not to be in memory, but for the tail, which reserves keep there. */
 static void leaving_fits(const struct kv *kv, const struct group *g, uint32_t f,
                          const struct seq *s, uint32_t m, size_t *freed, size_t *debt)
 {
     const struct pages *p = &g->form[f];
     const uint32_t *table = seq_table(kv, g, f, s);
-    uint32_t rows = g->rows[f], old = s->len / rows, now = m / rows;
-    bool open = s->len % rows && kv->slot[s->slot].reserve > s->len; /* and kept */
-    if (f == SEALED || (open && old == now && m % rows)) return;
-    if (open && p->page[table[old]].refs == 1 && !p->page[table[old]].spilled) *freed += p->bytes;
-    if (m % rows == 0) return;
-    const struct page *pg = &p->page[table[now]];
-    if (pg->spilled) return; /* the reserve pays for bringing it back, or for a copy */
-    if (pg->refs > 1) *debt += p->bytes;
-    if (!pg->marks) *debt += p->bytes;
+    uint32_t now = table_tail(g, m), end = table_used(g, RAW, m),
+             old_end = table_used(g, RAW, s->len);
+    bool kept = kv->slot[s->slot].reserve > s->len;
+    uint32_t old = kept ? table_tail(g, s->len) : old_end;
+    if (f == SEALED) return;
+    for (uint32_t i = MAX(old, end); i < old_end; i++)
+        if (p->page[table[i]].refs == 1 && !p->page[table[i]].spilled) *freed += p->bytes;
+    for (uint32_t i = now; i < end; i++) {
+        const struct page *pg = &p->page[table[i]];
+        if (pg->spilled) continue; /* the reserve pays for bringing it back, or for a copy */
+        if (pg->refs > 1) *debt += p->bytes;
+        if (!pg->marks && i < old) *debt += p->bytes;
+    }
 }
 
 /* A reserve has to reach from m again, and pages shared with others do not come back: ERR_FULL

@@ -53,11 +53,11 @@ static void flip_decode(const struct kv_codec *c, const struct kv_shape *s, uint
 
 #define FLIP(n)                                                                                    \
     {                                                                                              \
-        .name = "flip" #n, .tile = n, .lossless = n % 16 == 0, .bytes = flip_bytes,                \
+        .name = "flip" #n, .tile = n, .lossless = n == 32, .bytes = flip_bytes,                    \
         .encode = flip_encode, .decode = flip_decode                                               \
     }
-const struct kv_codec flat_codec[7] = {FLIP(16), FLIP(32), FLIP(64), FLIP(1),
-                                       FLIP(2),  FLIP(4),  FLIP(8)};
+const struct kv_codec flat_codec[8] = {FLIP(16), FLIP(32), FLIP(64), FLIP(1),
+                                       FLIP(2),  FLIP(4),  FLIP(8),  FLIP(128)};
 
 bool flat_sees(const struct kv_policy *p, uint32_t pos, uint32_t j)
 {

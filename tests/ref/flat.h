@@ -15,4 +15,4 @@ uint32_t flat_edge(const struct kv_group *g, const uint32_t *first, uint32_t sta
 /* Writes the row with this name to raw row dst (a view's), or the state page dst. */
 void flat_put_row(const struct kv_view *v, uint32_t site, uint32_t dst, uint64_t name);
 /* Tiles of 16, 32, 64, 1, 2, 4 and 8 rows: bytes inverted, rows reversed, leading rows overwritten. */
-extern const struct kv_codec flat_codec[7];
+extern const struct kv_codec flat_codec[8];

@@ -112,6 +112,21 @@ static bool draw_spans(struct model *m)
     return m->n_spans > 0;
 }
 
+/* Whether raw block k of the i-th span has to come back to be encoded from, for this span first. */
+static bool tail_back(struct model *m, uint32_t gi, uint32_t i, uint32_t k)
+{
+    const struct kv_group *g = &m->group[gi];
+    const struct group *in = &m->kv->group[gi];
+    uint32_t id = seq_table(m->kv, in, RAW, model_inside(m, &m->seq[m->ms[i].seq]))[k];
+    for (uint32_t o = 0; o < i; o++) {
+        const struct mseq *s = &m->seq[m->ms[o].seq];
+        uint32_t whole = s->len / g->seal.tile * g->seal.tile;
+        if (seq_table(m->kv, in, RAW, model_inside(m, s))[k] != id) continue;
+        if ((k + 1) * g->rows > whole && (k + 1) * g->rows <= s->len) return false;
+    }
+    return in->form[RAW].page[id].spilled;
+}
+
 /* Bytes rule 20 asks for, from the tables before the step.  *back: of open blocks that are not in
  * memory. */
 static size_t cost(struct model *m, size_t *back)
@@ -139,8 +154,11 @@ static size_t cost(struct model *m, size_t *back)
                 ((b + g->rows - 1) / g->rows - (a + g->rows - 1) / g->rows) * in->form[RAW].bytes;
             for (uint32_t k = a / MAX(g->seal.tile, 1); g->seal.tile && k < b / g->seal.tile; k++)
                 if ((k + 1) * g->seal.tile > g->seal.lead) sum += in->form[SEALED].bytes;
-            if (a % g->rows == 0) continue;
             uint32_t owners = 0, slot = (uint32_t)(model_inside(m, &m->seq[ms->seq]) - kv->seq);
+            for (uint32_t k = a / MAX(g->seal.tile, 1) * g->seal.tile / g->rows;
+                 g->seal.tile && k < a / g->rows; k++)
+                *back += tail_back(m, gi, i, k) ? in->form[RAW].bytes : 0;
+            if (a % g->rows == 0) continue;
             uint32_t id = in->table[RAW][slot * in->stride[RAW] + a / g->rows];
             for (uint32_t k = 0; k < kv->max_seqs * in->stride[RAW]; k++)
                 owners += in->table[RAW][k] == id;
@@ -161,11 +179,13 @@ static size_t movable(struct model *m)
 {
     struct kv *kv = m->kv;
     size_t sum = 0;
-    for (uint32_t gi = 0; gi < kv->n_groups && m->tier; gi++) {
+    for (uint32_t n = 0; n < FORMS * kv->n_groups && m->tier; n++) {
+        uint32_t gi = n / FORMS, form = n % FORMS, tile = m->group[gi].seal.tile;
         const struct group *g = &kv->group[gi];
-        if (!m->group[gi].stream) continue;
-        const struct pages *p = &g->form[g->leaves];
-        uint32_t rows = m->group[gi].seal.tile ? m->group[gi].seal.tile : m->group[gi].rows;
+        bool lossless = tile && m->group[gi].plane[0].codec->lossless;
+        if (!m->group[gi].stream || (form == RAW ? lossless : !tile)) continue;
+        const struct pages *p = &g->form[form];
+        uint32_t rows = form == SEALED ? tile : m->group[gi].rows;
         uint32_t lead = MAX(m->group[gi].seal.lead, m->group[gi].policy.sinks);
         for (uint32_t id = 1; id < p->n_ids; id++) {
             bool full = false, left = false;
@@ -175,13 +195,15 @@ static size_t movable(struct model *m)
                     in_step |= m->ms[k].seq == i;
                 if (!m->seq[i].used) continue;
                 uint32_t slot = (uint32_t)(model_inside(m, &m->seq[i]) - kv->seq);
-                uint32_t len = m->seq[i].len;
-                if (in_step || g->leaves == SEALED) len -= len % rows;
-                if (in_step && g->leaves == RAW && m->seq[i].len % rows)
-                    left |= g->table[RAW][slot * g->stride[RAW] + len / rows] == id;
-                for (uint32_t k = 0; k * rows < len; k++)
-                    full |= g->table[g->leaves][slot * g->stride[g->leaves] + k] == id &&
-                            (k * rows >= lead || m->group[gi].seal.tile);
+                uint32_t len = m->seq[i].len, whole = tile ? len / tile * tile : len;
+                const uint32_t *cell = &g->table[form][slot * g->stride[form]];
+                for (uint32_t k = 0; form == SEALED && (k + 1) * tile <= len; k++)
+                    full |= cell[k] == id;
+                for (uint32_t k = 0; form == RAW && k * rows < len; k++) {
+                    bool tail = (k + 1) * rows > whole; /* written, copied, or encoded from */
+                    left |= in_step && tail && !m->cross && cell[k] == id;
+                    full |= k * rows >= lead && !(in_step && tail) && cell[k] == id;
+                }
             }
             if (full && !left && !p->page[id].spilled && !p->page[id].marks) sum += p->bytes;
         }
@@ -282,7 +304,8 @@ static void op_step(struct model *m)
         size_t over = held > u.pool ? held - u.pool : 0; /* no more leaves than has to */
         size_t left = kv->stream.spilled + back - u.spilled, page = 0;
         for (uint32_t gi = 0; gi < kv->n_groups; gi++)
-            page = MAX(page, kv->group[gi].form[kv->group[gi].leaves].bytes);
+            for (uint32_t f = 0; f < FORMS; f++)
+                page = MAX(page, kv->group[gi].form[f].bytes);
         WANT(left >= over && left < over + page, "pages left memory", left, over);
     }
     WANT(pool_held(kv) + kv->backed <= kv->pool, "memory of free pages", kv->backed, kv->live);

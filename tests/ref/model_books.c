@@ -41,8 +41,9 @@ void model_want_rows(struct model *m, const struct kv_view *v, uint32_t site, ui
         for (uint32_t h = 0; h < v->shape[p].heads; h++) {
             uint32_t decoded = UINT32_MAX;
             for (uint32_t j = a; j < b; j++) {
-                bool sealed = j >= v->lead && j < edge, late = v->codec[p] && !sealed;
-                if (late ? !v->last : j < v->row0 || j >= v->row1) continue; /* of other pieces */
+                bool sealed = j >= v->lead && j < edge;
+                uint32_t row0 = sealed ? v->row0 : v->raw0, row1 = sealed ? v->row1 : v->raw1;
+                if (j < row0 || j >= row1) continue; /* of other pieces */
                 const struct kv_form *f = sealed ? &v->sealed : &v->raw;
                 uint32_t id = f->table[slot * f->stride + j / f->rows];
                 WANT(id != 0, sealed ? "a sealed row is missing" : "a raw row is missing", j, site);
@@ -90,7 +91,7 @@ static void peek(const struct model *m, uint32_t site, struct kv_view *v)
     struct kv *kv = m->kv;
     const struct group *g = &kv->group[kv->site_group[site]];
     memset(v, 0, sizeof *v);
-    v->row1 = UINT32_MAX;
+    v->row1 = v->raw1 = UINT32_MAX;
     v->last = true;
     v->n_planes = g->c.n_planes;
     v->sinks = g->c.policy.sinks;

@@ -27,7 +27,7 @@ static const char *const kinds[] = {"full",  "window", "chunk",  "codec",  "wind
 
 static struct kv_group draw_group(struct model *m, uint32_t kind)
 {
-    const struct kv_codec *flip = &flat_codec[model_rnd(m, 7)];
+    const struct kv_codec *flip = &flat_codec[model_rnd(m, countof(flat_codec))];
     uint32_t rows = 16u << (model_chance(m, 70) ? 0 : model_rnd(m, 3));
     struct kv_group g = rows_of(NULL, rows, DT_F32, DT_F16);
     switch (kind) {

@@ -103,13 +103,35 @@ static void write_rows(struct model *m, const struct kv_view *v, uint32_t site)
     encode_tiles(m, v);
 }
 
+/* Pieces follow one another and cover all rows; sealed ones come before raw ones.  at: how far they are. */
+static void want_piece(struct model *m, const struct kv_view *v, bool rows, bool first, bool lossy,
+                       uint32_t at[2])
+{
+    uint32_t row[2][2] = {{v->row0, v->row1}, {v->raw0, v->raw1}};
+    bool more = !rows;
+    WANT(v->first == first, "the first piece", v->first, first);
+    for (int f = 0; f < 2; f++) {
+        WANT(row[f][1] % KV_ATOM == 0 && row[f][0] <= row[f][1], "rows of a piece", row[f][0],
+             row[f][1]);
+        if (row[f][0] == row[f][1]) continue;
+        WANT(row[f][0] == at[f], "pieces follow", row[f][0], at[f]);
+        WANT(f == 0 || !lossy || at[0] >= m->cfg.max_len, "raw rows before sealed ones", at[0], 0);
+        at[f] = row[f][1];
+        more = true;
+    }
+    WANT(more, "a piece without rows", v->row0, v->row1);
+    WANT(lossy || at[0] == at[1], "one range of rows", at[0], at[1]);
+    WANT(!v->last || !rows || (at[0] >= m->cfg.max_len && at[1] >= m->cfg.max_len),
+         "the last piece", at[0], at[1]);
+}
+
 int model_kernel(struct model *m, uint32_t site)
 {
     struct kv_view v = {.row1 = 0};
     const struct kv_group *g = &m->group[m->kv->site_group[site]];
     bool first = true, rows = g->policy.kind != KV_STATE;
     uint32_t most = model_chance(m, 95) ? UINT32_MAX : 1; /* a kernel may leave off */
-    for (uint32_t at = 0; most > 0; most--, first = false) {
+    for (uint32_t at[2] = {0, 0}; most > 0; most--, first = false) {
         int e = kv_next(m->step, site, &v);
         if (m->cross && g->policy.kind != KV_FROZEN) {
             WANT(e == ERR_ARG, "a cross step shows another group", (uint64_t)e, site);
@@ -120,14 +142,13 @@ int model_kernel(struct model *m, uint32_t site)
         WANT(e == 1, "kv_next", (uint64_t)e, site);
         WANT(v.counts[0] == m->n_spans && v.counts[1] == m->n_tokens, "counts", v.counts[0],
              v.counts[1]);
-        WANT(v.first == first && v.row0 == at && v.row1 % KV_ATOM == 0 && (v.row1 > at || !rows),
-             "rows of a piece", v.row0, v.row1);
+        bool lossy = g->seal.tile && !g->plane[0].codec->lossless;
+        want_piece(m, &v, rows, first, lossy, at);
         WANT(g->stream || v.last, "pieces of a resident group", v.row0, v.row1);
-        WANT(!v.last || !rows || v.row1 >= m->cfg.max_len, "the last piece", v.row0, v.row1);
-        at = v.row1;
         if (first) write_rows(m, &v, site);
         read_piece(m, &v, site);
         m->t->pieces += !v.first;
+        m->t->raw_pieces += lossy && v.raw1 > v.raw0 && !(v.row1 > v.row0 && v.last);
     }
     WANT(most != UINT32_MAX && (v.last || !most), "pieces end", v.row0, v.row1);
     m->t->verified_views++;

@@ -212,7 +212,7 @@ static inline void toy_open(struct toy *t, const struct toy_config *c)
         toy_form(&v->sealed, &t->sealed, &t->tile_table, c->codec->tile, t,
                  c->codec->bytes(c->codec, &v->shape[0]));
     v->n_planes = 2;
-    v->row1 = UINT32_MAX;
+    v->row1 = v->raw1 = UINT32_MAX;
     v->first = v->last = true;
     v->sinks = c->sinks;
     v->lead = c->lead;

@@ -16,7 +16,7 @@ static void print_totals(const struct model_totals *t)
         "ops %llu forks %llu seals %llu evictions %llu max refs %u rows copied by fork %llu "
         "(steps %llu, aborts %llu, refused %llu, rejected rows %llu, trims %llu, reorders %llu, "
         "reserves %llu, rows copied on write %llu, rows verified %llu, views %llu, stores %llu; "
-        "pieces %llu, tier reads %llu, writes %llu, drops %llu, faults %llu, began when full %llu)\n",
+        "pieces %llu, raw ones under a codec %llu, tier reads %llu, writes %llu, drops %llu, faults %llu, began when full %llu)\n",
         (unsigned long long)t->ops, (unsigned long long)t->forks, (unsigned long long)t->seals,
         (unsigned long long)t->evictions, t->max_refs, (unsigned long long)t->rows_copied_by_fork,
         (unsigned long long)t->steps, (unsigned long long)t->aborts, (unsigned long long)t->refused,
@@ -24,9 +24,10 @@ static void print_totals(const struct model_totals *t)
         (unsigned long long)t->reorders, (unsigned long long)t->reserves,
         (unsigned long long)t->rows_copied, (unsigned long long)t->verified_rows,
         (unsigned long long)t->verified_views, (unsigned long long)t->stores,
-        (unsigned long long)t->pieces, (unsigned long long)t->tier_reads,
-        (unsigned long long)t->tier_writes, (unsigned long long)t->tier_drops,
-        (unsigned long long)t->tier_faults, (unsigned long long)t->began_full);
+        (unsigned long long)t->pieces, (unsigned long long)t->raw_pieces,
+        (unsigned long long)t->tier_reads, (unsigned long long)t->tier_writes,
+        (unsigned long long)t->tier_drops, (unsigned long long)t->tier_faults,
+        (unsigned long long)t->began_full);
 }
 
 static void test_random(void **state)
@@ -51,6 +52,21 @@ static void test_streams(void **state)
     assert_true(t.pieces > 100 && t.tier_reads > 1000 && t.tier_writes > 500 && t.tier_drops > 10);
     assert_true(t.tier_faults > 20 && t.began_full > 0);
     assert_int_equal(t.rows_copied_by_fork, 0);
+}
+
+/* Raw rows under lossy codecs. */
+static void test_raw_streams(void **state)
+{
+    (void)state;
+    static const char *const only[] = {"resid", "codec"};
+    struct model_totals t = {0};
+    for (uint64_t i = 0; i < countof(only); i++) {
+        struct model_options o = {
+            .ops = 20000, .seed = 7 + 4 * i, .check = true, .stream = true, .only = only[i]};
+        assert_int_equal(model_run(&o, &t), 0);
+    }
+    print_totals(&t);
+    assert_true(t.raw_pieces > 200);
 }
 
 /* Each fault must be seen through views and row bytes alone, without kv_check. */
@@ -126,6 +142,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_random),
         cmocka_unit_test(test_streams),
+        cmocka_unit_test(test_raw_streams),
         cmocka_unit_test(test_faults_are_caught),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

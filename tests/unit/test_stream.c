@@ -215,6 +215,87 @@ static void codecs(void **state)
     }
 }
 
+/* A prompt that is one turn is raw until it ends: its raw rows pass through staging too. */
+static void raw_turns(void **state)
+{
+    (void)state;
+    enum { PROMPT = 700 };
+    static const char *const config[] = {
+        "{\"backend\": \"quanto\", \"nbits\": 4, \"q_group_size\": 16, \"residual_length\": 128}",
+        "{\"backend\": \"quanto\", \"nbits\": 2, \"axis_key\": -1, \"q_group_size\": 32}",
+        "{\"backend\": \"hqq\", \"nbits\": 4, \"axis_key\": 1, \"axis_value\": 1, "
+        "\"q_group_size\": 16}",
+        "{\"backend\": \"hqq\", \"nbits\": 2, \"axis_key\": 0, \"axis_value\": 0, "
+        "\"q_group_size\": 64, \"residual_length\": 40}",
+    };
+    for (size_t i = 0; i < 2 * countof(config); i++) {
+        kvik_model *m = model[i % 2];
+        uint32_t vocab = kvik_model_vocab(m);
+        float *out[3];
+        uint64_t raw = 0;
+        for (int k = 2; k >= 0;
+             k--) { /* offloaded, in memory; first, for its bytes, without a codec */
+            const struct way w = {.name = config[i / 2],
+                                  .impl = k ? NULL : "offloaded",
+                                  .config = k < 2 ? config[i / 2] : NULL};
+            kvik_cache *c = opened(m, &w, "exact", 1, !k);
+            struct play p = {c, calloc(OUT * (size_t)vocab, sizeof(float)), 0, vocab, w.name};
+            kvik_seq s;
+            kvik_usage u;
+            assert_int_equal(kvik_cache_new(c, &s), 0);
+            feed(&p, s, PROMPT, 1);
+            kvik_cache_usage(c, &u);
+            if (k == 2) raw = u.peak_bytes;
+            if (!k && !(u.budget < raw && u.peak_bytes <= u.budget && u.tier_read))
+                fail_msg("%s, %s: peak %zu of %zu bytes, rows of the prompt %zu, %zu read",
+                         names[i % 2], w.name, (size_t)u.peak_bytes, (size_t)u.budget, (size_t)raw,
+                         (size_t)u.tier_read);
+            for (uint32_t n = 0; n < 3; n++)
+                feed(&p, s, 1, n);
+            feed(&p, s, 100, 5); /* another turn */
+            feed(&p, s, 1, 6);
+            out[k] = p.out;
+            kvik_cache_close(c);
+        }
+        if (memcmp(out[0], out[1], OUT * (size_t)vocab * sizeof(float)) != 0)
+            fail_msg("%s, %s: differs from a cache in memory", names[i % 2], config[i / 2]);
+        for (int k = 0; k < 3; k++)
+            free(out[k]);
+    }
+}
+
+/* Many sequences in the budget an offloaded cache has by default, all of which complete a tile of the largest size
+ * in one step. */
+static void many(void **state)
+{
+    (void)state;
+    enum { LANES = 64, STEPS = 15, TURN = 120 };
+    kvik_model *m = model[0];
+    const struct way w = {.name = "many",
+                          .impl = "offloaded",
+                          .config = "{\"backend\": \"hqq\", \"nbits\": 4, \"axis_key\": 0, "
+                                    "\"axis_value\": 0, \"q_group_size\": 128}"};
+    kvik_cache *c = opened(m, &w, "fast", LANES, false);
+    float *out = calloc((size_t)LANES * kvik_model_vocab(m), sizeof(float));
+    static int32_t ids[LANES][TURN];
+    kvik_span span[LANES];
+    kvik_usage u;
+    for (uint32_t i = 0; i < LANES; i++) {
+        fill(ids[i], TURN, kvik_model_vocab(m), i);
+        span[i] = (kvik_span){0, ids[i], TURN};
+        assert_int_equal(kvik_cache_new(c, &span[i].seq), 0);
+    }
+    for (uint32_t n = 0; n < STEPS; n++) {
+        if (kvik_forward(c, span, LANES, false, out) < 0) fail_msg("%s", kvik_last_error());
+        for (uint32_t i = 0; i < LANES; i++)
+            span[i].n = 1;
+    }
+    kvik_cache_usage(c, &u);
+    assert_true(u.peak_bytes <= u.budget);
+    kvik_cache_close(c);
+    free(out);
+}
+
 static void smollm2(void **state)
 {
     (void)state;
@@ -372,8 +453,9 @@ int main(void)
             return 1;
         }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(memory),     cmocka_unit_test(small_models), cmocka_unit_test(codecs),
-        cmocka_unit_test(falls_back), cmocka_unit_test(full_disk),    cmocka_unit_test(smollm2),
+        cmocka_unit_test(memory),    cmocka_unit_test(small_models), cmocka_unit_test(codecs),
+        cmocka_unit_test(raw_turns), cmocka_unit_test(many),         cmocka_unit_test(falls_back),
+        cmocka_unit_test(full_disk), cmocka_unit_test(smollm2),
     };
     int e = cmocka_run_group_tests(tests, NULL, NULL);
     for (int i = 0; i < 3; i++)

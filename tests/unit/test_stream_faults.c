@@ -25,7 +25,7 @@ struct scene {
 static const struct scene scenes[] = {
     {"offloaded", "offloaded", NULL, "dynamic", NULL, 500 << 10, NULL},
     {"static", "offloaded_static", NULL, "dynamic", NULL, 500 << 10, NULL},
-    {"quantized", "quantized", QUANTO ",\"offloading\":true}", "quantized", QUANTO "}", 350 << 10,
+    {"quantized", "quantized", QUANTO ",\"offloading\":true}", "quantized", QUANTO "}", 500 << 10,
      NULL},
     {"on_full", "dynamic", NULL, "dynamic", NULL, 500 << 10, "offload"},
 };

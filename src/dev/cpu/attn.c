@@ -121,8 +121,8 @@ static void *thread_part(const struct job *j, uint32_t thread, size_t offset)
     return j->scratch + j->lay.thread + thread * j->lay.per_thread + offset;
 }
 
-/* The rows of one phase of a token's walk, absolute.  Raw rows of a codec group are resident in every piece
- * and come after all sealed ones, hence with the last piece. */
+/* The rows of one phase of a token's walk, absolute.  Under a lossy codec raw rows come in pieces of their
+ * own, after all sealed ones. */
 static void phase_rows(const struct job *j, uint32_t token, uint32_t phase, uint32_t *a,
                        uint32_t *b)
 {
@@ -145,12 +145,9 @@ static void phase_rows(const struct job *j, uint32_t token, uint32_t phase, uint
     default:
         *a = MAX(lo, edge), *b = hi;
     }
-    if (j->lossy && phase != SEALED) {
-        if (!v->last) *b = *a;
-    } else {
-        *a = MAX(*a, v->row0);
-        *b = MAX(*a, MIN(*b, v->row1));
-    }
+    bool raw = j->lossy && phase != SEALED;
+    *a = MAX(*a, raw ? v->raw0 : v->row0);
+    *b = MAX(*a, MIN(*b, raw ? v->raw1 : v->row1));
 }
 
 /* Whether strips of the plane are decoded one by one, as they are needed. */
