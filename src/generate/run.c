@@ -140,6 +140,11 @@ int run_begin(struct run *r, const kvik_prompt *prompt, uint32_t n_prompts)
         r->row[i].prompt = &prompt[i / r->per];
         r->row[i].given = i % r->per ? 0 : prompt[i / r->per].seq;
     }
+    for (uint32_t i = 0; i < n_prompts; i++)
+        for (uint32_t j = 0; j < i; j++)
+            if (prompt[i].seq && prompt[i].seq == prompt[j].seq)
+                return ERR(ARG, "rows %u and %u are the same sequence; continue it once a call", j,
+                           i);
     assert(r->n == n_prompts * r->per);
     r->logits = mem_aligned(logits);
     r->scores = mem_aligned(vocab * sizeof *r->scores);

@@ -35,7 +35,7 @@ void feed_close(struct exec *x)
 
 static void restore(struct exec *x, const struct exec_feed *f, struct feed_state *g, bool failed)
 {
-    if (g->again) return;
+    if (g->again && !g->backup) return;
     if (!g->backup && failed && g->done) (void)exec_return(x, f->seq, g->start);
     exec_settle(x, f->seq, g->backup, failed);
 }
@@ -131,7 +131,15 @@ static int survey(const struct exec *x, const struct exec_feed *feed, uint32_t n
 static int begin(struct exec *x, const struct exec_feed *feed, struct feed_state *g, uint32_t i,
                  bool one_step, bool alone)
 {
+    struct kv_usage u;
     g[i] = (struct feed_state){.start = kv_len(x->kv, feed[i].seq)};
+    kv_usage(x->kv, &u);
+    /* Rows shared with others stay when this sequence leaves them, so the way back could lack room for them. */
+    if (u.shared && !feed[i].loose && regime_changes(x, feed[i].seq, feed[i].n)) {
+        int e = kv_fork(x->kv, feed[i].seq, &g[i].backup);
+        if (e < 0) g[i].backup = 0;
+        if (e < 0) return e;
+    }
     TRY(regime_enter(x, i, feed[i].seq, feed[i].n, &g[i].again));
     if (one_step || !g[i].start || g[i].again || feed[i].loose) return 0;
     bool reserved = kv_reserved(x->kv, feed[i].seq);
@@ -156,9 +164,9 @@ static void end(struct exec *x, const struct exec_feed *feed, struct feed_state 
     for (uint32_t i = 0; failed && i < n; i++)
         if (g[i].reserve) (void)kv_reserve(x->kv, feed[i].seq, g[i].reserve);
     for (uint32_t i = 0; failed && i < n; i++)
-        if (g[i].again) (void)kv_trim(x->kv, feed[i].seq, 0, &have);
+        if (g[i].again && !g[i].backup) (void)kv_trim(x->kv, feed[i].seq, 0, &have);
     for (uint32_t i = 0; failed && i < n; i++)
-        if (g[i].again) (void)regime_back(x, i, feed[i].seq);
+        if (g[i].again && !g[i].backup) (void)regime_back(x, i, feed[i].seq);
 }
 
 int exec_feed(struct exec *x, const struct exec_feed *feed, uint32_t n, uint32_t chunk,

@@ -181,9 +181,6 @@ static void check_all(struct world *w)
 static void refused(struct world *w, int e, int due)
 {
     n_refused++;
-    /* Not yet met: longrope rows that were shared need more memory when they come back than before they went. */
-    for (uint32_t i = 0; e == KVIK_FULL && models[w->model].original && i < w->n; i++)
-        if (kvik_cache_length(w->cache, w->seq[i].s) == 0) truth_crop(&w->seq[i], 0);
     if (verbose > 1) printf("    refused: %s\n", kvik_last_error());
     if (due ? e != due : e != KVIK_FULL) wrong(w, "%s: %s", kvik_error_name(e), kvik_last_error());
     if (w->n) probe(w, &w->seq[dice(w->n)]);

@@ -140,6 +140,24 @@ static void diverging_prefix(void **state)
 }
 
 /* Fork, crop and reorder, with windows and the codec hook, against forwards from nothing. */
+/* Two rows of one sequence are refused before either is touched. */
+static void twice_in_a_call(void **state)
+{
+    (void)state;
+    kvik_cache *c = cache_of((kvik_cache_config){.max_sequences = 4});
+    kvik_seq s;
+    kvik_generation g = config("{\"max_new_tokens\": 3, \"eos_token_id\": null}");
+    kvik_result *r;
+    assert_int_equal(kvik_cache_new(c, &s), 0);
+    kvik_span span = {s, ids, 9};
+    assert_int_equal(kvik_forward(c, &span, 1, false, NULL), 0);
+    kvik_prompt p[2] = {{.ids = ids + 3, .n = 5, .seq = s}, {.ids = ids, .n = 5, .seq = s}};
+    assert_int_equal(kvik_generate(c, &g, p, 2, NULL, &r), KVIK_ARG);
+    assert_int_equal(kvik_cache_length(c, s), 9);
+    kvik_generation_done(&g);
+    kvik_cache_close(c);
+}
+
 static void operations(void **state)
 {
     (void)state;
@@ -392,6 +410,7 @@ int main(void)
         cmocka_unit_test(eos),
         cmocka_unit_test(cancel_keeps_the_chat),
         cmocka_unit_test(diverging_prefix),
+        cmocka_unit_test(twice_in_a_call),
         cmocka_unit_test(operations),
         cmocka_unit_test(budget),
         cmocka_unit_test(static_overflow),
