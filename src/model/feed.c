@@ -128,24 +128,33 @@ static int survey(const struct exec *x, const struct exec_feed *feed, uint32_t n
     return 0;
 }
 
+static int keep(struct exec *x, const struct exec_feed *feed, struct feed_state *g, uint32_t i)
+{
+    int e = kv_fork(x->kv, feed[i].seq, &g[i].backup);
+    if (e < 0) g[i].backup = 0;
+    return e;
+}
+
+/* Rows shared with others stay when a sequence leaves its regime and them, so the way back could lack room. */
+static int keep_shared(struct exec *x, const struct exec_feed *feed, struct feed_state *g,
+                       uint32_t i)
+{
+    struct kv_usage u;
+    kv_usage(x->kv, &u);
+    return u.shared ? keep(x, feed, g, i) : 0;
+}
+
 static int begin(struct exec *x, const struct exec_feed *feed, struct feed_state *g, uint32_t i,
                  bool one_step, bool alone)
 {
-    struct kv_usage u;
     g[i] = (struct feed_state){.start = kv_len(x->kv, feed[i].seq)};
-    kv_usage(x->kv, &u);
-    /* Rows shared with others stay when this sequence leaves them, so the way back could lack room for them. */
-    if (u.shared && !feed[i].loose && regime_changes(x, feed[i].seq, feed[i].n)) {
-        int e = kv_fork(x->kv, feed[i].seq, &g[i].backup);
-        if (e < 0) g[i].backup = 0;
-        if (e < 0) return e;
-    }
+    if (!feed[i].loose && regime_changes(x, feed[i].seq, feed[i].n))
+        TRY(keep_shared(x, feed, g, i));
     TRY(regime_enter(x, i, feed[i].seq, feed[i].n, &g[i].again));
     if (one_step || !g[i].start || g[i].again || feed[i].loose) return 0;
     bool reserved = kv_reserved(x->kv, feed[i].seq);
     if (reserved && alone) return 0; /* cannot run short; else see exec_return */
-    int e = kv_fork(x->kv, feed[i].seq, &g[i].backup);
-    if (e < 0) g[i].backup = 0;
+    int e = keep(x, feed, g, i);
     return reserved && e == ERR_FULL ? 0 : e;
 }
 
