@@ -4,7 +4,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { RUNS = 5, PIECE = 1 << 15, MOST_THREADS = 64 };
 
@@ -14,13 +13,6 @@ struct stream {
     size_t n;
     vec sum[MOST_THREADS]; /* so that the reads are not optimized away */
 };
-
-static double seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static void read_piece(void *ctx, uint32_t task, uint32_t thread)
 {
@@ -53,9 +45,9 @@ double bandwidth_read(uint32_t n_threads)
         *s = (struct stream){.data = data, .n = bytes / sizeof(vec)};
         memset(data, 1, bytes);
         for (int i = 0; i < RUNS; i++) {
-            double begun = seconds();
+            double begun = now_seconds();
             pool_run(p, (uint32_t)((s->n + PIECE - 1) / PIECE), read_piece, s);
-            t[i] = seconds() - begun;
+            t[i] = now_seconds() - begun;
         }
         qsort(t, RUNS, sizeof *t, by_value);
         rate = (double)bytes / t[RUNS / 2];

@@ -33,6 +33,8 @@ struct bench {
     struct bench_row *row;
     uint32_t n_rows;
 };
+/* What the library says of the model, or NULL; json_decref. */
+json_t *bench_describe(const kvik_model *m);
 /* The strategies that say something about this model, dynamic first.  At most `room`. */
 uint32_t bench_strategies(const kvik_model *m, uint32_t longest, struct bench_strategy *s,
                           uint32_t room);

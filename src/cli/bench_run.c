@@ -32,19 +32,24 @@ double bench_floor(const struct bench *b, const struct bench_depth *d)
     return b->bandwidth > 0 ? ((double)b->weight_bytes + (double)d->bytes) / b->bandwidth : 0;
 }
 
-static bool has_window(const kvik_model *m)
+json_t *bench_describe(const kvik_model *m)
 {
     char *s;
-    json_t *o, *l;
+    json_t *o = NULL;
+    if (kvik_model_describe(m, &s) < 0) return NULL;
+    (void)json_parse(s, strlen(s), "model description", &o);
+    kvik_free(s);
+    return o;
+}
+
+static bool has_window(const kvik_model *m)
+{
+    json_t *o = bench_describe(m), *l;
     size_t i;
     bool found = false;
-    if (kvik_model_describe(m, &s) < 0) return false;
-    if (json_parse(s, strlen(s), "model description", &o) >= 0) {
-        json_array_foreach(json_object_get(o, "layers"), i, l) found |=
-            json_integer_value(json_object_get(l, "window")) > 0;
-        json_decref(o);
-    }
-    kvik_free(s);
+    json_array_foreach(json_object_get(o, "layers"), i, l) found |=
+        json_integer_value(json_object_get(l, "window")) > 0;
+    json_decref(o);
     return found;
 }
 

@@ -56,22 +56,17 @@ static int read_depths(const char *text, uint32_t context, struct bench *b)
 /* All tensors but an embedding that only looks rows up. */
 static uint64_t weight_bytes(const kvik_model *m)
 {
-    char *s;
-    json_t *o, *t;
+    json_t *o = bench_describe(m), *t;
     size_t i;
     uint64_t sum = 0;
-    if (kvik_model_describe(m, &s) < 0) return 0;
-    if (json_parse(s, strlen(s), "model description", &o) >= 0) {
-        bool tied = json_is_true(json_object_get(o, "tied_head"));
-        json_array_foreach(json_object_get(o, "tensors"), i, t)
-        {
-            const char *name = json_string_value(json_object_get(t, "name"));
-            bool embed = name && (strstr(name, "embed_tokens") || strstr(name, "token_embd"));
-            if (tied || !embed) sum += (uint64_t)json_integer_value(json_object_get(t, "bytes"));
-        }
-        json_decref(o);
+    bool tied = json_is_true(json_object_get(o, "tied_head"));
+    json_array_foreach(json_object_get(o, "tensors"), i, t)
+    {
+        const char *name = json_string_value(json_object_get(t, "name"));
+        bool embed = name && (strstr(name, "embed_tokens") || strstr(name, "token_embd"));
+        if (tied || !embed) sum += (uint64_t)json_integer_value(json_object_get(t, "bytes"));
     }
-    kvik_free(s);
+    json_decref(o);
     return sum;
 }
 

@@ -3,13 +3,6 @@
  * once a sequence is longer than the model was first trained for (longrope; regime.c). */
 #include "model/block.h"
 
-#include <math.h>
-
-struct layer {
-    struct block_attn attn;
-    struct block_mlp mlp;
-};
-
 static int read_config(struct model *m)
 {
     uint32_t window = 0;
@@ -22,7 +15,7 @@ static int read_config(struct model *m)
     return 0;
 }
 
-static int bind_layer(struct model *m, uint32_t i, struct layer *l)
+static int bind_layer(struct model *m, uint32_t i, struct block_layer *l)
 {
     uint32_t h = m->hidden, q = m->n_heads * m->head_dim, kv = m->n_kv_heads * m->head_dim;
     struct dev_weight qkv, gate_up;
@@ -50,7 +43,7 @@ static int phi3_open(struct model *m)
     TRY(read_config(m));
     TRY(model_bind_ends(m));
     TRY(rope_prepare(&m->rope[0]));
-    struct layer *l = model_own(m, m->n_layers, sizeof *l);
+    struct block_layer *l = model_own(m, m->n_layers, sizeof *l);
     if (!l) return ERR_NOMEM;
     m->arch_weights = l;
     for (uint32_t i = 0; i < m->n_layers; i++)
@@ -58,19 +51,6 @@ static int phi3_open(struct model *m)
     return 0;
 }
 
-static int phi3_graph(const struct model *m, struct graph *g)
-{
-    const struct layer *l = m->arch_weights;
-    struct block_buffers b = block_buffers_new(g, m, m->ffn);
-    struct block_form form = {.rope = 0, .scale = 1.0f / sqrtf((float)m->head_dim)};
-    mod_embed(g, &m->embed);
-    for (uint32_t i = 0; i < m->n_layers; i++) {
-        block_attn_graph(g, m, i, &l[i].attn, &form, &b);
-        block_mlp_graph(g, m, &l[i].mlp, &b);
-    }
-    return 0;
-}
-
 static const char *const names[] = {"phi3", NULL};
-static const struct arch phi3_arch = {names, phi3_open, phi3_graph};
+static const struct arch phi3_arch = {names, phi3_open, block_stack_graph};
 MODEL_ARCH(phi3, &phi3_arch);
