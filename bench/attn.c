@@ -6,21 +6,13 @@
  *
  * With "shuffle" page ids are in random order instead of adjacent. */
 #include "base/thread.h"
-#include "bench.h"
 #include "dev/dev.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { HEADS = 9, KV_HEADS = 3, DIM = 64, SITES = 30, DEPTH = 7000, PREFILL = 512, RUNS = 9 };
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
 
 struct setup {
     struct kv_view v;
@@ -91,15 +83,14 @@ static double pass(struct dev *d, struct setup *s, uint32_t pos, uint32_t n)
     int runs = dev_isa_supported(DEV_AVX2) && !strcmp(dev_isa_name(d), "ref") ? 1 : RUNS;
     uint32_t sites = runs == 1 ? 1 : SITES;
     for (int run = 0; run < runs; run++) {
-        double t0 = now();
+        double t0 = now_seconds();
         for (uint32_t site = 0; site < sites; site++) {
             s->v.raw.base = s->mem + site * s->site;
             dev_attention(d, &s->v, &a);
         }
-        t[run] = (now() - t0) * SITES / sites;
+        t[run] = (now_seconds() - t0) * SITES / sites;
     }
-    qsort(t, (size_t)runs, sizeof *t, by_value);
-    return t[runs / 2];
+    return median_of(t, (size_t)runs);
 }
 
 typedef uint64_t vec __attribute__((vector_size(32)));
@@ -130,16 +121,15 @@ static double floor_of(struct setup *s, uint32_t threads, size_t bytes)
     struct stream st = {.piece = (size_t)256 * KV_HEADS * DIM * 4};
     if (pool_open(&p, threads) < 0) die("threads");
     for (int run = 0; run < RUNS; run++) {
-        double t0 = now();
+        double t0 = now_seconds();
         for (uint32_t site = 0; site < SITES; site++) {
             st.mem = s->mem + site * s->site;
             pool_run(p, (uint32_t)(bytes / st.piece), read_piece, &st);
         }
-        t[run] = now() - t0;
+        t[run] = now_seconds() - t0;
     }
     pool_close(p);
-    qsort(t, RUNS, sizeof *t, by_value);
-    return (double)(bytes / st.piece * st.piece) * SITES / t[RUNS / 2] * 1e-9;
+    return (double)(bytes / st.piece * st.piece) * SITES / median_of(t, RUNS) * 1e-9;
 }
 
 int main(int argc, char **argv)

@@ -5,7 +5,6 @@
  *     build/release/bench_generate MODEL [THREADS] [ISA] */
 #include "base/bandwidth.h"
 #include "base/thread.h"
-#include "bench.h"
 #include "fmt/fmt.h"
 #include "kvik.h"
 #include "model/model.h"
@@ -14,21 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <time.h>
 
 enum { RUNS = 5, STEPS = 24 };
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *v, int n)
-{
-    qsort(v, (size_t)n, sizeof *v, by_value);
-    return v[n / 2];
-}
 
 static void die(void)
 {
@@ -64,9 +50,9 @@ int main(int argc, char **argv)
     kvik_cache *c;
     for (int i = 0; i < RUNS; i++) {
         kvik_model_close(m);
-        double t0 = now();
+        double t0 = now_seconds();
         if (kvik_model_open(argv[1], &m) < 0) die();
-        load[i] = now() - t0;
+        load[i] = now_seconds() - t0;
     }
     struct model *inner;
     if (model_open(argv[1], &inner) < 0) die();
@@ -82,19 +68,19 @@ int main(int argc, char **argv)
     }
     double bw = bandwidth_read(threads), weights = weight_bytes(inner);
     printf("model %s, %u threads\n", argv[1], threads);
-    printf("load            %8.1f ms\n", 1e3 * median(load, RUNS));
+    printf("load            %8.1f ms\n", 1e3 * median_of(load, RUNS));
     printf("read bandwidth  %8.1f GB/s   weights %.1f MB a step: floor %.2f ms\n", bw / 1e9,
            weights / 1e6, 1e3 * weights / bw);
     kvik_seq s;
     uint32_t n = MIN(512u, context);
     for (int i = 0; i < RUNS; i++) {
         if (kvik_cache_new(c, &s) < 0) die();
-        double t0 = now();
+        double t0 = now_seconds();
         feed(c, s, ids, n, logits);
-        t[i] = now() - t0;
+        t[i] = now_seconds() - t0;
         kvik_cache_drop(c, s);
     }
-    printf("prefill %-5u   %8.1f tok/s\n", n, n / median(t, RUNS));
+    printf("prefill %-5u   %8.1f tok/s\n", n, n / median_of(t, RUNS));
     static const uint32_t depths[] = {0, 2048, 7000};
     for (size_t d = 0; d < countof(depths); d++) {
         kvik_usage u;
@@ -107,15 +93,15 @@ int main(int argc, char **argv)
             kvik_seq f;
             if (kvik_cache_fork(c, s, &f) < 0) die();
             for (int i = 0; i < STEPS; i++) {
-                double t0 = now();
+                double t0 = now_seconds();
                 feed(c, f, ids + i, 1, logits);
-                step[i] = now() - t0;
+                step[i] = now_seconds() - t0;
             }
-            t[r] = median(step, STEPS);
+            t[r] = median_of(step, STEPS);
             kvik_cache_drop(c, f);
         }
         kvik_cache_drop(c, s);
-        double one = median(t, RUNS), floor_s = (weights + rows) / bw;
+        double one = median_of(t, RUNS), floor_s = (weights + rows) / bw;
         printf(
             "decode at %-5u %8.1f tok/s   %.2f ms, floor %.2f ms: %.0f %% of the floor's speed\n",
             depths[d], 1 / one, 1e3 * one, 1e3 * floor_s, 100 * floor_s / one);

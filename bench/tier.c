@@ -7,7 +7,6 @@
  * computing.  "cold" asks the system to forget the file first; on a virtual disk the host may still
  * remember it. */
 #include "base/aio.h"
-#include "bench.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -29,7 +28,7 @@ struct run {
 
 static int plain(const struct run *r, struct cost *c)
 {
-    double t = now();
+    double t = now_seconds();
     for (size_t at = 0; at < r->size; at += r->piece)
         for (size_t done = 0; done < r->piece;) {
             off_t to = (off_t)(at + done);
@@ -38,7 +37,7 @@ static int plain(const struct run *r, struct cost *c)
             if (k <= 0) return ERR(IO, "transfer at %zu", at);
             done += (size_t)k;
         }
-    c->wait = c->total = now() - t;
+    c->wait = c->total = now_seconds() - t;
     return 0;
 }
 
@@ -46,13 +45,13 @@ static int background(const struct run *r, struct aio *a, struct cost *c)
 {
     struct aio_op op[AHEAD];
     size_t n = r->size / r->piece;
-    double t0 = now();
+    double t0 = now_seconds();
     for (size_t i = 0; i < n + AHEAD; i++) {
         struct aio_op *o = &op[i % AHEAD];
-        double t = now();
+        double t = now_seconds();
         if (i >= AHEAD) {
             aio_wait(a, o);
-            c->wait += now() - t;
+            c->wait += now_seconds() - t;
             if (o->error) return ERR(IO, "%s", strerror(o->error));
         }
         if (i >= n) continue;
@@ -60,11 +59,11 @@ static int background(const struct run *r, struct aio *a, struct cost *c)
                              .at = i * r->piece,
                              .n = r->piece,
                              .write = r->write};
-        t = now();
+        t = now_seconds();
         aio_start(a, &o, 1);
-        c->start += now() - t;
+        c->start += now_seconds() - t;
     }
-    c->total = now() - t0;
+    c->total = now_seconds() - t0;
     return 0;
 }
 

@@ -2,7 +2,6 @@
 #include "base/bandwidth.h"
 #include "base/thread.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 enum { RUNS = 5, PIECE = 1 << 15, MOST_THREADS = 64 };
@@ -28,12 +27,6 @@ static void read_piece(void *ctx, uint32_t task, uint32_t thread)
     s->sum[thread % MOST_THREADS] += a + b + c + d;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 double bandwidth_read(uint32_t n_threads)
 {
     size_t bytes = (size_t)512 << 20;
@@ -49,8 +42,7 @@ double bandwidth_read(uint32_t n_threads)
             pool_run(p, (uint32_t)((s->n + PIECE - 1) / PIECE), read_piece, s);
             t[i] = now_seconds() - begun;
         }
-        qsort(t, RUNS, sizeof *t, by_value);
-        rate = (double)bytes / t[RUNS / 2];
+        rate = (double)bytes / median_of(t, RUNS);
         pool_close(p);
     }
     mem_free(s);

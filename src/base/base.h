@@ -72,4 +72,5 @@ void mem_free(void *p);
 uint64_t mem_calls(void); /* allocations made by this process through this door */
 void mem_fail_at(int64_t k, bool persistent); /* test hook: the k-th call from now fails; <0 off */
 
-double now_seconds(void); /* of the monotonic clock: for durations */
+double median_of(double *v, size_t n); /* sorts v; the upper of two middles, 0 of none */
+double now_seconds(void);              /* of the monotonic clock: for durations */

@@ -4,27 +4,18 @@
  * end.  Tokens are arbitrary: speed does not depend on them. */
 #include "cli/bench.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 enum {
     PIECE = 256
 }; /* tokens of one feed, hence between two samples of the memory curve, at least */
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 double bench_median(const double *v, uint32_t n)
 {
     double copy[256];
     n = MIN(n, (uint32_t)countof(copy));
-    if (!n) return 0;
     memcpy(copy, v, n * sizeof *v);
-    qsort(copy, n, sizeof *copy, by_value);
-    return copy[n / 2];
+    return median_of(copy, n);
 }
 
 double bench_floor(const struct bench *b, const struct bench_depth *d)
