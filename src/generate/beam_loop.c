@@ -240,6 +240,7 @@ static int feed_beams(struct beams *b)
             r->feed[n++] = (struct exec_feed){.seq = it->seq[j],
                                               .tok = cached ? ids + len - 1 : ids,
                                               .n = cached ? 1 : len,
+                                              .pad = it->row->pad,
                                               .loose = true,
                                               .ends = it->row->ends};
         }
@@ -268,6 +269,7 @@ static int feed_prompts(struct beams *b, struct meter *m)
         r->feed[i] = (struct exec_feed){.seq = w->seq,
                                         .tok = w->ids + w->have,
                                         .n = w->n - w->have,
+                                        .pad = w->pad,
                                         .loose = true,
                                         .ends = w->ends};
         b->item[i].at = i;

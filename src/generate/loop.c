@@ -32,13 +32,11 @@ static int feed_rows(struct run *r, uint32_t chunk, exec_progress progress)
     for (uint32_t i = 0; i < r->n; i += sharing ? r->per : 1) {
         struct row *w = &r->row[i];
         if (w->done) continue;
-        if (!r->g->use_cache) {
-            TRY(kv_new(r->x->kv, 0, &w->seq));
-            TRY(exec_pad(r->x, w->seq, w->pad));
-        }
+        if (!r->g->use_cache) TRY(kv_new(r->x->kv, 0, &w->seq));
         r->feed[k++] = (struct exec_feed){.seq = w->seq,
                                           .tok = w->ids + w->have,
                                           .n = w->n - w->have,
+                                          .pad = w->pad,
                                           .loose = true,
                                           .ends = w->ends};
     }

@@ -98,10 +98,7 @@ static int row_begin(struct run *r, struct row *w, uint32_t index, uint32_t limi
 static int sync(struct run *r, struct row *w)
 {
     struct exec *x = r->x;
-    if (!w->given) {
-        TRY(exec_new(x, &w->seq));
-        return exec_pad(x, w->seq, w->pad);
-    }
+    if (!w->given) return exec_new(x, &w->seq);
     w->seq = w->given;
     uint32_t len = kv_len(x->kv, w->seq), same = 0;
     const int32_t *known = kv_tokens(x->kv, w->seq);

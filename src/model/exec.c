@@ -237,11 +237,6 @@ void exec_settle(struct exec *x, kv_seq seq, kv_seq backup, bool failed)
     if (reserve) (void)kv_reserve(x->kv, seq, reserve);
 }
 
-int exec_pad(struct exec *x, kv_seq s, uint32_t columns)
-{
-    return x->m->counts_padding ? kv_resalt(x->kv, s, (uint64_t)columns << 32) : 0;
-}
-
 int exec_new(struct exec *x, kv_seq *out)
 {
     kv_seq s;

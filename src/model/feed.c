@@ -148,6 +148,8 @@ static int begin(struct exec *x, const struct exec_feed *feed, struct feed_state
                  bool one_step, bool alone)
 {
     g[i] = (struct feed_state){.start = kv_len(x->kv, feed[i].seq)};
+    if (!g[i].start && x->m->counts_padding) /* rows then depend on it, hence the salt */
+        TRY(kv_resalt(x->kv, feed[i].seq, (uint64_t)feed[i].pad << 32));
     if (!feed[i].loose && regime_changes(x, feed[i].seq, feed[i].n))
         TRY(keep_shared(x, feed, g, i));
     TRY(regime_enter(x, i, feed[i].seq, feed[i].n, &g[i].again));

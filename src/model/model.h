@@ -203,9 +203,6 @@ size_t exec_row_bytes(const struct model *m, const struct kv_preset_options *o);
 
 /* A new sequence, with its rows set aside if the preset says so. */
 int exec_new(struct exec *x, kv_seq *out);
-/* Masked columns before the first row of an empty sequence.  Only models that count them keep them: rows then
- * depend on them, hence the salt. */
-int exec_pad(struct exec *x, kv_seq s, uint32_t columns);
 /* Ends a transaction on `seq` that began by forking it into `backup` (0: none): if it failed, seq becomes
  * the backup again; the backup is dropped. */
 void exec_settle(struct exec *x, kv_seq seq, kv_seq backup, bool failed);
@@ -230,7 +227,9 @@ struct exec_feed {
     kv_seq seq;
     const int32_t *tok;
     uint32_t n;
-    bool all;   /* logits of every token, else of the last */
+    bool all; /* logits of every token, else of the last */
+    uint32_t
+        pad; /* masked columns before the first row of an empty sequence; few models count them */
     bool loose; /* on error its length may have changed: the caller can restore it, or drops it */
     const uint32_t *ends; /* as above */
 };

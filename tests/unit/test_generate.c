@@ -140,6 +140,37 @@ static void diverging_prefix(void **state)
 }
 
 /* Fork, crop and reorder, with windows and the codec hook, against forwards from nothing. */
+/* Llama 4 counts the masked columns before a prompt: alike in every way to feed it. */
+static void padding_counts(void **state)
+{
+    (void)state;
+    static const uint8_t mask[20] = {0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+    static const char *const ways[] = {
+        "{\"num_beams\": 3, \"use_cache\": true", "{\"num_beams\": 3, \"use_cache\": false",
+        "{\"use_cache\": true", "{\"use_cache\": false", "{\"use_cache\": true"};
+    kvik_model *was = m;
+    kvik_result *r[5];
+    assert_int_equal(kvik_model_open("tests/golden/models/llama4", &m), 0);
+    kvik_cache *c = cache_of((kvik_cache_config){.max_sequences = 4});
+    for (int i = 0; i < 5; i++) {
+        char json[160];
+        kvik_prompt p = {.ids = ids, .n = 20, .attention_mask = mask};
+        snprintf(json, sizeof json, "%s%s", ways[i],
+                 ", \"max_new_tokens\": 14, \"eos_token_id\": null, \"output_logits\": true}");
+        if (i == 4) assert_int_equal(kvik_cache_new(c, &p.seq), 0); /* the caller's, and empty */
+        r[i] = generate(c, json, &p, 1);
+    }
+    size_t n = 14 * (size_t)r[0]->vocab * sizeof(float);
+    assert_memory_equal(r[0]->logits, r[1]->logits, 3 * n);
+    assert_memory_equal(r[2]->logits, r[3]->logits, n);
+    assert_memory_equal(r[2]->logits, r[4]->logits, n);
+    for (int i = 0; i < 5; i++)
+        kvik_result_free(r[i]);
+    kvik_cache_close(c);
+    kvik_model_close(m);
+    m = was;
+}
+
 /* Two rows of one sequence are refused before either is touched. */
 static void twice_in_a_call(void **state)
 {
@@ -410,6 +441,7 @@ int main(void)
         cmocka_unit_test(eos),
         cmocka_unit_test(cancel_keeps_the_chat),
         cmocka_unit_test(diverging_prefix),
+        cmocka_unit_test(padding_counts),
         cmocka_unit_test(twice_in_a_call),
         cmocka_unit_test(operations),
         cmocka_unit_test(budget),
