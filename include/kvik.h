@@ -220,6 +220,11 @@ KVIK_API int kvik_cache_repeat(kvik_cache *c, uint32_t times); /* rows 0,0,..,1,
 /* When a beam search ends: false: once no running beam promises more at its present length; true: as soon as
  * num_beams sequences have finished; "never": only when none can improve even at the longest length. */
 enum kvik_early { KVIK_EARLY_FALSE, KVIK_EARLY_TRUE, KVIK_EARLY_NEVER };
+typedef struct kvik_bias { /* added to the score of the last id where the others come before it */
+    int32_t *ids;
+    uint32_t n;
+    double bias;
+} kvik_bias;
 typedef struct kvik_generation {
     uint32_t max_new_tokens; /* 0: not set */
     uint32_t max_length; /* prompt included; 0: not set (then 20 new tokens, as the reference) */
@@ -242,8 +247,44 @@ typedef struct kvik_generation {
     uint32_t prefill_chunk_size; /* 0: the cache's step_tokens */
     bool use_cache;              /* false: full recompute of every step, the oracle */
     bool output_logits;          /* keep raw logits of every step in the result */
-    char *cache_implementation;  /* owned; for callers that open the cache from this config */
-    char *cache_config;          /* owned JSON */
+    /* Filters of sampling, in the reference's formulas. */
+    double typical_p;                  /* 1: off */
+    double top_h;                      /* 0: off */
+    double epsilon_cutoff, eta_cutoff; /* 0: off */
+    /* Processors. */
+    double encoder_repetition_penalty; /* of tokens of the prompt; 1: off */
+    uint32_t no_repeat_ngram_size, encoder_no_repeat_ngram_size; /* 0: off */
+    kvik_bias *sequence_bias; /* owned, with their ids; bad_words_ids: the bias is not read */
+    kvik_bias *bad_words_ids;
+    uint32_t n_sequence_bias, n_bad_words_ids;
+    int32_t *suppress_tokens, *begin_suppress_tokens; /* owned */
+    uint32_t n_suppress_tokens, n_begin_suppress_tokens;
+    int32_t forced_bos_token_id; /* -1: none */
+    int32_t forced_eos_token_id[KVIK_MAX_EOS];
+    uint32_t n_forced_eos;
+    uint32_t decay_start;  /* exponential_decay_length_penalty: (decay_start, decay_factor) */
+    double decay_factor;   /* 0: off */
+    double guidance_scale; /* 1: off */
+    int32_t *negative_prompt_ids; /* owned; NULL: the last token of the prompt */
+    uint32_t n_negative_prompt_ids;
+    bool renormalize_logits, remove_invalid_values;
+    double max_time; /* seconds; 0: none */
+    /* Beams in groups, contrastive search, speculative decoding. */
+    uint32_t num_beam_groups;
+    double diversity_penalty, penalty_alpha;
+    uint32_t prompt_lookup_num_tokens;     /* 0: off */
+    uint32_t max_matching_ngram_size;      /* 2 */
+    uint32_t num_assistant_tokens;         /* 20 */
+    char *num_assistant_tokens_schedule;   /* owned; NULL: "constant" */
+    double assistant_confidence_threshold; /* 0.4 */
+    /* Results. */
+    bool output_scores;           /* keep processed scores of every step */
+    bool return_dict_in_generate; /* hand the sequences of the rows over (kvik_row.seq) */
+    bool return_legacy_cache;     /* and their rows as arrays (kvik_result.past_key_values) */
+    bool disable_compile;         /* accepted: every step is a recorded plan here */
+    char *compile_config;         /* owned JSON; accepted likewise */
+    char *cache_implementation;   /* owned; for callers that open the cache from this config */
+    char *cache_config;           /* owned JSON */
     uint32_t max_cache_len;
     char *
         unmet; /* owned JSON: settings of the model's own file that this version cannot do ({"num_beam_groups": 4});

@@ -24,6 +24,14 @@ void gen_defaults(kvik_generation *g)
         .pad_token_id = -1,
         .bos_token_id = -1,
         .use_cache = true,
+        .typical_p = 1.0,
+        .encoder_repetition_penalty = 1.0,
+        .forced_bos_token_id = -1,
+        .guidance_scale = 1.0,
+        .num_beam_groups = 1,
+        .max_matching_ngram_size = 2,
+        .num_assistant_tokens = 20,
+        .assistant_confidence_threshold = 0.4,
     };
 }
 
