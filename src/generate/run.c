@@ -94,22 +94,13 @@ static int row_begin(struct run *r, struct row *w, uint32_t index, uint32_t limi
     return stop_begin(r, w);
 }
 
-/* The longest prefix the sequence already holds, at most all but the last token. */
 static int sync(struct run *r, struct row *w)
 {
-    struct exec *x = r->x;
-    if (!w->given) return exec_new(x, &w->seq);
+    if (!w->given) return exec_new(r->x, &w->seq);
+    TRY(sync_begin(r->x, w->given, w->ids, w->n, false, &w->sync));
     w->seq = w->given;
-    uint32_t len = kv_len(x->kv, w->seq), same = 0;
-    const int32_t *known = kv_tokens(x->kv, w->seq);
-    if (!known) return ERR(STALE, "the sequence was dropped");
-    while (same < len && same + 1 < w->n && known[same] == w->ids[same])
-        same++;
-    if (len && !x->reserve) TRY(kv_fork(x->kv, w->seq, &w->backup));
-    int e = kv_trim(x->kv, w->seq, same, &w->have);
-    if (e < 0 && !w->backup) w->seq = 0; /* as it was: nothing to settle */
-    w->reused = w->have;
-    return e;
+    w->have = w->reused = w->sync.have;
+    return 0;
 }
 
 int run_fork(struct exec *x, kv_seq from, kv_seq *out)
@@ -200,25 +191,12 @@ int run_result(const struct row *w, const int32_t *fresh, uint32_t n, kvik_row *
     return 0;
 }
 
-/* A sequence of the caller's becomes what it was if the call failed: its backup, or empty.  A static one keeps what it
- * had in common with the prompt, since its reserve cannot be forked. */
-static void settle(struct exec *x, const struct row *w, bool failed)
-{
-    uint32_t have;
-    if (!w->given) {
-        if (w->seq) kv_drop(x->kv, w->seq);
-    } else if (w->backup) {
-        exec_settle(x, w->seq, w->backup, failed);
-    } else if (failed && w->seq) {
-        (void)kv_trim(x->kv, w->seq, w->reused, &have);
-    }
-}
-
 void run_end(struct run *r, bool failed)
 {
     for (uint32_t i = 0; r->row && i < r->n; i++) {
         struct row *w = &r->row[i];
-        settle(r->x, w, failed);
+        if (!w->given && w->seq) kv_drop(r->x->kv, w->seq);
+        sync_end(r->x, &w->sync, failed);
         if (w->stream) tok_stream_drop(w->stream);
         gen_stop_drop(w->stop);
         buf_done(&w->text);

@@ -6,13 +6,15 @@
 #pragma once
 #include "generate/generate.h"
 #include "generate/loop.h"
+#include "generate/sync.h"
 #include "model/model.h"
 #include "tok/tok.h"
 
 struct row {
     const kvik_prompt *prompt;
     kv_seq given;                      /* the caller's sequence, which this row continues; else 0 */
-    kv_seq seq, backup;                /* seq is `given`, or the row's own */
+    kv_seq seq;                        /* `given`, or the row's own */
+    struct sync sync;                  /* of `given` */
     int32_t *ids;                      /* masked columns left out; prompt, then generated */
     uint32_t *ends;                    /* turn ends for the recompute path, else NULL */
     uint32_t n, n_prompt, have, limit; /* have: tokens fed; limit: new tokens at most */
