@@ -16,7 +16,9 @@ static int buffers(struct exec *x)
     p->column = mem_array(n, sizeof *p->column);
     p->ids = mem_array(n, sizeof *p->ids);
     p->span = mem_array(n, sizeof *p->span);
-    if (!p->h || !p->rows || !p->pos || !p->end || !p->column || !p->ids || !p->span)
+    p->accepted = mem_array(n, sizeof *p->accepted);
+    if (!p->h || !p->rows || !p->pos || !p->end || !p->column || !p->ids || !p->span ||
+        !p->accepted)
         return ERR_NOMEM;
     p->x = x;
     p->dev = x->dev;
@@ -143,7 +145,7 @@ void exec_close(struct exec *x)
     graph_close(x->graph);
     struct pass *p = x->pass;
     if (p) {
-        void *own[] = {p->h, p->rows, p->pos, p->end, p->column, p->ids, p->span, p};
+        void *own[] = {p->h, p->rows, p->pos, p->end, p->column, p->ids, p->span, p->accepted, p};
         for (size_t i = 0; i < countof(own); i++)
             mem_free(own[i]);
     }
@@ -184,6 +186,7 @@ static int prepare(struct exec *x, const struct exec_span *span, uint32_t n)
         }
         p->span[i] = (struct kv_span){.seq = span[i].seq,
                                       .n = span[i].n,
+                                      .undo = span[i].undo,
                                       .tok = span[i].tok,
                                       .turn = span[i].turn,
                                       .last = span[i].last};
@@ -214,6 +217,12 @@ static void head(struct exec *x, const struct exec_span *span, uint32_t n, float
 
 int exec_step(struct exec *x, const struct exec_span *span, uint32_t n, float *logits)
 {
+    return exec_step_judged(x, span, n, logits, NULL, NULL);
+}
+
+int exec_step_judged(struct exec *x, const struct exec_span *span, uint32_t n, float *logits,
+                     exec_judge judge, void *ctx)
+{
     struct pass *p = x->pass;
     TRY(prepare(x, span, n));
     TRY(kv_begin(x->kv, p->span, n, &p->step));
@@ -224,7 +233,15 @@ int exec_step(struct exec *x, const struct exec_span *span, uint32_t n, float *l
     }
     if (logits) head(x, span, n, logits);
     x->computed += p->n;
-    return kv_commit(p->step, NULL);
+    if (!judge) return kv_commit(p->step, NULL);
+    for (uint32_t i = 0; i < n; i++)
+        p->accepted[i] = span[i].n;
+    e = judge(ctx, logits, p->accepted);
+    if (e < 0)
+        kv_abort(p->step);
+    else
+        e = kv_commit(p->step, p->accepted);
+    return e;
 }
 
 void exec_settle(struct exec *x, kv_seq seq, kv_seq backup, bool failed)

@@ -216,10 +216,16 @@ struct exec_span {
     bool turn, last;      /* part of a multi-token turn; ends it */
     uint32_t n_logits;    /* logits of the last n_logits tokens are wanted */
     const uint32_t *ends; /* [n] or NULL: turn_end per token (full recompute of several turns) */
+    uint32_t undo;        /* trailing tokens that a judge may reject (drafts) */
 };
 /* One step: at most step_tokens tokens, a sequence once.  logits: rows in span order, [sum n_logits][vocab].
  * All or nothing. */
 int exec_step(struct exec *x, const struct exec_span *span, uint32_t n, float *logits);
+/* The same, with a verdict on the drafts while the step is open: accepted[i], all of span i when it is called, is lowered to
+ * the tokens that stay, at least its n - undo.  A negative result undoes the step. */
+typedef int (*exec_judge)(void *ctx, const float *logits, uint32_t *accepted);
+int exec_step_judged(struct exec *x, const struct exec_span *span, uint32_t n, float *logits,
+                     exec_judge judge, void *ctx);
 
 /* A feed of any length: split into steps.  Several sequences share steps.  On error the sequences are as
  * before, except that sequences whose groups forget may have to be fed again from an earlier row. */
@@ -237,6 +243,19 @@ typedef bool (*exec_progress)(void *ctx, uint64_t done, uint64_t total);
 /* chunk: most tokens of one sequence in one step, 0: step_tokens.  logits NULL: none. */
 int exec_feed(struct exec *x, const struct exec_feed *feed, uint32_t n, uint32_t chunk,
               float *logits, exec_progress progress, void *ctx);
+
+/* --- draft.c: a step that checks drafts.  Token 0 of every sequence is certain, the others are guesses of what
+ * follows it; all are updates of one token each, so the rows that stay have the bits of plain decoding. */
+struct exec_draft {
+    kv_seq seq;
+    const int32_t *tok; /* read when the step begins */
+    uint32_t n;
+};
+/* logits: [sum of n][vocab].  All or nothing, as exec_step; ERR_FULL where fewer tokens may still fit. */
+int exec_draft(struct exec *x, const struct exec_draft *draft, uint32_t n, float *logits,
+               exec_judge judge, void *ctx);
+/* Of n tokens, how many one such step of `seq` can take; 0: the next one changes its regime (exec_feed). */
+uint32_t exec_draft_fits(const struct exec *x, kv_seq seq, uint32_t n);
 
 /* The group of a layer, to ask for its policy. */
 const struct kv_group *exec_layer_group(const struct exec *x, uint32_t layer);
@@ -286,6 +305,7 @@ struct pass { /* inputs of the step that runs */
     float *h;    /* [n][hidden] residual stream: the graph's last word leaves the result here */
     float *rows; /* [step_tokens][hidden] rows whose logits are wanted */
     struct kv_span *span; /* [max_seqs] */
+    uint32_t *accepted;   /* [step_tokens] by spans */
 };
 typedef int (*graph_run)(struct pass *p, const void *arg);
 float *graph_buffer(struct graph *g, size_t width);      /* [step_tokens][width], 64-byte aligned */
