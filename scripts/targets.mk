@@ -37,8 +37,9 @@ golden: all
 
 # Every policy, codec, tier and operation on every architecture; minutes.  make test runs a part of it.
 matrix: all
-	@$(MAKE) MODE=release build/release/test_matrix
+	@$(MAKE) MODE=release build/release/test_matrix build/release/test_matrix_kv
 	@build/release/test_matrix all
+	@build/release/test_matrix_kv
 
 asan tsan:
 	@MAKE="$(MAKE)" scripts/run-tests.sh $@
