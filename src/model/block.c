@@ -139,8 +139,9 @@ int block_stack_graph(const struct model *m, struct graph *g)
     const struct block_layer *l = m->arch_weights;
     struct block_buffers b = block_buffers_new(g, m, m->ffn);
     struct block_form form = {.rope = 0, .scale = 1.0f / sqrtf((float)m->head_dim)};
-    mod_embed(g, &m->embed);
+    mod_embed(g, &m->embed, 1);
     for (uint32_t i = 0; i < m->n_layers; i++) {
+        mod_mark(g, i);
         block_attn_graph(g, m, i, &l[i].attn, &form, &b);
         block_mlp_graph(g, m, &l[i].mlp, &b);
     }

@@ -168,26 +168,32 @@ static int prepare(struct exec *x, const struct exec_span *span, uint32_t n)
 {
     struct pass *p = x->pass;
     uint32_t t = 0;
+    p->fed = span;
+    p->n_fed = n;
+    p->embeds = p->probed = false;
     for (uint32_t i = 0; i < n; i++) {
         uint64_t salt = kv_salt(x->kv, span[i].seq);
         uint32_t len = kv_len(x->kv, span[i].seq), regime = (uint32_t)salt;
         uint32_t pad = (uint32_t)(salt >> 32);
+        bool known = !span[i].embeds && !span[i].pos; /* by their ids */
+        p->embeds |= span[i].embeds != NULL;
+        p->probed |= span[i].probe != NULL;
         if (span[i].n > x->step_tokens - t)
             return ERR(LIMIT, "a step of more than %u tokens", x->step_tokens);
         for (uint32_t j = 0; j < span[i].n; j++, t++) {
-            int32_t id = span[i].tok[j];
+            int32_t id = span[i].embeds ? 0 : span[i].tok[j];
             if (id < 0 || (uint32_t)id >= x->m->vocab)
                 return ERR(ARG, "token id %d is outside the vocabulary of %u", id, x->m->vocab);
             p->ids[t] = id;
-            p->pos[t] = len + j;
+            p->pos[t] = span[i].pos ? span[i].pos[j] : len + j;
             p->end[t] = span[i].ends ? span[i].ends[j] : MAX(span[i].turn_end, len + j);
-            p->column[t] = p->pos[t] + pad;
+            p->column[t] = len + j + pad;
             if (x->regime_rows) p->end[t] = regime ? regime - 1 : 0;
         }
         p->span[i] = (struct kv_span){.seq = span[i].seq,
                                       .n = span[i].n,
                                       .undo = span[i].undo,
-                                      .tok = span[i].tok,
+                                      .tok = known ? span[i].tok : NULL,
                                       .turn = span[i].turn,
                                       .last = span[i].last};
     }
@@ -201,15 +207,12 @@ static void head(struct exec *x, const struct exec_span *span, uint32_t n, float
     const struct model *m = x->m;
     uint32_t row = 0, t = 0;
     for (uint32_t i = 0; i < n; t += span[i].n, i++)
-        for (uint32_t j = span[i].n - span[i].n_logits; j < span[i].n; j++, row++)
-            memcpy(p->rows + (size_t)row * m->hidden, p->h + (size_t)(t + j) * m->hidden,
-                   m->hidden * sizeof *p->rows);
+        for (uint32_t j = span[i].want ? 0 : span[i].n - span[i].n_logits; j < span[i].n; j++)
+            if (!span[i].want || span[i].want[j])
+                memcpy(p->rows + (size_t)row++ * m->hidden, p->h + (size_t)(t + j) * m->hidden,
+                       m->hidden * sizeof *p->rows);
     if (row == 0) return;
-    if (m->final_bias)
-        dev_layernorm(x->dev, p->rows, m->final_norm, m->final_bias, m->norm_eps, row, m->hidden,
-                      p->rows);
-    else
-        dev_rmsnorm(x->dev, p->rows, m->final_norm, m->norm_eps, row, m->hidden, p->rows);
+    model_final_norm(m, x->dev, p->rows, row, p->rows);
     struct dev_mm mm = {&m->head, NULL, logits, m->vocab};
     dev_matmul(x->dev, x->compute, p->rows, m->hidden, row, &mm, 1);
     if (m->logit_softcap) dev_softcap(x->dev, logits, m->logit_softcap, row, m->vocab);
@@ -232,6 +235,7 @@ int exec_step_judged(struct exec *x, const struct exec_span *span, uint32_t n, f
         return e;
     }
     if (logits) head(x, span, n, logits);
+    if (p->probed) probe_last(p);
     x->computed += p->n;
     if (!judge) return kv_commit(p->step, NULL);
     for (uint32_t i = 0; i < n; i++)

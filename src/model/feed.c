@@ -13,6 +13,9 @@ struct feed_state {   /* of one feed while it runs */
     uint32_t done;    /* of `again` and the feed's own tokens */
     uint32_t again;   /* tokens to feed first: rows of another regime (regime.c) */
     uint32_t start;   /* rows before the feed */
+    uint32_t rows;    /* of logits that are wanted */
+    uint32_t written; /* of these, in the caller's array already */
+    bool moved;       /* its tokens have positions that are not their rows' */
     kv_seq backup;    /* 0: none */
     uint32_t reserve; /* while rows come back: what the sequence was promised */
 };
@@ -40,6 +43,31 @@ static void restore(struct exec *x, const struct exec_feed *f, struct feed_state
     exec_settle(x, f->seq, g->backup, failed);
 }
 
+/* How many of the next n tokens of a feed, from `at` on, have logits that are wanted. */
+static uint32_t wanted(const struct exec_feed *f, uint32_t at, uint32_t n)
+{
+    uint32_t k = 0;
+    if (!f->want) return f->all ? n : at + n == f->n;
+    for (uint32_t i = at; i < at + n; i++)
+        k += f->want[i] != 0;
+    return k;
+}
+
+/* What the feed brings and asks for, of the tokens of one span, from `at` on. */
+static void carry(const struct exec *x, const struct exec_feed *f, const struct feed_state *g,
+                  uint32_t at, struct exec_span *s)
+{
+    s->tok = f->tok ? f->tok + at : NULL;
+    s->n_logits = wanted(f, at, s->n);
+    s->want = f->want ? f->want + at : NULL;
+    s->ends = f->ends ? f->ends + at : NULL;
+    s->pos = g->moved ? f->pos + at : NULL;
+    s->embeds = f->embeds ? f->embeds + (size_t)at * x->m->hidden : NULL;
+    s->probe = f->probe;
+    s->probe_at = at;
+    s->probe_n = f->n;
+}
+
 /* The spans of the next step, *n_out of them. */
 static void next_step(struct exec *x, const struct exec_feed *feed, struct feed_state *g,
                       uint32_t n, uint32_t chunk, struct exec_span *span, uint32_t *n_out)
@@ -52,26 +80,22 @@ static void next_step(struct exec *x, const struct exec_feed *feed, struct feed_
         uint32_t at = past ? g[i].done : g[i].done - g[i].again;
         uint32_t take = MIN(MIN(past ? g[i].again - at : left, chunk), room);
         if (!take) continue;
-        bool last = take == left;
-        span[k++] = (struct exec_span){
+        span[k] = (struct exec_span){
             .seq = feed[i].seq,
-            .tok = past ? regime_rows(x, i) + at : feed[i].tok + at,
+            .tok = past ? regime_rows(x, i) + at : NULL,
             .n = take,
             .turn_end = g[i].start + feed[i].n - 1,
             .turn = total > 1,
-            .last = last,
-            .n_logits = past          ? 0
-                        : feed[i].all ? take
-                        : last        ? 1
-                                      : 0,
-            .ends = feed[i].ends && !past ? feed[i].ends + at : NULL,
+            .last = take == left,
         };
+        if (!past) carry(x, &feed[i], &g[i], at, &span[k]);
+        k++;
         room -= take;
     }
     *n_out = k;
 }
 
-/* Logits of a step go to rows of the caller's array: with `all`, token order of the feed; else one row a feed. */
+/* Logits of a step go to rows of the caller's array: feed after feed, in the order of their tokens. */
 static int run_step(struct exec *x, const struct exec_feed *feed, struct feed_state *g, uint32_t n,
                     struct exec_span *span, uint32_t n_span, float *logits, float *tmp)
 {
@@ -82,14 +106,45 @@ static int run_step(struct exec *x, const struct exec_feed *feed, struct feed_st
     for (uint32_t i = 0, s = 0; i < n; i++) {
         if (s < n_span && span[s].seq == feed[i].seq) {
             if (tmp && tmp != logits && span[s].n_logits)
-                memcpy(logits + (out + (feed[i].all ? g[i].done - g[i].again : 0)) * vocab,
-                       tmp + row * vocab, span[s].n_logits * vocab * sizeof *logits);
+                memcpy(logits + (out + g[i].written) * vocab, tmp + row * vocab,
+                       span[s].n_logits * vocab * sizeof *logits);
             row += span[s].n_logits;
+            g[i].written += span[s].n_logits;
             g[i].done += span[s].n;
             s++;
         }
-        out += feed[i].all ? feed[i].n : 1;
+        out += g[i].rows;
     }
+    return 0;
+}
+
+/* Whether a token's position is not its row's. */
+static bool moved(const struct exec *x, const struct exec_feed *f)
+{
+    uint32_t len = kv_len(x->kv, f->seq);
+    for (uint32_t j = 0; f->pos && j < f->n; j++)
+        if (f->pos[j] != len + j) return true;
+    return false;
+}
+
+static int check_positions(const struct exec *x, const struct exec_feed *f)
+{
+    const struct model *m = x->m;
+    for (uint32_t i = 0; i < m->n_ropes; i++)
+        if (m->rope[i].type == ROPE_LONG || m->rope[i].type == ROPE_DYNAMIC)
+            return ERR(UNSUPPORTED,
+                       "%s: its rotary frequencies (%s) depend on how many tokens there are, so "
+                       "position ids other than the tokens' own cannot be right",
+                       m->what, rope_type_name(m->rope[i].type));
+    for (uint32_t i = 0; i < x->n_groups; i++)
+        if (x->group[i].policy.sinks)
+            return ERR(UNSUPPORTED,
+                       "a sink cache gives its rows positions of its own; position ids other than "
+                       "the tokens' own need another cache");
+    for (uint32_t j = 0; m->learned_positions && j < f->n; j++)
+        if (f->pos[j] >= m->context)
+            return ERR(ARG, "%s: position %u, the model has learned positions for %u tokens only",
+                       m->what, f->pos[j], m->context);
     return 0;
 }
 
@@ -100,11 +155,15 @@ static int check_feed(const struct exec *x, const struct exec_feed *feed, uint32
     for (uint32_t j = 0; j < i; j++)
         if (feed[j].seq == feed[i].seq)
             return ERR(ARG, "rows %u and %u are the same sequence; feed it once a call", j, i);
-    for (uint32_t j = 0; j < feed[i].n; j++)
+    if (!feed[i].tok && !feed[i].embeds)
+        return ERR(ARG, "row %u: neither token ids nor embeddings", i);
+    for (uint32_t j = 0; j < feed[i].n && !feed[i].embeds; j++)
         if (feed[i].tok[j] < 0 || (uint32_t)feed[i].tok[j] >= x->m->vocab)
             return ERR(ARG, "token id %d is outside the vocabulary of %u", feed[i].tok[j],
                        x->m->vocab);
-    return 0;
+    if (feed[i].probe && feed[i].probe->attention)
+        return ERR(UNSUPPORTED, "attention weights cannot be had yet");
+    return moved(x, &feed[i]) ? check_positions(x, &feed[i]) : 0;
 }
 
 /* What the feeds add up to, the rows of another regime included; whether one step does. */
@@ -144,10 +203,21 @@ static int keep_shared(struct exec *x, const struct exec_feed *feed, struct feed
     return u.shared ? keep(x, feed, g, i) : 0;
 }
 
+/* Whether every row could be computed again. */
+static bool known(const struct exec *x, kv_seq seq)
+{
+    const int32_t *tok = kv_tokens(x->kv, seq);
+    for (uint32_t i = kv_len(x->kv, seq); i-- > 0;)
+        if (tok[i] < 0) return false;
+    return true;
+}
+
 static int begin(struct exec *x, const struct exec_feed *feed, struct feed_state *g, uint32_t i,
                  bool one_step, bool alone)
 {
-    g[i] = (struct feed_state){.start = kv_len(x->kv, feed[i].seq)};
+    g[i] = (struct feed_state){.start = kv_len(x->kv, feed[i].seq),
+                               .moved = moved(x, &feed[i]),
+                               .rows = wanted(&feed[i], 0, feed[i].n)};
     if (!g[i].start && x->m->counts_padding) /* rows then depend on it, hence the salt */
         TRY(kv_resalt(x->kv, feed[i].seq, (uint64_t)feed[i].pad << 32));
     if (!feed[i].loose && regime_changes(x, feed[i].seq, feed[i].n))
@@ -155,7 +225,8 @@ static int begin(struct exec *x, const struct exec_feed *feed, struct feed_state
     TRY(regime_enter(x, i, feed[i].seq, feed[i].n, &g[i].again));
     if (one_step || !g[i].start || g[i].again || feed[i].loose) return 0;
     bool reserved = kv_reserved(x->kv, feed[i].seq);
-    if (reserved && alone) return 0; /* cannot run short; else see exec_return */
+    if (reserved && alone && known(x, feed[i].seq))
+        return 0; /* cannot run short; see exec_return */
     int e = keep(x, feed, g, i);
     return reserved && e == ERR_FULL ? 0 : e;
 }
@@ -184,7 +255,7 @@ int exec_feed(struct exec *x, const struct exec_feed *feed, uint32_t n, uint32_t
               float *logits, exec_progress progress, void *ctx)
 {
     uint64_t total, done = 0;
-    bool one_step, any_all = false;
+    bool one_step, many = false;
     TRY(checkpoint_recheck(x->m->ck)); /* a mapped file that shrank would be a SIGBUS */
     if (n > 2 * x->max_seqs)
         return ERR(LIMIT, "%u rows, the cache was opened for %u", n, x->max_seqs);
@@ -194,8 +265,8 @@ int exec_feed(struct exec *x, const struct exec_feed *feed, uint32_t n, uint32_t
     struct exec_span *span = x->span;
     size_t vocab = x->m->vocab, rows = x->step_tokens;
     for (uint32_t i = 0; i < n; i++)
-        any_all |= feed[i].all;
-    if (!any_all) rows = MIN(rows, n);
+        many |= feed[i].all || feed[i].want;
+    if (!many) rows = MIN(rows, n);
     float *tmp = !logits || one_step ? logits : mem_array(rows, vocab * sizeof *tmp);
     int e = logits && !tmp ? ERR_NOMEM : 0;
     uint32_t started = 0;

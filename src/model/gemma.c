@@ -109,9 +109,9 @@ int gemma_graph(const struct model *m, struct graph *g)
     const struct gemma *w = m->arch_weights;
     struct block_buffers b = block_buffers_new(g, m, m->ffn);
     struct block_form form = {.scale = w->scale, .softcap = w->softcap};
-    mod_embed(g, &m->embed);
-    mod_scale(g, graph_h(g), w->embed_scale, m->hidden);
+    mod_embed(g, &m->embed, w->embed_scale);
     for (uint32_t i = 0; i < m->n_layers; i++) {
+        mod_mark(g, i);
         form.rope = m->n_ropes > 1 && m->layer[i].window;
         block_attn_graph(g, m, i, &w->layer[i].attn, &form, &b);
         block_mlp_graph(g, m, &w->layer[i].mlp, &b);

@@ -127,15 +127,27 @@ static const struct rotation *rotation(struct graph *g, uint32_t rope, uint32_t 
 }
 
 /* --- words */
+struct embedding {
+    const struct dev_weight *w;
+    float scale;
+};
+
+/* Rows that were fed as embeddings replace those of the ids that stand in for them. */
 static int embed_run(struct pass *p, const void *arg)
 {
-    dev_embed(p->dev, arg, p->tok, p->n, p->h);
+    const struct embedding *a = arg;
+    uint32_t d = a->w->cols, t = 0;
+    dev_embed(p->dev, a->w, p->tok, p->n, p->h);
+    if (a->scale != 1) dev_scale(p->dev, p->h, a->scale, p->n, d);
+    for (uint32_t i = 0; p->embeds && i < p->n_fed; t += p->fed[i].n, i++)
+        if (p->fed[i].embeds)
+            memcpy(p->h + (size_t)t * d, p->fed[i].embeds, (size_t)p->fed[i].n * d * sizeof(float));
     return 0;
 }
 
-void mod_embed(struct graph *g, const struct dev_weight *w)
+void mod_embed(struct graph *g, const struct dev_weight *w, float scale)
 {
-    graph_op(g, embed_run, w);
+    word(g, embed_run, &(struct embedding){w, scale}, sizeof(struct embedding));
 }
 
 struct positions {
@@ -296,7 +308,6 @@ void mod_attention(struct graph *g, const struct mod_attention *a)
 struct map {
     float *x;
     const float *y;
-    float by;
     uint32_t width;
 };
 
@@ -328,13 +339,6 @@ static int gelu_run(struct pass *p, const void *arg)
     return 0;
 }
 
-static int scale_run(struct pass *p, const void *arg)
-{
-    const struct map *a = arg;
-    dev_scale(p->dev, a->x, a->by, p->n, a->width);
-    return 0;
-}
-
 static void map_word(struct graph *g, graph_run run, struct map a)
 {
     word(g, run, &a, sizeof a);
@@ -342,25 +346,20 @@ static void map_word(struct graph *g, graph_run run, struct map a)
 
 void mod_add(struct graph *g, float *x, const float *y, uint32_t width)
 {
-    map_word(g, add_run, (struct map){x, y, 0, width});
+    map_word(g, add_run, (struct map){x, y, width});
 }
 
 void mod_silu_mul(struct graph *g, float *x, const float *y, uint32_t width)
 {
-    map_word(g, silu_mul_run, (struct map){x, y, 0, width});
+    map_word(g, silu_mul_run, (struct map){x, y, width});
 }
 
 void mod_gelu_mul(struct graph *g, float *x, const float *y, uint32_t width)
 {
-    map_word(g, gelu_mul_run, (struct map){x, y, 0, width});
+    map_word(g, gelu_mul_run, (struct map){x, y, width});
 }
 
 void mod_gelu(struct graph *g, float *x, uint32_t width)
 {
-    map_word(g, gelu_run, (struct map){x, NULL, 0, width});
-}
-
-void mod_scale(struct graph *g, float *x, float by, uint32_t width)
-{
-    map_word(g, scale_run, (struct map){x, NULL, by, width});
+    map_word(g, gelu_run, (struct map){x, NULL, width});
 }

@@ -207,6 +207,19 @@ int exec_new(struct exec *x, kv_seq *out);
  * the backup again; the backup is dropped. */
 void exec_settle(struct exec *x, kv_seq seq, kv_seq backup, bool failed);
 
+/* What is wanted of the n tokens of a feed besides logits.  Each array is filled as a whole, however the feed is cut
+ * into steps; after a failure they hold anything. */
+struct exec_probe {
+    /* [n_layers + 1][n][hidden]: what enters layer 0, 1, ..., and the last one's result after the final norm, as
+     * output_hidden_states; or NULL */
+    float *hidden;
+    float *last; /* [n][hidden]: the last of these alone, or NULL */
+    /* [n_layers][n_heads][n][columns]: probabilities of the sequence's rows, as output_attentions; columns are
+     * the rows after the feed.  Or NULL */
+    float *attention;
+    uint32_t columns;
+};
+
 struct exec_span {
     kv_seq seq;
     const int32_t *tok;
@@ -217,6 +230,11 @@ struct exec_span {
     uint32_t n_logits;    /* logits of the last n_logits tokens are wanted */
     const uint32_t *ends; /* [n] or NULL: turn_end per token (full recompute of several turns) */
     uint32_t undo;        /* trailing tokens that a judge may reject (drafts) */
+    const float *embeds;  /* as of exec_feed */
+    const uint32_t *pos;
+    const uint8_t *want; /* [n] whose logits, n_logits of them; NULL: the last n_logits */
+    struct exec_probe *probe;
+    uint32_t probe_at, probe_n; /* the first token's place in the probe's arrays; their n */
 };
 /* One step: at most step_tokens tokens, a sequence once.  logits: rows in span order, [sum n_logits][vocab].
  * All or nothing. */
@@ -238,6 +256,16 @@ struct exec_feed {
         pad; /* masked columns before the first row of an empty sequence; few models count them */
     bool loose; /* on error its length may have changed: the caller can restore it, or drops it */
     const uint32_t *ends; /* as above */
+    /* [n][hidden] instead of tok: what enters the first layer, after a scaled embedding's scale and before learned
+     * positions are added, as inputs_embeds; or NULL.  These rows have no ids in the store. */
+    const float *embeds;
+    /* [n] positions for the model's rotations or its table, or NULL: the rows' own.  Unless they all are the
+     * rows' own, these rows have no ids: nothing finds them by their tokens or computes them again.  Windows and
+     * chunks go by row. */
+    const uint32_t *pos;
+    const uint8_t
+        *want; /* [n] tokens whose logits are wanted, a row each, in order; NULL: see `all` */
+    struct exec_probe *probe; /* what else is wanted, or NULL */
 };
 typedef bool (*exec_progress)(void *ctx, uint64_t done, uint64_t total);
 /* chunk: most tokens of one sequence in one step, 0: step_tokens.  logits NULL: none. */
@@ -288,6 +316,11 @@ const int32_t *regime_rows(const struct exec *x, uint32_t i);
  * sequence is empty. */
 int regime_back(struct exec *x, uint32_t i, kv_seq seq);
 
+/* --- probe.c: what a feed shows besides logits */
+/* After the step's words: the last layer's result, normed. */
+void probe_last(struct pass *p);
+void model_final_norm(const struct model *m, struct dev *d, const float *x, uint32_t n, float *out);
+
 /* --- graph.c: a step as a list of operations, recorded once and replayed.
  *
  * Words append an operation; none computes.  Buffers are rows of activations, one per token of a step; they
@@ -299,9 +332,12 @@ struct pass { /* inputs of the step that runs */
     struct kv_step *step;
     uint32_t n; /* tokens of this step */
     const int32_t *tok;
-    uint32_t *pos, *end; /* [n] */
-    uint32_t *column;    /* [n] pos plus the masked columns before the prompt */
-    int32_t *ids;        /* [step_tokens] */
+    uint32_t *pos, *end;         /* [n] */
+    uint32_t *column;            /* [n] the row plus the masked columns before the prompt */
+    int32_t *ids;                /* [step_tokens] */
+    const struct exec_span *fed; /* [n_fed] as given */
+    uint32_t n_fed;
+    bool embeds, probed; /* a span has embeddings; one is to be looked into */
     float *h;    /* [n][hidden] residual stream: the graph's last word leaves the result here */
     float *rows; /* [step_tokens][hidden] rows whose logits are wanted */
     struct kv_span *span; /* [max_seqs] */
@@ -316,7 +352,11 @@ uint32_t graph_step_tokens(const struct graph *g);
 void graph_needs(struct graph *g, uint32_t k, uint32_t n); /* widest matmul input and output */
 float *graph_h(struct graph *g);                           /* p->h */
 
-void mod_embed(struct graph *g, const struct dev_weight *w); /* h = rows of w */
+/* h = rows of w, times `scale`; or the embeddings that were fed, as they are. */
+void mod_embed(struct graph *g, const struct dev_weight *w, float scale);
+/* The residual stream enters a layer: what a probe sees of it.  Once per layer, after everything that is added to
+ * the embedding. */
+void mod_mark(struct graph *g, uint32_t layer);
 /* x += row pos of w: learned positions. */
 void mod_embed_positions(struct graph *g, const struct dev_weight *w, float *x);
 /* per: rows of `width` values per token (heads, for norms of heads); w NULL: ones. */
@@ -348,4 +388,3 @@ void mod_add(struct graph *g, float *x, const float *y, uint32_t width);      /*
 void mod_silu_mul(struct graph *g, float *x, const float *y, uint32_t width); /* x = silu(x) * y */
 void mod_gelu_mul(struct graph *g, float *x, const float *y, uint32_t width); /* tanh form */
 void mod_gelu(struct graph *g, float *x, uint32_t width);
-void mod_scale(struct graph *g, float *x, float by, uint32_t width);

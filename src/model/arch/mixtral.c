@@ -125,8 +125,9 @@ static int mixtral_graph(const struct model *m, struct graph *g)
     struct block_buffers b = block_buffers_new(g, m, 1);
     struct moe_buffers *mb = moe_buffers_new(g, m, l->moe.n, l->moe.top, m->ffn);
     struct block_form form = {.rope = 0, .scale = 1.0f / sqrtf((float)m->head_dim)};
-    mod_embed(g, &m->embed);
+    mod_embed(g, &m->embed, 1);
     for (uint32_t i = 0; i < m->n_layers; i++) {
+        mod_mark(g, i);
         block_attn_graph(g, m, i, &l[i].attn, &form, &b);
         mod_rmsnorm(g, h, l[i].norm, 1, m->hidden, b.norm);
         mod_moe(g, &l[i].moe, mb, b.norm, y);

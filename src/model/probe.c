@@ -1,0 +1,54 @@
+/* probe.c - what a feed shows besides logits: the residual stream as it enters each layer, and what the head sees.
+ *
+ * The graph records a mark at the top of every layer; without a probe it is one test.  Rows are copied to where the
+ * feed's arrays have them, so that steps, batch mates and chunks leave no trace. */
+#include "model/graph.h"
+
+#include <string.h>
+
+struct mark {
+    uint32_t layer;
+};
+
+static int mark_run(struct pass *p, const void *arg)
+{
+    const struct mark *a = arg;
+    size_t d = p->x->m->hidden, t = 0;
+    for (uint32_t i = 0; p->probed && i < p->n_fed; t += p->fed[i].n, i++) {
+        const struct exec_span *s = &p->fed[i];
+        if (s->probe && s->probe->hidden)
+            memcpy(s->probe->hidden + ((size_t)a->layer * s->probe_n + s->probe_at) * d,
+                   p->h + t * d, s->n * d * sizeof(float));
+    }
+    return 0;
+}
+
+void mod_mark(struct graph *g, uint32_t layer)
+{
+    struct mark *a = graph_own(g, 1, sizeof *a);
+    if (!a) return;
+    a->layer = layer;
+    graph_op(g, mark_run, a);
+}
+
+void model_final_norm(const struct model *m, struct dev *d, const float *x, uint32_t n, float *out)
+{
+    if (m->final_bias)
+        dev_layernorm(d, x, m->final_norm, m->final_bias, m->norm_eps, n, m->hidden, out);
+    else
+        dev_rmsnorm(d, x, m->final_norm, m->norm_eps, n, m->hidden, out);
+}
+
+void probe_last(struct pass *p)
+{
+    const struct model *m = p->x->m;
+    size_t d = m->hidden, t = 0;
+    for (uint32_t i = 0; i < p->n_fed; t += p->fed[i].n, i++) {
+        const struct exec_span *s = &p->fed[i];
+        const struct exec_probe *to = s->probe;
+        float *hidden = to && to->hidden ? to->hidden + m->n_layers * s->probe_n * d : NULL;
+        if (to && to->last)
+            model_final_norm(m, p->dev, p->h + t * d, s->n, to->last + s->probe_at * d);
+        if (hidden) model_final_norm(m, p->dev, p->h + t * d, s->n, hidden + s->probe_at * d);
+    }
+}

@@ -1,0 +1,307 @@
+/* test_probe.c - what a feed can carry besides ids (embeddings, positions) and show besides the last token's logits
+ * (those of chosen tokens, hidden states): however it is cut into steps, batched, stored or offloaded. */
+#include "api/api.h"
+#include "kvik.h"
+#include "testing.h"
+
+#include <math.h>
+
+enum { N = 29, MOST = 96, WIDE = 1024, LAYERS = 17 };
+static int32_t ids[MOST];
+static kvik_model *km;
+static kvik_cache *kc;
+
+struct way {
+    const char *impl, *config, *compute;
+    uint32_t step, chunk;
+    uint64_t memory;
+};
+
+static struct exec *open_way(const char *name, const struct way *w)
+{
+    char path[128];
+    snprintf(path, sizeof path, "tests/golden/models/%s", name);
+    kvik_cache_config k = {.cache_implementation = w->impl,
+                           .cache_config = w->config,
+                           .max_cache_len = MOST,
+                           .max_sequences = 4,
+                           .step_tokens = w->step,
+                           .cache_memory = w->memory,
+                           .compute = w->compute};
+    if (kvik_model_open(path, &km) < 0 || kvik_cache_open(km, &k, &kc) < 0)
+        fail_msg("%s: %s", name, kvik_last_error());
+    for (uint32_t i = 0; i < MOST; i++)
+        ids[i] = (int32_t)(5 + i * 37 % (km->m->vocab - 5));
+    return kc->x;
+}
+
+static void close_way(void)
+{
+    kvik_cache_close(kc);
+    kvik_model_close(km);
+}
+
+static kv_seq fresh(struct exec *x)
+{
+    kv_seq s;
+    assert_int_equal(exec_new(x, &s), 0);
+    return s;
+}
+
+static void feed(struct exec *x, const struct exec_feed *f, uint32_t n, uint32_t chunk,
+                 float *logits)
+{
+    if (exec_feed(x, f, n, chunk, logits, NULL, NULL) < 0) fail_msg("%s", err_last());
+}
+
+static float *array(size_t n)
+{
+    float *a = calloc(n, sizeof *a);
+    assert_non_null(a);
+    return a;
+}
+
+static const char *const models[] = {"llama-mha", "gpt2",    "gemma2", "gemma3", "gpt-oss",
+                                     "llama4",    "mixtral", "phi3",   "qwen3",  "llama-bf16"};
+static const struct way ways[] = {
+    {.step = 64},
+    {.step = 7},
+    {.step = 64, .chunk = 1},
+    {.impl = "static", .step = 11, .chunk = 4},
+    {.impl = "offloaded", .step = 16},
+};
+
+/* Logits of some tokens are rows of all tokens' logits. */
+static void test_want(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < countof(models); k++) {
+        struct exec *x = open_way(models[k], &ways[0]);
+        size_t v = x->m->vocab;
+        float *all = array(N * v), *got = array(3 * N * v);
+        feed(x, &(struct exec_feed){.seq = fresh(x), .tok = ids, .n = N, .all = true}, 1, 0, all);
+        close_way();
+        for (size_t w = 0; w < countof(ways); w++) {
+            uint8_t want[2][N] = {{0}};
+            for (uint32_t i = 0; i < N; i++) {
+                want[0][i] = i % 3 == 1 || i == N - 1;
+                want[1][i] = i > 3 && i < 12;
+            }
+            x = open_way(models[k], &ways[w]);
+            const struct exec_feed f[4] = {{.seq = fresh(x), .tok = ids, .n = N, .want = want[0]},
+                                           {.seq = fresh(x), .tok = ids, .n = N - 2},
+                                           {.seq = fresh(x), .tok = ids, .n = N, .want = want[1]},
+                                           {.seq = fresh(x), .tok = ids, .n = 5, .all = true}};
+            feed(x, f, 4, ways[w].chunk, got);
+            const float *at = got;
+            for (uint32_t i = 0; i < 4; i++)
+                for (uint32_t t = 0; t < f[i].n; t++) {
+                    bool wanted = f[i].want ? f[i].want[t] : f[i].all || t + 1 == f[i].n;
+                    if (!wanted) continue;
+                    if (memcmp(at, all + t * v, v * sizeof *at))
+                        fail_msg("%s, way %zu: row %u of feed %u differs", models[k], w, t, i);
+                    at += v;
+                }
+            close_way();
+        }
+        free(all);
+        free(got);
+    }
+}
+
+/* Rows of the embedding instead of ids give the bits of ids, and leave rows without one. */
+static void test_embeds(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < countof(models); k++)
+        for (size_t w = 0; w < countof(ways); w++) {
+            struct exec *x = open_way(models[k], &ways[w]);
+            size_t v = x->m->vocab, d = x->m->hidden;
+            float *rows = array(N * d), *want = array(2 * v), *got = array(2 * v);
+            dev_embed(x->dev, &x->m->embed, ids, N, rows);
+            if (strncmp(models[k], "gemma", 5) == 0) { /* the reference scales inside of it */
+                struct exec_probe p = {.hidden = array((x->m->n_layers + 1) * N * d)};
+                struct exec_feed f = {.seq = fresh(x), .tok = ids, .n = N, .probe = &p};
+                feed(x, &f, 1, 0, NULL);
+                kv_drop(x->kv, f.seq);
+                for (size_t i = 0; i < N * d; i++)
+                    assert_true(p.hidden[i] != rows[i] || rows[i] == 0);
+                memcpy(rows, p.hidden, N * d * sizeof *rows);
+                free(p.hidden);
+            }
+            kv_seq a = fresh(x), b = fresh(x), c = fresh(x);
+            feed(x, &(struct exec_feed){.seq = a, .tok = ids, .n = N}, 1, ways[w].chunk, want);
+            feed(x, &(struct exec_feed){.seq = a, .tok = ids, .n = 1}, 1, 0, want + v);
+            const struct exec_feed both[] = {{.seq = b, .embeds = rows, .n = N},
+                                             {.seq = c, .tok = ids + 3, .n = 20}};
+            feed(x, both, 2, ways[w].chunk, got);
+            feed(x, &(struct exec_feed){.seq = b, .tok = ids, .n = 1}, 1, 0, got + v);
+            if (memcmp(want, got, v * sizeof *got) || memcmp(want + v, got + v, v * sizeof *got))
+                fail_msg("%s, way %zu: embeddings differ from ids", models[k], w);
+            for (uint32_t t = 0; t <= N; t++)
+                assert_int_equal(kv_tokens(x->kv, b)[t], t < N ? -1 : ids[0]);
+            free(rows);
+            free(want);
+            free(got);
+            close_way();
+        }
+}
+
+static float apart(const float *a, const float *b, size_t n)
+{
+    float most = 0;
+    for (size_t i = 0; i < n; i++)
+        most = a[i] != a[i] || b[i] != b[i] ? INFINITY : fmaxf(most, fabsf(a[i] - b[i]));
+    return most;
+}
+
+/* The rows' own positions are none; rotary positions all shifted by the same number mean nearly the same. */
+static void test_positions(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < countof(models); k++) {
+        if (strcmp(models[k], "phi3") == 0) continue; /* see test_refused */
+        struct exec *x = open_way(models[k], &(struct way){.step = 8, .compute = "exact"});
+        size_t v = x->m->vocab;
+        float *want = array(3 * v), *got = want + v, *moved = got + v;
+        uint32_t own[N], shifted[N];
+        for (uint32_t i = 0; i < N; i++) {
+            own[i] = i;
+            shifted[i] = i + 19;
+        }
+        kv_seq a = fresh(x), b = fresh(x), c = fresh(x);
+        feed(x, &(struct exec_feed){.seq = a, .tok = ids, .n = N}, 1, 0, want);
+        feed(x, &(struct exec_feed){.seq = b, .tok = ids, .n = N, .pos = own}, 1, 0, got);
+        assert_memory_equal(want, got, v * sizeof *got);
+        assert_memory_equal(kv_tokens(x->kv, b), ids, sizeof own);
+        feed(x, &(struct exec_feed){.seq = c, .tok = ids, .n = N, .pos = shifted}, 1, 0, moved);
+        float d = apart(want, moved, v);
+        bool learned = x->m->learned_positions;
+        if (learned ? d < 1e-3f : d > 2e-4f)
+            fail_msg("%s: shifted positions change logits by %g", models[k], (double)d);
+        for (uint32_t t = 0; t < N; t++)
+            assert_int_equal(kv_tokens(x->kv, c)[t], -1);
+        free(want);
+        close_way();
+    }
+}
+
+static void refuse(struct exec *x, const struct exec_feed *f, int code, const char *word)
+{
+    kv_seq s = f->seq;
+    uint32_t len = kv_len(x->kv, s);
+    int e = exec_feed(x, f, 1, 0, NULL, NULL, NULL);
+    if (e != code || !strstr(err_last(), word))
+        fail_msg("%d \"%s\" is not %d with \"%s\"", e, e < 0 ? err_last() : "", code, word);
+    assert_int_equal(kv_len(x->kv, s), len);
+}
+
+static void test_refused(void **state)
+{
+    static const char window[] = "{\"sliding_window\": 9}";
+    uint32_t pos[N], have;
+    (void)state;
+    for (uint32_t i = 0; i < N; i++)
+        pos[i] = 100 + i;
+    struct exec_feed f = {.tok = ids, .n = N, .pos = pos};
+    struct exec *x = open_way("phi3", &ways[0]);
+    f.seq = fresh(x);
+    refuse(x, &f, ERR_UNSUPPORTED, "longrope");
+    close_way();
+    x = open_way("llama-dynamic", &ways[0]);
+    f.seq = fresh(x);
+    refuse(x, &f, ERR_UNSUPPORTED, "dynamic");
+    close_way();
+    x = open_way("llama-mha", &(struct way){.impl = "sink",
+                                            .config = "{\"window_length\": 24, "
+                                                      "\"num_sink_tokens\": 2}"});
+    f.seq = fresh(x);
+    refuse(x, &f, ERR_UNSUPPORTED, "sink");
+    close_way();
+    x = open_way("gpt2", &ways[0]);
+    f.seq = fresh(x);
+    pos[N - 1] = x->m->context;
+    char number[16];
+    snprintf(number, sizeof number, " %u", x->m->context);
+    refuse(x, &f, ERR_ARG, number);
+    f.tok = NULL;
+    refuse(x, &f, ERR_ARG, "neither");
+    close_way();
+    x = open_way("llama-mha", &(struct way){.config = window, .step = 16}); /* rows are gone */
+    f.seq = fresh(x);
+    f.tok = ids;
+    feed(x, &f, 1, 0, NULL);
+    assert_int_equal(exec_crop(x, f.seq, 12), ERR_LOST);
+    assert_int_equal(kv_len(x->kv, f.seq), N);
+    assert_int_equal(kv_trim(x->kv, f.seq, 0, &have), 0);
+    close_way();
+}
+
+/* Hidden states are the same bits however the feed is cut, and what the head reads is the last of them. */
+static void test_hidden(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < countof(models); k++) {
+        float *want = NULL;
+        for (size_t w = 0; w < countof(ways); w++) {
+            struct exec *x = open_way(models[k], &ways[w]);
+            size_t v = x->m->vocab, d = x->m->hidden, n = (x->m->n_layers + 1) * N * d;
+            float *logits = array(3 * v), *again = array(v);
+            struct exec_probe p[2] = {{.hidden = array(n)}, {.last = array(N * d)}};
+            const struct exec_feed f[3] = {{.seq = fresh(x), .tok = ids, .n = N, .probe = &p[0]},
+                                           {.seq = fresh(x), .tok = ids + 1, .n = 9},
+                                           {.seq = fresh(x), .tok = ids, .n = N, .probe = &p[1]}};
+            feed(x, f, 3, ways[w].chunk, logits);
+            const float *last = p[0].hidden + x->m->n_layers * N * d;
+            assert_memory_equal(last, p[1].last, N * d * sizeof *last);
+            struct dev_mm mm = {&x->m->head, NULL, again, v};
+            dev_matmul(x->dev, x->compute, last + (N - 1) * d, d, 1, &mm, 1);
+            if (x->m->logit_softcap) dev_softcap(x->dev, again, x->m->logit_softcap, 1, v);
+            assert_memory_equal(again, logits, v * sizeof *again);
+            if (want && memcmp(want, p[0].hidden, n * sizeof *want))
+                fail_msg("%s, way %zu: hidden states differ", models[k], w);
+            free(want);
+            want = p[0].hidden;
+            free(p[1].last);
+            free(logits);
+            free(again);
+            close_way();
+        }
+        free(want);
+    }
+}
+
+/* NaN and infinities in, NaN out, others untouched. */
+static void test_not_finite(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < countof(models); k++)
+        for (uint32_t exact = 0; exact < 2; exact++) {
+            struct exec *x = open_way(models[k], &(struct way){.compute = exact ? "exact" : NULL});
+            size_t v = x->m->vocab, d = x->m->hidden;
+            float *rows = array(N * d), *got = array(2 * v), *want = array(v);
+            kv_seq a = fresh(x), b = fresh(x), c = fresh(x);
+            for (size_t i = 0; i < N * d; i++)
+                rows[i] = i % 7 ? NAN : i % 2 ? INFINITY : -INFINITY;
+            const struct exec_feed both[] = {{.seq = a, .embeds = rows, .n = N},
+                                             {.seq = b, .tok = ids, .n = N}};
+            feed(x, both, 2, 0, got);
+            feed(x, &(struct exec_feed){.seq = c, .tok = ids, .n = N}, 1, 0, want);
+            assert_memory_equal(got + v, want, v * sizeof *want);
+            for (size_t i = 0; i < v; i++)
+                assert_true(isnan(got[i]));
+            free(rows);
+            free(got);
+            free(want);
+            close_way();
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_want),      cmocka_unit_test(test_embeds),
+        cmocka_unit_test(test_positions), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_hidden),    cmocka_unit_test(test_not_finite)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
