@@ -312,9 +312,16 @@ KVIK_API const kvik_option *kvik_options(uint32_t *n);
 /* The nearest name in the table (for "did you mean"), or NULL when none is near. */
 KVIK_API const char *kvik_option_nearest(const char *name);
 
-enum kvik_finish { KVIK_FINISH_LENGTH, KVIK_FINISH_EOS, KVIK_FINISH_STOP, KVIK_FINISH_CANCELLED };
-KVIK_API const char *
-kvik_finish_name(enum kvik_finish f); /* "length", "eos", "stop", "cancelled" */
+enum kvik_finish {
+    KVIK_FINISH_LENGTH,
+    KVIK_FINISH_EOS,
+    KVIK_FINISH_STOP,
+    KVIK_FINISH_CANCELLED,
+    KVIK_FINISH_CRITERIA, /* kvik_hooks.stopping_criteria */
+    KVIK_FINISH_TIME      /* max_time */
+};
+/* "length", "eos", "stop", "cancelled", "criteria", "time" */
+KVIK_API const char *kvik_finish_name(enum kvik_finish f);
 typedef struct kvik_prompt {
     const int32_t *ids;
     size_t n;
@@ -333,6 +340,9 @@ typedef struct kvik_row {
     double score;  /* beams: sum of log-probabilities / length^length_penalty; else 0 */
     int32_t *
         beam_indices; /* beams: [n - n_prompt] the row of logits each new token came from; else NULL */
+    kvik_seq
+        seq; /* return_dict_in_generate: the row's sequence, all but its last token, which the caller
+                         continues or drops; else 0 */
 } kvik_row;
 typedef struct kvik_result {
     kvik_row *row; /* [n_rows] num_return_sequences for every prompt in turn, beams best first */
@@ -340,6 +350,8 @@ typedef struct kvik_result {
     uint32_t logit_rows; /* n_rows, or with beams the number of prompts times num_beams */
     float
         *logits; /* [steps][logit_rows][vocab] raw, if output_logits; rows that have ended: zeros */
+    float *
+        scores; /* the same after the processors, if output_scores; beams: log-probabilities of the step */
     double prefill_seconds, decode_seconds;
     uint64_t prompt_tokens, new_tokens, computed_tokens;
 } kvik_result;
@@ -354,11 +366,21 @@ typedef bool (*kvik_on_token)(void *ctx, uint32_t row, int32_t id, const char *t
 typedef bool (*kvik_on_progress)(void *ctx, uint64_t done, uint64_t total);
 /* What happened that is no error, one line for people: "cache memory 64.0 MiB full at token 912; continuing ...". */
 typedef void (*kvik_on_notice)(void *ctx, const char *text);
+/* Changes scores[vocab] of the token after ids[0..n) in place, after all other processors and before temperature and the
+ * filters of sampling; beams: log-probabilities.  row: of the result, or with beams prompt * num_beams + beam.
+ * Return false to fail with KVIK_CANCELLED. */
+typedef bool (*kvik_logits_processor)(void *ctx, uint32_t row, const int32_t *ids, size_t n,
+                                      float *scores, uint32_t vocab);
+/* After every token: true ends the row (KVIK_FINISH_CRITERIA); with beams, asked of every candidate of a step, it ends that
+ * beam, as an end-of-sequence token does. */
+typedef bool (*kvik_stopping_criteria)(void *ctx, uint32_t row, const int32_t *ids, size_t n);
 typedef struct kvik_hooks {
     kvik_on_token on_token;
     kvik_on_progress on_progress;
     void *ctx;
     kvik_on_notice on_notice;
+    kvik_logits_processor logits_processor;
+    kvik_stopping_criteria stopping_criteria;
 } kvik_hooks;
 /* Ragged batch: each row its own length, nothing is padded inside.  hooks may be NULL. */
 KVIK_API int kvik_generate(kvik_cache *c, const kvik_generation *g, const kvik_prompt *prompt,

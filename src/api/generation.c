@@ -28,7 +28,7 @@ KVIK_API int kvik_generation_init(kvik_generation *g, const kvik_model *m)
 
 KVIK_API const char *kvik_finish_name(enum kvik_finish f)
 {
-    static const char *const names[] = {"length", "eos", "stop", "cancelled"};
+    static const char *const names[] = {"length", "eos", "stop", "cancelled", "criteria", "time"};
     return (unsigned)f < countof(names) ? names[f] : "?";
 }
 

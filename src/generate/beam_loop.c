@@ -6,7 +6,8 @@
  * Without a cache each step feeds every beam's whole text again.
  *
  * Stop strings end a beam like any other end, so the text of every beam is followed in streams of its own.  A
- * sequence of the caller's serves as the first beam, and keeps what it holds of the best row. */
+ * sequence of the caller's serves as the first beam, and keeps what it holds of the best row; return_dict_in_generate gives
+ * every row a sequence, forked from the beam that has most of it. */
 #include "generate/beam.h"
 #include "generate/run.h"
 
@@ -29,9 +30,11 @@ struct beams {
     struct run *r;
     struct item *item; /* [r->n] */
     struct ear trial;
-    uint32_t n;     /* beams of a prompt */
-    uint32_t *from; /* [n] scratch of reordering */
-    bool shared;    /* the prompts have been forked */
+    int32_t *extended;  /* scratch: a candidate's whole text, for the caller's criteria */
+    uint32_t n;         /* beams of a prompt */
+    uint32_t *from;     /* [n] scratch of reordering */
+    bool shared;        /* the prompts have been forked */
+    float *kept_scores; /* of this step, or NULL */
 };
 
 static void ear_drop(struct ear *e)
@@ -102,6 +105,12 @@ static void item_end(struct beams *b, struct item *it)
     mem_free(it->seq);
 }
 
+/* Row j of a prompt among all rows of logits. */
+static uint32_t row_of(const struct beams *b, const struct item *it, uint32_t j)
+{
+    return (uint32_t)(it - b->item) * b->n + j;
+}
+
 /* The raw logits of beam j: all beams of a prompt that was just fed have the same ones. */
 static const float *logits_of(const struct beams *b, const struct item *it, uint32_t j)
 {
@@ -112,7 +121,8 @@ static int keep_logits(struct beams *b)
 {
     size_t vocab = b->r->x->m->vocab;
     float *kept;
-    TRY(run_keep(b->r, &kept));
+    TRY(run_keep(b->r, &b->r->kept_scores, &b->kept_scores));
+    TRY(run_keep(b->r, &b->r->kept, &kept));
     for (uint32_t i = 0; kept && i < b->r->n; i++)
         for (uint32_t j = 0; !b->item[i].done && j < b->n; j++)
             memcpy(kept + ((size_t)i * b->n + j) * vocab, logits_of(b, &b->item[i], j),
@@ -120,10 +130,23 @@ static int keep_logits(struct beams *b)
     return 0;
 }
 
+/* The caller's criteria and max_time on one candidate. */
+static bool meets(struct beams *b, const struct item *it, const struct beam_candidate *c,
+                  enum kvik_finish *why)
+{
+    const struct run *r = b->r;
+    uint32_t len = it->row->n_prompt + beam_length(it->search);
+    memcpy(b->extended, beam_ids(it->search, c->beam), len * sizeof *b->extended);
+    b->extended[len] = c->token;
+    return run_criteria(r, row_of(b, it, c->beam), b->extended, len + 1, why);
+}
+
 /* Which of the candidates end here, and why. */
 static int mark_ends(struct beams *b, struct item *it, struct beam_candidate *c, uint32_t n)
 {
     bool last = beam_length(it->search) + 1 >= it->row->limit, stops = false;
+    bool asks = b->extended != NULL;
+    enum kvik_finish why;
     for (uint32_t i = 0; i < n; i++) {
         if (run_ends(b->r->g, c[i].token)) {
             c[i].ends = KVIK_FINISH_EOS;
@@ -134,6 +157,7 @@ static int mark_ends(struct beams *b, struct item *it, struct beam_candidate *c,
             TRY(ear_hear(b, &b->trial, c[i].token, &stops));
             if (stops) c[i].ends = KVIK_FINISH_STOP;
         }
+        if (asks && c[i].ends < 0 && meets(b, it, &c[i], &why)) c[i].ends = (int)why;
     }
     return 0;
 }
@@ -161,11 +185,15 @@ static int choose_item(struct beams *b, struct item *it)
         if (j == 0 || b->shared) {
             struct gen_row view = {.ids = beam_ids(it->search, j),
                                    .n = (size_t)it->row->n_prompt + beam_length(it->search),
-                                   .n_prompt = it->row->n_prompt};
+                                   .n_prompt = it->row->n_prompt,
+                                   .row = row_of(b, it, j)};
             memcpy(r->scores, logits_of(b, it, j), vocab * sizeof *r->scores);
             beam_log_softmax(r->scores, vocab);
-            gen_chain_apply(r->chain, &view, r->scores);
+            TRY(run_process(r, &view, r->scores));
         }
+        if (b->kept_scores)
+            memcpy(b->kept_scores + (size_t)row_of(b, it, j) * vocab, r->scores,
+                   vocab * sizeof *r->scores);
         beam_offer(it->search, j, r->scores);
     }
     struct beam_candidate *c = beam_rank(it->search, &n);
@@ -279,27 +307,78 @@ static int feed_prompts(struct beams *b, struct meter *m)
     return run_feed(r, 0, r->n, r->g->prefill_chunk_size, m->hooks ? on_prompt : NULL, m);
 }
 
-/* The caller's sequence becomes the beam that holds most of the best row. */
-static void keep_best(struct beams *b, struct item *it)
+/* The beam whose sequence has most of a finished text, and how much of it. */
+static uint32_t nearest(const struct beams *b, const struct item *it, const struct beam_done *d,
+                        uint32_t *have)
 {
-    struct kv *kv = b->r->x->kv;
-    const struct row *w = it->row;
-    const struct beam_done *best = beam_best(it->search, 0);
-    uint32_t longest = 0, which = 0, have;
-    if (!w->given) return;
+    const struct kv *kv = b->r->x->kv;
+    uint32_t longest = 0, which = 0, prompt = it->row->n_prompt;
     for (uint32_t j = 0; j < b->n && it->seq[j]; j++) {
         const int32_t *known = kv_tokens(kv, it->seq[j]);
-        uint32_t len = kv_len(kv, it->seq[j]), same = 0;
-        while (same < len &&
-               (same < w->n_prompt ||
-                (same - w->n_prompt < best->n && known[same] == best->token[same - w->n_prompt])))
+        uint32_t len = MIN(kv_len(kv, it->seq[j]), prompt + d->n - MIN(d->n, 1)), same = 0;
+        while (same < len && (same < prompt || known[same] == d->token[same - prompt]))
             same++;
         if (same > longest) which = j;
         longest = MAX(longest, same);
     }
-    if (which && kv_reorder(kv, (kv_seq[]){it->seq[0], it->seq[which]}, (uint32_t[]){1, 0}, 2) < 0)
-        longest = w->n_prompt;
-    (void)kv_trim(kv, it->seq[0], longest, &have);
+    *have = longest;
+    return which;
+}
+
+/* The caller's sequence becomes the beam that holds most of the best row; false: it is that of the first beam. */
+static bool take_best(struct beams *b, struct item *it, uint32_t which)
+{
+    struct kv *kv = b->r->x->kv;
+    return !which ||
+           kv_reorder(kv, (kv_seq[]){it->seq[0], it->seq[which]}, (uint32_t[]){1, 0}, 2) >= 0;
+}
+
+static void keep_best(struct beams *b, struct item *it)
+{
+    const struct row *w = it->row;
+    uint32_t longest, have, which = nearest(b, it, beam_best(it->search, 0), &longest);
+    if (!w->given) return;
+    if (!take_best(b, it, which)) longest = w->n_prompt;
+    (void)kv_trim(b->r->x->kv, it->seq[0], longest, &have);
+}
+
+/* A sequence with all of a finished text but its last token, as if it had been decoded alone. */
+static int give(struct beams *b, struct item *it, const struct beam_done *d, bool first,
+                kvik_row *out)
+{
+    struct exec *x = b->r->x;
+    uint32_t prompt = it->row->n_prompt, have, which = nearest(b, it, d, &have);
+    if (first && it->row->given) {
+        if (!take_best(b, it, which)) have = prompt;
+        out->seq = it->row->given;
+    } else {
+        TRY(run_fork(x, it->seq[which], &out->seq));
+    }
+    TRY(exec_crop(x, out->seq, have));
+    for (uint32_t i = have - prompt; i + 1 < d->n; i++) {
+        struct exec_feed f = {
+            .seq = out->seq, .tok = d->token + i, .n = 1, .pad = it->row->pad, .loose = true};
+        TRY(exec_feed(x, &f, 1, 0, NULL, NULL, NULL));
+    }
+    return 0;
+}
+
+static int give_all(struct beams *b, kvik_result *out)
+{
+    uint32_t rows = b->r->g->num_return_sequences;
+    for (uint32_t i = 0; i < b->r->n; i++)
+        for (uint32_t k = rows; k-- > 0;) /* the first may change the sequence of a beam */
+            TRY(give(b, &b->item[i], beam_best(b->item[i].search, k), k == 0,
+                     out->row + (size_t)i * rows + k));
+    return 0;
+}
+
+static void take_back(struct beams *b, kvik_result *out)
+{
+    uint32_t rows = b->r->g->num_return_sequences;
+    for (uint32_t i = 0; i < out->n_rows; i++)
+        if (out->row[i].seq && out->row[i].seq != b->r->row[i / rows].given)
+            kv_drop(b->r->x->kv, out->row[i].seq);
 }
 
 static int item_result(struct beams *b, struct item *it, uint32_t index, kvik_row *out)
@@ -346,6 +425,7 @@ static int search(struct beams *b, kvik_result *out, double *prefilled)
     }
     for (uint32_t i = 0; i < r->n; i++)
         TRY(item_result(b, &b->item[i], i, out->row + (size_t)i * r->g->num_return_sequences));
+    if (r->g->use_cache && r->g->return_dict_in_generate) return give_all(b, out);
     for (uint32_t i = 0; r->g->use_cache && i < r->n; i++)
         keep_best(b, &b->item[i]);
     return 0;
@@ -356,11 +436,19 @@ int beam_run(struct run *r, kvik_result *out, double *prefilled)
     struct beams b = {.r = r, .n = r->g->num_beams};
     b.item = mem_array(r->n, sizeof *b.item);
     b.from = mem_array(b.n, sizeof *b.from);
-    int e = b.item && b.from ? search(&b, out, prefilled) : ERR_NOMEM;
+    bool asks = r->g->max_time > 0 || (r->hooks && r->hooks->stopping_criteria);
+    size_t longest = 0;
+    for (uint32_t i = 0; i < r->n; i++)
+        longest = MAX(longest, (size_t)r->row[i].n_prompt + r->row[i].limit);
+    b.extended = asks ? mem_array(longest, sizeof *b.extended) : NULL;
+    bool enough = b.item && b.from && (b.extended || !asks);
+    int e = enough ? search(&b, out, prefilled) : ERR_NOMEM;
+    if (e < 0) take_back(&b, out);
     for (uint32_t i = 0; b.item && i < r->n; i++)
         item_end(&b, &b.item[i]);
     ear_drop(&b.trial);
     mem_free(b.item);
     mem_free(b.from);
+    mem_free(b.extended);
     return e;
 }

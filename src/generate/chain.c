@@ -48,10 +48,27 @@ void gen_chain_drop(struct gen_chain *c)
     mem_free(c);
 }
 
-void gen_chain_apply(struct gen_chain *c, const struct gen_row *row, float *scores)
+void gen_chain_hooks(struct gen_chain *c, const kvik_hooks *hooks)
 {
-    for (uint32_t i = 0; i < c->n; i++)
+    c->hooks = hooks && hooks->logits_processor ? hooks : NULL;
+}
+
+static int ask_user(struct gen_chain *c, const struct gen_row *row, float *scores)
+{
+    const kvik_hooks *h = c->hooks;
+    if (h->logits_processor(h->ctx, row->row, row->ids, row->n, scores, c->vocab)) return 0;
+    return ERR(CANCELLED, "cancelled by logits_processor");
+}
+
+int gen_chain_apply(struct gen_chain *c, const struct gen_row *row, float *scores)
+{
+    uint32_t i = 0;
+    for (; i < c->n && c->processor[i]->order < GEN_USER_PROCESSOR; i++)
         c->processor[i]->apply(c, row, scores);
+    if (c->hooks) TRY(ask_user(c, row, scores));
+    for (; i < c->n; i++)
+        c->processor[i]->apply(c, row, scores);
+    return 0;
 }
 
 double gen_weights(const float *scores, uint32_t n, float *value)

@@ -17,13 +17,15 @@ struct gen_processor {
     static const struct gen_processor *const reg_##name_                                           \
         __attribute__((section("gen_processors"), used)) = &processor_##name_
 
+#define GEN_USER_PROCESSOR 1800u /* where the caller's own comes */
 #define GEN_MAX_PROCESSORS 32
 struct gen_chain {
     kvik_generation g; /* scalars only; what the original owns is not here */
     uint32_t vocab;
-    uint32_t keep;  /* tokens a filter leaves at least (1; more for beams) */
-    float *value;   /* [vocab] scratch */
-    uint64_t *seen; /* [vocab bits] scratch, all zero between calls */
+    uint32_t keep;           /* tokens a filter leaves at least (1; more for beams) */
+    float *value;            /* [vocab] scratch */
+    uint64_t *seen;          /* [vocab bits] scratch, all zero between calls */
+    const kvik_hooks *hooks; /* with a logits_processor, or NULL; borrowed */
     uint32_t n;
     const struct gen_processor *processor[GEN_MAX_PROCESSORS];
 };

@@ -21,12 +21,19 @@ int gen_validate(const kvik_generation *g);
 struct gen_row {
     const int32_t *ids;
     size_t n, n_prompt;
+    uint32_t row; /* as callbacks know it */
+    /* Diverse beams: the tokens that earlier groups chose in this step. */
+    const int32_t *chosen;
+    uint32_t n_chosen;
 };
 /* One file per processor, registered in a table; scratch is reserved once. */
 struct gen_chain;
 int gen_chain_new(const kvik_generation *g, uint32_t vocab, struct gen_chain **out);
 void gen_chain_drop(struct gen_chain *c);
-void gen_chain_apply(struct gen_chain *c, const struct gen_row *row, float *scores);
+/* A callback that refuses: ERR_CANCELLED. */
+int gen_chain_apply(struct gen_chain *c, const struct gen_row *row, float *scores);
+/* Its logits_processor becomes part of the chain; borrowed. */
+void gen_chain_hooks(struct gen_chain *c, const kvik_hooks *hooks);
 /* --- sampling: seeded, independent of batch mates: the draw depends on (seed, row, step) only, so a row gives the same
  * tokens alone and in a batch at the same row index. */
 int32_t gen_argmax(const float *scores, uint32_t n); /* first of equals; NaN never wins */

@@ -25,7 +25,7 @@ static int share_prompts(struct run *r)
     return 0;
 }
 
-static int feed_rows(struct run *r, uint32_t chunk, exec_progress progress)
+int run_feed_rows(struct run *r, uint32_t chunk, exec_progress progress)
 {
     uint32_t k = 0;
     bool sharing = r->steps == 0 && r->per > 1 && r->g->use_cache;
@@ -74,34 +74,24 @@ static int emit(struct run *r, uint32_t i, int32_t id, bool *cancel)
     return 0;
 }
 
-/* One token for every row that runs; false when none is left. */
-static int choose(struct run *r, bool *running)
+int run_append(struct run *r, uint32_t i, int32_t id, bool *cancel)
 {
-    size_t vocab = r->x->m->vocab;
-    bool cancel = false;
-    float *kept;
-    TRY(run_keep(r, &kept));
-    *running = false;
-    for (uint32_t i = 0, k = 0; i < r->n; i++) {
-        struct row *w = &r->row[i];
-        if (w->done) continue;
-        memcpy(r->scores, r->logits + k++ * vocab, vocab * sizeof *r->scores);
-        if (kept) memcpy(kept + i * vocab, r->scores, vocab * sizeof *kept);
-        struct gen_row view = {w->ids, w->n, w->n_prompt};
-        gen_chain_apply(r->chain, &view, r->scores);
-        int32_t id = r->g->do_sample ? gen_sample(r->chain, r->scores, r->g->seed, i, r->steps)
-                                     : gen_argmax(r->scores, (uint32_t)vocab);
-        w->ids[w->n++] = id;
-        w->finish = KVIK_FINISH_LENGTH;
-        w->done = w->n - w->n_prompt >= w->limit;
-        if (run_ends(r->g, id)) {
-            w->done = true;
-            w->finish = KVIK_FINISH_EOS;
-        }
-        TRY(emit(r, i, id, &cancel));
-        if (w->done) TRY(emit(r, i, -1, &cancel));
+    struct row *w = &r->row[i];
+    w->ids[w->n++] = id;
+    w->finish = KVIK_FINISH_LENGTH;
+    w->done = w->n - w->n_prompt >= w->limit;
+    if (run_ends(r->g, id)) {
+        w->done = true;
+        w->finish = KVIK_FINISH_EOS;
     }
-    r->steps++;
+    TRY(emit(r, i, id, cancel));
+    if (!w->done) w->done = run_criteria(r, i, w->ids, w->n, &w->finish);
+    return w->done ? emit(r, i, -1, cancel) : 0;
+}
+
+int run_step_end(struct run *r, bool cancel, bool *running)
+{
+    *running = false;
     for (uint32_t i = 0; i < r->n; i++) {
         struct row *w = &r->row[i];
         if (cancel && !w->done) {
@@ -114,47 +104,41 @@ static int choose(struct run *r, bool *running)
     return 0;
 }
 
+/* One token for every row that runs. */
+static int choose(struct run *r, bool *running)
+{
+    size_t vocab = r->x->m->vocab;
+    bool cancel = false;
+    float *kept, *kept_scores;
+    TRY(run_keep(r, &r->kept, &kept));
+    TRY(run_keep(r, &r->kept_scores, &kept_scores));
+    for (uint32_t i = 0, k = 0; i < r->n; i++) {
+        struct row *w = &r->row[i];
+        if (w->done) continue;
+        memcpy(r->scores, r->logits + k++ * vocab, vocab * sizeof *r->scores);
+        if (kept) memcpy(kept + i * vocab, r->scores, vocab * sizeof *kept);
+        struct gen_row view = {.ids = w->ids, .n = w->n, .n_prompt = w->n_prompt, .row = i};
+        TRY(run_process(r, &view, r->scores));
+        if (kept_scores) memcpy(kept_scores + i * vocab, r->scores, vocab * sizeof *kept);
+        int32_t id = r->g->do_sample ? gen_sample(r->chain, r->scores, r->g->seed, i, r->steps)
+                                     : gen_argmax(r->scores, (uint32_t)vocab);
+        TRY(run_append(r, i, id, &cancel));
+    }
+    r->steps++;
+    return run_step_end(r, cancel, running);
+}
+
 static int plain_run(struct run *r, kvik_result *out, double *prefilled)
 {
     bool running = true;
-    TRY(feed_rows(r, r->g->prefill_chunk_size, r->hooks ? r->hooks->on_progress : NULL));
+    TRY(run_feed_rows(r, r->g->prefill_chunk_size, r->hooks ? r->hooks->on_progress : NULL));
     *prefilled = now_seconds();
     for (;;) {
         TRY(choose(r, &running));
         if (!running) break;
-        TRY(feed_rows(r, r->g->use_cache ? 0 : r->g->prefill_chunk_size, NULL));
+        TRY(run_feed_rows(r, r->g->use_cache ? 0 : r->g->prefill_chunk_size, NULL));
     }
-    for (uint32_t i = 0; i < r->n; i++) {
-        struct row *w = &r->row[i];
-        kvik_row *o = &out->row[i];
-        TRY(run_result(w, w->ids + w->n_prompt, w->n - w->n_prompt, o));
-        o->finish = w->finish;
-        o->reused = w->reused;
-        if (w->stream && !(o->text = buf_take(&w->text))) return ERR_NOMEM;
-    }
-    return 0;
-}
-
-/* What is known of a result before the search or the loop begins, and after it has ended. */
-static int result_begin(const struct run *r, uint32_t n_prompts, kvik_result *out)
-{
-    out->n_rows = n_prompts * r->g->num_return_sequences;
-    out->vocab = r->x->m->vocab;
-    out->logit_rows = r->width;
-    out->row = mem_array(out->n_rows, sizeof *out->row);
-    return out->row ? 0 : ERR_NOMEM;
-}
-
-static void result_end(struct run *r, kvik_result *out)
-{
-    uint32_t per = r->g->num_return_sequences;
-    for (uint32_t i = 0; i < out->n_rows; i++) {
-        out->prompt_tokens += r->row[i / per * r->per].n_prompt;
-        out->new_tokens += out->row[i].n - out->row[i].n_prompt;
-    }
-    out->steps = r->steps;
-    out->logits = r->kept;
-    r->kept = NULL;
+    return run_rows(r, out);
 }
 
 static int shape(struct run *r, uint32_t n_prompts)
@@ -179,24 +163,31 @@ static int shape(struct run *r, uint32_t n_prompts)
     return 0;
 }
 
+/* Every way of generating fills the rows of the result; *prefilled: when the prompts had been fed. */
+typedef int run_mode(struct run *r, kvik_result *out, double *prefilled);
+
+static run_mode *mode_of(const kvik_generation *g)
+{
+    return g->num_beams > 1 ? beam_run : plain_run;
+}
+
 int gen_run(struct exec *x, const struct tok *tok, const kvik_generation *g,
             const kvik_prompt *prompt, uint32_t n, const kvik_hooks *hooks, kvik_result **out)
 {
-    struct run r = {.x = x, .tok = tok, .g = g, .hooks = hooks};
+    struct run r = {.x = x, .tok = tok, .g = g, .hooks = hooks, .begun = now_seconds()};
     if (n == 0) return ERR(ARG, "no prompt");
     TRY(gen_validate(g));
     TRY(shape(&r, n));
-    kvik_result *res = mem_alloc(sizeof *res);
-    if (!res) return ERR_NOMEM;
-    double t0 = now_seconds(), t1 = t0;
+    kvik_result *res;
+    TRY(run_result_begin(&r, n, &res));
+    double prefilled = r.begun;
     uint64_t computed = x->computed;
     (void)gen_notice_full(x, NULL, &r.told); /* in an earlier run: no news */
-    int e = result_begin(&r, n, res);
-    if (e >= 0) e = run_begin(&r, prompt, n);
-    if (e >= 0) e = g->num_beams > 1 ? beam_run(&r, res, &t1) : plain_run(&r, res, &t1);
-    if (e >= 0) result_end(&r, res);
-    res->prefill_seconds = t1 - t0;
-    res->decode_seconds = now_seconds() - t1;
+    int e = run_begin(&r, prompt, n);
+    if (e >= 0) e = mode_of(g)(&r, res, &prefilled);
+    if (e >= 0) run_result_end(&r, res);
+    res->prefill_seconds = prefilled - r.begun;
+    res->decode_seconds = now_seconds() - prefilled;
     res->computed_tokens = x->computed - computed;
     run_end(&r, e < 0);
     if (e < 0) {
@@ -205,17 +196,4 @@ int gen_run(struct exec *x, const struct tok *tok, const kvik_generation *g,
     }
     *out = res;
     return 0;
-}
-
-void gen_result_free(kvik_result *r)
-{
-    if (!r) return;
-    for (uint32_t i = 0; r->row && i < r->n_rows; i++) {
-        mem_free(r->row[i].ids);
-        mem_free(r->row[i].beam_indices);
-        mem_free(r->row[i].text);
-    }
-    mem_free(r->row);
-    mem_free(r->logits);
-    mem_free(r);
 }

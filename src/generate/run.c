@@ -139,6 +139,9 @@ int run_begin(struct run *r, const kvik_prompt *prompt, uint32_t n_prompts)
     r->feed = mem_array(r->width, sizeof *r->feed);
     if (!r->logits || !r->scores || !r->feed) return ERR_NOMEM;
     TRY(gen_chain_new(r->g, (uint32_t)vocab, &r->chain));
+    gen_chain_hooks(r->chain, r->hooks);
+    r->kept.wanted = r->g->output_logits;
+    r->kept_scores.wanted = r->g->output_scores;
     TRY(new_tokens(r, &limit));
     for (uint32_t i = 0; i < r->n; i++)
         TRY(row_begin(r, &r->row[i], i / r->per, limit));
@@ -156,23 +159,6 @@ int run_feed(struct run *r, uint32_t at, uint32_t n, uint32_t chunk, exec_progre
     return e;
 }
 
-int run_keep(struct run *r, float **out)
-{
-    size_t step = (size_t)r->x->m->vocab * r->width;
-    *out = NULL;
-    if (!r->g->output_logits) return 0;
-    if (r->steps == r->kept_cap) {
-        size_t cap = r->kept_cap ? 2 * r->kept_cap : 16;
-        float *p = mem_grow(r->kept, cap, step * sizeof *p);
-        if (!p) return ERR_NOMEM;
-        r->kept = p;
-        r->kept_cap = cap;
-    }
-    *out = r->kept + r->steps * step;
-    memset(*out, 0, step * sizeof **out);
-    return 0;
-}
-
 bool run_ends(const kvik_generation *g, int32_t id)
 {
     for (uint32_t i = 0; i < g->n_eos; i++)
@@ -180,22 +166,29 @@ bool run_ends(const kvik_generation *g, int32_t id)
     return false;
 }
 
-int run_result(const struct row *w, const int32_t *fresh, uint32_t n, kvik_row *out)
+bool run_criteria(const struct run *r, uint32_t row, const int32_t *ids, size_t n,
+                  enum kvik_finish *why)
 {
-    out->n_prompt = w->prompt->n;
-    out->n = w->prompt->n + n;
-    out->ids = mem_array(out->n, sizeof *out->ids);
-    if (!out->ids) return ERR_NOMEM;
-    memcpy(out->ids, w->prompt->ids, out->n_prompt * sizeof *out->ids);
-    memcpy(out->ids + out->n_prompt, fresh, n * sizeof *out->ids);
-    return 0;
+    const kvik_hooks *h = r->hooks;
+    if (h && h->stopping_criteria && h->stopping_criteria(h->ctx, row, ids, n)) {
+        *why = KVIK_FINISH_CRITERIA;
+        return true;
+    }
+    if (!(r->g->max_time > 0) || now_seconds() - r->begun <= r->g->max_time) return false;
+    *why = KVIK_FINISH_TIME;
+    return true;
+}
+
+int run_process(struct run *r, const struct gen_row *row, float *scores)
+{
+    return gen_chain_apply(r->chain, row, scores);
 }
 
 void run_end(struct run *r, bool failed)
 {
     for (uint32_t i = 0; r->row && i < r->n; i++) {
         struct row *w = &r->row[i];
-        if (!w->given && w->seq) kv_drop(r->x->kv, w->seq);
+        if (!w->given && w->seq && (failed || !w->handed)) kv_drop(r->x->kv, w->seq);
         sync_end(r->x, &w->sync, failed);
         if (w->stream) tok_stream_drop(w->stream);
         gen_stop_drop(w->stop);
@@ -209,5 +202,6 @@ void run_end(struct run *r, bool failed)
     mem_free(r->logits);
     mem_free(r->scores);
     mem_free(r->feed);
-    mem_free(r->kept);
+    mem_free(r->kept.data);
+    mem_free(r->kept_scores.data);
 }

@@ -19,12 +19,17 @@ struct row {
     uint32_t *ends;                    /* turn ends for the recompute path, else NULL */
     uint32_t n, n_prompt, have, limit; /* have: tokens fed; limit: new tokens at most */
     uint32_t reused;
-    uint32_t pad; /* masked columns before the first token */
-    bool done;
+    uint32_t pad;      /* masked columns before the first token */
+    bool done, handed; /* handed: seq is the caller's now */
     enum kvik_finish finish;
     struct tok_stream *stream;
     struct gen_stop *stop;
     struct buf text;
+};
+struct run_kept { /* of every step */
+    bool wanted;
+    float *data; /* [steps][width][vocab] */
+    size_t cap;
 };
 struct run {
     struct exec *x;
@@ -37,12 +42,12 @@ struct run {
     uint32_t per;   /* rows for each prompt, adjacent; 1 with beams */
     uint32_t width; /* rows of logits in a step: n, or with beams all of them */
     uint32_t steps;
-    float *logits, *scores; /* [width][vocab], [vocab] */
-    struct exec_feed *feed; /* [width] */
-    float *kept;            /* [steps][width][vocab] */
-    size_t kept_cap;
+    float *logits, *scores;            /* [width][vocab], [vocab] */
+    struct exec_feed *feed;            /* [width] */
+    struct run_kept kept, kept_scores; /* raw logits; processed scores */
     struct buf piece;
-    bool told; /* that pages stream */
+    bool told;    /* that pages stream */
+    double begun; /* for max_time */
 };
 
 /* run.c */
@@ -54,11 +59,30 @@ int run_fork(struct exec *x, kv_seq from, kv_seq *out);
 /* exec_feed of feed[at, at + n) into the rows of logits from `at`, telling once if the cache begins to stream. */
 int run_feed(struct run *r, uint32_t at, uint32_t n, uint32_t chunk, exec_progress progress,
              void *ctx);
-/* Room for the raw logits of one more step, [width][vocab] zeros; NULL if nobody wants them. */
-int run_keep(struct run *r, float **out);
 bool run_ends(const kvik_generation *g, int32_t id); /* an end-of-sequence token */
+/* Whether the caller's criteria or the clock end a text after ids[0..n). */
+bool run_criteria(const struct run *r, uint32_t row, const int32_t *ids, size_t n,
+                  enum kvik_finish *why);
+/* All processors on a row of scores. */
+int run_process(struct run *r, const struct gen_row *row, float *scores);
+
+/* results.c: room for one more step, [width][vocab] zeros; NULL if nobody wants it. */
+int run_keep(struct run *r, struct run_kept *k, float **out);
 /* `fresh`: what was generated after the row's prompt; text is not filled in. */
 int run_result(const struct row *w, const int32_t *fresh, uint32_t n, kvik_row *out);
+/* All rows, each with its own sequence (not beams). */
+int run_rows(struct run *r, kvik_result *out);
+int run_result_begin(const struct run *r, uint32_t n_prompts, kvik_result **out);
+void run_result_end(struct run *r, kvik_result *out);
+
+/* loop.c: what ways of generating one token a row and step (or several) share.
+ * Feeds what each running row has not fed; the logits of its last token in row k of r->logits, rows that run in order.
+ * The first time rows of one prompt share its feed. */
+int run_feed_rows(struct run *r, uint32_t chunk, exec_progress progress);
+/* Appends a token to row i, says it, and ends the row if it must; *cancel is set if the caller wants that. */
+int run_append(struct run *r, uint32_t i, int32_t id, bool *cancel);
+/* After every row had its tokens: ends all if cancelled; whether any still runs. */
+int run_step_end(struct run *r, bool cancel, bool *running);
 
 /* beam_loop.c: beam search over all rows; fills the rows of `out`.  *prefilled: when the prompts had been fed. */
 int beam_run(struct run *r, kvik_result *out, double *prefilled);

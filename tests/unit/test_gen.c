@@ -131,7 +131,7 @@ static void check_vector(const json_t *v, const kvik_generation *g, size_t skip,
         size_t n = json_array_size(row);
         for (size_t i = 0; i < n; i++)
             ids[i] = (int32_t)json_integer_value(json_array_get(row, i));
-        struct gen_row at = {ids + skip, n - skip, prompt};
+        struct gen_row at = {.ids = ids + skip, .n = n - skip, .n_prompt = prompt};
         memcpy(got, in + r * vocab * sizeof *got, vocab * sizeof *got);
         memcpy(expect, want + r * vocab * sizeof *got, vocab * sizeof *got);
         gen_chain_apply(c, &at, got);
@@ -318,7 +318,8 @@ static void test_repetition_ignores_foreign_ids(void **state)
     assert_int_equal(gen_chain_new(&g, 4, &c), 0);
     for (int again = 0; again < 2; again++) { /* scratch is clean after each call */
         float s[4] = {4, -4, 8, 1};
-        gen_chain_apply(c, &(struct gen_row){(int32_t[]){0, 1, 0, -1, 99, INT32_MAX}, 6, 0}, s);
+        gen_chain_apply(
+            c, &(struct gen_row){.ids = (int32_t[]){0, 1, 0, -1, 99, INT32_MAX}, .n = 6}, s);
         assert_true(s[0] == 2 && s[1] == -8 && s[2] == 8 && s[3] == 1);
     }
     gen_chain_drop(c);
@@ -368,7 +369,7 @@ static void test_no_allocation_per_token(void **state)
     uint64_t before = mem_calls();
     for (uint32_t step = 0; step < 20; step++) {
         memcpy(out, big, sizeof out);
-        gen_chain_apply(c, &(struct gen_row){ids, 64, 8}, out);
+        gen_chain_apply(c, &(struct gen_row){.ids = ids, .n = 64, .n_prompt = 8}, out);
         assert_in_range(gen_sample(c, out, 1, 0, step), 0, BIG - 1);
     }
     assert_int_equal(mem_calls() - before, 0);

@@ -1,0 +1,94 @@
+/* results.c - what a run hands back: kept logits and scores, rows with their tokens, the sequences of rows.
+ *
+ * A row whose sequence goes to the caller gives it up here; whatever else a run made is dropped at its end. */
+#include "generate/run.h"
+
+#include <string.h>
+
+int run_keep(struct run *r, struct run_kept *k, float **out)
+{
+    size_t step = (size_t)r->x->m->vocab * r->width;
+    *out = NULL;
+    if (!k->wanted) return 0;
+    if (r->steps == k->cap) {
+        size_t cap = k->cap ? 2 * k->cap : 16;
+        float *p = mem_grow(k->data, cap, step * sizeof *p);
+        if (!p) return ERR_NOMEM;
+        k->data = p;
+        k->cap = cap;
+    }
+    *out = k->data + r->steps * step;
+    memset(*out, 0, step * sizeof **out);
+    return 0;
+}
+
+int run_result(const struct row *w, const int32_t *fresh, uint32_t n, kvik_row *out)
+{
+    out->n_prompt = w->prompt->n;
+    out->n = w->prompt->n + n;
+    out->ids = mem_array(out->n, sizeof *out->ids);
+    if (!out->ids) return ERR_NOMEM;
+    memcpy(out->ids, w->prompt->ids, out->n_prompt * sizeof *out->ids);
+    memcpy(out->ids + out->n_prompt, fresh, n * sizeof *out->ids);
+    return 0;
+}
+
+int run_rows(struct run *r, kvik_result *out)
+{
+    bool give = r->g->return_dict_in_generate && r->g->use_cache;
+    for (uint32_t i = 0; i < r->n; i++) {
+        struct row *w = &r->row[i];
+        kvik_row *o = &out->row[i];
+        TRY(run_result(w, w->ids + w->n_prompt, w->n - w->n_prompt, o));
+        o->finish = w->finish;
+        o->reused = w->reused;
+        if (w->stream && !(o->text = buf_take(&w->text))) return ERR_NOMEM;
+        if (!give) continue;
+        o->seq = w->seq;
+        w->handed = true;
+    }
+    return 0;
+}
+
+int run_result_begin(const struct run *r, uint32_t n_prompts, kvik_result **out)
+{
+    kvik_result *res = mem_alloc(sizeof *res);
+    if (!res) return ERR_NOMEM;
+    res->n_rows = n_prompts * r->g->num_return_sequences;
+    res->vocab = r->x->m->vocab;
+    res->logit_rows = r->width;
+    res->row = mem_array(res->n_rows, sizeof *res->row);
+    if (!res->row) {
+        mem_free(res);
+        return ERR_NOMEM;
+    }
+    *out = res;
+    return 0;
+}
+
+void run_result_end(struct run *r, kvik_result *out)
+{
+    uint32_t per = r->g->num_return_sequences;
+    for (uint32_t i = 0; i < out->n_rows; i++) {
+        out->prompt_tokens += r->row[i / per * r->per].n_prompt;
+        out->new_tokens += out->row[i].n - out->row[i].n_prompt;
+    }
+    out->steps = r->steps;
+    out->logits = r->kept.data;
+    out->scores = r->kept_scores.data;
+    r->kept.data = r->kept_scores.data = NULL;
+}
+
+void gen_result_free(kvik_result *r)
+{
+    if (!r) return;
+    for (uint32_t i = 0; r->row && i < r->n_rows; i++) {
+        mem_free(r->row[i].ids);
+        mem_free(r->row[i].beam_indices);
+        mem_free(r->row[i].text);
+    }
+    mem_free(r->row);
+    mem_free(r->logits);
+    mem_free(r->scores);
+    mem_free(r);
+}

@@ -1,0 +1,241 @@
+/* test_modes.c - what every way of generating has in common: the caller's processors and criteria, scores, the sequences of
+ * rows; and every way with every cache strategy. */
+#include "api/api.h"
+#include "base/buf.h"
+#include "generate/beam.h"
+#include "generate/generate.h"
+#include "testing.h"
+
+#include <math.h>
+
+#define TINY "tests/golden/models/llama-mha"
+
+static kvik_model *tiny;
+static const int32_t ids[] = {295, 130, 218, 306, 124, 275, 247, 161};
+static const int32_t others[] = {185, 127, 94, 307, 38};
+
+struct hooked {
+    uint32_t asked, vocab, rows; /* rows: a bit for each row seen */
+    int32_t banned;
+    size_t longest; /* texts as long as this are to end */
+    bool refuse;
+};
+
+static bool ban(void *ctx, uint32_t row, const int32_t *text, size_t n, float *scores,
+                uint32_t vocab)
+{
+    struct hooked *h = ctx;
+    assert_true(n >= countof(others) && (text[0] == ids[0] || text[0] == others[0]));
+    h->asked++;
+    h->vocab = vocab;
+    h->rows |= 1u << row;
+    scores[h->banned] = -INFINITY;
+    return !h->refuse;
+}
+
+static bool long_enough(void *ctx, uint32_t row, const int32_t *text, size_t n)
+{
+    (void)row;
+    (void)text;
+    return n >= ((struct hooked *)ctx)->longest;
+}
+
+static kvik_cache *open_cache(const char *preset, const char *config)
+{
+    kvik_cache *c;
+    kvik_cache_config cc = {.cache_implementation = preset,
+                            .cache_config = config,
+                            .compute = "exact",
+                            .max_cache_len = 64,
+                            .max_sequences = 12};
+    if (kvik_cache_open(tiny, &cc, &c) < 0) fail_msg("%s", kvik_last_error());
+    return c;
+}
+
+static kvik_generation options(uint32_t new_tokens)
+{
+    kvik_generation g;
+    if (kvik_generation_init(&g, tiny) < 0) fail_msg("%s", kvik_last_error());
+    g.max_new_tokens = new_tokens;
+    g.n_eos = 0;
+    return g;
+}
+
+static kvik_result *run(kvik_cache *c, const kvik_generation *g, uint32_t n,
+                        const kvik_hooks *hooks)
+{
+    const kvik_prompt p[2] = {{.ids = ids, .n = countof(ids)},
+                              {.ids = others, .n = countof(others)}};
+    kvik_result *r;
+    if (kvik_generate(c, g, p, n, hooks, &r) < 0) fail_msg("%s", kvik_last_error());
+    return r;
+}
+
+/* The caller's processor sees every row and step, and what it forbids is not chosen; greedily and with beams. */
+static void processors(void **state)
+{
+    (void)state;
+    for (uint32_t beams = 1; beams <= 3; beams += 2) {
+        kvik_cache *c = open_cache("dynamic", NULL);
+        kvik_generation g = options(6);
+        g.num_beams = beams;
+        kvik_result *plain = run(c, &g, 2, NULL);
+        struct hooked h = {.banned = plain->row[0].ids[plain->row[0].n_prompt]};
+        kvik_hooks hooks = {.ctx = &h, .logits_processor = ban};
+        kvik_result *r = run(c, &g, 2, &hooks);
+        assert_int_equal(h.vocab, r->vocab);
+        assert_int_equal(h.rows, (1u << 2 * beams) - 1);
+        for (size_t k = r->row[0].n_prompt; k < r->row[0].n; k++)
+            assert_int_not_equal(r->row[0].ids[k], h.banned);
+        kvik_result_free(r);
+        h.refuse = true;
+        assert_int_equal(
+            kvik_generate(c, &g, &(kvik_prompt){.ids = ids, .n = countof(ids)}, 1, &hooks, &r),
+            KVIK_CANCELLED);
+        kvik_result_free(plain);
+        kvik_generation_done(&g);
+        kvik_cache_close(c);
+    }
+}
+
+static void criteria(void **state)
+{
+    (void)state;
+    for (uint32_t beams = 1; beams <= 3; beams += 2) {
+        kvik_cache *c = open_cache("dynamic", NULL);
+        kvik_generation g = options(8);
+        g.num_beams = beams;
+        struct hooked h = {.longest = countof(ids) + 2};
+        kvik_hooks hooks = {.ctx = &h, .stopping_criteria = long_enough};
+        kvik_result *r = run(c, &g, 2, &hooks);
+        assert_int_equal(r->row[0].n, countof(ids) + 2);
+        assert_int_equal(r->row[1].n, countof(ids) + 2);
+        for (int i = 0; i < 2; i++)
+            assert_int_equal(r->row[i].finish, KVIK_FINISH_CRITERIA);
+        assert_string_equal(kvik_finish_name(r->row[0].finish), "criteria");
+        kvik_result_free(r);
+        g.max_time = 1e-9;
+        r = run(c, &g, 2, NULL);
+        assert_int_equal(r->row[0].n, countof(ids) + 1);
+        assert_int_equal(r->row[0].finish, KVIK_FINISH_TIME);
+        kvik_result_free(r);
+        kvik_generation_done(&g);
+        kvik_cache_close(c);
+    }
+}
+
+/* Scores are what processors leave of logits: the choice is their argmax; of beams, log-probabilities. */
+static void scores(void **state)
+{
+    (void)state;
+    kvik_cache *c = open_cache("dynamic", NULL);
+    kvik_generation g = options(5);
+    g.output_scores = g.output_logits = true;
+    g.repetition_penalty = 1.5;
+    kvik_result *r = run(c, &g, 2, NULL);
+    assert_memory_not_equal(r->scores, r->logits, r->vocab * sizeof *r->scores);
+    for (uint32_t i = 0; i < 2; i++)
+        for (uint32_t s = 0; s < r->steps; s++)
+            assert_int_equal(
+                gen_argmax(r->scores + ((size_t)s * r->logit_rows + i) * r->vocab, r->vocab),
+                r->row[i].ids[r->row[i].n_prompt + s]);
+    kvik_result_free(r);
+    g.num_beams = 3;
+    g.repetition_penalty = 1;
+    r = run(c, &g, 2, NULL);
+    float *want = mem_array(r->vocab, sizeof *want);
+    for (uint32_t k = 0; k < r->logit_rows; k++) {
+        memcpy(want, r->logits + (size_t)k * r->vocab, r->vocab * sizeof *want);
+        beam_log_softmax(want, r->vocab);
+        assert_memory_equal(want, r->scores + (size_t)k * r->vocab, r->vocab * sizeof *want);
+    }
+    const kvik_row *best = &r->row[1];
+    double sum = 0;
+    for (size_t k = 0; k < best->n - best->n_prompt; k++)
+        sum += r->scores[((size_t)k * r->logit_rows + (uint32_t)best->beam_indices[k]) * r->vocab +
+                         (uint32_t)best->ids[best->n_prompt + k]];
+    assert_true(fabs(sum / (double)(best->n - best->n_prompt) - best->score) < 1e-5);
+    mem_free(want);
+    kvik_result_free(r);
+    kvik_generation_done(&g);
+    kvik_cache_close(c);
+}
+
+/* Logits of `text` from nothing, its new tokens fed one by one. */
+static void from_scratch(kvik_cache *c, const int32_t *text, size_t prompt, size_t n, float *out)
+{
+    kvik_span span = {.ids = text, .n = (uint32_t)prompt};
+    assert_int_equal(kvik_cache_new(c, &span.seq), 0);
+    assert_int_equal(kvik_forward(c, &span, 1, false, out), 0);
+    for (size_t i = prompt; i < n; i++) {
+        span.ids = text + i;
+        span.n = 1;
+        assert_int_equal(kvik_forward(c, &span, 1, false, out), 0);
+    }
+    assert_int_equal(kvik_cache_drop(c, span.seq), 0);
+}
+
+/* The sequence of a row is all of its text but the last token, and goes on with the bits of one fed by hand. */
+static void sequences(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *preset, *config;
+    } kind[] = {{"dynamic", NULL},
+                {"static", NULL},
+                {"offloaded", NULL},
+                {"quantized", "{\"nbits\": 4, \"residual_length\": 4, \"q_group_size\": 16}"}};
+    float *got = mem_array(kvik_model_vocab(tiny), sizeof *got),
+          *want = mem_array(kvik_model_vocab(tiny), sizeof *want);
+    for (size_t p = 0; p < countof(kind); p++)
+        for (int way = 0; way < 3; way++) {
+            kvik_cache *c = open_cache(kind[p].preset, kind[p].config);
+            kvik_generation g = options(7);
+            g.return_dict_in_generate = true;
+            g.num_beams = way == 1 ? 3 : 1;
+            g.do_sample = way == 2;
+            g.num_return_sequences = way ? 2 : 1;
+            kvik_result *r = run(c, &g, 2, NULL);
+            kvik_usage u;
+            for (uint32_t i = 0; i < r->n_rows; i++) {
+                const kvik_row *row = &r->row[i];
+                assert_int_equal(kvik_cache_length(c, row->seq), row->n - 1);
+                kvik_span span = {.seq = row->seq, .ids = row->ids + row->n - 1, .n = 1};
+                assert_int_equal(kvik_forward(c, &span, 1, false, got), 0);
+                from_scratch(c, row->ids, row->n_prompt, row->n, want);
+                assert_memory_equal(got, want, r->vocab * sizeof *got);
+                assert_int_equal(kvik_cache_drop(c, row->seq), 0);
+            }
+            kvik_cache_usage(c, &u);
+            assert_int_equal(u.tokens, 0);
+            kvik_result_free(r);
+            kvik_generation_done(&g);
+            kvik_cache_close(c);
+        }
+    mem_free(got);
+    mem_free(want);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    return kvik_model_open(TINY, &tiny);
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    kvik_model_close(tiny);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(processors),
+        cmocka_unit_test(criteria),
+        cmocka_unit_test(scores),
+        cmocka_unit_test(sequences),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
