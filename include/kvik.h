@@ -300,13 +300,15 @@ KVIK_API int kvik_generation_set(kvik_generation *g, const char *json);
 /* The table behind kvik_generation_set, --help and the bindings. */
 typedef struct kvik_option {
     const char *name; /* reference name, with underscores */
-    const char
-        *type; /* "bool", "uint", "int", "float", "string", "strings", "ids", "bytes", "json",
-                             "choice": true, false or a name, as choices say */
+    /* "bool", "uint", "int", "float", "string", "strings", "json"; "choice": true, false or a name, as choices say;
+     * "ids": a token or several; "lists": [[id, ...], ...]; "biases": [[[id, ...], number], ...];
+     * "pair": [integer, number] */
+    const char *type;
     const char *fallback; /* default, as text */
     double min, max;      /* of numbers */
     const char *choices;  /* "a|b|c" or NULL */
     const char *help;
+    const char *group; /* rows of one group are neighbours: "length", "sampling", "scores", ... */
 } kvik_option;
 KVIK_API const kvik_option *kvik_options(uint32_t *n);
 /* The nearest name in the table (for "did you mean"), or NULL when none is near. */

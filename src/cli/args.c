@@ -174,7 +174,12 @@ static json_t *value_json(const char *type, const char *v)
         double d = strtod(v, &end);
         return *v && !*end && isfinite(d) ? json_real(d) : NULL;
     }
-    if (!strcmp(type, "ids") && *v != '[') {
+    if (!strcmp(type, "pair") && *v != '[') {
+        char list[64];
+        int n = snprintf(list, sizeof list, "[%.60s]", v);
+        return json_parse(list, (size_t)n, "value", &j) == 0 ? j : NULL;
+    }
+    if ((!strcmp(type, "ids") || !strcmp(type, "lists")) && *v != '[') {
         j = json_array();
         for (const char *s = v; *v; s = end + 1) {
             json_array_append_new(j, json_integer(strtoll(s, &end, 10)));
@@ -184,7 +189,7 @@ static json_t *value_json(const char *type, const char *v)
             }
             if (!*end) break;
         }
-        return j;
+        return strcmp(type, "lists") ? j : json_pack("[o]", j);
     }
     return json_parse(v, strlen(v), "value", &j) == 0 ? j : NULL;
 }
@@ -213,6 +218,12 @@ static int bad_value(const char *name, const kvik_option *o, const char *v)
         return say_usage("--%s must be a JSON object, not \"%.60s\" (%s)", name, v, err_last());
     if (!strcmp(o->type, "ids"))
         snprintf(must, sizeof must, "a list of token ids such as 1,2");
+    else if (!strcmp(o->type, "lists"))
+        snprintf(must, sizeof must, "a list of token ids such as 1,2, or of lists as [[1,2],[3]]");
+    else if (!strcmp(o->type, "biases"))
+        snprintf(must, sizeof must, "token sequences with a number each, as [[[5],-2.0]]");
+    else if (!strcmp(o->type, "pair"))
+        snprintf(must, sizeof must, "START,FACTOR such as 8,1.1");
     else if (o->max > 1e18)
         snprintf(must, sizeof must, "an integer from %.0f to 2^63-1", o->min);
     else if (!strcmp(o->type, "float"))
@@ -248,7 +259,9 @@ static int take_generation(struct parser *p, const kvik_option *o, const char *i
         json_decref(j);
         return bad_value(dashed, o, v);
     }
-    return put(p, o->name, j, !strcmp(o->type, "strings") || !strcmp(o->type, "ids"));
+    bool list = !strcmp(o->type, "strings") || !strcmp(o->type, "ids") ||
+                !strcmp(o->type, "lists") || !strcmp(o->type, "biases");
+    return put(p, o->name, j, list);
 }
 
 /* A name of the reference outside the table: the library says whether its value is one that works. */
@@ -401,23 +414,29 @@ static void help_names(char *text, size_t size, const char *choices)
     text[n] = 0;
 }
 
+/* What stands for a value in the left column. */
+static const char *help_value(const kvik_option *o, bool many)
+{
+    static const char *const words[][2] = {
+        {"bool", "true|false"}, {"uint", "N"},    {"int", "N"},        {"float", "X"},
+        {"ids", "ID,..."},      {"json", "JSON"}, {"lists", "ID,..."}, {"pair", "START,FACTOR"},
+        {"biases", "JSON"},
+    };
+    if (o->choices) return many ? "NAME" : o->choices;
+    for (size_t i = 0; i < countof(words); i++)
+        if (!strcmp(o->type, words[i][0])) return words[i][1];
+    return "TEXT";
+}
+
 static void help_generation(FILE *to)
 {
     uint32_t n;
     const kvik_option *o = kvik_options(&n);
     for (uint32_t i = 0; i < n; i++) {
         char left[96], text[640];
+        if (i == 0 || strcmp(o[i].group, o[i - 1].group) != 0) fprintf(to, "\n%s\n", o[i].group);
         bool many = o[i].choices && strlen(o[i].choices) > 48;
-        snprintf(left, sizeof left, "--%s %s", o[i].name,
-                 many                          ? "NAME"
-                 : o[i].choices                ? o[i].choices
-                 : !strcmp(o[i].type, "bool")  ? "true|false"
-                 : !strcmp(o[i].type, "uint")  ? "N"
-                 : !strcmp(o[i].type, "int")   ? "N"
-                 : !strcmp(o[i].type, "float") ? "X"
-                 : !strcmp(o[i].type, "ids")   ? "ID,..."
-                 : !strcmp(o[i].type, "json")  ? "JSON"
-                                               : "TEXT");
+        snprintf(left, sizeof left, "--%s %s", o[i].name, help_value(&o[i], many));
         for (char *k = left; *k && *k != ' '; k++)
             if (*k == '_') *k = '-';
         snprintf(text, sizeof text, *o[i].fallback ? "%s (default %s)" : "%s", o[i].help,

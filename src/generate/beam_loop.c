@@ -186,6 +186,8 @@ static int choose_item(struct beams *b, struct item *it)
             struct gen_row view = {.ids = beam_ids(it->search, j),
                                    .n = (size_t)it->row->n_prompt + beam_length(it->search),
                                    .n_prompt = it->row->n_prompt,
+                                   .pad = it->row->prompt->n - it->row->n_prompt,
+                                   .max_length = (size_t)it->row->n_prompt + it->row->limit,
                                    .row = row_of(b, it, j)};
             memcpy(r->scores, logits_of(b, it, j), vocab * sizeof *r->scores);
             beam_log_softmax(r->scores, vocab);

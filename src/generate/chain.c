@@ -22,8 +22,6 @@ int gen_chain_new(const kvik_generation *g, uint32_t vocab, struct gen_chain **o
     struct gen_chain *c = mem_alloc(sizeof *c);
     if (!c) return ERR_NOMEM;
     c->g = *g;
-    c->g.stop_strings = NULL;
-    c->g.cache_implementation = c->g.cache_config = c->g.unmet = NULL;
     c->vocab = vocab;
     c->keep = g->num_beams < 2 ? 1 : g->n_eos ? g->n_eos + 1 : 2;
     c->value = mem_array(vocab ? vocab : 1, sizeof *c->value);

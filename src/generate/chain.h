@@ -20,7 +20,7 @@ struct gen_processor {
 #define GEN_USER_PROCESSOR 1800u /* where the caller's own comes */
 #define GEN_MAX_PROCESSORS 32
 struct gen_chain {
-    kvik_generation g; /* scalars only; what the original owns is not here */
+    kvik_generation g; /* what it points to is the original's, which outlives the chain */
     uint32_t vocab;
     uint32_t keep;           /* tokens a filter leaves at least (1; more for beams) */
     float *value;            /* [vocab] scratch */

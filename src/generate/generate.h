@@ -15,6 +15,19 @@ void gen_done(kvik_generation *g);
 /* Checks the combination (temperature > 0 when sampling, ...); called before generating. */
 int gen_validate(const kvik_generation *g);
 
+/* --- which way of decoding a configuration asks for (validate.c). */
+enum gen_mode {
+    GEN_GREEDY,
+    GEN_SAMPLE,
+    GEN_BEAM,
+    GEN_BEAM_SAMPLE,
+    GEN_GROUP_BEAM,
+    GEN_CONTRASTIVE
+};
+enum gen_mode gen_mode(const kvik_generation *g);
+/* Greedy decoding or sampling that guesses ahead, with an assistant model or by prompt lookup; other modes ignore both. */
+bool gen_assisted(const kvik_generation *g, bool assistant_model);
+
 /* --- processors, in the reference's order (cache-semantics 22): repetition penalty, min new tokens | temperature, top_k,
  * top_p, min_p when sampling.  scores: [vocab] f32 in place.  ids: tokens so far, prompt included (masked
  * columns excluded).  Formulas as the reference's v5 in f32. */
@@ -25,6 +38,8 @@ struct gen_row {
     /* Diverse beams: the tokens that earlier groups chose in this step. */
     const int32_t *chosen;
     uint32_t n_chosen;
+    size_t pad; /* columns of the prompt left out of ids, which the reference counts in lengths */
+    size_t max_length; /* n when the row is as long as it may get */
 };
 /* One file per processor, registered in a table; scratch is reserved once. */
 struct gen_chain;

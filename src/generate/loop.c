@@ -117,7 +117,12 @@ static int choose(struct run *r, bool *running)
         if (w->done) continue;
         memcpy(r->scores, r->logits + k++ * vocab, vocab * sizeof *r->scores);
         if (kept) memcpy(kept + i * vocab, r->scores, vocab * sizeof *kept);
-        struct gen_row view = {.ids = w->ids, .n = w->n, .n_prompt = w->n_prompt, .row = i};
+        struct gen_row view = {.ids = w->ids,
+                               .n = w->n,
+                               .n_prompt = w->n_prompt,
+                               .pad = w->prompt->n - w->n_prompt,
+                               .max_length = (size_t)w->n_prompt + w->limit,
+                               .row = i};
         TRY(run_process(r, &view, r->scores));
         if (kept_scores) memcpy(kept_scores + i * vocab, r->scores, vocab * sizeof *kept);
         int32_t id = r->g->do_sample ? gen_sample(r->chain, r->scores, r->g->seed, i, r->steps)
@@ -139,6 +144,30 @@ static int plain_run(struct run *r, kvik_result *out, double *prefilled)
         TRY(run_feed_rows(r, r->g->use_cache ? 0 : r->g->prefill_chunk_size, NULL));
     }
     return run_rows(r, out);
+}
+
+/* Ways of decoding that are not here yet. */
+static int check_mode(const kvik_generation *g)
+{
+    enum gen_mode m = gen_mode(g);
+    if (m == GEN_BEAM_SAMPLE)
+        return ERR(UNSUPPORTED,
+                   "num_beams=%u with do_sample=true (beam sampling) is not supported in this "
+                   "version; set num_beams to 1 or do_sample to false",
+                   g->num_beams);
+    if (m == GEN_GROUP_BEAM)
+        return ERR(UNSUPPORTED, "num_beam_groups=%u is not supported in this version",
+                   g->num_beam_groups);
+    if (m == GEN_CONTRASTIVE)
+        return ERR(UNSUPPORTED, "penalty_alpha=%g is not supported in this version",
+                   g->penalty_alpha);
+    if (gen_assisted(g, false))
+        return ERR(UNSUPPORTED, "prompt_lookup_num_tokens=%u is not supported in this version",
+                   g->prompt_lookup_num_tokens);
+    if (g->guidance_scale != 1)
+        return ERR(UNSUPPORTED, "guidance_scale=%g is not supported in this version",
+                   g->guidance_scale);
+    return 0;
 }
 
 static int shape(struct run *r, uint32_t n_prompts)
@@ -177,6 +206,7 @@ int gen_run(struct exec *x, const struct tok *tok, const kvik_generation *g,
     struct run r = {.x = x, .tok = tok, .g = g, .hooks = hooks, .begun = now_seconds()};
     if (n == 0) return ERR(ARG, "no prompt");
     TRY(gen_validate(g));
+    TRY(check_mode(g));
     TRY(shape(&r, n));
     kvik_result *res;
     TRY(run_result_begin(&r, n, &res));

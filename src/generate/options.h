@@ -9,11 +9,18 @@ enum option_kind {
     OPT_SEED,
     OPT_INT,
     OPT_FLOAT,
-    OPT_STRING,
-    OPT_STRINGS,
-    OPT_IDS,
-    OPT_EARLY, /* enum kvik_early */
-    OPT_JSON
+    OPT_NAME,         /* one of the row's choices; owned, NULL: the default */
+    OPT_CACHE,        /* cache_implementation */
+    OPT_STRINGS,      /* one text or several */
+    OPT_IDS,          /* one token or up to KVIK_MAX_EOS, in the struct */
+    OPT_ID_LIST,      /* one token or any number, owned */
+    OPT_MASK,         /* of negative_prompt_ids */
+    OPT_LISTS,        /* [[id, ...], ...], owned */
+    OPT_BIASES,       /* [[[id, ...], number], ...], owned */
+    OPT_DECAY,        /* [start, factor]; the field is decay_start */
+    OPT_EARLY,        /* enum kvik_early */
+    OPT_CACHE_CONFIG, /* checked by kv */
+    OPT_OBJECT        /* any JSON object */
 };
 struct option_slot {
     enum option_kind kind;

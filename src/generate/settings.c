@@ -1,15 +1,12 @@
-/* settings.c - kvik_generation: defaults, a JSON object of reference names applied onto it, checks of the whole.
- * An application is all or nothing: values go into a copy of the struct, and what the copy owns anew replaces
+/* settings.c - kvik_generation: defaults, and a JSON object of reference names applied onto it.  An application is all or nothing: values go into a copy of the struct, and what the copy owns anew replaces
  * the original's only when every key was accepted.  null means "not given", as in the reference. */
 #include "base/near.h"
-#include "generate/options.h"
+#include "generate/change.h"
 #include "kv/preset.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-
-enum { SHOWN = 48 }; /* characters of a value quoted in an error */
 
 void gen_defaults(kvik_generation *g)
 {
@@ -35,20 +32,11 @@ void gen_defaults(kvik_generation *g)
     };
 }
 
-static void strings_drop(char **s, uint32_t n)
-{
-    for (uint32_t i = 0; s && i < n; i++)
-        mem_free(s[i]);
-    mem_free(s);
-}
-
 void gen_done(kvik_generation *g)
 {
+    static const kvik_generation nothing;
     if (!g) return;
-    strings_drop(g->stop_strings, g->n_stop_strings);
-    mem_free(g->cache_implementation);
-    mem_free(g->cache_config);
-    mem_free(g->unmet);
+    settings_drop_others(g, &nothing);
     gen_defaults(g);
 }
 
@@ -57,35 +45,20 @@ void kvik_generation_done(kvik_generation *g)
     gen_done(g);
 }
 
-/* What one application changes: `to` starts as a copy of the struct and shares what it owns until replaced. */
-struct change {
-    const char *what;
-    bool strict;
-    const kvik_generation *from;
-    kvik_generation to;
-    json_t *unmet; /* owned */
-};
-
-static void replace(char **slot, const char *original, char *value)
-{
-    if (*slot != original) mem_free(*slot);
-    *slot = value;
-}
-
-static const char *show(const json_t *v, char out[SHOWN])
+const char *settings_show(const json_t *v, char out[SETTINGS_SHOWN])
 {
     char *s = NULL;
     bool whole = json_text(v, &s) == 0;
-    snprintf(out, SHOWN, "%s", whole ? s : "?");
-    if (whole && strlen(s) >= SHOWN) memcpy(out + SHOWN - 4, "...", 4);
+    snprintf(out, SETTINGS_SHOWN, "%s", whole ? s : "?");
+    if (whole && strlen(s) >= SETTINGS_SHOWN) memcpy(out + SETTINGS_SHOWN - 4, "...", 4);
     mem_free(s);
     return out;
 }
 
-static int bad(const struct change *c, const kvik_option *o, const json_t *v, const char *must)
+int settings_bad(const struct change *c, const kvik_option *o, const json_t *v, const char *must)
 {
-    char s[SHOWN];
-    return ERR(ARG, "%s: %s must be %s, not %s", c->what, o->name, must, show(v, s));
+    char s[SETTINGS_SHOWN];
+    return ERR(ARG, "%s: %s must be %s, not %s", c->what, o->name, must, settings_show(v, s));
 }
 
 static int take_uint(const struct change *c, const kvik_option *o, const json_t *v, uint64_t *out)
@@ -97,7 +70,7 @@ static int take_uint(const struct change *c, const kvik_option *o, const json_t 
             snprintf(must, sizeof must, "an integer from %.0f to %.0f", o->min, o->max);
         else
             snprintf(must, sizeof must, "an integer from %.0f to 2^63-1", o->min);
-        return bad(c, o, v, must);
+        return settings_bad(c, o, v, must);
     }
     *out = (uint64_t)n;
     return 0;
@@ -109,61 +82,9 @@ static int take_float(const struct change *c, const kvik_option *o, const json_t
     if (!json_is_number(v) || !(d >= o->min && d <= o->max)) {
         char must[96];
         snprintf(must, sizeof must, "a number from %g to %g", o->min, o->max);
-        return bad(c, o, v, must);
+        return settings_bad(c, o, v, must);
     }
     *out = d;
-    return 0;
-}
-
-/* One id or a list of them; -1 in it means none, as people write it. */
-static int take_ids(struct change *c, const kvik_option *o, const json_t *v)
-{
-    int32_t id[KVIK_MAX_EOS];
-    uint32_t n = 0;
-    size_t count = json_is_array(v) ? json_array_size(v) : 1;
-    for (size_t i = 0; i < count; i++) {
-        const json_t *e = json_is_array(v) ? json_array_get(v, i) : v;
-        json_int_t k = json_integer_value(e);
-        if (!json_is_integer(e) || k < -1 || k > INT32_MAX)
-            return bad(c, o, v, "a token id or a list of token ids");
-        if (k < 0) continue;
-        if (n == KVIK_MAX_EOS)
-            return ERR(LIMIT, "%s: %s has more than %d ids", c->what, o->name, KVIK_MAX_EOS);
-        id[n++] = (int32_t)k;
-    }
-    memset(c->to.eos_token_id, 0, sizeof c->to.eos_token_id);
-    memcpy(c->to.eos_token_id, id, n * sizeof *id);
-    c->to.n_eos = n;
-    return 0;
-}
-
-static int take_strings(struct change *c, const kvik_option *o, const json_t *v)
-{
-    size_t n = json_is_array(v) ? json_array_size(v) : 1;
-    if (n > 256) return ERR(LIMIT, "%s: %s has more than 256 texts", c->what, o->name);
-    char **s = n ? mem_array(n, sizeof *s) : NULL;
-    if (n && !s) return ERR_NOMEM;
-    for (size_t i = 0; i < n; i++) {
-        const json_t *e = json_is_array(v) ? json_array_get(v, i) : v;
-        size_t len = json_string_length(e);
-        int err = 0;
-        if (!json_is_string(e))
-            err = bad(c, o, v, "a text or a list of texts");
-        else if (!len)
-            err = ERR(ARG, "%s: %s has an empty text, which would stop at once", c->what, o->name);
-        else if (strlen(json_string_value(e)) != len)
-            err = ERR(ARG, "%s: %s has a text with a zero byte", c->what, o->name);
-        else if (!(s[i] = mem_strndup(json_string_value(e), len)))
-            err = ERR_NOMEM;
-        if (err) {
-            strings_drop(s, (uint32_t)n);
-            return err;
-        }
-    }
-    if (c->to.stop_strings != c->from->stop_strings)
-        strings_drop(c->to.stop_strings, c->to.n_stop_strings);
-    c->to.stop_strings = s;
-    c->to.n_stop_strings = (uint32_t)n;
     return 0;
 }
 
@@ -171,8 +92,22 @@ static int take_early(const struct change *c, const kvik_option *o, const json_t
                       enum kvik_early *out)
 {
     bool never = json_is_string(v) && !strcmp(json_string_value(v), "never");
-    if (!json_is_boolean(v) && !never) return bad(c, o, v, "true, false or \"never\"");
+    if (!json_is_boolean(v) && !never) return settings_bad(c, o, v, "true, false or \"never\"");
     *out = never ? KVIK_EARLY_NEVER : json_is_true(v) ? KVIK_EARLY_TRUE : KVIK_EARLY_FALSE;
+    return 0;
+}
+
+static int take_decay(struct change *c, const kvik_option *o, const json_t *v)
+{
+    const json_t *start = json_array_get(v, 0), *factor = json_array_get(v, 1);
+    json_int_t n = json_integer_value(start);
+    double f = json_number_value(factor);
+    if (json_array_size(v) != 2 || !json_is_integer(start) || n < 0 || n > UINT32_MAX ||
+        !json_is_number(factor) || !(f > 0 && f <= 1e6))
+        return settings_bad(
+            c, o, v, "[START, FACTOR], a number of tokens and a factor above 0, as [8, 1.1]");
+    c->to.decay_start = (uint32_t)n;
+    c->to.decay_factor = f;
     return 0;
 }
 
@@ -189,26 +124,49 @@ static bool neutral(const char *want, const json_t *v)
 
 static int refuse(const char *what, const char *key, const char *want, const json_t *v)
 {
-    char s[SHOWN];
+    char s[SETTINGS_SHOWN];
     if (!strcmp(want, "null") || !strcmp(want, "[]"))
         return ERR(UNSUPPORTED, "%s: %s=%s is not supported in this version; leave it out", what,
-                   key, show(v, s));
+                   key, settings_show(v, s));
     return ERR(UNSUPPORTED, "%s: %s=%s is not supported in this version; only %s works", what, key,
-               show(v, s), want);
+               settings_show(v, s), want);
 }
 
-static int take_choice(struct change *c, const kvik_option *o, const json_t *v)
+static int take_text(struct change *c, const char *value, size_t offset)
+{
+    char *copy = mem_strdup(value);
+    if (!copy) return ERR_NOMEM;
+    settings_replace(c, offset, copy, 0);
+    return 0;
+}
+
+/* One of the row's choices. */
+static int take_name(struct change *c, const kvik_option *o, const json_t *v, size_t offset)
 {
     const char *s = json_string_value(v);
-    char shown[SHOWN];
+    char list[128], shown[SETTINGS_SHOWN], *save = NULL;
     struct near near;
-    if (!s) return bad(c, o, v, "a name");
-    if (kv_preset_find(s)) {
-        char *copy = mem_strdup(s);
-        if (!copy) return ERR_NOMEM;
-        replace(&c->to.cache_implementation, c->from->cache_implementation, copy);
-        return 0;
+    if (!s) return settings_bad(c, o, v, "a name");
+    snprintf(list, sizeof list, "%s", o->choices);
+    near_begin(&near, s);
+    for (char *w = strtok_r(list, "|", &save); w; w = strtok_r(NULL, "|", &save)) {
+        if (!strcmp(w, s)) return take_text(c, s, offset);
+        near_try(&near, w);
     }
+    settings_show(v, shown);
+    if (near.best)
+        return ERR(ARG, "%s: unknown %s %s; did you mean \"%s\"?", c->what, o->name, shown,
+                   near.best);
+    return ERR(ARG, "%s: unknown %s %s; one of %s", c->what, o->name, shown, o->choices);
+}
+
+static int take_cache(struct change *c, const kvik_option *o, const json_t *v, size_t offset)
+{
+    const char *s = json_string_value(v);
+    char shown[SETTINGS_SHOWN];
+    struct near near;
+    if (!s) return settings_bad(c, o, v, "a name");
+    if (kv_preset_find(s)) return take_text(c, s, offset);
     near_begin(&near, s);
     for (uint32_t i = 0; kv_preset_at(i); i++)
         near_try(&near, kv_preset_at(i)->name);
@@ -218,7 +176,7 @@ static int take_choice(struct change *c, const kvik_option *o, const json_t *v)
             return ERR(UNSUPPORTED, "%s: %s \"%s\" is not supported in this version", c->what,
                        o->name, s);
     }
-    show(v, shown);
+    settings_show(v, shown);
     if (near.best)
         return ERR(ARG, "%s: unknown %s %s; did you mean \"%s\"?", c->what, o->name, shown,
                    near.best);
@@ -227,7 +185,7 @@ static int take_choice(struct change *c, const kvik_option *o, const json_t *v)
 
 /* cache_config: checked here, so that a command line is refused before a model is loaded; kept without what has no
  * effect. */
-static int take_cache_config(struct change *c, const kvik_option *o, const json_t *v)
+static int take_cache_config(struct change *c, const kvik_option *o, const json_t *v, size_t offset)
 {
     char what[128];
     struct kv_keys keys;
@@ -246,7 +204,7 @@ static int take_cache_config(struct change *c, const kvik_option *o, const json_
     if (!err) err = json_text(kept, &text);
     json_decref(kept);
     if (err) return err;
-    replace(&c->to.cache_config, c->from->cache_config, text);
+    settings_replace(c, offset, text, 0);
     return 0;
 }
 
@@ -258,7 +216,7 @@ static int take(struct change *c, int i, const json_t *v)
     uint64_t u;
     switch (slot->kind) {
     case OPT_BOOL:
-        if (!json_is_boolean(v)) return bad(c, o, v, "true or false");
+        if (!json_is_boolean(v)) return settings_bad(c, o, v, "true or false");
         *(bool *)at = json_is_true(v);
         return 0;
     case OPT_UINT:
@@ -273,16 +231,30 @@ static int take(struct change *c, int i, const json_t *v)
         return 0;
     case OPT_FLOAT:
         return take_float(c, o, v, (double *)at);
-    case OPT_STRING:
-        return take_choice(c, o, v);
+    case OPT_NAME:
+        return take_name(c, o, v, slot->offset);
+    case OPT_CACHE:
+        return take_cache(c, o, v, slot->offset);
     case OPT_STRINGS:
-        return take_strings(c, o, v);
+        return settings_take_strings(c, o, v, slot->offset);
     case OPT_IDS:
-        return take_ids(c, o, v);
+        return settings_take_ids(c, o, v, slot->offset);
+    case OPT_ID_LIST:
+        return settings_take_id_list(c, o, v, slot->offset);
+    case OPT_MASK:
+        return settings_take_mask(c, o, v);
+    case OPT_LISTS:
+        return settings_take_lists(c, o, v, slot->offset);
+    case OPT_BIASES:
+        return settings_take_biases(c, o, v, slot->offset);
+    case OPT_DECAY:
+        return take_decay(c, o, v);
     case OPT_EARLY:
         return take_early(c, o, v, at);
-    case OPT_JSON:
-        return take_cache_config(c, o, v);
+    case OPT_CACHE_CONFIG:
+        return take_cache_config(c, o, v, slot->offset);
+    case OPT_OBJECT:
+        return settings_take_object(c, o, v, slot->offset);
     }
     return 0;
 }
@@ -322,21 +294,11 @@ static int apply_all(struct change *c, const json_t *o)
             return unknown(c->what, key);
         }
     }
+    TRY(settings_apply_mask(c));
     char *text = NULL;
     if (json_object_size(c->unmet)) TRY(json_text(c->unmet, &text));
-    replace(&c->to.unmet, c->from->unmet, text);
+    settings_replace(c, offsetof(kvik_generation, unmet), text, 0);
     return 0;
-}
-
-/* Frees what `drop` owns and `keep` does not. */
-static void drop_others(kvik_generation *drop, const kvik_generation *keep)
-{
-    if (drop->stop_strings != keep->stop_strings)
-        strings_drop(drop->stop_strings, drop->n_stop_strings);
-    if (drop->cache_implementation != keep->cache_implementation)
-        mem_free(drop->cache_implementation);
-    if (drop->cache_config != keep->cache_config) mem_free(drop->cache_config);
-    if (drop->unmet != keep->unmet) mem_free(drop->unmet);
 }
 
 int gen_apply(kvik_generation *g, const json_t *o, const char *what, bool strict)
@@ -349,10 +311,10 @@ int gen_apply(kvik_generation *g, const json_t *o, const char *what, bool strict
     if (!err) err = apply_all(&c, o);
     json_decref(c.unmet);
     if (err) {
-        drop_others(&c.to, g);
+        settings_drop_others(&c.to, g);
         return err;
     }
-    drop_others(g, &c.to);
+    settings_drop_others(g, &c.to);
     *g = c.to;
     return 0;
 }
@@ -365,70 +327,4 @@ int kvik_generation_set(kvik_generation *g, const char *json)
     int err = gen_apply(g, o, "generation options", true);
     json_decref(o);
     return err;
-}
-
-static int validate_sampling(const kvik_generation *g)
-{
-    if (!(g->repetition_penalty > 0 && isfinite(g->repetition_penalty)))
-        return ERR(ARG, "repetition_penalty must be above 0, not %g", g->repetition_penalty);
-    if (!g->do_sample) return 0;
-    if (!(g->temperature > 0 && isfinite(g->temperature)))
-        return ERR(ARG,
-                   "temperature must be above 0 when sampling, not %g; for the most likely token "
-                   "use do_sample=false",
-                   g->temperature);
-    if (!(g->top_p >= 0 && g->top_p <= 1))
-        return ERR(ARG, "top_p must be from 0 to 1, not %g", g->top_p);
-    if (!(g->min_p >= 0 && g->min_p <= 1))
-        return ERR(ARG, "min_p must be from 0 to 1, not %g", g->min_p);
-    return 0;
-}
-
-static int validate_beams(const kvik_generation *g)
-{
-    uint32_t beams = g->num_beams, rows = g->num_return_sequences;
-    if (!beams || !rows)
-        return ERR(ARG, "num_beams is %u and num_return_sequences %u; both are at least 1", beams,
-                   rows);
-    if (beams > 1 && g->do_sample)
-        return ERR(UNSUPPORTED,
-                   "num_beams=%u with do_sample=true (beam sampling) is not supported in this "
-                   "version; set num_beams to 1 or do_sample to false",
-                   beams);
-    if (beams > 1 && rows > beams)
-        return ERR(ARG, "num_return_sequences is %u, more than num_beams, which is %u", rows,
-                   beams);
-    if (beams == 1 && rows > 1 && !g->do_sample)
-        return ERR(ARG,
-                   "num_return_sequences is %u, and greedy decoding without beams gives one "
-                   "sequence; set do_sample, or num_beams to %u or more",
-                   rows, rows);
-    if (!isfinite(g->length_penalty))
-        return ERR(ARG, "length_penalty must be a number, not %g", g->length_penalty);
-    return 0;
-}
-
-int gen_validate(const kvik_generation *g)
-{
-    if (g->unmet)
-        return ERR(
-            UNSUPPORTED,
-            "the model's generation_config.json asks for %.200s, which this version does not "
-            "do; set it to its neutral value to generate without",
-            g->unmet);
-    if (g->n_eos > KVIK_MAX_EOS)
-        return ERR(ARG, "eos_token_id has %u ids; at most %d", g->n_eos, KVIK_MAX_EOS);
-    for (uint32_t i = 0; i < g->n_eos; i++)
-        if (g->eos_token_id[i] < 0)
-            return ERR(ARG, "eos_token_id has a negative id %d", g->eos_token_id[i]);
-    if (g->n_stop_strings && !g->stop_strings)
-        return ERR(ARG, "n_stop_strings is %u without stop_strings", g->n_stop_strings);
-    for (uint32_t i = 0; i < g->n_stop_strings; i++)
-        if (!g->stop_strings[i] || !*g->stop_strings[i])
-            return ERR(ARG, "stop_strings has an empty text, which would stop at once");
-    if (g->cache_implementation && !kv_preset_find(g->cache_implementation))
-        return ERR(UNSUPPORTED, "cache_implementation \"%.40s\" is not supported in this version",
-                   g->cache_implementation);
-    TRY(validate_beams(g));
-    return validate_sampling(g);
 }

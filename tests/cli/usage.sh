@@ -62,8 +62,18 @@ run generate "$model" --input-ids 5 --generation-config '{"max_new_tokenz": 3}'
 refused "a generation config with an unknown key suggests the nearest" 2 max_new_tokens
 run generate "$model" --input-ids 5 --cache-config '{"nbits": 2, "nbits": 4}'
 refused "a cache config that names a key twice says so" 2 cache-config duplicate
+run generate "$model" --input-ids 5 --dola-layers high
+refused "what this version does not do is refused by name" 2 dola_layers
 run generate "$model" --input-ids 5 --num-beam-groups 4
-refused "what this version does not do is refused by name" 2 beam
+refused "one beam cannot be in four groups" 1 num_beam_groups
+run generate "$model" --input-ids 5 --bad-words-ids 3,x
+refused "--bad-words-ids wants token ids" 2 bad-words-ids
+run generate "$model" --input-ids 5 --sequence-bias '[[3],'
+refused "--sequence-bias wants JSON" 2 sequence-bias
+run generate "$model" --input-ids 5 --sequence-bias '[[3, 1.0]]'
+refused "--sequence-bias wants sequences with numbers" 2 sequence_bias
+run generate "$model" --input-ids 5 --exponential-decay-length-penalty 4
+refused "a decay has a start and a factor" 2 exponential_decay_length_penalty
 run generate "$model" --input-ids 5 --early-stopping always
 refused "early stopping is true, false or never" 2 never
 run generate "$model" --input-ids 5 --num-beams 2 --num-return-sequences 3

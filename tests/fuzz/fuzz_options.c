@@ -27,7 +27,8 @@ static void use(const kvik_generation *g)
     for (int i = 0; i < VOCAB; i++)
         scores[i] = (float)(i * 37 % VOCAB) * 0.3f - 4;
     MUST(gen_chain_new(g, VOCAB, &c) == 0);
-    gen_chain_apply(c, &(struct gen_row){.ids = ids, .n = countof(ids), .n_prompt = 3}, scores);
+    struct gen_row row = {.ids = ids, .n = countof(ids), .n_prompt = 3, .max_length = 7};
+    MUST(gen_chain_apply(c, &row, scores) <= 0);
     int32_t id = g->do_sample ? gen_sample(c, scores, g->seed, 1, 2) : gen_argmax(scores, VOCAB);
     MUST(id >= 0 && id < VOCAB);
     gen_chain_drop(c);
