@@ -58,6 +58,9 @@ KVIK_API int kvik_model_open(const char *path, kvik_model **out);
 KVIK_API void kvik_model_close(kvik_model *m); /* after its caches */
 KVIK_API uint32_t kvik_model_vocab(const kvik_model *m);
 KVIK_API uint32_t kvik_model_context(const kvik_model *m); /* max_position_embeddings */
+KVIK_API uint32_t kvik_model_layers(const kvik_model *m);
+KVIK_API uint32_t kvik_model_hidden(const kvik_model *m); /* values of an embedding */
+KVIK_API uint32_t kvik_model_heads(const kvik_model *m);  /* of attention, not of keys */
 /* A JSON description: architecture, layers with their cache kind, tensors, tokenizer, template, cache bytes per token per
  * codec.  *json is freed with kvik_free. */
 KVIK_API int kvik_model_describe(const kvik_model *m, char **json);
@@ -167,12 +170,33 @@ typedef struct kvik_snapshot {
     uint32_t
         regime; /* of rotary frequencies that depend on the length (longrope), as exported; 0: the length's */
     kvik_layer_rows *layer;
+    uint32_t pad; /* masked columns before the first row, of the models that count them (Llama 4) */
 } kvik_snapshot;
 KVIK_API int kvik_cache_export(kvik_cache *c, kvik_seq s, kvik_snapshot **out);
 /* A new sequence that holds the rows, fed as one turn.  What was exported from a cache of the same model that does not
  * encode goes on with the same bits.  Without ids, rows that a crop would compute again are lost. */
 KVIK_API int kvik_cache_import(kvik_cache *c, const kvik_snapshot *in, kvik_seq *out);
 KVIK_API void kvik_snapshot_free(kvik_snapshot *s); /* of export */
+
+/* The legacy form: per layer a key and a value [batch][heads][tokens][dim], f32, as `past_key_values` once was.  Its
+ * columns are those of a padded batch: `length` of them, of which a layer holds the last `tokens` (all; with a
+ * window those a next token can see, window - 1 as the reference keeps).  Columns without a row are zeros. */
+typedef struct kvik_legacy_layer {
+    uint32_t heads, tokens, dim_k, dim_v;
+    float *keys, *values;
+} kvik_legacy_layer;
+typedef struct kvik_legacy {
+    uint32_t n_layers, batch;
+    uint32_t length;         /* columns; 0 (given in): the most tokens of a layer */
+    uint8_t *attention_mask; /* [batch][length] 1: a row; NULL (given in): all */
+    int32_t *ids;            /* [batch][length]; -1: not known; NULL (given in): none is */
+    kvik_legacy_layer *layer;
+} kvik_legacy;
+KVIK_API void kvik_legacy_free(kvik_legacy *l); /* of to_legacy, load and results */
+/* A safetensors file: layers.N.keys, layers.N.values f32, attention_mask u8, input_ids i32; the metadata has the
+ * length and what the model is.  Written whole or not at all.  m: whose cache it is, NULL: not said, not checked. */
+KVIK_API int kvik_legacy_save(const kvik_legacy *l, const kvik_model *m, const char *path);
+KVIK_API int kvik_legacy_load(const char *path, const kvik_model *m, kvik_legacy **out);
 
 /* Feeds n tokens to each sequence (a sequence once per call; any n, chunked inside) and writes logits.
  * logits: [n_spans][vocab] f32 of the last token of each span, or, with all, [sum of n][vocab]; NULL: none. */
@@ -389,6 +413,60 @@ KVIK_API int kvik_generate(kvik_cache *c, const kvik_generation *g, const kvik_p
                            uint32_t n, const kvik_hooks *hooks, kvik_result **out);
 KVIK_API int kvik_generate_text(kvik_cache *c, const kvik_generation *g, const char *text,
                                 kvik_result **out);
+
+/* ---- Padded batches, as the reference's forward sees them --------------------------------------------------
+ * For loops of one's own.  A batch is `rows` sequences of a cache, fed together as a rectangle of columns.  Lengths,
+ * cache_position and the width of masks count columns, padding included; inside a row holds its real tokens only, so a
+ * row has the bits it has alone.  A call that fails changes nothing. */
+typedef struct kvik_batch kvik_batch;
+typedef struct kvik_inputs { /* zeros: not given */
+    const int32_t *ids;      /* [rows][n] */
+    const float *embeds;     /* [rows][n][hidden] instead */
+    uint32_t n;              /* columns */
+    uint32_t width;          /* of attention_mask: length + n */
+    const uint8_t *
+        attention_mask; /* [rows][width], 0: hidden.  Columns of earlier calls as they were; NULL: all ones */
+    const uint32_t *cache_position; /* [n]: length, length + 1, ...; anything else is an error */
+    const int32_t
+        *position_ids; /* [position_rows][n]; NULL: the columns' own numbers, padding counted */
+    uint32_t position_rows;  /* 1 or rows; 0: rows */
+    uint32_t logits_to_keep; /* logits of so many last columns; 0: of all */
+    const uint32_t *columns; /* or of these of the n, ascending */
+    uint32_t n_columns;
+} kvik_inputs;
+/* The caller's arrays, NULL: not wanted.  Masked columns (where the reference computes what nobody may use) and rows
+ * without a token are zeros. */
+typedef struct kvik_outputs {
+    float *logits; /* [rows][kept columns][vocab] */
+    float *
+        hidden_states; /* [layers + 1][rows][n][hidden]: after the embedding and each layer, the last one normed */
+    float *attentions; /* [layers][rows][heads][n][length + n] */
+} kvik_outputs;
+KVIK_API int kvik_batch_open(kvik_cache *c, uint32_t rows, kvik_batch **out);
+KVIK_API void kvik_batch_close(kvik_batch *b); /* before its cache; drops the rows */
+KVIK_API uint32_t kvik_batch_rows(const kvik_batch *b);
+KVIK_API uint32_t kvik_batch_length(const kvik_batch *b);         /* columns: get_seq_length */
+KVIK_API int kvik_batch_mask(const kvik_batch *b, uint8_t *mask); /* [rows][length] */
+KVIK_API kvik_seq kvik_batch_seq(const kvik_batch *b,
+                                 uint32_t row); /* to look at; 0: no such row */
+KVIK_API int kvik_batch_forward(kvik_batch *b, const kvik_inputs *in, const kvik_outputs *out);
+/* Keeps the first n columns (n < 0: removes the last -n; n past the end: nothing). */
+KVIK_API int kvik_batch_crop(kvik_batch *b, int64_t n);
+KVIK_API int kvik_batch_reset(kvik_batch *b);
+KVIK_API int kvik_batch_reorder(kvik_batch *b, const uint32_t *beam_idx); /* [rows] */
+KVIK_API int kvik_batch_select(kvik_batch *b, const uint32_t *index,
+                               uint32_t n);                    /* batch_select_indices */
+KVIK_API int kvik_batch_repeat(kvik_batch *b, uint32_t times); /* batch_repeat_interleave */
+KVIK_API int kvik_batch_copy(const kvik_batch *b,
+                             kvik_batch **out); /* deepcopy; shares every block */
+/* generate() with past_key_values.  ids are the whole text (their mask as wide as they are, or NULL), of which what the
+ * rows hold is reused, all but the last token; or, with a mask of length + n, what follows.  New ids without such a mask
+ * are an error.  The batch keeps what was generated but for each row's last token; columns after a row's end are masked.
+ * Rows of the result have the ids given here, then what was generated. */
+KVIK_API int kvik_batch_generate(kvik_batch *b, const kvik_generation *g, const kvik_inputs *in,
+                                 const kvik_hooks *hooks, kvik_result **out);
+KVIK_API int kvik_batch_to_legacy(const kvik_batch *b, kvik_legacy **out);
+KVIK_API int kvik_batch_from_legacy(kvik_cache *c, const kvik_legacy *in, kvik_batch **out);
 
 #ifdef __cplusplus
 }

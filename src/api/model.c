@@ -77,6 +77,21 @@ KVIK_API uint32_t kvik_model_context(const kvik_model *k)
     return k->m->context;
 }
 
+KVIK_API uint32_t kvik_model_layers(const kvik_model *k)
+{
+    return k->m->n_layers;
+}
+
+KVIK_API uint32_t kvik_model_hidden(const kvik_model *k)
+{
+    return k->m->hidden;
+}
+
+KVIK_API uint32_t kvik_model_heads(const kvik_model *k)
+{
+    return k->m->n_heads;
+}
+
 KVIK_API const kvik_tokenizer *kvik_model_tokenizer(const kvik_model *k)
 {
     return k->tok;

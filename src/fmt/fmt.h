@@ -23,8 +23,15 @@ void safetensors_close(struct safetensors *s);
 uint32_t safetensors_count(const struct safetensors *s);
 const struct tensor *safetensors_at(const struct safetensors *s, uint32_t i);
 const struct tensor *safetensors_find(const struct safetensors *s, const char *name);
+struct safetensors_note {
+    const char *key, *value;
+};
+/* A text of the file's metadata, or NULL. */
+const char *safetensors_metadata(const struct safetensors *s, const char *key);
 /* Writes a file whole or not at all; names unique. */
 int safetensors_write(const char *path, const struct tensor *t, uint32_t n);
+int safetensors_write_noted(const char *path, const struct tensor *t, uint32_t n,
+                            const struct safetensors_note *note, uint32_t n_notes);
 
 /* --- GGUF v2/v3, little endian: one file. */
 struct gguf;

@@ -20,10 +20,12 @@
 struct safetensors {
     struct map map; /* unused (not mapped) after safetensors_parse */
     char *what;     /* owned: the source in errors */
-    char *text;     /* owned: the names */
+    char *text;     /* owned: the names and the metadata */
     uint32_t n;
     struct tensor *tensor; /* [n] owned, in the order of the data */
     struct names by_name;
+    struct safetensors_note *note; /* [n_notes] owned, as written */
+    uint32_t n_notes;
 };
 struct body {
     const uint8_t *data;
@@ -129,16 +131,23 @@ static int take_entry(struct scan *j, const char *what, const struct body *body,
     return place_tensor(what, body, place, t);
 }
 
-/* Nothing reads the metadata, but it must be what the format says: strings, or null. */
-static int take_metadata(struct scan *j)
+/* Strings, as the format says, or null. */
+static int take_metadata(struct safetensors *s, struct scan *j)
 {
-    const char *s;
+    const char *key, *value;
     bool first = true;
     int e;
     if (scan_peek(j) == 'n') return scan_skip(j);
     TRY(scan_char(j, '{'));
-    while ((e = scan_key(j, &first, &s)) == 1)
-        TRY(scan_string(j, &s));
+    while ((e = scan_key(j, &first, &key)) == 1) {
+        TRY(scan_string(j, &value));
+        if ((s->n_notes & (s->n_notes + 1)) == 0) { /* full: 0, 1, 3, 7, ... */
+            struct safetensors_note *p = mem_grow(s->note, 2 * (size_t)s->n_notes + 1, sizeof *p);
+            if (!p) return ERR_NOMEM;
+            s->note = p;
+        }
+        s->note[s->n_notes++] = (struct safetensors_note){key, value};
+    }
     return e;
 }
 
@@ -192,7 +201,7 @@ static int take_header(struct safetensors *s, struct scan *j, const struct body 
         if (strcmp(key, "__metadata__") == 0) {
             if (metadata) return scan_error(j, "__metadata__ occurs twice");
             metadata = true;
-            TRY(take_metadata(j));
+            TRY(take_metadata(s, j));
             continue;
         }
         TRY(add_tensor(s, &cap, key));
@@ -264,6 +273,7 @@ void safetensors_close(struct safetensors *s)
     if (!s) return;
     names_done(&s->by_name);
     mem_free(s->tensor);
+    mem_free(s->note);
     mem_free(s->text);
     map_close(&s->map);
     mem_free(s->what);
@@ -288,4 +298,11 @@ const struct tensor *safetensors_at(const struct safetensors *s, uint32_t i)
 const struct tensor *safetensors_find(const struct safetensors *s, const char *name)
 {
     return names_find(&s->by_name, name);
+}
+
+const char *safetensors_metadata(const struct safetensors *s, const char *key)
+{
+    for (uint32_t i = 0; i < s->n_notes; i++)
+        if (strcmp(s->note[i].key, key) == 0) return s->note[i].value;
+    return NULL;
 }

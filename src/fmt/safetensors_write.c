@@ -97,12 +97,25 @@ static int header_text(const char *path, const json_t *o, struct buf *out)
     return 0;
 }
 
-static int write_sorted(const char *path, const struct tensor **at, struct span *span, uint32_t n)
+static int add_notes(json_t *o, const struct safetensors_note *note, uint32_t n)
+{
+    json_t *notes = n ? json_object() : NULL;
+    bool ok = !n || notes;
+    for (uint32_t i = 0; ok && i < n; i++)
+        ok = json_object_set_new(notes, note[i].key, json_string(note[i].value)) == 0;
+    if (ok && n) return json_object_set_new(o, "__metadata__", notes) < 0 ? ERR_NOMEM : 0;
+    json_decref(notes);
+    return ok ? 0 : ERR(NOMEM, "out of memory: safetensors metadata");
+}
+
+static int write_sorted(const char *path, const struct tensor **at, struct span *span, uint32_t n,
+                        const struct safetensors_note *note, uint32_t n_notes)
 {
     struct buf text;
     buf_init(&text, MAX_HEADER + 8);
     json_t *o = json_object();
-    int e = o ? header_json(path, at, n, o) : ERR(NOMEM, "out of memory: safetensors header");
+    int e = o ? add_notes(o, note, n_notes) : ERR(NOMEM, "out of memory: safetensors header");
+    if (e == 0) e = header_json(path, at, n, o);
     if (e == 0) e = header_text(path, o, &text);
     json_decref(o);
     if (e == 0) {
@@ -117,6 +130,12 @@ static int write_sorted(const char *path, const struct tensor **at, struct span 
 
 int safetensors_write(const char *path, const struct tensor *t, uint32_t n)
 {
+    return safetensors_write_noted(path, t, n, NULL, 0);
+}
+
+int safetensors_write_noted(const char *path, const struct tensor *t, uint32_t n,
+                            const struct safetensors_note *note, uint32_t n_notes)
+{
     int e = ERR_NOMEM;
     const struct tensor **at = mem_array(n, sizeof *at);
     struct span *span = mem_array((size_t)n + 1, sizeof *span);
@@ -124,7 +143,7 @@ int safetensors_write(const char *path, const struct tensor *t, uint32_t n)
         for (uint32_t i = 0; i < n; i++)
             at[i] = &t[i];
         qsort(at, n, sizeof *at, by_layout);
-        e = write_sorted(path, at, span, n);
+        e = write_sorted(path, at, span, n, note, n_notes);
     }
     mem_free(at);
     mem_free(span);

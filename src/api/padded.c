@@ -1,0 +1,255 @@
+/* padded.c - batches of equal width over sequences of unequal length: open, close, and what is done to all rows.
+ *
+ * A batch is a rectangle of columns and a mask that says which of them are rows of a sequence; masked columns were never
+ * fed.  Whatever is counted in columns outside is translated here.  Operations that touch several sequences are made
+ * of one call that cannot fail half way, or fork what they change first. */
+#include "api/padded.h"
+#include "generate/run.h"
+
+#include <string.h>
+
+uint32_t padded_ones(const uint8_t *mask, uint32_t n)
+{
+    uint32_t k = 0;
+    for (uint32_t i = 0; i < n; i++)
+        k += mask[i] != 0;
+    return k;
+}
+
+uint32_t padded_lead(const uint8_t *mask, uint32_t n)
+{
+    uint32_t i = 0;
+    while (i < n && !mask[i])
+        i++;
+    return i;
+}
+
+int padded_room(struct kvik_batch *b, uint32_t columns)
+{
+    size_t bytes;
+    if (columns <= b->cap) return 0;
+    uint32_t cap = MAX(MAX(64, columns), b->cap > UINT32_MAX / 2 ? UINT32_MAX : 2 * b->cap);
+    if (!ck_mul(cap, b->rows, &bytes)) return ERR(LIMIT, "a batch of %u columns", columns);
+    uint8_t *mask = mem_alloc(bytes);
+    if (!mask) return ERR_NOMEM;
+    for (uint32_t i = 0; b->mask && i < b->rows; i++)
+        memcpy(mask + (size_t)i * cap, b->mask + (size_t)i * b->cap, b->length);
+    mem_free(b->mask);
+    b->mask = mask;
+    b->cap = cap;
+    return 0;
+}
+
+/* A batch without sequences. */
+static int hull(kvik_cache *c, uint32_t rows, uint32_t columns, kvik_batch **out)
+{
+    if (!rows) return ERR(ARG, "a batch needs at least one row");
+    if (rows > c->x->max_seqs)
+        return ERR(LIMIT, "a batch of %u rows, the cache was opened for max_sequences %u", rows,
+                   c->x->max_seqs);
+    kvik_batch *b = mem_alloc(sizeof *b);
+    if (!b) return ERR_NOMEM;
+    b->c = c;
+    b->rows = rows;
+    b->seq = mem_array(rows, sizeof *b->seq);
+    int e = b->seq ? padded_room(b, columns) : ERR_NOMEM;
+    if (e < 0) {
+        kvik_batch_close(b);
+        return e;
+    }
+    *out = b;
+    return 0;
+}
+
+KVIK_API int kvik_batch_open(kvik_cache *c, uint32_t rows, kvik_batch **out)
+{
+    kvik_batch *b;
+    TRY(cache_bound(c));
+    if (!out) return ERR(ARG, "a batch to fill is needed");
+    TRY(hull(c, rows, 1, &b));
+    for (uint32_t i = 0; i < rows; i++) {
+        int e = exec_new(c->x, &b->seq[i]);
+        if (e < 0) {
+            e = cache_full(c, e);
+            kvik_batch_close(b);
+            return e;
+        }
+    }
+    *out = b;
+    return 0;
+}
+
+KVIK_API void kvik_batch_close(kvik_batch *b)
+{
+    if (!b) return;
+    for (uint32_t i = 0; b->seq && i < b->rows; i++)
+        if (b->seq[i]) (void)kv_drop(b->c->x->kv, b->seq[i]);
+    padded_scratch_free(b->scratch);
+    mem_free(b->seq);
+    mem_free(b->mask);
+    mem_free(b);
+}
+
+int padded_of(kvik_cache *c, const kv_seq *seq, uint32_t n, const uint8_t *mask, uint32_t length,
+              kvik_batch **out)
+{
+    kvik_batch *b;
+    TRY(hull(c, n, MAX(length, 1), &b));
+    memcpy(b->seq, seq, n * sizeof *seq);
+    for (uint32_t i = 0; length && i < n; i++)
+        memcpy(b->mask + (size_t)i * b->cap, mask + (size_t)i * length, length);
+    b->length = length;
+    *out = b;
+    return 0;
+}
+
+KVIK_API uint32_t kvik_batch_rows(const kvik_batch *b)
+{
+    return b ? b->rows : 0;
+}
+
+KVIK_API uint32_t kvik_batch_length(const kvik_batch *b)
+{
+    return b ? b->length : 0;
+}
+
+KVIK_API int kvik_batch_mask(const kvik_batch *b, uint8_t *mask)
+{
+    if (!b || !mask) return ERR(ARG, "a batch and room for its mask are needed");
+    for (uint32_t i = 0; b->length && i < b->rows; i++)
+        memcpy(mask + (size_t)i * b->length, b->mask + (size_t)i * b->cap, b->length);
+    return 0;
+}
+
+KVIK_API kvik_seq kvik_batch_seq(const kvik_batch *b, uint32_t row)
+{
+    return b && row < b->rows ? b->seq[row] : 0;
+}
+
+/* want: [rows] lengths to cut to.  Sequences that must compute rows again go first, with forks to fall back to; cutting
+ * the others cannot fail. */
+static int crop_rows(struct kvik_batch *b, const uint32_t *want, kv_seq *backup)
+{
+    struct exec *x = b->c->x;
+    uint32_t have, done = 0;
+    int e = 0;
+    for (uint32_t i = 0; e >= 0 && i < b->rows; i++) {
+        e = kv_resume(x->kv, b->seq[i], want[i], &have);
+        if (e >= 0 && have != want[i]) e = kv_fork(x->kv, b->seq[i], &backup[i]);
+    }
+    for (; e >= 0 && done < b->rows; done++)
+        if (backup[done]) e = exec_crop(x, b->seq[done], want[done]);
+    for (uint32_t i = 0; i < b->rows; i++) {
+        if (backup[i]) exec_settle(x, b->seq[i], backup[i], e < 0);
+        if (e >= 0 && !backup[i]) e = exec_crop(x, b->seq[i], want[i]);
+    }
+    return e;
+}
+
+KVIK_API int kvik_batch_crop(kvik_batch *b, int64_t n)
+{
+    if (!b) return ERR(ARG, "a batch is needed");
+    if (n < -(int64_t)b->length)
+        return ERR(ARG, "crop by %lld columns, the batch has %u", (long long)-n, b->length);
+    uint32_t keep = (uint32_t)(n < 0 ? b->length + n : MIN(n, (int64_t)b->length));
+    uint32_t *want = mem_array(b->rows, sizeof *want);
+    kv_seq *backup = mem_array(b->rows, sizeof *backup);
+    int e = want && backup ? 0 : ERR_NOMEM;
+    for (uint32_t i = 0; e >= 0 && i < b->rows; i++)
+        want[i] = padded_ones(b->mask + (size_t)i * b->cap, keep);
+    if (e >= 0 && keep < b->length) e = cache_full(b->c, crop_rows(b, want, backup));
+    if (e >= 0) b->length = keep;
+    mem_free(want);
+    mem_free(backup);
+    return e;
+}
+
+KVIK_API int kvik_batch_reset(kvik_batch *b)
+{
+    uint32_t have;
+    if (!b) return ERR(ARG, "a batch is needed");
+    for (uint32_t i = 0; i < b->rows; i++)
+        TRY(kv_trim(b->c->x->kv, b->seq[i], 0, &have));
+    b->length = 0;
+    return 0;
+}
+
+KVIK_API int kvik_batch_select(kvik_batch *b, const uint32_t *index, uint32_t n)
+{
+    if (!b || !index) return ERR(ARG, "a batch and the rows to select are needed");
+    struct exec *x = b->c->x;
+    if (!n || n > x->max_seqs)
+        return ERR(LIMIT, "a batch of %u rows, the cache was opened for max_sequences %u", n,
+                   x->max_seqs);
+    for (uint32_t i = 0; i < n; i++)
+        if (index[i] >= b->rows) return ERR(ARG, "row %u of a batch of %u", index[i], b->rows);
+    uint32_t most = MAX(n, b->rows), made = b->rows;
+    kv_seq *seq = mem_array(most, sizeof *seq);
+    uint32_t *from = mem_array(most, sizeof *from);
+    uint8_t *mask = mem_array(n, b->cap);
+    int e = seq && from && mask ? 0 : ERR_NOMEM;
+    if (e >= 0) memcpy(seq, b->seq, b->rows * sizeof *seq);
+    for (; e >= 0 && made < n; made += e >= 0)
+        e = exec_new(x, &seq[made]);
+    for (uint32_t i = 0; e >= 0 && i < most; i++)
+        from[i] = i < n ? index[i] : i;
+    if (e >= 0) e = kv_reorder(x->kv, seq, from, most);
+    for (uint32_t i = e >= 0 ? n : b->rows; seq && i < made; i++)
+        (void)kv_drop(x->kv, seq[i]); /* what is too much now, or was made in vain */
+    if (e >= 0) {
+        for (uint32_t i = 0; i < n; i++)
+            memcpy(mask + (size_t)i * b->cap, b->mask + (size_t)index[i] * b->cap, b->length);
+        mem_free(b->seq);
+        mem_free(b->mask);
+        b->seq = seq;
+        b->mask = mask;
+        b->rows = n;
+        padded_scratch_free(b->scratch);
+        b->scratch = NULL;
+    } else {
+        mem_free(seq);
+        mem_free(mask);
+    }
+    mem_free(from);
+    return cache_full(b->c, e);
+}
+
+KVIK_API int kvik_batch_reorder(kvik_batch *b, const uint32_t *beam_idx)
+{
+    return kvik_batch_select(b, beam_idx, b ? b->rows : 0);
+}
+
+KVIK_API int kvik_batch_repeat(kvik_batch *b, uint32_t times)
+{
+    uint32_t n;
+    if (!b || !times) return ERR(ARG, "a batch is repeated once or more");
+    if (__builtin_mul_overflow(b->rows, times, &n) || n > b->c->x->max_seqs)
+        return ERR(LIMIT, "%u rows repeated %u times, the cache was opened for max_sequences %u",
+                   b->rows, times, b->c->x->max_seqs);
+    uint32_t *index = mem_array(n, sizeof *index);
+    if (!index) return ERR_NOMEM;
+    for (uint32_t i = 0; i < n; i++)
+        index[i] = i / times;
+    int e = kvik_batch_select(b, index, n);
+    mem_free(index);
+    return e;
+}
+
+KVIK_API int kvik_batch_copy(const kvik_batch *b, kvik_batch **out)
+{
+    kvik_batch *d;
+    if (!b || !out) return ERR(ARG, "a batch to copy is needed");
+    TRY(hull(b->c, b->rows, MAX(b->length, 1), &d));
+    for (uint32_t i = 0; i < b->rows; i++) {
+        int e = run_fork(b->c->x, b->seq[i], &d->seq[i]);
+        if (e < 0) {
+            e = cache_full(b->c, e);
+            kvik_batch_close(d);
+            return e;
+        }
+        memcpy(d->mask + (size_t)i * d->cap, b->mask + (size_t)i * b->cap, b->length);
+    }
+    d->length = b->length;
+    *out = d;
+    return 0;
+}
