@@ -208,6 +208,26 @@ typedef struct kvik_span {
 KVIK_API int kvik_forward(kvik_cache *c, const kvik_span *span, uint32_t n_spans, bool all,
                           float *logits);
 
+/* A cache knows its tokens: makes `s` hold exactly ids[n], the full conversation.  What it holds of them is kept as far as
+ * every layer can go on from it, and only the rest is computed; a failure leaves it as it was.  logits: [vocab] after the
+ * last token, which is then always computed; NULL: all of the ids may be reused.  With sinks, ids that are exactly the last
+ * window_length tokens of a text whose known end they begin with continue it.  report may be NULL; else free it with
+ * kvik_sync_done.  kvik_generate does the same with kvik_prompt.seq and reports in kvik_row.sync. */
+typedef struct kvik_sync {
+    uint64_t reused;     /* of the ids: rows taken from the cache */
+    uint64_t recomputed; /* rows computed again although their tokens agree */
+    uint64_t computed;   /* tokens fed in all */
+    uint64_t offset;     /* row of ids[0]: above 0 where ids continue a text they are the end of */
+    int64_t
+        divergence; /* first position where ids and cache differ; -1: one begins with the other */
+    char *cached,
+        *given; /* the text around it, as it was and as it is now; NULL: see divergence, or no tokenizer */
+    char *reason; /* why rows were computed again; NULL: none were */
+} kvik_sync;
+KVIK_API int kvik_cache_sync(kvik_cache *c, kvik_seq s, const int32_t *ids, size_t n, float *logits,
+                             kvik_sync *report);
+KVIK_API void kvik_sync_done(kvik_sync *report);
+
 /* ---- Caches without a model: keys and values are the caller's ------------------------------------------------
  * One batch, `kind` a layer ("full_attention", "sliding_attention", "chunked_attention"; NULL: all full, and a window of
  * the configuration applies to all).  Geometry comes from a layer's first update.  kvik_cache_crop, _reorder, _reset and
@@ -362,8 +382,9 @@ typedef struct kvik_row {
     size_t n, n_prompt;
     char *text; /* the generated part, special tokens skipped; NULL without a tokenizer */
     enum kvik_finish finish;
-    size_t reused; /* prompt tokens taken from the cache */
-    double score;  /* beams: sum of log-probabilities / length^length_penalty; else 0 */
+    size_t reused;   /* prompt tokens taken from the cache */
+    kvik_sync *sync; /* of a prompt with a sequence, on its first row; else NULL */
+    double score;    /* beams: sum of log-probabilities / length^length_penalty; else 0 */
     int32_t *
         beam_indices; /* beams: [n - n_prompt] the row of logits each new token came from; else NULL */
     kvik_seq

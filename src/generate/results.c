@@ -73,6 +73,11 @@ void run_result_end(struct run *r, kvik_result *out)
         out->prompt_tokens += r->row[i / per * r->per].n_prompt;
         out->new_tokens += out->row[i].n - out->row[i].n_prompt;
     }
+    for (uint32_t i = 0; i < out->n_rows; i += per) {
+        struct row *w = &r->row[i / per * r->per];
+        out->row[i].sync = w->sync.report;
+        w->sync.report = NULL;
+    }
     out->steps = r->steps;
     out->logits = r->kept.data;
     out->scores = r->kept_scores.data;
@@ -83,6 +88,7 @@ void gen_result_free(kvik_result *r)
 {
     if (!r) return;
     for (uint32_t i = 0; r->row && i < r->n_rows; i++) {
+        sync_report_free(r->row[i].sync);
         mem_free(r->row[i].ids);
         mem_free(r->row[i].beam_indices);
         mem_free(r->row[i].text);

@@ -94,12 +94,20 @@ static int row_begin(struct run *r, struct row *w, uint32_t index, uint32_t limi
     return stop_begin(r, w);
 }
 
+/* A row of the caller's sequence keeps what that holds of its prompt. */
 static int sync(struct run *r, struct row *w)
 {
     if (!w->given) return exec_new(r->x, &w->seq);
-    TRY(sync_begin(r->x, w->given, w->ids, w->n, false, &w->sync));
+    struct sync_ids ids = {.id = w->ids, .n = w->n, .pad = w->pad};
+    TRY(sync_begin(r->x, r->tok, w->given, &ids, &w->sync));
     w->seq = w->given;
-    w->have = w->reused = w->sync.have;
+    w->have = w->sync.have;
+    w->reused = (uint32_t)w->sync.report->reused;
+    uint64_t rows = w->sync.report->offset + w->n;
+    if (rows > r->x->max_len)
+        return ERR(LIMIT, "the sequence would have %llu tokens, max_cache_len is %u",
+                   (unsigned long long)rows, r->x->max_len);
+    w->limit = (uint32_t)MIN((uint64_t)w->limit, r->x->max_len - rows + 1);
     return 0;
 }
 

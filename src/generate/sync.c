@@ -1,32 +1,266 @@
-/* sync.c - the longest prefix a sequence already holds; see sync.h.
+/* sync.c - what a sequence keeps of the tokens it is to hold; see sync.h.
  *
- * The sequence is forked first (references only), so that a failure gives it back unchanged. */
+ * Tokens are compared, never assumed: templates rewrite old turns and text is cut into other tokens where it grows.  What agrees
+ * is kept as far as every group of layers can go on from it exactly; rows between that and the divergence are fed again
+ * with the rest, as part of the new turn.
+ *
+ * A sequence is forked first (references only), so that a failure gives it back unchanged.  One with a reserve cannot
+ * be: its tokens and turns are noted instead, and rows that were given up are computed again, to the same bits. */
 #include "generate/sync.h"
 
-int sync_begin(struct exec *x, kv_seq seq, const int32_t *ids, uint32_t n, bool whole,
+#include <stdio.h>
+#include <string.h>
+
+enum { BEFORE = 6, AFTER = 10 }; /* tokens of an excerpt around the divergence */
+
+/* --- What agrees. */
+
+/* The rows a sink cache shows, sinks included; 0 without sinks. */
+static uint32_t sink_window(const struct exec *x)
+{
+    uint32_t most = 0;
+    for (uint32_t i = 0; i < x->n_groups; i++) {
+        const struct kv_policy *p = &x->group[i].policy;
+        if (p->sinks) most = MAX(most, p->sinks + p->window);
+    }
+    return most;
+}
+
+static uint32_t common(const int32_t *a, const int32_t *b, uint32_t n)
+{
+    uint32_t i = 0;
+    while (i < n && a[i] == b[i])
+        i++;
+    return i;
+}
+
+/* A conversation cropped to the last rows a sink cache shows: the row of its first token, where all that is known from there
+ * on begins the ids, and is more than what agrees from the start; else 0. */
+static uint32_t crop_offset(const struct exec *x, const int32_t *known, uint32_t len,
+                            const struct sync_ids *ids, uint32_t same)
+{
+    if (ids->n != sink_window(x)) return 0;
+    for (uint32_t o = len > ids->n ? len - ids->n : 1; o + same < len; o++)
+        if (known[o] == ids->id[0] && common(known + o, ids->id, len - o) == len - o) return o;
+    return 0;
+}
+
+/* --- What was found, in words. */
+
+static char *excerpt(const struct tok *tok, const int32_t *id, uint32_t n, uint32_t at)
+{
+    struct buf b;
+    uint32_t from = at > BEFORE ? at - BEFORE : 0, to = MIN(n, at + AFTER);
+    buf_init(&b, 1u << 20);
+    while (from < at && id[from] < 0)
+        from++;
+    for (uint32_t i = from; i < to; i++)
+        if (id[i] < 0) to = i; /* a row without a token */
+    int e = buf_append(&b, "", 0);
+    if (e >= 0 && from < to) e = tok_decode(tok, id + from, to - from, false, &b);
+    char *s = e < 0 ? NULL : buf_take(&b);
+    if (!s) buf_done(&b);
+    return s;
+}
+
+static char *words(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+static char *words(const char *fmt, ...)
+{
+    char line[256];
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vsnprintf(line, sizeof line, fmt, ap);
+    va_end(ap);
+    char *s = mem_alloc((size_t)MIN(n, (int)sizeof line - 1) + 1);
+    if (s) memcpy(s, line, (size_t)MIN(n, (int)sizeof line - 1));
+    return s;
+}
+
+/* Why fewer rows than agree were kept; `hinders`: the group that decided. */
+static char *reason(const struct exec *x, uint32_t hinders, uint32_t same, uint32_t have,
+                    bool regime)
+{
+    if (regime)
+        return words("the model's rotary frequencies change with the length, so that all rows are "
+                     "computed again");
+    if (hinders >= x->n_groups)
+        return words("the frequencies of rows %u to %u depend on the turn they were fed in", have,
+                     same - 1);
+    const struct kv_group *g = &x->group[hinders];
+    const struct kv_policy *p = &g->policy;
+    if (p->kind == KV_STATE)
+        return words("recurrent layers can go back to %u tokens at most, where a state was kept",
+                     have);
+    if (p->window && have < same - same % MAX(g->seal.tile, 1))
+        return words("layers with a window of %u rows no longer hold those before token %u",
+                     p->window + p->sinks, same);
+    if (p->chunk && have < same - same % MAX(g->seal.tile, 1))
+        return words("layers with chunks of %u rows no longer hold those before token %u", p->chunk,
+                     same);
+    return words("row %u lies in a tile of %u that is encoded already", same, g->seal.tile);
+}
+
+/* --- Keeping it. */
+
+/* Rows of a turn under dynamic NTK have the frequencies of its end: a turn is kept whole or not at all. */
+static int whole_turns(const struct exec *x, kv_seq s, uint32_t *have, bool *cut)
+{
+    uint32_t n, least = UINT32_MAX;
+    const struct kv_turn *turn = kv_turns(x->kv, s, &n);
+    for (uint32_t i = 0; i < x->m->n_ropes; i++)
+        if (x->m->rope[i].type == ROPE_DYNAMIC) least = MIN(least, x->m->rope[i].original);
+    for (uint32_t i = n; i-- > 0;) {
+        uint32_t end = turn[i].pos + turn[i].n;
+        if (turn[i].pos >= *have || *have >= end || end <= least) continue;
+        TRY(kv_resume(x->kv, s, turn[i].pos, have));
+        *cut = true;
+    }
+    return 0;
+}
+
+/* What the sequence can be left with if `same` rows of it are wanted; *hinders as for reason(). */
+static int longest(const struct exec *x, kv_seq s, uint32_t same, uint32_t *have, uint32_t *hinders)
+{
+    bool cut = false;
+    *hinders = UINT32_MAX;
+    TRY(kv_resume(x->kv, s, same, have));
+    if (*have < same) *hinders = kv_hinders(x->kv, s, same);
+    TRY(whole_turns(x, s, have, &cut));
+    if (cut) *hinders = UINT32_MAX;
+    return 0;
+}
+
+/* A way back that costs no rows. */
+static int remember(struct exec *x, struct sync *s)
+{
+    if (!s->len) return 0;
+    if (!kv_reserved(x->kv, s->seq)) return kv_fork(x->kv, s->seq, &s->backup);
+    const struct kv_turn *turn = kv_turns(x->kv, s->seq, &s->n_turns);
+    s->tok = mem_array(s->len, sizeof *s->tok);
+    s->turn = mem_array(MAX(s->n_turns, 1), sizeof *s->turn);
+    if (!s->tok || !s->turn) return ERR_NOMEM;
+    memcpy(s->tok, kv_tokens(x->kv, s->seq), s->len * sizeof *s->tok);
+    memcpy(s->turn, turn, s->n_turns * sizeof *s->turn);
+    return 0;
+}
+
+static void forget(struct sync *s)
+{
+    mem_free(s->tok);
+    mem_free(s->turn);
+    sync_report_free(s->report);
+    *s = (struct sync){0};
+}
+
+static int keep(struct exec *x, struct sync *s, uint32_t rows, uint32_t have)
+{
+    if (s->report->offset &&
+        have < rows) /* rows before the ids: only the sequence knows their tokens */
+        return exec_crop(x, s->seq, s->kept = rows);
+    return kv_trim(x->kv, s->seq, have, &s->kept);
+}
+
+/* Of `same` rows that agree, *have can be kept.  Fills in the counts of the report, and why. */
+static int choose(struct exec *x, struct sync *s, const struct sync_ids *ids, uint32_t same,
+                  uint32_t *have)
+{
+    kvik_sync *r = s->report;
+    uint32_t offset = (uint32_t)r->offset, hinders;
+    bool padding = x->m->counts_padding && kv_salt(x->kv, s->seq) != (uint64_t)ids->pad << 32;
+    TRY(longest(x, s->seq, padding ? 0 : offset + same, have, &hinders));
+    bool regime = *have && offset + ids->n > *have &&
+                  regime_changes(x, s->seq, offset + ids->n - s->len); /* may be below 0: modulo */
+    r->reused = regime || *have < offset ? 0 : *have - offset;
+    r->recomputed = regime ? same : offset + same - *have;
+    r->computed = ids->n - same + r->recomputed;
+    if (!r->recomputed) return 0;
+    if (padding)
+        r->reason = words("the masked columns before the prompt are others than they were");
+    else
+        r->reason = reason(x, hinders, offset + same, *have, regime);
+    return 0;
+}
+
+/* Where the ids and what is cached part, and how many rows agree. */
+static uint32_t compare(struct exec *x, const struct tok *tok, const struct sync_ids *ids,
+                        struct sync *s)
+{
+    const int32_t *known = kv_tokens(x->kv, s->seq);
+    uint32_t len = s->len, same = common(known, ids->id, MIN(len, ids->n));
+    uint32_t offset = ids->n ? crop_offset(x, known, len, ids, same) : 0;
+    s->report->offset = offset;
+    s->report->divergence = -1;
+    if (offset) {
+        same = len - offset;
+    } else if (same < MIN(len, ids->n)) {
+        s->report->divergence = same;
+        if (tok) {
+            s->report->cached = excerpt(tok, known, len, same);
+            s->report->given = excerpt(tok, ids->id, ids->n, same);
+        }
+    }
+    return ids->whole ? same : MIN(same, ids->n - 1);
+}
+
+int sync_begin(struct exec *x, const struct tok *tok, kv_seq seq, const struct sync_ids *ids,
                struct sync *out)
 {
-    struct sync s = {.seq = seq};
-    uint32_t len = kv_len(x->kv, seq), most = MIN(len, whole ? n : n - 1);
-    const int32_t *known = kv_tokens(x->kv, seq);
-    if (!known) return ERR(STALE, "the sequence was dropped");
-    while (s.same < most && known[s.same] == ids[s.same])
-        s.same++;
-    if (len && !x->reserve) TRY(kv_fork(x->kv, seq, &s.backup));
-    int e = kv_trim(x->kv, seq, s.same, &s.have);
+    struct sync s = {.seq = seq, .len = kv_len(x->kv, seq), .salt = kv_salt(x->kv, seq)};
+    uint32_t have;
+    if (!kv_tokens(x->kv, seq)) return ERR(STALE, "the sequence was dropped");
+    if (!(s.report = mem_alloc(sizeof *s.report))) return ERR_NOMEM;
+    uint32_t same = compare(x, tok, ids, &s);
+    int e = remember(x, &s);
+    if (e >= 0) e = choose(x, &s, ids, same, &have);
+    if (e >= 0) e = keep(x, &s, (uint32_t)s.report->offset + same, have);
     if (e < 0) {
-        if (s.backup) kv_drop(x->kv, s.backup); /* the trim changed nothing */
+        if (s.backup) kv_drop(x->kv, s.backup); /* what failed changed nothing */
+        forget(&s);
         return e;
     }
+    s.have = s.kept - (uint32_t)s.report->offset;
     *out = s;
     return 0;
 }
 
-void sync_end(struct exec *x, const struct sync *s, bool failed)
+/* The rows a sequence with a reserve had: those it still has, and the others computed again. */
+static void recompute(struct exec *x, struct sync *s)
+{
+    uint32_t have = MIN(s->kept, kv_len(x->kv, s->seq)), whole = have;
+    int e = 0;
+    do {
+        e = kv_trim(x->kv, s->seq, whole, &have);
+        whole = have;
+        for (uint32_t i = 0; i < s->n_turns; i++) /* a turn is fed as one */
+            if (s->turn[i].pos < have && have < s->turn[i].pos + s->turn[i].n)
+                whole = s->turn[i].pos;
+    } while (e >= 0 && whole < have);
+    if (e >= 0 && !have) e = kv_resalt(x->kv, s->seq, s->salt);
+    if (e >= 0) (void)exec_replay(x, s->seq, s->tok, s->turn, s->n_turns, have, s->len);
+}
+
+void sync_end(struct exec *x, struct sync *s, bool failed)
 {
     uint32_t have;
     if (s->backup)
         exec_settle(x, s->seq, s->backup, failed);
+    else if (failed && s->tok)
+        recompute(x, s);
     else if (failed && s->seq)
-        (void)kv_trim(x->kv, s->seq, s->have, &have);
+        (void)kv_trim(x->kv, s->seq, 0, &have);
+    forget(s);
+}
+
+void sync_report_done(kvik_sync *r)
+{
+    mem_free(r->cached);
+    mem_free(r->given);
+    mem_free(r->reason);
+    *r = (kvik_sync){0};
+}
+
+void sync_report_free(kvik_sync *r)
+{
+    if (r) sync_report_done(r);
+    mem_free(r);
 }

@@ -1,17 +1,33 @@
-/* sync.h - a sequence of the caller's and the tokens it is to hold: what of them it holds already, and its way back if the
- * call fails.  The only place that compares a conversation with what is cached. */
+/* sync.h - a sequence of the caller's and the tokens it is to hold: what of them it holds already, what has to be fed,
+ * and the way back if the call fails.  The only place that compares a conversation with what is cached. */
 #pragma once
+#include "kvik.h"
 #include "model/model.h"
+#include "tok/tok.h"
 
 struct sync {
-    kv_seq seq,
-        backup; /* seq 0: nothing to settle; backup 0: the sequence was empty, or has a reserve */
-    uint32_t same; /* leading tokens that agree, of those that may be reused */
-    uint32_t have; /* rows it was left with, at most `same`; [have, n) are to be fed */
+    kv_seq seq, backup; /* seq 0: nothing to settle; backup 0: see `tok` */
+    uint32_t have;      /* ids[have, n) are to be fed */
+    uint32_t
+        kept; /* rows the sequence was left with: have, and what lies before the ids of a crop */
+    /* What a sequence with a reserve held, which cannot be forked: owned */
+    int32_t *tok;
+    struct kv_turn *turn;
+    uint32_t len, n_turns;
+    uint64_t salt;
+    kvik_sync *report; /* owned; may be taken */
 };
-/* Cuts `seq` to what it may keep of ids[n].  whole: of all of them; else the last one is always left to be fed. */
-int sync_begin(struct exec *x, kv_seq seq, const int32_t *ids, uint32_t n, bool whole,
+struct sync_ids {
+    const int32_t *id;
+    uint32_t n;
+    uint32_t pad; /* masked columns before them */
+    bool whole;   /* all of them may be reused; else the last one is always left to be fed */
+};
+/* Cuts `seq` to what it may keep of the ids.  tok: for the texts of the report, or NULL.  After an error the sequence
+ * is as it was and nothing is left to settle. */
+int sync_begin(struct exec *x, const struct tok *tok, kv_seq seq, const struct sync_ids *ids,
                struct sync *out);
-/* After the feed.  Failed: the sequence becomes what it was; a static one, whose reserve cannot be forked, keeps what
- * it had in common with the tokens. */
-void sync_end(struct exec *x, const struct sync *s, bool failed);
+/* After the feed.  Failed: the sequence becomes what it was.  Frees what `s` owns. */
+void sync_end(struct exec *x, struct sync *s, bool failed);
+void sync_report_done(kvik_sync *r); /* its texts */
+void sync_report_free(kvik_sync *r); /* may be NULL */

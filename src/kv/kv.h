@@ -106,6 +106,8 @@ int kv_trim(struct kv *kv, kv_seq s, uint32_t len, uint32_t *have);
 int kv_unseen(struct kv *kv, kv_seq s);
 /* What kv_trim would leave; changes nothing. */
 int kv_resume(const struct kv *kv, kv_seq s, uint32_t len, uint32_t *have);
+/* The group that takes most of the difference; UINT32_MAX: there is none. */
+uint32_t kv_hinders(const struct kv *kv, kv_seq s, uint32_t len);
 struct kv_usage {
     size_t live, shared, states, reserved, free, peak,
         pool;    /* bytes; peak: of live+states+staging */

@@ -33,14 +33,20 @@ static uint32_t resume_look(const struct kv *kv, const struct seq *s, const stru
     return m;
 }
 
-static uint32_t resume(const struct kv *kv, const struct seq *s, uint32_t m)
+/* *hinders, if wanted: the group that lowers the answer most; KV_NONE: none does. */
+static uint32_t resume(const struct kv *kv, const struct seq *s, uint32_t m, uint32_t *hinders)
 {
+    uint32_t most = 0;
+    if (hinders) *hinders = KV_NONE;
     for (uint32_t before = m + 1; before != m;) {
         before = m;
         for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
             const struct group *g = &kv->group[gi];
+            uint32_t was = m;
             if (g->c.policy.kind == KV_STATE) m = resume_state(s, &s->g[gi], m);
             if (g->c.policy.kind == KV_ROWS) m = resume_look(kv, s, g, m);
+            if (hinders && was - m > most) *hinders = gi;
+            most = MAX(most, was - m);
         }
     }
     return m;
@@ -153,8 +159,16 @@ int kv_resume(const struct kv *kv, kv_seq handle, uint32_t len, uint32_t *have)
     struct seq *s;
     TRY(seq_idle(kv, handle, &s));
     if (len > s->len) return ERR(ARG, "cache: cannot trim %u rows to %u", s->len, len);
-    *have = resume(kv, s, len);
+    *have = resume(kv, s, len, NULL);
     return 0;
+}
+
+uint32_t kv_hinders(const struct kv *kv, kv_seq handle, uint32_t len)
+{
+    struct seq *s;
+    uint32_t group = KV_NONE;
+    if (seq_idle(kv, handle, &s) >= 0 && len <= s->len) (void)resume(kv, s, len, &group);
+    return group;
 }
 
 int kv_trim(struct kv *kv, kv_seq handle, uint32_t len, uint32_t *have)
@@ -162,7 +176,7 @@ int kv_trim(struct kv *kv, kv_seq handle, uint32_t len, uint32_t *have)
     struct seq *s;
     TRY(seq_idle(kv, handle, &s));
     if (len > s->len) return ERR(ARG, "cache: cannot trim %u rows to %u", s->len, len);
-    uint32_t m = resume(kv, s, len);
+    uint32_t m = resume(kv, s, len, NULL);
     for (uint32_t i = m; i < len; i++)
         if (s->tok[i] < 0)
             return ERR(LOST,

@@ -1,0 +1,32 @@
+/* sync.c - a sequence made to hold a conversation, as a call of its own. */
+#include "generate/sync.h"
+#include "api/api.h"
+
+KVIK_API int kvik_cache_sync(kvik_cache *c, kvik_seq s, const int32_t *ids, size_t n, float *logits,
+                             kvik_sync *report)
+{
+    struct sync y;
+    TRY(cache_bound(c));
+    struct exec *x = c->x;
+    if ((n && !ids) || (!n && logits)) return ERR(ARG, "a conversation needs tokens");
+    if (n > x->max_len)
+        return ERR(LIMIT, "the conversation has %zu tokens, max_cache_len is %u", n, x->max_len);
+    struct sync_ids in = {.id = ids, .n = (uint32_t)n, .whole = !logits};
+    const struct tok *tok = c->model->tok ? c->model->tok->tok : NULL;
+    TRY(cache_full(c, sync_begin(x, tok, s, &in, &y)));
+    struct exec_feed feed = {
+        .seq = s, .tok = n ? ids + y.have : NULL, .n = in.n - y.have, .loose = true};
+    int e = feed.n ? exec_feed(x, &feed, 1, 0, logits, NULL, NULL) : 0;
+    if (e >= 0 && report) {
+        *report = *y.report;
+        *y.report = (kvik_sync){0};
+    }
+    e = cache_full(c, e);
+    sync_end(x, &y, e < 0);
+    return e;
+}
+
+KVIK_API void kvik_sync_done(kvik_sync *report)
+{
+    if (report) sync_report_done(report);
+}
