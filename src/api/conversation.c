@@ -1,4 +1,4 @@
-/* sync.c - a sequence made to hold a conversation, as a call of its own. */
+/* conversation.c - a sequence made to hold a conversation, as a call of its own. */
 #include "generate/sync.h"
 #include "api/api.h"
 
