@@ -103,11 +103,25 @@ static bool check_cells(const struct kv *kv, const struct seq *s, uint32_t gi, u
     return true;
 }
 
+/* Owners are the slots that name the contents, in a ring; several have no reserve, nor a step. */
+static bool check_owners(const struct kv *kv, const struct seq *s)
+{
+    uint32_t k = (uint32_t)(s - kv->seq), n = 0, at = s->slot, reserve = 0;
+    for (uint32_t i = 0; i < kv->max_seqs; i++)
+        n += kv->slot[i].used && kv->slot[i].seq == k;
+    if (n != s->owners) return fail("owners", n, s->owners);
+    for (uint32_t i = 0; i < n; i++, at = kv->slot[at].next) {
+        const struct slot *slot = &kv->slot[at];
+        if (slot->seq != k || kv->slot[slot->next].prev != at) return fail("ring", k, at);
+        reserve |= slot->reserve;
+    }
+    if (at != s->slot || s->held) return fail("ring", k, at);
+    return n > 1 && (reserve || s->busy || s->marked) ? fail("several owners", k, reserve) : true;
+}
+
 static bool check_seq(const struct kv *kv, const struct seq *s)
 {
-    const struct slot *slot = &kv->slot[s->slot];
-    if (&kv->seq[slot->seq] != s) return fail("slot", s->slot, slot->seq);
-    if (!slot->used && (s->len || s->cross || s->pledge)) return fail("free slot", s->slot, s->len);
+    if (!s->owners) return s->len || s->cross || s->pledge ? fail("spare", s->len, 0) : true;
     if (s->busy) return kv->step.open ? true : fail("busy", s->slot, 0);
     uint32_t end = 0;
     for (uint32_t i = 0; i < s->n_turns; i++) {
@@ -135,7 +149,7 @@ static bool check_pledges(const struct kv *kv)
     size_t pledged = 0, debt = 0;
     for (uint32_t k = 0; k < kv->max_seqs; k++) {
         const struct seq *s = &kv->seq[k];
-        uint32_t reserve = kv->slot[s->slot].reserve;
+        uint32_t reserve = seq_reserve(kv, s);
         pledged += s->pledge;
         if (s->busy) continue;
         if (s->pledge != pledge_bytes(kv, s, s->len, 0, reserve)) return fail("pledge", k, reserve);
@@ -160,7 +174,7 @@ bool kv_check(const struct kv *kv)
 {
     size_t sum[6] = {0};
     bool ok = true;
-    uint32_t used = 0;
+    uint32_t used = 0, spare = 0;
     for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
         count_refs(kv, gi);
         for (uint32_t f = 0; f < FORMS; f++) {
@@ -171,11 +185,13 @@ bool kv_check(const struct kv *kv)
         }
     }
     for (uint32_t k = 0; k < kv->max_seqs && ok; k++) {
-        ok = check_seq(kv, &kv->seq[k]);
+        ok = check_owners(kv, &kv->seq[k]) && check_seq(kv, &kv->seq[k]);
         used += kv->slot[k].used;
+        spare += !kv->seq[k].owners;
     }
     if (!ok || !check_pledges(kv)) return false;
     if (used + kv->n_idle != kv->max_seqs) return fail("idle slots", used, kv->n_idle);
+    if (spare != kv->n_spare) return fail("spare contents", spare, kv->n_spare);
     if (sum[0] != kv->live || sum[1] != kv->states)
         return fail("live bytes", (uint32_t)sum[0], (uint32_t)kv->live);
     if (sum[2] != kv->shared || sum[3] != kv->backed)

@@ -153,7 +153,7 @@ static bool oldest(struct kv *kv, struct victim *out)
     uint64_t best = UINT64_MAX;
     for (uint32_t k = 0; k < kv->max_seqs; k++) {
         struct seq *s = &kv->seq[k];
-        if (!kv->slot[s->slot].used || s->pinned || (s->busy && kv->step.open)) continue;
+        if (!s->owners || s->pinned || (s->busy && kv->step.open)) continue;
         for (uint32_t gi = 0; gi < kv->n_groups; gi++)
             for (uint32_t i = 0; i < s->g[gi].n_keeps; i++) {
                 const struct keep *c = &s->g[gi].keep[i];

@@ -92,8 +92,11 @@ struct seq_group {
     uint32_t n_keeps;
     struct keep *keep; /* [KV_KEEPS] ascending; NULL where the group makes none */
 };
-struct seq { /* contents; a slot names one, kv_reorder permutes them */
-    uint32_t slot;
+struct seq {       /* contents, named by one slot or several (forks that nobody has changed yet) */
+    uint32_t slot; /* one of them, the head of their ring; the only one if it has a reserve */
+    uint32_t owners;     /* how many; 0: the contents are spare, and empty */
+    uint64_t edits;      /* kv.edits when they last may have changed */
+    uint32_t held;       /* scratch of reorder */
     uint32_t len, cross; /* rows; of frozen groups */
     uint32_t n_turns;
     bool turn_open; /* the last turn is not complete */
@@ -108,7 +111,8 @@ struct seq { /* contents; a slot names one, kv_reorder permutes them */
 };
 struct slot {
     uint32_t gen, seq, reserve; /* reserve: rows promised to the handle, 0: none */
-    bool used;
+    uint32_t prev, next;        /* ring of the slots with the same contents */
+    bool used, named;           /* named: scratch of reorder */
 };
 /* What begin did to a table cell: `old` (still referenced until the step ends) became another
  * page. */
@@ -121,6 +125,10 @@ struct step_span {
     uint32_t seq, n, undo, tok0;
     bool turn, last;
     size_t pledge; /* what of the sequence's reserve is left during the step */
+    /* Contents that the sequence shared before it got its own, KV_NONE: none; abort goes back to them
+     * unless they changed since. */
+    uint32_t shared;
+    uint64_t edits;
     /* as before begin */
     bool was_open;
     uint32_t n_turns, turn_n;
@@ -166,7 +174,9 @@ struct kv {
     struct slot *slot;    /* [max_seqs] */
     struct seq *seq;      /* [max_seqs] */
     uint32_t *idle;       /* free slots, a stack */
-    uint32_t n_idle;
+    uint32_t *spare;      /* contents without owners, a stack */
+    uint32_t n_idle, n_spare;
+    uint64_t edits;
     uint32_t *scratch; /* [3 * max_seqs] of reorder */
     struct kv_step step;
     uint32_t n_change_max;
@@ -186,6 +196,7 @@ struct kv_fault {
     bool poison;        /* fill pages with 0xFF (NaN) when taken and given back */
     bool break_refs;    /* a fork forgets to count its first reference */
     bool skip_cow;      /* write into shared open blocks */
+    bool skip_own;      /* change contents that others own too */
     bool drop_early;    /* the drop rule is one row off */
     bool keep_rejected; /* commit keeps tiles whose rows were rejected */
     size_t map_limit;   /* refuse reservations above this many bytes; 0: none */
@@ -241,7 +252,21 @@ uint32_t edge_cut(const struct kv_seal *s, const struct kv_turn *turn, uint32_t 
                   bool open);
 
 /* seq.c */
-void seq_reset(struct kv *kv, struct seq *s);                  /* empty; holds nothing */
+void seq_reset(struct kv *kv, struct seq *s); /* empty; holds nothing */
+/* Before contents change: if other slots own them too, the slot gets a copy of its own (tables and
+ * references, never rows).  Cannot fail and costs no memory: there are as many contents as slots, and a
+ * page that marked owners share with these has its debt already. */
+struct seq *seq_own(struct kv *kv, uint32_t slot);
+/* The slot's own contents, equal to those it had before (`was`, unchanged since), become spare. */
+void seq_rejoin(struct kv *kv, uint32_t slot, uint32_t was, uint64_t edits);
+static inline uint32_t seq_reserve(const struct kv *kv, const struct seq *s)
+{
+    return s->owners ? kv->slot[s->slot].reserve : 0;
+}
+static inline uint32_t slot_index(const struct kv *kv, kv_seq s) /* of a valid handle */
+{
+    return s & ((1u << kv->slot_bits) - 1);
+}
 int seq_find(const struct kv *kv, kv_seq s, struct seq **out); /* ERR_STALE; busy is not checked */
 int seq_idle(const struct kv *kv, kv_seq s, struct seq **out); /* and ERR_BUSY */
 static inline uint32_t *seq_table(const struct kv *kv, const struct group *g, uint32_t form,

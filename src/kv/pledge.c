@@ -137,7 +137,7 @@ void pledge_leave(struct kv *kv, struct seq *s)
 
 void pledge_enter(struct kv *kv, struct seq *s)
 {
-    uint32_t reserve = kv->slot[s->slot].reserve;
+    uint32_t reserve = seq_reserve(kv, s);
     if (reserve <= s->len) return;
     s->pledge = pledge_bytes(kv, s, s->len, 0, reserve);
     kv->pledged += s->pledge;
@@ -153,8 +153,11 @@ int kv_reserve(struct kv *kv, kv_seq handle, uint32_t len)
     if (len > kv->max_len)
         return ERR(LIMIT, "cache: cannot reserve %u rows, the longest sequence has %u", len,
                    kv->max_len);
-    struct slot *slot = &kv->slot[s->slot];
-    uint32_t old = slot->reserve;
+    struct slot *slot = &kv->slot[slot_index(kv, handle)];
+    uint32_t old = slot->reserve, was = slot->seq;
+    if (!len && !old) return 0;
+    uint64_t edits = s->edits;
+    s = seq_own(kv, slot_index(kv, handle));
     pledge_leave(kv, s);
     slot->reserve = len;
     pledge_enter(kv, s);
@@ -165,6 +168,7 @@ int kv_reserve(struct kv *kv, kv_seq handle, uint32_t len)
         pledge_leave(kv, s);
         slot->reserve = old;
         pledge_enter(kv, s);
+        seq_rejoin(kv, slot_index(kv, handle), was, edits);
         return e;
     }
     kv->need = 0;

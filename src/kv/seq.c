@@ -1,9 +1,10 @@
 /* seq.c - sequences: handles, new, fork, drop, reorder, and what one can ask about them.
  *
- * A handle is a slot and its generation; a slot names a `struct seq`, whose index is also its
- * row in every table.  fork copies a table and counts references, never rows; reorder permutes
- * which contents the slots name and clones only what is wanted twice, so nothing is copied
- * through a temporary. */
+ * A handle is a slot and its generation; a slot names contents, a `struct seq`, whose index is also its
+ * row in every table.  A fork names the contents of its source, whatever their length: several slots own
+ * them until one changes them, which first gets a copy of its own (seq_own: tables and references,
+ * never rows).  Reorder likewise moves names.  Contents of a slot with a reserve have that owner alone,
+ * since the books of a reserve are about the pages of one sequence. */
 #include "kv/kv_int.h"
 
 #include <string.h>
@@ -66,13 +67,49 @@ void seq_reset(struct kv *kv, struct seq *s)
     }
 }
 
+/* The slot, of none so far, becomes an owner. */
+static void own_join(struct kv *kv, uint32_t slot, struct seq *s)
+{
+    struct slot *me = &kv->slot[slot];
+    me->seq = (uint32_t)(s - kv->seq);
+    if (!s->owners++) {
+        s->slot = me->prev = me->next = slot;
+        return;
+    }
+    me->next = s->slot;
+    me->prev = kv->slot[s->slot].prev;
+    kv->slot[me->prev].next = slot;
+    kv->slot[s->slot].prev = slot;
+}
+
+/* And is one no longer; what nobody owns is left to the caller. */
+static struct seq *own_part(struct kv *kv, uint32_t slot)
+{
+    struct slot *me = &kv->slot[slot];
+    struct seq *s = &kv->seq[me->seq];
+    s->owners--;
+    s->slot = s->owners ? me->next : KV_NONE;
+    kv->slot[me->prev].next = me->next;
+    kv->slot[me->next].prev = me->prev;
+    me->seq = KV_NONE;
+    return s;
+}
+
+/* Empty contents that nobody owns yet. */
+static struct seq *spare_take(struct kv *kv)
+{
+    struct seq *s = &kv->seq[kv->spare[--kv->n_spare]];
+    s->edits = ++kv->edits;
+    return s;
+}
+
 int kv_new(struct kv *kv, uint64_t salt, kv_seq *out)
 {
     uint32_t i = 0;
     TRY(slot_take(kv, &i));
-    struct seq *s = &kv->seq[kv->slot[i].seq];
-    seq_reset(kv, s);
+    struct seq *s = spare_take(kv);
     s->salt = salt;
+    own_join(kv, i, s);
     *out = handle_of(kv, i);
     return 0;
 }
@@ -95,7 +132,7 @@ int kv_resalt(struct kv *kv, kv_seq handle, uint64_t salt)
     TRY(seq_idle(kv, handle, &s));
     if (s->len || s->cross)
         return ERR(ARG, "cache: the salt of %u rows cannot change, trim them first", s->len);
-    s->salt = salt;
+    seq_own(kv, slot_index(kv, handle))->salt = salt;
     return 0;
 }
 
@@ -151,24 +188,71 @@ static void seq_clone(struct kv *kv, const struct seq *src, struct seq *dst)
     }
 }
 
+static void spare_give(struct kv *kv, struct seq *s)
+{
+    seq_clear(kv, s);
+    s->edits = ++kv->edits;
+    kv->spare[kv->n_spare++] = (uint32_t)(s - kv->seq);
+}
+
+struct seq *seq_own(struct kv *kv, uint32_t slot)
+{
+    struct seq *s = &kv->seq[kv->slot[slot].seq];
+    s->edits = s->owners > 1 ? s->edits : ++kv->edits;
+    if (s->owners < 2 || kv_fault.skip_own) return s;
+    struct seq *mine = spare_take(kv);
+    seq_clone(kv, s, mine);
+    own_part(kv, slot);
+    own_join(kv, slot, mine);
+    return mine;
+}
+
+void seq_rejoin(struct kv *kv, uint32_t slot, uint32_t was, uint64_t edits)
+{
+    struct seq *s = &kv->seq[was];
+    if (kv->slot[slot].seq == was || !s->owners || s->edits != edits) return;
+    spare_give(kv, own_part(kv, slot));
+    own_join(kv, slot, s);
+}
+
+static void slot_give(struct kv *kv, uint32_t slot)
+{
+    kv->slot[slot].used = false;
+    kv->slot[slot].reserve = 0;
+    kv->idle[kv->n_idle++] = slot;
+}
+
+/* A sequence with a reserve is copied at once: another owner may cost the reserve its certainty
+ * (pledge.c). */
+static int fork_reserved(struct kv *kv, const struct seq *s, uint32_t slot)
+{
+    static const char what[] = "a fork of a sequence with a reserve";
+    struct seq *d = spare_take(kv);
+    seq_clone(kv, s, d);
+    int e = s->marked ? make_room(kv, 0, 0, what) : 0;
+    if (e == ERR_FULL && spill_begin(kv) && (e = make_room(kv, 0, 0, what)) < 0) spill_call_off(kv);
+    if (e < 0)
+        spare_give(kv, d);
+    else
+        own_join(kv, slot, d);
+    return e;
+}
+
 int kv_fork(struct kv *kv, kv_seq src, kv_seq *out)
 {
     struct seq *s;
     uint32_t i = 0;
     TRY(seq_idle(kv, src, &s));
     TRY(slot_take(kv, &i));
-    struct seq *d = &kv->seq[kv->slot[i].seq];
-    seq_reset(kv, d);
-    seq_clone(kv, s, d);
-    /* Another owner may cost a reserve of the first its certainty (pledge.c). */
-    static const char what[] = "a fork of a sequence with a reserve";
-    int e = s->marked ? make_room(kv, 0, 0, what) : 0;
-    if (e == ERR_FULL && spill_begin(kv) && (e = make_room(kv, 0, 0, what)) < 0) spill_call_off(kv);
-    if (e < 0) {
-        seq_clear(kv, d);
-        kv->slot[i].used = false;
-        kv->idle[kv->n_idle++] = i;
-        return e;
+    if (seq_reserve(kv, s)) {
+        int e = fork_reserved(kv, s, i);
+        if (e < 0) {
+            slot_give(kv, i);
+            return e;
+        }
+    } else {
+        own_join(kv, i, s);
+        kv->max_refs = MAX(kv->max_refs, s->owners);
     }
     kv->forks++;
     *out = handle_of(kv, i);
@@ -179,19 +263,17 @@ int kv_drop(struct kv *kv, kv_seq handle)
 {
     struct seq *s;
     TRY(seq_idle(kv, handle, &s));
-    struct slot *slot = &kv->slot[s->slot];
-    pledge_leave(kv, s);
-    seq_clear(kv, s);
-    slot->used = false;
-    slot->reserve = 0;
-    kv->idle[kv->n_idle++] = s->slot;
+    pledge_leave(kv, s); /* of one with a reserve, hence of this owner */
+    s = own_part(kv, slot_index(kv, handle));
+    if (!s->owners) spare_give(kv, s);
+    slot_give(kv, slot_index(kv, handle));
     return 0;
 }
 
 static bool same_books(const struct kv *kv, const struct seq *a, const struct seq *b)
 {
     bool same = a->len == b->len && a->marked && b->marked && a->pledge == b->pledge &&
-                kv->slot[a->slot].reserve == kv->slot[b->slot].reserve;
+                seq_reserve(kv, a) == seq_reserve(kv, b);
     for (uint32_t gi = 0; gi < kv->n_groups; gi++)
         same = same && memcmp(a->g[gi].cut, b->g[gi].cut, sizeof a->g[gi].cut) == 0;
     return same;
@@ -205,7 +287,7 @@ static int reorder_fits(struct kv *kv, const uint32_t *now, const uint32_t *from
     bool same = true;
     for (uint32_t i = 0; i < n; i++) {
         const struct seq *s = &kv->seq[now[i]], *t = &kv->seq[now[from[i]]];
-        uint32_t reserve = kv->slot[s->slot].reserve;
+        uint32_t reserve = seq_reserve(kv, s);
         same &= same_books(kv, s, &kv->seq[now[0]]);
         before += s->pledge;
         after += pledge_bytes(kv, t, t->len, 0, reserve);
@@ -241,16 +323,17 @@ static int beams_find(struct kv *kv, const kv_seq *beam, const uint32_t *from, u
     for (; i < n; i++) {
         struct seq *s = NULL;
         e = seq_idle(kv, beam[i], &s);
-        if (e >= 0 && s->pinned) e = ERR(ARG, "cache: reorder names beam %u twice", i);
+        struct slot *slot = e < 0 ? NULL : &kv->slot[slot_index(kv, beam[i])];
+        if (e >= 0 && slot->named) e = ERR(ARG, "cache: reorder names beam %u twice", i);
         if (e >= 0 && from[i] >= n) e = ERR(ARG, "cache: reorder wants beam %u of %u", from[i], n);
         if (e < 0) break;
-        now[i] = (uint32_t)(s - kv->seq);
-        keep[i] = kv->slot[s->slot].reserve;
+        now[i] = slot->seq;
+        keep[i] = slot->reserve;
         reserved |= keep[i] != 0;
-        s->pinned = true; /* named */
+        slot->named = true;
     }
     while (i-- > 0)
-        kv->seq[now[i]].pinned = false;
+        kv->slot[slot_index(kv, beam[i])].named = false;
     return e < 0 ? e : reserved;
 }
 
@@ -282,6 +365,26 @@ static void beams_assign(struct kv *kv, const uint32_t *from, uint32_t n, const 
         kv->seq[then[i]].pinned = false;
 }
 
+/* Without reserves only names move. */
+static void beams_rename(struct kv *kv, const kv_seq *beam, const uint32_t *from, uint32_t n,
+                         const uint32_t *now)
+{
+    for (uint32_t i = 0; i < n; i++) /* held, so that what is wanted is not given back on the way */
+        kv->seq[now[from[i]]].held++;
+    for (uint32_t i = 0; i < n; i++) {
+        if (from[i] == i) continue;
+        struct seq *s = own_part(kv, slot_index(kv, beam[i]));
+        if (!s->owners && !s->held) spare_give(kv, s);
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        struct seq *s = &kv->seq[now[from[i]]];
+        s->held--;
+        if (from[i] == i) continue;
+        own_join(kv, slot_index(kv, beam[i]), s);
+        kv->max_refs = MAX(kv->max_refs, s->owners);
+    }
+}
+
 int kv_reorder(struct kv *kv, const kv_seq *beam, const uint32_t *from, uint32_t n)
 {
     uint32_t *now = kv->scratch, *then = now + kv->max_seqs, *keep = then + kv->max_seqs;
@@ -291,18 +394,43 @@ int kv_reorder(struct kv *kv, const kv_seq *beam, const uint32_t *from, uint32_t
     if (e == ERR_FULL && spill_begin(kv) && (e = reorder_fits(kv, now, from, n)) < 0)
         spill_call_off(kv);
     if (e < 0) return e;
-    for (uint32_t i = 0; i < n; i++)
-        pledge_leave(kv, &kv->seq[now[i]]);
-    beams_assign(kv, from, n, now, then);
+    if (!reserved) {
+        beams_rename(kv, beam, from, n, now);
+        return 0;
+    }
     for (uint32_t i = 0; i < n; i++) {
-        uint32_t slot = beam[i] & ((1u << kv->slot_bits) - 1);
-        kv->slot[slot].seq = then[i];
-        kv->slot[slot].reserve = keep[i];
-        kv->seq[then[i]].slot = slot;
+        struct seq *s = seq_own(kv, slot_index(kv, beam[i]));
+        now[i] = (uint32_t)(s - kv->seq);
+        pledge_leave(kv, s);
+    }
+    beams_assign(kv, from, n, now, then);
+    for (uint32_t i = 0; i < n; i++)
+        own_part(kv, slot_index(kv, beam[i]));
+    for (uint32_t i = 0; i < n; i++) {
+        own_join(kv, slot_index(kv, beam[i]), &kv->seq[then[i]]);
+        kv->slot[slot_index(kv, beam[i])].reserve = keep[i];
     }
     for (uint32_t i = 0; i < n; i++)
         pledge_enter(kv, &kv->seq[then[i]]);
     return 0;
+}
+
+/* Bytes in memory that one contents of several owners alone hold. */
+static size_t joint_bytes(const struct kv *kv, const struct seq *s)
+{
+    size_t sum = 0;
+    for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
+        const struct group *g = &kv->group[gi];
+        for (uint32_t f = 0; f < FORMS; f++) {
+            const struct pages *p = &g->form[f];
+            const uint32_t *table = seq_table(kv, g, f, s);
+            for (uint32_t i = 0; i < table_used(g, f, seq_rows(g, s)); i++)
+                if (p->page[table[i]].refs == 1 && !p->page[table[i]].spilled) sum += p->bytes;
+        }
+        for (uint32_t i = 0; i < s->g[gi].n_keeps; i++)
+            if (g->form[RAW].page[s->g[gi].keep[i].page].refs == 1) sum += g->form[RAW].bytes;
+    }
+    return sum;
 }
 
 void kv_usage(const struct kv *kv, struct kv_usage *out)
@@ -327,8 +455,11 @@ void kv_usage(const struct kv *kv, struct kv_usage *out)
                              .tier_written = kv->stream.bytes_written,
                              .streaming = kv->stream.began,
                              .streaming_since = kv->stream.since};
-    for (uint32_t i = 0; i < kv->max_seqs; i++)
-        if (kv->slot[i].used) out->rows += kv->seq[kv->slot[i].seq].len;
+    for (uint32_t i = 0; i < kv->max_seqs; i++) {
+        const struct seq *s = &kv->seq[i];
+        out->rows += (uint64_t)s->owners * s->len;
+        if (s->owners > 1) out->shared += joint_bytes(kv, s);
+    }
     size_t used = pool_used(kv);
     out->free = used < kv->pool ? kv->pool - used : 0;
 }

@@ -69,6 +69,27 @@ static int span_check(const struct kv *kv, const struct kv_span *a, uint32_t i, 
     return 0;
 }
 
+/* The sequence gets contents of its own, which are busy from now on. */
+static void own_begin(struct kv *kv, struct step_span *sp, kv_seq handle)
+{
+    uint32_t slot = slot_index(kv, handle), was = kv->slot[slot].seq;
+    sp->edits = kv->seq[was].edits;
+    struct seq *s = seq_own(kv, slot);
+    s->busy = true;
+    sp->seq = (uint32_t)(s - kv->seq);
+    sp->shared = was == sp->seq ? KV_NONE : was;
+}
+
+static void own_undo(struct kv *kv, const struct step_span *sp)
+{
+    struct seq *s = &kv->seq[sp->seq];
+    s->busy = false;
+    if (sp->shared == KV_NONE)
+        s->edits = sp->edits; /* as they were */
+    else
+        seq_rejoin(kv, s->slot, sp->shared, sp->edits);
+}
+
 /* Fills st->span and marks the sequences busy; on error none is. */
 static int spans_take(struct kv *kv, const struct kv_span *span, uint32_t n)
 {
@@ -97,18 +118,17 @@ static int spans_take(struct kv *kv, const struct kv_span *span, uint32_t n)
                     kv->max_tokens, i, a->n);
             break;
         }
-        st->span[i] = (struct step_span){.seq = (uint32_t)(s - kv->seq),
-                                         .n = a->n,
+        st->span[i] = (struct step_span){.n = a->n,
                                          .undo = a->undo,
                                          .tok0 = st->n_tokens,
                                          .turn = a->turn && !a->cross,
                                          .last = a->last};
         st->n_tokens += a->n;
-        s->busy = true;
+        own_begin(kv, &st->span[i], a->seq);
     }
-    for (uint32_t k = 0; e < 0 && k < i; k++)
-        kv->seq[st->span[k].seq].busy = false;
-    st->n_spans = n;
+    for (; e < 0 && i > 0; i--)
+        own_undo(kv, &st->span[i - 1]);
+    st->n_spans = e < 0 ? 0 : n;
     return e;
 }
 
@@ -382,6 +402,8 @@ void step_undo(struct kv_step *st)
         pledge_leave(kv, s);
         pledge_enter(kv, s);
     }
+    for (uint32_t i = st->n_spans; i > 0; i--)
+        own_undo(kv, &st->span[i - 1]);
     st->open = false;
 }
 
@@ -391,7 +413,7 @@ static ptrdiff_t state_left(const struct kv *kv, const struct group *g, const st
                             uint32_t taken)
 {
     const struct seq *s = &kv->seq[sp->seq];
-    uint32_t reserve = kv->slot[s->slot].reserve, least = s->len + sp->n - sp->undo;
+    uint32_t reserve = seq_reserve(kv, s), least = s->len + sp->n - sp->undo;
     size_t page = g->form[RAW].bytes, after = pledge_state(kv, g, least, reserve);
     if (after && !s->len && least) after += page;
     after -= MIN(after, taken * page);
@@ -410,7 +432,7 @@ static int plan(struct kv_step *st)
         s->pledge = 0;
         if (!st->cross) turn_begin(s, &st->span[i]);
         uint32_t more = st->cross ? 0 : st->span[i].n;
-        st->span[i].pledge = pledge_bytes(kv, s, s->len + more, more, kv->slot[s->slot].reserve);
+        st->span[i].pledge = pledge_bytes(kv, s, s->len + more, more, seq_reserve(kv, s));
         promised += st->span[i].pledge;
     }
     for (uint32_t gi = 0; gi < kv->n_groups; gi++) {

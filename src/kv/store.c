@@ -232,9 +232,9 @@ static int group_open(struct kv *kv, struct group *g)
 
 static int seq_open(struct kv *kv, struct seq *s, uint32_t i)
 {
-    s->slot = i;
-    kv->slot[i].seq = i;
-    kv->idle[kv->max_seqs - 1 - i] = i; /* slot 0 is handed out first */
+    s->slot = kv->slot[i].seq = KV_NONE;
+    kv->idle[kv->max_seqs - 1 - i] = kv->spare[kv->max_seqs - 1 - i] =
+        i; /* 0 is handed out first */
     s->tok = mem_array(kv->max_len, sizeof *s->tok);
     s->turn = mem_array((size_t)kv->max_len / 2 + 2, sizeof *s->turn);
     s->g = mem_array(kv->n_groups, sizeof *s->g);
@@ -276,11 +276,13 @@ static int store_open(struct kv *kv, const struct kv_config *c)
     kv->slot = mem_array(kv->max_seqs, sizeof *kv->slot);
     kv->seq = mem_array(kv->max_seqs, sizeof *kv->seq);
     kv->idle = mem_array(kv->max_seqs, sizeof *kv->idle);
+    kv->spare = mem_array(kv->max_seqs, sizeof *kv->spare);
     kv->scratch = mem_array((size_t)3 * kv->max_seqs, sizeof *kv->scratch);
-    if (!kv->group || !kv->site_group || !kv->slot || !kv->seq || !kv->idle || !kv->scratch)
+    if (!kv->group || !kv->site_group || !kv->slot || !kv->seq || !kv->idle || !kv->spare ||
+        !kv->scratch)
         return ERR_NOMEM;
     kv->n_groups = c->n_groups;
-    kv->n_idle = kv->max_seqs;
+    kv->n_idle = kv->n_spare = kv->max_seqs;
     for (uint32_t i = 0; i < kv->n_groups; i++) {
         kv->group[i].c = c->group[i];
         TRY(group_open(kv, &kv->group[i]));
@@ -355,6 +357,7 @@ void kv_close(struct kv *kv)
     mem_free(kv->slot);
     mem_free(kv->seq);
     mem_free(kv->idle);
+    mem_free(kv->spare);
     mem_free(kv->scratch);
     mem_free(kv);
 }

@@ -61,7 +61,7 @@ static void leaving_fits(const struct kv *kv, const struct group *g, uint32_t f,
     const uint32_t *table = seq_table(kv, g, f, s);
     uint32_t now = table_tail(g, m), end = table_used(g, RAW, m),
              old_end = table_used(g, RAW, s->len);
-    bool kept = kv->slot[s->slot].reserve > s->len;
+    bool kept = seq_reserve(kv, s) > s->len;
     uint32_t old = kept ? table_tail(g, s->len) : old_end;
     if (f == SEALED) return;
     for (uint32_t i = MAX(old, end); i < old_end; i++)
@@ -79,7 +79,7 @@ static void leaving_fits(const struct kv *kv, const struct group *g, uint32_t f,
 static int reserve_fits(struct kv *kv, struct seq *s, uint32_t m)
 {
     size_t freed = 0, debt = 0, now = pool_used(kv);
-    uint32_t reserve = kv->slot[s->slot].reserve;
+    uint32_t reserve = seq_reserve(kv, s);
     if (reserve <= m || m == s->len) return 0;
     pledge_leave(kv, s);
     for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
@@ -147,6 +147,7 @@ int kv_unseen(struct kv *kv, kv_seq handle)
 {
     struct seq *s;
     TRY(seq_idle(kv, handle, &s));
+    s = seq_own(kv, slot_index(kv, handle));
     for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
         const struct kv_policy *p = &kv->group[gi].c.policy;
         if (p->kind == KV_ROWS) s->g[gi].unseen = kv_reach(p, s->len, 0).lo;
@@ -190,6 +191,7 @@ int kv_trim(struct kv *kv, kv_seq handle, uint32_t len, uint32_t *have)
     if (e < 0) return e;
     *have = m;
     if (m == s->len) return 0;
+    s = seq_own(kv, slot_index(kv, handle));
     pledge_leave(kv, s);
     for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
         if (kv->group[gi].c.policy.kind == KV_STATE) trim_state(kv, s, gi, m);

@@ -161,7 +161,7 @@ static size_t cost(struct model *m, size_t *back)
             if (a % g->rows == 0) continue;
             uint32_t id = in->table[RAW][slot * in->stride[RAW] + a / g->rows];
             for (uint32_t k = 0; k < kv->max_seqs * in->stride[RAW]; k++)
-                owners += in->table[RAW][k] == id;
+                owners += in->table[RAW][k] == id ? kv->seq[k / in->stride[RAW]].owners : 0;
             for (uint32_t k = 0; k < n_left; k++)
                 owners -= left[k] == id;
             if (owners < 2 && in->form[RAW].page[id].spilled) *back += in->form[RAW].bytes;

@@ -223,7 +223,8 @@ size_t model_snapshot(struct model *m, unsigned char *out)
         }
     for (uint32_t i = 0; i < kv->max_seqs; i++) {
         struct seq *s = &kv->seq[i];
-        uint32_t flags[] = {s->len, s->cross, s->n_turns, s->turn_open, s->busy, s->marked};
+        uint32_t flags[] = {s->len,       s->cross, s->n_turns, s->owners,
+                            s->turn_open, s->busy,  s->marked};
         SHOT(flags, sizeof flags);
         if (!m->tier) SHOT(&s->pledge, sizeof s->pledge); /* streaming may begin */
         SHOT(s->turn, sizeof *s->turn * s->n_turns);

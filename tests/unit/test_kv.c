@@ -4,7 +4,7 @@
  *   test_kv --ops N --seed S      a long run, one summary line
  *           [--config NAME]       the first group of every store is of this kind
  *           [--stream]            every store that can streams
- *           [--break-refs | --skip-cow | --drop-early | --keep-rejected | --skip-wait |
+ *           [--break-refs | --skip-cow | --skip-own | --drop-early | --keep-rejected | --skip-wait |
  *            --wrong-stage | --forget-write | --stale-open]   a deliberate fault
  *           [--no-check]          without kv_check: only what views show can tell */
 #include "../ref/kv_model.h"
@@ -73,12 +73,13 @@ static void test_raw_streams(void **state)
 static void test_faults_are_caught(void **state)
 {
     (void)state;
-    bool *fault[] = {&kv_fault.break_refs,    &kv_fault.skip_cow,  &kv_fault.drop_early,
-                     &kv_fault.keep_rejected, &kv_fault.skip_wait, &kv_fault.wrong_stage,
-                     &kv_fault.forget_write,  &kv_fault.stale_open};
+    bool *fault[] = {&kv_fault.break_refs,    &kv_fault.skip_cow,   &kv_fault.drop_early,
+                     &kv_fault.keep_rejected, &kv_fault.skip_wait,  &kv_fault.wrong_stage,
+                     &kv_fault.forget_write,  &kv_fault.stale_open, &kv_fault.skip_own};
     for (size_t i = 0; i < countof(fault); i++)
         for (int check = 0; check < 2; check++) {
-            struct model_options o = {.ops = 20000, .seed = 3, .check = check, .stream = i >= 4};
+            struct model_options o = {
+                .ops = 20000, .seed = 3, .check = check, .stream = i >= 4 && i < 8};
             struct model_totals t = {0};
             *fault[i] = true;
             int e = model_run(&o, &t);
@@ -104,6 +105,8 @@ static int long_run(int argc, char **argv)
             kv_fault.break_refs = true;
         else if (!strcmp(a, "--skip-cow"))
             kv_fault.skip_cow = true;
+        else if (!strcmp(a, "--skip-own"))
+            kv_fault.skip_own = true;
         else if (!strcmp(a, "--drop-early"))
             kv_fault.drop_early = true;
         else if (!strcmp(a, "--keep-rejected"))

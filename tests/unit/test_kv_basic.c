@@ -106,6 +106,80 @@ static void test_append_fork_drop(void **state)
     kv_close(kv);
 }
 
+/* Forks name the same contents until one changes; a step that is called off leaves them sharing again. */
+static void test_forks_share_contents(void **state)
+{
+    (void)state;
+    struct kv_group g = rows_group(0, 0, 3);
+    struct kv *kv = store(&g, 1, 50 * 3 * BLOCK);
+    struct kv_usage u;
+    struct kv_step *st;
+    kv_seq s[8], extra;
+    uint32_t have;
+    assert_int_equal(kv_new(kv, 0, &s[0]), 0);
+    assert_int_equal(append(kv, s[0], 40, 0), 0);
+    uint64_t calls = mem_calls();
+    for (uint32_t i = 1; i < 8; i++)
+        assert_int_equal(kv_fork(kv, s[i / 2], &s[i]), 0);
+    assert_int_equal(kv_fork(kv, s[0], &extra), ERR_LIMIT);
+    assert_int_equal(mem_calls(), calls);
+    kv_usage(kv, &u);
+    assert_int_equal(u.shared, 3 * 3 * BLOCK);
+    assert_int_equal(u.max_refs, 8);
+    assert_int_equal(u.rows, 8 * 40);
+    assert_true(kv_check(kv));
+    for (uint32_t i = 0; i < 8; i++)
+        assert_int_equal(kv->slot[s[i] & 7].seq, kv->slot[s[0] & 7].seq);
+
+    struct kv_span two[2] = {{.seq = s[3], .n = 5}, {.seq = s[5], .n = 5}};
+    assert_int_equal(kv_begin(kv, two, 2, &st), 0);
+    kv_abort(st);
+    struct kv_span far[2] = {{.seq = s[3], .n = 5}, {.seq = s[5], .n = 1000}};
+    assert_int_equal(kv_begin(kv, far, 2, &st), ERR_LIMIT);
+    assert_int_equal(kv_trim(kv, s[4], 40, &have), 0); /* to what it has */
+    assert_int_equal(kv_reserve(kv, s[4], 0), 0);
+    assert_int_equal(kv_reserve(kv, s[4], 1000), ERR_FULL);
+    assert_true(kv_check(kv));
+    for (uint32_t i = 0; i < 8; i++)
+        assert_int_equal(kv->slot[s[i] & 7].seq, kv->slot[s[0] & 7].seq);
+
+    assert_int_equal(kv_begin(kv, two, 2, &st), 0); /* the others change while it is open */
+    for (uint32_t i = 0; i < 8; i++)
+        if (i != 3 && i != 5) assert_int_equal(kv_trim(kv, s[i], 10 + i, &have), 0);
+    kv_abort(st);
+    assert_true(kv_check(kv));
+    for (uint32_t i = 0; i < 8; i++)
+        assert_int_equal(kv_len(kv, s[i]), i == 3 || i == 5 ? 40 : 10 + i);
+    for (uint32_t i = 0; i < 8; i++)
+        assert_int_equal(kv_drop(kv, s[i]), 0);
+    kv_usage(kv, &u);
+    assert_true(u.live == 0 && u.shared == 0 && kv_check(kv));
+    kv_close(kv);
+}
+
+/* Reorder moves names: no row, table or reference is touched. */
+static void test_reorder_renames(void **state)
+{
+    (void)state;
+    struct kv_group g = rows_group(0, 0, 1);
+    struct kv *kv = store(&g, 1, 1 << 20);
+    kv_seq s[4];
+    for (uint32_t i = 0; i < 4; i++) {
+        assert_int_equal(kv_new(kv, 0, &s[i]), 0);
+        assert_int_equal(append(kv, s[i], 20 + i, (float)i * 10000), 0);
+    }
+    assert_int_equal(kv_reorder(kv, s, (uint32_t[]){2, 2, 0, 2}, 4), 0);
+    static const uint32_t len[] = {22, 22, 20, 22};
+    for (uint32_t i = 0; i < 4; i++)
+        assert_int_equal(kv_len(kv, s[i]), len[i]);
+    assert_int_equal(kv->slot[s[0] & 7].seq, kv->slot[s[3] & 7].seq);
+    assert_int_equal(kv->n_spare, 8 - 2); /* what nobody wants is given back */
+    assert_int_equal(append(kv, s[3], 1, 5000), 0);
+    assert_int_equal(kv_len(kv, s[0]), 22);
+    assert_true(kv_check(kv));
+    kv_close(kv);
+}
+
 static void test_window_and_full(void **state)
 {
     (void)state;
@@ -548,6 +622,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_append_fork_drop),
+        cmocka_unit_test(test_forks_share_contents),
+        cmocka_unit_test(test_reorder_renames),
         cmocka_unit_test(test_window_and_full),
         cmocka_unit_test(test_budget_to_the_byte),
         cmocka_unit_test(test_reorder_refuses),

@@ -1,0 +1,103 @@
+/* fork.c - what kvik_cache_fork costs at 100, 1 000 and 10 000 tokens: one CSV row per length, in the geometry of
+ * SmolLM2-135M (30 layers, 3 heads of 64, f16).  No model is read and no row is computed.
+ *
+ *     cache,fork,tokens,median us,rows copied,bytes allocated,first write after it us
+ *
+ * median: of 401 samples of 32 forks each.  The last column is the first token a fork appends: it then gets
+ * tables of its own, and copies the filled rows of the one block it writes into. */
+#include "api/api.h"
+#include "kv/kv.h"
+#include "model/model.h"
+
+#include <malloc.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { SAMPLES = 401, FORKS = 32 };
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(double *v, size_t n)
+{
+    qsort(v, n, sizeof *v, by_value);
+    return v[n / 2];
+}
+
+static int append(struct kv *kv, kv_seq s, uint32_t n)
+{
+    struct kv_step *st;
+    for (uint32_t k; n; n -= k) {
+        k = MIN(n, 256u);
+        TRY(kv_begin(kv, &(struct kv_span){.seq = s, .n = k}, 1, &st));
+        TRY(kv_commit(st, NULL));
+    }
+    return 0;
+}
+
+static int measure(kvik_cache *c, kvik_seq s)
+{
+    static double fork[SAMPLES], write[SAMPLES];
+    struct kv *kv = c->x->kv;
+    struct kv_usage before, after;
+    kvik_seq f[FORKS];
+    size_t bytes = 0;
+    uint64_t copied = 0;
+    for (uint32_t i = 0; i < SAMPLES; i++) {
+        kv_usage(kv, &before);
+        size_t held = mallinfo2().uordblks;
+        double t = now_seconds();
+        for (uint32_t k = 0; k < FORKS; k++)
+            TRY(kvik_cache_fork(c, s, &f[k]));
+        fork[i] = (now_seconds() - t) / FORKS;
+        bytes = MAX(bytes, mallinfo2().uordblks - held);
+        kv_usage(kv, &after);
+        copied += after.rows_copied - before.rows_copied;
+        t = now_seconds();
+        TRY(append(kv, f[0], 1));
+        write[i] = now_seconds() - t;
+        for (uint32_t k = 0; k < FORKS; k++)
+            TRY(kvik_cache_drop(c, f[k]));
+    }
+    printf("cache,fork,%u,%.3f,%llu,%zu,%.2f\n", kv_len(kv, s), 1e6 * median(fork, SAMPLES),
+           (unsigned long long)copied, bytes, 1e6 * median(write, SAMPLES));
+    return 0;
+}
+
+static int run(void)
+{
+    struct kv_group g = {.policy = {.kind = KV_ROWS},
+                         .n_sites = 30,
+                         .rows = 16,
+                         .n_planes = 2,
+                         .plane = {{"k", {3, 64, DT_F16, KV_STRIPS}, NULL},
+                                   {"v", {3, 64, DT_F16, KV_ROWMAJOR}, NULL}}};
+    struct kv_config config = {.group = &g,
+                               .n_groups = 1,
+                               .max_seqs = 64,
+                               .max_tokens = 256,
+                               .max_len = 16384,
+                               .pool_bytes = (size_t)16 << 30};
+    struct exec x = {0};
+    kvik_cache c = {.x = &x};
+    static const uint32_t at[] = {100, 1000, 10000};
+    kvik_seq s;
+    TRY(kv_open(&x.kv, &config));
+    int e = kv_new(x.kv, 0, &s);
+    for (uint32_t i = 0; i < countof(at) && e >= 0; i++) {
+        e = append(x.kv, s, at[i] - kv_len(x.kv, s));
+        if (e >= 0) e = measure(&c, s);
+    }
+    kv_close(x.kv);
+    return e;
+}
+
+int main(void)
+{
+    if (run() >= 0) return 0;
+    fprintf(stderr, "bench_fork: %s\n", err_last());
+    return 1;
+}
