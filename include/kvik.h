@@ -393,17 +393,21 @@ typedef struct kvik_row {
 } kvik_row;
 typedef struct kvik_result {
     kvik_row *row; /* [n_rows] num_return_sequences for every prompt in turn, beams best first */
-    uint32_t n_rows, steps, vocab;
-    uint32_t logit_rows; /* n_rows, or with beams the number of prompts times num_beams */
-    float
-        *logits; /* [steps][logit_rows][vocab] raw, if output_logits; rows that have ended: zeros */
+    uint32_t n_rows, vocab;
+    uint32_t steps;       /* of the model: one a new token, fewer where guesses came true */
+    uint32_t logit_steps; /* new tokens of the longest row */
+    uint32_t logit_rows;  /* n_rows, or with beams the number of prompts times num_beams */
+    float *
+        logits; /* [logit_steps][logit_rows][vocab] raw, if output_logits; rows that have ended: zeros */
     float *
         scores; /* the same after the processors, if output_scores; beams: log-probabilities of the step */
     double prefill_seconds, decode_seconds;
     uint64_t prompt_tokens, new_tokens, computed_tokens;
+    uint64_t drafted,
+        accepted; /* guesses checked (prompt lookup, assistant_model); that came true */
 } kvik_result;
 KVIK_API void kvik_result_free(kvik_result *r);
-/* Writes the kept logits as a safetensors file, tensor "logits" [steps][rows][vocab] f32; whole or not at all. */
+/* Writes the kept logits as a safetensors file, tensor "logits" [logit_steps][rows][vocab] f32; whole or not at all. */
 KVIK_API int kvik_logits_save(const kvik_result *r, const char *path);
 
 /* Called from the thread in kvik_generate; not with beams, whose text is not known before the end.  text: new complete characters of this row ("" possible), id: the token, or -1 with
@@ -428,6 +432,9 @@ typedef struct kvik_hooks {
     kvik_on_notice on_notice;
     kvik_logits_processor logits_processor;
     kvik_stopping_criteria stopping_criteria;
+    /* A cache on a smaller model with the same vocabulary, which guesses ahead; the guesses are checked in one step, so the
+     * result is the one without, sooner.  Greedy decoding and sampling; NULL: none. */
+    kvik_cache *assistant_model;
 } kvik_hooks;
 /* Ragged batch: each row its own length, nothing is padded inside.  hooks may be NULL. */
 KVIK_API int kvik_generate(kvik_cache *c, const kvik_generation *g, const kvik_prompt *prompt,

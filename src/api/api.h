@@ -1,6 +1,7 @@
 /* api.h - what the public handles are. */
 #pragma once
 #include "base/base.h"
+#include "generate/draft.h"
 #include "kv/preset.h"
 #include "kvik.h"
 #include "model/model.h"
@@ -18,7 +19,8 @@ struct kvik_cache {
     struct exec *x;
     struct unbound *unbound; /* instead of both, where the cache was opened without a model */
     const struct kv_preset *preset;
-    uint64_t reused; /* by the last generate */
+    uint64_t reused;                /* by the last generate */
+    struct gen_assistant assistant; /* of others, when this cache guesses for them */
 };
 /* e, with the way out added to the sentence of a budget that is exhausted. */
 int cache_full(const kvik_cache *c, int e);

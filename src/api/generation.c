@@ -40,7 +40,14 @@ KVIK_API int kvik_generate(kvik_cache *c, const kvik_generation *g, const kvik_p
     TRY(cache_bound(c));
     kvik_result *r;
     const struct tok *tok = c->model->tok ? c->model->tok->tok : NULL;
-    TRY(cache_full(c, gen_run(c->x, tok, g, prompt, n, hooks, &r)));
+    struct gen_assist assist = {0};
+    if (hooks && hooks->assistant_model) {
+        TRY(cache_bound(hooks->assistant_model));
+        assist.assistant = &hooks->assistant_model->assistant;
+        assist.assistant->x = hooks->assistant_model->x;
+    }
+    TRY(cache_full(
+        c, gen_run_with(c->x, tok, g, prompt, n, hooks, assist.assistant ? &assist : NULL, &r)));
     c->reused = 0;
     for (uint32_t i = 0; i < r->n_rows; i++)
         c->reused += r->row[i].reused;

@@ -7,14 +7,14 @@ KVIK_API int kvik_logits_save(const kvik_result *r, const char *path)
     size_t bytes;
     if (!r || !path) return ERR(ARG, "a result and a path are needed");
     if (!r->logits) return ERR(ARG, "the result has no logits; generate with output_logits");
-    if (!ck_mul(r->steps, r->logit_rows, &bytes) || !ck_mul(bytes, r->vocab, &bytes) ||
+    if (!ck_mul(r->logit_steps, r->logit_rows, &bytes) || !ck_mul(bytes, r->vocab, &bytes) ||
         !ck_mul(bytes, sizeof *r->logits, &bytes))
         return ERR(LIMIT, "%s: too many logits for one file", path);
     struct tensor t = {
         .name = "logits",
         .dtype = DT_F32,
         .n_dims = 3,
-        .dim = {r->steps, r->logit_rows, r->vocab},
+        .dim = {r->logit_steps, r->logit_rows, r->vocab},
         .data = r->logits,
         .bytes = bytes,
     };

@@ -22,6 +22,14 @@ static const char *plural(uint64_t n)
     return n == 1 ? "" : "s";
 }
 
+static void report_guesses(const kvik_result *r)
+{
+    if (r->drafted)
+        fprintf(stderr, "guess  %llu of %llu token%s accepted; %u steps for %u tokens a row\n",
+                (unsigned long long)r->accepted, (unsigned long long)r->drafted, plural(r->drafted),
+                r->steps, r->logit_steps);
+}
+
 void report_cache(const struct session *s, const kvik_usage *u, const kvik_result *r)
 {
     char a[16], b[16], c[16], d[16];
@@ -53,6 +61,7 @@ void report_cache(const struct session *s, const kvik_usage *u, const kvik_resul
         s->load_seconds, (unsigned long long)fed, plural(fed), r->prefill_seconds,
         rate(fed, r->prefill_seconds), (unsigned long long)r->new_tokens, plural(r->new_tokens),
         r->decode_seconds, rate(decoded, r->decode_seconds));
+    report_guesses(r);
 }
 
 /* The row as the reference returns it: prompt as given, then what was generated, filled up to the longest row. */
@@ -136,11 +145,12 @@ int report_json(const struct session *s, const kvik_usage *u, const kvik_result 
     json_object_set_new(o, "finish_reason", finish);
     if (s->g.num_beams > 1) add_beams(o, r, longest);
     json_object_set_new(o, "cache", cache_json(u, reused_of(r)));
-    json_object_set_new(o, "usage",
-                        json_pack("{s:I, s:I, s:I, s:I}", "prompt_tokens",
-                                  (json_int_t)r->prompt_tokens, "new_tokens",
-                                  (json_int_t)r->new_tokens, "computed_tokens",
-                                  (json_int_t)r->computed_tokens, "steps", (json_int_t)r->steps));
+    json_object_set_new(
+        o, "usage",
+        json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "prompt_tokens", (json_int_t)r->prompt_tokens,
+                  "new_tokens", (json_int_t)r->new_tokens, "computed_tokens",
+                  (json_int_t)r->computed_tokens, "steps", (json_int_t)r->steps, "drafted",
+                  (json_int_t)r->drafted, "accepted", (json_int_t)r->accepted));
     json_object_set_new(o, "timings",
                         json_pack("{s:f, s:f, s:f}", "load_seconds", s->load_seconds,
                                   "prefill_seconds", r->prefill_seconds, "decode_seconds",

@@ -121,8 +121,8 @@ static int keep_logits(struct beams *b)
 {
     size_t vocab = b->r->x->m->vocab;
     float *kept;
-    TRY(run_keep(b->r, &b->r->kept_scores, &b->kept_scores));
-    TRY(run_keep(b->r, &b->r->kept, &kept));
+    TRY(run_keep(b->r, &b->r->kept_scores, b->r->steps, &b->kept_scores));
+    TRY(run_keep(b->r, &b->r->kept, b->r->steps, &kept));
     for (uint32_t i = 0; kept && i < b->r->n; i++)
         for (uint32_t j = 0; !b->item[i].done && j < b->n; j++)
             memcpy(kept + ((size_t)i * b->n + j) * vocab, logits_of(b, &b->item[i], j),

@@ -104,31 +104,43 @@ int run_step_end(struct run *r, bool cancel, bool *running)
     return 0;
 }
 
+struct gen_row run_text(const struct run *r, uint32_t i)
+{
+    const struct row *w = &r->row[i];
+    return (struct gen_row){.ids = w->ids,
+                            .n = w->n,
+                            .n_prompt = w->n_prompt,
+                            .pad = w->prompt->n - w->n_prompt,
+                            .max_length = (size_t)w->n_prompt + w->limit,
+                            .row = i};
+}
+
+int run_choose(struct run *r, uint32_t i, const float *logits, bool *cancel)
+{
+    const struct row *w = &r->row[i];
+    size_t vocab = r->x->m->vocab;
+    uint32_t at =
+        w->n - w->n_prompt; /* tokens it has so far: its step, however many are fed at once */
+    float *kept, *kept_scores;
+    TRY(run_keep(r, &r->kept, at, &kept));
+    TRY(run_keep(r, &r->kept_scores, at, &kept_scores));
+    memcpy(r->scores, logits, vocab * sizeof *r->scores);
+    if (kept) memcpy(kept + i * vocab, r->scores, vocab * sizeof *kept);
+    struct gen_row view = run_text(r, i);
+    TRY(run_process(r, &view, r->scores));
+    if (kept_scores) memcpy(kept_scores + i * vocab, r->scores, vocab * sizeof *kept);
+    int32_t id = r->g->do_sample ? gen_sample(r->chain, r->scores, r->g->seed, i, at)
+                                 : gen_argmax(r->scores, (uint32_t)vocab);
+    return run_append(r, i, id, cancel);
+}
+
 /* One token for every row that runs. */
 static int choose(struct run *r, bool *running)
 {
-    size_t vocab = r->x->m->vocab;
     bool cancel = false;
-    float *kept, *kept_scores;
-    TRY(run_keep(r, &r->kept, &kept));
-    TRY(run_keep(r, &r->kept_scores, &kept_scores));
-    for (uint32_t i = 0, k = 0; i < r->n; i++) {
-        struct row *w = &r->row[i];
-        if (w->done) continue;
-        memcpy(r->scores, r->logits + k++ * vocab, vocab * sizeof *r->scores);
-        if (kept) memcpy(kept + i * vocab, r->scores, vocab * sizeof *kept);
-        struct gen_row view = {.ids = w->ids,
-                               .n = w->n,
-                               .n_prompt = w->n_prompt,
-                               .pad = w->prompt->n - w->n_prompt,
-                               .max_length = (size_t)w->n_prompt + w->limit,
-                               .row = i};
-        TRY(run_process(r, &view, r->scores));
-        if (kept_scores) memcpy(kept_scores + i * vocab, r->scores, vocab * sizeof *kept);
-        int32_t id = r->g->do_sample ? gen_sample(r->chain, r->scores, r->g->seed, i, r->steps)
-                                     : gen_argmax(r->scores, (uint32_t)vocab);
-        TRY(run_append(r, i, id, &cancel));
-    }
+    for (uint32_t i = 0, k = 0; i < r->n; i++)
+        if (!r->row[i].done)
+            TRY(run_choose(r, i, r->logits + (size_t)k++ * r->x->m->vocab, &cancel));
     r->steps++;
     return run_step_end(r, cancel, running);
 }
@@ -161,9 +173,6 @@ static int check_mode(const kvik_generation *g)
     if (m == GEN_CONTRASTIVE)
         return ERR(UNSUPPORTED, "penalty_alpha=%g is not supported in this version",
                    g->penalty_alpha);
-    if (gen_assisted(g, false))
-        return ERR(UNSUPPORTED, "prompt_lookup_num_tokens=%u is not supported in this version",
-                   g->prompt_lookup_num_tokens);
     if (g->guidance_scale != 1)
         return ERR(UNSUPPORTED, "guidance_scale=%g is not supported in this version",
                    g->guidance_scale);
@@ -195,15 +204,31 @@ static int shape(struct run *r, uint32_t n_prompts)
 /* Every way of generating fills the rows of the result; *prefilled: when the prompts had been fed. */
 typedef int run_mode(struct run *r, kvik_result *out, double *prefilled);
 
-static run_mode *mode_of(const kvik_generation *g)
+static run_mode *mode_of(const struct run *r)
 {
-    return g->num_beams > 1 ? beam_run : plain_run;
+    const kvik_generation *g = r->g;
+    run_mode *mode = g->num_beams > 1 ? beam_run : plain_run;
+    if (!g->prompt_lookup_num_tokens && !r->assist) return mode;
+    if (gen_assisted(g, r->assist != NULL) && g->guidance_scale == 1) return speculate_run;
+    if (r->hooks && r->hooks->on_notice)
+        r->hooks->on_notice(r->hooks->ctx,
+                            "prompt lookup and assistants are for greedy decoding and sampling "
+                            "without guidance; ignored");
+    return mode;
 }
 
 int gen_run(struct exec *x, const struct tok *tok, const kvik_generation *g,
             const kvik_prompt *prompt, uint32_t n, const kvik_hooks *hooks, kvik_result **out)
 {
-    struct run r = {.x = x, .tok = tok, .g = g, .hooks = hooks, .begun = now_seconds()};
+    return gen_run_with(x, tok, g, prompt, n, hooks, NULL, out);
+}
+
+int gen_run_with(struct exec *x, const struct tok *tok, const kvik_generation *g,
+                 const kvik_prompt *prompt, uint32_t n, const kvik_hooks *hooks,
+                 const struct gen_assist *assist, kvik_result **out)
+{
+    struct run r = {
+        .x = x, .tok = tok, .g = g, .hooks = hooks, .assist = assist, .begun = now_seconds()};
     if (n == 0) return ERR(ARG, "no prompt");
     TRY(gen_validate(g));
     TRY(check_mode(g));
@@ -214,7 +239,7 @@ int gen_run(struct exec *x, const struct tok *tok, const kvik_generation *g,
     uint64_t computed = x->computed;
     (void)gen_notice_full(x, NULL, &r.told); /* in an earlier run: no news */
     int e = run_begin(&r, prompt, n);
-    if (e >= 0) e = mode_of(g)(&r, res, &prefilled);
+    if (e >= 0) e = mode_of(&r)(&r, res, &prefilled);
     if (e >= 0) run_result_end(&r, res);
     res->prefill_seconds = prefilled - r.begun;
     res->decode_seconds = now_seconds() - prefilled;

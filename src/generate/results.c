@@ -5,20 +5,22 @@
 
 #include <string.h>
 
-int run_keep(struct run *r, struct run_kept *k, float **out)
+int run_keep(struct run *r, struct run_kept *k, uint32_t at, float **out)
 {
     size_t step = (size_t)r->x->m->vocab * r->width;
     *out = NULL;
+    r->kept_steps = MAX(r->kept_steps, at + 1);
     if (!k->wanted) return 0;
-    if (r->steps == k->cap) {
+    if (at >= k->cap) {
         size_t cap = k->cap ? 2 * k->cap : 16;
         float *p = mem_grow(k->data, cap, step * sizeof *p);
         if (!p) return ERR_NOMEM;
         k->data = p;
         k->cap = cap;
     }
-    *out = k->data + r->steps * step;
-    memset(*out, 0, step * sizeof **out);
+    for (; k->n <= at; k->n++)
+        memset(k->data + k->n * step, 0, step * sizeof *k->data);
+    *out = k->data + at * step;
     return 0;
 }
 
@@ -79,6 +81,9 @@ void run_result_end(struct run *r, kvik_result *out)
         w->sync.report = NULL;
     }
     out->steps = r->steps;
+    out->logit_steps = r->kept_steps;
+    out->drafted = r->drafted;
+    out->accepted = r->accepted;
     out->logits = r->kept.data;
     out->scores = r->kept_scores.data;
     r->kept.data = r->kept_scores.data = NULL;

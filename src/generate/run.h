@@ -28,8 +28,8 @@ struct row {
 };
 struct run_kept { /* of every step */
     bool wanted;
-    float *data; /* [steps][width][vocab] */
-    size_t cap;
+    float *data; /* [n][width][vocab] */
+    size_t n, cap;
 };
 struct run {
     struct exec *x;
@@ -41,13 +41,15 @@ struct run {
     uint32_t n;     /* rows */
     uint32_t per;   /* rows for each prompt, adjacent; 1 with beams */
     uint32_t width; /* rows of logits in a step: n, or with beams all of them */
-    uint32_t steps;
+    uint32_t steps, kept_steps;
     float *logits, *scores;            /* [width][vocab], [vocab] */
     struct exec_feed *feed;            /* [width] */
     struct run_kept kept, kept_scores; /* raw logits; processed scores */
     struct buf piece;
-    bool told;    /* that pages stream */
-    double begun; /* for max_time */
+    const struct gen_assist *assist; /* or NULL */
+    uint64_t drafted, accepted;      /* guesses that were checked; that came true */
+    bool told;                       /* that pages stream */
+    double begun;                    /* for max_time */
 };
 
 /* run.c */
@@ -66,8 +68,9 @@ bool run_criteria(const struct run *r, uint32_t row, const int32_t *ids, size_t 
 /* All processors on a row of scores. */
 int run_process(struct run *r, const struct gen_row *row, float *scores);
 
-/* results.c: room for one more step, [width][vocab] zeros; NULL if nobody wants it. */
-int run_keep(struct run *r, struct run_kept *k, float **out);
+/* results.c: what is kept of step `at`, at most one behind the last, [width][vocab], zeros at first; NULL if nobody wants
+ * it. */
+int run_keep(struct run *r, struct run_kept *k, uint32_t at, float **out);
 /* `fresh`: what was generated after the row's prompt; text is not filled in. */
 int run_result(const struct row *w, const int32_t *fresh, uint32_t n, kvik_row *out);
 /* All rows, each with its own sequence (not beams). */
@@ -81,8 +84,14 @@ void run_result_end(struct run *r, kvik_result *out);
 int run_feed_rows(struct run *r, uint32_t chunk, exec_progress progress);
 /* Appends a token to row i, says it, and ends the row if it must; *cancel is set if the caller wants that. */
 int run_append(struct run *r, uint32_t i, int32_t id, bool *cancel);
+struct gen_row run_text(const struct run *r, uint32_t i); /* row i as processors see it */
+/* Chooses the next token of row i from the logits[vocab] of its last one, and appends it. */
+int run_choose(struct run *r, uint32_t i, const float *logits, bool *cancel);
 /* After every row had its tokens: ends all if cancelled; whether any still runs. */
 int run_step_end(struct run *r, bool cancel, bool *running);
+
+/* speculate.c: guesses checked many at a time; fills the rows of `out`. */
+int speculate_run(struct run *r, kvik_result *out, double *prefilled);
 
 /* beam_loop.c: beam search over all rows; fills the rows of `out`.  *prefilled: when the prompts had been fed. */
 int beam_run(struct run *r, kvik_result *out, double *prefilled);

@@ -1,0 +1,99 @@
+/* draft_lookup.c - guesses from the text itself: the last few tokens are looked up further left, and what followed
+ * them there is proposed (prompt lookup).
+ *
+ * As the reference: the longest n-gram first, of its occurrences the leftmost; a guess that a processor
+ * forbids ends the proposal, or, as its first, moves on to the next occurrence; an end-of-sequence token is
+ * never proposed. */
+#include "generate/chain.h"
+#include "generate/draft.h"
+
+#include <math.h>
+#include <string.h>
+
+struct lookup {
+    const kvik_generation *g;
+    struct gen_chain
+        *chain;    /* what forbids tokens, without the filters of sampling; NULL: nothing does */
+    float *scores; /* [vocab] */
+    uint32_t vocab;
+};
+
+static bool forbidden(const struct lookup *l, const struct draft_row *w, uint32_t n, int32_t id)
+{
+    struct gen_row view = w->text;
+    if (!l->chain) return false;
+    view.n = n;
+    for (uint32_t i = 0; i < l->vocab; i++)
+        l->scores[i] = 1;
+    (void)gen_chain_apply(l->chain, &view, l->scores);
+    return l->scores[id] == -INFINITY;
+}
+
+/* Copies what stands from `at` on behind the text, as far as it may be proposed; false: not one token. */
+static bool take(const struct lookup *l, struct draft_row *w, uint32_t at)
+{
+    uint32_t end = MIN(w->n, at + w->max);
+    w->got = 0;
+    for (; at < end; at++) {
+        int32_t id = w->ids[at];
+        if (forbidden(l, w, w->n + w->got, id)) return w->got > 0;
+        if (run_ends(l->g, id)) return true; /* the search is over all the same */
+        w->ids[w->n + w->got++] = id;
+    }
+    return w->got > 0;
+}
+
+static bool find(const struct lookup *l, struct draft_row *w, uint32_t size)
+{
+    const int32_t *last = w->ids + w->n - size;
+    for (uint32_t at = 0; at + size < w->n; at++)
+        if (w->ids[at] == *last && memcmp(w->ids + at, last, size * sizeof *last) == 0 &&
+            take(l, w, at + size))
+            return true;
+    return false;
+}
+
+static int propose(void *ctx, struct draft_row *row, uint32_t n)
+{
+    const struct lookup *l = ctx;
+    for (uint32_t i = 0; i < n; i++) {
+        struct draft_row *w = &row[i];
+        if (!w->max) continue;
+        for (uint32_t size = MIN(l->g->max_matching_ngram_size, w->n - 1); size; size--)
+            if (find(l, w, size)) break;
+    }
+    return 0;
+}
+
+static void close_lookup(void *ctx)
+{
+    struct lookup *l = ctx;
+    if (!l) return;
+    if (l->chain) gen_chain_drop(l->chain);
+    mem_free(l->scores);
+    mem_free(l);
+}
+
+int draft_lookup_open(const struct run *r, struct drafter *out)
+{
+    const kvik_generation *g = r->g;
+    struct lookup *l = mem_alloc(sizeof *l);
+    if (!l) return ERR_NOMEM;
+    l->g = g;
+    l->vocab = r->x->m->vocab;
+    kvik_generation greedy = *g;
+    greedy.do_sample = false;
+    int e = gen_chain_new(&greedy, l->vocab, &l->chain);
+    if (e >= 0 && !l->chain->n) {
+        gen_chain_drop(l->chain);
+        l->chain = NULL;
+    }
+    if (e >= 0 && l->chain && !(l->scores = mem_array(l->vocab, sizeof *l->scores))) e = ERR_NOMEM;
+    if (e < 0) {
+        close_lookup(l);
+        return e;
+    }
+    *out = (struct drafter){
+        .propose = propose, .close = close_lookup, .ctx = l, .most = g->prompt_lookup_num_tokens};
+    return 0;
+}

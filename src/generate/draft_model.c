@@ -1,0 +1,233 @@
+/* draft_model.c - guesses of a second, smaller model with the same vocabulary (assistant_model).
+ *
+ * The assistant reads along in a cache of its own.  Of every row it has a sequence with tokens that are certain,
+ * and decodes its guesses greedily in a fork of it; what the verdict confirms of the fork becomes the certain
+ * sequence, where every group of its cache can go on from there, and is else fed once more.  An assistant whose cache is
+ * full, or too short for a row, makes no more guesses for it; nothing is lost but speed. */
+#include "generate/chain.h"
+#include "generate/draft.h"
+
+#include <string.h>
+
+struct helper {             /* of one row */
+    kv_seq sure, guess;     /* guess: a fork of sure, gone on with the last guesses; 0: none */
+    uint32_t tokens;        /* guesses it makes at most, as the schedule has it */
+    bool resting, thinking; /* makes no guesses any more; decodes in this call */
+};
+struct assistant {
+    struct gen_assistant *a;
+    const kvik_generation *g;
+    struct gen_chain *chain; /* processors apply to guesses too */
+    struct helper *helper;   /* [n] by rows */
+    uint32_t n, vocab;
+    struct exec_feed *feed; /* [n] */
+    uint32_t *asked;        /* [n] draft_row of the k-th feed */
+    float *logits, *scores; /* [n][vocab], [vocab] */
+};
+
+static void drop(const struct assistant *s, kv_seq *seq)
+{
+    if (*seq) (void)kv_drop(s->a->x->kv, *seq);
+    *seq = 0;
+}
+
+/* Brings `sure` to the certain tokens, at least one of which it has yet to read. */
+static int settle(struct assistant *s, struct helper *h, const struct draft_row *w)
+{
+    struct kv *kv = s->a->x->kv;
+    uint32_t same = 0, have = 0;
+    if (!h->sure) return kv_new(kv, 0, &h->sure);
+    if (!h->guess) return 0;
+    const int32_t *known = kv_tokens(kv, h->guess);
+    uint32_t len = MIN(kv_len(kv, h->guess), w->n - 1);
+    while (same < len && known[same] == w->ids[same])
+        same++;
+    if (same > kv_len(kv, h->sure) && kv_resume(kv, h->guess, same, &have) >= 0 && have == same &&
+        kv_trim(kv, h->guess, same, &have) >= 0) {
+        kv_seq read = h->guess;
+        h->guess = h->sure;
+        h->sure = read;
+    }
+    drop(s, &h->guess);
+    return 0;
+}
+
+/* Feeds feed[0, n), all of them or, where the cache is full or too short, none of these rows ever again. */
+static int read(struct assistant *s, const struct draft_row *row, uint32_t n)
+{
+    if (!n) return 0;
+    int e = exec_feed(s->a->x, s->feed, n, 0, s->logits, NULL, NULL);
+    if (e != ERR_FULL && e != ERR_LIMIT) return e;
+    for (uint32_t k = 0; k < n; k++) {
+        struct helper *h = &s->helper[row[s->asked[k]].row];
+        h->resting = true;
+        h->thinking = false;
+        drop(s, &h->guess);
+        drop(s, &h->sure);
+    }
+    return 0;
+}
+
+/* The certain tokens, of all rows at once. */
+static int catch_up(struct assistant *s, struct draft_row *row, uint32_t n)
+{
+    struct exec *x = s->a->x;
+    uint32_t k = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        struct draft_row *w = &row[i];
+        struct helper *h = &s->helper[w->row];
+        h->thinking = false;
+        w->max = MIN(w->max, h->tokens);
+        if (w->n > x->max_len) h->resting = true;
+        if (h->resting || !w->max) continue;
+        w->max = MIN(w->max, x->max_len - w->n + 1);
+        TRY(settle(s, h, w));
+        uint32_t len = kv_len(x->kv, h->sure);
+        s->feed[k] =
+            (struct exec_feed){.seq = h->sure, .tok = w->ids + len, .n = w->n - len, .loose = true};
+        s->asked[k++] = i;
+        h->thinking = true;
+    }
+    return read(s, row, k);
+}
+
+/* One guess, and whether another one follows it. */
+static int guess(struct assistant *s, struct draft_row *w, const float *logits, bool *more)
+{
+    struct gen_row view = w->text;
+    view.n = w->n + w->got;
+    memcpy(s->scores, logits, s->vocab * sizeof *s->scores);
+    TRY(gen_chain_apply(s->chain, &view, s->scores));
+    int32_t id = gen_argmax(s->scores, s->vocab);
+    w->ids[w->n + w->got++] = id;
+    *more = w->got < w->max && !run_ends(s->g, id);
+    if (!*more || !(s->g->assistant_confidence_threshold > 0)) return 0;
+    double sum = gen_weights(s->scores, s->vocab, s->chain->value); /* of exp(score - best) */
+    *more = 1 >= s->g->assistant_confidence_threshold * sum;
+    return 0;
+}
+
+/* Guesses of the logits of the last feed; what is to be fed next. */
+static int think(struct assistant *s, struct draft_row *row, uint32_t *n)
+{
+    struct kv *kv = s->a->x->kv;
+    uint32_t left = 0;
+    for (uint32_t k = 0; k < *n; k++) {
+        struct draft_row *w = &row[s->asked[k]];
+        struct helper *h = &s->helper[w->row];
+        bool more;
+        if (!h->thinking) continue;
+        TRY(guess(s, w, s->logits + (size_t)k * s->vocab, &more));
+        if (more && !h->guess && kv_fork(kv, h->sure, &h->guess) < 0) h->guess = 0;
+        if (!more || !h->guess) continue;
+        s->feed[left] = (struct exec_feed){
+            .seq = h->guess, .tok = w->ids + w->n + w->got - 1, .n = 1, .loose = true};
+        s->asked[left++] = s->asked[k];
+    }
+    *n = left;
+    return 0;
+}
+
+static int propose(void *ctx, struct draft_row *row, uint32_t n)
+{
+    struct assistant *s = ctx;
+    uint32_t k = 0;
+    TRY(catch_up(s, row, n));
+    for (uint32_t i = 0; i < n; i++)
+        k += s->helper[row[i].row].thinking;
+    while (k) {
+        TRY(think(s, row, &k));
+        TRY(read(s, row, k));
+    }
+    return 0;
+}
+
+static bool schedule_is(const struct assistant *s, const char *name)
+{
+    const char *now = s->g->num_assistant_tokens_schedule;
+    return strcmp(now ? now : "constant", name) == 0;
+}
+
+static void told(void *ctx, uint32_t row, uint32_t guesses, uint32_t right)
+{
+    struct assistant *s = ctx;
+    struct helper *h = &s->helper[row];
+    bool keep = schedule_is(s, "heuristic");
+    if (!guesses || (!keep && !schedule_is(s, "heuristic_transient"))) return;
+    if (right < guesses)
+        h->tokens = MAX(h->tokens, 2u) - 1;
+    else if (h->tokens + 2 <= DRAFT_MOST)
+        h->tokens += 2;
+    if (keep && row == 0) s->a->learned = h->tokens;
+}
+
+static void close_assistant(void *ctx)
+{
+    struct assistant *s = ctx;
+    if (!s) return;
+    for (uint32_t i = 0; s->helper && i < s->n; i++) {
+        drop(s, &s->helper[i].guess);
+        drop(s, &s->helper[i].sure);
+    }
+    if (s->chain) gen_chain_drop(s->chain);
+    mem_free(s->helper);
+    mem_free(s->feed);
+    mem_free(s->asked);
+    mem_free(s->logits);
+    mem_free(s->scores);
+    mem_free(s);
+}
+
+static int buffers(struct assistant *s)
+{
+    size_t logits;
+    if (!ck_mul(s->vocab * sizeof(float), s->n, &logits)) return ERR(NOMEM, "too many rows");
+    s->helper = mem_array(s->n, sizeof *s->helper);
+    s->feed = mem_array(s->n, sizeof *s->feed);
+    s->asked = mem_array(s->n, sizeof *s->asked);
+    s->logits = mem_aligned(logits);
+    s->scores = mem_array(s->vocab, sizeof *s->scores);
+    bool all = s->helper && s->feed && s->asked && s->logits && s->scores;
+    return all ? gen_chain_new(s->g, s->vocab, &s->chain) : ERR_NOMEM;
+}
+
+static int agree(const struct run *r, const struct exec *x)
+{
+    if (x == r->x)
+        return ERR(ARG, "assistant_model is the cache that generates; open another one for it");
+    if (x->m->vocab != r->x->m->vocab)
+        return ERR(ARG,
+                   "the assistant %s has a vocabulary of %u tokens, the model %s one of %u; an "
+                   "assistant needs the same tokens",
+                   x->m->what, x->m->vocab, r->x->m->what, r->x->m->vocab);
+    if (r->n > x->max_seqs)
+        return ERR(LIMIT,
+                   "%u rows, the assistant's cache was opened for %u sequences; raise its "
+                   "max_sequences",
+                   r->n, x->max_seqs);
+    return 0;
+}
+
+int draft_model_open(const struct run *r, struct gen_assistant *a, struct drafter *out)
+{
+    uint32_t tokens = r->g->num_assistant_tokens;
+    TRY(agree(r, a->x));
+    struct assistant *s = mem_alloc(sizeof *s);
+    if (!s) return ERR_NOMEM;
+    *s = (struct assistant){.a = a, .g = r->g, .n = r->n, .vocab = r->x->m->vocab};
+    int e = buffers(s);
+    if (e < 0) {
+        close_assistant(s);
+        return e;
+    }
+    if (!schedule_is(s, "heuristic") || a->asked != tokens) a->learned = tokens;
+    a->asked = tokens;
+    for (uint32_t i = 0; i < s->n; i++)
+        s->helper[i].tokens = a->learned;
+    *out = (struct drafter){.propose = propose,
+                            .told = told,
+                            .close = close_assistant,
+                            .ctx = s,
+                            .most = schedule_is(s, "constant") ? tokens : MAX(tokens, DRAFT_MOST)};
+    return 0;
+}
