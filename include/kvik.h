@@ -386,7 +386,8 @@ typedef struct kvik_row {
     kvik_sync *sync; /* of a prompt with a sequence, on its first row; else NULL */
     double score;    /* beams: sum of log-probabilities / length^length_penalty; else 0 */
     int32_t *
-        beam_indices; /* beams: [n - n_prompt] the row of logits each new token came from; else NULL */
+        beam_indices; /* beams: [n - n_prompt] the row of logits each new token came from (in groups: counted within
+                         its group, prompt after prompt, as the reference counts); else NULL */
     kvik_seq
         seq; /* return_dict_in_generate: the row's sequence, all but its last token, which the caller
                          continues or drops; else 0 */

@@ -8,29 +8,10 @@
  *
  * One departure: the reference ends all prompts of a batch together, and a prompt whose own search is over idles until then.
  * Here each search ends by itself, with the same result, so that a prompt does not depend on its batch mates. */
-#include "generate/beam.h"
+#include "generate/beam_int.h"
 
 #include <math.h>
 #include <string.h>
-
-struct beam_search {
-    struct beam_rules rules;
-    uint32_t n_prompt, n;             /* n: tokens generated */
-    uint32_t keep;                    /* candidates of a step */
-    uint32_t held;                    /* in `candidate`; a heap with the worst first until ranked */
-    uint32_t n_real;                  /* finished sequences found */
-    struct beam_candidate *candidate; /* [keep] */
-    struct beam_candidate *running;   /* [beams] what each running beam is made of */
-    struct beam_done *done;           /* [beams] best first */
-    int32_t *ids[2];   /* [beams][n_prompt + limit]; ids[0] is of the running beams */
-    int32_t *path[2];  /* [beams][limit] the beam each token extended */
-    int32_t *done_ids; /* [beams][2][limit] what `done` points into */
-};
-
-static size_t ids_width(const struct beam_search *b)
-{
-    return (size_t)b->n_prompt + b->rules.limit;
-}
 
 int beam_new(const struct beam_rules *rules, const int32_t *prompt, uint32_t n_prompt,
              struct beam_search **out)
@@ -40,17 +21,19 @@ int beam_new(const struct beam_rules *rules, const int32_t *prompt, uint32_t n_p
     if (!b) return ERR_NOMEM;
     b->rules = *rules;
     b->n_prompt = n_prompt;
+    b->worst = 1e9;
     b->keep = (uint32_t)MIN(keep * beams, beams * rules->vocab);
     b->candidate = mem_array(b->keep, sizeof *b->candidate);
+    b->sorted = rules->draw ? mem_array(2 * (size_t)b->keep, sizeof *b->sorted) : NULL;
     b->running = mem_array(beams, sizeof *b->running);
     b->done = mem_array(beams, sizeof *b->done);
     for (int i = 0; i < 2; i++) {
-        b->ids[i] = mem_array(beams, ids_width(b) * sizeof **b->ids);
+        b->ids[i] = mem_array(beams, beam_width(b) * sizeof **b->ids);
         b->path[i] = mem_array(beams, limit * sizeof **b->path);
     }
     b->done_ids = mem_array(beams, 2 * limit * sizeof *b->done_ids);
-    if (!b->candidate || !b->running || !b->done || !b->ids[0] || !b->ids[1] || !b->path[0] ||
-        !b->path[1] || !b->done_ids) {
+    if (!b->candidate || (rules->draw && !b->sorted) || !b->running || !b->done || !b->ids[0] ||
+        !b->ids[1] || !b->path[0] || !b->path[1] || !b->done_ids) {
         beam_drop(b);
         return ERR_NOMEM;
     }
@@ -62,7 +45,7 @@ int beam_new(const struct beam_rules *rules, const int32_t *prompt, uint32_t n_p
                                         .token = b->done_ids + 2 * i * limit,
                                         .beam = b->done_ids + (2 * i + 1) * limit};
         for (int k = 0; k < 2; k++)
-            memcpy(b->ids[k] + i * ids_width(b), prompt, n_prompt * sizeof *prompt);
+            memcpy(b->ids[k] + i * beam_width(b), prompt, n_prompt * sizeof *prompt);
     }
     *out = b;
     return 0;
@@ -72,6 +55,7 @@ void beam_drop(struct beam_search *b)
 {
     if (!b) return;
     mem_free(b->candidate);
+    mem_free(b->sorted);
     mem_free(b->running);
     mem_free(b->done);
     for (int i = 0; i < 2; i++) {
@@ -102,7 +86,7 @@ void beam_log_softmax(float *score, uint32_t n)
 
 static bool worse(const struct beam_candidate *a, const struct beam_candidate *b)
 {
-    if (a->score != b->score) return a->score < b->score;
+    if (a->key != b->key) return a->key < b->key;
     return a->beam != b->beam ? a->beam > b->beam : a->token > b->token;
 }
 
@@ -131,10 +115,12 @@ void beam_offer(struct beam_search *b, uint32_t beam, const float *score)
     float so_far = b->running[beam].score;
     for (uint32_t v = 0; v < b->rules.vocab; v++) {
         float s = score[v] + so_far;
-        bool full = b->held == b->keep;
-        if (full && !(s > b->candidate[0].score)) continue; /* of equals the earlier one is in */
         if (!(s > -INFINITY)) s = -INFINITY;
-        struct beam_candidate c = {.score = s, .beam = beam, .token = (int32_t)v, .ends = -1};
+        double key = b->rules.draw ? beam_draw_key(b, s, beam, v) : s;
+        bool full = b->held == b->keep;
+        if (full && !(key > b->candidate[0].key)) continue; /* of equals the earlier one is in */
+        struct beam_candidate c = {
+            .score = s, .key = key, .beam = beam, .token = (int32_t)v, .ends = -1};
         if (full) {
             b->candidate[0] = c;
             sift_down(b->candidate, b->held, 0);
@@ -176,19 +162,27 @@ static void choose_running(struct beam_search *b)
     }
 }
 
+void beam_record(const struct beam_search *b, const struct beam_candidate *c, struct beam_done *out)
+{
+    uint32_t n = b->n;
+    memcpy(out->token, b->ids[0] + c->beam * beam_width(b) + b->n_prompt, n * sizeof *out->token);
+    memcpy(out->beam, b->path[0] + (size_t)c->beam * b->rules.limit, n * sizeof *out->beam);
+    out->n = n;
+    if (c->token < 0) return;
+    out->token[n] = c->token;
+    out->beam[n] = (int32_t)c->beam;
+    out->n++;
+}
+
 /* A candidate that ended enters the finished list if its score beats the worst there. */
 static void finish(struct beam_search *b, const struct beam_candidate *c, float divisor)
 {
-    uint32_t last = b->rules.beams - 1, i = last, n = b->n;
+    uint32_t last = b->rules.beams - 1, i = last;
     float score = c->score / divisor;
     if (!(score > b->done[last].score)) return;
     struct beam_done d = b->done[last];
     if (!d.real) b->n_real++;
-    memcpy(d.token, b->ids[0] + c->beam * ids_width(b) + b->n_prompt, n * sizeof *d.token);
-    memcpy(d.beam, b->path[0] + (size_t)c->beam * b->rules.limit, n * sizeof *d.beam);
-    d.token[n] = c->token;
-    d.beam[n] = (int32_t)c->beam;
-    d.n = n + 1;
+    beam_record(b, c, &d);
     d.score = score;
     d.real = true;
     d.ends = c->ends;
@@ -197,10 +191,9 @@ static void finish(struct beam_search *b, const struct beam_candidate *c, float 
     b->done[i] = d;
 }
 
-/* The running beams' tokens: those of the beam each extends, and its own. */
-static void follow(struct beam_search *b)
+void beam_follow(struct beam_search *b)
 {
-    size_t width = ids_width(b), limit = b->rules.limit;
+    size_t width = beam_width(b), limit = b->rules.limit;
     for (uint32_t i = 0; i < b->rules.beams; i++) {
         const struct beam_candidate *c = &b->running[i];
         int32_t *to = b->ids[1] + i * width + b->n_prompt, *path = b->path[1] + i * limit;
@@ -233,14 +226,18 @@ static bool can_improve(const struct beam_search *b)
 
 bool beam_advance(struct beam_search *b)
 {
+    if (b->rules.group) return beam_advance_group(b);
     bool goes_on = false;
     float divisor = power(b, b->n + 1);
-    choose_running(b);
+    if (b->rules.draw)
+        beam_running_drawn(b);
+    else
+        choose_running(b);
     for (uint32_t i = 0; i < b->held; i++) {
         goes_on |= b->candidate[i].ends < 0;
         if (i < b->rules.beams && b->candidate[i].ends >= 0) finish(b, &b->candidate[i], divisor);
     }
-    follow(b);
+    beam_follow(b);
     b->held = 0;
     if (b->rules.early == KVIK_EARLY_TRUE && b->n_real == b->rules.beams) return false;
     return goes_on && can_improve(b);
@@ -253,7 +250,7 @@ const struct beam_candidate *beam_running(const struct beam_search *b, uint32_t 
 
 const int32_t *beam_ids(const struct beam_search *b, uint32_t i)
 {
-    return b->ids[0] + i * ids_width(b);
+    return b->ids[0] + i * beam_width(b);
 }
 
 uint32_t beam_length(const struct beam_search *b)

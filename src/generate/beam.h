@@ -16,15 +16,20 @@ struct beam_rules {
     uint32_t limit; /* new tokens at most; the caller ends candidates there */
     double length_penalty;
     enum kvik_early early;
+    bool group; /* one group of diverse beams: the rules of beam_group.c */
+    bool draw;  /* beam sampling: candidates are drawn, see beam_draw.c */
+    uint64_t seed;
+    uint32_t row; /* of the draws: the prompt's */
 };
 struct beam_candidate {
     float score; /* sum of log-probabilities */
+    double key;  /* what it is ranked by: the score, or the order of a draw */
     uint32_t beam;
     int32_t token;
     int ends; /* enum kvik_finish, or -1: the text goes on */
 };
 struct beam_done { /* a finished sequence */
-    float score;   /* the sum divided by length^length_penalty */
+    double score;  /* the sum divided by length^length_penalty */
     bool real;     /* false: the place of one that was never found */
     int ends;
     uint32_t n;
@@ -49,5 +54,12 @@ bool beam_advance(struct beam_search *b);
 const struct beam_candidate *beam_running(const struct beam_search *b, uint32_t i);
 const int32_t *beam_ids(const struct beam_search *b, uint32_t i); /* prompt, then beam_length() */
 uint32_t beam_length(const struct beam_search *b);                /* tokens generated */
-/* Finished sequences, best first; rank < beams. */
+/* Finished sequences, best first; rank < beams.  Not of groups. */
 const struct beam_done *beam_best(const struct beam_search *b, uint32_t rank);
+
+/* --- groups: beam_advance is false when a group is over, which then takes no part in further steps.
+ * When the whole search ends: beams of a group that was not over join its finished sequences; ends[beams]: why each ends. */
+void beam_group_end(struct beam_search *b, const int *ends);
+/* The n_best best over all groups, best first. */
+void beam_group_best(struct beam_search *const *group, uint32_t n, const struct beam_done **best,
+                     uint32_t n_best);

@@ -5,37 +5,12 @@
  * once, by reference, so that no row is copied except in the open block of a beam that is continued twice.
  * Without a cache each step feeds every beam's whole text again.
  *
- * Stop strings end a beam like any other end, so the text of every beam is followed in streams of its own.  A
- * sequence of the caller's serves as the first beam, and keeps what it holds of the best row; return_dict_in_generate gives
- * every row a sequence, forked from the beam that has most of it. */
-#include "generate/beam.h"
-#include "generate/run.h"
+ * Diverse beams are several searches over the beams of one prompt, one for each group, that choose one after the other in
+ * a step; a group that is over is fed no more.  Stop strings end a beam like any other end, so the text of every beam is
+ * followed in streams of its own; of diverse beams they end the search, once all that run have met an end. */
+#include "generate/beam_loop.h"
 
 #include <string.h>
-
-struct ear { /* one beam's text as stop strings hear it */
-    struct tok_stream *stream;
-    struct gen_stop *stop;
-};
-struct item { /* one prompt */
-    struct row *row;
-    struct beam_search *search;
-    kv_seq *seq; /* [beams] owned array; seq[0] is the row's; 0: none */
-    struct ear
-        *ear[2]; /* [beams] owned; ear[0] is of the running beams; NULL without stop strings */
-    uint32_t at; /* its first row of this step's logits */
-    bool done;
-};
-struct beams {
-    struct run *r;
-    struct item *item; /* [r->n] */
-    struct ear trial;
-    int32_t *extended;  /* scratch: a candidate's whole text, for the caller's criteria */
-    uint32_t n;         /* beams of a prompt */
-    uint32_t *from;     /* [n] scratch of reordering */
-    bool shared;        /* the prompts have been forked */
-    float *kept_scores; /* of this step, or NULL */
-};
 
 static void ear_drop(struct ear *e)
 {
@@ -72,17 +47,24 @@ static int ear_hear(struct beams *b, struct ear *e, int32_t id, bool *stops)
 static int item_begin(struct beams *b, struct item *it, struct row *w)
 {
     const struct run *r = b->r;
-    struct beam_rules rules = {.beams = b->n,
+    struct beam_rules rules = {.beams = beams_each(b),
                                .vocab = r->x->m->vocab,
                                .n_eos = r->g->n_eos,
                                .limit = w->limit,
                                .length_penalty = r->g->length_penalty,
-                               .early = r->g->early_stopping};
+                               .early = r->g->early_stopping,
+                               .group = b->groups > 1,
+                               .draw = r->g->do_sample,
+                               .seed = r->g->seed,
+                               .row = (uint32_t)(it - b->item)};
     it->row = w;
     it->seq = mem_array(b->n, sizeof *it->seq);
     if (!it->seq) return ERR_NOMEM;
     it->seq[0] = w->seq;
-    TRY(beam_new(&rules, w->ids, w->n_prompt, &it->search));
+    it->group = mem_array(b->groups, sizeof *it->group);
+    if (!it->group) return ERR_NOMEM;
+    for (uint32_t g = 0; g < b->groups; g++)
+        TRY(beam_new(&rules, w->ids, w->n_prompt, &it->group[g].search));
     for (int k = 0; w->stop && k < 2; k++) {
         it->ear[k] = mem_array(b->n, sizeof **it->ear);
         if (!it->ear[k]) return ERR_NOMEM;
@@ -101,7 +83,10 @@ static void item_end(struct beams *b, struct item *it)
             ear_drop(&it->ear[k][i]);
         mem_free(it->ear[k]);
     }
-    beam_drop(it->search);
+    for (uint32_t g = 0; it->group && g < b->groups; g++)
+        beam_drop(it->group[g].search);
+    mem_free(it->group);
+    mem_free(it->best);
     mem_free(it->seq);
 }
 
@@ -111,10 +96,31 @@ static uint32_t row_of(const struct beams *b, const struct item *it, uint32_t j)
     return (uint32_t)(it - b->item) * b->n + j;
 }
 
+static struct group *group_of(const struct beams *b, const struct item *it, uint32_t j)
+{
+    return &it->group[j / beams_each(b)];
+}
+
+/* What beam j has generated after the prompt, prompt included. */
+static const int32_t *ids_of(const struct beams *b, const struct item *it, uint32_t j)
+{
+    return beam_ids(group_of(b, it, j)->search, j % beams_each(b));
+}
+
+/* Tokens generated: the same for all beams that run. */
+static uint32_t length_of(const struct beams *b, const struct item *it)
+{
+    uint32_t n = 0;
+    for (uint32_t g = 0; g < b->groups; g++)
+        n = MAX(n, beam_length(it->group[g].search));
+    return n;
+}
+
 /* The raw logits of beam j: all beams of a prompt that was just fed have the same ones. */
 static const float *logits_of(const struct beams *b, const struct item *it, uint32_t j)
 {
-    return b->r->logits + (size_t)(it->at + (b->shared ? j : 0)) * b->r->x->m->vocab;
+    uint32_t row = group_of(b, it, j)->at + (b->shared ? j % beams_each(b) : 0);
+    return b->r->logits + (size_t)row * b->r->x->m->vocab;
 }
 
 static int keep_logits(struct beams *b)
@@ -125,8 +131,9 @@ static int keep_logits(struct beams *b)
     TRY(run_keep(b->r, &b->r->kept, b->r->steps, &kept));
     for (uint32_t i = 0; kept && i < b->r->n; i++)
         for (uint32_t j = 0; !b->item[i].done && j < b->n; j++)
-            memcpy(kept + ((size_t)i * b->n + j) * vocab, logits_of(b, &b->item[i], j),
-                   vocab * sizeof *kept);
+            if (!group_of(b, &b->item[i], j)->over)
+                memcpy(kept + ((size_t)i * b->n + j) * vocab, logits_of(b, &b->item[i], j),
+                       vocab * sizeof *kept);
     return 0;
 }
 
@@ -135,21 +142,23 @@ static bool meets(struct beams *b, const struct item *it, const struct beam_cand
                   enum kvik_finish *why)
 {
     const struct run *r = b->r;
-    uint32_t len = it->row->n_prompt + beam_length(it->search);
-    memcpy(b->extended, beam_ids(it->search, c->beam), len * sizeof *b->extended);
+    uint32_t len = it->row->n_prompt + length_of(b, it);
+    memcpy(b->extended, ids_of(b, it, c->beam), len * sizeof *b->extended);
     b->extended[len] = c->token;
     return run_criteria(r, row_of(b, it, c->beam), b->extended, len + 1, why);
 }
 
-/* Which of the candidates end here, and why. */
+/* Which of the candidates end here, and why; of a group only end-of-sequence tokens end. */
 static int mark_ends(struct beams *b, struct item *it, struct beam_candidate *c, uint32_t n)
 {
-    bool last = beam_length(it->search) + 1 >= it->row->limit, stops = false;
+    bool last = length_of(b, it) + 1 >= it->row->limit, stops = false;
     bool asks = b->extended != NULL;
     enum kvik_finish why;
     for (uint32_t i = 0; i < n; i++) {
         if (run_ends(b->r->g, c[i].token)) {
             c[i].ends = KVIK_FINISH_EOS;
+        } else if (b->groups > 1) {
+            continue;
         } else if (last) {
             c[i].ends = KVIK_FINISH_LENGTH;
         } else if (it->ear[0]) {
@@ -165,54 +174,107 @@ static int mark_ends(struct beams *b, struct item *it, struct beam_candidate *c,
 static int follow_text(struct beams *b, struct item *it)
 {
     struct ear *heard = it->ear[0];
-    bool stops;
+    uint32_t each = beams_each(b);
     if (!heard) return 0;
     for (uint32_t i = 0; i < b->n; i++) {
-        const struct beam_candidate *c = beam_running(it->search, i);
-        TRY(ear_copy(&it->ear[1][i], &heard[c->beam]));
-        TRY(ear_hear(b, &it->ear[1][i], c->token, &stops));
+        const struct group *g = group_of(b, it, i);
+        const struct beam_candidate *c = beam_running(g->search, i % each);
+        bool stops = false;
+        TRY(ear_copy(&it->ear[1][i], &heard[g->over ? i : i / each * each + c->beam]));
+        if (!g->over) TRY(ear_hear(b, &it->ear[1][i], c->token, &stops));
+        if (stops) b->ends[i] = KVIK_FINISH_STOP;
     }
     it->ear[0] = it->ear[1];
     it->ear[1] = heard;
     return 0;
 }
 
-static int choose_item(struct beams *b, struct item *it)
+/* Whether every beam of diverse groups that runs has come to its end; b->ends[i] says which. */
+static bool all_end(struct beams *b, struct item *it)
+{
+    uint32_t len = length_of(b, it), n = it->row->n_prompt + len;
+    bool all = true;
+    for (uint32_t i = 0; i < b->n; i++) {
+        enum kvik_finish why;
+        if (group_of(b, it, i)->over) continue;
+        if (len >= it->row->limit)
+            b->ends[i] = KVIK_FINISH_LENGTH;
+        else if (b->ends[i] < 0 && run_criteria(b->r, row_of(b, it, i), ids_of(b, it, i), n, &why))
+            b->ends[i] = (int)why;
+        all &= b->ends[i] >= 0;
+    }
+    return all;
+}
+
+/* The processed scores of beam j, row j of its prompt, in r->scores. */
+static int score_beam(struct beams *b, struct item *it, uint32_t j)
 {
     struct run *r = b->r;
-    uint32_t vocab = r->x->m->vocab, n;
-    for (uint32_t j = 0; j < b->n; j++) {
-        if (j == 0 || b->shared) {
-            struct gen_row view = {.ids = beam_ids(it->search, j),
-                                   .n = (size_t)it->row->n_prompt + beam_length(it->search),
-                                   .n_prompt = it->row->n_prompt,
-                                   .pad = it->row->prompt->n - it->row->n_prompt,
-                                   .max_length = (size_t)it->row->n_prompt + it->row->limit,
-                                   .row = row_of(b, it, j)};
-            memcpy(r->scores, logits_of(b, it, j), vocab * sizeof *r->scores);
-            beam_log_softmax(r->scores, vocab);
-            TRY(run_process(r, &view, r->scores));
-        }
+    uint32_t vocab = r->x->m->vocab, each = beams_each(b), prompt = it->row->n_prompt;
+    struct gen_row view =
+        run_view(it->row, ids_of(b, it, j), prompt + length_of(b, it), row_of(b, it, j));
+    view.chosen = b->chosen;
+    view.n_chosen = j / each * each;
+    memcpy(r->scores, logits_of(b, it, j), vocab * sizeof *r->scores);
+    beam_log_softmax(r->scores, vocab);
+    return run_process(r, &view, r->scores);
+}
+
+/* One step of group g of a prompt. */
+static int choose_group(struct beams *b, struct item *it, uint32_t g)
+{
+    struct run *r = b->r;
+    struct group *group = &it->group[g];
+    uint32_t vocab = r->x->m->vocab, each = beams_each(b), first = g * each, n;
+    const kvik_generation *o = r->g;
+    for (uint32_t j = 0; group->over && j < each; j++) /* as the reference goes on */
+        b->chosen[first + j] = o->pad_token_id >= 0 ? o->pad_token_id : o->eos_token_id[0];
+    if (group->over) return 0;
+    for (uint32_t j = 0; j < each; j++) {
+        if (j == 0 || b->shared) TRY(score_beam(b, it, first + j));
         if (b->kept_scores)
-            memcpy(b->kept_scores + (size_t)row_of(b, it, j) * vocab, r->scores,
+            memcpy(b->kept_scores + (size_t)row_of(b, it, first + j) * vocab, r->scores,
                    vocab * sizeof *r->scores);
-        beam_offer(it->search, j, r->scores);
+        beam_offer(group->search, j, r->scores);
     }
-    struct beam_candidate *c = beam_rank(it->search, &n);
+    struct beam_candidate *c = beam_rank(group->search, &n);
     TRY(mark_ends(b, it, c, n));
-    it->done = !beam_advance(it->search);
-    return it->done ? 0 : follow_text(b, it);
+    group->over = !beam_advance(group->search);
+    for (uint32_t j = 0; j < each; j++)
+        b->chosen[first + j] = beam_running(group->search, j)->token;
+    return 0;
+}
+
+static int choose_item(struct beams *b, struct item *it)
+{
+    bool over = true;
+    for (uint32_t g = 0; g < b->groups; g++) {
+        TRY(choose_group(b, it, g));
+        over &= it->group[g].over;
+    }
+    for (uint32_t i = 0; i < b->n; i++)
+        b->ends[i] = -1;
+    it->done = over;
+    if (over) return 0;
+    TRY(follow_text(b, it));
+    it->done = b->groups > 1 && all_end(b, it);
+    for (uint32_t g = 0; it->done && g < b->groups; g++)
+        if (!it->group[g].over) beam_group_end(it->group[g].search, b->ends + g * beams_each(b));
+    return 0;
 }
 
 /* The sequences become those of the beams just chosen. */
 static int follow_cache(struct beams *b, struct item *it)
 {
     struct run *r = b->r;
+    uint32_t each = beams_each(b);
     for (uint32_t i = 1; !b->shared && i < b->n; i++)
         TRY(run_fork(r->x, it->seq[0], &it->seq[i]));
     if (!b->shared) return 0; /* all alike */
-    for (uint32_t i = 0; i < b->n; i++)
-        b->from[i] = beam_running(it->search, i)->beam;
+    for (uint32_t i = 0; i < b->n; i++) {
+        const struct group *g = group_of(b, it, i);
+        b->from[i] = g->over ? i : i / each * each + beam_running(g->search, i % each)->beam;
+    }
     return kv_reorder(r->x->kv, it->seq, b->from, b->n);
 }
 
@@ -263,10 +325,12 @@ static int feed_beams(struct beams *b)
     uint32_t n = 0;
     for (uint32_t i = 0; i < r->n; i++) {
         struct item *it = &b->item[i];
-        uint32_t len = it->row->n_prompt + beam_length(it->search);
-        it->at = n;
+        uint32_t len = it->row->n_prompt + length_of(b, it);
         for (uint32_t j = 0; !it->done && j < b->n; j++) {
-            const int32_t *ids = beam_ids(it->search, j);
+            const int32_t *ids = ids_of(b, it, j);
+            struct group *g = group_of(b, it, j);
+            if (j % beams_each(b) == 0) g->at = n;
+            if (g->over) continue;
             r->feed[n++] = (struct exec_feed){.seq = it->seq[j],
                                               .tok = cached ? ids + len - 1 : ids,
                                               .n = cached ? 1 : len,
@@ -302,110 +366,12 @@ static int feed_prompts(struct beams *b, struct meter *m)
                                         .pad = w->pad,
                                         .loose = true,
                                         .ends = w->ends};
-        b->item[i].at = i;
+        for (uint32_t g = 0; g < b->groups; g++)
+            b->item[i].group[g].at = i;
         m->steps = MAX(m->steps, w->limit);
     }
     if (!cached) return feed_again(r, r->n);
     return run_feed(r, 0, r->n, r->g->prefill_chunk_size, m->hooks ? on_prompt : NULL, m);
-}
-
-/* The beam whose sequence has most of a finished text, and how much of it. */
-static uint32_t nearest(const struct beams *b, const struct item *it, const struct beam_done *d,
-                        uint32_t *have)
-{
-    const struct kv *kv = b->r->x->kv;
-    uint32_t longest = 0, which = 0, prompt = it->row->n_prompt;
-    for (uint32_t j = 0; j < b->n && it->seq[j]; j++) {
-        const int32_t *known = kv_tokens(kv, it->seq[j]);
-        uint32_t len = MIN(kv_len(kv, it->seq[j]), prompt + d->n - MIN(d->n, 1)), same = 0;
-        while (same < len && (same < prompt || known[same] == d->token[same - prompt]))
-            same++;
-        if (same > longest) which = j;
-        longest = MAX(longest, same);
-    }
-    *have = longest;
-    return which;
-}
-
-/* The caller's sequence becomes the beam that holds most of the best row; false: it is that of the first beam. */
-static bool take_best(struct beams *b, struct item *it, uint32_t which)
-{
-    struct kv *kv = b->r->x->kv;
-    return !which ||
-           kv_reorder(kv, (kv_seq[]){it->seq[0], it->seq[which]}, (uint32_t[]){1, 0}, 2) >= 0;
-}
-
-static void keep_best(struct beams *b, struct item *it)
-{
-    const struct row *w = it->row;
-    uint32_t longest, have, which = nearest(b, it, beam_best(it->search, 0), &longest);
-    if (!w->given) return;
-    if (!take_best(b, it, which)) longest = w->n_prompt;
-    (void)kv_trim(b->r->x->kv, it->seq[0], longest, &have);
-}
-
-/* A sequence with all of a finished text but its last token, as if it had been decoded alone. */
-static int give(struct beams *b, struct item *it, const struct beam_done *d, bool first,
-                kvik_row *out)
-{
-    struct exec *x = b->r->x;
-    uint32_t prompt = it->row->n_prompt, have, which = nearest(b, it, d, &have);
-    if (first && it->row->given) {
-        if (!take_best(b, it, which)) have = prompt;
-        out->seq = it->row->given;
-    } else {
-        TRY(run_fork(x, it->seq[which], &out->seq));
-    }
-    TRY(exec_crop(x, out->seq, have));
-    for (uint32_t i = have - prompt; i + 1 < d->n; i++) {
-        struct exec_feed f = {
-            .seq = out->seq, .tok = d->token + i, .n = 1, .pad = it->row->pad, .loose = true};
-        TRY(exec_feed(x, &f, 1, 0, NULL, NULL, NULL));
-    }
-    return 0;
-}
-
-static int give_all(struct beams *b, kvik_result *out)
-{
-    uint32_t rows = b->r->g->num_return_sequences;
-    for (uint32_t i = 0; i < b->r->n; i++)
-        for (uint32_t k = rows; k-- > 0;) /* the first may change the sequence of a beam */
-            TRY(give(b, &b->item[i], beam_best(b->item[i].search, k), k == 0,
-                     out->row + (size_t)i * rows + k));
-    return 0;
-}
-
-static void take_back(struct beams *b, kvik_result *out)
-{
-    uint32_t rows = b->r->g->num_return_sequences;
-    for (uint32_t i = 0; i < out->n_rows; i++)
-        if (out->row[i].seq && out->row[i].seq != b->r->row[i / rows].given)
-            kv_drop(b->r->x->kv, out->row[i].seq);
-}
-
-static int item_result(struct beams *b, struct item *it, uint32_t index, kvik_row *out)
-{
-    const struct run *r = b->r;
-    uint32_t rows = r->g->num_return_sequences;
-    for (uint32_t k = 0; k < rows; k++, out++) {
-        const struct beam_done *d = beam_best(it->search, k);
-        TRY(run_result(it->row, d->token, d->n, out));
-        out->finish = d->real ? (enum kvik_finish)d->ends : KVIK_FINISH_LENGTH;
-        out->score = d->score;
-        out->reused = k ? it->row->n_prompt : it->row->reused;
-        out->beam_indices = mem_array(MAX(d->n, 1), sizeof *out->beam_indices);
-        if (!out->beam_indices) return ERR_NOMEM;
-        for (uint32_t i = 0; i < d->n; i++)
-            out->beam_indices[i] = (int32_t)(index * b->n) + d->beam[i];
-        if (!r->tok) continue;
-        struct buf text;
-        buf_init(&text, (size_t)1 << 30);
-        int e = tok_decode(r->tok, d->token, d->n, true, &text);
-        if (e >= 0 && !(out->text = buf_take(&text))) e = ERR_NOMEM;
-        buf_done(&text);
-        if (e < 0) return e;
-    }
-    return 0;
 }
 
 static int search(struct beams *b, kvik_result *out, double *prefilled)
@@ -425,32 +391,37 @@ static int search(struct beams *b, kvik_result *out, double *prefilled)
             return ERR(CANCELLED, "cancelled");
         TRY(feed_beams(b));
     }
-    for (uint32_t i = 0; i < r->n; i++)
-        TRY(item_result(b, &b->item[i], i, out->row + (size_t)i * r->g->num_return_sequences));
-    if (r->g->use_cache && r->g->return_dict_in_generate) return give_all(b, out);
-    for (uint32_t i = 0; r->g->use_cache && i < r->n; i++)
-        keep_best(b, &b->item[i]);
-    return 0;
+    return beam_rows(b, out);
 }
 
-int beam_run(struct run *r, kvik_result *out, double *prefilled)
+static int scratch(struct beams *b)
 {
-    struct beams b = {.r = r, .n = r->g->num_beams};
-    b.item = mem_array(r->n, sizeof *b.item);
-    b.from = mem_array(b.n, sizeof *b.from);
+    const struct run *r = b->r;
     bool asks = r->g->max_time > 0 || (r->hooks && r->hooks->stopping_criteria);
     size_t longest = 0;
     for (uint32_t i = 0; i < r->n; i++)
         longest = MAX(longest, (size_t)r->row[i].n_prompt + r->row[i].limit);
-    b.extended = asks ? mem_array(longest, sizeof *b.extended) : NULL;
-    bool enough = b.item && b.from && (b.extended || !asks);
-    int e = enough ? search(&b, out, prefilled) : ERR_NOMEM;
-    if (e < 0) take_back(&b, out);
+    b->extended = asks ? mem_array(longest, sizeof *b->extended) : NULL;
+    b->item = mem_array(r->n, sizeof *b->item);
+    b->from = mem_array(b->n, sizeof *b->from);
+    b->chosen = mem_array(b->n, sizeof *b->chosen);
+    b->ends = mem_array(b->n, sizeof *b->ends);
+    return b->item && b->from && b->chosen && b->ends && (b->extended || !asks) ? 0 : ERR_NOMEM;
+}
+
+int beam_run(struct run *r, kvik_result *out, double *prefilled)
+{
+    struct beams b = {.r = r, .n = r->g->num_beams, .groups = MAX(r->g->num_beam_groups, 1)};
+    int e = scratch(&b);
+    if (e >= 0) e = search(&b, out, prefilled);
+    if (e < 0) beam_rows_undo(&b, out);
     for (uint32_t i = 0; b.item && i < r->n; i++)
         item_end(&b, &b.item[i]);
     ear_drop(&b.trial);
     mem_free(b.item);
     mem_free(b.from);
+    mem_free(b.chosen);
+    mem_free(b.ends);
     mem_free(b.extended);
     return e;
 }

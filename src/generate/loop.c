@@ -107,12 +107,7 @@ int run_step_end(struct run *r, bool cancel, bool *running)
 struct gen_row run_text(const struct run *r, uint32_t i)
 {
     const struct row *w = &r->row[i];
-    return (struct gen_row){.ids = w->ids,
-                            .n = w->n,
-                            .n_prompt = w->n_prompt,
-                            .pad = w->prompt->n - w->n_prompt,
-                            .max_length = (size_t)w->n_prompt + w->limit,
-                            .row = i};
+    return run_view(w, w->ids, w->n, i);
 }
 
 int run_choose(struct run *r, uint32_t i, const float *logits, bool *cancel)
@@ -162,14 +157,6 @@ static int plain_run(struct run *r, kvik_result *out, double *prefilled)
 static int check_mode(const kvik_generation *g)
 {
     enum gen_mode m = gen_mode(g);
-    if (m == GEN_BEAM_SAMPLE)
-        return ERR(UNSUPPORTED,
-                   "num_beams=%u with do_sample=true (beam sampling) is not supported in this "
-                   "version; set num_beams to 1 or do_sample to false",
-                   g->num_beams);
-    if (m == GEN_GROUP_BEAM)
-        return ERR(UNSUPPORTED, "num_beam_groups=%u is not supported in this version",
-                   g->num_beam_groups);
     if (m == GEN_CONTRASTIVE)
         return ERR(UNSUPPORTED, "penalty_alpha=%g is not supported in this version",
                    g->penalty_alpha);

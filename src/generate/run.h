@@ -65,6 +65,17 @@ bool run_ends(const kvik_generation *g, int32_t id); /* an end-of-sequence token
 /* Whether the caller's criteria or the clock end a text after ids[0..n). */
 bool run_criteria(const struct run *r, uint32_t row, const int32_t *ids, size_t n,
                   enum kvik_finish *why);
+/* What processors are told of a row whose text is ids[0..n). */
+static inline struct gen_row run_view(const struct row *w, const int32_t *ids, size_t n,
+                                      uint32_t row)
+{
+    return (struct gen_row){.ids = ids,
+                            .n = n,
+                            .n_prompt = w->n_prompt,
+                            .pad = w->prompt->n - w->n_prompt,
+                            .max_length = (size_t)w->n_prompt + w->limit,
+                            .row = row};
+}
 /* All processors on a row of scores. */
 int run_process(struct run *r, const struct gen_row *row, float *scores);
 

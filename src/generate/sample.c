@@ -2,6 +2,7 @@
  * (seed, row, step) alone - Philox4x32-10 as a hash of a counter (Salmon et al., "Parallel random numbers: as easy as
  * 1, 2, 3", SC 2011) - so a row draws the same tokens whoever shares its batch, and nothing has to be saved between steps. */
 #include "generate/chain.h"
+#include "generate/random.h"
 
 #include <math.h>
 
@@ -18,10 +19,9 @@ static void philox(uint32_t counter[4], uint32_t k0, uint32_t k1)
     }
 }
 
-/* Uniform in [0, 1) with 53 bits. */
-static double uniform(uint64_t seed, uint32_t row, uint32_t step)
+double random_uniform(uint64_t seed, uint32_t row, uint32_t step, uint32_t beam, uint32_t token)
 {
-    uint32_t counter[4] = {step, row, 0, 0};
+    uint32_t counter[4] = {step, row, beam, token};
     philox(counter, (uint32_t)seed, (uint32_t)(seed >> 32));
     uint64_t bits = ((uint64_t)counter[0] << 32 | counter[1]) >> 11;
     return (double)bits * 0x1p-53;
@@ -44,7 +44,7 @@ int32_t gen_sample(struct gen_chain *c, const float *scores, uint64_t seed, uint
 {
     double total = gen_weights(scores, c->vocab, c->value);
     if (!(total > 0)) return gen_argmax(scores, c->vocab);
-    double target = uniform(seed, row, step) * total, sum = 0;
+    double target = random_uniform(seed, row, step, 0, 0) * total, sum = 0;
     int32_t last = 0;
     for (uint32_t i = 0; i < c->vocab; i++) {
         if (!(c->value[i] > 0)) continue;

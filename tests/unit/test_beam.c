@@ -91,7 +91,7 @@ static void same(const struct world *w, const struct plain *p, const struct beam
         const struct beam_done *got = beam_best(b, i);
         assert_int_equal(want->finished, got->real);
         if (!got->real) continue;
-        assert_memory_equal(&want->score, &got->score, sizeof want->score);
+        assert_true(want->score == got->score);
         assert_int_equal(want->n, got->n);
         assert_memory_equal(want->token, got->token, got->n * sizeof *got->token);
         assert_memory_equal(want->beam, got->beam, got->n * sizeof *got->beam);
@@ -171,8 +171,7 @@ static void settings(void **state)
         {"{\"num_beams\": 2, \"num_return_sequences\": 3}", ERR_ARG,
          "3, more than num_beams, which is 2"},
         {"{\"num_return_sequences\": 3}", ERR_ARG, "num_return_sequences is 3, and greedy"},
-        {"{\"num_beams\": 2, \"do_sample\": true}", ERR_UNSUPPORTED,
-         "num_beams=2 with do_sample=true"},
+        {"{\"num_beams\": 2, \"do_sample\": true}", 0, ""},
     };
     for (size_t i = 0; i < countof(row); i++) {
         kvik_generation g;

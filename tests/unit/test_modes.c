@@ -216,6 +216,96 @@ static void sequences(void **state)
     mem_free(want);
 }
 
+/* --- every way of generating under every strategy */
+struct way {
+    const char *name;
+    void (*set)(kvik_generation *g);
+};
+
+static void beam(kvik_generation *g)
+{
+    g->num_beams = g->num_return_sequences = 3;
+}
+
+static void beam_sample(kvik_generation *g)
+{
+    beam(g);
+    g->do_sample = true;
+    g->seed = 11;
+}
+
+static void group_beam(kvik_generation *g)
+{
+    g->num_beams = g->num_return_sequences = 4;
+    g->num_beam_groups = 2;
+    g->diversity_penalty = 0.7;
+}
+
+static const struct way ways[] = {
+    {"beam", beam}, {"beam sample", beam_sample}, {"group beam", group_beam}};
+
+struct strategy {
+    const char *preset, *config;
+    bool use_cache;
+};
+
+static void same_rows(const char *way, const struct strategy *s, const kvik_result *a,
+                      const kvik_result *b)
+{
+    assert_int_equal(a->n_rows, b->n_rows);
+    for (uint32_t i = 0; i < a->n_rows; i++)
+        if (a->row[i].n != b->row[i].n ||
+            memcmp(a->row[i].ids, b->row[i].ids, a->row[i].n * sizeof *a->row[i].ids) ||
+            a->row[i].score != b->row[i].score)
+            fail_msg("%s, %s: row %u differs", way, s->use_cache ? s->preset : "no cache", i);
+}
+
+/* Lossless strategies give the rows of dynamic, scores to the bit; two prompts together those of each alone (a draw
+ * knows the row of its prompt, so only the first).  Lossy ones run, twice alike. */
+static void strategies(void **state)
+{
+    (void)state;
+    static const struct strategy lossless[] = {{"static", NULL, true},
+                                               {"offloaded", NULL, true},
+                                               {"offloaded_static", NULL, true},
+                                               {"dynamic", NULL, false}},
+                                 lossy[] = {
+                                     {"quantized", "{\"nbits\": 4, \"q_group_size\": 16}", true},
+                                     {"sink", "{\"window_length\": 8, \"num_sink_tokens\": 2}",
+                                      true},
+                                     {"dynamic", "{\"sliding_window\": 6}", true}};
+    for (size_t w = 0; w < countof(ways); w++) {
+        kvik_generation g = options(9);
+        ways[w].set(&g);
+        kvik_cache *c = open_cache("dynamic", NULL);
+        kvik_result *want = run(c, &g, 2, NULL), *alone = run(c, &g, 1, NULL);
+        for (uint32_t i = 0; i < alone->n_rows; i++)
+            assert_memory_equal(alone->row[i].ids, want->row[i].ids,
+                                alone->row[i].n * sizeof *alone->row[i].ids);
+        kvik_result_free(alone);
+        kvik_cache_close(c);
+        for (size_t k = 0; k < countof(lossless); k++) {
+            c = open_cache(lossless[k].preset, lossless[k].config);
+            g.use_cache = lossless[k].use_cache;
+            kvik_result *r = run(c, &g, 2, NULL);
+            same_rows(ways[w].name, &lossless[k], want, r);
+            kvik_result_free(r);
+            kvik_cache_close(c);
+        }
+        g.use_cache = true;
+        for (size_t k = 0; k < countof(lossy); k++) {
+            c = open_cache(lossy[k].preset, lossy[k].config);
+            kvik_result *a = run(c, &g, 2, NULL), *b = run(c, &g, 2, NULL);
+            same_rows(ways[w].name, &lossy[k], a, b);
+            kvik_result_free(a);
+            kvik_result_free(b);
+            kvik_cache_close(c);
+        }
+        kvik_result_free(want);
+        kvik_generation_done(&g);
+    }
+}
+
 static int setup(void **state)
 {
     (void)state;
@@ -232,10 +322,8 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(processors),
-        cmocka_unit_test(criteria),
-        cmocka_unit_test(scores),
-        cmocka_unit_test(sequences),
+        cmocka_unit_test(processors), cmocka_unit_test(criteria),   cmocka_unit_test(scores),
+        cmocka_unit_test(sequences),  cmocka_unit_test(strategies),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -1,0 +1,134 @@
+/* beam_rows.c - what a beam search hands back: the best finished sequences as rows, and sequences of the cache that hold
+ * them.
+ *
+ * A sequence of the caller's becomes the beam that has most of the best row, cut to what they share.  With
+ * return_dict_in_generate every row has a sequence: a fork of the beam that has most of it, cut, and what is missing decoded
+ * again token by token, so that it has the bits of one that was never part of a search. */
+#include "generate/beam_loop.h"
+
+#include <string.h>
+
+/* The beam whose sequence has most of a finished text, and how much of it. */
+static uint32_t nearest(const struct beams *b, const struct item *it, const struct beam_done *d,
+                        uint32_t *have)
+{
+    const struct kv *kv = b->r->x->kv;
+    uint32_t longest = 0, which = 0, prompt = it->row->n_prompt;
+    for (uint32_t j = 0; j < b->n && it->seq[j]; j++) {
+        const int32_t *known = kv_tokens(kv, it->seq[j]);
+        uint32_t len = MIN(kv_len(kv, it->seq[j]), prompt + d->n - MIN(d->n, 1)), same = 0;
+        while (same < len && (same < prompt || known[same] == d->token[same - prompt]))
+            same++;
+        if (same > longest) which = j;
+        longest = MAX(longest, same);
+    }
+    *have = longest;
+    return which;
+}
+
+/* The caller's sequence becomes the beam that holds most of the best row; false: it is that of the first beam. */
+static bool take_best(struct beams *b, struct item *it, uint32_t which)
+{
+    struct kv *kv = b->r->x->kv;
+    return !which ||
+           kv_reorder(kv, (kv_seq[]){it->seq[0], it->seq[which]}, (uint32_t[]){1, 0}, 2) >= 0;
+}
+
+static void keep_best(struct beams *b, struct item *it)
+{
+    const struct row *w = it->row;
+    uint32_t longest, have, which = nearest(b, it, it->best[0], &longest);
+    if (!w->given) return;
+    if (!take_best(b, it, which)) longest = w->n_prompt;
+    (void)kv_trim(b->r->x->kv, it->seq[0], longest, &have);
+}
+
+/* A sequence with all of a finished text but its last token, as if it had been decoded alone. */
+static int give(struct beams *b, struct item *it, const struct beam_done *d, bool first,
+                kvik_row *out)
+{
+    struct exec *x = b->r->x;
+    uint32_t prompt = it->row->n_prompt, have, which = nearest(b, it, d, &have);
+    if (first && it->row->given) {
+        if (!take_best(b, it, which)) have = prompt;
+        out->seq = it->row->given;
+    } else {
+        TRY(run_fork(x, it->seq[which], &out->seq));
+    }
+    TRY(exec_crop(x, out->seq, have));
+    for (uint32_t i = have - prompt; i + 1 < d->n; i++) {
+        struct exec_feed f = {
+            .seq = out->seq, .tok = d->token + i, .n = 1, .pad = it->row->pad, .loose = true};
+        TRY(exec_feed(x, &f, 1, 0, NULL, NULL, NULL));
+    }
+    return 0;
+}
+
+static int give_all(struct beams *b, kvik_result *out)
+{
+    uint32_t rows = b->r->g->num_return_sequences;
+    for (uint32_t i = 0; i < b->r->n; i++)
+        for (uint32_t k = rows; k-- > 0;) /* the first may change the sequence of a beam */
+            TRY(give(b, &b->item[i], b->item[i].best[k], k == 0, out->row + (size_t)i * rows + k));
+    return 0;
+}
+
+void beam_rows_undo(struct beams *b, kvik_result *out)
+{
+    uint32_t rows = b->r->g->num_return_sequences;
+    for (uint32_t i = 0; i < out->n_rows; i++)
+        if (out->row[i].seq && out->row[i].seq != b->r->row[i / rows].given)
+            kv_drop(b->r->x->kv, out->row[i].seq);
+}
+
+static int item_result(const struct beams *b, const struct item *it, uint32_t index, kvik_row *out)
+{
+    const struct run *r = b->r;
+    uint32_t rows = r->g->num_return_sequences;
+    for (uint32_t k = 0; k < rows; k++, out++) {
+        const struct beam_done *d = it->best[k];
+        TRY(run_result(it->row, d->token, d->n, out));
+        out->finish = d->real ? (enum kvik_finish)d->ends : KVIK_FINISH_LENGTH;
+        out->score = (float)d->score;
+        out->reused = k ? it->row->n_prompt : it->row->reused;
+        out->beam_indices = mem_array(MAX(d->n, 1), sizeof *out->beam_indices);
+        if (!out->beam_indices) return ERR_NOMEM;
+        for (uint32_t i = 0; i < d->n; i++)
+            out->beam_indices[i] = (int32_t)(index * beams_each(b)) + d->beam[i];
+        if (!r->tok) continue;
+        struct buf text;
+        buf_init(&text, (size_t)1 << 30);
+        int e = tok_decode(r->tok, d->token, d->n, true, &text);
+        if (e >= 0 && !(out->text = buf_take(&text))) e = ERR_NOMEM;
+        buf_done(&text);
+        if (e < 0) return e;
+    }
+    return 0;
+}
+
+static int find_best(const struct beams *b, struct item *it)
+{
+    uint32_t rows = b->r->g->num_return_sequences;
+    struct beam_search **search = mem_array(b->groups, sizeof(struct beam_search *));
+    it->best = mem_array(rows, sizeof *it->best);
+    for (uint32_t g = 0; search && g < b->groups; g++)
+        search[g] = it->group[g].search;
+    if (search && it->best && b->groups > 1) beam_group_best(search, b->groups, it->best, rows);
+    for (uint32_t k = 0; it->best && b->groups == 1 && k < rows; k++)
+        it->best[k] = beam_best(it->group[0].search, k);
+    mem_free(search);
+    return search && it->best ? 0 : ERR_NOMEM;
+}
+
+int beam_rows(struct beams *b, kvik_result *out)
+{
+    const kvik_generation *g = b->r->g;
+    for (uint32_t i = 0; i < b->r->n; i++) {
+        TRY(find_best(b, &b->item[i]));
+        TRY(item_result(b, &b->item[i], i, out->row + (size_t)i * g->num_return_sequences));
+    }
+    if (g->use_cache && g->return_dict_in_generate) return give_all(b, out);
+    for (uint32_t i = 0; g->use_cache && i < b->r->n; i++)
+        keep_best(b, &b->item[i]);
+    return 0;
+}
