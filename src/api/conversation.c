@@ -1,6 +1,6 @@
 /* conversation.c - a sequence made to hold a conversation, as a call of its own. */
-#include "generate/sync.h"
 #include "api/api.h"
+#include "generate/sync.h"
 
 KVIK_API int kvik_cache_sync(kvik_cache *c, kvik_seq s, const int32_t *ids, size_t n, float *logits,
                              kvik_sync *report)

@@ -197,6 +197,7 @@ void run_end(struct run *r, bool failed)
     for (uint32_t i = 0; r->row && i < r->n; i++) {
         struct row *w = &r->row[i];
         if (!w->given && w->seq && (failed || !w->handed)) kv_drop(r->x->kv, w->seq);
+        if (w->given && !failed) sync_said(r->x, w->given, w->ids[w->n - 1]);
         sync_end(r->x, &w->sync, failed);
         if (w->stream) tok_stream_drop(w->stream);
         gen_stop_drop(w->stop);

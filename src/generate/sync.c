@@ -34,15 +34,34 @@ static uint32_t common(const int32_t *a, const int32_t *b, uint32_t n)
     return i;
 }
 
-/* A conversation cropped to the last rows a sink cache shows: the row of its first token, where all that is known from there
- * on begins the ids, and is more than what agrees from the start; else 0. */
-static uint32_t crop_offset(const struct exec *x, const int32_t *known, uint32_t len,
-                            const struct sync_ids *ids, uint32_t same)
+static struct exec_said *place(struct exec *x, kv_seq s)
 {
+    return &x->said[s % x->max_seqs];
+}
+
+void sync_said(struct exec *x, kv_seq s, int32_t token)
+{
+    *place(x, s) = (struct exec_said){s, kv_len(x->kv, s), token};
+}
+
+/* A conversation cropped to the last rows a sink cache shows: the row of its first token, where all that is known from there
+ * on begins the ids, and is more than what agrees from the start; else 0.  Where a text repeats itself, what was said last
+ * and not fed decides. */
+static uint32_t crop_offset(struct exec *x, const struct sync *s, const struct sync_ids *ids,
+                            uint32_t same)
+{
+    const int32_t *known = kv_tokens(x->kv, s->seq);
+    const struct exec_said *said = place(x, s->seq);
+    uint32_t len = s->len, found = 0;
+    bool pending = said->seq == s->seq && said->len == len;
     if (ids->n != sink_window(x)) return 0;
-    for (uint32_t o = len > ids->n ? len - ids->n : 1; o + same < len; o++)
-        if (known[o] == ids->id[0] && common(known + o, ids->id, len - o) == len - o) return o;
-    return 0;
+    for (uint32_t o = len > ids->n ? len - ids->n : 1; o + same < len; o++) {
+        uint32_t n = len - o;
+        if (known[o] != ids->id[0] || common(known + o, ids->id, n) < n) continue;
+        if (!pending || (n < ids->n && ids->id[n] == said->token)) return o;
+        if (!found) found = o;
+    }
+    return found;
 }
 
 /* --- What was found, in words. */
@@ -187,7 +206,7 @@ static uint32_t compare(struct exec *x, const struct tok *tok, const struct sync
 {
     const int32_t *known = kv_tokens(x->kv, s->seq);
     uint32_t len = s->len, same = common(known, ids->id, MIN(len, ids->n));
-    uint32_t offset = ids->n ? crop_offset(x, known, len, ids, same) : 0;
+    uint32_t offset = ids->n ? crop_offset(x, s, ids, same) : 0;
     s->report->offset = offset;
     s->report->divergence = -1;
     if (offset) {

@@ -29,5 +29,8 @@ int sync_begin(struct exec *x, const struct tok *tok, kv_seq seq, const struct s
                struct sync *out);
 /* After the feed.  Failed: the sequence becomes what it was.  Frees what `s` owns. */
 void sync_end(struct exec *x, struct sync *s, bool failed);
+/* The last token generated, which is not fed: where ids of a crop could continue the sequence in several ways, they
+ * continue it with this one. */
+void sync_said(struct exec *x, kv_seq s, int32_t token);
 void sync_report_done(kvik_sync *r); /* its texts */
 void sync_report_free(kvik_sync *r); /* may be NULL */

@@ -25,13 +25,15 @@ int feed_open(struct exec *x)
     x->feed = mem_array(2 * (size_t)x->max_seqs, sizeof *x->feed);
     x->span = mem_array(2 * (size_t)x->max_seqs, sizeof *x->span);
     x->call = mem_array(x->max_seqs, sizeof *x->call);
-    return x->feed && x->span && x->call ? regime_open(x) : ERR_NOMEM;
+    x->said = mem_array(x->max_seqs, sizeof *x->said);
+    return x->feed && x->span && x->call && x->said ? regime_open(x) : ERR_NOMEM;
 }
 
 void feed_close(struct exec *x)
 {
     mem_free(x->feed);
     mem_free(x->call);
+    mem_free(x->said);
     mem_free(x->span);
     regime_close(x);
 }

@@ -195,6 +195,13 @@ struct exec {
     struct exec_span *span;      /* [2 * max_seqs] of its step */
     uint32_t regime_rows;        /* most a change of regime can drop; 0: the model has one regime */
     struct regime_past *past;    /* [2 * max_seqs], NULL without regimes */
+    struct exec_said *said;      /* [max_seqs] by handle: see exec_said */
+};
+/* The token a sequence was left with: generated, and not fed.  Only a hint: it is lost when handles share a place. */
+struct exec_said {
+    kv_seq seq;
+    uint32_t len; /* of the sequence then */
+    int32_t token;
 };
 int exec_open(const struct model *m, const struct exec_config *c, struct exec **out);
 void exec_close(struct exec *x);

@@ -2,6 +2,7 @@
  * strategy, against runs from nothing; reports; failures that change nothing; ids cropped as the guide's sink loop does;
  * the guide's prefix whose last token changes. */
 #include "api/api.h"
+#include "generate/sync.h"
 #include "testing.h"
 
 #define MODELS "tests/golden/models/"
@@ -143,7 +144,6 @@ static void twenty_turns(void **state)
         if (y->config && strstr(y->config, "max_cache_len")) config.max_cache_len = 0;
         talk_open(&t, y->model, &config);
         for (; turns < 20; turns++) {
-            size_t replied = t.n;
             if (turns &&
                 turns % 3 != 2) /* history is rewritten: tokens of the last reply go, or change */
                 forget(&t, t.n - 1 - draw(&t, 6), 1);
@@ -153,7 +153,6 @@ static void twenty_turns(void **state)
             kvik_sync r;
             if (kvik_cache_sync(t.c, t.s, t.ids, t.n, t.logits, &r) < 0)
                 fail_msg("%s %s: %s", y->model, y->name, kvik_last_error());
-            (void)replied;
             assert_int_equal(r.reused + r.computed, t.n);
             assert_true(!r.recomputed == !r.reason);
             assert_int_equal(kvik_cache_length(t.c, t.s), t.n);
@@ -173,8 +172,255 @@ static void twenty_turns(void **state)
     }
 }
 
+static bool cancel(void *ctx, uint64_t done, uint64_t total)
+{
+    (void)ctx;
+    return done == total;
+}
+
+/* What the sequence is: tokens, turns, and the logits of one token more, which then goes. */
+static void probe(struct talk *t, float *logits, struct kv_turn *turn, uint32_t *n_turns)
+{
+    static const int32_t id = 5;
+    kvik_span span = {t->s, &id, 1};
+    const struct kv_turn *turns = kv_turns(t->c->x->kv, t->s, n_turns);
+    memcpy(turn, turns, *n_turns * sizeof *turn);
+    assert_int_equal(kvik_forward(t->c, &span, 1, false, logits), 0);
+    assert_int_equal(kvik_cache_crop(t->c, t->s, -1), 0);
+}
+
+/* A prompt that shares the beginning of a sequence is cancelled half way: nothing has changed. */
+static void failures_change_nothing(void **state)
+{
+    (void)state;
+    static const char *const config[] = {NULL, "{\"backend\": \"quanto\", \"q_group_size\": 32}",
+                                         "{\"sliding_window\": 24}"};
+    for (size_t k = 0; k < 2 * countof(config); k++) {
+        struct talk t;
+        struct kv_turn before[64], after[64];
+        uint32_t n_before, n_after;
+        kvik_generation g;
+        kvik_result *r;
+        kvik_hooks hooks = {.on_progress = cancel};
+        kvik_cache_config c = {.cache_implementation = k % 2 ? "static" : "dynamic",
+                               .cache_config = config[k / 2],
+                               .max_cache_len = 200,
+                               .max_sequences = 1,
+                               .threads = 1,
+                               .step_tokens = 16};
+        talk_open(&t, "llama-d64", &c);
+        assert_int_equal(kvik_generation_init(&g, t.m), 0);
+        g.max_new_tokens = 4;
+        for (int i = 0; i < 4; i++) {
+            say(&t, 17);
+            assert_int_equal(kvik_cache_sync(t.c, t.s, t.ids, t.n, t.logits, NULL), 0);
+            reply(&t, 3);
+        }
+        size_t held = t.n - 1;
+        probe(&t, t.want, before, &n_before);
+        forget(&t, 30, 2);
+        say(&t, 40);
+        kvik_prompt p = {.ids = t.ids, .n = t.n, .seq = t.s};
+        assert_int_equal(kvik_generate(t.c, &g, &p, 1, &hooks, &r), KVIK_CANCELLED);
+        assert_int_equal(kvik_cache_length(t.c, t.s), held);
+        probe(&t, t.logits, after, &n_after);
+        assert_int_equal(n_before, n_after);
+        assert_memory_equal(before, after, n_before * sizeof *before);
+        assert_memory_equal(t.logits, t.want, t.vocab * sizeof(float));
+        t.ids[t.n - 1] = -7; /* refused */
+        assert_int_equal(kvik_cache_sync(t.c, t.s, t.ids, t.n, t.logits, NULL), KVIK_ARG);
+        assert_int_equal(kvik_cache_length(t.c, t.s), held);
+        assert_int_equal(kvik_cache_sync(t.c, t.s, t.ids, 1000, NULL, NULL), KVIK_LIMIT);
+        assert_int_equal(kvik_cache_sync(t.c, t.s, NULL, 0, t.logits, NULL), KVIK_ARG);
+        assert_int_equal(kvik_cache_sync(t.c, t.s, NULL, 0, NULL, NULL), 0);
+        assert_int_equal(kvik_cache_length(t.c, t.s), 0);
+        assert_int_equal(kvik_cache_drop(t.c, t.s), 0);
+        assert_int_equal(kvik_cache_sync(t.c, t.s, t.ids, 1, NULL, NULL), KVIK_STALE);
+        kvik_generation_done(&g);
+        talk_close(&t);
+    }
+}
+
+/* All of the ids may be reused where no logits are wanted; else the last is computed. */
+static void counts(void **state)
+{
+    (void)state;
+    struct talk t;
+    kvik_sync r;
+    talk_open(&t, "mistral", &(kvik_cache_config){.max_sequences = 2, .threads = 1});
+    say(&t, 50);
+    assert_int_equal(kvik_cache_sync(t.c, t.s, t.ids, 50, NULL, &r), 0);
+    assert_int_equal(r.computed, 50);
+    assert_int_equal(r.divergence, -1);
+    assert_int_equal(kvik_cache_sync(t.c, t.s, t.ids, 50, NULL, &r), 0);
+    assert_true(r.reused == 50 && !r.computed && !r.recomputed && !r.reason);
+    assert_int_equal(kvik_cache_sync(t.c, t.s, t.ids, 50, t.logits, &r), 0);
+    assert_true(r.reused == 49 && r.computed == 1);
+    kvik_sync_done(&r);
+    from_nothing(&t, true);
+    t.ids[20] ^= 1; /* the window of 12 has moved on */
+    assert_int_equal(kvik_cache_sync(t.c, t.s, t.ids, 50, t.logits, &r), 0);
+    assert_true(r.divergence == 20 && r.reused + r.recomputed == 20 && r.recomputed);
+    assert_true(!r.cached && !r.given); /* no tokenizer */
+    assert_non_null(strstr(r.reason, "window of 12"));
+    kvik_sync_done(&r);
+    from_nothing(&t, true);
+    talk_close(&t);
+}
+
+static kvik_result *answer(struct talk *t, const int32_t *ids, size_t n)
+{
+    kvik_generation g;
+    kvik_result *r;
+    kvik_prompt p = {.ids = ids, .n = n, .seq = t->s};
+    assert_int_equal(kvik_generation_init(&g, t->m), 0);
+    g.max_new_tokens = 9;
+    g.n_eos = 0;
+    g.output_logits = true;
+    if (kvik_generate(t->c, &g, &p, 1, NULL, &r) < 0) fail_msg("%s", kvik_last_error());
+    kvik_generation_done(&g);
+    return r;
+}
+
+/* The guide's loop with a sink cache hands over the last window_length tokens of what it renders. */
+static void cropped(void **state)
+{
+    (void)state;
+    struct talk full, crop;
+    kvik_cache_config c = {.cache_implementation = "sink",
+                           .cache_config = "{\"window_length\": 40, \"num_sink_tokens\": 4}",
+                           .max_cache_len = 1000,
+                           .max_sequences = 2,
+                           .threads = 1};
+    uint32_t cuts = 0;
+    talk_open(&full, "llama-gqa-l3", &c);
+    talk_open(&crop, "llama-gqa-l3", &c);
+    for (int turn = 0; turn < 20; turn++) {
+        say(&full, 1 + draw(&full, 14));
+        size_t from = full.n > 40 ? full.n - 40 : 0;
+        kvik_result *a = answer(&full, full.ids, full.n),
+                    *b = answer(&crop, full.ids + from, full.n - from);
+        assert_int_equal(a->row[0].n, full.n + 9);
+        assert_int_equal(b->row[0].n, full.n - from + 9); /* as given, and what is new */
+        assert_memory_equal(a->row[0].ids + from, b->row[0].ids, b->row[0].n * sizeof(int32_t));
+        assert_memory_equal(a->logits, b->logits, 9ull * a->vocab * sizeof(float));
+        assert_int_equal(b->row[0].sync->offset, from);
+        assert_int_equal(b->row[0].sync->divergence, -1);
+        assert_int_equal(a->row[0].sync->computed, b->row[0].sync->computed);
+        cuts += from > 0;
+        memcpy(full.ids + full.n, a->row[0].ids + full.n, 9 * sizeof(int32_t));
+        full.n += 9;
+        kvik_result_free(a);
+        kvik_result_free(b);
+    }
+    assert_true(cuts > 10);
+    /* All of it known: the last token is computed once more, from rows before the first one given. */
+    size_t held = full.n - 1;
+    kvik_result *a = answer(&full, full.ids, held), *b = answer(&crop, full.ids + held - 40, 40);
+    assert_memory_equal(a->logits, b->logits, 9ull * a->vocab * sizeof(float));
+    assert_int_equal(b->row[0].sync->offset, held - 40);
+    kvik_result_free(a);
+    kvik_result_free(b);
+    /* What does not overlap is a text of its own. */
+    crop.n = 0;
+    say(&crop, 40);
+    b = answer(&crop, crop.ids, 40);
+    assert_int_equal(b->row[0].sync->offset, 0);
+    assert_int_equal(b->row[0].reused, 0);
+    kvik_result_free(b);
+    talk_close(&full);
+    talk_close(&crop);
+}
+
+/* A reply that repeats one token: what was said last and not fed yet tells where the ids of a crop belong. */
+static void cropped_repetition(void **state)
+{
+    (void)state;
+    struct talk t;
+    kvik_sync r;
+    kvik_cache_config c = {.cache_implementation = "sink",
+                           .cache_config = "{\"window_length\": 40, \"num_sink_tokens\": 4}",
+                           .max_cache_len = 1000,
+                           .max_sequences = 2,
+                           .threads = 1};
+    talk_open(&t, "llama-gqa-l3", &c);
+    say(&t, 40);
+    while (t.n < 53)
+        t.ids[t.n++] = 7;
+    assert_int_equal(kvik_cache_sync(t.c, t.s, t.ids, 52, NULL, NULL), 0);
+    sync_said(t.c->x, t.s, 7);
+    t.ids[t.n++] = 9;
+    assert_int_equal(kvik_cache_sync(t.c, t.s, t.ids + 14, 40, t.logits, &r), 0);
+    assert_true(r.offset == 14 && r.reused == 38 && r.computed == 2);
+    assert_int_equal(kvik_cache_length(t.c, t.s), 54);
+    from_nothing(&t, true);
+    talk_close(&t);
+}
+
+/* The guide's prefix ends in a space, so that its last token is another one once text follows. */
+static void the_guides_prefix(void **state)
+{
+    (void)state;
+    static const char prefix[] = "You are a helpful assistant. ",
+                      *const prompt[] = {"Help me to write a blogpost about travelling.",
+                                         "What is the capital of France?"};
+    const char *path = getenv("KVIK_TEST_SHORT") ? NULL : test_model();
+    kvik_model *m;
+    kvik_cache *c;
+    kvik_seq s, copy;
+    if (!path) skip();
+    if (kvik_model_open(path, &m) < 0) fail_msg("%s", kvik_last_error());
+    kvik_cache_config config = {
+        .cache_implementation = "static", .max_cache_len = 64, .max_sequences = 3};
+    if (kvik_cache_open(m, &config, &c) < 0) fail_msg("%s", kvik_last_error());
+    const kvik_tokenizer *tok = kvik_model_tokenizer(m);
+    int32_t *ids;
+    size_t n, n_prefix;
+    kvik_generation g;
+    assert_int_equal(kvik_generation_init(&g, m), 0);
+    g.max_new_tokens = 8;
+    g.output_logits = true;
+    assert_int_equal(kvik_tokenizer_encode(tok, prefix, strlen(prefix), true, &ids, &n_prefix), 0);
+    assert_int_equal(kvik_cache_new(c, &s), 0);
+    assert_int_equal(kvik_cache_sync(c, s, ids, n_prefix, NULL, NULL), 0);
+    kvik_free(ids);
+    for (size_t i = 0; i < countof(prompt); i++) {
+        char text[128];
+        kvik_result *a, *b;
+        snprintf(text, sizeof text, "%s%s", prefix, prompt[i]);
+        assert_int_equal(kvik_tokenizer_encode(tok, text, strlen(text), true, &ids, &n), 0);
+        assert_int_equal(kvik_cache_fork(c, s, &copy), 0);
+        kvik_prompt p = {.ids = ids, .n = n, .seq = copy}, q = {.ids = ids, .n = n};
+        assert_int_equal(kvik_generate(c, &g, &p, 1, NULL, &a), 0);
+        assert_int_equal(kvik_generate(c, &g, &q, 1, NULL, &b), 0);
+        assert_int_equal(a->row[0].n, b->row[0].n);
+        assert_memory_equal(a->row[0].ids, b->row[0].ids, b->row[0].n * sizeof(int32_t));
+        assert_memory_equal(a->logits, b->logits, (size_t)b->steps * b->vocab * sizeof(float));
+        const kvik_sync *y = a->row[0].sync;
+        assert_null(b->row[0].sync);
+        assert_int_equal(y->divergence, n_prefix - 1);
+        assert_int_equal(y->reused, n_prefix - 1);
+        assert_string_equal(y->cached, prefix);
+        assert_memory_equal(y->given, prefix, strlen(prefix));
+        print_message("  \"%s\" was \"%s\"\n", y->given, y->cached);
+        kvik_result_free(a);
+        kvik_result_free(b);
+        assert_int_equal(kvik_cache_drop(c, copy), 0);
+        assert_int_equal(kvik_cache_length(c, s), n_prefix);
+        kvik_free(ids);
+    }
+    kvik_generation_done(&g);
+    kvik_cache_close(c);
+    kvik_model_close(m);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(twenty_turns)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(twenty_turns),
+                                       cmocka_unit_test(failures_change_nothing),
+                                       cmocka_unit_test(counts),
+                                       cmocka_unit_test(cropped),
+                                       cmocka_unit_test(cropped_repetition),
+                                       cmocka_unit_test(the_guides_prefix)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
