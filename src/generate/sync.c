@@ -171,10 +171,18 @@ static void forget(struct sync *s)
     *s = (struct sync){0};
 }
 
+/* Some codec encodes by turns: rows computed again have to be fed in the turns they were fed in. */
+static bool by_turns(const struct exec *x)
+{
+    for (uint32_t i = 0; i < x->n_groups; i++)
+        if (x->group[i].seal.resid) return true;
+    return false;
+}
+
 static int keep(struct exec *x, struct sync *s, uint32_t rows, uint32_t have)
 {
-    if (s->report->offset &&
-        have < rows) /* rows before the ids: only the sequence knows their tokens */
+    /* Of rows before the ids only the sequence knows the tokens. */
+    if (have < rows && (s->report->offset || by_turns(x)))
         return exec_crop(x, s->seq, s->kept = rows);
     return kv_trim(x->kv, s->seq, have, &s->kept);
 }

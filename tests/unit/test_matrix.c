@@ -231,6 +231,62 @@ static int op_select(struct cell *c)
     return 0;
 }
 
+/* Two rows as a batch, repeated, of which the third and first are selected: rows 1, 0 go on as they would alone. */
+static int op_batch(struct cell *c)
+{
+    kvik_batch *b = NULL;
+    uint32_t n = c->n.prompt;
+    size_t bytes = (size_t)c->vocab * sizeof(float);
+    int32_t *ids = malloc(2 * n * sizeof *ids);
+    float *l = malloc(2 * bytes);
+    memcpy(ids, c->ids, n * sizeof *ids);
+    memcpy(ids + n, c->ids, n * sizeof *ids);
+    ids[n] = ids[0] + 1; /* row 1 is another text; row 0 is the cell's */
+    kvik_inputs in = {.ids = ids, .n = n, .logits_to_keep = 1};
+    kvik_outputs out = {.logits = l};
+    int e = kvik_batch_open(c->cache, 2, &b);
+    if (e >= 0) e = kvik_batch_forward(b, &in, NULL);
+    if (e >= 0) e = kvik_batch_repeat(b, 2); /* 0 0 1 1 */
+    if (e >= 0) e = kvik_batch_select(b, (uint32_t[]){1, 0}, 2);
+    if (e >= 0) {
+        in = (kvik_inputs){.ids = ids, .n = c->n.a, .logits_to_keep = 1};
+        memcpy(ids, part_a(c), c->n.a * sizeof *ids);
+        memcpy(ids + c->n.a, part_a(c), c->n.a * sizeof *ids);
+        e = kvik_batch_forward(b, &in, &out);
+    }
+    for (uint32_t i = 0; e == 0 && i < 1 + DECODE; i++) {
+        e = memcmp(l, c->want_a + (size_t)i * c->vocab, bytes) ||
+            memcmp(l, (char *)l + bytes, bytes);
+        if (e || i == DECODE) break;
+        ids[0] = ids[1] = part_decode(c)[i];
+        in.n = 1;
+        e = kvik_batch_forward(b, &in, &out);
+    }
+    if (b) kvik_batch_close(b);
+    free(ids);
+    free(l);
+    return e;
+}
+
+/* A text that went on as B becomes one that goes on as A. */
+static int op_sync(struct cell *c)
+{
+    kvik_seq s;
+    kvik_sync r;
+    uint32_t differ = c->n.prompt, n = c->n.prompt + c->n.a;
+    DO(begin(c, &s));
+    DO(go_b(c, s));
+    while (c->ids[differ] == part_b(c)[differ - c->n.prompt])
+        differ++;
+    DO(kvik_cache_sync(c->cache, s, c->ids, n, c->got, &r));
+    int e = r.divergence != differ || r.reused + r.computed != n || r.offset;
+    kvik_sync_done(&r);
+    DO(e);
+    DO(decode(c, s, c->got));
+    if (memcmp(c->got, c->want_a, (size_t)(1 + DECODE) * c->vocab * sizeof *c->got)) return 1;
+    return kvik_cache_drop(c->cache, s);
+}
+
 static int op_reset(struct cell *c)
 {
     kvik_seq s;
@@ -318,7 +374,8 @@ static const struct {
     operation run;
 } operations[] = {{"forward", op_plain}, {"generate", op_generate}, {"beam", op_beam},
                   {"fork", op_fork},     {"crop", op_crop},         {"reorder", op_reorder},
-                  {"select", op_select}, {"reset", op_reset},       {"export", op_export}};
+                  {"select", op_select}, {"batch", op_batch},       {"sync", op_sync},
+                  {"reset", op_reset},   {"export", op_export}};
 enum { OPS = sizeof operations / sizeof *operations };
 
 static int n_cells, n_pass, n_refused, n_failed, n_streamed, verbose;
