@@ -3,6 +3,7 @@
  * never chosen, and they cannot reach a comparison. */
 #include "generate/chain.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -26,14 +27,20 @@ int gen_chain_new(const kvik_generation *g, uint32_t vocab, struct gen_chain **o
     c->keep = g->num_beams < 2 ? 1 : g->n_eos ? g->n_eos + 1 : 2;
     c->value = mem_array(vocab ? vocab : 1, sizeof *c->value);
     c->seen = mem_array((size_t)vocab / 64 + 1, sizeof *c->seen);
-    if (!c->value || !c->seen) {
-        gen_chain_drop(c);
-        return ERR_NOMEM;
-    }
+    c->filter = -INFINITY;
+    int e = c->value && c->seen ? 0 : ERR_NOMEM;
     for (const struct gen_processor *const *p = __start_gen_processors; p < __stop_gen_processors;
-         p++)
-        if (c->n < GEN_MAX_PROCESSORS && (!(*p)->sampling || g->do_sample) && (*p)->wanted(g))
-            insert(c, *p);
+         p++) {
+        if ((*p)->sampling && !g->do_sample) continue;
+        if (e < 0 || !(*p)->wanted(g)) continue;
+        assert(c->n < GEN_MAX_PROCESSORS);
+        insert(c, *p);
+        if ((*p)->open) e = (*p)->open(c);
+    }
+    if (e < 0) {
+        gen_chain_drop(c);
+        return e;
+    }
     *out = c;
     return 0;
 }
@@ -43,6 +50,7 @@ void gen_chain_drop(struct gen_chain *c)
     if (!c) return;
     mem_free(c->value);
     mem_free(c->seen);
+    mem_free(c->pair);
     mem_free(c);
 }
 
@@ -97,8 +105,41 @@ void gen_keep(struct gen_chain *c, float *scores)
         left -= scores[i] > least;
     for (uint32_t i = c->vocab; i-- > 0;) {
         if (scores[i] > least || (scores[i] == least && left > 0 && left--)) continue;
-        scores[i] = -INFINITY;
+        scores[i] = c->filter;
     }
+}
+
+void gen_remove(const struct gen_chain *c, const int32_t *id, uint32_t n, float *scores)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if ((uint32_t)id[i] < c->vocab) scores[id[i]] = -INFINITY;
+}
+
+bool gen_row_ends(const struct gen_row *row, const int32_t *ids, uint32_t n)
+{
+    return n <= row->n && (!n || memcmp(row->ids + row->n - n, ids, n * sizeof *ids) == 0);
+}
+
+int gen_check_ids(const struct gen_chain *c, const char *option, const int32_t *id, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if ((uint32_t)id[i] >= c->vocab)
+            return ERR(ARG, "%s has token id %d, outside the vocabulary of %u", option, id[i],
+                       c->vocab);
+    return 0;
+}
+
+int gen_check_sequences(const struct gen_chain *c, const char *option, const kvik_bias *b,
+                        uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        TRY(gen_check_ids(c, option, b[i].ids, b[i].n));
+    return 0;
+}
+
+bool gen_seen_get(const struct gen_chain *c, int32_t id)
+{
+    return id >= 0 && (uint32_t)id < c->vocab && (c->seen[id >> 6] >> (id & 63) & 1);
 }
 
 bool gen_seen_set(struct gen_chain *c, int32_t id)

@@ -11,9 +11,9 @@ static bool wanted(const kvik_generation *g)
 
 static void apply(struct gen_chain *c, const struct gen_row *row, float *scores)
 {
-    if (row->n >= c->g.min_length && row->n - row->n_prompt >= c->g.min_new_tokens) return;
-    for (uint32_t i = 0; i < c->g.n_eos; i++)
-        if ((uint32_t)c->g.eos_token_id[i] < c->vocab) scores[c->g.eos_token_id[i]] = -INFINITY;
+    if (row->n + row->pad >= c->g.min_length && row->n - row->n_prompt >= c->g.min_new_tokens)
+        return;
+    gen_remove(c, c->g.eos_token_id, c->g.n_eos, scores);
 }
 
 GEN_PROCESSOR(minlength, 900, false, wanted, apply);

@@ -23,7 +23,7 @@ static void apply(struct gen_chain *c, const struct gen_row *row, float *scores)
         return;
     }
     for (uint32_t i = 0; i < c->vocab; i++)
-        if (!(c->value[i] / total >= least)) scores[i] = -INFINITY;
+        if (!(c->value[i] / total >= least)) scores[i] = c->filter;
 }
 
 GEN_PROCESSOR(minp, 1940, true, wanted, apply);

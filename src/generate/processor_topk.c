@@ -17,7 +17,7 @@ static void apply(struct gen_chain *c, const struct gen_row *row, float *scores)
     if (k >= n) return;
     float least = gen_select(c->value, n, k);
     for (uint32_t i = 0; i < c->vocab; i++)
-        if (!(scores[i] >= least)) scores[i] = -INFINITY;
+        if (!(scores[i] >= least)) scores[i] = c->filter;
 }
 
 GEN_PROCESSOR(topk, 1920, true, wanted, apply);

@@ -96,7 +96,7 @@ static void apply(struct gen_chain *c, const struct gen_row *row, float *scores)
     }
     for (uint32_t i = 0; i < c->vocab; i++) {
         float w = c->value[i];
-        if (!(w > 0) || w < e.least || (w == e.least && ties > 0 && ties--)) scores[i] = -INFINITY;
+        if (!(w > 0) || w < e.least || (w == e.least && ties > 0 && ties--)) scores[i] = c->filter;
     }
 }
 

@@ -1,0 +1,610 @@
+/* test_processors.c - every logits processor against vectors recorded from the reference: v5 (tests/golden/processors.*)
+ * and 4.47 (processors-v4.*).  The same tokens removed, the rest within 1e-6; none is skipped.  Then what the vectors
+ * do not show: the first token, padding, ids outside the vocabulary, filters over a large vocabulary against
+ * plain oracles that sort, the order of all, no allocation. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "base/map.h"
+#include "generate/chain.h"
+
+static struct file { /* one recorded file */
+    json_t *json, *header;
+    struct map tensors;
+    const uint8_t *payload;
+} file;
+
+static void file_open(const char *name)
+{
+    char path[128];
+    uint64_t n;
+    snprintf(path, sizeof path, "tests/golden/%s.json", name);
+    assert_int_equal(json_read(path, 64u << 20, &file.json), 0);
+    snprintf(path, sizeof path, "tests/golden/%s.safetensors", name);
+    assert_int_equal(map_open(&file.tensors, path), 0);
+    memcpy(&n, file.tensors.data, 8);
+    assert_true(n < file.tensors.size - 8);
+    assert_int_equal(json_parse((const char *)file.tensors.data + 8, n, "header", &file.header), 0);
+    file.payload = file.tensors.data + 8 + n;
+}
+
+static void file_close(void)
+{
+    json_decref(file.json);
+    json_decref(file.header);
+    map_close(&file.tensors);
+}
+
+/* [rows][vocab] f32, unaligned in the file. */
+static const uint8_t *tensor(const char *name, size_t *rows, size_t *vocab)
+{
+    json_t *t = json_object_get(file.header, name), *shape = json_object_get(t, "shape");
+    assert_string_equal(json_string_value(json_object_get(t, "dtype")), "F32");
+    *rows = (size_t)json_integer_value(json_array_get(shape, 0));
+    *vocab = (size_t)json_integer_value(json_array_get(shape, 1));
+    return file.payload + json_integer_value(json_array_get(json_object_get(t, "data_offsets"), 0));
+}
+
+/* Each class of the reference: the option its first argument is, by name, and which arguments it has besides. */
+static const struct {
+    const char *class, *argument, *option;
+} classes[] = {
+    {"TemperatureLogitsWarper", "temperature", "temperature"},
+    {"TopKLogitsWarper", "top_k", "top_k"},
+    {"TopPLogitsWarper", "top_p", "top_p"},
+    {"TopHLogitsWarper", "top_h", "top_h"},
+    {"MinPLogitsWarper", "min_p", "min_p"},
+    {"TypicalLogitsWarper", "mass", "typical_p"},
+    {"EpsilonLogitsWarper", "epsilon", "epsilon_cutoff"},
+    {"EtaLogitsWarper", "epsilon", "eta_cutoff"},
+    {"RepetitionPenaltyLogitsProcessor", "penalty", "repetition_penalty"},
+    {"EncoderRepetitionPenaltyLogitsProcessor", "penalty", "encoder_repetition_penalty"},
+    {"NoRepeatNGramLogitsProcessor", "ngram_size", "no_repeat_ngram_size"},
+    {"EncoderNoRepeatNGramLogitsProcessor", "encoder_ngram_size", "encoder_no_repeat_ngram_size"},
+    {"NoBadWordsLogitsProcessor", "bad_words_ids", "bad_words_ids"},
+    {"SequenceBiasLogitsProcessor", "sequence_bias", "sequence_bias"},
+    {"SuppressTokensLogitsProcessor", "suppress_tokens", "suppress_tokens"},
+    {"SuppressTokensAtBeginLogitsProcessor", "begin_suppress_tokens", "begin_suppress_tokens"},
+    {"MinLengthLogitsProcessor", "min_length", "min_length"},
+    {"MinNewTokensLengthLogitsProcessor", "min_new_tokens", "min_new_tokens"},
+    {"ForcedBOSTokenLogitsProcessor", "bos_token_id", "forced_bos_token_id"},
+    {"ForcedEOSTokenLogitsProcessor", "eos_token_id", "forced_eos_token_id"},
+    {"ExponentialDecayLengthPenalty", "exponential_decay_length_penalty",
+     "exponential_decay_length_penalty"},
+    {"LogitNormalization", NULL, "renormalize_logits"},
+    {"InfNanRemoveLogitsProcessor", NULL, "remove_invalid_values"},
+};
+
+/* A config in which only this processor does anything. */
+static void configure(const char *name, const char *class, const json_t *args, kvik_generation *g)
+{
+    json_t *o = json_pack("{s:b, s:i}", "do_sample", 1, "top_k", 0), *eos;
+    size_t i = 0;
+    while (i < countof(classes) && strcmp(classes[i].class, class) != 0)
+        i++;
+    if (i == countof(classes)) fail_msg("%s: unknown class", name);
+    json_t *v = classes[i].argument ? json_object_get(args, classes[i].argument) : json_true();
+    json_object_set(o, classes[i].option, v);
+    if ((eos = json_object_get(args, "eos_token_id")) && strncmp(class, "Forced", 6) != 0)
+        json_object_set(o, "eos_token_id", eos);
+    gen_defaults(g);
+    if (gen_apply(g, o, "vector", true) < 0) fail_msg("%s: %s", name, err_last());
+    assert_int_equal(gen_validate(g), 0);
+    json_decref(o);
+}
+
+static size_t append(const char *list, size_t row, int32_t *ids, size_t n)
+{
+    const json_t *from = json_array_get(json_object_get(file.json, list), row), *e;
+    size_t i;
+    json_array_foreach(from, i, e) ids[n++] = (int32_t)json_integer_value(e);
+    return n;
+}
+
+static size_t whole(const json_t *args, const char *key, size_t otherwise)
+{
+    const json_t *v = json_object_get(args, key);
+    return v ? (size_t)json_integer_value(v) : otherwise;
+}
+
+/* The row a processor of the reference saw, as the chain is given it. */
+static struct gen_row make_row(const json_t *v, size_t row, int32_t ids[128])
+{
+    const json_t *args = json_object_get(v, "args");
+    const char *encoder = json_string_value(json_object_get(args, "encoder_input_ids"));
+    size_t n_prompt = encoder ? append(encoder, row, ids, 0) : 0;
+    size_t n = append(json_string_value(json_object_get(v, "input_ids")), row, ids, n_prompt);
+    size_t skip = whole(args, "prompt_ignore_length", 0); /* columns that are masked */
+    n_prompt = whole(args, "prompt_length_to_skip", n_prompt);
+    n_prompt = whole(args, "input_ids_seq_length", n_prompt);
+    n_prompt = whole(args, "begin_index", n_prompt);
+    return (struct gen_row){.ids = ids + skip,
+                            .n = n - skip,
+                            .n_prompt = n_prompt,
+                            .max_length = whole(args, "max_length", 0)};
+}
+
+static void check_row(const char *name, const float *got, const float *want, size_t vocab)
+{
+    for (size_t i = 0; i < vocab; i++) {
+        if (isinf(want[i]) && want[i] < 0 ? got[i] == want[i]
+                                          : fabsf(got[i] - want[i]) <= 1e-6f * (1 + fabsf(want[i])))
+            continue;
+        fail_msg("%s: score %zu is %g, want %g", name, i, (double)got[i], (double)want[i]);
+    }
+}
+
+static void check_vector(const json_t *v)
+{
+    const char *name = json_string_value(json_object_get(v, "name"));
+    const json_t *args = json_object_get(v, "args");
+    size_t rows, vocab, want_rows, want_vocab;
+    const uint8_t *in = tensor(json_string_value(json_object_get(v, "scores")), &rows, &vocab);
+    const uint8_t *want =
+        tensor(json_string_value(json_object_get(v, "output")), &want_rows, &want_vocab);
+    assert_true(rows == want_rows && vocab == want_vocab);
+    kvik_generation g;
+    struct gen_chain *c;
+    configure(name, json_string_value(json_object_get(v, "class")), args, &g);
+    assert_int_equal(gen_chain_new(&g, (uint32_t)vocab, &c), 0);
+    if (c->n != 1) fail_msg("%s: %u processors", name, c->n);
+    c->keep = (uint32_t)whole(args, "min_tokens_to_keep", 1);
+    if (json_object_get(args, "filter_value"))
+        c->filter = (float)json_number_value(json_object_get(args, "filter_value"));
+    float *got = malloc(vocab * sizeof *got), *expect = malloc(vocab * sizeof *expect);
+    for (size_t r = 0; r < rows; r++) {
+        int32_t ids[128];
+        struct gen_row row = make_row(v, r, ids);
+        memcpy(got, in + r * vocab * sizeof *got, vocab * sizeof *got);
+        memcpy(expect, want + r * vocab * sizeof *got, vocab * sizeof *got);
+        assert_int_equal(gen_chain_apply(c, &row, got), 0);
+        check_row(name, got, expect, vocab);
+    }
+    free(got);
+    free(expect);
+    gen_chain_drop(c);
+    kvik_generation_done(&g);
+}
+
+static void check_file(const char *name, size_t expected)
+{
+    size_t i, n = 0;
+    json_t *v;
+    file_open(name);
+    json_array_foreach(json_object_get(file.json, "vectors"), i, v)
+    {
+        check_vector(v);
+        n++;
+    }
+    printf("%s: %zu vectors compared, 0 skipped\n",
+           json_string_value(json_object_get(file.json, "reference")), n);
+    assert_int_equal(n, expected);
+    file_close();
+}
+
+static void test_v5(void **state)
+{
+    (void)state;
+    check_file("processors", 103);
+}
+
+/* None of the recorded inputs is one on which the releases differ (the length at which a long bias begins, left
+ * padding under a penalty): all must agree. */
+static void test_v4(void **state)
+{
+    (void)state;
+    check_file("processors-v4", 96);
+}
+
+enum { VOCAB = 12 };
+/* One application of a config to scores 1, 2, 3, ... */
+static void run(const char *config, struct gen_row row, float scores[VOCAB])
+{
+    kvik_generation g;
+    struct gen_chain *c;
+    gen_defaults(&g);
+    if (kvik_generation_set(&g, config) < 0) fail_msg("%s: %s", config, err_last());
+    assert_int_equal(gen_validate(&g), 0);
+    assert_int_equal(gen_chain_new(&g, VOCAB, &c), 0);
+    for (int again = 0; again < 2; again++) { /* scratch is clean after each call */
+        for (int i = 0; i < VOCAB; i++)
+            scores[i] = (float)(i + 1);
+        assert_int_equal(gen_chain_apply(c, &row, scores), 0);
+    }
+    for (size_t i = 0; i <= VOCAB / 64; i++)
+        assert_true(c->seen[i] == 0);
+    gen_chain_drop(c);
+    kvik_generation_done(&g);
+}
+
+static const struct {
+    const char *config;
+    struct gen_row row;
+    const char *removed; /* which scores are gone, in hex digits of ids */
+} removals[] = {
+#define ROW(count, prompt, ...)                                                                    \
+    {                                                                                              \
+        .ids = (const int32_t[]){__VA_ARGS__}, .n = (count), .n_prompt = (prompt)                  \
+    }
+    {"{\"no_repeat_ngram_size\": 1}", ROW(3, 3, 1, 4, 1), "14"},
+    {"{\"no_repeat_ngram_size\": 2}", ROW(5, 3, 1, 4, 1, 5, 1), "45"},
+    {"{\"no_repeat_ngram_size\": 3}", ROW(5, 3, 1, 4, 6, 1, 4), "6"},
+    {"{\"no_repeat_ngram_size\": 3}", ROW(2, 2, 1, 4), ""},
+    {"{\"no_repeat_ngram_size\": 4294967295}", ROW(2, 2, 1, 4), ""},
+    {"{\"no_repeat_ngram_size\": 1}", ROW(3, 3, -1, 12, 2147483647), ""},
+    {"{\"encoder_no_repeat_ngram_size\": 1}", ROW(4, 2, 1, 4, 5, 6), "14"},
+    {"{\"encoder_no_repeat_ngram_size\": 2}", ROW(5, 3, 1, 4, 6, 7, 4), "6"},
+    {"{\"encoder_no_repeat_ngram_size\": 2}", ROW(5, 3, 1, 4, 6, 7, 6), ""},
+    {"{\"bad_words_ids\": [[2], [3]], \"eos_token_id\": 3}", ROW(1, 1, 1), "2"},
+    {"{\"bad_words_ids\": [[1, 2, 5], [2, 6], [7, 2, 7]]}", ROW(2, 1, 1, 2), "56"},
+    {"{\"bad_words_ids\": [[1, 3], [1, 1, 3]]}", ROW(1, 1, 1), "3"},
+    {"{\"suppress_tokens\": [0, 3, 11, 12, 99]}", ROW(1, 1, 1), "03b"},
+    {"{\"begin_suppress_tokens\": [3]}", ROW(1, 1, 1), "3"},
+    {"{\"begin_suppress_tokens\": [3]}", ROW(2, 1, 1, 1), ""},
+    {"{\"begin_suppress_tokens\": [3], \"forced_bos_token_id\": 2}", ROW(2, 1, 1, 1), "3"},
+    {"{\"begin_suppress_tokens\": [3], \"forced_bos_token_id\": 2}", ROW(2, 2, 1, 1), "3"},
+    {"{\"begin_suppress_tokens\": [3], \"forced_bos_token_id\": 2}", ROW(1, 1, 1), "013456789ab"},
+    {"{\"begin_suppress_tokens\": [3], \"forced_bos_token_id\": 2}",
+     {.ids = (const int32_t[]){1}, .n = 1, .n_prompt = 1, .pad = 1},
+     "3"},
+    {"{\"min_length\": 5, \"eos_token_id\": [2, 99]}", ROW(2, 2, 1, 1), "2"},
+    {"{\"min_length\": 5, \"eos_token_id\": 2}",
+     {.ids = (const int32_t[]){1, 1}, .n = 2, .n_prompt = 2, .pad = 3},
+     ""},
+    {"{\"min_length\": 5, \"min_new_tokens\": 1, \"eos_token_id\": 2}",
+     {.ids = (const int32_t[]){1, 1}, .n = 2, .n_prompt = 2, .pad = 3},
+     "2"},
+    {"{\"forced_eos_token_id\": [4, 5]}",
+     {.ids = (const int32_t[]){1, 1}, .n = 2, .n_prompt = 1, .max_length = 3},
+     "01236789ab"},
+    {"{\"forced_eos_token_id\": [4, 5]}",
+     {.ids = (const int32_t[]){1, 1}, .n = 2, .n_prompt = 1, .max_length = 4},
+     ""},
+    /* what comes later in the order sees what earlier ones did */
+    {"{\"forced_eos_token_id\": [4, 5], \"suppress_tokens\": [4]}",
+     {.ids = (const int32_t[]){1, 1}, .n = 2, .n_prompt = 1, .max_length = 3},
+     "012346789ab"},
+    {"{\"forced_eos_token_id\": 4, \"remove_invalid_values\": true}",
+     {.ids = (const int32_t[]){1, 1}, .n = 2, .n_prompt = 1, .max_length = 3},
+     ""},
+};
+
+static void test_removals(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < countof(removals); i++) {
+        float s[VOCAB];
+        char gone[VOCAB + 1] = "", *at = gone;
+        run(removals[i].config, removals[i].row, s);
+        for (int k = 0; k < VOCAB; k++)
+            if (s[k] == -INFINITY) *at++ = "0123456789ab"[k];
+        *at = 0;
+        if (strcmp(gone, removals[i].removed) != 0)
+            fail_msg("row %zu, %s: removed \"%s\", want \"%s\"", i, removals[i].config, gone,
+                     removals[i].removed);
+    }
+}
+
+static const struct {
+    const char *config;
+    struct gen_row row;
+    int id;
+    float want; /* of scores 1, 2, 3, ... */
+} values[] = {
+    {"{\"sequence_bias\": [[[3], 0.5], [[1, 3], 0.25], [[2, 3], 8.0]]}", ROW(1, 1, 1), 3, 4.75f},
+    {"{\"sequence_bias\": {\"1, 2, 3\": 0.5}}", ROW(2, 2, 1, 2), 3, 4.5f},
+    {"{\"sequence_bias\": {\"1, 2, 3\": 0.5}}", ROW(1, 1, 2), 3, 4},
+    {"{\"repetition_penalty\": 2}", ROW(3, 1, 3, 3, 4), 3, 2},
+    {"{\"encoder_repetition_penalty\": 2}", ROW(3, 1, 3, 4, 4), 3, 8},
+    {"{\"encoder_repetition_penalty\": 2}", ROW(3, 1, 3, 4, 4), 4, 5},
+    {"{\"exponential_decay_length_penalty\": [1, 2], \"eos_token_id\": [3, 3]}",
+     ROW(4, 1, 0, 0, 0, 0), 3, 16}, /* 4 + 4 * (2^2 - 1) */
+    {"{\"exponential_decay_length_penalty\": [3, 2], \"eos_token_id\": 3}", ROW(4, 1, 0, 0, 0, 0),
+     3, 4},
+    {"{\"exponential_decay_length_penalty\": [1, 2], \"eos_token_id\": 3, \"suppress_tokens\": [4]}",
+     ROW(4, 1, 0, 0, 0, 0), 4, -INFINITY},
+    {"{\"forced_bos_token_id\": 5}", ROW(1, 1, 3), 5, 0},
+    {"{\"renormalize_logits\": true, \"suppress_tokens\": [0,1,2,3,4,5,6,7,8,9,10]}", ROW(1, 1, 3),
+     11, 0},
+};
+
+static void test_values(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < countof(values); i++) {
+        float s[VOCAB];
+        run(values[i].config, values[i].row, s);
+        if (s[values[i].id] != values[i].want)
+            fail_msg("row %zu, %s: %g, want %g", i, values[i].config, (double)s[values[i].id],
+                     (double)values[i].want);
+    }
+}
+
+static void test_foreign_ids(void **state)
+{
+    (void)state;
+    static const char *const configs[] = {
+        "{\"sequence_bias\": [[[3, 12], 1]]}", "{\"bad_words_ids\": [[12, 3]]}",
+        "{\"forced_bos_token_id\": 12}", "{\"forced_eos_token_id\": [3, 12]}"};
+    for (size_t i = 0; i < countof(configs); i++) {
+        kvik_generation g;
+        struct gen_chain *c = NULL;
+        gen_defaults(&g);
+        assert_int_equal(kvik_generation_set(&g, configs[i]), 0);
+        assert_int_equal(gen_chain_new(&g, VOCAB, &c), ERR_ARG);
+        assert_null(c);
+        assert_non_null(strstr(err_last(), "12, outside the vocabulary of 12"));
+        kvik_generation_done(&g);
+    }
+}
+
+static void test_invalid_values(void **state)
+{
+    (void)state;
+    kvik_generation g;
+    struct gen_chain *c;
+    float s[4] = {NAN, INFINITY, -INFINITY, 3};
+    gen_defaults(&g);
+    g.remove_invalid_values = true;
+    assert_int_equal(gen_chain_new(&g, 4, &c), 0);
+    assert_int_equal(gen_chain_apply(c, &(struct gen_row){0}, s), 0);
+    assert_true(s[0] == 0 && s[1] == FLT_MAX && s[2] == -FLT_MAX && s[3] == 3);
+    gen_chain_drop(c);
+}
+
+/* --- Filters of sampling against oracles that sort everything, over a large vocabulary. */
+enum { BIG = 20000 };
+static float big[BIG], out[BIG];
+static struct {
+    double far, p;
+    int id;
+} order[BIG];
+
+static uint64_t lcg = 7;
+static float noise(void)
+{
+    lcg = lcg * 6364136223846793005u + 1442695040888963407u;
+    return (float)((double)(lcg >> 11) * 0x1p-53);
+}
+
+/* 0: smooth, 1: many ties, 2: one likely token, 3: all equal, 4: few finite ones */
+static void fill(int shape)
+{
+    for (int i = 0; i < BIG; i++) {
+        big[i] = noise() * 12;
+        if (shape == 1) big[i] = floorf(big[i]);
+        if (shape == 2 && i == 777) big[i] = 40;
+        if (shape == 3) big[i] = 1;
+        if (shape == 4 && i % 997) big[i] = -INFINITY;
+    }
+}
+
+static int nearer(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static void filter(const char *config, uint32_t keep)
+{
+    kvik_generation g;
+    struct gen_chain *c;
+    gen_defaults(&g);
+    assert_int_equal(kvik_generation_set(&g, "{\"do_sample\": true, \"top_k\": 0}"), 0);
+    assert_int_equal(kvik_generation_set(&g, config), 0);
+    assert_int_equal(gen_chain_new(&g, BIG, &c), 0);
+    c->keep = keep;
+    memcpy(out, big, sizeof out);
+    uint64_t before = mem_calls();
+    assert_int_equal(gen_chain_apply(c, &(struct gen_row){0}, out), 0);
+    assert_int_equal(mem_calls() - before, 0);
+    gen_chain_drop(c);
+    kvik_generation_done(&g);
+}
+
+static double probabilities(double *entropy)
+{
+    double max = -INFINITY, total = 0;
+    for (int i = 0; i < BIG; i++)
+        max = fmax(max, big[i]);
+    for (int i = 0; i < BIG; i++)
+        total += exp(big[i] - max);
+    *entropy = 0;
+    for (int i = 0; i < BIG; i++) {
+        order[i].p = exp(big[i] - max) / total;
+        order[i].id = i;
+        if (order[i].p > 0) *entropy -= order[i].p * log(order[i].p);
+    }
+    return max;
+}
+
+/* What is kept is a set of nearest tokens; its probability reaches the mass and would not without its farthest ones. */
+static void test_typical_large(void **state)
+{
+    (void)state;
+    const double mass[] = {0.01, 0.3, 0.9, 0.999};
+    for (int shape = 0; shape < 5; shape++) {
+        fill(shape);
+        for (size_t k = 0; k < countof(mass); k++) {
+            char config[48];
+            double entropy, kept = 0, edge = 0, least = INFINITY, last = 0;
+            snprintf(config, sizeof config, "{\"typical_p\": %g}", mass[k]);
+            filter(config, 1);
+            probabilities(&entropy);
+            for (int i = 0; i < BIG; i++) {
+                double far = fabs(-log(order[i].p) - entropy);
+                assert_true(out[i] == big[i] || out[i] == -INFINITY);
+                if (out[i] > -INFINITY)
+                    kept += order[i].p, edge = fmax(edge, far);
+                else if (order[i].p > 0)
+                    least = fmin(least, far);
+            }
+            for (int i = 0; i < BIG; i++)
+                if (out[i] > -INFINITY && fabs(-log(order[i].p) - entropy) > edge - 2e-5)
+                    last += order[i].p;
+            assert_true(edge <= least + 2e-5);
+            assert_true(kept >= mass[k] - 1e-5);
+            assert_true(kept - last <= mass[k] + 1e-5);
+        }
+        filter("{\"typical_p\": 0.0001}", 40); /* the 40 nearest at least */
+        double entropy, edge = 0;
+        int n = 0, finite = 0;
+        probabilities(&entropy);
+        for (int i = 0; i < BIG; i++) {
+            order[i].far = order[i].p > 0 ? fabs(-log(order[i].p) - entropy) : INFINITY;
+            n += out[i] > -INFINITY;
+            finite += big[i] > -INFINITY;
+            if (out[i] > -INFINITY) edge = fmax(edge, order[i].far);
+        }
+        assert_true(n >= MIN(40, finite));
+        qsort(order, BIG, sizeof *order, nearer);
+        assert_true(fabs(edge - order[n - 1].far) < 2e-5);
+    }
+}
+
+static void test_cutoffs_large(void **state)
+{
+    (void)state;
+    const double cutoff[] = {1e-5, 3e-4, 0.9};
+    for (int shape = 0; shape < 5; shape++) {
+        fill(shape);
+        for (size_t k = 0; k < 2 * countof(cutoff); k++) {
+            bool eta = k >= countof(cutoff);
+            double at = cutoff[k % countof(cutoff)], entropy, max = probabilities(&entropy);
+            char config[48];
+            snprintf(config, sizeof config, "{\"%s_cutoff\": %g}", eta ? "eta" : "epsilon", at);
+            filter(config, 1);
+            double least = eta ? fmin(at, sqrt(at) * exp(-entropy)) : at;
+            for (int i = 0; i < BIG; i++) {
+                bool kept = out[i] > -INFINITY;
+                if (fabs(order[i].p - least) < 1e-6 * least) continue;
+                assert_true(kept == ((order[i].p >= least || big[i] == max) && order[i].p > 0));
+            }
+        }
+    }
+}
+
+static int greater(const void *a, const void *b)
+{
+    return -nearer(a, b);
+}
+
+static void test_toph_large(void **state)
+{
+    (void)state;
+    const double share[] = {0.05, 0.5, 0.95};
+    for (int shape = 0; shape < 5; shape++) {
+        fill(shape);
+        for (size_t k = 0; k < countof(share); k++) {
+            char config[48];
+            double total = 0, entropy = 0, sum = 0;
+            int n = 0, kept = 0, top = 0;
+            snprintf(config, sizeof config, "{\"top_h\": %g}", share[k]);
+            filter(config, 1);
+            for (int i = 0; i < BIG; i++)
+                order[i].far = big[i], order[i].id = i;
+            qsort(order, BIG, sizeof *order, greater);
+            for (; top < 100 && order[top].far > -INFINITY; top++)
+                total += exp(order[top].far - order[0].far);
+            for (int i = 0; i < top; i++) {
+                float p = (float)(exp(order[i].far - order[0].far) / total); /* rounded as there */
+                order[i].p = p > 0 ? -p * logf(p) : 0;
+                entropy += order[i].p;
+            }
+            for (n = 0; n < top; n++)
+                if ((sum += order[n].p) > share[k] * entropy * (1 + 1e-6)) break;
+            for (int i = 0; i < BIG; i++) {
+                kept += out[i] > -INFINITY;
+                if (out[i] > -INFINITY) assert_true(big[i] >= order[top - 1].far);
+            }
+            if (abs(kept - MAX(n, 1)) > 0)
+                fail_msg("shape %d, top_h %g: kept %d, want %d", shape, share[k], kept, n);
+        }
+    }
+}
+
+/* All at once: the order is the reference's, a step allocates nothing, and running out of memory at the start is
+ * told. */
+static const char everything[] =
+    "{\"sequence_bias\": [[[3], 0.5], [[1, 3], 0.25]], \"encoder_repetition_penalty\": 1.1, "
+    "\"repetition_penalty\": 1.1, \"no_repeat_ngram_size\": 3, \"encoder_no_repeat_ngram_size\": 4, "
+    "\"bad_words_ids\": [[5], [6, 7]], \"min_length\": 5, \"eos_token_id\": [2], "
+    "\"forced_bos_token_id\": 1, \"forced_eos_token_id\": 2, \"remove_invalid_values\": true, "
+    "\"exponential_decay_length_penalty\": [2, 1.1], \"suppress_tokens\": [9], "
+    "\"begin_suppress_tokens\": [10], \"do_sample\": true, \"temperature\": 0.7, \"top_h\": 0.9, "
+    "\"top_k\": 50, \"top_p\": 0.95, \"min_p\": 0.001, \"typical_p\": 0.99, "
+    "\"epsilon_cutoff\": 0.0001, \"eta_cutoff\": 0.0001, \"renormalize_logits\": true}";
+
+static void test_everything(void **state)
+{
+    (void)state;
+    static const char *const names[] = {
+        "sequencebias",  "encoderrepetition", "repetition", "ngram",    "encoderngram", "badwords",
+        "minlength",     "forcedbos",         "forcedeos",  "invalid",  "decay",        "suppress",
+        "suppressbegin", "temperature",       "toph",       "topk",     "topp",         "minp",
+        "typical",       "epsilon",           "eta",        "normalize"};
+    kvik_generation g;
+    struct gen_chain *c = NULL;
+    gen_defaults(&g);
+    assert_int_equal(kvik_generation_set(&g, everything), 0);
+    for (int k = 0; k < 4; k++) {
+        mem_fail_at(k, false);
+        assert_int_equal(gen_chain_new(&g, BIG, &c), ERR_NOMEM);
+        assert_null(c);
+    }
+    mem_fail_at(-1, false);
+    assert_int_equal(gen_chain_new(&g, BIG, &c), 0);
+    assert_int_equal(c->n, countof(names));
+    for (size_t i = 0; i < countof(names); i++)
+        assert_string_equal(c->processor[i]->name, names[i]);
+    fill(0);
+    int32_t ids[64];
+    for (int i = 0; i < 64; i++)
+        ids[i] = i * 31 % 17;
+    uint64_t before = mem_calls();
+    for (size_t n = 8; n < 64; n++) {
+        double sum = 0;
+        memcpy(out, big, sizeof out);
+        struct gen_row row = {.ids = ids, .n = n, .n_prompt = 8, .max_length = 64};
+        assert_int_equal(gen_chain_apply(c, &row, out), 0);
+        for (int i = 0; i < BIG; i++)
+            sum += exp(out[i]);
+        assert_true(fabs(sum - 1) < 1e-4);
+        int32_t id = gen_sample(c, out, 1, 0, (uint32_t)n);
+        assert_true(id != 5 && id != 9 && (n != 8 || id != 10));
+        if (n == 63) assert_int_equal(id, 2);
+    }
+    assert_int_equal(mem_calls() - before, 0);
+    gen_chain_drop(c);
+    g.do_sample = false; /* filters are of sampling */
+    assert_int_equal(gen_chain_new(&g, BIG, &c), 0);
+    assert_int_equal(c->n, 14);
+    gen_chain_drop(c);
+    kvik_generation_done(&g);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_v5),
+        cmocka_unit_test(test_v4),
+        cmocka_unit_test(test_removals),
+        cmocka_unit_test(test_values),
+        cmocka_unit_test(test_foreign_ids),
+        cmocka_unit_test(test_invalid_values),
+        cmocka_unit_test(test_typical_large),
+        cmocka_unit_test(test_cutoffs_large),
+        cmocka_unit_test(test_toph_large),
+        cmocka_unit_test(test_everything),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
