@@ -82,6 +82,7 @@ static const struct {
      "exponential_decay_length_penalty"},
     {"LogitNormalization", NULL, "renormalize_logits"},
     {"InfNanRemoveLogitsProcessor", NULL, "remove_invalid_values"},
+    {"HammingDiversityLogitsProcessor", "diversity_penalty", "diversity_penalty"},
 };
 
 /* A config in which only this processor does anything. */
@@ -96,6 +97,10 @@ static void configure(const char *name, const char *class, const json_t *args, k
     json_object_set(o, classes[i].option, v);
     if ((eos = json_object_get(args, "eos_token_id")) && strncmp(class, "Forced", 6) != 0)
         json_object_set(o, "eos_token_id", eos);
+    if (json_object_get(args, "num_beam_groups")) {
+        json_object_update(o, (json_t *)(uintptr_t)args);
+        json_object_set_new(o, "do_sample", json_false());
+    }
     gen_defaults(g);
     if (gen_apply(g, o, "vector", true) < 0) fail_msg("%s: %s", name, err_last());
     assert_int_equal(gen_validate(g), 0);
@@ -116,18 +121,33 @@ static size_t whole(const json_t *args, const char *key, size_t otherwise)
     return v ? (size_t)json_integer_value(v) : otherwise;
 }
 
+/* Groups of beams: what earlier groups of the same prompt chose in this step. */
+static size_t append_chosen(const json_t *v, size_t row, int32_t *ids)
+{
+    const json_t *args = json_object_get(v, "args"), *all = json_object_get(v, "current_tokens");
+    size_t beams = whole(args, "num_beams", 1), each = beams / whole(args, "num_beam_groups", 1);
+    size_t n = all ? each * whole(v, "beam_group_idx", 0) : 0;
+    for (size_t i = 0; i < n; i++)
+        ids[i] = (int32_t)json_integer_value(json_array_get(all, row / each * beams + i));
+    return n;
+}
+
 /* The row a processor of the reference saw, as the chain is given it. */
 static struct gen_row make_row(const json_t *v, size_t row, int32_t ids[128])
 {
     const json_t *args = json_object_get(v, "args");
     const char *encoder = json_string_value(json_object_get(args, "encoder_input_ids"));
     size_t n_prompt = encoder ? append(encoder, row, ids, 0) : 0;
-    size_t n = append(json_string_value(json_object_get(v, "input_ids")), row, ids, n_prompt);
+    const char *list = json_string_value(json_object_get(v, "input_ids"));
+    size_t n = list ? append(list, row, ids, n_prompt) : 0;
     size_t skip = whole(args, "prompt_ignore_length", 0); /* columns that are masked */
     n_prompt = whole(args, "prompt_length_to_skip", n_prompt);
     n_prompt = whole(args, "input_ids_seq_length", n_prompt);
     n_prompt = whole(args, "begin_index", n_prompt);
+    size_t chosen = append_chosen(v, row, ids + 64);
     return (struct gen_row){.ids = ids + skip,
+                            .chosen = ids + 64,
+                            .n_chosen = (uint32_t)chosen,
                             .n = n - skip,
                             .n_prompt = n_prompt,
                             .max_length = whole(args, "max_length", 0)};
@@ -202,7 +222,7 @@ static void test_v5(void **state)
 static void test_v4(void **state)
 {
     (void)state;
-    check_file("processors-v4", 96);
+    check_file("processors-v4", 99);
 }
 
 enum { VOCAB = 12 };
