@@ -376,6 +376,9 @@ typedef struct kvik_prompt {
         seq; /* 0: a fresh sequence, dropped at the end.  Else: ids are the whole text so far; what the
                      sequence holds of it is reused, and the sequence keeps what was generated (beams: as
                      much of the best row as still exists) */
+    bool
+        append; /* ids follow what seq holds instead of repeating it; processors and results see them
+                    alone.  Not with beams, contrastive search or drafts */
 } kvik_prompt;
 typedef struct kvik_row {
     int32_t *ids; /* prompt as given, then what was generated; not padded */
@@ -479,7 +482,7 @@ KVIK_API int kvik_batch_mask(const kvik_batch *b, uint8_t *mask); /* [rows][leng
 KVIK_API kvik_seq kvik_batch_seq(const kvik_batch *b,
                                  uint32_t row); /* to look at; 0: no such row */
 KVIK_API int kvik_batch_forward(kvik_batch *b, const kvik_inputs *in, const kvik_outputs *out);
-/* Keeps the first n columns (n < 0: removes the last -n; n past the end: nothing). */
+/* n > 0: keeps the first n columns (past the end: all); n <= 0: removes the last -n. */
 KVIK_API int kvik_batch_crop(kvik_batch *b, int64_t n);
 KVIK_API int kvik_batch_reset(kvik_batch *b);
 KVIK_API int kvik_batch_reorder(kvik_batch *b, const uint32_t *beam_idx); /* [rows] */

@@ -151,7 +151,7 @@ KVIK_API int kvik_batch_crop(kvik_batch *b, int64_t n)
     if (!b) return ERR(ARG, "a batch is needed");
     if (n < -(int64_t)b->length)
         return ERR(ARG, "crop by %lld columns, the batch has %u", (long long)-n, b->length);
-    uint32_t keep = (uint32_t)(n < 0 ? b->length + n : MIN(n, (int64_t)b->length));
+    uint32_t keep = (uint32_t)(n <= 0 ? b->length + n : MIN(n, (int64_t)b->length));
     uint32_t *want = mem_array(b->rows, sizeof *want);
     kv_seq *backup = mem_array(b->rows, sizeof *backup);
     int e = want && backup ? 0 : ERR_NOMEM;

@@ -98,7 +98,13 @@ static int row_begin(struct run *r, struct row *w, uint32_t index, uint32_t limi
 static int sync(struct run *r, struct row *w)
 {
     if (!w->given) return exec_new(r->x, &w->seq);
-    struct sync_ids ids = {.id = w->ids, .n = w->n, .pad = w->pad};
+    enum gen_mode mode = gen_mode(r->g);
+    bool plain =
+        (mode == GEN_GREEDY || mode == GEN_SAMPLE) && !r->assist && !r->g->prompt_lookup_num_tokens;
+    if (w->prompt->append && !plain)
+        return ERR(UNSUPPORTED, "ids that are appended to a sequence need greedy decoding or "
+                                "sampling; give the whole text instead");
+    struct sync_ids ids = {.id = w->ids, .n = w->n, .pad = w->pad, .append = w->prompt->append};
     TRY(sync_begin(r->x, r->tok, w->given, &ids, &w->sync));
     w->seq = w->given;
     w->have = w->sync.have;

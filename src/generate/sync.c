@@ -34,6 +34,15 @@ static uint32_t common(const int32_t *a, const int32_t *b, uint32_t n)
     return i;
 }
 
+/* Rows without a token hold what the conversation says they do: nobody else can know. */
+static uint32_t agree(const int32_t *known, const int32_t *id, uint32_t n)
+{
+    uint32_t i = 0;
+    while (i < n && (known[i] == id[i] || known[i] < 0))
+        i++;
+    return i;
+}
+
 static struct exec_said *place(struct exec *x, kv_seq s)
 {
     return &x->said[s % x->max_seqs];
@@ -193,7 +202,8 @@ static int choose(struct exec *x, struct sync *s, const struct sync_ids *ids, ui
 {
     kvik_sync *r = s->report;
     uint32_t offset = (uint32_t)r->offset, hinders;
-    bool padding = x->m->counts_padding && kv_salt(x->kv, s->seq) != (uint64_t)ids->pad << 32;
+    bool padding =
+        x->m->counts_padding && !ids->append && kv_salt(x->kv, s->seq) != (uint64_t)ids->pad << 32;
     TRY(longest(x, s->seq, padding ? 0 : offset + same, have, &hinders));
     bool regime = *have && offset + ids->n > *have &&
                   regime_changes(x, s->seq, offset + ids->n - s->len); /* may be below 0: modulo */
@@ -213,8 +223,8 @@ static uint32_t compare(struct exec *x, const struct tok *tok, const struct sync
                         struct sync *s)
 {
     const int32_t *known = kv_tokens(x->kv, s->seq);
-    uint32_t len = s->len, same = common(known, ids->id, MIN(len, ids->n));
-    uint32_t offset = ids->n ? crop_offset(x, s, ids, same) : 0;
+    uint32_t len = s->len, same = ids->append ? 0 : agree(known, ids->id, MIN(len, ids->n));
+    uint32_t offset = ids->append ? len : ids->n ? crop_offset(x, s, ids, same) : 0;
     s->report->offset = offset;
     s->report->divergence = -1;
     if (offset) {

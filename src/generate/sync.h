@@ -22,6 +22,7 @@ struct sync_ids {
     uint32_t n;
     uint32_t pad; /* masked columns before them */
     bool whole;   /* all of them may be reused; else the last one is always left to be fed */
+    bool append;  /* they follow what the sequence holds */
 };
 /* Cuts `seq` to what it may keep of the ids.  tok: for the texts of the report, or NULL.  After an error the sequence
  * is as it was and nothing is left to settle. */

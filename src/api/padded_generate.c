@@ -1,0 +1,237 @@
+/* padded_generate.c - generate() over a padded batch: the four ways in which ids continue what is cached.
+ *
+ *     full ids, with a mask as wide or none     rows keep what they hold of them, all but the last token
+ *     ids equal to what is cached               so the last token alone is computed
+ *     new ids, with a mask of length + new      appended
+ *     new ids without such a mask               an error: nothing says what they follow
+ *
+ * Without a mask, ids that begin otherwise than what is cached are taken for new ones; with a mask as wide as they are
+ * they are the whole text whatever they begin with, and what differs is computed again. */
+#include "api/padded.h"
+#include "generate/generate.h"
+
+#include <string.h>
+
+struct call {
+    struct kvik_batch *b;
+    const kvik_inputs *in;
+    bool append;
+    kvik_prompt *prompt; /* [rows] */
+    uint8_t *mask;       /* [rows][columns] of the prompts */
+    int32_t *ids; /* [rows][columns] of rows that are given more than the caller gave; or NULL */
+    uint32_t columns; /* of the prompts, those that are cached included */
+};
+
+static uint32_t known(const struct kvik_batch *b, uint32_t row, const int32_t **tok)
+{
+    *tok = kv_tokens(b->c->x->kv, b->seq[row]);
+    return kv_len(b->c->x->kv, b->seq[row]);
+}
+
+/* The first column of ids that is not what is cached; length if all are. */
+static uint32_t departs(const struct kvik_batch *b, const kvik_inputs *in, uint32_t row)
+{
+    const int32_t *tok, *ids = in->ids + (size_t)row * in->n;
+    const uint8_t *mask = b->mask + (size_t)row * b->cap;
+    uint32_t n = known(b, row, &tok), k = 0;
+    for (uint32_t j = 0; j < b->length; j++) {
+        if (!mask[j]) continue; /* what the caller calls padding is the caller's */
+        if (k < n && tok[k] >= 0 && tok[k] != ids[j]) return j;
+        k++;
+    }
+    return b->length;
+}
+
+/* Which of the cases it is. */
+static int judge(const struct kvik_batch *b, const kvik_inputs *in, bool *append)
+{
+    uint32_t past = b->length;
+    bool mask = in->attention_mask != NULL;
+    *append = false;
+    if (mask && past && in->width == past + in->n) {
+        *append = true;
+        return 0;
+    }
+    if (mask && in->width != in->n)
+        return ERR(ARG,
+                   "the attention mask has %u columns for %u ids after %u cached; %u if the ids "
+                   "are the whole text, %u if they are new",
+                   in->width, in->n, past, in->n, past + in->n);
+    if (in->n < past)
+        return ERR(ARG,
+                   "%u ids for a batch of %u cached columns are not the whole text; new ids need "
+                   "an attention mask of %u columns (or crop the batch first)",
+                   in->n, past, past + in->n);
+    for (uint32_t i = 0; !mask && i < b->rows; i++) {
+        uint32_t at = departs(b, in, i);
+        if (at < past)
+            return ERR(ARG,
+                       "row %u: the %u ids differ from the %u cached columns at column %u; new ids "
+                       "need an attention mask of %u columns, changed ones one of %u",
+                       i, in->n, past, at, past + in->n, in->n);
+    }
+    return 0;
+}
+
+static int check(const struct kvik_batch *b, const kvik_inputs *in, const kvik_generation *g)
+{
+    if (!in->ids || !in->n) return ERR(ARG, "generating needs ids");
+    if (in->embeds || in->position_ids || in->cache_position || in->columns || in->logits_to_keep)
+        return ERR(ARG, "generating takes ids and their attention mask; positions follow from it");
+    if (in->n > UINT32_MAX / 4 || b->length > UINT32_MAX / 4)
+        return ERR(LIMIT, "%u columns after %u are too many", in->n, b->length);
+    if (g->num_return_sequences > 1)
+        return ERR(ARG,
+                   "num_return_sequences=%u continues a batch as so many rows for each; repeat the "
+                   "batch first (kvik_batch_repeat)",
+                   g->num_return_sequences);
+    return 0;
+}
+
+/* The mask over all columns: of what is cached as it was, if ids are appended. */
+static int masks(struct call *c)
+{
+    const struct kvik_batch *b = c->b;
+    const kvik_inputs *in = c->in;
+    uint32_t past = c->append ? b->length : 0;
+    for (uint32_t i = 0; i < b->rows; i++) {
+        uint8_t *to = c->mask + (size_t)i * c->columns;
+        const uint8_t *was = b->mask + (size_t)i * b->cap;
+        for (uint32_t j = 0; j < c->columns; j++) {
+            if (in->attention_mask)
+                to[j] = in->attention_mask[(size_t)i * in->width + j] != 0;
+            else /* what is cached is masked where it was */
+                to[j] = j < b->length ? was[j] : 1;
+            if (j < past && to[j] != was[j])
+                return ERR(ARG, "row %u column %u was %s when it was fed, now it is %s", i, j,
+                           was[j] ? "seen" : "masked", to[j] ? "seen" : "masked");
+        }
+    }
+    return 0;
+}
+
+/* Modes that know no append, and rows that hold nothing yet, get the whole text. */
+static int whole(struct call *c, uint32_t i, int32_t *ids)
+{
+    const struct kvik_batch *b = c->b;
+    const uint8_t *mask = c->mask + (size_t)i * c->columns;
+    const int32_t *tok;
+    uint32_t n = known(b, i, &tok), k = 0;
+    for (uint32_t j = 0; j < b->length; j++) {
+        ids[j] = mask[j] && k < n ? tok[k] : 0;
+        k += mask[j];
+        if (ids[j] < 0)
+            return ERR(UNSUPPORTED,
+                       "row %u column %u has no token id; only greedy decoding and sampling "
+                       "continue such rows",
+                       i, j);
+    }
+    memcpy(ids + b->length, c->in->ids + (size_t)i * c->in->n, c->in->n * sizeof *ids);
+    c->prompt[i].ids = ids;
+    c->prompt[i].n = c->columns;
+    c->prompt[i].attention_mask = mask;
+    return 0;
+}
+
+static int prompts(struct call *c, const kvik_generation *g, const kvik_hooks *hooks)
+{
+    struct kvik_batch *b = c->b;
+    const kvik_inputs *in = c->in;
+    enum gen_mode mode = gen_mode(g);
+    bool plain = (mode == GEN_GREEDY || mode == GEN_SAMPLE) && !g->prompt_lookup_num_tokens &&
+                 !(hooks && hooks->assistant_model);
+    for (uint32_t i = 0; i < b->rows; i++) {
+        uint32_t at = c->append ? b->length : 0;
+        c->prompt[i] =
+            (kvik_prompt){.ids = in->ids + (size_t)i * in->n,
+                          .n = in->n,
+                          .attention_mask = c->mask + (size_t)i * c->columns + at,
+                          .seq = b->seq[i],
+                          .append = c->append && plain && kv_len(b->c->x->kv, b->seq[i])};
+        if (!c->append || c->prompt[i].append) continue;
+        TRY(whole(c, i, c->ids + (size_t)i * c->columns));
+    }
+    return 0;
+}
+
+static int call_begin(struct call *c, const kvik_generation *g, const kvik_hooks *hooks)
+{
+    struct kvik_batch *b = c->b;
+    c->columns = c->in->n + (c->append ? b->length : 0);
+    c->prompt = mem_array(b->rows, sizeof *c->prompt);
+    c->mask = mem_array(b->rows, c->columns);
+    if (c->append) c->ids = mem_array((size_t)b->rows * c->columns, sizeof *c->ids);
+    if (!c->prompt || !c->mask || (c->append && !c->ids)) return ERR_NOMEM;
+    TRY(masks(c));
+    return prompts(c, g, hooks);
+}
+
+static void call_end(struct call *c)
+{
+    mem_free(c->prompt);
+    mem_free(c->mask);
+    mem_free(c->ids);
+}
+
+/* Rows of the result begin with the ids that were given in this call. */
+static void results(const struct call *c, kvik_result *r)
+{
+    for (uint32_t i = 0; i < r->n_rows; i++) {
+        kvik_row *row = &r->row[i];
+        size_t extra = row->n_prompt - MIN(row->n_prompt, c->in->n);
+        if (!extra) continue;
+        memmove(row->ids, row->ids + extra, (row->n - extra) * sizeof *row->ids);
+        row->n -= extra;
+        row->n_prompt -= extra;
+    }
+}
+
+/* What each sequence holds now, as columns: the prompt's, then one per token that was fed.  A search may have kept less. */
+static void settle(const struct call *c)
+{
+    struct kvik_batch *b = c->b;
+    uint32_t longest = 0;
+    for (uint32_t i = 0; i < b->rows; i++) {
+        uint32_t ones = padded_ones(c->mask + (size_t)i * c->columns, c->columns);
+        uint32_t len = kv_len(b->c->x->kv, b->seq[i]);
+        longest = MAX(longest, len - MIN(len, ones));
+    }
+    b->length = c->columns + longest;
+    for (uint32_t i = 0; i < b->rows; i++) {
+        uint8_t *to = b->mask + (size_t)i * b->cap;
+        uint32_t len = kv_len(b->c->x->kv, b->seq[i]);
+        memcpy(to, c->mask + (size_t)i * c->columns, c->columns);
+        memset(to + c->columns, 1, longest);
+        for (uint32_t j = 0; j < b->length; j++) {
+            to[j] = to[j] && len;
+            len -= to[j];
+        }
+    }
+}
+
+/* New columns at most: what the options ask for, within what a sequence can hold. */
+static uint32_t room_for(const struct kvik_batch *b, const kvik_generation *g, uint32_t columns)
+{
+    uint32_t most = MAX(MAX(g->max_new_tokens, g->max_length), 20);
+    return columns + MIN(most, b->c->x->max_len) + 1;
+}
+
+KVIK_API int kvik_batch_generate(kvik_batch *b, const kvik_generation *g, const kvik_inputs *in,
+                                 const kvik_hooks *hooks, kvik_result **out)
+{
+    struct call c = {.b = b, .in = in};
+    kvik_result *r = NULL;
+    if (!b || !g || !in || !out) return ERR(ARG, "a batch, a configuration and ids are needed");
+    TRY(check(b, in, g));
+    TRY(judge(b, in, &c.append));
+    int e = call_begin(&c, g, hooks);
+    if (e >= 0) e = padded_room(b, room_for(b, g, c.columns));
+    if (e >= 0) e = kvik_generate(b->c, g, c.prompt, b->rows, hooks, &r);
+    if (e >= 0) {
+        settle(&c);
+        results(&c, r);
+        *out = r;
+    }
+    call_end(&c);
+    return e;
+}
