@@ -11,9 +11,9 @@ Q := $(if $(filter 1,$(V)),,@)
 CC ?= cc
 # io_uring serves the spill file; without its library (or with URING= ) a few threads do.
 URING := $(shell pkg-config --exists liburing 2>/dev/null && echo liburing)
-PKGS := jansson libpcre2-8 libutf8proc $(URING)
+PKGS := jansson libpcre2-8 libutf8proc nettle $(URING)
 PKG_CFLAGS := $(shell pkg-config --cflags $(PKGS) 2>/dev/null) $(if $(URING),-DKVIK_URING)
-PKG_LIBS := $(shell pkg-config --libs $(PKGS) 2>/dev/null || echo -ljansson -lpcre2-8 -lutf8proc)
+PKG_LIBS := $(shell pkg-config --libs $(PKGS) 2>/dev/null || echo -ljansson -lpcre2-8 -lutf8proc -lnettle)
 WARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wundef
 ifdef CI
 WARN += -Werror

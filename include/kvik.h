@@ -198,6 +198,20 @@ KVIK_API void kvik_legacy_free(kvik_legacy *l); /* of to_legacy, load and result
 KVIK_API int kvik_legacy_save(const kvik_legacy *l, const kvik_model *m, const char *path);
 KVIK_API int kvik_legacy_load(const char *path, const kvik_model *m, kvik_legacy **out);
 
+/* ---- Sessions: sequences on disk ---- */
+/* Saves n sequences (branches of a chat, say; what they share is stored once) and a note of the caller's, any text or
+ * NULL, in the file `path`.  At every instant the file holds either what it held before or all of this.  A file
+ * that has a session of this model and configuration is added to: only blocks that it has not are written. */
+KVIK_API int kvik_cache_save(kvik_cache *c, const char *path, const kvik_seq *s, uint32_t n,
+                             const char *note);
+/* As many new sequences as were saved, at most max: they go on with the bits they would have had.  The same model,
+ * compute, rows seen and codec are needed; cache_implementation, cache_memory and where rows live may differ.
+ * *note (kvik_free; may be NULL) is "" if there is none.  Returns their number; on an error there are none. */
+KVIK_API int kvik_cache_load(kvik_cache *c, const char *path, uint32_t max, kvik_seq *s,
+                             char **note);
+/* Reads and checks a whole session file; JSON, as of kvik_model_describe. */
+KVIK_API int kvik_session_describe(const char *path, char **json);
+
 /* Feeds n tokens to each sequence (a sequence once per call; any n, chunked inside) and writes logits.
  * logits: [n_spans][vocab] f32 of the last token of each span, or, with all, [sum of n][vocab]; NULL: none. */
 typedef struct kvik_span {

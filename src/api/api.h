@@ -21,6 +21,7 @@ struct kvik_cache {
     const struct kv_preset *preset;
     uint64_t reused;                /* by the last generate */
     struct gen_assistant assistant; /* of others, when this cache guesses for them */
+    char fingerprint[65];           /* of the model, in hex; "" until a session needs it */
 };
 /* e, with the way out added to the sentence of a budget that is exhausted. */
 int cache_full(const kvik_cache *c, int e);

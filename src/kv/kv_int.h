@@ -89,6 +89,7 @@ struct keep {
 struct seq_group {
     uint32_t cut[FORMS]; /* first page not yet given up; before it only leading and kept pages */
     uint32_t unseen;     /* rows before it, but for sinks, were never given (kv_unseen) */
+    uint32_t raw_unseen; /* leading ones aside, rows before it were not loaded raw (load.c) */
     uint32_t n_keeps;
     struct keep *keep; /* [KV_KEEPS] ascending; NULL where the group makes none */
 };
@@ -339,6 +340,8 @@ size_t spill_can(struct kv *kv); /* bytes that could leave, had the open step en
 int spill_out(struct kv *kv, size_t bytes);
 int spill_back(struct kv *kv, struct pages *p, uint32_t id); /* into memory again, to be written */
 int spill_copy(struct kv *kv, struct pages *p, uint32_t from, uint32_t to); /* a whole page */
+/* Its bytes at every site, [n_sites][grain]. */
+int spill_read(struct kv *kv, const struct pages *p, uint32_t id, unsigned char *out);
 void spill_forget(struct kv *kv, struct pages *p, uint32_t id); /* a spilled page is freed */
 /* The budget is short: true if streaming begins now.  Or ends, as nothing has left yet. */
 bool spill_begin(struct kv *kv);

@@ -61,7 +61,7 @@ void seq_reset(struct kv *kv, struct seq *s)
     s->turn_open = false;
     s->salt = 0;
     for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
-        s->g[gi].unseen = 0;
+        s->g[gi].unseen = s->g[gi].raw_unseen = 0;
         for (uint32_t f = 0; f < FORMS; f++)
             s->g[gi].cut[f] = table_first(&kv->group[gi], f);
     }
@@ -170,6 +170,7 @@ static void seq_clone(struct kv *kv, const struct seq *src, struct seq *dst)
         const struct seq_group *from = &src->g[gi];
         struct seq_group *to = &dst->g[gi];
         to->unseen = from->unseen;
+        to->raw_unseen = from->raw_unseen;
         for (uint32_t f = 0; f < FORMS; f++) {
             to->cut[f] = from->cut[f];
             uint32_t n = table_used(g, f, seq_rows(g, src));

@@ -201,6 +201,22 @@ int spill_copy(struct kv *kv, struct pages *p, uint32_t from, uint32_t to)
     return move(kv, p, from, to, 1, false);
 }
 
+int spill_read(struct kv *kv, const struct pages *p, uint32_t id, unsigned char *out)
+{
+    struct stream *st = &kv->stream;
+    struct kv_io *io = st->load[0].io;
+    for (uint32_t site = 0; site < p->n_sites;) {
+        uint32_t k = 0;
+        for (; k < KV_TIER_DEPTH && site < p->n_sites; k++, site++)
+            io[k] = (struct kv_io){
+                .mem = out + site * p->grain, .at = tier_address(kv, p, site, id), .n = p->grain};
+        TRY(st->tier->start(st->tier, io, k));
+        TRY(st->tier->finish(st->tier, io, k));
+        st->bytes_read += k * p->grain;
+    }
+    return 0;
+}
+
 /* Drops all stale bytes of one form, run by run of ids. */
 static void sweep(struct kv *kv, struct pages *p)
 {

@@ -24,6 +24,8 @@ static uint32_t resume_look(const struct kv *kv, const struct seq *s, const stru
     struct need n = need_at(g, s, m, 0, m == s->len && s->turn_open);
     uint32_t first = MAX(n.row_from, g->c.policy.sinks);
     if (first < MIN(m, s->g[g - kv->group].unseen)) return first;
+    uint32_t whole = MAX(n.raw_from, (g->keep_rows + KV_STRIP - 1) / KV_STRIP * KV_STRIP);
+    if (whole < MIN(m, s->g[g - kv->group].raw_unseen)) return whole;
     if (m % rows && !raw[m / rows]) return m - m % rows;
     for (uint32_t k = MAX(n.row_from / tile, table_first(g, SEALED));
          g->form[SEALED].n_ids && k < m / tile; k++)
@@ -141,6 +143,7 @@ static void trim_rows(struct kv *kv, struct seq *s, uint32_t gi, uint32_t m)
         s->g[gi].cut[f] = cut_at(g, s, gi, f, m);
     }
     s->g[gi].unseen = MIN(s->g[gi].unseen, m);
+    s->g[gi].raw_unseen = MIN(s->g[gi].raw_unseen, m);
 }
 
 int kv_unseen(struct kv *kv, kv_seq handle)

@@ -91,6 +91,8 @@ struct model {
 };
 int model_open(const char *path, struct model **out);
 void model_close(struct model *m);
+/* fingerprint.c: of configuration and weights; SHA-256.  Reads 4 KiB of every tensor. */
+int model_fingerprint(const struct model *m, uint8_t out[32]);
 /* config.c: keys of config.json, or of GGUF metadata under "<arch>." */
 bool model_is_gguf(const struct model *m);
 int model_u32(const struct model *m, const char *hf, const char *gguf, uint32_t min, uint32_t max,

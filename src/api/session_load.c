@@ -1,0 +1,191 @@
+/* session_load.c - sequences out of a file, and what a file holds. */
+#include "api/session.h"
+
+#include <stdio.h>
+#include <string.h>
+
+struct loader {
+    struct kv_source source;
+    struct session_disk disk;
+    const struct session *s;
+    uint32_t at;         /* the sequence that is being loaded */
+    const kvik_seq *seq; /* those that were */
+};
+
+static int missing(const struct loader *v, const struct kv_chunk *c)
+{
+    return ERR(FORMAT, "%s: the session is damaged (rows %u to %u of group %u are not in it)",
+               v->disk.io.what, c->row, c->row + c->n, c->group);
+}
+
+static int give_chunk(struct kv_source *source, const struct kv_chunk *c, void *data, size_t bytes)
+{
+    struct loader *v = (struct loader *)source;
+    const struct session_part *p = session_find(&v->s->seq[v->at], c);
+    if (!p || p->c.n != c->n || p->bytes != bytes) return missing(v, c);
+    return session_part_read(&v->disk.io, p, data);
+}
+
+static int give_same(struct kv_source *source, const struct kv_chunk *c, kv_seq *of)
+{
+    struct loader *v = (struct loader *)source;
+    const struct session_part *p = session_find(&v->s->seq[v->at], c);
+    for (uint32_t i = 0; p && i < v->at; i++) {
+        const struct session_part *q = session_find(&v->s->seq[i], c);
+        if (!q || q->at != p->at || q->bytes != p->bytes || q->c.n != p->c.n) continue;
+        if (p->c.n != c->n) return 0;
+        *of = v->seq[i];
+        return 1;
+    }
+    return 0;
+}
+
+/* What the store cannot know: ids of the vocabulary, and salts of this model. */
+static int image_check(const kvik_cache *c, const struct kv_image *im, const char *what)
+{
+    const struct exec *x = c->x;
+    uint32_t regime = (uint32_t)im->salt, pad = (uint32_t)(im->salt >> 32);
+    if (im->len > x->max_len)
+        return ERR(LIMIT, "%s: a sequence of %u tokens, max_cache_len is %u", what, im->len,
+                   x->max_len);
+    for (uint32_t i = 0; i < im->len; i++)
+        if (im->tok[i] < -1 || (im->tok[i] >= 0 && (uint32_t)im->tok[i] >= x->m->vocab))
+            return ERR(FORMAT, "%s: token id %d is outside the vocabulary of %u", what, im->tok[i],
+                       x->m->vocab);
+    if ((regime && regime_of(x->m, regime) != regime) || (pad && !x->m->counts_padding))
+        return ERR(FORMAT, "%s: rows of a kind this model has not", what);
+    return 0;
+}
+
+static int load_all(kvik_cache *c, struct loader *v, kvik_seq *s)
+{
+    struct kv *kv = c->x->kv;
+    for (v->at = 0; v->at < v->s->n_seqs; v->at++) {
+        const struct kv_image *im = &v->s->seq[v->at].im;
+        int e = image_check(c, im, v->disk.io.what);
+        if (e >= 0) e = kv_load(kv, im, &v->source, &s[v->at]);
+        if (e >= 0 && c->x->reserve && (e = kv_reserve(kv, s[v->at], c->x->max_len)) < 0)
+            (void)kv_drop(kv, s[v->at]);
+        if (e >= 0) continue;
+        for (uint32_t i = 0; i < v->at; i++)
+            (void)kv_drop(kv, s[i]);
+        return e;
+    }
+    return 0;
+}
+
+static int load(kvik_cache *c, struct durable *f, const struct session *s, uint32_t max,
+                kvik_seq *out, char **note)
+{
+    json_t *meta;
+    struct loader v = {.source = {.chunk = give_chunk, .same = give_same}, .s = s};
+    session_disk_init(&v.disk, f);
+    TRY(session_meta(c, &meta));
+    int e = session_agree(meta, s->meta, v.disk.io.what);
+    json_decref(meta);
+    if (e < 0) return e;
+    if (s->n_groups != kv_n_groups(c->x->kv))
+        return ERR(FORMAT, "%s: rows of %u groups, the model has %u", v.disk.io.what, s->n_groups,
+                   kv_n_groups(c->x->kv));
+    if (s->n_seqs > max)
+        return ERR(LIMIT, "%s: holds %u sequences, there is room for %u", v.disk.io.what, s->n_seqs,
+                   max);
+    kvik_seq *seq = mem_array(MAX(s->n_seqs, 1), sizeof *seq);
+    char *text = note ? mem_strndup(s->note, s->n_note) : NULL;
+    v.seq = seq;
+    e = seq && (text || !note) ? load_all(c, &v, seq) : ERR_NOMEM;
+    if (e >= 0 && s->n_seqs) memcpy(out, seq, s->n_seqs * sizeof *seq);
+    if (e >= 0 && note)
+        *note = text;
+    else
+        mem_free(text);
+    mem_free(seq);
+    return e < 0 ? cache_full(c, e) : (int)s->n_seqs;
+}
+
+static int open_session(const char *path, struct durable *f, struct session *s)
+{
+    struct session_disk d;
+    TRY(durable_open(f, path, false));
+    session_disk_init(&d, f);
+    int e = session_read(&d.io, s);
+    if (e < 0) durable_close(f);
+    return e;
+}
+
+KVIK_API int kvik_cache_load(kvik_cache *c, const char *path, uint32_t max, kvik_seq *s,
+                             char **note)
+{
+    struct durable f;
+    struct session file;
+    TRY(cache_bound(c));
+    if (!path || (max && !s)) return ERR(ARG, "a path and room for sequences are needed");
+    TRY(open_session(path, &f, &file));
+    int e = load(c, &f, &file, max, s, note);
+    session_done(&file);
+    durable_close(&f);
+    return e;
+}
+
+/* --- Describing ----------------------------------------------------------------------------- */
+
+static json_t *describe_seq(const struct session_seq *q)
+{
+    json_int_t bytes = 0, unknown = 0;
+    for (uint32_t i = 0; i < q->n_parts; i++)
+        bytes += (json_int_t)q->part[i].bytes;
+    for (uint32_t i = 0; i < q->im.len; i++)
+        unknown += q->tok[i] < 0;
+    return json_pack("{s:I, s:I, s:I, s:I, s:I}", "tokens", (json_int_t)q->im.len, "unknown_tokens",
+                     unknown, "turns", (json_int_t)q->im.n_turns, "blocks", (json_int_t)q->n_parts,
+                     "bytes", bytes);
+}
+
+/* Every block that counts, compared with its checksum. */
+static int check_parts(struct session_io *io, const struct session *s)
+{
+    size_t most = 1;
+    for (uint32_t i = 0; i < s->n_seqs; i++)
+        for (uint32_t j = 0; j < s->seq[i].n_parts; j++)
+            most = MAX(most, (size_t)s->seq[i].part[j].bytes);
+    void *data = mem_alloc(most);
+    int e = data ? 0 : ERR_NOMEM;
+    for (uint32_t i = 0; i < s->n_seqs; i++)
+        for (uint32_t j = 0; e >= 0 && j < s->seq[i].n_parts; j++)
+            e = session_part_read(io, &s->seq[i].part[j], data);
+    mem_free(data);
+    return e;
+}
+
+static int describe(struct session_io *io, const struct session *s, char **json)
+{
+    json_t *seqs = json_array();
+    for (uint32_t i = 0; seqs && i < s->n_seqs; i++)
+        json_array_append_new(seqs, describe_seq(&s->seq[i]));
+    json_t *o = json_pack("{s:s, s:i, s:I, s:b, s:I, s:I, s:I, s:I, s:o}", "type", "session",
+                          "version", (int)SESSION_VERSION, "saves", (json_int_t)s->saves,
+                          "interrupted", s->interrupted, "bytes", (json_int_t)io->size,
+                          "live_bytes", (json_int_t)s->live, "blocks", (json_int_t)s->blocks,
+                          "note_bytes", (json_int_t)s->n_note, "sequences", seqs);
+    int e = o && json_object_update_missing(o, s->meta) == 0 && json_array_size(seqs) == s->n_seqs
+                ? 0
+                : ERR(NOMEM, "out of memory");
+    if (e >= 0) e = json_text(o, json);
+    json_decref(o);
+    return e;
+}
+
+KVIK_API int kvik_session_describe(const char *path, char **json)
+{
+    struct durable f;
+    struct session s;
+    struct session_disk d;
+    if (!path || !json) return ERR(ARG, "a path is needed");
+    TRY(open_session(path, &f, &s));
+    session_disk_init(&d, &f);
+    int e = check_parts(&d.io, &s);
+    if (e >= 0) e = describe(&d.io, &s, json);
+    session_done(&s);
+    durable_close(&f);
+    return e;
+}

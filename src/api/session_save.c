@@ -1,0 +1,297 @@
+/* session_save.c - saving sequences: into a new file that takes the place of the old one, or behind what a file holds.
+ *
+ * Blocks are found by their digests, so a save writes what the file does not have yet: a second save of a
+ * conversation, its new rows; a branch, where it differs.  Nothing in the file is written over but the two slots of
+ * its head: first all new bytes are synced, then one slot names them and is synced, then the other, then the file is
+ * cut to its end.  Until the first slot is written the file is the old session; from then on the new one.
+ * A file of which more than half is no longer needed is written anew. */
+#include "api/session.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static int read_at(struct session_io *io, uint64_t at, void *out, size_t n)
+{
+    return durable_read(((struct session_disk *)io)->f, at, out, n);
+}
+
+void session_disk_init(struct session_disk *d, struct durable *f)
+{
+    *d = (struct session_disk){.io = {.read = read_at, .size = f->size, .what = f->path}, .f = f};
+}
+
+/* --- What rows mean ------------------------------------------------------------------------- */
+
+static const char *base_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash && slash[1] ? slash + 1 : path;
+}
+
+static int fingerprint(kvik_cache *c)
+{
+    uint8_t d[DIGEST_BYTES];
+    if (c->fingerprint[0]) return 0;
+    TRY(model_fingerprint(c->model->m, d));
+    digest_hex(d, c->fingerprint);
+    return 0;
+}
+
+int session_meta(kvik_cache *c, json_t **out)
+{
+    const struct model *m = c->model->m;
+    const struct exec *x = c->x;
+    char text[KV_GROUP_TEXT];
+    TRY(fingerprint(c));
+    json_t *groups = json_array();
+    for (uint32_t i = 0; groups && i < kv_n_groups(x->kv); i++) {
+        kv_group_text(x->kv, i, text);
+        json_array_append_new(groups, json_string(text));
+    }
+    json_t *o =
+        json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:o}", "kvik", KVIK_VERSION, "model",
+                  base_name(m->what), "architecture", m->arch_name, "fingerprint", c->fingerprint,
+                  "compute", x->compute == DEV_EXACT ? "exact" : "fast", "isa",
+                  dev_isa_name(x->dev), "rows", dtype_name(x->group[0].plane[0].shape.dtype),
+                  "cache_implementation", c->preset->name, "groups", groups);
+    if (!o || json_array_size(groups) != kv_n_groups(x->kv)) {
+        json_decref(o);
+        return ERR(NOMEM, "out of memory, or a name of the model is not UTF-8");
+    }
+    *out = o;
+    return 0;
+}
+
+static const char *text_of(const json_t *o, const char *key)
+{
+    const char *s = json_string_value(json_object_get(o, key));
+    return s ? s : "?";
+}
+
+int session_agree(const json_t *mine, const json_t *theirs, const char *what)
+{
+    const json_t *a = json_object_get(mine, "groups"), *b = json_object_get(theirs, "groups");
+    if (strcmp(text_of(mine, "fingerprint"), text_of(theirs, "fingerprint")) != 0)
+        return ERR(ARG,
+                   "%s: saved with another model: %s (%s, fingerprint %.12s), this one is %s (%s, "
+                   "%.12s)",
+                   what, text_of(theirs, "model"), text_of(theirs, "architecture"),
+                   text_of(theirs, "fingerprint"), text_of(mine, "model"),
+                   text_of(mine, "architecture"), text_of(mine, "fingerprint"));
+    if (strcmp(text_of(mine, "compute"), text_of(theirs, "compute")) != 0)
+        return ERR(ARG, "%s: saved with compute \"%s\", this cache has \"%s\"", what,
+                   text_of(theirs, "compute"), text_of(mine, "compute"));
+    for (size_t i = 0; i < MAX(json_array_size(a), json_array_size(b)); i++) {
+        const char *x = json_string_value(json_array_get(a, i)),
+                   *y = json_string_value(json_array_get(b, i));
+        if (!x || !y || strcmp(x, y) != 0)
+            return ERR(ARG,
+                       "%s: saved with another cache_config: its layers of group %zu are [%s], "
+                       "here [%s]",
+                       what, i, y ? y : "none", x ? x : "none");
+    }
+    return 0;
+}
+
+/* --- Blocks by their digests ---------------------------------------------------------------- */
+
+struct known {
+    struct session_part *slot; /* [size], bytes 0: free; size is a power of two */
+    size_t size, n;
+};
+
+static struct session_part *known_at(struct known *k, const uint8_t *digest)
+{
+    uint64_t h;
+    memcpy(&h, digest, sizeof h);
+    size_t i = h & (k->size - 1);
+    while (k->slot[i].bytes && memcmp(k->slot[i].digest, digest, DIGEST_BYTES) != 0)
+        i = (i + 1) & (k->size - 1);
+    return &k->slot[i];
+}
+
+static int known_add(struct known *k, const struct session_part *p)
+{
+    if (2 * k->n >= k->size) {
+        struct known big = {.size = MAX(2 * k->size, 256)};
+        if (!(big.slot = mem_array(big.size, sizeof *big.slot))) return ERR_NOMEM;
+        for (size_t i = 0; i < k->size; i++)
+            if (k->slot[i].bytes) *known_at(&big, k->slot[i].digest) = k->slot[i];
+        big.n = k->n;
+        mem_free(k->slot);
+        *k = big;
+    }
+    struct session_part *at = known_at(k, p->digest);
+    k->n += !at->bytes;
+    *at = *p;
+    return 0;
+}
+
+/* --- Saving --------------------------------------------------------------------------------- */
+
+struct saver {
+    struct kv_sink sink;
+    struct durable file;
+    struct session old, new; /* old: of the file that is added to */
+    bool added;
+    struct known known;
+};
+
+static int on_image(struct kv_sink *sink, const struct kv_image *im)
+{
+    return session_add_seq(&((struct saver *)sink)->new, im);
+}
+
+static int on_chunk(struct kv_sink *sink, const struct kv_chunk *c, const void *data, size_t n)
+{
+    struct saver *v = (struct saver *)sink;
+    struct session_part p = {.c = *c, .at = v->new.end, .bytes = n};
+    digest_of(data, n, p.digest);
+    const struct session_part *old = v->known.size ? known_at(&v->known, p.digest) : NULL;
+    if (old && old->bytes == n) {
+        p.at = old->at;
+    } else {
+        TRY(durable_write(&v->file, p.at, data, n));
+        v->new.end += n;
+        TRY(known_add(&v->known, &p));
+    }
+    return session_add_part(&v->new.seq[v->new.n_seqs - 1], &p);
+}
+
+/* Opens what there is to add to: 1; 0: a new file is to be made. */
+static int open_old(struct saver *v, const char *path)
+{
+    struct session_disk d;
+    int e = durable_open(&v->file, path, true);
+    if (e == ERR_NOTFOUND) return 0;
+    if (e < 0) return e;
+    session_disk_init(&d, &v->file);
+    if (!d.io.size) {
+        e = 0; /* somebody made an empty file for us */
+    } else if (!session_is(&d.io)) {
+        e = ERR(ARG, "%s: is not a kvik session and will not be written over; name another file",
+                path);
+    } else if ((e = session_read(&d.io, &v->old)) == ERR_FORMAT) {
+        e = 0; /* a damaged one is replaced */
+    } else if (e >= 0) {
+        bool fits = session_agree(v->new.meta, v->old.meta, path) >= 0;
+        e = fits && v->old.live >= v->old.end / 2;
+    }
+    if (e <= 0) {
+        session_done(&v->old);
+        durable_close(&v->file);
+    }
+    return e;
+}
+
+static int begin(struct saver *v, const char *path)
+{
+    uint8_t head[SESSION_DATA];
+    int e = open_old(v, path);
+    if (e < 0) return e;
+    v->added = e;
+    v->new.saves = v->old.saves + 1;
+    v->new.end = v->added ? v->old.end : SESSION_DATA;
+    for (uint32_t i = 0; i < v->old.n_seqs; i++)
+        for (uint32_t j = 0; j < v->old.seq[i].n_parts; j++)
+            TRY(known_add(&v->known, &v->old.seq[i].part[j]));
+    if (v->added) return 0;
+    TRY(durable_create(&v->file, path));
+    session_head(head);
+    return durable_write(&v->file, 0, head, sizeof head);
+}
+
+static int put_slot(struct saver *v, int i, const uint8_t *slot)
+{
+    return durable_write(&v->file, SESSION_SLOT_AT + (uint64_t)i * SESSION_SLOT_STEP, slot,
+                         SESSION_SLOT);
+}
+
+/* The file is the old session again, if the system lets us. */
+static void back(struct saver *v, int slot, const uint8_t *was)
+{
+    bool same = put_slot(v, slot, was) >= 0 && durable_sync(&v->file) >= 0;
+    if (same && v->old.both) (void)durable_truncate(&v->file, v->old.end);
+}
+
+/* Behind the end there is a byte until both slots are written: so a slot that is not whole is known to be of a save
+ * that did not end.  A slot that names the state to fall back to is written last. */
+static int commit_added(struct saver *v, const uint8_t *slot)
+{
+    uint8_t was[SESSION_SLOT];
+    int first = v->old.both ? 0 : !v->old.slot;
+    uint64_t at = SESSION_SLOT_AT + (uint64_t)first * SESSION_SLOT_STEP;
+    int e = durable_write(&v->file, v->new.end, "", 1);
+    if (e >= 0) e = durable_read(&v->file, at, was, sizeof was);
+    if (e >= 0) e = durable_sync(&v->file);
+    if (e < 0) return e;
+    e = put_slot(v, first, slot);
+    if (e >= 0) e = durable_sync(&v->file);
+    if (e < 0) {
+        char why[512];
+        snprintf(why, sizeof why, "%s", err_last());
+        back(v, first, was);
+        v->added = false;
+        return err_set(e, "%s", why);
+    }
+    v->added = false; /* what is written now stays */
+    TRY(put_slot(v, !first, slot));
+    TRY(durable_sync(&v->file));
+    return durable_truncate(&v->file, v->new.end);
+}
+
+static int commit(struct saver *v)
+{
+    uint8_t slot[SESSION_SLOT], digest[DIGEST_BYTES];
+    char *data;
+    size_t n;
+    TRY(session_encode(&v->new, &data, &n));
+    digest_of(data, n, digest);
+    v->new.manifest_at = v->new.end;
+    v->new.manifest_bytes = n;
+    v->new.end += n;
+    session_slot(&v->new, digest, slot);
+    int e = durable_write(&v->file, v->new.manifest_at, data, n);
+    mem_free(data);
+    if (e < 0) return e;
+    if (v->added) return commit_added(v, slot);
+    TRY(put_slot(v, 0, slot));
+    TRY(put_slot(v, 1, slot));
+    return durable_replace(&v->file);
+}
+
+static int save(kvik_cache *c, struct saver *v, const char *path, const kvik_seq *s, uint32_t n,
+                const char *note)
+{
+    v->sink = (struct kv_sink){.image = on_image, .chunk = on_chunk};
+    v->new.n_groups = kv_n_groups(c->x->kv);
+    TRY(session_meta(c, &v->new.meta));
+    v->new.n_note = note ? strlen(note) : 0;
+    if (!(v->new.note = mem_strdup(note ? note : ""))) return ERR_NOMEM;
+    TRY(begin(v, path));
+    for (uint32_t i = 0; i < n; i++)
+        TRY(kv_save(c->x->kv, s[i], &v->sink));
+    return commit(v);
+}
+
+KVIK_API int kvik_cache_save(kvik_cache *c, const char *path, const kvik_seq *s, uint32_t n,
+                             const char *note)
+{
+    struct saver v = {.file = {.fd = -1}};
+    TRY(cache_bound(c));
+    if (!path || (n && !s)) return ERR(ARG, "a path and sequences to save are needed");
+    for (uint32_t i = 0; i < n; i++)
+        if (!kv_tokens(c->x->kv, s[i])) return ERR(STALE, "sequence %u was dropped", i);
+    int e = save(c, &v, path, s, n, note);
+    if (e < 0 && v.added && v.old.both && v.file.fd >= 0) {
+        char why[512];
+        snprintf(why, sizeof why, "%s", err_last());
+        (void)durable_truncate(&v.file, v.old.end);
+        (void)err_set(e, "%s", why);
+    }
+    durable_close(&v.file);
+    session_done(&v.old);
+    session_done(&v.new);
+    mem_free(v.known.slot);
+    return MIN(e, 0);
+}

@@ -1,0 +1,214 @@
+/* durable.c - the system calls of durable.h: interrupted ones are made again, short ones carried on, and nothing is
+ * reported as written that was not. */
+#include "base/durable.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static struct durable_fault fault;
+static uint64_t calls;
+
+void durable_fault_set(const struct durable_fault *f)
+{
+    fault = f ? *f : (struct durable_fault){0};
+    calls = 0;
+}
+
+uint64_t durable_fault_calls(void)
+{
+    return calls;
+}
+
+/* The errno the next call must fail with, or 0; *half: after a part of it. */
+static int injected(enum durable_call call, bool *half)
+{
+    if (fault.kinds && !(fault.kinds >> call & 1)) return 0;
+    calls++;
+    if (!fault.at || (fault.stays ? calls < fault.at : calls != fault.at)) return 0;
+    if (half) *half = fault.half;
+    if (!fault.error && !(half && fault.half)) kill(getpid(), SIGKILL);
+    return fault.error ? fault.error : -1;
+}
+
+static int failed(const char *path, const char *what, int e)
+{
+    return ERR(IO, "%s: %s: %s", path, what, strerror(e));
+}
+
+static int lock(const char *path, int fd)
+{
+    if (flock(fd, LOCK_EX | LOCK_NB) == 0) return 0;
+    if (errno == EWOULDBLOCK)
+        return ERR(BUSY, "%s: another process is writing it; try again, or use another file", path);
+    return 0; /* a file system without locks */
+}
+
+static int copy_path(struct durable *f, const char *path)
+{
+    char real[PATH_MAX];
+    f->path = mem_strdup(realpath(path, real) ? real : path);
+    return f->path ? 0 : ERR_NOMEM;
+}
+
+int durable_open(struct durable *f, const char *path, bool write)
+{
+    struct stat st;
+    *f = (struct durable){.fd = -1};
+    int e = injected(DURABLE_OPEN, NULL);
+    /* a pipe must not hang */
+    if (!e) f->fd = open(path, (write ? O_RDWR : O_RDONLY) | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (f->fd < 0 && !e) e = errno;
+    if (e == ENOENT) return ERR(NOTFOUND, "%s: no such file", path);
+    if (e) return failed(path, "cannot open", e);
+    if (fstat(f->fd, &st) < 0 || !S_ISREG(st.st_mode)) {
+        durable_close(f);
+        return ERR(IO, "%s: not a regular file", path);
+    }
+    f->size = (uint64_t)st.st_size;
+    e = copy_path(f, path);
+    if (e >= 0 && write) e = lock(path, f->fd);
+    if (e < 0) durable_close(f);
+    return e;
+}
+
+/* Opens and locks the temporary file; 1 if it lost its name meanwhile: another process was faster. */
+static int take_tmp(struct durable *f)
+{
+    struct stat a, b;
+    int e = injected(DURABLE_OPEN, NULL);
+    if (!e) f->fd = open(f->tmp, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
+    if (f->fd < 0) return failed(f->tmp, "cannot create", e ? e : errno);
+    TRY(lock(f->path, f->fd));
+    if (fstat(f->fd, &a) < 0 || !S_ISREG(a.st_mode))
+        return ERR(IO, "%s: not a regular file", f->tmp);
+    if (stat(f->tmp, &b) < 0 || a.st_ino != b.st_ino || a.st_dev != b.st_dev) {
+        close(f->fd);
+        f->fd = -1;
+        return 1;
+    }
+    return durable_truncate(f, 0);
+}
+
+int durable_create(struct durable *f, const char *path)
+{
+    *f = (struct durable){.fd = -1};
+    TRY(copy_path(f, path));
+    size_t n = strlen(f->path);
+    char *tmp = mem_alloc(n + 5);
+    int e = tmp ? 1 : ERR_NOMEM;
+    if (tmp) snprintf(tmp, n + 5, "%s.tmp", f->path);
+    f->tmp = tmp;
+    for (int i = 0; e == 1 && i < 8; i++)
+        e = take_tmp(f);
+    if (e == 1) e = ERR(BUSY, "%s: other processes are writing it", path);
+    if (e < 0) {
+        if (e == ERR_BUSY) { /* it is theirs */
+            mem_free(f->tmp);
+            f->tmp = NULL;
+        }
+        durable_close(f);
+    }
+    return e;
+}
+
+int durable_read(struct durable *f, uint64_t at, void *data, size_t n)
+{
+    char *p = data;
+    int e = injected(DURABLE_READ, NULL);
+    while (!e && n) {
+        ssize_t k = pread(f->fd, p, n, (off_t)at);
+        if (k < 0 && errno == EINTR) continue;
+        if (k <= 0) {
+            e = k < 0 ? errno : ENODATA;
+            break;
+        }
+        p += k;
+        at += (uint64_t)k;
+        n -= (size_t)k;
+    }
+    return e ? failed(f->path, "cannot read", e) : 0;
+}
+
+int durable_write(struct durable *f, uint64_t at, const void *data, size_t n)
+{
+    const char *p = data;
+    bool half = false;
+    int e = injected(DURABLE_WRITE, &half);
+    if (e && half) n /= 2;
+    while ((!e || half) && n) {
+        ssize_t k = pwrite(f->fd, p, n, (off_t)at);
+        if (k < 0 && errno == EINTR) continue;
+        if (k <= 0) {
+            e = k < 0 ? errno : ENOSPC;
+            break;
+        }
+        p += k;
+        at += (uint64_t)k;
+        n -= (size_t)k;
+    }
+    if (half && e < 0) kill(getpid(), SIGKILL);
+    return e ? failed(f->path, "cannot write", e) : 0;
+}
+
+int durable_sync(struct durable *f)
+{
+    int e = injected(DURABLE_SYNC, NULL);
+    while (!e && fsync(f->fd) < 0)
+        if (errno != EINTR) e = errno;
+    return e ? failed(f->path, "cannot sync", e) : 0;
+}
+
+int durable_truncate(struct durable *f, uint64_t size)
+{
+    int e = injected(DURABLE_TRUNCATE, NULL);
+    while (!e && ftruncate(f->fd, (off_t)size) < 0)
+        if (errno != EINTR) e = errno;
+    return e ? failed(f->path, "cannot truncate", e) : 0;
+}
+
+/* A directory that cannot be synced (some file systems say so by EINVAL) is not an error. */
+static int sync_dir(const struct durable *f)
+{
+    char dir[PATH_MAX];
+    const char *slash = strrchr(f->path, '/');
+    size_t n = slash ? (size_t)(slash - f->path) : 0;
+    if (n >= sizeof dir) return ERR(LIMIT, "%s: the path is too long", f->path);
+    memcpy(dir, f->path, n);
+    dir[n] = '\0';
+    int e = injected(DURABLE_SYNC, NULL);
+    int fd = open(n ? dir : slash ? "/" : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return 0; /* it may be written and not read */
+    while (!e && fsync(fd) < 0)
+        if (errno != EINTR) e = errno;
+    close(fd);
+    return e && e != EINVAL ? failed(f->path, "is written, but its directory cannot be synced", e)
+                            : 0;
+}
+
+int durable_replace(struct durable *f)
+{
+    TRY(durable_sync(f));
+    int e = injected(DURABLE_RENAME, NULL);
+    if (!e && rename(f->tmp, f->path) < 0) e = errno;
+    if (e) return failed(f->path, "cannot take its name", e);
+    mem_free(f->tmp);
+    f->tmp = NULL;
+    return sync_dir(f);
+}
+
+void durable_close(struct durable *f)
+{
+    if (f->tmp && f->fd >= 0) unlink(f->tmp);
+    if (f->fd >= 0) close(f->fd);
+    mem_free(f->path);
+    mem_free(f->tmp);
+    *f = (struct durable){.fd = -1};
+}

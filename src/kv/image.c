@@ -1,0 +1,152 @@
+/* image.c - which chunks a sequence has, how large they are, and their bytes out of and into a page.
+ *
+ * Saving and loading walk the same list (image_next): the one that is saved and the one that is asked for cannot
+ * differ, whatever a file says. */
+#include "kv/image_int.h"
+
+#include <stdio.h>
+#include <string.h>
+
+uint32_t kv_n_groups(const struct kv *kv)
+{
+    return kv->n_groups;
+}
+
+static void put(char *out, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void put(char *out, const char *fmt, ...)
+{
+    size_t n = strlen(out);
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(out + n, KV_GROUP_TEXT - n, fmt, ap);
+    va_end(ap);
+}
+
+void kv_group_text(const struct kv *kv, uint32_t gi, char out[KV_GROUP_TEXT])
+{
+    static const char *const kind[] = {"rows", "state", "frozen rows"};
+    static const char *const layout[] = {"", " by rows", " flat"};
+    const struct kv_group *g = &kv->group[gi].c;
+    const struct kv_policy *p = &g->policy;
+    out[0] = '\0';
+    put(out, "%u layers of %s", g->n_sites, kind[p->kind]);
+    if (p->window) put(out, ", window %u", p->window);
+    if (p->chunk) put(out, ", chunk %u", p->chunk);
+    if (p->sinks) put(out, ", sinks %u", p->sinks);
+    if (g->seal.tile)
+        put(out, ", tiles of %u after %u, residual %u", g->seal.tile, g->seal.lead, g->seal.resid);
+    for (uint32_t i = 0; i < g->n_planes; i++) {
+        const struct kv_plane *pl = &g->plane[i];
+        put(out, "; %s %ux%u %s%s", pl->name ? pl->name : "?", pl->shape.heads, pl->shape.dim,
+            dtype_name(pl->shape.dtype), layout[pl->shape.layout]);
+        if (!pl->codec) continue;
+        const struct kv_affine *a = pl->codec->affine;
+        put(out, " %s", pl->codec->name);
+        if (a && a->group)
+            put(out, " %u-bit groups of %u, unit %u", a->bits, a->group, a->unit);
+        else if (a)
+            put(out, " %u-bit channels of %u", a->bits, a->unit);
+        if (a && a->zero_first) put(out, ", zero first");
+    }
+}
+
+static uint32_t unit_rows(const struct group *g, uint32_t form)
+{
+    return form == RAW ? KV_STRIP : MAX(g->rows[SEALED], KV_STRIP);
+}
+
+void image_first(struct image_walk *w, const struct group *g, const struct seq *s, uint32_t gi,
+                 uint32_t form)
+{
+    *w = (struct image_walk){.g = g, .gi = gi, .form = form};
+    if (!g->form[form].n_ids) return;
+    if (g->c.policy.kind == KV_STATE) {
+        w->end = form == RAW && s->len ? 1 : 0;
+        return;
+    }
+    uint32_t rows = seq_rows(g, s), tile = g->rows[SEALED];
+    struct need n = need_at(g, s, rows, 0, s->turn_open);
+    if (form == RAW) {
+        w->end = rows;
+        w->keep = MIN((g->keep_rows + KV_STRIP - 1) / KV_STRIP * KV_STRIP, rows);
+        w->from = MAX(n.raw_from / KV_STRIP * KV_STRIP, w->keep);
+    } else {
+        w->end = rows - rows % tile;
+        w->from = MAX(n.row_from / tile, g->c.seal.lead / tile) * tile;
+        w->at = w->from;
+    }
+}
+
+bool image_next(struct image_walk *w, struct kv_chunk *c)
+{
+    if (w->form == RAW && w->at >= w->keep) w->at = MAX(w->at, w->from);
+    if (w->at >= w->end) return false;
+    uint32_t unit = unit_rows(w->g, w->form), stop = (w->at / unit + 1) * unit;
+    *c = (struct kv_chunk){w->gi, w->form, w->at, MIN(stop, w->end) - w->at};
+    w->at += c->n;
+    return true;
+}
+
+size_t image_bytes(const struct group *g, const struct kv_chunk *c)
+{
+    size_t sum = 0;
+    for (uint32_t i = 0; i < g->c.n_planes; i++) {
+        const struct kv_plane *p = &g->c.plane[i];
+        size_t row = (size_t)p->shape.heads * p->shape.dim * dtype_size(p->shape.dtype);
+        sum += c->form == RAW ? row * c->n
+                              : p->codec->bytes(p->codec, &p->shape) * (c->n / g->rows[SEALED]);
+    }
+    return sum * g->c.n_sites;
+}
+
+size_t image_most(const struct group *g, uint32_t form)
+{
+    uint32_t n = g->c.policy.kind == KV_STATE ? 1 : unit_rows(g, form);
+    return g->form[form].n_ids ? image_bytes(g, &(struct kv_chunk){.form = form, .n = n}) : 0;
+}
+
+static void copy(unsigned char *page, unsigned char *chunk, size_t n, bool in)
+{
+    memcpy(in ? page : chunk, in ? chunk : page, n);
+}
+
+/* Rows [first, first + n) of one plane of a raw block; returns the bytes moved. */
+static size_t move_raw(const struct group *g, const struct kv_shape *s, uint32_t first, uint32_t n,
+                       unsigned char *page, unsigned char *chunk, bool in)
+{
+    size_t size = dtype_size(s->dtype), row = s->dim * size, head = row * g->rows[RAW];
+    unsigned char *from = chunk;
+    for (uint32_t h = 0; h < s->heads; h++, page += head) {
+        unsigned char *at = page + first * row; /* strips and rows begin alike */
+        if (s->layout != KV_STRIPS || n == KV_STRIP) {
+            copy(at, chunk, n * row, in);
+            chunk += n * row;
+            continue;
+        }
+        for (uint32_t d = 0; d < s->dim; d++, at += KV_STRIP * size, chunk += n * size)
+            copy(at, chunk, n * size, in);
+    }
+    return (size_t)(chunk - from);
+}
+
+size_t image_move(const struct group *g, const struct kv_chunk *c, unsigned char *page, size_t span,
+                  unsigned char *chunk, bool in)
+{
+    unsigned char *from = chunk;
+    for (uint32_t site = 0; site < g->c.n_sites; site++)
+        for (uint32_t i = 0; i < g->c.n_planes; i++) {
+            const struct kv_plane *p = &g->c.plane[i];
+            unsigned char *at = page + site * span + g->offset[c->form][i];
+            size_t n;
+            if (c->form == SEALED) {
+                copy(at, chunk, n = p->codec->bytes(p->codec, &p->shape), in);
+            } else if (g->c.policy.kind == KV_STATE) {
+                n = (size_t)p->shape.heads * p->shape.dim * dtype_size(p->shape.dtype);
+                copy(at, chunk, n, in);
+            } else {
+                n = move_raw(g, &p->shape, c->row % g->rows[RAW], c->n, at, chunk, in);
+            }
+            chunk += n;
+        }
+    return (size_t)(chunk - from);
+}

@@ -1,0 +1,209 @@
+/* load.c - a sequence into the store.
+ *
+ * The image says what the sequence is, the store works out which pages such a sequence holds, takes them one by one and
+ * asks for their rows: so nothing a file says can make a table wrong, and pages may leave for the tier while later ones
+ * come.  Until all are there no other sequence has changed (checkpoints may have been evicted); on an error the new
+ * one is dropped.  A page whose chunks an earlier sequence has already is shared with it. */
+#include "kv/image_int.h"
+
+#include <string.h>
+
+struct loading {
+    struct kv *kv;
+    struct seq *s;
+    struct kv_source *src;
+    unsigned char *chunk;
+};
+
+static int turns_check(const struct kv_image *im)
+{
+    uint32_t end = 0;
+    for (uint32_t i = 0; i < im->n_turns; i++) {
+        const struct kv_turn *t = &im->turn[i];
+        bool open = im->turn_open && i + 1 == im->n_turns;
+        if (t->pos < end || t->n < 2u - open || t->pos > im->len || t->n > im->len - t->pos)
+            return ERR(FORMAT, "cache: turn %u of %u rows at %u in a sequence of %u", i, t->n,
+                       t->pos, im->len);
+        end = t->pos + t->n;
+    }
+    if (im->turn_open && (!im->n_turns || end != im->len))
+        return ERR(FORMAT, "cache: a turn goes on that does not end the %u rows", im->len);
+    return 0;
+}
+
+static int image_check(const struct kv *kv, const struct kv_image *im)
+{
+    if (im->len > kv->max_len || im->cross > kv->max_len)
+        return ERR(LIMIT, "cache: a sequence of %u rows, this cache holds %u",
+                   MAX(im->len, im->cross), kv->max_len);
+    if (im->cross && !kv->has_frozen)
+        return ERR(FORMAT, "cache: %u frozen rows, there are no frozen groups", im->cross);
+    for (uint32_t i = 0; i < im->len; i++)
+        if (im->tok[i] < -1) return ERR(FORMAT, "cache: token %d at row %u", im->tok[i], i);
+    for (uint32_t i = 0; i < 2 * kv->n_groups; i++)
+        if (im->unseen[i] > im->len)
+            return ERR(FORMAT, "cache: rows not given up to %u of %u", im->unseen[i], im->len);
+    return turns_check(im);
+}
+
+static void set_cursors(struct kv *kv, struct seq *s)
+{
+    for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
+        const struct group *g = &kv->group[gi];
+        if (g->c.policy.kind == KV_STATE) continue;
+        struct need n = need_at(g, s, seq_rows(g, s), 0, s->turn_open);
+        for (uint32_t f = 0; f < FORMS; f++) {
+            if (!g->form[f].n_ids) continue;
+            uint32_t to = (f == RAW ? n.raw_from : n.row_from) / g->rows[f];
+            s->g[gi].cut[f] = MAX(MIN(to, table_used(g, f, seq_rows(g, s))), table_first(g, f));
+        }
+        /* Blocks of more than a chunk get rows only from there on. */
+        if (g->c.policy.kind == KV_ROWS && g->rows[RAW] > KV_STRIP)
+            s->g[gi].raw_unseen =
+                MAX(s->g[gi].raw_unseen, MIN(n.raw_from / KV_STRIP * KV_STRIP, s->len));
+    }
+}
+
+static void image_take(struct kv *kv, const struct kv_image *im, struct seq *s)
+{
+    s->len = im->len;
+    s->cross = im->cross;
+    s->n_turns = im->n_turns;
+    s->turn_open = im->turn_open;
+    if (im->len) memcpy(s->tok, im->tok, im->len * sizeof *s->tok);
+    if (im->n_turns) memcpy(s->turn, im->turn, im->n_turns * sizeof *s->turn);
+    for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
+        s->g[gi].unseen = im->unseen[2 * gi];
+        s->g[gi].raw_unseen = im->unseen[2 * gi + 1];
+    }
+    set_cursors(kv, s);
+}
+
+static int take_cell(struct kv *kv, struct pages *p, uint32_t *table, uint32_t i)
+{
+    if (table[i]) return 0;
+    TRY(make_room(kv, p->bytes, 0, "loading a sequence"));
+    uint32_t id = 0;
+    if (p->n_live + 1 < p->n_ids) id = pages_take(kv, p, i ? table[i - 1] : 0, i);
+    if (!id)
+        return ERR(NOMEM, "cache: the system has no memory for another page of %zu bytes",
+                   p->bytes);
+    table[i] = id;
+    kv->peak = MAX(kv->peak, pool_held(kv));
+    if (pool_held(kv) + kv->backed > kv->pool) pool_trim(kv);
+    return 0;
+}
+
+/* Cells [*a, *b) that the chunk lies in. */
+static void cells_of(const struct group *g, const struct kv_chunk *c, uint32_t *a, uint32_t *b)
+{
+    bool state = g->c.policy.kind == KV_STATE;
+    *a = state ? 0 : c->row / g->rows[c->form];
+    *b = state ? 1 : (c->row + c->n - 1) / g->rows[c->form] + 1;
+}
+
+/* Shares the pages of a chunk that fills them: 1 if done. */
+static int share(const struct loading *v, struct group *g, const struct kv_chunk *c)
+{
+    kv_seq of;
+    struct seq *other;
+    uint32_t a, b, *table = seq_table(v->kv, g, c->form, v->s);
+    cells_of(g, c, &a, &b);
+    bool whole = c->form == SEALED || c->n == g->rows[RAW];
+    if (!whole || g->c.policy.kind == KV_STATE || !v->src->same) return 0;
+    int e = v->src->same(v->src, c, &of);
+    if (e <= 0) return e;
+    TRY(seq_find(v->kv, of, &other));
+    const uint32_t *from = seq_table(v->kv, g, c->form, other);
+    for (uint32_t i = a; i < b; i++)
+        if (!from[i]) return 0;
+    for (uint32_t i = a; i < b; i++) {
+        page_ref(v->kv, &g->form[c->form], from[i]);
+        table[i] = from[i];
+    }
+    return 1;
+}
+
+static int load_chunk(const struct loading *v, struct group *g, const struct kv_chunk *c)
+{
+    struct pages *p = &g->form[c->form];
+    uint32_t a, b, *table = seq_table(v->kv, g, c->form, v->s);
+    size_t at = 0;
+    int e = share(v, g, c);
+    if (e) return MIN(e, 0);
+    TRY(v->src->chunk(v->src, c, v->chunk, image_bytes(g, c)));
+    cells_of(g, c, &a, &b);
+    for (uint32_t i = a; i < b; i++) {
+        TRY(take_cell(v->kv, p, table, i));
+        at += image_move(g, c, page_at(p, 0, table[i]), p->span, v->chunk + at, true);
+    }
+    return 0;
+}
+
+static int load_all(const struct loading *v)
+{
+    struct kv_chunk c;
+    for (uint32_t gi = 0; gi < v->kv->n_groups; gi++)
+        for (uint32_t f = 0; f < FORMS; f++) {
+            struct image_walk w;
+            image_first(&w, &v->kv->group[gi], v->s, gi, f);
+            while (image_next(&w, &c))
+                TRY(load_chunk(v, &v->kv->group[gi], &c));
+        }
+    return 0;
+}
+
+/* Bytes of all its pages. */
+static size_t pages_bytes(const struct kv *kv, const struct seq *s)
+{
+    size_t sum = 0;
+    for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
+        const struct group *g = &kv->group[gi];
+        for (uint32_t f = 0; f < FORMS; f++) {
+            uint32_t used = table_used(g, f, seq_rows(g, s)), first = table_first(g, f);
+            if (g->c.policy.kind == KV_STATE)
+                sum += f == RAW && s->len ? g->form[RAW].bytes : 0;
+            else if (used)
+                sum += (used - MIN(used, s->g[gi].cut[f])) * g->form[f].bytes +
+                       (f == RAW ? MIN(used, first) * g->form[f].bytes : 0);
+        }
+    }
+    return sum;
+}
+
+/* Without a tier all must fit before anything moves; else each page makes its own room. */
+static int room(struct kv *kv, const struct seq *s)
+{
+    if (kv->stream.active) return 0;
+    int e = make_room(kv, pages_bytes(kv, s), 0, "loading a sequence");
+    return e == ERR_FULL && spill_begin(kv) ? 0 : e;
+}
+
+int kv_load(struct kv *kv, const struct kv_image *im, struct kv_source *src, kv_seq *out)
+{
+    kv_seq handle;
+    size_t most = 1;
+    TRY(image_check(kv, im));
+    if (kv->step.open) return ERR(BUSY, "cache: a step is open; commit or abort it first");
+    TRY(kv_new(kv, im->salt, &handle));
+    struct loading v = {.kv = kv, .src = src};
+    for (uint32_t i = 0; i < FORMS * kv->n_groups; i++)
+        most = MAX(most, image_most(&kv->group[i / FORMS], i % FORMS));
+    int e = (v.chunk = mem_alloc(most)) ? seq_find(kv, handle, &v.s) : ERR_NOMEM;
+    if (e >= 0) {
+        bool began = kv->stream.began;
+        image_take(kv, im, v.s);
+        e = room(kv, v.s);
+        if (e >= 0) e = load_all(&v);
+        if (e == ERR_FULL) spill_call_off(kv);
+        if (!began && kv->stream.began) kv->stream.since = MAX(kv->stream.since, im->len);
+    }
+    mem_free(v.chunk);
+    if (e < 0) {
+        (void)kv_drop(kv, handle);
+        return e;
+    }
+    kv->need = 0;
+    *out = handle;
+    return 0;
+}

@@ -1,0 +1,95 @@
+/* save.c - a sequence out of the store, chunk by chunk.
+ *
+ * Pages in memory are packed where they are, those that only the tier has are read from it into a buffer of their own:
+ * saving changes nothing, brings nothing back, and needs no room in the budget. */
+#include "kv/image_int.h"
+
+struct saving {
+    struct kv *kv;
+    const struct seq *s;
+    struct kv_sink *sink;
+    unsigned char *chunk, *page; /* page: NULL where all are in memory */
+};
+
+/* The page at `cell`, wherever it is. */
+static int save_page(const struct saving *v, struct group *g, const struct kv_chunk *c,
+                     uint32_t cell, unsigned char *out, size_t *n)
+{
+    struct pages *p = &g->form[c->form];
+    uint32_t id = seq_table(v->kv, g, c->form, v->s)[cell];
+    unsigned char *at = page_at(p, 0, id);
+    size_t span = p->span;
+    if (p->page[id].spilled) {
+        TRY(spill_read(v->kv, p, id, v->page));
+        at = v->page;
+        span = p->grain;
+    }
+    *n = image_move(g, c, at, span, out, false);
+    return 0;
+}
+
+static int save_chunk(const struct saving *v, struct group *g, const struct kv_chunk *c)
+{
+    size_t at = 0, n = 0;
+    if (c->form == SEALED)
+        for (uint32_t row = c->row; row < c->row + c->n; row += g->rows[SEALED], at += n)
+            TRY(save_page(v, g, c, row / g->rows[SEALED], v->chunk + at, &n));
+    else
+        TRY(save_page(v, g, c, g->c.policy.kind == KV_STATE ? 0 : c->row / g->rows[RAW], v->chunk,
+                      &at));
+    return v->sink->chunk(v->sink, c, v->chunk, at);
+}
+
+static int save_all(const struct saving *v)
+{
+    struct kv_chunk c;
+    for (uint32_t gi = 0; gi < v->kv->n_groups; gi++)
+        for (uint32_t f = 0; f < FORMS; f++) {
+            struct image_walk w;
+            image_first(&w, &v->kv->group[gi], v->s, gi, f);
+            while (image_next(&w, &c))
+                TRY(save_chunk(v, &v->kv->group[gi], &c));
+        }
+    return 0;
+}
+
+static int buffers(struct saving *v)
+{
+    size_t chunk = 1, page = 0;
+    for (uint32_t gi = 0; gi < v->kv->n_groups; gi++)
+        for (uint32_t f = 0; f < FORMS; f++) {
+            const struct group *g = &v->kv->group[gi];
+            chunk = MAX(chunk, image_most(g, f));
+            if (g->form[f].n_spilled) page = MAX(page, g->form[f].bytes);
+        }
+    v->chunk = mem_alloc(chunk);
+    v->page = page && v->chunk ? mem_alloc(page) : NULL;
+    return v->chunk && (v->page || !page) ? 0 : ERR_NOMEM;
+}
+
+int kv_save(struct kv *kv, kv_seq handle, struct kv_sink *sink)
+{
+    struct seq *s;
+    TRY(seq_idle(kv, handle, &s));
+    uint32_t *unseen = mem_array(kv->n_groups, 2 * sizeof *unseen);
+    struct saving v = {.kv = kv, .s = s, .sink = sink};
+    int e = unseen ? buffers(&v) : ERR_NOMEM;
+    for (uint32_t gi = 0; e >= 0 && gi < kv->n_groups; gi++) {
+        unseen[2 * gi] = s->g[gi].unseen;
+        unseen[2 * gi + 1] = s->g[gi].raw_unseen;
+    }
+    struct kv_image im = {.len = s->len,
+                          .cross = s->cross,
+                          .n_turns = s->n_turns,
+                          .turn_open = s->turn_open,
+                          .salt = s->salt,
+                          .tok = s->tok,
+                          .turn = s->turn,
+                          .unseen = unseen};
+    if (e >= 0) e = sink->image(sink, &im);
+    if (e >= 0) e = save_all(&v);
+    mem_free(unseen);
+    mem_free(v.chunk);
+    mem_free(v.page);
+    return MIN(e, 0);
+}

@@ -1,0 +1,133 @@
+/* session_write.c - a session's head and manifest as bytes. */
+#include "kv/session_file.h"
+
+#include <string.h>
+
+int session_add_seq(struct session *s, const struct kv_image *im)
+{
+    struct session_seq *all = mem_grow(s->seq, (size_t)s->n_seqs + 1, sizeof *all);
+    if (!all) return ERR_NOMEM;
+    s->seq = all;
+    struct session_seq *q = &all[s->n_seqs++];
+    size_t n_unseen = 2 * (size_t)s->n_groups;
+    *q = (struct session_seq){.im = *im};
+    q->tok = mem_array(MAX(im->len, 1), sizeof *q->tok);
+    q->turn = mem_array(MAX(im->n_turns, 1), sizeof *q->turn);
+    q->unseen = mem_array(MAX(n_unseen, 1), sizeof *q->unseen);
+    if (!q->tok || !q->turn || !q->unseen) return ERR_NOMEM;
+    memcpy(q->tok, im->tok, im->len * sizeof *q->tok);
+    memcpy(q->turn, im->turn, im->n_turns * sizeof *q->turn);
+    memcpy(q->unseen, im->unseen, n_unseen * sizeof *q->unseen);
+    q->im.tok = q->tok;
+    q->im.turn = q->turn;
+    q->im.unseen = q->unseen;
+    return 0;
+}
+
+int session_add_part(struct session_seq *q, const struct session_part *p)
+{
+    if (q->n_parts == q->cap_parts) {
+        uint32_t cap = MAX(2 * q->cap_parts, 64);
+        struct session_part *part = mem_grow(q->part, cap, sizeof *part);
+        if (!part) return ERR_NOMEM;
+        q->part = part;
+        q->cap_parts = cap;
+    }
+    q->part[q->n_parts++] = *p;
+    return 0;
+}
+
+static void put(uint8_t **at, uint64_t v, unsigned n)
+{
+    for (unsigned i = 0; i < n; i++)
+        *(*at)++ = (uint8_t)(v >> 8 * i);
+}
+
+static void put_bytes(uint8_t **at, const void *data, size_t n)
+{
+    if (n) memcpy(*at, data, n);
+    *at += n;
+}
+
+static size_t seq_bytes(const struct session *s, const struct session_seq *q)
+{
+    return 16 + 8 + 8 * (size_t)s->n_groups + 4 * (size_t)q->im.len + 8 * (size_t)q->im.n_turns +
+           4 + 64 * (size_t)q->n_parts;
+}
+
+static void put_seq(uint8_t **at, const struct session *s, const struct session_seq *q)
+{
+    const struct kv_image *im = &q->im;
+    put(at, im->len, 4);
+    put(at, im->cross, 4);
+    put(at, im->n_turns, 4);
+    put(at, im->turn_open, 4);
+    put(at, im->salt, 8);
+    for (uint32_t i = 0; i < 2 * s->n_groups; i++)
+        put(at, q->unseen[i], 4);
+    for (uint32_t i = 0; i < im->len; i++)
+        put(at, (uint32_t)q->tok[i], 4);
+    for (uint32_t i = 0; i < im->n_turns; i++) {
+        put(at, q->turn[i].pos, 4);
+        put(at, q->turn[i].n, 4);
+    }
+    put(at, q->n_parts, 4);
+    for (uint32_t i = 0; i < q->n_parts; i++) {
+        const struct session_part *p = &q->part[i];
+        put(at, p->c.group, 4);
+        put(at, p->c.form, 4);
+        put(at, p->c.row, 4);
+        put(at, p->c.n, 4);
+        put(at, p->at, 8);
+        put(at, p->bytes, 8);
+        put_bytes(at, p->digest, DIGEST_BYTES);
+    }
+}
+
+int session_encode(const struct session *s, char **out, size_t *n)
+{
+    char *meta;
+    TRY(json_text(s->meta, &meta));
+    size_t n_meta = strlen(meta), bytes = 4 + n_meta + 4 + s->n_note + 8;
+    int e = n_meta > UINT32_MAX || s->n_note > UINT32_MAX
+                ? ERR(LIMIT, "a session's note of %zu bytes: at most 4 GiB", s->n_note)
+                : 0;
+    for (uint32_t i = 0; i < s->n_seqs; i++)
+        bytes += seq_bytes(s, &s->seq[i]);
+    uint8_t *data = e < 0 ? NULL : mem_alloc(bytes), *at = data;
+    if (data) {
+        put(&at, n_meta, 4);
+        put_bytes(&at, meta, n_meta);
+        put(&at, s->n_note, 4);
+        put_bytes(&at, s->note, s->n_note);
+        put(&at, s->n_groups, 4);
+        put(&at, s->n_seqs, 4);
+        for (uint32_t i = 0; i < s->n_seqs; i++)
+            put_seq(&at, s, &s->seq[i]);
+        *out = (char *)data;
+        *n = bytes;
+    }
+    mem_free(meta);
+    return e < 0 ? e : data ? 0 : ERR_NOMEM;
+}
+
+void session_head(uint8_t out[SESSION_DATA])
+{
+    uint8_t *at = out + 8;
+    memset(out, 0, SESSION_DATA);
+    memcpy(out, SESSION_MAGIC, 8);
+    put(&at, SESSION_VERSION, 4);
+}
+
+void session_slot(const struct session *s, const uint8_t digest[DIGEST_BYTES],
+                  uint8_t out[SESSION_SLOT])
+{
+    uint8_t *at = out;
+    memset(out, 0, SESSION_SLOT);
+    put(&at, s->saves, 8);
+    put(&at, s->manifest_at, 8);
+    put(&at, s->manifest_bytes, 8);
+    put(&at, s->end, 8);
+    put_bytes(&at, digest, DIGEST_BYTES);
+    digest_of(out, SESSION_SLOT - DIGEST_BYTES, out + SESSION_SLOT - DIGEST_BYTES);
+}

@@ -1,0 +1,363 @@
+/* test_save.c - sessions on disk: what is loaded goes on with the bits of what was saved, whatever the policy, the codec
+ * and the place of its rows; what cannot be loaded is refused and says why; a second save writes what is new. */
+#include "base/base.h"
+#include "base/map.h"
+#include "kvik.h"
+#include "testing.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define LLAMA "tests/golden/models/llama-mha"
+enum { N = 150, MORE = 4, VOCAB = 1024, FREE = 1 << 20 };
+
+static char dir[] = "/tmp/kvik-save-XXXXXX", file[64];
+static int32_t ids[2 * N];
+static float want[MORE * VOCAB], got[MORE * VOCAB];
+
+static kvik_model *open_model(const char *path)
+{
+    kvik_model *m;
+    if (kvik_model_open(path, &m) < 0) fail_msg("%s", kvik_last_error());
+    uint32_t vocab = kvik_model_vocab(m);
+    assert_true(vocab <= VOCAB);
+    for (uint32_t i = 0; i < 2 * N; i++)
+        ids[i] = (int32_t)(5 + i * 37 % (vocab - 5));
+    return m;
+}
+
+static kvik_cache *open_cache(kvik_model *m, const char *impl, const char *config, uint64_t memory)
+{
+    kvik_cache_config k = {.cache_implementation = impl,
+                           .cache_config = config,
+                           .max_cache_len = 2 * N,
+                           .max_sequences = 2,
+                           .cache_memory = memory,
+                           .spill_dir = dir,
+                           .step_tokens = 32,
+                           .threads = 1};
+    kvik_cache *c = NULL;
+    if (memory == FREE) k.cache_memory = 0;
+    if (kvik_cache_open(m, &k, &c) < 0) fail_msg("%s %s: %s", impl, config, kvik_last_error());
+    return c;
+}
+
+static void forward(kvik_cache *c, kvik_seq s, const int32_t *t, uint32_t n, float *logits)
+{
+    kvik_span span = {s, t, n};
+    if (kvik_forward(c, &span, 1, false, logits) < 0) fail_msg("%s", kvik_last_error());
+}
+
+/* A turn, single tokens, another turn. */
+static kvik_seq converse(kvik_cache *c, uint32_t n)
+{
+    kvik_seq s;
+    assert_int_equal(kvik_cache_new(c, &s), 0);
+    uint32_t first = n / 2, at = first;
+    forward(c, s, ids, first, NULL);
+    for (; at < first + 9 && at < n; at++)
+        forward(c, s, ids + at, 1, NULL);
+    if (at < n) forward(c, s, ids + at, n - at, NULL);
+    return s;
+}
+
+/* Single tokens and a turn. */
+static void go_on(kvik_cache *c, kvik_seq s, uint32_t at, uint32_t vocab, float *logits)
+{
+    for (uint32_t i = 0; i + 1 < MORE; i++)
+        forward(c, s, ids + at + i, 1, logits + (size_t)i * vocab);
+    forward(c, s, ids + at + MORE - 1, 30, logits + (size_t)(MORE - 1) * vocab);
+}
+
+static void save(kvik_cache *c, const kvik_seq *s, uint32_t n)
+{
+    if (kvik_cache_save(c, file, s, n, "a note") < 0) fail_msg("save: %s", kvik_last_error());
+}
+
+static kvik_seq load(kvik_cache *c)
+{
+    kvik_seq s = 0;
+    int n = kvik_cache_load(c, file, 1, &s, NULL);
+    if (n < 0) fail_msg("load: %s", kvik_last_error());
+    assert_int_equal(n, 1);
+    return s;
+}
+
+static off_t bytes(void)
+{
+    struct stat st;
+    assert_int_equal(stat(file, &st), 0);
+    return st.st_size;
+}
+
+static void assert_refused(int e, int code, const char *word)
+{
+    assert_int_equal(e, code);
+    if (!strstr(kvik_last_error(), word))
+        fail_msg("\"%s\" does not say \"%s\"", kvik_last_error(), word);
+}
+
+/* --- The same bits ------------------------------------------------------------------------- */
+
+struct scene {
+    const char *model, *impl, *config;
+    const char *other, *other_config; /* the cache it is loaded into; NULL: one like the first */
+    uint64_t memory;                  /* of the second */
+};
+#define QUANTO "{\"backend\":\"quanto\",\"q_group_size\":16,\"residual_length\":16"
+#define HQQ                                                                                        \
+    "{\"backend\":\"hqq\",\"q_group_size\":16,\"residual_length\":16,\"axis_key\":1,\"axis_value\":1"
+static const struct scene scenes[] = {
+    {LLAMA, "dynamic", NULL, NULL, NULL, 0},
+    {LLAMA, "static", NULL, NULL, NULL, 0},
+    {LLAMA, "dynamic", NULL, "static", NULL, 0},
+    {LLAMA, "static", NULL, "offloaded", NULL, 500 << 10},
+    {LLAMA, "offloaded", NULL, "dynamic", NULL, 0},
+    {LLAMA, "dynamic", "{\"test_block_rows\":64}", "dynamic", NULL, 0},
+    {LLAMA, "dynamic", NULL, "dynamic", "{\"test_block_rows\":256}", 0},
+    {LLAMA, "sliding_window", "{\"sliding_window\":20}", NULL, NULL, 0},
+    {LLAMA, "sliding_window", "{\"sliding_window\":20}", "dynamic",
+     "{\"sliding_window\":20,\"test_block_rows\":64}", 0},
+    {LLAMA, "sink", "{\"window_length\":24,\"num_sink_tokens\":3}", NULL, NULL, 0},
+    {LLAMA, "sink", "{\"window_length\":24,\"num_sink_tokens\":3,\"test_block_rows\":128}", "sink",
+     "{\"window_length\":24,\"num_sink_tokens\":3}", 0},
+    {LLAMA, "quantized", QUANTO "}", NULL, NULL, 0},
+    {LLAMA, "quantized", QUANTO "}", "quantized", QUANTO ",\"offloading\":true}", 500 << 10},
+    {LLAMA, "quantized", QUANTO ",\"offloading\":true}", "quantized", QUANTO "}", 0},
+    {LLAMA, "quantized", QUANTO ",\"axis_key\":-1,\"axis_value\":-1}", "quantized",
+     QUANTO ",\"axis_key\":-1,\"axis_value\":-1,\"test_block_rows\":64}", 0},
+    {LLAMA, "quantized", HQQ "}", NULL, NULL, 0},
+    {LLAMA, "dynamic", "{\"test_codec\":\"shuffle\",\"test_block_rows\":32}", "dynamic",
+     "{\"test_codec\":\"shuffle\"}", 0},
+    {"tests/golden/models/gemma2", "hybrid", NULL, NULL, NULL, 0},
+    {"tests/golden/models/gemma3", "dynamic", NULL, NULL, NULL, 0},
+    {"tests/golden/models/mistral", "dynamic", NULL, NULL, NULL, 0},
+    {"tests/golden/models/gpt-oss", "dynamic", NULL, NULL, NULL, 0},
+    {"tests/golden/models/llama4", "hybrid_chunked", NULL, "dynamic", NULL, 0},
+    {"tests/golden/models/phi3", "dynamic", NULL, NULL, NULL, 0},
+    {"tests/golden/models/qwen3", "dynamic", NULL, NULL, NULL, 0},
+};
+
+static void same_bits(const struct scene *s, uint32_t n)
+{
+    kvik_usage u;
+    kvik_model *m = open_model(s->model);
+    uint32_t vocab = kvik_model_vocab(m);
+    kvik_cache *a = open_cache(m, s->impl, s->config, 0);
+    kvik_cache *b = open_cache(m, s->other ? s->other : s->impl,
+                               s->other ? s->other_config : s->config, s->memory);
+    kvik_seq x = converse(a, n);
+    unlink(file);
+    save(a, &x, 1);
+    go_on(a, x, n, vocab, want);
+    kvik_seq y = load(b);
+    assert_int_equal(kvik_cache_length(b, y), n);
+    go_on(b, y, n, vocab, got);
+    if (memcmp(got, want, sizeof(float) * MORE * vocab) != 0)
+        fail_msg("%s %s %s, %u tokens: other bits", s->model, s->impl, s->config, n);
+    /* Cropped, as the one that was saved. */
+    assert_int_equal(kvik_cache_crop(a, x, n - 25), 0);
+    if (kvik_cache_crop(b, y, n - 25) < 0) fail_msg("%s", kvik_last_error());
+    forward(a, x, ids + n, 1, want);
+    forward(b, y, ids + n, 1, got);
+    assert_memory_equal(got, want, sizeof(float) * vocab);
+    /* And out of the second cache again. */
+    forward(b, y, ids, 9, NULL);
+    forward(a, x, ids, 9, NULL);
+    save(b, &y, 1);
+    go_on(b, y, n, vocab, got);
+    kvik_seq z = load(a);
+    go_on(a, z, n, vocab, want);
+    assert_memory_equal(got, want, sizeof(float) * MORE * vocab);
+    kvik_cache_drop(a, x);
+    kvik_cache_drop(a, z);
+    kvik_cache_usage(a, &u);
+    assert_int_equal(u.live, 0);
+    kvik_cache_close(a);
+    kvik_cache_close(b);
+    kvik_model_close(m);
+}
+
+static void test_same_bits(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < countof(scenes); i++) {
+        same_bits(&scenes[i], N);
+        same_bits(&scenes[i], 37);
+    }
+}
+
+/* --- Branches, and what a second save writes ------------------------------------------------ */
+
+static void test_branches(void **state)
+{
+    (void)state;
+    kvik_model *m = open_model(LLAMA);
+    uint32_t vocab = kvik_model_vocab(m);
+    kvik_cache *a = open_cache(m, "dynamic", NULL, 0), *b = open_cache(m, "dynamic", NULL, 0);
+    kvik_seq s[2], t[2];
+    kvik_usage ua, ub;
+    char *note = NULL;
+    s[0] = converse(a, N);
+    assert_int_equal(kvik_cache_fork(a, s[0], &s[1]), 0);
+    forward(a, s[1], ids, 20, NULL);
+    unlink(file);
+    save(a, s, 1);
+    off_t one = bytes();
+    save(a, s, 2);
+    assert_true(bytes() < one + one / 2);
+    assert_refused(kvik_cache_load(b, file, 1, t, NULL), KVIK_LIMIT, "2 sequences");
+    assert_int_equal(kvik_cache_load(b, file, 2, t, &note), 2);
+    assert_string_equal(note, "a note");
+    kvik_free(note);
+    kvik_cache_usage(a, &ua);
+    kvik_cache_usage(b, &ub);
+    assert_true(ub.shared > 0 && ub.live <= ua.live);
+    for (int i = 0; i < 2; i++) {
+        go_on(a, s[i], N, vocab, want);
+        go_on(b, t[i], N, vocab, got);
+        assert_memory_equal(got, want, sizeof(float) * MORE * vocab);
+    }
+    kvik_cache_close(a);
+    kvik_cache_close(b);
+    kvik_model_close(m);
+}
+
+/* Many saves of a conversation that grows: each writes about its own rows, and the file stays within twice of what it
+ * holds. */
+static void test_grows(void **state)
+{
+    (void)state;
+    kvik_model *m = open_model(LLAMA);
+    kvik_cache *a = open_cache(m, "dynamic", NULL, 0), *b = open_cache(m, "dynamic", NULL, 0);
+    kvik_seq s = converse(a, N), fresh;
+    unlink(file);
+    save(a, &s, 1);
+    off_t first = bytes(), before = first;
+    forward(a, s, ids, 20, NULL);
+    save(a, &s, 1);
+    print_message("second save after 20 of %d tokens: %lld of %lld bytes\n", N + 20,
+                  (long long)(bytes() - before), (long long)bytes());
+    assert_true(bytes() - before < first / 2);
+    for (int i = 0; i < 40; i++) {
+        kvik_seq t;
+        forward(a, s, ids + i, 1, NULL);
+        save(a, &s, 1);
+        t = load(b);
+        assert_int_equal(kvik_cache_length(b, t), N + 21 + i);
+        assert_int_equal(kvik_cache_drop(b, t), 0);
+    }
+    off_t grown = bytes();
+    assert_int_equal(kvik_cache_fork(a, s, &fresh), 0);
+    unlink(file);
+    save(a, &fresh, 1);
+    assert_true(grown <= 3 * bytes());
+    off_t same = bytes(); /* nothing new: the manifest alone */
+    save(a, &fresh, 1);
+    assert_true(bytes() - same < same / 2);
+    kvik_cache_close(a);
+    kvik_cache_close(b);
+    kvik_model_close(m);
+}
+
+/* --- Refusals ------------------------------------------------------------------------------- */
+
+static void refuse(kvik_model *m, const char *impl, const char *config, const char *compute,
+                   uint32_t max_len, int code, const char *word)
+{
+    kvik_cache_config k = {.cache_implementation = impl,
+                           .cache_config = config,
+                           .compute = compute,
+                           .max_sequences = 2,
+                           .max_cache_len = max_len,
+                           .threads = 1};
+    kvik_cache *c;
+    kvik_seq s = 77;
+    kvik_usage u;
+    assert_int_equal(kvik_cache_open(m, &k, &c), 0);
+    assert_refused(kvik_cache_load(c, file, 1, &s, NULL), code, word);
+    assert_int_equal(s, 77);
+    kvik_cache_usage(c, &u);
+    assert_int_equal(u.live + u.reserved, 0);
+    kvik_cache_close(c);
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    kvik_model *m = open_model(LLAMA);
+    kvik_cache *a = open_cache(m, "dynamic", NULL, 0);
+    kvik_seq s = converse(a, N);
+    unlink(file);
+    assert_refused(kvik_cache_load(a, file, 1, &s, NULL), KVIK_NOTFOUND, "no such file");
+    assert_refused(kvik_cache_load(a, dir, 1, &s, NULL), KVIK_IO, "");
+    save(a, &s, 1);
+    refuse(m, "sliding_window", "{\"sliding_window\":20}", NULL, 2 * N, KVIK_ARG, "window 20");
+    refuse(m, "quantized", QUANTO "}", NULL, 2 * N, KVIK_ARG, "quanto 4-bit");
+    refuse(m, "dynamic", NULL, "fast", 2 * N, KVIK_ARG, "compute \"exact\"");
+    refuse(m, "dynamic", NULL, NULL, N - 1, KVIK_LIMIT, "max_cache_len");
+    kvik_model *other = open_model("tests/golden/models/llama-gqa-l3");
+    refuse(other, "dynamic", NULL, NULL, 2 * N, KVIK_ARG, "another model");
+    kvik_model_close(other);
+    kvik_cache *small = open_cache(m, "dynamic", NULL, 160 << 10);
+    kvik_seq t = 5;
+    assert_refused(kvik_cache_load(small, file, 1, &t, NULL), KVIK_FULL, "short of a budget");
+    assert_int_equal(t, 5);
+    kvik_cache_close(small);
+    kvik_cache_drop(a, s);
+    assert_refused(kvik_cache_save(a, file, &s, 1, NULL), KVIK_STALE, "dropped");
+    assert_int_equal(file_write(file, "my precious notes", 17), 0);
+    s = converse(a, 20);
+    assert_refused(kvik_cache_save(a, file, &s, 1, NULL), KVIK_ARG, "not a kvik session");
+    assert_refused(kvik_cache_load(a, file, 1, &t, NULL), KVIK_FORMAT, "not a kvik session");
+    kvik_cache_close(a);
+    kvik_model_close(m);
+}
+
+/* --- Fine-tunes ----------------------------------------------------------------------------- */
+
+static void test_describe(void **state)
+{
+    (void)state;
+    kvik_model *m = open_model(LLAMA);
+    kvik_cache *a = open_cache(m, "quantized", QUANTO "}", 0);
+    kvik_seq s = converse(a, N);
+    char *json;
+    unlink(file);
+    save(a, &s, 1);
+    save(a, &s, 1);
+    assert_int_equal(kvik_session_describe(file, &json), 0);
+    static const char *const words[] = {"\"tokens\":150",          "\"saves\":2",
+                                        "\"model\":\"llama-mha\"", "quanto 4-bit",
+                                        "\"interrupted\":false",   "\"compute\":\"exact\""};
+    for (size_t i = 0; i < countof(words); i++)
+        if (!strstr(json, words[i])) fail_msg("%s is not in %s", words[i], json);
+    kvik_free(json);
+    kvik_cache_close(a);
+    kvik_model_close(m);
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    if (!mkdtemp(dir)) return -1;
+    snprintf(file, sizeof file, "%s/s.kvik", dir);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    unlink(file);
+    return rmdir(dir);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_same_bits), cmocka_unit_test(test_branches),
+        cmocka_unit_test(test_grows),     cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_describe),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
