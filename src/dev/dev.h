@@ -134,3 +134,14 @@ struct dev_attn {
 /* Planes 0 (K) and 1 (V) of a view piece.  Running (M, L, O) is kept in the device's scratch between
  * the first and the last piece; `out` is written with the last. */
 void dev_attention(struct dev *d, const struct kv_view *v, const struct dev_attn *a);
+/* Where the probabilities of a lane's tokens go: out[h * ldh + i * columns + j] of head h, the lane's i-th token and
+ * row j < columns; 0 where the token does not see the row.  out NULL: nowhere. */
+struct dev_probe {
+    float *out;
+    size_t ldh;
+    uint32_t columns;
+};
+/* The softmax of attention's scores, from the same pieces; `lane` has an entry per lane.  Written to be read, not to
+ * be fast; attention itself keeps no probabilities. */
+void dev_attention_probe(struct dev *d, const struct kv_view *v, const struct dev_attn *a,
+                         const struct dev_probe *lane);

@@ -15,10 +15,11 @@ static int buffers(struct exec *x)
     p->end = mem_array(n, sizeof *p->end);
     p->column = mem_array(n, sizeof *p->column);
     p->ids = mem_array(n, sizeof *p->ids);
+    p->shown = mem_array(2 * (size_t)x->max_seqs, sizeof *p->shown);
     p->span = mem_array(n, sizeof *p->span);
     p->accepted = mem_array(n, sizeof *p->accepted);
     if (!p->h || !p->rows || !p->pos || !p->end || !p->column || !p->ids || !p->span ||
-        !p->accepted)
+        !p->accepted || !p->shown)
         return ERR_NOMEM;
     p->x = x;
     p->dev = x->dev;
@@ -145,7 +146,8 @@ void exec_close(struct exec *x)
     graph_close(x->graph);
     struct pass *p = x->pass;
     if (p) {
-        void *own[] = {p->h, p->rows, p->pos, p->end, p->column, p->ids, p->span, p->accepted, p};
+        void *own[] = {p->h,   p->rows, p->pos,      p->end,   p->column,
+                       p->ids, p->span, p->accepted, p->shown, p};
         for (size_t i = 0; i < countof(own); i++)
             mem_free(own[i]);
     }

@@ -163,8 +163,10 @@ static int check_feed(const struct exec *x, const struct exec_feed *feed, uint32
         if (feed[i].tok[j] < 0 || (uint32_t)feed[i].tok[j] >= x->m->vocab)
             return ERR(ARG, "token id %d is outside the vocabulary of %u", feed[i].tok[j],
                        x->m->vocab);
-    if (feed[i].probe && feed[i].probe->attention)
-        return ERR(UNSUPPORTED, "attention weights cannot be had yet");
+    uint32_t after = kv_len(x->kv, feed[i].seq) + feed[i].n;
+    if (feed[i].probe && feed[i].probe->attention && feed[i].probe->columns != after)
+        return ERR(ARG, "row %u: attention weights of %u columns, there are %u rows after the feed",
+                   i, feed[i].probe->columns, after);
     return moved(x, &feed[i]) ? check_positions(x, &feed[i]) : 0;
 }
 

@@ -294,6 +294,7 @@ static int attention_run(struct pass *p, const void *arg)
             dev_kv_seal(p->dev, &view);
         }
         dev_attention(p->dev, &view, &a);
+        if (p->probed) probe_attention(p, w->a.layer, &view, &a);
     }
     return e;
 }

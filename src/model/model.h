@@ -328,6 +328,9 @@ int regime_back(struct exec *x, uint32_t i, kv_seq seq);
 /* --- probe.c: what a feed shows besides logits */
 /* After the step's words: the last layer's result, normed. */
 void probe_last(struct pass *p);
+/* The probabilities of one piece of a layer's attention. */
+void probe_attention(struct pass *p, uint32_t layer, const struct kv_view *v,
+                     const struct dev_attn *a);
 void model_final_norm(const struct model *m, struct dev *d, const float *x, uint32_t n, float *out);
 
 /* --- graph.c: a step as a list of operations, recorded once and replayed.
@@ -346,7 +349,8 @@ struct pass { /* inputs of the step that runs */
     int32_t *ids;                /* [step_tokens] */
     const struct exec_span *fed; /* [n_fed] as given */
     uint32_t n_fed;
-    bool embeds, probed; /* a span has embeddings; one is to be looked into */
+    bool embeds, probed;     /* a span has embeddings; one is to be looked into */
+    struct dev_probe *shown; /* [2 * max_seqs] of the layer that runs */
     float *h;    /* [n][hidden] residual stream: the graph's last word leaves the result here */
     float *rows; /* [step_tokens][hidden] rows whose logits are wanted */
     struct kv_span *span; /* [max_seqs] */

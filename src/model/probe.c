@@ -1,4 +1,5 @@
-/* probe.c - what a feed shows besides logits: the residual stream as it enters each layer, and what the head sees.
+/* probe.c - what a feed shows besides logits: the residual stream as it enters each layer, what the head sees, and the
+ * probabilities of attention.
  *
  * The graph records a mark at the top of every layer; without a probe it is one test.  Rows are copied to where the
  * feed's arrays have them, so that steps, batch mates and chunks leave no trace. */
@@ -51,4 +52,22 @@ void probe_last(struct pass *p)
             model_final_norm(m, p->dev, p->h + t * d, s->n, to->last + s->probe_at * d);
         if (hidden) model_final_norm(m, p->dev, p->h + t * d, s->n, hidden + s->probe_at * d);
     }
+}
+
+void probe_attention(struct pass *p, uint32_t layer, const struct kv_view *v,
+                     const struct dev_attn *a)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < p->n_fed; i++) {
+        const struct exec_span *s = &p->fed[i];
+        struct dev_probe *to = &p->shown[i];
+        *to = (struct dev_probe){0};
+        if (!s->probe || !s->probe->attention) continue;
+        to->columns = s->probe->columns;
+        to->ldh = (size_t)s->probe_n * to->columns;
+        to->out = s->probe->attention + layer * a->n_heads * to->ldh;
+        to->out += (size_t)s->probe_at * to->columns;
+        any = true;
+    }
+    if (any) dev_attention_probe(p->dev, v, a, p->shown);
 }

@@ -1,65 +1,6 @@
 /* test_probe.c - what a feed can carry besides ids (embeddings, positions) and show besides the last token's logits
  * (those of chosen tokens, hidden states): however it is cut into steps, batched, stored or offloaded. */
-#include "api/api.h"
-#include "kvik.h"
-#include "testing.h"
-
-#include <math.h>
-
-enum { N = 29, MOST = 96, WIDE = 1024, LAYERS = 17 };
-static int32_t ids[MOST];
-static kvik_model *km;
-static kvik_cache *kc;
-
-struct way {
-    const char *impl, *config, *compute;
-    uint32_t step, chunk;
-    uint64_t memory;
-};
-
-static struct exec *open_way(const char *name, const struct way *w)
-{
-    char path[128];
-    snprintf(path, sizeof path, "tests/golden/models/%s", name);
-    kvik_cache_config k = {.cache_implementation = w->impl,
-                           .cache_config = w->config,
-                           .max_cache_len = MOST,
-                           .max_sequences = 4,
-                           .step_tokens = w->step,
-                           .cache_memory = w->memory,
-                           .compute = w->compute};
-    if (kvik_model_open(path, &km) < 0 || kvik_cache_open(km, &k, &kc) < 0)
-        fail_msg("%s: %s", name, kvik_last_error());
-    for (uint32_t i = 0; i < MOST; i++)
-        ids[i] = (int32_t)(5 + i * 37 % (km->m->vocab - 5));
-    return kc->x;
-}
-
-static void close_way(void)
-{
-    kvik_cache_close(kc);
-    kvik_model_close(km);
-}
-
-static kv_seq fresh(struct exec *x)
-{
-    kv_seq s;
-    assert_int_equal(exec_new(x, &s), 0);
-    return s;
-}
-
-static void feed(struct exec *x, const struct exec_feed *f, uint32_t n, uint32_t chunk,
-                 float *logits)
-{
-    if (exec_feed(x, f, n, chunk, logits, NULL, NULL) < 0) fail_msg("%s", err_last());
-}
-
-static float *array(size_t n)
-{
-    float *a = calloc(n, sizeof *a);
-    assert_non_null(a);
-    return a;
-}
+#include "test_probe.h"
 
 static const char *const models[] = {"llama-mha", "gpt2",    "gemma2", "gemma3", "gpt-oss",
                                      "llama4",    "mixtral", "phi3",   "qwen3",  "llama-bf16"};
@@ -145,14 +86,6 @@ static void test_embeds(void **state)
             free(got);
             close_way();
         }
-}
-
-static float apart(const float *a, const float *b, size_t n)
-{
-    float most = 0;
-    for (size_t i = 0; i < n; i++)
-        most = a[i] != a[i] || b[i] != b[i] ? INFINITY : fmaxf(most, fabsf(a[i] - b[i]));
-    return most;
 }
 
 /* The rows' own positions are none; rotary positions all shifted by the same number mean nearly the same. */
@@ -297,11 +230,84 @@ static void test_not_finite(void **state)
         }
 }
 
+/* Probabilities of tokens deep in a text, from a cache whose rows are mostly on disk, or under tiles; and what they do not
+ * change: the logits. */
+static void test_deep(void **state)
+{
+    static const struct way way[] = {
+        {.step = 48, .threads = 2, .len = 640},
+        {.impl = "offloaded", .step = 48, .len = 640, .tight = true},
+        {.step = 200, .len = 640, .config = "{\"test_codec\": \"shuffle\"}"},
+        {.step = 5, .chunk = 3, .len = 640},
+    };
+    static const char sink[] = "{\"window_length\": 300, \"num_sink_tokens\": 4}";
+    static const struct way sinks[] = {{.impl = "sink", .config = sink, .len = 640, .step = 48},
+                                       {.impl = "sink", .config = sink, .len = 640, .step = 7}};
+    enum { DEEP = 600, NEW = 5 };
+    float *want = NULL;
+    (void)state;
+    for (size_t k = 0; k < countof(way) + countof(sinks); k++) {
+        bool sunk = k >= countof(way), base = k == 0 || k == countof(way);
+        const struct way *w = sunk ? &sinks[k - countof(way)] : &way[k];
+        struct exec *x = open_way("llama-mha", w);
+        uint32_t heads = x->m->n_layers * x->m->n_heads, columns = DEEP + NEW;
+        size_t n = (size_t)heads * NEW * columns, v = x->m->vocab;
+        float *got = array(n), *logits = array(2 * v);
+        kv_seq s = fresh(x), t = fresh(x);
+        struct exec_probe p = {.attention = got, .columns = columns};
+        for (uint32_t i = 0; i < DEEP; i += 50) {
+            const struct exec_feed f[] = {{.seq = s, .tok = ids, .n = 50},
+                                          {.seq = t, .tok = ids, .n = 50}};
+            feed(x, f, 2, w->chunk, NULL);
+        }
+        if (k == 1) {
+            struct kv_usage u;
+            kv_usage(x->kv, &u);
+            assert_true(u.streaming && u.spilled > u.live);
+        }
+        feed(x, &(struct exec_feed){.seq = s, .tok = ids, .n = NEW, .probe = &p}, 1, w->chunk,
+             logits);
+        feed(x, &(struct exec_feed){.seq = t, .tok = ids, .n = NEW}, 1, w->chunk, logits + v);
+        assert_memory_equal(logits, logits + v, v * sizeof *logits);
+        for (uint32_t i = 0; i < heads * NEW; i++) {
+            double sum = 0;
+            for (uint32_t j = 0; j < columns; j++) {
+                uint32_t row = DEEP + i % NEW;
+                bool seen = j <= row && (!sunk || j < 4 || j + 296 > row);
+                assert_true(seen ? got[i * columns + j] >= 0 : got[i * columns + j] == 0);
+                sum += (double)got[i * columns + j];
+            }
+            assert_true(fabs(sum - 1) < 1e-6);
+        }
+        if (base) {
+            free(want);
+            want = got;
+        }
+        if (memcmp(want, got, n * sizeof *got)) fail_msg("way %zu: other probabilities", k);
+        if (!base) free(got);
+        free(logits);
+        close_way();
+    }
+    free(want);
+}
+
+static void test_columns(void **state)
+{
+    static float out[1];
+    (void)state;
+    struct exec *x = open_way("llama-mha", &ways[0]);
+    struct exec_probe p = {.attention = out, .columns = N - 1};
+    struct exec_feed f = {.seq = fresh(x), .tok = ids, .n = N, .probe = &p};
+    refuse(x, &f, ERR_ARG, "28 columns, there are 29");
+    close_way();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_want),      cmocka_unit_test(test_embeds),
         cmocka_unit_test(test_positions), cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_hidden),    cmocka_unit_test(test_not_finite)};
+        cmocka_unit_test(test_hidden),    cmocka_unit_test(test_not_finite),
+        cmocka_unit_test(test_deep),      cmocka_unit_test(test_columns)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 /* attn.c - attention over a cache view: which rows of which form make an atom, in which order atoms
- * merge, and how the work is split.  Read `phase_rows` first.
+ * merge, and how the work is split.  Read `attn_phase_rows` first.
  *
  * A query walks its atoms in four phases: sealed rows of a lossy codec, then raw rows: sinks, rows below
  * lead, tail; each phase is an interval of rows, cut at multiples of 256.  That sequence is a function of
@@ -18,7 +18,6 @@
 #include <assert.h>
 #include <string.h>
 
-enum phase { SEALED, SINKS, LEAD, TAIL, PHASES };
 struct iter { /* where a decoding token stands in its walk */
     uint32_t token, phase, next;
 };
@@ -123,29 +122,28 @@ static void *thread_part(const struct job *j, uint32_t thread, size_t offset)
 
 /* The rows of one phase of a token's walk, absolute.  Under a lossy codec raw rows come in pieces of their
  * own, after all sealed ones. */
-static void phase_rows(const struct job *j, uint32_t token, uint32_t phase, uint32_t *a,
-                       uint32_t *b)
+void attn_phase_rows(const struct kv_view *v, bool lossy, uint32_t token, uint32_t phase,
+                     uint32_t *a, uint32_t *b)
 {
-    const struct kv_view *v = j->v;
     uint32_t hi = v->hi[token], lo = MIN(v->lo[token], hi), sinks = MIN(v->sinks, hi);
-    uint32_t lead = v->lead, edge = j->lossy ? MIN(v->edge[token], hi) : 0;
+    uint32_t lead = v->lead, edge = lossy ? MIN(v->edge[token], hi) : 0;
     if (lo <= sinks) lo = sinks = 0;
     if (edge <= MAX(lead, lo)) edge = 0;
     *a = *b = 0;
     switch (phase) {
-    case SEALED:
+    case ATTN_SEALED:
         if (edge) *a = MAX(lo, lead), *b = edge;
         break;
-    case SINKS:
+    case ATTN_SINKS:
         *b = sinks;
         break;
-    case LEAD:
+    case ATTN_LEAD:
         if (edge) *a = lo, *b = MAX(lo, lead);
         break;
     default:
         *a = MAX(lo, edge), *b = hi;
     }
-    bool raw = j->lossy && phase != SEALED;
+    bool raw = lossy && phase != ATTN_SEALED;
     *a = MAX(*a, raw ? v->raw0 : v->row0);
     *b = MAX(*a, MIN(*b, raw ? v->raw1 : v->row1));
 }
@@ -154,7 +152,7 @@ static void phase_rows(const struct job *j, uint32_t token, uint32_t phase, uint
 static bool by_strip(const struct job *j, const struct atom *m, uint32_t plane)
 {
     const struct kv_codec *c = j->v->codec[plane];
-    return m->phase == SEALED && c && c->affine;
+    return m->phase == ATTN_SEALED && c && c->affine;
 }
 
 /* Strips of the atom for one head.  `edge`: of the token, or the least of a block: a codec that is not lossy may
@@ -173,8 +171,8 @@ static void gather(const struct job *j, const struct atom *m, uint32_t edge, uin
         uint32_t seal0 = 0, seal1 = 0;
         if (lazy && by_strip(j, m, plane)) continue;
         if (j->tiled && !j->lossy) seal0 = v->lead, seal1 = edge;
-        if (m->phase == SEALED) seal1 = UINT32_MAX;
-        if (m->phase == SEALED && c && !c->lossless) seal0 = m->a, seal1 = m->b;
+        if (m->phase == ATTN_SEALED) seal1 = UINT32_MAX;
+        if (m->phase == ATTN_SEALED && c && !c->lossless) seal0 = m->a, seal1 = m->b;
         strip_span(&w, row0, s0, s1, seal0, seal1, head, buf, plane ? out->v : out->k);
         if (j->tiled) buf += (KV_ATOM + 2 * (size_t)v->sealed.rows) * j->dk * sizeof(float);
     }
@@ -216,7 +214,7 @@ static const void *pending_get(const struct atom *m, uint32_t s, uint32_t head, 
 /* The rotation of the queries that meets the rows of a phase. */
 static const float *queries_of(const struct job *j, uint32_t phase)
 {
-    return phase == SINKS && j->a->q_sink ? j->a->q_sink : j->a->q;
+    return phase == ATTN_SINKS && j->a->q_sink ? j->a->q_sink : j->a->q;
 }
 
 /* Queries of `head`'s group for n tokens, token-major, transposed for `score` in its chunks. */
@@ -320,9 +318,9 @@ static void decode_unit(void *ctx, uint32_t task, uint32_t thread)
 /* The next atom of a token's walk, or false at its end. */
 static bool next_atom(const struct job *j, struct iter *it, struct atom *out)
 {
-    for (; it->phase < PHASES; it->phase++, it->next = 0) {
+    for (; it->phase < ATTN_PHASES; it->phase++, it->next = 0) {
         uint32_t a, b;
-        phase_rows(j, it->token, it->phase, &a, &b);
+        attn_phase_rows(j->v, j->lossy, it->token, it->phase, &a, &b);
         a = MAX(a, it->next);
         if (a >= b) continue;
         it->next = MIN(b, a - a % KV_ATOM + KV_ATOM);
@@ -478,7 +476,7 @@ static void block_phase(const struct job *j, struct walk *w, uint32_t phase)
     struct atom whole[ATTN_BLOCK], row[ATTN_BLOCK];
     uint32_t a = UINT32_MAX, b = 0;
     for (uint32_t i = 0; i < bl->n; i++) {
-        phase_rows(j, bl->t0 + i, phase, &whole[i].a, &whole[i].b);
+        attn_phase_rows(j->v, j->lossy, bl->t0 + i, phase, &whole[i].a, &whole[i].b);
         if (whole[i].a >= whole[i].b) continue;
         a = MIN(a, whole[i].a);
         b = MAX(b, whole[i].b);
@@ -511,7 +509,7 @@ static void block_unit(void *ctx, uint32_t task, uint32_t thread)
     struct walk w = {bl, UINT32_MAX, task % j->n_kv, thread, NULL};
     for (uint32_t i = 0; i < bl->n; i++)
         w.edge = MIN(w.edge, j->v->edge[bl->t0 + i]);
-    for (uint32_t phase = 0; phase < PHASES; phase++)
+    for (uint32_t phase = 0; phase < ATTN_PHASES; phase++)
         block_phase(j, &w, phase);
 }
 

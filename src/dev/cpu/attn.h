@@ -30,6 +30,12 @@ struct attn_kernels {
 /* Registered whole, as CPU_ATTN_ATOM of CPU_ANY, by a function that returns it. */
 typedef const struct attn_kernels *(*attn_kernels_fn)(void);
 
+/* The rows [*a, *b) of one phase of a token's walk, absolute and inside the piece.  lossy: a plane has a codec that
+ * loses something. */
+enum attn_phase { ATTN_SEALED, ATTN_SINKS, ATTN_LEAD, ATTN_TAIL, ATTN_PHASES };
+void attn_phase_rows(const struct kv_view *v, bool lossy, uint32_t token, uint32_t phase,
+                     uint32_t *a, uint32_t *b);
+
 /* Rounds n values to one type of cache row; registered as CPU_KV_ROUND of that type. */
 typedef void (*kv_round_fn)(const float *x, uint32_t n, void *out);
 

@@ -126,6 +126,8 @@ struct dev {
     unsigned char *thread; /* [threads][CPU_THREAD_BYTES + CPU_Y_BYTES] */
     void *attn;            /* attn_bytes, 64-byte aligned: the attention files' own */
     size_t attn_bytes;
+    unsigned char *probe; /* [threads][probe_bytes]: a tile of one head */
+    size_t probe_bytes;
     cpu_fn fn[CPU_OPS][DT_COUNT];
 };
 

@@ -143,11 +143,12 @@ int dev_reserve(struct dev *d, const struct dev_limits *lim)
     uint32_t threads = pool_threads(d->pool),
              x_tokens = 2 * MIN(MAX(l.tokens, 1), CPU_X_TOKENS / 2);
     size_t chunks = (l.k + 63) / 64, xb_stride = ((size_t)l.k * 4 + 63) & ~(size_t)63;
-    size_t attn_bytes = cpu_attn_scratch(&l, threads), total = 0, xq, xb, thread, attn;
+    size_t attn_bytes = cpu_attn_scratch(&l, threads), total = 0, xq, xb, thread, attn, probe;
+    size_t probe_bytes = (size_t)MAX(l.tile, KV_STRIP) * l.head_dim * sizeof(float);
     if (!place(&total, x_tokens * chunks, sizeof(struct cpu_xchunk), &xq) ||
         !place(&total, x_tokens, xb_stride, &xb) ||
         !place(&total, threads, CPU_THREAD_BYTES + CPU_Y_BYTES, &thread) ||
-        !place(&total, attn_bytes, 1, &attn))
+        !place(&total, attn_bytes, 1, &attn) || !place(&total, threads, probe_bytes, &probe))
         return ERR(LIMIT, "scratch for %u tokens of %u values overflows", l.tokens, l.k);
     unsigned char *s = mem_aligned(total);
     if (!s) return ERR_NOMEM;
@@ -163,5 +164,7 @@ int dev_reserve(struct dev *d, const struct dev_limits *lim)
     d->thread = s + thread;
     d->attn = s + attn;
     d->attn_bytes = attn_bytes;
+    d->probe = s + probe;
+    d->probe_bytes = probe_bytes;
     return 0;
 }
