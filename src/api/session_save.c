@@ -168,9 +168,11 @@ static int open_old(struct saver *v, const char *path)
     session_disk_init(&d, &v->file);
     if (!d.io.size) {
         e = 0; /* somebody made an empty file for us */
-    } else if (!session_is(&d.io)) {
-        e = ERR(ARG, "%s: is not a kvik session and will not be written over; name another file",
-                path);
+    } else if ((e = session_is(&d.io)) <= 0) {
+        if (!e)
+            e = ERR(ARG,
+                    "%s: is not a kvik session and will not be written over; name another file",
+                    path);
     } else if ((e = session_read(&d.io, &v->old)) == ERR_FORMAT) {
         e = 0; /* a damaged one is replaced */
     } else if (e >= 0) {

@@ -136,6 +136,9 @@ void report_cache(const struct session *s, const kvik_usage *u, const kvik_resul
 int report_json(const struct session *s, const kvik_usage *u, const kvik_result *r);
 
 /* --- inspect_cache.c: exit statuses */
+/* inspect_session.c */
+bool inspect_is_session(const char *path);
+int inspect_session(const char *path, bool json);
 int inspect_caches(const kvik_model *m, bool json);
 int inspect_architectures(bool json);
 

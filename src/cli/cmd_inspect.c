@@ -203,9 +203,13 @@ static int run_inspect(const struct command *self, int argc, char **argv)
     if (status == 0 && o.architectures && (a.n || o.caches))
         status = say_usage("--architectures needs no MODEL and no --caches");
     if (status == 0 && !o.architectures && a.n != 1)
-        status = say_usage(a.n ? "kvik inspect takes one MODEL" : "kvik inspect needs a MODEL");
+        status = say_usage(a.n ? "kvik inspect takes one MODEL or SESSION"
+                               : "kvik inspect needs a MODEL or SESSION");
     if (status == 0 && o.architectures) {
         status = inspect_architectures(o.common.json);
+    } else if (status == 0 && inspect_is_session(a.word[0])) {
+        status = o.caches ? say_usage("--caches needs a MODEL, this is a saved session")
+                          : inspect_session(a.word[0], o.common.json);
     } else if (status == 0) {
         int e = kvik_model_open(hub_find(a.word[0], found), &m);
         status = e < 0      ? say_error(e)
@@ -219,11 +223,11 @@ static int run_inspect(const struct command *self, int argc, char **argv)
 
 const struct command command_inspect = {
     .name = "inspect",
-    .usage = "MODEL [--caches] | --architectures",
+    .usage = "MODEL [--caches] | SESSION | --architectures",
     .summary = "what a model is and what its cache costs",
     .about =
         "Prints architecture, layers with their cache kind, cache bytes per token, tokenizer, chat template and\n"
-        "tensors.",
+        "tensors; of a saved session, which is read and checked as a whole, its model, layers and sequences.",
     .run = run_inspect,
     .option = table,
     .n_options = countof(table),

@@ -64,11 +64,12 @@ static const uint8_t *take_bytes(struct cursor *c, uint64_t n)
 
 /* --- The head ------------------------------------------------------------------------------- */
 
-bool session_is(struct session_io *io)
+int session_is(struct session_io *io)
 {
     char magic[8];
-    return io->size >= sizeof magic && io->read(io, 0, magic, sizeof magic) >= 0 &&
-           memcmp(magic, SESSION_MAGIC, sizeof magic) == 0;
+    if (io->size < sizeof magic) return 0;
+    TRY(io->read(io, 0, magic, sizeof magic));
+    return memcmp(magic, SESSION_MAGIC, sizeof magic) == 0;
 }
 
 static bool all_zero(const uint8_t *p, size_t n)
@@ -267,7 +268,9 @@ int session_read(struct session_io *io, struct session *out)
     uint8_t head[SESSION_DATA], digest[DIGEST_BYTES];
     struct session s = {0};
     struct slot slot;
-    if (io->size >= 8 && !session_is(io)) return ERR(FORMAT, "%s: not a kvik session", io->what);
+    int is = session_is(io);
+    if (is < 0) return is;
+    if (!is && io->size >= 8) return ERR(FORMAT, "%s: not a kvik session", io->what);
     if (io->size < sizeof head)
         return ERR(FORMAT, "%s: %llu bytes are no kvik session, or a truncated one", io->what,
                    (unsigned long long)io->size);

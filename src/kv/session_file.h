@@ -49,7 +49,7 @@ struct session {
 /* ERR_FORMAT: damaged or not a session; ERR_UNSUPPORTED: of a newer version.  Chunks are not read. */
 int session_read(struct session_io *io, struct session *out);
 void session_done(struct session *s);
-bool session_is(struct session_io *io); /* begins like one */
+int session_is(struct session_io *io); /* 1: begins like one, 0: does not */
 const struct session_part *session_find(const struct session_seq *s, const struct kv_chunk *c);
 /* The bytes of a part, compared with its digest. */
 int session_part_read(struct session_io *io, const struct session_part *p, void *data);

@@ -471,6 +471,9 @@ static bool resumable(struct model *m, const struct mseq *s, const struct seq *q
             if (seen && later && !tiles[j / tile]) return false;
             bool as_raw = (seen && (lead || j >= edge)) || (tile && j >= whole);
             if (as_raw && !raw[j / g->rows]) return false;
+            uint32_t strip =
+                j / KV_STRIP * KV_STRIP; /* blocks may have come with some of their rows */
+            if (as_raw && strip >= in->keep_rows && j < q->g[gi].raw_unseen) return false;
         }
     }
     return true;
@@ -507,6 +510,13 @@ static void op_trim(struct model *m)
         WANT(s->start[i] <= i, "start", i, 0);
     m->t->trims++;
     model_verify(m, s);
+}
+
+static void op_image(struct model *m)
+{
+    m->doing = "save and load";
+    struct mseq *a = pick(m), *b = vacant(m);
+    if (a) model_op_image(m, a, b);
 }
 
 static void op_wrong(struct model *m)
@@ -575,8 +585,8 @@ static void op_any(struct model *m)
     static const struct {
         void (*run)(struct model *);
         uint32_t weight; /* of 100 */
-    } op[] = {{op_step, 53},   {op_new, 7},  {op_fork, 12},   {op_drop, 5},
-              {op_reorder, 6}, {op_trim, 9}, {op_reserve, 6}, {op_wrong, 2}};
+    } op[] = {{op_step, 50},   {op_image, 3}, {op_new, 7},     {op_fork, 12}, {op_drop, 5},
+              {op_reorder, 6}, {op_trim, 9},  {op_reserve, 6}, {op_wrong, 2}};
     uint32_t k = model_rnd(m, 100), i = 0;
     for (; k >= op[i].weight; i++)
         k -= op[i].weight;

@@ -1,6 +1,7 @@
 /* model_int.h - inside the model checker: the reference's sequences and what its files share. */
 #pragma once
 #include "flat.h"
+#include "kv/image.h"
 #include "kv_model.h"
 #include "model_tier.h"
 
@@ -62,6 +63,9 @@ void model_config(struct model *m);
 /* model_view.c: what a kernel does at one site of the open step, comparing all it reads */
 /* Negative: the store's error, if the tier failed. */
 int model_kernel(struct model *m, uint32_t site);
+
+/* model_image.c: out of the store and into it again, as another sequence (b; NULL: there is no room) */
+void model_op_image(struct model *m, struct mseq *a, struct mseq *b);
 
 /* model_books.c: comparing without a step */
 void model_want_rows(struct model *m, const struct kv_view *v, uint32_t site, uint32_t slot,

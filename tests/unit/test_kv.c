@@ -16,7 +16,7 @@ static void print_totals(const struct model_totals *t)
         "ops %llu forks %llu seals %llu evictions %llu max refs %u rows copied by fork %llu "
         "(steps %llu, aborts %llu, refused %llu, rejected rows %llu, trims %llu, reorders %llu, "
         "reserves %llu, rows copied on write %llu, rows verified %llu, views %llu, stores %llu; "
-        "pieces %llu, raw ones under a codec %llu, tier reads %llu, writes %llu, drops %llu, faults %llu, began when full %llu)\n",
+        "pieces %llu, raw ones under a codec %llu, tier reads %llu, writes %llu, drops %llu, faults %llu, began when full %llu; loads %llu)\n",
         (unsigned long long)t->ops, (unsigned long long)t->forks, (unsigned long long)t->seals,
         (unsigned long long)t->evictions, t->max_refs, (unsigned long long)t->rows_copied_by_fork,
         (unsigned long long)t->steps, (unsigned long long)t->aborts, (unsigned long long)t->refused,
@@ -27,7 +27,7 @@ static void print_totals(const struct model_totals *t)
         (unsigned long long)t->pieces, (unsigned long long)t->raw_pieces,
         (unsigned long long)t->tier_reads, (unsigned long long)t->tier_writes,
         (unsigned long long)t->tier_drops, (unsigned long long)t->tier_faults,
-        (unsigned long long)t->began_full);
+        (unsigned long long)t->began_full, (unsigned long long)t->loads);
 }
 
 static void test_random(void **state)
@@ -38,6 +38,7 @@ static void test_random(void **state)
     assert_int_equal(model_run(&o, &t), 0);
     print_totals(&t);
     assert_true(t.forks > 500 && t.seals > 500 && t.evictions > 20 && t.refused > 100);
+    assert_true(t.loads > 100);
     assert_true(t.aborts > 100 && t.rejected_rows > 100 && t.max_refs > 4 && t.rows_copied > 100);
     assert_int_equal(t.rows_copied_by_fork, 0);
 }

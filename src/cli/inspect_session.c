@@ -1,0 +1,75 @@
+/* inspect_session.c - kvik inspect SESSION: every byte of it is read and checked, then shown. */
+#include "base/map.h"
+#include "cli/cli.h"
+
+#include <string.h>
+
+bool inspect_is_session(const char *path)
+{
+    char magic[8];
+    FILE *f = dir_exists(path) ? NULL : fopen(path, "rb");
+    if (!f) return false;
+    bool is = fread(magic, 1, sizeof magic, f) == sizeof magic && !memcmp(magic, "KVIKSESS", 8);
+    fclose(f);
+    return is;
+}
+
+static const char *text(const json_t *o, const char *key)
+{
+    const char *s = json_string_value(json_object_get(o, key));
+    return s ? s : "?";
+}
+
+static long long number(const json_t *o, const char *key)
+{
+    return (long long)json_integer_value(json_object_get(o, key));
+}
+
+static void put_size(const char *name, long long n)
+{
+    char size[16];
+    printf("  %-20s %s\n", name, bytes_text((uint64_t)n, size));
+}
+
+static void put(const json_t *o)
+{
+    json_t *g, *s;
+    size_t i;
+    char size[16];
+    printf("session, format version %lld, %lld save%s, all checksums right%s\n",
+           number(o, "version"), number(o, "saves"), number(o, "saves") == 1 ? "" : "s",
+           json_is_true(json_object_get(o, "interrupted"))
+               ? "; a later save was interrupted and left no trace"
+               : "");
+    printf("  %-20s %s (%s)\n", "model", text(o, "model"), text(o, "architecture"));
+    printf("  %-20s %.16s\n", "fingerprint", text(o, "fingerprint"));
+    printf("  %-20s %s, rows %s, saved by kvik %s on %s\n", "compute", text(o, "compute"),
+           text(o, "rows"), text(o, "kvik"), text(o, "isa"));
+    printf("  %-20s %s\n", "cache", text(o, "cache_implementation"));
+    json_array_foreach(json_object_get(o, "groups"), i, g)
+        printf("  %-20s %s\n", i ? "" : "layers", json_string_value(g) ? json_string_value(g) : "");
+    put_size("bytes", number(o, "bytes"));
+    put_size("of these in use", number(o, "live_bytes"));
+    printf("  %-20s %lld\n", "blocks", number(o, "blocks"));
+    if (number(o, "note_bytes")) put_size("note", number(o, "note_bytes"));
+    json_array_foreach(json_object_get(o, "sequences"), i, s)
+        printf("  %-20s %lld tokens in %lld turns, %lld blocks of %s\n", i ? "" : "sequences",
+               number(s, "tokens"), number(s, "turns"), number(s, "blocks"),
+               bytes_text((uint64_t)number(s, "bytes"), size));
+}
+
+int inspect_session(const char *path, bool json)
+{
+    char *s;
+    json_t *o;
+    int e = kvik_session_describe(path, &s);
+    if (e < 0) return say_error(e);
+    if (json) {
+        puts(s);
+    } else if ((e = json_parse(s, strlen(s), "session description", &o)) >= 0) {
+        put(o);
+        json_decref(o);
+    }
+    kvik_free(s);
+    return e < 0 ? say_error(e) : 0;
+}
