@@ -54,7 +54,8 @@ int run_feed_rows(struct run *r, uint32_t chunk, exec_progress progress)
     return e >= 0 && sharing ? share_prompts(r) : e;
 }
 
-static int emit(struct run *r, uint32_t i, int32_t id, bool *cancel)
+/* Says a token of row i, or with -1 what its text has left; *stopped: a stop string ends in it. */
+static int emit(struct run *r, uint32_t i, int32_t id, bool *stopped, bool *cancel)
 {
     struct row *w = &r->row[i];
     size_t keep;
@@ -63,10 +64,7 @@ static int emit(struct run *r, uint32_t i, int32_t id, bool *cancel)
         TRY(id >= 0 ? tok_stream_put(w->stream, id, &r->piece)
                     : tok_stream_end(w->stream, &r->piece));
         TRY(buf_append(&w->text, r->piece.data, r->piece.len));
-        if (id >= 0 && !w->done && gen_stop_put(w->stop, r->piece.data, r->piece.len, &keep)) {
-            w->done = true;
-            w->finish = KVIK_FINISH_STOP;
-        }
+        *stopped = id >= 0 && gen_stop_put(w->stop, r->piece.data, r->piece.len, &keep);
     }
     const kvik_hooks *h = r->hooks;
     if (h && h->on_token && !h->on_token(h->ctx, i, id, r->piece.data ? r->piece.data : ""))
@@ -77,27 +75,24 @@ static int emit(struct run *r, uint32_t i, int32_t id, bool *cancel)
 int run_append(struct run *r, uint32_t i, int32_t id, bool *cancel)
 {
     struct row *w = &r->row[i];
+    bool stopped = false;
     w->ids[w->n++] = id;
-    w->finish = KVIK_FINISH_LENGTH;
-    w->done = w->n - w->n_prompt >= w->limit;
-    if (run_ends(r->g, id)) {
-        w->done = true;
-        w->finish = KVIK_FINISH_EOS;
-    }
-    TRY(emit(r, i, id, cancel));
-    if (!w->done) w->done = run_criteria(r, i, w->ids, w->n, &w->finish);
-    return w->done ? emit(r, i, -1, cancel) : 0;
+    TRY(emit(r, i, id, &stopped, cancel));
+    struct gen_row text = run_text(r, i);
+    w->done = run_over(r, &text, stopped, &w->finish);
+    return w->done ? emit(r, i, -1, &stopped, cancel) : 0;
 }
 
 int run_step_end(struct run *r, bool cancel, bool *running)
 {
+    bool stopped = false;
     *running = false;
     for (uint32_t i = 0; i < r->n; i++) {
         struct row *w = &r->row[i];
         if (cancel && !w->done) {
             w->done = true;
             w->finish = KVIK_FINISH_CANCELLED;
-            TRY(emit(r, i, -1, &cancel));
+            TRY(emit(r, i, -1, &stopped, &cancel));
         }
         *running |= !w->done;
     }

@@ -173,26 +173,6 @@ int run_feed(struct run *r, uint32_t at, uint32_t n, uint32_t chunk, exec_progre
     return e;
 }
 
-bool run_ends(const kvik_generation *g, int32_t id)
-{
-    for (uint32_t i = 0; i < g->n_eos; i++)
-        if (g->eos_token_id[i] == id) return true;
-    return false;
-}
-
-bool run_criteria(const struct run *r, uint32_t row, const int32_t *ids, size_t n,
-                  enum kvik_finish *why)
-{
-    const kvik_hooks *h = r->hooks;
-    if (h && h->stopping_criteria && h->stopping_criteria(h->ctx, row, ids, n)) {
-        *why = KVIK_FINISH_CRITERIA;
-        return true;
-    }
-    if (!(r->g->max_time > 0) || now_seconds() - r->begun <= r->g->max_time) return false;
-    *why = KVIK_FINISH_TIME;
-    return true;
-}
-
 int run_process(struct run *r, const struct gen_row *row, float *scores)
 {
     return gen_chain_apply(r->chain, row, scores);

@@ -61,10 +61,6 @@ int run_fork(struct exec *x, kv_seq from, kv_seq *out);
 /* exec_feed of feed[at, at + n) into the rows of logits from `at`, telling once if the cache begins to stream. */
 int run_feed(struct run *r, uint32_t at, uint32_t n, uint32_t chunk, exec_progress progress,
              void *ctx);
-bool run_ends(const kvik_generation *g, int32_t id); /* an end-of-sequence token */
-/* Whether the caller's criteria or the clock end a text after ids[0..n). */
-bool run_criteria(const struct run *r, uint32_t row, const int32_t *ids, size_t n,
-                  enum kvik_finish *why);
 /* What processors are told of a row whose text is ids[0..n). */
 static inline struct gen_row run_view(const struct row *w, const int32_t *ids, size_t n,
                                       uint32_t row)
@@ -78,6 +74,14 @@ static inline struct gen_row run_view(const struct row *w, const int32_t *ids, s
 }
 /* All processors on a row of scores. */
 int run_process(struct run *r, const struct gen_row *row, float *scores);
+
+/* criteria.c */
+bool run_ends(const kvik_generation *g, int32_t id); /* an end-of-sequence token */
+/* Whether the caller's criteria or the clock end a text after ids[0..n). */
+bool run_criteria(const struct run *r, uint32_t row, const int32_t *ids, size_t n,
+                  enum kvik_finish *why);
+/* Whether anything ends it; stopped: its last token completed a stop string.  *why is KVIK_FINISH_LENGTH if nothing. */
+bool run_over(const struct run *r, const struct gen_row *text, bool stopped, enum kvik_finish *why);
 
 /* results.c: what is kept of step `at`, at most one behind the last, [width][vocab], zeros at first; NULL if nobody wants
  * it. */

@@ -1,0 +1,224 @@
+/* test_criteria.c - what ends a text and which reason is told, and options that steer a whole run rather than one row of
+ * scores: max_time, a caller's criteria, several ends, a forced end at the length, no end before the least length, lengths set
+ * twice - with a loop, with beams, alone and in a batch. */
+#include "base/base.h"
+#include "kvik.h"
+#include "testing.h"
+
+#define TINY "tests/golden/models/llama-mha"
+
+static kvik_model *m;
+static kvik_cache *cache;
+static const int32_t prompt[] = {120, 153, 322, 296, 223, 146, 269};
+
+static kvik_result *generate_with(const char *json, const kvik_prompt *p, uint32_t n,
+                                  const kvik_hooks *hooks)
+{
+    kvik_generation g;
+    kvik_result *r;
+    assert_int_equal(kvik_generation_init(&g, m), 0);
+    if (kvik_generation_set(&g, json) < 0) fail_msg("%s", kvik_last_error());
+    if (kvik_generate(cache, &g, p, n, hooks, &r) < 0) fail_msg("%s: %s", json, kvik_last_error());
+    kvik_generation_done(&g);
+    return r;
+}
+
+static kvik_result *generate(const char *json)
+{
+    kvik_prompt p = {.ids = prompt, .n = countof(prompt)};
+    return generate_with(json, &p, 1, NULL);
+}
+
+/* The tokens of a greedy run of 16 without an end. */
+static const int32_t *plain(void)
+{
+    static int32_t ids[16];
+    kvik_result *r = generate("{\"max_new_tokens\": 16, \"eos_token_id\": []}");
+    assert_int_equal(r->row[0].n, countof(prompt) + 16);
+    memcpy(ids, r->row[0].ids + countof(prompt), sizeof ids);
+    kvik_result_free(r);
+    return ids;
+}
+
+static void max_time(void **state)
+{
+    (void)state;
+    kvik_result *r = generate("{\"max_new_tokens\": 16, \"eos_token_id\": [], \"max_time\": 1e-9}");
+    assert_int_equal(r->row[0].n, countof(prompt) + 1); /* looked at after each token */
+    assert_int_equal(r->row[0].finish, KVIK_FINISH_TIME);
+    assert_string_equal(kvik_finish_name(r->row[0].finish), "time");
+    kvik_result_free(r);
+    r = generate("{\"max_new_tokens\": 16, \"eos_token_id\": [], \"max_time\": 1000}");
+    assert_int_equal(r->row[0].n, countof(prompt) + 16);
+    assert_int_equal(r->row[0].finish, KVIK_FINISH_LENGTH);
+    kvik_result_free(r);
+    r = generate(
+        "{\"max_new_tokens\": 16, \"eos_token_id\": [], \"max_time\": 1e-9, \"num_beams\": 3}");
+    assert_int_equal(r->row[0].n, countof(prompt) + 1);
+    assert_int_equal(r->row[0].finish, KVIK_FINISH_TIME);
+    kvik_result_free(r);
+}
+
+/* The reason told is the first of: end-of-sequence, stop string, length, the caller, time. */
+static bool always(void *ctx, uint32_t row, const int32_t *ids, size_t n)
+{
+    (void)row, (void)ids, (void)n;
+    ++*(int *)ctx;
+    return true;
+}
+
+static void reasons(void **state)
+{
+    (void)state;
+    const int32_t *ids = plain();
+    kvik_prompt p = {.ids = prompt, .n = countof(prompt)};
+    int calls = 0;
+    kvik_hooks hooks = {.stopping_criteria = always, .ctx = &calls};
+    char json[160];
+    snprintf(json, sizeof json,
+             "{\"max_new_tokens\": 1, \"eos_token_id\": [%d, 3], \"max_time\": 1e-9}", ids[0]);
+    kvik_result *r = generate_with(json, &p, 1, &hooks);
+    assert_int_equal(r->row[0].finish, KVIK_FINISH_EOS);
+    kvik_result_free(r);
+    r = generate_with("{\"max_new_tokens\": 1, \"eos_token_id\": [], \"max_time\": 1e-9}", &p, 1,
+                      &hooks);
+    assert_int_equal(r->row[0].finish, KVIK_FINISH_LENGTH);
+    kvik_result_free(r);
+    r = generate_with("{\"max_new_tokens\": 2, \"eos_token_id\": [], \"max_time\": 1e-9}", &p, 1,
+                      &hooks);
+    assert_int_equal(r->row[0].finish, KVIK_FINISH_CRITERIA);
+    assert_int_equal(r->row[0].n, countof(prompt) + 1);
+    assert_int_equal(calls, 1);
+    kvik_result_free(r);
+}
+
+static void forced_ends(void **state)
+{
+    (void)state;
+    const int32_t *ids = plain();
+    kvik_result *r =
+        generate("{\"max_new_tokens\": 5, \"eos_token_id\": [], \"forced_eos_token_id\": [9, 8]}");
+    assert_int_equal(r->row[0].n, countof(prompt) + 5);
+    assert_memory_equal(r->row[0].ids + countof(prompt), ids, 4 * sizeof *ids);
+    assert_int_equal(r->row[0].ids[countof(prompt) + 4], 8); /* of equals the lowest */
+    kvik_result_free(r);
+    r = generate("{\"max_length\": 10, \"eos_token_id\": 9, \"forced_eos_token_id\": 9}");
+    assert_int_equal(r->row[0].n, 10);
+    assert_int_equal(r->row[0].ids[9], 9);
+    assert_int_equal(r->row[0].finish, KVIK_FINISH_EOS);
+    kvik_result_free(r);
+    r = generate("{\"max_new_tokens\": 5, \"eos_token_id\": 9, \"forced_eos_token_id\": 9, "
+                 "\"num_beams\": 3, \"num_return_sequences\": 3}");
+    for (uint32_t i = 0; i < 3; i++)
+        assert_int_equal(r->row[i].ids[r->row[i].n - 1], 9);
+    kvik_result_free(r);
+}
+
+static void least_lengths(void **state)
+{
+    (void)state;
+    const int32_t *ids = plain();
+    static const struct {
+        const char *option;
+        size_t least; /* new tokens before the end */
+    } rows[] = {{"\"min_new_tokens\": 6", 6}, {"\"min_length\": 12", 5}, {"\"min_length\": 3", 0}};
+    for (size_t i = 0; i < countof(rows); i++) {
+        char json[160];
+        snprintf(json, sizeof json, "{\"max_new_tokens\": 16, \"eos_token_id\": [%d, %d, %d], %s}",
+                 ids[0], ids[1], ids[4], rows[i].option);
+        kvik_result *r = generate(json);
+        size_t n = r->row[0].n - countof(prompt);
+        for (size_t k = 0; k < n; k++) {
+            int32_t id = r->row[0].ids[countof(prompt) + k];
+            if (k < rows[i].least) assert_true(id != ids[0] && id != ids[1] && id != ids[4]);
+        }
+        if (!rows[i].least) assert_int_equal(n, 1);
+        kvik_result_free(r);
+    }
+    /* masked columns count, as in the reference: 4 of them and 7 tokens are 11 */
+    static const int32_t padded[] = {0, 0, 0, 0, 120, 153, 322, 296, 223, 146, 269};
+    static const uint8_t mask[] = {0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1};
+    kvik_prompt p = {.ids = padded, .n = countof(padded), .attention_mask = mask};
+    char json[160];
+    snprintf(json, sizeof json, "{\"max_new_tokens\": 4, \"eos_token_id\": %d, \"min_length\": 11}",
+             ids[0]);
+    kvik_result *r = generate_with(json, &p, 1, NULL);
+    assert_int_equal(r->row[0].n, countof(padded) + 1);
+    kvik_result_free(r);
+}
+
+/* Both lengths set: the number of new tokens wins; the model's own file sets neither here. */
+static void both_lengths(void **state)
+{
+    (void)state;
+    kvik_result *r = generate("{\"max_length\": 8, \"max_new_tokens\": 4, \"eos_token_id\": []}");
+    assert_int_equal(r->row[0].n, countof(prompt) + 4);
+    kvik_result_free(r);
+    r = generate("{\"max_length\": 9, \"eos_token_id\": []}");
+    assert_int_equal(r->row[0].n, 9);
+    kvik_result_free(r);
+}
+
+/* A row of a batch ends by itself and gives what it gives alone, under every processor that looks at the text. */
+static void batch_mates(void **state)
+{
+    (void)state;
+    static const char *const options =
+        "{\"max_new_tokens\": 12, \"eos_token_id\": [], \"repetition_penalty\": 1.3, "
+        "\"no_repeat_ngram_size\": 2, \"encoder_repetition_penalty\": 1.1, \"bad_words_ids\": [[5], [7, 8]], "
+        "\"encoder_no_repeat_ngram_size\": 3, \"suppress_tokens\": [4], \"begin_suppress_tokens\": [6], "
+        "\"sequence_bias\": [[[9], 0.5]], \"forced_eos_token_id\": 3, \"renormalize_logits\": true}";
+    static const int32_t other[] = {7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17};
+    kvik_prompt p[2] = {{.ids = prompt, .n = countof(prompt)}, {.ids = other, .n = countof(other)}};
+    kvik_result *both = generate_with(options, p, 2, NULL);
+    for (uint32_t i = 0; i < 2; i++) {
+        kvik_result *one = generate_with(options, &p[i], 1, NULL);
+        assert_int_equal(one->row[0].n, both->row[i].n);
+        assert_memory_equal(one->row[0].ids, both->row[i].ids,
+                            one->row[0].n * sizeof *one->row[0].ids);
+        assert_int_equal(one->row[0].ids[one->row[0].n - 1], 3);
+        kvik_result_free(one);
+    }
+    kvik_result_free(both);
+}
+
+static void vocabulary(void **state)
+{
+    (void)state;
+    kvik_generation g;
+    kvik_result *r = NULL;
+    kvik_prompt p = {.ids = prompt, .n = countof(prompt)};
+    assert_int_equal(kvik_generation_init(&g, m), 0);
+    assert_int_equal(kvik_generation_set(&g, "{\"bad_words_ids\": [[100000]]}"), 0);
+    assert_int_equal(kvik_generate(cache, &g, &p, 1, NULL, &r), KVIK_ARG);
+    assert_non_null(strstr(kvik_last_error(), "bad_words_ids has token id 100000"));
+    assert_null(r);
+    kvik_generation_done(&g);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    kvik_cache_config c = {.max_sequences = 8};
+    if (kvik_model_open(TINY, &m) < 0) return -1;
+    return kvik_cache_open(m, &c, &cache);
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    kvik_cache_close(cache);
+    kvik_model_close(m);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(max_time),     cmocka_unit_test(reasons),
+        cmocka_unit_test(forced_ends),  cmocka_unit_test(least_lengths),
+        cmocka_unit_test(both_lengths), cmocka_unit_test(batch_mates),
+        cmocka_unit_test(vocabulary),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
