@@ -332,6 +332,37 @@ static void test_cancelled(void **state)
         }
 }
 
+/* Rows without ids are saved and loaded as others are. */
+static void test_saved(void **state)
+{
+    char path[] = "/tmp/kvik-probe-XXXXXX";
+    int fd = mkstemp(path);
+    (void)state;
+    assert_true(fd >= 0);
+    close(fd);
+    for (size_t w = 0; w < countof(ways); w++) {
+        struct exec *x = open_way("gemma3", &ways[w]);
+        size_t v = x->m->vocab, d = x->m->hidden;
+        float *rows = array(N * d), *want = array(2 * v), *got = want + v;
+        dev_embed(x->dev, &x->m->embed, ids, N, rows);
+        kv_seq a = fresh(x), b;
+        feed(x, &(struct exec_feed){.seq = a, .embeds = rows, .n = N}, 1, 0, NULL);
+        feed(x, &(struct exec_feed){.seq = a, .tok = ids, .n = 5}, 1, 0, NULL);
+        if (kvik_cache_save(kc, path, &a, 1, NULL) < 0 ||
+            kvik_cache_load(kc, path, 1, &b, NULL) < 0)
+            fail_msg("way %zu: %s", w, kvik_last_error());
+        assert_int_equal(kv_len(x->kv, b), N + 5);
+        assert_memory_equal(kv_tokens(x->kv, a), kv_tokens(x->kv, b), (N + 5) * sizeof *ids);
+        feed(x, &(struct exec_feed){.seq = a, .tok = ids, .n = 9}, 1, 0, want);
+        feed(x, &(struct exec_feed){.seq = b, .tok = ids, .n = 9}, 1, 0, got);
+        assert_memory_equal(want, got, v * sizeof *want);
+        free(rows);
+        free(want);
+        close_way();
+    }
+    unlink(path);
+}
+
 static void test_columns(void **state)
 {
     static float out[1];
@@ -350,6 +381,6 @@ int main(void)
         cmocka_unit_test(test_positions), cmocka_unit_test(test_refused),
         cmocka_unit_test(test_hidden),    cmocka_unit_test(test_not_finite),
         cmocka_unit_test(test_deep),      cmocka_unit_test(test_cancelled),
-        cmocka_unit_test(test_columns)};
+        cmocka_unit_test(test_saved),     cmocka_unit_test(test_columns)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
