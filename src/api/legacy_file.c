@@ -3,11 +3,12 @@
  *     layers.N.keys, layers.N.values   F32 [batch][heads][tokens][dim]
  *     attention_mask                   U8  [batch][length]     absent: every column is a row
  *     input_ids                        I32 [batch][length]     absent: not known; -1: not known
- *     __metadata__                     format, length, model
+ *     __metadata__                     format, length, model, fingerprint (of the model)
  *
  * A file is checked as far as a file can be wrong by itself; whether it fits a model is the import's to say.  Only the
  * keys and values are needed: files others wrote have nothing else. */
 #include "api/padded.h"
+#include "base/digest.h"
 #include "fmt/fmt.h"
 
 #include <stdio.h>
@@ -15,14 +16,15 @@
 #include <string.h>
 
 #define FORMAT_NAME "kvik legacy cache 1"
-enum { NAME = 40, MODEL = 256 };
+enum { NAME = 40, HEX = 2 * DIGEST_BYTES + 1 };
 
-/* What rows of a cache depend on, as far as a name can say it. */
-static void model_name(const struct model *m, char *out)
+/* The model's digest in hex. */
+static int fingerprint(const struct model *m, char out[HEX])
 {
-    snprintf(out, MODEL, "%s, %u layers, hidden %u, %u heads, %u of keys of %u, vocabulary %u",
-             m->arch_name, m->n_layers, m->hidden, m->n_heads, m->n_kv_heads, m->head_dim,
-             m->vocab);
+    uint8_t d[DIGEST_BYTES];
+    TRY(model_fingerprint(m, d));
+    digest_hex(d, out);
+    return 0;
 }
 
 static struct tensor cells(const kvik_legacy *l, const char *name, enum dtype type,
@@ -52,7 +54,7 @@ static struct tensor plane(const kvik_legacy *l, const kvik_legacy_layer *y, boo
 
 KVIK_API int kvik_legacy_save(const kvik_legacy *l, const kvik_model *m, const char *path)
 {
-    char model[MODEL] = "", length[16];
+    char mine[HEX] = "", length[16];
     uint32_t k = 0;
     if (!l || !path || !l->layer) return ERR(ARG, "keys and values and a path are needed");
     struct tensor *t = mem_array(2 * (size_t)l->n_layers + 2, sizeof *t);
@@ -65,11 +67,13 @@ KVIK_API int kvik_legacy_save(const kvik_legacy *l, const kvik_model *m, const c
     }
     if (e >= 0 && l->attention_mask) t[k++] = cells(l, "attention_mask", DT_U8, l->attention_mask);
     if (e >= 0 && l->ids) t[k++] = cells(l, "input_ids", DT_I32, l->ids);
-    if (m) model_name(m->m, model);
+    if (e >= 0 && m) e = fingerprint(m->m, mine);
     snprintf(length, sizeof length, "%u", l->length);
-    const struct safetensors_note note[] = {
-        {"format", FORMAT_NAME}, {"length", length}, {"model", model}};
-    if (e >= 0) e = safetensors_write_noted(path, t, k, note, m ? 3 : 2);
+    const struct safetensors_note note[] = {{"format", FORMAT_NAME},
+                                            {"length", length},
+                                            {"model", m ? m->m->arch_name : ""},
+                                            {"fingerprint", mine}};
+    if (e >= 0) e = safetensors_write_noted(path, t, k, note, m ? 4 : 2);
     mem_free(t);
     mem_free(name);
     return e;
@@ -151,12 +155,14 @@ static int load_cells(const struct safetensors *s, const char *what, kvik_legacy
 static int read_notes(const struct safetensors *s, const char *what, const kvik_model *m,
                       uint32_t *length)
 {
-    const char *model = safetensors_metadata(s, "model"), *n = safetensors_metadata(s, "length");
-    char mine[MODEL], *end;
-    if (m && model) {
-        model_name(m->m, mine);
-        if (strcmp(mine, model))
-            return ERR(ARG, "%s: rows of another model (%.200s; this is %s)", what, model, mine);
+    const char *theirs = safetensors_metadata(s, "fingerprint"),
+               *model = safetensors_metadata(s, "model"), *n = safetensors_metadata(s, "length");
+    char mine[HEX], *end;
+    if (m && theirs) {
+        TRY(fingerprint(m->m, mine));
+        if (strcmp(mine, theirs) != 0)
+            return ERR(ARG, "%s: keys and values of another model (%.64s %.12s; this is %s %.12s)",
+                       what, model ? model : "?", theirs, m->m->arch_name, mine);
     }
     *length = 0;
     if (!n) return 0;

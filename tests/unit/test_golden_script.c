@@ -2,7 +2,8 @@
  *
  *     build/test_golden_script [PART] [-v] [-o SUBSTRING]     PART: C; nothing is run for another one
  *
- * Every operation has its own expectations: argmax, logits within 1e-4 relative, tokens, sequences, the length of the
+ * tests/golden/cases-script has the published ones, cases-script-own further ones in the same format (recorded by
+ * tests/fixtures/make_scripts.py).  Every operation has its own expectations: argmax, logits within 1e-4 relative, tokens, sequences, the length of the
  * cache, and (where the file has them) keys and values.
  *   exact   all of them hold
  *   close   fed the reference's tokens turn by turn, the error of the logits against the unquantized run is at most the
@@ -18,12 +19,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DIR "tests/golden/cases-script"
 enum { ROWS = 8, COLUMNS = 128, NAMES = 8 };
 
 static int n_exact, n_close, n_info, n_failed, n_ops, n_skipped, verbose;
 static size_t n_cells; /* of keys and values compared */
 static const char *only;
+static size_t n_shown; /* hidden states and attentions compared */
 
 struct named {
     char name[8];
@@ -33,11 +34,11 @@ struct named {
 };
 struct script {
     kvik_model *m;
-    uint32_t vocab;
+    uint32_t vocab, layers, hidden, heads;
     struct safetensors *data;
     struct named cache[NAMES];
     uint32_t n;
-    float *logits;
+    float *logits, *states, *weights, *embeds;
     char why[512]; /* the first thing that is not as expected */
 };
 
@@ -260,6 +261,65 @@ static int open_cache(struct script *s, const json_t *op, kvik_cache **out)
     return e;
 }
 
+/* cells: [outer][rows * n][inner] of ours and of the reference, where the column is seen. */
+static void compare_cells(struct script *s, const char *name, const float *ours, size_t outer,
+                          const struct given *g, size_t heads, size_t inner)
+{
+    const struct tensor *t = tensor_of(s, name);
+    uint32_t rows = g->ids.rows, n = g->ids.n;
+    double worst = 0;
+    if (!t) return;
+    if (t->bytes != outer * rows * heads * n * inner * 4) {
+        differs(s, "%s has another shape", name);
+        return;
+    }
+    for (size_t i = 0; i < outer * rows * heads * n; i++) {
+        size_t row = i / n / heads % rows, column = i % n;
+        bool seen = g->bits[row * g->mask.n + g->mask.n - n + column];
+        for (size_t j = i * inner; j < (i + 1) * inner; j++) {
+            float want;
+            memcpy(&want, (const char *)t->data + j * 4, 4);
+            if (!seen) want = 0;
+            double d = fabs(ours[j] - want) / (seen ? 1 + fabs(want) : 1e-30);
+            if (!(d <= worst)) worst = d;
+        }
+    }
+    if (verbose > 1) printf("     %s off by %.2e\n", name, worst);
+    if (!(worst <= 1e-4)) differs(s, "%s off by %.2e", name, worst);
+    n_shown++;
+}
+
+/* Room for what a forward shows besides logits; embeddings instead of ids. */
+static void more(struct script *s, const json_t *op, const struct named *c, struct given *g,
+                 kvik_outputs *out)
+{
+    const json_t *expect = json_object_get(op, "expect");
+    size_t cells = (size_t)g->ids.rows * g->ids.n, width = kvik_batch_length(c->batch) + g->ids.n;
+    const char *embeds = string(op, "inputs_embeds");
+    const struct tensor *t = embeds ? tensor_of(s, embeds) : NULL;
+    if (string(expect, "hidden_states"))
+        out->hidden_states = s->states =
+            malloc((s->layers + 1) * cells * s->hidden * sizeof *s->states);
+    if (string(expect, "attentions"))
+        out->attentions = s->weights =
+            malloc(s->layers * cells * s->heads * width * sizeof *s->weights);
+    if (!t) return;
+    g->in.ids = NULL;
+    g->in.embeds = s->embeds = malloc(t->bytes);
+    memcpy(s->embeds, t->data, t->bytes);
+}
+
+static void compare_more(struct script *s, const json_t *expect, const struct named *c,
+                         const struct given *g)
+{
+    if (s->states)
+        compare_cells(s, string(expect, "hidden_states"), s->states, s->layers + 1, g, 1,
+                      s->hidden);
+    if (s->weights)
+        compare_cells(s, string(expect, "attentions"), s->weights, s->layers, g, s->heads,
+                      kvik_batch_length(c->batch));
+}
+
 static void op_forward(struct script *s, const json_t *op, size_t k, struct named *c)
 {
     static struct given g;
@@ -269,14 +329,21 @@ static void op_forward(struct script *s, const json_t *op, size_t k, struct name
     bool all = strcmp(string(expect, "logits_of"), "all") == 0;
     g.in.logits_to_keep = all ? 0 : 1;
     kvik_outputs out = {.logits = s->logits};
-    if (kvik_batch_forward(c->batch, &g.in, &out) < 0) {
+    more(s, op, c, &g, &out);
+    if (kvik_batch_forward(c->batch, &g.in, &out) < 0)
         differs(s, "op %zu: %s", k, kvik_last_error());
-        return;
-    }
+    else
+        compare_more(s, expect, c, &g);
+    free(s->states);
+    free(s->weights);
+    free(s->embeds);
+    s->states = s->weights = s->embeds = NULL;
+    if (s->why[0]) return;
     uint32_t kept = all ? g.in.n : 1;
     for (uint32_t i = 0; i < g.ids.rows * kept; i++)
         seen[i] = !g.has_mask || g.bits[(i / kept + 1) * g.mask.n - kept + i % kept];
     for (uint32_t i = 0; i < g.ids.rows; i++) {
+        if (!seen[(size_t)(i + 1) * kept - 1]) continue;
         int32_t id = argmax(s->logits + ((size_t)(i + 1) * kept - 1) * s->vocab, s->vocab);
         if (id != json_integer_value(json_array_get(top, i)))
             differs(s, "op %zu row %u: argmax %d", k, i, id);
@@ -558,7 +625,7 @@ static void run_close(struct script *s, const json_t *ops)
     free(ours);
 }
 
-static void run_case(const json_t *c)
+static void run_case(const char *dir, const json_t *c)
 {
     static struct script s;
     const char *id = string(c, "id"), *meet = string(c, "meet");
@@ -570,10 +637,13 @@ static void run_case(const json_t *c)
     snprintf(path, sizeof path, "tests/golden/models/%s", string(c, "model"));
     if (kvik_model_open(path, &s.m) < 0) differs(&s, "%s", kvik_last_error());
     s.vocab = s.m ? kvik_model_vocab(s.m) : 0;
+    s.layers = s.m ? kvik_model_layers(s.m) : 0;
+    s.hidden = s.m ? kvik_model_hidden(s.m) : 0;
+    s.heads = s.m ? kvik_model_heads(s.m) : 0;
     s.logits = calloc((size_t)ROWS * COLUMNS, (s.vocab + 1) * sizeof *s.logits);
-    snprintf(path, sizeof path, DIR "/%s.safetensors", id);
+    snprintf(path, sizeof path, "%s/%s.safetensors", dir, id);
     if (safetensors_open(path, &s.data) < 0) differs(&s, "%s", err_last());
-    snprintf(path, sizeof path, DIR "/%s.json", id);
+    snprintf(path, sizeof path, "%s/%s.json", dir, id);
     if (json_read(path, 64 << 20, &script) < 0) differs(&s, "%s", err_last());
     const json_t *ops = json_object_get(script, "ops");
     bool ready = !s.why[0];
@@ -605,12 +675,28 @@ static void run_case(const json_t *c)
     json_decref(script);
 }
 
-int main(int argc, char **argv)
+static bool run_all(const char *dir)
 {
-    const char *part = "C";
+    char path[200];
     json_t *index;
     const json_t *c;
     size_t i;
+    snprintf(path, sizeof path, "%s/index.json", dir);
+    if (json_read(path, 64 << 20, &index) < 0) {
+        printf("%s\n", err_last());
+        return false;
+    }
+    json_array_foreach(json_object_get(index, "cases"), i, c)
+    {
+        if (!only || strstr(string(c, "id"), only)) run_case(dir, c);
+    }
+    json_decref(index);
+    return true;
+}
+
+int main(int argc, char **argv)
+{
+    const char *part = "C";
     for (int k = 1; k < argc; k++)
         if (strcmp(argv[k], "-v") == 0)
             verbose++;
@@ -620,16 +706,11 @@ int main(int argc, char **argv)
             part = argv[k];
     if (strcmp(part, "C") != 0) return 0;
     setvbuf(stdout, NULL, _IOLBF, 0);
-    if (json_read(DIR "/index.json", 64 << 20, &index) < 0) {
-        printf("%s\n", err_last());
+    if (!run_all("tests/golden/cases-script") || !run_all("tests/golden/cases-script-own"))
         return 1;
-    }
-    json_array_foreach(json_object_get(index, "cases"), i,
-                       c) if (!only || strstr(string(c, "id"), only)) run_case(c);
-    json_decref(index);
-    printf("golden scripts %s: %d exact, %d close, %d info (listed), %d skipped; %d operations, "
-           "%zu rows of keys and values compared\n",
-           part, n_exact, n_close, n_info, n_skipped, n_ops, n_cells);
+    printf("golden scripts %s: %d exact, %d close, %d info (listed), %d skipped; %d operations; "
+           "compared besides: %zu rows of keys and values, %zu hidden states and attentions\n",
+           part, n_exact, n_close, n_info, n_skipped, n_ops, n_cells, n_shown);
     printf("%d passed, %d failed, %d skipped\n", n_exact + n_close, n_failed, n_skipped);
     return n_failed || n_exact == 0;
 }

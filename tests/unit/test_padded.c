@@ -1,0 +1,630 @@
+/* test_padded.c - padded batches: a loop written by hand has the bits of kvik_generate, and a row those it has alone; what the
+ * reference's forward refuses is refused with the numbers; operations on rows; the four ways generate() continues. */
+#include "base/base.h"
+#include "kvik.h"
+#include "testing.h"
+
+#define MODELS "tests/golden/models/"
+enum { ROWS = 3, WIDE = 9, STEPS = 6, MOST = 64 };
+
+static const uint8_t LEFT[ROWS * WIDE] = {0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
+                                          1, 1, 1, 1, 0, 0, 1, 1, 1, 1, 1, 1, 1};
+static const uint8_t RIGHT[ROWS * WIDE] = {1, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, 1, 1, 1,
+                                           1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0};
+static const uint8_t HOLES[ROWS * WIDE] = {1, 0, 0, 1, 1, 1, 0, 1, 1, 0, 1, 1, 1, 1,
+                                           1, 1, 1, 0, 1, 1, 1, 1, 0, 1, 1, 1, 1};
+
+struct bench {
+    kvik_model *m;
+    kvik_cache *c;
+    kvik_batch *b;
+    uint32_t vocab;
+    int32_t ids[ROWS * MOST];
+    uint8_t mask[ROWS * MOST];
+    int32_t pos[ROWS * MOST];
+};
+
+static void must(int e)
+{
+    if (e < 0) fail_msg("%s", kvik_last_error());
+}
+
+static void refused(int e, int code, const char *words)
+{
+    if (e != code) fail_msg("%d instead of %d (%s)", e, code, words);
+    if (!strstr(kvik_last_error(), words)) fail_msg("%s: no \"%s\"", kvik_last_error(), words);
+}
+
+static void bench_open(struct bench *t, const char *model, const kvik_cache_config *config)
+{
+    char path[200];
+    memset(t, 0, sizeof *t);
+    snprintf(path, sizeof path, MODELS "%s", model);
+    must(kvik_model_open(path, &t->m));
+    must(kvik_cache_open(t->m, config, &t->c));
+    must(kvik_batch_open(t->c, ROWS, &t->b));
+    t->vocab = kvik_model_vocab(t->m);
+    for (uint32_t i = 0; i < ROWS * WIDE; i++)
+        t->ids[i] = (int32_t)(5 + i * 131 % (t->vocab - 5));
+}
+
+static void bench_close(struct bench *t)
+{
+    kvik_batch_close(t->b);
+    kvik_cache_close(t->c);
+    kvik_model_close(t->m);
+}
+
+static const kvik_cache_config SMALL = {
+    .compute = "exact", .max_sequences = 8, .max_cache_len = MOST, .step_tokens = 16};
+
+static int32_t best(const float *x, uint32_t n)
+{
+    uint32_t k = 0;
+    for (uint32_t i = 1; i < n; i++)
+        if (x[i] > x[k]) k = i;
+    return (int32_t)k;
+}
+
+/* position_ids as generate() makes them. */
+static void count(const uint8_t *mask, uint32_t width, uint32_t n, int32_t *pos)
+{
+    for (uint32_t i = 0; i < ROWS; i++)
+        for (uint32_t j = 0, k = 0; j < width; j++) {
+            k += mask[i * width + j];
+            if (j + n >= width)
+                pos[i * n + j + n - width] = mask[i * width + j] ? (int32_t)k - 1 : 0;
+        }
+}
+
+/* A greedy loop over the public forward: logits [STEPS][ROWS][vocab], chosen ids [STEPS][ROWS]. */
+static void by_hand(struct bench *t, const uint8_t *mask, bool last_only, float *logits,
+                    int32_t *chosen)
+{
+    uint32_t width = WIDE, n = WIDE;
+    int32_t *ids = t->ids;
+    float *all = malloc((size_t)ROWS * WIDE * t->vocab * sizeof *all);
+    memcpy(t->mask, mask, ROWS * WIDE);
+    for (int step = 0; step < STEPS; step++) {
+        float *to = logits + (size_t)step * ROWS * t->vocab;
+        count(t->mask, width, n, t->pos);
+        kvik_inputs in = {.ids = ids,
+                          .n = n,
+                          .attention_mask = t->mask,
+                          .width = width,
+                          .position_ids = t->pos,
+                          .logits_to_keep = last_only ? 1 : 0};
+        kvik_outputs out = {.logits = last_only ? to : all};
+        must(kvik_batch_forward(t->b, &in, &out));
+        for (uint32_t i = 0; i < ROWS; i++) {
+            uint32_t j = n - 1; /* the last column that is a token */
+            while (!t->mask[i * width + width - n + j])
+                j--;
+            if (!last_only)
+                memcpy(to + (size_t)i * t->vocab, all + ((size_t)i * n + j) * t->vocab,
+                       t->vocab * sizeof *to);
+            chosen[step * ROWS + (int)i] = best(to + (size_t)i * t->vocab, t->vocab);
+        }
+        for (uint32_t i = ROWS; i-- > 0;) {
+            memmove(t->mask + i * (width + 1), t->mask + i * width, width);
+            t->mask[i * (width + 1) + width] = 1;
+        }
+        width++;
+        n = 1;
+        ids = chosen + step * ROWS;
+    }
+    free(all);
+}
+
+static void generate(struct bench *t, kvik_cache *c, const uint8_t *mask, kvik_result **r)
+{
+    kvik_generation g;
+    kvik_prompt p[ROWS];
+    must(kvik_generation_init(&g, t->m));
+    g.n_eos = 0;
+    g.do_sample = false;
+    g.max_new_tokens = STEPS;
+    g.output_logits = true;
+    for (uint32_t i = 0; i < ROWS; i++)
+        p[i] =
+            (kvik_prompt){.ids = t->ids + i * WIDE, .n = WIDE, .attention_mask = mask + i * WIDE};
+    must(kvik_generate(c, &g, p, ROWS, NULL, r));
+    kvik_generation_done(&g);
+}
+
+static void same_as_generate(const char *model, const char *implementation, const char *config,
+                             const uint8_t *mask, bool last_only)
+{
+    struct bench t;
+    kvik_cache_config k = SMALL;
+    int32_t chosen[STEPS * ROWS];
+    kvik_result *r;
+    k.cache_implementation = implementation;
+    k.cache_config = config;
+    bench_open(&t, model, &k);
+    size_t bytes = (size_t)STEPS * ROWS * t.vocab * sizeof(float);
+    float *logits = malloc(bytes);
+    by_hand(&t, mask, last_only, logits, chosen);
+    assert_int_equal(kvik_batch_length(t.b), WIDE + STEPS - 1);
+    generate(&t, t.c, mask, &r);
+    assert_int_equal(r->steps, STEPS);
+    for (uint32_t i = 0; i < ROWS; i++)
+        for (uint32_t s = 0; s < STEPS; s++)
+            if (r->row[i].ids[WIDE + s] != chosen[s * ROWS + i])
+                fail_msg("%s %s: row %u step %u", model, implementation, i, s);
+    if (memcmp(logits, r->logits, bytes) != 0) fail_msg("%s %s: bits", model, implementation);
+    kvik_result_free(r);
+    free(logits);
+    bench_close(&t);
+}
+
+static void test_by_hand(void **state)
+{
+    (void)state;
+    static const char *const models[] = {"llama-mha", "mistral", "gemma2", "gpt2",
+                                         "gpt-oss",   "llama4",  "phi3",   "mixtral"};
+    for (size_t i = 0; i < countof(models); i++)
+        same_as_generate(models[i], "dynamic", NULL, LEFT, true);
+    same_as_generate("llama-mha", "static", NULL, LEFT, true);
+    same_as_generate("gemma3", "hybrid", NULL, LEFT, true);
+    same_as_generate("llama-mha", "quantized", "{\"backend\": \"quanto\", \"q_group_size\": 16}",
+                     LEFT, true);
+    same_as_generate("llama-mha", "sink", "{\"window_length\": 8, \"num_sink_tokens\": 2}", LEFT,
+                     true);
+    same_as_generate("llama-mha", "offloaded", NULL, LEFT, true);
+    same_as_generate("llama-mha", "dynamic", NULL, RIGHT, false);
+    same_as_generate("gemma2", "dynamic", NULL, HOLES, false);
+    same_as_generate("gpt2", "dynamic", NULL, HOLES, false);
+}
+
+/* --- Refusals: with the numbers, and nothing has changed. */
+
+static void feed(struct bench *t, const uint8_t *mask)
+{
+    float *logits = malloc((size_t)ROWS * t->vocab * sizeof *logits);
+    memcpy(t->mask, mask, ROWS * WIDE);
+    count(t->mask, WIDE, WIDE, t->pos);
+    kvik_inputs in = {.ids = t->ids,
+                      .n = WIDE,
+                      .attention_mask = t->mask,
+                      .width = WIDE,
+                      .position_ids = t->pos,
+                      .logits_to_keep = 1};
+    must(kvik_batch_forward(t->b, &in, &(kvik_outputs){.logits = logits}));
+    free(logits);
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    struct bench t;
+    uint8_t mask[ROWS * MOST];
+    uint32_t at[] = {7, 8}, columns[] = {1, 0}, gone[] = {3};
+    int32_t ids[ROWS * 2] = {7, 8, 9, 10, 11, 12}, negative[2] = {0, -4};
+    bench_open(&t, "llama-mha", &SMALL);
+    feed(&t, LEFT);
+    for (uint32_t i = 0; i < ROWS; i++) {
+        memcpy(mask + i * (WIDE + 2), LEFT + i * WIDE, WIDE);
+        memset(mask + i * (WIDE + 2) + WIDE, 1, 2);
+    }
+    kvik_inputs good = {.ids = ids, .n = 2, .attention_mask = mask, .width = WIDE + 2}, in;
+    in = good;
+    in.width = WIDE;
+    refused(kvik_batch_forward(t.b, &in, NULL), KVIK_ARG,
+            "9 columns; 9 are cached and 2 come now, so it needs 11");
+    in = good;
+    in.cache_position = at;
+    refused(kvik_batch_forward(t.b, &in, NULL), KVIK_ARG,
+            "cache_position[0] is 7; 9 columns are cached, so it must be 9");
+    in = good;
+    in.attention_mask = NULL;
+    refused(kvik_batch_forward(t.b, &in, NULL), KVIK_ARG, "row 0 column 0 was masked");
+    in = good;
+    mask[WIDE + 2 + 4] = 0;
+    refused(kvik_batch_forward(t.b, &in, NULL), KVIK_ARG, "row 1 column 4 was seen");
+    mask[WIDE + 2 + 4] = 1;
+    mask[2 * (WIDE + 2)] = 1;
+    refused(kvik_batch_forward(t.b, &in, NULL), KVIK_ARG, "row 2 column 0 was masked");
+    mask[2 * (WIDE + 2)] = 0;
+    in.embeds = (const float *)(const void *)ids;
+    refused(kvik_batch_forward(t.b, &in, NULL), KVIK_ARG, "either ids or embeds");
+    in = good;
+    in.n = 0;
+    refused(kvik_batch_forward(t.b, &in, NULL), KVIK_ARG, "either ids or embeds");
+    in = good;
+    in.position_ids = negative;
+    in.position_rows = 1;
+    refused(kvik_batch_forward(t.b, &in, NULL), KVIK_ARG, "row 0 column 1: position -4");
+    in.position_rows = 2;
+    refused(kvik_batch_forward(t.b, &in, NULL), KVIK_ARG, "2 rows for a batch of 3");
+    in = good;
+    in.logits_to_keep = 3;
+    refused(kvik_batch_forward(t.b, &in, NULL), KVIK_ARG, "logits_to_keep is 3");
+    in = good;
+    in.columns = columns;
+    in.n_columns = 2;
+    refused(kvik_batch_forward(t.b, &in, NULL), KVIK_ARG, "ascending");
+    in = good;
+    ids[3] = (int32_t)t.vocab;
+    refused(kvik_batch_forward(t.b, &in, NULL), KVIK_ARG, "vocabulary");
+    ids[3] = 10;
+    refused(kvik_batch_crop(t.b, -10), KVIK_ARG, "crop by 10 columns, the batch has 9");
+    refused(kvik_batch_select(t.b, gone, 1), KVIK_ARG, "row 3 of a batch of 3");
+    refused(kvik_batch_repeat(t.b, 3), KVIK_LIMIT, "max_sequences 8");
+    assert_int_equal(kvik_batch_length(t.b), WIDE);
+    assert_int_equal(kvik_cache_length(t.c, kvik_batch_seq(t.b, 0)), 5);
+    must(kvik_batch_forward(t.b, &good, NULL));
+    assert_int_equal(kvik_batch_length(t.b), WIDE + 2);
+    uint8_t back[ROWS * (WIDE + 2)];
+    must(kvik_batch_mask(t.b, back));
+    assert_memory_equal(back, mask, sizeof back);
+    bench_close(&t);
+}
+
+/* --- What a forward shows. */
+
+static void test_outputs(void **state)
+{
+    (void)state;
+    static const char *const models[] = {"llama-mha", "gemma2"};
+    for (size_t k = 0; k < countof(models); k++) {
+        struct bench t;
+        uint32_t columns[] = {0, 5, 8};
+        bench_open(&t, models[k], &SMALL);
+        uint32_t hidden = kvik_model_hidden(t.m), layers = kvik_model_layers(t.m);
+        size_t cells = ROWS * WIDE;
+        float *all = malloc(cells * t.vocab * sizeof *all), *some = malloc(cells * t.vocab * 4);
+        float *h = malloc((layers + 1) * cells * hidden * sizeof *h);
+        kvik_inputs in = {.ids = t.ids, .n = WIDE, .attention_mask = HOLES, .width = WIDE};
+        must(kvik_batch_forward(t.b, &in, &(kvik_outputs){.logits = all, .hidden_states = h}));
+        for (uint32_t i = 0; i < cells; i++)
+            for (uint32_t j = 0; !HOLES[i] && j < t.vocab; j++)
+                assert_true(all[i * t.vocab + j] == 0);
+        must(kvik_batch_reset(t.b));
+        in.columns = columns;
+        in.n_columns = 3;
+        must(kvik_batch_forward(t.b, &in, &(kvik_outputs){.logits = some}));
+        for (uint32_t i = 0; i < ROWS; i++)
+            for (uint32_t j = 0; j < 3; j++)
+                assert_memory_equal(some + (i * 3 + j) * t.vocab,
+                                    all + (i * WIDE + columns[j]) * t.vocab, t.vocab * 4);
+        must(kvik_batch_reset(t.b)); /* what entered the first layer, given as it is */
+        in.columns = NULL;
+        in.ids = NULL;
+        in.embeds = h;
+        must(kvik_batch_forward(t.b, &in, &(kvik_outputs){.logits = some}));
+        assert_memory_equal(some, all, cells * t.vocab * sizeof *all);
+        free(all);
+        free(some);
+        free(h);
+        bench_close(&t);
+    }
+}
+
+/* A row that is masked in a call is not fed and has zeros; later it begins where the others are. */
+static void test_idle_rows(void **state)
+{
+    (void)state;
+    struct bench t;
+    uint8_t mask[ROWS * (WIDE + 2)] = {0};
+    bench_open(&t, "llama4", &SMALL); /* which counts padding */
+    float *logits = malloc((size_t)ROWS * t.vocab * 4), *want = malloc((size_t)ROWS * t.vocab * 4);
+    memset(mask + WIDE, 1, WIDE);
+    kvik_inputs in = {
+        .ids = t.ids, .n = WIDE, .attention_mask = mask, .width = WIDE, .logits_to_keep = 1};
+    must(kvik_batch_forward(t.b, &in, &(kvik_outputs){.logits = logits}));
+    for (uint32_t i = 0; i < t.vocab; i++)
+        assert_true(logits[i] == 0 && logits[2 * t.vocab + i] == 0);
+    assert_int_equal(kvik_cache_length(t.c, kvik_batch_seq(t.b, 0)), 0);
+    memset(mask, 0, sizeof mask);
+    for (uint32_t i = 0; i < ROWS; i++)
+        memset(mask + i * (WIDE + 2) + (i == 1 ? 0 : WIDE), 1, i == 1 ? WIDE + 2 : 2);
+    in = (kvik_inputs){
+        .ids = t.ids + 3, .n = 2, .attention_mask = mask, .width = WIDE + 2, .logits_to_keep = 1};
+    must(kvik_batch_forward(t.b, &in, &(kvik_outputs){.logits = logits}));
+    must(kvik_batch_reset(t.b)); /* the same as one call */
+    int32_t ids[ROWS * (WIDE + 2)] = {0};
+    for (uint32_t i = 0; i < ROWS; i++) {
+        memcpy(ids + i * (WIDE + 2), t.ids + i * WIDE, WIDE * sizeof *ids);
+        memcpy(ids + i * (WIDE + 2) + WIDE, t.ids + 3 + i * 2, 2 * sizeof *ids);
+    }
+    in.ids = ids;
+    in.n = WIDE + 2;
+    must(kvik_batch_forward(t.b, &in, &(kvik_outputs){.logits = want}));
+    assert_memory_equal(logits, want, (size_t)ROWS * t.vocab * 4);
+    free(logits);
+    free(want);
+    bench_close(&t);
+}
+
+/* --- Operations on rows. */
+
+/* Logits of one more column. */
+static void next(kvik_batch *b, int32_t id, uint32_t vocab, float *logits)
+{
+    uint32_t rows = kvik_batch_rows(b), n = kvik_batch_length(b);
+    int32_t ids[8], pos[8];
+    uint8_t *old = calloc(rows, n + 1), *mask = calloc(rows, n + 1);
+    must(kvik_batch_mask(b, old));
+    for (uint32_t i = 0; i < rows; i++) {
+        memcpy(mask + i * (n + 1), old + i * n, n);
+        mask[i * (n + 1) + n] = 1;
+        ids[i] = id;
+        pos[i] = 0;
+        for (uint32_t j = 0; j < n; j++)
+            pos[i] += old[i * n + j];
+    }
+    kvik_inputs in = {
+        .ids = ids, .n = 1, .attention_mask = mask, .width = n + 1, .position_ids = pos};
+    must(kvik_batch_forward(b, &in, &(kvik_outputs){.logits = logits}));
+    (void)vocab;
+    free(old);
+    free(mask);
+}
+
+static void operations(const char *model, const char *implementation)
+{
+    struct bench t;
+    kvik_cache_config k = SMALL;
+    kvik_batch *d;
+    uint32_t beams[] = {2, 2, 0}, pick[] = {1, 0};
+    k.cache_implementation = implementation;
+    bench_open(&t, model, &k);
+    uint32_t v = t.vocab;
+    float *want = malloc((size_t)8 * v * 4), *got = malloc((size_t)8 * v * 4);
+    feed(&t, LEFT);
+    must(kvik_batch_copy(t.b, &d));
+    next(d, 9, v, want);
+    assert_int_equal(kvik_batch_length(t.b), WIDE);
+    must(kvik_batch_crop(d, -1)); /* and back */
+    next(d, 9, v, got);
+    assert_memory_equal(got, want, (size_t)ROWS * v * 4);
+    must(kvik_batch_crop(d, WIDE));
+    must(kvik_batch_crop(d, 0));
+    must(kvik_batch_crop(d, 1000));
+    assert_int_equal(kvik_batch_length(d), WIDE);
+    must(kvik_batch_reorder(d, beams));
+    next(d, 9, v, got);
+    for (uint32_t i = 0; i < ROWS; i++)
+        assert_memory_equal(got + i * v, want + beams[i] * v, v * 4);
+    kvik_batch_close(d);
+    must(kvik_batch_copy(t.b, &d));
+    must(kvik_batch_select(d, pick, 2));
+    must(kvik_batch_repeat(d, 2));
+    assert_int_equal(kvik_batch_rows(d), 4);
+    next(d, 9, v, got);
+    for (uint32_t i = 0; i < 4; i++)
+        assert_memory_equal(got + i * v, want + pick[i / 2] * v, v * 4);
+    must(kvik_batch_crop(d, 3)); /* inside the padding of two rows */
+    assert_int_equal(kvik_cache_length(t.c, kvik_batch_seq(d, 2)), 0);
+    assert_int_equal(kvik_cache_length(t.c, kvik_batch_seq(d, 0)), 3);
+    kvik_batch_close(d);
+    next(t.b, 9, v, got); /* the one that was copied went on untouched */
+    assert_memory_equal(got, want, (size_t)ROWS * v * 4);
+    must(kvik_batch_reset(t.b));
+    assert_int_equal(kvik_batch_length(t.b), 0);
+    feed(&t, LEFT);
+    next(t.b, 9, v, got);
+    assert_memory_equal(got, want, (size_t)ROWS * v * 4);
+    free(want);
+    free(got);
+    bench_close(&t);
+}
+
+static void test_operations(void **state)
+{
+    (void)state;
+    operations("llama-mha", "dynamic");
+    operations("llama-mha", "static");
+    operations("mistral", "dynamic");
+    operations("llama4", "dynamic");
+    operations("gemma2", "hybrid");
+    operations("llama-mha", "quantized");
+    operations("llama-mha", "offloaded");
+}
+
+/* --- generate() over a batch. */
+
+static void expect_rows(const kvik_result *r, const kvik_result *want, uint32_t skip)
+{
+    for (uint32_t i = 0; i < ROWS; i++) {
+        assert_int_equal(r->row[i].n, want->row[i].n - skip);
+        assert_memory_equal(r->row[i].ids, want->row[i].ids + skip, r->row[i].n * sizeof(int32_t));
+    }
+    assert_memory_equal(r->logits, want->logits,
+                        (size_t)r->steps * ROWS * r->vocab * sizeof(float));
+}
+
+static void continuations(const char *model, const char *implementation, uint32_t beams)
+{
+    struct bench t;
+    kvik_cache_config k = SMALL;
+    kvik_generation g;
+    kvik_result *want, *r, *again;
+    uint32_t past = 5;
+    int32_t head[ROWS * 5], tail[ROWS * 4];
+    k.cache_implementation = implementation;
+    k.max_sequences = 16;
+    bench_open(&t, model, &k);
+    must(kvik_generation_init(&g, t.m));
+    g.n_eos = 0;
+    g.do_sample = false;
+    g.num_beams = beams;
+    g.max_new_tokens = 4;
+    g.output_logits = beams == 1;
+    kvik_inputs full = {.ids = t.ids, .n = WIDE, .attention_mask = LEFT, .width = WIDE};
+    must(kvik_batch_generate(t.b, &g, &full, NULL, &want));
+    assert_int_equal(kvik_batch_length(t.b), WIDE + 3);
+    /* the same again: what is cached reaches beyond the ids */
+    refused(kvik_batch_generate(t.b, &g, &full, NULL, &r), KVIK_ARG, "9 ids for a batch of 12");
+    must(kvik_batch_crop(t.b, WIDE)); /* ids equal to what is cached */
+    must(kvik_batch_generate(t.b, &g, &full, NULL, &again));
+    for (uint32_t i = 0; i < ROWS; i++)
+        if (strcmp(implementation, "quantized") && beams == 1)
+            assert_int_equal(again->row[i].reused, again->row[i].n_prompt - 1 -
+                                                       (i == 0   ? 4
+                                                        : i == 2 ? 2
+                                                                 : 0));
+    if (beams == 1) expect_rows(again, want, 0);
+    kvik_result_free(again);
+    /* a part is cached, full ids follow */
+    uint8_t part[ROWS * 5];
+    for (uint32_t i = 0; i < ROWS; i++) {
+        memcpy(head + i * past, t.ids + i * WIDE, past * sizeof *head);
+        memcpy(part + i * past, LEFT + i * WIDE, past);
+        memcpy(tail + i * 4, t.ids + i * WIDE + past, 4 * sizeof *tail);
+    }
+    kvik_inputs first = {
+        .ids = head, .n = past, .attention_mask = part, .width = past, .logits_to_keep = 1};
+    count(part, past, past, t.pos);
+    first.position_ids = t.pos;
+    must(kvik_batch_reset(t.b));
+    must(kvik_batch_forward(t.b, &first, NULL));
+    must(kvik_batch_generate(t.b, &g, &full, NULL, &r));
+    if (beams == 1) expect_rows(r, want, 0);
+    kvik_result_free(r);
+    /* new ids with a mask over everything */
+    kvik_inputs more = {.ids = tail, .n = 4, .attention_mask = LEFT, .width = WIDE};
+    must(kvik_batch_reset(t.b));
+    must(kvik_batch_forward(t.b, &first, NULL));
+    must(kvik_batch_generate(t.b, &g, &more, NULL, &r));
+    assert_int_equal(r->row[0].n_prompt, 4);
+    if (beams == 1) expect_rows(r, want, past);
+    assert_int_equal(kvik_batch_length(t.b), WIDE + 3);
+    kvik_result_free(r);
+    /* and without */
+    must(kvik_batch_crop(t.b, past));
+    more.attention_mask = NULL;
+    refused(kvik_batch_generate(t.b, &g, &more, NULL, &r), KVIK_ARG,
+            "4 ids for a batch of 5 cached columns are not the whole text");
+    more.ids = t.ids + 1;
+    more.n = 8;
+    refused(kvik_batch_generate(t.b, &g, &more, NULL, &r), KVIK_ARG,
+            "the 8 ids differ from the 5 cached columns");
+    more.attention_mask = LEFT;
+    more.width = 7;
+    refused(kvik_batch_generate(t.b, &g, &more, NULL, &r), KVIK_ARG,
+            "7 columns for 8 ids after 5 cached; 8 if the ids are the whole text, 13 if they are "
+            "new");
+    assert_int_equal(kvik_batch_length(t.b), past);
+    kvik_result_free(want);
+    kvik_generation_done(&g);
+    bench_close(&t);
+}
+
+static void test_continuations(void **state)
+{
+    (void)state;
+    continuations("llama-mha", "dynamic", 1);
+    continuations("llama-mha", "static", 1);
+    continuations("mistral", "dynamic", 1);
+    continuations("gpt2", "dynamic", 1);
+    continuations("llama4", "dynamic", 1);
+    continuations("llama-mha", "dynamic", 2);
+}
+
+/* Rows that end early: their further columns are masked, and a full text whose mask says otherwise is computed. */
+static void test_early_end(void **state)
+{
+    (void)state;
+    struct bench t;
+    kvik_generation g;
+    kvik_result *r, *again;
+    uint8_t mask[ROWS * MOST];
+    bench_open(&t, "llama-mha", &SMALL);
+    must(kvik_generation_init(&g, t.m));
+    g.do_sample = false;
+    g.n_eos = 0;
+    g.max_new_tokens = STEPS;
+    kvik_inputs in = {.ids = t.ids, .n = WIDE, .attention_mask = LEFT, .width = WIDE};
+    must(kvik_batch_generate(t.b, &g, &in, NULL, &r));
+    g.eos_token_id[0] = r->row[1].ids[WIDE + 1]; /* row 1 ends after two tokens, if not before */
+    g.n_eos = 1;
+    kvik_result_free(r);
+    must(kvik_batch_reset(t.b));
+    must(kvik_batch_generate(t.b, &g, &in, NULL, &r));
+    uint32_t n = kvik_batch_length(t.b);
+    must(kvik_batch_mask(t.b, mask));
+    for (uint32_t i = 0; i < ROWS; i++) {
+        uint32_t fresh = (uint32_t)(r->row[i].n - WIDE), rows = 0;
+        for (uint32_t j = 0; j < n; j++) {
+            rows += mask[i * n + j];
+            if (j >= WIDE) assert_int_equal(mask[i * n + j], j - WIDE + 1 < fresh);
+        }
+        assert_int_equal(kvik_cache_length(t.c, kvik_batch_seq(t.b, i)), rows);
+    }
+    assert_true(r->row[1].n < WIDE + STEPS);
+    /* the sequences as the reference returns them, padded; the mask sees the padding */
+    uint32_t wide = n + 1;
+    int32_t ids[ROWS * MOST];
+    for (uint32_t i = 0; i < ROWS; i++)
+        for (uint32_t j = 0; j < wide; j++) {
+            ids[i * wide + j] = j < r->row[i].n ? r->row[i].ids[j] : 0;
+            mask[i * wide + j] = j < WIDE ? LEFT[i * WIDE + j] : 1;
+        }
+    g.n_eos = 0;
+    g.output_logits = true;
+    in = (kvik_inputs){.ids = ids, .n = wide, .attention_mask = mask, .width = wide};
+    kvik_batch *fresh;
+    kvik_result *want;
+    must(kvik_batch_generate(t.b, &g, &in, NULL, &again));
+    must(kvik_batch_open(t.c, ROWS, &fresh));
+    must(kvik_batch_generate(fresh, &g, &in, NULL, &want));
+    expect_rows(again, want, 0);
+    kvik_batch_close(fresh);
+    kvik_result_free(r);
+    kvik_result_free(again);
+    kvik_result_free(want);
+    kvik_generation_done(&g);
+    bench_close(&t);
+}
+
+static void test_no_memory(void **state)
+{
+    (void)state;
+    struct bench t;
+    kvik_batch *d = NULL;
+    kvik_result *r = NULL;
+    kvik_generation g;
+    uint32_t pick[] = {2, 1, 0, 2}, hidden;
+    bench_open(&t, "llama-mha", &SMALL);
+    must(kvik_generation_init(&g, t.m));
+    g.max_new_tokens = 2;
+    hidden = kvik_model_hidden(t.m) * (kvik_model_layers(t.m) + 1);
+    float *h = malloc((size_t)ROWS * WIDE * hidden * 4);
+    kvik_inputs in = {.ids = t.ids, .n = WIDE, .attention_mask = LEFT, .width = WIDE};
+    for (int what = 0; what < 4; what++) {
+        int e = -1;
+        uint32_t length = kvik_batch_length(t.b), rows = kvik_batch_rows(t.b);
+        for (int64_t k = 0; e < 0 && k < 300; k++) {
+            mem_fail_at(k, false);
+            e = what == 0   ? kvik_batch_forward(t.b, &in, &(kvik_outputs){.hidden_states = h})
+                : what == 1 ? kvik_batch_copy(t.b, &d)
+                : what == 2 ? kvik_batch_select(t.b, pick, 4)
+                            : kvik_batch_generate(d, &g, &in, NULL, &r);
+            mem_fail_at(-1, false);
+            if (e >= 0) break;
+            assert_int_equal(e, KVIK_NOMEM);
+            assert_int_equal(kvik_batch_length(t.b), length);
+            assert_int_equal(kvik_batch_rows(t.b), rows);
+        }
+        must(e);
+    }
+    assert_int_equal(kvik_batch_rows(t.b), 4);
+    kvik_result_free(r);
+    kvik_generation_done(&g);
+    kvik_batch_close(d);
+    free(h);
+    bench_close(&t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_by_hand),    cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_outputs),    cmocka_unit_test(test_idle_rows),
+        cmocka_unit_test(test_operations), cmocka_unit_test(test_continuations),
+        cmocka_unit_test(test_early_end),  cmocka_unit_test(test_no_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
