@@ -111,10 +111,15 @@ uint32_t session_context(const struct session *s)
     return configured(&s->g, "window_length") ? MAX(context, ENDLESS) : context;
 }
 
-/* Beams and further answers are sequences of their own. */
+/* Beams, further answers, the candidates of contrastive search and negative texts are sequences of their own. */
 uint32_t session_width(const struct session *s)
 {
-    return MAX(1, s->g.num_beams > 1 ? s->g.num_beams : s->g.num_return_sequences);
+    const kvik_generation *g = &s->g;
+    uint64_t rows = g->num_beams > 1 ? g->num_beams : g->num_return_sequences, width = rows;
+    if (g->num_beams <= 1 && !g->do_sample && g->penalty_alpha > 0)
+        width = MAX(rows, MIN(g->top_k, kvik_model_vocab(s->model)));
+    if (g->guidance_scale != 1) width += rows;
+    return (uint32_t)MIN(MAX(width, 1), UINT32_MAX);
 }
 
 int session_cache(struct session *s, uint32_t sequences, uint64_t need)

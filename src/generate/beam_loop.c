@@ -9,6 +9,7 @@
  * a step; a group that is over is fed no more.  Stop strings end a beam like any other end, so the text of every beam is
  * followed in streams of its own; of diverse beams they end the search, once all that run have met an end. */
 #include "generate/beam_loop.h"
+#include "generate/guidance.h"
 
 #include <string.h>
 
@@ -215,9 +216,10 @@ static int score_beam(struct beams *b, struct item *it, uint32_t j)
         run_view(it->row, ids_of(b, it, j), prompt + length_of(b, it), row_of(b, it, j));
     view.chosen = b->chosen;
     view.n_chosen = j / each * each;
-    memcpy(r->scores, logits_of(b, it, j), vocab * sizeof *r->scores);
+    const float *logits = logits_of(b, it, j);
+    memcpy(r->scores, logits, vocab * sizeof *r->scores);
     beam_log_softmax(r->scores, vocab);
-    return run_process(r, &view, r->scores);
+    return run_process(r, &view, r->guide ? logits + (size_t)r->fed * vocab : NULL, r->scores);
 }
 
 /* One step of group g of a prompt. */
@@ -268,13 +270,16 @@ static int follow_cache(struct beams *b, struct item *it)
 {
     struct run *r = b->r;
     uint32_t each = beams_each(b);
-    for (uint32_t i = 1; !b->shared && i < b->n; i++)
+    for (uint32_t i = 1; !b->shared && i < b->n; i++) {
         TRY(run_fork(r->x, it->seq[0], &it->seq[i]));
+        if (r->guide) TRY(guide_fork(r, row_of(b, it, i), row_of(b, it, 0)));
+    }
     if (!b->shared) return 0; /* all alike */
     for (uint32_t i = 0; i < b->n; i++) {
         const struct group *g = group_of(b, it, i);
         b->from[i] = g->over ? i : i / each * each + beam_running(g->search, i % each)->beam;
     }
+    if (r->guide) TRY(guide_reorder(r, row_of(b, it, 0), b->from, b->n));
     return kv_reorder(r->x->kv, it->seq, b->from, b->n);
 }
 
@@ -295,26 +300,34 @@ static int choose(struct beams *b, bool *running)
     return 0;
 }
 
-/* Steps of one token each, so that none of them needs forks to fall back to. */
-static int feed_cached(struct run *r, uint32_t n)
-{
-    for (uint32_t at = 0, k; at < n; at += k) {
-        k = MIN(n - at, MIN(r->x->step_tokens, kv_step_lanes(r->x->kv)));
-        TRY(run_feed(r, at, k, 0, NULL, NULL));
-    }
-    return 0;
-}
-
+/* feed[0, r->fed) into fresh sequences, and what negative texts are behind them. */
 static int feed_again(struct run *r, uint32_t n)
 {
     uint32_t made = 0;
     int e = 0;
-    for (; e >= 0 && made < n; made++)
+    for (; e >= 0 && made < r->fed; made++)
         if ((e = kv_new(r->x->kv, 0, &r->feed[made].seq)) < 0) break;
     if (e >= 0) e = run_feed(r, 0, n, r->g->prefill_chunk_size, NULL, NULL);
     for (uint32_t i = 0; i < made; i++)
         kv_drop(r->x->kv, r->feed[i].seq);
+    guide_fed(r);
     return e;
+}
+
+/* Feeds of the negative texts of all beams that run, in the order of the beams' own. */
+static int gather_negatives(struct beams *b, uint32_t *n)
+{
+    struct run *r = b->r;
+    for (uint32_t i = 0; i < r->n; i++) {
+        struct item *it = &b->item[i];
+        for (uint32_t j = 0; !it->done && j < b->n; j++) {
+            if (group_of(b, it, j)->over || (j && !b->shared)) continue;
+            const int32_t *fresh = ids_of(b, it, j) + it->row->n_prompt;
+            TRY(guide_feed(r, it->row, row_of(b, it, j), fresh, length_of(b, it),
+                           &r->feed[(*n)++]));
+        }
+    }
+    return 0;
 }
 
 /* The beams' last tokens; without a cache their whole texts. */
@@ -339,7 +352,9 @@ static int feed_beams(struct beams *b)
                                               .ends = it->row->ends};
         }
     }
-    return cached ? feed_cached(r, n) : feed_again(r, n);
+    r->fed = n;
+    if (r->guide) TRY(gather_negatives(b, &n));
+    return cached ? run_feed_steps(r, n) : feed_again(r, n);
 }
 
 struct meter { /* the caller's progress: tokens of the prompts, then steps */
@@ -370,8 +385,10 @@ static int feed_prompts(struct beams *b, struct meter *m)
             b->item[i].group[g].at = i;
         m->steps = MAX(m->steps, w->limit);
     }
-    if (!cached) return feed_again(r, r->n);
-    return run_feed(r, 0, r->n, r->g->prefill_chunk_size, m->hooks ? on_prompt : NULL, m);
+    uint32_t n = r->fed = r->n;
+    if (r->guide) TRY(gather_negatives(b, &n));
+    if (!cached) return feed_again(r, n);
+    return run_feed(r, 0, n, r->g->prefill_chunk_size, m->hooks ? on_prompt : NULL, m);
 }
 
 static int search(struct beams *b, kvik_result *out, double *prefilled)

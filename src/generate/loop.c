@@ -5,31 +5,44 @@
  * (use_cache false) every step feeds everything again into a fresh sequence: the oracle the other ways are compared
  * with. */
 #include "generate/loop.h"
+#include "generate/guidance.h"
 #include "generate/notice.h"
 #include "generate/run.h"
 
 #include <string.h>
 
+/* Rows of logits [at, at + n / per) become one for each of n rows, from `to` on. */
+static void spread(struct run *r, uint32_t at, uint32_t to)
+{
+    size_t vocab = r->x->m->vocab;
+    for (uint32_t i = r->n; i-- > 0;)
+        memmove(r->logits + (to + i) * vocab, r->logits + (at + i / r->per) * vocab,
+                vocab * sizeof *r->logits);
+}
+
 /* The first row of each prompt was fed; its others fork it. */
 static int share_prompts(struct run *r)
 {
-    size_t vocab = r->x->m->vocab;
-    for (uint32_t i = r->n; i-- > 0;) {
-        struct row *w = &r->row[i], *first = &r->row[i - i % r->per];
-        memmove(r->logits + i * vocab, r->logits + i / r->per * vocab, vocab * sizeof *r->logits);
-        if (w == first) continue;
-        TRY(run_fork(r->x, first->seq, &w->seq));
+    if (r->guide) spread(r, r->fed, r->n);
+    spread(r, 0, 0);
+    r->fed = r->n;
+    for (uint32_t i = 0; i < r->n; i++) {
+        struct row *w = &r->row[i];
+        uint32_t first = i - i % r->per;
+        if (i == first) continue;
+        TRY(run_fork(r->x, r->row[first].seq, &w->seq));
+        if (r->guide) TRY(guide_fork(r, i, first));
         w->have = w->n;
         w->reused = w->n_prompt;
     }
     return 0;
 }
 
-int run_feed_rows(struct run *r, uint32_t chunk, exec_progress progress)
+/* The feeds of rows that run, and behind them those of their negative texts. */
+static int gather(struct run *r, bool sharing, uint32_t *n)
 {
-    uint32_t k = 0;
-    bool sharing = r->steps == 0 && r->per > 1 && r->g->use_cache;
-    for (uint32_t i = 0; i < r->n; i += sharing ? r->per : 1) {
+    uint32_t k = 0, per = sharing ? r->per : 1;
+    for (uint32_t i = 0; i < r->n; i += per) {
         struct row *w = &r->row[i];
         if (w->done) continue;
         if (!r->g->use_cache) TRY(kv_new(r->x->kv, 0, &w->seq));
@@ -40,13 +53,29 @@ int run_feed_rows(struct run *r, uint32_t chunk, exec_progress progress)
                                           .loose = true,
                                           .ends = w->ends};
     }
-    int e = run_feed(r, 0, k, chunk, progress, r->hooks ? r->hooks->ctx : NULL);
+    r->fed = k;
+    for (uint32_t i = 0; r->guide && i < r->n; i += per) {
+        struct row *w = &r->row[i];
+        if (!w->done)
+            TRY(guide_feed(r, w, i, w->ids + w->n_prompt, w->n - w->n_prompt, &r->feed[k++]));
+    }
+    *n = k;
+    return 0;
+}
+
+int run_feed_rows(struct run *r, uint32_t chunk, exec_progress progress)
+{
+    uint32_t n;
+    bool sharing = r->steps == 0 && r->per > 1 && r->g->use_cache;
+    int e = gather(r, sharing, &n);
+    if (e >= 0) e = run_feed(r, 0, n, chunk, progress, r->hooks ? r->hooks->ctx : NULL);
+    guide_fed(r);
     for (uint32_t i = 0; i < r->n; i++) {
         struct row *w = &r->row[i];
         if (w->done) continue;
         if (r->g->use_cache) {
             if (e >= 0) w->have = w->n;
-        } else {
+        } else if (w->seq) {
             kv_drop(r->x->kv, w->seq);
             w->seq = 0;
         }
@@ -117,7 +146,7 @@ int run_choose(struct run *r, uint32_t i, const float *logits, bool *cancel)
     memcpy(r->scores, logits, vocab * sizeof *r->scores);
     if (kept) memcpy(kept + i * vocab, r->scores, vocab * sizeof *kept);
     struct gen_row view = run_text(r, i);
-    TRY(run_process(r, &view, r->scores));
+    TRY(run_process(r, &view, r->guide ? logits + r->fed * vocab : NULL, r->scores));
     if (kept_scores) memcpy(kept_scores + i * vocab, r->scores, vocab * sizeof *kept);
     int32_t id = r->g->do_sample ? gen_sample(r->chain, r->scores, r->g->seed, i, at)
                                  : gen_argmax(r->scores, (uint32_t)vocab);
@@ -148,37 +177,44 @@ static int plain_run(struct run *r, kvik_result *out, double *prefilled)
     return run_rows(r, out);
 }
 
-/* Ways of decoding that are not here yet. */
 static int check_mode(const kvik_generation *g)
 {
     enum gen_mode m = gen_mode(g);
-    if (m == GEN_CONTRASTIVE)
-        return ERR(UNSUPPORTED, "penalty_alpha=%g is not supported in this version",
+    if (m == GEN_CONTRASTIVE && !g->use_cache)
+        return ERR(ARG,
+                   "penalty_alpha=%g (contrastive search) forks the cache for its candidates; set "
+                   "use_cache",
                    g->penalty_alpha);
-    if (g->guidance_scale != 1)
-        return ERR(UNSUPPORTED, "guidance_scale=%g is not supported in this version",
-                   g->guidance_scale);
     return 0;
 }
 
+/* How many rows a run has, and sequences: rows or beams or candidates, and negative texts. */
 static int shape(struct run *r, uint32_t n_prompts)
 {
     const kvik_generation *g = r->g;
-    bool beams = g->num_beams > 1;
-    uint64_t each = beams ? g->num_beams : g->num_return_sequences, width = n_prompts * each;
-    if (width > r->x->max_seqs)
+    bool beams = g->num_beams > 1, contrasts = gen_mode(g) == GEN_CONTRASTIVE,
+         guided = g->guidance_scale != 1;
+    uint64_t rows = beams ? g->num_beams : g->num_return_sequences,
+             each = contrasts ? contrastive_width(r) : rows,
+             sequences = n_prompts * (each + (guided ? rows : 0));
+    if (sequences > r->x->max_seqs)
         return ERR(LIMIT,
-                   "%u prompts with %llu %s each need %llu sequences, the cache was opened for %u; "
-                   "raise max_sequences",
-                   n_prompts, (unsigned long long)each, beams ? "beams" : "rows",
-                   (unsigned long long)width, r->x->max_seqs);
+                   "%u prompts with %llu %s each%s need %llu sequences, the cache was opened for "
+                   "%u; raise max_sequences",
+                   n_prompts, (unsigned long long)each,
+                   beams       ? "beams"
+                   : contrasts ? "candidates (top_k)"
+                               : "rows",
+                   guided ? " and their negative texts" : "", (unsigned long long)sequences,
+                   r->x->max_seqs);
     if (beams && r->hooks && r->hooks->on_token)
         return ERR(ARG,
                    "on_token cannot be used with num_beams=%u: which text is the best is not known "
                    "before the end",
                    g->num_beams);
-    r->width = (uint32_t)width;
-    r->per = beams ? 1 : (uint32_t)each;
+    r->width = (uint32_t)(n_prompts * rows);
+    r->lanes = (uint32_t)sequences;
+    r->per = beams ? 1 : (uint32_t)rows;
     r->n = n_prompts * r->per;
     return 0;
 }
@@ -189,7 +225,9 @@ typedef int run_mode(struct run *r, kvik_result *out, double *prefilled);
 static run_mode *mode_of(const struct run *r)
 {
     const kvik_generation *g = r->g;
-    run_mode *mode = g->num_beams > 1 ? beam_run : plain_run;
+    run_mode *mode = g->num_beams > 1                 ? beam_run
+                     : gen_mode(g) == GEN_CONTRASTIVE ? contrastive_run
+                                                      : plain_run;
     if (!g->prompt_lookup_num_tokens && !r->assist) return mode;
     if (gen_assisted(g, r->assist != NULL) && g->guidance_scale == 1) return speculate_run;
     if (r->hooks && r->hooks->on_notice)

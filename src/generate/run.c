@@ -3,6 +3,7 @@
  * A sequence the caller handed in is forked first (references only), so that a failure gives it back
  * unchanged.  What a step needs is allocated here, before the first one. */
 #include "generate/run.h"
+#include "generate/guidance.h"
 #include "generate/notice.h"
 
 #include <assert.h>
@@ -134,7 +135,7 @@ int run_begin(struct run *r, const kvik_prompt *prompt, uint32_t n_prompts)
 {
     uint32_t limit;
     size_t vocab = r->x->m->vocab, logits;
-    if (!ck_mul(vocab * sizeof(float), r->width, &logits)) return ERR(NOMEM, "too many rows");
+    if (!ck_mul(vocab * sizeof(float), r->lanes, &logits)) return ERR(NOMEM, "too many rows");
     buf_init(&r->piece, (size_t)1 << 30);
     r->row = mem_array(r->n, sizeof *r->row);
     if (!r->row) return ERR_NOMEM;
@@ -150,7 +151,7 @@ int run_begin(struct run *r, const kvik_prompt *prompt, uint32_t n_prompts)
     assert(r->n == n_prompts * r->per);
     r->logits = mem_aligned(logits);
     r->scores = mem_aligned(vocab * sizeof *r->scores);
-    r->feed = mem_array(r->width, sizeof *r->feed);
+    r->feed = mem_array(r->lanes, sizeof *r->feed);
     if (!r->logits || !r->scores || !r->feed) return ERR_NOMEM;
     TRY(gen_chain_new(r->g, (uint32_t)vocab, &r->chain));
     gen_chain_hooks(r->chain, r->hooks);
@@ -161,7 +162,7 @@ int run_begin(struct run *r, const kvik_prompt *prompt, uint32_t n_prompts)
         TRY(row_begin(r, &r->row[i], i / r->per, limit));
     for (uint32_t i = 0; r->g->use_cache && i < r->n; i += r->per)
         TRY(sync(r, &r->row[i]));
-    return 0;
+    return guide_begin(r);
 }
 
 int run_feed(struct run *r, uint32_t at, uint32_t n, uint32_t chunk, exec_progress progress,
@@ -173,8 +174,18 @@ int run_feed(struct run *r, uint32_t at, uint32_t n, uint32_t chunk, exec_progre
     return e;
 }
 
-int run_process(struct run *r, const struct gen_row *row, float *scores)
+int run_feed_steps(struct run *r, uint32_t n)
 {
+    for (uint32_t at = 0, k; at < n; at += k) {
+        k = MIN(n - at, MIN(r->x->step_tokens, kv_step_lanes(r->x->kv)));
+        TRY(run_feed(r, at, k, 0, NULL, NULL));
+    }
+    return 0;
+}
+
+int run_process(struct run *r, const struct gen_row *row, const float *uncond, float *scores)
+{
+    if (uncond) guide_apply(r, uncond, scores);
     return gen_chain_apply(r->chain, row, scores);
 }
 
@@ -191,6 +202,7 @@ void run_end(struct run *r, bool failed)
         mem_free(w->ids);
         mem_free(w->ends);
     }
+    guide_end(r);
     if (r->chain) gen_chain_drop(r->chain);
     buf_done(&r->piece);
     mem_free(r->row);

@@ -38,12 +38,15 @@ struct run {
     const kvik_hooks *hooks;
     struct gen_chain *chain;
     struct row *row;
-    uint32_t n;     /* rows */
-    uint32_t per;   /* rows for each prompt, adjacent; 1 with beams */
-    uint32_t width; /* rows of logits in a step: n, or with beams all of them */
+    uint32_t n;          /* rows */
+    uint32_t per;        /* rows for each prompt, adjacent; 1 with beams */
+    uint32_t width;      /* rows of logits that are kept of a step: n, or with beams all of them */
+    uint32_t lanes;      /* most sequences fed at once, hence rows of logits */
+    uint32_t fed;        /* rows of logits of the last feed before those of negative texts */
+    struct guide *guide; /* guidance.c, or NULL */
     uint32_t steps, kept_steps;
-    float *logits, *scores;            /* [width][vocab], [vocab] */
-    struct exec_feed *feed;            /* [width] */
+    float *logits, *scores;            /* [lanes][vocab], [vocab] */
+    struct exec_feed *feed;            /* [lanes] */
     struct run_kept kept, kept_scores; /* raw logits; processed scores */
     struct buf piece;
     const struct gen_assist *assist; /* or NULL */
@@ -61,6 +64,8 @@ int run_fork(struct exec *x, kv_seq from, kv_seq *out);
 /* exec_feed of feed[at, at + n) into the rows of logits from `at`, telling once if the cache begins to stream. */
 int run_feed(struct run *r, uint32_t at, uint32_t n, uint32_t chunk, exec_progress progress,
              void *ctx);
+/* feed[0, n), one token each, in as many steps as it takes: none of them needs memory or forks to fall back to. */
+int run_feed_steps(struct run *r, uint32_t n);
 /* What processors are told of a row whose text is ids[0..n). */
 static inline struct gen_row run_view(const struct row *w, const int32_t *ids, size_t n,
                                       uint32_t row)
@@ -72,8 +77,8 @@ static inline struct gen_row run_view(const struct row *w, const int32_t *ids, s
                             .max_length = (size_t)w->n_prompt + w->limit,
                             .row = row};
 }
-/* All processors on a row of scores. */
-int run_process(struct run *r, const struct gen_row *row, float *scores);
+/* All processors on a row of scores; uncond: the logits after its negative text, or NULL. */
+int run_process(struct run *r, const struct gen_row *row, const float *uncond, float *scores);
 
 /* criteria.c */
 bool run_ends(const kvik_generation *g, int32_t id); /* an end-of-sequence token */
@@ -107,6 +112,10 @@ int run_step_end(struct run *r, bool cancel, bool *running);
 
 /* speculate.c: guesses checked many at a time; fills the rows of `out`. */
 int speculate_run(struct run *r, kvik_result *out, double *prefilled);
+
+/* contrastive.c: likely tokens unlike the text so far. */
+int contrastive_run(struct run *r, kvik_result *out, double *prefilled);
+uint32_t contrastive_width(const struct run *r); /* sequences of a row */
 
 /* beam_loop.c: beam search over all rows; fills the rows of `out`.  *prefilled: when the prompts had been fed. */
 int beam_run(struct run *r, kvik_result *out, double *prefilled);

@@ -316,7 +316,7 @@ static void run_case(const char *id, const char *dir, const char *meet, const ch
     kvik_cache_config config = {.cache_implementation = st.implementation,
                                 .cache_config = st.config,
                                 .compute = f32 ? "exact" : NULL,
-                                .max_sequences = b.n,
+                                .max_sequences = b.n * (g.num_beams + 8),
                                 .max_cache_len = st.max_cache_len ? 0 : (uint32_t)longest + 64};
     if (kvik_cache_open(m, &config, &cache) < 0) FAILF("%s", kvik_last_error());
     if (kvik_generate(cache, &g, b.prompt, b.n, NULL, &r) < 0) FAILF("%s", kvik_last_error());

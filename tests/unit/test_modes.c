@@ -161,6 +161,87 @@ static void scores(void **state)
     kvik_cache_close(c);
 }
 
+/* --- every way of generating under every strategy */
+struct way {
+    const char *name;
+    void (*set)(kvik_generation *g);
+};
+
+static void greedy(kvik_generation *g)
+{
+    g->num_beams = 1;
+}
+
+static void beam(kvik_generation *g)
+{
+    g->num_beams = g->num_return_sequences = 3;
+}
+
+static void beam_sample(kvik_generation *g)
+{
+    beam(g);
+    g->do_sample = true;
+    g->seed = 11;
+}
+
+static void group_beam(kvik_generation *g)
+{
+    g->num_beams = g->num_return_sequences = 4;
+    g->num_beam_groups = 2;
+    g->diversity_penalty = 0.7;
+}
+
+static void contrastive(kvik_generation *g)
+{
+    g->penalty_alpha = 0.6;
+    g->top_k = 4;
+}
+
+static void guided(kvik_generation *g)
+{
+    g->guidance_scale = 1.7;
+    g->repetition_penalty = 1.2;
+}
+
+static int32_t unwanted[] = {7, 300, 12, 94, 41, 188};
+
+static void guided_samples(kvik_generation *g)
+{
+    g->guidance_scale = 1.3;
+    g->do_sample = true;
+    g->num_return_sequences = 2;
+}
+
+static void guided_beam(kvik_generation *g)
+{
+    beam(g);
+    g->guidance_scale = 1.5;
+}
+
+static void guided_contrast(kvik_generation *g)
+{
+    contrastive(g);
+    g->guidance_scale = 1.5;
+}
+
+/* Not owned by the configuration, hence taken back before it is freed. */
+static void negative_prompt(kvik_generation *g, bool on)
+{
+    if (g->guidance_scale == 1) return;
+    g->negative_prompt_ids = on ? unwanted : NULL;
+    g->n_negative_prompt_ids = on ? countof(unwanted) : 0;
+}
+
+static const struct way ways[] = {{"greedy", greedy},
+                                  {"beam", beam},
+                                  {"beam sample", beam_sample},
+                                  {"group beam", group_beam},
+                                  {"contrastive", contrastive},
+                                  {"guided", guided},
+                                  {"guided samples", guided_samples},
+                                  {"guided beam", guided_beam},
+                                  {"guided contrast", guided_contrast}};
+
 /* Logits of `text` from nothing, its new tokens fed one by one. */
 static void from_scratch(kvik_cache *c, const int32_t *text, size_t prompt, size_t n, float *out)
 {
@@ -188,13 +269,12 @@ static void sequences(void **state)
     float *got = mem_array(kvik_model_vocab(tiny), sizeof *got),
           *want = mem_array(kvik_model_vocab(tiny), sizeof *want);
     for (size_t p = 0; p < countof(kind); p++)
-        for (int way = 0; way < 3; way++) {
+        for (size_t way = 0; way < countof(ways); way++) {
             kvik_cache *c = open_cache(kind[p].preset, kind[p].config);
             kvik_generation g = options(7);
+            ways[way].set(&g);
+            negative_prompt(&g, true);
             g.return_dict_in_generate = true;
-            g.num_beams = way == 1 ? 3 : 1;
-            g.do_sample = way == 2;
-            g.num_return_sequences = way ? 2 : 1;
             kvik_result *r = run(c, &g, 2, NULL);
             kvik_usage u;
             for (uint32_t i = 0; i < r->n_rows; i++) {
@@ -209,40 +289,13 @@ static void sequences(void **state)
             kvik_cache_usage(c, &u);
             assert_int_equal(u.tokens, 0);
             kvik_result_free(r);
+            negative_prompt(&g, false);
             kvik_generation_done(&g);
             kvik_cache_close(c);
         }
     mem_free(got);
     mem_free(want);
 }
-
-/* --- every way of generating under every strategy */
-struct way {
-    const char *name;
-    void (*set)(kvik_generation *g);
-};
-
-static void beam(kvik_generation *g)
-{
-    g->num_beams = g->num_return_sequences = 3;
-}
-
-static void beam_sample(kvik_generation *g)
-{
-    beam(g);
-    g->do_sample = true;
-    g->seed = 11;
-}
-
-static void group_beam(kvik_generation *g)
-{
-    g->num_beams = g->num_return_sequences = 4;
-    g->num_beam_groups = 2;
-    g->diversity_penalty = 0.7;
-}
-
-static const struct way ways[] = {
-    {"beam", beam}, {"beam sample", beam_sample}, {"group beam", group_beam}};
 
 struct strategy {
     const char *preset, *config;
@@ -277,6 +330,7 @@ static void strategies(void **state)
     for (size_t w = 0; w < countof(ways); w++) {
         kvik_generation g = options(9);
         ways[w].set(&g);
+        negative_prompt(&g, true);
         kvik_cache *c = open_cache("dynamic", NULL);
         kvik_result *want = run(c, &g, 2, NULL), *alone = run(c, &g, 1, NULL);
         for (uint32_t i = 0; i < alone->n_rows; i++)
@@ -286,7 +340,7 @@ static void strategies(void **state)
         kvik_cache_close(c);
         for (size_t k = 0; k < countof(lossless); k++) {
             c = open_cache(lossless[k].preset, lossless[k].config);
-            g.use_cache = lossless[k].use_cache;
+            g.use_cache = lossless[k].use_cache || g.penalty_alpha > 0;
             kvik_result *r = run(c, &g, 2, NULL);
             same_rows(ways[w].name, &lossless[k], want, r);
             kvik_result_free(r);
@@ -302,8 +356,154 @@ static void strategies(void **state)
             kvik_cache_close(c);
         }
         kvik_result_free(want);
+        negative_prompt(&g, false);
         kvik_generation_done(&g);
     }
+}
+
+/* --- contrastive search by its definition: every candidate's hidden states from nothing */
+static void hidden_of(kvik_cache *c, const int32_t *text, uint32_t n, float *logits, float *hidden)
+{
+    kv_seq s;
+    struct exec_probe probe = {.last = hidden};
+    assert_int_equal(kv_new(c->x->kv, 0, &s), 0);
+    struct exec_feed f = {.seq = s, .tok = text, .n = n, .probe = &probe};
+    assert_int_equal(exec_feed(c->x, &f, 1, 0, logits, NULL, NULL), 0);
+    assert_int_equal(kv_drop(c->x->kv, s), 0);
+}
+
+static double cosine(const float *a, const float *b, uint32_t n)
+{
+    double ab = 0, aa = 0, bb = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        ab += (double)a[i] * b[i];
+        aa += (double)a[i] * a[i];
+        bb += (double)b[i] * b[i];
+    }
+    return ab / sqrt(aa * bb);
+}
+
+static void contrast_literally(void **state)
+{
+    (void)state;
+    enum { NEW = 10, K = 5, P = countof(ids) };
+    kvik_cache *c = open_cache("dynamic", NULL);
+    kvik_generation g = options(NEW);
+    uint32_t vocab = kvik_model_vocab(tiny), hidden = c->x->m->hidden;
+    float *logits = mem_array(vocab, sizeof *logits),
+          *states = mem_array((P + NEW) * (size_t)hidden, sizeof *states);
+    int32_t text[P + NEW];
+    memcpy(text, ids, sizeof ids);
+    for (int step = 0; step < 2 * NEW; step++) {
+        uint32_t n = P + (uint32_t)step % NEW;
+        double alpha = step < NEW ? 0.6 : 0.9, best = -INFINITY, total = 0;
+        int32_t choice = -1;
+        bool used[1024] = {false};
+        assert_true(vocab <= countof(used));
+        hidden_of(c, text, n, logits, states);
+        float max = logits[gen_argmax(logits, vocab)];
+        for (uint32_t v = 0; v < vocab; v++)
+            total += exp((double)logits[v] - max);
+        for (int k = 0; k < K; k++) {
+            uint32_t top = 0;
+            float other[1024];
+            while (used[top])
+                top++;
+            for (uint32_t v = 0; v < vocab; v++)
+                if (!used[v] && logits[v] > logits[top]) top = v;
+            used[top] = true;
+            text[n] = (int32_t)top;
+            hidden_of(c, text, n + 1, other, states);
+            double most = -INFINITY;
+            for (uint32_t t = 0; t < n; t++)
+                most = fmax(most, cosine(states + t * hidden, states + n * hidden, hidden));
+            double score = (1 - alpha) * exp((double)logits[top] - max) / total - alpha * most;
+            if (score <= best) continue;
+            best = score;
+            choice = (int32_t)top;
+        }
+        text[n] = choice;
+        if (n + 1 < P + NEW) continue;
+        g.penalty_alpha = alpha;
+        g.top_k = K;
+        kvik_result *r = run(c, &g, 1, NULL);
+        assert_memory_equal(r->row[0].ids, text, sizeof text);
+        kvik_result_free(r);
+    }
+    mem_free(logits);
+    mem_free(states);
+    kvik_generation_done(&g);
+    kvik_cache_close(c);
+}
+
+/* A sequence of the caller's is continued by every way; a call that fails at any allocation leaves it as it was. */
+static void given(void **state)
+{
+    (void)state;
+    for (size_t w = 0; w < countof(ways); w++) {
+        kvik_cache *c = open_cache("dynamic", NULL);
+        kvik_generation g = options(4);
+        ways[w].set(&g);
+        negative_prompt(&g, true);
+        kvik_result *want = run(c, &g, 1, NULL), *r = NULL;
+        kvik_prompt p = {.ids = ids, .n = countof(ids)};
+        kvik_span span = {.ids = ids, .n = 5};
+        assert_int_equal(kvik_cache_new(c, &p.seq), 0);
+        span.seq = p.seq;
+        assert_int_equal(kvik_forward(c, &span, 1, false, NULL), 0);
+        kvik_usage before, after;
+        kvik_cache_usage(c, &before);
+        int64_t failures = 0;
+        for (;; failures++) {
+            mem_fail_at(failures, false);
+            int e = kvik_generate(c, &g, &p, 1, NULL, &r);
+            mem_fail_at(-1, false);
+            if (e == 0) break;
+            assert_int_equal(e, KVIK_NOMEM);
+            kvik_cache_usage(c, &after);
+            assert_int_equal(kvik_cache_length(c, p.seq), 5);
+            assert_int_equal(after.tokens, before.tokens);
+            assert_int_equal(after.bytes, before.bytes);
+        }
+        assert_true(failures > 10);
+        assert_memory_equal(r->row[0].ids, want->row[0].ids, want->row[0].n * sizeof *ids);
+        /* beams keep as much of the best row as still exists */
+        assert_in_range(kvik_cache_length(c, p.seq), countof(ids), r->row[0].n - 1);
+        if (g.num_beams == 1) assert_int_equal(kvik_cache_length(c, p.seq), r->row[0].n - 1);
+        assert_true(kv_check(c->x->kv));
+        kvik_result_free(r);
+        kvik_result_free(want);
+        negative_prompt(&g, false);
+        kvik_generation_done(&g);
+        kvik_cache_close(c);
+    }
+}
+
+/* What does not fit, or cannot be, is refused by name. */
+static void refusals(void **state)
+{
+    (void)state;
+    kvik_cache *c = open_cache("dynamic", NULL);
+    kvik_generation g = options(4);
+    const kvik_prompt p[2] = {{.ids = ids, .n = countof(ids)},
+                              {.ids = others, .n = countof(others)}};
+    kvik_result *r;
+    contrastive(&g);
+    g.top_k = 7;
+    assert_int_equal(kvik_generate(c, &g, p, 2, NULL, &r), KVIK_LIMIT);
+    assert_non_null(strstr(kvik_last_error(), "2 prompts with 7 candidates"));
+    assert_non_null(strstr(kvik_last_error(), "need 14 sequences"));
+    g.use_cache = false;
+    assert_int_equal(kvik_generate(c, &g, p, 1, NULL, &r), KVIK_ARG);
+    assert_non_null(strstr(kvik_last_error(), "use_cache"));
+    kvik_generation_done(&g);
+    g = options(4);
+    guided_beam(&g);
+    g.num_beams = 4;
+    assert_int_equal(kvik_generate(c, &g, p, 2, NULL, &r), KVIK_LIMIT);
+    assert_non_null(strstr(kvik_last_error(), "and their negative texts need 16 sequences"));
+    kvik_generation_done(&g);
+    kvik_cache_close(c);
 }
 
 static int setup(void **state)
@@ -322,8 +522,10 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(processors), cmocka_unit_test(criteria),   cmocka_unit_test(scores),
-        cmocka_unit_test(sequences),  cmocka_unit_test(strategies),
+        cmocka_unit_test(processors), cmocka_unit_test(criteria),
+        cmocka_unit_test(scores),     cmocka_unit_test(sequences),
+        cmocka_unit_test(strategies), cmocka_unit_test(contrast_literally),
+        cmocka_unit_test(given),      cmocka_unit_test(refusals),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
