@@ -13,3 +13,8 @@ void session_disk_init(struct session_disk *d, struct durable *f);
 int session_meta(kvik_cache *c, json_t **out);
 /* Whether rows of `theirs` can live beside those of `mine`; else an error that names both.  what: the file. */
 int session_agree(const json_t *mine, const json_t *theirs, const char *what);
+/* session_load.c.  A file for reading, and its manifest; the caller closes both. */
+int session_open_file(const char *path, struct durable *f, struct session *s);
+/* kvik_cache_load of what was opened. */
+int session_load(kvik_cache *c, struct durable *f, const struct session *s, uint32_t max,
+                 kvik_seq *out, char **note);

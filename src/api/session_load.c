@@ -8,6 +8,7 @@ struct loader {
     struct kv_source source;
     struct session_disk disk;
     const struct session *s;
+    struct kv *kv;
     uint32_t at;         /* the sequence that is being loaded */
     const kvik_seq *seq; /* those that were */
 };
@@ -18,10 +19,23 @@ static int missing(const struct loader *v, const struct kv_chunk *c)
                v->disk.io.what, c->row, c->row + c->n, c->group);
 }
 
+/* The first rows of a chunk: the sequence was cut. */
+static int give_rows(struct loader *v, const struct session_part *p, const struct kv_chunk *c,
+                     void *data, size_t bytes)
+{
+    if (p->bytes * c->n != bytes * p->c.n) return missing(v, c);
+    void *whole = mem_alloc((size_t)p->bytes);
+    int e = whole ? session_part_read(&v->disk.io, p, whole) : ERR_NOMEM;
+    if (e >= 0) kv_chunk_cut(v->kv, &p->c, c->n, whole, data);
+    mem_free(whole);
+    return e;
+}
+
 static int give_chunk(struct kv_source *source, const struct kv_chunk *c, void *data, size_t bytes)
 {
     struct loader *v = (struct loader *)source;
     const struct session_part *p = session_find(&v->s->seq[v->at], c);
+    if (p && p->c.n > c->n) return give_rows(v, p, c, data, bytes);
     if (!p || p->c.n != c->n || p->bytes != bytes) return missing(v, c);
     return session_part_read(&v->disk.io, p, data);
 }
@@ -74,11 +88,11 @@ static int load_all(kvik_cache *c, struct loader *v, kvik_seq *s)
     return 0;
 }
 
-static int load(kvik_cache *c, struct durable *f, const struct session *s, uint32_t max,
-                kvik_seq *out, char **note)
+int session_load(kvik_cache *c, struct durable *f, const struct session *s, uint32_t max,
+                 kvik_seq *out, char **note)
 {
     json_t *meta;
-    struct loader v = {.source = {.chunk = give_chunk, .same = give_same}, .s = s};
+    struct loader v = {.source = {.chunk = give_chunk, .same = give_same}, .s = s, .kv = c->x->kv};
     session_disk_init(&v.disk, f);
     TRY(session_meta(c, &meta));
     int e = session_agree(meta, s->meta, v.disk.io.what);
@@ -103,7 +117,7 @@ static int load(kvik_cache *c, struct durable *f, const struct session *s, uint3
     return e < 0 ? cache_full(c, e) : (int)s->n_seqs;
 }
 
-static int open_session(const char *path, struct durable *f, struct session *s)
+int session_open_file(const char *path, struct durable *f, struct session *s)
 {
     struct session_disk d;
     TRY(durable_open(f, path, false));
@@ -120,8 +134,8 @@ KVIK_API int kvik_cache_load(kvik_cache *c, const char *path, uint32_t max, kvik
     struct session file;
     TRY(cache_bound(c));
     if (!path || (max && !s)) return ERR(ARG, "a path and room for sequences are needed");
-    TRY(open_session(path, &f, &file));
-    int e = load(c, &f, &file, max, s, note);
+    TRY(session_open_file(path, &f, &file));
+    int e = session_load(c, &f, &file, max, s, note);
     session_done(&file);
     durable_close(&f);
     return e;
@@ -181,7 +195,7 @@ KVIK_API int kvik_session_describe(const char *path, char **json)
     struct session s;
     struct session_disk d;
     if (!path || !json) return ERR(ARG, "a path is needed");
-    TRY(open_session(path, &f, &s));
+    TRY(session_open_file(path, &f, &s));
     session_disk_init(&d, &f);
     int e = check_parts(&d.io, &s);
     if (e >= 0) e = describe(&d.io, &s, json);

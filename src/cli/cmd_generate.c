@@ -9,7 +9,7 @@
 struct options {
     struct common common;
     struct arg_list input_ids, attention_mask;
-    const char *system, *config, *logits_file;
+    const char *system, *config, *logits_file, *prefix_cache;
     bool chat, cache_report;
 };
 
@@ -26,6 +26,8 @@ static const struct arg_option table[] = {
      "generation options as a JSON object; single options win over it"},
     {"logits-file", ARG_TEXT, offsetof(struct options, logits_file), "FILE", NULL,
      "write the raw logits, [steps, rows, vocab], as a safetensors file"},
+    {"prefix-cache", ARG_TEXT, offsetof(struct options, prefix_cache), "DIR", NULL,
+     "keep what the cache holds in this directory, and begin with what is there of the prompt"},
     {"json", ARG_FLAG, offsetof(struct options, common.json), NULL, NULL, "print one JSON object"},
     {"cache-report", ARG_FLAG, offsetof(struct options, cache_report), NULL, NULL,
      "tell on standard error what the cache held and how long it took"},
@@ -187,12 +189,34 @@ static int print_result(struct run *r, const kvik_result *res)
     return cancelled && !status ? EXIT_INTERRUPTED : status;
 }
 
+/* A sequence for the prompt, with what a run before left of it on disk. */
+static int begin(struct run *r, kvik_prompt *p)
+{
+    int64_t n = 0;
+    if (r->o->prefix_cache && !p->attention_mask)
+        n = kvik_prefix_load(r->s.cache, r->o->prefix_cache, p->ids, p->n, &p->seq);
+    if (n > 0 && r->o->common.verbose)
+        fprintf(stderr, "kvik: %lld of %zu tokens of the prompt come from %s\n", (long long)n, p->n,
+                r->o->prefix_cache);
+    return n < 0 ? (int)n : n ? 0 : kvik_cache_new(r->s.cache, &p->seq);
+}
+
+/* What cannot be kept is no reason to fail: the text is there. */
+static void keep(struct run *r)
+{
+    int e = 0;
+    for (uint32_t i = 0; r->o->prefix_cache && r->s.g.use_cache && i < r->n; i++)
+        if (!r->prompt[i].attention_mask)
+            e = MIN(e, kvik_prefix_save(r->s.cache, r->o->prefix_cache, r->prompt[i].seq, 0));
+    if (e < 0) say_error(e);
+}
+
 static int generate(struct run *r)
 {
     kvik_result *res;
     int e = 0;
     for (uint32_t i = 0; e >= 0 && r->s.g.use_cache && i < r->n; i++)
-        e = kvik_cache_new(r->s.cache, &r->prompt[i].seq); /* kept until after the report */
+        e = begin(r, &r->prompt[i]); /* kept until after the report */
     if (e < 0) return say_error(e);
     r->s.g.output_logits = r->o->logits_file != NULL;
     r->stream.prints = r->n == 1 && r->s.g.num_return_sequences == 1 && !r->o->common.json;
@@ -202,6 +226,7 @@ static int generate(struct run *r)
     if (e < 0) return say_error(e);
     int status = print_result(r, res);
     kvik_result_free(res);
+    keep(r);
     return status;
 }
 

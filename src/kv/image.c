@@ -61,7 +61,8 @@ void image_first(struct image_walk *w, const struct group *g, const struct seq *
     *w = (struct image_walk){.g = g, .gi = gi, .form = form};
     if (!g->form[form].n_ids) return;
     if (g->c.policy.kind == KV_STATE) {
-        w->end = form == RAW && s->len ? 1 : 0;
+        w->at = s->len; /* the state behind so many rows */
+        w->end = form == RAW && s->len ? s->len + 1 : 0;
         return;
     }
     uint32_t rows = seq_rows(g, s), tile = g->rows[SEALED];
@@ -149,4 +150,28 @@ size_t image_move(const struct group *g, const struct kv_chunk *c, unsigned char
             chunk += n;
         }
     return (size_t)(chunk - from);
+}
+
+void kv_chunk_cut(const struct kv *kv, const struct kv_chunk *whole, uint32_t n, const void *data,
+                  void *out)
+{
+    const struct group *g = &kv->group[whole->group];
+    struct kv_chunk part = *whole;
+    const unsigned char *from = data;
+    unsigned char *to = out;
+    part.n = n;
+    if (whole->form == SEALED) { /* tile by tile */
+        memcpy(out, data, image_bytes(g, &part));
+        return;
+    }
+    for (uint32_t i = 0; i < g->c.n_sites * g->c.n_planes; i++) {
+        const struct kv_shape *s = &g->c.plane[i % g->c.n_planes].shape;
+        size_t size = dtype_size(s->dtype), outer = s->heads, inner = s->dim * size;
+        if (s->layout == KV_STRIPS) {
+            outer *= s->dim;
+            inner = size;
+        }
+        for (size_t k = 0; k < outer; k++, from += whole->n * inner, to += n * inner)
+            memcpy(to, from, n * inner);
+    }
 }

@@ -2,7 +2,8 @@
  *
  * Chunks do not depend on the store they come from: not on page ids, on rows of a block, or on where pages live.
  * A raw chunk has rows [row, row + n) of one group at all its sites, with 16 | row and n <= 16, n < 16 only at the end
- * of the sequence; a sealed one has whole tiles, of 16 rows or one tile, whichever is more; a state is one chunk.
+ * of the sequence; a sealed one has whole tiles, of 16 rows or one tile, whichever is more; a state
+ * after n rows is one chunk with row n.
  * Bytes, in the planes' dtypes, little-endian, without gaps:
  *   raw     [site][plane] then KV_STRIPS [head][dim][n], KV_ROWMAJOR [head][n][dim]
  *   sealed  [tile][site][plane] as the codec encodes them
@@ -40,6 +41,10 @@ int kv_save(struct kv *kv, kv_seq s, struct kv_sink *sink);
 /* A new sequence, or an error and no sequence.  The image may be any bytes: it is checked.  Checkpoints are not part of
  * an image: a group that forgets can be trimmed to less than what its next token needs only by computing again. */
 int kv_load(struct kv *kv, const struct kv_image *im, struct kv_source *src, kv_seq *out);
+
+/* The bytes of the first n rows of a chunk, out of those of the chunk, which begins at the same row. */
+void kv_chunk_cut(const struct kv *kv, const struct kv_chunk *whole, uint32_t n, const void *data,
+                  void *out);
 
 uint32_t kv_n_groups(const struct kv *kv);
 /* What must be equal for chunks of a group to mean the same: sites, planes, policy, codec.  One line. */

@@ -338,3 +338,18 @@ int session_part_read(struct session_io *io, const struct session_part *p, void 
                "%s: the session is damaged (the checksum of rows %u to %u of group %u is wrong)",
                io->what, p->c.row, p->c.row + p->c.n, p->c.group);
 }
+
+void session_cut(struct session_seq *q, uint32_t n_groups, uint32_t len)
+{
+    struct kv_image *im = &q->im;
+    if (len >= im->len) return;
+    im->len = len;
+    im->turn_open = false;
+    while (im->n_turns && q->turn[im->n_turns - 1].pos >= len)
+        im->n_turns--;
+    struct kv_turn *t = im->n_turns ? &q->turn[im->n_turns - 1] : NULL;
+    if (t && t->n > len - t->pos) t->n = len - t->pos;
+    if (t && t->n == 1) im->n_turns--;
+    for (uint32_t i = 0; i < 2 * n_groups; i++)
+        q->unseen[i] = MIN(q->unseen[i], len);
+}

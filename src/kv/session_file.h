@@ -51,6 +51,8 @@ int session_read(struct session_io *io, struct session *out);
 void session_done(struct session *s);
 int session_is(struct session_io *io); /* 1: begins like one, 0: does not */
 const struct session_part *session_find(const struct session_seq *s, const struct kv_chunk *c);
+/* As it was when it had `len` rows, as far as what it holds allows that. */
+void session_cut(struct session_seq *q, uint32_t n_groups, uint32_t len);
 /* The bytes of a part, compared with its digest. */
 int session_part_read(struct session_io *io, const struct session_part *p, void *data);
 

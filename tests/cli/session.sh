@@ -1,0 +1,77 @@
+#!/bin/sh
+# Sessions through the command: a directory of prompts gives the same ids and computes less; inspect reads and checks
+# what was saved, and says what is wrong with a file.
+. "$(dirname "$0")/lib.inc"
+
+llama=$golden/models/llama-mha
+ids=$(seq -s, 5 64)
+dir=$work/prefixes
+
+gen() { run generate "$llama" --input-ids "$@" --max-new-tokens 8 --json; }
+new() { python3 -c "import json; print(json.load(open('$work/out'))['sequences'])"; }
+reused() { json "o['cache']['reused'] $1"; }
+
+for how in "" "--cache-implementation static" "--cache-implementation offloaded" \
+    "--cache-config {\"sliding_window\":20}"; do
+    rm -rf "$dir"
+    gen "$ids" $how
+    check "$how: exit 0" status 0
+    want=$(new)
+    gen "$ids" $how --prefix-cache "$dir"
+    check "$how, an empty directory: exit 0" status 0
+    check "$how, an empty directory: the same ids" same "$(new)" "$want"
+    check "$how: one file" test "$(ls "$dir" | wc -l)" = 1
+    gen "$ids" $how --prefix-cache "$dir"
+    check "$how, the same prompt: the same ids" same "$(new)" "$want"
+    gen "$ids,65,66,67" $how
+    want=$(new)
+    gen "$ids,65,66,67" $how --prefix-cache "$dir"
+    check "$how, a longer prompt: the same ids" same "$(new)" "$want"
+    check "$how: exit 0" status 0
+done
+rm -rf "$dir"
+gen "$ids" --prefix-cache "$dir"
+gen "$ids" --prefix-cache "$dir"
+check "the prompt but its last token is reused" reused "== 59"
+gen "$ids,70,71" --prefix-cache "$dir"
+check "a prompt that goes on elsewhere" reused "== 60"
+gen "9,8,7" --prefix-cache "$dir"
+check "another prompt" reused "== 0"
+
+file=$(ls "$dir"/*.kvik | head -n 1)
+run inspect "$file"
+check "inspect: exit 0" status 0
+check "inspect: the model" out_has "llama-mha"
+check "inspect: checked" out_has "all checksums right"
+check "inspect: tokens" out_has "tokens in"
+run inspect "$file" --json
+check "inspect --json: exit 0" status 0
+check "inspect --json: what it is" json "o['type'] == 'session' and o['version'] == 1 and o['saves'] >= 1"
+check "inspect --json: the sequence" json "o['sequences'][0]['tokens'] >= 67 and o['live_bytes'] <= o['bytes']"
+run inspect "$file" --caches
+check "inspect --caches needs a model" status 2
+
+# Damage: told by inspect, passed over by a run.
+cp "$file" "$work/good"
+python3 - "$file" <<'PY'
+import sys
+b = bytearray(open(sys.argv[1], "rb").read())
+b[len(b) // 2] ^= 1
+open(sys.argv[1], "wb").write(b)
+PY
+run inspect "$file"
+check "a changed byte: exit 1" status 1
+check "a changed byte: says so" err_has "damaged"
+gen "$ids" --prefix-cache "$dir"
+check "a damaged prefix: exit 0" status 0
+head -c 2000 "$work/good" >"$file"
+run inspect "$file"
+check "a cut file: says so" err_has "truncated"
+printf 'KVIKSESS\377\000\000\000' >"$file"
+head -c 2000 /dev/zero >>"$file"
+run inspect "$file"
+check "a newer version: says so" err_has "version 255"
+
+run generate "$llama" --input-ids "$ids" --prefix-cache "$work/good"
+check "a file is no directory" status 1
+finish
