@@ -182,6 +182,7 @@ gather
 section "golden cases, command, examples"
 launch golden-A build/release/test_golden A
 launch golden-B build/release/test_golden B
+launch golden-C build/release/test_golden C
 launch golden-own build/release/test_golden own
 for t in tests/cli/*.sh; do
     [ -e "$t" ] || continue

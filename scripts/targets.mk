@@ -32,9 +32,10 @@ test-classes:
 	@scripts/test-classes.sh
 
 golden: all
-	@$(MAKE) MODE=release build/release/test_golden build/release/test_golden_script
+	@$(MAKE) MODE=release build/release/test_golden build/release/test_golden_script build/release/test_processors
 	@build/release/test_golden $(PART)
 	@build/release/test_golden_script $(PART)
+	@[ "$(PART)" != C ] || build/release/test_processors
 
 # Every policy, codec, tier and operation on every architecture; minutes.  make test runs a part of it.
 matrix: all
