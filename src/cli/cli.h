@@ -65,6 +65,9 @@ void args_help(const struct command *c, FILE *to);
 extern const struct command command_generate, command_chat, command_inspect, command_tokenize,
     command_render, command_bench;
 
+/* advice.c: of options given one by one, those without effect; g is settled. */
+void advice_tell(const kvik_generation *g, const json_t *options);
+
 /* --- say.c: messages for people, and text for JSON. */
 int say_error(int code); /* "kvik: <the library's sentence>"; the exit status for `code` */
 int say_usage(const char *fmt, ...) __attribute__((format(printf, 1, 2))); /* returns EXIT_USAGE */

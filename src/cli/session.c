@@ -77,6 +77,7 @@ int session_open(struct session *s, const char *path, const struct common *commo
         session_close(s);
         return status;
     }
+    advice_tell(&s->g, options);
     s->load_seconds = now_seconds() - begun;
     if (common->verbose)
         fprintf(stderr, "kvik: %s: vocabulary %u, context %u, loaded in %.2f s\n", path,

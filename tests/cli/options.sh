@@ -75,6 +75,21 @@ refused "the model's file wants what is not there" 1 dola_layers
 run generate "$work/model" --input-ids 120 --dola-layers null --json
 check "and runs once it is given up" status 0
 
+# What has no effect is done without, and said.
+model '{"eos_token_id": [], "max_new_tokens": 2}'
+told() {
+    gives "$1" 'len(new) == 2' --"$2" "$3"
+    check "$1, and said" err_has "^$2 has no effect $4\$"
+}
+for option in temperature top_k top_p typical_p; do
+    told "$option without sampling" $option 1 'without do_sample'
+done
+told "length_penalty without beams" length_penalty 2 'without num_beams'
+told "max_length beside the file's max_new_tokens" max_length 30 'beside max_new_tokens, which wins'
+told "min_length without an end" min_length 3 'without eos_token_id'
+gives "with sampling it has one" 'len(new) == 2' --do-sample --temperature 2
+check "and nothing is said" err_empty
+
 run generate --help
 for group in length sampling scores search speculation cache results; do
     check "--help has the group $group" out_has "^$group\$"

@@ -80,6 +80,6 @@ run generate "$model" --input-ids 5 --num-beams 2 --num-return-sequences 3
 refused "no more rows than beams" 1 "3, more than num_beams, which is 2"
 run generate "$model" --input-ids 5 --num-return-sequences 3
 refused "greedy decoding gives one row" 1 num_return_sequences
-run generate "$model" --input-ids 5 --num-beams 3 --do-sample
-refused "beams and sampling together" 1 "num_beams=3 with do_sample=true"
+run generate "$model" --input-ids 5 --num-beams 4 --num-beam-groups 2 --diversity-penalty 1 --do-sample
+refused "groups of beams and sampling together" 1 "num_beam_groups=2 with do_sample=true"
 finish
