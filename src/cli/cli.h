@@ -113,6 +113,8 @@ struct session {
     kvik_generation g;
     double load_seconds;
     bool has_g;
+    kvik_model *assistant; /* --assistant-model, or NULL */
+    kvik_cache *assistant_cache;
 };
 /* Checks generation options before anything is loaded; the result is the exit status. */
 int session_check(const char *config, const json_t *options);
@@ -124,6 +126,8 @@ int session_cache(struct session *s, uint32_t sequences, uint64_t need);
 /* Most tokens of a sequence: the model's context; no real bound where sinks keep distances short. */
 uint32_t session_context(const struct session *s);
 void session_close(struct session *s);
+/* assistant.c: another model that guesses ahead for `sequences` prompts of at most `need` tokens, after session_cache. */
+int session_assist(struct session *s, const char *path, uint32_t sequences, uint64_t need);
 
 /* --- stream.c: a generation with its text, progress and Ctrl-C; the text of beams comes at the end.  What it printed ends with a newline. */
 struct stream {

@@ -9,7 +9,7 @@
 struct options {
     struct common common;
     struct arg_list input_ids, attention_mask;
-    const char *system, *config, *logits_file, *prefix_cache;
+    const char *system, *config, *logits_file, *prefix_cache, *assistant;
     bool chat, cache_report;
 };
 
@@ -28,6 +28,8 @@ static const struct arg_option table[] = {
      "write the raw logits, [steps, rows, vocab], as a safetensors file"},
     {"prefix-cache", ARG_TEXT, offsetof(struct options, prefix_cache), "DIR", NULL,
      "keep what the cache holds in this directory, and begin with what is there of the prompt"},
+    {"assistant-model", ARG_TEXT, offsetof(struct options, assistant), "MODEL", NULL,
+     "a smaller model with the same vocabulary that guesses ahead; the text stays the same"},
     {"json", ARG_FLAG, offsetof(struct options, common.json), NULL, NULL, "print one JSON object"},
     {"cache-report", ARG_FLAG, offsetof(struct options, cache_report), NULL, NULL,
      "tell on standard error what the cache held and how long it took"},
@@ -149,7 +151,9 @@ static int open_cache(struct run *r)
     uint64_t need = g->max_new_tokens ? longest + (uint64_t)g->max_new_tokens
                     : g->max_length   ? g->max_length
                                       : longest + 20;
-    return session_cache(&r->s, r->n, MAX(need, longest));
+    int status = session_cache(&r->s, r->n, MAX(need, longest));
+    if (status || !r->o->assistant) return status;
+    return session_assist(&r->s, r->o->assistant, r->n, MAX(need, longest));
 }
 
 static void print_rows(struct run *r, const kvik_result *res)

@@ -149,6 +149,8 @@ int session_cache(struct session *s, uint32_t sequences, uint64_t need)
 void session_close(struct session *s)
 {
     if (s->has_g) kvik_generation_done(&s->g);
+    kvik_cache_close(s->assistant_cache);
+    kvik_model_close(s->assistant);
     kvik_cache_close(s->cache);
     kvik_model_close(s->model);
     *s = (struct session){0};

@@ -48,6 +48,7 @@ int stream_generate(struct stream *s, struct session *session, const kvik_genera
     kvik_hooks hooks = {.on_token = beams ? NULL : on_token,
                         .on_progress = on_progress,
                         .on_notice = on_notice,
+                        .assistant_model = session->assistant_cache,
                         .ctx = s};
     s->spoke = s->ends_line = false;
     interrupt_clear();

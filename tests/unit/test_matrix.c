@@ -358,6 +358,8 @@ static int op_export(struct cell *c)
 
 static const char beam_options[] = "{\"num_beams\":3,\"max_new_tokens\":8}";
 static const char greedy_options[] = "{\"max_new_tokens\":12}";
+static const char guess_options[] =
+    "{\"max_new_tokens\":12,\"prompt_lookup_num_tokens\":4,\"max_matching_ngram_size\":1}";
 
 static int op_beam(struct cell *c)
 {
@@ -369,13 +371,18 @@ static int op_generate(struct cell *c)
     return generate(c, greedy_options, c->greedy, NULL);
 }
 
+static int op_guess(struct cell *c)
+{
+    return generate(c, guess_options, c->greedy, NULL);
+}
+
 static const struct {
     const char *name;
     operation run;
-} operations[] = {{"forward", op_plain}, {"generate", op_generate}, {"beam", op_beam},
-                  {"fork", op_fork},     {"crop", op_crop},         {"reorder", op_reorder},
-                  {"select", op_select}, {"batch", op_batch},       {"sync", op_sync},
-                  {"reset", op_reset},   {"export", op_export}};
+} operations[] = {{"forward", op_plain},   {"generate", op_generate}, {"beam", op_beam},
+                  {"fork", op_fork},       {"crop", op_crop},         {"reorder", op_reorder},
+                  {"select", op_select},   {"batch", op_batch},       {"sync", op_sync},
+                  {"speculate", op_guess}, {"reset", op_reset},       {"export", op_export}};
 enum { OPS = sizeof operations / sizeof *operations };
 
 static int n_cells, n_pass, n_refused, n_failed, n_streamed, verbose;
