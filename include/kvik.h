@@ -428,6 +428,7 @@ typedef struct kvik_result {
         scores; /* the same after the processors, if output_scores; beams: log-probabilities of the step */
     double prefill_seconds, decode_seconds;
     uint64_t prompt_tokens, new_tokens, computed_tokens;
+    kvik_legacy *past_key_values; /* the rows' sequences, if return_legacy_cache */
     uint64_t drafted,
         accepted; /* guesses checked (prompt lookup, assistant_model); that came true */
 } kvik_result;

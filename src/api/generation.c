@@ -1,5 +1,6 @@
 /* generation.c - generate: the model's defaults, text in, rows out. */
 #include "api/api.h"
+#include "api/padded.h"
 #include "generate/generate.h"
 #include "generate/loop.h"
 
@@ -32,6 +33,21 @@ KVIK_API const char *kvik_finish_name(enum kvik_finish f)
     return (unsigned)f < countof(names) ? names[f] : "?";
 }
 
+/* The rows' arrays; their sequences only stay if the caller wants those too. */
+static int legacy_result(kvik_cache *c, const kvik_generation *g, const kvik_prompt *prompt,
+                         uint32_t n, kvik_result *r)
+{
+    int e = legacy_rows(c, prompt, n, r);
+    uint32_t per = r->n_rows / n;
+    for (uint32_t i = 0; i < r->n_rows; i++) {
+        if (e >= 0 && g->return_dict_in_generate) continue;
+        if (i % per || !prompt[i / per].seq) kv_drop(c->x->kv, r->row[i].seq);
+        r->row[i].seq = 0;
+    }
+    if (e < 0) kvik_result_free(r);
+    return e;
+}
+
 KVIK_API int kvik_generate(kvik_cache *c, const kvik_generation *g, const kvik_prompt *prompt,
                            uint32_t n, const kvik_hooks *hooks, kvik_result **out)
 {
@@ -46,8 +62,12 @@ KVIK_API int kvik_generate(kvik_cache *c, const kvik_generation *g, const kvik_p
         assist.assistant = &hooks->assistant_model->assistant;
         assist.assistant->x = hooks->assistant_model->x;
     }
+    kvik_generation run = *g; /* borrows */
+    run.return_dict_in_generate |= g->return_legacy_cache;
+    TRY(legacy_rows_check(c, g));
     TRY(cache_full(
-        c, gen_run_with(c->x, tok, g, prompt, n, hooks, assist.assistant ? &assist : NULL, &r)));
+        c, gen_run_with(c->x, tok, &run, prompt, n, hooks, assist.assistant ? &assist : NULL, &r)));
+    if (g->return_legacy_cache) TRY(legacy_result(c, g, prompt, n, r));
     c->reused = 0;
     for (uint32_t i = 0; i < r->n_rows; i++)
         c->reused += r->row[i].reused;
@@ -71,5 +91,6 @@ KVIK_API int kvik_generate_text(kvik_cache *c, const kvik_generation *g, const c
 
 KVIK_API void kvik_result_free(kvik_result *r)
 {
+    if (r) kvik_legacy_free(r->past_key_values);
     gen_result_free(r);
 }

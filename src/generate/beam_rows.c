@@ -8,12 +8,18 @@
 
 #include <string.h>
 
+/* Rows of a sequence that are the prompt, or stand before the end of it that was given. */
+static uint32_t rows_before(const struct row *w)
+{
+    return w->n_prompt + (w->sync.report ? (uint32_t)w->sync.report->offset : 0);
+}
+
 /* The beam whose sequence has most of a finished text, and how much of it. */
 static uint32_t nearest(const struct beams *b, const struct item *it, const struct beam_done *d,
                         uint32_t *have)
 {
     const struct kv *kv = b->r->x->kv;
-    uint32_t longest = 0, which = 0, prompt = it->row->n_prompt;
+    uint32_t longest = 0, which = 0, prompt = rows_before(it->row);
     for (uint32_t j = 0; j < b->n && it->seq[j]; j++) {
         const int32_t *known = kv_tokens(kv, it->seq[j]);
         uint32_t len = MIN(kv_len(kv, it->seq[j]), prompt + d->n - MIN(d->n, 1)), same = 0;
@@ -39,7 +45,7 @@ static void keep_best(struct beams *b, struct item *it)
     const struct row *w = it->row;
     uint32_t longest, have, which = nearest(b, it, it->best[0], &longest);
     if (!w->given) return;
-    if (!take_best(b, it, which)) longest = w->n_prompt;
+    if (!take_best(b, it, which)) longest = rows_before(w);
     (void)kv_trim(b->r->x->kv, it->seq[0], longest, &have);
 }
 
@@ -48,7 +54,7 @@ static int give(struct beams *b, struct item *it, const struct beam_done *d, boo
                 kvik_row *out)
 {
     struct exec *x = b->r->x;
-    uint32_t prompt = it->row->n_prompt, have, which = nearest(b, it, d, &have);
+    uint32_t prompt = rows_before(it->row), have, which = nearest(b, it, d, &have);
     if (first && it->row->given) {
         if (!take_best(b, it, which)) have = prompt;
         out->seq = it->row->given;

@@ -479,6 +479,50 @@ static void given(void **state)
     }
 }
 
+/* return_legacy_cache: prompts end in one column; each cell is the row that the sequence exports. */
+static void legacy(void **state)
+{
+    (void)state;
+    for (size_t w = 0; w < countof(ways); w++) {
+        kvik_cache *c = open_cache("dynamic", NULL);
+        kvik_generation g = options(5);
+        ways[w].set(&g);
+        g.return_legacy_cache = g.return_dict_in_generate = true;
+        kvik_result *r = run(c, &g, 2, NULL);
+        const kvik_legacy *l = r->past_key_values;
+        assert_non_null(l);
+        assert_int_equal(l->batch, r->n_rows);
+        assert_int_equal(l->length, countof(ids) + 5 - 1);
+        for (uint32_t i = 0; i < r->n_rows; i++) {
+            const kvik_row *row = &r->row[i];
+            const uint8_t *mask = l->attention_mask + (size_t)i * l->length;
+            kvik_snapshot *s;
+            assert_int_equal(kvik_cache_export(c, row->seq, &s), 0);
+            for (uint32_t col = 0, k = 0; col < l->length; col++) {
+                assert_int_equal(mask[col], col + row->n_prompt >= countof(ids));
+                const kvik_legacy_layer *y = &l->layer[1];
+                for (uint32_t h = 0; h < y->heads && mask[col]; h++)
+                    assert_memory_equal(
+                        y->values + (((size_t)i * y->heads + h) * y->tokens + col) * y->dim_v,
+                        s->layer[1].values + ((size_t)h * s->layer[1].rows + k) * y->dim_v,
+                        y->dim_v * sizeof(float));
+                if (mask[col]) assert_int_equal(l->ids[(size_t)i * l->length + col], row->ids[k++]);
+            }
+            kvik_snapshot_free(s);
+            assert_int_equal(kvik_cache_drop(c, row->seq), 0);
+        }
+        kvik_result_free(r);
+        g.return_dict_in_generate = false; /* arrays alone: no sequence stays */
+        r = run(c, &g, 1, NULL);
+        kvik_usage u;
+        kvik_cache_usage(c, &u);
+        assert_true(r->past_key_values && !r->row[0].seq && u.tokens == 0);
+        kvik_result_free(r);
+        kvik_generation_done(&g);
+        kvik_cache_close(c);
+    }
+}
+
 /* What does not fit, or cannot be, is refused by name. */
 static void refusals(void **state)
 {
@@ -504,6 +548,14 @@ static void refusals(void **state)
     assert_non_null(strstr(kvik_last_error(), "and their negative texts need 16 sequences"));
     kvik_generation_done(&g);
     kvik_cache_close(c);
+    c = open_cache("sink", "{\"window_length\": 8, \"num_sink_tokens\": 2}");
+    g = options(4);
+    g.return_legacy_cache = true;
+    assert_int_equal(kvik_generate(c, &g, p, 1, NULL, &r), KVIK_UNSUPPORTED);
+    g.use_cache = false;
+    assert_int_equal(kvik_generate(c, &g, p, 1, NULL, &r), KVIK_ARG);
+    kvik_generation_done(&g);
+    kvik_cache_close(c);
 }
 
 static int setup(void **state)
@@ -525,7 +577,8 @@ int main(void)
         cmocka_unit_test(processors), cmocka_unit_test(criteria),
         cmocka_unit_test(scores),     cmocka_unit_test(sequences),
         cmocka_unit_test(strategies), cmocka_unit_test(contrast_literally),
-        cmocka_unit_test(given),      cmocka_unit_test(refusals),
+        cmocka_unit_test(legacy),     cmocka_unit_test(given),
+        cmocka_unit_test(refusals),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

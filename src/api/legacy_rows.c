@@ -1,0 +1,51 @@
+/* legacy_rows.c - return_legacy_cache: the sequences of a result's rows as arrays.
+ *
+ * Columns are those the reference would have: prompts that end in one column, what was generated behind them but the
+ * last token, which is not in the cache; rows that ended earlier have no more.  The mask says what is a row.  A sequence
+ * that holds more than its row tells (ids that were appended, or are the end of its text) has no such columns: then all
+ * sequences end in the last one. */
+#include "api/padded.h"
+#include "generate/loop.h"
+
+int legacy_rows_check(const kvik_cache *c, const kvik_generation *g)
+{
+    kvik_legacy *l;
+    if (!g->return_legacy_cache) return 0;
+    if (!g->use_cache) return ERR(ARG, "return_legacy_cache needs use_cache: nothing is kept");
+    TRY(legacy_of((kvik_cache *)(uintptr_t)c, NULL, 0, NULL, 0, &l)); /* whether layers have one */
+    kvik_legacy_free(l);
+    return 0;
+}
+
+static void fill_mask(const kvik_row *row, const kvik_prompt *p, size_t longest, uint8_t *mask)
+{
+    for (size_t i = 0; i < p->n; i++)
+        mask[longest - p->n + i] = !p->attention_mask || p->attention_mask[i];
+    for (size_t i = row->n_prompt; i + 1 < row->n; i++)
+        mask[longest + i - row->n_prompt] = 1;
+}
+
+int legacy_rows(kvik_cache *c, const kvik_prompt *prompt, uint32_t n_prompts, kvik_result *r)
+{
+    size_t longest = 0, most = 1, per = r->n_rows / n_prompts;
+    for (uint32_t i = 0; i < r->n_rows; i++) {
+        longest = MAX(longest, r->row[i].n_prompt);
+        most = MAX(most, r->row[i].n - r->row[i].n_prompt);
+    }
+    size_t length = longest + most - 1;
+    uint8_t *mask = mem_array(r->n_rows, length);
+    kv_seq *seq = mem_array(r->n_rows, sizeof *seq);
+    bool whole = true;
+    int e = mask && seq ? 0 : ERR_NOMEM;
+    for (uint32_t i = 0; e >= 0 && i < r->n_rows; i++) {
+        seq[i] = r->row[i].seq;
+        fill_mask(&r->row[i], &prompt[i / per], longest, mask + i * length);
+        whole &= padded_ones(mask + i * length, (uint32_t)length) == kv_len(c->x->kv, seq[i]);
+    }
+    if (e >= 0)
+        e = legacy_of(c, seq, r->n_rows, whole ? mask : NULL, (uint32_t)length,
+                      &r->past_key_values);
+    mem_free(mask);
+    mem_free(seq);
+    return e;
+}
