@@ -249,6 +249,13 @@ KVIK_API int kvik_cache_sync(kvik_cache *c, kvik_seq s, const int32_t *ids, size
                              kvik_sync *report);
 KVIK_API void kvik_sync_done(kvik_sync *report);
 
+/* What one sequence holds and where, as JSON (kvik_free): {"tokens", "groups": [..]}, a group for the layers that
+ * keep the same rows: "layers", "kind", "window", "sinks", "codec", "rows", "block_rows", "tile_rows", "checkpoints",
+ * "blocks" and "tiles" ({"count", "shared", "spilled", "bytes", "shared_bytes", "spilled_bytes"}), and "map", a letter for
+ * every block of rows: '.' not held, 'o' the open one, 'r' full, 'e' encoded, 'd' on disk, 'z' encoded and on
+ * disk; a capital where it is shared with other sequences. */
+KVIK_API int kvik_cache_map(const kvik_cache *c, kvik_seq s, char **json);
+
 /* ---- Caches without a model: keys and values are the caller's ------------------------------------------------
  * One batch, `kind` a layer ("full_attention", "sliding_attention", "chunked_attention"; NULL: all full, and a window of
  * the configuration applies to all).  Geometry comes from a layer's first update.  kvik_cache_crop, _reorder, _reset and

@@ -121,6 +121,28 @@ struct kv_usage {
     uint32_t streaming_since; /* rows of the longest sequence of the step that first needed it */
 };
 void kv_usage(const struct kv *kv, struct kv_usage *out);
+/* survey.c: what one sequence holds in one group. */
+struct
+    kv_survey_form { /* whole pages; shared: with other sequences, or checkpoints; spilled: in the tier only */
+    uint32_t pages, shared, spilled;
+    size_t bytes, shared_bytes, spilled_bytes;
+};
+struct kv_survey {
+    uint32_t rows, blocks;          /* blocks: of block_rows rows, forgotten ones counted */
+    uint32_t block_rows, tile_rows; /* tile_rows 0: no codec */
+    uint32_t keeps, reserved;       /* checkpoints; rows promised */
+    struct kv_survey_form form[2];  /* raw blocks (states), sealed tiles */
+};
+int kv_survey(const struct kv *kv, kv_seq s, uint32_t group, struct kv_survey *out);
+enum kv_place { /* of one block; encoded: its rows are held in that form only */
+                KV_GONE = 0,
+                KV_HELD = 1,
+                KV_SHARED = 2,
+                KV_ENCODED = 4,
+                KV_ELSEWHERE = 8,
+                KV_OPEN = 16
+};
+enum kv_place kv_survey_block(const struct kv *kv, kv_seq s, uint32_t group, uint32_t block);
 uint32_t kv_len(const struct kv *kv, kv_seq s);
 uint32_t kv_cross_len(const struct kv *kv, kv_seq s);    /* rows of the frozen groups */
 const int32_t *kv_tokens(const struct kv *kv, kv_seq s); /* [kv_len]; -1: no id (embedding) */

@@ -97,4 +97,14 @@ done
 for name in sequence-bias exponential-decay-length-penalty prompt-lookup-num-tokens; do
     check "--help lists --$name" out_has "^  --$name "
 done
+
+# The pages are what the table says.
+table=build/release/ex_options
+if [ -x "$table" ]; then
+    check "docs/OPTIONS.md is the table" sh -c "$table | cmp -s - docs/OPTIONS.md"
+    sed -n '/options: made by/,/options: end/{/options: /!p;}' man/kvik.1 >"$work/man"
+    check "the manual page has the table" sh -c "$table man | cmp -s - '$work/man'"
+else
+    skip "the pages of options: $table is not built"
+fi
 finish

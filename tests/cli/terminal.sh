@@ -90,7 +90,7 @@ printf 'ab\ncd\n/reset\nef\n/nonsense\n//x\n' >"$work/turns"
 "$KVIK" chat "$work/tiny" --max-new-tokens 4 --cache-report <"$work/turns" >"$work/out" 2>"$work/err"
 rc=$?
 last="kvik chat < turns"
-check "chat: exit 0" status 0
+check "chat: exit 1, as a command was unknown" status 1
 check "chat: four reports" same "$(grep -c '^cache' "$work/err")" 4
 check "chat: the second turn reuses the first" sh -c "grep 'prompt token' '$work/err' | sed -n 2p | grep -vq ' 0 prompt'"
 check "chat: an unknown command is told" err_has '/nonsense'
@@ -110,6 +110,16 @@ terminal 60 "[('> ', 'hellp\x7fo\n'), ('cache  ', ''), ('> ', '/cache\n'), ('tok
     chat "$work/tiny" --max-new-tokens 3 --cache-report
 check "terminal chat: a turn, /cache, Ctrl-C, Ctrl-D" status 0
 check "terminal chat: the line was edited" out_has 'hell'
+terminal 60 "[('> ', 'abcdefghijklmnop\\\\\n'), ('... ', 'cd\n'), ('tokens/s]', '/fork side\n'), ('side> ', '/cache\n'), ('shared with another', 'ef\n'), ('shared by 2 branches', ''), ('side> ', '/retry\n'), ('tokens/s]', '/undo\n'), ('taken back', '/switch main\n'), ('main> ', '/drop side\n'), ('> ', 'xy\\\\\n'), ('... ', '\x03'), ('Ctrl-D', '/exit\n')]" \
+    chat "$work/tiny" --max-new-tokens 30 --min-new-tokens 30
+check "terminal chat: continued lines, branches, retry, undo, the map" status 0
+check "terminal chat: the status line" out_has 'of 256 tokens, 0 reused'
+check "terminal chat: colours" out_has "$(printf '\033')\[36mR"
+NO_COLOR=1 terminal 60 "[('> ', 'abcd\n'), ('tokens/s]', '/cache\n'), ('being filled', '/exit\n')]" chat "$work/tiny" --max-new-tokens 3
+check "terminal chat: NO_COLOR" sh -c "! grep -q '$(printf '\033')\[[0-9;]*m' '$work/out'"
+# Ctrl-C stops a reply, which stays in the conversation.
+terminal 60 "[('> ', 'ab\n'), ('w', '\x03'), ('tokens/s]', '/branches\n'), ('2 messages', '/exit\n')]" chat "$work/tiny" --max-new-tokens 250 --min-new-tokens 250 --threads 1
+check "terminal chat: Ctrl-C keeps what was said" status 0
 terminal 60 "[('> ', 'again\n'), ('> ', '/exit\n')]" chat "$work/tiny" --max-new-tokens 200 --min-new-tokens 100
 check "terminal chat: /exit" status 0
 finish

@@ -291,6 +291,78 @@ static void test_deep(void **state)
     free(want);
 }
 
+static bool stop_at(void *ctx, uint64_t done, uint64_t total)
+{
+    (void)total;
+    return done < *(uint64_t *)ctx;
+}
+
+/* Rows that cannot be computed again are there after a feed of several steps that stops half way, reserved or not. */
+static void test_cancelled(void **state)
+{
+    static const char window[] = "{\"sliding_window\": 9}";
+    static const struct way way[] = {{.config = window, .step = 8},
+                                     {.impl = "static", .config = window, .step = 8},
+                                     {.impl = "quantized", .step = 8},
+                                     {.impl = "static", .step = 8}};
+    (void)state;
+    for (size_t k = 0; k < countof(way); k++)
+        for (uint64_t at = 8; at <= 24; at += 8) {
+            struct exec *x = open_way("llama-mha", &way[k]);
+            size_t v = x->m->vocab, d = x->m->hidden;
+            float *rows = array(N * d), *want = array(2 * v), *got = want + v, *out = array(N * v);
+            struct exec_probe p = {.last = array(N * d)};
+            dev_embed(x->dev, &x->m->embed, ids, N, rows);
+            kv_seq a = fresh(x), b = fresh(x);
+            const struct exec_feed first[] = {{.seq = a, .embeds = rows, .n = N},
+                                              {.seq = b, .embeds = rows, .n = N}};
+            feed(x, first, 2, 0, NULL);
+            struct exec_feed f = {.seq = a, .embeds = rows, .n = N, .all = true, .probe = &p};
+            assert_int_equal(exec_feed(x, &f, 1, 0, out, stop_at, &at), ERR_CANCELLED);
+            assert_int_equal(kv_len(x->kv, a), N);
+            for (uint32_t i = 0; i < 2; i++)
+                feed(x, &(struct exec_feed){.seq = i ? b : a, .tok = ids + 4, .n = 3}, 1, 0,
+                     i ? got : want);
+            assert_memory_equal(want, got, v * sizeof *want);
+            free(rows);
+            free(want);
+            free(out);
+            free(p.last);
+            close_way();
+        }
+}
+
+/* Rows without ids are saved and loaded as others are. */
+static void test_saved(void **state)
+{
+    char path[] = "/tmp/kvik-probe-XXXXXX";
+    int fd = mkstemp(path);
+    (void)state;
+    assert_true(fd >= 0);
+    close(fd);
+    for (size_t w = 0; w < countof(ways); w++) {
+        struct exec *x = open_way("gemma3", &ways[w]);
+        size_t v = x->m->vocab, d = x->m->hidden;
+        float *rows = array(N * d), *want = array(2 * v), *got = want + v;
+        dev_embed(x->dev, &x->m->embed, ids, N, rows);
+        kv_seq a = fresh(x), b;
+        feed(x, &(struct exec_feed){.seq = a, .embeds = rows, .n = N}, 1, 0, NULL);
+        feed(x, &(struct exec_feed){.seq = a, .tok = ids, .n = 5}, 1, 0, NULL);
+        if (kvik_cache_save(kc, path, &a, 1, NULL) < 0 ||
+            kvik_cache_load(kc, path, 1, &b, NULL) < 0)
+            fail_msg("way %zu: %s", w, kvik_last_error());
+        assert_int_equal(kv_len(x->kv, b), N + 5);
+        assert_memory_equal(kv_tokens(x->kv, a), kv_tokens(x->kv, b), (N + 5) * sizeof *ids);
+        feed(x, &(struct exec_feed){.seq = a, .tok = ids, .n = 9}, 1, 0, want);
+        feed(x, &(struct exec_feed){.seq = b, .tok = ids, .n = 9}, 1, 0, got);
+        assert_memory_equal(want, got, v * sizeof *want);
+        free(rows);
+        free(want);
+        close_way();
+    }
+    unlink(path);
+}
+
 static void test_columns(void **state)
 {
     static float out[1];
@@ -308,6 +380,7 @@ int main(void)
         cmocka_unit_test(test_want),      cmocka_unit_test(test_embeds),
         cmocka_unit_test(test_positions), cmocka_unit_test(test_refused),
         cmocka_unit_test(test_hidden),    cmocka_unit_test(test_not_finite),
-        cmocka_unit_test(test_deep),      cmocka_unit_test(test_columns)};
+        cmocka_unit_test(test_deep),      cmocka_unit_test(test_cancelled),
+        cmocka_unit_test(test_saved),     cmocka_unit_test(test_columns)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

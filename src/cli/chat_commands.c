@@ -1,0 +1,91 @@
+/* chat_commands.c - the commands of a chat, one row of a table each. */
+#include "base/near.h"
+#include "cli/chat.h"
+
+#include <string.h>
+
+static int reset(struct chat *c, const char *text)
+{
+    (void)text;
+    TRY(chat_reset(c));
+    fputs("a new conversation\n", stderr);
+    return 0;
+}
+
+static int retry(struct chat *c, const char *text)
+{
+    (void)text;
+    return chat_retry(c);
+}
+
+static int undo(struct chat *c, const char *text)
+{
+    (void)text;
+    return chat_undo(c);
+}
+
+static int branches(struct chat *c, const char *text)
+{
+    (void)text;
+    return chat_list(c);
+}
+
+static int map(struct chat *c, const char *text)
+{
+    (void)text;
+    return chat_map(c);
+}
+
+static int help(struct chat *c, const char *text);
+
+static const struct slash {
+    const char *name, *argument, *help;
+    int (*run)(struct chat *c, const char *text); /* NULL: leaves */
+} slash[] = {
+    {"/system", "[TEXT]", "show or set the system message; - removes it", chat_system},
+    {"/retry", "", "the last reply once more, drawn anew", retry},
+    {"/undo", "", "take back the last exchange", undo},
+    {"/fork", "NAME", "go on in a branch that shares what was said", chat_fork},
+    {"/switch", "NAME", "go on in another branch", chat_switch},
+    {"/branches", "", "list them, with what they share", branches},
+    {"/drop", "NAME", "give a branch up", chat_drop},
+    {"/cache", "", "what the cache holds of this branch, block by block", map},
+    {"/reset", "", "begin a new conversation", reset},
+    {"/help", "", "this list", help},
+    {"/exit", "", "leave (also Ctrl-D)", NULL},
+    {"/quit", "", NULL, NULL},
+};
+
+static int help(struct chat *c, const char *text)
+{
+    (void)c;
+    (void)text;
+    for (size_t i = 0; i < countof(slash); i++)
+        if (slash[i].help)
+            fprintf(stderr, "%-10s %-7s %s\n", slash[i].name, slash[i].argument, slash[i].help);
+    fputs("Ctrl-C stops a reply and keeps what was said; at the prompt it clears the line\n"
+          "a \\ at the end of a line continues the message on the next one\n"
+          "//... is a message that begins with a slash\n",
+          stderr);
+    return 0;
+}
+
+int chat_command(struct chat *c, const char *line, bool *leave)
+{
+    struct near near;
+    char word[32];
+    size_t n = strcspn(line, " \t");
+    snprintf(word, sizeof word, "%.*s", (int)MIN(n, sizeof word - 1), line);
+    const char *text = line + n + strspn(line + n, " \t");
+    near_begin(&near, word);
+    for (size_t i = 0; i < countof(slash); i++) {
+        near_try(&near, slash[i].name);
+        if (strcmp(word, slash[i].name)) continue;
+        if (*text && !*slash[i].argument)
+            return ERR(ARG, "%s takes nothing after it; // begins a message with a slash", word);
+        *leave = !slash[i].run;
+        return slash[i].run ? slash[i].run(c, text) : 0;
+    }
+    if (near.best) return ERR(ARG, "unknown command %s; did you mean %s?", word, near.best);
+    return ERR(ARG, "unknown command %s; /help lists them", word);
+}

@@ -1,0 +1,196 @@
+/* chat_turn.c - one exchange of a conversation.  All of it is rendered with the model's template and handed over; the library
+ * keeps what the branch holds of it already, so that a turn computes the new tokens only, and a template that renders
+ * old turns differently is followed and not trusted. */
+#include "cli/chat.h"
+
+#include <string.h>
+
+/* The whole conversation as tokens, ending where the reply begins. */
+static int encode(const struct chat *c, const json_t *conversation, int32_t **ids, size_t *n)
+{
+    char *messages;
+    TRY(json_text(conversation, &messages));
+    int e = kvik_chat_encode(kvik_model_tokenizer(c->s.model), messages,
+                             "{\"add_generation_prompt\": true}", ids, n);
+    mem_free(messages);
+    return e;
+}
+
+static int reply(struct chat *c, bool anew, kvik_result **res)
+{
+    kvik_generation g = c->s.g; /* borrows what c->s.g owns */
+    uint32_t context = session_context(&c->s);
+    int32_t *ids;
+    size_t n;
+    TRY(encode(c, chat_here(c)->messages, &ids, &n));
+    int e = 0;
+    if (n >= context)
+        e = ERR(
+            LIMIT,
+            "the conversation has %zu tokens, the model's context is %u; /reset begins a new one",
+            n, context);
+    g.seed += c->draws++; /* else every turn would draw the same numbers */
+    if (anew && g.num_beams <= 1) g.do_sample = true; /* the same words again help nobody */
+    if (c->open_ended)
+        g.max_new_tokens =
+            MIN((uint32_t)(context - MIN(n, (size_t)context - 1)), kvik_model_context(c->s.model));
+    kvik_prompt p = {.ids = ids, .n = n, .seq = chat_here(c)->seq};
+    c->stream.prints = true;
+    if (e >= 0) e = stream_generate(&c->stream, &c->s, &g, &p, 1, res);
+    kvik_free(ids);
+    return e;
+}
+
+/* A line under each reply on a terminal: how full the context is, what was reused, what branches share. */
+static void status(struct chat *c, const kvik_result *r)
+{
+    char a[16];
+    const kvik_sync *y = r->row[0].sync;
+    bool colour = say_colour(stderr);
+    struct chat_held h = {0};
+    uint64_t decoded = r->new_tokens - MIN(r->new_tokens, 1);
+    (void)chat_held(c, chat_here(c)->seq, &h);
+    fprintf(stderr, "%s[%s%s%llu of %u tokens, %llu reused", colour ? "\033[2m" : "",
+            c->n > 1 ? chat_here(c)->name : "", c->n > 1 ? ": " : "", (unsigned long long)h.tokens,
+            kvik_model_context(c->s.model), (unsigned long long)(y ? y->reused : 0));
+    if (y && y->divergence >= 0)
+        fprintf(stderr, ", other text from token %lld on", (long long)y->divergence);
+    if (y && y->recomputed)
+        fprintf(stderr, ", %llu computed again", (unsigned long long)y->recomputed);
+    if (h.shared) fprintf(stderr, ", %s shared by %u branches", bytes_text(h.shared, a), c->n);
+    if (h.disk) fprintf(stderr, ", %s on disk", bytes_text(h.disk, a));
+    if (decoded && r->decode_seconds > 0)
+        fprintf(stderr, ", %.1f tokens/s", (double)decoded / r->decode_seconds);
+    fprintf(stderr, "]%s\n", colour ? "\033[0m" : "");
+}
+
+/* For --cache-report: what became of the history. */
+static void report_sync(const kvik_sync *y)
+{
+    if (!y) return;
+    if (y->divergence >= 0 && y->cached && y->given) {
+        char *was = NULL, *is = NULL; /* as JSON, so that line ends and escapes show */
+        json_t *a = say_json(y->cached, strlen(y->cached)),
+               *b = say_json(y->given, strlen(y->given));
+        if (a && b && json_text(a, &was) >= 0 && json_text(b, &is) >= 0)
+            fprintf(stderr, "       the text changed at token %lld: %s is now %s\n",
+                    (long long)y->divergence, was, is);
+        mem_free(was);
+        mem_free(is);
+        json_decref(a);
+        json_decref(b);
+    }
+    if (y->reason)
+        fprintf(stderr, "       %llu rows computed again: %s\n", (unsigned long long)y->recomputed,
+                y->reason);
+}
+
+/* Speaks the reply and adds it to the conversation. */
+static int answer(struct chat *c, bool anew)
+{
+    kvik_result *r = NULL;
+    int e = reply(c, anew, &r);
+    interrupt_clear();
+    fflush(stdout);
+    if (e < 0) return e;
+    const char *said = r->row[0].text ? r->row[0].text : "";
+    json_t *message = say_message("assistant", said, strlen(said));
+    if (!message || json_array_append_new(chat_here(c)->messages, message) < 0) {
+        kvik_result_free(r);
+        return ERR(NOMEM, "out of memory");
+    }
+    if (c->o->cache_report || c->o->common.verbose) {
+        kvik_usage usage;
+        kvik_cache_usage(c->s.cache, &usage);
+        report_cache(&c->s, &usage, r);
+        report_sync(r->row[0].sync);
+    } else if (line_is_terminal(c->editor)) {
+        status(c, r);
+    }
+    if (c->open_ended && r->row[0].finish == KVIK_FINISH_LENGTH)
+        fprintf(
+            stderr,
+            "kvik: the reply ended at the model's context of %u tokens; /reset begins a new conversation\n",
+            kvik_model_context(c->s.model));
+    kvik_result_free(r);
+    return 0;
+}
+
+static void take_back(json_t *messages)
+{
+    json_array_remove(messages, json_array_size(messages) - 1);
+}
+
+static const char *role_of(const json_t *messages, size_t i)
+{
+    const char *s = json_string_value(json_object_get(json_array_get(messages, i), "role"));
+    return s ? s : "";
+}
+
+int chat_say(struct chat *c, const char *text, size_t n)
+{
+    json_t *messages = chat_here(c)->messages, *message = say_message("user", text, n);
+    if (!message || json_array_append_new(messages, message) < 0)
+        return ERR(NOMEM, "out of memory");
+    int e = answer(c, false);
+    if (e < 0) take_back(messages);
+    return e;
+}
+
+int chat_retry(struct chat *c)
+{
+    json_t *messages = chat_here(c)->messages;
+    size_t n = json_array_size(messages);
+    if (n < 2 || strcmp(role_of(messages, n - 1), "assistant"))
+        return ERR(ARG, "nothing has been answered yet");
+    json_t *last = json_incref(json_array_get(messages, n - 1));
+    take_back(messages);
+    int e = answer(c, true);
+    if (e < 0) json_array_append(messages, last);
+    json_decref(last);
+    return e;
+}
+
+const char *chat_preview(const json_t *messages, size_t i, char out[CHAT_PREVIEW])
+{
+    const char *s = json_string_value(json_object_get(json_array_get(messages, i), "content"));
+    size_t n = 0;
+    for (s = s ? s : ""; *s && n < CHAT_PREVIEW - 4; s++)
+        out[n++] = (unsigned char)*s < 0x20 ? ' ' : *s;
+    while (*s && n && ((unsigned char)*s & 0xC0) == 0x80) /* not inside a character */
+        s--, n--;
+    snprintf(out + n, CHAT_PREVIEW - n, "%s", *s ? "..." : "");
+    return out;
+}
+
+int chat_undo(struct chat *c)
+{
+    json_t *messages = chat_here(c)->messages;
+    size_t n = json_array_size(messages);
+    if (n < 2 || strcmp(role_of(messages, n - 1), "assistant"))
+        return ERR(ARG, "nothing has been said yet");
+    take_back(messages);
+    char text[CHAT_PREVIEW];
+    fprintf(stderr, "taken back: %s\n", chat_preview(messages, n - 2, text));
+    take_back(messages);
+    return 0;
+}
+
+int chat_system(struct chat *c, const char *text)
+{
+    json_t *messages = chat_here(c)->messages;
+    bool has = json_array_size(messages) && !strcmp(role_of(messages, 0), "system");
+    if (!*text) {
+        const char *now =
+            has ? json_string_value(json_object_get(json_array_get(messages, 0), "content")) : NULL;
+        fprintf(stderr, "%s\n", now ? now : "no system message; /system TEXT sets one");
+        return 0;
+    }
+    json_t *message = strcmp(text, "-") ? say_message("system", text, strlen(text)) : NULL;
+    if (has) json_array_remove(messages, 0);
+    if (message && json_array_insert_new(messages, 0, message) < 0)
+        return ERR(NOMEM, "out of memory");
+    fprintf(stderr, "%s; what was said stays\n",
+            message ? "a new system message" : "no system message");
+    return 0;
+}

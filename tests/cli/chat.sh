@@ -1,0 +1,79 @@
+#!/bin/sh
+# kvik chat over pipes: commands, branches, retry and undo, continued lines, what the cache shows.  Runs on a tiny model with a
+# made tokenizer; terminal.sh has what only a terminal shows.
+. "$(dirname "$0")/lib.inc"
+python3 tests/cli/tiny.py $golden/models/llama-mha "$work/tiny" || exit 99
+
+# talk INPUT ARGS...: a chat over a pipe.
+talk() {
+    input=$1
+    shift
+    last="kvik chat $* <<< '$input'"
+    printf "$input" | timeout -k 5 60 "$KVIK" chat "$work/tiny" --max-new-tokens 4 "$@" >"$work/out" 2>"$work/err"
+    rc=$?
+}
+err_count() { [ "$(grep -c -- "$1" "$work/err")" = "$2" ]; }
+
+talk '/help\n'
+check "help lists the commands" err_has '/retry'
+check "and continued lines" err_has 'continues the message'
+check "exit 0" status 0
+
+talk 'ab\n/fork side\ncd\n/switch main\nef\n/branches\n/drop side\n/branches\n' --cache-report
+check "branches: exit 0" status 0
+check "branches: the fork shares" err_has 'on side now, which shares'
+check "branches: listed with the one spoken in" err_has '^\* main .* 4 messages'
+check "branches: the other one" err_has '^  side .* 4 messages'
+check "branches: gone after /drop" err_count '^  side ' 1
+check "branches: the fork reused what was said" sh -c \
+    "grep 'prompt token' '$work/err' | sed -n 2p | grep -vq ' 0 prompt'"
+
+talk 'ab\n/fork side\n/fork side\n/fork\n/switch sied\n/drop side\n/fork a/b\n'
+check "branches: errors are sentences" err_count '^kvik: ' 5
+check "branches: exit 1 after errors in a pipe" status 1
+check "branches: taken names" err_has 'a branch side already'
+check "branches: the nearest name" err_has 'did you mean side'
+check "branches: not the one spoken in" err_has '/switch to another branch first'
+
+talk 'ab\n/undo\nab\n' --cache-report
+check "undo: says what" err_has '^taken back: ab'
+check "undo: the same again reuses the prompt" err_has '^ .* 3 prompt tokens reused'
+sed -n 1p "$work/out" >"$work/first"
+sed -n 2p "$work/out" >"$work/second"
+check "undo: the same reply" cmp -s "$work/first" "$work/second"
+talk '/undo\n/retry\n'
+check "undo and retry: nothing yet" err_count '^kvik: nothing has been' 2
+talk 'ab\n/retry\n/retry\ncd\n' --cache-report --seed 3
+check "retry: exit 0" status 0
+check "retry: four replies" err_count '^cache ' 4
+check "retry: the prompt is reused" err_count ' [1-9][0-9]* prompt tokens* reused' 3
+
+talk 'one \\\\\ntwo\n' --cache-report
+check "a continued line is one message" err_count '^cache ' 1
+check "of both lines" err_has 'prefill 11 tokens'
+talk 'one \\\\' --cache-report
+check "the last line may end with a backslash" err_count '^cache ' 1
+
+talk '/system\n/system Be brief.\n/system\nab\n/system -\n/system\n'
+check "system: none" err_count 'no system message; /system TEXT' 2
+check "system: set and shown" err_has '^Be brief\.$'
+talk '/system\n' --system 'Given.'
+check "system: of the option" err_has '^Given\.$'
+
+talk 'abcdefghijklmnop\n/cache\n/fork b\n/cache\n'
+check "cache: tokens" err_has 'main: .* tokens of'
+check "cache: a map of own blocks" err_has '0 ro$'
+check "cache: shared after a fork" err_has '0 RO$'
+check "cache: the legend" err_has 'R shared with another branch'
+check "cache: no colours in a pipe" sh -c "! grep -q '$(printf '\033')' '$work/err'"
+talk 'abcdefghijklmnopqrstuvwxyz abcdefghijklmnopqrstuvwxyz\n/cache\n' --cache-config '{"backend": "quanto", "q_group_size": 16, "residual_length": 1}'
+check "cache: encoded tiles" err_has ' tiles of .* in '
+check "cache: e in the map" err_has ' ee*[eo]*$'
+talk 'abcdefghijklmnopqrstuvwxyz abcdefghijklmnopqrstuvwxyz\n/cache\n' --cache-config '{"sliding_window": 16}'
+check "cache: a window forgets" err_has ' \.\.[.ro]*$'
+
+talk '/cahce\n/zzzzzzz\n/undo now\n'
+check "unknown: the nearest" err_has 'did you mean /cache'
+check "unknown: the list" err_has '/help lists'
+check "no argument where none is taken" err_has '/undo takes nothing'
+finish
