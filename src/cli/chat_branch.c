@@ -1,7 +1,7 @@
 /* chat_branch.c - branches of a conversation: each its own messages and its own sequence, whose blocks are shared with the
  * one it was forked from until they part. */
 #include "base/near.h"
-#include "cli/chat.h"
+#include "cli/cmd_chat.h"
 
 #include <string.h>
 
@@ -35,6 +35,7 @@ int chat_reset(struct chat *c)
     c->n = MAX(c->n, 1);
     json_decref(b->messages);
     b->messages = messages;
+    c->changed = true;
     return 0;
 }
 
@@ -57,6 +58,7 @@ int chat_fork(struct chat *c, const char *name)
     b->messages = messages;
     snprintf(b->name, CHAT_NAME, "%s", name);
     c->at = c->n++;
+    c->changed = true;
     struct chat_held h = {0};
     char a[16];
     (void)chat_held(c, b->seq, &h);
@@ -71,6 +73,7 @@ int chat_switch(struct chat *c, const char *name)
     if (!*name) return ERR(ARG, "/switch needs the name of a branch; /branches lists them");
     TRY(find(c, name, &i));
     c->at = i;
+    c->changed = true;
     char last[CHAT_PREVIEW];
     const json_t *m = c->branch[i].messages;
     size_t n = json_array_size(m);
@@ -91,6 +94,7 @@ int chat_drop(struct chat *c, const char *name)
     memmove(&c->branch[i], &c->branch[i + 1], (c->n - i) * sizeof c->branch[i]);
     c->branch[c->n] = (struct branch){0};
     if (c->at > i) c->at--;
+    c->changed = true;
     return 0;
 }
 

@@ -1,6 +1,6 @@
 /* chat_commands.c - the commands of a chat, one row of a table each. */
 #include "base/near.h"
-#include "cli/chat.h"
+#include "cli/cmd_chat.h"
 
 #include <string.h>
 
@@ -36,6 +36,22 @@ static int map(struct chat *c, const char *text)
     return chat_map(c);
 }
 
+static int save(struct chat *c, const char *text)
+{
+    if (!*text) return ERR(ARG, "/save needs the name of a file");
+    TRY(chat_save(c, text));
+    fprintf(stderr, "saved %u branch%s to %s\n", c->n, c->n == 1 ? "" : "es", text);
+    return 0;
+}
+
+static int load(struct chat *c, const char *text)
+{
+    if (!*text) return ERR(ARG, "/load needs the name of a file");
+    TRY(chat_load(c, text));
+    chat_loaded(c, text);
+    return 0;
+}
+
 static int help(struct chat *c, const char *text);
 
 static const struct slash {
@@ -49,6 +65,8 @@ static const struct slash {
     {"/switch", "NAME", "go on in another branch", chat_switch},
     {"/branches", "", "list them, with what they share", branches},
     {"/drop", "NAME", "give a branch up", chat_drop},
+    {"/save", "FILE", "all branches, with what the cache holds of them", save},
+    {"/load", "FILE", "go on with what was saved, instead of these", load},
     {"/cache", "", "what the cache holds of this branch, block by block", map},
     {"/reset", "", "begin a new conversation", reset},
     {"/help", "", "this list", help},

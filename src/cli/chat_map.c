@@ -1,5 +1,5 @@
 /* chat_map.c - /cache: what a branch holds and where, block by block, from kvik_cache_map. */
-#include "cli/chat.h"
+#include "cli/cmd_chat.h"
 
 #include <string.h>
 

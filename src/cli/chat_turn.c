@@ -1,7 +1,7 @@
 /* chat_turn.c - one exchange of a conversation.  All of it is rendered with the model's template and handed over; the library
  * keeps what the branch holds of it already, so that a turn computes the new tokens only, and a template that renders
  * old turns differently is followed and not trusted. */
-#include "cli/chat.h"
+#include "cli/cmd_chat.h"
 
 #include <string.h>
 
@@ -93,6 +93,7 @@ static int answer(struct chat *c, bool anew)
     interrupt_clear();
     fflush(stdout);
     if (e < 0) return e;
+    c->changed = true;
     const char *said = r->row[0].text ? r->row[0].text : "";
     json_t *message = say_message("assistant", said, strlen(said));
     if (!message || json_array_append_new(chat_here(c)->messages, message) < 0) {
@@ -173,6 +174,7 @@ int chat_undo(struct chat *c)
     char text[CHAT_PREVIEW];
     fprintf(stderr, "taken back: %s\n", chat_preview(messages, n - 2, text));
     take_back(messages);
+    c->changed = true;
     return 0;
 }
 
@@ -188,6 +190,7 @@ int chat_system(struct chat *c, const char *text)
     }
     json_t *message = strcmp(text, "-") ? say_message("system", text, strlen(text)) : NULL;
     if (has) json_array_remove(messages, 0);
+    c->changed = true;
     if (message && json_array_insert_new(messages, 0, message) < 0)
         return ERR(NOMEM, "out of memory");
     fprintf(stderr, "%s; what was said stays\n",

@@ -1,5 +1,5 @@
 /* cmd_chat.c - kvik chat: messages and commands from a terminal or a pipe. */
-#include "cli/chat.h"
+#include "cli/cmd_chat.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -8,6 +8,8 @@ static const struct arg_option table[] = {
     {"system", ARG_TEXT, offsetof(struct chat_options, system), "TEXT", NULL, "system message"},
     {"generation-config", ARG_TEXT, offsetof(struct chat_options, config), "JSON|FILE", NULL,
      "generation options as a JSON object; single options win over it"},
+    {"session", ARG_TEXT, offsetof(struct chat_options, session), "FILE", NULL,
+     "go on with the conversation saved in FILE, and save it there after every turn"},
     {"cache-report", ARG_FLAG, offsetof(struct chat_options, cache_report), NULL, NULL,
      "tell on standard error after each reply what the cache held"},
 };
@@ -51,6 +53,7 @@ static int loop(struct chat *c, struct buf *line)
         else
             e = chat_say(c, line->data + escaped, line->len - escaped);
         if (e < 0 && e != KVIK_CANCELLED) status = say_error(e);
+        if (e >= 0 && (e = chat_session_save(c)) < 0) status = say_error(e);
     }
     if (terminal) fputc('\n', stderr);
     return terminal ? 0 : status;
@@ -76,6 +79,7 @@ static int run(struct chat *c, const struct chat_options *o, const struct args *
     if (status) return status;
     int e = chat_reset(c);
     if (e >= 0) e = line_open(&c->editor);
+    if (e >= 0) e = chat_session_open(c);
     if (e < 0) return say_error(e);
     interrupt_catch();
     struct buf line;

@@ -72,6 +72,32 @@ check "cache: e in the map" err_has ' ee*[eo]*$'
 talk 'abcdefghijklmnopqrstuvwxyz abcdefghijklmnopqrstuvwxyz\n/cache\n' --cache-config '{"sliding_window": 16}'
 check "cache: a window forgets" err_has ' \.\.[.ro]*$'
 
+# Sessions: all branches with their messages and their rows.
+talk "abcdefghijklmnop\n/fork side\ncd\n/switch main\n/save $work/s.kvik\n"
+check "save: says what" err_has 'saved 2 branches to'
+check "save: a file" test -s "$work/s.kvik"
+talk "/load $work/s.kvik\n/branches\ngh\n" --cache-report
+check "load: says what" err_has '2 branches, on main'
+check "load: the branches" err_has '^  side .* 4 messages'
+check "load: the rows" err_has ' [1-9][0-9]* prompt tokens reused'
+cp "$work/out" "$work/loaded"
+talk 'abcdefghijklmnop\ngh\n'
+sed -n '$p' "$work/out" >"$work/second"
+check "load: the same reply as without" same "$(tail -c 4 "$work/loaded" | od -c)" "$(tail -c 4 "$work/second" | od -c)"
+talk "ab\n/load $work/none\ncd\n" --cache-report
+check "load: no file is an error, the conversation goes on" err_count '^cache ' 2
+head -c 100 "$work/s.kvik" >"$work/short"
+talk "ab\n/load $work/short\n/branches\n"
+check "load: a short file is refused" err_count '^kvik: ' 1
+check "load: and changes nothing" err_has '^\* main .* 2 messages'
+talk 'ab\n' --session "$work/live" --seed 4
+talk 'cd\n' --session "$work/live" --seed 4 --cache-report
+check "session: goes on" err_has ' [1-9][0-9]* prompt tokens reused'
+talk '/branches\n' --session "$work/live"
+check "session: has both turns" err_has '^\* main .* 4 messages'
+talk '/save\n/load\n'
+check "save and load need a file" err_count 'needs the name of a file' 2
+
 talk '/cahce\n/zzzzzzz\n/undo now\n'
 check "unknown: the nearest" err_has 'did you mean /cache'
 check "unknown: the list" err_has '/help lists'

@@ -1,4 +1,4 @@
-/* chat.h - what the files of kvik chat share: conversations that are branches of one another in one cache. */
+/* cmd_chat.h - what the files of kvik chat share: conversations that are branches of one another in one cache. */
 #pragma once
 #include "cli/cli.h"
 #include "cli/line.h"
@@ -7,7 +7,7 @@ enum { CHAT_BRANCHES = 8, CHAT_NAME = 32, CHAT_PREVIEW = 64 };
 
 struct chat_options {
     struct common common;
-    const char *system, *config;
+    const char *system, *config, *session;
     bool cache_report;
 };
 struct branch {
@@ -24,6 +24,7 @@ struct chat {
     struct stream stream;
     uint64_t draws; /* replies so far: each draws other numbers */
     bool open_ended;
+    bool changed; /* since the session was saved */
 };
 static inline struct branch *chat_here(struct chat *c)
 {
@@ -52,6 +53,13 @@ struct chat_held {
 };
 int chat_held(const struct chat *c, kvik_seq s, struct chat_held *out);
 int chat_map(struct chat *c);
+
+/* --- chat_file.c: a failed call changes nothing. */
+int chat_save(struct chat *c, const char *path);
+int chat_load(struct chat *c, const char *path);    /* instead of all branches */
+void chat_loaded(struct chat *c, const char *path); /* says what */
+int chat_session_open(struct chat *c);              /* --session, if the file exists */
+int chat_session_save(struct chat *c);
 
 /* --- chat_commands.c: a line that begins with '/'; *leave: it ends the chat. */
 int chat_command(struct chat *c, const char *line, bool *leave);

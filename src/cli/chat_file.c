@@ -1,0 +1,135 @@
+/* chat_file.c - conversations in session files: all branches with their blocks, and their messages in the session's note.
+ *
+ * The note is {"kvik_chat": 1, "at": NAME, "draws": N, "branches": [{"name", "messages"}]}, a branch for every
+ * sequence, in their order. */
+#include "base/map.h"
+#include "cli/cmd_chat.h"
+
+#include <string.h>
+
+static int write_note(struct chat *c, char **text)
+{
+    json_t *branches = json_array(),
+           *o = json_pack("{s:i, s:s, s:I, s:o}", "kvik_chat", 1, "at", chat_here(c)->name, "draws",
+                          (json_int_t)c->draws, "branches", branches);
+    for (uint32_t i = 0; o && i < c->n; i++)
+        json_array_append_new(branches, json_pack("{s:s, s:O}", "name", c->branch[i].name,
+                                                  "messages", c->branch[i].messages));
+    int e =
+        o && json_array_size(branches) == c->n ? json_text(o, text) : ERR(NOMEM, "out of memory");
+    json_decref(o);
+    return e;
+}
+
+int chat_save(struct chat *c, const char *path)
+{
+    kvik_seq seq[CHAT_BRANCHES];
+    char *note;
+    TRY(write_note(c, &note));
+    for (uint32_t i = 0; i < c->n; i++)
+        seq[i] = c->branch[i].seq;
+    int e = kvik_cache_save(c->s.cache, path, seq, c->n, note);
+    mem_free(note);
+    return e;
+}
+
+static bool is_message(const json_t *m)
+{
+    return json_is_string(json_object_get(m, "role")) &&
+           json_is_string(json_object_get(m, "content"));
+}
+
+/* One branch of the note; its sequence is filled in by the caller. */
+static bool read_branch(const json_t *o, struct branch *b)
+{
+    const char *name = json_string_value(json_object_get(o, "name"));
+    json_t *messages = json_object_get(o, "messages");
+    const json_t *m;
+    size_t i;
+    if (!name || !*name || strlen(name) >= CHAT_NAME || !json_is_array(messages)) return false;
+    json_array_foreach(messages, i, m) if (!is_message(m)) return false;
+    snprintf(b->name, CHAT_NAME, "%s", name);
+    b->messages = json_incref(messages);
+    return true;
+}
+
+/* The n branches of a note; *at: the one that was spoken in. */
+static int read_note(const char *path, const char *text, uint32_t n, struct branch *b, uint32_t *at,
+                     uint64_t *draws)
+{
+    json_t *o = NULL;
+    if (!*text || json_parse(text, strlen(text), path, &o) < 0 ||
+        json_integer_value(json_object_get(o, "kvik_chat")) != 1) {
+        json_decref(o);
+        return ERR(FORMAT, "%s is a session, but not of kvik chat", path);
+    }
+    const json_t *branches = json_object_get(o, "branches");
+    const char *here = json_string_value(json_object_get(o, "at"));
+    bool good = n && json_array_size(branches) == n;
+    for (uint32_t i = 0; good && i < n; i++) {
+        good = read_branch(json_array_get(branches, i), &b[i]);
+        if (good && here && !strcmp(here, b[i].name)) *at = i;
+    }
+    *draws = (uint64_t)json_integer_value(json_object_get(o, "draws"));
+    json_decref(o);
+    return good ? 0 : ERR(FORMAT, "%s: its note does not fit its %u sequences", path, n);
+}
+
+int chat_load(struct chat *c, const char *path)
+{
+    kvik_seq seq[CHAT_BRANCHES];
+    struct branch b[CHAT_BRANCHES] = {0};
+    uint32_t at = 0;
+    uint64_t draws = 0;
+    char *note = NULL;
+    int n = kvik_cache_load(c->s.cache, path, CHAT_BRANCHES, seq, &note);
+    if (n < 0) return n;
+    int e = read_note(path, note, (uint32_t)n, b, &at, &draws);
+    kvik_free(note);
+    if (e < 0) {
+        for (int i = 0; i < n; i++) {
+            kvik_cache_drop(c->s.cache, seq[i]);
+            json_decref(b[i].messages);
+        }
+        return e;
+    }
+    for (uint32_t i = 0; i < c->n; i++) {
+        kvik_cache_drop(c->s.cache, c->branch[i].seq);
+        json_decref(c->branch[i].messages);
+    }
+    for (int i = 0; i < n; i++)
+        b[i].seq = seq[i];
+    memcpy(c->branch, b, sizeof b);
+    c->n = (uint32_t)n;
+    c->at = at;
+    c->draws = draws;
+    c->changed = true;
+    return 0;
+}
+
+void chat_loaded(struct chat *c, const char *path)
+{
+    char last[CHAT_PREVIEW];
+    const struct branch *b = chat_here(c);
+    size_t n = json_array_size(b->messages);
+    fprintf(stderr, "%s: %u branch%s, on %s with %lld tokens%s%s\n", path, c->n,
+            c->n == 1 ? "" : "es", b->name, (long long)kvik_cache_length(c->s.cache, b->seq),
+            n ? ", after: " : "", n ? chat_preview(b->messages, n - 1, last) : "");
+}
+
+int chat_session_open(struct chat *c)
+{
+    if (!c->o->session || !file_exists(c->o->session)) return 0;
+    TRY(chat_load(c, c->o->session));
+    c->changed = false;
+    if (line_is_terminal(c->editor)) chat_loaded(c, c->o->session);
+    return 0;
+}
+
+int chat_session_save(struct chat *c)
+{
+    if (!c->o->session || !c->changed) return 0;
+    TRY(chat_save(c, c->o->session));
+    c->changed = false;
+    return 0;
+}
