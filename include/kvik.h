@@ -440,7 +440,8 @@ typedef struct kvik_result {
         accepted; /* guesses checked (prompt lookup, assistant_model); that came true */
 } kvik_result;
 KVIK_API void kvik_result_free(kvik_result *r);
-/* Writes the kept logits as a safetensors file, tensor "logits" [logit_steps][rows][vocab] f32; whole or not at all. */
+/* Writes what is kept as a safetensors file, tensors "logits" and "scores" [logit_steps][rows][vocab] f32; whole or not at
+ * all. */
 KVIK_API int kvik_logits_save(const kvik_result *r, const char *path);
 
 /* Called from the thread in kvik_generate; not with beams, whose text is not known before the end.  text: new complete characters of this row ("" possible), id: the token, or -1 with

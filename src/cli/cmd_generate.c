@@ -25,7 +25,8 @@ static const struct arg_option table[] = {
     {"generation-config", ARG_TEXT, offsetof(struct options, config), "JSON|FILE", NULL,
      "generation options as a JSON object; single options win over it"},
     {"logits-file", ARG_TEXT, offsetof(struct options, logits_file), "FILE", NULL,
-     "write the raw logits, [steps, rows, vocab], as a safetensors file"},
+     "write the raw logits, [steps, rows, vocab], as a safetensors file; with --output-scores true "
+     "also what the processors made of them"},
     {"prefix-cache", ARG_TEXT, offsetof(struct options, prefix_cache), "DIR", NULL,
      "keep what the cache holds in this directory, and begin with what is there of the prompt"},
     {"assistant-model", ARG_TEXT, offsetof(struct options, assistant), "MODEL", NULL,

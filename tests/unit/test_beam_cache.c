@@ -165,8 +165,10 @@ static void same_bits(const kvik_result *r, kvik_cache *c)
 
 enum { PROMPT = 1000, BEAMS = 40, NEW = 24, BLOCK = 16 };
 
-/* 40 beams over 1000 tokens: the prompt once, and per beam its open block and the new ones. */
-static void share(kvik_model *m, const char *compute, uint32_t new_tokens, bool bits)
+/* 40 beams over 1000 tokens, in one group or in 40 that each return theirs: the prompt once, and per beam its open block and
+ * the new ones. */
+static void share(kvik_model *m, const char *compute, uint32_t new_tokens, uint32_t groups,
+                  bool bits)
 {
     static int32_t prompt[PROMPT];
     char json[200];
@@ -187,18 +189,24 @@ static void share(kvik_model *m, const char *compute, uint32_t new_tokens, bool 
     kvik_cache_close(c);
     snprintf(json, sizeof json,
              "{\"max_new_tokens\": %u, \"eos_token_id\": [], \"num_beams\": %u, "
+             "\"num_beam_groups\": %u, \"diversity_penalty\": %d, "
              "\"num_return_sequences\": %u, \"output_logits\": %s}",
-             new_tokens, BEAMS, bits ? 5 : 1, bits ? "true" : "false");
+             new_tokens, BEAMS, groups, groups > 1,
+             groups > 1 ? BEAMS
+             : bits     ? 5
+                        : 1,
+             bits ? "true" : "false");
     c = cache_of(m, config);
     r = generate(c, json, &p, 1);
     kvik_cache_usage(c, &all);
     uint64_t block = one.peak_bytes / ((PROMPT + new_tokens - 1 + BLOCK - 1) / BLOCK);
     uint64_t tail = BEAMS * ((PROMPT % BLOCK + new_tokens - 1 + BLOCK - 1) / BLOCK) * block;
-    printf("one beam %llu bytes, %u beams %llu: %.2f of one, bound 1.3 and tails of %llu; rows "
-           "copied %llu\n",
-           (unsigned long long)one.peak_bytes, BEAMS, (unsigned long long)all.peak_bytes,
-           (double)all.peak_bytes / (double)one.peak_bytes, (unsigned long long)tail,
-           (unsigned long long)all.rows_copied);
+    printf(
+        "one beam %llu bytes, %u beams in %u groups %llu: %.2f of one, bound 1.3 and tails of %llu; rows "
+        "copied %llu\n",
+        (unsigned long long)one.peak_bytes, BEAMS, groups, (unsigned long long)all.peak_bytes,
+        (double)all.peak_bytes / (double)one.peak_bytes, (unsigned long long)tail,
+        (unsigned long long)all.rows_copied);
     assert_true((double)all.peak_bytes <= 1.3 * (double)one.peak_bytes + (double)tail);
     /* What the prompt fills is held once. */
     assert_true(all.peak_bytes <= PROMPT / BLOCK * block + tail);
@@ -207,6 +215,8 @@ static void share(kvik_model *m, const char *compute, uint32_t new_tokens, bool 
     for (uint32_t t = 0; t + 1 < new_tokens; t++)
         copies += (BEAMS - 1) * ((PROMPT + t) % BLOCK);
     assert_true(all.rows_copied <= copies);
+    if (groups == BEAMS) /* none is continued twice */
+        assert_int_equal(all.rows_copied, (BEAMS - 1) * (PROMPT % BLOCK));
     uint64_t fed = r->prompt_tokens;
     for (uint32_t i = 0; i < r->n_rows; i++)
         fed -= r->row[i].reused;
@@ -224,7 +234,8 @@ static void shared_blocks(void **state)
     (void)state;
     kvik_model *m;
     assert_int_equal(kvik_model_open(LONG, &m), 0);
-    share(m, "exact", NEW, true);
+    share(m, "exact", NEW, 1, true);
+    share(m, "exact", NEW, BEAMS, false);
     kvik_model_close(m);
 }
 
@@ -235,7 +246,7 @@ static void shared_blocks_smollm2(void **state)
     const char *path = getenv("KVIK_TEST_SHORT") ? NULL : test_model();
     if (!path) skip();
     if (kvik_model_open(path, &m) < 0) fail_msg("%s", kvik_last_error());
-    share(m, "fast", 10, true);
+    share(m, "fast", 10, 1, true);
     kvik_model_close(m);
 }
 
