@@ -33,16 +33,25 @@ static bool wanted_eta(const kvik_generation *g)
     return g->eta_cutoff > 0 && g->eta_cutoff < 1;
 }
 
+/* With weights w = exp(s - max) of sum W: log W - sum of w (s - max) / W. */
+static double entropy(const struct gen_chain *c, const float *scores, double total)
+{
+    float max = -INFINITY;
+    double sum = 0;
+    for (uint32_t i = 0; i < c->vocab; i++)
+        if (scores[i] > max) max = scores[i];
+    for (uint32_t i = 0; i < c->vocab; i++)
+        if (c->value[i] > 0 && scores[i] < max) sum += (double)c->value[i] * (scores[i] - max);
+    return log(total) - sum / total;
+}
+
 static void apply_eta(struct gen_chain *c, const struct gen_row *row, float *scores)
 {
     (void)row;
-    double total = gen_weights(scores, c->vocab, c->value), entropy = 0;
+    double total = gen_weights(scores, c->vocab, c->value);
     if (!(total > 0)) return;
-    for (uint32_t i = 0; i < c->vocab; i++) {
-        double p = c->value[i] / total;
-        if (p > 0) entropy -= p * log(p);
-    }
-    float eta = (float)c->g.eta_cutoff, wide = sqrtf(eta) * expf((float)-entropy);
+    float eta = (float)c->g.eta_cutoff;
+    float wide = sqrtf(eta) * expf((float)-entropy(c, scores, total));
     cut(c, scores, total, MIN(eta, wide));
 }
 

@@ -39,6 +39,11 @@ static float median(float a, float b, float c)
 float gen_select(float *v, uint32_t n, uint32_t k)
 {
     uint32_t want = n - k, lo = 0, hi = n; /* index in ascending order, searched in [lo, hi) */
+    if (k == 1) {
+        for (uint32_t i = 1; i < n; i++)
+            if (v[i] > v[0]) swap(&v[0], &v[i]);
+        return v[0];
+    }
     for (int rounds = 0; hi - lo > 16; rounds++) {
         if (rounds == 64) break;
         uint32_t m = hi - lo;
