@@ -429,8 +429,9 @@ typedef struct kvik_result {
     uint32_t steps;       /* of the model: one a new token, fewer where guesses came true */
     uint32_t logit_steps; /* new tokens of the longest row */
     uint32_t logit_rows;  /* n_rows, or with beams the number of prompts times num_beams */
-    float *
-        logits; /* [logit_steps][logit_rows][vocab] raw, if output_logits; rows that have ended: zeros */
+    /* [logit_steps][logit_rows][vocab] raw, if output_logits.  Rows that have ended: as if padding followed, where there
+     * is room for it; beams and contrastive search: zeros */
+    float *logits;
     float *
         scores; /* the same after the processors, if output_scores; beams: log-probabilities of the step */
     double prefill_seconds, decode_seconds;

@@ -260,10 +260,11 @@ int gen_run_with(struct exec *x, const struct tok *tok, const kvik_generation *g
     (void)gen_notice_full(x, NULL, &r.told); /* in an earlier run: no news */
     int e = run_begin(&r, prompt, n);
     if (e >= 0) e = mode_of(&r)(&r, res, &prefilled);
-    if (e >= 0) run_result_end(&r, res);
     res->prefill_seconds = prefilled - r.begun;
     res->decode_seconds = now_seconds() - prefilled;
     res->computed_tokens = x->computed - computed;
+    if (e >= 0 && gen_mode(g) <= GEN_SAMPLE) idle_run(&r);
+    if (e >= 0) run_result_end(&r, res);
     run_end(&r, e < 0);
     if (e < 0) {
         gen_result_free(res);

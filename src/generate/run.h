@@ -110,6 +110,9 @@ int run_choose(struct run *r, uint32_t i, const float *logits, bool *cancel);
 /* After every row had its tokens: ends all if cancelled; whether any still runs. */
 int run_step_end(struct run *r, bool cancel, bool *running);
 
+/* idle.c: after the rows have their results, the raw logits (if kept) of those that ended before others. */
+void idle_run(struct run *r);
+
 /* speculate.c: guesses checked many at a time; fills the rows of `out`. */
 int speculate_run(struct run *r, kvik_result *out, double *prefilled);
 

@@ -196,6 +196,59 @@ static void vocabulary(void **state)
     kvik_generation_done(&g);
 }
 
+/* Raw logits of a row that has ended: what the text with padding behind its end would say, whoever runs beside it; the
+ * row, its sequence and what a call reports are as without. */
+static void idle_logits(void **state)
+{
+    (void)state;
+    int32_t text[countof(prompt) + 24];
+    static const int32_t other[] = {7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17};
+    const int32_t *ids = plain();
+    char json[160];
+    uint32_t k = 1, fed = 0; /* the first token that is not the same as one before */
+    for (bool seen = true; seen; k += seen) {
+        seen = false;
+        for (uint32_t i = 0; i < k; i++)
+            seen |= ids[i] == ids[k];
+    }
+    for (int cached = 1; cached >= 0; cached--) {
+        kvik_seq seq = 0;
+        if (cached) assert_int_equal(kvik_cache_new(cache, &seq), 0);
+        snprintf(json, sizeof json,
+                 "{\"max_new_tokens\": %u, \"eos_token_id\": %d, \"pad_token_id\": 3, "
+                 "\"output_logits\": true, \"use_cache\": %s}",
+                 k + 4, ids[k], cached ? "true" : "false");
+        kvik_prompt p[2] = {{.ids = prompt, .n = countof(prompt), .seq = seq},
+                            {.ids = other, .n = countof(other)}};
+        kvik_result *r = generate_with(json, p, 2, NULL);
+        assert_int_equal(r->row[0].n, countof(prompt) + k + 1);
+        assert_int_equal(r->row[1].n, countof(other) + k + 4);
+        fed = 0; /* by the two rows themselves; nothing more is told */
+        for (uint32_t i = 0; i < k + 4; i++) {
+            if (i <= k) fed += cached && i ? 1 : (uint32_t)countof(prompt) + i;
+            fed += cached && i ? 1 : (uint32_t)countof(other) + i;
+        }
+        assert_int_equal(r->computed_tokens, fed);
+        if (cached) assert_int_equal(kvik_cache_length(cache, seq), countof(prompt) + k);
+        memcpy(text, r->row[0].ids, r->row[0].n * sizeof *text);
+        float *want = malloc(r->vocab * sizeof *want);
+        for (uint32_t step = k + 1, n = (uint32_t)r->row[0].n; step < k + 4; step++, n++) {
+            kvik_seq s;
+            kvik_span span = {.ids = text, .n = n};
+            assert_int_equal(kvik_cache_new(cache, &s), 0);
+            span.seq = s;
+            assert_int_equal(kvik_forward(cache, &span, 1, false, want), 0);
+            assert_memory_equal(want, r->logits + (size_t)step * 2 * r->vocab,
+                                r->vocab * sizeof *want);
+            kvik_cache_drop(cache, s);
+            text[n] = 3;
+        }
+        free(want);
+        kvik_result_free(r);
+        if (seq) kvik_cache_drop(cache, seq);
+    }
+}
+
 static int setup(void **state)
 {
     (void)state;
@@ -218,7 +271,7 @@ int main(void)
         cmocka_unit_test(max_time),     cmocka_unit_test(reasons),
         cmocka_unit_test(forced_ends),  cmocka_unit_test(least_lengths),
         cmocka_unit_test(both_lengths), cmocka_unit_test(batch_mates),
-        cmocka_unit_test(vocabulary),
+        cmocka_unit_test(vocabulary),   cmocka_unit_test(idle_logits),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
