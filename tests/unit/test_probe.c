@@ -363,6 +363,79 @@ static void test_saved(void **state)
     unlink(path);
 }
 
+/* Everything at once, in two calls of four sequences; the rows of logits, hidden states and probabilities in one array. */
+static float *everything(const struct way *w, size_t *n_out, bool *streamed)
+{
+    enum { FIRST = 90, THEN = 70, ROWS = 4 };
+    struct exec *x = open_way("llama-mha", w);
+    const struct model *m = x->m;
+    size_t v = m->vocab, d = m->hidden, columns = FIRST + THEN;
+    size_t n_hidden = (m->n_layers + 1) * THEN * d,
+           n_attention = (size_t)m->n_layers * m->n_heads * THEN * columns;
+    size_t n = 3 * THEN * v + 2 * n_hidden + n_attention, n_logits = 0;
+    float *all = array(n), *rows = array(THEN * d), *at = all + 3 * THEN * v;
+    struct exec_feed f[ROWS];
+    struct exec_probe p[2] = {{.hidden = at},
+                              {.hidden = at + n_hidden, .attention = at + 2 * n_hidden}};
+    uint8_t want[ROWS][THEN];
+    uint32_t pos[THEN];
+    struct kv_usage u;
+    p[1].columns = (uint32_t)columns;
+    dev_embed(x->dev, &m->embed, ids + 5, THEN, rows);
+    for (uint32_t i = 0; i < ROWS; i++)
+        f[i] = (struct exec_feed){.seq = fresh(x), .tok = ids + i, .n = FIRST};
+    feed(x, f, ROWS, w->chunk, NULL);
+    for (uint32_t j = 0; j < THEN; j++) {
+        pos[j] = FIRST + 2 * j;
+        for (uint32_t i = 0; i < ROWS; i++)
+            want[i][j] = i != 2 && (j * 7 + i) % (i + 2) == 0;
+        n_logits += want[0][j] + want[1][j] + want[2][j];
+    }
+    for (uint32_t i = 0; i < ROWS; i++) {
+        f[i].tok = ids + 2 * i;
+        f[i].n = THEN;
+        f[i].want = i < 3 ? want[i] : NULL;
+    }
+    f[0].embeds = rows;
+    f[1].pos = pos;
+    f[1].probe = &p[1];
+    f[2].probe = &p[0];
+    feed(x, f, ROWS, w->chunk, all);
+    kv_usage(x->kv, &u);
+    *streamed = u.streaming;
+    assert_true(all[n_logits * v] != 0 && all[(n_logits + 1) * v] == 0);
+    free(rows);
+    close_way();
+    *n_out = n;
+    return all;
+}
+
+static void test_everything(void **state)
+{
+    static const struct way way[] = {
+        {.step = 400, .len = 200},
+        {.step = 31, .len = 200, .threads = 2},
+        {.step = 400, .chunk = 9, .len = 200},
+        {.impl = "offloaded", .step = 31, .len = 200, .tight = true},
+        {.on_full = "offload", .step = 31, .len = 200, .tight = true},
+        {.on_full = "offload", .step = 300, .len = 200, .tight = true},
+    };
+    size_t n, n_want;
+    bool streamed;
+    (void)state;
+    float *want = everything(&way[0], &n_want, &streamed);
+    for (size_t k = 1; k < countof(way); k++) {
+        float *got = everything(&way[k], &n, &streamed);
+        assert_int_equal(n, n_want);
+        assert_true(streamed == way[k].tight);
+        for (size_t i = 0; i < n; i++)
+            if (memcmp(got + i, want + i, sizeof *got))
+                fail_msg("way %zu: number %zu of %zu differs", k, i, n);
+        free(got);
+    }
+    free(want);
+}
+
 static void test_columns(void **state)
 {
     static float out[1];
@@ -381,6 +454,7 @@ int main(void)
         cmocka_unit_test(test_positions), cmocka_unit_test(test_refused),
         cmocka_unit_test(test_hidden),    cmocka_unit_test(test_not_finite),
         cmocka_unit_test(test_deep),      cmocka_unit_test(test_cancelled),
-        cmocka_unit_test(test_saved),     cmocka_unit_test(test_columns)};
+        cmocka_unit_test(test_saved),     cmocka_unit_test(test_everything),
+        cmocka_unit_test(test_columns)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

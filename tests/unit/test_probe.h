@@ -6,13 +6,13 @@
 
 #include <math.h>
 
-enum { N = 29, MOST = 96 };
+enum { N = 29, MOST = 100 };
 static int32_t ids[MOST];
 static kvik_model *km;
 static kvik_cache *kc;
 
 struct way {
-    const char *impl, *config, *compute;
+    const char *impl, *config, *compute, *on_full;
     uint32_t step, chunk, threads, len; /* len: most rows, 0: MOST */
     bool tight;                         /* little more memory than the least that opens */
 };
@@ -27,6 +27,7 @@ static inline struct exec *open_way(const char *name, const struct way *w)
                            .max_sequences = 4,
                            .step_tokens = w->step,
                            .threads = w->threads,
+                           .on_full = w->on_full,
                            .cache_memory = w->tight ? 1 << 16 : 0,
                            .compute = w->compute};
     int e = kvik_model_open(path, &km);
