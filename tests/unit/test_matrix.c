@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* Tokens of the parts: long, so that pages of several atoms stream, or within 128 positions. */
 struct lengths {
@@ -287,6 +288,35 @@ static int op_sync(struct cell *c)
     return kvik_cache_drop(c->cache, s);
 }
 
+/* Two branches saved, a third added to the file, all dropped, loaded and gone on with. */
+static int op_save(struct cell *c)
+{
+    char path[64];
+    kvik_seq s[3], t[3];
+    snprintf(path, sizeof path, "build/matrix-%d.session", (int)getpid());
+    DO(begin(c, &s[0]));
+    DO(kvik_cache_fork(c->cache, s[0], &s[1]));
+    DO(kvik_cache_save(c->cache, path, s, 2, NULL));
+    DO(go_b(c, s[1]));
+    DO(kvik_cache_fork(c->cache, s[0], &s[2]));
+    DO(kvik_cache_save(c->cache, path, s, 3, "a note"));
+    for (int i = 0; i < 3; i++)
+        DO(kvik_cache_drop(c->cache, s[i]));
+    char *note = NULL;
+    int e = kvik_cache_load(c->cache, path, 3, t, &note);
+    remove(path);
+    if (e >= 0) e = e != 3 || strcmp(note, "a note");
+    kvik_free(note);
+    DO(e);
+    DO(go_a(c, t[0]));
+    DO(go_b(c, t[2]));
+    DO(kvik_cache_drop(c->cache, t[0]));
+    DO(kvik_cache_crop(c->cache, t[1], c->n.prompt));
+    DO(go_a(c, t[1]));
+    DO(kvik_cache_drop(c->cache, t[1]));
+    return kvik_cache_drop(c->cache, t[2]);
+}
+
 static int op_reset(struct cell *c)
 {
     kvik_seq s;
@@ -358,7 +388,7 @@ static int op_export(struct cell *c)
 
 static const char beam_options[] = "{\"num_beams\":3,\"max_new_tokens\":8}";
 static const char greedy_options[] = "{\"max_new_tokens\":12}";
-static const char guess_options[] =
+static const char speculative_options[] =
     "{\"max_new_tokens\":12,\"prompt_lookup_num_tokens\":4,\"max_matching_ngram_size\":1}";
 
 static int op_beam(struct cell *c)
@@ -371,18 +401,27 @@ static int op_generate(struct cell *c)
     return generate(c, greedy_options, c->greedy, NULL);
 }
 
-static int op_guess(struct cell *c)
+static int op_speculative(struct cell *c)
 {
-    return generate(c, guess_options, c->greedy, NULL);
+    return generate(c, speculative_options, c->greedy, NULL);
 }
 
 static const struct {
     const char *name;
     operation run;
-} operations[] = {{"forward", op_plain},   {"generate", op_generate}, {"beam", op_beam},
-                  {"fork", op_fork},       {"crop", op_crop},         {"reorder", op_reorder},
-                  {"select", op_select},   {"batch", op_batch},       {"sync", op_sync},
-                  {"speculate", op_guess}, {"reset", op_reset},       {"export", op_export}};
+} operations[] = {{"forward", op_plain},
+                  {"generate", op_generate},
+                  {"beam", op_beam},
+                  {"fork", op_fork},
+                  {"crop", op_crop},
+                  {"reorder", op_reorder},
+                  {"select", op_select},
+                  {"batch", op_batch},
+                  {"sync", op_sync},
+                  {"save", op_save},
+                  {"speculative", op_speculative},
+                  {"reset", op_reset},
+                  {"export", op_export}};
 enum { OPS = sizeof operations / sizeof *operations };
 
 static int n_cells, n_pass, n_refused, n_failed, n_streamed, verbose;

@@ -10,8 +10,10 @@
 #include "api/flat.h"
 #include "dev/dev.h"
 #include "kv/codec.h"
+#include "kv/image.h"
 #include "kv/kv.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -344,6 +346,88 @@ static int op_select(struct toy *t)
     return kv_drop(t->kv, s[2]);
 }
 
+/* --- A sequence outside of the store. */
+struct saved {
+    struct kv_sink sink;
+    struct kv_source source;
+    struct kv_image image;
+    struct {
+        struct kv_chunk c;
+        void *data;
+        size_t bytes;
+    } chunk[512];
+    uint32_t n;
+};
+
+static void *copy_of(const void *p, size_t n)
+{
+    void *q = malloc(n + 1);
+    memcpy(q, p, n);
+    return q;
+}
+
+static int take_image(struct kv_sink *k, const struct kv_image *im)
+{
+    struct saved *s = (struct saved *)(void *)k; /* the first member */
+    s->image = *im;
+    s->image.tok = copy_of(im->tok, im->len * sizeof *im->tok);
+    s->image.turn = copy_of(im->turn, im->n_turns * sizeof *im->turn);
+    s->image.unseen = copy_of(im->unseen, 2 * 2 * sizeof *im->unseen);
+    return 0;
+}
+
+static int take_chunk(struct kv_sink *k, const struct kv_chunk *c, const void *data, size_t bytes)
+{
+    struct saved *s = (struct saved *)(void *)k;
+    if (s->n == countof(s->chunk)) return ERR(LIMIT, "more chunks than the test has room for");
+    s->chunk[s->n].c = *c;
+    s->chunk[s->n].bytes = bytes;
+    s->chunk[s->n++].data = copy_of(data, bytes);
+    return 0;
+}
+
+static int give_chunk(struct kv_source *k, const struct kv_chunk *c, void *data, size_t bytes)
+{
+    struct saved *s = (struct saved *)(void *)((char *)k - offsetof(struct saved, source));
+    for (uint32_t i = 0; i < s->n; i++)
+        if (!memcmp(&s->chunk[i].c, c, sizeof *c) && s->chunk[i].bytes == bytes) {
+            memcpy(data, s->chunk[i].data, bytes);
+            return 0;
+        }
+    return ERR(NOTFOUND, "chunk %u/%u rows %u+%u was not saved", c->group, c->form, c->row, c->n);
+}
+
+static void saved_free(struct saved *s)
+{
+    for (uint32_t i = 0; i < s->n; i++)
+        free(s->chunk[i].data);
+    free((void *)(uintptr_t)s->image.tok);
+    free((void *)(uintptr_t)s->image.turn);
+    free((void *)(uintptr_t)s->image.unseen);
+    free(s);
+}
+
+/* Saved, dropped and loaded twice: both go on as what was saved. */
+static int op_save(struct toy *t)
+{
+    kv_seq s, a, b;
+    struct saved *f = calloc(1, sizeof *f);
+    f->sink = (struct kv_sink){take_image, take_chunk};
+    f->source = (struct kv_source){give_chunk, NULL};
+    int e = begin(t, &s);
+    if (e == 0) e = kv_save(t->kv, s, &f->sink);
+    if (e == 0) e = go_b(t, s);
+    if (e == 0) e = kv_drop(t->kv, s);
+    if (e == 0) e = kv_load(t->kv, &f->image, &f->source, &a);
+    if (e == 0) e = go_a(t, a);
+    if (e == 0) e = kv_load(t->kv, &f->image, &f->source, &b);
+    if (e == 0) e = kv_drop(t->kv, a);
+    if (e == 0) e = go_b(t, b);
+    if (e == 0) e = kv_drop(t->kv, b);
+    saved_free(f);
+    return e;
+}
+
 static int op_reset(struct toy *t)
 {
     kv_seq s;
@@ -361,7 +445,7 @@ static const struct {
     int (*run)(struct toy *t);
 } operations[] = {{"forward", op_forward}, {"fork", op_fork},   {"crop", op_crop},
                   {"reorder", op_reorder}, {"draft", op_draft}, {"select", op_select},
-                  {"reset", op_reset}};
+                  {"reset", op_reset},     {"save", op_save}};
 
 /* --- stores */
 static int plane_codec(struct kv_group *g, uint32_t codec)
