@@ -102,6 +102,7 @@ KVIK_API int kvik_template_render(const char *template_text, const char *request
 /* ---- Caches ------------------------------------------------------------------------------------------------- */
 typedef struct kvik_cache kvik_cache;
 typedef uint32_t kvik_seq; /* 0 is no sequence */
+#define KVIK_TURN_ENDS (1u << 28)
 typedef struct kvik_cache_config {
     /* "dynamic" (default), "static", "offloaded", "offloaded_static", "quantized", "sliding_window", "hybrid",
      * "hybrid_chunked", "offloaded_hybrid", "offloaded_hybrid_chunked", "sink" */
@@ -117,8 +118,12 @@ typedef struct kvik_cache_config {
                          what streaming needs */
     uint32_t max_sequences; /* at once; 0: 64 */
     uint32_t step_tokens;   /* most tokens of one forward step; 0: 512, fewer where pages stream */
-    uint32_t threads;       /* 0: all CPUs of this process */
-    const char *compute;    /* "exact", "fast", NULL: exact for f32 weights, else fast */
+    uint32_t
+        checkpoints; /* for chats: layers that forget also keep what they had where a prompt ended (the newest four and the
+                             first), and every so many tokens, so that a history that is rewritten there costs only what is
+                             new; given up first when memory is short.  0: none; KVIK_TURN_ENDS: nowhere else */
+    uint32_t threads;    /* 0: all CPUs of this process */
+    const char *compute; /* "exact", "fast", NULL: exact for f32 weights, else fast */
     const char *isa; /* "ref", "avx2", "avx512", "avx512bf16"; NULL: $KVIK_ISA or the best here */
     const char *on_full; /* at cache_memory: "error" (default), or "offload": go on from disk */
     const char

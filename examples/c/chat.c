@@ -44,7 +44,9 @@ int main(int argc, char **argv)
     kvik_model *model;
     kvik_cache *cache;
     kvik_generation settings;
-    kvik_cache_config config = {.max_sequences = 2, .max_cache_len = 2048};
+    kvik_cache_config config = {.max_sequences = 2,
+                                .max_cache_len = 2048,
+                                .checkpoints = KVIK_TURN_ENDS}; /* templates rewrite histories */
     kvik_hooks hooks = {.on_token = print_token};
     kvik_seq conversation;
 
@@ -65,7 +67,11 @@ int main(int argc, char **argv)
             die("template");
         kvik_prompt prompt = {.ids = ids, .n = count, .seq = conversation};
         if (kvik_generate(cache, &settings, &prompt, 1, &hooks, &reply) < 0) die("generate");
+        const kvik_sync *sync = reply->row[0].sync;
         printf("\n(%zu of %zu tokens were in the cache)\n", reply->row[0].reused, count);
+        if (sync->divergence >= 0) /* the template, or the tokenizer, made another text of it */
+            printf("(from token %lld on it is \"%s\", it was \"%s\")\n",
+                   (long long)sync->divergence, sync->given, sync->cached);
         add(chat, sizeof chat, "assistant", reply->row[0].text);
         kvik_result_free(reply);
         kvik_free(ids);

@@ -66,7 +66,10 @@ static int compute_of(const struct model *m, const char *name, struct exec_confi
     return 0;
 }
 
-enum { ENDLESS = 1 << 20 }; /* tokens of a sequence that never sees far */
+enum {
+    ENDLESS = 1 << 20, /* tokens of a sequence that never sees far */
+    CHECKPOINTS = 5,   /* of turn ends: kept at once */
+};
 
 /* Two pieces of an atom of the widest site for every sequence, at least 1 MiB each: what the store sets aside. */
 static size_t staging_of(const struct model *m, const struct exec_config *e)
@@ -92,7 +95,7 @@ static size_t held_most(const struct model *m, const struct exec_config *e)
         if (!seen) return SIZE_MAX;
         most = MAX(most, seen);
     }
-    return 2 * (most + e->step_tokens);
+    return 2 * (most + e->step_tokens) + (e->preset.every ? CHECKPOINTS * most : 0);
 }
 
 /* Room for everything asked for, and a spare block for each fork a transaction holds; at most half of memory.
@@ -132,6 +135,9 @@ int settings_exec(const struct settings *s, const struct model *m, const kvik_ca
 {
     TRY(compute_of(m, c->compute, e));
     TRY(kv_preset_settle(s->preset, &s->keys, m->layer, m->n_layers, &e->preset));
+    if (c->checkpoints > KVIK_TURN_ENDS)
+        return ERR(LIMIT, "checkpoints %u: at most KVIK_TURN_ENDS", c->checkpoints);
+    e->preset.every = c->checkpoints;
     e->streaming = s->streaming;
     if (s->streaming == KV_STREAM_ON_FULL) e->preset.stream = true;
     e->spill_dir = c->spill_dir;

@@ -16,6 +16,19 @@ static int encode(const struct chat *c, const json_t *conversation, int32_t **id
     return e;
 }
 
+/* A branch that holds nothing begins with what earlier conversations left on disk. */
+static int begin(struct chat *c, const int32_t *ids, size_t n)
+{
+    struct branch *b = chat_here(c);
+    kvik_seq s;
+    if (!c->o->prefix_cache || kvik_cache_length(c->s.cache, b->seq)) return 0;
+    int64_t got = kvik_prefix_load(c->s.cache, c->o->prefix_cache, ids, n, &s);
+    if (got <= 0) return (int)got;
+    kvik_cache_drop(c->s.cache, b->seq);
+    b->seq = s;
+    return 0;
+}
+
 static int reply(struct chat *c, bool anew, kvik_result **res)
 {
     kvik_generation g = c->s.g; /* borrows what c->s.g owns */
@@ -34,6 +47,7 @@ static int reply(struct chat *c, bool anew, kvik_result **res)
     if (c->open_ended)
         g.max_new_tokens =
             MIN((uint32_t)(context - MIN(n, (size_t)context - 1)), kvik_model_context(c->s.model));
+    if (e >= 0) e = begin(c, ids, n);
     kvik_prompt p = {.ids = ids, .n = n, .seq = chat_here(c)->seq};
     c->stream.prints = true;
     if (e >= 0) e = stream_generate(&c->stream, &c->s, &g, &p, 1, res);
@@ -114,6 +128,9 @@ static int answer(struct chat *c, bool anew)
             "kvik: the reply ended at the model's context of %u tokens; /reset begins a new conversation\n",
             kvik_model_context(c->s.model));
     kvik_result_free(r);
+    if (c->o->prefix_cache) /* what cannot be kept is no reason to fail */
+        e = kvik_prefix_save(c->s.cache, c->o->prefix_cache, chat_here(c)->seq, 0);
+    if (e < 0) say_error(e);
     return 0;
 }
 

@@ -112,6 +112,7 @@ struct session {
     kvik_cache *cache;
     kvik_generation g;
     double load_seconds;
+    bool goes_back; /* histories may be rewritten: the cache keeps checkpoints */
     bool has_g;
     kvik_model *assistant; /* --assistant-model, or NULL */
     kvik_cache *assistant_cache;

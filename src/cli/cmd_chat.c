@@ -10,6 +10,8 @@ static const struct arg_option table[] = {
      "generation options as a JSON object; single options win over it"},
     {"session", ARG_TEXT, offsetof(struct chat_options, session), "FILE", NULL,
      "go on with the conversation saved in FILE, and save it there after every turn"},
+    {"prefix-cache", ARG_TEXT, offsetof(struct chat_options, prefix_cache), "DIR", NULL,
+     "keep what the cache holds in this directory, and begin conversations with what is there"},
     {"cache-report", ARG_FLAG, offsetof(struct chat_options, cache_report), NULL, NULL,
      "tell on standard error after each reply what the cache held"},
 };
@@ -75,6 +77,7 @@ static int run(struct chat *c, const struct chat_options *o, const struct args *
     if (c->s.g.num_return_sequences > 1)
         return say_failed("a chat has one reply; leave out --num-return-sequences");
     c->open_ended = !c->s.g.max_new_tokens && !c->s.g.max_length;
+    c->s.goes_back = true;
     status = session_cache(&c->s, CHAT_BRANCHES, MIN(session_context(&c->s), 1u << 20));
     if (status) return status;
     int e = chat_reset(c);

@@ -7,7 +7,7 @@ enum { CHAT_BRANCHES = 8, CHAT_NAME = 32, CHAT_PREVIEW = 64 };
 
 struct chat_options {
     struct common common;
-    const char *system, *config, *session;
+    const char *system, *config, *session, *prefix_cache;
     bool cache_report;
 };
 struct branch {

@@ -132,6 +132,7 @@ int session_cache(struct session *s, uint32_t sequences, uint64_t need)
         .cache_config = s->g.cache_config,
         .cache_memory = s->common.cache_memory,
         .max_sequences = sequences * width,
+        .checkpoints = s->goes_back ? KVIK_TURN_ENDS : 0,
         .threads = s->common.threads,
         .compute = s->common.compute,
         .isa = s->common.isa,

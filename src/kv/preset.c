@@ -101,6 +101,7 @@ static struct kv_policy policy_of(const struct kv_layer *l, const struct kv_pres
     } else if (!p.window && !p.chunk) {
         p.window = o->window;
     }
+    if (p.window || p.chunk) p.every = o->every;
     return p;
 }
 

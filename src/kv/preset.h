@@ -61,6 +61,7 @@ struct kv_preset_options {
     enum dtype dtype;      /* of raw rows */
     uint32_t window;       /* applies to full layers; 0: none */
     uint32_t sinks;        /* leading rows kept besides `window`, which then bounds all layers */
+    uint32_t every;        /* kv_policy.every of groups that forget */
     uint32_t block_rows;   /* 0: 16; or 32, 64, 128, 256, for tests */
     bool stream;           /* full pages may live in the tier, */
     bool stream_only_full; /* but those of layers with a window or chunk stay in memory */

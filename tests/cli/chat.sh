@@ -95,6 +95,12 @@ talk 'cd\n' --session "$work/live" --seed 4 --cache-report
 check "session: goes on" err_has ' [1-9][0-9]* prompt tokens reused'
 talk '/branches\n' --session "$work/live"
 check "session: has both turns" err_has '^\* main .* 4 messages'
+mkdir "$work/prefix"
+talk 'abcdefghijklmnop qrstuvwxyz\n' --prefix-cache "$work/prefix"
+talk 'abcdefghijklmnop qrstuvwxyz!\n/fork b\ncd\n' --prefix-cache "$work/prefix" --cache-report
+check "prefix cache: exit 0" status 0
+check "prefix cache: another run begins with it" sh -c \
+    "grep 'prompt token' '$work/err' | sed -n 1p | grep -q '[1-9][0-9]* prompt tokens reused'"
 talk '/save\n/load\n'
 check "save and load need a file" err_count 'needs the name of a file' 2
 

@@ -172,6 +172,61 @@ static void twenty_turns(void **state)
     }
 }
 
+/* A chat whose template drops what the model thought before it answered: what layers with windows compute again, without
+ * and with checkpoints. */
+static void thoughts_dropped(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *model, *name, *config;
+    } row[] = {{"mistral", "dynamic", NULL},
+               {"gemma3", "dynamic", NULL},
+               {"gemma2", "hybrid", NULL},
+               {"llama4", "dynamic", NULL},
+               {"llama-d64", "dynamic", "{\"sliding_window\": 40}"},
+               {"llama-gqa-l3", "sink", "{\"window_length\": 40, \"num_sink_tokens\": 4}"},
+               {"llama-d128", "dynamic",
+                "{\"sliding_window\": 40, \"backend\": \"quanto\", \"q_group_size\": 32}"}};
+    for (size_t k = 0; k < countof(row); k++) {
+        uint64_t again[2] = {0, 0}, computed[2] = {0, 0}, peak[2];
+        for (int on = 0; on < 2; on++) {
+            struct talk t;
+            kvik_usage u;
+            kvik_cache_config c = {.cache_implementation = row[k].name,
+                                   .cache_config = row[k].config,
+                                   .max_cache_len = 250,
+                                   .max_sequences = 2,
+                                   .threads = 1,
+                                   .checkpoints = on ? KVIK_TURN_ENDS : 0};
+            talk_open(&t, row[k].model, &c);
+            for (int turn = 0; turn < 12; turn++) {
+                kvik_sync r;
+                say(&t, 6);
+                assert_int_equal(kvik_cache_sync(t.c, t.s, t.ids, t.n, t.logits, &r), 0);
+                again[on] += r.recomputed;
+                computed[on] += r.computed;
+                kvik_sync_done(&r);
+                from_nothing(&t, !row[k].config || !strstr(row[k].config, "quanto"));
+                assert_true(kv_check(t.c->x->kv));
+                size_t start = t.n;
+                reply(&t, 30);
+                forget(&t, start, 20); /* the thoughts */
+            }
+            kvik_cache_usage(t.c, &u);
+            peak[on] = u.peak_bytes;
+            talk_close(&t);
+        }
+        print_message(
+            "  %-12s %-8s computed again %4llu of %4llu, with checkpoints %3llu of %4llu; peak %llu "
+            "and %llu KiB\n",
+            row[k].model, row[k].name, (unsigned long long)again[0],
+            (unsigned long long)computed[0], (unsigned long long)again[1],
+            (unsigned long long)computed[1], (unsigned long long)peak[0] >> 10,
+            (unsigned long long)peak[1] >> 10);
+        assert_true(again[1] < again[0] / 4);
+    }
+}
+
 static bool cancel(void *ctx, uint64_t done, uint64_t total)
 {
     (void)ctx;
@@ -417,6 +472,7 @@ static void the_guides_prefix(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(twenty_turns),
+                                       cmocka_unit_test(thoughts_dropped),
                                        cmocka_unit_test(failures_change_nothing),
                                        cmocka_unit_test(counts),
                                        cmocka_unit_test(cropped),
