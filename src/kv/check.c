@@ -19,13 +19,13 @@ static void count_refs(const struct kv *kv, uint32_t gi)
     const struct group *g = &kv->group[gi];
     for (uint32_t f = 0; f < FORMS; f++) {
         const struct pages *p = &g->form[f];
-        for (uint32_t k = 0; p->n_ids && k < kv->max_seqs; k++) {
+        for (uint32_t k = 0; p->n_ids && k < kv->n_contents; k++) {
             const uint32_t *table = seq_table(kv, g, f, &kv->seq[k]);
             for (uint32_t i = 0; i < g->stride[f]; i++)
                 p->seen[table[i]]++;
         }
     }
-    for (uint32_t k = 0; k < kv->max_seqs; k++) {
+    for (uint32_t k = 0; k < kv->n_contents; k++) {
         const struct seq_group *sg = &kv->seq[k].g[gi];
         for (uint32_t i = 0; i < sg->n_keeps; i++)
             g->form[RAW].seen[sg->keep[i].page]++;
@@ -116,12 +116,14 @@ static bool check_owners(const struct kv *kv, const struct seq *s)
         reserve |= slot->reserve;
     }
     if (at != s->slot || s->held) return fail("ring", k, at);
+    if (s->kept && (n || s->turn_open || s->foreign || s->doomed)) return fail("kept", k, n);
     return n > 1 && (reserve || s->busy || s->marked) ? fail("several owners", k, reserve) : true;
 }
 
 static bool check_seq(const struct kv *kv, const struct seq *s)
 {
-    if (!s->owners) return s->len || s->cross || s->pledge ? fail("spare", s->len, 0) : true;
+    if (!s->owners && !s->kept)
+        return s->len || s->cross || s->pledge ? fail("spare", s->len, 0) : true;
     if (s->busy) return kv->step.open ? true : fail("busy", s->slot, 0);
     uint32_t end = 0;
     for (uint32_t i = 0; i < s->n_turns; i++) {
@@ -147,7 +149,7 @@ static bool check_seq(const struct kv *kv, const struct seq *s)
 static bool check_pledges(const struct kv *kv)
 {
     size_t pledged = 0, debt = 0;
-    for (uint32_t k = 0; k < kv->max_seqs; k++) {
+    for (uint32_t k = 0; k < kv->n_contents; k++) {
         const struct seq *s = &kv->seq[k];
         uint32_t reserve = seq_reserve(kv, s);
         pledged += s->pledge;
@@ -174,7 +176,7 @@ bool kv_check(const struct kv *kv)
 {
     size_t sum[6] = {0};
     bool ok = true;
-    uint32_t used = 0, spare = 0;
+    uint32_t used = 0, spare = 0, kept = 0;
     for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
         count_refs(kv, gi);
         for (uint32_t f = 0; f < FORMS; f++) {
@@ -184,13 +186,17 @@ bool kv_check(const struct kv *kv)
                 p->seen[id] = 0;
         }
     }
-    for (uint32_t k = 0; k < kv->max_seqs && ok; k++) {
+    for (uint32_t k = 0; k < kv->n_contents && ok; k++) {
         ok = check_owners(kv, &kv->seq[k]) && check_seq(kv, &kv->seq[k]);
-        used += kv->slot[k].used;
-        spare += !kv->seq[k].owners;
+        spare += !kv->seq[k].owners && !kv->seq[k].kept;
+        kept += kv->seq[k].kept;
     }
+    for (uint32_t k = 0; k < kv->max_seqs; k++)
+        used += kv->slot[k].used;
     if (!ok || !check_pledges(kv)) return false;
     if (used + kv->n_idle != kv->max_seqs) return fail("idle slots", used, kv->n_idle);
+    if (kept != kv->index.n || kept > kv->index.most)
+        return fail("kept contents", kept, kv->index.n);
     if (spare != kv->n_spare) return fail("spare contents", spare, kv->n_spare);
     if (sum[0] != kv->live || sum[1] != kv->states)
         return fail("live bytes", (uint32_t)sum[0], (uint32_t)kv->live);

@@ -8,7 +8,8 @@
  * Groups that forget (state, window, chunk) keep checkpoints at multiples of `every` and at turn
  * ends: lengths that trim can return to.  A state checkpoint holds a page; one of a window just
  * makes the drop rule leave pages in the table.  The newest four stay, then one per doubling of
- * the distance; all are evictable, oldest first, when a step or a reserve needs the room. */
+ * the distance; all are evictable, oldest first, when a step or a reserve needs the room, after what the index
+ * keeps of sequences that nobody has any more. */
 #include "kv/kv_int.h"
 
 #include <string.h>
@@ -143,15 +144,22 @@ void drop_unreachable(struct kv *kv, struct seq *s, uint32_t gi)
 
 struct victim {
     struct seq *s;
-    uint32_t gi, i;
+    uint32_t gi, i; /* gi KV_NONE: contents that the index keeps, as a whole */
 };
 
-/* The oldest checkpoint not yet doomed; false if none.  Sequences of an open step are left
- * alone. */
+/* Kept contents not yet doomed, those wanted least recently; then the oldest checkpoint; false if there is
+ * none.  Sequences of an open step are left alone. */
 static bool oldest(struct kv *kv, struct victim *out)
 {
     uint64_t best = UINT64_MAX;
-    for (uint32_t k = 0; k < kv->max_seqs; k++) {
+    for (uint32_t k = 0; kv->index.n && k < kv->n_contents; k++) {
+        struct seq *s = &kv->seq[k];
+        if (!s->kept || s->doomed || s->used >= best) continue;
+        best = s->used;
+        *out = (struct victim){s, KV_NONE, 0};
+    }
+    if (best != UINT64_MAX) return true;
+    for (uint32_t k = 0; k < kv->n_contents; k++) {
         struct seq *s = &kv->seq[k];
         if (!s->owners || s->pinned || (s->busy && kv->step.open)) continue;
         for (uint32_t gi = 0; gi < kv->n_groups; gi++)
@@ -173,9 +181,32 @@ static size_t gain_page(struct pages *p, uint32_t id)
     return page_debt(p, id, gone) - page_debt(p, id, gone + 1);
 }
 
+static size_t gain_whole(struct kv *kv, const struct seq *s, bool reset)
+{
+    size_t sum = 0;
+    for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
+        struct group *g = &kv->group[gi];
+        for (uint32_t f = 0; f < FORMS; f++) {
+            struct pages *p = &g->form[f];
+            const uint32_t *table = seq_table(kv, g, f, s);
+            for (uint32_t i = 0; i < table_used(g, f, seq_rows(g, s)); i++) {
+                if (reset) p->seen[table[i]] = 0;
+                if (!reset && table[i]) sum += gain_page(p, table[i]);
+            }
+        }
+        for (uint32_t i = 0; i < s->g[gi].n_keeps; i++) {
+            uint32_t id = s->g[gi].keep[i].page;
+            if (reset) g->form[RAW].seen[id] = 0;
+            if (!reset && id) sum += gain_page(&g->form[RAW], id);
+        }
+    }
+    return sum;
+}
+
 /* Bytes that go free when victim v goes after those doomed before it; reset: forgets the count. */
 static size_t gain(struct kv *kv, const struct victim *v, bool reset)
 {
+    if (v->gi == KV_NONE) return gain_whole(kv, v->s, reset);
     struct group *g = &kv->group[v->gi];
     struct seq_group *sg = &v->s->g[v->gi];
     const struct keep *k = &sg->keep[v->i];
@@ -200,11 +231,26 @@ static size_t gain(struct kv *kv, const struct victim *v, bool reset)
     return sum;
 }
 
+/* Gives up kept contents that are doomed.  Of `last`, if nothing but such contents had to go, only as much as
+ * it takes for `bytes` to fit. */
+static void settle_kept(struct kv *kv, const struct seq *last, size_t bytes)
+{
+    for (uint32_t k = 0; k < kv->n_contents; k++) {
+        struct seq *s = &kv->seq[k];
+        if (!s->doomed) continue;
+        s->doomed = false;
+        if (s != last) index_evict(kv, s);
+    }
+    if (last) index_shrink(kv, &kv->seq[last - kv->seq], bytes);
+}
+
 /* Removes the doomed, or pardons them. */
 static void settle(struct kv *kv, bool evict)
 {
-    for (uint32_t k = 0; k < kv->max_seqs; k++) {
+    for (uint32_t k = 0; k < kv->n_contents; k++) {
         struct seq *s = &kv->seq[k];
+        if (s->doomed) gain_whole(kv, s, true);
+        if (!evict) s->doomed = false;
         for (uint32_t gi = 0; gi < kv->n_groups; gi++)
             for (uint32_t i = s->g[gi].n_keeps; i-- > 0;) {
                 if (!s->g[gi].keep[i].doomed) continue;
@@ -212,7 +258,7 @@ static void settle(struct kv *kv, bool evict)
                 if (!evict) s->g[gi].keep[i].doomed = false;
             }
     }
-    for (uint32_t k = 0; evict && k < kv->max_seqs; k++) {
+    for (uint32_t k = 0; evict && k < kv->n_contents; k++) {
         struct seq *s = &kv->seq[k];
         for (uint32_t gi = 0; gi < kv->n_groups; gi++)
             for (uint32_t i = s->g[gi].n_keeps; i-- > 0;)
@@ -226,7 +272,7 @@ static void settle(struct kv *kv, bool evict)
 int make_room(struct kv *kv, size_t bytes, size_t promised, const char *what)
 {
     size_t held = pool_held(kv) + bytes, used = pool_used(kv) + bytes + promised, got = 0;
-    struct victim v;
+    struct victim v = {0};
     if (used <= kv->pool) return 0;
     size_t missing = used - kv->pool, want = missing, can = spill_can(kv);
     if (can) { /* pages leave only for bytes, and only after the checkpoints */
@@ -236,13 +282,15 @@ int make_room(struct kv *kv, size_t bytes, size_t promised, const char *what)
     bool more = true;
     for (; more && want > got; want = got + can < missing ? missing - can : got) {
         while (got < want && (more = oldest(kv, &v))) {
-            v.s->g[v.gi].keep[v.i].doomed = true;
+            *(v.gi == KV_NONE ? &v.s->doomed : &v.s->g[v.gi].keep[v.i].doomed) = true;
             got += gain(kv, &v, false);
         }
         can = spill_can(kv); /* what goes free need not leave */
     }
     bool fits = got + can >= missing;
     settle(kv, fits);
+    if (fits && kv->index.n)
+        settle_kept(kv, v.gi == KV_NONE && !can ? v.s : NULL, bytes + promised);
     if (!fits) {
         kv->need = missing - got - can;
         return ERR(FULL,

@@ -77,7 +77,9 @@ struct kv_config {
     size_t pool_bytes;                      /* hard */
     enum kv_streaming streaming;
     struct kv_tier *tier; /* NULL if resident; owned by the store from a successful kv_open on */
-    size_t stage_bytes;   /* inside the pool; 0: two pieces of max(1 MiB, one atom of every lane) */
+    uint32_t index_seqs; /* sequences kept for others to go on from (kv_keep); 0: no prefix index */
+    bool turns; /* rows depend on the turns whatever the codec, so a match has to respect them */
+    size_t stage_bytes; /* inside the pool; 0: two pieces of max(1 MiB, one atom of every lane) */
     const uint32_t
         *order; /* [sites] in the order a step visits them, for prefetching; NULL: ascending;
                               copied */
@@ -114,6 +116,11 @@ struct kv_usage {
     size_t need; /* bytes short of the begin or reserve that failed last, else 0 */
     uint64_t seals, evictions, forks, rows_copied, rows_copied_by_fork; /* since open */
     uint32_t max_refs, seqs;
+    /* Bytes in memory held only so that others, or a trim, can go on from them: kept sequences, checkpoints.
+     * They go before anything fails and count as free; live and states are without them. */
+    size_t index;
+    uint32_t kept;           /* sequences */
+    uint64_t hits, hit_rows; /* of kv_match, since open */
     uint64_t rows;           /* held, over all sequences (kv_len summed) */
     size_t staging, spilled; /* bytes: set aside for pieces; of pages that only the tier has */
     uint64_t tier_read, tier_written; /* bytes since open */
@@ -154,6 +161,48 @@ uint32_t kv_max_tokens(const struct kv *kv);
 uint32_t kv_step_lanes(const struct kv *kv);
 size_t kv_row_bytes(const struct kv *kv); /* raw bytes of one row over all KV_ROWS groups */
 bool kv_check(const struct kv *kv);       /* full invariant check, for assert and tests */
+
+/* The prefix index.  A match looks at every sequence that is not in an open step and at those that kv_keep left behind;
+ * rows without ids and imported ones are never found.  kv_keep is kv_drop, but what the last owner of
+ * contents lets go stays, within the budget, until something else needs the room. */
+struct kv_prefix {
+    const int32_t *tok;
+    uint32_t n; /* may be shared; pass one less than there are, if logits of the last are wanted */
+    /* How they would be fed, where rows depend on that; n_turns 0: as one turn that goes on after them, or singly. */
+    const struct kv_turn *turn;
+    uint32_t n_turns;
+    bool singly;
+};
+enum kv_miss {
+    KV_HIT,
+    KV_MISS_OFF,   /* the store has no index */
+    KV_MISS_NEW,   /* nothing held begins with these tokens */
+    KV_MISS_SHORT, /* fewer tokens than a block of 16 */
+    KV_MISS_IDS,
+    KV_MISS_SALT,
+    KV_MISS_TURNS,
+    KV_MISS_CHECKPOINT, /* the rows are not held any more in a form to go on from */
+    KV_MISS_EVICTED,
+    KV_MISS_ROOM, /* a reserve would lose its certainty */
+    KV_MISSES
+};
+int kv_keep(struct kv *kv, kv_seq s);
+/* s, which is empty and has its salt, becomes an owner of the longest prefix held, *have rows (0: none); no row is
+ * copied and nothing is evicted but what the index keeps. */
+int kv_match(struct kv *kv, kv_seq s, const struct kv_prefix *p, uint32_t *have);
+enum kv_miss kv_match_reason(const struct kv *kv); /* of the last kv_match */
+const char *kv_miss_text(enum kv_miss why);
+void kv_forget(struct kv *kv); /* empties the index */
+/* The i-th of the sequences kept, in no order; false: there are fewer.  To write one to disk, match an empty sequence
+ * of that salt with its tokens and turns and save that; to put one in, load it and kv_keep it. */
+struct kv_kept {
+    const int32_t *tok;
+    uint32_t len;
+    const struct kv_turn *turn;
+    uint32_t n_turns;
+    uint64_t salt, used; /* used: grows with every time it is wanted */
+};
+bool kv_kept(const struct kv *kv, uint32_t i, struct kv_kept *out);
 
 /* One forward.  begin reserves every page the step can need, or fails (ERR_FULL, kv_usage().need
  * set) and changes nothing; until commit nothing allocates and no address changes.  abort

@@ -58,7 +58,7 @@ struct group {
     uint32_t rows[FORMS];     /* per page; state pages count as one row */
     uint32_t stride[FORMS];
     size_t offset[FORMS][KV_MAX_PLANES];
-    uint32_t *table[FORMS]; /* [max_seqs][stride] */
+    uint32_t *table[FORMS]; /* [n_contents][stride] */
     uint32_t keep_rows;     /* leading rows that stay raw for ever: sinks and lead */
     bool forgets;           /* state, or rows below the reach are dropped */
     bool lossy; /* a codec that loses something: rows are read in the form the edge says */
@@ -74,7 +74,7 @@ struct group {
     uint32_t n_pieces;      /* of a site in the open step; 0: all it reads is in memory */
     struct piece *piece;    /* [pieces + 1] sealed rows, then raw ones */
     uint32_t *staged;       /* ids, piece by piece */
-    uint32_t *shown[FORMS]; /* [max_seqs][stride] the table a view has instead */
+    uint32_t *shown[FORMS]; /* [n_contents][stride] the table a view has instead */
 };
 /* A length to which trim can return although the group forgets: the state after `pos` rows, or the
  * pages that a query at `pos` reads.  Evictable. */
@@ -99,15 +99,19 @@ struct seq {       /* contents, named by one slot or several (forks that nobody 
     uint64_t edits;      /* kv.edits when they last may have changed */
     uint32_t held;       /* scratch of reorder */
     uint32_t len, cross; /* rows; of frozen groups */
-    uint32_t n_turns;
+    uint32_t n_turns, n_keys;
     bool turn_open; /* the last turn is not complete */
     bool busy;
-    bool pinned; /* its checkpoints are not evicted now */
-    bool marked; /* its returnable pages carry marks */
-    uint64_t salt;
-    size_t pledge;        /* bytes of the reserve, without the marks */
-    int32_t *tok;         /* [max_len] */
+    bool pinned;         /* its checkpoints are not evicted now */
+    bool marked;         /* its returnable pages carry marks */
+    bool kept;           /* nobody owns them, but others may go on from them (index.c) */
+    bool foreign;        /* rows that were not computed from the tokens: nobody goes on from them */
+    bool doomed;         /* as in struct keep */
+    uint64_t salt, used; /* used: kv.clock when kept contents were last wanted */
+    size_t pledge;       /* bytes of the reserve, without the marks */
+    int32_t *tok;        /* [max_len] */
     struct kv_turn *turn; /* [max_len / 2 + 2] */
+    unsigned char *key;   /* [n_keys] chained keys of the leading full blocks; NULL: no index */
     struct seq_group *g;  /* [n_groups] */
 };
 struct slot {
@@ -152,7 +156,7 @@ struct stream {
     bool began;               /* some have left */
     uint32_t since, lanes;    /* kv_usage, kv_step_lanes */
     uint32_t *order, *rank;   /* [n_sites] */
-    uint32_t *hand;           /* [n_groups][FORMS][max_seqs] cells not yet looked at */
+    uint32_t *hand;           /* [n_groups][FORMS][n_contents] cells not yet looked at */
     struct load load[2];
     size_t spilled, stale; /* bytes */
     uint64_t bytes_read, bytes_written;
@@ -167,15 +171,29 @@ struct kv_step {
     uint32_t *lane, *pos;   /* [max_tokens] */
     uint32_t *given;        /* [n_sites] pieces that kv_next has shown since it last said 0 */
 };
+#define KV_KEY  32u /* bytes of a key: SHA-256 */
+#define KV_GONE 64u /* prefixes given up for room that are remembered */
+struct index {
+    uint32_t most, n;              /* contents that may be kept, and are */
+    bool turns;                    /* what a row holds depends on the turns, too */
+    unsigned char *key;            /* [max_len / KV_STRIP] of what is looked for */
+    unsigned char (*gone)[KV_KEY]; /* [KV_GONE] first keys of what was given up */
+    uint32_t n_gone;
+    uint32_t donor; /* contents that the last match went on from */
+    enum kv_miss miss;
+    uint64_t hits, hit_rows;
+};
 struct kv {
     uint32_t n_groups, n_sites;
     uint32_t max_seqs, max_tokens, max_len, slot_bits;
     struct group *group;
     uint32_t *site_group; /* [n_sites] */
     struct slot *slot;    /* [max_seqs] */
-    struct seq *seq;      /* [max_seqs] */
-    uint32_t *idle;       /* free slots, a stack */
-    uint32_t *spare;      /* contents without owners, a stack */
+    struct seq *seq;      /* [n_contents] max_seqs and those the index keeps */
+    uint32_t n_contents;
+    struct index index;
+    uint32_t *idle;  /* free slots, a stack */
+    uint32_t *spare; /* contents without owners, a stack */
     uint32_t n_idle, n_spare;
     uint64_t edits;
     uint32_t *scratch; /* [3 * max_seqs] of reorder */
@@ -206,6 +224,9 @@ struct kv_fault {
     bool wrong_stage;   /* show the neighbour of a staged page */
     bool forget_write;  /* let pages leave without writing them */
     bool stale_open;    /* write into an open block without bringing its rows back */
+    bool weak_keys;     /* keys of 4 bits: nearly every look-up meets others' keys */
+    bool trust_keys;    /* a match does not compare tokens */
+    bool match_unref;   /* a match forgets to count its first reference */
 };
 extern struct kv_fault kv_fault;
 
@@ -259,6 +280,11 @@ void seq_reset(struct kv *kv, struct seq *s); /* empty; holds nothing */
  * page that marked owners share with these has its debt already. */
 struct seq *seq_own(struct kv *kv, uint32_t slot);
 /* The slot's own contents, equal to those it had before (`was`, unchanged since), become spare. */
+void seq_give(struct kv *kv, struct seq *s); /* contents of no owner become empty and spare */
+/* dst, empty, becomes another owner of what src holds. */
+void seq_clone(struct kv *kv, const struct seq *src, struct seq *dst);
+void seq_clear(struct kv *kv, struct seq *s);       /* gives up every page */
+struct seq *seq_part(struct kv *kv, uint32_t slot); /* the slot is no owner any more, and idle */
 void seq_rejoin(struct kv *kv, uint32_t slot, uint32_t was, uint64_t edits);
 static inline uint32_t seq_reserve(const struct kv *kv, const struct seq *s)
 {
@@ -300,6 +326,24 @@ static inline uint32_t table_tail(const struct group *g, uint32_t rows)
     uint32_t whole = (rows - rows % MAX(g->c.seal.tile, 1)) / g->rows[RAW];
     return MAX(whole, MIN(rows / g->rows[RAW], table_first(g, RAW)));
 }
+
+/* trim.c */
+uint32_t seq_resume(const struct kv *kv, const struct seq *s, uint32_t m);
+/* To a length that seq_resume gave; contents without a reserve, or with closed books. */
+void seq_cut(struct kv *kv, struct seq *s, uint32_t m);
+
+/* index.c */
+int index_open(struct kv *kv, const struct kv_config *c);
+void index_close(struct kv *kv);
+void index_evict(struct kv *kv, struct seq *s);
+/* Gives up rows of s, the last ones first, until `bytes` more fit. */
+void index_shrink(struct kv *kv, struct seq *s, size_t bytes);
+
+/* index_key.c */
+void key_first(const struct kv *kv, uint64_t salt, unsigned char out[KV_KEY]);
+/* Of block i, after the key of the block before (of the first: key_first). */
+void key_next(const struct kv *kv, const unsigned char *before, const int32_t *tok,
+              const struct kv_turn *turn, uint32_t n_turns, uint32_t i, unsigned char out[KV_KEY]);
 
 /* keep.c: what a sequence still needs */
 struct need {

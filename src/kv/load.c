@@ -150,6 +150,13 @@ static int load_all(const struct loading *v)
             while (image_next(&w, &c))
                 TRY(load_chunk(v, &v->kv->group[gi], &c));
         }
+    for (uint32_t gi = 0; gi < v->kv->n_groups; gi++) { /* an open block none of whose rows count */
+        struct group *g = &v->kv->group[gi];
+        if (g->c.policy.kind != KV_ROWS) continue;
+        uint32_t i = v->s->g[gi].cut[RAW], end = table_used(g, RAW, v->s->len);
+        for (; i < end; i++)
+            TRY(take_cell(v->kv, &g->form[RAW], seq_table(v->kv, g, RAW, v->s), i));
+    }
     return 0;
 }
 
@@ -191,11 +198,12 @@ int kv_load(struct kv *kv, const struct kv_image *im, struct kv_source *src, kv_
         most = MAX(most, image_most(&kv->group[i / FORMS], i % FORMS));
     int e = (v.chunk = mem_alloc(most)) ? seq_find(kv, handle, &v.s) : ERR_NOMEM;
     if (e >= 0) {
-        bool began = kv->stream.began;
+        bool began = kv->stream.began, active = kv->stream.active;
         image_take(kv, im, v.s);
         e = room(kv, v.s);
         if (e >= 0) e = load_all(&v);
-        if (e == ERR_FULL) spill_call_off(kv);
+        if (e >= 0) e = make_room(kv, 0, 0, "loading a sequence"); /* sharing may cost a reserve */
+        if (e == ERR_FULL && !active) spill_call_off(kv);
         if (!began && kv->stream.began) kv->stream.since = MAX(kv->stream.since, im->len);
     }
     mem_free(v.chunk);

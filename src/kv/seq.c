@@ -58,8 +58,8 @@ static int slot_take(struct kv *kv, uint32_t *out)
 void seq_reset(struct kv *kv, struct seq *s)
 {
     s->len = s->cross = s->n_turns = 0;
-    s->turn_open = false;
-    s->salt = 0;
+    s->turn_open = s->kept = s->foreign = false;
+    s->salt = s->n_keys = 0;
     for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
         s->g[gi].unseen = s->g[gi].raw_unseen = 0;
         for (uint32_t f = 0; f < FORMS; f++)
@@ -136,8 +136,7 @@ int kv_resalt(struct kv *kv, kv_seq handle, uint64_t salt)
     return 0;
 }
 
-/* Gives up every page. */
-static void seq_clear(struct kv *kv, struct seq *s)
+void seq_clear(struct kv *kv, struct seq *s)
 {
     for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
         struct group *g = &kv->group[gi];
@@ -154,8 +153,7 @@ static void seq_clear(struct kv *kv, struct seq *s)
     seq_reset(kv, s);
 }
 
-/* dst, empty, becomes another owner of what src holds. */
-static void seq_clone(struct kv *kv, const struct seq *src, struct seq *dst)
+void seq_clone(struct kv *kv, const struct seq *src, struct seq *dst)
 {
     bool forget = kv_fault.break_refs;
     dst->len = src->len;
@@ -163,6 +161,9 @@ static void seq_clone(struct kv *kv, const struct seq *src, struct seq *dst)
     dst->salt = src->salt;
     dst->n_turns = src->n_turns;
     dst->turn_open = src->turn_open;
+    dst->foreign = src->foreign;
+    dst->n_keys = src->n_keys;
+    if (src->n_keys) memcpy(dst->key, src->key, (size_t)src->n_keys * KV_KEY);
     memcpy(dst->tok, src->tok, src->len * sizeof *src->tok);
     memcpy(dst->turn, src->turn, src->n_turns * sizeof *src->turn);
     for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
@@ -189,7 +190,7 @@ static void seq_clone(struct kv *kv, const struct seq *src, struct seq *dst)
     }
 }
 
-static void spare_give(struct kv *kv, struct seq *s)
+void seq_give(struct kv *kv, struct seq *s)
 {
     seq_clear(kv, s);
     s->edits = ++kv->edits;
@@ -212,7 +213,7 @@ void seq_rejoin(struct kv *kv, uint32_t slot, uint32_t was, uint64_t edits)
 {
     struct seq *s = &kv->seq[was];
     if (kv->slot[slot].seq == was || !s->owners || s->edits != edits) return;
-    spare_give(kv, own_part(kv, slot));
+    seq_give(kv, own_part(kv, slot));
     own_join(kv, slot, s);
 }
 
@@ -233,7 +234,7 @@ static int fork_reserved(struct kv *kv, const struct seq *s, uint32_t slot)
     int e = s->marked ? make_room(kv, 0, 0, what) : 0;
     if (e == ERR_FULL && spill_begin(kv) && (e = make_room(kv, 0, 0, what)) < 0) spill_call_off(kv);
     if (e < 0)
-        spare_give(kv, d);
+        seq_give(kv, d);
     else
         own_join(kv, slot, d);
     return e;
@@ -260,14 +261,20 @@ int kv_fork(struct kv *kv, kv_seq src, kv_seq *out)
     return 0;
 }
 
+struct seq *seq_part(struct kv *kv, uint32_t slot)
+{
+    pledge_leave(kv, &kv->seq[kv->slot[slot].seq]); /* of one with a reserve, hence of this owner */
+    struct seq *s = own_part(kv, slot);
+    slot_give(kv, slot);
+    return s;
+}
+
 int kv_drop(struct kv *kv, kv_seq handle)
 {
     struct seq *s;
     TRY(seq_idle(kv, handle, &s));
-    pledge_leave(kv, s); /* of one with a reserve, hence of this owner */
-    s = own_part(kv, slot_index(kv, handle));
-    if (!s->owners) spare_give(kv, s);
-    slot_give(kv, slot_index(kv, handle));
+    s = seq_part(kv, slot_index(kv, handle));
+    if (!s->owners) seq_give(kv, s);
     return 0;
 }
 
@@ -375,7 +382,7 @@ static void beams_rename(struct kv *kv, const kv_seq *beam, const uint32_t *from
     for (uint32_t i = 0; i < n; i++) {
         if (from[i] == i) continue;
         struct seq *s = own_part(kv, slot_index(kv, beam[i]));
-        if (!s->owners && !s->held) spare_give(kv, s);
+        if (!s->owners && !s->held) seq_give(kv, s);
     }
     for (uint32_t i = 0; i < n; i++) {
         struct seq *s = &kv->seq[now[from[i]]];
@@ -414,55 +421,6 @@ int kv_reorder(struct kv *kv, const kv_seq *beam, const uint32_t *from, uint32_t
     for (uint32_t i = 0; i < n; i++)
         pledge_enter(kv, &kv->seq[then[i]]);
     return 0;
-}
-
-/* Bytes in memory that one contents of several owners alone hold. */
-static size_t joint_bytes(const struct kv *kv, const struct seq *s)
-{
-    size_t sum = 0;
-    for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
-        const struct group *g = &kv->group[gi];
-        for (uint32_t f = 0; f < FORMS; f++) {
-            const struct pages *p = &g->form[f];
-            const uint32_t *table = seq_table(kv, g, f, s);
-            for (uint32_t i = 0; i < table_used(g, f, seq_rows(g, s)); i++)
-                if (p->page[table[i]].refs == 1 && !p->page[table[i]].spilled) sum += p->bytes;
-        }
-        for (uint32_t i = 0; i < s->g[gi].n_keeps; i++)
-            if (g->form[RAW].page[s->g[gi].keep[i].page].refs == 1) sum += g->form[RAW].bytes;
-    }
-    return sum;
-}
-
-void kv_usage(const struct kv *kv, struct kv_usage *out)
-{
-    *out = (struct kv_usage){.live = kv->live,
-                             .shared = kv->shared,
-                             .states = kv->states,
-                             .reserved = kv->pledged + kv->mark_debt,
-                             .peak = kv->peak,
-                             .pool = kv->pool,
-                             .need = kv->need,
-                             .seals = kv->seals,
-                             .evictions = kv->evictions,
-                             .forks = kv->forks,
-                             .rows_copied = kv->rows_copied,
-                             .rows_copied_by_fork = kv->rows_copied_by_fork,
-                             .max_refs = kv->max_refs,
-                             .seqs = kv->max_seqs - kv->n_idle,
-                             .staging = staging_bytes(kv),
-                             .spilled = kv->stream.spilled,
-                             .tier_read = kv->stream.bytes_read,
-                             .tier_written = kv->stream.bytes_written,
-                             .streaming = kv->stream.began,
-                             .streaming_since = kv->stream.since};
-    for (uint32_t i = 0; i < kv->max_seqs; i++) {
-        const struct seq *s = &kv->seq[i];
-        out->rows += (uint64_t)s->owners * s->len;
-        if (s->owners > 1) out->shared += joint_bytes(kv, s);
-    }
-    size_t used = pool_used(kv);
-    out->free = used < kv->pool ? kv->pool - used : 0;
 }
 
 uint32_t kv_len(const struct kv *kv, kv_seq s)

@@ -113,7 +113,7 @@ static int group_open(const struct kv *kv, struct group *g)
             return ERR(LIMIT, "cache: more pages than 32 bits can name");
         pieces += (size_t)g->stride[f] * g->rows[f] / g->unit[f] + 2;
         ids += 2 * (size_t)p->n_ids;
-        g->shown[f] = mem_array((size_t)kv->max_seqs * MAX(g->stride[f], 1), sizeof(uint32_t));
+        g->shown[f] = mem_array((size_t)kv->n_contents * MAX(g->stride[f], 1), sizeof(uint32_t));
         if (!g->shown[f]) return ERR_NOMEM;
     }
     if (!ids) return 0;

@@ -314,10 +314,10 @@ static int take_states(struct kv_step *st, struct group *g, const struct step_sp
 static int back_for_all(struct kv *kv, struct pages *p, uint32_t id)
 {
     bool marked = p->page[id].marks != 0;
-    for (uint32_t k = 0; marked && k < kv->max_seqs; k++)
+    for (uint32_t k = 0; marked && k < kv->n_contents; k++)
         if (!kv->seq[k].busy) pledge_leave(kv, &kv->seq[k]);
     int e = spill_back(kv, p, id);
-    for (uint32_t k = 0; marked && k < kv->max_seqs; k++)
+    for (uint32_t k = 0; marked && k < kv->n_contents; k++)
         if (!kv->seq[k].busy) pledge_enter(kv, &kv->seq[k]);
     return e;
 }

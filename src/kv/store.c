@@ -70,6 +70,8 @@ static int config_check(const struct kv_config *c)
         return ERR(ARG, "cache: %u groups, 1 to %u", c->n_groups, MAX_GROUPS);
     if (!c->max_seqs || c->max_seqs > UINT16_MAX)
         return ERR(ARG, "cache: max_seqs %u, 1 to %u", c->max_seqs, (unsigned)UINT16_MAX);
+    if (c->index_seqs > UINT16_MAX)
+        return ERR(ARG, "cache: index_seqs %u, at most %u", c->index_seqs, (unsigned)UINT16_MAX);
     if (!c->max_tokens || c->max_tokens > 1u << 24)
         return ERR(ARG, "cache: max_tokens %u, 1 to %u", c->max_tokens, 1u << 24);
     if (!c->max_len || c->max_len > 1u << 30)
@@ -118,7 +120,7 @@ static uint64_t ids_wanted(const struct kv *kv, const struct group *g, uint32_t 
     uint64_t each = (uint64_t)g->stride[form] + 1; /* a copy on write holds both pages */
     if (g->c.policy.kind == KV_STATE) each = 1 + KV_KEEPS;
     uint64_t step = g->c.policy.kind == KV_STATE ? kv->max_tokens : 0;
-    return kv->max_seqs * each + step;
+    return kv->n_contents * each + step;
 }
 
 /* Pages that may leave memory take addresses, whatever the budget. */
@@ -210,7 +212,7 @@ static int group_open(struct kv *kv, struct group *g)
     for (uint32_t f = 0; f < (c->seal.tile ? FORMS : 1u); f++)
         TRY(form_grain(g, f, &g->form[f].grain));
     for (uint32_t f = 0; f < FORMS; f++)
-        g->table[f] = mem_array((size_t)seqs * MAX(g->stride[f], 1), sizeof(uint32_t));
+        g->table[f] = mem_array((size_t)kv->n_contents * MAX(g->stride[f], 1), sizeof(uint32_t));
     size_t encodes = (size_t)tokens / g->rows[SEALED] + seqs;
     g->len = mem_array(seqs, sizeof(uint32_t));
     g->from = mem_array(seqs, sizeof(uint32_t));
@@ -232,13 +234,14 @@ static int group_open(struct kv *kv, struct group *g)
 
 static int seq_open(struct kv *kv, struct seq *s, uint32_t i)
 {
-    s->slot = kv->slot[i].seq = KV_NONE;
-    kv->idle[kv->max_seqs - 1 - i] = kv->spare[kv->max_seqs - 1 - i] =
-        i; /* 0 is handed out first */
+    s->slot = KV_NONE;
+    kv->spare[kv->n_contents - 1 - i] = i; /* 0 is handed out first */
     s->tok = mem_array(kv->max_len, sizeof *s->tok);
     s->turn = mem_array((size_t)kv->max_len / 2 + 2, sizeof *s->turn);
     s->g = mem_array(kv->n_groups, sizeof *s->g);
     if (!s->tok || !s->turn || !s->g) return ERR_NOMEM;
+    if (kv->index.most && !(s->key = mem_array(kv->max_len / KV_STRIP + 1, KV_KEY)))
+        return ERR_NOMEM;
     for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
         if (!kv->group[gi].forgets || !kv->group[gi].c.policy.every) continue;
         s->g[gi].keep = mem_array(KV_KEEPS, sizeof(struct keep));
@@ -266,6 +269,8 @@ static int store_open(struct kv *kv, const struct kv_config *c)
     kv->max_seqs = c->max_seqs;
     kv->max_tokens = c->max_tokens;
     kv->max_len = c->max_len;
+    kv->index.most = c->index_seqs;
+    kv->n_contents = c->max_seqs + c->index_seqs;
     kv->pool = c->pool_bytes;
     while (1u << kv->slot_bits < kv->max_seqs)
         kv->slot_bits++;
@@ -274,15 +279,16 @@ static int store_open(struct kv *kv, const struct kv_config *c)
     kv->group = mem_array(c->n_groups, sizeof *kv->group);
     kv->site_group = mem_array(kv->n_sites, sizeof *kv->site_group);
     kv->slot = mem_array(kv->max_seqs, sizeof *kv->slot);
-    kv->seq = mem_array(kv->max_seqs, sizeof *kv->seq);
+    kv->seq = mem_array(kv->n_contents, sizeof *kv->seq);
     kv->idle = mem_array(kv->max_seqs, sizeof *kv->idle);
-    kv->spare = mem_array(kv->max_seqs, sizeof *kv->spare);
+    kv->spare = mem_array(kv->n_contents, sizeof *kv->spare);
     kv->scratch = mem_array((size_t)3 * kv->max_seqs, sizeof *kv->scratch);
     if (!kv->group || !kv->site_group || !kv->slot || !kv->seq || !kv->idle || !kv->spare ||
         !kv->scratch)
         return ERR_NOMEM;
     kv->n_groups = c->n_groups;
-    kv->n_idle = kv->n_spare = kv->max_seqs;
+    kv->n_idle = kv->max_seqs;
+    kv->n_spare = kv->n_contents;
     for (uint32_t i = 0; i < kv->n_groups; i++) {
         kv->group[i].c = c->group[i];
         TRY(group_open(kv, &kv->group[i]));
@@ -290,8 +296,13 @@ static int store_open(struct kv *kv, const struct kv_config *c)
     TRY(spill_open(kv, c));
     TRY(stage_room(kv, c));
     TRY(pool_check(kv));
-    for (uint32_t i = 0; i < kv->max_seqs; i++)
+    for (uint32_t i = 0; i < kv->max_seqs; i++) {
+        kv->slot[i].seq = KV_NONE;
+        kv->idle[kv->max_seqs - 1 - i] = i; /* slot 0 is handed out first */
+    }
+    for (uint32_t i = 0; i < kv->n_contents; i++)
         TRY(seq_open(kv, &kv->seq[i], i));
+    TRY(index_open(kv, c));
     TRY(step_open(kv));
     int e = ERR_LIMIT;
     for (unsigned halvings = 0; halvings < 16 && e == ERR_LIMIT; halvings++) {
@@ -338,12 +349,14 @@ void kv_close(struct kv *kv)
         mem_free(g->dst);
         mem_free(g->enc);
     }
-    for (uint32_t i = 0; kv->seq && i < kv->max_seqs; i++) {
+    index_close(kv);
+    for (uint32_t i = 0; kv->seq && i < kv->n_contents; i++) {
         struct seq *s = &kv->seq[i];
         for (uint32_t gi = 0; s->g && gi < kv->n_groups; gi++)
             mem_free(s->g[gi].keep);
         mem_free(s->tok);
         mem_free(s->turn);
+        mem_free(s->key);
         mem_free(s->g);
     }
     mem_free(kv->step.span);

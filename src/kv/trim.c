@@ -146,16 +146,38 @@ static void trim_rows(struct kv *kv, struct seq *s, uint32_t gi, uint32_t m)
     s->g[gi].raw_unseen = MIN(s->g[gi].raw_unseen, m);
 }
 
+void seq_cut(struct kv *kv, struct seq *s, uint32_t m)
+{
+    for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
+        if (kv->group[gi].c.policy.kind == KV_STATE && m < s->len) trim_state(kv, s, gi, m);
+        if (kv->group[gi].c.policy.kind == KV_ROWS && m < s->len) trim_rows(kv, s, gi, m);
+        struct seq_group *sg = &s->g[gi];
+        while (sg->n_keeps && sg->keep[sg->n_keeps - 1].pos > m)
+            keep_remove(kv, s, gi, sg->n_keeps - 1);
+    }
+    cut_turns(s, m);
+    s->n_keys = kv->index.turns && m < s->len ? 0 : MIN(s->n_keys, m / KV_STRIP);
+    s->len = m;
+    for (uint32_t gi = 0; gi < kv->n_groups; gi++) /* a turn cut short may have flushed */
+        drop_unreachable(kv, s, gi);
+}
+
 int kv_unseen(struct kv *kv, kv_seq handle)
 {
     struct seq *s;
     TRY(seq_idle(kv, handle, &s));
     s = seq_own(kv, slot_index(kv, handle));
+    s->foreign = true;
     for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
         const struct kv_policy *p = &kv->group[gi].c.policy;
         if (p->kind == KV_ROWS) s->g[gi].unseen = kv_reach(p, s->len, 0).lo;
     }
     return 0;
+}
+
+uint32_t seq_resume(const struct kv *kv, const struct seq *s, uint32_t m)
+{
+    return resume(kv, s, m, NULL);
 }
 
 int kv_resume(const struct kv *kv, kv_seq handle, uint32_t len, uint32_t *have)
@@ -196,17 +218,7 @@ int kv_trim(struct kv *kv, kv_seq handle, uint32_t len, uint32_t *have)
     if (m == s->len) return 0;
     s = seq_own(kv, slot_index(kv, handle));
     pledge_leave(kv, s);
-    for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
-        if (kv->group[gi].c.policy.kind == KV_STATE) trim_state(kv, s, gi, m);
-        if (kv->group[gi].c.policy.kind == KV_ROWS) trim_rows(kv, s, gi, m);
-        struct seq_group *sg = &s->g[gi];
-        while (sg->n_keeps && sg->keep[sg->n_keeps - 1].pos > m)
-            keep_remove(kv, s, gi, sg->n_keeps - 1);
-    }
-    cut_turns(s, m);
-    s->len = m;
-    for (uint32_t gi = 0; gi < kv->n_groups; gi++) /* a turn cut short may have flushed */
-        drop_unreachable(kv, s, gi);
+    seq_cut(kv, s, m);
     pledge_enter(kv, s);
     return 0;
 }

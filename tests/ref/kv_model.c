@@ -46,7 +46,7 @@ _Noreturn void model_differ(struct model *m, const char *what, uint64_t a, uint6
 
 /* --- picking -------------------------------------------------------------------------------- */
 
-static struct mseq *pick(struct model *m)
+struct mseq *model_pick(struct model *m)
 {
     uint32_t k = model_rnd(m, SEQS);
     for (uint32_t i = 0; i < SEQS; i++) {
@@ -56,7 +56,7 @@ static struct mseq *pick(struct model *m)
     return NULL;
 }
 
-static struct mseq *vacant(struct model *m)
+struct mseq *model_vacant(struct model *m)
 {
     for (uint32_t i = 0; i < m->cfg.max_seqs; i++)
         if (!m->seq[i].used) return &m->seq[i];
@@ -97,7 +97,8 @@ static bool draw_spans(struct model *m)
                              .last = turn && model_chance(m, 60)};
         if (!m->cross && model_chance(m, 25)) ms->undo = 1 + model_rnd(m, n);
         for (uint32_t t = 0; t < n; t++)
-            m->tok[m->n_tokens + t] = model_chance(m, 2) ? -1 : (int)model_rnd(m, 1000);
+            m->tok[m->n_tokens + t] =
+                !model_rnd(m, m->cfg.index_seqs ? 400 : 50) ? -1 : (int)model_rnd(m, 1000);
         m->span[m->n_spans++] =
             (struct kv_span){.seq = s->handle,
                              .n = n,
@@ -160,8 +161,10 @@ static size_t cost(struct model *m, size_t *back)
                 *back += tail_back(m, gi, i, k) ? in->form[RAW].bytes : 0;
             if (a % g->rows == 0) continue;
             uint32_t id = in->table[RAW][slot * in->stride[RAW] + a / g->rows];
-            for (uint32_t k = 0; k < kv->max_seqs * in->stride[RAW]; k++)
-                owners += in->table[RAW][k] == id ? kv->seq[k / in->stride[RAW]].owners : 0;
+            for (uint32_t k = 0; k < kv->n_contents * in->stride[RAW]; k++)
+                owners += in->table[RAW][k] == id ? kv->seq[k / in->stride[RAW]].owners +
+                                                        kv->seq[k / in->stride[RAW]].kept
+                                                  : 0;
             for (uint32_t k = 0; k < n_left; k++)
                 owners -= left[k] == id;
             if (owners < 2 && in->form[RAW].page[id].spilled) *back += in->form[RAW].bytes;
@@ -264,7 +267,8 @@ static void op_step(struct model *m)
     for (uint32_t i = 0; i < m->cfg.n_groups; i++)
         keeps |= m->group[i].policy.every != 0;
     size_t back = 0, bytes = plain ? cost(m, &back) : 0, can = plain ? movable(m) : 0;
-    size_t held = u.live + u.states + u.staging + bytes;
+    size_t held = u.live + u.states + u.staging + bytes; /* kept sequences are given up */
+    if (keeps) held += u.index;                          /* checkpoints may leave as well */
     model_snapshot(m, m->shot[0]);
     uint64_t evicted = kv->evictions;
     if (model_chance(m, 3))
@@ -299,14 +303,16 @@ static void op_step(struct model *m)
     }
     if (plain && !keeps) {
         WANT(held <= u.pool + can, "accepted beyond the budget", bytes, u.pool);
-        size_t before = u.live + u.states + u.spilled + bytes - back;
-        WANT(kv->live + kv->states + kv->stream.spilled == before, "cost", bytes, kv->live);
+        size_t before = u.live + u.states + u.index + u.spilled + bytes - back;
+        if (evicted == kv->evictions)
+            WANT(kv->live + kv->states + kv->stream.spilled == before, "cost", bytes, kv->live);
         size_t over = held > u.pool ? held - u.pool : 0; /* no more leaves than has to */
         size_t left = kv->stream.spilled + back - u.spilled, page = 0;
         for (uint32_t gi = 0; gi < kv->n_groups; gi++)
             for (uint32_t f = 0; f < FORMS; f++)
                 page = MAX(page, kv->group[gi].form[f].bytes);
-        WANT(left >= over && left < over + page, "pages left memory", left, over);
+        if (evicted == kv->evictions)
+            WANT(left >= over && left < over + page, "pages left memory", left, over);
     }
     WANT(pool_held(kv) + kv->backed <= kv->pool, "memory of free pages", kv->backed, kv->live);
     m->t->steps++;
@@ -353,18 +359,19 @@ static void op_step(struct model *m)
 static void op_new(struct model *m)
 {
     m->doing = "new";
-    struct mseq *s = vacant(m);
+    struct mseq *s = model_vacant(m);
     kv_seq h = 0;
-    int e = kv_new(m->kv, m->names, &h);
+    uint64_t salt = model_chance(m, 80) ? 1 : 2;
+    int e = kv_new(m->kv, salt, &h);
     WANT((e == 0) == (s != NULL), "new", (uint64_t)-e, 0);
     if (e < 0) return;
-    *s = (struct mseq){.used = true, .handle = h};
+    *s = (struct mseq){.used = true, .handle = h, .salt = salt};
 }
 
 static void op_fork(struct model *m)
 {
     m->doing = "fork";
-    struct mseq *a = pick(m), *b = vacant(m);
+    struct mseq *a = model_pick(m), *b = model_vacant(m);
     if (!a) return;
     uint64_t copied = m->kv->rows_copied;
     if (!m->step->open) model_snapshot(m, m->shot[0]);
@@ -387,7 +394,7 @@ static void op_fork(struct model *m)
 static void op_drop(struct model *m)
 {
     m->doing = "drop";
-    struct mseq *s = pick(m);
+    struct mseq *s = model_pick(m);
     if (!s) return;
     kv_seq h = s->handle, other;
     WANT(kv_drop(m->kv, h) == 0, "drop", h, 0);
@@ -429,7 +436,7 @@ static void op_reorder(struct model *m)
 static void op_reserve(struct model *m)
 {
     m->doing = "reserve";
-    struct mseq *s = pick(m);
+    struct mseq *s = model_pick(m);
     if (!s) return;
     uint32_t n = model_chance(m, 30) ? 0 : model_rnd(m, m->cfg.max_len + 1);
     if (!m->step->open) model_snapshot(m, m->shot[0]);
@@ -445,9 +452,7 @@ static void op_reserve(struct model *m)
          0);
 }
 
-/* Whether every group can go on from row r: all it reads is held in the right form, and the tile
- * that r lies in is held raw. */
-static bool resumable(struct model *m, const struct mseq *s, const struct seq *q, uint32_t r)
+bool model_resumable(struct model *m, const struct mseq *s, const struct seq *q, uint32_t r)
 {
     for (uint32_t gi = 0; gi < m->kv->n_groups; gi++) {
         const struct kv_group *g = &m->group[gi];
@@ -482,14 +487,14 @@ static bool resumable(struct model *m, const struct mseq *s, const struct seq *q
 static void op_trim(struct model *m)
 {
     m->doing = "trim";
-    struct mseq *s = pick(m);
+    struct mseq *s = model_pick(m);
     if (!s || !s->len) return;
     uint32_t to = model_rnd(m, s->len + 1), have = 12345;
     if (model_chance(m, 70)) to = s->len - to % MIN(s->len, 20u); /* mostly a little */
     struct seq *q = model_inside(m, s);
     uint32_t best = to;
     bool exact = model_chance(m, 50);
-    while (exact && !resumable(m, s, q, best))
+    while (exact && !model_resumable(m, s, q, best))
         best--;
     if (!m->step->open) model_snapshot(m, m->shot[0]);
     int e = kv_trim(m->kv, s->handle, to, &have);
@@ -515,7 +520,7 @@ static void op_trim(struct model *m)
 static void op_image(struct model *m)
 {
     m->doing = "save and load";
-    struct mseq *a = pick(m), *b = vacant(m);
+    struct mseq *a = model_pick(m), *b = model_vacant(m);
     if (a) model_op_image(m, a, b);
 }
 
@@ -523,7 +528,7 @@ static void op_wrong(struct model *m)
 {
     m->doing = "wrong arguments";
     struct kv_step *st = NULL;
-    struct mseq *s = pick(m);
+    struct mseq *s = model_pick(m);
     if (!s || s->len == m->cfg.max_len) return;
     kv_seq h = s->handle;
     struct kv_span zero = {.seq = h}, twice[2] = {{.seq = h, .n = 1}, {.seq = h, .n = 1}};
@@ -559,7 +564,7 @@ static void op_wrong(struct model *m)
 /* What may happen while a step on other sequences is open. */
 static void op_small(struct model *m)
 {
-    switch (model_rnd(m, 6)) {
+    switch (model_rnd(m, 8)) {
     case 0:
         op_new(m);
         break;
@@ -575,6 +580,12 @@ static void op_small(struct model *m)
     case 4:
         op_trim(m);
         break;
+    case 5:
+        model_keep(m);
+        break;
+    case 6:
+        model_match(m);
+        break;
     default:
         op_wrong(m);
     }
@@ -585,8 +596,9 @@ static void op_any(struct model *m)
     static const struct {
         void (*run)(struct model *);
         uint32_t weight; /* of 100 */
-    } op[] = {{op_step, 50},   {op_image, 3}, {op_new, 7},     {op_fork, 12}, {op_drop, 5},
-              {op_reorder, 6}, {op_trim, 9},  {op_reserve, 6}, {op_wrong, 2}};
+    } op[] = {{op_step, 46}, {op_image, 3},   {op_new, 6},     {op_fork, 12},
+              {op_drop, 2},  {op_reorder, 6}, {op_trim, 9},    {op_reserve, 5},
+              {op_wrong, 2}, {model_keep, 2}, {model_match, 7}};
     uint32_t k = model_rnd(m, 100), i = 0;
     for (; k >= op[i].weight; i++)
         k -= op[i].weight;
@@ -599,6 +611,7 @@ static void one_store(struct model *m, uint64_t ops)
     static const kv_seq no_handle = 0;
     model_config(m);
     memset(m->seq, 0, sizeof m->seq);
+    memset(m->kept, 0, sizeof m->kept);
     m->doing = "open";
     while (kv_open(&m->kv, &m->cfg) < 0)
         if (m->cfg.pool_bytes += 8192, m->cfg.stage_bytes) /* below the minimum */
@@ -629,8 +642,12 @@ static void one_store(struct model *m, uint64_t ops)
     for (uint32_t i = 0; i < SEQS; i++)
         if (m->seq[i].used) WANT(kv_drop(m->kv, m->seq[i].handle) == 0, "drop", i, 0);
     kv_usage(m->kv, &u);
-    WANT(u.live == 0 && u.states == 0 && u.shared == 0 && u.reserved == 0 && u.spilled == 0 &&
-             u.free == u.pool - u.staging,
+    WANT(u.free == u.pool - u.staging && u.live == 0 && u.states == 0, "the index is not free",
+         u.live, u.index);
+    kv_forget(m->kv);
+    kv_usage(m->kv, &u);
+    WANT(u.index == 0 && u.live == 0 && u.states == 0 && u.shared == 0 && u.reserved == 0 &&
+             u.spilled == 0 && u.free == u.pool - u.staging,
          "bytes left over", u.live, u.reserved);
     if (m->tier) {
         m->t->tier_reads += m->tier->reads;
@@ -646,6 +663,8 @@ static void one_store(struct model *m, uint64_t ops)
     m->t->rows_copied_by_fork += u.rows_copied_by_fork;
     m->t->max_refs = MAX(m->t->max_refs, u.max_refs);
     m->t->stores++;
+    m->t->hits += u.hits;
+    m->t->hit_rows += u.hit_rows;
     kv_close(m->kv);
     m->kv = NULL;
 }
@@ -659,7 +678,7 @@ int model_run(const struct model_options *o, struct model_totals *t)
     m->t = t;
     m->rng = model_mix(o->seed + 1);
     m->doing = "start";
-    kv_fault.poison = true;
+    kv_fault.poison = kv_fault.weak_keys = true;
     if (setjmp(m->out) == 0) {
         while (m->op < o->ops)
             one_store(m, MIN(o->ops - m->op, 1000));
@@ -671,7 +690,7 @@ int model_run(const struct model_options *o, struct model_totals *t)
         else if (m->tier)
             m->tier->tier.close(&m->tier->tier);
     }
-    kv_fault.poison = false;
+    kv_fault.poison = kv_fault.weak_keys = false;
     free(m->shot[0]);
     free(m->shot[1]);
     free(m);

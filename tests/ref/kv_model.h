@@ -15,6 +15,7 @@ struct model_totals {
     uint64_t seals, evictions, forks, rows_copied, rows_copied_by_fork, stores, reserves;
     uint64_t pieces, raw_pieces, tier_reads, tier_writes, tier_drops, tier_faults, began_full,
         loads;
+    uint64_t hits, hit_rows, kept;
     uint32_t max_refs;
 };
 /* 0, or -1 after a difference, which is printed to stderr with the seed and the operation. */

@@ -214,14 +214,14 @@ size_t model_snapshot(struct model *m, unsigned char *out)
     for (uint32_t gi = 0; gi < kv->n_groups; gi++)
         for (uint32_t f = 0; f < FORMS; f++) {
             struct group *g = &kv->group[gi];
-            SHOT(g->table[f], sizeof(uint32_t) * kv->max_seqs * g->stride[f]);
+            SHOT(g->table[f], sizeof(uint32_t) * kv->n_contents * g->stride[f]);
             for (uint32_t id = 0; id < g->form[f].n_ids; id++) {
                 struct page pg = g->form[f].page[id];
                 uint32_t owners[] = {pg.refs, pg.leaving, m->tier ? 0 : pg.marks};
                 SHOT(owners, sizeof owners);
             }
         }
-    for (uint32_t i = 0; i < kv->max_seqs; i++) {
+    for (uint32_t i = 0; i < kv->n_contents; i++) {
         struct seq *s = &kv->seq[i];
         uint32_t flags[] = {s->len,       s->cross, s->n_turns, s->owners,
                             s->turn_open, s->busy,  s->marked};
@@ -245,9 +245,9 @@ size_t model_snapshot_bytes(const struct kv *kv)
     size_t n = 4096;
     for (uint32_t gi = 0; gi < kv->n_groups; gi++)
         for (uint32_t f = 0; f < FORMS; f++)
-            n += sizeof(uint32_t) * kv->max_seqs * kv->group[gi].stride[f] +
+            n += sizeof(uint32_t) * kv->n_contents * kv->group[gi].stride[f] +
                  sizeof(struct page) * kv->group[gi].form[f].n_ids;
-    return n + kv->max_seqs * (256 + sizeof(struct kv_turn) * (kv->max_len / 2 + 2));
+    return n + kv->n_contents * (256 + sizeof(struct kv_turn) * (kv->max_len / 2 + 2));
 }
 
 void model_want_same(struct model *m, const char *what)

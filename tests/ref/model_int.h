@@ -16,9 +16,17 @@ struct mseq {
     kv_seq handle;
     bool used, busy, open, trimmed;
     uint32_t len, cross, reserve;
+    uint64_t salt;
     uint64_t row[LEN], xrow[LEN];
     uint32_t start[LEN]; /* first row of the update that row belongs to */
     int32_t tok[LEN];
+};
+#define KEPT 6u /* most sequences the index of a store keeps */
+struct mkept {  /* what kv_keep left behind, while contents `at` are still that */
+    bool used;
+    uint32_t at;
+    uint64_t edits;
+    struct mseq s;
 };
 struct mspan {
     uint32_t seq, n, undo, tok0;
@@ -29,6 +37,7 @@ struct model {
     struct kv_group group[GROUPS];
     struct kv_config cfg;
     struct mseq seq[SEQS];
+    struct mkept kept[KEPT];
     uint64_t rng, names, op;
     const struct model_options *opt;
     struct model_totals *t;
@@ -56,6 +65,17 @@ _Noreturn void model_differ(struct model *m, const char *what, uint64_t a, uint6
     do {                                                                                           \
         if (!(cond)) model_differ(m, what, a, b);                                                  \
     } while (0)
+
+/* kv_model.c */
+struct mseq *model_pick(struct model *m);   /* one that is used and idle, or NULL */
+struct mseq *model_vacant(struct model *m); /* the next that kv_new or a fork makes, or NULL */
+/* Whether every group can go on from row r: all it reads is held in the right form, and the tile that r lies in is
+ * held raw. */
+bool model_resumable(struct model *m, const struct mseq *s, const struct seq *q, uint32_t r);
+
+/* model_index.c: kv_keep and kv_match */
+void model_keep(struct model *m);
+void model_match(struct model *m);
 
 /* model_config.c: m->cfg and m->group of the next store */
 void model_config(struct model *m);

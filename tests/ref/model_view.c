@@ -31,7 +31,7 @@ static void want_private(struct model *m, const struct kv_view *v, const struct 
         uint32_t page = v->dst[t] / rows, lane = v->lane[t];
         if (!page || page == before) continue;
         before = page;
-        for (uint32_t k = 0; k < m->kv->max_seqs; k++) {
+        for (uint32_t k = 0; k < m->kv->n_contents; k++) {
             const uint32_t *table = g->table[RAW] + k * g->stride[RAW];
             bool mine = k == v->slot[lane] && g->c.policy.kind != KV_STATE;
             for (uint32_t i = 0; i < v->raw.stride && !mine; i++)

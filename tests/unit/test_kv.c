@@ -4,7 +4,7 @@
  *   test_kv --ops N --seed S      a long run, one summary line
  *           [--config NAME]       the first group of every store is of this kind
  *           [--stream]            every store that can streams
- *           [--break-refs | --skip-cow | --skip-own | --drop-early | --keep-rejected | --skip-wait |
+ *           [--break-refs | --skip-cow | --skip-own | --trust-keys | --match-unref | --drop-early | --keep-rejected | --skip-wait |
  *            --wrong-stage | --forget-write | --stale-open]   a deliberate fault
  *           [--no-check]          without kv_check: only what views show can tell */
 #include "../ref/kv_model.h"
@@ -16,7 +16,7 @@ static void print_totals(const struct model_totals *t)
         "ops %llu forks %llu seals %llu evictions %llu max refs %u rows copied by fork %llu "
         "(steps %llu, aborts %llu, refused %llu, rejected rows %llu, trims %llu, reorders %llu, "
         "reserves %llu, rows copied on write %llu, rows verified %llu, views %llu, stores %llu; "
-        "pieces %llu, raw ones under a codec %llu, tier reads %llu, writes %llu, drops %llu, faults %llu, began when full %llu; loads %llu)\n",
+        "pieces %llu, raw ones under a codec %llu, tier reads %llu, writes %llu, drops %llu, faults %llu, began when full %llu; loads %llu; kept %llu, prefixes %llu of %llu rows)\n",
         (unsigned long long)t->ops, (unsigned long long)t->forks, (unsigned long long)t->seals,
         (unsigned long long)t->evictions, t->max_refs, (unsigned long long)t->rows_copied_by_fork,
         (unsigned long long)t->steps, (unsigned long long)t->aborts, (unsigned long long)t->refused,
@@ -27,7 +27,8 @@ static void print_totals(const struct model_totals *t)
         (unsigned long long)t->pieces, (unsigned long long)t->raw_pieces,
         (unsigned long long)t->tier_reads, (unsigned long long)t->tier_writes,
         (unsigned long long)t->tier_drops, (unsigned long long)t->tier_faults,
-        (unsigned long long)t->began_full, (unsigned long long)t->loads);
+        (unsigned long long)t->began_full, (unsigned long long)t->loads,
+        (unsigned long long)t->kept, (unsigned long long)t->hits, (unsigned long long)t->hit_rows);
 }
 
 static void test_random(void **state)
@@ -40,13 +41,14 @@ static void test_random(void **state)
     assert_true(t.forks > 500 && t.seals > 500 && t.evictions > 20 && t.refused > 100);
     assert_true(t.loads > 100);
     assert_true(t.aborts > 100 && t.rejected_rows > 100 && t.max_refs > 4 && t.rows_copied > 100);
+    assert_true(t.hits > 100 && t.hit_rows > 5000 && t.kept > 100);
     assert_int_equal(t.rows_copied_by_fork, 0);
 }
 
 static void test_streams(void **state)
 {
     (void)state;
-    struct model_options o = {.ops = 30000, .seed = 8, .check = true, .stream = true};
+    struct model_options o = {.ops = 30000, .seed = 10, .check = true, .stream = true};
     struct model_totals t = {0};
     assert_int_equal(model_run(&o, &t), 0);
     print_totals(&t);
@@ -63,7 +65,7 @@ static void test_raw_streams(void **state)
     struct model_totals t = {0};
     for (uint64_t i = 0; i < countof(only); i++) {
         struct model_options o = {
-            .ops = 20000, .seed = 7 + 4 * i, .check = true, .stream = true, .only = only[i]};
+            .ops = 20000, .seed = 9 + 2 * i, .check = true, .stream = true, .only = only[i]};
         assert_int_equal(model_run(&o, &t), 0);
     }
     print_totals(&t);
@@ -76,7 +78,8 @@ static void test_faults_are_caught(void **state)
     (void)state;
     bool *fault[] = {&kv_fault.break_refs,    &kv_fault.skip_cow,   &kv_fault.drop_early,
                      &kv_fault.keep_rejected, &kv_fault.skip_wait,  &kv_fault.wrong_stage,
-                     &kv_fault.forget_write,  &kv_fault.stale_open, &kv_fault.skip_own};
+                     &kv_fault.forget_write,  &kv_fault.stale_open, &kv_fault.skip_own,
+                     &kv_fault.trust_keys,    &kv_fault.match_unref};
     for (size_t i = 0; i < countof(fault); i++)
         for (int check = 0; check < 2; check++) {
             struct model_options o = {
@@ -108,6 +111,10 @@ static int long_run(int argc, char **argv)
             kv_fault.skip_cow = true;
         else if (!strcmp(a, "--skip-own"))
             kv_fault.skip_own = true;
+        else if (!strcmp(a, "--trust-keys"))
+            kv_fault.trust_keys = true;
+        else if (!strcmp(a, "--match-unref"))
+            kv_fault.match_unref = true;
         else if (!strcmp(a, "--drop-early"))
             kv_fault.drop_early = true;
         else if (!strcmp(a, "--keep-rejected"))

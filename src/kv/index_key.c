@@ -1,0 +1,74 @@
+/* index_key.c - the keys of the prefix index: a chain of SHA-256 over what decides the contents of rows.
+ *
+ * The key of a block follows from the key of the block before, its tokens and, where rows depend on them, the turns
+ * that reach into it.  The chain begins with the salt and with what the groups keep and how, so that equal keys
+ * mean equal rows; tokens are compared on a hit all the same.  Numbers are hashed little-endian, so that keys are the
+ * same on every machine. */
+#include "kv/kv_int.h"
+
+#include <nettle/sha2.h>
+#include <string.h>
+
+static void put32(struct sha256_ctx *h, uint32_t x)
+{
+    uint8_t b[4] = {(uint8_t)x, (uint8_t)(x >> 8), (uint8_t)(x >> 16), (uint8_t)(x >> 24)};
+    sha256_update(h, sizeof b, b);
+}
+
+static void put_text(struct sha256_ctx *h, const char *s)
+{
+    put32(h, (uint32_t)strlen(s));
+    sha256_update(h, strlen(s), (const uint8_t *)s);
+}
+
+static void end(struct sha256_ctx *h, unsigned char out[KV_KEY])
+{
+    sha256_digest(h, KV_KEY, out);
+    if (!kv_fault.weak_keys) return;
+    out[0] &= 15;
+    memset(out + 1, 0, KV_KEY - 1);
+}
+
+void key_first(const struct kv *kv, uint64_t salt, unsigned char out[KV_KEY])
+{
+    struct sha256_ctx h;
+    sha256_init(&h);
+    put_text(&h, "kvik prefix 1");
+    put32(&h, (uint32_t)salt);
+    put32(&h, (uint32_t)(salt >> 32));
+    put32(&h, kv->index.turns);
+    for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
+        const struct kv_group *g = &kv->group[gi].c;
+        const uint32_t n[] = {g->policy.kind,  g->policy.window, g->policy.chunk, g->policy.sinks,
+                              g->policy.every, g->seal.tile,     g->seal.lead,    g->seal.resid,
+                              g->n_sites,      g->rows,          g->n_planes};
+        for (uint32_t i = 0; i < countof(n); i++)
+            put32(&h, n[i]);
+        for (uint32_t i = 0; i < g->n_planes; i++) {
+            const struct kv_plane *p = &g->plane[i];
+            const uint32_t shape[] = {p->shape.heads, p->shape.dim, p->shape.dtype,
+                                      p->shape.layout};
+            for (uint32_t k = 0; k < countof(shape); k++)
+                put32(&h, shape[k]);
+            put_text(&h, p->codec ? p->codec->name : "");
+        }
+    }
+    end(&h, out);
+}
+
+void key_next(const struct kv *kv, const unsigned char *before, const int32_t *tok,
+              const struct kv_turn *turn, uint32_t n_turns, uint32_t i, unsigned char out[KV_KEY])
+{
+    struct sha256_ctx h;
+    uint32_t from = i * KV_STRIP, to = from + KV_STRIP;
+    sha256_init(&h);
+    sha256_update(&h, KV_KEY, before);
+    for (uint32_t t = from; t < to; t++)
+        put32(&h, (uint32_t)tok[t]);
+    for (uint32_t k = 0; kv->index.turns && k < n_turns && turn[k].pos < to; k++) {
+        if (turn[k].pos + turn[k].n <= from) continue;
+        put32(&h, turn[k].pos);
+        put32(&h, turn[k].n);
+    }
+    end(&h, out);
+}

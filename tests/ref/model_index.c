@@ -1,0 +1,148 @@
+/* model_index.c - the prefix index in the model checker: what kv_keep leaves behind is remembered with the names of
+ * its rows, and a match must find the longest prefix that any of it, or any live sequence, can be gone on from. */
+#include "model_int.h"
+
+#include <string.h>
+
+/* The contents a record is about, or NULL: they were given up since. */
+static struct seq *kept_inside(struct model *m, struct mkept *k)
+{
+    struct seq *q = &m->kv->seq[k->at];
+    if (!k->used || !q->kept || q->edits != k->edits) {
+        k->used = false;
+        return NULL;
+    }
+    k->s.len = MIN(k->s.len, q->len); /* it may have given up its end */
+    return q;
+}
+
+void model_keep(struct model *m)
+{
+    m->doing = "keep";
+    struct mseq *s = model_pick(m);
+    if (!s) return;
+    struct seq *q = model_inside(m, s);
+    bool alone = q->owners == 1;
+    kv_seq h = s->handle;
+    WANT(kv_keep(m->kv, h) == 0 && kv_keep(m->kv, h) == ERR_STALE, "keep", h, 0);
+    s->used = false;
+    if (!alone || !q->kept) return;
+    WANT(q->len <= s->len, "more is kept than there was", q->len, s->len);
+    m->t->kept++;
+    for (uint32_t i = 0; i < KEPT; i++) {
+        struct mkept *k = &m->kept[i];
+        if (kept_inside(m, k)) continue;
+        *k = (struct mkept){true, (uint32_t)(q - m->kv->seq), q->edits, *s};
+        k->s.len = q->len;
+        k->s.open = false;
+        return;
+    }
+    model_differ(m, "more is kept than the store was opened for", m->cfg.index_seqs, 0);
+}
+
+struct mquery {
+    int32_t tok[LEN];
+    uint32_t start[LEN], n;
+    uint64_t salt;
+    struct kv_turn turn[LEN];
+    uint32_t n_turns;
+};
+
+/* A prefix of something known and then other tokens, or only those. */
+static void draw(struct model *m, const struct mseq *src, struct mquery *q)
+{
+    uint32_t n = src ? model_rnd(m, src->len + 1) : 0, more = model_rnd(m, 40);
+    if (src && model_chance(m, 40)) n = src->len;
+    q->salt = src && model_chance(m, 90) ? src->salt : 1;
+    q->n = n;
+    if (n) memcpy(q->tok, src->tok, n * sizeof *q->tok);
+    if (n) memcpy(q->start, src->start, n * sizeof *q->start);
+    bool turn = model_chance(m, 50);
+    for (; more && q->n < m->cfg.max_len; more--, q->n++) {
+        q->tok[q->n] = (int32_t)model_rnd(m, 1000);
+        q->start[q->n] = turn ? n : q->n;
+    }
+    q->n_turns = 0;
+    for (uint32_t at = 0, end; at < q->n; at = end) {
+        for (end = at + 1; end < q->n && q->start[end] == q->start[at];)
+            end++;
+        if (end - at > 1) q->turn[q->n_turns++] = (struct kv_turn){at, end - at};
+    }
+}
+
+/* The longest length at which the query could go on from s, whose contents are d, by brute force. */
+static uint32_t longest(struct model *m, const struct mquery *q, const struct mseq *s,
+                        const struct seq *d)
+{
+    uint32_t n = 0, end = MIN(q->n, s->len);
+    bool turns = m->kv->index.turns;
+    if (q->salt != s->salt || s->cross || d->foreign) return 0;
+    while (n < end && q->tok[n] == s->tok[n] && q->tok[n] >= 0 &&
+           (!turns || q->start[n] == s->start[n]))
+        n++;
+    for (; n >= KV_STRIP; n--) {
+        bool whole = (n == s->len || s->start[n] == n) && (n == q->n || q->start[n] == n);
+        if ((!turns || whole) && model_resumable(m, s, d, n)) return n;
+    }
+    return 0;
+}
+
+void model_match(struct model *m)
+{
+    if (!model_vacant(m) && model_chance(m, m->tier ? 5 : 50)) model_keep(m);
+    m->doing = "match";
+    static struct mquery q;
+    static struct mseq from;
+    struct mseq *s = model_vacant(m), *src = model_chance(m, 40) ? model_pick(m) : NULL;
+    struct kv *kv = m->kv;
+    uint32_t best = 0, have = 12345, k = model_rnd(m, KEPT);
+    if (!src && kept_inside(m, &m->kept[k])) src = &m->kept[k].s;
+    if (!s || (src && !src->len)) return;
+    draw(m, src, &q);
+    bool exact = model_chance(m, 30);
+    for (uint32_t i = 0; i < SEQS + KEPT; i++) {
+        const struct mseq *c = i < SEQS ? &m->seq[i] : &m->kept[i - SEQS].s;
+        const struct seq *d = i >= SEQS ? kept_inside(m, &m->kept[i - SEQS]) : NULL;
+        if (i < SEQS && c->used && !c->busy) d = model_inside(m, c);
+        bool sure = !m->kv->index.turns || !c->open; /* the keys of an open turn are not made */
+        if (d && exact && sure) best = MAX(best, longest(m, &q, c, d));
+    }
+    kv_seq h;
+    WANT(kv_new(kv, q.salt, &h) == 0, "new", 0, 0);
+    uint32_t reserve = model_chance(m, 20) ? model_rnd(m, m->cfg.max_len) : 0;
+    if (reserve && kv_reserve(kv, h, reserve) < 0) reserve = 0;
+    struct kv_prefix p = {q.tok, q.n, q.turn, q.n_turns, !q.n_turns};
+    WANT(kv_match(kv, h, &p, &have) == 0, "match", 0, 0);
+    WANT((have == 0) == (kv_match_reason(kv) != KV_HIT), "reason", have, kv_match_reason(kv));
+    if (!have) {
+        bool room = kv_match_reason(kv) != KV_MISS_ROOM;
+        WANT(!best || !m->cfg.index_seqs || reserve || !room, "a prefix was not found", best, 0);
+        WANT(kv_len(kv, h) == 0 && kv_salt(kv, h) == q.salt, "a miss changed something", 0, 0);
+        *s = (struct mseq){.used = true, .handle = h, .salt = q.salt, .reserve = reserve};
+        return;
+    }
+    WANT(have >= best || reserve, "a longer prefix was not found", have, best);
+    bool known = false;
+    for (uint32_t i = 0; i < SEQS && !known; i++) {
+        if (!m->seq[i].used || m->seq[i].busy) continue;
+        known = model_inside(m, &m->seq[i]) == &kv->seq[kv->index.donor];
+        if (known) from = m->seq[i];
+    }
+    for (uint32_t i = 0; i < KEPT && !known; i++) {
+        known = m->kept[i].used && m->kept[i].at == kv->index.donor;
+        if (known) from = m->kept[i].s;
+    }
+    WANT(known && have <= from.len && from.salt == q.salt, "the donor", kv->index.donor, have);
+    for (uint32_t i = 0; i < have; i++)
+        WANT(from.tok[i] == q.tok[i] && q.tok[i] >= 0, "other tokens", i, have);
+    for (uint32_t i = 0; i < have && kv->index.turns; i++)
+        WANT(from.start[i] == q.start[i], "other turns", i, have);
+    *s = from;
+    s->handle = h;
+    s->len = have;
+    s->reserve = reserve;
+    s->used = s->trimmed = true;
+    s->open = false;
+    model_verify(m, s);
+    WANT(kv_match(kv, h, &p, &have) == ERR_ARG, "a match of a sequence with rows", h, 0);
+}
