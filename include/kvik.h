@@ -473,7 +473,8 @@ typedef struct kvik_hooks {
     kvik_logits_processor logits_processor;
     kvik_stopping_criteria stopping_criteria;
     /* A cache on a smaller model with the same vocabulary, which guesses ahead; the guesses are checked in one step, so the
-     * result is the one without, sooner.  Greedy decoding and sampling; NULL: none. */
+     * result is the one without, sooner.  Greedy decoding and sampling; NULL: none.  With guesses (also of prompt lookup)
+     * callbacks come before a step ends: they may look at the cache, not feed or change it (KVIK_BUSY). */
     kvik_cache *assistant_model;
 } kvik_hooks;
 /* Ragged batch: each row its own length, nothing is padded inside.  hooks may be NULL. */

@@ -205,7 +205,8 @@ static int generate(const struct scene *s, kvik_cache *c, const kvik_prompt *pro
     if (who == LOOKUP) g.prompt_lookup_num_tokens = 3;
     if (who == LOOKUP_LONG) g.prompt_lookup_num_tokens = 10, g.max_matching_ngram_size = 3;
     if (who == SAME) g.num_assistant_tokens = 5, g.assistant_confidence_threshold = 0;
-    if (who == OTHER) g.num_assistant_tokens_schedule = (char[]){"heuristic_transient"};
+    static char schedule[] = "heuristic_transient";
+    if (who == OTHER) g.num_assistant_tokens_schedule = schedule;
     if (who == SAME) h.assistant_model = a = open_assistant(s->model);
     if (who == OTHER) h.assistant_model = a = open_assistant(s->other);
     if (who == LIAR || who == NOISE)
