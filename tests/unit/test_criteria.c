@@ -182,6 +182,46 @@ static void batch_mates(void **state)
     kvik_result_free(both);
 }
 
+/* Guessing ahead sees the same processors and ends: the same text, whatever is asked for. */
+static void guesses(void **state)
+{
+    (void)state;
+    static const char *const options[] = {
+        "\"repetition_penalty\": 1.3",
+        "\"no_repeat_ngram_size\": 2",
+        "\"encoder_no_repeat_ngram_size\": 1, \"suppress_tokens\": [1, 2, 3]",
+        "\"forced_eos_token_id\": 9, \"eos_token_id\": 9",
+        "\"exponential_decay_length_penalty\": [3, 1.5], \"eos_token_id\": 3",
+        "\"sequence_bias\": [[[7], 9.0], [[7, 8], 9.0], [[8, 7], 9.0]]",
+        "\"bad_words_ids\": [[253], [8]], \"renormalize_logits\": true",
+        "\"min_new_tokens\": 9, \"eos_token_id\": [7, 14, 182, 325]",
+        "\"begin_suppress_tokens\": [182], \"remove_invalid_values\": true",
+        "\"do_sample\": true, \"seed\": 5, \"top_k\": 0, \"typical_p\": 0.7, \"eta_cutoff\": 0.001",
+        "\"do_sample\": true, \"seed\": 6, \"top_h\": 0.7, \"epsilon_cutoff\": 0.001",
+    };
+    static const int32_t again[] = {120, 153, 322, 296, 120, 153, 322, 296, 120, 153, 322};
+    kvik_prompt p = {.ids = again, .n = countof(again)};
+    uint64_t drafted = 0;
+    for (size_t i = 0; i < countof(options); i++) {
+        char json[320];
+        snprintf(json, sizeof json,
+                 "{\"max_new_tokens\": 14, \"prompt_lookup_num_tokens\": %d, %s}", 0, options[i]);
+        kvik_result *plain_one = generate_with(json, &p, 1, NULL);
+        snprintf(json, sizeof json,
+                 "{\"max_new_tokens\": 14, \"prompt_lookup_num_tokens\": %d, %s}", 4, options[i]);
+        kvik_result *guessed = generate_with(json, &p, 1, NULL);
+        if (guessed->row[0].n != plain_one->row[0].n ||
+            memcmp(guessed->row[0].ids, plain_one->row[0].ids,
+                   guessed->row[0].n * sizeof *guessed->row[0].ids) != 0)
+            fail_msg("%s: another text", options[i]);
+        assert_int_equal(guessed->row[0].finish, plain_one->row[0].finish);
+        drafted += guessed->drafted;
+        kvik_result_free(guessed);
+        kvik_result_free(plain_one);
+    }
+    assert_true(drafted > 0);
+}
+
 static void vocabulary(void **state)
 {
     (void)state;
@@ -271,7 +311,8 @@ int main(void)
         cmocka_unit_test(max_time),     cmocka_unit_test(reasons),
         cmocka_unit_test(forced_ends),  cmocka_unit_test(least_lengths),
         cmocka_unit_test(both_lengths), cmocka_unit_test(batch_mates),
-        cmocka_unit_test(vocabulary),   cmocka_unit_test(idle_logits),
+        cmocka_unit_test(vocabulary),   cmocka_unit_test(guesses),
+        cmocka_unit_test(idle_logits),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
