@@ -5,6 +5,7 @@
 #include "kvik.h"
 #include "testing.h"
 
+#include <dirent.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -143,7 +144,8 @@ static void same_bits(const struct scene *s, uint32_t n)
     kvik_usage u;
     kvik_model *m = open_model(s->model);
     uint32_t vocab = kvik_model_vocab(m);
-    kvik_cache *a = open_cache(m, s->impl, s->config, 0);
+    bool offloads = strstr(s->impl, "offloaded") || (s->config && strstr(s->config, "offloading"));
+    kvik_cache *a = open_cache(m, s->impl, s->config, offloads ? 500 << 10 : 0);
     kvik_cache *b = open_cache(m, s->other ? s->other : s->impl,
                                s->other ? s->other_config : s->config, s->memory);
     kvik_seq x = converse(a, n);
@@ -169,6 +171,10 @@ static void same_bits(const struct scene *s, uint32_t n)
     kvik_seq z = load(a);
     go_on(a, z, n, vocab, want);
     assert_memory_equal(got, want, sizeof(float) * MORE * vocab);
+    kvik_cache_usage(a, &u);
+    assert_true(!offloads || n < N || u.tier_written);
+    kvik_cache_usage(b, &u);
+    assert_true(!s->memory || n < N || u.tier_written);
     kvik_cache_drop(a, x);
     kvik_cache_drop(a, z);
     kvik_cache_usage(a, &u);
@@ -185,6 +191,163 @@ static void test_same_bits(void **state)
         same_bits(&scenes[i], N);
         same_bits(&scenes[i], 37);
     }
+}
+
+/* Masked columns before a prompt are part of what rows are (Llama 4). */
+static void test_padding(void **state)
+{
+    (void)state;
+    kvik_model *m = open_model("tests/golden/models/llama4");
+    uint32_t vocab = kvik_model_vocab(m);
+    kvik_cache *a = open_cache(m, "dynamic", NULL, 0), *b = open_cache(m, "dynamic", NULL, 0);
+    kvik_generation g;
+    kvik_result *r = NULL;
+    kvik_seq s, t;
+    uint8_t mask[60];
+    for (int i = 0; i < 60; i++)
+        mask[i] = i >= 25;
+    assert_int_equal(kvik_cache_new(a, &s), 0);
+    assert_int_equal(kvik_generation_init(&g, NULL), 0);
+    g.max_new_tokens = 3;
+    kvik_prompt p = {.ids = ids, .n = 60, .attention_mask = mask, .seq = s};
+    if (kvik_generate(a, &g, &p, 1, NULL, &r) < 0) fail_msg("%s", kvik_last_error());
+    kvik_result_free(r);
+    kvik_generation_done(&g);
+    uint32_t n = (uint32_t)kvik_cache_length(a, s);
+    unlink(file);
+    save(a, &s, 1);
+    t = load(b);
+    go_on(a, s, n, vocab, want);
+    go_on(b, t, n, vocab, got);
+    assert_memory_equal(got, want, sizeof(float) * MORE * vocab);
+    kvik_cache_close(a);
+    kvik_cache_close(b);
+    kvik_model_close(m);
+}
+
+/* Rows without token ids, and rows that were never given. */
+static void test_imported(void **state)
+{
+    (void)state;
+    static const char *const config[] = {NULL, "{\"sliding_window\":20}"};
+    for (int i = 0; i < 2; i++) {
+        kvik_model *m = open_model(LLAMA);
+        uint32_t vocab = kvik_model_vocab(m);
+        kvik_cache *a = open_cache(m, "dynamic", config[i], 0),
+                   *b = open_cache(m, "dynamic", config[i], 0);
+        kvik_snapshot *rows;
+        kvik_seq s = converse(a, N), t, u;
+        assert_int_equal(kvik_cache_export(a, s, &rows), 0);
+        mem_free(rows->ids);
+        rows->ids = NULL;
+        assert_int_equal(kvik_cache_import(a, rows, &t), 0);
+        kvik_snapshot_free(rows);
+        unlink(file);
+        save(a, &t, 1);
+        u = load(b);
+        if (i) assert_refused(kvik_cache_crop(b, u, N - 30), KVIK_LOST, "no token");
+        assert_int_equal(kvik_cache_crop(b, u, N - 1), kvik_cache_crop(a, t, N - 1));
+        uint32_t n = (uint32_t)kvik_cache_length(a, t);
+        assert_int_equal(kvik_cache_length(b, u), n);
+        go_on(a, t, n, vocab, want);
+        go_on(b, u, n, vocab, got);
+        assert_memory_equal(got, want, sizeof(float) * MORE * vocab);
+        kvik_cache_close(a);
+        kvik_cache_close(b);
+        kvik_model_close(m);
+    }
+}
+
+/* --- A directory of prompts ---------------------------------------------------------------- */
+
+static void clear_dir(const char *path)
+{
+    char name[600];
+    DIR *d = opendir(path);
+    struct dirent *e;
+    while (d && (e = readdir(d)))
+        if (e->d_name[0] != '.') {
+            snprintf(name, sizeof name, "%s/%s", path, e->d_name);
+            unlink(name);
+        }
+    if (d) closedir(d);
+    rmdir(path);
+}
+
+static int count_dir(const char *path)
+{
+    int n = 0;
+    DIR *d = opendir(path);
+    struct dirent *e;
+    while (d && (e = readdir(d)))
+        n += e->d_name[0] != '.';
+    if (d) closedir(d);
+    return n;
+}
+
+/* What a directory gives of a prompt, cut anywhere, goes on as computed from the beginning. */
+static void prefixes(const char *impl, const char *config, bool cuts, uint32_t tile)
+{
+    char path[128];
+    static int32_t other[2 * N];
+    snprintf(path, sizeof path, "%s/prefixes", dir);
+    kvik_model *m = open_model(LLAMA);
+    uint32_t vocab = kvik_model_vocab(m);
+    kvik_cache *a = open_cache(m, impl, config, 0), *b = open_cache(m, impl, config, 0);
+    kvik_seq s, t;
+    assert_int_equal(kvik_cache_new(a, &s), 0);
+    assert_int_equal(kvik_prefix_load(a, path, ids, N, &t), 0);
+    forward(a, s, ids, N, NULL);
+    if (kvik_prefix_save(a, path, s, 0) < 0) fail_msg("%s", kvik_last_error());
+    assert_int_equal(kvik_prefix_save(a, path, s, 0), 0);
+    forward(a, s, ids + N, 20, NULL);
+    assert_int_equal(kvik_prefix_save(a, path, s, 0), 0);
+    assert_int_equal(count_dir(path), 1); /* added to */
+    static const uint32_t common[] = {15, 16, 40, 48, 129, N, N + 20};
+    for (size_t i = 0; i < countof(common); i++) {
+        kvik_seq fresh;
+        uint32_t n = common[i];
+        memcpy(other, ids, sizeof other);
+        other[n] = other[n] == 5 ? 6 : 5;
+        int64_t have = kvik_prefix_load(b, path, other, n + 5, &t);
+        uint32_t most = n < 16 ? 0 : n - n % tile;
+        if (have < 0) fail_msg("%s", kvik_last_error());
+        if (cuts || n == N + 20) assert_int_equal(have, n == N + 20 ? n : most);
+        if (!have) continue;
+        if (kvik_cache_crop(b, t, have) < 0) fail_msg("%s", kvik_last_error());
+        assert_int_equal(kvik_cache_new(a, &fresh), 0);
+        forward(a, fresh, other, (uint32_t)have, NULL);
+        forward(a, fresh, other + have, 3, want);
+        forward(b, t, other + have, 3, got);
+        if (!strstr(impl, "quantized")) assert_memory_equal(got, want, sizeof(float) * vocab);
+        kvik_cache_drop(a, fresh);
+        kvik_cache_drop(b, t);
+    }
+    /* Others do not replace it, and the oldest goes when there is too much. */
+    assert_int_equal(kvik_cache_reset(a, s), 0);
+    forward(a, s, ids + 7, N, NULL);
+    assert_int_equal(kvik_prefix_save(a, path, s, 0), 0);
+    assert_int_equal(count_dir(path), 2);
+    assert_int_equal(kvik_cache_reset(a, s), 0);
+    forward(a, s, ids + 9, N, NULL);
+    assert_int_equal(kvik_prefix_save(a, path, s, 1), 0);
+    assert_int_equal(count_dir(path), 0);
+    clear_dir(path);
+    kvik_cache_close(a);
+    kvik_cache_close(b);
+    kvik_model_close(m);
+}
+
+static void test_prefixes(void **state)
+{
+    (void)state;
+    prefixes("dynamic", NULL, true, 1);
+    prefixes("static", NULL, true, 1);
+    prefixes("dynamic", "{\"test_block_rows\":64}", true, 1);
+    prefixes("dynamic", "{\"test_codec\":\"shuffle\"}", false, 128);
+    prefixes("dynamic", "{\"sliding_window\":20}", false, 1);
+    prefixes("sink", "{\"window_length\":24,\"num_sink_tokens\":3}", false, 1);
+    prefixes("quantized", QUANTO "}", false, 1);
 }
 
 /* --- Branches, and what a second save writes ------------------------------------------------ */
@@ -357,7 +520,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_same_bits), cmocka_unit_test(test_branches),
         cmocka_unit_test(test_grows),     cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_describe),
+        cmocka_unit_test(test_describe),  cmocka_unit_test(test_padding),
+        cmocka_unit_test(test_imported),  cmocka_unit_test(test_prefixes),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
