@@ -13,6 +13,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+void (*durable_trace)(enum durable_call call, uint64_t at, const void *data, size_t n);
+
+static void trace(enum durable_call call, uint64_t at, const void *data, size_t n)
+{
+    if (durable_trace) durable_trace(call, at, data, n);
+}
+
 static struct durable_fault fault;
 static uint64_t calls;
 
@@ -142,6 +149,7 @@ int durable_write(struct durable *f, uint64_t at, const void *data, size_t n)
     const char *p = data;
     bool half = false;
     int e = injected(DURABLE_WRITE, &half);
+    trace(DURABLE_WRITE, at, data, n);
     if (e && half) n /= 2;
     while ((!e || half) && n) {
         ssize_t k = pwrite(f->fd, p, n, (off_t)at);
@@ -163,6 +171,7 @@ int durable_sync(struct durable *f)
     int e = injected(DURABLE_SYNC, NULL);
     while (!e && fsync(f->fd) < 0)
         if (errno != EINTR) e = errno;
+    trace(DURABLE_SYNC, 0, NULL, 0);
     return e ? failed(f->path, "cannot sync", e) : 0;
 }
 
@@ -171,6 +180,7 @@ int durable_truncate(struct durable *f, uint64_t size)
     int e = injected(DURABLE_TRUNCATE, NULL);
     while (!e && ftruncate(f->fd, (off_t)size) < 0)
         if (errno != EINTR) e = errno;
+    trace(DURABLE_TRUNCATE, size, NULL, 0);
     return e ? failed(f->path, "cannot truncate", e) : 0;
 }
 
@@ -199,6 +209,7 @@ int durable_replace(struct durable *f)
     int e = injected(DURABLE_RENAME, NULL);
     if (!e && rename(f->tmp, f->path) < 0) e = errno;
     if (e) return failed(f->path, "cannot take its name", e);
+    trace(DURABLE_RENAME, 0, NULL, 0);
     mem_free(f->tmp);
     f->tmp = NULL;
     return sync_dir(f);

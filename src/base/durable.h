@@ -37,5 +37,7 @@ struct durable_fault {
     bool half;      /* a write moves half of its bytes before */
     bool stays;     /* and so do all after it */
 };
+/* Tests: told of writes, syncs, truncations and renames of files as they are made, or NULL. */
+extern void (*durable_trace)(enum durable_call call, uint64_t at, const void *data, size_t n);
 void durable_fault_set(const struct durable_fault *f); /* NULL: off */
 uint64_t durable_fault_calls(void);

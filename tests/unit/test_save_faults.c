@@ -354,6 +354,92 @@ static void test_kills(void **state)
     assert_live_unharmed();
 }
 
+/* --- Power cuts ----------------------------------------------------------------------------- */
+
+/* What a save asked of the disk, in order.  After a power cut all before the last sync that returned is there, and of
+ * what came after it anything. */
+static struct op {
+    enum durable_call call;
+    uint64_t at;
+    char *data;
+    size_t n;
+} ops[64];
+static size_t n_ops;
+
+static void on_op(enum durable_call call, uint64_t at, const void *data, size_t n)
+{
+    assert_true(n_ops < countof(ops));
+    ops[n_ops] = (struct op){call, at, malloc(n + 1), n};
+    if (n) memcpy(ops[n_ops].data, data, n);
+    n_ops++;
+}
+
+static void apply(int fd, const struct op *o, bool half)
+{
+    if (o->call == DURABLE_TRUNCATE) assert_int_equal(ftruncate(fd, (off_t)o->at), 0);
+    if (o->call != DURABLE_WRITE) return;
+    size_t n = half ? o->n / 2 : o->n;
+    assert_int_equal(pwrite(fd, o->data, n, (off_t)o->at), n);
+}
+
+/* The file after a cut before op `end`: of those after the last sync, what `pick` and `half` say by bits. */
+static void cut_power(const char *base, size_t n_base, size_t end, uint32_t pick, uint32_t half)
+{
+    size_t synced = 0;
+    put_all(base, n_base);
+    int fd = open(file, O_RDWR);
+    for (size_t i = 0; i < end; i++)
+        if (ops[i].call == DURABLE_SYNC) synced = i;
+    for (size_t i = 0; i < end; i++)
+        if (i < synced || pick >> (i - synced) % 32 & 1)
+            apply(fd, &ops[i], i >= synced && half >> (i - synced) % 32 & 1);
+    close(fd);
+    int now = state_of(true);
+    if (now != 0 && now != 1)
+        fail_msg("power cut before op %zu, picked %x, halves %x: %s", end, pick, half,
+                 kvik_last_error());
+    if (end == n_ops && now != 1) fail_msg("a save that returned is lost");
+    must_save(1);
+    assert_int_equal(state_of(true), 1);
+}
+
+static void test_power_cuts(void **state)
+{
+    (void)state;
+    for (int way = ADD; way <= TAIL; way++) {
+        char *base;
+        begin(way);
+        size_t n = read_all(&base);
+        n_ops = 0;
+        durable_trace = on_op;
+        must_save(1);
+        durable_trace = NULL;
+        size_t syncs = 0;
+        for (size_t i = 0; i < n_ops; i++)
+            syncs += ops[i].call == DURABLE_SYNC;
+        assert_int_equal(syncs, 3);
+        uint32_t x = 1;
+        for (size_t end = 0; end <= n_ops; end++)
+            for (int k = 0; k < (all() ? 64 : 8); k++) {
+                x = x * 1664525u + 1013904223u;
+                uint32_t pick = k == 0 ? 0 : k == 1 ? UINT32_MAX : x >> 8;
+                cut_power(base, n, end, pick, k < 2 ? 0 : x >> 13 & x);
+            }
+        for (size_t i = 0; i < n_ops; i++)
+            free(ops[i].data);
+        mem_free(base);
+    }
+    begin(NONE); /* a new file is synced before it has its name, and its directory after */
+    n_ops = 0;
+    durable_trace = on_op;
+    must_save(1);
+    durable_trace = NULL;
+    assert_int_equal(ops[n_ops - 2].call, DURABLE_SYNC);
+    assert_int_equal(ops[n_ops - 1].call, DURABLE_RENAME);
+    for (size_t i = 0; i < n_ops; i++)
+        free(ops[i].data);
+}
+
 static void test_locked(void **state)
 {
     (void)state;
@@ -434,7 +520,7 @@ int main(void)
         cmocka_unit_test(test_flips),         cmocka_unit_test(test_cuts),
         cmocka_unit_test(test_tail),          cmocka_unit_test(test_foreign),
         cmocka_unit_test(test_failing_calls), cmocka_unit_test(test_kills),
-        cmocka_unit_test(test_locked),
+        cmocka_unit_test(test_power_cuts),    cmocka_unit_test(test_locked),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
