@@ -422,8 +422,8 @@ static void test_power_cuts(void **state)
         for (size_t end = 0; end <= n_ops; end++)
             for (int k = 0; k < (all() ? 64 : 8); k++) {
                 x = x * 1664525u + 1013904223u;
-                uint32_t pick = k == 0 ? 0 : k == 1 ? UINT32_MAX : x >> 8;
-                cut_power(base, n, end, pick, k < 2 ? 0 : x >> 13 & x);
+                uint32_t pick = k == 0 ? 0 : k < 3 ? UINT32_MAX : x >> 8;
+                cut_power(base, n, end, pick, k < 2 ? 0 : k == 2 ? UINT32_MAX : x >> 13 & x);
             }
         for (size_t i = 0; i < n_ops; i++)
             free(ops[i].data);
