@@ -53,6 +53,19 @@ static void done(struct contrasting *c)
     mem_free(c->value);
 }
 
+/* Rows of the caller's sequence have no hidden states. */
+static int begin_again(struct run *r, struct row *w)
+{
+    kvik_sync *s = w->sync.report;
+    TRY(kv_trim(r->x->kv, w->seq, 0, &w->have));
+    s->computed += s->reused;
+    s->recomputed += s->reused;
+    s->reused = w->reused = 0;
+    if (s->reason) return 0;
+    s->reason = mem_strdup("contrastive search needs hidden states, which are not cached");
+    return s->reason ? 0 : ERR_NOMEM;
+}
+
 static int row_begin(struct contrasting *c, uint32_t i)
 {
     struct run *r = c->r;
@@ -67,9 +80,7 @@ static int row_begin(struct contrasting *c, uint32_t i)
     o->p = mem_array(c->k, sizeof *o->p);
     if (!o->context || !o->logits || (r->guide && !o->uncond) || !o->seq || !o->token || !o->p)
         return ERR_NOMEM;
-    if (w->have) TRY(kv_trim(r->x->kv, w->seq, 0, &w->have));
-    w->reused = 0;
-    return 0;
+    return w->have ? begin_again(r, w) : 0;
 }
 
 static int begin(struct contrasting *c)

@@ -385,7 +385,8 @@ static void compare_rows(struct world *w, const kvik_generation *g, kvik_prompt 
     n_probes++;
 }
 
-/* What a sequence keeps: of its own what was reused, the rest of the prompt, then tokens one by one. */
+/* What a sequence keeps: of its own what was reused (under a codec all that agrees, since what has to be computed again is
+ * fed in its turns), the rest of the prompt, then tokens one by one. */
 static void follow(struct world *w, struct truth *t, const kvik_generation *g, const kvik_result *r)
 {
     const kvik_row *row = &r->row[0];
@@ -395,12 +396,46 @@ static void follow(struct world *w, struct truth *t, const kvik_generation *g, c
         wrong(w, "%lld tokens kept of %zu, %zu reused", (long long)len, row->n, row->reused);
         return;
     }
-    truth_crop(t, (uint32_t)row->reused);
+    bool contrasts = g->penalty_alpha > 0 && g->num_beams == 1 && !g->do_sample; /* all again */
+    uint64_t again = w->codec && !contrasts && row->sync ? row->sync->recomputed : 0;
+    truth_crop(t, (uint32_t)(row->reused + again));
     if (row->n_prompt > t->n) truth_feed(w, t, row->ids + t->n, (uint32_t)row->n_prompt - t->n);
     while (t->n < len)
         truth_feed(w, t, row->ids + t->n, 1);
     truth_crop(t, (uint32_t)len);
     if (g->num_beams > 1 && w->codec && models[w->model].original) t->lost = true;
+}
+
+/* Which way of decoding. */
+static void draw_way(kvik_generation *g)
+{
+    g->num_beams = dice(3) ? 1 : between(2, BEAMS);
+    if (g->num_beams == 2 && dice(2)) {
+        g->num_beam_groups = 2;
+        g->diversity_penalty = 0.7;
+    } else {
+        g->do_sample = dice(4) == 0;
+    }
+    if (g->num_beams == 1 && !g->do_sample && !dice(3)) {
+        g->penalty_alpha = 0.6;
+        g->top_k = between(2, BEAMS);
+    }
+    if (!dice(4)) g->guidance_scale = 1.5;
+    g->return_dict_in_generate = !dice(4);
+    g->num_return_sequences = dice(4) || (g->num_beams == 1 && !g->do_sample) ? 1 : 2;
+}
+
+/* Sequences that were handed over can go on, and go. */
+static void take_rows(struct world *w, const kvik_prompt *p, const kvik_result *r)
+{
+    for (uint32_t i = 0; i < r->n_rows; i++) {
+        const kvik_row *row = &r->row[i];
+        if (!row->seq) continue;
+        if (kvik_cache_length(w->cache, row->seq) != (int64_t)row->n - 1)
+            wrong(w, "row %u: its sequence has another length", i);
+        if (row->seq != p->seq && kvik_cache_drop(w->cache, row->seq) < 0)
+            wrong(w, "row %u: %s", i, kvik_last_error());
+    }
 }
 
 static void op_generate(struct world *w)
@@ -416,9 +451,7 @@ static void op_generate(struct world *w)
     kvik_generation_init(&g, NULL);
     g.max_new_tokens = between(1, 10);
     if (same + extra + g.max_new_tokens > w->most) g.max_new_tokens = 1; /* would end early */
-    g.num_beams = dice(3) ? 1 : between(2, BEAMS);
-    g.do_sample = g.num_beams == 1 && dice(4) == 0;
-    g.num_return_sequences = dice(4) || (g.num_beams == 1 && !g.do_sample) ? 1 : 2;
+    draw_way(&g);
     g.prefill_chunk_size = dice(3) ? 0 : between(1, 30);
     struct stopper stop = {.after = dice(4) ? UINT32_MAX : dice(6)};
     kvik_hooks hooks = {
@@ -432,6 +465,7 @@ static void op_generate(struct world *w)
         }
         if (e != KVIK_LIMIT) refused(w, e, e == KVIK_CANCELLED && stop.stopped ? e : 0);
     } else {
+        take_rows(w, &p, r);
         if (t) follow(w, t, &g, r);
         if (!stop.stopped && !w->failed && (!t || (!w->codec && !t->lost)))
             compare_rows(w, &g, p, r);
@@ -571,7 +605,7 @@ static int world_open(struct world *w)
     for (int i = 0; e < 0 && i < 200; i++) {
         draw_config(w, &d);
         kvik_cache_config plain = {.cache_config = d.plain,
-                                   .max_sequences = BEAMS + 1,
+                                   .max_sequences = 2 * BEAMS,
                                    .step_tokens = 128,
                                    .threads = 1,
                                    .compute = "exact"};
