@@ -98,32 +98,6 @@ static void processors(void **state)
     }
 }
 
-static void criteria(void **state)
-{
-    (void)state;
-    for (uint32_t beams = 1; beams <= 3; beams += 2) {
-        kvik_cache *c = open_cache("dynamic", NULL);
-        kvik_generation g = options(8);
-        g.num_beams = beams;
-        struct hooked h = {.longest = countof(ids) + 2};
-        kvik_hooks hooks = {.ctx = &h, .stopping_criteria = long_enough};
-        kvik_result *r = run(c, &g, 2, &hooks);
-        assert_int_equal(r->row[0].n, countof(ids) + 2);
-        assert_int_equal(r->row[1].n, countof(ids) + 2);
-        for (int i = 0; i < 2; i++)
-            assert_int_equal(r->row[i].finish, KVIK_FINISH_CRITERIA);
-        assert_string_equal(kvik_finish_name(r->row[0].finish), "criteria");
-        kvik_result_free(r);
-        g.max_time = 1e-9;
-        r = run(c, &g, 2, NULL);
-        assert_int_equal(r->row[0].n, countof(ids) + 1);
-        assert_int_equal(r->row[0].finish, KVIK_FINISH_TIME);
-        kvik_result_free(r);
-        kvik_generation_done(&g);
-        kvik_cache_close(c);
-    }
-}
-
 /* Scores are what processors leave of logits: the choice is their argmax; of beams, log-probabilities. */
 static void scores(void **state)
 {
@@ -241,6 +215,67 @@ static const struct way ways[] = {{"greedy", greedy},
                                   {"guided samples", guided_samples},
                                   {"guided beam", guided_beam},
                                   {"guided contrast", guided_contrast}};
+
+/* Criteria end rows and beams; of diverse beams the search, once all have met them. */
+static void criteria(void **state)
+{
+    (void)state;
+    for (size_t w = 0; w < countof(ways); w++) {
+        kvik_cache *c = open_cache("dynamic", NULL);
+        kvik_generation g = options(8);
+        ways[w].set(&g);
+        struct hooked h = {.longest = countof(ids) + 2};
+        kvik_hooks hooks = {.ctx = &h, .stopping_criteria = long_enough};
+        kvik_result *r = run(c, &g, 2, &hooks);
+        for (uint32_t i = 0; i < r->n_rows; i++) {
+            assert_int_equal(r->row[i].n, countof(ids) + 2);
+            assert_int_equal(r->row[i].finish, KVIK_FINISH_CRITERIA);
+        }
+        assert_string_equal(kvik_finish_name(r->row[0].finish), "criteria");
+        kvik_result_free(r);
+        g.max_time = 1e-9;
+        r = run(c, &g, 2, NULL);
+        for (uint32_t i = 0; i < r->n_rows; i++) {
+            assert_int_equal(r->row[i].n, r->row[i].n_prompt + 1);
+            assert_int_equal(r->row[i].finish, KVIK_FINISH_TIME);
+        }
+        kvik_result_free(r);
+        kvik_generation_done(&g);
+        kvik_cache_close(c);
+    }
+}
+
+struct counted {
+    uint64_t first;
+    uint32_t calls;
+};
+
+static bool count(void *ctx, uint32_t row, const int32_t *text, size_t n, float *s, uint32_t vocab)
+{
+    struct counted *k = ctx;
+    (void)row, (void)text, (void)n, (void)s, (void)vocab;
+    if (!k->calls++) k->first = mem_calls();
+    assert_int_equal(mem_calls(), k->first);
+    return true;
+}
+
+/* Nothing is allocated from the first step on. */
+static void no_allocations(void **state)
+{
+    (void)state;
+    for (size_t w = 0; w < countof(ways); w++) {
+        kvik_cache *c = open_cache("dynamic", NULL);
+        kvik_generation g = options(8);
+        ways[w].set(&g);
+        struct counted k = {0};
+        kvik_hooks hooks = {.ctx = &k, .logits_processor = count};
+        kvik_result *r = run(c, &g, 2, &hooks);
+        assert_true(k.calls >= 16);
+        kvik_result_free(r);
+        kvik_generation_done(&g);
+        kvik_cache_close(c);
+    }
+}
 
 /* Logits of `text` from nothing, its new tokens fed one by one. */
 static void from_scratch(kvik_cache *c, const int32_t *text, size_t prompt, size_t n, float *out)
@@ -577,8 +612,8 @@ int main(void)
         cmocka_unit_test(processors), cmocka_unit_test(criteria),
         cmocka_unit_test(scores),     cmocka_unit_test(sequences),
         cmocka_unit_test(strategies), cmocka_unit_test(contrast_literally),
-        cmocka_unit_test(legacy),     cmocka_unit_test(given),
-        cmocka_unit_test(refusals),
+        cmocka_unit_test(legacy),     cmocka_unit_test(no_allocations),
+        cmocka_unit_test(given),      cmocka_unit_test(refusals),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
