@@ -531,7 +531,7 @@ KVIK_API int kvik_batch_copy(const kvik_batch *b,
 /* generate() with past_key_values.  ids are the whole text (their mask as wide as they are, or NULL), of which what the
  * rows hold is reused, all but the last token; or, with a mask of length + n, what follows.  New ids without such a mask
  * are an error.  The batch keeps what was generated but for each row's last token; columns after a row's end are masked.
- * Rows of the result have the ids given here, then what was generated. */
+ * Rows of the result have the ids given here, then what was generated; the batch keeps their sequences (row.seq is 0). */
 KVIK_API int kvik_batch_generate(kvik_batch *b, const kvik_generation *g, const kvik_inputs *in,
                                  const kvik_hooks *hooks, kvik_result **out);
 KVIK_API int kvik_batch_to_legacy(const kvik_batch *b, kvik_legacy **out);

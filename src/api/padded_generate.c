@@ -42,6 +42,13 @@ static uint32_t departs(const struct kvik_batch *b, const kvik_inputs *in, uint3
     return b->length;
 }
 
+/* The end of a text, as loops over a sink cache crop it: generate() finds where it lies. */
+static bool sink_crop(const struct kvik_batch *b, uint32_t n)
+{
+    const struct kv_policy *p = &exec_layer_group(b->c->x, 0)->policy;
+    return p->sinks && n == p->sinks + p->window;
+}
+
 /* Which of the cases it is. */
 static int judge(const struct kvik_batch *b, const kvik_inputs *in, bool *append)
 {
@@ -57,6 +64,7 @@ static int judge(const struct kvik_batch *b, const kvik_inputs *in, bool *append
                    "the attention mask has %u columns for %u ids after %u cached; %u if the ids "
                    "are the whole text, %u if they are new",
                    in->width, in->n, past, in->n, past + in->n);
+    if (sink_crop(b, in->n)) return 0;
     if (in->n < past)
         return ERR(ARG,
                    "%u ids for a batch of %u cached columns are not the whole text; new ids need "
@@ -173,12 +181,13 @@ static void call_end(struct call *c)
     mem_free(c->ids);
 }
 
-/* Rows of the result begin with the ids that were given in this call. */
+/* Rows of the result begin with the ids that were given in this call; their sequences are the batch's. */
 static void results(const struct call *c, kvik_result *r)
 {
     for (uint32_t i = 0; i < r->n_rows; i++) {
         kvik_row *row = &r->row[i];
         size_t extra = row->n_prompt - MIN(row->n_prompt, c->in->n);
+        row->seq = 0;
         if (!extra) continue;
         memmove(row->ids, row->ids + extra, (row->n - extra) * sizeof *row->ids);
         row->n -= extra;
@@ -220,13 +229,19 @@ KVIK_API int kvik_batch_generate(kvik_batch *b, const kvik_generation *g, const 
                                  const kvik_hooks *hooks, kvik_result **out)
 {
     struct call c = {.b = b, .in = in};
+    kvik_generation asked;
     kvik_result *r = NULL;
     if (!b || !g || !in || !out) return ERR(ARG, "a batch, a configuration and ids are needed");
     TRY(check(b, in, g));
     TRY(judge(b, in, &c.append));
     int e = call_begin(&c, g, hooks);
     if (e >= 0) e = padded_room(b, room_for(b, g, c.columns));
-    if (e >= 0) e = kvik_generate(b->c, g, c.prompt, b->rows, hooks, &r);
+    if (e >= 0) {
+        asked = *g; /* max_length counts the ids of this call, whatever the prompts hold besides */
+        if (c.append && g->max_length > in->n && !g->max_new_tokens)
+            asked.max_new_tokens = g->max_length - in->n;
+        e = kvik_generate(b->c, &asked, c.prompt, b->rows, hooks, &r);
+    }
     if (e >= 0) {
         settle(&c);
         results(&c, r);

@@ -435,7 +435,8 @@ static void expect_rows(const kvik_result *r, const kvik_result *want, uint32_t 
                         (size_t)r->steps * ROWS * r->vocab * sizeof(float));
 }
 
-static void continuations(const char *model, const char *implementation, uint32_t beams)
+static void continuations(const char *model, const char *implementation, uint32_t beams,
+                          uint32_t lookup)
 {
     struct bench t;
     kvik_cache_config k = SMALL;
@@ -450,6 +451,8 @@ static void continuations(const char *model, const char *implementation, uint32_
     g.n_eos = 0;
     g.do_sample = false;
     g.num_beams = beams;
+    g.prompt_lookup_num_tokens = lookup;
+    g.return_dict_in_generate = true;
     g.max_new_tokens = 4;
     g.output_logits = beams == 1;
     kvik_inputs full = {.ids = t.ids, .n = WIDE, .attention_mask = LEFT, .width = WIDE};
@@ -489,6 +492,7 @@ static void continuations(const char *model, const char *implementation, uint32_
     must(kvik_batch_forward(t.b, &first, NULL));
     must(kvik_batch_generate(t.b, &g, &more, NULL, &r));
     assert_int_equal(r->row[0].n_prompt, 4);
+    assert_int_equal(r->row[0].seq, 0);
     if (beams == 1) expect_rows(r, want, past);
     assert_int_equal(kvik_batch_length(t.b), WIDE + 3);
     kvik_result_free(r);
@@ -515,12 +519,13 @@ static void continuations(const char *model, const char *implementation, uint32_
 static void test_continuations(void **state)
 {
     (void)state;
-    continuations("llama-mha", "dynamic", 1);
-    continuations("llama-mha", "static", 1);
-    continuations("mistral", "dynamic", 1);
-    continuations("gpt2", "dynamic", 1);
-    continuations("llama4", "dynamic", 1);
-    continuations("llama-mha", "dynamic", 2);
+    continuations("llama-mha", "dynamic", 1, 0);
+    continuations("llama-mha", "static", 1, 0);
+    continuations("mistral", "dynamic", 1, 0);
+    continuations("gpt2", "dynamic", 1, 0);
+    continuations("llama4", "dynamic", 1, 0);
+    continuations("llama-mha", "dynamic", 2, 0);
+    continuations("llama-mha", "dynamic", 1, 3);
 }
 
 /* Rows that end early: their further columns are masked, and a full text whose mask says otherwise is computed. */
@@ -579,6 +584,114 @@ static void test_early_end(void **state)
     bench_close(&t);
 }
 
+/* new ids: lengths count them alone, failures leave what was there, and what they follow decides what comes. */
+static void test_append(void **state)
+{
+    (void)state;
+    struct bench t;
+    kvik_generation g;
+    kvik_result *r, *want;
+    int32_t ids[MOST] = {7, 8, 9};
+    uint8_t ones[MOST];
+    kvik_seq s;
+    bench_open(&t, "llama-mha", &SMALL);
+    must(kvik_generation_init(&g, t.m));
+    g.do_sample = false;
+    g.n_eos = 0;
+    g.max_length = 8;
+    g.output_logits = true;
+    g.repetition_penalty = 1.5; /* which sees the new ids alone */
+    memset(ones, 1, sizeof ones);
+    feed(&t, LEFT);
+    must(kvik_cache_fork(t.c, kvik_batch_seq(t.b, 1), &s));
+    kvik_prompt p = {.ids = ids, .n = 3, .seq = s, .append = true};
+    must(kvik_generate(t.c, &g, &p, 1, NULL, &want));
+    assert_int_equal(want->row[0].n, 8);
+    assert_int_equal(want->row[0].n_prompt, 3);
+    assert_int_equal(kvik_cache_length(t.c, s), WIDE + 7);
+    uint32_t one[] = {1};
+    must(kvik_batch_select(t.b, one, 1));
+    kvik_inputs in = {.ids = ids, .n = 3, .attention_mask = ones, .width = WIDE + 3};
+    must(kvik_batch_generate(t.b, &g, &in, NULL, &r));
+    assert_memory_equal(r->row[0].ids, want->row[0].ids, 8 * sizeof *ids);
+    assert_memory_equal(r->logits, want->logits, 5 * t.vocab * sizeof(float));
+    g.max_new_tokens = 60; /* as many as the cache still holds */
+    kvik_result_free(r);
+    in.width += 7;
+    must(kvik_batch_generate(t.b, &g, &in, NULL, &r));
+    assert_int_equal(kvik_batch_length(t.b), MOST);
+    kvik_result_free(r);
+    in.width = MOST + 3;
+    uint8_t more[MOST + 3];
+    memset(more, 1, sizeof more);
+    in.attention_mask = more;
+    refused(kvik_batch_generate(t.b, &g, &in, NULL, &r), KVIK_LIMIT, "67 tokens, max_cache_len");
+    assert_int_equal(kvik_batch_length(t.b), MOST);
+    g.num_beams = 2;
+    refused(kvik_generate(t.c, &g, &p, 1, NULL, &r), KVIK_UNSUPPORTED, "greedy decoding or");
+    assert_int_equal(kvik_cache_length(t.c, s), WIDE + 7);
+    kvik_result_free(want);
+    kvik_generation_done(&g);
+    bench_close(&t);
+}
+
+/* Over a sink cache the guide's loop passes the last window_length ids: the same as the whole text. */
+static void test_sink_crop(void **state)
+{
+    (void)state;
+    struct bench t;
+    kvik_cache_config k = SMALL;
+    kvik_generation g;
+    kvik_result *r[2];
+    kvik_batch *b[2];
+    int32_t ids[MOST];
+    k.cache_implementation = "sink";
+    k.cache_config = "{\"window_length\": 12, \"num_sink_tokens\": 3}";
+    bench_open(&t, "llama-mha", &k);
+    must(kvik_generation_init(&g, t.m));
+    g.do_sample = false;
+    g.n_eos = 0;
+    g.max_new_tokens = 5;
+    g.output_logits = true;
+    for (int way = 0; way < 2; way++) {
+        kvik_inputs in = {.ids = t.ids, .n = 18};
+        must(kvik_batch_open(t.c, 1, &b[way]));
+        must(kvik_batch_generate(b[way], &g, &in, NULL, &r[way]));
+        memcpy(ids, r[way]->row[0].ids, 23 * sizeof *ids);
+        memcpy(ids + 23, t.ids, 4 * sizeof *ids);
+        kvik_result_free(r[way]);
+        in.n = way ? 12 : 27;
+        in.ids = ids + 27 - in.n;
+        must(kvik_batch_generate(b[way], &g, &in, NULL, &r[way]));
+        assert_int_equal(kvik_batch_length(b[way]), 31);
+        kvik_batch_close(b[way]);
+    }
+    assert_memory_equal(r[0]->logits, r[1]->logits, 5 * t.vocab * sizeof(float));
+    kvik_result_free(r[0]);
+    kvik_result_free(r[1]);
+    kvik_generation_done(&g);
+    bench_close(&t);
+}
+
+/* The second column of a loop allocates nothing, nor do those after it. */
+static void test_steps_allocate_nothing(void **state)
+{
+    (void)state;
+    struct bench t;
+    bench_open(&t, "mistral", &SMALL);
+    float *logits = malloc((size_t)ROWS * t.vocab * sizeof *logits);
+    memset(t.mask, 1, sizeof t.mask);
+    for (uint32_t n = 0; n < 40; n++) {
+        uint64_t before = mem_calls();
+        kvik_inputs in = {
+            .ids = t.ids, .n = 1, .attention_mask = t.mask, .width = n + 1, .logits_to_keep = 1};
+        must(kvik_batch_forward(t.b, &in, &(kvik_outputs){.logits = logits}));
+        if (n) assert_int_equal(mem_calls() - before, 0);
+    }
+    free(logits);
+    bench_close(&t);
+}
+
 static void test_no_memory(void **state)
 {
     (void)state;
@@ -624,7 +737,9 @@ int main(void)
         cmocka_unit_test(test_by_hand),    cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_outputs),    cmocka_unit_test(test_idle_rows),
         cmocka_unit_test(test_operations), cmocka_unit_test(test_continuations),
-        cmocka_unit_test(test_early_end),  cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_early_end),  cmocka_unit_test(test_append),
+        cmocka_unit_test(test_sink_crop),  cmocka_unit_test(test_steps_allocate_nothing),
+        cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
