@@ -39,6 +39,14 @@ int chat_held(const struct chat *c, kvik_seq s, struct chat_held *out)
     return 0;
 }
 
+const char *chat_context(const struct chat *c, char out[24])
+{
+    uint32_t context = kvik_model_context(c->s.model);
+    out[0] = 0;
+    if (session_context(&c->s) <= context) snprintf(out, 24, " of %u", context);
+    return out;
+}
+
 /* "0-5, 7" */
 static void print_layers(const json_t *layers)
 {
@@ -124,7 +132,8 @@ static void print_group(const json_t *g, bool colour)
     if (shared) fprintf(stderr, ", %s shared", bytes_text(shared, b));
     if (disk) fprintf(stderr, ", %s on disk", bytes_text(disk, b));
     if (number(g, "checkpoints"))
-        fprintf(stderr, ", %llu checkpoints", (unsigned long long)number(g, "checkpoints"));
+        fprintf(stderr, ", %llu checkpoint%s", (unsigned long long)number(g, "checkpoints"),
+                number(g, "checkpoints") == 1 ? "" : "s");
     fputc('\n', stderr);
     if (map && *map) print_blocks(map, number(g, "block_rows"), colour);
 }
@@ -152,7 +161,7 @@ static void print_legend(const json_t *groups, bool colour)
 
 int chat_map(struct chat *c)
 {
-    char a[16], b[16], d[16];
+    char a[16], b[16], d[16], context[24];
     bool colour = say_colour(stderr);
     json_t *o;
     const json_t *g;
@@ -162,8 +171,8 @@ int chat_map(struct chat *c)
     TRY(chat_held(c, chat_here(c)->seq, &h));
     TRY(read_map(c, chat_here(c)->seq, &o));
     kvik_cache_usage(c->s.cache, &u);
-    fprintf(stderr, "%s: %llu tokens of %u in %s", chat_here(c)->name, (unsigned long long)h.tokens,
-            kvik_model_context(c->s.model), bytes_text(h.bytes, a));
+    fprintf(stderr, "%s: %llu tokens%s in %s", chat_here(c)->name, (unsigned long long)h.tokens,
+            chat_context(c, context), bytes_text(h.bytes, a));
     if (h.shared) fprintf(stderr, ", %s of it shared", bytes_text(h.shared, a));
     fprintf(stderr, "; %s of %s in use, peak %s\n", bytes_text(u.bytes, a), bytes_text(u.budget, b),
             bytes_text(u.peak_bytes, d));

@@ -58,15 +58,15 @@ static int reply(struct chat *c, bool anew, kvik_result **res)
 /* A line under each reply on a terminal: how full the context is, what was reused, what branches share. */
 static void status(struct chat *c, const kvik_result *r)
 {
-    char a[16];
+    char a[16], context[24];
     const kvik_sync *y = r->row[0].sync;
     bool colour = say_colour(stderr);
     struct chat_held h = {0};
     uint64_t decoded = r->new_tokens - MIN(r->new_tokens, 1);
     (void)chat_held(c, chat_here(c)->seq, &h);
-    fprintf(stderr, "%s[%s%s%llu of %u tokens, %llu reused", colour ? "\033[2m" : "",
+    fprintf(stderr, "%s[%s%s%llu%s tokens, %llu reused", colour ? "\033[2m" : "",
             c->n > 1 ? chat_here(c)->name : "", c->n > 1 ? ": " : "", (unsigned long long)h.tokens,
-            kvik_model_context(c->s.model), (unsigned long long)(y ? y->reused : 0));
+            chat_context(c, context), (unsigned long long)(y ? y->reused : 0));
     if (y && y->divergence >= 0)
         fprintf(stderr, ", other text from token %lld on", (long long)y->divergence);
     if (y && y->recomputed)

@@ -112,6 +112,7 @@ struct session {
     kvik_cache *cache;
     kvik_generation g;
     double load_seconds;
+    bool fewer;     /* sequences than asked for will do, 2 at least */
     bool goes_back; /* histories may be rewritten: the cache keeps checkpoints */
     bool has_g;
     kvik_model *assistant; /* --assistant-model, or NULL */

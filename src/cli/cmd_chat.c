@@ -77,7 +77,7 @@ static int run(struct chat *c, const struct chat_options *o, const struct args *
     if (c->s.g.num_return_sequences > 1)
         return say_failed("a chat has one reply; leave out --num-return-sequences");
     c->open_ended = !c->s.g.max_new_tokens && !c->s.g.max_length;
-    c->s.goes_back = true;
+    c->s.goes_back = c->s.fewer = true;
     status = session_cache(&c->s, CHAT_BRANCHES, MIN(session_context(&c->s), 1u << 20));
     if (status) return status;
     int e = chat_reset(c);

@@ -48,6 +48,8 @@ int chat_list(struct chat *c);
 void chat_done(struct chat *c);
 
 /* --- chat_map.c */
+/* " of 8192", or nothing where there is no end. */
+const char *chat_context(const struct chat *c, char out[24]);
 struct chat_held {
     uint64_t tokens, bytes, shared, disk;
 };

@@ -144,6 +144,10 @@ int session_cache(struct session *s, uint32_t sequences, uint64_t need)
     if (!strict_length(&s->g))
         c.max_cache_len = MAX((uint32_t)MIN(need, context), s->g.max_cache_len);
     int e = kvik_cache_open(s->model, &c, &s->cache);
+    for (; e < 0 && s->fewer && sequences > 2; e = kvik_cache_open(s->model, &c, &s->cache)) {
+        sequences /= 2; /* a small budget holds fewer */
+        c.max_sequences = sequences * width;
+    }
     return e < 0 ? say_error(e) : 0;
 }
 
