@@ -13,11 +13,11 @@ static json_t *form(const struct kv_survey_form *f)
 
 static char letter(enum kv_place p)
 {
-    if (p == KV_GONE) return '.';
-    char c = p & KV_OPEN ? 'o' : 'r';
-    if (p & KV_ELSEWHERE) c = 'd';
-    if (p & KV_ENCODED) c = p & KV_ELSEWHERE ? 'z' : 'e';
-    return p & KV_SHARED ? (char)(c - 'a' + 'A') : c;
+    if (p == KV_BLOCK_GONE) return '.';
+    char c = p & KV_BLOCK_OPEN ? 'o' : 'r';
+    if (p & KV_BLOCK_SPILLED) c = 'd';
+    if (p & KV_BLOCK_ENCODED) c = p & KV_BLOCK_SPILLED ? 'z' : 'e';
+    return p & KV_BLOCK_SHARED ? (char)(c - 'a' + 'A') : c;
 }
 
 static json_t *letters(const struct kv *kv, kv_seq s, uint32_t group, uint32_t blocks)

@@ -66,7 +66,7 @@ static const struct mark {
     const char *colour, *what;
 } mark[] = {
     {'r', "\033[32m", "own"},
-    {'R', "\033[36m", "shared with another branch"},
+    {'R', "\033[36m", "shared with others"},
     {'o', "\033[1;32m", "being filled"},
     {'O', "\033[1;36m", "being filled, shared"},
     {'e', "\033[33m", "encoded"},

@@ -142,12 +142,12 @@ struct kv_survey {
 };
 int kv_survey(const struct kv *kv, kv_seq s, uint32_t group, struct kv_survey *out);
 enum kv_place { /* of one block; encoded: its rows are held in that form only */
-                KV_GONE = 0,
-                KV_HELD = 1,
-                KV_SHARED = 2,
-                KV_ENCODED = 4,
-                KV_ELSEWHERE = 8,
-                KV_OPEN = 16
+                KV_BLOCK_GONE = 0,
+                KV_BLOCK_HELD = 1,
+                KV_BLOCK_SHARED = 2,
+                KV_BLOCK_ENCODED = 4,
+                KV_BLOCK_SPILLED = 8,
+                KV_BLOCK_OPEN = 16
 };
 enum kv_place kv_survey_block(const struct kv *kv, kv_seq s, uint32_t group, uint32_t block);
 uint32_t kv_len(const struct kv *kv, kv_seq s);

@@ -43,7 +43,7 @@ int kv_survey(const struct kv *kv, kv_seq handle, uint32_t group, struct kv_surv
 enum kv_place kv_survey_block(const struct kv *kv, kv_seq handle, uint32_t group, uint32_t block)
 {
     struct seq *s;
-    if (seq_find(kv, handle, &s) < 0 || group >= kv->n_groups) return KV_GONE;
+    if (seq_find(kv, handle, &s) < 0 || group >= kv->n_groups) return KV_BLOCK_GONE;
     const struct group *g = &kv->group[group];
     uint32_t rows = seq_rows(g, s), at = 0, form = RAW;
     if (block < table_used(g, RAW, rows)) at = seq_table(kv, g, RAW, s)[block];
@@ -52,12 +52,12 @@ enum kv_place kv_survey_block(const struct kv *kv, kv_seq handle, uint32_t group
         form = SEALED;
         if (tile < table_used(g, SEALED, rows)) at = seq_table(kv, g, SEALED, s)[tile];
     }
-    if (!at) return KV_GONE;
+    if (!at) return KV_BLOCK_GONE;
     const struct page *pg = &g->form[form].page[at];
-    enum kv_place p = KV_HELD;
-    if (pg->refs + s->owners > 2) p |= KV_SHARED;
-    if (form == SEALED) p |= KV_ENCODED;
-    if (pg->spilled) p |= KV_ELSEWHERE;
-    if (form == RAW && (block + 1) * g->rows[RAW] > rows) p |= KV_OPEN;
+    enum kv_place p = KV_BLOCK_HELD;
+    if (pg->refs + s->owners > 2) p |= KV_BLOCK_SHARED;
+    if (form == SEALED) p |= KV_BLOCK_ENCODED;
+    if (pg->spilled) p |= KV_BLOCK_SPILLED;
+    if (form == RAW && (block + 1) * g->rows[RAW] > rows) p |= KV_BLOCK_OPEN;
     return p;
 }

@@ -64,7 +64,7 @@ talk 'abcdefghijklmnop\n/cache\n/fork b\n/cache\n'
 check "cache: tokens" err_has 'main: .* tokens of'
 check "cache: a map of own blocks" err_has '0 ro$'
 check "cache: shared after a fork" err_has '0 RO$'
-check "cache: the legend" err_has 'R shared with another branch'
+check "cache: the legend" err_has 'R shared with others'
 check "cache: no colours in a pipe" sh -c "! grep -q '$(printf '\033')' '$work/err'"
 talk 'abcdefghijklmnopqrstuvwxyz abcdefghijklmnopqrstuvwxyz\n/cache\n' --cache-config '{"backend": "quanto", "q_group_size": 16, "residual_length": 1}'
 check "cache: encoded tiles" err_has ' tiles of .* in '
