@@ -225,6 +225,59 @@ static void test_v4(void **state)
     check_file("processors-v4", 99);
 }
 
+/* Random combinations of options through the reference's whole list of processors (tests/fixtures/chains). */
+static void check_chain(const json_t *o, const char *line)
+{
+    enum { N = 64 };
+    kvik_generation g;
+    struct gen_chain *c;
+    int32_t ids[N];
+    float s[N];
+    const json_t *text = json_object_get(o, "ids"), *want = json_object_get(o, "want");
+    size_t n = json_array_size(text), number = whole(o, "case", 0);
+    gen_defaults(&g);
+    if (gen_apply(&g, json_object_get(o, "config"), "case", true) < 0)
+        fail_msg("%s: %s", line, err_last());
+    assert_int_equal(gen_validate(&g), 0);
+    assert_int_equal(gen_chain_new(&g, N, &c), 0);
+    for (size_t i = 0; i < n; i++)
+        ids[i] = (int32_t)json_integer_value(json_array_get(text, i));
+    for (size_t i = 0; i < N; i++)
+        s[i] = (float)((i * 37 + number * 61) % 127) * 0.0625f - 4;
+    struct gen_row row = {.ids = ids,
+                          .n = n,
+                          .n_prompt = whole(o, "n_prompt", 0),
+                          .pad = whole(o, "pad", 0),
+                          .max_length = whole(o, "max_length", 0)};
+    assert_int_equal(gen_chain_apply(c, &row, s), 0);
+    for (size_t i = 0; i < N; i++) {
+        const json_t *w = json_array_get(want, i);
+        float v = json_is_null(w) ? -INFINITY : (float)json_number_value(w);
+        if (s[i] != v && !(fabsf(s[i] - v) <= 1e-5f * (1 + fabsf(v))))
+            fail_msg("score %zu is %g, want %g, of %s", i, (double)s[i], (double)v, line);
+    }
+    gen_chain_drop(c);
+    kvik_generation_done(&g);
+}
+
+static void test_chains(void **state)
+{
+    (void)state;
+    FILE *f = fopen("tests/fixtures/chains/chains.jsonl", "r");
+    char line[4096];
+    size_t n = 0;
+    assert_non_null(f);
+    while (fgets(line, sizeof line, f)) {
+        json_t *o;
+        assert_int_equal(json_parse(line, strlen(line), "case", &o), 0);
+        check_chain(o, line);
+        json_decref(o);
+        n++;
+    }
+    fclose(f);
+    assert_int_equal(n, 160);
+}
+
 enum { VOCAB = 12 };
 /* One application of a config to scores 1, 2, 3, ... */
 static void run(const char *config, struct gen_row row, float scores[VOCAB])
@@ -617,6 +670,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_v5),
         cmocka_unit_test(test_v4),
+        cmocka_unit_test(test_chains),
         cmocka_unit_test(test_removals),
         cmocka_unit_test(test_values),
         cmocka_unit_test(test_foreign_ids),
