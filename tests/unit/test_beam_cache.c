@@ -520,6 +520,44 @@ static void stop_strings(void **state)
     tok_close(t);
 }
 
+/* Diverse beams are ended by stop strings together, when each that runs has just met one. */
+static void stop_strings_of_groups(void **state)
+{
+    (void)state;
+    struct tok *t = two_letters();
+    kvik_cache *c = cache_of(tiny, (kvik_cache_config){.max_sequences = 8, .max_cache_len = 64});
+    uint32_t stopped = 0, met = 0;
+    for (int last = 'c'; last <= 'j'; last++) {
+        char json[300];
+        int n = snprintf(json, sizeof json,
+                         "{\"num_beams\": 4, \"num_beam_groups\": 2, \"diversity_penalty\": 1, "
+                         "\"num_return_sequences\": 4, \"max_new_tokens\": 20, "
+                         "\"eos_token_id\": [], \"stop_strings\": [\"a\"");
+        for (int k = 'b'; k <= last; k++)
+            n += snprintf(json + n, sizeof json - (size_t)n, ", \"%c\"", k);
+        snprintf(json + n, sizeof json - (size_t)n, "]}");
+        kvik_generation g = config(tiny, json);
+        kvik_prompt p = {.ids = ids, .n = 9};
+        kvik_result *r;
+        if (gen_run(c->x, t, &g, &p, 1, NULL, &r) < 0) fail_msg("%s", err_last());
+        for (uint32_t i = 0; i < r->n_rows; i++) {
+            const kvik_row *row = &r->row[i];
+            int32_t token = row->ids[row->n - 1];
+            bool ends_so = letter(token, 0) <= last || letter(token, 1) <= last;
+            assert_int_equal(row->n, r->row[0].n);
+            assert_int_equal(row->finish, row->n == 29 ? KVIK_FINISH_LENGTH : KVIK_FINISH_STOP);
+            if (row->finish == KVIK_FINISH_STOP) assert_true(ends_so);
+            stopped += row->finish == KVIK_FINISH_STOP;
+            met += ends_so;
+        }
+        kvik_result_free(r);
+        kvik_generation_done(&g);
+    }
+    assert_true(stopped > 0 && met >= stopped);
+    kvik_cache_close(c);
+    tok_close(t);
+}
+
 /* --- several answers drawn to one prompt: the rows of so many equal prompts, computed from one prefill */
 static void samples(void **state)
 {
@@ -725,6 +763,7 @@ int main(void)
                                        cmocka_unit_test(no_memory),
                                        cmocka_unit_test(no_allocation_per_step),
                                        cmocka_unit_test(stop_strings),
+                                       cmocka_unit_test(stop_strings_of_groups),
                                        cmocka_unit_test(samples),
                                        cmocka_unit_test(every_architecture),
                                        cmocka_unit_test(every_strategy),
