@@ -53,14 +53,16 @@ static void done(struct contrasting *c)
     mem_free(c->value);
 }
 
-/* Rows of the caller's sequence have no hidden states. */
+/* Rows that are there already have no hidden states. */
 static int begin_again(struct run *r, struct row *w)
 {
     kvik_sync *s = w->sync.report;
     TRY(kv_trim(r->x->kv, w->seq, 0, &w->have));
+    w->reused = 0;
+    if (!s) return 0;
     s->computed += s->reused;
     s->recomputed += s->reused;
-    s->reused = w->reused = 0;
+    s->reused = 0;
     if (s->reason) return 0;
     s->reason = mem_strdup("contrastive search needs hidden states, which are not cached");
     return s->reason ? 0 : ERR_NOMEM;
