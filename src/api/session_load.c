@@ -68,6 +68,11 @@ static int image_check(const kvik_cache *c, const struct kv_image *im, const cha
                        x->m->vocab);
     if ((regime && regime_of(x->m, regime) != regime) || (pad && !x->m->counts_padding))
         return ERR(FORMAT, "%s: rows of a kind this model has not", what);
+    if (im->len && regime != regime_of(x->m, im->len) && !x->regime_rows)
+        return ERR(LIMIT,
+                   "%s: %u rows with the rotary frequencies of the longer text they were cropped "
+                   "from; raise max_cache_len from %u to at least %u",
+                   what, im->len, x->max_len, regime);
     return 0;
 }
 

@@ -225,6 +225,30 @@ static void test_padding(void **state)
     kvik_model_close(m);
 }
 
+/* Rows cropped from a text with other frequencies are computed again, which a cache too short for such texts cannot. */
+static void test_regimes(void **state)
+{
+    (void)state;
+    kvik_model *m = open_model("tests/golden/models/phi3");
+    uint32_t vocab = kvik_model_vocab(m);
+    kvik_cache *a = open_cache(m, "dynamic", NULL, 0), *b = open_cache(m, "dynamic", NULL, 0), *c;
+    kvik_seq s = converse(a, N), t = 3;
+    kvik_cache_config k = {.max_cache_len = 30, .max_sequences = 2, .threads = 1};
+    assert_int_equal(kvik_cache_open(m, &k, &c), 0);
+    assert_int_equal(kvik_cache_crop(a, s, 20), 0);
+    unlink(file);
+    save(a, &s, 1);
+    assert_refused(kvik_cache_load(c, file, 1, &t, NULL), KVIK_LIMIT, "frequencies");
+    t = load(b);
+    go_on(a, s, 20, vocab, want);
+    go_on(b, t, 20, vocab, got);
+    assert_memory_equal(got, want, sizeof(float) * MORE * vocab);
+    kvik_cache_close(a);
+    kvik_cache_close(b);
+    kvik_cache_close(c);
+    kvik_model_close(m);
+}
+
 /* Rows without token ids, and rows that were never given. */
 static void test_imported(void **state)
 {
@@ -521,7 +545,8 @@ int main(void)
         cmocka_unit_test(test_same_bits), cmocka_unit_test(test_branches),
         cmocka_unit_test(test_grows),     cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_describe),  cmocka_unit_test(test_padding),
-        cmocka_unit_test(test_imported),  cmocka_unit_test(test_prefixes),
+        cmocka_unit_test(test_regimes),   cmocka_unit_test(test_imported),
+        cmocka_unit_test(test_prefixes),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
