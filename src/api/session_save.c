@@ -135,11 +135,45 @@ struct saver {
     struct session old, new; /* old: of the file that is added to */
     bool added;
     struct known known;
+    uint32_t *page; /* owned: of every part so far, in order; 0: of several */
+    size_t n_pages, cap_pages;
+    uint32_t now; /* that of the chunk to come */
 };
 
 static int on_image(struct kv_sink *sink, const struct kv_image *im)
 {
     return session_add_seq(&((struct saver *)sink)->new, im);
+}
+
+static int add_part(struct saver *v, const struct session_part *p)
+{
+    if (v->n_pages == v->cap_pages) {
+        size_t cap = MAX(2 * v->cap_pages, 256);
+        uint32_t *page = mem_grow(v->page, cap, sizeof *page);
+        if (!page) return ERR_NOMEM;
+        v->page = page;
+        v->cap_pages = cap;
+    }
+    v->page[v->n_pages++] = v->now;
+    v->now = 0;
+    return session_add_part(&v->new.seq[v->new.n_seqs - 1], p);
+}
+
+/* A page that an earlier sequence has at the same rows holds the same bytes. */
+static int on_shared(struct kv_sink *sink, const struct kv_chunk *c, uint32_t page)
+{
+    struct saver *v = (struct saver *)sink;
+    size_t first = 0;
+    v->now = page;
+    for (uint32_t i = 0; i + 1 < v->new.n_seqs; first += v->new.seq[i++].n_parts) {
+        const struct session_seq *q = &v->new.seq[i];
+        const struct session_part *p = session_find(q, c);
+        if (!p || p->c.n != c->n || v->page[first + (size_t)(p - q->part)] != page) continue;
+        struct session_part copy = *p;
+        int e = add_part(v, &copy);
+        return e < 0 ? e : 1;
+    }
+    return 0;
 }
 
 static int on_chunk(struct kv_sink *sink, const struct kv_chunk *c, const void *data, size_t n)
@@ -155,7 +189,7 @@ static int on_chunk(struct kv_sink *sink, const struct kv_chunk *c, const void *
         v->new.end += n;
         TRY(known_add(&v->known, &p));
     }
-    return session_add_part(&v->new.seq[v->new.n_seqs - 1], &p);
+    return add_part(v, &p);
 }
 
 /* Opens what there is to add to: 1; 0: a new file is to be made. */
@@ -265,7 +299,7 @@ static int commit(struct saver *v)
 static int save(kvik_cache *c, struct saver *v, const char *path, const kvik_seq *s, uint32_t n,
                 const char *note)
 {
-    v->sink = (struct kv_sink){.image = on_image, .chunk = on_chunk};
+    v->sink = (struct kv_sink){.image = on_image, .chunk = on_chunk, .shared = on_shared};
     v->new.n_groups = kv_n_groups(c->x->kv);
     TRY(session_meta(c, &v->new.meta));
     v->new.n_note = note ? strlen(note) : 0;
@@ -295,5 +329,6 @@ KVIK_API int kvik_cache_save(kvik_cache *c, const char *path, const kvik_seq *s,
     session_done(&v.old);
     session_done(&v.new);
     mem_free(v.known.slot);
+    mem_free(v.page);
     return MIN(e, 0);
 }

@@ -29,6 +29,9 @@ struct kv_image {
 struct kv_sink {
     int (*image)(struct kv_sink *s, const struct kv_image *im); /* first; borrowed */
     int (*chunk)(struct kv_sink *s, const struct kv_chunk *c, const void *data, size_t bytes);
+    /* 1: the sink has the chunk already, of another sequence that shares this page of the group and form; its bytes
+     * are then not read.  0: give it.  May be NULL; holds while the store is not changed. */
+    int (*shared)(struct kv_sink *s, const struct kv_chunk *c, uint32_t page);
 };
 /* What kv_load asks for. */
 struct kv_source {

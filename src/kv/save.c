@@ -28,9 +28,19 @@ static int save_page(const struct saving *v, struct group *g, const struct kv_ch
     return 0;
 }
 
+/* Whether the sink has a chunk of one page already. */
+static int save_shared(const struct saving *v, const struct group *g, const struct kv_chunk *c)
+{
+    uint32_t rows = g->rows[c->form];
+    if (!v->sink->shared || g->c.policy.kind == KV_STATE || rows < KV_STRIP) return 0;
+    return v->sink->shared(v->sink, c, seq_table(v->kv, g, c->form, v->s)[c->row / rows]);
+}
+
 static int save_chunk(const struct saving *v, struct group *g, const struct kv_chunk *c)
 {
     size_t at = 0, n = 0;
+    int e = save_shared(v, g, c);
+    if (e) return MIN(e, 0);
     if (c->form == SEALED)
         for (uint32_t row = c->row; row < c->row + c->n; row += g->rows[SEALED], at += n)
             TRY(save_page(v, g, c, row / g->rows[SEALED], v->chunk + at, &n));

@@ -132,7 +132,7 @@ static inline int store_save(struct kv *kv, const kv_seq *s, uint32_t n, struct 
     size_t bytes;
     f->n = SESSION_DATA;
     f->s = (struct session){.n_groups = kv_n_groups(kv), .saves = 1};
-    f->sink = (struct kv_sink){store_image, store_chunk};
+    f->sink = (struct kv_sink){.image = store_image, .chunk = store_chunk};
     f->s.meta = json_pack("{s:s}", "model", "none");
     f->s.note = mem_strdup("note");
     f->s.n_note = 4;

@@ -83,7 +83,7 @@ void model_op_image(struct model *m, struct mseq *a, struct mseq *b)
 {
     kv_seq h = 0;
     if (m->tier) m->tier->failed = false;
-    box.sink = (struct kv_sink){put_image, put_chunk};
+    box.sink = (struct kv_sink){.image = put_image, .chunk = put_chunk};
     box.source = (struct kv_source){give_chunk, model_chance(m, 30) ? give_same : NULL};
     box.n = box.asked = 0;
     box.used = 0;

@@ -412,7 +412,7 @@ static int op_save(struct toy *t)
 {
     kv_seq s, a, b;
     struct saved *f = calloc(1, sizeof *f);
-    f->sink = (struct kv_sink){take_image, take_chunk};
+    f->sink = (struct kv_sink){.image = take_image, .chunk = take_chunk};
     f->source = (struct kv_source){give_chunk, NULL};
     int e = begin(t, &s);
     if (e == 0) e = kv_save(t->kv, s, &f->sink);
