@@ -10,7 +10,7 @@
 
 #define TINY "tests/golden/models/llama-mha"
 
-static kvik_model *tiny;
+static kvik_model *tiny; /* the one that runs */
 static const int32_t ids[] = {295, 130, 218, 306, 124, 275, 247, 161};
 static const int32_t others[] = {185, 127, 94, 307, 38};
 
@@ -396,6 +396,40 @@ static void strategies(void **state)
     }
 }
 
+/* Windows, chunks, learned positions, experts: every way gives the same rows static and, where it can, without a cache. */
+static void architectures(void **state)
+{
+    (void)state;
+    static const char *const model[] = {"mistral", "gemma2", "gemma3",  "llama4", "gpt2",
+                                        "qwen3",   "phi3",   "mixtral", "gpt-oss"};
+    static const struct strategy other[] = {{"static", NULL, true}, {"dynamic", NULL, false}};
+    kvik_model *usual = tiny;
+    for (size_t m = 0; m < countof(model); m++) {
+        char path[100];
+        snprintf(path, sizeof path, "tests/golden/models/%s", model[m]);
+        if (kvik_model_open(path, &tiny) < 0) fail_msg("%s", kvik_last_error());
+        for (size_t w = 0; w < countof(ways); w++) {
+            kvik_generation g = options(6);
+            ways[w].set(&g);
+            kvik_cache *c = open_cache("dynamic", NULL);
+            kvik_result *want = run(c, &g, 2, NULL);
+            kvik_cache_close(c);
+            for (size_t k = 0; k < countof(other); k++) {
+                c = open_cache(other[k].preset, other[k].config);
+                g.use_cache = other[k].use_cache || g.penalty_alpha > 0;
+                kvik_result *r = run(c, &g, 2, NULL);
+                same_rows(ways[w].name, &other[k], want, r);
+                kvik_result_free(r);
+                kvik_cache_close(c);
+            }
+            kvik_result_free(want);
+            kvik_generation_done(&g);
+        }
+        kvik_model_close(tiny);
+    }
+    tiny = usual;
+}
+
 /* --- contrastive search by its definition: every candidate's hidden states from nothing */
 static void hidden_of(kvik_cache *c, const int32_t *text, uint32_t n, float *logits, float *hidden)
 {
@@ -609,11 +643,17 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(processors), cmocka_unit_test(criteria),
-        cmocka_unit_test(scores),     cmocka_unit_test(sequences),
-        cmocka_unit_test(strategies), cmocka_unit_test(contrast_literally),
-        cmocka_unit_test(legacy),     cmocka_unit_test(no_allocations),
-        cmocka_unit_test(given),      cmocka_unit_test(refusals),
+        cmocka_unit_test(processors),
+        cmocka_unit_test(criteria),
+        cmocka_unit_test(scores),
+        cmocka_unit_test(sequences),
+        cmocka_unit_test(strategies),
+        cmocka_unit_test(architectures),
+        cmocka_unit_test(contrast_literally),
+        cmocka_unit_test(legacy),
+        cmocka_unit_test(no_allocations),
+        cmocka_unit_test(given),
+        cmocka_unit_test(refusals),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
