@@ -128,6 +128,10 @@ typedef struct kvik_cache_config {
     const char *on_full; /* at cache_memory: "error" (default), or "offload": go on from disk */
     const char
         *spill_dir; /* of the file for offloaded pages; NULL: $KVIK_SPILL_DIR, $TMPDIR, /var/tmp */
+    /* Off: a fresh sequence of kvik_generate begins with the rows of any other, live or dropped, that has the same
+     * first tokens (kvik_row.reused); what is kept of dropped ones lies within cache_memory and goes first.  No bit of a
+     * result depends on it. */
+    bool no_prefix_cache;
     void (*on_notice)(void *ctx,
                       const char *text); /* hints about this configuration, one line; may be NULL */
     void *notice_ctx;
@@ -136,9 +140,10 @@ typedef struct kvik_usage {
     uint64_t bytes;                         /* pages in use now, shared ones once */
     uint64_t peak_bytes;                    /* since the cache was opened */
     uint64_t live, shared, staging, states; /* parts of it: rows; rows with several owners; ... */
-    uint64_t budget, need;                  /* need: bytes the last refused call was short of */
-    uint64_t tokens;                        /* rows held, over all sequences */
-    uint64_t reused;                        /* tokens not computed again by the last generate */
+    uint64_t index; /* besides: what is kept only to be reused (dropped sequences, checkpoints) */
+    uint64_t budget, need; /* need: bytes the last refused call was short of */
+    uint64_t tokens;       /* rows held, over all sequences */
+    uint64_t reused;       /* tokens not computed again by the last generate */
     uint64_t forks, rows_copied, seals, evictions;
     uint64_t reserved;                /* bytes promised to sequences and not yet in use */
     uint64_t spilled;                 /* bytes of pages that are on disk only */
@@ -151,6 +156,7 @@ KVIK_API void kvik_cache_close(kvik_cache *c);
 KVIK_API void kvik_cache_usage(const kvik_cache *c, kvik_usage *out);
 KVIK_API int kvik_cache_new(kvik_cache *c, kvik_seq *out);
 KVIK_API int kvik_cache_fork(kvik_cache *c, kvik_seq src, kvik_seq *out); /* shares every block */
+/* Its rows stay, as long as nothing needs their room, for prompts that begin as it does (no_prefix_cache). */
 KVIK_API int kvik_cache_drop(kvik_cache *c, kvik_seq s);
 /* Keeps the first `len` tokens (len < 0: removes the last -len).  Groups that forget may have to keep fewer rows; crop
  * then computes those again itself, or fails and changes nothing. */
@@ -418,9 +424,10 @@ typedef struct kvik_row {
     size_t n, n_prompt;
     char *text; /* the generated part, special tokens skipped; NULL without a tokenizer */
     enum kvik_finish finish;
-    size_t reused;   /* prompt tokens taken from the cache */
-    kvik_sync *sync; /* of a prompt with a sequence, on its first row; else NULL */
-    double score;    /* beams: sum of log-probabilities / length^length_penalty; else 0 */
+    size_t reused;           /* prompt tokens taken from the cache */
+    const char *prefix_miss; /* of a fresh sequence that reused none: why; static text, or NULL */
+    kvik_sync *sync;         /* of a prompt with a sequence, on its first row; else NULL */
+    double score;            /* beams: sum of log-probabilities / length^length_penalty; else 0 */
     int32_t *
         beam_indices; /* beams: [n - n_prompt] the row of logits each new token came from (in groups: counted within
                          its group, prompt after prompt, as the reference counts); else NULL */

@@ -62,6 +62,7 @@ KVIK_API void kvik_cache_usage(const kvik_cache *c, kvik_usage *out)
         .budget = u.pool,
         .need = u.need,
         .tokens = u.rows,
+        .index = u.index,
         .reused = c->reused,
         .forks = u.forks,
         .rows_copied = u.rows_copied,
@@ -96,7 +97,7 @@ KVIK_API int kvik_cache_fork(kvik_cache *c, kvik_seq src, kvik_seq *out)
 KVIK_API int kvik_cache_drop(kvik_cache *c, kvik_seq s)
 {
     TRY(cache_bound(c));
-    return kv_drop(c->x->kv, s);
+    return kv_keep(c->x->kv, s);
 }
 
 KVIK_API int kvik_cache_crop(kvik_cache *c, kvik_seq s, int64_t len)

@@ -141,6 +141,7 @@ int settings_exec(const struct settings *s, const struct model *m, const kvik_ca
     e->streaming = s->streaming;
     if (s->streaming == KV_STREAM_ON_FULL) e->preset.stream = true;
     e->spill_dir = c->spill_dir;
+    e->no_index = c->no_prefix_cache;
     e->threads = c->threads;
     e->isa = c->isa;
     e->max_seqs = c->max_sequences ? c->max_sequences : 64;

@@ -97,6 +97,7 @@ static int item_result(const struct beams *b, const struct item *it, uint32_t in
         out->finish = d->real ? (enum kvik_finish)d->ends : KVIK_FINISH_LENGTH;
         out->score = (float)d->score;
         out->reused = k ? it->row->n_prompt : it->row->reused;
+        out->prefix_miss = it->row->miss;
         out->beam_indices = mem_array(MAX(d->n, 1), sizeof *out->beam_indices);
         if (!out->beam_indices) return ERR_NOMEM;
         for (uint32_t i = 0; i < d->n; i++)

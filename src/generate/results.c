@@ -44,6 +44,7 @@ int run_rows(struct run *r, kvik_result *out)
         TRY(run_result(w, w->ids + w->n_prompt, w->n - w->n_prompt, o));
         o->finish = w->finish;
         o->reused = w->reused;
+        o->prefix_miss = w->miss;
         if (w->stream && !(o->text = buf_take(&w->text))) return ERR_NOMEM;
         if (!give) continue;
         o->seq = w->seq;

@@ -95,10 +95,20 @@ static int row_begin(struct run *r, struct row *w, uint32_t index, uint32_t limi
     return stop_begin(r, w);
 }
 
+/* A fresh row begins with what others computed of its prompt. */
+static int match(struct run *r, struct row *w)
+{
+    TRY(exec_new(r->x, &w->seq));
+    TRY(exec_match(r->x, w->seq, w->ids, w->n, w->pad, &w->have));
+    w->reused = w->have;
+    if (!w->have) w->miss = kv_miss_text(kv_match_reason(r->x->kv));
+    return 0;
+}
+
 /* A row of the caller's sequence keeps what that holds of its prompt. */
 static int sync(struct run *r, struct row *w)
 {
-    if (!w->given) return exec_new(r->x, &w->seq);
+    if (!w->given) return match(r, w);
     enum gen_mode mode = gen_mode(r->g);
     bool plain =
         (mode == GEN_GREEDY || mode == GEN_SAMPLE) && !r->assist && !r->g->prompt_lookup_num_tokens;
@@ -193,7 +203,11 @@ void run_end(struct run *r, bool failed)
 {
     for (uint32_t i = 0; r->row && i < r->n; i++) {
         struct row *w = &r->row[i];
-        if (!w->given && w->seq && (failed || !w->handed)) kv_drop(r->x->kv, w->seq);
+        bool mine = !w->given && w->seq && (failed || !w->handed);
+        if (mine && !failed && r->g->use_cache && i % r->per == 0)
+            kv_keep(r->x->kv, w->seq);
+        else if (mine)
+            kv_drop(r->x->kv, w->seq);
         if (w->given && !failed) sync_said(r->x, w->given, w->ids[w->n - 1]);
         sync_end(r->x, &w->sync, failed);
         if (w->stream) tok_stream_drop(w->stream);

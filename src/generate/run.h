@@ -19,6 +19,7 @@ struct row {
     uint32_t *ends;                    /* turn ends for the recompute path, else NULL */
     uint32_t n, n_prompt, have, limit; /* have: tokens fed; limit: new tokens at most */
     uint32_t reused;
+    const char *miss;  /* why a fresh row reuses nothing */
     uint32_t pad;      /* masked columns before the first token */
     bool done, handed; /* handed: seq is the caller's now */
     enum kvik_finish finish;

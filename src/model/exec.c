@@ -77,6 +77,13 @@ int exec_tier_open(const char *dir, struct kv_tier **out)
     return kv_tier_file_open(dir, NULL, out);
 }
 
+/* Sequences that are kept for others; of those whose pages stream only the live ones are looked at. */
+static uint32_t index_seqs(const struct exec_config *c)
+{
+    if (c->no_index) return 0;
+    return c->streaming == KV_STREAM ? 1 : MAX(8u, MIN(c->max_seqs, 64u));
+}
+
 static int store(struct exec *x, const struct exec_config *c)
 {
     const struct model *m = x->m;
@@ -95,8 +102,11 @@ static int store(struct exec *x, const struct exec_config *c)
         .pool_bytes = c->pool_bytes,
         .streaming = c->streaming,
         .stage_bytes = c->stage_bytes,
+        .index_seqs = index_seqs(c),
         .order = x->site, /* a step visits the layers in their order */
     };
+    for (uint32_t i = 0; i < m->n_ropes; i++)
+        k.turns |= m->rope[i].type == ROPE_DYNAMIC;
     if (c->streaming != KV_RESIDENT) TRY(exec_tier_open(c->spill_dir, &k.tier));
     int e = kv_open(&x->kv, &k);
     if (e < 0 && k.tier) k.tier->close(k.tier);

@@ -176,6 +176,7 @@ struct exec_config {
     enum kv_streaming streaming;
     size_t stage_bytes;
     const char *spill_dir; /* NULL: see kv_tier_file_open */
+    bool no_index;         /* no prefix is kept, none is looked for */
     struct kv_preset_options preset;
 };
 struct exec {
@@ -212,6 +213,10 @@ size_t exec_row_bytes(const struct model *m, const struct kv_preset_options *o);
 
 /* A new sequence, with its rows set aside if the preset says so. */
 int exec_new(struct exec *x, kv_seq *out);
+/* Before the first n tokens of an empty sequence are fed as one turn: the rows of the longest prefix that the cache
+ * holds, *have < n of them; `pad` as of exec_feed.  kv_match_reason says why there is none. */
+int exec_match(struct exec *x, kv_seq seq, const int32_t *ids, uint32_t n, uint32_t pad,
+               uint32_t *have);
 /* Ends a transaction on `seq` that began by forking it into `backup` (0: none): if it failed, seq becomes
  * the backup again; the backup is dropped. */
 void exec_settle(struct exec *x, kv_seq seq, kv_seq backup, bool failed);

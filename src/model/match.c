@@ -1,0 +1,17 @@
+/* match.c - a fresh sequence begins with rows that another one computed for the same tokens, if the cache has them.
+ *
+ * The salt a feed would give the sequence is set first: rows of other paddings or of another regime of rotary
+ * frequencies are other rows.  A feed of all tokens would be one turn, so where rows depend on turns (dynamic NTK, codecs
+ * that encode by turns) nothing is found. */
+#include "model/model.h"
+
+int exec_match(struct exec *x, kv_seq seq, const int32_t *ids, uint32_t n, uint32_t pad,
+               uint32_t *have)
+{
+    uint64_t salt = x->regime_rows ? regime_of(x->m, n) : 0;
+    if (x->m->counts_padding) salt = (uint64_t)pad << 32;
+    *have = 0;
+    if (!n || kv_len(x->kv, seq)) return 0;
+    TRY(kv_resalt(x->kv, seq, salt));
+    return kv_match(x->kv, seq, &(struct kv_prefix){.tok = ids, .n = n - 1}, have);
+}

@@ -1,0 +1,325 @@
+/* test_index.c - the prefix index: prompts that begin alike are computed once, with the bits of computing them each
+ * time, for every strategy; what is found and how long it is; why nothing is; what is given up and when. */
+#include "api/api.h"
+#include "testing.h"
+
+#define MODELS "tests/golden/models/"
+
+enum { STEPS = 5, PROMPTS = 9, LONGEST = 160 };
+
+static kvik_model *open_model(const char *name)
+{
+    char path[256];
+    kvik_model *m;
+    snprintf(path, sizeof path, MODELS "%s", name);
+    if (kvik_model_open(path, &m) < 0) fail_msg("%s: %s", name, kvik_last_error());
+    return m;
+}
+
+static kvik_cache *open_cache(kvik_model *m, const kvik_cache_config *c)
+{
+    kvik_cache *out;
+    if (kvik_cache_open(m, c, &out) < 0) fail_msg("%s", kvik_last_error());
+    return out;
+}
+
+static void fill(int32_t *ids, uint32_t n, uint32_t vocab, uint32_t seed)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        seed = seed * 1664525u + 1013904223u;
+        ids[i] = (int32_t)(3 + (seed >> 8) % (vocab - 3));
+    }
+}
+
+static kvik_result *generate(kvik_cache *c, const int32_t *ids, uint32_t n, uint32_t beams)
+{
+    kvik_generation g;
+    kvik_result *r;
+    kvik_prompt p = {.ids = ids, .n = n};
+    kvik_generation_init(&g, NULL);
+    g.max_new_tokens = STEPS;
+    g.num_beams = g.num_return_sequences = beams;
+    g.output_logits = true;
+    g.n_eos = 0;
+    if (kvik_generate(c, &g, &p, 1, NULL, &r) < 0) fail_msg("%s", kvik_last_error());
+    kvik_generation_done(&g);
+    return r;
+}
+
+/* Prompt k: what it shares with the ones before, and its length. */
+static const struct {
+    uint32_t same, n;
+} prompt[PROMPTS] = {{0, 100}, {100, 100}, {70, 90},   {100, 140}, {33, 60},
+                     {10, 40}, {100, 101}, {140, 160}, {16, 17}};
+
+static const struct way {
+    const char *model, *impl, *config, *compute, *on_full;
+    uint32_t checkpoints, beams, unit; /* unit: rows that are reused come in; 0: none are */
+    uint32_t less; /* the first so many hits are shorter than that, for windows */
+} ways[] = {
+    {"llama-gqa-l3", "dynamic", NULL, NULL, NULL, 0, 1, 1, 0},
+    {"llama-gqa-l3", "dynamic", NULL, "fast", NULL, 0, 1, 1, 0},
+    {"llama-gqa-l3", "dynamic", NULL, NULL, NULL, 0, 3, 1, 0},
+    {"llama-bf16", "static", "{\"max_cache_len\": 200}", NULL, NULL, 0, 1, 1, 0},
+    {"llama-gqa-l3", "dynamic", NULL, NULL, "offload", 0, 1, 1, 0},
+    {"llama-d128", "dynamic", "{\"test_codec\": \"shuffle\"}", NULL, NULL, 0, 1, 1, 1},
+    {"llama-d128", "quantized", "{\"q_group_size\": 32, \"residual_length\": 16}", NULL, NULL, 0, 1,
+     0, 0},
+    {"llama-dynamic", "dynamic", "{\"max_cache_len\": 200}", NULL, NULL, 0, 1, 0, 0},
+    {"llama-d64", "sliding_window", "{\"sliding_window\": 24}", NULL, NULL, KVIK_TURN_ENDS, 1, 1,
+     1},
+    {"llama-d64", "sliding_window", "{\"sliding_window\": 24}", NULL, NULL, 16, 1, 1, 1},
+    {"llama-gqa-l3", "sink", "{\"window_length\": 40, \"num_sink_tokens\": 4}", NULL, NULL, 16, 1,
+     1, 1},
+    {"gemma2", "hybrid", NULL, NULL, NULL, 16, 1, 1, 1},
+    {"gpt-oss", "dynamic", NULL, NULL, NULL, 0, 2, 1, 1},
+    {"llama4", "hybrid_chunked", NULL, NULL, NULL, 16, 1, 1, 1},
+    {"phi3", "dynamic", NULL, NULL, NULL, 0, 1, 1, 1},
+    {"qwen3", "dynamic", NULL, NULL, NULL, 0, 1, 1, 0},
+};
+
+/* The tokens of prompt k: those of the longest one before it as far as they are shared, then its own. */
+static void make(int32_t ids[PROMPTS][LONGEST], uint32_t vocab)
+{
+    for (uint32_t k = 0; k < PROMPTS; k++) {
+        fill(ids[k], prompt[k].n, vocab, 17 * k + 1);
+        uint32_t from = k == 7 ? 3 : 0;
+        memcpy(ids[k], ids[from], prompt[k].same * sizeof **ids);
+    }
+}
+
+static void test_same_bits(void **state)
+{
+    (void)state;
+    static int32_t ids[PROMPTS][LONGEST];
+    for (size_t w = 0; w < countof(ways); w++) {
+        const struct way *y = &ways[w];
+        kvik_model *m = open_model(y->model);
+        kvik_cache_config c = {.cache_implementation = y->impl,
+                               .cache_config = y->config,
+                               .compute = y->compute,
+                               .on_full = y->on_full,
+                               .max_sequences = 4,
+                               .checkpoints = y->checkpoints,
+                               .threads = 1};
+        kvik_cache *with = open_cache(m, &c);
+        c.no_prefix_cache = true;
+        kvik_cache *without = open_cache(m, &c);
+        make(ids, kvik_model_vocab(m));
+        size_t reused = 0;
+        for (uint32_t k = 0; k < PROMPTS; k++) {
+            kvik_result *a = generate(with, ids[k], prompt[k].n, y->beams),
+                        *b = generate(without, ids[k], prompt[k].n, y->beams);
+            size_t bytes = (size_t)a->steps * a->logit_rows * a->vocab * sizeof(float);
+            if (a->steps != b->steps || memcmp(a->logits, b->logits, bytes) != 0)
+                fail_msg("%s %s, prompt %u: other bits", y->model, y->impl, k);
+            for (uint32_t i = 0; i < a->n_rows; i++)
+                assert_memory_equal(a->row[i].ids, b->row[i].ids, a->row[i].n * sizeof(int32_t));
+            uint32_t shared = MIN(prompt[k].same, prompt[k].n - 1);
+            size_t got = a->row[0].reused;
+            reused += got;
+            if (!y->less && y->unit && shared >= 16 && got != shared)
+                fail_msg("%s, prompt %u: %zu of %u rows reused", y->model, k, got, shared);
+            assert_int_equal(b->row[0].reused, 0);
+            assert_string_equal(b->row[0].prefix_miss, kv_miss_text(KV_MISS_OFF));
+            assert_true(!a->row[0].prefix_miss == (got > 0));
+            if (y->unit && !y->less) assert_int_equal(a->computed_tokens + got, b->computed_tokens);
+            kvik_result_free(a);
+            kvik_result_free(b);
+        }
+        if (!reused != !y->unit) fail_msg("%s %s: %zu rows reused", y->model, y->impl, reused);
+        assert_true(kv_check(with->x->kv));
+        kvik_cache_close(with);
+        kvik_cache_close(without);
+        kvik_model_close(m);
+    }
+}
+
+/* Live sequences are found as well; what is kept counts apart and goes when room is needed. */
+static void test_live_and_kept(void **state)
+{
+    (void)state;
+    kvik_model *m = open_model("llama-gqa-l3");
+    kvik_cache *c = open_cache(m, &(kvik_cache_config){.max_sequences = 2, .threads = 1});
+    static int32_t ids[400];
+    kvik_usage u;
+    kvik_seq s;
+    fill(ids, 400, kvik_model_vocab(m), 5);
+    assert_int_equal(kvik_cache_new(c, &s), 0);
+    assert_int_equal(kvik_forward(c, &(kvik_span){s, ids, 90}, 1, false, NULL), 0);
+    kvik_result *r = generate(c, ids, 80, 1);
+    assert_int_equal(r->row[0].reused, 79);
+    kvik_result_free(r);
+    kvik_cache_usage(c, &u);
+    uint64_t live = u.live;
+    assert_true(u.index > 0 && u.tokens == 90); /* the row's own tail */
+    assert_int_equal(kvik_cache_drop(c, s), 0);
+    kvik_cache_usage(c, &u);
+    assert_true(u.live == 0 && u.index >= live && u.tokens == 0);
+    r = generate(c, ids, 100, 1);
+    assert_int_equal(r->row[0].reused, 90);
+    kvik_result_free(r);
+    assert_true(kv_check(c->x->kv));
+    kvik_cache_close(c);
+    kvik_model_close(m);
+}
+
+static const char *miss_of(kvik_cache *c, const int32_t *ids, uint32_t n)
+{
+    kvik_result *r = generate(c, ids, n, 1);
+    const char *why = r->row[0].prefix_miss;
+    kvik_result_free(r);
+    return why;
+}
+
+static void test_why_not(void **state)
+{
+    (void)state;
+    kvik_model *m = open_model("llama-gqa-l3");
+    kvik_cache_config config = {.max_sequences = 1, .max_cache_len = 256, .threads = 1};
+    config.cache_memory = 320 * 16 * 1024; /* about one sequence: found below */
+    kvik_cache *c = open_cache(m, &config);
+    size_t row = kv_row_bytes(c->x->kv);
+    kvik_cache_close(c);
+    config.cache_memory = 300 * row;
+    c = open_cache(m, &config);
+    static int32_t a[250], b[250];
+    fill(a, 250, kvik_model_vocab(m), 1);
+    fill(b, 250, kvik_model_vocab(m), 2);
+    assert_string_equal(miss_of(c, a, 10), kv_miss_text(KV_MISS_SHORT));
+    assert_string_equal(miss_of(c, a, 200), kv_miss_text(KV_MISS_NEW));
+    assert_null(miss_of(c, a, 200));
+    assert_string_equal(miss_of(c, b, 240), kv_miss_text(KV_MISS_NEW)); /* takes a's room */
+    const char *why = miss_of(c, a, 240); /* what was given up last, or all of it */
+    assert_true(!why || strcmp(why, kv_miss_text(KV_MISS_EVICTED)) == 0);
+    kvik_usage u;
+    kvik_cache_usage(c, &u);
+    assert_true(u.evictions > 0 && u.bytes + u.index <= u.budget && u.peak_bytes <= u.budget);
+    assert_true(kv_check(c->x->kv));
+    kvik_cache_close(c);
+
+    config = (kvik_cache_config){.cache_implementation = "quantized",
+                                 .cache_config = "{\"q_group_size\": 32}",
+                                 .threads = 1};
+    kvik_model *wide = open_model("llama-d128");
+    c = open_cache(wide, &config);
+    fill(a, 200, kvik_model_vocab(wide), 3);
+    assert_string_equal(miss_of(c, a, 100), kv_miss_text(KV_MISS_NEW));
+    assert_string_equal(miss_of(c, a, 100), kv_miss_text(KV_MISS_TURNS));
+    kvik_cache_close(c);
+    config = (kvik_cache_config){.cache_config = "{\"sliding_window\": 20}", .threads = 1};
+    c = open_cache(wide, &config);
+    assert_string_equal(miss_of(c, a, 200), kv_miss_text(KV_MISS_NEW));
+    assert_string_equal(miss_of(c, a, 60), kv_miss_text(KV_MISS_CHECKPOINT));
+    kvik_cache_close(c);
+    kvik_model_close(wide);
+    kvik_model_close(m);
+}
+
+/* Prompts that are masked before their first token, where a model counts that; rows imported; rows without ids. */
+static void test_other_conditions(void **state)
+{
+    (void)state;
+    kvik_model *m = open_model("llama4");
+    kvik_cache *c = open_cache(m, &(kvik_cache_config){.max_sequences = 4, .threads = 1});
+    static int32_t ids[60];
+    uint32_t have = 9;
+    kv_seq s;
+    fill(ids, 60, kvik_model_vocab(m), 4);
+    kvik_result_free(generate(c, ids, 60, 1));
+    assert_int_equal(exec_new(c->x, &s), 0);
+    assert_int_equal(exec_match(c->x, s, ids, 60, 5, &have), 0);
+    assert_true(have == 0 && kv_match_reason(c->x->kv) == KV_MISS_SALT);
+    assert_int_equal(exec_match(c->x, s, ids, 60, 0, &have), 0);
+    assert_true(have >= 16); /* what the chunk it ended in still holds */
+    kvik_cache_close(c);
+    kvik_model_close(m);
+
+    m = open_model("llama-gqa-l3");
+    c = open_cache(m, &(kvik_cache_config){.max_sequences = 4, .threads = 1});
+    fill(ids, 60, kvik_model_vocab(m), 4);
+    kvik_seq in, out;
+    kvik_snapshot *rows;
+    assert_int_equal(kvik_cache_new(c, &in), 0);
+    assert_int_equal(kvik_forward(c, &(kvik_span){in, ids, 60}, 1, false, NULL), 0);
+    assert_int_equal(kvik_cache_export(c, in, &rows), 0);
+    assert_int_equal(kv_drop(c->x->kv, in), 0);
+    assert_int_equal(kvik_cache_import(c, rows, &out), 0);
+    assert_string_equal(miss_of(c, ids, 60), kv_miss_text(KV_MISS_NEW));
+    kv_forget(c->x->kv);
+    assert_int_equal(kvik_cache_drop(c, out), 0);
+    assert_string_equal(miss_of(c, ids, 60), kv_miss_text(KV_MISS_NEW));
+    kvik_snapshot_free(rows);
+    kvik_cache_close(c);
+    kvik_model_close(m);
+}
+
+/* Recurrent states take part through their checkpoints: the store alone, until a model has them. */
+static void test_states(void **state)
+{
+    (void)state;
+    struct kv_group g[2] = {{.policy = {.kind = KV_STATE, .every = 16},
+                             .n_sites = 1,
+                             .n_planes = 1,
+                             .plane = {{"ssm", {1, 16, DT_F32, KV_FLAT}, NULL}}},
+                            {.policy = {.kind = KV_ROWS},
+                             .site0 = 1,
+                             .n_sites = 1,
+                             .rows = 16,
+                             .n_planes = 2,
+                             .plane = {{"k", {1, 4, DT_F32, KV_STRIPS}, NULL},
+                                       {"v", {1, 4, DT_F32, KV_ROWMAJOR}, NULL}}}};
+    struct kv_config config = {.group = g,
+                               .n_groups = 2,
+                               .max_seqs = 2,
+                               .max_tokens = 64,
+                               .max_len = 256,
+                               .pool_bytes = 1 << 20,
+                               .index_seqs = 2};
+    struct kv *kv;
+    struct kv_step *st;
+    struct kv_usage u;
+    struct kv_kept kept;
+    int32_t ids[100];
+    uint32_t have;
+    kv_seq s;
+    fill(ids, 100, 1000, 1);
+    assert_int_equal(kv_open(&kv, &config), 0);
+    assert_int_equal(kv_new(kv, 7, &s), 0);
+    for (uint32_t i = 0; i < 50; i += 10) {
+        struct kv_span sp = {.seq = s, .n = 10, .tok = ids + i, .turn = true, .last = i == 20};
+        assert_int_equal(kv_begin(kv, &sp, 1, &st), 0);
+        assert_int_equal(kv_commit(st, NULL), 0);
+    }
+    assert_int_equal(kv_keep(kv, s), 0);
+    assert_true(kv_kept(kv, 0, &kept) && !kv_kept(kv, 1, &kept));
+    assert_true(kept.len == 50 && kept.salt == 7 && kept.tok[49] == ids[49]);
+    static const struct {
+        uint32_t n, have;
+    } want[] = {{100, 50}, {50, 50}, {49, 48}, {47, 32}, {31, 30}, {29, 16}, {16, 16}, {15, 0}};
+    for (uint32_t i = 0; i < countof(want); i++) {
+        assert_int_equal(kv_new(kv, 7, &s), 0);
+        struct kv_prefix p = {.tok = ids, .n = want[i].n};
+        assert_int_equal(kv_match(kv, s, &p, &have), 0);
+        assert_int_equal(have, want[i].have);
+        assert_true(kv_check(kv));
+        assert_int_equal(kv_keep(kv, s), 0); /* the kept one covers it */
+        kv_usage(kv, &u);
+        assert_int_equal(u.kept, 1);
+    }
+    assert_true(u.index > 0 && u.live == 0 && u.states == 0);
+    kv_forget(kv);
+    kv_usage(kv, &u);
+    assert_true(u.index == 0 && u.free == u.pool);
+    kv_close(kv);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_same_bits), cmocka_unit_test(test_live_and_kept),
+        cmocka_unit_test(test_why_not),   cmocka_unit_test(test_other_conditions),
+        cmocka_unit_test(test_states),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
