@@ -42,7 +42,8 @@ static void look(struct search *s, const char *path)
     struct durable f;
     struct session file;
     if (session_open_file(path, &f, &file) < 0) return;
-    if (session_agree(s->meta, file.meta, path) >= 0 && file.n_seqs == 1) {
+    if (session_agree(s->meta, file.meta, path) >= 0 && file.n_seqs == 1 &&
+        !file.seq[0].im.foreign) {
         const struct session_seq *q = &file.seq[0];
         struct found now = {.len = q->im.len};
         snprintf(now.path, sizeof now.path, "%s", path);
@@ -204,7 +205,7 @@ KVIK_API int kvik_prefix_save(kvik_cache *c, const char *dir, kvik_seq s, uint64
     if (!f) return ERR_NOMEM;
     f->ids = kv_tokens(c->x->kv, s);
     f->n = kv_len(c->x->kv, s);
-    bool known = f->n >= LEAST;
+    bool known = f->n >= LEAST && !kv_foreign(c->x->kv, s);
     for (size_t i = 0; i < f->n; i++)
         known &= f->ids[i] >= 0;
     int e = 0;

@@ -7,6 +7,12 @@
 #include <stdio.h>
 #include <string.h>
 
+bool kv_foreign(const struct kv *kv, kv_seq handle)
+{
+    struct seq *s;
+    return seq_find(kv, handle, &s) >= 0 && s->foreign;
+}
+
 uint32_t kv_n_groups(const struct kv *kv)
 {
     return kv->n_groups;

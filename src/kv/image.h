@@ -20,6 +20,7 @@ struct kv_chunk {
 struct kv_image {
     uint32_t len, cross, n_turns;
     bool turn_open;
+    bool foreign; /* rows were not computed from the tokens */
     uint64_t salt;
     const int32_t *tok;         /* [len] */
     const struct kv_turn *turn; /* [n_turns] */
@@ -49,6 +50,7 @@ int kv_load(struct kv *kv, const struct kv_image *im, struct kv_source *src, kv_
 void kv_chunk_cut(const struct kv *kv, const struct kv_chunk *whole, uint32_t n, const void *data,
                   void *out);
 
+bool kv_foreign(const struct kv *kv, kv_seq s); /* as of its image */
 uint32_t kv_n_groups(const struct kv *kv);
 /* What must be equal for chunks of a group to mean the same: sites, planes, policy, codec.  One line. */
 #define KV_GROUP_TEXT 512

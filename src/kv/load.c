@@ -70,6 +70,7 @@ static void image_take(struct kv *kv, const struct kv_image *im, struct seq *s)
     s->cross = im->cross;
     s->n_turns = im->n_turns;
     s->turn_open = im->turn_open;
+    s->foreign = im->foreign;
     if (im->len) memcpy(s->tok, im->tok, im->len * sizeof *s->tok);
     if (im->n_turns) memcpy(s->turn, im->turn, im->n_turns * sizeof *s->turn);
     for (uint32_t gi = 0; gi < kv->n_groups; gi++) {

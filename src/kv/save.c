@@ -92,6 +92,7 @@ int kv_save(struct kv *kv, kv_seq handle, struct kv_sink *sink)
                           .cross = s->cross,
                           .n_turns = s->n_turns,
                           .turn_open = s->turn_open,
+                          .foreign = s->foreign,
                           .salt = s->salt,
                           .tok = s->tok,
                           .turn = s->turn,

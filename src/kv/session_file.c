@@ -180,6 +180,7 @@ static int read_seq(struct session_io *io, struct cursor *c, const struct sessio
     uint32_t flags = take32(c);
     im->salt = take(c, 8);
     im->turn_open = flags & 1;
+    im->foreign = flags >> 1 & 1;
     uint32_t n_unseen = take_count(c, 2 * s->n_groups, 4);
     q->unseen = mem_array(MAX(n_unseen, 1), sizeof *q->unseen);
     for (uint32_t i = 0; q->unseen && i < n_unseen; i++)
@@ -203,7 +204,7 @@ static int read_seq(struct session_io *io, struct cursor *c, const struct sessio
         if (i && order(&q->part[i - 1].c, &q->part[i].c) >= 0) return damaged(io, "blocks twice");
     }
     point(q);
-    return c->bad || flags > 1 ? damaged(io, "its manifest") : 0;
+    return c->bad || flags > 3 ? damaged(io, "its manifest") : 0;
 }
 
 static int by_place(const void *a, const void *b)

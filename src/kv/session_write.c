@@ -61,7 +61,7 @@ static void put_seq(uint8_t **at, const struct session *s, const struct session_
     put(at, im->len, 4);
     put(at, im->cross, 4);
     put(at, im->n_turns, 4);
-    put(at, im->turn_open, 4);
+    put(at, im->turn_open | im->foreign << 1, 4);
     put(at, im->salt, 8);
     for (uint32_t i = 0; i < 2 * s->n_groups; i++)
         put(at, q->unseen[i], 4);
