@@ -10,6 +10,7 @@
 #include "api/padded.h"
 #include "generate/generate.h"
 
+#include <assert.h>
 #include <string.h>
 
 struct call {
@@ -206,6 +207,7 @@ static void settle(const struct call *c)
         longest = MAX(longest, len - MIN(len, ones));
     }
     b->length = c->columns + longest;
+    assert(b->length <= b->cap);
     for (uint32_t i = 0; i < b->rows; i++) {
         uint8_t *to = b->mask + (size_t)i * b->cap;
         uint32_t len = kv_len(b->c->x->kv, b->seq[i]);
@@ -218,11 +220,12 @@ static void settle(const struct call *c)
     }
 }
 
-/* New columns at most: what the options ask for, within what a sequence can hold. */
+/* Columns at most: those of the prompts, what is cached before the end of a text that was cropped, and as many new ones
+ * as the options ask for, within what a sequence can hold. */
 static uint32_t room_for(const struct kvik_batch *b, const kvik_generation *g, uint32_t columns)
 {
     uint32_t most = MAX(MAX(g->max_new_tokens, g->max_length), 20);
-    return columns + MIN(most, b->c->x->max_len) + 1;
+    return columns + b->length + MIN(most, b->c->x->max_len) + 1;
 }
 
 KVIK_API int kvik_batch_generate(kvik_batch *b, const kvik_generation *g, const kvik_inputs *in,

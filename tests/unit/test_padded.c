@@ -288,6 +288,13 @@ static void test_outputs(void **state)
             for (uint32_t j = 0; j < 3; j++)
                 assert_memory_equal(some + (i * 3 + j) * t.vocab,
                                     all + (i * WIDE + columns[j]) * t.vocab, t.vocab * 4);
+        in.columns = columns + 1; /* rows whose only wanted column is masked, or not */
+        in.n_columns = 1;
+        columns[1] = 1;
+        must(kvik_batch_reset(t.b));
+        must(kvik_batch_forward(t.b, &in, &(kvik_outputs){.logits = some}));
+        for (uint32_t i = 0; i < ROWS; i++)
+            assert_memory_equal(some + i * t.vocab, all + (i * WIDE + 1) * t.vocab, t.vocab * 4);
         must(kvik_batch_reset(t.b)); /* what entered the first layer, given as it is */
         in.columns = NULL;
         in.ids = NULL;
@@ -644,9 +651,10 @@ static void test_sink_crop(void **state)
     kvik_generation g;
     kvik_result *r[2];
     kvik_batch *b[2];
-    int32_t ids[MOST];
+    int32_t ids[2][4 * MOST];
     k.cache_implementation = "sink";
     k.cache_config = "{\"window_length\": 12, \"num_sink_tokens\": 3}";
+    k.max_cache_len = 4 * MOST;
     bench_open(&t, "llama-mha", &k);
     must(kvik_generation_init(&g, t.m));
     g.do_sample = false;
@@ -654,21 +662,28 @@ static void test_sink_crop(void **state)
     g.max_new_tokens = 5;
     g.output_logits = true;
     for (int way = 0; way < 2; way++) {
-        kvik_inputs in = {.ids = t.ids, .n = 18};
         must(kvik_batch_open(t.c, 1, &b[way]));
-        must(kvik_batch_generate(b[way], &g, &in, NULL, &r[way]));
-        memcpy(ids, r[way]->row[0].ids, 23 * sizeof *ids);
-        memcpy(ids + 23, t.ids, 4 * sizeof *ids);
-        kvik_result_free(r[way]);
-        in.n = way ? 12 : 27;
-        in.ids = ids + 27 - in.n;
-        must(kvik_batch_generate(b[way], &g, &in, NULL, &r[way]));
-        assert_int_equal(kvik_batch_length(b[way]), 31);
-        kvik_batch_close(b[way]);
+        memcpy(ids[way], t.ids, 18 * sizeof **ids);
     }
-    assert_memory_equal(r[0]->logits, r[1]->logits, 5 * t.vocab * sizeof(float));
-    kvik_result_free(r[0]);
-    kvik_result_free(r[1]);
+    for (uint32_t turn = 0, n = 18; turn < 14; turn++, n += 9) {
+        for (int way = 0; way < 2; way++) {
+            kvik_inputs in = {.ids = ids[way], .n = n};
+            if (way && turn) {
+                in.n = 12;
+                in.ids += n - 12;
+            }
+            must(kvik_batch_generate(b[way], &g, &in, NULL, &r[way]));
+            assert_int_equal(kvik_batch_length(b[way]), n + 4);
+            memcpy(ids[way] + n, r[way]->row[0].ids + in.n, 5 * sizeof **ids);
+            for (uint32_t i = 0; i < 4; i++) /* what a user says */
+                ids[way][n + 5 + i] = t.ids[(turn * 5 + i * 3) % (ROWS * WIDE)];
+        }
+        assert_memory_equal(r[0]->logits, r[1]->logits, 5 * t.vocab * sizeof(float));
+        kvik_result_free(r[0]);
+        kvik_result_free(r[1]);
+    }
+    kvik_batch_close(b[0]);
+    kvik_batch_close(b[1]);
     kvik_generation_done(&g);
     bench_close(&t);
 }
