@@ -347,17 +347,18 @@ typedef struct kvik_generation {
     uint32_t n_forced_eos;
     uint32_t decay_start;  /* exponential_decay_length_penalty: (decay_start, decay_factor) */
     double decay_factor;   /* 0: off */
-    double guidance_scale; /* 1: off */
+    double guidance_scale; /* 1: off; one more sequence for every row or beam */
     int32_t *negative_prompt_ids; /* owned; NULL: the last token of the prompt */
     uint32_t n_negative_prompt_ids;
     bool renormalize_logits, remove_invalid_values;
     double max_time; /* seconds; 0: none */
     /* Beams in groups, contrastive search, speculative decoding. */
     uint32_t num_beam_groups;
-    double diversity_penalty, penalty_alpha;
-    uint32_t prompt_lookup_num_tokens;     /* 0: off */
-    uint32_t max_matching_ngram_size;      /* 2 */
-    uint32_t num_assistant_tokens;         /* 20 */
+    double diversity_penalty;
+    double penalty_alpha;              /* 0: off; contrastive search takes top_k sequences a row */
+    uint32_t prompt_lookup_num_tokens; /* 0: off */
+    uint32_t max_matching_ngram_size;  /* 2 */
+    uint32_t num_assistant_tokens;     /* 20 */
     char *num_assistant_tokens_schedule;   /* owned; NULL: "constant" */
     double assistant_confidence_threshold; /* 0.4 */
     /* Results. */

@@ -509,7 +509,8 @@ static void contrast_literally(void **state)
 static void given(void **state)
 {
     (void)state;
-    for (size_t w = 0; w < countof(ways); w++) {
+    for (size_t i = 0; i < 2 * countof(ways); i++) {
+        size_t w = i / 2;
         kvik_cache *c = open_cache("dynamic", NULL);
         kvik_generation g = options(4);
         ways[w].set(&g);
@@ -523,6 +524,7 @@ static void given(void **state)
         kvik_usage before, after;
         kvik_cache_usage(c, &before);
         int64_t failures = 0;
+        g.return_dict_in_generate = i % 2;
         for (;; failures++) {
             mem_fail_at(failures, false);
             int e = kvik_generate(c, &g, &p, 1, NULL, &r);
@@ -538,7 +540,9 @@ static void given(void **state)
         assert_memory_equal(r->row[0].ids, want->row[0].ids, want->row[0].n * sizeof *ids);
         /* beams keep as much of the best row as still exists */
         assert_in_range(kvik_cache_length(c, p.seq), countof(ids), r->row[0].n - 1);
-        if (g.num_beams == 1) assert_int_equal(kvik_cache_length(c, p.seq), r->row[0].n - 1);
+        if (g.num_beams == 1 || i % 2)
+            assert_int_equal(kvik_cache_length(c, p.seq), r->row[0].n - 1);
+        assert_int_equal(r->row[0].seq, i % 2 ? p.seq : 0);
         assert_true(kv_check(c->x->kv));
         kvik_result_free(r);
         kvik_result_free(want);
