@@ -43,20 +43,21 @@ int session_meta(kvik_cache *c, json_t **out)
     const struct exec *x = c->x;
     char text[KV_GROUP_TEXT];
     TRY(fingerprint(c));
-    json_t *groups = json_array();
+    json_t *groups = json_array(), *name = json_string(base_name(m->what));
+    if (!name) name = json_string("?"); /* not UTF-8 */
     for (uint32_t i = 0; groups && i < kv_n_groups(x->kv); i++) {
         kv_group_text(x->kv, i, text);
         json_array_append_new(groups, json_string(text));
     }
     json_t *o =
-        json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:o}", "kvik", KVIK_VERSION, "model",
-                  base_name(m->what), "architecture", m->arch_name, "fingerprint", c->fingerprint,
-                  "compute", x->compute == DEV_EXACT ? "exact" : "fast", "isa",
-                  dev_isa_name(x->dev), "rows", dtype_name(x->group[0].plane[0].shape.dtype),
-                  "cache_implementation", c->preset->name, "groups", groups);
+        json_pack("{s:s, s:o, s:s, s:s, s:s, s:s, s:s, s:s, s:o}", "kvik", KVIK_VERSION, "model",
+                  name, "architecture", m->arch_name, "fingerprint", c->fingerprint, "compute",
+                  x->compute == DEV_EXACT ? "exact" : "fast", "isa", dev_isa_name(x->dev), "rows",
+                  dtype_name(x->group[0].plane[0].shape.dtype), "cache_implementation",
+                  c->preset->name, "groups", groups);
     if (!o || json_array_size(groups) != kv_n_groups(x->kv)) {
         json_decref(o);
-        return ERR(NOMEM, "out of memory, or a name of the model is not UTF-8");
+        return ERR(NOMEM, "out of memory");
     }
     *out = o;
     return 0;

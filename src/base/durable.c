@@ -22,10 +22,12 @@ static void trace(enum durable_call call, uint64_t at, const void *data, size_t 
 
 static struct durable_fault fault;
 static uint64_t calls;
+static bool faulty; /* else nothing here is written, so that threads may save at once */
 
 void durable_fault_set(const struct durable_fault *f)
 {
     fault = f ? *f : (struct durable_fault){0};
+    faulty = f != NULL;
     calls = 0;
 }
 
@@ -37,7 +39,7 @@ uint64_t durable_fault_calls(void)
 /* The errno the next call must fail with, or 0; *half: after a part of it. */
 static int injected(enum durable_call call, bool *half)
 {
-    if (fault.kinds && !(fault.kinds >> call & 1)) return 0;
+    if (!faulty || (fault.kinds && !(fault.kinds >> call & 1))) return 0;
     calls++;
     if (!fault.at || (fault.stays ? calls < fault.at : calls != fault.at)) return 0;
     if (half) *half = fault.half;

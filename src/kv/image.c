@@ -13,6 +13,8 @@ bool kv_foreign(const struct kv *kv, kv_seq handle)
     return seq_find(kv, handle, &s) >= 0 && s->foreign;
 }
 
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "chunks are the bytes of pages");
+
 uint32_t kv_n_groups(const struct kv *kv)
 {
     return kv->n_groups;

@@ -512,6 +512,51 @@ static void test_refusals(void **state)
 
 /* --- Fine-tunes ----------------------------------------------------------------------------- */
 
+/* A copy of the model under another name, with one byte of its weights changed or none. */
+static void copy_model(const char *to, size_t change)
+{
+    static const char *const part[] = {"config.json", "model.safetensors"};
+    char path[300], *data;
+    size_t n;
+    (void)mkdir(to, 0700);
+    for (size_t i = 0; i < countof(part); i++) {
+        snprintf(path, sizeof path, "%s/%s", LLAMA, part[i]);
+        assert_int_equal(file_read(path, 64 << 20, &data, &n), 0);
+        if (i && change) data[n - change] ^= 1;
+        snprintf(path, sizeof path, "%s/%s", to, part[i]);
+        assert_int_equal(file_write(path, data, n), 0);
+        mem_free(data);
+    }
+}
+
+static void test_fine_tunes(void **state)
+{
+    (void)state;
+    char path[128];
+    snprintf(path, sizeof path, "%s/model", dir);
+    kvik_model *m = open_model(LLAMA), *other;
+    kvik_cache *a = open_cache(m, "dynamic", NULL, 0), *b;
+    kvik_seq s = converse(a, 20);
+    unlink(file);
+    save(a, &s, 1);
+    copy_model(path, 0);
+    other = open_model(path);
+    b = open_cache(other, "dynamic", NULL, 0);
+    assert_int_equal(kvik_cache_length(b, load(b)), 20);
+    kvik_cache_close(b);
+    kvik_model_close(other);
+    static const size_t change[] = {1, 700}; /* of the last tensor */
+    for (size_t i = 0; i < countof(change); i++) {
+        copy_model(path, change[i]);
+        other = open_model(path);
+        refuse(other, "dynamic", NULL, NULL, 2 * N, KVIK_ARG, "another model");
+        kvik_model_close(other);
+    }
+    clear_dir(path);
+    kvik_cache_close(a);
+    kvik_model_close(m);
+}
+
 static void test_describe(void **state)
 {
     (void)state;
@@ -553,9 +598,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_same_bits), cmocka_unit_test(test_branches),
         cmocka_unit_test(test_grows),     cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_describe),  cmocka_unit_test(test_padding),
-        cmocka_unit_test(test_regimes),   cmocka_unit_test(test_imported),
-        cmocka_unit_test(test_prefixes),
+        cmocka_unit_test(test_describe),  cmocka_unit_test(test_fine_tunes),
+        cmocka_unit_test(test_padding),   cmocka_unit_test(test_regimes),
+        cmocka_unit_test(test_imported),  cmocka_unit_test(test_prefixes),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
