@@ -109,8 +109,8 @@ static int masks(struct call *c)
         for (uint32_t j = 0; j < c->columns; j++) {
             if (in->attention_mask)
                 to[j] = in->attention_mask[(size_t)i * in->width + j] != 0;
-            else /* what is cached is masked where it was */
-                to[j] = j < b->length ? was[j] : 1;
+            else /* what is cached is masked where it was; the end of a text has other columns */
+                to[j] = j < b->length && in->n >= b->length ? was[j] : 1;
             if (j < past && to[j] != was[j])
                 return ERR(ARG, "row %u column %u was %s when it was fed, now it is %s", i, j,
                            was[j] ? "seen" : "masked", to[j] ? "seen" : "masked");

@@ -651,7 +651,8 @@ static void test_sink_crop(void **state)
     kvik_generation g;
     kvik_result *r[2];
     kvik_batch *b[2];
-    int32_t ids[2][4 * MOST];
+    int32_t ids[2][2][4 * MOST], given[2 * 4 * MOST];
+    uint8_t mask[2 * 4 * MOST];
     k.cache_implementation = "sink";
     k.cache_config = "{\"window_length\": 12, \"num_sink_tokens\": 3}";
     k.max_cache_len = 4 * MOST;
@@ -662,23 +663,32 @@ static void test_sink_crop(void **state)
     g.max_new_tokens = 5;
     g.output_logits = true;
     for (int way = 0; way < 2; way++) {
-        must(kvik_batch_open(t.c, 1, &b[way]));
-        memcpy(ids[way], t.ids, 18 * sizeof **ids);
+        must(kvik_batch_open(t.c, 2, &b[way]));
+        memcpy(ids[way][0], t.ids, 18 * sizeof ***ids);
+        memcpy(ids[way][1], t.ids + 5, 18 * sizeof ***ids);
     }
     for (uint32_t turn = 0, n = 18; turn < 14; turn++, n += 9) {
         for (int way = 0; way < 2; way++) {
-            kvik_inputs in = {.ids = ids[way], .n = n};
-            if (way && turn) {
-                in.n = 12;
-                in.ids += n - 12;
+            uint32_t len = way && turn ? 12 : n;
+            for (uint32_t i = 0; i < 2; i++) {
+                memcpy(given + i * len, ids[way][i] + n - len, len * sizeof *given);
+                memset(mask + i * len, 1, len);
             }
+            memset(mask + len, 0, 3); /* the second row is shorter */
+            bool whole = len == n;
+            kvik_inputs in = {.ids = given,
+                              .n = len,
+                              .attention_mask = whole ? mask : NULL,
+                              .width = whole ? len : 0};
             must(kvik_batch_generate(b[way], &g, &in, NULL, &r[way]));
-            assert_int_equal(kvik_batch_length(b[way]), n + 4);
-            memcpy(ids[way] + n, r[way]->row[0].ids + in.n, 5 * sizeof **ids);
-            for (uint32_t i = 0; i < 4; i++) /* what a user says */
-                ids[way][n + 5 + i] = t.ids[(turn * 5 + i * 3) % (ROWS * WIDE)];
+            for (uint32_t i = 0; i < 2; i++) {
+                memcpy(ids[way][i] + n, r[way]->row[i].ids + len, 5 * sizeof ***ids);
+                for (uint32_t u = 0; u < 4; u++) /* what a user says */
+                    ids[way][i][n + 5 + u] = t.ids[(turn * 5 + u * 3 + i) % (ROWS * WIDE)];
+                assert_int_equal(kvik_cache_length(t.c, kvik_batch_seq(b[way], i)), n + 4 - 3 * i);
+            }
         }
-        assert_memory_equal(r[0]->logits, r[1]->logits, 5 * t.vocab * sizeof(float));
+        assert_memory_equal(r[0]->logits, r[1]->logits, 2 * 5 * t.vocab * sizeof(float));
         kvik_result_free(r[0]);
         kvik_result_free(r[1]);
     }
