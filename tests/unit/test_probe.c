@@ -436,6 +436,52 @@ static void test_everything(void **state)
     free(want);
 }
 
+/* What another sequence begins with is found by its ids, up to the first row that was fed without or at a position of its
+ * own; whether that sequence lives or was kept. */
+static void test_prefix(void **state)
+{
+    static const struct {
+        uint32_t first, odd,
+            embedded;         /* rows of ids, then odd ones, embeddings or moved; then ids */
+        uint32_t least, most; /* found */
+    } way[] = {{90, 0, 0, 80, 89},
+               {0, 90, 0, 0, 0},
+               {0, 90, 1, 0, 0},
+               {40, 20, 0, 32, 40},
+               {40, 20, 1, 32, 40}};
+    static const char *const names[] = {"llama-mha", "gemma3", "gpt-oss"};
+    (void)state;
+    for (size_t k = 0; k < 2 * countof(way) * countof(names); k++) {
+        struct exec *x = open_way(names[k / 2 / countof(way)], &(struct way){.step = 24});
+        size_t v = x->m->vocab, d = x->m->hidden, w = k / 2 % countof(way);
+        uint32_t pos[MOST], odd = way[w].odd, at = way[w].first, have;
+        float *rows = array(MOST * d), *want = array(2 * v), *got = want + v;
+        for (uint32_t i = 0; i < MOST; i++)
+            pos[i] = at + i + 1;
+        dev_embed(x->dev, &x->m->embed, ids, MOST, rows);
+        kv_seq a = fresh(x), b = fresh(x), c = fresh(x);
+        if (at) feed(x, &(struct exec_feed){.seq = a, .tok = ids, .n = at}, 1, 0, NULL);
+        struct exec_feed f = {.seq = a, .tok = ids + at, .n = odd, .pos = pos};
+        if (way[w].embedded) f = (struct exec_feed){.seq = a, .embeds = rows + at * d, .n = odd};
+        if (odd) feed(x, &f, 1, 0, NULL);
+        at += odd;
+        if (at < 90)
+            feed(x, &(struct exec_feed){.seq = a, .tok = ids + at, .n = 90 - at}, 1, 0, NULL);
+        if (k % 2) assert_int_equal(kv_keep(x->kv, a), 0);
+        assert_int_equal(exec_match(x, b, ids, 90, 0, &have), 0);
+        bool forgets = k / 2 >= countof(way); /* windows: what lies behind may be gone */
+        if (have > way[w].most || (have < way[w].least && !forgets))
+            fail_msg("%s, way %zu: %u rows found", names[k / 2 / countof(way)], w, have);
+        feed(x, &(struct exec_feed){.seq = b, .tok = ids + have, .n = 90 - have}, 1, 0, got);
+        kv_forget(x->kv);
+        feed(x, &(struct exec_feed){.seq = c, .tok = ids, .n = 90}, 1, 0, want);
+        assert_memory_equal(want, got, v * sizeof *want);
+        free(rows);
+        free(want);
+        close_way();
+    }
+}
+
 static void test_columns(void **state)
 {
     static float out[1];
@@ -455,6 +501,6 @@ int main(void)
         cmocka_unit_test(test_hidden),    cmocka_unit_test(test_not_finite),
         cmocka_unit_test(test_deep),      cmocka_unit_test(test_cancelled),
         cmocka_unit_test(test_saved),     cmocka_unit_test(test_everything),
-        cmocka_unit_test(test_columns)};
+        cmocka_unit_test(test_prefix),    cmocka_unit_test(test_columns)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
