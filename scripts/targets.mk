@@ -52,10 +52,10 @@ fuzz:
 	@scripts/fuzz.sh $(FUZZ_SECONDS)
 
 # The whole model against the bandwidth floor; bench-ops: single operations, no model needed.
-bench: all $(B)/bench_generate
-	@model=$(MODEL) && $(B)/bench_generate "$$model"
+bench: all $(B)/bench_generate $(B)/bench_speculate
+	@model=$(MODEL) && $(B)/bench_generate "$$model" && $(B)/bench_speculate "$$model"
 bench-ops: $(BENCHBIN)
-	@for b in $(filter-out %/bench_generate,$(BENCHBIN)); do echo "== $$b"; $$b || exit 1; done
+	@for b in $(filter-out %/bench_generate %/bench_speculate,$(BENCHBIN)); do echo "== $$b"; $$b || exit 1; done
 
 install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/pkgconfig \
