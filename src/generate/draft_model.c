@@ -2,7 +2,8 @@
  *
  * The assistant reads along in a cache of its own.  Of every row it has a sequence with tokens that are certain,
  * and decodes its guesses greedily in a fork of it; what the verdict confirms of the fork becomes the certain
- * sequence, where every group of its cache can go on from there, and is else fed once more.  An assistant whose cache is
+ * sequence, where every group of its cache can go on from there, and is else fed once more.  What it has read stays in its
+ * cache's prefix index for the next call.  An assistant whose cache is
  * full, or too short for a row, makes no more guesses for it; nothing is lost but speed. */
 #include "generate/chain.h"
 #include "generate/draft.h"
@@ -36,7 +37,10 @@ static int settle(struct assistant *s, struct helper *h, const struct draft_row 
 {
     struct kv *kv = s->a->x->kv;
     uint32_t same = 0, have = 0;
-    if (!h->sure) return kv_new(kv, 0, &h->sure);
+    if (!h->sure) { /* an earlier call may have read the beginning */
+        TRY(kv_new(kv, 0, &h->sure));
+        return exec_match(s->a->x, h->sure, w->ids, w->n, 0, &have);
+    }
     if (!h->guess) return 0;
     const int32_t *known = kv_tokens(kv, h->guess);
     uint32_t len = MIN(kv_len(kv, h->guess), w->n - 1);
@@ -167,7 +171,7 @@ static void close_assistant(void *ctx)
     if (!s) return;
     for (uint32_t i = 0; s->helper && i < s->n; i++) {
         drop(s, &s->helper[i].guess);
-        drop(s, &s->helper[i].sure);
+        if (s->helper[i].sure) (void)kv_keep(s->a->x->kv, s->helper[i].sure);
     }
     if (s->chain) gen_chain_drop(s->chain);
     mem_free(s->helper);

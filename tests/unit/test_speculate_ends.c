@@ -388,7 +388,7 @@ static void schedules(void **state)
             kvik_result *r;
             assert_int_equal(kvik_generate(c, &g, &p, 1, &h, &r), 0);
             assert_int_equal(r->steps, k ? row[i].second : row[i].first);
-            assert_int_equal(r->computed_tokens, 37 + 100);
+            assert_int_equal(r->computed_tokens + r->row[0].reused, 37 + 100);
             kvik_result_free(r);
         }
         kvik_result *r;
@@ -414,12 +414,19 @@ static void confidence(void **state)
                                OTHER);
     kvik_prompt p = {.ids = ids, .n = 37};
     kvik_hooks h = {.assistant_model = a};
-    kvik_result *r;
-    assert_int_equal(kvik_generate(c, &g, &p, 1, &h, &r), 0);
-    assert_int_equal(r->drafted, 10);
-    assert_int_equal(r->accepted, 10);
-    assert_int_equal(r->steps, 11);
-    kvik_result_free(r);
+    uint64_t read[3] = {0};
+    for (int k = 1; k < 3; k++) {
+        kvik_result *r;
+        assert_int_equal(kvik_generate(c, &g, &p, 1, &h, &r), 0);
+        assert_int_equal(r->drafted, 10);
+        assert_int_equal(r->accepted, 10);
+        assert_int_equal(r->steps, 11);
+        kvik_result_free(r);
+        read[k] = a->x->computed;
+    }
+    assert_int_equal(read[1], 37 + 19); /* all but the last token and the guess before it */
+    assert_int_equal(read[2] - read[1],
+                     read[1] - 37); /* the prompt is still there, but for the last */
     kvik_generation_done(&g);
     kvik_cache_close(a);
     kvik_cache_close(c);
