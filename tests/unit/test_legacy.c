@@ -5,6 +5,8 @@
 #include "kvik.h"
 #include "testing.h"
 
+#include <math.h>
+
 #define MODELS "tests/golden/models/"
 enum { ROWS = 3, WIDE = 24, MOST = 64 };
 
@@ -171,6 +173,46 @@ static void test_round_trip(void **state)
             round_trip(cases[i].model, "dynamic", p, cases[i].tokens);
     round_trip("llama-mha", "static", 1, WIDE);
     round_trip("llama-mha", "offloaded", 1, WIDE);
+}
+
+/* Encoded rows come out decoded: a plain cache that takes them goes on as the one that holds them encoded. */
+static void test_encoded(void **state)
+{
+    (void)state;
+    static const char *const configs[] = {
+        "{\"backend\": \"quanto\", \"nbits\": 2, \"q_group_size\": 16, \"residual_length\": 8}",
+        "{\"backend\": \"hqq\", \"axis_key\": 1, \"axis_value\": 1, \"q_group_size\": 16}"};
+    kvik_model *m;
+    must(kvik_model_open(MODELS "llama-mha", &m));
+    uint32_t vocab = kvik_model_vocab(m);
+    float *want = malloc((size_t)3 * ROWS * vocab * sizeof *want),
+          *got = malloc((size_t)3 * ROWS * vocab * sizeof *got);
+    for (size_t k = 0; k < countof(configs); k++) {
+        kvik_cache *from = open_cache(m, "quantized", configs[k]), *to = open_cache(m, NULL, NULL);
+        kvik_batch *b, *d;
+        kvik_legacy *l;
+        kvik_usage u;
+        fill(vocab, 1);
+        must(kvik_batch_open(from, ROWS, &b));
+        feed(b);
+        must(kvik_batch_to_legacy(b, &l));
+        must(kvik_batch_from_legacy(to, l, &d));
+        kvik_legacy_free(l);
+        kvik_cache_usage(from, &u);
+        assert_true(u.seals > 0);
+        go_on(b, vocab, want);
+        go_on(d, vocab, got);
+        for (uint32_t i = 0; i < ROWS * vocab; i++) /* the first column: then tiles of its own */
+            if (!(fabsf(got[i] - want[i]) <= 1e-4f * (1 + fabsf(want[i]))))
+                fail_msg("%s: logit %u is %g, not %g", configs[k], i, got[i], want[i]);
+        kvik_batch_close(b);
+        kvik_batch_close(d);
+        kvik_cache_close(from);
+        kvik_cache_close(to);
+    }
+    free(want);
+    free(got);
+    kvik_model_close(m);
 }
 
 /* --- Wrong ones. */
@@ -351,9 +393,8 @@ static void test_no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),
-        cmocka_unit_test(test_wrong_arrays),
-        cmocka_unit_test(test_wrong_files),
+        cmocka_unit_test(test_round_trip),   cmocka_unit_test(test_encoded),
+        cmocka_unit_test(test_wrong_arrays), cmocka_unit_test(test_wrong_files),
         cmocka_unit_test(test_no_memory),
     };
     snprintf(file, sizeof file, "/tmp/kvik-legacy-%d", (int)getpid());
