@@ -323,6 +323,86 @@ static void counts(void **state)
     talk_close(&t);
 }
 
+/* Masked columns before a prompt shape the rows of some models: with others nothing can be kept. */
+static void padding_changes(void **state)
+{
+    (void)state;
+    struct talk t;
+    uint8_t mask[23] = {0, 0, 0};
+    kvik_generation g;
+    kvik_result *a, *b;
+    talk_open(&t, "llama4", &(kvik_cache_config){.max_sequences = 2, .threads = 1});
+    say(&t, 23);
+    memset(mask + 3, 1, 20);
+    assert_int_equal(kvik_generation_init(&g, NULL), 0);
+    g.max_new_tokens = 4;
+    g.output_logits = true;
+    kvik_prompt padded = {.ids = t.ids, .n = 23, .attention_mask = mask, .seq = t.s},
+                plain = {.ids = t.ids + 3, .n = 20, .seq = t.s},
+                fresh = {.ids = t.ids + 3, .n = 20};
+    assert_int_equal(kvik_generate(t.c, &g, &padded, 1, NULL, &a), 0);
+    kvik_result_free(a);
+    assert_int_equal(kvik_generate(t.c, &g, &padded, 1, NULL, &a), 0);
+    assert_int_equal(a->row[0].sync->reused, 19);
+    kvik_result_free(a);
+    assert_int_equal(kvik_generate(t.c, &g, &plain, 1, NULL, &a), 0);
+    assert_int_equal(kvik_generate(t.c, &g, &fresh, 1, NULL, &b), 0);
+    assert_memory_equal(a->logits, b->logits, 4ull * a->vocab * sizeof(float));
+    assert_int_equal(a->row[0].sync->reused, 0);
+    assert_int_equal(a->row[0].sync->recomputed, 19);
+    assert_non_null(strstr(a->row[0].sync->reason, "masked columns"));
+    kvik_result_free(a);
+    kvik_result_free(b);
+    kvik_generation_done(&g);
+    talk_close(&t);
+}
+
+static char *map_of(kvik_cache *c, kvik_seq s)
+{
+    char *json;
+    if (kvik_cache_map(c, s, &json) < 0) fail_msg("%s", kvik_last_error());
+    return json;
+}
+
+/* The map tells what is shared, encoded, forgotten and on disk. */
+static void maps(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *config;
+        const char *own, *forked;
+    } row[] = {{"dynamic", NULL, "\"map\":\"rrro\"", "\"map\":\"RRRO\""},
+               {"dynamic", "{\"sliding_window\": 20}", "\"map\":\"..ro\"", "\"map\":\"..RO\""},
+               {"quantized", "{\"q_group_size\": 32, \"residual_length\": 1}", "\"map\":\"eee\"",
+                "\"map\":\"EEE\""}};
+    for (size_t k = 0; k < countof(row); k++) {
+        struct talk t;
+        kvik_seq copy;
+        uint32_t n = k == 2 ? 48 : 52;
+        talk_open(&t, "llama-d64",
+                  &(kvik_cache_config){.cache_implementation = row[k].name,
+                                       .cache_config = row[k].config,
+                                       .max_sequences = 2,
+                                       .threads = 1});
+        say(&t, n);
+        char *empty = map_of(t.c, t.s);
+        assert_non_null(strstr(empty, "\"map\":\"\""));
+        kvik_free(empty);
+        assert_int_equal(kvik_cache_sync(t.c, t.s, t.ids, n, NULL, NULL), 0);
+        char *own = map_of(t.c, t.s);
+        if (!strstr(own, row[k].own)) fail_msg("%s: no %s", own, row[k].own);
+        assert_int_equal(kvik_cache_fork(t.c, t.s, &copy), 0);
+        char *forked = map_of(t.c, copy);
+        if (!strstr(forked, row[k].forked)) fail_msg("%s: no %s", forked, row[k].forked);
+        assert_int_equal(kvik_cache_drop(t.c, copy), 0);
+        char *none = NULL;
+        assert_int_equal(kvik_cache_map(t.c, copy, &none), KVIK_STALE);
+        kvik_free(own);
+        kvik_free(forked);
+        talk_close(&t);
+    }
+}
+
 static kvik_result *answer(struct talk *t, const int32_t *ids, size_t n)
 {
     kvik_generation g;
@@ -475,6 +555,8 @@ int main(void)
                                        cmocka_unit_test(thoughts_dropped),
                                        cmocka_unit_test(failures_change_nothing),
                                        cmocka_unit_test(counts),
+                                       cmocka_unit_test(padding_changes),
+                                       cmocka_unit_test(maps),
                                        cmocka_unit_test(cropped),
                                        cmocka_unit_test(cropped_repetition),
                                        cmocka_unit_test(the_guides_prefix)};
