@@ -310,6 +310,40 @@ static void test_failing_calls(void **state)
     assert_live_unharmed();
 }
 
+/* Every allocation of a save and of a load fails in turn. */
+static void test_no_memory(void **state)
+{
+    (void)state;
+    int errors[2] = {0, 0};
+    for (int64_t k = 1, e = -1; e < 0; k++) {
+        begin(ADD);
+        mem_fail_at(k, false);
+        e = save(1);
+        mem_fail_at(-1, false);
+        assert_true(k < 1000 && (e >= 0 || e == KVIK_NOMEM));
+        errors[0] += e < 0;
+        check(ADD, (int)e, "no memory", (uint64_t)k);
+    }
+    for (int64_t k = 1, e = -1; e < 0; k++) {
+        char *note = NULL, *json = NULL;
+        kvik_seq s = 0;
+        mem_fail_at(k, false);
+        e = kvik_cache_load(into, file, 1, &s, &note);
+        mem_fail_at(-1, false);
+        assert_true(k < 1000 && (e >= 0 || e == KVIK_NOMEM));
+        assert_true(e >= 0 || (!note && !s));
+        errors[1] += e < 0;
+        kvik_free(note);
+        if (s) assert_int_equal(kvik_cache_drop(into, s), 0);
+        mem_fail_at(k, false);
+        if (kvik_session_describe(file, &json) >= 0) kvik_free(json);
+        mem_fail_at(-1, false);
+    }
+    print_message("no memory: %d saves and %d loads fail\n", errors[0], errors[1]);
+    assert_true(errors[0] > 5 && errors[1] > 5);
+    assert_live_unharmed();
+}
+
 /* --- Kills ---------------------------------------------------------------------------------- */
 
 /* A child saves; it is killed at its own call `at` (0: by us, after some time). */
@@ -519,8 +553,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_flips),         cmocka_unit_test(test_cuts),
         cmocka_unit_test(test_tail),          cmocka_unit_test(test_foreign),
-        cmocka_unit_test(test_failing_calls), cmocka_unit_test(test_kills),
-        cmocka_unit_test(test_power_cuts),    cmocka_unit_test(test_locked),
+        cmocka_unit_test(test_failing_calls), cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_kills),         cmocka_unit_test(test_power_cuts),
+        cmocka_unit_test(test_locked),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
