@@ -12,6 +12,8 @@ static const struct arg_option table[] = {
      "go on with the conversation saved in FILE, and save it there after every turn"},
     {"prefix-cache", ARG_TEXT, offsetof(struct chat_options, prefix_cache), "DIR", NULL,
      "keep what the cache holds in this directory, and begin conversations with what is there"},
+    {"assistant-model", ARG_TEXT, offsetof(struct chat_options, assistant), "MODEL", NULL,
+     "a smaller model with the same vocabulary that guesses ahead; replies stay the same"},
     {"cache-report", ARG_FLAG, offsetof(struct chat_options, cache_report), NULL, NULL,
      "tell on standard error after each reply what the cache held"},
 };
@@ -78,7 +80,9 @@ static int run(struct chat *c, const struct chat_options *o, const struct args *
         return say_failed("a chat has one reply; leave out --num-return-sequences");
     c->open_ended = !c->s.g.max_new_tokens && !c->s.g.max_length;
     c->s.goes_back = c->s.fewer = true;
-    status = session_cache(&c->s, CHAT_BRANCHES, MIN(session_context(&c->s), 1u << 20));
+    uint32_t need = MIN(session_context(&c->s), 1u << 20);
+    status = session_cache(&c->s, CHAT_BRANCHES, need);
+    if (!status && o->assistant) status = session_assist(&c->s, o->assistant, 1, need);
     if (status) return status;
     int e = chat_reset(c);
     if (e >= 0) e = line_open(&c->editor);

@@ -7,7 +7,7 @@ enum { CHAT_BRANCHES = 8, CHAT_NAME = 32, CHAT_PREVIEW = 64 };
 
 struct chat_options {
     struct common common;
-    const char *system, *config, *session, *prefix_cache;
+    const char *system, *config, *session, *prefix_cache, *assistant;
     bool cache_report;
 };
 struct branch {

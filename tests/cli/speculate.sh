@@ -48,4 +48,18 @@ run generate "$model" --input-ids $ids --prompt-lookup-num-tokens 3 --use-cache 
 refused "no cache" 1 use_cache prompt_lookup_num_tokens
 run generate "$model" --input-ids $ids --num-assistant-tokens-schedule sometimes
 refused "a schedule that does not exist" 2 heuristic
+
+if [ -n "${KVIK_TEST_MODEL:-}" ]; then
+    for options in "" "--prompt-lookup-num-tokens 5" "--assistant-model $KVIK_TEST_MODEL"; do
+        # shellcheck disable=SC2086
+        printf 'Name a colour.\nAnd another one.\n' | "$KVIK" chat "$KVIK_TEST_MODEL" --max-new-tokens 12 $options \
+            >"$work/out" 2>"$work/err"
+        rc=$? last="kvik chat $options"
+        [ -n "$options" ] || cp "$work/out" "$work/replies"
+        check "chat $options: exit 0" status 0
+        check "chat $options: the same replies" cmp -s "$work/out" "$work/replies"
+    done
+else
+    skip "chat with guesses (no model)"
+fi
 finish
