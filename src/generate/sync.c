@@ -146,6 +146,18 @@ static int whole_turns(const struct exec *x, kv_seq s, uint32_t *have, bool *cut
     return 0;
 }
 
+/* Rows without tokens may have had positions of their own, so they are kept all, or all computed again. */
+static int unknown_whole(const struct exec *x, kv_seq s, uint32_t same, uint32_t *have)
+{
+    const int32_t *known = kv_tokens(x->kv, s);
+    uint32_t first = 0, last = same;
+    while (first < same && known[first] >= 0)
+        first++;
+    while (last > first && known[last - 1] >= 0)
+        last--;
+    return first < *have && *have < last ? kv_resume(x->kv, s, first, have) : 0;
+}
+
 /* What the sequence can be left with if `same` rows of it are wanted; *hinders as for reason(). */
 static int longest(const struct exec *x, kv_seq s, uint32_t same, uint32_t *have, uint32_t *hinders)
 {
@@ -155,7 +167,7 @@ static int longest(const struct exec *x, kv_seq s, uint32_t same, uint32_t *have
     if (*have < same) *hinders = kv_hinders(x->kv, s, same);
     TRY(whole_turns(x, s, have, &cut));
     if (cut) *hinders = UINT32_MAX;
-    return 0;
+    return unknown_whole(x, s, same, have);
 }
 
 /* A way back that costs no rows. */

@@ -482,6 +482,40 @@ static void test_prefix(void **state)
     }
 }
 
+/* A conversation takes rows without ids for what it says; where a tile or a window lost some of them it computes all again. */
+static void test_synced(void **state)
+{
+    static const struct {
+        const char *model;
+        struct way way;
+    } cache[] = {{"llama-mha", {.step = 24, .len = 300, .config = "{\"test_codec\": \"shuffle\"}"}},
+                 {"gemma3", {.step = 24, .len = 300}}};
+    (void)state;
+    for (size_t k = 0; k < countof(cache); k++) {
+        struct exec *x = open_way(cache[k].model, &cache[k].way);
+        size_t v = x->m->vocab;
+        float *want = array(2 * v), *got = want + v;
+        int32_t text[150];
+        uint32_t pos[270];
+        kv_seq a = fresh(x), b = fresh(x);
+        for (uint32_t i = 0; i < countof(pos); i++)
+            pos[i] = 3 * i;
+        for (uint32_t i = 0; i < countof(text); i++)
+            text[i] = ids[i % 90];
+        for (uint32_t i = 0; i < 270; i += 90)
+            feed(x, &(struct exec_feed){.seq = a, .tok = ids, .n = 90, .pos = pos + i}, 1, 0, NULL);
+        kvik_sync r = {0};
+        if (kvik_cache_sync(kc, a, text, 150, got, &r) < 0) fail_msg("%s", kvik_last_error());
+        assert_int_equal(r.reused, 0);
+        assert_int_equal(r.computed, 150);
+        kvik_sync_done(&r);
+        feed(x, &(struct exec_feed){.seq = b, .tok = text, .n = 150}, 1, 0, want);
+        assert_memory_equal(want, got, v * sizeof *want);
+        free(want);
+        close_way();
+    }
+}
+
 static void test_columns(void **state)
 {
     static float out[1];
@@ -501,6 +535,7 @@ int main(void)
         cmocka_unit_test(test_hidden),    cmocka_unit_test(test_not_finite),
         cmocka_unit_test(test_deep),      cmocka_unit_test(test_cancelled),
         cmocka_unit_test(test_saved),     cmocka_unit_test(test_everything),
-        cmocka_unit_test(test_prefix),    cmocka_unit_test(test_columns)};
+        cmocka_unit_test(test_prefix),    cmocka_unit_test(test_synced),
+        cmocka_unit_test(test_columns)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
