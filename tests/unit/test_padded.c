@@ -717,6 +717,70 @@ static void test_steps_allocate_nothing(void **state)
     bench_close(&t);
 }
 
+/* A budget that runs out: nothing has changed. */
+static void test_full(void **state)
+{
+    (void)state;
+    struct bench t;
+    kvik_cache_config k = SMALL;
+    kvik_batch *d, *other[8] = {NULL};
+    int e = 0;
+    k.step_tokens = 8;
+    k.cache_memory = 450 << 10; /* 18 blocks */
+    bench_open(&t, "llama-mha", &k);
+    float *want = malloc((size_t)ROWS * t.vocab * 4), *got = malloc((size_t)ROWS * t.vocab * 4);
+    feed(&t, LEFT);
+    must(kvik_batch_copy(t.b, &d));
+    next(d, 9, t.vocab, want);
+    kvik_batch_close(d);
+    for (int i = 0; i < 8 && e >= 0; i++) { /* others take what is left */
+        kvik_inputs in = {.ids = t.ids, .n = ROWS * WIDE};
+        must(kvik_batch_open(t.c, 1, &other[i]));
+        e = kvik_batch_forward(other[i], &in, NULL);
+        assert_int_equal(kvik_batch_length(other[i]), e < 0 ? 0 : ROWS * WIDE);
+    }
+    refused(e, KVIK_FULL, "cache");
+    next(t.b, 9, t.vocab, got);
+    assert_memory_equal(got, want, (size_t)ROWS * t.vocab * 4);
+    for (int i = 0; i < 8; i++)
+        kvik_batch_close(other[i]);
+    free(want);
+    free(got);
+    bench_close(&t);
+}
+
+/* Allocations that fail while a crop computes rows of a window again. */
+static void test_crop_no_memory(void **state)
+{
+    (void)state;
+    struct bench t;
+    kvik_batch *d;
+    int e = -1;
+    bench_open(&t, "mistral", &SMALL);
+    float *want = malloc((size_t)ROWS * t.vocab * 4), *got = malloc((size_t)ROWS * t.vocab * 4);
+    feed(&t, LEFT);
+    for (uint32_t i = 0; i < 30; i++)
+        next(t.b, (int32_t)(20 + i), t.vocab, got);
+    must(kvik_batch_copy(t.b, &d));
+    must(kvik_batch_crop(d, WIDE + 1));
+    next(d, 7, t.vocab, want);
+    kvik_batch_close(d);
+    for (int64_t j = 0; e < 0 && j < 100; j++) {
+        mem_fail_at(j, false);
+        e = kvik_batch_crop(t.b, WIDE + 1);
+        mem_fail_at(-1, false);
+        if (j == 0) assert_int_equal(e, KVIK_NOMEM);
+        assert_int_equal(kvik_batch_length(t.b), WIDE + (e < 0 ? 30 : 1));
+        assert_int_equal(kvik_cache_length(t.c, kvik_batch_seq(t.b, 1)), WIDE + (e < 0 ? 30 : 1));
+    }
+    must(e);
+    next(t.b, 7, t.vocab, got);
+    assert_memory_equal(got, want, (size_t)ROWS * t.vocab * 4);
+    free(want);
+    free(got);
+    bench_close(&t);
+}
+
 static void test_no_memory(void **state)
 {
     (void)state;
@@ -764,6 +828,7 @@ int main(void)
         cmocka_unit_test(test_operations), cmocka_unit_test(test_continuations),
         cmocka_unit_test(test_early_end),  cmocka_unit_test(test_append),
         cmocka_unit_test(test_sink_crop),  cmocka_unit_test(test_steps_allocate_nothing),
+        cmocka_unit_test(test_full),       cmocka_unit_test(test_crop_no_memory),
         cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
