@@ -251,6 +251,16 @@ static uint32_t compare(struct exec *x, const struct tok *tok, const struct sync
     return ids->whole ? same : MIN(same, ids->n - 1);
 }
 
+/* An empty sequence begins with what another one holds of the ids. */
+static int begin_with(struct exec *x, struct sync *s, const struct sync_ids *ids)
+{
+    if (s->len || ids->append) return 0;
+    TRY(exec_match(x, s->seq, ids->id, ids->n, ids->pad, &s->kept));
+    s->report->reused = s->kept;
+    s->report->computed -= s->kept;
+    return 0;
+}
+
 int sync_begin(struct exec *x, const struct tok *tok, kv_seq seq, const struct sync_ids *ids,
                struct sync *out)
 {
@@ -262,6 +272,7 @@ int sync_begin(struct exec *x, const struct tok *tok, kv_seq seq, const struct s
     int e = remember(x, &s);
     if (e >= 0) e = choose(x, &s, ids, same, &have);
     if (e >= 0) e = keep(x, &s, (uint32_t)s.report->offset + same, have);
+    if (e >= 0) e = begin_with(x, &s, ids);
     if (e < 0) {
         if (s.backup) kv_drop(x->kv, s.backup); /* what failed changed nothing */
         forget(&s);

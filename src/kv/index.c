@@ -78,10 +78,10 @@ static bool donor(const struct seq *s)
     return (s->owners || s->kept) && !s->busy && !s->foreign && !s->cross && s->len >= KV_STRIP;
 }
 
-/* Whether `s` has all that `part` has, to go on from its end. */
+/* Whether `s` has all full blocks that `part` has, to go on from the last one's end. */
 static bool covers(const struct kv *kv, const struct seq *s, const struct seq *part)
 {
-    uint32_t len = part->len;
+    uint32_t len = part->len - part->len % KV_STRIP;
     if (!donor(s) || s == part || s->salt != part->salt || s->len < len) return false;
     if (memcmp(s->tok, part->tok, len * sizeof *s->tok) != 0) return false;
     if (kv->index.turns && (turns_same(s->turn, s->n_turns, part->turn, part->n_turns) < len ||
@@ -323,7 +323,7 @@ const char *kv_miss_text(enum kv_miss why)
         [KV_HIT] = "a prefix was found",
         [KV_MISS_OFF] = "the cache keeps no prefixes",
         [KV_MISS_NEW] = "nothing held begins with these tokens",
-        [KV_MISS_SHORT] = "fewer tokens than a block",
+        [KV_MISS_SHORT] = "fewer tokens than a block of 16",
         [KV_MISS_IDS] = "tokens without ids",
         [KV_MISS_SALT] = "these tokens were computed under other conditions (padding, or another "
                          "regime of rotary frequencies)",

@@ -117,7 +117,7 @@ struct kv_usage {
     uint64_t seals, evictions, forks, rows_copied, rows_copied_by_fork; /* since open */
     uint32_t max_refs, seqs;
     /* Bytes in memory held only so that others, or a trim, can go on from them: kept sequences, checkpoints.
-     * They go before anything fails and count as free; live and states are without them. */
+     * They go before anything fails and count as free; live, shared and states are without them. */
     size_t index;
     uint32_t kept;           /* sequences */
     uint64_t hits, hit_rows; /* of kv_match, since open */

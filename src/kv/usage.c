@@ -4,62 +4,86 @@
  * what only the index holds (kept contents, and checkpoints), is counted here, page by page. */
 #include "kv/kv_int.h"
 
-/* Bytes in memory that one contents of several owners alone hold. */
-static size_t joint_bytes(const struct kv *kv, const struct seq *s)
+/* Cells of a table that only serve going on from earlier rows: all of kept contents, of others those before the
+ * cursor.  [*a, *b) */
+static void index_cells(const struct group *g, const struct seq *s, uint32_t gi, uint32_t f,
+                        uint32_t *a, uint32_t *b)
 {
-    size_t sum = 0;
-    for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
-        const struct group *g = &kv->group[gi];
-        for (uint32_t f = 0; f < FORMS; f++) {
-            const struct pages *p = &g->form[f];
-            const uint32_t *table = seq_table(kv, g, f, s);
-            for (uint32_t i = 0; i < table_used(g, f, seq_rows(g, s)); i++)
-                if (p->page[table[i]].refs == 1 && !p->page[table[i]].spilled) sum += p->bytes;
-        }
-        for (uint32_t i = 0; i < s->g[gi].n_keeps; i++)
-            if (g->form[RAW].page[s->g[gi].keep[i].page].refs == 1) sum += g->form[RAW].bytes;
-    }
-    return sum;
+    uint32_t end = table_used(g, f, seq_rows(g, s));
+    *a = s->kept ? 0 : table_first(g, f);
+    *b = s->kept ? end : g->c.policy.kind == KV_STATE ? 0 : MIN(end, s->g[gi].cut[f]);
 }
 
-/* Counts, in `seen`, the references to pages of one group that only serve going on from earlier rows: all of kept
- * contents, and of others the pages before the cursor.  clear: makes them 0 again; else returns the bytes in
- * memory that no other reference holds. */
-static size_t kept_bytes(const struct kv *kv, uint32_t gi, bool clear)
+struct counts {
+    size_t index;   /* bytes in memory that only the index holds */
+    size_t ours;    /* of pages with references of which at most one is not the index's */
+    size_t several; /* of pages with one such reference, from contents of several owners */
+};
+
+/* One more reference of the index; `seen` counts them. */
+static void count_ref(const struct pages *p, uint32_t id, struct counts *n)
+{
+    const struct page *pg = &p->page[id];
+    uint32_t seen = ++p->seen[id];
+    if (pg->spilled) return;
+    if (seen == pg->refs) n->index += p->bytes;
+    if (pg->refs > 1 && seen + 1 == pg->refs) n->ours += p->bytes;
+}
+
+static void count_index(const struct kv *kv, uint32_t gi, bool clear, struct counts *n)
 {
     const struct group *g = &kv->group[gi];
-    size_t sum = 0;
-    for (uint32_t n = 0; n < FORMS * kv->n_contents; n++) {
-        const struct seq *s = &kv->seq[n / FORMS];
-        uint32_t f = n % FORMS, first = table_first(g, f), end = table_used(g, f, seq_rows(g, s));
-        const struct pages *p = &g->form[f];
+    for (uint32_t i = 0; i < FORMS * kv->n_contents; i++) {
+        const struct seq *s = &kv->seq[i / FORMS];
+        uint32_t f = i % FORMS, a, b;
         const uint32_t *table = seq_table(kv, g, f, s);
-        bool state = g->c.policy.kind == KV_STATE;
-        if (!s->kept) end = state ? 0 : MIN(end, s->g[gi].cut[f]);
-        for (uint32_t i = s->kept ? 0 : first; i < end; i++) {
-            if (clear) p->seen[table[i]] = 0;
-            if (clear || !table[i]) continue;
-            if (++p->seen[table[i]] == p->page[table[i]].refs && !p->page[table[i]].spilled)
-                sum += p->bytes;
+        index_cells(g, s, gi, f, &a, &b);
+        for (; a < b; a++) {
+            if (clear) g->form[f].seen[table[a]] = 0;
+            if (!clear && table[a]) count_ref(&g->form[f], table[a], n);
         }
-        for (uint32_t i = 0; f == RAW && i < s->g[gi].n_keeps; i++) {
-            uint32_t id = s->g[gi].keep[i].page;
-            if (clear) p->seen[id] = 0;
-            if (!clear && id && ++p->seen[id] == p->page[id].refs) sum += p->bytes;
+        for (uint32_t k = 0; f == RAW && k < s->g[gi].n_keeps; k++) {
+            uint32_t id = s->g[gi].keep[k].page;
+            if (clear) g->form[RAW].seen[id] = 0;
+            if (!clear && id) count_ref(&g->form[RAW], id, n);
         }
     }
-    return sum;
 }
 
-static void usage_index(const struct kv *kv, struct kv_usage *out)
+/* Pages that one contents hold and several slots own, while `seen` has the index's references. */
+static void count_several(const struct kv *kv, uint32_t gi, const struct seq *s, struct counts *n)
 {
+    const struct group *g = &kv->group[gi];
+    for (uint32_t f = 0; f < FORMS; f++) {
+        const struct pages *p = &g->form[f];
+        const uint32_t *table = seq_table(kv, g, f, s);
+        uint32_t a, b;
+        index_cells(g, s, gi, f, &a, &b);
+        for (uint32_t i = 0; i < table_used(g, f, seq_rows(g, s)); i++) {
+            const struct page *pg = &p->page[table[i]];
+            if (!table[i] || (i >= a && i < b) || pg->spilled) continue;
+            if (pg->refs - p->seen[table[i]] == 1) n->several += p->bytes;
+        }
+    }
+}
+
+static void usage_owners(const struct kv *kv, struct kv_usage *out)
+{
+    bool several = false;
+    for (uint32_t k = 0; k < kv->n_contents; k++)
+        several |= kv->seq[k].owners > 1;
     for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
         const struct group *g = &kv->group[gi];
-        if (!kv->index.n && !(g->forgets && g->c.policy.every)) continue;
-        size_t bytes = kept_bytes(kv, gi, false);
-        (void)kept_bytes(kv, gi, true);
-        out->index += bytes;
-        *(g->c.policy.kind == KV_STATE ? &out->states : &out->live) -= bytes;
+        bool index = kv->index.n || (g->forgets && g->c.policy.every);
+        struct counts n = {0};
+        if (index) count_index(kv, gi, false, &n);
+        for (uint32_t k = 0; several && k < kv->n_contents; k++)
+            if (kv->seq[k].owners > 1) count_several(kv, gi, &kv->seq[k], &n);
+        if (index) count_index(kv, gi, true, NULL);
+        out->index += n.index;
+        out->shared += n.several;
+        out->shared -= n.ours;
+        *(g->c.policy.kind == KV_STATE ? &out->states : &out->live) -= n.index;
     }
 }
 
@@ -91,9 +115,8 @@ void kv_usage(const struct kv *kv, struct kv_usage *out)
     for (uint32_t i = 0; i < kv->n_contents; i++) {
         const struct seq *s = &kv->seq[i];
         out->rows += (uint64_t)s->owners * s->len;
-        if (s->owners > 1) out->shared += joint_bytes(kv, s);
     }
-    usage_index(kv, out);
+    usage_owners(kv, out);
     size_t used = pool_used(kv) - out->index;
     out->free = used < kv->pool ? kv->pool - used : 0;
 }

@@ -147,8 +147,8 @@ static void test_live_and_kept(void **state)
     fill(ids, 400, kvik_model_vocab(m), 5);
     assert_int_equal(kvik_cache_new(c, &s), 0);
     assert_int_equal(kvik_forward(c, &(kvik_span){s, ids, 90}, 1, false, NULL), 0);
-    kvik_result *r = generate(c, ids, 80, 1);
-    assert_int_equal(r->row[0].reused, 79);
+    kvik_result *r = generate(c, ids, 60, 1);
+    assert_int_equal(r->row[0].reused, 59);
     kvik_result_free(r);
     kvik_cache_usage(c, &u);
     uint64_t live = u.live;
@@ -160,6 +160,30 @@ static void test_live_and_kept(void **state)
     assert_int_equal(r->row[0].reused, 90);
     kvik_result_free(r);
     assert_true(kv_check(c->x->kv));
+    kvik_cache_close(c);
+    kvik_model_close(m);
+}
+
+/* An empty sequence of the caller's is a fresh one, too; a call that fails leaves it empty. */
+static void test_sync_of_empty(void **state)
+{
+    (void)state;
+    kvik_model *m = open_model("llama-gqa-l3");
+    kvik_cache *c = open_cache(m, &(kvik_cache_config){.max_sequences = 4, .threads = 1});
+    static int32_t ids[120];
+    static float a[4096], b[4096];
+    kvik_seq s[2];
+    kvik_sync said = {0};
+    uint32_t vocab = kvik_model_vocab(m);
+    assert_true(vocab <= countof(a));
+    fill(ids, 120, vocab, 5);
+    assert_int_equal(kvik_cache_new(c, &s[0]), 0);
+    assert_int_equal(kvik_cache_new(c, &s[1]), 0);
+    assert_int_equal(kvik_cache_sync(c, s[0], ids, 120, a, NULL), 0);
+    assert_int_equal(kvik_cache_sync(c, s[1], ids, 120, b, &said), 0);
+    assert_true(said.reused == 119 && said.computed == 1 && said.recomputed == 0);
+    assert_memory_equal(a, b, vocab * sizeof *a);
+    kvik_sync_done(&said);
     kvik_cache_close(c);
     kvik_model_close(m);
 }
@@ -317,9 +341,9 @@ static void test_states(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_bits), cmocka_unit_test(test_live_and_kept),
-        cmocka_unit_test(test_why_not),   cmocka_unit_test(test_other_conditions),
-        cmocka_unit_test(test_states),
+        cmocka_unit_test(test_same_bits),        cmocka_unit_test(test_live_and_kept),
+        cmocka_unit_test(test_sync_of_empty),    cmocka_unit_test(test_why_not),
+        cmocka_unit_test(test_other_conditions), cmocka_unit_test(test_states),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
