@@ -192,7 +192,9 @@ for e in examples/c/*.c; do
     [ -e "$e" ] || continue
     name=$(basename "$e" .c)
     if [ -n "$model" ]; then
-        launch "example-$name" build/release/ex_"$name" "$KVIK_TEST_MODEL"
+        file= # of the one that keeps a session
+        [ "$name" != save_load ] || file=build/story.session
+        launch "example-$name" build/release/ex_"$name" "$KVIK_TEST_MODEL" ${file:+"$file"}
     else
         skipped=$((skipped + 1))
     fi
