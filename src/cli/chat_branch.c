@@ -26,11 +26,19 @@ int chat_reset(struct chat *c)
     if (!messages) return ERR(NOMEM, "out of memory");
     if (c->o->system)
         json_array_append_new(messages, say_message("system", c->o->system, strlen(c->o->system)));
-    int e = c->n ? kvik_cache_reset(c->s.cache, b->seq) : kvik_cache_new(c->s.cache, &b->seq);
+    kvik_seq seq, old = b->seq;
+    int e = kvik_cache_new(c->s.cache, &seq);
+    if (e < 0 && c->n) { /* no room for both */
+        e = kvik_cache_reset(c->s.cache, old);
+        seq = old;
+    } else if (e >= 0 && c->n) {
+        e = kvik_cache_drop(c->s.cache, old); /* its rows stay for what begins alike */
+    }
     if (e < 0) {
         json_decref(messages);
         return e;
     }
+    b->seq = seq;
     if (!c->n) snprintf(b->name, CHAT_NAME, "main");
     c->n = MAX(c->n, 1);
     json_decref(b->messages);

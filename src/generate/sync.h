@@ -24,7 +24,7 @@ struct sync_ids {
     bool whole;   /* all of them may be reused; else the last one is always left to be fed */
     bool append;  /* they follow what the sequence holds */
 };
-/* Cuts `seq` to what it may keep of the ids.  tok: for the texts of the report, or NULL.  After an error the sequence
+/* Cuts `seq` to what it may keep of the ids; an empty one begins with what the prefix index has of them.  tok: for the texts of the report, or NULL.  After an error the sequence
  * is as it was and nothing is left to settle. */
 int sync_begin(struct exec *x, const struct tok *tok, kv_seq seq, const struct sync_ids *ids,
                struct sync *out);

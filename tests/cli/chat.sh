@@ -41,6 +41,8 @@ check "undo: the same again reuses the prompt" err_has '^ .* 3 prompt tokens reu
 sed -n 1p "$work/out" >"$work/first"
 sed -n 2p "$work/out" >"$work/second"
 check "undo: the same reply" cmp -s "$work/first" "$work/second"
+talk 'abcdefghijklmnopqrstuvwxyz\n/reset\nabcdefghijklmnopqrstuvwxyz\n' --cache-report
+check "reset: what begins alike is not computed again" err_has '^ .* 27 prompt tokens reused'
 talk '/undo\n/retry\n'
 check "undo and retry: nothing yet" err_count '^kvik: nothing has been' 2
 talk 'ab\n/retry\n/retry\ncd\n' --cache-report --seed 3

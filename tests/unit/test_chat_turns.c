@@ -115,6 +115,7 @@ static void chat(const struct strategy *y, const struct style *t)
                                 .cache_config = y->config,
                                 .max_sequences = 2,
                                 .threads = 1,
+                                .no_prefix_cache = true,
                                 .checkpoints = y->checkpoints};
     snprintf(path, sizeof path, MODELS "%s", y->model);
     if (kvik_model_open(path, &c.m) < 0 || kvik_cache_open(c.m, &config, &c.c) < 0 ||

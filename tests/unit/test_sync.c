@@ -140,6 +140,7 @@ static void twenty_turns(void **state)
                                     .max_cache_len = 250,
                                     .max_sequences = 4,
                                     .threads = 1,
+                                    .no_prefix_cache = true,
                                     .step_tokens = 48};
         if (y->config && strstr(y->config, "max_cache_len")) config.max_cache_len = 0;
         talk_open(&t, y->model, &config);
@@ -197,6 +198,7 @@ static void thoughts_dropped(void **state)
                                    .max_cache_len = 250,
                                    .max_sequences = 2,
                                    .threads = 1,
+                                   .no_prefix_cache = true,
                                    .checkpoints = on ? KVIK_TURN_ENDS : 0};
             talk_open(&t, row[k].model, &c);
             for (int turn = 0; turn < 12; turn++) {
@@ -262,6 +264,7 @@ static void failures_change_nothing(void **state)
                                .max_cache_len = 200,
                                .max_sequences = 1,
                                .threads = 1,
+                               .no_prefix_cache = true,
                                .step_tokens = 16};
         talk_open(&t, "llama-d64", &c);
         assert_int_equal(kvik_generation_init(&g, t.m), 0);
@@ -302,7 +305,8 @@ static void counts(void **state)
     (void)state;
     struct talk t;
     kvik_sync r;
-    talk_open(&t, "mistral", &(kvik_cache_config){.max_sequences = 2, .threads = 1});
+    talk_open(&t, "mistral",
+              &(kvik_cache_config){.max_sequences = 2, .threads = 1, .no_prefix_cache = true});
     say(&t, 50);
     assert_int_equal(kvik_cache_sync(t.c, t.s, t.ids, 50, NULL, &r), 0);
     assert_int_equal(r.computed, 50);
@@ -323,6 +327,41 @@ static void counts(void **state)
     talk_close(&t);
 }
 
+/* An empty sequence begins with the rows another one has, or had. */
+static void empty_begins_with_others(void **state)
+{
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        struct talk t;
+        kvik_seq s;
+        kvik_sync r;
+        talk_open(&t, "llama-gqa-l3",
+                  &(kvik_cache_config){.cache_implementation = k ? "static" : "dynamic",
+                                       .max_cache_len = 100,
+                                       .max_sequences = 2,
+                                       .threads = 1});
+        say(&t, 60);
+        assert_int_equal(kvik_cache_sync(t.c, t.s, t.ids, 60, NULL, NULL), 0);
+        assert_int_equal(kvik_cache_new(t.c, &s), 0);
+        assert_int_equal(kvik_cache_sync(t.c, s, t.ids, 50, t.logits, &r), 0);
+        assert_true(r.reused >= 48 && r.reused + r.computed == 50 && !r.recomputed);
+        t.n = 50;
+        from_nothing(&t, true);
+        assert_int_equal(kvik_cache_drop(t.c, t.s), 0);
+        assert_int_equal(kvik_cache_drop(t.c, s), 0);
+        assert_int_equal(kvik_cache_new(t.c, &t.s), 0);
+        t.ids[49] ^= 1;
+        assert_int_equal(kvik_cache_sync(t.c, t.s, t.ids, 50, t.logits, &r), 0);
+        assert_true(r.reused >= 48 && r.divergence == -1);
+        from_nothing(&t, true);
+        t.ids[40] = -3; /* a failure leaves it empty */
+        assert_int_equal(kvik_cache_reset(t.c, t.s), 0);
+        assert_int_equal(kvik_cache_sync(t.c, t.s, t.ids, 50, t.logits, &r), KVIK_ARG);
+        assert_int_equal(kvik_cache_length(t.c, t.s), 0);
+        talk_close(&t);
+    }
+}
+
 /* Masked columns before a prompt shape the rows of some models: with others nothing can be kept. */
 static void padding_changes(void **state)
 {
@@ -331,7 +370,8 @@ static void padding_changes(void **state)
     uint8_t mask[23] = {0, 0, 0};
     kvik_generation g;
     kvik_result *a, *b;
-    talk_open(&t, "llama4", &(kvik_cache_config){.max_sequences = 2, .threads = 1});
+    talk_open(&t, "llama4",
+              &(kvik_cache_config){.max_sequences = 2, .threads = 1, .no_prefix_cache = true});
     say(&t, 23);
     memset(mask + 3, 1, 20);
     assert_int_equal(kvik_generation_init(&g, NULL), 0);
@@ -383,7 +423,8 @@ static void maps(void **state)
                   &(kvik_cache_config){.cache_implementation = row[k].name,
                                        .cache_config = row[k].config,
                                        .max_sequences = 2,
-                                       .threads = 1});
+                                       .threads = 1,
+                                       .no_prefix_cache = true});
         say(&t, n);
         char *empty = map_of(t.c, t.s);
         assert_non_null(strstr(empty, "\"map\":\"\""));
@@ -426,7 +467,8 @@ static void cropped(void **state)
                            .cache_config = "{\"window_length\": 40, \"num_sink_tokens\": 4}",
                            .max_cache_len = 1000,
                            .max_sequences = 2,
-                           .threads = 1};
+                           .threads = 1,
+                           .no_prefix_cache = true};
     uint32_t cuts = 0;
     talk_open(&full, "llama-gqa-l3", &c);
     talk_open(&crop, "llama-gqa-l3", &c);
@@ -477,7 +519,8 @@ static void cropped_repetition(void **state)
                            .cache_config = "{\"window_length\": 40, \"num_sink_tokens\": 4}",
                            .max_cache_len = 1000,
                            .max_sequences = 2,
-                           .threads = 1};
+                           .threads = 1,
+                           .no_prefix_cache = true};
     talk_open(&t, "llama-gqa-l3", &c);
     say(&t, 40);
     while (t.n < 53)
@@ -505,8 +548,10 @@ static void the_guides_prefix(void **state)
     kvik_seq s, copy;
     if (!path) skip();
     if (kvik_model_open(path, &m) < 0) fail_msg("%s", kvik_last_error());
-    kvik_cache_config config = {
-        .cache_implementation = "static", .max_cache_len = 64, .max_sequences = 3};
+    kvik_cache_config config = {.cache_implementation = "static",
+                                .max_cache_len = 64,
+                                .max_sequences = 3,
+                                .no_prefix_cache = true};
     if (kvik_cache_open(m, &config, &c) < 0) fail_msg("%s", kvik_last_error());
     const kvik_tokenizer *tok = kvik_model_tokenizer(m);
     int32_t *ids;
@@ -555,6 +600,7 @@ int main(void)
                                        cmocka_unit_test(thoughts_dropped),
                                        cmocka_unit_test(failures_change_nothing),
                                        cmocka_unit_test(counts),
+                                       cmocka_unit_test(empty_begins_with_others),
                                        cmocka_unit_test(padding_changes),
                                        cmocka_unit_test(maps),
                                        cmocka_unit_test(cropped),
