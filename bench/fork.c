@@ -1,7 +1,9 @@
-/* fork.c - what kvik_cache_fork costs at 100, 1 000 and 10 000 tokens: one CSV row per length, in the geometry of
- * SmolLM2-135M (30 layers, 3 heads of 64, f16).  No model is read and no row is computed.
+/* fork.c - what kvik_cache_fork costs at 100, 1 000 and 10 000 tokens, and finding as many in the prefix index: two CSV
+ * rows per length, in the geometry of SmolLM2-135M (30 layers, 3 heads of 64, f16).  No model is read, no row computed.
  *
  *     cache,fork,tokens,median us,rows copied,bytes allocated,first write after it us
+ *
+ *     cache,match,tokens,median us of finding all of them among 32 other prefixes,of finding one block
  *
  * median: of 401 samples of 32 forks each.  The last column is the first token a fork appends: it then gets
  * tables of its own, and copies the filled rows of the one block it writes into. */
@@ -12,6 +14,7 @@
 #include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { SAMPLES = 401, FORKS = 32 };
 
@@ -30,9 +33,13 @@ static double median(double *v, size_t n)
 static int append(struct kv *kv, kv_seq s, uint32_t n)
 {
     struct kv_step *st;
+    static int32_t ids[16384];
+    for (uint32_t i = 0; i < countof(ids); i++)
+        ids[i] = (int32_t)(i * 7919 % 49152);
     for (uint32_t k; n; n -= k) {
         k = MIN(n, 256u);
-        TRY(kv_begin(kv, &(struct kv_span){.seq = s, .n = k}, 1, &st));
+        struct kv_span span = {.seq = s, .n = k, .tok = ids + kv_len(kv, s)};
+        TRY(kv_begin(kv, &span, 1, &st));
         TRY(kv_commit(st, NULL));
     }
     return 0;
@@ -67,6 +74,50 @@ static int measure(kvik_cache *c, kvik_seq s)
     return 0;
 }
 
+/* Looks for the tokens of s, and for others that part after the first block. */
+static int find(struct kv *kv, kv_seq s)
+{
+    static double t[2][SAMPLES];
+    static int32_t ids[16384];
+    uint32_t n = kv_len(kv, s), have;
+    kv_seq q;
+    memcpy(ids, kv_tokens(kv, s), n * sizeof *ids);
+    for (int miss = 0; miss < 2; miss++) {
+        struct kv_prefix p = {.tok = ids, .n = n};
+        ids[16] += miss;
+        for (uint32_t i = 0; i < SAMPLES; i++) {
+            TRY(kv_new(kv, 0, &q));
+            double at = now_seconds();
+            TRY(kv_match(kv, q, &p, &have));
+            t[miss][i] = now_seconds() - at;
+            TRY(kv_drop(kv, q));
+            if (have != (miss ? 16 : n)) return ERR(ARG, "%u rows found", have);
+        }
+    }
+    printf("cache,match,%u,%.2f,%.2f\n", n, 1e6 * median(t[0], SAMPLES),
+           1e6 * median(t[1], SAMPLES));
+    return 0;
+}
+
+/* Sequences that begin otherwise, kept. */
+static int others(struct kv *kv)
+{
+    int32_t ids[64];
+    kv_seq s;
+    struct kv_step *st;
+    for (uint32_t k = 0; k < FORKS; k++) {
+        for (uint32_t i = 0; i < countof(ids); i++)
+            ids[i] = (int32_t)(1000 + k * 64 + i);
+        struct kv_span span = {.n = countof(ids), .tok = ids};
+        TRY(kv_new(kv, 0, &s));
+        span.seq = s;
+        TRY(kv_begin(kv, &span, 1, &st));
+        TRY(kv_commit(st, NULL));
+        TRY(kv_keep(kv, s));
+    }
+    return 0;
+}
+
 static int run(void)
 {
     struct kv_group g = {.policy = {.kind = KV_ROWS},
@@ -80,16 +131,19 @@ static int run(void)
                                .max_seqs = 64,
                                .max_tokens = 256,
                                .max_len = 16384,
+                               .index_seqs = FORKS,
                                .pool_bytes = (size_t)16 << 30};
     struct exec x = {0};
     kvik_cache c = {.x = &x};
     static const uint32_t at[] = {100, 1000, 10000};
     kvik_seq s;
     TRY(kv_open(&x.kv, &config));
-    int e = kv_new(x.kv, 0, &s);
+    int e = others(x.kv);
+    if (e >= 0) e = kv_new(x.kv, 0, &s);
     for (uint32_t i = 0; i < countof(at) && e >= 0; i++) {
         e = append(x.kv, s, at[i] - kv_len(x.kv, s));
         if (e >= 0) e = measure(&c, s);
+        if (e >= 0) e = find(x.kv, s);
     }
     kv_close(x.kv);
     return e;
