@@ -10,9 +10,8 @@ bool gen_notice_full(const struct exec *x, const kvik_hooks *hooks, bool *told)
 {
     struct kv_usage u;
     char line[128], size[16];
-    if (*told || x->streaming != KV_STREAM_ON_FULL) return false;
+    if (*told || x->streaming != KV_STREAM_ON_FULL || !kv_streams(x->kv)) return false;
     kv_usage(x->kv, &u);
-    if (!u.streaming) return false;
     *told = true;
     snprintf(line, sizeof line,
              "cache memory %s full at token %u; continuing with cache_implementation='offloaded'",

@@ -127,7 +127,8 @@ struct kv_usage {
     bool streaming;                   /* pages have left memory */
     uint32_t streaming_since; /* rows of the longest sequence of the step that first needed it */
 };
-void kv_usage(const struct kv *kv, struct kv_usage *out);
+void kv_usage(const struct kv *kv, struct kv_usage *out); /* looks at every page that is kept */
+bool kv_streams(const struct kv *kv);                     /* kv_usage().streaming */
 /* survey.c: what one sequence holds in one group. */
 struct
     kv_survey_form { /* whole pages; shared: with other sequences, or checkpoints; spilled: in the tier only */

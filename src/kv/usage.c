@@ -87,6 +87,11 @@ static void usage_owners(const struct kv *kv, struct kv_usage *out)
     }
 }
 
+bool kv_streams(const struct kv *kv)
+{
+    return kv->stream.began;
+}
+
 void kv_usage(const struct kv *kv, struct kv_usage *out)
 {
     *out = (struct kv_usage){.live = kv->live,

@@ -77,11 +77,13 @@ int exec_tier_open(const char *dir, struct kv_tier **out)
     return kv_tier_file_open(dir, NULL, out);
 }
 
-/* Sequences that are kept for others; of those whose pages stream only the live ones are looked at. */
+/* Sequences that are kept for others, fewer where each could be very long; of those whose pages stream only the live
+ * ones are looked at. */
 static uint32_t index_seqs(const struct exec_config *c)
 {
     if (c->no_index) return 0;
-    return c->streaming == KV_STREAM ? 1 : MAX(8u, MIN(c->max_seqs, 64u));
+    if (c->streaming == KV_STREAM) return 1;
+    return MAX(2u, MIN(MAX(8u, MIN(c->max_seqs, 64u)), (1u << 22) / MAX(c->max_len, 1u)));
 }
 
 static int store(struct exec *x, const struct exec_config *c)
