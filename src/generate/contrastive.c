@@ -60,6 +60,7 @@ static int begin_again(struct run *r, struct row *w)
     TRY(kv_trim(r->x->kv, w->seq, 0, &w->have));
     w->reused = 0;
     if (!s) return 0;
+    s->offset = 0; /* what stood before the end of a text is gone as well */
     s->computed += s->reused;
     s->recomputed += s->reused;
     s->reused = 0;
@@ -82,7 +83,7 @@ static int row_begin(struct contrasting *c, uint32_t i)
     o->p = mem_array(c->k, sizeof *o->p);
     if (!o->context || !o->logits || (r->guide && !o->uncond) || !o->seq || !o->token || !o->p)
         return ERR_NOMEM;
-    return w->have ? begin_again(r, w) : 0;
+    return kv_len(r->x->kv, w->seq) ? begin_again(r, w) : 0;
 }
 
 static int begin(struct contrasting *c)

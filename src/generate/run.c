@@ -46,9 +46,16 @@ static int stop_begin(struct run *r, struct row *w)
     return e;
 }
 
+/* Tokens of a text that are never fed: the last one, but contrastive search feeds it to choose it. */
+static uint32_t unfed(const struct run *r)
+{
+    return gen_mode(r->g) != GEN_CONTRASTIVE;
+}
+
 static int row_begin(struct run *r, struct row *w, uint32_t index, uint32_t limit)
 {
     const kvik_prompt *p = w->prompt;
+    uint32_t more = unfed(r);
     if (p->n == 0 || !p->ids) return ERR(ARG, "row %u: the prompt has no tokens", index);
     size_t n = 0;
     for (size_t i = 0; i < p->n; i++)
@@ -57,18 +64,18 @@ static int row_begin(struct run *r, struct row *w, uint32_t index, uint32_t limi
     while (p->attention_mask && !p->attention_mask[w->pad])
         w->pad++;
     uint32_t max_len = r->x->max_len;
-    if (n > max_len)
+    if (n > max_len - (1 - more))
         return ERR(
             LIMIT,
             "row %u: the prompt has %zu tokens, more than the %u the cache holds (the model's context is %u)",
-            index, n, max_len, r->x->m->context);
-    if (r->x->reserve && n + limit - 1 > max_len)
+            index, n, max_len - (1 - more), r->x->m->context);
+    if (r->x->reserve && n + limit - more > max_len)
         return ERR(
             FULL,
             "row %u: %zu prompt tokens and %u new ones need a static cache of %zu, max_cache_len is %u; "
             "raise it or lower max_new_tokens",
-            index, n, limit, n + limit - 1, max_len);
-    w->limit = (uint32_t)MIN((size_t)limit, max_len - n + 1);
+            index, n, limit, n + limit - more, max_len);
+    w->limit = (uint32_t)MIN((size_t)limit, max_len - n + more);
     w->n = w->n_prompt = (uint32_t)n;
     w->ids = mem_array(n + w->limit, sizeof *w->ids);
     if (!w->ids) return ERR_NOMEM;
@@ -120,11 +127,11 @@ static int sync(struct run *r, struct row *w)
     w->seq = w->given;
     w->have = w->sync.have;
     w->reused = (uint32_t)w->sync.report->reused;
-    uint64_t rows = w->sync.report->offset + w->n;
+    uint64_t rows = w->n + (mode == GEN_CONTRASTIVE ? 0 : w->sync.report->offset);
     if (rows > r->x->max_len)
         return ERR(LIMIT, "the sequence would have %llu tokens, max_cache_len is %u",
                    (unsigned long long)rows, r->x->max_len);
-    w->limit = (uint32_t)MIN((uint64_t)w->limit, r->x->max_len - rows + 1);
+    w->limit = (uint32_t)MIN((uint64_t)w->limit, r->x->max_len - rows + unfed(r));
     return 0;
 }
 
