@@ -33,19 +33,26 @@ KVIK_API const char *kvik_finish_name(enum kvik_finish f)
     return (unsigned)f < countof(names) ? names[f] : "?";
 }
 
-/* The rows' arrays; their sequences only stay if the caller wants those too. */
-static int legacy_result(kvik_cache *c, const kvik_generation *g, const kvik_prompt *prompt,
-                         uint32_t n, kvik_result *r)
+struct legacy_call {
+    kvik_cache *c;
+    const kvik_prompt *prompt;
+    uint32_t n;
+};
+
+static int legacy_result(void *ctx, kvik_result *r)
 {
-    int e = legacy_rows(c, prompt, n, r);
-    uint32_t per = r->n_rows / n;
+    const struct legacy_call *l = ctx;
+    return legacy_rows(l->c, l->prompt, l->n, r);
+}
+
+/* Sequences that were needed for the rows' arrays alone. */
+static void legacy_end(const struct legacy_call *l, kvik_result *r)
+{
+    uint32_t per = r->n_rows / l->n;
     for (uint32_t i = 0; i < r->n_rows; i++) {
-        if (e >= 0 && g->return_dict_in_generate) continue;
-        if (i % per || !prompt[i / per].seq) kv_drop(c->x->kv, r->row[i].seq);
+        if (i % per || !l->prompt[i / per].seq) kv_drop(l->c->x->kv, r->row[i].seq);
         r->row[i].seq = 0;
     }
-    if (e < 0) kvik_result_free(r);
-    return e;
 }
 
 KVIK_API int kvik_generate(kvik_cache *c, const kvik_generation *g, const kvik_prompt *prompt,
@@ -62,12 +69,15 @@ KVIK_API int kvik_generate(kvik_cache *c, const kvik_generation *g, const kvik_p
         assist.assistant = &hooks->assistant_model->assistant;
         assist.assistant->x = hooks->assistant_model->x;
     }
+    struct legacy_call legacy = {c, prompt, n};
+    const struct gen_finish finish = {legacy_result, &legacy};
     kvik_generation run = *g; /* borrows */
     run.return_dict_in_generate |= g->return_legacy_cache;
     TRY(legacy_rows_check(c, g));
-    TRY(cache_full(
-        c, gen_run_with(c->x, tok, &run, prompt, n, hooks, assist.assistant ? &assist : NULL, &r)));
-    if (g->return_legacy_cache) TRY(legacy_result(c, g, prompt, n, r));
+    TRY(cache_full(c, gen_run_with(c->x, tok, &run, prompt, n, hooks,
+                                   assist.assistant ? &assist : NULL,
+                                   g->return_legacy_cache ? &finish : NULL, &r)));
+    if (g->return_legacy_cache && !g->return_dict_in_generate) legacy_end(&legacy, r);
     c->reused = 0;
     for (uint32_t i = 0; i < r->n_rows; i++)
         c->reused += r->row[i].reused;

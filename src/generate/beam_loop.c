@@ -431,7 +431,6 @@ int beam_run(struct run *r, kvik_result *out, double *prefilled)
     struct beams b = {.r = r, .n = r->g->num_beams, .groups = MAX(r->g->num_beam_groups, 1)};
     int e = scratch(&b);
     if (e >= 0) e = search(&b, out, prefilled);
-    if (e < 0) beam_rows_undo(&b, out);
     for (uint32_t i = 0; b.item && i < r->n; i++)
         item_end(&b, &b.item[i]);
     ear_drop(&b.trial);

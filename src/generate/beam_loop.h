@@ -41,5 +41,3 @@ static inline uint32_t beams_each(const struct beams *b) /* beams of a group */
 
 /* beam_rows.c: after the search: rows and their sequences. */
 int beam_rows(struct beams *b, kvik_result *out);
-/* After a failure. */
-void beam_rows_undo(struct beams *b, kvik_result *out);

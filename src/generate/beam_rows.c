@@ -79,14 +79,6 @@ static int give_all(struct beams *b, kvik_result *out)
     return 0;
 }
 
-void beam_rows_undo(struct beams *b, kvik_result *out)
-{
-    uint32_t rows = b->r->g->num_return_sequences;
-    for (uint32_t i = 0; i < out->n_rows; i++)
-        if (out->row[i].seq && out->row[i].seq != b->r->row[i / rows].given)
-            kv_drop(b->r->x->kv, out->row[i].seq);
-}
-
 static int item_result(const struct beams *b, const struct item *it, uint32_t index, kvik_row *out)
 {
     const struct run *r = b->r;
@@ -131,8 +123,12 @@ int beam_rows(struct beams *b, kvik_result *out)
 {
     const kvik_generation *g = b->r->g;
     for (uint32_t i = 0; i < b->r->n; i++) {
-        TRY(find_best(b, &b->item[i]));
-        TRY(item_result(b, &b->item[i], i, out->row + (size_t)i * g->num_return_sequences));
+        struct item *it = &b->item[i];
+        TRY(find_best(b, it));
+        TRY(item_result(b, it, i, out->row + (size_t)i * g->num_return_sequences));
+        const struct beam_done *d = it->best[0]; /* the row's text from now on */
+        memcpy(it->row->ids + it->row->n, d->token, d->n * sizeof *d->token);
+        it->row->n += d->n;
     }
     if (g->use_cache && g->return_dict_in_generate) return give_all(b, out);
     for (uint32_t i = 0; g->use_cache && i < b->r->n; i++)

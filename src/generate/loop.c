@@ -240,12 +240,13 @@ static run_mode *mode_of(const struct run *r)
 int gen_run(struct exec *x, const struct tok *tok, const kvik_generation *g,
             const kvik_prompt *prompt, uint32_t n, const kvik_hooks *hooks, kvik_result **out)
 {
-    return gen_run_with(x, tok, g, prompt, n, hooks, NULL, out);
+    return gen_run_with(x, tok, g, prompt, n, hooks, NULL, NULL, out);
 }
 
 int gen_run_with(struct exec *x, const struct tok *tok, const kvik_generation *g,
                  const kvik_prompt *prompt, uint32_t n, const kvik_hooks *hooks,
-                 const struct gen_assist *assist, kvik_result **out)
+                 const struct gen_assist *assist, const struct gen_finish *finish,
+                 kvik_result **out)
 {
     struct run r = {
         .x = x, .tok = tok, .g = g, .hooks = hooks, .assist = assist, .begun = now_seconds()};
@@ -264,7 +265,8 @@ int gen_run_with(struct exec *x, const struct tok *tok, const kvik_generation *g
     res->decode_seconds = now_seconds() - prefilled;
     res->computed_tokens = x->computed - computed;
     if (e >= 0 && gen_mode(g) <= GEN_SAMPLE) idle_run(&r);
-    if (e >= 0) run_result_end(&r, res);
+    if (e >= 0 && finish) e = finish->call(finish->ctx, res);
+    run_result_end(&r, res, e < 0);
     run_end(&r, e < 0);
     if (e < 0) {
         gen_result_free(res);

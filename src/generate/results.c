@@ -69,15 +69,39 @@ int run_result_begin(const struct run *r, uint32_t n_prompts, kvik_result **out)
     return 0;
 }
 
-void run_result_end(struct run *r, kvik_result *out)
+/* Sequences that are neither the caller's nor those of the run, which run_end settles. */
+static void drop_sequences(struct run *r, kvik_result *out)
+{
+    for (uint32_t i = 0; i < out->n_rows; i++) {
+        bool own = !out->row[i].seq;
+        for (uint32_t j = 0; r->row && j < r->n; j++)
+            own |= r->row[j].seq == out->row[i].seq;
+        if (!own) kv_drop(r->x->kv, out->row[i].seq);
+        out->row[i].seq = 0;
+    }
+}
+
+/* The token behind the rows that the caller's sequence has now. */
+static void say(struct run *r, const struct row *w)
+{
+    uint64_t at = kv_len(r->x->kv, w->seq) - w->sync.report->offset;
+    if (at < w->n) sync_said(r->x, w->seq, w->ids[at]);
+}
+
+void run_result_end(struct run *r, kvik_result *out, bool failed)
 {
     uint32_t per = r->g->num_return_sequences;
+    if (failed) {
+        drop_sequences(r, out);
+        return;
+    }
     for (uint32_t i = 0; i < out->n_rows; i++) {
         out->prompt_tokens += r->row[i / per * r->per].n_prompt;
         out->new_tokens += out->row[i].n - out->row[i].n_prompt;
     }
     for (uint32_t i = 0; i < out->n_rows; i += per) {
         struct row *w = &r->row[i / per * r->per];
+        if (w->given) say(r, w);
         out->row[i].sync = w->sync.report;
         w->sync.report = NULL;
     }

@@ -215,7 +215,6 @@ void run_end(struct run *r, bool failed)
             kv_keep(r->x->kv, w->seq);
         else if (mine)
             kv_drop(r->x->kv, w->seq);
-        if (w->given && !failed) sync_said(r->x, w->given, w->ids[w->n - 1]);
         sync_end(r->x, &w->sync, failed);
         if (w->stream) tok_stream_drop(w->stream);
         gen_stop_drop(w->stop);

@@ -97,7 +97,8 @@ int run_result(const struct row *w, const int32_t *fresh, uint32_t n, kvik_row *
 /* All rows, each with its own sequence (not beams). */
 int run_rows(struct run *r, kvik_result *out);
 int run_result_begin(const struct run *r, uint32_t n_prompts, kvik_result **out);
-void run_result_end(struct run *r, kvik_result *out);
+/* Failed: the sequences that the rows were to have are dropped. */
+void run_result_end(struct run *r, kvik_result *out, bool failed);
 
 /* loop.c: what ways of generating one token a row and step (or several) share.
  * Feeds what each running row has not fed; the logits of its last token in row k of r->logits, rows that run in order.

@@ -211,7 +211,7 @@ static int generate(const struct scene *s, kvik_cache *c, const kvik_prompt *pro
     if (who == OTHER) h.assistant_model = a = open_assistant(s->other);
     if (who == LIAR || who == NOISE)
         e = gen_run_with(c->x, c->model->tok ? c->model->tok->tok : NULL, &g, prompt, s->rows, &h,
-                         &assist, r);
+                         &assist, NULL, r);
     else
         e = kvik_generate(c, &g, prompt, s->rows, &h, r);
     if (a) {

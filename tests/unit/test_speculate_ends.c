@@ -109,7 +109,8 @@ static struct outcome run(const struct call *k, enum who who)
     struct gen_assist assist = {.assistant = a ? &a->assistant : NULL};
     if (a) a->assistant.x = a->x;
     uint32_t n = k->prompts ? k->prompts : 1;
-    o.code = gen_run_with(c->x, k->text ? letters : NULL, &g, p, n, &h, a ? &assist : NULL, &o.r);
+    o.code =
+        gen_run_with(c->x, k->text ? letters : NULL, &g, p, n, &h, a ? &assist : NULL, NULL, &o.r);
     kvik_usage u;
     kvik_cache_usage(c, &u);
     assert_int_equal(u.tokens, 0);

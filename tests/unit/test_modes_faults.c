@@ -1,0 +1,328 @@
+/* test_modes_faults.c - every way of generating when something fails in the middle: memory of the store, allocations, the
+ * caller's callbacks; and at the last row a sequence can hold.  After a failure the caller's sequences and the store are as
+ * they were, to the bits of what comes next. */
+#include "api/api.h"
+#include "testing.h"
+
+#define TINY "tests/golden/models/llama-mha"
+
+static kvik_model *tiny;
+static const int32_t ids[] = {295, 130, 218, 306, 124, 275, 247, 161};
+enum { NEW = 6, BITE = 32 };
+
+struct way {
+    const char *name, *json;
+};
+static const struct way ways[] = {
+    {"greedy", "{}"},
+    {"lookup", "{\"prompt_lookup_num_tokens\": 3}"},
+    {"samples", "{\"do_sample\": true, \"num_return_sequences\": 2}"},
+    {"beam", "{\"num_beams\": 3, \"num_return_sequences\": 3}"},
+    {"beam sample", "{\"num_beams\": 3, \"do_sample\": true}"},
+    {"groups", "{\"num_beams\": 4, \"num_beam_groups\": 2, \"diversity_penalty\": 0.7}"},
+    {"contrastive", "{\"penalty_alpha\": 0.6, \"top_k\": 4}"},
+    {"guided", "{\"guidance_scale\": 1.5, \"negative_prompt_ids\": [7, 300, 12]}"},
+    {"guided beam", "{\"num_beams\": 3, \"guidance_scale\": 1.5}"},
+    {"guided contrast", "{\"penalty_alpha\": 0.6, \"top_k\": 3, \"guidance_scale\": 1.5}"},
+};
+
+static kvik_cache *open_cache(kvik_cache_config cc)
+{
+    kvik_cache *c;
+    cc.compute = "exact";
+    cc.threads = 1;
+    if (!cc.max_cache_len) cc.max_cache_len = 64;
+    if (!cc.max_sequences) cc.max_sequences = 12;
+    if (kvik_cache_open(tiny, &cc, &c) < 0) fail_msg("%s", kvik_last_error());
+    return c;
+}
+
+static kvik_generation options(const struct way *w)
+{
+    kvik_generation g;
+    if (kvik_generation_init(&g, tiny) < 0 || kvik_generation_set(&g, w->json) < 0)
+        fail_msg("%s", kvik_last_error());
+    g.max_new_tokens = NEW;
+    g.n_eos = 0;
+    return g;
+}
+
+/* A sequence that holds the first tokens and then some of another text. */
+static kvik_seq held(kvik_cache *c)
+{
+    static const int32_t other[] = {295, 130, 218, 306, 124, 94, 38};
+    kvik_span s = {.ids = other, .n = countof(other)};
+    if (kvik_cache_new(c, &s.seq) < 0 || kvik_forward(c, &s, 1, false, NULL) < 0) return 0;
+    return s.seq;
+}
+
+struct state { /* of a store, as far as a caller can tell */
+    uint64_t tokens, bytes, reserved;
+    uint32_t seqs;
+    int64_t len;
+};
+
+static struct state state_of(const kvik_cache *c, kvik_seq s)
+{
+    struct kv_usage u;
+    kvik_usage k;
+    kv_usage(c->x->kv, &u);
+    kvik_cache_usage(c, &k);
+    return (struct state){.tokens = u.rows,
+                          .bytes = k.bytes,
+                          .reserved = k.reserved,
+                          .seqs = u.seqs,
+                          .len = kvik_cache_length(c, s)};
+}
+
+static void unchanged(const char *what, const char *way, long long k, struct state a,
+                      struct state b)
+{
+    if (a.tokens == b.tokens && a.bytes == b.bytes && a.reserved == b.reserved &&
+        a.seqs == b.seqs && a.len == b.len)
+        return;
+    fail_msg("%s, %s, %lld: tokens %llu %llu, bytes %llu %llu, reserved %llu %llu, sequences %u "
+             "%u, length %lld %lld",
+             what, way, k, (unsigned long long)a.tokens, (unsigned long long)b.tokens,
+             (unsigned long long)a.bytes, (unsigned long long)b.bytes,
+             (unsigned long long)a.reserved, (unsigned long long)b.reserved, a.seqs, b.seqs,
+             (long long)a.len, (long long)b.len);
+}
+
+static void same_ids(const char *way, const kvik_result *a, const kvik_result *b)
+{
+    assert_int_equal(a->n_rows, b->n_rows);
+    for (uint32_t i = 0; i < a->n_rows; i++)
+        if (a->row[i].n != b->row[i].n ||
+            memcmp(a->row[i].ids, b->row[i].ids, a->row[i].n * sizeof *ids))
+            fail_msg("%s: row %u differs", way, i);
+}
+
+static void drop_rows(kvik_cache *c, const kvik_result *r, kvik_seq but)
+{
+    for (uint32_t i = 0; i < r->n_rows; i++)
+        if (r->row[i].seq && r->row[i].seq != but)
+            assert_int_equal(kvik_cache_drop(c, r->row[i].seq), 0);
+}
+
+static const struct {
+    const char *name;
+    kvik_cache_config cc;
+} kinds[] = {{"dynamic", {0}},
+             {"static", {.cache_implementation = "static"}},
+             {"quantized",
+              {.cache_implementation = "quantized",
+               .cache_config = "{\"nbits\": 4, \"residual_length\": 4, \"q_group_size\": 16}"}},
+             {"window", {.cache_config = "{\"sliding_window\": 6}"}}};
+
+/* Each allocation of a call fails, also those of what is handed back. */
+static void allocations(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < countof(kinds) * countof(ways); i++) {
+        const struct way *w = &ways[i % countof(ways)];
+        bool legacy = i / countof(ways) < 2;
+        kvik_cache *c = open_cache(kinds[i / countof(ways)].cc);
+        kvik_generation g = options(w);
+        kvik_prompt p = {.ids = ids, .n = countof(ids), .seq = held(c)};
+        kvik_result *r;
+        int e;
+        g.return_dict_in_generate = g.output_logits = g.output_scores = true;
+        g.return_legacy_cache = legacy;
+        struct state before = state_of(c, p.seq);
+        for (int k = 0;; k++) {
+            mem_fail_at(k, false);
+            e = kvik_generate(c, &g, &p, 1, NULL, &r);
+            mem_fail_at(-1, false);
+            if (e >= 0) break;
+            assert_int_equal(e, KVIK_NOMEM);
+            unchanged(kinds[i / countof(ways)].name, w->name, k, before, state_of(c, p.seq));
+        }
+        drop_rows(c, r, p.seq);
+        assert_int_equal(state_of(c, p.seq).seqs, before.seqs);
+        kvik_result_free(r);
+        assert_true(kv_check(c->x->kv));
+        kvik_generation_done(&g);
+        kvik_cache_close(c);
+    }
+}
+
+/* Another sequence that takes what the store has left; how many tokens that took. */
+static uint32_t eat(kvik_cache *c, kvik_seq *out)
+{
+    int32_t text[BITE];
+    kvik_span s = {.ids = text, .n = BITE};
+    for (int32_t i = 0; i < BITE; i++)
+        text[i] = 3 + i;
+    assert_int_equal(kvik_cache_new(c, &s.seq), 0);
+    uint32_t n = 0;
+    while (kvik_forward(c, &s, 1, false, NULL) >= 0)
+        n += s.n;
+    *out = s.seq;
+    return n;
+}
+
+/* The store runs full at every place it can: what another sequence leaves of it grows until a call succeeds. */
+static void budgets(void **state)
+{
+    (void)state;
+    uint32_t full = 0;
+    for (size_t i = 0; i < countof(ways); i++) {
+        const struct way *w = &ways[i];
+        kvik_cache *c = open_cache((kvik_cache_config){
+            .cache_memory = 640 << 10, .step_tokens = BITE, .max_cache_len = 2000});
+        kvik_generation g = options(w);
+        kvik_prompt p = {.ids = ids, .n = countof(ids), .seq = held(c)};
+        kvik_result *want, *r;
+        g.max_new_tokens = 40;
+        assert_int_equal(kvik_generate(c, &g, &p, 1, NULL, &want), 0);
+        assert_int_equal(kvik_cache_drop(c, p.seq), 0);
+        kvik_seq eater;
+        p.seq = held(c);
+        for (uint32_t left = eat(c, &eater);; left -= BITE) {
+            assert_int_equal(kvik_cache_crop(c, eater, left), 0);
+            g.return_dict_in_generate = left / BITE % 2;
+            struct state before = state_of(c, p.seq);
+            int e = kvik_generate(c, &g, &p, 1, NULL, &r);
+            assert_true(kv_check(c->x->kv));
+            if (e >= 0) break;
+            assert_int_equal(e, KVIK_FULL);
+            unchanged("full", w->name, left, before, state_of(c, p.seq));
+            full++;
+        }
+        same_ids(w->name, want, r);
+        kvik_result_free(r);
+        kvik_cache_close(c);
+        kvik_result_free(want);
+        kvik_generation_done(&g);
+    }
+    assert_true(full > countof(ways));
+}
+
+struct refusing {
+    int left;
+};
+
+static bool process(void *ctx, uint32_t row, const int32_t *text, size_t n, float *s,
+                    uint32_t vocab)
+{
+    (void)row, (void)text, (void)n, (void)s, (void)vocab;
+    return ((struct refusing *)ctx)->left-- > 0;
+}
+
+static bool progress(void *ctx, uint64_t done, uint64_t total)
+{
+    assert_true(done <= total);
+    return ((struct refusing *)ctx)->left-- > 0;
+}
+
+/* A callback refuses at its k-th call. */
+static void callbacks(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < 2 * countof(kinds) * countof(ways); i++) {
+        const struct way *w = &ways[i / 2 % countof(ways)];
+        kvik_cache_config cc = kinds[i / 2 / countof(ways)].cc;
+        cc.step_tokens = 2;
+        kvik_cache *c = open_cache(cc);
+        kvik_generation g = options(w);
+        kvik_prompt p = {.ids = ids, .n = countof(ids), .seq = held(c)};
+        kvik_result *r;
+        struct refusing no;
+        kvik_hooks hooks = {.ctx = &no};
+        if (i % 2)
+            hooks.on_progress = progress;
+        else
+            hooks.logits_processor = process;
+        struct state before = state_of(c, p.seq);
+        int k = 0;
+        for (;; k++) {
+            no.left = k;
+            int e = kvik_generate(c, &g, &p, 1, &hooks, &r);
+            if (e >= 0) break;
+            assert_int_equal(e, KVIK_CANCELLED);
+            unchanged(kinds[i / 2 / countof(ways)].name, w->name, k, before, state_of(c, p.seq));
+        }
+        assert_true(k > 0);
+        kvik_result_free(r);
+        assert_true(kv_check(c->x->kv));
+        kvik_generation_done(&g);
+        kvik_cache_close(c);
+    }
+}
+
+/* What a sequence's text goes on with is known, also where beams keep less than their best text. */
+static void said(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < countof(ways); i++) {
+        kvik_cache *c = open_cache((kvik_cache_config){0});
+        kvik_generation g = options(&ways[i]);
+        kvik_prompt p = {.ids = ids, .n = countof(ids), .seq = held(c)};
+        kvik_result *r;
+        assert_int_equal(kvik_generate(c, &g, &p, 1, NULL, &r), 0);
+        const struct exec_said *s = &c->x->said[p.seq % c->x->max_seqs];
+        assert_int_equal(s->seq, p.seq);
+        assert_int_equal(s->len, kvik_cache_length(c, p.seq));
+        assert_int_equal(s->token, r->row[0].ids[s->len]);
+        kvik_result_free(r);
+        kvik_generation_done(&g);
+        kvik_cache_close(c);
+    }
+}
+
+/* A sequence of its last row: as many tokens as a cache that has room gives, and then an end or a sentence. */
+static void last_rows(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < 2 * countof(ways); i++) {
+        const struct way *w = &ways[i / 2];
+        kvik_cache *c = open_cache((kvik_cache_config){0});
+        kvik_generation g = options(w);
+        kvik_prompt p = {.ids = ids, .n = countof(ids)};
+        kvik_result *want, *r;
+        assert_int_equal(kvik_generate(c, &g, &p, 1, NULL, &want), 0);
+        kvik_cache_close(c);
+        bool contrasts = g.penalty_alpha > 0; /* its last candidate is fed */
+        for (uint32_t len = countof(ids) + NEW - 1; len <= countof(ids) + NEW; len++) {
+            c = open_cache((kvik_cache_config){.cache_implementation = i % 2 ? "static" : NULL,
+                                               .max_cache_len = len});
+            int e = kvik_generate(c, &g, &p, 1, NULL, &r);
+            bool short_of_one = contrasts && len < countof(ids) + NEW;
+            if (short_of_one && i % 2) {
+                assert_int_equal(e, KVIK_FULL);
+                assert_non_null(strstr(kvik_last_error(), "max_cache_len"));
+            } else {
+                if (e < 0) fail_msg("%s: %s", w->name, kvik_last_error());
+                assert_int_equal(r->row[0].n, want->row[0].n - short_of_one);
+                assert_memory_equal(r->row[0].ids, want->row[0].ids, r->row[0].n * sizeof *ids);
+                kvik_result_free(r);
+            }
+            kvik_cache_close(c);
+        }
+        kvik_result_free(want);
+        kvik_generation_done(&g);
+    }
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    return kvik_model_open(TINY, &tiny);
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    kvik_model_close(tiny);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(allocations), cmocka_unit_test(budgets),   cmocka_unit_test(callbacks),
+        cmocka_unit_test(said),        cmocka_unit_test(last_rows),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
