@@ -302,7 +302,12 @@ int kv_match(struct kv *kv, kv_seq handle, const struct kv_prefix *p, uint32_t *
     if (!most) return 0;
     best->used = ++kv->clock;
     kv->index.donor = (uint32_t)(best - kv->seq);
-    if (attach(kv, slot_index(kv, handle), best, most) < 0) {
+    int e = attach(kv, slot_index(kv, handle), best, most);
+    if (e < 0 && !kv->index.turns) { /* an open block with a reserve stays its owner's */
+        most = seq_resume(kv, best, most - most % KV_STRIP);
+        if (most >= KV_STRIP) e = attach(kv, slot_index(kv, handle), best, most);
+    }
+    if (e < 0) {
         kv->index.miss = KV_MISS_ROOM;
         return 0;
     }

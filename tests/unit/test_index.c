@@ -338,12 +338,92 @@ static void test_states(void **state)
     kv_close(kv);
 }
 
+static void append(struct kv *kv, kv_seq s, const int32_t *ids, uint32_t n)
+{
+    struct kv_step *st;
+    for (uint32_t at = 0; at < n; at += 64) {
+        struct kv_span sp = {.seq = s, .n = MIN(n - at, 64u), .tok = ids + at};
+        assert_int_equal(kv_begin(kv, &sp, 1, &st), 0);
+        assert_int_equal(kv_commit(st, NULL), 0);
+    }
+}
+
+static uint32_t found(struct kv *kv, const int32_t *ids, uint32_t n)
+{
+    kv_seq s;
+    uint32_t have;
+    struct kv_prefix p = {.tok = ids, .n = n};
+    assert_int_equal(kv_new(kv, 0, &s), 0);
+    assert_int_equal(kv_match(kv, s, &p, &have), 0);
+    assert_int_equal(kv_len(kv, s), have);
+    assert_int_equal(kv_drop(kv, s), 0);
+    assert_true(kv_check(kv));
+    return have;
+}
+
+/* Who was wanted least recently gives room first, the last rows first; nothing allocates; a reserve is not endangered. */
+static void test_budget(void **state)
+{
+    (void)state;
+    enum { BLOCK = 16 * 2 * 4 * 4 };
+    struct kv_group g = {.policy = {.kind = KV_ROWS},
+                         .n_sites = 1,
+                         .rows = 16,
+                         .n_planes = 2,
+                         .plane = {{"k", {1, 4, DT_F32, KV_STRIPS}, NULL},
+                                   {"v", {1, 4, DT_F32, KV_ROWMAJOR}, NULL}}};
+    struct kv_config config = {.group = &g,
+                               .n_groups = 1,
+                               .max_seqs = 3,
+                               .max_tokens = 64,
+                               .max_len = 512,
+                               .pool_bytes = 20 * BLOCK,
+                               .index_seqs = 3};
+    static int32_t ids[4][128];
+    struct kv *kv;
+    struct kv_usage u;
+    kv_seq s, r;
+    for (uint32_t i = 0; i < 4; i++)
+        fill(ids[i], 128, 1000, i);
+    assert_int_equal(kv_open(&kv, &config), 0);
+    uint64_t calls = mem_calls();
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_int_equal(kv_new(kv, 0, &s), 0);
+        append(kv, s, ids[i], 128);
+        assert_int_equal(kv_keep(kv, s), 0);
+    }
+    kv_usage(kv, &u);
+    assert_true(u.kept == 2 && u.index == 16 * BLOCK && u.live == 0 && u.free == u.pool);
+    assert_int_equal(found(kv, ids[0], 128), 128); /* now the other one is older */
+    assert_int_equal(kv_new(kv, 0, &s), 0);
+    append(kv, s, ids[2], 128);
+    kv_usage(kv, &u);
+    assert_true(u.live == 8 * BLOCK && u.index == 12 * BLOCK && u.evictions == 1);
+    assert_int_equal(found(kv, ids[0], 128), 128);
+    assert_int_equal(found(kv, ids[1], 128), 64);
+    assert_int_equal(found(kv, ids[2], 128), 128); /* a live one */
+    assert_int_equal(kv_keep(kv, s), 0);
+    assert_int_equal(kv_new(kv, 0, &s), 0);
+    append(kv, s, ids[3], 120);
+    assert_int_equal(kv_reserve(kv, s, 20 * 16), 0); /* all of the budget: nothing else is kept */
+    kv_usage(kv, &u);
+    assert_true(u.kept == 0 && u.index == 0);
+    assert_int_equal(found(kv, ids[0], 128), 0);
+    assert_int_equal(kv_match_reason(kv), KV_MISS_EVICTED);
+    assert_int_equal(found(kv, ids[3], 120), 112); /* a copy of the open block might not fit */
+    assert_int_equal(kv_match_reason(kv), KV_HIT);
+    assert_int_equal(kv_fork(kv, s, &r), ERR_FULL);
+    assert_true(mem_calls() == calls && kv_check(kv));
+    kv_close(kv);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_same_bits),        cmocka_unit_test(test_live_and_kept),
         cmocka_unit_test(test_sync_of_empty),    cmocka_unit_test(test_why_not),
         cmocka_unit_test(test_other_conditions), cmocka_unit_test(test_states),
+        cmocka_unit_test(test_budget),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
