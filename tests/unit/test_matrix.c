@@ -630,7 +630,7 @@ static int pairs_missed(void)
 
 int main(int argc, char **argv)
 {
-    bool all = false;
+    bool all = getenv("KVIK_TEST_LONG") != NULL;
     for (int i = 1; i < argc; i++) {
         all |= strcmp(argv[i], "all") == 0;
         verbose |= strcmp(argv[i], "-v") == 0;
