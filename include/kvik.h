@@ -223,7 +223,8 @@ KVIK_API int kvik_cache_load(kvik_cache *c, const char *path, uint32_t max, kvik
 /* A directory of sessions as a cache of prompts.  load: the longest beginning of ids that one of them holds and this
  * cache can go on from, as a new sequence; the number of tokens, or 0 and no sequence.  save: keeps the sequence
  * there (where it goes on from one that is there, its new blocks are added); above max_bytes, 0: 1 GiB, the least
- * recently used files go.  Files of other models, damaged ones and what another process is writing are passed over. */
+ * recently used files go.  Files of other models, damaged ones and what another process is writing are passed over;
+ * files under names that were not given here are read only.  Nothing is kept or found where rows depend on turns. */
 KVIK_API int64_t kvik_prefix_load(kvik_cache *c, const char *dir, const int32_t *ids, size_t n,
                                   kvik_seq *s);
 KVIK_API int kvik_prefix_save(kvik_cache *c, const char *dir, kvik_seq s, uint64_t max_bytes);

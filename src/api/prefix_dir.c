@@ -1,8 +1,12 @@
 /* prefix_dir.c - a directory of session files as a cache of prompts.
  *
- * Names mean nothing: a run reads the manifest of each file and takes the one that begins with most of its prompt; so
- * files may be copied, renamed and removed by anybody at any time.  A file that does not fit, or went away meanwhile, is
- * a miss and never an error. */
+ * Names mean nothing to a search: a run reads the manifest of each file and takes the one that begins with most of its
+ * prompt; so files may be copied, renamed and removed by anybody at any time.  A file that does not fit, or went away
+ * meanwhile, is a miss and never an error.  Changed and removed are only files with names that this one gives: somebody
+ * may keep conversations of their own in the directory.
+ *
+ * What is found must be what computing the prompt would give: where rows depend on turns (dynamic NTK, codecs that
+ * encode by turns) or were computed behind padding, nothing is. */
 #include "api/session.h"
 
 #include <dirent.h>
@@ -14,6 +18,7 @@
 #include <unistd.h>
 
 #define SUFFIX     ".kvik"
+#define NAME_HEX   32u
 #define LEAST      16u /* tokens in common that are worth a load */
 #define MOST_BYTES ((uint64_t)1 << 30)
 #define PATH_BYTES 4096
@@ -31,10 +36,18 @@ struct search {
     struct found extends; /* all of it is the longest beginning of ids */
 };
 
-static bool is_ours(const char *name)
+static bool is_session(const char *name)
 {
     size_t n = strlen(name), k = strlen(SUFFIX);
     return name[0] != '.' && n > k && strcmp(name + n - k, SUFFIX) == 0;
+}
+
+/* Whether name_of may have made the path. */
+static bool is_ours(const char *path)
+{
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    return strlen(name) == NAME_HEX + strlen(SUFFIX) &&
+           strspn(name, "0123456789abcdef") == NAME_HEX;
 }
 
 static void look(struct search *s, const char *path)
@@ -42,17 +55,17 @@ static void look(struct search *s, const char *path)
     struct durable f;
     struct session file;
     if (session_open_file(path, &f, &file) < 0) return;
-    if (session_agree(s->meta, file.meta, path) >= 0 && file.n_seqs == 1 &&
-        !file.seq[0].im.foreign) {
+    bool fits = session_agree(s->meta, file.meta, path) >= 0 && file.n_seqs == 1;
+    if (fits && !file.seq[0].im.foreign && !(file.seq[0].im.salt >> 32)) {
         const struct session_seq *q = &file.seq[0];
         struct found now = {.len = q->im.len};
         snprintf(now.path, sizeof now.path, "%s", path);
         while (now.common < q->im.len && now.common < s->n &&
-               q->tok[now.common] == s->ids[now.common])
+               q->tok[now.common] == s->ids[now.common] && s->ids[now.common] >= 0)
             now.common++;
         if (now.common > s->best.common) s->best = now;
         if (now.common == s->n) s->covers = now;
-        if (now.common == now.len && now.len > s->extends.len) s->extends = now;
+        if (now.common == now.len && now.len > s->extends.len && is_ours(path)) s->extends = now;
     }
     session_done(&file);
     durable_close(&f);
@@ -66,7 +79,7 @@ static int each(const char *dir, void (*fn)(void *ctx, const char *path), void *
     if (!d && errno == ENOENT) return 0;
     if (!d) return ERR(IO, "%s: %s", dir, strerror(errno));
     while ((e = readdir(d)))
-        if (is_ours(e->d_name) &&
+        if (is_session(e->d_name) &&
             (size_t)snprintf(path, sizeof path, "%s/%s", dir, e->d_name) < sizeof path)
             fn(ctx, path);
     closedir(d);
@@ -111,12 +124,21 @@ static int load_cut(kvik_cache *c, const char *path, uint32_t len, kvik_seq *out
     return -1;
 }
 
+/* A file whose manifest is right and whose rows are not would be the best one again at every look. */
+static void discard(const char *path)
+{
+    char *json = NULL;
+    if (kvik_session_describe(path, &json) == ERR_FORMAT) (void)unlink(path);
+    kvik_free(json);
+}
+
 KVIK_API int64_t kvik_prefix_load(kvik_cache *c, const char *dir, const int32_t *ids, size_t n,
                                   kvik_seq *out)
 {
     kvik_seq s;
     TRY(cache_bound(c));
     if (!dir || !ids || !out) return ERR(ARG, "a directory and token ids are needed");
+    if (kv_by_turns(c->x->kv)) return 0;
     struct search *f = mem_alloc(sizeof *f);
     if (!f) return ERR_NOMEM;
     f->ids = ids;
@@ -128,6 +150,7 @@ KVIK_API int64_t kvik_prefix_load(kvik_cache *c, const char *dir, const int32_t 
         if (have < 0 && len > common && len - common <= common && len <= c->x->max_len &&
             kvik_cache_load(c, f->best.path, 1, &s, NULL) == 1)
             have = (int)common; /* a window: what forgot cannot be cut, only computed again */
+        if (have <= 0 && is_ours(f->best.path)) discard(f->best.path);
         if (have > 0) {
             (void)utimensat(AT_FDCWD, f->best.path, NULL, 0);
             *out = s;
@@ -150,7 +173,7 @@ static void on_size(void *ctx, const char *path)
 {
     struct oldest *o = ctx;
     struct stat st;
-    if (stat(path, &st) < 0 || !S_ISREG(st.st_mode)) return;
+    if (!is_ours(path) || lstat(path, &st) < 0 || !S_ISREG(st.st_mode)) return;
     o->sum += (uint64_t)st.st_size;
     if (o->path[0] &&
         (st.st_mtim.tv_sec > o->when.tv_sec ||
@@ -191,7 +214,7 @@ static void name_of(const kvik_cache *c, const struct search *s, const char *dir
         digest_u64(&d, (uint32_t)s->ids[i]);
     digest_end(&d, sum);
     digest_hex(sum, hex);
-    snprintf(out, PATH_BYTES, "%s/%.32s" SUFFIX, dir, hex);
+    snprintf(out, PATH_BYTES, "%s/%.*s" SUFFIX, dir, (int)NAME_HEX, hex);
 }
 
 KVIK_API int kvik_prefix_save(kvik_cache *c, const char *dir, kvik_seq s, uint64_t max_bytes)
@@ -205,7 +228,8 @@ KVIK_API int kvik_prefix_save(kvik_cache *c, const char *dir, kvik_seq s, uint64
     if (!f) return ERR_NOMEM;
     f->ids = kv_tokens(c->x->kv, s);
     f->n = kv_len(c->x->kv, s);
-    bool known = f->n >= LEAST && !kv_foreign(c->x->kv, s);
+    bool known = f->n >= LEAST && !kv_foreign(c->x->kv, s) && !kv_by_turns(c->x->kv) &&
+                 !(kv_salt(c->x->kv, s) >> 32);
     for (size_t i = 0; i < f->n; i++)
         known &= f->ids[i] >= 0;
     int e = 0;

@@ -163,16 +163,17 @@ static json_t *describe_seq(const struct session_seq *q)
 /* Every block that counts, compared with its checksum. */
 static int check_parts(struct session_io *io, const struct session *s)
 {
-    size_t most = 1;
-    for (uint32_t i = 0; i < s->n_seqs; i++)
-        for (uint32_t j = 0; j < s->seq[i].n_parts; j++)
-            most = MAX(most, (size_t)s->seq[i].part[j].bytes);
+    const struct session_part **all;
+    size_t n, most = 1;
+    TRY(session_blocks(s, &all, &n));
+    for (size_t i = 0; i < n; i++)
+        most = MAX(most, (size_t)all[i]->bytes);
     void *data = mem_alloc(most);
     int e = data ? 0 : ERR_NOMEM;
-    for (uint32_t i = 0; i < s->n_seqs; i++)
-        for (uint32_t j = 0; e >= 0 && j < s->seq[i].n_parts; j++)
-            e = session_part_read(io, &s->seq[i].part[j], data);
+    for (size_t i = 0; e >= 0 && i < n; i++)
+        e = session_part_read(io, all[i], data);
     mem_free(data);
+    mem_free(all);
     return e;
 }
 

@@ -133,6 +133,8 @@ static int known_add(struct known *k, const struct session_part *p)
 struct saver {
     struct kv_sink sink;
     struct durable file;
+    struct durable
+        replaced; /* held, so that nobody adds to a file that is about to lose its name */
     struct session old, new; /* old: of the file that is added to */
     bool added;
     struct known known;
@@ -214,10 +216,10 @@ static int open_old(struct saver *v, const char *path)
         bool fits = session_agree(v->new.meta, v->old.meta, path) >= 0;
         e = fits && v->old.live >= v->old.end / 2;
     }
-    if (e <= 0) {
-        session_done(&v->old);
-        durable_close(&v->file);
-    }
+    if (e > 0) return e;
+    session_done(&v->old);
+    v->replaced = v->file;
+    v->file = (struct durable){.fd = -1};
     return e;
 }
 
@@ -314,7 +316,7 @@ static int save(kvik_cache *c, struct saver *v, const char *path, const kvik_seq
 KVIK_API int kvik_cache_save(kvik_cache *c, const char *path, const kvik_seq *s, uint32_t n,
                              const char *note)
 {
-    struct saver v = {.file = {.fd = -1}};
+    struct saver v = {.file = {.fd = -1}, .replaced = {.fd = -1}};
     TRY(cache_bound(c));
     if (!path || (n && !s)) return ERR(ARG, "a path and sequences to save are needed");
     for (uint32_t i = 0; i < n; i++)
@@ -327,6 +329,7 @@ KVIK_API int kvik_cache_save(kvik_cache *c, const char *path, const kvik_seq *s,
         (void)err_set(e, "%s", why);
     }
     durable_close(&v.file);
+    durable_close(&v.replaced);
     session_done(&v.old);
     session_done(&v.new);
     mem_free(v.known.slot);

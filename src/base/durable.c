@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 void (*durable_trace)(enum durable_call call, uint64_t at, const void *data, size_t n);
+void (*durable_opened)(const char *path);
 
 static void trace(enum durable_call call, uint64_t at, const void *data, size_t n)
 {
@@ -67,7 +68,15 @@ static int copy_path(struct durable *f, const char *path)
     return f->path ? 0 : ERR_NOMEM;
 }
 
-int durable_open(struct durable *f, const char *path, bool write)
+/* Whether `path` still names the open file: while one waits for its lock another process may replace it. */
+static bool named(const char *path, const struct stat *st)
+{
+    struct stat now;
+    return stat(path, &now) == 0 && now.st_ino == st->st_ino && now.st_dev == st->st_dev;
+}
+
+/* 1: the file lost its name before it was locked. */
+static int open_once(struct durable *f, const char *path, bool write)
 {
     struct stat st;
     *f = (struct durable){.fd = -1};
@@ -77,31 +86,46 @@ int durable_open(struct durable *f, const char *path, bool write)
     if (f->fd < 0 && !e) e = errno;
     if (e == ENOENT) return ERR(NOTFOUND, "%s: no such file", path);
     if (e) return failed(path, "cannot open", e);
-    if (fstat(f->fd, &st) < 0 || !S_ISREG(st.st_mode)) {
-        durable_close(f);
+    if (fstat(f->fd, &st) < 0 || !S_ISREG(st.st_mode))
         return ERR(IO, "%s: not a regular file", path);
-    }
+    if (durable_opened) durable_opened(path);
+    if (write) TRY(lock(path, f->fd));
+    if (write && !named(path, &st)) return 1;
+    if (fstat(f->fd, &st) < 0) return failed(path, "cannot open", errno); /* it may have grown */
     f->size = (uint64_t)st.st_size;
-    e = copy_path(f, path);
-    if (e >= 0 && write) e = lock(path, f->fd);
-    if (e < 0) durable_close(f);
-    return e;
+    return copy_path(f, path);
 }
 
-/* Opens and locks the temporary file; 1 if it lost its name meanwhile: another process was faster. */
+int durable_open(struct durable *f, const char *path, bool write)
+{
+    int e = 1;
+    for (int i = 0; e == 1 && i < 8; i++) {
+        e = open_once(f, path, write);
+        if (e) durable_close(f);
+    }
+    return e == 1 ? ERR(BUSY, "%s: other processes are writing it", path) : e;
+}
+
+/* Opens and locks the temporary file; 1 if it lost its name meanwhile: another process was faster.  What lies there
+ * already is used if nobody else can have a hand in it. */
 static int take_tmp(struct durable *f)
 {
-    struct stat a, b;
+    struct stat st;
     int e = injected(DURABLE_OPEN, NULL);
     if (!e) f->fd = open(f->tmp, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
     if (f->fd < 0) return failed(f->tmp, "cannot create", e ? e : errno);
     TRY(lock(f->path, f->fd));
-    if (fstat(f->fd, &a) < 0 || !S_ISREG(a.st_mode))
+    if (fstat(f->fd, &st) < 0 || !S_ISREG(st.st_mode))
         return ERR(IO, "%s: not a regular file", f->tmp);
-    if (stat(f->tmp, &b) < 0 || a.st_ino != b.st_ino || a.st_dev != b.st_dev) {
+    if (!named(f->tmp, &st)) {
         close(f->fd);
         f->fd = -1;
         return 1;
+    }
+    if (st.st_uid != geteuid() || st.st_nlink != 1 || fchmod(f->fd, 0600) < 0) {
+        close(f->fd);
+        f->fd = -1; /* not ours to remove */
+        return ERR(IO, "%s: is another user's, or has other names; remove it", f->tmp);
     }
     return durable_truncate(f, 0);
 }

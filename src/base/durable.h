@@ -12,7 +12,8 @@ struct durable {
 /* An existing regular file.  write: also to be written; held by a lock that ends with the process, ERR_BUSY where
  * another one holds it. */
 int durable_open(struct durable *f, const char *path, bool write);
-/* A new file beside `path`, mode 0600, held likewise; what a killed process left of one is used again. */
+/* A new file beside `path`, mode 0600, held likewise; what a killed process left of one is used again, unless it is
+ * another user's or has a second name. */
 int durable_create(struct durable *f, const char *path);
 int durable_read(struct durable *f, uint64_t at, void *data, size_t n);
 int durable_write(struct durable *f, uint64_t at, const void *data, size_t n);
@@ -39,5 +40,7 @@ struct durable_fault {
 };
 /* Tests: told of writes, syncs, truncations and renames of files as they are made, or NULL. */
 extern void (*durable_trace)(enum durable_call call, uint64_t at, const void *data, size_t n);
+/* Tests: called between opening a file and locking it, or NULL. */
+extern void (*durable_opened)(const char *path);
 void durable_fault_set(const struct durable_fault *f); /* NULL: off */
 uint64_t durable_fault_calls(void);

@@ -57,12 +57,12 @@ static uint32_t turns_whole(const struct seq *s, uint32_t m)
     return m;
 }
 
-/* Makes the keys of the full blocks, as far as rows have ids and, if turns count, are of whole turns. */
-static void keys_make(struct kv *kv, struct seq *s)
+/* Makes the keys of the first `most` full blocks, as far as rows have ids and, if turns count, are of whole turns. */
+static void keys_make(struct kv *kv, struct seq *s, uint32_t most)
 {
     uint32_t len = s->len;
     if (kv->index.turns && s->turn_open && s->n_turns) len = s->turn[s->n_turns - 1].pos;
-    for (uint32_t i = s->n_keys; i < len / KV_STRIP; i++) {
+    for (uint32_t i = s->n_keys; i < MIN(most, len / KV_STRIP); i++) {
         unsigned char first[KV_KEY], *key = s->key + (size_t)i * KV_KEY;
         if (known(s->tok + i * KV_STRIP, KV_STRIP) < KV_STRIP) return;
         if (!i) key_first(kv, s->salt, first);
@@ -99,7 +99,7 @@ static void give_up(struct kv *kv, struct seq *s)
 void index_evict(struct kv *kv, struct seq *s)
 {
     struct index *x = &kv->index;
-    keys_make(kv, s);
+    keys_make(kv, s, 1); /* this may be in a kv_begin */
     if (s->n_keys) memcpy(x->gone[x->n_gone++ % KV_GONE], s->key, KV_KEY);
     kv->evictions++;
     give_up(kv, s);
@@ -207,7 +207,7 @@ static uint32_t look(struct kv *kv, const struct query *q, struct seq *d, enum k
         *why = begins ? KV_MISS_SALT : KV_MISS_NEW;
         return 0;
     }
-    keys_make(kv, d);
+    keys_make(kv, d, q->n_keys);
     uint32_t m = same_keys(kv, q, d) * KV_STRIP, end = MIN(q->n, d->len);
     *why = begins ? KV_MISS_TURNS : KV_MISS_NEW;
     if (!m) return 0;

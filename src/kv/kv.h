@@ -155,6 +155,7 @@ uint32_t kv_len(const struct kv *kv, kv_seq s);
 uint32_t kv_cross_len(const struct kv *kv, kv_seq s);    /* rows of the frozen groups */
 const int32_t *kv_tokens(const struct kv *kv, kv_seq s); /* [kv_len]; -1: no id (embedding) */
 const struct kv_turn *kv_turns(const struct kv *kv, kv_seq s, uint32_t *n);
+bool kv_by_turns(const struct kv *kv); /* what rows hold depends on the turns, too */
 uint32_t kv_max_len(const struct kv *kv);
 uint32_t kv_max_tokens(const struct kv *kv);
 /* Most sequences of one step: pages that stream are staged for all of them at once.  UINT32_MAX while

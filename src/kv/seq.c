@@ -448,6 +448,11 @@ const struct kv_turn *kv_turns(const struct kv *kv, kv_seq s, uint32_t *n)
     return slot ? kv->seq[slot->seq].turn : NULL;
 }
 
+bool kv_by_turns(const struct kv *kv)
+{
+    return kv->index.turns;
+}
+
 uint32_t kv_max_len(const struct kv *kv)
 {
     return kv->max_len;

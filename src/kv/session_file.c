@@ -153,7 +153,8 @@ static int read_part(struct cursor *c, const struct session *s, struct session_p
     p->bytes = take(c, 8);
     memcpy(p->digest, take_bytes(c, DIGEST_BYTES), DIGEST_BYTES); /* counted before */
     if (p->c.group >= s->n_groups || p->c.form > KV_CHUNK_SEALED || !p->bytes) return -1;
-    return p->at < SESSION_DATA || p->at > s->end || p->bytes > s->end - p->at ? -1 : 0;
+    return p->at < SESSION_DATA || p->at > s->manifest_at || p->bytes > s->manifest_at - p->at ? -1
+                                                                                               : 0;
 }
 
 static int order(const struct kv_chunk *a, const struct kv_chunk *b)
@@ -214,8 +215,7 @@ static int by_place(const void *a, const void *b)
     return (x->at > y->at) - (x->at < y->at);
 }
 
-/* live and blocks: parts of several sequences lie at one place. */
-static int count_live(struct session *s)
+int session_blocks(const struct session *s, const struct session_part ***out, size_t *n_out)
 {
     size_t n = 0, k = 0;
     for (uint32_t i = 0; i < s->n_seqs; i++)
@@ -226,13 +226,33 @@ static int count_live(struct session *s)
         for (uint32_t j = 0; j < s->seq[i].n_parts; j++)
             all[k++] = &s->seq[i].part[j];
     qsort(all, n, sizeof *all, by_place);
-    s->live = SESSION_DATA + s->manifest_bytes;
-    s->blocks = 0;
-    for (size_t i = 0; i < n; i++) {
-        if (i && all[i]->at == all[i - 1]->at) continue;
-        s->live += all[i]->bytes;
-        s->blocks++;
+    for (size_t i = k = 0; i < n; i++) { /* parts of several sequences lie at one place */
+        const struct session_part *a = all[i], *b = k ? all[k - 1] : NULL;
+        if (b && a->at == b->at && a->bytes == b->bytes && same_digest(a->digest, b->digest))
+            continue;
+        if (b && a->at < b->at + b->bytes) {
+            mem_free(all);
+            return ERR(FORMAT, "the session is damaged (blocks lie on each other)");
+        }
+        all[k++] = a;
     }
+    *out = all;
+    *n_out = k;
+    return 0;
+}
+
+/* live and blocks. */
+static int count_live(const struct session_io *io, struct session *s)
+{
+    const struct session_part **all;
+    size_t n;
+    int e = session_blocks(s, &all, &n);
+    if (e == ERR_FORMAT) return damaged(io, "blocks that lie on each other");
+    if (e < 0) return e;
+    s->live = SESSION_DATA + s->manifest_bytes;
+    for (size_t i = 0; i < n; i++)
+        s->live += all[i]->bytes;
+    s->blocks = (uint32_t)n;
     mem_free(all);
     return 0;
 }
@@ -261,7 +281,7 @@ static int read_manifest(struct session_io *io, const uint8_t *data, struct sess
         return e;
     }
     if (c.bad || c.p != c.end) return damaged(io, "its manifest");
-    return count_live(s);
+    return count_live(io, s);
 }
 
 int session_read(struct session_io *io, struct session *out)

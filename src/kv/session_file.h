@@ -54,6 +54,8 @@ const struct session_part *session_find(const struct session_seq *s, const struc
 /* As it was when it had `len` rows, as far as what it holds allows that. */
 void session_cut(struct session_seq *q, uint32_t n_groups, uint32_t len);
 /* The bytes of a part, compared with its digest. */
+/* The blocks that count by place, each once though several sequences name it; the caller frees the array. */
+int session_blocks(const struct session *s, const struct session_part ***out, size_t *n);
 int session_part_read(struct session_io *io, const struct session_part *p, void *data);
 
 /* Copies the image into a new sequence of s; n_groups is set by the caller. */

@@ -39,23 +39,13 @@ int exec_replay(struct exec *x, kv_seq seq, const int32_t *tok, const struct kv_
     return replay_update(x, seq, tok, from, to, to, false);
 }
 
-static bool turns_matter(const struct exec *x)
-{
-    bool matter = false;
-    for (uint32_t i = 0; i < x->n_groups; i++)
-        matter |= x->group[i].seal.resid > 0;
-    for (uint32_t i = 0; i < x->m->n_ropes; i++)
-        matter |= x->m->rope[i].type == ROPE_DYNAMIC;
-    return matter;
-}
-
 /* Where to begin again: not inside a turn, if its rows are one update. */
 static int start_of(const struct exec *x, kv_seq s, uint32_t want, uint32_t *have)
 {
     uint32_t n;
     TRY(kv_resume(x->kv, s, want, have));
     const struct kv_turn *turn = kv_turns(x->kv, s, &n);
-    if (*have == want || !turns_matter(x)) return 0;
+    if (*have == want || !kv_by_turns(x->kv)) return 0;
     for (uint32_t i = n; i-- > 0;)
         if (turn[i].pos < *have && *have < turn[i].pos + turn[i].n)
             TRY(kv_resume(x->kv, s, turn[i].pos, have));

@@ -1,0 +1,307 @@
+/* test_session_dir.c - session files beside what other people and processes do in a directory: a file that is replaced
+ * while it is opened, temporary files of others, a directory of prompts that somebody keeps conversations in, rows that
+ * rotted, manifests that lie about places. */
+#include "base/durable.h"
+#include "base/map.h"
+#include "kv/session_file.h"
+#include "kvik.h"
+#include "testing.h"
+
+#include <dirent.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define MODEL "tests/golden/models/llama-mha"
+#define QUANTO                                                                                     \
+    "{\"backend\":\"quanto\",\"nbits\":4,\"q_group_size\":8,\"residual_length\":8,\"axis_key\":0," \
+    "\"axis_value\":0}"
+enum { N = 64, VOCAB = 1024 };
+
+static char dir[] = "/tmp/kvik-dir-XXXXXX", file[64], other[64], tmp[64], prompts[64];
+static int32_t ids[2 * N];
+static kvik_model *m;
+
+static kvik_cache *open_cache(const char *impl, const char *config)
+{
+    kvik_cache_config k = {.cache_implementation = impl,
+                           .cache_config = config,
+                           .max_cache_len = 2 * N,
+                           .max_sequences = 4,
+                           .no_prefix_cache = true,
+                           .threads = 1};
+    kvik_cache *c = NULL;
+    if (kvik_cache_open(m, &k, &c) < 0) fail_msg("%s", kvik_last_error());
+    return c;
+}
+
+static kvik_seq feed(kvik_cache *c, const int32_t *t, uint32_t n)
+{
+    kvik_seq s;
+    assert_int_equal(kvik_cache_new(c, &s), 0);
+    kvik_span span = {s, t, n};
+    if (kvik_forward(c, &span, 1, false, NULL) < 0) fail_msg("%s", kvik_last_error());
+    return s;
+}
+
+static void save(kvik_cache *c, const char *path, kvik_seq s, const char *note)
+{
+    if (kvik_cache_save(c, path, &s, 1, note) < 0) fail_msg("%s", kvik_last_error());
+}
+
+/* The note of a session of n tokens. */
+static void assert_session(kvik_cache *c, const char *path, uint32_t n, const char *note)
+{
+    char *text;
+    kvik_seq s;
+    if (kvik_cache_load(c, path, 1, &s, &text) < 0) fail_msg("%s", kvik_last_error());
+    assert_int_equal(kvik_cache_length(c, s), n);
+    assert_string_equal(text, note);
+    kvik_free(text);
+    kvik_cache_drop(c, s);
+}
+
+static int count(const char *path)
+{
+    int n = 0;
+    struct dirent *e;
+    DIR *d = opendir(path);
+    while (d && (e = readdir(d)))
+        n += e->d_name[0] != '.';
+    if (d) closedir(d);
+    return n;
+}
+
+static void clear(const char *path)
+{
+    char name[600];
+    struct dirent *e;
+    DIR *d = opendir(path);
+    while (d && (e = readdir(d))) {
+        if (e->d_name[0] == '.') continue;
+        snprintf(name, sizeof name, "%s/%s", path, e->d_name);
+        unlink(name);
+    }
+    if (d) closedir(d);
+}
+
+/* --- Others at the same file ------------------------------------------------------------------ */
+
+static void on_opened(const char *path) /* another process' save ends just now */
+{
+    durable_opened = NULL;
+    assert_int_equal(rename(other, path), 0);
+}
+
+/* What was added to a file that had lost its name meanwhile would be lost, and the save have said that it is there. */
+static void test_replaced(void **state)
+{
+    (void)state;
+    kvik_cache *c = open_cache("dynamic", NULL);
+    kvik_seq a = feed(c, ids, 20), b = feed(c, ids, 30), d = feed(c, ids, 40);
+    save(c, file, a, "a");
+    save(c, other, b, "b");
+    durable_opened = on_opened;
+    save(c, file, d, "d");
+    assert_null(durable_opened);
+    assert_session(c, file, 40, "d");
+    kvik_cache_close(c);
+    clear(dir);
+}
+
+static void test_temporary(void **state)
+{
+    (void)state;
+    struct stat st;
+    char *text;
+    size_t n;
+    kvik_cache *c = open_cache("dynamic", NULL);
+    kvik_seq s = feed(c, ids, 20);
+    assert_int_equal(file_write(tmp, "left", 4), 0); /* by a process that died; readable by all */
+    assert_int_equal(chmod(tmp, 0666), 0);
+    save(c, file, s, "private");
+    assert_int_equal(stat(file, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0600);
+    clear(dir);
+    assert_int_equal(file_write(other, "precious", 8), 0);
+    assert_int_equal(link(other, tmp), 0);
+    assert_int_equal(kvik_cache_save(c, file, &s, 1, ""), KVIK_IO);
+    assert_non_null(strstr(kvik_last_error(), "other names"));
+    assert_int_equal(file_read(other, 1 << 20, &text, &n), 0);
+    assert_int_equal(n, 8);
+    assert_memory_equal(text, "precious", 8);
+    mem_free(text);
+    assert_int_equal(stat(tmp, &st), 0); /* and it is not ours to remove */
+    kvik_cache_close(c);
+    clear(dir);
+}
+
+/* --- A directory of prompts ------------------------------------------------------------------- */
+
+static int64_t find(kvik_cache *c, const int32_t *t, uint32_t n)
+{
+    kvik_seq s;
+    int64_t have = kvik_prefix_load(c, prompts, t, n, &s);
+    if (have > 0) kvik_cache_drop(c, s);
+    return have;
+}
+
+/* Somebody's conversation there is found, and neither renamed, nor written to, nor removed. */
+static void test_neighbours(void **state)
+{
+    (void)state;
+    kvik_cache *c = open_cache("dynamic", NULL);
+    char chat[128];
+    snprintf(chat, sizeof chat, "%s/chat.kvik", prompts);
+    assert_true(mkdir(prompts, 0700) == 0);
+    kvik_seq s = feed(c, ids, 20), t = feed(c, ids, 40);
+    save(c, chat, s, "what was said");
+    assert_int_equal(find(c, ids, 40), 20);
+    assert_int_equal(kvik_prefix_save(c, prompts, t, 0), 0);
+    assert_session(c, chat, 20, "what was said");
+    assert_int_equal(count(prompts), 2);
+    assert_int_equal(find(c, ids, 50), 40);
+    assert_int_equal(kvik_prefix_save(c, prompts, feed(c, ids + 5, 40), 1), 0);
+    assert_int_equal(count(prompts), 1);
+    assert_session(c, chat, 20, "what was said");
+    kvik_cache_close(c);
+    clear(prompts);
+}
+
+/* A prompt is one turn: where that counts, rows of other turns are other rows. */
+static void test_turns(void **state)
+{
+    (void)state;
+    char chat[128];
+    kvik_cache *c = open_cache("quantized", QUANTO);
+    kvik_seq s = feed(c, ids, 40);
+    assert_int_equal(kvik_prefix_save(c, prompts, s, 0), 0);
+    assert_int_equal(count(prompts), 0);
+    snprintf(chat, sizeof chat, "%s/chat.kvik", prompts);
+    save(c, chat, s, "");
+    assert_int_equal(find(c, ids, 50), 0);
+    kvik_cache_close(c);
+    clear(prompts);
+}
+
+/* Rows that rotted: the file goes, so that it does not hide others from every later look. */
+static void test_rot(void **state)
+{
+    (void)state;
+    kvik_cache *c = open_cache("dynamic", NULL);
+    char *data, path[400];
+    size_t n;
+    struct dirent *e;
+    assert_int_equal(kvik_prefix_save(c, prompts, feed(c, ids, 40), 0), 0);
+    DIR *d = opendir(prompts);
+    while ((e = readdir(d)))
+        if (e->d_name[0] != '.') snprintf(path, sizeof path, "%s/%s", prompts, e->d_name);
+    closedir(d);
+    assert_int_equal(file_read(path, 1 << 24, &data, &n), 0);
+    data[SESSION_DATA + 99] ^= 1;
+    assert_int_equal(file_write(path, data, n), 0);
+    mem_free(data);
+    assert_int_equal(find(c, ids, 50), 0);
+    assert_int_equal(count(prompts), 0);
+    kvik_cache_close(c);
+    clear(prompts);
+}
+
+/* --- Manifests that lie ----------------------------------------------------------------------- */
+
+struct bytes {
+    struct session_io io;
+    char *data;
+};
+
+static int read_at(struct session_io *io, uint64_t at, void *out, size_t n)
+{
+    struct bytes *b = (struct bytes *)io;
+    if (at > io->size || n > io->size - at) return ERR(IO, "end");
+    memcpy(out, b->data + at, n);
+    return 0;
+}
+
+static void assert_lie(struct bytes *b, struct session *s, const char *word)
+{
+    uint8_t slot[SESSION_SLOT], digest[DIGEST_BYTES];
+    struct session out;
+    char *data;
+    size_t n;
+    assert_int_equal(session_encode(s, &data, &n), 0);
+    assert_int_equal(n, s->manifest_bytes);
+    memcpy(b->data + s->manifest_at, data, n);
+    digest_of(data, n, digest);
+    mem_free(data);
+    session_slot(s, digest, slot);
+    for (int i = 0; i < 2; i++)
+        memcpy(b->data + SESSION_SLOT_AT + i * SESSION_SLOT_STEP, slot, sizeof slot);
+    int e = session_read(&b->io, &out);
+    if (!word) {
+        assert_int_equal(e, 0);
+        session_done(&out);
+        return;
+    }
+    assert_int_equal(e, ERR_FORMAT);
+    if (!strstr(err_last(), word)) fail_msg("%s", err_last());
+}
+
+/* Blocks that lie on each other would make a small file cost as much to check as a large one. */
+static void test_places(void **state)
+{
+    (void)state;
+    kvik_cache *c = open_cache("dynamic", NULL);
+    struct bytes b = {.io = {.read = read_at, .what = "x"}};
+    struct session s;
+    size_t n;
+    save(c, file, feed(c, ids, 40), "");
+    assert_int_equal(file_read(file, 1 << 24, &b.data, &n), 0);
+    b.io.size = n;
+    assert_int_equal(session_read(&b.io, &s), 0);
+    assert_lie(&b, &s, NULL);
+    struct session_part *p = s.seq[0].part, was = p[1];
+    p[1].at = p[0].at + 1;
+    assert_lie(&b, &s, "on each other");
+    p[1] = was;
+    p[1].at = p[0].at; /* the same place and other contents */
+    assert_lie(&b, &s, "on each other");
+    p[1] = was;
+    p[1].at = s.manifest_at - 1;
+    assert_lie(&b, &s, "outside");
+    session_done(&s);
+    mem_free(b.data);
+    kvik_cache_close(c);
+    clear(dir);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    if (!mkdtemp(dir) || kvik_model_open(MODEL, &m) < 0) return -1;
+    snprintf(file, sizeof file, "%s/s.kvik", dir);
+    snprintf(other, sizeof other, "%s/other", dir);
+    snprintf(tmp, sizeof tmp, "%s/s.kvik.tmp", dir);
+    snprintf(prompts, sizeof prompts, "%s/prompts", dir);
+    for (uint32_t i = 0; i < 2 * N; i++)
+        ids[i] = (int32_t)(5 + i * 37 % (kvik_model_vocab(m) - 5));
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    kvik_model_close(m);
+    clear(prompts);
+    rmdir(prompts);
+    clear(dir);
+    return rmdir(dir);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_replaced),   cmocka_unit_test(test_temporary),
+        cmocka_unit_test(test_neighbours), cmocka_unit_test(test_turns),
+        cmocka_unit_test(test_rot),        cmocka_unit_test(test_places),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
