@@ -462,7 +462,8 @@ KVIK_API int kvik_logits_save(const kvik_result *r, const char *path);
 /* Called from the thread in kvik_generate; not with beams, whose text is not known before the end.  text: new complete characters of this row ("" possible), id: the token, or -1 with
  * the final flush.  Return false to cancel: every row ends after this step with KVIK_FINISH_CANCELLED. */
 typedef bool (*kvik_on_token)(void *ctx, uint32_t row, int32_t id, const char *text);
-/* Prefill progress: tokens fed of the total; with beams, steps of decoding count as well. Return false to cancel. */
+/* Prefill progress: tokens fed of the total; with beams, steps of decoding count as well.  The cache
+ * is being fed: a call that would feed it is KVIK_BUSY.  Return false to cancel. */
 typedef bool (*kvik_on_progress)(void *ctx, uint64_t done, uint64_t total);
 /* What happened that is no error, one line for people: "cache memory 64.0 MiB full at token 912; continuing ...". */
 typedef void (*kvik_on_notice)(void *ctx, const char *text);

@@ -255,11 +255,23 @@ static void end(struct exec *x, const struct exec_feed *feed, struct feed_state 
         if (g[i].again && !g[i].backup) (void)regime_back(x, i, feed[i].seq);
 }
 
+/* Tells how far a feed is; its scratch is in use, so that the callback cannot feed. */
+static int tell(struct exec *x, exec_progress progress, void *ctx, uint64_t done, uint64_t total)
+{
+    if (!progress) return 0;
+    x->telling = true;
+    bool goes_on = progress(ctx, done, total);
+    x->telling = false;
+    return goes_on ? 0 : ERR(CANCELLED, "cancelled");
+}
+
 int exec_feed(struct exec *x, const struct exec_feed *feed, uint32_t n, uint32_t chunk,
               float *logits, exec_progress progress, void *ctx)
 {
     uint64_t total, done = 0;
     bool one_step, many = false;
+    if (x->telling)
+        return ERR(BUSY, "the cache is being fed; on_progress may look at it, not feed it");
     TRY(checkpoint_recheck(x->m->ck)); /* a mapped file that shrank would be a SIGBUS */
     if (n > 2 * x->max_seqs)
         return ERR(LIMIT, "%u rows, the cache was opened for %u", n, x->max_seqs);
@@ -287,7 +299,7 @@ int exec_feed(struct exec *x, const struct exec_feed *feed, uint32_t n, uint32_t
         }
         for (uint32_t i = 0; i < n_span; i++)
             done += span[i].n;
-        if (e >= 0 && progress && !progress(ctx, done, total)) e = ERR(CANCELLED, "cancelled");
+        if (e >= 0) e = tell(x, progress, ctx, done, total);
     }
     end(x, feed, g, started, e < 0);
     if (tmp != logits) mem_free(tmp);

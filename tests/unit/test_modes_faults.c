@@ -251,6 +251,55 @@ static void callbacks(void **state)
     }
 }
 
+struct nosy {
+    kvik_cache *c;
+    kvik_seq s;
+    uint32_t asked, refused;
+};
+
+static bool feed_inside(void *ctx, uint64_t done, uint64_t total)
+{
+    struct nosy *n = ctx;
+    kvik_generation g;
+    kvik_result *r;
+    kvik_span span = {.seq = n->s, .ids = ids, .n = countof(ids)};
+    kvik_prompt p = {.ids = ids, .n = countof(ids)};
+    (void)done, (void)total;
+    n->asked += 3;
+    n->refused += kvik_forward(n->c, &span, 1, false, NULL) == KVIK_BUSY;
+    n->refused += kvik_cache_sync(n->c, n->s, ids, countof(ids), NULL, NULL) == KVIK_BUSY;
+    assert_int_equal(kvik_generation_init(&g, tiny), 0);
+    n->refused += kvik_generate(n->c, &g, &p, 1, NULL, &r) == KVIK_BUSY;
+    kvik_generation_done(&g);
+    return true;
+}
+
+/* A callback in the middle of a feed cannot feed the cache, and what is fed is none the worse for its trying. */
+static void nested(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < countof(ways); i++) {
+        kvik_cache *c = open_cache((kvik_cache_config){.step_tokens = 3});
+        kvik_generation g = options(&ways[i]);
+        kvik_prompt p = {.ids = ids, .n = countof(ids)};
+        kvik_result *want, *r;
+        struct nosy n = {.c = c};
+        kvik_hooks hooks = {.ctx = &n, .on_progress = feed_inside};
+        bool beams = g.num_beams > 1; /* these tell of steps as well, when nothing is being fed */
+        assert_int_equal(kvik_generate(c, &g, &p, 1, NULL, &want), 0);
+        p.seq = held(c);
+        n.s = held(c);
+        assert_int_equal(kvik_generate(c, &g, &p, 1, &hooks, &r), 0);
+        same_ids(ways[i].name, want, r);
+        assert_true(n.refused > 0 && (beams || n.refused == n.asked));
+        assert_true(kv_check(c->x->kv));
+        kvik_result_free(want);
+        kvik_result_free(r);
+        kvik_generation_done(&g);
+        kvik_cache_close(c);
+    }
+}
+
 /* What a sequence's text goes on with is known, also where beams keep less than their best text. */
 static void said(void **state)
 {
@@ -321,8 +370,8 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(allocations), cmocka_unit_test(budgets),   cmocka_unit_test(callbacks),
-        cmocka_unit_test(said),        cmocka_unit_test(last_rows),
+        cmocka_unit_test(allocations), cmocka_unit_test(budgets), cmocka_unit_test(callbacks),
+        cmocka_unit_test(nested),      cmocka_unit_test(said),    cmocka_unit_test(last_rows),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
