@@ -74,6 +74,12 @@ static int check_mask(const struct kvik_batch *b, const kvik_inputs *in)
     for (uint32_t i = 0; i < b->rows; i++) {
         const uint8_t *was = b->mask + (size_t)i * b->cap;
         const uint8_t *is = in->attention_mask ? in->attention_mask + (size_t)i * in->width : NULL;
+        uint32_t fed = padded_ones(was, past), rows = kv_len(b->c->x->kv, b->seq[i]);
+        if (fed != rows)
+            return ERR(ARG,
+                       "row %u: its sequence has %u tokens, the batch %u; only kvik_batch_ calls "
+                       "may change what a batch holds",
+                       i, rows, fed);
         for (uint32_t j = 0; j < past; j++) {
             bool shows = is ? is[j] != 0 : true;
             if (shows == (was[j] != 0)) continue;

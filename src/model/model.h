@@ -192,7 +192,7 @@ struct exec {
     struct pass *pass;   /* its inputs, fixed at open */
     uint64_t computed;   /* tokens fed since open */
     bool reserve;
-    bool telling; /* a caller's progress callback runs, inside a feed */
+    bool telling;                /* a caller's progress callback runs, inside a feed */
     enum kv_streaming streaming; /* as configured */
     struct exec_feed *call;      /* [max_seqs] of the public call that runs */
     struct feed_state *feed;     /* [2 * max_seqs] of the feed that runs */

@@ -226,6 +226,26 @@ static void test_outputs(void **state)
     }
 }
 
+/* A row that was changed behind the batch's back is noticed before anything is read of it. */
+static void test_behind_its_back(void **state)
+{
+    (void)state;
+    struct bench t;
+    bench_open(&t, "llama-mha", &SMALL);
+    uint32_t heads = kvik_model_heads(t.m), layers = kvik_model_layers(t.m);
+    float *attentions = malloc((size_t)layers * ROWS * heads * (WIDE + 1) * sizeof *attentions);
+    kvik_inputs in = {.ids = t.ids, .n = WIDE};
+    kvik_outputs out = {.attentions = attentions};
+    must(kvik_batch_forward(t.b, &in, NULL));
+    must(kvik_cache_crop(t.c, kvik_batch_seq(t.b, 2), 4));
+    in.n = 1;
+    refused(kvik_batch_forward(t.b, &in, &out), KVIK_ARG, "row 2: its sequence has 4 tokens");
+    must(kvik_cache_drop(t.c, kvik_batch_seq(t.b, 2)));
+    refused(kvik_batch_forward(t.b, &in, &out), KVIK_ARG, "row 2: its sequence has 0 tokens");
+    free(attentions);
+    bench_close(&t);
+}
+
 /* A row that is masked in a call is not fed and has zeros; later it begins where the others are. */
 static void test_idle_rows(void **state)
 {
@@ -473,10 +493,15 @@ static void test_no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_by_hand),    cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_outputs),    cmocka_unit_test(test_idle_rows),
-        cmocka_unit_test(test_operations), cmocka_unit_test(test_steps_allocate_nothing),
-        cmocka_unit_test(test_full),       cmocka_unit_test(test_crop_no_memory),
+        cmocka_unit_test(test_by_hand),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_outputs),
+        cmocka_unit_test(test_behind_its_back),
+        cmocka_unit_test(test_idle_rows),
+        cmocka_unit_test(test_operations),
+        cmocka_unit_test(test_steps_allocate_nothing),
+        cmocka_unit_test(test_full),
+        cmocka_unit_test(test_crop_no_memory),
         cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
