@@ -127,7 +127,11 @@ KVIK_API int kvik_cache_reset(kvik_cache *c, kvik_seq s)
         unbound_layer_close(&c->unbound->layer[i]); /* the next use may have another shape */
     if (c && c->unbound) return 0;
     TRY(cache_bound(c));
-    return kv_trim(c->x->kv, s, 0, &have);
+    kv_seq was = 0; /* its rows stay for others, as those of a dropped one do */
+    if (kv_reserved(c->x->kv, s) || kv_fork(c->x->kv, s, &was) < 0) was = 0;
+    int e = kv_trim(c->x->kv, s, 0, &have);
+    if (was) (void)kv_keep(c->x->kv, was);
+    return e;
 }
 
 KVIK_API int kvik_cache_reserve(kvik_cache *c, kvik_seq s, uint32_t len)

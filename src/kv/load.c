@@ -153,8 +153,8 @@ static int load_all(const struct loading *v)
         }
     for (uint32_t gi = 0; gi < v->kv->n_groups; gi++) { /* an open block none of whose rows count */
         struct group *g = &v->kv->group[gi];
-        if (g->c.policy.kind != KV_ROWS) continue;
-        uint32_t i = v->s->g[gi].cut[RAW], end = table_used(g, RAW, v->s->len);
+        if (g->c.policy.kind == KV_STATE) continue;
+        uint32_t i = v->s->g[gi].cut[RAW], end = table_used(g, RAW, seq_rows(g, v->s));
         for (; i < end; i++)
             TRY(take_cell(v->kv, &g->form[RAW], seq_table(v->kv, g, RAW, v->s), i));
     }

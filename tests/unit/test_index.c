@@ -184,6 +184,13 @@ static void test_sync_of_empty(void **state)
     assert_true(said.reused == 119 && said.computed == 1 && said.recomputed == 0);
     assert_memory_equal(a, b, vocab * sizeof *a);
     kvik_sync_done(&said);
+    assert_int_equal(kvik_cache_drop(c, s[1]), 0);
+    assert_int_equal(kvik_cache_reset(c, s[0]), 0); /* nobody has them now, but they are there */
+    assert_int_equal(kvik_cache_length(c, s[0]), 0);
+    assert_int_equal(kvik_cache_sync(c, s[0], ids, 120, b, &said), 0);
+    assert_int_equal(said.reused, 119);
+    assert_memory_equal(a, b, vocab * sizeof *a);
+    kvik_sync_done(&said);
     kvik_cache_close(c);
     kvik_model_close(m);
 }
