@@ -251,6 +251,101 @@ static void callbacks(void **state)
     }
 }
 
+/* Numbers that nobody means, in a struct filled by hand: refused with a sentence, or as good as the largest that has an
+ * effect. */
+static void huge(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *json;
+        size_t field; /* becomes UINT32_MAX */
+        int code;
+    } most[] = {
+#define FIELD(f) offsetof(kvik_generation, f)
+        {"{}", FIELD(num_beams), KVIK_LIMIT},
+        {"{\"guidance_scale\": 2}", FIELD(num_beams), KVIK_LIMIT},
+        {"{\"num_beams\": 4, \"diversity_penalty\": 1}", FIELD(num_beam_groups), KVIK_ARG},
+        {"{\"do_sample\": true}", FIELD(num_return_sequences), KVIK_LIMIT},
+        {"{\"penalty_alpha\": 0.5}", FIELD(top_k), KVIK_LIMIT},
+        {"{\"max_matching_ngram_size\": 65536}", FIELD(prompt_lookup_num_tokens), 0},
+        {"{\"prompt_lookup_num_tokens\": 9}", FIELD(max_matching_ngram_size), 0},
+        {"{}", FIELD(prefill_chunk_size), 0},
+        {"{}", FIELD(no_repeat_ngram_size), 0},
+        {"{}", FIELD(encoder_no_repeat_ngram_size), 0},
+        {"{\"suppress_tokens\": [5]}", FIELD(min_length), 0},
+        {"{\"suppress_tokens\": [5]}", FIELD(min_new_tokens), 0},
+        {"{\"do_sample\": true}", FIELD(top_k), 0},
+        {"{\"temperature\": 1}", FIELD(decay_start), 0},
+#undef FIELD
+    };
+    for (size_t i = 0; i < countof(most); i++) {
+        kvik_cache *c = open_cache((kvik_cache_config){0});
+        kvik_generation g = options(&(struct way){"huge", most[i].json});
+        const kvik_prompt p[2] = {{.ids = ids, .n = countof(ids)}, {.ids = ids, .n = 1}};
+        kvik_result *r;
+        kvik_usage u;
+        *(uint32_t *)((char *)&g + most[i].field) = g.max_new_tokens = UINT32_MAX;
+        int e = kvik_generate(c, &g, p, 2, NULL, &r);
+        if (e != most[i].code) fail_msg("%zu: %d, %s", i, e, kvik_last_error());
+        if (e == KVIK_LIMIT && !strstr(kvik_last_error(), "max_sequences"))
+            fail_msg("%zu: %s", i, kvik_last_error());
+        if (e >= 0) {
+            assert_int_equal(r->row[0].n, 65); /* the last one has no row */
+            assert_int_equal(r->row[1].n, 65);
+            kvik_result_free(r);
+        }
+        kvik_cache_usage(c, &u);
+        assert_int_equal(u.tokens, 0);
+        kvik_generation_done(&g);
+        kvik_cache_close(c);
+    }
+}
+
+/* How a prompt is cut, what a sequence holds of it and who runs beside it change nothing; prompts of one token. */
+static void equal_ways(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t chunk, step;
+        bool given, beside;
+    } how[] = {{1, 0, false, false},
+               {3, 0, true, false},
+               {0, 2, true, false},
+               {0, 3, false, true},
+               {0, 0, true, true}};
+    for (size_t i = 0; i < countof(kinds) * countof(ways) * 2; i++) {
+        const struct way *w = &ways[i / 2 % countof(ways)];
+        kvik_cache_config cc = kinds[i / 2 / countof(ways)].cc;
+        bool turns = strcmp(kinds[i / 2 / countof(ways)].name, "quantized") == 0;
+        kvik_prompt p[2] = {{.ids = ids, .n = i % 2 ? 1 : countof(ids)}, {.ids = ids + 2, .n = 5}};
+        kvik_cache *c = open_cache(cc);
+        kvik_generation g = options(w);
+        kvik_result *want, *r;
+        g.max_new_tokens = 12;
+        assert_int_equal(kvik_generate(c, &g, p, 1, NULL, &want), 0);
+        kvik_cache_close(c);
+        for (size_t k = 0; k < countof(how); k++) {
+            if (turns && how[k].given) continue; /* what is held was a turn of its own */
+            cc.step_tokens = how[k].step;
+            cc.max_sequences = 16;
+            c = open_cache(cc);
+            g.prefill_chunk_size = how[k].chunk;
+            p[0].seq = how[k].given ? held(c) : 0;
+            if (kvik_generate(c, &g, p, 1 + how[k].beside, NULL, &r) < 0)
+                fail_msg("%s: %s", w->name, kvik_last_error());
+            for (uint32_t n = 0; n < want->n_rows; n++)
+                if (r->row[n].n != want->row[n].n || r->row[n].score != want->row[n].score ||
+                    memcmp(r->row[n].ids, want->row[n].ids, want->row[n].n * sizeof *ids))
+                    fail_msg("%s, %s, %zu: row %u differs", kinds[i / 2 / countof(ways)].name,
+                             w->name, k, n);
+            kvik_result_free(r);
+            kvik_cache_close(c);
+        }
+        kvik_result_free(want);
+        kvik_generation_done(&g);
+    }
+}
+
 struct nosy {
     kvik_cache *c;
     kvik_seq s;
@@ -370,8 +465,9 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(allocations), cmocka_unit_test(budgets), cmocka_unit_test(callbacks),
-        cmocka_unit_test(nested),      cmocka_unit_test(said),    cmocka_unit_test(last_rows),
+        cmocka_unit_test(allocations), cmocka_unit_test(budgets),   cmocka_unit_test(callbacks),
+        cmocka_unit_test(nested),      cmocka_unit_test(huge),      cmocka_unit_test(equal_ways),
+        cmocka_unit_test(said),        cmocka_unit_test(last_rows),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
