@@ -122,14 +122,21 @@ int session_load(kvik_cache *c, struct durable *f, const struct session *s, uint
     return e < 0 ? cache_full(c, e) : (int)s->n_seqs;
 }
 
+/* A reader takes no lock: what looks damaged may be what another process is just adding to. */
 int session_open_file(const char *path, struct durable *f, struct session *s)
 {
     struct session_disk d;
-    TRY(durable_open(f, path, false));
-    session_disk_init(&d, f);
-    int e = session_read(&d.io, s);
-    if (e < 0) durable_close(f);
-    return e;
+    uint64_t before = UINT64_MAX;
+    for (int i = 0;; i++) {
+        TRY(durable_open(f, path, false));
+        session_disk_init(&d, f);
+        int e = session_read(&d.io, s);
+        if (e >= 0) return e;
+        bool same = f->size == before;
+        before = f->size;
+        durable_close(f);
+        if (e != ERR_FORMAT || same || i == 8) return e;
+    }
 }
 
 KVIK_API int kvik_cache_load(kvik_cache *c, const char *path, uint32_t max, kvik_seq *s,

@@ -88,11 +88,12 @@ static int open_once(struct durable *f, const char *path, bool write)
     if (e) return failed(path, "cannot open", e);
     if (fstat(f->fd, &st) < 0 || !S_ISREG(st.st_mode))
         return ERR(IO, "%s: not a regular file", path);
-    if (durable_opened) durable_opened(path);
+    if (write && durable_opened) durable_opened(path);
     if (write) TRY(lock(path, f->fd));
     if (write && !named(path, &st)) return 1;
     if (fstat(f->fd, &st) < 0) return failed(path, "cannot open", errno); /* it may have grown */
     f->size = (uint64_t)st.st_size;
+    if (!write && durable_opened) durable_opened(path);
     return copy_path(f, path);
 }
 

@@ -40,7 +40,7 @@ struct durable_fault {
 };
 /* Tests: told of writes, syncs, truncations and renames of files as they are made, or NULL. */
 extern void (*durable_trace)(enum durable_call call, uint64_t at, const void *data, size_t n);
-/* Tests: called between opening a file and locking it, or NULL. */
+/* Tests: called between opening a file and locking it or, for reading, after its size was taken; or NULL. */
 extern void (*durable_opened)(const char *path);
 void durable_fault_set(const struct durable_fault *f); /* NULL: off */
 uint64_t durable_fault_calls(void);

@@ -108,6 +108,29 @@ static void test_replaced(void **state)
     clear(dir);
 }
 
+static kvik_cache *writer;
+static kvik_seq more;
+
+static void on_read(const char *path) /* another process adds to it just now */
+{
+    durable_opened = NULL;
+    save(writer, path, more, "more");
+}
+
+/* A reader holds no lock: the manifest it finds may be newer than the size it has seen. */
+static void test_grows_while_read(void **state)
+{
+    (void)state;
+    kvik_cache *c = open_cache("dynamic", NULL);
+    writer = c;
+    save(c, file, feed(c, ids, 60), "a");
+    more = feed(c, ids, 70);
+    durable_opened = on_read;
+    assert_session(c, file, 70, "more");
+    kvik_cache_close(c);
+    clear(dir);
+}
+
 static void test_temporary(void **state)
 {
     (void)state;
@@ -299,9 +322,10 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_replaced),   cmocka_unit_test(test_temporary),
-        cmocka_unit_test(test_neighbours), cmocka_unit_test(test_turns),
-        cmocka_unit_test(test_rot),        cmocka_unit_test(test_places),
+        cmocka_unit_test(test_replaced),   cmocka_unit_test(test_grows_while_read),
+        cmocka_unit_test(test_temporary),  cmocka_unit_test(test_neighbours),
+        cmocka_unit_test(test_turns),      cmocka_unit_test(test_rot),
+        cmocka_unit_test(test_places),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
