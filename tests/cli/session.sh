@@ -74,4 +74,16 @@ check "a newer version: says so" err_has "version 255"
 
 run generate "$llama" --input-ids "$ids" --prefix-cache "$work/good"
 check "a file is no directory" status 1
+
+# A reader that was written from docs/SESSION-FORMAT.md alone.
+reader() { python3 "$(dirname "$0")/session.py" "$@" >"$work/read"; }
+gen "$ids" --prefix-cache "$work/full"
+want=$(python3 -c "import json; print(*json.load(open('$work/out'))['sequences'][0], sep=',')")
+check "another reader: all is as documented" reader "$work"/full/*.kvik
+check "another reader: finds the ids" same "$(cat "$work/read")," \
+    "$(echo "$want," | head -c "$(wc -c <"$work/read")")"
+gen "$ids,65" --prefix-cache "$work/full"
+check "another reader: a file that was added to" reader "$work"/full/*.kvik
+gen "$ids,65" --cache-config '{"sliding_window":20}' --prefix-cache "$work/window"
+check "another reader: a window" reader "$work"/window/*.kvik
 finish

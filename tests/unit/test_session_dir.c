@@ -322,9 +322,9 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_replaced),   cmocka_unit_test(test_grows_while_read),
-        cmocka_unit_test(test_temporary),  cmocka_unit_test(test_neighbours),
-        cmocka_unit_test(test_turns),      cmocka_unit_test(test_rot),
+        cmocka_unit_test(test_replaced),  cmocka_unit_test(test_grows_while_read),
+        cmocka_unit_test(test_temporary), cmocka_unit_test(test_neighbours),
+        cmocka_unit_test(test_turns),     cmocka_unit_test(test_rot),
         cmocka_unit_test(test_places),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
