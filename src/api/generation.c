@@ -50,7 +50,10 @@ static void legacy_end(const struct legacy_call *l, kvik_result *r)
 {
     uint32_t per = r->n_rows / l->n;
     for (uint32_t i = 0; i < r->n_rows; i++) {
-        if (i % per || !l->prompt[i / per].seq) kv_drop(l->c->x->kv, r->row[i].seq);
+        if (i % per)
+            kv_drop(l->c->x->kv, r->row[i].seq);
+        else if (!l->prompt[i / per].seq)
+            kv_keep(l->c->x->kv, r->row[i].seq); /* for the next call, as run_end does */
         r->row[i].seq = 0;
     }
 }

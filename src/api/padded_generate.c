@@ -146,9 +146,7 @@ static int prompts(struct call *c, const kvik_generation *g, const kvik_hooks *h
 {
     struct kvik_batch *b = c->b;
     const kvik_inputs *in = c->in;
-    enum gen_mode mode = gen_mode(g);
-    bool plain = (mode == GEN_GREEDY || mode == GEN_SAMPLE) && !g->prompt_lookup_num_tokens &&
-                 !(hooks && hooks->assistant_model);
+    bool plain = gen_plain(g, hooks && hooks->assistant_model);
     for (uint32_t i = 0; i < b->rows; i++) {
         uint32_t at = c->append ? b->length : 0;
         c->prompt[i] =

@@ -27,6 +27,8 @@ enum gen_mode {
 enum gen_mode gen_mode(const kvik_generation *g);
 /* Greedy decoding or sampling that guesses ahead, with an assistant model or by prompt lookup; other modes ignore both. */
 bool gen_assisted(const kvik_generation *g, bool assistant_model);
+/* Greedy decoding or sampling token by token, which alone can append to a sequence. */
+bool gen_plain(const kvik_generation *g, bool assistant_model);
 
 /* --- processors, in the reference's order (cache-semantics 22): repetition penalty, min new tokens | temperature, top_k,
  * top_p, min_p when sampling.  scores: [vocab] f32 in place.  ids: tokens so far, prompt included (masked

@@ -116,10 +116,8 @@ static int match(struct run *r, struct row *w)
 static int sync(struct run *r, struct row *w)
 {
     if (!w->given) return match(r, w);
-    enum gen_mode mode = gen_mode(r->g);
-    bool plain =
-        (mode == GEN_GREEDY || mode == GEN_SAMPLE) && !r->assist && !r->g->prompt_lookup_num_tokens;
-    if (w->prompt->append && !plain)
+    bool anew = gen_mode(r->g) == GEN_CONTRASTIVE; /* whatever stands before the ids */
+    if (w->prompt->append && !gen_plain(r->g, r->assist != NULL))
         return ERR(UNSUPPORTED, "ids that are appended to a sequence need greedy decoding or "
                                 "sampling; give the whole text instead");
     struct sync_ids ids = {.id = w->ids, .n = w->n, .pad = w->pad, .append = w->prompt->append};
@@ -127,7 +125,7 @@ static int sync(struct run *r, struct row *w)
     w->seq = w->given;
     w->have = w->sync.have;
     w->reused = (uint32_t)w->sync.report->reused;
-    uint64_t rows = w->n + (mode == GEN_CONTRASTIVE ? 0 : w->sync.report->offset);
+    uint64_t rows = w->n + (anew ? 0 : w->sync.report->offset);
     if (rows > r->x->max_len)
         return ERR(LIMIT, "the sequence would have %llu tokens, max_cache_len is %u",
                    (unsigned long long)rows, r->x->max_len);

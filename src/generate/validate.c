@@ -18,9 +18,12 @@ enum gen_mode gen_mode(const kvik_generation *g)
 
 bool gen_assisted(const kvik_generation *g, bool assistant_model)
 {
-    enum gen_mode m = gen_mode(g);
-    return (assistant_model || g->prompt_lookup_num_tokens > 0) &&
-           (m == GEN_GREEDY || m == GEN_SAMPLE);
+    return (assistant_model || g->prompt_lookup_num_tokens > 0) && gen_mode(g) <= GEN_SAMPLE;
+}
+
+bool gen_plain(const kvik_generation *g, bool assistant_model)
+{
+    return gen_mode(g) <= GEN_SAMPLE && !gen_assisted(g, assistant_model);
 }
 
 /* Numbers within the range of their row; what matters only when sampling may be anything otherwise. */

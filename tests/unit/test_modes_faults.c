@@ -415,6 +415,32 @@ static void said(void **state)
     }
 }
 
+/* Prompts of runs that wanted arrays alone are found by the next one, as those of other runs. */
+static void found_again(void **state)
+{
+    (void)state;
+    int32_t text[40];
+    size_t reused[2];
+    for (int32_t i = 0; i < 40; i++)
+        text[i] = 3 + i;
+    for (int legacy = 0; legacy < 2; legacy++) {
+        kvik_cache *c = open_cache((kvik_cache_config){0});
+        kvik_generation g = options(&ways[0]);
+        const kvik_prompt p = {.ids = text, .n = countof(text)};
+        kvik_result *r;
+        g.return_legacy_cache = legacy;
+        for (int k = 0; k < 2; k++) {
+            assert_int_equal(kvik_generate(c, &g, &p, 1, NULL, &r), 0);
+            reused[legacy] = r->row[0].reused;
+            kvik_result_free(r);
+        }
+        kvik_generation_done(&g);
+        kvik_cache_close(c);
+    }
+    assert_true(reused[0] > 0);
+    assert_int_equal(reused[0], reused[1]);
+}
+
 /* A sequence of its last row: as many tokens as a cache that has room gives, and then an end or a sentence. */
 static void last_rows(void **state)
 {
@@ -465,9 +491,9 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(allocations), cmocka_unit_test(budgets),   cmocka_unit_test(callbacks),
-        cmocka_unit_test(nested),      cmocka_unit_test(huge),      cmocka_unit_test(equal_ways),
-        cmocka_unit_test(said),        cmocka_unit_test(last_rows),
+        cmocka_unit_test(allocations), cmocka_unit_test(budgets),     cmocka_unit_test(callbacks),
+        cmocka_unit_test(nested),      cmocka_unit_test(huge),        cmocka_unit_test(equal_ways),
+        cmocka_unit_test(said),        cmocka_unit_test(found_again), cmocka_unit_test(last_rows),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
