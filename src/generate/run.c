@@ -57,9 +57,9 @@ static int row_begin(struct run *r, struct row *w, uint32_t index, uint32_t limi
     const kvik_prompt *p = w->prompt;
     uint32_t more = unfed(r);
     if (p->n == 0 || !p->ids) return ERR(ARG, "row %u: the prompt has no tokens", index);
-    size_t n = 0;
-    for (size_t i = 0; i < p->n; i++)
-        n += !p->attention_mask || p->attention_mask[i];
+    size_t n = p->attention_mask ? 0 : p->n;
+    for (size_t i = 0; p->attention_mask && i < p->n; i++)
+        n += p->attention_mask[i] != 0;
     if (n == 0) return ERR(ARG, "row %u: the attention mask hides every token", index);
     while (p->attention_mask && !p->attention_mask[w->pad])
         w->pad++;

@@ -23,6 +23,11 @@ static const struct way ways[] = {
     {"contrastive", "{\"penalty_alpha\": 0.6, \"top_k\": 4}"},
     {"guided", "{\"guidance_scale\": 1.5, \"negative_prompt_ids\": [7, 300, 12]}"},
     {"guided beam", "{\"num_beams\": 3, \"guidance_scale\": 1.5}"},
+    {"guided groups", "{\"num_beams\": 4, \"num_beam_groups\": 2, \"diversity_penalty\": 0.7, "
+                      "\"guidance_scale\": 1.5, \"negative_prompt_ids\": [7, 300, 12]}"},
+    {"lookup samples", "{\"do_sample\": true, \"num_return_sequences\": 2, "
+                       "\"prompt_lookup_num_tokens\": 4, \"repetition_penalty\": 1.2}"},
+    {"guided lookup", "{\"guidance_scale\": 1.5, \"prompt_lookup_num_tokens\": 4}"},
     {"guided contrast", "{\"penalty_alpha\": 0.6, \"top_k\": 3, \"guidance_scale\": 1.5}"},
 };
 
@@ -301,6 +306,52 @@ static void huge(void **state)
     }
 }
 
+/* What cannot be meant, as the second of two prompts: an error, and the first one's sequence is as it was. */
+static void misuse(void **state)
+{
+    (void)state;
+    static const uint8_t hidden[] = {0, 0, 0};
+    static const int32_t outside[] = {295, 1 << 20, 3}, below[] = {295, -1, 3};
+    for (size_t i = 0; i < countof(ways); i++) {
+        kvik_cache *c = open_cache((kvik_cache_config){.max_sequences = 16});
+        kvik_generation g = options(&ways[i]);
+        kvik_seq first = held(c), gone = held(c);
+        assert_int_equal(kvik_cache_drop(c, gone), 0);
+        const struct {
+            kvik_prompt second;
+            int code;
+        } bad[] = {
+            {{.ids = NULL, .n = 3}, KVIK_ARG},
+            {{.ids = ids, .n = 0}, KVIK_ARG},
+            {{.ids = ids, .n = 3, .attention_mask = hidden}, KVIK_ARG},
+            {{.ids = outside, .n = 3}, KVIK_ARG},
+            {{.ids = below, .n = 3}, KVIK_ARG},
+            {{.ids = ids, .n = 3, .seq = gone}, KVIK_STALE},
+            {{.ids = ids, .n = 3, .seq = UINT32_MAX}, KVIK_STALE},
+            {{.ids = ids, .n = 3, .seq = first}, KVIK_ARG},
+            {{.ids = ids, .n = (size_t)1 << 40, .attention_mask = NULL}, KVIK_LIMIT},
+        };
+        kvik_result *r = NULL;
+        struct state before = state_of(c, first);
+        for (size_t k = 0; k < countof(bad); k++) {
+            const kvik_prompt p[] = {{.ids = ids, .n = countof(ids), .seq = first}, bad[k].second};
+            int e = kvik_generate(c, &g, p, 2, NULL, &r);
+            if (e != bad[k].code) fail_msg("%zu: %d, %s", k, e, kvik_last_error());
+            unchanged("misuse", ways[i].name, (long long)k, before, state_of(c, first));
+        }
+        const kvik_prompt p = {.ids = ids, .n = countof(ids)};
+        assert_int_equal(kvik_generate(c, &g, &p, 0, NULL, &r), KVIK_ARG);
+        assert_int_equal(kvik_generate(NULL, &g, &p, 1, NULL, &r), KVIK_ARG);
+        assert_int_equal(kvik_generate(c, NULL, &p, 1, NULL, &r), KVIK_ARG);
+        assert_int_equal(kvik_generate(c, &g, NULL, 1, NULL, &r), KVIK_ARG);
+        assert_int_equal(kvik_generate(c, &g, &p, 1, NULL, NULL), KVIK_ARG);
+        assert_null(r);
+        assert_true(kv_check(c->x->kv));
+        kvik_generation_done(&g);
+        kvik_cache_close(c);
+    }
+}
+
 /* How a prompt is cut, what a sequence holds of it and who runs beside it change nothing; prompts of one token. */
 static void equal_ways(void **state)
 {
@@ -491,9 +542,10 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(allocations), cmocka_unit_test(budgets),     cmocka_unit_test(callbacks),
-        cmocka_unit_test(nested),      cmocka_unit_test(huge),        cmocka_unit_test(equal_ways),
-        cmocka_unit_test(said),        cmocka_unit_test(found_again), cmocka_unit_test(last_rows),
+        cmocka_unit_test(allocations), cmocka_unit_test(budgets), cmocka_unit_test(callbacks),
+        cmocka_unit_test(nested),      cmocka_unit_test(huge),    cmocka_unit_test(misuse),
+        cmocka_unit_test(equal_ways),  cmocka_unit_test(said),    cmocka_unit_test(found_again),
+        cmocka_unit_test(last_rows),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
