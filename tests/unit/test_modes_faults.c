@@ -415,7 +415,9 @@ static bool feed_inside(void *ctx, uint64_t done, uint64_t total)
     n->refused += kvik_forward(n->c, &span, 1, false, NULL) == KVIK_BUSY;
     n->refused += kvik_cache_sync(n->c, n->s, ids, countof(ids), NULL, NULL) == KVIK_BUSY;
     assert_int_equal(kvik_generation_init(&g, tiny), 0);
-    n->refused += kvik_generate(n->c, &g, &p, 1, NULL, &r) == KVIK_BUSY;
+    int e = kvik_generate(n->c, &g, &p, 1, NULL, &r);
+    n->refused += e == KVIK_BUSY;
+    if (e >= 0) kvik_result_free(r);
     kvik_generation_done(&g);
     return true;
 }
