@@ -357,7 +357,7 @@ struct saved {
         void *data;
         size_t bytes;
     } chunk[512];
-    uint32_t n;
+    uint32_t n, n_groups;
 };
 
 static void *copy_of(const void *p, size_t n)
@@ -373,7 +373,7 @@ static int take_image(struct kv_sink *k, const struct kv_image *im)
     s->image = *im;
     s->image.tok = copy_of(im->tok, im->len * sizeof *im->tok);
     s->image.turn = copy_of(im->turn, im->n_turns * sizeof *im->turn);
-    s->image.unseen = copy_of(im->unseen, 2 * 2 * sizeof *im->unseen);
+    s->image.unseen = copy_of(im->unseen, (size_t)s->n_groups * 2 * sizeof *im->unseen);
     return 0;
 }
 
@@ -413,6 +413,7 @@ static int op_save(struct toy *t)
 {
     kv_seq s, a, b;
     struct saved *f = calloc(1, sizeof *f);
+    f->n_groups = t->n_groups;
     f->sink = (struct kv_sink){.image = take_image, .chunk = take_chunk};
     f->source = (struct kv_source){give_chunk, NULL};
     int e = begin(t, &s);
@@ -520,6 +521,13 @@ static int groups(struct toy *t, const struct policy *p, uint32_t codec)
     return 0;
 }
 
+static void codecs_close(struct toy *t)
+{
+    for (uint32_t i = 0; i < t->n_groups; i++)
+        for (uint32_t p = 0; p < t->group[i].n_planes; p++)
+            if (t->group[i].plane[p].codec) kv_codec_close(t->group[i].plane[p].codec);
+}
+
 static int store_open(struct toy *t, const struct policy *p, uint32_t codec,
                       enum kv_streaming streaming, size_t pool)
 {
@@ -537,6 +545,7 @@ static int store_open(struct toy *t, const struct policy *p, uint32_t codec,
     if (e >= 0 && streaming != KV_RESIDENT) e = kv_tier_memory_open((size_t)1 << 36, &c.tier);
     if (e >= 0) e = kv_open(&t->kv, &c);
     if (e < 0 && c.tier) c.tier->close(c.tier);
+    if (e < 0) codecs_close(t);
     return e;
 }
 
@@ -544,9 +553,7 @@ static void store_close(struct toy *t, int e)
 {
     if (e == 0 && !kv_check(t->kv)) abort();
     kv_close(t->kv);
-    for (uint32_t i = 0; i < t->n_groups; i++)
-        for (uint32_t p = 0; p < t->group[i].n_planes; p++)
-            if (t->group[i].plane[p].codec) kv_codec_close(t->group[i].plane[p].codec);
+    codecs_close(t);
 }
 
 static int n_cells, n_pass, n_failed, n_streamed, verbose;
@@ -585,6 +592,7 @@ int main(int argc, char **argv)
 {
     struct toy t = {0};
     size_t plane = (size_t)CHUNK * HEADS * DIM;
+    bool brief = getenv("KVIK_TEST_SHORT"); /* looks for memory errors only */
     verbose = argc > 1 && !strcmp(argv[1], "-v");
     setvbuf(stdout, NULL, _IOLBF, 0);
     t.rows = calloc(plane, sizeof *t.rows);
@@ -593,7 +601,7 @@ int main(int argc, char **argv)
     for (uint32_t i = 0, x = 3; i < MOST; i++)
         t.ids[i] = (int32_t)((x = x * 1664525u + 1013904223u) >> 12 & 0x3ff);
     for (uint32_t p = 0; p < countof(policies); p++)
-        for (uint32_t c = 0; c < countof(codecs); c++) {
+        for (uint32_t c = 0; c < countof(codecs) - brief; c++) {
             bool rows = policies[p].group[0].kind != KV_STATE || policies[p].n > 1;
             if (codecs[c].backend && !rows) continue; /* a state has no codec */
             if (reference(&t, &policies[p], c) < 0) {
@@ -601,7 +609,7 @@ int main(int argc, char **argv)
                 n_failed++;
                 continue;
             }
-            for (uint32_t k = 0; k < countof(tiers); k++)
+            for (uint32_t k = 0; k < countof(tiers) - brief; k++)
                 for (uint32_t op = 0; op < countof(operations); op++) {
                     bool streamed = false;
                     int e = run_cell(&t, &policies[p], c, k, op, &streamed);
