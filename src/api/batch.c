@@ -114,20 +114,25 @@ KVIK_API int kvik_cache_select(kvik_cache *c, const uint32_t *index, uint32_t n)
     return batch_select(u, index, n);
 }
 
+int batch_repeated(uint32_t rows, uint32_t times, uint32_t most, uint32_t **index, uint32_t *n)
+{
+    if (__builtin_mul_overflow(rows, times, n) || *n > most)
+        return ERR(LIMIT, "%u rows repeated %u times, the cache was opened for max_sequences %u",
+                   rows, times, most);
+    if (!(*index = mem_array(*n, sizeof **index))) return ERR_NOMEM;
+    for (uint32_t i = 0; i < *n; i++)
+        (*index)[i] = i / times;
+    return 0;
+}
+
 KVIK_API int kvik_cache_repeat(kvik_cache *c, uint32_t times)
 {
     struct unbound *u = unbound_of(c);
-    uint32_t batch, n;
+    uint32_t batch, n, *index;
     if (!u || !times) return ERR(ARG, "rows are repeated in a cache without a model, once or more");
     TRY(batch_of(u, &batch));
     if (!batch) return 0;
-    if (__builtin_mul_overflow(batch, times, &n) || n > u->max_batch)
-        return ERR(LIMIT, "%u rows repeated %u times, the cache was opened for max_sequences %u",
-                   batch, times, u->max_batch);
-    uint32_t *index = mem_array(n, sizeof *index);
-    if (!index) return ERR_NOMEM;
-    for (uint32_t i = 0; i < n; i++)
-        index[i] = i / times;
+    TRY(batch_repeated(batch, times, u->max_batch, &index, &n));
     int e = batch_select(u, index, n);
     mem_free(index);
     return e;

@@ -4,6 +4,7 @@
  * fed.  Whatever is counted in columns outside is translated here.  Operations that touch several sequences are made
  * of one call that cannot fail half way, or fork what they change first. */
 #include "api/padded.h"
+#include "api/unbound.h"
 #include "generate/run.h"
 
 #include <string.h>
@@ -221,15 +222,9 @@ KVIK_API int kvik_batch_reorder(kvik_batch *b, const uint32_t *beam_idx)
 
 KVIK_API int kvik_batch_repeat(kvik_batch *b, uint32_t times)
 {
-    uint32_t n;
+    uint32_t n, *index;
     if (!b || !times) return ERR(ARG, "a batch is repeated once or more");
-    if (__builtin_mul_overflow(b->rows, times, &n) || n > b->c->x->max_seqs)
-        return ERR(LIMIT, "%u rows repeated %u times, the cache was opened for max_sequences %u",
-                   b->rows, times, b->c->x->max_seqs);
-    uint32_t *index = mem_array(n, sizeof *index);
-    if (!index) return ERR_NOMEM;
-    for (uint32_t i = 0; i < n; i++)
-        index[i] = i / times;
+    TRY(batch_repeated(b->rows, times, b->c->x->max_seqs, &index, &n));
     int e = kvik_batch_select(b, index, n);
     mem_free(index);
     return e;

@@ -41,4 +41,6 @@ struct unbound_shape unbound_shape(const struct unbound *u, const struct unbound
 int batch_crop(struct unbound *u, int64_t len);
 int batch_reorder(struct unbound *u, const uint32_t *from, uint32_t n);
 int batch_select(struct unbound *u, const uint32_t *index, uint32_t n);
+/* rows 0,0,..,1,1,..: *index (mem_free) selects each of `rows` rows `times` times, *n of them, at most `most`. */
+int batch_repeated(uint32_t rows, uint32_t times, uint32_t most, uint32_t **index, uint32_t *n);
 int batch_new(struct unbound *u, struct unbound_layer *l, kv_seq *out);

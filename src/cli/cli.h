@@ -128,6 +128,8 @@ int session_cache(struct session *s, uint32_t sequences, uint64_t need);
 /* Most tokens of a sequence: the model's context; no real bound where sinks keep distances short. */
 uint32_t session_context(const struct session *s);
 void session_close(struct session *s);
+/* Opens a model file or one of the local hub cache, showing `what` meanwhile; an error code. */
+int session_model(const char *what, const char *path, kvik_model **out);
 /* assistant.c: another model that guesses ahead for `sequences` prompts of at most `need` tokens, after session_cache. */
 int session_assist(struct session *s, const char *path, uint32_t sequences, uint64_t need);
 

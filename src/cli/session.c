@@ -45,7 +45,7 @@ int session_check(const char *config, const json_t *options)
 }
 
 struct load {
-    struct session *s;
+    kvik_model **out;
     const char *path;
     int e;
 };
@@ -53,27 +53,33 @@ struct load {
 static void load(void *ctx)
 {
     struct load *l = ctx;
-    l->e = kvik_model_open(l->path, &l->s->model);
+    l->e = kvik_model_open(l->path, l->out);
+}
+
+int session_model(const char *what, const char *path, kvik_model **out)
+{
+    char found[HUB_PATH];
+    struct load l = {.out = out, .path = hub_find(path, found)};
+    progress_during(what, load, &l);
+    return l.e;
 }
 
 int session_open(struct session *s, const char *path, const struct common *common,
                  const char *config, const json_t *options)
 {
     char what[128];
-    char found[HUB_PATH];
     const char *name = strrchr(path, '/');
     double begun = now_seconds();
     *s = (struct session){.common = *common};
-    struct load l = {.s = s, .path = hub_find(path, found)};
     snprintf(what, sizeof what, "loading %.80s", name && name[1] ? name + 1 : path);
-    progress_during(what, load, &l);
-    if (l.e >= 0) l.e = kvik_generation_init(&s->g, s->model);
-    if (l.e >= 0) {
+    int e = session_model(what, path, &s->model);
+    if (e >= 0) e = kvik_generation_init(&s->g, s->model);
+    if (e >= 0) {
         s->has_g = true;
-        l.e = apply(&s->g, config, options);
+        e = apply(&s->g, config, options);
     }
-    if (l.e < 0) {
-        int status = say_error(l.e);
+    if (e < 0) {
+        int status = say_error(e);
         session_close(s);
         return status;
     }

@@ -99,9 +99,7 @@ static char *words(const char *fmt, ...)
     va_start(ap, fmt);
     int n = vsnprintf(line, sizeof line, fmt, ap);
     va_end(ap);
-    char *s = mem_alloc((size_t)MIN(n, (int)sizeof line - 1) + 1);
-    if (s) memcpy(s, line, (size_t)MIN(n, (int)sizeof line - 1));
-    return s;
+    return mem_strndup(line, (size_t)MIN(n, (int)sizeof line - 1));
 }
 
 /* Why fewer rows than agree were kept; `hinders`: the group that decided. */
