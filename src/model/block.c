@@ -64,12 +64,14 @@ void block_attend(struct graph *g, const struct model *m, uint32_t layer,
                3);
     if (a->q_norm) mod_rmsnorm(g, b->q, a->q_norm, m->n_heads, m->head_dim, b->q);
     if (a->k_norm) mod_rmsnorm(g, b->k, a->k_norm, m->n_kv_heads, m->head_dim, b->k);
+    const float *q_sink = NULL;
     if (f->rope >= 0) {
-        mod_rope_query(g, layer, (uint32_t)f->rope, b->q);
+        q_sink = mod_rope_query(g, layer, (uint32_t)f->rope, b->q);
         mod_rope(g, (uint32_t)f->rope, b->k, m->n_kv_heads);
     }
     mod_attention(g, &(struct mod_attention){.layer = layer,
                                              .q = b->q,
+                                             .q_sink = q_sink,
                                              .k = b->k,
                                              .v = b->v,
                                              .out = b->att,

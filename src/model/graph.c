@@ -252,58 +252,65 @@ void mod_rope(struct graph *g, uint32_t rope, float *x, uint32_t heads)
     word(g, rope_run, &a, sizeof a);
 }
 
-void mod_rope_query(struct graph *g, uint32_t layer, uint32_t rope, float *q)
+/* The copy that belongs to a buffer of queries: layers that share the buffer share the copy. */
+static float *sink_copy(struct graph *g, const float *q, size_t width)
+{
+    for (uint32_t i = 0; i < g->n_sink_copies; i++)
+        if (g->sink_copy[i].q == q) return g->sink_copy[i].copy;
+    if (g->n_sink_copies == countof(g->sink_copy)) {
+        if (g->error >= 0) g->error = ERR(LIMIT, "more than %u query buffers", g->n_sink_copies);
+        return NULL;
+    }
+    float *copy = graph_buffer(g, width);
+    g->sink_copy[g->n_sink_copies++] = (struct sink_copy){q, copy};
+    return copy;
+}
+
+const float *mod_rope_query(struct graph *g, uint32_t layer, uint32_t rope, float *q)
 {
     const struct kv_policy *p = &exec_layer_group(g->x, layer)->policy;
     struct turn a = {.r = rotation(g, rope, 0), .x = q, .heads = g->x->m->n_heads};
     if (p->sinks && p->window) {
-        if (!g->q_sink) g->q_sink = graph_buffer(g, (size_t)a.heads * g->x->m->head_dim);
-        a.copy = g->q_sink;
+        a.copy = sink_copy(g, q, (size_t)a.heads * g->x->m->head_dim);
         a.sink = rotation(g, rope, p->sinks + p->window);
     }
     word(g, rope_run, &a, sizeof a);
+    return a.copy;
 }
-
-struct attention {
-    struct mod_attention a;
-    const float *q_sink;
-};
 
 static int attention_run(struct pass *p, const void *arg)
 {
-    const struct attention *w = arg;
+    const struct mod_attention *w = arg;
     const struct model *m = p->x->m;
     size_t kv_width = (size_t)m->n_kv_heads * m->head_dim;
     struct dev_attn a = {
-        .q = w->a.q,
+        .q = w->q,
         .ldq = (size_t)m->n_heads * m->head_dim,
-        .out = w->a.out,
+        .out = w->out,
         .ldo = (size_t)m->n_heads * m->head_dim,
         .n_heads = m->n_heads,
-        .scale = w->a.scale,
-        .softcap = w->a.softcap,
+        .scale = w->scale,
+        .softcap = w->softcap,
         .q_sink = w->q_sink,
-        .sink_logit = w->a.sink_logit,
+        .sink_logit = w->sink_logit,
     };
     struct kv_view view;
     int e;
-    while ((e = kv_next(p->step, p->x->site[w->a.layer], &view)) > 0) {
+    while ((e = kv_next(p->step, p->x->site[w->layer], &view)) > 0) {
         if (view.first) {
-            dev_kv_write(p->dev, &view, 0, w->a.k, kv_width);
-            dev_kv_write(p->dev, &view, 1, w->a.v, kv_width);
+            dev_kv_write(p->dev, &view, 0, w->k, kv_width);
+            dev_kv_write(p->dev, &view, 1, w->v, kv_width);
             dev_kv_seal(p->dev, &view);
         }
         dev_attention(p->dev, &view, &a);
-        if (p->probed) probe_attention(p, w->a.layer, &view, &a);
+        if (p->probed) probe_attention(p, w->layer, &view, &a);
     }
     return e;
 }
 
 void mod_attention(struct graph *g, const struct mod_attention *a)
 {
-    const struct kv_policy *p = &exec_layer_group(g->x, a->layer)->policy;
-    struct attention w = {*a, p->sinks && p->window ? g->q_sink : NULL};
-    word(g, attention_run, &w, sizeof w);
+    word(g, attention_run, a, sizeof *a);
 }
 
 struct map {

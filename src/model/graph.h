@@ -12,6 +12,10 @@ struct rotation { /* cosines and sines of one rope, made at the start of every s
     uint32_t *at;   /* [step_tokens] */
     float *cos, *sin;
 };
+struct sink_copy { /* of a buffer of queries, rotated for the sink rows */
+    const float *q;
+    float *copy; /* [step_tokens][n_heads * head_dim] */
+};
 struct graph {
     struct exec *x;
     struct graph_op *op;
@@ -20,9 +24,10 @@ struct graph {
     uint32_t n_own;
     int error;             /* the first, sticky */
     uint32_t max_k, max_n; /* of all products */
-    float *q_sink;         /* [step_tokens][n_heads * head_dim], NULL: no sinks */
     struct rotation rotation[4 * MODEL_ROPES];
     uint32_t n_rotations;
+    struct sink_copy sink_copy[4];
+    uint32_t n_sink_copies;
 };
 int graph_open(struct exec *x, struct graph **out);
 void graph_close(struct graph *g);

@@ -392,11 +392,14 @@ struct mod_out {
 void mod_linear(struct graph *g, const float *x, const struct mod_out *out, uint32_t n_out);
 /* Rotates keys, [heads][head_dim] per token, with rope number `rope`. */
 void mod_rope(struct graph *g, uint32_t rope, float *x, uint32_t heads);
-/* Rotates queries of a layer; under a sink cache also makes the copy that meets the sink rows. */
-void mod_rope_query(struct graph *g, uint32_t layer, uint32_t rope, float *q);
+/* Rotates the queries of a layer in place.  Under a sink cache it also makes a second copy, rotated for the sink rows,
+ * and returns it: mod_attention's q_sink.  Else it returns NULL.  The copy belongs to the buffer q: it holds until
+ * the word is used on that buffer again. */
+const float *mod_rope_query(struct graph *g, uint32_t layer, uint32_t rope, float *q);
 struct mod_attention {
     uint32_t layer;
     const float *q, *k, *v; /* [heads][head_dim] per token */
+    const float *q_sink;    /* the queries that meet the sink rows; NULL: q meets them, too */
     float *out;
     float scale, softcap;
     const float *sink_logit; /* [n_heads] or NULL */

@@ -173,7 +173,8 @@ static int gpt2_graph(const struct model *m, struct graph *g)
         mod_layernorm(g, h, l->norm1, l->bnorm1, d, x);
         mod_linear(g, x,
                    (struct mod_out[]){{&l->q, b, q}, {&l->k, b + d, k}, {&l->v, b + 2 * d, v}}, 3);
-        mod_attention(g, &(struct mod_attention){i, q, k, v, att, l->scale, 0, NULL});
+        mod_attention(g, &(struct mod_attention){
+                             .layer = i, .q = q, .k = k, .v = v, .out = att, .scale = l->scale});
         mod_linear(g, att, (struct mod_out[]){{&l->o, l->bo, x}}, 1);
         mod_add(g, h, x, d);
         mod_layernorm(g, h, l->norm2, l->bnorm2, d, x);

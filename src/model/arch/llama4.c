@@ -223,7 +223,7 @@ static void attend(struct graph *g, const struct model *m, uint32_t i,
                (struct mod_out[]){{&a->q, a->bq, b->q}, {&a->k, a->bk, b->k}, {&a->v, a->bv, b->v}},
                3);
     if (w->layer[i].rope) {
-        mod_rope_query(g, i, 0, b->q);
+        mod_rope(g, 0, b->q, m->n_heads);
         mod_rope(g, 0, b->k, m->n_kv_heads);
         if (w->qk_norm) mod_rmsnorm(g, b->q, NULL, m->n_heads, m->head_dim, b->q);
         if (w->qk_norm) mod_rmsnorm(g, b->k, NULL, m->n_kv_heads, m->head_dim, b->k);
