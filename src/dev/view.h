@@ -26,24 +26,32 @@ struct kv_shape {
     enum dtype dtype; /* DT_F32, DT_F16 or DT_BF16 */
     enum kv_layout layout;
 };
-/* An instance carries its parameters.  Encoding is a pure function of the tile's raw rows, `lead`, and the
- * parameters. */
+#define KV_CODEC_TEXT 96u /* bytes of what an instance says of itself, with the final 0 */
+/* One instance of a codec.  Encoding is a pure function of the tile's raw rows, `lead` and the parameters. */
 struct kv_codec {
     const char *name;
     const void *param;
-    uint32_t tile; /* rows per tile: 1, 2, 4, 8 or a multiple of 16 */
-    /* Decodes to exactly the raw bytes: attention then does not start a new atom at the border between
-     * the forms, so that results equal native ones bit for bit.  tile is a multiple of 16 then. */
+    /* Rows of a tile: 1, 2, 4, 8 or a multiple of 16. */
+    uint32_t tile;
+    /* The first rows of a sequence, at least so many, stay raw for ever. */
+    uint32_t lead;
+    /* The order of sums.  True: a decoded tile has exactly the raw bytes, and attention sums sealed and raw rows
+     * in one order, so that results equal native ones bit for bit; tile is then a multiple of 16.  False: sealed
+     * rows make atoms of their own, before all raw ones, and may be summed by other arithmetic. */
     bool lossless;
-    size_t (*bytes)(const struct kv_codec *c,
-                    const struct kv_shape *s); /* of one tile, all heads */
-    /* raw[i]: this plane of the i-th raw block of `block_rows` rows (tile / block_rows of them, or one
-     * block of which the tile is the part starting at row `first`).  lead: first rows of this tile that
-     * stay raw for ever, take part in no statistic and are never read from it (0 for most tiles). */
+    /* Writes, as snprintf does, every parameter that decides a byte of a tile or a decoded value, apart from the
+     * name, the tile and the shape.  Tiles of two instances of a name with equal texts mean the same: session files, prefix
+     * directories and the prefix index rely on it.  "" if there is no parameter.  Mandatory. */
+    int (*describe)(const struct kv_codec *c, char *out, size_t n);
+    /* Returns the bytes of one tile of a plane, all heads. */
+    size_t (*bytes)(const struct kv_codec *c, const struct kv_shape *s);
+    /* Writes one tile of a plane to dst.  raw[i] is this plane of the i-th raw block of `block_rows` rows; there are
+     * tile / block_rows blocks, or one block of which the tile is the part from row `first` on.  The first `lead` rows of
+     * this tile (0 for most tiles) stay raw for ever: they take part in no statistic and are never read from dst. */
     void (*encode)(const struct kv_codec *c, const struct kv_shape *s, void *dst,
                    const void *const *raw, uint32_t block_rows, uint32_t first, uint32_t lead);
-    /* One head of a tile to rows [first, first + tile) of dst, one head in the plane's raw layout; other
-     * rows stay as they are. */
+    /* Writes one head of a tile to rows [first, first + tile) of dst, one head in the plane's raw layout.  Other
+     * rows of dst stay as they are. */
     void (*decode)(const struct kv_codec *c, const struct kv_shape *s, uint32_t head, void *dst,
                    uint32_t first, const void *src);
     const struct kv_affine *affine; /* tiles are as affine.h says, for devices to read; or NULL */

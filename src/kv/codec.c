@@ -88,6 +88,28 @@ int kv_codec_pair_open(const struct kv_codec_options *o, const struct kv_shape *
     return 0;
 }
 
+int kv_codec_no_parameters(const struct kv_codec *c, char *out, size_t n)
+{
+    (void)c;
+    if (n) out[0] = '\0';
+    return 0;
+}
+
+int kv_codec_describe(const struct kv_codec *c, char out[KV_CODEC_TEXT])
+{
+    out[0] = '\0';
+    if (!c->name || !c->describe)
+        return ERR(ARG,
+                   "codec %s does not describe its parameters, so tiles saved with others could be "
+                   "taken for its own; give struct kv_codec a describe function",
+                   c->name ? c->name : "?");
+    int n = c->describe(c, out, KV_CODEC_TEXT);
+    if (n < 0 || n >= (int)KV_CODEC_TEXT || strlen(out) != (size_t)n)
+        return ERR(ARG, "codec %s: its description is %d bytes long, at most %u", c->name, n,
+                   KV_CODEC_TEXT - 1);
+    return n;
+}
+
 void kv_codec_close(const struct kv_codec *c)
 {
     if (!c) return;

@@ -31,3 +31,8 @@ int kv_codec_pair_open(const struct kv_codec_options *o, const struct kv_shape *
                        const struct kv_shape *v, struct kv_codec **kc, struct kv_codec **vc,
                        uint32_t *resid);
 void kv_codec_close(const struct kv_codec *c);
+/* Writes the text of an instance and returns its length; ERR_ARG if the instance has none or it does not fit.
+ * kv_open asks this of every codec it is given. */
+int kv_codec_describe(const struct kv_codec *c, char out[KV_CODEC_TEXT]);
+/* The describe function of a codec that has no parameter. */
+int kv_codec_no_parameters(const struct kv_codec *c, char *out, size_t n);

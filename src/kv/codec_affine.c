@@ -7,6 +7,7 @@
  * has values.  Rows below `lead` are left out of every group. */
 #include "kv/codec_affine.h"
 
+#include <stdio.h>
 #include <string.h>
 
 struct affine_codec {
@@ -94,6 +95,14 @@ static void codec_decode(const struct kv_codec *c, const struct kv_shape *s, uin
     affine_decode(c->affine, s, c->tile, head, src, 0, c->tile, dst, first);
 }
 
+static int codec_describe(const struct kv_codec *c, char *out, size_t n)
+{
+    const struct kv_affine *f = c->affine;
+    const char *order = f->zero_first ? ", zero first" : "";
+    if (!f->group) return snprintf(out, n, "%u-bit channels of %u%s", f->bits, f->unit, order);
+    return snprintf(out, n, "%u-bit groups of %u, unit %u%s", f->bits, f->group, f->unit, order);
+}
+
 static bool tile_fits(uint32_t rows)
 {
     return rows == 1 || rows == 2 || rows == 4 || rows == 8 || (rows && rows % KV_STRIP == 0);
@@ -143,6 +152,7 @@ int affine_open(const struct affine_spec *spec, const struct kv_shape *s, uint32
     a->c = (struct kv_codec){.name = spec->name,
                              .param = &a->form,
                              .tile = tile,
+                             .describe = codec_describe,
                              .bytes = codec_bytes,
                              .encode = codec_encode,
                              .decode = codec_decode,

@@ -75,6 +75,7 @@ const struct kv_codec kv_codec_shuffle = {
     .name = "shuffle",
     .tile = TILE,
     .lossless = true,
+    .describe = kv_codec_no_parameters,
     .bytes = shuffle_bytes,
     .encode = shuffle_encode,
     .decode = shuffle_decode,

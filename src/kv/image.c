@@ -2,6 +2,7 @@
  *
  * Saving and loading walk the same list (image_next): the one that is saved and the one that is asked for cannot
  * differ, whatever a file says. */
+#include "kv/codec.h"
 #include "kv/image_int.h"
 
 #include <stdio.h>
@@ -48,13 +49,9 @@ void kv_group_text(const struct kv *kv, uint32_t gi, char out[KV_GROUP_TEXT])
         put(out, "; %s %ux%u %s%s", pl->name ? pl->name : "?", pl->shape.heads, pl->shape.dim,
             dtype_name(pl->shape.dtype), layout[pl->shape.layout]);
         if (!pl->codec) continue;
-        const struct kv_affine *a = pl->codec->affine;
-        put(out, " %s", pl->codec->name);
-        if (a && a->group)
-            put(out, " %u-bit groups of %u, unit %u", a->bits, a->group, a->unit);
-        else if (a)
-            put(out, " %u-bit channels of %u", a->bits, a->unit);
-        if (a && a->zero_first) put(out, ", zero first");
+        char codec[KV_CODEC_TEXT];
+        int n = kv_codec_describe(pl->codec, codec); /* kv_open saw that this works */
+        put(out, " %s%s%s", pl->codec->name, n > 0 ? " " : "", codec);
     }
 }
 

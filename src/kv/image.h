@@ -53,5 +53,5 @@ void kv_chunk_cut(const struct kv *kv, const struct kv_chunk *whole, uint32_t n,
 bool kv_foreign(const struct kv *kv, kv_seq s); /* as of its image */
 uint32_t kv_n_groups(const struct kv *kv);
 /* What must be equal for chunks of a group to mean the same: sites, planes, policy, codec.  One line. */
-#define KV_GROUP_TEXT 512
+#define KV_GROUP_TEXT 768
 void kv_group_text(const struct kv *kv, uint32_t group, char out[KV_GROUP_TEXT]);

@@ -4,6 +4,7 @@
  * that reach into it.  The chain begins with the salt and with what the groups keep and how, so that equal keys
  * mean equal rows; tokens are compared on a hit all the same.  Numbers are hashed little-endian, so that keys are the
  * same on every machine. */
+#include "kv/codec.h"
 #include "kv/kv_int.h"
 
 #include <nettle/sha2.h>
@@ -50,7 +51,9 @@ void key_first(const struct kv *kv, uint64_t salt, unsigned char out[KV_KEY])
                                       p->shape.layout};
             for (uint32_t k = 0; k < countof(shape); k++)
                 put32(&h, shape[k]);
+            char codec[KV_CODEC_TEXT] = "";
             put_text(&h, p->codec ? p->codec->name : "");
+            if (p->codec && kv_codec_describe(p->codec, codec) >= 0) put_text(&h, codec);
         }
     }
     end(&h, out);

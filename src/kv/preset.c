@@ -115,8 +115,11 @@ static struct kv_group group_of(const struct kv_layer *l, const struct kv_preset
                   {"v", {l->heads, l->dim_v ? l->dim_v : l->dim, o->dtype, KV_ROWMAJOR}, o->codec}},
     };
     g.stream = o->stream && !(o->stream_only_full && (g.policy.window || g.policy.chunk));
-    if (o->codec) g.seal.tile = o->codec->tile;
     g.seal.lead = g.policy.sinks;
+    if (o->codec) {
+        g.seal.tile = o->codec->tile;
+        g.seal.lead = MAX(g.seal.lead, o->codec->lead);
+    }
     return g;
 }
 
@@ -135,6 +138,7 @@ static int codecs_open(struct kv_group *g, const struct kv_codec_options *o)
     g->plane[0].codec = k;
     g->plane[1].codec = v;
     g->seal.tile = k->tile;
+    g->seal.lead = MAX(g->seal.lead, MAX(k->lead, v->lead));
     return 0;
 }
 

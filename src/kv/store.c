@@ -4,6 +4,7 @@
  * A form has as many ids as the budget could ever pay for, or as the tables could ever name,
  * whichever is less, so the byte budget is the only limit.  Where the address space is limited
  * (RLIMIT_AS) the ranges shrink together until they fit. */
+#include "kv/codec.h"
 #include "kv/kv_int.h"
 
 #include <string.h>
@@ -26,7 +27,10 @@ static int plane_check(uint32_t gi, const struct kv_group *g, const struct kv_pl
     if (!g->seal.tile != !p->codec)
         return ERR(ARG, "cache: group %u plane %s: all planes of a group have a codec, or none", gi,
                    name);
-    if (p->codec && (p->codec->tile != g->seal.tile || !p->codec->bytes || !p->codec->encode))
+    if (!p->codec) return 0;
+    char text[KV_CODEC_TEXT];
+    TRY(kv_codec_describe(p->codec, text));
+    if (p->codec->tile != g->seal.tile || !p->codec->bytes || !p->codec->encode)
         return ERR(ARG, "cache: group %u plane %s: codec %s has tiles of %u rows, the group of %u",
                    gi, name, p->codec->name, p->codec->tile, g->seal.tile);
     return 0;

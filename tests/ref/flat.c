@@ -2,6 +2,7 @@
  * contract. */
 #include "flat.h"
 
+#include <stdio.h>
 #include <string.h>
 
 uint32_t flat_value(uint64_t name, uint32_t site, uint32_t plane, uint32_t i)
@@ -51,10 +52,15 @@ static void flip_decode(const struct kv_codec *c, const struct kv_shape *s, uint
                     (unsigned char)~*in++;
 }
 
+static int flip_describe(const struct kv_codec *c, char *out, size_t n)
+{
+    return snprintf(out, n, "%u rows", c->tile);
+}
+
 #define FLIP(n)                                                                                    \
     {                                                                                              \
-        .name = "flip" #n, .tile = n, .lossless = n == 32, .bytes = flip_bytes,                    \
-        .encode = flip_encode, .decode = flip_decode                                               \
+        .name = "flip" #n, .tile = n, .lossless = n == 32, .describe = flip_describe,              \
+        .bytes = flip_bytes, .encode = flip_encode, .decode = flip_decode                          \
     }
 const struct kv_codec flat_codec[8] = {FLIP(16), FLIP(32), FLIP(64), FLIP(1),
                                        FLIP(2),  FLIP(4),  FLIP(8),  FLIP(128)};

@@ -6,6 +6,7 @@
 #include "dev/cpu/half.h"
 #include "fmt/fmt.h"
 #include "kv/codec.h"
+#include "kv/image.h"
 #include "testing.h"
 
 #include <math.h>
@@ -575,12 +576,69 @@ static void test_attention(void **state)
     assert_true(all < reference && worst < 1.1);
 }
 
+/* A codec of the name "step" whose parameter nobody but itself knows. */
+static int step_describe(const struct kv_codec *c, char *out, size_t n)
+{
+    return snprintf(out, n, "steps of %u", *(const uint32_t *)c->param);
+}
+
+static int endless(const struct kv_codec *c, char *out, size_t n)
+{
+    (void)c;
+    return snprintf(out, n, "%*d", (int)KV_CODEC_TEXT, 7);
+}
+
+static int open_with(const struct kv_codec *c, char text[KV_GROUP_TEXT])
+{
+    struct kv_group g = {
+        .n_sites = 1,
+        .rows = 16,
+        .n_planes = 2,
+        .seal = {.tile = c->tile},
+        .plane = {{"k", {1, 32, DT_F32, KV_STRIPS}, c}, {"v", {1, 32, DT_F32, KV_ROWMAJOR}, c}}};
+    struct kv_config config = {.group = &g,
+                               .n_groups = 1,
+                               .max_seqs = 1,
+                               .max_tokens = 16,
+                               .max_len = 256,
+                               .pool_bytes = 1 << 20};
+    struct kv *kv;
+    int e = kv_open(&kv, &config);
+    if (e < 0) return e;
+    kv_group_text(kv, 0, text);
+    kv_close(kv);
+    return 0;
+}
+
+/* What decides bytes is part of what files are compared by, and a codec that does not say it is not taken. */
+static void test_described(void **state)
+{
+    (void)state;
+    static const uint32_t eight = 8, two = 2;
+    char a[KV_GROUP_TEXT], b[KV_GROUP_TEXT];
+    struct kv_codec c = kv_codec_shuffle;
+    c.name = "step";
+    assert_true(open_with(&c, a) >= 0);
+    c.describe = NULL;
+    assert_int_equal(open_with(&c, a), ERR_ARG);
+    assert_non_null(strstr(err_last(), "step does not describe its parameters"));
+    c.describe = endless;
+    assert_int_equal(open_with(&c, a), ERR_ARG);
+    c.describe = step_describe;
+    c.param = &eight;
+    assert_int_equal(open_with(&c, a), 0);
+    c.param = &two;
+    assert_int_equal(open_with(&c, b), 0);
+    assert_string_not_equal(a, b);
+    assert_non_null(strstr(b, "step steps of 2"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_vectors),      cmocka_unit_test(test_choices),
         cmocka_unit_test(test_groups_apart), cmocka_unit_test(test_strips),
-        cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_attention),    cmocka_unit_test(test_described),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
