@@ -9,115 +9,31 @@
 
 #include <string.h>
 
-struct feed_state {   /* of one feed while it runs */
-    uint32_t done;    /* of `again` and the feed's own tokens */
-    uint32_t again;   /* tokens to feed first: rows of another regime (regime.c) */
-    uint32_t start;   /* rows before the feed */
-    uint32_t rows;    /* of logits that are wanted */
-    uint32_t written; /* of these, in the caller's array already */
-    bool moved;       /* its tokens have positions that are not their rows' */
-    kv_seq backup;    /* 0: none */
-    uint32_t reserve; /* while rows come back: what the sequence was promised */
-};
-
 int feed_open(struct exec *x)
 {
-    x->feed = mem_array(2 * (size_t)x->max_seqs, sizeof *x->feed);
+    x->fed = mem_array(2 * (size_t)x->max_seqs, sizeof *x->fed);
+    x->place = mem_array(2 * (size_t)x->max_seqs, sizeof *x->place);
     x->span = mem_array(2 * (size_t)x->max_seqs, sizeof *x->span);
     x->call = mem_array(x->max_seqs, sizeof *x->call);
     x->said = mem_array(x->max_seqs, sizeof *x->said);
-    return x->feed && x->span && x->call && x->said ? regime_open(x) : ERR_NOMEM;
+    return x->fed && x->place && x->span && x->call && x->said ? regime_open(x) : ERR_NOMEM;
 }
 
 void feed_close(struct exec *x)
 {
-    mem_free(x->feed);
+    mem_free(x->fed);
+    mem_free(x->place);
     mem_free(x->call);
     mem_free(x->said);
     mem_free(x->span);
     regime_close(x);
 }
 
-static void restore(struct exec *x, const struct exec_feed *f, struct feed_state *g, bool failed)
+static void restore(struct exec *x, const struct exec_feed *f, struct exec_fed *g, bool failed)
 {
     if (g->again && !g->backup) return;
     if (!g->backup && failed && g->done) (void)exec_return(x, f->seq, g->start);
     exec_settle(x, f->seq, g->backup, failed);
-}
-
-/* How many of the next n tokens of a feed, from `at` on, have logits that are wanted. */
-static uint32_t wanted(const struct exec_feed *f, uint32_t at, uint32_t n)
-{
-    uint32_t k = 0;
-    if (!f->want) return f->all ? n : at + n == f->n;
-    for (uint32_t i = at; i < at + n; i++)
-        k += f->want[i] != 0;
-    return k;
-}
-
-/* What the feed brings and asks for, of the tokens of one span, from `at` on. */
-static void carry(const struct exec *x, const struct exec_feed *f, const struct feed_state *g,
-                  uint32_t at, struct exec_span *s)
-{
-    s->tok = f->tok ? f->tok + at : NULL;
-    s->n_logits = wanted(f, at, s->n);
-    s->want = f->want ? f->want + at : NULL;
-    s->ends = f->ends ? f->ends + at : NULL;
-    s->pos = g->moved ? f->pos + at : NULL;
-    s->embeds = f->embeds ? f->embeds + (size_t)at * x->m->hidden : NULL;
-    s->probe = f->probe;
-    s->probe_at = at;
-    s->probe_n = f->n;
-}
-
-/* The spans of the next step, *n_out of them. */
-static void next_step(struct exec *x, const struct exec_feed *feed, struct feed_state *g,
-                      uint32_t n, uint32_t chunk, struct exec_span *span, uint32_t *n_out)
-{
-    uint32_t room = x->step_tokens, lanes = kv_step_lanes(x->kv), k = 0;
-    for (uint32_t i = 0; i < n && room && k < lanes; i++) {
-        uint32_t total = g[i].again + feed[i].n, left = total - g[i].done;
-        bool past = g[i].done <
-                    g[i].again; /* a span's tokens lie together: the dropped rows, or the feed */
-        uint32_t at = past ? g[i].done : g[i].done - g[i].again;
-        uint32_t take = MIN(MIN(past ? g[i].again - at : left, chunk), room);
-        if (!take) continue;
-        span[k] = (struct exec_span){
-            .seq = feed[i].seq,
-            .tok = past ? regime_rows(x, i) + at : NULL,
-            .n = take,
-            .turn_end = g[i].start + feed[i].n - 1,
-            .turn = total > 1,
-            .last = take == left,
-        };
-        if (!past) carry(x, &feed[i], &g[i], at, &span[k]);
-        k++;
-        room -= take;
-    }
-    *n_out = k;
-}
-
-/* Logits of a step go to rows of the caller's array: feed after feed, in the order of their tokens. */
-static int run_step(struct exec *x, const struct exec_feed *feed, struct feed_state *g, uint32_t n,
-                    struct exec_span *span, uint32_t n_span, float *logits, float *tmp)
-{
-    size_t vocab = x->m->vocab;
-    TRY(exec_step(x, span, n_span, tmp));
-    uint32_t row = 0;
-    size_t out = 0; /* first row of feed i in `logits` */
-    for (uint32_t i = 0, s = 0; i < n; i++) {
-        if (s < n_span && span[s].seq == feed[i].seq) {
-            if (tmp && tmp != logits && span[s].n_logits)
-                memcpy(logits + (out + g[i].written) * vocab, tmp + row * vocab,
-                       span[s].n_logits * vocab * sizeof *logits);
-            row += span[s].n_logits;
-            g[i].written += span[s].n_logits;
-            g[i].done += span[s].n;
-            s++;
-        }
-        out += g[i].rows;
-    }
-    return 0;
 }
 
 /* Whether a token's position is not its row's. */
@@ -191,7 +107,7 @@ static int survey(const struct exec *x, const struct exec_feed *feed, uint32_t n
     return 0;
 }
 
-static int keep(struct exec *x, const struct exec_feed *feed, struct feed_state *g, uint32_t i)
+static int keep(struct exec *x, const struct exec_feed *feed, struct exec_fed *g, uint32_t i)
 {
     int e = kv_fork(x->kv, feed[i].seq, &g[i].backup);
     if (e < 0) g[i].backup = 0;
@@ -199,8 +115,7 @@ static int keep(struct exec *x, const struct exec_feed *feed, struct feed_state 
 }
 
 /* Rows shared with others stay when a sequence leaves its regime and them, so the way back could lack room. */
-static int keep_shared(struct exec *x, const struct exec_feed *feed, struct feed_state *g,
-                       uint32_t i)
+static int keep_shared(struct exec *x, const struct exec_feed *feed, struct exec_fed *g, uint32_t i)
 {
     struct kv_usage u;
     kv_usage(x->kv, &u);
@@ -216,17 +131,18 @@ static bool known(const struct exec *x, kv_seq seq)
     return true;
 }
 
-static int begin(struct exec *x, const struct exec_feed *feed, struct feed_state *g, uint32_t i,
+static int begin(struct exec *x, const struct exec_feed *feed, struct exec_fed *g, uint32_t i,
                  bool one_step, bool alone)
 {
-    g[i] = (struct feed_state){.start = kv_len(x->kv, feed[i].seq),
-                               .moved = moved(x, &feed[i]),
-                               .rows = wanted(&feed[i], 0, feed[i].n)};
+    g[i] = (struct exec_fed){.start = kv_len(x->kv, feed[i].seq),
+                             .moved = moved(x, &feed[i]),
+                             .rows = job_wanted(&feed[i], 0, feed[i].n)};
     if (!g[i].start && x->m->counts_padding) /* rows then depend on it, hence the salt */
         TRY(kv_resalt(x->kv, feed[i].seq, (uint64_t)feed[i].pad << 32));
     if (!feed[i].loose && regime_changes(x, feed[i].seq, feed[i].n))
         TRY(keep_shared(x, feed, g, i));
     TRY(regime_enter(x, i, feed[i].seq, feed[i].n, &g[i].again));
+    if (g[i].again) g[i].past = regime_rows(x, i);
     if (one_step || !g[i].start || g[i].again || feed[i].loose) return 0;
     bool reserved = kv_reserved(x->kv, feed[i].seq);
     if (reserved && alone && known(x, feed[i].seq))
@@ -236,7 +152,7 @@ static int begin(struct exec *x, const struct exec_feed *feed, struct feed_state
 }
 
 /* Rows of another regime come back last, when all that the feed took is free. */
-static void end(struct exec *x, const struct exec_feed *feed, struct feed_state *g, uint32_t n,
+static void end(struct exec *x, const struct exec_feed *feed, struct exec_fed *g, uint32_t n,
                 bool failed)
 {
     uint32_t have;
@@ -255,53 +171,89 @@ static void end(struct exec *x, const struct exec_feed *feed, struct feed_state 
         if (g[i].again && !g[i].backup) (void)regime_back(x, i, feed[i].seq);
 }
 
-/* Tells how far a feed is; its scratch is in use, so that the callback cannot feed. */
-static int tell(struct exec *x, exec_progress progress, void *ctx, uint64_t done, uint64_t total)
+int exec_tell(struct exec *x, exec_progress progress, void *ctx, uint64_t done, uint64_t total)
 {
     if (!progress) return 0;
-    x->telling = true;
+    x->telling = true; /* the scratch of the feed is in use */
     bool goes_on = progress(ctx, done, total);
     x->telling = false;
     return goes_on ? 0 : ERR(CANCELLED, "cancelled");
 }
 
+static int can_feed(const struct exec *x, uint32_t n)
+{
+    if (x->telling)
+        return ERR(BUSY, "the cache is being fed; callbacks may look at it, not feed it");
+    if (n > 2 * x->max_seqs)
+        return ERR(LIMIT, "%u rows, the cache was opened for %u", n, x->max_seqs);
+    return checkpoint_recheck(x->m->ck); /* a mapped file that shrank would be a SIGBUS */
+}
+
 int exec_feed(struct exec *x, const struct exec_feed *feed, uint32_t n, uint32_t chunk,
               float *logits, exec_progress progress, void *ctx)
 {
-    uint64_t total, done = 0;
     bool one_step, many = false;
-    if (x->telling)
-        return ERR(BUSY, "the cache is being fed; on_progress may look at it, not feed it");
-    TRY(checkpoint_recheck(x->m->ck)); /* a mapped file that shrank would be a SIGBUS */
-    if (n > 2 * x->max_seqs)
-        return ERR(LIMIT, "%u rows, the cache was opened for %u", n, x->max_seqs);
+    TRY(can_feed(x, n));
     if (chunk == 0 || chunk > x->step_tokens) chunk = x->step_tokens;
-    TRY(survey(x, feed, n, chunk, &total, &one_step));
-    struct feed_state *g = x->feed;
-    struct exec_span *span = x->span;
+    struct exec_job job = {.feed = feed, .fed = x->fed, .n = n, .chunk = chunk, .logits = logits};
+    TRY(survey(x, feed, n, chunk, &job.total, &one_step));
     size_t vocab = x->m->vocab, rows = x->step_tokens;
     for (uint32_t i = 0; i < n; i++)
         many |= feed[i].all || feed[i].want;
     if (!many) rows = MIN(rows, n);
-    float *tmp = !logits || one_step ? logits : mem_array(rows, vocab * sizeof *tmp);
-    int e = logits && !tmp ? ERR_NOMEM : 0;
+    job.one_row = !many;
+    float *tmp = !logits || one_step ? NULL : mem_array(rows, vocab * sizeof *tmp);
+    int e = logits && !one_step && !tmp ? ERR_NOMEM : 0;
     uint32_t started = 0;
     for (; e >= 0 && started < n; started++)
-        e = begin(x, feed, g, started, one_step, n == 1);
-    while (e >= 0 && done < total) {
-        uint32_t n_span;
-        next_step(x, feed, g, n, chunk, span, &n_span);
-        e = run_step(x, feed, g, n, span, n_span, logits, tmp);
-        if (e < 0 && n_span > kv_step_lanes(x->kv)) { /* it begins to stream: fewer at once */
-            if (one_step) return exec_feed(x, feed, n, chunk, logits, progress, ctx);
-            e = 0;
-            continue;
-        }
-        for (uint32_t i = 0; i < n_span; i++)
-            done += span[i].n;
-        if (e >= 0) e = tell(x, progress, ctx, done, total);
+        e = begin(x, feed, x->fed, started, one_step, n == 1);
+    while (e >= 0 && job.done < job.total) {
+        e = exec_step_jobs(x, (struct exec_job *[]){&job}, 1, tmp);
+        if (e == JOB_FEWER && one_step) /* several steps need a way back */
+            return exec_feed(x, feed, n, chunk, logits, progress, ctx);
+        if (e == 0) e = exec_tell(x, progress, ctx, job.done, job.total);
     }
-    end(x, feed, g, started, e < 0);
-    if (tmp != logits) mem_free(tmp);
+    end(x, feed, x->fed, started, e < 0);
+    mem_free(tmp);
     return e;
+}
+
+int exec_job_begin(struct exec *x, struct exec_job *job)
+{
+    bool one_step;
+    uint32_t i = 0;
+    TRY(can_feed(x, job->n));
+    if (job->chunk == 0 || job->chunk > x->step_tokens) job->chunk = x->step_tokens;
+    job->done = job->computed = 0;
+    job->first = 0;
+    job->single = false;
+    job->one_row = true;
+    memset(job->fed, 0, job->n * sizeof *job->fed);
+    TRY(survey(x, job->feed, job->n, job->chunk, &job->total, &one_step));
+    int e = 0;
+    for (; e >= 0 && i < job->n; i++) {
+        struct exec_fed *g = &job->fed[i];
+        e = begin(x, job->feed, job->fed, i, false, false);
+        job->one_row &= g->rows == 1;
+        if (e < 0 || !g->again) continue;
+        /* other calls come between the steps of a job */
+        if ((g->own = mem_array(g->again, sizeof *g->own)))
+            memcpy(g->own, g->past, g->again * sizeof *g->own);
+        else
+            e = ERR_NOMEM;
+        g->past = g->own;
+    }
+    if (e < 0) exec_job_end(x, job, true);
+    return e;
+}
+
+void exec_job_end(struct exec *x, struct exec_job *job, bool failed)
+{
+    uint32_t have;
+    for (uint32_t i = 0; i < job->n; i++) {
+        /* rows of two regimes never stand in one sequence */
+        if (failed && job->fed[i].again) (void)kv_trim(x->kv, job->feed[i].seq, 0, &have);
+        mem_free(job->fed[i].own);
+        job->fed[i].own = NULL;
+    }
 }

@@ -192,11 +192,12 @@ struct exec {
     struct pass *pass;   /* its inputs, fixed at open */
     uint64_t computed;   /* tokens fed since open */
     bool reserve;
-    bool telling;                /* a caller's progress callback runs, inside a feed */
+    bool telling;                /* a caller's callback runs, inside a feed or a step */
     enum kv_streaming streaming; /* as configured */
     struct exec_feed *call;      /* [max_seqs] of the public call that runs */
-    struct feed_state *feed;     /* [2 * max_seqs] of the feed that runs */
-    struct exec_span *span;      /* [2 * max_seqs] of its step */
+    struct exec_fed *fed;        /* [2 * max_seqs] of the feed that runs */
+    struct exec_span *span;      /* [2 * max_seqs] of the step that runs */
+    struct job_place *place;     /* [2 * max_seqs] of these spans */
     uint32_t regime_rows;        /* most a change of regime can drop; 0: the model has one regime */
     struct regime_past *past;    /* [2 * max_seqs], NULL without regimes */
     struct exec_said *said;      /* [max_seqs] by handle: see exec_said */
@@ -286,7 +287,56 @@ typedef bool (*exec_progress)(void *ctx, uint64_t done, uint64_t total);
 /* chunk: most tokens of one sequence in one step, 0: step_tokens.  logits NULL: none. */
 int exec_feed(struct exec *x, const struct exec_feed *feed, uint32_t n, uint32_t chunk,
               float *logits, exec_progress progress, void *ctx);
+/* Tells how far a feed is, NULL: nobody.  ERR_CANCELLED if the callback wants that; it cannot feed the cache. */
+int exec_tell(struct exec *x, exec_progress progress, void *ctx, uint64_t done, uint64_t total);
 
+/* --- job.c: the feeds of several callers, cut into steps that they share. */
+struct exec_fed {        /* how far one feed is */
+    uint32_t done;       /* of `again` and the feed's own tokens */
+    uint32_t again;      /* tokens to feed first: rows of another regime (regime.c) */
+    const int32_t *past; /* [again] */
+    int32_t *own;        /* `past` of a job that lasts several calls; owned */
+    uint32_t start;      /* rows before the feed */
+    uint32_t rows;       /* of logits that are wanted */
+    uint32_t written;    /* of these, in the caller's array already */
+    bool moved;          /* its tokens have positions that are not their rows' */
+    kv_seq backup;       /* of exec_feed; 0: none */
+    uint32_t reserve;    /* of exec_feed, while rows come back: what the sequence was promised */
+};
+struct exec_job {
+    /* The caller's, until the job has ended: */
+    const struct exec_feed *feed; /* [n] each of another sequence */
+    struct exec_fed *fed;         /* [n] */
+    uint32_t n;
+    uint32_t chunk; /* most tokens of one sequence in one step, 0: step_tokens */
+    float *logits;  /* the rows of all feeds in order, as exec_feed writes them; or NULL */
+    bool draft;     /* feeds are drafts: `logits` has room for `room` rows, those of one step */
+    uint32_t room;
+    /* Lowers accepted[i], the tokens of feed first + i, to those that stay, at least 1; called while the step is open,
+     * with the logits of these feeds alone in `logits`. */
+    void (*judge)(void *ctx, uint32_t first, uint32_t n, uint32_t *accepted);
+    void *ctx;
+    /* Set by exec_job_begin and the steps: */
+    uint64_t done, total; /* tokens; the job is done when they are equal */
+    uint64_t computed;    /* tokens that steps computed for it */
+    uint32_t first;       /* feeds before it are done */
+    bool single;          /* drafts do not fit: only the certain token of each feed is fed */
+    bool one_row;         /* every feed has one row of logits */
+};
+struct job_place { /* of a span */
+    uint32_t job, feed;
+};
+/* Checks the feeds and prepares their sequences.  All feeds are `loose`: after an error the sequences may have other
+ * lengths, and the caller drops them or restores them. */
+int exec_job_begin(struct exec *x, struct exec_job *job);
+void exec_job_end(struct exec *x, struct exec_job *job, bool failed);
+/* One step of jobs that have begun and are not done; tmp: rows of logits, as many as the jobs want at once, needed where
+ * there are several jobs or several feeds.  After an error all jobs are as they were.  JOB_FEWER: nothing was done; the
+ * cache began to stream, and the next call feeds fewer sequences at once. */
+int exec_step_jobs(struct exec *x, struct exec_job *const *job, uint32_t n, float *tmp);
+#define JOB_FEWER 1
+/* How many of the next n tokens of a feed, from `at` on, have logits that are wanted. */
+uint32_t job_wanted(const struct exec_feed *f, uint32_t at, uint32_t n);
 /* --- draft.c: a step that checks drafts.  Token 0 of every sequence is certain, the others are guesses of what
  * follows it; all are updates of one token each, so the rows that stay have the bits of plain decoding. */
 struct exec_draft {

@@ -1,0 +1,238 @@
+/* job.c - jobs: the feeds of several callers, cut into steps that they share.
+ *
+ * A job is a list of feeds, whose logits the job's caller wants once all of them are done.  A step takes tokens of several
+ * jobs: first of those that decode, one token (or one draft) a sequence, then of those that prefill, in what room is left.
+ * So a long prompt delays the decoding of others by one step at a time.  How feeds share steps changes no bit of their
+ * rows and logits (dev.h, canonical order).
+ *
+ * The feeds of a job of drafts each go into one step whole: token 0 of a sequence is certain, the others are drafts of
+ * what follows it.  Their owner judges the logits while the step is open, and rejected rows are never part of the
+ * sequence (kv_span.undo).  All tokens count as updates of one token each, so the rows that stay have the bits of plain
+ * decoding. */
+#include "model/model.h"
+
+#include <assert.h>
+#include <string.h>
+
+uint32_t job_wanted(const struct exec_feed *f, uint32_t at, uint32_t n)
+{
+    uint32_t k = 0;
+    if (!f->want) return f->all ? n : at + n == f->n;
+    for (uint32_t i = at; i < at + n; i++)
+        k += f->want[i] != 0;
+    return k;
+}
+
+/* What the feed brings and asks for, of the tokens of one span, from `at` on. */
+static void carry(const struct exec *x, const struct exec_feed *f, const struct exec_fed *g,
+                  uint32_t at, struct exec_span *s)
+{
+    s->tok = f->tok ? f->tok + at : NULL;
+    s->n_logits = job_wanted(f, at, s->n);
+    s->want = f->want ? f->want + at : NULL;
+    s->ends = f->ends ? f->ends + at : NULL;
+    s->pos = g->moved ? f->pos + at : NULL;
+    s->embeds = f->embeds ? f->embeds + (size_t)at * x->m->hidden : NULL;
+    s->probe = f->probe;
+    s->probe_at = at;
+    s->probe_n = f->n;
+}
+
+/* A step while it is planned and run: its spans, job by job. */
+struct plan {
+    struct exec_job *const *job;
+    uint32_t n_jobs;
+    struct exec_span *span;  /* [n] */
+    struct job_place *place; /* [n] */
+    uint32_t n, room, lanes, rows;
+};
+
+static uint32_t draft_length(const struct exec_job *j, uint32_t i)
+{
+    return j->single ? 1 : j->feed[i].n;
+}
+
+/* As many whole drafts of job k as fit, in order. */
+static void plan_drafts(struct plan *p, uint32_t k)
+{
+    const struct exec_job *j = p->job[k];
+    uint32_t rows = 0;
+    for (uint32_t i = j->first; i < j->n && p->n < p->lanes; i++) {
+        uint32_t n = draft_length(j, i);
+        if (n > p->room || n > j->room - rows) return;
+        p->place[p->n] = (struct job_place){k, i};
+        p->span[p->n++] = (struct exec_span){
+            .seq = j->feed[i].seq, .tok = j->feed[i].tok, .n = n, .n_logits = n, .undo = n - 1};
+        p->room -= n;
+        rows += n;
+        p->rows += n;
+    }
+}
+
+/* A piece of every feed of job k that is not done, as far as there is room. */
+static void plan_feeds(const struct exec *x, struct plan *p, uint32_t k)
+{
+    const struct exec_job *j = p->job[k];
+    for (uint32_t i = j->first; i < j->n && p->room && p->n < p->lanes; i++) {
+        const struct exec_feed *f = &j->feed[i];
+        const struct exec_fed *g = &j->fed[i];
+        uint32_t total = g->again + f->n, left = total - g->done;
+        bool past = g->done < g->again; /* a span has recomputed rows or tokens of the feed */
+        uint32_t at = past ? g->done : g->done - g->again;
+        uint32_t take = MIN(MIN(past ? g->again - at : left, j->chunk), p->room);
+        if (!take) continue;
+        struct exec_span *s = &p->span[p->n];
+        *s = (struct exec_span){
+            .seq = f->seq,
+            .tok = past ? g->past + at : NULL,
+            .n = take,
+            .turn_end = g->start + f->n - 1,
+            .turn = total > 1,
+            .last = take == left,
+        };
+        if (!past) carry(x, f, g, at, s);
+        p->place[p->n++] = (struct job_place){k, i};
+        p->room -= take;
+        p->rows += s->n_logits;
+    }
+}
+
+static bool decodes(const struct exec_job *j)
+{
+    return j->draft || j->total == j->n;
+}
+
+static void plan(const struct exec *x, struct plan *p)
+{
+    for (uint32_t k = 0; k < p->n_jobs; k++) {
+        if (p->job[k]->draft)
+            plan_drafts(p, k);
+        else if (decodes(p->job[k]))
+            plan_feeds(x, p, k);
+    }
+    for (uint32_t k = 0; k < p->n_jobs; k++)
+        if (!decodes(p->job[k])) plan_feeds(x, p, k);
+}
+
+/* Where the logits of span i go in its job's array.  The drafts of a step begin at its start; any other feed has its
+ * rows behind those of the feeds before it. */
+static size_t target(const struct plan *p, uint32_t i)
+{
+    const struct exec_job *j = p->job[p->place[i].job];
+    size_t row = 0;
+    if (j->draft) {
+        for (uint32_t s = i; s-- > 0 && p->place[s].job == p->place[i].job;)
+            row += p->span[s].n_logits;
+        return row;
+    }
+    if (j->one_row) return p->place[i].feed;
+    for (uint32_t f = 0; f < p->place[i].feed; f++)
+        row += j->fed[f].rows;
+    return row + j->fed[p->place[i].feed].written;
+}
+
+/* The array that the step can write its logits to without a copy, or NULL if it needs one. */
+static float *direct(const struct exec *x, const struct plan *p)
+{
+    float *begin = NULL;
+    uint32_t owner = 0;
+    size_t next = 0;
+    for (uint32_t i = 0; i < p->n; i++) {
+        const struct exec_job *j = p->job[p->place[i].job];
+        if (!p->span[i].n_logits) continue;
+        size_t at = target(p, i);
+        if (!j->logits || (begin && (p->place[i].job != owner || at != next))) return NULL;
+        if (!begin) begin = j->logits + at * x->m->vocab;
+        owner = p->place[i].job;
+        next = at + p->span[i].n_logits;
+    }
+    return begin;
+}
+
+/* Logits of the step to the arrays of their jobs. */
+static void distribute(const struct exec *x, const struct plan *p, const float *logits)
+{
+    size_t vocab = x->m->vocab;
+    for (uint32_t i = 0; i < p->n; i++) {
+        const struct exec_job *j = p->job[p->place[i].job];
+        size_t n = p->span[i].n_logits * vocab;
+        if (n && j->logits) memcpy(j->logits + target(p, i) * vocab, logits, n * sizeof *logits);
+        logits += n;
+    }
+}
+
+struct verdict {
+    struct exec *x;
+    const struct plan *plan;
+    bool copied;
+};
+
+static int judge(void *ctx, const float *logits, uint32_t *accepted)
+{
+    const struct verdict *v = ctx;
+    const struct plan *p = v->plan;
+    if (v->copied) distribute(v->x, p, logits);
+    v->x->telling = true; /* the plan is in use */
+    for (uint32_t i = 0, n; i < p->n; i += n) {
+        struct exec_job *j = p->job[p->place[i].job];
+        for (n = 1; i + n < p->n && p->place[i + n].job == p->place[i].job;)
+            n++;
+        if (j->draft) j->judge(j->ctx, p->place[i].feed, n, accepted + i);
+    }
+    v->x->telling = false;
+    return 0;
+}
+
+/* The step has ended well: how far its feeds are. */
+static void advance(const struct plan *p)
+{
+    for (uint32_t i = 0; i < p->n; i++) {
+        struct exec_job *j = p->job[p->place[i].job];
+        struct exec_fed *g = &j->fed[p->place[i].feed];
+        g->written += p->span[i].n_logits;
+        g->done += p->span[i].n;
+        j->done += j->draft ? j->feed[p->place[i].feed].n : p->span[i].n;
+        j->computed += p->span[i].n;
+        bool whole = j->draft || g->done == g->again + j->feed[p->place[i].feed].n;
+        if (whole && j->first == p->place[i].feed) j->first++;
+    }
+}
+
+/* Leaves the drafts out, if there are any in the step. */
+static bool without_drafts(const struct plan *p)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < p->n; i++) {
+        any |= p->span[i].undo > 0;
+        p->job[p->place[i].job]->single |= p->span[i].undo > 0;
+    }
+    return any;
+}
+
+int exec_step_jobs(struct exec *x, struct exec_job *const *job, uint32_t n, float *tmp)
+{
+    for (;;) {
+        struct plan p = {.job = job,
+                         .n_jobs = n,
+                         .span = x->span,
+                         .place = x->place,
+                         .room = x->step_tokens,
+                         .lanes = MIN(kv_step_lanes(x->kv), 2 * x->max_seqs)};
+        plan(x, &p);
+        assert(p.n);
+        bool drafts = false;
+        for (uint32_t k = 0; k < n; k++)
+            drafts |= job[k]->draft;
+        float *to = direct(x, &p), *logits = to ? to : tmp;
+        struct verdict v = {x, &p, !to && logits};
+        int e = exec_step_judged(x, p.span, p.n, logits, drafts ? judge : NULL, &v);
+        if (e >= 0) {
+            if (!drafts && v.copied) distribute(x, &p, logits);
+            advance(&p);
+            return 0;
+        }
+        bool fewer = p.n > kv_step_lanes(x->kv); /* pages begin to stream */
+        if ((e == ERR_FULL || fewer) && without_drafts(&p)) continue;
+        return fewer ? JOB_FEWER : e;
+    }
+}
