@@ -7,7 +7,7 @@
  *
  * median: of 401 samples of 32 forks each.  The last column is the first token a fork appends: it then gets
  * tables of its own, and copies the filled rows of the one block it writes into. */
-#include "api/api.h"
+#include "generate/handle.h"
 #include "kv/kv.h"
 #include "model/model.h"
 

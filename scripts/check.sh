@@ -40,7 +40,9 @@ BEGIN {
     may["model"] = " base fmt dev kv "
     may["chat"] = " base tok "
     may["generate"] = " base tok model kv dev chat kvik.h " # the option struct is the public one
-    may["api"] = " base fmt tok dev kv model chat generate kvik.h "
+    may["session"] = " base kv generate kvik.h "
+    may["compat"] = " base fmt kv generate kvik.h "
+    may["api"] = " base fmt tok dev kv model chat generate session compat kvik.h "
     may["cli"] = " base kvik.h "
 }
 /^[ \t]*#[ \t]*include[ \t]*"/ {

@@ -1,13 +1,11 @@
 /* cache.c - caches bound to a model: sequences and forward. */
-#include "api/unbound.h"
-
-#include <stdio.h>
-#include <string.h>
+#include "api/settings.h"
+#include "compat/unbound.h"
 
 KVIK_API int kvik_cache_open(kvik_model *m, const kvik_cache_config *config, kvik_cache **out)
 {
     static const kvik_cache_config none;
-    struct settings s = {0};
+    struct preset_choice s = {0};
     struct exec_config x = {0};
     if (!m || !out) return ERR(ARG, "a model is needed");
     if (!config) config = &none;
@@ -27,17 +25,33 @@ KVIK_API int kvik_cache_open(kvik_model *m, const kvik_cache_config *config, kvi
     return 0;
 }
 
+KVIK_API int kvik_cache_open_unbound(const kvik_cache_config *config, uint32_t n_layers,
+                                     const char *const *kinds, kvik_cache **out)
+{
+    static const kvik_cache_config none;
+    struct preset_choice s = {0};
+    if (!config) config = &none;
+    if (!n_layers || n_layers > 4096 || !out) return ERR(ARG, "%u layers: 1 to 4096", n_layers);
+    TRY(settings_read(config, &s));
+    kvik_cache *c = mem_alloc(sizeof *c);
+    if (!c) return ERR_NOMEM;
+    int e = unbound_open(&s, config, n_layers, kinds, &c->unbound);
+    if (e < 0) {
+        mem_free(c);
+        return e;
+    }
+    c->preset = s.preset;
+    settings_hints(&s, config);
+    *out = c;
+    return 0;
+}
+
 KVIK_API void kvik_cache_close(kvik_cache *c)
 {
     if (!c) return;
     if (c->unbound) unbound_close(c->unbound);
     exec_close(c->x);
     mem_free(c);
-}
-
-int cache_bound(const kvik_cache *c)
-{
-    return c && c->x ? 0 : ERR(ARG, "this cache has no model; kvik_cache_update feeds it");
 }
 
 KVIK_API void kvik_cache_usage(const kvik_cache *c, kvik_usage *out)
@@ -69,17 +83,6 @@ KVIK_API void kvik_cache_usage(const kvik_cache *c, kvik_usage *out)
         .seals = u.seals,
         .evictions = u.evictions,
     };
-}
-
-int cache_full(const kvik_cache *c, int e)
-{
-    struct kv_usage u;
-    char why[768];
-    if (e != ERR_FULL || c->x->streaming != KV_RESIDENT) return e;
-    kv_usage(c->x->kv, &u);
-    if (!u.need) return e;
-    snprintf(why, sizeof why, "%s", err_last());
-    return ERR(FULL, "%s; or go on from disk with on_full=offload (--on-full offload)", why);
 }
 
 KVIK_API int kvik_cache_new(kvik_cache *c, kvik_seq *out)

@@ -25,7 +25,7 @@ static int find_preset(const char *name, const struct kv_preset **out)
                list);
 }
 
-int settings_read(const kvik_cache_config *c, struct settings *s)
+int settings_read(const kvik_cache_config *c, struct preset_choice *s)
 {
     s->keys = kv_keys_none;
     TRY(find_preset(c->cache_implementation ? c->cache_implementation : "dynamic", &s->preset));
@@ -130,7 +130,7 @@ static uint32_t step_of(const struct model *m, const struct exec_config *e, uint
     return (uint32_t)MIN((size_t)wish, MAX(fit, KV_STRIP));
 }
 
-int settings_exec(const struct settings *s, const struct model *m, const kvik_cache_config *c,
+int settings_exec(const struct preset_choice *s, const struct model *m, const kvik_cache_config *c,
                   struct exec_config *e)
 {
     TRY(compute_of(m, c->compute, e));
@@ -159,7 +159,7 @@ int settings_exec(const struct settings *s, const struct model *m, const kvik_ca
     return 0;
 }
 
-void settings_hints(const struct settings *s, const kvik_cache_config *c)
+void settings_hints(const struct preset_choice *s, const kvik_cache_config *c)
 {
     const struct kv_codec_options *o = &s->keys.codec;
     if (!c->on_notice || !o->backend || strcmp(o->backend, "hqq") != 0) return;

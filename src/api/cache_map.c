@@ -1,7 +1,7 @@
 /* cache_map.c - what one sequence holds, as JSON: see kvik_cache_map. */
-#include "api/api.h"
 #include "base/buf.h"
 #include "base/json.h"
+#include "generate/handle.h"
 
 static json_t *form(const struct kv_survey_form *f)
 {

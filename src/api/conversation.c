@@ -1,5 +1,5 @@
 /* conversation.c - a sequence made to hold a conversation, as a call of its own. */
-#include "api/api.h"
+#include "generate/handle.h"
 #include "generate/sync.h"
 
 KVIK_API int kvik_cache_sync(kvik_cache *c, kvik_seq s, const int32_t *ids, size_t n, float *logits,

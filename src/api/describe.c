@@ -1,6 +1,6 @@
 /* describe.c - a model as JSON: what `kvik inspect` prints. */
-#include "api/api.h"
 #include "base/json.h"
+#include "generate/handle.h"
 
 #include <string.h>
 

@@ -68,7 +68,7 @@ static json_t *strategy(const struct model *m, const struct kv_preset *p, size_t
                         struct kv_group *g)
 {
     char example[96];
-    struct settings s = {0};
+    struct preset_choice s = {0};
     struct exec_config e = {0};
     struct cost sum = {0}, c;
     example_config(p, m, example);
@@ -113,7 +113,7 @@ static json_t *strategy(const struct model *m, const struct kv_preset *p, size_t
 KVIK_API int kvik_model_describe_caches(const kvik_model *k, char **out)
 {
     const struct model *m = k->m;
-    struct settings s = {0};
+    struct preset_choice s = {0};
     struct exec_config e = {0};
     static const kvik_cache_config none;
     size_t row;

@@ -1,6 +1,5 @@
 /* generation.c - generate: the model's defaults, text in, rows out. */
-#include "api/api.h"
-#include "api/padded.h"
+#include "compat/padded.h"
 #include "generate/generate.h"
 #include "generate/loop.h"
 
@@ -33,59 +32,12 @@ KVIK_API const char *kvik_finish_name(enum kvik_finish f)
     return (unsigned)f < countof(names) ? names[f] : "?";
 }
 
-struct legacy_call {
-    kvik_cache *c;
-    const kvik_prompt *prompt;
-    uint32_t n;
-};
-
-static int legacy_result(void *ctx, kvik_result *r)
-{
-    const struct legacy_call *l = ctx;
-    return legacy_rows(l->c, l->prompt, l->n, r);
-}
-
-/* Sequences that were needed for the rows' arrays alone. */
-static void legacy_end(const struct legacy_call *l, kvik_result *r)
-{
-    uint32_t per = r->n_rows / l->n;
-    for (uint32_t i = 0; i < r->n_rows; i++) {
-        if (i % per)
-            kv_drop(l->c->x->kv, r->row[i].seq);
-        else if (!l->prompt[i / per].seq)
-            kv_keep(l->c->x->kv, r->row[i].seq); /* for the next call, as run_end does */
-        r->row[i].seq = 0;
-    }
-}
-
 KVIK_API int kvik_generate(kvik_cache *c, const kvik_generation *g, const kvik_prompt *prompt,
                            uint32_t n, const kvik_hooks *hooks, kvik_result **out)
 {
     if (!c || !g || !prompt || !out)
         return ERR(ARG, "a cache, a configuration and prompts are needed");
-    TRY(cache_bound(c));
-    kvik_result *r;
-    const struct tok *tok = c->model->tok ? c->model->tok->tok : NULL;
-    struct gen_assist assist = {0};
-    if (hooks && hooks->assistant_model) {
-        TRY(cache_bound(hooks->assistant_model));
-        assist.assistant = &hooks->assistant_model->assistant;
-        assist.assistant->x = hooks->assistant_model->x;
-    }
-    struct legacy_call legacy = {c, prompt, n};
-    const struct gen_finish finish = {legacy_result, &legacy};
-    kvik_generation run = *g; /* borrows */
-    run.return_dict_in_generate |= g->return_legacy_cache;
-    TRY(legacy_rows_check(c, g));
-    TRY(cache_full(c, gen_run_with(c->x, tok, &run, prompt, n, hooks,
-                                   assist.assistant ? &assist : NULL,
-                                   g->return_legacy_cache ? &finish : NULL, &r)));
-    if (g->return_legacy_cache && !g->return_dict_in_generate) legacy_end(&legacy, r);
-    c->reused = 0;
-    for (uint32_t i = 0; i < r->n_rows; i++)
-        c->reused += r->row[i].reused;
-    *out = r;
-    return 0;
+    return legacy_generate(c, g, prompt, n, hooks, out);
 }
 
 KVIK_API int kvik_generate_text(kvik_cache *c, const kvik_generation *g, const char *text,

@@ -1,6 +1,6 @@
 /* logits.c - the kept logits and scores of a result as a file. */
-#include "api/api.h"
 #include "fmt/fmt.h"
+#include "generate/handle.h"
 
 KVIK_API int kvik_logits_save(const kvik_result *r, const char *path)
 {

@@ -1,5 +1,5 @@
 /* model.c - opening and describing models. */
-#include "api/api.h"
+#include "generate/handle.h"
 
 #include <string.h>
 

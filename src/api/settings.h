@@ -1,15 +1,10 @@
 /* settings.h - a kvik_cache_config, read and checked. */
 #pragma once
-#include "api/api.h"
+#include "generate/handle.h"
 
-struct settings {
-    const struct kv_preset *preset;
-    struct kv_keys keys;
-    uint32_t max_cache_len; /* 0: not given */
-    enum kv_streaming streaming;
-};
-int settings_read(const kvik_cache_config *c,
-                  struct settings *s); /* all but what a model decides */
-int settings_exec(const struct settings *s, const struct model *m, const kvik_cache_config *c,
+/* Reads all of a configuration but what a model decides. */
+int settings_read(const kvik_cache_config *c, struct preset_choice *s);
+int settings_exec(const struct preset_choice *s, const struct model *m, const kvik_cache_config *c,
                   struct exec_config *out);
-void settings_hints(const struct settings *s, const kvik_cache_config *c); /* to on_notice */
+/* Tells on_notice what is worth knowing about the choice. */
+void settings_hints(const struct preset_choice *s, const kvik_cache_config *c);

@@ -1,11 +1,11 @@
 /* tokenizer.c - tokenizers and chat templates as the public header shows them: plain pointers and JSON text
  * around tok/ and chat/.  What a caller passes as kwargs is split here into the arguments a rendering has of its own
  * (tools, documents, the two prompt flags) and the variables of the template, as apply_chat_template does. */
-#include "api/api.h"
 #include "base/json.h"
 #include "base/map.h"
 #include "chat/chat.h"
 #include "fmt/fmt.h"
+#include "generate/handle.h"
 
 #include <string.h>
 

@@ -2,7 +2,7 @@
  * the original's only when every key was accepted.  null means "not given", as in the reference. */
 #include "base/near.h"
 #include "generate/change.h"
-#include "kv/preset.h"
+#include "model/preset.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
  * 16.5).  Single values were checked when they were set by name; a struct filled in by hand is checked here, in the
  * same ranges. */
 #include "generate/options.h"
-#include "kv/preset.h"
+#include "model/preset.h"
 
 #include <math.h>
 

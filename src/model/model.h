@@ -9,7 +9,7 @@
 #include "dev/dev.h"
 #include "fmt/fmt.h"
 #include "kv/kv.h"
-#include "kv/preset.h"
+#include "model/preset.h"
 
 /* --- rope.c: rotary frequencies.  Names and formulas of the reference's modeling_rope_utils. */
 enum rope_type {

@@ -1,6 +1,6 @@
 /* fuzz_import.c - any bytes as a file of the legacy form, imported into caches of small models: full attention, windows, chunks
  * and padding that is counted.  What is accepted must go on: a forward, an export of as many columns. */
-#include "api/padded.h"
+#include "compat/padded.h"
 #include "fmt/fmt.h"
 #include "fuzz.h"
 

@@ -2,7 +2,7 @@
  * fuzz target of session files and its unit test share. */
 #pragma once
 #include "kv/kv_int.h"
-#include "kv/session_file.h"
+#include "session/session_file.h"
 
 #include <string.h>
 

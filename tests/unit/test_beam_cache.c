@@ -1,8 +1,8 @@
 /* test_beam_cache.c - beam search over the cache: equal to the literal search over logits computed from nothing, every
  * beam's logits bit for bit, memory that grows by tails only, failures that change nothing, no allocation per step,
  * stop strings, several answers to a prompt. */
-#include "api/api.h"
 #include "base/buf.h"
+#include "generate/handle.h"
 #include "generate/loop.h"
 #include "test_beam_plain.h"
 #include "testing.h"

@@ -1,8 +1,8 @@
 /* test_cache_config.c - strategies as data: names and keys against the sentence or the groups they must give, without
  * a model and, for what a model decides, on two tiny ones. */
 #include "base/base.h"
-#include "kv/preset.h"
 #include "kvik.h"
+#include "model/preset.h"
 #include "testing.h"
 
 #define TINY "tests/golden/models/llama-gqa-l3"

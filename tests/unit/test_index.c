@@ -1,6 +1,6 @@
 /* test_index.c - the prefix index: prompts that begin alike are computed once, with the bits of computing them each
  * time, for every strategy; what is found and how long it is; why nothing is; what is given up and when. */
-#include "api/api.h"
+#include "generate/handle.h"
 #include "testing.h"
 
 #define MODELS "tests/golden/models/"

@@ -1,6 +1,6 @@
 /* The pure parts of the store: reach, edge, and the codec that only moves bytes. */
 #include "kv/kv_int.h"
-#include "kv/preset.h"
+#include "model/preset.h"
 #include "testing.h"
 
 static void test_reach(void **state)

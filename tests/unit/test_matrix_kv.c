@@ -7,11 +7,11 @@
  * state of another text shows; what it answers is a hash of everything the token may see, read through the view of an open
  * step as a kernel reads it.  A cell passes if the answers of a sequence that was forked, cropped, reordered,
  * drafted on, ... are those of a fresh one in a resident store. */
-#include "api/flat.h"
 #include "dev/dev.h"
 #include "kv/codec.h"
 #include "kv/image.h"
 #include "kv/kv.h"
+#include "kv/rows.h"
 
 #include <stddef.h>
 #include <stdio.h>

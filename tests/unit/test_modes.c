@@ -1,9 +1,9 @@
 /* test_modes.c - what every way of generating has in common: the caller's processors and criteria, scores, the sequences of
  * rows; and every way with every cache strategy. */
-#include "api/api.h"
 #include "base/buf.h"
 #include "generate/beam.h"
 #include "generate/generate.h"
+#include "generate/handle.h"
 #include "testing.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
 /* test_modes_faults.c - every way of generating when something fails in the middle: memory of the store, allocations, the
  * caller's callbacks; and at the last row a sequence can hold.  After a failure the caller's sequences and the store are as
  * they were, to the bits of what comes next. */
-#include "api/api.h"
+#include "generate/handle.h"
 #include "testing.h"
 
 #define TINY "tests/golden/models/llama-mha"

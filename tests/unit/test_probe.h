@@ -1,6 +1,6 @@
 /* test_probe.h - caches over the golden models, fed through exec: what test_probe*.c share. */
 #pragma once
-#include "api/api.h"
+#include "generate/handle.h"
 #include "kvik.h"
 #include "testing.h"
 

@@ -3,8 +3,8 @@
  * rotted, manifests that lie about places. */
 #include "base/durable.h"
 #include "base/map.h"
-#include "kv/session_file.h"
 #include "kvik.h"
+#include "session/session_file.h"
 #include "testing.h"
 
 #include <dirent.h>

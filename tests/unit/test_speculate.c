@@ -1,8 +1,8 @@
 /* test_speculate.c - guesses change nothing but the number of steps: tokens, logits, ends, callbacks, the rows the
  * cache holds and what it says next are, bit for bit, those of plain decoding; for every model family, cache strategy and
  * maker of guesses, among them one that knows the answer and lies at random. */
-#include "api/api.h"
 #include "generate/draft.h"
+#include "generate/handle.h"
 #include "generate/loop.h"
 #include "kvik.h"
 #include "testing.h"

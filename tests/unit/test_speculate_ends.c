@@ -1,6 +1,6 @@
 /* test_speculate_ends.c - guesses beside everything else a call may ask for: samplings, processors, ends, callbacks, batches,
  * memory that is just enough, allocations that fail; and what is refused or ignored. */
-#include "api/api.h"
+#include "generate/handle.h"
 #include "generate/loop.h"
 #include "testing.h"
 

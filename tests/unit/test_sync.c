@@ -1,7 +1,7 @@
 /* test_sync.c - a sequence made to hold a conversation: 20 turns with history that is rewritten between them, for every
  * strategy, against runs from nothing; reports; failures that change nothing; ids cropped as the guide's sink loop does;
  * the guide's prefix whose last token changes. */
-#include "api/api.h"
+#include "generate/handle.h"
 #include "generate/sync.h"
 #include "testing.h"
 

@@ -4,10 +4,10 @@
  * last token, which is not in the cache; rows that ended earlier have no more.  The mask says what is a row.  A sequence
  * that holds more than its row tells (ids that were appended, or are the end of its text) has no such columns: then all
  * sequences end in the last one. */
-#include "api/padded.h"
+#include "compat/padded.h"
 #include "generate/loop.h"
 
-int legacy_rows_check(const kvik_cache *c, const kvik_generation *g)
+static int legacy_rows_check(const kvik_cache *c, const kvik_generation *g)
 {
     kvik_legacy *l;
     if (!g->return_legacy_cache) return 0;
@@ -25,7 +25,7 @@ static void fill_mask(const kvik_row *row, const kvik_prompt *p, size_t longest,
         mask[longest + i - row->n_prompt] = 1;
 }
 
-int legacy_rows(kvik_cache *c, const kvik_prompt *prompt, uint32_t n_prompts, kvik_result *r)
+static int legacy_rows(kvik_cache *c, const kvik_prompt *prompt, uint32_t n_prompts, kvik_result *r)
 {
     size_t longest = 0, most = 1, per = r->n_rows / n_prompts;
     for (uint32_t i = 0; i < r->n_rows; i++) {
@@ -48,4 +48,43 @@ int legacy_rows(kvik_cache *c, const kvik_prompt *prompt, uint32_t n_prompts, kv
     mem_free(mask);
     mem_free(seq);
     return e;
+}
+
+struct legacy_call {
+    kvik_cache *c;
+    const kvik_prompt *prompt;
+    uint32_t n;
+};
+
+static int legacy_result(void *ctx, kvik_result *r)
+{
+    const struct legacy_call *l = ctx;
+    return legacy_rows(l->c, l->prompt, l->n, r);
+}
+
+/* Sequences that were needed for the rows' arrays alone. */
+static void legacy_end(const struct legacy_call *l, kvik_result *r)
+{
+    uint32_t per = r->n_rows / l->n;
+    for (uint32_t i = 0; i < r->n_rows; i++) {
+        if (i % per)
+            kv_drop(l->c->x->kv, r->row[i].seq);
+        else if (!l->prompt[i / per].seq)
+            kv_keep(l->c->x->kv, r->row[i].seq); /* for the next call, as run_end does */
+        r->row[i].seq = 0;
+    }
+}
+
+int legacy_generate(kvik_cache *c, const kvik_generation *g, const kvik_prompt *prompt, uint32_t n,
+                    const kvik_hooks *hooks, kvik_result **out)
+{
+    TRY(cache_bound(c));
+    struct legacy_call legacy = {c, prompt, n};
+    const struct gen_finish finish = {legacy_result, &legacy};
+    kvik_generation run = *g; /* borrows */
+    run.return_dict_in_generate |= g->return_legacy_cache;
+    TRY(legacy_rows_check(c, g));
+    TRY(cache_generate(c, &run, prompt, n, hooks, g->return_legacy_cache ? &finish : NULL, out));
+    if (g->return_legacy_cache && !g->return_dict_in_generate) legacy_end(&legacy, *out);
+    return 0;
 }

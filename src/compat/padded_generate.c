@@ -7,7 +7,7 @@
  *
  * Without a mask, ids that begin otherwise than what is cached are taken for new ones; with a mask as wide as they are
  * they are the whole text whatever they begin with, and what differs is computed again. */
-#include "api/padded.h"
+#include "compat/padded.h"
 #include "generate/generate.h"
 
 #include <assert.h>
@@ -241,7 +241,7 @@ KVIK_API int kvik_batch_generate(kvik_batch *b, const kvik_generation *g, const 
         asked = *g; /* max_length counts the ids of this call, whatever the prompts hold besides */
         if (c.append && g->max_length > in->n && !g->max_new_tokens)
             asked.max_new_tokens = g->max_length - in->n;
-        e = kvik_generate(b->c, &asked, c.prompt, b->rows, hooks, &r);
+        e = legacy_generate(b->c, &asked, c.prompt, b->rows, hooks, &r);
     }
     if (e >= 0) {
         settle(&c);

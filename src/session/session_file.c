@@ -4,7 +4,7 @@
  * the file, order against itself.  A slot that is damaged is forgiven only if the file goes on behind the state
  * that the other one names, which is what an interrupted save leaves; so a changed byte in a finished file is always
  * refused, and never silently an older session. */
-#include "kv/session_file.h"
+#include "session/session_file.h"
 
 #include <stdio.h>
 #include <stdlib.h>

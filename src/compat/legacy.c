@@ -3,7 +3,7 @@
  * Columns are the batch's, rows are the sequences'; the mask says which is which.  Each sequence goes through
  * kvik_cache_export and _import, the one door for rows, and only the shape changes here.  Layers with a window or
  * chunk hold the last columns: all that a next token can see, and as many as the reference keeps. */
-#include "api/padded.h"
+#include "compat/padded.h"
 
 #include <string.h>
 
@@ -296,7 +296,7 @@ static int layer_in(const kvik_legacy *l, uint32_t b, const kvik_legacy_layer *y
 static int row_in(kvik_cache *c, const kvik_legacy *l, uint32_t b, uint32_t *column, kv_seq *out)
 {
     uint32_t n = columns_of(l->attention_mask + (size_t)b * l->length, l->length, column);
-    if (!n) return kvik_cache_new(c, out);
+    if (!n) return cache_full(c, exec_new(c->x, out));
     kvik_snapshot *s = mem_alloc(sizeof *s);
     if (!s) return ERR_NOMEM;
     s->n_layers = l->n_layers;

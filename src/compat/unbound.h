@@ -1,7 +1,7 @@
 /* unbound.h - inside a cache without a model: one small store for each layer, since layers may be fed at their own
  * pace; policy, codec and tier come from the same presets as everywhere. */
 #pragma once
-#include "api/settings.h"
+#include "generate/handle.h"
 
 struct unbound_layer {
     bool slides; /* the configured window applies */
@@ -14,7 +14,7 @@ struct unbound_layer {
 };
 struct unbound {
     struct dev *dev;
-    struct settings set;
+    struct preset_choice set;
     uint64_t memory; /* for each layer; 0: not given */
     char *spill_dir; /* owned */
     uint32_t n_layers, max_batch;
@@ -25,6 +25,9 @@ struct unbound {
     void *scratch;
     size_t n_keys, n_values, n_packed, n_position, n_scratch; /* elements; bytes */
 };
+/* A cache of n_layers without a model, as `set` and the rest of c ask; kinds as kvik_cache_open_unbound takes them. */
+int unbound_open(const struct preset_choice *set, const kvik_cache_config *c, uint32_t n_layers,
+                 const char *const *kinds, struct unbound **out);
 int unbound_layer_open(struct unbound *u, struct unbound_layer *l, const kvik_shape *s);
 void unbound_layer_close(struct unbound_layer *l);
 void unbound_close(struct unbound *u);

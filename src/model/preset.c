@@ -1,7 +1,7 @@
 /* preset.c - the reference's cache names as data.  A preset never is a class: it only chooses fields of
  * kv_group (policy from the model's layers and cache_config, codec, tier) and whether rows are reserved.  A new
  * name is a new row. */
-#include "kv/preset.h"
+#include "model/preset.h"
 
 #include <string.h>
 

@@ -3,7 +3,7 @@
  * The rectangle is taken apart into feeds: a row's masked columns are left out, what remains is fed to its sequence at the
  * positions asked for.  What comes back, compact, is put into rectangles again with zeros for masked columns.  The mask grows
  * only when everything has worked. */
-#include "api/padded.h"
+#include "compat/padded.h"
 
 #include <string.h>
 

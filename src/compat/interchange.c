@@ -4,8 +4,8 @@
  * pages that live on disk and rows that are encoded need no code of their own.  Import feeds given rows where a
  * forward would have computed them, as one turn.  f32 holds every row exactly, so what was exported raw comes back
  * with the same bits. */
-#include "api/api.h"
-#include "api/flat.h"
+#include "generate/handle.h"
+#include "kv/rows.h"
 
 #include <string.h>
 

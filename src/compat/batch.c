@@ -1,6 +1,6 @@
 /* batch.c - operations on the whole batch of a cache without a model.  Each is checked on every layer before any is
  * changed; what needs new sequences makes them all first. */
-#include "api/unbound.h"
+#include "compat/unbound.h"
 
 #include <string.h>
 

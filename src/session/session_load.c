@@ -1,5 +1,5 @@
 /* session_load.c - sequences out of a file, and what a file holds. */
-#include "api/session.h"
+#include "session/session.h"
 
 #include <stdio.h>
 #include <string.h>

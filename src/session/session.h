@@ -1,8 +1,8 @@
 /* session.h - what saving and loading of sessions share. */
 #pragma once
-#include "api/api.h"
 #include "base/durable.h"
-#include "kv/session_file.h"
+#include "generate/handle.h"
+#include "session/session_file.h"
 
 struct session_disk { /* a file to read a session from */
     struct session_io io;

@@ -1,6 +1,6 @@
-/* flat.c - the cache's rows in the layout people keep keys and values in, [head][row][dim] f32.  Raw rows are
+/* rows.c - the cache's rows in the layout people keep keys and values in, [head][row][dim] f32.  Raw rows are
  * converted, sealed ones decoded tile by tile; a row is read in the form in which attention would read it. */
-#include "api/flat.h"
+#include "kv/rows.h"
 
 #include <string.h>
 

@@ -68,6 +68,13 @@ struct kv_preset_options {
     struct kv_codec_options quant; /* backend NULL: none.  Instances are made for each group */
     const struct kv_codec *codec;  /* a ready instance of k and v, or NULL (tests) */
 };
+/* What a configuration chose: a preset, the keys beside it, and what both say of length and tier. */
+struct preset_choice {
+    const struct kv_preset *preset;
+    struct kv_keys keys;
+    uint32_t max_cache_len; /* 0: not given */
+    enum kv_streaming streaming;
+};
 /* Preset and checked keys onto `o` (dtype stays).  The layers decide whether there is a window. */
 int kv_preset_settle(const struct kv_preset *p, const struct kv_keys *k,
                      const struct kv_layer *layer, uint32_t n_layers, struct kv_preset_options *o);

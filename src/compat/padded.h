@@ -1,6 +1,6 @@
 /* padded.h - inside a padded batch: sequences of one cache, and which columns of the rectangle they are. */
 #pragma once
-#include "api/api.h"
+#include "generate/handle.h"
 
 struct kvik_batch {
     kvik_cache *c;
@@ -25,9 +25,9 @@ void padded_scratch_free(struct padded_scratch *s);
  * the last of as many columns as the longest has rows. */
 int legacy_of(kvik_cache *c, const kv_seq *seq, uint32_t n, const uint8_t *mask, uint32_t length,
               kvik_legacy **out);
-/* legacy_rows.c: return_legacy_cache: before generating, whether it can be; after it, r->past_key_values. */
-int legacy_rows_check(const kvik_cache *c, const kvik_generation *g);
-int legacy_rows(kvik_cache *c, const kvik_prompt *prompt, uint32_t n_prompts, kvik_result *r);
+/* legacy_rows.c: generates, and where return_legacy_cache asks for them adds the rows' arrays to the result. */
+int legacy_generate(kvik_cache *c, const kvik_generation *g, const kvik_prompt *prompt, uint32_t n,
+                    const kvik_hooks *hooks, kvik_result **out);
 int legacy_new(uint32_t n_layers, uint32_t batch, uint32_t length, kvik_legacy **out);
 /* Room for one layer's zeros. */
 int legacy_layer_new(const kvik_legacy *l, kvik_legacy_layer *layer);

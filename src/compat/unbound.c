@@ -5,8 +5,8 @@
  * sealed where a codec says so, and then read through the view of that step, in the form in which attention would
  * have read them.  So a quantized cache returns the rows of its first update as they were given, and a sliding layer
  * returns a prompt longer than its window whole. */
-#include "api/unbound.h"
-#include "api/flat.h"
+#include "compat/unbound.h"
+#include "kv/rows.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -40,43 +40,36 @@ static int kinds_read(struct unbound *u, const char *const *kinds)
     return 0;
 }
 
-KVIK_API int kvik_cache_open_unbound(const kvik_cache_config *config, uint32_t n_layers,
-                                     const char *const *kinds, kvik_cache **out)
+static int check_config(const struct unbound *u)
 {
-    static const kvik_cache_config none;
-    const kvik_cache_config *c = config ? config : &none;
+    if (u->max_batch > 16384) return ERR(LIMIT, "max_sequences %u: at most 16384", u->max_batch);
+    if (is_static(u) && !u->set.max_cache_len)
+        return ERR(ARG, "cache_implementation \"%s\" without a model needs max_cache_len",
+                   u->set.preset->name);
+    return 0;
+}
+
+int unbound_open(const struct preset_choice *set, const kvik_cache_config *c, uint32_t n_layers,
+                 const char *const *kinds, struct unbound **out)
+{
     struct dev_config d = {c->threads ? c->threads : 1, c->isa};
-    if (!n_layers || n_layers > 4096 || !out) return ERR(ARG, "%u layers: 1 to 4096", n_layers);
-    kvik_cache *k = mem_alloc(sizeof *k);
     struct unbound *u = mem_alloc(sizeof *u);
-    if (!k || !u) {
-        mem_free(k);
-        mem_free(u);
-        return ERR_NOMEM;
-    }
+    if (!u) return ERR_NOMEM;
+    u->set = *set;
     u->n_layers = n_layers;
     u->max_batch = c->max_sequences ? c->max_sequences : MAX_BATCH;
     u->memory = c->cache_memory / n_layers;
     u->layer = mem_array(n_layers, sizeof *u->layer);
     int e = u->layer ? 0 : ERR_NOMEM;
-    if (e >= 0) e = settings_read(c, &u->set);
     if (e >= 0 && c->spill_dir && !(u->spill_dir = mem_strdup(c->spill_dir))) e = ERR_NOMEM;
-    if (e >= 0 && u->max_batch > 16384)
-        e = ERR(LIMIT, "max_sequences %u: at most 16384", u->max_batch);
-    if (e >= 0 && is_static(u) && !u->set.max_cache_len)
-        e = ERR(ARG, "cache_implementation \"%s\" without a model needs max_cache_len",
-                u->set.preset->name);
+    if (e >= 0) e = check_config(u);
     if (e >= 0) e = kinds_read(u, kinds);
     if (e >= 0) e = dev_open(&d, &u->dev);
     if (e < 0) {
         unbound_close(u);
-        mem_free(k);
         return e;
     }
-    k->unbound = u;
-    k->preset = u->set.preset;
-    settings_hints(&u->set, c);
-    *out = k;
+    *out = u;
     return 0;
 }
 

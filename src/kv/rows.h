@@ -1,4 +1,4 @@
-/* flat.h - rows of the cache as f32, read and written through the views of an open step. */
+/* rows.h - rows of the cache as f32, read and written through the views of an open step. */
 #pragma once
 #include "dev/dev.h"
 #include "kv/kv.h"

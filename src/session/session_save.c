@@ -5,7 +5,7 @@
  * its head: first all new bytes are synced, then one slot names them and is synced, then the other, then the file is
  * cut to its end.  Until the first slot is written the file is the old session; from then on the new one.
  * A file of which more than half is no longer needed is written anew. */
-#include "api/session.h"
+#include "session/session.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -7,8 +7,8 @@
  *
  * A file is checked as far as a file can be wrong by itself; whether it fits a model is the import's to say.  Only the
  * keys and values are needed: files others wrote have nothing else. */
-#include "api/padded.h"
 #include "base/digest.h"
+#include "compat/padded.h"
 #include "fmt/fmt.h"
 
 #include <stdio.h>

@@ -7,7 +7,7 @@
  *
  * What is found must be what computing the prompt would give: where rows depend on turns (dynamic NTK, codecs that
  * encode by turns) or were computed behind padding, nothing is. */
-#include "api/session.h"
+#include "session/session.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -129,7 +129,7 @@ static void discard(const char *path)
 {
     char *json = NULL;
     if (kvik_session_describe(path, &json) == ERR_FORMAT) (void)unlink(path);
-    kvik_free(json);
+    mem_free(json);
 }
 
 KVIK_API int64_t kvik_prefix_load(kvik_cache *c, const char *dir, const int32_t *ids, size_t n,

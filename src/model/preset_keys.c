@@ -1,7 +1,7 @@
 /* preset_keys.c - cache_config: one table of keys for every preset, and the contradictions among them.  The
  * generation options and the cache's own reader both come here, so that a key is spelled in one place. */
 #include "base/near.h"
-#include "kv/preset.h"
+#include "model/preset.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* session_write.c - a session's head and manifest as bytes. */
-#include "kv/session_file.h"
+#include "session/session_file.h"
 
 #include <string.h>
 

@@ -3,8 +3,8 @@
  * A batch is a rectangle of columns and a mask that says which of them are rows of a sequence; masked columns were never
  * fed.  Whatever is counted in columns outside is translated here.  Operations that touch several sequences are made
  * of one call that cannot fail half way, or fork what they change first. */
-#include "api/padded.h"
-#include "api/unbound.h"
+#include "compat/padded.h"
+#include "compat/unbound.h"
 #include "generate/run.h"
 
 #include <string.h>

@@ -1,0 +1,41 @@
+/* handle.c - what every call on a public cache begins and ends with, and generating with one. */
+#include "generate/handle.h"
+#include "generate/loop.h"
+
+#include <stdio.h>
+
+int cache_bound(const kvik_cache *c)
+{
+    return c && c->x ? 0 : ERR(ARG, "this cache has no model; kvik_cache_update feeds it");
+}
+
+int cache_full(const kvik_cache *c, int e)
+{
+    struct kv_usage u;
+    char why[768];
+    if (e != ERR_FULL || c->x->streaming != KV_RESIDENT) return e;
+    kv_usage(c->x->kv, &u);
+    if (!u.need) return e;
+    snprintf(why, sizeof why, "%s", err_last());
+    return ERR(FULL, "%s; or go on from disk with on_full=offload (--on-full offload)", why);
+}
+
+int cache_generate(kvik_cache *c, const kvik_generation *g, const kvik_prompt *prompt, uint32_t n,
+                   const kvik_hooks *hooks, const struct gen_finish *finish, kvik_result **out)
+{
+    kvik_result *r;
+    const struct tok *tok = c->model->tok ? c->model->tok->tok : NULL;
+    struct gen_assist assist = {0};
+    if (hooks && hooks->assistant_model) {
+        TRY(cache_bound(hooks->assistant_model));
+        assist.assistant = &hooks->assistant_model->assistant;
+        assist.assistant->x = hooks->assistant_model->x;
+    }
+    TRY(cache_full(c, gen_run_with(c->x, tok, g, prompt, n, hooks,
+                                   assist.assistant ? &assist : NULL, finish, &r)));
+    c->reused = 0;
+    for (uint32_t i = 0; i < r->n_rows; i++)
+        c->reused += r->row[i].reused;
+    *out = r;
+    return 0;
+}
