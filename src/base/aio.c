@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define IDLE_MAX 1000u /* interruptions in a row before a transfer is given up */
+#define IDLE_MAX 1000u /* interruptions in a row after which a transfer fails */
 
 static const struct aio_kind *const kinds[] = {
 #ifdef KVIK_URING
@@ -25,7 +25,7 @@ static int find(const char *name, const struct aio_kind **out)
         }
     if (strcmp(name, "uring") == 0)
         return ERR(UNSUPPORTED, "this kvik was built without io_uring (liburing); use 'threads'");
-    return ERR(ARG, "no way of background transfers is called '%s' (KVIK_AIO): uring or threads",
+    return ERR(ARG, "KVIK_AIO=%s is no backend for background transfers; use uring or threads",
                name);
 }
 
@@ -109,7 +109,7 @@ void aio_block(int fd, struct aio_op *op)
         ;
 }
 
-/* Workers call aio_fault too; what they read is set while no transfer is in flight. */
+/* Workers read these in aio_fault.  They are set only while no transfer is in flight, so no lock is needed. */
 static struct aio_fault fault;
 static atomic_bool armed;
 static atomic_uint_fast64_t n_calls;

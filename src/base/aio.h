@@ -1,23 +1,23 @@
 /* aio.h - reads and writes of a file in the background, through io_uring or a few threads.
  *
- * One thread starts and waits.  A transfer either moves all of its bytes or fails: short and
- * interrupted ones are carried on inside, and a read past the end of the file is an error.  Nothing
- * here allocates after aio_open. */
+ * One thread starts transfers and waits for them.  A transfer either moves all of its bytes or fails: the
+ * backend continues short and interrupted transfers, and a read past the end of the file is an error.
+ * Nothing here allocates after aio_open. */
 #pragma once
 #include "base/base.h"
 
 #define AIO_DEPTH 64u /* transfers that may be in flight at once */
 
 struct aio;
-struct aio_op { /* stays until its wait is over */
+struct aio_op { /* the caller's; lives until aio_wait returns */
     void *mem;
     uint64_t at;
     size_t n;
     bool write;
     int error; /* after aio_wait: 0 or an errno; ENODATA: the file ends before the read does */
-    /* the backend's own */
+    /* The rest belongs to the backend. */
     bool busy;
-    int forced;    /* an errno that a test put in the place of the transfer */
+    int forced;    /* errno injected by a test instead of the transfer */
     uint32_t idle; /* interruptions in a row without a byte */
     size_t done;
     struct aio_op *next;
@@ -27,13 +27,13 @@ struct aio_op { /* stays until its wait is over */
 int aio_open(int fd, const char *backend, struct aio **out);
 void aio_close(struct aio *a);                /* no transfer may be in flight */
 const char *aio_backend(const struct aio *a); /* "uring" or "threads" */
-/* Starts n transfers, at most AIO_DEPTH with those in flight.  Cannot fail: what the system refuses to
- * do in the background is done before aio_start returns. */
+/* Starts n transfers; at most AIO_DEPTH may be in flight.  Cannot fail: a transfer that the system refuses to
+ * run in the background is done before aio_start returns. */
 void aio_start(struct aio *a, struct aio_op *const *op, uint32_t n);
 void aio_wait(struct aio *a, struct aio_op *op);
 
-/* Faults for tests.  Each system call on behalf of a file counts; the chosen one is not made and fails
- * with `error`, or (reads and writes, error 0) moves only a part of its bytes. */
+/* Faults for tests.  Each system call on a file is counted.  The chosen call is not made and fails with `error`;
+ * with error 0 a read or write moves only a part of its bytes. */
 enum aio_call {
     AIO_OPEN, /* with a name or without, and the list of a directory */
     AIO_UNLINK,
@@ -52,5 +52,5 @@ struct aio_fault {
 };
 void aio_fault_set(const struct aio_fault *f); /* NULL: off; no transfer may be in flight */
 uint64_t aio_fault_calls(void);                /* calls counted since */
-/* What the next call must do: the errno to fail with, or 0 with *n (may be NULL) perhaps cut. */
+/* Returns the errno that the next call must fail with, or 0.  May reduce *n (if not NULL) to make the call short. */
 int aio_fault(enum aio_call call, size_t *n);

@@ -4,7 +4,8 @@
 
 #include <sys/types.h>
 
-#define AIO_PIECE ((size_t)1 << 30) /* bytes of one system call: below what Linux moves at once */
+#define AIO_PIECE                                                                                  \
+    ((size_t)1 << 30) /* bytes of one system call; Linux moves less than 2 GiB per call */
 
 struct aio_kind {
     const char *name;
@@ -23,6 +24,6 @@ extern const struct aio_kind aio_threads;
 extern const struct aio_kind aio_uring;
 #endif
 
-/* Notes that a system call moved `moved` bytes or failed (a negative errno): true if there is more to do. */
+/* Records that a system call moved `moved` bytes or failed (a negative errno).  True if the transfer is unfinished. */
 bool aio_more(struct aio_op *op, ssize_t moved);
-void aio_block(int fd, struct aio_op *op); /* the whole transfer, here and now */
+void aio_block(int fd, struct aio_op *op); /* makes the whole transfer before it returns */

@@ -76,7 +76,7 @@ static int threads_open(struct aio *a)
         c->n++;
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     pthread_attr_destroy(&attr);
-    if (c->n) return 0; /* fewer are slower, not wrong */
+    if (c->n) return 0; /* fewer threads are slower, but correct */
     threads_close(a);
     return ERR(NOMEM, "cannot start a thread for background transfers: %s", strerror(e));
 }

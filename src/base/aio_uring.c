@@ -1,9 +1,8 @@
 /* aio_uring.c - background transfers by io_uring, where the kernel and the sandbox grant it.
  *
- * The ring is only ever touched by the caller's thread; completions are taken in while it waits, and a
- * short or interrupted transfer is submitted again from there.  What cannot be submitted is done
- * at once by pread and pwrite: a request the kernel did not take may stay in the ring as a no-op, but no
- * transfer is lost, and the caller's memory is never left to the kernel after a wait. */
+ * Only the caller's thread touches the ring.  aio_wait takes in completions and submits short or interrupted
+ * transfers again.  A transfer that cannot be submitted is made at once with pread or pwrite; its request may
+ * stay in the ring as a no-op.  After a wait the kernel holds no pointer to the caller's memory. */
 #ifdef KVIK_URING
 #include "base/aio_int.h"
 
@@ -12,7 +11,8 @@
 #include <string.h>
 #include <time.h>
 
-#define TRIES 100 /* submissions that the kernel puts off before it is taken at its word */
+#define TRIES                                                                                      \
+    100 /* submissions the kernel may put off in a row before pread and pwrite take over */
 
 static void nap(void)
 {
@@ -54,12 +54,12 @@ static void prepare(struct io_uring_sqe *sqe, int fd, struct aio_op *op)
         io_uring_prep_write(sqe, fd, mem, (unsigned)n, at);
     else
         io_uring_prep_read(sqe, fd, mem, (unsigned)n, at);
-    /* To a worker at once: the copy from the page cache must not run on the caller's time. */
+    /* A kernel worker makes the transfer, so that copying from the page cache does not run in the caller's thread. */
     sqe->flags |= IOSQE_ASYNC;
     io_uring_sqe_set_data(sqe, op);
 }
 
-/* Hands the ring to the kernel: how many requests it did not take. */
+/* Submits the ring; returns how many requests the kernel did not take. */
 static unsigned submit(struct io_uring *r)
 {
     for (int tries = 0; io_uring_sq_ready(r) && tries < TRIES;) {
@@ -82,7 +82,7 @@ static void uring_start(struct aio *a, struct aio_op *const *op, uint32_t n)
         prepare(sqe[put], a->fd, op[put]);
         put++;
     }
-    /* The kernel takes requests in order, so the last are left.  It looks at them only inside submit. */
+    /* The kernel takes requests in order, so the last ones are left over.  It reads the ring only inside submit. */
     uint32_t lost = MIN(submit(r), put);
     for (uint32_t i = put - lost; i < put; i++) {
         io_uring_prep_nop(sqe[i]);
@@ -94,14 +94,14 @@ static void uring_start(struct aio *a, struct aio_op *const *op, uint32_t n)
     }
 }
 
-/* Takes one completion in, waiting for it. */
+/* Waits for one completion and records it. */
 static void reap(struct aio *a)
 {
     struct io_uring *r = a->own;
     struct io_uring_cqe *cqe;
     int e = -aio_fault(AIO_WAIT, NULL);
     if (e == 0) e = io_uring_wait_cqe(r, &cqe);
-    if (e < 0) { /* the kernel still has our memory: there is no way but to look again */
+    if (e < 0) { /* the kernel may still write to our memory, so the wait must go on */
         if (e != -EINTR) nap();
         if (io_uring_peek_cqe(r, &cqe) != 0) return;
     }

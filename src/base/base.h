@@ -33,7 +33,7 @@ int err_set(int code, const char *fmt, ...) __attribute__((format(printf, 2, 3))
 int err_prefix(int code, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 const char *err_last(void);     /* this thread's sentence, "" if none; valid until its next error */
 const char *err_name(int code); /* "NOMEM", ... or "OK" */
-/* The compiler sees the constant, so it knows which results a failed call leaves unset. */
+/* Lets the compiler see that the returned code is negative, so that it knows which results stay unset. */
 static inline int err_pass(int code, int same)
 {
     (void)same;
@@ -60,8 +60,8 @@ static inline bool ck_mul(size_t a, size_t b, size_t *out)
     return !__builtin_mul_overflow(a, b, out);
 }
 
-/* Allocation through one door, so tests can count calls and make the k-th one fail.  Each returns
- * NULL with the sentence set (code ERR_NOMEM is the caller's to return).  mem_aligned: 64 bytes. */
+/* The only allocation functions of the library, so that tests can count calls and make the k-th one fail.
+ * Each returns NULL on failure, with the sentence set; the caller returns ERR_NOMEM. */
 void *mem_alloc(size_t n);                      /* zeroed */
 void *mem_array(size_t n, size_t size);         /* zeroed, overflow checked */
 void *mem_grow(void *p, size_t n, size_t size); /* realloc to n*size; old block kept on failure */
@@ -69,8 +69,10 @@ void *mem_aligned(size_t n);                    /* zeroed, 64-byte aligned; mem_
 char *mem_strdup(const char *s);
 char *mem_strndup(const char *s, size_t n); /* copies n bytes and adds NUL */
 void mem_free(void *p);
-uint64_t mem_calls(void); /* allocations made by this process through this door */
+uint64_t mem_calls(void); /* allocations this process made with these functions */
 void mem_fail_at(int64_t k, bool persistent); /* test hook: the k-th call from now fails; <0 off */
 
-double median_of(double *v, size_t n); /* sorts v; the upper of two middles, 0 of none */
-double now_seconds(void);              /* of the monotonic clock: for durations */
+double median_of(
+    double *v,
+    size_t n); /* sorts v in place; with even n the upper of the two middle values; 0 if n is 0 */
+double now_seconds(void); /* monotonic clock; for durations only */

@@ -1,4 +1,4 @@
-/* buf.c - growing bytes with a mandatory maximum. */
+/* buf.c - a growing byte buffer with a mandatory maximum size. */
 #include "base/buf.h"
 #include "base/utf8.h"
 

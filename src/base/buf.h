@@ -1,4 +1,4 @@
-/* buf.h - growing bytes, born with a maximum (curl's dynbuf).  Always NUL-terminated after use. */
+/* buf.h - a growing byte buffer with a mandatory maximum size.  NUL-terminated after each append. */
 #pragma once
 #include "base/base.h"
 

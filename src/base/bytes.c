@@ -1,5 +1,4 @@
-/* bytes.c - a number of bytes in the unit people would choose: powers of 1024, one decimal, so that "64M" given is
- * "64.0 MiB" told. */
+/* bytes.c - prints byte counts with one decimal in powers of 1024: an option of 64M prints as "64.0 MiB". */
 #include "base/bytes.h"
 
 #include <stdio.h>

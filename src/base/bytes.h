@@ -1,4 +1,4 @@
-/* bytes.h - sizes for people. */
+/* bytes.h - byte counts as text for messages. */
 #pragma once
 #include "base/base.h"
 

@@ -1,4 +1,4 @@
-/* digest.h - the one door to SHA-256: what tells blocks of a session, prefixes and models apart. */
+/* digest.h - SHA-256, which identifies session blocks, prefixes and models.  The only user of the crypto library. */
 #pragma once
 #include "base/base.h"
 #include <nettle/sha2.h>

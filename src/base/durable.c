@@ -1,5 +1,5 @@
-/* durable.c - the system calls of durable.h: interrupted ones are made again, short ones carried on, and nothing is
- * reported as written that was not. */
+/* durable.c - the system calls of durable.h.  Interrupted calls are repeated and short writes continued; success is
+ * reported only when all bytes are written. */
 #include "base/durable.h"
 
 #include <errno.h>
@@ -23,7 +23,8 @@ static void trace(enum durable_call call, uint64_t at, const void *data, size_t 
 
 static struct durable_fault fault;
 static uint64_t calls;
-static bool faulty; /* else nothing here is written, so that threads may save at once */
+static bool
+    faulty; /* false: no static below is written, so several threads may save at the same time */
 
 void durable_fault_set(const struct durable_fault *f)
 {
@@ -37,7 +38,7 @@ uint64_t durable_fault_calls(void)
     return calls;
 }
 
-/* The errno the next call must fail with, or 0; *half: after a part of it. */
+/* Returns the errno that the next call must fail with, or 0.  *half: fail after half of the bytes. */
 static int injected(enum durable_call call, bool *half)
 {
     if (!faulty || (fault.kinds && !(fault.kinds >> call & 1))) return 0;
@@ -68,20 +69,20 @@ static int copy_path(struct durable *f, const char *path)
     return f->path ? 0 : ERR_NOMEM;
 }
 
-/* Whether `path` still names the open file: while one waits for its lock another process may replace it. */
+/* True if `path` still names the open file.  Another process may replace the file while this one waits for its lock. */
 static bool named(const char *path, const struct stat *st)
 {
     struct stat now;
     return stat(path, &now) == 0 && now.st_ino == st->st_ino && now.st_dev == st->st_dev;
 }
 
-/* 1: the file lost its name before it was locked. */
+/* Returns 1 if another process replaced the file before it was locked. */
 static int open_once(struct durable *f, const char *path, bool write)
 {
     struct stat st;
     *f = (struct durable){.fd = -1};
     int e = injected(DURABLE_OPEN, NULL);
-    /* a pipe must not hang */
+    /* O_NONBLOCK: opening a FIFO must not block */
     if (!e) f->fd = open(path, (write ? O_RDWR : O_RDONLY) | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (f->fd < 0 && !e) e = errno;
     if (e == ENOENT) return ERR(NOTFOUND, "%s: no such file", path);
@@ -107,8 +108,8 @@ int durable_open(struct durable *f, const char *path, bool write)
     return e == 1 ? ERR(BUSY, "%s: other processes are writing it", path) : e;
 }
 
-/* Opens and locks the temporary file; 1 if it lost its name meanwhile: another process was faster.  What lies there
- * already is used if nobody else can have a hand in it. */
+/* Opens and locks the temporary file.  Returns 1 if another process renamed the file first.  A temporary file that
+ * exists already is reused if it belongs to this user and has one name. */
 static int take_tmp(struct durable *f)
 {
     struct stat st;
@@ -125,8 +126,10 @@ static int take_tmp(struct durable *f)
     }
     if (st.st_uid != geteuid() || st.st_nlink != 1 || fchmod(f->fd, 0600) < 0) {
         close(f->fd);
-        f->fd = -1; /* not ours to remove */
-        return ERR(IO, "%s: is another user's, or has other names; remove it", f->tmp);
+        f->fd = -1; /* another process owns the file, so it is not removed */
+        return ERR(
+            IO, "%s: this temporary file belongs to another user or has a second name; remove it",
+            f->tmp);
     }
     return durable_truncate(f, 0);
 }
@@ -144,7 +147,7 @@ int durable_create(struct durable *f, const char *path)
         e = take_tmp(f);
     if (e == 1) e = ERR(BUSY, "%s: other processes are writing it", path);
     if (e < 0) {
-        if (e == ERR_BUSY) { /* it is theirs */
+        if (e == ERR_BUSY) { /* the temporary file belongs to the other process */
             mem_free(f->tmp);
             f->tmp = NULL;
         }
@@ -211,7 +214,7 @@ int durable_truncate(struct durable *f, uint64_t size)
     return e ? failed(f->path, "cannot truncate", e) : 0;
 }
 
-/* A directory that cannot be synced (some file systems say so by EINVAL) is not an error. */
+/* Some file systems cannot sync a directory (EINVAL).  That is not an error. */
 static int sync_dir(const struct durable *f)
 {
     char dir[PATH_MAX];
@@ -222,12 +225,13 @@ static int sync_dir(const struct durable *f)
     dir[n] = '\0';
     int e = injected(DURABLE_SYNC, NULL);
     int fd = open(n ? dir : slash ? "/" : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) return 0; /* it may be written and not read */
+    if (fd < 0) return 0; /* a directory may be writable and not readable */
     while (!e && fsync(fd) < 0)
         if (errno != EINTR) e = errno;
     close(fd);
-    return e && e != EINVAL ? failed(f->path, "is written, but its directory cannot be synced", e)
-                            : 0;
+    return e && e != EINVAL
+               ? failed(f->path, "the file is written, but its directory cannot be synced", e)
+               : 0;
 }
 
 int durable_replace(struct durable *f)
@@ -235,7 +239,7 @@ int durable_replace(struct durable *f)
     TRY(durable_sync(f));
     int e = injected(DURABLE_RENAME, NULL);
     if (!e && rename(f->tmp, f->path) < 0) e = errno;
-    if (e) return failed(f->path, "cannot take its name", e);
+    if (e) return failed(f->path, "cannot rename the temporary file", e);
     trace(DURABLE_RENAME, 0, NULL, 0);
     mem_free(f->tmp);
     f->tmp = NULL;

@@ -1,27 +1,27 @@
-/* durable.h - files whose changes survive a crash: written beside and renamed, or appended to and then named by a few
- * bytes inside one sector.  Every call to the system can be made to fail, for tests. */
+/* durable.h - file changes that survive a crash.  A file is either written beside its name and then renamed, or
+ * appended to and then committed by a few bytes inside one sector.  Tests can make every system call fail. */
 #pragma once
 #include "base/base.h"
 
 struct durable {
     int fd;
-    char *path;    /* owned; what the file is or will be called, links followed */
-    char *tmp;     /* owned; its name until durable_replace, or NULL */
+    char *path;    /* owned; name of the file, symbolic links resolved */
+    char *tmp;     /* owned; temporary name until durable_replace, or NULL */
     uint64_t size; /* when it was opened */
 };
-/* An existing regular file.  write: also to be written; held by a lock that ends with the process, ERR_BUSY where
- * another one holds it. */
+/* Opens an existing regular file for reading, or with `write` for both.  The file is locked until it is closed or the
+ * process ends; ERR_BUSY if another process has locked it. */
 int durable_open(struct durable *f, const char *path, bool write);
-/* A new file beside `path`, mode 0600, held likewise; what a killed process left of one is used again, unless it is
- * another user's or has a second name. */
+/* Creates a temporary file beside `path`, mode 0600, and locks it.  A temporary file left by a killed process is reused
+ * if it belongs to this user and has one name; else the call fails. */
 int durable_create(struct durable *f, const char *path);
 int durable_read(struct durable *f, uint64_t at, void *data, size_t n);
 int durable_write(struct durable *f, uint64_t at, const void *data, size_t n);
 int durable_sync(struct durable *f);
 int durable_truncate(struct durable *f, uint64_t size);
-/* The new file takes its name, and the directory is told. */
+/* Renames the temporary file to its final name and syncs the directory. */
 int durable_replace(struct durable *f);
-void durable_close(struct durable *f); /* a file that did not take its name is removed */
+void durable_close(struct durable *f); /* removes a temporary file that was not renamed */
 
 enum durable_call {
     DURABLE_OPEN,
@@ -38,9 +38,9 @@ struct durable_fault {
     bool half;      /* a write moves half of its bytes before */
     bool stays;     /* and so do all after it */
 };
-/* Tests: told of writes, syncs, truncations and renames of files as they are made, or NULL. */
+/* Test hook: called with every write, sync, truncation and rename as it is made, or NULL. */
 extern void (*durable_trace)(enum durable_call call, uint64_t at, const void *data, size_t n);
-/* Tests: called between opening a file and locking it or, for reading, after its size was taken; or NULL. */
+/* Test hook: called between opening a file and locking it, or for reading after its size was taken; or NULL. */
 extern void (*durable_opened)(const char *path);
 void durable_fault_set(const struct durable_fault *f); /* NULL: off */
 uint64_t durable_fault_calls(void);

@@ -13,7 +13,9 @@ int err_set(int code, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(tmp, sizeof tmp, fmt, ap);
     va_end(ap);
-    for (char *p = tmp; *p; p++) /* names from files reach terminals and logs through here */
+    for (
+        char *p = tmp; *p;
+        p++) /* names from files may hold control characters, which must not reach a terminal or a log */
         if ((unsigned char)*p < 0x20 || *p == 0x7F) *p = '?';
     memcpy(slot, tmp, strlen(tmp) + 1);
     return code;

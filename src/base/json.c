@@ -10,11 +10,11 @@
 int json_parse(const char *text, size_t n, const char *what, json_t **out)
 {
     json_error_t e;
-    /* JSON has no raw NUL anywhere, but jansson drops one that follows a number. */
+    /* JSON text holds no NUL byte, but jansson accepts one after a number. */
     if (n && memchr(text, 0, n)) return ERR(FORMAT, "%s: a NUL byte in JSON text", what);
     size_t flags = JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY;
     json_t *j = json_loadb(text, n, flags, &e);
-    /* tokenizer_config.json says "no limit" as a model_max_length of 10^30. */
+    /* tokenizer_config.json spells "no limit" as a model_max_length of 10^30, which overflows jansson's integers. */
     if (!j && json_error_code(&e) == json_error_numeric_overflow)
         j = json_loadb(text, n, flags | JSON_DECODE_INT_AS_REAL, &e);
     if (!j) return ERR(FORMAT, "%s: line %d: %s", what, e.line, e.text);
@@ -32,7 +32,7 @@ int json_read(const char *path, size_t max, json_t **out)
     return e;
 }
 
-/* Jansson loses the error of an append when it was a key, so the sink remembers it. */
+/* jansson loses the error of the callback while it writes a key, so the sink records it. */
 struct sink {
     struct buf text;
     int error;

@@ -1,5 +1,5 @@
-/* json.h - the one door to jansson: duplicate keys rejected, size and depth bounded, errors with a
- * line number.  Callers use json_t directly and release it with json_decref. */
+/* json.h - reads and writes JSON with jansson: duplicate keys are rejected, size and depth are bounded, errors name
+ * a line number.  Callers use json_t directly and release it with json_decref. */
 #pragma once
 #include "base/base.h"
 #include <jansson.h>
@@ -9,8 +9,8 @@ int json_parse(const char *text, size_t n, const char *what, json_t **out);
 int json_read(const char *path, size_t max, json_t **out);
 /* The value as compact text (mem_free). */
 int json_text(const json_t *j, char **out);
-/* Typed getters: absent or null leaves *out alone and returns 0; present returns 1; a wrong type
- * or an out-of-range value is ERR_FORMAT naming `what` and the key. */
+/* Typed getters.  Return 1 if the key is present, 0 and leave *out alone if it is absent or null.  A wrong type
+ * or a value out of range is ERR_FORMAT; the sentence names `what` and the key. */
 int json_get_u32(const json_t *o, const char *what, const char *key, uint32_t min, uint32_t max,
                  uint32_t *out);
 int json_get_f64(const json_t *o, const char *what, const char *key, double *out);

@@ -1,4 +1,4 @@
-/* map.c - files: mapped, read whole, written whole. */
+/* map.c - maps a file, reads a whole file, writes a whole file. */
 #include "base/map.h"
 
 #include <errno.h>
@@ -11,7 +11,8 @@
 
 static int open_regular(const char *path, struct stat *st)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); /* a FIFO must not hang */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK |
+                            O_NOCTTY); /* O_NONBLOCK: opening a FIFO must not block */
     if (fd < 0)
         return err_set(errno == ENOENT ? ERR_NOTFOUND : ERR_IO, "%s: %s", path, strerror(errno));
     if (fstat(fd, st) < 0 || !S_ISREG(st->st_mode)) {

@@ -5,19 +5,19 @@
 struct map {
     const uint8_t *data; /* valid until map_close; never NULL after a successful open */
     size_t size;
-    bool mapped;         /* false: an empty file */
-    uint64_t dev, inode; /* which file it is, for map_check */
+    bool mapped;         /* false: the file is empty and data points to a static byte */
+    uint64_t dev, inode; /* identity of the file, for map_check */
 };
 int map_open(struct map *m, const char *path);
 void map_close(struct map *m);
-/* ERR_IO if the mapped file, still found at `path`, has become shorter: reading its lost pages would
- * be a bus error.  A file that was replaced by another is fine, the old one stays mapped. */
+/* Returns ERR_IO if the mapped file is still at `path` and has become shorter: reading the lost pages would raise
+ * SIGBUS.  A file that was replaced by another one is fine, because the old file stays mapped. */
 int map_check(const struct map *m, const char *path);
 /* The whole file as a NUL-terminated string of *len bytes (mem_free); ERR_LIMIT above `max`. */
 int file_read(const char *path, size_t max, char **out, size_t *len);
 bool file_exists(const char *path);
 bool dir_exists(const char *path);
-/* Writes through a temporary file beside `path`, fsync and rename: whole or not at all. */
+/* Writes the whole file or nothing: a temporary file beside `path`, fsync, rename. */
 int file_write(const char *path, const void *data, size_t n);
 struct span { /* borrowed bytes */
     const void *data;

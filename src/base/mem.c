@@ -1,5 +1,5 @@
-/* mem.c - the one door to the heap: zeroed blocks, overflow checks, a counter that proves that
- * generating a token allocates nothing, and a fault switch for the k-th call. */
+/* mem.c - the only place that allocates: zeroed blocks with overflow checks.  A counter lets tests prove that
+ * generating a token allocates nothing; a fault switch makes the k-th call fail. */
 #include "base/base.h"
 
 #include <stdatomic.h>
@@ -21,7 +21,7 @@ static bool faulty(void)
 
 static void *checked(void *p, size_t n)
 {
-    if (!p) err_set(ERR_NOMEM, "out of memory: %zu bytes wanted", n);
+    if (!p) err_set(ERR_NOMEM, "out of memory: cannot allocate %zu bytes", n);
     return p;
 }
 

@@ -1,7 +1,6 @@
-/* near.c - nearest name for "did you mean": restricted Damerau-Levenshtein distance over short ASCII
- * names.  A candidate counts as near when the edits are at most two fifths of the word plus one, or when the
- * word (three characters or more) is the beginning of the candidate; the first of equals wins, so the
- * order of a table decides ties. */
+/* near.c - nearest name for "did you mean": restricted Damerau-Levenshtein distance over short ASCII names.
+ * A candidate is near if it needs at most 2/5 of the word's length plus one edits, or if it begins with the word
+ * (three characters or more).  Of equally near candidates the first in the table wins. */
 #include "base/near.h"
 
 #include <string.h>

@@ -15,7 +15,7 @@ struct pool {
     pthread_t *worker; /* [n_threads - 1] owned */
     pthread_mutex_t lock;
     pthread_cond_t wake;
-    _Atomic uint32_t generation; /* odd/even has no meaning; a change is a new job */
+    _Atomic uint32_t generation; /* a change of this number announces a new job */
     atomic_bool quit;
     pool_fn fn;
     void *ctx;

@@ -8,5 +8,5 @@ uint32_t utf8_decode(const char *s, size_t n, size_t *len);
 size_t utf8_encode(uint32_t cp, char out[4]); /* bytes written, 1..4 */
 bool utf8_valid(const char *s, size_t n);
 size_t utf8_count(const char *s, size_t n); /* code points; each malformed byte counts as one */
-/* Bytes at the end of s that begin a character not yet complete (0..3): what a stream holds back. */
+/* Returns how many bytes (0..3) at the end of s begin an incomplete character; a stream holds these back. */
 size_t utf8_pending(const char *s, size_t n);
