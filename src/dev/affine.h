@@ -1,6 +1,6 @@
-/* affine.h - group-quantized rows as they lie in a tile: small integer codes, and two numbers (a, b) for every
- * group of them that turn a code q into a value, a * q - b or (q - b) * a.  Codecs of the kv floor write this
- * form (codec_affine.c); devices read it, a strip of 16 rows at a time, without a copy of anything larger.
+/* affine.h - layout of group-quantized rows in a tile: small integer codes, and two numbers (a, b) per group that
+ * turn a code q into a value, a * q - b or (q - b) * a.  Codecs of the kv floor write this layout
+ * (codec_affine.c).  Devices read it one strip of 16 rows at a time.
  *
  * A tile is [head][unit]; a unit is some rows with their own groups: either each group is `group` consecutive
  * values of the unit's rows, or (group 0) one channel over all rows of the unit.  Unit:

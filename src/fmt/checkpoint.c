@@ -1,7 +1,7 @@
-/* checkpoint.c - one face for both kinds of model: a Hugging Face directory or a .gguf file.
+/* checkpoint.c - opens a model, which is either a Hugging Face directory or a .gguf file, behind one interface.
  *
- * checkpoint_open decides which it is, checkpoint's tensors are copies of the descriptions in the
- * files below it (names and data stay borrowed from them), indexed by name across all shards. */
+ * The tensors of a checkpoint are copies of the descriptions in its files, indexed by name across all shards.
+ * Their names and data stay borrowed from those files. */
 #include "base/buf.h"
 #include "base/map.h"
 #include "fmt/fmt_int.h"
@@ -96,7 +96,7 @@ static int open_single(struct checkpoint *c)
     return index_tensors(c);
 }
 
-/* The tensors of a sharded checkpoint are those of the map, each from the file the map says. */
+/* Collects the tensors that the weight map lists, each from the file that the map names. */
 static int open_shards(struct checkpoint *c, const struct shards *s)
 {
     c->file = mem_array(s->n_files, sizeof(struct safetensors *));

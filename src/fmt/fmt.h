@@ -74,8 +74,8 @@ int gguf_get_str(const struct gguf *g, const char *key, const char **s, size_t *
 int gguf_string_at(const struct gguf_value *v, const struct gguf *g, uint64_t i, const char **s,
                    size_t *n);
 double gguf_number_at(const struct gguf_value *v, uint64_t i); /* numeric or bool array item */
-/* Scalars and arrays of at most 64 items as one flat object, arrays of the tokenizer left out; null
- * for what JSON cannot say (NaN, bytes that are not UTF-8). */
+/* Returns scalars and arrays of at most 64 items as one flat object, without the arrays of the tokenizer.
+ * Values that JSON cannot hold (NaN, bytes that are not UTF-8) become null. */
 int gguf_json(const struct gguf *g, json_t **out);
 uint32_t gguf_n_tensors(const struct gguf *g);
 const struct tensor *gguf_tensor_at(const struct gguf *g, uint32_t i);
@@ -87,8 +87,8 @@ const struct tensor *gguf_find(const struct gguf *g, const char *name);
 struct checkpoint;
 int checkpoint_open(const char *path, struct checkpoint **out);
 void checkpoint_close(struct checkpoint *c);
-/* ERR_IO if a mapped file has become shorter since it was opened: its lost pages are a bus error to
- * whoever reads them, so long-lived programs ask before a turn. */
+/* Returns ERR_IO if a mapped file has become shorter since it was opened.  Reading the lost pages would raise
+ * SIGBUS, so a long-lived program calls this before each turn. */
 int checkpoint_recheck(const struct checkpoint *c);
 const char *checkpoint_path(const struct checkpoint *c);
 bool checkpoint_is_gguf(const struct checkpoint *c);

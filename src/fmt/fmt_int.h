@@ -1,6 +1,6 @@
 /* fmt_int.h - what the parsers of this folder share: the checked reader, the size of a tensor, and
- * the sorted index of names.  No parser here computes a pointer from a number of the file by any
- * other way than rd_take, and none allocates before the number was held against the bytes left. */
+ * the sorted index of names.  A parser turns a number of the file into a pointer only through rd_take, and
+ * allocates only after the number was compared with the bytes that are left. */
 #pragma once
 #include "fmt/fmt.h"
 

@@ -106,7 +106,7 @@ int gguf_get_str(const struct gguf *g, const char *key, const char **s, size_t *
     return 1;
 }
 
-/* A new reference; JSON null for what JSON cannot say (NaN, bytes that are not UTF-8). */
+/* Returns a new reference; JSON null for values that JSON cannot hold (NaN, bytes that are not UTF-8). */
 static json_t *text_json(const char *s, size_t n)
 {
     json_t *j = json_stringn(s, n);

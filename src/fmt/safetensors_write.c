@@ -67,7 +67,7 @@ static int header_json(const char *path, const struct tensor *const *at, uint32_
     return 0;
 }
 
-/* Jansson says only that an append failed, and not even that when it was a key: the sink remembers. */
+/* jansson reports only that an append failed, and loses even that for a key, so the sink records the error. */
 struct sink {
     struct buf *text;
     int error;

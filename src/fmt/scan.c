@@ -25,7 +25,7 @@ void scan_done(struct scan *j)
     *j = (struct scan){0};
 }
 
-/* The character at pos, 0 past the end: JSON has no NUL, so no rule ever accepts that. */
+/* Returns the character at pos, or 0 past the end.  JSON text holds no NUL, so no rule accepts the 0. */
 static char at(const struct scan *j, size_t pos)
 {
     return pos < j->n ? j->s[pos] : 0;

@@ -1,7 +1,6 @@
 /* shards.c - JSON that describes a checkpoint: config.json as Python writes it, and the index of a
- * sharded one.  The file names of an index come from strangers and are opened in the checkpoint's
- * directory, so they must be plain names: nothing that could leave the directory, be hidden, or be
- * another kind of file. */
+ * sharded one.  The file names of an index are untrusted and are opened in the checkpoint's
+ * directory.  They must be plain names: no directory part, not hidden, and with the suffix .safetensors. */
 #include "base/buf.h"
 #include "fmt/fmt_int.h"
 #include "fmt/scan.h"
@@ -131,7 +130,7 @@ static size_t literal(const char *s, size_t n)
     return i < n ? i + 1 : n;
 }
 
-/* Python's json module writes what no other parser reads.  Returns the length of such a word at s
+/* Python's json module writes NaN and Infinity, which are not JSON.  Returns the length of such a word at s
  * and its replacement, or 0. */
 static size_t python_word(const char *s, size_t n, const char **json)
 {

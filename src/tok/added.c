@@ -1,8 +1,7 @@
 /* added.c - added tokens in running text: at every position the longest one wins, the leftmost
  * position first, over a byte trie (tokens are at most TOK_MAX_ADDED bytes, so the walk is bounded).
- * A special token that touches a plain span is not there: a shorter one that does not touch it, or
- * one that begins later, is still found.  Under no_special the reference's rule holds instead: the
- * whole match is passed over. */
+ * A special token that touches a plain span is ignored; a shorter one that does not touch the span, or one that
+ * begins later, is still found.  Under no_special the reference's rule holds instead: the whole match is skipped. */
 #include "base/utf8.h"
 #include "tok/tok_int.h"
 

@@ -1,9 +1,9 @@
 /* bpe.c - byte pair encoding of one pre-token.  Characters become symbols (unknown ones bytes, the
  * unknown token, or nothing, as the model says), then the adjacent pair of the lowest rank merges,
- * leftmost first, until none is left.  Where no merge ever joins the two characters at hand the word
- * falls apart (most of a text without pre-tokenizer does).  Short stretches scan an array; long ones
- * use a linked list and a heap, so a megabyte without a cut costs n log n.  A heap entry is stale, and skipped, when its
- * two symbols are no longer the ones it was made for. */
+ * leftmost first, until none is left.  A word is cut between two characters that no merge can join; a text
+ * without a pre-tokenizer is cut this way almost everywhere.  Short runs scan an array.  Long runs use a linked
+ * list and a heap, so a megabyte without a cut costs n log n.  A heap entry is stale, and skipped, when one of its
+ * two symbols has changed since the entry was made. */
 #include "base/utf8.h"
 #include "tok/tok_int.h"
 

@@ -1,8 +1,8 @@
-/* detokenize.c - ids back to text.  Every decoder is a stage that is fed tokens in fragments of
- * whole characters and feeds the next stage, holding back only what later tokens may still change;
- * decoding a list and decoding a stream are therefore the same code, and give the same text.  What a
- * stage may hold is bounded: bytes of one token, a partial match, or a run of byte tokens up to
- * MAX_RUN (the reference decides about such a run as a whole; past the limit we let it go). */
+/* detokenize.c - ids back to text.  Every decoder is a stage.  It receives tokens in fragments of whole
+ * characters, passes them to the next stage, and holds back only bytes that later tokens may still change.
+ * Decoding a list and decoding a stream are therefore the same code and give the same text.  The bytes that a
+ * stage holds back are bounded: one token, a partial match, or a run of byte tokens up to MAX_RUN.  (The reference
+ * decides about such a run as a whole; here a longer run is passed on at MAX_RUN.) */
 #include "base/utf8.h"
 #include "tok/tok_int.h"
 

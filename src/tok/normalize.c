@@ -25,7 +25,7 @@ static int replace(const struct norm *m, struct work *w)
                      .n = w->text.len};
     for (int found; (found = hits_next(&h, &w->matcher, &hit)) != 0; done = hit.to) {
         if (found < 0) return found;
-        /* What is put stands where the last replaced character stood. */
+        /* The replacement takes the offset of the last character that it replaces. */
         size_t n = utf8_count(w->text.data + hit.from, hit.to - hit.from);
         if (hit.from == 0 && n > (m->n_text ? 1 : 0)) w->at_start = false;
         TRY(buf_append(&w->next, w->text.data + done, hit.from - done));

@@ -1,8 +1,8 @@
 /* oniguruma.c - rewrites a pattern in the reference's dialect (Oniguruma) for PCRE2, so that equal
  * text means equal matches.  What differs: \s has no U+180E; \w is the Unicode word class; \h is a
  * hex digit and \v one character; (?m) means that the dot matches newlines; {,n} counts from 0;
- * {n,m}+ repeats instead of being possessive.  Whatever is neither alike nor rewritten is refused by name: a pattern never means something else
- * in silence. */
+ * {n,m}+ repeats instead of being possessive.  A construct that is neither equal nor rewritten is
+ * refused by name, so a pattern never silently changes its meaning. */
 #include "tok/oniguruma.h"
 #include "base/utf8.h"
 

@@ -2,6 +2,6 @@
 #pragma once
 #include "base/buf.h"
 
-/* Appends the PCRE2 text (UTF, UCP, MULTILINE, newline LF) of the pattern; ERR_UNSUPPORTED names
- * what cannot be said in it. */
+/* Appends the PCRE2 text (UTF, UCP, MULTILINE, newline LF) of the pattern.  ERR_UNSUPPORTED names a construct
+ * that PCRE2 cannot express. */
 int oniguruma_rewrite(const char *s, size_t n, struct buf *out);

@@ -1,4 +1,4 @@
-/* pattern.c - the one door to PCRE2, and literal search beside it.  Patterns come from model files
+/* pattern.c - regular expressions by PCRE2, and literal search.  Patterns come from model files
  * and are not trusted: length, nesting, match steps, heap and CPU time are bounded.  The step limit
  * of PCRE2 counts from each start position, so a search goes in windows of start positions with the
  * thread's CPU clock read in between: no pattern costs more than the budget of its text. */

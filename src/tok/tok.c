@@ -164,7 +164,7 @@ int tok_add_named(struct tok *t, const char *name, const char *text, size_t n)
     return m->name && m->text ? 0 : ERR_NOMEM;
 }
 
-/* As the reference: a text the vocabulary has keeps its id, a new one is put behind all others. */
+/* As in the reference, a text of the vocabulary keeps its id, and a new text gets the next id after all others. */
 int tok_add_token(struct tok *t, const char *s, size_t n, struct added a)
 {
     if (n == 0) return 0;
@@ -337,9 +337,9 @@ static bool overlaps_plain(const struct encoder *e, size_t from, size_t to)
     return lo < e->n_plain && e->plain[lo].from < to;
 }
 
-/* Text between raw matches: normalized, then cut at the tokens that match normalized text.  Where a
- * plain span lies in it and normalizing moved bytes, no special token is taken at all: better a
- * token too few than one made of content. */
+/* Encodes the text between raw matches: normalizes it, then cuts it at the tokens that match normalized text.
+ * If it holds a plain span and normalizing moved bytes, no special token is recognised in it: missing a
+ * token is safer than making one out of content. */
 static int encode_section(struct encoder *e, size_t from, size_t to)
 {
     struct work *w = &e->w;

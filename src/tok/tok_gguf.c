@@ -121,8 +121,8 @@ static bool seen(const struct vocab *v, const char *p, size_t n)
     return vocab_find(v, p, n) >= 0;
 }
 
-/* Texts that are in the file twice (padding of some models) keep their first id; the others get a
- * name of their own, which no text can spell. */
+/* A text that is in the file twice (padding of some models) keeps its first id.  Each further entry gets a
+ * name of its own, which no text can spell. */
 static int put_piece(struct source *s, uint64_t i)
 {
     const char *p;

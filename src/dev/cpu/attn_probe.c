@@ -1,4 +1,4 @@
-/* attn_probe.c - the probabilities of attention, for those who want to look at them.
+/* attn_probe.c - the probabilities of attention, for callers that ask for them.
  *
  * Scores are attention's own, bit for bit: same strips, same kernel, one query at a time.  They are gathered piece by
  * piece in the caller's array, row of the cache by row, and become probabilities with the last piece, by an exact

@@ -4,7 +4,7 @@
  *
  * Scores: lanes are the rows of a strip; one load of K serves all queries of the call.  Values: lanes are
  * dims; one load of V serves all queries.  Every lane of every accumulator is one chain of the canonical
- * order, so how many run side by side cannot be seen in the result. */
+ * order, so the number of chains that run side by side does not change the result. */
 #include "dev/cpu/attn.h"
 #include "dev/cpu/cpu.h"
 

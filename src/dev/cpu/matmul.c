@@ -1,10 +1,10 @@
-/* matmul.c - dev_matmul: brings x into the form the weights want, once per call, then hands out jobs
- * of (rows of one weight, at most CPU_TILE vectors).  K is never split: an output's sum is made by one
- * job, in the order of dev.h, so neither the tiling nor the threads can show in a bit of it.
+/* matmul.c - dev_matmul: converts x once per call into the form that the weights need, then hands out jobs
+ * of (rows of one weight, at most CPU_TILE vectors).  K is never split: one job makes the whole sum of an output,
+ * in the order of dev.h, so neither tiling nor threads change a bit of it.
  *
- * Before quantized weights a token is two vectors of int8 codes, x and what x's codes leave over: one term
- * strays from exact compute five times as far as the design allows (a mean KLD of 2.8e-3 on SmolLM2), two
- * are as good as 16 bits, and while decoding both share one reading of the weights. */
+ * With quantized weights a token becomes two vectors of int8 codes: the codes of x, and the codes of the
+ * rounding error of the first.  One term strays too far from exact compute (a mean KLD of 2.8e-3 on SmolLM2, the
+ * bound is 5e-4); two terms are as good as 16 bits.  In decoding both terms share one reading of the weights. */
 #include "dev/cpu/cpu.h"
 
 #include <assert.h>

@@ -1,5 +1,4 @@
-/* strip.c - where attention gets the 16 rows of a strip from: a raw page as it lies, or tiles, of which exactly
- * the rows asked for are decoded.
+/* strip.c - gives attention the 16 rows of a strip: a pointer into a raw page, or rows decoded from tiles.
  *
  * Tiles that are as affine.h says are decoded a strip at a time by a kernel (CPU_KV_STRIP), so that a thread never holds
  * more than one decoded strip per plane while decoding, and one atom in prefill.  Other codecs decode one
@@ -44,7 +43,7 @@ static const unsigned char *tile_of(const struct strip_from *w, uint32_t row)
     return f->base + table[row / f->rows] * f->grain + f->offset[w->plane];
 }
 
-/* Tiles without any of the rows get another's pointer, so that a kernel may read (and waste) all 16. */
+/* A tile that holds none of the rows gets the pointer of another tile, so that a kernel may read all 16. */
 void strip_find(const struct strip_from *w, uint32_t row, uint32_t a, uint32_t b,
                 struct strip_tiles *out)
 {
@@ -97,8 +96,8 @@ static const void *strip_tiles(const struct strip_from *w, uint32_t row, uint32_
 }
 
 /* Strips [s0, s1) from row0 on; rows in [seal0, seal1) come from tiles, decoded into `buf` (an atom and two tiles of rows).
- * A strip that is sealed only in part is read raw if the codec loses nothing: it lies in a block that touches
- * [0, lead), which stays raw.  Else [seal0, seal1) are the rows wanted. */
+ * With a lossless codec a strip that is sealed only in part is read raw: it lies in a block that touches
+ * [0, lead), which stays raw.  Otherwise [seal0, seal1) are exactly the rows to decode. */
 void strip_span(const struct strip_from *w, uint32_t row0, uint32_t s0, uint32_t s1, uint32_t seal0,
                 uint32_t seal1, uint32_t head, unsigned char *buf, const void **strip)
 {
