@@ -1,5 +1,5 @@
 /* beam_group.c - diverse beam search: the beams of a prompt in groups, each a search of its own that is kept from choosing
- * what groups before it chose in the same step (processor_diversity.c).
+ * what groups before it chose in the same step (processor_repetition.c).
  *
  * The rules of a group are those of the reference's 4.47 (cache-semantics 21.2, 21.3), since 5.x has no such search:
  * only end-of-sequence tokens end a sequence; a group is over when it holds as many finished ones as it has beams

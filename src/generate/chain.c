@@ -1,11 +1,10 @@
-/* chain.c - the registered logits processors, chosen once per generation and run per row.  Scratch for
- * one vocabulary is reserved here, so that a step allocates nothing.  NaN logits count as -inf everywhere: they are
- * never chosen, and they cannot reach a comparison. */
+/* chain.c - the registered logits processors: chosen once per generation, run for every row.  Scratch for one
+ * vocabulary is reserved here, so that a step allocates nothing.  A NaN logit counts as -inf everywhere: it is never
+ * chosen and never reaches a comparison. */
 #include "generate/chain.h"
 
 #include <assert.h>
 #include <math.h>
-#include <string.h>
 
 extern const struct gen_processor *const __start_gen_processors[];
 extern const struct gen_processor *const __stop_gen_processors[];
@@ -115,25 +114,12 @@ void gen_remove(const struct gen_chain *c, const int32_t *id, uint32_t n, float 
         if ((uint32_t)id[i] < c->vocab) scores[id[i]] = -INFINITY;
 }
 
-bool gen_row_ends(const struct gen_row *row, const int32_t *ids, uint32_t n)
-{
-    return n <= row->n && (!n || memcmp(row->ids + row->n - n, ids, n * sizeof *ids) == 0);
-}
-
 int gen_check_ids(const struct gen_chain *c, const char *option, const int32_t *id, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++)
         if ((uint32_t)id[i] >= c->vocab)
             return ERR(ARG, "%s has token id %d, outside the vocabulary of %u", option, id[i],
                        c->vocab);
-    return 0;
-}
-
-int gen_check_sequences(const struct gen_chain *c, const char *option, const kvik_bias *b,
-                        uint32_t n)
-{
-    for (uint32_t i = 0; i < n; i++)
-        TRY(gen_check_ids(c, option, b[i].ids, b[i].n));
     return 0;
 }
 

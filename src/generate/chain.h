@@ -1,19 +1,19 @@
-/* chain.h - what a logits processor sees, and how it registers.  A processor is one file: functions over
- * (chain, row, scores) and one GEN_PROCESSOR line; the chain finds it, asks once per generation whether the config wants
- * it, and runs the wanted ones in the order of their numbers for every row and step. */
+/* chain.h - what a logits processor sees, and how it registers.  A processor is a few functions over (chain, row, scores)
+ * and one GEN_PROCESSOR line; a file holds a family of them.  The chain asks each processor once per generation whether
+ * the configuration wants it.  It runs the wanted ones for every row and step, in the order of their numbers. */
 #pragma once
 #include "generate/generate.h"
 
 struct gen_processor {
     const char *name;
-    unsigned order; /* cache-semantics 22: its item number times 100 */
-    bool sampling;  /* only when do_sample */
+    unsigned order; /* its place in the list of processors of Transformers, times 100 */
+    bool sampling;  /* runs only when do_sample is set */
     bool (*wanted)(const kvik_generation *g);
     void (*apply)(struct gen_chain *c, const struct gen_row *row, float *scores);
-    int (*open)(
-        struct gen_chain *c); /* NULL, or checks the config against the vocabulary, takes scratch */
+    /* NULL, or checks the configuration against the vocabulary and reserves scratch. */
+    int (*open)(struct gen_chain *c);
 };
-/* After the five: .open = FUNCTION, if there is one. */
+/* Registers a processor.  A sixth argument may be .open = FUNCTION. */
 #define GEN_PROCESSOR(name_, order_, sampling_, wanted_, apply_, ...)                              \
     static const struct gen_processor processor_##name_ = {.name = #name_,                         \
                                                            .order = (order_),                      \
@@ -24,42 +24,39 @@ struct gen_processor {
     static const struct gen_processor *const reg_##name_                                           \
         __attribute__((section("gen_processors"), used)) = &processor_##name_
 
-#define GEN_USER_PROCESSOR 1800u /* where the caller's own comes */
+#define GEN_USER_PROCESSOR 1800u /* the place of the caller's own logits_processor */
 #define GEN_MAX_PROCESSORS 32
-struct gen_pair { /* typical_p: distance of a surprise from the expected one, probability */
+struct
+    gen_pair { /* of typical_p: the distance of a surprise from the expected one, and the probability */
     float far, p;
 };
 struct gen_chain {
-    kvik_generation g; /* what it points to is the original's, which outlives the chain */
+    kvik_generation g; /* a shallow copy: the original outlives the chain */
     uint32_t vocab;
-    uint32_t keep;           /* tokens a filter leaves at least (1; more for beams) */
+    uint32_t keep;           /* least number of tokens a filter leaves (1; more for beams) */
     float *value;            /* [vocab] scratch */
     struct gen_pair *pair;   /* [vocab] scratch of typical_p, else NULL */
-    float filter;            /* what filters of sampling make of a score: -inf */
+    float filter;            /* the score of a token that a filter removes: -inf */
     uint64_t *seen;          /* [vocab bits] scratch, all zero between calls */
-    const kvik_hooks *hooks; /* with a logits_processor, or NULL; borrowed */
+    const kvik_hooks *hooks; /* borrowed; NULL: the caller has no logits_processor */
     uint32_t n;
     const struct gen_processor *processor[GEN_MAX_PROCESSORS];
 };
 
-/* exp(s - max) of every score into value, 0 for -inf and NaN; the sum of them, or 0 when no score is finite.
- * A score of +inf takes all. */
+/* Writes exp(s - max) of every score to value, 0 for -inf and NaN, and returns their sum: 0 when no score is above
+ * -inf.  If a score is +inf, only scores of +inf have weight. */
 double gen_weights(const float *scores, uint32_t n, float *value);
-/* The k-th largest (k from 1) of v[0..n), which is reordered; no NaN in it. */
+/* Returns the k-th largest (k from 1) of v[0..n), which is reordered and holds no NaN. */
 float gen_select(float *v, uint32_t n, uint32_t k);
-void gen_sort(float *v, uint32_t n); /* ascending, in place, n log n */
-/* Leaves exactly the c->keep largest scores (fewer when fewer are finite); of equal ones, higher ids. */
+void gen_sort(float *v, uint32_t n); /* sorts ascending, in place, in n log n steps */
+/* Removes all but the c->keep largest scores; of equal scores the higher ids stay. */
 void gen_keep(struct gen_chain *c, float *scores);
-/* -inf for these tokens; ids outside the vocabulary are passed over. */
+/* Sets the scores of these tokens to -inf; skips ids outside the vocabulary. */
 void gen_remove(const struct gen_chain *c, const int32_t *id, uint32_t n, float *scores);
-/* Of every distinct token of ids, the score times p when negative and divided by it otherwise. */
-void gen_penalize(struct gen_chain *c, const int32_t *ids, size_t n, float p, float *scores);
-bool gen_row_ends(const struct gen_row *row, const int32_t *ids, uint32_t n); /* in these ids */
-/* ERR(ARG) naming the option if an id is outside the vocabulary. */
+/* Returns ERR_ARG, with the name of the option, if an id is outside the vocabulary. */
 int gen_check_ids(const struct gen_chain *c, const char *option, const int32_t *id, uint32_t n);
-int gen_check_sequences(const struct gen_chain *c, const char *option, const kvik_bias *b,
-                        uint32_t n);
+/* Marks tokens as seen.  gen_seen_set returns true the first time, false for ids outside the vocabulary.  Whoever sets
+ * marks clears them before the next processor runs. */
 bool gen_seen_get(const struct gen_chain *c, int32_t id);
-bool gen_seen_set(struct gen_chain *c,
-                  int32_t id); /* true the first time; ids outside the vocabulary: false */
+bool gen_seen_set(struct gen_chain *c, int32_t id);
 void gen_seen_clear(struct gen_chain *c, int32_t id);

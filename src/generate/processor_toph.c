@@ -1,5 +1,5 @@
-/* processor_toph.c - top_h: of the 100 most likely tokens, in descending order and as a distribution of their own,
- * keeps the first whose terms of the entropy add up to at most top_h of it, and always the first of all. */
+/* processor_toph.c - top_h: takes the 100 most likely tokens, in descending order, as a distribution of their own.  Keeps
+ * the longest beginning whose terms of the entropy add up to at most top_h of it; the most likely token always stays. */
 #include "generate/chain.h"
 
 #include <math.h>
@@ -15,7 +15,7 @@ static bool wanted(const kvik_generation *g)
     return g->top_h > 0;
 }
 
-/* The n best by descending score, equal ones by ascending id. */
+/* Fills top with the best scores in descending order, equal ones by ascending id; returns their number, at most TOP. */
 static uint32_t best(struct gen_chain *c, const float *scores, struct top top[TOP])
 {
     uint32_t n = 0, k = 0;

@@ -1,10 +1,10 @@
 /* processor_topp.c - top_p: with the scores in ascending order, removes those whose cumulative probability is at most
  * 1 - top_p, always leaving the `keep` largest.
  *
- * Nothing is sorted: what is removed is a prefix of that order, so it is enough to find where it ends.  The weights are
- * partitioned around a pivot as in quickselect, descending into the side the boundary lies in while the weight of the
- * other side is added up: expected linear time.  Sums run in f64 and are rounded to f32 where the reference compares f32.
- * Among equal scores at the boundary the ones with lower ids go first, as in a stable sort. */
+ * The removed tokens are a prefix of that order, so finding its end is enough and nothing is sorted.  The weights are
+ * partitioned around a pivot as in quickselect.  The search descends into the side with the boundary and adds up the
+ * weight of the other side: expected linear time.  Sums run in f64 and are rounded to f32 where Transformers compares
+ * f32.  Among equal scores at the boundary, lower ids are removed first, as in a stable sort. */
 #include "generate/chain.h"
 
 #include <math.h>
@@ -14,13 +14,13 @@ static bool wanted(const kvik_generation *g)
     return g->top_p < 1.0;
 }
 
-/* Removed prefix: weights below `least`, and `ties` of those equal to it. */
+/* The end of the removed prefix: all weights below `least`, and `ties` of those equal to it. */
 struct edge {
     float least;
     uint32_t ties;
 };
 
-/* sum of what is removed is at most `limit`, compared after dividing by the total as the reference does. */
+/* True if a removed sum is within the limit, compared after the division by the total as Transformers does. */
 static bool removed(double sum, double total, float limit)
 {
     return (float)(sum / total) <= limit;
@@ -41,7 +41,7 @@ static struct edge edge_of_sorted(const float *w, uint32_t n, double below, doub
 
 static struct edge find_edge(float *w, uint32_t n, double total, float limit)
 {
-    uint32_t lo = 0, hi = n; /* the boundary lies in [lo, hi); everything before lo is removed */
+    uint32_t lo = 0, hi = n; /* the boundary lies in [lo, hi); all weights before lo are removed */
     double below = 0;
     for (int rounds = 0; hi - lo > 32 && rounds < 64; rounds++) {
         uint32_t m = hi - lo;
@@ -72,7 +72,7 @@ static struct edge find_edge(float *w, uint32_t n, double total, float limit)
             return edge_of_sorted(w + first, last - first, below + less, total, limit);
         }
     }
-    gen_sort(w + lo, hi - lo); /* at most 32, or an order hostile to the pivots */
+    gen_sort(w + lo, hi - lo); /* at most 32 weights, or more if the order defeats the pivots */
     return edge_of_sorted(w + lo, hi - lo, below, total, limit);
 }
 

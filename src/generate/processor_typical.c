@@ -1,8 +1,8 @@
 /* processor_typical.c - typical_p: keeps the tokens whose surprise -log p is nearest to the expected one, the entropy,
  * until they hold the probability typical_p (Meister et al. 2022, locally typical sampling).
  *
- * Nothing is sorted: the distance at which the sum is reached is found by partitions, as in top_p, in expected linear
- * time.  Everything at that distance stays; at least `keep` tokens do, of equal ones those with lower ids. */
+ * Nothing is sorted: partitions find the distance at which the sum is reached, as in top_p, in expected linear time.
+ * All tokens at that distance stay.  At least `keep` tokens stay; of equal ones, those with lower ids. */
 #include "generate/beam.h"
 #include "generate/chain.h"
 
@@ -35,7 +35,7 @@ static void sift(struct gen_pair *v, uint32_t i, uint32_t n)
     }
 }
 
-/* The distance among v[0, n), sorted here, at which `sum` reaches `mass`; the last one if none does. */
+/* Sorts v[0, n) and returns the distance at which `sum` reaches `mass`, or the last distance if none does. */
 static float edge_of_sorted(struct gen_pair *v, uint32_t n, double sum, float mass)
 {
     for (uint32_t i = n / 2; i-- > 0;)
@@ -51,7 +51,8 @@ static float edge_of_sorted(struct gen_pair *v, uint32_t n, double sum, float ma
 
 static float find_edge(struct gen_pair *v, uint32_t n, float mass)
 {
-    uint32_t lo = 0, hi = n; /* the edge lies in [lo, hi); sum: of what is nearer than lo */
+    uint32_t lo = 0,
+             hi = n; /* the edge lies in [lo, hi); sum: probability of all pairs before lo */
     double sum = 0;
     for (uint32_t round = 1; hi - lo > 32 && round <= 64; round++) {
         float pivot = v[lo + (uint32_t)((uint64_t)(2654435761u * round) * (hi - lo) >> 32)].far;
@@ -79,7 +80,7 @@ static float find_edge(struct gen_pair *v, uint32_t n, float mass)
     return edge_of_sorted(v + lo, hi - lo, sum, mass);
 }
 
-/* The k-th least distance, and how many at it are among the k nearest. */
+/* Returns the k-th smallest distance; *ties: how many tokens at that distance are among the k nearest. */
 static float edge_of_rank(struct gen_chain *c, const float *far, uint32_t k, uint32_t *ties)
 {
     float *v = (float *)c->pair;
@@ -95,7 +96,7 @@ static float edge_of_rank(struct gen_chain *c, const float *far, uint32_t k, uin
 
 static void apply(struct gen_chain *c, const struct gen_row *row, float *scores)
 {
-    float *far = c->value; /* log p first */
+    float *far = c->value; /* log p at first, then distances */
     double entropy = 0;
     uint32_t n = 0, kept = 0;
     (void)row;

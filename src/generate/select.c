@@ -1,6 +1,6 @@
-/* select.c - the k-th largest of an array in expected linear time: quickselect with a three-way partition
- * (equal scores are common after a filter) around a pivot that a fixed counter picks, so that the same scores always
- * take the same path; a hostile order costs heapsort's n log n at worst. */
+/* select.c - the k-th largest of an array in expected linear time, by quickselect.  The partition is three-way, because
+ * equal scores are common after a filter.  A fixed counter picks the pivots, so that the same scores always take the
+ * same path.  An order that defeats the pivots costs heapsort's n log n at worst. */
 #include "generate/chain.h"
 
 static void swap(float *a, float *b)
