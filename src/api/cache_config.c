@@ -75,21 +75,21 @@ enum {
 static size_t staging_of(const struct model *m, const struct exec_config *e)
 {
     size_t widest = 0, piece;
-    for (uint32_t i = 0; i < m->n_layers; i++) {
-        size_t site = 2 * (size_t)m->layer[i].heads * m->layer[i].dim * dtype_size(e->preset.dtype);
-        widest = MAX(widest, site);
-    }
+    for (uint32_t i = 0; i < m->n_sites; i++)
+        if (m->site[i].kind == KV_ROWS)
+            widest = MAX(widest, kv_site_bytes(&m->site[i], e->preset.dtype));
     /* and a page that aligning the first one may cost, hence the atom more */
     if (!ck_mul(widest * KV_ATOM, e->max_seqs + 1, &piece)) return SIZE_MAX / 4;
     return 2 * MAX(piece, (size_t)1 << 20);
 }
 
-/* Rows that a sequence of any length holds at most, and the fork it falls back to, if every layer forgets. */
+/* Rows that a sequence of any length holds at most, and the fork it falls back to, if every site forgets. */
 static size_t held_most(const struct model *m, const struct exec_config *e)
 {
     size_t most = 0;
-    for (uint32_t i = 0; i < m->n_layers; i++) {
-        const struct kv_layer *l = &m->layer[i];
+    for (uint32_t i = 0; i < m->n_sites; i++) {
+        const struct kv_site *l = &m->site[i];
+        if (l->kind == KV_STATE) continue;
         size_t seen = l->window ? l->window : l->chunk ? l->chunk : e->preset.window;
         if (e->preset.sinks) seen = (size_t)e->preset.window + e->preset.sinks;
         if (!seen) return SIZE_MAX;
@@ -106,10 +106,11 @@ static size_t default_budget(const struct model *m, struct exec_config *e, bool 
     size_t half = (size_t)sysconf(_SC_PHYS_PAGES) / 2 * (size_t)sysconf(_SC_PAGESIZE), want;
     size_t rows =
         (MIN((size_t)e->max_len, held_most(m, e)) + 3 * (size_t)KV_ATOM) * (e->max_seqs + 1);
-    size_t row = exec_row_bytes(m, &e->preset) * (codec ? 2 : 1); /* raw beside sealed */
+    size_t row = model_row_bytes(m, e->preset.dtype) * (codec ? 2 : 1); /* raw beside sealed */
+    size_t states = 4 * ((size_t)e->max_seqs + 1) * model_state_bytes(m);
     bool small = e->streaming == KV_STREAM;
     if (small) rows = MIN(rows, 512 + (codec ? 6 : 4) * (size_t)KV_STRIP * e->max_seqs);
-    if (!ck_mul(rows, row, &want)) return half;
+    if (!ck_mul(rows, row, &want) || !ck_add(want, states, &want)) return half;
     size_t staging = small ? staging_of(m, e) : 0;
     if (!ck_add(want, staging, &want) || want > half) return half;
     e->stage_bytes = staging; /* of this budget, so that all sequences fit one step */
@@ -120,7 +121,7 @@ static size_t default_budget(const struct model *m, struct exec_config *e, bool 
  * sets aside one step of its own and an open block, so there a step is a sequence's share of the budget. */
 static uint32_t step_of(const struct model *m, const struct exec_config *e, uint32_t wish)
 {
-    size_t row = exec_row_bytes(m, &e->preset);
+    size_t row = model_row_bytes(m, e->preset.dtype);
     size_t fit = e->pool_bytes / 4 / MAX(row, 1) / KV_STRIP * KV_STRIP;
     if (e->reserve) {
         size_t staging = e->stage_bytes ? e->stage_bytes : e->pool_bytes / 4,
@@ -134,7 +135,7 @@ int settings_exec(const struct preset_choice *s, const struct model *m, const kv
                   struct exec_config *e)
 {
     TRY(compute_of(m, c->compute, e));
-    TRY(kv_preset_settle(s->preset, &s->keys, m->layer, m->n_layers, &e->preset));
+    TRY(kv_preset_settle(s->preset, &s->keys, m->site, m->n_sites, &e->preset));
     if (c->checkpoints > KVIK_TURN_ENDS)
         return ERR(LIMIT, "checkpoints %u: at most KVIK_TURN_ENDS", c->checkpoints);
     e->preset.every = c->checkpoints;

@@ -35,9 +35,9 @@ static json_t *letters(const struct kv *kv, kv_seq s, uint32_t group, uint32_t b
 static json_t *layers(const struct exec *x, const struct kv_group *g)
 {
     json_t *a = json_array();
-    for (uint32_t i = 0; i < x->m->n_layers; i++)
+    for (uint32_t i = 0; i < x->m->n_sites; i++)
         if (x->site[i] >= g->site0 && x->site[i] < g->site0 + g->n_sites)
-            json_array_append_new(a, json_integer(i));
+            json_array_append_new(a, json_integer(x->m->site[i].layer));
     return a;
 }
 

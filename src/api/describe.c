@@ -7,14 +7,17 @@
 static json_t *layers(const struct model *m)
 {
     json_t *a = json_array();
-    for (uint32_t i = 0; i < m->n_layers; i++) {
-        const struct kv_layer *l = &m->layer[i];
-        const char *kind = l->window  ? "sliding_attention"
-                           : l->chunk ? "chunked_attention"
-                                      : "full_attention";
-        json_array_append_new(a, json_pack("{s:i, s:s, s:i, s:i, s:i}", "layer", (int)i, "kind",
-                                           kind, "kv_heads", (int)l->heads, "head_dim", (int)l->dim,
-                                           "window", (int)(l->window ? l->window : l->chunk)));
+    for (uint32_t i = 0; i < m->n_sites; i++) {
+        const struct kv_site *s = &m->site[i];
+        const char *kind = s->kind == KV_STATE    ? "recurrent_state"
+                           : s->kind == KV_FROZEN ? "cross_attention"
+                           : s->window            ? "sliding_attention"
+                           : s->chunk             ? "chunked_attention"
+                                                  : "full_attention";
+        json_array_append_new(a, json_pack("{s:i, s:s, s:i, s:i, s:i}", "layer", (int)s->layer,
+                                           "kind", kind, "kv_heads", (int)s->plane[0].heads,
+                                           "head_dim", (int)s->plane[0].dim, "window",
+                                           (int)(s->window ? s->window : s->chunk)));
     }
     return a;
 }
@@ -57,9 +60,8 @@ static json_t *cache_bytes(const struct model *m)
     static const enum dtype types[] = {DT_F32, DT_F16, DT_BF16};
     json_t *o = json_object();
     for (size_t i = 0; i < countof(types); i++) {
-        struct kv_preset_options p = {.dtype = types[i]};
         json_object_set_new(o, dtype_name(types[i]),
-                            json_integer((json_int_t)exec_row_bytes(m, &p)));
+                            json_integer((json_int_t)model_row_bytes(m, types[i])));
     }
     return o;
 }

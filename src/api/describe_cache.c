@@ -21,6 +21,7 @@ static struct cost cost_of(const struct kv_group *g, uint32_t len)
         if (c) sealed += c->bytes(c, s) * g->n_sites / c->tile;
     }
     size_t rows = len, open = 0; /* open: raw rows that wait to be encoded */
+    if (g->policy.kind == KV_STATE) return (struct cost){0, raw};
     if (g->policy.window) rows = MIN(rows, (size_t)g->policy.sinks + g->policy.window + g->rows);
     if (g->policy.chunk) rows = MIN(rows, (size_t)g->policy.chunk + g->rows);
     if (g->seal.tile)
@@ -46,8 +47,8 @@ static void example_config(const struct kv_preset *p, const struct model *m, cha
 {
     uint32_t window = MIN(1024u, m->context / 2);
     bool any = false;
-    for (uint32_t i = 0; i < m->n_layers; i++)
-        any |= m->layer[i].window || m->layer[i].chunk;
+    for (uint32_t i = 0; i < m->n_sites; i++)
+        any |= m->site[i].window || m->site[i].chunk;
     out[0] = 0;
     if (p->sink)
         snprintf(out, 96, "{\"window_length\": %u, \"num_sink_tokens\": 4}", MAX(window, 8));
@@ -57,10 +58,10 @@ static void example_config(const struct kv_preset *p, const struct model *m, cha
 
 static int groups_of(const struct model *m, const struct exec_config *e, struct kv_group *g)
 {
-    uint32_t *site = mem_array(m->n_layers, sizeof *site);
-    if (!site) return ERR_NOMEM;
-    int n = kv_preset_groups(m->layer, m->n_layers, &e->preset, g, site);
-    mem_free(site);
+    uint32_t *number = mem_array(m->n_sites, sizeof *number);
+    if (!number) return ERR_NOMEM;
+    int n = kv_preset_groups(m->site, m->n_sites, &e->preset, g, number);
+    mem_free(number);
     return n;
 }
 
@@ -119,8 +120,8 @@ KVIK_API int kvik_model_describe_caches(const kvik_model *k, char **out)
     size_t row;
     TRY(settings_read(&none, &s));
     TRY(settings_exec(&s, m, &none, &e));
-    row = exec_row_bytes(m, &e.preset);
-    struct kv_group *g = mem_array(m->n_layers, sizeof *g);
+    row = model_row_bytes(m, e.preset.dtype);
+    struct kv_group *g = mem_array(m->n_sites, sizeof *g);
     json_t *o = json_object(), *list = json_array();
     int err = g && o && list ? 0 : ERR(NOMEM, "out of memory");
     for (uint32_t i = 0; !err && kv_preset_at(i); i++)

@@ -46,7 +46,7 @@ static int snapshot_new(const struct exec *x, kv_seq s, kvik_snapshot **out)
     uint32_t len = kv_len(x->kv, s);
     kvik_snapshot *p = mem_alloc(sizeof *p);
     if (!p) return ERR_NOMEM;
-    p->n_layers = x->m->n_layers;
+    p->n_layers = x->m->n_sites;
     p->length = len;
     p->regime = (uint32_t)kv_salt(x->kv, s);
     p->pad = (uint32_t)(kv_salt(x->kv, s) >> 32);
@@ -55,7 +55,7 @@ static int snapshot_new(const struct exec *x, kv_seq s, kvik_snapshot **out)
     int e = p->ids && p->layer ? 0 : ERR_NOMEM;
     if (e >= 0) memcpy(p->ids, kv_tokens(x->kv, s), len * sizeof *p->ids);
     for (uint32_t i = 0; e >= 0 && i < p->n_layers; i++)
-        e = layer_new(&p->layer[i], exec_layer_group(x, i), len);
+        e = layer_new(&p->layer[i], exec_group(x, i), len);
     if (e < 0) {
         kvik_snapshot_free(p);
         return e;
@@ -67,7 +67,7 @@ static int snapshot_new(const struct exec *x, kv_seq s, kvik_snapshot **out)
 static int export_layer(const struct exec *x, struct kv_step *st, uint32_t layer, uint32_t len,
                         kvik_layer_rows *l)
 {
-    const struct kv_group *g = exec_layer_group(x, layer);
+    const struct kv_group *g = exec_group(x, layer);
     struct kv_reach r = kv_reach(&g->policy, len, 0);
     void *scratch = mem_alloc(rows_scratch(g));
     struct kv_view v;
@@ -121,7 +121,7 @@ KVIK_API int kvik_cache_export(kvik_cache *c, kvik_seq s, kvik_snapshot **out)
 static int check_layer(const struct exec *x, const kvik_snapshot *in, uint32_t i)
 {
     const kvik_layer_rows *l = &in->layer[i];
-    const struct kv_group *g = exec_layer_group(x, i);
+    const struct kv_group *g = exec_group(x, i);
     const struct kv_shape *k = &g->plane[0].shape, *v = &g->plane[1].shape;
     struct kv_reach r = kv_reach(&g->policy, in->length, 0);
     uint32_t held = 0;
@@ -150,8 +150,8 @@ static int check_layer(const struct exec *x, const kvik_snapshot *in, uint32_t i
 
 static int import_check(const struct exec *x, const kvik_snapshot *in)
 {
-    if (in->n_layers != x->m->n_layers || !in->layer)
-        return ERR(ARG, "rows of %u layers, the model has %u", in->n_layers, x->m->n_layers);
+    if (in->n_layers != x->m->n_sites || !in->layer)
+        return ERR(ARG, "rows of %u layers, the model has %u", in->n_layers, x->m->n_sites);
     if (!in->length) return ERR(ARG, "no rows to import");
     if (in->length > x->max_len)
         return ERR(LIMIT, "%u rows do not fit in max_cache_len %u", in->length, x->max_len);

@@ -76,7 +76,7 @@ static uint32_t columns_seen(const struct kv_policy *p, const uint8_t *mask, uin
 
 static int check_policy(const struct exec *x, uint32_t layer)
 {
-    const struct kv_policy *p = &exec_layer_group(x, layer)->policy;
+    const struct kv_policy *p = &exec_group(x, layer)->policy;
     if (p->kind != KV_ROWS)
         return ERR(UNSUPPORTED, "layer %u has a recurrent state, which has no legacy form", layer);
     if (p->sinks) return ERR(UNSUPPORTED, "a sink cache has no legacy form; see kvik_cache_export");
@@ -87,7 +87,7 @@ static int layers_new(const struct exec *x, kvik_legacy *l)
 {
     for (uint32_t i = 0; i < l->n_layers; i++) {
         TRY(check_policy(x, i));
-        const struct kv_group *g = exec_layer_group(x, i);
+        const struct kv_group *g = exec_group(x, i);
         const struct kv_policy *p = &g->policy;
         uint32_t span = p->window ? p->window : p->chunk, tokens = l->length;
         if (span) tokens = MIN(tokens, span - 1);
@@ -177,7 +177,7 @@ int legacy_of(kvik_cache *c, const kv_seq *seq, uint32_t n, const uint8_t *mask,
         if (!kv_tokens(x->kv, seq[i])) return ERR(STALE, "row %u: the sequence was dropped", i);
         if (!mask) length = MAX(i ? length : 0, kv_len(x->kv, seq[i]));
     }
-    TRY(legacy_new(x->m->n_layers, n, length, &l));
+    TRY(legacy_new(x->m->n_sites, n, length, &l));
     uint32_t *column = mem_array(MAX(length, 1), sizeof *column);
     int e = column ? fill_mask(x, seq, mask, l) : ERR_NOMEM;
     if (e >= 0) e = layers_new(x, l);
@@ -209,7 +209,7 @@ static int length_of(const struct exec *x, const kvik_legacy *in, uint32_t *out)
     *out = in->length;
     if (in->length) return 0;
     for (uint32_t i = 0; i < in->n_layers; i++) {
-        const struct kv_policy *p = &exec_layer_group(x, i)->policy;
+        const struct kv_policy *p = &exec_group(x, i)->policy;
         uint32_t span = p->window ? p->window : p->chunk;
         *out = MAX(*out, in->layer[i].tokens);
         all_slide &= span && in->layer[i].tokens + 1 == span;
@@ -229,7 +229,7 @@ static int check_row(const struct exec *x, const kvik_legacy *in, uint32_t b, ui
     if (n > x->max_len)
         return ERR(LIMIT, "row %u: %u tokens do not fit in max_cache_len %u", b, n, x->max_len);
     for (uint32_t i = 0; i < in->n_layers; i++) {
-        const struct kv_policy *p = &exec_layer_group(x, i)->policy;
+        const struct kv_policy *p = &exec_group(x, i)->policy;
         uint32_t lo = kv_reach(p, n, 0).lo, seen = length - lo;
         if (mask) seen = columns_seen(p, mask, length);
         if (in->layer[i].tokens < seen)
@@ -244,15 +244,15 @@ static int check_row(const struct exec *x, const kvik_legacy *in, uint32_t b, ui
 int legacy_check(const struct exec *x, const kvik_legacy *in, uint32_t *length)
 {
     uint32_t columns;
-    if (in->n_layers != x->m->n_layers || !in->layer)
+    if (in->n_layers != x->m->n_sites || !in->layer)
         return ERR(ARG, "keys and values of %u layers, the model has %u", in->n_layers,
-                   x->m->n_layers);
+                   x->m->n_sites);
     if (!in->batch || in->batch > x->max_seqs)
         return ERR(LIMIT, "a batch of %u rows, the cache was opened for max_sequences %u",
                    in->batch, x->max_seqs);
     for (uint32_t i = 0; i < in->n_layers; i++) {
         const kvik_legacy_layer *y = &in->layer[i];
-        const struct kv_group *g = exec_layer_group(x, i);
+        const struct kv_group *g = exec_group(x, i);
         TRY(check_policy(x, i));
         const struct kv_shape *k = &g->plane[0].shape, *v = &g->plane[1].shape;
         if (y->heads != k->heads || y->dim_k != k->dim || y->dim_v != v->dim)

@@ -280,7 +280,7 @@ static int feed(struct kvik_batch *b, const kvik_inputs *in, const kvik_outputs 
     float *logits = out ? out->logits : NULL;
     for (uint32_t i = 0; i < b->rows; i++) {
         TRY(row_feed(b, in, s, i, &x->call[k]));
-        if (x->call[k].pos && exec_layer_group(x, 0)->policy.sinks)
+        if (x->call[k].pos && exec_sinks(x))
             return ERR(UNSUPPORTED,
                        "row %u: a sink cache keeps its own positions; give position_ids that count "
                        "each row's tokens from 0",

@@ -46,8 +46,8 @@ static uint32_t departs(const struct kvik_batch *b, const kvik_inputs *in, uint3
 /* The end of a text, as loops over a sink cache crop it: generate() finds where it lies. */
 static bool sink_crop(const struct kvik_batch *b, uint32_t n)
 {
-    const struct kv_policy *p = &exec_layer_group(b->c->x, 0)->policy;
-    return p->sinks && n == p->sinks + p->window;
+    const struct kv_policy *p = exec_sinks(b->c->x);
+    return p && n == p->sinks + p->window;
 }
 
 /* Which of the cases it is. */

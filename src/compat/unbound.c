@@ -151,7 +151,7 @@ static size_t budget(const struct unbound *u, const struct unbound_layer *l,
 static int store_open(struct unbound *u, struct unbound_layer *l)
 {
     struct kv_preset_options o = {.dtype = l->dtype};
-    struct kv_layer as = {.heads = l->heads, .dim = l->dim_k, .dim_v = l->dim_v};
+    struct kv_site as = kv_site_rows(l->heads, l->dim_k, l->dim_v);
     uint32_t site = 0, max = u->set.max_cache_len;
     TRY(kv_preset_settle(u->set.preset, &u->set.keys, NULL, 0, &o));
     if (!l->slides) o.window = 0;

@@ -32,16 +32,7 @@ int model_read_decoder(struct model *m)
     m->norm_eps = 1e-6f;
     TRY(model_f32(m, "rms_norm_eps", "attention.layer_norm_rms_epsilon", &m->norm_eps));
     if (!(m->norm_eps >= 0)) return ERR(FORMAT, "%s: rms_norm_eps must not be negative", m->what);
-    return model_new_layers(m);
-}
-
-int model_new_layers(struct model *m)
-{
-    m->layer = mem_array(m->n_layers, sizeof *m->layer);
-    if (!m->layer) return ERR_NOMEM;
-    for (uint32_t i = 0; i < m->n_layers; i++)
-        m->layer[i] = (struct kv_layer){.heads = m->n_kv_heads, .dim = m->head_dim};
-    return 0;
+    return model_new_sites(m, m->n_layers);
 }
 
 int model_read_window(const struct model *m, uint32_t *window)
@@ -77,7 +68,7 @@ int model_slide(struct model *m, uint32_t window, uint32_t from, uint32_t period
         if (slides && window == 0)
             return ERR(FORMAT, "%s: layer_types[%u] slides, but there is no sliding_window",
                        m->what, i);
-        m->layer[i].window = slides ? window : 0;
+        m->site[i].window = slides ? window : 0;
     }
     return 0;
 }

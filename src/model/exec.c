@@ -47,26 +47,30 @@ static int compile(struct exec *x, uint32_t tile)
     return dev_reserve(x->dev, &lim);
 }
 
-const struct kv_group *exec_layer_group(const struct exec *x, uint32_t layer)
+const struct kv_group *exec_group(const struct exec *x, uint32_t site)
 {
     uint32_t g = 0;
-    while (x->site[layer] >= x->group[g].site0 + x->group[g].n_sites)
+    while (x->site[site] >= x->group[g].site0 + x->group[g].n_sites)
         g++;
     return &x->group[g];
+}
+
+const struct kv_policy *exec_sinks(const struct exec *x)
+{
+    for (uint32_t i = 0; i < x->n_groups; i++)
+        if (x->group[i].policy.sinks) return &x->group[i].policy;
+    return NULL;
 }
 
 /* What the model and the preset must agree on. */
 static int agree(const struct exec *x)
 {
     const struct model *m = x->m;
-    bool sinks = false;
-    for (uint32_t i = 0; i < x->n_groups; i++)
-        sinks |= x->group[i].policy.sinks > 0;
     if (m->learned_positions && x->max_len > m->context)
         return ERR(LIMIT,
                    "%s: max_cache_len %u, the model has learned positions for %u tokens only",
                    m->what, x->max_len, m->context);
-    if (sinks && m->no_sinks)
+    if (m->no_sinks && exec_sinks(x))
         return ERR(UNSUPPORTED, "%s: a sink cache cannot be exact with this model: %s", m->what,
                    m->no_sinks);
     return 0;
@@ -89,10 +93,10 @@ static uint32_t index_seqs(const struct exec_config *c)
 static int store(struct exec *x, const struct exec_config *c)
 {
     const struct model *m = x->m;
-    x->site = mem_array(m->n_layers, sizeof *x->site);
-    x->group = mem_array(m->n_layers, sizeof *x->group);
+    x->site = mem_array(m->n_sites, sizeof *x->site);
+    x->group = mem_array(m->n_sites, sizeof *x->group);
     if (!x->site || !x->group) return ERR_NOMEM;
-    int n = kv_preset_groups(m->layer, m->n_layers, &c->preset, x->group, x->site);
+    int n = kv_preset_groups(m->site, m->n_sites, &c->preset, x->group, x->site);
     if (n < 0) return n;
     x->n_groups = (uint32_t)n;
     struct kv_config k = {
@@ -105,7 +109,7 @@ static int store(struct exec *x, const struct exec_config *c)
         .streaming = c->streaming,
         .stage_bytes = c->stage_bytes,
         .index_seqs = index_seqs(c),
-        .order = x->site, /* a step visits the layers in their order */
+        .order = x->site, /* a step visits the sites in their order */
     };
     for (uint32_t i = 0; i < m->n_ropes; i++)
         k.turns |= m->rope[i].type == ROPE_DYNAMIC;
@@ -167,14 +171,6 @@ void exec_close(struct exec *x)
     mem_free(x->group);
     feed_close(x);
     mem_free(x);
-}
-
-size_t exec_row_bytes(const struct model *m, const struct kv_preset_options *o)
-{
-    size_t sum = 0;
-    for (uint32_t i = 0; i < m->n_layers; i++)
-        sum += 2 * (size_t)m->layer[i].heads * m->layer[i].dim * dtype_size(o->dtype);
-    return sum;
 }
 
 /* Tokens, positions and turn ends of the step, in span order. */

@@ -112,7 +112,7 @@ int gemma_graph(const struct model *m, struct graph *g)
     mod_embed(g, &m->embed, w->embed_scale);
     for (uint32_t i = 0; i < m->n_layers; i++) {
         mod_mark(g, i);
-        form.rope = m->n_ropes > 1 && m->layer[i].window;
+        form.rope = m->n_ropes > 1 && m->site[i].window;
         block_attn_graph(g, m, i, &w->layer[i].attn, &form, &b);
         block_mlp_graph(g, m, &w->layer[i].mlp, &b);
     }

@@ -268,7 +268,7 @@ static float *sink_copy(struct graph *g, const float *q, size_t width)
 
 const float *mod_rope_query(struct graph *g, uint32_t layer, uint32_t rope, float *q)
 {
-    const struct kv_policy *p = &exec_layer_group(g->x, layer)->policy;
+    const struct kv_policy *p = &exec_group(g->x, layer)->policy;
     struct turn a = {.r = rotation(g, rope, 0), .x = q, .heads = g->x->m->n_heads};
     if (p->sinks && p->window) {
         a.copy = sink_copy(g, q, (size_t)a.heads * g->x->m->head_dim);

@@ -77,7 +77,9 @@ struct model {
     bool counts_padding;    /* something counts the masked columns before a prompt (Llama 4) */
     bool learned_positions; /* a table of `context` rows: no sequence can be longer */
     const char *no_sinks;   /* why a sink cache cannot be exact, or NULL */
-    struct kv_layer *layer; /* [n_layers] owned */
+    struct kv_site
+        *site; /* [n_sites] owned: what the model keeps of the past; mostly site i is layer i's */
+    uint32_t n_sites;
     struct dev_weight embed, head;
     bool tied;
     float *final_norm,
@@ -138,15 +140,21 @@ int model_mxfp4(struct model *m, const char *hf, uint32_t layer, uint32_t n, uin
 void mxfp4_repack(const unsigned char *codes, const unsigned char *scales, size_t n_blocks,
                   unsigned char *out);
 
+/* --- site.c */
+/* m->site: n new sites in place of those there are.  Each is full attention of n_kv_heads heads of head_dim, site i
+ * written by layer i; the architecture changes those that differ. */
+int model_new_sites(struct model *m, uint32_t n);
+size_t model_row_bytes(const struct model *m,
+                       enum dtype rows);         /* of one token, over all sites of rows */
+size_t model_state_bytes(const struct model *m); /* of one sequence, over all states */
+
 /* --- decoder.c: what most decoder configurations have in common */
-/* Layers, hidden, ffn, heads, kv heads, head_dim, context, norm_eps by their usual keys; m->layer with full
- * attention everywhere.  Fields that are not 0 before the call are the defaults of absent keys. */
+/* Layers, hidden, ffn, heads, kv heads, head_dim, context, norm_eps by their usual keys; a site of full attention for
+ * every layer.  Fields that are not 0 before the call are the defaults of absent keys. */
 int model_read_decoder(struct model *m);
-/* m->layer with full attention everywhere, after the heads are known. */
-int model_new_layers(struct model *m);
 /* The window of sliding layers.  *window is the default before the call; 0: none.  A null takes it away. */
 int model_read_window(const struct model *m, uint32_t *window);
-/* m->layer[i].window: config.json's layer_types if it has them, else layer i slides if i >= from and i + 1 is
+/* m->site[i].window: config.json's layer_types if it has them, else layer i slides if i >= from and i + 1 is
  * no multiple of `period` (0: nothing is one). */
 int model_slide(struct model *m, uint32_t window, uint32_t from, uint32_t period);
 /* rope[i] from the usual keys: what HF calls rope_parameters (or `section` of them), or GGUF's rope.*.
@@ -185,7 +193,7 @@ struct exec {
     struct kv *kv;
     enum dev_compute compute;
     uint32_t step_tokens, max_seqs, max_len;
-    uint32_t *site;         /* [n_layers] */
+    uint32_t *site;         /* [n_sites] the store's number of each site of the model */
     struct kv_group *group; /* [n_groups], for reports */
     uint32_t n_groups;
     struct graph *graph; /* the recorded step */
@@ -211,7 +219,6 @@ struct exec_said {
 int exec_open(const struct model *m, const struct exec_config *c, struct exec **out);
 void exec_close(struct exec *x);
 int exec_tier_open(const char *dir, struct kv_tier **out); /* the file tier */
-size_t exec_row_bytes(const struct model *m, const struct kv_preset_options *o);
 
 /* A new sequence, with its rows set aside if the preset says so. */
 int exec_new(struct exec *x, kv_seq *out);
@@ -350,8 +357,10 @@ int exec_draft(struct exec *x, const struct exec_draft *draft, uint32_t n, float
 /* Of n tokens, how many one such step of `seq` can take; 0: the next one changes its regime (exec_feed). */
 uint32_t exec_draft_fits(const struct exec *x, kv_seq seq, uint32_t n);
 
-/* The group of a layer, to ask for its policy. */
-const struct kv_group *exec_layer_group(const struct exec *x, uint32_t layer);
+/* The group of one of the model's sites, to ask for its policy and shapes. */
+const struct kv_group *exec_group(const struct exec *x, uint32_t site);
+/* The policy of the sites of a sink cache; NULL: the cache keeps no sinks. */
+const struct kv_policy *exec_sinks(const struct exec *x);
 
 /* --- feed.c */
 int feed_open(struct exec *x);

@@ -65,14 +65,34 @@ bool kv_preset_offloads(const struct kv_preset *p, const struct kv_keys *k)
     return p->offload || k->offloading;
 }
 
-int kv_preset_settle(const struct kv_preset *p, const struct kv_keys *k,
-                     const struct kv_layer *layer, uint32_t n_layers, struct kv_preset_options *o)
+struct kv_site kv_site_rows(uint32_t heads, uint32_t dim, uint32_t dim_v)
+{
+    return (struct kv_site){
+        .kind = KV_ROWS, .n_planes = 2, .plane = {{"k", heads, dim}, {"v", heads, dim_v}}};
+}
+
+/* A state is a sum over the whole text, so it is never rounded to 16 bits. */
+static enum dtype plane_dtype(const struct kv_site *s, enum dtype rows)
+{
+    return s->kind == KV_STATE ? DT_F32 : rows;
+}
+
+size_t kv_site_bytes(const struct kv_site *s, enum dtype rows)
+{
+    size_t sum = 0;
+    for (uint32_t i = 0; i < s->n_planes; i++)
+        sum += (size_t)s->plane[i].heads * s->plane[i].dim * dtype_size(plane_dtype(s, rows));
+    return sum;
+}
+
+int kv_preset_settle(const struct kv_preset *p, const struct kv_keys *k, const struct kv_site *site,
+                     uint32_t n_sites, struct kv_preset_options *o)
 {
     bool any = k->sliding_window || k->window_length;
     TRY(kv_keys_check(k, p));
-    for (uint32_t i = 0; i < n_layers; i++)
-        any |= layer[i].window || layer[i].chunk;
-    if (p->windowed && !any && n_layers)
+    for (uint32_t i = 0; i < n_sites; i++)
+        any |= site[i].window || site[i].chunk;
+    if (p->windowed && !any && n_sites)
         return ERR(ARG,
                    "cache_implementation \"%s\" needs a window and the model has none; give "
                    "cache_config {\"sliding_window\": N}",
@@ -92,9 +112,11 @@ int kv_preset_settle(const struct kv_preset *p, const struct kv_keys *k,
     return 0;
 }
 
-static struct kv_policy policy_of(const struct kv_layer *l, const struct kv_preset_options *o)
+static struct kv_policy policy_of(const struct kv_site *s, const struct kv_preset_options *o)
 {
-    struct kv_policy p = {.kind = KV_ROWS, .window = l->window, .chunk = l->chunk};
+    struct kv_policy p = {.kind = s->kind, .window = s->window, .chunk = s->chunk};
+    if (s->kind == KV_STATE) p.every = o->every;
+    if (s->kind != KV_ROWS) return p;
     if (o->sinks) {
         p.sinks = o->sinks;
         if (!p.window || p.window > o->window) p.window = o->window;
@@ -105,18 +127,29 @@ static struct kv_policy policy_of(const struct kv_layer *l, const struct kv_pres
     return p;
 }
 
-static struct kv_group group_of(const struct kv_layer *l, const struct kv_preset_options *o)
+static struct kv_group group_of(const struct kv_site *s, const struct kv_preset_options *o)
 {
+    bool state = s->kind == KV_STATE;
     struct kv_group g = {
-        .policy = policy_of(l, o),
+        .policy = policy_of(s, o),
         .rows = o->block_rows ? o->block_rows : KV_STRIP,
-        .n_planes = 2,
-        .plane = {{"k", {l->heads, l->dim, o->dtype, KV_STRIPS}, o->codec},
-                  {"v", {l->heads, l->dim_v ? l->dim_v : l->dim, o->dtype, KV_ROWMAJOR}, o->codec}},
+        .n_planes = s->n_planes,
     };
-    g.stream = o->stream && !(o->stream_only_full && (g.policy.window || g.policy.chunk));
+    for (uint32_t i = 0; i < s->n_planes; i++)
+        g.plane[i] = (struct kv_plane){
+            .name = s->plane[i].name,
+            .shape = {.heads = s->plane[i].heads,
+                      .dim = s->plane[i].dim,
+                      .dtype = plane_dtype(s, o->dtype),
+                      .layout = state ? KV_FLAT
+                                : i   ? KV_ROWMAJOR
+                                      : KV_STRIPS},
+            .codec = state ? NULL : o->codec,
+        };
+    g.stream = o->stream && s->kind == KV_ROWS &&
+               !(o->stream_only_full && (g.policy.window || g.policy.chunk));
     g.seal.lead = g.policy.sinks;
-    if (o->codec) {
+    if (o->codec && !state) {
         g.seal.tile = o->codec->tile;
         g.seal.lead = MAX(g.seal.lead, o->codec->lead);
     }
@@ -125,15 +158,18 @@ static struct kv_group group_of(const struct kv_layer *l, const struct kv_preset
 
 static bool same(const struct kv_group *a, const struct kv_group *b)
 {
-    return a->policy.window == b->policy.window && a->policy.chunk == b->policy.chunk &&
-           a->plane[0].shape.heads == b->plane[0].shape.heads &&
-           a->plane[0].shape.dim == b->plane[0].shape.dim &&
-           a->plane[1].shape.dim == b->plane[1].shape.dim;
+    bool eq = a->policy.kind == b->policy.kind && a->policy.window == b->policy.window &&
+              a->policy.chunk == b->policy.chunk && a->n_planes == b->n_planes;
+    for (uint32_t i = 0; eq && i < a->n_planes; i++)
+        eq = a->plane[i].shape.heads == b->plane[i].shape.heads &&
+             a->plane[i].shape.dim == b->plane[i].shape.dim;
+    return eq;
 }
 
 static int codecs_open(struct kv_group *g, const struct kv_codec_options *o)
 {
     struct kv_codec *k, *v;
+    if (g->policy.kind == KV_STATE) return 0;
     TRY(kv_codec_pair_open(o, &g->plane[0].shape, &g->plane[1].shape, &k, &v, &g->seal.resid));
     g->plane[0].codec = k;
     g->plane[1].codec = v;
@@ -152,14 +188,14 @@ void kv_preset_close(struct kv_group *group, uint32_t n_groups)
         }
 }
 
-int kv_preset_groups(const struct kv_layer *layer, uint32_t n_layers,
-                     const struct kv_preset_options *o, struct kv_group *group, uint32_t *site)
+int kv_preset_groups(const struct kv_site *site, uint32_t n_sites,
+                     const struct kv_preset_options *o, struct kv_group *group, uint32_t *number)
 {
     uint32_t n = 0, next = 0;
     if (o->block_rows % KV_STRIP || o->block_rows > KV_ATOM || o->block_rows & (o->block_rows - 1))
         return ERR(ARG, "block_rows %u: 16, 32, 64, 128 or 256", o->block_rows);
-    for (uint32_t i = 0; i < n_layers; i++) {
-        struct kv_group g = group_of(&layer[i], o);
+    for (uint32_t i = 0; i < n_sites; i++) {
+        struct kv_group g = group_of(&site[i], o);
         uint32_t j = 0;
         while (j < n && !same(&group[j], &g))
             j++;
@@ -168,9 +204,9 @@ int kv_preset_groups(const struct kv_layer *layer, uint32_t n_layers,
     }
     for (uint32_t j = 0; j < n; j++) {
         group[j].site0 = next;
-        for (uint32_t i = 0; i < n_layers; i++) {
-            struct kv_group g = group_of(&layer[i], o);
-            if (same(&group[j], &g)) site[i] = next++;
+        for (uint32_t i = 0; i < n_sites; i++) {
+            struct kv_group g = group_of(&site[i], o);
+            if (same(&group[j], &g)) number[i] = next++;
         }
     }
     for (uint32_t j = 0; o->quant.backend && j < n; j++) {

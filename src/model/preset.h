@@ -1,16 +1,28 @@
 /* preset.h - cache_implementation names as rows of fields, and what cache_config adds to them: from a model's
- * layers to kv groups.  Three axes, set independently: policy (which rows a query sees), codec (how full tiles are
+ * sites to kv groups.  Three axes, set independently: policy (which rows a query sees), codec (how full tiles are
  * encoded), tier (where full pages live).  A name only chooses their defaults. */
 #pragma once
 #include "base/json.h"
 #include "kv/codec.h"
 #include "kv/kv.h"
 
-struct kv_layer {           /* what a model says of one attention layer */
-    uint32_t heads, dim;    /* kv heads, head dim */
-    uint32_t window, chunk; /* 0: full */
-    uint32_t dim_v;         /* of values, where it differs from dim; else 0 */
+/* A site is a place where a model keeps something of the past: the keys and values of an attention layer, a recurrent
+ * state, the rows that an encoder wrote.  A model declares what its sites hold; the preset and cache_config decide how. */
+struct kv_site_plane {
+    const char *name;
+    uint32_t heads, dim;
 };
+struct kv_site {
+    enum kv_kind kind;
+    uint32_t layer;         /* the model's layer that writes it, for reports */
+    uint32_t window, chunk; /* of KV_ROWS; 0: every row is seen */
+    uint32_t n_planes;
+    struct kv_site_plane plane[KV_MAX_PLANES]; /* k, v | conv, ssm */
+};
+/* A site of keys [heads][dim] and values [heads][dim_v] per token. */
+struct kv_site kv_site_rows(uint32_t heads, uint32_t dim, uint32_t dim_v);
+/* Bytes of one row, whose values have type `rows`; or of one state, whose values are always f32. */
+size_t kv_site_bytes(const struct kv_site *s, enum dtype rows);
 struct kv_preset {
     const char *name;  /* the reference's cache_implementation */
     bool reserve;      /* set aside max_cache_len rows when a sequence begins */
@@ -58,13 +70,13 @@ bool kv_keys_ignores(const char *key); /* of the reference, without effect here 
 int kv_keys_check(const struct kv_keys *k, const struct kv_preset *p);
 
 struct kv_preset_options {
-    enum dtype dtype;      /* of raw rows */
-    uint32_t window;       /* applies to full layers; 0: none */
-    uint32_t sinks;        /* leading rows kept besides `window`, which then bounds all layers */
-    uint32_t every;        /* kv_policy.every of groups that forget */
-    uint32_t block_rows;   /* 0: 16; or 32, 64, 128, 256, for tests */
-    bool stream;           /* full pages may live in the tier, */
-    bool stream_only_full; /* but those of layers with a window or chunk stay in memory */
+    enum dtype dtype; /* of raw rows */
+    uint32_t window;  /* applies to sites without a window or chunk; 0: none */
+    uint32_t sinks;   /* leading rows kept besides `window`, which then bounds all sites of rows */
+    uint32_t every;   /* kv_policy.every of groups that forget */
+    uint32_t block_rows;           /* 0: 16; or 32, 64, 128, 256, for tests */
+    bool stream;                   /* full pages may live in the tier, */
+    bool stream_only_full;         /* but those of layers with a window or chunk stay in memory */
     struct kv_codec_options quant; /* backend NULL: none.  Instances are made for each group */
     const struct kv_codec *codec;  /* a ready instance of k and v, or NULL (tests) */
 };
@@ -75,12 +87,12 @@ struct preset_choice {
     uint32_t max_cache_len; /* 0: not given */
     enum kv_streaming streaming;
 };
-/* Preset and checked keys onto `o` (dtype stays).  The layers decide whether there is a window. */
-int kv_preset_settle(const struct kv_preset *p, const struct kv_keys *k,
-                     const struct kv_layer *layer, uint32_t n_layers, struct kv_preset_options *o);
+/* Preset and checked keys onto `o` (dtype stays).  The sites decide whether there is a window. */
+int kv_preset_settle(const struct kv_preset *p, const struct kv_keys *k, const struct kv_site *site,
+                     uint32_t n_sites, struct kv_preset_options *o);
 bool kv_preset_offloads(const struct kv_preset *p, const struct kv_keys *k);
-/* Layers with the same policy and shape share a group.  group: room for n_layers; site[i]: the site of layer i.
- * Returns the number of groups, to be given to kv_preset_close once no store uses them. */
-int kv_preset_groups(const struct kv_layer *layer, uint32_t n_layers,
-                     const struct kv_preset_options *o, struct kv_group *group, uint32_t *site);
+/* Sites of the same kind, policy and shapes share a group.  group: room for n_sites; number[i]: the store's number of
+ * site i.  Returns the number of groups, to be given to kv_preset_close once no store uses them. */
+int kv_preset_groups(const struct kv_site *site, uint32_t n_sites,
+                     const struct kv_preset_options *o, struct kv_group *group, uint32_t *number);
 void kv_preset_close(struct kv_group *group, uint32_t n_groups); /* their codec instances */

@@ -266,7 +266,7 @@ void model_close(struct model *m)
     for (uint32_t i = 0; i < m->n_own; i++)
         mem_free(m->own[i]);
     mem_free(m->own);
-    mem_free(m->layer);
+    mem_free(m->site);
     for (uint32_t i = 0; i < MODEL_ROPES; i++)
         rope_done(&m->rope[i]);
     if (m->ck) checkpoint_close(m->ck);

@@ -95,7 +95,7 @@ static void as_model(const void *text, size_t n)
     WALK_MUST(m->n_layers >= 1 && m->n_heads >= 1 && m->n_kv_heads >= 1 && m->head_dim >= 1);
     WALK_MUST(m->n_heads % m->n_kv_heads == 0 && m->vocab >= 1 && m->hidden >= 1);
     for (uint32_t i = 0; i < m->n_layers; i++)
-        WALK_MUST(m->layer[i].heads == m->n_kv_heads && m->layer[i].window <= 1u << 30);
+        WALK_MUST(m->site[i].plane[0].heads == m->n_kv_heads && m->site[i].window <= 1u << 30);
     for (uint32_t i = 0; i < m->n_ropes; i++)
         WALK_MUST(m->rope[i].inv_freq && m->rope[i].rot >= 2 && m->rope[i].rot <= m->head_dim);
     model_close(m);

@@ -51,7 +51,7 @@ static void layer_windows(void **state)
         if (model_open(dir, &m) < 0)
             fail_msg("%s %s: %s", windows[i].model, windows[i].change, err_last());
         for (uint32_t k = 0, n = 0; k < m->n_layers; k++)
-            n += (uint32_t)sprintf(got + n, k ? " %u" : "%u", m->layer[k].window);
+            n += (uint32_t)sprintf(got + n, k ? " %u" : "%u", m->site[k].window);
         if (strcmp(got, windows[i].windows) != 0)
             fail_msg("%s %s without \"%s\": windows are %s, should be %s", windows[i].model,
                      windows[i].change, windows[i].drop, got, windows[i].windows);

@@ -34,7 +34,7 @@ static void layers_see(void **state)
         if (model_open(dir, &m) < 0)
             fail_msg("%s %s: %s", layers[i].model, layers[i].change, err_last());
         for (uint32_t k = 0, n = 0; k < m->n_layers; k++) {
-            const struct kv_layer *l = &m->layer[k];
+            const struct kv_site *l = &m->site[k];
             n += (uint32_t)sprintf(got + n, k ? " " : "");
             n += (uint32_t)(l->window  ? sprintf(got + n, "w%u", l->window)
                             : l->chunk ? sprintf(got + n, "c%u", l->chunk)

@@ -7,10 +7,17 @@
 
 #define TINY "tests/golden/models/llama-gqa-l3"
 
-static const struct kv_layer full[] = {{2, 16, 0, 0, 0}, {2, 16, 0, 0, 0}};
-static const struct kv_layer alternating[] = {
-    {2, 16, 32, 0, 0}, {2, 16, 0, 0, 0}, {2, 16, 32, 0, 0}};
-static const struct kv_layer chunked[] = {{2, 16, 0, 64, 0}, {2, 16, 0, 0, 0}};
+#define SITE(window_, chunk_, dim, dim_v)                                                          \
+    {                                                                                              \
+        .window = window_, .chunk = chunk_, .n_planes = 2, .plane = {                              \
+            {"k", 2, dim},                                                                         \
+            {"v", 2, dim_v}                                                                        \
+        }                                                                                          \
+    }
+static const struct kv_site full[] = {SITE(0, 0, 16, 16), SITE(0, 0, 16, 16)};
+static const struct kv_site alternating[] = {SITE(32, 0, 16, 16), SITE(0, 0, 16, 16),
+                                             SITE(32, 0, 16, 16)};
+static const struct kv_site chunked[] = {SITE(0, 64, 16, 16), SITE(0, 0, 16, 16)};
 
 enum layers { FULL, ALTERNATING, CHUNKED };
 
@@ -18,7 +25,7 @@ static int settle(const char *impl, const char *config, enum layers which,
                   struct kv_preset_options *o, struct kv_group *g, uint32_t *n_groups)
 {
     static const struct {
-        const struct kv_layer *layer;
+        const struct kv_site *site;
         uint32_t n;
     } of[] = {{full, 2}, {alternating, 3}, {chunked, 2}};
     struct kv_keys k;
@@ -29,10 +36,10 @@ static int settle(const char *impl, const char *config, enum layers which,
     int e = kv_keys_read(j, "cache_config", &k);
     json_decref(j);
     if (e < 0) return e;
-    TRY(kv_preset_settle(kv_preset_find(impl), &k, of[which].layer, of[which].n, o));
+    TRY(kv_preset_settle(kv_preset_find(impl), &k, of[which].site, of[which].n, o));
     struct kv_preset_options plain = *o;
     plain.quant.backend = NULL; /* codecs are tested with the codecs */
-    int n = kv_preset_groups(of[which].layer, of[which].n, &plain, g, site);
+    int n = kv_preset_groups(of[which].site, of[which].n, &plain, g, site);
     if (n < 0) return n;
     *n_groups = (uint32_t)n;
     return 0;
@@ -252,8 +259,8 @@ static void test_bound(void **state)
 static void test_codecs(void **state)
 {
     (void)state;
-    static const struct kv_layer layer[] = {
-        {2, 64, 32, 0, 0}, {2, 64, 0, 0, 0}, {2, 64, 0, 0, 128}};
+    static const struct kv_site of[] = {SITE(32, 0, 64, 64), SITE(0, 0, 64, 64),
+                                        SITE(0, 0, 64, 128)};
     static const struct {
         const char *config, *backend;
         uint32_t groups, lead, resid;
@@ -271,10 +278,10 @@ static void test_codecs(void **state)
         assert_int_equal(json_parse(c[i].config, strlen(c[i].config), "cache_config", &j), 0);
         assert_int_equal(kv_keys_read(j, "cache_config", &k), 0);
         json_decref(j);
-        if (kv_preset_settle(kv_preset_find("quantized"), &k, layer, 3, &o) < 0)
+        if (kv_preset_settle(kv_preset_find("quantized"), &k, of, 3, &o) < 0)
             fail_msg("%s", err_last());
         assert_string_equal(o.quant.backend, c[i].backend);
-        int n = kv_preset_groups(layer, 3, &o, g, site);
+        int n = kv_preset_groups(of, 3, &o, g, site);
         if (n < 0) fail_msg("%s", err_last());
         assert_int_equal(n, c[i].groups);
         for (int q = 0; q < n; q++) {

@@ -154,7 +154,7 @@ static void test_shuffle(void **state)
     }
 }
 
-/* Presets are rows of fields; layers of one kind share a group whatever their order in the model. */
+/* Presets are rows of fields; sites of one kind share a group whatever their order in the model. */
 static void test_presets(void **state)
 {
     (void)state;
@@ -165,20 +165,26 @@ static void test_presets(void **state)
     while (kv_preset_at(n))
         assert_ptr_equal(kv_preset_find(kv_preset_at(n)->name), kv_preset_at(n)), n++;
     assert_true(n >= 2);
-    struct kv_layer layer[6];
+    struct kv_site of[7];
     for (uint32_t i = 0; i < 6; i++)
-        layer[i] = (struct kv_layer){2, 8, i % 2 ? 0 : 32, 0, 0};
+        of[i] = kv_site_rows(2, 8, 8), of[i].window = i % 2 ? 0 : 32;
+    of[6] = (struct kv_site){
+        .kind = KV_STATE, .n_planes = 2, .plane = {{"conv", 1, 30}, {"ssm", 3, 7}}};
     struct kv_preset_options o = {.dtype = DT_F16, .codec = &kv_codec_shuffle};
-    struct kv_group g[6];
-    uint32_t site[6];
-    assert_int_equal(kv_preset_groups(layer, 6, &o, g, site), 2);
-    static const uint32_t want[6] = {0, 3, 1, 4, 2, 5};
+    struct kv_group g[7];
+    uint32_t site[7];
+    assert_int_equal(kv_preset_groups(of, 7, &o, g, site), 3);
+    static const uint32_t want[7] = {0, 3, 1, 4, 2, 5, 6};
     assert_memory_equal(site, want, sizeof want);
     assert_int_equal(g[0].policy.window, 32);
     assert_int_equal(g[1].policy.window, 0);
     assert_int_equal(g[1].seal.tile, 128);
+    assert_true(g[2].policy.kind == KV_STATE && !g[2].seal.tile && !g[2].plane[1].codec);
+    assert_true(g[2].plane[1].shape.dtype == DT_F32 && g[2].plane[1].shape.layout == KV_FLAT);
+    assert_int_equal(kv_site_bytes(&of[0], DT_F16), 2 * 2 * 8 * 2);
+    assert_int_equal(kv_site_bytes(&of[6], DT_F16), (30 + 21) * 4);
     struct kv_config c = {.group = g,
-                          .n_groups = 2,
+                          .n_groups = 3,
                           .max_seqs = 1,
                           .max_tokens = 8,
                           .max_len = 256,
@@ -187,7 +193,7 @@ static void test_presets(void **state)
     assert_int_equal(kv_open(&kv, &c), 0);
     kv_close(kv);
     o.block_rows = 8;
-    assert_int_equal(kv_preset_groups(layer, 6, &o, g, site), ERR_ARG);
+    assert_int_equal(kv_preset_groups(of, 7, &o, g, site), ERR_ARG);
 }
 
 int main(void)

@@ -49,7 +49,7 @@ static int read_config(struct model *m)
         return ERR(UNSUPPORTED, "%s: activation_function \"%s\"; GPT-2 needs gelu_new", m->what,
                    act);
     if (cross) return ERR(UNSUPPORTED, "%s: add_cross_attention is not supported", m->what);
-    return model_new_layers(m);
+    return model_new_sites(m, m->n_layers);
 }
 
 /* Names of a layer's or the model's tensors, with the prefix this file has. */

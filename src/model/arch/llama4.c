@@ -67,7 +67,7 @@ static int read_chunks(struct model *m, const struct llama4 *w)
         if (chunked && !chunk)
             return ERR(FORMAT, "%s: layer %u is chunked, but attention_chunk_size is null", m->what,
                        i);
-        m->layer[i].chunk = chunked ? chunk : 0;
+        m->site[i].chunk = chunked ? chunk : 0;
     }
     return 0;
 }

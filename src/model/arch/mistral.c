@@ -15,7 +15,7 @@ static int mistral_open(struct model *m)
     TRY(model_read_window(m, &window));
     TRY(model_slide(m, window, 0, 0));
     for (uint32_t i = 0; i < m->n_layers; i++)
-        if (m->layer[i].window != window)
+        if (m->site[i].window != window)
             return ERR(UNSUPPORTED, "%s: layer_types[%u] differs: Mistral's layers all slide",
                        m->what, i);
     TRY(model_read_rope(m, 0, NULL));

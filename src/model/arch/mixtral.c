@@ -26,7 +26,7 @@ static int read_config(struct model *m, uint32_t *n, uint32_t *top)
     m->rope[0].interleaved = model_is_gguf(m);
     TRY(model_read_window(m, &window));
     for (uint32_t i = 0; i < m->n_layers; i++)
-        m->layer[i].window = window;
+        m->site[i].window = window;
     return 0;
 }
 

@@ -11,7 +11,7 @@ static int read_config(struct model *m)
     TRY(model_read_rope(m, 0, NULL));
     TRY(model_read_window(m, &window));
     for (uint32_t i = 0; i < m->n_layers; i++)
-        m->layer[i].window = window;
+        m->site[i].window = window;
     return 0;
 }
 
