@@ -36,7 +36,8 @@ else
 OPT := -O2 -D_FORTIFY_SOURCE=2
 endif
 ALLFLAGS = $(BASEFLAGS) $(OPT) $(WARN) $(CFLAGS) -MMD -MP
-LDLIBS := $(PKG_LIBS) -lm -pthread
+# libunistring has no pkg-config file.
+LDLIBS := $(PKG_LIBS) -lunistring -lm -pthread
 
 LIBSRC := $(filter-out src/cli/%,$(wildcard src/*/*.c src/*/*/*.c))
 CLISRC := $(wildcard src/cli/*.c)

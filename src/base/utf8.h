@@ -7,6 +7,14 @@
 uint32_t utf8_decode(const char *s, size_t n, size_t *len);
 size_t utf8_encode(uint32_t cp, char out[4]); /* bytes written, 1..4 */
 bool utf8_valid(const char *s, size_t n);
+/* The place where the character begins that ends before s[at], at > 0. */
+static inline size_t utf8_back(const char *s, size_t at)
+{
+    do
+        at--;
+    while (at > 0 && ((unsigned char)s[at] & 0xC0) == 0x80);
+    return at;
+}
 size_t utf8_count(const char *s, size_t n); /* code points; each malformed byte counts as one */
 /* Returns how many bytes (0..3) at the end of s begin an incomplete character; a stream holds these back. */
 size_t utf8_pending(const char *s, size_t n);

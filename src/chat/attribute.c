@@ -20,7 +20,7 @@ static int seq_index(struct run *r, struct val v, struct val key, struct val *ou
         utf8_decode(v.str->s + at, v.str->n - at, &len);
         return str_sub(r, v, at, at + len, out);
     }
-    *out = v.t == V_RANGE ? val_int(v.range->from + i * v.range->step) : v.seq->v[i];
+    *out = v.seq->v[i];
     return 0;
 }
 
@@ -36,40 +36,35 @@ static int lookup(struct run *r, struct val obj, struct val key, struct val *out
         if (hit) *out = *hit;
         return 0;
     }
-    bool indexed = obj.t == V_STR || obj.t == V_RANGE || val_is_list(obj) || val_is_tuple(obj);
-    return indexed && val_is_int(key) ? seq_index(r, obj, key, out, found) : 0;
+    return (obj.t == V_STR || val_is_indexed(obj)) && val_is_int(key)
+               ? seq_index(r, obj, key, out, found)
+               : 0;
 }
 
-/* obj.name as a method or a member of our own objects. */
-static int member(struct run *r, struct val obj, const struct str *name, struct val *out,
-                  bool *found)
+/* obj.name as a method or as a member of a namespace, loop or macro. */
+static int member(struct run *r, struct val obj, struct str *name, struct val *out, bool *found)
 {
-    *found = false;
-    if (obj.t == V_SPACE) {
-        struct val *hit = dict_find_str(obj.dict, name->s, name->n);
-        *found = hit != NULL;
-        if (hit) *out = *hit;
-        return 0;
-    }
+    struct val key = {.t = V_STR, .str = name};
+    bool unsafe = false;
+    *found = true;
     if (obj.t == V_LOOP) return loop_attr(r, obj.loop, name, out, found);
-    if (obj.t == V_SEQ && obj.seq->kind == SEQ_GROUP) {
-        bool list = str_is(name, "list");
-        *found = list || str_is(name, "grouper");
-        if (*found) *out = obj.seq->v[list];
-        return 0;
-    }
     if (obj.t == V_MACRO && str_is(name, "name")) {
-        *found = true;
         *out = (struct val){.t = V_STR, .str = (struct str *)obj.macro->name};
         return 0;
     }
-    bool unsafe = false;
-    const struct fn_row *row = method_find(obj, name->s, name->n, &unsafe);
-    *found = row || unsafe;
-    if (unsafe) {
-        struct val key = {.t = V_STR, .str = (struct str *)name};
-        return val_undef_attr(r, obj, key, true, out);
+    if (obj.t == V_SPACE) {
+        struct val *hit;
+        TRY(dict_find(r, obj.dict, key, &hit));
+        if (hit) *out = *hit;
+        *found = hit != NULL;
+        return 0;
     }
+    const struct fn_row *row = method_find(obj, name, &unsafe);
+    if (unsafe) return val_undef_attr(r, obj, key, true, out);
+    enum fn_kind kind = obj.t == V_STR ? FN_STR : obj.t == V_DICT ? FN_DICT : FN_LIST;
+    if (!row && (kind != FN_LIST || val_is_indexed(obj)) && builtin_refused(kind, name))
+        return builtin_fail(kind, name);
+    *found = row != NULL;
     if (!row) return 0;
     struct method *m;
     RUN_NEW(r, m, 1);
@@ -142,46 +137,29 @@ static int64_t slice_clamp(int64_t i, int64_t n, int64_t low, int64_t high)
     return MAX(low, MIN(i, high));
 }
 
+/* Every step-th character from character `from` on. */
 static int slice_str(struct run *r, struct val v, int64_t from, int64_t step, size_t count,
                      struct val *out)
 {
+    struct str *s = v.str;
+    size_t first = str_offset(s, (size_t)MAX(from, (int64_t)0));
     if (!count) return str_puts(r, "", out);
-    if (step == 1) {
-        size_t a = str_offset(v.str, (size_t)from);
-        size_t b = str_offset(v.str, (size_t)from + count);
-        return str_sub(r, v, a, b, out);
-    }
+    if (step == 1) return str_sub(r, v, first, str_offset(s, (size_t)from + count), out);
     struct buf b;
     buf_init(&b, RUN_MAX_MEMORY);
-    size_t *at = mem_array(str_chars(v.str) + 1, sizeof *at);
-    int e = at ? 0 : ERR_NOMEM;
-    for (size_t i = 0, k = 0, len; at && i < v.str->n; i += len) {
-        utf8_decode(v.str->s + i, v.str->n - i, &len);
-        at[k++] = i;
-        at[k] = i + len;
+    int e = 0;
+    for (size_t at = first, len; e >= 0; count--) {
+        utf8_decode(s->s + at, s->n - at, &len);
+        e = buf_append(&b, s->s + at, len);
+        if (count == 1) break;
+        for (int64_t k = step; k < 0; k++)
+            at = utf8_back(s->s, at);
+        for (int64_t k = step; k > 0; k--, at += len)
+            utf8_decode(s->s + at, s->n - at, &len);
     }
-    for (size_t i = 0; i < count && e >= 0; i++, from += step)
-        e = buf_append(&b, v.str->s + at[from], at[from + 1] - at[from]);
-    mem_free(at);
-    if (e >= 0)
-        e = str_take(r, &b, out);
-    else
-        buf_done(&b);
-    if (e < 0) return e;
+    TRY(str_take(r, e, &b, out));
     str_taint(r, *out, v);
     out->safe = v.safe;
-    return 0;
-}
-
-static int slice_range(struct run *r, const struct range *v, int64_t from, int64_t to, int64_t step,
-                       size_t n, struct val *out)
-{
-    struct range *t;
-    int64_t by;
-    if (__builtin_mul_overflow(v->step, step, &by)) return ERR(LIMIT, "slice step too large");
-    RUN_NEW(r, t, 1);
-    *t = (struct range){v->from + from * v->step, v->from + to * v->step, by, n};
-    *out = (struct val){.t = V_RANGE, .range = t};
     return 0;
 }
 
@@ -191,7 +169,7 @@ int val_slice(struct run *r, struct val v, const struct val part[3], struct val 
     int64_t step, from, to;
     if (v.t == V_UNDEF) return val_fail_undef(r, v);
     if (v.t == V_DICT) return run_fail(r, "unhashable type: 'slice'");
-    if (v.t != V_STR && v.t != V_RANGE && !val_is_list(v) && !val_is_tuple(v))
+    if (v.t != V_STR && !val_is_indexed(v))
         return run_fail(r, "'%s' object is not subscriptable", val_type_name(v));
     TRY(val_len(r, v, &len));
     TRY(run_work_bytes(r, v.t == V_STR ? v.str->n : 0));
@@ -212,10 +190,9 @@ int val_slice(struct run *r, struct val v, const struct val part[3], struct val 
     size_t count = (size_t)((gap + width - 1) / width);
     if (gap && !count) count = 1; /* gap + width wrapped */
     if (v.t == V_STR) return slice_str(r, v, from, step, count, out);
-    if (v.t == V_RANGE) return slice_range(r, v.range, from, to, step, count, out);
+    bool share = step == 1; /* a sequence never changes */
     struct seq *s;
-    bool share = step == 1; /* nothing can change the items */
-    TRY(seq_new(r, val_is_tuple(v) ? SEQ_TUPLE : SEQ_LIST, share ? 0 : count, &s));
+    TRY(seq_new(r, v.seq->kind, share ? 0 : count, &s));
     if (share && count) s->v = v.seq->v + from;
     if (!share) TRY(run_work(r, count));
     for (size_t i = 0; i < count && !share; i++, from += step)

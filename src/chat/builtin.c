@@ -1,70 +1,199 @@
-/* builtin.c - finding builtins by name, and the methods of each type.  A method the immutable
- * sandbox refuses (it would change its object) is reported as unsafe, not as absent. */
-#include "chat/filter.h"
+/* builtin.c - the one table of filters, tests, methods and functions.  Everything that Jinja or
+ * Python has beyond the table is refused by name where a template uses it. */
+#include "chat/builtin.h"
 
+#include <stdio.h>
 #include <string.h>
 
-static const struct fn_row *row_find(const struct fn_row *rows, const char *s, size_t n)
-{
-    for (; rows->name; rows++)
-        if (strlen(rows->name) == n && memcmp(rows->name, s, n) == 0) return rows;
-    return NULL;
-}
+static const struct fn_row rows[] = {
+    {FN_FILTER, "abs", f_abs, "", 0, 0},
+    {FN_FILTER | FN_STR | FN_TEXT, "capitalize", f_case, "", 0, CASE_CAPITAL},
+    {FN_FILTER | FN_TEXT, "center", f_center, "width", 0, 0},
+    {FN_FILTER, "count", f_length, "", 0, 0},
+    {FN_FILTER, "d", f_default, "default_value boolean", 0, 0},
+    {FN_FILTER, "default", f_default, "default_value boolean", 0, 0},
+    {FN_FILTER, "dictsort", f_dictsort, "case_sensitive by reverse", 0, 0},
+    {FN_FILTER, "e", f_escape, "", 0, 0},
+    {FN_FILTER, "escape", f_escape, "", 0, 0},
+    {FN_FILTER, "first", f_first, "", 0, 0},
+    {FN_FILTER, "float", f_float, "default", 0, 0},
+    {FN_FILTER | FN_TEXT, "format", f_percent, NULL, 0, 0},
+    {FN_FILTER, "indent", f_indent, "width first blank", 0, 0},
+    {FN_FILTER, "int", f_int, "default base", 0, 0},
+    {FN_FILTER, "items", f_items, "", 0, 0},
+    {FN_FILTER, "join", f_join, "d attribute", 0, 0},
+    {FN_FILTER, "last", f_last, "", 0, 0},
+    {FN_FILTER, "length", f_length, "", 0, 0},
+    {FN_FILTER, "list", f_list, "", 0, 0},
+    {FN_FILTER | FN_STR | FN_TEXT, "lower", f_case, "", 0, CASE_LOWER},
+    {FN_FILTER, "map", f_map, NULL, 0, 0},
+    {FN_FILTER, "max", f_extreme, "case_sensitive attribute", 0, ORDER_GT},
+    {FN_FILTER, "min", f_extreme, "case_sensitive attribute", 0, ORDER_LT},
+    {FN_FILTER, "reject", f_pick, NULL, 0, PICK_FAILING},
+    {FN_FILTER, "rejectattr", f_pick, NULL, 0, PICK_ATTR | PICK_FAILING},
+    {FN_FILTER | FN_TEXT, "replace", f_replace, "old new count", 2, false},
+    {FN_FILTER, "reverse", f_reverse, "", 0, 0},
+    {FN_FILTER, "round", f_round, "precision method", 0, 0},
+    {FN_FILTER | FN_TEXT, "safe", f_safe, "", 0, 0},
+    {FN_FILTER, "select", f_pick, NULL, 0, 0},
+    {FN_FILTER, "selectattr", f_pick, NULL, 0, PICK_ATTR},
+    {FN_FILTER, "sort", f_sort, "reverse case_sensitive attribute", 0, 0},
+    {FN_FILTER | FN_TEXT, "string", f_string, "", 0, 0},
+    {FN_FILTER, "sum", f_sum, "attribute start", 0, 0},
+    {FN_FILTER | FN_TEXT, "title", f_case, "", 0, CASE_WORDS},
+    {FN_FILTER, "tojson", f_tojson, "ensure_ascii indent separators sort_keys", 0, 0},
+    {FN_FILTER | FN_TEXT, "trim", f_strip, "chars", 0, STRIP_BOTH},
+    {FN_FILTER, "truncate", f_truncate, "length killwords end leeway", 0, 0},
+    {FN_FILTER, "unique", f_unique, "case_sensitive attribute", 0, 0},
+    {FN_FILTER | FN_STR | FN_TEXT, "upper", f_case, "", 0, CASE_UPPER},
+    {FN_FILTER | FN_TEXT, "wordcount", f_wordcount, "", 0, 0},
 
-const struct fn_row *filter_find(const char *s, size_t n)
+    {FN_TEST, "!=", t_equal, "other", 1, false},
+    {FN_TEST, "<", t_order, "other", 1, ORDER_LT},
+    {FN_TEST, "<=", t_order, "other", 1, ORDER_LE},
+    {FN_TEST, "==", t_equal, "other", 1, true},
+    {FN_TEST, ">", t_order, "other", 1, ORDER_GT},
+    {FN_TEST, ">=", t_order, "other", 1, ORDER_GE},
+    {FN_TEST, "boolean", t_type, "", 0, TYPE_BOOLEAN},
+    {FN_TEST, "callable", t_type, "", 0, TYPE_CALLABLE},
+    {FN_TEST, "defined", t_type, "", 0, TYPE_DEFINED},
+    {FN_TEST, "divisibleby", t_modulo, "num", 1, MODULO_ARGUMENT},
+    {FN_TEST, "eq", t_equal, "other", 1, true},
+    {FN_TEST, "equalto", t_equal, "other", 1, true},
+    {FN_TEST, "even", t_modulo, "", 0, MODULO_EVEN},
+    {FN_TEST, "false", t_type, "", 0, TYPE_FALSE},
+    {FN_TEST, "float", t_type, "", 0, TYPE_FLOAT},
+    {FN_TEST, "ge", t_order, "other", 1, ORDER_GE},
+    {FN_TEST, "greaterthan", t_order, "other", 1, ORDER_GT},
+    {FN_TEST, "gt", t_order, "other", 1, ORDER_GT},
+    {FN_TEST, "in", t_in, "seq", 1, 0},
+    {FN_TEST, "integer", t_type, "", 0, TYPE_INTEGER},
+    {FN_TEST, "iterable", t_type, "", 0, TYPE_ITERABLE},
+    {FN_TEST, "le", t_order, "other", 1, ORDER_LE},
+    {FN_TEST, "lessthan", t_order, "other", 1, ORDER_LT},
+    {FN_TEST | FN_TEXT, "lower", t_case, "", 0, CASE_LOWER},
+    {FN_TEST, "lt", t_order, "other", 1, ORDER_LT},
+    {FN_TEST, "mapping", t_type, "", 0, TYPE_MAPPING},
+    {FN_TEST, "ne", t_equal, "other", 1, false},
+    {FN_TEST, "none", t_type, "", 0, TYPE_NONE},
+    {FN_TEST, "number", t_type, "", 0, TYPE_NUMBER},
+    {FN_TEST, "odd", t_modulo, "", 0, MODULO_ODD},
+    {FN_TEST, "sameas", t_sameas, "other", 1, 0},
+    {FN_TEST, "sequence", t_type, "", 0, TYPE_SEQUENCE},
+    {FN_TEST, "string", t_type, "", 0, TYPE_STRING},
+    {FN_TEST, "true", t_type, "", 0, TYPE_TRUE},
+    {FN_TEST, "undefined", t_type, "", 0, TYPE_UNDEFINED},
+    {FN_TEST | FN_TEXT, "upper", t_case, "", 0, CASE_UPPER},
+
+    {FN_GLOBAL, "dict", g_dict, NULL, 0, 0},
+    {FN_GLOBAL, "namespace", g_namespace, NULL, 0, 0},
+    {FN_GLOBAL, "raise_exception", g_raise, "message", 1, 0},
+    {FN_GLOBAL, "range", g_range, "start stop step", 1, 0},
+    {FN_GLOBAL, "strftime_now", g_strftime, "format", 1, 0},
+
+    {FN_STR, "count", m_count, "sub start end", 1, 0},
+    {FN_STR, "endswith", m_affix, "suffix start end", 1, true},
+    {FN_STR, "find", m_find, "sub start end", 1, 0},
+    {FN_STR, "format", m_format, NULL, 0, 0},
+    {FN_STR, "index", m_find, "sub start end", 1, FIND_MUST},
+    {FN_STR, "isalnum", m_class, "", 0, IS_ALNUM},
+    {FN_STR, "isalpha", m_class, "", 0, IS_ALPHA},
+    {FN_STR, "isdecimal", m_class, "", 0, IS_DECIMAL},
+    {FN_STR, "isdigit", m_class, "", 0, IS_DIGIT},
+    {FN_STR, "islower", t_case, "", 0, CASE_LOWER},
+    {FN_STR, "isnumeric", m_class, "", 0, IS_NUMERIC},
+    {FN_STR, "isspace", m_class, "", 0, IS_SPACE},
+    {FN_STR, "isupper", t_case, "", 0, CASE_UPPER},
+    {FN_STR, "join", m_join, "iterable", 1, 0},
+    {FN_STR, "lstrip", f_strip, "chars", 0, STRIP_LEFT},
+    {FN_STR, "partition", m_partition, "sep", 1, false},
+    {FN_STR, "removeprefix", m_remove_affix, "prefix", 1, false},
+    {FN_STR, "removesuffix", m_remove_affix, "suffix", 1, true},
+    {FN_STR, "replace", f_replace, "old new count", 2, true},
+    {FN_STR, "rfind", m_find, "sub start end", 1, FIND_BACK},
+    {FN_STR, "rindex", m_find, "sub start end", 1, FIND_BACK | FIND_MUST},
+    {FN_STR, "rpartition", m_partition, "sep", 1, true},
+    {FN_STR, "rsplit", m_split, "sep maxsplit", 0, true},
+    {FN_STR, "rstrip", f_strip, "chars", 0, STRIP_RIGHT},
+    {FN_STR, "split", m_split, "sep maxsplit", 0, false},
+    {FN_STR, "splitlines", m_splitlines, "keepends", 0, 0},
+    {FN_STR, "startswith", m_affix, "prefix start end", 1, false},
+    {FN_STR, "strip", f_strip, "chars", 0, STRIP_BOTH},
+    {FN_STR, "swapcase", f_case, "", 0, CASE_SWAP},
+    {FN_STR, "title", f_case, "", 0, CASE_TITLE},
+
+    {FN_DICT, "copy", m_copy, "", 0, 0},
+    {FN_DICT, "get", m_get, "key default", 1, 0},
+    {FN_DICT, "items", m_view, "", 0, SEQ_ITEMS},
+    {FN_DICT, "keys", m_view, "", 0, SEQ_KEYS},
+    {FN_DICT, "values", m_view, "", 0, SEQ_VALUES},
+};
+
+/* What Jinja or Python has beyond the table; names that begin with two underscores aside. */
+static const struct {
+    unsigned kinds;
+    const char *what, *names; /* each name between blanks */
+} refused[] = {
+    {FN_FILTER, "filter",
+     " attr batch filesizeformat forceescape groupby pprint random slice striptags"
+     " urlencode urlize wordwrap xmlattr "},
+    {FN_TEST, "test", " escaped filter test "},
+    {FN_GLOBAL, "function", " cycler joiner lipsum "},
+    {FN_STR, "string method",
+     " casefold center encode expandtabs format_map isascii isidentifier isprintable istitle ljust"
+     " maketrans rjust translate zfill "},
+    {FN_DICT, "dictionary method", " fromkeys "},
+    {FN_LIST, "list method", " copy count index "},
+};
+
+static bool listed(const char *names, const struct str *name)
 {
-    const struct fn_row *const all[] = {filters_text, filters_list, filters_pick, filters_number};
-    for (size_t i = 0; i < countof(all); i++) {
-        const struct fn_row *row = row_find(all[i], s, n);
-        if (row) return row;
+    for (const char *p = names + 1; *p;) {
+        size_t n = strcspn(p, " ");
+        if (n == name->n && memcmp(p, name->s, n) == 0) return true;
+        p += n + 1;
     }
-    return NULL;
-}
-
-const struct fn_row *test_find(const char *s, size_t n)
-{
-    return row_find(tests_all, s, n);
-}
-
-const struct fn_row *global_find(const char *s, size_t n)
-{
-    return row_find(globals_all, s, n);
-}
-
-static bool listed(const char *const *names, const char *s, size_t n)
-{
-    for (; *names; names++)
-        if (strlen(*names) == n && memcmp(*names, s, n) == 0) return true;
     return false;
 }
 
-const struct fn_row *method_find(struct val self, const char *s, size_t n, bool *unsafe)
+const struct fn_row *builtin_find(enum fn_kind kind, const struct str *name)
 {
-    static const char *const list_changes[] = {"append", "clear",   "extend", "insert", "pop",
-                                               "remove", "reverse", "sort",   NULL};
-    static const char *const dict_changes[] = {"clear",      "pop",    "popitem",
-                                               "setdefault", "update", NULL};
-    if (self.t == V_UNDEF) return NULL;
-    if (n > 4 && memcmp(s, "__", 2) == 0 && memcmp(s + n - 2, "__", 2) == 0) {
-        static const char *const inner[] = {"__class__",   "__init__",       "__dict__", "__doc__",
-                                            "__globals__", "__subclasses__", "__mro__",  NULL};
-        *unsafe = listed(inner, s, n);
-        return NULL;
-    }
-    const struct fn_row *row = NULL;
-    if (self.t == V_STR) {
-        row = row_find(methods_str, s, n);
-        return row ? row : row_find(methods_str_is, s, n);
-    }
+    for (size_t i = 0; i < countof(rows); i++)
+        if (rows[i].kinds & kind && str_is(name, rows[i].name)) return &rows[i];
+    return NULL;
+}
+
+bool builtin_refused(enum fn_kind kind, const struct str *name)
+{
+    for (size_t i = 0; i < countof(refused); i++)
+        if (refused[i].kinds & kind && listed(refused[i].names, name)) return true;
+    return false;
+}
+
+int builtin_fail(enum fn_kind kind, const struct str *name)
+{
+    size_t i = 0;
+    int n = (int)MIN(name->n, (size_t)60);
+    while (refused[i].kinds != kind)
+        i++;
+    if (builtin_refused(kind, name))
+        return ERR(UNSUPPORTED, "the %s '%.*s' is not supported in chat templates", refused[i].what,
+                   n, name->s);
+    return ERR(FORMAT, "unknown %s '%.*s'", refused[i].what, n, name->s);
+}
+
+const struct fn_row *method_find(struct val self, const struct str *name, bool *unsafe)
+{
+    static const char list_changes[] = " append clear extend insert pop remove reverse sort ";
+    static const char dict_changes[] = " clear pop popitem setdefault update ";
+    static const char inner[] =
+        " __class__ __init__ __dict__ __doc__ __globals__ __subclasses__ __mro__ ";
+    *unsafe = self.t != V_UNDEF && listed(inner, name);
+    if (self.t == V_STR) return builtin_find(FN_STR, name);
     if (self.t == V_DICT) {
-        *unsafe = listed(dict_changes, s, n);
-        return row_find(methods_dict, s, n);
+        *unsafe |= listed(dict_changes, name);
+        return builtin_find(FN_DICT, name);
     }
-    if (val_is_list(self)) *unsafe = listed(list_changes, s, n);
-    if (val_is_list(self) || val_is_tuple(self) || self.t == V_RANGE)
-        return row_find(methods_list, s, n);
-    if (self.t == V_CYCLER) {
-        return row_find(methods_cycler, s, n);
-    }
+    *unsafe |= val_is_list(self) && listed(list_changes, name);
     return NULL;
 }

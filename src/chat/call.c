@@ -1,4 +1,5 @@
-/* call.c - calling: arguments to the parameters of a builtin's row, and what can be called. */
+/* call.c - calls: of builtins, whose row lists the parameters, and of macros, whose parameters become
+ * variables of a new scope inside the scope of the macro; the output of a macro is its value. */
 #include "chat/node.h"
 
 #include <string.h>
@@ -65,20 +66,70 @@ int fn_invoke(struct run *r, const struct fn_row *row, struct val self, const st
         r->tainting |= val_foreign(args->v[i]);
     for (size_t i = 0; args && i < args->n_kw; i++)
         r->tainting |= val_foreign(args->kw[i].v);
-    int e = row->fn(&c, out);
+    int e = row->kinds & FN_TEXT ? val_str(r, self, &c.self) : 0;
+    if (e >= 0) e = row->fn(&c, out);
     r->tainting = saved;
     run_leave(r);
     return e;
 }
 
-static int joiner_call(struct run *r, struct cycler *j, struct val *out)
+static const struct kwarg *kwarg_find(const struct args *args, const struct str *name)
 {
-    if (!j->used) {
-        j->used = true;
-        return str_puts(r, "", out);
+    for (size_t i = 0; i < args->n_kw; i++)
+        if (str_same(args->kw[i].name, name)) return &args->kw[i];
+    return NULL;
+}
+
+/* Fails if the call has an argument that is no parameter of the macro. */
+static int check_macro_args(struct run *r, const struct macro *m, const struct args *args)
+{
+    const struct node *def = m->def;
+    int n = (int)MIN(m->name->n, (size_t)100);
+    if (args->n > def->n)
+        return run_fail(r, "macro '%.*s' takes not more than %u argument(s)", n, m->name->s,
+                        def->n);
+    for (size_t i = 0; i < args->n_kw; i++) {
+        const struct str *name = args->kw[i].name;
+        bool known = false;
+        for (uint32_t k = 0; k < def->n && !known; k++)
+            known = str_same(def->list[k]->value.str, name);
+        if (!known)
+            return run_fail(r, "macro '%.*s' takes no keyword argument '%.*s'", n, m->name->s,
+                            (int)MIN(name->n, (size_t)100), name->s);
     }
-    *out = j->sep;
     return 0;
+}
+
+static int bind_params(struct run *r, const struct node *def, const struct args *args)
+{
+    uint32_t first_default = def->n - def->n2;
+    for (uint32_t i = 0; i < def->n; i++) {
+        const struct node *p = def->list[i];
+        const struct kwarg *kw = kwarg_find(args, p->value.str);
+        struct val v;
+        if (i < args->n)
+            v = args->v[i];
+        else if (kw)
+            v = kw->v;
+        else if (i >= first_default)
+            TRY(node_eval(r, def->list2[i - first_default], &v));
+        else
+            TRY(val_undef_hint(r, &v, "parameter '%.*s' was not provided",
+                               (int)MIN(p->value.str->n, (size_t)100), p->value.str->s));
+        TRY(frame_set(r, p->sym, v));
+    }
+    return 0;
+}
+
+int macro_call(struct run *r, const struct macro *m, const struct args *args, struct val *out)
+{
+    struct frame *saved;
+    TRY(check_macro_args(r, m, args));
+    TRY(frame_push(r, m->env, &saved));
+    int e = bind_params(r, m->def, args);
+    if (e >= 0) e = node_capture(r, m->def->d, out);
+    r->frame = saved;
+    return e < 0 ? e : 0;
 }
 
 static int call_inner(struct run *r, struct val f, const struct args *args, struct val *out)
@@ -87,13 +138,11 @@ static int call_inner(struct run *r, struct val f, const struct args *args, stru
     case V_MACRO:
         return macro_call(r, f.macro, args, out);
     case V_LOOP:
-        return loop_call(r, f.loop, args, out);
+        return ERR(UNSUPPORTED, "recursive loops (loop(...)) are not supported");
     case V_FUNC:
         return fn_invoke(r, f.fn, val_none(), args, out);
     case V_METHOD:
         return fn_invoke(r, f.method->row, f.method->self, args, out);
-    case V_JOINER:
-        return joiner_call(r, f.cycler, out);
     default:
         return run_fail(r, "'%s' object is not callable", val_type_name(f));
     }
@@ -134,7 +183,12 @@ int args_str(struct call *c, unsigned i, struct val *out)
     return 0;
 }
 
-int args_truth(struct call *c, unsigned i, bool fallback)
+bool args_truth(struct call *c, unsigned i, bool fallback)
 {
     return c->a[i].t == V_MISSING ? fallback : val_true(c->a[i]);
+}
+
+bool args_has(struct call *c, unsigned i)
+{
+    return c->a[i].t != V_MISSING && c->a[i].t != V_NONE;
 }

@@ -5,20 +5,9 @@
 #include <math.h>
 #include <string.h>
 
-static bool num_equal(struct val a, struct val b)
+/* -1, 0 or 1; 2: unordered (NaN).  A long double holds every 64-bit integer and every double. */
+static int num_order(struct val a, struct val b)
 {
-    if (val_is_int(a) && val_is_int(b)) return val_as_int(a) == val_as_int(b);
-    if (a.t == V_FLOAT && b.t == V_FLOAT) return a.f == b.f;
-    /* long double holds every 64-bit integer and every double on the machines we run on */
-    long double x = a.t == V_FLOAT ? (long double)a.f : (long double)val_as_int(a);
-    long double y = b.t == V_FLOAT ? (long double)b.f : (long double)val_as_int(b);
-    return x == y;
-}
-
-static int num_order(struct val a, struct val b) /* -1, 0, 1; 2: unordered */
-{
-    if (val_is_int(a) && val_is_int(b))
-        return (val_as_int(a) > val_as_int(b)) - (val_as_int(a) < val_as_int(b));
     long double x = a.t == V_FLOAT ? (long double)a.f : (long double)val_as_int(a);
     long double y = b.t == V_FLOAT ? (long double)b.f : (long double)val_as_int(b);
     return isnan(x) || isnan(y) ? 2 : (x > y) - (x < y);
@@ -43,8 +32,7 @@ static int dict_equal(struct run *r, const struct dict *a, const struct dict *b,
 static int seq_equal(struct run *r, struct val a, struct val b, bool *out)
 {
     *out = a.seq == b.seq;
-    bool same_kind = (val_is_list(a) && val_is_list(b)) || (val_is_tuple(a) && val_is_tuple(b)) ||
-                     (a.seq->kind == b.seq->kind && !val_is_once(a) && a.seq->kind != SEQ_VALUES);
+    bool same_kind = a.seq->kind == b.seq->kind && !val_is_gen(a) && a.seq->kind != SEQ_VALUES;
     if (*out || !same_kind || a.seq->n != b.seq->n) return 0;
     for (size_t i = 0; i < a.seq->n; i++) {
         bool same;
@@ -59,7 +47,7 @@ static int equal_inner(struct run *r, struct val a, struct val b, bool *out)
 {
     *out = false;
     if (val_is_num(a) && val_is_num(b)) {
-        *out = num_equal(a, b);
+        *out = num_order(a, b) == 0;
         return 0;
     }
     if (a.t != b.t) return 0;
@@ -71,16 +59,12 @@ static int equal_inner(struct run *r, struct val a, struct val b, bool *out)
         return 0;
     case V_STR:
         TRY(run_work_bytes(r, a.str->n == b.str->n ? a.str->n : 0));
-        *out = a.str->n == b.str->n && memcmp(a.str->s, b.str->s, a.str->n) == 0;
+        *out = str_same(a.str, b.str);
         return 0;
     case V_SEQ:
         return seq_equal(r, a, b, out);
     case V_DICT:
         return dict_equal(r, a.dict, b.dict, out);
-    case V_RANGE:
-        *out = a.range->n == b.range->n && (a.range->n == 0 || a.range->from == b.range->from) &&
-               (a.range->n <= 1 || a.range->step == b.range->step);
-        return 0;
     default:
         *out = a.dict == b.dict; /* identity */
         return 0;
@@ -96,7 +80,7 @@ int val_equal(struct run *r, struct val a, struct val b, bool *out)
     return e;
 }
 
-/* Order of two values as -1, 0, 1, or 2 for unordered numbers; error if not comparable. */
+/* The order of two values, as num_order gives it; an error if they have none. */
 static int val_order(struct run *r, struct val a, struct val b, const char *op, int *out);
 
 static int seq_order(struct run *r, struct val a, struct val b, const char *op, int *out)
@@ -161,11 +145,6 @@ int val_contains(struct run *r, struct val box, struct val x, bool *out)
         struct val *hit;
         TRY(dict_find(r, box.dict, x, &hit));
         *out = hit != NULL;
-        return 0;
-    }
-    if (box.t == V_RANGE && val_is_int(x)) {
-        int64_t step = box.range->step, d = val_as_int(x) - box.range->from;
-        *out = box.range->n && d % step == 0 && d / step >= 0 && (size_t)(d / step) < box.range->n;
         return 0;
     }
     struct iter it;

@@ -1,5 +1,5 @@
-/* dict.c - dictionaries in order of insertion.  Small ones are searched, larger ones have an open
- * addressed index.  Probes are charged as steps, so keys chosen to collide only reach the limit. */
+/* dict.c - dictionaries in order of insertion.  A small one is searched; a larger one has an index
+ * with open addressing.  Probes count as steps, so keys that were chosen to collide end at the limit. */
 #include "chat/value.h"
 
 #include <string.h>
@@ -62,7 +62,7 @@ static int entry_match(struct run *r, const struct entry *e, struct val k, uint3
     *hit = false;
     if (e->hash != hash) return 0;
     if (k.t == V_STR && e->k.t == V_STR) {
-        *hit = k.str->n == e->k.str->n && memcmp(k.str->s, e->k.str->s, k.str->n) == 0;
+        *hit = str_same(k.str, e->k.str);
         return 0;
     }
     return val_equal(r, e->k, k, hit);
@@ -72,23 +72,16 @@ static int entry_match(struct run *r, const struct entry *e, struct val k, uint3
 static int dict_at(struct run *r, const struct dict *d, struct val k, uint32_t hash, size_t *out)
 {
     bool hit = false;
-    size_t probes = 0;
     *out = SIZE_MAX;
-    if (!d->slots) {
-        for (size_t i = 0; i < d->n; i++) {
-            TRY(entry_match(r, &d->e[i], k, hash, &hit));
-            if (!hit) continue;
-            *out = i;
-            return 0;
-        }
-        return 0;
+    for (size_t i = 0; i < d->n && !d->slots && !hit; i++) {
+        TRY(entry_match(r, &d->e[i], k, hash, &hit));
+        if (hit) *out = i;
     }
-    for (size_t at = hash & (d->slots - 1); d->index[at]; at = (at + 1) & (d->slots - 1)) {
+    size_t at = hash & (d->slots - 1), probes = 0;
+    for (; d->slots && d->index[at] && !hit; at = (at + 1) & (d->slots - 1)) {
         if (++probes % 8 == 0) TRY(run_work(r, 1));
         TRY(entry_match(r, &d->e[d->index[at] - 1], k, hash, &hit));
-        if (!hit) continue;
-        *out = d->index[at] - 1;
-        return 0;
+        if (hit) *out = d->index[at] - 1;
     }
     return 0;
 }
@@ -119,27 +112,6 @@ int dict_find(struct run *r, const struct dict *d, struct val k, struct val **ou
     return 0;
 }
 
-struct val *dict_find_str(const struct dict *d, const char *s, size_t n)
-{
-    uint32_t hash = hash_bytes(s, n);
-    if (!d->slots) {
-        for (size_t i = 0; i < d->n; i++) {
-            struct entry *e = &d->e[i];
-            if (e->hash == hash && e->k.t == V_STR && e->k.str->n == n &&
-                memcmp(e->k.str->s, s, n) == 0)
-                return &e->v;
-        }
-        return NULL;
-    }
-    for (size_t at = hash & (d->slots - 1); d->index[at]; at = (at + 1) & (d->slots - 1)) {
-        struct entry *e = &d->e[d->index[at] - 1];
-        if (e->hash == hash && e->k.t == V_STR && e->k.str->n == n &&
-            memcmp(e->k.str->s, s, n) == 0)
-            return &e->v;
-    }
-    return NULL;
-}
-
 int dict_view(struct run *r, const struct dict *d, enum seq_kind kind, struct val *out)
 {
     struct seq *s;
@@ -151,7 +123,7 @@ int dict_view(struct run *r, const struct dict *d, enum seq_kind kind, struct va
         else if (kind == SEQ_VALUES)
             s->v[i] = d->e[i].v;
         else
-            TRY(val_pair(r, d->e[i].k, d->e[i].v, &s->v[i]));
+            TRY(seq_copy(r, SEQ_TUPLE, (struct val[]){d->e[i].k, d->e[i].v}, 2, &s->v[i]));
     }
     s->n = d->n;
     *out = val_seq(s);

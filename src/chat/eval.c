@@ -1,10 +1,8 @@
-/* eval.c - the value of an expression.  Each step down counts against the depth of the C stack and
- * the number of steps; the innermost node that fails gives the error its line. */
+/* eval.c - the value of an expression.  Each node counts against the limits of depth and steps; the
+ * innermost node that fails gives the error its line. */
 #include "chat/node.h"
 
 #include <string.h>
-
-int node_eval(struct run *r, const struct node *n, struct val *out);
 
 /* A variable the template did not set: the caller's, a trusted one, a global function. */
 static int given_value(struct run *r, const struct str *name, struct val *out)
@@ -16,7 +14,8 @@ static int given_value(struct run *r, const struct str *name, struct val *out)
     int e = j ? val_from_json(r, j, 0, out) : 0;
     r->tainting = saved;
     if (j || e < 0) return e;
-    const struct fn_row *fn = global_find(name->s, name->n);
+    const struct fn_row *fn = builtin_find(FN_GLOBAL, name);
+    if (!fn && builtin_refused(FN_GLOBAL, name)) return builtin_fail(FN_GLOBAL, name);
     if (!fn) return val_undef_name(r, name, out);
     *out = (struct val){.t = V_FUNC, .fn = fn};
     return 0;
@@ -130,40 +129,6 @@ static int eval_item(struct run *r, const struct node *n, struct val *out)
     return val_slice(r, obj, part, out);
 }
 
-static int spread_args(struct run *r, const struct node *n, struct args *args)
-{
-    struct val v;
-    struct seq *s;
-    TRY(node_eval(r, n, &v));
-    TRY(val_list(r, v, &s));
-    struct val *all;
-    RUN_NEW(r, all, args->n + s->n);
-    if (args->n) memcpy(all, args->v, args->n * sizeof *all);
-    if (s->n) memcpy(all + args->n, s->v, s->n * sizeof *all);
-    args->v = all;
-    args->n += s->n;
-    return 0;
-}
-
-static int spread_kwargs(struct run *r, const struct node *n, struct args *args)
-{
-    struct val v;
-    TRY(node_eval(r, n, &v));
-    if (v.t == V_UNDEF) return val_fail_undef(r, v);
-    if (v.t != V_DICT)
-        return run_fail(r, "argument after ** must be a mapping, not %s", val_type_name(v));
-    struct kwarg *all;
-    RUN_NEW(r, all, args->n_kw + v.dict->n);
-    if (args->n_kw) memcpy(all, args->kw, args->n_kw * sizeof *all);
-    for (size_t i = 0; i < v.dict->n; i++) {
-        const struct entry *e = &v.dict->e[i];
-        if (e->k.t != V_STR) return run_fail(r, "keywords must be strings");
-        all[args->n_kw++] = (struct kwarg){e->k.str, e->v};
-    }
-    args->kw = all;
-    return 0;
-}
-
 static int eval_args(struct run *r, const struct node *n, struct args *args)
 {
     *args = (struct args){.n = n->n, .n_kw = n->n2};
@@ -175,8 +140,7 @@ static int eval_args(struct run *r, const struct node *n, struct args *args)
         args->kw[i].name = n->list2[i]->value.str;
         TRY(node_eval(r, n->list2[i]->a, &args->kw[i].v));
     }
-    if (n->d) TRY(spread_args(r, n->d, args));
-    return n->e ? spread_kwargs(r, n->e, args) : 0;
+    return 0;
 }
 
 static int eval_call(struct run *r, const struct node *n, struct val *out)
@@ -193,9 +157,7 @@ static int eval_builtin(struct run *r, const struct node *n, struct val *out)
     struct val self;
     struct args args;
     TRY(node_eval(r, n->a, &self));
-    if (!n->fn)
-        return run_fail(r, "unknown %s '%.*s'", n->kind == N_TEST ? "test" : "filter",
-                        (int)MIN(n->value.str->n, (size_t)60), n->value.str->s);
+    if (!n->fn) return builtin_fail(n->kind == N_TEST ? FN_TEST : FN_FILTER, n->value.str);
     TRY(eval_args(r, n, &args));
     return fn_invoke(r, n->fn, self, &args, out);
 }
@@ -266,8 +228,6 @@ static int eval_kind(struct run *r, const struct node *n, struct val *out)
         return eval_concat(r, n, out);
     case N_ITEM:
         return eval_item(r, n, out);
-    case N_SLICE: /* x[1:2, 3]: a tuple with a slice finds nothing anywhere */
-        return run_fail(r, "slices of several dimensions are not supported");
     case N_CALL:
         return eval_call(r, n, out);
     case N_FILTER:

@@ -1,5 +1,5 @@
-/* execute.c - statements.  A statement returns a flow (next, break, continue) or an error.  Scopes are
- * frames: loops, macros, with, and captured blocks open one; `if` does not. */
+/* execute.c - statements.  A statement returns a flow (next, break, continue) or an error.  Loops,
+ * macros and captured blocks open a scope, which is a frame; `if` opens none. */
 #include "chat/node.h"
 
 #include <string.h>
@@ -79,7 +79,7 @@ int node_assign(struct run *r, const struct node *target, struct val v)
     return e;
 }
 
-/* Runs `body` with its output caught; the flow it ended with, or an error. */
+/* Runs `body` and returns its output as a text in *out, and the flow it ended with or an error. */
 int node_capture(struct run *r, const struct node *body, struct val *out)
 {
     struct text *outer = r->out, t;
@@ -87,11 +87,7 @@ int node_capture(struct run *r, const struct node *body, struct val *out)
     r->out = &t;
     int flow = node_exec(r, body);
     r->out = outer;
-    if (flow < 0) {
-        text_done(&t);
-        return flow;
-    }
-    int e = text_take(r, &t, out);
+    int e = text_take(r, MIN(flow, 0), &t, out);
     return e < 0 ? e : flow;
 }
 
@@ -140,34 +136,15 @@ static int exec_block_text(struct run *r, const struct node *n)
     return val_print(r, text, r->out);
 }
 
-static int make_macro(struct run *r, const struct node *def, bool is_caller, struct val *out)
+static int make_macro(struct run *r, const struct node *def, struct val *out)
 {
-    static const struct str caller_name = {.s = "caller", .n = 6, .chars = 6};
     struct macro *m;
     RUN_NEW(r, m, 1);
     m->def = def;
     m->env = r->frame;
-    m->name = is_caller ? &caller_name : def->value.str;
-    m->is_caller = is_caller;
+    m->name = def->value.str;
     *out = (struct val){.t = V_MACRO, .macro = m};
     return 0;
-}
-
-static int exec_call_block(struct run *r, const struct node *n)
-{
-    struct val caller, text;
-    struct node call = *n->a, body = {.kind = N_CONST}, kw = {.kind = N_KEYWORD};
-    TRY(make_macro(r, n->b, true, &caller));
-    struct node **list2;
-    RUN_NEW(r, list2, call.n2 + 1);
-    if (call.n2) memcpy(list2, call.list2, call.n2 * sizeof *list2);
-    body.value = caller;
-    kw.value = (struct val){.t = V_STR, .str = r->j->sym[r->j->sym_caller]};
-    kw.a = &body;
-    list2[call.n2++] = &kw;
-    call.list2 = list2;
-    TRY(node_eval(r, &call, &text));
-    return val_print(r, text, r->out);
 }
 
 static int push_span(struct run *r, size_t from, size_t to)
@@ -183,31 +160,18 @@ static int push_span(struct run *r, size_t from, size_t to)
     return 0;
 }
 
+/* The body runs in a scope of its own; its bytes in the output are one span. */
 static int exec_generation(struct run *r, const struct node *n)
 {
-    struct val body, text;
-    static const struct args none;
-    TRY(make_macro(r, n->b, true, &body));
-    TRY(val_call(r, body, &none, &text));
+    struct val text;
+    struct frame *saved;
+    TRY(frame_push(r, r->frame, &saved));
+    int flow = node_capture(r, n->d, &text);
+    r->frame = saved;
+    if (flow < 0) return flow;
     size_t from = r->root_out->b.len;
     TRY(val_print(r, text, r->out));
     return push_span(r, from, from + text.str->n);
-}
-
-static int exec_with(struct run *r, const struct node *n)
-{
-    struct val *v;
-    struct frame *saved;
-    RUN_NEW(r, v, n->n);
-    for (uint32_t i = 0; i < n->n; i++)
-        TRY(node_eval(r, n->list2[i], &v[i]));
-    TRY(frame_push(r, r->frame, &saved));
-    int flow = 0;
-    for (uint32_t i = 0; i < n->n && flow >= 0; i++)
-        flow = node_assign(r, n->list[i], v[i]);
-    if (flow >= 0) flow = node_exec(r, n->d);
-    r->frame = saved;
-    return flow;
 }
 
 static int exec_kind(struct run *r, const struct node *n)
@@ -232,14 +196,10 @@ static int exec_kind(struct run *r, const struct node *n)
     case N_FILTERBLOCK:
         return exec_block_text(r, n);
     case N_MACRO:
-        TRY(make_macro(r, n, false, &v));
+        TRY(make_macro(r, n, &v));
         return frame_set(r, n->sym, v);
-    case N_CALLBLOCK:
-        return exec_call_block(r, n);
     case N_GENERATION:
         return exec_generation(r, n);
-    case N_WITH:
-        return exec_with(r, n);
     case N_BREAK:
         return FLOW_BREAK;
     case N_CONTINUE:

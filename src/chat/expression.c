@@ -1,92 +1,181 @@
-/* expression.c - expressions by recursive descent, loosest first:
+/* expression.c - nodes and names of the tree, and expressions by recursive descent, loosest first:
  *   a if t else b · or · and · not · comparisons · + - · ~ · * / // % · ** · - + · primary,
- * where a primary takes subscripts and calls, then filters and tests.  Two habits of the reference
- * are kept: `-x|f` filters the negated value, and ** groups to the left. */
+ * where a primary takes subscripts and calls, then filters and tests.  Two habits of Jinja are kept:
+ * `-x|f` filters the negated value, and ** groups to the left. */
 #include "chat/node.h"
 
 #include <string.h>
 
-static int parse_primary(struct compile *c, bool space, struct node **out);
-static int parse_postfix(struct compile *c, struct node *n, struct node **out);
-
-static int binary_node(struct compile *c, enum node_kind k, int op, int line, struct node **left,
-                       struct node *right)
+int node_new(struct compile *c, enum node_kind k, int line, struct node **out)
 {
     struct node *n;
-    TRY(node_new(c, k, line, &n));
-    n->op = op;
-    n->a = *left;
-    n->b = right;
-    *left = n;
+    COMPILE_NEW(c, n, 1);
+    n->kind = k;
+    n->line = line;
+    *out = n;
     return 0;
 }
 
+int node_push(struct compile *c, struct node_list *l, struct node *n)
+{
+    if (l->n == l->cap) {
+        uint32_t cap = l->cap ? l->cap * 2 : 4;
+        struct node **v;
+        COMPILE_NEW(c, v, cap);
+        if (l->n) memcpy(v, l->v, l->n * sizeof *v);
+        l->v = v;
+        l->cap = cap;
+    }
+    l->v[l->n++] = n;
+    return 0;
+}
+
+void node_take(struct node *n, const struct node_list *l)
+{
+    n->list = l->v;
+    n->n = l->n;
+}
+
+int nest_enter(struct compile *c, int line)
+{
+    if (c->depth >= JINJA_MAX_DEPTH)
+        return ERR(LIMIT, "line %d: nested deeper than %u levels", line, JINJA_MAX_DEPTH);
+    c->depth++;
+    return 0;
+}
+
+static int sym_rehash(struct compile *c, uint32_t slots)
+{
+    uint32_t *index = mem_array(slots, sizeof *index);
+    if (!index) return ERR_NOMEM;
+    for (uint32_t i = 0; i < c->j->n_sym; i++) {
+        uint32_t h = hash_bytes(c->j->sym[i]->s, c->j->sym[i]->n) & (slots - 1);
+        while (index[h])
+            h = (h + 1) & (slots - 1);
+        index[h] = i + 1;
+    }
+    mem_free(c->sym_index);
+    c->sym_index = index;
+    c->sym_slots = slots;
+    return 0;
+}
+
+static int sym_grow(struct compile *c)
+{
+    struct jinja *j = c->j;
+    uint32_t cap = c->cap_sym ? c->cap_sym * 2 : 32, *early;
+    struct str **sym;
+    bool *seen = mem_grow(c->seen, cap, sizeof *seen);
+    if (!seen) return ERR_NOMEM;
+    memset(seen + c->cap_sym, 0, cap - c->cap_sym);
+    c->seen = seen;
+    COMPILE_NEW(c, sym, cap);
+    COMPILE_NEW(c, early, cap);
+    if (j->n_sym) memcpy(sym, j->sym, j->n_sym * sizeof *sym);
+    if (j->n_early) memcpy(early, j->early, j->n_early * sizeof *early);
+    j->sym = sym;
+    j->early = early;
+    c->cap_sym = cap;
+    return 0;
+}
+
+int sym_intern(struct compile *c, const struct str *name, uint32_t *out)
+{
+    struct jinja *j = c->j;
+    if (j->n_sym * 2 >= c->sym_slots) TRY(sym_rehash(c, c->sym_slots ? c->sym_slots * 2 : 64));
+    uint32_t h = hash_bytes(name->s, name->n) & (c->sym_slots - 1);
+    for (; c->sym_index[h]; h = (h + 1) & (c->sym_slots - 1)) {
+        const struct str *s = j->sym[c->sym_index[h] - 1];
+        if (str_same(s, name)) {
+            *out = c->sym_index[h] - 1;
+            return 0;
+        }
+    }
+    if (j->n_sym == c->cap_sym) TRY(sym_grow(c));
+    TRY(compile_str(c, name->s, name->n, &j->sym[j->n_sym]));
+    *out = j->n_sym++;
+    c->sym_index[h] = j->n_sym;
+    return 0;
+}
+
+static int parse_primary(struct compile *c, bool space, struct node **out);
 static int parse_unary(struct compile *c, bool filters, struct node **out);
+
+struct binary {       /* an operator between two operands */
+    const char *name; /* a word, or NULL: see op */
+    uint32_t op;
+    enum node_kind kind;
+    int code;
+};
+
+static const struct binary *binary_at(struct compile *c, const struct binary *ops)
+{
+    for (; ops->name || ops->op; ops++)
+        if (ops->name ? tok_is_name(c, ops->name) : tok_is_op(c, ops->op)) return ops;
+    return NULL;
+}
+
+/* Operands that `next` parses, between operators that group to the left. */
+static int parse_left(struct compile *c, const struct binary *ops,
+                      int (*next)(struct compile *, struct node **), struct node **out)
+{
+    const struct binary *hit;
+    TRY(next(c, out));
+    while ((hit = binary_at(c, ops))) {
+        struct node *n;
+        TRY(node_new(c, hit->kind, tok_at(c, 0)->line, &n));
+        c->at++;
+        n->op = hit->code;
+        n->a = *out;
+        TRY(next(c, &n->b));
+        *out = n;
+    }
+    return 0;
+}
+
+static int parse_operand(struct compile *c, struct node **out)
+{
+    return parse_unary(c, true, out);
+}
 
 static int parse_pow(struct compile *c, struct node **out)
 {
-    TRY(parse_unary(c, true, out));
-    while (tok_is_op(c, OP2('*', '*'))) {
-        int line = tok_at(c, 0)->line;
-        struct node *right;
-        c->at++;
-        TRY(parse_unary(c, true, &right));
-        TRY(binary_node(c, N_BINARY, OP_POW, line, out, right));
-    }
-    return 0;
+    static const struct binary ops[] = {{NULL, OP2('*', '*'), N_BINARY, OP_POW}, {0}};
+    return parse_left(c, ops, parse_operand, out);
 }
 
 static int parse_product(struct compile *c, struct node **out)
 {
-    TRY(parse_pow(c, out));
-    for (;;) {
-        int op = tok_is_op(c, '*')             ? OP_MUL
-                 : tok_is_op(c, '/')           ? OP_DIV
-                 : tok_is_op(c, OP2('/', '/')) ? OP_FLOORDIV
-                 : tok_is_op(c, '%')           ? OP_MOD
-                                               : -1;
-        if (op < 0) return 0;
-        int line = tok_at(c, 0)->line;
-        struct node *right;
-        c->at++;
-        TRY(parse_pow(c, &right));
-        TRY(binary_node(c, N_BINARY, op, line, out, right));
-    }
+    static const struct binary ops[] = {{NULL, '*', N_BINARY, OP_MUL},
+                                        {NULL, '/', N_BINARY, OP_DIV},
+                                        {NULL, OP2('/', '/'), N_BINARY, OP_FLOORDIV},
+                                        {NULL, '%', N_BINARY, OP_MOD},
+                                        {0}};
+    return parse_left(c, ops, parse_pow, out);
 }
 
 static int parse_concat(struct compile *c, struct node **out)
 {
-    struct node *first, *n;
-    int line = tok_at(c, 0)->line;
-    TRY(parse_product(c, &first));
-    if (!tok_is_op(c, '~')) {
-        *out = first;
-        return 0;
-    }
     struct node_list l = {0};
-    TRY(node_push(c, &l, first));
+    struct node *n;
+    int line = tok_at(c, 0)->line;
+    TRY(parse_product(c, out));
+    if (!tok_is_op(c, '~')) return 0;
+    TRY(node_push(c, &l, *out));
     while (tok_skip_op(c, '~')) {
         TRY(parse_product(c, &n));
         TRY(node_push(c, &l, n));
     }
-    TRY(node_new(c, N_CONCAT, line, &n));
-    n->list = l.v;
-    n->n = l.n;
-    *out = n;
+    TRY(node_new(c, N_CONCAT, line, out));
+    node_take(*out, &l);
     return 0;
 }
 
 static int parse_sum(struct compile *c, struct node **out)
 {
-    TRY(parse_concat(c, out));
-    while (tok_is_op(c, '+') || tok_is_op(c, '-')) {
-        int op = tok_is_op(c, '+') ? OP_ADD : OP_SUB, line = tok_at(c, 0)->line;
-        struct node *right;
-        c->at++;
-        TRY(parse_concat(c, &right));
-        TRY(binary_node(c, N_BINARY, op, line, out, right));
-    }
-    return 0;
+    static const struct binary ops[] = {
+        {NULL, '+', N_BINARY, OP_ADD}, {NULL, '-', N_BINARY, OP_SUB}, {0}};
+    return parse_left(c, ops, parse_concat, out);
 }
 
 static int compare_op(struct compile *c)
@@ -125,8 +214,7 @@ static int parse_compare(struct compile *c, struct node **out)
     if (!l.n) return 0;
     TRY(node_new(c, N_COMPARE, line, &n));
     n->a = first;
-    n->list = l.v;
-    n->n = l.n;
+    node_take(n, &l);
     *out = n;
     return 0;
 }
@@ -147,28 +235,14 @@ static int parse_not(struct compile *c, struct node **out)
 
 static int parse_and(struct compile *c, struct node **out)
 {
-    TRY(parse_not(c, out));
-    while (tok_is_name(c, "and")) {
-        struct node *right;
-        int line = tok_at(c, 0)->line;
-        c->at++;
-        TRY(parse_not(c, &right));
-        TRY(binary_node(c, N_AND, 0, line, out, right));
-    }
-    return 0;
+    static const struct binary ops[] = {{"and", 0, N_AND, 0}, {0}};
+    return parse_left(c, ops, parse_not, out);
 }
 
-int parse_or(struct compile *c, struct node **out)
+static int parse_or(struct compile *c, struct node **out)
 {
-    TRY(parse_and(c, out));
-    while (tok_is_name(c, "or")) {
-        struct node *right;
-        int line = tok_at(c, 0)->line;
-        c->at++;
-        TRY(parse_and(c, &right));
-        TRY(binary_node(c, N_OR, 0, line, out, right));
-    }
-    return 0;
+    static const struct binary ops[] = {{"or", 0, N_OR, 0}, {0}};
+    return parse_left(c, ops, parse_and, out);
 }
 
 int parse_expr(struct compile *c, struct node **out)
@@ -227,8 +301,7 @@ int parse_tuple(struct compile *c, unsigned flags, const char *end_name, struct 
                             tok_describe(tok_at(c, 0), buf));
     }
     TRY(node_new(c, N_TUPLE, line, &n));
-    n->list = l.v;
-    n->n = l.n;
+    node_take(n, &l);
     *out = n;
     return 0;
 }
@@ -248,8 +321,7 @@ static int parse_items(struct compile *c, uint32_t close, bool pairs, struct nod
         TRY(parse_expr(c, &item));
         TRY(node_push(c, &l, item));
     }
-    n->list = l.v;
-    n->n = l.n;
+    node_take(n, &l);
     return tok_want_op(c, close);
 }
 
@@ -269,16 +341,6 @@ static int parse_string(struct compile *c, struct node *n)
     return e;
 }
 
-static void note_macro_use(struct compile *c, const struct str *name)
-{
-    int flag = str_is(name, "caller")    ? MACRO_CALLER
-               : str_is(name, "varargs") ? MACRO_VARARGS
-               : str_is(name, "kwargs")  ? MACRO_KWARGS
-                                         : 0;
-    for (struct macro_use *u = flag ? c->use : NULL; u; u = u->outer)
-        u->flags |= flag;
-}
-
 static int parse_name(struct compile *c, bool space, struct node *n)
 {
     const struct token *t = tok_at(c, 0);
@@ -295,7 +357,10 @@ static int parse_name(struct compile *c, bool space, struct node *n)
     if (n->kind == N_CONST) return 0;
     TRY(sym_intern(c, t->s, &n->sym));
     n->value = (struct val){.t = V_STR, .str = t->s};
-    note_macro_use(c, t->s);
+    if (!c->inner) c->seen[n->sym] = true;
+    static const char *const special[] = {"caller", "varargs", "kwargs"};
+    for (size_t i = 0; i < countof(special) && c->macros; i++)
+        if (str_is(t->s, special[i])) return compile_refuse(t->line, special[i]);
     if (space && tok_skip_op(c, '.')) {
         struct token *attr;
         TRY(tok_want_name(c, &attr));
@@ -381,40 +446,24 @@ static int parse_subscript(struct compile *c, struct node *obj, struct node **ou
         return 0;
     }
     c->at++; /* [ */
-    struct node_list l = {0};
     TRY(nest_enter(c, line));
-    while (!tok_is_op(c, ']')) {
-        if (l.n) TRY(tok_want_op(c, ','));
-        TRY(parse_subscribed(c, &n));
-        TRY(node_push(c, &l, n));
-    }
-    nest_leave(c);
-    TRY(tok_want_op(c, ']'));
     TRY(node_new(c, N_ITEM, line, &n));
     n->a = obj;
-    if (l.n == 1) {
-        n->b = l.v[0];
-    } else {
-        TRY(node_new(c, N_TUPLE, line, &n->b));
-        n->b->list = l.v;
-        n->b->n = l.n;
-    }
+    TRY(parse_subscribed(c, &n->b));
+    if (tok_is_op(c, ',')) return compile_refuse(line, "a subscript of several parts");
+    nest_leave(c);
     *out = n;
-    return 0;
+    return tok_want_op(c, ']');
 }
 
-static int parse_arg(struct compile *c, struct node *call, struct node_list *pos,
-                     struct node_list *kw)
+static int parse_arg(struct compile *c, struct node_list *pos, struct node_list *kw)
 {
     const struct token *t = tok_at(c, 0), *next = tok_at(c, 1);
     bool named = t->type == T_NAME && next->type == T_OP && next->op == '=';
-    bool ok = tok_is_op(c, '*')             ? !call->d && !call->e
-              : tok_is_op(c, OP2('*', '*')) ? !call->e
-              : named                       ? !call->e
-                                            : !call->d && !call->e && !kw->n;
-    if (!ok) return compile_fail(t->line, "invalid syntax for function call expression");
-    if (tok_skip_op(c, '*')) return parse_expr(c, &call->d);
-    if (tok_skip_op(c, OP2('*', '*'))) return parse_expr(c, &call->e);
+    if (tok_is_op(c, '*') || tok_is_op(c, OP2('*', '*')))
+        return compile_refuse(t->line, "*args or **kwargs in a call");
+    if (!named && kw->n)
+        return compile_fail(t->line, "invalid syntax for function call expression");
     struct node *n;
     if (!named) {
         TRY(parse_expr(c, &n));
@@ -427,7 +476,7 @@ static int parse_arg(struct compile *c, struct node *call, struct node_list *pos
     return node_push(c, kw, n);
 }
 
-/* (a, b, k=v, *args, **kwargs) into `call`. */
+/* (a, b, k=v) into `call`. */
 static int parse_args(struct compile *c, struct node *call)
 {
     struct node_list pos = {0}, kw = {0};
@@ -439,13 +488,12 @@ static int parse_args(struct compile *c, struct node *call)
             TRY(tok_want_op(c, ','));
             if (tok_is_op(c, ')')) break;
         }
-        TRY(parse_arg(c, call, &pos, &kw));
+        TRY(parse_arg(c, &pos, &kw));
         comma = true;
     }
     TRY(tok_want_op(c, ')'));
     nest_leave(c);
-    call->list = pos.v;
-    call->n = pos.n;
+    node_take(call, &pos);
     call->list2 = kw.v;
     call->n2 = kw.n;
     return 0;
@@ -474,17 +522,18 @@ static int parse_postfix(struct compile *c, struct node *n, struct node **out)
     return 0;
 }
 
-/* A dotted name: only ever an unknown filter or test, kept for the error. */
-static int parse_dotted(struct compile *c, struct str **out)
+/* The name of a filter or test; n->fn is NULL for an unknown one.  Inside a condition an unknown name
+ * is an error only when it is reached.  No builtin has a dotted name. */
+static int parse_builtin(struct compile *c, enum fn_kind kind, struct node *n)
 {
     struct token *t;
     TRY(tok_want_name(c, &t));
-    *out = t->s;
-    while (tok_skip_op(c, '.')) {
+    while (tok_skip_op(c, '.'))
         TRY(tok_want_name(c, &t));
-        *out = t->s;
-    }
-    return 0;
+    n->value = (struct val){.t = V_STR, .str = t->s};
+    n->fn = builtin_find(kind, t->s);
+    if (n->fn || c->ifs) return 0;
+    return err_prefix(builtin_fail(kind, t->s), "line %d", n->line);
 }
 
 int parse_filter(struct compile *c, struct node *input, bool inline_start, struct node **out)
@@ -497,12 +546,7 @@ int parse_filter(struct compile *c, struct node *input, bool inline_start, struc
         inline_start = false;
         TRY(node_new(c, N_FILTER, line, &f));
         f->a = n;
-        f->value.t = V_STR;
-        TRY(parse_dotted(c, &f->value.str));
-        f->fn = filter_find(f->value.str->s, f->value.str->n);
-        if (!f->fn && !c->ifs) /* inside a condition it only fails when reached */
-            return compile_fail(line, "unknown filter '%.*s'", (int)MIN(f->value.str->n, 60u),
-                                f->value.str->s);
+        TRY(parse_builtin(c, FN_FILTER, f));
         if (tok_is_op(c, '(')) TRY(parse_args(c, f));
         n = f;
     }
@@ -518,12 +562,7 @@ static int parse_test(struct compile *c, struct node *input, struct node **out)
     bool negated = tok_skip_name(c, "not");
     TRY(node_new(c, N_TEST, line, &n));
     n->a = input;
-    n->value.t = V_STR;
-    TRY(parse_dotted(c, &n->value.str));
-    n->fn = test_find(n->value.str->s, n->value.str->n);
-    if (!n->fn && !c->ifs)
-        return compile_fail(line, "unknown test '%.*s'", (int)MIN(n->value.str->n, 60u),
-                            n->value.str->s);
+    TRY(parse_builtin(c, FN_TEST, n));
     const struct token *t = tok_at(c, 0);
     bool word =
         t->type == T_NAME && !str_is(t->s, "else") && !str_is(t->s, "or") && !str_is(t->s, "and");
@@ -537,8 +576,7 @@ static int parse_test(struct compile *c, struct node *input, struct node **out)
         TRY(parse_postfix(c, arg, &arg));
         struct node_list l = {0};
         TRY(node_push(c, &l, arg));
-        n->list = l.v;
-        n->n = 1;
+        node_take(n, &l);
     }
     *out = n;
     if (!negated) return 0;

@@ -1,5 +1,5 @@
-/* for_loop.c - {% for %} and its `loop` variable.  Items are fetched one ahead and filtered as they are
- * fetched, as the reference does; asking for the length fetches the rest. */
+/* for_loop.c - {% for %} and its variable `loop`.  The loop's test runs when an item is fetched.  Items
+ * are fetched as late as possible: loop.last fetches one ahead, loop.length all of them. */
 #include "chat/node.h"
 
 #include <string.h>
@@ -11,9 +11,7 @@ struct loop {
     struct seq *ahead; /* fetched, not yet run */
     size_t ahead_at;
     size_t index; /* of the current item, 0-based */
-    size_t depth; /* of recursion, 0-based */
     struct val prev, cur;
-    struct val changed;
     bool done; /* the iterable is exhausted */
 };
 
@@ -87,50 +85,24 @@ static int run_items(struct run *r, struct loop *l, bool *ran)
     return e;
 }
 
-static int loop_run(struct run *r, const struct node *n, struct val over, struct frame *env,
-                    size_t depth)
+int loop_exec(struct run *r, const struct node *n)
 {
     struct loop *l;
+    struct val over;
     bool ran = false;
+    TRY(node_eval(r, n->b, &over));
     RUN_NEW(r, l, 1);
     l->node = n;
-    l->env = env;
-    l->depth = depth;
+    l->env = r->frame;
     TRY(iter_init(r, over, &l->it));
     TRY(seq_new(r, SEQ_LIST, 0, &l->ahead));
     TRY(run_items(r, l, &ran));
     if (ran || !n->e) return 0;
     struct frame *saved;
-    TRY(frame_push(r, env, &saved));
+    TRY(frame_push(r, l->env, &saved));
     int e = node_exec(r, n->e);
     r->frame = saved;
     return e;
-}
-
-int loop_exec(struct run *r, const struct node *n)
-{
-    struct val over;
-    TRY(node_eval(r, n->b, &over));
-    return loop_run(r, n, over, r->frame, 0);
-}
-
-int loop_call(struct run *r, struct loop *l, const struct args *args, struct val *out)
-{
-    if (!l->node->op)
-        return run_fail(r, "The loop must have the 'recursive' marker to be called recursively.");
-    if (args->n != 1 || args->n_kw) return run_fail(r, "loop() takes exactly 1 argument");
-    struct text *outer = r->out, t;
-    struct frame *saved = r->frame;
-    text_init(&t, JINJA_MAX_OUTPUT);
-    r->out = &t;
-    int e = loop_run(r, l->node, args->v[0], l->env, l->depth + 1);
-    r->out = outer;
-    r->frame = saved;
-    if (e < 0) {
-        text_done(&t);
-        return e;
-    }
-    return text_take(r, &t, out);
 }
 
 static int loop_cycle(struct call *c, struct val *out)
@@ -140,28 +112,13 @@ static int loop_cycle(struct call *c, struct val *out)
     return 0;
 }
 
-static int loop_changed(struct call *c, struct val *out)
+static int cycle_method(struct run *r, struct loop *l, struct val *out)
 {
-    struct loop *l = c->self.loop;
-    struct seq *s;
-    bool same = false;
-    TRY(seq_new(c->r, SEQ_TUPLE, c->raw->n, &s));
-    if (c->raw->n) memcpy(s->v, c->raw->v, c->raw->n * sizeof *s->v);
-    s->n = c->raw->n;
-    if (l->changed.t != V_MISSING) TRY(val_equal(c->r, l->changed, val_seq(s), &same));
-    if (!same) l->changed = val_seq(s);
-    *out = val_bool(!same);
-    return 0;
-}
-
-static int loop_method(struct run *r, struct loop *l, bool cycle, struct val *out)
-{
-    static const struct fn_row rows[] = {{"cycle", loop_cycle, NULL, 0},
-                                         {"changed", loop_changed, NULL, 0}};
+    static const struct fn_row row = {.name = "cycle", .fn = loop_cycle};
     struct method *m;
     RUN_NEW(r, m, 1);
     m->self = (struct val){.t = V_LOOP, .loop = l};
-    m->row = &rows[cycle ? 0 : 1];
+    m->row = &row;
     *out = (struct val){.t = V_METHOD, .method = m};
     return 0;
 }
@@ -185,12 +142,8 @@ int loop_attr(struct run *r, struct loop *l, const struct str *name, struct val 
         *out = val_int((int64_t)l->index + 1);
     else if (str_is(name, "first"))
         *out = val_bool(l->index == 0);
-    else if (str_is(name, "depth"))
-        *out = val_int((int64_t)l->depth + 1);
-    else if (str_is(name, "depth0"))
-        *out = val_int((int64_t)l->depth);
-    else if (str_is(name, "cycle") || str_is(name, "changed"))
-        return loop_method(r, l, str_is(name, "cycle"), out);
+    else if (str_is(name, "cycle"))
+        return cycle_method(r, l, out);
     else if (str_is(name, "length") || str_is(name, "revindex") || str_is(name, "revindex0"))
         return loop_count(r, l, name, out);
     else if (str_is(name, "last")) {
@@ -203,6 +156,9 @@ int loop_attr(struct run *r, struct loop *l, const struct str *name, struct val 
     } else if (str_is(name, "previtem")) {
         if (l->index == 0) return val_undef_hint(r, out, "there is no previous item");
         *out = l->prev;
+    } else if (str_is(name, "changed") || str_is(name, "depth") || str_is(name, "depth0")) {
+        return ERR(UNSUPPORTED, "loop.%.*s is not supported in chat templates", (int)name->n,
+                   name->s);
     } else {
         *found = false;
     }

@@ -1,12 +1,15 @@
-/* globals.c - the functions a template finds without being given them. */
-#include "chat/filter.h"
+/* globals.c - the functions that every template finds: range, dict, namespace, raise_exception and
+ * strftime_now. */
+#include "chat/builtin.h"
 
+#include <locale.h>
 #include <string.h>
+#include <time.h>
 
-static int g_range(struct call *c, struct val *out)
+int g_range(struct call *c, struct val *out)
 {
     int64_t a, b, step;
-    struct range *v;
+    struct seq *s;
     TRY(args_int(c, 0, 0, &a));
     TRY(args_int(c, 1, 0, &b));
     TRY(args_int(c, 2, 1, &step));
@@ -22,13 +25,15 @@ static int g_range(struct call *c, struct val *out)
         return run_fail(c->r,
                         "Range too big. The sandbox blocks ranges larger than MAX_RANGE (%d).",
                         RANGE_MAX);
-    RUN_NEW(c->r, v, 1);
-    *v = (struct range){a, b, step, (size_t)n};
-    *out = (struct val){.t = V_RANGE, .range = v};
+    TRY(run_work(c->r, (size_t)n / 8));
+    TRY(seq_new(c->r, SEQ_RANGE, (size_t)n, &s));
+    for (; s->n < (size_t)n; s->n++)
+        s->v[s->n] = val_int(a + (int64_t)s->n * step);
+    *out = val_seq(s);
     return 0;
 }
 
-/* dict(other or pairs, **kwargs), also what namespace() holds. */
+/* What dict() and namespace() hold: a mapping or pairs, then the named arguments. */
 static int fill_dict(struct call *c, struct dict **out)
 {
     struct dict *d;
@@ -39,7 +44,7 @@ static int fill_dict(struct call *c, struct dict **out)
         return run_fail(c->r, "%s expected at most 1 argument, got %zu", c->row->name, c->raw->n);
     TRY(dict_new(c->r, 0, &d));
     struct val from = c->raw->n ? c->raw->v[0] : val_none();
-    if (c->raw->n && from.t == V_DICT) {
+    if (from.t == V_DICT) {
         for (size_t i = 0; i < from.dict->n; i++)
             TRY(dict_put(c->r, d, from.dict->e[i].k, from.dict->e[i].v));
     } else if (c->raw->n) {
@@ -64,7 +69,7 @@ static int fill_dict(struct call *c, struct dict **out)
     return 0;
 }
 
-static int g_dict(struct call *c, struct val *out)
+int g_dict(struct call *c, struct val *out)
 {
     struct dict *d;
     TRY(fill_dict(c, &d));
@@ -72,7 +77,7 @@ static int g_dict(struct call *c, struct val *out)
     return 0;
 }
 
-static int g_namespace(struct call *c, struct val *out)
+int g_namespace(struct call *c, struct val *out)
 {
     struct dict *d;
     TRY(fill_dict(c, &d));
@@ -88,7 +93,7 @@ static int g_namespace(struct call *c, struct val *out)
     return 0;
 }
 
-static int g_raise(struct call *c, struct val *out)
+int g_raise(struct call *c, struct val *out)
 {
     struct val s;
     (void)out;
@@ -96,68 +101,69 @@ static int g_raise(struct call *c, struct val *out)
     return ERR(ARG, "%.*s", (int)MIN(s.str->n, (size_t)1000), s.str->s);
 }
 
-static int g_strftime(struct call *c, struct val *out)
+/* The moment that strftime_now shows: the caller's, or the clock's. */
+static int moment(const struct jinja_now *now, struct tm *tm)
+{
+    time_t t = time(NULL);
+    if (!now->set) {
+        localtime_r(&t, tm);
+        return 0;
+    }
+    struct tm day = {
+        .tm_year = now->year - 1900, .tm_mon = now->month - 1, .tm_mday = now->day, .tm_hour = 12};
+    struct tm asked = day;
+    timegm(&day); /* finds the day of the week and of the year */
+    if (day.tm_mon != asked.tm_mon || day.tm_mday != asked.tm_mday)
+        return ERR(ARG, "strftime_now: the given moment is not a date");
+    *tm = day;
+    tm->tm_hour = now->hour;
+    tm->tm_min = now->minute;
+    tm->tm_sec = now->second;
+    tm->tm_isdst = -1;
+    return 0;
+}
+
+/* The format with Python's %f, %z and %Z of a moment without a zone, which C's strftime lacks.  A
+ * blank stands in front, so that the result of strftime is never empty. */
+static int c_format(const struct str *f, struct buf *out)
+{
+    TRY(buf_putc(out, ' '));
+    for (size_t i = 0; i < f->n; i++) {
+        char next = i + 1 < f->n && f->s[i] == '%' ? f->s[i + 1] : 0;
+        if (next == 'f') TRY(buf_puts(out, "000000"));
+        if (next && !strchr("fzZ", next)) TRY(buf_append(out, f->s + i, 2));
+        if (!next) TRY(buf_append(out, f->s + i, 1));
+        i += next != 0;
+    }
+    return 0;
+}
+
+/* Every two bytes of a format become at most 32, unless a width is given. */
+static int put_moment(struct run *r, const struct tm *tm, const char *format, struct val *out)
+{
+    size_t cap = 16 * strlen(format) + 64;
+    TRY(run_work_bytes(r, cap));
+    char *text;
+    RUN_NEW(r, text, cap);
+    locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+    if (!c) return ERR(NOMEM, "out of memory");
+    size_t n = strftime_l(text, cap, format, tm, c);
+    freelocale(c);
+    if (!n) return ERR(LIMIT, "strftime_now: the format makes a text of more than %zu bytes", cap);
+    return str_view(r, text + 1, n - 1, out);
+}
+
+int g_strftime(struct call *c, struct val *out)
 {
     struct val fmt;
+    struct tm tm = {0};
     struct buf b;
     TRY(args_str(c, 0, &fmt));
+    if (memchr(fmt.str->s, 0, fmt.str->n)) return run_fail(c->r, "embedded null character");
+    TRY(moment(&c->r->now, &tm));
     buf_init(&b, RUN_MAX_MEMORY);
-    int e = strftime_text(c->r, fmt.str, &b);
-    if (e >= 0) return str_take(c->r, &b, out);
+    int e = c_format(fmt.str, &b);
+    if (e >= 0) e = put_moment(c->r, &tm, b.data, out);
     buf_done(&b);
     return e;
 }
-
-static int g_cycler(struct call *c, struct val *out)
-{
-    struct cycler *y;
-    if (!c->raw->n) return run_fail(c->r, "at least one item has to be provided");
-    RUN_NEW(c->r, y, 1);
-    TRY(seq_new(c->r, SEQ_TUPLE, c->raw->n, &y->items));
-    memcpy(y->items->v, c->raw->v, c->raw->n * sizeof *y->items->v);
-    y->items->n = c->raw->n;
-    *out = (struct val){.t = V_CYCLER, .cycler = y};
-    return 0;
-}
-
-static int g_joiner(struct call *c, struct val *out)
-{
-    struct cycler *y;
-    RUN_NEW(c->r, y, 1);
-    y->sep = c->a[0];
-    if (y->sep.t == V_MISSING) TRY(str_puts(c->r, ", ", &y->sep));
-    *out = (struct val){.t = V_JOINER, .cycler = y};
-    return 0;
-}
-
-static int m_next(struct call *c, struct val *out)
-{
-    struct cycler *y = c->self.cycler;
-    *out = y->items->v[y->pos];
-    y->pos = (y->pos + 1) % y->items->n;
-    return 0;
-}
-
-static int m_reset(struct call *c, struct val *out)
-{
-    c->self.cycler->pos = 0;
-    *out = val_none();
-    return 0;
-}
-
-const struct fn_row methods_cycler[] = {
-    {"next", m_next, "", 0},
-    {"reset", m_reset, "", 0},
-    {NULL, NULL, NULL, 0},
-};
-
-const struct fn_row globals_all[] = {
-    {"cycler", g_cycler, NULL, 0},
-    {"dict", g_dict, NULL, 0},
-    {"joiner", g_joiner, "sep", 0},
-    {"namespace", g_namespace, NULL, 0},
-    {"raise_exception", g_raise, "message", 1},
-    {"range", g_range, "start stop step", 1},
-    {"strftime_now", g_strftime, "format", 1},
-    {NULL, NULL, NULL, 0},
-};

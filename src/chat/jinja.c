@@ -1,5 +1,5 @@
-/* jinja.c - compiling a template and running it; the limits of a run.  A rendering owns one arena
- * for its values and appends to the caller's buffer only when it has succeeded. */
+/* jinja.c - compiles a template and runs it, and keeps the limits of a run.  A rendering owns one
+ * arena for its values and appends to the caller's buffer only when it has succeeded. */
 #include "base/utf8.h"
 #include "chat/node.h"
 #include "chat/prompt.h"
@@ -50,25 +50,14 @@ void *run_alloc(struct run *r, size_t n, int *code)
     return arena_alloc(&r->mem, n, code);
 }
 
-static int compile_names(struct compile *c)
-{
-    static const struct str names[] = {{"caller", 6, 6, NULL},
-                                       {"varargs", 7, 7, NULL},
-                                       {"kwargs", 6, 6, NULL},
-                                       {"loop", 4, 4, NULL}};
-    TRY(sym_intern(c, &names[0], &c->j->sym_caller));
-    TRY(sym_intern(c, &names[1], &c->j->sym_varargs));
-    TRY(sym_intern(c, &names[2], &c->j->sym_kwargs));
-    return sym_intern(c, &names[3], &c->j->sym_loop);
-}
-
 static int compile(struct compile *c, const char *src, size_t n)
 {
-    TRY(compile_names(c));
+    static const struct str loop = {"loop", 4, 4, NULL};
+    TRY(sym_intern(c, &loop, &c->j->sym_loop));
     TRY(lex_all(c, src, n));
     int e = parse_template(c, &c->j->root);
     if (c->lex_error && c->at + 1 >= c->n_tok) return err_set(c->lex_error, "%s", c->lex_text);
-    return e < 0 ? e : scope_early(c);
+    return e;
 }
 
 int jinja_compile(const char *src, size_t n, struct jinja **out)
@@ -87,10 +76,10 @@ int jinja_compile(const char *src, size_t n, struct jinja **out)
     int e = c ? 0 : ERR_NOMEM;
     if (c) {
         c->j = j;
-        c->mem = &j->mem;
         e = compile(c, src, n);
         mem_free(c->tok);
         mem_free(c->sym_index);
+        mem_free(c->seen);
         mem_free(c);
     }
     if (e < 0) {

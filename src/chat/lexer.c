@@ -1,7 +1,8 @@
-/* lexer.c - template text to tokens.  Outside tags everything is data, cut by the rules of
- * trim_blocks (a newline directly after a block or comment tag is dropped), lstrip_blocks (blanks
- * between the start of a line and a block or comment tag are dropped), and the signs - and + inside
- * tags, which force or forbid both.  Inside tags, end marks only count outside brackets. */
+/* lexer.c - makes tokens from the text of a template, and reads them for the parser.  Outside tags
+ * everything is data.  A newline directly after a block or comment tag is dropped (trim_blocks), and
+ * so are blanks between the start of a line and such a tag (lstrip_blocks).  The sign - inside a tag
+ * drops all white space on its side, the sign + keeps it.  Inside a tag, end marks count only outside
+ * brackets. */
 #include "base/utf8.h"
 #include "chat/node.h"
 
@@ -17,6 +18,35 @@ struct lexer {
     char bracket[JINJA_MAX_DEPTH * 2];
     unsigned n_bracket;
 };
+
+int compile_fail(int line, const char *fmt, ...)
+{
+    char text[768];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    return ERR(FORMAT, "line %d: %s", line, text);
+}
+
+int compile_refuse(int line, const char *what)
+{
+    return ERR(UNSUPPORTED, "line %d: %s is not supported in chat templates", line, what);
+}
+
+int compile_str(struct compile *c, const char *s, size_t n, struct str **out)
+{
+    struct str *t;
+    char *copy;
+    COMPILE_NEW(c, t, 1);
+    COMPILE_NEW(c, copy, n + 1);
+    if (n) memcpy(copy, s, n);
+    t->s = copy;
+    t->n = n;
+    str_chars(t); /* counted now: compiled templates are shared by threads */
+    *out = t;
+    return 0;
+}
 
 static int push_token(struct lexer *x, struct token t)
 {
@@ -57,26 +87,13 @@ static size_t skip_space(const struct lexer *x, size_t at)
     return at;
 }
 
-/* Start of the trailing white space of s[from..to). */
-static size_t rstrip(const char *s, size_t from, size_t to)
-{
-    while (to > from) {
-        size_t b = to - 1, len;
-        while (b > from && ((unsigned char)s[b] & 0xC0) == 0x80)
-            b--;
-        if (!chr_space(utf8_decode(s + b, to - b, &len))) break;
-        to = b;
-    }
-    return to;
-}
-
 static bool at_mark(const struct lexer *x, size_t at, const char *mark)
 {
     return x->n - at >= 2 && x->s[at] == mark[0] && x->s[at + 1] == mark[1];
 }
 
-/* The end of a tag at `at`: sign and mark; returns where text goes on, 0 if it is no end.  Blocks and
- * comments also know + and, without a sign, swallow one newline. */
+/* Returns where the text goes on if a tag ends at `at`, otherwise 0.  Blocks and comments also know
+ * the sign + and, without a sign, swallow one newline. */
 static size_t tag_end(const struct lexer *x, size_t at, const char *mark, bool block)
 {
     if (at >= x->n) return 0;
@@ -92,12 +109,12 @@ static int push_data(struct lexer *x, size_t to, char sign, bool lstrip)
 {
     size_t from = x->at, end = to;
     if (sign == '-') {
-        end = rstrip(x->s, from, to);
+        end = str_trim_end(x->s, from, to);
     } else if (sign != '+' && lstrip) {
         size_t bol = to;
         while (bol > from && x->s[bol - 1] != '\n')
             bol--;
-        if ((bol > from || x->line_starting) && rstrip(x->s, bol, to) == bol) end = bol;
+        if ((bol > from || x->line_starting) && str_trim_end(x->s, bol, to) == bol) end = bol;
     }
     if (end == from) return 0;
     struct token t = {.type = T_DATA, .line = x->line};
@@ -180,6 +197,70 @@ static int lex_name(struct lexer *x, bool *done)
     return push_token(x, t);
 }
 
+static int hex_value(char c)
+{
+    if (c >= '0' && c <= '9') return c - '0';
+    if ((c | 32) >= 'a' && (c | 32) <= 'f') return (c | 32) - 'a' + 10;
+    return -1;
+}
+
+/* \xHH, \uHHHH, \UHHHHHHHH: digits begin at s. */
+static int unescape_hex(const char *s, size_t n, size_t digits, int line, char **to)
+{
+    uint32_t cp = 0;
+    for (size_t i = 0; i < digits; i++) {
+        int h = i < n ? hex_value(s[i]) : -1;
+        if (h < 0) return compile_fail(line, "truncated \\x, \\u or \\U escape in a string");
+        cp = cp << 4 | (uint32_t)h;
+    }
+    if (cp > 0x10FFFF || (cp >= 0xD800 && cp < 0xE000))
+        return compile_fail(line, "escape \\%x in a string is not a character", cp);
+    *to += utf8_encode(cp, *to);
+    return (int)digits;
+}
+
+/* Writes the character of the escape after a backslash; returns the bytes of input used. */
+static int unescape_one(const char *s, size_t n, int line, char **to)
+{
+    static const char from[] = "abfnrtv\\'\"", into[] = "\a\b\f\n\r\t\v\\'\"";
+    char ch = s[0];
+    const char *p = ch ? strchr(from, ch) : NULL;
+    if (p) {
+        *(*to)++ = into[p - from];
+        return 1;
+    }
+    if (ch == '\n') return 1; /* continued line */
+    if (ch == 'N') return compile_refuse(line, "the escape \\N in a string");
+    if (ch >= '0' && ch <= '7') return compile_refuse(line, "an octal escape in a string");
+    size_t digits = ch == 'x' ? 2 : ch == 'u' ? 4 : ch == 'U' ? 8 : 0;
+    if (digits) {
+        int k = unescape_hex(s + 1, n - 1, digits, line, to);
+        return k < 0 ? k : k + 1;
+    }
+    *(*to)++ = '\\'; /* unknown escapes stand for themselves */
+    return 0;
+}
+
+static int unescape(struct compile *c, const char *s, size_t n, int line, struct str **out)
+{
+    if (!memchr(s, '\\', n)) return compile_str(c, s, n, out);
+    char *buf = mem_alloc(n + 4), *to = buf;
+    if (!buf) return ERR_NOMEM;
+    int e = 0;
+    for (size_t i = 0; i < n && e >= 0;) {
+        if (s[i] != '\\') {
+            *to++ = s[i++];
+        } else {
+            e = i + 1 < n ? unescape_one(s + i + 1, n - i - 1, line, &to)
+                          : compile_fail(line, "\\ at end of string");
+            i += 1 + (size_t)MAX(e, 0);
+        }
+    }
+    if (e >= 0) e = compile_str(c, buf, (size_t)(to - buf), out);
+    mem_free(buf);
+    return e < 0 ? e : 0;
+}
+
 static int lex_string(struct lexer *x)
 {
     char quote = x->s[x->at];
@@ -190,8 +271,35 @@ static int lex_string(struct lexer *x)
         return compile_fail(x->line, "unexpected char %s at %zu", quote == '"' ? "'\"'" : "\"'\"",
                             utf8_count(x->s, x->at));
     struct token t = {.type = T_STRING, .line = x->line};
-    TRY(lex_unescape(x->c, x->s + x->at + 1, at - x->at - 1, x->line, &t.s));
+    TRY(unescape(x->c, x->s + x->at + 1, at - x->at - 1, x->line, &t.s));
     advance(x, at + 1);
+    return push_token(x, t);
+}
+
+/* A decimal integer or float.  After a dot only digits count: a.0.5 is two subscripts. */
+static int lex_number(struct lexer *x)
+{
+    const char *s = x->s + x->at;
+    static const char digits[] = "0123456789";
+    struct token t = {.type = T_INT, .line = x->line};
+    size_t n = strspn(s, digits), end = n;
+    if (x->at == 0 || s[-1] != '.') {
+        if (s[end] == '.' && strspn(s + end + 1, digits)) end += 1 + strspn(s + end + 1, digits);
+        size_t sign = end + 1 + ((s[end] | 32) == 'e' && s[end + 1] && strchr("+-", s[end + 1]));
+        if ((s[end] | 32) == 'e' && strspn(s + sign, digits)) end = sign + strspn(s + sign, digits);
+    }
+    if ((n > 1 && s[0] == '0' && end == n) || (s[end] == '_') ||
+        (n == 1 && s[0] == '0' && s[1] && strchr("xXoObB", s[1])))
+        return compile_refuse(x->line, "a number with a leading zero or an underscore");
+    if (end > n) t.type = T_FLOAT;
+    if (end > n && !float_parse(s, end, &t.f))
+        return ERR(LIMIT, "line %d: a number with too many digits", x->line);
+    for (size_t i = 0; i < end && t.type == T_INT; i++)
+        if (__builtin_mul_overflow(t.i, (int64_t)10, &t.i) ||
+            __builtin_add_overflow(t.i, (int64_t)(s[i] - '0'), &t.i))
+            return ERR(LIMIT, "line %d: the number %.*s is larger than 64 bits", x->line,
+                       (int)MIN(end, (size_t)40), s);
+    advance(x, x->at + end);
     return push_token(x, t);
 }
 
@@ -233,24 +341,9 @@ static int lex_inside(struct lexer *x)
 {
     char ch = x->s[x->at];
     bool digit = ch >= '0' && ch <= '9', done;
-    if (digit) {
-        struct token t = {.line = x->line};
-        size_t used;
-        bool dotted = x->at > 0 && x->s[x->at - 1] == '.'; /* a.0.5 is two subscripts */
-        TRY(lex_number(x->s + x->at, dotted ? strspn(x->s + x->at, "0123456789_") : x->n - x->at,
-                       &t, &used));
-        if (used) {
-            advance(x, x->at + used);
-            return push_token(x, t);
-        }
-    }
+    if (digit) return lex_number(x);
     TRY(lex_name(x, &done));
-    if (done) {
-        const struct token *t = &x->c->tok[x->c->n_tok - 1];
-        if (t->s->s[0] >= '0' && t->s->s[0] <= '9')
-            return compile_fail(t->line, "Invalid character in identifier");
-        return 0;
-    }
+    if (done) return 0;
     if (ch == '"' || ch == '\'') return lex_string(x);
     return lex_operator(x);
 }
@@ -317,10 +410,104 @@ int lex_all(struct compile *c, const char *src, size_t n)
     int e = 0;
     while (x.at < x.n && e >= 0)
         e = lex_root(&x);
-    if (e < 0 && e != ERR_FORMAT) return e;
-    if (e < 0) { /* told when the parser comes to it, after errors before it */
+    if (e < 0 && e != ERR_FORMAT && e != ERR_UNSUPPORTED) return e;
+    if (e < 0) { /* reported when the parser comes to it, after errors before it */
         c->lex_error = e;
         snprintf(c->lex_text, sizeof c->lex_text, "%s", err_last());
     }
     return push_token(&x, (struct token){.type = T_EOF, .line = x.line});
+}
+
+struct token *tok_at(struct compile *c, unsigned ahead)
+{
+    size_t i = MIN(c->at + ahead, c->n_tok - 1);
+    return &c->tok[i];
+}
+
+bool tok_is_op(struct compile *c, uint32_t op)
+{
+    struct token *t = tok_at(c, 0);
+    return t->type == T_OP && t->op == op;
+}
+
+bool tok_is_name(struct compile *c, const char *name)
+{
+    struct token *t = tok_at(c, 0);
+    return t->type == T_NAME && str_is(t->s, name);
+}
+
+bool tok_skip_op(struct compile *c, uint32_t op)
+{
+    bool hit = tok_is_op(c, op);
+    c->at += hit;
+    return hit;
+}
+
+bool tok_skip_name(struct compile *c, const char *name)
+{
+    bool hit = tok_is_name(c, name);
+    c->at += hit;
+    return hit;
+}
+
+static const char *type_text(enum token_type t)
+{
+    static const char *const text[] = {
+        [T_EOF] = "end of template",
+        [T_DATA] = "template data / text",
+        [T_VAR_BEGIN] = "begin of print statement",
+        [T_VAR_END] = "end of print statement",
+        [T_BLOCK_BEGIN] = "begin of statement block",
+        [T_BLOCK_END] = "end of statement block",
+        [T_NAME] = "name",
+        [T_STRING] = "string",
+        [T_INT] = "integer",
+        [T_FLOAT] = "float",
+        [T_OP] = "operator",
+    };
+    return text[t];
+}
+
+const char *tok_describe(const struct token *t, char buf[64])
+{
+    if (t->type == T_NAME)
+        snprintf(buf, 64, "%.*s", (int)MIN(t->s->n, (size_t)60), t->s->s);
+    else if (t->type == T_OP && t->op > 255)
+        snprintf(buf, 64, "%c%c", (char)(t->op >> 8), (char)t->op);
+    else if (t->type == T_OP)
+        snprintf(buf, 64, "%c", (char)t->op);
+    else
+        snprintf(buf, 64, "%s", type_text(t->type));
+    return buf;
+}
+
+int tok_unexpected(struct compile *c, const char *wanted)
+{
+    const struct token *t = tok_at(c, 0);
+    char buf[64];
+    if (t->type == T_EOF)
+        return compile_fail(t->line, "unexpected end of template, expected '%s'.", wanted);
+    return compile_fail(t->line, "expected token '%s', got '%s'", wanted, tok_describe(t, buf));
+}
+
+int tok_want(struct compile *c, enum token_type t)
+{
+    if (tok_at(c, 0)->type != t) return tok_unexpected(c, type_text(t));
+    c->at++;
+    return 0;
+}
+
+int tok_want_op(struct compile *c, uint32_t op)
+{
+    struct token want = {.type = T_OP, .op = op};
+    char buf[64];
+    return tok_skip_op(c, op) ? 0 : tok_unexpected(c, tok_describe(&want, buf));
+}
+
+int tok_want_name(struct compile *c, struct token **out)
+{
+    struct token *t = tok_at(c, 0);
+    TRY(tok_want(c, T_NAME));
+    *out = t;
+    return 0;
 }

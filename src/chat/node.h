@@ -1,5 +1,5 @@
-/* node.h - tokens and the syntax tree.  A node is one shape for all kinds; what its fields hold is
- * listed beside the kinds.  Trees live in the template's arena. */
+/* node.h - tokens and the syntax tree.  All kinds of nodes have one shape; the comment beside a kind
+ * says what the fields of the shape hold.  A tree lies in the arena of its template. */
 #pragma once
 #include "chat/value.h"
 
@@ -16,7 +16,7 @@ enum token_type {
     T_FLOAT,
     T_OP,
 };
-/* Operators of two characters are named by both. */
+/* An operator of two characters is the number of both. */
 #define OP2(a, b) ((uint32_t)(a) << 8 | (uint32_t)(b))
 struct token {
     enum token_type type;
@@ -33,17 +33,14 @@ enum node_kind {
     N_DATA,        /* value */
     N_PRINT,       /* a */
     N_IF,          /* list: test, body, test, body, ...; b: else */
-    N_FOR,         /* a: target, b: iterable, c: test, d: body, e: else; flag: recursive */
+    N_FOR,         /* a: target, b: iterable, c: test, d: body, e: else */
     N_SET,         /* a: target, b: expression */
-    N_SETBLOCK,    /* a: target, b: filter chain or NULL, d: body */
-    N_MACRO,       /* sym; list: parameter names, list2: defaults (last ones), d: body; flags */
-    N_CALLBLOCK,   /* a: call; b: N_MACRO of the body */
+    N_SETBLOCK,    /* a: target, b: filter chain, d: body */
+    N_MACRO,       /* sym; value: name; list: parameters, list2: defaults of the last, d: body */
     N_FILTERBLOCK, /* b: filter chain, d: body */
-    N_WITH,        /* list: targets, list2: values, d: body */
     N_BREAK,
     N_CONTINUE,
-    N_GENERATION, /* b: N_MACRO of the body */
-    N_SCOPE,      /* d: body */
+    N_GENERATION, /* d: body */
     /* expressions */
     N_CONST, /* value */
     N_NAME,  /* sym, value: its text */
@@ -55,33 +52,32 @@ enum node_kind {
     N_OR,
     N_AND,     /* a, b */
     N_NOT,     /* a */
-    N_COMPARE, /* a; list: operands, ops in op of N_OPERAND nodes wrapping a */
-    N_OPERAND,
-    N_BINARY, /* a, b; op */
-    N_CONCAT, /* list */
+    N_COMPARE, /* a; list: N_OPERAND nodes */
+    N_OPERAND, /* a, op */
+    N_BINARY,  /* a, b; op */
+    N_CONCAT,  /* list */
     N_NEG,
     N_POS,      /* a */
     N_ATTR,     /* a, value */
     N_ITEM,     /* a, b */
     N_SLICE,    /* a, b, c: parts or NULL */
-    N_CALL,     /* a: callee; args */
-    N_FILTER,   /* a: input or NULL (block); fn; value: name; args */
-    N_TEST,     /* a; fn; value: name; args */
+    N_CALL,     /* a: callee; list: arguments, list2: N_KEYWORD nodes */
+    N_FILTER,   /* a: input; fn; value: name; list, list2: as N_CALL */
+    N_TEST,     /* as N_FILTER */
     N_KEYWORD,  /* value: name, a */
     N_CAPTURED, /* the text of a block, input of its filter chain */
 };
 enum compare_op { CMP_EQ, CMP_NE, CMP_LT, CMP_LE, CMP_GT, CMP_GE, CMP_IN, CMP_NOTIN };
-enum macro_flag { MACRO_CALLER = 1, MACRO_VARARGS = 2, MACRO_KWARGS = 4 };
 
 struct node {
     enum node_kind kind;
     int line;
     uint32_t sym;
-    int op; /* operator, flags, or 1 for a recursive loop */
-    const struct fn_row *fn;
+    int op;
+    const struct fn_row *fn; /* NULL: unknown, an error when it is reached */
     struct val value;
-    struct node *a, *b, *c, *d, *e; /* calls: d = *args, e = **kwargs */
-    struct node **list, **list2;    /* calls: positional, keywords */
+    struct node *a, *b, *c, *d, *e;
+    struct node **list, **list2;
     uint32_t n, n2;
 };
 
@@ -93,43 +89,36 @@ struct jinja {
     uint32_t n_sym;
     uint32_t *early; /* [n_early] names that are undefined until the top level sets them */
     uint32_t n_early;
-    uint32_t sym_caller, sym_varargs, sym_kwargs, sym_loop;
+    uint32_t sym_loop;
 };
 struct compile {
     struct jinja *j;
-    struct arena *mem; /* the template's */
     struct token *tok; /* [n_tok], the last one T_EOF */
     size_t n_tok, cap_tok, at;
     uint32_t *sym_index; /* [sym_slots] */
     uint32_t sym_slots, cap_sym;
-    unsigned depth, loops, ifs;
+    bool *seen;     /* [cap_sym] the top level has read or set the name */
+    unsigned depth; /* of nesting, see nest_enter */
+    unsigned loops, ifs, macros;
+    unsigned inner;                               /* bodies of loops, macros and captured blocks */
     const char *tag[JINJA_MAX_DEPTH + 2];         /* names of open blocks */
     const char *const *ends[JINJA_MAX_DEPTH + 2]; /* end tags looked for, NULL-terminated */
     unsigned n_tag, n_ends;
-    struct macro_use *use; /* the innermost macro being parsed */
-    int lex_error;         /* what ended the tokens early, and its sentence */
+    int lex_error; /* what ended the tokens early, and its sentence */
     char lex_text[1024];
 };
-struct macro_use {
-    struct macro_use *outer;
-    int flags;
-};
 int compile_fail(int line, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-void *compile_alloc(struct compile *c, size_t n, int *code);
+int compile_refuse(int line, const char *what); /* "line 3: WHAT is not supported in ..." */
+int compile_str(struct compile *c, const char *s, size_t n, struct str **out); /* copies */
 #define COMPILE_NEW(c, p, count)                                                                   \
     do {                                                                                           \
         int e_new = 0;                                                                             \
-        (p) = compile_alloc((c), sizeof *(p) * (size_t)(count), &e_new);                           \
+        (p) = arena_alloc(&(c)->j->mem, sizeof *(p) * (size_t)(count), &e_new);                    \
         if (!(p)) return e_new < 0 ? e_new : ERR_NOMEM;                                            \
     } while (0)
 
-/* ---- lexer.c, literal.c */
+/* ---- lexer.c: makes the tokens, and reads them one by one */
 int lex_all(struct compile *c, const char *src, size_t n);
-int lex_unescape(struct compile *c, const char *s, size_t n, int line, struct str **out);
-int lex_number(const char *s, size_t n, struct token *t, size_t *used); /* used 0: not a number */
-int compile_str(struct compile *c, const char *s, size_t n, struct str **out); /* copies */
-
-/* ---- tree.c: tokens under the parser, node building */
 struct token *tok_at(struct compile *c, unsigned ahead);
 bool tok_is_op(struct compile *c, uint32_t op);
 bool tok_is_name(struct compile *c, const char *name);
@@ -140,28 +129,27 @@ int tok_want_name(struct compile *c, struct token **out);
 int tok_want(struct compile *c, enum token_type t);
 int tok_unexpected(struct compile *c, const char *wanted);
 const char *tok_describe(const struct token *t, char buf[64]);
+
+/* ---- expression.c: nodes, names and expressions */
 int node_new(struct compile *c, enum node_kind k, int line, struct node **out);
-struct node_list { /* growing; ends in the arena */
+struct node_list { /* lies in the arena */
     struct node **v;
     uint32_t n, cap;
 };
 int node_push(struct compile *c, struct node_list *l, struct node *n);
+void node_take(struct node *n, const struct node_list *l); /* the list becomes n->list */
 int sym_intern(struct compile *c, const struct str *name, uint32_t *out);
+/* One level deeper in the source; parsing is recursive, so every way down passes here. */
 int nest_enter(struct compile *c, int line);
 static inline void nest_leave(struct compile *c)
 {
     c->depth--;
 }
-
-/* ---- expression.c */
 int parse_expr(struct compile *c, struct node **out);
-int parse_or(struct compile *c, struct node **out); /* an expression without `if` */
+/* What a tuple may hold: names only, attributes of namespaces, no conditions; and if it may be (). */
 enum tuple_flag { TUPLE_SIMPLE = 1, TUPLE_NO_COND = 2, TUPLE_PARENS = 4, TUPLE_SPACE = 8 };
 int parse_tuple(struct compile *c, unsigned flags, const char *end_name, struct node **out);
 int parse_filter(struct compile *c, struct node *input, bool inline_start, struct node **out);
 
 /* ---- statement.c */
 int parse_template(struct compile *c, struct node **out);
-
-/* ---- scope.c */
-int scope_early(struct compile *c); /* fills jinja.early */

@@ -10,16 +10,19 @@ static const char *const op_text[] = {
     [OP_FLOORDIV] = "//", [OP_MOD] = "%", [OP_POW] = "** or pow()",
 };
 
+static bool is_sequence(struct val v)
+{
+    return v.t == V_STR || val_is_list(v) || val_is_tuple(v);
+}
+
 static int type_error(struct run *r, enum op op, struct val a, struct val b)
 {
-    if (op == OP_ADD && (a.t == V_STR || val_is_list(a) || val_is_tuple(a)) && !a.safe)
+    if (op == OP_ADD && is_sequence(a) && !a.safe)
         return run_fail(r, "can only concatenate %s (not \"%s\") to %s", val_type_name(a),
                         val_type_name(b), val_type_name(a));
-    bool seq_a = a.t == V_STR || val_is_list(a) || val_is_tuple(a);
-    bool seq_b = b.t == V_STR || val_is_list(b) || val_is_tuple(b);
-    if (op == OP_MUL && (seq_a || seq_b))
+    if (op == OP_MUL && (is_sequence(a) || is_sequence(b)))
         return run_fail(r, "can't multiply sequence by non-int of type '%s'",
-                        val_type_name(seq_a ? b : a));
+                        val_type_name(is_sequence(a) ? b : a));
     return run_fail(r, "unsupported operand type(s) for %s: '%s' and '%s'", op_text[op],
                     val_type_name(a), val_type_name(b));
 }
@@ -136,7 +139,7 @@ static int add_seq(struct run *r, struct val a, struct val b, struct val *out)
     struct seq *s;
     size_t n = a.seq->n + b.seq->n;
     TRY(run_work(r, n / 4));
-    TRY(seq_new(r, a.seq->kind == SEQ_GROUP ? SEQ_TUPLE : a.seq->kind, n, &s));
+    TRY(seq_new(r, a.seq->kind, n, &s));
     if (a.seq->n) memcpy(s->v, a.seq->v, a.seq->n * sizeof *s->v);
     if (b.seq->n) memcpy(s->v + a.seq->n, b.seq->v, b.seq->n * sizeof *s->v);
     s->n = n;
@@ -159,6 +162,7 @@ static int repeat_str(struct run *r, struct val v, int64_t times, struct val *ou
         memcpy(p + at, p, MIN(at, n - at));
     TRY(str_view(r, p, n, out));
     str_taint(r, *out, v);
+    out->safe = v.safe;
     return 0;
 }
 
@@ -179,9 +183,9 @@ static int repeat_seq(struct run *r, const struct seq *s, int64_t times, struct 
 
 static int add_str(struct run *r, struct val a, struct val b, struct val *out)
 {
-    bool safe = a.safe || b.safe; /* Markup escapes what it is joined with */
-    if (safe && !a.safe) TRY(str_escape(r, a, &a));
-    if (safe && !b.safe) TRY(str_escape(r, b, &b));
+    bool safe = a.safe || b.safe;
+    if (safe) TRY(str_escape(r, a, &a));
+    if (safe) TRY(str_escape(r, b, &b));
     TRY(str_join2(r, a, b, out));
     out->safe = safe;
     return 0;
@@ -196,23 +200,12 @@ int val_binary(struct run *r, enum op op, struct val a, struct val b, struct val
     if (val_is_num(a) && val_is_num(b))
         return float_binary(r, op, val_as_float(a), val_as_float(b), out);
     if (op == OP_ADD && a.t == V_STR && b.t == V_STR) return add_str(r, a, b, out);
-    if (op == OP_ADD &&
-        ((val_is_list(a) && val_is_list(b)) || (val_is_tuple(a) && val_is_tuple(b))))
-        return add_seq(r, a, b, out);
-    if (op == OP_MUL && val_is_int(a) && !val_is_num(b)) { /* 3 * 'x' */
-        struct val t = a;
-        if (b.t != V_STR && !val_is_list(b) && !val_is_tuple(b)) return type_error(r, op, a, b);
-        a = b;
-        b = t;
-    }
-    if (op == OP_MUL && val_is_int(b)) {
-        if (a.t == V_STR) {
-            TRY(repeat_str(r, a, val_as_int(b), out));
-            out->safe = a.safe;
-            return 0;
-        }
-        if (val_is_list(a) || val_is_tuple(a)) return repeat_seq(r, a.seq, val_as_int(b), out);
-    }
+    bool same = a.t == V_SEQ && b.t == V_SEQ && a.seq->kind == b.seq->kind;
+    if (op == OP_ADD && same && is_sequence(a)) return add_seq(r, a, b, out);
+    if (op == OP_MUL && val_is_int(a) && is_sequence(b)) return val_binary(r, op, b, a, out);
+    if (op == OP_MUL && val_is_int(b) && a.t == V_STR) return repeat_str(r, a, val_as_int(b), out);
+    if (op == OP_MUL && val_is_int(b) && is_sequence(a))
+        return repeat_seq(r, a.seq, val_as_int(b), out);
     return type_error(r, op, a, b);
 }
 

@@ -1,95 +1,11 @@
-/* print.c - values as Python's str() and repr() show them, floats in shortest form. */
+/* print.c - values as text: Python's str() and repr(), and the filter tojson, which is json.dumps with
+ * ensure_ascii, indent, separators and sort_keys. */
 #include "base/utf8.h"
-#include "chat/node.h"
+#include "chat/value.h"
 
-#include <locale.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-
-/* printf and strtod follow the host's locale; numbers in templates do not. */
-static locale_t c_locale(void)
-{
-    locale_t c = newlocale(LC_NUMERIC_MASK, "C", (locale_t)0);
-    return c ? uselocale(c) : (locale_t)0;
-}
-
-static void host_locale(locale_t old)
-{
-    if (!old) return;
-    locale_t c = uselocale(old);
-    freelocale(c);
-}
-
-bool float_parse(const char *s, size_t n, double *out)
-{
-    char tmp[512], *end;
-    if (n == 0 || n >= sizeof tmp) return false;
-    memcpy(tmp, s, n);
-    tmp[n] = 0;
-    locale_t old = c_locale();
-    *out = strtod(tmp, &end);
-    host_locale(old);
-    return end == tmp + n;
-}
-
-void float_fixed(double f, int digits, char conv, bool alt, char *out, size_t n)
-{
-    char fmt[] = {'%', '#', '.', '*', conv, 0};
-    if (!alt) memmove(fmt + 1, fmt + 2, sizeof fmt - 2);
-    locale_t old = c_locale();
-    snprintf(out, n, fmt, digits, f);
-    host_locale(old);
-}
-
-/* Shortest digits that read back as f, laid out as Python does: exponents from 1e16 and below 1e-4. */
-void float_repr(double f, char out[40])
-{
-    char d[40], digits[24];
-    if (isnan(f) || isinf(f)) {
-        snprintf(out, 40, "%s", isnan(f) ? "nan" : f < 0 ? "-inf" : "inf");
-        return;
-    }
-    locale_t old = c_locale();
-    /* 15 digits are the shortest form of all that need no more, except below the normal range */
-    for (int p = fabs(f) < 1e-300 ? 0 : 14; p <= 16; p++) {
-        snprintf(d, sizeof d, "%.*e", p, fabs(f));
-        if (p == 16 || strtod(d, NULL) == fabs(f)) break;
-    }
-    host_locale(old);
-    char *e = strchr(d, 'e');
-    int exp = (int)strtol(e + 1, NULL, 10), n = 0;
-    for (char *p = d; p < e; p++)
-        if (*p != '.') digits[n++] = *p;
-    while (n > 1 && digits[n - 1] == '0')
-        n--;
-    char *o = out;
-    if (signbit(f)) *o++ = '-';
-    if (exp < -4 || exp >= 16) {
-        *o++ = digits[0];
-        if (n > 1) *o++ = '.';
-        memcpy(o, digits + 1, (size_t)n - 1);
-        o += n - 1;
-        snprintf(o, 8, "e%c%02u", exp < 0 ? '-' : '+', (unsigned)abs(exp) % 1000u);
-        return;
-    }
-    if (exp < 0) {
-        *o++ = '0';
-        *o++ = '.';
-        for (int i = -1; i > exp; i--)
-            *o++ = '0';
-    }
-    for (int i = 0; i < n || i <= exp; i++) {
-        if (exp >= 0 && i == exp + 1) *o++ = '.';
-        *o++ = i < n ? digits[i] : '0';
-    }
-    if (exp >= 0 && n <= exp + 1) {
-        *o++ = '.';
-        *o++ = '0';
-    }
-    *o = 0;
-}
 
 static int repr_char(uint32_t c, const char *s, size_t len, char quote, struct buf *out)
 {
@@ -129,18 +45,17 @@ static int repr_dict(struct run *r, const struct dict *d, struct buf *out)
 
 static int repr_seq(struct run *r, const struct seq *s, struct buf *out)
 {
-    bool tuple = s->kind == SEQ_TUPLE || s->kind == SEQ_GROUP;
-    bool view = s->kind == SEQ_KEYS || s->kind == SEQ_VALUES || s->kind == SEQ_ITEMS;
+    bool tuple = s->kind == SEQ_TUPLE, view = s->kind >= SEQ_KEYS;
     if (s->kind == SEQ_GEN) return buf_puts(out, "<generator object>");
-    if (s->kind == SEQ_REVERSED) return buf_puts(out, "<list_reverseiterator object>");
+    if (s->kind == SEQ_RANGE)
+        return ERR(UNSUPPORTED, "printing a range is not supported; apply the filter 'list'");
     if (view) TRY(buf_printf(out, "%s(", val_type_name(val_seq((struct seq *)s))));
     TRY(buf_putc(out, tuple ? '(' : '['));
     for (size_t i = 0; i < s->n; i++) {
         if (i) TRY(buf_puts(out, ", "));
         TRY(val_repr(r, s->v[i], out));
     }
-    if (tuple && s->n == 1) TRY(buf_putc(out, ','));
-    TRY(buf_putc(out, tuple ? ')' : ']'));
+    TRY(buf_puts(out, tuple ? (s->n == 1 ? ",)" : ")") : "]"));
     return view ? buf_putc(out, ')') : 0;
 }
 
@@ -168,10 +83,6 @@ static int repr_inner(struct run *r, struct val v, struct buf *out)
         return buf_putc(out, ')');
     case V_SEQ:
         return repr_seq(r, v.seq, out);
-    case V_RANGE:
-        TRY(buf_printf(out, "range(%lld, %lld", (long long)v.range->from, (long long)v.range->to));
-        if (v.range->step != 1) TRY(buf_printf(out, ", %lld", (long long)v.range->step));
-        return buf_putc(out, ')');
     case V_DICT:
         return repr_dict(r, v.dict, out);
     case V_SPACE:
@@ -215,9 +126,170 @@ int val_str(struct run *r, struct val v, struct val *out)
     struct text t;
     text_init(&t, RUN_MAX_MEMORY);
     int e = val_print(r, v, &t);
-    if (e < 0) {
-        text_done(&t);
-        return e;
+    return text_take(r, e, &t, out);
+}
+
+struct dumper {
+    struct run *r;
+    bool ascii, sort;
+    struct val indent;                    /* V_NONE, int or str */
+    const struct str *item_sep, *key_sep; /* NULL: the default */
+    struct buf out;
+    unsigned level;
+};
+
+static int dump(struct dumper *d, struct val v);
+
+static int dump_str(struct dumper *d, const struct str *s)
+{
+    static const char from[] = "\"\\\n\r\t\b\f", into[] = "\"\\nrtbf";
+    TRY(run_work_bytes(d->r, s->n * 4));
+    TRY(buf_putc(&d->out, '"'));
+    for (size_t at = 0, len; at < s->n; at += len) {
+        uint32_t c = utf8_decode(s->s + at, s->n - at, &len);
+        const char *p = c && c < 128 ? strchr(from, (int)c) : NULL;
+        if (p) {
+            char esc[2] = {'\\', into[p - from]};
+            TRY(buf_append(&d->out, esc, 2));
+        } else if (c < 0x20 || (d->ascii && c >= 0x7f && c < 0x10000 && c != 0x7f)) {
+            TRY(buf_printf(&d->out, "\\u%04x", c));
+        } else if (d->ascii && c >= 0x10000 && c != UTF8_BAD) {
+            TRY(buf_printf(&d->out, "\\u%04x\\u%04x", 0xD7C0 + (c >> 10), 0xDC00 + (c & 0x3FF)));
+        } else {
+            TRY(buf_append(&d->out, s->s + at, len));
+        }
     }
-    return text_take(r, &t, out);
+    return buf_putc(&d->out, '"');
+}
+
+static int dump_line(struct dumper *d)
+{
+    struct val in = d->indent;
+    if (in.t == V_NONE) return 0;
+    TRY(buf_putc(&d->out, '\n'));
+    for (unsigned i = 0; i < d->level; i++) {
+        TRY(run_work(d->r, 1));
+        if (in.t == V_STR)
+            TRY(buf_append(&d->out, in.str->s, in.str->n));
+        else
+            for (int64_t k = val_as_int(in); k > 0; k--)
+                TRY(buf_putc(&d->out, ' '));
+    }
+    return 0;
+}
+
+static int dump_sep(struct dumper *d, const struct str *sep, const char *fallback)
+{
+    return sep ? buf_append(&d->out, sep->s, sep->n) : buf_puts(&d->out, fallback);
+}
+
+static int dump_float(struct dumper *d, double f)
+{
+    char tmp[40];
+    if (isnan(f)) return buf_puts(&d->out, "NaN");
+    if (isinf(f)) return buf_puts(&d->out, f < 0 ? "-Infinity" : "Infinity");
+    float_repr(f, tmp);
+    return buf_puts(&d->out, tmp);
+}
+
+static int dump_key(struct dumper *d, struct val k)
+{
+    if (k.t == V_STR) return dump_str(d, k.str);
+    if (k.t != V_NONE && !val_is_num(k))
+        return run_fail(d->r, "keys must be str, int, float, bool or None, not %s",
+                        val_type_name(k));
+    TRY(buf_putc(&d->out, '"'));
+    TRY(dump(d, k));
+    return buf_putc(&d->out, '"');
+}
+
+static int sorted_keys(struct dumper *d, const struct dict *o, struct val **out)
+{
+    struct val *v, *key;
+    RUN_NEW(d->r, v, o->n);
+    RUN_NEW(d->r, key, o->n);
+    for (size_t i = 0; i < o->n; i++) {
+        v[i] = val_int((int64_t)i);
+        key[i] = o->e[i].k;
+    }
+    *out = v;
+    return val_sort(d->r, v, key, o->n, false);
+}
+
+static int dump_dict(struct dumper *d, const struct dict *o)
+{
+    struct val *order = NULL;
+    if (d->sort) TRY(sorted_keys(d, o, &order));
+    if (!o->n) return buf_puts(&d->out, "{}");
+    TRY(buf_putc(&d->out, '{'));
+    d->level++;
+    for (size_t i = 0; i < o->n; i++) {
+        const struct entry *e = &o->e[order ? (size_t)order[i].i : i];
+        if (i) TRY(dump_sep(d, d->item_sep, d->indent.t == V_NONE ? ", " : ","));
+        TRY(dump_line(d));
+        TRY(dump_key(d, e->k));
+        TRY(dump_sep(d, d->key_sep, ": "));
+        TRY(dump(d, e->v));
+    }
+    d->level--;
+    TRY(dump_line(d));
+    return buf_putc(&d->out, '}');
+}
+
+static int dump_seq(struct dumper *d, const struct seq *s)
+{
+    if (!s->n) return buf_puts(&d->out, "[]");
+    TRY(buf_putc(&d->out, '['));
+    d->level++;
+    for (size_t i = 0; i < s->n; i++) {
+        if (i) TRY(dump_sep(d, d->item_sep, d->indent.t == V_NONE ? ", " : ","));
+        TRY(dump_line(d));
+        TRY(dump(d, s->v[i]));
+    }
+    d->level--;
+    TRY(dump_line(d));
+    return buf_putc(&d->out, ']');
+}
+
+static int dump_inner(struct dumper *d, struct val v)
+{
+    if (v.t == V_STR) return dump_str(d, v.str);
+    if (v.t == V_NONE) return buf_puts(&d->out, "null");
+    if (v.t == V_BOOL) return buf_puts(&d->out, v.b ? "true" : "false");
+    if (v.t == V_INT) return buf_printf(&d->out, "%lld", (long long)v.i);
+    if (v.t == V_FLOAT) return dump_float(d, v.f);
+    if (v.t == V_DICT) return dump_dict(d, v.dict);
+    if (val_is_list(v) || val_is_tuple(v)) return dump_seq(d, v.seq);
+    return run_fail(d->r, "Object of type %s is not JSON serializable", val_type_name(v));
+}
+
+static int dump(struct dumper *d, struct val v)
+{
+    TRY(run_enter(d->r));
+    int e = run_work(d->r, 1);
+    if (e >= 0) e = dump_inner(d, v);
+    run_leave(d->r);
+    return e;
+}
+
+int f_tojson(struct call *c, struct val *out)
+{
+    struct dumper d = {.r = c->r,
+                       .ascii = args_truth(c, 0, false),
+                       .sort = args_truth(c, 3, false),
+                       .indent = args_has(c, 1) ? c->a[1] : val_none()};
+    struct val sep = c->a[2];
+    if (d.indent.t != V_NONE && d.indent.t != V_STR && !val_is_int(d.indent))
+        return run_fail(c->r, "indent must be a number, a text or none, not %s",
+                        val_type_name(d.indent));
+    if (args_has(c, 2)) {
+        if ((!val_is_tuple(sep) && !val_is_list(sep)) || sep.seq->n != 2 ||
+            sep.seq->v[0].t != V_STR || sep.seq->v[1].t != V_STR)
+            return run_fail(c->r, "separators must be two texts");
+        d.item_sep = sep.seq->v[0].str;
+        d.key_sep = sep.seq->v[1].str;
+    }
+    buf_init(&d.out, JINJA_MAX_OUTPUT * 2);
+    int e = dump(&d, c->self);
+    return str_take(c->r, e, &d.out, out);
 }

@@ -1,5 +1,10 @@
-/* statement.c - the tags: for, if, set, macro, call, filter, with, generation, break, continue.
- * Tags that reach beyond the template (include, import, extends, block) do not exist here. */
+/* statement.c - the tags: for, if, set, macro, filter, generation, break, continue.  Other tags of
+ * Jinja are refused by name.
+ *
+ * One habit of Jinja's compiler: a name that the top level sets before it ever reads the name is
+ * undefined until then, even for macros and loops that run earlier and even if the caller gave a
+ * variable of that name.  Names set only inside `if` are exempt.  compile.seen and jinja.early keep
+ * account of these names. */
 #include "chat/node.h"
 
 #include <stdio.h>
@@ -55,10 +60,13 @@ static int parse_block(struct compile *c, const char *const *ends, struct node *
     return 0;
 }
 
+/* A target is no read, so it counts as inner. */
 static int parse_target(struct compile *c, unsigned flags, const char *end_name, struct node **out)
 {
     struct node *n;
+    c->inner++;
     TRY(parse_tuple(c, TUPLE_SIMPLE | flags, end_name, &n));
+    c->inner--;
     *out = n;
     if (n->kind == N_NAME || n->kind == N_NSREF) return 0;
     if (n->kind == N_TUPLE) {
@@ -72,6 +80,21 @@ static int parse_target(struct compile *c, unsigned flags, const char *end_name,
     return compile_fail(n->line, "can't assign to this expression");
 }
 
+static void note_store(struct compile *c, uint32_t sym)
+{
+    if (c->inner) return;
+    if (!c->seen[sym] && !c->ifs) c->j->early[c->j->n_early++] = sym;
+    c->seen[sym] = true;
+}
+
+static void note_target(struct compile *c, const struct node *t)
+{
+    if (t->kind == N_NAME) note_store(c, t->sym);
+    if (t->kind == N_NSREF && !c->inner) c->seen[t->sym] = true;
+    for (uint32_t i = 0; t->kind == N_TUPLE && i < t->n; i++)
+        if (t->list[i]->kind == N_NAME) note_store(c, t->list[i]->sym);
+}
+
 static int parse_for(struct compile *c, struct node *n)
 {
     static const char *const ends[] = {"endfor", "else", NULL}, *const end[] = {"endfor", NULL};
@@ -79,12 +102,15 @@ static int parse_for(struct compile *c, struct node *n)
     TRY(parse_target(c, 0, "in", &n->a));
     if (!tok_skip_name(c, "in")) return tok_unexpected(c, "in");
     TRY(parse_tuple(c, TUPLE_NO_COND, "recursive", &n->b));
+    c->inner++;
     if (tok_skip_name(c, "if")) TRY(parse_expr(c, &n->c));
-    n->op = tok_skip_name(c, "recursive");
+    if (tok_is_name(c, "recursive")) return compile_refuse(n->line, "a recursive loop");
     c->loops++;
     TRY(parse_block(c, ends, &n->d, &hit));
     c->loops--;
-    return strcmp(hit, "else") == 0 ? parse_block(c, end, &n->e, NULL) : 0;
+    if (strcmp(hit, "else") == 0) TRY(parse_block(c, end, &n->e, NULL));
+    c->inner--;
+    return 0;
 }
 
 static int parse_if(struct compile *c, struct node *n)
@@ -103,8 +129,7 @@ static int parse_if(struct compile *c, struct node *n)
     }
     if (strcmp(hit, "else") == 0) TRY(parse_block(c, end, &n->b, NULL));
     c->ifs--;
-    n->list = l.v;
-    n->n = l.n;
+    node_take(n, &l);
     return 0;
 }
 
@@ -112,12 +137,20 @@ static int parse_set(struct compile *c, struct node *n)
 {
     static const char *const end[] = {"endset", NULL};
     TRY(parse_target(c, TUPLE_SPACE, NULL, &n->a));
-    if (tok_skip_op(c, '=')) return parse_tuple(c, 0, NULL, &n->b);
+    if (tok_skip_op(c, '=')) {
+        TRY(parse_tuple(c, 0, NULL, &n->b));
+        note_target(c, n->a);
+        return 0;
+    }
     n->kind = N_SETBLOCK;
     struct node *text;
     TRY(node_new(c, N_CAPTURED, n->line, &text));
+    c->inner++;
     TRY(parse_filter(c, text, false, &n->b));
-    return parse_block(c, end, &n->d, NULL);
+    TRY(parse_block(c, end, &n->d, NULL));
+    c->inner--;
+    note_target(c, n->a);
+    return 0;
 }
 
 static int parse_signature(struct compile *c, struct node *n)
@@ -141,27 +174,20 @@ static int parse_signature(struct compile *c, struct node *n)
         }
     }
     c->at++;
-    n->list = names.v;
-    n->n = names.n;
+    node_take(n, &names);
     n->list2 = defaults.v;
     n->n2 = defaults.n;
     return 0;
 }
 
-/* A macro's body is a function: loops around it do not count, its special names are noted. */
-static int parse_macro_body(struct compile *c, struct node *macro, const char *const *ends)
+/* The body of a macro: loops around it do not count. */
+static int parse_closed(struct compile *c, struct node *n, const char *const *ends)
 {
-    struct macro_use use = {.outer = c->use};
     unsigned loops = c->loops;
-    c->use = &use;
     c->loops = 0;
-    int e = parse_block(c, ends, &macro->d, NULL);
-    c->use = use.outer;
+    TRY(parse_block(c, ends, &n->d, NULL));
     c->loops = loops;
-    macro->op = use.flags;
-    for (uint32_t i = 0; i < macro->n; i++) /* declared parameters are ordinary names */
-        if (macro->list[i]->sym == c->j->sym_caller) macro->op &= ~MACRO_CALLER;
-    return e;
+    return 0;
 }
 
 static int parse_macro(struct compile *c, struct node *n)
@@ -171,38 +197,14 @@ static int parse_macro(struct compile *c, struct node *n)
     TRY(tok_want_name(c, &name));
     n->value = (struct val){.t = V_STR, .str = name->s};
     TRY(sym_intern(c, name->s, &n->sym));
+    c->inner++;
+    c->macros++;
     TRY(parse_signature(c, n));
-    return parse_macro_body(c, n, end);
-}
-
-static int parse_call_block(struct compile *c, struct node *n)
-{
-    static const char *const end[] = {"endcall", NULL};
-    TRY(node_new(c, N_MACRO, n->line, &n->b));
-    if (tok_is_op(c, '(')) TRY(parse_signature(c, n->b));
-    TRY(parse_expr(c, &n->a));
-    if (n->a->kind != N_CALL) return compile_fail(n->line, "expected call");
-    return parse_macro_body(c, n->b, end);
-}
-
-static int parse_with(struct compile *c, struct node *n)
-{
-    static const char *const end[] = {"endwith", NULL};
-    struct node_list targets = {0}, values = {0};
-    while (tok_at(c, 0)->type != T_BLOCK_END) {
-        struct node *p;
-        if (targets.n) TRY(tok_want_op(c, ','));
-        TRY(parse_target(c, 0, NULL, &p));
-        TRY(node_push(c, &targets, p));
-        TRY(tok_want_op(c, '='));
-        TRY(parse_expr(c, &p));
-        TRY(node_push(c, &values, p));
-    }
-    n->list = targets.v;
-    n->n = targets.n;
-    n->list2 = values.v;
-    n->n2 = values.n;
-    return parse_block(c, end, &n->d, NULL);
+    TRY(parse_closed(c, n, end));
+    c->macros--;
+    c->inner--;
+    note_store(c, n->sym);
+    return 0;
 }
 
 static int parse_filter_block(struct compile *c, struct node *n)
@@ -211,14 +213,19 @@ static int parse_filter_block(struct compile *c, struct node *n)
     struct node *text;
     TRY(node_new(c, N_CAPTURED, n->line, &text));
     TRY(parse_filter(c, text, true, &n->b));
-    return parse_block(c, end, &n->d, NULL);
+    c->inner++;
+    TRY(parse_block(c, end, &n->d, NULL));
+    c->inner--;
+    return 0;
 }
 
 static int parse_generation(struct compile *c, struct node *n)
 {
     static const char *const end[] = {"endgeneration", NULL};
-    TRY(node_new(c, N_MACRO, n->line, &n->b));
-    return parse_macro_body(c, n->b, end);
+    c->inner++;
+    TRY(parse_closed(c, n, end));
+    c->inner--;
+    return 0;
 }
 
 static int parse_jump(struct compile *c, struct node *n)
@@ -229,44 +236,23 @@ static int parse_jump(struct compile *c, struct node *n)
     return 0;
 }
 
-static int parse_print(struct compile *c, struct node *n)
-{
-    struct node_list l = {0};
-    while (tok_at(c, 0)->type != T_BLOCK_END) {
-        struct node *p;
-        if (l.n) TRY(tok_want_op(c, ','));
-        TRY(node_new(c, N_PRINT, n->line, &p));
-        TRY(parse_expr(c, &p->a));
-        TRY(node_push(c, &l, p));
-    }
-    n->list = l.v;
-    n->n = l.n;
-    return 0;
-}
-
 static const struct tag {
     const char *name;
-    int (*parse)(struct compile *c, struct node *n); /* NULL: known, refused */
+    int (*parse)(struct compile *c, struct node *n);
     enum node_kind kind;
 } tags[] = {
     {"for", parse_for, N_FOR},
     {"if", parse_if, N_IF},
     {"set", parse_set, N_SET},
     {"macro", parse_macro, N_MACRO},
-    {"call", parse_call_block, N_CALLBLOCK},
     {"filter", parse_filter_block, N_FILTERBLOCK},
-    {"with", parse_with, N_WITH},
     {"generation", parse_generation, N_GENERATION},
     {"break", parse_jump, N_BREAK},
     {"continue", parse_jump, N_CONTINUE},
-    {"print", parse_print, N_SEQ},
-    {"include", NULL, N_SEQ},
-    {"import", NULL, N_SEQ},
-    {"from", NULL, N_SEQ},
-    {"extends", NULL, N_SEQ},
-    {"block", NULL, N_SEQ},
-    {"autoescape", NULL, N_SEQ},
 };
+static const char *const refused_tags[] = {"autoescape", "block", "call",   "do",
+                                           "extends",    "from",  "import", "include",
+                                           "print",      "trans", "with"};
 
 static int parse_tag(struct compile *c, struct node **out)
 {
@@ -274,11 +260,6 @@ static int parse_tag(struct compile *c, struct node **out)
     if (t->type != T_NAME) return compile_fail(t->line, "tag name expected");
     for (size_t i = 0; i < countof(tags); i++) {
         if (!str_is(t->s, tags[i].name)) continue;
-        if (!tags[i].parse)
-            return ERR(UNSUPPORTED,
-                       "line %d: the tag '%s' is not supported: a chat template is one "
-                       "self-contained text",
-                       t->line, tags[i].name);
         TRY(nest_enter(c, t->line));
         c->tag[c->n_tag++] = tags[i].name;
         c->at++;
@@ -288,6 +269,10 @@ static int parse_tag(struct compile *c, struct node **out)
         nest_leave(c);
         return 0;
     }
+    for (size_t i = 0; i < countof(refused_tags); i++)
+        if (str_is(t->s, refused_tags[i]))
+            return ERR(UNSUPPORTED, "line %d: the tag '%s' is not supported in chat templates",
+                       t->line, refused_tags[i]);
     return fail_tag(c, t->s, t->line);
 }
 
@@ -323,8 +308,7 @@ static int parse_body(struct compile *c, const char *const *ends, struct node **
         TRY(node_push(c, &l, n));
     }
     TRY(node_new(c, N_SEQ, line, &n));
-    n->list = l.v;
-    n->n = l.n;
+    node_take(n, &l);
     *out = n;
     return 0;
 }

@@ -1,8 +1,8 @@
-/* text.c - string values.  Substrings share bytes with their source.  Appending to a string that
- * ends where its growing buffer ends writes behind it, so a text built piece by piece in a
- * namespace costs its length once, not the square.  Strings know which of their bytes are foreign,
- * that is, came from the caller: cutting and joining keep that exactly, any other computation makes
- * the whole result foreign when an input was. */
+/* text.c - string values.  A substring shares the bytes of its source.  A string that ends where its
+ * buffer ends is extended in place, so building a text piece by piece takes linear time.
+ *
+ * A string knows which of its bytes are foreign, that is, came from the caller.  Cutting and joining
+ * keep that exactly.  The result of any other computation is foreign as a whole if an input was. */
 #include "base/utf8.h"
 #include "chat/value.h"
 
@@ -109,10 +109,10 @@ int text_mark(struct run *r, struct text *t, size_t from)
     return ranges_add(r, &t->foreign, from, t->b.len);
 }
 
-int text_take(struct run *r, struct text *t, struct val *out)
+int text_take(struct run *r, int e, struct text *t, struct val *out)
 {
     struct ranges foreign = t->foreign;
-    int e = str_new(r, t->b.data ? t->b.data : "", t->b.len, out);
+    if (e >= 0) e = str_new(r, t->b.data ? t->b.data : "", t->b.len, out);
     text_done(t);
     if (e < 0) return e;
     out->str->buf = NULL;
@@ -151,9 +151,9 @@ int str_puts(struct run *r, const char *s, struct val *out)
     return str_view(r, s, strlen(s), out);
 }
 
-int str_take(struct run *r, struct buf *b, struct val *out)
+int str_take(struct run *r, int e, struct buf *b, struct val *out)
 {
-    int e = str_new(r, b->data ? b->data : "", b->len, out);
+    if (e >= 0) e = str_new(r, b->data ? b->data : "", b->len, out);
     buf_done(b);
     return e;
 }
@@ -223,6 +223,41 @@ bool str_is(const struct str *s, const char *lit)
     return strlen(lit) == s->n && memcmp(s->s, lit, s->n) == 0;
 }
 
+bool str_same(const struct str *a, const struct str *b)
+{
+    return a->n == b->n && memcmp(a->s, b->s, a->n) == 0;
+}
+
+int str_escape(struct run *r, struct val v, struct val *out)
+{
+    static const char from[] = "&<>'\"", *const into[] = {"&amp;", "&lt;", "&gt;", "&#39;",
+                                                          "&#34;"};
+    struct buf b;
+    int e = 0;
+    TRY(val_str(r, v, &v));
+    *out = v;
+    if (v.safe) return 0;
+    buf_init(&b, RUN_MAX_MEMORY);
+    for (size_t i = 0; i < v.str->n && e >= 0; i++) {
+        const char *hit = v.str->s[i] ? strchr(from, v.str->s[i]) : NULL;
+        e = hit ? buf_puts(&b, into[hit - from]) : buf_putc(&b, v.str->s[i]);
+    }
+    TRY(str_take(r, e, &b, out));
+    str_taint(r, *out, v);
+    out->safe = true;
+    return 0;
+}
+
+size_t str_trim_end(const char *s, size_t from, size_t to)
+{
+    while (to > from) {
+        size_t at = utf8_back(s, to), len;
+        if (!chr_space(utf8_decode(s + at, to - at, &len))) break;
+        to = at;
+    }
+    return to;
+}
+
 size_t str_find(const char *h, size_t n, const char *needle, size_t m)
 {
     if (m == 0) return 0;
@@ -236,43 +271,4 @@ size_t str_rfind(const char *h, size_t n, const char *needle, size_t m)
     for (size_t at = n - m + 1; at-- > 0;)
         if (memcmp(h + at, needle, m) == 0) return at;
     return SIZE_MAX;
-}
-
-int str_escape(struct run *r, struct val v, struct val *out)
-{
-    TRY(val_str(r, v, &v));
-    *out = v;
-    if (v.safe) return 0;
-    struct buf b;
-    buf_init(&b, RUN_MAX_MEMORY);
-    int e = 0;
-    for (size_t i = 0; i < v.str->n && e >= 0; i++) {
-        switch (v.str->s[i]) {
-        case '&':
-            e = buf_puts(&b, "&amp;");
-            break;
-        case '<':
-            e = buf_puts(&b, "&lt;");
-            break;
-        case '>':
-            e = buf_puts(&b, "&gt;");
-            break;
-        case '\'':
-            e = buf_puts(&b, "&#39;");
-            break;
-        case '"':
-            e = buf_puts(&b, "&#34;");
-            break;
-        default:
-            e = buf_putc(&b, v.str->s[i]);
-        }
-    }
-    if (e < 0)
-        buf_done(&b);
-    else
-        e = str_take(r, &b, out);
-    if (e < 0) return e;
-    str_taint(r, *out, v);
-    out->safe = true;
-    return 0;
 }

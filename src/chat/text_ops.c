@@ -1,76 +1,58 @@
-/* text_ops.c - string operations that filters and methods share: pad, strip, replace, split, lines. */
+/* text_ops.c - string operations that filters and methods share: strip, replace, split, lines. */
 #include "base/utf8.h"
-#include "chat/filter.h"
+#include "chat/builtin.h"
 
 #include <string.h>
 
-int text_pad(struct run *r, struct val s, int64_t width, uint32_t fill, enum pad how,
-             struct val *out)
+int text_center(struct run *r, struct val s, int64_t width, struct val *out)
 {
     int64_t n = (int64_t)str_chars(s.str);
+    char *p;
     *out = s;
     if (width <= n) return 0;
     if (width > RUN_MAX_MEMORY / 4)
         return ERR(LIMIT, "a text of width %lld is too long", (long long)width);
-    size_t total = (size_t)(width - n), left = how == PAD_LEFT ? 0 : total;
-    if (how == PAD_CENTER) left = total / 2 + (total & (size_t)width & 1);
-    char enc[4], *p;
-    size_t len = utf8_encode(fill, enc);
-    RUN_NEW(r, p, total * len + s.str->n);
-    TRY(run_work_bytes(r, total * len + s.str->n));
-    char *to = p;
-    for (size_t i = 0; i < total; i++) {
-        if (i == left) {
-            memcpy(to, s.str->s, s.str->n);
-            to += s.str->n;
-        }
-        memcpy(to, enc, len);
-        to += len;
-    }
-    if (left == total) {
-        memcpy(to, s.str->s, s.str->n);
-        to += s.str->n;
-    }
-    TRY(str_view(r, p, (size_t)(to - p), out));
+    size_t fill = (size_t)(width - n), left = fill / 2 + (fill & (size_t)width & 1);
+    RUN_NEW(r, p, fill + s.str->n);
+    TRY(run_work_bytes(r, fill + s.str->n));
+    memset(p, ' ', fill + s.str->n);
+    memcpy(p + left, s.str->s, s.str->n);
+    TRY(str_view(r, p, fill + s.str->n, out));
     out->safe = s.safe;
     return 0;
 }
 
-static bool strippable(const struct str *chars, uint32_t c, const char *s, size_t len)
+static bool strippable(const struct str *set, uint32_t c, const char *s, size_t len)
 {
-    if (!chars) return chr_space(c);
-    return str_find(chars->s, chars->n, s, len) != SIZE_MAX;
+    return set ? str_find(set->s, set->n, s, len) != SIZE_MAX : chr_space(c);
 }
 
-int text_strip(struct run *r, struct val s, struct val chars, bool left, bool right,
-               struct val *out)
+int text_strip(struct run *r, struct val s, struct val chars, enum strip_how how, struct val *out)
 {
     const struct str *set = chars.t == V_STR ? chars.str : NULL;
     const char *p = s.str->s;
-    size_t from = 0, to = s.str->n, len;
+    size_t from = 0, to = s.str->n, len, cost = set ? set->n : 0;
     if (chars.t == V_UNDEF) return val_fail_undef(r, chars);
     if (!set && chars.t != V_MISSING && chars.t != V_NONE)
         return run_fail(r, "strip arg must be None or str");
-    while (left && from < to) {
+    while (how & STRIP_LEFT && from < to) {
         uint32_t c = utf8_decode(p + from, to - from, &len);
         if (!strippable(set, c, p + from, len)) break;
-        if (set) TRY(run_work_bytes(r, set->n));
+        TRY(run_work_bytes(r, cost));
         from += len;
     }
-    while (right && to > from) {
-        size_t at = to - 1;
-        while (at > from && ((unsigned char)p[at] & 0xC0) == 0x80)
-            at--;
+    while (how & STRIP_RIGHT && to > from) {
+        size_t at = utf8_back(p, to);
         uint32_t c = utf8_decode(p + at, to - at, &len);
         if (!strippable(set, c, p + at, to - at)) break;
-        if (set) TRY(run_work_bytes(r, set->n));
+        TRY(run_work_bytes(r, cost));
         to = at;
     }
     TRY(run_work_bytes(r, from + s.str->n - to));
     return str_sub(r, s, from, to, out);
 }
 
-/* Replaces between characters too when `from` is empty. */
+/* An empty `from` matches before every character and at the end. */
 static int replace_into(struct run *r, const struct str *s, const struct str *from,
                         const struct str *to, int64_t count, struct text *t)
 {
@@ -101,12 +83,9 @@ int text_replace(struct run *r, struct val s, struct val from, struct val to, in
     if (from.str->n && str_find(s.str->s, s.str->n, from.str->s, from.str->n) == SIZE_MAX) return 0;
     text_init(&t, RUN_MAX_MEMORY);
     int e = replace_into(r, s.str, from.str, to.str, count, &t);
-    if (e >= 0)
-        e = text_take(r, &t, out);
-    else
-        text_done(&t);
-    if (e >= 0) out->safe = s.safe;
-    return e;
+    TRY(text_take(r, e, &t, out));
+    out->safe = s.safe;
+    return 0;
 }
 
 bool text_line(const struct str *s, size_t at, size_t *end, size_t *next)
@@ -122,6 +101,18 @@ bool text_line(const struct str *s, size_t at, size_t *end, size_t *next)
     return false;
 }
 
+int text_find(struct run *r, const char *s, size_t n, const struct str *needle, bool back,
+              size_t *out)
+{
+    TRY(run_work_bytes(r, back ? 0 : n));
+    /* str_rfind compares at every place, so a long needle is paid for in advance. */
+    if (back && needle->n > BYTES_PER_STEP)
+        TRY(run_work_bytes(r, n * (needle->n / BYTES_PER_STEP)));
+    *out = (back ? str_rfind : str_find)(s, n, needle->s, needle->n);
+    return run_work_bytes(r, back ? n - MIN(*out, n) : 0);
+}
+
+/* The end of the white space (or of the rest) that begins at `at`. */
 static size_t space_run(const struct str *s, size_t at, bool space)
 {
     for (size_t len; at < s->n; at += len)
@@ -129,12 +120,11 @@ static size_t space_run(const struct str *s, size_t at, bool space)
     return at;
 }
 
+/* The beginning of the white space (or of the rest) that ends at `at`. */
 static size_t space_run_back(const struct str *s, size_t at, bool space)
 {
     while (at > 0) {
-        size_t b = at - 1, len;
-        while (b > 0 && ((unsigned char)s->s[b] & 0xC0) == 0x80)
-            b--;
+        size_t b = utf8_back(s->s, at), len;
         if (chr_space(utf8_decode(s->s + b, at - b, &len)) != space) break;
         at = b;
     }
@@ -151,15 +141,9 @@ static int push_part(struct run *r, struct seq *list, struct val s, size_t from,
 
 static int split_space(struct run *r, struct val s, int64_t most, bool back, struct seq *list)
 {
-    size_t at = 0, to = s.str->n;
-    if (back)
-        to = space_run_back(s.str, to, true);
-    else
-        at = space_run(s.str, 0, true);
-    while (at < to) {
-        if (most-- == 0) { /* the rest in one piece, its outer blanks trimmed on one side only */
-            return push_part(r, list, s, at, to);
-        }
+    size_t at = back ? 0 : space_run(s.str, 0, true);
+    size_t to = back ? space_run_back(s.str, s.str->n, true) : s.str->n;
+    while (at < to && most-- != 0) {
         if (back) {
             size_t from = space_run_back(s.str, to, false);
             TRY(push_part(r, list, s, from, to));
@@ -170,15 +154,7 @@ static int split_space(struct run *r, struct val s, int64_t most, bool back, str
             at = space_run(s.str, end, true);
         }
     }
-    return 0;
-}
-
-/* Compares at every place, so a long needle is paid for in advance. */
-int text_rfind(struct run *r, const char *s, size_t n, const struct str *needle, size_t *out)
-{
-    if (needle->n > BYTES_PER_STEP) TRY(run_work_bytes(r, n * (needle->n / BYTES_PER_STEP)));
-    *out = str_rfind(s, n, needle->s, needle->n);
-    return run_work_bytes(r, n - MIN(*out, n));
+    return at < to ? push_part(r, list, s, at, to) : 0;
 }
 
 static int split_sep(struct run *r, struct val s, const struct str *sep, int64_t most, bool back,
@@ -188,7 +164,7 @@ static int split_sep(struct run *r, struct val s, const struct str *sep, int64_t
     while (most-- != 0) {
         size_t hit;
         if (back)
-            TRY(text_rfind(r, s.str->s, to, sep, &hit));
+            TRY(text_find(r, s.str->s, to, sep, true, &hit));
         else
             hit = str_find(s.str->s + at, to - at, sep->s, sep->n);
         if (hit == SIZE_MAX) break;
@@ -203,7 +179,7 @@ static int split_sep(struct run *r, struct val s, const struct str *sep, int64_t
     return push_part(r, list, s, at, to);
 }
 
-int text_split(struct run *r, struct val s, struct val sep, int64_t most, bool from_right,
+int text_split(struct run *r, struct val s, struct val sep, int64_t most, bool back,
                struct val *out)
 {
     struct seq *list;
@@ -211,17 +187,13 @@ int text_split(struct run *r, struct val s, struct val sep, int64_t most, bool f
     TRY(seq_new(r, SEQ_LIST, 0, &list));
     if (sep.t == V_UNDEF) return val_fail_undef(r, sep);
     if (sep.t == V_MISSING || sep.t == V_NONE) {
-        TRY(split_space(r, s, most, from_right, list));
+        TRY(split_space(r, s, most, back, list));
     } else {
         if (sep.t != V_STR) return run_fail(r, "must be str or None, not %s", val_type_name(sep));
         if (!sep.str->n) return run_fail(r, "empty separator");
-        TRY(split_sep(r, s, sep.str, most, from_right, list));
+        TRY(split_sep(r, s, sep.str, most, back, list));
     }
-    for (size_t i = 0; from_right && i < list->n / 2; i++) {
-        struct val t = list->v[i];
-        list->v[i] = list->v[list->n - 1 - i];
-        list->v[list->n - 1 - i] = t;
-    }
+    if (back) seq_reverse(list);
     *out = val_seq(list);
     return 0;
 }

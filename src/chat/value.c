@@ -1,6 +1,7 @@
-/* value.c - making values: from the caller's JSON, sequences, and undefined values with what the
- * error will say when a template uses one. */
+/* value.c - values: their types, values of the caller's JSON, sequences and iteration, and undefined
+ * values with the sentence of the error when a template uses one. */
 #include "chat/value.h"
+#include "base/utf8.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -8,19 +9,17 @@
 const char *val_type_name(struct val v)
 {
     static const char *const seqs[] = {
-        [SEQ_LIST] = "list",        [SEQ_TUPLE] = "tuple",
-        [SEQ_GEN] = "generator",    [SEQ_REVERSED] = "list_reverseiterator",
-        [SEQ_KEYS] = "dict_keys",   [SEQ_VALUES] = "dict_values",
-        [SEQ_ITEMS] = "dict_items", [SEQ_GROUP] = "_GroupTuple",
-    };
+        [SEQ_LIST] = "list",       [SEQ_TUPLE] = "tuple",    [SEQ_GEN] = "generator",
+        [SEQ_RANGE] = "range",     [SEQ_KEYS] = "dict_keys", [SEQ_VALUES] = "dict_values",
+        [SEQ_ITEMS] = "dict_items"};
     static const char *const names[] = {
-        [V_MISSING] = "missing", [V_UNDEF] = "Undefined", [V_NONE] = "NoneType",
-        [V_BOOL] = "bool",       [V_INT] = "int",         [V_FLOAT] = "float",
-        [V_STR] = "str",         [V_SEQ] = NULL,          [V_RANGE] = "range",
-        [V_DICT] = "dict",       [V_SPACE] = "Namespace", [V_LOOP] = "LoopContext",
-        [V_MACRO] = "Macro",     [V_FUNC] = "function",   [V_METHOD] = "builtin_function_or_method",
-        [V_CYCLER] = "Cycler",   [V_JOINER] = "Joiner",
-    };
+        [V_MISSING] = "missing",  [V_UNDEF] = "Undefined",
+        [V_NONE] = "NoneType",    [V_BOOL] = "bool",
+        [V_INT] = "int",          [V_FLOAT] = "float",
+        [V_STR] = "str",          [V_SEQ] = NULL,
+        [V_DICT] = "dict",        [V_SPACE] = "Namespace",
+        [V_LOOP] = "LoopContext", [V_MACRO] = "Macro",
+        [V_FUNC] = "function",    [V_METHOD] = "builtin_function_or_method"};
     if (v.t == V_SEQ) return seqs[v.seq->kind];
     if (v.t == V_STR && v.safe) return "Markup";
     return names[v.t];
@@ -42,9 +41,7 @@ bool val_true(struct val v)
     case V_STR:
         return v.str->n > 0;
     case V_SEQ:
-        return val_is_once(v) || v.seq->n > 0;
-    case V_RANGE:
-        return v.range->n > 0;
+        return val_is_gen(v) || v.seq->n > 0;
     case V_DICT:
         return v.dict->n > 0;
     default:
@@ -77,15 +74,106 @@ int seq_push(struct run *r, struct seq *s, struct val v)
     return 0;
 }
 
-int val_pair(struct run *r, struct val a, struct val b, struct val *out)
+int seq_copy(struct run *r, enum seq_kind kind, const struct val *v, size_t n, struct val *out)
 {
     struct seq *s;
-    TRY(seq_new(r, SEQ_TUPLE, 2, &s));
-    s->v[0] = a;
-    s->v[1] = b;
-    s->n = 2;
+    TRY(seq_new(r, kind, n, &s));
+    if (n) memcpy(s->v, v, n * sizeof *v);
+    s->n = n;
     *out = val_seq(s);
     return 0;
+}
+
+void seq_reverse(struct seq *s)
+{
+    for (size_t i = 0; i < s->n / 2; i++) {
+        struct val t = s->v[i];
+        s->v[i] = s->v[s->n - 1 - i];
+        s->v[s->n - 1 - i] = t;
+    }
+}
+
+int iter_init(struct run *r, struct val v, struct iter *it)
+{
+    *it = (struct iter){.v = v};
+    switch ((enum val_type)v.t) {
+    case V_SEQ:
+    case V_DICT:
+    case V_STR:
+        return 0;
+    case V_UNDEF:
+        return v.undef->unsafe ? val_fail_undef(r, v) : 0;
+    default:
+        return run_fail(r, "'%s' object is not iterable", val_type_name(v));
+    }
+}
+
+/* Strings give their characters, dictionaries their keys; a generator is consumed. */
+int iter_next(struct run *r, struct iter *it, struct val *out)
+{
+    struct val v = it->v;
+    size_t *at;
+    TRY(run_work(r, 1));
+    switch ((enum val_type)v.t) {
+    case V_SEQ:
+        at = val_is_gen(v) ? &v.seq->pos : &it->at;
+        if (*at >= v.seq->n) return 0;
+        *out = v.seq->v[(*at)++];
+        return 1;
+    case V_DICT:
+        if (it->at >= v.dict->n) return 0;
+        *out = v.dict->e[it->at++].k;
+        return 1;
+    case V_STR: {
+        size_t len;
+        if (it->at >= v.str->n) return 0;
+        utf8_decode(v.str->s + it->at, v.str->n - it->at, &len);
+        TRY(str_sub(r, v, it->at, it->at + len, out));
+        out->safe = false;
+        it->at += len;
+        return 1;
+    }
+    default:
+        return 0;
+    }
+}
+
+int val_list(struct run *r, struct val v, struct seq **out)
+{
+    struct iter it;
+    struct val item;
+    struct seq *s;
+    int e;
+    TRY(iter_init(r, v, &it));
+    TRY(seq_new(r, SEQ_LIST, v.t == V_SEQ ? v.seq->n : 0, &s));
+    while ((e = iter_next(r, &it, &item)) > 0)
+        TRY(seq_push(r, s, item));
+    if (e < 0) return e;
+    *out = s;
+    return 0;
+}
+
+int val_len(struct run *r, struct val v, size_t *out)
+{
+    switch ((enum val_type)v.t) {
+    case V_STR:
+        TRY(run_work_bytes(r, v.str->chars == SIZE_MAX ? v.str->n * 2 : 0));
+        *out = str_chars(v.str);
+        return 0;
+    case V_SEQ:
+        if (val_is_gen(v)) break;
+        *out = v.seq->n;
+        return 0;
+    case V_DICT:
+        *out = v.dict->n;
+        return 0;
+    case V_UNDEF:
+        *out = 0;
+        return 0;
+    default:
+        break;
+    }
+    return run_fail(r, "object of type '%s' has no len()", val_type_name(v));
 }
 
 static int list_from_json(struct run *r, const json_t *j, unsigned depth, struct val *out)

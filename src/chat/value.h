@@ -1,7 +1,6 @@
-/* value.h - the values a template computes with, and the state of one rendering.  Values are
- * immutable (as in the immutable sandbox), except namespaces; everything lies in the rendering's
- * arena.  A value has no methods beyond the fixed tables of methods.c: there is no attribute access
- * beyond data, hence nothing to escape to. */
+/* value.h - the values that a template computes with, and the state of one rendering.  Values are
+ * immutable, except namespaces, and lie in the arena of the rendering.  A value has only the methods
+ * of the table in builtin.c, so a template reaches data and nothing else. */
 #pragma once
 #include "base/base.h"
 #include "base/buf.h"
@@ -22,26 +21,23 @@ enum val_type {
     V_INT,
     V_FLOAT,
     V_STR,
-    V_SEQ, /* list, tuple, generator, dict view: struct seq */
-    V_RANGE,
+    V_SEQ, /* list, tuple, generator, range, dict view: struct seq */
     V_DICT,
     V_SPACE, /* namespace(...) */
     V_LOOP,
     V_MACRO,
     V_FUNC,   /* a global function */
     V_METHOD, /* a method bound to its object */
-    V_CYCLER,
-    V_JOINER,
 };
 
 struct ranges { /* ascending, disjoint */
     struct jinja_span *v;
     size_t n, cap;
 };
-/* The bytes strings are cut from.  Growing bytes make repeated `~` and `+` linear; the ranges say
- * which bytes the caller brought (messages, tools, kwargs) and the template did not write. */
+/* The bytes that strings are cut from.  A buffer grows, so repeated `~` and `+` take linear time.
+ * Foreign bytes came from the caller (messages, tools, kwargs), not from the template. */
 struct str_buf {
-    char *p; /* NULL: bytes of unknown place, foreign if `all` */
+    char *p; /* NULL: the place of the bytes is unknown, and all of them are foreign if `all` */
     size_t len, cap;
     bool all;
     struct ranges foreign;
@@ -53,7 +49,7 @@ struct str {
 };
 struct val {
     uint8_t t;
-    bool safe; /* V_STR: Markup of the `safe` and `escape` filters */
+    bool safe; /* V_STR: a text of the filter `safe`, or cut from one */
     union {
         bool b;
         int64_t i;
@@ -61,34 +57,27 @@ struct val {
         struct str *str;
         struct undef *undef;
         struct seq *seq;
-        struct range *range;
         struct dict *dict; /* V_DICT and V_SPACE */
         struct loop *loop;
         struct macro *macro;
         const struct fn_row *fn;
         struct method *method;
-        struct cycler *cycler;
     };
 };
 enum seq_kind {
     SEQ_LIST,
     SEQ_TUPLE,
-    SEQ_GEN,
-    SEQ_REVERSED,
+    SEQ_GEN, /* what a filter such as map returns: no length, consumed by use */
+    SEQ_RANGE,
     SEQ_KEYS,
     SEQ_VALUES,
     SEQ_ITEMS,
-    SEQ_GROUP
 };
 struct seq {
     enum seq_kind kind;
     size_t n, cap;
-    size_t pos; /* SEQ_GEN, SEQ_REVERSED: items already consumed */
+    size_t pos; /* SEQ_GEN: items already consumed */
     struct val *v;
-};
-struct range {
-    int64_t from, to, step;
-    size_t n;
 };
 struct entry {
     struct val k, v;
@@ -110,12 +99,6 @@ struct method {
     struct val self;
     const struct fn_row *row;
 };
-struct cycler {
-    struct seq *items; /* NULL for a joiner */
-    size_t pos;
-    struct val sep;
-    bool used;
-};
 
 struct kwarg {
     const struct str *name;
@@ -134,15 +117,26 @@ struct call {
     const struct args *raw;
     const struct fn_row *row;
 };
-/* One builtin.  params: names separated by blanks, the first `need` required; NULL: takes raw. */
+enum fn_kind {
+    FN_FILTER = 1,
+    FN_TEST = 2,
+    FN_GLOBAL = 4,
+    FN_STR = 8,   /* a method of strings */
+    FN_DICT = 16, /* a method of dictionaries */
+    FN_LIST = 32, /* a method of lists and tuples */
+    FN_TEXT = 64, /* self is converted to a string before the call */
+};
+/* One row of the table of builtins. */
 struct fn_row {
+    unsigned kinds; /* enum fn_kind, or-ed */
     const char *name;
     int (*fn)(struct call *c, struct val *out);
-    const char *params;
-    unsigned need;
+    const char *params; /* names separated by blanks; NULL: the function reads call.raw */
+    unsigned need;      /* the first `need` parameters are required */
+    int how;            /* what the function does, where rows share one */
 };
 
-/* Text in the making, with its foreign ranges. */
+/* A text under construction, with its foreign ranges. */
 struct text {
     struct buf b;
     struct ranges foreign;
@@ -162,12 +156,11 @@ struct macro {
     const struct node *def;
     struct frame *env;
     const struct str *name;
-    bool is_caller;
 };
 struct run {
     const struct jinja *j;
     struct arena mem;
-    const json_t *vars, *trusted; /* trusted: texts that count as the template's own */
+    const json_t *vars, *trusted; /* trusted: texts that count as written by the template */
     struct str_buf foreign;       /* owner of strings that are foreign as a whole */
     bool tainting;                /* strings made now are foreign */
     struct val *ctx; /* [symbols] variables of the caller, converted at first use; V_MISSING */
@@ -242,13 +235,17 @@ static inline bool val_is_list(struct val v)
 }
 static inline bool val_is_tuple(struct val v)
 {
-    return v.t == V_SEQ && (v.seq->kind == SEQ_TUPLE || v.seq->kind == SEQ_GROUP);
+    return v.t == V_SEQ && v.seq->kind == SEQ_TUPLE;
 }
-static inline bool val_is_once(struct val v) /* an iterator: no length, consumed by use */
+static inline bool val_is_gen(struct val v)
 {
-    return v.t == V_SEQ && (v.seq->kind == SEQ_GEN || v.seq->kind == SEQ_REVERSED);
+    return v.t == V_SEQ && v.seq->kind == SEQ_GEN;
 }
-const char *val_type_name(struct val v); /* Python's: "str", "list", "NoneType" */
+static inline bool val_is_indexed(struct val v) /* a list, tuple or range */
+{
+    return v.t == V_SEQ && (v.seq->kind <= SEQ_TUPLE || v.seq->kind == SEQ_RANGE);
+}
+const char *val_type_name(struct val v); /* Python's name: "str", "list", "NoneType" */
 bool val_true(struct val v);
 int val_from_json(struct run *r, const json_t *j, unsigned depth, struct val *out);
 int val_undef_name(struct run *r, const struct str *name, struct val *out);
@@ -257,38 +254,50 @@ int val_undef_hint(struct run *r, struct val *out, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 int val_fail_undef(struct run *r, struct val v); /* the error of using an undefined value */
 int seq_new(struct run *r, enum seq_kind kind, size_t cap, struct seq **out);
+int seq_copy(struct run *r, enum seq_kind kind, const struct val *v, size_t n, struct val *out);
 int seq_push(struct run *r, struct seq *s, struct val v);
-int val_pair(struct run *r, struct val a, struct val b, struct val *out); /* a tuple of two */
+void seq_reverse(struct seq *s);
+struct iter {
+    struct val v;
+    size_t at; /* item, or byte of a string */
+};
+int iter_init(struct run *r, struct val v, struct iter *it);    /* error: not iterable */
+int iter_next(struct run *r, struct iter *it, struct val *out); /* 1, or 0 at the end */
+int val_list(struct run *r, struct val v, struct seq **out);    /* a new list of the items */
+int val_len(struct run *r, struct val v, size_t *out);
 
 /* ---- text.c: strings */
 int str_new(struct run *r, const char *s, size_t n, struct val *out);  /* copies */
 int str_view(struct run *r, const char *s, size_t n, struct val *out); /* borrows */
 int str_puts(struct run *r, const char *s, struct val *out);           /* borrows a literal */
-int str_take(struct run *r, struct buf *b, struct val *out);           /* copies and empties b */
-int str_join2(struct run *r, struct val a, struct val b,
-              struct val *out);                                /* linear when repeated */
-bool str_foreign(const struct str *s);                         /* any byte of it */
-bool val_foreign(struct val v);                                /* may hold foreign text */
+/* Copies b into a string and frees b, also after an error e of the caller, which is returned. */
+int str_take(struct run *r, int e, struct buf *b, struct val *out);
+/* Joins a and b; takes linear time when repeated. */
+int str_join2(struct run *r, struct val a, struct val b, struct val *out);
+bool str_foreign(const struct str *s);                         /* true if any byte is foreign */
+bool val_foreign(struct val v);                                /* true if v may hold foreign text */
 void str_taint(struct run *r, struct val to, struct val from); /* `to` was computed from `from` */
 void text_init(struct text *t, size_t max);
 void text_done(struct text *t);
 int text_put(struct run *r, struct text *t, const struct str *s, size_t from, size_t n);
-int text_mark(struct run *r, struct text *t, size_t from);     /* foreign from there to the end */
-int text_take(struct run *r, struct text *t, struct val *out); /* copies and empties t */
+int text_mark(struct run *r, struct text *t, size_t from); /* foreign from there to the end */
+int text_take(struct run *r, int e, struct text *t, struct val *out); /* as str_take */
 size_t str_chars(struct str *s);
 size_t str_offset(struct str *s, size_t ch); /* byte offset of code point ch; s->n at the end */
 int str_sub(struct run *r, struct val s, size_t from, size_t to, struct val *out); /* bytes */
 bool str_is(const struct str *s, const char *lit);
+bool str_same(const struct str *a, const struct str *b);
 size_t str_find(const char *h, size_t n, const char *needle, size_t m); /* SIZE_MAX: absent */
 size_t str_rfind(const char *h, size_t n, const char *needle, size_t m);
-int str_escape(struct run *r, struct val v, struct val *out); /* HTML; result is safe */
+/* Escapes HTML, as Jinja does with what a text of the filter `safe` is joined with; result: safe. */
+int str_escape(struct run *r, struct val v, struct val *out);
+size_t str_trim_end(const char *s, size_t from, size_t to); /* where trailing white space begins */
 
 /* ---- dict.c */
 int dict_new(struct run *r, size_t cap, struct dict **out);
 int dict_put(struct run *r, struct dict *d, struct val k, struct val v);
-int dict_find(struct run *r, const struct dict *d, struct val k,
-              struct val **out); /* NULL: absent */
-struct val *dict_find_str(const struct dict *d, const char *s, size_t n);
+/* *out: the value under k, NULL when absent. */
+int dict_find(struct run *r, const struct dict *d, struct val k, struct val **out);
 int dict_view(struct run *r, const struct dict *d, enum seq_kind kind, struct val *out);
 uint32_t hash_bytes(const char *s, size_t n);
 
@@ -297,33 +306,19 @@ int val_equal(struct run *r, struct val a, struct val b, bool *out);
 int val_less(struct run *r, struct val a, struct val b, const char *op, bool *out); /* "<" etc. */
 int val_contains(struct run *r, struct val box, struct val x, bool *out);
 int val_hash(struct run *r, struct val v, uint32_t *out); /* error: unhashable */
-/* Stable; key(ctx, item) has been applied already: sorts v[] by key[]. */
-int val_sort(struct run *r, struct val *v, struct val *key, size_t n, bool reverse);
+int val_sort(struct run *r, struct val *v, struct val *key, size_t n, bool reverse); /* stable */
 
-/* ---- print.c, dumps.c */
+/* ---- print.c */
 int val_print(struct run *r, struct val v, struct text *out); /* str(v) */
 int val_repr(struct run *r, struct val v, struct buf *out);
 int val_str(struct run *r, struct val v,
-            struct val *out); /* str(v) as a value; strings as they are */
-void float_repr(double f, char out[40]);
-void float_fixed(double f, int digits, char conv, bool alt, char *out, size_t n); /* C locale */
-bool float_parse(const char *s, size_t n, double *out); /* C locale, whole text */
-struct dumps_style {
-    bool ascii, sort;
-    struct val indent;            /* V_NONE, int or str */
-    struct val item_sep, key_sep; /* V_MISSING: default */
-};
-int val_dumps(struct run *r, struct val v, const struct dumps_style *s, struct val *out);
+            struct val *out); /* str(v); a string is returned as it is */
+int f_tojson(struct call *c, struct val *out);
 
-/* ---- iterate.c */
-struct iter {
-    struct val v;
-    size_t at; /* item, or byte of a string */
-};
-int iter_init(struct run *r, struct val v, struct iter *it);    /* error: not iterable */
-int iter_next(struct run *r, struct iter *it, struct val *out); /* 1, 0 at the end */
-int val_list(struct run *r, struct val v, struct seq **out);    /* a fresh list of its items */
-int val_len(struct run *r, struct val v, size_t *out);
+/* ---- number.c: printf and strtod in the C locale */
+void float_repr(double f, char out[40]);
+void float_format(double f, const char *fmt, int width, int prec, char *out, size_t n);
+bool float_parse(const char *s, size_t n, double *out); /* false unless all n bytes are a number */
 
 /* ---- attribute.c */
 int val_attr(struct run *r, struct val obj, struct val name, struct val *out); /* obj.name */
@@ -337,42 +332,43 @@ enum op { OP_ADD, OP_SUB, OP_MUL, OP_DIV, OP_FLOORDIV, OP_MOD, OP_POW };
 int val_binary(struct run *r, enum op op, struct val a, struct val b, struct val *out);
 int val_negate(struct run *r, struct val a, bool minus, struct val *out);
 
-/* ---- call.c */
+/* ---- builtin.c, call.c */
+const struct fn_row *builtin_find(enum fn_kind kind, const struct str *name);
+/* True if Jinja or Python has a builtin of that name that kvik refuses. */
+bool builtin_refused(enum fn_kind kind, const struct str *name);
+/* The error of a name that builtin_find does not know. */
+int builtin_fail(enum fn_kind kind, const struct str *name);
+const struct fn_row *method_find(struct val self, const struct str *name, bool *unsafe);
 int fn_invoke(struct run *r, const struct fn_row *row, struct val self, const struct args *args,
               struct val *out);
 int val_call(struct run *r, struct val f, const struct args *args, struct val *out);
-const struct fn_row *filter_find(const char *s, size_t n);
-const struct fn_row *test_find(const char *s, size_t n);
-const struct fn_row *global_find(const char *s, size_t n);
-const struct fn_row *method_find(struct val self, const char *s, size_t n, bool *unsafe);
 int args_int(struct call *c, unsigned i, int64_t fallback, int64_t *out);
 int args_str(struct call *c, unsigned i, struct val *out); /* must be a string */
-int args_truth(struct call *c, unsigned i, bool fallback);
+bool args_truth(struct call *c, unsigned i, bool fallback);
+bool args_has(struct call *c, unsigned i); /* given, and not none */
 
 /* ---- letters.c */
 bool chr_space(uint32_t c);
 bool chr_printable(uint32_t c);
 bool chr_line_end(uint32_t c);
-enum str_case { CASE_UPPER, CASE_LOWER, CASE_TITLE, CASE_CAPITAL, CASE_SWAP, CASE_FOLD };
-int str_convert(struct run *r, struct val s, enum str_case how, struct val *out);
-enum chr_class {
-    IS_ALPHA,
-    IS_ALNUM,
-    IS_DIGIT,
-    IS_DECIMAL,
-    IS_NUMERIC,
-    IS_SPACE,
-    IS_WORD,
-    IS_PRINT
+enum str_case {
+    CASE_UPPER,
+    CASE_LOWER,
+    CASE_TITLE,
+    CASE_CAPITAL,
+    CASE_SWAP,
+    CASE_WORDS,
+    CASE_NONE
 };
+int str_convert(struct run *r, struct val s, enum str_case how, struct val *out);
+enum chr_class { IS_ALPHA, IS_ALNUM, IS_DIGIT, IS_DECIMAL, IS_NUMERIC, IS_SPACE, IS_WORD };
 bool chr_is(uint32_t c, enum chr_class k);
 bool chr_cased(uint32_t c, bool upper);
 
 /* ---- format.c */
 int format_percent(struct run *r, struct val f, struct val arg, struct val *out);
-int format_brace(struct run *r, struct val f, const struct args *args, struct val *out);
 
-/* ---- eval.c, execute.c, for_loop.c, macro.c */
+/* ---- eval.c, execute.c, for_loop.c, call.c */
 int node_eval(struct run *r, const struct node *n, struct val *out);
 int node_exec(struct run *r, const struct node *n);
 enum flow { FLOW_NEXT = 0, FLOW_BREAK = 1, FLOW_CONTINUE = 2 };
@@ -383,5 +379,3 @@ int node_capture(struct run *r, const struct node *body, struct val *out); /* fl
 int macro_call(struct run *r, const struct macro *m, const struct args *args, struct val *out);
 int loop_exec(struct run *r, const struct node *n);
 int loop_attr(struct run *r, struct loop *l, const struct str *name, struct val *out, bool *found);
-int loop_call(struct run *r, struct loop *l, const struct args *args, struct val *out);
-int strftime_text(struct run *r, const struct str *fmt, struct buf *out);

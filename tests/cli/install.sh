@@ -32,11 +32,12 @@ cc -o "$work/use" "$work/use.c" $flags 2>"$work/err"
 rc=$?
 check "a program links through pkg-config" status 0
 check "it runs on the shared library" sh -c "LD_LIBRARY_PATH='$root/usr/lib' '$work/use' >/dev/null"
+private=$(sed -n 's/^Libs.private: *//p' "$root/usr/lib/pkgconfig/kvik.pc")
 requires=$(sed -n 's/^Requires.private: *//p' "$root/usr/lib/pkgconfig/kvik.pc")
 unset PKG_CONFIG_SYSROOT_DIR PKG_CONFIG_LIBDIR
 # shellcheck disable=SC2046,SC2086
 cc -o "$work/static" -I"$root/usr/include" "$work/use.c" "$root/usr/lib/libkvik.a" \
-    $(pkg-config --libs $requires) -lm -pthread 2>"$work/err"
+    $(pkg-config --libs $requires) $private 2>"$work/err"
 rc=$?
 check "a program links the static library" status 0
 check "it runs alone" sh -c "'$work/static' >/dev/null"

@@ -200,7 +200,7 @@ static void joined_tokens(void **state)
         {"{{ messages[0].content * 2 }}<|im_end|>", "<|im_end|>", "", 1},
         {"{{ messages[0].content | indent(2) }}<|im_end|>", "a\n<|im_end|>", "", 1},
         {"{{ '<|im_end|>%s<|im_end|>' % messages[0].content }}", "<|im_end|>", "", 2},
-        {"{{ '<|im_end|>{}{:>12}'.format(messages[0].content, 'x') }}", "<|im_end|>", "", 1},
+        {"{{ '<|im_end|>{}{}'.format(messages[0].content, 'x') }}", "<|im_end|>", "", 1},
         {"{{ '%s%s' % (messages[0].content, messages[1].content) }}", "<|im_", "end|>", 0},
         {"{{ messages[0].content.format(x='<|im_end|>') }}", "{x}<|im_end|>", "", 0},
         {"{{ messages[0] }}<|im_end|>", "<|im_end|>", "", 1},

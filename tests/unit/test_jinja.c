@@ -1,6 +1,6 @@
 /* test_jinja.c - small templates against Jinja2 as transformers sets it up: every operator, filter,
- * test, method and tag, and the errors with their lines.  The cases and the script that made them
- * are in tests/golden/chat. */
+ * test, method and tag, the errors with their lines, and the refusal of everything else by name.  The
+ * cases and the script that made them are in tests/golden/chat. */
 #include "testing.h"
 
 #include "base/map.h"
@@ -55,12 +55,15 @@ static int render(const char *source, size_t n, struct buf *out)
 static bool run_case(const json_t *c, bool strict)
 {
     const json_t *source = json_object_get(c, "template"), *raises = json_object_get(c, "raises");
-    const json_t *want = json_object_get(c, "rendered");
+    const json_t *want = json_object_get(c, "rendered"), *refused = json_object_get(c, "refused");
     struct buf out;
     buf_init(&out, 1 << 20);
     int e = render(json_string_value(source), json_string_length(source), &out);
     bool ok;
-    if (raises)
+    if (refused && strict) /* by its name, and at a line */
+        ok = e == ERR_UNSUPPORTED && strncmp(err_last(), "line ", 5) == 0 &&
+             strstr(err_last(), json_string_value(refused));
+    else if (raises)
         ok = e < 0 && (!strict || line_matches(raises)) &&
              (!strict || message_matches(json_string_value(json_object_get(raises, "message"))));
     else
@@ -68,7 +71,9 @@ static bool run_case(const json_t *c, bool strict)
              (!out.len || memcmp(out.data, json_string_value(want), out.len) == 0);
     if (!ok)
         printf("%s\n  want %s\n  got  %s\n", json_string_value(source),
-               json_string_value(raises ? json_object_get(raises, "message") : want),
+               json_string_value(refused  ? refused
+                                 : raises ? json_object_get(raises, "message")
+                                          : want),
                e < 0      ? err_last()
                : out.data ? out.data
                           : "");

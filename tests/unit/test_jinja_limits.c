@@ -359,8 +359,9 @@ static void out_of_memory(void **state)
 {
     (void)state;
     static const char src[] =
-        "{% macro f(a, b=[1]) %}{{ a }}{{ b | tojson }}{{ caller() }}{% endmacro %}"
-        "{% for i in range(40) %}{% call f(i) %}{{ 'x' * 99 }}{{ loop.last }}{% endcall %}{% endfor %}"
+        "{% macro f(a, b=[1]) %}{{ a }}{{ b | tojson }}{% endmacro %}"
+        "{% for i in range(40) %}{{ f(i) }}{% filter trim %}{{ 'x' * 99 }}{% endfilter %}{{ loop.last }}"
+        "{% endfor %}"
         "{% set s %}{{ 'a,b' | upper | replace('A', 'c') }}{% endset %}{{ s.split(',') | sort }}"
         "{{ '%s' % s }}{{ '{}'.format(s) }}{{ [s] | map('title') | join }}"
         "{% generation %}{{ s }}{% endgeneration %}{{ namespace(a=1).a }}{{ s | indent }}";

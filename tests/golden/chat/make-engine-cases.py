@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """Writes engine.jsonl: small templates with what Jinja2, set up as transformers sets it up, makes of
-them (text, or the error).  Needs jinja2 3.1.6: python3 make-engine-cases.py > engine.jsonl"""
+them (text, or the error).  "refused" is the sentence of kvik where it refuses a feature by name.
+Needs jinja2 3.1.6: python3 make-engine-cases.py > engine.jsonl"""
 import json
+import re
 import sys
 
 import jinja2
@@ -241,6 +243,41 @@ ERRORS = [
 ]
 
 
+# What kvik refuses: a pattern of the template, and a part of the sentence.
+REFUSED = [
+    (r"\\101", "an octal escape in a string is not supported"),
+    (r"1_000 }}|0x1F|0b101|0o17", "a number with a leading zero or an underscore is not supported"),
+    (r"\.(casefold|center|ljust|rjust|zfill|expandtabs|istitle|isidentifier|isascii|isprintable)\(",
+     r"the string method '\1' is not supported"),
+    (r"^{{ range\((?:3|0|1, 10, 3|10)\)(?:\[2:8:3\])? }}$", "printing a range is not supported"),
+    (r"'%x %X|%G|%c%c", "formats know s, r, d, i, e, f, g and %"),
+    (r"%\(a\)s", "%( in a % format is not supported"),
+    (r"%\*d", "%* in a % format is not supported"),
+    (r"'{(:|!r|0\[)", r"the field '{\1"),
+    (r"format\(x=3", "named arguments of the filter 'format' are not supported"),
+    (r"\| (urlencode|forceescape|groupby|batch|slice|attr)\b", r"the filter '\1' is not supported"),
+    (r" is (escaped|filter|test)\b", r"the test '\1' is not supported"),
+    (r"attribute='age,name'", "sorting by several attributes is not supported"),
+    (r"int\(base=16|int\(0, 16", "the base of the filter 'int' is not supported"),
+    (r"round\(-2\)", "rounding an integer to tens or hundreds is not supported"),
+    (r"(?:\bl|\))\.(copy|count|index)\(", r"the list method '\1' is not supported"),
+    (r"\b(cycler|joiner)\(", r"the function '\1' is not supported"),
+    (r"recursive", "a recursive loop is not supported"),
+    (r"loop\.(depth|changed)", r"loop.\1 is not supported"),
+    (r"{{ (varargs|caller)\b", r"\1 is not supported"),
+    (r"{% (with|print|call)\b", r"the tag '\1' is not supported"),
+    (r"\(\*+[\[{]", "*args or **kwargs in a call is not supported"),
+]
+
+
+def refusal(source):
+    """The sentence of the first pattern that the template has, or None."""
+    for pattern, sentence in REFUSED:
+        if m := re.search(pattern, source):
+            return m.expand(sentence) if m.groups() and m.group(1) else sentence.replace("\\1", "")
+    return None
+
+
 def main():
     env = environment()
     for source in cases():
@@ -252,6 +289,8 @@ def main():
             row["raises"] = {"type": type(e).__name__, "message": str(e)}
             if getattr(e, "lineno", None):
                 row["raises"]["line"] = e.lineno
+        if refusal(source):
+            row["refused"] = refusal(source)
         print(json.dumps(row, ensure_ascii=False))
 
 

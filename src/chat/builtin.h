@@ -1,0 +1,60 @@
+/* builtin.h - the functions behind the table of builtins (builtin.c), and the string operations that
+ * these functions share.  A function reads its row's `how` where several rows share the function. */
+#pragma once
+#include "chat/value.h"
+
+typedef int builtin_fn(struct call *c, struct val *out);
+
+/* ---- filter_list.c */
+builtin_fn f_first, f_last, f_length, f_list, f_reverse, f_sort, f_unique, f_extreme, f_sum,
+    f_dictsort, f_items, f_map, f_pick, f_default;
+enum pick_how { PICK_ATTR = 1, PICK_FAILING = 2 }; /* f_pick: select, selectattr, reject, ... */
+
+/* ---- filter_text.c */
+builtin_fn f_string, f_safe, f_escape, f_case, f_strip, f_replace, f_join, f_indent, f_center,
+    f_truncate, f_wordcount, f_percent;
+enum strip_how { STRIP_LEFT = 1, STRIP_RIGHT = 2, STRIP_BOTH = 3 };
+
+/* ---- method.c: methods of strings and dictionaries */
+builtin_fn m_find, m_count, m_affix, m_remove_affix, m_split, m_splitlines, m_partition, m_join,
+    m_class, m_format, m_get, m_view, m_copy;
+enum find_how { FIND_BACK = 1, FIND_MUST = 2 };
+
+/* ---- predicate.c: tests */
+builtin_fn t_type, t_case, t_modulo, t_equal, t_order, t_in, t_sameas;
+enum type_test {
+    TYPE_BOOLEAN,
+    TYPE_CALLABLE,
+    TYPE_DEFINED,
+    TYPE_FALSE,
+    TYPE_FLOAT,
+    TYPE_INTEGER,
+    TYPE_ITERABLE,
+    TYPE_MAPPING,
+    TYPE_NONE,
+    TYPE_NUMBER,
+    TYPE_SEQUENCE,
+    TYPE_STRING,
+    TYPE_TRUE,
+    TYPE_UNDEFINED,
+};
+enum modulo_test { MODULO_EVEN, MODULO_ODD, MODULO_ARGUMENT };
+enum order_test { ORDER_LT, ORDER_LE, ORDER_GT, ORDER_GE };
+
+/* ---- number.c */
+builtin_fn f_abs, f_int, f_float, f_round;
+
+/* ---- globals.c */
+builtin_fn g_range, g_dict, g_namespace, g_raise, g_strftime;
+
+/* ---- text_ops.c */
+int text_center(struct run *r, struct val s, int64_t width, struct val *out);
+int text_strip(struct run *r, struct val s, struct val chars, enum strip_how how, struct val *out);
+int text_replace(struct run *r, struct val s, struct val from, struct val to, int64_t count,
+                 struct val *out);
+/* Finds the line at byte `at`: its end, and where the next one begins; false at the end of s. */
+bool text_line(const struct str *s, size_t at, size_t *end, size_t *next);
+int text_find(struct run *r, const char *s, size_t n, const struct str *needle, bool back,
+              size_t *out); /* SIZE_MAX: absent */
+int text_split(struct run *r, struct val s, struct val sep, int64_t most, bool back,
+               struct val *out);

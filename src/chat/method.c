@@ -1,0 +1,190 @@
+/* method.c - methods of strings and dictionaries.  Positions count code points, as in Python. */
+#include "base/utf8.h"
+#include "chat/builtin.h"
+
+#include <string.h>
+
+/* The arguments i and i + 1, which count code points, as bytes [*from, *to); *from is larger than
+ * *to when the range is beyond the string. */
+static int byte_range(struct call *c, unsigned i, size_t *from, size_t *to)
+{
+    struct str *s = c->self.str;
+    int64_t n = (int64_t)str_chars(s), a, b;
+    TRY(args_int(c, i, 0, &a));
+    TRY(args_int(c, i + 1, n, &b));
+    if (a < 0) a = MAX(a + n, (int64_t)0);
+    if (b < 0) b = MAX(b + n, (int64_t)0);
+    *to = str_offset(s, (size_t)MIN(b, n));
+    *from = a > n ? SIZE_MAX : str_offset(s, (size_t)a);
+    return run_work_bytes(c->r, s->chars == s->n ? 0 : s->n * 4);
+}
+
+int m_find(struct call *c, struct val *out)
+{
+    struct str *s = c->self.str;
+    bool back = c->row->how & FIND_BACK;
+    struct val sub;
+    size_t from, to, hit = SIZE_MAX;
+    TRY(args_str(c, 0, &sub));
+    TRY(byte_range(c, 1, &from, &to));
+    if (from <= to) TRY(text_find(c->r, s->s + from, to - from, sub.str, back, &hit));
+    if (hit == SIZE_MAX && c->row->how & FIND_MUST) return run_fail(c->r, "substring not found");
+    *out = val_int(hit == SIZE_MAX ? -1 : (int64_t)utf8_count(s->s, from + hit));
+    return 0;
+}
+
+int m_count(struct call *c, struct val *out)
+{
+    struct str *s = c->self.str;
+    struct val sub;
+    size_t from, to, hit;
+    int64_t n = 0;
+    TRY(args_str(c, 0, &sub));
+    TRY(byte_range(c, 1, &from, &to));
+    if (from <= to && !sub.str->n) n = (int64_t)utf8_count(s->s + from, to - from) + 1;
+    while (from <= to && sub.str->n) {
+        hit = str_find(s->s + from, to - from, sub.str->s, sub.str->n);
+        if (hit == SIZE_MAX) break;
+        TRY(run_work_bytes(c->r, BYTES_PER_STEP / 2 + hit + sub.str->n));
+        from += hit + sub.str->n;
+        n++;
+    }
+    *out = val_int(n);
+    return run_work_bytes(c->r, s->n);
+}
+
+static bool affix(const char *s, size_t n, const struct str *a, bool end)
+{
+    return a->n <= n && memcmp(end ? s + n - a->n : s, a->s, a->n) == 0;
+}
+
+/* startswith and endswith, of one text or of any text of a tuple. */
+int m_affix(struct call *c, struct val *out)
+{
+    struct val a = c->a[0];
+    const struct val *v = val_is_tuple(a) ? a.seq->v : &a;
+    size_t from, to, n = val_is_tuple(a) ? a.seq->n : 1;
+    bool hit = false;
+    TRY(byte_range(c, 1, &from, &to));
+    if (a.t == V_UNDEF) return val_fail_undef(c->r, a);
+    for (size_t i = 0; i < n && !hit; i++) {
+        TRY(run_work(c->r, 1));
+        if (v[i].t != V_STR)
+            return run_fail(c->r, "%s first arg must be str or a tuple of str, not %s",
+                            c->row->name, val_type_name(v[i]));
+        hit = from <= to && affix(c->self.str->s + from, to - from, v[i].str, c->row->how);
+    }
+    *out = val_bool(hit);
+    return 0;
+}
+
+int m_remove_affix(struct call *c, struct val *out)
+{
+    struct val a;
+    struct str *s = c->self.str;
+    bool end = c->row->how;
+    TRY(args_str(c, 0, &a));
+    size_t cut = affix(s->s, s->n, a.str, end) ? a.str->n : 0;
+    return str_sub(c->r, c->self, end ? 0 : cut, end ? s->n - cut : s->n, out);
+}
+
+int m_split(struct call *c, struct val *out)
+{
+    int64_t most;
+    TRY(args_int(c, 1, -1, &most));
+    return text_split(c->r, c->self, c->a[0], most, c->row->how, out);
+}
+
+int m_splitlines(struct call *c, struct val *out)
+{
+    struct seq *list;
+    struct str *s = c->self.str;
+    bool keep = args_truth(c, 0, false);
+    TRY(seq_new(c->r, SEQ_LIST, 0, &list));
+    for (size_t at = 0, end, next; at < s->n; at = next) {
+        struct val line;
+        text_line(s, at, &end, &next);
+        TRY(run_work_bytes(c->r, BYTES_PER_STEP + next - at));
+        TRY(str_sub(c->r, c->self, at, keep ? next : end, &line));
+        TRY(seq_push(c->r, list, line));
+    }
+    *out = val_seq(list);
+    return 0;
+}
+
+/* The text before the separator, the separator, the text after; without one, two of them are empty. */
+int m_partition(struct call *c, struct val *out)
+{
+    struct str *s = c->self.str;
+    bool back = c->row->how;
+    struct val sep, part[3];
+    size_t hit;
+    TRY(args_str(c, 0, &sep));
+    if (!sep.str->n) return run_fail(c->r, "empty separator");
+    TRY(text_find(c->r, s->s, s->n, sep.str, back, &hit));
+    size_t before = hit, after = hit + sep.str->n;
+    if (hit == SIZE_MAX) before = after = back ? 0 : s->n;
+    TRY(str_sub(c->r, c->self, 0, before, &part[0]));
+    TRY(str_sub(c->r, sep, 0, hit == SIZE_MAX ? 0 : sep.str->n, &part[1]));
+    TRY(str_sub(c->r, c->self, after, s->n, &part[2]));
+    return seq_copy(c->r, SEQ_TUPLE, part, 3, out);
+}
+
+static int join_texts(struct call *c, struct text *t)
+{
+    struct iter it;
+    struct val item;
+    size_t n = 0;
+    int e;
+    if (iter_init(c->r, c->a[0], &it) < 0) return run_fail(c->r, "can only join an iterable");
+    while ((e = iter_next(c->r, &it, &item)) > 0) {
+        if (item.t != V_STR)
+            return run_fail(c->r, "sequence item %zu: expected str instance, %s found", n,
+                            val_type_name(item));
+        if (c->self.safe) TRY(str_escape(c->r, item, &item));
+        if (n++) TRY(val_print(c->r, c->self, t));
+        TRY(val_print(c->r, item, t));
+    }
+    return e;
+}
+
+int m_join(struct call *c, struct val *out)
+{
+    struct text t;
+    text_init(&t, RUN_MAX_MEMORY);
+    int e = join_texts(c, &t);
+    TRY(text_take(c->r, e, &t, out));
+    out->safe = c->self.safe;
+    return 0;
+}
+
+/* True if the string is not empty and all its characters are of one class. */
+int m_class(struct call *c, struct val *out)
+{
+    const struct str *s = c->self.str;
+    bool hit = s->n > 0;
+    TRY(run_work_bytes(c->r, s->n * 4));
+    for (size_t at = 0, len; at < s->n && hit; at += len)
+        hit = chr_is(utf8_decode(s->s + at, s->n - at, &len), (enum chr_class)c->row->how);
+    *out = val_bool(hit);
+    return 0;
+}
+
+int m_get(struct call *c, struct val *out)
+{
+    struct val *hit;
+    TRY(dict_find(c->r, c->self.dict, c->a[0], &hit));
+    *out = hit ? *hit : c->a[1].t == V_MISSING ? val_none() : c->a[1];
+    return 0;
+}
+
+int m_view(struct call *c, struct val *out)
+{
+    return dict_view(c->r, c->self.dict, (enum seq_kind)c->row->how, out);
+}
+
+int m_copy(struct call *c, struct val *out)
+{
+    *out = c->self; /* a dictionary never changes */
+    return 0;
+}

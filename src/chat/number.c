@@ -1,0 +1,204 @@
+/* number.c - numbers and their text: Python's shortest form of a float, printf and strtod that do not
+ * follow the host's locale, and the filters abs, int, float and round. */
+#include "chat/builtin.h"
+
+#include <locale.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static locale_t c_locale(void)
+{
+    locale_t c = newlocale(LC_NUMERIC_MASK, "C", (locale_t)0);
+    return c ? uselocale(c) : (locale_t)0;
+}
+
+static void host_locale(locale_t old)
+{
+    if (!old) return;
+    locale_t c = uselocale(old);
+    freelocale(c);
+}
+
+bool float_parse(const char *s, size_t n, double *out)
+{
+    char tmp[512], *end;
+    if (n == 0 || n >= sizeof tmp) return false;
+    memcpy(tmp, s, n);
+    tmp[n] = 0;
+    locale_t old = c_locale();
+    *out = strtod(tmp, &end);
+    host_locale(old);
+    return end == tmp + n;
+}
+
+void float_format(double f, const char *fmt, int width, int prec, char *out, size_t n)
+{
+    locale_t old = c_locale();
+    snprintf(out, n, fmt, width, prec, f);
+    host_locale(old);
+}
+
+/* The shortest decimal digits that read back as f > 0, without trailing zeros; returns the exponent
+ * of the first digit. */
+static int float_digits(double f, char digits[24])
+{
+    char d[40];
+    /* 15 digits are the shortest form of all that need no more, except below the normal range. */
+    for (int p = f < 1e-300 ? 0 : 14; p <= 16; p++) {
+        snprintf(d, sizeof d, "%.*e", p, f);
+        if (p == 16 || strtod(d, NULL) == f) break;
+    }
+    char *e = strchr(d, 'e');
+    int n = 0;
+    for (char *p = d; p < e; p++)
+        if (*p >= '0' && *p <= '9') digits[n++] = *p;
+    while (n > 1 && digits[n - 1] == '0')
+        n--;
+    digits[n] = 0;
+    return (int)strtol(e + 1, NULL, 10);
+}
+
+/* Python's layout: exponents from 1e16 and below 1e-4, and always a point or an exponent. */
+void float_repr(double f, char out[40])
+{
+    char digits[24];
+    const char *sign = signbit(f) ? "-" : "";
+    if (isnan(f) || isinf(f)) {
+        snprintf(out, 40, "%s", isnan(f) ? "nan" : f < 0 ? "-inf" : "inf");
+        return;
+    }
+    locale_t old = c_locale();
+    int exp = float_digits(fabs(f), digits), n = (int)strlen(digits);
+    host_locale(old);
+    if (exp < -4 || exp >= 16)
+        snprintf(out, 40, "%s%c%s%se%c%02d", sign, digits[0], n > 1 ? "." : "", digits + 1,
+                 exp < 0 ? '-' : '+', abs(exp) % 1000);
+    else if (exp < 0)
+        snprintf(out, 40, "%s0.%.*s%s", sign, -1 - exp, "000", digits);
+    else if (n > exp + 1)
+        snprintf(out, 40, "%s%.*s.%s", sign, exp + 1, digits, digits + exp + 1);
+    else
+        snprintf(out, 40, "%s%s%.*s.0", sign, digits, exp + 1 - n, "000000000000000");
+}
+
+int f_abs(struct call *c, struct val *out)
+{
+    struct val v = c->self;
+    if (!val_is_num(v)) return run_fail(c->r, "bad operand type for abs(): '%s'", val_type_name(v));
+    if (v.t != V_FLOAT) return val_negate(c->r, v, val_as_int(v) < 0, out);
+    *out = val_float(fabs(v.f));
+    return 0;
+}
+
+/* The text of a number without blanks around it and single underscores between digits; false when it
+ * is too long or an underscore stands elsewhere. */
+static bool number_text(const struct str *s, char out[64])
+{
+    size_t from = 0, to = s->n, k = 0;
+    while (from < to && chr_space((unsigned char)s->s[from]))
+        from++;
+    while (to > from && chr_space((unsigned char)s->s[to - 1]))
+        to--;
+    if (from == to || to - from >= 64) return false;
+    for (size_t i = from; i < to; i++) {
+        bool digit = s->s[i] >= '0' && s->s[i] <= '9';
+        bool after_digit = k && out[k - 1] >= '0' && out[k - 1] <= '9';
+        if (s->s[i] == '_' && after_digit && i + 1 < to && s->s[i + 1] != '_') continue;
+        if (!digit && !strchr("+-.eEinftyaINFTYA", s->s[i])) return false;
+        out[k++] = s->s[i];
+    }
+    out[k] = 0;
+    return true;
+}
+
+static bool parse_int(const struct str *s, int64_t *out)
+{
+    char t[64], *end;
+    long long v;
+    if (!number_text(s, t) || strspn(t, "+-0123456789") != strlen(t)) return false;
+    v = strtoll(t, &end, 10); /* too large: INT64_MAX, which no text of a chat means */
+    if (end == t || *end) return false;
+    *out = v;
+    return true;
+}
+
+static bool parse_float(const struct str *s, double *out)
+{
+    char t[64];
+    return number_text(s, t) && float_parse(t, strlen(t), out);
+}
+
+int f_int(struct call *c, struct val *out)
+{
+    struct val v = c->self;
+    int64_t i;
+    double f;
+    *out = c->a[0].t == V_MISSING ? val_int(0) : c->a[0];
+    if (v.t == V_UNDEF) return val_fail_undef(c->r, v);
+    if (args_has(c, 1)) return ERR(UNSUPPORTED, "the base of the filter 'int' is not supported");
+    if (val_is_int(v)) *out = val_int(val_as_int(v));
+    if (v.t == V_STR && parse_int(v.str, &i)) {
+        *out = val_int(i);
+        return 0;
+    }
+    bool is_float = v.t == V_FLOAT || (v.t == V_STR && parse_float(v.str, &f));
+    if (!is_float) return 0;
+    if (v.t == V_FLOAT) f = v.f;
+    if (isnan(f) || isinf(f)) return 0;
+    if (!(fabs(f) < 9.2e18)) return ERR(LIMIT, "the result is an integer of more than 64 bits");
+    *out = val_int((int64_t)f);
+    return 0;
+}
+
+int f_float(struct call *c, struct val *out)
+{
+    double f;
+    struct val v = c->self;
+    *out = c->a[0].t == V_MISSING ? val_float(0) : c->a[0];
+    if (v.t == V_UNDEF) return val_fail_undef(c->r, v);
+    if (val_is_num(v))
+        *out = val_float(val_as_float(v));
+    else if (v.t == V_STR && parse_float(v.str, &f))
+        *out = val_float(f);
+    return 0;
+}
+
+/* Correctly rounded, ties to even, through the decimal digits. */
+static double round_to(double f, int digits)
+{
+    char tmp[700];
+    double v;
+    if (isnan(f) || isinf(f) || digits > 300) return f;
+    if (digits < 0) {
+        double p = pow(10, -digits);
+        return isinf(p) ? copysign(0, f) : rint(f / p) * p;
+    }
+    float_format(f, "%*.*f", 0, digits, tmp, sizeof tmp);
+    return float_parse(tmp, strlen(tmp), &v) ? v : f;
+}
+
+int f_round(struct call *c, struct val *out)
+{
+    int64_t digits;
+    struct val v = c->self, how = c->a[1];
+    TRY(args_int(c, 0, 0, &digits));
+    if (!val_is_num(v))
+        return run_fail(c->r, "type %s doesn't define __round__ method", val_type_name(v));
+    bool common = how.t == V_MISSING || (how.t == V_STR && str_is(how.str, "common"));
+    bool ceiling = how.t == V_STR && str_is(how.str, "ceil");
+    if (!common && !ceiling && !(how.t == V_STR && str_is(how.str, "floor")))
+        return run_fail(c->r, "method must be common, ceil or floor");
+    digits = MAX((int64_t)-400, MIN(digits, (int64_t)400));
+    double p = pow(10, (double)digits), f = val_as_float(v) * p;
+    if (!common)
+        *out = val_float((ceiling ? ceil(f) : floor(f)) / p);
+    else if (v.t == V_FLOAT)
+        *out = val_float(round_to(v.f, (int)digits));
+    else if (digits >= 0)
+        *out = val_int(val_as_int(v));
+    else
+        return ERR(UNSUPPORTED, "rounding an integer to tens or hundreds is not supported");
+    return 0;
+}
