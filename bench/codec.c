@@ -15,17 +15,18 @@ enum { HEADS = 9, KV_HEADS = 3, DIM = 64, SITES = 30, RUNS = 7 };
 
 struct subject {
     const char *name;
-    struct kv_codec_options o; /* backend NULL: native */
+    const char *backend; /* NULL: native */
+    int nbits, axis, group;
 };
 static const struct subject subjects[] = {
-    {"native f16", {NULL, 0, 0, 0, 0, 0}},
-    {"quanto 4 axis 0 g64", {"quanto", 4, 0, 0, 64, 128}},
-    {"quanto 2 axis 0 g64", {"quanto", 2, 0, 0, 64, 128}},
-    {"quanto 4 axis -1 g64", {"quanto", 4, -1, -1, 64, 128}},
-    {"hqq 4 axis 1 g64", {"hqq", 4, 1, 1, 64, 128}},
-    {"hqq 2 axis 1 g64", {"hqq", 2, 1, 1, 64, 128}},
-    {"hqq 8 axis 1 g64", {"hqq", 8, 1, 1, 64, 128}},
-    {"hqq 4 axis 0 g64", {"hqq", 4, 0, 0, 64, 128}},
+    {"native f16", NULL, 0, 0, 0},
+    {"quanto 4 axis 0 g64", "quanto", 4, 0, 64},
+    {"quanto 2 axis 0 g64", "quanto", 2, 0, 64},
+    {"quanto 4 axis -1 g64", "quanto", 4, -1, 64},
+    {"hqq 4 axis 1 g64", "hqq", 4, 1, 64},
+    {"hqq 2 axis 1 g64", "hqq", 2, 1, 64},
+    {"hqq 8 axis 1 g64", "hqq", 8, 1, 64},
+    {"hqq 4 axis 0 g64", "hqq", 4, 0, 64},
 };
 
 static double cpu_seconds(void)
@@ -50,10 +51,24 @@ struct setup {
     struct kv_codec *c[2];
 };
 
+static void open_codecs(struct setup *s, const struct subject *sub)
+{
+    struct kv_codec_pair o = {.residual_length = 128};
+    struct kv_seal seal;
+    for (int p = 0; p < 2; p++)
+        if (kv_codec_usual(sub->backend, &o.plane[p]) < 0 ||
+            kv_codec_set(&o.plane[p], "nbits", sub->nbits) < 0 ||
+            kv_codec_set(&o.plane[p], "axis", sub->axis) < 0 ||
+            kv_codec_set(&o.plane[p], "q_group_size", sub->group) < 0)
+            die(sub->name);
+    if (kv_codec_pair_open(&o, &s->v.shape[0], &s->v.shape[1], &s->c[0], &s->c[1], &seal) < 0)
+        die(sub->name);
+}
+
 static void set_up(struct setup *s, const struct subject *sub, uint32_t depth)
 {
     size_t plane = (size_t)16 * KV_HEADS * DIM * 2, page = 2 * plane;
-    uint32_t pages = depth / 16, resid, r = 1;
+    uint32_t pages = depth / 16, r = 1;
     memset(s, 0, sizeof *s);
     s->depth = depth;
     s->v = (struct kv_view){
@@ -85,9 +100,8 @@ static void set_up(struct setup *s, const struct subject *sub, uint32_t depth)
     for (uint32_t i = 0; i < pages; i++)
         s->raw_table[i] = i + 1;
     s->v.raw = (struct kv_form){s->raw, page, 16, pages, s->raw_table, {0, plane}};
-    if (!sub->o.backend) return;
-    if (kv_codec_pair_open(&sub->o, &s->v.shape[0], &s->v.shape[1], &s->c[0], &s->c[1], &resid) < 0)
-        die(sub->name);
+    if (!sub->backend) return;
+    open_codecs(s, sub);
     size_t kb = (s->c[0]->bytes(s->c[0], &s->v.shape[0]) + 63) & ~(size_t)63;
     size_t vb = (s->c[1]->bytes(s->c[1], &s->v.shape[1]) + 63) & ~(size_t)63;
     uint32_t tile = s->c[0]->tile, tiles = depth / tile;

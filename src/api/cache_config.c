@@ -153,7 +153,7 @@ int settings_exec(const struct preset_choice *s, const struct model *m, const kv
     e->step_tokens = MIN(c->step_tokens ? c->step_tokens : 512, e->max_len * (uint64_t)e->max_seqs);
     if (e->step_tokens > 65536) return ERR(LIMIT, "step_tokens %u: at most 65536", e->step_tokens);
     e->reserve = s->preset->reserve;
-    bool codec = e->preset.codec || e->preset.quant.backend;
+    bool codec = kv_preset_encodes(&e->preset);
     e->pool_bytes = c->cache_memory ? c->cache_memory : default_budget(m, e, codec);
     if (e->streaming != KV_RESIDENT && !c->step_tokens)
         e->step_tokens = step_of(m, e, e->step_tokens);
@@ -162,8 +162,13 @@ int settings_exec(const struct preset_choice *s, const struct model *m, const kv
 
 void settings_hints(const struct preset_choice *s, const kvik_cache_config *c)
 {
-    const struct kv_codec_options *o = &s->keys.codec;
-    if (!c->on_notice || !o->backend || strcmp(o->backend, "hqq") != 0) return;
-    if (o->axis_key == 0 || o->axis_value == 0)
+    struct kv_codec_pair o;
+    if (!c->on_notice || kv_keys_codecs(&s->keys, s->preset, &o) < 0) return;
+    for (int p = 0; p < 2; p++) {
+        const struct kv_codec_kind *kind = o.plane[p].kind;
+        int axis = kv_codec_option_at(kind, "axis");
+        if (axis < 0 || strcmp(kind->name, "hqq") != 0 || o.plane[p].value[axis] != 0) continue;
         c->on_notice(c->notice_ctx, "hqq with axis 0: axis_key and axis_value 1 are recommended");
+        return;
+    }
 }

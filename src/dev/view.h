@@ -39,6 +39,8 @@ struct kv_codec {
      * in one order, so that results equal native ones bit for bit; tile is then a multiple of 16.  False: sealed
      * rows make atoms of their own, before all raw ones, and may be summed by other arithmetic. */
     bool lossless;
+    /* The rows of a head lie in a tile as in a raw block of `tile` rows, a multiple of 16: attention reads them there. */
+    bool in_place;
     /* Writes, as snprintf does, every parameter that decides a byte of a tile or a decoded value, apart from the
      * name, the tile and the shape.  Tiles of two instances of a name with equal texts mean the same: session files, prefix
      * directories and the prefix index rely on it.  "" if there is no parameter.  Mandatory. */

@@ -34,6 +34,36 @@ static int unknown(const char *backend)
     return ERR(ARG, "backend \"%s\" is not known; there are: %s", backend, list);
 }
 
+int kv_codec_usual(const char *backend, struct kv_codec_options *out)
+{
+    const struct kv_codec_kind *kind = kv_codec_find(backend);
+    if (!kind) return unknown(backend);
+    *out = (struct kv_codec_options){.kind = kind};
+    for (uint32_t i = 0; i < kind->n_options && i < KV_CODEC_OPTIONS; i++)
+        out->value[i] = kind->option[i].usual;
+    return 0;
+}
+
+int kv_codec_option_at(const struct kv_codec_kind *kind, const char *name)
+{
+    for (uint32_t i = 0; kind && i < kind->n_options; i++)
+        if (strcmp(kind->option[i].name, name) == 0) return (int)i;
+    return -1;
+}
+
+int kv_codec_set(struct kv_codec_options *o, const char *name, int64_t value)
+{
+    int i = kv_codec_option_at(o->kind, name);
+    if (i < 0)
+        return ERR(ARG, "backend \"%s\" has no option %s", o->kind ? o->kind->name : KV_CODEC_NONE,
+                   name);
+    const struct kv_codec_option *p = &o->kind->option[i];
+    if (value < p->min || value > p->max)
+        return ERR(ARG, "%s must be an integer from %d to %d", name, p->min, p->max);
+    o->value[i] = (int32_t)value;
+    return 0;
+}
+
 static uint32_t common_tile(uint32_t a, uint32_t b)
 {
     uint32_t x = a, y = b;
@@ -45,46 +75,85 @@ static uint32_t common_tile(uint32_t a, uint32_t b)
     return a / x * b; /* both are at most TILE_MOST */
 }
 
-/* One plane again, with the tile of both. */
-static int reopen(const struct kv_codec_kind *kind, const struct kv_codec_options *o,
-                  const struct kv_shape *s, bool k, uint32_t tile, struct kv_codec **c)
+/* What must hold of every kind, before it is asked for anything. */
+static int sound(const struct kv_codec_kind *kind)
 {
-    struct kv_codec *wide = NULL;
-    if ((*c)->tile == tile) return 0;
-    TRY(kind->open(o, s, k, tile, &wide));
-    kv_codec_close(*c);
-    *c = wide;
+    if (!kind->name || !kind->open || kind->n_options > KV_CODEC_OPTIONS ||
+        (kind->n_options && !kind->option))
+        return ERR(ARG, "codec %s: a kind has a name, an open function, and at most %d options",
+                   kind->name ? kind->name : "?", KV_CODEC_OPTIONS);
     return 0;
 }
 
-int kv_codec_pair_open(const struct kv_codec_options *o, const struct kv_shape *k,
-                       const struct kv_shape *v, struct kv_codec **kc, struct kv_codec **vc,
-                       uint32_t *resid)
+int kv_codec_pair_check(const struct kv_codec_pair *o)
 {
-    const struct kv_codec_kind *kind = kv_codec_find(o->backend);
-    struct kv_codec *a = NULL, *b = NULL;
-    if (!kind) return unknown(o->backend);
-    TRY(kind->check(o));
-    int e = kind->open(o, k, true, 0, &a);
-    if (e >= 0) e = kind->open(o, v, false, 0, &b);
-    if (e >= 0) {
-        uint32_t ta = a->tile, tb = b->tile, tile = common_tile(ta, tb);
-        if (tile > TILE_MOST)
-            e = ERR(ARG,
-                    "q_group_size %u: keys want tiles of %u rows and values of %u, together %u, "
-                    "more than %u; use a power of two",
-                    o->q_group_size, ta, tb, tile, TILE_MOST);
-        if (e >= 0) e = reopen(kind, o, k, true, tile, &a);
-        if (e >= 0) e = reopen(kind, o, v, false, tile, &b);
+    for (int p = 0; p < 2; p++) {
+        const struct kv_codec_kind *kind = o->plane[p].kind;
+        if (!kind) continue;
+        TRY(sound(kind));
+        if (kind->check) TRY(kind->check(&o->plane[p], p == 0));
     }
+    return 0;
+}
+
+/* An instance for plane p with the tile, in place of *c; 0: the kind's own tile. */
+static int plane_open(const struct kv_codec_options *o, const struct kv_shape *s, int p,
+                      uint32_t tile, struct kv_codec **c)
+{
+    char text[KV_CODEC_TEXT];
+    struct kv_codec *made = NULL;
+    if (tile && *c && (*c)->tile == tile) return 0;
+    TRY(o->kind->open(o, s, p == 0, tile, &made));
+    kv_codec_close(*c);
+    *c = made;
+    return kv_codec_describe(made, text);
+}
+
+static int pair_open(const struct kv_codec_options o[2], const struct kv_shape *const s[2],
+                     struct kv_codec *c[2])
+{
+    for (int p = 0; p < 2; p++)
+        TRY(plane_open(&o[p], s[p], p, 0, &c[p]));
+    uint32_t a = c[0]->tile, b = c[1]->tile, tile = common_tile(a, b);
+    if (tile > TILE_MOST)
+        return ERR(ARG,
+                   "keys want tiles of %u rows and values of %u, together %u, more than %u; use "
+                   "powers of two",
+                   a, b, tile, TILE_MOST);
+    for (int p = 0; p < 2; p++)
+        TRY(plane_open(&o[p], s[p], p, tile, &c[p]));
+    return 0;
+}
+
+int kv_codec_pair_open(const struct kv_codec_pair *o, const struct kv_shape *k,
+                       const struct kv_shape *v, struct kv_codec **kc, struct kv_codec **vc,
+                       struct kv_seal *seal)
+{
+    struct kv_codec_options plane[2] = {o->plane[0], o->plane[1]};
+    struct kv_codec *c[2] = {NULL, NULL};
+    bool turns = false;
+    if (!plane[0].kind && !plane[1].kind) {
+        *kc = *vc = NULL;
+        *seal = (struct kv_seal){0};
+        return 0;
+    }
+    TRY(kv_codec_pair_check(o));
+    for (int p = 0; p < 2; p++) {
+        if (!plane[p].kind) TRY(kv_codec_usual(KV_CODEC_NONE, &plane[p]));
+        turns |= plane[p].kind->turns;
+    }
+    int e = pair_open(plane, (const struct kv_shape *const[]){k, v}, c);
     if (e < 0) {
-        kv_codec_close(a);
-        kv_codec_close(b);
+        kv_codec_close(c[0]);
+        kv_codec_close(c[1]);
         return e;
     }
-    *kc = a;
-    *vc = b;
-    *resid = kind->turns ? MAX(o->residual_length, 1) : 0; /* 0 and 1 both flush every update */
+    *kc = c[0];
+    *vc = c[1];
+    *seal = (struct kv_seal){.tile = c[0]->tile,
+                             .lead = MAX(c[0]->lead, c[1]->lead),
+                             /* 0 and 1 both flush every update */
+                             .resid = turns ? MAX(o->residual_length, 1) : 0};
     return 0;
 }
 

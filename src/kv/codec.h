@@ -1,35 +1,63 @@
 /* codec.h - codecs by name.  One file (codec_*.c) each, which registers a kind by one line; the presets make
- * instances of it for the planes of a group. */
+ * instances of it for the planes of a group.  Keys and values may have different kinds, other numbers, or none. */
 #pragma once
 #include "kv/kv.h"
 
-struct kv_codec_options {     /* names and defaults of the reference's quantized caches */
-    const char *backend;      /* "quanto", "hqq", "shuffle" (tests); NULL: no codec */
-    uint32_t nbits;           /* 4 */
-    int axis_key, axis_value; /* 0 */
-    uint32_t q_group_size;    /* 64 */
-    uint32_t residual_length; /* 128; rows that gather before a flush (kv_edge); 0 is 1 */
+/* A number that instances of a kind are made with.  cache_config spells it NAME for keys and values, NAME_key or
+ * NAME_value for one of them.  `usual` is its value unless it is given. */
+struct kv_codec_option {
+    const char *name;
+    int32_t min, max, usual;
 };
-/* k: the plane holds keys, else values (axis_key or axis_value applies).  tile 0: the kind's own; else a
- * multiple of it, several units to a tile.  A shape or option it cannot do: ERR_ARG with the numbers. */
+enum { KV_CODEC_OPTIONS = 8 }; /* most options of a kind */
+
+/* What one plane is encoded by. */
+struct kv_codec_options {
+    const struct kv_codec_kind *kind; /* NULL: rows stay as they were written */
+    int32_t value[KV_CODEC_OPTIONS];  /* in the order of the kind's table */
+};
+/* What the two planes of a group are encoded by. */
+struct kv_codec_pair {
+    struct kv_codec_options plane[2]; /* of keys, of values */
+    /* Rows that gather before a flush (kv_edge), where a kind seals by turns; 0 is 1. */
+    uint32_t residual_length;
+};
 struct kv_codec_kind {
-    const char *name, *brief;
+    const char *name;
     bool turns; /* seals by turns and residual_length, as the reference; else by position */
-    int (*check)(const struct kv_codec_options *o); /* options alone, before any shape is known */
-    int (*open)(const struct kv_codec_options *o, const struct kv_shape *s, bool k, uint32_t tile,
+    const struct kv_codec_option *option;
+    uint32_t n_options;
+    /* Refuses values that no shape allows (ERR_ARG).  key: for keys, else for values.  NULL: all are allowed. */
+    int (*check)(const struct kv_codec_options *o, bool key);
+    /* Makes an instance for one plane.  tile 0: the kind chooses; else the tile is a multiple of that choice, and
+     * several of the kind's units make a tile.  A shape it cannot do is ERR_ARG with the numbers. */
+    int (*open)(const struct kv_codec_options *o, const struct kv_shape *s, bool key, uint32_t tile,
                 struct kv_codec **out);
-    void (*close)(struct kv_codec *c);
+    void (*close)(struct kv_codec *c); /* NULL: instances are static */
 };
 #define KV_CODEC(ident, ptr)                                                                       \
     const struct kv_codec_kind *const kvik_codec_##ident                                           \
         __attribute__((section("kvik_codec"), used, visibility("hidden"))) = ptr
 
+#define KV_CODEC_NONE "none" /* the backend of a plane that is not encoded */
+
 const struct kv_codec_kind *kv_codec_find(const char *backend); /* NULL: unknown */
 const struct kv_codec_kind *kv_codec_at(uint32_t i);            /* NULL past the end */
-/* Instances for the k and v planes of a group with one common tile; *resid: for kv_seal. */
-int kv_codec_pair_open(const struct kv_codec_options *o, const struct kv_shape *k,
+
+/* A kind with its usual values; ERR_ARG if no kind has the name. */
+int kv_codec_usual(const char *backend, struct kv_codec_options *out);
+/* The index of an option of the kind, or -1. */
+int kv_codec_option_at(const struct kv_codec_kind *kind, const char *name);
+/* Sets one value; ERR_ARG if the kind has no such option or the value is out of its range. */
+int kv_codec_set(struct kv_codec_options *o, const char *name, int64_t value);
+
+/* Instances for the planes k and v of a group, with one tile, and *seal but for the sinks.  A plane whose kind is NULL
+ * gets an instance that copies rows if the other plane has a kind; if neither has one, both stay NULL. */
+int kv_codec_pair_open(const struct kv_codec_pair *o, const struct kv_shape *k,
                        const struct kv_shape *v, struct kv_codec **kc, struct kv_codec **vc,
-                       uint32_t *resid);
+                       struct kv_seal *seal);
+/* Refuses what no shape allows. */
+int kv_codec_pair_check(const struct kv_codec_pair *o);
 void kv_codec_close(const struct kv_codec *c);
 /* Writes the text of an instance and returns its length; ERR_ARG if the instance has none or it does not fit.
  * kv_open asks this of every codec it is given. */

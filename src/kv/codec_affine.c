@@ -166,15 +166,20 @@ void affine_close(struct kv_codec *c)
     mem_free(c);
 }
 
-int affine_check(const char *name, const struct kv_codec_options *o)
+const struct kv_codec_option affine_options[AFFINE_OPTIONS] = {
+    [AFFINE_NBITS] = {"nbits", 1, 8, 4},
+    [AFFINE_AXIS] = {"axis", -1, 1, 0},
+    [AFFINE_GROUP] = {"q_group_size", 1, 1 << 20, 64},
+};
+
+int affine_check(const struct kv_codec_options *o)
 {
-    if (!o->q_group_size)
+    int32_t group = o->value[AFFINE_GROUP];
+    if (group < 1)
         return ERR(ARG,
-                   "q_group_size 0: backend \"%s\" needs groups of at least 1 value; 64 is "
-                   "usual",
-                   name);
-    if (o->q_group_size > AFFINE_MOST)
-        return ERR(ARG, "q_group_size %u: at most %u values can make a group", o->q_group_size,
-                   AFFINE_MOST);
+                   "q_group_size %d: backend \"%s\" needs groups of at least 1 value; 64 is usual",
+                   group, o->kind->name);
+    if (group > (int32_t)AFFINE_MOST)
+        return ERR(ARG, "q_group_size %d: at most %u values can make a group", group, AFFINE_MOST);
     return 0;
 }

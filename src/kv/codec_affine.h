@@ -28,5 +28,7 @@ struct affine_spec {
 int affine_open(const struct affine_spec *spec, const struct kv_shape *s, uint32_t tile,
                 struct kv_codec **out);
 void affine_close(struct kv_codec *c);
-/* Options both kinds share: q_group_size and residual_length. */
-int affine_check(const char *name, const struct kv_codec_options *o);
+/* The options that both kinds have, with names and defaults of the reference's quantized caches. */
+enum { AFFINE_NBITS, AFFINE_AXIS, AFFINE_GROUP, AFFINE_OPTIONS };
+extern const struct kv_codec_option affine_options[AFFINE_OPTIONS];
+int affine_check(const struct kv_codec_options *o); /* of the group's size */

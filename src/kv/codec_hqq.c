@@ -130,29 +130,28 @@ static void quantize(struct affine_group *g)
     g->b = best;
 }
 
-static int check(const struct kv_codec_options *o)
+static int check(const struct kv_codec_options *o, bool key)
 {
-    if (!o->nbits || o->nbits > 8 || (o->nbits > 4 && o->nbits < 8))
-        return ERR(ARG, "nbits %u: backend \"hqq\" has 1, 2, 3, 4 and 8 bits", o->nbits);
-    const int axis[2] = {o->axis_key, o->axis_value};
-    for (int i = 0; i < 2; i++)
-        if (axis[i] != 0 && axis[i] != 1)
-            return ERR(ARG, "%s %d: backend \"hqq\" has axes 0 and 1",
-                       i ? "axis_value" : "axis_key", axis[i]);
-    return affine_check("hqq", o);
+    int32_t nbits = o->value[AFFINE_NBITS], axis = o->value[AFFINE_AXIS];
+    if (nbits < 1 || nbits > 8 || (nbits > 4 && nbits < 8))
+        return ERR(ARG, "nbits %d: backend \"hqq\" has 1, 2, 3, 4 and 8 bits", nbits);
+    if (axis != 0 && axis != 1)
+        return ERR(ARG, "%s %d: backend \"hqq\" has axes 0 and 1", key ? "axis_key" : "axis_value",
+                   axis);
+    return affine_check(o);
 }
 
-static int open_plane(const struct kv_codec_options *o, const struct kv_shape *s, bool k,
+static int open_plane(const struct kv_codec_options *o, const struct kv_shape *s, bool key,
                       uint32_t tile, struct kv_codec **out)
 {
-    bool channel = (k ? o->axis_key : o->axis_value) == 0;
+    bool channel = o->value[AFFINE_AXIS] == 0;
     struct affine_spec spec = {
         .name = "hqq",
-        .bits = o->nbits,
-        .group = o->q_group_size,
+        .bits = (uint32_t)o->value[AFFINE_NBITS],
+        .group = (uint32_t)o->value[AFFINE_GROUP],
         .channel = channel,
         .zero_first = true,
-        .axis = k         ? channel ? "axis_key 0" : "axis_key 1"
+        .axis = key       ? channel ? "axis_key 0" : "axis_key 1"
                 : channel ? "axis_value 0"
                           : "axis_value 1",
         .quantize = quantize,
@@ -162,9 +161,9 @@ static int open_plane(const struct kv_codec_options *o, const struct kv_shape *s
 
 static const struct kv_codec_kind hqq = {
     .name = "hqq",
-    .brief =
-        "range and moved zero of each group in 1 to 8 bits (axis 1: of a row, 0: of a channel)",
     .turns = true,
+    .option = affine_options,
+    .n_options = AFFINE_OPTIONS,
     .check = check,
     .open = open_plane,
     .close = affine_close,

@@ -41,29 +41,28 @@ static void quantize(struct affine_group *g)
     }
 }
 
-static int check(const struct kv_codec_options *o)
+static int check(const struct kv_codec_options *o, bool key)
 {
-    if (o->nbits != 2 && o->nbits != 4)
-        return ERR(ARG, "nbits %u: backend \"quanto\" has 2 and 4 bits; hqq has 1, 2, 3, 4 and 8",
-                   o->nbits);
-    const int axis[2] = {o->axis_key, o->axis_value};
-    for (int i = 0; i < 2; i++)
-        if (axis[i] != 0 && axis[i] != -1)
-            return ERR(ARG, "%s %d: backend \"quanto\" has axes 0 and -1",
-                       i ? "axis_value" : "axis_key", axis[i]);
-    return affine_check("quanto", o);
+    int32_t nbits = o->value[AFFINE_NBITS], axis = o->value[AFFINE_AXIS];
+    if (nbits != 2 && nbits != 4)
+        return ERR(ARG, "nbits %d: backend \"quanto\" has 2 and 4 bits; hqq has 1, 2, 3, 4 and 8",
+                   nbits);
+    if (axis != 0 && axis != -1)
+        return ERR(ARG, "%s %d: backend \"quanto\" has axes 0 and -1",
+                   key ? "axis_key" : "axis_value", axis);
+    return affine_check(o);
 }
 
-static int open_plane(const struct kv_codec_options *o, const struct kv_shape *s, bool k,
+static int open_plane(const struct kv_codec_options *o, const struct kv_shape *s, bool key,
                       uint32_t tile, struct kv_codec **out)
 {
-    bool channel = (k ? o->axis_key : o->axis_value) == -1;
+    bool channel = o->value[AFFINE_AXIS] == -1;
     struct affine_spec spec = {
         .name = "quanto",
-        .bits = o->nbits,
-        .group = o->q_group_size,
+        .bits = (uint32_t)o->value[AFFINE_NBITS],
+        .group = (uint32_t)o->value[AFFINE_GROUP],
         .channel = channel,
-        .axis = k         ? channel ? "axis_key -1" : "axis_key 0"
+        .axis = key       ? channel ? "axis_key -1" : "axis_key 0"
                 : channel ? "axis_value -1"
                           : "axis_value 0",
         .quantize = quantize,
@@ -73,8 +72,9 @@ static int open_plane(const struct kv_codec_options *o, const struct kv_shape *s
 
 static const struct kv_codec_kind quanto = {
     .name = "quanto",
-    .brief = "range of each group in 2 or 4 bits (axis 0: of a row, -1: of a channel)",
     .turns = true,
+    .option = affine_options,
+    .n_options = AFFINE_OPTIONS,
     .check = check,
     .open = open_plane,
     .close = affine_close,

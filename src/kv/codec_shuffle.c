@@ -81,18 +81,12 @@ const struct kv_codec kv_codec_shuffle = {
     .decode = shuffle_decode,
 };
 
-static int shuffle_check(const struct kv_codec_options *o)
-{
-    (void)o;
-    return 0;
-}
-
-static int shuffle_open(const struct kv_codec_options *o, const struct kv_shape *s, bool k,
+static int shuffle_open(const struct kv_codec_options *o, const struct kv_shape *s, bool key,
                         uint32_t tile, struct kv_codec **out)
 {
     (void)o;
     (void)s;
-    (void)k;
+    (void)key;
     if (tile && tile != TILE) return ERR(ARG, "shuffle: its tiles have %u rows", TILE);
     *out = (struct kv_codec *)&kv_codec_shuffle; /* never written to */
     return 0;
@@ -100,8 +94,6 @@ static int shuffle_open(const struct kv_codec_options *o, const struct kv_shape 
 
 static const struct kv_codec_kind shuffle = {
     .name = "shuffle",
-    .brief = "the same rows in another order; loses nothing (for tests)",
-    .check = shuffle_check,
     .open = shuffle_open,
 };
 KV_CODEC(shuffle, &shuffle);

@@ -105,11 +105,7 @@ int kv_preset_settle(const struct kv_preset *p, const struct kv_keys *k, const s
     o->stream_only_full = k->given & 1u << KV_KEY_OFFLOAD_ONLY_NON_SLIDING
                               ? k->offload_only_non_sliding
                               : p->reserve; /* the reference's defaults */
-    if (k->codec.backend || p->quantized) {
-        o->quant = k->codec;
-        if (!o->quant.backend) o->quant.backend = "quanto";
-    }
-    return 0;
+    return kv_keys_codecs(k, p, &o->quant);
 }
 
 static struct kv_policy policy_of(const struct kv_site *s, const struct kv_preset_options *o)
@@ -166,15 +162,21 @@ static bool same(const struct kv_group *a, const struct kv_group *b)
     return eq;
 }
 
-static int codecs_open(struct kv_group *g, const struct kv_codec_options *o)
+bool kv_preset_encodes(const struct kv_preset_options *o)
+{
+    return o->codec || o->quant.plane[0].kind || o->quant.plane[1].kind;
+}
+
+static int codecs_open(struct kv_group *g, const struct kv_codec_pair *o)
 {
     struct kv_codec *k, *v;
+    struct kv_seal seal;
     if (g->policy.kind == KV_STATE) return 0;
-    TRY(kv_codec_pair_open(o, &g->plane[0].shape, &g->plane[1].shape, &k, &v, &g->seal.resid));
+    TRY(kv_codec_pair_open(o, &g->plane[0].shape, &g->plane[1].shape, &k, &v, &seal));
+    seal.lead = MAX(seal.lead, g->policy.sinks);
     g->plane[0].codec = k;
     g->plane[1].codec = v;
-    g->seal.tile = k->tile;
-    g->seal.lead = MAX(g->seal.lead, MAX(k->lead, v->lead));
+    g->seal = seal;
     return 0;
 }
 
@@ -209,7 +211,7 @@ int kv_preset_groups(const struct kv_site *site, uint32_t n_sites,
             if (same(&group[j], &g)) number[i] = next++;
         }
     }
-    for (uint32_t j = 0; o->quant.backend && j < n; j++) {
+    for (uint32_t j = 0; !o->codec && kv_preset_encodes(o) && j < n; j++) {
         int e = codecs_open(&group[j], &o->quant);
         if (e < 0) {
             kv_preset_close(group, j);

@@ -3,7 +3,10 @@
 #include "base/near.h"
 #include "model/preset.h"
 
+#include <stdio.h>
 #include <string.h>
+
+#define KV_OPTION_NAME 48 /* bytes of a key that an option of a codec makes */
 
 enum kind { UINT, INT, BOOL, NAME };
 static const struct {
@@ -20,12 +23,10 @@ static const struct {
     KEY(NUM_SINK_TOKENS, "num_sink_tokens", UINT, num_sink_tokens, 0, 1 << 28),
     KEY(OFFLOADING, "offloading", BOOL, offloading, 0, 1),
     KEY(OFFLOAD_ONLY_NON_SLIDING, "offload_only_non_sliding", BOOL, offload_only_non_sliding, 0, 1),
-    KEY(BACKEND, "backend", NAME, codec.backend, 0, 0),
-    KEY(NBITS, "nbits", UINT, codec.nbits, 1, 8),
-    KEY(AXIS_KEY, "axis_key", INT, codec.axis_key, -1, 1),
-    KEY(AXIS_VALUE, "axis_value", INT, codec.axis_value, -1, 1),
-    KEY(Q_GROUP_SIZE, "q_group_size", UINT, codec.q_group_size, 1, 1 << 20),
-    KEY(RESIDUAL_LENGTH, "residual_length", UINT, codec.residual_length, 0, 1 << 28),
+    KEY(BACKEND, "backend", NAME, backend, 0, 0),
+    KEY(BACKEND_KEY, "backend_key", NAME, backend_plane[0], 0, 0),
+    KEY(BACKEND_VALUE, "backend_value", NAME, backend_plane[1], 0, 0),
+    KEY(RESIDUAL_LENGTH, "residual_length", UINT, residual_length, 0, 1 << 28),
     KEY(TEST_CODEC, "test_codec", NAME, test_codec, 0, 0),
     KEY(TEST_BLOCK_ROWS, "test_block_rows", UINT, block_rows, 16, KV_ATOM),
 #undef KEY
@@ -34,7 +35,7 @@ static const struct {
 static const char *const ignored[] = {"device", "batch_size", "max_batch_size", "dtype",
                                       "layer_device_map"};
 
-const struct kv_keys kv_keys_none = {.codec = {NULL, 4, 0, 0, 64, 128}};
+const struct kv_keys kv_keys_none = {.residual_length = 128};
 
 static bool same(const char *a, const char *b)
 {
@@ -48,14 +49,37 @@ bool kv_keys_ignores(const char *key)
     return false;
 }
 
+/* Spells option `name` for plane 0 (keys), 1 (values) or -1 (both). */
+static const char *spell(const char *name, int plane, char out[KV_OPTION_NAME])
+{
+    static const char *const suffix[] = {"", "_key", "_value"};
+    snprintf(out, KV_OPTION_NAME, "%s%s", name, suffix[plane + 1]);
+    return out;
+}
+
 static int unknown(const char *what, const char *key)
 {
+    static const int planes[] = {-1, 0, 1};
+    char word[KV_OPTION_NAME], best[KV_OPTION_NAME] = "";
+    size_t least = SIZE_MAX;
     struct near n;
     near_begin(&n, key);
     for (size_t i = 0; i < KV_KEY_TEST_CODEC; i++)
         near_try(&n, table[i].name);
-    if (n.best)
-        return ERR(ARG, "%s: unknown key \"%.40s\"; did you mean \"%s\"?", what, key, n.best);
+    if (n.best) {
+        snprintf(best, sizeof best, "%s", n.best);
+        least = n.cost;
+    }
+    for (uint32_t i = 0; kv_codec_at(i); i++)
+        for (uint32_t k = 0; k < kv_codec_at(i)->n_options; k++)
+            for (size_t p = 0; p < countof(planes); p++) {
+                near_begin(&n, key);
+                near_try(&n, spell(kv_codec_at(i)->option[k].name, planes[p], word));
+                if (!n.best || n.cost >= least) continue;
+                least = n.cost;
+                snprintf(best, sizeof best, "%s", word);
+            }
+    if (*best) return ERR(ARG, "%s: unknown key \"%.40s\"; did you mean \"%s\"?", what, key, best);
     return ERR(ARG, "%s: unknown key \"%.40s\"", what, key);
 }
 
@@ -68,18 +92,19 @@ static int take_name(const char *what, enum kv_key id, const char *s, struct kv_
         return 0;
     }
     struct near n;
-    if (!s) return ERR(ARG, "%s: backend must be a name: \"quanto\" or \"hqq\"", what);
+    const char *key = table[id].name;
+    if (!s) return ERR(ARG, "%s: %s must be a name: \"quanto\" or \"hqq\"", what, key);
     near_begin(&n, s);
     for (uint32_t i = 0; kv_codec_at(i); i++) {
         const char *name = kv_codec_at(i)->name;
         near_try(&n, name);
         if (!same(s, name)) continue; /* case does not matter: the guide writes "HQQ" */
-        k->codec.backend = name;
+        memcpy((char *)k + table[id].offset, &name, sizeof name);
         return 0;
     }
     if (n.best)
-        return ERR(ARG, "%s: unknown backend \"%.40s\"; did you mean \"%s\"?", what, s, n.best);
-    return ERR(UNSUPPORTED, "%s: backend \"%.40s\" is not available; quanto and hqq are", what, s);
+        return ERR(ARG, "%s: unknown %s \"%.40s\"; did you mean \"%s\"?", what, key, s, n.best);
+    return ERR(UNSUPPORTED, "%s: %s \"%.40s\" is not available; quanto and hqq are", what, key, s);
 }
 
 static int take(const char *what, enum kv_key id, const json_t *v, struct kv_keys *k)
@@ -107,6 +132,45 @@ static int take(const char *what, enum kv_key id, const json_t *v, struct kv_key
     return 0;
 }
 
+/* The option that a key spells, and of which planes; NULL: no kind has it. */
+static const struct kv_codec_option *option_of(const char *key, int *plane)
+{
+    char word[KV_OPTION_NAME];
+    for (uint32_t i = 0; kv_codec_at(i); i++)
+        for (uint32_t k = 0; k < kv_codec_at(i)->n_options; k++)
+            for (*plane = -1; *plane < 2; ++*plane) {
+                const struct kv_codec_option *o = &kv_codec_at(i)->option[k];
+                if (same(key, spell(o->name, *plane, word))) return o;
+            }
+    return NULL;
+}
+
+/* 1: the key is an option of a codec and was taken.  Kinds that share a name may differ in range: that is checked once
+ * the kind is known, so here the value need only suit one of them. */
+static int take_option(const char *what, const char *key, const json_t *v, struct kv_keys *k)
+{
+    int plane;
+    char word[KV_OPTION_NAME];
+    const struct kv_codec_option *o = option_of(key, &plane), *p = o;
+    if (!o) return 0;
+    if (json_is_null(v)) return 1;
+    json_int_t n = json_integer_value(v);
+    spell(o->name, plane, word);
+    for (uint32_t i = 0; kv_codec_at(i) && (n < p->min || n > p->max); i++) {
+        int at = kv_codec_option_at(kv_codec_at(i), o->name);
+        if (at >= 0) p = &kv_codec_at(i)->option[at];
+    }
+    if (!json_is_integer(v) || n < p->min || n > p->max)
+        return ERR(ARG, "%s: %s must be an integer from %d to %d", what, word, o->min, o->max);
+    for (uint32_t i = 0; i < k->n_options; i++)
+        if (strcmp(k->option[i].name, o->name) == 0 && k->option[i].plane == plane)
+            return ERR(ARG, "%s: %s is given twice", what, word);
+    if (k->n_options == KV_KEY_OPTIONS)
+        return ERR(ARG, "%s: more than %d options of codecs", what, KV_KEY_OPTIONS);
+    k->option[k->n_options++] = (struct kv_key_option){o->name, plane, (int32_t)n};
+    return 1;
+}
+
 int kv_keys_read(const json_t *o, const char *what, struct kv_keys *out)
 {
     struct kv_keys k = kv_keys_none;
@@ -124,8 +188,11 @@ int kv_keys_read(const json_t *o, const char *what, struct kv_keys *out)
                        "%s: compute_dtype: rows are decoded in the type they were written in; "
                        "leave it out",
                        what);
-        if (i == KV_KEYS && !kv_keys_ignores(key) && !same(key, "compute_dtype"))
-            return unknown(what, key);
+        if (i == KV_KEYS && !kv_keys_ignores(key) && !same(key, "compute_dtype")) {
+            int taken = take_option(what, key, v, &k);
+            if (taken < 0) return taken;
+            if (!taken) return unknown(what, key);
+        }
         if (i == KV_KEYS || json_is_null(v)) continue;
         if (k.given & 1u << i) return ERR(ARG, "%s: %s is given twice", what, table[i].name);
         TRY(take(what, i, v, &k));
@@ -178,27 +245,65 @@ static int check_tier(const struct kv_keys *k, const struct kv_preset *p)
     return 0;
 }
 
-static int check_codec(const struct kv_keys *k, const struct kv_preset *p)
+static int no_codec(const char *key, const struct kv_preset *p)
 {
-    struct kv_codec_options o = k->codec;
-    for (uint32_t i = KV_KEY_NBITS; i <= KV_KEY_RESIDUAL_LENGTH; i++)
-        if (k->given & 1u << i && !o.backend && !p->quantized)
-            return ERR(ARG,
-                       "cache_config: %s needs backend (\"quanto\" or \"hqq\") or "
-                       "cache_implementation \"quantized\", not \"%s\"",
-                       table[i].name, p->name);
-    if (!o.backend && !p->quantized) return 0;
+    return ERR(ARG,
+               "cache_config: %s needs backend (\"quanto\" or \"hqq\") or cache_implementation "
+               "\"quantized\", not \"%s\"",
+               key, p->name);
+}
+
+/* One option onto the planes it is for; at least one of them must have it. */
+static int apply(const struct kv_key_option *w, struct kv_codec_pair *o)
+{
+    char key[KV_OPTION_NAME];
+    bool taken = false;
+    spell(w->name, w->plane, key);
+    for (int p = 0; p < 2; p++) {
+        if (w->plane >= 0 && w->plane != p) continue;
+        if (kv_codec_option_at(o->plane[p].kind, w->name) < 0) continue;
+        TRY(kv_codec_set(&o->plane[p], w->name, w->value));
+        taken = true;
+    }
+    if (taken) return 0;
+    const struct kv_codec_kind *k = o->plane[0].kind, *v = o->plane[1].kind;
+    return ERR(ARG,
+               "cache_config: %s: keys have backend \"%s\", values \"%s\", without this option",
+               key, k ? k->name : KV_CODEC_NONE, v ? v->name : KV_CODEC_NONE);
+}
+
+int kv_keys_codecs(const struct kv_keys *k, const struct kv_preset *p, struct kv_codec_pair *out)
+{
+    const char *both = k->backend ? k->backend : p->quantized ? "quanto" : KV_CODEC_NONE;
+    struct kv_codec_pair o = {.residual_length = k->residual_length};
+    for (int i = 0; i < 2; i++) {
+        const char *name = k->backend_plane[i] ? k->backend_plane[i] : both;
+        if (strcmp(name, KV_CODEC_NONE) == 0) continue;
+        TRY(kv_codec_usual(name, &o.plane[i]));
+    }
+    if (!o.plane[0].kind && !o.plane[1].kind) {
+        char key[KV_OPTION_NAME];
+        if (p->quantized)
+            return ERR(ARG, "cache_implementation \"%s\" and backend \"%s\" contradict each other",
+                       p->name, KV_CODEC_NONE);
+        if (k->n_options) return no_codec(spell(k->option[0].name, k->option[0].plane, key), p);
+        if (k->given & 1u << KV_KEY_RESIDUAL_LENGTH) return no_codec("residual_length", p);
+        *out = o;
+        return 0;
+    }
     if (k->test_codec) return ERR(ARG, "cache_config: test_codec and backend: give one of them");
-    if (!o.backend) o.backend = "quanto";
-    const struct kv_codec_kind *kind = kv_codec_find(o.backend);
-    if (!kind)
-        return ERR(UNSUPPORTED, "quantized caches: backend \"%s\" is not in this build", o.backend);
-    return kind->check ? kind->check(&o) : 0;
+    for (int one = 0; one < 2; one++) /* those of one plane over those of both */
+        for (uint32_t i = 0; i < k->n_options; i++)
+            if ((k->option[i].plane >= 0) == one) TRY(apply(&k->option[i], &o));
+    TRY(kv_codec_pair_check(&o));
+    *out = o;
+    return 0;
 }
 
 int kv_keys_check(const struct kv_keys *k, const struct kv_preset *p)
 {
     TRY(check_windows(k, p));
     TRY(check_tier(k, p));
-    return check_codec(k, p);
+    struct kv_codec_pair o;
+    return kv_keys_codecs(k, p, &o);
 }

@@ -38,7 +38,7 @@ static int settle(const char *impl, const char *config, enum layers which,
     if (e < 0) return e;
     TRY(kv_preset_settle(kv_preset_find(impl), &k, of[which].site, of[which].n, o));
     struct kv_preset_options plain = *o;
-    plain.quant.backend = NULL; /* codecs are tested with the codecs */
+    plain.quant = (struct kv_codec_pair){0}; /* codecs are tested with the codecs */
     int n = kv_preset_groups(of[which].site, of[which].n, &plain, g, site);
     if (n < 0) return n;
     *n_groups = (uint32_t)n;
@@ -109,6 +109,21 @@ static const struct {
      FULL,
      {"offloaded_hybrid_chunked", "{\"sliding_window\": N}"}},
     {"dynamic", "{\"test_codec\": \"nonsense\"}", FULL, {"test_codec"}},
+    {"dynamic", "{\"backend_value\": \"hqq\", \"nbits\": 3}", FULL, {NULL}},
+    {"quantized", "{\"backend_key\": \"none\", \"axis_value\": -1}", FULL, {NULL}},
+    {"quantized", "{\"nbits\": 4, \"nbits_value\": 2, \"q_group_size_key\": 32}", FULL, {NULL}},
+    {"dynamic", "{\"backend\": \"none\"}", FULL, {NULL}},
+    {"quantized", "{\"backend\": \"none\"}", FULL, {"\"quantized\"", "contradict"}},
+    {"dynamic", "{\"nbits_key\": 2}", FULL, {"nbits_key", "backend"}},
+    {"dynamic", "{\"backend\": \"shuffle\", \"nbits\": 2}", FULL, {"nbits", "\"shuffle\""}},
+    {"dynamic",
+     "{\"backend_key\": \"hqq\", \"axis_value\": 1}",
+     FULL,
+     {"axis_value", "values \"none\""}},
+    {"quantized", "{\"nbits_key\": 2, \"nbits-key\": 2}", FULL, {"nbits_key", "twice"}},
+    {"quantized", "{\"nbits_value\": 3}", FULL, {"nbits 3", "quanto"}},
+    {"quantized", "{\"backend_vale\": \"hqq\"}", FULL, {"backend_vale", "backend_value"}},
+    {"quantized", "{\"nbits_vlue\": 2}", FULL, {"nbits_vlue", "nbits_value"}},
 };
 
 static void test_sentences(void **state)
@@ -280,7 +295,7 @@ static void test_codecs(void **state)
         json_decref(j);
         if (kv_preset_settle(kv_preset_find("quantized"), &k, of, 3, &o) < 0)
             fail_msg("%s", err_last());
-        assert_string_equal(o.quant.backend, c[i].backend);
+        assert_string_equal(o.quant.plane[0].kind->name, c[i].backend);
         int n = kv_preset_groups(of, 3, &o, g, site);
         if (n < 0) fail_msg("%s", err_last());
         assert_int_equal(n, c[i].groups);
@@ -293,6 +308,50 @@ static void test_codecs(void **state)
         }
         kv_preset_close(g, (uint32_t)n);
         assert_null(g[0].plane[0].codec);
+    }
+}
+
+/* Keys and values are encoded as each was told, or not at all. */
+static void test_planes(void **state)
+{
+    (void)state;
+    static const struct kv_site of[] = {SITE(0, 0, 64, 64)};
+    static const struct {
+        const char *config, *text[2];
+        uint32_t resid;
+    } c[] = {
+        {"{\"backend_key\": \"quanto\"}", {"quanto 4-bit groups of 64, unit 1", "none"}, 128},
+        {"{\"backend_value\": \"shuffle\"}", {"none", "shuffle"}, 0},
+        {"{\"backend_key\": \"hqq\", \"backend_value\": \"shuffle\", \"residual_length\": 16}",
+         {"hqq 4-bit channels of 64, zero first", "shuffle"},
+         16},
+        {"{\"backend\": \"hqq\", \"nbits\": 8, \"nbits_value\": 2, \"axis\": 1, \"axis_key\": 0}",
+         {"hqq 8-bit channels of 64, zero first", "hqq 2-bit groups of 64, unit 1, zero first"},
+         128},
+        {"{\"backend\": \"hqq\", \"backend_key\": \"quanto\", \"q_group_size_value\": 32}",
+         {"quanto 4-bit groups of 64, unit 1", "hqq 4-bit channels of 32, zero first"},
+         128}};
+    for (size_t i = 0; i < countof(c); i++) {
+        struct kv_preset_options o = {.dtype = DT_F16};
+        struct kv_group g;
+        struct kv_keys k;
+        uint32_t site;
+        json_t *j;
+        assert_int_equal(json_parse(c[i].config, strlen(c[i].config), "cache_config", &j), 0);
+        if (kv_keys_read(j, "cache_config", &k) < 0) fail_msg("%s", err_last());
+        json_decref(j);
+        if (kv_preset_settle(kv_preset_find("dynamic"), &k, of, 1, &o) < 0 ||
+            kv_preset_groups(of, 1, &o, &g, &site) < 0)
+            fail_msg("%s", err_last());
+        assert_int_equal(g.seal.resid, c[i].resid);
+        for (int p = 0; p < 2; p++) {
+            char said[KV_CODEC_TEXT], text[KV_CODEC_TEXT + 32];
+            assert_true(kv_codec_describe(g.plane[p].codec, said) >= 0);
+            snprintf(text, sizeof text, "%s%s%s", g.plane[p].codec->name, *said ? " " : "", said);
+            assert_string_equal(text, c[i].text[p]);
+            assert_int_equal(g.plane[p].codec->tile, g.seal.tile);
+        }
+        kv_preset_close(&g, 1);
     }
 }
 
@@ -368,7 +427,7 @@ int main(void)
         cmocka_unit_test(test_sentences), cmocka_unit_test(test_groups),
         cmocka_unit_test(test_names),     cmocka_unit_test(test_bound),
         cmocka_unit_test(test_reserve),   cmocka_unit_test(test_codecs),
-        cmocka_unit_test(test_hint),
+        cmocka_unit_test(test_planes),    cmocka_unit_test(test_hint),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

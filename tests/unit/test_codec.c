@@ -1,6 +1,7 @@
 /* test_codec.c - the quantized codecs against the packages they follow: codes, scales and values on stored vectors;
  * refusals; tiles, leading rows, values that are no numbers; kernels that read strips; and what attention over
  * them loses, compared with the reference's schedule. */
+#include "codecs.h"
 #include "dev/cpu/attn.h"
 #include "dev/cpu/cpu.h"
 #include "dev/cpu/half.h"
@@ -13,9 +14,9 @@
 
 #define VECTORS "tests/fixtures/codec/vectors.safetensors"
 
-static struct kv_codec_options options(const char *backend, uint32_t nbits, int axis, uint32_t g)
+static struct affine_choice options(const char *backend, int32_t nbits, int axis, int32_t g)
 {
-    return (struct kv_codec_options){backend, nbits, axis, axis, g, 128};
+    return (struct affine_choice){backend, nbits, axis, axis, g, 128};
 }
 
 static void put(enum dtype t, void *p, size_t i, float x)
@@ -40,7 +41,7 @@ static size_t at_of(const struct kv_shape *s, uint32_t rows, uint32_t head, uint
 /* One vector's case: a matrix [rows][dim] of one head whose tiles are the reference's groups. */
 struct vector {
     char name[96];
-    struct kv_codec_options o;
+    struct affine_choice o;
     enum dtype dtype;
     bool channel, flip; /* flip: the reference numbers groups [channel][tile] (quanto axis -1) */
     uint32_t rows, dim;
@@ -57,7 +58,7 @@ static bool vector_at(const struct safetensors *f, uint32_t i, struct vector *v)
     memset(v, 0, sizeof *v);
     snprintf(v->name, sizeof v->name, "%.*s", (int)(end - t->name), t->name);
     int axis;
-    assert_int_equal(sscanf(v->name, "%15[^.].%u.%d.%u.%15[^.].%15s", backend, &v->o.nbits, &axis,
+    assert_int_equal(sscanf(v->name, "%15[^.].%d.%d.%d.%15[^.].%15s", backend, &v->o.nbits, &axis,
                             &v->o.q_group_size, input, type),
                      6);
     bool quanto = strcmp(backend, "quanto") == 0;
@@ -66,7 +67,7 @@ static bool vector_at(const struct safetensors *f, uint32_t i, struct vector *v)
     v->channel = quanto ? axis == -1 : axis == 0;
     v->flip = quanto && v->channel;
     const struct tensor *x = safetensors_find(f, input);
-    uint32_t n = (uint32_t)x->dim[0], g = v->o.q_group_size;
+    uint32_t n = (uint32_t)x->dim[0], g = (uint32_t)v->o.q_group_size;
     v->x = x->data;
     v->codes = t;
     v->dim = strcmp(input, "x0") == 0 ? 16 : 32;
@@ -80,6 +81,16 @@ static bool vector_at(const struct safetensors *f, uint32_t i, struct vector *v)
         if (found) *to[k] = found;
     }
     return true;
+}
+
+static uint32_t open_pair(const struct affine_choice *o, const struct kv_shape *k,
+                          const struct kv_shape *v, struct kv_codec **kc, struct kv_codec **vc)
+{
+    struct kv_codec_pair pair;
+    struct kv_seal seal;
+    assert_int_equal(pair_of(o, &pair), 0);
+    assert_int_equal(kv_codec_pair_open(&pair, k, v, kc, vc, &seal), 0);
+    return seal.resid;
 }
 
 struct result {
@@ -97,8 +108,7 @@ static void run_vector(const struct vector *v, enum kv_layout layout, struct res
 {
     struct kv_shape s = {1, v->dim, v->dtype, layout};
     struct kv_codec *c, *other;
-    uint32_t resid;
-    assert_int_equal(kv_codec_pair_open(&v->o, &s, &s, &c, &other, &resid), 0);
+    open_pair(&v->o, &s, &s, &c, &other);
     const struct kv_affine *f = c->affine;
     uint32_t block = MAX(c->tile, 16u), pairs = affine_pairs(f, v->dim), tiles = v->rows / c->tile;
     size_t values = (size_t)block * v->dim;
@@ -196,7 +206,7 @@ static void through(const struct kv_codec *c, const struct kv_shape *s, const fl
 }
 
 struct choice {
-    struct kv_codec_options o;
+    struct affine_choice o;
     uint32_t dim, tile; /* 0: refused */
     const char *says;
 };
@@ -237,18 +247,21 @@ static void test_choices(void **state)
         const struct choice *c = &choices[i];
         struct kv_shape k = {3, c->dim, DT_F16, KV_STRIPS}, v = {3, c->dim, DT_F16, KV_ROWMAJOR};
         struct kv_codec *kc = NULL, *vc = NULL;
-        uint32_t resid = 7;
-        int e = kv_codec_pair_open(&c->o, &k, &v, &kc, &vc, &resid);
+        struct kv_codec_pair pair;
+        struct kv_seal seal = {.resid = 7};
+        int e = pair_of(&c->o, &pair);
+        if (e >= 0) e = kv_codec_pair_open(&pair, &k, &v, &kc, &vc, &seal);
         if (!c->tile) {
             if (e != ERR_ARG || !strstr(err_last(), c->says))
                 fail_msg("choice %zu: %d \"%s\", wants \"%s\"", i, e, err_last(), c->says);
-            assert_true(!kc && !vc && resid == 7);
+            assert_true(!kc && !vc && seal.resid == 7);
             continue;
         }
         if (e < 0) fail_msg("choice %zu: %s", i, err_last());
         assert_int_equal(kc->tile, c->tile);
         assert_int_equal(vc->tile, c->tile);
-        assert_int_equal(resid, strcmp(c->o.backend, "shuffle") ? MAX(c->o.residual_length, 1) : 0);
+        assert_int_equal(seal.resid,
+                         strcmp(c->o.backend, "shuffle") ? MAX(c->o.residual_length, 1) : 0);
         kv_codec_close(kc);
         kv_codec_close(vc);
     }
@@ -269,8 +282,7 @@ static float uniform(void)
 
 struct kind {
     const char *backend;
-    uint32_t nbits, g;
-    int axis;
+    int32_t nbits, g, axis;
 };
 static const struct kind every[] = {
     {"quanto", 4, 16, 0}, {"quanto", 2, 64, 0}, {"quanto", 4, 32, -1}, {"quanto", 2, 8, -1},
@@ -289,10 +301,9 @@ static void test_groups_apart(void **state)
                 static const enum dtype types[] = {DT_F32, DT_F16, DT_BF16};
                 struct kv_shape s = {2, 32, types[t], layout ? KV_ROWMAJOR : KV_STRIPS};
                 const struct kind *k = &every[i];
-                struct kv_codec_options o = options(k->backend, k->nbits, k->axis, k->g);
+                struct affine_choice o = options(k->backend, k->nbits, k->axis, k->g);
                 struct kv_codec *c, *other;
-                uint32_t resid;
-                assert_int_equal(kv_codec_pair_open(&o, &s, &s, &c, &other, &resid), 0);
+                open_pair(&o, &s, &s, &c, &other);
                 uint32_t n = c->tile * s.dim, all = 2 * n, group = c->affine->group;
                 float *x = calloc(all, 4), *y = calloc(all, 4), *z = calloc(all, 4);
                 for (uint32_t j = 0; j < all; j++)
@@ -360,10 +371,12 @@ static void test_strips(void **state)
             static const enum dtype types[] = {DT_F32, DT_F16, DT_BF16};
             const struct geometry *g = &geometries[i];
             struct kv_shape s = {3, g->dim, types[mix % 3], mix / 3 ? KV_ROWMAJOR : KV_STRIPS};
-            struct kv_codec_options o =
+            struct affine_choice o =
                 options(g->kind.backend, g->kind.nbits, g->kind.axis, g->kind.g);
+            struct kv_codec_pair pair;
             struct kv_codec *c = NULL;
-            if (kv_codec_find(o.backend)->open(&o, &s, true, g->tile, &c) < 0)
+            assert_int_equal(pair_of(&o, &pair), 0);
+            if (pair.plane[0].kind->open(&pair.plane[0], &s, true, g->tile, &c) < 0)
                 fail_msg("geometry %zu: %s", i, err_last());
             uint32_t rows = MAX(c->tile, 16u), n = 16 / MIN(c->tile, 16u);
             size_t bytes = c->bytes(c, &s), strip = (size_t)16 * s.dim * dtype_size(s.dtype);
@@ -411,7 +424,7 @@ static void test_strips(void **state)
             free(raw);
             free(want);
             free(got);
-            kv_codec_find(o.backend)->close(c);
+            kv_codec_close(c);
         }
 }
 
@@ -423,7 +436,7 @@ enum { HEADS = 2, ROWS = 128, DIM = 64 };
 struct toy_case {
     uint32_t number, prompt, steps, dim;
     enum dtype dtype;
-    struct kv_codec_options o;
+    struct affine_choice o;
     double reference;
 };
 
@@ -500,13 +513,13 @@ static void attend(const struct toy_case *c, const float *q, const float *const 
 static double lost(const struct toy_case *c)
 {
     static float x[3][ROWS * HEADS * DIM], k[2][HEADS * ROWS * DIM], v[2][HEADS * ROWS * DIM];
-    uint32_t rows = c->prompt + c->steps, resid;
+    uint32_t rows = c->prompt + c->steps;
     struct kv_shape ks = {HEADS, c->dim, c->dtype, KV_STRIPS}, vs = ks;
     struct kv_codec *kc, *vc;
     double bad = 0, good = 0;
     vs.layout = KV_ROWMAJOR;
     assert_true(rows <= ROWS && c->dim <= DIM);
-    assert_int_equal(kv_codec_pair_open(&c->o, &ks, &vs, &kc, &vc, &resid), 0);
+    uint32_t resid = open_pair(&c->o, &ks, &vs, &kc, &vc);
     for (uint32_t w = 0; w < 3; w++)
         make_values(c->number, w, rows * HEADS * c->dim, c->dim, x[w]);
     plane_of(c, kc, KV_STRIPS, x[0], k[0], k[1]);

@@ -1,5 +1,6 @@
 /* test_dev_attn.c - attention against the essay of dev.h (bit for bit), against softmax in double, and
  * against itself: instruction sets, threads, block rows, lossless tiles, batch mates, chunks, pieces. */
+#include "codecs.h"
 #include "dev/affine.h"
 #include "kv/codec.h"
 #include "test_dev_attn_toy.h"
@@ -391,7 +392,7 @@ static void decode_whole(const struct kv_codec *c, const struct kv_shape *s, uin
 static void test_codes(void **state)
 {
     (void)state;
-    static const struct kv_codec_options options[] = {
+    static const struct affine_choice options[] = {
         {"quanto", 4, 0, 0, 64, 1},  {"quanto", 2, 0, 0, 128, 1}, {"quanto", 4, -1, -1, 16, 1},
         {"quanto", 4, -1, -1, 8, 1}, {"hqq", 8, 1, 1, 32, 1},     {"hqq", 3, 0, 0, 32, 1},
     };
@@ -399,12 +400,13 @@ static void test_codes(void **state)
     static const struct policy how[] = {
         {"full", NULL, 0, 0, 0, 0}, {"window", NULL, 3, 5, 90, 0}, {"chunk", NULL, 0, 7, 0, 70}};
     for (size_t i = 0; i < countof(options) * countof(of); i++) {
-        const struct kv_codec_options *o = &options[i % countof(options)];
+        struct kv_codec_pair pair;
         const struct shape *s = &of[i / countof(options)];
         struct kv_shape k = {s->n_kv, s->dim, s->dtype, KV_STRIPS};
         struct kv_codec *c = NULL, whole;
         struct toy t;
-        assert_int_equal(kv_codec_find(o->backend)->open(o, &k, true, 0, &c), 0);
+        assert_int_equal(pair_of(&options[i % countof(options)], &pair), 0);
+        assert_int_equal(pair.plane[0].kind->open(&pair.plane[0], &k, true, 0, &c), 0);
         struct toy_config config =
             config_of(s, &how[(i + i / countof(options)) % countof(how)], 16);
         config.codec = c;

@@ -7,6 +7,7 @@
  * state of another text shows; what it answers is a hash of everything the token may see, read through the view of an open
  * step as a kernel reads it.  A cell passes if the answers of a sequence that was forked, cropped, reordered,
  * drafted on, ... are those of a fresh one in a resident store. */
+#include "codecs.h"
 #include "dev/dev.h"
 #include "kv/codec.h"
 #include "kv/image.h"
@@ -479,16 +480,14 @@ static const struct {
 /* --- stores */
 static int plane_codec(struct kv_group *g, uint32_t codec)
 {
-    struct kv_codec_options o = {.backend = codecs[codec].backend,
-                                 .nbits = 4,
-                                 .axis_key = !strcmp(codecs[codec].backend, "hqq"),
-                                 .axis_value = !strcmp(codecs[codec].backend, "hqq"),
-                                 .q_group_size = DIM,
-                                 .residual_length = 1};
-    const struct kv_codec_kind *kind = kv_codec_find(o.backend);
+    bool hqq = strcmp(codecs[codec].backend, "hqq") == 0;
+    struct affine_choice choice = {codecs[codec].backend, 4, hqq, hqq, DIM, 1};
+    struct kv_codec_pair o;
+    TRY(pair_of(&choice, &o));
     for (uint32_t p = 0; p < 2; p++) {
         struct kv_codec *c;
-        int e = kind->open(&o, &g->plane[p].shape, p == 0, codecs[codec].tile, &c);
+        int e =
+            o.plane[p].kind->open(&o.plane[p], &g->plane[p].shape, p == 0, codecs[codec].tile, &c);
         if (e < 0) return e;
         g->plane[p].codec = c;
     }

@@ -575,7 +575,7 @@ void dev_attention(struct dev *d, const struct kv_view *v, const struct dev_attn
         const struct kv_codec *c = v->codec[i];
         j.tiled |= c != NULL;
         j.lossy |= c && !c->lossless;
-        j.whole |= c && !c->affine;
+        j.whole |= c && !c->affine && !c->in_place;
     }
     lay_out(j.n_tokens, a->n_heads, j.dk, j.dv, j.tiled ? v->sealed.rows : 0, pool_threads(d->pool),
             &j.lay);

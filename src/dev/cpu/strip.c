@@ -111,6 +111,9 @@ void strip_span(const struct strip_from *w, uint32_t row0, uint32_t s0, uint32_t
         if (!c || row + KV_STRIP <= seal0 || row >= seal1 ||
             (c->lossless && (row < seal0 || row + KV_STRIP > seal1))) {
             strip[s] = strip_raw(w, row, head);
+        } else if (c->in_place) {
+            uint32_t of_tile = head * (c->tile / KV_STRIP) + row % c->tile / KV_STRIP;
+            strip[s] = tile_of(w, row) + of_tile * bytes;
         } else if (c->affine) {
             struct strip_tiles t;
             strip_find(w, row, seal0, seal1, &t);
