@@ -2,6 +2,7 @@
  * a budget.  Nothing is allocated here, so everything that can be wrong with a configuration is found first. */
 #include "api/settings.h"
 #include "base/near.h"
+#include "generate/options.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -28,7 +29,8 @@ static int find_preset(const char *name, const struct kv_preset **out)
 int settings_read(const kvik_cache_config *c, struct preset_choice *s)
 {
     s->keys = kv_keys_none;
-    TRY(find_preset(c->cache_implementation ? c->cache_implementation : "dynamic", &s->preset));
+    const char *name = c->cache_implementation;
+    TRY(find_preset(name ? name : option_default("cache_implementation"), &s->preset));
     if (c->cache_config) {
         json_t *o;
         TRY(json_parse(c->cache_config, strlen(c->cache_config), "cache_config", &o));

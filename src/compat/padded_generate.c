@@ -222,7 +222,7 @@ static void settle(const struct call *c)
  * as the options ask for, within what a sequence can hold. */
 static uint32_t room_for(const struct kvik_batch *b, const kvik_generation *g, uint32_t columns)
 {
-    uint32_t most = MAX(MAX(g->max_new_tokens, g->max_length), 20);
+    uint32_t most = MAX(MAX(g->max_new_tokens, g->max_length), GEN_NEW_TOKENS);
     return columns + b->length + MIN(most, b->c->x->max_len) + 1;
 }
 

@@ -1,28 +1,28 @@
-/* change.h - one application of options onto a kvik_generation, as settings.c (scalars, the application itself)
- * and settings_owned.c (what the struct owns) share it. */
+/* change.h - one application of options to a kvik_generation, shared by settings.c (numbers, and the application itself)
+ * and settings_owned.c (memory that the struct owns). */
 #pragma once
 #include "generate/options.h"
 
-/* What one application changes: `to` starts as a copy of the struct and shares what it owns until replaced. */
+/* One application.  `to` starts as a copy of the struct and shares its memory until a value is replaced. */
 struct change {
     const char *what; /* the source, in errors */
     bool strict;
     const kvik_generation *from;
     kvik_generation to;
     json_t *unmet;      /* owned */
-    const json_t *mask; /* of negative prompt ids given by this application; borrowed */
-    bool negative;      /* they were given */
+    const json_t *mask; /* negative_prompt_attention_mask, if this application gave it; borrowed */
+    bool negative;      /* this application gave negative_prompt_ids */
 };
 
-/* ERR(ARG): the option must be `must`, not v. */
+/* Returns ERR_ARG: the option must be `must`, not v. */
 int settings_bad(const struct change *c, const kvik_option *o, const json_t *v, const char *must);
 #define SETTINGS_SHOWN 48 /* characters of a value quoted in an error */
 const char *settings_show(const json_t *v, char out[SETTINGS_SHOWN]);
 
-/* Puts an owned value (NULL: none) in the place of the one at `offset` of c->to, which is freed if it is of this
- * application; n: what it counts, for arrays. */
+/* Replaces the owned value at `offset` of c->to (NULL: none); n: the count of an array.  The old value is freed if this
+ * application made it. */
 void settings_replace(struct change *c, size_t offset, void *value, uint32_t n);
-/* Frees what `drop` owns and `keep` does not. */
+/* Frees the memory that `drop` owns and `keep` does not. */
 void settings_drop_others(kvik_generation *drop, const kvik_generation *keep);
 
 int settings_take_ids(struct change *c, const kvik_option *o, const json_t *v, size_t offset);
@@ -32,5 +32,5 @@ int settings_take_biases(struct change *c, const kvik_option *o, const json_t *v
 int settings_take_strings(struct change *c, const kvik_option *o, const json_t *v, size_t offset);
 int settings_take_object(struct change *c, const kvik_option *o, const json_t *v, size_t offset);
 int settings_take_mask(struct change *c, const kvik_option *o, const json_t *v);
-/* After all keys: drops the ids under c->mask. */
+/* After all keys: removes the negative prompt ids that c->mask hides. */
 int settings_apply_mask(struct change *c);

@@ -7,6 +7,7 @@
  * full, or too short for a row, makes no more guesses for it; nothing is lost but speed. */
 #include "generate/chain.h"
 #include "generate/draft.h"
+#include "generate/options.h"
 
 #include <string.h>
 
@@ -149,7 +150,7 @@ static int propose(void *ctx, struct draft_row *row, uint32_t n)
 static bool schedule_is(const struct assistant *s, const char *name)
 {
     const char *now = s->g->num_assistant_tokens_schedule;
-    return strcmp(now ? now : "constant", name) == 0;
+    return strcmp(now ? now : option_default("num_assistant_tokens_schedule"), name) == 0;
 }
 
 static void told(void *ctx, uint32_t row, uint32_t guesses, uint32_t right)

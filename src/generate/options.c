@@ -1,7 +1,8 @@
-/* options.c - the one option table.  kvik_generation_set, the command's options and --help, and the bindings
- * all read it; names, types, ranges and defaults are those of the reference (v5).  Below it stand the names of the
- * reference that this version knows but does not do: they are accepted at the value that changes nothing and
- * refused by name otherwise, never silently ignored. */
+/* options.c - the one table of options.  kvik_generation_set, the command's options and --help, the pages of options and
+ * the defaults of kvik_generation all read it.  Names, types, ranges and defaults are those of Transformers v5.
+ *
+ * Below the table stand names of Transformers that this version knows but does not implement.  Each is accepted at the
+ * value that changes nothing and refused by name otherwise; none is silently ignored. */
 #include "generate/options.h"
 #include "base/near.h"
 
@@ -10,156 +11,162 @@
 #define U32    4294967295.0
 #define ID_MAX 2147483647.0
 
-/* X(group, name, field, kind, default, min, max, choices, help) */
+/* X(group, name, field, kind, default, min, max, choices, help).  The default may be empty: 0, or nothing owned. */
 #define OPTIONS_LENGTH(X)                                                                          \
-    X("length", max_new_tokens, max_new_tokens, UINT, "", 1, U32, NULL,                            \
-      "tokens to generate, without the prompt; wins over max_length (neither set: 20)")            \
-    X("length", max_length, max_length, UINT, "", 1, U32, NULL,                                    \
-      "tokens of prompt and answer together")                                                      \
-    X("length", min_new_tokens, min_new_tokens, UINT, "0", 0, U32, NULL,                           \
-      "no end-of-sequence token before this many new tokens")                                      \
-    X("length", min_length, min_length, UINT, "0", 0, U32, NULL,                                   \
-      "no end-of-sequence token before this many tokens, prompt included")                         \
-    X("length", max_time, max_time, FLOAT, "0", 0, 1e9, NULL,                                      \
-      "seconds after which the text ends with the token at hand; 0: no limit")                     \
-    X("length", eos_token_id, eos_token_id, IDS, "", 0, ID_MAX, NULL,                              \
-      "token or tokens that end a text; an empty list: none")                                      \
-    X("length", stop_strings, stop_strings, STRINGS, "", 0, 0, NULL,                               \
-      "text or texts that end the answer; kept at its end")                                        \
-    X("length", pad_token_id, pad_token_id, INT, "", -1, ID_MAX, NULL,                             \
-      "fills rows that have ended, in the output; -1: none")                                       \
-    X("length", bos_token_id, bos_token_id, INT, "", -1, ID_MAX, NULL,                             \
+    X("length", max_new_tokens, max_new_tokens, UINT, , 1, U32, NULL,                              \
+      "tokens to generate, without the prompt; wins over max_length; with neither "                \
+      "set: 20")                                                                                   \
+    X("length", max_length, max_length, UINT, , 1, U32, NULL,                                      \
+      "tokens of the prompt and the answer together")                                              \
+    X("length", min_new_tokens, min_new_tokens, UINT, 0, 0, U32, NULL,                             \
+      "ban end-of-sequence tokens before this many new tokens")                                    \
+    X("length", min_length, min_length, UINT, 0, 0, U32, NULL,                                     \
+      "ban end-of-sequence tokens before this many tokens, prompt included")                       \
+    X("length", max_time, max_time, FLOAT, 0, 0, 1e9, NULL,                                        \
+      "seconds after which generation stops with the current token; 0: no limit")                  \
+    X("length", eos_token_id, eos_token_id, IDS, , 0, ID_MAX, NULL,                                \
+      "end-of-sequence token, or several; an empty list: none")                                    \
+    X("length", stop_strings, stop_strings, STRINGS, , 0, 0, NULL,                                 \
+      "one text or several that end the answer; the text stays in the answer")                     \
+    X("length", pad_token_id, pad_token_id, INT, -1, -1, ID_MAX, NULL,                             \
+      "token that fills finished rows in the output; -1: none")                                    \
+    X("length", bos_token_id, bos_token_id, INT, -1, -1, ID_MAX, NULL,                             \
       "token that begins a text; -1: none")
 
 #define OPTIONS_SAMPLING(X)                                                                        \
-    X("sampling", do_sample, do_sample, BOOL, "false", 0, 1, NULL,                                 \
-      "draw the next token; false: always the most likely one")                                    \
-    X("sampling", seed, seed, SEED, "0", 0, 9223372036854775807.0, NULL,                           \
+    X("sampling", do_sample, do_sample, BOOL, false, 0, 1, NULL,                                   \
+      "draw the next token at random; false: always take the most likely token")                   \
+    X("sampling", seed, seed, SEED, 0, 0, 9223372036854775807.0, NULL,                             \
       "seed of sampling; the same seed gives the same text")                                       \
-    X("sampling", temperature, temperature, FLOAT, "1", 0, 1e6, NULL,                              \
-      "divides the logits when sampling; below 1 sharper, above 1 flatter")                        \
-    X("sampling", top_h, top_h, FLOAT, "0", 0, 1, NULL,                                            \
-      "of the 100 most likely tokens, draw from the first that hold this share of their"           \
-      " entropy; 0: off")                                                                          \
-    X("sampling", top_k, top_k, UINT, "50", 0, U32, NULL,                                          \
+    X("sampling", temperature, temperature, FLOAT, 1, 0, 1e6, NULL,                                \
+      "divides the logits when sampling; below 1: sharper, above 1: flatter")                      \
+    X("sampling", top_h, top_h, FLOAT, 0, 0, 1, NULL,                                              \
+      "draw from the first of the 100 most likely tokens that hold this share of "                 \
+      "their entropy; 0: off")                                                                     \
+    X("sampling", top_k, top_k, UINT, 50, 0, U32, NULL,                                            \
       "draw from the k most likely tokens; 0: from all")                                           \
-    X("sampling", top_p, top_p, FLOAT, "1", 0, 1, NULL,                                            \
+    X("sampling", top_p, top_p, FLOAT, 1, 0, 1, NULL,                                              \
       "draw from the smallest set of tokens that reaches this probability")                        \
-    X("sampling", min_p, min_p, FLOAT, "0", 0, 1, NULL,                                            \
-      "leave out tokens below this share of the most likely one's probability")                    \
-    X("sampling", typical_p, typical_p, FLOAT, "1", 1e-6, 1, NULL,                                 \
-      "draw from the tokens nearest to the expected surprise, up to this probability; "            \
-      "1: off")                                                                                    \
-    X("sampling", epsilon_cutoff, epsilon_cutoff, FLOAT, "0", 0, 1, NULL,                          \
-      "leave out tokens below this probability; 0: none")                                          \
-    X("sampling", eta_cutoff, eta_cutoff, FLOAT, "0", 0, 1, NULL,                                  \
-      "as epsilon_cutoff, and less strict where the choice is wide; 0: off")
+    X("sampling", min_p, min_p, FLOAT, 0, 0, 1, NULL,                                              \
+      "remove tokens below this share of the probability of the most likely token")                \
+    X("sampling", typical_p, typical_p, FLOAT, 1, 1e-6, 1, NULL,                                   \
+      "draw from the tokens nearest to the expected surprise, up to this "                         \
+      "probability; 1: off")                                                                       \
+    X("sampling", epsilon_cutoff, epsilon_cutoff, FLOAT, 0, 0, 1, NULL,                            \
+      "remove tokens below this probability; 0: off")                                              \
+    X("sampling", eta_cutoff, eta_cutoff, FLOAT, 0, 0, 1, NULL,                                    \
+      "like epsilon_cutoff, but less strict where many tokens are plausible; 0: off")
 
 #define OPTIONS_SCORES(X)                                                                          \
-    X("scores", repetition_penalty, repetition_penalty, FLOAT, "1", 1e-6, 1e6, NULL,               \
-      "above 1 makes tokens already in the text less likely")                                      \
-    X("scores", encoder_repetition_penalty, encoder_repetition_penalty, FLOAT, "1", 1e-6, 1e6,     \
-      NULL, "above 1 makes tokens of the prompt more likely")                                      \
-    X("scores", no_repeat_ngram_size, no_repeat_ngram_size, UINT, "0", 0, U32, NULL,               \
-      "no sequence of this many tokens comes twice; 0: off")                                       \
-    X("scores", encoder_no_repeat_ngram_size, encoder_no_repeat_ngram_size, UINT, "0", 0, U32,     \
-      NULL, "no sequence of this many tokens of the prompt comes again; 0: off")                   \
-    X("scores", sequence_bias, sequence_bias, BIASES, "", 0, 0, NULL,                              \
+    X("scores", repetition_penalty, repetition_penalty, FLOAT, 1, 1e-6, 1e6, NULL,                 \
+      "above 1: tokens that are already in the text become less likely")                           \
+    X("scores", encoder_repetition_penalty, encoder_repetition_penalty, FLOAT, 1, 1e-6, 1e6, NULL, \
+      "above 1: tokens of the prompt become more likely")                                          \
+    X("scores", no_repeat_ngram_size, no_repeat_ngram_size, UINT, 0, 0, U32, NULL,                 \
+      "ban every sequence of this many tokens that the text already has; 0: off")                  \
+    X("scores", encoder_no_repeat_ngram_size, encoder_no_repeat_ngram_size, UINT, 0, 0, U32, NULL, \
+      "ban every sequence of this many tokens that the prompt has; 0: off")                        \
+    X("scores", sequence_bias, sequence_bias, BIASES, , 0, 0, NULL,                                \
       "adds to the score of token sequences: [[[5], -2.0], [[7, 8], 1.5]]")                        \
-    X("scores", bad_words_ids, bad_words_ids, LISTS, "", 0, 0, NULL,                               \
-      "token sequences that must not come: [[5], [7, 8]]")                                         \
-    X("scores", suppress_tokens, suppress_tokens, ID_LIST, "", 0, ID_MAX, NULL,                    \
-      "tokens that must not come")                                                                 \
-    X("scores", begin_suppress_tokens, begin_suppress_tokens, ID_LIST, "", 0, ID_MAX, NULL,        \
-      "tokens that must not come first")                                                           \
-    X("scores", forced_bos_token_id, forced_bos_token_id, INT, "", -1, ID_MAX, NULL,               \
-      "the token after a prompt of one token; -1: free")                                           \
-    X("scores", forced_eos_token_id, forced_eos_token_id, IDS, "", 0, ID_MAX, NULL,                \
-      "the last token of a text that reaches its length; several: any of them")                    \
-    X("scores", exponential_decay_length_penalty, decay_start, DECAY, "", 0, U32, NULL,            \
-      "[START, FACTOR]: START tokens into the answer its end becomes likelier by FACTOR"           \
-      " a token")                                                                                  \
-    X("scores", guidance_scale, guidance_scale, FLOAT, "1", -1e6, 1e6, NULL,                       \
+    X("scores", bad_words_ids, bad_words_ids, LISTS, , 0, 0, NULL,                                 \
+      "token sequences to ban: [[5], [7, 8]]")                                                     \
+    X("scores", suppress_tokens, suppress_tokens, ID_LIST, , 0, ID_MAX, NULL, "tokens to ban")     \
+    X("scores", begin_suppress_tokens, begin_suppress_tokens, ID_LIST, , 0, ID_MAX, NULL,          \
+      "tokens to ban as the first generated token")                                                \
+    X("scores", forced_bos_token_id, forced_bos_token_id, INT, -1, -1, ID_MAX, NULL,               \
+      "the token to put after a prompt of one token; -1: none")                                    \
+    X("scores", forced_eos_token_id, forced_eos_token_id, IDS, , 0, ID_MAX, NULL,                  \
+      "the last token of a text that reaches its maximum length; with several, any "               \
+      "of them")                                                                                   \
+    X("scores", exponential_decay_length_penalty, decay_start, DECAY, , 0, U32, NULL,              \
+      "[START, FACTOR]: after START new tokens the end becomes likelier by FACTOR "                \
+      "with every token")                                                                          \
+    X("scores", guidance_scale, guidance_scale, FLOAT, 1, -1e6, 1e6, NULL,                         \
       "above 1: follow the prompt more closely than negative_prompt_ids; 1: off")                  \
-    X("scores", negative_prompt_ids, negative_prompt_ids, ID_LIST, "", 0, ID_MAX, NULL,            \
-      "the prompt to keep away from with guidance_scale; none: the prompt's last token")           \
-    X("scores", negative_prompt_attention_mask, negative_prompt_ids, MASK, "", 0, 1, NULL,         \
-      "zeros mark tokens of negative_prompt_ids that are left out")                                \
-    X("scores", remove_invalid_values, remove_invalid_values, BOOL, "false", 0, 1, NULL,           \
-      "make scores that are no number 0, and infinite ones finite")                                \
-    X("scores", renormalize_logits, renormalize_logits, BOOL, "false", 0, 1, NULL,                 \
-      "make the scores log-probabilities again after everything else")
+    X("scores", negative_prompt_ids, negative_prompt_ids, ID_LIST, , 0, ID_MAX, NULL,              \
+      "the prompt that guidance_scale leads away from; none: the last token of the "               \
+      "prompt")                                                                                    \
+    X("scores", negative_prompt_attention_mask, negative_prompt_ids, MASK, , 0, 1, NULL,           \
+      "zeros hide tokens of negative_prompt_ids")                                                  \
+    X("scores", remove_invalid_values, remove_invalid_values, BOOL, false, 0, 1, NULL,             \
+      "replace scores that are NaN by 0, and infinite scores by finite ones")                      \
+    X("scores", renormalize_logits, renormalize_logits, BOOL, false, 0, 1, NULL,                   \
+      "make the scores log-probabilities again after all other changes")
 
 #define OPTIONS_SEARCH(X)                                                                          \
-    X("search", num_beams, num_beams, UINT, "1", 1, 65536, NULL,                                   \
-      "above 1: search with this many beams; the cache holds what they share once")                \
-    X("search", num_return_sequences, num_return_sequences, UINT, "1", 1, 65536, NULL,             \
-      "answers for each prompt: the best beams, or so many samples")                               \
-    X("search", length_penalty, length_penalty, FLOAT, "1", -1e3, 1e3, NULL,                       \
+    X("search", num_beams, num_beams, UINT, 1, 1, 65536, NULL,                                     \
+      "above 1: beam search with this many beams; the cache holds their common rows "              \
+      "once")                                                                                      \
+    X("search", num_return_sequences, num_return_sequences, UINT, 1, 1, 65536, NULL,               \
+      "answers for each prompt: the best beams, or this many samples")                             \
+    X("search", length_penalty, length_penalty, FLOAT, 1, -1e3, 1e3, NULL,                         \
       "beams: divide scores by length to this power; above 0 favours longer answers")              \
-    X("search", early_stopping, early_stopping, EARLY, "false", 0, 0, "false|true|never",          \
+    X("search", early_stopping, early_stopping, EARLY, false, 0, 0, "false|true|never",            \
       "beams: end when num_beams answers are complete (true), when none better is "                \
       "likely (false), when none better is possible (never)")                                      \
-    X("search", num_beam_groups, num_beam_groups, UINT, "1", 1, 65536, NULL,                       \
-      "beams in so many groups that keep apart by diversity_penalty")                              \
-    X("search", diversity_penalty, diversity_penalty, FLOAT, "0", 0, 1e6, NULL,                    \
-      "groups: taken from the score of a token for every beam of an earlier group that "           \
-      "just chose it")                                                                             \
-    X("search", penalty_alpha, penalty_alpha, FLOAT, "0", 0, 1, NULL,                              \
-      "above 0: contrastive search among the top_k tokens, with this much weight on "              \
-      "being unlike the text so far")
+    X("search", num_beam_groups, num_beam_groups, UINT, 1, 1, 65536, NULL,                         \
+      "divide the beams into this many groups, which diversity_penalty keeps apart")               \
+    X("search", diversity_penalty, diversity_penalty, FLOAT, 0, 0, 1e6, NULL,                      \
+      "groups: subtracted from the score of a token for every beam of an earlier "                 \
+      "group that just chose it")                                                                  \
+    X("search", penalty_alpha, penalty_alpha, FLOAT, 0, 0, 1, NULL,                                \
+      "above 0: contrastive search among the top_k tokens, with this weight on being "             \
+      "unlike the text so far")
 
 #define OPTIONS_SPECULATION(X)                                                                     \
-    X("speculation", prompt_lookup_num_tokens, prompt_lookup_num_tokens, UINT, "0", 0, 65536,      \
-      NULL,                                                                                        \
-      "guess so many tokens at once from earlier text that matches, and keep those the "           \
-      "model agrees with; 0: off")                                                                 \
-    X("speculation", max_matching_ngram_size, max_matching_ngram_size, UINT, "2", 1, 65536, NULL,  \
-      "the longest match that prompt_lookup_num_tokens looks for")                                 \
-    X("speculation", num_assistant_tokens, num_assistant_tokens, UINT, "20", 1, 65536, NULL,       \
-      "tokens an assistant model guesses at once")                                                 \
-    X("speculation", num_assistant_tokens_schedule, num_assistant_tokens_schedule, NAME,           \
-      "constant", 0, 0, "constant|heuristic|heuristic_transient",                                  \
-      "how that number changes: not at all, with success, with success within a call")             \
-    X("speculation", assistant_confidence_threshold, assistant_confidence_threshold, FLOAT, "0.4", \
-      0, 1, NULL, "the assistant stops guessing when its token is less likely than this")
+    X("speculation", prompt_lookup_num_tokens, prompt_lookup_num_tokens, UINT, 0, 0, 65536, NULL,  \
+      "draft this many tokens at once from matching earlier text, and keep the "                   \
+      "accepted ones; 0: off")                                                                     \
+    X("speculation", max_matching_ngram_size, max_matching_ngram_size, UINT, 2, 1, 65536, NULL,    \
+      "the longest match that prompt_lookup_num_tokens searches for")                              \
+    X("speculation", num_assistant_tokens, num_assistant_tokens, UINT, 20, 1, 65536, NULL,         \
+      "tokens that an assistant model drafts at once")                                             \
+    X("speculation", num_assistant_tokens_schedule, num_assistant_tokens_schedule, NAME, constant, \
+      0, 0, "constant|heuristic|heuristic_transient",                                              \
+      "how num_assistant_tokens changes: never, with the drafts accepted, or with "                \
+      "the drafts accepted in this call")                                                          \
+    X("speculation", assistant_confidence_threshold, assistant_confidence_threshold, FLOAT, 0.4,   \
+      0, 1, NULL, "the assistant stops drafting when its token is less probable than this")
 
 #define OPTIONS_CACHE(X)                                                                           \
-    X("cache", use_cache, use_cache, BOOL, "true", 0, 1, NULL,                                     \
-      "false: compute the whole text again for every token")                                       \
-    X("cache", cache_implementation, cache_implementation, CACHE, "dynamic", 0, 0,                 \
-      "dynamic|static|offloaded|offloaded_static|quantized|sliding_window|hybrid|hybrid"           \
-      "_chunked|offloaded_hybrid|offloaded_hybrid_chunked|sink",                                   \
-      "how the past is kept: dynamic grows as needed, static reserves max_cache_len "              \
-      "first, offloaded streams from disk, quantized keeps few bits, sink only the "               \
-      "first and the last")                                                                        \
-    X("cache", cache_config, cache_config, CACHE_CONFIG, "", 0, 0, NULL,                           \
-      "settings of any cache as a JSON object: max_cache_len (strict), sliding_window, "           \
-      "window_length with num_sink_tokens, backend, nbits, axis_key, axis_value, "                 \
-      "q_group_size, residual_length, offloading, offload_only_non_sliding")                       \
-    X("cache", max_cache_len, max_cache_len, UINT, "", 1, U32, NULL,                               \
-      "tokens a static cache reserves; raised to what the text needs")                             \
-    X("cache", prefill_chunk_size, prefill_chunk_size, UINT, "", 1, U32, NULL,                     \
-      "feed the prompt in pieces of this many tokens; the result is the same")                     \
-    X("cache", disable_compile, disable_compile, BOOL, "false", 0, 1, NULL,                        \
-      "accepted: there is nothing to compile here")                                                \
-    X("cache", compile_config, compile_config, OBJECT, "", 0, 0, NULL, "accepted likewise")
+    X("cache", use_cache, use_cache, BOOL, true, 0, 1, NULL,                                       \
+      "false: recompute the whole text for every token")                                           \
+    X("cache", cache_implementation, cache_implementation, CACHE, dynamic, 0, 0,                   \
+      "dynamic|static|offloaded|offloaded_static|quantized|sliding_window|hybrid|h"                \
+      "ybrid_chunked|offloaded_hybrid|offloaded_hybrid_chunked|sink",                              \
+      "how the cache stores the past: dynamic grows as needed, static reserves "                   \
+      "max_cache_len first, offloaded streams from disk, quantized stores few bits, "              \
+      "sink only the first and the last tokens")                                                   \
+    X("cache", cache_config, cache_config, CACHE_CONFIG, , 0, 0, NULL,                             \
+      "settings of any cache as a JSON object: max_cache_len (strict), "                           \
+      "sliding_window, window_length with num_sink_tokens, backend, nbits, axis_key, "             \
+      "axis_value, q_group_size, residual_length, offloading, "                                    \
+      "offload_only_non_sliding")                                                                  \
+    X("cache", max_cache_len, max_cache_len, UINT, , 1, U32, NULL,                                 \
+      "tokens that a static cache reserves; raised to what the text needs")                        \
+    X("cache", prefill_chunk_size, prefill_chunk_size, UINT, , 1, U32, NULL,                       \
+      "prefill the prompt in chunks of this many tokens; the result is the same")                  \
+    X("cache", disable_compile, disable_compile, BOOL, false, 0, 1, NULL,                          \
+      "accepted without effect: kvik compiles nothing")                                            \
+    X("cache", compile_config, compile_config, OBJECT, , 0, 0, NULL,                               \
+      "accepted without effect, like disable_compile")
 
 #define OPTIONS_RESULTS(X)                                                                         \
-    X("results", output_logits, output_logits, BOOL, "false", 0, 1, NULL,                          \
-      "keep the raw logits of every step in the result")                                           \
-    X("results", output_scores, output_scores, BOOL, "false", 0, 1, NULL,                          \
-      "keep the processed scores of every step in the result")                                     \
-    X("results", return_dict_in_generate, return_dict_in_generate, BOOL, "false", 0, 1, NULL,      \
-      "hand over the cache along with the tokens")                                                 \
-    X("results", return_legacy_cache, return_legacy_cache, BOOL, "false", 0, 1, NULL,              \
-      "hand over the rows of the cache as arrays")
+    X("results", output_logits, output_logits, BOOL, false, 0, 1, NULL,                            \
+      "return the raw logits of every step")                                                       \
+    X("results", output_scores, output_scores, BOOL, false, 0, 1, NULL,                            \
+      "return the processed scores of every step")                                                 \
+    X("results", return_dict_in_generate, return_dict_in_generate, BOOL, false, 0, 1, NULL,        \
+      "return the cache along with the tokens")                                                    \
+    X("results", return_legacy_cache, return_legacy_cache, BOOL, false, 0, 1, NULL,                \
+      "return the rows of the cache as arrays")
+
 #define OPTION_MAP(X)                                                                              \
     OPTIONS_LENGTH(X)                                                                              \
     OPTIONS_SAMPLING(X)                                                                            \
     OPTIONS_SCORES(X) OPTIONS_SEARCH(X) OPTIONS_SPECULATION(X) OPTIONS_CACHE(X) OPTIONS_RESULTS(X)
 
-/* Types by kind, as kvik_option tells them. */
+/* The type of each kind, as kvik_option names it. */
 #define TYPE_BOOL         "bool"
 #define TYPE_UINT         "uint"
 #define TYPE_SEED         "uint"
@@ -178,15 +185,34 @@
 #define TYPE_CACHE_CONFIG "json"
 #define TYPE_OBJECT       "json"
 
+/* The default of each kind as a number.  Kinds that own memory begin with nothing. */
+#define VALUE_BOOL(v)         (v + 0)
+#define VALUE_UINT(v)         (v + 0)
+#define VALUE_SEED(v)         (v + 0)
+#define VALUE_INT(v)          (v + 0)
+#define VALUE_FLOAT(v)        (v + 0)
+#define VALUE_NAME(v)         0
+#define VALUE_CACHE(v)        0
+#define VALUE_STRINGS(v)      0
+#define VALUE_IDS(v)          0
+#define VALUE_ID_LIST(v)      0
+#define VALUE_MASK(v)         0
+#define VALUE_LISTS(v)        0
+#define VALUE_BIASES(v)       0
+#define VALUE_DECAY(v)        0
+#define VALUE_EARLY(v)        (v + 0)
+#define VALUE_CACHE_CONFIG(v) 0
+#define VALUE_OBJECT(v)       0
+
 static const kvik_option table[] = {
 #define OPTION_ROW(group, n, field, kind, def, lo, hi, choices, help)                              \
-    {#n, TYPE_##kind, def, lo, hi, choices, help, group},
+    {#n, TYPE_##kind, #def, lo, hi, choices, help, group},
     OPTION_MAP(OPTION_ROW)
 #undef OPTION_ROW
 };
 static const struct option_slot slots[] = {
 #define OPTION_SLOT(group, n, field, kind, def, lo, hi, choices, help)                             \
-    {OPT_##kind, offsetof(kvik_generation, field)},
+    {OPT_##kind, offsetof(kvik_generation, field), VALUE_##kind(def)},
     OPTION_MAP(OPTION_SLOT)
 #undef OPTION_SLOT
 };
@@ -204,7 +230,7 @@ static const struct option_neutral neutrals[] = {
     {"use_mtp", "false"},
     {"custom_generate", "null"},
     {"continuous_batching_config", "null"},
-    /* Of features refused above, of the file, or of how the reference saves memory. */
+    /* Names that belong to a refused feature, to the file itself, or to how Transformers saves memory. */
     {"low_memory", NULL},
     {"is_assistant", NULL},
     {"assistant_lookbehind", NULL},
@@ -243,6 +269,11 @@ int option_find(const char *name)
 const struct option_slot *option_slot_at(int i)
 {
     return &slots[i];
+}
+
+const char *option_default(const char *name)
+{
+    return table[option_find(name)].fallback;
 }
 
 const struct option_neutral *option_neutral_find(const char *name)

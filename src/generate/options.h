@@ -1,5 +1,5 @@
-/* options.h - the option table as the rest of this floor sees it: where a value lives in kvik_generation, and
- * which names of the reference are known without being done here. */
+/* options.h - the table of options as the rest of this floor sees it: where each value lives in kvik_generation, its
+ * default, and which names of Transformers are known but not implemented. */
 #pragma once
 #include "generate/generate.h"
 
@@ -9,7 +9,7 @@ enum option_kind {
     OPT_SEED,
     OPT_INT,
     OPT_FLOAT,
-    OPT_NAME,         /* one of the row's choices; owned, NULL: the default */
+    OPT_NAME,         /* one of the option's choices; owned, NULL: the default */
     OPT_CACHE,        /* cache_implementation */
     OPT_STRINGS,      /* one text or several */
     OPT_IDS,          /* one token or up to KVIK_MAX_EOS, in the struct */
@@ -19,25 +19,28 @@ enum option_kind {
     OPT_BIASES,       /* [[[id, ...], number], ...], owned */
     OPT_DECAY,        /* [start, factor]; the field is decay_start */
     OPT_EARLY,        /* enum kvik_early */
-    OPT_CACHE_CONFIG, /* checked by kv */
+    OPT_CACHE_CONFIG, /* keys of cache_config (model/preset.h) */
     OPT_OBJECT        /* any JSON object */
 };
 struct option_slot {
     enum option_kind kind;
     size_t offset; /* in kvik_generation */
+    double value;  /* the default of a number or a truth value; 0 for kinds that own memory */
 };
-/* Index in kvik_options(), or -1.  '-' equals '_'. */
+/* Returns the index in kvik_options(), or -1.  '-' equals '_'. */
 int option_find(const char *name);
+/* Returns the default of an option that exists, as text. */
+const char *option_default(const char *name);
 const struct option_slot *option_slot_at(int i);
 
-/* A reference name this version accepts only where it changes nothing. */
+/* A name of Transformers that this version accepts only where it changes nothing. */
 struct option_neutral {
     const char *name;
-    const char
-        *value; /* the one JSON value that works (null always does); NULL: any value, it has no
-                          effect without features that are refused by their own names */
+    /* The one JSON value that is accepted, besides null.  NULL: every value is accepted, because the option only
+     * matters with features that are refused by their own names. */
+    const char *value;
 };
 const struct option_neutral *option_neutral_find(const char *name);
 
-/* Values the reference has for cache_implementation beyond the presets; NULL-terminated. */
+/* Values of cache_implementation that Transformers has and kvik has not; NULL-terminated. */
 extern const char *const option_cache_others[];

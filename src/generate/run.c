@@ -9,7 +9,7 @@
 #include <assert.h>
 #include <string.h>
 
-/* max_new_tokens, or max_length less the longest prompt, or 20 within the context as the reference counts them. */
+/* max_new_tokens, or max_length less the longest prompt, or GEN_NEW_TOKENS within the context. */
 static int new_tokens(const struct run *r, uint32_t *out)
 {
     size_t longest = 0;
@@ -20,7 +20,7 @@ static int new_tokens(const struct run *r, uint32_t *out)
         return 0;
     }
     size_t max = r->g->max_length;
-    if (!max) max = MIN(longest + 20, (size_t)r->x->m->context);
+    if (!max) max = MIN(longest + GEN_NEW_TOKENS, (size_t)r->x->m->context);
     if (longest >= max)
         return ERR(
             ARG,

@@ -1,35 +1,34 @@
-/* settings.c - kvik_generation: defaults, and a JSON object of reference names applied onto it.  An application is all or nothing: values go into a copy of the struct, and what the copy owns anew replaces
- * the original's only when every key was accepted.  null means "not given", as in the reference. */
+/* settings.c - kvik_generation: its defaults, and applying a JSON object of option names to it.  An application is all or
+ * nothing.  Values go into a copy of the struct; the copy replaces the original only when every key was accepted.  null
+ * means "not given", as in Transformers. */
 #include "base/near.h"
 #include "generate/change.h"
 #include "model/preset.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 void gen_defaults(kvik_generation *g)
 {
-    *g = (kvik_generation){
-        .temperature = 1.0,
-        .top_k = 50,
-        .top_p = 1.0,
-        .repetition_penalty = 1.0,
-        .num_beams = 1,
-        .num_return_sequences = 1,
-        .length_penalty = 1.0,
-        .pad_token_id = -1,
-        .bos_token_id = -1,
-        .use_cache = true,
-        .typical_p = 1.0,
-        .encoder_repetition_penalty = 1.0,
-        .forced_bos_token_id = -1,
-        .guidance_scale = 1.0,
-        .num_beam_groups = 1,
-        .max_matching_ngram_size = 2,
-        .num_assistant_tokens = 20,
-        .assistant_confidence_threshold = 0.4,
-    };
+    uint32_t n;
+    *g = (kvik_generation){0};
+    (void)kvik_options(&n);
+    for (uint32_t i = 0; i < n; i++) {
+        const struct option_slot *slot = option_slot_at((int)i);
+        void *at = (char *)g + slot->offset;
+        if (slot->kind == OPT_BOOL)
+            *(bool *)at = slot->value != 0;
+        else if (slot->kind == OPT_UINT)
+            *(uint32_t *)at = (uint32_t)slot->value;
+        else if (slot->kind == OPT_INT)
+            *(int32_t *)at = (int32_t)slot->value;
+        else if (slot->kind == OPT_FLOAT)
+            *(double *)at = slot->value;
+        else
+            assert(slot->value == 0); /* what the zeros above say of every other kind */
+    }
 }
 
 void gen_done(kvik_generation *g)
@@ -140,7 +139,7 @@ static int take_text(struct change *c, const char *value, size_t offset)
     return 0;
 }
 
-/* One of the row's choices. */
+/* Takes one of the choices of the option. */
 static int take_name(struct change *c, const kvik_option *o, const json_t *v, size_t offset)
 {
     const char *s = json_string_value(v);
@@ -183,8 +182,8 @@ static int take_cache(struct change *c, const kvik_option *o, const json_t *v, s
     return ERR(ARG, "%s: unknown %s %s; one of %s", c->what, o->name, shown, o->choices);
 }
 
-/* cache_config: checked here, so that a command line is refused before a model is loaded; kept without what has no
- * effect. */
+/* Takes cache_config without the keys that have no effect.  The keys are checked here, so that a wrong command line is
+ * refused before a model is loaded. */
 static int take_cache_config(struct change *c, const kvik_option *o, const json_t *v, size_t offset)
 {
     char what[128];
@@ -259,7 +258,7 @@ static int take(struct change *c, int i, const json_t *v)
     return 0;
 }
 
-/* A name of the reference that this version knows only at its neutral value. */
+/* Takes a name that this version accepts only at its neutral value; other values wait in `unmet` unless strict. */
 static int take_neutral(struct change *c, const struct option_neutral *o, const json_t *v)
 {
     if (neutral(o->value, v)) {

@@ -1,12 +1,12 @@
-/* settings_owned.c - what kvik_generation owns: lists of tokens, of texts and of biased sequences, and JSON texts.
- * One table says where each lies and how it is freed, so that an application can be all or nothing. */
+/* settings_owned.c - the memory that kvik_generation owns: lists of tokens, of texts and of biased sequences, and JSON
+ * texts.  One table says where each lies and how it is freed, so that an application can be all or nothing. */
 #include "base/buf.h"
 #include "generate/change.h"
 
 #include <string.h>
 
 static const struct owned {
-    size_t at, count; /* offsets of the pointer and of what it counts; NONE: not an array */
+    size_t at, count; /* offsets of the pointer and of its count; NONE: not an array */
     enum { FLAT, STRINGS, BIASES } shape;
 } owned[] = {
 #define NONE      SIZE_MAX
@@ -79,9 +79,9 @@ void settings_replace(struct change *c, size_t offset, void *value, uint32_t n)
     }
 }
 
-enum { MOST = 1 << 20 }; /* entries of a list: more than any vocabulary has tokens */
+enum { MOST = 1 << 20 }; /* entries of a list; no vocabulary has as many tokens */
 
-/* The tokens of one id or a list of them.  less: -1 among them means none, as people write it. */
+/* Reads one token id or a list of them.  less: -1 is accepted and left out; people write it for "none". */
 static int read_ids(const struct change *c, const kvik_option *o, const json_t *v, bool less,
                     int32_t **out, uint32_t *n_out)
 {
@@ -120,7 +120,7 @@ int settings_take_ids(struct change *c, const kvik_option *o, const json_t *v, s
     return 0;
 }
 
-/* A batch of one row is that row. */
+/* Returns the row of a batch of one row, or v itself. */
 static const json_t *only_row(const json_t *v)
 {
     const json_t *row = json_array_size(v) == 1 ? json_array_get(v, 0) : NULL;
@@ -162,8 +162,7 @@ int settings_apply_mask(struct change *c)
     uint32_t n = 0, all = c->to.n_negative_prompt_ids;
     if (!c->mask) return 0;
     if (!c->negative)
-        return ERR(ARG, "%s: negative_prompt_attention_mask needs negative_prompt_ids beside it",
-                   c->what);
+        return ERR(ARG, "%s: negative_prompt_attention_mask needs negative_prompt_ids", c->what);
     if (json_array_size(c->mask) != all)
         return ERR(ARG, "%s: negative_prompt_attention_mask has %zu numbers for %u tokens", c->what,
                    json_array_size(c->mask), all);
@@ -175,7 +174,7 @@ int settings_apply_mask(struct change *c)
     return 0;
 }
 
-/* Of sequences given twice the last one counts, in the place of the first. */
+/* Adds b to the list.  A sequence that was given before keeps its place and takes the new bias. */
 static uint32_t bias_put(kvik_bias *list, uint32_t n, kvik_bias b)
 {
     for (uint32_t i = 0; i < n; i++) {
@@ -214,7 +213,7 @@ int settings_take_lists(struct change *c, const kvik_option *o, const json_t *v,
     return 0;
 }
 
-/* The tokens a key such as "(7, 8)", "[7, 8]" or "7,8" names, as a JSON list (json_decref). */
+/* Parses a key such as "(7, 8)", "[7, 8]" or "7,8" to a JSON list (json_decref). */
 static int key_ids(const char *key, json_t **out)
 {
     struct buf text;

@@ -1,6 +1,6 @@
-/* validate.c - whether a whole configuration can run, and which way of decoding it asks for (cache-semantics 16.4 and
- * 16.5).  Single values were checked when they were set by name; a struct filled in by hand is checked here, in the
- * same ranges. */
+/* validate.c - whether a whole configuration can run, and which way of decoding it asks for, by the rules of Transformers.
+ * Values that were set by name were checked then.  A struct that was filled in by hand is checked here, in the same
+ * ranges. */
 #include "generate/options.h"
 #include "model/preset.h"
 
@@ -26,7 +26,7 @@ bool gen_plain(const kvik_generation *g, bool assistant_model)
     return gen_mode(g) <= GEN_SAMPLE && !gen_assisted(g, assistant_model);
 }
 
-/* Numbers within the range of their row; what matters only when sampling may be anything otherwise. */
+/* Checks that every number is within the range of its option.  temperature 0 is an error only when sampling. */
 static int validate_numbers(const kvik_generation *g)
 {
     uint32_t n;
@@ -53,7 +53,7 @@ static int validate_numbers(const kvik_generation *g)
 static int validate_groups(const kvik_generation *g)
 {
     uint32_t beams = g->num_beams, groups = g->num_beam_groups;
-    if (!groups) return ERR(ARG, "num_beam_groups is 0; without groups it is 1");
+    if (!groups) return ERR(ARG, "num_beam_groups is 0; it must be at least 1");
     if (groups == 1) return 0;
     if (beams % groups)
         return ERR(ARG,
@@ -62,8 +62,8 @@ static int validate_groups(const kvik_generation *g)
                    beams, groups);
     if (g->do_sample)
         return ERR(ARG,
-                   "num_beam_groups=%u with do_sample=true: groups of beams are not drawn; "
-                   "set one of them back",
+                   "num_beam_groups=%u with do_sample=true: beam groups cannot sample; set "
+                   "num_beam_groups to 1 or do_sample to false",
                    groups);
     if (!(g->diversity_penalty > 0))
         return ERR(ARG,
@@ -77,8 +77,8 @@ static int validate_beams(const kvik_generation *g)
 {
     uint32_t beams = g->num_beams, rows = g->num_return_sequences;
     if (!beams || !rows)
-        return ERR(ARG, "num_beams is %u and num_return_sequences %u; both are at least 1", beams,
-                   rows);
+        return ERR(ARG, "num_beams is %u and num_return_sequences is %u; both must be at least 1",
+                   beams, rows);
     TRY(validate_groups(g));
     if (beams > 1 && rows > beams)
         return ERR(ARG, "num_return_sequences is %u, more than num_beams, which is %u", rows,
@@ -91,7 +91,7 @@ static int validate_beams(const kvik_generation *g)
     return 0;
 }
 
-/* Of searches that guess or compare. */
+/* Checks the options of contrastive search and speculation. */
 static int validate_search(const kvik_generation *g)
 {
     if (g->penalty_alpha > 0 && g->num_beams == 1 && !g->do_sample && g->top_k < 2)
@@ -100,15 +100,15 @@ static int validate_search(const kvik_generation *g)
                    "top_k is %u; set it to 2 or more",
                    g->penalty_alpha, g->top_k);
     if (g->prompt_lookup_num_tokens && !g->max_matching_ngram_size)
-        return ERR(ARG, "max_matching_ngram_size is 0; a match has at least 1 token");
+        return ERR(ARG, "max_matching_ngram_size is 0; it must be at least 1");
     if (!g->num_assistant_tokens)
-        return ERR(ARG, "num_assistant_tokens is 0; an assistant guesses at least 1 token");
+        return ERR(ARG, "num_assistant_tokens is 0; it must be at least 1");
     return 0;
 }
 
 static int validate_ids(const char *name, const int32_t *id, uint32_t n)
 {
-    if (n && !id) return ERR(ARG, "%s is NULL and counts %u", name, n);
+    if (n && !id) return ERR(ARG, "%s is NULL, but its count is %u", name, n);
     for (uint32_t i = 0; i < n; i++)
         if (id[i] < 0) return ERR(ARG, "%s has a negative id %d", name, id[i]);
     return 0;
@@ -116,7 +116,7 @@ static int validate_ids(const char *name, const int32_t *id, uint32_t n)
 
 static int validate_sequences(const char *name, const kvik_bias *b, uint32_t n)
 {
-    if (n && !b) return ERR(ARG, "%s is NULL and counts %u", name, n);
+    if (n && !b) return ERR(ARG, "%s is NULL, but its count is %u", name, n);
     for (uint32_t i = 0; i < n; i++) {
         if (!b[i].n) return ERR(ARG, "%s has a sequence without tokens", name);
         TRY(validate_ids(name, b[i].ids, b[i].n));
@@ -147,13 +147,13 @@ static int validate_tokens(const kvik_generation *g)
     TRY(validate_sequences("bad_words_ids", g->bad_words_ids, g->n_bad_words_ids));
     for (uint32_t i = 0; i < g->n_sequence_bias; i++)
         if (isnan(g->sequence_bias[i].bias))
-            return ERR(ARG, "sequence_bias has a bias that is no number");
+            return ERR(ARG, "sequence_bias has a bias that is NaN");
     for (uint32_t i = 0; i < g->n_forced_eos; i++)
         left += !suppressed(g, g->forced_eos_token_id[i]);
     if (g->n_forced_eos && !left)
-        return ERR(ARG, "every forced_eos_token_id is among suppress_tokens; free one of them");
+        return ERR(ARG, "every forced_eos_token_id is in suppress_tokens; remove one from there");
     if (g->forced_bos_token_id >= 0 && suppressed(g, g->forced_bos_token_id))
-        return ERR(ARG, "forced_bos_token_id %d is among suppress_tokens; free it",
+        return ERR(ARG, "forced_bos_token_id %d is in suppress_tokens; remove it from there",
                    g->forced_bos_token_id);
     return 0;
 }
@@ -164,7 +164,7 @@ int gen_validate(const kvik_generation *g)
         return ERR(
             UNSUPPORTED,
             "the model's generation_config.json asks for %.200s, which this version does not "
-            "do; set it to its neutral value to generate without",
+            "support; set it to its neutral value to generate without it",
             g->unmet);
     TRY(validate_tokens(g));
     if (g->n_stop_strings && !g->stop_strings)

@@ -24,6 +24,18 @@ static void test_defaults(void **state)
     assert_true(g.temperature == 1 && g.top_p == 1 && g.min_p == 0 && g.repetition_penalty == 1);
     assert_int_equal(g.top_k, 50);
     assert_true(g.use_cache);
+    assert_true(g.typical_p == 1 && g.encoder_repetition_penalty == 1 && g.guidance_scale == 1);
+    assert_true(g.length_penalty == 1 && g.assistant_confidence_threshold == 0.4);
+    assert_int_equal(g.num_beams, 1);
+    assert_int_equal(g.num_return_sequences, 1);
+    assert_int_equal(g.num_beam_groups, 1);
+    assert_int_equal(g.max_matching_ngram_size, 2);
+    assert_int_equal(g.num_assistant_tokens, 20);
+    assert_int_equal(g.bos_token_id, -1);
+    assert_int_equal(g.forced_bos_token_id, -1);
+    assert_int_equal(g.early_stopping, KVIK_EARLY_FALSE);
+    assert_null(g.num_assistant_tokens_schedule);
+    assert_null(g.cache_implementation);
     assert_int_equal(g.pad_token_id, -1);
     assert_int_equal(g.n_eos, 0);
     assert_int_equal(gen_validate(&g), 0);
@@ -123,7 +135,7 @@ static const struct {
     {"{\"exponential_decay_length_penalty\": [4, 0]}", ERR_ARG, "a factor above 0"},
     {"{\"guidance_scale\": 1.5, \"negative_prompt_ids\": [[3, 4]]}", 0, ""},
     {"{\"negative_prompt_ids\": [3, -1]}", ERR_ARG, "negative_prompt_ids"},
-    {"{\"negative_prompt_attention_mask\": [1]}", ERR_ARG, "needs negative_prompt_ids beside it"},
+    {"{\"negative_prompt_attention_mask\": [1]}", ERR_ARG, "needs negative_prompt_ids"},
     {"{\"negative_prompt_ids\": [3, 4], \"negative_prompt_attention_mask\": [1]}", ERR_ARG,
      "has 1 numbers for 2 tokens"},
     {"{\"negative_prompt_ids\": [3, 4], \"negative_prompt_attention_mask\": [0, 0]}", ERR_ARG,
@@ -329,10 +341,10 @@ static const struct {
     {"{\"num_return_sequences\": 3, \"do_sample\": true}", 0, GEN_SAMPLE, ""},
     {"{\"penalty_alpha\": 0.6, \"top_k\": 1}", ERR_ARG, GEN_GREEDY, "top_k is 1"},
     {"{\"forced_eos_token_id\": [3, 4], \"suppress_tokens\": [4, 3]}", ERR_ARG, GEN_GREEDY,
-     "every forced_eos_token_id is among suppress_tokens"},
+     "every forced_eos_token_id is in suppress_tokens"},
     {"{\"forced_eos_token_id\": [3, 4], \"suppress_tokens\": [4]}", 0, GEN_GREEDY, ""},
     {"{\"forced_bos_token_id\": 3, \"suppress_tokens\": [3]}", ERR_ARG, GEN_GREEDY,
-     "forced_bos_token_id 3 is among"},
+     "forced_bos_token_id 3 is in"},
     {"{\"min_new_tokens\": 50, \"max_new_tokens\": 5}", 0, GEN_GREEDY, ""},
     {"{\"temperature\": 0, \"do_sample\": true}", ERR_ARG, GEN_GREEDY, "do_sample=false"},
 };
