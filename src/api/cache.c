@@ -14,7 +14,9 @@ KVIK_API int kvik_cache_open(kvik_model *m, const kvik_cache_config *config, kvi
     kvik_cache *c = mem_alloc(sizeof *c);
     if (!c) return ERR_NOMEM;
     int e = exec_open(m->m, &x, &c->x);
+    if (e >= 0) e = driver_open(c->x, &c->driver);
     if (e < 0) {
+        exec_close(c->x);
         mem_free(c);
         return e;
     }
@@ -50,6 +52,7 @@ KVIK_API void kvik_cache_close(kvik_cache *c)
 {
     if (!c) return;
     if (c->unbound) unbound_close(c->unbound);
+    driver_close(c->driver);
     exec_close(c->x);
     mem_free(c);
 }

@@ -1,7 +1,6 @@
 /* generation.c - generate: the model's defaults, text in, rows out. */
 #include "compat/padded.h"
 #include "generate/generate.h"
-#include "generate/loop.h"
 
 #include <string.h>
 

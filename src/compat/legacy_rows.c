@@ -5,7 +5,7 @@
  * that holds more than its row tells (ids that were appended, or are the end of its text) has no such columns: then all
  * sequences end in the last one. */
 #include "compat/padded.h"
-#include "generate/loop.h"
+#include "generate/driver.h"
 
 static int legacy_rows_check(const kvik_cache *c, const kvik_generation *g)
 {

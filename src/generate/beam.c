@@ -1,4 +1,4 @@
-/* beam.c - beam search over one prompt; see beam.h.
+/* beam.c - the beam search over one prompt, its draws and its groups; see beam.h.
  *
  * Every step keeps the max(2, 1 + n_eos) * beams best continuations of all running beams, so that `beams` of them go
  * on even if every other one ends.  Only the first `beams` ranks may enter the finished list, which holds the
@@ -6,12 +6,48 @@
  * as in the reference, so that near ties fall as they do there; its -1e9 stands for "not now" and swallows smaller
  * terms, hence the care about the order of equals: earlier entries of a list win.
  *
- * One departure: the reference ends all prompts of a batch together, and a prompt whose own search is over idles until then.
- * Here each search ends by itself, with the same result, so that a prompt does not depend on its batch mates. */
-#include "generate/beam_int.h"
+ * One departure: Transformers ends all prompts of a batch together, and a prompt whose own search is over idles until then.
+ * Here each search ends by itself, with the same result, so that a prompt does not depend on its batch mates.
+ *
+ * Beam sampling draws a step's candidates by their probability instead of ranking them.  Transformers draws K continuations
+ * of all beams without replacement from softmax(score so far + log-probability).  The K largest of (score + a Gumbel
+ * variate each) are such a draw, in the order of drawing (Gumbel's trick: a race of exponential clocks), and can be found
+ * in one pass over the candidates like the K best.  A variate depends on (seed, prompt, step, beam, token) alone.
+ * Candidates stay in the order they were drawn: only the first `beams` of them may finish; the running beams are then the
+ * best of them.
+ *
+ * Diverse beam search has the beams of a prompt in groups, each a search of its own that is kept from choosing what groups
+ * before it chose in the same step (processor_repetition.c).  The rules of a group are those of Transformers 4.47, since
+ * later versions have no such search.  Only end-of-sequence tokens end a sequence.  A group is over when it holds as many
+ * finished ones as it has beams and none that runs promises more; when the whole search ends, what still runs joins the
+ * finished sequences of its group.  The best over all groups are returned; of equal scores the later found comes first.
+ * Sums are in f32 and quotients in double, as there. */
+#include "generate/beam.h"
+#include "generate/random.h"
 
 #include <math.h>
 #include <string.h>
+
+struct beam_search {
+    struct beam_rules rules;
+    uint32_t n_prompt, n;             /* n: tokens generated */
+    uint32_t keep;                    /* candidates of a step */
+    uint32_t held;                    /* in `candidate`; a heap with the worst first until ranked */
+    uint32_t n_real;                  /* finished sequences found */
+    struct beam_candidate *candidate; /* [keep] */
+    struct beam_candidate *sorted;    /* [keep] scratch of drawing, else NULL */
+    struct beam_candidate *running;   /* [beams] what each running beam is made of */
+    struct beam_done *done; /* [beams] best first; of a group: in the order they were found */
+    double worst;           /* of a group: the lowest score in `done`, 1e9 while it is empty */
+    int32_t *ids[2];        /* [beams][n_prompt + limit]; ids[0] is of the running beams */
+    int32_t *path[2];       /* [beams][limit] the beam each token extended */
+    int32_t *done_ids;      /* [beams][2][limit] what `done` points into */
+};
+
+static inline size_t beam_width(const struct beam_search *b)
+{
+    return (size_t)b->n_prompt + b->rules.limit;
+}
 
 int beam_new(const struct beam_rules *rules, const int32_t *prompt, uint32_t n_prompt,
              struct beam_search **out)
@@ -110,13 +146,21 @@ static void push(struct beam_search *b, struct beam_candidate c)
     heap[i] = c;
 }
 
+/* The key by which a candidate is drawn. */
+static double draw_key(const struct beam_search *b, float score, uint32_t beam, uint32_t token)
+{
+    if (!(score > -INFINITY)) return -INFINITY;
+    double u = random_uniform(b->rules.seed, b->rules.row, b->n, beam + 1, token);
+    return score - log(-log(u > 0 ? u : 0x1p-54));
+}
+
 void beam_offer(struct beam_search *b, uint32_t beam, const float *score)
 {
     float so_far = b->running[beam].score;
     for (uint32_t v = 0; v < b->rules.vocab; v++) {
         float s = score[v] + so_far;
         if (!(s > -INFINITY)) s = -INFINITY;
-        double key = b->rules.draw ? beam_draw_key(b, s, beam, v) : s;
+        double key = b->rules.draw ? draw_key(b, s, beam, v) : s;
         bool full = b->held == b->keep;
         if (full && !(key > b->candidate[0].key)) continue; /* of equals the earlier one is in */
         struct beam_candidate c = {
@@ -162,7 +206,43 @@ static void choose_running(struct beam_search *b)
     }
 }
 
-void beam_record(const struct beam_search *b, const struct beam_candidate *c, struct beam_done *out)
+/* --- Candidates that are drawn. */
+
+static float running_score(const struct beam_candidate *c)
+{
+    return c->ends < 0 ? c->score : c->score + BEAM_DEAD;
+}
+
+/* Merge sort, so that of equals the first drawn comes first. */
+static void sort_drawn(struct beam_candidate *c, struct beam_candidate *tmp, uint32_t n)
+{
+    uint32_t half = n / 2, i = 0, j = half, k = 0;
+    if (n < 2) return;
+    sort_drawn(c, tmp, half);
+    sort_drawn(c + half, tmp, n - half);
+    memcpy(tmp, c, n * sizeof *c);
+    while (k < n) {
+        bool second = i == half || (j < n && running_score(&tmp[j]) > running_score(&tmp[i]));
+        c[k++] = tmp[second ? j++ : i++];
+    }
+}
+
+static void choose_running_drawn(struct beam_search *b)
+{
+    struct beam_candidate *c = b->sorted;
+    memcpy(c, b->candidate, b->held * sizeof *c);
+    sort_drawn(c, c + b->keep, b->held);
+    for (uint32_t i = 0; i < b->rules.beams; i++) {
+        b->running[i] = c[i];
+        b->running[i].score = running_score(&c[i]);
+    }
+}
+
+/* --- Finished sequences. */
+
+/* A finished sequence: what beam c->beam holds, and c's own token if it has one (>= 0). */
+static void record(const struct beam_search *b, const struct beam_candidate *c,
+                   struct beam_done *out)
 {
     uint32_t n = b->n;
     memcpy(out->token, b->ids[0] + c->beam * beam_width(b) + b->n_prompt, n * sizeof *out->token);
@@ -182,7 +262,7 @@ static void finish(struct beam_search *b, const struct beam_candidate *c, float 
     if (!(score > b->done[last].score)) return;
     struct beam_done d = b->done[last];
     if (!d.real) b->n_real++;
-    beam_record(b, c, &d);
+    record(b, c, &d);
     d.score = score;
     d.real = true;
     d.ends = c->ends;
@@ -191,7 +271,8 @@ static void finish(struct beam_search *b, const struct beam_candidate *c, float 
     b->done[i] = d;
 }
 
-void beam_follow(struct beam_search *b)
+/* The running beams' tokens: those of the beam each extends, and its own. */
+static void follow(struct beam_search *b)
 {
     size_t width = beam_width(b), limit = b->rules.limit;
     for (uint32_t i = 0; i < b->rules.beams; i++) {
@@ -224,20 +305,84 @@ static bool can_improve(const struct beam_search *b)
     return best > (full ? b->done[b->rules.beams - 1].score : BEAM_DEAD);
 }
 
+/* --- Groups of diverse beams. */
+
+static double quotient(const struct beam_search *b, float sum, uint32_t length)
+{
+    return sum / pow((double)length, b->rules.length_penalty);
+}
+
+/* The `beams` best are kept; of equal ones the first found goes. */
+static void group_add(struct beam_search *b, const struct beam_candidate *c, uint32_t length,
+                      int ends)
+{
+    uint32_t beams = b->rules.beams, at = b->n_real;
+    double score = quotient(b, c->score, length);
+    if (b->n_real == beams) {
+        uint32_t low = 0;
+        if (!(score > b->worst)) return;
+        for (uint32_t i = 1; i < beams; i++)
+            if (b->done[i].score < b->done[low].score) low = i;
+        struct beam_done gone = b->done[low];
+        memmove(b->done + low, b->done + low + 1, (beams - 1 - low) * sizeof *b->done);
+        b->done[--at] = gone;
+    } else {
+        b->n_real++;
+    }
+    struct beam_done *d = &b->done[at];
+    record(b, c, d);
+    d->score = score;
+    d->real = true;
+    d->ends = ends;
+    b->worst = b->done[0].score;
+    for (uint32_t i = 1; i < b->n_real; i++)
+        b->worst = fmin(b->worst, b->done[i].score);
+}
+
+static bool group_over(const struct beam_search *b, float best)
+{
+    bool never = b->rules.early == KVIK_EARLY_NEVER && b->rules.length_penalty > 0;
+    if (b->n_real < b->rules.beams) return false;
+    if (b->rules.early == KVIK_EARLY_TRUE) return true;
+    return b->worst >= quotient(b, best, never ? b->rules.limit : b->n + 1);
+}
+
+static bool advance_group(struct beam_search *b)
+{
+    const struct beam_candidate *c = b->candidate;
+    uint32_t beams = b->rules.beams, k = 0;
+    for (uint32_t i = 0; i < b->held && k < beams; i++) {
+        if (c[i].ends < 0)
+            b->running[k++] = c[i];
+        else if (i < beams)
+            group_add(b, &c[i], b->n + 1, c[i].ends);
+    }
+    for (; k < beams; k++) { /* a vocabulary with nothing left to say */
+        b->running[k] = c[0];
+        b->running[k].score = -INFINITY;
+    }
+    bool ended = group_over(b, c[0].score);
+    follow(b);
+    b->held = 0;
+    return !ended;
+}
+
+/* --- Of all searches. */
+
 bool beam_advance(struct beam_search *b)
 {
-    if (b->rules.group) return beam_advance_group(b);
+    if (b->rules.group) return advance_group(b);
     bool goes_on = false;
     float divisor = power(b, b->n + 1);
     if (b->rules.draw)
-        beam_running_drawn(b);
+        choose_running_drawn(b);
     else
         choose_running(b);
     for (uint32_t i = 0; i < b->held; i++) {
         goes_on |= b->candidate[i].ends < 0;
         if (i < b->rules.beams && b->candidate[i].ends >= 0) finish(b, &b->candidate[i], divisor);
     }
-    beam_follow(b);
+    follow(b);
     b->held = 0;
     if (b->rules.early == KVIK_EARLY_TRUE && b->n_real == b->rules.beams) return false;
     return goes_on && can_improve(b);
@@ -261,4 +406,30 @@ uint32_t beam_length(const struct beam_search *b)
 const struct beam_done *beam_best(const struct beam_search *b, uint32_t rank)
 {
     return &b->done[rank];
+}
+
+void beam_end(struct beam_search *b, const int *ends)
+{
+    for (uint32_t i = 0; i < b->rules.beams; i++) {
+        const struct beam_candidate *run = &b->running[i];
+        struct beam_candidate c = {.score = run->score, .beam = i, .token = -1, .ends = ends[i]};
+        if (b->rules.group)
+            group_add(b, &c, b->n, ends[i]);
+        else if (run->ends < 0)
+            finish(b, &c, power(b, b->n));
+    }
+}
+
+void beam_group_best(struct beam_search *const *group, uint32_t n, const struct beam_done **best,
+                     uint32_t n_best)
+{
+    uint32_t held = 0;
+    for (uint32_t g = 0; g < n; g++)
+        for (uint32_t i = 0; i < group[g]->n_real; i++) {
+            const struct beam_done *d = &group[g]->done[i];
+            uint32_t at = held < n_best ? held++ : n_best;
+            for (; at > 0 && d->score >= best[at - 1]->score; at--)
+                if (at < n_best) best[at] = best[at - 1];
+            if (at < n_best) best[at] = d;
+        }
 }

@@ -1,12 +1,11 @@
-/* beam.h - beam search over one prompt: scores in, surviving beams and finished sequences out.
+/* beam.h - beam search: the search over one prompt (beam.c), and what drives the cache with it (beam_mode.c, beam_rows.c).
  *
- * Pure: no model, no cache, no text.  A step is beam_offer for every running beam in ascending order, beam_rank, marks by
- * the caller on the candidates that end, beam_advance.  The rules are those of the reference's v5
- * (cache-semantics 21.1), in its float arithmetic; where it leaves the order of equal scores open, the lowest
- * (beam, token) comes first here. */
+ * A search is pure: scores in, surviving beams and finished sequences out; no model, no cache, no text.  A step is
+ * beam_offer for every running beam in ascending order, beam_rank, marks by the caller on the candidates that end,
+ * beam_advance.  The rules and the float arithmetic are those of Transformers (Hugging Face) 5.  Where it leaves the
+ * order of equal scores open, the lowest (beam, token) comes first here. */
 #pragma once
-#include "base/base.h"
-#include "kvik.h"
+#include "generate/run.h"
 
 #define BEAM_DEAD (-1e9f) /* the score of what must not be chosen */
 
@@ -16,8 +15,8 @@ struct beam_rules {
     uint32_t limit; /* new tokens at most; the caller ends candidates there */
     double length_penalty;
     enum kvik_early early;
-    bool group; /* one group of diverse beams: the rules of beam_group.c */
-    bool draw;  /* beam sampling: candidates are drawn, see beam_draw.c */
+    bool group; /* one group of diverse beams: the rules of Transformers 4.47 */
+    bool draw;  /* beam sampling: candidates are drawn instead of ranked */
     uint64_t seed;
     uint32_t row; /* of the draws: the prompt's */
 };
@@ -57,9 +56,51 @@ uint32_t beam_length(const struct beam_search *b);                /* tokens gene
 /* Finished sequences, best first; rank < beams.  Not of groups. */
 const struct beam_done *beam_best(const struct beam_search *b, uint32_t rank);
 
-/* --- groups: beam_advance is false when a group is over, which then takes no part in further steps.
- * When the whole search ends: beams of a group that was not over join its finished sequences; ends[beams]: why each ends. */
-void beam_group_end(struct beam_search *b, const int *ends);
-/* The n_best best over all groups, best first. */
+/* Ends the search: beams that run join the finished sequences; ends[beams]: why each ends.  The caller does so for the
+ * groups that are not over when the search over all groups ends, and when a request is cancelled. */
+void beam_end(struct beam_search *b, const int *ends);
+/* Groups: the n_best best over all of them, best first. */
 void beam_group_best(struct beam_search *const *group, uint32_t n, const struct beam_done **best,
                      uint32_t n_best);
+
+/* --- The beams of a run. */
+struct ear { /* one beam's text as stop strings hear it */
+    struct tok_stream *stream;
+    struct gen_stop *stop;
+};
+struct group { /* of beams; one, unless diverse */
+    struct beam_search *search;
+    uint32_t at; /* its first row of this step's logits */
+    bool over;
+};
+struct item { /* one prompt */
+    struct row *row;
+    struct group *group; /* [groups] owned */
+    kv_seq *seq;         /* [beams] owned array; seq[0] is the row's; 0: none */
+    struct ear
+        *ear[2]; /* [beams] owned; ear[0] is of the running beams; NULL without stop strings */
+    const struct beam_done **best; /* [num_return_sequences] owned, after the search */
+    bool done;
+};
+struct beams {
+    struct run *r;
+    struct item *item; /* [r->n] */
+    struct ear trial;
+    int32_t *extended;      /* scratch: a candidate's whole text, for the caller's criteria */
+    int32_t *chosen;        /* [n] the tokens of a step, group after group */
+    int *ends;              /* [n] why each running beam of diverse groups ends */
+    uint32_t n, groups;     /* beams of a prompt; groups of n / groups beams */
+    uint32_t *from;         /* [n] scratch of reordering */
+    uint32_t n_fresh;       /* without a cache: sequences of the job */
+    uint64_t prompt, steps; /* of the caller's progress: tokens of the prompts, steps at most */
+    bool shared;            /* the prompts have been forked */
+    float *kept_scores;     /* of this step, or NULL */
+};
+
+static inline uint32_t beams_each(const struct beams *b) /* beams of a group */
+{
+    return b->n / b->groups;
+}
+
+/* beam_rows.c: after the search: rows and their sequences. */
+int beam_rows(struct run *r, kvik_result *out);

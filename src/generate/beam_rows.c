@@ -4,7 +4,7 @@
  * A sequence of the caller's becomes the beam that has most of the best row, cut to what they share.  With
  * return_dict_in_generate every row has a sequence: a fork of the beam that has most of it, cut, and what is missing decoded
  * again token by token, so that it has the bits of one that was never part of a search. */
-#include "generate/beam_loop.h"
+#include "generate/beam.h"
 
 #include <string.h>
 
@@ -119,9 +119,10 @@ static int find_best(const struct beams *b, struct item *it)
     return search && it->best ? 0 : ERR_NOMEM;
 }
 
-int beam_rows(struct beams *b, kvik_result *out)
+int beam_rows(struct run *r, kvik_result *out)
 {
-    const kvik_generation *g = b->r->g;
+    struct beams *b = r->own;
+    const kvik_generation *g = r->g;
     for (uint32_t i = 0; i < b->r->n; i++) {
         struct item *it = &b->item[i];
         TRY(find_best(b, it));

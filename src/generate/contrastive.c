@@ -1,14 +1,14 @@
-/* contrastive.c - contrastive search (cache-semantics 21.4, the reference's 4.47): of the top_k likeliest next tokens the one
- * that is likely and whose hidden state is unlike those of the text so far,
+/* contrastive.c - contrastive search, as Transformers 4.47 does it: of the top_k likeliest next tokens, the one with the
+ * highest balance of probability and difference from the text so far,
  *
  *     (1 - penalty_alpha) * probability - penalty_alpha * the largest cosine to a hidden state of the text.
  *
- * A candidate is a fork of the row's sequence that was fed its token: k forks, one step for all candidates of all rows, and
- * the row's sequence becomes the winner's, all by reference.  The forks of a row that ends are dropped, so that its last
- * token is not in the cache, as in other ways of generating.
+ * A candidate is a fork of the row's sequence that is fed the candidate's token: k forks, one step for all candidates of all
+ * rows.  The row's sequence then becomes the winner's, all by reference.  The forks of a row that ends are dropped, so that
+ * its last token is not in the cache, as in other ways of generating.
  *
- * The hidden states of the text (after the last norm, scaled to length 1) are kept here, so a row computes the whole of its
- * prompt even if its sequence holds some of it: the cache has keys and values only. */
+ * The hidden states of the text (after the last norm, scaled to length 1) are kept here.  The cache has keys and values
+ * only, so a row computes its whole prompt even if its sequence holds some of it. */
 #include "generate/chain.h"
 #include "generate/guidance.h"
 #include "generate/run.h"
@@ -31,14 +31,19 @@ struct contrasting {
     struct run *r;
     struct contrast *row; /* [r->n] */
     uint32_t k;
+    enum {
+        PROMPTS,
+        CANDIDATES,
+        NEGATIVES
+    } phase;                  /* what the next job feeds, or this one has fed */
     float *hidden;            /* [r->n * k][hidden] of the candidates */
     struct exec_probe *probe; /* [r->n * k] */
     float *value;             /* [vocab] */
 };
 
-static void done(struct contrasting *c)
+static void end(struct run *r)
 {
-    struct run *r = c->r;
+    struct contrasting *c = r->own;
     for (uint32_t i = 0; c->row && i < r->n; i++) {
         struct contrast *w = &c->row[i];
         for (uint32_t j = 0; w->seq && j < c->k; j++)
@@ -51,6 +56,7 @@ static void done(struct contrasting *c)
     mem_free(c->hidden);
     mem_free(c->probe);
     mem_free(c->value);
+    mem_free(c);
 }
 
 /* Rows that are there already have no hidden states. */
@@ -86,9 +92,11 @@ static int row_begin(struct contrasting *c, uint32_t i)
     return kv_len(r->x->kv, w->seq) ? begin_again(r, w) : 0;
 }
 
-static int begin(struct contrasting *c)
+static int begin(struct run *r)
 {
-    struct run *r = c->r;
+    struct contrasting *c = mem_alloc(sizeof *c);
+    if (!(r->own = c)) return ERR_NOMEM;
+    *c = (struct contrasting){.r = r, .k = contrastive_width(r)};
     size_t lanes = (size_t)r->n * c->k, hidden = r->x->m->hidden;
     c->row = mem_array(r->n, sizeof *c->row);
     c->hidden = mem_array(lanes, hidden * sizeof *c->hidden);
@@ -131,10 +139,10 @@ static void take_logits(struct contrasting *c, uint32_t first, bool uncond)
                    vocab * sizeof(float));
 }
 
-static int feed_prompts(struct contrasting *c)
+static int gather_prompts(struct contrasting *c)
 {
     struct run *r = c->r;
-    uint32_t hidden = r->x->m->hidden, n = r->n;
+    uint32_t n = r->n;
     for (uint32_t i = 0; i < r->n; i++) {
         struct row *w = &r->row[i];
         c->probe[i] = (struct exec_probe){.last = c->row[i].context};
@@ -146,8 +154,14 @@ static int feed_prompts(struct contrasting *c)
                                         .probe = &c->probe[i]};
         if (r->guide) TRY(guide_feed(r, w, i, NULL, 0, &r->feed[n++]));
     }
-    TRY(run_feed(r, 0, n, r->g->prefill_chunk_size, r->hooks ? r->hooks->on_progress : NULL,
-                 r->hooks ? r->hooks->ctx : NULL));
+    r->job.n = n;
+    return 0;
+}
+
+static void prompts_fed(struct contrasting *c)
+{
+    struct run *r = c->r;
+    uint32_t hidden = r->x->m->hidden;
     for (uint32_t i = 0; i < r->n; i++) {
         struct contrast *o = &c->row[i];
         o->n = r->row[i].have = r->row[i].n_prompt;
@@ -156,7 +170,6 @@ static int feed_prompts(struct contrasting *c)
     }
     take_logits(c, 0, false);
     if (r->guide) take_logits(c, r->n, true);
-    return 0;
 }
 
 /* The k likeliest tokens and their probabilities, best first, of equals the lowest; without what cannot be chosen. */
@@ -183,8 +196,8 @@ static void recall(struct contrasting *c, struct contrast *o, const float *score
     o->n_candidates = n;
 }
 
-/* Candidates of every row that runs, and one step for all of them. */
-static int propose(struct contrasting *c)
+/* The candidates of every row that runs. */
+static int gather_candidates(struct contrasting *c)
 {
     struct run *r = c->r;
     size_t vocab = r->x->m->vocab, hidden = r->x->m->hidden;
@@ -213,7 +226,8 @@ static int propose(struct contrasting *c)
                                                 .probe = &c->probe[lanes]};
         }
     }
-    return run_feed_steps(r, lanes);
+    r->job.n = lanes;
+    return 0;
 }
 
 /* The candidate with the best balance of probability and difference; its hidden state joins the text's. */
@@ -236,7 +250,7 @@ static void rank(struct contrasting *c, struct contrast *o)
            hidden * sizeof *o->context);
 }
 
-/* Rows that go on become their winners; the other candidates are forgotten. */
+/* Rows that run become their winners; the other candidates are dropped. */
 static int follow(struct contrasting *c)
 {
     struct run *r = c->r;
@@ -259,7 +273,7 @@ static int follow(struct contrasting *c)
     return e;
 }
 
-static int feed_negatives(struct contrasting *c)
+static int gather_negatives(struct contrasting *c)
 {
     struct run *r = c->r;
     uint32_t n = 0;
@@ -268,39 +282,59 @@ static int feed_negatives(struct contrasting *c)
         if (w->done) continue;
         TRY(guide_feed(r, w, i, w->ids + w->n_prompt, w->n - w->n_prompt, &r->feed[n++]));
     }
-    TRY(run_feed_steps(r, n));
-    take_logits(c, 0, true);
+    r->job.n = n;
     return 0;
 }
 
-static int search(struct contrasting *c)
+static int gather(struct run *r)
 {
-    struct run *r = c->r;
-    for (bool running = true, cancel = false; running; r->steps++) {
-        TRY(propose(c));
-        for (uint32_t i = 0; i < r->n; i++) {
-            struct contrast *o = &c->row[i];
-            if (r->row[i].done) continue;
-            rank(c, o);
-            TRY(run_append(r, i, o->token[o->best], &cancel));
-        }
-        TRY(run_step_end(r, cancel, &running));
-        TRY(follow(c));
-        if (running && r->guide) TRY(feed_negatives(c));
+    struct contrasting *c = r->own;
+    return c->phase == PROMPTS      ? gather_prompts(c)
+           : c->phase == CANDIDATES ? gather_candidates(c)
+                                    : gather_negatives(c);
+}
+
+static int choose(struct run *r, bool *running)
+{
+    struct contrasting *c = r->own;
+    bool cancel = false;
+    if (c->phase != CANDIDATES) {
+        if (c->phase == PROMPTS)
+            prompts_fed(c);
+        else
+            take_logits(c, 0, true);
+        c->phase = CANDIDATES;
+        return 0;
     }
-    return 0;
+    for (uint32_t i = 0; i < r->n; i++) {
+        struct contrast *o = &c->row[i];
+        if (r->row[i].done) continue;
+        rank(c, o);
+        TRY(run_append(r, i, o->token[o->best], &cancel));
+    }
+    TRY(run_step_end(r, cancel, running));
+    r->steps++;
+    if (r->guide) c->phase = NEGATIVES;
+    return follow(c);
 }
 
-int contrastive_run(struct run *r, kvik_result *out, double *prefilled)
+/* The last tokens of rows that run are in the cache; those of other rows never are. */
+static int cancel(struct run *r)
 {
-    struct contrasting c = {.r = r, .k = contrastive_width(r)};
-    int e = begin(&c);
-    if (e >= 0) e = feed_prompts(&c);
-    *prefilled = now_seconds();
-    if (e >= 0) e = search(&c);
-    done(&c);
-    return e < 0 ? e : run_rows(r, out);
+    for (uint32_t i = 0; i < r->n; i++) {
+        struct row *w = &r->row[i];
+        uint32_t len = kv_len(r->x->kv, w->seq);
+        if (!w->done && w->n > w->n_prompt) TRY(exec_crop(r->x, w->seq, len - 1));
+    }
+    return run_cancel(r);
 }
+
+const struct run_mode contrastive_mode = {.begin = begin,
+                                          .gather = gather,
+                                          .choose = choose,
+                                          .cancel = cancel,
+                                          .finish = run_rows,
+                                          .end = end};
 
 uint32_t contrastive_width(const struct run *r)
 {

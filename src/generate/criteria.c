@@ -1,6 +1,6 @@
 /* criteria.c - whether a text ends with its last token, and why.  Any of these ends it; the first is the reason told: an
  * end-of-sequence token, a stop string, the length, the caller's criteria, the time.  Stop strings are heard where text
- * is made (loop.c, beam_loop.c), since they end in what a token adds to it. */
+ * is made (plain.c, beam_mode.c), since they end in what a token adds to it. */
 #include "generate/run.h"
 
 bool run_ends(const kvik_generation *g, int32_t id)

@@ -1,6 +1,5 @@
 /* handle.c - what every call on a public cache begins and ends with, and generating with one. */
 #include "generate/handle.h"
-#include "generate/loop.h"
 
 #include <stdio.h>
 
@@ -31,8 +30,14 @@ int cache_generate(kvik_cache *c, const kvik_generation *g, const kvik_prompt *p
         assist.assistant = &hooks->assistant_model->assistant;
         assist.assistant->x = hooks->assistant_model->x;
     }
-    TRY(cache_full(c, gen_run_with(c->x, tok, g, prompt, n, hooks,
-                                   assist.assistant ? &assist : NULL, finish, &r)));
+    struct gen_call call = {.tok = tok,
+                            .g = g,
+                            .prompt = prompt,
+                            .n = n,
+                            .hooks = hooks,
+                            .assist = assist.assistant ? &assist : NULL,
+                            .finish = finish};
+    TRY(cache_full(c, gen_run(c->driver, &call, &r)));
     c->reused = 0;
     for (uint32_t i = 0; i < r->n_rows; i++)
         c->reused += r->row[i].reused;

@@ -2,6 +2,7 @@
 #pragma once
 #include "base/base.h"
 #include "generate/draft.h"
+#include "generate/driver.h"
 #include "kvik.h"
 #include "model/model.h"
 #include "tok/tok.h"
@@ -16,6 +17,7 @@ struct kvik_model {
 struct kvik_cache {
     kvik_model *model;
     struct exec *x;
+    struct driver *driver;   /* of the requests */
     struct unbound *unbound; /* instead of both, where the cache was opened without a model */
     const struct kv_preset *preset;
     uint64_t reused;                /* by the last generate */
@@ -25,7 +27,7 @@ struct kvik_cache {
 /* e, with the way out added to the sentence of a budget that is exhausted. */
 int cache_full(const kvik_cache *c, int e);
 int cache_bound(const kvik_cache *c); /* an error for a cache without a model */
-struct gen_finish;
+
 /* Generates with a cache that has a model; finish (NULL: nothing) sees the result before it is the caller's. */
 int cache_generate(kvik_cache *c, const kvik_generation *g, const kvik_prompt *prompt, uint32_t n,
                    const kvik_hooks *hooks, const struct gen_finish *finish, kvik_result **out);

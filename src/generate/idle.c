@@ -34,7 +34,7 @@ static int feed(struct run *r, const kv_seq *seq, uint32_t at)
                                           .ends = w->ends};
     }
     if (!k) return 0;
-    TRY(run_feed(r, 0, k, 0, NULL, NULL));
+    TRY(exec_feed(r->x, r->feed, k, 0, r->logits, NULL, NULL));
     k = 0;
     for (uint32_t i = 0; i < r->n; i++)
         if (seq[i] && r->row[i].n <= r->row[i].n_prompt + at)

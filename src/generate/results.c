@@ -31,7 +31,7 @@ int run_result(const struct row *w, const int32_t *fresh, uint32_t n, kvik_row *
     out->ids = mem_array(out->n, sizeof *out->ids);
     if (!out->ids) return ERR_NOMEM;
     memcpy(out->ids, w->prompt->ids, out->n_prompt * sizeof *out->ids);
-    memcpy(out->ids + out->n_prompt, fresh, n * sizeof *out->ids);
+    if (n) memcpy(out->ids + out->n_prompt, fresh, n * sizeof *out->ids);
     return 0;
 }
 
@@ -53,11 +53,27 @@ int run_rows(struct run *r, kvik_result *out)
     return 0;
 }
 
-int run_result_begin(const struct run *r, uint32_t n_prompts, kvik_result **out)
+int run_no_rows(struct run *r, kvik_result *out)
+{
+    uint32_t per = r->g->num_return_sequences;
+    for (uint32_t i = 0; i < out->n_rows; i++) {
+        const struct row *w = &r->row[i / per * r->per];
+        kvik_row *o = &out->row[i];
+        TRY(run_result(w, NULL, 0, o));
+        o->finish = KVIK_FINISH_CANCELLED;
+        out->prompt_tokens += w->n_prompt;
+        if (r->tok && !(o->text = mem_strdup(""))) return ERR_NOMEM;
+    }
+    out->computed_tokens = r->computed;
+    out->prefill_seconds = now_seconds() - r->begun;
+    return 0;
+}
+
+int run_result_begin(const struct run *r, kvik_result **out)
 {
     kvik_result *res = mem_alloc(sizeof *res);
     if (!res) return ERR_NOMEM;
-    res->n_rows = n_prompts * r->g->num_return_sequences;
+    res->n_rows = r->n_prompts * r->g->num_return_sequences;
     res->vocab = r->x->m->vocab;
     res->logit_rows = r->width;
     res->row = mem_array(res->n_rows, sizeof *res->row);

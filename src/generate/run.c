@@ -4,7 +4,6 @@
  * unchanged.  What a step needs is allocated here, before the first one. */
 #include "generate/run.h"
 #include "generate/guidance.h"
-#include "generate/notice.h"
 
 #include <assert.h>
 #include <string.h>
@@ -146,9 +145,9 @@ int run_fork(struct exec *x, kv_seq from, kv_seq *out)
     return 0;
 }
 
-int run_begin(struct run *r, const kvik_prompt *prompt, uint32_t n_prompts)
+int run_begin(struct run *r, const kvik_prompt *prompt)
 {
-    uint32_t limit;
+    uint32_t limit, n_prompts = r->n_prompts;
     size_t vocab = r->x->m->vocab, logits;
     if (!ck_mul(vocab * sizeof(float), r->lanes, &logits)) return ERR(NOMEM, "too many rows");
     buf_init(&r->piece, (size_t)1 << 30);
@@ -167,7 +166,8 @@ int run_begin(struct run *r, const kvik_prompt *prompt, uint32_t n_prompts)
     r->logits = mem_aligned(logits);
     r->scores = mem_aligned(vocab * sizeof *r->scores);
     r->feed = mem_array(r->lanes, sizeof *r->feed);
-    if (!r->logits || !r->scores || !r->feed) return ERR_NOMEM;
+    r->job.fed = mem_array(r->lanes, sizeof *r->job.fed);
+    if (!r->logits || !r->scores || !r->feed || !r->job.fed) return ERR_NOMEM;
     TRY(gen_chain_new(r->g, (uint32_t)vocab, &r->chain));
     gen_chain_hooks(r->chain, r->hooks);
     r->kept.wanted = r->g->output_logits;
@@ -178,24 +178,6 @@ int run_begin(struct run *r, const kvik_prompt *prompt, uint32_t n_prompts)
     for (uint32_t i = 0; r->g->use_cache && i < r->n; i += r->per)
         TRY(sync(r, &r->row[i]));
     return guide_begin(r);
-}
-
-int run_feed(struct run *r, uint32_t at, uint32_t n, uint32_t chunk, exec_progress progress,
-             void *ctx)
-{
-    float *logits = r->logits + (size_t)at * r->x->m->vocab;
-    int e = exec_feed(r->x, r->feed + at, n, chunk, logits, progress, ctx);
-    (void)gen_notice_full(r->x, r->hooks, &r->told);
-    return e;
-}
-
-int run_feed_steps(struct run *r, uint32_t n)
-{
-    for (uint32_t at = 0, k; at < n; at += k) {
-        k = MIN(n - at, MIN(r->x->step_tokens, kv_step_lanes(r->x->kv)));
-        TRY(run_feed(r, at, k, 0, NULL, NULL));
-    }
-    return 0;
 }
 
 int run_process(struct run *r, const struct gen_row *row, const float *uncond, float *scores)
@@ -223,10 +205,13 @@ void run_end(struct run *r, bool failed)
     guide_end(r);
     if (r->chain) gen_chain_drop(r->chain);
     buf_done(&r->piece);
-    mem_free(r->row);
-    mem_free(r->logits);
-    mem_free(r->scores);
-    mem_free(r->feed);
-    mem_free(r->kept.data);
-    mem_free(r->kept_scores.data);
+    void *own[] = {r->row,     r->logits,    r->scores,          r->feed,
+                   r->job.fed, r->kept.data, r->kept_scores.data};
+    for (size_t i = 0; i < countof(own); i++)
+        mem_free(own[i]);
+    r->row = NULL;
+    r->chain = NULL;
+    r->logits = r->scores = r->kept.data = r->kept_scores.data = NULL;
+    r->feed = NULL;
+    r->job.fed = NULL;
 }

@@ -1,72 +1,108 @@
-/* run.h - what every way of generating shares: rows set up from prompts, and turned into results at the end.
+/* run.h - the inside of a run, which driver.h starts and advances.
  *
- * Rows are independent sequences; nothing is padded.  Drawing several answers to a prompt makes several rows, of which the
- * first feeds the prompt and the others fork it; a beam search has one row per prompt and its own sequences
- * for the beams. */
+ * Rows are independent sequences; nothing is padded.  Several answers to one prompt are several rows: the first feeds the
+ * prompt and the others fork it.  A beam search has one row per prompt and its own sequences for the beams.
+ *
+ * What the ways of decoding differ in is their struct run_mode: which feeds they gather, and how they choose. */
 #pragma once
+#include "generate/driver.h"
 #include "generate/generate.h"
-#include "generate/loop.h"
 #include "generate/sync.h"
 #include "model/model.h"
 #include "tok/tok.h"
 
 struct row {
     const kvik_prompt *prompt;
-    kv_seq given;                      /* the caller's sequence, which this row continues; else 0 */
-    kv_seq seq;                        /* `given`, or the row's own */
-    struct sync sync;                  /* of `given` */
-    int32_t *ids;                      /* masked columns left out; prompt, then generated */
-    uint32_t *ends;                    /* turn ends for the recompute path, else NULL */
-    uint32_t n, n_prompt, have, limit; /* have: tokens fed; limit: new tokens at most */
+    kv_seq given;     /* the caller's sequence, which this row continues; else 0 */
+    kv_seq seq;       /* `given`, or the row's own */
+    struct sync sync; /* of `given` */
+    int32_t *ids;     /* [n_prompt + limit] prompt without masked columns, then generated tokens */
+    uint32_t *ends;   /* turn ends for use_cache=false, else NULL */
+    uint32_t n, n_prompt;
+    uint32_t have;  /* tokens fed */
+    uint32_t limit; /* new tokens at most */
     uint32_t reused;
-    const char *miss;  /* why a fresh row reuses nothing */
-    uint32_t pad;      /* masked columns before the first token */
-    bool done, handed; /* handed: seq is the caller's now */
+    const char *miss; /* why a fresh row reuses nothing */
+    uint32_t pad;     /* masked columns before the first token */
+    bool done;
+    bool handed; /* the caller has taken over `seq` */
     enum kvik_finish finish;
     struct tok_stream *stream;
     struct gen_stop *stop;
     struct buf text;
 };
-struct run_kept { /* of every step */
+struct run_kept { /* values of every step */
     bool wanted;
     float *data; /* [n][width][vocab] */
     size_t n, cap;
 };
+/* A way of decoding.  Every function returns 0 or an error, which ends the run. */
+struct run_mode {
+    /* Takes what the mode needs, in r->own.  May be NULL. */
+    int (*begin)(struct run *r);
+    /* Sets the feeds before the next choice: r->feed[0, r->job.n), and what of r->job is not as usual. */
+    int (*gather)(struct run *r);
+    /* Takes the logits of these feeds; *running: tokens are still wanted. */
+    int (*choose)(struct run *r, bool *running);
+    /* Of a job of drafts: chooses from the logits of feeds [first, first + n) and lowers accepted[i], at least 1. */
+    int (*judge)(struct run *r, uint32_t first, uint32_t n, uint32_t *accepted);
+    /* Ends what still runs, after at least one choice.  NULL: run_cancel. */
+    int (*cancel)(struct run *r);
+    /* Fills the rows of the result. */
+    int (*finish)(struct run *r, kvik_result *out);
+    /* Gives back what `begin` and later calls took.  May be NULL. */
+    void (*end)(struct run *r);
+};
+extern const struct run_mode plain_mode, speculate_mode, contrastive_mode, beam_mode;
+
 struct run {
+    struct driver *driver;
+    struct run *next; /* of the driver's runs */
     struct exec *x;
     const struct tok *tok;
     const kvik_generation *g;
     const kvik_hooks *hooks;
+    const struct gen_assist *assist; /* or NULL */
+    const struct gen_finish *finish; /* or NULL */
     struct gen_chain *chain;
+    const struct run_mode *mode;
+    void *own; /* the mode's */
     struct row *row;
+    uint32_t n_prompts;
     uint32_t n;          /* rows */
     uint32_t per;        /* rows for each prompt, adjacent; 1 with beams */
     uint32_t width;      /* rows of logits that are kept of a step: n, or with beams all of them */
     uint32_t lanes;      /* most sequences fed at once, hence rows of logits */
-    uint32_t fed;        /* rows of logits of the last feed before those of negative texts */
+    uint32_t draft_rows; /* most rows of logits of a job of drafts */
+    uint32_t fed;        /* rows of logits of the last job before those of negative texts */
     struct guide *guide; /* guidance.c, or NULL */
     uint32_t steps, kept_steps;
     float *logits, *scores;            /* [lanes][vocab], [vocab] */
     struct exec_feed *feed;            /* [lanes] */
     struct run_kept kept, kept_scores; /* raw logits; processed scores */
     struct buf piece;
-    const struct gen_assist *assist; /* or NULL */
-    uint64_t drafted, accepted;      /* guesses that were checked; that came true */
-    bool told;                       /* that pages stream */
-    double begun;                    /* for max_time */
+    uint64_t drafted, accepted; /* draft tokens that were checked; that were right */
+    bool told;                  /* that pages stream */
+    double begun, prefilled;    /* prefilled: when the first job was done, 0 before */
+    uint64_t computed;          /* tokens */
+
+    /* The driver's: */
+    struct exec_job job;    /* feed[0, job.n) */
+    bool pending;           /* the job has begun and its logits have not been taken */
+    uint64_t at, before;    /* job.done when the driver's step began, and the model's */
+    exec_progress progress; /* of the first job; NULL: nobody is told */
+    void *progress_ctx;
+    bool stepping, paused, over;
+    int error;
+    char why[1024]; /* the sentence of `error` */
 };
 
 /* run.c */
-int run_begin(struct run *r, const kvik_prompt *prompt, uint32_t n_prompts);
-/* After a failure the caller's sequences are what they were. */
+int run_begin(struct run *r, const kvik_prompt *prompt);
+/* Gives everything back but the struct.  After a failure the caller's sequences are what they were. */
 void run_end(struct run *r, bool failed);
-/* Another sequence with the rows of `from`, and a reserve of its own if the preset gives one. */
+/* Forks `from`, with a reserve of its own if the preset gives one. */
 int run_fork(struct exec *x, kv_seq from, kv_seq *out);
-/* exec_feed of feed[at, at + n) into the rows of logits from `at`, telling once if the cache begins to stream. */
-int run_feed(struct run *r, uint32_t at, uint32_t n, uint32_t chunk, exec_progress progress,
-             void *ctx);
-/* feed[0, n), one token each, in as many steps as it takes: none of them needs memory or forks to fall back to. */
-int run_feed_steps(struct run *r, uint32_t n);
 /* What processors are told of a row whose text is ids[0..n). */
 static inline struct gen_row run_view(const struct row *w, const int32_t *ids, size_t n,
                                       uint32_t row)
@@ -78,49 +114,47 @@ static inline struct gen_row run_view(const struct row *w, const int32_t *ids, s
                             .max_length = (size_t)w->n_prompt + w->limit,
                             .row = row};
 }
-/* All processors on a row of scores; uncond: the logits after its negative text, or NULL. */
+/* Applies all processors to a row of scores; uncond: the logits after its negative text, or NULL. */
 int run_process(struct run *r, const struct gen_row *row, const float *uncond, float *scores);
 
 /* criteria.c */
-bool run_ends(const kvik_generation *g, int32_t id); /* an end-of-sequence token */
-/* Whether the caller's criteria or the clock end a text after ids[0..n). */
+bool run_ends(const kvik_generation *g, int32_t id); /* true if id is an end-of-sequence token */
+/* True if the caller's criteria or max_time end a text after ids[0..n). */
 bool run_criteria(const struct run *r, uint32_t row, const int32_t *ids, size_t n,
                   enum kvik_finish *why);
-/* Whether anything ends it; stopped: its last token completed a stop string.  *why is KVIK_FINISH_LENGTH if nothing. */
+/* True if anything ends the text; stopped: its last token completed a stop string.  *why is KVIK_FINISH_LENGTH if
+ * nothing does. */
 bool run_over(const struct run *r, const struct gen_row *text, bool stopped, enum kvik_finish *why);
 
-/* results.c: what is kept of step `at`, at most one behind the last, [width][vocab], zeros at first; NULL if nobody wants
- * it. */
+/* results.c: returns the array [width][vocab] of what is kept of step `at`, zeros at first; NULL if nobody wants it.
+ * `at` is at most one behind the last step. */
 int run_keep(struct run *r, struct run_kept *k, uint32_t at, float **out);
 /* `fresh`: what was generated after the row's prompt; text is not filled in. */
 int run_result(const struct row *w, const int32_t *fresh, uint32_t n, kvik_row *out);
 /* All rows, each with its own sequence (not beams). */
 int run_rows(struct run *r, kvik_result *out);
-int run_result_begin(const struct run *r, uint32_t n_prompts, kvik_result **out);
+/* Rows of a run that has chosen nothing: their prompts. */
+int run_no_rows(struct run *r, kvik_result *out);
+int run_result_begin(const struct run *r, kvik_result **out);
 /* Failed: the sequences that the rows were to have are dropped. */
 void run_result_end(struct run *r, kvik_result *out, bool failed);
 
-/* loop.c: what ways of generating one token a row and step (or several) share.
- * Feeds what each running row has not fed; the logits of its last token in row k of r->logits, rows that run in order.
- * The first time rows of one prompt share its feed. */
-int run_feed_rows(struct run *r, uint32_t chunk, exec_progress progress);
-/* Appends a token to row i, says it, and ends the row if it must; *cancel is set if the caller wants that. */
+/* plain.c: what the modes share that choose one or several tokens a row and step. */
+/* Gathers what each running row has not fed, and behind these feeds those of the negative texts.  In the first job the
+ * rows of one prompt share its feed. */
+int run_gather_rows(struct run *r);
+/* After these feeds: the logits of the k-th running row are row k of r->logits. */
+int run_rows_fed(struct run *r);
+/* Appends a token to row i, tells the caller, and ends the row if it must; *cancel is set if the caller wants that. */
 int run_append(struct run *r, uint32_t i, int32_t id, bool *cancel);
 struct gen_row run_text(const struct run *r, uint32_t i); /* row i as processors see it */
 /* Chooses the next token of row i from the logits[vocab] of its last one, and appends it. */
 int run_choose(struct run *r, uint32_t i, const float *logits, bool *cancel);
-/* After every row had its tokens: ends all if cancelled; whether any still runs. */
+/* After every row has its tokens: ends all rows if cancelled.  *running: a row still runs. */
 int run_step_end(struct run *r, bool cancel, bool *running);
+int run_cancel(struct run *r);
 
-/* idle.c: after the rows have their results, the raw logits (if kept) of those that ended before others. */
+/* idle.c: after the rows have their results, the raw logits (if kept) of rows that ended before others. */
 void idle_run(struct run *r);
 
-/* speculate.c: guesses checked many at a time; fills the rows of `out`. */
-int speculate_run(struct run *r, kvik_result *out, double *prefilled);
-
-/* contrastive.c: likely tokens unlike the text so far. */
-int contrastive_run(struct run *r, kvik_result *out, double *prefilled);
 uint32_t contrastive_width(const struct run *r); /* sequences of a row */
-
-/* beam_loop.c: beam search over all rows; fills the rows of `out`.  *prefilled: when the prompts had been fed. */
-int beam_run(struct run *r, kvik_result *out, double *prefilled);

@@ -14,6 +14,15 @@
 #include <assert.h>
 #include <string.h>
 
+uint32_t exec_draft_fits(const struct exec *x, kv_seq seq, uint32_t n)
+{
+    uint32_t len = kv_len(x->kv, seq);
+    n = MIN(MIN(n, x->step_tokens), x->max_len - MIN(len, x->max_len));
+    while (n && regime_changes(x, seq, n))
+        n--;
+    return n;
+}
+
 uint32_t job_wanted(const struct exec_feed *f, uint32_t at, uint32_t n)
 {
     uint32_t k = 0;
@@ -97,7 +106,7 @@ static void plan_feeds(const struct exec *x, struct plan *p, uint32_t k)
     }
 }
 
-static bool decodes(const struct exec_job *j)
+bool exec_job_decodes(const struct exec_job *j)
 {
     return j->draft || j->total == j->n;
 }
@@ -107,11 +116,11 @@ static void plan(const struct exec *x, struct plan *p)
     for (uint32_t k = 0; k < p->n_jobs; k++) {
         if (p->job[k]->draft)
             plan_drafts(p, k);
-        else if (decodes(p->job[k]))
+        else if (exec_job_decodes(p->job[k]))
             plan_feeds(x, p, k);
     }
     for (uint32_t k = 0; k < p->n_jobs; k++)
-        if (!decodes(p->job[k])) plan_feeds(x, p, k);
+        if (!exec_job_decodes(p->job[k])) plan_feeds(x, p, k);
 }
 
 /* Where the logits of span i go in its job's array.  The drafts of a step begin at its start; any other feed has its

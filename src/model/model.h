@@ -342,21 +342,13 @@ void exec_job_end(struct exec *x, struct exec_job *job, bool failed);
  * cache began to stream, and the next call feeds fewer sequences at once. */
 int exec_step_jobs(struct exec *x, struct exec_job *const *job, uint32_t n, float *tmp);
 #define JOB_FEWER 1
+/* True if the job feeds one token or one draft to each sequence. */
+bool exec_job_decodes(const struct exec_job *job);
+/* Of n tokens, how many a draft of `seq` can have; 0: the next token changes the regime of the sequence, so that it cannot
+ * be fed as a draft. */
+uint32_t exec_draft_fits(const struct exec *x, kv_seq seq, uint32_t n);
 /* How many of the next n tokens of a feed, from `at` on, have logits that are wanted. */
 uint32_t job_wanted(const struct exec_feed *f, uint32_t at, uint32_t n);
-/* --- draft.c: a step that checks drafts.  Token 0 of every sequence is certain, the others are guesses of what
- * follows it; all are updates of one token each, so the rows that stay have the bits of plain decoding. */
-struct exec_draft {
-    kv_seq seq;
-    const int32_t *tok; /* read when the step begins */
-    uint32_t n;
-};
-/* logits: [sum of n][vocab].  All or nothing, as exec_step; ERR_FULL where fewer tokens may still fit. */
-int exec_draft(struct exec *x, const struct exec_draft *draft, uint32_t n, float *logits,
-               exec_judge judge, void *ctx);
-/* Of n tokens, how many one such step of `seq` can take; 0: the next one changes its regime (exec_feed). */
-uint32_t exec_draft_fits(const struct exec *x, kv_seq seq, uint32_t n);
-
 /* The group of one of the model's sites, to ask for its policy and shapes. */
 const struct kv_group *exec_group(const struct exec *x, uint32_t site);
 /* The policy of the sites of a sink cache; NULL: the cache keeps no sinks. */

@@ -2,8 +2,8 @@
  * beam's logits bit for bit, memory that grows by tails only, failures that change nothing, no allocation per step,
  * stop strings, several answers to a prompt. */
 #include "base/buf.h"
+#include "generate/driver.h"
 #include "generate/handle.h"
-#include "generate/loop.h"
 #include "test_beam_plain.h"
 #include "testing.h"
 
@@ -480,7 +480,9 @@ static void stop_strings(void **state)
     kvik_generation all = config(tiny, plan);
     kvik_prompt first = {.ids = ids, .n = 9};
     kvik_result *r;
-    assert_int_equal(gen_run(c->x, t, &all, &first, 1, NULL, &r), 0);
+    assert_int_equal(
+        gen_run(c->driver, &(struct gen_call){.tok = t, .g = &all, .prompt = &first, .n = 1}, &r),
+        0);
     kvik_generation_done(&all);
     /* The second letter of the best text's fifth token and the first of its sixth. */
     assert_int_equal(strlen(r->row[0].text), 40);
@@ -502,7 +504,8 @@ static void stop_strings(void **state)
             .ends = ends,
             .ctx = &w};
         plain_search(&rules, plain, 2);
-        if (gen_run(c->x, t, &g, p, 2, NULL, &r) < 0) fail_msg("%s", err_last());
+        if (gen_run(c->driver, &(struct gen_call){.tok = t, .g = &g, .prompt = p, .n = 2}, &r) < 0)
+            fail_msg("%s", err_last());
         for (uint32_t i = 0; i < r->n_rows; i++) {
             const kvik_row *row = &r->row[i];
             const struct plain_line *want = &plain[i / 4].done[i % 4];
@@ -539,7 +542,8 @@ static void stop_strings_of_groups(void **state)
         kvik_generation g = config(tiny, json);
         kvik_prompt p = {.ids = ids, .n = 9};
         kvik_result *r;
-        if (gen_run(c->x, t, &g, &p, 1, NULL, &r) < 0) fail_msg("%s", err_last());
+        if (gen_run(c->driver, &(struct gen_call){.tok = t, .g = &g, .prompt = &p, .n = 1}, &r) < 0)
+            fail_msg("%s", err_last());
         for (uint32_t i = 0; i < r->n_rows; i++) {
             const kvik_row *row = &r->row[i];
             int32_t token = row->ids[row->n - 1];

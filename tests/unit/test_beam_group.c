@@ -173,7 +173,7 @@ static uint32_t literal(const struct setting *s, struct hyp *out)
     return made;
 }
 
-/* --- ours, driven as beam_loop.c does */
+/* --- ours, driven as beam_mode.c does */
 static uint32_t ours(const struct setting *s, struct hyp *out)
 {
     struct beam_search *group[MOST];
@@ -216,7 +216,7 @@ static uint32_t ours(const struct setting *s, struct hyp *out)
     }
     for (uint32_t g = 0; g < s->groups; g++) {
         int ends[MOST] = {KVIK_FINISH_LENGTH};
-        if (!over[g]) beam_group_end(group[g], ends);
+        if (!over[g]) beam_end(group[g], ends);
     }
     beam_group_best(group, s->groups, best, beams);
     for (uint32_t k = 0; k < beams; k++) {

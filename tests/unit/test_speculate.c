@@ -3,7 +3,6 @@
  * maker of guesses, among them one that knows the answer and lies at random. */
 #include "generate/draft.h"
 #include "generate/handle.h"
-#include "generate/loop.h"
 #include "kvik.h"
 #include "testing.h"
 
@@ -210,8 +209,14 @@ static int generate(const struct scene *s, kvik_cache *c, const kvik_prompt *pro
     if (who == SAME) h.assistant_model = a = open_assistant(s->model);
     if (who == OTHER) h.assistant_model = a = open_assistant(s->other);
     if (who == LIAR || who == NOISE)
-        e = gen_run_with(c->x, c->model->tok ? c->model->tok->tok : NULL, &g, prompt, s->rows, &h,
-                         &assist, NULL, r);
+        e = gen_run(c->driver,
+                    &(struct gen_call){.tok = c->model->tok ? c->model->tok->tok : NULL,
+                                       .g = &g,
+                                       .prompt = prompt,
+                                       .n = s->rows,
+                                       .hooks = &h,
+                                       .assist = &assist},
+                    r);
     else
         e = kvik_generate(c, &g, prompt, s->rows, &h, r);
     if (a) {

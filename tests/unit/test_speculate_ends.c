@@ -1,7 +1,7 @@
 /* test_speculate_ends.c - guesses beside everything else a call may ask for: samplings, processors, ends, callbacks, batches,
  * memory that is just enough, allocations that fail; and what is refused or ignored. */
+#include "generate/driver.h"
 #include "generate/handle.h"
-#include "generate/loop.h"
 #include "testing.h"
 
 static kvik_model *m, *other, *small;
@@ -109,8 +109,14 @@ static struct outcome run(const struct call *k, enum who who)
     struct gen_assist assist = {.assistant = a ? &a->assistant : NULL};
     if (a) a->assistant.x = a->x;
     uint32_t n = k->prompts ? k->prompts : 1;
-    o.code =
-        gen_run_with(c->x, k->text ? letters : NULL, &g, p, n, &h, a ? &assist : NULL, NULL, &o.r);
+    o.code = gen_run(c->driver,
+                     &(struct gen_call){.tok = k->text ? letters : NULL,
+                                        .g = &g,
+                                        .prompt = p,
+                                        .n = n,
+                                        .hooks = &h,
+                                        .assist = a ? &assist : NULL},
+                     &o.r);
     kvik_usage u;
     kvik_cache_usage(c, &u);
     assert_int_equal(u.tokens, 0);

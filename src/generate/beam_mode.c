@@ -1,4 +1,4 @@
-/* beam_loop.c - beam search over the cache.
+/* beam_mode.c - beam search over the cache.
  *
  * A prompt is fed once and forked into num_beams sequences, which share its blocks.  A step feeds one token to every
  * running beam of every prompt in one batch; then the cache follows the search: the sequences are permuted all at
@@ -8,7 +8,7 @@
  * Diverse beams are several searches over the beams of one prompt, one for each group, that choose one after the other in
  * a step; a group that is over is fed no more.  Stop strings end a beam like any other end, so the text of every beam is
  * followed in streams of its own; of diverse beams they end the search, once all that run have met an end. */
-#include "generate/beam_loop.h"
+#include "generate/beam.h"
 #include "generate/guidance.h"
 
 #include <string.h>
@@ -261,7 +261,7 @@ static int choose_item(struct beams *b, struct item *it)
     TRY(follow_text(b, it));
     it->done = b->groups > 1 && all_end(b, it);
     for (uint32_t g = 0; it->done && g < b->groups; g++)
-        if (!it->group[g].over) beam_group_end(it->group[g].search, b->ends + g * beams_each(b));
+        if (!it->group[g].over) beam_end(it->group[g].search, b->ends + g * beams_each(b));
     return 0;
 }
 
@@ -283,37 +283,6 @@ static int follow_cache(struct beams *b, struct item *it)
     return kv_reorder(r->x->kv, it->seq, b->from, b->n);
 }
 
-static int choose(struct beams *b, bool *running)
-{
-    struct run *r = b->r;
-    *running = false;
-    TRY(keep_logits(b));
-    for (uint32_t i = 0; i < r->n; i++) {
-        struct item *it = &b->item[i];
-        if (it->done) continue;
-        TRY(choose_item(b, it));
-        if (!it->done && r->g->use_cache) TRY(follow_cache(b, it));
-        *running |= !it->done;
-    }
-    b->shared = true;
-    r->steps++;
-    return 0;
-}
-
-/* feed[0, r->fed) into fresh sequences, and what negative texts are behind them. */
-static int feed_again(struct run *r, uint32_t n)
-{
-    uint32_t made = 0;
-    int e = 0;
-    for (; e >= 0 && made < r->fed; made++)
-        if ((e = kv_new(r->x->kv, 0, &r->feed[made].seq)) < 0) break;
-    if (e >= 0) e = run_feed(r, 0, n, r->g->prefill_chunk_size, NULL, NULL);
-    for (uint32_t i = 0; i < made; i++)
-        kv_drop(r->x->kv, r->feed[i].seq);
-    guide_fed(r);
-    return e;
-}
-
 /* Feeds of the negative texts of all beams that run, in the order of the beams' own. */
 static int gather_negatives(struct beams *b, uint32_t *n)
 {
@@ -330,8 +299,25 @@ static int gather_negatives(struct beams *b, uint32_t *n)
     return 0;
 }
 
+/* Without a cache the first r->fed feeds are into fresh sequences, which end with the job. */
+static int fresh(struct run *r)
+{
+    struct beams *b = r->own;
+    for (b->n_fresh = 0; b->n_fresh < r->fed; b->n_fresh++)
+        TRY(kv_new(r->x->kv, 0, &r->feed[b->n_fresh].seq));
+    return 0;
+}
+
+static void drop_fresh(struct run *r)
+{
+    struct beams *b = r->own;
+    for (; b->n_fresh; b->n_fresh--)
+        kv_drop(r->x->kv, r->feed[b->n_fresh - 1].seq);
+    guide_fed(r);
+}
+
 /* The beams' last tokens; without a cache their whole texts. */
-static int feed_beams(struct beams *b)
+static uint32_t gather_beams(struct beams *b)
 {
     struct run *r = b->r;
     bool cached = r->g->use_cache;
@@ -352,27 +338,12 @@ static int feed_beams(struct beams *b)
                                               .ends = it->row->ends};
         }
     }
-    r->fed = n;
-    if (r->guide) TRY(gather_negatives(b, &n));
-    return cached ? run_feed_steps(r, n) : feed_again(r, n);
+    return n;
 }
 
-struct meter { /* the caller's progress: tokens of the prompts, then steps */
-    const kvik_hooks *hooks;
-    uint64_t prompt, steps;
-};
-
-static bool on_prompt(void *ctx, uint64_t done, uint64_t total)
-{
-    struct meter *m = ctx;
-    m->prompt = total;
-    return m->hooks->on_progress(m->hooks->ctx, done, total + m->steps);
-}
-
-static int feed_prompts(struct beams *b, struct meter *m)
+static uint32_t gather_prompts(struct beams *b)
 {
     struct run *r = b->r;
-    bool cached = r->g->use_cache;
     for (uint32_t i = 0; i < r->n; i++) {
         struct row *w = &r->row[i];
         r->feed[i] = (struct exec_feed){.seq = w->seq,
@@ -383,32 +354,68 @@ static int feed_prompts(struct beams *b, struct meter *m)
                                         .ends = w->ends};
         for (uint32_t g = 0; g < b->groups; g++)
             b->item[i].group[g].at = i;
-        m->steps = MAX(m->steps, w->limit);
     }
-    uint32_t n = r->fed = r->n;
-    if (r->guide) TRY(gather_negatives(b, &n));
-    if (!cached) return feed_again(r, n);
-    return run_feed(r, 0, n, r->g->prefill_chunk_size, m->hooks ? on_prompt : NULL, m);
+    return r->n;
 }
 
-static int search(struct beams *b, kvik_result *out, double *prefilled)
+/* The caller's progress: tokens of the prompts, then steps. */
+static bool on_prompt(void *ctx, uint64_t done, uint64_t total)
 {
-    struct run *r = b->r;
-    const kvik_hooks *h = r->hooks && r->hooks->on_progress ? r->hooks : NULL;
-    struct meter m = {.hooks = h};
-    bool running = true;
-    for (uint32_t i = 0; i < r->n; i++)
-        TRY(item_begin(b, &b->item[i], &r->row[i]));
-    TRY(feed_prompts(b, &m));
-    *prefilled = now_seconds();
-    for (;;) {
-        TRY(choose(b, &running));
-        if (!running) break;
-        if (h && !h->on_progress(h->ctx, m.prompt + r->steps, m.prompt + m.steps))
-            return ERR(CANCELLED, "cancelled");
-        TRY(feed_beams(b));
+    struct beams *b = ctx;
+    const kvik_hooks *h = b->r->hooks;
+    b->prompt = total;
+    return h->on_progress(h->ctx, done, total + b->steps);
+}
+
+static int on_step(const struct beams *b)
+{
+    const kvik_hooks *h = b->r->hooks;
+    if (!h || !h->on_progress) return 0;
+    return h->on_progress(h->ctx, b->prompt + b->r->steps, b->prompt + b->steps)
+               ? 0
+               : ERR(CANCELLED, "cancelled");
+}
+
+static int gather(struct run *r)
+{
+    struct beams *b = r->own;
+    uint32_t n = r->fed = r->steps ? gather_beams(b) : gather_prompts(b);
+    if (r->guide) TRY(gather_negatives(b, &n));
+    if (!r->g->use_cache) TRY(fresh(r));
+    if (r->progress) r->progress = r->g->use_cache ? on_prompt : NULL;
+    r->progress_ctx = b;
+    r->job.n = n;
+    return 0;
+}
+
+static int choose(struct run *r, bool *running)
+{
+    struct beams *b = r->own;
+    if (!r->g->use_cache) drop_fresh(r);
+    *running = false;
+    TRY(keep_logits(b));
+    for (uint32_t i = 0; i < r->n; i++) {
+        struct item *it = &b->item[i];
+        if (it->done) continue;
+        TRY(choose_item(b, it));
+        if (!it->done && r->g->use_cache) TRY(follow_cache(b, it));
+        *running |= !it->done;
     }
-    return beam_rows(b, out);
+    b->shared = true;
+    r->steps++;
+    return *running ? on_step(b) : 0;
+}
+
+/* The beams that run join the finished ones. */
+static int cancel(struct run *r)
+{
+    struct beams *b = r->own;
+    for (uint32_t i = 0; i < b->n; i++)
+        b->ends[i] = KVIK_FINISH_CANCELLED;
+    for (uint32_t i = 0; i < r->n; i++)
+        for (uint32_t g = 0; !b->item[i].done && g < b->groups; g++)
+            if (!b->item[i].group[g].over) beam_end(b->item[i].group[g].search, b->ends);
+    return 0;
 }
 
 static int scratch(struct beams *b)
@@ -416,8 +423,10 @@ static int scratch(struct beams *b)
     const struct run *r = b->r;
     bool asks = r->g->max_time > 0 || (r->hooks && r->hooks->stopping_criteria);
     size_t longest = 0;
-    for (uint32_t i = 0; i < r->n; i++)
+    for (uint32_t i = 0; i < r->n; i++) {
         longest = MAX(longest, (size_t)r->row[i].n_prompt + r->row[i].limit);
+        b->steps = MAX(b->steps, r->row[i].limit);
+    }
     b->extended = asks ? mem_array(longest, sizeof *b->extended) : NULL;
     b->item = mem_array(r->n, sizeof *b->item);
     b->from = mem_array(b->n, sizeof *b->from);
@@ -426,18 +435,32 @@ static int scratch(struct beams *b)
     return b->item && b->from && b->chosen && b->ends && (b->extended || !asks) ? 0 : ERR_NOMEM;
 }
 
-int beam_run(struct run *r, kvik_result *out, double *prefilled)
+static int begin(struct run *r)
 {
-    struct beams b = {.r = r, .n = r->g->num_beams, .groups = MAX(r->g->num_beam_groups, 1)};
-    int e = scratch(&b);
-    if (e >= 0) e = search(&b, out, prefilled);
-    for (uint32_t i = 0; b.item && i < r->n; i++)
-        item_end(&b, &b.item[i]);
-    ear_drop(&b.trial);
-    mem_free(b.item);
-    mem_free(b.from);
-    mem_free(b.chosen);
-    mem_free(b.ends);
-    mem_free(b.extended);
-    return e;
+    struct beams *b = mem_alloc(sizeof *b);
+    if (!(r->own = b)) return ERR_NOMEM;
+    *b = (struct beams){.r = r, .n = r->g->num_beams, .groups = MAX(r->g->num_beam_groups, 1)};
+    TRY(scratch(b));
+    for (uint32_t i = 0; i < r->n; i++)
+        TRY(item_begin(b, &b->item[i], &r->row[i]));
+    return 0;
 }
+
+static void end(struct run *r)
+{
+    struct beams *b = r->own;
+    if (!r->g->use_cache) drop_fresh(r);
+    for (uint32_t i = 0; b->item && i < r->n; i++)
+        item_end(b, &b->item[i]);
+    ear_drop(&b->trial);
+    void *own[] = {b->item, b->from, b->chosen, b->ends, b->extended, b};
+    for (size_t i = 0; i < countof(own); i++)
+        mem_free(own[i]);
+}
+
+const struct run_mode beam_mode = {.begin = begin,
+                                   .gather = gather,
+                                   .choose = choose,
+                                   .cancel = cancel,
+                                   .finish = beam_rows,
+                                   .end = end};

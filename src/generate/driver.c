@@ -1,0 +1,467 @@
+/* driver.c - the one loop of generation; see driver.h.
+ *
+ * All feeds of a run are one job (model/job.c).  A step of the driver carries out as many steps of the model as it takes
+ * for every decoding run to have its job done and for every prefilling run to get on.  So a long prompt is fed in chunks
+ * beside the tokens of other runs, and the number of sequences that one step can take delays nobody for ever.
+ *
+ * If a shared step fails, each run tries its part alone, in the order they were given.  The runs whose own part fails end
+ * with that error and give their rows back at once, which makes room for the runs after them.
+ *
+ * Callbacks run while the driver chooses, when no step is open; they may generate on the same cache.  The callbacks of
+ * drafts and progress run inside a step and may not (ERR_BUSY). */
+#include "generate/driver.h"
+#include "generate/guidance.h"
+#include "generate/notice.h"
+#include "generate/run.h"
+
+#include <stdio.h>
+#include <string.h>
+
+struct driver {
+    struct exec *x;
+    struct run *first;     /* runs that have not been freed, oldest first */
+    struct exec_job **job; /* [cap] of a step of the model */
+    struct run **run;      /* [cap] whose they are */
+    uint32_t cap, n_runs;
+    float *logits; /* [rows][vocab] of a step that several runs or several rows share */
+    size_t rows;
+};
+
+int driver_open(struct exec *x, struct driver **out)
+{
+    struct driver *d = mem_alloc(sizeof *d);
+    if (!d) return ERR_NOMEM;
+    d->x = x;
+    *out = d;
+    return 0;
+}
+
+void driver_close(struct driver *d)
+{
+    if (!d) return;
+    while (d->first)
+        (void)run_free(d->first);
+    mem_free(d->job);
+    mem_free(d->run);
+    mem_free(d->logits);
+    mem_free(d);
+}
+
+/* --- Starting. */
+
+static int check_mode(const kvik_generation *g, const struct run_mode *mode)
+{
+    if (g->use_cache) return 0;
+    if (mode == &contrastive_mode)
+        return ERR(ARG,
+                   "penalty_alpha=%g (contrastive search) forks the cache for its candidates; set "
+                   "use_cache",
+                   g->penalty_alpha);
+    if (mode == &speculate_mode)
+        return ERR(ARG, "%s needs use_cache: guesses are checked on top of what is cached",
+                   g->prompt_lookup_num_tokens ? "prompt_lookup_num_tokens" : "assistant_model");
+    return 0;
+}
+
+static const struct run_mode *mode_of(const struct run *r)
+{
+    const kvik_generation *g = r->g;
+    const struct run_mode *mode = g->num_beams > 1                 ? &beam_mode
+                                  : gen_mode(g) == GEN_CONTRASTIVE ? &contrastive_mode
+                                                                   : &plain_mode;
+    if (!g->prompt_lookup_num_tokens && !r->assist) return mode;
+    if (gen_assisted(g, r->assist != NULL) && g->guidance_scale == 1) return &speculate_mode;
+    if (r->hooks && r->hooks->on_notice)
+        r->hooks->on_notice(r->hooks->ctx,
+                            "prompt lookup and assistants are for greedy decoding and sampling "
+                            "without guidance; ignored");
+    return mode;
+}
+
+/* Sets the number of rows and of sequences: rows or beams or candidates, and negative texts. */
+static int shape(struct run *r)
+{
+    const kvik_generation *g = r->g;
+    bool beams = g->num_beams > 1, contrasts = gen_mode(g) == GEN_CONTRASTIVE,
+         guided = g->guidance_scale != 1;
+    uint64_t rows = beams ? g->num_beams : g->num_return_sequences,
+             each = contrasts ? contrastive_width(r) : rows,
+             sequences = r->n_prompts * (each + (guided ? rows : 0));
+    if (sequences > r->x->max_seqs)
+        return ERR(LIMIT,
+                   "%u prompts with %llu %s each%s need %llu sequences, the cache was opened for "
+                   "%u; raise max_sequences",
+                   r->n_prompts, (unsigned long long)each,
+                   beams       ? "beams"
+                   : contrasts ? "candidates (top_k)"
+                               : "rows",
+                   guided ? " and their negative texts" : "", (unsigned long long)sequences,
+                   r->x->max_seqs);
+    if (beams && r->hooks && r->hooks->on_token)
+        return ERR(ARG,
+                   "on_token cannot be used with num_beams=%u: which text is the best is not known "
+                   "before the end",
+                   g->num_beams);
+    r->width = (uint32_t)(r->n_prompts * rows);
+    r->lanes = (uint32_t)sequences;
+    r->per = beams ? 1 : (uint32_t)rows;
+    r->n = r->n_prompts * r->per;
+    return 0;
+}
+
+/* True if a run that goes on continues this sequence. */
+static bool in_use(const struct driver *d, kvik_seq seq)
+{
+    for (const struct run *o = d->first; o; o = o->next)
+        for (uint32_t i = 0; o->row && i < o->n; i++)
+            if (o->row[i].given == seq) return true;
+    return false;
+}
+
+static int check_others(const struct driver *d, const struct gen_call *call, const struct run *r)
+{
+    uint64_t lanes = r->lanes;
+    for (uint32_t i = 0; i < call->n; i++)
+        if (call->prompt[i].seq && in_use(d, call->prompt[i].seq))
+            return ERR(BUSY,
+                       "row %u: a request that has not ended continues this sequence; end it first",
+                       i);
+    for (const struct run *o = d->first; o; o = o->next)
+        lanes += o->row ? o->lanes : 0;
+    if (call->beside && lanes > r->x->max_seqs)
+        return ERR(LIMIT,
+                   "the request needs %u sequences beside the %llu of others, the cache was opened "
+                   "for %u; end one or raise max_sequences",
+                   r->lanes, (unsigned long long)lanes - r->lanes, r->x->max_seqs);
+    return 0;
+}
+
+/* Room for a step of all runs and the new one: jobs, and rows of logits. */
+static int reserve(struct driver *d, const struct run *r)
+{
+    size_t rows = MAX(r->lanes, r->draft_rows), bytes;
+    bool shared = rows > 1;
+    uint32_t n = d->n_runs + 1;
+    for (const struct run *o = d->first; o; o = o->next) {
+        shared |= o->row != NULL;
+        rows += o->row ? MAX(o->lanes, o->draft_rows) : 0;
+    }
+    if (n > d->cap) {
+        uint32_t cap = 2 * n;
+        struct exec_job **job = mem_grow(d->job, cap, sizeof(struct exec_job *));
+        if (job) d->job = job;
+        struct run **run = mem_grow(d->run, cap, sizeof(struct run *));
+        if (run) d->run = run;
+        if (!job || !run) return ERR_NOMEM;
+        d->cap = cap;
+    }
+    rows = MIN(rows, d->x->step_tokens); /* each is of a token */
+    if (!shared || rows <= d->rows) return 0;
+    if (!ck_mul(d->x->m->vocab * sizeof(float), rows, &bytes)) return ERR(NOMEM, "too many rows");
+    mem_free(d->logits);
+    d->logits = mem_aligned(bytes);
+    d->rows = d->logits ? rows : 0;
+    return d->logits ? 0 : ERR_NOMEM;
+}
+
+static void insert(struct driver *d, struct run *r)
+{
+    struct run **at = &d->first;
+    while (*at)
+        at = &(*at)->next;
+    *at = r;
+    d->n_runs++;
+}
+
+/* Gives back what the run holds; its error or its result stays. */
+static void release(struct run *r, bool failed)
+{
+    if (r->pending) exec_job_end(r->x, &r->job, failed);
+    r->pending = false;
+    if (r->own && r->mode->end) r->mode->end(r);
+    r->own = NULL;
+    run_end(r, failed);
+}
+
+static int begin(struct run *r, const struct gen_call *call)
+{
+    uint64_t computed = r->x->computed;
+    if (call->n == 0) return ERR(ARG, "no prompt");
+    TRY(gen_validate(r->g));
+    r->mode = mode_of(r);
+    TRY(check_mode(r->g, r->mode));
+    TRY(shape(r));
+    TRY(check_others(r->driver, call, r));
+    (void)gen_notice_full(r->x, NULL, &r->told); /* in an earlier run: no news */
+    TRY(run_begin(r, call->prompt));
+    if (r->mode->begin) TRY(r->mode->begin(r));
+    r->computed = r->x->computed - computed;
+    return reserve(r->driver, r);
+}
+
+int run_start(struct driver *d, const struct gen_call *call, struct run **out)
+{
+    if (d->x->telling)
+        return ERR(BUSY, "the cache is being fed; callbacks may look at it, not feed it");
+    struct run *r = mem_alloc(sizeof *r);
+    if (!r) return ERR_NOMEM;
+    *r = (struct run){.driver = d,
+                      .x = d->x,
+                      .tok = call->tok,
+                      .g = call->g,
+                      .hooks = call->hooks,
+                      .assist = call->assist,
+                      .finish = call->finish,
+                      .n_prompts = call->n,
+                      .begun = now_seconds()};
+    int e = begin(r, call);
+    if (e < 0) {
+        release(r, true);
+        mem_free(r);
+        return e;
+    }
+    insert(d, r);
+    *out = r;
+    return 0;
+}
+
+/* --- A step. */
+
+static void fail(struct run *r, int e)
+{
+    snprintf(r->why, sizeof r->why, "%s", err_last());
+    r->error = e;
+    release(r, true);
+}
+
+static bool active(const struct run *r)
+{
+    return !r->error && !r->over && !r->paused;
+}
+
+/* A verdict's error is kept until the step has ended: the step is good for the other runs. */
+static void judge(void *ctx, uint32_t first, uint32_t n, uint32_t *accepted)
+{
+    struct run *r = ctx;
+    int e = r->error ? r->error : r->mode->judge(r, first, n, accepted);
+    if (e >= 0) return;
+    for (uint32_t i = 0; i < n; i++)
+        accepted[i] = 1;
+    if (!r->error) snprintf(r->why, sizeof r->why, "%s", err_last());
+    r->error = e;
+}
+
+static int gather(struct run *r)
+{
+    bool first = !r->prefilled;
+    r->job.draft = false;
+    r->job.chunk = first || !r->g->use_cache ? r->g->prefill_chunk_size : 0;
+    r->job.logits = r->logits;
+    r->progress = first && r->hooks ? r->hooks->on_progress : NULL;
+    r->progress_ctx = r->hooks ? r->hooks->ctx : NULL;
+    TRY(r->mode->gather(r));
+    r->job.feed = r->feed;
+    r->job.judge = judge;
+    r->job.ctx = r;
+    TRY(exec_job_begin(r->x, &r->job));
+    r->pending = true;
+    return 0;
+}
+
+/* True if the run's job takes part in the next step of the model. */
+static bool waits(const struct run *r)
+{
+    if (!active(r) || !r->pending || r->job.done == r->job.total) return false;
+    return exec_job_decodes(&r->job) || r->job.done == r->at;
+}
+
+/* After a step of the model: ends runs whose verdict failed, and tells the callers how far their prompts are. */
+static void told(struct run *r)
+{
+    if (r->job.done == r->before) return;
+    int e = r->error;
+    if (e < 0) {
+        release(r, true);
+        return;
+    }
+    (void)gen_notice_full(r->x, r->hooks, &r->told);
+    e = exec_tell(r->x, r->progress, r->progress_ctx, r->job.done, r->job.total);
+    if (e < 0) fail(r, e);
+}
+
+/* Runs [at, at + n) of d->run share one step. */
+static int step(struct driver *d, uint32_t at, uint32_t n)
+{
+    int e;
+    do
+        e = exec_step_jobs(d->x, d->job + at, n, d->logits);
+    while (e == JOB_FEWER);
+    return e;
+}
+
+/* One step of the model for all that wait; false: nobody does. */
+static bool feed(struct driver *d, struct run *const *run, uint32_t n)
+{
+    uint32_t k = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        if (!waits(run[i])) continue;
+        d->run[k] = run[i];
+        d->job[k++] = &run[i]->job;
+    }
+    if (!k) return false;
+    for (uint32_t i = 0; i < k; i++)
+        d->run[i]->before = d->run[i]->job.done;
+    int e = step(d, 0, k);
+    for (uint32_t i = 0; e < 0 && i < k; i++) {
+        int own = k > 1 ? step(d, i, 1) : e;
+        if (own < 0) fail(d->run[i], own);
+    }
+    for (uint32_t i = 0; i < k; i++)
+        told(d->run[i]);
+    return true;
+}
+
+static void choose(struct run *r)
+{
+    bool running = true;
+    if (!active(r) || !r->pending || r->job.done < r->job.total) return;
+    exec_job_end(r->x, &r->job, false);
+    r->pending = false;
+    r->computed += r->job.computed;
+    if (!r->prefilled) r->prefilled = now_seconds();
+    int e = r->mode->choose(r, &running);
+    if (e < 0) fail(r, e);
+    r->over = e >= 0 && !running;
+}
+
+/* Marks the runs of a step: no callback may end them, and none is given twice. */
+static int enter(struct driver *d, struct run *const *run, uint32_t n)
+{
+    int e = 0;
+    uint32_t i = 0;
+    if (d->x->telling)
+        return ERR(BUSY, "the cache is being fed; callbacks may look at it, not feed it");
+    for (; e >= 0 && i < n; i++) {
+        if (run[i]->driver != d)
+            e = ERR(ARG, "request %u is of another cache; a step advances one cache", i);
+        else if (run[i]->stepping)
+            e = ERR(BUSY, "request %u is given twice, or a callback of its step advances it", i);
+        else
+            run[i]->stepping = true;
+    }
+    for (i -= e < 0; e < 0 && i-- > 0;)
+        run[i]->stepping = false;
+    return e;
+}
+
+int driver_step(struct driver *d, struct run *const *run, uint32_t n)
+{
+    TRY(enter(d, run, n));
+    for (uint32_t i = 0; i < n; i++) {
+        struct run *r = run[i];
+        int e = active(r) && !r->pending ? gather(r) : 0;
+        if (e < 0) fail(r, e);
+        r->at = r->job.done;
+    }
+    while (feed(d, run, n))
+        ;
+    for (uint32_t i = 0; i < n; i++)
+        choose(run[i]);
+    for (uint32_t i = 0; i < n; i++)
+        run[i]->stepping = false;
+    return 0;
+}
+
+/* --- Ending. */
+
+enum run_state run_state(const struct run *r)
+{
+    return r->error ? RUN_FAILED : r->over ? RUN_OVER : r->paused ? RUN_PAUSED : RUN_ACTIVE;
+}
+
+int run_error(const struct run *r, const char **text)
+{
+    *text = r->why;
+    return r->error;
+}
+
+void run_pause(struct run *r, bool paused)
+{
+    r->paused = paused;
+}
+
+/* Fills the result of a run that has chosen at least one token for each row. */
+static int complete(struct run *r, kvik_result *out)
+{
+    uint64_t computed = r->x->computed;
+    int e = r->over ? 0 : r->mode->cancel ? r->mode->cancel(r) : run_cancel(r);
+    if (e >= 0) e = r->mode->finish(r, out);
+    if (r->own && r->mode->end) r->mode->end(r);
+    r->own = NULL;
+    out->computed_tokens = r->computed + (r->x->computed - computed);
+    out->prefill_seconds = r->prefilled - r->begun;
+    out->decode_seconds = now_seconds() - r->prefilled;
+    if (e >= 0 && gen_mode(r->g) <= GEN_SAMPLE) idle_run(r);
+    if (e >= 0 && r->finish) e = r->finish->call(r->finish->ctx, out);
+    run_result_end(r, out, e < 0);
+    return e;
+}
+
+int run_finish(struct run *r, kvik_result **out)
+{
+    kvik_result *res;
+    if (r->stepping)
+        return ERR(BUSY, "a callback cannot end a request that takes part in the step");
+    if (r->error) return err_set(r->error, "%s", r->why);
+    if (!r->row) return ERR(ARG, "the request has ended and given its result");
+    bool chosen = r->steps > 0;
+    TRY(run_result_begin(r, &res));
+    if (r->pending) {
+        exec_job_end(r->x, &r->job, !chosen);
+        r->computed += r->job.computed;
+        r->pending = false;
+    }
+    r->over = r->over || !chosen;
+    int e = chosen ? complete(r, res) : run_no_rows(r, res);
+    if (e < 0) {
+        gen_result_free(res);
+        fail(r, e);
+        return e;
+    }
+    release(r, !chosen);
+    r->over = true;
+    *out = res;
+    return 0;
+}
+
+int run_free(struct run *r)
+{
+    if (!r) return 0;
+    if (r->stepping)
+        return ERR(BUSY, "a callback cannot free a request that takes part in the step");
+    struct driver *d = r->driver;
+    struct run **at = &d->first;
+    while (*at != r)
+        at = &(*at)->next;
+    *at = r->next;
+    d->n_runs--;
+    release(r, true);
+    mem_free(r);
+    if (d->first) return 0;
+    mem_free(d->logits);
+    d->logits = NULL;
+    d->rows = 0;
+    return 0;
+}
+
+int gen_run(struct driver *d, const struct gen_call *call, kvik_result **out)
+{
+    struct run *r;
+    TRY(run_start(d, call, &r));
+    int e = 0;
+    while (e >= 0 && run_state(r) == RUN_ACTIVE)
+        e = driver_step(d, &r, 1);
+    if (e >= 0) e = run_finish(r, out);
+    (void)run_free(r);
+    return e;
+}

@@ -1,0 +1,174 @@
+/* plain.c - greedy decoding and sampling: choose, append, stop, feed, row by row in one batch.
+ *
+ * A row that ends leaves the batch.  The last token chosen is never fed, as in Transformers (Hugging Face).  Without a
+ * cache (use_cache false) every step feeds everything again into a fresh sequence: the oracle that the other ways are
+ * compared with. */
+#include "generate/guidance.h"
+#include "generate/run.h"
+
+#include <string.h>
+
+/* Rows of logits [at, at + n / per) become one for each of n rows, from `to` on. */
+static void spread(struct run *r, uint32_t at, uint32_t to)
+{
+    size_t vocab = r->x->m->vocab;
+    for (uint32_t i = r->n; i-- > 0;)
+        memmove(r->logits + (to + i) * vocab, r->logits + (at + i / r->per) * vocab,
+                vocab * sizeof *r->logits);
+}
+
+/* The first row of each prompt was fed; its others fork it. */
+static int share_prompts(struct run *r)
+{
+    if (r->guide) spread(r, r->fed, r->n);
+    spread(r, 0, 0);
+    r->fed = r->n;
+    for (uint32_t i = 0; i < r->n; i++) {
+        struct row *w = &r->row[i];
+        uint32_t first = i - i % r->per;
+        if (i == first) continue;
+        TRY(run_fork(r->x, r->row[first].seq, &w->seq));
+        if (r->guide) TRY(guide_fork(r, i, first));
+        w->have = w->n;
+        w->reused = w->n_prompt;
+    }
+    return 0;
+}
+
+/* True while the first job is gathered or done and the rows of a prompt share its feed. */
+static bool sharing(const struct run *r)
+{
+    return r->steps == 0 && r->per > 1 && r->g->use_cache;
+}
+
+int run_gather_rows(struct run *r)
+{
+    uint32_t k = 0, per = sharing(r) ? r->per : 1;
+    for (uint32_t i = 0; i < r->n; i += per) {
+        struct row *w = &r->row[i];
+        if (w->done) continue;
+        if (!r->g->use_cache) TRY(kv_new(r->x->kv, 0, &w->seq));
+        r->feed[k++] = (struct exec_feed){.seq = w->seq,
+                                          .tok = w->ids + w->have,
+                                          .n = w->n - w->have,
+                                          .pad = w->pad,
+                                          .loose = true,
+                                          .ends = w->ends};
+    }
+    r->fed = k;
+    for (uint32_t i = 0; r->guide && i < r->n; i += per) {
+        struct row *w = &r->row[i];
+        if (!w->done)
+            TRY(guide_feed(r, w, i, w->ids + w->n_prompt, w->n - w->n_prompt, &r->feed[k++]));
+    }
+    r->job.n = k;
+    return 0;
+}
+
+int run_rows_fed(struct run *r)
+{
+    bool shared = sharing(r);
+    guide_fed(r);
+    for (uint32_t i = 0; i < r->n; i++) {
+        struct row *w = &r->row[i];
+        if (w->done) continue;
+        if (r->g->use_cache) {
+            w->have = w->n;
+        } else if (w->seq) {
+            kv_drop(r->x->kv, w->seq);
+            w->seq = 0;
+        }
+    }
+    return shared ? share_prompts(r) : 0;
+}
+
+/* Says a token of row i, or with -1 what its text has left; *stopped: a stop string ends in it. */
+static int emit(struct run *r, uint32_t i, int32_t id, bool *stopped, bool *cancel)
+{
+    struct row *w = &r->row[i];
+    size_t keep;
+    buf_clear(&r->piece);
+    if (w->stream) {
+        TRY(id >= 0 ? tok_stream_put(w->stream, id, &r->piece)
+                    : tok_stream_end(w->stream, &r->piece));
+        TRY(buf_append(&w->text, r->piece.data, r->piece.len));
+        *stopped = id >= 0 && gen_stop_put(w->stop, r->piece.data, r->piece.len, &keep);
+    }
+    const kvik_hooks *h = r->hooks;
+    if (h && h->on_token && !h->on_token(h->ctx, i, id, r->piece.data ? r->piece.data : ""))
+        *cancel = true;
+    return 0;
+}
+
+int run_append(struct run *r, uint32_t i, int32_t id, bool *cancel)
+{
+    struct row *w = &r->row[i];
+    bool stopped = false;
+    w->ids[w->n++] = id;
+    TRY(emit(r, i, id, &stopped, cancel));
+    struct gen_row text = run_text(r, i);
+    w->done = run_over(r, &text, stopped, &w->finish);
+    return w->done ? emit(r, i, -1, &stopped, cancel) : 0;
+}
+
+int run_step_end(struct run *r, bool cancel, bool *running)
+{
+    bool stopped = false;
+    *running = false;
+    for (uint32_t i = 0; i < r->n; i++) {
+        struct row *w = &r->row[i];
+        if (cancel && !w->done) {
+            w->done = true;
+            w->finish = KVIK_FINISH_CANCELLED;
+            TRY(emit(r, i, -1, &stopped, &cancel));
+        }
+        *running |= !w->done;
+    }
+    return 0;
+}
+
+struct gen_row run_text(const struct run *r, uint32_t i)
+{
+    const struct row *w = &r->row[i];
+    return run_view(w, w->ids, w->n, i);
+}
+
+int run_choose(struct run *r, uint32_t i, const float *logits, bool *cancel)
+{
+    const struct row *w = &r->row[i];
+    size_t vocab = r->x->m->vocab;
+    uint32_t at =
+        w->n - w->n_prompt; /* tokens it has so far: its step, however many are fed at once */
+    float *kept, *kept_scores;
+    TRY(run_keep(r, &r->kept, at, &kept));
+    TRY(run_keep(r, &r->kept_scores, at, &kept_scores));
+    memcpy(r->scores, logits, vocab * sizeof *r->scores);
+    if (kept) memcpy(kept + i * vocab, r->scores, vocab * sizeof *kept);
+    struct gen_row view = run_text(r, i);
+    TRY(run_process(r, &view, r->guide ? logits + r->fed * vocab : NULL, r->scores));
+    if (kept_scores) memcpy(kept_scores + i * vocab, r->scores, vocab * sizeof *kept);
+    int32_t id = r->g->do_sample ? gen_sample(r->chain, r->scores, r->g->seed, i, at)
+                                 : gen_argmax(r->scores, (uint32_t)vocab);
+    return run_append(r, i, id, cancel);
+}
+
+int run_cancel(struct run *r)
+{
+    bool running;
+    return run_step_end(r, true, &running);
+}
+
+/* One token for every row that runs. */
+static int choose(struct run *r, bool *running)
+{
+    bool cancel = false;
+    TRY(run_rows_fed(r));
+    for (uint32_t i = 0, k = 0; i < r->n; i++)
+        if (!r->row[i].done)
+            TRY(run_choose(r, i, r->logits + (size_t)k++ * r->x->m->vocab, &cancel));
+    r->steps++;
+    return run_step_end(r, cancel, running);
+}
+
+const struct run_mode plain_mode = {
+    .gather = run_gather_rows, .choose = choose, .finish = run_rows};
