@@ -1,9 +1,8 @@
-/* interchange.c - rows out of a sequence and into a new one, in memory, as f32.
+/* interchange.c - rows of a sequence as arrays in memory, f32, and a new sequence from such arrays.
  *
- * Export opens a step for one more row, reads through its views, and aborts it: the one door to rows serves here too, so
- * pages that live on disk and rows that are encoded need no code of their own.  Import feeds given rows where a
- * forward would have computed them, as one turn.  f32 holds every row exactly, so what was exported raw comes back
- * with the same bits. */
+ * Export reads through kv/rows.h like every other reader, so quantized rows and pages on disk need no code here.  Import
+ * appends the given rows where a forward would have computed them, as one turn.  f32 holds every row exactly, so rows
+ * that were exported raw come back with the same bits. */
 #include "generate/handle.h"
 #include "kv/rows.h"
 
@@ -24,11 +23,10 @@ KVIK_API void kvik_snapshot_free(kvik_snapshot *s)
 
 static int layer_new(kvik_layer_rows *l, const struct kv_group *g, uint32_t len)
 {
-    struct kv_reach r = kv_reach(&g->policy, len, 0);
-    size_t n = r.sinks + len - r.lo;
+    uint32_t sinks, lo, n = rows_seen(g, len, &sinks, &lo);
     if (g->policy.kind != KV_ROWS)
         return ERR(UNSUPPORTED, "a layer with a recurrent state has no rows to export or import");
-    *l = (kvik_layer_rows){.rows = (uint32_t)n,
+    *l = (kvik_layer_rows){.rows = n,
                            .heads = g->plane[0].shape.heads,
                            .dim_k = g->plane[0].shape.dim,
                            .dim_v = g->plane[1].shape.dim};
@@ -37,7 +35,7 @@ static int layer_new(kvik_layer_rows *l, const struct kv_group *g, uint32_t len)
     l->position = mem_array(MAX(n, 1), sizeof *l->position);
     if (!l->keys || !l->values || !l->position) return ERR_NOMEM;
     for (uint32_t i = 0; i < l->rows; i++)
-        l->position[i] = (int32_t)(i < r.sinks ? i : r.lo + i - r.sinks);
+        l->position[i] = (int32_t)(i < sinks ? i : lo + i - sinks);
     return 0;
 }
 
@@ -64,51 +62,24 @@ static int snapshot_new(const struct exec *x, kv_seq s, kvik_snapshot **out)
     return 0;
 }
 
-static int export_layer(const struct exec *x, struct kv_step *st, uint32_t layer, uint32_t len,
-                        kvik_layer_rows *l)
-{
-    const struct kv_group *g = exec_group(x, layer);
-    struct kv_reach r = kv_reach(&g->policy, len, 0);
-    void *scratch = mem_alloc(rows_scratch(g));
-    struct kv_view v;
-    int e = scratch ? 0 : ERR_NOMEM;
-    while (e >= 0 && (e = kv_next(st, x->site[layer], &v)) > 0)
-        for (uint32_t plane = 0; plane < 2; plane++) {
-            struct rows_want w = {.plane = plane,
-                                  .to = r.sinks,
-                                  .edge = v.edge[0],
-                                  .dst = plane ? l->values : l->keys,
-                                  .ld = l->rows,
-                                  .scratch = scratch};
-            rows_read(&v, &w);
-            w.from = r.lo;
-            w.to = len;
-            w.at = r.sinks;
-            rows_read(&v, &w);
-        }
-    mem_free(scratch);
-    return e;
-}
-
 KVIK_API int kvik_cache_export(kvik_cache *c, kvik_seq s, kvik_snapshot **out)
 {
     TRY(cache_bound(c));
     struct exec *x = c->x;
-    struct kv_step *st;
+    struct rows_reader r;
     kvik_snapshot *p;
     if (!kv_tokens(x->kv, s)) return ERR(STALE, "the sequence was dropped");
     if (regime_changes(x, s, 0))
         return ERR(
             UNSUPPORTED,
-            "the rows have the rotary frequencies of the longer text they were cropped from; "
-            "the next forward computes them again, export after it");
+            "the sequence was cropped from a longer text, and its rows still have the rotary "
+            "frequencies of that text; the next forward recomputes them, export after it");
     TRY(snapshot_new(x, s, &p));
-    struct kv_span span = {.seq = s, .n = 1};
-    int e = cache_full(c, kv_begin(x->kv, &span, 1, &st));
+    int e = cache_full(c, rows_open(x->kv, s, &r));
     if (e >= 0) {
         for (uint32_t i = 0; e >= 0 && i < p->n_layers; i++)
-            e = export_layer(x, st, i, p->length, &p->layer[i]);
-        kv_abort(st);
+            e = rows_site(&r, exec_group(x, i), x->site[i], p->layer[i].keys, p->layer[i].values);
+        rows_close(&r);
     }
     if (e < 0) {
         kvik_snapshot_free(p);
@@ -132,7 +103,7 @@ static int check_layer(const struct exec *x, const kvik_snapshot *in, uint32_t i
                    "layer %u: rows of %u heads of %u and %u values, the model has %u of %u and %u",
                    i, l->heads, l->dim_k, l->dim_v, k->heads, k->dim, v->dim);
     if (l->rows && (!l->keys || !l->values || !l->position))
-        return ERR(ARG, "layer %u: rows without keys, values or positions", i);
+        return ERR(ARG, "layer %u: keys, values or positions are missing", i);
     for (uint32_t j = 0; j < l->rows; j++) {
         int32_t at = l->position[j];
         if (at < 0 || (uint32_t)at >= in->length || (j && at <= l->position[j - 1]))
@@ -165,7 +136,7 @@ static int import_check(const struct exec *x, const kvik_snapshot *in)
     return 0;
 }
 
-/* Rows [done, done + n) of one plane as dev_kv_write takes them; rows that nobody will see are zero. */
+/* Packs rows [done, done + n) of one plane for dev_kv_write; rows that no later token sees are zero. */
 static void pack(const kvik_layer_rows *l, bool values, uint32_t done, uint32_t n, float *out)
 {
     uint32_t dim = values ? l->dim_v : l->dim_k;

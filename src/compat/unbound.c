@@ -261,27 +261,29 @@ static uint32_t dim_of(const struct unbound_layer *l, uint32_t plane)
     return plane ? l->dim_v : l->dim_k;
 }
 
-static void read_span(const struct update *p, const struct kv_view *v, uint32_t lane,
-                      uint32_t plane, uint32_t from, uint32_t to, uint32_t at, uint32_t edge)
+/* Reads row b's new rows [done, done + take); before them, in the first step, the earlier rows that they see. */
+static void read_back(const struct update *p, const struct kv_view *v, uint32_t b, uint32_t done,
+                      uint32_t take)
 {
-    size_t batch = (size_t)p->l->heads * p->shape.rows * dim_of(p->l, plane);
-    struct rows_want w = {.lane = lane,
-                          .plane = plane,
-                          .from = from,
-                          .to = to,
-                          .edge = edge,
-                          .dst = p->out[plane] + lane * batch,
-                          .ld = p->shape.rows,
-                          .at = at,
-                          .scratch = p->u->scratch};
-    if (from < to) rows_read(v, &w);
+    const struct unbound_shape *s = &p->shape;
+    size_t first = (size_t)b * p->l->heads * s->rows;
+    struct rows_ask a = {.lane = b,
+                         .token = b * take,
+                         .to = s->len + done + take,
+                         .ld = s->rows,
+                         .scratch = p->u->scratch};
+    for (uint32_t plane = 0; plane < 2; plane++)
+        a.plane[plane] = p->out[plane] + first * dim_of(p->l, plane);
+    a.sinks = done ? 0 : s->sinks;
+    a.lo = done ? s->len + done : s->lo;
+    a.at = done ? s->sinks + s->len - s->lo + done : 0;
+    rows_read(v, &a);
 }
 
 /* Rows [done, done + take) of every batch row: written, sealed, and read back with what lies before them. */
 static int update_step(const struct update *p, struct kv_step *st, uint32_t done, uint32_t take)
 {
     const struct unbound_layer *l = p->l;
-    const struct unbound_shape *s = &p->shape;
     struct kv_view v;
     int e;
     while ((e = kv_next(st, 0, &v)) > 0) {
@@ -293,15 +295,8 @@ static int update_step(const struct update *p, struct kv_step *st, uint32_t done
             dev_kv_write(p->u->dev, &v, plane, p->u->packed, width);
         }
         if (v.first) dev_kv_seal(p->u->dev, &v);
-        uint32_t fresh = s->len + done, at = s->sinks + s->len - s->lo;
         for (uint32_t b = 0; b < l->batch; b++)
-            for (uint32_t plane = 0; plane < 2; plane++) {
-                uint32_t edge = v.edge[b * take];
-                read_span(p, &v, b, plane, fresh, fresh + take, at + done, edge);
-                if (done) continue;
-                read_span(p, &v, b, plane, 0, s->sinks, 0, edge);
-                read_span(p, &v, b, plane, s->lo, s->len, s->sinks, edge);
-            }
+            read_back(p, &v, b, done, take);
     }
     return e;
 }

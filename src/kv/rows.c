@@ -1,6 +1,7 @@
-/* rows.c - the cache's rows in the layout people keep keys and values in, [head][row][dim] f32.  Raw rows are
- * converted, sealed ones decoded tile by tile; a row is read in the form in which attention would read it. */
+/* rows.c - rows of the cache in the layout of other libraries, [head][row][dim] f32.  Raw rows are converted, sealed
+ * rows are dequantized tile by tile. */
 #include "kv/rows.h"
+#include "dev/dev.h"
 
 #include <string.h>
 
@@ -15,7 +16,7 @@ size_t rows_scratch(const struct kv_group *g)
     return most;
 }
 
-/* Row r of one head in raw layout, as f32.  one: room for a row in the plane's type. */
+/* Converts row r of one head in raw layout to f32.  one: room for a row in the type of the plane. */
 static void row_out(const struct kv_shape *s, const unsigned char *head, uint32_t r,
                     unsigned char *one, float *dst)
 {
@@ -30,64 +31,128 @@ static void row_out(const struct kv_shape *s, const unsigned char *head, uint32_
     dev_to_f32(s->dtype, one, dst, s->dim);
 }
 
+/* Rows [from, to) of one head of one plane. */
 struct reading {
     const struct kv_view *v;
-    const struct rows_want *w;
     const struct kv_shape *s;
-    uint32_t head;
-    float *dst;         /* of this head, row `from` */
-    unsigned char *one; /* room for a row, then for a tile */
+    uint32_t plane, slot, head;
+    uint32_t from, to, edge; /* rows below `edge` are read sealed */
+    float *dst;              /* of row `from` */
+    unsigned char *one;      /* room for a row, then for a tile */
 };
 
-/* Rows [j, *to) of one tile; *to is lowered to its end. */
+static float *row_at(const struct reading *r, uint32_t j)
+{
+    return r->dst + (size_t)(j - r->from) * r->s->dim;
+}
+
+/* Reads rows [j, *to) of one tile; lowers *to to the end of the tile. */
 static void read_sealed(const struct reading *r, uint32_t j, uint32_t *to)
 {
     const struct kv_form *f = &r->v->sealed;
     uint32_t tile = j / f->rows, row0 = tile * f->rows, first = row0 % KV_STRIP;
-    const struct kv_codec *c = r->v->codec[r->w->plane];
-    uint32_t page = f->table[(size_t)r->v->slot[r->w->lane] * f->stride + tile];
+    const struct kv_codec *c = r->v->codec[r->plane];
+    uint32_t page = f->table[(size_t)r->slot * f->stride + tile];
     unsigned char *out = r->one + (size_t)r->s->dim * dtype_size(r->s->dtype);
     if (f->rows >= KV_STRIP) first = 0;
-    c->decode(c, r->s, r->head, out, first, f->base + page * f->grain + f->offset[r->w->plane]);
+    c->decode(c, r->s, r->head, out, first, f->base + page * f->grain + f->offset[r->plane]);
     *to = MIN(*to, row0 + f->rows);
     for (; j < *to; j++)
-        row_out(r->s, out, first + j - row0, r->one, r->dst + (size_t)(j - r->w->from) * r->s->dim);
+        row_out(r->s, out, first + j - row0, r->one, row_at(r, j));
 }
 
+/* Reads rows [j, *to) of one block; lowers *to to the end of the block. */
 static void read_raw(const struct reading *r, uint32_t j, uint32_t *to)
 {
     const struct kv_form *f = &r->v->raw;
     uint32_t block = j / f->rows;
-    uint32_t page = f->table[(size_t)r->v->slot[r->w->lane] * f->stride + block];
-    const unsigned char *at = f->base + page * f->grain + f->offset[r->w->plane];
+    uint32_t page = f->table[(size_t)r->slot * f->stride + block];
+    const unsigned char *at = f->base + page * f->grain + f->offset[r->plane];
     at += (size_t)r->head * f->rows * r->s->dim * dtype_size(r->s->dtype);
     *to = MIN(*to, (block + 1) * f->rows);
     for (; j < *to; j++)
-        row_out(r->s, at, j % f->rows, r->one, r->dst + (size_t)(j - r->w->from) * r->s->dim);
+        row_out(r->s, at, j % f->rows, r->one, row_at(r, j));
 }
 
-void rows_read(const struct kv_view *v, const struct rows_want *w)
+static void read_head(const struct reading *r)
 {
-    const struct kv_shape *s = &v->shape[w->plane];
-    for (uint32_t h = 0; h < s->heads; h++) {
-        struct reading r = {v, w, s, h, w->dst + ((size_t)h * w->ld + w->at) * s->dim, w->scratch};
-        for (uint32_t j = w->from, to; j < w->to; j = to) {
-            bool sealed = v->sealed.rows && j >= v->lead && j < w->edge;
-            to = sealed                          ? MIN(w->to, w->edge)
-                 : v->sealed.rows && j < v->lead ? MIN(w->to, v->lead)
-                                                 : w->to;
-            uint32_t first = sealed ? v->row0 : v->raw0, end = sealed ? v->row1 : v->raw1;
-            if (j < first || j >= end) { /* of another piece */
-                if (j < first) to = MIN(to, first);
-                continue;
-            }
-            to = MIN(to, end);
-            if (sealed)
-                read_sealed(&r, j, &to);
-            else
-                read_raw(&r, j, &to);
+    const struct kv_view *v = r->v;
+    for (uint32_t j = r->from, to; j < r->to; j = to) {
+        bool sealed = v->sealed.rows && j >= v->lead && j < r->edge;
+        to = sealed                          ? MIN(r->to, r->edge)
+             : v->sealed.rows && j < v->lead ? MIN(r->to, v->lead)
+                                             : r->to;
+        uint32_t first = sealed ? v->row0 : v->raw0, end = sealed ? v->row1 : v->raw1;
+        if (j < first || j >= end) { /* another piece has row j */
+            if (j < first) to = MIN(to, first);
+            continue;
+        }
+        to = MIN(to, end);
+        if (sealed)
+            read_sealed(r, j, &to);
+        else
+            read_raw(r, j, &to);
+    }
+}
+
+static void read_range(const struct kv_view *v, const struct rows_ask *a, uint32_t from,
+                       uint32_t to, size_t at)
+{
+    for (uint32_t plane = 0; plane < 2; plane++) {
+        const struct kv_shape *s = &v->shape[plane];
+        struct reading r = {.v = v,
+                            .s = s,
+                            .plane = plane,
+                            .slot = v->slot[a->lane],
+                            .from = from,
+                            .to = to,
+                            .edge = v->edge[a->token],
+                            .one = a->scratch};
+        for (r.head = 0; r.head < s->heads; r.head++) {
+            r.dst = a->plane[plane] + ((size_t)r.head * a->ld + at) * s->dim;
+            read_head(&r);
         }
     }
+}
+
+void rows_read(const struct kv_view *v, const struct rows_ask *a)
+{
+    read_range(v, a, 0, a->sinks, a->at);
+    read_range(v, a, a->lo, a->to, a->at + a->sinks);
+}
+
+uint32_t rows_seen(const struct kv_group *g, uint32_t len, uint32_t *sinks, uint32_t *lo)
+{
+    struct kv_reach r = kv_reach(&g->policy, len, 0);
+    *sinks = r.sinks;
+    *lo = r.lo;
+    return r.sinks + len - r.lo;
+}
+
+int rows_open(struct kv *kv, kv_seq s, struct rows_reader *r)
+{
+    struct kv_span span = {.seq = s, .n = 1};
+    r->len = kv_len(kv, s);
+    return kv_begin(kv, &span, 1, &r->step);
+}
+
+int rows_site(struct rows_reader *r, const struct kv_group *g, uint32_t site, float *keys,
+              float *values)
+{
+    struct rows_ask a = {.to = r->len, .plane = {keys, values}};
+    struct kv_view v;
+    a.ld = rows_seen(g, r->len, &a.sinks, &a.lo);
+    if (!(a.scratch = mem_alloc(rows_scratch(g)))) return ERR_NOMEM;
+    int e;
+    while ((e = kv_next(r->step, site, &v)) > 0)
+        rows_read(&v, &a);
+    mem_free(a.scratch);
+    return e;
+}
+
+void rows_close(struct rows_reader *r)
+{
+    kv_abort(r->step);
 }
 
 void rows_pack(const float *x, size_t ld, size_t at, uint32_t n, uint32_t heads, uint32_t dim,

@@ -124,22 +124,20 @@ static void write_rows(struct toy_step *s, const struct kv_view *v, uint32_t sit
 }
 
 /* What the last token sees of one plane, piece by piece into `rows`; lo..hi and the sinks. */
-static void read_rows(struct toy *t, const struct kv_view *v, uint32_t plane, float *rows)
+static void read_rows(struct toy *t, const struct kv_view *v, float *keys, float *values)
 {
-    uint32_t last = v->counts[1] - 1, lo = v->lo[last], hi = v->hi[last];
-    struct rows_want w = {.plane = plane,
-                          .to = MIN(v->sinks, lo),
-                          .edge = v->edge[last],
-                          .dst = rows,
-                          .ld = MOST,
-                          .scratch = t->scratch};
-    rows_read(v, &w);
-    w.from = w.at = lo;
-    w.to = hi;
-    rows_read(v, &w);
+    uint32_t last = v->counts[1] - 1;
+    struct rows_ask a = {.token = last,
+                         .sinks = MIN(v->sinks, v->lo[last]),
+                         .lo = v->lo[last],
+                         .to = v->hi[last],
+                         .plane = {keys, values},
+                         .ld = MOST,
+                         .scratch = t->scratch};
+    rows_read(v, &a);
 }
 
-static int rows_site(struct toy_step *s, uint32_t site, bool writes)
+static int row_site(struct toy_step *s, uint32_t site, bool writes)
 {
     struct toy *t = s->t;
     size_t plane = (size_t)HEADS * MOST * DIM;
@@ -148,8 +146,7 @@ static int rows_site(struct toy_step *s, uint32_t site, bool writes)
     int e;
     while ((e = kv_next(s->st, site, &v)) > 0) {
         if (v.first && writes) write_rows(s, &v, site);
-        for (uint32_t p = 0; p < 2; p++)
-            read_rows(t, &v, p, rows + p * plane);
+        read_rows(t, &v, rows, rows + plane);
     }
     s->answer = mix_bytes(s->answer, rows, 2 * plane * sizeof *rows);
     free(rows);
@@ -194,7 +191,7 @@ static int step(struct toy *t, kv_seq seq, const int32_t *tok, uint32_t n, struc
             if (span.cross && kind != KV_FROZEN) continue;
             uint32_t site = t->group[g].site0 + i;
             e = kind == KV_STATE ? state_site(&s, site)
-                                 : rows_site(&s, site, (kind == KV_FROZEN) == span.cross);
+                                 : row_site(&s, site, (kind == KV_FROZEN) == span.cross);
         }
     if (e < 0) {
         kv_abort(s.st);
