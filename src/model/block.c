@@ -3,23 +3,25 @@
 
 #include <math.h>
 
-int block_attn_bind(struct model *m, uint32_t layer, struct block_attn *b)
+int block_attn_bind(struct model *m, uint32_t layer, const struct kv_site *site,
+                    struct block_attn *b)
 {
-    uint32_t h = m->hidden, q = m->n_heads * m->head_dim, kv = m->n_kv_heads * m->head_dim;
+    const struct kv_site_plane *k = &site->plane[0], *v = &site->plane[1];
+    uint32_t h = m->hidden, q = m->n_heads * k->dim, out = m->n_heads * v->dim;
     const struct model_proj p[] = {
         {"model.layers.%u.self_attn.q_proj", "blk.%u.attn_q", q, h, &b->q, &b->bq},
-        {"model.layers.%u.self_attn.k_proj", "blk.%u.attn_k", kv, h, &b->k, &b->bk},
-        {"model.layers.%u.self_attn.v_proj", "blk.%u.attn_v", kv, h, &b->v, &b->bv},
-        {"model.layers.%u.self_attn.o_proj", "blk.%u.attn_output", h, q, &b->o, &b->bo},
+        {"model.layers.%u.self_attn.k_proj", "blk.%u.attn_k", k->heads * k->dim, h, &b->k, &b->bk},
+        {"model.layers.%u.self_attn.v_proj", "blk.%u.attn_v", v->heads * v->dim, h, &b->v, &b->bv},
+        {"model.layers.%u.self_attn.o_proj", "blk.%u.attn_output", h, out, &b->o, &b->bo},
         {NULL, NULL, 0, 0, NULL, NULL},
     };
     TRY(model_bind_projs(m, layer, p));
-    TRY(model_vector(m, "model.layers.%u.self_attn.q_norm.weight", "blk.%u.attn_q_norm.weight",
-                     layer, m->head_dim, true, &b->q_norm));
-    TRY(model_vector(m, "model.layers.%u.self_attn.k_norm.weight", "blk.%u.attn_k_norm.weight",
-                     layer, m->head_dim, true, &b->k_norm));
-    return model_vector(m, "model.layers.%u.input_layernorm.weight", "blk.%u.attn_norm.weight",
-                        layer, h, false, &b->norm);
+    TRY(model_norm(m, NORM_RMS, "model.layers.%u.self_attn.q_norm", "blk.%u.attn_q_norm", layer,
+                   k->dim, true, &b->q_norm));
+    TRY(model_norm(m, NORM_RMS, "model.layers.%u.self_attn.k_norm", "blk.%u.attn_k_norm", layer,
+                   k->dim, true, &b->k_norm));
+    return model_norm(m, NORM_RMS, "model.layers.%u.input_layernorm", "blk.%u.attn_norm", layer, h,
+                      false, &b->norm);
 }
 
 int block_mlp_bind_projs(struct model *m, uint32_t layer, uint32_t ffn, struct block_mlp *b)
@@ -37,66 +39,77 @@ int block_mlp_bind_projs(struct model *m, uint32_t layer, uint32_t ffn, struct b
 int block_mlp_bind(struct model *m, uint32_t layer, uint32_t ffn, struct block_mlp *b)
 {
     TRY(block_mlp_bind_projs(m, layer, ffn, b));
-    return model_vector(m, "model.layers.%u.post_attention_layernorm.weight",
-                        "blk.%u.ffn_norm.weight", layer, m->hidden, false, &b->norm);
+    return model_norm(m, NORM_RMS, "model.layers.%u.post_attention_layernorm", "blk.%u.ffn_norm",
+                      layer, m->hidden, false, &b->norm);
 }
 
 struct block_buffers block_buffers_new(struct graph *g, const struct model *m, uint32_t ffn)
 {
-    size_t q = (size_t)m->n_heads * m->head_dim, kv = (size_t)m->n_kv_heads * m->head_dim;
+    size_t q = 0, k = 0, v = 0, out = 0;
+    for (uint32_t i = 0; i < m->n_sites; i++) {
+        const struct kv_site_plane *p = m->site[i].plane;
+        if (m->site[i].kind == KV_STATE) continue;
+        q = MAX(q, (size_t)m->n_heads * p[0].dim);
+        k = MAX(k, (size_t)p[0].heads * p[0].dim);
+        v = MAX(v, (size_t)p[1].heads * p[1].dim);
+        out = MAX(out, (size_t)m->n_heads * p[1].dim);
+    }
     return (struct block_buffers){
         .norm = graph_buffer(g, m->hidden),
         .q = graph_buffer(g, q),
-        .k = graph_buffer(g, kv),
-        .v = graph_buffer(g, kv),
-        .att = graph_buffer(g, q),
+        .k = graph_buffer(g, k),
+        .v = graph_buffer(g, v),
+        .att = graph_buffer(g, out),
         .gate = graph_buffer(g, ffn),
         .up = graph_buffer(g, ffn),
     };
 }
 
-void block_attend(struct graph *g, const struct model *m, uint32_t layer,
-                  const struct block_attn *a, const struct block_form *f,
-                  const struct block_buffers *b, const float *x)
+void block_attend(struct graph *g, uint32_t layer, uint32_t site, const struct block_attn *a,
+                  const struct block_form *f, const struct block_buffers *b, const float *x)
 {
+    const struct kv_site_plane *k = &graph_site(g, site)->plane[0];
+    uint32_t heads = a->q.rows / k->dim;
+    const float *q_sink = NULL;
     mod_linear(g, x,
                (struct mod_out[]){{&a->q, a->bq, b->q}, {&a->k, a->bk, b->k}, {&a->v, a->bv, b->v}},
                3);
-    if (a->q_norm) mod_rmsnorm(g, b->q, a->q_norm, m->n_heads, m->head_dim, b->q);
-    if (a->k_norm) mod_rmsnorm(g, b->k, a->k_norm, m->n_kv_heads, m->head_dim, b->k);
-    const float *q_sink = NULL;
+    if (a->q_norm.kind) mod_norm(g, &a->q_norm, b->q, heads, k->dim, b->q);
+    if (a->k_norm.kind) mod_norm(g, &a->k_norm, b->k, k->heads, k->dim, b->k);
     if (f->rope >= 0) {
-        q_sink = mod_rope_query(g, layer, (uint32_t)f->rope, b->q);
-        mod_rope(g, (uint32_t)f->rope, b->k, m->n_kv_heads);
+        q_sink = mod_rope_query(g, site, (uint32_t)f->rope, b->q, heads, k->dim);
+        mod_rope(g, (uint32_t)f->rope, b->k, k->heads, k->dim);
     }
     mod_attention(g, &(struct mod_attention){.layer = layer,
+                                             .site = site,
+                                             .heads = heads,
                                              .q = b->q,
-                                             .q_sink = q_sink,
                                              .k = b->k,
                                              .v = b->v,
+                                             .q_sink = q_sink,
                                              .out = b->att,
                                              .scale = f->scale,
                                              .softcap = f->softcap,
                                              .sink_logit = f->sink_logit});
 }
 
-void block_attn_graph(struct graph *g, const struct model *m, uint32_t layer,
-                      const struct block_attn *a, const struct block_form *f,
-                      const struct block_buffers *b)
+void block_attn_graph(struct graph *g, uint32_t layer, uint32_t site, const struct block_attn *a,
+                      const struct block_form *f, const struct block_buffers *b)
 {
     float *h = graph_h(g);
-    mod_rmsnorm(g, h, a->norm, 1, m->hidden, b->norm);
-    block_attend(g, m, layer, a, f, b, b->norm);
+    uint32_t hidden = a->o.rows;
+    mod_norm(g, &a->norm, h, 1, hidden, b->norm);
+    block_attend(g, layer, site, a, f, b, b->norm);
     mod_linear(g, b->att, (struct mod_out[]){{&a->o, a->bo, b->norm}}, 1);
-    if (a->post_norm) mod_rmsnorm(g, b->norm, a->post_norm, 1, m->hidden, b->norm);
-    mod_add(g, h, b->norm, m->hidden);
+    if (a->post_norm.kind) mod_norm(g, &a->post_norm, b->norm, 1, hidden, b->norm);
+    mod_add(g, h, b->norm, hidden);
 }
 
-void block_mlp_graph(struct graph *g, const struct model *m, const struct block_mlp *a,
-                     const struct block_buffers *b)
+void block_mlp_graph(struct graph *g, const struct block_mlp *a, const struct block_buffers *b)
 {
     float *h = graph_h(g);
-    mod_rmsnorm(g, h, a->norm, 1, m->hidden, b->norm);
+    uint32_t hidden = a->down.rows;
+    mod_norm(g, &a->norm, h, 1, hidden, b->norm);
     mod_linear(g, b->norm,
                (struct mod_out[]){{&a->gate, a->bgate, b->gate}, {&a->up, a->bup, b->up}}, 2);
     if (a->gelu)
@@ -104,8 +117,8 @@ void block_mlp_graph(struct graph *g, const struct model *m, const struct block_
     else
         mod_silu_mul(g, b->gate, b->up, a->gate.rows);
     mod_linear(g, b->gate, (struct mod_out[]){{&a->down, a->bdown, b->norm}}, 1);
-    if (a->post_norm) mod_rmsnorm(g, b->norm, a->post_norm, 1, m->hidden, b->norm);
-    mod_add(g, h, b->norm, m->hidden);
+    if (a->post_norm.kind) mod_norm(g, &a->post_norm, b->norm, 1, hidden, b->norm);
+    mod_add(g, h, b->norm, hidden);
 }
 
 int block_stack_bind(struct model *m)
@@ -116,7 +129,7 @@ int block_stack_bind(struct model *m)
     if (!l) return ERR_NOMEM;
     m->arch_weights = l;
     for (uint32_t i = 0; i < m->n_layers; i++) {
-        TRY(block_attn_bind(m, i, &l[i].attn));
+        TRY(block_attn_bind(m, i, &m->site[i], &l[i].attn));
         TRY(block_mlp_bind(m, i, m->ffn, &l[i].mlp));
     }
     return 0;
@@ -140,12 +153,12 @@ int block_stack_graph(const struct model *m, struct graph *g)
 {
     const struct block_layer *l = m->arch_weights;
     struct block_buffers b = block_buffers_new(g, m, m->ffn);
-    struct block_form form = {.rope = 0, .scale = 1.0f / sqrtf((float)m->head_dim)};
     mod_embed(g, &m->embed, 1);
     for (uint32_t i = 0; i < m->n_layers; i++) {
         mod_mark(g, i);
-        block_attn_graph(g, m, i, &l[i].attn, &form, &b);
-        block_mlp_graph(g, m, &l[i].mlp, &b);
+        struct block_form form = {.scale = 1.0f / sqrtf((float)m->site[i].plane[0].dim)};
+        block_attn_graph(g, i, i, &l[i].attn, &form, &b);
+        block_mlp_graph(g, &l[i].mlp, &b);
     }
     return 0;
 }

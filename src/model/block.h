@@ -5,25 +5,27 @@
 #include "model/model.h"
 
 struct block_attn {
-    float *norm; /* [hidden] before the projections */
+    struct mod_norm norm; /* of [hidden], before the projections */
     struct dev_weight q, k, v, o;
-    float *bq, *bk, *bv, *bo; /* NULL: none */
-    float *q_norm, *k_norm;   /* [head_dim] RMS norm of each head before the rotation; NULL: none */
-    float *post_norm;         /* [hidden] of the result, before it is added; NULL: none */
+    float *bq, *bk, *bv, *bo;       /* NULL: none */
+    struct mod_norm q_norm, k_norm; /* of each head before the rotation; or none */
+    struct mod_norm post_norm;      /* of the result, before it is added; or none */
 };
 struct block_mlp {
-    float *norm;
+    struct mod_norm norm;
     struct dev_weight gate, up, down;
     float *bgate, *bup, *bdown;
-    float *post_norm; /* as above */
-    bool gelu;        /* of the gate, else silu */
+    struct mod_norm post_norm; /* as above */
+    bool gelu;                 /* of the gate, else silu */
 };
-/* By the names of Llama, which most families share. */
-int block_attn_bind(struct model *m, uint32_t layer, struct block_attn *b);
+/* By the names of Llama, which most families share, with RMS norms.  The site gives the shapes of keys and values. */
+int block_attn_bind(struct model *m, uint32_t layer, const struct kv_site *site,
+                    struct block_attn *b);
 int block_mlp_bind(struct model *m, uint32_t layer, uint32_t ffn, struct block_mlp *b);
 int block_mlp_bind_projs(struct model *m, uint32_t layer, uint32_t ffn, struct block_mlp *b);
 
-struct block_buffers { /* shared by all layers of a graph */
+struct
+    block_buffers { /* shared by all layers of a graph, as wide as the widest site of rows needs */
     float *norm, *q, *k, *v, *att, *gate, *up;
 };
 struct block_buffers block_buffers_new(struct graph *g, const struct model *m, uint32_t ffn);
@@ -32,17 +34,14 @@ struct block_form { /* how one layer attends */
     float scale, softcap;
     const float *sink_logit;
 };
-/* b->att = attention of `x` (already normalized), before the output projection. */
-void block_attend(struct graph *g, const struct model *m, uint32_t layer,
-                  const struct block_attn *a, const struct block_form *f,
-                  const struct block_buffers *b, const float *x);
-/* h += post_norm(attention(norm(h))) */
-void block_attn_graph(struct graph *g, const struct model *m, uint32_t layer,
-                      const struct block_attn *a, const struct block_form *f,
-                      const struct block_buffers *b);
+/* b->att = attention of `x` (already normalized) over a site, before the output projection. */
+void block_attend(struct graph *g, uint32_t layer, uint32_t site, const struct block_attn *a,
+                  const struct block_form *f, const struct block_buffers *b, const float *x);
+/* h += post_norm(attention(norm(h))).  Weights and site are separate: layers that share weights have sites of their own. */
+void block_attn_graph(struct graph *g, uint32_t layer, uint32_t site, const struct block_attn *a,
+                      const struct block_form *f, const struct block_buffers *b);
 /* h += post_norm(down(act(gate(norm(h))) * up(norm(h)))) */
-void block_mlp_graph(struct graph *g, const struct model *m, const struct block_mlp *a,
-                     const struct block_buffers *b);
+void block_mlp_graph(struct graph *g, const struct block_mlp *a, const struct block_buffers *b);
 
 /* --- a whole decoder of such layers over rope[0], scores scaled by 1 / sqrt(head_dim) */
 struct block_layer { /* m->arch_weights[n_layers] */

@@ -180,8 +180,8 @@ int model_bind_ends(struct model *m)
     m->head = m->embed;
     if (!tied)
         TRY(model_matrix(m, "lm_head.weight", "output.weight", 0, m->vocab, m->hidden, &m->head));
-    return model_vector(m, "model.norm.weight", "output_norm.weight", 0, m->hidden, false,
-                        &m->final_norm);
+    return model_norm(m, NORM_RMS, "model.norm", "output_norm", 0, m->hidden, false,
+                      &m->final_norm);
 }
 
 int model_bind_projs(struct model *m, uint32_t layer, const struct model_proj *p)

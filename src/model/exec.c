@@ -27,24 +27,32 @@ static int buffers(struct exec *x)
     return feed_open(x);
 }
 
-/* Records the step and sizes the device's scratch by what it holds. */
-static int compile(struct exec *x, uint32_t tile)
+/* Records the step of one phase and sizes the device's scratch by what it holds. */
+static int record(struct exec *x, int (*write)(const struct model *m, struct graph *g),
+                  uint32_t tile, struct graph **out)
 {
     const struct model *m = x->m;
-    TRY(graph_open(x, &x->graph));
-    TRY(m->arch->graph(m, x->graph));
-    if (x->graph->error < 0) return x->graph->error;
-    graph_needs(x->graph, m->hidden, m->vocab);
+    TRY(graph_open(x, out));
+    TRY(write(m, *out));
+    if ((*out)->error < 0) return (*out)->error;
+    graph_needs(*out, m->hidden, m->vocab); /* the head, which is no word */
     struct dev_limits lim = {
         .tokens = x->step_tokens,
-        .k = x->graph->max_k,
-        .n = x->graph->max_n,
-        .heads = m->n_heads,
-        .head_dim = m->head_dim,
+        .k = (*out)->max_k,
+        .n = (*out)->max_n,
+        .heads = (*out)->max_heads,
+        .head_dim = (*out)->max_dim,
         .max_len = x->max_len,
         .tile = tile,
     };
     return dev_reserve(x->dev, &lim);
+}
+
+static int compile(struct exec *x, uint32_t tile)
+{
+    const struct arch *a = x->m->arch;
+    TRY(record(x, a->graph, tile, &x->graph));
+    return a->encode ? record(x, a->encode, tile, &x->encode) : 0;
 }
 
 const struct kv_group *exec_group(const struct exec *x, uint32_t site)
@@ -160,6 +168,7 @@ void exec_close(struct exec *x)
     if (x->group) kv_preset_close(x->group, x->n_groups);
     if (x->dev) dev_close(x->dev);
     graph_close(x->graph);
+    graph_close(x->encode);
     struct pass *p = x->pass;
     if (p) {
         void *own[] = {p->h,   p->rows, p->pos,      p->end,   p->column,
@@ -183,7 +192,7 @@ static int prepare(struct exec *x, const struct exec_span *span, uint32_t n)
     p->embeds = p->probed = false;
     for (uint32_t i = 0; i < n; i++) {
         uint64_t salt = kv_salt(x->kv, span[i].seq);
-        uint32_t len = kv_len(x->kv, span[i].seq), regime = (uint32_t)salt;
+        uint32_t len = span[i].cross ? 0 : kv_len(x->kv, span[i].seq), regime = (uint32_t)salt;
         uint32_t pad = (uint32_t)(salt >> 32);
         bool known = !span[i].embeds && !span[i].pos; /* by their ids */
         p->embeds |= span[i].embeds != NULL;
@@ -204,6 +213,7 @@ static int prepare(struct exec *x, const struct exec_span *span, uint32_t n)
                                       .n = span[i].n,
                                       .undo = span[i].undo,
                                       .tok = known ? span[i].tok : NULL,
+                                      .cross = span[i].cross,
                                       .turn = span[i].turn,
                                       .last = span[i].last};
     }
@@ -222,7 +232,7 @@ static void head(struct exec *x, const struct exec_span *span, uint32_t n, float
                 memcpy(p->rows + (size_t)row++ * m->hidden, p->h + (size_t)(t + j) * m->hidden,
                        m->hidden * sizeof *p->rows);
     if (row == 0) return;
-    model_final_norm(m, x->dev, p->rows, row, p->rows);
+    norm_rows(x->dev, &m->final_norm, p->rows, row, m->hidden, p->rows);
     struct dev_mm mm = {&m->head, NULL, logits, m->vocab};
     dev_matmul(x->dev, x->compute, p->rows, m->hidden, row, &mm, 1);
     if (m->logit_softcap) dev_softcap(x->dev, logits, m->logit_softcap, row, m->vocab);
@@ -237,9 +247,11 @@ int exec_step_judged(struct exec *x, const struct exec_span *span, uint32_t n, f
                      exec_judge judge, void *ctx)
 {
     struct pass *p = x->pass;
+    const struct graph *g = n && span[0].cross ? x->encode : x->graph;
+    if (!g) return ERR(UNSUPPORTED, "%s: %s has no encoder", x->m->what, x->m->arch_name);
     TRY(prepare(x, span, n));
     TRY(kv_begin(x->kv, p->span, n, &p->step));
-    int e = graph_replay(x->graph, p);
+    int e = graph_replay(g, p);
     if (e < 0) {
         kv_abort(p->step);
         return e;

@@ -61,30 +61,30 @@ int gemma_read(struct model *m, uint32_t odd_layers, float attn_cap, float logit
     return read_cap(m, "final_logit_softcapping", "final_logit_softcapping", &m->logit_softcap);
 }
 
-static void plus_one(const struct model *m, float *w, uint32_t n)
+static void plus_one(const struct model *m, struct mod_norm *norm, uint32_t n)
 {
-    for (uint32_t i = 0; w && i < n && !model_is_gguf(m); i++) /* GGUF files hold the sum */
-        w[i] += 1.0f;
+    for (uint32_t i = 0; norm->w && i < n && !model_is_gguf(m); i++) /* GGUF files hold the sum */
+        norm->w[i] += 1.0f;
 }
 
 static int bind_layer(struct model *m, uint32_t i, struct block_layer *l)
 {
     uint32_t h = m->hidden;
-    TRY(block_attn_bind(m, i, &l->attn));
+    TRY(block_attn_bind(m, i, &m->site[i], &l->attn));
     TRY(block_mlp_bind_projs(m, i, m->ffn, &l->mlp));
-    TRY(model_vector(m, "model.layers.%u.post_attention_layernorm.weight",
-                     "blk.%u.post_attention_norm.weight", i, h, false, &l->attn.post_norm));
-    TRY(model_vector(m, "model.layers.%u.pre_feedforward_layernorm.weight",
-                     "blk.%u.ffn_norm.weight", i, h, false, &l->mlp.norm));
-    TRY(model_vector(m, "model.layers.%u.post_feedforward_layernorm.weight",
-                     "blk.%u.post_ffw_norm.weight", i, h, false, &l->mlp.post_norm));
+    TRY(model_norm(m, NORM_RMS, "model.layers.%u.post_attention_layernorm",
+                   "blk.%u.post_attention_norm", i, h, false, &l->attn.post_norm));
+    TRY(model_norm(m, NORM_RMS, "model.layers.%u.pre_feedforward_layernorm", "blk.%u.ffn_norm", i,
+                   h, false, &l->mlp.norm));
+    TRY(model_norm(m, NORM_RMS, "model.layers.%u.post_feedforward_layernorm",
+                   "blk.%u.post_ffw_norm", i, h, false, &l->mlp.post_norm));
     l->mlp.gelu = true;
-    plus_one(m, l->attn.norm, h);
-    plus_one(m, l->attn.post_norm, h);
-    plus_one(m, l->mlp.norm, h);
-    plus_one(m, l->mlp.post_norm, h);
-    plus_one(m, l->attn.q_norm, m->head_dim);
-    plus_one(m, l->attn.k_norm, m->head_dim);
+    plus_one(m, &l->attn.norm, h);
+    plus_one(m, &l->attn.post_norm, h);
+    plus_one(m, &l->mlp.norm, h);
+    plus_one(m, &l->mlp.post_norm, h);
+    plus_one(m, &l->attn.q_norm, m->head_dim);
+    plus_one(m, &l->attn.k_norm, m->head_dim);
     return 0;
 }
 
@@ -93,7 +93,7 @@ int gemma_bind(struct model *m)
     struct gemma *w = m->arch_weights;
     bool biases = false;
     TRY(model_bind_ends(m));
-    plus_one(m, m->final_norm, m->hidden);
+    plus_one(m, &m->final_norm, m->hidden);
     w->embed_scale = embed_scale(m);
     w->layer = model_own(m, m->n_layers, sizeof *w->layer);
     if (!w->layer) return ERR_NOMEM;
@@ -113,8 +113,8 @@ int gemma_graph(const struct model *m, struct graph *g)
     for (uint32_t i = 0; i < m->n_layers; i++) {
         mod_mark(g, i);
         form.rope = m->n_ropes > 1 && m->site[i].window;
-        block_attn_graph(g, m, i, &w->layer[i].attn, &form, &b);
-        block_mlp_graph(g, m, &w->layer[i].mlp, &b);
+        block_attn_graph(g, i, i, &w->layer[i].attn, &form, &b);
+        block_mlp_graph(g, &w->layer[i].mlp, &b);
     }
     return 0;
 }

@@ -7,6 +7,7 @@
  * out, site by site. */
 #include "model/graph.h"
 
+#include <assert.h>
 #include <string.h>
 
 int graph_open(struct exec *x, struct graph **out)
@@ -92,6 +93,16 @@ float *graph_h(struct graph *g)
     return g->x->pass->h;
 }
 
+const struct kv_site *graph_site(const struct graph *g, uint32_t site)
+{
+    return &g->x->m->site[site];
+}
+
+uint32_t graph_number(const struct graph *g, uint32_t site)
+{
+    return g->x->site[site];
+}
+
 int graph_replay(const struct graph *g, struct pass *p)
 {
     for (uint32_t i = 0; i < g->n_rotations; i++) {
@@ -170,35 +181,33 @@ void mod_embed_positions(struct graph *g, const struct dev_weight *w, float *x)
 }
 
 struct norm {
-    const float *x, *w, *b;
+    struct mod_norm norm;
+    const float *x;
     uint32_t per, width;
     float *out;
 };
 
-static int rmsnorm_run(struct pass *p, const void *arg)
+void norm_rows(struct dev *d, const struct mod_norm *norm, const float *x, uint32_t n,
+               uint32_t width, float *out)
+{
+    if (norm->kind == NORM_LAYER)
+        dev_layernorm(d, x, norm->w, norm->b, norm->eps, n, width, out);
+    else
+        dev_rmsnorm(d, x, norm->w, norm->eps, n, width, out);
+}
+
+static int norm_run(struct pass *p, const void *arg)
 {
     const struct norm *a = arg;
-    dev_rmsnorm(p->dev, a->x, a->w, p->x->m->norm_eps, p->n * a->per, a->width, a->out);
+    norm_rows(p->dev, &a->norm, a->x, p->n * a->per, a->width, a->out);
     return 0;
 }
 
-void mod_rmsnorm(struct graph *g, const float *x, const float *w, uint32_t per, uint32_t width,
-                 float *out)
+void mod_norm(struct graph *g, const struct mod_norm *norm, const float *x, uint32_t per,
+              uint32_t width, float *out)
 {
-    word(g, rmsnorm_run, &(struct norm){x, w, NULL, per, width, out}, sizeof(struct norm));
-}
-
-static int layernorm_run(struct pass *p, const void *arg)
-{
-    const struct norm *a = arg;
-    dev_layernorm(p->dev, a->x, a->w, a->b, p->x->m->norm_eps, p->n, a->width, a->out);
-    return 0;
-}
-
-void mod_layernorm(struct graph *g, const float *x, const float *w, const float *b, uint32_t width,
-                   float *out)
-{
-    word(g, layernorm_run, &(struct norm){x, w, b, 1, width, out}, sizeof(struct norm));
+    assert(norm->kind != NORM_NONE);
+    word(g, norm_run, &(struct norm){*norm, x, per, width, out}, sizeof(struct norm));
 }
 
 struct linear {
@@ -227,28 +236,28 @@ void mod_linear(struct graph *g, const float *x, const struct mod_out *out, uint
 struct turn { /* rotation of queries or keys */
     const struct rotation *r, *sink;
     float *x, *copy;
-    uint32_t heads;
+    uint32_t heads, dim;
 };
 
 static int rope_run(struct pass *p, const void *arg)
 {
     const struct turn *a = arg;
-    const struct model *m = p->x->m;
-    const struct rope *r = &m->rope[a->r->rope];
-    size_t ld = (size_t)a->heads * m->head_dim;
+    const struct rope *r = &p->x->m->rope[a->r->rope];
+    size_t ld = (size_t)a->heads * a->dim;
     if (a->copy) {
         memcpy(a->copy, a->x, p->n * ld * sizeof *a->x);
-        dev_rope(p->dev, a->copy, ld, p->n, a->heads, m->head_dim, r->rot, r->interleaved,
-                 a->sink->cos, a->sink->sin);
+        dev_rope(p->dev, a->copy, ld, p->n, a->heads, a->dim, r->rot, r->interleaved, a->sink->cos,
+                 a->sink->sin);
     }
-    dev_rope(p->dev, a->x, ld, p->n, a->heads, m->head_dim, r->rot, r->interleaved, a->r->cos,
+    dev_rope(p->dev, a->x, ld, p->n, a->heads, a->dim, r->rot, r->interleaved, a->r->cos,
              a->r->sin);
     return 0;
 }
 
-void mod_rope(struct graph *g, uint32_t rope, float *x, uint32_t heads)
+void mod_rope(struct graph *g, uint32_t rope, float *x, uint32_t heads, uint32_t dim)
 {
-    struct turn a = {.r = rotation(g, rope, 0), .x = x, .heads = heads};
+    assert(g->x->m->rope[rope].rot <= dim);
+    struct turn a = {.r = rotation(g, rope, 0), .x = x, .heads = heads, .dim = dim};
     word(g, rope_run, &a, sizeof a);
 }
 
@@ -256,61 +265,77 @@ void mod_rope(struct graph *g, uint32_t rope, float *x, uint32_t heads)
 static float *sink_copy(struct graph *g, const float *q, size_t width)
 {
     for (uint32_t i = 0; i < g->n_sink_copies; i++)
-        if (g->sink_copy[i].q == q) return g->sink_copy[i].copy;
+        if (g->sink_copy[i].q == q && g->sink_copy[i].width >= width) return g->sink_copy[i].copy;
     if (g->n_sink_copies == countof(g->sink_copy)) {
         if (g->error >= 0) g->error = ERR(LIMIT, "more than %u query buffers", g->n_sink_copies);
         return NULL;
     }
     float *copy = graph_buffer(g, width);
-    g->sink_copy[g->n_sink_copies++] = (struct sink_copy){q, copy};
+    g->sink_copy[g->n_sink_copies++] = (struct sink_copy){q, width, copy};
     return copy;
 }
 
-const float *mod_rope_query(struct graph *g, uint32_t layer, uint32_t rope, float *q)
+const float *mod_rope_query(struct graph *g, uint32_t site, uint32_t rope, float *q, uint32_t heads,
+                            uint32_t dim)
 {
-    const struct kv_policy *p = &exec_group(g->x, layer)->policy;
-    struct turn a = {.r = rotation(g, rope, 0), .x = q, .heads = g->x->m->n_heads};
+    const struct kv_policy *p = &exec_group(g->x, site)->policy;
+    assert(g->x->m->rope[rope].rot <= dim);
+    struct turn a = {.r = rotation(g, rope, 0), .x = q, .heads = heads, .dim = dim};
     if (p->sinks && p->window) {
-        a.copy = sink_copy(g, q, (size_t)a.heads * g->x->m->head_dim);
+        a.copy = sink_copy(g, q, (size_t)heads * dim);
         a.sink = rotation(g, rope, p->sinks + p->window);
     }
     word(g, rope_run, &a, sizeof a);
     return a.copy;
 }
 
+struct attention {
+    struct mod_attention a;
+    uint32_t number;    /* the store's, of the site */
+    size_t ldk, ldv;    /* values per token: keys, values */
+    struct dev_attn at; /* as the device takes it */
+};
+
 static int attention_run(struct pass *p, const void *arg)
 {
-    const struct mod_attention *w = arg;
-    const struct model *m = p->x->m;
-    size_t kv_width = (size_t)m->n_kv_heads * m->head_dim;
-    struct dev_attn a = {
-        .q = w->q,
-        .ldq = (size_t)m->n_heads * m->head_dim,
-        .out = w->out,
-        .ldo = (size_t)m->n_heads * m->head_dim,
-        .n_heads = m->n_heads,
-        .scale = w->scale,
-        .softcap = w->softcap,
-        .q_sink = w->q_sink,
-        .sink_logit = w->sink_logit,
-    };
+    const struct attention *w = arg;
     struct kv_view view;
     int e;
-    while ((e = kv_next(p->step, p->x->site[w->layer], &view)) > 0) {
-        if (view.first) {
-            dev_kv_write(p->dev, &view, 0, w->k, kv_width);
-            dev_kv_write(p->dev, &view, 1, w->v, kv_width);
+    while ((e = kv_next(p->step, w->number, &view)) > 0) {
+        if (view.first && w->a.k) {
+            dev_kv_write(p->dev, &view, 0, w->a.k, w->ldk);
+            dev_kv_write(p->dev, &view, 1, w->a.v, w->ldv);
             dev_kv_seal(p->dev, &view);
         }
-        dev_attention(p->dev, &view, &a);
-        if (p->probed) probe_attention(p, w->layer, &view, &a);
+        if (!w->a.q) continue;
+        dev_attention(p->dev, &view, &w->at);
+        if (p->probed) probe_attention(p, w->a.layer, &view, &w->at);
     }
     return e;
 }
 
 void mod_attention(struct graph *g, const struct mod_attention *a)
 {
-    word(g, attention_run, a, sizeof *a);
+    const struct kv_site_plane *k = &graph_site(g, a->site)->plane[0], *v = k + 1;
+    struct attention w = {
+        .a = *a,
+        .number = graph_number(g, a->site),
+        .ldk = (size_t)k->heads * k->dim,
+        .ldv = (size_t)v->heads * v->dim,
+        .at = {.q = a->q,
+               .ldq = (size_t)a->heads * k->dim,
+               .out = a->out,
+               .ldo = (size_t)a->heads * v->dim,
+               .n_heads = a->heads,
+               .scale = a->scale,
+               .softcap = a->softcap,
+               .q_sink = a->q_sink,
+               .sink_logit = a->sink_logit},
+    };
+    assert(a->heads % k->heads == 0);
+    g->max_heads = MAX(g->max_heads, a->heads);
+    g->max_dim = MAX(g->max_dim, MAX(k->dim, v->dim));
+    word(g, attention_run, &w, sizeof w);
 }
 
 struct map {

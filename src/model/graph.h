@@ -14,7 +14,8 @@ struct rotation { /* cosines and sines of one rope, made at the start of every s
 };
 struct sink_copy { /* of a buffer of queries, rotated for the sink rows */
     const float *q;
-    float *copy; /* [step_tokens][n_heads * head_dim] */
+    size_t width; /* heads * dim */
+    float *copy;  /* [step_tokens][width] */
 };
 struct graph {
     struct exec *x;
@@ -22,8 +23,9 @@ struct graph {
     uint32_t n_ops;
     void **own;
     uint32_t n_own;
-    int error;             /* the first, sticky */
-    uint32_t max_k, max_n; /* of all products */
+    int error;                   /* the first, sticky */
+    uint32_t max_k, max_n;       /* of all products */
+    uint32_t max_heads, max_dim; /* of all attention */
     struct rotation rotation[4 * MODEL_ROPES];
     uint32_t n_rotations;
     struct sink_copy sink_copy[4];
@@ -32,3 +34,6 @@ struct graph {
 int graph_open(struct exec *x, struct graph **out);
 void graph_close(struct graph *g);
 int graph_replay(const struct graph *g, struct pass *p);
+/* out = norm of n rows of `width` values of x, which out may be. */
+void norm_rows(struct dev *d, const struct mod_norm *norm, const float *x, uint32_t n,
+               uint32_t width, float *out);

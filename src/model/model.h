@@ -56,12 +56,22 @@ struct arch {
     /* Writes the forward of one step in the words below.  Called once, when an exec is opened: every step
      * replays what was recorded. */
     int (*graph)(const struct model *m, struct graph *g);
+    /* The same for the phase that comes before, an encoder's: steps of spans with `cross`, which write the sites of kind
+     * KV_FROZEN.  NULL: the model has no encoder. */
+    int (*encode)(const struct model *m, struct graph *g);
 };
 /* One line in the architecture's file registers it. */
 #define MODEL_ARCH(ident, ptr)                                                                     \
     const struct arch *const kvik_arch_##ident                                                     \
         __attribute__((section("kvik_arch"), used, visibility("hidden"))) = ptr
 const struct arch *model_arch_at(uint32_t i); /* NULL past the end */
+
+enum norm_kind { NORM_NONE, NORM_RMS, NORM_LAYER };
+struct mod_norm {
+    enum norm_kind kind; /* NORM_NONE: there is none */
+    float *w, *b;        /* [width] or NULL: ones; zeros (RMS norms have no bias) */
+    float eps;
+};
 
 #define MODEL_ROPES 2u
 struct model {
@@ -82,11 +92,10 @@ struct model {
     uint32_t n_sites;
     struct dev_weight embed, head;
     bool tied;
-    float *final_norm,
-        *final_bias;     /* [hidden] owned by own[]; with a bias: LayerNorm, else RMSNorm */
-    float logit_softcap; /* 0: none */
-    void *arch_weights;  /* the architecture's table, owned by own[] */
-    void **own;          /* blocks freed at close */
+    struct mod_norm final_norm; /* of [hidden] */
+    float logit_softcap;        /* 0: none */
+    void *arch_weights;         /* the architecture's table, owned by own[] */
+    void **own;                 /* blocks freed at close */
     uint32_t n_own;
     enum dtype weight_dtype; /* of the bulk of the matrix weights */
     uint64_t n_params;
@@ -120,6 +129,10 @@ int model_matrix(struct model *m, const char *hf, const char *gguf, uint32_t lay
 /* A vector as f32; *out NULL when absent and `optional`. */
 int model_vector(struct model *m, const char *hf, const char *gguf, uint32_t layer, uint32_t n,
                  bool optional, float **out);
+/* A norm of `width` values by names without ".weight" and ".bias", with the model's epsilon.  A LayerNorm takes the bias
+ * that is there.  NORM_NONE when absent and `optional`. */
+int model_norm(struct model *m, enum norm_kind kind, const char *hf, const char *gguf,
+               uint32_t layer, uint32_t width, bool optional, struct mod_norm *out);
 /* Rows [row0, row0 + rows) of a matrix: fused projections are bound whole and cut. */
 struct dev_weight model_rows(const struct dev_weight *w, uint32_t row0, uint32_t rows);
 /* A matrix that a Hugging Face file holds as [cols][rows] (Conv1D): an owned transposed copy of the same
@@ -144,9 +157,9 @@ void mxfp4_repack(const unsigned char *codes, const unsigned char *scales, size_
 /* m->site: n new sites in place of those there are.  Each is full attention of n_kv_heads heads of head_dim, site i
  * written by layer i; the architecture changes those that differ. */
 int model_new_sites(struct model *m, uint32_t n);
-size_t model_row_bytes(const struct model *m,
-                       enum dtype rows);         /* of one token, over all sites of rows */
-size_t model_state_bytes(const struct model *m); /* of one sequence, over all states */
+/* Bytes of one token over all sites of rows, and of one sequence over all states. */
+size_t model_row_bytes(const struct model *m, enum dtype rows);
+size_t model_state_bytes(const struct model *m);
 
 /* --- decoder.c: what most decoder configurations have in common */
 /* Layers, hidden, ffn, heads, kv heads, head_dim, context, norm_eps by their usual keys; a site of full attention for
@@ -196,9 +209,10 @@ struct exec {
     uint32_t *site;         /* [n_sites] the store's number of each site of the model */
     struct kv_group *group; /* [n_groups], for reports */
     uint32_t n_groups;
-    struct graph *graph; /* the recorded step */
-    struct pass *pass;   /* its inputs, fixed at open */
-    uint64_t computed;   /* tokens fed since open */
+    struct graph *graph;  /* the recorded step */
+    struct graph *encode; /* of the encoder's phase, or NULL */
+    struct pass *pass;    /* its inputs, fixed at open */
+    uint64_t computed;    /* tokens fed since open */
     bool reserve;
     bool telling;                /* a caller's callback runs, inside a feed or a step */
     enum kv_streaming streaming; /* as configured */
@@ -253,6 +267,7 @@ struct exec_span {
     uint32_t n_logits;    /* logits of the last n_logits tokens are wanted */
     const uint32_t *ends; /* [n] or NULL: turn_end per token (full recompute of several turns) */
     uint32_t undo;        /* trailing tokens that a judge may reject (drafts) */
+    bool cross;           /* the encoder's tokens, all of them; of all spans of a step or none */
     const float *embeds;  /* as of exec_feed */
     const uint32_t *pos;
     const uint8_t *want; /* [n] whose logits, n_logits of them; NULL: the last n_logits */
@@ -388,7 +403,6 @@ void probe_last(struct pass *p);
 /* The probabilities of one piece of a layer's attention. */
 void probe_attention(struct pass *p, uint32_t layer, const struct kv_view *v,
                      const struct dev_attn *a);
-void model_final_norm(const struct model *m, struct dev *d, const float *x, uint32_t n, float *out);
 
 /* --- graph.c: a step as a list of operations, recorded once and replayed.
  *
@@ -421,6 +435,9 @@ void graph_op(struct graph *g, graph_run run,
 uint32_t graph_step_tokens(const struct graph *g);
 void graph_needs(struct graph *g, uint32_t k, uint32_t n); /* widest matmul input and output */
 float *graph_h(struct graph *g);                           /* p->h */
+/* A site as the model declares it; the store's number of it, for kv_next. */
+const struct kv_site *graph_site(const struct graph *g, uint32_t site);
+uint32_t graph_number(const struct graph *g, uint32_t site);
 
 /* h = rows of w, times `scale`; or the embeddings that were fed, as they are. */
 void mod_embed(struct graph *g, const struct dev_weight *w, float scale);
@@ -429,11 +446,9 @@ void mod_embed(struct graph *g, const struct dev_weight *w, float scale);
 void mod_mark(struct graph *g, uint32_t layer);
 /* x += row pos of w: learned positions. */
 void mod_embed_positions(struct graph *g, const struct dev_weight *w, float *x);
-/* per: rows of `width` values per token (heads, for norms of heads); w NULL: ones. */
-void mod_rmsnorm(struct graph *g, const float *x, const float *w, uint32_t per, uint32_t width,
-                 float *out);
-void mod_layernorm(struct graph *g, const float *x, const float *w, const float *b, uint32_t width,
-                   float *out);
+/* out = norm of x, which out may be; per: rows of `width` values per token (heads, for norms of heads). */
+void mod_norm(struct graph *g, const struct mod_norm *norm, const float *x, uint32_t per,
+              uint32_t width, float *out);
 struct mod_out {
     const struct dev_weight *w;
     const float *bias;
@@ -441,21 +456,26 @@ struct mod_out {
 };
 /* Products of the same x; y rows are dense.  At most 4. */
 void mod_linear(struct graph *g, const float *x, const struct mod_out *out, uint32_t n_out);
-/* Rotates keys, [heads][head_dim] per token, with rope number `rope`. */
-void mod_rope(struct graph *g, uint32_t rope, float *x, uint32_t heads);
-/* Rotates the queries of a layer in place.  Under a sink cache it also makes a second copy, rotated for the sink rows,
- * and returns it: mod_attention's q_sink.  Else it returns NULL.  The copy belongs to the buffer q: it holds until
- * the word is used on that buffer again. */
-const float *mod_rope_query(struct graph *g, uint32_t layer, uint32_t rope, float *q);
+/* Rotates x, [heads][dim] per token, in place by rope number `rope`. */
+void mod_rope(struct graph *g, uint32_t rope, float *x, uint32_t heads, uint32_t dim);
+/* Rotates queries for a site in the same way.  Under a sink cache it also makes a second copy, rotated for the sink
+ * rows, and returns it: mod_attention's q_sink.  Else it returns NULL.  The copy belongs to the buffer q: it holds
+ * until the word is used on that buffer again. */
+const float *mod_rope_query(struct graph *g, uint32_t site, uint32_t rope, float *q, uint32_t heads,
+                            uint32_t dim);
 struct mod_attention {
-    uint32_t layer;
-    const float *q, *k, *v; /* [heads][head_dim] per token */
-    const float *q_sink;    /* the queries that meet the sink rows; NULL: q meets them, too */
-    float *out;
+    uint32_t layer; /* where a probe of this attention's probabilities shows them */
+    uint32_t site;  /* whose planes 0 and 1 give the shapes of keys and values */
+    uint32_t heads; /* of queries: a multiple of the site's */
+    const float *q; /* [heads][dim] per token; NULL: the rows are written and not read */
+    /* [heads of the site][dim] per token; NULL: the rows are read only, another word or the encoder wrote them */
+    const float *k, *v;
+    const float *q_sink; /* the queries that meet the sink rows; NULL: q meets them, too */
+    float *out;          /* [heads][dim of values] per token */
     float scale, softcap;
-    const float *sink_logit; /* [n_heads] or NULL */
+    const float *sink_logit; /* [heads] or NULL */
 };
-/* Writes k and v, seals what this step completes, attends. */
+/* Writes k and v, quantizes the tiles that this step completes, attends. */
 void mod_attention(struct graph *g, const struct mod_attention *a);
 void mod_add(struct graph *g, float *x, const float *y, uint32_t width);      /* x += y */
 void mod_silu_mul(struct graph *g, float *x, const float *y, uint32_t width); /* x = silu(x) * y */

@@ -29,22 +29,22 @@ int moe_new(struct model *m, uint32_t n, uint32_t top, uint32_t ffn, struct moe 
     return moe->expert ? 0 : ERR_NOMEM;
 }
 
-struct moe_buffers *moe_buffers_new(struct graph *g, const struct model *m, uint32_t n,
-                                    uint32_t top, uint32_t ffn)
+struct moe_buffers *moe_buffers_new(struct graph *g, uint32_t hidden, uint32_t n, uint32_t top,
+                                    uint32_t ffn)
 {
     struct moe_buffers *b = graph_own(g, 1, sizeof *b);
     size_t tokens = graph_step_tokens(g);
     if (!b) return NULL;
-    b->hidden = m->hidden;
+    b->hidden = hidden;
     b->score = graph_buffer(g, n);
     b->weight = graph_buffer(g, top);
     b->chosen = graph_own(g, tokens * top, sizeof *b->chosen);
     b->row = graph_own(g, tokens, sizeof *b->row);
     b->by = graph_own(g, tokens, sizeof *b->by);
-    b->x = graph_buffer(g, m->hidden);
+    b->x = graph_buffer(g, hidden);
     b->gate = graph_buffer(g, ffn);
     b->up = graph_buffer(g, ffn);
-    b->y = graph_buffer(g, m->hidden);
+    b->y = graph_buffer(g, hidden);
     return b;
 }
 

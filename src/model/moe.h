@@ -31,8 +31,8 @@ int moe_read_counts(struct model *m, uint32_t *n, uint32_t *top);
 int moe_new(struct model *m, uint32_t n, uint32_t top, uint32_t ffn, struct moe *moe);
 
 struct moe_buffers; /* shared by all layers of a graph */
-struct moe_buffers *moe_buffers_new(struct graph *g, const struct model *m, uint32_t n,
-                                    uint32_t top, uint32_t ffn);
+struct moe_buffers *moe_buffers_new(struct graph *g, uint32_t hidden, uint32_t n, uint32_t top,
+                                    uint32_t ffn);
 /* out = sum of the chosen experts of x; out is not x.  `moe` outlives the graph. */
 void mod_moe(struct graph *g, const struct moe *moe, struct moe_buffers *b, const float *x,
              float *out);

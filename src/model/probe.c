@@ -32,14 +32,6 @@ void mod_mark(struct graph *g, uint32_t layer)
     graph_op(g, mark_run, a);
 }
 
-void model_final_norm(const struct model *m, struct dev *d, const float *x, uint32_t n, float *out)
-{
-    if (m->final_bias)
-        dev_layernorm(d, x, m->final_norm, m->final_bias, m->norm_eps, n, m->hidden, out);
-    else
-        dev_rmsnorm(d, x, m->final_norm, m->norm_eps, n, m->hidden, out);
-}
-
 void probe_last(struct pass *p)
 {
     const struct model *m = p->x->m;
@@ -48,9 +40,11 @@ void probe_last(struct pass *p)
         const struct exec_span *s = &p->fed[i];
         const struct exec_probe *to = s->probe;
         float *hidden = to && to->hidden ? to->hidden + m->n_layers * s->probe_n * d : NULL;
+        const float *from = p->h + t * d;
         if (to && to->last)
-            model_final_norm(m, p->dev, p->h + t * d, s->n, to->last + s->probe_at * d);
-        if (hidden) model_final_norm(m, p->dev, p->h + t * d, s->n, hidden + s->probe_at * d);
+            norm_rows(p->dev, &m->final_norm, from, s->n, m->hidden, to->last + s->probe_at * d);
+        if (hidden)
+            norm_rows(p->dev, &m->final_norm, from, s->n, m->hidden, hidden + s->probe_at * d);
     }
 }
 

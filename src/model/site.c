@@ -19,7 +19,7 @@ size_t model_row_bytes(const struct model *m, enum dtype rows)
 {
     size_t sum = 0;
     for (uint32_t i = 0; i < m->n_sites; i++)
-        if (m->site[i].kind == KV_ROWS) sum += kv_site_bytes(&m->site[i], rows);
+        if (m->site[i].kind != KV_STATE) sum += kv_site_bytes(&m->site[i], rows);
     return sum;
 }
 

@@ -92,6 +92,21 @@ int model_vector(struct model *m, const char *hf, const char *gguf, uint32_t lay
     return 0;
 }
 
+int model_norm(struct model *m, enum norm_kind kind, const char *hf, const char *gguf,
+               uint32_t layer, uint32_t width, bool optional, struct mod_norm *out)
+{
+    char h[96], g[96];
+    struct mod_norm norm = {.kind = kind, .eps = m->norm_eps};
+    snprintf(h, sizeof h, "%s.weight", hf);
+    snprintf(g, sizeof g, "%s.weight", gguf ? gguf : "");
+    TRY(model_vector(m, h, g, layer, width, optional, &norm.w));
+    snprintf(h, sizeof h, "%s.bias", hf);
+    snprintf(g, sizeof g, "%s.bias", gguf ? gguf : "");
+    if (kind == NORM_LAYER) TRY(model_vector(m, h, g, layer, width, true, &norm.b));
+    *out = norm.w ? norm : (struct mod_norm){0};
+    return 0;
+}
+
 const struct tensor *model_find(const struct model *m, const char *hf, const char *gguf,
                                 uint32_t layer)
 {

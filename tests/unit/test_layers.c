@@ -1,167 +1,6 @@
 /* test_layers.c - models whose layers are not alike, against an oracle that knows no cache: it computes every token of
- * the text anew, in doubles, from the definition.  The architecture is registered here, with the words a file in
- * src/model/arch uses; its weights are random. */
-#include "base/map.h"
-#include "fmt/fmt.h"
-#include "kvik.h"
-#include "model/block.h"
-#include "testing.h"
-
-#include <math.h>
-
-enum { HIDDEN = 32, HEADS = 4, FFN = 40, VOCAB = 48, LAYERS = 4, TOKENS = 60 };
-
-struct kind { /* of one layer */
-    bool rope;
-    uint32_t kv_heads, dim;
-};
-struct spec {
-    uint32_t n;
-    struct kind layer[LAYERS];
-};
-
-/* --- the architecture, whose layers config.json lists */
-static int layers_open(struct model *m)
-{
-    TRY(model_read_decoder(m));
-    TRY(model_read_rope(m, 0, NULL));
-    return block_stack_bind(m);
-}
-
-static bool has_rope(const struct model *m, uint32_t layer)
-{
-    return json_is_true(json_array_get(json_object_get(m->config, "test_rope"), layer));
-}
-
-static int layers_graph(const struct model *m, struct graph *g)
-{
-    const struct block_layer *l = m->arch_weights;
-    struct block_buffers b = block_buffers_new(g, m, m->ffn);
-    mod_embed(g, &m->embed, 1);
-    for (uint32_t i = 0; i < m->n_layers; i++) {
-        struct block_form form = {.rope = has_rope(m, i) ? 0 : -1,
-                                  .scale = 1.0f / sqrtf((float)m->head_dim)};
-        mod_mark(g, i);
-        block_attn_graph(g, m, i, &l[i].attn, &form, &b);
-        block_mlp_graph(g, m, &l[i].mlp, &b);
-    }
-    return 0;
-}
-
-static const char *const names[] = {"test_layers", NULL};
-static const struct arch layers_arch = {names, layers_open, layers_graph};
-MODEL_ARCH(test_layers, &layers_arch);
-
-/* --- its checkpoint */
-enum part { NORM1, Q, K, V, O, NORM2, GATE, UP, DOWN, PARTS };
-static const char *const part_name[PARTS] = {
-    "input_layernorm",  "self_attn.q_proj", "self_attn.k_proj",
-    "self_attn.v_proj", "self_attn.o_proj", "post_attention_layernorm",
-    "mlp.gate_proj",    "mlp.up_proj",      "mlp.down_proj",
-};
-struct weights {
-    float *embed, *norm; /* [VOCAB][HIDDEN], [HIDDEN] */
-    float *part[LAYERS][PARTS];
-};
-
-static uint32_t seed;
-
-static float *draw(size_t n, float around, float by)
-{
-    float *w = malloc(n * sizeof *w);
-    for (size_t i = 0; i < n; i++) {
-        seed = seed * 1664525u + 1013904223u;
-        w[i] = around + by * ((float)(seed >> 8) / (float)(1u << 23) - 1);
-    }
-    return w;
-}
-
-static void shape_of(const struct kind *k, int part, uint32_t *rows, uint32_t *cols)
-{
-    uint32_t q = HEADS * k->dim, kv = k->kv_heads * k->dim;
-    const uint32_t shape[PARTS][2] = {
-        [NORM1] = {HIDDEN, 1},  [Q] = {q, HIDDEN},    [K] = {kv, HIDDEN},
-        [V] = {kv, HIDDEN},     [O] = {HIDDEN, q},    [NORM2] = {HIDDEN, 1},
-        [GATE] = {FFN, HIDDEN}, [UP] = {FFN, HIDDEN}, [DOWN] = {HIDDEN, FFN},
-    };
-    *rows = shape[part][0];
-    *cols = shape[part][1];
-}
-
-static struct weights weights_new(const struct spec *s)
-{
-    struct weights w;
-    seed = 5;
-    w.embed = draw(VOCAB * HIDDEN, 0, 1);
-    w.norm = draw(HIDDEN, 1, 0.2f);
-    for (uint32_t i = 0; i < s->n; i++)
-        for (int p = 0; p < PARTS; p++) {
-            uint32_t rows, cols;
-            shape_of(&s->layer[i], p, &rows, &cols);
-            bool norm = p == NORM1 || p == NORM2;
-            w.part[i][p] = draw((size_t)rows * cols, norm, norm ? 0.2f : 0.5f);
-        }
-    return w;
-}
-
-static void weights_free(struct weights *w, const struct spec *s)
-{
-    free(w->embed);
-    free(w->norm);
-    for (uint32_t i = 0; i < s->n; i++)
-        for (int p = 0; p < PARTS; p++)
-            free(w->part[i][p]);
-}
-
-static char dir[64] = "/tmp/kvik-layers-XXXXXX";
-
-static struct tensor tensor_of(const char *name, const float *data, uint32_t rows, uint32_t cols)
-{
-    return (struct tensor){.name = name,
-                           .dtype = DT_F32,
-                           .n_dims = cols > 1 ? 2 : 1,
-                           .dim = {rows, cols},
-                           .data = data,
-                           .bytes = (size_t)rows * cols * sizeof *data};
-}
-
-static void save_weights(const struct spec *s, const struct weights *w)
-{
-    static char name[LAYERS * PARTS][80];
-    struct tensor t[2 + LAYERS * PARTS];
-    char path[128];
-    uint32_t n = 0;
-    t[n++] = tensor_of("model.embed_tokens.weight", w->embed, VOCAB, HIDDEN);
-    t[n++] = tensor_of("model.norm.weight", w->norm, HIDDEN, 1);
-    for (uint32_t i = 0; i < s->n; i++)
-        for (int p = 0; p < PARTS; p++) {
-            uint32_t rows, cols;
-            shape_of(&s->layer[i], p, &rows, &cols);
-            snprintf(name[n - 2], sizeof name[0], "model.layers.%u.%s.weight", i, part_name[p]);
-            t[n] = tensor_of(name[n - 2], w->part[i][p], rows, cols);
-            n++;
-        }
-    snprintf(path, sizeof path, "%s/model.safetensors", dir);
-    assert_int_equal(safetensors_write(path, t, n), 0);
-}
-
-static void save_config(const struct spec *s)
-{
-    char path[128], *text;
-    json_t *rope = json_array();
-    for (uint32_t i = 0; i < s->n; i++)
-        json_array_append_new(rope, json_boolean(s->layer[i].rope));
-    json_t *c =
-        json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:b, s:o}", "model_type", "test_layers",
-                  "num_hidden_layers", (int)s->n, "hidden_size", HIDDEN, "intermediate_size", FFN,
-                  "num_attention_heads", HEADS, "num_key_value_heads", (int)s->layer[0].kv_heads,
-                  "head_dim", (int)s->layer[0].dim, "tie_word_embeddings", true, "test_rope", rope);
-    assert_int_equal(json_text(c, &text), 0);
-    snprintf(path, sizeof path, "%s/config.json", dir);
-    assert_int_equal(file_write(path, text, strlen(text)), 0);
-    mem_free(text);
-    json_decref(c);
-}
+ * the text anew, in doubles, from the definition. */
+#include "test_layers.h"
 
 /* --- the oracle */
 struct reach { /* window 0: everything; else the first `sinks` tokens and the last `window` */
@@ -198,15 +37,15 @@ static double dot(const double *q, const double *k, uint32_t dim, double apart)
     return sum;
 }
 
-/* Of one head at token p: out[dim]. */
+/* Of one head at token p, over rows [0, n): out[dim]. */
 static void attend(const struct kind *l, struct reach r, const double *q, const double *k,
-                   const double *v, uint32_t p, double *out)
+                   const double *v, uint32_t p, uint32_t n, double *out)
 {
     double score[TOKENS], sum = 0, scale = 1 / sqrt((double)l->dim);
     size_t ld = (size_t)l->kv_heads * l->dim;
     uint32_t lo = r.window && p + 1 > r.window ? p + 1 - r.window : 0;
     memset(out, 0, l->dim * sizeof *out);
-    for (uint32_t j = 0; j <= p; j++) {
+    for (uint32_t j = 0; j < n; j++) {
         /* Sinks stand right before the window, once it has moved on. */
         double at = j < lo ? MIN(p, r.sinks + r.window - 1) : p;
         score[j] = 0;
@@ -214,7 +53,7 @@ static void attend(const struct kind *l, struct reach r, const double *q, const 
         score[j] = exp(scale * dot(q, k + j * ld, l->dim, l->rope ? at - j : 0));
         sum += score[j];
     }
-    for (uint32_t j = 0; j <= p; j++)
+    for (uint32_t j = 0; j < n; j++)
         for (uint32_t d = 0; d < l->dim; d++)
             out[d] += score[j] / sum * v[j * ld + d];
 }
@@ -232,44 +71,78 @@ static void mlp(float *const *w, double *h)
         h[i] += x[i];
 }
 
-static void layer(const struct kind *l, struct reach r, float *const *w, double (*h)[HIDDEN],
-                  uint32_t n)
+enum { WIDE = HEADS * HIDDEN };
+static double stream[TOKENS][HIDDEN], heard[HEARD][HIDDEN]; /* the residual stream; the encoder's */
+static double key[LAYERS][TOKENS * WIDE], value[LAYERS][TOKENS * WIDE];
+
+/* key[i], value[i]: of n rows of x. */
+static void remember(const struct kind *l, float *const *w, uint32_t i, double (*from)[HIDDEN],
+                     uint32_t n)
 {
-    enum { WIDE = HEADS * HIDDEN };
-    static double q[TOKENS * WIDE], k[TOKENS * WIDE], v[TOKENS * WIDE];
-    double x[HIDDEN], out[WIDE];
-    uint32_t wide = HEADS * l->dim, kv = l->kv_heads * l->dim;
+    double x[HIDDEN];
+    uint32_t kv = l->kv_heads * l->dim;
     for (uint32_t t = 0; t < n; t++) {
-        rmsnorm(h[t], w[NORM1], x);
-        matmul(w[Q], x, wide, HIDDEN, q + t * wide);
-        matmul(w[K], x, kv, HIDDEN, k + t * kv);
-        matmul(w[V], x, kv, HIDDEN, v + t * kv);
+        rmsnorm(from[t], w[NORM1], x);
+        matmul(w[K], x, kv, HIDDEN, key[i] + t * kv);
+        matmul(w[V], x, kv, HIDDEN, value[i] + t * kv);
     }
+}
+
+/* What a layer that sums adds at token t: from the definition, over all tokens before. */
+static void sum_of(const struct kind *l, uint32_t i, uint32_t t, double *out)
+{
+    uint32_t width = l->kv_heads * l->dim;
+    for (uint32_t d = 0; d < width; d++) {
+        out[d] = t ? value[i][(t - 1) * width + d] : 0;
+        for (uint32_t j = 0; j <= t; j++)
+            out[d] += pow((double)decay, t - j) * value[i][j * width + d];
+    }
+}
+
+static void layer(const struct spec *s, uint32_t i, struct reach r, float *const *w, uint32_t n)
+{
+    const struct kind *l = &s->layer[i];
+    double x[HIDDEN], q[WIDE], out[WIDE];
+    uint32_t wide = HEADS * l->dim, of = l->does == BORROWS ? l->of : i;
+    if (l->does == HEARS) r = (struct reach){0, 0};
+    if (l->does != BORROWS)
+        remember(l, w, i, l->does == HEARS ? heard : stream, l->does == HEARS ? HEARD : n);
     for (uint32_t t = 0; t < n; t++) {
-        for (uint32_t i = 0; i < HEADS; i++) {
-            uint32_t at = i / (HEADS / l->kv_heads) * l->dim;
-            attend(l, r, q + t * wide + i * l->dim, k + at, v + at, t, out + i * l->dim);
+        uint32_t rows = l->does == HEARS ? HEARD : t + 1;
+        rmsnorm(stream[t], w[NORM1], x);
+        matmul(w[Q], x, wide, HIDDEN, q);
+        if (l->does == SUMS) sum_of(l, i, t, out);
+        for (uint32_t h = 0; h < HEADS && l->does != SUMS; h++) {
+            uint32_t at = h / (HEADS / l->kv_heads) * l->dim;
+            attend(l, r, q + h * l->dim, key[of] + at, value[of] + at, t, rows, out + h * l->dim);
         }
         matmul(w[O], out, HIDDEN, wide, x);
-        for (uint32_t i = 0; i < HIDDEN; i++)
-            h[t][i] += x[i];
-        mlp(w, h[t]);
+        for (uint32_t d = 0; d < HIDDEN; d++)
+            stream[t][d] += x[d];
+        mlp(w, stream[t]);
     }
+}
+
+static void embed(const struct weights *w, const int32_t *ids, uint32_t n, double (*out)[HIDDEN])
+{
+    for (uint32_t t = 0; t < n; t++)
+        for (uint32_t i = 0; i < HIDDEN; i++)
+            out[t][i] = (double)w->embed[(uint32_t)ids[t] * HIDDEN + i];
 }
 
 /* logits: [n][VOCAB] */
 static void oracle(const struct spec *s, const struct weights *w, struct reach r,
                    const int32_t *ids, uint32_t n, double *logits)
 {
-    static double h[TOKENS][HIDDEN];
     double x[HIDDEN];
-    for (uint32_t t = 0; t < n; t++)
-        for (uint32_t i = 0; i < HIDDEN; i++)
-            h[t][i] = (double)w->embed[(uint32_t)ids[t] * HIDDEN + i];
-    for (uint32_t i = 0; i < s->n; i++)
-        layer(&s->layer[i], r, w->part[i], h, n);
+    embed(w, ids, n, stream);
+    embed(w, ids + 5, HEARD, heard);
+    for (uint32_t i = 0; i < s->n; i++) {
+        uint32_t from = s->layer[i].weights;
+        layer(s, i, r, w->part[from ? from - 1 : i], n);
+    }
     for (uint32_t t = 0; t < n; t++) {
-        rmsnorm(h[t], w->norm, x);
+        rmsnorm(stream[t], w->norm, x);
         matmul(w->embed, x, VOCAB, HIDDEN, logits + t * VOCAB);
     }
 }
@@ -285,12 +158,28 @@ static void compare(const char *what, const double *want, const float *got, uint
     if (!(off <= 2e-5 * most)) fail_msg("%s: logits are %g off, of %g", what, off, most);
 }
 
+static bool has(const struct spec *s, enum does does)
+{
+    for (uint32_t i = 0; i < s->n; i++)
+        if (s->layer[i].does == does) return true;
+    return false;
+}
+
+/* A sequence; where a layer hears them, with the encoder's tokens. */
+static int sequence(kvik_cache *c, const struct spec *s, const int32_t *ids, kvik_seq *out)
+{
+    TRY(kvik_cache_new(c, out));
+    struct exec_span span = {.seq = *out, .tok = ids, .n = HEARD, .cross = true};
+    return has(s, HEARS) ? exec_step(c->x, &span, 1, NULL) : 0;
+}
+
 static void run(const struct spec *s, const char *what, struct reach r, const char *impl,
                 const char *config)
 {
-    static const uint32_t chunks[] = {TOKENS, 7, 1};
-    static double want[TOKENS * VOCAB];
-    static float got[TOKENS * VOCAB];
+    enum { SHORT = 17, CROPPED = 38 }; /* another sequence in the same steps; rows that stay */
+    static const uint32_t chunks[] = {TOKENS, 23, 7};
+    static double want[TOKENS * VOCAB], other[TOKENS * VOCAB];
+    static float got[(TOKENS + SHORT) * VOCAB];
     int32_t ids[TOKENS];
     kvik_model *m;
     struct weights w = weights_new(s);
@@ -299,22 +188,30 @@ static void run(const struct spec *s, const char *what, struct reach r, const ch
     save_weights(s, &w);
     save_config(s);
     oracle(s, &w, r, ids, TOKENS, want);
+    oracle(s, &w, r, ids, SHORT, other);
     if (kvik_model_open(dir, &m) < 0) fail_msg("%s: %s", what, kvik_last_error());
     for (size_t i = 0; i < countof(chunks); i++) {
         kvik_cache *c;
-        kvik_seq seq;
+        kvik_seq seq[2];
         kvik_cache_config k = {.cache_implementation = impl,
                                .cache_config = config,
-                               .max_sequences = 1,
+                               .max_sequences = 2,
                                .max_cache_len = TOKENS,
-                               .step_tokens = chunks[i],
+                               .step_tokens = has(s, HEARS) ? MAX(chunks[i], HEARD) : chunks[i],
+                               .no_prefix_cache = true,
                                .threads = 1,
                                .compute = "exact"};
-        if (kvik_cache_open(m, &k, &c) < 0 || kvik_cache_new(c, &seq) < 0)
-            fail_msg("%s: %s", what, kvik_last_error());
-        kvik_span span = {seq, ids, TOKENS};
-        if (kvik_forward(c, &span, 1, true, got) < 0) fail_msg("%s: %s", what, kvik_last_error());
+        if (kvik_cache_open(m, &k, &c) < 0) fail_msg("%s: %s", what, kvik_last_error());
+        for (int q = 0; q < 2; q++)
+            if (sequence(c, s, ids + 5, &seq[q]) < 0) fail_msg("%s: %s", what, kvik_last_error());
+        kvik_span span[2] = {{seq[0], ids, TOKENS}, {seq[1], ids, SHORT}};
+        if (kvik_forward(c, span, 2, true, got) < 0) fail_msg("%s: %s", what, kvik_last_error());
         compare(what, want, got, TOKENS);
+        compare(what, other, got + TOKENS * VOCAB, SHORT);
+        span[0] = (kvik_span){seq[0], ids + CROPPED, TOKENS - CROPPED};
+        if (kvik_cache_crop(c, seq[0], CROPPED) < 0 || kvik_forward(c, span, 1, true, got) < 0)
+            fail_msg("%s: %s", what, kvik_last_error());
+        compare(what, want + CROPPED * VOCAB, got, TOKENS - CROPPED);
         kvik_cache_close(c);
     }
     kvik_model_close(m);
@@ -348,10 +245,100 @@ static void rotations(void **state)
         struct spec s = {.n = 3};
         char name[32];
         for (uint32_t i = 0; i < s.n; i++)
-            s.layer[i] = (struct kind){bits >> i & 1, 2, 8};
+            s.layer[i] = (struct kind){.rope = bits >> i & 1, .kv_heads = 2, .dim = 8};
         snprintf(name, sizeof name, "rotations %u%u%u", bits & 1, bits >> 1 & 1, bits >> 2);
         every_cache(&s, name);
     }
+}
+
+static void one_kind(const char *what, struct kind a, struct kind b, struct kind c)
+{
+    every_cache(&(struct spec){3, {a, b, c}}, what);
+    every_cache(&(struct spec){4, {a, c, b, a}}, what);
+}
+
+/* Key-value heads and head dimensions differ by layer, each dimension with a rotation of its own. */
+static void shapes(void **state)
+{
+    (void)state;
+    const struct kind wide = {.rope = true, .kv_heads = 1, .dim = 16};
+    const struct kind narrow = {.rope = true, .kv_heads = 4, .dim = 8};
+    const struct kind middle = {.rope = true, .kv_heads = 2, .dim = 8};
+    every_cache(&(struct spec){3, {wide, narrow, middle}}, "wide, narrow, middle");
+    every_cache(&(struct spec){3, {narrow, middle, wide}}, "narrow, middle, wide");
+    every_cache(&(struct spec){4, {narrow, wide, wide, middle}}, "narrow, wide, wide, middle");
+}
+
+/* Layers that share keys and values, and layers that share weights but not keys and values (Zamba 2). */
+static void shared(void **state)
+{
+    (void)state;
+    const struct kind own = {.rope = true, .kv_heads = 2, .dim = 8};
+    const struct kind borrows = {.rope = true, .kv_heads = 2, .dim = 8, .does = BORROWS, .of = 0};
+    const struct kind same = {.rope = true, .kv_heads = 2, .dim = 8, .weights = 1};
+    one_kind("keys and values shared", own, borrows, borrows);
+    one_kind("weights shared", own, own, same);
+    one_kind("both shared", own, same, borrows);
+}
+
+/* Recurrent states beside attention and alone. */
+static void states(void **state)
+{
+    (void)state;
+    const struct kind attends = {.rope = true, .kv_heads = 2, .dim = 8};
+    const struct kind sums = {.kv_heads = HEADS, .dim = 8, .does = SUMS};
+    one_kind("states after attention", attends, sums, sums);
+    one_kind("states before attention", sums, sums, attends);
+    run(&(struct spec){2, {sums, sums}}, "states alone", (struct reach){0, 0}, "dynamic", NULL);
+}
+
+/* Cross attention to rows that the encoder's phase wrote, beside attention to the text. */
+static void phases(void **state)
+{
+    (void)state;
+    const struct kind attends = {.rope = true, .kv_heads = 2, .dim = 8};
+    const struct kind hears = {.kv_heads = 2, .dim = 8, .does = HEARS};
+    const struct kind sums = {.kv_heads = HEADS, .dim = 8, .does = SUMS};
+    one_kind("an encoder", attends, hears, attends);
+    one_kind("an encoder and states", sums, attends, hears);
+}
+
+/* What tells of layers tells of every kind of site; what can hold rows only says so. */
+static void reports(void **state)
+{
+    (void)state;
+    static const char *const words[] = {"full_attention", "recurrent_state", "cross_attention"};
+    const struct spec s = {3,
+                           {{.rope = true, .kv_heads = 2, .dim = 8},
+                            {.kv_heads = HEADS, .dim = 8, .does = SUMS},
+                            {.kv_heads = 2, .dim = 8, .does = HEARS}}};
+    struct weights w = weights_new(&s);
+    int32_t ids[HEARD] = {1};
+    kvik_snapshot *rows = NULL;
+    kvik_model *m;
+    kvik_cache *c;
+    kvik_seq seq;
+    char *text;
+    save_weights(&s, &w);
+    save_config(&s);
+    assert_int_equal(kvik_model_open(dir, &m), 0);
+    assert_int_equal(kvik_model_describe(m, &text), 0);
+    for (size_t i = 0; i < countof(words); i++)
+        if (!strstr(text, words[i])) fail_msg("%s does not say %s", text, words[i]);
+    kvik_free(text);
+    assert_int_equal(kvik_model_describe_caches(m, &text), 0);
+    assert_null(strstr(text, "\"reason\": \"cache:"));
+    kvik_free(text);
+    assert_int_equal(kvik_cache_open(m, &(kvik_cache_config){.max_sequences = 1}, &c), 0);
+    assert_true(sequence(c, &s, ids, &seq) >= 0);
+    assert_int_equal(kvik_forward(c, &(kvik_span){seq, ids, HEARD}, 1, false, NULL), 0);
+    assert_int_equal(kvik_cache_export(c, seq, &rows), KVIK_UNSUPPORTED);
+    assert_int_equal(kvik_cache_map(c, seq, &text), 0);
+    assert_non_null(strstr(text, "\"frozen\""));
+    kvik_free(text);
+    kvik_cache_close(c);
+    kvik_model_close(m);
+    weights_free(&w, &s);
 }
 
 static int start(void **state)
@@ -374,6 +361,8 @@ static int stop(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(rotations)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(rotations), cmocka_unit_test(shapes),
+                                       cmocka_unit_test(shared),    cmocka_unit_test(states),
+                                       cmocka_unit_test(phases),    cmocka_unit_test(reports)};
     return cmocka_run_group_tests(tests, start, stop);
 }

@@ -71,7 +71,7 @@ static void run(const struct moe *moe, const float *in, uint32_t n, float *out)
     struct graph *g;
     assert_int_equal(dev_open(&d, &e.dev), 0);
     assert_int_equal(graph_open(&e, &g), 0);
-    mod_moe(g, moe, moe_buffers_new(g, &m, N, TOP, FFN), in, out);
+    mod_moe(g, moe, moe_buffers_new(g, HIDDEN, N, TOP, FFN), in, out);
     assert_int_equal(g->error, 0);
     struct dev_limits lim = {
         .tokens = TOKENS, .k = g->max_k, .n = g->max_n, .heads = 1, .head_dim = 16, .max_len = 16};

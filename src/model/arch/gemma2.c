@@ -15,5 +15,5 @@ static int gemma2_open(struct model *m)
 }
 
 static const char *const names[] = {"gemma2", NULL};
-static const struct arch gemma2_arch = {names, gemma2_open, gemma_graph};
+static const struct arch gemma2_arch = {.names = names, .open = gemma2_open, .graph = gemma_graph};
 MODEL_ARCH(gemma2, &gemma2_arch);

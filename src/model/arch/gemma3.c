@@ -46,11 +46,11 @@ static int gemma3_open(struct model *m)
     TRY(read_ropes(m));
     TRY(gemma_bind(m));
     for (uint32_t i = 0; i < m->n_layers; i++)
-        if (!w->layer[i].attn.q_norm || !w->layer[i].attn.k_norm)
+        if (!w->layer[i].attn.q_norm.kind || !w->layer[i].attn.k_norm.kind)
             return ERR(FORMAT, "%s: layer %u lacks the norms of its queries and keys", m->what, i);
     return 0;
 }
 
 static const char *const names[] = {"gemma3_text", "gemma3", NULL};
-static const struct arch gemma3_arch = {names, gemma3_open, gemma_graph};
+static const struct arch gemma3_arch = {.names = names, .open = gemma3_open, .graph = gemma_graph};
 MODEL_ARCH(gemma3, &gemma3_arch);

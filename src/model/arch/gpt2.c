@@ -9,7 +9,7 @@
 #include <string.h>
 
 struct layer {
-    float *norm1, *bnorm1, *norm2, *bnorm2;
+    struct mod_norm norm1, norm2;
     struct dev_weight q, k, v, o, up, down;
     float *bqkv, *bo, *bup, *bdown;
     float scale;
@@ -65,15 +65,11 @@ static const char *name(struct namer *n, const char *tail)
 }
 
 static int bind_norm(struct model *m, struct namer *n, uint32_t layer, const char *hf,
-                     const char *gguf, float **w, float **b)
+                     const char *gguf, struct mod_norm *norm)
 {
-    char h[64], g[64];
-    snprintf(h, sizeof h, "%s.weight", hf);
-    snprintf(g, sizeof g, "%s.weight", gguf);
-    TRY(model_vector(m, name(n, h), g, layer, m->hidden, false, w));
-    snprintf(h, sizeof h, "%s.bias", hf);
-    snprintf(g, sizeof g, "%s.bias", gguf);
-    return model_vector(m, name(n, h), g, layer, m->hidden, false, b);
+    TRY(model_norm(m, NORM_LAYER, name(n, hf), gguf, layer, m->hidden, false, norm));
+    if (norm->b) return 0;
+    return ERR(FORMAT, "%s: layer %u: the norm %s has no bias", m->what, layer, hf);
 }
 
 static int bind_conv(struct model *m, struct namer *n, uint32_t layer, const char *hf,
@@ -93,8 +89,8 @@ static int bind_layer(struct model *m, struct namer *n, uint32_t i, struct layer
 {
     uint32_t h = m->hidden;
     struct dev_weight qkv;
-    TRY(bind_norm(m, n, i, "h.%u.ln_1", "blk.%u.attn_norm", &l->norm1, &l->bnorm1));
-    TRY(bind_norm(m, n, i, "h.%u.ln_2", "blk.%u.ffn_norm", &l->norm2, &l->bnorm2));
+    TRY(bind_norm(m, n, i, "h.%u.ln_1", "blk.%u.attn_norm", &l->norm1));
+    TRY(bind_norm(m, n, i, "h.%u.ln_2", "blk.%u.ffn_norm", &l->norm2));
     TRY(bind_conv(m, n, i, "h.%u.attn.c_attn", "blk.%u.attn_qkv", 3 * h, h, &qkv, &l->bqkv));
     TRY(bind_conv(m, n, i, "h.%u.attn.c_proj", "blk.%u.attn_output", h, h, &l->o, &l->bo));
     TRY(bind_conv(m, n, i, "h.%u.mlp.c_fc", "blk.%u.ffn_up", m->ffn, h, &l->up, &l->bup));
@@ -124,7 +120,7 @@ static int bind_ends(struct model *m, struct namer *n, struct gpt2 *w)
     m->head = m->embed;
     if (!m->tied)
         TRY(model_matrix(m, "lm_head.weight", "output.weight", 0, m->vocab, m->hidden, &m->head));
-    return bind_norm(m, n, 0, "ln_f", "output_norm", &m->final_norm, &m->final_bias);
+    return bind_norm(m, n, 0, "ln_f", "output_norm", &m->final_norm);
 }
 
 /* scale_attn_weights and scale_attn_by_inverse_layer_idx */
@@ -170,14 +166,20 @@ static int gpt2_graph(const struct model *m, struct graph *g)
         const struct layer *l = &w->layer[i];
         const float *b = l->bqkv;
         mod_mark(g, i);
-        mod_layernorm(g, h, l->norm1, l->bnorm1, d, x);
+        mod_norm(g, &l->norm1, h, 1, d, x);
         mod_linear(g, x,
                    (struct mod_out[]){{&l->q, b, q}, {&l->k, b + d, k}, {&l->v, b + 2 * d, v}}, 3);
-        mod_attention(g, &(struct mod_attention){
-                             .layer = i, .q = q, .k = k, .v = v, .out = att, .scale = l->scale});
+        mod_attention(g, &(struct mod_attention){.layer = i,
+                                                 .site = i,
+                                                 .heads = m->n_heads,
+                                                 .q = q,
+                                                 .k = k,
+                                                 .v = v,
+                                                 .out = att,
+                                                 .scale = l->scale});
         mod_linear(g, att, (struct mod_out[]){{&l->o, l->bo, x}}, 1);
         mod_add(g, h, x, d);
-        mod_layernorm(g, h, l->norm2, l->bnorm2, d, x);
+        mod_norm(g, &l->norm2, h, 1, d, x);
         mod_linear(g, x, (struct mod_out[]){{&l->up, l->bup, up}}, 1);
         mod_gelu(g, up, m->ffn);
         mod_linear(g, up, (struct mod_out[]){{&l->down, l->bdown, x}}, 1);
@@ -187,5 +189,5 @@ static int gpt2_graph(const struct model *m, struct graph *g)
 }
 
 static const char *const names[] = {"gpt2", NULL};
-static const struct arch gpt2_arch = {names, gpt2_open, gpt2_graph};
+static const struct arch gpt2_arch = {.names = names, .open = gpt2_open, .graph = gpt2_graph};
 MODEL_ARCH(gpt2, &gpt2_arch);

@@ -10,7 +10,8 @@
 
 struct layer {
     struct block_attn attn;
-    float *sink_logit, *norm;
+    float *sink_logit;    /* [n_heads] */
+    struct mod_norm norm; /* before the mixture */
     struct moe moe;
 };
 
@@ -119,11 +120,11 @@ static int bind_layer(struct model *m, uint32_t i, struct layer *l, struct dev_w
     TRY(model_f32(m, "swiglu_alpha", NULL, &moe->alpha));
     TRY(model_f32(m, "swiglu_limit", NULL, &moe->limit));
     if (!(moe->limit > 0)) return ERR(FORMAT, "%s: swiglu_limit must be above 0", m->what);
-    TRY(block_attn_bind(m, i, &l->attn));
+    TRY(block_attn_bind(m, i, &m->site[i], &l->attn));
     TRY(model_vector(m, "model.layers.%u.self_attn.sinks", NULL, i, m->n_heads, false,
                      &l->sink_logit));
-    TRY(model_vector(m, "model.layers.%u.post_attention_layernorm.weight", NULL, i, m->hidden,
-                     false, &l->norm));
+    TRY(model_norm(m, NORM_RMS, "model.layers.%u.post_attention_layernorm", NULL, i, m->hidden,
+                   false, &l->norm));
     TRY(model_matrix(m, "model.layers.%u.mlp.router.weight", NULL, i, moe->n, m->hidden,
                      &moe->router));
     TRY(model_vector(m, "model.layers.%u.mlp.router.bias", NULL, i, moe->n, false,
@@ -154,14 +155,14 @@ static int gpt_oss_graph(const struct model *m, struct graph *g)
     const struct layer *l = m->arch_weights;
     float *h = graph_h(g), *y = graph_buffer(g, m->hidden);
     struct block_buffers b = block_buffers_new(g, m, 1);
-    struct moe_buffers *mb = moe_buffers_new(g, m, l->moe.n, l->moe.top, m->ffn);
+    struct moe_buffers *mb = moe_buffers_new(g, m->hidden, l->moe.n, l->moe.top, m->ffn);
     mod_embed(g, &m->embed, 1);
     for (uint32_t i = 0; i < m->n_layers; i++) {
         struct block_form form = {
             .rope = 0, .scale = 1.0f / sqrtf((float)m->head_dim), .sink_logit = l[i].sink_logit};
         mod_mark(g, i);
-        block_attn_graph(g, m, i, &l[i].attn, &form, &b);
-        mod_rmsnorm(g, h, l[i].norm, 1, m->hidden, b.norm);
+        block_attn_graph(g, i, i, &l[i].attn, &form, &b);
+        mod_norm(g, &l[i].norm, h, 1, m->hidden, b.norm);
         mod_moe(g, &l[i].moe, mb, b.norm, y);
         mod_add(g, h, y, m->hidden);
     }
@@ -169,5 +170,6 @@ static int gpt_oss_graph(const struct model *m, struct graph *g)
 }
 
 static const char *const names[] = {"gpt_oss", NULL};
-static const struct arch gpt_oss_arch = {names, gpt_oss_open, gpt_oss_graph};
+static const struct arch gpt_oss_arch = {
+    .names = names, .open = gpt_oss_open, .graph = gpt_oss_graph};
 MODEL_ARCH(gpt_oss, &gpt_oss_arch);

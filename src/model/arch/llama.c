@@ -19,5 +19,6 @@ static int llama_open(struct model *m)
 }
 
 static const char *const names[] = {"llama", NULL};
-static const struct arch llama_arch = {names, llama_open, block_stack_graph};
+static const struct arch llama_arch = {
+    .names = names, .open = llama_open, .graph = block_stack_graph};
 MODEL_ARCH(llama, &llama_arch);

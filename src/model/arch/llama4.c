@@ -143,8 +143,8 @@ static int bind_mlp(struct model *m, uint32_t i, const char *where, uint32_t ffn
         {NULL, NULL, 0, 0, NULL, NULL},
     };
     TRY(model_bind_projs(m, i, p));
-    return model_vector(m, "model.layers.%u.post_attention_layernorm.weight", NULL, i, m->hidden,
-                        false, &b->norm);
+    return model_norm(m, NORM_RMS, "model.layers.%u.post_attention_layernorm", NULL, i, m->hidden,
+                      false, &b->norm);
 }
 
 static int bind_moe(struct model *m, uint32_t i, const struct llama4 *w, struct moe *moe,
@@ -179,7 +179,7 @@ static int llama4_open(struct model *m)
     for (uint32_t i = 0; i < m->n_layers; i++) {
         struct layer *l = &w->layer[i];
         bool routed = l->moe.n;
-        TRY(block_attn_bind(m, i, &l->attn));
+        TRY(block_attn_bind(m, i, &m->site[i], &l->attn));
         TRY(bind_mlp(m, i, routed ? "shared_expert." : "", routed ? m->ffn : w->ffn_dense,
                      &l->mlp));
         if (routed) TRY(bind_moe(m, i, w, &l->moe, tmp));
@@ -219,18 +219,21 @@ static void attend(struct graph *g, const struct model *m, uint32_t i,
 {
     const struct llama4 *w = m->arch_weights;
     const struct block_attn *a = &w->layer[i].attn;
+    const struct mod_norm l2 = {.kind = NORM_RMS, .eps = m->norm_eps};
     mod_linear(g, b->norm,
                (struct mod_out[]){{&a->q, a->bq, b->q}, {&a->k, a->bk, b->k}, {&a->v, a->bv, b->v}},
                3);
     if (w->layer[i].rope) {
-        mod_rope(g, 0, b->q, m->n_heads);
-        mod_rope(g, 0, b->k, m->n_kv_heads);
-        if (w->qk_norm) mod_rmsnorm(g, b->q, NULL, m->n_heads, m->head_dim, b->q);
-        if (w->qk_norm) mod_rmsnorm(g, b->k, NULL, m->n_kv_heads, m->head_dim, b->k);
+        mod_rope(g, 0, b->q, m->n_heads, m->head_dim);
+        mod_rope(g, 0, b->k, m->n_kv_heads, m->head_dim);
+        if (w->qk_norm) mod_norm(g, &l2, b->q, m->n_heads, m->head_dim, b->q);
+        if (w->qk_norm) mod_norm(g, &l2, b->k, m->n_kv_heads, m->head_dim, b->k);
     } else if (w->tuned) {
         mod_tune(g, w, b->q);
     }
     mod_attention(g, &(struct mod_attention){.layer = i,
+                                             .site = i,
+                                             .heads = m->n_heads,
                                              .q = b->q,
                                              .k = b->k,
                                              .v = b->v,
@@ -245,14 +248,14 @@ static int llama4_graph(const struct model *m, struct graph *g)
     const struct llama4 *w = m->arch_weights;
     float *h = graph_h(g), *y = graph_buffer(g, m->hidden);
     struct block_buffers b = block_buffers_new(g, m, MAX(m->ffn, w->ffn_dense));
-    struct moe_buffers *mb = moe_buffers_new(g, m, w->n, w->top, m->ffn);
+    struct moe_buffers *mb = moe_buffers_new(g, m->hidden, w->n, w->top, m->ffn);
     mod_embed(g, &m->embed, 1);
     for (uint32_t i = 0; i < m->n_layers; i++) {
         const struct layer *l = &w->layer[i];
         mod_mark(g, i);
-        mod_rmsnorm(g, h, l->attn.norm, 1, m->hidden, b.norm);
+        mod_norm(g, &l->attn.norm, h, 1, m->hidden, b.norm);
         attend(g, m, i, &b);
-        mod_rmsnorm(g, h, l->mlp.norm, 1, m->hidden, b.norm);
+        mod_norm(g, &l->mlp.norm, h, 1, m->hidden, b.norm);
         if (l->moe.n) mod_moe(g, &l->moe, mb, b.norm, y);
         mod_linear(g, b.norm,
                    (struct mod_out[]){{&l->mlp.gate, NULL, b.gate}, {&l->mlp.up, NULL, b.up}}, 2);
@@ -265,5 +268,5 @@ static int llama4_graph(const struct model *m, struct graph *g)
 }
 
 static const char *const names[] = {"llama4_text", "llama4", NULL};
-static const struct arch llama4_arch = {names, llama4_open, llama4_graph};
+static const struct arch llama4_arch = {.names = names, .open = llama4_open, .graph = llama4_graph};
 MODEL_ARCH(llama4, &llama4_arch);

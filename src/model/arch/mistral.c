@@ -24,5 +24,6 @@ static int mistral_open(struct model *m)
 }
 
 static const char *const names[] = {"mistral", NULL};
-static const struct arch mistral_arch = {names, mistral_open, block_stack_graph};
+static const struct arch mistral_arch = {
+    .names = names, .open = mistral_open, .graph = block_stack_graph};
 MODEL_ARCH(mistral, &mistral_arch);

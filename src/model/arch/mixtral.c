@@ -10,7 +10,7 @@
 
 struct layer {
     struct block_attn attn;
-    float *norm; /* [hidden] before the mixture */
+    struct mod_norm norm; /* before the mixture */
     struct moe moe;
 };
 
@@ -90,9 +90,9 @@ static int bind_layer(struct model *m, uint32_t layer, struct layer *l, struct d
     static const char new_router[] = "model.layers.%u.mlp.gate.weight";
     bool old = model_find(m, old_router, NULL, layer);
     struct moe *moe = &l->moe;
-    TRY(block_attn_bind(m, layer, &l->attn));
-    TRY(model_vector(m, "model.layers.%u.post_attention_layernorm.weight", "blk.%u.ffn_norm.weight",
-                     layer, m->hidden, false, &l->norm));
+    TRY(block_attn_bind(m, layer, &m->site[layer], &l->attn));
+    TRY(model_norm(m, NORM_RMS, "model.layers.%u.post_attention_layernorm", "blk.%u.ffn_norm",
+                   layer, m->hidden, false, &l->norm));
     TRY(model_matrix(m, old ? old_router : new_router, "blk.%u.ffn_gate_inp.weight", layer, moe->n,
                      m->hidden, &moe->router));
     if (model_is_gguf(m)) return bind_gguf(m, layer, moe, tmp);
@@ -123,13 +123,13 @@ static int mixtral_graph(const struct model *m, struct graph *g)
     const struct layer *l = m->arch_weights;
     float *h = graph_h(g), *y = graph_buffer(g, m->hidden);
     struct block_buffers b = block_buffers_new(g, m, 1);
-    struct moe_buffers *mb = moe_buffers_new(g, m, l->moe.n, l->moe.top, m->ffn);
+    struct moe_buffers *mb = moe_buffers_new(g, m->hidden, l->moe.n, l->moe.top, m->ffn);
     struct block_form form = {.rope = 0, .scale = 1.0f / sqrtf((float)m->head_dim)};
     mod_embed(g, &m->embed, 1);
     for (uint32_t i = 0; i < m->n_layers; i++) {
         mod_mark(g, i);
-        block_attn_graph(g, m, i, &l[i].attn, &form, &b);
-        mod_rmsnorm(g, h, l[i].norm, 1, m->hidden, b.norm);
+        block_attn_graph(g, i, i, &l[i].attn, &form, &b);
+        mod_norm(g, &l[i].norm, h, 1, m->hidden, b.norm);
         mod_moe(g, &l[i].moe, mb, b.norm, y);
         mod_add(g, h, y, m->hidden);
     }
@@ -137,5 +137,6 @@ static int mixtral_graph(const struct model *m, struct graph *g)
 }
 
 static const char *const names[] = {"mixtral", "llama+experts", NULL};
-static const struct arch mixtral_arch = {names, mixtral_open, mixtral_graph};
+static const struct arch mixtral_arch = {
+    .names = names, .open = mixtral_open, .graph = mixtral_graph};
 MODEL_ARCH(mixtral, &mixtral_arch);

@@ -32,10 +32,10 @@ static int bind_layer(struct model *m, uint32_t i, struct block_layer *l)
     l->attn.v = model_rows(&qkv, q + kv, kv);
     l->mlp.gate = model_rows(&gate_up, 0, m->ffn);
     l->mlp.up = model_rows(&gate_up, m->ffn, m->ffn);
-    TRY(model_vector(m, "model.layers.%u.input_layernorm.weight", "blk.%u.attn_norm.weight", i, h,
-                     false, &l->attn.norm));
-    return model_vector(m, "model.layers.%u.post_attention_layernorm.weight",
-                        "blk.%u.ffn_norm.weight", i, h, false, &l->mlp.norm);
+    TRY(model_norm(m, NORM_RMS, "model.layers.%u.input_layernorm", "blk.%u.attn_norm", i, h, false,
+                   &l->attn.norm));
+    return model_norm(m, NORM_RMS, "model.layers.%u.post_attention_layernorm", "blk.%u.ffn_norm", i,
+                      h, false, &l->mlp.norm);
 }
 
 static int phi3_open(struct model *m)
@@ -52,5 +52,6 @@ static int phi3_open(struct model *m)
 }
 
 static const char *const names[] = {"phi3", NULL};
-static const struct arch phi3_arch = {names, phi3_open, block_stack_graph};
+static const struct arch phi3_arch = {
+    .names = names, .open = phi3_open, .graph = block_stack_graph};
 MODEL_ARCH(phi3, &phi3_arch);

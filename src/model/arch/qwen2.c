@@ -14,5 +14,6 @@ static int qwen2_open(struct model *m)
 }
 
 static const char *const names[] = {"qwen2", NULL};
-static const struct arch qwen2_arch = {names, qwen2_open, block_stack_graph};
+static const struct arch qwen2_arch = {
+    .names = names, .open = qwen2_open, .graph = block_stack_graph};
 MODEL_ARCH(qwen2, &qwen2_arch);

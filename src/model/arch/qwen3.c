@@ -18,11 +18,12 @@ static int qwen3_open(struct model *m)
     struct block_layer *l = m->arch_weights;
     TRY(block_stack_biases(m, l, biases, biases));
     for (uint32_t i = 0; i < m->n_layers; i++)
-        if (!l[i].attn.q_norm || !l[i].attn.k_norm)
+        if (!l[i].attn.q_norm.kind || !l[i].attn.k_norm.kind)
             return ERR(FORMAT, "%s: layer %u lacks the norms of its queries and keys", m->what, i);
     return 0;
 }
 
 static const char *const names[] = {"qwen3", NULL};
-static const struct arch qwen3_arch = {names, qwen3_open, block_stack_graph};
+static const struct arch qwen3_arch = {
+    .names = names, .open = qwen3_open, .graph = block_stack_graph};
 MODEL_ARCH(qwen3, &qwen3_arch);
