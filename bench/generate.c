@@ -33,7 +33,7 @@ static double weight_bytes(const struct model *m)
 
 static void feed(kvik_cache *c, kvik_seq s, const int32_t *ids, uint32_t n, float *logits)
 {
-    kvik_span span = {s, ids, n};
+    kvik_span span = {.size = sizeof span, .seq = s, .ids = ids, .n = n};
     if (kvik_forward(c, &span, 1, false, logits) < 0) die();
 }
 
@@ -57,8 +57,10 @@ int main(int argc, char **argv)
     struct model *inner;
     if (model_open(argv[1], &inner) < 0) die();
     uint32_t vocab = kvik_model_vocab(m), context = kvik_model_context(m);
-    kvik_cache_config config = {
-        .max_sequences = 2, .threads = threads, .isa = argc > 3 ? argv[3] : NULL};
+    kvik_cache_config config = {.size = sizeof config,
+                                .max_sequences = 2,
+                                .threads = threads,
+                                .isa = argc > 3 ? argv[3] : NULL};
     if (kvik_cache_open(m, &config, &c) < 0) die();
     float *logits = malloc(vocab * sizeof *logits);
     int32_t *ids = malloc(context * sizeof *ids);
@@ -83,7 +85,7 @@ int main(int argc, char **argv)
     printf("prefill %-5u   %8.1f tok/s\n", n, n / median_of(t, RUNS));
     static const uint32_t depths[] = {0, 2048, 7000};
     for (size_t d = 0; d < countof(depths); d++) {
-        kvik_usage u;
+        kvik_usage u = {.size = sizeof u};
         if (depths[d] + STEPS + 1 > context) break;
         if (kvik_cache_new(c, &s) < 0) die();
         if (depths[d]) feed(c, s, ids, depths[d], NULL);

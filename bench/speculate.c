@@ -46,7 +46,7 @@ static void run(kvik_cache *c, const kvik_model *m, const char *text, uint32_t g
     s->steps = r->steps;
     s->drafted = r->drafted;
     s->accepted = r->accepted;
-    memcpy(s->ids, r->row[0].ids + r->row[0].n_prompt, sizeof s->ids);
+    memcpy(s->ids, r->row[0]->ids + r->row[0]->n_prompt, sizeof s->ids);
     kvik_result_free(r);
     kvik_generation_done(&g);
 }
@@ -86,10 +86,17 @@ static void cost(kvik_cache *c)
         double t[9];
         for (size_t i = 0; i < countof(t); i++) {
             if (kvik_cache_crop(c, s, 0) < 0 ||
-                kvik_forward(c, &(kvik_span){s, ids, 16}, 1, false, NULL) < 0)
+                kvik_forward(c,
+                             &(kvik_span){.size = sizeof(kvik_span), .seq = s, .ids = ids, .n = 16},
+                             1, false, NULL) < 0)
                 die();
             clock_t t0 = clock();
-            if (kvik_forward(c, &(kvik_span){s, ids + 16, 1 + k[j]}, 1, false, NULL) < 0) die();
+            if (kvik_forward(
+                    c,
+                    &(kvik_span){
+                        .size = sizeof(kvik_span), .seq = s, .ids = ids + 16, .n = 1 + k[j]},
+                    1, false, NULL) < 0)
+                die();
             t[i] = (double)(clock() - t0) / CLOCKS_PER_SEC;
         }
         double median = median_of(t, countof(t));
@@ -110,7 +117,8 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: bench_speculate MODEL [THREADS]\n");
         return 2;
     }
-    kvik_cache_config config = {.max_sequences = 2,
+    kvik_cache_config config = {.size = sizeof config,
+                                .max_sequences = 2,
                                 .max_cache_len = 512,
                                 .threads = argc > 2 ? (uint32_t)strtoul(argv[2], NULL, 10) : 0};
     if (kvik_model_open(argv[1], &m) < 0 || kvik_cache_open(m, &config, &c) < 0) die();

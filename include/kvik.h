@@ -12,13 +12,21 @@
  *     kvik_generation_init(&g, m);                  // the model's own defaults
  *     g.max_new_tokens = 40;
  *     if (kvik_generate_text(c, &g, "The sea is", &r) < 0) die(kvik_last_error());
- *     puts(r->row[0].text);
+ *     puts(r->row[0]->text);
  *     kvik_result_free(r);  kvik_generation_done(&g);  kvik_cache_close(c);  kvik_model_close(m);
  *
  * Conventions.  Functions return 0 (or a count) or a negative code; kvik_last_error() then has a sentence that names
  * the cause and the fix.  Results go through the last pointers, untouched on failure; a failed call leaves every cache as
  * it was.  The library never prints, exits or aborts.  A cache is used by one thread at a time; models and tokenizers
- * may be shared.  Strings are UTF-8.  Option names are those of Hugging Face Transformers. */
+ * may be shared.  Strings are UTF-8.  Option names are those of Hugging Face Transformers.
+ *
+ * Structs that you allocate begin with `size`, their size as your program was compiled:
+ *     kvik_cache_config config = {.size = sizeof config, .threads = 2};
+ * (kvik_generation_init sets the size of a kvik_generation.)  Later versions append fields; a program that was compiled
+ * before sets a smaller size, so the library takes the defaults of new fields, and writes none of them.  All elements
+ * of an array have the same size.  A size of 0 is KVIK_ARG; a field that this library does not know yet is
+ * KVIK_UNSUPPORTED unless all its bytes are 0.  Structs that the library allocates may grow as well: it hands out
+ * pointers to them.  kvik_bias, kvik_layer_rows and kvik_legacy_layer never change. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -104,6 +112,7 @@ typedef struct kvik_cache kvik_cache;
 typedef uint32_t kvik_seq; /* 0 is no sequence */
 #define KVIK_TURN_ENDS (1u << 28)
 typedef struct kvik_cache_config {
+    size_t size;
     /* "dynamic" (default), "static", "offloaded", "offloaded_static", "quantized", "sliding_window", "hybrid",
      * "hybrid_chunked", "offloaded_hybrid", "offloaded_hybrid_chunked", "sink" */
     const char *cache_implementation;
@@ -137,6 +146,8 @@ typedef struct kvik_cache_config {
     void *notice_ctx;
 } kvik_cache_config;
 typedef struct kvik_usage {
+    size_t size;
+    bool streaming;                         /* pages have left memory */
     uint64_t bytes;                         /* pages in use now, shared ones once */
     uint64_t peak_bytes;                    /* since the cache was opened */
     uint64_t live, shared, staging, states; /* parts of it: rows; rows with several owners; ... */
@@ -148,12 +159,11 @@ typedef struct kvik_usage {
     uint64_t reserved;                /* bytes promised to sequences and not yet in use */
     uint64_t spilled;                 /* bytes of pages that are on disk only */
     uint64_t tier_read, tier_written; /* bytes moved from and to it since open */
-    bool streaming;                   /* pages have left memory */
 } kvik_usage;
 /* config NULL: defaults.  The cache owns its threads and scratch; after open, a step allocates nothing. */
 KVIK_API int kvik_cache_open(kvik_model *m, const kvik_cache_config *config, kvik_cache **out);
 KVIK_API void kvik_cache_close(kvik_cache *c);
-KVIK_API void kvik_cache_usage(const kvik_cache *c, kvik_usage *out);
+KVIK_API int kvik_cache_usage(const kvik_cache *c, kvik_usage *out);
 KVIK_API int kvik_cache_new(kvik_cache *c, kvik_seq *out);
 KVIK_API int kvik_cache_fork(kvik_cache *c, kvik_seq src, kvik_seq *out); /* shares every block */
 /* Its rows stay, as long as nothing needs their room, for prompts that begin as it does (no_prefix_cache). */
@@ -176,12 +186,13 @@ typedef struct kvik_layer_rows {
     int32_t *position;    /* [rows] ascending */
 } kvik_layer_rows;
 typedef struct kvik_snapshot {
+    size_t size;
     uint32_t n_layers, length;
     int32_t *ids; /* [length]; -1: not known.  NULL (import only): none is */
     uint32_t
         regime; /* of rotary frequencies that depend on the length (longrope), as exported; 0: the length's */
-    kvik_layer_rows *layer;
     uint32_t pad; /* masked columns before the first row, of the models that count them (Llama 4) */
+    kvik_layer_rows *layer;
 } kvik_snapshot;
 KVIK_API int kvik_cache_export(kvik_cache *c, kvik_seq s, kvik_snapshot **out);
 /* A new sequence that holds the rows, fed as one turn.  What was exported from a cache of the same model that does not
@@ -197,6 +208,7 @@ typedef struct kvik_legacy_layer {
     float *keys, *values;
 } kvik_legacy_layer;
 typedef struct kvik_legacy {
+    size_t size;
     uint32_t n_layers, batch;
     uint32_t length;         /* columns; 0 (given in): the most tokens of a layer */
     uint8_t *attention_mask; /* [batch][length] 1: a row; NULL (given in): all */
@@ -234,9 +246,10 @@ KVIK_API int kvik_session_describe(const char *path, char **json);
 /* Feeds n tokens to each sequence (a sequence once per call; any n, chunked inside) and writes logits.
  * logits: [n_spans][vocab] f32 of the last token of each span, or, with all, [sum of n][vocab]; NULL: none. */
 typedef struct kvik_span {
+    size_t size;
     kvik_seq seq;
-    const int32_t *ids;
     uint32_t n;
+    const int32_t *ids;
 } kvik_span;
 KVIK_API int kvik_forward(kvik_cache *c, const kvik_span *span, uint32_t n_spans, bool all,
                           float *logits);
@@ -247,6 +260,7 @@ KVIK_API int kvik_forward(kvik_cache *c, const kvik_span *span, uint32_t n_spans
  * window_length tokens of a text whose known end they begin with continue it.  report may be NULL; else free it with
  * kvik_sync_done.  kvik_generate does the same with kvik_prompt.seq and reports in kvik_row.sync. */
 typedef struct kvik_sync {
+    size_t size;
     uint64_t reused;     /* of the ids: rows taken from the cache */
     uint64_t recomputed; /* rows computed again although their tokens agree */
     uint64_t computed;   /* tokens fed in all */
@@ -274,10 +288,12 @@ KVIK_API int kvik_cache_map(const kvik_cache *c, kvik_seq s, char **json);
  * _length work on the whole batch (seq 0, s NULL); max_sequences bounds its rows (0: 16), max_cache_len its length (0:
  * 65536; a static one needs it).  The budget is shared out evenly among the layers. */
 typedef struct kvik_shape {
+    size_t size;
     uint32_t batch, heads, n, dim_k, dim_v;
     const char *dtype; /* kept as "f32" (NULL), "f16" or "bf16"; a layer keeps its first */
 } kvik_shape;
 typedef struct kvik_rows {
+    size_t size;
     uint32_t batch, heads, rows, dim_k, dim_v;
     const float *keys, *values; /* [batch][heads][rows][dim]; the cache's, until its next call */
     const int32_t *position; /* [rows] ascending; -1: padding of a static cache, zeros: mask it */
@@ -310,6 +326,7 @@ typedef struct kvik_bias { /* added to the score of the last id where the others
     double bias;
 } kvik_bias;
 typedef struct kvik_generation {
+    size_t size;
     uint32_t max_new_tokens; /* 0: not set */
     uint32_t max_length; /* prompt included; 0: not set (then 20 new tokens, as the reference) */
     uint32_t min_new_tokens,
@@ -362,21 +379,22 @@ typedef struct kvik_generation {
     uint32_t num_assistant_tokens;     /* 20 */
     char *num_assistant_tokens_schedule;   /* owned; NULL: "constant" */
     double assistant_confidence_threshold; /* 0.4 */
+    char *compile_config;       /* owned JSON; accepted: every step is a recorded plan here */
+    char *cache_implementation; /* owned; for callers that open the cache from this config */
+    char *cache_config;         /* owned JSON */
+    /* Owned JSON: settings of the model's own file that this version cannot do ({"num_beam_groups": 4}); generating fails
+     * and names them until each is set to its neutral value. */
+    char *unmet;
     /* Results. */
     bool output_scores;           /* keep processed scores of every step */
     bool return_dict_in_generate; /* hand the sequences of the rows over (kvik_row.seq) */
     bool return_legacy_cache;     /* and their rows as arrays (kvik_result.past_key_values) */
-    bool disable_compile;         /* accepted: every step is a recorded plan here */
-    char *compile_config;         /* owned JSON; accepted likewise */
-    char *cache_implementation;   /* owned; for callers that open the cache from this config */
-    char *cache_config;           /* owned JSON */
+    bool disable_compile;         /* accepted, as compile_config */
     uint32_t max_cache_len;
-    char *
-        unmet; /* owned JSON: settings of the model's own file that this version cannot do ({"num_beam_groups": 4});
-                    generating fails and names them until each is set to its neutral value */
 } kvik_generation;
 /* Library defaults, then the model's generation_config.json (m may be NULL).  kvik_generation_done frees. */
-KVIK_API int kvik_generation_init(kvik_generation *g, const kvik_model *m);
+KVIK_API int kvik_generation_init_sized(kvik_generation *g, size_t size, const kvik_model *m);
+#define kvik_generation_init(g, m) kvik_generation_init_sized((g), sizeof *(g), (m))
 KVIK_API void kvik_generation_done(kvik_generation *g);
 /* A JSON object of reference names ({"max_new_tokens": 20, "stop_strings": ["\n"]}); unknown keys and values out of range are
  * errors that suggest the nearest; nothing changes then. */
@@ -395,7 +413,8 @@ typedef struct kvik_option {
     const char *help;
     const char *group; /* rows of one group are neighbours: "length", "sampling", "scores", ... */
 } kvik_option;
-KVIK_API const kvik_option *kvik_options(uint32_t *n);
+/* Option i of the table, NULL beyond its end. */
+KVIK_API const kvik_option *kvik_option_at(uint32_t i);
 /* The nearest name in the table (for "did you mean"), or NULL when none is near. */
 KVIK_API const char *kvik_option_nearest(const char *name);
 
@@ -410,16 +429,16 @@ enum kvik_finish {
 /* "length", "eos", "stop", "cancelled", "criteria", "time" */
 KVIK_API const char *kvik_finish_name(enum kvik_finish f);
 typedef struct kvik_prompt {
+    size_t size;
     const int32_t *ids;
     size_t n;
+    /* 0: a fresh sequence, dropped at the end.  Else: ids are the whole text so far; what the sequence holds of it is
+     * reused, and the sequence keeps what was generated (beams: as much of the best row as still exists) */
+    kvik_seq seq;
+    /* ids follow what seq holds instead of repeating it; processors and results see them alone.  Not with beams,
+     * contrastive search or drafts */
+    bool append;
     const uint8_t *attention_mask; /* [n] or NULL; masked columns are dropped at this boundary */
-    kvik_seq
-        seq; /* 0: a fresh sequence, dropped at the end.  Else: ids are the whole text so far; what the
-                     sequence holds of it is reused, and the sequence keeps what was generated (beams: as
-                     much of the best row as still exists) */
-    bool
-        append; /* ids follow what seq holds instead of repeating it; processors and results see them
-                    alone.  Not with beams, contrastive search or drafts */
 } kvik_prompt;
 typedef struct kvik_row {
     int32_t *ids; /* prompt as given, then what was generated; not padded */
@@ -438,7 +457,7 @@ typedef struct kvik_row {
                          continues or drops; else 0 */
 } kvik_row;
 typedef struct kvik_result {
-    kvik_row *row; /* [n_rows] num_return_sequences for every prompt in turn, beams best first */
+    kvik_row **row; /* [n_rows] num_return_sequences for every prompt in turn, beams best first */
     uint32_t n_rows, vocab;
     uint32_t steps;       /* of the model: one a new token, fewer where guesses came true */
     uint32_t logit_steps; /* new tokens of the longest row */
@@ -476,6 +495,7 @@ typedef bool (*kvik_logits_processor)(void *ctx, uint32_t row, const int32_t *id
  * beam, as an end-of-sequence token does. */
 typedef bool (*kvik_stopping_criteria)(void *ctx, uint32_t row, const int32_t *ids, size_t n);
 typedef struct kvik_hooks {
+    size_t size;
     kvik_on_token on_token;
     kvik_on_progress on_progress;
     void *ctx;
@@ -499,10 +519,11 @@ KVIK_API int kvik_generate_text(kvik_cache *c, const kvik_generation *g, const c
  * row has the bits it has alone.  A call that fails changes nothing. */
 typedef struct kvik_batch kvik_batch;
 typedef struct kvik_inputs { /* zeros: not given */
-    const int32_t *ids;      /* [rows][n] */
-    const float *embeds;     /* [rows][n][hidden] instead */
-    uint32_t n;              /* columns */
-    uint32_t width;          /* of attention_mask: length + n */
+    size_t size;
+    const int32_t *ids;  /* [rows][n] */
+    const float *embeds; /* [rows][n][hidden] instead */
+    uint32_t n;          /* columns */
+    uint32_t width;      /* of attention_mask: length + n */
     const uint8_t *
         attention_mask; /* [rows][width], 0: hidden.  Columns of earlier calls as they were; NULL: all ones */
     const uint32_t *cache_position; /* [n]: length, length + 1, ...; anything else is an error */
@@ -510,12 +531,13 @@ typedef struct kvik_inputs { /* zeros: not given */
         *position_ids; /* [position_rows][n]; NULL: the columns' own numbers, padding counted */
     uint32_t position_rows;  /* 1 or rows; 0: rows */
     uint32_t logits_to_keep; /* logits of so many last columns; 0: of all */
-    const uint32_t *columns; /* or of these of the n, ascending */
     uint32_t n_columns;
+    const uint32_t *columns; /* [n_columns] or of these of the n, ascending */
 } kvik_inputs;
 /* The caller's arrays, NULL: not wanted.  Masked columns (where the reference computes what nobody may use) and rows
  * without a token are zeros. */
 typedef struct kvik_outputs {
+    size_t size;
     float *logits; /* [rows][kept columns][vocab] */
     float *
         hidden_states; /* [layers + 1][rows][n][hidden]: after the embedding and each layer, the last one normed */

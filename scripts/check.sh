@@ -147,9 +147,10 @@ tracked | grep '\.sh$\|^bootstrap$' | while read -r f; do
 done | fail "scripts: executable" "the documented command must work as typed"
 
 if [ -f include/kvik.h ] && command -v cc >/dev/null 2>&1; then
-    for std in "-x c -std=c99" "-x c -std=c11"; do
+    cxx=$(echo '' | cc -fsyntax-only -x c++ - 2>/dev/null && echo "-x c++ -std=c++11")
+    for std in "-x c -std=c99" "-x c -std=c11" ${cxx:+"$cxx"}; do
         echo '#include "kvik.h"' | cc -fsyntax-only -Wall -Wextra -pedantic -Werror -Iinclude $std - 2>&1
-    done | head -n 12 | fail "header: kvik.h compiles alone as C99 and C11, pedantic" \
+    done | head -n 12 | fail "header: kvik.h compiles alone as C99, C11 and C++11, pedantic" \
         "users include it first, with their own flags"
 fi
 

@@ -173,6 +173,7 @@ fi
 
 section "house rules"
 launch check scripts/check.sh
+launch check-abi scripts/check-abi.sh
 gather
 
 section "unit tests, release"

@@ -4,7 +4,7 @@ PART ?= A
 MODEL ?= $$(scripts/fetch-model.sh)
 DEMO_PROMPT ?= Write one sentence about the sea.
 
-.PHONY: unit examples replay bench-ops
+.PHONY: unit examples replay bench-ops check-abi abi
 # Groups of binaries for the current MODE, built together so that -j can spread them.
 unit: $(TESTBIN)
 replay: $(REPLAYBIN)
@@ -19,6 +19,12 @@ demo: kvik
 
 check:
 	@scripts/check.sh
+
+# The binary interface against the committed description; abi writes the description anew.
+check-abi: libkvik.so
+	@scripts/check-abi.sh
+abi: libkvik.so
+	@scripts/check-abi.sh write
 
 test:
 	@MAKE="$(MAKE)" scripts/run-tests.sh

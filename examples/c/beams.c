@@ -9,9 +9,9 @@ int main(int argc, char **argv)
     kvik_cache *cache = NULL;
     kvik_result *result = NULL;
     kvik_generation settings = {0};
-    kvik_usage usage;
+    kvik_usage usage = {.size = sizeof usage};
     int status = 1;
-    kvik_cache_config config = {.max_sequences = 8, .max_cache_len = 256};
+    kvik_cache_config config = {.size = sizeof config, .max_sequences = 8, .max_cache_len = 256};
 
     if (argc < 2) return fprintf(stderr, "usage: beams MODEL [TEXT]\n"), 2;
     const char *text = argc > 2 ? argv[2] : "The sea is";
@@ -23,7 +23,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "beams: %s\n", kvik_last_error());
     } else {
         for (uint32_t i = 0; i < result->n_rows; i++)
-            printf("%.3f  %s%s\n", result->row[i].score, text, result->row[i].text);
+            printf("%.3f  %s%s\n", result->row[i]->score, text, result->row[i]->text);
         kvik_cache_usage(cache, &usage);
         printf("rows copied: %llu\n", (unsigned long long)usage.rows_copied);
         status = 0;

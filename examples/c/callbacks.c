@@ -33,7 +33,7 @@ int main(int argc, char **argv)
     int32_t *ids = NULL, stop;
     size_t n = 0;
     int status = 1;
-    kvik_cache_config config = {.max_sequences = 1, .max_cache_len = 256};
+    kvik_cache_config config = {.size = sizeof config, .max_sequences = 1, .max_cache_len = 256};
 
     if (argc < 2) return fprintf(stderr, "usage: callbacks MODEL [TEXT]\n"), 2;
     const char *text = argc > 2 ? argv[2] : "The sea is";
@@ -43,12 +43,14 @@ int main(int argc, char **argv)
         kvik_tokenizer_encode(kvik_model_tokenizer(model), text, strlen(text), true, &ids, &n) < 0)
         goto fail;
     stop = kvik_tokenizer_find(kvik_model_tokenizer(model), ".");
-    kvik_prompt prompt = {.ids = ids, .n = n};
-    kvik_hooks hooks = {
-        .ctx = &stop, .logits_processor = dearer, .stopping_criteria = three_sentences};
+    kvik_prompt prompt = {.size = sizeof prompt, .ids = ids, .n = n};
+    kvik_hooks hooks = {.size = sizeof hooks,
+                        .ctx = &stop,
+                        .logits_processor = dearer,
+                        .stopping_criteria = three_sentences};
     if (kvik_generate(cache, &settings, &prompt, 1, &hooks, &result) < 0) goto fail;
-    printf("%s%s\nended by %s\n", text, result->row[0].text,
-           kvik_finish_name(result->row[0].finish));
+    printf("%s%s\nended by %s\n", text, result->row[0]->text,
+           kvik_finish_name(result->row[0]->finish));
     status = 0;
 fail:
     if (status) fprintf(stderr, "callbacks: %s\n", kvik_last_error());

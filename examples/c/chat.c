@@ -44,10 +44,11 @@ int main(int argc, char **argv)
     kvik_model *model;
     kvik_cache *cache;
     kvik_generation settings;
-    kvik_cache_config config = {.max_sequences = 2,
+    kvik_cache_config config = {.size = sizeof config,
+                                .max_sequences = 2,
                                 .max_cache_len = 2048,
                                 .checkpoints = KVIK_TURN_ENDS}; /* templates rewrite histories */
-    kvik_hooks hooks = {.on_token = print_token};
+    kvik_hooks hooks = {.size = sizeof hooks, .on_token = print_token};
     kvik_seq conversation;
 
     if (argc < 2) return fprintf(stderr, "usage: chat MODEL [MESSAGE...]\n"), 2;
@@ -65,14 +66,14 @@ int main(int argc, char **argv)
         if (kvik_chat_encode(kvik_model_tokenizer(model), chat, "{\"add_generation_prompt\": true}",
                              &ids, &count) < 0)
             die("template");
-        kvik_prompt prompt = {.ids = ids, .n = count, .seq = conversation};
+        kvik_prompt prompt = {.size = sizeof prompt, .ids = ids, .n = count, .seq = conversation};
         if (kvik_generate(cache, &settings, &prompt, 1, &hooks, &reply) < 0) die("generate");
-        const kvik_sync *sync = reply->row[0].sync;
-        printf("\n(%zu of %zu tokens were in the cache)\n", reply->row[0].reused, count);
+        const kvik_sync *sync = reply->row[0]->sync;
+        printf("\n(%zu of %zu tokens were in the cache)\n", reply->row[0]->reused, count);
         if (sync->divergence >= 0) /* the template, or the tokenizer, made another text of it */
             printf("(from token %lld on it is \"%s\", it was \"%s\")\n",
                    (long long)sync->divergence, sync->given, sync->cached);
-        add(chat, sizeof chat, "assistant", reply->row[0].text);
+        add(chat, sizeof chat, "assistant", reply->row[0]->text);
         kvik_result_free(reply);
         kvik_free(ids);
     }

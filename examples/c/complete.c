@@ -23,12 +23,12 @@ int main(int argc, char **argv)
     settings.max_new_tokens =
         24; /* every option of the reference has a field, or a name for kvik_generation_set */
 
-    kvik_cache_config config = {.max_sequences = 1, .max_cache_len = 512};
+    kvik_cache_config config = {.size = sizeof config, .max_sequences = 1, .max_cache_len = 512};
     if (kvik_cache_open(model, &config, &cache) < 0 ||
         kvik_generate_text(cache, &settings, argc > 2 ? argv[2] : "The sea is", &result) < 0) {
         fprintf(stderr, "complete: %s\n", kvik_last_error());
     } else {
-        puts(result->row[0].text);
+        puts(result->row[0]->text);
         status = 0;
     }
 

@@ -29,13 +29,14 @@ int main(int argc, char **argv)
     kvik_seq first;
     kvik_prompt prompt[MAX_FORKS] = {{0}};
     kvik_result *result;
-    kvik_usage before, after;
+    kvik_usage before = {.size = sizeof before}, after = {.size = sizeof after};
     int32_t *ids;
     size_t count;
 
     if (argc < 2) return fprintf(stderr, "usage: fork MODEL [N]\n"), 2;
     if (kvik_model_open(argv[1], &model) < 0) die(argv[1]);
-    kvik_cache_config config = {.max_sequences = 2 * n + 1, .max_cache_len = 256};
+    kvik_cache_config config = {
+        .size = sizeof config, .max_sequences = 2 * n + 1, .max_cache_len = 256};
     if (kvik_cache_open(model, &config, &cache) < 0) die("cache");
     if (kvik_tokenizer_encode(kvik_model_tokenizer(model), text, strlen(text), true, &ids, &count) <
         0)
@@ -43,12 +44,12 @@ int main(int argc, char **argv)
 
     /* The prompt, all but its last token: generating feeds at least one. */
     if (kvik_cache_new(cache, &first) < 0) die("sequence");
-    kvik_span span = {.seq = first, .ids = ids, .n = (uint32_t)count - 1};
+    kvik_span span = {.size = sizeof span, .seq = first, .ids = ids, .n = (uint32_t)count - 1};
     if (kvik_forward(cache, &span, 1, false, NULL) < 0) die("forward");
     kvik_cache_usage(cache, &before);
 
     for (uint32_t i = 0; i < n; i++) {
-        prompt[i] = (kvik_prompt){.ids = ids, .n = count};
+        prompt[i] = (kvik_prompt){.size = sizeof(kvik_prompt), .ids = ids, .n = count};
         if (kvik_cache_fork(cache, first, &prompt[i].seq) < 0) die("fork");
     }
     if (kvik_generation_init(&settings, model) < 0) die("settings");
@@ -60,7 +61,7 @@ int main(int argc, char **argv)
     kvik_cache_usage(cache, &after);
 
     for (uint32_t i = 0; i < n; i++)
-        printf("%u: ...%s\n", i + 1, result->row[i].text);
+        printf("%u: ...%s\n", i + 1, result->row[i]->text);
     printf("one prompt: %llu bytes; with %u continuations: %llu bytes, %llu of them shared\n",
            (unsigned long long)before.bytes, n, (unsigned long long)after.bytes,
            (unsigned long long)after.shared);

@@ -17,7 +17,7 @@ int main(int argc, char **argv)
     const char *text = argc > 2 ? argv[2] : "One, two, three,";
     kvik_model *model;
     kvik_cache *cache;
-    kvik_cache_config config = {.max_sequences = 1, .max_cache_len = 512};
+    kvik_cache_config config = {.size = sizeof config, .max_sequences = 1, .max_cache_len = 512};
     kvik_seq seq;
     int32_t *ids, next[16];
     size_t n;
@@ -33,14 +33,17 @@ int main(int argc, char **argv)
     uint32_t vocab = kvik_model_vocab(model);
     float *logits = malloc(vocab * sizeof *logits);
     if (!logits) return 1;
-    kvik_span span = {.seq = seq, .ids = ids, .n = (uint32_t)n};
+    kvik_span span = {.size = sizeof span, .seq = seq, .ids = ids, .n = (uint32_t)n};
     for (int step = 0; step < 16; step++) {
         if (kvik_forward(cache, &span, 1, false, logits) < 0) die("forward");
         uint32_t best = 0;
         for (uint32_t i = 1; i < vocab; i++)
             if (logits[i] > logits[best]) best = i;
         next[step] = (int32_t)best;
-        span = (kvik_span){.seq = seq, .ids = &next[step], .n = 1}; /* the cache has the rest */
+        span = (kvik_span){.size = sizeof(kvik_span),
+                           .seq = seq,
+                           .ids = &next[step],
+                           .n = 1}; /* the cache has the rest */
     }
     if (kvik_tokenizer_decode(tokenizer, next, 16, true, &said, NULL) < 0) die("decode");
     printf("%s%s\n", text, said);

@@ -32,7 +32,7 @@ int main(int argc, char **argv)
         die("prompt");
 
     if (kvik_batch_open(cache, 1, &fed) < 0) die("batch");
-    kvik_inputs in = {.ids = ids, .n = (uint32_t)n};
+    kvik_inputs in = {.size = sizeof in, .ids = ids, .n = (uint32_t)n};
     if (kvik_batch_forward(fed, &in, NULL) < 0) die("forward");
     if (kvik_batch_to_legacy(fed, &arrays) < 0) die("to legacy");
     const kvik_legacy_layer *first = &arrays->layer[0];
@@ -51,7 +51,7 @@ int main(int argc, char **argv)
     settings.max_new_tokens = 12;
     if (kvik_batch_generate(read, &settings, &in, NULL, &result) < 0) die("generate");
     printf("%s%s\n(%zu of %zu tokens came from the arrays)\n", prompt,
-           result->row[0].text ? result->row[0].text : "", result->row[0].reused, n);
+           result->row[0]->text ? result->row[0]->text : "", result->row[0]->reused, n);
 
     kvik_result_free(result);
     kvik_generation_done(&settings);

@@ -58,13 +58,14 @@ int main(int argc, char **argv)
             mask[at] = 1;
         }
 
-    kvik_inputs in = {.ids = ids,
+    kvik_inputs in = {.size = sizeof in,
+                      .ids = ids,
                       .n = (uint32_t)width,
                       .attention_mask = mask,
                       .width = (uint32_t)width,
                       .position_ids = pos,
                       .logits_to_keep = 1};
-    kvik_outputs out = {.logits = logits};
+    kvik_outputs out = {.size = sizeof out, .logits = logits};
     int32_t chosen[NEW][ROWS], next[ROWS];
     for (int step = 0; step < NEW; step++) {
         if (kvik_batch_forward(batch, &in, &out) < 0) die("forward");

@@ -63,8 +63,7 @@ static void print_man(const kvik_option *o)
 int main(int argc, char **argv)
 {
     bool man = argc > 1 && !strcmp(argv[1], "man");
-    unsigned n;
-    const kvik_option *o = kvik_options(&n);
+    const kvik_option *o, *before = NULL;
     if (!man)
         puts(
             "# Generation options\n\n"
@@ -72,13 +71,13 @@ int main(int argc, char **argv)
             "Transformers. On the command line they have dashes; in `--generation-config` and `kvik_generation_set` they are\n"
             "keys of a JSON object, with `_` or `-`. A single option wins over a configuration, that over the model's\n"
             "generation_config.json, that over the defaults here.");
-    for (unsigned i = 0; i < n; i++) {
-        bool first = i == 0 || strcmp(o[i].group, o[i - 1].group) != 0;
+    for (uint32_t i = 0; (o = kvik_option_at(i)); before = o, i++) {
+        bool first = !before || strcmp(o->group, before->group) != 0;
         if (first && man)
-            printf("%s.Pp\n.Em %s\n.Bl -tag -width Ds\n", i ? ".El\n" : "", o[i].group);
+            printf("%s.Pp\n.Em %s\n.Bl -tag -width Ds\n", i ? ".El\n" : "", o->group);
         else if (first)
-            printf("\n## %s\n\n| option | values | default | |\n|---|---|---|---|\n", o[i].group);
-        (man ? print_man : print_markdown)(&o[i]);
+            printf("\n## %s\n\n| option | values | default | |\n|---|---|---|---|\n", o->group);
+        (man ? print_man : print_markdown)(o);
     }
     if (man) puts(".El");
     return 0;

@@ -32,7 +32,7 @@ static kvik_row generate(kvik_cache *c, const kvik_generation *g, kvik_prompt p)
 {
     kvik_result *r;
     if (kvik_generate(c, g, &p, 1, NULL, &r) < 0) die("generate");
-    kvik_row row = r->row[0];
+    kvik_row row = *r->row[0];
     printf("  %zu of %zu tokens reused%s%s:%s\n", row.reused, row.n_prompt,
            row.prefix_miss ? ", " : "", row.prefix_miss ? row.prefix_miss : "",
            row.text ? row.text : "");
@@ -45,13 +45,16 @@ int main(int argc, char **argv)
     kvik_model *model;
     kvik_cache *cache;
     kvik_generation settings;
-    kvik_usage usage;
+    kvik_usage usage = {.size = sizeof usage};
     kvik_seq first, fork;
     size_t n;
 
     if (argc < 2) return fprintf(stderr, "usage: prefix_reuse MODEL\n"), 2;
     if (kvik_model_open(argv[1], &model) < 0) die(argv[1]);
-    if (kvik_cache_open(model, &(kvik_cache_config){.max_sequences = 4}, &cache) < 0) die("cache");
+    if (kvik_cache_open(model,
+                        &(kvik_cache_config){.size = sizeof(kvik_cache_config), .max_sequences = 4},
+                        &cache) < 0)
+        die("cache");
     if (kvik_generation_init(&settings, model) < 0) die("settings");
     if (kvik_generation_set(&settings, "{\"do_sample\": false, \"max_new_tokens\": 16}") < 0)
         die("settings");
@@ -60,13 +63,18 @@ int main(int argc, char **argv)
      * one when text follows: what the fork holds is compared with the whole text, token by token. */
     int32_t *ids = encode(model, prefix, "", &n);
     if (kvik_cache_new(cache, &first) < 0) die("sequence");
-    if (kvik_forward(cache, &(kvik_span){first, ids, (uint32_t)n}, 1, false, NULL) < 0) die("feed");
+    if (kvik_forward(
+            cache,
+            &(kvik_span){.size = sizeof(kvik_span), .seq = first, .ids = ids, .n = (uint32_t)n}, 1,
+            false, NULL) < 0)
+        die("feed");
     kvik_free(ids);
     printf("forks of a prefix of %zu tokens\n", n);
     for (int i = 0; i < 2; i++) {
         if (kvik_cache_fork(cache, first, &fork) < 0) die("fork");
         ids = encode(model, prefix, question[i], &n);
-        generate(cache, &settings, (kvik_prompt){.ids = ids, .n = n, .seq = fork});
+        generate(cache, &settings,
+                 (kvik_prompt){.size = sizeof(kvik_prompt), .ids = ids, .n = n, .seq = fork});
         kvik_free(ids);
         if (kvik_cache_drop(cache, fork) < 0) die("drop");
     }
@@ -75,7 +83,7 @@ int main(int argc, char **argv)
     printf("whole prompts, twice\n");
     for (int i = 0; i < 4; i++) {
         ids = encode(model, prefix, question[i % 2], &n);
-        generate(cache, &settings, (kvik_prompt){.ids = ids, .n = n});
+        generate(cache, &settings, (kvik_prompt){.size = sizeof(kvik_prompt), .ids = ids, .n = n});
         kvik_free(ids);
     }
     kvik_cache_usage(cache, &usage);

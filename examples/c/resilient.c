@@ -17,9 +17,10 @@ int main(int argc, char **argv)
     kvik_cache *cache = NULL;
     kvik_result *result = NULL;
     kvik_generation settings = {0};
-    kvik_hooks hooks = {.on_notice = notice};
-    kvik_cache_config config = {.cache_memory = 3 << 20, .on_full = "offload", .max_sequences = 1};
-    kvik_prompt prompt = {0};
+    kvik_hooks hooks = {.size = sizeof hooks, .on_notice = notice};
+    kvik_cache_config config = {
+        .size = sizeof config, .cache_memory = 3 << 20, .on_full = "offload", .max_sequences = 1};
+    kvik_prompt prompt = {.size = sizeof prompt};
     int32_t *ids = NULL;
     char text[1024] = "Count with me:";
     int status = 1;
@@ -38,7 +39,7 @@ int main(int argc, char **argv)
         if (kvik_generate(cache, &settings, &prompt, 1, &hooks, &result) < 0)
             fprintf(stderr, "resilient: %s\n", kvik_last_error());
         else
-            status = puts(result->row[0].text) < 0;
+            status = puts(result->row[0]->text) < 0;
     }
     kvik_free(ids);
     kvik_result_free(result);

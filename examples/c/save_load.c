@@ -38,17 +38,17 @@ int main(int argc, char **argv)
     if (kvik_tokenizer_encode(kvik_model_tokenizer(model), text, strlen(text), true, &ids, &count) <
         0)
         die("text");
-    kvik_prompt all = {.ids = ids, .n = count, .seq = seq};
+    kvik_prompt all = {.size = sizeof all, .ids = ids, .n = count, .seq = seq};
     kvik_generation_init(&settings, model);
     settings.max_new_tokens = 20;
     if (kvik_generate(cache, &settings, &all, 1, NULL, &result) < 0) die("generate");
-    printf("%s%s\n(%zu of %zu tokens were in the session)\n", text, result->row[0].text,
-           result->row[0].reused, count);
+    printf("%s%s\n(%zu of %zu tokens were in the session)\n", text, result->row[0]->text,
+           result->row[0]->reused, count);
 
-    char *more = malloc(strlen(text) + strlen(result->row[0].text) + 1);
+    char *more = malloc(strlen(text) + strlen(result->row[0]->text) + 1);
     if (!more) return 1;
     strcpy(more, text);
-    strcat(more, result->row[0].text);
+    strcat(more, result->row[0]->text);
     if (kvik_cache_save(cache, argv[2], &seq, 1, more) < 0) die(argv[2]);
     free(more);
     if (n == KVIK_NOTFOUND)

@@ -14,7 +14,7 @@ int main(int argc, char **argv)
     int32_t *ids = NULL;
     size_t n = 0;
     int status = 1;
-    kvik_cache_config config = {.max_sequences = 1, .max_cache_len = 256};
+    kvik_cache_config config = {.size = sizeof config, .max_sequences = 1, .max_cache_len = 256};
     const char *text =
         argc > 3 ? argv[3] : "red, green, blue, red, green, blue, red, green, blue, red, ";
     const char *options = argc > 2 ? "{\"max_new_tokens\": 24}"
@@ -27,11 +27,11 @@ int main(int argc, char **argv)
         kvik_generation_init(&settings, model) < 0 || kvik_generation_set(&settings, options) < 0 ||
         kvik_tokenizer_encode(kvik_model_tokenizer(model), text, strlen(text), true, &ids, &n) < 0)
         goto fail;
-    kvik_prompt prompt = {.ids = ids, .n = n};
-    kvik_hooks hooks = {.assistant_model = assistant};
+    kvik_prompt prompt = {.size = sizeof prompt, .ids = ids, .n = n};
+    kvik_hooks hooks = {.size = sizeof hooks, .assistant_model = assistant};
     if (kvik_generate(cache, &settings, &prompt, 1, &hooks, &result) < 0) goto fail;
     printf("%s%s\n%u tokens in %u steps; %llu of %llu guesses came true\n", text,
-           result->row[0].text, (unsigned)result->new_tokens, result->steps,
+           result->row[0]->text, (unsigned)result->new_tokens, result->steps,
            (unsigned long long)result->accepted, (unsigned long long)result->drafted);
     status = 0;
 fail:

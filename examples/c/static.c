@@ -9,9 +9,10 @@ int main(int argc, char **argv)
     kvik_cache *cache = NULL;
     kvik_result *result = NULL;
     kvik_generation settings = {0};
-    kvik_usage usage;
+    kvik_usage usage = {.size = sizeof usage};
     int status = 1;
     kvik_cache_config config = {
+        .size = sizeof config,
         .cache_implementation = "static",
         .max_sequences = 1,
         .max_cache_len = 256,
@@ -28,7 +29,7 @@ int main(int argc, char **argv)
             fprintf(stderr, "static: %s\n", kvik_last_error());
         } else {
             kvik_cache_usage(cache, &usage);
-            printf("%s%s\n", text, result->row[0].text);
+            printf("%s%s\n", text, result->row[0]->text);
             printf("most bytes in the cache: %llu\n", (unsigned long long)usage.peak_bytes);
             status = 0;
         }

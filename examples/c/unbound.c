@@ -8,9 +8,10 @@ enum { HEADS = 2, DIM = 8 };
 int main(void)
 {
     static const char *const kinds[] = {"full_attention", "sliding_attention"};
-    kvik_cache_config config = {.cache_config = "{\"sliding_window\": 6}", .max_sequences = 1};
+    kvik_cache_config config = {
+        .size = sizeof config, .cache_config = "{\"sliding_window\": 6}", .max_sequences = 1};
     kvik_cache *cache;
-    kvik_rows rows;
+    kvik_rows rows = {.size = sizeof rows};
     float keys[HEADS * 4 * DIM], values[HEADS * 4 * DIM];
 
     if (kvik_cache_open_unbound(&config, 2, kinds, &cache) < 0) {
@@ -18,7 +19,8 @@ int main(void)
         return 1;
     }
     for (int step = 0; step < 4; step++) {
-        kvik_shape shape = {.batch = 1, .heads = HEADS, .n = 4, .dim_k = DIM, .dim_v = DIM};
+        kvik_shape shape = {
+            .size = sizeof shape, .batch = 1, .heads = HEADS, .n = 4, .dim_k = DIM, .dim_v = DIM};
         for (uint32_t layer = 0; layer < 2; layer++) {
             for (int i = 0; i < HEADS * 4 * DIM; i++) {
                 keys[i] = (float)(step + i);

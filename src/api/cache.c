@@ -4,11 +4,12 @@
 
 KVIK_API int kvik_cache_open(kvik_model *m, const kvik_cache_config *config, kvik_cache **out)
 {
-    static const kvik_cache_config none;
+    kvik_cache_config full = {0};
     struct preset_choice s = {0};
     struct exec_config x = {0};
     if (!m || !out) return ERR(ARG, "a model is needed");
-    if (!config) config = &none;
+    if (config) TRY(SIZED_IN(&full, config, kvik_cache_config));
+    config = &full;
     TRY(settings_read(config, &s));
     TRY(settings_exec(&s, m->m, config, &x));
     kvik_cache *c = mem_alloc(sizeof *c);
@@ -30,10 +31,11 @@ KVIK_API int kvik_cache_open(kvik_model *m, const kvik_cache_config *config, kvi
 KVIK_API int kvik_cache_open_unbound(const kvik_cache_config *config, uint32_t n_layers,
                                      const char *const *kinds, kvik_cache **out)
 {
-    static const kvik_cache_config none;
+    kvik_cache_config full = {0};
     struct preset_choice s = {0};
-    if (!config) config = &none;
     if (!n_layers || n_layers > 4096 || !out) return ERR(ARG, "%u layers: 1 to 4096", n_layers);
+    if (config) TRY(SIZED_IN(&full, config, kvik_cache_config));
+    config = &full;
     TRY(settings_read(config, &s));
     kvik_cache *c = mem_alloc(sizeof *c);
     if (!c) return ERR_NOMEM;
@@ -57,14 +59,15 @@ KVIK_API void kvik_cache_close(kvik_cache *c)
     mem_free(c);
 }
 
-KVIK_API void kvik_cache_usage(const kvik_cache *c, kvik_usage *out)
+KVIK_API int kvik_cache_usage(const kvik_cache *c, kvik_usage *out)
 {
     struct kv_usage u;
+    if (!c || !out) return ERR(ARG, "a cache and a kvik_usage are needed");
     if (c->unbound)
         unbound_usage(c->unbound, &u);
     else
         kv_usage(c->x->kv, &u);
-    *out = (kvik_usage){
+    const kvik_usage full = {
         .bytes = u.live + u.states + u.staging,
         .peak_bytes = u.peak,
         .live = u.live,
@@ -86,6 +89,7 @@ KVIK_API void kvik_cache_usage(const kvik_cache *c, kvik_usage *out)
         .seals = u.seals,
         .evictions = u.evictions,
     };
+    return SIZED_OUT(out, &full, kvik_usage);
 }
 
 KVIK_API int kvik_cache_new(kvik_cache *c, kvik_seq *out)
@@ -164,9 +168,10 @@ KVIK_API int kvik_forward(kvik_cache *c, const kvik_span *span, uint32_t n, bool
     if (n > x->max_seqs)
         return ERR(LIMIT, "%u sequences, the cache was opened for %u", n, x->max_seqs);
     for (uint32_t i = 0; i < n; i++) {
-        if (!kv_tokens(x->kv, span[i].seq)) return ERR(STALE, "span %u: no such sequence", i);
-        x->call[i] =
-            (struct exec_feed){.seq = span[i].seq, .tok = span[i].ids, .n = span[i].n, .all = all};
+        kvik_span s = {0};
+        TRY(SIZED_NTH(&s, span, i, kvik_span));
+        if (!kv_tokens(x->kv, s.seq)) return ERR(STALE, "span %u: no such sequence", i);
+        x->call[i] = (struct exec_feed){.seq = s.seq, .tok = s.ids, .n = s.n, .all = all};
     }
     return cache_full(c, exec_feed(x, x->call, n, 0, logits, NULL, NULL));
 }

@@ -2,12 +2,23 @@
 #include "generate/handle.h"
 #include "generate/sync.h"
 
+#include <string.h>
+
+/* The report is the caller's then, as far as the caller's struct reaches. */
+static void report_out(kvik_sync *report, kvik_sync *out)
+{
+    size_t taken = MIN(out->size, sizeof *report);
+    (void)SIZED_OUT(out, report, kvik_sync);
+    memset((char *)report + sizeof report->size, 0, taken - sizeof report->size);
+}
+
 KVIK_API int kvik_cache_sync(kvik_cache *c, kvik_seq s, const int32_t *ids, size_t n, float *logits,
                              kvik_sync *report)
 {
     struct sync y;
     TRY(cache_bound(c));
     struct exec *x = c->x;
+    if (report) TRY(SIZED_CHECK(report, kvik_sync));
     if ((n && !ids) || (!n && logits)) return ERR(ARG, "a conversation needs tokens");
     if (n > x->max_len)
         return ERR(LIMIT, "the conversation has %zu tokens, max_cache_len is %u", n, x->max_len);
@@ -17,10 +28,7 @@ KVIK_API int kvik_cache_sync(kvik_cache *c, kvik_seq s, const int32_t *ids, size
     struct exec_feed feed = {
         .seq = s, .tok = n ? ids + y.have : NULL, .n = in.n - y.have, .loose = true};
     int e = feed.n ? exec_feed(x, &feed, 1, 0, logits, NULL, NULL) : 0;
-    if (e >= 0 && report) {
-        *report = *y.report;
-        *y.report = (kvik_sync){0};
-    }
+    if (e >= 0 && report) report_out(y.report, report);
     e = cache_full(c, e);
     sync_end(x, &y, e < 0);
     return e;
@@ -28,5 +36,8 @@ KVIK_API int kvik_cache_sync(kvik_cache *c, kvik_seq s, const int32_t *ids, size
 
 KVIK_API void kvik_sync_done(kvik_sync *report)
 {
-    if (report) sync_report_done(report);
+    kvik_sync full = {0};
+    if (!report || !report->size || SIZED_IN(&full, report, kvik_sync) < 0) return;
+    sync_report_done(&full);
+    (void)SIZED_OUT(report, &full, kvik_sync);
 }

@@ -53,10 +53,9 @@ static const struct arg_option *find(const struct command *c, const char *name, 
 
 static const kvik_option *find_generation(const struct command *c, const char *name, size_t n)
 {
-    uint32_t count = 0;
-    const kvik_option *o = kvik_options(&count);
-    for (uint32_t i = 0; c->generation && i < count; i++)
-        if (same(name, n, o[i].name)) return &o[i];
+    const kvik_option *o;
+    for (uint32_t i = 0; c->generation && (o = kvik_option_at(i)); i++)
+        if (same(name, n, o->name)) return o;
     return NULL;
 }
 
@@ -293,16 +292,15 @@ static int unknown(const struct command *c, const char *word)
 {
     struct near near;
     char name[64];
-    uint32_t n = 0;
-    const kvik_option *o = kvik_options(&n);
+    const kvik_option *o;
     snprintf(name, sizeof name, "%.*s", (int)MIN(strcspn(word, "="), 63), word);
     near_begin(&near, name);
     for (size_t i = 0; i < c->n_options; i++)
         near_try(&near, c->option[i].name);
     for (size_t i = 0; i < countof(shared); i++)
         near_try(&near, shared[i].name);
-    for (uint32_t i = 0; c->generation && i < n; i++)
-        near_try(&near, o[i].name);
+    for (uint32_t i = 0; c->generation && (o = kvik_option_at(i)); i++)
+        near_try(&near, o->name);
     if (!near.best)
         return say_usage("unknown option --%s; kvik %s --help lists them", name, c->name);
     char best[64];
@@ -430,18 +428,16 @@ static const char *help_value(const kvik_option *o, bool many)
 
 static void help_generation(FILE *to)
 {
-    uint32_t n;
-    const kvik_option *o = kvik_options(&n);
-    for (uint32_t i = 0; i < n; i++) {
+    const kvik_option *o, *before = NULL;
+    for (uint32_t i = 0; (o = kvik_option_at(i)); before = o, i++) {
         char left[96], text[640];
-        if (i == 0 || strcmp(o[i].group, o[i - 1].group) != 0) fprintf(to, "\n%s\n", o[i].group);
-        bool many = o[i].choices && strlen(o[i].choices) > 48;
-        snprintf(left, sizeof left, "--%s %s", o[i].name, help_value(&o[i], many));
+        if (!before || strcmp(o->group, before->group) != 0) fprintf(to, "\n%s\n", o->group);
+        bool many = o->choices && strlen(o->choices) > 48;
+        snprintf(left, sizeof left, "--%s %s", o->name, help_value(o, many));
         for (char *k = left; *k && *k != ' '; k++)
             if (*k == '_') *k = '-';
-        snprintf(text, sizeof text, *o[i].fallback ? "%s (default %s)" : "%s", o[i].help,
-                 o[i].fallback);
-        if (many) help_names(text, sizeof text, o[i].choices);
+        snprintf(text, sizeof text, *o->fallback ? "%s (default %s)" : "%s", o->help, o->fallback);
+        if (many) help_names(text, sizeof text, o->choices);
         help_line(to, left, text);
     }
 }

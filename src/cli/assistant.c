@@ -8,6 +8,7 @@ int session_assist(struct session *s, const char *path, uint32_t sequences, uint
     if (e < 0) return say_error(e);
     uint32_t context = kvik_model_context(s->assistant);
     kvik_cache_config c = {
+        .size = sizeof c,
         .max_cache_len = (uint32_t)MIN(need, context),
         .max_sequences = sequences * session_width(s),
         .threads = s->common.threads,

@@ -80,7 +80,7 @@ struct bench_job {
 
 static int feed(struct bench_job *j, uint32_t n, bool logits)
 {
-    kvik_span span = {j->seq, j->ids + j->len, n};
+    kvik_span span = {.size = sizeof span, .seq = j->seq, .ids = j->ids + j->len, .n = n};
     int e = kvik_forward(j->cache, &span, 1, false, logits ? j->logits : NULL);
     if (e >= 0) j->len += n;
     return e;
@@ -88,7 +88,7 @@ static int feed(struct bench_job *j, uint32_t n, bool logits)
 
 static void sample(struct bench_job *j, struct bench_row *r)
 {
-    kvik_usage u;
+    kvik_usage u = {.size = sizeof u};
     if (r->n_samples == BENCH_SAMPLES) return;
     kvik_cache_usage(j->cache, &u);
     r->sample_tokens[r->n_samples] = j->len;
@@ -103,7 +103,7 @@ static int measure(struct bench *b, struct bench_row *r, struct bench_job *j, ui
     uint32_t longest = b->depth[b->n_depths - 1], piece = MAX(PIECE, longest / 40 + 1);
     uint32_t before = j->len;
     double begun = now_seconds(), step[256];
-    kvik_usage u;
+    kvik_usage u = {.size = sizeof u};
     at->depth = b->depth[d];
     while (j->len < b->depth[d]) {
         int e = feed(j, MIN(piece, b->depth[d] - j->len), false);
@@ -134,6 +134,7 @@ static int begin(struct bench *b, const struct bench_strategy *s, struct bench_j
     uint32_t longest = b->depth[b->n_depths - 1] + b->n_depths * b->steps + 1;
     uint32_t vocab = kvik_model_vocab(b->session->model);
     kvik_cache_config c = {
+        .size = sizeof c,
         .cache_implementation = s->implementation,
         .cache_config = s->config,
         .cache_memory = o->cache_memory,

@@ -167,7 +167,7 @@ int chat_map(struct chat *c)
     const json_t *g;
     size_t i;
     struct chat_held h;
-    kvik_usage u;
+    kvik_usage u = {.size = sizeof u};
     TRY(chat_held(c, chat_here(c)->seq, &h));
     TRY(read_map(c, chat_here(c)->seq, &o));
     kvik_cache_usage(c->s.cache, &u);

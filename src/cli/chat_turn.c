@@ -48,7 +48,7 @@ static int reply(struct chat *c, bool anew, kvik_result **res)
         g.max_new_tokens =
             MIN((uint32_t)(context - MIN(n, (size_t)context - 1)), kvik_model_context(c->s.model));
     if (e >= 0) e = begin(c, ids, n);
-    kvik_prompt p = {.ids = ids, .n = n, .seq = chat_here(c)->seq};
+    kvik_prompt p = {.size = sizeof p, .ids = ids, .n = n, .seq = chat_here(c)->seq};
     c->stream.prints = true;
     if (e >= 0) e = stream_generate(&c->stream, &c->s, &g, &p, 1, res);
     kvik_free(ids);
@@ -59,7 +59,7 @@ static int reply(struct chat *c, bool anew, kvik_result **res)
 static void status(struct chat *c, const kvik_result *r)
 {
     char a[16], context[24];
-    const kvik_sync *y = r->row[0].sync;
+    const kvik_sync *y = r->row[0]->sync;
     bool colour = say_colour(stderr);
     struct chat_held h = {0};
     uint64_t decoded = r->new_tokens - MIN(r->new_tokens, 1);
@@ -108,21 +108,21 @@ static int answer(struct chat *c, bool anew)
     fflush(stdout);
     if (e < 0) return e;
     c->changed = true;
-    const char *said = r->row[0].text ? r->row[0].text : "";
+    const char *said = r->row[0]->text ? r->row[0]->text : "";
     json_t *message = say_message("assistant", said, strlen(said));
     if (!message || json_array_append_new(chat_here(c)->messages, message) < 0) {
         kvik_result_free(r);
         return ERR(NOMEM, "out of memory");
     }
     if (c->o->cache_report || c->o->common.verbose) {
-        kvik_usage usage;
+        kvik_usage usage = {.size = sizeof usage};
         kvik_cache_usage(c->s.cache, &usage);
         report_cache(&c->s, &usage, r);
-        report_sync(r->row[0].sync);
+        report_sync(r->row[0]->sync);
     } else if (line_is_terminal(c->editor)) {
         status(c, r);
     }
-    if (c->open_ended && r->row[0].finish == KVIK_FINISH_LENGTH)
+    if (c->open_ended && r->row[0]->finish == KVIK_FINISH_LENGTH)
         fprintf(
             stderr,
             "kvik: the reply ended at the model's context of %u tokens; /reset begins a new conversation\n",

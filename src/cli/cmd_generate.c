@@ -160,7 +160,7 @@ static int open_cache(struct run *r)
 static void print_rows(struct run *r, const kvik_result *res)
 {
     for (uint32_t i = 0; i < res->n_rows; i++) {
-        const kvik_row *row = &res->row[i];
+        const kvik_row *row = res->row[i];
         if (res->n_rows > 1) printf("%s[%u/%u]\n", i ? "\n" : "", i + 1, res->n_rows);
         if (!row->text) {
             ids_print(row->ids + row->n_prompt, row->n - row->n_prompt);
@@ -175,7 +175,7 @@ static void print_rows(struct run *r, const kvik_result *res)
 
 static int print_result(struct run *r, const kvik_result *res)
 {
-    kvik_usage usage;
+    kvik_usage usage = {.size = sizeof usage};
     int status = 0;
     bool cancelled = false;
     kvik_cache_usage(r->s.cache, &usage);
@@ -190,7 +190,7 @@ static int print_result(struct run *r, const kvik_result *res)
     }
     if (r->o->cache_report || r->o->common.verbose) report_cache(&r->s, &usage, res);
     for (uint32_t i = 0; i < res->n_rows; i++)
-        cancelled |= res->row[i].finish == KVIK_FINISH_CANCELLED;
+        cancelled |= res->row[i]->finish == KVIK_FINISH_CANCELLED;
     return cancelled && !status ? EXIT_INTERRUPTED : status;
 }
 
@@ -270,6 +270,8 @@ static int run(struct run *r)
     if (status) return status;
     r->n = (uint32_t)(from_ids ? o->input_ids.n : from_stdin ? 1 : r->args->n - 1);
     if (!(r->prompt = mem_array(r->n, sizeof *r->prompt))) return say_error(ERR_NOMEM);
+    for (uint32_t i = 0; i < r->n; i++)
+        r->prompt[i].size = sizeof *r->prompt;
     if (from_ids) status = prompts_of_ids(r);
     if (from_stdin) status = read_prompt(&piped, &n_piped);
     if (!status)

@@ -13,7 +13,7 @@ static uint64_t reused_of(const kvik_result *r)
 {
     uint64_t n = 0;
     for (uint32_t i = 0; i < r->n_rows; i++)
-        n += r->row[i].reused;
+        n += r->row[i]->reused;
     return n;
 }
 
@@ -80,7 +80,7 @@ static void add_beams(json_t *o, const kvik_result *r, size_t longest)
 {
     json_t *scores = json_array(), *indices = json_array();
     for (uint32_t i = 0; i < r->n_rows; i++) {
-        const kvik_row *row = &r->row[i];
+        const kvik_row *row = r->row[i];
         json_t *a = json_array();
         for (size_t k = 0; k < longest; k++)
             json_array_append_new(
@@ -132,9 +132,9 @@ int report_json(const struct session *s, const kvik_usage *u, const kvik_result 
                   : s->g.n_eos           ? s->g.eos_token_id[0]
                                          : -1;
     for (uint32_t i = 0; i < r->n_rows; i++)
-        longest = MAX(longest, r->row[i].n - r->row[i].n_prompt);
+        longest = MAX(longest, r->row[i]->n - r->row[i]->n_prompt);
     for (uint32_t i = 0; i < r->n_rows; i++) {
-        const kvik_row *row = &r->row[i];
+        const kvik_row *row = r->row[i];
         json_array_append_new(sequences, sequence(row, longest, pad));
         json_array_append_new(text,
                               row->text ? say_json(row->text, strlen(row->text)) : json_null());

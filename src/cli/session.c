@@ -134,6 +134,7 @@ int session_cache(struct session *s, uint32_t sequences, uint64_t need)
     uint32_t width = session_width(s);
     if (sequences > UINT32_MAX / width) return say_error(ERR(LIMIT, "too many beams"));
     kvik_cache_config c = {
+        .size = sizeof c,
         .cache_implementation = s->g.cache_implementation,
         .cache_config = s->g.cache_config,
         .cache_memory = s->common.cache_memory,

@@ -45,7 +45,8 @@ int stream_generate(struct stream *s, struct session *session, const kvik_genera
                     const kvik_prompt *prompt, uint32_t n, kvik_result **out)
 {
     bool beams = g->num_beams > 1;
-    kvik_hooks hooks = {.on_token = beams ? NULL : on_token,
+    kvik_hooks hooks = {.size = sizeof hooks,
+                        .on_token = beams ? NULL : on_token,
                         .on_progress = on_progress,
                         .on_notice = on_notice,
                         .assistant_model = session->assistant_cache,
@@ -55,10 +56,10 @@ int stream_generate(struct stream *s, struct session *session, const kvik_genera
     progress_begin(&s->progress, beams ? "searching" : "reading the prompt");
     int e = kvik_generate(session->cache, g, prompt, n, &hooks, out);
     progress_end(&s->progress);
-    if (e >= 0 && beams && s->prints && (*out)->row[0].text) {
-        fputs((*out)->row[0].text, stdout);
+    if (e >= 0 && beams && s->prints && (*out)->row[0]->text) {
+        fputs((*out)->row[0]->text, stdout);
         s->spoke = true;
-        s->ends_line = ends_line((*out)->row[0].text);
+        s->ends_line = ends_line((*out)->row[0]->text);
     }
     if (s->spoke && !s->ends_line) putchar('\n');
     return e;

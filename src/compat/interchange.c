@@ -44,6 +44,7 @@ static int snapshot_new(const struct exec *x, kv_seq s, kvik_snapshot **out)
     uint32_t len = kv_len(x->kv, s);
     kvik_snapshot *p = mem_alloc(sizeof *p);
     if (!p) return ERR_NOMEM;
+    p->size = sizeof *p;
     p->n_layers = x->m->n_sites;
     p->length = len;
     p->regime = (uint32_t)kv_salt(x->kv, s);
@@ -179,13 +180,15 @@ static int import_step(struct exec *x, const kvik_snapshot *in, kv_seq s, uint32
     return kv_commit(st, NULL);
 }
 
-KVIK_API int kvik_cache_import(kvik_cache *c, const kvik_snapshot *in, kvik_seq *out)
+KVIK_API int kvik_cache_import(kvik_cache *c, const kvik_snapshot *given, kvik_seq *out)
 {
+    kvik_snapshot full = {0}, *in = &full;
     TRY(cache_bound(c));
     struct exec *x = c->x;
     size_t widest = 0;
     kv_seq s;
-    if (!in || !out) return ERR(ARG, "rows to import are needed");
+    if (!given || !out) return ERR(ARG, "rows to import are needed");
+    TRY(SIZED_IN(&full, given, kvik_snapshot));
     TRY(import_check(x, in));
     for (uint32_t i = 0; i < in->n_layers; i++)
         widest =

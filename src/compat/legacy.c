@@ -26,6 +26,7 @@ int legacy_new(uint32_t n_layers, uint32_t batch, uint32_t length, kvik_legacy *
     if (!ck_mul(batch, MAX(length, 1), &n)) return ERR(LIMIT, "%u columns", length);
     kvik_legacy *l = mem_alloc(sizeof *l);
     if (!l) return ERR_NOMEM;
+    l->size = sizeof *l;
     l->n_layers = n_layers;
     l->batch = batch;
     l->length = length;
@@ -299,6 +300,7 @@ static int row_in(kvik_cache *c, const kvik_legacy *l, uint32_t b, uint32_t *col
     if (!n) return cache_full(c, exec_new(c->x, out));
     kvik_snapshot *s = mem_alloc(sizeof *s);
     if (!s) return ERR_NOMEM;
+    s->size = sizeof *s;
     s->n_layers = l->n_layers;
     s->length = n;
     s->pad = column[0];
@@ -318,7 +320,10 @@ KVIK_API int kvik_batch_from_legacy(kvik_cache *c, const kvik_legacy *in, kvik_b
 {
     TRY(cache_bound(c));
     if (!in || !out) return ERR(ARG, "keys and values are needed");
-    kvik_legacy l = *in;
+    kvik_legacy full = {0};
+    TRY(SIZED_IN(&full, in, kvik_legacy));
+    in = &full;
+    kvik_legacy l = full;
     TRY(legacy_check(c->x, in, &l.length));
     size_t cells = (size_t)l.batch * MAX(l.length, 1);
     uint8_t *mask = mem_alloc(cells);

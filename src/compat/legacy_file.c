@@ -52,11 +52,14 @@ static struct tensor plane(const kvik_legacy *l, const kvik_legacy_layer *y, boo
                            .bytes = n * sizeof(float)};
 }
 
-KVIK_API int kvik_legacy_save(const kvik_legacy *l, const kvik_model *m, const char *path)
+KVIK_API int kvik_legacy_save(const kvik_legacy *given, const kvik_model *m, const char *path)
 {
+    kvik_legacy full = {0}, *l = &full;
     char mine[HEX] = "", length[16];
     uint32_t k = 0;
-    if (!l || !path || !l->layer) return ERR(ARG, "keys and values and a path are needed");
+    if (!given || !path) return ERR(ARG, "keys and values and a path are needed");
+    TRY(SIZED_IN(&full, given, kvik_legacy));
+    if (!l->layer) return ERR(ARG, "keys and values and a path are needed");
     struct tensor *t = mem_array(2 * (size_t)l->n_layers + 2, sizeof *t);
     char *name = mem_array(2 * (size_t)l->n_layers, NAME);
     int e = t && name ? 0 : ERR_NOMEM;
@@ -203,6 +206,7 @@ int legacy_read(const struct safetensors *s, const char *what, const kvik_model 
 {
     kvik_legacy *l = mem_alloc(sizeof *l);
     if (!l) return ERR_NOMEM;
+    l->size = sizeof *l;
     int e = load(s, what, m, l);
     if (e < 0) {
         kvik_legacy_free(l);

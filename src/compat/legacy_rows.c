@@ -29,8 +29,8 @@ static int legacy_rows(kvik_cache *c, const kvik_prompt *prompt, uint32_t n_prom
 {
     size_t longest = 0, most = 1, per = r->n_rows / n_prompts;
     for (uint32_t i = 0; i < r->n_rows; i++) {
-        longest = MAX(longest, r->row[i].n_prompt);
-        most = MAX(most, r->row[i].n - r->row[i].n_prompt);
+        longest = MAX(longest, r->row[i]->n_prompt);
+        most = MAX(most, r->row[i]->n - r->row[i]->n_prompt);
     }
     size_t length = longest + most - 1;
     uint8_t *mask = mem_array(r->n_rows, length);
@@ -38,8 +38,8 @@ static int legacy_rows(kvik_cache *c, const kvik_prompt *prompt, uint32_t n_prom
     bool whole = true;
     int e = mask && seq ? 0 : ERR_NOMEM;
     for (uint32_t i = 0; e >= 0 && i < r->n_rows; i++) {
-        seq[i] = r->row[i].seq;
-        fill_mask(&r->row[i], &prompt[i / per], longest, mask + i * length);
+        seq[i] = r->row[i]->seq;
+        fill_mask(r->row[i], &prompt[i / per], longest, mask + i * length);
         whole &= padded_ones(mask + i * length, (uint32_t)length) == kv_len(c->x->kv, seq[i]);
     }
     if (e >= 0)
@@ -68,10 +68,10 @@ static void legacy_end(const struct legacy_call *l, kvik_result *r)
     uint32_t per = r->n_rows / l->n;
     for (uint32_t i = 0; i < r->n_rows; i++) {
         if (i % per)
-            kv_drop(l->c->x->kv, r->row[i].seq);
+            kv_drop(l->c->x->kv, r->row[i]->seq);
         else if (!l->prompt[i / per].seq)
-            kv_keep(l->c->x->kv, r->row[i].seq); /* for the next call, as run_end does */
-        r->row[i].seq = 0;
+            kv_keep(l->c->x->kv, r->row[i]->seq); /* for the next call, as run_end does */
+        r->row[i]->seq = 0;
     }
 }
 

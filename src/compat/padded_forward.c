@@ -297,10 +297,15 @@ static int feed(struct kvik_batch *b, const kvik_inputs *in, const kvik_outputs 
     return 0;
 }
 
-KVIK_API int kvik_batch_forward(kvik_batch *b, const kvik_inputs *in, const kvik_outputs *out)
+KVIK_API int kvik_batch_forward(kvik_batch *b, const kvik_inputs *given, const kvik_outputs *out)
 {
     struct padded_scratch *s;
-    if (!b || !in) return ERR(ARG, "a batch and columns to feed are needed");
+    kvik_inputs inputs = {0}, *in = &inputs;
+    kvik_outputs outputs = {0};
+    if (!b || !given) return ERR(ARG, "a batch and columns to feed are needed");
+    TRY(SIZED_IN(&inputs, given, kvik_inputs));
+    if (out) TRY(SIZED_IN(&outputs, out, kvik_outputs));
+    if (out) out = &outputs;
     TRY(check_inputs(b, in));
     TRY(padded_room(b, b->length + in->n));
     TRY(scratch(b, in, &s));

@@ -150,7 +150,8 @@ static int prompts(struct call *c, const kvik_generation *g, const kvik_hooks *h
     for (uint32_t i = 0; i < b->rows; i++) {
         uint32_t at = c->append ? b->length : 0;
         c->prompt[i] =
-            (kvik_prompt){.ids = in->ids + (size_t)i * in->n,
+            (kvik_prompt){.size = sizeof(kvik_prompt),
+                          .ids = in->ids + (size_t)i * in->n,
                           .n = in->n,
                           .attention_mask = c->mask + (size_t)i * c->columns + at,
                           .seq = b->seq[i],
@@ -184,7 +185,7 @@ static void call_end(struct call *c)
 static void results(const struct call *c, kvik_result *r)
 {
     for (uint32_t i = 0; i < r->n_rows; i++) {
-        kvik_row *row = &r->row[i];
+        kvik_row *row = r->row[i];
         size_t extra = row->n_prompt - MIN(row->n_prompt, c->in->n);
         row->seq = 0;
         if (!extra) continue;
@@ -226,13 +227,19 @@ static uint32_t room_for(const struct kvik_batch *b, const kvik_generation *g, u
     return columns + b->length + MIN(most, b->c->x->max_len) + 1;
 }
 
-KVIK_API int kvik_batch_generate(kvik_batch *b, const kvik_generation *g, const kvik_inputs *in,
+KVIK_API int kvik_batch_generate(kvik_batch *b, const kvik_generation *g, const kvik_inputs *given,
                                  const kvik_hooks *hooks, kvik_result **out)
 {
+    kvik_inputs inputs = {0}, *in = &inputs;
     struct call c = {.b = b, .in = in};
-    kvik_generation asked;
+    kvik_generation full, asked;
+    kvik_hooks room;
     kvik_result *r = NULL;
-    if (!b || !g || !in || !out) return ERR(ARG, "a batch, a configuration and ids are needed");
+    if (!b || !g || !given || !out) return ERR(ARG, "a batch, a configuration and ids are needed");
+    TRY(SIZED_IN(&inputs, given, kvik_inputs));
+    TRY(generation_in(g, &full));
+    TRY(hooks_in(hooks, &room, &hooks));
+    g = &full;
     TRY(check(b, in, g));
     TRY(judge(b, in, &c.append));
     int e = call_begin(&c, g, hooks);

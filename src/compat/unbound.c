@@ -407,12 +407,16 @@ static void update_pad(const struct update *p)
 }
 
 KVIK_API int kvik_cache_update(kvik_cache *c, uint32_t layer, const float *keys,
-                               const float *values, const kvik_shape *s, kvik_rows *out)
+                               const float *values, const kvik_shape *shape, kvik_rows *out)
 {
+    kvik_shape full = {0}, *s = &full;
     struct unbound *u = c ? c->unbound : NULL;
     if (!u) return ERR(ARG, "only a cache without a model is updated; kvik_forward feeds others");
     if (layer >= u->n_layers) return ERR(ARG, "layer %u of %u", layer, u->n_layers);
-    if (!keys || !values || !s || !out) return ERR(ARG, "keys, values and their shape are needed");
+    if (!keys || !values || !shape || !out)
+        return ERR(ARG, "keys, values and their shape are needed");
+    TRY(SIZED_IN(&full, shape, kvik_shape));
+    TRY(SIZED_CHECK(out, kvik_rows));
     struct unbound_layer *l = &u->layer[layer];
     TRY(check_shape(l, layer, s));
     bool fresh = !l->open;
@@ -426,7 +430,13 @@ KVIK_API int kvik_cache_update(kvik_cache *c, uint32_t layer, const float *keys,
         return e;
     }
     update_pad(&p);
-    *out = (kvik_rows){l->batch, l->heads, p.shape.rows, l->dim_k,
-                       l->dim_v, u->keys,  u->values,    u->position};
-    return 0;
+    const kvik_rows rows = {.batch = l->batch,
+                            .heads = l->heads,
+                            .rows = p.shape.rows,
+                            .dim_k = l->dim_k,
+                            .dim_v = l->dim_v,
+                            .keys = u->keys,
+                            .values = u->values,
+                            .position = u->position};
+    return SIZED_OUT(out, &rows, kvik_rows);
 }

@@ -75,15 +75,16 @@ static int give_all(struct beams *b, kvik_result *out)
     uint32_t rows = b->r->g->num_return_sequences;
     for (uint32_t i = 0; i < b->r->n; i++)
         for (uint32_t k = rows; k-- > 0;) /* the first may change the sequence of a beam */
-            TRY(give(b, &b->item[i], b->item[i].best[k], k == 0, out->row + (size_t)i * rows + k));
+            TRY(give(b, &b->item[i], b->item[i].best[k], k == 0, out->row[(size_t)i * rows + k]));
     return 0;
 }
 
-static int item_result(const struct beams *b, const struct item *it, uint32_t index, kvik_row *out)
+static int item_result(const struct beams *b, const struct item *it, uint32_t index, kvik_row **row)
 {
     const struct run *r = b->r;
     uint32_t rows = r->g->num_return_sequences;
-    for (uint32_t k = 0; k < rows; k++, out++) {
+    for (uint32_t k = 0; k < rows; k++) {
+        kvik_row *out = row[k];
         const struct beam_done *d = it->best[k];
         TRY(run_result(it->row, d->token, d->n, out));
         out->finish = d->real ? (enum kvik_finish)d->ends : KVIK_FINISH_LENGTH;

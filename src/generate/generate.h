@@ -4,15 +4,22 @@
 #include "base/json.h"
 #include "kvik.h"
 
-/* --- options.c / config.c: kvik_options, kvik_option_nearest, kvik_generation_init's defaults and
- * kvik_generation_set live there (public functions, see kvik.h). */
+/* --- options.c / settings.c: kvik_option_at, kvik_option_nearest, kvik_generation_init's defaults and
+ * kvik_generation_set's keys live there (public functions, see kvik.h). */
 #define GEN_NEW_TOKENS 20u             /* where neither max_new_tokens nor max_length is set */
 void gen_defaults(kvik_generation *g); /* the defaults of the table of options; owns nothing */
 /* Applies an object of reference names.  strict: unknown keys are errors that suggest the nearest; not strict (a
  * model's generation_config.json): unknown keys and nulls are ignored, bad values still errors.
- * All or nothing.  `what` names the source in errors. */
+ * All or nothing.  `what` names the source in errors.  g->size may be less than that of the whole struct: what lies
+ * beyond is not set. */
 int gen_apply(kvik_generation *g, const json_t *o, const char *what, bool strict);
 void gen_done(kvik_generation *g);
+/* given.c: reads a program's options or callbacks, with defaults for what its struct does not reach.  *out of hooks is
+ * `room`, or NULL where none are given. */
+int generation_in(const kvik_generation *g, kvik_generation *out);
+int hooks_in(const kvik_hooks *given, kvik_hooks *room, const kvik_hooks **out);
+/* The smallest kvik_generation there is: it reaches behind all that the struct owns. */
+#define GEN_SIZE_LEAST offsetof(kvik_generation, output_scores)
 /* Checks the combination (temperature > 0 when sampling, ...); called before generating. */
 int gen_validate(const kvik_generation *g);
 

@@ -40,7 +40,7 @@ int cache_generate(kvik_cache *c, const kvik_generation *g, const kvik_prompt *p
     TRY(cache_full(c, gen_run(c->driver, &call, &r)));
     c->reused = 0;
     for (uint32_t i = 0; i < r->n_rows; i++)
-        c->reused += r->row[i].reused;
+        c->reused += r->row[i]->reused;
     *out = r;
     return 0;
 }

@@ -1,6 +1,7 @@
 /* handle.h - what the public handles are. */
 #pragma once
 #include "base/base.h"
+#include "base/sized.h"
 #include "generate/draft.h"
 #include "generate/driver.h"
 #include "kvik.h"

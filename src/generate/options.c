@@ -246,10 +246,9 @@ static const struct option_neutral neutrals[] = {
 const char *const option_cache_others[] = {"mamba",           "jamba", "zamba",
                                            "encoder_decoder", "paged", NULL};
 
-const kvik_option *kvik_options(uint32_t *n)
+const kvik_option *kvik_option_at(uint32_t i)
 {
-    if (n) *n = countof(table);
-    return table;
+    return i < countof(table) ? &table[i] : NULL;
 }
 
 static bool same(const char *a, const char *b)

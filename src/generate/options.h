@@ -27,7 +27,7 @@ struct option_slot {
     size_t offset; /* in kvik_generation */
     double value;  /* the default of a number or a truth value; 0 for kinds that own memory */
 };
-/* Returns the index in kvik_options(), or -1.  '-' equals '_'. */
+/* Returns the index for kvik_option_at, or -1.  '-' equals '_'. */
 int option_find(const char *name);
 /* Returns the default of an option that exists, as text. */
 const char *option_default(const char *name);

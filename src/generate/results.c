@@ -40,7 +40,7 @@ int run_rows(struct run *r, kvik_result *out)
     bool give = r->g->return_dict_in_generate && r->g->use_cache;
     for (uint32_t i = 0; i < r->n; i++) {
         struct row *w = &r->row[i];
-        kvik_row *o = &out->row[i];
+        kvik_row *o = out->row[i];
         TRY(run_result(w, w->ids + w->n_prompt, w->n - w->n_prompt, o));
         o->finish = w->finish;
         o->reused = w->reused;
@@ -58,7 +58,7 @@ int run_no_rows(struct run *r, kvik_result *out)
     uint32_t per = r->g->num_return_sequences;
     for (uint32_t i = 0; i < out->n_rows; i++) {
         const struct row *w = &r->row[i / per * r->per];
-        kvik_row *o = &out->row[i];
+        kvik_row *o = out->row[i];
         TRY(run_result(w, NULL, 0, o));
         o->finish = KVIK_FINISH_CANCELLED;
         out->prompt_tokens += w->n_prompt;
@@ -77,10 +77,15 @@ int run_result_begin(const struct run *r, kvik_result **out)
     res->vocab = r->x->m->vocab;
     res->logit_rows = r->width;
     res->row = mem_array(res->n_rows, sizeof *res->row);
-    if (!res->row) {
+    kvik_row *rows = mem_array(res->n_rows, sizeof *rows); /* row[0] owns all of them */
+    if (!res->row || !rows) {
+        mem_free(rows);
+        mem_free(res->row);
         mem_free(res);
         return ERR_NOMEM;
     }
+    for (uint32_t i = 0; i < res->n_rows; i++)
+        res->row[i] = &rows[i];
     *out = res;
     return 0;
 }
@@ -89,11 +94,11 @@ int run_result_begin(const struct run *r, kvik_result **out)
 static void drop_sequences(struct run *r, kvik_result *out)
 {
     for (uint32_t i = 0; i < out->n_rows; i++) {
-        bool own = !out->row[i].seq;
+        bool own = !out->row[i]->seq;
         for (uint32_t j = 0; r->row && j < r->n; j++)
-            own |= r->row[j].seq == out->row[i].seq;
-        if (!own) kv_drop(r->x->kv, out->row[i].seq);
-        out->row[i].seq = 0;
+            own |= r->row[j].seq == out->row[i]->seq;
+        if (!own) kv_drop(r->x->kv, out->row[i]->seq);
+        out->row[i]->seq = 0;
     }
 }
 
@@ -113,12 +118,12 @@ void run_result_end(struct run *r, kvik_result *out, bool failed)
     }
     for (uint32_t i = 0; i < out->n_rows; i++) {
         out->prompt_tokens += r->row[i / per * r->per].n_prompt;
-        out->new_tokens += out->row[i].n - out->row[i].n_prompt;
+        out->new_tokens += out->row[i]->n - out->row[i]->n_prompt;
     }
     for (uint32_t i = 0; i < out->n_rows; i += per) {
         struct row *w = &r->row[i / per * r->per];
         if (w->given) say(r, w);
-        out->row[i].sync = w->sync.report;
+        out->row[i]->sync = w->sync.report;
         w->sync.report = NULL;
     }
     out->steps = r->steps;
@@ -134,11 +139,12 @@ void gen_result_free(kvik_result *r)
 {
     if (!r) return;
     for (uint32_t i = 0; r->row && i < r->n_rows; i++) {
-        sync_report_free(r->row[i].sync);
-        mem_free(r->row[i].ids);
-        mem_free(r->row[i].beam_indices);
-        mem_free(r->row[i].text);
+        sync_report_free(r->row[i]->sync);
+        mem_free(r->row[i]->ids);
+        mem_free(r->row[i]->beam_indices);
+        mem_free(r->row[i]->text);
     }
+    if (r->row) mem_free(r->row[0]);
     mem_free(r->row);
     mem_free(r->logits);
     mem_free(r->scores);

@@ -12,10 +12,8 @@
 
 void gen_defaults(kvik_generation *g)
 {
-    uint32_t n;
-    *g = (kvik_generation){0};
-    (void)kvik_options(&n);
-    for (uint32_t i = 0; i < n; i++) {
+    *g = (kvik_generation){.size = sizeof *g};
+    for (uint32_t i = 0; kvik_option_at(i); i++) {
         const struct option_slot *slot = option_slot_at((int)i);
         void *at = (char *)g + slot->offset;
         if (slot->kind == OPT_BOOL)
@@ -37,11 +35,6 @@ void gen_done(kvik_generation *g)
     if (!g) return;
     settings_drop_others(g, &nothing);
     gen_defaults(g);
-}
-
-void kvik_generation_done(kvik_generation *g)
-{
-    gen_done(g);
 }
 
 const char *settings_show(const json_t *v, char out[SETTINGS_SHOWN])
@@ -207,10 +200,20 @@ static int take_cache_config(struct change *c, const kvik_option *o, const json_
     return 0;
 }
 
+/* The caller's kvik_generation has no such field.  A model's own file may well know the option: it is passed over. */
+static int beyond(const struct change *c, const kvik_option *o)
+{
+    if (!c->strict) return 0;
+    return ERR(UNSUPPORTED,
+               "%s: the kvik.h that this program was compiled with has no option \"%s\"", c->what,
+               o->name);
+}
+
 static int take(struct change *c, int i, const json_t *v)
 {
-    const kvik_option *o = &kvik_options(NULL)[i];
+    const kvik_option *o = kvik_option_at((uint32_t)i);
     const struct option_slot *slot = option_slot_at(i);
+    if (slot->offset >= c->from->size) return beyond(c, o);
     void *at = (char *)&c->to + slot->offset;
     uint64_t u;
     switch (slot->kind) {
@@ -316,14 +319,4 @@ int gen_apply(kvik_generation *g, const json_t *o, const char *what, bool strict
     settings_drop_others(g, &c.to);
     *g = c.to;
     return 0;
-}
-
-int kvik_generation_set(kvik_generation *g, const char *json)
-{
-    if (!g || !json) return ERR(ARG, "kvik_generation_set: NULL argument");
-    json_t *o;
-    TRY(json_parse(json, strlen(json), "generation options", &o));
-    int err = gen_apply(g, o, "generation options", true);
-    json_decref(o);
-    return err;
 }

@@ -266,6 +266,7 @@ int sync_begin(struct exec *x, const struct tok *tok, kv_seq seq, const struct s
     uint32_t have;
     if (!kv_tokens(x->kv, seq)) return ERR(STALE, "the sequence was dropped");
     if (!(s.report = mem_alloc(sizeof *s.report))) return ERR_NOMEM;
+    s.report->size = sizeof *s.report;
     uint32_t same = compare(x, tok, ids, &s);
     int e = remember(x, &s);
     if (e >= 0) e = choose(x, &s, ids, same, &have);

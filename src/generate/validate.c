@@ -29,15 +29,13 @@ bool gen_plain(const kvik_generation *g, bool assistant_model)
 /* Checks that every number is within the range of its option.  temperature 0 is an error only when sampling. */
 static int validate_numbers(const kvik_generation *g)
 {
-    uint32_t n;
-    const kvik_option *o = kvik_options(&n);
-    for (uint32_t i = 0; i < n; i++) {
+    const kvik_option *o;
+    for (uint32_t i = 0; (o = kvik_option_at(i)); i++) {
         const struct option_slot *s = option_slot_at((int)i);
         if (s->kind != OPT_FLOAT) continue;
         double v = *(const double *)((const char *)g + s->offset);
-        if (v >= o[i].min && v <= o[i].max) continue;
-        return ERR(ARG, "%s must be a number from %g to %g, not %g", o[i].name, o[i].min, o[i].max,
-                   v);
+        if (v >= o->min && v <= o->max) continue;
+        return ERR(ARG, "%s must be a number from %g to %g, not %g", o->name, o->min, o->max, v);
     }
     if (g->do_sample && !(g->temperature > 0))
         return ERR(ARG,

@@ -25,8 +25,11 @@ static struct place {
 
 static bool open_places(void)
 {
-    static const kvik_cache_config config = {
-        .max_sequences = 4, .max_cache_len = 64, .step_tokens = 16, .threads = 1};
+    static const kvik_cache_config config = {.size = sizeof config,
+                                             .max_sequences = 4,
+                                             .max_cache_len = 64,
+                                             .step_tokens = 16,
+                                             .threads = 1};
     char path[128];
     for (size_t i = 0; i < countof(place); i++) {
         struct place *p = &place[i];
@@ -50,7 +53,8 @@ static void go_on(const struct place *p, kvik_batch *b)
         memcpy(mask + (size_t)i * (n + 1), old + (size_t)i * n, n);
         mask[(size_t)i * (n + 1) + n] = 1;
     }
-    kvik_inputs in = {.ids = ids, .n = 1, .attention_mask = mask, .width = n + 1};
+    kvik_inputs in = {
+        .size = sizeof in, .ids = ids, .n = 1, .attention_mask = mask, .width = n + 1};
     int e = kvik_batch_forward(b, &in, NULL);
     MUST(e == 0 || e == KVIK_LIMIT);
     MUST(kvik_batch_to_legacy(b, &l) == 0);
@@ -64,7 +68,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct safetensors *s = NULL;
     kvik_legacy *l = NULL;
-    kvik_usage u;
+    kvik_usage u = {.size = sizeof u};
     if (!open_places() || safetensors_parse(data, size, "fuzz", &s) < 0) return 0;
     if (legacy_read(s, "fuzz", NULL, &l) < 0) {
         MUST(l == NULL && err_last()[0]);

@@ -80,14 +80,15 @@ static inline float *logits(const char *path, const char *what, uint32_t from)
     kvik_model *m;
     kvik_cache *c;
     kvik_seq s;
-    kvik_cache_config config = {.max_sequences = 1, .max_cache_len = 64, .compute = "exact"};
+    kvik_cache_config config = {
+        .size = sizeof config, .max_sequences = 1, .max_cache_len = 64, .compute = "exact"};
     if (kvik_model_open(path, &m) < 0 || kvik_cache_open(m, &config, &c) < 0 ||
         kvik_cache_new(c, &s) < 0)
         fail_msg("%s: %s", what, kvik_last_error());
     for (uint32_t i = 0; i < countof(ids); i++)
         ids[i] = (int32_t)(3 + i * 37 % 300);
     float *out = malloc(kvik_model_vocab(m) * sizeof *out);
-    kvik_span span = {s, ids + from, countof(ids) - from};
+    kvik_span span = {.size = sizeof span, .seq = s, .ids = ids + from, .n = countof(ids) - from};
     if (kvik_forward(c, &span, 1, false, out) < 0) fail_msg("%s: %s", what, kvik_last_error());
     kvik_cache_close(c);
     kvik_model_close(m);

@@ -86,21 +86,24 @@ static float *run(kvik_model *m, const char *model, const struct way *w, const c
     kvik_result *r;
     for (uint32_t i = 0; i < rows; i++) {
         fill(ids[i], 100, vocab, 7 + i);
-        p[i] = (kvik_prompt){.ids = ids[i], .n = 3 + 29 * i};
+        p[i] = (kvik_prompt){.size = sizeof(kvik_prompt), .ids = ids[i], .n = 3 + 29 * i};
     }
     memset(mask, 1, sizeof mask);
     memset(mask, 0, w->pad);
     memset(ids[w->place], 0, w->pad * sizeof **ids);
     fill(ids[w->place] + w->pad, n, vocab, 42);
-    p[w->place] = (kvik_prompt){
-        .ids = ids[w->place], .n = n + w->pad, .attention_mask = w->pad ? mask : NULL};
+    p[w->place] = (kvik_prompt){.size = sizeof(kvik_prompt),
+                                .ids = ids[w->place],
+                                .n = n + w->pad,
+                                .attention_mask = w->pad ? mask : NULL};
     assert_int_equal(kvik_generation_init(&g, NULL), 0);
     g.max_new_tokens = w->recompute ? 2 : STEPS;
     g.n_eos = 0;
     g.output_logits = true;
     g.prefill_chunk_size = w->chunk;
     g.use_cache = !w->recompute;
-    kvik_cache_config config = {.cache_implementation = w->impl,
+    kvik_cache_config config = {.size = sizeof config,
+                                .cache_implementation = w->impl,
                                 .cache_config = w->config,
                                 .max_sequences = rows,
                                 .max_cache_len = n + STEPS,
@@ -112,7 +115,7 @@ static float *run(kvik_model *m, const char *model, const struct way *w, const c
     if (e >= 0 && (e = kvik_generate(c, &g, p, rows, NULL, &r)) < 0) kvik_cache_close(c);
     if (e < 0 && w->memory) return NULL;
     if (e < 0) fail_msg("%s, %s: %s", model, w->name, kvik_last_error());
-    kvik_usage usage;
+    kvik_usage usage = {.size = sizeof usage};
     kvik_cache_usage(c, &usage);
     written += usage.tier_written;
     float *out = calloc(STEPS * (size_t)vocab, sizeof *out);
@@ -205,11 +208,14 @@ static void positions(kvik_model *m, const char *model)
     for (size_t i = 0; i < countof(chunks); i++) {
         kvik_cache *c;
         kvik_seq s;
-        kvik_cache_config config = {
-            .max_sequences = 1, .max_cache_len = n, .step_tokens = chunks[i], .compute = "exact"};
+        kvik_cache_config config = {.size = sizeof config,
+                                    .max_sequences = 1,
+                                    .max_cache_len = n,
+                                    .step_tokens = chunks[i],
+                                    .compute = "exact"};
         assert_int_equal(kvik_cache_open(m, &config, &c), 0);
         assert_int_equal(kvik_cache_new(c, &s), 0);
-        kvik_span span = {s, ids, n};
+        kvik_span span = {.size = sizeof span, .seq = s, .ids = ids, .n = n};
         if (kvik_forward(c, &span, 1, true, out[i > 0]) < 0)
             fail_msg("%s: %s", model, kvik_last_error());
         if (i && memcmp(out[0], out[1], size) != 0)

@@ -52,7 +52,7 @@ static void score(void *ctx, uint32_t item, const int32_t *token, uint32_t n, fl
     const kvik_prompt *p = &w->prompt[item];
     uint32_t vocab = kvik_model_vocab(w->c->model), len = (uint32_t)p->n + n;
     int32_t text[64];
-    kvik_span span = {.ids = text, .n = len};
+    kvik_span span = {.size = sizeof span, .ids = text, .n = len};
     memcpy(text, p->ids, p->n * sizeof *text);
     memcpy(text + p->n, token, n * sizeof *text);
     assert_int_equal(kvik_cache_new(w->c, &span.seq), 0);
@@ -107,8 +107,12 @@ static void like_the_literal_search(void **state)
 {
     (void)state;
     static struct plain plain[3];
-    kvik_cache *c = cache_of(tiny, (kvik_cache_config){.max_sequences = 8, .max_cache_len = 64});
-    kvik_prompt p[] = {{.ids = ids, .n = 9}, {.ids = ids + 4, .n = 9}, {.ids = ids + 7, .n = 9}};
+    kvik_cache *c = cache_of(tiny, (kvik_cache_config){.size = sizeof(kvik_cache_config),
+                                                       .max_sequences = 8,
+                                                       .max_cache_len = 64});
+    kvik_prompt p[] = {{.size = sizeof(kvik_prompt), .ids = ids, .n = 9},
+                       {.size = sizeof(kvik_prompt), .ids = ids + 4, .n = 9},
+                       {.size = sizeof(kvik_prompt), .ids = ids + 7, .n = 9}};
     for (size_t i = 0; i < countof(searches); i++) {
         kvik_generation g = config(tiny, searches[i].json);
         uint32_t n = searches[i].prompts, rows = g.num_return_sequences;
@@ -127,17 +131,17 @@ static void like_the_literal_search(void **state)
         assert_int_equal(r->steps, steps);
         for (uint32_t k = 0; k < n * rows; k++) {
             const struct plain_line *want = &plain[k / rows].done[k % rows];
-            assert_int_equal(r->row[k].n - 9, want->n);
-            assert_memory_equal(r->row[k].ids + 9, want->token, want->n * sizeof *want->token);
-            assert_true(r->row[k].score == want->score);
+            assert_int_equal(r->row[k]->n - 9, want->n);
+            assert_memory_equal(r->row[k]->ids + 9, want->token, want->n * sizeof *want->token);
+            assert_true(r->row[k]->score == want->score);
             for (uint32_t t = 0; t < want->n; t++)
-                assert_int_equal(r->row[k].beam_indices[t],
+                assert_int_equal(r->row[k]->beam_indices[t],
                                  want->beam[t] + (int32_t)(k / rows * g.num_beams));
         }
         kvik_result_free(r);
         kvik_generation_done(&g);
     }
-    kvik_usage u;
+    kvik_usage u = {.size = sizeof u};
     kvik_cache_usage(c, &u);
     assert_int_equal(u.bytes, 0); /* nothing was left behind */
     kvik_cache_close(c);
@@ -148,9 +152,9 @@ static void same_bits(const kvik_result *r, kvik_cache *c)
 {
     uint32_t vocab = r->vocab;
     for (uint32_t i = 0; i < r->n_rows; i++) {
-        const kvik_row *row = &r->row[i];
+        const kvik_row *row = r->row[i];
         size_t fresh = row->n - row->n_prompt;
-        kvik_span span = {.ids = row->ids, .n = (uint32_t)row->n - 1};
+        kvik_span span = {.size = sizeof span, .ids = row->ids, .n = (uint32_t)row->n - 1};
         float *all = malloc(span.n * vocab * sizeof *all);
         assert_int_equal(kvik_cache_new(c, &span.seq), 0);
         assert_int_equal(kvik_forward(c, &span, 1, true, all), 0);
@@ -172,15 +176,17 @@ static void share(kvik_model *m, const char *compute, uint32_t new_tokens, uint3
 {
     static int32_t prompt[PROMPT];
     char json[200];
-    kvik_usage one, all;
+    kvik_usage one = {.size = sizeof one}, all = {.size = sizeof all};
     uint32_t vocab = kvik_model_vocab(m);
     for (uint32_t i = 0, x = 1; i < PROMPT; i++) {
         x = x * 1664525u + 1013904223u;
         prompt[i] = (int32_t)((x >> 8) % vocab);
     }
-    kvik_prompt p = {.ids = prompt, .n = PROMPT};
-    kvik_cache_config config = {
-        .max_sequences = BEAMS, .max_cache_len = PROMPT + NEW, .compute = compute};
+    kvik_prompt p = {.size = sizeof p, .ids = prompt, .n = PROMPT};
+    kvik_cache_config config = {.size = sizeof config,
+                                .max_sequences = BEAMS,
+                                .max_cache_len = PROMPT + NEW,
+                                .compute = compute};
     snprintf(json, sizeof json, "{\"max_new_tokens\": %u, \"eos_token_id\": []}", new_tokens);
     kvik_cache *c = cache_of(m, config);
     kvik_result *r = generate(c, json, &p, 1);
@@ -219,7 +225,7 @@ static void share(kvik_model *m, const char *compute, uint32_t new_tokens, uint3
         assert_int_equal(all.rows_copied, (BEAMS - 1) * (PROMPT % BLOCK));
     uint64_t fed = r->prompt_tokens;
     for (uint32_t i = 0; i < r->n_rows; i++)
-        fed -= r->row[i].reused;
+        fed -= r->row[i]->reused;
     assert_int_equal(fed, PROMPT);
     assert_int_equal(r->computed_tokens, PROMPT + (r->steps - 1) * BEAMS);
     if (bits) same_bits(r, c);
@@ -258,31 +264,34 @@ static void continued(void **state)
                       more[] = "{\"max_new_tokens\": 5, \"eos_token_id\": []}";
     static const char *const preset[] = {"dynamic", "static"};
     for (int i = 0; i < 2; i++) {
-        kvik_cache *c = cache_of(tiny, (kvik_cache_config){.max_sequences = 5,
+        kvik_cache *c = cache_of(tiny, (kvik_cache_config){.size = sizeof(kvik_cache_config),
+                                                           .max_sequences = 5,
                                                            .max_cache_len = 64,
                                                            .cache_implementation = preset[i]});
-        kvik_prompt p = {.ids = ids, .n = 9}, q;
+        kvik_prompt p = {.size = sizeof p, .ids = ids, .n = 9}, q;
         kvik_result *fresh = generate(c, beams, &p, 1);
-        kvik_span span = {.ids = ids, .n = 6};
+        kvik_span span = {.size = sizeof span, .ids = ids, .n = 6};
         assert_int_equal(kvik_cache_new(c, &p.seq), 0);
         span.seq = p.seq;
         assert_int_equal(kvik_forward(c, &span, 1, false, NULL), 0);
         kvik_result *r = generate(c, beams, &p, 1);
-        assert_int_equal(r->row[0].reused, 6);
-        assert_int_equal(r->row[0].n, fresh->row[0].n);
-        assert_memory_equal(r->row[0].ids, fresh->row[0].ids, r->row[0].n * sizeof *r->row[0].ids);
-        assert_true(r->row[0].score == fresh->row[0].score);
+        assert_int_equal(r->row[0]->reused, 6);
+        assert_int_equal(r->row[0]->n, fresh->row[0]->n);
+        assert_memory_equal(r->row[0]->ids, fresh->row[0]->ids,
+                            r->row[0]->n * sizeof *r->row[0]->ids);
+        assert_true(r->row[0]->score == fresh->row[0]->score);
         /* it holds the best row, which came from a beam that still ran */
-        assert_int_equal(kvik_cache_length(c, p.seq), r->row[0].n - 1);
-        assert_memory_equal(kv_tokens(c->x->kv, p.seq), r->row[0].ids,
-                            (r->row[0].n - 1) * sizeof *ids);
-        q = (kvik_prompt){.ids = r->row[0].ids, .n = r->row[0].n, .seq = p.seq};
+        assert_int_equal(kvik_cache_length(c, p.seq), r->row[0]->n - 1);
+        assert_memory_equal(kv_tokens(c->x->kv, p.seq), r->row[0]->ids,
+                            (r->row[0]->n - 1) * sizeof *ids);
+        q = (kvik_prompt){
+            .size = sizeof(kvik_prompt), .ids = r->row[0]->ids, .n = r->row[0]->n, .seq = p.seq};
         kvik_result *a = generate(c, more, &q, 1);
         q.seq = 0;
         kvik_result *b = generate(c, more, &q, 1);
-        assert_int_equal(a->row[0].reused, q.n - 1);
-        assert_memory_equal(a->row[0].ids, b->row[0].ids, b->row[0].n * sizeof *ids);
-        kvik_usage u;
+        assert_int_equal(a->row[0]->reused, q.n - 1);
+        assert_memory_equal(a->row[0]->ids, b->row[0]->ids, b->row[0]->n * sizeof *ids);
+        kvik_usage u = {.size = sizeof u};
         assert_int_equal(kvik_cache_drop(c, p.seq), 0);
         kvik_cache_usage(c, &u);
         assert_int_equal(u.bytes, 0);
@@ -304,7 +313,7 @@ struct state { /* what must be the same afterwards */
 
 static void look(kvik_cache *c, kvik_seq s, struct state *out)
 {
-    kvik_usage u;
+    kvik_usage u = {.size = sizeof u};
     kvik_seq f;
     memset(out, 0, sizeof *out);
     out->len = kvik_cache_length(c, s);
@@ -313,7 +322,7 @@ static void look(kvik_cache *c, kvik_seq s, struct state *out)
     out->bytes = u.bytes;
     out->tokens = u.tokens;
     assert_int_equal(kvik_cache_fork(c, s, &f), 0);
-    kvik_span span = {.seq = f, .ids = ids, .n = 1};
+    kvik_span span = {.size = sizeof span, .seq = f, .ids = ids, .n = 1};
     assert_int_equal(kvik_forward(c, &span, 1, false, out->logits), 0);
     assert_int_equal(kvik_cache_drop(c, f), 0);
     assert_true(kv_check(c->x->kv));
@@ -362,20 +371,22 @@ static void unchanged(void **state)
     kvik_generation g = config(tiny, plan);
     kvik_result *r = NULL;
     int32_t text[180]; /* long: a budget holds at least one block for each sequence there can be */
-    kvik_span fed = {.ids = text, .n = 170};
+    kvik_span fed = {.size = sizeof fed, .ids = text, .n = 170};
     uint64_t took = 0;
     for (size_t i = 0; i < countof(text); i++)
         text[i] = ids[i * i % 11];
     for (size_t i = 0; i < countof(rounds); i++) {
         struct hook h = {.stop_at = rounds[i].stop_at};
-        kvik_hooks hooks = {.on_progress = on_progress, .ctx = &h};
-        kvik_cache_config cc = {.max_sequences = 9,
+        kvik_hooks hooks = {.size = sizeof hooks, .on_progress = on_progress, .ctx = &h};
+        kvik_cache_config cc = {.size = sizeof cc,
+                                .max_sequences = 9,
                                 .max_cache_len = 256,
                                 .cache_implementation = rounds[i].preset,
                                 .cache_memory = rounds[i].tight ? took - 1 : 0};
         kvik_cache *c = cache_of(tiny, cc);
-        kvik_prompt p[2] = {{.ids = text, .n = 172}, {.ids = ids, .n = 9}};
-        kvik_usage u;
+        kvik_prompt p[2] = {{.size = sizeof(kvik_prompt), .ids = text, .n = 172},
+                            {.size = sizeof(kvik_prompt), .ids = ids, .n = 9}};
+        kvik_usage u = {.size = sizeof u};
         assert_int_equal(kvik_cache_new(c, &p[0].seq), 0);
         assert_int_equal(kvik_cache_new(c, &p[1].seq), 0);
         fed.seq = p[0].seq;
@@ -407,9 +418,12 @@ static void no_memory(void **state)
     kvik_generation g =
         config(tiny, "{\"num_beams\": 3, \"max_new_tokens\": 3, \"num_return_sequences\": 2, "
                      "\"output_logits\": true, \"eos_token_id\": []}");
-    kvik_cache *c = cache_of(tiny, (kvik_cache_config){.max_sequences = 6, .max_cache_len = 64});
-    kvik_prompt p[2] = {{.ids = ids, .n = 9}, {.ids = ids + 5, .n = 4}};
-    kvik_span fed = {.ids = ids + 3, .n = 5};
+    kvik_cache *c = cache_of(tiny, (kvik_cache_config){.size = sizeof(kvik_cache_config),
+                                                       .max_sequences = 6,
+                                                       .max_cache_len = 64});
+    kvik_prompt p[2] = {{.size = sizeof(kvik_prompt), .ids = ids, .n = 9},
+                        {.size = sizeof(kvik_prompt), .ids = ids + 5, .n = 4}};
+    kvik_span fed = {.size = sizeof fed, .ids = ids + 3, .n = 5};
     kvik_result *r;
     int64_t failures = 0;
     assert_int_equal(kvik_cache_new(c, &p[0].seq), 0);
@@ -434,11 +448,14 @@ static void no_memory(void **state)
 static void no_allocation_per_step(void **state)
 {
     (void)state;
-    kvik_cache *c = cache_of(tiny, (kvik_cache_config){.max_sequences = 8, .max_cache_len = 64});
+    kvik_cache *c = cache_of(tiny, (kvik_cache_config){.size = sizeof(kvik_cache_config),
+                                                       .max_sequences = 8,
+                                                       .max_cache_len = 64});
     kvik_generation g = config(tiny, plan);
     struct hook h = {.stop_at = UINT32_MAX};
-    kvik_hooks hooks = {.on_progress = on_progress, .ctx = &h};
-    kvik_prompt p[2] = {{.ids = ids, .n = 9}, {.ids = ids + 5, .n = 4}};
+    kvik_hooks hooks = {.size = sizeof hooks, .on_progress = on_progress, .ctx = &h};
+    kvik_prompt p[2] = {{.size = sizeof(kvik_prompt), .ids = ids, .n = 9},
+                        {.size = sizeof(kvik_prompt), .ids = ids + 5, .n = 4}};
     kvik_result *r;
     assert_int_equal(kvik_generate(c, &g, p, 2, &hooks, &r), 0);
     assert_int_equal(h.calls, 20);
@@ -476,17 +493,19 @@ static void stop_strings(void **state)
 {
     (void)state;
     struct tok *t = two_letters();
-    kvik_cache *c = cache_of(tiny, (kvik_cache_config){.max_sequences = 8, .max_cache_len = 64});
+    kvik_cache *c = cache_of(tiny, (kvik_cache_config){.size = sizeof(kvik_cache_config),
+                                                       .max_sequences = 8,
+                                                       .max_cache_len = 64});
     kvik_generation all = config(tiny, plan);
-    kvik_prompt first = {.ids = ids, .n = 9};
+    kvik_prompt first = {.size = sizeof first, .ids = ids, .n = 9};
     kvik_result *r;
     assert_int_equal(
         gen_run(c->driver, &(struct gen_call){.tok = t, .g = &all, .prompt = &first, .n = 1}, &r),
         0);
     kvik_generation_done(&all);
     /* The second letter of the best text's fifth token and the first of its sixth. */
-    assert_int_equal(strlen(r->row[0].text), 40);
-    char stop[3] = {r->row[0].text[9], r->row[0].text[10], 0}, json[200];
+    assert_int_equal(strlen(r->row[0]->text), 40);
+    char stop[3] = {r->row[0]->text[9], r->row[0]->text[10], 0}, json[200];
     kvik_result_free(r);
     uint32_t stopped = 0;
     static struct plain plain[2];
@@ -496,7 +515,8 @@ static void stop_strings(void **state)
                  "\"eos_token_id\": [], \"stop_strings\": \"%s\", \"use_cache\": %s}",
                  stop, cached ? "true" : "false");
         kvik_generation g = config(tiny, json);
-        kvik_prompt p[2] = {{.ids = ids, .n = 9}, {.ids = ids + 5, .n = 4}};
+        kvik_prompt p[2] = {{.size = sizeof(kvik_prompt), .ids = ids, .n = 9},
+                            {.size = sizeof(kvik_prompt), .ids = ids + 5, .n = 4}};
         struct world w = {.c = c, .g = &g, .prompt = p, .stop = stop};
         struct plain_rules rules = {
             .r = {.beams = 4, .vocab = 384, .limit = 20, .length_penalty = 1},
@@ -507,7 +527,7 @@ static void stop_strings(void **state)
         if (gen_run(c->driver, &(struct gen_call){.tok = t, .g = &g, .prompt = p, .n = 2}, &r) < 0)
             fail_msg("%s", err_last());
         for (uint32_t i = 0; i < r->n_rows; i++) {
-            const kvik_row *row = &r->row[i];
+            const kvik_row *row = r->row[i];
             const struct plain_line *want = &plain[i / 4].done[i % 4];
             assert_int_equal(row->n - row->n_prompt, want->n);
             assert_memory_equal(row->ids + row->n_prompt, want->token, want->n * sizeof *ids);
@@ -528,7 +548,9 @@ static void stop_strings_of_groups(void **state)
 {
     (void)state;
     struct tok *t = two_letters();
-    kvik_cache *c = cache_of(tiny, (kvik_cache_config){.max_sequences = 8, .max_cache_len = 64});
+    kvik_cache *c = cache_of(tiny, (kvik_cache_config){.size = sizeof(kvik_cache_config),
+                                                       .max_sequences = 8,
+                                                       .max_cache_len = 64});
     uint32_t stopped = 0, met = 0;
     for (int last = 'c'; last <= 'j'; last++) {
         char json[300];
@@ -540,15 +562,15 @@ static void stop_strings_of_groups(void **state)
             n += snprintf(json + n, sizeof json - (size_t)n, ", \"%c\"", k);
         snprintf(json + n, sizeof json - (size_t)n, "]}");
         kvik_generation g = config(tiny, json);
-        kvik_prompt p = {.ids = ids, .n = 9};
+        kvik_prompt p = {.size = sizeof p, .ids = ids, .n = 9};
         kvik_result *r;
         if (gen_run(c->driver, &(struct gen_call){.tok = t, .g = &g, .prompt = &p, .n = 1}, &r) < 0)
             fail_msg("%s", err_last());
         for (uint32_t i = 0; i < r->n_rows; i++) {
-            const kvik_row *row = &r->row[i];
+            const kvik_row *row = r->row[i];
             int32_t token = row->ids[row->n - 1];
             bool ends_so = letter(token, 0) <= last || letter(token, 1) <= last;
-            assert_int_equal(row->n, r->row[0].n);
+            assert_int_equal(row->n, r->row[0]->n);
             assert_int_equal(row->finish, row->n == 29 ? KVIK_FINISH_LENGTH : KVIK_FINISH_STOP);
             if (row->finish == KVIK_FINISH_STOP) assert_true(ends_so);
             stopped += row->finish == KVIK_FINISH_STOP;
@@ -569,7 +591,8 @@ static void samples(void **state)
     static const struct {
         const char *preset, *more;
     } way[] = {{"dynamic", ""}, {"static", ""}, {"dynamic", ", \"use_cache\": false"}};
-    kvik_prompt six[6], two[2] = {{.ids = ids, .n = 9}, {.ids = ids + 5, .n = 4}};
+    kvik_prompt six[6], two[2] = {{.size = sizeof(kvik_prompt), .ids = ids, .n = 9},
+                                  {.size = sizeof(kvik_prompt), .ids = ids + 5, .n = 4}};
     for (int i = 0; i < 6; i++)
         six[i] = two[i / 3];
     for (size_t k = 0; k < countof(way); k++) {
@@ -580,7 +603,8 @@ static void samples(void **state)
             "70, 80, 90, 300]%s",
             way[k].more);
         size_t len = strlen(json);
-        kvik_cache *c = cache_of(tiny, (kvik_cache_config){.max_sequences = 6,
+        kvik_cache *c = cache_of(tiny, (kvik_cache_config){.size = sizeof(kvik_cache_config),
+                                                           .max_sequences = 6,
                                                            .max_cache_len = 64,
                                                            .cache_implementation = way[k].preset});
         snprintf(json + len, sizeof json - len, "}");
@@ -589,13 +613,13 @@ static void samples(void **state)
         kvik_result *b = generate(c, json, two, 2);
         assert_int_equal(b->n_rows, 6);
         for (int i = 0; i < 6; i++) {
-            assert_int_equal(a->row[i].n, b->row[i].n);
-            assert_memory_equal(a->row[i].ids, b->row[i].ids, a->row[i].n * sizeof *ids);
+            assert_int_equal(a->row[i]->n, b->row[i]->n);
+            assert_memory_equal(a->row[i]->ids, b->row[i]->ids, a->row[i]->n * sizeof *ids);
         }
-        assert_true(a->row[0].n != a->row[1].n ||
-                    memcmp(a->row[0].ids, a->row[1].ids, a->row[0].n * sizeof *ids) != 0);
+        assert_true(a->row[0]->n != a->row[1]->n ||
+                    memcmp(a->row[0]->ids, a->row[1]->ids, a->row[0]->n * sizeof *ids) != 0);
         if (!*way[k].more) assert_int_equal(a->computed_tokens - b->computed_tokens, 2 * (9 + 4));
-        kvik_usage u;
+        kvik_usage u = {.size = sizeof u};
         kvik_cache_usage(c, &u);
         assert_int_equal(u.bytes, 0);
         kvik_result_free(a);
@@ -615,11 +639,11 @@ static void same_run(const kvik_result *a, const kvik_result *b)
     assert_memory_equal(a->logits, b->logits,
                         (size_t)a->steps * a->logit_rows * a->vocab * sizeof *a->logits);
     for (uint32_t i = 0; i < a->n_rows; i++) {
-        size_t fresh = a->row[i].n - a->row[i].n_prompt;
-        assert_int_equal(a->row[i].n, b->row[i].n);
-        assert_memory_equal(a->row[i].ids, b->row[i].ids, a->row[i].n * sizeof *ids);
-        assert_memory_equal(a->row[i].beam_indices, b->row[i].beam_indices, fresh * sizeof *ids);
-        assert_true(a->row[i].score == b->row[i].score);
+        size_t fresh = a->row[i]->n - a->row[i]->n_prompt;
+        assert_int_equal(a->row[i]->n, b->row[i]->n);
+        assert_memory_equal(a->row[i]->ids, b->row[i]->ids, a->row[i]->n * sizeof *ids);
+        assert_memory_equal(a->row[i]->beam_indices, b->row[i]->beam_indices, fresh * sizeof *ids);
+        assert_true(a->row[i]->score == b->row[i]->score);
     }
 }
 
@@ -636,7 +660,8 @@ static void every_architecture(void **state)
     uint32_t done = 0;
     for (int32_t i = 0; i < 26; i++)
         text[i] = 3 + i * i % 101;
-    kvik_prompt p[2] = {{.ids = text, .n = 26}, {.ids = ids, .n = 4}};
+    kvik_prompt p[2] = {{.size = sizeof(kvik_prompt), .ids = text, .n = 26},
+                        {.size = sizeof(kvik_prompt), .ids = ids, .n = 4}};
     for (size_t i = 0; i < countof(models); i++) {
         char path[100];
         kvik_model *m;
@@ -644,7 +669,8 @@ static void every_architecture(void **state)
         snprintf(path, sizeof path, "tests/golden/models/%s", models[i]);
         if (kvik_model_open(path, &m) < 0) fail_msg("%s", kvik_last_error());
         for (size_t k = 0; k < countof(way); k++) {
-            kvik_cache *c = cache_of(m, (kvik_cache_config){.max_sequences = 6,
+            kvik_cache *c = cache_of(m, (kvik_cache_config){.size = sizeof(kvik_cache_config),
+                                                            .max_sequences = 6,
                                                             .max_cache_len = 64,
                                                             .cache_implementation = way[k].preset});
             kvik_generation g = config(m, "{\"num_beams\": 3, \"num_return_sequences\": 3, "
@@ -685,7 +711,8 @@ static void every_strategy(void **state)
     } way[] = {{NULL, "{}"}, {NULL, "{\"prefill_chunk_size\": 7}"}, {"offloaded", "{}"}};
     kvik_model *m;
     int32_t text[150];
-    kvik_prompt p[2] = {{.ids = text, .n = 150}, {.ids = ids, .n = 4}};
+    kvik_prompt p[2] = {{.size = sizeof(kvik_prompt), .ids = text, .n = 150},
+                        {.size = sizeof(kvik_prompt), .ids = ids, .n = 4}};
     for (int32_t i = 0; i < 150; i++)
         text[i] = 3 + i * i % 101;
     assert_int_equal(kvik_model_open("tests/golden/models/llama-d64", &m), 0);
@@ -693,7 +720,8 @@ static void every_strategy(void **state)
         kvik_result *first = NULL, *r;
         for (size_t k = 0; k < countof(way); k++) {
             bool quantized = strstr(config_of[i], "backend") != NULL;
-            kvik_cache_config cc = {.max_sequences = 6,
+            kvik_cache_config cc = {.size = sizeof cc,
+                                    .max_sequences = 6,
                                     .max_cache_len = 200,
                                     .cache_implementation =
                                         quantized && !way[k].preset ? "quantized" : way[k].preset,
@@ -724,14 +752,15 @@ static void full_goes_on(void **state)
     (void)state;
     kvik_model *m;
     static int32_t text[760];
-    kvik_prompt p = {.ids = text, .n = countof(text)};
+    kvik_prompt p = {.size = sizeof p, .ids = text, .n = countof(text)};
     kvik_result *first = NULL, *r;
-    kvik_usage u = {0};
+    kvik_usage u = {.size = sizeof u};
     for (uint32_t i = 0; i < countof(text); i++)
         text[i] = (int32_t)(3 + i * i % 373);
     assert_int_equal(kvik_model_open(LONG, &m), 0);
     for (int k = 0; k < 2; k++) {
-        kvik_cache *c = cache_of(m, (kvik_cache_config){.max_sequences = 8,
+        kvik_cache *c = cache_of(m, (kvik_cache_config){.size = sizeof(kvik_cache_config),
+                                                        .max_sequences = 8,
                                                         .max_cache_len = 800,
                                                         .on_full = k ? "offload" : NULL,
                                                         .cache_memory = u.peak_bytes * 9 / 10});

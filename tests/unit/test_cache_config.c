@@ -229,21 +229,21 @@ static void test_bound(void **state)
     (void)state;
     kvik_model *m;
     kvik_cache *c;
-    kvik_usage u;
+    kvik_usage u = {.size = sizeof u};
     kvik_seq s;
     int32_t ids[100];
     for (int i = 0; i < 100; i++)
         ids[i] = 5 + i;
     assert_int_equal(kvik_model_open(TINY, &m), 0);
-    kvik_cache_config bad = {.cache_implementation = "quantised"};
+    kvik_cache_config bad = {.size = sizeof bad, .cache_implementation = "quantised"};
     assert_int_equal(kvik_cache_open(m, &bad, &c), KVIK_ARG);
     assert_non_null(strstr(kvik_last_error(), "\"quantized\""));
-    bad = (kvik_cache_config){.cache_implementation = "hybrid"};
+    bad = (kvik_cache_config){.size = sizeof(kvik_cache_config), .cache_implementation = "hybrid"};
     assert_int_equal(kvik_cache_open(m, &bad, &c), KVIK_ARG);
-    bad = (kvik_cache_config){.on_full = "explode"};
+    bad = (kvik_cache_config){.size = sizeof(kvik_cache_config), .on_full = "explode"};
     assert_int_equal(kvik_cache_open(m, &bad, &c), KVIK_ARG);
     assert_non_null(strstr(kvik_last_error(), "offload"));
-    bad = (kvik_cache_config){.max_cache_len = UINT32_MAX};
+    bad = (kvik_cache_config){.size = sizeof(kvik_cache_config), .max_cache_len = UINT32_MAX};
     assert_int_equal(kvik_cache_open(m, &bad, &c), KVIK_LIMIT);
     assert_non_null(strstr(kvik_last_error(), "max_cache_len 4294967295"));
     assert_int_equal(kvik_cache_open_unbound(&bad, 1, NULL, &c), KVIK_LIMIT);
@@ -256,12 +256,16 @@ static void test_bound(void **state)
                 {"dynamic", "{}", 112}};
     uint64_t block = 0;
     for (size_t i = countof(held); i-- > 0;) {
-        kvik_cache_config k = {.cache_implementation = held[i].impl,
+        kvik_cache_config k = {.size = sizeof k,
+                               .cache_implementation = held[i].impl,
                                .cache_config = held[i].config,
                                .max_sequences = 1};
         if (kvik_cache_open(m, &k, &c) < 0) fail_msg("%s", kvik_last_error());
         assert_int_equal(kvik_cache_new(c, &s), 0);
-        assert_int_equal(kvik_forward(c, &(kvik_span){s, ids, 100}, 1, false, NULL), 0);
+        assert_int_equal(
+            kvik_forward(c, &(kvik_span){.size = sizeof(kvik_span), .seq = s, .ids = ids, .n = 100},
+                         1, false, NULL),
+            0);
         kvik_cache_usage(c, &u);
         if (!block) block = u.live / (held[i].rows / 16);
         assert_true(u.live <= held[i].rows / 16 * block);
@@ -377,7 +381,8 @@ static void test_hint(void **state)
     assert_int_equal(kvik_model_open(TINY, &m), 0);
     for (size_t i = 0; i < countof(c); i++) {
         int told = 0;
-        kvik_cache_config k = {.cache_config = c[i].config,
+        kvik_cache_config k = {.size = sizeof k,
+                               .cache_config = c[i].config,
                                .max_sequences = 1,
                                .on_notice = count_notice,
                                .notice_ctx = &told};
@@ -397,11 +402,12 @@ static void test_reserve(void **state)
     uint64_t reserved[countof(config)];
     kvik_model *m;
     kvik_cache *c;
-    kvik_usage u;
+    kvik_usage u = {.size = sizeof u};
     kvik_seq s;
     assert_int_equal(kvik_model_open(TINY, &m), 0);
     for (size_t i = 0; i < countof(config); i++) {
-        kvik_cache_config k = {.cache_implementation = "static",
+        kvik_cache_config k = {.size = sizeof k,
+                               .cache_implementation = "static",
                                .cache_config = config[i],
                                .max_cache_len = 1600,
                                .step_tokens = 16,

@@ -102,7 +102,7 @@ static int truth_logits(struct world *w, const struct truth *t, bool all, float 
     for (uint32_t i = 0, j; e >= 0 && i < t->n; i = j) {
         for (j = i + 1; j < t->n && !t->begin[j];)
             j++;
-        kvik_span span = {s, t->ids + i, j - i};
+        kvik_span span = {.size = sizeof span, .seq = s, .ids = t->ids + i, .n = j - i};
         e = kvik_forward(w->plain, &span, 1, all && j == t->n, j == t->n ? out : NULL);
     }
     kvik_cache_drop(w->plain, s);
@@ -136,7 +136,7 @@ static void probe(struct world *w, const struct truth *t)
     if (t->n >= w->most || t->lost) return;
     draw_ids(w, &id, 1);
     if (kvik_cache_fork(w->cache, t->s, &f) < 0) return;
-    kvik_span span = {f, &id, 1};
+    kvik_span span = {.size = sizeof span, .seq = f, .ids = &id, .n = 1};
     int e = kvik_forward(w->cache, &span, 1, false, w->got);
     kvik_cache_drop(w->cache, f);
     if (e == KVIK_FULL) return;
@@ -151,7 +151,7 @@ static void probe(struct world *w, const struct truth *t)
 
 static void check_all(struct world *w)
 {
-    kvik_usage u;
+    kvik_usage u = {.size = sizeof u};
     uint64_t rows = 0;
     for (uint32_t i = 0; i < w->n; i++) {
         int64_t len = kvik_cache_length(w->cache, w->seq[i].s);
@@ -220,7 +220,7 @@ static void op_feed(struct world *w)
         if (t->n + len > w->most && dice(4)) len = w->most - t->n ? between(1, w->most - t->n) : 1;
         if (len > 90) len = 90;
         draw_ids(w, ids[i], len);
-        span[i] = (kvik_span){t->s, ids[i], len};
+        span[i] = (kvik_span){.size = sizeof(kvik_span), .seq = t->s, .ids = ids[i], .n = len};
         if (t->n + len > w->most) due = KVIK_LIMIT;
         total += len;
     }
@@ -378,8 +378,8 @@ static void compare_rows(struct world *w, const kvik_generation *g, kvik_prompt 
         return;
     }
     for (uint32_t i = 0; i < r->n_rows; i++)
-        if (r->row[i].n != other->row[i].n || r->row[i].score != other->row[i].score ||
-            memcmp(r->row[i].ids, other->row[i].ids, r->row[i].n * sizeof *r->row[i].ids) != 0)
+        if (r->row[i]->n != other->row[i]->n || r->row[i]->score != other->row[i]->score ||
+            memcmp(r->row[i]->ids, other->row[i]->ids, r->row[i]->n * sizeof *r->row[i]->ids) != 0)
             wrong(w, "row %u: other tokens", i);
     kvik_result_free(other);
     n_probes++;
@@ -389,7 +389,7 @@ static void compare_rows(struct world *w, const kvik_generation *g, kvik_prompt 
  * fed in its turns), the rest of the prompt, then tokens one by one. */
 static void follow(struct world *w, struct truth *t, const kvik_generation *g, const kvik_result *r)
 {
-    const kvik_row *row = &r->row[0];
+    const kvik_row *row = r->row[0];
     int64_t len = kvik_cache_length(w->cache, t->s);
     if (row->reused > t->n || len < 0 || len >= (int64_t)row->n ||
         (g->num_beams == 1 && len != (int64_t)row->n - 1)) {
@@ -429,7 +429,7 @@ static void draw_way(kvik_generation *g)
 static void take_rows(struct world *w, const kvik_prompt *p, const kvik_result *r)
 {
     for (uint32_t i = 0; i < r->n_rows; i++) {
-        const kvik_row *row = &r->row[i];
+        const kvik_row *row = r->row[i];
         if (!row->seq) continue;
         if (kvik_cache_length(w->cache, row->seq) != (int64_t)row->n - 1)
             wrong(w, "row %u: its sequence has another length", i);
@@ -454,9 +454,11 @@ static void op_generate(struct world *w)
     draw_way(&g);
     g.prefill_chunk_size = dice(3) ? 0 : between(1, 30);
     struct stopper stop = {.after = dice(4) ? UINT32_MAX : dice(6)};
-    kvik_hooks hooks = {
-        .on_token = g.num_beams == 1 ? on_token : NULL, .on_progress = on_progress, .ctx = &stop};
-    kvik_prompt p = {.ids = ids, .n = same + extra, .seq = t ? t->s : 0};
+    kvik_hooks hooks = {.size = sizeof hooks,
+                        .on_token = g.num_beams == 1 ? on_token : NULL,
+                        .on_progress = on_progress,
+                        .ctx = &stop};
+    kvik_prompt p = {.size = sizeof p, .ids = ids, .n = same + extra, .seq = t ? t->s : 0};
     int e = kvik_generate(w->cache, &g, &p, 1, dice(2) ? &hooks : NULL, &r);
     if (e < 0) {
         if (t && w->reserves) { /* its reserve cannot be forked: what it has in common is kept */
@@ -563,7 +565,8 @@ static void draw_config(struct world *w, struct draw *d)
         add(d->keys, sizeof d->keys, ",\"offload_only_non_sliding\":%s",
             dice(2) ? "true" : "false");
     add(d->keys, sizeof d->keys, "}");
-    d->config = (kvik_cache_config){.cache_implementation = name,
+    d->config = (kvik_cache_config){.size = sizeof(kvik_cache_config),
+                                    .cache_implementation = name,
                                     .cache_config = d->keys,
                                     .max_sequences = between(2, SEQS),
                                     .step_tokens = dice(4) ? between(8, 64) : between(1, 7),
@@ -586,7 +589,7 @@ static int open_small(struct world *w, struct draw *d)
         if (e == KVIK_UNSUPPORTED || e == KVIK_ARG) return e;
         if (e < 0) continue;
         kvik_seq s;
-        kvik_span span = {0, ids, 50};
+        kvik_span span = {.size = sizeof span, .seq = 0, .ids = ids, .n = 50};
         e = kvik_cache_new(w->cache, &s);
         span.seq = s;
         if (e >= 0) e = kvik_forward(w->cache, &span, 1, false, NULL);
@@ -604,7 +607,8 @@ static int world_open(struct world *w)
     int e = KVIK_ARG;
     for (int i = 0; e < 0 && i < 200; i++) {
         draw_config(w, &d);
-        kvik_cache_config plain = {.cache_config = d.plain,
+        kvik_cache_config plain = {.size = sizeof plain,
+                                   .cache_config = d.plain,
                                    .max_sequences = 2 * BEAMS,
                                    .step_tokens = 128,
                                    .threads = 1,
@@ -648,7 +652,7 @@ static void operate(struct world *w)
 static bool chaos(uint32_t seed)
 {
     static struct world w;
-    kvik_usage u;
+    kvik_usage u = {.size = sizeof u};
     memset(&w, 0, sizeof w);
     rng = seed * 0x9e3779b97f4a7c15u + 0x1234567;
     for (int i = 0; i < 8; i++)

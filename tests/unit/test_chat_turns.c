@@ -75,7 +75,7 @@ static void render(struct chat *c, const struct style *t)
 static kvik_result *speak(struct chat *c, kvik_seq s)
 {
     kvik_result *r;
-    kvik_prompt p = {.ids = c->ids, .n = c->n, .seq = s};
+    kvik_prompt p = {.size = sizeof p, .ids = c->ids, .n = c->n, .seq = s};
     if (kvik_generate(c->c, &c->g, &p, 1, NULL, &r) < 0) fail_msg("%s", kvik_last_error());
     return r;
 }
@@ -89,15 +89,15 @@ static void turn(struct chat *c, const struct style *t, int i)
     add(c, "user", said[i % 5]);
     render(c, t);
     kvik_result *a = speak(c, c->s), *f = speak(c, 0);
-    assert_int_equal(a->row[0].n, f->row[0].n);
-    assert_memory_equal(a->row[0].ids, f->row[0].ids, f->row[0].n * sizeof(int32_t));
+    assert_int_equal(a->row[0]->n, f->row[0]->n);
+    assert_memory_equal(a->row[0]->ids, f->row[0]->ids, f->row[0]->n * sizeof(int32_t));
     assert_memory_equal(a->logits, f->logits, (size_t)f->steps * f->vocab * sizeof(float));
-    const kvik_sync *y = a->row[0].sync;
+    const kvik_sync *y = a->row[0]->sync;
     c->reused += y->reused;
     c->again += y->recomputed;
     c->diverged += y->divergence >= 0;
     buf_init(&b, 1 << 16);
-    assert_int_equal(tok_decode(tok, a->row[0].ids + c->n, a->row[0].n - c->n, true, &b), 0);
+    assert_int_equal(tok_decode(tok, a->row[0]->ids + c->n, a->row[0]->n - c->n, true, &b), 0);
     snprintf(content, sizeof content, "<think> so  %d </think> %.300s ", i, b.data ? b.data : "");
     if (!utf8_valid(content, strlen(content)))
         snprintf(content, sizeof content, "<think></think>Hm.");
@@ -111,7 +111,8 @@ static void chat(const struct strategy *y, const struct style *t)
 {
     struct chat c = {.messages = json_array()};
     char path[256];
-    kvik_cache_config config = {.cache_implementation = y->name,
+    kvik_cache_config config = {.size = sizeof config,
+                                .cache_implementation = y->name,
                                 .cache_config = y->config,
                                 .max_sequences = 2,
                                 .threads = 1,

@@ -25,7 +25,7 @@ static kvik_result *generate_with(const char *json, const kvik_prompt *p, uint32
 
 static kvik_result *generate(const char *json)
 {
-    kvik_prompt p = {.ids = prompt, .n = countof(prompt)};
+    kvik_prompt p = {.size = sizeof p, .ids = prompt, .n = countof(prompt)};
     return generate_with(json, &p, 1, NULL);
 }
 
@@ -34,8 +34,8 @@ static const int32_t *plain(void)
 {
     static int32_t ids[16];
     kvik_result *r = generate("{\"max_new_tokens\": 16, \"eos_token_id\": []}");
-    assert_int_equal(r->row[0].n, countof(prompt) + 16);
-    memcpy(ids, r->row[0].ids + countof(prompt), sizeof ids);
+    assert_int_equal(r->row[0]->n, countof(prompt) + 16);
+    memcpy(ids, r->row[0]->ids + countof(prompt), sizeof ids);
     kvik_result_free(r);
     return ids;
 }
@@ -44,18 +44,18 @@ static void max_time(void **state)
 {
     (void)state;
     kvik_result *r = generate("{\"max_new_tokens\": 16, \"eos_token_id\": [], \"max_time\": 1e-9}");
-    assert_int_equal(r->row[0].n, countof(prompt) + 1); /* looked at after each token */
-    assert_int_equal(r->row[0].finish, KVIK_FINISH_TIME);
-    assert_string_equal(kvik_finish_name(r->row[0].finish), "time");
+    assert_int_equal(r->row[0]->n, countof(prompt) + 1); /* looked at after each token */
+    assert_int_equal(r->row[0]->finish, KVIK_FINISH_TIME);
+    assert_string_equal(kvik_finish_name(r->row[0]->finish), "time");
     kvik_result_free(r);
     r = generate("{\"max_new_tokens\": 16, \"eos_token_id\": [], \"max_time\": 1000}");
-    assert_int_equal(r->row[0].n, countof(prompt) + 16);
-    assert_int_equal(r->row[0].finish, KVIK_FINISH_LENGTH);
+    assert_int_equal(r->row[0]->n, countof(prompt) + 16);
+    assert_int_equal(r->row[0]->finish, KVIK_FINISH_LENGTH);
     kvik_result_free(r);
     r = generate(
         "{\"max_new_tokens\": 16, \"eos_token_id\": [], \"max_time\": 1e-9, \"num_beams\": 3}");
-    assert_int_equal(r->row[0].n, countof(prompt) + 1);
-    assert_int_equal(r->row[0].finish, KVIK_FINISH_TIME);
+    assert_int_equal(r->row[0]->n, countof(prompt) + 1);
+    assert_int_equal(r->row[0]->finish, KVIK_FINISH_TIME);
     kvik_result_free(r);
 }
 
@@ -71,23 +71,23 @@ static void reasons(void **state)
 {
     (void)state;
     const int32_t *ids = plain();
-    kvik_prompt p = {.ids = prompt, .n = countof(prompt)};
+    kvik_prompt p = {.size = sizeof p, .ids = prompt, .n = countof(prompt)};
     int calls = 0;
-    kvik_hooks hooks = {.stopping_criteria = always, .ctx = &calls};
+    kvik_hooks hooks = {.size = sizeof hooks, .stopping_criteria = always, .ctx = &calls};
     char json[160];
     snprintf(json, sizeof json,
              "{\"max_new_tokens\": 1, \"eos_token_id\": [%d, 3], \"max_time\": 1e-9}", ids[0]);
     kvik_result *r = generate_with(json, &p, 1, &hooks);
-    assert_int_equal(r->row[0].finish, KVIK_FINISH_EOS);
+    assert_int_equal(r->row[0]->finish, KVIK_FINISH_EOS);
     kvik_result_free(r);
     r = generate_with("{\"max_new_tokens\": 1, \"eos_token_id\": [], \"max_time\": 1e-9}", &p, 1,
                       &hooks);
-    assert_int_equal(r->row[0].finish, KVIK_FINISH_LENGTH);
+    assert_int_equal(r->row[0]->finish, KVIK_FINISH_LENGTH);
     kvik_result_free(r);
     r = generate_with("{\"max_new_tokens\": 2, \"eos_token_id\": [], \"max_time\": 1e-9}", &p, 1,
                       &hooks);
-    assert_int_equal(r->row[0].finish, KVIK_FINISH_CRITERIA);
-    assert_int_equal(r->row[0].n, countof(prompt) + 1);
+    assert_int_equal(r->row[0]->finish, KVIK_FINISH_CRITERIA);
+    assert_int_equal(r->row[0]->n, countof(prompt) + 1);
     assert_int_equal(calls, 1);
     kvik_result_free(r);
 }
@@ -98,19 +98,19 @@ static void forced_ends(void **state)
     const int32_t *ids = plain();
     kvik_result *r =
         generate("{\"max_new_tokens\": 5, \"eos_token_id\": [], \"forced_eos_token_id\": [9, 8]}");
-    assert_int_equal(r->row[0].n, countof(prompt) + 5);
-    assert_memory_equal(r->row[0].ids + countof(prompt), ids, 4 * sizeof *ids);
-    assert_int_equal(r->row[0].ids[countof(prompt) + 4], 8); /* of equals the lowest */
+    assert_int_equal(r->row[0]->n, countof(prompt) + 5);
+    assert_memory_equal(r->row[0]->ids + countof(prompt), ids, 4 * sizeof *ids);
+    assert_int_equal(r->row[0]->ids[countof(prompt) + 4], 8); /* of equals the lowest */
     kvik_result_free(r);
     r = generate("{\"max_length\": 10, \"eos_token_id\": 9, \"forced_eos_token_id\": 9}");
-    assert_int_equal(r->row[0].n, 10);
-    assert_int_equal(r->row[0].ids[9], 9);
-    assert_int_equal(r->row[0].finish, KVIK_FINISH_EOS);
+    assert_int_equal(r->row[0]->n, 10);
+    assert_int_equal(r->row[0]->ids[9], 9);
+    assert_int_equal(r->row[0]->finish, KVIK_FINISH_EOS);
     kvik_result_free(r);
     r = generate("{\"max_new_tokens\": 5, \"eos_token_id\": 9, \"forced_eos_token_id\": 9, "
                  "\"num_beams\": 3, \"num_return_sequences\": 3}");
     for (uint32_t i = 0; i < 3; i++)
-        assert_int_equal(r->row[i].ids[r->row[i].n - 1], 9);
+        assert_int_equal(r->row[i]->ids[r->row[i]->n - 1], 9);
     kvik_result_free(r);
 }
 
@@ -127,9 +127,9 @@ static void least_lengths(void **state)
         snprintf(json, sizeof json, "{\"max_new_tokens\": 16, \"eos_token_id\": [%d, %d, %d], %s}",
                  ids[0], ids[1], ids[4], rows[i].option);
         kvik_result *r = generate(json);
-        size_t n = r->row[0].n - countof(prompt);
+        size_t n = r->row[0]->n - countof(prompt);
         for (size_t k = 0; k < n; k++) {
-            int32_t id = r->row[0].ids[countof(prompt) + k];
+            int32_t id = r->row[0]->ids[countof(prompt) + k];
             if (k < rows[i].least) assert_true(id != ids[0] && id != ids[1] && id != ids[4]);
         }
         if (!rows[i].least) assert_int_equal(n, 1);
@@ -138,12 +138,12 @@ static void least_lengths(void **state)
     /* masked columns count, as in the reference: 4 of them and 7 tokens are 11 */
     static const int32_t padded[] = {0, 0, 0, 0, 120, 153, 322, 296, 223, 146, 269};
     static const uint8_t mask[] = {0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1};
-    kvik_prompt p = {.ids = padded, .n = countof(padded), .attention_mask = mask};
+    kvik_prompt p = {.size = sizeof p, .ids = padded, .n = countof(padded), .attention_mask = mask};
     char json[160];
     snprintf(json, sizeof json, "{\"max_new_tokens\": 4, \"eos_token_id\": %d, \"min_length\": 11}",
              ids[0]);
     kvik_result *r = generate_with(json, &p, 1, NULL);
-    assert_int_equal(r->row[0].n, countof(padded) + 1);
+    assert_int_equal(r->row[0]->n, countof(padded) + 1);
     kvik_result_free(r);
 }
 
@@ -152,10 +152,10 @@ static void both_lengths(void **state)
 {
     (void)state;
     kvik_result *r = generate("{\"max_length\": 8, \"max_new_tokens\": 4, \"eos_token_id\": []}");
-    assert_int_equal(r->row[0].n, countof(prompt) + 4);
+    assert_int_equal(r->row[0]->n, countof(prompt) + 4);
     kvik_result_free(r);
     r = generate("{\"max_length\": 9, \"eos_token_id\": []}");
-    assert_int_equal(r->row[0].n, 9);
+    assert_int_equal(r->row[0]->n, 9);
     kvik_result_free(r);
 }
 
@@ -169,14 +169,15 @@ static void batch_mates(void **state)
         "\"encoder_no_repeat_ngram_size\": 3, \"suppress_tokens\": [4], \"begin_suppress_tokens\": [6], "
         "\"sequence_bias\": [[[9], 0.5]], \"forced_eos_token_id\": 3, \"renormalize_logits\": true}";
     static const int32_t other[] = {7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17};
-    kvik_prompt p[2] = {{.ids = prompt, .n = countof(prompt)}, {.ids = other, .n = countof(other)}};
+    kvik_prompt p[2] = {{.size = sizeof(kvik_prompt), .ids = prompt, .n = countof(prompt)},
+                        {.size = sizeof(kvik_prompt), .ids = other, .n = countof(other)}};
     kvik_result *both = generate_with(options, p, 2, NULL);
     for (uint32_t i = 0; i < 2; i++) {
         kvik_result *one = generate_with(options, &p[i], 1, NULL);
-        assert_int_equal(one->row[0].n, both->row[i].n);
-        assert_memory_equal(one->row[0].ids, both->row[i].ids,
-                            one->row[0].n * sizeof *one->row[0].ids);
-        assert_int_equal(one->row[0].ids[one->row[0].n - 1], 3);
+        assert_int_equal(one->row[0]->n, both->row[i]->n);
+        assert_memory_equal(one->row[0]->ids, both->row[i]->ids,
+                            one->row[0]->n * sizeof *one->row[0]->ids);
+        assert_int_equal(one->row[0]->ids[one->row[0]->n - 1], 3);
         kvik_result_free(one);
     }
     kvik_result_free(both);
@@ -200,7 +201,7 @@ static void guesses(void **state)
         "\"do_sample\": true, \"seed\": 6, \"top_h\": 0.7, \"epsilon_cutoff\": 0.001",
     };
     static const int32_t again[] = {120, 153, 322, 296, 120, 153, 322, 296, 120, 153, 322};
-    kvik_prompt p = {.ids = again, .n = countof(again)};
+    kvik_prompt p = {.size = sizeof p, .ids = again, .n = countof(again)};
     uint64_t drafted = 0;
     for (size_t i = 0; i < countof(options); i++) {
         char json[320];
@@ -210,11 +211,11 @@ static void guesses(void **state)
         snprintf(json, sizeof json,
                  "{\"max_new_tokens\": 14, \"prompt_lookup_num_tokens\": %d, %s}", 4, options[i]);
         kvik_result *guessed = generate_with(json, &p, 1, NULL);
-        if (guessed->row[0].n != plain_one->row[0].n ||
-            memcmp(guessed->row[0].ids, plain_one->row[0].ids,
-                   guessed->row[0].n * sizeof *guessed->row[0].ids) != 0)
+        if (guessed->row[0]->n != plain_one->row[0]->n ||
+            memcmp(guessed->row[0]->ids, plain_one->row[0]->ids,
+                   guessed->row[0]->n * sizeof *guessed->row[0]->ids) != 0)
             fail_msg("%s: another text", options[i]);
-        assert_int_equal(guessed->row[0].finish, plain_one->row[0].finish);
+        assert_int_equal(guessed->row[0]->finish, plain_one->row[0]->finish);
         drafted += guessed->drafted;
         kvik_result_free(guessed);
         kvik_result_free(plain_one);
@@ -227,7 +228,7 @@ static void vocabulary(void **state)
     (void)state;
     kvik_generation g;
     kvik_result *r = NULL;
-    kvik_prompt p = {.ids = prompt, .n = countof(prompt)};
+    kvik_prompt p = {.size = sizeof p, .ids = prompt, .n = countof(prompt)};
     assert_int_equal(kvik_generation_init(&g, m), 0);
     assert_int_equal(kvik_generation_set(&g, "{\"bad_words_ids\": [[100000]]}"), 0);
     assert_int_equal(kvik_generate(cache, &g, &p, 1, NULL, &r), KVIK_ARG);
@@ -258,11 +259,12 @@ static void idle_logits(void **state)
                  "{\"max_new_tokens\": %u, \"eos_token_id\": %d, \"pad_token_id\": 3, "
                  "\"output_logits\": true, \"use_cache\": %s}",
                  k + 4, ids[k], cached ? "true" : "false");
-        kvik_prompt p[2] = {{.ids = prompt, .n = countof(prompt), .seq = seq},
-                            {.ids = other, .n = countof(other)}};
+        kvik_prompt p[2] = {
+            {.size = sizeof(kvik_prompt), .ids = prompt, .n = countof(prompt), .seq = seq},
+            {.size = sizeof(kvik_prompt), .ids = other, .n = countof(other)}};
         kvik_result *r = generate_with(json, p, 2, NULL);
-        assert_int_equal(r->row[0].n, countof(prompt) + k + 1);
-        assert_int_equal(r->row[1].n, countof(other) + k + 4);
+        assert_int_equal(r->row[0]->n, countof(prompt) + k + 1);
+        assert_int_equal(r->row[1]->n, countof(other) + k + 4);
         fed = 0; /* by the two rows themselves; nothing more is told */
         for (uint32_t i = 0; i < k + 4; i++) {
             if (i <= k) fed += cached && i ? 1 : (uint32_t)countof(prompt) + i;
@@ -270,11 +272,11 @@ static void idle_logits(void **state)
         }
         assert_int_equal(r->computed_tokens, fed);
         if (cached) assert_int_equal(kvik_cache_length(cache, seq), countof(prompt) + k);
-        memcpy(text, r->row[0].ids, r->row[0].n * sizeof *text);
+        memcpy(text, r->row[0]->ids, r->row[0]->n * sizeof *text);
         float *want = malloc(r->vocab * sizeof *want);
-        for (uint32_t step = k + 1, n = (uint32_t)r->row[0].n; step < k + 4; step++, n++) {
+        for (uint32_t step = k + 1, n = (uint32_t)r->row[0]->n; step < k + 4; step++, n++) {
             kvik_seq s;
-            kvik_span span = {.ids = text, .n = n};
+            kvik_span span = {.size = sizeof span, .ids = text, .n = n};
             assert_int_equal(kvik_cache_new(cache, &s), 0);
             span.seq = s;
             assert_int_equal(kvik_forward(cache, &span, 1, false, want), 0);
@@ -292,7 +294,7 @@ static void idle_logits(void **state)
 static int setup(void **state)
 {
     (void)state;
-    kvik_cache_config c = {.max_sequences = 8};
+    kvik_cache_config c = {.size = sizeof c, .max_sequences = 8};
     if (kvik_model_open(TINY, &m) < 0) return -1;
     return kvik_cache_open(m, &c, &cache);
 }

@@ -32,7 +32,8 @@ static void as_the_reference(void **state)
     (void)state;
     kvik_model *m;
     kvik_cache *c;
-    kvik_cache_config cc = {.max_sequences = 1, .max_cache_len = 32, .threads = 1};
+    kvik_cache_config cc = {
+        .size = sizeof cc, .max_sequences = 1, .max_cache_len = 32, .threads = 1};
     assert_int_equal(kvik_model_open("tests/golden/models/qwen3-mixed", &m), 0);
     assert_int_equal(kvik_cache_open(m, &cc, &c), 0);
     for (size_t i = 0; i < countof(rows); i++) {

@@ -10,7 +10,8 @@ static kvik_model *m;
 static kvik_cache *open_cache(const char *path, const char *impl, const char *config,
                               uint64_t memory)
 {
-    kvik_cache_config k = {.cache_implementation = impl,
+    kvik_cache_config k = {.size = sizeof k,
+                           .cache_implementation = impl,
                            .cache_config = config,
                            .max_cache_len = MOST,
                            .max_sequences = 2,
@@ -33,7 +34,7 @@ static void close_cache(kvik_cache *c)
 
 static void forward(kvik_cache *c, kvik_seq s, const int32_t *t, uint32_t n, float *logits)
 {
-    kvik_span span = {s, t, n};
+    kvik_span span = {.size = sizeof span, .seq = s, .ids = t, .n = n};
     if (kvik_forward(c, &span, 1, false, logits) < 0) fail_msg("%s", kvik_last_error());
 }
 
@@ -58,9 +59,13 @@ static void test_wrong(void **state)
         int32_t bad[40];
         memcpy(bad, ids + 29, sizeof bad);
         bad[39] = (int32_t)kvik_model_vocab(m);
-        assert_int_equal(kvik_forward(c, &(kvik_span){s, bad, 40}, 1, false, NULL), KVIK_ARG);
+        assert_int_equal(
+            kvik_forward(c, &(kvik_span){.size = sizeof(kvik_span), .seq = s, .ids = bad, .n = 40},
+                         1, false, NULL),
+            KVIK_ARG);
         assert_int_equal(kvik_cache_length(c, s), 29);
-        kvik_span twice[2] = {{s, ids, 8}, {s, ids, 8}};
+        kvik_span twice[2] = {{.size = sizeof(kvik_span), .seq = s, .ids = ids, .n = 8},
+                              {.size = sizeof(kvik_span), .seq = s, .ids = ids, .n = 8}};
         assert_int_equal(kvik_forward(c, twice, 2, false, NULL), KVIK_ARG);
         assert_int_equal(kvik_cache_length(c, s), 29);
         forward(c, s, ids + 29, 1, got);
@@ -74,7 +79,7 @@ static void test_reserved(void **state)
 {
     (void)state;
     kvik_cache *c = open_cache("tests/golden/models/gpt-oss", "hybrid", NULL, 0);
-    kvik_usage u;
+    kvik_usage u = {.size = sizeof u};
     kvik_seq s, f;
     assert_int_equal(kvik_cache_new(c, &s), 0);
     forward(c, s, ids, N, NULL);
@@ -91,7 +96,8 @@ static void test_reserved(void **state)
             e = kvik_cache_fork(c, s, &f);
         }
         if (e >= 0) {
-            kvik_span span[2] = {{s, ids + MOST, 50}, {f, ids, 50}};
+            kvik_span span[2] = {{.size = sizeof(kvik_span), .seq = s, .ids = ids + MOST, .n = 50},
+                                 {.size = sizeof(kvik_span), .seq = f, .ids = ids, .n = 50}};
             e = kvik_forward(c, span, 2, false, NULL);
             if (e < 0) {
                 assert_int_equal(e, KVIK_FULL);

@@ -34,15 +34,17 @@ static uint64_t block_bytes(void)
 static kvik_cache *open_cache(uint32_t n, uint64_t memory)
 {
     kvik_cache *c;
-    kvik_cache_config config = {
-        .max_sequences = n, .max_cache_len = PREFIX + NEW, .cache_memory = memory};
+    kvik_cache_config config = {.size = sizeof config,
+                                .max_sequences = n,
+                                .max_cache_len = PREFIX + NEW,
+                                .cache_memory = memory};
     if (kvik_cache_open(m, &config, &c) < 0) fail_msg("%s", kvik_last_error());
     return c;
 }
 
 static void feed(kvik_cache *c, kvik_seq s, const int32_t *ids, uint32_t n, float *out)
 {
-    kvik_span span = {s, ids, n};
+    kvik_span span = {.size = sizeof span, .seq = s, .ids = ids, .n = n};
     if (kvik_forward(c, &span, 1, false, out) < 0) fail_msg("%s", kvik_last_error());
 }
 
@@ -51,7 +53,10 @@ static int step_all(kvik_cache *c, const kvik_seq *s, uint32_t n, uint32_t step,
 {
     kvik_span span[FORKS];
     for (uint32_t i = 0; i < n; i++)
-        span[i] = (kvik_span){s[i], step ? &tokens[i][step - 1] : &first[i], 1};
+        span[i] = (kvik_span){.size = sizeof(kvik_span),
+                              .seq = s[i],
+                              .ids = step ? &tokens[i][step - 1] : &first[i],
+                              .n = 1};
     return kvik_forward(c, span, n, false, out);
 }
 
@@ -61,7 +66,7 @@ static void share_and_agree(void **state)
     if (!m) skip();
     kvik_cache *c = open_cache(FORKS + 1, 0);
     kvik_seq root, s[FORKS];
-    kvik_usage u;
+    kvik_usage u = {.size = sizeof u};
     uint64_t block = block_bytes();
     assert_int_equal(kvik_cache_new(c, &root), 0);
     feed(c, root, prefix, PREFIX, NULL);
@@ -122,7 +127,7 @@ static void one_byte_short(void **state)
     for (int short_by = 0; short_by < 2; short_by++) {
         kvik_cache *c = open_cache(FORKS + 1, exact - (uint64_t)short_by);
         kvik_seq root, s[FORKS];
-        kvik_usage u, before;
+        kvik_usage u = {.size = sizeof u}, before = {.size = sizeof before};
         assert_int_equal(kvik_cache_new(c, &root), 0);
         feed(c, root, prefix, SHORT, NULL);
         for (int i = 0; i < FORKS; i++)

@@ -443,29 +443,29 @@ static void test_owned_values(void **state)
 static void test_table(void **state)
 {
     (void)state;
-    uint32_t n;
-    const kvik_option *o = kvik_options(&n);
-    assert_true(n >= 20);
-    for (uint32_t i = 0; i < n; i++) {
+    const kvik_option *o;
+    uint32_t n = 0;
+    for (; (o = kvik_option_at(n)); n++) {
         kvik_generation g;
         char json[256];
         gen_defaults(&g);
-        assert_true(o[i].group && *o[i].group);
-        assert_true(o[i].help && strlen(o[i].help) > 10 && o[i].name && o[i].type && o[i].fallback);
-        assert_int_equal(option_find(o[i].name), i);
-        assert_null(option_neutral_find(o[i].name));
-        assert_string_equal(kvik_option_nearest(o[i].name), o[i].name);
-        if (*o[i].fallback) {
-            bool quoted = !strcmp(o[i].type, "string");
-            snprintf(json, sizeof json, quoted ? "{\"%s\": \"%s\"}" : "{\"%s\": %s}", o[i].name,
-                     o[i].fallback);
+        assert_true(o->group && *o->group);
+        assert_true(o->help && strlen(o->help) > 10 && o->name && o->type && o->fallback);
+        assert_int_equal(option_find(o->name), n);
+        assert_null(option_neutral_find(o->name));
+        assert_string_equal(kvik_option_nearest(o->name), o->name);
+        if (*o->fallback) {
+            bool quoted = !strcmp(o->type, "string");
+            snprintf(json, sizeof json, quoted ? "{\"%s\": \"%s\"}" : "{\"%s\": %s}", o->name,
+                     o->fallback);
             assert_int_equal(kvik_generation_set(&g, json), 0);
         }
-        snprintf(json, sizeof json, "{\"%s\": [[{}]]}", o[i].name);
+        snprintf(json, sizeof json, "{\"%s\": [[{}]]}", o->name);
         assert_int_equal(kvik_generation_set(&g, json), ERR_ARG);
-        assert_non_null(strstr(err_last(), o[i].name));
+        assert_non_null(strstr(err_last(), o->name));
         kvik_generation_done(&g);
     }
+    assert_true(n >= 20);
 }
 
 static void test_near(void **state)

@@ -38,8 +38,9 @@ static kvik_result *generate(kvik_cache *c, const char *json, const kvik_prompt 
 static void lengths(void **state)
 {
     (void)state;
-    kvik_cache *c = cache_of((kvik_cache_config){.max_sequences = 4});
-    kvik_prompt p = {.ids = ids, .n = 11};
+    kvik_cache *c =
+        cache_of((kvik_cache_config){.size = sizeof(kvik_cache_config), .max_sequences = 4});
+    kvik_prompt p = {.size = sizeof p, .ids = ids, .n = 11};
     static const struct {
         const char *json;
         size_t n;
@@ -49,8 +50,8 @@ static void lengths(void **state)
                {"{\"max_new_tokens\": 1}", 12}};
     for (size_t i = 0; i < countof(row); i++) {
         kvik_result *r = generate(c, row[i].json, &p, 1);
-        assert_int_equal(r->row[0].n, row[i].n);
-        assert_int_equal(r->row[0].finish, KVIK_FINISH_LENGTH);
+        assert_int_equal(r->row[0]->n, row[i].n);
+        assert_int_equal(r->row[0]->finish, KVIK_FINISH_LENGTH);
         kvik_result_free(r);
     }
     kvik_generation g = config("{\"max_length\": 11}");
@@ -64,18 +65,19 @@ static void lengths(void **state)
 static void eos(void **state)
 {
     (void)state;
-    kvik_cache *c = cache_of((kvik_cache_config){.max_sequences = 4});
-    kvik_prompt p = {.ids = ids, .n = 11};
+    kvik_cache *c =
+        cache_of((kvik_cache_config){.size = sizeof(kvik_cache_config), .max_sequences = 4});
+    kvik_prompt p = {.size = sizeof p, .ids = ids, .n = 11};
     kvik_result *r = generate(c, "{\"max_new_tokens\": 12, \"eos_token_id\": null}", &p, 1);
-    int32_t third = r->row[0].ids[13];
+    int32_t third = r->row[0]->ids[13];
     size_t at = 11;
-    while (r->row[0].ids[at] != third)
+    while (r->row[0]->ids[at] != third)
         at++;
     char json[128];
     snprintf(json, sizeof json, "{\"max_new_tokens\": 12, \"eos_token_id\": [%d, 383]}", third);
     kvik_result *e = generate(c, json, &p, 1);
-    assert_int_equal(e->row[0].finish, KVIK_FINISH_EOS);
-    assert_int_equal(e->row[0].n, at + 1); /* the eos token is kept */
+    assert_int_equal(e->row[0]->finish, KVIK_FINISH_EOS);
+    assert_int_equal(e->row[0]->n, at + 1); /* the eos token is kept */
     kvik_result_free(r);
     kvik_result_free(e);
     kvik_cache_close(c);
@@ -91,26 +93,27 @@ static bool stop_after(void *ctx, uint32_t row, int32_t id, const char *text)
 static void cancel_keeps_the_chat(void **state)
 {
     (void)state;
-    kvik_cache *c = cache_of((kvik_cache_config){.max_sequences = 4});
+    kvik_cache *c =
+        cache_of((kvik_cache_config){.size = sizeof(kvik_cache_config), .max_sequences = 4});
     kvik_seq s;
     assert_int_equal(kvik_cache_new(c, &s), 0);
-    kvik_prompt p = {.ids = ids, .n = 11, .seq = s};
+    kvik_prompt p = {.size = sizeof p, .ids = ids, .n = 11, .seq = s};
     kvik_generation g = config("{\"max_new_tokens\": 30, \"eos_token_id\": null}");
     int left = 5;
-    kvik_hooks h = {.on_token = stop_after, .ctx = &left};
+    kvik_hooks h = {.size = sizeof h, .on_token = stop_after, .ctx = &left};
     kvik_result *r;
     assert_int_equal(kvik_generate(c, &g, &p, 1, &h, &r), 0);
-    assert_int_equal(r->row[0].finish, KVIK_FINISH_CANCELLED);
-    assert_int_equal(r->row[0].n, 16);
+    assert_int_equal(r->row[0]->finish, KVIK_FINISH_CANCELLED);
+    assert_int_equal(r->row[0]->n, 16);
     assert_int_equal(kvik_cache_length(c, s), 15); /* the last token is not fed yet */
     /* Continue from there: as one run from nothing. */
-    kvik_prompt more = {.ids = r->row[0].ids, .n = r->row[0].n, .seq = s};
+    kvik_prompt more = {.size = sizeof more, .ids = r->row[0]->ids, .n = r->row[0]->n, .seq = s};
     kvik_result *a = generate(c, "{\"max_new_tokens\": 6, \"eos_token_id\": null}", &more, 1);
-    assert_int_equal(a->row[0].reused, 15);
-    kvik_prompt fresh = {.ids = ids, .n = 11};
+    assert_int_equal(a->row[0]->reused, 15);
+    kvik_prompt fresh = {.size = sizeof fresh, .ids = ids, .n = 11};
     kvik_result *b = generate(c, "{\"max_new_tokens\": 11, \"eos_token_id\": null}", &fresh, 1);
-    assert_int_equal(a->row[0].n, b->row[0].n);
-    assert_memory_equal(a->row[0].ids, b->row[0].ids, b->row[0].n * sizeof(int32_t));
+    assert_int_equal(a->row[0]->n, b->row[0]->n);
+    assert_memory_equal(a->row[0]->ids, b->row[0]->ids, b->row[0]->n * sizeof(int32_t));
     kvik_result_free(r);
     kvik_result_free(a);
     kvik_result_free(b);
@@ -121,18 +124,20 @@ static void cancel_keeps_the_chat(void **state)
 static void diverging_prefix(void **state)
 {
     (void)state;
-    kvik_cache *c = cache_of((kvik_cache_config){.max_sequences = 4});
+    kvik_cache *c =
+        cache_of((kvik_cache_config){.size = sizeof(kvik_cache_config), .max_sequences = 4});
     kvik_seq s;
     int32_t other[20];
     memcpy(other, ids, sizeof other);
     other[9] = 77;
     assert_int_equal(kvik_cache_new(c, &s), 0);
-    kvik_prompt p = {.ids = ids, .n = 20, .seq = s}, q = {.ids = other, .n = 20, .seq = s},
-                fresh = {.ids = other, .n = 20};
+    kvik_prompt p = {.size = sizeof p, .ids = ids, .n = 20, .seq = s},
+                q = {.size = sizeof(kvik_prompt), .ids = other, .n = 20, .seq = s},
+                fresh = {.size = sizeof(kvik_prompt), .ids = other, .n = 20};
     const char *json = "{\"max_new_tokens\": 5, \"eos_token_id\": null, \"output_logits\": true}";
     kvik_result_free(generate(c, json, &p, 1));
     kvik_result *a = generate(c, json, &q, 1), *b = generate(c, json, &fresh, 1);
-    assert_int_equal(a->row[0].reused, 9);
+    assert_int_equal(a->row[0]->reused, 9);
     assert_memory_equal(a->logits, b->logits, 5 * (size_t)a->vocab * sizeof(float));
     kvik_result_free(a);
     kvik_result_free(b);
@@ -151,10 +156,11 @@ static void padding_counts(void **state)
     kvik_model *was = m;
     kvik_result *r[5];
     assert_int_equal(kvik_model_open("tests/golden/models/llama4", &m), 0);
-    kvik_cache *c = cache_of((kvik_cache_config){.max_sequences = 4});
+    kvik_cache *c =
+        cache_of((kvik_cache_config){.size = sizeof(kvik_cache_config), .max_sequences = 4});
     for (int i = 0; i < 5; i++) {
         char json[160];
-        kvik_prompt p = {.ids = ids, .n = 20, .attention_mask = mask};
+        kvik_prompt p = {.size = sizeof p, .ids = ids, .n = 20, .attention_mask = mask};
         snprintf(json, sizeof json, "%s%s", ways[i],
                  ", \"max_new_tokens\": 14, \"eos_token_id\": null, \"output_logits\": true}");
         if (i == 4) assert_int_equal(kvik_cache_new(c, &p.seq), 0); /* the caller's, and empty */
@@ -175,14 +181,16 @@ static void padding_counts(void **state)
 static void twice_in_a_call(void **state)
 {
     (void)state;
-    kvik_cache *c = cache_of((kvik_cache_config){.max_sequences = 4});
+    kvik_cache *c =
+        cache_of((kvik_cache_config){.size = sizeof(kvik_cache_config), .max_sequences = 4});
     kvik_seq s;
     kvik_generation g = config("{\"max_new_tokens\": 3, \"eos_token_id\": null}");
     kvik_result *r;
     assert_int_equal(kvik_cache_new(c, &s), 0);
-    kvik_span span = {s, ids, 9};
+    kvik_span span = {.size = sizeof span, .seq = s, .ids = ids, .n = 9};
     assert_int_equal(kvik_forward(c, &span, 1, false, NULL), 0);
-    kvik_prompt p[2] = {{.ids = ids + 3, .n = 5, .seq = s}, {.ids = ids, .n = 5, .seq = s}};
+    kvik_prompt p[2] = {{.size = sizeof(kvik_prompt), .ids = ids + 3, .n = 5, .seq = s},
+                        {.size = sizeof(kvik_prompt), .ids = ids, .n = 5, .seq = s}};
     assert_int_equal(kvik_generate(c, &g, p, 2, NULL, &r), KVIK_ARG);
     assert_int_equal(kvik_cache_length(c, s), 9);
     kvik_generation_done(&g);
@@ -201,12 +209,12 @@ static void operations(void **state)
         long_ids[i] = ids[(i * 7 + i / 20) % 20];
     float *a = malloc(vocab * sizeof *a), *b = malloc(vocab * sizeof *b);
     for (size_t k = 0; k < countof(configs); k++) {
-        kvik_cache *c =
-            cache_of((kvik_cache_config){.max_sequences = 6, .cache_config = configs[k]});
+        kvik_cache *c = cache_of((kvik_cache_config){
+            .size = sizeof(kvik_cache_config), .max_sequences = 6, .cache_config = configs[k]});
         kvik_seq s[3], f;
         for (int i = 0; i < 3; i++) {
             assert_int_equal(kvik_cache_new(c, &s[i]), 0);
-            kvik_span span = {s[i], long_ids + i, 250};
+            kvik_span span = {.size = sizeof span, .seq = s[i], .ids = long_ids + i, .n = 250};
             assert_int_equal(kvik_forward(c, &span, 1, false, NULL), 0);
         }
         assert_int_equal(kvik_cache_fork(c, s[1], &f), 0);
@@ -223,9 +231,13 @@ static void operations(void **state)
             kvik_seq fresh;
             int32_t next = 33;
             assert_int_equal(kvik_cache_new(c, &fresh), 0);
-            kvik_span whole = {fresh, long_ids + now[i].from, (uint32_t)now[i].len};
+            kvik_span whole = {.size = sizeof whole,
+                               .seq = fresh,
+                               .ids = long_ids + now[i].from,
+                               .n = (uint32_t)now[i].len};
             assert_int_equal(kvik_forward(c, &whole, 1, false, NULL), 0);
-            kvik_span one = {fresh, &next, 1}, other = {now[i].seq, &next, 1};
+            kvik_span one = {.size = sizeof one, .seq = fresh, .ids = &next, .n = 1},
+                      other = {.size = sizeof(kvik_span), .seq = now[i].seq, .ids = &next, .n = 1};
             assert_int_equal(kvik_forward(c, &one, 1, false, a), 0);
             assert_int_equal(kvik_forward(c, &other, 1, false, b), 0);
             assert_memory_equal(a, b, vocab * sizeof *a);
@@ -241,15 +253,18 @@ static void budget(void **state)
 {
     (void)state;
     kvik_cache *c;
-    kvik_usage before, after;
+    kvik_usage before = {.size = sizeof before}, after = {.size = sizeof after};
     kvik_seq s;
     int32_t many[400];
     for (int i = 0; i < 400; i++)
         many[i] = ids[i % 20];
-    c = cache_of((kvik_cache_config){
-        .max_sequences = 2, .max_cache_len = 512, .cache_memory = 200 << 10, .step_tokens = 32});
+    c = cache_of((kvik_cache_config){.size = sizeof(kvik_cache_config),
+                                     .max_sequences = 2,
+                                     .max_cache_len = 512,
+                                     .cache_memory = 200 << 10,
+                                     .step_tokens = 32});
     assert_int_equal(kvik_cache_new(c, &s), 0);
-    kvik_span span = {s, many, 20};
+    kvik_span span = {.size = sizeof span, .seq = s, .ids = many, .n = 20};
     assert_int_equal(kvik_forward(c, &span, 1, false, NULL), 0);
     kvik_cache_usage(c, &before);
     span.n = 400; /* several steps; the budget ends in the middle of them */
@@ -267,11 +282,13 @@ static void budget(void **state)
 static void static_overflow(void **state)
 {
     (void)state;
-    kvik_cache *c = cache_of((kvik_cache_config){
-        .max_sequences = 2, .cache_implementation = "static", .max_cache_len = 24});
+    kvik_cache *c = cache_of((kvik_cache_config){.size = sizeof(kvik_cache_config),
+                                                 .max_sequences = 2,
+                                                 .cache_implementation = "static",
+                                                 .max_cache_len = 24});
     kvik_seq s;
     assert_int_equal(kvik_cache_new(c, &s), 0);
-    kvik_span span = {s, ids, 20};
+    kvik_span span = {.size = sizeof span, .seq = s, .ids = ids, .n = 20};
     assert_int_equal(kvik_forward(c, &span, 1, false, NULL), 0);
     span.n = 5;
     assert_true(kvik_forward(c, &span, 1, false, NULL) < 0);
@@ -279,7 +296,7 @@ static void static_overflow(void **state)
     assert_int_equal(kvik_cache_length(c, s), 20);
     span.n = 4;
     assert_int_equal(kvik_forward(c, &span, 1, false, NULL), 0);
-    kvik_prompt p = {.ids = ids, .n = 20};
+    kvik_prompt p = {.size = sizeof p, .ids = ids, .n = 20};
     kvik_generation g = config("{\"max_new_tokens\": 6, \"eos_token_id\": null}");
     kvik_result *r;
     assert_int_equal(kvik_generate(c, &g, &p, 1, NULL, &r), KVIK_FULL); /* 25 rows */
@@ -298,21 +315,36 @@ static void errors(void **state)
     kvik_seq s;
     assert_int_equal(kvik_model_open("/no/such/model", &none), KVIK_NOTFOUND);
     assert_non_null(strstr(kvik_last_error(), "/no/such/model"));
-    assert_true(kvik_cache_open(m, &(kvik_cache_config){.cache_implementation = "dynamc"}, &c) < 0);
+    assert_true(kvik_cache_open(m,
+                                &(kvik_cache_config){.size = sizeof(kvik_cache_config),
+                                                     .cache_implementation = "dynamc"},
+                                &c) < 0);
     assert_non_null(strstr(kvik_last_error(), "dynamic"));
-    assert_true(kvik_cache_open(m, &(kvik_cache_config){.cache_config = "{\"window\": 4}"}, &c) <
-                0);
-    assert_true(kvik_cache_open(m, &(kvik_cache_config){.cache_config = "{"}, &c) < 0);
-    assert_true(kvik_cache_open(m, &(kvik_cache_config){.compute = "precise"}, &c) < 0);
-    assert_true(kvik_cache_open(m, &(kvik_cache_config){.isa = "avx1024"}, &c) < 0);
-    assert_true(kvik_cache_open(m, &(kvik_cache_config){.cache_memory = 1}, &c) < 0);
-    c = cache_of((kvik_cache_config){.max_sequences = 2});
+    assert_true(kvik_cache_open(m,
+                                &(kvik_cache_config){.size = sizeof(kvik_cache_config),
+                                                     .cache_config = "{\"window\": 4}"},
+                                &c) < 0);
+    assert_true(kvik_cache_open(
+                    m, &(kvik_cache_config){.size = sizeof(kvik_cache_config), .cache_config = "{"},
+                    &c) < 0);
+    assert_true(kvik_cache_open(
+                    m,
+                    &(kvik_cache_config){.size = sizeof(kvik_cache_config), .compute = "precise"},
+                    &c) < 0);
+    assert_true(
+        kvik_cache_open(
+            m, &(kvik_cache_config){.size = sizeof(kvik_cache_config), .isa = "avx1024"}, &c) < 0);
+    assert_true(
+        kvik_cache_open(
+            m, &(kvik_cache_config){.size = sizeof(kvik_cache_config), .cache_memory = 1}, &c) < 0);
+    c = cache_of((kvik_cache_config){.size = sizeof(kvik_cache_config), .max_sequences = 2});
     assert_int_equal(kvik_cache_new(c, &s), 0);
     int32_t bad = 384;
-    kvik_span span = {s, &bad, 1};
+    kvik_span span = {.size = sizeof span, .seq = s, .ids = &bad, .n = 1};
     assert_int_equal(kvik_forward(c, &span, 1, false, NULL), KVIK_ARG);
     assert_non_null(strstr(kvik_last_error(), "384"));
-    kvik_span twice[2] = {{s, ids, 2}, {s, ids, 2}};
+    kvik_span twice[2] = {{.size = sizeof(kvik_span), .seq = s, .ids = ids, .n = 2},
+                          {.size = sizeof(kvik_span), .seq = s, .ids = ids, .n = 2}};
     assert_true(kvik_forward(c, twice, 2, false, NULL) < 0);
     assert_int_equal(kvik_cache_length(c, s), 0);
     kvik_cache_drop(c, s);
@@ -339,14 +371,16 @@ static void no_allocation_per_token(void **state)
     (void)state;
     static const char *const impl[] = {"dynamic", "static"};
     for (size_t i = 0; i < countof(impl); i++) {
-        kvik_cache *c = cache_of((kvik_cache_config){
-            .max_sequences = 2, .cache_implementation = impl[i], .max_cache_len = 256});
+        kvik_cache *c = cache_of((kvik_cache_config){.size = sizeof(kvik_cache_config),
+                                                     .max_sequences = 2,
+                                                     .cache_implementation = impl[i],
+                                                     .max_cache_len = 256});
         kvik_generation g =
             config("{\"max_new_tokens\": 50, \"eos_token_id\": null, \"do_sample\": true, "
                    "\"top_p\": 0.9, \"repetition_penalty\": 1.1}");
-        kvik_prompt p = {.ids = ids, .n = 11};
+        kvik_prompt p = {.size = sizeof p, .ids = ids, .n = 11};
         struct counter k = {0};
-        kvik_hooks h = {.on_token = count_calls, .ctx = &k};
+        kvik_hooks h = {.size = sizeof h, .on_token = count_calls, .ctx = &k};
         kvik_result *r;
         assert_int_equal(kvik_generate(c, &g, &p, 1, &h, &r), 0);
         assert_true(k.n >= 50);
@@ -360,10 +394,11 @@ static void no_allocation_per_token(void **state)
 static void sampling_is_seeded(void **state)
 {
     (void)state;
-    kvik_cache *c = cache_of((kvik_cache_config){.max_sequences = 8});
+    kvik_cache *c =
+        cache_of((kvik_cache_config){.size = sizeof(kvik_cache_config), .max_sequences = 8});
     kvik_prompt p[4];
     for (int i = 0; i < 4; i++)
-        p[i] = (kvik_prompt){.ids = ids + i, .n = 10 + (size_t)i};
+        p[i] = (kvik_prompt){.size = sizeof(kvik_prompt), .ids = ids + i, .n = 10 + (size_t)i};
     const char *json =
         "{\"max_new_tokens\": 20, \"eos_token_id\": null, \"do_sample\": true, \"seed\": 11}";
     kvik_result *a = generate(c, json, p, 4), *b = generate(c, json, p, 4),
@@ -372,9 +407,9 @@ static void sampling_is_seeded(void **state)
         c, "{\"max_new_tokens\": 20, \"eos_token_id\": null, \"do_sample\": true, \"seed\": 12}", p,
         4);
     for (int i = 0; i < 4; i++)
-        assert_memory_equal(a->row[i].ids, b->row[i].ids, a->row[i].n * sizeof(int32_t));
-    assert_memory_equal(a->row[0].ids, one->row[0].ids, one->row[0].n * sizeof(int32_t));
-    assert_true(memcmp(a->row[0].ids, d->row[0].ids, a->row[0].n * sizeof(int32_t)) != 0);
+        assert_memory_equal(a->row[i]->ids, b->row[i]->ids, a->row[i]->n * sizeof(int32_t));
+    assert_memory_equal(a->row[0]->ids, one->row[0]->ids, one->row[0]->n * sizeof(int32_t));
+    assert_true(memcmp(a->row[0]->ids, d->row[0]->ids, a->row[0]->n * sizeof(int32_t)) != 0);
     kvik_result_free(a);
     kvik_result_free(b);
     kvik_result_free(one);
@@ -394,21 +429,23 @@ static void full_batch_continued(void **state)
 {
     (void)state;
     enum { N = 4, LONG = 60, FED = 10 };
-    kvik_cache *c =
-        cache_of((kvik_cache_config){.max_sequences = N, .max_cache_len = 128, .step_tokens = 16});
+    kvik_cache *c = cache_of((kvik_cache_config){.size = sizeof(kvik_cache_config),
+                                                 .max_sequences = N,
+                                                 .max_cache_len = 128,
+                                                 .step_tokens = 16});
     kvik_generation g = config("{\"max_new_tokens\": 5, \"eos_token_id\": []}");
     int32_t text[N][LONG];
     kvik_prompt p[N];
     kvik_result *r;
     kvik_span span[N];
     int calls = 0;
-    kvik_hooks hooks = {.on_progress = at_third, .ctx = &calls};
+    kvik_hooks hooks = {.size = sizeof hooks, .on_progress = at_third, .ctx = &calls};
     for (int i = 0; i < N; i++) {
         for (int k = 0; k < LONG; k++)
             text[i][k] = (i * 31 + k * 7) % 380;
-        p[i] = (kvik_prompt){.ids = text[i], .n = LONG};
+        p[i] = (kvik_prompt){.size = sizeof(kvik_prompt), .ids = text[i], .n = LONG};
         assert_int_equal(kvik_cache_new(c, &p[i].seq), 0);
-        span[i] = (kvik_span){.seq = p[i].seq, .ids = text[i], .n = FED};
+        span[i] = (kvik_span){.size = sizeof(kvik_span), .seq = p[i].seq, .ids = text[i], .n = FED};
     }
     assert_int_equal(kvik_forward(c, span, N, false, NULL), 0);
     assert_int_equal(kvik_generate(c, &g, p, N, &hooks, &r), KVIK_CANCELLED);
@@ -416,12 +453,13 @@ static void full_batch_continued(void **state)
         assert_int_equal(kvik_cache_length(c, p[i].seq), FED);
     if (kvik_generate(c, &g, p, N, NULL, &r) < 0) fail_msg("%s", kvik_last_error());
     for (int i = 0; i < N; i++) {
-        kvik_prompt alone = {.ids = text[i], .n = LONG};
-        kvik_cache *own = cache_of((kvik_cache_config){.max_sequences = 1, .max_cache_len = 128});
+        kvik_prompt alone = {.size = sizeof alone, .ids = text[i], .n = LONG};
+        kvik_cache *own = cache_of((kvik_cache_config){
+            .size = sizeof(kvik_cache_config), .max_sequences = 1, .max_cache_len = 128});
         kvik_result *s = generate(own, "{\"max_new_tokens\": 5, \"eos_token_id\": []}", &alone, 1);
-        assert_int_equal(r->row[i].reused, FED);
-        assert_int_equal(r->row[i].n, s->row[0].n);
-        assert_memory_equal(r->row[i].ids, s->row[0].ids, s->row[0].n * sizeof *ids);
+        assert_int_equal(r->row[i]->reused, FED);
+        assert_int_equal(r->row[i]->n, s->row[0]->n);
+        assert_memory_equal(r->row[i]->ids, s->row[0]->ids, s->row[0]->n * sizeof *ids);
         kvik_result_free(s);
         kvik_cache_close(own);
     }

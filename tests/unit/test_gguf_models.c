@@ -41,13 +41,14 @@ static kvik_result *run(const char *path, uint32_t *vocab)
             seed = seed * 1664525u + 1013904223u;
             ids[i][j] = (int32_t)(3 + (seed >> 8) % (*vocab - 3));
         }
-        p[i] = (kvik_prompt){.ids = ids[i], .n = depths[i]};
+        p[i] = (kvik_prompt){.size = sizeof(kvik_prompt), .ids = ids[i], .n = depths[i]};
     }
     assert_int_equal(kvik_generation_init(&g, NULL), 0);
     g.max_new_tokens = STEPS;
     g.n_eos = 0;
     g.output_logits = true;
-    kvik_cache_config config = {.max_sequences = countof(depths), .compute = "exact"};
+    kvik_cache_config config = {
+        .size = sizeof config, .max_sequences = countof(depths), .compute = "exact"};
     if (kvik_cache_open(m, &config, &c) < 0 ||
         kvik_generate(c, &g, p, countof(depths), NULL, &r) < 0)
         fail_msg("%s: %s", path, kvik_last_error());
@@ -87,12 +88,13 @@ static bool survives(const char *path)
     kvik_model *m = NULL;
     kvik_cache *c = NULL;
     kvik_seq s;
-    kvik_cache_config config = {.max_sequences = 1, .max_cache_len = 32, .threads = 1};
+    kvik_cache_config config = {
+        .size = sizeof config, .max_sequences = 1, .max_cache_len = 32, .threads = 1};
     int e = kvik_model_open(path, &m);
     bool opened = e >= 0;
     if (e >= 0 && kvik_model_vocab(m) > 37 && kvik_model_vocab(m) < 100000) {
         float *logits = malloc(kvik_model_vocab(m) * sizeof *logits);
-        kvik_span span = {.n = countof(ids), .ids = ids};
+        kvik_span span = {.size = sizeof span, .n = countof(ids), .ids = ids};
         e = kvik_cache_open(m, &config, &c);
         if (e >= 0) e = kvik_cache_new(c, &s);
         span.seq = e >= 0 ? s : 0;

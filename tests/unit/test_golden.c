@@ -58,7 +58,8 @@ static int read_batch(const json_t *c, struct batch *b)
             b->mask[i][j] = !json_is_array(mask) ||
                             json_integer_value(json_array_get(json_array_get(mask, i), j));
         }
-        b->prompt[i] = (kvik_prompt){.ids = b->ids[i], .n = n, .attention_mask = b->mask[i]};
+        b->prompt[i] = (kvik_prompt){
+            .size = sizeof(kvik_prompt), .ids = b->ids[i], .n = n, .attention_mask = b->mask[i]};
     }
     return 0;
 }
@@ -116,7 +117,7 @@ static const char *beams_differ(const json_t *expect, const kvik_result *r, bool
     const json_t *scores = json_object_get(expect, "sequences_scores"),
                  *indices = groups ? NULL : json_object_get(expect, "beam_indices");
     for (uint32_t i = 0; json_is_array(scores) && i < r->n_rows; i++) {
-        const kvik_row *row = &r->row[i];
+        const kvik_row *row = r->row[i];
         const json_t *from = json_array_get(indices, i);
         double want = json_number_value(json_array_get(scores, i));
         if (!(fabs(row->score - want) <= 1e-4 * (1 + fabs(want)))) {
@@ -144,10 +145,10 @@ static const char *tokens_differ(const json_t *expect, const kvik_result *r, int
     for (uint32_t i = 0; i < r->n_rows; i++) {
         const json_t *row = json_array_get(seq, i);
         size_t n = json_array_size(row);
-        if (r->row[i].beam_indices && r->row[i].finish == KVIK_FINISH_EOS) n = r->row[i].n;
-        for (size_t j = 0; j < n || j < r->row[i].n; j++) {
+        if (r->row[i]->beam_indices && r->row[i]->finish == KVIK_FINISH_EOS) n = r->row[i]->n;
+        for (size_t j = 0; j < n || j < r->row[i]->n; j++) {
             int32_t want = j < n ? (int32_t)json_integer_value(json_array_get(row, j)) : -1;
-            int32_t got = j < r->row[i].n ? r->row[i].ids[j] : pad;
+            int32_t got = j < r->row[i]->n ? r->row[i]->ids[j] : pad;
             if (want == got) continue;
             snprintf(why, sizeof why, "row %u token %zu is %d, the reference has %d", i, j, got,
                      want);
@@ -213,7 +214,7 @@ static const char *stream_differs(const json_t *expect, const char *dir, kvik_ca
     double worst = 0;
     for (size_t i = 0; i < json_array_size(seq) && i < 1024; i++)
         ids[i] = (int32_t)json_integer_value(json_array_get(seq, i));
-    kvik_span span = {0, ids, (uint32_t)n};
+    kvik_span span = {.size = sizeof span, .seq = 0, .ids = ids, .n = (uint32_t)n};
     if (!n || n > json_array_size(seq) || kvik_cache_new(cache, &q) < 0) bad = "no stream logits";
     span.seq = q;
     if (!bad && kvik_forward(cache, &span, 1, true, got) < 0) bad = kvik_last_error();
@@ -240,7 +241,8 @@ static int forced(kvik_model *m, const struct strategy *st, const struct batch *
 {
     uint32_t vocab = kvik_model_vocab(m), n0 = (uint32_t)b->prompt[0].n;
     kvik_cache *cache = NULL;
-    kvik_cache_config config = {.cache_implementation = st->implementation,
+    kvik_cache_config config = {.size = sizeof config,
+                                .cache_implementation = st->implementation,
                                 .cache_config = st->config,
                                 .compute = "exact",
                                 .max_sequences = b->n,
@@ -249,7 +251,7 @@ static int forced(kvik_model *m, const struct strategy *st, const struct batch *
     kvik_span span[16];
     int32_t ids[16][1024];
     for (uint32_t i = 0; e >= 0 && i < b->n; i++) {
-        span[i] = (kvik_span){0, ids[i], 0};
+        span[i] = (kvik_span){.size = sizeof(kvik_span), .seq = 0, .ids = ids[i], .n = 0};
         for (uint32_t j = 0; j < n0; j++)
             if (b->mask[i][j]) ids[i][span[i].n++] = b->ids[i][j];
         e = kvik_cache_new(cache, &span[i].seq);
@@ -400,7 +402,8 @@ static void run_case(const char *id, const char *dir, const char *meet, const ch
     size_t longest = 0;
     for (uint32_t i = 0; i < b.n; i++)
         longest = b.prompt[i].n > longest ? b.prompt[i].n : longest;
-    kvik_cache_config config = {.cache_implementation = st.implementation,
+    kvik_cache_config config = {.size = sizeof config,
+                                .cache_implementation = st.implementation,
                                 .cache_config = st.config,
                                 .compute = f32 ? "exact" : NULL,
                                 .max_sequences = b.n * (g.num_beams + 8),

@@ -45,7 +45,8 @@ static void read_case(const char *id, struct golden *c)
             c->ids[i][j] = (int32_t)json_integer_value(json_array_get(row, j));
             c->mask[i][j] = !m || json_integer_value(json_array_get(m, j));
         }
-        c->prompt[i] = (kvik_prompt){.ids = c->ids[i], .n = n, .attention_mask = c->mask[i]};
+        c->prompt[i] = (kvik_prompt){
+            .size = sizeof(kvik_prompt), .ids = c->ids[i], .n = n, .attention_mask = c->mask[i]};
     }
 }
 
@@ -61,7 +62,8 @@ static kvik_result *run(kvik_model *m, const struct golden *c, const char *prese
     free(gen);
     g.output_logits = true;
     if (!use_cache) g.use_cache = false;
-    kvik_cache_config config = {.cache_implementation = preset ? preset : g.cache_implementation,
+    kvik_cache_config config = {.size = sizeof config,
+                                .cache_implementation = preset ? preset : g.cache_implementation,
                                 .compute = "exact",
                                 .max_sequences = n * g.num_beams,
                                 .max_cache_len = 2 * COLUMNS};
@@ -86,7 +88,7 @@ static void check_rows(const struct golden *c, const kvik_result *r)
     if (strstr(c->id, "group-beam-batch")) indices = NULL; /* of other rows: see test_golden.c */
     assert_int_equal(r->n_rows, json_array_size(seq));
     for (uint32_t i = 0; i < r->n_rows; i++) {
-        const kvik_row *row = &r->row[i];
+        const kvik_row *row = r->row[i];
         const json_t *want = json_array_get(seq, i), *from = json_array_get(indices, i);
         assert_in_range(row->n, row->n_prompt + 1, json_array_size(want));
         for (size_t k = 0; k < row->n; k++)
@@ -148,7 +150,7 @@ static void check_same(const kvik_result *a, uint32_t from, uint32_t prompts, co
     uint32_t beams = a->logit_rows / prompts, per = a->n_rows / prompts,
              first = from / per * beams; /* of its logits */
     for (uint32_t i = 0; i < b->n_rows; i++) {
-        const kvik_row *x = &a->row[from + i], *y = &b->row[i];
+        const kvik_row *x = a->row[from + i], *y = b->row[i];
         assert_int_equal(x->n, y->n);
         assert_memory_equal(x->ids, y->ids, x->n * sizeof *x->ids);
         assert_memory_equal(&x->score, &y->score, sizeof x->score);

@@ -98,7 +98,8 @@ static void inputs(struct given *g)
         g->bits[i] = g->mask.at[i] != 0;
     for (uint32_t i = 0; i < g->columns.n; i++)
         g->cache_position[i] = (uint32_t)g->columns.at[i];
-    g->in = (kvik_inputs){.ids = g->ids.at,
+    g->in = (kvik_inputs){.size = sizeof(kvik_inputs),
+                          .ids = g->ids.at,
                           .n = g->ids.n,
                           .attention_mask = g->has_mask ? g->bits : NULL,
                           .width = g->mask.n,
@@ -246,7 +247,8 @@ static int open_cache(struct script *s, const json_t *op, kvik_cache **out)
         {"QuantizedCache", "quantized"},   {"SinkCache", "sink"},
         {"HybridCache", "hybrid_chunked"}, {"SlidingWindowCache", "sliding_window"}};
     static const char *const no_keys[] = {"config", "batch_size", "dtype"};
-    kvik_cache_config k = {.compute = "exact", .max_sequences = ROWS, .max_cache_len = COLUMNS};
+    kvik_cache_config k = {
+        .size = sizeof k, .compute = "exact", .max_sequences = ROWS, .max_cache_len = COLUMNS};
     json_t *args = json_deep_copy(json_object_get(op, "args"));
     for (size_t i = 0; i < sizeof classes / sizeof *classes; i++)
         if (strcmp(string(op, "class"), classes[i][0]) == 0) k.cache_implementation = classes[i][1];
@@ -328,7 +330,7 @@ static void op_forward(struct script *s, const json_t *op, size_t k, struct name
     read_given(op, &g);
     bool all = strcmp(string(expect, "logits_of"), "all") == 0;
     g.in.logits_to_keep = all ? 0 : 1;
-    kvik_outputs out = {.logits = s->logits};
+    kvik_outputs out = {.size = sizeof out, .logits = s->logits};
     more(s, op, c, &g, &out);
     if (kvik_batch_forward(c->batch, &g.in, &out) < 0)
         differs(s, "op %zu: %s", k, kvik_last_error());
@@ -376,7 +378,7 @@ static void op_greedy_loop(struct script *s, const json_t *op, size_t k, struct 
     uint32_t steps = (uint32_t)number(op, "steps");
     read_given(op, &g);
     for (uint32_t step = 0; step < steps; step++) {
-        kvik_outputs out = {.logits = s->logits};
+        kvik_outputs out = {.size = sizeof out, .logits = s->logits};
         if (kvik_batch_forward(c->batch, &g.in, &out) < 0) {
             differs(s, "op %zu: %s", k, kvik_last_error());
             return;
@@ -397,13 +399,13 @@ static void compare_result(struct script *s, const json_t *expect, size_t k, con
     for (uint32_t i = 0; i < r->n_rows; i++) {
         const json_t *row = json_array_get(want, i);
         size_t n = json_array_size(row);
-        for (size_t j = 0; j < n || j < r->row[i].n; j++) {
-            int32_t id = j < r->row[i].n ? r->row[i].ids[j] : pad;
+        for (size_t j = 0; j < n || j < r->row[i]->n; j++) {
+            int32_t id = j < r->row[i]->n ? r->row[i]->ids[j] : pad;
             if (j >= n || id != json_integer_value(json_array_get(row, j)))
                 differs(s, "op %zu row %u token %zu is %d", k, i, j, id);
         }
         for (uint32_t step = 0; step < r->steps; step++)
-            seen[step * r->n_rows + i] = step < r->row[i].n - r->row[i].n_prompt;
+            seen[step * r->n_rows + i] = step < r->row[i]->n - r->row[i]->n_prompt;
     }
     compare_logits(s, expect, 0, (size_t)r->steps * r->n_rows, r->logits, seen);
 }
@@ -458,7 +460,7 @@ static void op_to_legacy(struct script *s, const json_t *op, size_t k, struct na
 static void op_from_legacy(struct script *s, const json_t *op, size_t k)
 {
     kvik_legacy_layer layer[8] = {0};
-    kvik_legacy l = {.layer = layer};
+    kvik_legacy l = {.size = sizeof l, .layer = layer};
     char name[80];
     const struct tensor *t;
     struct named *c = add(s, string(op, "name"));
@@ -581,8 +583,9 @@ static size_t forced(struct script *s, const json_t *ops, const json_t *cache, f
         read_rect(op, "input_ids", &ids);
         read_rect(json_object_get(op, "expect"), "sequences", &all);
         for (uint32_t from = kvik_batch_length(b), to = ids.n; e >= 0 && to < all.n; from = to++) {
-            kvik_inputs in = {.ids = all.at + from, .n = to - from, .logits_to_keep = 1};
-            kvik_outputs o = {.logits = out + steps++ * s->vocab};
+            kvik_inputs in = {
+                .size = sizeof in, .ids = all.at + from, .n = to - from, .logits_to_keep = 1};
+            kvik_outputs o = {.size = sizeof o, .logits = out + steps++ * s->vocab};
             e = kvik_batch_forward(b, &in, &o);
         }
     }

@@ -40,16 +40,17 @@ static float *run(kvik_model *m, const struct way *w, uint32_t depth)
     fill(prompt, DEEP, vocab, 42);
     for (uint32_t i = 0; i < rows; i++) {
         fill(mate[i], 100, vocab, 7 + i);
-        p[i] = (kvik_prompt){.ids = mate[i], .n = 5 + 13 * i};
+        p[i] = (kvik_prompt){.size = sizeof(kvik_prompt), .ids = mate[i], .n = 5 + 13 * i};
     }
-    p[w->place] = (kvik_prompt){.ids = prompt, .n = depth};
+    p[w->place] = (kvik_prompt){.size = sizeof(kvik_prompt), .ids = prompt, .n = depth};
     assert_int_equal(kvik_generation_init(&g, NULL), 0);
     g.max_new_tokens = w->steps ? w->steps : STEPS;
     g.n_eos = 0;
     g.output_logits = true;
     g.prefill_chunk_size = w->chunk;
     g.use_cache = !w->recompute;
-    kvik_cache_config config = {.cache_implementation = w->impl,
+    kvik_cache_config config = {.size = sizeof config,
+                                .cache_implementation = w->impl,
                                 .cache_config = w->config,
                                 .max_sequences = rows,
                                 .max_cache_len = DEEP + 32,
@@ -160,14 +161,15 @@ static void positions(kvik_model *m, const char *compute)
     for (size_t i = 0; i < countof(chunks); i++) {
         kvik_cache *c;
         kvik_seq s;
-        kvik_cache_config config = {.max_sequences = 1,
+        kvik_cache_config config = {.size = sizeof config,
+                                    .max_sequences = 1,
                                     .max_cache_len = 600,
                                     .compute = compute,
                                     .step_tokens = chunks[i],
                                     .threads = 1 + i % 2};
         assert_int_equal(kvik_cache_open(m, &config, &c), 0);
         assert_int_equal(kvik_cache_new(c, &s), 0);
-        kvik_span span = {s, prompt, n};
+        kvik_span span = {.size = sizeof span, .seq = s, .ids = prompt, .n = n};
         assert_int_equal(kvik_forward(c, &span, 1, true, out[i > 0]), 0);
         if (i) assert_memory_equal(out[0], out[1], (size_t)n * vocab * sizeof(float));
         kvik_cache_close(c);

@@ -35,7 +35,7 @@ static kvik_result *generate(kvik_cache *c, const int32_t *ids, uint32_t n, uint
 {
     kvik_generation g;
     kvik_result *r;
-    kvik_prompt p = {.ids = ids, .n = n};
+    kvik_prompt p = {.size = sizeof p, .ids = ids, .n = n};
     kvik_generation_init(&g, NULL);
     g.max_new_tokens = STEPS;
     g.num_beams = g.num_return_sequences = beams;
@@ -95,7 +95,8 @@ static void test_same_bits(void **state)
     for (size_t w = 0; w < countof(ways); w++) {
         const struct way *y = &ways[w];
         kvik_model *m = open_model(y->model);
-        kvik_cache_config c = {.cache_implementation = y->impl,
+        kvik_cache_config c = {.size = sizeof c,
+                               .cache_implementation = y->impl,
                                .cache_config = y->config,
                                .compute = y->compute,
                                .on_full = y->on_full,
@@ -114,15 +115,15 @@ static void test_same_bits(void **state)
             if (a->steps != b->steps || memcmp(a->logits, b->logits, bytes) != 0)
                 fail_msg("%s %s, prompt %u: other bits", y->model, y->impl, k);
             for (uint32_t i = 0; i < a->n_rows; i++)
-                assert_memory_equal(a->row[i].ids, b->row[i].ids, a->row[i].n * sizeof(int32_t));
+                assert_memory_equal(a->row[i]->ids, b->row[i]->ids, a->row[i]->n * sizeof(int32_t));
             uint32_t shared = MIN(prompt[k].same, prompt[k].n - 1);
-            size_t got = a->row[0].reused;
+            size_t got = a->row[0]->reused;
             reused += got;
             if (!y->less && y->unit && shared >= 16 && got != shared)
                 fail_msg("%s, prompt %u: %zu of %u rows reused", y->model, k, got, shared);
-            assert_int_equal(b->row[0].reused, 0);
-            assert_string_equal(b->row[0].prefix_miss, kv_miss_text(KV_MISS_OFF));
-            assert_true(!a->row[0].prefix_miss == (got > 0));
+            assert_int_equal(b->row[0]->reused, 0);
+            assert_string_equal(b->row[0]->prefix_miss, kv_miss_text(KV_MISS_OFF));
+            assert_true(!a->row[0]->prefix_miss == (got > 0));
             if (y->unit && !y->less) assert_int_equal(a->computed_tokens + got, b->computed_tokens);
             kvik_result_free(a);
             kvik_result_free(b);
@@ -140,15 +141,20 @@ static void test_live_and_kept(void **state)
 {
     (void)state;
     kvik_model *m = open_model("llama-gqa-l3");
-    kvik_cache *c = open_cache(m, &(kvik_cache_config){.max_sequences = 2, .threads = 1});
+    kvik_cache *c = open_cache(
+        m,
+        &(kvik_cache_config){.size = sizeof(kvik_cache_config), .max_sequences = 2, .threads = 1});
     static int32_t ids[400];
-    kvik_usage u;
+    kvik_usage u = {.size = sizeof u};
     kvik_seq s;
     fill(ids, 400, kvik_model_vocab(m), 5);
     assert_int_equal(kvik_cache_new(c, &s), 0);
-    assert_int_equal(kvik_forward(c, &(kvik_span){s, ids, 90}, 1, false, NULL), 0);
+    assert_int_equal(
+        kvik_forward(c, &(kvik_span){.size = sizeof(kvik_span), .seq = s, .ids = ids, .n = 90}, 1,
+                     false, NULL),
+        0);
     kvik_result *r = generate(c, ids, 60, 1);
-    assert_int_equal(r->row[0].reused, 59);
+    assert_int_equal(r->row[0]->reused, 59);
     kvik_result_free(r);
     kvik_cache_usage(c, &u);
     uint64_t live = u.live;
@@ -157,7 +163,7 @@ static void test_live_and_kept(void **state)
     kvik_cache_usage(c, &u);
     assert_true(u.live == 0 && u.index >= live && u.tokens == 0);
     r = generate(c, ids, 100, 1);
-    assert_int_equal(r->row[0].reused, 90);
+    assert_int_equal(r->row[0]->reused, 90);
     kvik_result_free(r);
     assert_true(kv_check(c->x->kv));
     kvik_cache_close(c);
@@ -169,11 +175,13 @@ static void test_sync_of_empty(void **state)
 {
     (void)state;
     kvik_model *m = open_model("llama-gqa-l3");
-    kvik_cache *c = open_cache(m, &(kvik_cache_config){.max_sequences = 4, .threads = 1});
+    kvik_cache *c = open_cache(
+        m,
+        &(kvik_cache_config){.size = sizeof(kvik_cache_config), .max_sequences = 4, .threads = 1});
     static int32_t ids[120];
     static float a[4096], b[4096];
     kvik_seq s[2];
-    kvik_sync said = {0};
+    kvik_sync said = {.size = sizeof said};
     uint32_t vocab = kvik_model_vocab(m);
     assert_true(vocab <= countof(a));
     fill(ids, 120, vocab, 5);
@@ -198,7 +206,7 @@ static void test_sync_of_empty(void **state)
 static const char *miss_of(kvik_cache *c, const int32_t *ids, uint32_t n)
 {
     kvik_result *r = generate(c, ids, n, 1);
-    const char *why = r->row[0].prefix_miss;
+    const char *why = r->row[0]->prefix_miss;
     kvik_result_free(r);
     return why;
 }
@@ -207,7 +215,8 @@ static void test_why_not(void **state)
 {
     (void)state;
     kvik_model *m = open_model("llama-gqa-l3");
-    kvik_cache_config config = {.max_sequences = 1, .max_cache_len = 256, .threads = 1};
+    kvik_cache_config config = {
+        .size = sizeof config, .max_sequences = 1, .max_cache_len = 256, .threads = 1};
     config.cache_memory = 320 * 16 * 1024; /* about one sequence: found below */
     kvik_cache *c = open_cache(m, &config);
     size_t row = kv_row_bytes(c->x->kv);
@@ -223,13 +232,14 @@ static void test_why_not(void **state)
     assert_string_equal(miss_of(c, b, 240), kv_miss_text(KV_MISS_NEW)); /* takes a's room */
     const char *why = miss_of(c, a, 240); /* what was given up last, or all of it */
     assert_true(!why || strcmp(why, kv_miss_text(KV_MISS_EVICTED)) == 0);
-    kvik_usage u;
+    kvik_usage u = {.size = sizeof u};
     kvik_cache_usage(c, &u);
     assert_true(u.evictions > 0 && u.bytes + u.index <= u.budget && u.peak_bytes <= u.budget);
     assert_true(kv_check(c->x->kv));
     kvik_cache_close(c);
 
-    config = (kvik_cache_config){.cache_implementation = "quantized",
+    config = (kvik_cache_config){.size = sizeof(kvik_cache_config),
+                                 .cache_implementation = "quantized",
                                  .cache_config = "{\"q_group_size\": 32}",
                                  .threads = 1};
     kvik_model *wide = open_model("llama-d128");
@@ -238,7 +248,9 @@ static void test_why_not(void **state)
     assert_string_equal(miss_of(c, a, 100), kv_miss_text(KV_MISS_NEW));
     assert_string_equal(miss_of(c, a, 100), kv_miss_text(KV_MISS_TURNS));
     kvik_cache_close(c);
-    config = (kvik_cache_config){.cache_config = "{\"sliding_window\": 20}", .threads = 1};
+    config = (kvik_cache_config){.size = sizeof(kvik_cache_config),
+                                 .cache_config = "{\"sliding_window\": 20}",
+                                 .threads = 1};
     c = open_cache(wide, &config);
     assert_string_equal(miss_of(c, a, 200), kv_miss_text(KV_MISS_NEW));
     assert_string_equal(miss_of(c, a, 60), kv_miss_text(KV_MISS_CHECKPOINT));
@@ -252,7 +264,9 @@ static void test_other_conditions(void **state)
 {
     (void)state;
     kvik_model *m = open_model("llama4");
-    kvik_cache *c = open_cache(m, &(kvik_cache_config){.max_sequences = 4, .threads = 1});
+    kvik_cache *c = open_cache(
+        m,
+        &(kvik_cache_config){.size = sizeof(kvik_cache_config), .max_sequences = 4, .threads = 1});
     static int32_t ids[60];
     uint32_t have = 9;
     kv_seq s;
@@ -267,12 +281,16 @@ static void test_other_conditions(void **state)
     kvik_model_close(m);
 
     m = open_model("llama-gqa-l3");
-    c = open_cache(m, &(kvik_cache_config){.max_sequences = 4, .threads = 1});
+    c = open_cache(m, &(kvik_cache_config){
+                          .size = sizeof(kvik_cache_config), .max_sequences = 4, .threads = 1});
     fill(ids, 60, kvik_model_vocab(m), 4);
     kvik_seq in, out;
     kvik_snapshot *rows;
     assert_int_equal(kvik_cache_new(c, &in), 0);
-    assert_int_equal(kvik_forward(c, &(kvik_span){in, ids, 60}, 1, false, NULL), 0);
+    assert_int_equal(
+        kvik_forward(c, &(kvik_span){.size = sizeof(kvik_span), .seq = in, .ids = ids, .n = 60}, 1,
+                     false, NULL),
+        0);
     assert_int_equal(kvik_cache_export(c, in, &rows), 0);
     assert_int_equal(kv_drop(c->x->kv, in), 0);
     assert_int_equal(kvik_cache_import(c, rows, &out), 0);

@@ -14,7 +14,8 @@ static float want[MORE * VOCAB], got[MORE * VOCAB];
 
 static kvik_cache *open_cache(kvik_model *m, const char *impl, const char *config)
 {
-    kvik_cache_config k = {.cache_implementation = impl,
+    kvik_cache_config k = {.size = sizeof k,
+                           .cache_implementation = impl,
                            .cache_config = config,
                            .max_cache_len = N + MORE,
                            .max_sequences = 4,
@@ -26,7 +27,7 @@ static kvik_cache *open_cache(kvik_model *m, const char *impl, const char *confi
 
 static void forward(kvik_cache *c, kvik_seq s, const int32_t *t, uint32_t n, float *logits)
 {
-    kvik_span span = {s, t, n};
+    kvik_span span = {.size = sizeof span, .seq = s, .ids = t, .n = n};
     if (kvik_forward(c, &span, 1, false, logits) < 0) fail_msg("%s", kvik_last_error());
 }
 
@@ -146,14 +147,19 @@ static void test_full_length(void **state)
     kvik_model *m;
     kvik_snapshot *a;
     kvik_seq s;
-    kvik_cache_config k = {
-        .cache_implementation = "static", .max_cache_len = 32, .max_sequences = 1};
+    kvik_cache_config k = {.size = sizeof k,
+                           .cache_implementation = "static",
+                           .max_cache_len = 32,
+                           .max_sequences = 1};
     kvik_cache *c;
     assert_int_equal(kvik_model_open(LLAMA, &m), 0);
     assert_int_equal(kvik_cache_open(m, &k, &c), 0);
     assert_int_equal(kvik_cache_new(c, &s), 0);
     forward(c, s, ids, 32, NULL);
-    assert_int_equal(kvik_forward(c, &(kvik_span){s, ids, 1}, 1, false, NULL), KVIK_LIMIT);
+    assert_int_equal(
+        kvik_forward(c, &(kvik_span){.size = sizeof(kvik_span), .seq = s, .ids = ids, .n = 1}, 1,
+                     false, NULL),
+        KVIK_LIMIT);
     if (kvik_cache_export(c, s, &a) < 0) fail_msg("%s", kvik_last_error());
     assert_int_equal(a->layer[0].rows, 32);
     kvik_snapshot_free(a);
@@ -170,7 +176,7 @@ static void test_refusals(void **state)
     kvik_model *m;
     kvik_snapshot *a;
     kvik_seq s, t = 77;
-    kvik_usage before, after;
+    kvik_usage before = {.size = sizeof before}, after = {.size = sizeof after};
     assert_int_equal(kvik_model_open(LLAMA, &m), 0);
     kvik_cache *c = open_cache(m, "dynamic", NULL);
     assert_int_equal(kvik_cache_export(c, 12345, &a), KVIK_STALE);
@@ -212,7 +218,7 @@ static void test_no_memory(void **state)
     (void)state;
     kvik_model *m;
     kvik_snapshot *a, *b;
-    kvik_usage before, after;
+    kvik_usage before = {.size = sizeof before}, after = {.size = sizeof after};
     kvik_seq s, t;
     int e = -1;
     assert_int_equal(kvik_model_open(LLAMA, &m), 0);

@@ -193,7 +193,8 @@ static void run(const struct spec *s, const char *what, struct reach r, const ch
     for (size_t i = 0; i < countof(chunks); i++) {
         kvik_cache *c;
         kvik_seq seq[2];
-        kvik_cache_config k = {.cache_implementation = impl,
+        kvik_cache_config k = {.size = sizeof k,
+                               .cache_implementation = impl,
                                .cache_config = config,
                                .max_sequences = 2,
                                .max_cache_len = TOKENS,
@@ -204,11 +205,13 @@ static void run(const struct spec *s, const char *what, struct reach r, const ch
         if (kvik_cache_open(m, &k, &c) < 0) fail_msg("%s: %s", what, kvik_last_error());
         for (int q = 0; q < 2; q++)
             if (sequence(c, s, ids + 5, &seq[q]) < 0) fail_msg("%s: %s", what, kvik_last_error());
-        kvik_span span[2] = {{seq[0], ids, TOKENS}, {seq[1], ids, SHORT}};
+        kvik_span span[2] = {{.size = sizeof *span, .seq = seq[0], .ids = ids, .n = TOKENS},
+                             {.size = sizeof *span, .seq = seq[1], .ids = ids, .n = SHORT}};
         if (kvik_forward(c, span, 2, true, got) < 0) fail_msg("%s: %s", what, kvik_last_error());
         compare(what, want, got, TOKENS);
         compare(what, other, got + TOKENS * VOCAB, SHORT);
-        span[0] = (kvik_span){seq[0], ids + CROPPED, TOKENS - CROPPED};
+        span[0] = (kvik_span){
+            .size = sizeof *span, .seq = seq[0], .ids = ids + CROPPED, .n = TOKENS - CROPPED};
         if (kvik_cache_crop(c, seq[0], CROPPED) < 0 || kvik_forward(c, span, 1, true, got) < 0)
             fail_msg("%s: %s", what, kvik_last_error());
         compare(what, want + CROPPED * VOCAB, got, TOKENS - CROPPED);
@@ -329,9 +332,15 @@ static void reports(void **state)
     assert_int_equal(kvik_model_describe_caches(m, &text), 0);
     assert_null(strstr(text, "\"reason\": \"cache:"));
     kvik_free(text);
-    assert_int_equal(kvik_cache_open(m, &(kvik_cache_config){.max_sequences = 1}, &c), 0);
+    assert_int_equal(
+        kvik_cache_open(
+            m, &(kvik_cache_config){.size = sizeof(kvik_cache_config), .max_sequences = 1}, &c),
+        0);
     assert_true(sequence(c, &s, ids, &seq) >= 0);
-    assert_int_equal(kvik_forward(c, &(kvik_span){seq, ids, HEARD}, 1, false, NULL), 0);
+    assert_int_equal(
+        kvik_forward(c, &(kvik_span){.size = sizeof(kvik_span), .seq = seq, .ids = ids, .n = HEARD},
+                     1, false, NULL),
+        0);
     assert_int_equal(kvik_cache_export(c, seq, &rows), KVIK_UNSUPPORTED);
     assert_int_equal(kvik_cache_map(c, seq, &text), 0);
     assert_non_null(strstr(text, "\"frozen\""));

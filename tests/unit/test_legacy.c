@@ -27,7 +27,8 @@ static void refused(int e, int code, const char *words)
 
 static kvik_cache *open_cache(kvik_model *m, const char *implementation, const char *config)
 {
-    kvik_cache_config k = {.cache_implementation = implementation,
+    kvik_cache_config k = {.size = sizeof k,
+                           .cache_implementation = implementation,
                            .cache_config = config,
                            .compute = "exact",
                            .max_sequences = 8,
@@ -52,7 +53,8 @@ static void fill(uint32_t vocab, int pattern)
 
 static void feed(kvik_batch *b)
 {
-    kvik_inputs in = {.ids = ids, .n = WIDE, .attention_mask = mask, .width = WIDE};
+    kvik_inputs in = {
+        .size = sizeof in, .ids = ids, .n = WIDE, .attention_mask = mask, .width = WIDE};
     int32_t pos[ROWS * WIDE];
     for (uint32_t i = 0; i < ROWS; i++)
         for (uint32_t j = 0, k = 0; j < WIDE; j++) {
@@ -79,9 +81,13 @@ static void go_on(kvik_batch *b, uint32_t vocab, float *logits)
             for (uint32_t j = 0; j < n; j++)
                 pos[i] += old[i * n + j];
         }
-        kvik_inputs in = {
-            .ids = id, .n = 1, .attention_mask = now, .width = n + 1, .position_ids = pos};
-        kvik_outputs out = {.logits = logits + (size_t)step * rows * vocab};
+        kvik_inputs in = {.size = sizeof in,
+                          .ids = id,
+                          .n = 1,
+                          .attention_mask = now,
+                          .width = n + 1,
+                          .position_ids = pos};
+        kvik_outputs out = {.size = sizeof out, .logits = logits + (size_t)step * rows * vocab};
         must(kvik_batch_forward(b, &in, &out));
     }
 }
@@ -191,7 +197,7 @@ static void test_encoded(void **state)
         kvik_cache *from = open_cache(m, "quantized", configs[k]), *to = open_cache(m, NULL, NULL);
         kvik_batch *b, *d;
         kvik_legacy *l;
-        kvik_usage u;
+        kvik_usage u = {.size = sizeof u};
         fill(vocab, 1);
         must(kvik_batch_open(from, ROWS, &b));
         feed(b);
@@ -223,7 +229,7 @@ static void test_wrong_arrays(void **state)
     kvik_model *m;
     kvik_batch *b, *none = NULL;
     kvik_legacy *l;
-    kvik_usage before, after;
+    kvik_usage before = {.size = sizeof before}, after = {.size = sizeof after};
     must(kvik_model_open(MODELS "mistral", &m));
     kvik_cache *c = open_cache(m, NULL, NULL),
                *sink = open_cache(m, "sink", "{\"window_length\": 8, \"num_sink_tokens\": 2}");
@@ -358,7 +364,7 @@ static void test_no_memory(void **state)
     kvik_model *m;
     kvik_batch *b, *d = NULL;
     kvik_legacy *l = NULL, *back = NULL;
-    kvik_usage before, after;
+    kvik_usage before = {.size = sizeof before}, after = {.size = sizeof after};
     must(kvik_model_open(MODELS "llama-mha", &m));
     kvik_cache *c = open_cache(m, NULL, NULL);
     fill(kvik_model_vocab(m), 2);

@@ -118,7 +118,7 @@ static const int32_t *part_decode(const struct cell *c)
 
 static int feed(struct cell *c, kvik_seq s, const int32_t *ids, uint32_t n, float *logits)
 {
-    kvik_span span = {s, ids, n};
+    kvik_span span = {.size = sizeof span, .seq = s, .ids = ids, .n = n};
     return kvik_forward(c->cache, &span, 1, false, logits);
 }
 
@@ -215,8 +215,9 @@ static int op_select(struct cell *c)
         DO(begin(c, &s[i]));
     DO(kvik_cache_drop(c->cache, s[1]));
     DO(kvik_cache_fork(c->cache, s[0], &s[3]));
-    kvik_span span[3] = {
-        {s[0], part_a(c), c->n.a}, {s[2], part_b(c), c->n.b}, {s[3], part_a(c), c->n.a}};
+    kvik_span span[3] = {{.size = sizeof(kvik_span), .seq = s[0], .ids = part_a(c), .n = c->n.a},
+                         {.size = sizeof(kvik_span), .seq = s[2], .ids = part_b(c), .n = c->n.b},
+                         {.size = sizeof(kvik_span), .seq = s[3], .ids = part_a(c), .n = c->n.a}};
     float *l = malloc(3 * (size_t)c->vocab * sizeof *l);
     int e = kvik_forward(c->cache, span, 3, false, l);
     if (e >= 0)
@@ -244,14 +245,15 @@ static int op_batch(struct cell *c)
     memcpy(ids, c->ids, n * sizeof *ids);
     memcpy(ids + n, c->ids, n * sizeof *ids);
     ids[n] = ids[0] + 1; /* row 1 is another text; row 0 is the cell's */
-    kvik_inputs in = {.ids = ids, .n = n, .logits_to_keep = 1};
-    kvik_outputs out = {.logits = l};
+    kvik_inputs in = {.size = sizeof in, .ids = ids, .n = n, .logits_to_keep = 1};
+    kvik_outputs out = {.size = sizeof out, .logits = l};
     int e = kvik_batch_open(c->cache, 2, &b);
     if (e >= 0) e = kvik_batch_forward(b, &in, NULL);
     if (e >= 0) e = kvik_batch_repeat(b, 2); /* 0 0 1 1 */
     if (e >= 0) e = kvik_batch_select(b, (uint32_t[]){1, 0}, 2);
     if (e >= 0) {
-        in = (kvik_inputs){.ids = ids, .n = c->n.a, .logits_to_keep = 1};
+        in = (kvik_inputs){
+            .size = sizeof(kvik_inputs), .ids = ids, .n = c->n.a, .logits_to_keep = 1};
         memcpy(ids, part_a(c), c->n.a * sizeof *ids);
         memcpy(ids + c->n.a, part_a(c), c->n.a * sizeof *ids);
         e = kvik_batch_forward(b, &in, &out);
@@ -274,7 +276,7 @@ static int op_batch(struct cell *c)
 static int op_sync(struct cell *c)
 {
     kvik_seq s;
-    kvik_sync r;
+    kvik_sync r = {.size = sizeof r};
     uint32_t differ = c->n.prompt, n = c->n.prompt + c->n.a;
     DO(begin(c, &s));
     DO(go_b(c, s));
@@ -333,16 +335,17 @@ static int generate(struct cell *c, const char *options, const int32_t *want, in
 {
     kvik_generation g;
     kvik_result *r = NULL;
-    kvik_prompt p[2] = {{.ids = c->ids, .n = c->n.prompt}, {.ids = c->ids + 7, .n = 11}};
+    kvik_prompt p[2] = {{.size = sizeof(kvik_prompt), .ids = c->ids, .n = c->n.prompt},
+                        {.size = sizeof(kvik_prompt), .ids = c->ids + 7, .n = 11}};
     int e = kvik_generation_init(&g, NULL);
     if (e >= 0) e = kvik_generation_set(&g, options);
     if (e >= 0) e = kvik_generate(c->cache, &g, p, 2, NULL, &r);
     for (uint32_t i = 0, k = 0; e >= 0 && i < r->n_rows; i++)
-        for (size_t j = r->row[i].n_prompt; e >= 0 && j < r->row[i].n; j++, k++) {
+        for (size_t j = r->row[i]->n_prompt; e >= 0 && j < r->row[i]->n; j++, k++) {
             if (out)
-                out[k] = r->row[i].ids[j];
+                out[k] = r->row[i]->ids[j];
             else
-                e = want[k] != r->row[i].ids[j];
+                e = want[k] != r->row[i]->ids[j];
         }
     kvik_result_free(r);
     kvik_generation_done(&g);
@@ -412,7 +415,7 @@ static int op_prefix(struct cell *c)
 {
     DO(generate(c, greedy_options, c->greedy, NULL));
     DO(generate(c, greedy_options, c->greedy, NULL));
-    kvik_usage u;
+    kvik_usage u = {.size = sizeof u};
     kvik_cache_usage(c->cache, &u);
     n_found += u.reused > 0;
     return 0;
@@ -457,7 +460,8 @@ static int open_cache(struct cell *c, const struct policy *p, const char *config
     bool offload = strcmp(tier, "offloaded") == 0, on_full = strcmp(tier, "on_full") == 0;
     snprintf(merged, sizeof merged, "%.*s%s\"offloading\":true}", (int)strlen(config) - 1, config,
              config[1] == '}' ? "" : ",");
-    kvik_cache_config k = {.cache_implementation = p->implementation,
+    kvik_cache_config k = {.size = sizeof k,
+                           .cache_implementation = p->implementation,
                            .cache_config = offload ? merged : config,
                            .max_cache_len = c->most,
                            .cache_memory = memory,
@@ -484,7 +488,7 @@ static int squeeze(struct cell *c, const struct policy *p, const char *config, c
         e = open_cache(c, p, config, tier, memory);
         if (e < 0) continue;
         e = run(c);
-        kvik_usage u;
+        kvik_usage u = {.size = sizeof u};
         kvik_cache_usage(c->cache, &u);
         *streamed = u.tier_written > 0;
         if (u.peak_bytes > memory) {
@@ -517,7 +521,7 @@ static int reference(struct cell *c, const struct policy *p, const char *config,
     if (e >= 0) e = kvik_cache_drop(c->cache, s);
     if (e >= 0) e = generate(c, beam_options, NULL, beams);
     if (e >= 0) e = generate(c, greedy_options, NULL, greedy);
-    kvik_usage u;
+    kvik_usage u = {.size = sizeof u};
     kvik_cache_usage(c->cache, &u);
     c->peak = u.peak_bytes;
     kvik_cache_close(c->cache);

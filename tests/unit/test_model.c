@@ -117,9 +117,11 @@ static void allocation_failures(void **state)
         int32_t ids[] = {1, 2, 3};
         mem_fail_at(k, false);
         int e = kvik_model_open(dir, &m);
-        if (e >= 0) e = kvik_cache_open(m, &(kvik_cache_config){.max_sequences = 2}, &c);
+        if (e >= 0)
+            e = kvik_cache_open(
+                m, &(kvik_cache_config){.size = sizeof(kvik_cache_config), .max_sequences = 2}, &c);
         if (e >= 0) e = kvik_cache_new(c, &s);
-        kvik_span span = {s, ids, 3};
+        kvik_span span = {.size = sizeof span, .seq = s, .ids = ids, .n = 3};
         if (e >= 0) e = kvik_forward(c, &span, 1, false, NULL);
         mem_fail_at(-1, false);
         kvik_cache_close(c);

@@ -43,7 +43,8 @@ static bool long_enough(void *ctx, uint32_t row, const int32_t *text, size_t n)
 static kvik_cache *open_cache(const char *preset, const char *config)
 {
     kvik_cache *c;
-    kvik_cache_config cc = {.cache_implementation = preset,
+    kvik_cache_config cc = {.size = sizeof cc,
+                            .cache_implementation = preset,
                             .cache_config = config,
                             .compute = "exact",
                             .max_cache_len = 64,
@@ -64,8 +65,8 @@ static kvik_generation options(uint32_t new_tokens)
 static kvik_result *run(kvik_cache *c, const kvik_generation *g, uint32_t n,
                         const kvik_hooks *hooks)
 {
-    const kvik_prompt p[2] = {{.ids = ids, .n = countof(ids)},
-                              {.ids = others, .n = countof(others)}};
+    const kvik_prompt p[2] = {{.size = sizeof(kvik_prompt), .ids = ids, .n = countof(ids)},
+                              {.size = sizeof(kvik_prompt), .ids = others, .n = countof(others)}};
     kvik_result *r;
     if (kvik_generate(c, g, p, n, hooks, &r) < 0) fail_msg("%s", kvik_last_error());
     return r;
@@ -80,17 +81,19 @@ static void processors(void **state)
         kvik_generation g = options(6);
         g.num_beams = beams;
         kvik_result *plain = run(c, &g, 2, NULL);
-        struct hooked h = {.banned = plain->row[0].ids[plain->row[0].n_prompt]};
-        kvik_hooks hooks = {.ctx = &h, .logits_processor = ban};
+        struct hooked h = {.banned = plain->row[0]->ids[plain->row[0]->n_prompt]};
+        kvik_hooks hooks = {.size = sizeof hooks, .ctx = &h, .logits_processor = ban};
         kvik_result *r = run(c, &g, 2, &hooks);
         assert_int_equal(h.vocab, r->vocab);
         assert_int_equal(h.rows, (1u << 2 * beams) - 1);
-        for (size_t k = r->row[0].n_prompt; k < r->row[0].n; k++)
-            assert_int_not_equal(r->row[0].ids[k], h.banned);
+        for (size_t k = r->row[0]->n_prompt; k < r->row[0]->n; k++)
+            assert_int_not_equal(r->row[0]->ids[k], h.banned);
         kvik_result_free(r);
         h.refuse = true;
         assert_int_equal(
-            kvik_generate(c, &g, &(kvik_prompt){.ids = ids, .n = countof(ids)}, 1, &hooks, &r),
+            kvik_generate(
+                c, &g, &(kvik_prompt){.size = sizeof(kvik_prompt), .ids = ids, .n = countof(ids)},
+                1, &hooks, &r),
             KVIK_CANCELLED);
         kvik_result_free(plain);
         kvik_generation_done(&g);
@@ -112,7 +115,7 @@ static void scores(void **state)
         for (uint32_t s = 0; s < r->steps; s++)
             assert_int_equal(
                 gen_argmax(r->scores + ((size_t)s * r->logit_rows + i) * r->vocab, r->vocab),
-                r->row[i].ids[r->row[i].n_prompt + s]);
+                r->row[i]->ids[r->row[i]->n_prompt + s]);
     kvik_result_free(r);
     g.num_beams = 3;
     g.repetition_penalty = 1;
@@ -123,7 +126,7 @@ static void scores(void **state)
         beam_log_softmax(want, r->vocab);
         assert_memory_equal(want, r->scores + (size_t)k * r->vocab, r->vocab * sizeof *want);
     }
-    const kvik_row *best = &r->row[1];
+    const kvik_row *best = r->row[1];
     double sum = 0;
     for (size_t k = 0; k < best->n - best->n_prompt; k++)
         sum += r->scores[((size_t)k * r->logit_rows + (uint32_t)best->beam_indices[k]) * r->vocab +
@@ -225,19 +228,19 @@ static void criteria(void **state)
         kvik_generation g = options(8);
         ways[w].set(&g);
         struct hooked h = {.longest = countof(ids) + 2};
-        kvik_hooks hooks = {.ctx = &h, .stopping_criteria = long_enough};
+        kvik_hooks hooks = {.size = sizeof hooks, .ctx = &h, .stopping_criteria = long_enough};
         kvik_result *r = run(c, &g, 2, &hooks);
         for (uint32_t i = 0; i < r->n_rows; i++) {
-            assert_int_equal(r->row[i].n, countof(ids) + 2);
-            assert_int_equal(r->row[i].finish, KVIK_FINISH_CRITERIA);
+            assert_int_equal(r->row[i]->n, countof(ids) + 2);
+            assert_int_equal(r->row[i]->finish, KVIK_FINISH_CRITERIA);
         }
-        assert_string_equal(kvik_finish_name(r->row[0].finish), "criteria");
+        assert_string_equal(kvik_finish_name(r->row[0]->finish), "criteria");
         kvik_result_free(r);
         g.max_time = 1e-9;
         r = run(c, &g, 2, NULL);
         for (uint32_t i = 0; i < r->n_rows; i++) {
-            assert_int_equal(r->row[i].n, r->row[i].n_prompt + 1);
-            assert_int_equal(r->row[i].finish, KVIK_FINISH_TIME);
+            assert_int_equal(r->row[i]->n, r->row[i]->n_prompt + 1);
+            assert_int_equal(r->row[i]->finish, KVIK_FINISH_TIME);
         }
         kvik_result_free(r);
         kvik_generation_done(&g);
@@ -268,7 +271,7 @@ static void no_allocations(void **state)
         kvik_generation g = options(8);
         ways[w].set(&g);
         struct counted k = {0};
-        kvik_hooks hooks = {.ctx = &k, .logits_processor = count};
+        kvik_hooks hooks = {.size = sizeof hooks, .ctx = &k, .logits_processor = count};
         kvik_result *r = run(c, &g, 2, &hooks);
         assert_true(k.calls >= 16);
         kvik_result_free(r);
@@ -280,7 +283,7 @@ static void no_allocations(void **state)
 /* Logits of `text` from nothing, its new tokens fed one by one. */
 static void from_scratch(kvik_cache *c, const int32_t *text, size_t prompt, size_t n, float *out)
 {
-    kvik_span span = {.ids = text, .n = (uint32_t)prompt};
+    kvik_span span = {.size = sizeof span, .ids = text, .n = (uint32_t)prompt};
     assert_int_equal(kvik_cache_new(c, &span.seq), 0);
     assert_int_equal(kvik_forward(c, &span, 1, false, out), 0);
     for (size_t i = prompt; i < n; i++) {
@@ -311,11 +314,12 @@ static void sequences(void **state)
             negative_prompt(&g, true);
             g.return_dict_in_generate = true;
             kvik_result *r = run(c, &g, 2, NULL);
-            kvik_usage u;
+            kvik_usage u = {.size = sizeof u};
             for (uint32_t i = 0; i < r->n_rows; i++) {
-                const kvik_row *row = &r->row[i];
+                const kvik_row *row = r->row[i];
                 assert_int_equal(kvik_cache_length(c, row->seq), row->n - 1);
-                kvik_span span = {.seq = row->seq, .ids = row->ids + row->n - 1, .n = 1};
+                kvik_span span = {
+                    .size = sizeof span, .seq = row->seq, .ids = row->ids + row->n - 1, .n = 1};
                 assert_int_equal(kvik_forward(c, &span, 1, false, got), 0);
                 from_scratch(c, row->ids, row->n_prompt, row->n, want);
                 assert_memory_equal(got, want, r->vocab * sizeof *got);
@@ -342,9 +346,9 @@ static void same_rows(const char *way, const struct strategy *s, const kvik_resu
 {
     assert_int_equal(a->n_rows, b->n_rows);
     for (uint32_t i = 0; i < a->n_rows; i++)
-        if (a->row[i].n != b->row[i].n ||
-            memcmp(a->row[i].ids, b->row[i].ids, a->row[i].n * sizeof *a->row[i].ids) ||
-            a->row[i].score != b->row[i].score)
+        if (a->row[i]->n != b->row[i]->n ||
+            memcmp(a->row[i]->ids, b->row[i]->ids, a->row[i]->n * sizeof *a->row[i]->ids) ||
+            a->row[i]->score != b->row[i]->score)
             fail_msg("%s, %s: row %u differs", way, s->use_cache ? s->preset : "no cache", i);
 }
 
@@ -369,8 +373,8 @@ static void strategies(void **state)
         kvik_cache *c = open_cache("dynamic", NULL);
         kvik_result *want = run(c, &g, 2, NULL), *alone = run(c, &g, 1, NULL);
         for (uint32_t i = 0; i < alone->n_rows; i++)
-            assert_memory_equal(alone->row[i].ids, want->row[i].ids,
-                                alone->row[i].n * sizeof *alone->row[i].ids);
+            assert_memory_equal(alone->row[i]->ids, want->row[i]->ids,
+                                alone->row[i]->n * sizeof *alone->row[i]->ids);
         kvik_result_free(alone);
         kvik_cache_close(c);
         for (size_t k = 0; k < countof(lossless); k++) {
@@ -496,7 +500,7 @@ static void contrast_literally(void **state)
         g.penalty_alpha = alpha;
         g.top_k = K;
         kvik_result *r = run(c, &g, 1, NULL);
-        assert_memory_equal(r->row[0].ids, text, sizeof text);
+        assert_memory_equal(r->row[0]->ids, text, sizeof text);
         kvik_result_free(r);
     }
     mem_free(logits);
@@ -516,12 +520,12 @@ static void given(void **state)
         ways[w].set(&g);
         negative_prompt(&g, true);
         kvik_result *want = run(c, &g, 1, NULL), *r = NULL;
-        kvik_prompt p = {.ids = ids, .n = countof(ids)};
-        kvik_span span = {.ids = ids, .n = 5};
+        kvik_prompt p = {.size = sizeof p, .ids = ids, .n = countof(ids)};
+        kvik_span span = {.size = sizeof span, .ids = ids, .n = 5};
         assert_int_equal(kvik_cache_new(c, &p.seq), 0);
         span.seq = p.seq;
         assert_int_equal(kvik_forward(c, &span, 1, false, NULL), 0);
-        kvik_usage before, after;
+        kvik_usage before = {.size = sizeof before}, after = {.size = sizeof after};
         kvik_cache_usage(c, &before);
         int64_t failures = 0;
         g.return_dict_in_generate = i % 2;
@@ -537,12 +541,12 @@ static void given(void **state)
             assert_int_equal(after.bytes, before.bytes);
         }
         assert_true(failures > 10);
-        assert_memory_equal(r->row[0].ids, want->row[0].ids, want->row[0].n * sizeof *ids);
+        assert_memory_equal(r->row[0]->ids, want->row[0]->ids, want->row[0]->n * sizeof *ids);
         /* beams keep as much of the best row as still exists */
-        assert_in_range(kvik_cache_length(c, p.seq), countof(ids), r->row[0].n - 1);
+        assert_in_range(kvik_cache_length(c, p.seq), countof(ids), r->row[0]->n - 1);
         if (g.num_beams == 1 || i % 2)
-            assert_int_equal(kvik_cache_length(c, p.seq), r->row[0].n - 1);
-        assert_int_equal(r->row[0].seq, i % 2 ? p.seq : 0);
+            assert_int_equal(kvik_cache_length(c, p.seq), r->row[0]->n - 1);
+        assert_int_equal(r->row[0]->seq, i % 2 ? p.seq : 0);
         assert_true(kv_check(c->x->kv));
         kvik_result_free(r);
         kvik_result_free(want);
@@ -567,7 +571,7 @@ static void legacy(void **state)
         assert_int_equal(l->batch, r->n_rows);
         assert_int_equal(l->length, countof(ids) + 5 - 1);
         for (uint32_t i = 0; i < r->n_rows; i++) {
-            const kvik_row *row = &r->row[i];
+            const kvik_row *row = r->row[i];
             const uint8_t *mask = l->attention_mask + (size_t)i * l->length;
             kvik_snapshot *s;
             assert_int_equal(kvik_cache_export(c, row->seq, &s), 0);
@@ -587,9 +591,9 @@ static void legacy(void **state)
         kvik_result_free(r);
         g.return_dict_in_generate = false; /* arrays alone: no sequence stays */
         r = run(c, &g, 1, NULL);
-        kvik_usage u;
+        kvik_usage u = {.size = sizeof u};
         kvik_cache_usage(c, &u);
-        assert_true(r->past_key_values && !r->row[0].seq && u.tokens == 0);
+        assert_true(r->past_key_values && !r->row[0]->seq && u.tokens == 0);
         kvik_result_free(r);
         kvik_generation_done(&g);
         kvik_cache_close(c);
@@ -602,8 +606,8 @@ static void refusals(void **state)
     (void)state;
     kvik_cache *c = open_cache("dynamic", NULL);
     kvik_generation g = options(4);
-    const kvik_prompt p[2] = {{.ids = ids, .n = countof(ids)},
-                              {.ids = others, .n = countof(others)}};
+    const kvik_prompt p[2] = {{.size = sizeof(kvik_prompt), .ids = ids, .n = countof(ids)},
+                              {.size = sizeof(kvik_prompt), .ids = others, .n = countof(others)}};
     kvik_result *r;
     contrastive(&g);
     g.top_k = 7;

@@ -34,6 +34,7 @@ static const struct way ways[] = {
 static kvik_cache *open_cache(kvik_cache_config cc)
 {
     kvik_cache *c;
+    cc.size = sizeof cc;
     cc.compute = "exact";
     cc.threads = 1;
     if (!cc.max_cache_len) cc.max_cache_len = 64;
@@ -56,7 +57,7 @@ static kvik_generation options(const struct way *w)
 static kvik_seq held(kvik_cache *c)
 {
     static const int32_t other[] = {295, 130, 218, 306, 124, 94, 38};
-    kvik_span s = {.ids = other, .n = countof(other)};
+    kvik_span s = {.size = sizeof s, .ids = other, .n = countof(other)};
     if (kvik_cache_new(c, &s.seq) < 0 || kvik_forward(c, &s, 1, false, NULL) < 0) return 0;
     return s.seq;
 }
@@ -70,7 +71,7 @@ struct state { /* of a store, as far as a caller can tell */
 static struct state state_of(const kvik_cache *c, kvik_seq s)
 {
     struct kv_usage u;
-    kvik_usage k;
+    kvik_usage k = {.size = sizeof k};
     kv_usage(c->x->kv, &u);
     kvik_cache_usage(c, &k);
     return (struct state){.tokens = u.rows,
@@ -98,16 +99,16 @@ static void same_ids(const char *way, const kvik_result *a, const kvik_result *b
 {
     assert_int_equal(a->n_rows, b->n_rows);
     for (uint32_t i = 0; i < a->n_rows; i++)
-        if (a->row[i].n != b->row[i].n ||
-            memcmp(a->row[i].ids, b->row[i].ids, a->row[i].n * sizeof *ids))
+        if (a->row[i]->n != b->row[i]->n ||
+            memcmp(a->row[i]->ids, b->row[i]->ids, a->row[i]->n * sizeof *ids))
             fail_msg("%s: row %u differs", way, i);
 }
 
 static void drop_rows(kvik_cache *c, const kvik_result *r, kvik_seq but)
 {
     for (uint32_t i = 0; i < r->n_rows; i++)
-        if (r->row[i].seq && r->row[i].seq != but)
-            assert_int_equal(kvik_cache_drop(c, r->row[i].seq), 0);
+        if (r->row[i]->seq && r->row[i]->seq != but)
+            assert_int_equal(kvik_cache_drop(c, r->row[i]->seq), 0);
 }
 
 static const struct {
@@ -129,7 +130,7 @@ static void allocations(void **state)
         bool legacy = i / countof(ways) < 2;
         kvik_cache *c = open_cache(kinds[i / countof(ways)].cc);
         kvik_generation g = options(w);
-        kvik_prompt p = {.ids = ids, .n = countof(ids), .seq = held(c)};
+        kvik_prompt p = {.size = sizeof p, .ids = ids, .n = countof(ids), .seq = held(c)};
         kvik_result *r;
         int e;
         g.return_dict_in_generate = g.output_logits = g.output_scores = true;
@@ -156,7 +157,7 @@ static void allocations(void **state)
 static uint32_t eat(kvik_cache *c, kvik_seq *out)
 {
     int32_t text[BITE];
-    kvik_span s = {.ids = text, .n = BITE};
+    kvik_span s = {.size = sizeof s, .ids = text, .n = BITE};
     for (int32_t i = 0; i < BITE; i++)
         text[i] = 3 + i;
     assert_int_equal(kvik_cache_new(c, &s.seq), 0);
@@ -174,10 +175,12 @@ static void budgets(void **state)
     uint32_t full = 0;
     for (size_t i = 0; i < countof(ways); i++) {
         const struct way *w = &ways[i];
-        kvik_cache *c = open_cache((kvik_cache_config){
-            .cache_memory = 640 << 10, .step_tokens = BITE, .max_cache_len = 2000});
+        kvik_cache *c = open_cache((kvik_cache_config){.size = sizeof(kvik_cache_config),
+                                                       .cache_memory = 640 << 10,
+                                                       .step_tokens = BITE,
+                                                       .max_cache_len = 2000});
         kvik_generation g = options(w);
-        kvik_prompt p = {.ids = ids, .n = countof(ids), .seq = held(c)};
+        kvik_prompt p = {.size = sizeof p, .ids = ids, .n = countof(ids), .seq = held(c)};
         kvik_result *want, *r;
         g.max_new_tokens = 40;
         assert_int_equal(kvik_generate(c, &g, &p, 1, NULL, &want), 0);
@@ -231,10 +234,10 @@ static void callbacks(void **state)
         cc.step_tokens = 2;
         kvik_cache *c = open_cache(cc);
         kvik_generation g = options(w);
-        kvik_prompt p = {.ids = ids, .n = countof(ids), .seq = held(c)};
+        kvik_prompt p = {.size = sizeof p, .ids = ids, .n = countof(ids), .seq = held(c)};
         kvik_result *r;
         struct refusing no;
-        kvik_hooks hooks = {.ctx = &no};
+        kvik_hooks hooks = {.size = sizeof hooks, .ctx = &no};
         if (i % 2)
             hooks.on_progress = progress;
         else
@@ -284,19 +287,20 @@ static void huge(void **state)
 #undef FIELD
     };
     for (size_t i = 0; i < countof(most); i++) {
-        kvik_cache *c = open_cache((kvik_cache_config){0});
+        kvik_cache *c = open_cache((kvik_cache_config){.size = sizeof(kvik_cache_config)});
         kvik_generation g = options(&(struct way){"huge", most[i].json});
-        const kvik_prompt p[2] = {{.ids = ids, .n = countof(ids)}, {.ids = ids, .n = 1}};
+        const kvik_prompt p[2] = {{.size = sizeof(kvik_prompt), .ids = ids, .n = countof(ids)},
+                                  {.size = sizeof(kvik_prompt), .ids = ids, .n = 1}};
         kvik_result *r;
-        kvik_usage u;
+        kvik_usage u = {.size = sizeof u};
         *(uint32_t *)((char *)&g + most[i].field) = g.max_new_tokens = UINT32_MAX;
         int e = kvik_generate(c, &g, p, 2, NULL, &r);
         if (e != most[i].code) fail_msg("%zu: %d, %s", i, e, kvik_last_error());
         if (e == KVIK_LIMIT && !strstr(kvik_last_error(), "max_sequences"))
             fail_msg("%zu: %s", i, kvik_last_error());
         if (e >= 0) {
-            assert_int_equal(r->row[0].n, 65); /* the last one has no row */
-            assert_int_equal(r->row[1].n, 65);
+            assert_int_equal(r->row[0]->n, 65); /* the last one has no row */
+            assert_int_equal(r->row[1]->n, 65);
             kvik_result_free(r);
         }
         kvik_cache_usage(c, &u);
@@ -313,7 +317,8 @@ static void misuse(void **state)
     static const uint8_t hidden[] = {0, 0, 0};
     static const int32_t outside[] = {295, 1 << 20, 3}, below[] = {295, -1, 3};
     for (size_t i = 0; i < countof(ways); i++) {
-        kvik_cache *c = open_cache((kvik_cache_config){.max_sequences = 16});
+        kvik_cache *c =
+            open_cache((kvik_cache_config){.size = sizeof(kvik_cache_config), .max_sequences = 16});
         kvik_generation g = options(&ways[i]);
         kvik_seq first = held(c), gone = held(c);
         assert_int_equal(kvik_cache_drop(c, gone), 0);
@@ -321,25 +326,31 @@ static void misuse(void **state)
             kvik_prompt second;
             int code;
         } bad[] = {
-            {{.ids = NULL, .n = 3}, KVIK_ARG},
-            {{.ids = ids, .n = 0}, KVIK_ARG},
-            {{.ids = ids, .n = 3, .attention_mask = hidden}, KVIK_ARG},
-            {{.ids = outside, .n = 3}, KVIK_ARG},
-            {{.ids = below, .n = 3}, KVIK_ARG},
-            {{.ids = ids, .n = 3, .seq = gone}, KVIK_STALE},
-            {{.ids = ids, .n = 3, .seq = UINT32_MAX}, KVIK_STALE},
-            {{.ids = ids, .n = 3, .seq = first}, KVIK_ARG},
-            {{.ids = ids, .n = (size_t)1 << 40, .attention_mask = NULL}, KVIK_LIMIT},
+            {{.size = sizeof(kvik_prompt), .ids = NULL, .n = 3}, KVIK_ARG},
+            {{.size = sizeof(kvik_prompt), .ids = ids, .n = 0}, KVIK_ARG},
+            {{.size = sizeof(kvik_prompt), .ids = ids, .n = 3, .attention_mask = hidden}, KVIK_ARG},
+            {{.size = sizeof(kvik_prompt), .ids = outside, .n = 3}, KVIK_ARG},
+            {{.size = sizeof(kvik_prompt), .ids = below, .n = 3}, KVIK_ARG},
+            {{.size = sizeof(kvik_prompt), .ids = ids, .n = 3, .seq = gone}, KVIK_STALE},
+            {{.size = sizeof(kvik_prompt), .ids = ids, .n = 3, .seq = UINT32_MAX}, KVIK_STALE},
+            {{.size = sizeof(kvik_prompt), .ids = ids, .n = 3, .seq = first}, KVIK_ARG},
+            {{.size = sizeof(kvik_prompt),
+              .ids = ids,
+              .n = (size_t)1 << 40,
+              .attention_mask = NULL},
+             KVIK_LIMIT},
         };
         kvik_result *r = NULL;
         struct state before = state_of(c, first);
         for (size_t k = 0; k < countof(bad); k++) {
-            const kvik_prompt p[] = {{.ids = ids, .n = countof(ids), .seq = first}, bad[k].second};
+            const kvik_prompt p[] = {
+                {.size = sizeof(kvik_prompt), .ids = ids, .n = countof(ids), .seq = first},
+                bad[k].second};
             int e = kvik_generate(c, &g, p, 2, NULL, &r);
             if (e != bad[k].code) fail_msg("%zu: %d, %s", k, e, kvik_last_error());
             unchanged("misuse", ways[i].name, (long long)k, before, state_of(c, first));
         }
-        const kvik_prompt p = {.ids = ids, .n = countof(ids)};
+        const kvik_prompt p = {.size = sizeof p, .ids = ids, .n = countof(ids)};
         assert_int_equal(kvik_generate(c, &g, &p, 0, NULL, &r), KVIK_ARG);
         assert_int_equal(kvik_generate(NULL, &g, &p, 1, NULL, &r), KVIK_ARG);
         assert_int_equal(kvik_generate(c, NULL, &p, 1, NULL, &r), KVIK_ARG);
@@ -368,7 +379,9 @@ static void equal_ways(void **state)
         const struct way *w = &ways[i / 2 % countof(ways)];
         kvik_cache_config cc = kinds[i / 2 / countof(ways)].cc;
         bool turns = strcmp(kinds[i / 2 / countof(ways)].name, "quantized") == 0;
-        kvik_prompt p[2] = {{.ids = ids, .n = i % 2 ? 1 : countof(ids)}, {.ids = ids + 2, .n = 5}};
+        kvik_prompt p[2] = {
+            {.size = sizeof(kvik_prompt), .ids = ids, .n = i % 2 ? 1 : countof(ids)},
+            {.size = sizeof(kvik_prompt), .ids = ids + 2, .n = 5}};
         kvik_cache *c = open_cache(cc);
         kvik_generation g = options(w);
         kvik_result *want, *r;
@@ -385,8 +398,8 @@ static void equal_ways(void **state)
             if (kvik_generate(c, &g, p, 1 + how[k].beside, NULL, &r) < 0)
                 fail_msg("%s: %s", w->name, kvik_last_error());
             for (uint32_t n = 0; n < want->n_rows; n++)
-                if (r->row[n].n != want->row[n].n || r->row[n].score != want->row[n].score ||
-                    memcmp(r->row[n].ids, want->row[n].ids, want->row[n].n * sizeof *ids))
+                if (r->row[n]->n != want->row[n]->n || r->row[n]->score != want->row[n]->score ||
+                    memcmp(r->row[n]->ids, want->row[n]->ids, want->row[n]->n * sizeof *ids))
                     fail_msg("%s, %s, %zu: row %u differs", kinds[i / 2 / countof(ways)].name,
                              w->name, k, n);
             kvik_result_free(r);
@@ -408,8 +421,8 @@ static bool feed_inside(void *ctx, uint64_t done, uint64_t total)
     struct nosy *n = ctx;
     kvik_generation g;
     kvik_result *r;
-    kvik_span span = {.seq = n->s, .ids = ids, .n = countof(ids)};
-    kvik_prompt p = {.ids = ids, .n = countof(ids)};
+    kvik_span span = {.size = sizeof span, .seq = n->s, .ids = ids, .n = countof(ids)};
+    kvik_prompt p = {.size = sizeof p, .ids = ids, .n = countof(ids)};
     (void)done, (void)total;
     n->asked += 3;
     n->refused += kvik_forward(n->c, &span, 1, false, NULL) == KVIK_BUSY;
@@ -427,12 +440,13 @@ static void nested(void **state)
 {
     (void)state;
     for (size_t i = 0; i < countof(ways); i++) {
-        kvik_cache *c = open_cache((kvik_cache_config){.step_tokens = 3});
+        kvik_cache *c =
+            open_cache((kvik_cache_config){.size = sizeof(kvik_cache_config), .step_tokens = 3});
         kvik_generation g = options(&ways[i]);
-        kvik_prompt p = {.ids = ids, .n = countof(ids)};
+        kvik_prompt p = {.size = sizeof p, .ids = ids, .n = countof(ids)};
         kvik_result *want, *r;
         struct nosy n = {.c = c};
-        kvik_hooks hooks = {.ctx = &n, .on_progress = feed_inside};
+        kvik_hooks hooks = {.size = sizeof hooks, .ctx = &n, .on_progress = feed_inside};
         bool beams = g.num_beams > 1; /* these tell of steps as well, when nothing is being fed */
         assert_int_equal(kvik_generate(c, &g, &p, 1, NULL, &want), 0);
         p.seq = held(c);
@@ -453,15 +467,15 @@ static void said(void **state)
 {
     (void)state;
     for (size_t i = 0; i < countof(ways); i++) {
-        kvik_cache *c = open_cache((kvik_cache_config){0});
+        kvik_cache *c = open_cache((kvik_cache_config){.size = sizeof(kvik_cache_config)});
         kvik_generation g = options(&ways[i]);
-        kvik_prompt p = {.ids = ids, .n = countof(ids), .seq = held(c)};
+        kvik_prompt p = {.size = sizeof p, .ids = ids, .n = countof(ids), .seq = held(c)};
         kvik_result *r;
         assert_int_equal(kvik_generate(c, &g, &p, 1, NULL, &r), 0);
         const struct exec_said *s = &c->x->said[p.seq % c->x->max_seqs];
         assert_int_equal(s->seq, p.seq);
         assert_int_equal(s->len, kvik_cache_length(c, p.seq));
-        assert_int_equal(s->token, r->row[0].ids[s->len]);
+        assert_int_equal(s->token, r->row[0]->ids[s->len]);
         kvik_result_free(r);
         kvik_generation_done(&g);
         kvik_cache_close(c);
@@ -477,14 +491,14 @@ static void found_again(void **state)
     for (int32_t i = 0; i < 40; i++)
         text[i] = 3 + i;
     for (int legacy = 0; legacy < 2; legacy++) {
-        kvik_cache *c = open_cache((kvik_cache_config){0});
+        kvik_cache *c = open_cache((kvik_cache_config){.size = sizeof(kvik_cache_config)});
         kvik_generation g = options(&ways[0]);
-        const kvik_prompt p = {.ids = text, .n = countof(text)};
+        const kvik_prompt p = {.size = sizeof p, .ids = text, .n = countof(text)};
         kvik_result *r;
         g.return_legacy_cache = legacy;
         for (int k = 0; k < 2; k++) {
             assert_int_equal(kvik_generate(c, &g, &p, 1, NULL, &r), 0);
-            reused[legacy] = r->row[0].reused;
+            reused[legacy] = r->row[0]->reused;
             kvik_result_free(r);
         }
         kvik_generation_done(&g);
@@ -500,15 +514,16 @@ static void last_rows(void **state)
     (void)state;
     for (size_t i = 0; i < 2 * countof(ways); i++) {
         const struct way *w = &ways[i / 2];
-        kvik_cache *c = open_cache((kvik_cache_config){0});
+        kvik_cache *c = open_cache((kvik_cache_config){.size = sizeof(kvik_cache_config)});
         kvik_generation g = options(w);
-        kvik_prompt p = {.ids = ids, .n = countof(ids)};
+        kvik_prompt p = {.size = sizeof p, .ids = ids, .n = countof(ids)};
         kvik_result *want, *r;
         assert_int_equal(kvik_generate(c, &g, &p, 1, NULL, &want), 0);
         kvik_cache_close(c);
         bool contrasts = g.penalty_alpha > 0; /* its last candidate is fed */
         for (uint32_t len = countof(ids) + NEW - 1; len <= countof(ids) + NEW; len++) {
-            c = open_cache((kvik_cache_config){.cache_implementation = i % 2 ? "static" : NULL,
+            c = open_cache((kvik_cache_config){.size = sizeof(kvik_cache_config),
+                                               .cache_implementation = i % 2 ? "static" : NULL,
                                                .max_cache_len = len});
             int e = kvik_generate(c, &g, &p, 1, NULL, &r);
             bool short_of_one = contrasts && len < countof(ids) + NEW;
@@ -517,8 +532,8 @@ static void last_rows(void **state)
                 assert_non_null(strstr(kvik_last_error(), "max_cache_len"));
             } else {
                 if (e < 0) fail_msg("%s: %s", w->name, kvik_last_error());
-                assert_int_equal(r->row[0].n, want->row[0].n - short_of_one);
-                assert_memory_equal(r->row[0].ids, want->row[0].ids, r->row[0].n * sizeof *ids);
+                assert_int_equal(r->row[0]->n, want->row[0]->n - short_of_one);
+                assert_memory_equal(r->row[0]->ids, want->row[0]->ids, r->row[0]->n * sizeof *ids);
                 kvik_result_free(r);
             }
             kvik_cache_close(c);

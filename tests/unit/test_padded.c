@@ -21,13 +21,14 @@ static void by_hand(struct bench *t, const uint8_t *mask, bool last_only, float 
     for (int step = 0; step < STEPS; step++) {
         float *to = logits + (size_t)step * ROWS * t->vocab;
         count(t->mask, width, n, t->pos);
-        kvik_inputs in = {.ids = ids,
+        kvik_inputs in = {.size = sizeof in,
+                          .ids = ids,
                           .n = n,
                           .attention_mask = t->mask,
                           .width = width,
                           .position_ids = t->pos,
                           .logits_to_keep = last_only ? 1 : 0};
-        kvik_outputs out = {.logits = last_only ? to : all};
+        kvik_outputs out = {.size = sizeof out, .logits = last_only ? to : all};
         must(kvik_batch_forward(t->b, &in, &out));
         for (uint32_t i = 0; i < ROWS; i++) {
             uint32_t j = n - 1; /* the last column that is a token */
@@ -59,8 +60,10 @@ static void generate(struct bench *t, kvik_cache *c, const uint8_t *mask, kvik_r
     g.max_new_tokens = STEPS;
     g.output_logits = true;
     for (uint32_t i = 0; i < ROWS; i++)
-        p[i] =
-            (kvik_prompt){.ids = t->ids + i * WIDE, .n = WIDE, .attention_mask = mask + i * WIDE};
+        p[i] = (kvik_prompt){.size = sizeof(kvik_prompt),
+                             .ids = t->ids + i * WIDE,
+                             .n = WIDE,
+                             .attention_mask = mask + i * WIDE};
     must(kvik_generate(c, &g, p, ROWS, NULL, r));
     kvik_generation_done(&g);
 }
@@ -83,7 +86,7 @@ static void same_as_generate(const char *model, const char *implementation, cons
     assert_int_equal(r->steps, STEPS);
     for (uint32_t i = 0; i < ROWS; i++)
         for (uint32_t s = 0; s < STEPS; s++)
-            if (r->row[i].ids[WIDE + s] != chosen[s * ROWS + i])
+            if (r->row[i]->ids[WIDE + s] != chosen[s * ROWS + i])
                 fail_msg("%s %s: row %u step %u", model, implementation, i, s);
     if (memcmp(logits, r->logits, bytes) != 0) fail_msg("%s %s: bits", model, implementation);
     kvik_result_free(r);
@@ -125,7 +128,12 @@ static void test_refusals(void **state)
         memcpy(mask + i * (WIDE + 2), LEFT + i * WIDE, WIDE);
         memset(mask + i * (WIDE + 2) + WIDE, 1, 2);
     }
-    kvik_inputs good = {.ids = ids, .n = 2, .attention_mask = mask, .width = WIDE + 2}, in;
+    kvik_inputs good = {.size = sizeof good,
+                        .ids = ids,
+                        .n = 2,
+                        .attention_mask = mask,
+                        .width = WIDE + 2},
+                in;
     in = good;
     in.width = WIDE;
     refused(kvik_batch_forward(t.b, &in, NULL), KVIK_ARG,
@@ -193,15 +201,19 @@ static void test_outputs(void **state)
         size_t cells = ROWS * WIDE;
         float *all = malloc(cells * t.vocab * sizeof *all), *some = malloc(cells * t.vocab * 4);
         float *h = malloc((layers + 1) * cells * hidden * sizeof *h);
-        kvik_inputs in = {.ids = t.ids, .n = WIDE, .attention_mask = HOLES, .width = WIDE};
-        must(kvik_batch_forward(t.b, &in, &(kvik_outputs){.logits = all, .hidden_states = h}));
+        kvik_inputs in = {
+            .size = sizeof in, .ids = t.ids, .n = WIDE, .attention_mask = HOLES, .width = WIDE};
+        must(kvik_batch_forward(
+            t.b, &in,
+            &(kvik_outputs){.size = sizeof(kvik_outputs), .logits = all, .hidden_states = h}));
         for (uint32_t i = 0; i < cells; i++)
             for (uint32_t j = 0; !HOLES[i] && j < t.vocab; j++)
                 assert_true(all[i * t.vocab + j] == 0);
         must(kvik_batch_reset(t.b));
         in.columns = columns;
         in.n_columns = 3;
-        must(kvik_batch_forward(t.b, &in, &(kvik_outputs){.logits = some}));
+        must(kvik_batch_forward(t.b, &in,
+                                &(kvik_outputs){.size = sizeof(kvik_outputs), .logits = some}));
         for (uint32_t i = 0; i < ROWS; i++)
             for (uint32_t j = 0; j < 3; j++)
                 assert_memory_equal(some + (i * 3 + j) * t.vocab,
@@ -210,14 +222,16 @@ static void test_outputs(void **state)
         in.n_columns = 1;
         columns[1] = 1;
         must(kvik_batch_reset(t.b));
-        must(kvik_batch_forward(t.b, &in, &(kvik_outputs){.logits = some}));
+        must(kvik_batch_forward(t.b, &in,
+                                &(kvik_outputs){.size = sizeof(kvik_outputs), .logits = some}));
         for (uint32_t i = 0; i < ROWS; i++)
             assert_memory_equal(some + i * t.vocab, all + (i * WIDE + 1) * t.vocab, t.vocab * 4);
         must(kvik_batch_reset(t.b)); /* what entered the first layer, given as it is */
         in.columns = NULL;
         in.ids = NULL;
         in.embeds = h;
-        must(kvik_batch_forward(t.b, &in, &(kvik_outputs){.logits = some}));
+        must(kvik_batch_forward(t.b, &in,
+                                &(kvik_outputs){.size = sizeof(kvik_outputs), .logits = some}));
         assert_memory_equal(some, all, cells * t.vocab * sizeof *all);
         free(all);
         free(some);
@@ -234,8 +248,8 @@ static void test_behind_its_back(void **state)
     bench_open(&t, "llama-mha", &SMALL);
     uint32_t heads = kvik_model_heads(t.m), layers = kvik_model_layers(t.m);
     float *attentions = malloc((size_t)layers * ROWS * heads * (WIDE + 1) * sizeof *attentions);
-    kvik_inputs in = {.ids = t.ids, .n = WIDE};
-    kvik_outputs out = {.attentions = attentions};
+    kvik_inputs in = {.size = sizeof in, .ids = t.ids, .n = WIDE};
+    kvik_outputs out = {.size = sizeof out, .attentions = attentions};
     must(kvik_batch_forward(t.b, &in, NULL));
     must(kvik_cache_crop(t.c, kvik_batch_seq(t.b, 2), 4));
     in.n = 1;
@@ -255,18 +269,28 @@ static void test_idle_rows(void **state)
     bench_open(&t, "llama4", &SMALL); /* which counts padding */
     float *logits = malloc((size_t)ROWS * t.vocab * 4), *want = malloc((size_t)ROWS * t.vocab * 4);
     memset(mask + WIDE, 1, WIDE);
-    kvik_inputs in = {
-        .ids = t.ids, .n = WIDE, .attention_mask = mask, .width = WIDE, .logits_to_keep = 1};
-    must(kvik_batch_forward(t.b, &in, &(kvik_outputs){.logits = logits}));
+    kvik_inputs in = {.size = sizeof in,
+                      .ids = t.ids,
+                      .n = WIDE,
+                      .attention_mask = mask,
+                      .width = WIDE,
+                      .logits_to_keep = 1};
+    must(kvik_batch_forward(t.b, &in,
+                            &(kvik_outputs){.size = sizeof(kvik_outputs), .logits = logits}));
     for (uint32_t i = 0; i < t.vocab; i++)
         assert_true(logits[i] == 0 && logits[2 * t.vocab + i] == 0);
     assert_int_equal(kvik_cache_length(t.c, kvik_batch_seq(t.b, 0)), 0);
     memset(mask, 0, sizeof mask);
     for (uint32_t i = 0; i < ROWS; i++)
         memset(mask + i * (WIDE + 2) + (i == 1 ? 0 : WIDE), 1, i == 1 ? WIDE + 2 : 2);
-    in = (kvik_inputs){
-        .ids = t.ids + 3, .n = 2, .attention_mask = mask, .width = WIDE + 2, .logits_to_keep = 1};
-    must(kvik_batch_forward(t.b, &in, &(kvik_outputs){.logits = logits}));
+    in = (kvik_inputs){.size = sizeof(kvik_inputs),
+                       .ids = t.ids + 3,
+                       .n = 2,
+                       .attention_mask = mask,
+                       .width = WIDE + 2,
+                       .logits_to_keep = 1};
+    must(kvik_batch_forward(t.b, &in,
+                            &(kvik_outputs){.size = sizeof(kvik_outputs), .logits = logits}));
     must(kvik_batch_reset(t.b)); /* the same as one call */
     int32_t ids[ROWS * (WIDE + 2)] = {0};
     for (uint32_t i = 0; i < ROWS; i++) {
@@ -275,7 +299,8 @@ static void test_idle_rows(void **state)
     }
     in.ids = ids;
     in.n = WIDE + 2;
-    must(kvik_batch_forward(t.b, &in, &(kvik_outputs){.logits = want}));
+    must(kvik_batch_forward(t.b, &in,
+                            &(kvik_outputs){.size = sizeof(kvik_outputs), .logits = want}));
     assert_memory_equal(logits, want, (size_t)ROWS * t.vocab * 4);
     free(logits);
     free(want);
@@ -299,9 +324,14 @@ static void next(kvik_batch *b, int32_t id, uint32_t vocab, float *logits)
         for (uint32_t j = 0; j < n; j++)
             pos[i] += old[i * n + j];
     }
-    kvik_inputs in = {
-        .ids = ids, .n = 1, .attention_mask = mask, .width = n + 1, .position_ids = pos};
-    must(kvik_batch_forward(b, &in, &(kvik_outputs){.logits = logits}));
+    kvik_inputs in = {.size = sizeof in,
+                      .ids = ids,
+                      .n = 1,
+                      .attention_mask = mask,
+                      .width = n + 1,
+                      .position_ids = pos};
+    must(kvik_batch_forward(b, &in,
+                            &(kvik_outputs){.size = sizeof(kvik_outputs), .logits = logits}));
     (void)vocab;
     free(old);
     free(mask);
@@ -378,9 +408,14 @@ static void test_steps_allocate_nothing(void **state)
     memset(t.mask, 1, sizeof t.mask);
     for (uint32_t n = 0; n < 40; n++) {
         uint64_t before = mem_calls();
-        kvik_inputs in = {
-            .ids = t.ids, .n = 1, .attention_mask = t.mask, .width = n + 1, .logits_to_keep = 1};
-        must(kvik_batch_forward(t.b, &in, &(kvik_outputs){.logits = logits}));
+        kvik_inputs in = {.size = sizeof in,
+                          .ids = t.ids,
+                          .n = 1,
+                          .attention_mask = t.mask,
+                          .width = n + 1,
+                          .logits_to_keep = 1};
+        must(kvik_batch_forward(t.b, &in,
+                                &(kvik_outputs){.size = sizeof(kvik_outputs), .logits = logits}));
         if (n) assert_int_equal(mem_calls() - before, 0);
     }
     free(logits);
@@ -404,7 +439,7 @@ static void test_full(void **state)
     next(d, 9, t.vocab, want);
     kvik_batch_close(d);
     for (int i = 0; i < 8 && e >= 0; i++) { /* others take what is left */
-        kvik_inputs in = {.ids = t.ids, .n = ROWS * WIDE};
+        kvik_inputs in = {.size = sizeof in, .ids = t.ids, .n = ROWS * WIDE};
         must(kvik_batch_open(t.c, 1, &other[i]));
         e = kvik_batch_forward(other[i], &in, NULL);
         assert_int_equal(kvik_batch_length(other[i]), e < 0 ? 0 : ROWS * WIDE);
@@ -464,13 +499,16 @@ static void test_no_memory(void **state)
     g.max_new_tokens = 2;
     hidden = kvik_model_hidden(t.m) * (kvik_model_layers(t.m) + 1);
     float *h = malloc((size_t)ROWS * WIDE * hidden * 4);
-    kvik_inputs in = {.ids = t.ids, .n = WIDE, .attention_mask = LEFT, .width = WIDE};
+    kvik_inputs in = {
+        .size = sizeof in, .ids = t.ids, .n = WIDE, .attention_mask = LEFT, .width = WIDE};
     for (int what = 0; what < 4; what++) {
         int e = -1;
         uint32_t length = kvik_batch_length(t.b), rows = kvik_batch_rows(t.b);
         for (int64_t k = 0; e < 0 && k < 300; k++) {
             mem_fail_at(k, false);
-            e = what == 0   ? kvik_batch_forward(t.b, &in, &(kvik_outputs){.hidden_states = h})
+            e = what == 0 ? kvik_batch_forward(
+                                t.b, &in,
+                                &(kvik_outputs){.size = sizeof(kvik_outputs), .hidden_states = h})
                 : what == 1 ? kvik_batch_copy(t.b, &d)
                 : what == 2 ? kvik_batch_select(t.b, pick, 4)
                             : kvik_batch_generate(d, &g, &in, NULL, &r);

@@ -55,8 +55,11 @@ static inline void bench_close(struct bench *t)
     kvik_model_close(t->m);
 }
 
-static const kvik_cache_config SMALL = {
-    .compute = "exact", .max_sequences = 8, .max_cache_len = MOST, .step_tokens = 16};
+static const kvik_cache_config SMALL = {.size = sizeof SMALL,
+                                        .compute = "exact",
+                                        .max_sequences = 8,
+                                        .max_cache_len = MOST,
+                                        .step_tokens = 16};
 
 /* position_ids as generate() makes them. */
 static inline void count(const uint8_t *mask, uint32_t width, uint32_t n, int32_t *pos)
@@ -74,12 +77,14 @@ static inline void feed(struct bench *t, const uint8_t *mask)
     float *logits = malloc((size_t)ROWS * t->vocab * sizeof *logits);
     memcpy(t->mask, mask, ROWS * WIDE);
     count(t->mask, WIDE, WIDE, t->pos);
-    kvik_inputs in = {.ids = t->ids,
+    kvik_inputs in = {.size = sizeof in,
+                      .ids = t->ids,
                       .n = WIDE,
                       .attention_mask = t->mask,
                       .width = WIDE,
                       .position_ids = t->pos,
                       .logits_to_keep = 1};
-    must(kvik_batch_forward(t->b, &in, &(kvik_outputs){.logits = logits}));
+    must(kvik_batch_forward(t->b, &in,
+                            &(kvik_outputs){.size = sizeof(kvik_outputs), .logits = logits}));
     free(logits);
 }

@@ -5,8 +5,9 @@
 static void expect_rows(const kvik_result *r, const kvik_result *want, uint32_t skip)
 {
     for (uint32_t i = 0; i < ROWS; i++) {
-        assert_int_equal(r->row[i].n, want->row[i].n - skip);
-        assert_memory_equal(r->row[i].ids, want->row[i].ids + skip, r->row[i].n * sizeof(int32_t));
+        assert_int_equal(r->row[i]->n, want->row[i]->n - skip);
+        assert_memory_equal(r->row[i]->ids, want->row[i]->ids + skip,
+                            r->row[i]->n * sizeof(int32_t));
     }
     assert_memory_equal(r->logits, want->logits,
                         (size_t)r->steps * ROWS * r->vocab * sizeof(float));
@@ -32,7 +33,8 @@ static void continuations(const char *model, const char *implementation, uint32_
     g.return_dict_in_generate = true;
     g.max_new_tokens = 4;
     g.output_logits = beams == 1;
-    kvik_inputs full = {.ids = t.ids, .n = WIDE, .attention_mask = LEFT, .width = WIDE};
+    kvik_inputs full = {
+        .size = sizeof full, .ids = t.ids, .n = WIDE, .attention_mask = LEFT, .width = WIDE};
     must(kvik_batch_generate(t.b, &g, &full, NULL, &want));
     assert_int_equal(kvik_batch_length(t.b), WIDE + 3);
     /* the same again: what is cached reaches beyond the ids */
@@ -41,10 +43,10 @@ static void continuations(const char *model, const char *implementation, uint32_
     must(kvik_batch_generate(t.b, &g, &full, NULL, &again));
     for (uint32_t i = 0; i < ROWS; i++)
         if (strcmp(implementation, "quantized") && beams == 1)
-            assert_int_equal(again->row[i].reused, again->row[i].n_prompt - 1 -
-                                                       (i == 0   ? 4
-                                                        : i == 2 ? 2
-                                                                 : 0));
+            assert_int_equal(again->row[i]->reused, again->row[i]->n_prompt - 1 -
+                                                        (i == 0   ? 4
+                                                         : i == 2 ? 2
+                                                                  : 0));
     if (beams == 1) expect_rows(again, want, 0);
     kvik_result_free(again);
     /* a part is cached, full ids follow */
@@ -54,8 +56,12 @@ static void continuations(const char *model, const char *implementation, uint32_
         memcpy(part + i * past, LEFT + i * WIDE, past);
         memcpy(tail + i * 4, t.ids + i * WIDE + past, 4 * sizeof *tail);
     }
-    kvik_inputs first = {
-        .ids = head, .n = past, .attention_mask = part, .width = past, .logits_to_keep = 1};
+    kvik_inputs first = {.size = sizeof first,
+                         .ids = head,
+                         .n = past,
+                         .attention_mask = part,
+                         .width = past,
+                         .logits_to_keep = 1};
     count(part, past, past, t.pos);
     first.position_ids = t.pos;
     must(kvik_batch_reset(t.b));
@@ -64,12 +70,13 @@ static void continuations(const char *model, const char *implementation, uint32_
     if (beams == 1) expect_rows(r, want, 0);
     kvik_result_free(r);
     /* new ids with a mask over everything */
-    kvik_inputs more = {.ids = tail, .n = 4, .attention_mask = LEFT, .width = WIDE};
+    kvik_inputs more = {
+        .size = sizeof more, .ids = tail, .n = 4, .attention_mask = LEFT, .width = WIDE};
     must(kvik_batch_reset(t.b));
     must(kvik_batch_forward(t.b, &first, NULL));
     must(kvik_batch_generate(t.b, &g, &more, NULL, &r));
-    assert_int_equal(r->row[0].n_prompt, 4);
-    assert_int_equal(r->row[0].seq, 0);
+    assert_int_equal(r->row[0]->n_prompt, 4);
+    assert_int_equal(r->row[0]->seq, 0);
     if (beams == 1) expect_rows(r, want, past);
     assert_int_equal(kvik_batch_length(t.b), WIDE + 3);
     kvik_result_free(r);
@@ -118,9 +125,10 @@ static void test_early_end(void **state)
     g.do_sample = false;
     g.n_eos = 0;
     g.max_new_tokens = STEPS;
-    kvik_inputs in = {.ids = t.ids, .n = WIDE, .attention_mask = LEFT, .width = WIDE};
+    kvik_inputs in = {
+        .size = sizeof in, .ids = t.ids, .n = WIDE, .attention_mask = LEFT, .width = WIDE};
     must(kvik_batch_generate(t.b, &g, &in, NULL, &r));
-    g.eos_token_id[0] = r->row[1].ids[WIDE + 1]; /* row 1 ends after two tokens, if not before */
+    g.eos_token_id[0] = r->row[1]->ids[WIDE + 1]; /* row 1 ends after two tokens, if not before */
     g.n_eos = 1;
     kvik_result_free(r);
     must(kvik_batch_reset(t.b));
@@ -128,25 +136,26 @@ static void test_early_end(void **state)
     uint32_t n = kvik_batch_length(t.b);
     must(kvik_batch_mask(t.b, mask));
     for (uint32_t i = 0; i < ROWS; i++) {
-        uint32_t fresh = (uint32_t)(r->row[i].n - WIDE), rows = 0;
+        uint32_t fresh = (uint32_t)(r->row[i]->n - WIDE), rows = 0;
         for (uint32_t j = 0; j < n; j++) {
             rows += mask[i * n + j];
             if (j >= WIDE) assert_int_equal(mask[i * n + j], j - WIDE + 1 < fresh);
         }
         assert_int_equal(kvik_cache_length(t.c, kvik_batch_seq(t.b, i)), rows);
     }
-    assert_true(r->row[1].n < WIDE + STEPS);
+    assert_true(r->row[1]->n < WIDE + STEPS);
     /* the sequences as the reference returns them, padded; the mask sees the padding */
     uint32_t wide = n + 1;
     int32_t ids[ROWS * MOST];
     for (uint32_t i = 0; i < ROWS; i++)
         for (uint32_t j = 0; j < wide; j++) {
-            ids[i * wide + j] = j < r->row[i].n ? r->row[i].ids[j] : 0;
+            ids[i * wide + j] = j < r->row[i]->n ? r->row[i]->ids[j] : 0;
             mask[i * wide + j] = j < WIDE ? LEFT[i * WIDE + j] : 1;
         }
     g.n_eos = 0;
     g.output_logits = true;
-    in = (kvik_inputs){.ids = ids, .n = wide, .attention_mask = mask, .width = wide};
+    in = (kvik_inputs){
+        .size = sizeof(kvik_inputs), .ids = ids, .n = wide, .attention_mask = mask, .width = wide};
     kvik_batch *fresh;
     kvik_result *want;
     must(kvik_batch_generate(t.b, &g, &in, NULL, &again));
@@ -181,16 +190,17 @@ static void test_append(void **state)
     memset(ones, 1, sizeof ones);
     feed(&t, LEFT);
     must(kvik_cache_fork(t.c, kvik_batch_seq(t.b, 1), &s));
-    kvik_prompt p = {.ids = ids, .n = 3, .seq = s, .append = true};
+    kvik_prompt p = {.size = sizeof p, .ids = ids, .n = 3, .seq = s, .append = true};
     must(kvik_generate(t.c, &g, &p, 1, NULL, &want));
-    assert_int_equal(want->row[0].n, 8);
-    assert_int_equal(want->row[0].n_prompt, 3);
+    assert_int_equal(want->row[0]->n, 8);
+    assert_int_equal(want->row[0]->n_prompt, 3);
     assert_int_equal(kvik_cache_length(t.c, s), WIDE + 7);
     uint32_t one[] = {1};
     must(kvik_batch_select(t.b, one, 1));
-    kvik_inputs in = {.ids = ids, .n = 3, .attention_mask = ones, .width = WIDE + 3};
+    kvik_inputs in = {
+        .size = sizeof in, .ids = ids, .n = 3, .attention_mask = ones, .width = WIDE + 3};
     must(kvik_batch_generate(t.b, &g, &in, NULL, &r));
-    assert_memory_equal(r->row[0].ids, want->row[0].ids, 8 * sizeof *ids);
+    assert_memory_equal(r->row[0]->ids, want->row[0]->ids, 8 * sizeof *ids);
     assert_memory_equal(r->logits, want->logits, 5 * t.vocab * sizeof(float));
     g.max_new_tokens = 60; /* as many as the cache still holds */
     kvik_result_free(r);
@@ -246,13 +256,14 @@ static void test_sink_crop(void **state)
             }
             memset(mask + len, 0, 3); /* the second row is shorter */
             bool whole = len == n;
-            kvik_inputs in = {.ids = given,
+            kvik_inputs in = {.size = sizeof in,
+                              .ids = given,
                               .n = len,
                               .attention_mask = whole ? mask : NULL,
                               .width = whole ? len : 0};
             must(kvik_batch_generate(b[way], &g, &in, NULL, &r[way]));
             for (uint32_t i = 0; i < 2; i++) {
-                memcpy(ids[way][i] + n, r[way]->row[i].ids + len, 5 * sizeof ***ids);
+                memcpy(ids[way][i] + n, r[way]->row[i]->ids + len, 5 * sizeof ***ids);
                 for (uint32_t u = 0; u < 4; u++) /* what a user says */
                     ids[way][i][n + 5 + u] = t.ids[(turn * 5 + u * 3 + i) % (ROWS * WIDE)];
                 assert_int_equal(kvik_cache_length(t.c, kvik_batch_seq(b[way], i)), n + 4 - 3 * i);

@@ -47,7 +47,7 @@ static uint32_t tokens(const struct plain *p, uint32_t row, int32_t *out)
 static void alone(kvik_cache *c, const struct plain *p, uint32_t row, float *out)
 {
     int32_t ids[WIDE];
-    kvik_span span = {.ids = ids, .n = tokens(p, row, ids)};
+    kvik_span span = {.size = sizeof span, .ids = ids, .n = tokens(p, row, ids)};
     must(kvik_cache_new(c, &span.seq));
     must(kvik_forward(c, &span, 1, false, out));
     must(kvik_cache_drop(c, span.seq));
@@ -68,13 +68,14 @@ static void in_one(kvik_cache *c, const struct plain *p, uint32_t row, uint32_t 
         k += mask[j];
         if (mask[j]) last = j;
     }
-    kvik_inputs in = {.ids = ids,
+    kvik_inputs in = {.size = sizeof in,
+                      .ids = ids,
                       .n = p->length,
                       .attention_mask = mask,
                       .width = p->length,
                       .position_ids = pos};
     must(kvik_batch_open(c, 1, &b));
-    must(kvik_batch_forward(b, &in, &(kvik_outputs){.logits = all}));
+    must(kvik_batch_forward(b, &in, &(kvik_outputs){.size = sizeof(kvik_outputs), .logits = all}));
     memcpy(out, all + (size_t)last * vocab, vocab * sizeof *out);
     kvik_batch_close(b);
 }
@@ -126,9 +127,14 @@ static void forward(kvik_cache *c, kvik_cache *oracle, struct pair *t, uint32_t 
             }
             k += id >= 0;
         }
-    kvik_inputs in = {
-        .ids = ids, .n = n, .attention_mask = mask, .width = past + n, .position_ids = pos};
-    must(kvik_batch_forward(t->b, &in, &(kvik_outputs){.logits = got}));
+    kvik_inputs in = {.size = sizeof in,
+                      .ids = ids,
+                      .n = n,
+                      .attention_mask = mask,
+                      .width = past + n,
+                      .position_ids = pos};
+    must(kvik_batch_forward(t->b, &in,
+                            &(kvik_outputs){.size = sizeof(kvik_outputs), .logits = got}));
     n_forwards++;
     for (uint32_t i = 0; i < t->p.rows; i++) {
         uint32_t j = n;
@@ -199,7 +205,8 @@ static void run(const char *model, const char *implementation, const char *confi
     kvik_model *m;
     kvik_cache *c, *oracle;
     struct pair pair[2] = {{0}, {0}}; /* one, and a copy made some time ago */
-    kvik_cache_config k = {.cache_implementation = implementation,
+    kvik_cache_config k = {.size = sizeof k,
+                           .cache_implementation = implementation,
                            .cache_config = config,
                            .compute = "exact",
                            .max_sequences = 2 * ROWS,
@@ -250,7 +257,7 @@ static void run(const char *model, const char *implementation, const char *confi
     }
     kvik_batch_close(pair[0].b);
     kvik_batch_close(pair[1].b);
-    kvik_usage u;
+    kvik_usage u = {.size = sizeof u};
     kvik_cache_usage(c, &u);
     assert_int_equal(u.live, 0);
     assert_int_equal(u.tokens, 0);

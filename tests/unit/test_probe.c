@@ -504,7 +504,7 @@ static void test_synced(void **state)
             text[i] = ids[i % 90];
         for (uint32_t i = 0; i < 270; i += 90)
             feed(x, &(struct exec_feed){.seq = a, .tok = ids, .n = 90, .pos = pos + i}, 1, 0, NULL);
-        kvik_sync r = {0};
+        kvik_sync r = {.size = sizeof r};
         if (kvik_cache_sync(kc, a, text, 150, got, &r) < 0) fail_msg("%s", kvik_last_error());
         assert_int_equal(r.reused, 0);
         assert_int_equal(r.computed, 150);

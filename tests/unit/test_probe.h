@@ -21,7 +21,8 @@ static inline struct exec *open_way(const char *name, const struct way *w)
 {
     char path[128];
     snprintf(path, sizeof path, "tests/golden/models/%s", name);
-    kvik_cache_config k = {.cache_implementation = w->impl,
+    kvik_cache_config k = {.size = sizeof k,
+                           .cache_implementation = w->impl,
                            .cache_config = w->config,
                            .max_cache_len = w->len ? w->len : MOST,
                            .max_sequences = 4,

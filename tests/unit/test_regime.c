@@ -35,7 +35,8 @@ static int close_model(void **state)
 static kvik_cache *open_cache(const char *impl, const char *config, uint32_t step, uint64_t memory)
 {
     kvik_cache *c;
-    kvik_cache_config k = {.cache_implementation = impl,
+    kvik_cache_config k = {.size = sizeof k,
+                           .cache_implementation = impl,
                            .cache_config = config,
                            .max_cache_len = 128,
                            .max_sequences = 4,
@@ -55,7 +56,7 @@ static kvik_seq fresh(kvik_cache *c)
 
 static void feed(kvik_cache *c, kvik_seq s, uint32_t from, uint32_t to, float *logits)
 {
-    kvik_span span = {s, text + from, to - from};
+    kvik_span span = {.size = sizeof span, .seq = s, .ids = text + from, .n = to - from};
     if (kvik_forward(c, &span, 1, false, logits) < 0) fail_msg("%s", kvik_last_error());
     assert_int_equal(kvik_cache_length(c, s), to);
 }
@@ -118,11 +119,11 @@ static void all_logits(void **state)
     size_t n = 40, size = n * vocab * sizeof(float);
     float *got = malloc(size), *whole = malloc(size);
     kvik_cache *c = open_cache(NULL, NULL, 0, 0), *small = open_cache(NULL, NULL, 7, 0);
-    kvik_span span = {fresh(c), text, 40};
+    kvik_span span = {.size = sizeof span, .seq = fresh(c), .ids = text, .n = 40};
     assert_int_equal(kvik_forward(c, &span, 1, true, whole), 0);
     kvik_seq s = fresh(small);
     feed(small, s, 0, 30, NULL);
-    span = (kvik_span){s, text + 30, 10};
+    span = (kvik_span){.size = sizeof(kvik_span), .seq = s, .ids = text + 30, .n = 10};
     assert_int_equal(kvik_forward(small, &span, 1, true, got), 0);
     assert_memory_equal(got, whole + 30 * (size_t)vocab, 10 * (size_t)vocab * sizeof *got);
     kvik_cache_close(c);
@@ -165,13 +166,16 @@ static void together(void **state)
         feed(c, a, 0, 30, NULL);
         feed(c, b, 0, 10, NULL);
         assert_int_equal(kvik_cache_fork(c, a, &f), 0);
-        kvik_span span[] = {{a, text + 30, 6}, {b, text + 10, 1}, {f, text + 30, 1}};
+        kvik_span span[] = {{.size = sizeof(kvik_span), .seq = a, .ids = text + 30, .n = 6},
+                            {.size = sizeof(kvik_span), .seq = b, .ids = text + 10, .n = 1},
+                            {.size = sizeof(kvik_span), .seq = f, .ids = text + 30, .n = 1}};
         assert_int_equal(kvik_forward(c, span, 3, false, got), 0);
         check("batch, crossing", got, 36);
         check("batch, far below", got + vocab, 11);
         check("batch, fork", got + 2 * (size_t)vocab, 31);
         assert_int_equal(kvik_cache_reorder(c, (kvik_seq[]){a, b}, (uint32_t[]){1, 0}, 2), 0);
-        kvik_span swapped[] = {{b, text + 36, 1}, {a, text + 11, 1}};
+        kvik_span swapped[] = {{.size = sizeof(kvik_span), .seq = b, .ids = text + 36, .n = 1},
+                               {.size = sizeof(kvik_span), .seq = a, .ids = text + 11, .n = 1}};
         assert_int_equal(kvik_forward(c, swapped, 2, false, got), 0);
         check("reordered, long", got, 37);
         check("reordered, short", got + vocab, 12);
@@ -194,7 +198,7 @@ static void failed(void **state)
         feed(c, s, 0, 12, NULL);
         for (uint32_t n = 12; n < 20; n++)
             feed(c, s, n, n + 1, NULL);
-        kvik_span span = {s, bad, 30};
+        kvik_span span = {.size = sizeof span, .seq = s, .ids = bad, .n = 30};
         assert_true(kvik_forward(c, &span, 1, false, got) < 0);
         assert_int_equal(kvik_cache_length(c, s), 20);
         feed(c, s, 20, 21, got);
@@ -232,7 +236,7 @@ static void quantized(void **state)
             feed(c, q, 23, 24, got[i]);
         }
         assert_memory_equal(got[0], got[1], vocab * sizeof(float));
-        kvik_span span = {s, bad, 30};
+        kvik_span span = {.size = sizeof span, .seq = s, .ids = bad, .n = 30};
         assert_true(kvik_forward(c, &span, 1, false, got[0]) < 0);
         for (uint32_t n = 24; n < 31; n++) {
             feed(c, s, n, n + 1, got[0]);
@@ -294,13 +298,14 @@ static void budget(void **state)
 {
     (void)state;
     float *got = malloc(vocab * sizeof *got);
-    kvik_usage u;
+    kvik_usage u = {.size = sizeof u};
     kvik_cache *c = open_cache(NULL, NULL, 0, 0);
     kvik_seq s = fresh(c);
     feed(c, s, 0, 40, NULL);
     kvik_cache_usage(c, &u);
     kvik_cache_close(c);
-    kvik_cache_config k = {.max_cache_len = 128, .max_sequences = 1, .threads = 1};
+    kvik_cache_config k = {
+        .size = sizeof k, .max_cache_len = 128, .max_sequences = 1, .threads = 1};
     k.cache_memory = u.peak_bytes;
     for (int tries = 0; tries < 8 && kvik_cache_open(model, &k, &c) < 0; tries++)
         k.cache_memory += u.peak_bytes / 2; /* a cache has a least size */
@@ -317,7 +322,8 @@ static void sinks_refused(void **state)
 {
     (void)state;
     kvik_cache *c = NULL;
-    kvik_cache_config k = {.cache_implementation = "sink",
+    kvik_cache_config k = {.size = sizeof k,
+                           .cache_implementation = "sink",
                            .cache_config = "{\"window_length\": 16, \"num_sink_tokens\": 2}"};
     assert_true(kvik_cache_open(model, &k, &c) < 0);
     assert_non_null(strstr(kvik_last_error(), "length of the sequence"));

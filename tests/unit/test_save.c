@@ -29,7 +29,8 @@ static kvik_model *open_model(const char *path)
 
 static kvik_cache *open_cache(kvik_model *m, const char *impl, const char *config, uint64_t memory)
 {
-    kvik_cache_config k = {.cache_implementation = impl,
+    kvik_cache_config k = {.size = sizeof k,
+                           .cache_implementation = impl,
                            .cache_config = config,
                            .max_cache_len = 2 * N,
                            .max_sequences = 2,
@@ -45,7 +46,7 @@ static kvik_cache *open_cache(kvik_model *m, const char *impl, const char *confi
 
 static void forward(kvik_cache *c, kvik_seq s, const int32_t *t, uint32_t n, float *logits)
 {
-    kvik_span span = {s, t, n};
+    kvik_span span = {.size = sizeof span, .seq = s, .ids = t, .n = n};
     if (kvik_forward(c, &span, 1, false, logits) < 0) fail_msg("%s", kvik_last_error());
 }
 
@@ -166,7 +167,7 @@ static const struct scene scenes[] = {
 
 static void same_bits(const struct scene *s, uint32_t n)
 {
-    kvik_usage u;
+    kvik_usage u = {.size = sizeof u};
     kvik_model *m = open_model(s->model);
     uint32_t vocab = kvik_model_vocab(m);
     bool offloads = strstr(s->impl, "offloaded") || (s->config && strstr(s->config, "offloading"));
@@ -234,7 +235,7 @@ static void test_padding(void **state)
     assert_int_equal(kvik_cache_new(a, &s), 0);
     assert_int_equal(kvik_generation_init(&g, NULL), 0);
     g.max_new_tokens = 3;
-    kvik_prompt p = {.ids = ids, .n = 60, .attention_mask = mask, .seq = s};
+    kvik_prompt p = {.size = sizeof p, .ids = ids, .n = 60, .attention_mask = mask, .seq = s};
     if (kvik_generate(a, &g, &p, 1, NULL, &r) < 0) fail_msg("%s", kvik_last_error());
     kvik_result_free(r);
     kvik_generation_done(&g);
@@ -258,7 +259,7 @@ static void test_regimes(void **state)
     uint32_t vocab = kvik_model_vocab(m);
     kvik_cache *a = open_cache(m, "dynamic", NULL, 0), *b = open_cache(m, "dynamic", NULL, 0), *c;
     kvik_seq s = converse(a, N), t = 3;
-    kvik_cache_config k = {.max_cache_len = 30, .max_sequences = 2, .threads = 1};
+    kvik_cache_config k = {.size = sizeof k, .max_cache_len = 30, .max_sequences = 2, .threads = 1};
     assert_int_equal(kvik_cache_open(m, &k, &c), 0);
     assert_int_equal(kvik_cache_crop(a, s, 20), 0);
     unlink(file);
@@ -391,7 +392,7 @@ static void test_branches(void **state)
     uint32_t vocab = kvik_model_vocab(m);
     kvik_cache *a = open_cache(m, "dynamic", NULL, 0), *b = open_cache(m, "dynamic", NULL, 0);
     kvik_seq s[2], t[2];
-    kvik_usage ua, ub;
+    kvik_usage ua = {.size = sizeof ua}, ub = {.size = sizeof ub};
     char *note = NULL;
     s[0] = converse(a, N);
     assert_int_equal(kvik_cache_fork(a, s[0], &s[1]), 0);
@@ -460,7 +461,8 @@ static void test_grows(void **state)
 static void refuse(kvik_model *m, const char *impl, const char *config, const char *compute,
                    uint32_t max_len, int code, const char *word)
 {
-    kvik_cache_config k = {.cache_implementation = impl,
+    kvik_cache_config k = {.size = sizeof k,
+                           .cache_implementation = impl,
                            .cache_config = config,
                            .compute = compute,
                            .max_sequences = 2,
@@ -468,7 +470,7 @@ static void refuse(kvik_model *m, const char *impl, const char *config, const ch
                            .threads = 1};
     kvik_cache *c;
     kvik_seq s = 77;
-    kvik_usage u;
+    kvik_usage u = {.size = sizeof u};
     assert_int_equal(kvik_cache_open(m, &k, &c), 0);
     assert_refused(kvik_cache_load(c, file, 1, &s, NULL), code, word);
     assert_int_equal(s, 77);

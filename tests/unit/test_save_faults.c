@@ -31,7 +31,7 @@ static float want[2][VOCAB], live_want[VOCAB];
 static kvik_cache *open_cache(void)
 {
     kvik_cache_config k = {
-        .max_cache_len = 48, .max_sequences = 4, .step_tokens = 16, .threads = 1};
+        .size = sizeof k, .max_cache_len = 48, .max_sequences = 4, .step_tokens = 16, .threads = 1};
     kvik_cache *c = NULL;
     if (kvik_cache_open(m, &k, &c) < 0) fail_msg("%s", kvik_last_error());
     return c;
@@ -39,7 +39,7 @@ static kvik_cache *open_cache(void)
 
 static void forward(kvik_cache *c, kvik_seq s, const int32_t *t, uint32_t n, float *logits)
 {
-    kvik_span span = {s, t, n};
+    kvik_span span = {.size = sizeof span, .seq = s, .ids = t, .n = n};
     if (kvik_forward(c, &span, 1, false, logits) < 0) fail_msg("%s", kvik_last_error());
 }
 
@@ -88,7 +88,7 @@ static int state_of(bool bits)
 static void assert_live_unharmed(void)
 {
     static float got[VOCAB];
-    kvik_usage u;
+    kvik_usage u = {.size = sizeof u};
     kvik_cache_usage(into, &u);
     assert_int_equal(u.tokens, OLD);
     peek(into, live, got);
@@ -511,7 +511,7 @@ static int set_up(void **state)
     assert_int_equal(kvik_cache_new(into, &live), 0);
     forward(into, live, ids + 3, OLD, NULL);
     peek(into, live, live_want);
-    for (kvik_usage u;;) { /* until the next save would begin anew */
+    for (kvik_usage u = {.size = sizeof u};;) { /* until the next save would begin anew */
         kvik_seq s;
         char *json;
         int e = grown ? kvik_session_describe(file, &json) : 0;

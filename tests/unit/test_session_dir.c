@@ -23,7 +23,8 @@ static kvik_model *m;
 
 static kvik_cache *open_cache(const char *impl, const char *config)
 {
-    kvik_cache_config k = {.cache_implementation = impl,
+    kvik_cache_config k = {.size = sizeof k,
+                           .cache_implementation = impl,
                            .cache_config = config,
                            .max_cache_len = 2 * N,
                            .max_sequences = 4,
@@ -38,7 +39,7 @@ static kvik_seq feed(kvik_cache *c, const int32_t *t, uint32_t n)
 {
     kvik_seq s;
     assert_int_equal(kvik_cache_new(c, &s), 0);
-    kvik_span span = {s, t, n};
+    kvik_span span = {.size = sizeof span, .seq = s, .ids = t, .n = n};
     if (kvik_forward(c, &span, 1, false, NULL) < 0) fail_msg("%s", kvik_last_error());
     return s;
 }

@@ -17,7 +17,8 @@ static uint32_t vocab;
 static kvik_cache *open_cache(const char *compute, uint32_t len)
 {
     kvik_cache *c;
-    kvik_cache_config config = {.max_sequences = 1, .max_cache_len = len, .compute = compute};
+    kvik_cache_config config = {
+        .size = sizeof config, .max_sequences = 1, .max_cache_len = len, .compute = compute};
     if (kvik_cache_open(m, &config, &c) < 0) fail_msg("%s", kvik_last_error());
     return c;
 }
@@ -69,15 +70,15 @@ static void greedy_equals_reference(void **state)
         kvik_cache *cache = open_cache("exact", n + k);
         kvik_generation g;
         kvik_result *r;
-        kvik_prompt p = {.ids = in, .n = n};
+        kvik_prompt p = {.size = sizeof p, .ids = in, .n = n};
         assert_int_equal(kvik_generation_init(&g, NULL), 0);
         g.max_new_tokens = k;
         g.n_eos = 0;
         g.output_logits = true;
         if (kvik_generate(cache, &g, &p, 1, NULL, &r) < 0) fail_msg("%s", kvik_last_error());
         for (uint32_t j = 0; j < k; j++)
-            if (r->row[0].ids[n + j] != want[j])
-                fail_msg("%s: token %u is %d, the reference has %d", name, j, r->row[0].ids[n + j],
+            if (r->row[0]->ids[n + j] != want[j])
+                fail_msg("%s: token %u is %d, the reference has %d", name, j, r->row[0]->ids[n + j],
                          want[j]);
         if (logits) {
             near_logits(logits, "prefill", r->logits);
@@ -114,7 +115,7 @@ static void fast_stays_near_exact(void **state)
         for (int k = 0; k < 2; k++) {
             kvik_seq s;
             assert_int_equal(kvik_cache_new(c[k], &s), 0);
-            kvik_span span = {s, ids + at, WINDOW};
+            kvik_span span = {.size = sizeof span, .seq = s, .ids = ids + at, .n = WINDOW};
             assert_int_equal(kvik_forward(c[k], &span, 1, true, x[k]), 0);
             kvik_cache_drop(c[k], s);
         }
@@ -172,8 +173,8 @@ static void stop_strings(void **state)
         assert_int_equal(kvik_generation_init(&g, m), 0);
         assert_int_equal(kvik_generation_set(&g, row[i].json), 0);
         if (kvik_generate_text(c, &g, "The sea is", &r) < 0) fail_msg("%s", kvik_last_error());
-        assert_string_equal(r->row[0].text, row[i].text);
-        assert_int_equal(r->row[0].finish, row[i].finish);
+        assert_string_equal(r->row[0]->text, row[i].text);
+        assert_int_equal(r->row[0]->finish, row[i].finish);
         kvik_result_free(r);
         kvik_generation_done(&g);
         kvik_cache_close(c);

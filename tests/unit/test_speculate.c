@@ -168,7 +168,8 @@ static kvik_model *open_model(const char *name)
 
 static int open_cache(const struct scene *s, kvik_cache **out)
 {
-    kvik_cache_config k = {.cache_implementation = s->p->implementation,
+    kvik_cache_config k = {.size = sizeof k,
+                           .cache_implementation = s->p->implementation,
                            .cache_config = s->p->config,
                            .cache_memory = s->memory,
                            .max_cache_len = strcmp(s->p->model, "gpt2") ? MOST : 128,
@@ -183,8 +184,11 @@ static int open_cache(const struct scene *s, kvik_cache **out)
 
 static kvik_cache *open_assistant(kvik_model *m)
 {
-    kvik_cache_config k = {
-        .max_cache_len = MOST, .max_sequences = 6, .threads = 1, .compute = "exact"};
+    kvik_cache_config k = {.size = sizeof k,
+                           .max_cache_len = MOST,
+                           .max_sequences = 6,
+                           .threads = 1,
+                           .compute = "exact"};
     kvik_cache *c;
     if (kvik_model_context(m) == 128) k.max_cache_len = 128;
     if (kvik_cache_open(m, &k, &c) < 0) fail_msg("%s", kvik_last_error());
@@ -199,7 +203,7 @@ static int generate(const struct scene *s, kvik_cache *c, const kvik_prompt *pro
     struct teller t = {truth, 7, kvik_model_vocab(s->model), who == NOISE};
     struct drafter d = {.propose = tell, .ctx = &t, .most = 12};
     struct gen_assist assist = {.maker = &d};
-    kvik_hooks h = {.on_token = on_token, .ctx = out};
+    kvik_hooks h = {.size = sizeof h, .on_token = on_token, .ctx = out};
     int e;
     if (who == LOOKUP) g.prompt_lookup_num_tokens = 3;
     if (who == LOOKUP_LONG) g.prompt_lookup_num_tokens = 10, g.max_matching_ngram_size = 3;
@@ -220,7 +224,7 @@ static int generate(const struct scene *s, kvik_cache *c, const kvik_prompt *pro
     else
         e = kvik_generate(c, &g, prompt, s->rows, &h, r);
     if (a) {
-        kvik_usage u;
+        kvik_usage u = {.size = sizeof u};
         kvik_cache_usage(a, &u);
         assert_int_equal(u.tokens, 0); /* nothing of it stays */
         kvik_cache_close(a);
@@ -231,14 +235,14 @@ static int generate(const struct scene *s, kvik_cache *c, const kvik_prompt *pro
 static void keep(const struct scene *s, kvik_cache *c, const kvik_prompt *prompt,
                  const kvik_result *r, struct played *out)
 {
-    kvik_usage u;
+    kvik_usage u = {.size = sizeof u};
     size_t vocab = r->vocab;
     out->vocab = r->vocab;
     out->logits = calloc((size_t)NEW * s->rows * vocab, sizeof(float));
     out->next = calloc(s->rows * vocab, sizeof(float));
     uint32_t most = 0;
     for (uint32_t i = 0; i < s->rows; i++) {
-        const kvik_row *w = &r->row[i];
+        const kvik_row *w = r->row[i];
         out->n[i] = (uint32_t)(w->n - w->n_prompt);
         most = MAX(most, out->n[i]);
         memcpy(out->ids[i], w->ids + w->n_prompt, out->n[i] * sizeof(int32_t));
@@ -247,7 +251,8 @@ static void keep(const struct scene *s, kvik_cache *c, const kvik_prompt *prompt
         if (!prompt[i].seq) continue;
         assert_int_equal(kvik_cache_length(c, prompt[i].seq), w->n - 1);
         out->rows[i] = digest(c, prompt[i].seq);
-        kvik_span span = {prompt[i].seq, w->ids + w->n - 1, 1};
+        kvik_span span = {
+            .size = sizeof span, .seq = prompt[i].seq, .ids = w->ids + w->n - 1, .n = 1};
         if (kvik_forward(c, &span, 1, false, out->next + i * vocab) < 0)
             fail_msg("%s", kvik_last_error());
     }
@@ -315,7 +320,8 @@ static void fill(struct scene *s)
             s->ids[i][k] = (int32_t)(3 + (seed >> 8) % (vocab - 3));
             if (k > 20 && k % 3) s->ids[i][k] = s->ids[i][k - 20]; /* something to find */
         }
-        s->prompt[i] = (kvik_prompt){.ids = s->ids[i], .n = s->p->prompt[i]};
+        s->prompt[i] =
+            (kvik_prompt){.size = sizeof(kvik_prompt), .ids = s->ids[i], .n = s->p->prompt[i]};
     }
 }
 

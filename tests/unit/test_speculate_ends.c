@@ -13,6 +13,7 @@ static const int32_t ids[] = {85, 14, 62,  12, 145, 198, 305, 12, 354, 269, 383,
 static kvik_cache *cache_of(kvik_model *of, kvik_cache_config c)
 {
     kvik_cache *out;
+    c.size = sizeof c;
     c.threads = 1;
     if (kvik_cache_open(of, &c, &out) < 0) fail_msg("%s", kvik_last_error());
     return out;
@@ -99,13 +100,17 @@ static struct outcome run(const struct call *k, enum who who)
     if (!cc.max_cache_len) cc.max_cache_len = 128;
     kvik_cache *c = cache_of(m, cc), *a = NULL;
     if (who >= SAME)
-        a = cache_of(who == SAME ? m : other,
-                     (kvik_cache_config){.max_sequences = 8, .max_cache_len = 128});
+        a = cache_of(who == SAME ? m : other, (kvik_cache_config){.size = sizeof(kvik_cache_config),
+                                                                  .max_sequences = 8,
+                                                                  .max_cache_len = 128});
     kvik_generation g = config(k->json, who);
-    kvik_hooks h = {.on_token = on_token, .on_notice = on_notice, .ctx = &o.caller};
+    kvik_hooks h = {
+        .size = sizeof h, .on_token = on_token, .on_notice = on_notice, .ctx = &o.caller};
     if (k->hooks) h.logits_processor = process;
     if (k->hooks || k->end_at) h.stopping_criteria = criteria;
-    kvik_prompt p[3] = {{.ids = ids, .n = 37}, {.ids = ids + 3, .n = 20}, {.ids = ids, .n = 1}};
+    kvik_prompt p[3] = {{.size = sizeof(kvik_prompt), .ids = ids, .n = 37},
+                        {.size = sizeof(kvik_prompt), .ids = ids + 3, .n = 20},
+                        {.size = sizeof(kvik_prompt), .ids = ids, .n = 1}};
     struct gen_assist assist = {.assistant = a ? &a->assistant : NULL};
     if (a) a->assistant.x = a->x;
     uint32_t n = k->prompts ? k->prompts : 1;
@@ -117,7 +122,7 @@ static struct outcome run(const struct call *k, enum who who)
                                         .hooks = &h,
                                         .assist = a ? &assist : NULL},
                      &o.r);
-    kvik_usage u;
+    kvik_usage u = {.size = sizeof u};
     kvik_cache_usage(c, &u);
     assert_int_equal(u.tokens, 0);
     assert_true(kv_check(c->x->kv));
@@ -140,7 +145,7 @@ static void same(const struct call *k, const struct outcome *a, const struct out
     if (!x || !y) return;
     assert_int_equal(x->n_rows, y->n_rows);
     for (uint32_t i = 0; i < x->n_rows; i++) {
-        const kvik_row *v = &x->row[i], *w = &y->row[i];
+        const kvik_row *v = x->row[i], *w = y->row[i];
         if (v->n != w->n || memcmp(v->ids, w->ids, v->n * sizeof *v->ids))
             fail_msg("%s, %d: other tokens in row %u", k->json, who, i);
         if (v->finish != w->finish) fail_msg("%s, %d: row %u ends otherwise", k->json, who, i);
@@ -208,7 +213,7 @@ static void stop_strings(void **state)
     (void)state;
     struct call all = {.json = "{\"max_new_tokens\":40,\"eos_token_id\":[]}", .text = true};
     struct outcome plain = run(&all, PLAIN);
-    const char *text = plain.r->row[0].text;
+    const char *text = plain.r->row[0]->text;
     for (uint32_t at = 3; at < 40; at += 5) {
         char json[200];
         snprintf(json, sizeof json,
@@ -216,7 +221,7 @@ static void stop_strings(void **state)
                  text + 2 * at - 1);
         struct call k = {.json = json, .text = true};
         struct outcome want = run(&k, PLAIN);
-        assert_int_equal(want.r->row[0].finish, KVIK_FINISH_STOP);
+        assert_int_equal(want.r->row[0]->finish, KVIK_FINISH_STOP);
         for (enum who w = LOOKUP; w < WHO; w++) {
             struct outcome got = run(&k, w);
             same(&k, &want, &got, w);
@@ -239,21 +244,24 @@ static void just_enough_memory(void **state)
     snprintf(json, sizeof json,
              "{\"max_new_tokens\":80,\"eos_token_id\":[],\"num_assistant_tokens\":10,"
              "\"stop_strings\":\"%.6s\"}",
-             want.r->row[0].text + 2 * END - 6);
+             want.r->row[0]->text + 2 * END - 6);
     kvik_result_free(want.r);
     k.json = json;
     struct outcome roomy = run(&k, SAME);
     for (uint64_t bytes = 2048; bytes; bytes += 2048) {
         kvik_cache *c;
-        k.cache = (kvik_cache_config){
-            .cache_memory = bytes, .max_sequences = 1, .max_cache_len = 128, .threads = 1};
+        k.cache = (kvik_cache_config){.size = sizeof(kvik_cache_config),
+                                      .cache_memory = bytes,
+                                      .max_sequences = 1,
+                                      .max_cache_len = 128,
+                                      .threads = 1};
         if (kvik_cache_open(m, &k.cache, &c) < 0) continue;
         kvik_cache_close(c);
         want = run(&k, PLAIN);
         if (want.r) break;
     }
-    assert_int_equal(want.r->row[0].finish, KVIK_FINISH_STOP);
-    assert_int_equal(want.r->row[0].n, 37 + END);
+    assert_int_equal(want.r->row[0]->finish, KVIK_FINISH_STOP);
+    assert_int_equal(want.r->row[0]->n, 37 + END);
     for (enum who w = LOOKUP; w < WHO; w++) {
         got = run(&k, w);
         if (!got.r) fail_msg("%d: %s", w, err_last());
@@ -282,13 +290,13 @@ static void no_allocation_per_step(void **state)
 static void failing_allocations(void **state)
 {
     (void)state;
-    kvik_cache_config cc = {.max_sequences = 2, .max_cache_len = 64};
+    kvik_cache_config cc = {.size = sizeof cc, .max_sequences = 2, .max_cache_len = 64};
     kvik_cache *c = cache_of(m, cc), *a = cache_of(other, cc);
     kvik_generation g = config("{\"max_new_tokens\":5,\"output_logits\":true}", OTHER);
-    kvik_hooks h = {.assistant_model = a};
-    kvik_prompt p = {.ids = ids, .n = 37};
+    kvik_hooks h = {.size = sizeof h, .assistant_model = a};
+    kvik_prompt p = {.size = sizeof p, .ids = ids, .n = 37};
     kvik_result *r = NULL;
-    kvik_usage u;
+    kvik_usage u = {.size = sizeof u};
     int k = 0, e;
     do {
         mem_fail_at(k++, false);
@@ -314,25 +322,30 @@ static void a_sequence_of_the_callers(void **state)
     (void)state;
     for (int statics = 0; statics < 2; statics++) {
         kvik_cache *c =
-            cache_of(m, (kvik_cache_config){.max_sequences = 2,
+            cache_of(m, (kvik_cache_config){.size = sizeof(kvik_cache_config),
+                                            .max_sequences = 2,
                                             .max_cache_len = 128,
                                             .cache_implementation = statics ? "static" : NULL});
         struct caller caller = {.refuse_at = 7};
-        kvik_hooks h = {.logits_processor = process, .ctx = &caller};
+        kvik_hooks h = {.size = sizeof h, .logits_processor = process, .ctx = &caller};
         kvik_generation g = config("{\"max_new_tokens\":30,\"eos_token_id\":[]}", LOOKUP);
-        kvik_prompt p = {.ids = ids, .n = 37};
+        kvik_prompt p = {.size = sizeof p, .ids = ids, .n = 37};
         kvik_result *r, *whole;
         assert_int_equal(kvik_cache_new(c, &p.seq), 0);
-        assert_int_equal(kvik_forward(c, &(kvik_span){p.seq, ids, 20}, 1, false, NULL), 0);
+        assert_int_equal(
+            kvik_forward(c,
+                         &(kvik_span){.size = sizeof(kvik_span), .seq = p.seq, .ids = ids, .n = 20},
+                         1, false, NULL),
+            0);
         assert_int_equal(kvik_generate(c, &g, &p, 1, &h, &r), KVIK_CANCELLED);
         assert_int_equal(kvik_cache_length(c, p.seq), 20);
         assert_int_equal(kvik_generate(c, &g, &p, 1, NULL, &whole), 0);
         assert_int_equal(kvik_cache_length(c, p.seq), 66);
         g.max_new_tokens = 18; /* and once more from row 48 on */
-        kvik_prompt q = {.ids = whole->row[0].ids, .n = 49, .seq = p.seq};
+        kvik_prompt q = {.size = sizeof q, .ids = whole->row[0]->ids, .n = 49, .seq = p.seq};
         assert_int_equal(kvik_generate(c, &g, &q, 1, NULL, &r), 0);
-        assert_int_equal(r->row[0].reused, 48);
-        assert_memory_equal(r->row[0].ids, whole->row[0].ids, 67 * sizeof *ids);
+        assert_int_equal(r->row[0]->reused, 48);
+        assert_memory_equal(r->row[0]->ids, whole->row[0]->ids, 67 * sizeof *ids);
         kvik_result_free(r);
         kvik_result_free(whole);
         kvik_generation_done(&g);
@@ -350,16 +363,18 @@ static void small_assistants(void **state)
     } row[] = {{{.max_sequences = 2, .max_cache_len = 45}, true}, /* prompt 37, then 50 tokens */
                {{.max_sequences = 2, .max_cache_len = 20}, false},
                {{.max_sequences = 1, .max_cache_len = 128, .cache_memory = 49152}, true}};
-    kvik_cache *c = cache_of(m, (kvik_cache_config){.max_sequences = 2, .max_cache_len = 128});
+    kvik_cache *c = cache_of(m, (kvik_cache_config){.size = sizeof(kvik_cache_config),
+                                                    .max_sequences = 2,
+                                                    .max_cache_len = 128});
     kvik_generation g = config("{\"max_new_tokens\":50,\"eos_token_id\":[]}", SAME);
-    kvik_prompt p = {.ids = ids, .n = 37};
+    kvik_prompt p = {.size = sizeof p, .ids = ids, .n = 37};
     kvik_result *want, *got;
     assert_int_equal(kvik_generate(c, &g, &p, 1, NULL, &want), 0);
     for (size_t i = 0; i < countof(row); i++) {
         kvik_cache *a = cache_of(m, row[i].c);
-        kvik_hooks h = {.assistant_model = a};
+        kvik_hooks h = {.size = sizeof h, .assistant_model = a};
         if (kvik_generate(c, &g, &p, 1, &h, &got) < 0) fail_msg("%s", kvik_last_error());
-        assert_memory_equal(got->row[0].ids, want->row[0].ids, want->row[0].n * sizeof *ids);
+        assert_memory_equal(got->row[0]->ids, want->row[0]->ids, want->row[0]->n * sizeof *ids);
         assert_int_equal(got->drafted > 0, row[i].guesses);
         assert_int_equal(got->accepted, got->drafted);
         kvik_result_free(got);
@@ -373,9 +388,9 @@ static void small_assistants(void **state)
 static void schedules(void **state)
 {
     (void)state;
-    kvik_cache_config cc = {.max_sequences = 2, .max_cache_len = 256};
+    kvik_cache_config cc = {.size = sizeof cc, .max_sequences = 2, .max_cache_len = 256};
     kvik_cache *c = cache_of(m, cc), *right = cache_of(m, cc), *wrong = cache_of(other, cc);
-    kvik_prompt p = {.ids = ids, .n = 37};
+    kvik_prompt p = {.size = sizeof p, .ids = ids, .n = 37};
     static const struct {
         const char *schedule;
         uint32_t first, second; /* steps of two calls in a row, with guesses that all come true */
@@ -390,12 +405,12 @@ static void schedules(void **state)
                  "\"num_assistant_tokens_schedule\":\"%s\"}",
                  row[i].schedule);
         kvik_generation g = config(json, SAME);
-        kvik_hooks h = {.assistant_model = right};
+        kvik_hooks h = {.size = sizeof h, .assistant_model = right};
         for (uint32_t k = 0; k < 2; k++) {
             kvik_result *r;
             assert_int_equal(kvik_generate(c, &g, &p, 1, &h, &r), 0);
             assert_int_equal(r->steps, k ? row[i].second : row[i].first);
-            assert_int_equal(r->computed_tokens + r->row[0].reused, 37 + 100);
+            assert_int_equal(r->computed_tokens + r->row[0]->reused, 37 + 100);
             kvik_result_free(r);
         }
         kvik_result *r;
@@ -414,13 +429,13 @@ static void schedules(void **state)
 static void confidence(void **state)
 {
     (void)state;
-    kvik_cache_config cc = {.max_sequences = 2, .max_cache_len = 256};
+    kvik_cache_config cc = {.size = sizeof cc, .max_sequences = 2, .max_cache_len = 256};
     kvik_cache *c = cache_of(m, cc), *a = cache_of(m, cc);
     kvik_generation g = config("{\"max_new_tokens\":21,\"eos_token_id\":[],"
                                "\"assistant_confidence_threshold\":1}",
                                OTHER);
-    kvik_prompt p = {.ids = ids, .n = 37};
-    kvik_hooks h = {.assistant_model = a};
+    kvik_prompt p = {.size = sizeof p, .ids = ids, .n = 37};
+    kvik_hooks h = {.size = sizeof h, .assistant_model = a};
     uint64_t read[3] = {0};
     for (int k = 1; k < 3; k++) {
         kvik_result *r;
@@ -442,10 +457,13 @@ static void confidence(void **state)
 static void refusals(void **state)
 {
     (void)state;
-    kvik_cache_config cc = {.max_sequences = 8, .max_cache_len = 64};
+    kvik_cache_config cc = {.size = sizeof cc, .max_sequences = 8, .max_cache_len = 64};
     kvik_cache *c = cache_of(m, cc), *a = cache_of(small, cc),
-               *one = cache_of(m, (kvik_cache_config){.max_sequences = 1, .max_cache_len = 64});
-    kvik_prompt p[2] = {{.ids = ids, .n = 37}, {.ids = ids, .n = 5}};
+               *one = cache_of(m, (kvik_cache_config){.size = sizeof(kvik_cache_config),
+                                                      .max_sequences = 1,
+                                                      .max_cache_len = 64});
+    kvik_prompt p[2] = {{.size = sizeof(kvik_prompt), .ids = ids, .n = 37},
+                        {.size = sizeof(kvik_prompt), .ids = ids, .n = 5}};
     const struct {
         const char *json;
         kvik_cache *assistant;
@@ -465,7 +483,7 @@ static void refusals(void **state)
     };
     for (size_t i = 0; i < countof(row); i++) {
         kvik_generation g = config(row[i].json, PLAIN);
-        kvik_hooks h = {.assistant_model = row[i].assistant};
+        kvik_hooks h = {.size = sizeof h, .assistant_model = row[i].assistant};
         kvik_result *r = NULL;
         assert_int_equal(kvik_generate(c, &g, p, row[i].n, &h, &r), row[i].code);
         assert_null(r);
@@ -483,10 +501,12 @@ static void refusals(void **state)
 static void ignored(void **state)
 {
     (void)state;
-    kvik_cache *c = cache_of(m, (kvik_cache_config){.max_sequences = 8, .max_cache_len = 64});
-    kvik_prompt p = {.ids = ids, .n = 9};
+    kvik_cache *c = cache_of(m, (kvik_cache_config){.size = sizeof(kvik_cache_config),
+                                                    .max_sequences = 8,
+                                                    .max_cache_len = 64});
+    kvik_prompt p = {.size = sizeof p, .ids = ids, .n = 9};
     struct caller caller = {0};
-    kvik_hooks h = {.on_notice = on_notice, .ctx = &caller};
+    kvik_hooks h = {.size = sizeof h, .on_notice = on_notice, .ctx = &caller};
     kvik_generation g = config("{\"num_beams\":3,\"max_new_tokens\":9}", PLAIN);
     kvik_result *want, *got;
     assert_int_equal(kvik_generate(c, &g, &p, 1, &h, &want), 0);
@@ -494,7 +514,7 @@ static void ignored(void **state)
     g.prompt_lookup_num_tokens = 3;
     assert_int_equal(kvik_generate(c, &g, &p, 1, &h, &got), 0);
     assert_non_null(strstr(caller.notice, "ignored"));
-    assert_memory_equal(got->row[0].ids, want->row[0].ids, want->row[0].n * sizeof *ids);
+    assert_memory_equal(got->row[0]->ids, want->row[0]->ids, want->row[0]->n * sizeof *ids);
     kvik_result_free(want);
     kvik_result_free(got);
     kvik_generation_done(&g);

@@ -54,7 +54,8 @@ static void fill(int32_t *ids, uint32_t n, uint32_t vocab, uint32_t seed)
 static kvik_cache *opened(kvik_model *m, const struct way *w, const char *compute, uint32_t seqs,
                           bool tight)
 {
-    kvik_cache_config c = {.cache_implementation = w->impl,
+    kvik_cache_config c = {.size = sizeof c,
+                           .cache_implementation = w->impl,
                            .cache_config = w->config,
                            .max_sequences = seqs,
                            .max_cache_len = seqs == 1 ? FAR + 10 : DEEP + 100,
@@ -86,7 +87,7 @@ static void feed(struct play *p, kvik_seq s, uint32_t n, uint32_t seed)
 {
     static int32_t ids[FAR];
     fill(ids, n, p->vocab, seed);
-    kvik_span span = {s, ids, n};
+    kvik_span span = {.size = sizeof span, .seq = s, .ids = ids, .n = n};
     assert_true(p->n < OUT);
     if (kvik_forward(p->c, &span, 1, false, p->out + (size_t)p->n++ * p->vocab) < 0)
         fail_msg("%s: %s", p->name, kvik_last_error());
@@ -98,7 +99,8 @@ static void feed_all(struct play *p, const kvik_seq *s, uint32_t n, uint32_t see
     kvik_span span[ROWS];
     for (uint32_t i = 0; i < n; i++) {
         fill(ids[i], 5, p->vocab, seed + i);
-        span[i] = (kvik_span){s[i], ids[i], 1 + i % 5};
+        span[i] =
+            (kvik_span){.size = sizeof(kvik_span), .seq = s[i], .ids = ids[i], .n = 1 + i % 5};
     }
     assert_true(p->n + n <= OUT);
     if (kvik_forward(p->c, span, n, false, p->out + (size_t)p->n * p->vocab) < 0)
@@ -140,7 +142,7 @@ static void agree(int k, const struct way *w, const struct way *base, const char
 {
     kvik_model *m = model[k];
     uint32_t vocab = kvik_model_vocab(m), deep = k == 2 ? 300 : DEEP, n, n_want;
-    kvik_usage u;
+    kvik_usage u = {.size = sizeof u};
     kvik_cache *c = opened(m, base, compute, ROWS, false);
     float *want = play(c, base->name, deep, vocab, &n_want);
     kvik_cache_usage(c, &u);
@@ -197,7 +199,7 @@ static void codecs(void **state)
             struct play p = {c, calloc(OUT * (size_t)kvik_model_vocab(m), sizeof(float)), 0,
                              kvik_model_vocab(m), w.name};
             kvik_seq s;
-            kvik_usage u;
+            kvik_usage u = {.size = sizeof u};
             assert_int_equal(kvik_cache_new(c, &s), 0);
             for (uint32_t n = 0; n < FAR; n += 100)
                 feed(&p, s, 100, n);
@@ -241,7 +243,7 @@ static void raw_turns(void **state)
             kvik_cache *c = opened(m, &w, "exact", 1, !k);
             struct play p = {c, calloc(OUT * (size_t)vocab, sizeof(float)), 0, vocab, w.name};
             kvik_seq s;
-            kvik_usage u;
+            kvik_usage u = {.size = sizeof u};
             assert_int_equal(kvik_cache_new(c, &s), 0);
             feed(&p, s, PROMPT, 1);
             kvik_cache_usage(c, &u);
@@ -279,10 +281,10 @@ static void many(void **state)
     float *out = calloc((size_t)LANES * kvik_model_vocab(m), sizeof(float));
     static int32_t ids[LANES][TURN];
     kvik_span span[LANES];
-    kvik_usage u;
+    kvik_usage u = {.size = sizeof u};
     for (uint32_t i = 0; i < LANES; i++) {
         fill(ids[i], TURN, kvik_model_vocab(m), i);
-        span[i] = (kvik_span){0, ids[i], TURN};
+        span[i] = (kvik_span){.size = sizeof(kvik_span), .seq = 0, .ids = ids[i], .n = TURN};
         assert_int_equal(kvik_cache_new(c, &span[i].seq), 0);
     }
     for (uint32_t n = 0; n < STEPS; n++) {
@@ -318,15 +320,15 @@ static void fall_back(uint32_t rows, uint32_t deep, uint32_t more)
     kvik_result *r[2];
     for (uint32_t i = 0; i < rows; i++) {
         fill(ids[i], deep, kvik_model_vocab(m), 5 + i);
-        p[i] = (kvik_prompt){.ids = ids[i], .n = deep};
+        p[i] = (kvik_prompt){.size = sizeof(kvik_prompt), .ids = ids[i], .n = deep};
     }
     for (int i = 0; i < 2; i++) {
         const struct way w = {.name = "fallback", .on_full = i ? "offload" : NULL};
         kvik_cache *c = opened(m, &w, "exact", rows, i);
         kvik_generation g;
-        kvik_usage u;
+        kvik_usage u = {.size = sizeof u};
         int told = 0;
-        kvik_hooks h = {.ctx = &told, .on_notice = notice};
+        kvik_hooks h = {.size = sizeof h, .ctx = &told, .on_notice = notice};
         assert_int_equal(kvik_generation_init(&g, NULL), 0);
         g.max_new_tokens = more;
         g.n_eos = 0;
@@ -339,8 +341,9 @@ static void fall_back(uint32_t rows, uint32_t deep, uint32_t more)
         kvik_cache_close(c);
     }
     for (uint32_t i = 0; i < rows; i++) {
-        assert_int_equal(r[0]->row[i].n, r[1]->row[i].n);
-        assert_memory_equal(r[0]->row[i].ids, r[1]->row[i].ids, r[0]->row[i].n * sizeof(int32_t));
+        assert_int_equal(r[0]->row[i]->n, r[1]->row[i]->n);
+        assert_memory_equal(r[0]->row[i]->ids, r[1]->row[i]->ids,
+                            r[0]->row[i]->n * sizeof(int32_t));
     }
     kvik_result_free(r[0]);
     kvik_result_free(r[1]);
@@ -371,10 +374,10 @@ static void full_disk(void **state)
         kvik_cache *c = opened(m, &w, "exact", 2, i);
         struct play p = {c, calloc(OUT * (size_t)vocab, sizeof(float)), 0, vocab, w.name};
         kvik_seq s;
-        kvik_usage u;
+        kvik_usage u = {.size = sizeof u};
         assert_int_equal(kvik_cache_new(c, &s), 0);
         feed(&p, s, 100, 1);
-        kvik_span span = {s, ids, DEEP};
+        kvik_span span = {.size = sizeof span, .seq = s, .ids = ids, .n = DEEP};
         if (i) {
             assert_int_equal(setrlimit(RLIMIT_FSIZE, &none), 0);
             int e = kvik_forward(c, &span, 1, false, p.out + (size_t)p.n * vocab);
@@ -413,14 +416,15 @@ static void memory(void **state)
     if (!model[2] || !getenv("KVIK_TEST_LONG")) skip();
     static int32_t ids[3990];
     fill(ids, countof(ids), kvik_model_vocab(model[2]), 1);
-    kvik_cache_config config = {.max_sequences = 1, .max_cache_len = 4000, .step_tokens = 16};
+    kvik_cache_config config = {
+        .size = sizeof config, .max_sequences = 1, .max_cache_len = 4000, .step_tokens = 16};
     size_t before = 0;
     for (int i = 0; i < 2; i++) {
         kvik_cache *c;
         kvik_generation g;
         kvik_result *r;
-        kvik_usage u;
-        kvik_prompt p = {.ids = ids, .n = i ? countof(ids) : 10};
+        kvik_usage u = {.size = sizeof u};
+        kvik_prompt p = {.size = sizeof p, .ids = ids, .n = i ? countof(ids) : 10};
         assert_int_equal(kvik_cache_open(model[2], &config, &c), 0);
         assert_int_equal(kvik_generation_init(&g, NULL), 0);
         g.max_new_tokens = 10;

@@ -44,6 +44,7 @@ static int count_files(const char *path)
 static int open_cache(const struct scene *s, bool resident, kvik_cache **out)
 {
     kvik_cache_config config = {
+        .size = sizeof config,
         .cache_implementation = resident ? s->resident : s->implementation,
         .cache_config = resident ? s->resident_config : s->config,
         .max_cache_len = CONTEXT,
@@ -62,13 +63,13 @@ static int go_on(kvik_cache *c, kvik_seq seq, int32_t *new)
 {
     kvik_generation g;
     kvik_result *r = NULL;
-    kvik_prompt p = {.ids = prompt, .n = PROMPT, .seq = seq};
+    kvik_prompt p = {.size = sizeof p, .ids = prompt, .n = PROMPT, .seq = seq};
     kvik_generation_init(&g, NULL);
     g.max_new_tokens = NEW;
     int e = kvik_generate(c, &g, &p, 1, NULL, &r);
     if (e >= 0) {
-        assert_int_equal(r->row[0].n, PROMPT + NEW);
-        memcpy(new, r->row[0].ids + PROMPT, NEW * sizeof *new);
+        assert_int_equal(r->row[0]->n, PROMPT + NEW);
+        memcpy(new, r->row[0]->ids + PROMPT, NEW * sizeof *new);
     }
     kvik_result_free(r);
     kvik_generation_done(&g);
@@ -93,7 +94,7 @@ static void run(const struct scene *s, const struct aio_fault *fault, const int3
 {
     kvik_cache *c = NULL;
     kvik_seq seq;
-    kvik_usage u;
+    kvik_usage u = {.size = sizeof u};
     int32_t new[NEW];
     int e;
     aio_fault_set(fault);
@@ -105,7 +106,7 @@ static void run(const struct scene *s, const struct aio_fault *fault, const int3
     }
     assert_int_equal(kvik_cache_new(c, &seq), 0);
     for (uint32_t at = 0; at < HELD; at += TURN) {
-        kvik_span span = {seq, prompt + at, TURN};
+        kvik_span span = {.size = sizeof span, .seq = seq, .ids = prompt + at, .n = TURN};
         if ((e = kvik_forward(c, &span, 1, false, NULL)) < 0) {
             assert_clean(e);
             out->errors++;
@@ -166,7 +167,7 @@ static void check_scene(const struct scene *s, const char *backend)
     if (open_cache(s, true, &c) < 0) fail_msg("%s", kvik_last_error());
     assert_int_equal(kvik_cache_new(c, &seq), 0);
     for (uint32_t at = 0; at < HELD; at += TURN) {
-        kvik_span span = {seq, prompt + at, TURN};
+        kvik_span span = {.size = sizeof span, .seq = seq, .ids = prompt + at, .n = TURN};
         assert_int_equal(kvik_forward(c, &span, 1, false, NULL), 0);
     }
     assert_int_equal(go_on(c, seq, want), 0);

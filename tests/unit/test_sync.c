@@ -93,7 +93,7 @@ static void reply(struct talk *t, uint32_t n)
         for (uint32_t v = 1; v < t->vocab; v++)
             if (t->logits[v] > t->logits[best]) best = v;
         t->ids[t->n++] = (int32_t)best;
-        kvik_span span = {t->s, &t->ids[t->n - 1], 1};
+        kvik_span span = {.size = sizeof span, .seq = t->s, .ids = &t->ids[t->n - 1], .n = 1};
         if (i + 1 < n && kvik_forward(t->c, &span, 1, false, t->logits) < 0)
             fail_msg("%s", kvik_last_error());
     }
@@ -135,7 +135,8 @@ static void twenty_turns(void **state)
         struct talk t;
         uint64_t reused = 0, again = 0;
         uint32_t turns = 0;
-        kvik_cache_config config = {.cache_implementation = y->name,
+        kvik_cache_config config = {.size = sizeof config,
+                                    .cache_implementation = y->name,
                                     .cache_config = y->config,
                                     .max_cache_len = 250,
                                     .max_sequences = 4,
@@ -151,7 +152,7 @@ static void twenty_turns(void **state)
             if (turns % 5 == 4) t.ids[t.n / 2 + draw(&t, (uint32_t)t.n / 2)] ^= 1;
             if (turns == 13) t.n = 9;
             say(&t, 1 + draw(&t, 9));
-            kvik_sync r;
+            kvik_sync r = {.size = sizeof r};
             if (kvik_cache_sync(t.c, t.s, t.ids, t.n, t.logits, &r) < 0)
                 fail_msg("%s %s: %s", y->model, y->name, kvik_last_error());
             assert_int_equal(r.reused + r.computed, t.n);
@@ -192,8 +193,9 @@ static void thoughts_dropped(void **state)
         uint64_t again[2] = {0, 0}, computed[2] = {0, 0}, peak[2];
         for (int on = 0; on < 2; on++) {
             struct talk t;
-            kvik_usage u;
-            kvik_cache_config c = {.cache_implementation = row[k].name,
+            kvik_usage u = {.size = sizeof u};
+            kvik_cache_config c = {.size = sizeof c,
+                                   .cache_implementation = row[k].name,
                                    .cache_config = row[k].config,
                                    .max_cache_len = 250,
                                    .max_sequences = 2,
@@ -202,7 +204,7 @@ static void thoughts_dropped(void **state)
                                    .checkpoints = on ? KVIK_TURN_ENDS : 0};
             talk_open(&t, row[k].model, &c);
             for (int turn = 0; turn < 12; turn++) {
-                kvik_sync r;
+                kvik_sync r = {.size = sizeof r};
                 say(&t, 6);
                 assert_int_equal(kvik_cache_sync(t.c, t.s, t.ids, t.n, t.logits, &r), 0);
                 again[on] += r.recomputed;
@@ -239,7 +241,7 @@ static bool cancel(void *ctx, uint64_t done, uint64_t total)
 static void probe(struct talk *t, float *logits, struct kv_turn *turn, uint32_t *n_turns)
 {
     static const int32_t id = 5;
-    kvik_span span = {t->s, &id, 1};
+    kvik_span span = {.size = sizeof span, .seq = t->s, .ids = &id, .n = 1};
     const struct kv_turn *turns = kv_turns(t->c->x->kv, t->s, n_turns);
     memcpy(turn, turns, *n_turns * sizeof *turn);
     assert_int_equal(kvik_forward(t->c, &span, 1, false, logits), 0);
@@ -258,8 +260,9 @@ static void failures_change_nothing(void **state)
         uint32_t n_before, n_after;
         kvik_generation g;
         kvik_result *r;
-        kvik_hooks hooks = {.on_progress = cancel};
-        kvik_cache_config c = {.cache_implementation = k % 2 ? "static" : "dynamic",
+        kvik_hooks hooks = {.size = sizeof hooks, .on_progress = cancel};
+        kvik_cache_config c = {.size = sizeof c,
+                               .cache_implementation = k % 2 ? "static" : "dynamic",
                                .cache_config = config[k / 2],
                                .max_cache_len = 200,
                                .max_sequences = 1,
@@ -278,7 +281,7 @@ static void failures_change_nothing(void **state)
         probe(&t, t.want, before, &n_before);
         forget(&t, 30, 2);
         say(&t, 40);
-        kvik_prompt p = {.ids = t.ids, .n = t.n, .seq = t.s};
+        kvik_prompt p = {.size = sizeof p, .ids = t.ids, .n = t.n, .seq = t.s};
         assert_int_equal(kvik_generate(t.c, &g, &p, 1, &hooks, &r), KVIK_CANCELLED);
         assert_int_equal(kvik_cache_length(t.c, t.s), held);
         probe(&t, t.logits, after, &n_after);
@@ -304,9 +307,12 @@ static void counts(void **state)
 {
     (void)state;
     struct talk t;
-    kvik_sync r;
+    kvik_sync r = {.size = sizeof r};
     talk_open(&t, "mistral",
-              &(kvik_cache_config){.max_sequences = 2, .threads = 1, .no_prefix_cache = true});
+              &(kvik_cache_config){.size = sizeof(kvik_cache_config),
+                                   .max_sequences = 2,
+                                   .threads = 1,
+                                   .no_prefix_cache = true});
     say(&t, 50);
     assert_int_equal(kvik_cache_sync(t.c, t.s, t.ids, 50, NULL, &r), 0);
     assert_int_equal(r.computed, 50);
@@ -334,9 +340,10 @@ static void empty_begins_with_others(void **state)
     for (int k = 0; k < 2; k++) {
         struct talk t;
         kvik_seq s;
-        kvik_sync r;
+        kvik_sync r = {.size = sizeof r};
         talk_open(&t, "llama-gqa-l3",
-                  &(kvik_cache_config){.cache_implementation = k ? "static" : "dynamic",
+                  &(kvik_cache_config){.size = sizeof(kvik_cache_config),
+                                       .cache_implementation = k ? "static" : "dynamic",
                                        .max_cache_len = 100,
                                        .max_sequences = 2,
                                        .threads = 1});
@@ -371,26 +378,33 @@ static void padding_changes(void **state)
     kvik_generation g;
     kvik_result *a, *b;
     talk_open(&t, "llama4",
-              &(kvik_cache_config){.max_sequences = 2, .threads = 1, .no_prefix_cache = true});
+              &(kvik_cache_config){.size = sizeof(kvik_cache_config),
+                                   .max_sequences = 2,
+                                   .threads = 1,
+                                   .no_prefix_cache = true});
     say(&t, 23);
     memset(mask + 3, 1, 20);
     assert_int_equal(kvik_generation_init(&g, NULL), 0);
     g.max_new_tokens = 4;
     g.output_logits = true;
-    kvik_prompt padded = {.ids = t.ids, .n = 23, .attention_mask = mask, .seq = t.s},
-                plain = {.ids = t.ids + 3, .n = 20, .seq = t.s},
-                fresh = {.ids = t.ids + 3, .n = 20};
+    kvik_prompt padded = {.size = sizeof padded,
+                          .ids = t.ids,
+                          .n = 23,
+                          .attention_mask = mask,
+                          .seq = t.s},
+                plain = {.size = sizeof(kvik_prompt), .ids = t.ids + 3, .n = 20, .seq = t.s},
+                fresh = {.size = sizeof(kvik_prompt), .ids = t.ids + 3, .n = 20};
     assert_int_equal(kvik_generate(t.c, &g, &padded, 1, NULL, &a), 0);
     kvik_result_free(a);
     assert_int_equal(kvik_generate(t.c, &g, &padded, 1, NULL, &a), 0);
-    assert_int_equal(a->row[0].sync->reused, 19);
+    assert_int_equal(a->row[0]->sync->reused, 19);
     kvik_result_free(a);
     assert_int_equal(kvik_generate(t.c, &g, &plain, 1, NULL, &a), 0);
     assert_int_equal(kvik_generate(t.c, &g, &fresh, 1, NULL, &b), 0);
     assert_memory_equal(a->logits, b->logits, 4ull * a->vocab * sizeof(float));
-    assert_int_equal(a->row[0].sync->reused, 0);
-    assert_int_equal(a->row[0].sync->recomputed, 19);
-    assert_non_null(strstr(a->row[0].sync->reason, "masked columns"));
+    assert_int_equal(a->row[0]->sync->reused, 0);
+    assert_int_equal(a->row[0]->sync->recomputed, 19);
+    assert_non_null(strstr(a->row[0]->sync->reason, "masked columns"));
     kvik_result_free(a);
     kvik_result_free(b);
     kvik_generation_done(&g);
@@ -420,7 +434,8 @@ static void maps(void **state)
         kvik_seq copy;
         uint32_t n = k == 2 ? 48 : 52;
         talk_open(&t, "llama-d64",
-                  &(kvik_cache_config){.cache_implementation = row[k].name,
+                  &(kvik_cache_config){.size = sizeof(kvik_cache_config),
+                                       .cache_implementation = row[k].name,
                                        .cache_config = row[k].config,
                                        .max_sequences = 2,
                                        .threads = 1,
@@ -448,7 +463,7 @@ static kvik_result *answer(struct talk *t, const int32_t *ids, size_t n)
 {
     kvik_generation g;
     kvik_result *r;
-    kvik_prompt p = {.ids = ids, .n = n, .seq = t->s};
+    kvik_prompt p = {.size = sizeof p, .ids = ids, .n = n, .seq = t->s};
     assert_int_equal(kvik_generation_init(&g, t->m), 0);
     g.max_new_tokens = 9;
     g.n_eos = 0;
@@ -463,7 +478,8 @@ static void cropped(void **state)
 {
     (void)state;
     struct talk full, crop;
-    kvik_cache_config c = {.cache_implementation = "sink",
+    kvik_cache_config c = {.size = sizeof c,
+                           .cache_implementation = "sink",
                            .cache_config = "{\"window_length\": 40, \"num_sink_tokens\": 4}",
                            .max_cache_len = 1000,
                            .max_sequences = 2,
@@ -477,15 +493,15 @@ static void cropped(void **state)
         size_t from = full.n > 40 ? full.n - 40 : 0;
         kvik_result *a = answer(&full, full.ids, full.n),
                     *b = answer(&crop, full.ids + from, full.n - from);
-        assert_int_equal(a->row[0].n, full.n + 9);
-        assert_int_equal(b->row[0].n, full.n - from + 9); /* as given, and what is new */
-        assert_memory_equal(a->row[0].ids + from, b->row[0].ids, b->row[0].n * sizeof(int32_t));
+        assert_int_equal(a->row[0]->n, full.n + 9);
+        assert_int_equal(b->row[0]->n, full.n - from + 9); /* as given, and what is new */
+        assert_memory_equal(a->row[0]->ids + from, b->row[0]->ids, b->row[0]->n * sizeof(int32_t));
         assert_memory_equal(a->logits, b->logits, 9ull * a->vocab * sizeof(float));
-        assert_int_equal(b->row[0].sync->offset, from);
-        assert_int_equal(b->row[0].sync->divergence, -1);
-        assert_int_equal(a->row[0].sync->computed, b->row[0].sync->computed);
+        assert_int_equal(b->row[0]->sync->offset, from);
+        assert_int_equal(b->row[0]->sync->divergence, -1);
+        assert_int_equal(a->row[0]->sync->computed, b->row[0]->sync->computed);
         cuts += from > 0;
-        memcpy(full.ids + full.n, a->row[0].ids + full.n, 9 * sizeof(int32_t));
+        memcpy(full.ids + full.n, a->row[0]->ids + full.n, 9 * sizeof(int32_t));
         full.n += 9;
         kvik_result_free(a);
         kvik_result_free(b);
@@ -495,15 +511,15 @@ static void cropped(void **state)
     size_t held = full.n - 1;
     kvik_result *a = answer(&full, full.ids, held), *b = answer(&crop, full.ids + held - 40, 40);
     assert_memory_equal(a->logits, b->logits, 9ull * a->vocab * sizeof(float));
-    assert_int_equal(b->row[0].sync->offset, held - 40);
+    assert_int_equal(b->row[0]->sync->offset, held - 40);
     kvik_result_free(a);
     kvik_result_free(b);
     /* What does not overlap is a text of its own. */
     crop.n = 0;
     say(&crop, 40);
     b = answer(&crop, crop.ids, 40);
-    assert_int_equal(b->row[0].sync->offset, 0);
-    assert_int_equal(b->row[0].reused, 0);
+    assert_int_equal(b->row[0]->sync->offset, 0);
+    assert_int_equal(b->row[0]->reused, 0);
     kvik_result_free(b);
     talk_close(&full);
     talk_close(&crop);
@@ -514,8 +530,9 @@ static void cropped_repetition(void **state)
 {
     (void)state;
     struct talk t;
-    kvik_sync r;
-    kvik_cache_config c = {.cache_implementation = "sink",
+    kvik_sync r = {.size = sizeof r};
+    kvik_cache_config c = {.size = sizeof c,
+                           .cache_implementation = "sink",
                            .cache_config = "{\"window_length\": 40, \"num_sink_tokens\": 4}",
                            .max_cache_len = 1000,
                            .max_sequences = 2,
@@ -548,7 +565,8 @@ static void the_guides_prefix(void **state)
     kvik_seq s, copy;
     if (!path) skip();
     if (kvik_model_open(path, &m) < 0) fail_msg("%s", kvik_last_error());
-    kvik_cache_config config = {.cache_implementation = "static",
+    kvik_cache_config config = {.size = sizeof config,
+                                .cache_implementation = "static",
                                 .max_cache_len = 64,
                                 .max_sequences = 3,
                                 .no_prefix_cache = true};
@@ -570,14 +588,15 @@ static void the_guides_prefix(void **state)
         snprintf(text, sizeof text, "%s%s", prefix, prompt[i]);
         assert_int_equal(kvik_tokenizer_encode(tok, text, strlen(text), true, &ids, &n), 0);
         assert_int_equal(kvik_cache_fork(c, s, &copy), 0);
-        kvik_prompt p = {.ids = ids, .n = n, .seq = copy}, q = {.ids = ids, .n = n};
+        kvik_prompt p = {.size = sizeof p, .ids = ids, .n = n, .seq = copy},
+                    q = {.size = sizeof(kvik_prompt), .ids = ids, .n = n};
         assert_int_equal(kvik_generate(c, &g, &p, 1, NULL, &a), 0);
         assert_int_equal(kvik_generate(c, &g, &q, 1, NULL, &b), 0);
-        assert_int_equal(a->row[0].n, b->row[0].n);
-        assert_memory_equal(a->row[0].ids, b->row[0].ids, b->row[0].n * sizeof(int32_t));
+        assert_int_equal(a->row[0]->n, b->row[0]->n);
+        assert_memory_equal(a->row[0]->ids, b->row[0]->ids, b->row[0]->n * sizeof(int32_t));
         assert_memory_equal(a->logits, b->logits, (size_t)b->steps * b->vocab * sizeof(float));
-        const kvik_sync *y = a->row[0].sync;
-        assert_null(b->row[0].sync);
+        const kvik_sync *y = a->row[0]->sync;
+        assert_null(b->row[0]->sync);
         assert_int_equal(y->divergence, n_prefix - 1);
         assert_int_equal(y->reused, n_prefix - 1);
         assert_string_equal(y->cached, prefix);

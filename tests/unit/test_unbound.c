@@ -43,7 +43,7 @@ static uint32_t num(const json_t *o, const char *key)
 static void update(kvik_cache *c, const char *name, const json_t *o, kvik_shape s)
 {
     char what[128];
-    kvik_rows r;
+    kvik_rows r = {.size = sizeof r};
     uint32_t layer = num(o, "layer"), length, offset;
     const json_t *mask = json_object_get(o, "mask");
     s.n = num(o, "n");
@@ -89,15 +89,20 @@ static void run_case(const json_t *o)
         assert_int_equal(json_text(json_object_get(o, "cache_config"), &config), 0);
     for (i = 0; i < json_array_size(kinds); i++)
         kind[i] = json_string_value(json_array_get(kinds, i));
-    kvik_cache_config k = {.cache_implementation =
+    kvik_cache_config k = {.size = sizeof k,
+                           .cache_implementation =
                                json_string_value(json_object_get(o, "implementation")),
                            .cache_config = config,
                            .max_cache_len = num(o, "max_cache_len")};
     if (kvik_cache_open_unbound(&k, num(o, "layers"), kinds ? kind : NULL, &c) < 0)
         fail_msg("%s: %s", name, kvik_last_error());
-    kvik_shape s = {
-        num(o, "batch"), num(o, "heads"), 0,
-        num(o, "dim_k"), num(o, "dim_v"), json_string_value(json_object_get(o, "dtype"))};
+    kvik_shape s = {.size = sizeof s,
+                    num(o, "batch"),
+                    num(o, "heads"),
+                    0,
+                    num(o, "dim_k"),
+                    num(o, "dim_v"),
+                    json_string_value(json_object_get(o, "dtype"))};
     json_array_foreach(json_object_get(o, "ops"), i, op)
     {
         const char *what = json_string_value(json_object_get(op, "op"));
@@ -147,11 +152,11 @@ static double drive(const char *name, const kvik_cache_config *k, const uint32_t
                     malloc(sizeof(float) * HEADS * LONG * DIM)};
     double most = 0;
     kvik_cache *c;
-    kvik_rows r;
+    kvik_rows r = {.size = sizeof r};
     uint32_t len = 0;
     if (kvik_cache_open_unbound(k, 1, NULL, &c) < 0) fail_msg("%s: %s", name, kvik_last_error());
     for (; *sizes; len += *sizes++) {
-        kvik_shape s = {1, HEADS, *sizes, DIM, DIM, NULL};
+        kvik_shape s = {.size = sizeof s, 1, HEADS, *sizes, DIM, DIM, NULL};
         for (uint32_t h = 0; h < HEADS; h++)
             for (int p = 0; p < 2; p++)
                 memcpy(in[p] + (size_t)h * *sizes * DIM, all[p] + ((size_t)h * LONG + len) * DIM,
@@ -177,7 +182,7 @@ static double drive(const char *name, const kvik_cache_config *k, const uint32_t
                 }
         }
     }
-    kvik_usage u;
+    kvik_usage u = {.size = sizeof u};
     kvik_cache_usage(c, &u);
     assert_true(!k->cache_memory || u.peak_bytes <= k->cache_memory);
     if (k->cache_memory == 800 << 10 && !window) assert_true(u.streaming && u.tier_read > 0);
@@ -211,7 +216,8 @@ static void test_policies(void **state)
     };
     for (size_t i = 0; i < countof(c); i++) {
         const char *name = c[i].config ? c[i].config : c[i].impl;
-        kvik_cache_config k = {.cache_implementation = c[i].impl, .cache_config = c[i].config};
+        kvik_cache_config k = {
+            .size = sizeof k, .cache_implementation = c[i].impl, .cache_config = c[i].config};
         (void)drive(name, &k, walk, c[i].sinks, c[i].window, 0);
         k.on_full = "offload"; /* and once more with pages leaving memory */
         k.cache_memory = strstr(name, "shuffle") ? 2 << 20 : 800 << 10;
@@ -234,7 +240,8 @@ static void test_quantized(void **state)
              {"{\"nbits\": 4, \"window_length\": 60, \"num_sink_tokens\": 4}", 0.13},
              {"{\"nbits\": 4, \"sliding_window\": 60}", 0.13}};
     for (size_t i = 0; i < countof(c); i++) {
-        kvik_cache_config k = {.cache_implementation = "quantized", .cache_config = c[i].config};
+        kvik_cache_config k = {
+            .size = sizeof k, .cache_implementation = "quantized", .cache_config = c[i].config};
         uint32_t sinks = strstr(c[i].config, "sink") ? 4 : 0,
                  window = sinks                            ? 56
                           : strstr(c[i].config, "sliding") ? 60
@@ -248,7 +255,7 @@ static void test_quantized(void **state)
 static void refused(kvik_cache *c, uint32_t layer, kvik_shape s, int code, const char *word)
 {
     float *x = calloc((size_t)s.batch * s.heads * s.n * MAX(s.dim_k, s.dim_v) + 1, sizeof *x);
-    kvik_rows r;
+    kvik_rows r = {.size = sizeof r};
     int64_t before = kvik_cache_layer_length(c, 0);
     assert_int_equal(kvik_cache_update(c, layer, x, x, &s, &r), code);
     if (!strstr(kvik_last_error(), word)) fail_msg("no %s in: %s", word, kvik_last_error());
@@ -260,9 +267,9 @@ static void test_errors(void **state)
 {
     (void)state;
     static const char *const kinds[] = {"sliding_attention"}, *const odd[] = {"round_attention"};
-    kvik_cache_config k = {.cache_implementation = "static"};
+    kvik_cache_config k = {.size = sizeof k, .cache_implementation = "static"};
     kvik_cache *c;
-    kvik_rows r;
+    kvik_rows r = {.size = sizeof r};
     kvik_seq s;
     float x[64] = {0};
     assert_int_equal(kvik_cache_open_unbound(&k, 1, NULL, &c), KVIK_ARG);
@@ -274,16 +281,21 @@ static void test_errors(void **state)
     k.max_cache_len = 8;
     k.max_sequences = 3;
     assert_int_equal(kvik_cache_open_unbound(&k, 2, NULL, &c), 0);
-    kvik_shape one = {2, 1, 4, 4, 4, NULL};
+    kvik_shape one = {.size = sizeof one, 2, 1, 4, 4, 4, NULL};
     refused(c, 2, one, KVIK_ARG, "layer 2");
-    refused(c, 0, (kvik_shape){4, 1, 1, 4, 4, NULL}, KVIK_LIMIT, "max_sequences 3");
-    refused(c, 0, (kvik_shape){2, 1, 1, 4, 4, "q4"}, KVIK_ARG, "dtype");
-    refused(c, 0, (kvik_shape){2, 1, 0, 4, 4, NULL}, KVIK_ARG, "n 0");
-    refused(c, 0, (kvik_shape){2, 1, 9, 4, 4, NULL}, KVIK_LIMIT, "max_cache_len 8");
+    refused(c, 0, (kvik_shape){.size = sizeof(kvik_shape), 4, 1, 1, 4, 4, NULL}, KVIK_LIMIT,
+            "max_sequences 3");
+    refused(c, 0, (kvik_shape){.size = sizeof(kvik_shape), 2, 1, 1, 4, 4, "q4"}, KVIK_ARG, "dtype");
+    refused(c, 0, (kvik_shape){.size = sizeof(kvik_shape), 2, 1, 0, 4, 4, NULL}, KVIK_ARG, "n 0");
+    refused(c, 0, (kvik_shape){.size = sizeof(kvik_shape), 2, 1, 9, 4, 4, NULL}, KVIK_LIMIT,
+            "max_cache_len 8");
     assert_int_equal(kvik_cache_update(c, 0, x, x, &one, &r), 0);
-    refused(c, 0, (kvik_shape){1, 1, 1, 4, 4, NULL}, KVIK_ARG, "a batch of 1");
-    refused(c, 0, (kvik_shape){2, 2, 1, 4, 4, NULL}, KVIK_ARG, "began with");
-    refused(c, 0, (kvik_shape){2, 1, 5, 4, 4, NULL}, KVIK_LIMIT, "max_cache_len 8");
+    refused(c, 0, (kvik_shape){.size = sizeof(kvik_shape), 1, 1, 1, 4, 4, NULL}, KVIK_ARG,
+            "a batch of 1");
+    refused(c, 0, (kvik_shape){.size = sizeof(kvik_shape), 2, 2, 1, 4, 4, NULL}, KVIK_ARG,
+            "began with");
+    refused(c, 0, (kvik_shape){.size = sizeof(kvik_shape), 2, 1, 5, 4, 4, NULL}, KVIK_LIMIT,
+            "max_cache_len 8");
     assert_int_equal(kvik_cache_select(c, (uint32_t[]){0, 2}, 2), KVIK_ARG);
     assert_int_equal(kvik_cache_repeat(c, 2), KVIK_LIMIT);
     assert_int_equal(kvik_cache_reorder(c, NULL, (uint32_t[]){0}, 1), KVIK_ARG);
@@ -292,9 +304,10 @@ static void test_errors(void **state)
     assert_int_equal(kvik_forward(c, NULL, 1, false, NULL), KVIK_ARG);
     assert_int_equal(kvik_cache_layer_length(c, 0), 4);
     kvik_cache_close(c);
-    k = (kvik_cache_config){.cache_config = "{\"sliding_window\": 4}"};
+    k = (kvik_cache_config){.size = sizeof(kvik_cache_config),
+                            .cache_config = "{\"sliding_window\": 4}"};
     assert_int_equal(kvik_cache_open_unbound(&k, 1, NULL, &c), 0);
-    one = (kvik_shape){1, 1, 40, 1, 1, NULL};
+    one = (kvik_shape){.size = sizeof(kvik_shape), 1, 1, 40, 1, 1, NULL};
     assert_int_equal(kvik_cache_update(c, 0, x, x, &one, &r), 0);
     assert_int_equal(kvik_cache_crop(c, 0, -30), KVIK_LOST);
     assert_int_equal(kvik_cache_length(c, 0), 40);
@@ -306,11 +319,11 @@ static void test_full(void **state)
 {
     (void)state;
     enum { N = 20000, TRIES = 2 };
-    kvik_cache_config k = {.cache_memory = 3 << 20, .max_sequences = 2};
-    kvik_shape s = {1, 1, 100, 16, 16, NULL};
+    kvik_cache_config k = {.size = sizeof k, .cache_memory = 3 << 20, .max_sequences = 2};
+    kvik_shape s = {.size = sizeof s, 1, 1, 100, 16, 16, NULL};
     float *x = values_of(3, (size_t)N * 32);
-    kvik_usage before, after;
-    kvik_rows r;
+    kvik_usage before = {.size = sizeof before}, after = {.size = sizeof after};
+    kvik_rows r = {.size = sizeof r};
     kvik_cache *c;
     assert_int_equal(kvik_cache_open_unbound(&k, 1, NULL, &c), 0);
     assert_int_equal(kvik_cache_update(c, 0, x, x, &s, &r), 0);
@@ -338,10 +351,11 @@ static void test_no_memory(void **state)
     static const char *const config[] = {NULL, "{\"sliding_window\": 8}",
                                          "{\"backend\": \"quanto\"}", "{\"offloading\": true}"};
     float *x = values_of(5, 64 * 100), first[64 * 3];
-    kvik_rows r;
+    kvik_rows r = {.size = sizeof r};
     for (size_t i = 0; i < countof(config); i++) {
-        kvik_cache_config k = {.cache_config = config[i], .max_sequences = 2, .max_cache_len = 200};
-        kvik_shape s = {1, 1, 3, 64, 64, NULL};
+        kvik_cache_config k = {
+            .size = sizeof k, .cache_config = config[i], .max_sequences = 2, .max_cache_len = 200};
+        kvik_shape s = {.size = sizeof s, 1, 1, 3, 64, 64, NULL};
         int done = 0, failures = 0;
         bool reached = true; /* a failure may also be survived: then everything works */
         for (int64_t at = 0; reached && at < 2000; at++) {
@@ -357,7 +371,7 @@ static void test_no_memory(void **state)
             reached = mem_calls() - calls > (uint64_t)at;
             failures += done < 4;
             if (done >= 2) { /* the rows are there, and go on */
-                kvik_shape more = {done == 3 ? 2 : 1, 1, 1, 64, 64, NULL};
+                kvik_shape more = {.size = sizeof more, done == 3 ? 2 : 1, 1, 1, 64, 64, NULL};
                 if (kvik_cache_update(c, 1, x, x, &more, &r) < 0) fail_msg("%s", kvik_last_error());
                 assert_int_equal(r.rows, 4);
                 memcpy(first, r.keys, sizeof first);

@@ -1,0 +1,42 @@
+#!/bin/sh
+# check-abi.sh [write] - compares libkvik.so with the binary interface that is committed as scripts/libkvik-0.abi.
+#
+# make check-abi fails if a function has gone, a function or a struct field was added, or a layout has changed.  After a
+# change that breaks no program (see "Versions" in include/kvik.h) run make abi and commit the description with the
+# change.  Exits with 77, which counts as skipped, without abidiff (package abigail-tools), and on processors other than
+# the one that the description was made on.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+abi=scripts/libkvik-0.abi
+tool=abidiff
+[ "${1-}" != write ] || tool=abidw
+if ! command -v $tool >/dev/null 2>&1; then
+    echo "check-abi: skipped, $tool is not installed (apt-get install abigail-tools)"
+    exit 77
+fi
+if [ "$(uname -m)" != x86_64 ]; then
+    echo "check-abi: skipped, $abi describes x86_64"
+    exit 77
+fi
+[ -f libkvik.so ] || { echo "check-abi: libkvik.so is not built; run make"; exit 1; }
+
+# Only what include/kvik.h declares: the layout of internal types is free.
+if [ $tool = abidw ]; then
+    abidw --headers-dir include --drop-private-types --exported-interfaces-only --no-corpus-path \
+        --no-comp-dir-path --no-show-locs --no-elf-needed --no-parameter-names --type-id-style hash \
+        --out-file "$abi" libkvik.so || exit 1
+    echo "check-abi: wrote $abi"
+    exit 0
+fi
+report=$(abidiff --headers-dir2 include --drop-private-types --exported-interfaces-only \
+    --no-show-locs "$abi" libkvik.so)
+rc=$?
+[ $rc != 0 ] || { echo "check-abi: libkvik.so has the interface of $abi"; exit 0; }
+echo "$report"
+if [ $((rc & 3)) != 0 ]; then
+    echo "check-abi: abidiff failed (exit $rc)"
+else
+    echo "check-abi: libkvik.so differs from $abi (above).  If nothing was removed, reordered or resized in the" \
+        "middle, run make abi and commit the description; otherwise programs that use the library would break."
+fi
+exit 1

@@ -1,0 +1,22 @@
+/* layout.c - what every struct promises that programs allocate; nothing here is compiled into the library. */
+#include "base/base.h"
+#include "kvik.h"
+
+/* A field that is appended later must not lie in the padding of an older version, which may hold anything. */
+#define ENDS_WITH(type, field)                                                                     \
+    _Static_assert(offsetof(type, field) + sizeof(((type *)0)->field) == sizeof(type),             \
+                   #type " has padding behind its last field");                                    \
+    _Static_assert(offsetof(type, size) == 0, #type " begins with its size")
+ENDS_WITH(kvik_cache_config, notice_ctx);
+ENDS_WITH(kvik_usage, tier_written);
+ENDS_WITH(kvik_snapshot, layer);
+ENDS_WITH(kvik_legacy, layer);
+ENDS_WITH(kvik_span, ids);
+ENDS_WITH(kvik_sync, reason);
+ENDS_WITH(kvik_shape, dtype);
+ENDS_WITH(kvik_rows, position);
+ENDS_WITH(kvik_generation, max_cache_len);
+ENDS_WITH(kvik_prompt, attention_mask);
+ENDS_WITH(kvik_hooks, assistant_model);
+ENDS_WITH(kvik_inputs, columns);
+ENDS_WITH(kvik_outputs, attentions);

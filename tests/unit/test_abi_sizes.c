@@ -1,0 +1,302 @@
+/* test_abi_sizes.c - structs that callers allocate, as programs see them that were compiled with an older or a newer kvik.h.
+ *
+ * Such a program is played by other values of `size`: a struct that ends earlier, or one that goes on behind what
+ * this library knows.  What lies behind an older struct is filled with bytes that nobody may read or write. */
+#include "base/base.h"
+#include "kvik.h"
+#include "testing.h"
+
+enum { VOCAB = 1024, BEHIND = 64, JUNK = 0xa5 };
+static const char path[] = "tests/golden/models/llama-mha";
+static const int32_t ids[] = {42, 43, 44, 45, 46, 47, 48, 85, 14, 62};
+static kvik_model *m;
+static kvik_cache *c;
+
+static int setup(void **state)
+{
+    (void)state;
+    kvik_cache_config config = {
+        .size = sizeof config, .max_sequences = 4, .max_cache_len = 64, .compute = "exact"};
+    if (kvik_model_open(path, &m) < 0 || kvik_cache_open(m, &config, &c) < 0)
+        fail_msg("%s", kvik_last_error());
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    kvik_cache_close(c);
+    kvik_model_close(m);
+    return 0;
+}
+
+static void refused(int e, int code, const char *name, const char *why)
+{
+    assert_int_equal(e, code);
+    if (!strstr(kvik_last_error(), name) || !strstr(kvik_last_error(), why))
+        fail_msg("%s, %s: %s", name, why, kvik_last_error());
+}
+
+/* Sizes that no struct has: forgotten, not even the size itself, bytes of an uninitialised struct. */
+static const size_t wrong[] = {0, sizeof(size_t), (size_t)1 << 40, SIZE_MAX};
+
+static void test_config(void **state)
+{
+    (void)state;
+    kvik_cache *k;
+    struct {
+        kvik_cache_config config;
+        unsigned char behind[BEHIND];
+    } newer = {{.size = sizeof newer, .max_sequences = 3, .max_cache_len = 32}, {0}};
+    if (kvik_cache_open(m, &newer.config, &k) < 0) fail_msg("%s", kvik_last_error());
+    kvik_cache_close(k);
+    newer.behind[BEHIND - 1] = 1;
+    refused(kvik_cache_open(m, &newer.config, &k), KVIK_UNSUPPORTED, "kvik_cache_config",
+            "newer kvik.h");
+    refused(kvik_cache_open_unbound(&newer.config, 1, NULL, &k), KVIK_UNSUPPORTED,
+            "kvik_cache_config", "newer kvik.h");
+    for (size_t i = 0; i < countof(wrong); i++) {
+        newer.config.size = wrong[i];
+        refused(kvik_cache_open(m, &newer.config, &k), KVIK_ARG, "kvik_cache_config.size",
+                "sizeof(kvik_cache_config)");
+    }
+    /* An older struct without `compute` and what follows: were they read, opening would fail. */
+    kvik_cache_config older = {.size = offsetof(kvik_cache_config, compute),
+                               .max_sequences = 3,
+                               .max_cache_len = 32,
+                               .compute = "no such thing",
+                               .isa = "no such thing",
+                               .on_full = "no such thing"};
+    if (kvik_cache_open(m, &older, &k) < 0) fail_msg("%s", kvik_last_error());
+    kvik_cache_close(k);
+    older.size = sizeof older;
+    assert_int_equal(kvik_cache_open(m, &older, &k), KVIK_ARG);
+}
+
+static void test_usage(void **state)
+{
+    (void)state;
+    struct {
+        kvik_usage u;
+        unsigned char behind[BEHIND];
+    } it, junk;
+    memset(&junk, JUNK, sizeof junk);
+    it = junk;
+    it.u.size = offsetof(kvik_usage, budget);
+    assert_int_equal(kvik_cache_usage(c, &it.u), 0);
+    assert_int_equal(it.u.size, offsetof(kvik_usage, budget));
+    assert_true(it.u.index != junk.u.index);
+    assert_memory_equal(&it.u.budget, &junk.u.budget, sizeof it - offsetof(kvik_usage, budget));
+    it.u.size = sizeof it;
+    assert_int_equal(kvik_cache_usage(c, &it.u), 0);
+    assert_true(it.u.budget > 0 && it.u.budget != junk.u.budget);
+    for (size_t i = 0; i < BEHIND; i++)
+        assert_int_equal(it.behind[i], 0); /* fields that this library does not have */
+    for (size_t i = 0; i < countof(wrong); i++) {
+        it = junk;
+        it.u.size = wrong[i];
+        refused(kvik_cache_usage(c, &it.u), KVIK_ARG, "kvik_usage.size", "sizeof(kvik_usage)");
+        assert_memory_equal(&it.u.streaming, &junk.u.streaming, sizeof it - sizeof it.u.size);
+    }
+}
+
+/* Elements of an array lie as far apart as the program's struct is long. */
+static void test_spans(void **state)
+{
+    (void)state;
+    struct newer {
+        kvik_span span;
+        uint64_t behind[3];
+    } two[2] = {{{.size = sizeof *two, .ids = ids, .n = 5}, {0}},
+                {{.size = sizeof *two, .ids = ids + 3, .n = 6}, {0}}};
+    float got[2][VOCAB], want[VOCAB];
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(kvik_cache_new(c, &two[i].span.seq), 0);
+    if (kvik_forward(c, &two[0].span, 2, false, got[0]) < 0) fail_msg("%s", kvik_last_error());
+    for (int i = 0; i < 2; i++) {
+        kvik_span alone = {.size = sizeof alone, .ids = two[i].span.ids, .n = two[i].span.n};
+        size_t row = kvik_model_vocab(m) * sizeof(float);
+        assert_int_equal(kvik_cache_length(c, two[i].span.seq), two[i].span.n);
+        assert_int_equal(kvik_cache_new(c, &alone.seq), 0);
+        assert_int_equal(kvik_forward(c, &alone, 1, false, want), 0);
+        assert_memory_equal((char *)got + (size_t)i * row, want, row);
+        assert_int_equal(kvik_cache_drop(c, alone.seq), 0);
+    }
+    two[1].span.size = sizeof(kvik_span);
+    refused(kvik_forward(c, &two[0].span, 2, false, NULL), KVIK_ARG, "kvik_span 1",
+            "every element");
+    two[1].span.size = sizeof *two;
+    two[1].behind[2] = 1;
+    refused(kvik_forward(c, &two[0].span, 2, false, NULL), KVIK_UNSUPPORTED, "kvik_span", "newer");
+    two[0].span.size = 0;
+    refused(kvik_forward(c, &two[0].span, 2, false, NULL), KVIK_ARG, "kvik_span.size", "sizeof");
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(kvik_cache_length(c, two[i].span.seq), two[i].span.n);
+        assert_int_equal(kvik_cache_drop(c, two[i].span.seq), 0);
+    }
+}
+
+/* A program whose kvik_prompt ends before the mask, which therefore hides nothing. */
+static void test_prompts(void **state)
+{
+    (void)state;
+    enum { OLD = offsetof(kvik_prompt, attention_mask) };
+    unsigned char old[2 * OLD];
+    kvik_generation g;
+    kvik_result *a, *b;
+    kvik_prompt p[2];
+    for (size_t i = 0; i < 2; i++) {
+        p[i] = (kvik_prompt){.size = OLD, .ids = ids + i, .n = 7};
+        memcpy(old + i * OLD, &p[i], OLD);
+        p[i].size = sizeof *p;
+    }
+    assert_int_equal(kvik_generation_init(&g, m), 0);
+    assert_int_equal(g.size, sizeof g);
+    g.max_new_tokens = 6;
+    if (kvik_generate(c, &g, p, 2, NULL, &a) < 0) fail_msg("%s", kvik_last_error());
+    if (kvik_generate(c, &g, (const kvik_prompt *)(const void *)old, 2, NULL, &b) < 0)
+        fail_msg("%s", kvik_last_error());
+    for (size_t i = 0; i < 2; i++) {
+        assert_int_equal(a->row[i]->n, b->row[i]->n);
+        assert_memory_equal(a->row[i]->ids, b->row[i]->ids, a->row[i]->n * sizeof *ids);
+    }
+    kvik_result_free(a);
+    kvik_result_free(b);
+    p[1].size = 0;
+    refused(kvik_generate(c, &g, p, 2, NULL, &a), KVIK_ARG, "kvik_prompt 1", "first one");
+    kvik_hooks hooks = {.size = 0};
+    p[1].size = sizeof *p;
+    refused(kvik_generate(c, &g, p, 2, &hooks, &a), KVIK_ARG, "kvik_hooks.size", "sizeof");
+    kvik_generation_done(&g);
+    refused(kvik_generate(c, &(kvik_generation){0}, p, 2, NULL, &a), KVIK_ARG,
+            "kvik_generation.size", "sizeof");
+}
+
+/* An older kvik_generation: options behind it are refused by name, in the model's own file they are passed over. */
+static void test_generation(void **state)
+{
+    (void)state;
+    enum { OLD = offsetof(kvik_generation, return_legacy_cache) };
+    kvik_generation g, junk;
+    memset(&junk, JUNK, sizeof junk);
+    g = junk;
+    assert_int_equal(kvik_generation_init_sized(&g, OLD, m), 0);
+    assert_int_equal(g.size, OLD);
+    assert_int_equal(g.num_beams, 1);
+    assert_memory_equal((char *)&g + OLD, (char *)&junk + OLD, sizeof g - OLD);
+    assert_int_equal(kvik_generation_set(&g, "{\"max_new_tokens\": 3, \"output_scores\": true}"),
+                     0);
+    assert_true(g.output_scores && g.max_new_tokens == 3);
+    refused(kvik_generation_set(&g, "{\"max_new_tokens\": 4, \"max_cache_len\": 9}"),
+            KVIK_UNSUPPORTED, "max_cache_len", "compiled with");
+    assert_int_equal(g.max_new_tokens, 3);
+    kvik_result *r;
+    kvik_prompt p = {.size = sizeof p, .ids = ids, .n = 5};
+    if (kvik_generate(c, &g, &p, 1, NULL, &r) < 0) fail_msg("%s", kvik_last_error());
+    assert_non_null(r->scores);
+    assert_null(r->past_key_values); /* the junk behind the struct asks for them */
+    kvik_result_free(r);
+    kvik_generation_done(&g);
+    assert_int_equal(g.size, OLD);
+    assert_memory_equal((char *)&g + OLD, (char *)&junk + OLD, sizeof g - OLD);
+    for (size_t i = 0; i < countof(wrong); i++)
+        refused(kvik_generation_init_sized(&g, wrong[i], m), KVIK_ARG, "kvik_generation", "size");
+    refused(kvik_generation_init_sized(&g, 80, m), KVIK_ARG, "kvik_generation", "80 bytes");
+    kvik_generation_done(&(kvik_generation){0}); /* what was never made */
+}
+
+static void test_sync(void **state)
+{
+    (void)state;
+    kvik_seq s;
+    kvik_sync report, junk;
+    memset(&junk, JUNK, sizeof junk);
+    report = junk;
+    assert_int_equal(kvik_cache_new(c, &s), 0);
+    report.size = 0;
+    refused(kvik_cache_sync(c, s, ids, 8, NULL, &report), KVIK_ARG, "kvik_sync.size", "sizeof");
+    assert_int_equal(kvik_cache_length(c, s), 0);
+    report.size = offsetof(kvik_sync, cached);
+    if (kvik_cache_sync(c, s, ids, 8, NULL, &report) < 0) fail_msg("%s", kvik_last_error());
+    assert_int_equal(report.computed, 8);
+    assert_ptr_equal(report.cached, junk.cached);
+    /* The texts of a changed conversation, which this caller cannot take, are freed. */
+    if (kvik_cache_sync(c, s, ids + 1, 8, NULL, &report) < 0) fail_msg("%s", kvik_last_error());
+    assert_int_equal(report.divergence, 0);
+    assert_ptr_equal(report.given, junk.given);
+    kvik_sync_done(&report);
+    assert_ptr_equal(report.reason, junk.reason);
+    assert_int_equal(kvik_cache_drop(c, s), 0);
+}
+
+/* Every other struct of the interface: a size that was forgotten is refused before anything happens. */
+static void test_forgotten(void **state)
+{
+    (void)state;
+    float one[4] = {0};
+    kvik_seq s;
+    kvik_batch *b;
+    kvik_legacy legacy = {0};
+    kvik_snapshot snapshot = {0};
+    kvik_inputs in = {.ids = ids, .n = 2};
+    kvik_result *r;
+    kvik_generation g;
+    refused(kvik_cache_import(c, &snapshot, &s), KVIK_ARG, "kvik_snapshot.size", "sizeof");
+    refused(kvik_batch_from_legacy(c, &legacy, &b), KVIK_ARG, "kvik_legacy.size", "sizeof");
+    refused(kvik_legacy_save(&legacy, m, "/nowhere"), KVIK_ARG, "kvik_legacy.size", "sizeof");
+    assert_int_equal(kvik_batch_open(c, 1, &b), 0);
+    assert_int_equal(kvik_generation_init(&g, m), 0);
+    refused(kvik_batch_forward(b, &in, NULL), KVIK_ARG, "kvik_inputs.size", "sizeof");
+    refused(kvik_batch_generate(b, &g, &in, NULL, &r), KVIK_ARG, "kvik_inputs.size", "sizeof");
+    in.size = sizeof in;
+    refused(kvik_batch_forward(b, &in, &(kvik_outputs){0}), KVIK_ARG, "kvik_outputs.size",
+            "sizeof");
+    assert_int_equal(kvik_batch_length(b), 0);
+    kvik_generation_done(&g);
+    kvik_batch_close(b);
+
+    kvik_cache *free_rows;
+    kvik_shape shape = {.batch = 1, .heads = 1, .n = 1, .dim_k = 4, .dim_v = 4};
+    kvik_rows rows = {0};
+    assert_int_equal(kvik_cache_open_unbound(NULL, 1, NULL, &free_rows), 0);
+    refused(kvik_cache_update(free_rows, 0, one, one, &shape, &rows), KVIK_ARG, "kvik_shape.size",
+            "sizeof");
+    shape.size = sizeof shape;
+    refused(kvik_cache_update(free_rows, 0, one, one, &shape, &rows), KVIK_ARG, "kvik_rows.size",
+            "sizeof");
+    assert_int_equal(kvik_cache_layer_length(free_rows, 0), 0);
+    rows.size = sizeof rows;
+    assert_int_equal(kvik_cache_update(free_rows, 0, one, one, &shape, &rows), 0);
+    assert_int_equal(rows.rows, 1);
+    kvik_cache_close(free_rows);
+}
+
+/* What the library made can be given back to it as it is. */
+static void test_handed_out(void **state)
+{
+    (void)state;
+    kvik_seq s, copy;
+    kvik_snapshot *snapshot;
+    kvik_span span = {.size = sizeof span, .ids = ids, .n = 6};
+    assert_int_equal(kvik_cache_new(c, &s), 0);
+    span.seq = s;
+    assert_int_equal(kvik_forward(c, &span, 1, false, NULL), 0);
+    assert_int_equal(kvik_cache_export(c, s, &snapshot), 0);
+    assert_int_equal(snapshot->size, sizeof *snapshot);
+    assert_int_equal(kvik_cache_import(c, snapshot, &copy), 0);
+    kvik_snapshot_free(snapshot);
+    assert_int_equal(kvik_cache_length(c, copy), 6);
+    assert_int_equal(kvik_cache_drop(c, copy), 0);
+    assert_int_equal(kvik_cache_drop(c, s), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_config),     cmocka_unit_test(test_usage),
+        cmocka_unit_test(test_spans),      cmocka_unit_test(test_prompts),
+        cmocka_unit_test(test_generation), cmocka_unit_test(test_sync),
+        cmocka_unit_test(test_forgotten),  cmocka_unit_test(test_handed_out),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
