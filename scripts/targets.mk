@@ -47,7 +47,7 @@ golden: all
 matrix: all
 	@$(MAKE) MODE=release build/release/test_matrix build/release/test_matrix_kv
 	@build/release/test_matrix all
-	@build/release/test_matrix_kv
+	@build/release/test_matrix_kv all
 
 asan tsan:
 	@MAKE="$(MAKE)" scripts/run-tests.sh $@

@@ -1,8 +1,11 @@
-/* codecs.h - the quantized codecs in one line each, as the tests' tables write them, and every codec of the registry
- * with values that reach all of its options. */
+/* codecs.h - the codecs that tests go through: the quantized ones in one line each, as tables write them, and every
+ * codec of the registry with values that reach all of its options.
+ *
+ * A new file in src/kv or tests/codec is covered by whatever asks codec_variant, without being named. */
 #pragma once
 #include "kv/codec.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -27,4 +30,100 @@ static inline int pair_of(const struct affine_choice *c, struct kv_codec_pair *o
         }
     }
     return 0;
+}
+
+/* True if an instance for plane p of heads of dim values can be made. */
+static inline bool codec_opens(const struct kv_codec_options *o, int p, uint32_t dim)
+{
+    struct kv_shape s = {2, dim, DT_F32, p ? KV_ROWMAJOR : KV_STRIPS};
+    struct kv_codec *c = NULL;
+    if (o->kind->check && o->kind->check(o, p == 0) < 0) return false;
+    if (o->kind->open(o, &s, p == 0, 0, &c) < 0) return false;
+    kv_codec_close(c);
+    return true;
+}
+
+/* Gives option i another value than the usual one, if there is one that can be opened. */
+static inline bool codec_vary(struct kv_codec_options *o, uint32_t i, int p, uint32_t dim)
+{
+    const struct kv_codec_option *t = &o->kind->option[i];
+    const int32_t first[] = {(int32_t)dim, t->usual / 2, t->usual * 2, t->min, t->max};
+    int32_t before = o->value[i], all = t->max - t->min <= 64 ? t->max - t->min + 1 : 0;
+    for (int32_t k = 0; k < (int32_t)countof(first) + all; k++) {
+        int32_t v = k < (int32_t)countof(first) ? first[k] : t->min + k - (int32_t)countof(first);
+        if (v == t->usual || v < t->min || v > t->max) continue;
+        o->value[i] = v;
+        if (codec_opens(o, p, dim)) return true;
+    }
+    o->value[i] = before;
+    return false;
+}
+
+/* The kind with its usual values, or with others for all its options; changed where heads of dim values need it. */
+static inline bool codec_fit(const struct kv_codec_kind *kind, bool others, int p, uint32_t dim,
+                             struct kv_codec_options *o)
+{
+    if (kv_codec_usual(kind->name, o) < 0) return false;
+    for (uint32_t i = kind->n_options; i-- > 0 && !codec_opens(o, p, dim);)
+        codec_vary(o, i, p, dim);
+    for (uint32_t i = 0; others && i < kind->n_options; i++)
+        codec_vary(o, i, p, dim);
+    return codec_opens(o, p, dim);
+}
+
+struct codec_variant {
+    char name[96], config[600]; /* config: members of cache_config, or "" */
+    struct kv_codec_pair pair;
+    bool native;
+};
+
+__attribute__((format(printf, 3, 4))) static inline void codec_add(char *out, size_t n,
+                                                                   const char *format, ...)
+{
+    va_list a;
+    size_t at = strlen(out);
+    va_start(a, format);
+    vsnprintf(out + at, n - at, format, a);
+    va_end(a);
+}
+
+/* Writes the pair as cache_config has it. */
+static inline void codec_config(const struct kv_codec_pair *o, char *out, size_t n)
+{
+    static const char *const suffix[] = {"_key", "_value"};
+    out[0] = '\0';
+    for (int p = 0; p < 2; p++) {
+        const struct kv_codec_kind *k = o->plane[p].kind;
+        if (!k) continue;
+        codec_add(out, n, "%s\"backend%s\":\"%s\"", *out ? "," : "", suffix[p], k->name);
+        for (uint32_t i = 0; i < k->n_options; i++)
+            codec_add(out, n, ",\"%s%s\":%d", k->option[i].name, suffix[p], o->plane[p].value[i]);
+    }
+    if (*out) codec_add(out, n, ",\"residual_length\":%u", o->residual_length);
+}
+
+/* The i-th way to encode heads of dim values; false: there are fewer.  None; then of every kind the usual values, others,
+ * and keys or values alone in turn; then two kinds beside each other. */
+static inline bool codec_variant(uint32_t i, uint32_t dim, struct codec_variant *v)
+{
+    const struct kv_codec_kind *k, *list[64];
+    uint32_t n = 0;
+    for (uint32_t j = 0; (k = kv_codec_at(j)) && n < countof(list); j++)
+        if (strcmp(k->name, KV_CODEC_NONE) != 0) list[n++] = k;
+    *v = (struct codec_variant){.native = i == 0, .name = "native"};
+    if (i == 0) return true;
+    if (i > 3 * n + 2) return false;
+    uint32_t form = (i - 1) % 3, at = (i - 1) / 3;
+    v->pair.residual_length = 5 + 3 * form;
+    for (int p = 0; p < 2; p++) {
+        const struct kv_codec_kind *of = list[MIN(at, n - 1)];
+        if (at == n) of = list[form ? n - 1 - (uint32_t)p * (n - 1) : (uint32_t)p * (n - 1)];
+        if (at < n && form == 2 && (uint32_t)p != at % 2) continue;
+        if (!codec_fit(of, at < n && form, p, dim, &v->pair.plane[p])) return false;
+    }
+    codec_config(&v->pair, v->config, sizeof v->config);
+    const struct kv_codec_kind *a = v->pair.plane[0].kind, *b = v->pair.plane[1].kind;
+    snprintf(v->name, sizeof v->name, "%s of keys, %s of values%s", a ? a->name : "none",
+             b ? b->name : "none", at < n && form == 1 ? ", other options" : "");
+    return true;
 }

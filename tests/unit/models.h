@@ -1,0 +1,24 @@
+/* models.h - the golden models, found by walking tests/golden/models, so that a new one is covered without being listed. */
+#pragma once
+#include <dirent.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define GOLDEN_MODELS "tests/golden/models"
+enum { GOLDEN_MOST = 128 };
+
+/* Names in order of the alphabet, each to be put behind GOLDEN_MODELS "/"; their number.  They live until the end. */
+static inline uint32_t golden_models(const char *name[GOLDEN_MOST])
+{
+    struct dirent **found = NULL;
+    uint32_t n = 0;
+    int all = scandir(GOLDEN_MODELS, &found, NULL, alphasort);
+    for (int i = 0; i < all; i++) {
+        if (found[i]->d_name[0] != '.' && n < GOLDEN_MOST) name[n++] = strdup(found[i]->d_name);
+        free(found[i]);
+    }
+    free(found);
+    return n;
+}
