@@ -3,6 +3,7 @@
 #include "base/utf8.h"
 #include "chat/value.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static int seq_index(struct run *r, struct val v, struct val key, struct val *out, bool *found)
@@ -41,6 +42,22 @@ static int lookup(struct run *r, struct val obj, struct val key, struct val *out
                : 0;
 }
 
+/* What obj has not, under a key that is a name or an index. */
+static int undef_member(struct run *r, struct val obj, struct val key, struct val *out)
+{
+    const char *owner = obj.t == V_NONE              ? "None"
+                        : obj.t == V_STR && obj.safe ? "markupsafe.Markup object"
+                                                     : NULL;
+    char type[64];
+    snprintf(type, sizeof type, "%s object", val_type_name(obj));
+    if (!owner) owner = type;
+    if (key.t == V_STR)
+        return val_undef(r, out, "'%s' has no attribute '%.*s'", owner,
+                         (int)MIN(key.str->n, (size_t)200), key.str->s);
+    if (key.t == V_INT) return val_undef(r, out, "%s has no element %lld", owner, (long long)key.i);
+    return val_undef(r, out, "%s has no element of type %s", owner, val_type_name(key));
+}
+
 /* obj.name as a method or as a member of a namespace, loop or macro. */
 static int member(struct run *r, struct val obj, struct str *name, struct val *out, bool *found)
 {
@@ -60,7 +77,12 @@ static int member(struct run *r, struct val obj, struct str *name, struct val *o
         return 0;
     }
     const struct fn_row *row = method_find(obj, name, &unsafe);
-    if (unsafe) return val_undef_attr(r, obj, key, true, out);
+    if (unsafe) {
+        TRY(val_undef(r, out, "access to attribute '%.*s' of '%s' object is unsafe.", (int)name->n,
+                      name->s, val_type_name(obj)));
+        out->undef->unsafe = true;
+        return 0;
+    }
     enum fn_kind kind = obj.t == V_STR ? FN_STR : obj.t == V_DICT ? FN_DICT : FN_LIST;
     if (!row && (kind != FN_LIST || val_is_indexed(obj)) && builtin_refused(kind, name))
         return builtin_fail(kind, name);
@@ -80,7 +102,7 @@ int val_attr(struct run *r, struct val obj, struct val name, struct val *out)
     if (obj.t == V_UNDEF) return val_fail_undef(r, obj);
     TRY(member(r, obj, name.str, out, &found));
     if (!found) TRY(lookup(r, obj, name, out, &found));
-    return found ? 0 : val_undef_attr(r, obj, name, false, out);
+    return found ? 0 : undef_member(r, obj, name, out);
 }
 
 int val_item(struct run *r, struct val obj, struct val key, struct val *out)
@@ -89,7 +111,7 @@ int val_item(struct run *r, struct val obj, struct val key, struct val *out)
     if (obj.t == V_UNDEF) return val_fail_undef(r, obj);
     TRY(lookup(r, obj, key, out, &found));
     if (!found && key.t == V_STR) TRY(member(r, obj, key.str, out, &found));
-    return found ? 0 : val_undef_attr(r, obj, key, false, out);
+    return found ? 0 : undef_member(r, obj, key, out);
 }
 
 int val_path(struct run *r, struct val obj, struct val path, struct val other, struct val *out)

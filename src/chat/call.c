@@ -4,17 +4,32 @@
 
 #include <string.h>
 
-/* Number of the parameter called `name` in "a b c", or -1. */
+/* The number of the parameter called `name` in "a b !c", or -1.  A parameter behind ! is refused. */
 static int param_at(const char *params, const struct str *name)
 {
     int i = 0;
     for (const char *p = params; *p; i++) {
+        p += *p == '!';
         size_t n = strcspn(p, " ");
         if (n == name->n && memcmp(p, name->s, n) == 0) return i;
-        p += n;
-        if (*p == ' ') p++;
+        p += n + (p[n] == ' ');
     }
     return -1;
+}
+
+/* Fails if an argument was given for a parameter behind !. */
+static int check_refused(const struct call *c, const char *params)
+{
+    unsigned i = 0;
+    for (const char *p = params; *p; i++) {
+        size_t n = strcspn(p, " ");
+        if (*p == '!' && c->a[i].t != V_MISSING)
+            return ERR(UNSUPPORTED,
+                       "the argument '%.*s' of %s() is not supported in chat templates", (int)n - 1,
+                       p + 1, c->row->name);
+        p += n + (p[n] == ' ');
+    }
+    return 0;
 }
 
 static unsigned param_count(const char *params)
@@ -50,7 +65,7 @@ static int bind(struct call *c)
         if (c->a[i].t == V_MISSING)
             return run_fail(c->r, "%s() needs at least %u argument%s", row->name, row->need,
                             row->need == 1 ? "" : "s");
-    return 0;
+    return check_refused(c, row->params);
 }
 
 int fn_invoke(struct run *r, const struct fn_row *row, struct val self, const struct args *args,
@@ -114,8 +129,8 @@ static int bind_params(struct run *r, const struct node *def, const struct args 
         else if (i >= first_default)
             TRY(node_eval(r, def->list2[i - first_default], &v));
         else
-            TRY(val_undef_hint(r, &v, "parameter '%.*s' was not provided",
-                               (int)MIN(p->value.str->n, (size_t)100), p->value.str->s));
+            TRY(val_undef(r, &v, "parameter '%.*s' was not provided",
+                          (int)MIN(p->value.str->n, (size_t)100), p->value.str->s));
         TRY(frame_set(r, p->sym, v));
     }
     return 0;

@@ -9,6 +9,7 @@ struct tok;
 struct ids;
 struct jinja;
 #define JINJA_MAX_DEPTH  128u       /* nesting of source and of calls */
+#define JINJA_MAX_NAMES  1024u      /* names of variables in one template */
 #define JINJA_MAX_STEPS  1000000u   /* evaluated nodes per rendering */
 #define JINJA_MAX_OUTPUT (4u << 20) /* bytes */
 struct jinja_span {

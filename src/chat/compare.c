@@ -185,24 +185,12 @@ int val_hash(struct run *r, struct val v, uint32_t *out)
         return 0;
     case V_FLOAT:
         return float_hash(v.f, out);
-    case V_DICT:
-    case V_SPACE:
-        return run_fail(r, "unhashable type: '%s'", val_type_name(v));
-    case V_SEQ:
-        if (!val_is_tuple(v)) return run_fail(r, "unhashable type: '%s'", val_type_name(v));
-        TRY(run_enter(r));
+    case V_NONE:
         *out = 7;
-        int e = 0;
-        for (size_t k = 0; k < v.seq->n && e >= 0; k++) {
-            uint32_t h = 0;
-            e = val_hash(r, v.seq->v[k], &h);
-            *out = *out * 31 + h;
-        }
-        run_leave(r);
-        return e;
-    default:
-        *out = v.t;
         return 0;
+    default:
+        if (val_is_tuple(v)) return ERR(UNSUPPORTED, "a tuple as a key is not supported");
+        return run_fail(r, "unhashable type: '%s'", val_type_name(v));
     }
 }
 

@@ -16,7 +16,8 @@ static int given_value(struct run *r, const struct str *name, struct val *out)
     if (j || e < 0) return e;
     const struct fn_row *fn = builtin_find(FN_GLOBAL, name);
     if (!fn && builtin_refused(FN_GLOBAL, name)) return builtin_fail(FN_GLOBAL, name);
-    if (!fn) return val_undef_name(r, name, out);
+    if (!fn)
+        return val_undef(r, out, "'%.*s' is undefined", (int)MIN(name->n, (size_t)200), name->s);
     *out = (struct val){.t = V_FUNC, .fn = fn};
     return 0;
 }
@@ -98,21 +99,6 @@ static int eval_compare(struct run *r, const struct node *n, struct val *out)
     return 0;
 }
 
-static int eval_concat(struct run *r, const struct node *n, struct val *out)
-{
-    struct val v, all;
-    TRY(node_eval(r, n->list[0], &all));
-    TRY(val_str(r, all, &all));
-    for (uint32_t i = 1; i < n->n; i++) {
-        TRY(node_eval(r, n->list[i], &v));
-        TRY(val_str(r, v, &v));
-        TRY(str_join2(r, all, v, &all));
-    }
-    all.safe = false;
-    *out = all;
-    return 0;
-}
-
 static int eval_item(struct run *r, const struct node *n, struct val *out)
 {
     struct val obj, key, part[3];
@@ -168,10 +154,10 @@ static int eval_cond(struct run *r, const struct node *n, struct val *out)
     TRY(node_eval(r, n->a, &test));
     if (val_true(test)) return node_eval(r, n->b, out);
     if (n->c) return node_eval(r, n->c, out);
-    return val_undef_hint(r, out,
-                          "the inline if-expression on line %d evaluated to false and no else "
-                          "section was defined.",
-                          n->line);
+    return val_undef(r, out,
+                     "the inline if-expression on line %d evaluated to false and no else "
+                     "section was defined.",
+                     n->line);
 }
 
 static int eval_unary(struct run *r, const struct node *n, struct val *out)
@@ -224,8 +210,6 @@ static int eval_kind(struct run *r, const struct node *n, struct val *out)
         return eval_unary(r, n, out);
     case N_COMPARE:
         return eval_compare(r, n, out);
-    case N_CONCAT:
-        return eval_concat(r, n, out);
     case N_ITEM:
         return eval_item(r, n, out);
     case N_CALL:

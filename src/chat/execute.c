@@ -110,30 +110,19 @@ static int exec_if(struct run *r, const struct node *n)
     return n->b ? node_exec(r, n->b) : 0;
 }
 
-/* The text of a block, through its filters. */
-static int filtered(struct run *r, const struct node *chain, struct val text, struct val *out)
+/* {% set x %}: the text of a block, through its filters. */
+static int exec_set_block(struct run *r, const struct node *n)
 {
-    struct val saved = r->captured;
-    r->captured = text;
-    int e = node_eval(r, chain, out);
-    r->captured = saved;
-    return e;
-}
-
-static int exec_block_text(struct run *r, const struct node *n)
-{
-    struct val text;
-    struct frame *saved;
-    TRY(frame_push(r, r->frame, &saved));
+    struct val text, saved = r->captured;
+    struct frame *outer;
+    TRY(frame_push(r, r->frame, &outer));
     int flow = node_capture(r, n->d, &text);
-    r->frame = saved;
+    r->frame = outer;
     if (flow) return flow; /* a jump out of the block drops its text */
-    TRY(filtered(r, n->b, text, &text));
-    if (n->kind == N_SETBLOCK) return node_assign(r, n->a, text);
-    if (text.t != V_STR)
-        return run_fail(r, "the filters of the block: expected str instance, %s found",
-                        val_type_name(text));
-    return val_print(r, text, r->out);
+    r->captured = text;
+    int e = node_eval(r, n->b, &text);
+    r->captured = saved;
+    return e < 0 ? e : node_assign(r, n->a, text);
 }
 
 static int make_macro(struct run *r, const struct node *def, struct val *out)
@@ -193,8 +182,7 @@ static int exec_kind(struct run *r, const struct node *n)
         TRY(node_eval(r, n->b, &v));
         return node_assign(r, n->a, v);
     case N_SETBLOCK:
-    case N_FILTERBLOCK:
-        return exec_block_text(r, n);
+        return exec_set_block(r, n);
     case N_MACRO:
         TRY(make_macro(r, n, &v));
         return frame_set(r, n->sym, v);

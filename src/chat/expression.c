@@ -44,57 +44,15 @@ int nest_enter(struct compile *c, int line)
     return 0;
 }
 
-static int sym_rehash(struct compile *c, uint32_t slots)
-{
-    uint32_t *index = mem_array(slots, sizeof *index);
-    if (!index) return ERR_NOMEM;
-    for (uint32_t i = 0; i < c->j->n_sym; i++) {
-        uint32_t h = hash_bytes(c->j->sym[i]->s, c->j->sym[i]->n) & (slots - 1);
-        while (index[h])
-            h = (h + 1) & (slots - 1);
-        index[h] = i + 1;
-    }
-    mem_free(c->sym_index);
-    c->sym_index = index;
-    c->sym_slots = slots;
-    return 0;
-}
-
-static int sym_grow(struct compile *c)
-{
-    struct jinja *j = c->j;
-    uint32_t cap = c->cap_sym ? c->cap_sym * 2 : 32, *early;
-    struct str **sym;
-    bool *seen = mem_grow(c->seen, cap, sizeof *seen);
-    if (!seen) return ERR_NOMEM;
-    memset(seen + c->cap_sym, 0, cap - c->cap_sym);
-    c->seen = seen;
-    COMPILE_NEW(c, sym, cap);
-    COMPILE_NEW(c, early, cap);
-    if (j->n_sym) memcpy(sym, j->sym, j->n_sym * sizeof *sym);
-    if (j->n_early) memcpy(early, j->early, j->n_early * sizeof *early);
-    j->sym = sym;
-    j->early = early;
-    c->cap_sym = cap;
-    return 0;
-}
-
 int sym_intern(struct compile *c, const struct str *name, uint32_t *out)
 {
     struct jinja *j = c->j;
-    if (j->n_sym * 2 >= c->sym_slots) TRY(sym_rehash(c, c->sym_slots ? c->sym_slots * 2 : 64));
-    uint32_t h = hash_bytes(name->s, name->n) & (c->sym_slots - 1);
-    for (; c->sym_index[h]; h = (h + 1) & (c->sym_slots - 1)) {
-        const struct str *s = j->sym[c->sym_index[h] - 1];
-        if (str_same(s, name)) {
-            *out = c->sym_index[h] - 1;
-            return 0;
-        }
-    }
-    if (j->n_sym == c->cap_sym) TRY(sym_grow(c));
+    for (*out = 0; *out < j->n_sym; ++*out)
+        if (str_same(j->sym[*out], name)) return 0;
+    if (j->n_sym == JINJA_MAX_NAMES)
+        return ERR(LIMIT, "a template with more than %u names of variables", JINJA_MAX_NAMES);
     TRY(compile_str(c, name->s, name->n, &j->sym[j->n_sym]));
-    *out = j->n_sym++;
-    c->sym_index[h] = j->n_sym;
+    j->n_sym++;
     return 0;
 }
 
@@ -156,19 +114,8 @@ static int parse_product(struct compile *c, struct node **out)
 
 static int parse_concat(struct compile *c, struct node **out)
 {
-    struct node_list l = {0};
-    struct node *n;
-    int line = tok_at(c, 0)->line;
-    TRY(parse_product(c, out));
-    if (!tok_is_op(c, '~')) return 0;
-    TRY(node_push(c, &l, *out));
-    while (tok_skip_op(c, '~')) {
-        TRY(parse_product(c, &n));
-        TRY(node_push(c, &l, n));
-    }
-    TRY(node_new(c, N_CONCAT, line, out));
-    node_take(*out, &l);
-    return 0;
+    static const struct binary ops[] = {{NULL, '~', N_BINARY, OP_CONCAT}, {0}};
+    return parse_left(c, ops, parse_product, out);
 }
 
 static int parse_sum(struct compile *c, struct node **out)
@@ -325,22 +272,6 @@ static int parse_items(struct compile *c, uint32_t close, bool pairs, struct nod
     return tok_want_op(c, close);
 }
 
-static int parse_string(struct compile *c, struct node *n)
-{
-    struct token *t = tok_at(c, 0);
-    c->at++;
-    n->value = (struct val){.t = V_STR, .str = t->s};
-    if (tok_at(c, 0)->type != T_STRING) return 0;
-    struct buf b; /* adjacent literals are one */
-    buf_init(&b, RUN_MAX_MEMORY);
-    int e = buf_append(&b, t->s->s, t->s->n);
-    for (; e >= 0 && (t = tok_at(c, 0))->type == T_STRING; c->at++)
-        e = buf_append(&b, t->s->s, t->s->n);
-    if (e >= 0) e = compile_str(c, b.data ? b.data : "", b.len, &n->value.str);
-    buf_done(&b);
-    return e;
-}
-
 static int parse_name(struct compile *c, bool space, struct node *n)
 {
     const struct token *t = tok_at(c, 0);
@@ -378,10 +309,13 @@ static int parse_primary(struct compile *c, bool space, struct node **out)
     TRY(node_new(c, N_CONST, t->line, &n));
     *out = n;
     if (t->type == T_NAME) return parse_name(c, space, n);
-    if (t->type == T_STRING) return parse_string(c, n);
-    if (t->type == T_INT || t->type == T_FLOAT) {
-        n->value = t->type == T_INT ? val_int(t->i) : val_float(t->f);
+    if (t->type == T_STRING || t->type == T_INT || t->type == T_FLOAT) {
+        n->value = t->type == T_INT     ? val_int(t->i)
+                   : t->type == T_FLOAT ? val_float(t->f)
+                                        : (struct val){.t = V_STR, .str = t->s};
         c->at++;
+        if (t->type == T_STRING && tok_at(c, 0)->type == T_STRING)
+            return compile_refuse(t->line, "a string directly after another string");
         return 0;
     }
     TRY(nest_enter(c, t->line));
@@ -536,14 +470,13 @@ static int parse_builtin(struct compile *c, enum fn_kind kind, struct node *n)
     return err_prefix(builtin_fail(kind, t->s), "line %d", n->line);
 }
 
-int parse_filter(struct compile *c, struct node *input, bool inline_start, struct node **out)
+int parse_filter(struct compile *c, struct node *input, struct node **out)
 {
     struct node *n = input;
-    while (inline_start || tok_is_op(c, '|')) {
+    while (tok_is_op(c, '|')) {
         struct node *f;
         int line = tok_at(c, 0)->line;
-        if (!inline_start) c->at++;
-        inline_start = false;
+        c->at++;
         TRY(node_new(c, N_FILTER, line, &f));
         f->a = n;
         TRY(parse_builtin(c, FN_FILTER, f));
@@ -601,7 +534,7 @@ static int parse_unary(struct compile *c, bool filters, struct node **out)
     TRY(parse_postfix(c, n, &n));
     while (filters) {
         if (tok_is_op(c, '|'))
-            TRY(parse_filter(c, n, false, &n));
+            TRY(parse_filter(c, n, &n));
         else if (tok_is_name(c, "is"))
             TRY(parse_test(c, n, &n));
         else if (tok_is_op(c, '('))

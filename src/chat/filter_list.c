@@ -10,7 +10,7 @@ int f_first(struct call *c, struct val *out)
     TRY(iter_init(c->r, c->self, &it));
     int e = iter_next(c->r, &it, out);
     if (e < 0) return e;
-    return e ? 0 : val_undef_hint(c->r, out, "No first item, sequence was empty.");
+    return e ? 0 : val_undef(c->r, out, "No first item, sequence was empty.");
 }
 
 int f_last(struct call *c, struct val *out)
@@ -19,7 +19,7 @@ int f_last(struct call *c, struct val *out)
     if (val_is_gen(c->self) || val_is_num(c->self) || c->self.t == V_NONE)
         return run_fail(c->r, "'%s' object is not reversible", val_type_name(c->self));
     TRY(val_list(c->r, c->self, &s));
-    if (!s->n) return val_undef_hint(c->r, out, "No last item, sequence was empty.");
+    if (!s->n) return val_undef(c->r, out, "No last item, sequence was empty.");
     *out = s->v[s->n - 1];
     return 0;
 }
@@ -110,7 +110,7 @@ int f_extreme(struct call *c, struct val *out)
     struct val best = {.t = V_MISSING}, key;
     bool better = true;
     TRY(val_list(c->r, c->self, &s));
-    if (!s->n) return val_undef_hint(c->r, out, "No aggregated item, sequence was empty.");
+    if (!s->n) return val_undef(c->r, out, "No aggregated item, sequence was empty.");
     for (size_t i = 0; i < s->n; i++) {
         TRY(item_key(c->r, s->v[i], c->a[1], args_truth(c, 0, false), &key));
         if (i) TRY(val_less(c->r, key, best, c->row->how == ORDER_LT ? "<" : ">", &better));

@@ -151,10 +151,10 @@ int loop_attr(struct run *r, struct loop *l, const struct str *name, struct val 
         *out = val_bool(left(l) == 0);
     } else if (str_is(name, "nextitem")) {
         TRY(look(r, l, 1));
-        if (!left(l)) return val_undef_hint(r, out, "there is no next item");
+        if (!left(l)) return val_undef(r, out, "there is no next item");
         *out = l->ahead->v[l->ahead_at];
     } else if (str_is(name, "previtem")) {
-        if (l->index == 0) return val_undef_hint(r, out, "there is no previous item");
+        if (l->index == 0) return val_undef(r, out, "there is no previous item");
         *out = l->prev;
     } else if (str_is(name, "changed") || str_is(name, "depth") || str_is(name, "depth0")) {
         return ERR(UNSUPPORTED, "loop.%.*s is not supported in chat templates", (int)name->n,

@@ -33,13 +33,10 @@ int g_range(struct call *c, struct val *out)
     return 0;
 }
 
-/* What dict() and namespace() hold: a mapping or pairs, then the named arguments. */
+/* What dict() and namespace() hold: the items of a mapping, then the named arguments. */
 static int fill_dict(struct call *c, struct dict **out)
 {
     struct dict *d;
-    struct iter it;
-    struct val item;
-    int e = 0;
     if (c->raw->n > 1)
         return run_fail(c->r, "%s expected at most 1 argument, got %zu", c->row->name, c->raw->n);
     TRY(dict_new(c->r, 0, &d));
@@ -48,18 +45,7 @@ static int fill_dict(struct call *c, struct dict **out)
         for (size_t i = 0; i < from.dict->n; i++)
             TRY(dict_put(c->r, d, from.dict->e[i].k, from.dict->e[i].v));
     } else if (c->raw->n) {
-        TRY(iter_init(c->r, from, &it));
-        while ((e = iter_next(c->r, &it, &item)) > 0) {
-            struct seq *pair;
-            TRY(val_list(c->r, item, &pair));
-            if (pair->n != 2)
-                return run_fail(c->r,
-                                "dictionary update sequence element has length %zu; 2 is "
-                                "required",
-                                pair->n);
-            TRY(dict_put(c->r, d, pair->v[0], pair->v[1]));
-        }
-        if (e < 0) return e;
+        return ERR(UNSUPPORTED, "%s() of a %s is not supported", c->row->name, val_type_name(from));
     }
     for (size_t i = 0; i < c->raw->n_kw; i++) {
         struct val k = {.t = V_STR, .str = (struct str *)c->raw->kw[i].name};

@@ -78,8 +78,6 @@ int jinja_compile(const char *src, size_t n, struct jinja **out)
         c->j = j;
         e = compile(c, src, n);
         mem_free(c->tok);
-        mem_free(c->sym_index);
-        mem_free(c->seen);
         mem_free(c);
     }
     if (e < 0) {
@@ -104,7 +102,8 @@ static int run_root(struct run *r)
     TRY(frame_push(r, NULL, &none));
     for (uint32_t i = 0; i < r->j->n_early; i++) {
         struct val v;
-        TRY(val_undef_name(r, r->j->sym[r->j->early[i]], &v));
+        const struct str *name = r->j->sym[r->j->early[i]];
+        TRY(val_undef(r, &v, "'%.*s' is undefined", (int)MIN(name->n, (size_t)200), name->s));
         TRY(frame_set(r, r->j->early[i], v));
     }
     return node_exec(r, r->j->root);

@@ -58,21 +58,12 @@ bool chr_cased(uint32_t c, bool upper)
     return upper ? uc_is_property_uppercase(c) : uc_is_property_lowercase(c);
 }
 
-/* The class of a character under a conversion that works run by run; 0: copied as it is. */
-static int run_class(uint32_t c, enum str_case how)
+/* True if c belongs to a word: a letter for Python's title(), anything between blanks and opening
+ * brackets for Jinja's filter title. */
+static bool in_word(uint32_t c, enum str_case how)
 {
     if (how == CASE_WORDS) return !chr_space(c) && !(c < 128 && c && strchr("-({[<", (int)c));
-    if (how == CASE_SWAP && chr_cased(c, true)) return 2;
     return uc_is_property_cased(c);
-}
-
-static size_t run_end(const struct str *s, size_t at, enum str_case how, int *class)
-{
-    size_t len;
-    *class = run_class(utf8_decode(s->s + at, s->n - at, &len), how);
-    for (at += len; at < s->n; at += len)
-        if (run_class(utf8_decode(s->s + at, s->n - at, &len), how) != *class) break;
-    return at;
 }
 
 /* The part of s that begins at `at`: its end, and its conversion.  Words begin with a capital. */
@@ -80,16 +71,18 @@ static enum str_case next_part(const struct str *s, size_t at, enum str_case how
                                size_t *end)
 {
     size_t len;
-    int class = 1;
     *end = s->n;
     if (how == CASE_UPPER || how == CASE_LOWER) return how;
-    if (how != CASE_CAPITAL) *end = run_end(s, at, how, &class);
-    if (!class) return CASE_NONE;
-    if (how == CASE_SWAP) return class == 2 ? CASE_LOWER : CASE_UPPER;
-    if (inside) return CASE_LOWER;
-    utf8_decode(s->s + at, s->n - at, &len);
-    *end = at + len;
-    return how == CASE_WORDS ? CASE_UPPER : CASE_TITLE;
+    bool word = how == CASE_CAPITAL || in_word(utf8_decode(s->s + at, s->n - at, &len), how);
+    if (word && !inside) {
+        utf8_decode(s->s + at, s->n - at, &len);
+        *end = at + len;
+        return how == CASE_WORDS ? CASE_UPPER : CASE_TITLE;
+    }
+    for (*end = at; *end < s->n && how != CASE_CAPITAL; *end += len)
+        if (in_word(utf8_decode(s->s + *end, s->n - *end, &len), how) != word) break;
+    if (how == CASE_CAPITAL) *end = s->n;
+    return word ? CASE_LOWER : CASE_NONE;
 }
 
 /* Appends s[from..to) converted.  No mapping takes more than three times the bytes of its source,

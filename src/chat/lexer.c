@@ -127,43 +127,6 @@ static char tag_sign(const struct lexer *x, size_t at)
     return at < x->n && (x->s[at] == '-' || x->s[at] == '+') ? x->s[at] : 0;
 }
 
-static bool word_at(const struct lexer *x, size_t at, const char *word, size_t *end)
-{
-    size_t k = strlen(word);
-    if (x->n - at < k || memcmp(x->s + at, word, k) != 0) return false;
-    *end = skip_space(x, at + k);
-    return true;
-}
-
-/* {% raw %} at x->at: where the raw text begins, 0 if this is another tag. */
-static size_t raw_begin(const struct lexer *x, size_t at)
-{
-    size_t p = at + 2;
-    if (tag_sign(x, p)) p++;
-    p = skip_space(x, p);
-    if (!word_at(x, p, "raw", &p)) return 0;
-    if (p < x->n && x->s[p] == '-' && at_mark(x, p + 1, "%}")) return skip_space(x, p + 3);
-    return at_mark(x, p, "%}") ? p + 2 : 0;
-}
-
-static int lex_raw(struct lexer *x, size_t body)
-{
-    int line = x->line;
-    advance(x, body);
-    for (size_t at = body; at + 2 <= x->n; at++) {
-        if (!at_mark(x, at, "{%")) continue;
-        char sign = tag_sign(x, at + 2);
-        size_t p = skip_space(x, at + 2 + (sign != 0));
-        if (!word_at(x, p, "endraw", &p)) continue;
-        size_t end = tag_end(x, p, "%}", true);
-        if (!end) continue;
-        TRY(push_data(x, at, sign, true));
-        advance(x, end);
-        return 0;
-    }
-    return compile_fail(line, "Missing end of raw directive");
-}
-
 static int lex_comment(struct lexer *x)
 {
     for (size_t at = x->at + 2 + (tag_sign(x, x->at + 2) != 0); at < x->n; at++) {
@@ -387,8 +350,7 @@ static int lex_root(struct lexer *x)
     TRY(push_data(x, at, sign, kind != '{'));
     advance(x, at);
     if (kind == '#') return lex_comment(x);
-    size_t raw = kind == '%' ? raw_begin(x, at) : 0;
-    return raw ? lex_raw(x, raw) : lex_tag(x, kind == '%');
+    return lex_tag(x, kind == '%');
 }
 
 int lex_all(struct compile *c, const char *src, size_t n)

@@ -4,58 +4,37 @@
 
 #include <string.h>
 
-/* The arguments i and i + 1, which count code points, as bytes [*from, *to); *from is larger than
- * *to when the range is beyond the string. */
-static int byte_range(struct call *c, unsigned i, size_t *from, size_t *to)
-{
-    struct str *s = c->self.str;
-    int64_t n = (int64_t)str_chars(s), a, b;
-    TRY(args_int(c, i, 0, &a));
-    TRY(args_int(c, i + 1, n, &b));
-    if (a < 0) a = MAX(a + n, (int64_t)0);
-    if (b < 0) b = MAX(b + n, (int64_t)0);
-    *to = str_offset(s, (size_t)MIN(b, n));
-    *from = a > n ? SIZE_MAX : str_offset(s, (size_t)a);
-    return run_work_bytes(c->r, s->chars == s->n ? 0 : s->n * 4);
-}
-
 int m_find(struct call *c, struct val *out)
 {
     struct str *s = c->self.str;
-    bool back = c->row->how & FIND_BACK;
     struct val sub;
-    size_t from, to, hit = SIZE_MAX;
+    size_t hit;
     TRY(args_str(c, 0, &sub));
-    TRY(byte_range(c, 1, &from, &to));
-    if (from <= to) TRY(text_find(c->r, s->s + from, to - from, sub.str, back, &hit));
+    TRY(text_find(c->r, s->s, s->n, sub.str, c->row->how & FIND_BACK, &hit));
     if (hit == SIZE_MAX && c->row->how & FIND_MUST) return run_fail(c->r, "substring not found");
-    *out = val_int(hit == SIZE_MAX ? -1 : (int64_t)utf8_count(s->s, from + hit));
-    return 0;
+    *out = val_int(hit == SIZE_MAX ? -1 : (int64_t)utf8_count(s->s, hit));
+    return run_work_bytes(c->r, hit == SIZE_MAX ? 0 : hit * 4);
 }
 
 int m_count(struct call *c, struct val *out)
 {
     struct str *s = c->self.str;
     struct val sub;
-    size_t from, to, hit;
     int64_t n = 0;
     TRY(args_str(c, 0, &sub));
-    TRY(byte_range(c, 1, &from, &to));
-    if (from <= to && !sub.str->n) n = (int64_t)utf8_count(s->s + from, to - from) + 1;
-    while (from <= to && sub.str->n) {
-        hit = str_find(s->s + from, to - from, sub.str->s, sub.str->n);
+    if (!sub.str->n) n = (int64_t)str_chars(s) + 1;
+    for (size_t at = 0, hit; sub.str->n; at += hit + sub.str->n, n++) {
+        hit = str_find(s->s + at, s->n - at, sub.str->s, sub.str->n);
         if (hit == SIZE_MAX) break;
         TRY(run_work_bytes(c->r, BYTES_PER_STEP / 2 + hit + sub.str->n));
-        from += hit + sub.str->n;
-        n++;
     }
     *out = val_int(n);
     return run_work_bytes(c->r, s->n);
 }
 
-static bool affix(const char *s, size_t n, const struct str *a, bool end)
+static bool affix(const struct str *s, const struct str *a, bool end)
 {
-    return a->n <= n && memcmp(end ? s + n - a->n : s, a->s, a->n) == 0;
+    return a->n <= s->n && memcmp(end ? s->s + s->n - a->n : s->s, a->s, a->n) == 0;
 }
 
 /* startswith and endswith, of one text or of any text of a tuple. */
@@ -63,16 +42,15 @@ int m_affix(struct call *c, struct val *out)
 {
     struct val a = c->a[0];
     const struct val *v = val_is_tuple(a) ? a.seq->v : &a;
-    size_t from, to, n = val_is_tuple(a) ? a.seq->n : 1;
+    size_t n = val_is_tuple(a) ? a.seq->n : 1;
     bool hit = false;
-    TRY(byte_range(c, 1, &from, &to));
     if (a.t == V_UNDEF) return val_fail_undef(c->r, a);
     for (size_t i = 0; i < n && !hit; i++) {
         TRY(run_work(c->r, 1));
         if (v[i].t != V_STR)
             return run_fail(c->r, "%s first arg must be str or a tuple of str, not %s",
                             c->row->name, val_type_name(v[i]));
-        hit = from <= to && affix(c->self.str->s + from, to - from, v[i].str, c->row->how);
+        hit = affix(c->self.str, v[i].str, c->row->how);
     }
     *out = val_bool(hit);
     return 0;
@@ -84,7 +62,7 @@ int m_remove_affix(struct call *c, struct val *out)
     struct str *s = c->self.str;
     bool end = c->row->how;
     TRY(args_str(c, 0, &a));
-    size_t cut = affix(s->s, s->n, a.str, end) ? a.str->n : 0;
+    size_t cut = affix(s, a.str, end) ? a.str->n : 0;
     return str_sub(c->r, c->self, end ? 0 : cut, end ? s->n - cut : s->n, out);
 }
 

@@ -29,15 +29,14 @@ struct token {
 
 enum node_kind {
     /* statements */
-    N_SEQ,         /* list */
-    N_DATA,        /* value */
-    N_PRINT,       /* a */
-    N_IF,          /* list: test, body, test, body, ...; b: else */
-    N_FOR,         /* a: target, b: iterable, c: test, d: body, e: else */
-    N_SET,         /* a: target, b: expression */
-    N_SETBLOCK,    /* a: target, b: filter chain, d: body */
-    N_MACRO,       /* sym; value: name; list: parameters, list2: defaults of the last, d: body */
-    N_FILTERBLOCK, /* b: filter chain, d: body */
+    N_SEQ,      /* list */
+    N_DATA,     /* value */
+    N_PRINT,    /* a */
+    N_IF,       /* list: test, body, test, body, ...; b: else */
+    N_FOR,      /* a: target, b: iterable, c: test, d: body, e: else */
+    N_SET,      /* a: target, b: expression */
+    N_SETBLOCK, /* a: target, b: filter chain, d: body */
+    N_MACRO,    /* sym; value: name; list: parameters, list2: defaults of the last, d: body */
     N_BREAK,
     N_CONTINUE,
     N_GENERATION, /* d: body */
@@ -55,7 +54,6 @@ enum node_kind {
     N_COMPARE, /* a; list: N_OPERAND nodes */
     N_OPERAND, /* a, op */
     N_BINARY,  /* a, b; op */
-    N_CONCAT,  /* list */
     N_NEG,
     N_POS,      /* a */
     N_ATTR,     /* a, value */
@@ -85,20 +83,18 @@ struct node {
 struct jinja {
     struct arena mem;
     struct node *root;
-    struct str **sym; /* [n_sym] names of variables */
+    struct str *sym[JINJA_MAX_NAMES]; /* [n_sym] names of variables */
     uint32_t n_sym;
-    uint32_t *early; /* [n_early] names that are undefined until the top level sets them */
-    uint32_t n_early;
+    /* [n_early] names that are undefined until the top level sets them */
+    uint32_t early[JINJA_MAX_NAMES], n_early;
     uint32_t sym_loop;
 };
 struct compile {
     struct jinja *j;
     struct token *tok; /* [n_tok], the last one T_EOF */
     size_t n_tok, cap_tok, at;
-    uint32_t *sym_index; /* [sym_slots] */
-    uint32_t sym_slots, cap_sym;
-    bool *seen;     /* [cap_sym] the top level has read or set the name */
-    unsigned depth; /* of nesting, see nest_enter */
+    bool seen[JINJA_MAX_NAMES]; /* the top level has read or set the name */
+    unsigned depth;             /* of nesting, see nest_enter */
     unsigned loops, ifs, macros;
     unsigned inner;                               /* bodies of loops, macros and captured blocks */
     const char *tag[JINJA_MAX_DEPTH + 2];         /* names of open blocks */
@@ -149,7 +145,7 @@ int parse_expr(struct compile *c, struct node **out);
 /* What a tuple may hold: names only, attributes of namespaces, no conditions; and if it may be (). */
 enum tuple_flag { TUPLE_SIMPLE = 1, TUPLE_NO_COND = 2, TUPLE_PARENS = 4, TUPLE_SPACE = 8 };
 int parse_tuple(struct compile *c, unsigned flags, const char *end_name, struct node **out);
-int parse_filter(struct compile *c, struct node *input, bool inline_start, struct node **out);
+int parse_filter(struct compile *c, struct node *input, struct node **out);
 
 /* ---- statement.c */
 int parse_template(struct compile *c, struct node **out);

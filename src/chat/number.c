@@ -33,16 +33,16 @@ bool float_parse(const char *s, size_t n, double *out)
     return end == tmp + n;
 }
 
-void float_format(double f, const char *fmt, int width, int prec, char *out, size_t n)
+void float_fixed(double f, int digits, char *out, size_t n)
 {
     locale_t old = c_locale();
-    snprintf(out, n, fmt, width, prec, f);
+    snprintf(out, n, "%.*f", digits, f);
     host_locale(old);
 }
 
 /* The shortest decimal digits that read back as f > 0, without trailing zeros; returns the exponent
  * of the first digit. */
-static int float_digits(double f, char digits[24])
+static int float_digits(double f, char digits[20])
 {
     char d[40];
     /* 15 digits are the shortest form of all that need no more, except below the normal range. */
@@ -63,7 +63,7 @@ static int float_digits(double f, char digits[24])
 /* Python's layout: exponents from 1e16 and below 1e-4, and always a point or an exponent. */
 void float_repr(double f, char out[40])
 {
-    char digits[24];
+    char digits[20];
     const char *sign = signbit(f) ? "-" : "";
     if (isnan(f) || isinf(f)) {
         snprintf(out, 40, "%s", isnan(f) ? "nan" : f < 0 ? "-inf" : "inf");
@@ -137,7 +137,6 @@ int f_int(struct call *c, struct val *out)
     double f;
     *out = c->a[0].t == V_MISSING ? val_int(0) : c->a[0];
     if (v.t == V_UNDEF) return val_fail_undef(c->r, v);
-    if (args_has(c, 1)) return ERR(UNSUPPORTED, "the base of the filter 'int' is not supported");
     if (val_is_int(v)) *out = val_int(val_as_int(v));
     if (v.t == V_STR && parse_int(v.str, &i)) {
         *out = val_int(i);
@@ -171,34 +170,19 @@ static double round_to(double f, int digits)
     char tmp[700];
     double v;
     if (isnan(f) || isinf(f) || digits > 300) return f;
-    if (digits < 0) {
-        double p = pow(10, -digits);
-        return isinf(p) ? copysign(0, f) : rint(f / p) * p;
-    }
-    float_format(f, "%*.*f", 0, digits, tmp, sizeof tmp);
+    float_fixed(f, digits, tmp, sizeof tmp);
     return float_parse(tmp, strlen(tmp), &v) ? v : f;
 }
 
 int f_round(struct call *c, struct val *out)
 {
     int64_t digits;
-    struct val v = c->self, how = c->a[1];
+    struct val v = c->self;
     TRY(args_int(c, 0, 0, &digits));
     if (!val_is_num(v))
         return run_fail(c->r, "type %s doesn't define __round__ method", val_type_name(v));
-    bool common = how.t == V_MISSING || (how.t == V_STR && str_is(how.str, "common"));
-    bool ceiling = how.t == V_STR && str_is(how.str, "ceil");
-    if (!common && !ceiling && !(how.t == V_STR && str_is(how.str, "floor")))
-        return run_fail(c->r, "method must be common, ceil or floor");
-    digits = MAX((int64_t)-400, MIN(digits, (int64_t)400));
-    double p = pow(10, (double)digits), f = val_as_float(v) * p;
-    if (!common)
-        *out = val_float((ceiling ? ceil(f) : floor(f)) / p);
-    else if (v.t == V_FLOAT)
-        *out = val_float(round_to(v.f, (int)digits));
-    else if (digits >= 0)
-        *out = val_int(val_as_int(v));
-    else
-        return ERR(UNSUPPORTED, "rounding an integer to tens or hundreds is not supported");
+    if (digits < 0) return ERR(UNSUPPORTED, "rounding to tens or hundreds is not supported");
+    *out = v.t == V_FLOAT ? val_float(round_to(v.f, (int)MIN(digits, (int64_t)400)))
+                          : val_int(val_as_int(v));
     return 0;
 }

@@ -32,14 +32,10 @@ static int too_large(void)
     return ERR(LIMIT, "the result is an integer of more than 64 bits");
 }
 
-static int int_pow(struct run *r, int64_t a, int64_t b, struct val *out)
+static int int_pow(int64_t a, int64_t b, struct val *out)
 {
-    if (b < 0) {
-        if (a == 0) return run_fail(r, "0.0 cannot be raised to a negative power");
-        *out = val_float(pow((double)a, (double)b));
-        return 0;
-    }
     int64_t v = 1;
+    if (b < 0) return ERR(UNSUPPORTED, "** with a negative exponent is not supported");
     for (; b; b >>= 1) {
         if ((b & 1) && __builtin_mul_overflow(v, a, &v)) return too_large();
         if (b > 1 && __builtin_mul_overflow(a, a, &a)) return too_large();
@@ -79,58 +75,22 @@ static int int_binary(struct run *r, enum op op, int64_t a, int64_t b, struct va
         if (v && (v < 0) != (b < 0)) v += b;
         break;
     case OP_POW:
-        return int_pow(r, a, b, out);
+        return int_pow(a, b, out);
+    case OP_CONCAT:
+        break;
     }
     if (over) return too_large();
     *out = val_int(v);
     return 0;
 }
 
-static double float_mod(double a, double b)
-{
-    double m = fmod(a, b);
-    if (m != 0 && (m < 0) != (b < 0)) m += b;
-    return m == 0 ? copysign(0, b) : m;
-}
-
 static int float_binary(struct run *r, enum op op, double a, double b, struct val *out)
 {
-    double v = 0;
-    if (b == 0 && (op == OP_DIV || op == OP_FLOORDIV || op == OP_MOD))
-        return run_fail(r, op == OP_DIV        ? "float division by zero"
-                           : op == OP_FLOORDIV ? "float floor division by zero"
-                                               : "float modulo");
-    switch (op) {
-    case OP_ADD:
-        v = a + b;
-        break;
-    case OP_SUB:
-        v = a - b;
-        break;
-    case OP_MUL:
-        v = a * b;
-        break;
-    case OP_DIV:
-        v = a / b;
-        break;
-    case OP_FLOORDIV: {
-        double m = float_mod(a, b), d = (a - m) / b;
-        v = d == 0 ? copysign(0, a / b) : floor(d);
-        if (d - v > 0.5) v += 1;
-        break;
-    }
-    case OP_MOD:
-        v = float_mod(a, b);
-        break;
-    case OP_POW:
-        if (a == 0 && b < 0) return run_fail(r, "0.0 cannot be raised to a negative power");
-        if (a < 0 && b != floor(b)) return run_fail(r, "complex numbers are not supported");
-        v = pow(a, b);
-        if (isinf(v) && !isinf(a) && !isinf(b))
-            return run_fail(r, "(34, 'Numerical result out of range')");
-        break;
-    }
-    *out = val_float(v);
+    if (op == OP_DIV && b == 0) return run_fail(r, "float division by zero");
+    if (op > OP_DIV)
+        return ERR(UNSUPPORTED, "the operator %s between numbers with a point is not supported",
+                   op_text[op]);
+    *out = val_float(op == OP_ADD ? a + b : op == OP_SUB ? a - b : op == OP_MUL ? a * b : a / b);
     return 0;
 }
 
@@ -194,6 +154,13 @@ static int add_str(struct run *r, struct val a, struct val b, struct val *out)
 int val_binary(struct run *r, enum op op, struct val a, struct val b, struct val *out)
 {
     if (op == OP_MOD && a.t == V_STR) return format_percent(r, a, b, out);
+    if (op == OP_CONCAT) {
+        TRY(val_str(r, a, &a));
+        TRY(val_str(r, b, &b));
+        TRY(str_join2(r, a, b, out));
+        out->safe = false;
+        return 0;
+    }
     if (a.t == V_UNDEF) return val_fail_undef(r, a);
     if (b.t == V_UNDEF) return val_fail_undef(r, b);
     if (val_is_int(a) && val_is_int(b)) return int_binary(r, op, val_as_int(a), val_as_int(b), out);

@@ -45,18 +45,16 @@ static int repr_dict(struct run *r, const struct dict *d, struct buf *out)
 
 static int repr_seq(struct run *r, const struct seq *s, struct buf *out)
 {
-    bool tuple = s->kind == SEQ_TUPLE, view = s->kind >= SEQ_KEYS;
-    if (s->kind == SEQ_GEN) return buf_puts(out, "<generator object>");
-    if (s->kind == SEQ_RANGE)
-        return ERR(UNSUPPORTED, "printing a range is not supported; apply the filter 'list'");
-    if (view) TRY(buf_printf(out, "%s(", val_type_name(val_seq((struct seq *)s))));
+    bool tuple = s->kind == SEQ_TUPLE;
+    if (!tuple && s->kind != SEQ_LIST)
+        return ERR(UNSUPPORTED, "printing a %s is not supported; apply the filter 'list'",
+                   val_type_name(val_seq((struct seq *)s)));
     TRY(buf_putc(out, tuple ? '(' : '['));
     for (size_t i = 0; i < s->n; i++) {
         if (i) TRY(buf_puts(out, ", "));
         TRY(val_repr(r, s->v[i], out));
     }
-    TRY(buf_puts(out, tuple ? (s->n == 1 ? ",)" : ")") : "]"));
-    return view ? buf_putc(out, ')') : 0;
+    return buf_puts(out, !tuple ? "]" : s->n == 1 ? ",)" : ")");
 }
 
 static int repr_inner(struct run *r, struct val v, struct buf *out)
@@ -85,14 +83,8 @@ static int repr_inner(struct run *r, struct val v, struct buf *out)
         return repr_seq(r, v.seq, out);
     case V_DICT:
         return repr_dict(r, v.dict, out);
-    case V_SPACE:
-        TRY(buf_puts(out, "<Namespace "));
-        TRY(repr_dict(r, v.dict, out));
-        return buf_putc(out, '>');
-    case V_MACRO:
-        return buf_printf(out, "<Macro '%.*s'>", (int)v.macro->name->n, v.macro->name->s);
     default:
-        return buf_printf(out, "<%s>", val_type_name(v));
+        return ERR(UNSUPPORTED, "printing a %s is not supported", val_type_name(v));
     }
 }
 

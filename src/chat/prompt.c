@@ -103,23 +103,11 @@ static int tag_final(json_t *list, const char *template_text, const json_t **tex
                     "the final message!");
 }
 
-static size_t trim_right(const char *s, size_t n)
-{
-    while (n) {
-        size_t at = n - 1, len;
-        while (at && ((unsigned char)s[at] & 0xC0) == 0x80)
-            at--;
-        if (!chr_space(utf8_decode(s + at, n - at, &len))) break;
-        n = at;
-    }
-    return n;
-}
-
 /* Cuts the rendered text where the tag stands. */
 static int cut_at_tag(struct buf *b, size_t from, const json_t *text)
 {
     const char *s = json_string_value(text), *out = b->data ? b->data + from : "";
-    size_t n = trim_right(s, json_string_length(text)), len, n_out = b->len - from;
+    size_t n = str_trim_end(s, 0, json_string_length(text)), len, n_out = b->len - from;
     while (n && chr_space(utf8_decode(s, n, &len))) {
         s += len;
         n -= len;
@@ -134,7 +122,7 @@ static int cut_at_tag(struct buf *b, size_t from, const json_t *text)
                    "Final message to continue: %.*s",
                    (int)MIN(n, (size_t)200), s);
     bool whole = n_out - tag >= strlen(TAG) && memcmp(out + tag, TAG, strlen(TAG)) == 0;
-    b->len = from + (whole ? tag : trim_right(out, tag));
+    b->len = from + (whole ? tag : str_trim_end(out, 0, tag));
     b->data[b->len] = 0;
     return 0;
 }

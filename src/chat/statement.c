@@ -1,4 +1,4 @@
-/* statement.c - the tags: for, if, set, macro, filter, generation, break, continue.  Other tags of
+/* statement.c - the tags: for, if, set, macro, generation, break, continue.  Other tags of
  * Jinja are refused by name.
  *
  * One habit of Jinja's compiler: a name that the top level sets before it ever reads the name is
@@ -146,7 +146,7 @@ static int parse_set(struct compile *c, struct node *n)
     struct node *text;
     TRY(node_new(c, N_CAPTURED, n->line, &text));
     c->inner++;
-    TRY(parse_filter(c, text, false, &n->b));
+    TRY(parse_filter(c, text, &n->b));
     TRY(parse_block(c, end, &n->d, NULL));
     c->inner--;
     note_target(c, n->a);
@@ -207,18 +207,6 @@ static int parse_macro(struct compile *c, struct node *n)
     return 0;
 }
 
-static int parse_filter_block(struct compile *c, struct node *n)
-{
-    static const char *const end[] = {"endfilter", NULL};
-    struct node *text;
-    TRY(node_new(c, N_CAPTURED, n->line, &text));
-    TRY(parse_filter(c, text, true, &n->b));
-    c->inner++;
-    TRY(parse_block(c, end, &n->d, NULL));
-    c->inner--;
-    return 0;
-}
-
 static int parse_generation(struct compile *c, struct node *n)
 {
     static const char *const end[] = {"endgeneration", NULL};
@@ -245,14 +233,13 @@ static const struct tag {
     {"if", parse_if, N_IF},
     {"set", parse_set, N_SET},
     {"macro", parse_macro, N_MACRO},
-    {"filter", parse_filter_block, N_FILTERBLOCK},
     {"generation", parse_generation, N_GENERATION},
     {"break", parse_jump, N_BREAK},
     {"continue", parse_jump, N_CONTINUE},
 };
-static const char *const refused_tags[] = {"autoescape", "block", "call",   "do",
-                                           "extends",    "from",  "import", "include",
-                                           "print",      "trans", "with"};
+static const char *const refused_tags[] = {"autoescape", "block", "call",   "do",      "extends",
+                                           "filter",     "from",  "import", "include", "print",
+                                           "raw",        "trans", "with"};
 
 static int parse_tag(struct compile *c, struct node **out)
 {

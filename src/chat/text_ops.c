@@ -120,17 +120,6 @@ static size_t space_run(const struct str *s, size_t at, bool space)
     return at;
 }
 
-/* The beginning of the white space (or of the rest) that ends at `at`. */
-static size_t space_run_back(const struct str *s, size_t at, bool space)
-{
-    while (at > 0) {
-        size_t b = utf8_back(s->s, at), len;
-        if (chr_space(utf8_decode(s->s + b, at - b, &len)) != space) break;
-        at = b;
-    }
-    return at;
-}
-
 static int push_part(struct run *r, struct seq *list, struct val s, size_t from, size_t to)
 {
     struct val v;
@@ -139,22 +128,14 @@ static int push_part(struct run *r, struct seq *list, struct val s, size_t from,
     return seq_push(r, list, v);
 }
 
-static int split_space(struct run *r, struct val s, int64_t most, bool back, struct seq *list)
+static int split_space(struct run *r, struct val s, int64_t most, struct seq *list)
 {
-    size_t at = back ? 0 : space_run(s.str, 0, true);
-    size_t to = back ? space_run_back(s.str, s.str->n, true) : s.str->n;
-    while (at < to && most-- != 0) {
-        if (back) {
-            size_t from = space_run_back(s.str, to, false);
-            TRY(push_part(r, list, s, from, to));
-            to = space_run_back(s.str, from, true);
-        } else {
-            size_t end = space_run(s.str, at, false);
-            TRY(push_part(r, list, s, at, end));
-            at = space_run(s.str, end, true);
-        }
+    size_t at = space_run(s.str, 0, true), end;
+    for (; at < s.str->n && most-- != 0; at = space_run(s.str, end, true)) {
+        end = space_run(s.str, at, false);
+        TRY(push_part(r, list, s, at, end));
     }
-    return at < to ? push_part(r, list, s, at, to) : 0;
+    return at < s.str->n ? push_part(r, list, s, at, s.str->n) : 0;
 }
 
 static int split_sep(struct run *r, struct val s, const struct str *sep, int64_t most, bool back,
@@ -187,7 +168,8 @@ int text_split(struct run *r, struct val s, struct val sep, int64_t most, bool b
     TRY(seq_new(r, SEQ_LIST, 0, &list));
     if (sep.t == V_UNDEF) return val_fail_undef(r, sep);
     if (sep.t == V_MISSING || sep.t == V_NONE) {
-        TRY(split_space(r, s, most, back, list));
+        if (back) return ERR(UNSUPPORTED, "rsplit() without a separator is not supported");
+        TRY(split_space(r, s, most, list));
     } else {
         if (sep.t != V_STR) return run_fail(r, "must be str or None, not %s", val_type_name(sep));
         if (!sep.str->n) return run_fail(r, "empty separator");

@@ -234,64 +234,24 @@ int val_from_json(struct run *r, const json_t *j, unsigned depth, struct val *ou
     return ERR(ARG, "unknown JSON type");
 }
 
-static int undef_new(struct run *r, struct val *out)
+int val_undef(struct run *r, struct val *out, const char *fmt, ...)
 {
+    char text[512];
     struct undef *u;
-    RUN_NEW(r, u, 1);
-    *out = (struct val){.t = V_UNDEF, .undef = u};
-    return 0;
-}
-
-int val_undef_name(struct run *r, const struct str *name, struct val *out)
-{
-    TRY(undef_new(r, out));
-    out->undef->name = name;
-    return 0;
-}
-
-int val_undef_attr(struct run *r, struct val obj, struct val name, bool unsafe, struct val *out)
-{
-    TRY(undef_new(r, out));
-    struct undef *u = out->undef;
-    u->owner = obj.t == V_STR && obj.safe ? "markupsafe.Markup" : val_type_name(obj);
-    u->unsafe = unsafe;
-    if (name.t == V_STR)
-        u->name = name.str;
-    else
-        u->element = name;
-    return 0;
-}
-
-int val_undef_hint(struct run *r, struct val *out, const char *fmt, ...)
-{
-    char text[512], *copy;
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    TRY(undef_new(r, out));
-    RUN_NEW(r, copy, strlen(text) + 1);
-    memcpy(copy, text, strlen(text));
-    out->undef->hint = copy;
+    size_t n = strlen(text) + 1;
+    int e = 0;
+    u = run_alloc(r, sizeof *u + n, &e);
+    if (!u) return e;
+    memcpy(u->why, text, n);
+    *out = (struct val){.t = V_UNDEF, .undef = u};
     return 0;
 }
 
 int val_fail_undef(struct run *r, struct val v)
 {
-    const struct undef *u = v.undef;
-    if (u->hint) return run_fail(r, "%s", u->hint);
-    int n = u->name ? (int)MIN(u->name->n, (size_t)200) : 0;
-    const char *s = u->name ? u->name->s : "";
-    if (!u->owner) return run_fail(r, "'%.*s' is undefined", n, s);
-    if (u->unsafe)
-        return run_fail(r, "access to attribute '%.*s' of '%s' object is unsafe.", n, s, u->owner);
-    bool none = strcmp(u->owner, "NoneType") == 0;
-    const char *owner = none ? "None" : u->owner, *word = none ? "" : " object";
-    if (u->name) return run_fail(r, "'%s%s' has no attribute '%.*s'", owner, word, n, s);
-    struct buf b;
-    buf_init(&b, 200);
-    if (val_repr(r, u->element, &b) < 0) buf_clear(&b);
-    int e = run_fail(r, "%s%s has no element %s", owner, word, b.data ? b.data : "");
-    buf_done(&b);
-    return e;
+    return run_fail(r, "%s", v.undef->why);
 }

@@ -89,11 +89,8 @@ struct dict {
     uint32_t *index; /* [slots] entry + 1; NULL while small */
 };
 struct undef {
-    const struct str *name; /* variable or attribute; NULL: see hint */
-    struct val element;     /* V_MISSING, or the index that was not there */
-    const char *owner;      /* type name of the object that lacks it; NULL: a variable */
-    const char *hint;       /* the whole sentence, when set */
-    bool unsafe;            /* access refused by the sandbox rules */
+    bool unsafe; /* the template asked for a member that changes or reveals the object */
+    char why[];  /* the sentence of the error when the value is used */
 };
 struct method {
     struct val self;
@@ -248,9 +245,7 @@ static inline bool val_is_indexed(struct val v) /* a list, tuple or range */
 const char *val_type_name(struct val v); /* Python's name: "str", "list", "NoneType" */
 bool val_true(struct val v);
 int val_from_json(struct run *r, const json_t *j, unsigned depth, struct val *out);
-int val_undef_name(struct run *r, const struct str *name, struct val *out);
-int val_undef_attr(struct run *r, struct val obj, struct val name, bool unsafe, struct val *out);
-int val_undef_hint(struct run *r, struct val *out, const char *fmt, ...)
+int val_undef(struct run *r, struct val *out, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 int val_fail_undef(struct run *r, struct val v); /* the error of using an undefined value */
 int seq_new(struct run *r, enum seq_kind kind, size_t cap, struct seq **out);
@@ -315,9 +310,9 @@ int val_str(struct run *r, struct val v,
             struct val *out); /* str(v); a string is returned as it is */
 int f_tojson(struct call *c, struct val *out);
 
-/* ---- number.c: printf and strtod in the C locale */
+/* ---- number.c: in the C locale */
 void float_repr(double f, char out[40]);
-void float_format(double f, const char *fmt, int width, int prec, char *out, size_t n);
+void float_fixed(double f, int digits, char *out, size_t n);
 bool float_parse(const char *s, size_t n, double *out); /* false unless all n bytes are a number */
 
 /* ---- attribute.c */
@@ -328,7 +323,7 @@ int val_path(struct run *r, struct val obj, struct val path, struct val other, s
 int val_slice(struct run *r, struct val v, const struct val part[3], struct val *out);
 
 /* ---- operator.c */
-enum op { OP_ADD, OP_SUB, OP_MUL, OP_DIV, OP_FLOORDIV, OP_MOD, OP_POW };
+enum op { OP_ADD, OP_SUB, OP_MUL, OP_DIV, OP_FLOORDIV, OP_MOD, OP_POW, OP_CONCAT };
 int val_binary(struct run *r, enum op op, struct val a, struct val b, struct val *out);
 int val_negate(struct run *r, struct val a, bool minus, struct val *out);
 

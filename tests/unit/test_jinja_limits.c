@@ -360,7 +360,7 @@ static void out_of_memory(void **state)
     (void)state;
     static const char src[] =
         "{% macro f(a, b=[1]) %}{{ a }}{{ b | tojson }}{% endmacro %}"
-        "{% for i in range(40) %}{{ f(i) }}{% filter trim %}{{ 'x' * 99 }}{% endfilter %}{{ loop.last }}"
+        "{% for i in range(40) %}{{ f(i) }}{% set x | trim %}{{ 'x' * 99 }}{% endset %}{{ loop.last }}"
         "{% endfor %}"
         "{% set s %}{{ 'a,b' | upper | replace('A', 'c') }}{% endset %}{{ s.split(',') | sort }}"
         "{{ '%s' % s }}{{ '{}'.format(s) }}{{ [s] | map('title') | join }}"
