@@ -32,7 +32,7 @@ void arena_done(struct arena *a)
 static struct arena_block *open_block(struct arena *a, size_t cap, int *code)
 {
     size_t bytes = sizeof(struct arena_block) + cap;
-    if (bytes > a->max || a->total > a->max - bytes) {
+    if (cap > a->max || bytes > a->max || a->total > a->max - bytes) {
         *code =
             ERR(LIMIT, "the template needs more than the limit of %zu MiB of memory", a->max >> 20);
         return NULL;
@@ -49,28 +49,32 @@ static struct arena_block *open_block(struct arena *a, size_t cap, int *code)
 
 void *arena_alloc(struct arena *a, size_t n, int *code)
 {
-    if (n > a->max) {
-        *code =
-            ERR(LIMIT, "the template needs more than the limit of %zu MiB of memory", a->max >> 20);
-        return NULL;
-    }
-    n = (n + 15) & ~(size_t)15;
     struct arena_block *b = a->head;
+    if (n < a->max) n = (n + 15) & ~(size_t)15;
     if (b && b->cap - b->used >= n) {
         b->used += n;
         return b->data + b->used - n;
     }
-    bool large = n > BLOCK_MOST / 4;
-    size_t cap = large ? n : MIN(MAX((size_t)BLOCK_FIRST, a->total), (size_t)BLOCK_MOST);
-    b = open_block(a, MAX(cap, n), code);
+    bool large = b && n > BLOCK_MOST / 4;
+    size_t cap = MIN(MAX((size_t)BLOCK_FIRST, a->total), (size_t)BLOCK_MOST);
+    b = open_block(a, large ? n : MAX(cap, n), code);
     if (!b) return NULL;
     b->used = n;
-    if (large && a->head) {
-        b->next = a->head->next;
-        a->head->next = b;
-    } else {
-        b->next = a->head;
-        a->head = b;
-    }
+    struct arena_block **place = large ? &a->head->next : &a->head;
+    b->next = *place;
+    *place = b;
     return b->data;
+}
+
+int arena_grow(struct arena *a, void **v, size_t n, size_t *cap, size_t size)
+{
+    int e = 0;
+    if (n < *cap) return 0;
+    size_t more = *cap ? *cap * 2 : 4;
+    void *p = arena_alloc(a, more * size, &e);
+    if (!p) return e;
+    if (n) memcpy(p, *v, n * size);
+    *v = p;
+    *cap = more;
+    return 0;
 }

@@ -99,7 +99,7 @@ static int member(struct run *r, struct val obj, struct str *name, struct val *o
 int val_attr(struct run *r, struct val obj, struct val name, struct val *out)
 {
     bool found;
-    if (obj.t == V_UNDEF) return val_fail_undef(r, obj);
+    if (obj.t == V_UNDEF) return val_fail_undef(obj);
     TRY(member(r, obj, name.str, out, &found));
     if (!found) TRY(lookup(r, obj, name, out, &found));
     return found ? 0 : undef_member(r, obj, name, out);
@@ -108,7 +108,7 @@ int val_attr(struct run *r, struct val obj, struct val name, struct val *out)
 int val_item(struct run *r, struct val obj, struct val key, struct val *out)
 {
     bool found;
-    if (obj.t == V_UNDEF) return val_fail_undef(r, obj);
+    if (obj.t == V_UNDEF) return val_fail_undef(obj);
     TRY(lookup(r, obj, key, out, &found));
     if (!found && key.t == V_STR) TRY(member(r, obj, key.str, out, &found));
     return found ? 0 : undef_member(r, obj, key, out);
@@ -142,13 +142,13 @@ int val_path(struct run *r, struct val obj, struct val path, struct val other, s
     }
 }
 
-static int slice_part(struct run *r, struct val p, int64_t fallback, int64_t *out)
+static int slice_part(struct val p, int64_t fallback, int64_t *out)
 {
     *out = fallback;
     if (p.t == V_NONE) return 0;
-    if (p.t == V_UNDEF) return val_fail_undef(r, p);
+    if (p.t == V_UNDEF) return val_fail_undef(p);
     if (!val_is_int(p))
-        return run_fail(r, "slice indices must be integers or None or have an __index__ method");
+        return ERR(FORMAT, "slice indices must be integers or None or have an __index__ method");
     *out = val_as_int(p);
     return 0;
 }
@@ -189,21 +189,21 @@ int val_slice(struct run *r, struct val v, const struct val part[3], struct val 
 {
     size_t len;
     int64_t step, from, to;
-    if (v.t == V_UNDEF) return val_fail_undef(r, v);
-    if (v.t == V_DICT) return run_fail(r, "unhashable type: 'slice'");
+    if (v.t == V_UNDEF) return val_fail_undef(v);
+    if (v.t == V_DICT) return ERR(FORMAT, "unhashable type: 'slice'");
     if (v.t != V_STR && !val_is_indexed(v))
-        return run_fail(r, "'%s' object is not subscriptable", val_type_name(v));
+        return ERR(FORMAT, "'%s' object is not subscriptable", val_type_name(v));
     TRY(val_len(r, v, &len));
     TRY(run_work_bytes(r, v.t == V_STR ? v.str->n : 0));
-    TRY(slice_part(r, part[2], 1, &step));
-    if (step == 0) return run_fail(r, "slice step cannot be zero");
+    TRY(slice_part(part[2], 1, &step));
+    if (step == 0) return ERR(FORMAT, "slice step cannot be zero");
     step = MAX(step, -INT64_MAX);
     int64_t n = (int64_t)len, low = step < 0 ? -1 : 0, high = step < 0 ? n - 1 : n;
-    TRY(slice_part(r, part[0], step < 0 ? INT64_MAX : 0, &from));
+    TRY(slice_part(part[0], step < 0 ? INT64_MAX : 0, &from));
     from = slice_clamp(from, n, low, high);
     to = step < 0 ? -1 : n;
     if (part[1].t != V_NONE) {
-        TRY(slice_part(r, part[1], 0, &to));
+        TRY(slice_part(part[1], 0, &to));
         to = slice_clamp(to, n, low, high);
     }
     uint64_t gap =

@@ -21,23 +21,7 @@ builtin_fn m_find, m_count, m_affix, m_remove_affix, m_split, m_splitlines, m_pa
 enum find_how { FIND_BACK = 1, FIND_MUST = 2 };
 
 /* ---- predicate.c: tests */
-builtin_fn t_type, t_case, t_modulo, t_equal, t_order, t_in, t_sameas;
-enum type_test {
-    TYPE_BOOLEAN,
-    TYPE_CALLABLE,
-    TYPE_DEFINED,
-    TYPE_FALSE,
-    TYPE_FLOAT,
-    TYPE_INTEGER,
-    TYPE_ITERABLE,
-    TYPE_MAPPING,
-    TYPE_NONE,
-    TYPE_NUMBER,
-    TYPE_SEQUENCE,
-    TYPE_STRING,
-    TYPE_TRUE,
-    TYPE_UNDEFINED,
-};
+builtin_fn t_type, t_bool, t_sequence, t_modulo, t_equal, t_order, t_in, t_sameas;
 enum modulo_test { MODULO_EVEN, MODULO_ODD, MODULO_ARGUMENT };
 enum order_test { ORDER_LT, ORDER_LE, ORDER_GT, ORDER_GE };
 

@@ -46,25 +46,25 @@ static int bind(struct call *c)
     const struct args *args = c->raw;
     unsigned n = param_count(row->params);
     if (args->n > n)
-        return run_fail(c->r, "%s() takes at most %u argument%s (%zu given)", row->name, n,
-                        n == 1 ? "" : "s", args->n);
+        return ERR(FORMAT, "%s() takes at most %u argument%s (%zu given)", row->name, n,
+                   n == 1 ? "" : "s", args->n);
     for (size_t i = 0; i < args->n; i++)
         c->a[i] = args->v[i];
     for (size_t i = 0; i < args->n_kw; i++) {
         const struct str *name = args->kw[i].name;
         int at = param_at(row->params, name);
         if (at < 0)
-            return run_fail(c->r, "%s() got an unexpected keyword argument '%.*s'", row->name,
-                            (int)MIN(name->n, (size_t)60), name->s);
+            return ERR(FORMAT, "%s() got an unexpected keyword argument '%.*s'", row->name,
+                       (int)MIN(name->n, (size_t)60), name->s);
         if (c->a[at].t != V_MISSING)
-            return run_fail(c->r, "%s() got multiple values for argument '%.*s'", row->name,
-                            (int)name->n, name->s);
+            return ERR(FORMAT, "%s() got multiple values for argument '%.*s'", row->name,
+                       (int)name->n, name->s);
         c->a[at] = args->kw[i].v;
     }
     for (unsigned i = 0; i < row->need; i++)
         if (c->a[i].t == V_MISSING)
-            return run_fail(c->r, "%s() needs at least %u argument%s", row->name, row->need,
-                            row->need == 1 ? "" : "s");
+            return ERR(FORMAT, "%s() needs at least %u argument%s", row->name, row->need,
+                       row->need == 1 ? "" : "s");
     return check_refused(c, row->params);
 }
 
@@ -96,21 +96,21 @@ static const struct kwarg *kwarg_find(const struct args *args, const struct str 
 }
 
 /* Fails if the call has an argument that is no parameter of the macro. */
-static int check_macro_args(struct run *r, const struct macro *m, const struct args *args)
+static int check_macro_args(const struct macro *m, const struct args *args)
 {
     const struct node *def = m->def;
     int n = (int)MIN(m->name->n, (size_t)100);
     if (args->n > def->n)
-        return run_fail(r, "macro '%.*s' takes not more than %u argument(s)", n, m->name->s,
-                        def->n);
+        return ERR(FORMAT, "macro '%.*s' takes not more than %u argument(s)", n, m->name->s,
+                   def->n);
     for (size_t i = 0; i < args->n_kw; i++) {
         const struct str *name = args->kw[i].name;
         bool known = false;
         for (uint32_t k = 0; k < def->n && !known; k++)
             known = str_same(def->list[k]->value.str, name);
         if (!known)
-            return run_fail(r, "macro '%.*s' takes no keyword argument '%.*s'", n, m->name->s,
-                            (int)MIN(name->n, (size_t)100), name->s);
+            return ERR(FORMAT, "macro '%.*s' takes no keyword argument '%.*s'", n, m->name->s,
+                       (int)MIN(name->n, (size_t)100), name->s);
     }
     return 0;
 }
@@ -139,7 +139,7 @@ static int bind_params(struct run *r, const struct node *def, const struct args 
 int macro_call(struct run *r, const struct macro *m, const struct args *args, struct val *out)
 {
     struct frame *saved;
-    TRY(check_macro_args(r, m, args));
+    TRY(check_macro_args(m, args));
     TRY(frame_push(r, m->env, &saved));
     int e = bind_params(r, m->def, args);
     if (e >= 0) e = node_capture(r, m->def->d, out);
@@ -159,13 +159,13 @@ static int call_inner(struct run *r, struct val f, const struct args *args, stru
     case V_METHOD:
         return fn_invoke(r, f.method->row, f.method->self, args, out);
     default:
-        return run_fail(r, "'%s' object is not callable", val_type_name(f));
+        return ERR(FORMAT, "'%s' object is not callable", val_type_name(f));
     }
 }
 
 int val_call(struct run *r, struct val f, const struct args *args, struct val *out)
 {
-    if (f.t == V_UNDEF) return val_fail_undef(r, f);
+    if (f.t == V_UNDEF) return val_fail_undef(f);
     if (r->calls >= JINJA_MAX_DEPTH)
         return ERR(LIMIT, "calls nested deeper than %u levels (maximum recursion depth exceeded)",
                    JINJA_MAX_DEPTH);
@@ -180,9 +180,9 @@ int args_int(struct call *c, unsigned i, int64_t fallback, int64_t *out)
     struct val v = c->a[i];
     *out = fallback;
     if (v.t == V_MISSING || v.t == V_NONE) return 0;
-    if (v.t == V_UNDEF) return val_fail_undef(c->r, v);
+    if (v.t == V_UNDEF) return val_fail_undef(v);
     if (!val_is_int(v))
-        return run_fail(c->r, "'%s' object cannot be interpreted as an integer", val_type_name(v));
+        return ERR(FORMAT, "'%s' object cannot be interpreted as an integer", val_type_name(v));
     *out = val_as_int(v);
     return 0;
 }
@@ -190,10 +190,10 @@ int args_int(struct call *c, unsigned i, int64_t fallback, int64_t *out)
 int args_str(struct call *c, unsigned i, struct val *out)
 {
     struct val v = c->a[i];
-    if (v.t == V_UNDEF) return val_fail_undef(c->r, v);
+    if (v.t == V_UNDEF) return val_fail_undef(v);
     if (v.t != V_STR)
-        return run_fail(c->r, "%s() argument %u must be str, not %s", c->row->name, i + 1,
-                        val_type_name(v));
+        return ERR(FORMAT, "%s() argument %u must be str, not %s", c->row->name, i + 1,
+                   val_type_name(v));
     *out = v;
     return 0;
 }

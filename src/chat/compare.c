@@ -19,10 +19,10 @@ static int dict_equal(struct run *r, const struct dict *a, const struct dict *b,
     if (a == b || a->n != b->n) return 0;
     for (size_t i = 0; i < a->n; i++) {
         struct val *other;
-        TRY(dict_find(r, b, a->e[i].k, &other));
+        TRY(dict_find(r, b, a->v[i].k, &other));
         if (!other) return 0;
         bool same;
-        TRY(val_equal(r, a->e[i].v, *other, &same));
+        TRY(val_equal(r, a->v[i].v, *other, &same));
         if (!same) return 0;
     }
     *out = true;
@@ -98,8 +98,8 @@ static int seq_order(struct run *r, struct val a, struct val b, const char *op, 
 static int val_order(struct run *r, struct val a, struct val b, const char *op, int *out)
 {
     TRY(run_work(r, 1));
-    if (a.t == V_UNDEF) return val_fail_undef(r, a);
-    if (b.t == V_UNDEF) return val_fail_undef(r, b);
+    if (a.t == V_UNDEF) return val_fail_undef(a);
+    if (b.t == V_UNDEF) return val_fail_undef(b);
     if (val_is_num(a) && val_is_num(b)) {
         *out = num_order(a, b);
         return 0;
@@ -117,8 +117,8 @@ static int val_order(struct run *r, struct val a, struct val b, const char *op, 
         run_leave(r);
         return e;
     }
-    return run_fail(r, "'%s' not supported between instances of '%s' and '%s'", op,
-                    val_type_name(a), val_type_name(b));
+    return ERR(FORMAT, "'%s' not supported between instances of '%s' and '%s'", op,
+               val_type_name(a), val_type_name(b));
 }
 
 int val_less(struct run *r, struct val a, struct val b, const char *op, bool *out)
@@ -135,8 +135,8 @@ int val_contains(struct run *r, struct val box, struct val x, bool *out)
     *out = false;
     if (box.t == V_STR) {
         if (x.t == V_UNDEF || x.t != V_STR)
-            return run_fail(r, "'in <string>' requires string as left operand, not %s",
-                            val_type_name(x));
+            return ERR(FORMAT, "'in <string>' requires string as left operand, not %s",
+                       val_type_name(x));
         TRY(run_work_bytes(r, box.str->n));
         *out = str_find(box.str->s, box.str->n, x.str->s, x.str->n) != SIZE_MAX;
         return 0;
@@ -149,8 +149,8 @@ int val_contains(struct run *r, struct val box, struct val x, bool *out)
     }
     struct iter it;
     struct val v;
-    if (iter_init(r, box, &it) < 0)
-        return run_fail(r, "argument of type '%s' is not iterable", val_type_name(box));
+    if (iter_init(box, &it) < 0)
+        return ERR(FORMAT, "argument of type '%s' is not iterable", val_type_name(box));
     int e;
     while ((e = iter_next(r, &it, &v)) > 0) {
         TRY(val_equal(r, v, x, out));
@@ -190,7 +190,7 @@ int val_hash(struct run *r, struct val v, uint32_t *out)
         return 0;
     default:
         if (val_is_tuple(v)) return ERR(UNSUPPORTED, "a tuple as a key is not supported");
-        return run_fail(r, "unhashable type: '%s'", val_type_name(v));
+        return ERR(FORMAT, "unhashable type: '%s'", val_type_name(v));
     }
 }
 

@@ -18,7 +18,7 @@ int dict_new(struct run *r, size_t cap, struct dict **out)
 {
     struct dict *d;
     RUN_NEW(r, d, 1);
-    if (cap) RUN_NEW(r, d->e, cap);
+    if (cap) RUN_NEW(r, d->v, cap);
     d->cap = cap;
     *out = d;
     return 0;
@@ -26,22 +26,10 @@ int dict_new(struct run *r, size_t cap, struct dict **out)
 
 static void index_add(struct dict *d, uint32_t i)
 {
-    size_t at = d->e[i].hash & (d->slots - 1);
+    size_t at = d->v[i].hash & (d->slots - 1);
     while (d->index[at])
         at = (at + 1) & (d->slots - 1);
     d->index[at] = i + 1;
-}
-
-static int dict_grow(struct run *r, struct dict *d)
-{
-    size_t cap = d->cap ? d->cap * 2 : 4;
-    struct entry *e;
-    if (cap > UINT32_MAX / 4) return ERR(LIMIT, "dictionary too large");
-    RUN_NEW(r, e, cap);
-    if (d->n) memcpy(e, d->e, d->n * sizeof *e);
-    d->e = e;
-    d->cap = cap;
-    return 0;
 }
 
 static int dict_index(struct run *r, struct dict *d)
@@ -74,13 +62,13 @@ static int dict_at(struct run *r, const struct dict *d, struct val k, uint32_t h
     bool hit = false;
     *out = SIZE_MAX;
     for (size_t i = 0; i < d->n && !d->slots && !hit; i++) {
-        TRY(entry_match(r, &d->e[i], k, hash, &hit));
+        TRY(entry_match(r, &d->v[i], k, hash, &hit));
         if (hit) *out = i;
     }
     size_t at = hash & (d->slots - 1), probes = 0;
     for (; d->slots && d->index[at] && !hit; at = (at + 1) & (d->slots - 1)) {
         if (++probes % 8 == 0) TRY(run_work(r, 1));
-        TRY(entry_match(r, &d->e[d->index[at] - 1], k, hash, &hit));
+        TRY(entry_match(r, &d->v[d->index[at] - 1], k, hash, &hit));
         if (hit) *out = d->index[at] - 1;
     }
     return 0;
@@ -93,11 +81,11 @@ int dict_put(struct run *r, struct dict *d, struct val k, struct val v)
     TRY(val_hash(r, k, &hash));
     TRY(dict_at(r, d, k, hash, &at));
     if (at != SIZE_MAX) {
-        d->e[at].v = v;
+        d->v[at].v = v;
         return 0;
     }
-    if (d->n == d->cap) TRY(dict_grow(r, d));
-    d->e[d->n++] = (struct entry){k, v, hash};
+    ARENA_GROW(&r->mem, d);
+    d->v[d->n++] = (struct entry){k, v, hash};
     if (d->slots && d->n * 2 <= d->slots) index_add(d, (uint32_t)d->n - 1);
     return dict_index(r, d);
 }
@@ -108,7 +96,7 @@ int dict_find(struct run *r, const struct dict *d, struct val k, struct val **ou
     size_t at;
     TRY(val_hash(r, k, &hash));
     TRY(dict_at(r, d, k, hash, &at));
-    *out = at == SIZE_MAX ? NULL : &d->e[at].v;
+    *out = at == SIZE_MAX ? NULL : &d->v[at].v;
     return 0;
 }
 
@@ -119,11 +107,11 @@ int dict_view(struct run *r, const struct dict *d, enum seq_kind kind, struct va
     TRY(run_work(r, d->n / 4));
     for (size_t i = 0; i < d->n; i++) {
         if (kind == SEQ_KEYS || kind == SEQ_LIST)
-            s->v[i] = d->e[i].k;
+            s->v[i] = d->v[i].k;
         else if (kind == SEQ_VALUES)
-            s->v[i] = d->e[i].v;
+            s->v[i] = d->v[i].v;
         else
-            TRY(seq_copy(r, SEQ_TUPLE, (struct val[]){d->e[i].k, d->e[i].v}, 2, &s->v[i]));
+            TRY(seq_copy(r, SEQ_TUPLE, (struct val[]){d->v[i].k, d->v[i].v}, 2, &s->v[i]));
     }
     s->n = d->n;
     *out = val_seq(s);

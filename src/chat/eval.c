@@ -169,7 +169,7 @@ static int eval_unary(struct run *r, const struct node *n, struct val *out)
         return 0;
     }
     if (n->kind == N_ATTR) return val_attr(r, v, n->value, out);
-    return val_negate(r, v, n->kind == N_NEG, out);
+    return val_negate(v, n->kind == N_NEG, out);
 }
 
 static int eval_binary(struct run *r, const struct node *n, struct val *out)
@@ -184,53 +184,30 @@ static int eval_binary(struct run *r, const struct node *n, struct val *out)
     return val_binary(r, (enum op)n->op, a, b, out);
 }
 
-static int eval_kind(struct run *r, const struct node *n, struct val *out)
+static int eval_const(struct run *r, const struct node *n, struct val *out)
 {
-    switch (n->kind) {
-    case N_CONST:
-        *out = n->value;
-        return 0;
-    case N_NAME:
-        return eval_name(r, n, out);
-    case N_TUPLE:
-    case N_LIST:
-        return eval_list(r, n, out);
-    case N_DICT:
-        return eval_dict(r, n, out);
-    case N_COND:
-        return eval_cond(r, n, out);
-    case N_OR:
-    case N_AND:
-    case N_BINARY:
-        return eval_binary(r, n, out);
-    case N_NOT:
-    case N_NEG:
-    case N_POS:
-    case N_ATTR:
-        return eval_unary(r, n, out);
-    case N_COMPARE:
-        return eval_compare(r, n, out);
-    case N_ITEM:
-        return eval_item(r, n, out);
-    case N_CALL:
-        return eval_call(r, n, out);
-    case N_FILTER:
-    case N_TEST:
-        return eval_builtin(r, n, out);
-    case N_CAPTURED:
-        *out = r->captured;
-        return 0;
-    default:
-        return run_fail(r, "not an expression");
-    }
+    *out = n->kind == N_CAPTURED ? r->captured : n->value;
+    return 0;
 }
+
+typedef int eval_fn(struct run *r, const struct node *n, struct val *out);
+
+static eval_fn *const eval_kind[] = {
+    [N_CONST] = eval_const,    [N_NAME] = eval_name,       [N_TUPLE] = eval_list,
+    [N_LIST] = eval_list,      [N_DICT] = eval_dict,       [N_COND] = eval_cond,
+    [N_OR] = eval_binary,      [N_AND] = eval_binary,      [N_BINARY] = eval_binary,
+    [N_NOT] = eval_unary,      [N_NEG] = eval_unary,       [N_POS] = eval_unary,
+    [N_ATTR] = eval_unary,     [N_COMPARE] = eval_compare, [N_ITEM] = eval_item,
+    [N_CALL] = eval_call,      [N_FILTER] = eval_builtin,  [N_TEST] = eval_builtin,
+    [N_CAPTURED] = eval_const,
+};
 
 int node_eval(struct run *r, const struct node *n, struct val *out)
 {
     int e = run_enter(r);
     if (e >= 0) {
         e = run_work(r, 1);
-        if (e >= 0) e = eval_kind(r, n, out);
+        if (e >= 0) e = eval_kind[n->kind](r, n, out);
         run_leave(r);
     }
     if (e < 0 && !r->err_line) r->err_line = n->line;

@@ -22,14 +22,7 @@ int frame_set(struct run *r, uint32_t sym, struct val v)
             f->v[i].v = v;
             return 0;
         }
-    if (f->n == f->cap) {
-        size_t cap = f->cap ? f->cap * 2 : 4;
-        struct binding *p;
-        RUN_NEW(r, p, cap);
-        if (f->n) memcpy(p, f->v, f->n * sizeof *p);
-        f->v = p;
-        f->cap = cap;
-    }
+    ARENA_GROW(&r->mem, f);
     f->v[f->n++] = (struct binding){sym, v};
     return 0;
 }
@@ -38,18 +31,18 @@ static int assign_tuple(struct run *r, const struct node *target, struct val v)
 {
     struct iter it;
     struct val item;
-    if (v.t == V_UNDEF && v.undef->unsafe) return val_fail_undef(r, v);
-    if (iter_init(r, v, &it) < 0)
-        return run_fail(r, "cannot unpack non-iterable %s object", val_type_name(v));
+    if (v.t == V_UNDEF && v.undef->unsafe) return val_fail_undef(v);
+    if (iter_init(v, &it) < 0)
+        return ERR(FORMAT, "cannot unpack non-iterable %s object", val_type_name(v));
     for (uint32_t i = 0; i < target->n; i++) {
         int e = iter_next(r, &it, &item);
         if (e < 0) return e;
         if (!e)
-            return run_fail(r, "not enough values to unpack (expected %u, got %u)", target->n, i);
+            return ERR(FORMAT, "not enough values to unpack (expected %u, got %u)", target->n, i);
         TRY(node_assign(r, target->list[i], item));
     }
     int e = iter_next(r, &it, &item);
-    return e > 0 ? run_fail(r, "too many values to unpack (expected %u)", target->n) : e;
+    return e > 0 ? ERR(FORMAT, "too many values to unpack (expected %u)", target->n) : e;
 }
 
 static int assign_space(struct run *r, const struct node *target, struct val v)
@@ -58,13 +51,13 @@ static int assign_space(struct run *r, const struct node *target, struct val v)
     struct node name = {.kind = N_NAME, .sym = target->sym, .line = target->line};
     name.value = (struct val){.t = V_STR, .str = r->j->sym[target->sym]};
     TRY(node_eval(r, &name, &space));
-    if (space.t != V_SPACE) return run_fail(r, "cannot assign attribute on non-namespace object");
+    if (space.t != V_SPACE) return ERR(FORMAT, "cannot assign attribute on non-namespace object");
     const struct str *attr = target->value.str;
     if (attr->n && attr->s[0] == '_')
-        return run_fail(r,
-                        "Chat templates cannot store underscore-prefixed attributes on a "
-                        "namespace, but got '%.*s'. Please rename the attribute.",
-                        (int)MIN(attr->n, (size_t)60), attr->s);
+        return ERR(FORMAT,
+                   "Chat templates cannot store underscore-prefixed attributes on a "
+                   "namespace, but got '%.*s'. Please rename the attribute.",
+                   (int)MIN(attr->n, (size_t)60), attr->s);
     return dict_put(r, space.dict, target->value, v);
 }
 
@@ -72,7 +65,7 @@ int node_assign(struct run *r, const struct node *target, struct val v)
 {
     if (target->kind == N_NAME) return frame_set(r, target->sym, v);
     if (target->kind == N_NSREF) return assign_space(r, target, v);
-    if (target->kind != N_TUPLE) return run_fail(r, "can't assign to this expression");
+    if (target->kind != N_TUPLE) return ERR(FORMAT, "can't assign to this expression");
     TRY(run_enter(r));
     int e = assign_tuple(r, target, v);
     run_leave(r);
@@ -193,7 +186,7 @@ static int exec_kind(struct run *r, const struct node *n)
     case N_CONTINUE:
         return FLOW_CONTINUE;
     default:
-        return run_fail(r, "not a statement");
+        return ERR(FORMAT, "not a statement");
     }
 }
 

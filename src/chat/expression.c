@@ -18,14 +18,7 @@ int node_new(struct compile *c, enum node_kind k, int line, struct node **out)
 
 int node_push(struct compile *c, struct node_list *l, struct node *n)
 {
-    if (l->n == l->cap) {
-        uint32_t cap = l->cap ? l->cap * 2 : 4;
-        struct node **v;
-        COMPILE_NEW(c, v, cap);
-        if (l->n) memcpy(v, l->v, l->n * sizeof *v);
-        l->v = v;
-        l->cap = cap;
-    }
+    ARENA_GROW(&c->j->mem, l);
     l->v[l->n++] = n;
     return 0;
 }
@@ -33,7 +26,7 @@ int node_push(struct compile *c, struct node_list *l, struct node *n)
 void node_take(struct node *n, const struct node_list *l)
 {
     n->list = l->v;
-    n->n = l->n;
+    n->n = (uint32_t)l->n;
 }
 
 int nest_enter(struct compile *c, int line)
@@ -429,7 +422,7 @@ static int parse_args(struct compile *c, struct node *call)
     nest_leave(c);
     node_take(call, &pos);
     call->list2 = kw.v;
-    call->n2 = kw.n;
+    call->n2 = (uint32_t)kw.n;
     return 0;
 }
 

@@ -7,7 +7,7 @@
 int f_first(struct call *c, struct val *out)
 {
     struct iter it;
-    TRY(iter_init(c->r, c->self, &it));
+    TRY(iter_init(c->self, &it));
     int e = iter_next(c->r, &it, out);
     if (e < 0) return e;
     return e ? 0 : val_undef(c->r, out, "No first item, sequence was empty.");
@@ -17,7 +17,7 @@ int f_last(struct call *c, struct val *out)
 {
     struct seq *s;
     if (val_is_gen(c->self) || val_is_num(c->self) || c->self.t == V_NONE)
-        return run_fail(c->r, "'%s' object is not reversible", val_type_name(c->self));
+        return ERR(FORMAT, "'%s' object is not reversible", val_type_name(c->self));
     TRY(val_list(c->r, c->self, &s));
     if (!s->n) return val_undef(c->r, out, "No last item, sequence was empty.");
     *out = s->v[s->n - 1];
@@ -127,9 +127,8 @@ int f_sum(struct call *c, struct val *out)
     struct val item;
     int e;
     *out = c->a[1].t == V_MISSING ? val_int(0) : c->a[1];
-    if (out->t == V_STR)
-        return run_fail(c->r, "sum() can't sum strings [use ''.join(seq) instead]");
-    TRY(iter_init(c->r, c->self, &it));
+    if (out->t == V_STR) return ERR(FORMAT, "sum() can't sum strings [use ''.join(seq) instead]");
+    TRY(iter_init(c->self, &it));
     while ((e = iter_next(c->r, &it, &item)) > 0) {
         if (args_has(c, 0)) TRY(val_path(c->r, item, c->a[0], val_none(), &item));
         TRY(val_binary(c->r, OP_ADD, *out, item, out));
@@ -141,12 +140,12 @@ int f_dictsort(struct call *c, struct val *out)
 {
     struct seq *s;
     struct val *key, items, by = c->a[1];
-    if (c->self.t == V_UNDEF) return val_fail_undef(c->r, c->self);
+    if (c->self.t == V_UNDEF) return val_fail_undef(c->self);
     if (c->self.t != V_DICT)
-        return run_fail(c->r, "'%s' object has no attribute 'items'", val_type_name(c->self));
+        return ERR(FORMAT, "'%s' object has no attribute 'items'", val_type_name(c->self));
     bool by_value = by.t == V_STR && str_is(by.str, "value");
     if (by.t != V_MISSING && !by_value && !(by.t == V_STR && str_is(by.str, "key")))
-        return run_fail(c->r, "You can only sort by either \"key\" or \"value\"");
+        return ERR(FORMAT, "You can only sort by either \"key\" or \"value\"");
     TRY(dict_view(c->r, c->self.dict, SEQ_ITEMS, &items));
     TRY(val_list(c->r, items, &s));
     RUN_NEW(c->r, key, s->n);
@@ -160,7 +159,7 @@ int f_dictsort(struct call *c, struct val *out)
 int f_items(struct call *c, struct val *out)
 {
     if (c->self.t == V_UNDEF) return seq_copy(c->r, SEQ_GEN, NULL, 0, out);
-    if (c->self.t != V_DICT) return run_fail(c->r, "Can only get item pairs from a mapping.");
+    if (c->self.t != V_DICT) return ERR(FORMAT, "Can only get item pairs from a mapping.");
     TRY(dict_view(c->r, c->self.dict, SEQ_ITEMS, out));
     out->seq->kind = SEQ_GEN;
     return 0;
@@ -186,7 +185,7 @@ static struct args args_rest(const struct args *a, size_t skip)
 static int named(struct call *c, size_t at, enum fn_kind kind, const struct fn_row **out)
 {
     struct val name = c->raw->v[at];
-    if (name.t != V_STR) return run_fail(c->r, "the name of a filter or test must be a text");
+    if (name.t != V_STR) return ERR(FORMAT, "the name of a filter or test must be a text");
     *out = builtin_find(kind, name.str);
     return *out ? 0 : builtin_fail(kind, name.str);
 }
@@ -208,9 +207,9 @@ int f_map(struct call *c, struct val *out)
         TRY(named(c, 0, FN_FILTER, &filter));
         rest = args_rest(c->raw, 1);
     } else if (!attr || c->raw->n_kw != 1u + (other != NULL)) {
-        return run_fail(c->r, "map requires a filter argument or attribute=");
+        return ERR(FORMAT, "map requires a filter argument or attribute=");
     }
-    TRY(iter_init(c->r, c->self, &it));
+    TRY(iter_init(c->self, &it));
     while ((e = iter_next(c->r, &it, &item)) > 0) {
         if (filter)
             TRY(fn_invoke(c->r, filter, item, &rest, &v));
@@ -235,12 +234,12 @@ int f_pick(struct call *c, struct val *out)
     TRY(seq_new(c->r, SEQ_GEN, 0, &to));
     *out = val_seq(to);
     if (!val_true(c->self)) return 0;
-    if (attr && !c->raw->n) return run_fail(c->r, "Missing parameter for attribute name");
+    if (attr && !c->raw->n) return ERR(FORMAT, "Missing parameter for attribute name");
     if (c->raw->n > attr) {
         TRY(named(c, attr, FN_TEST, &test));
         rest = args_rest(c->raw, 1u + attr);
     }
-    TRY(iter_init(c->r, c->self, &it));
+    TRY(iter_init(c->self, &it));
     while ((e = iter_next(c->r, &it, &item)) > 0) {
         v = item;
         if (attr) TRY(val_path(c->r, item, c->raw->v[0], val_none(), &v));

@@ -52,7 +52,7 @@ static int join_items(struct call *c, struct val sep, struct text *t)
     struct val item;
     bool first = true;
     int e;
-    TRY(iter_init(c->r, c->self, &it));
+    TRY(iter_init(c->self, &it));
     while ((e = iter_next(c->r, &it, &item)) > 0) {
         if (!first) TRY(val_print(c->r, sep, t));
         first = false;
@@ -107,9 +107,9 @@ int f_indent(struct call *c, struct val *out)
 {
     struct val unit;
     struct text t;
-    if (c->self.t == V_UNDEF) return val_fail_undef(c->r, c->self);
+    if (c->self.t == V_UNDEF) return val_fail_undef(c->self);
     if (c->self.t != V_STR)
-        return run_fail(c->r, "'%s' object has no attribute 'splitlines'", val_type_name(c->self));
+        return ERR(FORMAT, "'%s' object has no attribute 'splitlines'", val_type_name(c->self));
     TRY(indent_unit(c, &unit));
     text_init(&t, RUN_MAX_MEMORY);
     int e = indent_lines(c, unit.str, &t);
@@ -139,11 +139,11 @@ int f_truncate(struct call *c, struct val *out)
     TRY(val_len(c->r, s, &chars));
     int64_t n = (int64_t)chars, n_end = (int64_t)str_chars(end.str);
     if (length < n_end || leeway < 0)
-        return run_fail(c->r, "truncate needs a length of at least %lld and a leeway of at least 0",
-                        (long long)n_end);
+        return ERR(FORMAT, "truncate needs a length of at least %lld and a leeway of at least 0",
+                   (long long)n_end);
     *out = s;
     if (n <= length || n - length <= leeway) return 0;
-    if (s.t != V_STR) return run_fail(c->r, "cannot truncate a '%s'", val_type_name(s));
+    if (s.t != V_STR) return ERR(FORMAT, "cannot truncate a '%s'", val_type_name(s));
     size_t cut = str_offset(s.str, (size_t)(length - n_end));
     if (!args_truth(c, 1, false)) cut = MIN(cut, str_rfind(s.str->s, cut, " ", 1));
     TRY(str_sub(c->r, s, 0, cut, &s));

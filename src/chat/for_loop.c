@@ -94,7 +94,7 @@ int loop_exec(struct run *r, const struct node *n)
     RUN_NEW(r, l, 1);
     l->node = n;
     l->env = r->frame;
-    TRY(iter_init(r, over, &l->it));
+    TRY(iter_init(over, &l->it));
     TRY(seq_new(r, SEQ_LIST, 0, &l->ahead));
     TRY(run_items(r, l, &ran));
     if (ran || !n->e) return 0;
@@ -107,7 +107,7 @@ int loop_exec(struct run *r, const struct node *n)
 
 static int loop_cycle(struct call *c, struct val *out)
 {
-    if (!c->raw->n) return run_fail(c->r, "no items for cycling given");
+    if (!c->raw->n) return ERR(FORMAT, "no items for cycling given");
     *out = c->raw->v[c->self.loop->index % c->raw->n];
     return 0;
 }

@@ -16,7 +16,7 @@ static int next_arg(struct percent *p, struct val *out)
 {
     bool tuple = val_is_tuple(p->arg);
     if (p->at >= (tuple ? p->arg.seq->n : 1))
-        return run_fail(p->r, "not enough arguments for format string");
+        return ERR(FORMAT, "not enough arguments for format string");
     *out = tuple ? p->arg.seq->v[p->at] : p->arg;
     p->at++;
     return 0;
@@ -26,16 +26,16 @@ static int put_number(struct percent *p, char conv, int prec, struct val v)
 {
     char text[500];
     if (!val_is_num(v) && conv == 'f')
-        return run_fail(p->r, "must be real number, not %s", val_type_name(v));
+        return ERR(FORMAT, "must be real number, not %s", val_type_name(v));
     if (!val_is_num(v))
-        return run_fail(p->r, "%%%c format: a real number is required, not %s", conv,
-                        val_type_name(v));
+        return ERR(FORMAT, "%%%c format: a real number is required, not %s", conv,
+                   val_type_name(v));
     if (conv == 'f') {
         float_fixed(val_as_float(v), prec, text, sizeof text);
         return buf_puts(&p->out.b, text);
     }
     if (v.t == V_FLOAT && !(fabs(v.f) < 9.2e18))
-        return run_fail(p->r, "cannot convert float to integer");
+        return ERR(FORMAT, "cannot convert float to integer");
     return buf_printf(&p->out.b, "%lld",
                       (long long)(v.t == V_FLOAT ? (int64_t)v.f : val_as_int(v)));
 }
@@ -47,7 +47,7 @@ static int put_field(struct percent *p, const char *s, size_t n, size_t *used)
     char conv = point ? s[2] : n ? s[0] : 0;
     struct val v;
     *used = point ? 3 : 1;
-    if (!n) return run_fail(p->r, "incomplete format");
+    if (!n) return ERR(FORMAT, "incomplete format");
     if (conv == '%' && !point) return buf_putc(&p->out.b, '%');
     if (!conv || !strchr(point ? "f" : "srdif", conv))
         return ERR(UNSUPPORTED,
@@ -78,7 +78,7 @@ static int percent_all(struct percent *p, const struct str *f)
     bool left = val_is_tuple(p->arg) ? p->at < p->arg.seq->n
                                      : !p->at && p->arg.t != V_DICT && p->arg.t != V_UNDEF &&
                                            !val_is_indexed(p->arg);
-    if (left) return run_fail(p->r, "not all arguments converted during string formatting");
+    if (left) return ERR(FORMAT, "not all arguments converted during string formatting");
     return 0;
 }
 
@@ -102,8 +102,8 @@ static int brace_all(struct call *c, struct text *out)
         TRY(run_work_bytes(c->r, BYTES_PER_STEP / 8));
         if (ch == '{' && after == '}') {
             if (next >= c->raw->n)
-                return run_fail(
-                    c->r, "Replacement index %zu out of range for positional args tuple", next);
+                return ERR(FORMAT, "Replacement index %zu out of range for positional args tuple",
+                           next);
             size_t from = out->b.len;
             TRY(val_print(c->r, c->raw->v[next++], out));
             if (str_foreign(f)) TRY(text_mark(c->r, out, from));
@@ -113,7 +113,7 @@ static int brace_all(struct call *c, struct text *out)
         } else if (ch == after) {
             TRY(text_put(c->r, out, f, i++, 1));
         } else if (ch == '}' || !after) {
-            return run_fail(c->r, "Single '%c' encountered in format string", ch);
+            return ERR(FORMAT, "Single '%c' encountered in format string", ch);
         } else {
             return ERR(UNSUPPORTED, "format() with a field other than {} is not supported");
         }

@@ -17,14 +17,13 @@ int g_range(struct call *c, struct val *out)
         b = a;
         a = 0;
     }
-    if (step == 0) return run_fail(c->r, "range() arg 3 must not be zero");
+    if (step == 0) return ERR(FORMAT, "range() arg 3 must not be zero");
     __int128 gap = step > 0 ? (__int128)b - a : (__int128)a - b;
     __int128 width = step > 0 ? (__int128)step : -(__int128)step;
     __int128 n = gap > 0 ? (gap + width - 1) / width : 0;
     if (n > RANGE_MAX)
-        return run_fail(c->r,
-                        "Range too big. The sandbox blocks ranges larger than MAX_RANGE (%d).",
-                        RANGE_MAX);
+        return ERR(FORMAT, "Range too big. The sandbox blocks ranges larger than MAX_RANGE (%d).",
+                   RANGE_MAX);
     TRY(run_work(c->r, (size_t)n / 8));
     TRY(seq_new(c->r, SEQ_RANGE, (size_t)n, &s));
     for (; s->n < (size_t)n; s->n++)
@@ -38,12 +37,12 @@ static int fill_dict(struct call *c, struct dict **out)
 {
     struct dict *d;
     if (c->raw->n > 1)
-        return run_fail(c->r, "%s expected at most 1 argument, got %zu", c->row->name, c->raw->n);
+        return ERR(FORMAT, "%s expected at most 1 argument, got %zu", c->row->name, c->raw->n);
     TRY(dict_new(c->r, 0, &d));
     struct val from = c->raw->n ? c->raw->v[0] : val_none();
     if (from.t == V_DICT) {
         for (size_t i = 0; i < from.dict->n; i++)
-            TRY(dict_put(c->r, d, from.dict->e[i].k, from.dict->e[i].v));
+            TRY(dict_put(c->r, d, from.dict->v[i].k, from.dict->v[i].v));
     } else if (c->raw->n) {
         return ERR(UNSUPPORTED, "%s() of a %s is not supported", c->row->name, val_type_name(from));
     }
@@ -68,12 +67,12 @@ int g_namespace(struct call *c, struct val *out)
     struct dict *d;
     TRY(fill_dict(c, &d));
     for (size_t i = 0; i < d->n; i++) {
-        struct val k = d->e[i].k;
+        struct val k = d->v[i].k;
         if (k.t == V_STR && k.str->n && k.str->s[0] == '_')
-            return run_fail(c->r,
-                            "Chat templates cannot store underscore-prefixed attributes on a "
-                            "namespace, but got '%.*s'. Please rename the attribute.",
-                            (int)MIN(k.str->n, (size_t)60), k.str->s);
+            return ERR(FORMAT,
+                       "Chat templates cannot store underscore-prefixed attributes on a "
+                       "namespace, but got '%.*s'. Please rename the attribute.",
+                       (int)MIN(k.str->n, (size_t)60), k.str->s);
     }
     *out = (struct val){.t = V_SPACE, .dict = d};
     return 0;
@@ -145,7 +144,7 @@ int g_strftime(struct call *c, struct val *out)
     struct tm tm = {0};
     struct buf b;
     TRY(args_str(c, 0, &fmt));
-    if (memchr(fmt.str->s, 0, fmt.str->n)) return run_fail(c->r, "embedded null character");
+    if (memchr(fmt.str->s, 0, fmt.str->n)) return ERR(FORMAT, "embedded null character");
     TRY(moment(&c->r->now, &tm));
     buf_init(&b, RUN_MAX_MEMORY);
     int e = c_format(fmt.str, &b);

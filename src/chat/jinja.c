@@ -10,17 +10,6 @@
 #define SOURCE_MAX  (1u << 20)
 #define COMPILE_MAX (64u << 20)
 
-int run_fail(struct run *r, const char *fmt, ...)
-{
-    char text[1024];
-    va_list ap;
-    (void)r;
-    va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
-    return ERR(FORMAT, "%s", text);
-}
-
 int run_work(struct run *r, size_t steps)
 {
     r->steps += steps;
@@ -43,11 +32,6 @@ int run_enter(struct run *r)
                    RUN_MAX_DEPTH);
     r->depth++;
     return 0;
-}
-
-void *run_alloc(struct run *r, size_t n, int *code)
-{
-    return arena_alloc(&r->mem, n, code);
 }
 
 static int compile(struct compile *c, const char *src, size_t n)

@@ -26,36 +26,13 @@ bool chr_printable(uint32_t c)
     return !uc_is_general_category_withtable(c, UC_CATEGORY_MASK_C | UC_CATEGORY_MASK_Z);
 }
 
-static bool is_numeric(uint32_t c)
-{
-    return uc_numeric_value(c).denominator != 0;
-}
-
 bool chr_is(uint32_t c, enum chr_class k)
 {
     bool letter = uc_is_general_category_withtable(c, UC_CATEGORY_MASK_L);
-    switch (k) {
-    case IS_ALPHA:
-        return letter;
-    case IS_ALNUM:
-        return letter || is_numeric(c);
-    case IS_DIGIT:
-        return uc_digit_value(c) >= 0;
-    case IS_DECIMAL:
-        return uc_decimal_value(c) >= 0;
-    case IS_NUMERIC:
-        return is_numeric(c);
-    case IS_SPACE:
-        return chr_space(c);
-    case IS_WORD:
-        return c == '_' || letter || is_numeric(c);
-    }
-    return false;
-}
-
-bool chr_cased(uint32_t c, bool upper)
-{
-    return upper ? uc_is_property_uppercase(c) : uc_is_property_lowercase(c);
+    return k == IS_SPACE   ? chr_space(c)
+           : k == IS_DIGIT ? uc_digit_value(c) >= 0
+           : k == IS_ALPHA ? letter
+                           : letter || c == '_' || uc_numeric_value(c).denominator != 0;
 }
 
 /* True if c belongs to a word: a letter for Python's title(), anything between blanks and opening

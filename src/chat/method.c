@@ -11,7 +11,7 @@ int m_find(struct call *c, struct val *out)
     size_t hit;
     TRY(args_str(c, 0, &sub));
     TRY(text_find(c->r, s->s, s->n, sub.str, c->row->how & FIND_BACK, &hit));
-    if (hit == SIZE_MAX && c->row->how & FIND_MUST) return run_fail(c->r, "substring not found");
+    if (hit == SIZE_MAX && c->row->how & FIND_MUST) return ERR(FORMAT, "substring not found");
     *out = val_int(hit == SIZE_MAX ? -1 : (int64_t)utf8_count(s->s, hit));
     return run_work_bytes(c->r, hit == SIZE_MAX ? 0 : hit * 4);
 }
@@ -44,12 +44,12 @@ int m_affix(struct call *c, struct val *out)
     const struct val *v = val_is_tuple(a) ? a.seq->v : &a;
     size_t n = val_is_tuple(a) ? a.seq->n : 1;
     bool hit = false;
-    if (a.t == V_UNDEF) return val_fail_undef(c->r, a);
+    if (a.t == V_UNDEF) return val_fail_undef(a);
     for (size_t i = 0; i < n && !hit; i++) {
         TRY(run_work(c->r, 1));
         if (v[i].t != V_STR)
-            return run_fail(c->r, "%s first arg must be str or a tuple of str, not %s",
-                            c->row->name, val_type_name(v[i]));
+            return ERR(FORMAT, "%s first arg must be str or a tuple of str, not %s", c->row->name,
+                       val_type_name(v[i]));
         hit = affix(c->self.str, v[i].str, c->row->how);
     }
     *out = val_bool(hit);
@@ -98,7 +98,7 @@ int m_partition(struct call *c, struct val *out)
     struct val sep, part[3];
     size_t hit;
     TRY(args_str(c, 0, &sep));
-    if (!sep.str->n) return run_fail(c->r, "empty separator");
+    if (!sep.str->n) return ERR(FORMAT, "empty separator");
     TRY(text_find(c->r, s->s, s->n, sep.str, back, &hit));
     size_t before = hit, after = hit + sep.str->n;
     if (hit == SIZE_MAX) before = after = back ? 0 : s->n;
@@ -114,11 +114,11 @@ static int join_texts(struct call *c, struct text *t)
     struct val item;
     size_t n = 0;
     int e;
-    if (iter_init(c->r, c->a[0], &it) < 0) return run_fail(c->r, "can only join an iterable");
+    if (iter_init(c->a[0], &it) < 0) return ERR(FORMAT, "can only join an iterable");
     while ((e = iter_next(c->r, &it, &item)) > 0) {
         if (item.t != V_STR)
-            return run_fail(c->r, "sequence item %zu: expected str instance, %s found", n,
-                            val_type_name(item));
+            return ERR(FORMAT, "sequence item %zu: expected str instance, %s found", n,
+                       val_type_name(item));
         if (c->self.safe) TRY(str_escape(c->r, item, &item));
         if (n++) TRY(val_print(c->r, c->self, t));
         TRY(val_print(c->r, item, t));

@@ -106,12 +106,7 @@ struct compile {
 int compile_fail(int line, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 int compile_refuse(int line, const char *what); /* "line 3: WHAT is not supported in ..." */
 int compile_str(struct compile *c, const char *s, size_t n, struct str **out); /* copies */
-#define COMPILE_NEW(c, p, count)                                                                   \
-    do {                                                                                           \
-        int e_new = 0;                                                                             \
-        (p) = arena_alloc(&(c)->j->mem, sizeof *(p) * (size_t)(count), &e_new);                    \
-        if (!(p)) return e_new < 0 ? e_new : ERR_NOMEM;                                            \
-    } while (0)
+#define COMPILE_NEW(c, p, count) ARENA_NEW(&(c)->j->mem, p, count)
 
 /* ---- lexer.c: makes the tokens, and reads them one by one */
 int lex_all(struct compile *c, const char *src, size_t n);
@@ -130,7 +125,7 @@ const char *tok_describe(const struct token *t, char buf[64]);
 int node_new(struct compile *c, enum node_kind k, int line, struct node **out);
 struct node_list { /* lies in the arena */
     struct node **v;
-    uint32_t n, cap;
+    size_t n, cap;
 };
 int node_push(struct compile *c, struct node_list *l, struct node *n);
 void node_take(struct node *n, const struct node_list *l); /* the list becomes n->list */

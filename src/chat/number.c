@@ -86,8 +86,8 @@ void float_repr(double f, char out[40])
 int f_abs(struct call *c, struct val *out)
 {
     struct val v = c->self;
-    if (!val_is_num(v)) return run_fail(c->r, "bad operand type for abs(): '%s'", val_type_name(v));
-    if (v.t != V_FLOAT) return val_negate(c->r, v, val_as_int(v) < 0, out);
+    if (!val_is_num(v)) return ERR(FORMAT, "bad operand type for abs(): '%s'", val_type_name(v));
+    if (v.t != V_FLOAT) return val_negate(v, val_as_int(v) < 0, out);
     *out = val_float(fabs(v.f));
     return 0;
 }
@@ -113,54 +113,43 @@ static bool number_text(const struct str *s, char out[64])
     return true;
 }
 
-static bool parse_int(const struct str *s, int64_t *out)
+/* The number that v is or spells; false when it is none, with the fallback or 0 in *out. */
+static bool to_number(struct call *c, struct val *out)
 {
     char t[64], *end;
-    long long v;
-    if (!number_text(s, t) || strspn(t, "+-0123456789") != strlen(t)) return false;
-    v = strtoll(t, &end, 10); /* too large: INT64_MAX, which no text of a chat means */
-    if (end == t || *end) return false;
+    double f;
+    struct val v = c->self;
     *out = v;
-    return true;
-}
-
-static bool parse_float(const struct str *s, double *out)
-{
-    char t[64];
-    return number_text(s, t) && float_parse(t, strlen(t), out);
+    if (val_is_num(v)) return true;
+    if (v.t == V_STR && number_text(v.str, t)) {
+        long long i = strtoll(t, &end, 10);
+        *out = val_int(i);
+        if (end != t && !*end && i != INT64_MAX && i != INT64_MIN) return true;
+        bool ok = float_parse(t, strlen(t), &f);
+        *out = val_float(f);
+        if (ok) return true;
+    }
+    *out = c->a[0].t == V_MISSING ? val_int(0) : c->a[0];
+    return false;
 }
 
 int f_int(struct call *c, struct val *out)
 {
-    struct val v = c->self;
-    int64_t i;
-    double f;
-    *out = c->a[0].t == V_MISSING ? val_int(0) : c->a[0];
-    if (v.t == V_UNDEF) return val_fail_undef(c->r, v);
-    if (val_is_int(v)) *out = val_int(val_as_int(v));
-    if (v.t == V_STR && parse_int(v.str, &i)) {
-        *out = val_int(i);
-        return 0;
-    }
-    bool is_float = v.t == V_FLOAT || (v.t == V_STR && parse_float(v.str, &f));
-    if (!is_float) return 0;
-    if (v.t == V_FLOAT) f = v.f;
-    if (isnan(f) || isinf(f)) return 0;
-    if (!(fabs(f) < 9.2e18)) return ERR(LIMIT, "the result is an integer of more than 64 bits");
-    *out = val_int((int64_t)f);
+    if (c->self.t == V_UNDEF) return val_fail_undef(c->self);
+    bool ok = to_number(c, out);
+    if (ok && out->t == V_FLOAT && (isnan(out->f) || isinf(out->f)))
+        *out = c->a[0].t == V_MISSING ? val_int(0) : c->a[0];
+    else if (ok && out->t == V_FLOAT && !(fabs(out->f) < 9.2e18))
+        return ERR(LIMIT, "the result is an integer of more than 64 bits");
+    else if (ok)
+        *out = val_int(out->t == V_FLOAT ? (int64_t)out->f : val_as_int(*out));
     return 0;
 }
 
 int f_float(struct call *c, struct val *out)
 {
-    double f;
-    struct val v = c->self;
-    *out = c->a[0].t == V_MISSING ? val_float(0) : c->a[0];
-    if (v.t == V_UNDEF) return val_fail_undef(c->r, v);
-    if (val_is_num(v))
-        *out = val_float(val_as_float(v));
-    else if (v.t == V_STR && parse_float(v.str, &f))
-        *out = val_float(f);
+    if (c->self.t == V_UNDEF) return val_fail_undef(c->self);
+    if (to_number(c, out) || c->a[0].t == V_MISSING) *out = val_float(val_as_float(*out));
     return 0;
 }
 
@@ -180,7 +169,7 @@ int f_round(struct call *c, struct val *out)
     struct val v = c->self;
     TRY(args_int(c, 0, 0, &digits));
     if (!val_is_num(v))
-        return run_fail(c->r, "type %s doesn't define __round__ method", val_type_name(v));
+        return ERR(FORMAT, "type %s doesn't define __round__ method", val_type_name(v));
     if (digits < 0) return ERR(UNSUPPORTED, "rounding to tens or hundreds is not supported");
     *out = v.t == V_FLOAT ? val_float(round_to(v.f, (int)MIN(digits, (int64_t)400)))
                           : val_int(val_as_int(v));

@@ -15,16 +15,16 @@ static bool is_sequence(struct val v)
     return v.t == V_STR || val_is_list(v) || val_is_tuple(v);
 }
 
-static int type_error(struct run *r, enum op op, struct val a, struct val b)
+static int type_error(enum op op, struct val a, struct val b)
 {
     if (op == OP_ADD && is_sequence(a) && !a.safe)
-        return run_fail(r, "can only concatenate %s (not \"%s\") to %s", val_type_name(a),
-                        val_type_name(b), val_type_name(a));
+        return ERR(FORMAT, "can only concatenate %s (not \"%s\") to %s", val_type_name(a),
+                   val_type_name(b), val_type_name(a));
     if (op == OP_MUL && (is_sequence(a) || is_sequence(b)))
-        return run_fail(r, "can't multiply sequence by non-int of type '%s'",
-                        val_type_name(is_sequence(a) ? b : a));
-    return run_fail(r, "unsupported operand type(s) for %s: '%s' and '%s'", op_text[op],
-                    val_type_name(a), val_type_name(b));
+        return ERR(FORMAT, "can't multiply sequence by non-int of type '%s'",
+                   val_type_name(is_sequence(a) ? b : a));
+    return ERR(FORMAT, "unsupported operand type(s) for %s: '%s' and '%s'", op_text[op],
+               val_type_name(a), val_type_name(b));
 }
 
 static int too_large(void)
@@ -44,12 +44,12 @@ static int int_pow(int64_t a, int64_t b, struct val *out)
     return 0;
 }
 
-static int int_binary(struct run *r, enum op op, int64_t a, int64_t b, struct val *out)
+static int int_binary(enum op op, int64_t a, int64_t b, struct val *out)
 {
     int64_t v = 0;
     bool over = false;
     if (b == 0 && (op == OP_FLOORDIV || op == OP_MOD))
-        return run_fail(r, "integer division or modulo by zero");
+        return ERR(FORMAT, "integer division or modulo by zero");
     switch (op) {
     case OP_ADD:
         over = __builtin_add_overflow(a, b, &v);
@@ -61,7 +61,7 @@ static int int_binary(struct run *r, enum op op, int64_t a, int64_t b, struct va
         over = __builtin_mul_overflow(a, b, &v);
         break;
     case OP_DIV:
-        if (b == 0) return run_fail(r, "division by zero");
+        if (b == 0) return ERR(FORMAT, "division by zero");
         *out = val_float((double)a / (double)b);
         return 0;
     case OP_FLOORDIV:
@@ -84,9 +84,9 @@ static int int_binary(struct run *r, enum op op, int64_t a, int64_t b, struct va
     return 0;
 }
 
-static int float_binary(struct run *r, enum op op, double a, double b, struct val *out)
+static int float_binary(enum op op, double a, double b, struct val *out)
 {
-    if (op == OP_DIV && b == 0) return run_fail(r, "float division by zero");
+    if (op == OP_DIV && b == 0) return ERR(FORMAT, "float division by zero");
     if (op > OP_DIV)
         return ERR(UNSUPPORTED, "the operator %s between numbers with a point is not supported",
                    op_text[op]);
@@ -161,11 +161,11 @@ int val_binary(struct run *r, enum op op, struct val a, struct val b, struct val
         out->safe = false;
         return 0;
     }
-    if (a.t == V_UNDEF) return val_fail_undef(r, a);
-    if (b.t == V_UNDEF) return val_fail_undef(r, b);
-    if (val_is_int(a) && val_is_int(b)) return int_binary(r, op, val_as_int(a), val_as_int(b), out);
+    if (a.t == V_UNDEF) return val_fail_undef(a);
+    if (b.t == V_UNDEF) return val_fail_undef(b);
+    if (val_is_int(a) && val_is_int(b)) return int_binary(op, val_as_int(a), val_as_int(b), out);
     if (val_is_num(a) && val_is_num(b))
-        return float_binary(r, op, val_as_float(a), val_as_float(b), out);
+        return float_binary(op, val_as_float(a), val_as_float(b), out);
     if (op == OP_ADD && a.t == V_STR && b.t == V_STR) return add_str(r, a, b, out);
     bool same = a.t == V_SEQ && b.t == V_SEQ && a.seq->kind == b.seq->kind;
     if (op == OP_ADD && same && is_sequence(a)) return add_seq(r, a, b, out);
@@ -173,19 +173,19 @@ int val_binary(struct run *r, enum op op, struct val a, struct val b, struct val
     if (op == OP_MUL && val_is_int(b) && a.t == V_STR) return repeat_str(r, a, val_as_int(b), out);
     if (op == OP_MUL && val_is_int(b) && is_sequence(a))
         return repeat_seq(r, a.seq, val_as_int(b), out);
-    return type_error(r, op, a, b);
+    return type_error(op, a, b);
 }
 
-int val_negate(struct run *r, struct val a, bool minus, struct val *out)
+int val_negate(struct val a, bool minus, struct val *out)
 {
-    if (a.t == V_UNDEF) return val_fail_undef(r, a);
+    if (a.t == V_UNDEF) return val_fail_undef(a);
     if (a.t == V_FLOAT) {
         *out = val_float(minus ? -a.f : a.f);
         return 0;
     }
     if (!val_is_int(a))
-        return run_fail(r, "bad operand type for unary %c: '%s'", minus ? '-' : '+',
-                        val_type_name(a));
+        return ERR(FORMAT, "bad operand type for unary %c: '%s'", minus ? '-' : '+',
+                   val_type_name(a));
     if (minus && val_as_int(a) == INT64_MIN) return too_large();
     *out = val_int(minus ? -val_as_int(a) : val_as_int(a));
     return 0;

@@ -1,5 +1,4 @@
 /* predicate.c - the tests after `is`. */
-#include "base/utf8.h"
 #include "chat/builtin.h"
 
 static int yes(struct val *out, bool b)
@@ -8,60 +7,21 @@ static int yes(struct val *out, bool b)
     return 0;
 }
 
-static bool has_type(struct val v, enum type_test how)
-{
-    bool sequence = v.t == V_UNDEF || v.t == V_STR || v.t == V_DICT || val_is_indexed(v);
-    switch (how) {
-    case TYPE_BOOLEAN:
-        return v.t == V_BOOL;
-    case TYPE_CALLABLE: /* an undefined value has __call__, which fails */
-        return v.t == V_UNDEF || v.t == V_MACRO || v.t == V_FUNC || v.t == V_METHOD ||
-               v.t == V_LOOP;
-    case TYPE_DEFINED:
-        return v.t != V_UNDEF;
-    case TYPE_FALSE:
-        return v.t == V_BOOL && !v.b;
-    case TYPE_FLOAT:
-        return v.t == V_FLOAT;
-    case TYPE_INTEGER:
-        return v.t == V_INT;
-    case TYPE_ITERABLE:
-        return sequence || v.t == V_SEQ || v.t == V_LOOP;
-    case TYPE_MAPPING:
-        return v.t == V_DICT;
-    case TYPE_NONE:
-        return v.t == V_NONE;
-    case TYPE_NUMBER:
-        return val_is_num(v);
-    case TYPE_SEQUENCE:
-        return sequence;
-    case TYPE_STRING:
-        return v.t == V_STR;
-    case TYPE_TRUE:
-        return v.t == V_BOOL && v.b;
-    case TYPE_UNDEFINED:
-        return v.t == V_UNDEF;
-    }
-    return false;
-}
-
+/* True if self is of one of the types whose bits are set in `how`. */
 int t_type(struct call *c, struct val *out)
 {
-    return yes(out, has_type(c->self, (enum type_test)c->row->how));
+    return yes(out, (unsigned)c->row->how >> c->self.t & 1);
 }
 
-/* True if the text has a letter of that case and none of the other. */
-int t_case(struct call *c, struct val *out)
+int t_bool(struct call *c, struct val *out)
 {
-    const struct str *s = c->self.str;
-    bool upper = c->row->how == CASE_UPPER, any = false, other = false;
-    TRY(run_work_bytes(c->r, s->n * 4));
-    for (size_t at = 0, len; at < s->n; at += len) {
-        uint32_t ch = utf8_decode(s->s + at, s->n - at, &len);
-        any |= chr_cased(ch, upper);
-        other |= chr_cased(ch, !upper);
-    }
-    return yes(out, any && !other);
+    return yes(out, c->self.t == V_BOOL && c->self.b == c->row->how);
+}
+
+int t_sequence(struct call *c, struct val *out)
+{
+    struct val v = c->self;
+    return yes(out, v.t == V_UNDEF || v.t == V_STR || v.t == V_DICT || val_is_indexed(v));
 }
 
 int t_modulo(struct call *c, struct val *out)

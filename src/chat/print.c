@@ -36,9 +36,9 @@ static int repr_dict(struct run *r, const struct dict *d, struct buf *out)
     TRY(buf_putc(out, '{'));
     for (size_t i = 0; i < d->n; i++) {
         if (i) TRY(buf_puts(out, ", "));
-        TRY(val_repr(r, d->e[i].k, out));
+        TRY(val_repr(r, d->v[i].k, out));
         TRY(buf_puts(out, ": "));
-        TRY(val_repr(r, d->e[i].v, out));
+        TRY(val_repr(r, d->v[i].v, out));
     }
     return buf_putc(out, '}');
 }
@@ -188,8 +188,7 @@ static int dump_key(struct dumper *d, struct val k)
 {
     if (k.t == V_STR) return dump_str(d, k.str);
     if (k.t != V_NONE && !val_is_num(k))
-        return run_fail(d->r, "keys must be str, int, float, bool or None, not %s",
-                        val_type_name(k));
+        return ERR(FORMAT, "keys must be str, int, float, bool or None, not %s", val_type_name(k));
     TRY(buf_putc(&d->out, '"'));
     TRY(dump(d, k));
     return buf_putc(&d->out, '"');
@@ -202,7 +201,7 @@ static int sorted_keys(struct dumper *d, const struct dict *o, struct val **out)
     RUN_NEW(d->r, key, o->n);
     for (size_t i = 0; i < o->n; i++) {
         v[i] = val_int((int64_t)i);
-        key[i] = o->e[i].k;
+        key[i] = o->v[i].k;
     }
     *out = v;
     return val_sort(d->r, v, key, o->n, false);
@@ -216,7 +215,7 @@ static int dump_dict(struct dumper *d, const struct dict *o)
     TRY(buf_putc(&d->out, '{'));
     d->level++;
     for (size_t i = 0; i < o->n; i++) {
-        const struct entry *e = &o->e[order ? (size_t)order[i].i : i];
+        const struct entry *e = &o->v[order ? (size_t)order[i].i : i];
         if (i) TRY(dump_sep(d, d->item_sep, d->indent.t == V_NONE ? ", " : ","));
         TRY(dump_line(d));
         TRY(dump_key(d, e->k));
@@ -252,7 +251,7 @@ static int dump_inner(struct dumper *d, struct val v)
     if (v.t == V_FLOAT) return dump_float(d, v.f);
     if (v.t == V_DICT) return dump_dict(d, v.dict);
     if (val_is_list(v) || val_is_tuple(v)) return dump_seq(d, v.seq);
-    return run_fail(d->r, "Object of type %s is not JSON serializable", val_type_name(v));
+    return ERR(FORMAT, "Object of type %s is not JSON serializable", val_type_name(v));
 }
 
 static int dump(struct dumper *d, struct val v)
@@ -272,12 +271,12 @@ int f_tojson(struct call *c, struct val *out)
                        .indent = args_has(c, 1) ? c->a[1] : val_none()};
     struct val sep = c->a[2];
     if (d.indent.t != V_NONE && d.indent.t != V_STR && !val_is_int(d.indent))
-        return run_fail(c->r, "indent must be a number, a text or none, not %s",
-                        val_type_name(d.indent));
+        return ERR(FORMAT, "indent must be a number, a text or none, not %s",
+                   val_type_name(d.indent));
     if (args_has(c, 2)) {
         if ((!val_is_tuple(sep) && !val_is_list(sep)) || sep.seq->n != 2 ||
             sep.seq->v[0].t != V_STR || sep.seq->v[1].t != V_STR)
-            return run_fail(c->r, "separators must be two texts");
+            return ERR(FORMAT, "separators must be two texts");
         d.item_sep = sep.seq->v[0].str;
         d.key_sep = sep.seq->v[1].str;
     }

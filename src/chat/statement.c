@@ -176,7 +176,7 @@ static int parse_signature(struct compile *c, struct node *n)
     c->at++;
     node_take(n, &names);
     n->list2 = defaults.v;
-    n->n2 = defaults.n;
+    n->n2 = (uint32_t)defaults.n;
     return 0;
 }
 

@@ -15,14 +15,7 @@ static int ranges_add(struct run *r, struct ranges *g, size_t from, size_t to)
         g->v[g->n - 1].to = to;
         return 0;
     }
-    if (g->n == g->cap) {
-        size_t cap = g->cap ? g->cap * 2 : 4;
-        struct jinja_span *v;
-        RUN_NEW(r, v, cap);
-        if (g->n) memcpy(v, g->v, g->n * sizeof *v);
-        g->v = v;
-        g->cap = cap;
-    }
+    ARENA_GROW(&r->mem, g);
     g->v[g->n++] = (struct jinja_span){from, to};
     return 0;
 }

@@ -32,9 +32,9 @@ int text_strip(struct run *r, struct val s, struct val chars, enum strip_how how
     const struct str *set = chars.t == V_STR ? chars.str : NULL;
     const char *p = s.str->s;
     size_t from = 0, to = s.str->n, len, cost = set ? set->n : 0;
-    if (chars.t == V_UNDEF) return val_fail_undef(r, chars);
+    if (chars.t == V_UNDEF) return val_fail_undef(chars);
     if (!set && chars.t != V_MISSING && chars.t != V_NONE)
-        return run_fail(r, "strip arg must be None or str");
+        return ERR(FORMAT, "strip arg must be None or str");
     while (how & STRIP_LEFT && from < to) {
         uint32_t c = utf8_decode(p + from, to - from, &len);
         if (!strippable(set, c, p + from, len)) break;
@@ -166,13 +166,13 @@ int text_split(struct run *r, struct val s, struct val sep, int64_t most, bool b
     struct seq *list;
     TRY(run_work_bytes(r, s.str->n));
     TRY(seq_new(r, SEQ_LIST, 0, &list));
-    if (sep.t == V_UNDEF) return val_fail_undef(r, sep);
+    if (sep.t == V_UNDEF) return val_fail_undef(sep);
     if (sep.t == V_MISSING || sep.t == V_NONE) {
         if (back) return ERR(UNSUPPORTED, "rsplit() without a separator is not supported");
         TRY(split_space(r, s, most, list));
     } else {
-        if (sep.t != V_STR) return run_fail(r, "must be str or None, not %s", val_type_name(sep));
-        if (!sep.str->n) return run_fail(r, "empty separator");
+        if (sep.t != V_STR) return ERR(FORMAT, "must be str or None, not %s", val_type_name(sep));
+        if (!sep.str->n) return ERR(FORMAT, "empty separator");
         TRY(split_sep(r, s, sep.str, most, back, list));
     }
     if (back) seq_reverse(list);

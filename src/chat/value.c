@@ -62,14 +62,7 @@ int seq_new(struct run *r, enum seq_kind kind, size_t cap, struct seq **out)
 
 int seq_push(struct run *r, struct seq *s, struct val v)
 {
-    if (s->n == s->cap) {
-        size_t cap = s->cap ? s->cap * 2 : 4;
-        struct val *p;
-        RUN_NEW(r, p, cap);
-        if (s->n) memcpy(p, s->v, s->n * sizeof *p);
-        s->v = p;
-        s->cap = cap;
-    }
+    ARENA_GROW(&r->mem, s);
     s->v[s->n++] = v;
     return 0;
 }
@@ -93,7 +86,7 @@ void seq_reverse(struct seq *s)
     }
 }
 
-int iter_init(struct run *r, struct val v, struct iter *it)
+int iter_init(struct val v, struct iter *it)
 {
     *it = (struct iter){.v = v};
     switch ((enum val_type)v.t) {
@@ -102,9 +95,9 @@ int iter_init(struct run *r, struct val v, struct iter *it)
     case V_STR:
         return 0;
     case V_UNDEF:
-        return v.undef->unsafe ? val_fail_undef(r, v) : 0;
+        return v.undef->unsafe ? val_fail_undef(v) : 0;
     default:
-        return run_fail(r, "'%s' object is not iterable", val_type_name(v));
+        return ERR(FORMAT, "'%s' object is not iterable", val_type_name(v));
     }
 }
 
@@ -122,7 +115,7 @@ int iter_next(struct run *r, struct iter *it, struct val *out)
         return 1;
     case V_DICT:
         if (it->at >= v.dict->n) return 0;
-        *out = v.dict->e[it->at++].k;
+        *out = v.dict->v[it->at++].k;
         return 1;
     case V_STR: {
         size_t len;
@@ -144,7 +137,7 @@ int val_list(struct run *r, struct val v, struct seq **out)
     struct val item;
     struct seq *s;
     int e;
-    TRY(iter_init(r, v, &it));
+    TRY(iter_init(v, &it));
     TRY(seq_new(r, SEQ_LIST, v.t == V_SEQ ? v.seq->n : 0, &s));
     while ((e = iter_next(r, &it, &item)) > 0)
         TRY(seq_push(r, s, item));
@@ -173,7 +166,7 @@ int val_len(struct run *r, struct val v, size_t *out)
     default:
         break;
     }
-    return run_fail(r, "object of type '%s' has no len()", val_type_name(v));
+    return ERR(FORMAT, "object of type '%s' has no len()", val_type_name(v));
 }
 
 static int list_from_json(struct run *r, const json_t *j, unsigned depth, struct val *out)
@@ -244,14 +237,14 @@ int val_undef(struct run *r, struct val *out, const char *fmt, ...)
     va_end(ap);
     size_t n = strlen(text) + 1;
     int e = 0;
-    u = run_alloc(r, sizeof *u + n, &e);
+    u = arena_alloc(&r->mem, sizeof *u + n, &e);
     if (!u) return e;
     memcpy(u->why, text, n);
     *out = (struct val){.t = V_UNDEF, .undef = u};
     return 0;
 }
 
-int val_fail_undef(struct run *r, struct val v)
+int val_fail_undef(struct val v)
 {
-    return run_fail(r, "%s", v.undef->why);
+    return ERR(FORMAT, "%s", v.undef->why);
 }

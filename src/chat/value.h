@@ -85,7 +85,7 @@ struct entry {
 };
 struct dict {
     size_t n, cap, slots;
-    struct entry *e; /* [n], in order of insertion */
+    struct entry *v; /* [n], in order of insertion */
     uint32_t *index; /* [slots] entry + 1; NULL while small */
 };
 struct undef {
@@ -173,7 +173,6 @@ struct run {
 };
 
 /* ---- running (jinja.c) */
-int run_fail(struct run *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 int run_work(struct run *r, size_t steps); /* ERR_LIMIT past JINJA_MAX_STEPS */
 int run_work_bytes(struct run *r, size_t bytes);
 int run_enter(struct run *r); /* one level deeper on the C stack; run_leave when it returned 0 */
@@ -181,13 +180,7 @@ static inline void run_leave(struct run *r)
 {
     r->depth--;
 }
-void *run_alloc(struct run *r, size_t n, int *code);
-#define RUN_NEW(r, p, count)                                                                       \
-    do {                                                                                           \
-        int e_new = 0;                                                                             \
-        (p) = run_alloc((r), sizeof *(p) * (size_t)(count), &e_new);                               \
-        if (!(p)) return e_new < 0 ? e_new : ERR_NOMEM;                                            \
-    } while (0)
+#define RUN_NEW(r, p, count) ARENA_NEW(&(r)->mem, p, count)
 
 /* ---- value.c */
 static inline struct val val_none(void)
@@ -247,7 +240,7 @@ bool val_true(struct val v);
 int val_from_json(struct run *r, const json_t *j, unsigned depth, struct val *out);
 int val_undef(struct run *r, struct val *out, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-int val_fail_undef(struct run *r, struct val v); /* the error of using an undefined value */
+int val_fail_undef(struct val v); /* the error of using an undefined value */
 int seq_new(struct run *r, enum seq_kind kind, size_t cap, struct seq **out);
 int seq_copy(struct run *r, enum seq_kind kind, const struct val *v, size_t n, struct val *out);
 int seq_push(struct run *r, struct seq *s, struct val v);
@@ -256,7 +249,7 @@ struct iter {
     struct val v;
     size_t at; /* item, or byte of a string */
 };
-int iter_init(struct run *r, struct val v, struct iter *it);    /* error: not iterable */
+int iter_init(struct val v, struct iter *it);                   /* error: not iterable */
 int iter_next(struct run *r, struct iter *it, struct val *out); /* 1, or 0 at the end */
 int val_list(struct run *r, struct val v, struct seq **out);    /* a new list of the items */
 int val_len(struct run *r, struct val v, size_t *out);
@@ -325,7 +318,7 @@ int val_slice(struct run *r, struct val v, const struct val part[3], struct val 
 /* ---- operator.c */
 enum op { OP_ADD, OP_SUB, OP_MUL, OP_DIV, OP_FLOORDIV, OP_MOD, OP_POW, OP_CONCAT };
 int val_binary(struct run *r, enum op op, struct val a, struct val b, struct val *out);
-int val_negate(struct run *r, struct val a, bool minus, struct val *out);
+int val_negate(struct val a, bool minus, struct val *out);
 
 /* ---- builtin.c, call.c */
 const struct fn_row *builtin_find(enum fn_kind kind, const struct str *name);
@@ -356,9 +349,8 @@ enum str_case {
     CASE_NONE
 };
 int str_convert(struct run *r, struct val s, enum str_case how, struct val *out);
-enum chr_class { IS_ALPHA, IS_ALNUM, IS_DIGIT, IS_DECIMAL, IS_NUMERIC, IS_SPACE, IS_WORD };
+enum chr_class { IS_ALPHA, IS_DIGIT, IS_SPACE, IS_WORD };
 bool chr_is(uint32_t c, enum chr_class k);
-bool chr_cased(uint32_t c, bool upper);
 
 /* ---- format.c */
 int format_percent(struct run *r, struct val f, struct val arg, struct val *out);
