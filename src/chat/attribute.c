@@ -45,12 +45,9 @@ static int lookup(struct run *r, struct val obj, struct val key, struct val *out
 /* What obj has not, under a key that is a name or an index. */
 static int undef_member(struct run *r, struct val obj, struct val key, struct val *out)
 {
-    const char *owner = obj.t == V_NONE              ? "None"
-                        : obj.t == V_STR && obj.safe ? "markupsafe.Markup object"
-                                                     : NULL;
-    char type[64];
-    snprintf(type, sizeof type, "%s object", val_type_name(obj));
-    if (!owner) owner = type;
+    char owner[64];
+    snprintf(owner, sizeof owner, "%s object", val_type_name(obj));
+    if (obj.t == V_NONE) memcpy(owner, "None", 5);
     if (key.t == V_STR)
         return val_undef(r, out, "'%s' has no attribute '%.*s'", owner,
                          (int)MIN(key.str->n, (size_t)200), key.str->s);
@@ -116,30 +113,26 @@ int val_item(struct run *r, struct val obj, struct val key, struct val *out)
 
 int val_path(struct run *r, struct val obj, struct val path, struct val other, struct val *out)
 {
-    *out = obj;
     bool replace = other.t != V_MISSING && other.t != V_NONE;
-    if (path.t != V_STR) {
-        TRY(val_item(r, obj, path, out));
-        if (replace && out->t == V_UNDEF) *out = other;
-        return 0;
-    }
-    const char *s = path.str->s, *end = s + path.str->n;
-    for (;;) {
-        const char *dot = memchr(s, '.', (size_t)(end - s));
-        size_t n = (size_t)((dot ? dot : end) - s), i = 0;
-        struct val key;
-        int64_t num = 0;
-        while (i < n && i < 18 && s[i] >= '0' && s[i] <= '9')
-            num = num * 10 + (s[i++] - '0');
-        if (n && i == n)
-            key = val_int(num);
-        else
+    bool text = path.t == V_STR;
+    const char *s = text ? path.str->s : "", *end = s + (text ? path.str->n : 0), *dot;
+    *out = obj;
+    do {
+        struct val key = path;
+        dot = memchr(s, '.', (size_t)(end - s));
+        size_t n = (size_t)((dot ? dot : end) - s), digits = 0;
+        while (digits < n && s[digits] >= '0' && s[digits] <= '9')
+            digits++;
+        if (n && digits == n && n < 18)
+            for (key = val_int(0); n; n--)
+                key.i = key.i * 10 + (*s++ - '0');
+        else if (text)
             TRY(str_view(r, s, n, &key));
         TRY(val_item(r, *out, key, out));
         if (replace && out->t == V_UNDEF) *out = other;
-        if (!dot) return 0;
-        s = dot + 1;
-    }
+        s = dot ? dot + 1 : s;
+    } while (dot);
+    return 0;
 }
 
 static int slice_part(struct val p, int64_t fallback, int64_t *out)
@@ -197,8 +190,8 @@ int val_slice(struct run *r, struct val v, const struct val part[3], struct val 
     TRY(run_work_bytes(r, v.t == V_STR ? v.str->n : 0));
     TRY(slice_part(part[2], 1, &step));
     if (step == 0) return ERR(FORMAT, "slice step cannot be zero");
-    step = MAX(step, -INT64_MAX);
     int64_t n = (int64_t)len, low = step < 0 ? -1 : 0, high = step < 0 ? n - 1 : n;
+    step = MAX(-n - 1, MIN(step, n + 1)); /* larger steps leave the sequence, too */
     TRY(slice_part(part[0], step < 0 ? INT64_MAX : 0, &from));
     from = slice_clamp(from, n, low, high);
     to = step < 0 ? -1 : n;
@@ -206,11 +199,8 @@ int val_slice(struct run *r, struct val v, const struct val part[3], struct val 
         TRY(slice_part(part[1], 0, &to));
         to = slice_clamp(to, n, low, high);
     }
-    uint64_t gap =
-        step > 0 ? (uint64_t)(to > from ? to - from : 0) : (uint64_t)(from > to ? from - to : 0);
-    uint64_t width = step > 0 ? (uint64_t)step : (uint64_t)-step;
-    size_t count = (size_t)((gap + width - 1) / width);
-    if (gap && !count) count = 1; /* gap + width wrapped */
+    int64_t gap = step > 0 ? to - from : from - to, width = step > 0 ? step : -step;
+    size_t count = gap > 0 ? (size_t)((gap + width - 1) / width) : 0;
     if (v.t == V_STR) return slice_str(r, v, from, step, count, out);
     bool share = step == 1; /* a sequence never changes */
     struct seq *s;

@@ -4,68 +4,42 @@
 
 #include <string.h>
 
-/* The number of the parameter called `name` in "a b !c", or -1.  A parameter behind ! is refused. */
-static int param_at(const char *params, const struct str *name)
+static const struct kwarg *kwarg_find(const struct args *args, const struct str *name)
 {
-    int i = 0;
-    for (const char *p = params; *p; i++) {
-        p += *p == '!';
-        size_t n = strcspn(p, " ");
-        if (n == name->n && memcmp(p, name->s, n) == 0) return i;
-        p += n + (p[n] == ' ');
-    }
-    return -1;
+    for (size_t i = 0; i < args->n_kw; i++)
+        if (str_same(args->kw[i].name, name)) return &args->kw[i];
+    return NULL;
 }
 
-/* Fails if an argument was given for a parameter behind !. */
-static int check_refused(const struct call *c, const char *params)
-{
-    unsigned i = 0;
-    for (const char *p = params; *p; i++) {
-        size_t n = strcspn(p, " ");
-        if (*p == '!' && c->a[i].t != V_MISSING)
-            return ERR(UNSUPPORTED,
-                       "the argument '%.*s' of %s() is not supported in chat templates", (int)n - 1,
-                       p + 1, c->row->name);
-        p += n + (p[n] == ' ');
-    }
-    return 0;
-}
-
-static unsigned param_count(const char *params)
-{
-    unsigned n = *params != 0;
-    for (const char *p = params; *p; p++)
-        n += *p == ' ';
-    return n;
-}
-
+/* Arguments to the parameters of the row, "a b !c".  A parameter behind ! is refused. */
 static int bind(struct call *c)
 {
     const struct fn_row *row = c->row;
     const struct args *args = c->raw;
-    unsigned n = param_count(row->params);
-    if (args->n > n)
-        return ERR(FORMAT, "%s() takes at most %u argument%s (%zu given)", row->name, n,
-                   n == 1 ? "" : "s", args->n);
-    for (size_t i = 0; i < args->n; i++)
-        c->a[i] = args->v[i];
-    for (size_t i = 0; i < args->n_kw; i++) {
-        const struct str *name = args->kw[i].name;
-        int at = param_at(row->params, name);
-        if (at < 0)
-            return ERR(FORMAT, "%s() got an unexpected keyword argument '%.*s'", row->name,
-                       (int)MIN(name->n, (size_t)60), name->s);
-        if (c->a[at].t != V_MISSING)
-            return ERR(FORMAT, "%s() got multiple values for argument '%.*s'", row->name,
-                       (int)name->n, name->s);
-        c->a[at] = args->kw[i].v;
-    }
-    for (unsigned i = 0; i < row->need; i++)
-        if (c->a[i].t == V_MISSING)
+    size_t i = 0, used = 0;
+    for (const char *p = row->params; *p; i++) {
+        bool refused = *p == '!';
+        struct str name = {.s = p + refused, .n = strcspn(p, " ") - refused};
+        const struct kwarg *kw = kwarg_find(args, &name);
+        int n = (int)name.n;
+        used += kw != NULL;
+        if (kw && i < args->n)
+            return ERR(FORMAT, "%s() got multiple values for argument '%.*s'", row->name, n,
+                       name.s);
+        if (refused && (kw || i < args->n))
+            return ERR(UNSUPPORTED, "the argument '%.*s' of %s() is not supported", n, name.s,
+                       row->name);
+        if (kw || i < args->n) c->a[i] = kw ? kw->v : args->v[i];
+        if (i < row->need && c->a[i].t == V_MISSING)
             return ERR(FORMAT, "%s() needs at least %u argument%s", row->name, row->need,
                        row->need == 1 ? "" : "s");
-    return check_refused(c, row->params);
+        p = name.s + name.n + (name.s[name.n] == ' ');
+    }
+    if (args->n > i)
+        return ERR(FORMAT, "%s() takes at most %zu argument%s (%zu given)", row->name, i,
+                   i == 1 ? "" : "s", args->n);
+    if (used < args->n_kw) return ERR(FORMAT, "%s() got an unexpected keyword argument", row->name);
+    return 0;
 }
 
 int fn_invoke(struct run *r, const struct fn_row *row, struct val self, const struct args *args,
@@ -86,13 +60,6 @@ int fn_invoke(struct run *r, const struct fn_row *row, struct val self, const st
     r->tainting = saved;
     run_leave(r);
     return e;
-}
-
-static const struct kwarg *kwarg_find(const struct args *args, const struct str *name)
-{
-    for (size_t i = 0; i < args->n_kw; i++)
-        if (str_same(args->kw[i].name, name)) return &args->kw[i];
-    return NULL;
 }
 
 /* Fails if the call has an argument that is no parameter of the macro. */

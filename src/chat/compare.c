@@ -20,10 +20,10 @@ static int dict_equal(struct run *r, const struct dict *a, const struct dict *b,
     for (size_t i = 0; i < a->n; i++) {
         struct val *other;
         TRY(dict_find(r, b, a->v[i].k, &other));
+        *out = false;
         if (!other) return 0;
-        bool same;
-        TRY(val_equal(r, a->v[i].v, *other, &same));
-        if (!same) return 0;
+        TRY(val_equal(r, a->v[i].v, *other, out));
+        if (!*out) return 0;
     }
     *out = true;
     return 0;
@@ -35,9 +35,8 @@ static int seq_equal(struct run *r, struct val a, struct val b, bool *out)
     bool same_kind = a.seq->kind == b.seq->kind && !val_is_gen(a) && a.seq->kind != SEQ_VALUES;
     if (*out || !same_kind || a.seq->n != b.seq->n) return 0;
     for (size_t i = 0; i < a.seq->n; i++) {
-        bool same;
-        TRY(val_equal(r, a.seq->v[i], b.seq->v[i], &same));
-        if (!same) return 0;
+        TRY(val_equal(r, a.seq->v[i], b.seq->v[i], out));
+        if (!*out) return 0;
     }
     *out = true;
     return 0;
@@ -51,24 +50,12 @@ static int equal_inner(struct run *r, struct val a, struct val b, bool *out)
         return 0;
     }
     if (a.t != b.t) return 0;
-    switch ((enum val_type)a.t) {
-    case V_NONE:
-    case V_UNDEF:
-    case V_MISSING:
-        *out = true;
-        return 0;
-    case V_STR:
-        TRY(run_work_bytes(r, a.str->n == b.str->n ? a.str->n : 0));
-        *out = str_same(a.str, b.str);
-        return 0;
-    case V_SEQ:
-        return seq_equal(r, a, b, out);
-    case V_DICT:
-        return dict_equal(r, a.dict, b.dict, out);
-    default:
-        *out = a.dict == b.dict; /* identity */
-        return 0;
-    }
+    if (a.t == V_SEQ) return seq_equal(r, a, b, out);
+    if (a.t == V_DICT) return dict_equal(r, a.dict, b.dict, out);
+    if (a.t == V_STR) TRY(run_work_bytes(r, a.str->n == b.str->n ? a.str->n : 0));
+    *out = a.t == V_STR ? str_same(a.str, b.str)
+                        : a.t == V_NONE || a.t == V_UNDEF || a.dict == b.dict; /* or identity */
+    return 0;
 }
 
 int val_equal(struct run *r, struct val a, struct val b, bool *out)
@@ -159,39 +146,15 @@ int val_contains(struct run *r, struct val box, struct val x, bool *out)
     return e;
 }
 
-static int float_hash(double f, uint32_t *out)
-{
-    if (f == floor(f) && fabs(f) < 9.2e18) {
-        int64_t i = (int64_t)f;
-        *out = hash_bytes((const char *)&i, sizeof i);
-    } else {
-        *out = hash_bytes((const char *)&f, sizeof f);
-    }
-    return 0;
-}
-
 int val_hash(struct run *r, struct val v, uint32_t *out)
 {
-    int64_t i;
-    switch ((enum val_type)v.t) {
-    case V_STR:
-        TRY(run_work_bytes(r, v.str->n));
-        *out = hash_bytes(v.str->s, v.str->n);
-        return 0;
-    case V_BOOL:
-    case V_INT:
-        i = val_as_int(v);
-        *out = hash_bytes((const char *)&i, sizeof i);
-        return 0;
-    case V_FLOAT:
-        return float_hash(v.f, out);
-    case V_NONE:
-        *out = 7;
-        return 0;
-    default:
-        if (val_is_tuple(v)) return ERR(UNSUPPORTED, "a tuple as a key is not supported");
+    double f = val_is_num(v) ? val_as_float(v) + 0.0 : 0; /* equal numbers have equal hashes */
+    if (v.t == V_STR) TRY(run_work_bytes(r, v.str->n));
+    if (val_is_tuple(v)) return ERR(UNSUPPORTED, "a tuple as a key is not supported");
+    if (v.t != V_STR && v.t != V_NONE && !val_is_num(v))
         return ERR(FORMAT, "unhashable type: '%s'", val_type_name(v));
-    }
+    *out = v.t == V_STR ? hash_bytes(v.str->s, v.str->n) : hash_bytes((const char *)&f, sizeof f);
+    return 0;
 }
 
 /* Merge sort: stable, and every comparison may fail. */
@@ -202,11 +165,9 @@ static int merge(struct run *r, struct val *v, struct val *key, size_t mid, size
     memcpy(tmp, v, n * sizeof *v);
     memcpy(tmp + n, key, n * sizeof *key);
     while (i < mid && j < n) {
-        bool second;
-        if (reverse)
-            TRY(val_less(r, tmp[n + i], tmp[n + j], "<", &second));
-        else
-            TRY(val_less(r, tmp[n + j], tmp[n + i], "<", &second));
+        bool second; /* reverse keeps the order of equal items, too */
+        size_t a = reverse ? i : j, b = reverse ? j : i;
+        TRY(val_less(r, tmp[n + a], tmp[n + b], "<", &second));
         size_t from = second ? j++ : i++;
         v[k] = tmp[from];
         key[k++] = tmp[n + from];

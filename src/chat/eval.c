@@ -65,7 +65,7 @@ static int eval_dict(struct run *r, const struct node *n, struct val *out)
     return 0;
 }
 
-static int compare_once(struct run *r, int op, struct val a, struct val b, bool *out)
+static int compare(struct run *r, int op, struct val a, struct val b, bool *out)
 {
     static const char *const text[] = {
         [CMP_LT] = "<", [CMP_LE] = "<=", [CMP_GT] = ">", [CMP_GE] = ">="};
@@ -84,19 +84,6 @@ static int compare_once(struct run *r, int op, struct val a, struct val b, bool 
     default:
         return val_less(r, a, b, text[op], out);
     }
-}
-
-static int eval_compare(struct run *r, const struct node *n, struct val *out)
-{
-    struct val left, right;
-    bool hit = true;
-    TRY(node_eval(r, n->a, &left));
-    for (uint32_t i = 0; i < n->n && hit; i++, left = right) {
-        TRY(node_eval(r, n->list[i]->a, &right));
-        TRY(compare_once(r, n->list[i]->op, left, right, &hit));
-    }
-    *out = val_bool(hit);
-    return 0;
 }
 
 static int eval_item(struct run *r, const struct node *n, struct val *out)
@@ -181,6 +168,10 @@ static int eval_binary(struct run *r, const struct node *n, struct val *out)
         return val_true(a) == (n->kind == N_OR) ? 0 : node_eval(r, n->b, out);
     }
     TRY(node_eval(r, n->b, &b));
+    if (n->kind == N_COMPARE) {
+        *out = val_bool(false);
+        return compare(r, n->op, a, b, &out->b);
+    }
     return val_binary(r, (enum op)n->op, a, b, out);
 }
 
@@ -193,12 +184,12 @@ static int eval_const(struct run *r, const struct node *n, struct val *out)
 typedef int eval_fn(struct run *r, const struct node *n, struct val *out);
 
 static eval_fn *const eval_kind[] = {
-    [N_CONST] = eval_const,    [N_NAME] = eval_name,       [N_TUPLE] = eval_list,
-    [N_LIST] = eval_list,      [N_DICT] = eval_dict,       [N_COND] = eval_cond,
-    [N_OR] = eval_binary,      [N_AND] = eval_binary,      [N_BINARY] = eval_binary,
-    [N_NOT] = eval_unary,      [N_NEG] = eval_unary,       [N_POS] = eval_unary,
-    [N_ATTR] = eval_unary,     [N_COMPARE] = eval_compare, [N_ITEM] = eval_item,
-    [N_CALL] = eval_call,      [N_FILTER] = eval_builtin,  [N_TEST] = eval_builtin,
+    [N_CONST] = eval_const,    [N_NAME] = eval_name,      [N_TUPLE] = eval_list,
+    [N_LIST] = eval_list,      [N_DICT] = eval_dict,      [N_COND] = eval_cond,
+    [N_OR] = eval_binary,      [N_AND] = eval_binary,     [N_BINARY] = eval_binary,
+    [N_NOT] = eval_unary,      [N_NEG] = eval_unary,      [N_POS] = eval_unary,
+    [N_ATTR] = eval_unary,     [N_COMPARE] = eval_binary, [N_ITEM] = eval_item,
+    [N_CALL] = eval_call,      [N_FILTER] = eval_builtin, [N_TEST] = eval_builtin,
     [N_CAPTURED] = eval_const,
 };
 

@@ -52,164 +52,106 @@ int sym_intern(struct compile *c, const struct str *name, uint32_t *out)
 static int parse_primary(struct compile *c, bool space, struct node **out);
 static int parse_unary(struct compile *c, bool filters, struct node **out);
 
-struct binary {       /* an operator between two operands */
-    const char *name; /* a word, or NULL: see op */
-    uint32_t op;
+enum level { L_OR, L_AND, L_NOT, L_COMPARE, L_SUM, L_CONCAT, L_PRODUCT, L_POWER, L_UNARY };
+
+/* The operator between two operands that stands here, on its level; NULL: none. */
+static const struct binary {
+    const char *text;
+    enum level level;
     enum node_kind kind;
     int code;
-};
-
-static const struct binary *binary_at(struct compile *c, const struct binary *ops)
+} * binary_at(struct compile *c, enum level level)
 {
-    for (; ops->name || ops->op; ops++)
-        if (ops->name ? tok_is_name(c, ops->name) : tok_is_op(c, ops->op)) return ops;
+    static const struct binary all[] = {
+        {"or", L_OR, N_OR, 0},
+        {"and", L_AND, N_AND, 0},
+        {"==", L_COMPARE, N_COMPARE, CMP_EQ},
+        {"!=", L_COMPARE, N_COMPARE, CMP_NE},
+        {"<", L_COMPARE, N_COMPARE, CMP_LT},
+        {"<=", L_COMPARE, N_COMPARE, CMP_LE},
+        {">", L_COMPARE, N_COMPARE, CMP_GT},
+        {">=", L_COMPARE, N_COMPARE, CMP_GE},
+        {"in", L_COMPARE, N_COMPARE, CMP_IN},
+        {"not", L_COMPARE, N_COMPARE, CMP_NOTIN},
+        {"+", L_SUM, N_BINARY, OP_ADD},
+        {"-", L_SUM, N_BINARY, OP_SUB},
+        {"~", L_CONCAT, N_BINARY, OP_CONCAT},
+        {"*", L_PRODUCT, N_BINARY, OP_MUL},
+        {"/", L_PRODUCT, N_BINARY, OP_DIV},
+        {"//", L_PRODUCT, N_BINARY, OP_FLOORDIV},
+        {"%", L_PRODUCT, N_BINARY, OP_MOD},
+        {"**", L_POWER, N_BINARY, OP_POW},
+    };
+    const struct token *next = tok_at(c, 1);
+    for (size_t i = 0; i < countof(all); i++)
+        if (all[i].level == level && tok_is(c, all[i].text) &&
+            (all[i].code != CMP_NOTIN || level != L_COMPARE ||
+             (next->type == T_NAME && str_is(next->s, "in"))))
+            return &all[i];
     return NULL;
 }
 
-/* Operands that `next` parses, between operators that group to the left. */
-static int parse_left(struct compile *c, const struct binary *ops,
-                      int (*next)(struct compile *, struct node **), struct node **out)
+static int parse_not(struct compile *c, struct node **out);
+
+/* Operands of the next level between operators of this one, which group to the left.  A chain of
+ * comparisons a < b < c is (a < b) and (b < c). */
+static int parse_level(struct compile *c, enum level level, struct node **out)
 {
     const struct binary *hit;
-    TRY(next(c, out));
-    while ((hit = binary_at(c, ops))) {
-        struct node *n;
+    struct node *compared = NULL, *n;
+    if (level == L_UNARY) return parse_unary(c, true, out);
+    if (level == L_NOT && tok_is(c, "not")) return parse_not(c, out);
+    TRY(parse_level(c, level + 1, out));
+    while ((hit = binary_at(c, level))) {
         TRY(node_new(c, hit->kind, tok_at(c, 0)->line, &n));
-        c->at++;
+        c->at += level == L_COMPARE && hit->code == CMP_NOTIN ? 2 : 1;
         n->op = hit->code;
-        n->a = *out;
-        TRY(next(c, &n->b));
+        n->a = compared ? compared : *out;
+        TRY(parse_level(c, level + 1, &n->b));
+        if (compared) {
+            struct node *right = n;
+            TRY(node_new(c, N_AND, right->line, &n));
+            n->a = *out;
+            n->b = right;
+        }
+        if (level == L_COMPARE) compared = compared ? n->b->b : n->b;
         *out = n;
     }
     return 0;
 }
 
-static int parse_operand(struct compile *c, struct node **out)
-{
-    return parse_unary(c, true, out);
-}
-
-static int parse_pow(struct compile *c, struct node **out)
-{
-    static const struct binary ops[] = {{NULL, OP2('*', '*'), N_BINARY, OP_POW}, {0}};
-    return parse_left(c, ops, parse_operand, out);
-}
-
-static int parse_product(struct compile *c, struct node **out)
-{
-    static const struct binary ops[] = {{NULL, '*', N_BINARY, OP_MUL},
-                                        {NULL, '/', N_BINARY, OP_DIV},
-                                        {NULL, OP2('/', '/'), N_BINARY, OP_FLOORDIV},
-                                        {NULL, '%', N_BINARY, OP_MOD},
-                                        {0}};
-    return parse_left(c, ops, parse_pow, out);
-}
-
-static int parse_concat(struct compile *c, struct node **out)
-{
-    static const struct binary ops[] = {{NULL, '~', N_BINARY, OP_CONCAT}, {0}};
-    return parse_left(c, ops, parse_product, out);
-}
-
-static int parse_sum(struct compile *c, struct node **out)
-{
-    static const struct binary ops[] = {
-        {NULL, '+', N_BINARY, OP_ADD}, {NULL, '-', N_BINARY, OP_SUB}, {0}};
-    return parse_left(c, ops, parse_concat, out);
-}
-
-static int compare_op(struct compile *c)
-{
-    static const struct {
-        uint32_t op;
-        enum compare_op cmp;
-    } row[] = {
-        {OP2('=', '='), CMP_EQ}, {OP2('!', '='), CMP_NE}, {'<', CMP_LT},
-        {OP2('<', '='), CMP_LE}, {'>', CMP_GT},           {OP2('>', '='), CMP_GE},
-    };
-    for (size_t i = 0; i < countof(row); i++)
-        if (tok_skip_op(c, row[i].op)) return (int)row[i].cmp;
-    if (tok_skip_name(c, "in")) return CMP_IN;
-    const struct token *next = tok_at(c, 1);
-    if (tok_is_name(c, "not") && next->type == T_NAME && str_is(next->s, "in")) {
-        c->at += 2;
-        return CMP_NOTIN;
-    }
-    return -1;
-}
-
-static int parse_compare(struct compile *c, struct node **out)
-{
-    struct node_list l = {0};
-    struct node *first, *n;
-    int line = tok_at(c, 0)->line, op;
-    TRY(parse_sum(c, &first));
-    while ((op = compare_op(c)) >= 0) {
-        TRY(node_new(c, N_OPERAND, tok_at(c, 0)->line, &n));
-        n->op = op;
-        TRY(parse_sum(c, &n->a));
-        TRY(node_push(c, &l, n));
-    }
-    *out = first;
-    if (!l.n) return 0;
-    TRY(node_new(c, N_COMPARE, line, &n));
-    n->a = first;
-    node_take(n, &l);
-    *out = n;
-    return 0;
-}
-
 static int parse_not(struct compile *c, struct node **out)
 {
-    if (!tok_is_name(c, "not")) return parse_compare(c, out);
-    struct node *n;
     int line = tok_at(c, 0)->line;
     TRY(nest_enter(c, line));
     c->at++;
-    TRY(node_new(c, N_NOT, line, &n));
-    TRY(parse_not(c, &n->a));
+    TRY(node_new(c, N_NOT, line, out));
+    TRY(parse_level(c, L_NOT, &(*out)->a));
     nest_leave(c);
-    *out = n;
     return 0;
-}
-
-static int parse_and(struct compile *c, struct node **out)
-{
-    static const struct binary ops[] = {{"and", 0, N_AND, 0}, {0}};
-    return parse_left(c, ops, parse_not, out);
-}
-
-static int parse_or(struct compile *c, struct node **out)
-{
-    static const struct binary ops[] = {{"or", 0, N_OR, 0}, {0}};
-    return parse_left(c, ops, parse_and, out);
 }
 
 int parse_expr(struct compile *c, struct node **out)
 {
-    int line = tok_at(c, 0)->line;
-    TRY(nest_enter(c, line));
-    struct node *value;
-    TRY(parse_or(c, &value));
-    while (tok_skip_name(c, "if")) {
-        struct node *n;
-        TRY(node_new(c, N_COND, line, &n));
-        n->b = value;
-        TRY(parse_or(c, &n->a));
-        if (tok_skip_name(c, "else")) TRY(parse_expr(c, &n->c));
-        value = n;
-        line = tok_at(c, 0)->line;
+    struct node *n;
+    TRY(nest_enter(c, tok_at(c, 0)->line));
+    TRY(parse_level(c, L_OR, out));
+    while (tok_skip(c, "if")) {
+        TRY(node_new(c, N_COND, tok_at(c, 0)->line, &n));
+        n->b = *out;
+        TRY(parse_level(c, L_OR, &n->a));
+        if (tok_skip(c, "else")) TRY(parse_expr(c, &n->c));
+        *out = n;
     }
     nest_leave(c);
-    *out = value;
     return 0;
 }
 
 static bool tuple_ends(struct compile *c, const char *end_name)
 {
     const struct token *t = tok_at(c, 0);
-    return t->type == T_VAR_END || t->type == T_BLOCK_END || tok_is_op(c, ')') ||
-           (end_name && tok_is_name(c, end_name));
+    return t->type == T_VAR_END || t->type == T_BLOCK_END || tok_is(c, ")") ||
+           (end_name && tok_is(c, end_name));
 }
 
 int parse_tuple(struct compile *c, unsigned flags, const char *end_name, struct node **out)
@@ -219,16 +161,16 @@ int parse_tuple(struct compile *c, unsigned flags, const char *end_name, struct 
     struct node *n;
     int line = tok_at(c, 0)->line;
     for (;;) {
-        if (l.n) TRY(tok_want_op(c, ','));
+        if (l.n) TRY(tok_want(c, ","));
         if (tuple_ends(c, end_name)) break;
         if (flags & TUPLE_SIMPLE)
             TRY(parse_primary(c, flags & TUPLE_SPACE, &n));
         else if (flags & TUPLE_NO_COND)
-            TRY(parse_or(c, &n));
+            TRY(parse_level(c, L_OR, &n));
         else
             TRY(parse_expr(c, &n));
         TRY(node_push(c, &l, n));
-        if (!tok_is_op(c, ',')) break;
+        if (!tok_is(c, ",")) break;
         tuple = true;
     }
     if (!tuple && l.n) {
@@ -247,22 +189,22 @@ int parse_tuple(struct compile *c, unsigned flags, const char *end_name, struct 
 }
 
 /* [a, b] and {k: v}: items up to `close`, the opening bracket consumed. */
-static int parse_items(struct compile *c, uint32_t close, bool pairs, struct node *n)
+static int parse_items(struct compile *c, const char *close, bool pairs, struct node *n)
 {
     struct node_list l = {0};
     struct node *item;
-    while (!tok_is_op(c, close)) {
-        if (l.n) TRY(tok_want_op(c, ','));
-        if (tok_is_op(c, close)) break;
+    while (!tok_is(c, close)) {
+        if (l.n) TRY(tok_want(c, ","));
+        if (tok_is(c, close)) break;
         TRY(parse_expr(c, &item));
         TRY(node_push(c, &l, item));
         if (!pairs) continue;
-        TRY(tok_want_op(c, ':'));
+        TRY(tok_want(c, ":"));
         TRY(parse_expr(c, &item));
         TRY(node_push(c, &l, item));
     }
     node_take(n, &l);
-    return tok_want_op(c, close);
+    return tok_want(c, close);
 }
 
 static int parse_name(struct compile *c, bool space, struct node *n)
@@ -285,9 +227,9 @@ static int parse_name(struct compile *c, bool space, struct node *n)
     static const char *const special[] = {"caller", "varargs", "kwargs"};
     for (size_t i = 0; i < countof(special) && c->macros; i++)
         if (str_is(t->s, special[i])) return compile_refuse(t->line, special[i]);
-    if (space && tok_skip_op(c, '.')) {
+    if (space && tok_skip(c, ".")) {
         struct token *attr;
-        TRY(tok_want_name(c, &attr));
+        TRY(tok_want_type(c, T_NAME, &attr));
         n->kind = N_NSREF;
         n->value.str = attr->s;
     }
@@ -312,15 +254,15 @@ static int parse_primary(struct compile *c, bool space, struct node **out)
         return 0;
     }
     TRY(nest_enter(c, t->line));
-    if (tok_skip_op(c, '(')) {
+    if (tok_skip(c, "(")) {
         TRY(parse_tuple(c, TUPLE_PARENS, NULL, out));
-        TRY(tok_want_op(c, ')'));
-    } else if (tok_skip_op(c, '[')) {
+        TRY(tok_want(c, ")"));
+    } else if (tok_skip(c, "[")) {
         n->kind = N_LIST;
-        TRY(parse_items(c, ']', false, n));
-    } else if (tok_skip_op(c, '{')) {
+        TRY(parse_items(c, "]", false, n));
+    } else if (tok_skip(c, "{")) {
         n->kind = N_DICT;
-        TRY(parse_items(c, '}', true, n));
+        TRY(parse_items(c, "}", true, n));
     } else {
         return compile_fail(t->line, "unexpected '%s'", tok_describe(t, buf));
     }
@@ -328,27 +270,19 @@ static int parse_primary(struct compile *c, bool space, struct node **out)
     return 0;
 }
 
-static int parse_slice_part(struct compile *c, struct node **out)
+/* [key] or [from:to:step], whose parts may be absent. */
+static int parse_key(struct compile *c, struct node **out)
 {
-    *out = NULL;
-    if (tok_is_op(c, ':') || tok_is_op(c, ']') || tok_is_op(c, ',')) return 0;
-    return parse_expr(c, out);
-}
-
-static int parse_subscribed(struct compile *c, struct node **out)
-{
-    struct node *n, *from = NULL;
-    int line = tok_at(c, 0)->line;
-    if (!tok_is_op(c, ':')) TRY(parse_expr(c, &from));
-    if (!tok_skip_op(c, ':')) {
-        *out = from;
-        return 0;
+    struct node *n;
+    TRY(node_new(c, N_SLICE, tok_at(c, 0)->line, &n));
+    struct node **part[] = {&n->a, &n->b, &n->c};
+    size_t k = 0;
+    if (tok_is(c, "]")) return parse_expr(c, out);
+    for (;; k++) {
+        if (!tok_is(c, ":") && !tok_is(c, "]")) TRY(parse_expr(c, part[k]));
+        if (k == 2 || !tok_skip(c, ":")) break;
     }
-    TRY(node_new(c, N_SLICE, line, &n));
-    n->a = from;
-    TRY(parse_slice_part(c, &n->b));
-    if (tok_skip_op(c, ':')) TRY(parse_slice_part(c, &n->c));
-    *out = n;
+    *out = k ? n : n->a;
     return 0;
 }
 
@@ -356,7 +290,7 @@ static int parse_subscript(struct compile *c, struct node *obj, struct node **ou
 {
     struct node *n;
     int line = tok_at(c, 0)->line;
-    if (tok_skip_op(c, '.')) {
+    if (tok_skip(c, ".")) {
         const struct token *t = tok_at(c, 0);
         if (t->type != T_NAME && t->type != T_INT)
             return compile_fail(t->line, "expected name or number");
@@ -372,53 +306,39 @@ static int parse_subscript(struct compile *c, struct node *obj, struct node **ou
         *out = n;
         return 0;
     }
-    c->at++; /* [ */
     TRY(nest_enter(c, line));
-    TRY(node_new(c, N_ITEM, line, &n));
-    n->a = obj;
-    TRY(parse_subscribed(c, &n->b));
-    if (tok_is_op(c, ',')) return compile_refuse(line, "a subscript of several parts");
+    TRY(tok_want(c, "["));
+    TRY(node_new(c, N_ITEM, line, out));
+    (*out)->a = obj;
+    TRY(parse_key(c, &(*out)->b));
+    if (tok_is(c, ",")) return compile_refuse(line, "a subscript of several parts");
     nest_leave(c);
-    *out = n;
-    return tok_want_op(c, ']');
-}
-
-static int parse_arg(struct compile *c, struct node_list *pos, struct node_list *kw)
-{
-    const struct token *t = tok_at(c, 0), *next = tok_at(c, 1);
-    bool named = t->type == T_NAME && next->type == T_OP && next->op == '=';
-    if (tok_is_op(c, '*') || tok_is_op(c, OP2('*', '*')))
-        return compile_refuse(t->line, "*args or **kwargs in a call");
-    if (!named && kw->n)
-        return compile_fail(t->line, "invalid syntax for function call expression");
-    struct node *n;
-    if (!named) {
-        TRY(parse_expr(c, &n));
-        return node_push(c, pos, n);
-    }
-    TRY(node_new(c, N_KEYWORD, t->line, &n));
-    n->value = (struct val){.t = V_STR, .str = t->s};
-    c->at += 2;
-    TRY(parse_expr(c, &n->a));
-    return node_push(c, kw, n);
+    return tok_want(c, "]");
 }
 
 /* (a, b, k=v) into `call`. */
 static int parse_args(struct compile *c, struct node *call)
 {
     struct node_list pos = {0}, kw = {0};
-    bool comma = false;
+    struct node *n;
     TRY(nest_enter(c, tok_at(c, 0)->line));
-    TRY(tok_want_op(c, '('));
-    while (!tok_is_op(c, ')')) {
-        if (comma) {
-            TRY(tok_want_op(c, ','));
-            if (tok_is_op(c, ')')) break;
-        }
-        TRY(parse_arg(c, &pos, &kw));
-        comma = true;
+    TRY(tok_want(c, "("));
+    while (!tok_is(c, ")")) {
+        const struct token *t = tok_at(c, 0);
+        struct token *next = tok_at(c, 1);
+        bool named = t->type == T_NAME && next->type == T_OP && strcmp(next->op, "=") == 0;
+        if (tok_is(c, "*") || tok_is(c, "**"))
+            return compile_refuse(t->line, "*args or **kwargs in a call");
+        if (!named && kw.n)
+            return compile_fail(t->line, "invalid syntax for function call expression");
+        TRY(node_new(c, N_KEYWORD, t->line, &n));
+        n->value = (struct val){.t = V_STR, .str = t->s};
+        c->at += named ? 2 : 0;
+        TRY(parse_expr(c, &n->a));
+        TRY(named ? node_push(c, &kw, n) : node_push(c, &pos, n->a));
+        if (!tok_is(c, ")")) TRY(tok_want(c, ","));
     }
-    TRY(tok_want_op(c, ')'));
+    c->at++;
     nest_leave(c);
     node_take(call, &pos);
     call->list2 = kw.v;
@@ -438,9 +358,9 @@ static int parse_call(struct compile *c, struct node *f, struct node **out)
 static int parse_postfix(struct compile *c, struct node *n, struct node **out)
 {
     for (;;) {
-        if (tok_is_op(c, '.') || tok_is_op(c, '['))
+        if (tok_is(c, ".") || tok_is(c, "["))
             TRY(parse_subscript(c, n, &n));
-        else if (tok_is_op(c, '('))
+        else if (tok_is(c, "("))
             TRY(parse_call(c, n, &n));
         else
             break;
@@ -454,9 +374,9 @@ static int parse_postfix(struct compile *c, struct node *n, struct node **out)
 static int parse_builtin(struct compile *c, enum fn_kind kind, struct node *n)
 {
     struct token *t;
-    TRY(tok_want_name(c, &t));
-    while (tok_skip_op(c, '.'))
-        TRY(tok_want_name(c, &t));
+    TRY(tok_want_type(c, T_NAME, &t));
+    while (tok_skip(c, "."))
+        TRY(tok_want_type(c, T_NAME, &t));
     n->value = (struct val){.t = V_STR, .str = t->s};
     n->fn = builtin_find(kind, t->s);
     if (n->fn || c->ifs) return 0;
@@ -466,14 +386,14 @@ static int parse_builtin(struct compile *c, enum fn_kind kind, struct node *n)
 int parse_filter(struct compile *c, struct node *input, struct node **out)
 {
     struct node *n = input;
-    while (tok_is_op(c, '|')) {
+    while (tok_is(c, "|")) {
         struct node *f;
         int line = tok_at(c, 0)->line;
         c->at++;
         TRY(node_new(c, N_FILTER, line, &f));
         f->a = n;
         TRY(parse_builtin(c, FN_FILTER, f));
-        if (tok_is_op(c, '(')) TRY(parse_args(c, f));
+        if (tok_is(c, "(")) TRY(parse_args(c, f));
         n = f;
     }
     *out = n;
@@ -485,18 +405,18 @@ static int parse_test(struct compile *c, struct node *input, struct node **out)
     struct node *n, *arg;
     int line = tok_at(c, 0)->line;
     c->at++; /* is */
-    bool negated = tok_skip_name(c, "not");
+    bool negated = tok_skip(c, "not");
     TRY(node_new(c, N_TEST, line, &n));
     n->a = input;
     TRY(parse_builtin(c, FN_TEST, n));
     const struct token *t = tok_at(c, 0);
     bool word =
         t->type == T_NAME && !str_is(t->s, "else") && !str_is(t->s, "or") && !str_is(t->s, "and");
-    if (tok_is_op(c, '(')) {
+    if (tok_is(c, "(")) {
         TRY(parse_args(c, n));
     } else if (word || t->type == T_STRING || t->type == T_INT || t->type == T_FLOAT ||
-               tok_is_op(c, '[') || tok_is_op(c, '{')) {
-        if (tok_is_name(c, "is"))
+               tok_is(c, "[") || tok_is(c, "{")) {
+        if (tok_is(c, "is"))
             return compile_fail(t->line, "You cannot chain multiple tests with is");
         TRY(parse_primary(c, false, &arg));
         TRY(parse_postfix(c, arg, &arg));
@@ -515,9 +435,9 @@ static int parse_unary(struct compile *c, bool filters, struct node **out)
 {
     struct node *n;
     const struct token *t = tok_at(c, 0);
-    if (tok_is_op(c, '-') || tok_is_op(c, '+')) {
+    if (tok_is(c, "-") || tok_is(c, "+")) {
         TRY(nest_enter(c, t->line));
-        TRY(node_new(c, tok_is_op(c, '-') ? N_NEG : N_POS, t->line, &n));
+        TRY(node_new(c, tok_is(c, "-") ? N_NEG : N_POS, t->line, &n));
         c->at++;
         TRY(parse_unary(c, false, &n->a));
         nest_leave(c);
@@ -526,11 +446,11 @@ static int parse_unary(struct compile *c, bool filters, struct node **out)
     }
     TRY(parse_postfix(c, n, &n));
     while (filters) {
-        if (tok_is_op(c, '|'))
+        if (tok_is(c, "|"))
             TRY(parse_filter(c, n, &n));
-        else if (tok_is_name(c, "is"))
+        else if (tok_is(c, "is"))
             TRY(parse_test(c, n, &n));
-        else if (tok_is_op(c, '('))
+        else if (tok_is(c, "("))
             TRY(parse_call(c, n, &n));
         else
             break;

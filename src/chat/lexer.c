@@ -62,19 +62,11 @@ static int push_token(struct lexer *x, struct token t)
     return 0;
 }
 
-static int count_lines(const char *s, size_t n)
-{
-    int k = 0;
-    for (size_t i = 0; i < n; i++)
-        k += s[i] == '\n';
-    return k;
-}
-
 static void advance(struct lexer *x, size_t to)
 {
-    x->line += count_lines(x->s + x->at, to - x->at);
     if (to > x->at) x->line_starting = x->s[to - 1] == '\n';
-    x->at = to;
+    for (; x->at < to; x->at++)
+        x->line += x->s[x->at] == '\n';
 }
 
 static size_t skip_space(const struct lexer *x, size_t at)
@@ -147,13 +139,11 @@ static bool name_char(const struct lexer *x, size_t at, size_t *len)
     return chr_is(utf8_decode(x->s + at, x->n - at, len), IS_WORD);
 }
 
-static int lex_name(struct lexer *x, bool *done)
+static int lex_name(struct lexer *x)
 {
     size_t at = x->at, len;
     while (at < x->n && name_char(x, at, &len))
         at += len;
-    *done = at > x->at;
-    if (!*done) return 0;
     struct token t = {.type = T_NAME, .line = x->line};
     TRY(compile_str(x->c, x->s + x->at, at - x->at, &t.s));
     advance(x, at);
@@ -282,33 +272,33 @@ static int lex_bracket(struct lexer *x, char ch)
 
 static int lex_operator(struct lexer *x)
 {
-    static const char two[][3] = {"==", "!=", ">=", "<=", "//", "**"};
-    char ch = x->s[x->at];
+    static const char ops[][3] = {"==", "!=", ">=", "<=", "//", "**", "+", "-", "/",
+                                  "*",  "%",  "~",  "[",  "]",  "(",  ")", "{", "}",
+                                  ">",  "<",  "=",  ".",  ":",  "|",  ",", ";"};
+    const char *s = x->s + x->at;
     struct token t = {.type = T_OP, .line = x->line};
-    for (size_t i = 0; i < countof(two); i++)
-        if (at_mark(x, x->at, two[i])) t.op = OP2(two[i][0], two[i][1]);
-    if (!t.op && ch && strchr("+-/*%~[](){}><=.:|,;", ch)) t.op = (unsigned char)ch;
-    if (!t.op) {
-        size_t len;
-        utf8_decode(x->s + x->at, x->n - x->at, &len);
-        return compile_fail(x->line, "unexpected char '%.*s' at %zu", (int)len, x->s + x->at,
-                            utf8_count(x->s, x->at));
+    for (size_t i = 0; i < countof(ops); i++) {
+        size_t n = strlen(ops[i]);
+        if (x->n - x->at < n || memcmp(s, ops[i], n) != 0) continue;
+        memcpy(t.op, ops[i], n);
+        if (n == 1) TRY(lex_bracket(x, *s));
+        advance(x, x->at + n);
+        return push_token(x, t);
     }
-    if (t.op < 256) TRY(lex_bracket(x, ch));
-    advance(x, x->at + (t.op < 256 ? 1 : 2));
-    return push_token(x, t);
+    size_t len;
+    utf8_decode(s, x->n - x->at, &len);
+    return compile_fail(x->line, "unexpected char '%.*s' at %zu", (int)len, s,
+                        utf8_count(x->s, x->at));
 }
 
 /* One token inside a tag. */
 static int lex_inside(struct lexer *x)
 {
     char ch = x->s[x->at];
-    bool digit = ch >= '0' && ch <= '9', done;
-    if (digit) return lex_number(x);
-    TRY(lex_name(x, &done));
-    if (done) return 0;
-    if (ch == '"' || ch == '\'') return lex_string(x);
-    return lex_operator(x);
+    size_t len;
+    if (ch >= '0' && ch <= '9') return lex_number(x);
+    if (name_char(x, x->at, &len)) return lex_name(x);
+    return ch == '"' || ch == '\'' ? lex_string(x) : lex_operator(x);
 }
 
 static int lex_tag(struct lexer *x, bool block)
@@ -386,33 +376,20 @@ struct token *tok_at(struct compile *c, unsigned ahead)
     return &c->tok[i];
 }
 
-bool tok_is_op(struct compile *c, uint32_t op)
+bool tok_is(struct compile *c, const char *text)
 {
-    struct token *t = tok_at(c, 0);
-    return t->type == T_OP && t->op == op;
+    const struct token *t = tok_at(c, 0);
+    return t->type == T_OP ? strcmp(t->op, text) == 0 : t->type == T_NAME && str_is(t->s, text);
 }
 
-bool tok_is_name(struct compile *c, const char *name)
+bool tok_skip(struct compile *c, const char *text)
 {
-    struct token *t = tok_at(c, 0);
-    return t->type == T_NAME && str_is(t->s, name);
-}
-
-bool tok_skip_op(struct compile *c, uint32_t op)
-{
-    bool hit = tok_is_op(c, op);
+    bool hit = tok_is(c, text);
     c->at += hit;
     return hit;
 }
 
-bool tok_skip_name(struct compile *c, const char *name)
-{
-    bool hit = tok_is_name(c, name);
-    c->at += hit;
-    return hit;
-}
-
-static const char *type_text(enum token_type t)
+const char *tok_describe(const struct token *t, char buf[64])
 {
     static const char *const text[] = {
         [T_EOF] = "end of template",
@@ -425,21 +402,11 @@ static const char *type_text(enum token_type t)
         [T_STRING] = "string",
         [T_INT] = "integer",
         [T_FLOAT] = "float",
-        [T_OP] = "operator",
     };
-    return text[t];
-}
-
-const char *tok_describe(const struct token *t, char buf[64])
-{
-    if (t->type == T_NAME)
+    if (t->type == T_NAME && t->s)
         snprintf(buf, 64, "%.*s", (int)MIN(t->s->n, (size_t)60), t->s->s);
-    else if (t->type == T_OP && t->op > 255)
-        snprintf(buf, 64, "%c%c", (char)(t->op >> 8), (char)t->op);
-    else if (t->type == T_OP)
-        snprintf(buf, 64, "%c", (char)t->op);
     else
-        snprintf(buf, 64, "%s", type_text(t->type));
+        snprintf(buf, 64, "%s", t->type == T_OP ? t->op : text[t->type]);
     return buf;
 }
 
@@ -452,24 +419,17 @@ int tok_unexpected(struct compile *c, const char *wanted)
     return compile_fail(t->line, "expected token '%s', got '%s'", wanted, tok_describe(t, buf));
 }
 
-int tok_want(struct compile *c, enum token_type t)
+int tok_want(struct compile *c, const char *text)
 {
-    if (tok_at(c, 0)->type != t) return tok_unexpected(c, type_text(t));
-    c->at++;
-    return 0;
+    return tok_skip(c, text) ? 0 : tok_unexpected(c, text);
 }
 
-int tok_want_op(struct compile *c, uint32_t op)
+int tok_want_type(struct compile *c, enum token_type type, struct token **out)
 {
-    struct token want = {.type = T_OP, .op = op};
+    struct token *t = tok_at(c, 0), wanted = {.type = type};
     char buf[64];
-    return tok_skip_op(c, op) ? 0 : tok_unexpected(c, tok_describe(&want, buf));
-}
-
-int tok_want_name(struct compile *c, struct token **out)
-{
-    struct token *t = tok_at(c, 0);
-    TRY(tok_want(c, T_NAME));
+    if (t->type != type) return tok_unexpected(c, tok_describe(&wanted, buf));
+    c->at++;
     *out = t;
     return 0;
 }

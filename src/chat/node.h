@@ -16,12 +16,10 @@ enum token_type {
     T_FLOAT,
     T_OP,
 };
-/* An operator of two characters is the number of both. */
-#define OP2(a, b) ((uint32_t)(a) << 8 | (uint32_t)(b))
 struct token {
     enum token_type type;
     int line;
-    uint32_t op;   /* T_OP */
+    char op[3];    /* T_OP, NUL-terminated */
     struct str *s; /* data, name, string */
     int64_t i;
     double f;
@@ -51,9 +49,8 @@ enum node_kind {
     N_OR,
     N_AND,     /* a, b */
     N_NOT,     /* a */
-    N_COMPARE, /* a; list: N_OPERAND nodes */
-    N_OPERAND, /* a, op */
-    N_BINARY,  /* a, b; op */
+    N_COMPARE, /* a, b; op: enum compare_op */
+    N_BINARY,  /* a, b; op: enum op */
     N_NEG,
     N_POS,      /* a */
     N_ATTR,     /* a, value */
@@ -111,13 +108,11 @@ int compile_str(struct compile *c, const char *s, size_t n, struct str **out); /
 /* ---- lexer.c: makes the tokens, and reads them one by one */
 int lex_all(struct compile *c, const char *src, size_t n);
 struct token *tok_at(struct compile *c, unsigned ahead);
-bool tok_is_op(struct compile *c, uint32_t op);
-bool tok_is_name(struct compile *c, const char *name);
-bool tok_skip_op(struct compile *c, uint32_t op);
-bool tok_skip_name(struct compile *c, const char *name);
-int tok_want_op(struct compile *c, uint32_t op);
-int tok_want_name(struct compile *c, struct token **out);
-int tok_want(struct compile *c, enum token_type t);
+/* True if the next token is that operator or name; the others move behind the token. */
+bool tok_is(struct compile *c, const char *text);
+bool tok_skip(struct compile *c, const char *text);
+int tok_want(struct compile *c, const char *text);
+int tok_want_type(struct compile *c, enum token_type type, struct token **out);
 int tok_unexpected(struct compile *c, const char *wanted);
 const char *tok_describe(const struct token *t, char buf[64]);
 

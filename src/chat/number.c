@@ -117,7 +117,7 @@ static bool number_text(const struct str *s, char out[64])
 static bool to_number(struct call *c, struct val *out)
 {
     char t[64], *end;
-    double f;
+    double f = 0;
     struct val v = c->self;
     *out = v;
     if (val_is_num(v)) return true;

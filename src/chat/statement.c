@@ -46,8 +46,8 @@ static int fail_tag(struct compile *c, const struct str *name, int line)
 static int parse_block(struct compile *c, const char *const *ends, struct node **body,
                        const char **end)
 {
-    tok_skip_op(c, ':');
-    TRY(tok_want(c, T_BLOCK_END));
+    tok_skip(c, ":");
+    TRY(tok_want_type(c, T_BLOCK_END, &(struct token *){0}));
     c->ends[c->n_ends++] = ends;
     TRY(parse_body(c, ends, body));
     const struct token *t = tok_at(c, 0);
@@ -100,11 +100,11 @@ static int parse_for(struct compile *c, struct node *n)
     static const char *const ends[] = {"endfor", "else", NULL}, *const end[] = {"endfor", NULL};
     const char *hit;
     TRY(parse_target(c, 0, "in", &n->a));
-    if (!tok_skip_name(c, "in")) return tok_unexpected(c, "in");
+    if (!tok_skip(c, "in")) return tok_unexpected(c, "in");
     TRY(parse_tuple(c, TUPLE_NO_COND, "recursive", &n->b));
     c->inner++;
-    if (tok_skip_name(c, "if")) TRY(parse_expr(c, &n->c));
-    if (tok_is_name(c, "recursive")) return compile_refuse(n->line, "a recursive loop");
+    if (tok_skip(c, "if")) TRY(parse_expr(c, &n->c));
+    if (tok_is(c, "recursive")) return compile_refuse(n->line, "a recursive loop");
     c->loops++;
     TRY(parse_block(c, ends, &n->d, &hit));
     c->loops--;
@@ -137,7 +137,7 @@ static int parse_set(struct compile *c, struct node *n)
 {
     static const char *const end[] = {"endset", NULL};
     TRY(parse_target(c, TUPLE_SPACE, NULL, &n->a));
-    if (tok_skip_op(c, '=')) {
+    if (tok_skip(c, "=")) {
         TRY(parse_tuple(c, 0, NULL, &n->b));
         note_target(c, n->a);
         return 0;
@@ -156,17 +156,17 @@ static int parse_set(struct compile *c, struct node *n)
 static int parse_signature(struct compile *c, struct node *n)
 {
     struct node_list names = {0}, defaults = {0};
-    TRY(tok_want_op(c, '('));
-    while (!tok_is_op(c, ')')) {
+    TRY(tok_want(c, "("));
+    while (!tok_is(c, ")")) {
         struct node *p;
         struct token *t;
-        if (names.n) TRY(tok_want_op(c, ','));
-        TRY(tok_want_name(c, &t));
+        if (names.n) TRY(tok_want(c, ","));
+        TRY(tok_want_type(c, T_NAME, &t));
         TRY(node_new(c, N_NAME, t->line, &p));
         p->value = (struct val){.t = V_STR, .str = t->s};
         TRY(sym_intern(c, t->s, &p->sym));
         TRY(node_push(c, &names, p));
-        if (tok_skip_op(c, '=')) {
+        if (tok_skip(c, "=")) {
             TRY(parse_expr(c, &p));
             TRY(node_push(c, &defaults, p));
         } else if (defaults.n) {
@@ -194,7 +194,7 @@ static int parse_macro(struct compile *c, struct node *n)
 {
     static const char *const end[] = {"endmacro", NULL};
     struct token *name;
-    TRY(tok_want_name(c, &name));
+    TRY(tok_want_type(c, T_NAME, &name));
     n->value = (struct val){.t = V_STR, .str = name->s};
     TRY(sym_intern(c, name->s, &n->sym));
     c->inner++;
@@ -286,11 +286,11 @@ static int parse_body(struct compile *c, const char *const *ends, struct node **
         } else if (t->type == T_VAR_BEGIN) {
             TRY(node_new(c, N_PRINT, t->line, &n));
             TRY(parse_tuple(c, 0, NULL, &n->a));
-            TRY(tok_want(c, T_VAR_END));
+            TRY(tok_want_type(c, T_VAR_END, &(struct token *){0}));
         } else {
             if (at_end_tag(tok_at(c, 0), ends)) break;
             TRY(parse_tag(c, &n));
-            TRY(tok_want(c, T_BLOCK_END));
+            TRY(tok_want_type(c, T_BLOCK_END, &(struct token *){0}));
         }
         TRY(node_push(c, &l, n));
     }
