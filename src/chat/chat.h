@@ -19,16 +19,11 @@ struct jinja_span {
  * lstrip_blocks, loop controls, the generation extension, tojson without HTML escaping. */
 int jinja_compile(const char *src, size_t n, struct jinja **out);
 void jinja_drop(struct jinja *j);
-/* vars: an object; its keys become global variables.  now: the local time strftime_now shows, NULL or
- * not set: the clock.  span/n_span (may be NULL): byte
- * ranges of {% generation %} blocks, owned by the caller (mem_free). */
+/* The local time that strftime_now shows; not set, or a NULL pointer: the clock. */
 struct jinja_now {
     int year, month, day, hour, minute, second;
     bool set;
 };
-int jinja_render(const struct jinja *j, const json_t *vars, const struct jinja_now *now,
-                 struct buf *out, struct jinja_span **span, size_t *n_span);
-
 /* Renders messages as apply_chat_template does: kwargs may hold tools, documents,
  * add_generation_prompt, and any template variable; special tokens of tok become variables
  * (bos_token, ...).  `template` NULL: the tokenizer's own. */

@@ -2,7 +2,6 @@
  * (messages, tools, documents, kwargs) never becomes a control token: the engine knows which bytes
  * of the output are the caller's, and the tokenizer is told to read special tokens that touch them
  * as plain text.  The prompt is rendered once and is the same text with or without that. */
-#include "chat/guard.h"
 #include "chat/prompt.h"
 #include "tok/tok.h"
 

@@ -129,19 +129,6 @@ static int make_macro(struct run *r, const struct node *def, struct val *out)
     return 0;
 }
 
-static int push_span(struct run *r, size_t from, size_t to)
-{
-    if (r->n_span == r->cap_span) {
-        size_t cap = r->cap_span ? r->cap_span * 2 : 8;
-        struct jinja_span *p = mem_grow(r->span, cap, sizeof *p);
-        if (!p) return ERR_NOMEM;
-        r->span = p;
-        r->cap_span = cap;
-    }
-    r->span[r->n_span++] = (struct jinja_span){from, to};
-    return 0;
-}
-
 /* The body runs in a scope of its own; its bytes in the output are one span. */
 static int exec_generation(struct run *r, const struct node *n)
 {
@@ -153,7 +140,10 @@ static int exec_generation(struct run *r, const struct node *n)
     if (flow < 0) return flow;
     size_t from = r->root_out->b.len;
     TRY(val_print(r, text, r->out));
-    return push_span(r, from, from + text.str->n);
+    struct ranges *spans = &r->spans;
+    ARENA_GROW(&r->mem, spans);
+    spans->v[spans->n++] = (struct jinja_span){from, from + text.str->n};
+    return 0;
 }
 
 static int exec_kind(struct run *r, const struct node *n)

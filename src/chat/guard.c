@@ -1,7 +1,7 @@
 /* guard.c - where the caller's text in a prompt spells a special token.  Every place where the text
  * of a special token touches foreign bytes becomes a plain span, also when only its end or its
  * beginning is foreign; places the template wrote itself stay control tokens. */
-#include "chat/guard.h"
+#include "chat/prompt.h"
 #include "tok/tok.h"
 
 #include <stdlib.h>

@@ -39,9 +39,7 @@ static int compile(struct compile *c, const char *src, size_t n)
     static const struct str loop = {"loop", 4, 4, NULL};
     TRY(sym_intern(c, &loop, &c->j->sym_loop));
     TRY(lex_all(c, src, n));
-    int e = parse_template(c, &c->j->root);
-    if (c->lex_error && c->at + 1 >= c->n_tok) return err_set(c->lex_error, "%s", c->lex_text);
-    return e;
+    return parse_template(c, &c->j->root);
 }
 
 int jinja_compile(const char *src, size_t n, struct jinja **out)
@@ -93,20 +91,15 @@ static int run_root(struct run *r)
     return node_exec(r, r->j->root);
 }
 
-static void shift(struct jinja_span *v, size_t n, size_t by)
+/* A copy of the ranges, moved by `by` bytes. */
+static int copy_ranges(const struct ranges *g, size_t by, struct jinja_span **out, size_t *n)
 {
-    for (size_t i = 0; i < n; i++) {
-        v[i].from += by;
-        v[i].to += by;
-    }
-}
-
-static int copy_foreign(const struct ranges *g, struct rendered *out)
-{
-    out->foreign = mem_array(g->n, sizeof *out->foreign);
-    if (!out->foreign) return ERR_NOMEM;
-    if (g->n) memcpy(out->foreign, g->v, g->n * sizeof *g->v);
-    out->n_foreign = g->n;
+    struct jinja_span *v = mem_array(g->n, sizeof *v);
+    if (!v) return ERR_NOMEM;
+    for (size_t i = 0; i < g->n; i++)
+        v[i] = (struct jinja_span){g->v[i].from + by, g->v[i].to + by};
+    *out = v;
+    *n = g->n;
     return 0;
 }
 
@@ -129,14 +122,9 @@ int jinja_run(const struct jinja *j, const json_t *vars, const json_t *trusted,
     arena_init(&r.mem, RUN_MAX_MEMORY);
     int e = run_root(&r);
     if (e < 0 && r.err_line) err_prefix(e, "line %d", r.err_line);
-    m.span = r.span;
-    m.n_span = r.n_span;
-    if (e >= 0) e = copy_foreign(&text.foreign, &m);
-    if (e >= 0) {
-        shift(m.span, m.n_span, out->len);
-        shift(m.foreign, m.n_foreign, out->len);
-        e = buf_append(out, text.b.data ? text.b.data : "", text.b.len);
-    }
+    if (e >= 0) e = copy_ranges(&r.spans, out->len, &m.span, &m.n_span);
+    if (e >= 0) e = copy_ranges(&text.foreign, out->len, &m.foreign, &m.n_foreign);
+    if (e >= 0) e = buf_append(out, text.b.data ? text.b.data : "", text.b.len);
     if (e < 0)
         rendered_done(&m);
     else
@@ -144,18 +132,4 @@ int jinja_run(const struct jinja *j, const json_t *vars, const json_t *trusted,
     arena_done(&r.mem);
     text_done(&text);
     return e < 0 ? e : 0;
-}
-
-int jinja_render(const struct jinja *j, const json_t *vars, const struct jinja_now *now,
-                 struct buf *out, struct jinja_span **span, size_t *n_span)
-{
-    struct rendered m;
-    TRY(jinja_run(j, vars, NULL, now, out, &m));
-    if (span && n_span) {
-        *span = m.span;
-        *n_span = m.n_span;
-        m.span = NULL;
-    }
-    rendered_done(&m);
-    return 0;
 }

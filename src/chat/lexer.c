@@ -359,14 +359,8 @@ int lex_all(struct compile *c, const char *src, size_t n)
     if (k && s[k - 1] == '\n') k--;
     s[k] = 0;
     struct lexer x = {.c = c, .s = s, .n = k, .line = 1, .line_starting = true};
-    int e = 0;
-    while (x.at < x.n && e >= 0)
-        e = lex_root(&x);
-    if (e < 0 && e != ERR_FORMAT && e != ERR_UNSUPPORTED) return e;
-    if (e < 0) { /* reported when the parser comes to it, after errors before it */
-        c->lex_error = e;
-        snprintf(c->lex_text, sizeof c->lex_text, "%s", err_last());
-    }
+    while (x.at < x.n)
+        TRY(lex_root(&x));
     return push_token(&x, (struct token){.type = T_EOF, .line = x.line});
 }
 

@@ -97,8 +97,6 @@ struct compile {
     const char *tag[JINJA_MAX_DEPTH + 2];         /* names of open blocks */
     const char *const *ends[JINJA_MAX_DEPTH + 2]; /* end tags looked for, NULL-terminated */
     unsigned n_tag, n_ends;
-    int lex_error; /* what ended the tokens early, and its sentence */
-    char lex_text[1024];
 };
 int compile_fail(int line, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 int compile_refuse(int line, const char *what); /* "line 3: WHAT is not supported in ..." */

@@ -20,21 +20,17 @@ static int set(json_t *o, const char *key, json_t *v) /* steals v */
 static int alias_reasoning(const json_t *message, json_t **out)
 {
     static const char *const names[] = {"reasoning_content", "thinking", "reasoning"};
-    json_t *reasoning = NULL, *m = json_object();
-    if (!m) return ERR(NOMEM, "out of memory");
-    for (size_t i = 0; i < countof(names) && !reasoning; i++) {
-        json_t *v = json_object_get(message, names[i]);
-        if (v && !json_is_null(v)) reasoning = v;
+    json_t *reasoning = NULL, *v;
+    for (size_t i = 0; i < countof(names) && !reasoning; i++)
+        if ((v = json_object_get(message, names[i])) && !json_is_null(v)) reasoning = v;
+    json_t *m = json_pack("{s:O*}", "thinking", reasoning);
+    if (m && json_object_update(m, (json_t *)message) == 0 &&
+        (!reasoning || json_object_set(m, "reasoning_content", reasoning) == 0)) {
+        *out = m;
+        return 0;
     }
-    bool ok = !reasoning || json_object_set(m, "thinking", reasoning) == 0;
-    ok = ok && json_object_update(m, (json_t *)message) == 0;
-    ok = ok && (!reasoning || json_object_set(m, "reasoning_content", reasoning) == 0);
-    if (!ok) {
-        json_decref(m);
-        return ERR(NOMEM, "out of memory");
-    }
-    *out = m;
-    return 0;
+    json_decref(m);
+    return ERR(NOMEM, "out of memory");
 }
 
 static int copy_messages(const json_t *messages, json_t **out)
@@ -59,14 +55,7 @@ static int copy_messages(const json_t *messages, json_t **out)
 
 static json_t *tagged(const json_t *text)
 {
-    struct buf b;
-    buf_init(&b, JINJA_MAX_OUTPUT);
-    json_t *j = NULL;
-    if (buf_append(&b, json_string_value(text), json_string_length(text)) >= 0 &&
-        buf_puts(&b, TAG) >= 0)
-        j = json_stringn(b.data, b.len);
-    buf_done(&b);
-    return j;
+    return json_pack("s%+", json_string_value(text), json_string_length(text), TAG);
 }
 
 /* Puts the tag behind the text to be continued; *text borrows that text from the caller's messages. */
@@ -140,20 +129,18 @@ static int check_objects(const json_t *list, const char *what)
 /* Names of arguments of the reference's functions: as template variables they would mislead. */
 static int check_kwargs(const json_t *kwargs)
 {
-    static const char *const reserved[] = {
-        "messages",
-        "conversation",
-        "chat_template",
-        "tokenize",
-        "padding",
-        "truncation",
-        "max_length",
-        "return_tensors",
-        "return_dict",
-        "tokenizer_kwargs",
-        "continue_final_message",
-        "return_assistant_tokens_mask",
-    };
+    static const char *const reserved[] = {"messages",
+                                           "conversation",
+                                           "chat_template",
+                                           "tokenize",
+                                           "padding",
+                                           "truncation",
+                                           "max_length",
+                                           "return_tensors",
+                                           "return_dict",
+                                           "tokenizer_kwargs",
+                                           "continue_final_message",
+                                           "return_assistant_tokens_mask"};
     if (!kwargs) return 0;
     if (!json_is_object(kwargs)) return ERR(ARG, "chat template kwargs must be an object");
     for (size_t i = 0; i < countof(reserved); i++)
@@ -166,26 +153,23 @@ static int check_kwargs(const json_t *kwargs)
 /* The caller's variables: kwargs, and the arguments over them. */
 static int make_vars(json_t *messages, const struct chat_options *o, json_t **out)
 {
-    json_t *v = json_object();
     const json_t *tools = o->tools ? o->tools : json_object_get(o->kwargs, "tools");
     const json_t *docs = o->documents ? o->documents : json_object_get(o->kwargs, "documents");
-    int e = check_kwargs(o->kwargs);
-    if (e >= 0) e = check_objects(tools, "tools");
-    if (e >= 0) e = check_objects(docs, "documents");
-    if (e >= 0 && !v) e = ERR(NOMEM, "out of memory");
-    if (e >= 0 && o->kwargs && json_object_update(v, (json_t *)o->kwargs) != 0)
-        e = ERR(NOMEM, "out of memory");
-    if (e >= 0) e = set(v, "messages", json_incref(messages));
-    if (e >= 0) e = set(v, "tools", tools ? json_incref((json_t *)tools) : json_null());
-    if (e >= 0) e = set(v, "documents", docs ? json_incref((json_t *)docs) : json_null());
+    TRY(check_kwargs(o->kwargs));
+    TRY(check_objects(tools, "tools"));
+    TRY(check_objects(docs, "documents"));
+    json_t *own =
+        json_pack("{s:O, s:O?, s:O?}", "messages", messages, "tools", tools, "documents", docs);
+    json_t *v = o->kwargs ? json_copy((json_t *)o->kwargs) : json_object();
+    int e = own && v && json_object_update(v, own) == 0 ? 0 : ERR(NOMEM, "out of memory");
     if (e >= 0 && (o->add_generation_prompt || !json_object_get(v, "add_generation_prompt")))
         e = set(v, "add_generation_prompt", json_boolean(o->add_generation_prompt));
-    if (e < 0) {
+    json_decref(own);
+    if (e < 0)
         json_decref(v);
-        return e;
-    }
-    *out = v;
-    return 0;
+    else
+        *out = v;
+    return e;
 }
 
 /* Marks end where the text was cut. */

@@ -15,31 +15,27 @@ static int parse_body(struct compile *c, const char *const *ends, struct node **
 /* Error for a tag nobody asked for, or for the end of the source (name NULL). */
 static int fail_tag(struct compile *c, const struct str *name, int line)
 {
-    char text[640];
-    size_t k = 0;
+    const char *const *ends = c->n_ends ? c->ends[c->n_ends - 1] : NULL;
+    char text[512] = "";
     bool nested = false;
-    if (name)
-        k += (size_t)snprintf(text + k, sizeof text - k, "Encountered unknown tag '%.*s'.",
-                              (int)MIN(name->n, (size_t)60), name->s);
-    else
-        k += (size_t)snprintf(text + k, sizeof text - k, "Unexpected end of template.");
     for (unsigned i = 0; name && i < c->n_ends; i++)
         for (const char *const *p = c->ends[i]; *p; p++)
             nested |= str_is(name, *p);
-    if (c->n_ends) {
-        k += (size_t)snprintf(text + k, sizeof text - k,
-                              nested ? " You probably made a nesting mistake. Jinja is expecting "
-                                       "this tag, but currently looking for "
-                                     : " Jinja was looking for the following tags: ");
-        for (const char *const *p = c->ends[c->n_ends - 1]; *p && k < sizeof text; p++)
-            k += (size_t)snprintf(text + k, sizeof text - k, "%s'%s'",
-                                  p == c->ends[c->n_ends - 1] ? "" : " or ", *p);
-        if (k < sizeof text) k += (size_t)snprintf(text + k, sizeof text - k, ".");
-    }
-    if (c->n_tag && k < sizeof text)
-        snprintf(text + k, sizeof text - k, " The innermost block that needs to be closed is '%s'.",
+    for (const char *const *p = ends; p && *p; p++)
+        snprintf(text + strlen(text), 100, "%s'%s'", p == ends ? "" : " or ", *p);
+    char tag[100] = "Unexpected end of template.", open[100] = "";
+    if (name)
+        snprintf(tag, sizeof tag, "Encountered unknown tag '%.*s'.", (int)MIN(name->n, 60u),
+                 name->s);
+    if (c->n_tag)
+        snprintf(open, sizeof open, " The innermost block that needs to be closed is '%s'.",
                  c->tag[c->n_tag - 1]);
-    return compile_fail(line, "%s", text);
+    return compile_fail(line, "%s%s%s%s%s", tag,
+                        !ends    ? ""
+                        : nested ? " You probably made a nesting mistake. Jinja is expecting this "
+                                   "tag, but currently looking for "
+                                 : " Jinja was looking for the following tags: ",
+                        text, ends ? "." : "", open);
 }
 
 /* The rest of an opening tag and what it encloses, up to one of `ends`, whose name is consumed. */

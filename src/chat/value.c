@@ -27,26 +27,13 @@ const char *val_type_name(struct val v)
 
 bool val_true(struct val v)
 {
-    switch ((enum val_type)v.t) {
-    case V_MISSING:
-    case V_UNDEF:
-    case V_NONE:
-        return false;
-    case V_BOOL:
-        return v.b;
-    case V_INT:
-        return v.i != 0;
-    case V_FLOAT:
-        return v.f != 0;
-    case V_STR:
-        return v.str->n > 0;
-    case V_SEQ:
-        return val_is_gen(v) || v.seq->n > 0;
-    case V_DICT:
-        return v.dict->n > 0;
-    default:
-        return true;
-    }
+    if (v.t == V_BOOL) return v.b;
+    if (v.t == V_INT) return v.i != 0;
+    if (v.t == V_FLOAT) return v.f != 0;
+    if (v.t == V_STR) return v.str->n > 0;
+    if (v.t == V_SEQ) return val_is_gen(v) || v.seq->n > 0;
+    if (v.t == V_DICT) return v.dict->n > 0;
+    return v.t > V_DICT; /* namespaces, functions and the like */
 }
 
 int seq_new(struct run *r, enum seq_kind kind, size_t cap, struct seq **out)
@@ -89,46 +76,29 @@ void seq_reverse(struct seq *s)
 int iter_init(struct val v, struct iter *it)
 {
     *it = (struct iter){.v = v};
-    switch ((enum val_type)v.t) {
-    case V_SEQ:
-    case V_DICT:
-    case V_STR:
-        return 0;
-    case V_UNDEF:
-        return v.undef->unsafe ? val_fail_undef(v) : 0;
-    default:
-        return ERR(FORMAT, "'%s' object is not iterable", val_type_name(v));
-    }
+    if (v.t == V_UNDEF) return v.undef->unsafe ? val_fail_undef(v) : 0;
+    if (v.t == V_SEQ || v.t == V_DICT || v.t == V_STR) return 0;
+    return ERR(FORMAT, "'%s' object is not iterable", val_type_name(v));
 }
 
 /* Strings give their characters, dictionaries their keys; a generator is consumed. */
 int iter_next(struct run *r, struct iter *it, struct val *out)
 {
     struct val v = it->v;
-    size_t *at;
+    size_t *at = val_is_gen(v) ? &v.seq->pos : &it->at, len;
+    size_t n = v.t == V_SEQ ? v.seq->n : v.t == V_DICT ? v.dict->n : v.t == V_STR ? v.str->n : 0;
     TRY(run_work(r, 1));
-    switch ((enum val_type)v.t) {
-    case V_SEQ:
-        at = val_is_gen(v) ? &v.seq->pos : &it->at;
-        if (*at >= v.seq->n) return 0;
-        *out = v.seq->v[(*at)++];
-        return 1;
-    case V_DICT:
-        if (it->at >= v.dict->n) return 0;
-        *out = v.dict->v[it->at++].k;
-        return 1;
-    case V_STR: {
-        size_t len;
-        if (it->at >= v.str->n) return 0;
-        utf8_decode(v.str->s + it->at, v.str->n - it->at, &len);
-        TRY(str_sub(r, v, it->at, it->at + len, out));
+    if (*at >= n) return 0;
+    if (v.t == V_STR) {
+        utf8_decode(v.str->s + *at, n - *at, &len);
+        TRY(str_sub(r, v, *at, *at + len, out));
         out->safe = false;
-        it->at += len;
+        *at += len;
         return 1;
     }
-    default:
-        return 0;
-    }
+    *out = v.t == V_SEQ ? v.seq->v[*at] : v.dict->v[*at].k;
+    ++*at;
+    return 1;
 }
 
 int val_list(struct run *r, struct val v, struct seq **out)
@@ -148,25 +118,14 @@ int val_list(struct run *r, struct val v, struct seq **out)
 
 int val_len(struct run *r, struct val v, size_t *out)
 {
-    switch ((enum val_type)v.t) {
-    case V_STR:
-        TRY(run_work_bytes(r, v.str->chars == SIZE_MAX ? v.str->n * 2 : 0));
-        *out = str_chars(v.str);
-        return 0;
-    case V_SEQ:
-        if (val_is_gen(v)) break;
-        *out = v.seq->n;
-        return 0;
-    case V_DICT:
-        *out = v.dict->n;
-        return 0;
-    case V_UNDEF:
-        *out = 0;
-        return 0;
-    default:
-        break;
-    }
-    return ERR(FORMAT, "object of type '%s' has no len()", val_type_name(v));
+    if (v.t == V_STR && v.str->chars == SIZE_MAX) TRY(run_work_bytes(r, v.str->n * 2));
+    if ((v.t != V_SEQ || val_is_gen(v)) && v.t != V_STR && v.t != V_DICT && v.t != V_UNDEF)
+        return ERR(FORMAT, "object of type '%s' has no len()", val_type_name(v));
+    *out = v.t == V_STR    ? str_chars(v.str)
+           : v.t == V_SEQ  ? v.seq->n
+           : v.t == V_DICT ? v.dict->n
+                           : 0;
+    return 0;
 }
 
 static int list_from_json(struct run *r, const json_t *j, unsigned depth, struct val *out)
@@ -203,28 +162,14 @@ int val_from_json(struct run *r, const json_t *j, unsigned depth, struct val *ou
     if (depth > RUN_MAX_DEPTH / 2)
         return ERR(LIMIT, "the template's variables are nested deeper than %u levels",
                    RUN_MAX_DEPTH / 2);
-    switch (json_typeof(j)) {
-    case JSON_NULL:
-        *out = val_none();
-        return 0;
-    case JSON_TRUE:
-    case JSON_FALSE:
-        *out = val_bool(json_is_true(j));
-        return 0;
-    case JSON_INTEGER:
-        *out = val_int(json_integer_value(j));
-        return 0;
-    case JSON_REAL:
-        *out = val_float(json_real_value(j));
-        return 0;
-    case JSON_STRING:
-        return str_view(r, json_string_value(j), json_string_length(j), out);
-    case JSON_ARRAY:
-        return list_from_json(r, j, depth, out);
-    case JSON_OBJECT:
-        return dict_from_json(r, j, depth, out);
-    }
-    return ERR(ARG, "unknown JSON type");
+    if (json_is_array(j)) return list_from_json(r, j, depth, out);
+    if (json_is_object(j)) return dict_from_json(r, j, depth, out);
+    if (json_is_string(j)) return str_view(r, json_string_value(j), json_string_length(j), out);
+    *out = json_is_boolean(j)   ? val_bool(json_is_true(j))
+           : json_is_integer(j) ? val_int(json_integer_value(j))
+           : json_is_real(j)    ? val_float(json_real_value(j))
+                                : val_none();
+    return 0;
 }
 
 int val_undef(struct run *r, struct val *out, const char *fmt, ...)

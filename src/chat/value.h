@@ -168,8 +168,7 @@ struct run {
     unsigned depth, calls;
     int err_line;
     struct jinja_now now;
-    struct jinja_span *span;
-    size_t n_span, cap_span;
+    struct ranges spans; /* {% generation %} blocks */
 };
 
 /* ---- running (jinja.c) */

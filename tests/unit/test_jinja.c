@@ -4,7 +4,7 @@
 #include "testing.h"
 
 #include "base/map.h"
-#include "chat/chat.h"
+#include "chat/prompt.h"
 
 static json_t *vars;
 
@@ -19,6 +19,7 @@ static const struct {
     {"at index ", "unsupported format character"},
     {"get expected at least 1", "get() needs at least 1 argument"},
     {"can't assign to", "can't assign to"},
+    {"expected token ':', got '}'", "unexpected '}'"},
     {"<template>, line", "outside loop"},
     {"Can only get item pairs", "Can only get item pairs"},
     {"'>' not supported", "not supported between instances of"},
@@ -47,7 +48,9 @@ static int render(const char *source, size_t n, struct buf *out)
 {
     struct jinja *j;
     TRY(jinja_compile(source, n, &j));
-    int e = jinja_render(j, vars, NULL, out, NULL, NULL);
+    struct rendered marks = {0};
+    int e = jinja_run(j, vars, NULL, NULL, out, &marks);
+    rendered_done(&marks);
     jinja_drop(j);
     return e;
 }
@@ -156,17 +159,20 @@ static void moments(void **state)
                  "Sun Sunday 28 28 28 Feb February Feb 02 2 00 2100 21 15 15 03 3 PM 04 03 059 09 08 0 7 08 2100 Sun Feb 28 15:04:03 2100|02/28/00|15:04:03|02/28/00|2100-02-28|15:04:03|15:04|03:04:03 PM|000000|||%|\n\t|15| 3"},
             };
     struct jinja *j;
+    struct rendered marks;
     assert_int_equal(jinja_compile(src, sizeof src - 1, &j), 0);
     for (size_t i = 0; i < countof(row); i++) {
         struct buf out;
         buf_init(&out, 4096);
-        assert_int_equal(jinja_render(j, vars, &row[i].now, &out, NULL, NULL), 0);
+        assert_int_equal(jinja_run(j, vars, NULL, &row[i].now, &out, &marks), 0);
+        rendered_done(&marks);
         assert_string_equal(out.data, row[i].want);
         buf_done(&out);
     }
     struct buf out;
     buf_init(&out, 4096);
-    assert_int_equal(jinja_render(j, vars, NULL, &out, NULL, NULL), 0); /* the clock */
+    assert_int_equal(jinja_run(j, vars, NULL, NULL, &out, &marks), 0); /* the clock */
+    rendered_done(&marks);
     assert_true(out.len > 100);
     buf_done(&out);
     jinja_drop(j);

@@ -3,7 +3,7 @@
 #include "testing.h"
 
 #include "base/utf8.h"
-#include "chat/chat.h"
+#include "chat/prompt.h"
 
 #include <time.h>
 
@@ -33,7 +33,9 @@ static int render_vars(const char *src, size_t n, const json_t *vars, struct buf
 {
     struct jinja *j;
     TRY(jinja_compile(src, n, &j));
-    int e = jinja_render(j, vars, NULL, out, NULL, NULL);
+    struct rendered marks = {0};
+    int e = jinja_run(j, vars, NULL, NULL, out, &marks);
+    rendered_done(&marks);
     jinja_drop(j);
     return e;
 }
