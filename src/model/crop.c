@@ -13,12 +13,9 @@ static int replay_update(struct exec *x, kv_seq seq, const int32_t *tok, uint32_
 {
     while (from < to) {
         uint32_t n = MIN(to - from, x->step_tokens);
-        struct exec_span span = {.seq = seq,
-                                 .tok = tok + from,
-                                 .n = n,
-                                 .turn_end = turn ? end - 1 : from,
-                                 .turn = turn,
-                                 .last = from + n == to};
+        struct exec_span span = {
+            .rows = {.seq = seq, .tok = tok + from, .n = n, .turn = turn, .last = from + n == to},
+            .turn_end = turn ? end - 1 : from};
         TRY(exec_step(x, &span, 1, NULL));
         from += n;
     }

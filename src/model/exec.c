@@ -182,7 +182,22 @@ void exec_close(struct exec *x)
     mem_free(x);
 }
 
-/* Tokens, positions and turn ends of the step, in span order. */
+/* Id, position and turn end of token t of the step: the j-th of a span whose first row is `len`. */
+static int prepare_token(struct exec *x, const struct exec_span *s, uint32_t len, uint32_t j,
+                         uint32_t t)
+{
+    struct pass *p = x->pass;
+    const struct exec_feed *f = s->feed;
+    int32_t id = !f ? s->rows.tok[j] : f->embeds ? 0 : f->tok[s->at + j];
+    if (id < 0 || (uint32_t)id >= x->m->vocab)
+        return ERR(ARG, "token id %d is outside the vocabulary of %u", id, x->m->vocab);
+    p->ids[t] = id;
+    p->pos[t] = f && f->pos ? f->pos[s->at + j] : len + j;
+    p->end[t] = f && f->ends ? f->ends[s->at + j] : MAX(s->turn_end, len + j);
+    return 0;
+}
+
+/* The inputs of the step, in span order. */
 static int prepare(struct exec *x, const struct exec_span *span, uint32_t n)
 {
     struct pass *p = x->pass;
@@ -191,34 +206,30 @@ static int prepare(struct exec *x, const struct exec_span *span, uint32_t n)
     p->n_fed = n;
     p->embeds = p->probed = false;
     for (uint32_t i = 0; i < n; i++) {
-        uint64_t salt = kv_salt(x->kv, span[i].seq);
-        uint32_t len = span[i].cross ? 0 : kv_len(x->kv, span[i].seq), regime = (uint32_t)salt;
+        const struct exec_span *s = &span[i];
+        uint64_t salt = kv_salt(x->kv, s->rows.seq);
+        uint32_t len = s->rows.cross ? 0 : kv_len(x->kv, s->rows.seq), regime = (uint32_t)salt;
         uint32_t pad = (uint32_t)(salt >> 32);
-        bool known = !span[i].embeds && !span[i].pos; /* by their ids */
-        p->embeds |= span[i].embeds != NULL;
-        p->probed |= span[i].probe != NULL;
-        if (span[i].n > x->step_tokens - t)
+        p->embeds |= s->feed && s->feed->embeds;
+        p->probed |= s->feed && s->feed->probe;
+        if (s->rows.n > x->step_tokens - t)
             return ERR(LIMIT, "a step of more than %u tokens", x->step_tokens);
-        for (uint32_t j = 0; j < span[i].n; j++, t++) {
-            int32_t id = span[i].embeds ? 0 : span[i].tok[j];
-            if (id < 0 || (uint32_t)id >= x->m->vocab)
-                return ERR(ARG, "token id %d is outside the vocabulary of %u", id, x->m->vocab);
-            p->ids[t] = id;
-            p->pos[t] = span[i].pos ? span[i].pos[j] : len + j;
-            p->end[t] = span[i].ends ? span[i].ends[j] : MAX(span[i].turn_end, len + j);
+        for (uint32_t j = 0; j < s->rows.n; j++, t++) {
+            TRY(prepare_token(x, s, len, j, t));
             p->column[t] = len + j + pad;
             if (x->regime_rows) p->end[t] = regime ? regime - 1 : 0;
         }
-        p->span[i] = (struct kv_span){.seq = span[i].seq,
-                                      .n = span[i].n,
-                                      .undo = span[i].undo,
-                                      .tok = known ? span[i].tok : NULL,
-                                      .cross = span[i].cross,
-                                      .turn = span[i].turn,
-                                      .last = span[i].last};
+        p->span[i] = s->rows;
     }
     p->n = t;
     return 0;
+}
+
+/* True if the logits of the j-th token of a span are wanted. */
+static bool wanted(const struct exec_span *s, uint32_t j)
+{
+    if (s->feed && s->feed->want) return s->feed->want[s->at + j];
+    return j >= s->rows.n - s->n_logits;
 }
 
 static void head(struct exec *x, const struct exec_span *span, uint32_t n, float *logits)
@@ -226,9 +237,9 @@ static void head(struct exec *x, const struct exec_span *span, uint32_t n, float
     struct pass *p = x->pass;
     const struct model *m = x->m;
     uint32_t row = 0, t = 0;
-    for (uint32_t i = 0; i < n; t += span[i].n, i++)
-        for (uint32_t j = span[i].want ? 0 : span[i].n - span[i].n_logits; j < span[i].n; j++)
-            if (!span[i].want || span[i].want[j])
+    for (uint32_t i = 0; i < n; t += span[i].rows.n, i++)
+        for (uint32_t j = 0; j < span[i].rows.n; j++)
+            if (wanted(&span[i], j))
                 memcpy(p->rows + (size_t)row++ * m->hidden, p->h + (size_t)(t + j) * m->hidden,
                        m->hidden * sizeof *p->rows);
     if (row == 0) return;
@@ -247,7 +258,7 @@ int exec_step_judged(struct exec *x, const struct exec_span *span, uint32_t n, f
                      exec_judge judge, void *ctx)
 {
     struct pass *p = x->pass;
-    const struct graph *g = n && span[0].cross ? x->encode : x->graph;
+    const struct graph *g = n && span[0].rows.cross ? x->encode : x->graph;
     if (!g) return ERR(UNSUPPORTED, "%s: %s has no encoder", x->m->what, x->m->arch_name);
     TRY(prepare(x, span, n));
     TRY(kv_begin(x->kv, p->span, n, &p->step));
@@ -261,7 +272,7 @@ int exec_step_judged(struct exec *x, const struct exec_span *span, uint32_t n, f
     x->computed += p->n;
     if (!judge) return kv_commit(p->step, NULL);
     for (uint32_t i = 0; i < n; i++)
-        p->accepted[i] = span[i].n;
+        p->accepted[i] = span[i].rows.n;
     e = judge(ctx, logits, p->accepted);
     if (e < 0)
         kv_abort(p->step);

@@ -150,9 +150,12 @@ static int embed_run(struct pass *p, const void *arg)
     uint32_t d = a->w->cols, t = 0;
     dev_embed(p->dev, a->w, p->tok, p->n, p->h);
     if (a->scale != 1) dev_scale(p->dev, p->h, a->scale, p->n, d);
-    for (uint32_t i = 0; p->embeds && i < p->n_fed; t += p->fed[i].n, i++)
-        if (p->fed[i].embeds)
-            memcpy(p->h + (size_t)t * d, p->fed[i].embeds, (size_t)p->fed[i].n * d * sizeof(float));
+    for (uint32_t i = 0; p->embeds && i < p->n_fed; t += p->fed[i++].rows.n) {
+        const struct exec_span *s = &p->fed[i];
+        if (s->feed && s->feed->embeds)
+            memcpy(p->h + (size_t)t * d, s->feed->embeds + (size_t)s->at * d,
+                   (size_t)s->rows.n * d * sizeof(float));
+    }
     return 0;
 }
 

@@ -32,21 +32,6 @@ uint32_t job_wanted(const struct exec_feed *f, uint32_t at, uint32_t n)
     return k;
 }
 
-/* What the feed brings and asks for, of the tokens of one span, from `at` on. */
-static void carry(const struct exec *x, const struct exec_feed *f, const struct exec_fed *g,
-                  uint32_t at, struct exec_span *s)
-{
-    s->tok = f->tok ? f->tok + at : NULL;
-    s->n_logits = job_wanted(f, at, s->n);
-    s->want = f->want ? f->want + at : NULL;
-    s->ends = f->ends ? f->ends + at : NULL;
-    s->pos = g->moved ? f->pos + at : NULL;
-    s->embeds = f->embeds ? f->embeds + (size_t)at * x->m->hidden : NULL;
-    s->probe = f->probe;
-    s->probe_at = at;
-    s->probe_n = f->n;
-}
-
 /* A step while it is planned and run: its spans, job by job. */
 struct plan {
     struct exec_job *const *job;
@@ -71,7 +56,10 @@ static void plan_drafts(struct plan *p, uint32_t k)
         if (n > p->room || n > j->room - rows) return;
         p->place[p->n] = (struct job_place){k, i};
         p->span[p->n++] = (struct exec_span){
-            .seq = j->feed[i].seq, .tok = j->feed[i].tok, .n = n, .n_logits = n, .undo = n - 1};
+            .rows = {.seq = j->feed[i].seq, .tok = j->feed[i].tok, .n = n, .undo = n - 1},
+            .feed = &j->feed[i],
+            .n_logits = n,
+        };
         p->room -= n;
         rows += n;
         p->rows += n;
@@ -79,7 +67,7 @@ static void plan_drafts(struct plan *p, uint32_t k)
 }
 
 /* A piece of every feed of job k that is not done, as far as there is room. */
-static void plan_feeds(const struct exec *x, struct plan *p, uint32_t k)
+static void plan_feeds(struct plan *p, uint32_t k)
 {
     const struct exec_job *j = p->job[k];
     for (uint32_t i = j->first; i < j->n && p->room && p->n < p->lanes; i++) {
@@ -90,19 +78,22 @@ static void plan_feeds(const struct exec *x, struct plan *p, uint32_t k)
         uint32_t at = past ? g->done : g->done - g->again;
         uint32_t take = MIN(MIN(past ? g->again - at : left, j->chunk), p->room);
         if (!take) continue;
-        struct exec_span *s = &p->span[p->n];
-        *s = (struct exec_span){
-            .seq = f->seq,
-            .tok = past ? g->past + at : NULL,
-            .n = take,
+        bool ids = past || (!f->embeds && !g->moved);
+        struct exec_span s = {
+            .rows = {.seq = f->seq,
+                     .tok = ids ? (past ? g->past : f->tok) + at : NULL,
+                     .n = take,
+                     .turn = total > 1,
+                     .last = take == left},
+            .feed = past ? NULL : f,
+            .at = at,
             .turn_end = g->start + f->n - 1,
-            .turn = total > 1,
-            .last = take == left,
+            .n_logits = past ? 0 : job_wanted(f, at, take),
         };
-        if (!past) carry(x, f, g, at, s);
+        p->span[p->n] = s;
         p->place[p->n++] = (struct job_place){k, i};
         p->room -= take;
-        p->rows += s->n_logits;
+        p->rows += s.n_logits;
     }
 }
 
@@ -111,16 +102,16 @@ bool exec_job_decodes(const struct exec_job *j)
     return j->draft || j->total == j->n;
 }
 
-static void plan(const struct exec *x, struct plan *p)
+static void plan(struct plan *p)
 {
     for (uint32_t k = 0; k < p->n_jobs; k++) {
         if (p->job[k]->draft)
             plan_drafts(p, k);
         else if (exec_job_decodes(p->job[k]))
-            plan_feeds(x, p, k);
+            plan_feeds(p, k);
     }
     for (uint32_t k = 0; k < p->n_jobs; k++)
-        if (!exec_job_decodes(p->job[k])) plan_feeds(x, p, k);
+        if (!exec_job_decodes(p->job[k])) plan_feeds(p, k);
 }
 
 /* Where the logits of span i go in its job's array.  The drafts of a step begin at its start; any other feed has its
@@ -199,9 +190,9 @@ static void advance(const struct plan *p)
         struct exec_job *j = p->job[p->place[i].job];
         struct exec_fed *g = &j->fed[p->place[i].feed];
         g->written += p->span[i].n_logits;
-        g->done += p->span[i].n;
-        j->done += j->draft ? j->feed[p->place[i].feed].n : p->span[i].n;
-        j->computed += p->span[i].n;
+        g->done += p->span[i].rows.n;
+        j->done += j->draft ? j->feed[p->place[i].feed].n : p->span[i].rows.n;
+        j->computed += p->span[i].rows.n;
         bool whole = j->draft || g->done == g->again + j->feed[p->place[i].feed].n;
         if (whole && j->first == p->place[i].feed) j->first++;
     }
@@ -212,8 +203,8 @@ static bool without_drafts(const struct plan *p)
 {
     bool any = false;
     for (uint32_t i = 0; i < p->n; i++) {
-        any |= p->span[i].undo > 0;
-        p->job[p->place[i].job]->single |= p->span[i].undo > 0;
+        any |= p->span[i].rows.undo > 0;
+        p->job[p->place[i].job]->single |= p->span[i].rows.undo > 0;
     }
     return any;
 }
@@ -227,7 +218,7 @@ int exec_step_jobs(struct exec *x, struct exec_job *const *job, uint32_t n, floa
                          .place = x->place,
                          .room = x->step_tokens,
                          .lanes = MIN(kv_step_lanes(x->kv), 2 * x->max_seqs)};
-        plan(x, &p);
+        plan(&p);
         assert(p.n);
         bool drafts = false;
         for (uint32_t k = 0; k < n; k++)

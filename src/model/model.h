@@ -257,22 +257,17 @@ struct exec_probe {
     uint32_t columns;
 };
 
+/* One sequence's part of a step.  `rows` goes to the store as it is; what the call brings and wants stays in its feed. */
+struct exec_feed;
 struct exec_span {
-    kv_seq seq;
-    const int32_t *tok;
-    uint32_t n;
-    uint32_t
-        turn_end; /* last position of the turn this span is part of; own last position if alone */
-    bool turn, last;      /* part of a multi-token turn; ends it */
-    uint32_t n_logits;    /* logits of the last n_logits tokens are wanted */
-    const uint32_t *ends; /* [n] or NULL: turn_end per token (full recompute of several turns) */
-    uint32_t undo;        /* trailing tokens that a judge may reject (drafts) */
-    bool cross;           /* the encoder's tokens, all of them; of all spans of a step or none */
-    const float *embeds;  /* as of exec_feed */
-    const uint32_t *pos;
-    const uint8_t *want; /* [n] whose logits, n_logits of them; NULL: the last n_logits */
-    struct exec_probe *probe;
-    uint32_t probe_at, probe_n; /* the first token's place in the probe's arrays; their n */
+    /* tok: NULL if the tokens have no ids (embeddings, moved positions).  cross: all tokens of the encoder; every span of
+     * the step has it, or none. */
+    struct kv_span rows;
+    const struct exec_feed
+        *feed;         /* the feed that this is a piece of; NULL: rows that are recomputed */
+    uint32_t at;       /* the piece's first token in the feed */
+    uint32_t turn_end; /* last position of the turn; tokens after it are turns of one token */
+    uint32_t n_logits; /* tokens whose logits are wanted: by feed->want, else the last ones */
 };
 /* One step: at most step_tokens tokens, a sequence once.  logits: rows in span order, [sum n_logits][vocab].
  * All or nothing. */
@@ -293,7 +288,8 @@ struct exec_feed {
     uint32_t
         pad; /* masked columns before the first row of an empty sequence; few models count them */
     bool loose; /* on error its length may have changed: the caller can restore it, or drops it */
-    const uint32_t *ends; /* as above */
+    const uint32_t *
+        ends; /* [n] last position of each token's turn (recomputing several turns at once); or NULL */
     /* [n][hidden] instead of tok: what enters the first layer, after a scaled embedding's scale and before learned
      * positions are added, as inputs_embeds; or NULL.  These rows have no ids in the store. */
     const float *embeds;

@@ -15,11 +15,12 @@ static int mark_run(struct pass *p, const void *arg)
 {
     const struct mark *a = arg;
     size_t d = p->x->m->hidden, t = 0;
-    for (uint32_t i = 0; p->probed && i < p->n_fed; t += p->fed[i].n, i++) {
+    for (uint32_t i = 0; p->probed && i < p->n_fed; t += p->fed[i].rows.n, i++) {
         const struct exec_span *s = &p->fed[i];
-        if (s->probe && s->probe->hidden)
-            memcpy(s->probe->hidden + ((size_t)a->layer * s->probe_n + s->probe_at) * d,
-                   p->h + t * d, s->n * d * sizeof(float));
+        const struct exec_probe *to = s->feed ? s->feed->probe : NULL;
+        if (to && to->hidden)
+            memcpy(to->hidden + ((size_t)a->layer * s->feed->n + s->at) * d, p->h + t * d,
+                   s->rows.n * d * sizeof(float));
     }
     return 0;
 }
@@ -36,15 +37,16 @@ void probe_last(struct pass *p)
 {
     const struct model *m = p->x->m;
     size_t d = m->hidden, t = 0;
-    for (uint32_t i = 0; i < p->n_fed; t += p->fed[i].n, i++) {
+    for (uint32_t i = 0; i < p->n_fed; t += p->fed[i].rows.n, i++) {
         const struct exec_span *s = &p->fed[i];
-        const struct exec_probe *to = s->probe;
-        float *hidden = to && to->hidden ? to->hidden + m->n_layers * s->probe_n * d : NULL;
+        const struct exec_probe *to = s->feed ? s->feed->probe : NULL;
         const float *from = p->h + t * d;
-        if (to && to->last)
-            norm_rows(p->dev, &m->final_norm, from, s->n, m->hidden, to->last + s->probe_at * d);
+        if (!to) continue;
+        float *hidden = to->hidden ? to->hidden + m->n_layers * s->feed->n * d : NULL;
+        if (to->last)
+            norm_rows(p->dev, &m->final_norm, from, s->rows.n, m->hidden, to->last + s->at * d);
         if (hidden)
-            norm_rows(p->dev, &m->final_norm, from, s->n, m->hidden, hidden + s->probe_at * d);
+            norm_rows(p->dev, &m->final_norm, from, s->rows.n, m->hidden, hidden + s->at * d);
     }
 }
 
@@ -56,11 +58,11 @@ void probe_attention(struct pass *p, uint32_t layer, const struct kv_view *v,
         const struct exec_span *s = &p->fed[i];
         struct dev_probe *to = &p->shown[i];
         *to = (struct dev_probe){0};
-        if (!s->probe || !s->probe->attention) continue;
-        to->columns = s->probe->columns;
-        to->ldh = (size_t)s->probe_n * to->columns;
-        to->out = s->probe->attention + layer * a->n_heads * to->ldh;
-        to->out += (size_t)s->probe_at * to->columns;
+        const struct exec_probe *of = s->feed ? s->feed->probe : NULL;
+        if (!of || !of->attention) continue;
+        to->columns = of->columns;
+        to->ldh = (size_t)s->feed->n * to->columns;
+        to->out = of->attention + layer * a->n_heads * to->ldh + (size_t)s->at * to->columns;
         any = true;
     }
     if (any) dev_attention_probe(p->dev, v, a, p->shown);

@@ -169,7 +169,7 @@ static bool has(const struct spec *s, enum does does)
 static int sequence(kvik_cache *c, const struct spec *s, const int32_t *ids, kvik_seq *out)
 {
     TRY(kvik_cache_new(c, out));
-    struct exec_span span = {.seq = *out, .tok = ids, .n = HEARD, .cross = true};
+    struct exec_span span = {.rows = {.seq = *out, .tok = ids, .n = HEARD, .cross = true}};
     return has(s, HEARS) ? exec_step(c->x, &span, 1, NULL) : 0;
 }
 
