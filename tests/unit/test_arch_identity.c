@@ -4,25 +4,20 @@
  * chunk and rotary threshold, where forwards are as long as positions allow (KVIK_TEST_SHORT: exact compute only, half
  * as long, one attention atom crossed). */
 #include "base/base.h"
+#include "codecs.h"
 #include "dev/dev.h"
 #include "kvik.h"
+#include "models.h"
 #include "testing.h"
 
 enum { DEEP = 600, STEPS = 4, ROWS = 4, PAD = 11 };
-
-static const char *const models[] = {
-    "mistral",       "mixtral",     "qwen2",        "qwen2-f16",  "qwen3",
-    "gemma2",        "gemma3",      "phi3",         "llama4",     "gpt-oss",
-    "gpt-oss-mxfp4", "gpt2",        "llama-d64",    "llama-d128", "llama-v5fmt",
-    "qwen2-upper",   "qwen3-mixed", "gemma2-plain", "gemma3-old",
-};
 
 struct way {
     const char *name, *impl, *config, *isa;
     uint32_t depth, threads, rows, place, chunk, pad;
     bool recompute;
     size_t memory;
-    const char *only; /* for models whose name starts so; NULL: all */
+    const char *only; /* for models whose description has this word; NULL: all */
 };
 static const struct way ways[] = {
     {.name = "static, 2 threads", .impl = "static", .threads = 2},
@@ -46,13 +41,13 @@ static const struct way ways[] = {
      .rows = ROWS,
      .place = 1,
      .chunk = 7},
-    {.name = "hybrid", .impl = "hybrid", .only = "gemma"},
+    {.name = "hybrid", .impl = "hybrid", .only = "sliding_attention"},
     {.name = "offloaded_hybrid, chunks of 7",
      .impl = "offloaded_hybrid",
-     .only = "gemma",
+     .only = "sliding_attention",
      .chunk = 7},
-    {.name = "hybrid_chunked", .impl = "hybrid_chunked", .only = "llama4"},
-    {.name = "sliding_window", .impl = "sliding_window", .only = "mistral"},
+    {.name = "hybrid_chunked", .impl = "hybrid_chunked", .only = "chunked_attention"},
+    {.name = "sliding_window", .impl = "sliding_window", .only = "sliding_attention"},
 };
 
 static void fill(int32_t *ids, uint32_t n, uint32_t vocab, uint32_t seed)
@@ -64,11 +59,22 @@ static void fill(int32_t *ids, uint32_t n, uint32_t vocab, uint32_t seed)
 }
 
 static bool small;
+#define LEARNED "\"rope\":null" /* positions are learned: no text is longer than the context */
 
-static uint32_t depth_of(const kvik_model *m, const char *name)
+/* A word of the model's description, such as its type of rotation. */
+static bool says(const kvik_model *m, const char *word)
+{
+    char *text;
+    assert_int_equal(kvik_model_describe(m, &text), 0);
+    bool yes = strstr(text, word) != NULL;
+    kvik_free(text);
+    return yes;
+}
+
+static uint32_t depth_of(const kvik_model *m)
 {
     uint32_t deep = small ? DEEP / 2 : DEEP, context = kvik_model_context(m);
-    return strcmp(name, "gpt2") == 0 ? MIN(deep, context - STEPS) : deep; /* learned positions */
+    return says(m, LEARNED) ? MIN(deep, context - STEPS) : deep;
 }
 
 static uint64_t written; /* bytes offloaded so far */
@@ -79,7 +85,7 @@ static float *run(kvik_model *m, const char *model, const struct way *w, const c
     static int32_t ids[ROWS][DEEP + PAD];
     static uint8_t mask[DEEP + PAD];
     uint32_t vocab = kvik_model_vocab(m), rows = w->rows ? w->rows : 1,
-             n = w->depth ? w->depth : depth_of(m, model);
+             n = w->depth ? w->depth : depth_of(m);
     kvik_prompt p[ROWS];
     kvik_generation g;
     kvik_cache *c;
@@ -169,7 +175,7 @@ static void all_ways(kvik_model *m, const char *model, const char *compute)
     float *padded = want;
     if (counts) padded = run(m, model, &(struct way){.name = "padded base", .pad = PAD}, compute);
     for (size_t i = 0; i < countof(ways); i++)
-        if (!ways[i].only || strncmp(model, ways[i].only, strlen(ways[i].only)) == 0)
+        if (!ways[i].only || says(m, ways[i].only))
             same(m, model, ways[i].pad ? padded : want, &ways[i], compute);
     offloaded(m, model, want, compute);
     if (counts) free(padded);
@@ -185,7 +191,7 @@ static void isas(kvik_model *m, const char *model, const char *compute)
         for (int i = k ? DEV_AVX2 : DEV_REF; i <= DEV_AVX512; i++) {
             struct way w = {.name = dev_isa_names()[i],
                             .isa = dev_isa_names()[i],
-                            .depth = MIN(depth[k], depth_of(m, model))};
+                            .depth = MIN(depth[k], depth_of(m))};
             if (!dev_isa_supported((enum dev_isa)i)) continue;
             if (want)
                 same(m, model, want, &w, compute);
@@ -201,7 +207,7 @@ static void positions(kvik_model *m, const char *model)
 {
     static const uint32_t chunks[] = {DEEP, 64, 7, 1};
     static int32_t ids[DEEP];
-    uint32_t vocab = kvik_model_vocab(m), n = MIN(150, depth_of(m, model));
+    uint32_t vocab = kvik_model_vocab(m), n = MIN(150, depth_of(m));
     size_t size = (size_t)n * vocab * sizeof(float);
     float *out[2] = {malloc(size), malloc(size)};
     fill(ids, n, vocab, 11);
@@ -226,21 +232,77 @@ static void positions(kvik_model *m, const char *model)
     free(out[1]);
 }
 
+static uint32_t head_dim_of(const kvik_model *m)
+{
+    char *text;
+    assert_int_equal(kvik_model_describe(m, &text), 0);
+    const char *at = strstr(text, "\"head_dim\":");
+    uint32_t dim = at ? (uint32_t)strtoul(at + 11, NULL, 10) : 0;
+    kvik_free(text);
+    assert_true(dim > 0);
+    return dim;
+}
+
+/* Under every codec: the same rows are encoded, and read in the same form, whatever else there is.  The models share
+ * the variants out among them. */
+static void codecs(kvik_model *m, const char *model, uint32_t turn)
+{
+    static const struct way other[] = {
+        {.name = "static, 2 threads", .impl = "static", .threads = 2},
+        {.name = "chunks of 7", .chunk = 7},
+        {.name = "batch", .rows = ROWS, .place = 1, .threads = 2},
+        {.name = "offloaded", .impl = "offloaded", .chunk = 64}};
+    enum { SHARE = 7 };
+    struct codec_variant v;
+    for (uint32_t i = 1; codec_variant(i, head_dim_of(m), &v); i++) {
+        char config[sizeof v.config + 2], name[200];
+        uint32_t depth = MIN(DEEP / 2, depth_of(m));
+        if (i % SHARE != turn % SHARE) continue;
+        snprintf(config, sizeof config, "{%s}", v.config);
+        float *want =
+            run(m, model, &(struct way){.name = v.name, .config = config, .depth = depth}, "exact");
+        for (size_t k = 0; k < countof(other); k++) {
+            struct way w = other[k];
+            snprintf(name, sizeof name, "%s, %s", v.name, w.name);
+            w.name = name;
+            w.config = config;
+            w.depth = depth;
+            same(m, model, want, &w, "exact");
+        }
+        free(want);
+    }
+}
+
+/* True if the model is another one's file in another format, which test_gguf_models.c compares. */
+static bool twin(const char *const *names, uint32_t n, const char *name)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        size_t len = strlen(names[i]);
+        if (strncmp(name, names[i], len) == 0 && strcmp(name + len, ".gguf") == 0) return true;
+    }
+    return false;
+}
+
 static void one_answer(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < countof(models); i++) {
-        char path[128];
+    const char *names[GOLDEN_MOST];
+    uint32_t n = golden_models(names), asked = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        char path[300];
         kvik_model *m;
-        snprintf(path, sizeof path, "tests/golden/models/%s", models[i]);
+        if (twin(names, n, names[i])) continue;
+        snprintf(path, sizeof path, GOLDEN_MODELS "/%s", names[i]);
         if (kvik_model_open(path, &m) < 0) fail_msg("%s", kvik_last_error());
         for (int fast = 0; fast < 2 - small; fast++) {
-            all_ways(m, models[i], fast ? "fast" : "exact");
-            isas(m, models[i], fast ? "fast" : "exact");
+            all_ways(m, names[i], fast ? "fast" : "exact");
+            isas(m, names[i], fast ? "fast" : "exact");
         }
-        positions(m, models[i]);
+        codecs(m, names[i], asked++);
+        positions(m, names[i]);
         kvik_model_close(m);
     }
+    assert_true(asked >= 19);
 }
 
 int main(void)

@@ -1,14 +1,11 @@
 /* test_codec.c - the quantized codecs against the packages they follow: codes, scales and values on stored vectors;
  * refusals; tiles, leading rows, values that are no numbers; kernels that read strips; and what attention over
  * them loses, compared with the reference's schedule. */
-#include "codecs.h"
+#include "test_codec.h"
 #include "dev/cpu/attn.h"
 #include "dev/cpu/cpu.h"
 #include "dev/cpu/half.h"
 #include "fmt/fmt.h"
-#include "kv/codec.h"
-#include "kv/image.h"
-#include "testing.h"
 
 #include <math.h>
 
@@ -17,25 +14,6 @@
 static struct affine_choice options(const char *backend, int32_t nbits, int axis, int32_t g)
 {
     return (struct affine_choice){backend, nbits, axis, axis, g, 128};
-}
-
-static void put(enum dtype t, void *p, size_t i, float x)
-{
-    uint16_t h;
-    if (t == DT_F32) {
-        memcpy((unsigned char *)p + 4 * i, &x, 4);
-        return;
-    }
-    h = t == DT_F16 ? half_f32_to_f16(x) : half_f32_to_bf16(x);
-    memcpy((unsigned char *)p + 2 * i, &h, 2);
-}
-
-/* Place of (row, d) of a head in a block of `rows` rows. */
-static size_t at_of(const struct kv_shape *s, uint32_t rows, uint32_t head, uint32_t r, uint32_t d)
-{
-    size_t i = (size_t)head * rows * s->dim;
-    return i + (s->layout == KV_STRIPS ? ((size_t)(r / 16) * s->dim + d) * 16 + r % 16
-                                       : (size_t)r * s->dim + d);
 }
 
 /* One vector's case: a matrix [rows][dim] of one head whose tiles are the reference's groups. */
@@ -182,29 +160,6 @@ static void test_vectors(void **state)
     safetensors_close(f);
 }
 
-/* A tile of given rows through a codec, back as [row][dim] of one head. */
-static void through(const struct kv_codec *c, const struct kv_shape *s, const float *x,
-                    uint32_t lead, float *y)
-{
-    uint32_t block = MAX(c->tile, 16u), n = c->tile * s->dim;
-    void *raw = calloc((size_t)block * s->dim * s->heads, 4), *back = calloc(block * s->dim, 4);
-    void *dst = malloc(c->bytes(c, s));
-    memset(dst, 0xff, c->bytes(c, s));
-    for (uint32_t h = 0; h < s->heads; h++)
-        for (uint32_t i = 0; i < n; i++)
-            put(s->dtype, raw, at_of(s, block, h, i / s->dim, i % s->dim), x[h * n + i]);
-    const void *blocks = raw;
-    c->encode(c, s, dst, &blocks, block, 0, lead);
-    for (uint32_t h = 0; h < s->heads; h++) {
-        c->decode(c, s, h, back, 0, dst);
-        for (uint32_t i = 0; i < n; i++)
-            y[h * n + i] = affine_load(s->dtype, back, at_of(s, block, 0, i / s->dim, i % s->dim));
-    }
-    free(raw);
-    free(back);
-    free(dst);
-}
-
 struct choice {
     struct affine_choice o;
     uint32_t dim, tile; /* 0: refused */
@@ -271,13 +226,6 @@ static void test_choices(void **state)
     while (kv_codec_at(n))
         n++;
     assert_true(n >= 3);
-}
-
-static uint32_t seed = 1;
-static float uniform(void)
-{
-    seed = seed * 1664525u + 1013904223u;
-    return (float)(int32_t)seed * 0x1p-31f;
 }
 
 struct kind {
@@ -589,69 +537,12 @@ static void test_attention(void **state)
     assert_true(all < reference && worst < 1.1);
 }
 
-/* A codec of the name "step" whose parameter nobody but itself knows. */
-static int step_describe(const struct kv_codec *c, char *out, size_t n)
-{
-    return snprintf(out, n, "steps of %u", *(const uint32_t *)c->param);
-}
-
-static int endless(const struct kv_codec *c, char *out, size_t n)
-{
-    (void)c;
-    return snprintf(out, n, "%*d", (int)KV_CODEC_TEXT, 7);
-}
-
-static int open_with(const struct kv_codec *c, char text[KV_GROUP_TEXT])
-{
-    struct kv_group g = {
-        .n_sites = 1,
-        .rows = 16,
-        .n_planes = 2,
-        .seal = {.tile = c->tile},
-        .plane = {{"k", {1, 32, DT_F32, KV_STRIPS}, c}, {"v", {1, 32, DT_F32, KV_ROWMAJOR}, c}}};
-    struct kv_config config = {.group = &g,
-                               .n_groups = 1,
-                               .max_seqs = 1,
-                               .max_tokens = 16,
-                               .max_len = 256,
-                               .pool_bytes = 1 << 20};
-    struct kv *kv;
-    int e = kv_open(&kv, &config);
-    if (e < 0) return e;
-    kv_group_text(kv, 0, text);
-    kv_close(kv);
-    return 0;
-}
-
-/* What decides bytes is part of what files are compared by, and a codec that does not say it is not taken. */
-static void test_described(void **state)
-{
-    (void)state;
-    static const uint32_t eight = 8, two = 2;
-    char a[KV_GROUP_TEXT], b[KV_GROUP_TEXT];
-    struct kv_codec c = kv_codec_shuffle;
-    c.name = "step";
-    assert_true(open_with(&c, a) >= 0);
-    c.describe = NULL;
-    assert_int_equal(open_with(&c, a), ERR_ARG);
-    assert_non_null(strstr(err_last(), "step does not describe its parameters"));
-    c.describe = endless;
-    assert_int_equal(open_with(&c, a), ERR_ARG);
-    c.describe = step_describe;
-    c.param = &eight;
-    assert_int_equal(open_with(&c, a), 0);
-    c.param = &two;
-    assert_int_equal(open_with(&c, b), 0);
-    assert_string_not_equal(a, b);
-    assert_non_null(strstr(b, "step steps of 2"));
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_vectors),      cmocka_unit_test(test_choices),
         cmocka_unit_test(test_groups_apart), cmocka_unit_test(test_strips),
-        cmocka_unit_test(test_attention),    cmocka_unit_test(test_described),
+        cmocka_unit_test(test_attention),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,212 @@
+/* test_codec_every.c - what is asked of every codec that is registered, in src/kv or in tests/codec, without naming any:
+ * it describes itself completely, and its tiles are functions of their rows. */
+#include "kv/codec_affine.h"
+#include "kv/image.h"
+#include "test_codec.h"
+
+#include <math.h>
+
+/* A codec of the name "step" whose parameter nobody but itself knows. */
+static int step_describe(const struct kv_codec *c, char *out, size_t n)
+{
+    return snprintf(out, n, "steps of %u", *(const uint32_t *)c->param);
+}
+
+static int endless(const struct kv_codec *c, char *out, size_t n)
+{
+    (void)c;
+    return snprintf(out, n, "%*d", (int)KV_CODEC_TEXT, 7);
+}
+
+/* The text of a group of these planes, as files compare it. */
+static int open_pair_text(const struct kv_codec *k, const struct kv_codec *v, struct kv_seal seal,
+                          char text[KV_GROUP_TEXT])
+{
+    struct kv_group g = {
+        .n_sites = 1,
+        .rows = 16,
+        .n_planes = 2,
+        .seal = seal,
+        .plane = {{"k", {1, 32, DT_F32, KV_STRIPS}, k}, {"v", {1, 32, DT_F32, KV_ROWMAJOR}, v}}};
+    struct kv_config config = {.group = &g,
+                               .n_groups = 1,
+                               .max_seqs = 1,
+                               .max_tokens = 16,
+                               .max_len = 256,
+                               .pool_bytes = 1 << 20};
+    struct kv *kv;
+    int e = kv_open(&kv, &config);
+    if (e < 0) return e;
+    kv_group_text(kv, 0, text);
+    kv_close(kv);
+    return 0;
+}
+
+static int open_with(const struct kv_codec *c, char text[KV_GROUP_TEXT])
+{
+    return open_pair_text(c, c, (struct kv_seal){.tile = c->tile}, text);
+}
+
+/* What decides bytes is part of what files are compared by, and a codec that does not say it is not taken. */
+static void test_described(void **state)
+{
+    (void)state;
+    static const uint32_t eight = 8, two = 2;
+    char a[KV_GROUP_TEXT], b[KV_GROUP_TEXT];
+    struct kv_codec c = kv_codec_shuffle;
+    c.name = "step";
+    assert_true(open_with(&c, a) >= 0);
+    c.describe = NULL;
+    assert_int_equal(open_with(&c, a), ERR_ARG);
+    assert_non_null(strstr(err_last(), "step does not describe its parameters"));
+    c.describe = endless;
+    assert_int_equal(open_with(&c, a), ERR_ARG);
+    c.describe = step_describe;
+    c.param = &eight;
+    assert_int_equal(open_with(&c, a), 0);
+    c.param = &two;
+    assert_int_equal(open_with(&c, b), 0);
+    assert_string_not_equal(a, b);
+    assert_non_null(strstr(b, "step steps of 2"));
+}
+
+/* Texts of one kind with every value of option i that one plane can be opened with: none is like another. */
+static uint32_t texts_of(const struct kv_codec_kind *kind, uint32_t i, int plane)
+{
+    static char seen[80][KV_GROUP_TEXT];
+    const struct kv_codec_option *t = &kind->option[i];
+    const struct kv_shape s[2] = {{1, 32, DT_F32, KV_STRIPS}, {1, 32, DT_F32, KV_ROWMAJOR}};
+    uint32_t n = 0;
+    for (int64_t x = t->min; x <= t->max && n < countof(seen);
+         x = t->max - t->min <= 64 || x < 1 ? x + 1 : 2 * x) {
+        struct kv_codec_pair o = {.residual_length = 8};
+        struct kv_codec *k, *v;
+        struct kv_seal seal;
+        assert_int_equal(kv_codec_usual(kind->name, &o.plane[plane]), 0);
+        assert_int_equal(kv_codec_set(&o.plane[plane], t->name, x), 0);
+        if (kv_codec_pair_open(&o, &s[0], &s[1], &k, &v, &seal) < 0) continue;
+        if (open_pair_text(k, v, seal, seen[n]) < 0) fail_msg("%s: %s", kind->name, err_last());
+        for (uint32_t j = 0; j < n; j++)
+            if (strcmp(seen[j], seen[n]) == 0)
+                fail_msg("%s: two values of %s make one text: %s", kind->name, t->name, seen[n]);
+        n++;
+        kv_codec_close(k);
+        kv_codec_close(v);
+    }
+    return n;
+}
+
+/* Every option of every registered codec is part of its description. */
+static void test_options_described(void **state)
+{
+    (void)state;
+    const struct kv_codec_kind *kind;
+    for (uint32_t at = 0; (kind = kv_codec_at(at)); at++)
+        for (uint32_t i = 0; i < kind->n_options; i++)
+            for (int plane = 0; plane < 2; plane++)
+                if (texts_of(kind, i, plane) < 2)
+                    fail_msg("%s: option %s has one value only", kind->name, kind->option[i].name);
+}
+
+/* One tile, from one block or from several, into memory with other bytes before. */
+static void encode_twice(const struct kv_codec *c, const struct kv_shape *s, const char *what)
+{
+    uint32_t block = MAX(c->tile, 16u), parts = block / 16;
+    size_t size = dtype_size(s->dtype), head = (size_t)16 * s->dim * size, n = c->bytes(c, s);
+    unsigned char *whole = malloc(parts * s->heads * head), *cut = malloc(parts * s->heads * head);
+    unsigned char *a = malloc(n), *b = malloc(n);
+    const void *one = whole, *many[AFFINE_MOST / 16];
+    for (size_t i = 0; i < parts * s->heads * head / size; i++)
+        put(s->dtype, whole, i, uniform());
+    for (uint32_t p = 0; p < parts; p++) {
+        many[p] = cut + p * s->heads * head;
+        for (uint32_t h = 0; h < s->heads; h++)
+            memcpy(cut + (p * s->heads + h) * head, whole + (h * parts + p) * head, head);
+    }
+    memset(a, 0x00, n);
+    memset(b, 0xff, n);
+    c->encode(c, s, a, &one, block, 0, 0);
+    c->encode(c, s, b, many, 16, 0, 0);
+    if (memcmp(a, b, n)) fail_msg("%s: a tile depends on blocks or on what was there", what);
+    free(whole);
+    free(cut);
+    free(a);
+    free(b);
+}
+
+/* A tile is a function of its rows from `lead` on; decoding writes its own rows, and exactly if it says so. */
+static void tile_contract(const struct kv_codec *c, const struct kv_shape *s, const char *what)
+{
+    uint32_t n = c->tile * s->dim, all = s->heads * n, lead = c->tile / 2;
+    size_t row = s->dim * dtype_size(s->dtype), rows = 3 * (size_t)MAX(c->tile, 16u);
+    float *x = calloc(all, 4), *y = calloc(all, 4), *z = calloc(all, 4);
+    for (uint32_t i = 0; i < all; i++) {
+        uint16_t h = half_f32_to_bf16(uniform());
+        x[i] = half_bf16_to_f32(h & 0xfff0); /* exact in every type */
+    }
+    through(c, s, x, 0, y);
+    if (c->lossless) assert_memory_equal(x, y, all * sizeof *x);
+    through(c, s, x, lead, y);
+    for (uint32_t i = 0; i < all; i++)
+        if (i % n / s->dim < lead) x[i] = i & 1 ? NAN : 3e4f;
+    through(c, s, x, lead, z);
+    for (uint32_t i = 0; i < all; i++)
+        if (i % n / s->dim >= lead && memcmp(&y[i], &z[i], 4))
+            fail_msg("%s: row %u depends on leading rows", what, i % n / s->dim);
+    unsigned char *tile = calloc(1, c->bytes(c, s)), *to = malloc(rows * row);
+    memset(to, 0x55, rows * row);
+    uint32_t first = MAX(c->tile, 16u);
+    c->decode(c, s, s->heads - 1, to, first, tile);
+    for (size_t r = 0; r < rows; r++)
+        for (uint32_t d = 0; d < s->dim; d++) {
+            size_t size = dtype_size(s->dtype), at = at_of(s, (uint32_t)rows, 0, (uint32_t)r, d);
+            bool mine = r >= first && r < first + c->tile;
+            if (!mine && (to[at * size] != 0x55 || to[at * size + size - 1] != 0x55))
+                fail_msg("%s: decoding rows from %u wrote row %zu", what, first, r);
+        }
+    free(tile);
+    free(to);
+    free(x);
+    free(y);
+    free(z);
+}
+
+/* What is asked of every codec that is registered, with every variant of its options. */
+static void test_every_codec(void **state)
+{
+    (void)state;
+    static const enum dtype types[] = {DT_F32, DT_F16, DT_BF16};
+    struct codec_variant v;
+    uint32_t n = 0;
+    for (uint32_t i = 1; codec_variant(i, 32, &v); i++)
+        for (int t = 0; t < 3; t++) {
+            struct kv_shape s[2] = {{3, 32, types[t], KV_STRIPS}, {3, 32, types[t], KV_ROWMAJOR}};
+            struct kv_codec *c[2];
+            struct kv_seal seal;
+            if (kv_codec_pair_open(&v.pair, &s[0], &s[1], &c[0], &c[1], &seal) < 0)
+                fail_msg("%s: %s", v.name, err_last());
+            for (int p = 0; p < 2; p++) {
+                assert_int_equal(c[p]->tile, seal.tile);
+                assert_true(seal.lead >= c[p]->lead && (!c[p]->in_place || c[p]->tile % 16 == 0));
+                encode_twice(c[p], &s[p], v.name);
+                tile_contract(c[p], &s[p], v.name);
+                kv_codec_close(c[p]);
+            }
+            n++;
+        }
+    uint32_t kinds = 0;
+    while (kv_codec_at(kinds))
+        kinds++;
+    assert_true(kinds >= 5 &&
+                n == 3 * (3 * (kinds - 1) + 2)); /* all but "none" make three variants */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_described),
+        cmocka_unit_test(test_options_described),
+        cmocka_unit_test(test_every_codec),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
