@@ -131,7 +131,7 @@ static int run(void)
                                .max_seqs = 64,
                                .max_tokens = 256,
                                .max_len = 16384,
-                               .index_seqs = FORKS,
+                               .index = true,
                                .pool_bytes = (size_t)16 << 30};
     struct exec x = {0};
     kvik_cache c = {.x = &x};

@@ -19,14 +19,15 @@ static void count_refs(const struct kv *kv, uint32_t gi)
     const struct group *g = &kv->group[gi];
     for (uint32_t f = 0; f < FORMS; f++) {
         const struct pages *p = &g->form[f];
-        for (uint32_t k = 0; p->n_ids && k < kv->n_contents; k++) {
-            const uint32_t *table = seq_table(kv, g, f, &kv->seq[k]);
-            for (uint32_t i = 0; i < g->stride[f]; i++)
+        for (const struct seq *s = NULL; p->n_ids && (s = seq_each(kv, s));) {
+            const uint32_t *table = seq_table(kv, g, f, s);
+            uint32_t n = s->kept ? table_used(g, f, seq_rows(g, s)) : g->stride[f];
+            for (uint32_t i = 0; i < n; i++)
                 p->seen[table[i]]++;
         }
     }
-    for (uint32_t k = 0; k < kv->n_contents; k++) {
-        const struct seq_group *sg = &kv->seq[k].g[gi];
+    for (const struct seq *s = NULL; (s = seq_each(kv, s));) {
+        const struct seq_group *sg = &s->g[gi];
         for (uint32_t i = 0; i < sg->n_keeps; i++)
             g->form[RAW].seen[sg->keep[i].page]++;
     }
@@ -87,7 +88,7 @@ static bool check_cells(const struct kv *kv, const struct seq *s, uint32_t gi, u
     const struct seq_group *sg = &s->g[gi];
     const uint32_t *table = seq_table(kv, g, f, s);
     uint32_t rows = seq_rows(g, s), used = table_used(g, f, rows), first = table_first(g, f);
-    for (uint32_t i = used; i < g->stride[f]; i++)
+    for (uint32_t i = used; !s->kept && i < g->stride[f]; i++)
         if (table[i]) return fail("cell beyond the end", i, table[i]);
     if (g->c.policy.kind == KV_STATE) return !table[0] == !s->len ? true : fail("state", s->len, 0);
     struct need n = need_at(g, s, rows, g->c.policy.slack, s->turn_open);
@@ -106,6 +107,7 @@ static bool check_cells(const struct kv *kv, const struct seq *s, uint32_t gi, u
 /* Owners are the slots that name the contents, in a ring; several have no reserve, nor a step. */
 static bool check_owners(const struct kv *kv, const struct seq *s)
 {
+    if (s->kept) return !s->owners && !s->turn_open && !s->foreign ? true : fail("kept", s->id, 0);
     uint32_t k = (uint32_t)(s - kv->seq), n = 0, at = s->slot, reserve = 0;
     for (uint32_t i = 0; i < kv->max_seqs; i++)
         n += kv->slot[i].used && kv->slot[i].seq == k;
@@ -116,8 +118,53 @@ static bool check_owners(const struct kv *kv, const struct seq *s)
         reserve |= slot->reserve;
     }
     if (at != s->slot || s->held) return fail("ring", k, at);
-    if (s->kept && (n || s->turn_open || s->foreign || s->doomed)) return fail("kept", k, n);
     return n > 1 && (reserve || s->busy || s->marked) ? fail("several owners", k, reserve) : true;
+}
+
+/* Whether `what` of s is listed once under its key. */
+static bool check_listed(const struct kv *kv, const struct seq *s, uint32_t what,
+                         const unsigned char *key)
+{
+    uint32_t times = 0;
+    for (uint64_t at = index_find(kv, what, key); at; at = index_next(kv, at))
+        times += index_seq(kv, at) == s;
+    return times == 1 ? true : fail("a key is not listed once", s->id, what);
+}
+
+static bool check_keys(const struct kv *kv, const struct seq *s)
+{
+    if (s->n_listed > s->n_keys || s->n_keys > s->len / KV_STRIP)
+        return fail("keys", s->n_listed, s->n_keys);
+    for (uint32_t i = 0; i < s->n_listed; i++)
+        if (!check_listed(kv, s, i, s->key + (size_t)i * KV_KEY)) return false;
+    if (s->n_listed && !check_listed(kv, s, KV_LIST_BEGIN, s->first)) return false;
+    if (!s->kept) return true;
+    if (s->n_listed != s->len / KV_STRIP) return fail("keys of kept contents", s->n_listed, s->len);
+    return check_listed(kv, s, KV_LIST_END, s->key + (size_t)(s->n_keys - 1) * KV_KEY);
+}
+
+static bool check_index(const struct kv *kv)
+{
+    const struct index *x = &kv->index;
+    const struct seq *before = NULL;
+    uint32_t kept = 0, listed = 0, found = 0;
+    size_t bytes = 0;
+    for (const struct seq *s = x->oldest; s; before = s, s = s->newer, kept++) {
+        if (!s->kept || s->older != before || (before && before->used >= s->used))
+            return fail("list of kept contents", kept, s->id);
+        bytes += s->bytes;
+    }
+    if (x->newest != before || kept != x->n || x->doomed) return fail("kept", kept, x->n);
+    if (bytes != x->room.used) return fail("bytes of the index", (uint32_t)bytes, kept);
+    for (const struct seq *s = NULL; (s = seq_each(kv, s));) {
+        if (!check_keys(kv, s)) return false;
+        listed += s->n_listed + (s->n_listed > 0) + s->kept;
+    }
+    for (uint32_t i = 0; i < x->n_buckets; i++)
+        for (uint64_t at = x->bucket[i]; at; at = index_chain(kv, at))
+            for (uint64_t same = at; same; same = index_next(kv, same))
+                if (++found > listed) return fail("the index lists more than there is", i, listed);
+    return found == listed ? true : fail("the index lists less than there is", found, listed);
 }
 
 static bool check_seq(const struct kv *kv, const struct seq *s)
@@ -176,7 +223,7 @@ bool kv_check(const struct kv *kv)
 {
     size_t sum[6] = {0};
     bool ok = true;
-    uint32_t used = 0, spare = 0, kept = 0;
+    uint32_t used = 0, spare = 0;
     for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
         count_refs(kv, gi);
         for (uint32_t f = 0; f < FORMS; f++) {
@@ -186,17 +233,14 @@ bool kv_check(const struct kv *kv)
                 p->seen[id] = 0;
         }
     }
-    for (uint32_t k = 0; k < kv->n_contents && ok; k++) {
-        ok = check_owners(kv, &kv->seq[k]) && check_seq(kv, &kv->seq[k]);
-        spare += !kv->seq[k].owners && !kv->seq[k].kept;
-        kept += kv->seq[k].kept;
+    for (const struct seq *s = NULL; ok && (s = seq_each(kv, s));) {
+        ok = check_owners(kv, s) && check_seq(kv, s);
+        spare += !s->owners && !s->kept;
     }
     for (uint32_t k = 0; k < kv->max_seqs; k++)
         used += kv->slot[k].used;
-    if (!ok || !check_pledges(kv)) return false;
+    if (!ok || !check_pledges(kv) || !check_index(kv)) return false;
     if (used + kv->n_idle != kv->max_seqs) return fail("idle slots", used, kv->n_idle);
-    if (kept != kv->index.n || kept > kv->index.most)
-        return fail("kept contents", kept, kv->index.n);
     if (spare != kv->n_spare) return fail("spare contents", spare, kv->n_spare);
     if (sum[0] != kv->live || sum[1] != kv->states)
         return fail("live bytes", (uint32_t)sum[0], (uint32_t)kv->live);
@@ -207,5 +251,5 @@ bool kv_check(const struct kv *kv)
     if (pool_held(kv) > kv->pool) return fail("over budget", (uint32_t)kv->live, 0);
     if (pool_used(kv) > kv->pool + spill_can((struct kv *)(uintptr_t)kv))
         return fail("promised more than the budget", (uint32_t)kv->pledged, 0);
-    return kv->peak >= pool_held(kv) ? true : fail("peak", (uint32_t)kv->peak, 0);
+    return kv->peak >= pool_rows(kv) ? true : fail("peak", (uint32_t)kv->peak, 0);
 }

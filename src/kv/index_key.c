@@ -59,6 +59,15 @@ void key_first(const struct kv *kv, uint64_t salt, unsigned char out[KV_KEY])
     end(&h, out);
 }
 
+void key_tokens(const int32_t *tok, unsigned char out[KV_KEY])
+{
+    struct sha256_ctx h;
+    sha256_init(&h);
+    for (uint32_t t = 0; t < KV_STRIP; t++)
+        put32(&h, (uint32_t)tok[t]);
+    end(&h, out);
+}
+
 void key_next(const struct kv *kv, const unsigned char *before, const int32_t *tok,
               const struct kv_turn *turn, uint32_t n_turns, uint32_t i, unsigned char out[KV_KEY])
 {

@@ -147,18 +147,17 @@ struct victim {
     uint32_t gi, i; /* gi KV_NONE: contents that the index keeps, as a whole */
 };
 
-/* Kept contents not yet doomed, those wanted least recently; then the oldest checkpoint; false if there is
- * none.  Sequences of an open step are left alone. */
-static bool oldest(struct kv *kv, struct victim *out)
+/* Kept contents not yet doomed, if wanted, those used least recently first; then the oldest checkpoint; false if there
+ * is none.  Sequences of an open step are left alone. */
+static bool oldest(struct kv *kv, bool whole, struct victim *out)
 {
     uint64_t best = UINT64_MAX;
-    for (uint32_t k = 0; kv->index.n && k < kv->n_contents; k++) {
-        struct seq *s = &kv->seq[k];
-        if (!s->kept || s->doomed || s->used >= best) continue;
-        best = s->used;
-        *out = (struct victim){s, KV_NONE, 0};
+    struct index *x = &kv->index;
+    struct seq *kept = x->doomed ? x->doomed->newer : x->oldest;
+    if (whole && kept) {
+        *out = (struct victim){kept, KV_NONE, 0};
+        return true;
     }
-    if (best != UINT64_MAX) return true;
     for (uint32_t k = 0; k < kv->n_contents; k++) {
         struct seq *s = &kv->seq[k];
         if (!s->owners || s->pinned || (s->busy && kv->step.open)) continue;
@@ -206,7 +205,7 @@ static size_t gain_whole(struct kv *kv, const struct seq *s, bool reset)
 /* Bytes that go free when victim v goes after those doomed before it; reset: forgets the count. */
 static size_t gain(struct kv *kv, const struct victim *v, bool reset)
 {
-    if (v->gi == KV_NONE) return gain_whole(kv, v->s, reset);
+    if (v->gi == KV_NONE) return gain_whole(kv, v->s, reset) + v->s->bytes;
     struct group *g = &kv->group[v->gi];
     struct seq_group *sg = &v->s->g[v->gi];
     const struct keep *k = &sg->keep[v->i];
@@ -231,26 +230,29 @@ static size_t gain(struct kv *kv, const struct victim *v, bool reset)
     return sum;
 }
 
-/* Gives up kept contents that are doomed.  Of `last`, if nothing but such contents had to go, only as much as
- * it takes for `bytes` to fit. */
-static void settle_kept(struct kv *kv, const struct seq *last, size_t bytes)
+/* Gives up kept contents that are doomed, or pardons them.  Of the last, if nothing but such contents had to go, only as
+ * much as it takes for `bytes` to fit. */
+static void settle_kept(struct kv *kv, bool evict, bool shrink, size_t bytes)
 {
-    for (uint32_t k = 0; k < kv->n_contents; k++) {
-        struct seq *s = &kv->seq[k];
-        if (!s->doomed) continue;
-        s->doomed = false;
-        if (s != last) index_evict(kv, s);
+    struct index *x = &kv->index;
+    const struct seq *last = x->doomed;
+    x->doomed = NULL;
+    for (const struct seq *s = last; s; s = s->older)
+        gain_whole(kv, s, true);
+    for (bool more = last && evict; more;) {
+        more = x->oldest != last;
+        if (more || !shrink)
+            index_evict(kv, x->oldest);
+        else
+            index_shrink(kv, x->oldest, bytes);
     }
-    if (last) index_shrink(kv, &kv->seq[last - kv->seq], bytes);
 }
 
-/* Removes the doomed, or pardons them. */
+/* Removes the doomed checkpoints, or pardons them. */
 static void settle(struct kv *kv, bool evict)
 {
     for (uint32_t k = 0; k < kv->n_contents; k++) {
         struct seq *s = &kv->seq[k];
-        if (s->doomed) gain_whole(kv, s, true);
-        if (!evict) s->doomed = false;
         for (uint32_t gi = 0; gi < kv->n_groups; gi++)
             for (uint32_t i = s->g[gi].n_keeps; i-- > 0;) {
                 if (!s->g[gi].keep[i].doomed) continue;
@@ -274,23 +276,26 @@ int make_room(struct kv *kv, size_t bytes, size_t promised, const char *what)
     size_t held = pool_held(kv) + bytes, used = pool_used(kv) + bytes + promised, got = 0;
     struct victim v = {0};
     if (used <= kv->pool) return 0;
-    size_t missing = used - kv->pool, want = missing, can = spill_can(kv);
-    if (can) { /* pages leave only for bytes, and only after the checkpoints */
-        want = missing > can ? missing - can : 0;
-        if (held > kv->pool) want = MAX(want, held - kv->pool);
-    }
-    bool more = true;
-    for (; more && want > got; want = got + can < missing ? missing - can : got) {
-        while (got < want && (more = oldest(kv, &v))) {
-            *(v.gi == KV_NONE ? &v.s->doomed : &v.s->g[v.gi].keep[v.i].doomed) = true;
+    /* Pages that may leave for the tier do so only after the checkpoints; kept contents go only if that is not enough. */
+    size_t missing = used - kv->pool, can = spill_can(kv), least = missing - MIN(missing, can);
+    size_t want = can && held > kv->pool ? MAX(least, held - kv->pool) : least;
+    for (bool more = true; more && want > got; want = least) {
+        bool whole = !can || got < least;
+        while (got < want && (more = oldest(kv, whole, &v))) {
+            if (v.gi == KV_NONE)
+                kv->index.doomed = v.s;
+            else
+                v.s->g[v.gi].keep[v.i].doomed = true;
             got += gain(kv, &v, false);
+            whole = !can || got < least;
         }
         can = spill_can(kv); /* what goes free need not leave */
+        least = missing - MIN(missing, can);
+        more |= !whole && got < least;
     }
     bool fits = got + can >= missing;
+    settle_kept(kv, fits, v.gi == KV_NONE && !can, bytes + promised);
     settle(kv, fits);
-    if (fits && kv->index.n)
-        settle_kept(kv, v.gi == KV_NONE && !can ? v.s : NULL, bytes + promised);
     if (!fits) {
         kv->need = missing - got - can;
         return ERR(FULL,
@@ -299,5 +304,7 @@ int make_room(struct kv *kv, size_t bytes, size_t promised, const char *what)
                    what, kv->need, kv->pool);
     }
     held = pool_held(kv) + bytes;
-    return can && held > kv->pool ? spill_out(kv, held - kv->pool) : 0;
+    int e = can && held > kv->pool ? spill_out(kv, held - kv->pool) : 0;
+    if (e >= 0 && kv->index.n) index_yield(kv, &kv->group[0].form[RAW], 0);
+    return e;
 }

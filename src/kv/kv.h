@@ -77,7 +77,7 @@ struct kv_config {
     size_t pool_bytes;                      /* hard */
     enum kv_streaming streaming;
     struct kv_tier *tier; /* NULL if resident; owned by the store from a successful kv_open on */
-    uint32_t index_seqs; /* sequences kept for others to go on from (kv_keep); 0: no prefix index */
+    bool index; /* keep sequences for others to go on from (kv_keep), and find them (kv_match) */
     bool turns; /* rows depend on the turns whatever the codec, so a match has to respect them */
     size_t stage_bytes; /* inside the pool; 0: two pieces of max(1 MiB, one atom of every lane) */
     const uint32_t
@@ -119,6 +119,7 @@ struct kv_usage {
     /* Bytes in memory held only so that others, or a trim, can go on from them: kept sequences, checkpoints.
      * They go before anything fails and count as free; live, shared and states are without them. */
     size_t index;
+    size_t index_tables;     /* of these, bytes of tables and tokens of kept sequences */
     uint32_t kept;           /* sequences */
     uint64_t hits, hit_rows; /* of kv_match, since open */
     uint64_t rows;           /* held, over all sequences (kv_len summed) */

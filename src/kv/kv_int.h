@@ -58,10 +58,11 @@ struct group {
     uint32_t rows[FORMS];     /* per page; state pages count as one row */
     uint32_t stride[FORMS];
     size_t offset[FORMS][KV_MAX_PLANES];
-    uint32_t *table[FORMS]; /* [n_contents][stride] */
+    uint32_t *table[FORMS]; /* [n_contents][stride] of the contents that steps may name */
     uint32_t keep_rows;     /* leading rows that stay raw for ever: sinks and lead */
     bool forgets;           /* state, or rows below the reach are dropped */
-    bool lossy; /* a codec that loses something: rows are read in the form the edge says */
+    bool lossy;          /* a codec that loses something: rows are read in the form the edge says */
+    uint32_t sum[FORMS]; /* pages that the step being begun takes */
     /* the view's arrays */
     uint32_t counts[3];
     uint32_t *len, *from;           /* [max_seqs] */
@@ -87,12 +88,21 @@ struct keep {
     bool doomed;       /* chosen by the eviction plan being made */
 };
 struct seq_group {
-    uint32_t cut[FORMS]; /* first page not yet given up; before it only leading and kept pages */
-    uint32_t unseen;     /* rows before it, but for sinks, were never given (kv_unseen) */
-    uint32_t raw_unseen; /* leading ones aside, rows before it were not loaded raw (load.c) */
+    uint32_t *table[FORMS]; /* page ids: [stride], of kept contents only as many as they use */
+    uint32_t hand[FORMS];   /* scratch of spill.c: cells not yet looked at */
+    uint32_t cut[FORMS];    /* first page not yet given up; before it only leading and kept pages */
+    uint32_t unseen;        /* rows before it, but for sinks, were never given (kv_unseen) */
+    uint32_t raw_unseen;    /* leading ones aside, rows before it were not loaded raw (load.c) */
     uint32_t n_keeps;
     struct keep *keep; /* [KV_KEEPS] ascending; NULL where the group makes none */
 };
+/* Where the prefix index lists one key of one sequence (index_table.c).  References are 0, or a sequence's id + 1 and
+ * the number of the block. */
+struct node {
+    uint64_t prev, next; /* other sequences with the same key; prev 0: the first of them */
+    uint64_t chain;      /* of a first one: the next key of the same bucket */
+};
+#define KV_KEY 32u /* bytes of a key: SHA-256 */
 struct seq {       /* contents, named by one slot or several (forks that nobody has changed yet) */
     uint32_t slot; /* one of them, the head of their ring; the only one if it has a reserve */
     uint32_t owners;     /* how many; 0: the contents are spare, and empty */
@@ -106,13 +116,21 @@ struct seq {       /* contents, named by one slot or several (forks that nobody 
     bool marked;         /* its returnable pages carry marks */
     bool kept;           /* nobody owns them, but others may go on from them (index.c) */
     bool foreign;        /* rows that were not computed from the tokens: nobody goes on from them */
-    bool doomed;         /* as in struct keep */
     uint64_t salt, used; /* used: kv.clock when kept contents were last wanted */
     size_t pledge;       /* bytes of the reserve, without the marks */
     int32_t *tok;        /* [max_len] */
     struct kv_turn *turn; /* [max_len / 2 + 2] */
     unsigned char *key;   /* [n_keys] chained keys of the leading full blocks; NULL: no index */
     struct seq_group *g;  /* [n_groups] */
+    /* The prefix index's: contents of kv.seq have their index as id, kept ones their place in the room. */
+    uint32_t id, n_listed; /* leading blocks that the table of the index lists */
+    struct node *node;     /* [n_listed] one for each of their keys */
+    struct node begin,
+        end; /* the tokens of the first block; the last full block of kept contents */
+    unsigned char first[KV_KEY]; /* key of the tokens of the first block alone */
+    uint64_t looked;             /* the last search that came by */
+    size_t bytes;                /* of a kept one's arrays, this struct included */
+    struct seq *older, *newer;   /* kept ones, by when they were last wanted */
 };
 struct slot {
     uint32_t gen, seq, reserve; /* reserve: rows promised to the handle, 0: none */
@@ -156,7 +174,6 @@ struct stream {
     bool began;               /* some have left */
     uint32_t since, lanes;    /* kv_usage, kv_step_lanes */
     uint32_t *order, *rank;   /* [n_sites] */
-    uint32_t *hand;           /* [n_groups][FORMS][n_contents] cells not yet looked at */
     struct load load[2];
     size_t spilled, stale; /* bytes */
     uint64_t bytes_read, bytes_written;
@@ -171,15 +188,38 @@ struct kv_step {
     uint32_t *lane, *pos;   /* [max_tokens] */
     uint32_t *given;        /* [n_sites] pieces that kv_next has shown since it last said 0 */
 };
-#define KV_KEY  32u /* bytes of a key: SHA-256 */
 #define KV_GONE 64u /* prefixes given up for room that are remembered */
+/* Memory of kept contents: blocks of 1 KiB times a power of two out of one range of addresses (index_room.c). */
+#define KV_ROOM_UNIT   1024u
+#define KV_ROOM_ORDERS 24u
+struct room_unit { /* of the unit that a block begins with */
+    uint32_t prev, next;
+    uint8_t order;
+    bool free;
+};
+struct room {
+    unsigned char *base; /* NULL: there is none */
+    uint32_t n_units;    /* a power of two */
+    uint32_t usable;     /* units below are readable and writable */
+    struct room_unit *unit;
+    uint32_t list[KV_ROOM_ORDERS]; /* free blocks of each size */
+    size_t used;                   /* bytes of blocks that are taken */
+};
 struct index {
-    uint32_t most, n;              /* contents that may be kept, and are */
-    bool turns;                    /* what a row holds depends on the turns, too */
-    unsigned char *key;            /* [max_len / KV_STRIP] of what is looked for */
+    bool on;
+    bool turns;                  /* what a row holds depends on the turns, too */
+    uint32_t n;                  /* kept contents */
+    struct seq *oldest, *newest; /* of them: those wanted least recently are given up first */
+    struct seq *doomed; /* the newest of those that the eviction plan being made has chosen */
+    struct room room;   /* their memory */
+    uint64_t *bucket;   /* [n_buckets] first keys */
+    uint32_t n_buckets; /* a power of two */
+    uint64_t searches;  /* numbered, for seq.looked */
+    size_t tier_most;   /* bytes in the tier beyond which kept contents are given up */
+    unsigned char *key; /* [max_len / KV_STRIP] of what is looked for */
     unsigned char (*gone)[KV_KEY]; /* [KV_GONE] first keys of what was given up */
     uint32_t n_gone;
-    uint32_t donor; /* contents that the last match went on from */
+    const struct seq *donor; /* contents that the last match went on from */
     enum kv_miss miss;
     uint64_t hits, hit_rows;
 };
@@ -189,7 +229,7 @@ struct kv {
     struct group *group;
     uint32_t *site_group; /* [n_sites] */
     struct slot *slot;    /* [max_seqs] */
-    struct seq *seq;      /* [n_contents] max_seqs and those the index keeps */
+    struct seq *seq;      /* [n_contents] as many as slots */
     uint32_t n_contents;
     struct index index;
     uint32_t *idle;  /* free slots, a stack */
@@ -258,10 +298,14 @@ static inline size_t staging_bytes(const struct kv *kv)
 {
     return 2 * kv->stream.half;
 }
-/* Bytes of memory in use, and with what is promised. */
-static inline size_t pool_held(const struct kv *kv)
+/* Bytes of memory in use: of rows, states and staging; with the tables of the index; and with what is promised. */
+static inline size_t pool_rows(const struct kv *kv)
 {
     return kv->live + kv->states + staging_bytes(kv);
+}
+static inline size_t pool_held(const struct kv *kv)
+{
+    return pool_rows(kv) + kv->index.room.used;
 }
 static inline size_t pool_used(const struct kv *kv)
 {
@@ -299,7 +343,7 @@ int seq_idle(const struct kv *kv, kv_seq s, struct seq **out); /* and ERR_BUSY *
 static inline uint32_t *seq_table(const struct kv *kv, const struct group *g, uint32_t form,
                                   const struct seq *s)
 {
-    return g->table[form] + (size_t)(s - kv->seq) * g->stride[form];
+    return s->g[g - kv->group].table[form];
 }
 static inline uint32_t seq_rows(const struct group *g, const struct seq *s)
 {
@@ -335,11 +379,57 @@ void seq_cut(struct kv *kv, struct seq *s, uint32_t m);
 /* index.c */
 int index_open(struct kv *kv, const struct kv_config *c);
 void index_close(struct kv *kv);
+#define KV_LOOKS 64u /* sequences that one search looks at, and passes at one key */
+uint32_t index_known(const int32_t *tok, uint32_t n); /* leading rows with ids */
+bool index_donor(const struct seq *s);                /* others can go on from it */
+/* Makes the keys of the first `most` full blocks, as far as rows have ids and, if turns count, are of whole turns. */
+void index_keys(struct kv *kv, struct seq *s, uint32_t most);
+/* Up to where two lists of turns are the same: rows before it are, if no turn goes on across it. */
+uint32_t index_turns_same(const struct kv_turn *a, uint32_t n_a, const struct kv_turn *b,
+                          uint32_t n_b);
+uint32_t index_turns_whole(const struct seq *s,
+                           uint32_t m); /* m, or where the turn around it begins */
+/* Lists live sequences as far as they begin with the keys; since they were listed they have grown. */
+void index_list_live(struct kv *kv, const unsigned char *key, uint32_t n_keys);
+
+/* kept.c */
+void index_wanted(struct kv *kv, struct seq *s); /* somebody goes on from s */
 void index_evict(struct kv *kv, struct seq *s);
 /* Gives up rows of s, the last ones first, until `bytes` more fit. */
 void index_shrink(struct kv *kv, struct seq *s, size_t bytes);
+/* Gives up kept contents until p has n free ids, and until the tier holds no more than they may take there. */
+void index_yield(struct kv *kv, const struct pages *p, uint32_t n);
+/* All contents: those of kv.seq, then the kept ones from the least recently wanted on.  NULL begins and ends. */
+static inline struct seq *seq_each(const struct kv *kv, const struct seq *s)
+{
+    if (s && s->kept) return s->newer;
+    uint32_t i = s ? (uint32_t)(s - kv->seq) + 1 : 0;
+    return i < kv->n_contents ? &kv->seq[i] : kv->index.oldest;
+}
+
+/* index_room.c */
+int room_open(struct room *r, size_t bytes); /* address space; less if the system refuses so much */
+void room_close(struct room *r);
+/* Zeroed memory; *bytes is rounded up to what it takes.  NULL: there is none of that size. */
+void *room_take(struct room *r, size_t *bytes);
+void room_give(struct room *r, void *at);
+
+/* index_table.c: which sequences have which keys */
+#define KV_LIST_BEGIN                                                                              \
+    (UINT32_MAX - 1)           /* the tokens of a first block, whatever the salt and the turns */
+#define KV_LIST_END UINT32_MAX /* the last full block of kept contents */
+int table_open(struct kv *kv);
+void index_list(struct kv *kv, struct seq *s);                /* all its keys */
+void index_hide(struct kv *kv, struct seq *s, uint32_t from); /* those of blocks from `from` on */
+/* The first sequence listed with the key as its `what`-th block (or as above), and the next; 0: none. */
+uint64_t index_find(const struct kv *kv, uint32_t what, const unsigned char *key);
+uint64_t index_next(const struct kv *kv, uint64_t ref);
+uint64_t index_chain(const struct kv *kv, uint64_t first); /* the first of the bucket's next key */
+struct seq *index_seq(const struct kv *kv, uint64_t ref);
 
 /* index_key.c */
+void key_tokens(const int32_t *tok,
+                unsigned char out[KV_KEY]); /* of the first block's tokens alone */
 void key_first(const struct kv *kv, uint64_t salt, unsigned char out[KV_KEY]);
 /* Of block i, after the key of the block before (of the first: key_first). */
 void key_next(const struct kv *kv, const unsigned char *before, const int32_t *tok,

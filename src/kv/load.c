@@ -85,12 +85,13 @@ static int take_cell(struct kv *kv, struct pages *p, uint32_t *table, uint32_t i
     if (table[i]) return 0;
     TRY(make_room(kv, p->bytes, 0, "loading a sequence"));
     uint32_t id = 0;
+    if (kv->index.n) index_yield(kv, p, 1);
     if (p->n_live + 1 < p->n_ids) id = pages_take(kv, p, i ? table[i - 1] : 0, i);
     if (!id)
         return ERR(NOMEM, "cache: the system has no memory for another page of %zu bytes",
                    p->bytes);
     table[i] = id;
-    kv->peak = MAX(kv->peak, pool_held(kv));
+    kv->peak = MAX(kv->peak, pool_rows(kv));
     if (pool_held(kv) + kv->backed > kv->pool) pool_trim(kv);
     return 0;
 }

@@ -138,6 +138,7 @@ int kv_resalt(struct kv *kv, kv_seq handle, uint64_t salt)
 
 void seq_clear(struct kv *kv, struct seq *s)
 {
+    index_hide(kv, s, 0);
     for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
         struct group *g = &kv->group[gi];
         for (uint32_t f = 0; f < FORMS; f++) {

@@ -34,11 +34,6 @@ static uint32_t leave_end(const struct group *g, uint32_t form, const struct seq
     return table_used(g, form, s->len);
 }
 
-static uint32_t *hand_of(const struct kv *kv, uint32_t gi, uint32_t form, uint32_t k)
-{
-    return &kv->stream.hand[((size_t)gi * FORMS + form) * kv->n_contents + k];
-}
-
 /* Marks with `picked`, or clears the marks of, all that may leave and would not go free with the doomed
  * checkpoints; the bytes marked. */
 static size_t pick_all(struct kv *kv, bool clear)
@@ -49,8 +44,7 @@ static size_t pick_all(struct kv *kv, bool clear)
         uint32_t f = n % FORMS;
         if (!leaves(kv, g, f)) continue;
         struct pages *p = &g->form[f];
-        for (uint32_t k = 0; k < kv->n_contents; k++) {
-            const struct seq *s = &kv->seq[k];
+        for (const struct seq *s = NULL; (s = seq_each(kv, s));) {
             const uint32_t *table = seq_table(kv, g, f, s);
             uint32_t i = table_first(g, f), end = leave_end(g, f, s, false);
             for (; i < end; i++) {
@@ -86,9 +80,9 @@ static struct page *pick_highest(struct kv *kv, size_t *bytes)
         uint32_t f = n % FORMS, first = table_first(g, f);
         struct pages *p = &g->form[f];
         if (!leaves(kv, g, f)) continue;
-        for (uint32_t k = 0; k < kv->n_contents; k++) {
-            const uint32_t *table = seq_table(kv, g, f, &kv->seq[k]);
-            uint32_t *hand = hand_of(kv, n / FORMS, f, k);
+        for (struct seq *s = NULL; (s = seq_each(kv, s));) {
+            const uint32_t *table = seq_table(kv, g, f, s);
+            uint32_t *hand = &s->g[n / FORMS].hand[f];
             while (*hand > first &&
                    (!may_leave(p, table[*hand - 1]) || p->page[table[*hand - 1]].picked))
                 --*hand;
@@ -167,9 +161,9 @@ int spill_out(struct kv *kv, size_t bytes)
     for (int full = 1; full >= 0; full--) {
         struct page *pg;
         for (uint32_t n = 0; n < FORMS * kv->n_groups; n++)
-            for (uint32_t k = 0; k < kv->n_contents; k++)
-                *hand_of(kv, n / FORMS, n % FORMS, k) =
-                    leave_end(&kv->group[n / FORMS], n % FORMS, &kv->seq[k], full);
+            for (struct seq *s = NULL; (s = seq_each(kv, s));)
+                s->g[n / FORMS].hand[n % FORMS] =
+                    leave_end(&kv->group[n / FORMS], n % FORMS, s, full);
         while (got < bytes && (pg = pick_highest(kv, &each))) {
             pg->picked = 1;
             got += each;
@@ -271,15 +265,13 @@ int spill_open(struct kv *kv, const struct kv_config *c)
     if (c->streaming == KV_RESIDENT) return 0;
     st->on_full = c->streaming == KV_STREAM_ON_FULL;
     st->active = !st->on_full;
-    st->hand = mem_array((size_t)kv->n_groups * FORMS * kv->n_contents, sizeof *st->hand);
     for (int i = 0; i < 2; i++)
         if (!(st->load[i].io = mem_array(KV_TIER_DEPTH, sizeof *st->load[i].io))) return ERR_NOMEM;
-    return st->hand ? 0 : ERR_NOMEM;
+    return 0;
 }
 
 void spill_close(struct kv *kv)
 {
-    mem_free(kv->stream.hand);
     for (int i = 0; i < 2; i++)
         mem_free(kv->stream.load[i].io);
     if (kv->stream.tier) kv->stream.tier->close(kv->stream.tier);

@@ -437,7 +437,8 @@ static int plan(struct kv_step *st)
     }
     for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
         struct group *g = &kv->group[gi];
-        uint32_t need[FORMS], sum[FORMS] = {0, 0};
+        uint32_t need[FORMS], *sum = g->sum;
+        sum[RAW] = sum[SEALED] = 0;
         if (!in_step(st, g)) continue;
         if (g->c.policy.kind == KV_STATE) memset(g->dst, 0, st->n_tokens * sizeof *g->dst);
         for (uint32_t i = 0; i < st->n_spans; i++) {
@@ -465,6 +466,11 @@ static int plan(struct kv_step *st)
             short_of->n_ids - 1, short_of->bytes);
     }
     TRY(make_room(kv, bytes, promised, "the step"));
+    for (uint32_t n = 0; n < FORMS * kv->n_groups; n++) {
+        struct group *g = &kv->group[n / FORMS];
+        if (kv->index.n && g->form[n % FORMS].n_ids)
+            index_yield(kv, &g->form[n % FORMS], g->sum[n % FORMS]);
+    }
     for (uint32_t i = 0; i < st->n_spans; i++) {
         kv->seq[st->span[i].seq].pledge = st->span[i].pledge;
         kv->pledged += st->span[i].pledge;
@@ -584,7 +590,7 @@ int kv_begin(struct kv *kv, const struct kv_span *span, uint32_t n, struct kv_st
     }
     for (uint32_t i = 0; i < st->n_spans && !began && kv->stream.began; i++)
         kv->stream.since = MAX(kv->stream.since, kv->seq[st->span[i].seq].len);
-    kv->peak = MAX(kv->peak, pool_held(kv));
+    kv->peak = MAX(kv->peak, pool_rows(kv));
     if (e < 0) return e;
     kv->need = 0;
     if (pool_held(kv) + kv->backed > kv->pool) pool_trim(kv);

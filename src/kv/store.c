@@ -74,8 +74,6 @@ static int config_check(const struct kv_config *c)
         return ERR(ARG, "cache: %u groups, 1 to %u", c->n_groups, MAX_GROUPS);
     if (!c->max_seqs || c->max_seqs > UINT16_MAX)
         return ERR(ARG, "cache: max_seqs %u, 1 to %u", c->max_seqs, (unsigned)UINT16_MAX);
-    if (c->index_seqs > UINT16_MAX)
-        return ERR(ARG, "cache: index_seqs %u, at most %u", c->index_seqs, (unsigned)UINT16_MAX);
     if (!c->max_tokens || c->max_tokens > 1u << 24)
         return ERR(ARG, "cache: max_tokens %u, 1 to %u", c->max_tokens, 1u << 24);
     if (!c->max_len || c->max_len > 1u << 30)
@@ -118,7 +116,7 @@ static int form_grain(struct group *g, uint32_t form, size_t *grain)
     return 0;
 }
 
-/* Largest number of ids that can ever be in use at once. */
+/* Largest number of ids that can ever be in use at once; without those of kept contents. */
 static uint64_t ids_wanted(const struct kv *kv, const struct group *g, uint32_t form)
 {
     uint64_t each = (uint64_t)g->stride[form] + 1; /* a copy on write holds both pages */
@@ -135,6 +133,7 @@ static int form_size(struct kv *kv, struct group *g, uint32_t form, unsigned hal
     TRY(form_grain(g, form, &grain));
     if (!ck_mul(grain, g->c.n_sites, &page)) return ERR(LIMIT, "cache: a page is too large");
     uint64_t n = ids_wanted(kv, g, form);
+    if (kv->index.on) n += g->moves[form] ? kv->index.tier_most / page : kv->pool / page;
     if (!g->moves[form]) n = MIN(n, kv->pool / page);
     n = MIN((n >> halvings) + 1 + KV_RUN, (uint64_t)(UINT32_MAX / g->rows[form]) - KV_RUN);
     g->form[form].state = g->c.policy.kind == KV_STATE; /* dst is 32 bits, hence the last MIN */
@@ -244,9 +243,15 @@ static int seq_open(struct kv *kv, struct seq *s, uint32_t i)
     s->turn = mem_array((size_t)kv->max_len / 2 + 2, sizeof *s->turn);
     s->g = mem_array(kv->n_groups, sizeof *s->g);
     if (!s->tok || !s->turn || !s->g) return ERR_NOMEM;
-    if (kv->index.most && !(s->key = mem_array(kv->max_len / KV_STRIP + 1, KV_KEY)))
+    size_t blocks = kv->max_len / KV_STRIP + 1;
+    s->id = i;
+    if (kv->index.on &&
+        (!(s->key = mem_array(blocks, KV_KEY)) || !(s->node = mem_array(blocks, sizeof *s->node))))
         return ERR_NOMEM;
     for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
+        struct group *g = &kv->group[gi];
+        for (uint32_t f = 0; f < FORMS; f++)
+            s->g[gi].table[f] = g->table[f] + (size_t)i * g->stride[f];
         if (!kv->group[gi].forgets || !kv->group[gi].c.policy.every) continue;
         s->g[gi].keep = mem_array(KV_KEEPS, sizeof(struct keep));
         if (!s->g[gi].keep) return ERR_NOMEM;
@@ -273,8 +278,8 @@ static int store_open(struct kv *kv, const struct kv_config *c)
     kv->max_seqs = c->max_seqs;
     kv->max_tokens = c->max_tokens;
     kv->max_len = c->max_len;
-    kv->index.most = c->index_seqs;
-    kv->n_contents = c->max_seqs + c->index_seqs;
+    kv->index.on = c->index;
+    kv->n_contents = c->max_seqs;
     kv->pool = c->pool_bytes;
     while (1u << kv->slot_bits < kv->max_seqs)
         kv->slot_bits++;
@@ -315,7 +320,7 @@ static int store_open(struct kv *kv, const struct kv_config *c)
         kv->narrow = halvings > 0;
     }
     if (e >= 0) e = stage_open(kv, c);
-    if (e >= 0) kv->peak = pool_held(kv);
+    if (e >= 0) kv->peak = pool_rows(kv);
     return e;
 }
 
@@ -361,6 +366,7 @@ void kv_close(struct kv *kv)
         mem_free(s->tok);
         mem_free(s->turn);
         mem_free(s->key);
+        mem_free(s->node);
         mem_free(s->g);
     }
     mem_free(kv->step.span);

@@ -156,7 +156,9 @@ void seq_cut(struct kv *kv, struct seq *s, uint32_t m)
             keep_remove(kv, s, gi, sg->n_keeps - 1);
     }
     cut_turns(s, m);
-    s->n_keys = kv->index.turns && m < s->len ? 0 : MIN(s->n_keys, m / KV_STRIP);
+    uint32_t n_keys = kv->index.turns && m < s->len ? 0 : MIN(s->n_keys, m / KV_STRIP);
+    index_hide(kv, s, n_keys);
+    s->n_keys = n_keys;
     s->len = m;
     for (uint32_t gi = 0; gi < kv->n_groups; gi++) /* a turn cut short may have flushed */
         drop_unreachable(kv, s, gi);

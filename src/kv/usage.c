@@ -33,8 +33,8 @@ static void count_ref(const struct pages *p, uint32_t id, struct counts *n)
 static void count_index(const struct kv *kv, uint32_t gi, bool clear, struct counts *n)
 {
     const struct group *g = &kv->group[gi];
-    for (uint32_t i = 0; i < FORMS * kv->n_contents; i++) {
-        const struct seq *s = &kv->seq[i / FORMS];
+    const struct seq *s = NULL;
+    for (uint32_t i = 0; i % FORMS || (s = seq_each(kv, s)); i++) {
         uint32_t f = i % FORMS, a, b;
         const uint32_t *table = seq_table(kv, g, f, s);
         index_cells(g, s, gi, f, &a, &b);
@@ -85,6 +85,7 @@ static void usage_owners(const struct kv *kv, struct kv_usage *out)
         out->shared -= n.ours;
         *(g->c.policy.kind == KV_STATE ? &out->states : &out->live) -= n.index;
     }
+    out->index += kv->index.room.used;
 }
 
 bool kv_streams(const struct kv *kv)
@@ -113,6 +114,7 @@ void kv_usage(const struct kv *kv, struct kv_usage *out)
                              .tier_read = kv->stream.bytes_read,
                              .tier_written = kv->stream.bytes_written,
                              .kept = kv->index.n,
+                             .index_tables = kv->index.room.used,
                              .hits = kv->index.hits,
                              .hit_rows = kv->index.hit_rows,
                              .streaming = kv->stream.began,

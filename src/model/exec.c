@@ -89,15 +89,6 @@ int exec_tier_open(const char *dir, struct kv_tier **out)
     return kv_tier_file_open(dir, NULL, out);
 }
 
-/* Sequences that are kept for others, fewer where each could be very long; of those whose pages stream only the live
- * ones are looked at. */
-static uint32_t index_seqs(const struct exec_config *c)
-{
-    if (c->no_index) return 0;
-    if (c->streaming == KV_STREAM) return 1;
-    return MAX(2u, MIN(MAX(8u, MIN(c->max_seqs, 64u)), (1u << 22) / MAX(c->max_len, 1u)));
-}
-
 static int store(struct exec *x, const struct exec_config *c)
 {
     const struct model *m = x->m;
@@ -116,7 +107,7 @@ static int store(struct exec *x, const struct exec_config *c)
         .pool_bytes = c->pool_bytes,
         .streaming = c->streaming,
         .stage_bytes = c->stage_bytes,
-        .index_seqs = index_seqs(c),
+        .index = !c->no_index,
         .order = x->site, /* a step visits the sites in their order */
     };
     for (uint32_t i = 0; i < m->n_ropes; i++)

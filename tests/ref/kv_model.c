@@ -98,7 +98,7 @@ static bool draw_spans(struct model *m)
         if (!m->cross && model_chance(m, 25)) ms->undo = 1 + model_rnd(m, n);
         for (uint32_t t = 0; t < n; t++)
             m->tok[m->n_tokens + t] =
-                !model_rnd(m, m->cfg.index_seqs ? 400 : 50) ? -1 : (int)model_rnd(m, 1000);
+                !model_rnd(m, m->cfg.index ? 400 : 50) ? -1 : (int)model_rnd(m, 1000);
         m->span[m->n_spans++] =
             (struct kv_span){.seq = s->handle,
                              .n = n,
@@ -162,9 +162,10 @@ static size_t cost(struct model *m, size_t *back)
             if (a % g->rows == 0) continue;
             uint32_t id = in->table[RAW][slot * in->stride[RAW] + a / g->rows];
             for (uint32_t k = 0; k < kv->n_contents * in->stride[RAW]; k++)
-                owners += in->table[RAW][k] == id ? kv->seq[k / in->stride[RAW]].owners +
-                                                        kv->seq[k / in->stride[RAW]].kept
-                                                  : 0;
+                owners += in->table[RAW][k] == id ? kv->seq[k / in->stride[RAW]].owners : 0;
+            for (const struct seq *q = kv->index.oldest; q; q = q->newer)
+                for (uint32_t k = 0; k < table_used(in, RAW, seq_rows(in, q)); k++)
+                    owners += seq_table(kv, in, RAW, q)[k] == id;
             for (uint32_t k = 0; k < n_left; k++)
                 owners -= left[k] == id;
             if (owners < 2 && in->form[RAW].page[id].spilled) *back += in->form[RAW].bytes;
@@ -303,10 +304,11 @@ static void op_step(struct model *m)
     }
     if (plain && !keeps) {
         WANT(held <= u.pool + can, "accepted beyond the budget", bytes, u.pool);
-        size_t before = u.live + u.states + u.index + u.spilled + bytes - back;
+        size_t before = u.live + u.states + u.index - u.index_tables + u.spilled + bytes - back;
         if (evicted == kv->evictions)
             WANT(kv->live + kv->states + kv->stream.spilled == before, "cost", bytes, kv->live);
-        size_t over = held > u.pool ? held - u.pool : 0; /* no more leaves than has to */
+        size_t over = held + u.index; /* no more leaves than has to */
+        over = over > u.pool ? over - u.pool : 0;
         size_t left = kv->stream.spilled + back - u.spilled, page = 0;
         for (uint32_t gi = 0; gi < kv->n_groups; gi++)
             for (uint32_t f = 0; f < FORMS; f++)

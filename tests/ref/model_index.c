@@ -5,15 +5,22 @@
 #include <string.h>
 
 /* The contents a record is about, or NULL: they were given up since. */
-static struct seq *kept_inside(struct model *m, struct mkept *k)
+static const struct seq *kept_inside(struct model *m, struct mkept *k)
 {
-    struct seq *q = &m->kv->seq[k->at];
-    if (!k->used || !q->kept || q->edits != k->edits) {
-        k->used = false;
-        return NULL;
-    }
-    k->s.len = MIN(k->s.len, q->len); /* it may have given up its end */
+    const struct seq *q = m->kv->index.oldest;
+    while (k->used && q && (q != k->at || q->edits != k->edits))
+        q = q->newer;
+    k->used &= q != NULL;
+    if (!k->used) return NULL;
+    k->s.len = MIN(k->s.len, q->len); /* they may have given up their end */
     return q;
+}
+
+static struct mkept *record(struct model *m)
+{
+    for (uint32_t i = 0; i < KEPT; i++)
+        if (!kept_inside(m, &m->kept[i])) return &m->kept[i];
+    return NULL;
 }
 
 void model_keep(struct model *m)
@@ -21,23 +28,23 @@ void model_keep(struct model *m)
     m->doing = "keep";
     struct mseq *s = model_pick(m);
     if (!s) return;
-    struct seq *q = model_inside(m, s);
-    bool alone = q->owners == 1;
+    struct mkept *k = record(m);
+    if (!k) {
+        kv_forget(m->kv);
+        k = record(m);
+    }
+    WANT(k && m->kv->index.n < KEPT, "more is kept than was", m->kv->index.n, 0);
+    uint64_t edits = m->kv->edits;
     kv_seq h = s->handle;
     WANT(kv_keep(m->kv, h) == 0 && kv_keep(m->kv, h) == ERR_STALE, "keep", h, 0);
     s->used = false;
-    if (!alone || !q->kept) return;
+    const struct seq *q = m->kv->index.newest;
+    if (!q || q->edits <= edits) return;
     WANT(q->len <= s->len, "more is kept than there was", q->len, s->len);
     m->t->kept++;
-    for (uint32_t i = 0; i < KEPT; i++) {
-        struct mkept *k = &m->kept[i];
-        if (kept_inside(m, k)) continue;
-        *k = (struct mkept){true, (uint32_t)(q - m->kv->seq), q->edits, *s};
-        k->s.len = q->len;
-        k->s.open = false;
-        return;
-    }
-    model_differ(m, "more is kept than the store was opened for", m->cfg.index_seqs, 0);
+    *k = (struct mkept){true, q, q->edits, *s};
+    k->s.len = q->len;
+    k->s.open = false;
 }
 
 struct mquery {
@@ -117,7 +124,7 @@ void model_match(struct model *m)
     WANT((have == 0) == (kv_match_reason(kv) != KV_HIT), "reason", have, kv_match_reason(kv));
     if (!have) {
         bool room = kv_match_reason(kv) != KV_MISS_ROOM;
-        WANT(!best || !m->cfg.index_seqs || reserve || !room, "a prefix was not found", best, 0);
+        WANT(!best || !m->cfg.index || reserve || !room, "a prefix was not found", best, 0);
         WANT(kv_len(kv, h) == 0 && kv_salt(kv, h) == q.salt, "a miss changed something", 0, 0);
         *s = (struct mseq){.used = true, .handle = h, .salt = q.salt, .reserve = reserve};
         return;
@@ -126,14 +133,14 @@ void model_match(struct model *m)
     bool known = false;
     for (uint32_t i = 0; i < SEQS && !known; i++) {
         if (!m->seq[i].used || m->seq[i].busy) continue;
-        known = model_inside(m, &m->seq[i]) == &kv->seq[kv->index.donor];
+        known = model_inside(m, &m->seq[i]) == kv->index.donor;
         if (known) from = m->seq[i];
     }
     for (uint32_t i = 0; i < KEPT && !known; i++) {
         known = m->kept[i].used && m->kept[i].at == kv->index.donor;
         if (known) from = m->kept[i].s;
     }
-    WANT(known && have <= from.len && from.salt == q.salt, "the donor", kv->index.donor, have);
+    WANT(known && have <= from.len && from.salt == q.salt, "the donor", kv->index.donor->id, have);
     for (uint32_t i = 0; i < have; i++)
         WANT(from.tok[i] == q.tok[i] && q.tok[i] >= 0, "other tokens", i, have);
     for (uint32_t i = 0; i < have && kv->index.turns; i++)

@@ -21,10 +21,11 @@ struct mseq {
     uint32_t start[LEN]; /* first row of the update that row belongs to */
     int32_t tok[LEN];
 };
-#define KEPT 6u /* most sequences the index of a store keeps */
-struct mkept {  /* what kv_keep left behind, while contents `at` are still that */
+#define KEPT                                                                                       \
+    24u        /* kept sequences that are remembered; before there are more, the index is emptied */
+struct mkept { /* what kv_keep left behind, while contents `at` are still that */
     bool used;
-    uint32_t at;
+    const struct seq *at;
     uint64_t edits;
     struct mseq s;
 };

@@ -31,12 +31,13 @@ static void want_private(struct model *m, const struct kv_view *v, const struct 
         uint32_t page = v->dst[t] / rows, lane = v->lane[t];
         if (!page || page == before) continue;
         before = page;
-        for (uint32_t k = 0; k < m->kv->n_contents; k++) {
-            const uint32_t *table = g->table[RAW] + k * g->stride[RAW];
+        for (const struct seq *s = NULL; (s = seq_each(m->kv, s));) {
+            uint32_t k = s->id, n = s->kept ? table_used(g, RAW, seq_rows(g, s)) : v->raw.stride;
+            const uint32_t *table = seq_table(m->kv, g, RAW, s);
             bool mine = k == v->slot[lane] && g->c.policy.kind != KV_STATE;
-            for (uint32_t i = 0; i < v->raw.stride && !mine; i++)
+            for (uint32_t i = 0; i < n && !mine; i++)
                 WANT(table[i] != page, "a page to write is visible to another", page, k);
-            const struct seq_group *sg = &m->kv->seq[k].g[g - m->kv->group];
+            const struct seq_group *sg = &s->g[g - m->kv->group];
             for (uint32_t i = 0; i < sg->n_keeps && g->c.policy.kind == KV_STATE; i++)
                 WANT(sg->keep[i].page != page, "a page to write is a checkpoint", page, k);
         }

@@ -324,7 +324,7 @@ static void test_states(void **state)
                                .max_tokens = 64,
                                .max_len = 256,
                                .pool_bytes = 1 << 20,
-                               .index_seqs = 2};
+                               .index = true};
     struct kv *kv;
     struct kv_step *st;
     struct kv_usage u;
@@ -390,20 +390,20 @@ static uint32_t found(struct kv *kv, const int32_t *ids, uint32_t n)
 static void test_budget(void **state)
 {
     (void)state;
-    enum { BLOCK = 16 * 2 * 4 * 4 };
+    enum { BLOCK = 16 * 2 * 8 * 64 * 4, TABLES = 16384 };
     struct kv_group g = {.policy = {.kind = KV_ROWS},
                          .n_sites = 1,
                          .rows = 16,
                          .n_planes = 2,
-                         .plane = {{"k", {1, 4, DT_F32, KV_STRIPS}, NULL},
-                                   {"v", {1, 4, DT_F32, KV_ROWMAJOR}, NULL}}};
+                         .plane = {{"k", {8, 64, DT_F32, KV_STRIPS}, NULL},
+                                   {"v", {8, 64, DT_F32, KV_ROWMAJOR}, NULL}}};
     struct kv_config config = {.group = &g,
                                .n_groups = 1,
                                .max_seqs = 3,
                                .max_tokens = 64,
                                .max_len = 512,
-                               .pool_bytes = 20 * BLOCK,
-                               .index_seqs = 3};
+                               .pool_bytes = 20 * BLOCK + TABLES,
+                               .index = true};
     static int32_t ids[4][128];
     struct kv *kv;
     struct kv_usage u;
@@ -418,12 +418,13 @@ static void test_budget(void **state)
         assert_int_equal(kv_keep(kv, s), 0);
     }
     kv_usage(kv, &u);
-    assert_true(u.kept == 2 && u.index == 16 * BLOCK && u.live == 0 && u.free == u.pool);
+    assert_true(u.kept == 2 && u.index - u.index_tables == 16 * BLOCK && u.live == 0);
+    assert_true(u.index_tables > 0 && u.index_tables <= TABLES && u.free == u.pool);
     assert_int_equal(found(kv, ids[0], 128), 128); /* now the other one is older */
     assert_int_equal(kv_new(kv, 0, &s), 0);
     append(kv, s, ids[2], 128);
     kv_usage(kv, &u);
-    assert_true(u.live == 8 * BLOCK && u.index == 12 * BLOCK && u.evictions == 1);
+    assert_true(u.live == 8 * BLOCK && u.index - u.index_tables == 12 * BLOCK && u.evictions == 1);
     assert_int_equal(found(kv, ids[0], 128), 128);
     assert_int_equal(found(kv, ids[1], 128), 64);
     assert_int_equal(found(kv, ids[2], 128), 128); /* a live one */
@@ -432,7 +433,7 @@ static void test_budget(void **state)
     append(kv, s, ids[3], 120);
     assert_int_equal(kv_reserve(kv, s, 20 * 16), 0); /* all of the budget: nothing else is kept */
     kv_usage(kv, &u);
-    assert_true(u.kept == 0 && u.index == 0);
+    assert_true(u.kept == 0 && u.index == 0 && u.index_tables == 0);
     assert_int_equal(found(kv, ids[0], 128), 0);
     assert_int_equal(kv_match_reason(kv), KV_MISS_EVICTED);
     assert_int_equal(found(kv, ids[3], 120), 112); /* a copy of the open block might not fit */
@@ -442,13 +443,88 @@ static void test_budget(void **state)
     kv_close(kv);
 }
 
+/* Prompts are kept while their pages stream: the second time they come from the tier, with the same bits. */
+static void test_streams(void **state)
+{
+    (void)state;
+    kvik_model *m = open_model("llama-gqa-l3");
+    static int32_t ids[3][400];
+    kvik_cache_config config = {
+        .size = sizeof config, .max_sequences = 2, .max_cache_len = 500, .threads = 1};
+    kvik_cache *plain = open_cache(m, &config);
+    config.cache_implementation = "offloaded";
+    config.cache_memory = 700 << 10; /* less than two of the three prompts */
+    kvik_cache *c = open_cache(m, &config);
+    struct kv_usage u;
+    for (uint32_t i = 0; i < 6; i++) {
+        fill(ids[i % 3], 400, kvik_model_vocab(m), i % 3);
+        kvik_result *a = generate(c, ids[i % 3], 400, 1), *b = generate(plain, ids[i % 3], 400, 1);
+        assert_int_equal(a->row[0]->reused, i < 3 ? 0 : 399);
+        assert_memory_equal(a->logits, b->logits,
+                            (size_t)a->steps * a->logit_rows * a->vocab * sizeof(float));
+        kvik_result_free(a);
+        kvik_result_free(b);
+        assert_true(kv_check(c->x->kv));
+    }
+    kv_usage(c->x->kv, &u);
+    assert_true(u.kept == 3 && u.spilled > 0 && u.tier_read > 0 && u.peak <= u.pool);
+    kvik_cache_close(c);
+    kvik_cache_close(plain);
+    kvik_model_close(m);
+}
+
+/* Many more are kept than there are sequences, and each is found. */
+static void test_many(void **state)
+{
+    (void)state;
+    enum { MANY = 600, EACH = 40 };
+    struct kv_group g = {.policy = {.kind = KV_ROWS},
+                         .n_sites = 1,
+                         .rows = 16,
+                         .n_planes = 2,
+                         .plane = {{"k", {1, 4, DT_F32, KV_STRIPS}, NULL},
+                                   {"v", {1, 4, DT_F32, KV_ROWMAJOR}, NULL}}};
+    struct kv_config config = {.group = &g,
+                               .n_groups = 1,
+                               .max_seqs = 2,
+                               .max_tokens = 64,
+                               .max_len = 512,
+                               .pool_bytes = 4 << 20,
+                               .index = true};
+    static int32_t ids[MANY][EACH];
+    struct kv *kv;
+    struct kv_usage u;
+    kv_seq s;
+    assert_int_equal(kv_open(&kv, &config), 0);
+    uint64_t calls = mem_calls();
+    for (uint32_t i = 0; i < MANY; i++) {
+        fill(ids[i], EACH, 1000, i);
+        assert_int_equal(kv_new(kv, 0, &s), 0);
+        append(kv, s, ids[i], EACH);
+        assert_int_equal(kv_keep(kv, s), 0);
+    }
+    kv_usage(kv, &u);
+    assert_true(u.kept == MANY && u.live == 0 && u.free == u.pool && mem_calls() == calls);
+    for (uint32_t i = 0; i < MANY; i += 7)
+        assert_int_equal(found(kv, ids[i], EACH), EACH);
+    kv_forget(kv);
+    kv_usage(kv, &u);
+    assert_true(u.kept == 0 && u.index == 0);
+    kv_close(kv);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_bits),        cmocka_unit_test(test_live_and_kept),
-        cmocka_unit_test(test_sync_of_empty),    cmocka_unit_test(test_why_not),
-        cmocka_unit_test(test_other_conditions), cmocka_unit_test(test_states),
+        cmocka_unit_test(test_same_bits),
+        cmocka_unit_test(test_live_and_kept),
+        cmocka_unit_test(test_sync_of_empty),
+        cmocka_unit_test(test_why_not),
+        cmocka_unit_test(test_other_conditions),
+        cmocka_unit_test(test_states),
         cmocka_unit_test(test_budget),
+        cmocka_unit_test(test_streams),
+        cmocka_unit_test(test_many),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

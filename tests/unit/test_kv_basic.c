@@ -279,7 +279,7 @@ static void test_open_without_memory(void **state)
                           .max_seqs = 3,
                           .max_tokens = 64,
                           .max_len = 256,
-                          .index_seqs = 2,
+                          .index = true,
                           .pool_bytes = 1 << 20};
     for (int persistent = 0; persistent < 2; persistent++) {
         int64_t k = 0;

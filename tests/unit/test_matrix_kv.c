@@ -522,7 +522,7 @@ static int store_open(struct toy *t, const struct policy *p, const struct codec_
                           .max_seqs = SEQS,
                           .max_tokens = CHUNK,
                           .max_len = MOST,
-                          .index_seqs = 4,
+                          .index = true,
                           .pool_bytes = pool,
                           .streaming = streaming};
     if (e >= 0 && streaming != KV_RESIDENT) e = kv_tier_memory_open((size_t)1 << 36, &c.tier);

@@ -1,0 +1,124 @@
+/* index.c - what the prefix index costs with 10, 1 000 and 10 000 kept sequences: one CSV row for each, in the
+ * geometry of SmolLM2-135M (30 layers, 3 heads of 64, f16).  No model is read, no row computed.
+ *
+ *     cache,index,kept,median us of a hit of 1 024 tokens,of a hit of the 64 tokens that all share,of a miss,
+ *     of keeping a sequence of 128 tokens,KiB of tables per sequence
+ *
+ * Every kept sequence has 128 tokens, and the first 64 are the same in all: a system prompt.  median: of 401 samples. */
+#include "kv/kv.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SAMPLES = 401, SHARED = 64, LENGTH = 128, LONG = 1024 };
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median_us(double *v, size_t n)
+{
+    qsort(v, n, sizeof *v, by_value);
+    return 1e6 * v[n / 2];
+}
+
+/* Tokens of sequence k: the shared ones, then its own. */
+static void tokens(int32_t *ids, uint32_t n, uint32_t k)
+{
+    for (uint32_t i = 0; i < n; i++)
+        ids[i] = (int32_t)(i < SHARED ? i : 1000 + (i * 7919u + k * 104729u) % 40000);
+}
+
+static int keep(struct kv *kv, const int32_t *ids, uint32_t n, double *seconds)
+{
+    kv_seq s;
+    struct kv_step *st;
+    uint32_t have;
+    struct kv_prefix p = {.tok = ids, .n = n - 1};
+    TRY(kv_new(kv, 0, &s));
+    TRY(kv_match(kv, s, &p, &have));
+    for (uint32_t k; have < n; have += k) {
+        k = MIN(n - have, 256u);
+        struct kv_span span = {.seq = s, .n = k, .tok = ids + have};
+        TRY(kv_begin(kv, &span, 1, &st));
+        TRY(kv_commit(st, NULL));
+    }
+    double t = now_seconds();
+    TRY(kv_keep(kv, s));
+    *seconds = now_seconds() - t;
+    return 0;
+}
+
+/* The median of looking for ids, `want` of which are found. */
+static int find(struct kv *kv, const int32_t *ids, uint32_t n, uint32_t want, double *us)
+{
+    static double t[SAMPLES];
+    struct kv_prefix p = {.tok = ids, .n = n};
+    uint32_t have;
+    kv_seq s;
+    for (uint32_t i = 0; i < SAMPLES; i++) {
+        TRY(kv_new(kv, 0, &s));
+        double at = now_seconds();
+        TRY(kv_match(kv, s, &p, &have));
+        t[i] = now_seconds() - at;
+        TRY(kv_drop(kv, s));
+        if (have != want) return ERR(ARG, "%u of %u rows found", have, want);
+    }
+    *us = median_us(t, SAMPLES);
+    return 0;
+}
+
+static int measure(struct kv *kv, uint32_t kept)
+{
+    static int32_t ids[LONG];
+    static double t[10001];
+    double whole, part, miss;
+    struct kv_usage u;
+    for (uint32_t k = 0; k < kept; k++) {
+        tokens(ids, LENGTH, k + 1);
+        TRY(keep(kv, ids, LENGTH, &t[k]));
+    }
+    kv_usage(kv, &u);
+    if (u.kept != kept) return ERR(ARG, "%u of %u sequences are kept", u.kept, kept);
+    tokens(ids, LONG, 0);
+    TRY(keep(kv, ids, LONG, &t[kept]));
+    TRY(find(kv, ids, LONG, LONG, &whole));
+    ids[SHARED] = 7;
+    TRY(find(kv, ids, LONG, SHARED, &part));
+    ids[0] = 7;
+    TRY(find(kv, ids, LONG, 0, &miss));
+    printf("cache,index,%u,%.2f,%.2f,%.2f,%.2f,%.1f\n", kept, whole, part, miss, median_us(t, kept),
+           (double)u.index_tables / kept / 1024);
+    return 0;
+}
+
+int main(void)
+{
+    struct kv_group g = {.policy = {.kind = KV_ROWS},
+                         .n_sites = 30,
+                         .rows = 16,
+                         .n_planes = 2,
+                         .plane = {{"k", {3, 64, DT_F16, KV_STRIPS}, NULL},
+                                   {"v", {3, 64, DT_F16, KV_ROWMAJOR}, NULL}}};
+    struct kv_config config = {.group = &g,
+                               .n_groups = 1,
+                               .max_seqs = 64,
+                               .max_tokens = 256,
+                               .max_len = 16384,
+                               .index = true,
+                               .pool_bytes = (size_t)48 << 30};
+    static const uint32_t at[] = {10, 1000, 10000};
+    int e = 0;
+    for (uint32_t i = 0; i < countof(at) && e >= 0; i++) {
+        struct kv *kv;
+        if ((e = kv_open(&kv, &config)) < 0) break;
+        e = measure(kv, at[i]);
+        kv_close(kv);
+    }
+    if (e >= 0) return 0;
+    fprintf(stderr, "bench_index: %s\n", err_last());
+    return 1;
+}

@@ -1,0 +1,229 @@
+/* kept.c - contents that nobody owns any more, kept for others to go on from.
+ *
+ * kv_keep copies what the last owner lets go of into a record of its own length (index_room.c), with its references.
+ * Records are listed by when they were last wanted, and given up from the other end; what a longer one covers is not
+ * kept. */
+#include "kv/kv_int.h"
+
+#include <string.h>
+
+/* True if `s` has all full blocks that `part` has, and can go on from the end of the last one. */
+static bool covers(const struct kv *kv, const struct seq *s, const struct seq *part)
+{
+    uint32_t len = part->len - part->len % KV_STRIP;
+    if (!index_donor(s) || s == part || s->salt != part->salt || s->len < len) return false;
+    if (memcmp(s->tok, part->tok, len * sizeof *s->tok) != 0) return false;
+    if (kv->index.turns &&
+        (index_turns_same(s->turn, s->n_turns, part->turn, part->n_turns) < len ||
+         index_turns_whole(s, len) != len))
+        return false;
+    return seq_resume(kv, s, len) == len;
+}
+
+/* Into the list of kept contents, as the one wanted last; and out of it. */
+static void newest(struct index *x, struct seq *s)
+{
+    s->older = x->newest;
+    s->newer = NULL;
+    *(x->newest ? &x->newest->newer : &x->oldest) = s;
+    x->newest = s;
+}
+
+static void unlink_kept(struct index *x, struct seq *s)
+{
+    *(s->older ? &s->older->newer : &x->oldest) = s->newer;
+    *(s->newer ? &s->newer->older : &x->newest) = s->older;
+}
+
+void index_wanted(struct kv *kv, struct seq *s)
+{
+    s->used = ++kv->clock;
+    if (!s->kept) return;
+    unlink_kept(&kv->index, s);
+    newest(&kv->index, s);
+}
+
+static void give_up(struct kv *kv, struct seq *s)
+{
+    struct index *x = &kv->index;
+    unlink_kept(x, s);
+    x->n--;
+    index_hide(kv, s, 0);
+    seq_clear(kv, s);
+    s->kept = false;
+    room_give(&x->room, s);
+}
+
+void index_evict(struct kv *kv, struct seq *s)
+{
+    struct index *x = &kv->index;
+    if (s->n_keys) memcpy(x->gone[x->n_gone++ % KV_GONE], s->key, KV_KEY);
+    kv->evictions++;
+    give_up(kv, s);
+}
+
+void index_shrink(struct kv *kv, struct seq *s, size_t bytes)
+{
+    for (uint32_t step = 4 * KV_STRIP; pool_used(kv) + bytes > kv->pool; step *= 2) {
+        uint32_t m = s->len > step ? seq_resume(kv, s, s->len - step) : 0;
+        if (m < KV_STRIP) {
+            index_evict(kv, s);
+            return;
+        }
+        index_hide(kv, s, 0); /* its end is another one */
+        seq_cut(kv, s, m);
+        index_keys(kv, s, UINT32_MAX);
+        index_list(kv, s);
+        kv->evictions++;
+    }
+}
+
+void index_yield(struct kv *kv, const struct pages *p, uint32_t n)
+{
+    struct index *x = &kv->index;
+    while (x->oldest && (n > p->n_ids - 1 - p->n_live || kv->stream.spilled > x->tier_most))
+        index_evict(kv, x->oldest);
+}
+
+/* Another sequence has all that s has: s need not be kept. */
+static bool covered(struct kv *kv, const struct seq *s)
+{
+    uint32_t last = s->n_keys - 1, looks = 0;
+    uint64_t ref = index_find(kv, last, s->key + (size_t)last * KV_KEY);
+    for (; ref && looks < KV_LOOKS; ref = index_next(kv, ref), looks++) {
+        struct seq *o = index_seq(kv, ref);
+        if (!covers(kv, o, s)) continue;
+        index_wanted(kv, o);
+        return true;
+    }
+    return false;
+}
+
+/* Gives up kept contents all of whose full blocks s has. */
+static void give_up_covered(struct kv *kv, const struct seq *s)
+{
+    for (uint32_t i = 0; i < s->n_keys; i++) {
+        uint64_t ref = index_find(kv, KV_LIST_END, s->key + (size_t)i * KV_KEY), next;
+        for (uint32_t looks = 0; ref && looks < KV_LOOKS; ref = next, looks++) {
+            struct seq *o = index_seq(kv, ref);
+            next = index_next(kv, ref);
+            if (covers(kv, s, o)) give_up(kv, o);
+        }
+    }
+}
+
+/* Takes n bytes of a block of memory; counts them, if there is none yet. */
+static void *part(unsigned char *base, size_t *at, size_t n)
+{
+    void *out = base ? base + *at : NULL;
+    *at += (n + 7) / 8 * 8;
+    return out;
+}
+
+/* Places the arrays of kept contents with the lengths that s has; returns their bytes. */
+static size_t lay_out(const struct kv *kv, const struct seq *s, unsigned char *base)
+{
+    size_t at = 0;
+    struct seq lost, *to = part(base, &at, sizeof *to);
+    struct seq_group *group = part(base, &at, kv->n_groups * sizeof *group);
+    to = to ? to : &lost;
+    to->g = group;
+    to->tok = part(base, &at, s->len * sizeof *to->tok);
+    to->turn = part(base, &at, s->n_turns * sizeof *to->turn);
+    to->key = part(base, &at, (size_t)s->n_keys * KV_KEY);
+    to->node = part(base, &at, s->n_keys * sizeof *to->node);
+    for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
+        const struct group *g = &kv->group[gi];
+        size_t keeps = s->g[gi].n_keeps * sizeof(struct keep);
+        struct keep *keep = part(base, &at, keeps);
+        if (group) group[gi].keep = keep;
+        for (uint32_t f = 0; f < FORMS; f++) {
+            uint32_t *table = part(base, &at, table_used(g, f, seq_rows(g, s)) * sizeof *table);
+            if (group) group[gi].table[f] = table;
+        }
+    }
+    return at;
+}
+
+static bool fits(struct kv *kv)
+{
+    return pool_held(kv) <= kv->pool && pool_used(kv) <= kv->pool + spill_can(kv);
+}
+
+/* Memory for kept contents like s, within the budget; others give way.  NULL: it is not worth that, or there is none. */
+static struct seq *record(struct kv *kv, const struct seq *s)
+{
+    struct index *x = &kv->index;
+    size_t bytes = lay_out(kv, s, NULL), most = bytes;
+    unsigned char *at;
+    if (bytes > kv->pool) return NULL;
+    while (!(at = room_take(&x->room, &most))) {
+        if (!x->oldest) return NULL;
+        index_evict(kv, x->oldest);
+    }
+    size_t over = pool_held(kv) > kv->pool ? pool_held(kv) - kv->pool : 0;
+    if (over && !kv->step.open && spill_can(kv) >= over) (void)spill_out(kv, over);
+    while (!fits(kv) && x->oldest)
+        index_evict(kv, x->oldest);
+    if (!fits(kv)) {
+        room_give(&x->room, at);
+        return NULL;
+    }
+    lay_out(kv, s, at);
+    struct seq *r = (struct seq *)(void *)at;
+    r->bytes = most;
+    r->id = kv->n_contents + (uint32_t)((size_t)(at - x->room.base) / KV_ROOM_UNIT);
+    r->slot = KV_NONE;
+    return r;
+}
+
+/* Contents that nobody owns any more stay for others, unless nothing in them would help. */
+static void take(struct kv *kv, struct seq *s)
+{
+    struct index *x = &kv->index;
+    if (!x->on || s->foreign || s->cross || kv->narrow) return;
+    uint32_t m = seq_resume(kv, s, index_known(s->tok, s->len));
+    if (m < KV_STRIP) return;
+    seq_cut(kv, s, m);
+    index_keys(kv, s, UINT32_MAX);
+    index_list_live(kv, s->key, s->n_keys);
+    if (!s->n_keys || covered(kv, s)) return;
+    give_up_covered(kv, s);
+    struct seq *r = record(kv, s);
+    if (!r) return;
+    index_hide(kv, s, 0);
+    seq_clone(kv, s, r);
+    r->kept = true;
+    r->edits = ++kv->edits;
+    x->n++;
+    newest(x, r);
+    index_wanted(kv, r);
+    index_list(kv, r);
+}
+
+int kv_keep(struct kv *kv, kv_seq handle)
+{
+    struct seq *s;
+    TRY(seq_idle(kv, handle, &s));
+    s = seq_part(kv, slot_index(kv, handle));
+    if (s->owners) return 0;
+    take(kv, s);
+    seq_give(kv, s);
+    if (kv->index.n) index_yield(kv, &kv->group[0].form[RAW], 0);
+    return 0;
+}
+
+void kv_forget(struct kv *kv)
+{
+    while (kv->index.oldest)
+        give_up(kv, kv->index.oldest);
+}
+
+bool kv_kept(const struct kv *kv, uint32_t i, struct kv_kept *out)
+{
+    const struct seq *s = kv->index.newest;
+    while (s && i--)
+        s = s->older;
+    if (s) *out = (struct kv_kept){s->tok, s->len, s->turn, s->n_turns, s->salt, s->used};
+    return s != NULL;
+}
