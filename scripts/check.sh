@@ -41,7 +41,7 @@ BEGIN {
     may["chat"] = " base tok "
     may["generate"] = " base tok model kv dev chat kvik.h " # the option struct is the public one
     may["session"] = " base kv generate kvik.h "
-    may["compat"] = " base fmt kv generate kvik.h "
+    may["compat"] = " base fmt kv model generate kvik.h "
     may["api"] = " base fmt tok dev kv model chat generate session compat kvik.h "
     may["cli"] = " base kvik.h "
 }

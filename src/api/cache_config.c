@@ -3,10 +3,10 @@
 #include "api/settings.h"
 #include "base/near.h"
 #include "generate/options.h"
+#include "model/budget.h"
 
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 static int find_preset(const char *name, const struct kv_preset **out)
 {
@@ -68,69 +68,24 @@ static int compute_of(const struct model *m, const char *name, struct exec_confi
     return 0;
 }
 
-enum {
-    ENDLESS = 1 << 20, /* tokens of a sequence that never sees far */
-    CHECKPOINTS = 5,   /* of turn ends: kept at once */
-};
+enum { ENDLESS = 1 << 20 }; /* tokens of a sequence whose queries never see far */
 
-/* Two pieces of an atom of the widest site for every sequence, at least 1 MiB each: what the store sets aside. */
-static size_t staging_of(const struct model *m, const struct exec_config *e)
+/* Sets what follows from the budget, once everything else is known. */
+static void settle_budget(const struct model *m, const kvik_cache_config *c, struct exec_config *e)
 {
-    size_t widest = 0, piece;
-    for (uint32_t i = 0; i < m->n_sites; i++)
-        if (m->site[i].kind == KV_ROWS)
-            widest = MAX(widest, kv_site_bytes(&m->site[i], e->preset.dtype));
-    /* and a page that aligning the first one may cost, hence the atom more */
-    if (!ck_mul(widest * KV_ATOM, e->max_seqs + 1, &piece)) return SIZE_MAX / 4;
-    return 2 * MAX(piece, (size_t)1 << 20);
-}
-
-/* Rows that a sequence of any length holds at most, and the fork it falls back to, if every site forgets. */
-static size_t held_most(const struct model *m, const struct exec_config *e)
-{
-    size_t most = 0;
-    for (uint32_t i = 0; i < m->n_sites; i++) {
-        const struct kv_site *l = &m->site[i];
-        if (l->kind == KV_STATE) continue;
-        size_t seen = l->window ? l->window : l->chunk ? l->chunk : e->preset.window;
-        if (e->preset.sinks) seen = (size_t)e->preset.window + e->preset.sinks;
-        if (!seen) return SIZE_MAX;
-        most = MAX(most, seen);
-    }
-    return 2 * (most + e->step_tokens) + (e->preset.every ? CHECKPOINTS * most : 0);
-}
-
-/* Room for everything asked for, and a spare block for each fork a transaction holds; at most half of memory.
- * Offloaded, the point is to be small: the staging, 512 rows for steps to grow in, and four blocks a sequence.  With a
- * codec a sequence has raw rows of a tile, and the tile, in memory when a step completes it. */
-static size_t default_budget(const struct model *m, struct exec_config *e, bool codec)
-{
-    size_t half = (size_t)sysconf(_SC_PHYS_PAGES) / 2 * (size_t)sysconf(_SC_PAGESIZE), want;
-    size_t rows =
-        (MIN((size_t)e->max_len, held_most(m, e)) + 3 * (size_t)KV_ATOM) * (e->max_seqs + 1);
-    size_t row = model_row_bytes(m, e->preset.dtype) * (codec ? 2 : 1); /* raw beside sealed */
-    size_t states = 4 * ((size_t)e->max_seqs + 1) * model_state_bytes(m);
-    bool small = e->streaming == KV_STREAM;
-    if (small) rows = MIN(rows, 512 + (codec ? 6 : 4) * (size_t)KV_STRIP * e->max_seqs);
-    if (!ck_mul(rows, row, &want) || !ck_add(want, states, &want)) return half;
-    size_t staging = small ? staging_of(m, e) : 0;
-    if (!ck_add(want, staging, &want) || want > half) return half;
-    e->stage_bytes = staging; /* of this budget, so that all sequences fit one step */
-    return want;
-}
-
-/* A step's new rows are in memory until they are full: while pages stream, a quarter of the budget at most.  A reserve
- * sets aside one step of its own and an open block, so there a step is a sequence's share of the budget. */
-static uint32_t step_of(const struct model *m, const struct exec_config *e, uint32_t wish)
-{
-    size_t row = model_row_bytes(m, e->preset.dtype);
-    size_t fit = e->pool_bytes / 4 / MAX(row, 1) / KV_STRIP * KV_STRIP;
-    if (e->reserve) {
-        size_t staging = e->stage_bytes ? e->stage_bytes : e->pool_bytes / 4,
-               share = (e->pool_bytes - staging) / MAX(row, 1) / e->max_seqs / KV_STRIP * KV_STRIP;
-        fit = MIN(fit, share - MIN(share, 2 * (size_t)KV_STRIP));
-    }
-    return (uint32_t)MIN((size_t)wish, MAX(fit, KV_STRIP));
+    const struct budget b = {.site = m->site,
+                             .n_sites = m->n_sites,
+                             .preset = &e->preset,
+                             .streaming = e->streaming,
+                             .reserve = e->reserve,
+                             .max_len = e->max_len,
+                             .max_seqs = e->max_seqs,
+                             .step_tokens = e->step_tokens};
+    e->pool_bytes = c->cache_memory;
+    if (!c->cache_memory) /* with staging of its own, so that all sequences fit one step */
+        e->pool_bytes = budget_bytes(&b, budget_half(), &e->stage_bytes);
+    if (e->streaming != KV_RESIDENT && !c->step_tokens)
+        e->step_tokens = budget_step(&b, e->pool_bytes, e->stage_bytes, e->step_tokens);
 }
 
 int settings_exec(const struct preset_choice *s, const struct model *m, const kvik_cache_config *c,
@@ -155,10 +110,7 @@ int settings_exec(const struct preset_choice *s, const struct model *m, const kv
     e->step_tokens = MIN(c->step_tokens ? c->step_tokens : 512, e->max_len * (uint64_t)e->max_seqs);
     if (e->step_tokens > 65536) return ERR(LIMIT, "step_tokens %u: at most 65536", e->step_tokens);
     e->reserve = s->preset->reserve;
-    bool codec = kv_preset_encodes(&e->preset);
-    e->pool_bytes = c->cache_memory ? c->cache_memory : default_budget(m, e, codec);
-    if (e->streaming != KV_RESIDENT && !c->step_tokens)
-        e->step_tokens = step_of(m, e, e->step_tokens);
+    settle_budget(m, c, e);
     return 0;
 }
 

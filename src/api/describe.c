@@ -1,6 +1,7 @@
 /* describe.c - a model as JSON: what `kvik inspect` prints. */
 #include "base/json.h"
 #include "generate/handle.h"
+#include "model/budget.h"
 
 #include <string.h>
 
@@ -61,7 +62,7 @@ static json_t *cache_bytes(const struct model *m)
     json_t *o = json_object();
     for (size_t i = 0; i < countof(types); i++) {
         json_object_set_new(o, dtype_name(types[i]),
-                            json_integer((json_int_t)model_row_bytes(m, types[i])));
+                            json_integer((json_int_t)budget_row(m->site, m->n_sites, types[i])));
     }
     return o;
 }

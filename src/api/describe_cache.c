@@ -1,6 +1,7 @@
 /* describe_cache.c - what each cache strategy means for one model: the properties the guide compares, from the same
  * groups a cache would be opened with, and bytes in numbers. */
 #include "api/settings.h"
+#include "model/budget.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -120,7 +121,7 @@ KVIK_API int kvik_model_describe_caches(const kvik_model *k, char **out)
     size_t row;
     TRY(settings_read(&none, &s));
     TRY(settings_exec(&s, m, &none, &e));
-    row = model_row_bytes(m, e.preset.dtype);
+    row = budget_row(m->site, m->n_sites, e.preset.dtype);
     struct kv_group *g = mem_array(m->n_sites, sizeof *g);
     json_t *o = json_object(), *list = json_array();
     int err = g && o && list ? 0 : ERR(NOMEM, "out of memory");

@@ -72,7 +72,7 @@ static int layer_select(struct unbound *u, struct unbound_layer *l, const uint32
     return e;
 }
 
-int batch_select(struct unbound *u, const uint32_t *index, uint32_t n)
+static int batch_select(struct unbound *u, const uint32_t *index, uint32_t n)
 {
     uint32_t batch, done = 0;
     TRY(batch_of(u, &batch));

@@ -20,7 +20,7 @@ KVIK_API void kvik_legacy_free(kvik_legacy *l)
     mem_free(l);
 }
 
-int legacy_new(uint32_t n_layers, uint32_t batch, uint32_t length, kvik_legacy **out)
+static int legacy_new(uint32_t n_layers, uint32_t batch, uint32_t length, kvik_legacy **out)
 {
     size_t n;
     if (!ck_mul(batch, MAX(length, 1), &n)) return ERR(LIMIT, "%u columns", length);
@@ -242,7 +242,7 @@ static int check_row(const struct exec *x, const kvik_legacy *in, uint32_t b, ui
     return 0;
 }
 
-int legacy_check(const struct exec *x, const kvik_legacy *in, uint32_t *length)
+static int legacy_check(const struct exec *x, const kvik_legacy *in, uint32_t *length)
 {
     uint32_t columns;
     if (in->n_layers != x->m->n_sites || !in->layer)

@@ -17,14 +17,6 @@ uint32_t padded_ones(const uint8_t *mask, uint32_t n)
     return k;
 }
 
-uint32_t padded_lead(const uint8_t *mask, uint32_t n)
-{
-    uint32_t i = 0;
-    while (i < n && !mask[i])
-        i++;
-    return i;
-}
-
 int padded_room(struct kvik_batch *b, uint32_t columns)
 {
     size_t bytes;

@@ -13,8 +13,6 @@ struct kvik_batch {
 /* padded.c */
 int padded_room(struct kvik_batch *b, uint32_t columns); /* changes nothing one can see */
 uint32_t padded_ones(const uint8_t *mask, uint32_t n);
-/* Columns before the first row. */
-uint32_t padded_lead(const uint8_t *mask, uint32_t n);
 /* A batch of sequences that exist, which it owns from then on; mask [n][length]. */
 int padded_of(kvik_cache *c, const kv_seq *seq, uint32_t n, const uint8_t *mask, uint32_t length,
               kvik_batch **out);
@@ -28,11 +26,8 @@ int legacy_of(kvik_cache *c, const kv_seq *seq, uint32_t n, const uint8_t *mask,
 /* legacy_rows.c: generates, and where return_legacy_cache asks for them adds the rows' arrays to the result. */
 int legacy_generate(kvik_cache *c, const kvik_generation *g, const kvik_prompt *prompt, uint32_t n,
                     const kvik_hooks *hooks, kvik_result **out);
-int legacy_new(uint32_t n_layers, uint32_t batch, uint32_t length, kvik_legacy **out);
 /* Room for one layer's zeros. */
 int legacy_layer_new(const kvik_legacy *l, kvik_legacy_layer *layer);
-/* Whether `in` could be rows of this cache; nothing else reads its sizes before. */
-int legacy_check(const struct exec *x, const kvik_legacy *in, uint32_t *length);
 
 struct safetensors;
 /* legacy_file.c: an open file, `what` in errors; m NULL: of any model. */

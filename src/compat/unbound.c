@@ -7,9 +7,9 @@
  * returns a prompt longer than its window whole. */
 #include "compat/unbound.h"
 #include "kv/rows.h"
+#include "model/budget.h"
 
 #include <string.h>
-#include <unistd.h>
 
 enum { MAX_ROWS = 65536, MAX_BATCH = 16, STEP = 4096, STREAM_STEP = 256 };
 
@@ -134,20 +134,6 @@ static int dtype_of(const char *name, enum dtype *out)
     return ERR(ARG, "dtype \"%s\": rows are kept as f32, f16 or bf16", name);
 }
 
-static size_t budget(const struct unbound *u, const struct unbound_layer *l,
-                     const struct kv_config *k, size_t row)
-{
-    size_t half = (size_t)sysconf(_SC_PHYS_PAGES) / 2 * (size_t)sysconf(_SC_PAGESIZE) / u->n_layers;
-    size_t rows = ((size_t)k->max_len + 3 * (size_t)KV_ATOM) * (k->max_seqs + 1), want, piece;
-    if (u->memory) return u->memory;
-    if (k->streaming == KV_STREAM) {
-        rows = 4 * (size_t)k->max_tokens + 4 * (size_t)KV_STRIP * k->max_seqs;
-        piece = MAX(row * KV_ATOM * k->max_seqs, (size_t)1 << 20);
-        return rows * row + 2 * piece;
-    }
-    return ck_mul(rows, row * (l->group.seal.tile ? 2 : 1), &want) ? MIN(want, half) : half;
-}
-
 static int store_open(struct unbound *u, struct unbound_layer *l)
 {
     struct kv_preset_options o = {.dtype = l->dtype};
@@ -166,19 +152,24 @@ static int store_open(struct unbound *u, struct unbound_layer *l)
         .max_len = max && !(is_static(u) && o.window) ? max : MAX(max, MAX_ROWS),
         .streaming = u->set.streaming,
     };
-    size_t row = (size_t)l->heads * (l->dim_k + l->dim_v) * dtype_size(l->dtype);
-    k.pool_bytes = budget(u, l, &k, row);
-    if (k.streaming != KV_RESIDENT) { /* new rows are in memory until they are full */
-        size_t fit = k.pool_bytes / 4 / row / KV_STRIP * KV_STRIP;
-        k.max_tokens = (uint32_t)MAX(MIN(fit, STREAM_STEP), MAX(KV_STRIP, u->max_batch));
-    }
+    size_t staging = 0, half = budget_half() / u->n_layers;
+    const struct budget b = {.site = &as,
+                             .n_sites = 1,
+                             .preset = &o,
+                             .streaming = k.streaming,
+                             .max_len = k.max_len,
+                             .max_seqs = k.max_seqs,
+                             .step_tokens = k.max_tokens};
+    k.pool_bytes = u->memory ? u->memory : budget_bytes(&b, half, &staging);
+    if (k.streaming != KV_RESIDENT)
+        k.max_tokens = MAX(budget_step(&b, k.pool_bytes, staging, STREAM_STEP), u->max_batch);
     if (k.streaming != KV_RESIDENT) TRY(exec_tier_open(u->spill_dir, &k.tier));
     int e = kv_open(&l->kv, &k);
     if (e < 0 && k.tier) k.tier->close(k.tier);
     return e;
 }
 
-int batch_new(struct unbound *u, struct unbound_layer *l, kv_seq *out)
+static int row_new(struct unbound *u, struct unbound_layer *l, kv_seq *out)
 {
     kv_seq s;
     TRY(kv_new(l->kv, 0, &s));
@@ -191,7 +182,7 @@ int batch_new(struct unbound *u, struct unbound_layer *l, kv_seq *out)
     return 0;
 }
 
-int unbound_layer_open(struct unbound *u, struct unbound_layer *l, const kvik_shape *s)
+static int layer_open(struct unbound *u, struct unbound_layer *l, const kvik_shape *s)
 {
     if (s->batch > u->max_batch)
         return ERR(LIMIT, "a batch of %u, the cache was opened for max_sequences %u", s->batch,
@@ -203,7 +194,7 @@ int unbound_layer_open(struct unbound *u, struct unbound_layer *l, const kvik_sh
     l->seq = mem_array(u->max_batch, sizeof *l->seq);
     int e = l->seq ? store_open(u, l) : ERR_NOMEM;
     for (; e >= 0 && l->batch < s->batch; l->batch++)
-        e = batch_new(u, l, &l->seq[l->batch]);
+        e = row_new(u, l, &l->seq[l->batch]);
     if (e < 0) {
         unbound_layer_close(l);
         return e;
@@ -420,7 +411,7 @@ KVIK_API int kvik_cache_update(kvik_cache *c, uint32_t layer, const float *keys,
     struct unbound_layer *l = &u->layer[layer];
     TRY(check_shape(l, layer, s));
     bool fresh = !l->open;
-    if (fresh) TRY(unbound_layer_open(u, l, s));
+    if (fresh) TRY(layer_open(u, l, s));
     struct update p = {u, l, {keys, values}, {NULL, NULL}, s->n, unbound_shape(u, l, s->n)};
     int e = check_room(l, s->n);
     if (e >= 0) e = update_buffers(&p);

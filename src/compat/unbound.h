@@ -28,7 +28,6 @@ struct unbound {
 /* A cache of n_layers without a model, as `set` and the rest of c ask; kinds as kvik_cache_open_unbound takes them. */
 int unbound_open(const struct preset_choice *set, const kvik_cache_config *c, uint32_t n_layers,
                  const char *const *kinds, struct unbound **out);
-int unbound_layer_open(struct unbound *u, struct unbound_layer *l, const kvik_shape *s);
 void unbound_layer_close(struct unbound_layer *l);
 void unbound_close(struct unbound *u);
 void unbound_usage(const struct unbound *u, struct kv_usage *out); /* summed over layers */
@@ -43,7 +42,5 @@ struct unbound_shape unbound_shape(const struct unbound *u, const struct unbound
 /* batch.c: operations on the whole batch, on every layer that has rows or on none. */
 int batch_crop(struct unbound *u, int64_t len);
 int batch_reorder(struct unbound *u, const uint32_t *from, uint32_t n);
-int batch_select(struct unbound *u, const uint32_t *index, uint32_t n);
 /* rows 0,0,..,1,1,..: *index (mem_free) selects each of `rows` rows `times` times, *n of them, at most `most`. */
 int batch_repeated(uint32_t rows, uint32_t times, uint32_t most, uint32_t **index, uint32_t *n);
-int batch_new(struct unbound *u, struct unbound_layer *l, kv_seq *out);

@@ -157,9 +157,6 @@ void mxfp4_repack(const unsigned char *codes, const unsigned char *scales, size_
 /* m->site: n new sites in place of those there are.  Each is full attention of n_kv_heads heads of head_dim, site i
  * written by layer i; the architecture changes those that differ. */
 int model_new_sites(struct model *m, uint32_t n);
-/* Bytes of one token over all sites of rows, and of one sequence over all states. */
-size_t model_row_bytes(const struct model *m, enum dtype rows);
-size_t model_state_bytes(const struct model *m);
 
 /* --- decoder.c: what most decoder configurations have in common */
 /* Layers, hidden, ffn, heads, kv heads, head_dim, context, norm_eps by their usual keys; a site of full attention for

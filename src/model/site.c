@@ -1,4 +1,4 @@
-/* site.c - the sites a model declares: where it keeps something of the past, and how many bytes that takes. */
+/* site.c - the sites a model declares: where it keeps something of the past. */
 #include "model/model.h"
 
 int model_new_sites(struct model *m, uint32_t n)
@@ -13,20 +13,4 @@ int model_new_sites(struct model *m, uint32_t n)
         m->site[i].layer = i;
     }
     return 0;
-}
-
-size_t model_row_bytes(const struct model *m, enum dtype rows)
-{
-    size_t sum = 0;
-    for (uint32_t i = 0; i < m->n_sites; i++)
-        if (m->site[i].kind != KV_STATE) sum += kv_site_bytes(&m->site[i], rows);
-    return sum;
-}
-
-size_t model_state_bytes(const struct model *m)
-{
-    size_t sum = 0;
-    for (uint32_t i = 0; i < m->n_sites; i++)
-        if (m->site[i].kind == KV_STATE) sum += kv_site_bytes(&m->site[i], DT_F32);
-    return sum;
 }

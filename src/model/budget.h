@@ -1,0 +1,23 @@
+/* budget.h - how many bytes a cache gets where its configuration names no limit, and how long a step may then be. */
+#pragma once
+#include "model/preset.h"
+
+/* What a cache is opened for. */
+struct budget {
+    const struct kv_site *site;
+    uint32_t n_sites;
+    const struct kv_preset_options *preset;
+    enum kv_streaming streaming;
+    bool reserve; /* every sequence sets max_len rows aside */
+    uint32_t max_len, max_seqs, step_tokens;
+};
+/* Half of the memory of the machine. */
+size_t budget_half(void);
+/* Returns the bytes that hold everything the cache is opened for, or `most` if that is less.  *staging: the part for
+ * pages in flight; 0: the store chooses. */
+size_t budget_bytes(const struct budget *b, size_t most, size_t *staging);
+/* Returns how many tokens of a wanted step fit a streaming cache of so many bytes. */
+uint32_t budget_step(const struct budget *b, size_t bytes, size_t staging, uint32_t wish);
+/* Bytes of a token's rows over all sites, in type `rows`; of one sequence's states. */
+size_t budget_row(const struct kv_site *site, uint32_t n_sites, enum dtype rows);
+size_t budget_states(const struct kv_site *site, uint32_t n_sites);
