@@ -1,5 +1,5 @@
-/* batch.c - operations on the whole batch of a cache without a model.  Each is checked on every layer before any is
- * changed; what needs new sequences makes them all first. */
+/* batch.c - operations on the whole batch of a cache without a model.  Each is checked on every layer before a layer is
+ * changed.  An operation that needs new sequences makes all of them first. */
 #include "compat/unbound.h"
 
 #include <string.h>
@@ -11,7 +11,8 @@ static int batch_of(const struct unbound *u, uint32_t *out)
         const struct unbound_layer *l = &u->layer[i];
         if (!l->open) continue;
         if (*out && l->batch != *out)
-            return ERR(ARG, "layer %u has a batch of %u, an earlier one of %u", i, l->batch, *out);
+            return ERR(ARG, "layer %u has a batch of %u, an earlier layer has one of %u", i,
+                       l->batch, *out);
         *out = l->batch;
     }
     return 0;
@@ -35,8 +36,8 @@ int batch_crop(struct unbound *u, int64_t len)
                 TRY(kv_resume(l->kv, l->seq[b], (uint32_t)want, &have));
                 if (have != want)
                     return ERR(LOST,
-                               "crop to %lld rows: layer %u no longer has the rows it would show "
-                               "then, and without a model they cannot be computed again",
+                               "crop to %lld rows: layer %u no longer has the rows that its window "
+                               "would need, and without a model they cannot be recomputed",
                                (long long)want, i);
             }
         }
@@ -55,7 +56,7 @@ int batch_reorder(struct unbound *u, const uint32_t *from, uint32_t n)
     return 0;
 }
 
-/* fresh: [n] sequences that hold what the chosen rows hold. */
+/* fresh: [n] new sequences with the rows of the selected ones. */
 static int layer_select(struct unbound *u, struct unbound_layer *l, const uint32_t *index,
                         uint32_t n, kv_seq *fresh)
 {
@@ -76,7 +77,7 @@ static int batch_select(struct unbound *u, const uint32_t *index, uint32_t n)
 {
     uint32_t batch, done = 0;
     TRY(batch_of(u, &batch));
-    if (!batch) return 0; /* nothing is held yet */
+    if (!batch) return 0; /* no layer has rows */
     if (!n || n > u->max_batch)
         return ERR(LIMIT, "a batch of %u, the cache was opened for max_sequences %u", n,
                    u->max_batch);
@@ -110,7 +111,7 @@ static struct unbound *unbound_of(const kvik_cache *c)
 KVIK_API int kvik_cache_select(kvik_cache *c, const uint32_t *index, uint32_t n)
 {
     struct unbound *u = unbound_of(c);
-    if (!u || !index) return ERR(ARG, "rows are selected in a cache without a model");
+    if (!u || !index) return ERR(ARG, "rows are selected by index, in a cache without a model");
     return batch_select(u, index, n);
 }
 
@@ -129,7 +130,7 @@ KVIK_API int kvik_cache_repeat(kvik_cache *c, uint32_t times)
 {
     struct unbound *u = unbound_of(c);
     uint32_t batch, n, *index;
-    if (!u || !times) return ERR(ARG, "rows are repeated in a cache without a model, once or more");
+    if (!u || !times) return ERR(ARG, "rows are repeated once or more, in a cache without a model");
     TRY(batch_of(u, &batch));
     if (!batch) return 0;
     TRY(batch_repeated(batch, times, u->max_batch, &index, &n));

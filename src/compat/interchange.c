@@ -108,23 +108,26 @@ static int check_layer(const struct exec *x, const kvik_snapshot *in, uint32_t i
     for (uint32_t j = 0; j < l->rows; j++) {
         int32_t at = l->position[j];
         if (at < 0 || (uint32_t)at >= in->length || (j && at <= l->position[j - 1]))
-            return ERR(ARG, "layer %u: position %d among %u rows of a sequence of %u", i, at,
-                       l->rows, in->length);
+            return ERR(ARG,
+                       "layer %u: position %d; the %u rows must ascend within a sequence of %u", i,
+                       at, l->rows, in->length);
         held += (uint32_t)at < r.sinks || (uint32_t)at >= r.lo;
     }
     if (held != r.sinks + in->length - r.lo)
-        return ERR(ARG,
-                   "layer %u: %u of the %u rows the next token sees; positions %u to %u and the "
-                   "first %u are needed",
-                   i, held, r.sinks + in->length - r.lo, r.lo, in->length, r.sinks);
+        return ERR(
+            ARG,
+            "layer %u: the snapshot has %u of the %u rows that the next token sees; positions "
+            "%u to %u and the first %u are needed",
+            i, held, r.sinks + in->length - r.lo, r.lo, in->length, r.sinks);
     return 0;
 }
 
 static int import_check(const struct exec *x, const kvik_snapshot *in)
 {
     if (in->n_layers != x->m->n_sites || !in->layer)
-        return ERR(ARG, "rows of %u layers, the model has %u", in->n_layers, x->m->n_sites);
-    if (!in->length) return ERR(ARG, "no rows to import");
+        return ERR(ARG, "the snapshot has %u layers, the model has %u", in->n_layers,
+                   x->m->n_sites);
+    if (!in->length) return ERR(ARG, "the snapshot has no rows");
     if (in->length > x->max_len)
         return ERR(LIMIT, "%u rows do not fit in max_cache_len %u", in->length, x->max_len);
     for (uint32_t i = 0; in->ids && i < in->length; i++)
@@ -187,7 +190,7 @@ KVIK_API int kvik_cache_import(kvik_cache *c, const kvik_snapshot *given, kvik_s
     struct exec *x = c->x;
     size_t widest = 0;
     kv_seq s;
-    if (!given || !out) return ERR(ARG, "rows to import are needed");
+    if (!given || !out) return ERR(ARG, "an import needs a snapshot");
     TRY(SIZED_IN(&full, given, kvik_snapshot));
     TRY(import_check(x, in));
     for (uint32_t i = 0; i < in->n_layers; i++)

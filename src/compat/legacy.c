@@ -1,8 +1,9 @@
-/* legacy.c - the rows of a batch as the reference's tuples: per layer a key and a value [batch][heads][tokens][dim].
+/* legacy.c - the KV rows of a batch as the tuples of Transformers: per layer a key and a value
+ * [batch][heads][tokens][dim].
  *
- * Columns are the batch's, rows are the sequences'; the mask says which is which.  Each sequence goes through
- * kvik_cache_export and _import, the one door for rows, and only the shape changes here.  Layers with a window or
- * chunk hold the last columns: all that a next token can see, and as many as the reference keeps. */
+ * The mask says which columns of the batch are tokens of a sequence.  Each sequence goes through kvik_cache_export and
+ * kvik_cache_import; only the shape changes here.  Layers with a window or chunk have the last columns: all that the next
+ * token can see, and as many as Transformers returns. */
 #include "compat/padded.h"
 
 #include <string.h>
@@ -23,7 +24,7 @@ KVIK_API void kvik_legacy_free(kvik_legacy *l)
 static int legacy_new(uint32_t n_layers, uint32_t batch, uint32_t length, kvik_legacy **out)
 {
     size_t n;
-    if (!ck_mul(batch, MAX(length, 1), &n)) return ERR(LIMIT, "%u columns", length);
+    if (!ck_mul(batch, MAX(length, 1), &n)) return ERR(LIMIT, "%u columns are too many", length);
     kvik_legacy *l = mem_alloc(sizeof *l);
     if (!l) return ERR_NOMEM;
     l->size = sizeof *l;
@@ -59,7 +60,7 @@ int legacy_layer_new(const kvik_legacy *l, kvik_legacy_layer *layer)
     return plane_new(l, layer, layer->dim_v, &layer->values);
 }
 
-/* The column of row `row` of a sequence; n if it has fewer. */
+/* Returns the column of token `row` of a sequence; n if the sequence is shorter. */
 static uint32_t column_of(const uint8_t *mask, uint32_t n, uint32_t row)
 {
     uint32_t i = 0;
@@ -68,7 +69,7 @@ static uint32_t column_of(const uint8_t *mask, uint32_t n, uint32_t row)
     return i;
 }
 
-/* Last columns that a layer with this policy must hold for the next token of this sequence. */
+/* Returns how many of the last columns a layer must have for the next token of this sequence. */
 static uint32_t columns_seen(const struct kv_policy *p, const uint8_t *mask, uint32_t n)
 {
     struct kv_reach r = kv_reach(p, padded_ones(mask, n), 0);
@@ -104,9 +105,9 @@ static int layers_new(const struct exec *x, kvik_legacy *l)
     return 0;
 }
 
-/* Rows of one sequence to the columns of row b, or back. */
+/* A copy of the KV rows of one sequence to the columns of batch row b, or back. */
 struct passage {
-    uint32_t b, rows, tokens, first; /* first: the column that tokens begin at */
+    uint32_t b, rows, tokens, first; /* first: the column where the tokens of the layer begin */
     const uint32_t *column;          /* [kv_len] */
     const int32_t *position;         /* [rows] */
 };
@@ -131,7 +132,7 @@ static void layer_pass(const kvik_legacy *l, uint32_t b, const kvik_legacy_layer
     plane_pass(&p, y->heads, y->dim_v, r->values, y->values, out);
 }
 
-/* column[k]: where row k of the sequence is. */
+/* Fills column[k] with the column of token k of a sequence; returns the number of tokens. */
 static uint32_t columns_of(const uint8_t *mask, uint32_t n, uint32_t *column)
 {
     uint32_t k = 0;
@@ -154,7 +155,7 @@ static int row_out(kvik_cache *c, kv_seq s, kvik_legacy *l, uint32_t b, uint32_t
     return 0;
 }
 
-/* Every sequence has as many rows as its mask has ones. */
+/* Fills the mask, and checks that every sequence has as many tokens as its mask has ones. */
 static int fill_mask(const struct exec *x, const kv_seq *seq, const uint8_t *mask, kvik_legacy *l)
 {
     for (uint32_t b = 0; b < l->batch; b++) {
@@ -163,7 +164,7 @@ static int fill_mask(const struct exec *x, const kv_seq *seq, const uint8_t *mas
         for (uint32_t i = 0; i < l->length; i++)
             to[i] = mask ? mask[(size_t)b * l->length + i] != 0 : i >= l->length - len;
         if (padded_ones(to, l->length) != len)
-            return ERR(ARG, "row %u: a mask of %u columns for %u tokens", b,
+            return ERR(ARG, "row %u: the mask shows %u columns, the sequence has %u tokens", b,
                        padded_ones(to, l->length), len);
     }
     return 0;
@@ -203,7 +204,7 @@ KVIK_API int kvik_batch_to_legacy(const kvik_batch *b, kvik_legacy **out)
     return e;
 }
 
-/* Columns, from the layers if they are not given: a layer that sees everything has them all. */
+/* Finds the number of columns.  If it is not given, the longest layer tells, unless all layers have windows. */
 static int length_of(const struct exec *x, const kvik_legacy *in, uint32_t *out)
 {
     bool all_slide = true;
@@ -217,7 +218,7 @@ static int length_of(const struct exec *x, const kvik_legacy *in, uint32_t *out)
     }
     if (all_slide)
         return ERR(ARG,
-                   "every layer holds the last %u tokens of its window; say how many the text "
+                   "every layer has only the last %u tokens of its window; say how many the text "
                    "has (length)",
                    *out);
     return 0;
@@ -234,10 +235,11 @@ static int check_row(const struct exec *x, const kvik_legacy *in, uint32_t b, ui
         uint32_t lo = kv_reach(p, n, 0).lo, seen = length - lo;
         if (mask) seen = columns_seen(p, mask, length);
         if (in->layer[i].tokens < seen)
-            return ERR(ARG,
-                       "layer %u holds the last %u of %u columns; the next token of row %u sees "
-                       "the last %u",
-                       i, in->layer[i].tokens, length, b, seen);
+            return ERR(
+                ARG,
+                "layer %u has the last %u of %u columns; the next token of row %u sees the last "
+                "%u",
+                i, in->layer[i].tokens, length, b, seen);
     }
     return 0;
 }
@@ -258,8 +260,8 @@ static int legacy_check(const struct exec *x, const kvik_legacy *in, uint32_t *l
         const struct kv_shape *k = &g->plane[0].shape, *v = &g->plane[1].shape;
         if (y->heads != k->heads || y->dim_k != k->dim || y->dim_v != v->dim)
             return ERR(ARG,
-                       "layer %u: keys and values of %u heads of %u and %u, the model has %u of "
-                       "%u and %u",
+                       "layer %u: keys and values of %u heads of %u and %u, the model has %u of %u "
+                       "and %u",
                        i, y->heads, y->dim_k, y->dim_v, k->heads, k->dim, v->dim);
         if (y->tokens && (!y->keys || !y->values))
             return ERR(ARG, "layer %u: no keys or no values", i);
@@ -267,15 +269,15 @@ static int legacy_check(const struct exec *x, const kvik_legacy *in, uint32_t *l
     TRY(length_of(x, in, &columns));
     for (uint32_t i = 0; i < in->n_layers; i++)
         if (in->layer[i].tokens > columns)
-            return ERR(ARG, "layer %u has %u tokens, the batch %u columns", i, in->layer[i].tokens,
-                       columns);
+            return ERR(ARG, "layer %u has %u tokens, the batch has %u columns", i,
+                       in->layer[i].tokens, columns);
     for (uint32_t b = 0; b < in->batch; b++)
         TRY(check_row(x, in, b, columns));
     *length = columns;
     return 0;
 }
 
-/* The rows of one layer that the next token sees, or more. */
+/* Makes the KV rows of one layer: at least those that the next token sees. */
 static int layer_in(const kvik_legacy *l, uint32_t b, const kvik_legacy_layer *y,
                     const uint32_t *column, uint32_t n, kvik_layer_rows *r)
 {
@@ -319,7 +321,7 @@ static int row_in(kvik_cache *c, const kvik_legacy *l, uint32_t b, uint32_t *col
 KVIK_API int kvik_batch_from_legacy(kvik_cache *c, const kvik_legacy *in, kvik_batch **out)
 {
     TRY(cache_bound(c));
-    if (!in || !out) return ERR(ARG, "keys and values are needed");
+    if (!in || !out) return ERR(ARG, "a batch from the legacy form needs keys and values");
     kvik_legacy full = {0};
     TRY(SIZED_IN(&full, in, kvik_legacy));
     in = &full;

@@ -1,12 +1,12 @@
-/* legacy_file.c - the legacy form as a safetensors file, for other programs and from them.
+/* legacy_file.c - the legacy form as a safetensors file, for exchange with other programs.
  *
  *     layers.N.keys, layers.N.values   F32 [batch][heads][tokens][dim]
- *     attention_mask                   U8  [batch][length]     absent: every column is a row
- *     input_ids                        I32 [batch][length]     absent: not known; -1: not known
+ *     attention_mask                   U8  [batch][length]     absent: every column is a token
+ *     input_ids                        I32 [batch][length]     absent, or -1: not known
  *     __metadata__                     format, length, model, fingerprint (of the model)
  *
- * A file is checked as far as a file can be wrong by itself; whether it fits a model is the import's to say.  Only the
- * keys and values are needed: files others wrote have nothing else. */
+ * Loading checks that the file is consistent; the import checks that it fits the model.  Only keys and values are
+ * mandatory, because files of other programs have nothing else. */
 #include "base/digest.h"
 #include "compat/padded.h"
 #include "fmt/fmt.h"
@@ -18,7 +18,7 @@
 #define FORMAT_NAME "kvik legacy cache 1"
 enum { NAME = 40, HEX = 2 * DIGEST_BYTES + 1 };
 
-/* The model's digest in hex. */
+/* Writes the fingerprint of the model in hex. */
 static int fingerprint(const struct model *m, char out[HEX])
 {
     uint8_t d[DIGEST_BYTES];
@@ -57,9 +57,9 @@ KVIK_API int kvik_legacy_save(const kvik_legacy *given, const kvik_model *m, con
     kvik_legacy full = {0}, *l = &full;
     char mine[HEX] = "", length[16];
     uint32_t k = 0;
-    if (!given || !path) return ERR(ARG, "keys and values and a path are needed");
+    if (!given || !path) return ERR(ARG, "saving the legacy form needs keys, values and a path");
     TRY(SIZED_IN(&full, given, kvik_legacy));
-    if (!l->layer) return ERR(ARG, "keys and values and a path are needed");
+    if (!l->layer) return ERR(ARG, "saving the legacy form needs keys, values and a path");
     struct tensor *t = mem_array(2 * (size_t)l->n_layers + 2, sizeof *t);
     char *name = mem_array(2 * (size_t)l->n_layers, NAME);
     int e = t && name ? 0 : ERR_NOMEM;
@@ -87,7 +87,7 @@ static int bad(const char *what, const char *name, const char *why)
     return ERR(FORMAT, "%s: %s: %s", what, name, why);
 }
 
-/* A plane of layer i; *dim its last dimension. */
+/* Finds the keys or values of layer i and checks their type and shape. */
 static int find_plane(const struct safetensors *s, const char *what, const kvik_legacy *l,
                       uint32_t i, bool values, const struct tensor **out)
 {
@@ -96,7 +96,7 @@ static int find_plane(const struct safetensors *s, const char *what, const kvik_
     const struct tensor *t = safetensors_find(s, name);
     if (!t) return bad(what, name, "the tensor is missing");
     if (t->dtype != DT_F32 || t->n_dims != 4)
-        return bad(what, name, "keys and values are F32 of four dimensions");
+        return bad(what, name, "keys and values must be F32 of four dimensions");
     for (uint32_t d = 0; d < 4; d++)
         if (t->dim[d] > UINT32_MAX) return bad(what, name, "a dimension is too large");
     if (!t->dim[0] || (l->batch && t->dim[0] != l->batch))
@@ -123,7 +123,7 @@ static int load_layer(const struct safetensors *s, const char *what, kvik_legacy
     return 0;
 }
 
-/* [batch][length] of what is there; 1, or 0 if it is not. */
+/* Finds a tensor [batch][length]; returns 1, or 0 if the file has none. */
 static int find_cells(const struct safetensors *s, const char *what, const char *name,
                       enum dtype type, const kvik_legacy *l, const struct tensor **out)
 {
@@ -164,7 +164,8 @@ static int read_notes(const struct safetensors *s, const char *what, const kvik_
     if (m && theirs) {
         TRY(fingerprint(m->m, mine));
         if (strcmp(mine, theirs) != 0)
-            return ERR(ARG, "%s: keys and values of another model (%.64s %.12s; this is %s %.12s)",
+            return ERR(ARG,
+                       "%s: keys and values of another model (%.64s %.12s; this model is %s %.12s)",
                        what, model ? model : "?", theirs, m->m->arch_name, mine);
     }
     *length = 0;
@@ -181,7 +182,7 @@ static int load(const struct safetensors *s, const char *what, const kvik_model 
     char name[NAME];
     const struct tensor *first = safetensors_find(s, "layers.0.keys");
     if (!first) return bad(what, "layers.0.keys", "the tensor is missing");
-    do /* every layer is two tensors of the file: their number bounds it */
+    do /* bounded by the number of tensors in the file */
         snprintf(name, sizeof name, "layers.%u.keys", ++l->n_layers);
     while (safetensors_find(s, name));
     l->layer = mem_array(l->n_layers, sizeof *l->layer);
@@ -219,7 +220,7 @@ int legacy_read(const struct safetensors *s, const char *what, const kvik_model 
 KVIK_API int kvik_legacy_load(const char *path, const kvik_model *m, kvik_legacy **out)
 {
     struct safetensors *s;
-    if (!path || !out) return ERR(ARG, "a path is needed");
+    if (!path || !out) return ERR(ARG, "loading the legacy form needs a path");
     TRY(safetensors_open(path, &s));
     int e = legacy_read(s, path, m, out);
     safetensors_close(s);

@@ -1,9 +1,8 @@
-/* legacy_rows.c - return_legacy_cache: the sequences of a result's rows as arrays.
+/* legacy_rows.c - return_legacy_cache: the sequences of a result as arrays.
  *
- * Columns are those the reference would have: prompts that end in one column, what was generated behind them but the
- * last token, which is not in the cache; rows that ended earlier have no more.  The mask says what is a row.  A sequence
- * that holds more than its row tells (ids that were appended, or are the end of its text) has no such columns: then all
- * sequences end in the last one. */
+ * Columns are those of Transformers: all prompts end in one column, and the generated tokens follow, without the last
+ * one, which is not in the cache.  Rows that ended earlier are masked behind their end.  A sequence may have more tokens
+ * than its row of the result, after an append or a cropped text.  Then all sequences end in the last column. */
 #include "compat/padded.h"
 #include "generate/driver.h"
 
@@ -11,8 +10,11 @@ static int legacy_rows_check(const kvik_cache *c, const kvik_generation *g)
 {
     kvik_legacy *l;
     if (!g->return_legacy_cache) return 0;
-    if (!g->use_cache) return ERR(ARG, "return_legacy_cache needs use_cache: nothing is kept");
-    TRY(legacy_of((kvik_cache *)(uintptr_t)c, NULL, 0, NULL, 0, &l)); /* whether layers have one */
+    if (!g->use_cache)
+        return ERR(ARG,
+                   "return_legacy_cache needs use_cache; without it there is no cache to return");
+    TRY(legacy_of((kvik_cache *)(uintptr_t)c, NULL, 0, NULL, 0,
+                  &l)); /* checks that every layer has a legacy form */
     kvik_legacy_free(l);
     return 0;
 }
@@ -62,7 +64,7 @@ static int legacy_result(void *ctx, kvik_result *r)
     return legacy_rows(l->c, l->prompt, l->n, r);
 }
 
-/* Sequences that were needed for the rows' arrays alone. */
+/* Gives up the sequences that only the arrays needed. */
 static void legacy_end(const struct legacy_call *l, kvik_result *r)
 {
     uint32_t per = r->n_rows / l->n;
@@ -70,7 +72,8 @@ static void legacy_end(const struct legacy_call *l, kvik_result *r)
         if (i % per)
             kv_drop(l->c->x->kv, r->row[i]->seq);
         else if (!l->prompt[i / per].seq)
-            kv_keep(l->c->x->kv, r->row[i]->seq); /* for the next call, as run_end does */
+            kv_keep(l->c->x->kv,
+                    r->row[i]->seq); /* cached for the next call, as after any generate */
         r->row[i]->seq = 0;
     }
 }

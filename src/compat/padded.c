@@ -1,8 +1,8 @@
-/* padded.c - batches of equal width over sequences of unequal length: open, close, and what is done to all rows.
+/* padded.c - batches of equal width over sequences of unequal length: open, close, and operations on all rows.
  *
- * A batch is a rectangle of columns and a mask that says which of them are rows of a sequence; masked columns were never
- * fed.  Whatever is counted in columns outside is translated here.  Operations that touch several sequences are made
- * of one call that cannot fail half way, or fork what they change first. */
+ * A batch is a rectangle of columns and a mask that says which columns are tokens of a sequence.  Masked columns were
+ * never computed.  Callers count in columns; this file translates.  An operation on several sequences is one call that
+ * cannot fail half way, or can be undone. */
 #include "compat/padded.h"
 #include "compat/unbound.h"
 #include "generate/run.h"
@@ -22,7 +22,8 @@ int padded_room(struct kvik_batch *b, uint32_t columns)
     size_t bytes;
     if (columns <= b->cap) return 0;
     uint32_t cap = MAX(MAX(64, columns), b->cap > UINT32_MAX / 2 ? UINT32_MAX : 2 * b->cap);
-    if (!ck_mul(cap, b->rows, &bytes)) return ERR(LIMIT, "a batch of %u columns", columns);
+    if (!ck_mul(cap, b->rows, &bytes))
+        return ERR(LIMIT, "a batch of %u columns is too large", columns);
     uint8_t *mask = mem_alloc(bytes);
     if (!mask) return ERR_NOMEM;
     for (uint32_t i = 0; b->mask && i < b->rows; i++)
@@ -33,7 +34,7 @@ int padded_room(struct kvik_batch *b, uint32_t columns)
     return 0;
 }
 
-/* A batch without sequences. */
+/* Makes a batch without sequences. */
 static int hull(kvik_cache *c, uint32_t rows, uint32_t columns, kvik_batch **out)
 {
     if (!rows) return ERR(ARG, "a batch needs at least one row");
@@ -58,7 +59,7 @@ KVIK_API int kvik_batch_open(kvik_cache *c, uint32_t rows, kvik_batch **out)
 {
     kvik_batch *b;
     TRY(cache_bound(c));
-    if (!out) return ERR(ARG, "a batch to fill is needed");
+    if (!out) return ERR(ARG, "opening a batch needs a place for its handle");
     TRY(hull(c, rows, 1, &b));
     for (uint32_t i = 0; i < rows; i++) {
         int e = exec_new(c->x, &b->seq[i]);
@@ -108,7 +109,7 @@ KVIK_API uint32_t kvik_batch_length(const kvik_batch *b)
 
 KVIK_API int kvik_batch_mask(const kvik_batch *b, uint8_t *mask)
 {
-    if (!b || !mask) return ERR(ARG, "a batch and room for its mask are needed");
+    if (!b || !mask) return ERR(ARG, "reading a mask needs a batch and room for the mask");
     for (uint32_t i = 0; b->length && i < b->rows; i++)
         memcpy(mask + (size_t)i * b->length, b->mask + (size_t)i * b->cap, b->length);
     return 0;
@@ -169,7 +170,7 @@ KVIK_API int kvik_batch_reset(kvik_batch *b)
 
 KVIK_API int kvik_batch_select(kvik_batch *b, const uint32_t *index, uint32_t n)
 {
-    if (!b || !index) return ERR(ARG, "a batch and the rows to select are needed");
+    if (!b || !index) return ERR(ARG, "selecting rows needs a batch and their indices");
     struct exec *x = b->c->x;
     if (!n || n > x->max_seqs)
         return ERR(LIMIT, "a batch of %u rows, the cache was opened for max_sequences %u", n,
@@ -188,7 +189,8 @@ KVIK_API int kvik_batch_select(kvik_batch *b, const uint32_t *index, uint32_t n)
         from[i] = i < n ? index[i] : i;
     if (e >= 0) e = kv_reorder(x->kv, seq, from, most);
     for (uint32_t i = e >= 0 ? n : b->rows; seq && i < made; i++)
-        (void)kv_drop(x->kv, seq[i]); /* what is too much now, or was made in vain */
+        (void)kv_drop(x->kv,
+                      seq[i]); /* rows that are left over now, or all new rows after a failure */
     if (e >= 0) {
         for (uint32_t i = 0; i < n; i++)
             memcpy(mask + (size_t)i * b->cap, b->mask + (size_t)index[i] * b->cap, b->length);
@@ -215,7 +217,7 @@ KVIK_API int kvik_batch_reorder(kvik_batch *b, const uint32_t *beam_idx)
 KVIK_API int kvik_batch_repeat(kvik_batch *b, uint32_t times)
 {
     uint32_t n, *index;
-    if (!b || !times) return ERR(ARG, "a batch is repeated once or more");
+    if (!b || !times) return ERR(ARG, "repeating needs a batch and a number of times above 0");
     TRY(batch_repeated(b->rows, times, b->c->x->max_seqs, &index, &n));
     int e = kvik_batch_select(b, index, n);
     mem_free(index);
@@ -225,7 +227,7 @@ KVIK_API int kvik_batch_repeat(kvik_batch *b, uint32_t times)
 KVIK_API int kvik_batch_copy(const kvik_batch *b, kvik_batch **out)
 {
     kvik_batch *d;
-    if (!b || !out) return ERR(ARG, "a batch to copy is needed");
+    if (!b || !out) return ERR(ARG, "copying needs a batch and a place for the copy");
     TRY(hull(b->c, b->rows, MAX(b->length, 1), &d));
     for (uint32_t i = 0; i < b->rows; i++) {
         int e = run_fork(b->c->x, b->seq[i], &d->seq[i]);

@@ -1,23 +1,23 @@
-/* padded_forward.c - one forward of a padded batch, with the arguments and the failures of the reference's.
+/* padded_forward.c - one forward of a padded batch, with the arguments and the errors of a forward in Transformers.
  *
- * The rectangle is taken apart into feeds: a row's masked columns are left out, what remains is fed to its sequence at the
- * positions asked for.  What comes back, compact, is put into rectangles again with zeros for masked columns.  The mask grows
- * only when everything has worked. */
+ * The rectangle becomes one compact feed per row: masked columns are left out, the others are computed at the positions
+ * that were asked for.  Results are spread to rectangles again, with zeros in masked columns.  The mask grows only after
+ * everything has succeeded. */
 #include "compat/padded.h"
 
 #include <string.h>
 
 struct padded_scratch {
-    size_t cells;  /* rows * n it has room for */
+    size_t cells;  /* rows * n that the arrays have room for */
     int32_t *tok;  /* [cells] */
     uint32_t *pos; /* [cells] */
-    uint8_t *real; /* [cells] as a rectangle */
+    uint8_t *real; /* [cells] as a rectangle; 1: not masked */
     uint8_t *want; /* [cells] */
     uint8_t *keep; /* [n] columns whose logits are wanted */
     size_t columns;
     float *embeds; /* [embedded] */
     size_t embedded;
-    uint32_t *count;          /* [rows] real columns */
+    uint32_t *count;          /* [rows] columns that are not masked */
     struct exec_probe *probe; /* [rows] */
 };
 
@@ -29,7 +29,7 @@ void padded_scratch_free(struct padded_scratch *s)
         mem_free(own[i]);
 }
 
-/* Grows what the call needs; a loop that feeds one column allocates on its first turn only. */
+/* Grows the scratch for this call.  A loop over single columns allocates in its first call only. */
 static int scratch(struct kvik_batch *b, const kvik_inputs *in, struct padded_scratch **out)
 {
     struct padded_scratch *s = b->scratch;
@@ -76,20 +76,22 @@ static int check_mask(const struct kvik_batch *b, const kvik_inputs *in)
         const uint8_t *is = in->attention_mask ? in->attention_mask + (size_t)i * in->width : NULL;
         uint32_t fed = padded_ones(was, past), rows = kv_len(b->c->x->kv, b->seq[i]);
         if (fed != rows)
-            return ERR(ARG,
-                       "row %u: its sequence has %u tokens, the batch %u; only kvik_batch_ calls "
-                       "may change what a batch holds",
-                       i, rows, fed);
+            return ERR(
+                ARG,
+                "row %u: its sequence has %u tokens, the batch counts %u; change a batch only by "
+                "kvik_batch_ calls",
+                i, rows, fed);
         for (uint32_t j = 0; j < past; j++) {
             bool shows = is ? is[j] != 0 : true;
             if (shows == (was[j] != 0)) continue;
-            return ERR(ARG,
-                       "row %u column %u was %s when it was fed, %s; a mask cannot change what is "
-                       "cached",
-                       i, j, was[j] ? "seen" : "masked",
-                       !is     ? "and no attention mask means that all are seen"
-                       : shows ? "now it is seen"
-                               : "now it is masked");
+            return ERR(
+                ARG,
+                "row %u column %u was %s when it was computed, %s; a mask cannot change cached "
+                "columns",
+                i, j, was[j] ? "seen" : "masked",
+                !is     ? "and no attention mask means that every column is seen"
+                : shows ? "now it is seen"
+                        : "now it is masked");
         }
     }
     return 0;
@@ -113,12 +115,12 @@ static int check_inputs(const struct kvik_batch *b, const kvik_inputs *in)
         return ERR(ARG, "logits_to_keep is %u, the call has %u columns", in->logits_to_keep, in->n);
     for (uint32_t k = 0; in->columns && k < in->n_columns; k++)
         if (in->columns[k] >= in->n || (k && in->columns[k] <= in->columns[k - 1]))
-            return ERR(ARG, "logits of column %u: columns are ascending and below %u",
+            return ERR(ARG, "logits of column %u: columns must ascend and be below %u",
                        in->columns[k], in->n);
     return 0;
 }
 
-/* The columns whose logits are wanted; how many. */
+/* Marks the columns whose logits are wanted; returns how many. */
 static uint32_t choose_columns(const kvik_inputs *in, uint8_t *keep)
 {
     uint32_t last = in->logits_to_keep ? in->logits_to_keep : in->n;
@@ -136,12 +138,12 @@ static int position(const struct kvik_batch *b, const kvik_inputs *in, uint32_t 
     *out = b->length + j;
     if (!in->position_ids) return 0;
     int32_t p = in->position_ids[(in->position_rows == 1 ? 0 : (size_t)i * in->n) + j];
-    if (p < 0) return ERR(ARG, "row %u column %u: position %d", i, j, p);
+    if (p < 0) return ERR(ARG, "row %u column %u: position %d is negative", i, j, p);
     *out = (uint32_t)p;
     return 0;
 }
 
-/* Row i as a feed of its real columns. */
+/* Makes the feed of the unmasked columns of row i. */
 static int row_feed(struct kvik_batch *b, const kvik_inputs *in, struct padded_scratch *s,
                     uint32_t i, struct exec_feed *f)
 {
@@ -175,7 +177,7 @@ static int row_feed(struct kvik_batch *b, const kvik_inputs *in, struct padded_s
     return 0;
 }
 
-/* Room for what is wanted of the rows besides logits, compact. */
+/* Allocates compact hidden states and attentions of every row. */
 static int probe_new(const struct kvik_batch *b, const kvik_outputs *out, struct padded_scratch *s)
 {
     const struct exec *x = b->c->x;
@@ -201,7 +203,8 @@ static int probe_new(const struct kvik_batch *b, const kvik_outputs *out, struct
     return 0;
 }
 
-/* Compact rows of `width` floats, in order, to the cells of a rectangle that are marked; the rest are zeros.  In place. */
+/* Spreads `have` compact rows of `width` floats to the marked cells of a rectangle of n cells, in place; other cells
+ * become zeros. */
 static void spread(float *x, size_t width, const uint8_t *marked, size_t n, size_t have)
 {
     for (size_t i = n; i-- > 0;) {
@@ -213,7 +216,7 @@ static void spread(float *x, size_t width, const uint8_t *marked, size_t n, size
     }
 }
 
-/* Wanted logits lie one after the other; rows that had a wanted column masked get zeros there. */
+/* Spreads the compact logits, so that a wanted column that is masked in a row has zeros. */
 static void logits_out(const struct kvik_batch *b, const kvik_inputs *in, struct padded_scratch *s,
                        uint32_t kept, float *logits)
 {
@@ -223,7 +226,7 @@ static void logits_out(const struct kvik_batch *b, const kvik_inputs *in, struct
             if (!s->keep[j]) continue;
             uint8_t real = s->real[(size_t)i * in->n + j];
             have += real;
-            s->want[cell++] = real; /* fed by now: free to say what was */
+            s->want[cell++] = real; /* the feed is over, so `want` is free for the mask */
         }
     if (have < cell) spread(logits, b->c->x->m->vocab, s->want, (size_t)b->rows * kept, have);
 }
@@ -241,7 +244,7 @@ static void hidden_out(const struct kvik_batch *b, const kvik_inputs *in,
         }
 }
 
-/* Rows see rows: each lands in its column. */
+/* Writes the attention of every row, each seen token in its column. */
 static void attention_out(const struct kvik_batch *b, const kvik_inputs *in,
                           const struct padded_scratch *s, float *out)
 {
@@ -281,10 +284,11 @@ static int feed(struct kvik_batch *b, const kvik_inputs *in, const kvik_outputs 
     for (uint32_t i = 0; i < b->rows; i++) {
         TRY(row_feed(b, in, s, i, &x->call[k]));
         if (x->call[k].pos && exec_sinks(x))
-            return ERR(UNSUPPORTED,
-                       "row %u: a sink cache keeps its own positions; give position_ids that count "
-                       "each row's tokens from 0",
-                       i);
+            return ERR(
+                UNSUPPORTED,
+                "row %u: a sink cache sets positions itself; give position_ids that count each "
+                "row's tokens from 0",
+                i);
         if (probing) x->call[k].probe = &s->probe[i];
         k += s->count[i] > 0;
     }
@@ -302,7 +306,7 @@ KVIK_API int kvik_batch_forward(kvik_batch *b, const kvik_inputs *given, const k
     struct padded_scratch *s;
     kvik_inputs inputs = {0}, *in = &inputs;
     kvik_outputs outputs = {0};
-    if (!b || !given) return ERR(ARG, "a batch and columns to feed are needed");
+    if (!b || !given) return ERR(ARG, "a forward needs a batch and inputs");
     TRY(SIZED_IN(&inputs, given, kvik_inputs));
     if (out) TRY(SIZED_IN(&outputs, out, kvik_outputs));
     if (out) out = &outputs;

@@ -1,12 +1,12 @@
-/* padded_generate.c - generate() over a padded batch: the four ways in which ids continue what is cached.
+/* padded_generate.c - generate() over a padded batch: the four ways in which ids continue the cached columns.
  *
- *     full ids, with a mask as wide or none     rows keep what they hold of them, all but the last token
- *     ids equal to what is cached               so the last token alone is computed
- *     new ids, with a mask of length + new      appended
- *     new ids without such a mask               an error: nothing says what they follow
+ *     the whole text, with a mask as wide or none   rows keep the cached prefix, all but the last token
+ *     ids equal to the cached columns               so only the last token is computed
+ *     new ids, with a mask of cached + new columns  appended
+ *     new ids without such a mask                   an error: nothing says which text they follow
  *
- * Without a mask, ids that begin otherwise than what is cached are taken for new ones; with a mask as wide as they are
- * they are the whole text whatever they begin with, and what differs is computed again. */
+ * Without a mask, ids that differ from the cached columns are taken for new ids.  With a mask of their own width they are
+ * the whole text, and the tokens from the first difference on are recomputed. */
 #include "compat/padded.h"
 #include "generate/generate.h"
 
@@ -19,8 +19,8 @@ struct call {
     bool append;
     kvik_prompt *prompt; /* [rows] */
     uint8_t *mask;       /* [rows][columns] of the prompts */
-    int32_t *ids; /* [rows][columns] of rows that are given more than the caller gave; or NULL */
-    uint32_t columns; /* of the prompts, those that are cached included */
+    int32_t *ids;        /* [rows][columns] where a row needs the cached ids, too; or NULL */
+    uint32_t columns;    /* of the prompts, cached columns included */
 };
 
 static uint32_t known(const struct kvik_batch *b, uint32_t row, const int32_t **tok)
@@ -29,28 +29,28 @@ static uint32_t known(const struct kvik_batch *b, uint32_t row, const int32_t **
     return kv_len(b->c->x->kv, b->seq[row]);
 }
 
-/* The first column of ids that is not what is cached; length if all are. */
+/* Returns the first column of ids that differs from the cached column; length if none does. */
 static uint32_t departs(const struct kvik_batch *b, const kvik_inputs *in, uint32_t row)
 {
     const int32_t *tok, *ids = in->ids + (size_t)row * in->n;
     const uint8_t *mask = b->mask + (size_t)row * b->cap;
     uint32_t n = known(b, row, &tok), k = 0;
     for (uint32_t j = 0; j < b->length; j++) {
-        if (!mask[j]) continue; /* what the caller calls padding is the caller's */
+        if (!mask[j]) continue; /* the id of a padding column does not matter */
         if (k < n && tok[k] >= 0 && tok[k] != ids[j]) return j;
         k++;
     }
     return b->length;
 }
 
-/* The end of a text, as loops over a sink cache crop it: generate() finds where it lies. */
+/* True if the ids are the end of a text that a loop cropped to the size of a sink cache. */
 static bool sink_crop(const struct kvik_batch *b, uint32_t n)
 {
     const struct kv_policy *p = exec_sinks(b->c->x);
     return p && n == p->sinks + p->window;
 }
 
-/* Which of the cases it is. */
+/* Decides which of the four cases it is. */
 static int judge(const struct kvik_batch *b, const kvik_inputs *in, bool *append)
 {
     uint32_t past = b->length;
@@ -76,7 +76,7 @@ static int judge(const struct kvik_batch *b, const kvik_inputs *in, bool *append
         if (at < past)
             return ERR(ARG,
                        "row %u: the %u ids differ from the %u cached columns at column %u; new ids "
-                       "need an attention mask of %u columns, changed ones one of %u",
+                       "need an attention mask of %u columns, a changed text needs one of %u",
                        i, in->n, past, at, past + in->n, in->n);
     }
     return 0;
@@ -91,13 +91,13 @@ static int check(const struct kvik_batch *b, const kvik_inputs *in, const kvik_g
         return ERR(LIMIT, "%u columns after %u are too many", in->n, b->length);
     if (g->num_return_sequences > 1)
         return ERR(ARG,
-                   "num_return_sequences=%u continues a batch as so many rows for each; repeat the "
-                   "batch first (kvik_batch_repeat)",
+                   "num_return_sequences=%u needs that many rows of the batch for each prompt; "
+                   "repeat the batch first (kvik_batch_repeat)",
                    g->num_return_sequences);
     return 0;
 }
 
-/* The mask over all columns: of what is cached as it was, if ids are appended. */
+/* Fills the mask over all columns.  If ids are appended, the cached columns keep their mask. */
 static int masks(struct call *c)
 {
     const struct kvik_batch *b = c->b;
@@ -109,17 +109,17 @@ static int masks(struct call *c)
         for (uint32_t j = 0; j < c->columns; j++) {
             if (in->attention_mask)
                 to[j] = in->attention_mask[(size_t)i * in->width + j] != 0;
-            else /* what is cached is masked where it was; the end of a text has other columns */
+            else /* cached columns keep their mask; the end of a cropped text has other columns */
                 to[j] = j < b->length && in->n >= b->length ? was[j] : 1;
             if (j < past && to[j] != was[j])
-                return ERR(ARG, "row %u column %u was %s when it was fed, now it is %s", i, j,
+                return ERR(ARG, "row %u column %u was %s when it was computed, now it is %s", i, j,
                            was[j] ? "seen" : "masked", to[j] ? "seen" : "masked");
         }
     }
     return 0;
 }
 
-/* Modes that know no append, and rows that hold nothing yet, get the whole text. */
+/* Gives row i the whole text: the mode of decoding cannot append, or the row has no tokens yet. */
 static int whole(struct call *c, uint32_t i, int32_t *ids)
 {
     const struct kvik_batch *b = c->b;
@@ -181,7 +181,7 @@ static void call_end(struct call *c)
     mem_free(c->ids);
 }
 
-/* Rows of the result begin with the ids that were given in this call; their sequences are the batch's. */
+/* Cuts each row of the result to begin with the ids of this call.  The sequences stay with the batch. */
 static void results(const struct call *c, kvik_result *r)
 {
     for (uint32_t i = 0; i < r->n_rows; i++) {
@@ -195,7 +195,8 @@ static void results(const struct call *c, kvik_result *r)
     }
 }
 
-/* What each sequence holds now, as columns: the prompt's, then one per token that was fed.  A search may have kept less. */
+/* Sets the mask to what each sequence has now: the columns of the prompt, then one per cached token.  A search may have
+ * kept fewer. */
 static void settle(const struct call *c)
 {
     struct kvik_batch *b = c->b;
@@ -219,8 +220,8 @@ static void settle(const struct call *c)
     }
 }
 
-/* Columns at most: those of the prompts, what is cached before the end of a text that was cropped, and as many new ones
- * as the options ask for, within what a sequence can hold. */
+/* Returns a bound of the columns: of the prompts, of the cached text before a cropped end, and as many new ones as the
+ * options ask for, within max_cache_len. */
 static uint32_t room_for(const struct kvik_batch *b, const kvik_generation *g, uint32_t columns)
 {
     uint32_t most = MAX(MAX(g->max_new_tokens, g->max_length), GEN_NEW_TOKENS);
@@ -245,7 +246,7 @@ KVIK_API int kvik_batch_generate(kvik_batch *b, const kvik_generation *g, const 
     int e = call_begin(&c, g, hooks);
     if (e >= 0) e = padded_room(b, room_for(b, g, c.columns));
     if (e >= 0) {
-        asked = *g; /* max_length counts the ids of this call, whatever the prompts hold besides */
+        asked = *g; /* max_length counts the ids of this call, not the cached ones before them */
         if (c.append && g->max_length > in->n && !g->max_new_tokens)
             asked.max_new_tokens = g->max_length - in->n;
         e = legacy_generate(b->c, &asked, c.prompt, b->rows, hooks, &r);

@@ -1,10 +1,10 @@
-/* unbound.c - a cache without a model: other people's code computes keys and values, and an update returns what
- * attention has to see, as the reference's Cache.update does, under every strategy.
+/* unbound.c - a cache without a model: the caller computes keys and values, and an update returns the rows that attention
+ * must see, as Cache.update of Transformers does, under every strategy.
  *
- * The rows live in the same store as everywhere; a batch row is a sequence.  An update is one turn: rows are written,
- * sealed where a codec says so, and then read through the view of that step, in the form in which attention would
- * have read them.  So a quantized cache returns the rows of its first update as they were given, and a sliding layer
- * returns a prompt longer than its window whole. */
+ * The KV rows live in the same store as everywhere; a batch row is a sequence.  An update is one turn: its rows are
+ * written, sealed where a codec says so, and read back through the view of that step, in the form that attention would
+ * read.  So a quantized cache returns the rows of its first update unquantized, and a sliding layer returns the whole of a
+ * prompt that is longer than its window. */
 #include "compat/unbound.h"
 #include "kv/rows.h"
 #include "model/budget.h"
@@ -35,7 +35,7 @@ static int kinds_read(struct unbound *u, const char *const *kinds)
         u->layer[i].slides = kinds ? slides || k->window_length : window;
     }
     if ((any || u->set.preset->windowed) && !window)
-        return ERR(ARG, "a layer with a window needs its length: give cache_config "
+        return ERR(ARG, "a layer with a window needs its length; give cache_config "
                         "{\"sliding_window\": N}");
     return 0;
 }
@@ -131,7 +131,7 @@ static int dtype_of(const char *name, enum dtype *out)
             *out = types[i];
             return 0;
         }
-    return ERR(ARG, "dtype \"%s\": rows are kept as f32, f16 or bf16", name);
+    return ERR(ARG, "dtype \"%s\": rows are stored as f32, f16 or bf16", name);
 }
 
 static int store_open(struct unbound *u, struct unbound_layer *l)
@@ -147,7 +147,7 @@ static int store_open(struct unbound *u, struct unbound_layer *l)
     struct kv_config k = {
         .group = &l->group,
         .n_groups = 1,
-        .max_seqs = 2 * u->max_batch + 2, /* each may need a fork to fall back to */
+        .max_seqs = 2 * u->max_batch + 2, /* each may need a second one for undo */
         .max_tokens = MAX(u->set.streaming == KV_RESIDENT ? STEP : STREAM_STEP, u->max_batch),
         .max_len = max && !(is_static(u) && o.window) ? max : MAX(max, MAX_ROWS),
         .streaming = u->set.streaming,
@@ -209,7 +209,7 @@ struct unbound_shape unbound_shape(const struct unbound *u, const struct unbound
     struct unbound_shape s = {.len = l->open ? kv_len(l->kv, l->seq[0]) : 0};
     const struct kv_keys *k = &u->set.keys;
     struct kv_policy p = l->group.policy;
-    if (!l->open && l->slides) { /* what the store will get */
+    if (!l->open && l->slides) { /* the policy that the store will get */
         p.sinks = k->num_sink_tokens;
         p.window = k->window_length ? k->window_length - p.sinks : k->sliding_window;
         if (is_static(u)) p.window = MIN(p.window, u->set.max_cache_len);
@@ -252,7 +252,7 @@ static uint32_t dim_of(const struct unbound_layer *l, uint32_t plane)
     return plane ? l->dim_v : l->dim_k;
 }
 
-/* Reads row b's new rows [done, done + take); before them, in the first step, the earlier rows that they see. */
+/* Reads the new KV rows [done, done + take) of batch row b.  The first step also reads the earlier rows before them. */
 static void read_back(const struct update *p, const struct kv_view *v, uint32_t b, uint32_t done,
                       uint32_t take)
 {
@@ -271,7 +271,7 @@ static void read_back(const struct update *p, const struct kv_view *v, uint32_t 
     rows_read(v, &a);
 }
 
-/* Rows [done, done + take) of every batch row: written, sealed, and read back with what lies before them. */
+/* Writes, seals and reads back the new KV rows [done, done + take) of every batch row. */
 static int update_step(const struct update *p, struct kv_step *st, uint32_t done, uint32_t take)
 {
     const struct unbound_layer *l = p->l;
@@ -349,7 +349,8 @@ static int check_shape(const struct unbound_layer *l, uint32_t layer, const kvik
         return ERR(ARG, "layer %u: a batch of %u, the cache holds %u rows", layer, s->batch,
                    l->batch);
     if (s->heads != l->heads || s->dim_k != l->dim_k || s->dim_v != l->dim_v)
-        return ERR(ARG, "layer %u: %u heads of %u and %u values; it began with %u of %u and %u",
+        return ERR(ARG,
+                   "layer %u: %u heads of %u and %u values; its first update had %u of %u and %u",
                    layer, s->heads, s->dim_k, s->dim_v, l->heads, l->dim_k, l->dim_v);
     return 0;
 }
@@ -362,7 +363,7 @@ static int check_room(const struct unbound_layer *l, uint32_t n)
                max);
 }
 
-/* Room for everything the update needs. */
+/* Grows the buffers for this update. */
 static int update_buffers(struct update *p)
 {
     struct unbound *u = p->u;
@@ -380,7 +381,7 @@ static int update_buffers(struct update *p)
     return 0;
 }
 
-/* Padding is zero and its position -1. */
+/* Fills positions and padding: padded rows are zero and have position -1. */
 static void update_pad(const struct update *p)
 {
     const struct unbound_shape *s = &p->shape;
@@ -402,10 +403,12 @@ KVIK_API int kvik_cache_update(kvik_cache *c, uint32_t layer, const float *keys,
 {
     kvik_shape full = {0}, *s = &full;
     struct unbound *u = c ? c->unbound : NULL;
-    if (!u) return ERR(ARG, "only a cache without a model is updated; kvik_forward feeds others");
+    if (!u)
+        return ERR(ARG,
+                   "only a cache without a model takes updates; use kvik_forward with this cache");
     if (layer >= u->n_layers) return ERR(ARG, "layer %u of %u", layer, u->n_layers);
     if (!keys || !values || !shape || !out)
-        return ERR(ARG, "keys, values and their shape are needed");
+        return ERR(ARG, "an update needs keys, values and their shape");
     TRY(SIZED_IN(&full, shape, kvik_shape));
     TRY(SIZED_CHECK(out, kvik_rows));
     struct unbound_layer *l = &u->layer[layer];

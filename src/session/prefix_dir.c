@@ -1,12 +1,12 @@
 /* prefix_dir.c - a directory of session files as a cache of prompts.
  *
- * Names mean nothing to a search: a run reads the manifest of each file and takes the one that begins with most of its
- * prompt; so files may be copied, renamed and removed by anybody at any time.  A file that does not fit, or went away
- * meanwhile, is a miss and never an error.  Changed and removed are only files with names that this one gives: somebody
- * may keep conversations of their own in the directory.
+ * A search ignores file names.  It reads the manifest of each file and takes the file that shares the longest prefix with
+ * the prompt, so files may be copied, renamed and removed at any time.  A file that does not fit or has vanished is a
+ * miss, never an error.  kvik changes and removes only files whose names it chose, because people may keep conversations
+ * of their own in the directory.
  *
- * What is found must be what computing the prompt would give: where rows depend on turns (dynamic NTK, codecs that
- * encode by turns) or were computed behind padding, nothing is. */
+ * A loaded prefix must have the rows that prefill would compute.  So nothing is found where rows depend on turns (dynamic
+ * NTK, codecs that seal by turns) or were computed behind padding. */
 #include "session/session.h"
 
 #include <dirent.h>
@@ -19,7 +19,7 @@
 
 #define SUFFIX     ".kvik"
 #define NAME_HEX   32u
-#define LEAST      16u /* tokens in common that are worth a load */
+#define LEAST      16u /* least common tokens that are worth a load */
 #define MOST_BYTES ((uint64_t)1 << 30)
 #define PATH_BYTES 4096
 
@@ -31,9 +31,9 @@ struct search {
     const json_t *meta;
     const int32_t *ids;
     size_t n;
-    struct found best;    /* begins with most of ids */
-    struct found covers;  /* begins with all of them */
-    struct found extends; /* all of it is the longest beginning of ids */
+    struct found best;    /* shares the longest prefix with ids */
+    struct found covers;  /* begins with all of ids */
+    struct found extends; /* the longest file that is a prefix of ids */
 };
 
 static bool is_session(const char *name)
@@ -42,7 +42,7 @@ static bool is_session(const char *name)
     return name[0] != '.' && n > k && strcmp(name + n - k, SUFFIX) == 0;
 }
 
-/* Whether name_of may have made the path. */
+/* True if the name has the form that name_of makes. */
 static bool is_ours(const char *path)
 {
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
@@ -102,7 +102,7 @@ static int search(kvik_cache *c, const char *dir, struct search *s)
     return e;
 }
 
-/* Loads the first `len` rows, in tiles the whole ones of them, or all that there are. */
+/* Loads the first `len` rows; if that fails, those in whole tiles.  Returns how many, or -1. */
 static int load_cut(kvik_cache *c, const char *path, uint32_t len, kvik_seq *out)
 {
     struct durable f;
@@ -124,7 +124,7 @@ static int load_cut(kvik_cache *c, const char *path, uint32_t len, kvik_seq *out
     return -1;
 }
 
-/* A file whose manifest is right and whose rows are not would be the best one again at every look. */
+/* Removes a file whose manifest is right and whose rows are damaged: every search would choose it again. */
 static void discard(const char *path)
 {
     char *json = NULL;
@@ -137,7 +137,7 @@ KVIK_API int64_t kvik_prefix_load(kvik_cache *c, const char *dir, const int32_t 
 {
     kvik_seq s;
     TRY(cache_bound(c));
-    if (!dir || !ids || !out) return ERR(ARG, "a directory and token ids are needed");
+    if (!dir || !ids || !out) return ERR(ARG, "a prefix is searched by a directory and token ids");
     if (kv_by_turns(c->x->kv)) return 0;
     struct search *f = mem_alloc(sizeof *f);
     if (!f) return ERR_NOMEM;
@@ -149,7 +149,8 @@ KVIK_API int64_t kvik_prefix_load(kvik_cache *c, const char *dir, const int32_t 
         int have = load_cut(c, f->best.path, common, &s);
         if (have < 0 && len > common && len - common <= common && len <= c->x->max_len &&
             kvik_cache_load(c, f->best.path, 1, &s, NULL) == 1)
-            have = (int)common; /* a window: what forgot cannot be cut, only computed again */
+            have =
+                (int)common; /* layers with a window cannot be cut; a crop recomputes their rows */
         if (have <= 0 && is_ours(f->best.path)) discard(f->best.path);
         if (have > 0) {
             (void)utimensat(AT_FDCWD, f->best.path, NULL, 0);
@@ -161,7 +162,7 @@ KVIK_API int64_t kvik_prefix_load(kvik_cache *c, const char *dir, const int32_t 
     return e;
 }
 
-/* --- Keeping ---------------------------------------------------------------------------------- */
+/* --- Saving ----------------------------------------------------------------------------------- */
 
 struct oldest {
     char path[PATH_BYTES];
@@ -221,7 +222,7 @@ KVIK_API int kvik_prefix_save(kvik_cache *c, const char *dir, kvik_seq s, uint64
 {
     char path[PATH_BYTES];
     TRY(cache_bound(c));
-    if (!dir) return ERR(ARG, "a directory is needed");
+    if (!dir) return ERR(ARG, "saving a prefix needs a directory");
     if (!kv_tokens(c->x->kv, s)) return ERR(STALE, "the sequence was dropped");
     if (strlen(dir) + 64 > sizeof path) return ERR(ARG, "%.100s...: the path is too long", dir);
     struct search *f = mem_alloc(sizeof *f);

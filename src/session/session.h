@@ -1,20 +1,20 @@
-/* session.h - what saving and loading of sessions share. */
+/* session.h - what saving and loading sessions share. */
 #pragma once
 #include "base/durable.h"
 #include "generate/handle.h"
 #include "session/session_file.h"
 
-struct session_disk { /* a file to read a session from */
+struct session_disk { /* an open file as the source of a session */
     struct session_io io;
     struct durable *f;
 };
 void session_disk_init(struct session_disk *d, struct durable *f);
-/* What rows mean, as the cache has them: an object to keep in the file. */
+/* Describes what the KV rows of the cache mean (model, compute mode, groups), as an object for the file. */
 int session_meta(kvik_cache *c, json_t **out);
-/* Whether rows of `theirs` can live beside those of `mine`; else an error that names both.  what: the file. */
+/* Returns 0 if KV rows of `theirs` mean the same as those of `mine`, else an error that names both.  what: the file. */
 int session_agree(const json_t *mine, const json_t *theirs, const char *what);
-/* session_load.c.  A file for reading, and its manifest; the caller closes both. */
+/* session_load.c: opens a file and reads its manifest; the caller closes both. */
 int session_open_file(const char *path, struct durable *f, struct session *s);
-/* kvik_cache_load of what was opened. */
+/* Loads the sequences of an open file, as kvik_cache_load does. */
 int session_load(kvik_cache *c, struct durable *f, const struct session *s, uint32_t max,
                  kvik_seq *out, char **note);

@@ -1,9 +1,9 @@
-/* session_file.c - reading a session's head and manifest; chunks are checked one by one, as they are read.
+/* session_file.c - reading a session's head and manifest.  Chunks are checked one by one, when they are read.
  *
- * Nothing is believed: counts are held against the bytes that are there before anything is allocated, ranges against
- * the file, order against itself.  A slot that is damaged is forgiven only if the file goes on behind the state
- * that the other one names, which is what an interrupted save leaves; so a changed byte in a finished file is always
- * refused, and never silently an older session. */
+ * The file is untrusted.  Counts are compared with the remaining bytes before anything is allocated, ranges with the
+ * size of the file, and chunks must ascend.  A damaged slot is accepted only if the file continues behind the state that
+ * the other slot names, as an interrupted save leaves it.  So a changed byte in a finished file is always refused; it
+ * never silently becomes an older session. */
 #include "session/session_file.h"
 
 #include <stdio.h>
@@ -44,7 +44,7 @@ static uint32_t take32(struct cursor *c)
     return (uint32_t)take(c, 4);
 }
 
-/* A count of things of `size` bytes each that must still be there. */
+/* Returns the count n if n entries of `size` bytes each can follow; else marks the cursor bad. */
 static uint32_t take_count(struct cursor *c, uint32_t n, size_t size)
 {
     if (n > (size_t)(c->end - c->p) / size) c->bad = true;
@@ -107,7 +107,7 @@ static int head_check(const struct session_io *io, const uint8_t *h)
     if (version > SESSION_VERSION)
         return ERR(
             UNSUPPORTED,
-            "%s: a session of format version %u, this kvik reads up to %u; a newer one wrote it",
+            "%s: session format version %u was written by a newer kvik; this one reads up to %u",
             io->what, version, SESSION_VERSION);
     if (!version || !all_zero(h + 12, SESSION_SLOT_AT - 12) || !all_zero(h + gap, second - gap) ||
         !all_zero(h + second + SESSION_SLOT, SESSION_DATA - second - SESSION_SLOT))
@@ -151,7 +151,7 @@ static int read_part(struct cursor *c, const struct session *s, struct session_p
     p->c.n = take32(c);
     p->at = take(c, 8);
     p->bytes = take(c, 8);
-    memcpy(p->digest, take_bytes(c, DIGEST_BYTES), DIGEST_BYTES); /* counted before */
+    memcpy(p->digest, take_bytes(c, DIGEST_BYTES), DIGEST_BYTES); /* take_count checked the size */
     if (p->c.group >= s->n_groups || p->c.form > KV_CHUNK_SEALED || !p->bytes) return -1;
     return p->at < SESSION_DATA || p->at > s->manifest_at || p->bytes > s->manifest_at - p->at ? -1
                                                                                                : 0;
@@ -201,8 +201,10 @@ static int read_seq(struct session_io *io, struct cursor *c, const struct sessio
     if (!q->unseen || !q->tok || !q->turn || !q->part) return ERR_NOMEM;
     q->cap_parts = MAX(q->n_parts, 1);
     for (uint32_t i = 0; i < q->n_parts; i++) {
-        if (read_part(c, s, &q->part[i]) < 0) return damaged(io, "a block outside of the file");
-        if (i && order(&q->part[i - 1].c, &q->part[i].c) >= 0) return damaged(io, "blocks twice");
+        if (read_part(c, s, &q->part[i]) < 0)
+            return damaged(io, "a block lies outside of the file");
+        if (i && order(&q->part[i - 1].c, &q->part[i].c) >= 0)
+            return damaged(io, "its blocks do not ascend");
     }
     point(q);
     return c->bad || flags > 3 ? damaged(io, "its manifest") : 0;
@@ -226,13 +228,13 @@ int session_blocks(const struct session *s, const struct session_part ***out, si
         for (uint32_t j = 0; j < s->seq[i].n_parts; j++)
             all[k++] = &s->seq[i].part[j];
     qsort(all, n, sizeof *all, by_place);
-    for (size_t i = k = 0; i < n; i++) { /* parts of several sequences lie at one place */
+    for (size_t i = k = 0; i < n; i++) { /* sequences that share a chunk name the same place */
         const struct session_part *a = all[i], *b = k ? all[k - 1] : NULL;
         if (b && a->at == b->at && a->bytes == b->bytes && same_digest(a->digest, b->digest))
             continue;
         if (b && a->at < b->at + b->bytes) {
             mem_free(all);
-            return ERR(FORMAT, "the session is damaged (blocks lie on each other)");
+            return ERR(FORMAT, "the session is damaged (its blocks overlap)");
         }
         all[k++] = a;
     }
@@ -241,13 +243,13 @@ int session_blocks(const struct session *s, const struct session_part ***out, si
     return 0;
 }
 
-/* live and blocks. */
+/* Counts s->live and s->blocks. */
 static int count_live(const struct session_io *io, struct session *s)
 {
     const struct session_part **all;
     size_t n;
     int e = session_blocks(s, &all, &n);
-    if (e == ERR_FORMAT) return damaged(io, "blocks that lie on each other");
+    if (e == ERR_FORMAT) return damaged(io, "its blocks overlap");
     if (e < 0) return e;
     s->live = SESSION_DATA + s->manifest_bytes;
     for (size_t i = 0; i < n; i++)
@@ -277,7 +279,7 @@ static int read_manifest(struct session_io *io, const uint8_t *data, struct sess
     for (; s->n_seqs < n; s->n_seqs++) {
         int e = read_seq(io, &c, s, &s->seq[s->n_seqs]);
         if (e >= 0) continue;
-        s->n_seqs++; /* what it has is freed */
+        s->n_seqs++; /* so that its arrays are freed */
         return e;
     }
     if (c.bad || c.p != c.end) return damaged(io, "its manifest");
@@ -293,7 +295,7 @@ int session_read(struct session_io *io, struct session *out)
     if (is < 0) return is;
     if (!is && io->size >= 8) return ERR(FORMAT, "%s: not a kvik session", io->what);
     if (io->size < sizeof head)
-        return ERR(FORMAT, "%s: %llu bytes are no kvik session, or a truncated one", io->what,
+        return ERR(FORMAT, "%s: not a kvik session, or a truncated one (%llu bytes)", io->what,
                    (unsigned long long)io->size);
     TRY(io->read(io, 0, head, sizeof head));
     TRY(head_check(io, head));

@@ -1,4 +1,4 @@
-/* session_load.c - sequences out of a file, and what a file holds. */
+/* session_load.c - loading sequences from a file, and describing a file. */
 #include "session/session.h"
 
 #include <stdio.h>
@@ -9,17 +9,17 @@ struct loader {
     struct session_disk disk;
     const struct session *s;
     struct kv *kv;
-    uint32_t at;         /* the sequence that is being loaded */
-    const kvik_seq *seq; /* those that were */
+    uint32_t at;         /* index of the sequence that is being loaded */
+    const kvik_seq *seq; /* the sequences loaded so far */
 };
 
 static int missing(const struct loader *v, const struct kv_chunk *c)
 {
-    return ERR(FORMAT, "%s: the session is damaged (rows %u to %u of group %u are not in it)",
+    return ERR(FORMAT, "%s: the session is damaged (rows %u to %u of group %u are missing)",
                v->disk.io.what, c->row, c->row + c->n, c->group);
 }
 
-/* The first rows of a chunk: the sequence was cut. */
+/* Gives the first rows of a longer chunk, of a sequence that was cut. */
 static int give_rows(struct loader *v, const struct session_part *p, const struct kv_chunk *c,
                      void *data, size_t bytes)
 {
@@ -54,7 +54,7 @@ static int give_same(struct kv_source *source, const struct kv_chunk *c, kv_seq 
     return 0;
 }
 
-/* What the store cannot know: ids of the vocabulary, and salts of this model. */
+/* Checks what the store cannot know: token ids against the vocabulary, and the salt against the model. */
 static int image_check(const kvik_cache *c, const struct kv_image *im, const char *what)
 {
     const struct exec *x = c->x;
@@ -67,12 +67,15 @@ static int image_check(const kvik_cache *c, const struct kv_image *im, const cha
             return ERR(FORMAT, "%s: token id %d is outside the vocabulary of %u", what, im->tok[i],
                        x->m->vocab);
     if ((regime && regime_of(x->m, regime) != regime) || (pad && !x->m->counts_padding))
-        return ERR(FORMAT, "%s: rows of a kind this model has not", what);
+        return ERR(FORMAT,
+                   "%s: the rows have a rotary regime or a padding that this model does not have",
+                   what);
     if (im->len && regime != regime_of(x->m, im->len) && !x->regime_rows)
-        return ERR(LIMIT,
-                   "%s: %u rows with the rotary frequencies of the longer text they were cropped "
-                   "from; raise max_cache_len from %u to at least %u",
-                   what, im->len, x->max_len, regime);
+        return ERR(
+            LIMIT,
+            "%s: the %u rows have the rotary frequencies of a longer text; raise max_cache_len "
+            "from %u to at least %u",
+            what, im->len, x->max_len, regime);
     return 0;
 }
 
@@ -104,11 +107,11 @@ int session_load(kvik_cache *c, struct durable *f, const struct session *s, uint
     json_decref(meta);
     if (e < 0) return e;
     if (s->n_groups != kv_n_groups(c->x->kv))
-        return ERR(FORMAT, "%s: rows of %u groups, the model has %u", v.disk.io.what, s->n_groups,
-                   kv_n_groups(c->x->kv));
+        return ERR(FORMAT, "%s: the file has rows of %u groups, the model has %u", v.disk.io.what,
+                   s->n_groups, kv_n_groups(c->x->kv));
     if (s->n_seqs > max)
-        return ERR(LIMIT, "%s: holds %u sequences, there is room for %u", v.disk.io.what, s->n_seqs,
-                   max);
+        return ERR(LIMIT, "%s: the file has %u sequences, there is room for %u", v.disk.io.what,
+                   s->n_seqs, max);
     kvik_seq *seq = mem_array(MAX(s->n_seqs, 1), sizeof *seq);
     char *text = note ? mem_strndup(s->note, s->n_note) : NULL;
     v.seq = seq;
@@ -122,7 +125,8 @@ int session_load(kvik_cache *c, struct durable *f, const struct session *s, uint
     return e < 0 ? cache_full(c, e) : (int)s->n_seqs;
 }
 
-/* A reader takes no lock: what looks damaged may be what another process is just adding to. */
+/* A reader takes no lock.  A file that looks damaged may be one that another process is appending to, so reading is tried
+ * again while the file grows. */
 int session_open_file(const char *path, struct durable *f, struct session *s)
 {
     struct session_disk d;
@@ -145,7 +149,7 @@ KVIK_API int kvik_cache_load(kvik_cache *c, const char *path, uint32_t max, kvik
     struct durable f;
     struct session file;
     TRY(cache_bound(c));
-    if (!path || (max && !s)) return ERR(ARG, "a path and room for sequences are needed");
+    if (!path || (max && !s)) return ERR(ARG, "loading needs a path and room for the sequences");
     TRY(session_open_file(path, &f, &file));
     int e = session_load(c, &f, &file, max, s, note);
     session_done(&file);
@@ -167,7 +171,7 @@ static json_t *describe_seq(const struct session_seq *q)
                      "bytes", bytes);
 }
 
-/* Every block that counts, compared with its checksum. */
+/* Reads every live chunk and compares its digest. */
 static int check_parts(struct session_io *io, const struct session *s)
 {
     const struct session_part **all;
@@ -207,7 +211,7 @@ KVIK_API int kvik_session_describe(const char *path, char **json)
     struct durable f;
     struct session s;
     struct session_disk d;
-    if (!path || !json) return ERR(ARG, "a path is needed");
+    if (!path || !json) return ERR(ARG, "describing a session needs its path");
     TRY(session_open_file(path, &f, &s));
     session_disk_init(&d, &f);
     int e = check_parts(&d.io, &s);

@@ -1,10 +1,10 @@
-/* session_save.c - saving sequences: into a new file that takes the place of the old one, or behind what a file holds.
+/* session_save.c - saving sequences: appended to a session that fits, or in a new file that replaces the old one.
  *
- * Blocks are found by their digests, so a save writes what the file does not have yet: a second save of a
- * conversation, its new rows; a branch, where it differs.  Nothing in the file is written over but the two slots of
- * its head: first all new bytes are synced, then one slot names them and is synced, then the other, then the file is
- * cut to its end.  Until the first slot is written the file is the old session; from then on the new one.
- * A file of which more than half is no longer needed is written anew. */
+ * Chunks are found by their digests, so a save writes only chunks that the file does not have: the new rows of a
+ * conversation, or the differing rows of a branch.  Only the two slots of the head are ever overwritten.  All new bytes
+ * are synced first.  Then one slot points to them and is synced, then the other, then the file is cut to its end.  Until
+ * the first slot is written the file is the old session; from then on it is the new one.  A file with more dead than live
+ * bytes is written anew. */
 #include "session/session.h"
 
 #include <stdio.h>
@@ -20,7 +20,7 @@ void session_disk_init(struct session_disk *d, struct durable *f)
     *d = (struct session_disk){.io = {.read = read_at, .size = f->size, .what = f->path}, .f = f};
 }
 
-/* --- What rows mean ------------------------------------------------------------------------- */
+/* --- The meaning of KV rows ----------------------------------------------------------------- */
 
 static const char *base_name(const char *path)
 {
@@ -73,31 +73,33 @@ int session_agree(const json_t *mine, const json_t *theirs, const char *what)
 {
     const json_t *a = json_object_get(mine, "groups"), *b = json_object_get(theirs, "groups");
     if (strcmp(text_of(mine, "fingerprint"), text_of(theirs, "fingerprint")) != 0)
-        return ERR(ARG,
-                   "%s: saved with another model: %s (%s, fingerprint %.12s), this one is %s (%s, "
-                   "%.12s)",
-                   what, text_of(theirs, "model"), text_of(theirs, "architecture"),
-                   text_of(theirs, "fingerprint"), text_of(mine, "model"),
-                   text_of(mine, "architecture"), text_of(mine, "fingerprint"));
+        return ERR(
+            ARG,
+            "%s: saved with another model: %s (%s, fingerprint %.12s); this model is %s (%s, "
+            "%.12s)",
+            what, text_of(theirs, "model"), text_of(theirs, "architecture"),
+            text_of(theirs, "fingerprint"), text_of(mine, "model"), text_of(mine, "architecture"),
+            text_of(mine, "fingerprint"));
     if (strcmp(text_of(mine, "compute"), text_of(theirs, "compute")) != 0)
-        return ERR(ARG, "%s: saved with compute \"%s\", this cache has \"%s\"", what,
+        return ERR(ARG, "%s: saved with compute \"%s\"; this cache has \"%s\"", what,
                    text_of(theirs, "compute"), text_of(mine, "compute"));
     for (size_t i = 0; i < MAX(json_array_size(a), json_array_size(b)); i++) {
         const char *x = json_string_value(json_array_get(a, i)),
                    *y = json_string_value(json_array_get(b, i));
         if (!x || !y || strcmp(x, y) != 0)
-            return ERR(ARG,
-                       "%s: saved with another cache_config: its layers of group %zu are [%s], "
-                       "here [%s]",
-                       what, i, y ? y : "none", x ? x : "none");
+            return ERR(
+                ARG,
+                "%s: saved with another cache_config: group %zu is [%s] in the file and [%s] in "
+                "this cache",
+                what, i, y ? y : "none", x ? x : "none");
     }
     return 0;
 }
 
-/* --- Blocks by their digests ---------------------------------------------------------------- */
+/* --- Chunks by their digests ---------------------------------------------------------------- */
 
 struct known {
-    struct session_part *slot; /* [size], bytes 0: free; size is a power of two */
+    struct session_part *slot; /* [size] bytes 0: free; size is a power of two */
     size_t size, n;
 };
 
@@ -133,14 +135,14 @@ static int known_add(struct known *k, const struct session_part *p)
 struct saver {
     struct kv_sink sink;
     struct durable file;
-    struct durable
-        replaced; /* held, so that nobody adds to a file that is about to lose its name */
-    struct session old, new; /* old: of the file that is added to */
-    bool added;
+    /* Kept open and locked, so that no other process appends to a file that is about to be replaced. */
+    struct durable replaced;
+    struct session old, new; /* old: of the file that is appended to */
+    bool added;              /* the save appends, and nothing is committed yet */
     struct known known;
-    uint32_t *page; /* owned: of every part so far, in order; 0: of several */
+    uint32_t *page; /* owned: the page of every part so far, in order; 0: more than one page */
     size_t n_pages, cap_pages;
-    uint32_t now; /* that of the chunk to come */
+    uint32_t now; /* the page of the next chunk */
 };
 
 static int on_image(struct kv_sink *sink, const struct kv_image *im)
@@ -162,7 +164,7 @@ static int add_part(struct saver *v, const struct session_part *p)
     return session_add_part(&v->new.seq[v->new.n_seqs - 1], p);
 }
 
-/* A page that an earlier sequence has at the same rows holds the same bytes. */
+/* If an earlier sequence has the same page at the same rows, the chunk has the same bytes. */
 static int on_shared(struct kv_sink *sink, const struct kv_chunk *c, uint32_t page)
 {
     struct saver *v = (struct saver *)sink;
@@ -195,7 +197,7 @@ static int on_chunk(struct kv_sink *sink, const struct kv_chunk *c, const void *
     return add_part(v, &p);
 }
 
-/* Opens what there is to add to: 1; 0: a new file is to be made. */
+/* Returns 1 after opening a session to append to, 0 if a new file must be made. */
 static int open_old(struct saver *v, const char *path)
 {
     struct session_disk d;
@@ -204,14 +206,13 @@ static int open_old(struct saver *v, const char *path)
     if (e < 0) return e;
     session_disk_init(&d, &v->file);
     if (!d.io.size) {
-        e = 0; /* somebody made an empty file for us */
+        e = 0; /* an empty file, as mktemp makes it */
     } else if ((e = session_is(&d.io)) <= 0) {
         if (!e)
-            e = ERR(ARG,
-                    "%s: is not a kvik session and will not be written over; name another file",
+            e = ERR(ARG, "%s is not a kvik session and is not overwritten; name another file",
                     path);
     } else if ((e = session_read(&d.io, &v->old)) == ERR_FORMAT) {
-        e = 0; /* a damaged one is replaced */
+        e = 0; /* a damaged session is replaced */
     } else if (e >= 0) {
         bool fits = session_agree(v->new.meta, v->old.meta, path) >= 0;
         e = fits && v->old.live >= v->old.end / 2;
@@ -246,15 +247,15 @@ static int put_slot(struct saver *v, int i, const uint8_t *slot)
                          SESSION_SLOT);
 }
 
-/* The file is the old session again, if the system lets us. */
-static void back(struct saver *v, int slot, const uint8_t *was)
+/* Makes the file the old session again, if the system allows it. */
+static void roll_back(struct saver *v, int slot, const uint8_t *was)
 {
     bool same = put_slot(v, slot, was) >= 0 && durable_sync(&v->file) >= 0;
     if (same && v->old.both) (void)durable_truncate(&v->file, v->old.end);
 }
 
-/* Behind the end there is a byte until both slots are written: so a slot that is not whole is known to be of a save
- * that did not end.  A slot that names the state to fall back to is written last. */
+/* Commits an append.  A byte lies behind the end until both slots are written, so a reader knows that a torn slot belongs
+ * to an unfinished save.  The slot that points to the old state is written last. */
 static int commit_added(struct saver *v, const uint8_t *slot)
 {
     uint8_t was[SESSION_SLOT];
@@ -269,11 +270,11 @@ static int commit_added(struct saver *v, const uint8_t *slot)
     if (e < 0) {
         char why[512];
         snprintf(why, sizeof why, "%s", err_last());
-        back(v, first, was);
+        roll_back(v, first, was);
         v->added = false;
         return err_set(e, "%s", why);
     }
-    v->added = false; /* what is written now stays */
+    v->added = false; /* committed */
     TRY(put_slot(v, !first, slot));
     TRY(durable_sync(&v->file));
     return durable_truncate(&v->file, v->new.end);
@@ -318,7 +319,7 @@ KVIK_API int kvik_cache_save(kvik_cache *c, const char *path, const kvik_seq *s,
 {
     struct saver v = {.file = {.fd = -1}, .replaced = {.fd = -1}};
     TRY(cache_bound(c));
-    if (!path || (n && !s)) return ERR(ARG, "a path and sequences to save are needed");
+    if (!path || (n && !s)) return ERR(ARG, "saving needs a path and sequences");
     for (uint32_t i = 0; i < n; i++)
         if (!kv_tokens(c->x->kv, s[i])) return ERR(STALE, "sequence %u was dropped", i);
     int e = save(c, &v, path, s, n, note);

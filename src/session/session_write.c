@@ -1,4 +1,4 @@
-/* session_write.c - a session's head and manifest as bytes. */
+/* session_write.c - encoding a session's head and manifest. */
 #include "session/session_file.h"
 
 #include <string.h>

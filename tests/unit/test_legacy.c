@@ -256,7 +256,7 @@ static void test_wrong_arrays(void **state)
     layer[1].values = l->layer[1].values;
     layer[1].tokens = 10;
     refused(kvik_batch_from_legacy(c, &w, &none), KVIK_ARG,
-            "layer 1 holds the last 10 of 24 columns; the next token of row 0 sees the last 11");
+            "layer 1 has the last 10 of 24 columns; the next token of row 0 sees the last 11");
     layer[1].tokens = 25;
     refused(kvik_batch_from_legacy(c, &w, &none), KVIK_ARG, "layer 1 has 25 tokens");
     layer[1].tokens = 11;

@@ -169,7 +169,7 @@ static void test_refusals(void **state)
     in = good;
     in.columns = columns;
     in.n_columns = 2;
-    refused(kvik_batch_forward(t.b, &in, NULL), KVIK_ARG, "ascending");
+    refused(kvik_batch_forward(t.b, &in, NULL), KVIK_ARG, "must ascend");
     in = good;
     ids[3] = (int32_t)t.vocab;
     refused(kvik_batch_forward(t.b, &in, NULL), KVIK_ARG, "vocabulary");

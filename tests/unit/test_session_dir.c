@@ -149,7 +149,7 @@ static void test_temporary(void **state)
     assert_int_equal(file_write(other, "precious", 8), 0);
     assert_int_equal(link(other, tmp), 0);
     assert_int_equal(kvik_cache_save(c, file, &s, 1, ""), KVIK_IO);
-    assert_non_null(strstr(kvik_last_error(), "other names"));
+    assert_non_null(strstr(kvik_last_error(), "second name"));
     assert_int_equal(file_read(other, 1 << 20, &text, &n), 0);
     assert_int_equal(n, 8);
     assert_memory_equal(text, "precious", 8);
@@ -269,7 +269,7 @@ static void assert_lie(struct bytes *b, struct session *s, const char *word)
     if (!strstr(err_last(), word)) fail_msg("%s", err_last());
 }
 
-/* Blocks that lie on each other would make a small file cost as much to check as a large one. */
+/* Blocks that overlap would make a small file cost as much to check as a large one. */
 static void test_places(void **state)
 {
     (void)state;
@@ -284,10 +284,10 @@ static void test_places(void **state)
     assert_lie(&b, &s, NULL);
     struct session_part *p = s.seq[0].part, was = p[1];
     p[1].at = p[0].at + 1;
-    assert_lie(&b, &s, "on each other");
+    assert_lie(&b, &s, "overlap");
     p[1] = was;
     p[1].at = p[0].at; /* the same place and other contents */
-    assert_lie(&b, &s, "on each other");
+    assert_lie(&b, &s, "overlap");
     p[1] = was;
     p[1].at = s.manifest_at - 1;
     assert_lie(&b, &s, "outside");

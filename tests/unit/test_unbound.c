@@ -293,7 +293,7 @@ static void test_errors(void **state)
     refused(c, 0, (kvik_shape){.size = sizeof(kvik_shape), 1, 1, 1, 4, 4, NULL}, KVIK_ARG,
             "a batch of 1");
     refused(c, 0, (kvik_shape){.size = sizeof(kvik_shape), 2, 2, 1, 4, 4, NULL}, KVIK_ARG,
-            "began with");
+            "its first update had");
     refused(c, 0, (kvik_shape){.size = sizeof(kvik_shape), 2, 1, 5, 4, 4, NULL}, KVIK_LIMIT,
             "max_cache_len 8");
     assert_int_equal(kvik_cache_select(c, (uint32_t[]){0, 2}, 2), KVIK_ARG);
