@@ -111,6 +111,16 @@ int val_item(struct run *r, struct val obj, struct val key, struct val *out)
     return found ? 0 : undef_member(r, obj, key, out);
 }
 
+int member_set(struct run *r, struct val box, struct val key, struct val v)
+{
+    if (box.t == V_SPACE && key.t == V_STR && key.str->n && key.str->s[0] == '_')
+        return ERR(FORMAT,
+                   "Chat templates cannot store underscore-prefixed attributes on a "
+                   "namespace, but got '%.*s'. Please rename the attribute.",
+                   (int)MIN(key.str->n, (size_t)60), key.str->s);
+    return dict_put(r, box.dict, key, v);
+}
+
 int val_path(struct run *r, struct val obj, struct val path, struct val other, struct val *out)
 {
     bool replace = other.t != V_MISSING && other.t != V_NONE;

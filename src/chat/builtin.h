@@ -16,23 +16,21 @@ builtin_fn f_string, f_safe, f_escape, f_case, f_strip, f_replace, f_join, f_ind
 enum strip_how { STRIP_LEFT = 1, STRIP_RIGHT = 2, STRIP_BOTH = 3 };
 
 /* ---- method.c: methods of strings and dictionaries */
-builtin_fn m_find, m_count, m_affix, m_remove_affix, m_split, m_splitlines, m_partition, m_join,
-    m_class, m_format, m_get, m_view, m_copy;
+builtin_fn m_find, m_count, m_affix, m_remove_affix, m_split, m_splitlines, m_partition, m_class,
+    m_format, m_get, m_view, m_copy;
 enum find_how { FIND_BACK = 1, FIND_MUST = 2 };
 
 /* ---- predicate.c: tests */
-builtin_fn t_type, t_bool, t_sequence, t_modulo, t_equal, t_order, t_in, t_sameas;
+builtin_fn t_type, t_bool, t_sequence, t_modulo, t_compare, t_sameas;
 enum modulo_test { MODULO_EVEN, MODULO_ODD, MODULO_ARGUMENT };
-enum order_test { ORDER_LT, ORDER_LE, ORDER_GT, ORDER_GE };
 
 /* ---- number.c */
 builtin_fn f_abs, f_int, f_float, f_round;
 
 /* ---- globals.c */
-builtin_fn g_range, g_dict, g_namespace, g_raise, g_strftime;
+builtin_fn g_range, g_dict, g_raise, g_strftime;
 
 /* ---- text_ops.c */
-int text_center(struct run *r, struct val s, int64_t width, struct val *out);
 int text_strip(struct run *r, struct val s, struct val chars, enum strip_how how, struct val *out);
 int text_replace(struct run *r, struct val s, struct val from, struct val to, int64_t count,
                  struct val *out);

@@ -68,22 +68,10 @@ int val_equal(struct run *r, struct val a, struct val b, bool *out)
 }
 
 /* The order of two values, as num_order gives it; an error if they have none. */
-static int val_order(struct run *r, struct val a, struct val b, const char *op, int *out);
-
-static int seq_order(struct run *r, struct val a, struct val b, const char *op, int *out)
+static int val_order(struct run *r, enum compare_op op, struct val a, struct val b, int *out)
 {
-    size_t n = MIN(a.seq->n, b.seq->n);
-    for (size_t i = 0; i < n; i++) {
-        bool same;
-        TRY(val_equal(r, a.seq->v[i], b.seq->v[i], &same));
-        if (!same) return val_order(r, a.seq->v[i], b.seq->v[i], op, out);
-    }
-    *out = (a.seq->n > b.seq->n) - (a.seq->n < b.seq->n);
-    return 0;
-}
-
-static int val_order(struct run *r, struct val a, struct val b, const char *op, int *out)
-{
+    static const char *const text[] = {
+        [CMP_LT] = "<", [CMP_LE] = "<=", [CMP_GT] = ">", [CMP_GE] = ">="};
     TRY(run_work(r, 1));
     if (a.t == V_UNDEF) return val_fail_undef(a);
     if (b.t == V_UNDEF) return val_fail_undef(b);
@@ -91,33 +79,19 @@ static int val_order(struct run *r, struct val a, struct val b, const char *op, 
         *out = num_order(a, b);
         return 0;
     }
-    if (a.t == V_STR && b.t == V_STR) { /* UTF-8 order is code point order */
-        size_t n = MIN(a.str->n, b.str->n);
-        TRY(run_work_bytes(r, n));
-        int k = memcmp(a.str->s, b.str->s, n);
-        *out = k ? (k > 0) - (k < 0) : (a.str->n > b.str->n) - (a.str->n < b.str->n);
-        return 0;
-    }
-    if ((val_is_list(a) && val_is_list(b)) || (val_is_tuple(a) && val_is_tuple(b))) {
-        TRY(run_enter(r));
-        int e = seq_order(r, a, b, op, out);
-        run_leave(r);
-        return e;
-    }
-    return ERR(FORMAT, "'%s' not supported between instances of '%s' and '%s'", op,
-               val_type_name(a), val_type_name(b));
-}
-
-int val_less(struct run *r, struct val a, struct val b, const char *op, bool *out)
-{
-    int k;
-    TRY(val_order(r, a, b, op, &k));
-    bool eq = op[1] == '=';
-    *out = k != 2 && (op[0] == '<' ? k < 0 || (eq && k == 0) : k > 0 || (eq && k == 0));
+    if (a.t == V_SEQ && b.t == V_SEQ && a.seq->kind == b.seq->kind)
+        return ERR(UNSUPPORTED, "the order of two of type %s is not supported", val_type_name(a));
+    if (a.t != V_STR || b.t != V_STR)
+        return ERR(FORMAT, "'%s' not supported between instances of '%s' and '%s'", text[op],
+                   val_type_name(a), val_type_name(b));
+    size_t n = MIN(a.str->n, b.str->n);
+    TRY(run_work_bytes(r, n));
+    int k = memcmp(a.str->s, b.str->s, n); /* UTF-8 order is code point order */
+    *out = k ? (k > 0) - (k < 0) : (a.str->n > b.str->n) - (a.str->n < b.str->n);
     return 0;
 }
 
-int val_contains(struct run *r, struct val box, struct val x, bool *out)
+static int val_contains(struct run *r, struct val box, struct val x, bool *out)
 {
     *out = false;
     if (box.t == V_STR) {
@@ -146,6 +120,21 @@ int val_contains(struct run *r, struct val box, struct val x, bool *out)
     return e;
 }
 
+int val_compare(struct run *r, enum compare_op op, struct val a, struct val b, bool *out)
+{
+    int k = 0, e;
+    if (op == CMP_EQ || op == CMP_NE)
+        e = val_equal(r, a, b, out);
+    else if (op == CMP_IN || op == CMP_NOTIN)
+        e = val_contains(r, b, a, out);
+    else
+        e = val_order(r, op, a, b, &k);
+    if (op == CMP_NE || op == CMP_NOTIN) *out = !*out;
+    if (op == CMP_LT || op == CMP_LE) *out = k < (op == CMP_LE);
+    if (op == CMP_GT || op == CMP_GE) *out = k != 2 && k > -(op == CMP_GE);
+    return e;
+}
+
 int val_hash(struct run *r, struct val v, uint32_t *out)
 {
     double f = val_is_num(v) ? val_as_float(v) + 0.0 : 0; /* equal numbers have equal hashes */
@@ -167,7 +156,7 @@ static int merge(struct run *r, struct val *v, struct val *key, size_t mid, size
     while (i < mid && j < n) {
         bool second; /* reverse keeps the order of equal items, too */
         size_t a = reverse ? i : j, b = reverse ? j : i;
-        TRY(val_less(r, tmp[n + a], tmp[n + b], "<", &second));
+        TRY(val_compare(r, CMP_LT, tmp[n + a], tmp[n + b], &second));
         size_t from = second ? j++ : i++;
         v[k] = tmp[from];
         key[k++] = tmp[n + from];

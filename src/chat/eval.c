@@ -65,27 +65,6 @@ static int eval_dict(struct run *r, const struct node *n, struct val *out)
     return 0;
 }
 
-static int compare(struct run *r, int op, struct val a, struct val b, bool *out)
-{
-    static const char *const text[] = {
-        [CMP_LT] = "<", [CMP_LE] = "<=", [CMP_GT] = ">", [CMP_GE] = ">="};
-    int e;
-    switch (op) {
-    case CMP_EQ:
-    case CMP_NE:
-        e = val_equal(r, a, b, out);
-        *out = *out == (op == CMP_EQ);
-        return e;
-    case CMP_IN:
-    case CMP_NOTIN:
-        e = val_contains(r, b, a, out);
-        *out = *out == (op == CMP_IN);
-        return e;
-    default:
-        return val_less(r, a, b, text[op], out);
-    }
-}
-
 static int eval_item(struct run *r, const struct node *n, struct val *out)
 {
     struct val obj, key, part[3];
@@ -170,7 +149,7 @@ static int eval_binary(struct run *r, const struct node *n, struct val *out)
     TRY(node_eval(r, n->b, &b));
     if (n->kind == N_COMPARE) {
         *out = val_bool(false);
-        return compare(r, n->op, a, b, &out->b);
+        return val_compare(r, (enum compare_op)n->op, a, b, &out->b);
     }
     return val_binary(r, (enum op)n->op, a, b, out);
 }

@@ -52,13 +52,7 @@ static int assign_space(struct run *r, const struct node *target, struct val v)
     name.value = (struct val){.t = V_STR, .str = r->j->sym[target->sym]};
     TRY(node_eval(r, &name, &space));
     if (space.t != V_SPACE) return ERR(FORMAT, "cannot assign attribute on non-namespace object");
-    const struct str *attr = target->value.str;
-    if (attr->n && attr->s[0] == '_')
-        return ERR(FORMAT,
-                   "Chat templates cannot store underscore-prefixed attributes on a "
-                   "namespace, but got '%.*s'. Please rename the attribute.",
-                   (int)MIN(attr->n, (size_t)60), attr->s);
-    return dict_put(r, space.dict, target->value, v);
+    return member_set(r, space, target->value, v);
 }
 
 int node_assign(struct run *r, const struct node *target, struct val v)

@@ -69,16 +69,13 @@ static int item_key(struct run *r, struct val item, struct val attribute, bool c
 int f_sort(struct call *c, struct val *out)
 {
     struct seq *s;
-    struct val *key, by = c->a[2], k;
+    struct val *key, by = c->a[2];
     if (by.t == V_STR && memchr(by.str->s, ',', by.str->n))
         return ERR(UNSUPPORTED, "sorting by several attributes is not supported");
     TRY(val_list(c->r, c->self, &s));
     RUN_NEW(c->r, key, s->n);
-    for (size_t i = 0; i < s->n; i++) {
-        TRY(item_key(c->r, s->v[i], by, args_truth(c, 1, false), &k));
-        /* Lists compare equal items without ordering them, so undefined keys may be equal. */
-        TRY(seq_copy(c->r, SEQ_LIST, &k, 1, &key[i]));
-    }
+    for (size_t i = 0; i < s->n; i++)
+        TRY(item_key(c->r, s->v[i], by, args_truth(c, 1, false), &key[i]));
     TRY(val_sort(c->r, s->v, key, s->n, args_truth(c, 0, false)));
     *out = val_seq(s);
     return 0;
@@ -113,7 +110,7 @@ int f_extreme(struct call *c, struct val *out)
     if (!s->n) return val_undef(c->r, out, "No aggregated item, sequence was empty.");
     for (size_t i = 0; i < s->n; i++) {
         TRY(item_key(c->r, s->v[i], c->a[1], args_truth(c, 0, false), &key));
-        if (i) TRY(val_less(c->r, key, best, c->row->how == ORDER_LT ? "<" : ">", &better));
+        if (i) TRY(val_compare(c->r, (enum compare_op)c->row->how, key, best, &better));
         if (!better) continue;
         best = key;
         *out = s->v[i];
@@ -165,7 +162,7 @@ int f_items(struct call *c, struct val *out)
     return 0;
 }
 
-static const struct kwarg *kw_find(const struct args *a, const char *name)
+static const struct kwarg *kwarg_find(const struct args *a, const char *name)
 {
     for (size_t i = 0; i < a->n_kw; i++)
         if (str_is(a->kw[i].name, name)) return &a->kw[i];
@@ -181,41 +178,42 @@ static struct args args_rest(const struct args *a, size_t skip)
     return rest;
 }
 
-/* The filter or test that argument `at` names. */
-static int named(struct call *c, size_t at, enum fn_kind kind, const struct fn_row **out)
+/* What map, select and the like begin with: *fn is the filter or test that argument `at` names, if it
+ * is given, and rest its arguments.  The result is an empty generator, to be filled. */
+static int begin_each(struct call *c, size_t at, enum fn_kind kind, const struct fn_row **fn,
+                      struct args *rest, struct val *out)
 {
+    TRY(seq_copy(c->r, SEQ_GEN, NULL, 0, out));
+    *rest = args_rest(c->raw, MIN(at + 1, c->raw->n));
+    *fn = NULL;
+    if (c->raw->n <= at) return 0;
     struct val name = c->raw->v[at];
     if (name.t != V_STR) return ERR(FORMAT, "the name of a filter or test must be a text");
-    *out = builtin_find(kind, name.str);
-    return *out ? 0 : builtin_fail(kind, name.str);
+    *fn = builtin_find(kind, name.str);
+    return *fn ? 0 : builtin_fail(kind, name.str);
 }
 
 /* map: every item through a filter, or every item's attribute. */
 int f_map(struct call *c, struct val *out)
 {
-    const struct kwarg *attr = kw_find(c->raw, "attribute"), *other = kw_find(c->raw, "default");
-    const struct fn_row *filter = NULL;
-    struct args rest = {0};
+    const struct kwarg *attr = kwarg_find(c->raw, "attribute");
+    const struct kwarg *other = kwarg_find(c->raw, "default");
+    const struct fn_row *filter;
+    struct args rest;
     struct iter it;
     struct val item, v;
-    struct seq *to;
     int e;
-    TRY(seq_new(c->r, SEQ_GEN, 0, &to));
-    *out = val_seq(to);
+    TRY(begin_each(c, 0, FN_FILTER, &filter, &rest, out));
     if (!val_true(c->self)) return 0;
-    if (c->raw->n) {
-        TRY(named(c, 0, FN_FILTER, &filter));
-        rest = args_rest(c->raw, 1);
-    } else if (!attr || c->raw->n_kw != 1u + (other != NULL)) {
+    if (!filter && (!attr || c->raw->n_kw != 1u + (other != NULL)))
         return ERR(FORMAT, "map requires a filter argument or attribute=");
-    }
     TRY(iter_init(c->self, &it));
     while ((e = iter_next(c->r, &it, &item)) > 0) {
         if (filter)
             TRY(fn_invoke(c->r, filter, item, &rest, &v));
         else
             TRY(val_path(c->r, item, attr->v, other ? other->v : val_none(), &v));
-        TRY(seq_push(c->r, to, v));
+        TRY(seq_push(c->r, out->seq, v));
     }
     return e;
 }
@@ -225,26 +223,20 @@ int f_map(struct call *c, struct val *out)
 int f_pick(struct call *c, struct val *out)
 {
     bool attr = c->row->how & PICK_ATTR, want = !(c->row->how & PICK_FAILING);
-    const struct fn_row *test = NULL;
-    struct args rest = {0};
+    const struct fn_row *test;
+    struct args rest;
     struct iter it;
     struct val item, v;
-    struct seq *to;
     int e;
-    TRY(seq_new(c->r, SEQ_GEN, 0, &to));
-    *out = val_seq(to);
+    TRY(begin_each(c, attr, FN_TEST, &test, &rest, out));
     if (!val_true(c->self)) return 0;
     if (attr && !c->raw->n) return ERR(FORMAT, "Missing parameter for attribute name");
-    if (c->raw->n > attr) {
-        TRY(named(c, attr, FN_TEST, &test));
-        rest = args_rest(c->raw, 1u + attr);
-    }
     TRY(iter_init(c->self, &it));
     while ((e = iter_next(c->r, &it, &item)) > 0) {
         v = item;
         if (attr) TRY(val_path(c->r, item, c->raw->v[0], val_none(), &v));
         if (test) TRY(fn_invoke(c->r, test, v, &rest, &v));
-        if (val_true(v) == want) TRY(seq_push(c->r, to, item));
+        if (val_true(v) == want) TRY(seq_push(c->r, out->seq, item));
     }
     return e;
 }

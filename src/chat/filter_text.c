@@ -46,17 +46,23 @@ int f_replace(struct call *c, struct val *out)
     return text_replace(c->r, s, part[0], part[1], count, out);
 }
 
-static int join_items(struct call *c, struct val sep, struct text *t)
+/* The method takes texts only, and a safe separator escapes them. */
+static int join_items(struct call *c, struct val items, struct val sep, struct text *t)
 {
+    bool method = c->row->how;
     struct iter it;
     struct val item;
-    bool first = true;
+    size_t n = 0;
     int e;
-    TRY(iter_init(c->self, &it));
-    while ((e = iter_next(c->r, &it, &item)) > 0) {
-        if (!first) TRY(val_print(c->r, sep, t));
-        first = false;
+    if (iter_init(items, &it) < 0)
+        return method ? ERR(FORMAT, "can only join an iterable") : iter_init(items, &it);
+    for (; (e = iter_next(c->r, &it, &item)) > 0; n++) {
+        if (method && item.t != V_STR)
+            return ERR(FORMAT, "sequence item %zu: expected str instance, %s found", n,
+                       val_type_name(item));
+        if (n) TRY(val_print(c->r, sep, t));
         if (args_has(c, 1)) TRY(val_path(c->r, item, c->a[1], val_none(), &item));
+        if (method && sep.safe) TRY(str_escape(c->r, item, &item));
         TRY(val_print(c->r, item, t));
     }
     return e;
@@ -64,15 +70,16 @@ static int join_items(struct call *c, struct val sep, struct text *t)
 
 int f_join(struct call *c, struct val *out)
 {
-    struct val sep;
+    struct val sep = c->self;
     struct text t;
-    if (c->a[0].t == V_MISSING)
-        TRY(str_puts(c->r, "", &sep));
-    else
-        TRY(val_str(c->r, c->a[0], &sep));
+    bool method = c->row->how;
+    if (!method && c->a[0].t == V_MISSING) TRY(str_puts(c->r, "", &sep));
+    if (!method && c->a[0].t != V_MISSING) TRY(val_str(c->r, c->a[0], &sep));
     text_init(&t, RUN_MAX_MEMORY);
-    int e = join_items(c, sep, &t);
-    return text_take(c->r, e, &t, out);
+    int e = join_items(c, method ? c->a[0] : c->self, sep, &t);
+    TRY(text_take(c->r, e, &t, out));
+    out->safe = method && sep.safe;
+    return 0;
 }
 
 static int indent_unit(struct call *c, struct val *out)
@@ -120,9 +127,17 @@ int f_indent(struct call *c, struct val *out)
 
 int f_center(struct call *c, struct val *out)
 {
-    int64_t width;
+    int64_t width, n = (int64_t)str_chars(c->self.str);
+    struct val s = c->self, blank, left, right;
     TRY(args_int(c, 0, 80, &width));
-    return text_center(c->r, c->self, width, out);
+    int64_t fill = MAX(width - n, (int64_t)0), before = fill / 2 + (fill & width & 1);
+    TRY(str_puts(c->r, " ", &blank));
+    TRY(val_binary(c->r, OP_MUL, blank, val_int(before), &left));
+    TRY(val_binary(c->r, OP_MUL, blank, val_int(fill - before), &right));
+    TRY(str_join2(c->r, left, s, &s));
+    TRY(str_join2(c->r, s, right, out));
+    out->safe = c->self.safe;
+    return 0;
 }
 
 int f_truncate(struct call *c, struct val *out)

@@ -36,8 +36,9 @@ static int fetch(struct run *r, struct loop *l, struct val *out)
     }
 }
 
-/* Makes at least n items known ahead of the current one, if there are that many. */
-static int look(struct run *r, struct loop *l, size_t n)
+/* Makes at least n items known ahead of the current one, if there are that many; *left: how many
+ * are known. */
+static int look(struct run *r, struct loop *l, size_t n, size_t *left)
 {
     struct val v;
     while (l->ahead->n - l->ahead_at < n && !l->done) {
@@ -45,22 +46,16 @@ static int look(struct run *r, struct loop *l, size_t n)
         if (e < 0) return e;
         if (e > 0) TRY(seq_push(r, l->ahead, v));
     }
+    *left = l->ahead->n - l->ahead_at;
     return 0;
-}
-
-static size_t left(const struct loop *l)
-{
-    return l->ahead->n - l->ahead_at;
 }
 
 static int next_item(struct run *r, struct loop *l, struct val *out)
 {
-    if (left(l)) {
-        *out = l->ahead->v[l->ahead_at++];
-        if (l->ahead_at == l->ahead->n) l->ahead_at = l->ahead->n = 0;
-        return 1;
-    }
-    return l->done ? 0 : fetch(r, l, out);
+    if (l->ahead_at == l->ahead->n) return l->done ? 0 : fetch(r, l, out);
+    *out = l->ahead->v[l->ahead_at++];
+    if (l->ahead_at == l->ahead->n) l->ahead_at = l->ahead->n = 0;
+    return 1;
 }
 
 static int run_items(struct run *r, struct loop *l, bool *ran)
@@ -123,39 +118,45 @@ static int cycle_method(struct run *r, struct loop *l, struct val *out)
     return 0;
 }
 
-static int loop_count(struct run *r, struct loop *l, const struct str *name, struct val *out)
+/* 1 and the member in *out, 0 if it is none that counts items, or an error. */
+static int loop_number(struct run *r, struct loop *l, const struct str *name, struct val *out)
 {
-    TRY(look(r, l, SIZE_MAX));
-    int64_t rest = (int64_t)left(l), at = (int64_t)l->index;
-    *out = val_int(str_is(name, "length")     ? at + 1 + rest
-                   : str_is(name, "revindex") ? rest + 1
-                                              : rest);
+    static const struct {
+        const char *name;
+        int64_t at, rest, more; /* factors of the index and of the items ahead, and a constant */
+    } row[] = {{"index0", 1, 0, 0},
+               {"index", 1, 0, 1},
+               {"length", 1, 1, 1},
+               {"revindex", 0, 1, 1},
+               {"revindex0", 0, 1, 0}};
+    size_t left = 0;
+    for (size_t i = 0; i < countof(row); i++) {
+        if (!str_is(name, row[i].name)) continue;
+        if (row[i].rest) TRY(look(r, l, SIZE_MAX, &left));
+        *out = val_int(row[i].at * (int64_t)l->index + row[i].rest * (int64_t)left + row[i].more);
+        return 1;
+    }
     return 0;
 }
 
 int loop_attr(struct run *r, struct loop *l, const struct str *name, struct val *out, bool *found)
 {
+    size_t left;
+    int e = loop_number(r, l, name, out);
     *found = true;
-    if (str_is(name, "index0"))
-        *out = val_int((int64_t)l->index);
-    else if (str_is(name, "index"))
-        *out = val_int((int64_t)l->index + 1);
-    else if (str_is(name, "first"))
+    if (e) return MIN(e, 0);
+    if (str_is(name, "cycle")) return cycle_method(r, l, out);
+    if (str_is(name, "first")) {
         *out = val_bool(l->index == 0);
-    else if (str_is(name, "cycle"))
-        return cycle_method(r, l, out);
-    else if (str_is(name, "length") || str_is(name, "revindex") || str_is(name, "revindex0"))
-        return loop_count(r, l, name, out);
-    else if (str_is(name, "last")) {
-        TRY(look(r, l, 1));
-        *out = val_bool(left(l) == 0);
-    } else if (str_is(name, "nextitem")) {
-        TRY(look(r, l, 1));
-        if (!left(l)) return val_undef(r, out, "there is no next item");
-        *out = l->ahead->v[l->ahead_at];
     } else if (str_is(name, "previtem")) {
         if (l->index == 0) return val_undef(r, out, "there is no previous item");
         *out = l->prev;
+    } else if (str_is(name, "last") || str_is(name, "nextitem")) {
+        TRY(look(r, l, 1, &left));
+        *out = val_bool(left == 0);
+        if (str_is(name, "last")) return 0;
+        if (!left) return val_undef(r, out, "there is no next item");
+        *out = l->ahead->v[l->ahead_at];
     } else if (str_is(name, "changed") || str_is(name, "depth") || str_is(name, "depth0")) {
         return ERR(UNSUPPORTED, "loop.%.*s is not supported in chat templates", (int)name->n,
                    name->s);

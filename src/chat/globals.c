@@ -32,49 +32,23 @@ int g_range(struct call *c, struct val *out)
     return 0;
 }
 
-/* What dict() and namespace() hold: the items of a mapping, then the named arguments. */
-static int fill_dict(struct call *c, struct dict **out)
-{
-    struct dict *d;
-    if (c->raw->n > 1)
-        return ERR(FORMAT, "%s expected at most 1 argument, got %zu", c->row->name, c->raw->n);
-    TRY(dict_new(c->r, 0, &d));
-    struct val from = c->raw->n ? c->raw->v[0] : val_none();
-    if (from.t == V_DICT) {
-        for (size_t i = 0; i < from.dict->n; i++)
-            TRY(dict_put(c->r, d, from.dict->v[i].k, from.dict->v[i].v));
-    } else if (c->raw->n) {
-        return ERR(UNSUPPORTED, "%s() of a %s is not supported", c->row->name, val_type_name(from));
-    }
-    for (size_t i = 0; i < c->raw->n_kw; i++) {
-        struct val k = {.t = V_STR, .str = (struct str *)c->raw->kw[i].name};
-        TRY(dict_put(c->r, d, k, c->raw->kw[i].v));
-    }
-    *out = d;
-    return 0;
-}
-
+/* dict and namespace: the items of a mapping, then the named arguments. */
 int g_dict(struct call *c, struct val *out)
 {
     struct dict *d;
-    TRY(fill_dict(c, &d));
-    *out = (struct val){.t = V_DICT, .dict = d};
-    return 0;
-}
-
-int g_namespace(struct call *c, struct val *out)
-{
-    struct dict *d;
-    TRY(fill_dict(c, &d));
-    for (size_t i = 0; i < d->n; i++) {
-        struct val k = d->v[i].k;
-        if (k.t == V_STR && k.str->n && k.str->s[0] == '_')
-            return ERR(FORMAT,
-                       "Chat templates cannot store underscore-prefixed attributes on a "
-                       "namespace, but got '%.*s'. Please rename the attribute.",
-                       (int)MIN(k.str->n, (size_t)60), k.str->s);
+    struct val from = c->raw->n ? c->raw->v[0] : val_none();
+    if (c->raw->n > 1)
+        return ERR(FORMAT, "%s expected at most 1 argument, got %zu", c->row->name, c->raw->n);
+    if (c->raw->n && from.t != V_DICT)
+        return ERR(UNSUPPORTED, "%s() of a %s is not supported", c->row->name, val_type_name(from));
+    TRY(dict_new(c->r, c->raw->n_kw, &d));
+    *out = (struct val){.t = (uint8_t)c->row->how, .dict = d};
+    for (size_t i = 0; c->raw->n && i < from.dict->n; i++)
+        TRY(member_set(c->r, *out, from.dict->v[i].k, from.dict->v[i].v));
+    for (size_t i = 0; i < c->raw->n_kw; i++) {
+        struct val k = {.t = V_STR, .str = (struct str *)c->raw->kw[i].name};
+        TRY(member_set(c->r, *out, k, c->raw->kw[i].v));
     }
-    *out = (struct val){.t = V_SPACE, .dict = d};
     return 0;
 }
 

@@ -157,21 +157,6 @@ static int hex_value(char c)
     return -1;
 }
 
-/* \xHH, \uHHHH, \UHHHHHHHH: digits begin at s. */
-static int unescape_hex(const char *s, size_t n, size_t digits, int line, char **to)
-{
-    uint32_t cp = 0;
-    for (size_t i = 0; i < digits; i++) {
-        int h = i < n ? hex_value(s[i]) : -1;
-        if (h < 0) return compile_fail(line, "truncated \\x, \\u or \\U escape in a string");
-        cp = cp << 4 | (uint32_t)h;
-    }
-    if (cp > 0x10FFFF || (cp >= 0xD800 && cp < 0xE000))
-        return compile_fail(line, "escape \\%x in a string is not a character", cp);
-    *to += utf8_encode(cp, *to);
-    return (int)digits;
-}
-
 /* Writes the character of the escape after a backslash; returns the bytes of input used. */
 static int unescape_one(const char *s, size_t n, int line, char **to)
 {
@@ -186,12 +171,17 @@ static int unescape_one(const char *s, size_t n, int line, char **to)
     if (ch == 'N') return compile_refuse(line, "the escape \\N in a string");
     if (ch >= '0' && ch <= '7') return compile_refuse(line, "an octal escape in a string");
     size_t digits = ch == 'x' ? 2 : ch == 'u' ? 4 : ch == 'U' ? 8 : 0;
-    if (digits) {
-        int k = unescape_hex(s + 1, n - 1, digits, line, to);
-        return k < 0 ? k : k + 1;
+    uint32_t cp = 0;
+    for (size_t i = 1; i <= digits; i++) {
+        int h = i < n ? hex_value(s[i]) : -1;
+        if (h < 0) return compile_fail(line, "truncated \\x, \\u or \\U escape in a string");
+        cp = cp << 4 | (uint32_t)h;
     }
-    *(*to)++ = '\\'; /* unknown escapes stand for themselves */
-    return 0;
+    if (cp > 0x10FFFF || (cp >= 0xD800 && cp < 0xE000))
+        return compile_fail(line, "escape \\%x in a string is not a character", cp);
+    if (!digits) *(*to)++ = '\\'; /* an unknown escape stands for itself */
+    if (digits) *to += utf8_encode(cp, *to);
+    return (int)(digits + (digits > 0));
 }
 
 static int unescape(struct compile *c, const char *s, size_t n, int line, struct str **out)

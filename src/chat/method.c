@@ -108,34 +108,6 @@ int m_partition(struct call *c, struct val *out)
     return seq_copy(c->r, SEQ_TUPLE, part, 3, out);
 }
 
-static int join_texts(struct call *c, struct text *t)
-{
-    struct iter it;
-    struct val item;
-    size_t n = 0;
-    int e;
-    if (iter_init(c->a[0], &it) < 0) return ERR(FORMAT, "can only join an iterable");
-    while ((e = iter_next(c->r, &it, &item)) > 0) {
-        if (item.t != V_STR)
-            return ERR(FORMAT, "sequence item %zu: expected str instance, %s found", n,
-                       val_type_name(item));
-        if (c->self.safe) TRY(str_escape(c->r, item, &item));
-        if (n++) TRY(val_print(c->r, c->self, t));
-        TRY(val_print(c->r, item, t));
-    }
-    return e;
-}
-
-int m_join(struct call *c, struct val *out)
-{
-    struct text t;
-    text_init(&t, RUN_MAX_MEMORY);
-    int e = join_texts(c, &t);
-    TRY(text_take(c->r, e, &t, out));
-    out->safe = c->self.safe;
-    return 0;
-}
-
 /* True if the string is not empty and all its characters are of one class. */
 int m_class(struct call *c, struct val *out)
 {

@@ -14,7 +14,7 @@ enum token_type {
     T_STRING,
     T_INT,
     T_FLOAT,
-    T_OP,
+    T_OP
 };
 struct token {
     enum token_type type;
@@ -62,7 +62,6 @@ enum node_kind {
     N_KEYWORD,  /* value: name, a */
     N_CAPTURED, /* the text of a block, input of its filter chain */
 };
-enum compare_op { CMP_EQ, CMP_NE, CMP_LT, CMP_LE, CMP_GT, CMP_GE, CMP_IN, CMP_NOTIN };
 
 struct node {
     enum node_kind kind;
@@ -93,10 +92,10 @@ struct compile {
     bool seen[JINJA_MAX_NAMES]; /* the top level has read or set the name */
     unsigned depth;             /* of nesting, see nest_enter */
     unsigned loops, ifs, macros;
-    unsigned inner;                               /* bodies of loops, macros and captured blocks */
-    const char *tag[JINJA_MAX_DEPTH + 2];         /* names of open blocks */
-    const char *const *ends[JINJA_MAX_DEPTH + 2]; /* end tags looked for, NULL-terminated */
-    unsigned n_tag, n_ends;
+    unsigned inner;                       /* bodies of loops, macros and captured blocks */
+    const char *tag[JINJA_MAX_DEPTH + 2]; /* names of open blocks */
+    const char *const *ends;              /* the end tags looked for, NULL-terminated */
+    unsigned n_tag;
 };
 int compile_fail(int line, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 int compile_refuse(int line, const char *what); /* "line 3: WHAT is not supported in ..." */

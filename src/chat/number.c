@@ -106,7 +106,7 @@ static bool number_text(const struct str *s, char out[64])
         bool digit = s->s[i] >= '0' && s->s[i] <= '9';
         bool after_digit = k && out[k - 1] >= '0' && out[k - 1] <= '9';
         if (s->s[i] == '_' && after_digit && i + 1 < to && s->s[i + 1] != '_') continue;
-        if (!digit && !strchr("+-.eEinftyaINFTYA", s->s[i])) return false;
+        if (!digit && (!s->s[i] || !strchr("+-.eEinftyaINFTYA", s->s[i]))) return false;
         out[k++] = s->s[i];
     }
     out[k] = 0;

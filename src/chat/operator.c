@@ -126,21 +126,6 @@ static int repeat_str(struct run *r, struct val v, int64_t times, struct val *ou
     return 0;
 }
 
-static int repeat_seq(struct run *r, const struct seq *s, int64_t times, struct val *out)
-{
-    size_t n = 0;
-    if (times > 0 && (!ck_mul(s->n, (size_t)times, &n) || n > RUN_MAX_MEMORY / sizeof *s->v))
-        return ERR(LIMIT, "the repeated list would be longer than %u MiB", RUN_MAX_MEMORY >> 20);
-    struct seq *t;
-    TRY(run_work(r, n / 4));
-    TRY(seq_new(r, s->kind, n, &t));
-    for (size_t at = 0; at < n; at += s->n)
-        memcpy(t->v + at, s->v, s->n * sizeof *s->v);
-    t->n = n;
-    *out = val_seq(t);
-    return 0;
-}
-
 static int add_str(struct run *r, struct val a, struct val b, struct val *out)
 {
     bool safe = a.safe || b.safe;
@@ -172,7 +157,7 @@ int val_binary(struct run *r, enum op op, struct val a, struct val b, struct val
     if (op == OP_MUL && val_is_int(a) && is_sequence(b)) return val_binary(r, op, b, a, out);
     if (op == OP_MUL && val_is_int(b) && a.t == V_STR) return repeat_str(r, a, val_as_int(b), out);
     if (op == OP_MUL && val_is_int(b) && is_sequence(a))
-        return repeat_seq(r, a.seq, val_as_int(b), out);
+        return ERR(UNSUPPORTED, "multiplying a %s is not supported", val_type_name(a));
     return type_error(op, a, b);
 }
 

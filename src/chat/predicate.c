@@ -34,25 +34,10 @@ int t_modulo(struct call *c, struct val *out)
     return yes(out, b);
 }
 
-int t_equal(struct call *c, struct val *out)
+int t_compare(struct call *c, struct val *out)
 {
     bool b;
-    TRY(val_equal(c->r, c->self, c->a[0], &b));
-    return yes(out, b == c->row->how);
-}
-
-int t_order(struct call *c, struct val *out)
-{
-    static const char *const text[] = {"<", "<=", ">", ">="};
-    bool b;
-    TRY(val_less(c->r, c->self, c->a[0], text[c->row->how], &b));
-    return yes(out, b);
-}
-
-int t_in(struct call *c, struct val *out)
-{
-    bool b;
-    TRY(val_contains(c->r, c->a[0], c->self, &b));
+    TRY(val_compare(c->r, (enum compare_op)c->row->how, c->self, c->a[0], &b));
     return yes(out, b);
 }
 

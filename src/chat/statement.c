@@ -12,18 +12,12 @@
 
 static int parse_body(struct compile *c, const char *const *ends, struct node **out);
 
-/* Error for a tag nobody asked for, or for the end of the source (name NULL). */
+/* The error of a tag that nobody asked for, or of the end of the source (name NULL). */
 static int fail_tag(struct compile *c, const struct str *name, int line)
 {
-    const char *const *ends = c->n_ends ? c->ends[c->n_ends - 1] : NULL;
-    char text[512] = "";
-    bool nested = false;
-    for (unsigned i = 0; name && i < c->n_ends; i++)
-        for (const char *const *p = c->ends[i]; *p; p++)
-            nested |= str_is(name, *p);
-    for (const char *const *p = ends; p && *p; p++)
-        snprintf(text + strlen(text), 100, "%s'%s'", p == ends ? "" : " or ", *p);
-    char tag[100] = "Unexpected end of template.", open[100] = "";
+    char text[200] = "", tag[100] = "Unexpected end of template.", open[100] = "";
+    for (const char *const *p = c->ends; p && *p; p++)
+        snprintf(text + strlen(text), 40, "%s'%s'", p == c->ends ? "" : " or ", *p);
     if (name)
         snprintf(tag, sizeof tag, "Encountered unknown tag '%.*s'.", (int)MIN(name->n, 60u),
                  name->s);
@@ -31,26 +25,24 @@ static int fail_tag(struct compile *c, const struct str *name, int line)
         snprintf(open, sizeof open, " The innermost block that needs to be closed is '%s'.",
                  c->tag[c->n_tag - 1]);
     return compile_fail(line, "%s%s%s%s%s", tag,
-                        !ends    ? ""
-                        : nested ? " You probably made a nesting mistake. Jinja is expecting this "
-                                   "tag, but currently looking for "
-                                 : " Jinja was looking for the following tags: ",
-                        text, ends ? "." : "", open);
+                        c->ends ? " Jinja was looking for the following tags: " : "", text,
+                        c->ends ? "." : "", open);
 }
 
 /* The rest of an opening tag and what it encloses, up to one of `ends`, whose name is consumed. */
 static int parse_block(struct compile *c, const char *const *ends, struct node **body,
                        const char **end)
 {
+    const char *const *outer = c->ends;
     tok_skip(c, ":");
     TRY(tok_want_type(c, T_BLOCK_END, &(struct token *){0}));
-    c->ends[c->n_ends++] = ends;
+    c->ends = ends;
     TRY(parse_body(c, ends, body));
     const struct token *t = tok_at(c, 0);
     if (t->type != T_NAME) return fail_tag(c, NULL, t->line);
-    c->n_ends--;
-    for (; *ends && !str_is(t->s, *ends); ends++) {
-    }
+    c->ends = outer;
+    while (*ends && !str_is(t->s, *ends))
+        ends++;
     if (end) *end = *ends;
     c->at++;
     return 0;
@@ -64,16 +56,12 @@ static int parse_target(struct compile *c, unsigned flags, const char *end_name,
     TRY(parse_tuple(c, TUPLE_SIMPLE | flags, end_name, &n));
     c->inner--;
     *out = n;
-    if (n->kind == N_NAME || n->kind == N_NSREF) return 0;
-    if (n->kind == N_TUPLE) {
-        for (uint32_t i = 0; i < n->n; i++) {
-            enum node_kind k = n->list[i]->kind; /* a nested tuple holds expressions */
-            if (k != N_NAME && k != N_NSREF && k != N_TUPLE)
-                return compile_fail(n->line, "can't assign to this expression");
-        }
-        return 0;
+    bool ok = n->kind == N_NAME || n->kind == N_NSREF || n->kind == N_TUPLE;
+    for (uint32_t i = 0; n->kind == N_TUPLE && i < n->n; i++) {
+        enum node_kind k = n->list[i]->kind; /* a nested tuple is checked when it is assigned */
+        ok &= k == N_NAME || k == N_NSREF || k == N_TUPLE;
     }
-    return compile_fail(n->line, "can't assign to this expression");
+    return ok ? 0 : compile_fail(n->line, "can't assign to this expression");
 }
 
 static void note_store(struct compile *c, uint32_t sym)

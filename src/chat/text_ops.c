@@ -4,24 +4,6 @@
 
 #include <string.h>
 
-int text_center(struct run *r, struct val s, int64_t width, struct val *out)
-{
-    int64_t n = (int64_t)str_chars(s.str);
-    char *p;
-    *out = s;
-    if (width <= n) return 0;
-    if (width > RUN_MAX_MEMORY / 4)
-        return ERR(LIMIT, "a text of width %lld is too long", (long long)width);
-    size_t fill = (size_t)(width - n), left = fill / 2 + (fill & (size_t)width & 1);
-    RUN_NEW(r, p, fill + s.str->n);
-    TRY(run_work_bytes(r, fill + s.str->n));
-    memset(p, ' ', fill + s.str->n);
-    memcpy(p + left, s.str->s, s.str->n);
-    TRY(str_view(r, p, fill + s.str->n, out));
-    out->safe = s.safe;
-    return 0;
-}
-
 static bool strippable(const struct str *set, uint32_t c, const char *s, size_t len)
 {
     return set ? str_find(set->s, set->n, s, len) != SIZE_MAX : chr_space(c);

@@ -71,7 +71,7 @@ enum seq_kind {
     SEQ_RANGE,
     SEQ_KEYS,
     SEQ_VALUES,
-    SEQ_ITEMS,
+    SEQ_ITEMS
 };
 struct seq {
     enum seq_kind kind;
@@ -290,8 +290,8 @@ uint32_t hash_bytes(const char *s, size_t n);
 
 /* ---- compare.c */
 int val_equal(struct run *r, struct val a, struct val b, bool *out);
-int val_less(struct run *r, struct val a, struct val b, const char *op, bool *out); /* "<" etc. */
-int val_contains(struct run *r, struct val box, struct val x, bool *out);
+enum compare_op { CMP_EQ, CMP_NE, CMP_LT, CMP_LE, CMP_GT, CMP_GE, CMP_IN, CMP_NOTIN };
+int val_compare(struct run *r, enum compare_op op, struct val a, struct val b, bool *out);
 int val_hash(struct run *r, struct val v, uint32_t *out); /* error: unhashable */
 int val_sort(struct run *r, struct val *v, struct val *key, size_t n, bool reverse); /* stable */
 
@@ -312,6 +312,8 @@ int val_attr(struct run *r, struct val obj, struct val name, struct val *out); /
 int val_item(struct run *r, struct val obj, struct val key, struct val *out);  /* obj[key] */
 /* 'a.b.0'; `other` (V_MISSING or none: nothing) takes the place of every undefined part. */
 int val_path(struct run *r, struct val obj, struct val path, struct val other, struct val *out);
+/* Sets a member of a dictionary under construction or of a namespace. */
+int member_set(struct run *r, struct val box, struct val key, struct val v);
 int val_slice(struct run *r, struct val v, const struct val part[3], struct val *out);
 
 /* ---- operator.c */

@@ -20,6 +20,7 @@ static const struct {
     {"get expected at least 1", "get() needs at least 1 argument"},
     {"can't assign to", "can't assign to"},
     {"expected token ':', got '}'", "unexpected '}'"},
+    {"You probably made a nesting mistake", "Jinja was looking for the following tags"},
     {"<template>, line", "outside loop"},
     {"Can only get item pairs", "Can only get item pairs"},
     {"'>' not supported", "not supported between instances of"},

@@ -269,6 +269,8 @@ REFUSED = [
     (r"dict\(\[", "dict() of a list is not supported"),
     (r"2 \*\* -1", "** with a negative exponent is not supported"),
     (r"\d\.\d (//|%|\*\*) |\d (//|%|\*\*) -?\d\.\d", "between numbers with a point is not supported"),
+    (r"\[1, 2\] < \[", "the order of two of type list is not supported"),
+    (r"{{ \[1\] \* 2", "multiplying a list is not supported"),
     (r"recursive", "a recursive loop is not supported"),
     (r"loop\.(depth|changed)", r"loop.\1 is not supported"),
     (r"{{ (varargs|caller)\b", r"\1 is not supported"),
