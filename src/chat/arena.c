@@ -1,6 +1,5 @@
-/* arena.c - bump allocation in growing blocks.  A request larger than the rest of the current block
- * opens a new one; large requests get a block of their own behind the current one, so the room left
- * in the current block stays in use. */
+/* arena.c - bump allocation in growing blocks.  A large request gets a block of its own behind the
+ * current one, so the room left in the current block stays in use. */
 #include "chat/arena.h"
 
 #include <string.h>

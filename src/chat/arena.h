@@ -10,7 +10,7 @@ struct arena {
 };
 void arena_init(struct arena *a, size_t max);
 void arena_done(struct arena *a);
-/* Zeroed, 16-byte aligned; NULL with the sentence set (ERR_LIMIT or ERR_NOMEM in *code). */
+/* Returns n zeroed bytes, aligned to 16, or NULL and ERR_LIMIT or ERR_NOMEM in *code. */
 void *arena_alloc(struct arena *a, size_t n, int *code);
 /* Makes room for one more item behind the n items of v, which moves when *cap was reached. */
 int arena_grow(struct arena *a, void **v, size_t n, size_t *cap, size_t size);

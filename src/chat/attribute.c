@@ -1,5 +1,5 @@
-/* attribute.c - obj.name, obj[key] and slices.  Names mean methods of the fixed tables and keys of
- * data, nothing else; what the sandbox would refuse is an undefined value that says so when used. */
+/* attribute.c - obj.name, obj[key] and slices.  A name means a method of the table in builtin.c or a
+ * key of data, nothing else.  A member that Jinja's sandbox refuses is an undefined value. */
 #include "base/utf8.h"
 #include "chat/value.h"
 
@@ -25,7 +25,7 @@ static int seq_index(struct run *r, struct val v, struct val key, struct val *ou
     return 0;
 }
 
-/* obj[key] as data, without methods. */
+/* Finds obj[key] as data, without methods. */
 static int lookup(struct run *r, struct val obj, struct val key, struct val *out, bool *found)
 {
     *found = false;
@@ -42,7 +42,7 @@ static int lookup(struct run *r, struct val obj, struct val key, struct val *out
                : 0;
 }
 
-/* What obj has not, under a key that is a name or an index. */
+/* Makes the undefined value of a name or index that obj does not have. */
 static int undef_member(struct run *r, struct val obj, struct val key, struct val *out)
 {
     char owner[64];
@@ -55,7 +55,7 @@ static int undef_member(struct run *r, struct val obj, struct val key, struct va
     return val_undef(r, out, "%s has no element of type %s", owner, val_type_name(key));
 }
 
-/* obj.name as a method or as a member of a namespace, loop or macro. */
+/* Finds obj.name as a method or as a member of a namespace, loop or macro. */
 static int member(struct run *r, struct val obj, struct str *name, struct val *out, bool *found)
 {
     struct val key = {.t = V_STR, .str = name};
@@ -87,8 +87,7 @@ static int member(struct run *r, struct val obj, struct str *name, struct val *o
     if (!row) return 0;
     struct method *m;
     RUN_NEW(r, m, 1);
-    m->self = obj;
-    m->row = row;
+    *m = (struct method){obj, row};
     *out = (struct val){.t = V_METHOD, .method = m};
     return 0;
 }
@@ -162,7 +161,7 @@ static int64_t slice_clamp(int64_t i, int64_t n, int64_t low, int64_t high)
     return MAX(low, MIN(i, high));
 }
 
-/* Every step-th character from character `from` on. */
+/* Takes `count` characters, every step-th from character `from` on. */
 static int slice_str(struct run *r, struct val v, int64_t from, int64_t step, size_t count,
                      struct val *out)
 {
@@ -201,7 +200,7 @@ int val_slice(struct run *r, struct val v, const struct val part[3], struct val 
     TRY(slice_part(part[2], 1, &step));
     if (step == 0) return ERR(FORMAT, "slice step cannot be zero");
     int64_t n = (int64_t)len, low = step < 0 ? -1 : 0, high = step < 0 ? n - 1 : n;
-    step = MAX(-n - 1, MIN(step, n + 1)); /* larger steps leave the sequence, too */
+    step = MAX(-n - 1, MIN(step, n + 1)); /* a larger step leaves the sequence, too */
     TRY(slice_part(part[0], step < 0 ? INT64_MAX : 0, &from));
     from = slice_clamp(from, n, low, high);
     to = step < 0 ? -1 : n;

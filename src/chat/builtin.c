@@ -1,9 +1,62 @@
-/* builtin.c - the one table of filters, tests, methods and functions.  Everything that Jinja or
- * Python has beyond the table is refused by name where a template uses it. */
+/* builtin.c - the tests after `is`, and the one table of filters, tests, methods and functions.  A name
+ * that only Jinja or Python has is refused where a template uses it. */
 #include "chat/builtin.h"
 
 #include <stdio.h>
 #include <string.h>
+
+enum modulo_test { MODULO_EVEN, MODULO_ODD, MODULO_ARGUMENT };
+
+static int yes(struct val *out, bool b)
+{
+    *out = val_bool(b);
+    return 0;
+}
+
+/* True if self is of one of the types whose bits are set in `how`. */
+static int t_type(struct call *c, struct val *out)
+{
+    return yes(out, (unsigned)c->row->how >> c->self.t & 1);
+}
+
+static int t_bool(struct call *c, struct val *out)
+{
+    return yes(out, c->self.t == V_BOOL && c->self.b == c->row->how);
+}
+
+static int t_sequence(struct call *c, struct val *out)
+{
+    struct val v = c->self;
+    return yes(out, v.t == V_UNDEF || v.t == V_STR || v.t == V_DICT || val_is_indexed(v));
+}
+
+static int t_modulo(struct call *c, struct val *out)
+{
+    struct val rest;
+    bool b;
+    enum modulo_test how = (enum modulo_test)c->row->how;
+    TRY(val_binary(c->r, OP_MOD, c->self, how == MODULO_ARGUMENT ? c->a[0] : val_int(2), &rest));
+    TRY(val_equal(c->r, rest, val_int(how == MODULO_ODD), &b));
+    return yes(out, b);
+}
+
+static int t_compare(struct call *c, struct val *out)
+{
+    bool b;
+    TRY(val_compare(c->r, (enum compare_op)c->row->how, c->self, c->a[0], &b));
+    return yes(out, b);
+}
+
+static int t_sameas(struct call *c, struct val *out)
+{
+    struct val a = c->self, b = c->a[0];
+    bool same = a.t == b.t;
+    if (same && (val_is_num(a) || a.t == V_STR))
+        TRY(val_equal(c->r, a, b, &same));
+    else if (same && a.t != V_NONE)
+        same = a.dict == b.dict; /* all pointers share the union */
+    return yes(out, same);
+}
 
 #define BIT(type) (1 << (type))
 
@@ -15,8 +68,8 @@ static const struct fn_row rows[] = {
     {FN_FILTER, "d", f_default, "default_value boolean", 0, 0},
     {FN_FILTER, "default", f_default, "default_value boolean", 0, 0},
     {FN_FILTER, "dictsort", f_dictsort, "case_sensitive by reverse", 0, 0},
-    {FN_FILTER, "e", f_escape, "", 0, 0},
-    {FN_FILTER, "escape", f_escape, "", 0, 0},
+    {FN_FILTER | FN_TEXT, "e", f_string, "", 0, TEXT_ESCAPED},
+    {FN_FILTER | FN_TEXT, "escape", f_string, "", 0, TEXT_ESCAPED},
     {FN_FILTER, "first", f_first, "", 0, 0},
     {FN_FILTER, "float", f_float, "default", 0, 0},
     {FN_FILTER | FN_TEXT, "format", f_percent, NULL, 0, 0},
@@ -36,11 +89,11 @@ static const struct fn_row rows[] = {
     {FN_FILTER | FN_TEXT, "replace", f_replace, "old new count", 2, false},
     {FN_FILTER, "reverse", f_reverse, "", 0, 0},
     {FN_FILTER, "round", f_round, "precision !method", 0, 0},
-    {FN_FILTER | FN_TEXT, "safe", f_safe, "", 0, 0},
+    {FN_FILTER | FN_TEXT, "safe", f_string, "", 0, TEXT_SAFE},
     {FN_FILTER, "select", f_pick, NULL, 0, 0},
     {FN_FILTER, "selectattr", f_pick, NULL, 0, PICK_ATTR},
     {FN_FILTER, "sort", f_sort, "reverse case_sensitive attribute", 0, 0},
-    {FN_FILTER | FN_TEXT, "string", f_string, "", 0, 0},
+    {FN_FILTER | FN_TEXT, "string", f_string, "", 0, TEXT_PLAIN},
     {FN_FILTER, "sum", f_sum, "attribute start", 0, 0},
     {FN_FILTER | FN_TEXT, "title", f_case, "", 0, CASE_WORDS},
     {FN_FILTER, "tojson", f_tojson, "ensure_ascii indent separators sort_keys", 0, 0},
@@ -50,12 +103,7 @@ static const struct fn_row rows[] = {
     {FN_FILTER | FN_STR | FN_TEXT, "upper", f_case, "", 0, CASE_UPPER},
     {FN_FILTER | FN_TEXT, "wordcount", f_wordcount, "", 0, 0},
 
-    {FN_TEST, "!=", t_compare, "other", 1, CMP_NE},
-    {FN_TEST, "<", t_compare, "other", 1, CMP_LT},
-    {FN_TEST, "<=", t_compare, "other", 1, CMP_LE},
     {FN_TEST, "==", t_compare, "other", 1, CMP_EQ},
-    {FN_TEST, ">", t_compare, "other", 1, CMP_GT},
-    {FN_TEST, ">=", t_compare, "other", 1, CMP_GE},
     {FN_TEST, "boolean", t_type, "", 0, BIT(V_BOOL)},
     {FN_TEST, "callable", t_type, "", 0,
      BIT(V_UNDEF) | BIT(V_MACRO) | BIT(V_FUNC) | BIT(V_METHOD) | BIT(V_LOOP)},
@@ -67,14 +115,12 @@ static const struct fn_row rows[] = {
     {FN_TEST, "false", t_bool, "", 0, false},
     {FN_TEST, "float", t_type, "", 0, BIT(V_FLOAT)},
     {FN_TEST, "ge", t_compare, "other", 1, CMP_GE},
-    {FN_TEST, "greaterthan", t_compare, "other", 1, CMP_GT},
     {FN_TEST, "gt", t_compare, "other", 1, CMP_GT},
     {FN_TEST, "in", t_compare, "seq", 1, CMP_IN},
     {FN_TEST, "integer", t_type, "", 0, BIT(V_INT)},
     {FN_TEST, "iterable", t_type, "", 0,
      BIT(V_UNDEF) | BIT(V_STR) | BIT(V_SEQ) | BIT(V_DICT) | BIT(V_LOOP)},
     {FN_TEST, "le", t_compare, "other", 1, CMP_LE},
-    {FN_TEST, "lessthan", t_compare, "other", 1, CMP_LT},
     {FN_TEST, "lt", t_compare, "other", 1, CMP_LT},
     {FN_TEST, "mapping", t_type, "", 0, BIT(V_DICT)},
     {FN_TEST, "ne", t_compare, "other", 1, CMP_NE},
@@ -93,23 +139,18 @@ static const struct fn_row rows[] = {
     {FN_GLOBAL, "range", g_range, "start stop step", 1, 0},
     {FN_GLOBAL, "strftime_now", g_strftime, "format", 1, 0},
 
-    {FN_STR, "count", m_count, "sub !start !end", 1, 0},
     {FN_STR, "endswith", m_affix, "suffix !start !end", 1, true},
-    {FN_STR, "find", m_find, "sub !start !end", 1, 0},
+    {FN_STR, "find", m_find, "sub !start !end", 1, false},
     {FN_STR, "format", m_format, NULL, 0, 0},
-    {FN_STR, "index", m_find, "sub !start !end", 1, FIND_MUST},
     {FN_STR, "isalpha", m_class, "", 0, IS_ALPHA},
     {FN_STR, "isdigit", m_class, "", 0, IS_DIGIT},
     {FN_STR, "isspace", m_class, "", 0, IS_SPACE},
     {FN_STR, "join", f_join, "iterable", 1, true},
     {FN_STR, "lstrip", f_strip, "chars", 0, STRIP_LEFT},
-    {FN_STR, "partition", m_partition, "sep", 1, false},
     {FN_STR, "removeprefix", m_remove_affix, "prefix", 1, false},
     {FN_STR, "removesuffix", m_remove_affix, "suffix", 1, true},
     {FN_STR, "replace", f_replace, "old new count", 2, true},
-    {FN_STR, "rfind", m_find, "sub !start !end", 1, FIND_BACK},
-    {FN_STR, "rindex", m_find, "sub !start !end", 1, FIND_BACK | FIND_MUST},
-    {FN_STR, "rpartition", m_partition, "sep", 1, true},
+    {FN_STR, "rfind", m_find, "sub !start !end", 1, true},
     {FN_STR, "rsplit", m_split, "sep maxsplit", 0, true},
     {FN_STR, "rstrip", f_strip, "chars", 0, STRIP_RIGHT},
     {FN_STR, "split", m_split, "sep maxsplit", 0, false},
@@ -118,14 +159,13 @@ static const struct fn_row rows[] = {
     {FN_STR, "strip", f_strip, "chars", 0, STRIP_BOTH},
     {FN_STR, "title", f_case, "", 0, CASE_TITLE},
 
-    {FN_DICT, "copy", m_copy, "", 0, 0},
     {FN_DICT, "get", m_get, "key default", 1, 0},
     {FN_DICT, "items", m_view, "", 0, SEQ_ITEMS},
     {FN_DICT, "keys", m_view, "", 0, SEQ_KEYS},
     {FN_DICT, "values", m_view, "", 0, SEQ_VALUES},
 };
 
-/* What Jinja or Python has beyond the table; names that begin with two underscores aside. */
+/* The names that Jinja or Python has beyond the table, without those in double underscores. */
 static const struct {
     unsigned kinds;
     const char *what, *names; /* each name between blanks */
@@ -133,12 +173,13 @@ static const struct {
     {FN_FILTER, "filter",
      " attr batch filesizeformat forceescape groupby pprint random slice striptags"
      " urlencode urlize wordwrap xmlattr "},
-    {FN_TEST, "test", " escaped filter lower test upper "},
+    {FN_TEST, "test", " != < <= > >= escaped filter greaterthan lessthan lower test upper "},
     {FN_GLOBAL, "function", " cycler joiner lipsum "},
     {FN_STR, "string method",
-     " casefold center encode expandtabs format_map isalnum isascii isdecimal isidentifier islower isnumeric isprintable istitle isupper ljust"
-     " maketrans rjust swapcase translate zfill "},
-    {FN_DICT, "dictionary method", " fromkeys "},
+     " casefold center count encode expandtabs format_map index isalnum isascii isdecimal"
+     " isidentifier islower isnumeric isprintable istitle isupper ljust maketrans partition"
+     " rindex rjust rpartition swapcase translate zfill "},
+    {FN_DICT, "dictionary method", " copy fromkeys "},
     {FN_LIST, "list method", " copy count index "},
 };
 

@@ -11,18 +11,13 @@ builtin_fn f_first, f_last, f_length, f_list, f_reverse, f_sort, f_unique, f_ext
 enum pick_how { PICK_ATTR = 1, PICK_FAILING = 2 }; /* f_pick: select, selectattr, reject, ... */
 
 /* ---- filter_text.c */
-builtin_fn f_string, f_safe, f_escape, f_case, f_strip, f_replace, f_join, f_indent, f_center,
-    f_truncate, f_wordcount, f_percent;
+builtin_fn f_string, f_case, f_strip, f_replace, f_join, f_indent, f_center, f_truncate,
+    f_wordcount, f_percent;
+enum text_how { TEXT_PLAIN, TEXT_SAFE, TEXT_ESCAPED }; /* f_string */
 enum strip_how { STRIP_LEFT = 1, STRIP_RIGHT = 2, STRIP_BOTH = 3 };
 
 /* ---- method.c: methods of strings and dictionaries */
-builtin_fn m_find, m_count, m_affix, m_remove_affix, m_split, m_splitlines, m_partition, m_class,
-    m_format, m_get, m_view, m_copy;
-enum find_how { FIND_BACK = 1, FIND_MUST = 2 };
-
-/* ---- predicate.c: tests */
-builtin_fn t_type, t_bool, t_sequence, t_modulo, t_compare, t_sameas;
-enum modulo_test { MODULO_EVEN, MODULO_ODD, MODULO_ARGUMENT };
+builtin_fn m_find, m_affix, m_remove_affix, m_split, m_splitlines, m_class, m_format, m_get, m_view;
 
 /* ---- number.c */
 builtin_fn f_abs, f_int, f_float, f_round;

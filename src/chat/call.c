@@ -11,7 +11,7 @@ static const struct kwarg *kwarg_find(const struct args *args, const struct str 
     return NULL;
 }
 
-/* Arguments to the parameters of the row, "a b !c".  A parameter behind ! is refused. */
+/* Binds the arguments to the parameters of the row, "a b !c".  A parameter behind ! is refused. */
 static int bind(struct call *c)
 {
     const struct fn_row *row = c->row;
@@ -103,7 +103,8 @@ static int bind_params(struct run *r, const struct node *def, const struct args 
     return 0;
 }
 
-int macro_call(struct run *r, const struct macro *m, const struct args *args, struct val *out)
+static int macro_call(struct run *r, const struct macro *m, const struct args *args,
+                      struct val *out)
 {
     struct frame *saved;
     TRY(check_macro_args(m, args));
@@ -114,30 +115,24 @@ int macro_call(struct run *r, const struct macro *m, const struct args *args, st
     return e < 0 ? e : 0;
 }
 
-static int call_inner(struct run *r, struct val f, const struct args *args, struct val *out)
-{
-    switch ((enum val_type)f.t) {
-    case V_MACRO:
-        return macro_call(r, f.macro, args, out);
-    case V_LOOP:
-        return ERR(UNSUPPORTED, "recursive loops (loop(...)) are not supported");
-    case V_FUNC:
-        return fn_invoke(r, f.fn, val_none(), args, out);
-    case V_METHOD:
-        return fn_invoke(r, f.method->row, f.method->self, args, out);
-    default:
-        return ERR(FORMAT, "'%s' object is not callable", val_type_name(f));
-    }
-}
-
 int val_call(struct run *r, struct val f, const struct args *args, struct val *out)
 {
+    int e;
     if (f.t == V_UNDEF) return val_fail_undef(f);
     if (r->calls >= JINJA_MAX_DEPTH)
         return ERR(LIMIT, "calls nested deeper than %u levels (maximum recursion depth exceeded)",
                    JINJA_MAX_DEPTH);
     r->calls++;
-    int e = call_inner(r, f, args, out);
+    if (f.t == V_MACRO)
+        e = macro_call(r, f.macro, args, out);
+    else if (f.t == V_FUNC)
+        e = fn_invoke(r, f.fn, val_none(), args, out);
+    else if (f.t == V_METHOD)
+        e = fn_invoke(r, f.method->row, f.method->self, args, out);
+    else if (f.t == V_LOOP)
+        e = ERR(UNSUPPORTED, "recursive loops (loop(...)) are not supported");
+    else
+        e = ERR(FORMAT, "'%s' object is not callable", val_type_name(f));
     r->calls--;
     return e;
 }
@@ -146,7 +141,7 @@ int args_int(struct call *c, unsigned i, int64_t fallback, int64_t *out)
 {
     struct val v = c->a[i];
     *out = fallback;
-    if (v.t == V_MISSING || v.t == V_NONE) return 0;
+    if (!args_has(c, i)) return 0;
     if (v.t == V_UNDEF) return val_fail_undef(v);
     if (!val_is_int(v))
         return ERR(FORMAT, "'%s' object cannot be interpreted as an integer", val_type_name(v));

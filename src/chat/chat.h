@@ -1,5 +1,6 @@
-/* chat.h - chat templates: a Jinja engine for what real templates use (no attribute access beyond
- * data, no import, no I/O) and the step from messages to token ids. */
+/* chat.h - chat templates: a Jinja engine for what published templates use, and the step from messages
+ * to token ids.  A template reaches its data, nothing else.  Everything of Jinja that no known template
+ * uses is refused by name: "line 3: the filter 'groupby' is not supported in chat templates". */
 #pragma once
 #include "base/base.h"
 #include "base/buf.h"
@@ -15,8 +16,8 @@ struct jinja;
 struct jinja_span {
     size_t from, to;
 }; /* bytes of the output */
-/* Errors carry the line: "line 12: unknown filter 'foo'".  Settings are the reference's: trim_blocks,
- * lstrip_blocks, loop controls, the generation extension, tojson without HTML escaping. */
+/* Compiles a template with the settings of Transformers (Hugging Face): trim_blocks, lstrip_blocks,
+ * loop controls, {% generation %}, tojson without HTML escaping.  Errors begin with "line 12: ". */
 int jinja_compile(const char *src, size_t n, struct jinja **out);
 void jinja_drop(struct jinja *j);
 /* The local time that strftime_now shows; not set, or a NULL pointer: the clock. */
@@ -24,11 +25,10 @@ struct jinja_now {
     int year, month, day, hour, minute, second;
     bool set;
 };
-/* Renders messages as apply_chat_template does: kwargs may hold tools, documents,
- * add_generation_prompt, and any template variable; special tokens of tok become variables
- * (bos_token, ...).  `template` NULL: the tokenizer's own. */
+/* What apply_chat_template takes.  kwargs may hold tools, documents, add_generation_prompt and any
+ * template variable.  Special tokens of the tokenizer become variables (bos_token, ...). */
 struct chat_options {
-    const char *template_text;
+    const char *template_text; /* NULL: the template of the tokenizer */
     const json_t *tools, *documents, *kwargs;
     bool add_generation_prompt, continue_final_message;
     bool allow_special; /* content may contain control tokens; default false: it stays plain text */
@@ -36,8 +36,8 @@ struct chat_options {
 };
 int chat_render(const struct tok *t, const json_t *messages, const struct chat_options *o,
                 struct buf *out);
-/* Rendering and encoding in one: text of special tokens that comes from message content, tools,
- * documents or kwargs never becomes a control token unless allow_special, not even one whose other
- * half the template wrote.  The text is the same either way.  `text` may be NULL. */
+/* Renders and encodes.  The text of a special token from messages, tools, documents or kwargs never
+ * becomes a control token unless allow_special is set, not even if the template wrote half of it.
+ * The rendered text is the same either way; `text` may be NULL. */
 int chat_encode(const struct tok *t, const json_t *messages, const struct chat_options *o,
                 struct ids *out, struct buf *text);

@@ -1,11 +1,11 @@
-/* compare.c - ==, <, in, hashing and sorting, as Python does them.  Everything that walks nested
- * values counts depth and steps. */
+/* compare.c - ==, <, in, hashing and sorting as in Python.  Walking a nested value counts against the
+ * limits of depth and steps. */
 #include "chat/value.h"
 
 #include <math.h>
 #include <string.h>
 
-/* -1, 0 or 1; 2: unordered (NaN).  A long double holds every 64-bit integer and every double. */
+/* Returns -1, 0, 1, or 2 where one is NaN.  A long double holds every 64-bit integer and double. */
 static int num_order(struct val a, struct val b)
 {
     long double x = a.t == V_FLOAT ? (long double)a.f : (long double)val_as_int(a);
@@ -67,7 +67,7 @@ int val_equal(struct run *r, struct val a, struct val b, bool *out)
     return e;
 }
 
-/* The order of two values, as num_order gives it; an error if they have none. */
+/* Finds the order of two values as num_order does; an error if they have none. */
 static int val_order(struct run *r, enum compare_op op, struct val a, struct val b, int *out)
 {
     static const char *const text[] = {
@@ -154,7 +154,7 @@ static int merge(struct run *r, struct val *v, struct val *key, size_t mid, size
     memcpy(tmp, v, n * sizeof *v);
     memcpy(tmp + n, key, n * sizeof *key);
     while (i < mid && j < n) {
-        bool second; /* reverse keeps the order of equal items, too */
+        bool second; /* with reverse, too, equal items keep their order */
         size_t a = reverse ? i : j, b = reverse ? j : i;
         TRY(val_compare(r, CMP_LT, tmp[n + a], tmp[n + b], &second));
         size_t from = second ? j++ : i++;

@@ -1,10 +1,8 @@
-/* dict.c - dictionaries in order of insertion.  A small one is searched; a larger one has an index
- * with open addressing.  Probes count as steps, so keys that were chosen to collide end at the limit. */
+/* dict.c - dictionaries in order of insertion, with an index by open addressing.  Probes count as
+ * steps, so keys that were chosen to collide end at the limit. */
 #include "chat/value.h"
 
 #include <string.h>
-
-#define SMALL 8u
 
 uint32_t hash_bytes(const char *s, size_t n)
 {
@@ -24,79 +22,65 @@ int dict_new(struct run *r, size_t cap, struct dict **out)
     return 0;
 }
 
-static void index_add(struct dict *d, uint32_t i)
+/* Finds the entry under k, or NULL, and the hash of k. */
+static int dict_entry(struct run *r, const struct dict *d, struct val k, uint32_t *hash,
+                      struct entry **out)
+{
+    bool hit = false;
+    size_t at, probes = 0;
+    *out = NULL;
+    TRY(val_hash(r, k, hash));
+    for (at = *hash & (d->slots - 1); d->slots && d->index[at]; at = (at + 1) & (d->slots - 1)) {
+        struct entry *e = &d->v[d->index[at] - 1];
+        if (++probes % 8 == 0) TRY(run_work(r, 1));
+        if (e->hash != *hash) continue;
+        if (k.t == V_STR && e->k.t == V_STR)
+            hit = str_same(k.str, e->k.str);
+        else
+            TRY(val_equal(r, e->k, k, &hit));
+        if (!hit) continue;
+        *out = e;
+        return 0;
+    }
+    return 0;
+}
+
+static void index_add(struct dict *d, size_t i)
 {
     size_t at = d->v[i].hash & (d->slots - 1);
     while (d->index[at])
         at = (at + 1) & (d->slots - 1);
-    d->index[at] = i + 1;
-}
-
-static int dict_index(struct run *r, struct dict *d)
-{
-    if (d->n <= SMALL || d->n * 2 <= d->slots) return 0;
-    size_t slots = d->slots ? d->slots * 2 : 32;
-    while (slots < d->n * 2)
-        slots *= 2;
-    RUN_NEW(r, d->index, slots);
-    d->slots = slots;
-    for (uint32_t i = 0; i < d->n; i++)
-        index_add(d, i);
-    return 0;
-}
-
-static int entry_match(struct run *r, const struct entry *e, struct val k, uint32_t hash, bool *hit)
-{
-    *hit = false;
-    if (e->hash != hash) return 0;
-    if (k.t == V_STR && e->k.t == V_STR) {
-        *hit = str_same(k.str, e->k.str);
-        return 0;
-    }
-    return val_equal(r, e->k, k, hit);
-}
-
-/* Entry number of k, or SIZE_MAX. */
-static int dict_at(struct run *r, const struct dict *d, struct val k, uint32_t hash, size_t *out)
-{
-    bool hit = false;
-    *out = SIZE_MAX;
-    for (size_t i = 0; i < d->n && !d->slots && !hit; i++) {
-        TRY(entry_match(r, &d->v[i], k, hash, &hit));
-        if (hit) *out = i;
-    }
-    size_t at = hash & (d->slots - 1), probes = 0;
-    for (; d->slots && d->index[at] && !hit; at = (at + 1) & (d->slots - 1)) {
-        if (++probes % 8 == 0) TRY(run_work(r, 1));
-        TRY(entry_match(r, &d->v[d->index[at] - 1], k, hash, &hit));
-        if (hit) *out = d->index[at] - 1;
-    }
-    return 0;
+    d->index[at] = (uint32_t)i + 1;
 }
 
 int dict_put(struct run *r, struct dict *d, struct val k, struct val v)
 {
     uint32_t hash;
-    size_t at;
-    TRY(val_hash(r, k, &hash));
-    TRY(dict_at(r, d, k, hash, &at));
-    if (at != SIZE_MAX) {
-        d->v[at].v = v;
+    struct entry *e;
+    TRY(dict_entry(r, d, k, &hash, &e));
+    if (e) {
+        e->v = v;
         return 0;
     }
     ARENA_GROW(&r->mem, d);
     d->v[d->n++] = (struct entry){k, v, hash};
-    if (d->slots && d->n * 2 <= d->slots) index_add(d, (uint32_t)d->n - 1);
-    return dict_index(r, d);
+    size_t from = d->n - 1;
+    if (d->n * 2 > d->slots) { /* at most half of the slots are taken */
+        d->slots = d->slots ? d->slots * 2 : 8;
+        RUN_NEW(r, d->index, d->slots);
+        from = 0;
+    }
+    for (; from < d->n; from++)
+        index_add(d, from);
+    return 0;
 }
 
 int dict_find(struct run *r, const struct dict *d, struct val k, struct val **out)
 {
     uint32_t hash;
-    size_t at;
-    TRY(val_hash(r, k, &hash));
-    TRY(dict_at(r, d, k, hash, &at));
-    *out = at == SIZE_MAX ? NULL : &d->v[at].v;
+    struct entry *e;
+    TRY(dict_entry(r, d, k, &hash, &e));
+    *out = e ? &e->v : NULL;
     return 0;
 }
 

@@ -1,18 +1,147 @@
-/* encode.c - chat_render and chat_encode: prompts for a tokenizer.  Text that came from the caller
- * (messages, tools, documents, kwargs) never becomes a control token: the engine knows which bytes
- * of the output are the caller's, and the tokenizer is told to read special tokens that touch them
- * as plain text.  The prompt is rendered once and is the same text with or without that. */
+/* encode.c - chat_render and chat_encode: prompts for a tokenizer.  Foreign text, which came from the
+ * caller (messages, tools, documents, kwargs), never becomes a control token.  The engine knows which
+ * bytes of the output are foreign.  Where the text of a special token touches such a byte, even only at
+ * its end, the tokenizer reads plain text.  What the template wrote stays a control token. */
 #include "chat/prompt.h"
 #include "tok/tok.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #define PROMPT_MAX (2 * JINJA_MAX_OUTPUT)
 
+struct plain_spans {
+    struct tok_span *v; /* owned (mem_free); ascending, disjoint */
+    size_t n, cap;
+    size_t n_own; /* special tokens that the template wrote */
+};
+struct word {
+    const char *s;
+    size_t n;
+};
+
+static int by_text(const void *a, const void *b)
+{
+    const struct word *x = a, *y = b;
+    int k = memcmp(x->s, y->s, MIN(x->n, y->n));
+    return k ? k : (x->n > y->n) - (x->n < y->n);
+}
+
+/* Lists the texts of the special tokens in order. */
+static int collect(const struct tok *t, struct word **out, size_t *n_out)
+{
+    uint32_t n = tok_n_added(t);
+    struct word *w = mem_array(n, sizeof *w);
+    size_t k = 0;
+    if (!w) return ERR_NOMEM;
+    for (uint32_t i = 0; i < n; i++) {
+        bool special = false;
+        int32_t id;
+        struct word x = {0};
+        x.s = tok_added(t, i, &x.n, &id, &special);
+        if (x.s && x.n && special) w[k++] = x;
+    }
+    qsort(w, k, sizeof *w, by_text);
+    *out = w;
+    *n_out = k;
+    return 0;
+}
+
+/* Words w[lo..hi) share their first `at` bytes.  Keeps the words whose next byte is c. */
+static void narrow(const struct word *w, size_t *lo, size_t *hi, size_t at, unsigned char c)
+{
+    size_t a = *lo, b = *hi;
+    while (a < b) { /* the first word with a byte >= c; words that end here sort first */
+        size_t mid = a + (b - a) / 2;
+        if (w[mid].n <= at || (unsigned char)w[mid].s[at] < c)
+            a = mid + 1;
+        else
+            b = mid;
+    }
+    *lo = a;
+    b = *hi;
+    while (a < b) {
+        size_t mid = a + (b - a) / 2;
+        if ((unsigned char)w[mid].s[at] <= c)
+            a = mid + 1;
+        else
+            b = mid;
+    }
+    *hi = a;
+}
+
+/* Finds the longest special token at s, and the longest of at most `room` bytes; 0: none. */
+static void longest_at(const struct word *w, size_t n_w, const char *s, size_t n, size_t room,
+                       size_t *any, size_t *own)
+{
+    size_t lo = 0, hi = n_w;
+    *any = *own = 0;
+    for (size_t at = 0; at < n && lo < hi; at++) {
+        narrow(w, &lo, &hi, at, (unsigned char)s[at]);
+        if (lo == hi || w[lo].n != at + 1) continue;
+        *any = at + 1;
+        if (at < room) *own = at + 1;
+    }
+}
+
+static int push(struct plain_spans *p, size_t from, size_t to)
+{
+    if (p->n && p->v[p->n - 1].to >= from) {
+        p->v[p->n - 1].to = MAX(p->v[p->n - 1].to, to);
+        return 0;
+    }
+    if (p->n == p->cap) {
+        size_t cap = p->cap ? p->cap * 2 : 16;
+        struct tok_span *v = mem_grow(p->v, cap, sizeof *v);
+        if (!v) return ERR_NOMEM;
+        p->v = v;
+        p->cap = cap;
+    }
+    p->v[p->n++] = (struct tok_span){from, to};
+    return 0;
+}
+
+static int scan(const struct word *w, size_t n_w, const char *s, size_t n,
+                const struct jinja_span *foreign, size_t n_foreign, struct plain_spans *out)
+{
+    bool first[256] = {false};
+    for (size_t i = 0; i < n_w; i++)
+        first[(unsigned char)w[i].s[0]] = true;
+    for (size_t at = 0, f = 0; at < n; at++) {
+        size_t any, own;
+        if (!first[(unsigned char)s[at]]) continue;
+        while (f < n_foreign && foreign[f].to <= at)
+            f++;
+        size_t edge = f < n_foreign ? foreign[f].from : n;
+        longest_at(w, n_w, s + at, n - at, edge > at ? edge - at : 0, &any, &own);
+        if (any > own) TRY(push(out, MAX(at, edge), MIN(at + any, foreign[f].to)));
+        if (!own) continue;
+        out->n_own++;
+        at += own - 1;
+    }
+    return 0;
+}
+
+static int guard_spans(const struct tok *t, const char *s, size_t n,
+                       const struct jinja_span *foreign, size_t n_foreign, struct plain_spans *out)
+{
+    struct word *w;
+    size_t n_w;
+    struct plain_spans p = {0};
+    TRY(collect(t, &w, &n_w));
+    int e = scan(w, n_w, s, n, foreign, n_foreign, &p);
+    mem_free(w);
+    if (e < 0)
+        mem_free(p.v);
+    else
+        *out = p;
+    return e;
+}
+
 static const char *const special_names[] = {"bos_token", "eos_token", "unk_token", "sep_token",
                                             "pad_token", "cls_token", "mask_token"};
 
-/* The named special tokens as template variables; NULL when out of memory. */
+/* Returns the named special tokens as template variables; NULL when out of memory. */
 static json_t *special_vars(const struct tok *t)
 {
     json_t *o = json_object();
@@ -57,8 +186,8 @@ static size_t count_special(const struct tok *t, const struct ids *v, size_t fro
     return k;
 }
 
-/* Only the places that spell a special token are plain, so that the rest is encoded as ever.  More
- * control tokens than the template wrote mean that a normalizer made one: then all foreign text is. */
+/* Encodes the places that spell a special token as plain text, and the rest as usual.  If more control
+ * tokens appear than the template wrote, a normalizer made one; then all foreign text is plain. */
 static int encode_guarded(const struct tok *t, const char *s, size_t n, const struct rendered *m,
                           struct ids *out)
 {

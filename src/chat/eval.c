@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-/* A variable the template did not set: the caller's, a trusted one, a global function. */
+/* Finds what the template did not set: a variable of the caller, a trusted one, or a function. */
 static int given_value(struct run *r, const struct str *name, struct val *out)
 {
     const json_t *j = json_object_get(r->vars, name->s);
@@ -135,7 +135,7 @@ static int eval_unary(struct run *r, const struct node *n, struct val *out)
         return 0;
     }
     if (n->kind == N_ATTR) return val_attr(r, v, n->value, out);
-    return val_negate(v, n->kind == N_NEG, out);
+    return val_negate(v, out);
 }
 
 static int eval_binary(struct run *r, const struct node *n, struct val *out)
@@ -163,13 +163,12 @@ static int eval_const(struct run *r, const struct node *n, struct val *out)
 typedef int eval_fn(struct run *r, const struct node *n, struct val *out);
 
 static eval_fn *const eval_kind[] = {
-    [N_CONST] = eval_const,    [N_NAME] = eval_name,      [N_TUPLE] = eval_list,
-    [N_LIST] = eval_list,      [N_DICT] = eval_dict,      [N_COND] = eval_cond,
-    [N_OR] = eval_binary,      [N_AND] = eval_binary,     [N_BINARY] = eval_binary,
-    [N_NOT] = eval_unary,      [N_NEG] = eval_unary,      [N_POS] = eval_unary,
-    [N_ATTR] = eval_unary,     [N_COMPARE] = eval_binary, [N_ITEM] = eval_item,
-    [N_CALL] = eval_call,      [N_FILTER] = eval_builtin, [N_TEST] = eval_builtin,
-    [N_CAPTURED] = eval_const,
+    [N_CONST] = eval_const,    [N_NAME] = eval_name,    [N_TUPLE] = eval_list,
+    [N_LIST] = eval_list,      [N_DICT] = eval_dict,    [N_COND] = eval_cond,
+    [N_OR] = eval_binary,      [N_AND] = eval_binary,   [N_BINARY] = eval_binary,
+    [N_NOT] = eval_unary,      [N_NEG] = eval_unary,    [N_ATTR] = eval_unary,
+    [N_COMPARE] = eval_binary, [N_ITEM] = eval_item,    [N_CALL] = eval_call,
+    [N_FILTER] = eval_builtin, [N_TEST] = eval_builtin, [N_CAPTURED] = eval_const,
 };
 
 int node_eval(struct run *r, const struct node *n, struct val *out)

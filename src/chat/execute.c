@@ -97,7 +97,7 @@ static int exec_if(struct run *r, const struct node *n)
     return n->b ? node_exec(r, n->b) : 0;
 }
 
-/* {% set x %}: the text of a block, through its filters. */
+/* {% set x %}: passes the text of the block through its filters. */
 static int exec_set_block(struct run *r, const struct node *n)
 {
     struct val text, saved = r->captured;
@@ -116,14 +116,12 @@ static int make_macro(struct run *r, const struct node *def, struct val *out)
 {
     struct macro *m;
     RUN_NEW(r, m, 1);
-    m->def = def;
-    m->env = r->frame;
-    m->name = def->value.str;
+    *m = (struct macro){def, r->frame, def->value.str};
     *out = (struct val){.t = V_MACRO, .macro = m};
     return 0;
 }
 
-/* The body runs in a scope of its own; its bytes in the output are one span. */
+/* Runs the body in a scope of its own; its bytes in the output are one span. */
 static int exec_generation(struct run *r, const struct node *n)
 {
     struct val text;

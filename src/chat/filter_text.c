@@ -4,22 +4,13 @@
 
 #include <string.h>
 
+/* The filters string, safe and escape. */
 int f_string(struct call *c, struct val *out)
 {
+    if (c->row->how == TEXT_ESCAPED) return str_escape(c->r, c->self, out);
     *out = c->self;
+    out->safe |= c->row->how == TEXT_SAFE;
     return 0;
-}
-
-int f_safe(struct call *c, struct val *out)
-{
-    *out = c->self;
-    out->safe = true;
-    return 0;
-}
-
-int f_escape(struct call *c, struct val *out)
-{
-    return str_escape(c->r, c->self, out);
 }
 
 int f_case(struct call *c, struct val *out)
@@ -32,7 +23,7 @@ int f_strip(struct call *c, struct val *out)
     return text_strip(c->r, c->self, c->a[0], (enum strip_how)c->row->how, out);
 }
 
-/* The filter and the method; the method takes texts only. */
+/* The filter and the method replace; the method takes texts only. */
 int f_replace(struct call *c, struct val *out)
 {
     struct val s = c->self, part[2];
@@ -46,7 +37,7 @@ int f_replace(struct call *c, struct val *out)
     return text_replace(c->r, s, part[0], part[1], count, out);
 }
 
-/* The method takes texts only, and a safe separator escapes them. */
+/* The filter and the method join; the method takes texts only, which a safe separator escapes. */
 static int join_items(struct call *c, struct val items, struct val sep, struct text *t)
 {
     bool method = c->row->how;
@@ -95,7 +86,7 @@ static int indent_unit(struct call *c, struct val *out)
     return val_binary(c->r, OP_MUL, one, val_int(width), out);
 }
 
-/* Lines are joined by \n again; blank lines are indented only when asked. */
+/* Ends every line with \n; a blank line is indented only when asked. */
 static int indent_lines(struct call *c, const struct str *unit, struct text *t)
 {
     struct str *s = c->self.str;

@@ -15,7 +15,7 @@ struct loop {
     bool done; /* the iterable is exhausted */
 };
 
-/* The next item that passes the loop's test; 1, or 0 at the end. */
+/* Fetches the next item that passes the loop's test; 1, or 0 at the end. */
 static int fetch(struct run *r, struct loop *l, struct val *out)
 {
     for (;;) {
@@ -36,8 +36,7 @@ static int fetch(struct run *r, struct loop *l, struct val *out)
     }
 }
 
-/* Makes at least n items known ahead of the current one, if there are that many; *left: how many
- * are known. */
+/* Fetches up to n items ahead of the current one; *left: how many are fetched and not yet run. */
 static int look(struct run *r, struct loop *l, size_t n, size_t *left)
 {
     struct val v;
@@ -112,13 +111,12 @@ static int cycle_method(struct run *r, struct loop *l, struct val *out)
     static const struct fn_row row = {.name = "cycle", .fn = loop_cycle};
     struct method *m;
     RUN_NEW(r, m, 1);
-    m->self = (struct val){.t = V_LOOP, .loop = l};
-    m->row = &row;
+    *m = (struct method){{.t = V_LOOP, .loop = l}, &row};
     *out = (struct val){.t = V_METHOD, .method = m};
     return 0;
 }
 
-/* 1 and the member in *out, 0 if it is none that counts items, or an error. */
+/* Computes a member of `loop` that counts items; 1, 0 if `name` is no such member, or an error. */
 static int loop_number(struct run *r, struct loop *l, const struct str *name, struct val *out)
 {
     static const struct {

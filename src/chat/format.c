@@ -72,7 +72,8 @@ static int percent_all(struct percent *p, const struct str *f)
         at += n + 1;
         size_t from = p->out.b.len;
         TRY(put_field(p, mark + 1, f->n - at, &used));
-        bool raw = p->out.b.len > from && f->s[at] != 's'; /* made without provenance */
+        bool raw =
+            p->out.b.len > from && f->s[at] != 's'; /* %r and numbers lose track of foreign bytes */
         if (str_foreign(f) || (raw && val_foreign(p->arg))) TRY(text_mark(p->r, &p->out, from));
     }
     bool left = val_is_tuple(p->arg) ? p->at < p->arg.seq->n

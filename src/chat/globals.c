@@ -32,7 +32,7 @@ int g_range(struct call *c, struct val *out)
     return 0;
 }
 
-/* dict and namespace: the items of a mapping, then the named arguments. */
+/* dict and namespace: takes the items of a mapping, then the named arguments. */
 int g_dict(struct call *c, struct val *out)
 {
     struct dict *d;
@@ -60,7 +60,7 @@ int g_raise(struct call *c, struct val *out)
     return ERR(ARG, "%.*s", (int)MIN(s.str->n, (size_t)1000), s.str->s);
 }
 
-/* The moment that strftime_now shows: the caller's, or the clock's. */
+/* Finds the moment that strftime_now shows: the one the caller gave, or the clock. */
 static int moment(const struct jinja_now *now, struct tm *tm)
 {
     time_t t = time(NULL);
@@ -82,7 +82,7 @@ static int moment(const struct jinja_now *now, struct tm *tm)
     return 0;
 }
 
-/* The format with Python's %f, %z and %Z of a moment without a zone, which C's strftime lacks.  A
+/* Replaces %f, %z and %Z, which mean something else in C than for a Python time without a zone.  A
  * blank stands in front, so that the result of strftime is never empty. */
 static int c_format(const struct str *f, struct buf *out)
 {
@@ -97,7 +97,7 @@ static int c_format(const struct str *f, struct buf *out)
     return 0;
 }
 
-/* Every two bytes of a format become at most 32, unless a width is given. */
+/* Two bytes of a format become at most 32, unless the format gives a width. */
 static int put_moment(struct run *r, const struct tm *tm, const char *format, struct val *out)
 {
     size_t cap = 16 * strlen(format) + 64;

@@ -26,9 +26,7 @@ int run_work_bytes(struct run *r, size_t bytes)
 int run_enter(struct run *r)
 {
     if (r->depth >= RUN_MAX_DEPTH)
-        return ERR(LIMIT,
-                   "evaluation nested deeper than %u levels (maximum recursion depth "
-                   "exceeded)",
+        return ERR(LIMIT, "nested deeper than %u levels (maximum recursion depth exceeded)",
                    RUN_MAX_DEPTH);
     r->depth++;
     return 0;
@@ -62,12 +60,11 @@ int jinja_compile(const char *src, size_t n, struct jinja **out)
         mem_free(c->tok);
         mem_free(c);
     }
-    if (e < 0) {
+    if (e < 0)
         jinja_drop(j);
-        return e;
-    }
-    *out = j;
-    return 0;
+    else
+        *out = j;
+    return e;
 }
 
 void jinja_drop(struct jinja *j)
@@ -91,7 +88,7 @@ static int run_root(struct run *r)
     return node_exec(r, r->j->root);
 }
 
-/* A copy of the ranges, moved by `by` bytes. */
+/* Copies the ranges, moved by `by` bytes. */
 static int copy_ranges(const struct ranges *g, size_t by, struct jinja_span **out, size_t *n)
 {
     struct jinja_span *v = mem_array(g->n, sizeof *v);
@@ -130,6 +127,6 @@ int jinja_run(const struct jinja *j, const json_t *vars, const json_t *trusted,
     else
         *marks = m;
     arena_done(&r.mem);
-    text_done(&text);
+    buf_done(&text.b);
     return e < 0 ? e : 0;
 }

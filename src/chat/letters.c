@@ -43,7 +43,8 @@ static bool in_word(uint32_t c, enum str_case how)
     return uc_is_property_cased(c);
 }
 
-/* The part of s that begins at `at`: its end, and its conversion.  Words begin with a capital. */
+/* Returns the conversion of the part of s that begins at `at`, and finds the end of the part.  A word
+ * begins with a capital. */
 static enum str_case next_part(const struct str *s, size_t at, enum str_case how, bool inside,
                                size_t *end)
 {
@@ -89,7 +90,7 @@ static int convert(const struct str *s, enum str_case how, uint8_t *room, struct
         enum str_case part = next_part(s, at, how, inside, &end);
         TRY(put_part(s, at, end, part, before, room, out));
         inside = part != CASE_NONE;
-        /* Jinja's title filter lowers the rest of a word as a text of its own. */
+        /* Jinja's filter title lowers the rest of a word without its context. */
         if (how != CASE_WORDS)
             before = u8_casing_prefixes_context((const uint8_t *)s->s + at, end - at, before);
     }

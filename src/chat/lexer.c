@@ -84,8 +84,8 @@ static bool at_mark(const struct lexer *x, size_t at, const char *mark)
     return x->n - at >= 2 && x->s[at] == mark[0] && x->s[at + 1] == mark[1];
 }
 
-/* Returns where the text goes on if a tag ends at `at`, otherwise 0.  Blocks and comments also know
- * the sign + and, without a sign, swallow one newline. */
+/* Returns where the text goes on if a tag ends at `at`, otherwise 0.  A block or comment also knows
+ * the sign + and, without a sign, drops one newline. */
 static size_t tag_end(const struct lexer *x, size_t at, const char *mark, bool block)
 {
     if (at >= x->n) return 0;
@@ -96,7 +96,7 @@ static size_t tag_end(const struct lexer *x, size_t at, const char *mark, bool b
     return block && at < x->n && x->s[at] == '\n' ? at + 1 : at;
 }
 
-/* Data up to `to`, where a tag with this sign begins. */
+/* Pushes the data up to `to`, where a tag with this sign begins. */
 static int push_data(struct lexer *x, size_t to, char sign, bool lstrip)
 {
     size_t from = x->at, end = to;
@@ -219,7 +219,7 @@ static int lex_string(struct lexer *x)
     return push_token(x, t);
 }
 
-/* A decimal integer or float.  After a dot only digits count: a.0.5 is two subscripts. */
+/* Reads a decimal integer or float.  After a dot only digits count: a.0.5 is two subscripts. */
 static int lex_number(struct lexer *x)
 {
     const char *s = x->s + x->at;
@@ -281,7 +281,7 @@ static int lex_operator(struct lexer *x)
                         utf8_count(x->s, x->at));
 }
 
-/* One token inside a tag. */
+/* Reads one token inside a tag. */
 static int lex_inside(struct lexer *x)
 {
     char ch = x->s[x->at];
@@ -339,12 +339,8 @@ int lex_all(struct compile *c, const char *src, size_t n)
     COMPILE_NEW(c, s, n + 1);
     size_t k = 0;
     for (size_t i = 0; i < n; i++) { /* \r\n and \r are newlines */
-        if (src[i] == '\r') {
-            s[k++] = '\n';
-            i += i + 1 < n && src[i + 1] == '\n';
-        } else {
-            s[k++] = src[i];
-        }
+        s[k++] = src[i] == '\r' ? '\n' : src[i];
+        i += src[i] == '\r' && i + 1 < n && src[i + 1] == '\n';
     }
     if (k && s[k - 1] == '\n') k--;
     s[k] = 0;

@@ -10,26 +10,9 @@ int m_find(struct call *c, struct val *out)
     struct val sub;
     size_t hit;
     TRY(args_str(c, 0, &sub));
-    TRY(text_find(c->r, s->s, s->n, sub.str, c->row->how & FIND_BACK, &hit));
-    if (hit == SIZE_MAX && c->row->how & FIND_MUST) return ERR(FORMAT, "substring not found");
+    TRY(text_find(c->r, s->s, s->n, sub.str, c->row->how, &hit));
     *out = val_int(hit == SIZE_MAX ? -1 : (int64_t)utf8_count(s->s, hit));
     return run_work_bytes(c->r, hit == SIZE_MAX ? 0 : hit * 4);
-}
-
-int m_count(struct call *c, struct val *out)
-{
-    struct str *s = c->self.str;
-    struct val sub;
-    int64_t n = 0;
-    TRY(args_str(c, 0, &sub));
-    if (!sub.str->n) n = (int64_t)str_chars(s) + 1;
-    for (size_t at = 0, hit; sub.str->n; at += hit + sub.str->n, n++) {
-        hit = str_find(s->s + at, s->n - at, sub.str->s, sub.str->n);
-        if (hit == SIZE_MAX) break;
-        TRY(run_work_bytes(c->r, BYTES_PER_STEP / 2 + hit + sub.str->n));
-    }
-    *out = val_int(n);
-    return run_work_bytes(c->r, s->n);
 }
 
 static bool affix(const struct str *s, const struct str *a, bool end)
@@ -37,7 +20,7 @@ static bool affix(const struct str *s, const struct str *a, bool end)
     return a->n <= s->n && memcmp(end ? s->s + s->n - a->n : s->s, a->s, a->n) == 0;
 }
 
-/* startswith and endswith, of one text or of any text of a tuple. */
+/* startswith and endswith: tests one text, or any text of a tuple. */
 int m_affix(struct call *c, struct val *out)
 {
     struct val a = c->a[0];
@@ -90,24 +73,6 @@ int m_splitlines(struct call *c, struct val *out)
     return 0;
 }
 
-/* The text before the separator, the separator, the text after; without one, two of them are empty. */
-int m_partition(struct call *c, struct val *out)
-{
-    struct str *s = c->self.str;
-    bool back = c->row->how;
-    struct val sep, part[3];
-    size_t hit;
-    TRY(args_str(c, 0, &sep));
-    if (!sep.str->n) return ERR(FORMAT, "empty separator");
-    TRY(text_find(c->r, s->s, s->n, sep.str, back, &hit));
-    size_t before = hit, after = hit + sep.str->n;
-    if (hit == SIZE_MAX) before = after = back ? 0 : s->n;
-    TRY(str_sub(c->r, c->self, 0, before, &part[0]));
-    TRY(str_sub(c->r, sep, 0, hit == SIZE_MAX ? 0 : sep.str->n, &part[1]));
-    TRY(str_sub(c->r, c->self, after, s->n, &part[2]));
-    return seq_copy(c->r, SEQ_TUPLE, part, 3, out);
-}
-
 /* True if the string is not empty and all its characters are of one class. */
 int m_class(struct call *c, struct val *out)
 {
@@ -131,10 +96,4 @@ int m_get(struct call *c, struct val *out)
 int m_view(struct call *c, struct val *out)
 {
     return dict_view(c->r, c->self.dict, (enum seq_kind)c->row->how, out);
-}
-
-int m_copy(struct call *c, struct val *out)
-{
-    *out = c->self; /* a dictionary never changes */
-    return 0;
 }

@@ -47,12 +47,11 @@ enum node_kind {
     N_DICT,  /* list: key, value, key, value, ... */
     N_COND,  /* a: test, b: then, c: else or NULL */
     N_OR,
-    N_AND,     /* a, b */
-    N_NOT,     /* a */
-    N_COMPARE, /* a, b; op: enum compare_op */
-    N_BINARY,  /* a, b; op: enum op */
-    N_NEG,
-    N_POS,      /* a */
+    N_AND,      /* a, b */
+    N_NOT,      /* a */
+    N_COMPARE,  /* a, b; op: enum compare_op */
+    N_BINARY,   /* a, b; op: enum op */
+    N_NEG,      /* a */
     N_ATTR,     /* a, value */
     N_ITEM,     /* a, b */
     N_SLICE,    /* a, b, c: parts or NULL */

@@ -40,12 +40,12 @@ void float_fixed(double f, int digits, char *out, size_t n)
     host_locale(old);
 }
 
-/* The shortest decimal digits that read back as f > 0, without trailing zeros; returns the exponent
- * of the first digit. */
+/* Finds the shortest decimal digits that read back as f > 0, without trailing zeros.  Returns the
+ * exponent of the first digit. */
 static int float_digits(double f, char digits[20])
 {
     char d[40];
-    /* 15 digits are the shortest form of all that need no more, except below the normal range. */
+    /* A number that needs at most 15 digits has them here, except below the normal range. */
     for (int p = f < 1e-300 ? 0 : 14; p <= 16; p++) {
         snprintf(d, sizeof d, "%.*e", p, f);
         if (p == 16 || strtod(d, NULL) == f) break;
@@ -60,7 +60,7 @@ static int float_digits(double f, char digits[20])
     return (int)strtol(e + 1, NULL, 10);
 }
 
-/* Python's layout: exponents from 1e16 and below 1e-4, and always a point or an exponent. */
+/* Lays digits out as Python does: an exponent from 1e16 and below 1e-4, otherwise a point. */
 void float_repr(double f, char out[40])
 {
     char digits[20];
@@ -87,13 +87,13 @@ int f_abs(struct call *c, struct val *out)
 {
     struct val v = c->self;
     if (!val_is_num(v)) return ERR(FORMAT, "bad operand type for abs(): '%s'", val_type_name(v));
-    if (v.t != V_FLOAT) return val_negate(v, val_as_int(v) < 0, out);
-    *out = val_float(fabs(v.f));
+    if (v.t != V_FLOAT && val_as_int(v) < 0) return val_negate(v, out);
+    *out = v.t == V_FLOAT ? val_float(fabs(v.f)) : val_int(val_as_int(v));
     return 0;
 }
 
-/* The text of a number without blanks around it and single underscores between digits; false when it
- * is too long or an underscore stands elsewhere. */
+/* Copies the text of a number without the blanks around it and single underscores between digits.
+ * False if the text is too long or has other characters. */
 static bool number_text(const struct str *s, char out[64])
 {
     size_t from = 0, to = s->n, k = 0;
@@ -113,7 +113,7 @@ static bool number_text(const struct str *s, char out[64])
     return true;
 }
 
-/* The number that v is or spells; false when it is none, with the fallback or 0 in *out. */
+/* Finds the number that self is or spells.  False if there is none; then *out is the fallback or 0. */
 static bool to_number(struct call *c, struct val *out)
 {
     char t[64], *end;
@@ -153,7 +153,7 @@ int f_float(struct call *c, struct val *out)
     return 0;
 }
 
-/* Correctly rounded, ties to even, through the decimal digits. */
+/* Rounds correctly, ties to even, through the decimal digits. */
 static double round_to(double f, int digits)
 {
     char tmp[700];

@@ -1,5 +1,5 @@
-/* operator.c - arithmetic with Python's types: bool counts as int, // and % round down, / is a
- * float, + and * also work on texts and lists.  Integers are 64 bits wide; beyond is an error. */
+/* operator.c - arithmetic with Python's types.  A bool counts as an int, // and % round down, / gives a
+ * float, + also joins texts and lists, * repeats texts.  A result beyond 64 bits is an error. */
 #include "chat/value.h"
 
 #include <math.h>
@@ -118,7 +118,7 @@ static int repeat_str(struct run *r, struct val v, int64_t times, struct val *ou
     RUN_NEW(r, p, n);
     TRY(run_work_bytes(r, n));
     memcpy(p, s->s, s->n);
-    for (size_t at = s->n; at < n; at *= 2) /* what is there, again */
+    for (size_t at = s->n; at < n; at *= 2) /* doubles what is there */
         memcpy(p + at, p, MIN(at, n - at));
     TRY(str_view(r, p, n, out));
     str_taint(r, *out, v);
@@ -161,17 +161,11 @@ int val_binary(struct run *r, enum op op, struct val a, struct val b, struct val
     return type_error(op, a, b);
 }
 
-int val_negate(struct val a, bool minus, struct val *out)
+int val_negate(struct val a, struct val *out)
 {
     if (a.t == V_UNDEF) return val_fail_undef(a);
-    if (a.t == V_FLOAT) {
-        *out = val_float(minus ? -a.f : a.f);
-        return 0;
-    }
-    if (!val_is_int(a))
-        return ERR(FORMAT, "bad operand type for unary %c: '%s'", minus ? '-' : '+',
-                   val_type_name(a));
-    if (minus && val_as_int(a) == INT64_MIN) return too_large();
-    *out = val_int(minus ? -val_as_int(a) : val_as_int(a));
+    if (!val_is_num(a)) return ERR(FORMAT, "bad operand type for unary -: '%s'", val_type_name(a));
+    if (a.t != V_FLOAT && val_as_int(a) == INT64_MIN) return too_large();
+    *out = a.t == V_FLOAT ? val_float(-a.f) : val_int(-val_as_int(a));
     return 0;
 }

@@ -1,5 +1,5 @@
-/* print.c - values as text.  One writer serves Python's str() and repr() and the filter tojson, which is
- * json.dumps with ensure_ascii, indent, separators and sort_keys. */
+/* print.c - values as text.  One writer serves Python's str() and repr() and the filter tojson, which
+ * is json.dumps with ensure_ascii, indent, separators and sort_keys. */
 #include "base/utf8.h"
 #include "chat/value.h"
 
@@ -73,7 +73,7 @@ static int write_float(struct writer *w, double f)
     return buf_puts(w->out, tmp);
 }
 
-/* A key of a dictionary; JSON has string keys only. */
+/* Writes a key of a dictionary; JSON has string keys only. */
 static int write_key(struct writer *w, struct val k)
 {
     if (!w->json || k.t == V_STR) return write_value(w, k);
@@ -101,7 +101,7 @@ static int write_sep(struct writer *w, const struct str *sep, const char *fallba
     return sep ? buf_append(w->out, sep->s, sep->n) : buf_puts(w->out, fallback);
 }
 
-/* order: numbers of the entries by key, or NULL where they stay as they are. */
+/* Finds the numbers of the entries in the order of their keys; *order is NULL without sort_keys. */
 static int key_order(struct writer *w, const struct dict *d, struct val **order)
 {
     struct val *key;

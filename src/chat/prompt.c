@@ -1,7 +1,6 @@
-/* prompt.c - messages to text as apply_chat_template does it: reasoning under all its names, the
- * final message left open when it is to be continued, variables from an allow-list.  kwargs become
- * template variables and nothing else: they cannot reach an argument of this library
- * (CVE-2025-62426). */
+/* prompt.c - messages to text, as apply_chat_template of Transformers (Hugging Face) does it.
+ * Reasoning gets all its names, and a final message that is to be continued stays open.  kwargs become
+ * template variables and nothing else: they cannot reach an argument of this library (CVE-2025-62426). */
 #include "chat/prompt.h"
 #include "base/utf8.h"
 #include "chat/value.h"
@@ -16,7 +15,7 @@ static int set(json_t *o, const char *key, json_t *v) /* steals v */
     return json_object_set_new(o, key, v) == 0 ? 0 : ERR(NOMEM, "out of memory");
 }
 
-/* {"thinking": r, **message, "reasoning_content": r}, r being the first reasoning there is. */
+/* Makes {"thinking": r, **message, "reasoning_content": r}, where r is the first reasoning found. */
 static int alias_reasoning(const json_t *message, json_t **out)
 {
     static const char *const names[] = {"reasoning_content", "thinking", "reasoning"};
@@ -58,7 +57,7 @@ static json_t *tagged(const json_t *text)
     return json_pack("s%+", json_string_value(text), json_string_length(text), TAG);
 }
 
-/* Puts the tag behind the text to be continued; *text borrows that text from the caller's messages. */
+/* Appends the tag to the text that is to be continued; *text is a reference to that text. */
 static int tag_final(json_t *list, const char *template_text, const json_t **text)
 {
     size_t n = json_array_size(list);
@@ -92,7 +91,7 @@ static int tag_final(json_t *list, const char *template_text, const json_t **tex
                     "the final message!");
 }
 
-/* Cuts the rendered text where the tag stands. */
+/* Cuts the rendered text at the tag. */
 static int cut_at_tag(struct buf *b, size_t from, const json_t *text)
 {
     const char *s = json_string_value(text), *out = b->data ? b->data + from : "";
@@ -126,7 +125,7 @@ static int check_objects(const json_t *list, const char *what)
     return 0;
 }
 
-/* Names of arguments of the reference's functions: as template variables they would mislead. */
+/* Refuses names of arguments of apply_chat_template: as template variables they would mislead. */
 static int check_kwargs(const json_t *kwargs)
 {
     static const char *const reserved[] = {"messages",
@@ -150,7 +149,7 @@ static int check_kwargs(const json_t *kwargs)
     return 0;
 }
 
-/* The caller's variables: kwargs, and the arguments over them. */
+/* Makes the variables of the caller: kwargs, with the arguments over them. */
 static int make_vars(json_t *messages, const struct chat_options *o, json_t **out)
 {
     const json_t *tools = o->tools ? o->tools : json_object_get(o->kwargs, "tools");
@@ -172,7 +171,7 @@ static int make_vars(json_t *messages, const struct chat_options *o, json_t **ou
     return e;
 }
 
-/* Marks end where the text was cut. */
+/* Ends the marks where the text was cut. */
 static void clip(struct rendered *m, size_t len)
 {
     while (m->n_span && m->span[m->n_span - 1].from >= len)

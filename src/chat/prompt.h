@@ -13,16 +13,6 @@ void rendered_done(struct rendered *m);
 int jinja_run(const struct jinja *j, const json_t *vars, const json_t *trusted,
               const struct jinja_now *now, struct buf *out, struct rendered *marks);
 
-/* special: an object of the named special tokens' texts, or NULL. */
+/* Renders messages.  special: an object with the texts of the named special tokens, or NULL. */
 int prompt_render(const char *template_text, const json_t *special, const json_t *messages,
                   const struct chat_options *o, struct buf *out, struct rendered *marks);
-
-/* ---- guard.c: spans of a rendered prompt in which special tokens must not be recognised */
-struct tok_span;
-struct plain_spans {
-    struct tok_span *v; /* owned (mem_free); ascending, disjoint */
-    size_t n, cap;
-    size_t n_own; /* special tokens that the template wrote */
-};
-int guard_spans(const struct tok *t, const char *s, size_t n, const struct jinja_span *foreign,
-                size_t n_foreign, struct plain_spans *out);

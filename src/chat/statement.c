@@ -3,8 +3,8 @@
  *
  * One habit of Jinja's compiler: a name that the top level sets before it ever reads the name is
  * undefined until then, even for macros and loops that run earlier and even if the caller gave a
- * variable of that name.  Names set only inside `if` are exempt.  compile.seen and jinja.early keep
- * account of these names. */
+ * variable of that name.  Names set only inside `if` are exempt.  compile.seen and jinja.early
+ * list these names. */
 #include "chat/node.h"
 
 #include <stdio.h>
@@ -12,7 +12,7 @@
 
 static int parse_body(struct compile *c, const char *const *ends, struct node **out);
 
-/* The error of a tag that nobody asked for, or of the end of the source (name NULL). */
+/* Fails for a tag that does not belong here, or for the end of the source (name NULL). */
 static int fail_tag(struct compile *c, const struct str *name, int line)
 {
     char text[200] = "", tag[100] = "Unexpected end of template.", open[100] = "";
@@ -29,7 +29,7 @@ static int fail_tag(struct compile *c, const struct str *name, int line)
                         c->ends ? "." : "", open);
 }
 
-/* The rest of an opening tag and what it encloses, up to one of `ends`, whose name is consumed. */
+/* Parses the rest of an opening tag and its body, up to one of `ends`, and skips the name of that. */
 static int parse_block(struct compile *c, const char *const *ends, struct node **body,
                        const char **end)
 {
@@ -48,7 +48,7 @@ static int parse_block(struct compile *c, const char *const *ends, struct node *
     return 0;
 }
 
-/* A target is no read, so it counts as inner. */
+/* Parses what a value is assigned to.  Names in it are not read, so the target counts as inner. */
 static int parse_target(struct compile *c, unsigned flags, const char *end_name, struct node **out)
 {
     struct node *n;
@@ -164,7 +164,7 @@ static int parse_signature(struct compile *c, struct node *n)
     return 0;
 }
 
-/* The body of a macro: loops around it do not count. */
+/* Parses a body that break and continue cannot leave. */
 static int parse_closed(struct compile *c, struct node *n, const char *const *ends)
 {
     unsigned loops = c->loops;
@@ -255,7 +255,7 @@ static bool at_end_tag(const struct token *t, const char *const *ends)
     return false;
 }
 
-/* Data, prints and tags until an end tag (left as current token) or the end of the source. */
+/* Parses data, prints and tags up to an end tag, which stays the next token, or to the end. */
 static int parse_body(struct compile *c, const char *const *ends, struct node **out)
 {
     struct node_list l = {0};

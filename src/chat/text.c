@@ -20,7 +20,7 @@ static int ranges_add(struct run *r, struct ranges *g, size_t from, size_t to)
     return 0;
 }
 
-/* First range that ends after `at`. */
+/* Returns the number of the first range that ends after `at`. */
 static size_t ranges_at(const struct ranges *g, size_t at)
 {
     size_t lo = 0, hi = g->n;
@@ -34,7 +34,7 @@ static size_t ranges_at(const struct ranges *g, size_t at)
     return lo;
 }
 
-/* The foreign parts of s[from..from+n) into g, where those bytes lie at `at`. */
+/* Adds the foreign parts of s[from..from+n) to g, where these bytes lie at `at`. */
 static int ranges_copy(struct run *r, struct ranges *g, size_t at, const struct str *s, size_t from,
                        size_t n)
 {
@@ -77,12 +77,6 @@ void text_init(struct text *t, size_t max)
     buf_init(&t->b, max);
 }
 
-void text_done(struct text *t)
-{
-    buf_done(&t->b);
-    t->foreign = (struct ranges){0};
-}
-
 int text_put(struct run *r, struct text *t, const struct str *s, size_t from, size_t n)
 {
     size_t at = t->b.len;
@@ -104,16 +98,13 @@ int text_mark(struct run *r, struct text *t, size_t from)
 
 int text_take(struct run *r, int e, struct text *t, struct val *out)
 {
-    struct ranges foreign = t->foreign;
-    if (e >= 0) e = str_new(r, t->b.data ? t->b.data : "", t->b.len, out);
-    text_done(t);
-    if (e < 0) return e;
-    out->str->buf = NULL;
-    if (!foreign.n) return 0;
     struct str_buf *b;
+    TRY(str_take(r, e, &t->b, out));
+    out->str->buf = NULL;
+    if (!t->foreign.n) return 0;
     RUN_NEW(r, b, 1);
     *b = (struct str_buf){
-        .p = (char *)out->str->s, .len = out->str->n, .cap = out->str->n, .foreign = foreign};
+        .p = (char *)out->str->s, .len = out->str->n, .cap = out->str->n, .foreign = t->foreign};
     out->str->buf = b;
     return 0;
 }

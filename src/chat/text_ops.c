@@ -94,7 +94,7 @@ int text_find(struct run *r, const char *s, size_t n, const struct str *needle, 
     return run_work_bytes(r, back ? n - MIN(*out, n) : 0);
 }
 
-/* The end of the white space (or of the rest) that begins at `at`. */
+/* Returns the end of the white space (or, if not `space`, of the other text) that begins at `at`. */
 static size_t space_run(const struct str *s, size_t at, bool space)
 {
     for (size_t len; at < s->n; at += len)

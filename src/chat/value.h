@@ -10,11 +10,11 @@
 
 #define RUN_MAX_DEPTH  1000u       /* nested evaluations, all calls together (C stack) */
 #define RUN_MAX_MEMORY (64u << 20) /* bytes of all values of one rendering */
-#define RANGE_MAX      100000      /* the sandbox's MAX_RANGE */
-#define BYTES_PER_STEP 64u         /* work on long strings is charged as steps */
+#define RANGE_MAX      100000      /* as in Jinja's sandbox */
+#define BYTES_PER_STEP 64u         /* work on a long string counts as steps */
 
 enum val_type {
-    V_MISSING, /* an argument not given; never seen by templates */
+    V_MISSING, /* an argument that was not given; templates never see it */
     V_UNDEF,
     V_NONE,
     V_BOOL,
@@ -86,7 +86,7 @@ struct entry {
 struct dict {
     size_t n, cap, slots;
     struct entry *v; /* [n], in order of insertion */
-    uint32_t *index; /* [slots] entry + 1; NULL while small */
+    uint32_t *index; /* [slots] entry + 1, or 0 */
 };
 struct undef {
     bool unsafe; /* the template asked for a member that changes or reveals the object */
@@ -265,7 +265,6 @@ bool str_foreign(const struct str *s);                         /* true if any by
 bool val_foreign(struct val v);                                /* true if v may hold foreign text */
 void str_taint(struct run *r, struct val to, struct val from); /* `to` was computed from `from` */
 void text_init(struct text *t, size_t max);
-void text_done(struct text *t);
 int text_put(struct run *r, struct text *t, const struct str *s, size_t from, size_t n);
 int text_mark(struct run *r, struct text *t, size_t from); /* foreign from there to the end */
 int text_take(struct run *r, int e, struct text *t, struct val *out); /* as str_take */
@@ -319,7 +318,7 @@ int val_slice(struct run *r, struct val v, const struct val part[3], struct val 
 /* ---- operator.c */
 enum op { OP_ADD, OP_SUB, OP_MUL, OP_DIV, OP_FLOORDIV, OP_MOD, OP_POW, OP_CONCAT };
 int val_binary(struct run *r, enum op op, struct val a, struct val b, struct val *out);
-int val_negate(struct val a, bool minus, struct val *out);
+int val_negate(struct val a, struct val *out);
 
 /* ---- builtin.c, call.c */
 const struct fn_row *builtin_find(enum fn_kind kind, const struct str *name);
@@ -364,6 +363,5 @@ int frame_push(struct run *r, struct frame *parent, struct frame **saved);
 int frame_set(struct run *r, uint32_t sym, struct val v);
 int node_assign(struct run *r, const struct node *target, struct val v);
 int node_capture(struct run *r, const struct node *body, struct val *out); /* flow, or error */
-int macro_call(struct run *r, const struct macro *m, const struct args *args, struct val *out);
 int loop_exec(struct run *r, const struct node *n);
 int loop_attr(struct run *r, struct loop *l, const struct str *name, struct val *out, bool *found);
