@@ -259,7 +259,13 @@ static int gather(struct run *r)
     r->job.logits = r->logits;
     r->progress = first && r->hooks ? r->hooks->on_progress : NULL;
     r->progress_ctx = r->hooks ? r->hooks->ctx : NULL;
-    TRY(r->mode->gather(r));
+    r->job.n = 0;
+    if (first) TRY(share_gather(r));
+    r->sharing = r->job.n > 0;
+    if (r->sharing)
+        r->job.logits = NULL;
+    else
+        TRY(r->mode->gather(r));
     r->job.feed = r->feed;
     r->job.judge = judge;
     r->job.ctx = r;
@@ -328,6 +334,10 @@ static void choose(struct run *r)
     exec_job_end(r->x, &r->job, false);
     r->pending = false;
     r->computed += r->job.computed;
+    if (r->sharing) {
+        share_fed(r);
+        return;
+    }
     if (!r->prefilled) r->prefilled = now_seconds();
     int e = r->mode->choose(r, &running);
     if (e < 0) fail(r, e);

@@ -177,6 +177,7 @@ int run_begin(struct run *r, const kvik_prompt *prompt)
         TRY(row_begin(r, &r->row[i], i / r->per, limit));
     for (uint32_t i = 0; r->g->use_cache && i < r->n; i += r->per)
         TRY(sync(r, &r->row[i]));
+    share_begin(r);
     return guide_begin(r);
 }
 

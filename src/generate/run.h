@@ -23,7 +23,10 @@ struct row {
     uint32_t limit; /* new tokens at most */
     uint32_t reused;
     const char *miss; /* why a fresh row reuses nothing */
-    uint32_t pad;     /* masked columns before the first token */
+    uint32_t
+        common; /* tokens for which the row waits until row `leader` has them (share.c); 0: it does not wait */
+    uint32_t leader;
+    uint32_t pad; /* masked columns before the first token */
     bool done;
     bool handed; /* the caller has taken over `seq` */
     enum kvik_finish finish;
@@ -87,8 +90,9 @@ struct run {
     uint64_t computed;          /* tokens */
 
     /* The driver's: */
-    struct exec_job job;    /* feed[0, job.n) */
-    bool pending;           /* the job has begun and its logits have not been taken */
+    struct exec_job job; /* feed[0, job.n) */
+    bool pending;        /* the job has begun and its logits have not been taken */
+    bool sharing; /* the job's feeds are what prompts have in common: nothing is chosen after it */
     uint64_t at, before;    /* job.done when the driver's step began, and the model's */
     exec_progress progress; /* of the first job; NULL: nobody is told */
     void *progress_ctx;
@@ -103,6 +107,12 @@ int run_begin(struct run *r, const kvik_prompt *prompt);
 void run_end(struct run *r, bool failed);
 /* Forks `from`, with a reserve of its own if the preset gives one. */
 int run_fork(struct exec *x, kv_seq from, kv_seq *out);
+/* share.c: what prompts have in common is computed once.  After run_begin: finds which rows wait for which. */
+void share_begin(struct run *r);
+/* Sets the feeds, r->feed[0, r->job.n), that must be done before rows that wait can go on; 0 of them: nobody waits. */
+int share_gather(struct run *r);
+void share_fed(struct run *r); /* they are done */
+
 /* What processors are told of a row whose text is ids[0..n). */
 static inline struct gen_row run_view(const struct row *w, const int32_t *ids, size_t n,
                                       uint32_t row)

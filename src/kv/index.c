@@ -273,6 +273,11 @@ int kv_match(struct kv *kv, kv_seq handle, const struct kv_prefix *p, uint32_t *
     return 0;
 }
 
+bool kv_indexes(const struct kv *kv)
+{
+    return kv->index.on;
+}
+
 enum kv_miss kv_match_reason(const struct kv *kv)
 {
     return kv->index.miss;

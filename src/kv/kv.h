@@ -193,6 +193,7 @@ int kv_keep(struct kv *kv, kv_seq s);
 /* s, which is empty and has its salt, becomes an owner of the longest prefix held, *have rows (0: none); no row is
  * copied and nothing is evicted but what the index keeps. */
 int kv_match(struct kv *kv, kv_seq s, const struct kv_prefix *p, uint32_t *have);
+bool kv_indexes(const struct kv *kv);              /* the store has an index */
 enum kv_miss kv_match_reason(const struct kv *kv); /* of the last kv_match */
 const char *kv_miss_text(enum kv_miss why);
 void kv_forget(struct kv *kv); /* empties the index */

@@ -473,6 +473,75 @@ static void test_streams(void **state)
     kvik_model_close(m);
 }
 
+/* Prompts of one call that begin alike compute that once, whatever the way of decoding, and have the tokens and logits they
+ * have alone.  Two of them share more than the third. */
+static void test_one_call(void **state)
+{
+    (void)state;
+    enum { SHARED = 1040, DEEPER = 1090, LENGTH = 1110 };
+    static const struct {
+        const char *impl, *config;
+        uint32_t beams, chunk,
+            slack; /* slack: tokens that come in units, each time a row goes on from another's */
+    } way[] = {
+        {"dynamic", NULL, 1, 0, 0},   {"dynamic", NULL, 3, 0, 0},
+        {"dynamic", NULL, 1, 100, 0}, {"static", "{\"max_cache_len\": 1200}", 1, 0, 16},
+        {"offloaded", NULL, 1, 0, 0}, {"sliding_window", "{\"sliding_window\": 24}", 1, 0, 0}};
+    static int32_t ids[3][LENGTH];
+    kvik_model *m = open_model("llama-gqa-l3");
+    for (uint32_t i = 0; i < 3; i++) {
+        fill(ids[i], LENGTH, kvik_model_vocab(m), i + 1);
+        memcpy(ids[i], ids[0], (i == 2 ? 0 : SHARED) * sizeof **ids);
+    }
+    memcpy(ids[2], ids[1], DEEPER * sizeof **ids);
+    for (size_t w = 0; w < countof(way); w++) {
+        kvik_cache_config config = {.size = sizeof config,
+                                    .cache_implementation = way[w].impl,
+                                    .cache_config = way[w].config,
+                                    .max_sequences = 9,
+                                    .max_cache_len = 1200,
+                                    .threads = 1};
+        kvik_cache *c = open_cache(m, &config);
+        config.no_prefix_cache = true;
+        kvik_cache *alone = open_cache(m, &config);
+        kvik_generation g;
+        kvik_generation_init(&g, NULL);
+        g.max_new_tokens = STEPS;
+        g.num_beams = g.num_return_sequences = way[w].beams;
+        g.prefill_chunk_size = way[w].chunk;
+        g.output_logits = true;
+        g.n_eos = 0;
+        kvik_prompt p[3];
+        for (uint32_t i = 0; i < 3; i++)
+            p[i] = (kvik_prompt){.size = sizeof *p, .ids = ids[i], .n = LENGTH};
+        kvik_result *a, *b;
+        if (kvik_generate(c, &g, p, 3, NULL, &a) < 0) fail_msg("%s", kvik_last_error());
+        uint64_t decoded = 0;
+        for (uint32_t i = 0; i < 3; i++) {
+            if (kvik_generate(alone, &g, &p[i], 1, NULL, &b) < 0) fail_msg("%s", kvik_last_error());
+            decoded += b->computed_tokens - LENGTH;
+            for (uint32_t k = 0; k < way[w].beams; k++)
+                assert_memory_equal(a->row[i * way[w].beams + k]->ids, b->row[k]->ids,
+                                    b->row[k]->n * sizeof(int32_t));
+            for (size_t t = 0; t < b->steps && way[w].beams == 1; t++)
+                assert_memory_equal(a->logits + (t * a->logit_rows + i) * a->vocab,
+                                    b->logits + t * b->vocab, b->vocab * sizeof(float));
+            kvik_result_free(b);
+        }
+        uint64_t least = LENGTH + (LENGTH - SHARED) + (LENGTH - DEEPER) + decoded;
+        if (a->computed_tokens < least || a->computed_tokens > least + 2 * way[w].slack)
+            fail_msg("%s: %llu tokens computed, %llu are enough", way[w].impl,
+                     (unsigned long long)a->computed_tokens, (unsigned long long)least);
+        assert_int_equal(a->row[0]->reused, 0);
+        assert_true(kv_check(c->x->kv));
+        kvik_result_free(a);
+        kvik_generation_done(&g);
+        kvik_cache_close(c);
+        kvik_cache_close(alone);
+    }
+    kvik_model_close(m);
+}
+
 /* Many more are kept than there are sequences, and each is found. */
 static void test_many(void **state)
 {
@@ -525,6 +594,7 @@ int main(void)
         cmocka_unit_test(test_budget),
         cmocka_unit_test(test_streams),
         cmocka_unit_test(test_many),
+        cmocka_unit_test(test_one_call),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

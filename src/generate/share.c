@@ -1,0 +1,83 @@
+/* share.c - prompts of one call that begin alike: what they have in common is computed once.
+ *
+ * A row whose prompt agrees with an earlier row's waits for that row.  Before the first choice the rows that wait for
+ * nobody are fed up to the next place where another one parts from them; the rows that wait for that much then find it
+ * in the prefix index, by reference, and go on as leaders of their own followers.  When nobody waits any more, the run
+ * gathers as usual.  Rows are bit-identical however a prompt was cut into feeds, so nothing but time changes. */
+#include "generate/run.h"
+
+enum { LEAST_GAIN = 32 }; /* tokens that are worth a step of their own */
+
+static uint32_t common(const struct row *a, const struct row *b)
+{
+    uint32_t n = MIN(a->n, b->n) - 1, i = 0; /* the last token of each is fed for its logits */
+    while (i < n && a->ids[i] == b->ids[i])
+        i++;
+    return i;
+}
+
+void share_begin(struct run *r)
+{
+    struct kv *kv = r->x->kv;
+    bool off = !r->g->use_cache || !kv_indexes(kv) || kv_by_turns(kv) || r->x->regime_rows ||
+               gen_mode(r->g) == GEN_CONTRASTIVE; /* which computes every prompt itself */
+    for (uint32_t i = r->per; !off && i < r->n; i += r->per) {
+        struct row *w = &r->row[i];
+        for (uint32_t j = 0; j < i && !w->given && w->common + 1 < w->n; j += r->per) {
+            const struct row *l = &r->row[j];
+            uint32_t n = l->given || l->pad != w->pad ? 0 : common(l, w);
+            if (n < MAX(w->common + 1, w->have + LEAST_GAIN)) continue;
+            w->common = n;
+            w->leader = j;
+        }
+    }
+}
+
+/* The row begins with what its leader has computed. */
+static int follow(struct run *r, struct row *w)
+{
+    uint32_t none;
+    w->common = 0;
+    TRY(kv_trim(r->x->kv, w->seq, 0, &none));
+    TRY(exec_match(r->x, w->seq, w->ids, w->n, w->pad, &w->have));
+    w->reused = w->have;
+    w->miss = w->have ? NULL : kv_miss_text(kv_match_reason(r->x->kv));
+    return 0;
+}
+
+/* Where the next follower parts from row j; UINT32_MAX: nobody follows. */
+static uint32_t parting(const struct run *r, uint32_t j)
+{
+    uint32_t at = UINT32_MAX;
+    for (uint32_t i = j + r->per; i < r->n; i += r->per)
+        if (r->row[i].common && r->row[i].leader == j) at = MIN(at, r->row[i].common);
+    return at;
+}
+
+int share_gather(struct run *r)
+{
+    r->job.n = 0;
+    for (uint32_t i = 0; i < r->n; i += r->per) {
+        struct row *w = &r->row[i];
+        const struct row *l = &r->row[w->leader]; /* an earlier row */
+        if (w->common && !l->common && l->have >= w->common) TRY(follow(r, w));
+    }
+    for (uint32_t i = 0; i < r->n; i += r->per) {
+        const struct row *w = &r->row[i];
+        uint32_t to = w->common ? UINT32_MAX : parting(r, i);
+        if (to != UINT32_MAX)
+            r->feed[r->job.n++] = (struct exec_feed){.seq = w->seq,
+                                                     .tok = w->ids + w->have,
+                                                     .n = to - w->have,
+                                                     .pad = w->pad,
+                                                     .loose = true};
+    }
+    r->fed = r->job.n;
+    return 0;
+}
+
+void share_fed(struct run *r)
+{
+    for (uint32_t i = 0, k = 0; k < r->job.n; i += r->per)
+        if (r->row[i].seq == r->feed[k].seq) r->row[i].have += r->feed[k++].n;
+}
