@@ -1,6 +1,6 @@
-/* preset.c - the reference's cache names as data.  A preset never is a class: it only chooses fields of
- * kv_group (policy from the model's layers and cache_config, codec, tier) and whether rows are reserved.  A new
- * name is a new row. */
+/* preset.c - the cache names of Transformers as data.  A preset is never a class.  It only chooses fields of kv_group
+ * (policy from the model's sites and cache_config, codec, tier) and whether rows are reserved.  A new name is a new row
+ * of the table. */
 #include "model/preset.h"
 
 #include <string.h>
@@ -10,17 +10,17 @@ static const struct kv_preset table[] = {
      .brief = "grows by blocks of 16 rows; layers with a window keep only what they can see"},
     {.name = "static",
      .reserve = true,
-     .brief = "max_cache_len rows set aside when a sequence begins; past it an error"},
+     .brief = "reserves max_cache_len rows when a sequence begins; a longer text is an error"},
     {.name = "offloaded",
      .offload = true,
-     .brief = "as dynamic; full pages live on disk and pass through memory layer by layer"},
+     .brief = "as dynamic; full pages live on disk and stream through memory layer by layer"},
     {.name = "offloaded_static",
      .reserve = true,
      .offload = true,
      .brief = "as static, offloaded; layers with a window stay in memory"},
     {.name = "quantized",
      .quantized = true,
-     .brief = "as dynamic; old rows are kept in few bits (quanto or hqq)"},
+     .brief = "as dynamic; old rows are quantized to few bits (quanto or hqq)"},
     {.name = "sliding_window",
      .reserve = true,
      .windowed = true,
@@ -104,7 +104,7 @@ int kv_preset_settle(const struct kv_preset *p, const struct kv_keys *k, const s
     o->stream = kv_preset_offloads(p, k);
     o->stream_only_full = k->given & 1u << KV_KEY_OFFLOAD_ONLY_NON_SLIDING
                               ? k->offload_only_non_sliding
-                              : p->reserve; /* the reference's defaults */
+                              : p->reserve; /* as in Transformers */
     return kv_keys_codecs(k, p, &o->quant);
 }
 

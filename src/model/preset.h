@@ -1,6 +1,6 @@
-/* preset.h - cache_implementation names as rows of fields, and what cache_config adds to them: from a model's
- * sites to kv groups.  Three axes, set independently: policy (which rows a query sees), codec (how full tiles are
- * encoded), tier (where full pages live).  A name only chooses their defaults. */
+/* preset.h - the names of cache_implementation as rows of fields, and the keys of cache_config: how a model's sites become
+ * groups of the store.  Three axes are set independently: policy (which rows a query sees), codec (how full tiles are
+ * stored) and tier (where full pages live).  A name only chooses their defaults. */
 #pragma once
 #include "base/json.h"
 #include "kv/codec.h"
@@ -24,8 +24,8 @@ struct kv_site kv_site_rows(uint32_t heads, uint32_t dim, uint32_t dim_v);
 /* Bytes of one row, whose values have type `rows`; or of one state, whose values are always f32. */
 size_t kv_site_bytes(const struct kv_site *s, enum dtype rows);
 struct kv_preset {
-    const char *name;  /* the reference's cache_implementation */
-    bool reserve;      /* set aside max_cache_len rows when a sequence begins */
+    const char *name;  /* of cache_implementation in Transformers */
+    bool reserve;      /* reserves max_cache_len rows when a sequence begins */
     bool offload;      /* full pages live in the tier */
     bool quantized;    /* a codec, quanto unless cache_config says otherwise */
     bool windowed;     /* needs a model, or a cache_config, with a window */
@@ -35,8 +35,8 @@ struct kv_preset {
 const struct kv_preset *kv_preset_find(const char *name); /* NULL: unknown */
 const struct kv_preset *kv_preset_at(uint32_t i);         /* NULL past the end */
 
-/* preset_keys.c: the keys of cache_config, the same for every preset.  '-' equals '_'; null is not given. */
-enum { KV_LEN_MOST = 1 << 28 }; /* tokens of a sequence that can be asked for */
+/* preset_keys.c: the keys of cache_config, the same for every preset.  '-' equals '_'; null means not given. */
+enum { KV_LEN_MOST = 1 << 28 }; /* largest max_cache_len */
 
 enum kv_key {
     KV_KEY_MAX_CACHE_LEN,
@@ -46,14 +46,14 @@ enum kv_key {
     KV_KEY_OFFLOADING,
     KV_KEY_OFFLOAD_ONLY_NON_SLIDING,
     KV_KEY_BACKEND,
-    KV_KEY_BACKEND_KEY, /* of keys, of values, where they differ; "none" leaves them as they are */
+    KV_KEY_BACKEND_KEY, /* of keys only, of values only; "none": stored as they were computed */
     KV_KEY_BACKEND_VALUE,
     KV_KEY_RESIDUAL_LENGTH,
-    KV_KEY_TEST_CODEC,      /* a lossless codec of the tests */
-    KV_KEY_TEST_BLOCK_ROWS, /* rows of a block */
+    KV_KEY_TEST_CODEC,      /* a lossless codec, for tests */
+    KV_KEY_TEST_BLOCK_ROWS, /* rows of a block, for tests */
     KV_KEYS
 };
-/* A codec's option as it was given; the backend decides later whether it has such an option. */
+/* An option of a codec as it was given.  Whether the backend has the option is checked later. */
 struct kv_key_option {
     const char *name; /* of a kind's table */
     int plane;        /* 0: of keys, 1: of values, -1: of both */
@@ -70,40 +70,42 @@ struct kv_keys {
     uint32_t n_options;
     const struct kv_codec *test_codec;
 };
-extern const struct kv_keys kv_keys_none; /* nothing given: the reference's defaults */
-/* `what` names the source in errors.  Unknown keys are errors that suggest the nearest. */
+extern const struct kv_keys kv_keys_none; /* no key given: the defaults of Transformers */
+/* Reads an object of keys; `what` names its source in errors.  An unknown key is an error that suggests the nearest. */
 int kv_keys_read(const json_t *o, const char *what, struct kv_keys *out);
-bool kv_keys_ignores(const char *key); /* of the reference, without effect here (device, ...) */
-/* Contradictions, among the keys and with the preset; each error names both. */
+/* True for keys of Transformers that have no effect here (device, ...). */
+bool kv_keys_ignores(const char *key);
+/* Refuses contradictions among the keys and with the preset; each error names both sides. */
 int kv_keys_check(const struct kv_keys *k, const struct kv_preset *p);
-/* What the keys and the preset say of the codecs of both planes; errors name the key. */
+/* Finds the codecs of keys and values that the keys and the preset ask for; errors name the key. */
 int kv_keys_codecs(const struct kv_keys *k, const struct kv_preset *p, struct kv_codec_pair *out);
 
 struct kv_preset_options {
     enum dtype dtype; /* of raw rows */
     uint32_t window;  /* applies to sites without a window or chunk; 0: none */
     uint32_t sinks;   /* leading rows kept besides `window`, which then bounds all sites of rows */
-    uint32_t every;   /* kv_policy.every of groups that forget */
+    uint32_t every;   /* kv_policy.every of groups with a window or a state */
     uint32_t block_rows;          /* 0: 16; or 32, 64, 128, 256, for tests */
-    bool stream;                  /* full pages may live in the tier, */
-    bool stream_only_full;        /* but those of layers with a window or chunk stay in memory */
+    bool stream;                  /* full pages may live in the tier */
+    bool stream_only_full;        /* pages of sites with a window or chunk stay in memory */
     struct kv_codec_pair quant;   /* instances are made for each group */
     const struct kv_codec *codec; /* a ready instance of k and v, or NULL (tests) */
 };
-/* What a configuration chose: a preset, the keys beside it, and what both say of length and tier. */
+/* What a configuration chose: a preset, its keys, and the length and tier that follow from both. */
 struct preset_choice {
     const struct kv_preset *preset;
     struct kv_keys keys;
     uint32_t max_cache_len; /* 0: not given */
     enum kv_streaming streaming;
 };
-/* Preset and checked keys onto `o` (dtype stays).  The sites decide whether there is a window. */
+/* Applies a preset and its keys to `o`; dtype stays.  A preset that needs a window looks for one in the sites, too. */
 int kv_preset_settle(const struct kv_preset *p, const struct kv_keys *k, const struct kv_site *site,
                      uint32_t n_sites, struct kv_preset_options *o);
-bool kv_preset_encodes(const struct kv_preset_options *o); /* some plane has a codec */
+bool kv_preset_encodes(const struct kv_preset_options *o); /* true if a plane has a codec */
 bool kv_preset_offloads(const struct kv_preset *p, const struct kv_keys *k);
-/* Sites of the same kind, policy and shapes share a group.  group: room for n_sites; number[i]: the store's number of
- * site i.  Returns the number of groups, to be given to kv_preset_close once no store uses them. */
+/* Makes groups: sites of the same kind, policy and shapes share one.  group: room for n_sites; number[i]: the number of
+ * site i in the store.  Returns how many groups there are; kv_preset_close frees them when no store uses them. */
 int kv_preset_groups(const struct kv_site *site, uint32_t n_sites,
                      const struct kv_preset_options *o, struct kv_group *group, uint32_t *number);
-void kv_preset_close(struct kv_group *group, uint32_t n_groups); /* their codec instances */
+/* Closes the codec instances of groups. */
+void kv_preset_close(struct kv_group *group, uint32_t n_groups);

@@ -1,12 +1,12 @@
-/* preset_keys.c - cache_config: one table of keys for every preset, and the contradictions among them.  The
- * generation options and the cache's own reader both come here, so that a key is spelled in one place. */
+/* preset_keys.c - cache_config: one table of keys for every preset, and the contradictions among them.  Generation options
+ * and kvik_cache_config both read their keys here, so that a key is spelled in one place. */
 #include "base/near.h"
 #include "model/preset.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#define KV_OPTION_NAME 48 /* bytes of a key that an option of a codec makes */
+#define KV_OPTION_NAME 48 /* bytes of a key that names an option of a codec */
 
 enum kind { UINT, INT, BOOL, NAME };
 static const struct {
@@ -31,7 +31,7 @@ static const struct {
     KEY(TEST_BLOCK_ROWS, "test_block_rows", UINT, block_rows, 16, KV_ATOM),
 #undef KEY
 };
-/* Of the reference: where and in which type tensors are made; the model decides that here. */
+/* Keys of Transformers for the device and type of tensors, which the model decides here. */
 static const char *const ignored[] = {"device", "batch_size", "max_batch_size", "dtype",
                                       "layer_device_map"};
 
@@ -39,7 +39,7 @@ const struct kv_keys kv_keys_none = {.residual_length = 128};
 
 static bool same(const char *a, const char *b)
 {
-    return strlen(a) == strlen(b) && near_distance(a, b) == 0; /* '-' is '_' there */
+    return strlen(a) == strlen(b) && near_distance(a, b) == 0; /* near_distance takes '-' for '_' */
 }
 
 bool kv_keys_ignores(const char *key)
@@ -132,7 +132,7 @@ static int take(const char *what, enum kv_key id, const json_t *v, struct kv_key
     return 0;
 }
 
-/* The option that a key spells, and of which planes; NULL: no kind has it. */
+/* Returns the option that a key spells, and its planes; NULL if no kind has the option. */
 static const struct kv_codec_option *option_of(const char *key, int *plane)
 {
     char word[KV_OPTION_NAME];
@@ -145,8 +145,8 @@ static const struct kv_codec_option *option_of(const char *key, int *plane)
     return NULL;
 }
 
-/* 1: the key is an option of a codec and was taken.  Kinds that share a name may differ in range: that is checked once
- * the kind is known, so here the value need only suit one of them. */
+/* Returns 1 if the key is an option of a codec and was taken, 0 if it is none.  Kinds with an option of the same name may
+ * differ in range.  The kind is not known yet, so here the value must only suit one of them. */
 static int take_option(const char *what, const char *key, const json_t *v, struct kv_keys *k)
 {
     int plane;
@@ -184,10 +184,11 @@ int kv_keys_read(const json_t *o, const char *what, struct kv_keys *out)
         while (i < KV_KEYS && !same(key, table[i].name))
             i++;
         if (i == KV_KEYS && same(key, "compute_dtype") && !json_is_null(v))
-            return ERR(UNSUPPORTED,
-                       "%s: compute_dtype: rows are decoded in the type they were written in; "
-                       "leave it out",
-                       what);
+            return ERR(
+                UNSUPPORTED,
+                "%s: compute_dtype is not supported: rows are dequantized to the type in which "
+                "they were computed; leave it out",
+                what);
         if (i == KV_KEYS && !kv_keys_ignores(key) && !same(key, "compute_dtype")) {
             int taken = take_option(what, key, v, &k);
             if (taken < 0) return taken;
@@ -253,7 +254,7 @@ static int no_codec(const char *key, const struct kv_preset *p)
                key, p->name);
 }
 
-/* One option onto the planes it is for; at least one of them must have it. */
+/* Applies one option to its planes, of which at least one must have it. */
 static int apply(const struct kv_key_option *w, struct kv_codec_pair *o)
 {
     char key[KV_OPTION_NAME];
@@ -291,8 +292,10 @@ int kv_keys_codecs(const struct kv_keys *k, const struct kv_preset *p, struct kv
         *out = o;
         return 0;
     }
-    if (k->test_codec) return ERR(ARG, "cache_config: test_codec and backend: give one of them");
-    for (int one = 0; one < 2; one++) /* those of one plane over those of both */
+    if (k->test_codec)
+        return ERR(ARG,
+                   "cache_config: test_codec and backend contradict each other; give one of them");
+    for (int one = 0; one < 2; one++) /* options of one plane override options of both */
         for (uint32_t i = 0; i < k->n_options; i++)
             if ((k->option[i].plane >= 0) == one) TRY(apply(&k->option[i], &o));
     TRY(kv_codec_pair_check(&o));
