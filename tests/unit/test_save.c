@@ -479,6 +479,35 @@ static void refuse(kvik_model *m, const char *impl, const char *config, const ch
     kvik_cache_close(c);
 }
 
+/* Rows encoded with other values of an option are other rows: "round" is a codec of the tests. */
+static void test_codec_options(void **state)
+{
+    (void)state;
+    static const char *const other[] = {"{\"backend\":\"round\",\"mantissa_bits\":2}",
+                                        "{\"backend\":\"round\",\"mantissa_bits_value\":2}",
+                                        "{\"backend\":\"round\",\"first_rows\":3}",
+                                        "{\"backend_key\":\"round\"}"};
+    kvik_model *m = open_model(LLAMA);
+    uint32_t vocab = kvik_model_vocab(m);
+    kvik_cache *a = open_cache(m, "dynamic", "{\"backend\":\"round\"}", 0), *b;
+    kvik_seq s = converse(a, N), t = 3;
+    unlink(file);
+    save(a, &s, 1);
+    for (size_t i = 0; i < countof(other); i++) {
+        b = open_cache(m, "dynamic", other[i], 0);
+        assert_refused(kvik_cache_load(b, file, 1, &t, NULL), KVIK_ARG, "another cache_config");
+        kvik_cache_close(b);
+    }
+    b = open_cache(m, "dynamic", "{\"backend\":\"round\"}", 0);
+    t = load(b);
+    go_on(a, s, N, vocab, want);
+    go_on(b, t, N, vocab, got);
+    assert_memory_equal(got, want, sizeof(float) * MORE * vocab);
+    kvik_cache_close(a);
+    kvik_cache_close(b);
+    kvik_model_close(m);
+}
+
 static void test_refusals(void **state)
 {
     (void)state;
@@ -597,11 +626,12 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_bits), cmocka_unit_test(test_branches),
-        cmocka_unit_test(test_grows),     cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_describe),  cmocka_unit_test(test_fine_tunes),
-        cmocka_unit_test(test_padding),   cmocka_unit_test(test_regimes),
-        cmocka_unit_test(test_imported),  cmocka_unit_test(test_prefixes),
+        cmocka_unit_test(test_same_bits),  cmocka_unit_test(test_branches),
+        cmocka_unit_test(test_grows),      cmocka_unit_test(test_codec_options),
+        cmocka_unit_test(test_refusals),   cmocka_unit_test(test_describe),
+        cmocka_unit_test(test_fine_tunes), cmocka_unit_test(test_padding),
+        cmocka_unit_test(test_regimes),    cmocka_unit_test(test_imported),
+        cmocka_unit_test(test_prefixes),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
