@@ -654,6 +654,66 @@ KVIK_API int kvik_generate(kvik_cache *c, const kvik_generation *g, const kvik_p
 KVIK_API int kvik_generate_text(kvik_cache *c, const kvik_generation *g, const char *text,
                                 kvik_result **out);
 
+/* ---- Requests: several generations in one batch -------------------------------------------------
+ *
+ * A request is a generation that you advance step by step, beside others on the same cache.  Requests
+ * may have different options, seeds, processors and ways of decoding; they join, pause and leave
+ * whenever you want.  Each gives the tokens, scores and logits that kvik_generate gives for it alone,
+ * bit for bit.
+ *
+ *     kvik_request_start(cache, &greedy, &prompt_a, 1, NULL, &r[0]);
+ *     kvik_request_start(cache, &beams, &prompt_b, 1, NULL, &r[1]);
+ *     while (kvik_request_step(r, 2) > 0) {}       // here others may join, and these may leave
+ *     for (int i = 0; i < 2; i++) {
+ *         if (kvik_request_end(r[i], &result[i]) < 0) puts(kvik_last_error());
+ *         kvik_request_free(r[i]);
+ *     }
+ *
+ * End and free the requests before you close their cache. */
+
+typedef struct kvik_request kvik_request;
+enum kvik_state {
+    KVIK_RUNNING,
+    KVIK_PAUSED,
+    /* The request has all its tokens, or you have ended it. */
+    KVIK_OVER,
+    /* kvik_request_error says why; the sequences are what they were before the request started. */
+    KVIK_FAILED
+};
+/* Checks the call and takes sequences, as kvik_generate does, but computes nothing yet.  The request
+ * copies `g`, the prompts and the struct of hooks.  All requests of a cache share its max_sequences:
+ * KVIK_LIMIT if they do not suffice.  A sequence of yours (kvik_prompt.seq) belongs to the request
+ * until the request has ended or failed: KVIK_BUSY for a second request that continues it. */
+KVIK_API int kvik_request_start(kvik_cache *c, const kvik_generation *g, const kvik_prompt *prompt,
+                                uint32_t n, const kvik_hooks *hooks, kvik_request **out);
+/* Advances n requests of one cache and returns how many of them still run.  A request that decodes
+ * gets its next token (with draft tokens several; guided contrastive search: every second step).  A
+ * request whose prompt is not computed yet gets on by one chunk.  Requests that are paused, over or
+ * failed take no part.
+ *
+ * A request that fails, because its callback refuses or its part of the step does not fit the memory,
+ * ends with its error.  The others go on unaffected, and this call returns no error.  When memory runs
+ * short, the requests take their part of the step one by one in the order given.  Those whose part
+ * does not fit fail and give their memory to those after them.
+ *
+ * A callback cannot step, end or free requests that take part in the step (KVIK_BUSY). */
+KVIK_API int kvik_request_step(kvik_request *const *request, uint32_t n);
+KVIK_API enum kvik_state kvik_request_state(const kvik_request *r);
+/* Returns the error of a failed request, else 0.  *text (may be NULL) is its sentence, valid until the
+ * request is freed. */
+KVIK_API int kvik_request_error(const kvik_request *r, const char **text);
+/* A paused request takes no part in steps.  It keeps its rows, which may move to disk like all others.
+ * The clock of max_time runs on. */
+KVIK_API void kvik_request_pause(kvik_request *r);
+KVIK_API void kvik_request_resume(kvik_request *r);
+/* Gives the result, once; free it with kvik_result_free.  Rows of a request that still runs end with
+ * KVIK_FINISH_CANCELLED; a beam search gives its best beams so far.  If no token has been chosen yet,
+ * the rows are the prompts and your sequences are what they were.  A failed request gives its error. */
+KVIK_API int kvik_request_end(kvik_request *r, kvik_result **out);
+/* Frees a request in any state; NULL is allowed.  A request that was not ended leaves your sequences as
+ * they were before it started. */
+KVIK_API int kvik_request_free(kvik_request *r);
+
 /* ---- Padded batches: loops of your own ----------------------------------------------------------
  *
  * A batch is `rows` sequences of a cache in a rectangle of columns, as forward() of Transformers sees

@@ -61,7 +61,11 @@ BEGIN {
 
 # --- Size and names -------------------------------------------------------------------------
 for f in $sources; do
-    case $f in src/dev/cpu/*) wall=1200 ;; *) wall=800 ;; esac
+    case $f in
+    src/dev/cpu/*) wall=1200 ;;
+    include/kvik.h) wall=1000 ;; # the only public header, with a comment above each declaration
+    *) wall=800 ;;
+    esac
     n=$(wc -l <"$f")
     [ "$n" -le $wall ] || echo "$f: $n lines, wall $wall"
 done | fail "length: a file is one noun" "a file past the wall holds two things; split it by noun"

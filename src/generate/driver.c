@@ -306,17 +306,16 @@ static int step(struct driver *d, uint32_t at, uint32_t n)
 }
 
 /* One step of the model for all that wait; false: nobody does. */
-static bool feed(struct driver *d, struct run *const *run, uint32_t n)
+static bool feed(struct driver *d, const struct driver_batch *b)
 {
     uint32_t k = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        if (!waits(run[i])) continue;
-        d->run[k] = run[i];
-        d->job[k++] = &run[i]->job;
+    for (struct run *r = b->first; r; r = r->after) {
+        if (!waits(r)) continue;
+        r->before = r->job.done;
+        d->run[k] = r;
+        d->job[k++] = &r->job;
     }
     if (!k) return false;
-    for (uint32_t i = 0; i < k; i++)
-        d->run[i]->before = d->run[i]->job.done;
     int e = step(d, 0, k);
     for (uint32_t i = 0; e < 0 && i < k; i++) {
         int own = k > 1 ? step(d, i, 1) : e;
@@ -344,41 +343,52 @@ static void choose(struct run *r)
     r->over = e >= 0 && !running;
 }
 
-/* Marks the runs of a step: no callback may end them, and none is given twice. */
-static int enter(struct driver *d, struct run *const *run, uint32_t n)
+static void leave(struct driver_batch *b)
 {
-    int e = 0;
-    uint32_t i = 0;
-    if (d->x->telling)
-        return ERR(BUSY, "the cache is being fed; callbacks may look at it, not feed it");
-    for (; e >= 0 && i < n; i++) {
-        if (run[i]->driver != d)
-            e = ERR(ARG, "request %u is of another cache; a step advances one cache", i);
-        else if (run[i]->stepping)
-            e = ERR(BUSY, "request %u is given twice, or a callback of its step advances it", i);
-        else
-            run[i]->stepping = true;
-    }
-    for (i -= e < 0; e < 0 && i-- > 0;)
-        run[i]->stepping = false;
-    return e;
+    for (struct run *r = b->first; r; r = r->after)
+        r->stepping = false;
+    *b = (struct driver_batch){0};
 }
 
-int driver_step(struct driver *d, struct run *const *run, uint32_t n)
+int driver_add(struct driver *d, struct driver_batch *b, struct run *r)
 {
-    TRY(enter(d, run, n));
-    for (uint32_t i = 0; i < n; i++) {
-        struct run *r = run[i];
+    int e = 0;
+    if (r->driver != d)
+        e = ERR(ARG, "request %u is of another cache; a step advances the requests of one", b->n);
+    else if (r->stepping)
+        e = ERR(BUSY, "request %u is in a step already: give it once, and not in its own callback",
+                b->n);
+    if (e < 0) {
+        leave(b);
+        return e;
+    }
+    r->stepping = true; /* no callback may end it */
+    r->after = NULL;
+    if (b->last)
+        b->last->after = r;
+    else
+        b->first = r;
+    b->last = r;
+    b->n++;
+    return 0;
+}
+
+int driver_step(struct driver *d, struct driver_batch *b)
+{
+    if (d->x->telling) {
+        leave(b);
+        return ERR(BUSY, "the cache is being fed; callbacks may look at it, not feed it");
+    }
+    for (struct run *r = b->first; r; r = r->after) {
         int e = active(r) && !r->pending ? gather(r) : 0;
         if (e < 0) fail(r, e);
         r->at = r->job.done;
     }
-    while (feed(d, run, n))
+    while (feed(d, b))
         ;
-    for (uint32_t i = 0; i < n; i++)
-        choose(run[i]);
-    for (uint32_t i = 0; i < n; i++)
-        run[i]->stepping = false;
+    for (struct run *r = b->first; r; r = r->after)
+        choose(r);
+    leave(b);
     return 0;
 }
 
@@ -469,8 +479,11 @@ int gen_run(struct driver *d, const struct gen_call *call, kvik_result **out)
     struct run *r;
     TRY(run_start(d, call, &r));
     int e = 0;
-    while (e >= 0 && run_state(r) == RUN_ACTIVE)
-        e = driver_step(d, &r, 1);
+    while (e >= 0 && run_state(r) == RUN_ACTIVE) {
+        struct driver_batch b = {0};
+        e = driver_add(d, &b, r);
+        if (e >= 0) e = driver_step(d, &b);
+    }
     if (e >= 0) e = run_finish(r, out);
     (void)run_free(r);
     return e;

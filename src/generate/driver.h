@@ -42,9 +42,17 @@ void driver_close(struct driver *d); /* after its runs */
 /* Checks the call, takes sequences and sets up the rows.  Computes nothing, except rows that a sequence of the caller's
  * needs to be cropped. */
 int run_start(struct driver *d, const struct gen_call *call, struct run **out);
-/* Advances n runs of the driver.  Paused runs and runs that are over take no part.  A run that fails ends with its error;
- * the others are unaffected.  ERR_BUSY inside a callback of a run that takes part. */
-int driver_step(struct driver *d, struct run *const *run, uint32_t n);
+/* The runs that a step advances, in this order.  Zeros: none yet. */
+struct driver_batch {
+    struct run *first, *last;
+    uint32_t n;
+};
+/* ERR_BUSY: the run is in a step already (the caller's callback runs inside it), or was added twice.  The batch is then
+ * empty again. */
+int driver_add(struct driver *d, struct driver_batch *b, struct run *r);
+/* Advances the runs of the batch, which is empty afterwards.  Paused runs and runs that are over take no part.  A run that
+ * fails ends with its error; the others are unaffected.  ERR_BUSY inside a callback that a step of the model calls. */
+int driver_step(struct driver *d, struct driver_batch *b);
 enum run_state { RUN_ACTIVE, RUN_PAUSED, RUN_OVER, RUN_FAILED };
 enum run_state run_state(const struct run *r);
 int run_error(const struct run *r, const char **text); /* of a failed run, else 0 */

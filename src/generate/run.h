@@ -60,7 +60,8 @@ extern const struct run_mode plain_mode, speculate_mode, contrastive_mode, beam_
 
 struct run {
     struct driver *driver;
-    struct run *next; /* of the driver's runs */
+    struct run *next;  /* of the driver's runs */
+    struct run *after; /* of the batch that a step advances */
     struct exec *x;
     const struct tok *tok;
     const kvik_generation *g;

@@ -60,6 +60,52 @@ static void drop(kvik_generation *g, const struct owned *o)
         mem_free(p);
 }
 
+/* The copy of what `o` describes, where `from` has n of them. */
+static void *copy(const void *from, const struct owned *o, uint32_t n)
+{
+    if (o->count == NONE) return mem_strdup(from);
+    if (o->shape == FLAT) {
+        int32_t *ids = mem_array(MAX(n, 1), sizeof *ids);
+        if (ids && n) memcpy(ids, from, n * sizeof *ids);
+        return ids;
+    }
+    if (o->shape == STRINGS) {
+        char *const *text = from;
+        char **s = mem_array(MAX(n, 1), sizeof *s);
+        bool all = s != NULL;
+        for (uint32_t i = 0; all && i < n; i++)
+            all = (s[i] = mem_strdup(text[i])) != NULL;
+        if (!all) strings_drop(s, n);
+        return all ? s : NULL;
+    }
+    const kvik_bias *bias = from;
+    kvik_bias *b = mem_array(MAX(n, 1), sizeof *b);
+    bool all = b != NULL;
+    for (uint32_t i = 0; all && i < n; i++) {
+        b[i] = bias[i];
+        all = (b[i].ids = mem_array(MAX(b[i].n, 1), sizeof *b[i].ids)) != NULL;
+        if (all && b[i].n) memcpy(b[i].ids, bias[i].ids, b[i].n * sizeof *b[i].ids);
+    }
+    if (!all) biases_drop(b, n);
+    return all ? b : NULL;
+}
+
+int gen_copy(const kvik_generation *from, kvik_generation *to)
+{
+    kvik_generation source = *from;
+    *to = *from;
+    for (size_t i = 0; i < countof(owned); i++)
+        *pointer(to, &owned[i]) = NULL;
+    for (size_t i = 0; i < countof(owned); i++) {
+        void *p = *pointer(&source, &owned[i]);
+        const uint32_t *n = count(&source, &owned[i]);
+        if (!p || (*pointer(to, &owned[i]) = copy(p, &owned[i], n ? *n : 0))) continue;
+        gen_done(to);
+        return ERR_NOMEM;
+    }
+    return 0;
+}
+
 void settings_drop_others(kvik_generation *g, const kvik_generation *keep)
 {
     kvik_generation other = *keep;

@@ -1,0 +1,174 @@
+/* request.c - requests: generations that are started, advanced beside each other, paused and ended by the caller.
+ *
+ * A request owns copies of its configuration and prompts, so that a caller can free them as soon as the request has
+ * started.  The driver of the cache (generate/driver.c) does everything else. */
+#include "base/sized.h"
+#include "generate/generate.h"
+#include "generate/handle.h"
+
+#include <string.h>
+
+struct kvik_request {
+    kvik_cache *c;
+    kvik_generation g;   /* owned copy */
+    kvik_prompt *prompt; /* [n] owned */
+    uint32_t n;
+    kvik_hooks hooks;
+    struct gen_assist assist;
+    struct run *run;
+};
+
+static void done(struct kvik_request *q)
+{
+    for (uint32_t i = 0; q->prompt && i < q->n; i++) {
+        mem_free((void *)(uintptr_t)q->prompt[i].ids);
+        mem_free((void *)(uintptr_t)q->prompt[i].attention_mask);
+    }
+    mem_free(q->prompt);
+    gen_done(&q->g);
+    mem_free(q);
+}
+
+static int copy_prompt(const kvik_prompt *from, kvik_prompt *to)
+{
+    *to = *from;
+    to->ids = NULL;
+    to->attention_mask = NULL;
+    if (!from->ids || !from->n) return 0; /* the run refuses these */
+    int32_t *ids = mem_array(from->n, sizeof *ids);
+    if (!ids) return ERR_NOMEM;
+    memcpy(ids, from->ids, from->n * sizeof *ids);
+    to->ids = ids;
+    if (!from->attention_mask) return 0;
+    uint8_t *mask = mem_array(from->n, 1);
+    if (!mask) return ERR_NOMEM;
+    memcpy(mask, from->attention_mask, from->n);
+    to->attention_mask = mask;
+    return 0;
+}
+
+static int take(struct kvik_request *q, const kvik_generation *g, const kvik_prompt *prompt,
+                uint32_t n, const kvik_hooks *hooks)
+{
+    kvik_generation full;
+    TRY(generation_in(g, &full));
+    TRY(gen_copy(&full, &q->g));
+    q->n = n;
+    q->prompt = mem_array(MAX(n, 1), sizeof *q->prompt);
+    if (!q->prompt) return ERR_NOMEM;
+    for (uint32_t i = 0; i < n; i++) {
+        kvik_prompt p;
+        TRY(SIZED_NTH(&p, prompt, i, kvik_prompt));
+        TRY(copy_prompt(&p, &q->prompt[i]));
+    }
+    TRY(hooks_in(hooks, &q->hooks, &hooks));
+    if (!q->hooks.assistant_model) return 0;
+    TRY(cache_bound(q->hooks.assistant_model));
+    q->assist.assistant = &q->hooks.assistant_model->assistant;
+    q->assist.assistant->x = q->hooks.assistant_model->x;
+    return 0;
+}
+
+static int start(struct kvik_request *q)
+{
+    struct gen_call call = {.tok = q->c->model->tok ? q->c->model->tok->tok : NULL,
+                            .g = &q->g,
+                            .prompt = q->prompt,
+                            .n = q->n,
+                            .hooks = &q->hooks,
+                            .assist = q->assist.assistant ? &q->assist : NULL,
+                            .beside = true};
+    if (q->g.return_legacy_cache)
+        return ERR(UNSUPPORTED,
+                   "return_legacy_cache is an option of kvik_generate; a request gives "
+                   "sequences (return_dict_in_generate), whose rows kvik_cache_export gives");
+    return cache_full(q->c, run_start(q->c->driver, &call, &q->run));
+}
+
+KVIK_API int kvik_request_start(kvik_cache *c, const kvik_generation *g, const kvik_prompt *prompt,
+                                uint32_t n, const kvik_hooks *hooks, kvik_request **out)
+{
+    if (!c || !g || !prompt || !out)
+        return ERR(ARG, "a cache, a configuration and prompts are needed");
+    TRY(cache_bound(c));
+    kvik_request *q = mem_alloc(sizeof *q);
+    if (!q) return ERR_NOMEM;
+    q->c = c;
+    int e = take(q, g, prompt, n, hooks);
+    if (e >= 0) e = start(q);
+    if (e < 0) {
+        done(q);
+        return e;
+    }
+    *out = q;
+    return 0;
+}
+
+KVIK_API int kvik_request_step(kvik_request *const *request, uint32_t n)
+{
+    struct driver_batch b = {0};
+    int running = 0;
+    if (!n) return 0;
+    if (!request || n > INT32_MAX) return ERR(ARG, "an array of requests is needed");
+    for (uint32_t i = 0; i < n; i++)
+        if (!request[i]) return ERR(ARG, "request %u is NULL", i);
+    struct driver *d = request[0]->c->driver;
+    for (uint32_t i = 0; i < n; i++)
+        TRY(driver_add(d, &b, request[i]->run));
+    TRY(driver_step(d, &b));
+    for (uint32_t i = 0; i < n; i++)
+        running += run_state(request[i]->run) == RUN_ACTIVE;
+    return running;
+}
+
+KVIK_API enum kvik_state kvik_request_state(const kvik_request *q)
+{
+    switch (run_state(q->run)) {
+    case RUN_ACTIVE:
+        return KVIK_RUNNING;
+    case RUN_PAUSED:
+        return KVIK_PAUSED;
+    case RUN_OVER:
+        return KVIK_OVER;
+    default:
+        return KVIK_FAILED;
+    }
+}
+
+KVIK_API int kvik_request_error(const kvik_request *q, const char **text)
+{
+    const char *why;
+    int e = run_error(q->run, &why);
+    if (text) *text = e ? why : "";
+    return e;
+}
+
+KVIK_API void kvik_request_pause(kvik_request *q)
+{
+    run_pause(q->run, true);
+}
+
+KVIK_API void kvik_request_resume(kvik_request *q)
+{
+    run_pause(q->run, false);
+}
+
+KVIK_API int kvik_request_end(kvik_request *q, kvik_result **out)
+{
+    kvik_result *r;
+    if (!q || !out) return ERR(ARG, "a request and a place for its result are needed");
+    TRY(cache_full(q->c, run_finish(q->run, &r)));
+    q->c->reused = 0;
+    for (uint32_t i = 0; i < r->n_rows; i++)
+        q->c->reused += r->row[i]->reused;
+    *out = r;
+    return 0;
+}
+
+KVIK_API int kvik_request_free(kvik_request *q)
+{
+    if (!q) return 0;
+    TRY(run_free(q->run));
+    done(q);
+    return 0;
+}
