@@ -140,9 +140,10 @@ int block_stack_biases(const struct model *m, struct block_layer *l, bool qkv, b
     for (uint32_t i = 0; i < m->n_layers && !model_is_gguf(m); i++) {
         struct block_attn *a = &l[i].attn;
         if ((qkv && (!a->bq || !a->bk || !a->bv)) || (o && !a->bo))
-            return ERR(FORMAT,
-                       "%s: layer %u lacks a bias of its projections; attention_bias asks for it",
-                       m->what, i);
+            return ERR(
+                FORMAT,
+                "%s: layer %u has no bias for one of its projections, but attention_bias is true",
+                m->what, i);
         if (!qkv) a->bq = a->bk = a->bv = NULL;
         if (!o) a->bo = NULL;
     }

@@ -1,6 +1,5 @@
-/* block.h - the two halves of a pre-norm decoder layer in its usual form: attention with rotary positions,
- * then a gated MLP; and a whole stack of such layers.  An architecture that has this form uses these; one that
- * does not writes its own words. */
+/* block.h - the two halves of a pre-norm decoder layer in its usual form: attention with rotary positions, then a gated
+ * MLP; and a whole stack of such layers.  An architecture of another form writes its own words. */
 #pragma once
 #include "model/model.h"
 
@@ -8,7 +7,7 @@ struct block_attn {
     struct mod_norm norm; /* of [hidden], before the projections */
     struct dev_weight q, k, v, o;
     float *bq, *bk, *bv, *bo;       /* NULL: none */
-    struct mod_norm q_norm, k_norm; /* of each head before the rotation; or none */
+    struct mod_norm q_norm, k_norm; /* of each head, before the rotation; or none */
     struct mod_norm post_norm;      /* of the result, before it is added; or none */
 };
 struct block_mlp {
@@ -16,9 +15,10 @@ struct block_mlp {
     struct dev_weight gate, up, down;
     float *bgate, *bup, *bdown;
     struct mod_norm post_norm; /* as above */
-    bool gelu;                 /* of the gate, else silu */
+    bool gelu;                 /* the gate's activation is GELU, else SiLU */
 };
-/* By the names of Llama, which most families share, with RMS norms.  The site gives the shapes of keys and values. */
+/* Bind a half of a layer by the names of Llama, which most families share, with RMS norms.  The site gives the shapes of
+ * keys and values. */
 int block_attn_bind(struct model *m, uint32_t layer, const struct kv_site *site,
                     struct block_attn *b);
 int block_mlp_bind(struct model *m, uint32_t layer, uint32_t ffn, struct block_mlp *b);
@@ -34,25 +34,27 @@ struct block_form { /* how one layer attends */
     float scale, softcap;
     const float *sink_logit;
 };
-/* b->att = attention of `x` (already normalized) over a site, before the output projection. */
+/* b->att = attention of x, which is normalized already, over a site; without the output projection. */
 void block_attend(struct graph *g, uint32_t layer, uint32_t site, const struct block_attn *a,
                   const struct block_form *f, const struct block_buffers *b, const float *x);
-/* h += post_norm(attention(norm(h))).  Weights and site are separate: layers that share weights have sites of their own. */
+/* h += post_norm(attention(norm(h))).  Weights and site are separate arguments, since layers that share weights have
+ * sites of their own. */
 void block_attn_graph(struct graph *g, uint32_t layer, uint32_t site, const struct block_attn *a,
                       const struct block_form *f, const struct block_buffers *b);
 /* h += post_norm(down(act(gate(norm(h))) * up(norm(h)))) */
 void block_mlp_graph(struct graph *g, const struct block_mlp *a, const struct block_buffers *b);
 
-/* --- a whole decoder of such layers over rope[0], scores scaled by 1 / sqrt(head_dim) */
+/* --- a whole decoder of such layers, with rope[0] and scores scaled by 1 / sqrt(head_dim) */
 struct block_layer { /* m->arch_weights[n_layers] */
     struct block_attn attn;
     struct block_mlp mlp;
 };
-/* Prepares the rope, binds both ends and all layers. */
+/* Prepares the rope and binds both ends and all layers. */
 int block_stack_bind(struct model *m);
-/* Biases of the projections, as the configuration says: missing ones are an error, others are dropped, as the
- * reference does; GGUF files have no key, so what is there holds. */
+/* Makes the biases of the projections agree with the configuration: a missing one is an error, and one that the
+ * configuration excludes is dropped, as in Transformers.  GGUF files have no such key; the biases that are there hold. */
 int block_stack_biases(const struct model *m, struct block_layer *l, bool qkv, bool o);
-int block_stack_graph(const struct model *m, struct graph *g); /* an arch's `graph` */
-/* Layers from max_window_layers on see sliding_window, if use_sliding_window. */
+/* Records the whole stack: the `graph` of an architecture. */
+int block_stack_graph(const struct model *m, struct graph *g);
+/* Sets the window of the layers from max_window_layers on to sliding_window, if use_sliding_window is true. */
 int block_upper_window(struct model *m);

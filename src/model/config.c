@@ -1,4 +1,4 @@
-/* config.c - hyper-parameters from config.json or GGUF metadata, every one with a range. */
+/* config.c - reads hyperparameters from config.json or GGUF metadata, each with a range. */
 #include "model/model.h"
 
 #include <float.h>
@@ -62,7 +62,8 @@ int model_expect_str(const struct model *m, const char *hf, const char *want)
     if (model_is_gguf(m)) return 0;
     TRY(json_get_str(m->config, m->what, hf, &got));
     if (strcmp(got, want) == 0) return 0;
-    return ERR(UNSUPPORTED, "%s: %s \"%s\"; %s needs %s", m->what, hf, got, m->arch_name, want);
+    return ERR(UNSUPPORTED, "%s: %s is \"%s\", but %s supports only \"%s\"", m->what, hf, got,
+               m->arch_name, want);
 }
 
 int model_expect_false(const struct model *m, const char *hf)
@@ -71,7 +72,7 @@ int model_expect_false(const struct model *m, const char *hf)
     if (model_is_gguf(m)) return 0;
     TRY(json_get_bool(m->config, m->what, hf, &got));
     if (!got) return 0;
-    return ERR(UNSUPPORTED, "%s: %s true is not supported by %s", m->what, hf, m->arch_name);
+    return ERR(UNSUPPORTED, "%s: %s is true, which %s does not support", m->what, hf, m->arch_name);
 }
 
 int model_enter_text(struct model *m)

@@ -1,11 +1,11 @@
-/* decoder.c - what most decoder configurations have in common: sizes, rotary parameters, the two ends of the
- * stack, and binding a layer's projections from a table of names. */
+/* decoder.c - what most decoder configurations have in common: sizes, rotary parameters, the two ends of the stack, and a
+ * layer's projections, bound from a table of names. */
 #include "model/model.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* A size that must be known: from the key, else the default that is there already. */
+/* Reads a size that must be known: the key's value, else the default that *out has already. */
 static int size_key(const struct model *m, const char *hf, const char *gguf, uint32_t max,
                     uint32_t *out)
 {
@@ -61,19 +61,22 @@ int model_slide(struct model *m, uint32_t window, uint32_t from, uint32_t period
     const json_t *types = model_is_gguf(m) ? NULL : json_object_get(m->config, "layer_types");
     if (json_is_null(types)) types = NULL;
     if (types && (!json_is_array(types) || json_array_size(types) != m->n_layers))
-        return ERR(FORMAT, "%s: layer_types must be a list of %u", m->what, m->n_layers);
+        return ERR(FORMAT, "%s: layer_types must be a list of %u strings, one for each layer",
+                   m->what, m->n_layers);
     for (uint32_t i = 0; i < m->n_layers; i++) {
         bool slides = window && i >= from && (period == 0 || (i + 1) % period != 0);
         if (types) TRY(layer_type(m, types, i, &slides));
         if (slides && window == 0)
-            return ERR(FORMAT, "%s: layer_types[%u] slides, but there is no sliding_window",
-                       m->what, i);
+            return ERR(
+                FORMAT,
+                "%s: layer_types[%u] is \"sliding_attention\", but there is no sliding_window",
+                m->what, i);
         m->site[i].window = slides ? window : 0;
     }
     return 0;
 }
 
-/* The divisors of longrope, which GGUF files hold as a tensor, as an array. */
+/* Puts the divisors of longrope, which GGUF files hold as a tensor, into an array of the configuration. */
 static int gguf_factors(struct model *m, json_t *rope, const char *key, const char *tensor,
                         uint32_t rot)
 {
@@ -161,7 +164,7 @@ int model_read_rope(struct model *m, uint32_t i, const char *section)
     return 0;
 }
 
-/* The vocabulary is the embedding's first dimension; config.json must agree, GGUF may be silent. */
+/* The vocabulary is the embedding's first dimension.  config.json must agree with it; GGUF may leave it out. */
 int model_bind_ends(struct model *m)
 {
     static const char embed[] = "model.embed_tokens.weight", gguf[] = "token_embd.weight";

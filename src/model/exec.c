@@ -1,4 +1,5 @@
-/* exec.c - one step over the store: begin, the recorded graph, logits, commit; all or nothing. */
+/* exec.c - one step over the store: begin, replay of the recorded graph, logits, commit.  A step that fails changes
+ * nothing. */
 #include "model/graph.h"
 
 #include <string.h>
@@ -8,7 +9,8 @@ static int buffers(struct exec *x)
     struct pass *p = x->pass;
     size_t n = x->step_tokens, bytes;
     if (!ck_mul(n, x->m->hidden * sizeof(float), &bytes))
-        return ERR(NOMEM, "activations too large");
+        return ERR(NOMEM, "%u tokens of %u activations are too large; lower step_tokens",
+                   x->step_tokens, x->m->hidden);
     p->h = mem_aligned(bytes);
     p->rows = mem_aligned(bytes);
     p->pos = mem_array(n, sizeof *p->pos);
@@ -70,14 +72,15 @@ const struct kv_policy *exec_sinks(const struct exec *x)
     return NULL;
 }
 
-/* What the model and the preset must agree on. */
+/* Checks that the model and the preset agree. */
 static int agree(const struct exec *x)
 {
     const struct model *m = x->m;
     if (m->learned_positions && x->max_len > m->context)
-        return ERR(LIMIT,
-                   "%s: max_cache_len %u, the model has learned positions for %u tokens only",
-                   m->what, x->max_len, m->context);
+        return ERR(
+            LIMIT,
+            "%s: max_cache_len is %u, but the model has learned positions for %u tokens only",
+            m->what, x->max_len, m->context);
     if (m->no_sinks && exec_sinks(x))
         return ERR(UNSUPPORTED, "%s: a sink cache cannot be exact with this model: %s", m->what,
                    m->no_sinks);
@@ -101,9 +104,9 @@ static int store(struct exec *x, const struct exec_config *c)
     struct kv_config k = {
         .group = x->group,
         .n_groups = x->n_groups,
-        .max_seqs = 2 * c->max_seqs + 2, /* each may need a fork to fall back to */
+        .max_seqs = 2 * c->max_seqs + 2, /* each may have a backup fork */
         .max_tokens = c->step_tokens,
-        .max_len = c->max_len + 1, /* one more, so that a full sequence can be read in a step */
+        .max_len = c->max_len + 1, /* a step that reads a full sequence begins one more row */
         .pool_bytes = c->pool_bytes,
         .streaming = c->streaming,
         .stage_bytes = c->stage_bytes,
@@ -204,7 +207,7 @@ static int prepare(struct exec *x, const struct exec_span *span, uint32_t n)
         p->embeds |= s->feed && s->feed->embeds;
         p->probed |= s->feed && s->feed->probe;
         if (s->rows.n > x->step_tokens - t)
-            return ERR(LIMIT, "a step of more than %u tokens", x->step_tokens);
+            return ERR(LIMIT, "a step has more than step_tokens %u", x->step_tokens);
         for (uint32_t j = 0; j < s->rows.n; j++, t++) {
             TRY(prepare_token(x, s, len, j, t));
             p->column[t] = len + j + pad;

@@ -1,8 +1,9 @@
-/* fingerprint.c - which model rows belong to: a digest that tells two fine-tunes of one architecture apart.
+/* fingerprint.c - a digest that says which model KV rows belong to.  It tells two fine-tunes of one architecture apart.
  *
- * Hashing all weights would read gigabytes from a file that is mapped and mostly cold.  Training moves every value of
- * what it trains, so of each tensor its name, type, shape and four windows of 1 KiB are taken (all of a small one):
- * the first, the last, and two between.  Changes of the configuration count as well, but for keys that cannot matter. */
+ * Hashing all weights would read gigabytes from a mapped file that is mostly not in memory.  Training moves every value
+ * of the tensors that it trains.  So the digest takes each tensor's name, type, shape and four windows of 1 KiB: the
+ * first, the last, and two between; a small tensor is taken whole.  The configuration counts as well, without the
+ * keys that cannot change a result. */
 #include "base/digest.h"
 #include "model/model.h"
 

@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-/* sqrt(hidden) as the reference holds it: in the type of the embedding. */
+/* Returns sqrt(hidden) rounded to the type of the embedding, as Transformers holds it. */
 static float embed_scale(const struct model *m)
 {
     float s = sqrtf((float)m->hidden);
@@ -63,7 +63,7 @@ int gemma_read(struct model *m, uint32_t odd_layers, float attn_cap, float logit
 
 static void plus_one(const struct model *m, struct mod_norm *norm, uint32_t n)
 {
-    for (uint32_t i = 0; norm->w && i < n && !model_is_gguf(m); i++) /* GGUF files hold the sum */
+    for (uint32_t i = 0; norm->w && i < n && !model_is_gguf(m); i++) /* GGUF files hold w */
         norm->w[i] += 1.0f;
 }
 

@@ -1,5 +1,5 @@
-/* gemma.h - what the Gemma families share: an RMS norm before and after both halves of a layer, weights of
- * norms stored as w - 1, embeddings times sqrt(hidden), a tanh-GELU MLP, scores and logits that may be capped. */
+/* gemma.h - what the Gemma families share: an RMS norm before and after both halves of a layer, norm weights that are
+ * stored as w - 1, embeddings times sqrt(hidden), an MLP with tanh-GELU, and optional caps of scores and logits. */
 #pragma once
 #include "model/block.h"
 
@@ -7,11 +7,12 @@ struct gemma { /* m->arch_weights */
     struct block_layer *layer;
     float embed_scale, scale, softcap;
 };
-/* Keys of config.json or GGUF, with the defaults of the first models of the family, which later configurations
- * leave out.  Scores are scaled by query_pre_attn_scalar; GGUF files do not say it: it is the head dimension, but
- * hidden / heads for the model of `odd_layers` layers.  A cap of 0 on entry: none if the key is absent. */
+/* Reads the keys of config.json or GGUF.  Defaults are those of the family's first models, since later configurations
+ * leave them out.  Scores are scaled by query_pre_attn_scalar.  GGUF files lack this key: it is the head dimension,
+ * but hidden / heads for the model of `odd_layers` layers.  attn_cap and logit_cap are the defaults of absent keys;
+ * 0: no cap. */
 int gemma_read(struct model *m, uint32_t odd_layers, float attn_cap, float logit_cap);
-/* Ends and layers, after the ropes are read and prepared. */
+/* Binds the ends and the layers.  The ropes must be read and prepared. */
 int gemma_bind(struct model *m);
-/* Sliding layers rotate by rope[1], if there are two. */
+/* Records the stack.  Sliding layers use rope[1] if there are two ropes. */
 int gemma_graph(const struct model *m, struct graph *g);

@@ -1,10 +1,9 @@
-/* graph.c - a step as a list of operations: recording, buffers, replay; and the words an architecture's
- * forward is written in.
+/* graph.c - a step as a list of operations: recording, buffers and replay; and the words in which an architecture's
+ * forward is written.
  *
- * This is what "compiled decode" means here: all addresses are fixed when the exec is opened, a step only
- * changes the contents of tables and walks the list.  One plan serves every batch and length, since words
- * read the number of tokens when they run.  Attention reaches rows only through the view the store hands
- * out, site by site. */
+ * This is what "compiled decode" means here: all addresses are fixed when the exec is opened, and a step only changes the
+ * contents of tables and walks the list.  One list serves every batch and length, since words read the number of tokens
+ * when they run.  Attention reaches KV rows only through the view that the store gives, site by site. */
 #include "model/graph.h"
 
 #include <assert.h>
@@ -45,7 +44,9 @@ float *graph_buffer(struct graph *g, size_t width)
 {
     size_t n;
     if (!ck_mul(width, g->x->step_tokens, &n) || !ck_mul(n, sizeof(float), &n)) {
-        if (g->error >= 0) g->error = ERR(NOMEM, "activations too large");
+        if (g->error >= 0)
+            g->error = ERR(NOMEM, "a buffer of %zu values for each of %u tokens is too large",
+                           width, g->x->step_tokens);
         return NULL;
     }
     return keep(g, mem_aligned(n));
@@ -68,7 +69,7 @@ void graph_op(struct graph *g, graph_run run, const void *arg)
     op[g->n_ops++] = (struct graph_op){run, arg};
 }
 
-/* An operation with a copy of its argument. */
+/* Appends an operation with a copy of its argument. */
 static void word(struct graph *g, graph_run run, const void *arg, size_t size)
 {
     void *a = graph_own(g, 1, size);
@@ -117,13 +118,14 @@ int graph_replay(const struct graph *g, struct pass *p)
     return 0;
 }
 
-/* The table of cosines and sines of a rope, positions below `limit` (0: all). */
+/* Returns the cosines and sines of a rope for positions cut at `limit` - 1; limit 0: true positions. */
 static const struct rotation *rotation(struct graph *g, uint32_t rope, uint32_t limit)
 {
     for (uint32_t i = 0; i < g->n_rotations; i++)
         if (g->rotation[i].rope == rope && g->rotation[i].limit == limit) return &g->rotation[i];
     if (g->n_rotations == countof(g->rotation)) {
-        if (g->error >= 0) g->error = ERR(LIMIT, "more than %u kinds of rotation", g->n_rotations);
+        if (g->error >= 0)
+            g->error = ERR(LIMIT, "the model has more than %u kinds of rotation", g->n_rotations);
         return NULL;
     }
     struct rotation *r = &g->rotation[g->n_rotations];
@@ -143,7 +145,7 @@ struct embedding {
     float scale;
 };
 
-/* Rows that were fed as embeddings replace those of the ids that stand in for them. */
+/* Embeddings of a feed replace the rows of id 0 that stand in for them. */
 static int embed_run(struct pass *p, const void *arg)
 {
     const struct embedding *a = arg;
@@ -236,7 +238,7 @@ void mod_linear(struct graph *g, const float *x, const struct mod_out *out, uint
     word(g, linear_run, &a, sizeof a);
 }
 
-struct turn { /* rotation of queries or keys */
+struct turn { /* a rotation of queries or keys */
     const struct rotation *r, *sink;
     float *x, *copy;
     uint32_t heads, dim;
@@ -264,13 +266,14 @@ void mod_rope(struct graph *g, uint32_t rope, float *x, uint32_t heads, uint32_t
     word(g, rope_run, &a, sizeof a);
 }
 
-/* The copy that belongs to a buffer of queries: layers that share the buffer share the copy. */
+/* Returns the copy that belongs to a buffer of queries.  Layers that share the buffer share the copy. */
 static float *sink_copy(struct graph *g, const float *q, size_t width)
 {
     for (uint32_t i = 0; i < g->n_sink_copies; i++)
         if (g->sink_copy[i].q == q && g->sink_copy[i].width >= width) return g->sink_copy[i].copy;
     if (g->n_sink_copies == countof(g->sink_copy)) {
-        if (g->error >= 0) g->error = ERR(LIMIT, "more than %u query buffers", g->n_sink_copies);
+        if (g->error >= 0)
+            g->error = ERR(LIMIT, "the model rotates more than %u query buffers", g->n_sink_copies);
         return NULL;
     }
     float *copy = graph_buffer(g, width);

@@ -1,4 +1,4 @@
-/* graph.h - private to model: the recorded step, shared by graph.c (words) and exec.c (replay). */
+/* graph.h - private to model: the recorded step, which graph.c records and exec.c replays. */
 #pragma once
 #include "model/model.h"
 
@@ -6,13 +6,13 @@ struct graph_op {
     graph_run run;
     const void *arg;
 };
-struct rotation { /* cosines and sines of one rope, made at the start of every step */
+struct rotation { /* cosines and sines of one rope, computed at the start of every step */
     uint32_t rope;
-    uint32_t limit; /* 0: true positions; else the sink rotation: positions min(pos, limit - 1) */
+    uint32_t limit; /* 0: true positions; else positions min(pos, limit - 1), for the sink rows */
     uint32_t *at;   /* [step_tokens] */
     float *cos, *sin;
 };
-struct sink_copy { /* of a buffer of queries, rotated for the sink rows */
+struct sink_copy { /* a copy of a buffer of queries, rotated for the sink rows */
     const float *q;
     size_t width; /* heads * dim */
     float *copy;  /* [step_tokens][width] */
@@ -23,9 +23,9 @@ struct graph {
     uint32_t n_ops;
     void **own;
     uint32_t n_own;
-    int error;                   /* the first, sticky */
-    uint32_t max_k, max_n;       /* of all products */
-    uint32_t max_heads, max_dim; /* of all attention */
+    int error;                   /* the first error of recording */
+    uint32_t max_k, max_n;       /* widest input and output of all products */
+    uint32_t max_heads, max_dim; /* most query heads and widest head of all attention */
     struct rotation rotation[4 * MODEL_ROPES];
     uint32_t n_rotations;
     struct sink_copy sink_copy[4];

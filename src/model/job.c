@@ -1,14 +1,13 @@
 /* job.c - jobs: the feeds of several callers, cut into steps that they share.
  *
- * A job is a list of feeds, whose logits the job's caller wants once all of them are done.  A step takes tokens of several
- * jobs: first of those that decode, one token (or one draft) a sequence, then of those that prefill, in what room is left.
- * So a long prompt delays the decoding of others by one step at a time.  How feeds share steps changes no bit of their
- * rows and logits (dev.h, canonical order).
+ * A job is a list of feeds; its caller gets the logits once all feeds are done.  A step takes tokens of several jobs: first
+ * of those that decode, one token or one draft for each sequence, then of those that prefill, in the room that is
+ * left.  So a long prompt delays the decoding of others by one step at a time.  How feeds share steps changes no bit
+ * of their rows and logits (dev.h, canonical order).
  *
- * The feeds of a job of drafts each go into one step whole: token 0 of a sequence is certain, the others are drafts of
- * what follows it.  Their owner judges the logits while the step is open, and rejected rows are never part of the
- * sequence (kv_span.undo).  All tokens count as updates of one token each, so the rows that stay have the bits of plain
- * decoding. */
+ * Each feed of a job of drafts goes into one step as a whole: token 0 is certain, the others are draft tokens.  The job's
+ * owner judges the logits while the step is open, and rejected rows never become part of the sequence (kv_span.undo).
+ * Each token counts as a turn of its own, so the accepted rows have the bits of plain decoding. */
 #include "model/model.h"
 
 #include <assert.h>
@@ -46,7 +45,7 @@ static uint32_t draft_length(const struct exec_job *j, uint32_t i)
     return j->single ? 1 : j->feed[i].n;
 }
 
-/* As many whole drafts of job k as fit, in order. */
+/* Plans as many whole drafts of job k as fit, in order. */
 static void plan_drafts(struct plan *p, uint32_t k)
 {
     const struct exec_job *j = p->job[k];
@@ -66,7 +65,7 @@ static void plan_drafts(struct plan *p, uint32_t k)
     }
 }
 
-/* A piece of every feed of job k that is not done, as far as there is room. */
+/* Plans a piece of every feed of job k that is not done, as far as there is room. */
 static void plan_feeds(struct plan *p, uint32_t k)
 {
     const struct exec_job *j = p->job[k];
@@ -114,8 +113,8 @@ static void plan(struct plan *p)
         if (!exec_job_decodes(p->job[k])) plan_feeds(p, k);
 }
 
-/* Where the logits of span i go in its job's array.  The drafts of a step begin at its start; any other feed has its
- * rows behind those of the feeds before it. */
+/* Returns the row of its job's array where the logits of span i begin.  Drafts of a step begin at row 0; the rows of any
+ * other feed follow those of the feeds before it. */
 static size_t target(const struct plan *p, uint32_t i)
 {
     const struct exec_job *j = p->job[p->place[i].job];
@@ -131,7 +130,7 @@ static size_t target(const struct plan *p, uint32_t i)
     return row + j->fed[p->place[i].feed].written;
 }
 
-/* The array that the step can write its logits to without a copy, or NULL if it needs one. */
+/* Returns the array that the step can write its logits to without a copy, or NULL if it needs a copy. */
 static float *direct(const struct exec *x, const struct plan *p)
 {
     float *begin = NULL;
@@ -149,7 +148,7 @@ static float *direct(const struct exec *x, const struct plan *p)
     return begin;
 }
 
-/* Logits of the step to the arrays of their jobs. */
+/* Copies the logits of the step to the arrays of their jobs. */
 static void distribute(const struct exec *x, const struct plan *p, const float *logits)
 {
     size_t vocab = x->m->vocab;
@@ -183,7 +182,7 @@ static int judge(void *ctx, const float *logits, uint32_t *accepted)
     return 0;
 }
 
-/* The step has ended well: how far its feeds are. */
+/* Notes how far the feeds are after a step that succeeded. */
 static void advance(const struct plan *p)
 {
     for (uint32_t i = 0; i < p->n; i++) {
@@ -198,7 +197,7 @@ static void advance(const struct plan *p)
     }
 }
 
-/* Leaves the drafts out, if there are any in the step. */
+/* Leaves the draft tokens out of the next plan; true if this plan has any. */
 static bool without_drafts(const struct plan *p)
 {
     bool any = false;

@@ -1,8 +1,8 @@
-/* match.c - a fresh sequence begins with rows that another one computed for the same tokens, if the cache has them.
+/* match.c - gives an empty sequence the cached prefix that another sequence computed for the same tokens.
  *
- * The salt a feed would give the sequence is set first: rows of other paddings or of another regime of rotary
- * frequencies are other rows.  A feed of all tokens would be one turn, so where rows depend on turns (dynamic NTK, codecs
- * that encode by turns) nothing is found. */
+ * The sequence first gets the salt that a feed would give it, since another padding or another regime of rotary
+ * frequencies makes other rows.  A feed of all tokens would be one turn.  So where rows depend on turns (dynamic NTK,
+ * codecs that quantize by turns) there is no hit. */
 #include "model/model.h"
 
 int exec_match(struct exec *x, kv_seq seq, const int32_t *ids, uint32_t n, uint32_t pad,

@@ -1,4 +1,4 @@
-/* moe.c - see moe.h.  Per expert: its tokens are gathered, multiplied, and added back, each to its own row.  The
+/* moe.c - see moe.h.  For each expert, its tokens are gathered, multiplied, and added back, each to its own row.  The
  * router's product is always exact, since a rounding there would change which experts run. */
 #include "model/moe.h"
 
@@ -9,7 +9,7 @@ struct moe_buffers {
     float *score;             /* [tokens][n] */
     float *weight;            /* [tokens][top] */
     uint32_t *chosen;         /* [tokens][top] */
-    uint32_t *row;            /* [tokens] that the expert at work has */
+    uint32_t *row;            /* [tokens] tokens of the expert at work */
     float *by;                /* [tokens] their weights */
     float *x, *gate, *up, *y; /* [tokens] gathered rows */
 };
@@ -55,7 +55,7 @@ struct mixture {
     float *out;
 };
 
-/* The `top` largest of score[n], largest first, the lowest index among equals; NaN is never preferred. */
+/* Chooses the `top` largest of score[n], largest first; equal scores: the lowest index first.  NaN is never preferred. */
 static void choose(const float *score, uint32_t n, uint32_t top, uint32_t *chosen, float *weight)
 {
     for (uint32_t k = 0; k < top; k++) {
@@ -96,7 +96,7 @@ static void route(struct pass *p, const struct mixture *a)
     if (moe->route == MOE_SIGMOID_IN) dev_sigmoid(p->dev, b->weight, p->n, moe->top);
 }
 
-/* The tokens that chose expert e: b->row, b->by and copies of their rows in b->x. */
+/* Gathers the tokens that chose expert e into b->row, b->by and b->x; returns their number. */
 static uint32_t gather(const struct pass *p, const struct mixture *a, uint32_t e)
 {
     struct moe_buffers *b = a->b;
@@ -113,7 +113,7 @@ static uint32_t gather(const struct pass *p, const struct mixture *a, uint32_t e
     return k;
 }
 
-/* b->y = the expert's MLP of the n rows in b->x. */
+/* Computes b->y, the expert's MLP of the n rows of b->x. */
 static void expert(struct pass *p, const struct mixture *a, const struct moe_expert *e, uint32_t n)
 {
     const struct moe *moe = a->moe;

@@ -1,7 +1,7 @@
-/* mxfp4.c - four-bit experts of a Hugging Face file, as gpt-oss has them: "<name>_blocks", U8 [n][rows][cols/32][16],
- * and "<name>_scales", U8 [n][rows][cols/32].  They hold the numbers of GGUF's MXFP4 in another order (the
- * nibbles of a byte are neighbours, not half a block apart; scales lie elsewhere), so they are put into that
- * order once, when the model is opened, and have no kernels of their own. */
+/* mxfp4.c - four-bit experts of a Hugging Face file, as gpt-oss has them: "<name>_blocks", U8 [n][rows][cols/32][16], and
+ * "<name>_scales", U8 [n][rows][cols/32].  Their values are those of GGUF's MXFP4 in another order: the nibbles of a
+ * byte are neighbours instead of half a block apart, and scales are a tensor of their own.  Opening the model copies
+ * them into GGUF's order, so they need no kernels of their own. */
 #include "model/model.h"
 
 #include <stdio.h>
@@ -9,7 +9,7 @@
 
 enum { BLOCK = 32, CODES = 16, BYTES = 1 + CODES };
 
-/* Nibble i of x to byte i. */
+/* Moves nibble i of x to byte i. */
 static uint64_t spread(uint64_t x)
 {
     x = (x | x << 16) & 0x0000ffff0000ffffu;
@@ -44,8 +44,8 @@ static int check_shape(const struct model *m, const struct tensor *t, const char
     }
     if (!t) return ERR(FORMAT, "%s: tensor %s is missing", m->what, name);
     if (good) return 0;
-    return ERR(FORMAT, "%s: tensor %s must be u8 [%s], which its MXFP4 values need", m->what, name,
-               want);
+    return ERR(FORMAT, "%s: tensor %s holds MXFP4 values and must be u8 of shape [%s]", m->what,
+               name, want);
 }
 
 int model_mxfp4(struct model *m, const char *hf, uint32_t layer, uint32_t n, uint32_t rows,
@@ -61,7 +61,7 @@ int model_mxfp4(struct model *m, const char *hf, uint32_t layer, uint32_t n, uin
     }
     if (!t[0] && !t[1]) return 0;
     if (cols % BLOCK)
-        return ERR(UNSUPPORTED, "%s: tensor %s has rows of %u values, MXFP4 needs multiples of %u",
+        return ERR(UNSUPPORTED, "%s: tensor %s has rows of %u values; MXFP4 needs a multiple of %u",
                    m->what, t[t[0] ? 0 : 1]->name, cols, BLOCK);
     TRY(check_shape(m, t[0], name[0], 4, dim));
     TRY(check_shape(m, t[1], name[1], 3, dim));

@@ -1,8 +1,8 @@
-/* probe.c - what a feed shows besides logits: the residual stream as it enters each layer, what the head sees, and the
- * probabilities of attention.
+/* probe.c - what a caller can see of a feed besides logits: the residual stream at the top of each layer, the input of the
+ * head, and attention probabilities.
  *
- * The graph records a mark at the top of every layer; without a probe it is one test.  Rows are copied to where the
- * feed's arrays have them, so that steps, batch mates and chunks leave no trace. */
+ * The graph records a mark at the top of every layer, which costs one test where no feed has a probe.  Each row is copied
+ * to its place in the feed's arrays, so the result does not depend on steps, batch or chunks. */
 #include "model/graph.h"
 
 #include <string.h>

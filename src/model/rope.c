@@ -1,6 +1,7 @@
-/* rope.c - rotary position embeddings.  Frequencies follow the reference's modeling_rope_utils; angles are
- * f32 products as there, cosine and sine are taken in double and rounded, so that no libm variant can
- * change a bit in practice.  Dynamic NTK (rule 13): a row keeps the frequency of the turn it was fed in. */
+/* rope.c - rotary position embeddings.  Frequencies follow Transformers' modeling_rope_utils, and angles are f32 products as
+ * there.  Cosine and sine are computed in double and rounded, so that in practice no libm changes a bit.  Under dynamic
+ * NTK a row keeps the frequencies of the turn that appended it (docs/CACHE.md, "Models whose rows depend on more than
+ * the tokens before them"). */
 #include "model/model.h"
 
 #include <float.h>
@@ -17,7 +18,7 @@ const char *rope_type_name(enum rope_type t)
 
 static int type_of(const char *s, const char *what, enum rope_type *out)
 {
-    if (strcmp(s, "su") == 0) s = "longrope"; /* its name in the first files that had it */
+    if (strcmp(s, "su") == 0) s = "longrope"; /* the name of longrope in early files */
     for (int i = 0; i < ROPE_TYPES; i++)
         if (strcmp(names[i], s) == 0) {
             *out = (enum rope_type)i;
@@ -36,7 +37,7 @@ static int positive(const char *what, const char *key, double v)
     return 0;
 }
 
-/* An array of numbers above 0. */
+/* Reads an array of positive numbers. */
 static int read_factors(const json_t *o, const char *what, const char *key, float **out,
                         uint32_t *n)
 {
@@ -49,14 +50,14 @@ static int read_factors(const json_t *o, const char *what, const char *key, floa
     *out = mem_array(size, sizeof **out);
     if (!*out) return ERR_NOMEM;
     for (uint32_t i = 0; i < size; i++) {
-        (*out)[i] = (float)json_number_value(json_array_get(a, i)); /* 0 of anything else */
+        (*out)[i] = (float)json_number_value(json_array_get(a, i)); /* 0 if it is not a number */
         if (!((*out)[i] > 0) || !isfinite((*out)[i]))
             return ERR(FORMAT, "%s: \"%s\"[%u] must be a positive number", what, key, i);
     }
     return 0;
 }
 
-/* The original length may stand beside the parameters, which then has precedence. */
+/* Reads the keys of longrope.  An original length beside the rope parameters has precedence over one inside them. */
 static int read_long(struct rope *r, const json_t *config, const json_t *o, const char *what,
                      uint32_t context)
 {
@@ -83,7 +84,7 @@ static int read_scaling(struct rope *r, const json_t *o, const char *what)
     TRY(json_get_str(o, what, "rope_type", &type));
     if (type) TRY(type_of(type, what, &r->type));
     if (r->type == ROPE_YARN && json_object_get(o, "short_factor"))
-        r->type = ROPE_LONG; /* as some of the first files called it */
+        r->type = ROPE_LONG; /* some early files call longrope yarn */
     TRY(json_get_f64(o, what, "rope_theta", &r->theta));
     TRY(json_get_f64(o, what, "factor", &r->factor));
     TRY(json_get_f64(o, what, "low_freq_factor", &r->low_freq_factor));
@@ -189,7 +190,7 @@ static float freq(double base, uint32_t i, uint32_t rot)
     return 1.0f / powf((float)base, (float)(2 * i) / (float)rot);
 }
 
-/* inv_freq of short sequences in f, of long ones apart. */
+/* Computes inv_freq of short sequences in f, and r->long_inv_freq of long ones. */
 static int longrope(struct rope *r, float *f)
 {
     uint32_t half = r->rot / 2;
@@ -209,7 +210,8 @@ static int longrope(struct rope *r, float *f)
 int rope_prepare(struct rope *r)
 {
     if (r->rot < 2 || r->rot % 2 || (r->type == ROPE_DYNAMIC && r->rot < 4))
-        return ERR(FORMAT, "%u rotated dimensions: an even number is needed", r->rot);
+        return ERR(FORMAT, "a head has %u rotated dimensions; the number must be even and not 0",
+                   r->rot);
     float *f = mem_array(r->rot / 2, sizeof *f);
     if (!f) return ERR_NOMEM;
     for (uint32_t i = 0; i < r->rot / 2; i++)

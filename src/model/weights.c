@@ -1,4 +1,4 @@
-/* weights.c - opening a model and binding tensors by name, shape checked; data stays where it lies. */
+/* weights.c - opens a model and binds tensors by name, with their shapes checked.  The data stay in the mapped file. */
 #include "model/model.h"
 
 #include <stdio.h>
@@ -18,7 +18,7 @@ void *model_own(struct model *m, size_t n, size_t size)
     return p;
 }
 
-/* The text part of a model of text and images, as older and newer releases save it. */
+/* Finds a tensor of the text part of a model of text and images, under the names of older and newer releases. */
 static const struct tensor *find_text(const struct model *m, const char *name)
 {
     static const char model[] = "model.";
@@ -48,7 +48,7 @@ static int shape_error(const struct model *m, const struct tensor *t, const char
     for (uint32_t i = 0, k = 0; i < t->n_dims; i++)
         k += (uint32_t)snprintf(got + k, sizeof got - k, i ? ", %llu" : "%llu",
                                 (unsigned long long)t->dim[i]);
-    return ERR(FORMAT, "%s: tensor %s has shape [%s], the configuration asks for %s", m->what,
+    return ERR(FORMAT, "%s: tensor %s has shape [%s], but the configuration needs %s", m->what,
                t->name, got, want);
 }
 
@@ -124,7 +124,7 @@ struct dev_weight model_rows(const struct dev_weight *w, uint32_t row0, uint32_t
     return part;
 }
 
-/* dst [rows][cols] from src [cols][rows], elements of 2 or 4 bytes, by squares that fit the nearest cache. */
+/* Transposes src [cols][rows] to dst [rows][cols], elements of 2 or 4 bytes, by squares that fit the L1 cache. */
 static void transpose(const void *src, void *dst, uint32_t rows, uint32_t cols, uint32_t size)
 {
     enum { SIDE = 32 };
@@ -209,7 +209,8 @@ static int arch_of(struct model *m)
         return ERR(FORMAT, "%s: architecture name too long", m->what);
     memcpy(m->arch_name, name, strlen(name) + 1);
     m->config = c;
-    /* GGUF files of some families name a model with experts as the dense one: its own name here is "llama+experts". */
+    /* GGUF files of some families give a model with experts the dense model's name, such as "llama".  An architecture
+     * with experts registers as "llama+experts". */
     char wanted[80];
     uint32_t experts = 0;
     if (model_is_gguf(m)) TRY(model_u32(m, NULL, "expert_count", 0, UINT32_MAX, &experts));

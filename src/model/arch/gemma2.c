@@ -1,5 +1,5 @@
-/* gemma2.c - Gemma 2 (Gemma Team 2024): layers 0, 2, 4, ... see a window, the others everything; scores and
- * logits are capped.  The rest is in gemma.h. */
+/* gemma2.c - Gemma 2 (Gemma Team 2024): layers 0, 2, 4, ... have a window, the others see everything; scores and logits
+ * are capped.  The rest is in gemma.h. */
 #include "model/gemma.h"
 
 static int gemma2_open(struct model *m)

@@ -1,18 +1,18 @@
-/* gemma3.c - Gemma 3, text (Gemma Team 2025): five layers with a window, then one without, each kind with its
- * own rotary base; RMS norms of query and key heads instead of capped scores.  "gemma3" is the model of text and
- * images, whose text part runs here.  The rest is in gemma.h. */
+/* gemma3.c - Gemma 3, text (Gemma Team 2025): five layers with a window, then one without; each of the two kinds has a
+ * rotary base of its own.  Query and key heads have RMS norms, and scores have no cap.  "gemma3" is the model of text
+ * and images; its text part runs here.  The rest is in gemma.h. */
 #include "model/gemma.h"
 
-/* rope[0]: full layers, stretched in most models; rope[1]: sliding ones.  Older configurations say rope_theta,
- * rope_scaling and rope_local_base_freq, newer ones rope_parameters by kind of layer; of the local base, GGUF
- * files say nothing. */
+/* Reads rope[0], of full layers, which most models stretch, and rope[1], of sliding layers.  Older configurations have
+ * rope_theta, rope_scaling and rope_local_base_freq; newer ones have rope_parameters by kind of layer.  GGUF files do
+ * not have the local base. */
 static int read_ropes(struct model *m)
 {
     const json_t *by_kind = json_object_get(m->config, "rope_parameters");
     float local = 10000;
     m->rope[0].theta = 1e6;
     if (json_is_object(by_kind) && !json_object_get(by_kind, "full_attention"))
-        return ERR(UNSUPPORTED, "%s: rope_parameters without \"full_attention\"", m->what);
+        return ERR(UNSUPPORTED, "%s: rope_parameters has no \"full_attention\"", m->what);
     TRY(model_read_rope(m, 0, "full_attention"));
     TRY(model_f32(m, "rope_local_base_freq", "rope.freq_base_swa", &local));
     m->rope[1].theta = local;
@@ -38,7 +38,7 @@ static int gemma3_open(struct model *m)
     m->context = 131072;
     TRY(gemma_read(m, 62, 0, 0));
     struct gemma *w = m->arch_weights;
-    w->softcap = 0; /* the key exists, the reference never applies it */
+    w->softcap = 0; /* the key exists, but Transformers never applies it */
     TRY(model_read_window(m, &window));
     TRY(model_u32(m, "_sliding_window_pattern", NULL, 1, 512, &period));
     TRY(model_u32(m, "sliding_window_pattern", NULL, 1, 512, &period));
@@ -47,7 +47,7 @@ static int gemma3_open(struct model *m)
     TRY(gemma_bind(m));
     for (uint32_t i = 0; i < m->n_layers; i++)
         if (!w->layer[i].attn.q_norm.kind || !w->layer[i].attn.k_norm.kind)
-            return ERR(FORMAT, "%s: layer %u lacks the norms of its queries and keys", m->what, i);
+            return ERR(FORMAT, "%s: layer %u has no norms of its queries and keys", m->what, i);
     return 0;
 }
 

@@ -1,7 +1,7 @@
-/* gpt2.c - GPT-2 (Radford et al. 2019): learned positions, LayerNorm before each half, one fused projection for
- * queries, keys and values, a tanh-GELU MLP, biases everywhere, the embedding as head.  Hugging Face files hold
- * matrices as Conv1D does, [in][out], and may prefix names with "transformer.".  Positions are rows of a
- * table, so a sink cache, which gives rows other positions, cannot serve it. */
+/* gpt2.c - GPT-2 (Radford et al. 2019): learned positions, LayerNorm before each half, one fused projection for queries,
+ * keys and values, an MLP with tanh-GELU, biases everywhere, and the embedding as head.  Hugging Face files hold
+ * matrices as Conv1D does, [in][out], and may prefix names with "transformer.".  Positions are rows of a table, so a
+ * sink cache, which moves rows to other positions, is refused. */
 #include "model/model.h"
 
 #include <math.h>
@@ -40,19 +40,20 @@ static int read_config(struct model *m)
     m->n_kv_heads = m->n_heads;
     m->head_dim = m->hidden / m->n_heads;
     m->learned_positions = true;
-    m->no_sinks = "its positions are learned, rows cannot move to others";
+    m->no_sinks = "its positions are learned, so rows cannot move to other positions";
     if (!model_is_gguf(m)) {
         TRY(json_get_str(c, m->what, "activation_function", &act));
         TRY(json_get_bool(c, m->what, "add_cross_attention", &cross));
     }
     if (strcmp(act, "gelu_new") != 0 && strcmp(act, "gelu_pytorch_tanh") != 0)
-        return ERR(UNSUPPORTED, "%s: activation_function \"%s\"; GPT-2 needs gelu_new", m->what,
+        return ERR(UNSUPPORTED,
+                   "%s: activation_function is \"%s\", but gpt2 supports only gelu_new", m->what,
                    act);
     if (cross) return ERR(UNSUPPORTED, "%s: add_cross_attention is not supported", m->what);
     return model_new_sites(m, m->n_layers);
 }
 
-/* Names of a layer's or the model's tensors, with the prefix this file has. */
+/* Builds tensor names with the prefix that the file uses. */
 struct namer {
     const char *prefix;
     char name[96];
@@ -123,7 +124,7 @@ static int bind_ends(struct model *m, struct namer *n, struct gpt2 *w)
     return bind_norm(m, n, 0, "ln_f", "output_norm", &m->final_norm);
 }
 
-/* scale_attn_weights and scale_attn_by_inverse_layer_idx */
+/* Reads the scale of scores by scale_attn_weights and scale_attn_by_inverse_layer_idx. */
 static int read_scale(struct model *m, struct gpt2 *w)
 {
     const json_t *c = m->config;

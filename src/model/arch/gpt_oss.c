@@ -1,6 +1,6 @@
-/* gpt_oss.c - gpt-oss (OpenAI 2025): windows on every second layer, a learned logit per head that takes part in the
- * softmax of the scores and adds nothing, biases everywhere, YaRN positions, and in every layer a mixture of
- * experts with a clamped gate.  Experts come in a float type, [in][out] with gate and up in alternate columns, or in
+/* gpt_oss.c - gpt-oss (OpenAI 2025): windows on every second layer, biases everywhere, YaRN positions, and a mixture of
+ * experts with a clamped gate in every layer.  Each head has a learned logit that takes part in the softmax of the
+ * scores and has no value.  Experts come in a float type, [in][out] with gate and up in alternate columns, or in
  * MXFP4, [out][in] with alternate rows. */
 #include "model/block.h"
 #include "model/moe.h"
@@ -32,8 +32,8 @@ static int read_config(struct model *m)
     return model_read_rope(m, 0, NULL);
 }
 
-/* Element (e, first + 2 * r, c) of a tensor [n][cols][2 * rows] becomes out[e][r][c]: one of the two projections
- * that alternate. */
+/* Binds one of two projections whose columns alternate: out[e][r][c] is element (e, c, first + 2 * r) of a tensor
+ * [n][cols][2 * rows]. */
 static int alternate(struct model *m, const char *hf, uint32_t layer, uint32_t n, uint32_t rows,
                      uint32_t cols, uint32_t first, struct dev_weight *out)
 {
@@ -59,7 +59,7 @@ static int alternate(struct model *m, const char *hf, uint32_t layer, uint32_t n
     return 0;
 }
 
-/* A bias of every expert, [n][width], as f32. */
+/* Binds a bias of every expert, [n][width], as f32. */
 static int bind_bias(struct model *m, const char *hf, uint32_t layer, uint32_t n, uint32_t width,
                      float **out)
 {

@@ -1,7 +1,7 @@
-/* llama.c - Llama (Touvron et al. 2023; grouped-query attention as in Llama 2 and 3) and models that share its
- * graph: SmolLM2, TinyLlama.  Pre-norm blocks: attention with rotary positions, then a SwiGLU MLP; biases and a
- * separate head are optional.  GGUF files store q and k with rotary pairs adjacent, hence `interleaved`; those
- * of Mistral call themselves "llama" and may bring a window. */
+/* llama.c - Llama (Touvron et al. 2023; grouped-query attention as in Llama 2 and 3) and models that share its graph, such as
+ * SmolLM2 and TinyLlama.  Pre-norm blocks: attention with rotary positions, then a SwiGLU MLP; biases and a separate
+ * head are optional.  GGUF files store q and k with the two values of a rotary pair adjacent, hence `interleaved`.
+ * GGUF files of Mistral name their architecture "llama" and may have a window. */
 #include "model/block.h"
 
 static int llama_open(struct model *m)

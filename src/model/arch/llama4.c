@@ -1,7 +1,7 @@
-/* llama4.c - Llama 4, text (Meta 2025): most layers see their chunk of the text only, with rotary positions in
- * adjacent pairs and L2-normalized queries and keys; every fourth sees everything and knows no positions, but
- * sharpens its queries as they come later.  Every layer or every second one has a shared expert and routed ones,
- * whose input the router scales.  "llama4" is the model of text and images, whose text part runs here. */
+/* llama4.c - Llama 4, text (Meta 2025).  Most layers see only their chunk of the text, with rotary positions in adjacent
+ * pairs and L2-normalized queries and keys.  Every fourth layer sees everything and has no positions; its queries are
+ * scaled by a factor that grows with the position.  Every layer or every second one has a shared expert and routed
+ * experts, whose input the router scales.  "llama4" is the model of text and images; its text part runs here. */
 #include "model/block.h"
 #include "model/moe.h"
 
@@ -22,7 +22,7 @@ struct llama4 {
     struct layer layer[];
 };
 
-/* A list of config.json, NULL if absent, null or empty. */
+/* Reads a list of config.json; *out is NULL if the key is absent or null. */
 static int list_of(const struct model *m, const char *key, const json_t **out)
 {
     *out = json_object_get(m->config, key);
@@ -48,7 +48,7 @@ static int read_rope_layers(struct model *m, struct llama4 *w)
     return 0;
 }
 
-/* Which layers see their chunk only: by layer_types, else those with rotary positions. */
+/* Reads which layers see only their chunk: those of layer_types, else those with rotary positions. */
 static int read_chunks(struct model *m, const struct llama4 *w)
 {
     const json_t *types;
@@ -72,7 +72,7 @@ static int read_chunks(struct model *m, const struct llama4 *w)
     return 0;
 }
 
-/* moe.n of the layers that have experts. */
+/* Sets moe.n of the layers that have experts. */
 static int read_moe_layers(struct model *m, struct llama4 *w)
 {
     const json_t *list;
@@ -85,7 +85,8 @@ static int read_moe_layers(struct model *m, struct llama4 *w)
         const json_t *one = json_array_get(list, k);
         json_int_t i = json_integer_value(one);
         if (!json_is_integer(one) || i < 0 || i >= m->n_layers)
-            return ERR(FORMAT, "%s: moe_layers[%zu] is no layer", m->what, k);
+            return ERR(FORMAT, "%s: moe_layers[%zu] must be the number of a layer, below %u",
+                       m->what, k, m->n_layers);
         w->layer[i].moe.n = w->n;
     }
     return 0;
@@ -187,8 +188,8 @@ static int llama4_open(struct model *m)
     return 0;
 }
 
-/* --- Queries of layers without positions are scaled by how far into the text they are; the reference
- * counts the padding before it, and so does this when a mask names some. */
+/* --- A word that scales the queries of layers without positions, by a factor that grows with the column.  Masked columns
+ * before the text count, as in Transformers. */
 struct tune {
     const struct llama4 *w;
     float *q, *by; /* by: [tokens] */

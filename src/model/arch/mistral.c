@@ -1,5 +1,5 @@
-/* mistral.c - Mistral (Jiang et al. 2023): Llama's graph where every layer sees a window, unless sliding_window
- * is null.  GGUF files of these models call themselves "llama". */
+/* mistral.c - Mistral (Jiang et al. 2023): Llama's graph with a window on every layer, unless sliding_window is null.
+ * GGUF files of these models name their architecture "llama". */
 #include "model/block.h"
 
 static int mistral_open(struct model *m)
@@ -16,8 +16,10 @@ static int mistral_open(struct model *m)
     TRY(model_slide(m, window, 0, 0));
     for (uint32_t i = 0; i < m->n_layers; i++)
         if (m->site[i].window != window)
-            return ERR(UNSUPPORTED, "%s: layer_types[%u] differs: Mistral's layers all slide",
-                       m->what, i);
+            return ERR(
+                UNSUPPORTED,
+                "%s: layer_types[%u] is not \"sliding_attention\"; all layers of Mistral slide",
+                m->what, i);
     TRY(model_read_rope(m, 0, NULL));
     m->rope[0].interleaved = model_is_gguf(m);
     return block_stack_bind(m);

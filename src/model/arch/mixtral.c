@@ -1,6 +1,6 @@
-/* mixtral.c - Mixtral (Jiang et al. 2024): Llama's attention, and in place of the MLP a mixture of SwiGLU
- * experts whose weights are the softmax of the router, renormalized over the chosen ones.  Experts come as one
- * tensor per matrix, or as the stacked ones that newer checkpoints hold: gate and up in one.  GGUF files call it
+/* mixtral.c - Mixtral (Jiang et al. 2024): Llama's attention, and in place of the MLP a mixture of SwiGLU experts.  Their
+ * weights are the router's softmax, divided by the sum over the chosen experts.  Older checkpoints hold one tensor per
+ * expert and matrix, newer ones hold stacked tensors with gate and up in one.  GGUF files name the architecture
  * "llama" and give a number of experts. */
 #include "model/block.h"
 #include "model/moe.h"
@@ -30,7 +30,7 @@ static int read_config(struct model *m, uint32_t *n, uint32_t *top)
     return 0;
 }
 
-/* One tensor per expert and matrix. */
+/* Binds checkpoints with one tensor per expert and matrix. */
 static int bind_single(struct model *m, uint32_t layer, struct moe *moe)
 {
     uint32_t h = m->hidden, f = moe->ffn;
@@ -52,7 +52,7 @@ static int bind_single(struct model *m, uint32_t layer, struct moe *moe)
     return 0;
 }
 
-/* GGUF: gate, up and down each stacked. */
+/* Binds GGUF files, in which gate, up and down are each stacked over the experts. */
 static int bind_gguf(struct model *m, uint32_t layer, struct moe *moe, struct dev_weight *tmp)
 {
     uint32_t h = m->hidden, f = moe->ffn, n = moe->n;

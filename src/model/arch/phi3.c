@@ -1,6 +1,6 @@
 /* phi3.c - Phi-3 (Abdin et al. 2024): Llama's graph with queries, keys and values in one projection, gate and up in
- * another, a window on every layer if there is one, and in the long variants rotary frequencies that change
- * once a sequence is longer than the model was first trained for (longrope; regime.c). */
+ * another, and a window on every layer if the configuration has one.  In the long variants the rotary frequencies
+ * change once a sequence is longer than the original training length (longrope; regime.c). */
 #include "model/block.h"
 
 static int read_config(struct model *m)

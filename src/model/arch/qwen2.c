@@ -1,5 +1,5 @@
-/* qwen2.c - Qwen2 and Qwen2.5 (Yang et al. 2024): Llama's graph with biases on q, k and v.  Layers from
- * max_window_layers on slide, if use_sliding_window says so. */
+/* qwen2.c - Qwen2 and Qwen2.5 (Yang et al. 2024): Llama's graph with biases on q, k and v.  Layers from max_window_layers on
+ * have a window if use_sliding_window is true. */
 #include "model/block.h"
 
 static int qwen2_open(struct model *m)

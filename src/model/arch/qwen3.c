@@ -1,5 +1,5 @@
-/* qwen3.c - Qwen3 (Yang et al. 2025): Llama's graph with an RMS norm of every query and key head before the
- * rotation; biases only if attention_bias says so.  Windows as in Qwen2. */
+/* qwen3.c - Qwen3 (Yang et al. 2025): Llama's graph with an RMS norm of every query and key head before the rotation.
+ * Projections have biases only if attention_bias is true.  Windows are those of Qwen2. */
 #include "model/block.h"
 
 static int qwen3_open(struct model *m)
@@ -19,7 +19,7 @@ static int qwen3_open(struct model *m)
     TRY(block_stack_biases(m, l, biases, biases));
     for (uint32_t i = 0; i < m->n_layers; i++)
         if (!l[i].attn.q_norm.kind || !l[i].attn.k_norm.kind)
-            return ERR(FORMAT, "%s: layer %u lacks the norms of its queries and keys", m->what, i);
+            return ERR(FORMAT, "%s: layer %u has no norms of its queries and keys", m->what, i);
     return 0;
 }
 
