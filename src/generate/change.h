@@ -16,8 +16,6 @@ struct change {
 
 /* Returns ERR_ARG: the option must be `must`, not v. */
 int settings_bad(const struct change *c, const kvik_option *o, const json_t *v, const char *must);
-#define SETTINGS_SHOWN 48 /* characters of a value quoted in an error */
-const char *settings_show(const json_t *v, char out[SETTINGS_SHOWN]);
 
 /* Replaces the owned value at `offset` of c->to (NULL: none); n: the count of an array.  The old value is freed if this
  * application made it. */

@@ -37,20 +37,22 @@ void gen_done(kvik_generation *g)
     gen_defaults(g);
 }
 
-const char *settings_show(const json_t *v, char out[SETTINGS_SHOWN])
+#define SHOWN 48 /* characters of a value quoted in an error */
+
+static const char *show(const json_t *v, char out[SHOWN])
 {
     char *s = NULL;
     bool whole = json_text(v, &s) == 0;
-    snprintf(out, SETTINGS_SHOWN, "%s", whole ? s : "?");
-    if (whole && strlen(s) >= SETTINGS_SHOWN) memcpy(out + SETTINGS_SHOWN - 4, "...", 4);
+    snprintf(out, SHOWN, "%s", whole ? s : "?");
+    if (whole && strlen(s) >= SHOWN) memcpy(out + SHOWN - 4, "...", 4);
     mem_free(s);
     return out;
 }
 
 int settings_bad(const struct change *c, const kvik_option *o, const json_t *v, const char *must)
 {
-    char s[SETTINGS_SHOWN];
-    return ERR(ARG, "%s: %s must be %s, not %s", c->what, o->name, must, settings_show(v, s));
+    char s[SHOWN];
+    return ERR(ARG, "%s: %s must be %s, not %s", c->what, o->name, must, show(v, s));
 }
 
 static int take_uint(const struct change *c, const kvik_option *o, const json_t *v, uint64_t *out)
@@ -116,12 +118,12 @@ static bool neutral(const char *want, const json_t *v)
 
 static int refuse(const char *what, const char *key, const char *want, const json_t *v)
 {
-    char s[SETTINGS_SHOWN];
+    char s[SHOWN];
     if (!strcmp(want, "null") || !strcmp(want, "[]"))
         return ERR(UNSUPPORTED, "%s: %s=%s is not supported in this version; leave it out", what,
-                   key, settings_show(v, s));
+                   key, show(v, s));
     return ERR(UNSUPPORTED, "%s: %s=%s is not supported in this version; only %s works", what, key,
-               settings_show(v, s), want);
+               show(v, s), want);
 }
 
 static int take_text(struct change *c, const char *value, size_t offset)
@@ -136,7 +138,7 @@ static int take_text(struct change *c, const char *value, size_t offset)
 static int take_name(struct change *c, const kvik_option *o, const json_t *v, size_t offset)
 {
     const char *s = json_string_value(v);
-    char list[128], shown[SETTINGS_SHOWN], *save = NULL;
+    char list[128], shown[SHOWN], *save = NULL;
     struct near near;
     if (!s) return settings_bad(c, o, v, "a name");
     snprintf(list, sizeof list, "%s", o->choices);
@@ -145,7 +147,7 @@ static int take_name(struct change *c, const kvik_option *o, const json_t *v, si
         if (!strcmp(w, s)) return take_text(c, s, offset);
         near_try(&near, w);
     }
-    settings_show(v, shown);
+    show(v, shown);
     if (near.best)
         return ERR(ARG, "%s: unknown %s %s; did you mean \"%s\"?", c->what, o->name, shown,
                    near.best);
@@ -155,7 +157,7 @@ static int take_name(struct change *c, const kvik_option *o, const json_t *v, si
 static int take_cache(struct change *c, const kvik_option *o, const json_t *v, size_t offset)
 {
     const char *s = json_string_value(v);
-    char shown[SETTINGS_SHOWN];
+    char shown[SHOWN];
     struct near near;
     if (!s) return settings_bad(c, o, v, "a name");
     if (kv_preset_find(s)) return take_text(c, s, offset);
@@ -168,7 +170,7 @@ static int take_cache(struct change *c, const kvik_option *o, const json_t *v, s
             return ERR(UNSUPPORTED, "%s: %s \"%s\" is not supported in this version", c->what,
                        o->name, s);
     }
-    settings_show(v, shown);
+    show(v, shown);
     if (near.best)
         return ERR(ARG, "%s: unknown %s %s; did you mean \"%s\"?", c->what, o->name, shown,
                    near.best);

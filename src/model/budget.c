@@ -13,7 +13,8 @@ size_t budget_row(const struct kv_site *site, uint32_t n_sites, enum dtype rows)
     return sum;
 }
 
-size_t budget_states(const struct kv_site *site, uint32_t n_sites)
+/* Bytes of the states of one sequence. */
+static size_t states_of(const struct kv_site *site, uint32_t n_sites)
 {
     size_t sum = 0;
     for (uint32_t i = 0; i < n_sites; i++)
@@ -68,7 +69,7 @@ size_t budget_bytes(const struct budget *b, size_t most, size_t *staging)
     size_t rows =
         (MIN((size_t)b->max_len, held_most(b)) + 3 * (size_t)KV_ATOM) * ((size_t)b->max_seqs + 1);
     size_t row = row_of(b) * (codec ? 2 : 1), want;
-    size_t states = 4 * ((size_t)b->max_seqs + 1) * budget_states(b->site, b->n_sites);
+    size_t states = 4 * ((size_t)b->max_seqs + 1) * states_of(b->site, b->n_sites);
     size_t stage = small ? staging_of(b) : 0;
     *staging = 0;
     if (small) rows = MIN(rows, 512 + (codec ? 6 : 4) * (size_t)KV_STRIP * b->max_seqs);

@@ -18,6 +18,5 @@ size_t budget_half(void);
 size_t budget_bytes(const struct budget *b, size_t most, size_t *staging);
 /* Returns how many tokens of a wanted step fit a streaming cache of so many bytes. */
 uint32_t budget_step(const struct budget *b, size_t bytes, size_t staging, uint32_t wish);
-/* Bytes of a token's rows over all sites, in type `rows`; of one sequence's states. */
+/* Bytes of the rows of one token over all sites, in type `rows`. */
 size_t budget_row(const struct kv_site *site, uint32_t n_sites, enum dtype rows);
-size_t budget_states(const struct kv_site *site, uint32_t n_sites);
