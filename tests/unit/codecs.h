@@ -87,19 +87,19 @@ __attribute__((format(printf, 3, 4))) static inline void codec_add(char *out, si
     va_end(a);
 }
 
-/* Writes the pair as cache_config has it. */
+/* Writes the pair as cache_config has it, both planes, so that no strategy's own codec is left; "" if none has one. */
 static inline void codec_config(const struct kv_codec_pair *o, char *out, size_t n)
 {
     static const char *const suffix[] = {"_key", "_value"};
     out[0] = '\0';
+    if (!o->plane[0].kind && !o->plane[1].kind) return;
+    codec_add(out, n, "\"residual_length\":%u", o->residual_length);
     for (int p = 0; p < 2; p++) {
         const struct kv_codec_kind *k = o->plane[p].kind;
-        if (!k) continue;
-        codec_add(out, n, "%s\"backend%s\":\"%s\"", *out ? "," : "", suffix[p], k->name);
-        for (uint32_t i = 0; i < k->n_options; i++)
+        codec_add(out, n, ",\"backend%s\":\"%s\"", suffix[p], k ? k->name : KV_CODEC_NONE);
+        for (uint32_t i = 0; k && i < k->n_options; i++)
             codec_add(out, n, ",\"%s%s\":%d", k->option[i].name, suffix[p], o->plane[p].value[i]);
     }
-    if (*out) codec_add(out, n, ",\"residual_length\":%u", o->residual_length);
 }
 
 /* The i-th way to encode heads of dim values; false: there are fewer.  None; then of every kind the usual values, others,

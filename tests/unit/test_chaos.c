@@ -6,6 +6,7 @@
  *
  * Not compared, as documented: a sequence imported under a codec (its rows are encoded again as one turn), and under a
  * codec one of a longrope model that a crop left in its long regime. */
+#include "codecs.h"
 #include "kvik.h"
 
 #include <stdarg.h>
@@ -38,7 +39,7 @@ struct world {
     kvik_cache *cache, *plain;
     bool codec, reserves, failed;
     uint64_t budget;
-    char text[600];
+    char text[1200];
     const char *what; /* the operation that runs */
     float *got, *want;
     struct truth seq[SEQS], trial;
@@ -497,7 +498,7 @@ enum { OPS = sizeof operations / sizeof *operations };
 /* ---- Configurations ---- */
 
 struct draw {
-    char keys[400], plain[300], memory[40]; /* members of cache_config; those of the plain cache */
+    char keys[900], plain[900], memory[40]; /* members of cache_config; those of the plain cache */
     kvik_cache_config config;
 };
 
@@ -511,8 +512,27 @@ static void add(char *out, size_t n, const char *format, ...)
     va_end(a);
 }
 
-static void draw_codec(char *out, size_t n)
+/* One of the registered codecs, for keys and values or one of them. */
+static void draw_variant(const struct world *w, char *out, size_t n)
 {
+    struct codec_variant v;
+    char *says;
+    uint32_t most = 1;
+    if (kvik_model_describe(opened[w->model], &says) < 0) abort();
+    const char *at = strstr(says, "\"head_dim\":");
+    uint32_t dim = at ? (uint32_t)strtoul(at + 11, NULL, 10) : 16;
+    kvik_free(says);
+    while (codec_variant(most, dim, &v))
+        most++;
+    if (codec_variant(between(1, most - 1), dim, &v)) add(out, n, ",%s", v.config);
+}
+
+static void draw_codec(const struct world *w, char *out, size_t n)
+{
+    if (dice(2)) {
+        draw_variant(w, out, n);
+        return;
+    }
     static const uint32_t groups[] = {4, 8, 16, 32, 64};
     bool hqq = dice(2);
     uint32_t nbits = hqq ? (uint32_t[]){1, 2, 3, 4, 8}[dice(5)] : dice(2) ? 2 : 4;
@@ -547,7 +567,7 @@ static void draw_config(struct world *w, struct draw *d)
     add(d->plain, sizeof d->plain, "{\"max_cache_len\":%u", MOST);
     if (context) snprintf(d->plain, sizeof d->plain, "{\"max_cache_len\":%u", context);
     add(d->keys, sizeof d->keys, "{\"max_cache_len\":%u", w->most);
-    char policy[200] = "";
+    char policy[700] = "";
     if (sink || dice(4) == 0) {
         uint32_t sinks = between(0, 6);
         add(policy, sizeof policy, ",\"window_length\":%u,\"num_sink_tokens\":%u",
@@ -555,7 +575,7 @@ static void draw_config(struct world *w, struct draw *d)
     } else if (dice(3) == 0) {
         add(policy, sizeof policy, ",\"sliding_window\":%u", between(1, 40));
     }
-    if (w->codec) draw_codec(policy, sizeof policy);
+    if (w->codec) draw_codec(w, policy, sizeof policy);
     add(d->keys, sizeof d->keys, "%s", policy);
     add(d->plain, sizeof d->plain, "%s}", policy);
     if (dice(3) == 0) add(d->keys, sizeof d->keys, ",\"test_block_rows\":%u", 16u << dice(5));
