@@ -98,7 +98,7 @@ static int run(uint32_t window)
     TRY(kv_open(&kv, &c));
     const char *name = window ? "window 512" : "full";
     static const uint32_t at[] = {100, 1200, 7000, 10000};
-    TRY(kv_new(kv, 0, &s));
+    TRY(kv_new(kv, NULL, &s));
     for (uint32_t i = 0; i < countof(at); i++) {
         TRY(grow(kv, s, at[i] - kv_len(kv, s)));
         TRY(fork_time(kv, s, &t));

@@ -86,7 +86,7 @@ static int find(struct kv *kv, kv_seq s)
         struct kv_prefix p = {.tok = ids, .n = n};
         ids[16] += miss;
         for (uint32_t i = 0; i < SAMPLES; i++) {
-            TRY(kv_new(kv, 0, &q));
+            TRY(kv_new(kv, NULL, &q));
             double at = now_seconds();
             TRY(kv_match(kv, q, &p, &have));
             t[miss][i] = now_seconds() - at;
@@ -109,7 +109,7 @@ static int others(struct kv *kv)
         for (uint32_t i = 0; i < countof(ids); i++)
             ids[i] = (int32_t)(1000 + k * 64 + i);
         struct kv_span span = {.n = countof(ids), .tok = ids};
-        TRY(kv_new(kv, 0, &s));
+        TRY(kv_new(kv, NULL, &s));
         span.seq = s;
         TRY(kv_begin(kv, &span, 1, &st));
         TRY(kv_commit(st, NULL));
@@ -139,7 +139,7 @@ static int run(void)
     kvik_seq s;
     TRY(kv_open(&x.kv, &config));
     int e = others(x.kv);
-    if (e >= 0) e = kv_new(x.kv, 0, &s);
+    if (e >= 0) e = kv_new(x.kv, NULL, &s);
     for (uint32_t i = 0; i < countof(at) && e >= 0; i++) {
         e = append(x.kv, s, at[i] - kv_len(x.kv, s));
         if (e >= 0) e = measure(&c, s);

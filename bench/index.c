@@ -38,7 +38,7 @@ static int keep(struct kv *kv, const int32_t *ids, uint32_t n, double *seconds)
     struct kv_step *st;
     uint32_t have;
     struct kv_prefix p = {.tok = ids, .n = n - 1};
-    TRY(kv_new(kv, 0, &s));
+    TRY(kv_new(kv, NULL, &s));
     TRY(kv_match(kv, s, &p, &have));
     for (uint32_t k; have < n; have += k) {
         k = MIN(n - have, 256u);
@@ -60,7 +60,7 @@ static int find(struct kv *kv, const int32_t *ids, uint32_t n, uint32_t want, do
     uint32_t have;
     kv_seq s;
     for (uint32_t i = 0; i < SAMPLES; i++) {
-        TRY(kv_new(kv, 0, &s));
+        TRY(kv_new(kv, NULL, &s));
         double at = now_seconds();
         TRY(kv_match(kv, s, &p, &have));
         t[i] = now_seconds() - at;

@@ -47,8 +47,8 @@ static int snapshot_new(const struct exec *x, kv_seq s, kvik_snapshot **out)
     p->size = sizeof *p;
     p->n_layers = x->m->n_sites;
     p->length = len;
-    p->regime = (uint32_t)kv_salt(x->kv, s);
-    p->pad = (uint32_t)(kv_salt(x->kv, s) >> 32);
+    p->regime = kv_salt(x->kv, s).regime;
+    p->pad = kv_salt(x->kv, s).pad;
     p->ids = mem_array(MAX(len, 1), sizeof *p->ids);
     p->layer = mem_array(p->n_layers, sizeof *p->layer);
     int e = p->ids && p->layer ? 0 : ERR_NOMEM;
@@ -200,8 +200,9 @@ KVIK_API int kvik_cache_import(kvik_cache *c, const kvik_snapshot *given, kvik_s
     float *buffer = mem_array(most, widest * sizeof *buffer);
     if (!buffer) return ERR_NOMEM;
     int e = exec_new(x, &s);
-    uint64_t pad = x->m->counts_padding ? in->pad : 0;
-    if (e >= 0) e = kv_resalt(x->kv, s, pad << 32 | MAX(in->regime, regime_of(x->m, in->length)));
+    struct kv_salt salt = {.regime = MAX(in->regime, regime_of(x->m, in->length)),
+                           .pad = x->m->counts_padding ? in->pad : 0};
+    if (e >= 0) e = kv_resalt(x->kv, s, &salt);
     if (e >= 0) {
         for (uint32_t done = 0, n; e >= 0 && done < in->length; done += n) {
             n = MIN(most, in->length - done);

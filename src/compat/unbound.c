@@ -172,7 +172,7 @@ static int store_open(struct unbound *u, struct unbound_layer *l)
 static int row_new(struct unbound *u, struct unbound_layer *l, kv_seq *out)
 {
     kv_seq s;
-    TRY(kv_new(l->kv, 0, &s));
+    TRY(kv_new(l->kv, NULL, &s));
     int e = is_static(u) ? kv_reserve(l->kv, s, kv_max_len(l->kv)) : 0;
     if (e < 0) {
         kv_drop(l->kv, s);

@@ -39,7 +39,7 @@ static int settle(struct assistant *s, struct helper *h, const struct draft_row 
     struct kv *kv = s->a->x->kv;
     uint32_t same = 0, have = 0;
     if (!h->sure) { /* an earlier call may have read the beginning */
-        TRY(kv_new(kv, 0, &h->sure));
+        TRY(kv_new(kv, NULL, &h->sure));
         return exec_match(s->a->x, h->sure, w->ids, w->n, 0, &have);
     }
     if (!h->guess) return 0;

@@ -47,7 +47,7 @@ int run_gather_rows(struct run *r)
     for (uint32_t i = 0; i < r->n; i += per) {
         struct row *w = &r->row[i];
         if (w->done) continue;
-        if (!r->g->use_cache) TRY(kv_new(r->x->kv, 0, &w->seq));
+        if (!r->g->use_cache) TRY(kv_new(r->x->kv, NULL, &w->seq));
         r->feed[k++] = (struct exec_feed){.seq = w->seq,
                                           .tok = w->ids + w->have,
                                           .n = w->n - w->have,

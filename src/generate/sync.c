@@ -212,8 +212,7 @@ static int choose(struct exec *x, struct sync *s, const struct sync_ids *ids, ui
 {
     kvik_sync *r = s->report;
     uint32_t offset = (uint32_t)r->offset, hinders;
-    bool padding =
-        x->m->counts_padding && !ids->append && kv_salt(x->kv, s->seq) != (uint64_t)ids->pad << 32;
+    bool padding = x->m->counts_padding && !ids->append && kv_salt(x->kv, s->seq).pad != ids->pad;
     TRY(longest(x, s->seq, padding ? 0 : offset + same, have, &hinders));
     bool regime = *have && offset + ids->n > *have &&
                   regime_changes(x, s->seq, offset + ids->n - s->len); /* may be below 0: modulo */
@@ -294,7 +293,7 @@ static void recompute(struct exec *x, struct sync *s)
             if (s->turn[i].pos < have && have < s->turn[i].pos + s->turn[i].n)
                 whole = s->turn[i].pos;
     } while (e >= 0 && whole < have);
-    if (e >= 0 && !have) e = kv_resalt(x->kv, s->seq, s->salt);
+    if (e >= 0 && !have) e = kv_resalt(x->kv, s->seq, &s->salt);
     if (e >= 0) (void)exec_replay(x, s->seq, s->tok, s->turn, s->n_turns, have, s->len);
 }
 

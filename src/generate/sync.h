@@ -14,7 +14,7 @@ struct sync {
     int32_t *tok;
     struct kv_turn *turn;
     uint32_t len, n_turns;
-    uint64_t salt;
+    struct kv_salt salt;
     kvik_sync *report; /* owned; may be taken */
 };
 struct sync_ids {

@@ -21,7 +21,7 @@ struct kv_image {
     uint32_t len, cross, n_turns;
     bool turn_open;
     bool foreign; /* rows were not computed from the tokens */
-    uint64_t salt;
+    struct kv_salt salt;
     const int32_t *tok;         /* [len] */
     const struct kv_turn *turn; /* [n_turns] */
     const uint32_t *unseen;     /* [n_groups][2] rows before it were never given: at all, raw */

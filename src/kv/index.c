@@ -76,7 +76,7 @@ void index_keys(struct kv *kv, struct seq *s, uint32_t most)
     for (uint32_t i = s->n_keys; i < MIN(most, len / KV_STRIP); i++) {
         unsigned char first[KV_KEY], *key = s->key + (size_t)i * KV_KEY;
         if (index_known(s->tok + i * KV_STRIP, KV_STRIP) < KV_STRIP) return;
-        if (!i) key_first(kv, s->salt, first);
+        if (!i) key_first(kv, &s->salt, first);
         key_next(kv, i ? key - KV_KEY : first, s->tok, s->turn, s->n_turns, i, key);
         s->n_keys = i + 1;
     }
@@ -92,7 +92,7 @@ struct query {
     uint32_t n, n_keys;
     const struct kv_turn *turn;
     uint32_t n_turns;
-    uint64_t salt;
+    struct kv_salt salt;
 };
 
 static const unsigned char *query_key(const struct kv *kv, uint32_t i)
@@ -107,7 +107,7 @@ static uint32_t look(const struct kv *kv, const struct query *q, const struct se
 {
     uint32_t m = 0, end = MIN(q->n, d->len);
     *why = KV_MISS_NEW;
-    if (d->salt != q->salt) return 0;
+    if (!kv_salt_same(&d->salt, &q->salt)) return 0;
     for (m = kv_fault.trust_keys ? MIN(n, end) : 0; m < end && q->tok[m] == d->tok[m];)
         m++;
     m = kv_fault.trust_keys ? m : MIN(m, index_known(q->tok, m));
@@ -183,7 +183,7 @@ static struct seq *search(struct kv *kv, const struct query *q, uint32_t *most, 
 static int attach(struct kv *kv, uint32_t slot, const struct seq *d, uint32_t m)
 {
     struct seq *s = seq_own(kv, slot);
-    uint64_t salt = s->salt;
+    struct kv_salt salt = s->salt;
     pledge_leave(kv, s);
     seq_clone(kv, d, s);
     seq_cut(kv, s, m);
@@ -215,7 +215,7 @@ static enum kv_miss reason(const struct kv *kv, const struct query *q, enum kv_m
     for (uint32_t looks = 0; ref && looks < KV_LOOKS; ref = index_next(kv, ref), looks++) {
         const struct seq *d = index_seq(kv, ref);
         if (!index_donor(d) || memcmp(d->tok, q->tok, KV_STRIP * sizeof *q->tok) != 0) continue;
-        if (d->salt == q->salt) return KV_MISS_TURNS;
+        if (kv_salt_same(&d->salt, &q->salt)) return KV_MISS_TURNS;
         said = KV_MISS_SALT;
     }
     if (said == KV_MISS_SALT) return said;
@@ -228,7 +228,7 @@ static void query_keys(struct kv *kv, struct query *q)
 {
     unsigned char first[KV_KEY], *key = kv->index.key;
     uint32_t blocks = index_known(q->tok, q->n) / KV_STRIP;
-    if (blocks) key_first(kv, q->salt, first);
+    if (blocks) key_first(kv, &q->salt, first);
     for (; q->n_keys < blocks; q->n_keys++, key += KV_KEY)
         key_next(kv, q->n_keys ? key - KV_KEY : first, q->tok, q->turn, q->n_turns, q->n_keys, key);
 }

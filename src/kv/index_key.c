@@ -30,13 +30,15 @@ static void end(struct sha256_ctx *h, unsigned char out[KV_KEY])
     memset(out + 1, 0, KV_KEY - 1);
 }
 
-void key_first(const struct kv *kv, uint64_t salt, unsigned char out[KV_KEY])
+void key_first(const struct kv *kv, const struct kv_salt *salt, unsigned char out[KV_KEY])
 {
     struct sha256_ctx h;
     sha256_init(&h);
-    put_text(&h, "kvik prefix 1");
-    put32(&h, (uint32_t)salt);
-    put32(&h, (uint32_t)(salt >> 32));
+    put_text(&h, "kvik prefix 2");
+    put32(&h, salt->regime);
+    put32(&h, salt->pad);
+    sha256_update(&h, KV_DIGEST, salt->adapter);
+    sha256_update(&h, KV_DIGEST, salt->source);
     put32(&h, kv->index.turns);
     for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
         const struct kv_group *g = &kv->group[gi].c;

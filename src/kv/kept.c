@@ -11,7 +11,8 @@
 static bool covers(const struct kv *kv, const struct seq *s, const struct seq *part)
 {
     uint32_t len = part->len - part->len % KV_STRIP;
-    if (!index_donor(s) || s == part || s->salt != part->salt || s->len < len) return false;
+    if (!index_donor(s) || s == part || !kv_salt_same(&s->salt, &part->salt) || s->len < len)
+        return false;
     if (memcmp(s->tok, part->tok, len * sizeof *s->tok) != 0) return false;
     if (kv->index.turns &&
         (index_turns_same(s->turn, s->n_turns, part->turn, part->n_turns) < len ||

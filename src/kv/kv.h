@@ -87,10 +87,22 @@ struct kv_config {
 int kv_open(struct kv **out, const struct kv_config *cfg);
 void kv_close(struct kv *kv); /* an open step is aborted */
 
+/* All but tokens and turns that decides what the rows of a sequence hold.  It is part of the keys of the prefix index and
+ * compared besides: rows of another salt are never shared. */
+#define KV_DIGEST 32u
+struct kv_salt {
+    uint32_t regime; /* of rotary frequencies (model/regime.c) */
+    uint32_t pad;    /* masked columns before the first row, where the model counts them */
+    uint8_t adapter[KV_DIGEST]; /* SHA-256 of what changes the weights; zeros: nothing does */
+    uint8_t source[KV_DIGEST];  /* SHA-256 of what an encoder was given; zeros: there is none */
+};
+
 /* Sequences.  Nothing here copies rows.  ERR_BUSY while a step that names the sequence is open. */
-int kv_new(struct kv *kv, uint64_t salt, kv_seq *out); /* salt: all but tokens that shapes rows */
-uint64_t kv_salt(const struct kv *kv, kv_seq s); /* 0 of a stale one; forks and reorders carry it */
-int kv_resalt(struct kv *kv, kv_seq s, uint64_t salt); /* ERR_ARG if s has rows */
+int kv_new(struct kv *kv, const struct kv_salt *salt, kv_seq *out); /* NULL: all zero */
+/* All zero of a stale one; forks and reorders carry it. */
+struct kv_salt kv_salt(const struct kv *kv, kv_seq s);
+bool kv_salt_same(const struct kv_salt *a, const struct kv_salt *b);
+int kv_resalt(struct kv *kv, kv_seq s, const struct kv_salt *salt); /* ERR_ARG if s has rows */
 int kv_fork(struct kv *kv, kv_seq src, kv_seq *out);
 int kv_drop(struct kv *kv, kv_seq s);
 /* beam[i] becomes what beam[from[i]] was, all at once. */
@@ -204,7 +216,8 @@ struct kv_kept {
     uint32_t len;
     const struct kv_turn *turn;
     uint32_t n_turns;
-    uint64_t salt, used; /* used: grows with every time it is wanted */
+    struct kv_salt salt;
+    uint64_t used; /* grows with every time it is wanted */
 };
 bool kv_kept(const struct kv *kv, uint32_t i, struct kv_kept *out);
 

@@ -112,13 +112,14 @@ struct seq {       /* contents, named by one slot or several (forks that nobody 
     uint32_t n_turns, n_keys;
     bool turn_open; /* the last turn is not complete */
     bool busy;
-    bool pinned;         /* its checkpoints are not evicted now */
-    bool marked;         /* its returnable pages carry marks */
-    bool kept;           /* nobody owns them, but others may go on from them (index.c) */
-    bool foreign;        /* rows that were not computed from the tokens: nobody goes on from them */
-    uint64_t salt, used; /* used: kv.clock when kept contents were last wanted */
-    size_t pledge;       /* bytes of the reserve, without the marks */
-    int32_t *tok;        /* [max_len] */
+    bool pinned;  /* its checkpoints are not evicted now */
+    bool marked;  /* its returnable pages carry marks */
+    bool kept;    /* nobody owns them, but others may go on from them (index.c) */
+    bool foreign; /* rows that were not computed from the tokens: nobody goes on from them */
+    struct kv_salt salt;
+    uint64_t used;        /* kv.clock when kept contents were last wanted */
+    size_t pledge;        /* bytes of the reserve, without the marks */
+    int32_t *tok;         /* [max_len] */
     struct kv_turn *turn; /* [max_len / 2 + 2] */
     unsigned char *key;   /* [n_keys] chained keys of the leading full blocks; NULL: no index */
     struct seq_group *g;  /* [n_groups] */
@@ -430,7 +431,7 @@ struct seq *index_seq(const struct kv *kv, uint64_t ref);
 /* index_key.c */
 void key_tokens(const int32_t *tok,
                 unsigned char out[KV_KEY]); /* of the first block's tokens alone */
-void key_first(const struct kv *kv, uint64_t salt, unsigned char out[KV_KEY]);
+void key_first(const struct kv *kv, const struct kv_salt *salt, unsigned char out[KV_KEY]);
 /* Of block i, after the key of the block before (of the first: key_first). */
 void key_next(const struct kv *kv, const unsigned char *before, const int32_t *tok,
               const struct kv_turn *turn, uint32_t n_turns, uint32_t i, unsigned char out[KV_KEY]);

@@ -194,7 +194,7 @@ int kv_load(struct kv *kv, const struct kv_image *im, struct kv_source *src, kv_
     size_t most = 1;
     TRY(image_check(kv, im));
     if (kv->step.open) return ERR(BUSY, "cache: a step is open; commit or abort it first");
-    TRY(kv_new(kv, im->salt, &handle));
+    TRY(kv_new(kv, &im->salt, &handle));
     struct loading v = {.kv = kv, .src = src};
     for (uint32_t i = 0; i < FORMS * kv->n_groups; i++)
         most = MAX(most, image_most(&kv->group[i / FORMS], i % FORMS));

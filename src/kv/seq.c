@@ -59,7 +59,8 @@ void seq_reset(struct kv *kv, struct seq *s)
 {
     s->len = s->cross = s->n_turns = 0;
     s->turn_open = s->kept = s->foreign = false;
-    s->salt = s->n_keys = 0;
+    s->salt = (struct kv_salt){0};
+    s->n_keys = 0;
     for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
         s->g[gi].unseen = s->g[gi].raw_unseen = 0;
         for (uint32_t f = 0; f < FORMS; f++)
@@ -103,21 +104,28 @@ static struct seq *spare_take(struct kv *kv)
     return s;
 }
 
-int kv_new(struct kv *kv, uint64_t salt, kv_seq *out)
+int kv_new(struct kv *kv, const struct kv_salt *salt, kv_seq *out)
 {
     uint32_t i = 0;
     TRY(slot_take(kv, &i));
     struct seq *s = spare_take(kv);
-    s->salt = salt;
+    if (salt) s->salt = *salt;
     own_join(kv, i, s);
     *out = handle_of(kv, i);
     return 0;
 }
 
-uint64_t kv_salt(const struct kv *kv, kv_seq handle)
+struct kv_salt kv_salt(const struct kv *kv, kv_seq handle)
 {
     const struct slot *slot = slot_of(kv, handle);
-    return slot ? kv->seq[slot->seq].salt : 0;
+    return slot ? kv->seq[slot->seq].salt : (struct kv_salt){0};
+}
+
+bool kv_salt_same(const struct kv_salt *a, const struct kv_salt *b)
+{
+    return a->regime == b->regime && a->pad == b->pad &&
+           memcmp(a->adapter, b->adapter, sizeof a->adapter) == 0 &&
+           memcmp(a->source, b->source, sizeof a->source) == 0;
 }
 
 uint32_t kv_reserved(const struct kv *kv, kv_seq handle)
@@ -126,13 +134,13 @@ uint32_t kv_reserved(const struct kv *kv, kv_seq handle)
     return slot ? slot->reserve : 0;
 }
 
-int kv_resalt(struct kv *kv, kv_seq handle, uint64_t salt)
+int kv_resalt(struct kv *kv, kv_seq handle, const struct kv_salt *salt)
 {
     struct seq *s;
     TRY(seq_idle(kv, handle, &s));
     if (s->len || s->cross)
         return ERR(ARG, "cache: the salt of %u rows cannot change, trim them first", s->len);
-    seq_own(kv, slot_index(kv, handle))->salt = salt;
+    seq_own(kv, slot_index(kv, handle))->salt = *salt;
     return 0;
 }
 

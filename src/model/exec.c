@@ -201,9 +201,9 @@ static int prepare(struct exec *x, const struct exec_span *span, uint32_t n)
     p->embeds = p->probed = false;
     for (uint32_t i = 0; i < n; i++) {
         const struct exec_span *s = &span[i];
-        uint64_t salt = kv_salt(x->kv, s->rows.seq);
-        uint32_t len = s->rows.cross ? 0 : kv_len(x->kv, s->rows.seq), regime = (uint32_t)salt;
-        uint32_t pad = (uint32_t)(salt >> 32);
+        struct kv_salt salt = kv_salt(x->kv, s->rows.seq);
+        uint32_t len = s->rows.cross ? 0 : kv_len(x->kv, s->rows.seq), regime = salt.regime;
+        uint32_t pad = salt.pad;
         p->embeds |= s->feed && s->feed->embeds;
         p->probed |= s->feed && s->feed->probe;
         if (s->rows.n > x->step_tokens - t)
@@ -288,7 +288,7 @@ void exec_settle(struct exec *x, kv_seq seq, kv_seq backup, bool failed)
 int exec_new(struct exec *x, kv_seq *out)
 {
     kv_seq s;
-    TRY(kv_new(x->kv, 0, &s));
+    TRY(kv_new(x->kv, NULL, &s));
     int e = x->reserve ? kv_reserve(x->kv, s, x->max_len) : 0;
     if (e < 0) {
         kv_drop(x->kv, s);

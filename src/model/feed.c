@@ -137,8 +137,11 @@ static int begin(struct exec *x, const struct exec_feed *feed, struct exec_fed *
     g[i] = (struct exec_fed){.start = kv_len(x->kv, feed[i].seq),
                              .moved = moved(x, &feed[i]),
                              .rows = job_wanted(&feed[i], 0, feed[i].n)};
-    if (!g[i].start && x->m->counts_padding) /* rows then depend on it, hence the salt */
-        TRY(kv_resalt(x->kv, feed[i].seq, (uint64_t)feed[i].pad << 32));
+    if (!g[i].start && x->m->counts_padding) { /* rows then depend on it, hence the salt */
+        struct kv_salt salt = kv_salt(x->kv, feed[i].seq);
+        salt.pad = feed[i].pad;
+        TRY(kv_resalt(x->kv, feed[i].seq, &salt));
+    }
     if (!feed[i].loose && regime_changes(x, feed[i].seq, feed[i].n))
         TRY(keep_shared(x, feed, g, i));
     TRY(regime_enter(x, i, feed[i].seq, feed[i].n, &g[i].again));

@@ -8,10 +8,11 @@
 int exec_match(struct exec *x, kv_seq seq, const int32_t *ids, uint32_t n, uint32_t pad,
                uint32_t *have)
 {
-    uint64_t salt = x->regime_rows ? regime_of(x->m, n) : 0;
-    if (x->m->counts_padding) salt = (uint64_t)pad << 32;
+    struct kv_salt salt = kv_salt(x->kv, seq);
+    salt.regime = x->regime_rows ? regime_of(x->m, n) : 0;
+    salt.pad = x->m->counts_padding ? pad : 0;
     *have = 0;
     if (!n || kv_len(x->kv, seq)) return 0;
-    TRY(kv_resalt(x->kv, seq, salt));
+    TRY(kv_resalt(x->kv, seq, &salt));
     return kv_match(x->kv, seq, &(struct kv_prefix){.tok = ids, .n = n - 1}, have);
 }

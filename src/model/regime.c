@@ -14,7 +14,7 @@ struct regime_past {      /* what one feed dropped */
     int32_t *tok;         /* [regime_rows] */
     struct kv_turn *turn; /* [regime_rows / 2 + 1] */
     uint32_t n, n_turns;
-    uint64_t salt;
+    struct kv_salt salt;
 };
 
 uint32_t regime_of(const struct model *m, uint32_t len)
@@ -59,15 +59,17 @@ const int32_t *regime_rows(const struct exec *x, uint32_t i)
 bool regime_changes(const struct exec *x, kv_seq seq, uint32_t n)
 {
     uint32_t len = kv_len(x->kv, seq);
-    return x->regime_rows && len && regime_of(x->m, len + n) != kv_salt(x->kv, seq);
+    return x->regime_rows && len && regime_of(x->m, len + n) != kv_salt(x->kv, seq).regime;
 }
 
 int regime_enter(struct exec *x, uint32_t i, kv_seq seq, uint32_t n, uint32_t *again)
 {
     uint32_t len = kv_len(x->kv, seq), regime = regime_of(x->m, len + n), have;
     const int32_t *tok = kv_tokens(x->kv, seq);
-    if (!x->regime_rows || regime == kv_salt(x->kv, seq)) return 0;
-    if (len == 0) return kv_resalt(x->kv, seq, regime);
+    struct kv_salt salt = kv_salt(x->kv, seq);
+    if (!x->regime_rows || regime == salt.regime) return 0;
+    salt.regime = regime;
+    if (len == 0) return kv_resalt(x->kv, seq, &salt);
     struct regime_past *p = &x->past[i];
     assert(len <= x->regime_rows);
     for (uint32_t t = 0; t < len; t++)
@@ -83,7 +85,7 @@ int regime_enter(struct exec *x, uint32_t i, kv_seq seq, uint32_t n, uint32_t *a
     p->salt = kv_salt(x->kv, seq);
     TRY(kv_trim(x->kv, seq, 0, &have));
     *again = len;
-    return kv_resalt(x->kv, seq, regime);
+    return kv_resalt(x->kv, seq, &salt);
 }
 
 int regime_back(struct exec *x, uint32_t i, kv_seq seq)
@@ -91,7 +93,7 @@ int regime_back(struct exec *x, uint32_t i, kv_seq seq)
     const struct regime_past *p = &x->past[i];
     uint32_t have;
     TRY(kv_trim(x->kv, seq, 0, &have));
-    int e = kv_resalt(x->kv, seq, p->salt);
+    int e = kv_resalt(x->kv, seq, &p->salt);
     if (e >= 0) e = exec_replay(x, seq, p->tok, p->turn, p->n_turns, 0, p->n);
     if (e < 0) (void)kv_trim(x->kv, seq, 0, &have);
     return e;

@@ -56,7 +56,7 @@ static void look(struct search *s, const char *path)
     struct session file;
     if (session_open_file(path, &f, &file) < 0) return;
     bool fits = session_agree(s->meta, file.meta, path) >= 0 && file.n_seqs == 1;
-    if (fits && !file.seq[0].im.foreign && !(file.seq[0].im.salt >> 32)) {
+    if (fits && !file.seq[0].im.foreign && !file.seq[0].im.salt.pad) {
         const struct session_seq *q = &file.seq[0];
         struct found now = {.len = q->im.len};
         snprintf(now.path, sizeof now.path, "%s", path);
@@ -230,7 +230,7 @@ KVIK_API int kvik_prefix_save(kvik_cache *c, const char *dir, kvik_seq s, uint64
     f->ids = kv_tokens(c->x->kv, s);
     f->n = kv_len(c->x->kv, s);
     bool known = f->n >= LEAST && !kv_foreign(c->x->kv, s) && !kv_by_turns(c->x->kv) &&
-                 !(kv_salt(c->x->kv, s) >> 32);
+                 !kv_salt(c->x->kv, s).pad;
     for (size_t i = 0; i < f->n; i++)
         known &= f->ids[i] >= 0;
     int e = 0;

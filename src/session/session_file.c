@@ -179,7 +179,13 @@ static int read_seq(struct session_io *io, struct cursor *c, const struct sessio
     im->cross = take32(c);
     im->n_turns = take32(c);
     uint32_t flags = take32(c);
-    im->salt = take(c, 8);
+    im->salt.regime = take32(c);
+    im->salt.pad = take32(c);
+    const uint8_t *digests = flags & SESSION_DIGESTS ? take_bytes(c, 2 * KV_DIGEST) : NULL;
+    if (digests) {
+        memcpy(im->salt.adapter, digests, KV_DIGEST);
+        memcpy(im->salt.source, digests + KV_DIGEST, KV_DIGEST);
+    }
     im->turn_open = flags & 1;
     im->foreign = flags >> 1 & 1;
     uint32_t n_unseen = take_count(c, 2 * s->n_groups, 4);
@@ -207,7 +213,7 @@ static int read_seq(struct session_io *io, struct cursor *c, const struct sessio
             return damaged(io, "its blocks do not ascend");
     }
     point(q);
-    return c->bad || flags > 3 ? damaged(io, "its manifest") : 0;
+    return c->bad || flags > 7 ? damaged(io, "its manifest") : 0;
 }
 
 static int by_place(const void *a, const void *b)

@@ -9,6 +9,7 @@
 
 #define SESSION_MAGIC   "KVIKSESS"
 #define SESSION_VERSION 1u
+#define SESSION_DIGESTS 4u    /* flag of a sequence: its salt has digests */
 #define SESSION_DATA    1024u /* where chunks begin */
 #define SESSION_SLOT    128u  /* bytes of a slot */
 /* The first slot, and the distance to the second, which lies in another sector. */

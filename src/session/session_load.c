@@ -58,7 +58,8 @@ static int give_same(struct kv_source *source, const struct kv_chunk *c, kv_seq 
 static int image_check(const kvik_cache *c, const struct kv_image *im, const char *what)
 {
     const struct exec *x = c->x;
-    uint32_t regime = (uint32_t)im->salt, pad = (uint32_t)(im->salt >> 32);
+    uint32_t regime = im->salt.regime, pad = im->salt.pad;
+    struct kv_salt known = {.regime = regime, .pad = pad};
     if (im->len > x->max_len)
         return ERR(LIMIT, "%s: a sequence of %u tokens, max_cache_len is %u", what, im->len,
                    x->max_len);
@@ -66,6 +67,12 @@ static int image_check(const kvik_cache *c, const struct kv_image *im, const cha
         if (im->tok[i] < -1 || (im->tok[i] >= 0 && (uint32_t)im->tok[i] >= x->m->vocab))
             return ERR(FORMAT, "%s: token id %d is outside the vocabulary of %u", what, im->tok[i],
                        x->m->vocab);
+    if (!kv_salt_same(&im->salt, &known))
+        return ERR(
+            UNSUPPORTED,
+            "%s: the rows were computed with an adapter or after an encoder, and this model has "
+            "neither",
+            what);
     if ((regime && regime_of(x->m, regime) != regime) || (pad && !x->m->counts_padding))
         return ERR(FORMAT,
                    "%s: the rows have a rotary regime or a padding that this model does not have",

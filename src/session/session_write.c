@@ -49,10 +49,17 @@ static void put_bytes(uint8_t **at, const void *data, size_t n)
     *at += n;
 }
 
+static bool has_digests(const struct kv_image *im)
+{
+    struct kv_salt none = {.regime = im->salt.regime, .pad = im->salt.pad};
+    return !kv_salt_same(&im->salt, &none);
+}
+
 static size_t seq_bytes(const struct session *s, const struct session_seq *q)
 {
-    return 16 + 8 + 8 * (size_t)s->n_groups + 4 * (size_t)q->im.len + 8 * (size_t)q->im.n_turns +
-           4 + 64 * (size_t)q->n_parts;
+    size_t digests = has_digests(&q->im) ? 2 * KV_DIGEST : 0;
+    return 16 + 8 + digests + 8 * (size_t)s->n_groups + 4 * (size_t)q->im.len +
+           8 * (size_t)q->im.n_turns + 4 + 64 * (size_t)q->n_parts;
 }
 
 static void put_seq(uint8_t **at, const struct session *s, const struct session_seq *q)
@@ -61,8 +68,13 @@ static void put_seq(uint8_t **at, const struct session *s, const struct session_
     put(at, im->len, 4);
     put(at, im->cross, 4);
     put(at, im->n_turns, 4);
-    put(at, im->turn_open | im->foreign << 1, 4);
-    put(at, im->salt, 8);
+    put(at, im->turn_open | im->foreign << 1 | (has_digests(im) ? SESSION_DIGESTS : 0), 4);
+    put(at, im->salt.regime, 4);
+    put(at, im->salt.pad, 4);
+    if (has_digests(im)) {
+        put_bytes(at, im->salt.adapter, KV_DIGEST);
+        put_bytes(at, im->salt.source, KV_DIGEST);
+    }
     for (uint32_t i = 0; i < 2 * s->n_groups; i++)
         put(at, q->unseen[i], 4);
     for (uint32_t i = 0; i < im->len; i++)

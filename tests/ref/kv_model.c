@@ -363,8 +363,8 @@ static void op_new(struct model *m)
     m->doing = "new";
     struct mseq *s = model_vacant(m);
     kv_seq h = 0;
-    uint64_t salt = model_chance(m, 80) ? 1 : 2;
-    int e = kv_new(m->kv, salt, &h);
+    struct kv_salt salt = model_salt(m);
+    int e = kv_new(m->kv, &salt, &h);
     WANT((e == 0) == (s != NULL), "new", (uint64_t)-e, 0);
     if (e < 0) return;
     *s = (struct mseq){.used = true, .handle = h, .salt = salt};

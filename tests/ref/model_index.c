@@ -47,10 +47,21 @@ void model_keep(struct model *m)
     k->s.open = false;
 }
 
+struct kv_salt model_salt(struct model *m)
+{
+    struct kv_salt s = {.regime = 1};
+    uint32_t which = model_chance(m, 80) ? 0 : 1 + model_rnd(m, 4);
+    s.regime += which == 1;
+    s.pad = which == 2;
+    s.adapter[5] = which == 3;
+    s.source[31] = which == 4;
+    return s;
+}
+
 struct mquery {
     int32_t tok[LEN];
     uint32_t start[LEN], n;
-    uint64_t salt;
+    struct kv_salt salt;
     struct kv_turn turn[LEN];
     uint32_t n_turns;
 };
@@ -60,7 +71,7 @@ static void draw(struct model *m, const struct mseq *src, struct mquery *q)
 {
     uint32_t n = src ? model_rnd(m, src->len + 1) : 0, more = model_rnd(m, 40);
     if (src && model_chance(m, 40)) n = src->len;
-    q->salt = src && model_chance(m, 90) ? src->salt : 1;
+    q->salt = src && model_chance(m, 90) ? src->salt : model_salt(m);
     q->n = n;
     if (n) memcpy(q->tok, src->tok, n * sizeof *q->tok);
     if (n) memcpy(q->start, src->start, n * sizeof *q->start);
@@ -83,7 +94,7 @@ static uint32_t longest(struct model *m, const struct mquery *q, const struct ms
 {
     uint32_t n = 0, end = MIN(q->n, s->len);
     bool turns = m->kv->index.turns;
-    if (q->salt != s->salt || s->cross || d->foreign) return 0;
+    if (!kv_salt_same(&q->salt, &s->salt) || s->cross || d->foreign) return 0;
     while (n < end && q->tok[n] == s->tok[n] && q->tok[n] >= 0 &&
            (!turns || q->start[n] == s->start[n]))
         n++;
@@ -115,7 +126,7 @@ void model_match(struct model *m)
         if (d && exact && sure) best = MAX(best, longest(m, &q, c, d));
     }
     kv_seq h;
-    WANT(kv_new(kv, q.salt, &h) == 0, "new", 0, 0);
+    WANT(kv_new(kv, &q.salt, &h) == 0, "new", 0, 0);
     uint32_t reserve = model_chance(m, 20) ? model_rnd(m, m->cfg.max_len) : 0;
     if (reserve && kv_reserve(kv, h, reserve) < 0) reserve = 0;
     bool promised = kv->pledged || kv->mark_debt; /* then fewer rows may have to do */
@@ -125,7 +136,8 @@ void model_match(struct model *m)
     if (!have) {
         bool room = kv_match_reason(kv) != KV_MISS_ROOM;
         WANT(!best || !m->cfg.index || reserve || !room, "a prefix was not found", best, 0);
-        WANT(kv_len(kv, h) == 0 && kv_salt(kv, h) == q.salt, "a miss changed something", 0, 0);
+        struct kv_salt has = kv_salt(kv, h);
+        WANT(kv_len(kv, h) == 0 && kv_salt_same(&has, &q.salt), "a miss changed something", 0, 0);
         *s = (struct mseq){.used = true, .handle = h, .salt = q.salt, .reserve = reserve};
         return;
     }
@@ -140,7 +152,8 @@ void model_match(struct model *m)
         known = m->kept[i].used && m->kept[i].at == kv->index.donor;
         if (known) from = m->kept[i].s;
     }
-    WANT(known && have <= from.len && from.salt == q.salt, "the donor", kv->index.donor->id, have);
+    WANT(known && have <= from.len && kv_salt_same(&from.salt, &q.salt), "the donor",
+         kv->index.donor->id, have);
     for (uint32_t i = 0; i < have; i++)
         WANT(from.tok[i] == q.tok[i] && q.tok[i] >= 0, "other tokens", i, have);
     for (uint32_t i = 0; i < have && kv->index.turns; i++)

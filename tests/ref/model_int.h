@@ -16,7 +16,7 @@ struct mseq {
     kv_seq handle;
     bool used, busy, open, trimmed;
     uint32_t len, cross, reserve;
-    uint64_t salt;
+    struct kv_salt salt;
     uint64_t row[LEN], xrow[LEN];
     uint32_t start[LEN]; /* first row of the update that row belongs to */
     int32_t tok[LEN];
@@ -75,6 +75,8 @@ struct mseq *model_vacant(struct model *m); /* the next that kv_new or a fork ma
 bool model_resumable(struct model *m, const struct mseq *s, const struct seq *q, uint32_t r);
 
 /* model_index.c: kv_keep and kv_match */
+struct kv_salt
+model_salt(struct model *m); /* mostly the same one, else one that differs in one field */
 void model_keep(struct model *m);
 void model_match(struct model *m);
 

@@ -303,6 +303,42 @@ static void test_other_conditions(void **state)
     kvik_model_close(m);
 }
 
+/* A regime of frequencies and a padding together: the fields of a salt do not disturb each other. */
+static void test_regime_and_padding(void **state)
+{
+    (void)state;
+    kvik_model *m = open_model("phi3"); /* whose frequencies change at 33 tokens */
+    kvik_cache *c = open_cache(
+        m,
+        &(kvik_cache_config){.size = sizeof(kvik_cache_config), .max_sequences = 4, .threads = 1});
+    struct model *inside = (struct model *)(uintptr_t)c->x->m;
+    static int32_t ids[60];
+    uint32_t have;
+    kv_seq s, t;
+    inside->counts_padding = true;
+    fill(ids, 60, kvik_model_vocab(m), 4);
+    assert_int_equal(exec_new(c->x, &s), 0);
+    for (uint32_t at = 0; at < 60; at += 20) { /* the second feed changes the regime */
+        struct exec_feed f = {.seq = s, .tok = ids + at, .n = 20, .pad = 5};
+        assert_int_equal(exec_feed(c->x, &f, 1, 0, NULL, NULL, NULL), 0);
+        struct kv_salt salt = kv_salt(c->x->kv, s);
+        assert_int_equal(salt.pad, 5);
+        assert_int_equal(salt.regime, regime_of(c->x->m, at + 20));
+        assert_int_equal(salt.regime != 0, at > 0);
+    }
+    assert_int_equal(exec_new(c->x, &t), 0);
+    assert_int_equal(exec_match(c->x, t, ids, 60, 0, &have), 0);
+    assert_true(have == 0 && kv_match_reason(c->x->kv) == KV_MISS_SALT);
+    assert_int_equal(exec_match(c->x, t, ids, 30, 5, &have), 0); /* the other regime */
+    assert_true(have == 0 && kv_match_reason(c->x->kv) == KV_MISS_SALT);
+    assert_int_equal(exec_match(c->x, t, ids, 60, 5, &have), 0);
+    assert_int_equal(have, 59);
+    assert_int_equal(kv_salt(c->x->kv, t).pad, 5);
+    inside->counts_padding = false;
+    kvik_cache_close(c);
+    kvik_model_close(m);
+}
+
 /* Recurrent states take part through their checkpoints: the store alone, until a model has them. */
 static void test_states(void **state)
 {
@@ -333,8 +369,9 @@ static void test_states(void **state)
     uint32_t have;
     kv_seq s;
     fill(ids, 100, 1000, 1);
+    struct kv_salt salt = {.regime = 7};
     assert_int_equal(kv_open(&kv, &config), 0);
-    assert_int_equal(kv_new(kv, 7, &s), 0);
+    assert_int_equal(kv_new(kv, &salt, &s), 0);
     for (uint32_t i = 0; i < 50; i += 10) {
         struct kv_span sp = {.seq = s, .n = 10, .tok = ids + i, .turn = true, .last = i == 20};
         assert_int_equal(kv_begin(kv, &sp, 1, &st), 0);
@@ -342,12 +379,12 @@ static void test_states(void **state)
     }
     assert_int_equal(kv_keep(kv, s), 0);
     assert_true(kv_kept(kv, 0, &kept) && !kv_kept(kv, 1, &kept));
-    assert_true(kept.len == 50 && kept.salt == 7 && kept.tok[49] == ids[49]);
+    assert_true(kept.len == 50 && kept.salt.regime == 7 && kept.tok[49] == ids[49]);
     static const struct {
         uint32_t n, have;
     } want[] = {{100, 50}, {50, 50}, {49, 48}, {47, 32}, {31, 30}, {29, 16}, {16, 16}, {15, 0}};
     for (uint32_t i = 0; i < countof(want); i++) {
-        assert_int_equal(kv_new(kv, 7, &s), 0);
+        assert_int_equal(kv_new(kv, &salt, &s), 0);
         struct kv_prefix p = {.tok = ids, .n = want[i].n};
         assert_int_equal(kv_match(kv, s, &p, &have), 0);
         assert_int_equal(have, want[i].have);
@@ -378,7 +415,7 @@ static uint32_t found(struct kv *kv, const int32_t *ids, uint32_t n)
     kv_seq s;
     uint32_t have;
     struct kv_prefix p = {.tok = ids, .n = n};
-    assert_int_equal(kv_new(kv, 0, &s), 0);
+    assert_int_equal(kv_new(kv, NULL, &s), 0);
     assert_int_equal(kv_match(kv, s, &p, &have), 0);
     assert_int_equal(kv_len(kv, s), have);
     assert_int_equal(kv_drop(kv, s), 0);
@@ -413,7 +450,7 @@ static void test_budget(void **state)
     assert_int_equal(kv_open(&kv, &config), 0);
     uint64_t calls = mem_calls();
     for (uint32_t i = 0; i < 2; i++) {
-        assert_int_equal(kv_new(kv, 0, &s), 0);
+        assert_int_equal(kv_new(kv, NULL, &s), 0);
         append(kv, s, ids[i], 128);
         assert_int_equal(kv_keep(kv, s), 0);
     }
@@ -421,7 +458,7 @@ static void test_budget(void **state)
     assert_true(u.kept == 2 && u.index - u.index_tables == 16 * BLOCK && u.live == 0);
     assert_true(u.index_tables > 0 && u.index_tables <= TABLES && u.free == u.pool);
     assert_int_equal(found(kv, ids[0], 128), 128); /* now the other one is older */
-    assert_int_equal(kv_new(kv, 0, &s), 0);
+    assert_int_equal(kv_new(kv, NULL, &s), 0);
     append(kv, s, ids[2], 128);
     kv_usage(kv, &u);
     assert_true(u.live == 8 * BLOCK && u.index - u.index_tables == 12 * BLOCK && u.evictions == 1);
@@ -429,7 +466,7 @@ static void test_budget(void **state)
     assert_int_equal(found(kv, ids[1], 128), 64);
     assert_int_equal(found(kv, ids[2], 128), 128); /* a live one */
     assert_int_equal(kv_keep(kv, s), 0);
-    assert_int_equal(kv_new(kv, 0, &s), 0);
+    assert_int_equal(kv_new(kv, NULL, &s), 0);
     append(kv, s, ids[3], 120);
     assert_int_equal(kv_reserve(kv, s, 20 * 16), 0); /* all of the budget: nothing else is kept */
     kv_usage(kv, &u);
@@ -568,7 +605,7 @@ static void test_many(void **state)
     uint64_t calls = mem_calls();
     for (uint32_t i = 0; i < MANY; i++) {
         fill(ids[i], EACH, 1000, i);
-        assert_int_equal(kv_new(kv, 0, &s), 0);
+        assert_int_equal(kv_new(kv, NULL, &s), 0);
         append(kv, s, ids[i], EACH);
         assert_int_equal(kv_keep(kv, s), 0);
     }
@@ -591,6 +628,7 @@ int main(void)
         cmocka_unit_test(test_why_not),
         cmocka_unit_test(test_other_conditions),
         cmocka_unit_test(test_states),
+        cmocka_unit_test(test_regime_and_padding),
         cmocka_unit_test(test_budget),
         cmocka_unit_test(test_streams),
         cmocka_unit_test(test_many),

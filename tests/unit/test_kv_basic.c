@@ -68,7 +68,7 @@ static void test_append_fork_drop(void **state)
     struct kv *kv = store(&g, 1, 1 << 20);
     kv_seq a, b;
     struct kv_usage u;
-    assert_int_equal(kv_new(kv, 0, &a), 0);
+    assert_int_equal(kv_new(kv, NULL, &a), 0);
     assert_int_equal(append(kv, a, 20, 0), 0);
     kv_usage(kv, &u);
     assert_int_equal(u.live, 2 * 3 * BLOCK);
@@ -116,7 +116,7 @@ static void test_forks_share_contents(void **state)
     struct kv_step *st;
     kv_seq s[8], extra;
     uint32_t have;
-    assert_int_equal(kv_new(kv, 0, &s[0]), 0);
+    assert_int_equal(kv_new(kv, NULL, &s[0]), 0);
     assert_int_equal(append(kv, s[0], 40, 0), 0);
     uint64_t calls = mem_calls();
     for (uint32_t i = 1; i < 8; i++)
@@ -165,7 +165,7 @@ static void test_reorder_renames(void **state)
     struct kv *kv = store(&g, 1, 1 << 20);
     kv_seq s[4];
     for (uint32_t i = 0; i < 4; i++) {
-        assert_int_equal(kv_new(kv, 0, &s[i]), 0);
+        assert_int_equal(kv_new(kv, NULL, &s[i]), 0);
         assert_int_equal(append(kv, s[i], 20 + i, (float)i * 10000), 0);
     }
     assert_int_equal(kv_reorder(kv, s, (uint32_t[]){2, 2, 0, 2}, 4), 0);
@@ -187,7 +187,7 @@ static void test_window_and_full(void **state)
     struct kv *kv = store(g, 2, 1 << 20);
     kv_seq a;
     struct kv_usage u;
-    assert_int_equal(kv_new(kv, 0, &a), 0);
+    assert_int_equal(kv_new(kv, NULL, &a), 0);
     for (uint32_t i = 0; i < 500; i++) {
         assert_int_equal(append(kv, a, 1, 0), 0);
         assert_true(kv_check(kv));
@@ -206,7 +206,7 @@ static void test_budget_to_the_byte(void **state)
         struct kv *kv = store(&g, 1, 10 * 3 * BLOCK - (size_t)short_by);
         kv_seq a;
         struct kv_usage u;
-        assert_int_equal(kv_new(kv, 0, &a), 0);
+        assert_int_equal(kv_new(kv, NULL, &a), 0);
         assert_int_equal(append(kv, a, 144, 0), 0);
         int e = append(kv, a, 1, 0);
         assert_int_equal(e, short_by ? ERR_FULL : 0);
@@ -307,7 +307,7 @@ static void test_no_allocation_after_open(void **state)
     uint64_t calls = mem_calls();
     kv_seq a, b;
     uint32_t have;
-    assert_int_equal(kv_new(kv, 0, &a), 0);
+    assert_int_equal(kv_new(kv, NULL, &a), 0);
     for (uint32_t i = 0; i < 300; i++) {
         assert_int_equal(append(kv, a, 1 + i % 5, 0), 0);
         assert_int_equal(kv_fork(kv, a, &b), 0);
@@ -333,7 +333,7 @@ static void test_small_address_space(void **state)
     uint32_t n = 0;
     int e = 0;
     for (uint32_t i = 0; i < 8 && e == 0; i++) {
-        assert_int_equal(kv_new(kv, 0, &s), 0);
+        assert_int_equal(kv_new(kv, NULL, &s), 0);
         for (uint32_t k = 0; k < 64 && e == 0; k++, n += e == 0)
             e = append(kv, s, 16, 0);
     }
@@ -361,7 +361,7 @@ static void test_adjacent_pages(void **state)
     struct kv *kv = store(&g, 1, 600 * BLOCK);
     kv_seq s[4];
     for (uint32_t i = 0; i < 4; i++)
-        assert_int_equal(kv_new(kv, 0, &s[i]), 0);
+        assert_int_equal(kv_new(kv, NULL, &s[i]), 0);
     for (uint32_t k = 0; k < 64; k++)
         for (uint32_t i = 0; i < 4; i++)
             assert_int_equal(append(kv, s[i], 16, 0), 0);
@@ -381,7 +381,7 @@ static void test_sentences_name_numbers(void **state)
     struct kv_group g = rows_group(0, 0, 1);
     struct kv *kv = store(&g, 1, 1 << 20);
     kv_seq a;
-    assert_int_equal(kv_new(kv, 0, &a), 0);
+    assert_int_equal(kv_new(kv, NULL, &a), 0);
     for (uint32_t i = 0; i < 5; i++)
         assert_int_equal(append(kv, a, 200, 0), 0);
     assert_int_equal(append(kv, a, 25, 0), ERR_LIMIT);
@@ -402,8 +402,8 @@ static void test_reserve(void **state)
     struct kv *kv = store(&g, 1, 40 * BLOCK);
     kv_seq a, b, c;
     struct kv_usage u;
-    assert_int_equal(kv_new(kv, 0, &a), 0);
-    assert_int_equal(kv_new(kv, 0, &b), 0);
+    assert_int_equal(kv_new(kv, NULL, &a), 0);
+    assert_int_equal(kv_new(kv, NULL, &b), 0);
     assert_int_equal(append(kv, a, 8, 0), 0);
     assert_int_equal(kv_reserve(kv, a, 320), 0);
     kv_usage(kv, &u);
@@ -437,7 +437,7 @@ static void test_state_checkpoints(void **state)
     int32_t tok[200];
     for (int i = 0; i < 200; i++)
         tok[i] = i;
-    assert_int_equal(kv_new(kv, 0, &a), 0);
+    assert_int_equal(kv_new(kv, NULL, &a), 0);
     struct kv_span sp = {.seq = a, .n = 1, .tok = tok};
     struct kv_step *st;
     for (uint32_t i = 0; i < 1000; i++) {
@@ -480,7 +480,7 @@ static void test_drafts_and_tiles(void **state)
     struct kv_step *st;
     struct kv_view v;
     kv_seq a;
-    assert_int_equal(kv_new(kv, 0, &a), 0);
+    assert_int_equal(kv_new(kv, NULL, &a), 0);
     assert_int_equal(append(kv, a, 126, 0), 0);
     struct kv_span sp = {.seq = a, .n = 4, .undo = 3, .tok = (int32_t[]){1, 2, 3, 4}};
     for (uint32_t take = 1; take <= 2; take++) {
@@ -518,7 +518,7 @@ static void test_cross_rows(void **state)
     struct kv_usage u;
     struct kv_step *st;
     struct kv_view v;
-    assert_int_equal(kv_new(kv, 0, &a), 0);
+    assert_int_equal(kv_new(kv, NULL, &a), 0);
     struct kv_span cross = {.seq = a, .n = 50, .cross = true};
     assert_int_equal(kv_begin(kv, &cross, 1, &st), 0);
     assert_int_equal(kv_next(st, 0, &v), ERR_ARG);
@@ -553,7 +553,7 @@ static void test_memory_moves_between_forms(void **state)
     g[0].policy.window = 16;
     struct kv *kv = store(g, 2, 40 * 4 * BLOCK);
     kv_seq a;
-    assert_int_equal(kv_new(kv, 0, &a), 0);
+    assert_int_equal(kv_new(kv, NULL, &a), 0);
     for (uint32_t i = 0; i < 30; i++) { /* window pages come and go while the others gather */
         assert_int_equal(append(kv, a, 16, 0), 0);
         assert_true(kv->live + kv->backed <= kv->pool);
@@ -568,8 +568,8 @@ static void test_reorder_refuses(void **state)
     struct kv_group g = rows_group(0, 0, 3);
     struct kv *kv = store(&g, 1, 1 << 20);
     kv_seq s[2];
-    assert_int_equal(kv_new(kv, 0, &s[0]), 0);
-    assert_int_equal(kv_new(kv, 0, &s[1]), 0);
+    assert_int_equal(kv_new(kv, NULL, &s[0]), 0);
+    assert_int_equal(kv_new(kv, NULL, &s[1]), 0);
     assert_int_equal(append(kv, s[0], 20, 0), 0);
     assert_int_equal(kv_reorder(kv, (kv_seq[]){s[0], s[0]}, (uint32_t[]){0, 1}, 2), ERR_ARG);
     assert_int_equal(kv_reorder(kv, s, (uint32_t[]){0, 2}, 2), ERR_ARG);
@@ -608,7 +608,7 @@ static void test_open_with_extremes(void **state)
         struct kv *kv = NULL;
         kv_seq s;
         if (kv_open(&kv, &c) < 0) continue;
-        assert_int_equal(kv_new(kv, 0, &s), 0);
+        assert_int_equal(kv_new(kv, NULL, &s), 0);
         for (int k = 0; k < 20; k++) {
             struct kv_span sp = {.seq = s, .n = 3};
             struct kv_step *st;

@@ -211,7 +211,7 @@ static int feed(struct toy *t, kv_seq seq, const int32_t *tok, uint32_t n, uint6
 
 static int begin(struct toy *t, kv_seq *s)
 {
-    int e = kv_new(t->kv, 0, s);
+    int e = kv_new(t->kv, NULL, s);
     if (e >= 0 && t->frozen) e = step(t, *s, NULL, CROSS, (struct kv_span){.cross = true}, 0, NULL);
     return e < 0 ? e : feed(t, *s, t->ids, PROMPT, NULL);
 }
@@ -434,7 +434,7 @@ static int op_match(struct toy *t)
     DO(go_b(t, s));
     DO(kv_keep(t->kv, s));
     for (int i = 0; i < 2; i++) {
-        DO(kv_new(t->kv, 0, &m));
+        DO(kv_new(t->kv, NULL, &m));
         DO(kv_match(t->kv, m, &all, &have));
         n_found += have > 0;
         if (have > PROMPT || kv_len(t->kv, m) != have) return 1;
@@ -444,7 +444,7 @@ static int op_match(struct toy *t)
         DO(i ? go_b(t, m) : go_a(t, m));
         DO(i ? kv_drop(t->kv, m) : kv_keep(t->kv, m));
     }
-    DO(kv_new(t->kv, 0, &m));
+    DO(kv_new(t->kv, NULL, &m));
     DO(kv_match(t->kv, m, &none, &have));
     if (have || kv_match_reason(t->kv) == KV_HIT) return 1;
     kv_forget(t->kv);

@@ -439,7 +439,7 @@ static void hidden_of(kvik_cache *c, const int32_t *text, uint32_t n, float *log
 {
     kv_seq s;
     struct exec_probe probe = {.last = hidden};
-    assert_int_equal(kv_new(c->x->kv, 0, &s), 0);
+    assert_int_equal(kv_new(c->x->kv, NULL, &s), 0);
     struct exec_feed f = {.seq = s, .tok = text, .n = n, .probe = &probe};
     assert_int_equal(exec_feed(c->x, &f, 1, 0, logits, NULL, NULL), 0);
     assert_int_equal(kv_drop(c->x->kv, s), 0);

@@ -11,7 +11,8 @@ static uint8_t one[STORE_FILE], two[STORE_FILE];
 static kv_seq make(struct kv *kv, uint32_t len, uint32_t cross)
 {
     kv_seq s;
-    assert_int_equal(kv_new(kv, 7, &s), 0);
+    struct kv_salt salt = {.regime = 7, .adapter = {cross > 0}, .source = {[31] = cross > 0}};
+    assert_int_equal(kv_new(kv, &salt, &s), 0);
     if (cross) assert_int_equal(store_step(kv, s, cross, true, false), 0);
     if (len > 3) assert_int_equal(store_step(kv, s, len - 3, false, true), 0);
     for (uint32_t i = 0; i < MIN(len, 3); i++)
@@ -40,7 +41,9 @@ static void round_trip(uint32_t rows_a, uint32_t rows_b, uint32_t len, uint32_t 
     assert_int_equal(store_save(a, &s, 1, &f), 0);
     load_one(b, one, f.n, &t);
     assert_true(kv_check(b));
-    assert_int_equal(kv_salt(b, t), 7);
+    struct kv_salt had = kv_salt(a, s), has = kv_salt(b, t);
+    assert_int_equal(has.regime, 7);
+    assert_true(kv_salt_same(&had, &has));
     assert_int_equal(kv_cross_len(b, t), cross);
     /* What the loaded one goes on with, next to what the first goes on with. */
     assert_int_equal(store_step(a, s, 40, false, true), 0);
