@@ -158,6 +158,15 @@ if [ -f include/kvik.h ] && command -v cc >/dev/null 2>&1; then
         "users include it first, with their own flags"
 fi
 
+# clang-format splits a declaration rather than let a comment behind it pass the margin, so such a comment stands above.
+awk '
+FNR == 1 { before = "" }
+before ~ /^[ \t]*[A-Za-z_][A-Za-z_0-9 ]*\**$/ && before !~ /^[ \t]*(return|else|do)$/ && /;[ \t]*\/\*/ &&
+    /^[ \t]+\**[A-Za-z_]/ { print FILENAME ":" FNR - 1 ": " $0 }
+{ before = $0 }' $(find src include tests bench examples -name '*.[ch]' | sort) | cut -c1-120 |
+    fail "layout: no declaration is split by the comment behind it" \
+        "put the comment above; the type and the name of one thing belong on one line"
+
 # --- Layout ---------------------------------------------------------------------------------
 # The style file is written for clang-format 14; other versions differ in details, so they only tell.
 formatter=$(command -v clang-format-14 || command -v clang-format)

@@ -23,8 +23,8 @@ static void trace(enum durable_call call, uint64_t at, const void *data, size_t 
 
 static struct durable_fault fault;
 static uint64_t calls;
-static bool
-    faulty; /* false: no static below is written, so several threads may save at the same time */
+/* false: no static below is written, so several threads may save at the same time */
+static bool faulty;
 
 void durable_fault_set(const struct durable_fault *f)
 {

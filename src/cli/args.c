@@ -14,17 +14,21 @@ static const struct arg_option shared[] = {
     {"threads", ARG_UINT, offsetof(struct common, threads), "N", NULL,
      "threads to compute with (default: all CPUs)"},
     {"compute", ARG_TEXT, offsetof(struct common, compute), "MODE", "exact|fast",
-     "exact keeps activations in f32; fast may round them (default: exact for f32 weights, else fast)"},
+     "precision. exact: float32 throughout; fast: rounded activations, rows in 16 bits "
+     "(default: exact for float32 weights, else fast)"},
     {"cache-memory", ARG_BYTES, offsetof(struct common, cache_memory), "BYTES", NULL,
-     "most the cache may use; K, M and G are powers of 1024"},
+     "memory limit of the cache, such as 512M or 4G (default: what the command needs, at most half of "
+     "the machine's memory)"},
     {"on-full", ARG_TEXT, offsetof(struct common, on_full), "WHAT", "error|offload",
-     "when that is reached: stop, or go on with the same tokens from a file on disk (default: error)"},
+     "what to do at the limit. error: fail, nothing is lost; offload: move old blocks to a file on disk "
+     "and continue with the same tokens (default: error)"},
     {"spill-dir", ARG_TEXT, offsetof(struct common, spill_dir), "DIR", NULL,
-     "where that file is made, without a name (default: $KVIK_SPILL_DIR, $TMPDIR, /var/tmp)"},
+     "directory of the spill file, which is unlinked as soon as it is open (default: $KVIK_SPILL_DIR, "
+     "$TMPDIR, /var/tmp)"},
     {"isa", ARG_TEXT, offsetof(struct common, isa), "NAME", "ref|avx2|avx512|avx512bf16",
-     "instruction set (default: $KVIK_ISA, else the best here)"},
+     "instruction set (default: $KVIK_ISA, else the best of this machine)"},
     {"verbose", ARG_FLAG, offsetof(struct common, verbose), NULL, NULL,
-     "tell more on standard error"},
+     "print more on standard error"},
 };
 
 struct parser {

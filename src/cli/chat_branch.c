@@ -52,10 +52,10 @@ int chat_fork(struct chat *c, const char *name)
     uint32_t same;
     struct branch *from = chat_here(c), *b = &c->branch[c->n];
     if (!*name || strcspn(name, " \t/") != strlen(name) || strlen(name) >= CHAT_NAME)
-        return ERR(ARG, "/fork needs a name of one word, less than %d characters", CHAT_NAME);
-    if (find(c, name, &same) >= 0) return ERR(ARG, "there is a branch %s already", name);
+        return ERR(ARG, "/fork needs a name: one word of less than %d characters", CHAT_NAME);
+    if (find(c, name, &same) >= 0) return ERR(ARG, "a branch %s exists already", name);
     if (c->n == CHAT_BRANCHES)
-        return ERR(LIMIT, "%d branches are the most; /drop NAME gives one up", CHAT_BRANCHES);
+        return ERR(LIMIT, "the limit is %d branches; /drop NAME drops one", CHAT_BRANCHES);
     json_t *messages = json_copy(from->messages);
     if (!messages) return ERR(NOMEM, "out of memory");
     int e = kvik_cache_fork(c->s.cache, from->seq, &b->seq);
@@ -70,7 +70,7 @@ int chat_fork(struct chat *c, const char *name)
     struct chat_held h = {0};
     char a[16];
     (void)chat_held(c, b->seq, &h);
-    fprintf(stderr, "on %s now, which shares %llu tokens (%s) with %s\n", name,
+    fprintf(stderr, "now on %s, which shares %llu tokens (%s) with %s\n", name,
             (unsigned long long)h.tokens, bytes_text(h.shared, a), from->name);
     return 0;
 }
@@ -85,7 +85,7 @@ int chat_switch(struct chat *c, const char *name)
     char last[CHAT_PREVIEW];
     const json_t *m = c->branch[i].messages;
     size_t n = json_array_size(m);
-    fprintf(stderr, "on %s now%s%s\n", name, n ? ", after: " : "",
+    fprintf(stderr, "now on %s%s%s\n", name, n ? ", after: " : "",
             n ? chat_preview(m, n - 1, last) : "");
     return 0;
 }
@@ -95,7 +95,8 @@ int chat_drop(struct chat *c, const char *name)
     uint32_t i;
     if (!*name) return ERR(ARG, "/drop needs the name of a branch; /branches lists them");
     TRY(find(c, name, &i));
-    if (i == c->at) return ERR(ARG, "%s is spoken in; /switch to another branch first", name);
+    if (i == c->at)
+        return ERR(ARG, "%s is the current branch; /switch to another branch first", name);
     TRY(kvik_cache_drop(c->s.cache, c->branch[i].seq));
     json_decref(c->branch[i].messages);
     c->n--;

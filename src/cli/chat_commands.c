@@ -38,7 +38,7 @@ static int map(struct chat *c, const char *text)
 
 static int save(struct chat *c, const char *text)
 {
-    if (!*text) return ERR(ARG, "/save needs the name of a file");
+    if (!*text) return ERR(ARG, "/save needs a file name");
     TRY(chat_save(c, text));
     fprintf(stderr, "saved %u branch%s to %s\n", c->n, c->n == 1 ? "" : "es", text);
     return 0;
@@ -46,7 +46,7 @@ static int save(struct chat *c, const char *text)
 
 static int load(struct chat *c, const char *text)
 {
-    if (!*text) return ERR(ARG, "/load needs the name of a file");
+    if (!*text) return ERR(ARG, "/load needs a file name");
     TRY(chat_load(c, text));
     chat_loaded(c, text);
     return 0;
@@ -59,16 +59,16 @@ static const struct slash {
     int (*run)(struct chat *c, const char *text); /* NULL: leaves */
 } slash[] = {
     {"/system", "[TEXT]", "show or set the system message; - removes it", chat_system},
-    {"/retry", "", "the last reply once more, drawn anew", retry},
-    {"/undo", "", "take back the last exchange", undo},
-    {"/fork", "NAME", "go on in a branch that shares what was said", chat_fork},
-    {"/switch", "NAME", "go on in another branch", chat_switch},
-    {"/branches", "", "list them, with what they share", branches},
-    {"/drop", "NAME", "give a branch up", chat_drop},
-    {"/save", "FILE", "all branches, with what the cache holds of them", save},
-    {"/load", "FILE", "go on with what was saved, instead of these", load},
-    {"/cache", "", "what the cache holds of this branch, block by block", map},
-    {"/reset", "", "begin a new conversation", reset},
+    {"/retry", "", "draw the last reply again", retry},
+    {"/undo", "", "remove the last exchange", undo},
+    {"/fork", "NAME", "continue in a new branch that shares the conversation so far", chat_fork},
+    {"/switch", "NAME", "continue in another branch", chat_switch},
+    {"/branches", "", "list the branches and what they share", branches},
+    {"/drop", "NAME", "drop a branch", chat_drop},
+    {"/save", "FILE", "save all branches with their cache", save},
+    {"/load", "FILE", "replace all branches by saved ones", load},
+    {"/cache", "", "show the cache of this branch, block by block", map},
+    {"/reset", "", "start a new conversation", reset},
     {"/help", "", "this list", help},
     {"/exit", "", "leave (also Ctrl-D)", NULL},
     {"/quit", "", NULL, NULL},
@@ -81,9 +81,9 @@ static int help(struct chat *c, const char *text)
     for (size_t i = 0; i < countof(slash); i++)
         if (slash[i].help)
             fprintf(stderr, "%-10s %-7s %s\n", slash[i].name, slash[i].argument, slash[i].help);
-    fputs("Ctrl-C stops a reply and keeps what was said; at the prompt it clears the line\n"
-          "a \\ at the end of a line continues the message on the next one\n"
-          "//... is a message that begins with a slash\n",
+    fputs("Ctrl-C stops a reply and keeps its text; at the prompt it clears the line\n"
+          "a \\ at the end of a line continues the message on the next line\n"
+          "a message that begins with a slash is typed with two: //...\n",
           stderr);
     return 0;
 }
@@ -100,7 +100,8 @@ int chat_command(struct chat *c, const char *line, bool *leave)
         near_try(&near, slash[i].name);
         if (strcmp(word, slash[i].name)) continue;
         if (*text && !*slash[i].argument)
-            return ERR(ARG, "%s takes nothing after it; // begins a message with a slash", word);
+            return ERR(ARG, "%s takes no argument; // begins a message that starts with a slash",
+                       word);
         *leave = !slash[i].run;
         return slash[i].run ? slash[i].run(c, text) : 0;
     }

@@ -61,7 +61,7 @@ static int read_note(const char *path, const char *text, uint32_t n, struct bran
     if (!*text || json_parse(text, strlen(text), path, &o) < 0 ||
         json_integer_value(json_object_get(o, "kvik_chat")) != 1) {
         json_decref(o);
-        return ERR(FORMAT, "%s is a session, but not of kvik chat", path);
+        return ERR(FORMAT, "%s is a session, but kvik chat did not save it", path);
     }
     const json_t *branches = json_object_get(o, "branches");
     const char *here = json_string_value(json_object_get(o, "at"));
@@ -72,7 +72,9 @@ static int read_note(const char *path, const char *text, uint32_t n, struct bran
     }
     *draws = (uint64_t)json_integer_value(json_object_get(o, "draws"));
     json_decref(o);
-    return good ? 0 : ERR(FORMAT, "%s: its note does not fit its %u sequences", path, n);
+    return good ? 0
+                : ERR(FORMAT, "%s: the note of this session does not match its %u sequences", path,
+                      n);
 }
 
 int chat_load(struct chat *c, const char *path)

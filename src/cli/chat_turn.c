@@ -40,10 +40,11 @@ static int reply(struct chat *c, bool anew, kvik_result **res)
     if (n >= context)
         e = ERR(
             LIMIT,
-            "the conversation has %zu tokens, the model's context is %u; /reset begins a new one",
+            "the conversation has %zu tokens, the model's context is %u; /reset starts a new one",
             n, context);
     g.seed += c->draws++; /* else every turn would draw the same numbers */
-    if (anew && g.num_beams <= 1) g.do_sample = true; /* the same words again help nobody */
+    if (anew && g.num_beams <= 1)
+        g.do_sample = true; /* greedy decoding would give the same reply */
     if (c->open_ended)
         g.max_new_tokens =
             MIN((uint32_t)(context - MIN(n, (size_t)context - 1)), kvik_model_context(c->s.model));
@@ -68,9 +69,8 @@ static void status(struct chat *c, const kvik_result *r)
             c->n > 1 ? chat_here(c)->name : "", c->n > 1 ? ": " : "", (unsigned long long)h.tokens,
             chat_context(c, context), (unsigned long long)(y ? y->reused : 0));
     if (y && y->divergence >= 0)
-        fprintf(stderr, ", other text from token %lld on", (long long)y->divergence);
-    if (y && y->recomputed)
-        fprintf(stderr, ", %llu computed again", (unsigned long long)y->recomputed);
+        fprintf(stderr, ", changed from token %lld on", (long long)y->divergence);
+    if (y && y->recomputed) fprintf(stderr, ", %llu recomputed", (unsigned long long)y->recomputed);
     if (h.shared) fprintf(stderr, ", %s shared by %u branches", bytes_text(h.shared, a), c->n);
     if (h.disk) fprintf(stderr, ", %s on disk", bytes_text(h.disk, a));
     if (decoded && r->decode_seconds > 0)
@@ -95,7 +95,7 @@ static void report_sync(const kvik_sync *y)
         json_decref(b);
     }
     if (y->reason)
-        fprintf(stderr, "       %llu rows computed again: %s\n", (unsigned long long)y->recomputed,
+        fprintf(stderr, "       %llu tokens recomputed: %s\n", (unsigned long long)y->recomputed,
                 y->reason);
 }
 
@@ -125,10 +125,10 @@ static int answer(struct chat *c, bool anew)
     if (c->open_ended && r->row[0]->finish == KVIK_FINISH_LENGTH)
         fprintf(
             stderr,
-            "kvik: the reply ended at the model's context of %u tokens; /reset begins a new conversation\n",
+            "kvik: the reply ended at the model's context of %u tokens; /reset starts a new conversation\n",
             kvik_model_context(c->s.model));
     kvik_result_free(r);
-    if (c->o->prefix_cache) /* what cannot be kept is no reason to fail */
+    if (c->o->prefix_cache) /* the reply is there even if saving fails */
         e = kvik_prefix_save(c->s.cache, c->o->prefix_cache, chat_here(c)->seq, 0);
     if (e < 0) say_error(e);
     return 0;
@@ -160,7 +160,7 @@ int chat_retry(struct chat *c)
     json_t *messages = chat_here(c)->messages;
     size_t n = json_array_size(messages);
     if (n < 2 || strcmp(role_of(messages, n - 1), "assistant"))
-        return ERR(ARG, "nothing has been answered yet");
+        return ERR(ARG, "there is no reply yet");
     json_t *last = json_incref(json_array_get(messages, n - 1));
     take_back(messages);
     int e = answer(c, true);
@@ -186,10 +186,10 @@ int chat_undo(struct chat *c)
     json_t *messages = chat_here(c)->messages;
     size_t n = json_array_size(messages);
     if (n < 2 || strcmp(role_of(messages, n - 1), "assistant"))
-        return ERR(ARG, "nothing has been said yet");
+        return ERR(ARG, "there is no message yet");
     take_back(messages);
     char text[CHAT_PREVIEW];
-    fprintf(stderr, "taken back: %s\n", chat_preview(messages, n - 2, text));
+    fprintf(stderr, "removed: %s\n", chat_preview(messages, n - 2, text));
     take_back(messages);
     c->changed = true;
     return 0;
@@ -210,7 +210,7 @@ int chat_system(struct chat *c, const char *text)
     c->changed = true;
     if (message && json_array_insert_new(messages, 0, message) < 0)
         return ERR(NOMEM, "out of memory");
-    fprintf(stderr, "%s; what was said stays\n",
+    fprintf(stderr, "%s; the messages stay\n",
             message ? "a new system message" : "no system message");
     return 0;
 }

@@ -17,9 +17,9 @@ static const struct arg_option table[] = {
     {"caches", ARG_FLAG, offsetof(struct options, caches), NULL, NULL,
      "compare all cache strategies (default: only the dynamic cache)"},
     {"depths", ARG_TEXT, offsetof(struct options, depths), "N,N,...", NULL,
-     "tokens in the cache where decoding is measured, ascending (default: 0,512,2048)"},
+     "numbers of cached tokens at which decoding is measured, ascending (default: 0,512,2048)"},
     {"runs", ARG_UINT, offsetof(struct options, runs), "N", NULL,
-     "repetitions whose median is taken (default: 3)"},
+     "repetitions; the median is printed (default: 3)"},
     {"steps", ARG_UINT, offsetof(struct options, steps), "N", NULL,
      "decoded tokens per depth and repetition (default: 16)"},
     {"report", ARG_TEXT, offsetof(struct options, report), "FILE", NULL,
@@ -73,7 +73,7 @@ static uint64_t weight_bytes(const kvik_model *m)
 static void print(const struct bench *b)
 {
     char a[16], c[16];
-    printf("model %s: weights %s a step, memory read at %.1f GB/s, medians of %u runs\n\n",
+    printf("model %s: weights %s per step, memory read at %.1f GB/s, medians of %u runs\n\n",
            b->model, bytes_text(b->weight_bytes, a), b->bandwidth / 1e9, b->runs);
     printf("%-24s %10s %7s %10s %10s %10s %9s %9s\n", "strategy", "peak", "depth", "cache",
            "prefill/s", "decode/s", "x dynamic", "x floor");
@@ -172,8 +172,8 @@ const struct command command_bench = {
     .usage = "MODEL",
     .summary = "memory and speed of each cache strategy",
     .about =
-        "Prefills to each depth and decodes there; prints peak cache bytes, tokens per second, the ratio to the\n"
-        "dynamic cache and to the floor of reading weights and cache once at this machine's bandwidth.",
+        "Prefills to each depth and decodes there. Prints the peak of cache memory, tokens per second, and two\n"
+        "ratios: to the dynamic cache, and to the floor of reading weights and cache once from memory.",
     .run = run_bench,
     .option = table,
     .n_options = countof(table),

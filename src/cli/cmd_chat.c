@@ -7,15 +7,16 @@
 static const struct arg_option table[] = {
     {"system", ARG_TEXT, offsetof(struct chat_options, system), "TEXT", NULL, "system message"},
     {"generation-config", ARG_TEXT, offsetof(struct chat_options, config), "JSON|FILE", NULL,
-     "generation options as a JSON object; single options win over it"},
+     "generation options as a JSON object; options on the command line win over it"},
     {"session", ARG_TEXT, offsetof(struct chat_options, session), "FILE", NULL,
-     "go on with the conversation saved in FILE, and save it there after every turn"},
+     "continue the conversation saved in FILE, and save it there after every turn"},
     {"prefix-cache", ARG_TEXT, offsetof(struct chat_options, prefix_cache), "DIR", NULL,
-     "keep what the cache holds in this directory, and begin conversations with what is there"},
+     "directory of saved prompts: reuse the longest saved prefix of a conversation, and save "
+     "conversations there"},
     {"assistant-model", ARG_TEXT, offsetof(struct chat_options, assistant), "MODEL", NULL,
-     "a smaller model with the same vocabulary that guesses ahead; replies stay the same"},
+     "smaller model with the same vocabulary that drafts tokens; replies do not change"},
     {"cache-report", ARG_FLAG, offsetof(struct chat_options, cache_report), NULL, NULL,
-     "tell on standard error after each reply what the cache held"},
+     "print on standard error, after each reply, what the cache held"},
 };
 
 /* A message: lines up to one that does not end with a backslash.  As line_read. */
@@ -113,9 +114,9 @@ const struct command command_chat = {
     .usage = "MODEL",
     .summary = "talk with a model",
     .about =
-        "A conversation; each line of input is a message, a \\ at its end continues it on the next. Replies end by\n"
-        "themselves unless --max-new-tokens limits them. Ctrl-C stops a reply and keeps what was said. /retry and\n"
-        "/undo mend the last exchange, /fork and /switch go on in branches that share the cache's blocks, /cache\n"
+        "Each line of input is a message; a \\ at its end continues the message on the next line. Replies end by\n"
+        "themselves unless --max-new-tokens limits them. Ctrl-C stops a reply and keeps its text. /retry and\n"
+        "/undo change the last exchange, /fork and /switch continue in branches that share cached blocks, /cache\n"
         "shows what it holds; /help lists all commands.",
     .run = run_chat,
     .option = table,

@@ -15,25 +15,26 @@ struct options {
 
 static const struct arg_option table[] = {
     {"chat", ARG_FLAG, offsetof(struct options, chat), NULL, NULL,
-     "the prompt is a user's message: wrap it with the model's chat template"},
+     "apply the model's chat template to each PROMPT, as a user's message"},
     {"system", ARG_TEXT, offsetof(struct options, system), "TEXT", NULL,
-     "system message, with --chat"},
+     "system message; needs --chat"},
     {"input-ids", ARG_LIST, offsetof(struct options, input_ids), "ID,...", NULL,
-     "a prompt as token ids; repeat for a batch, lengths may differ"},
+     "a prompt as token ids instead of PROMPT; repeat the option for a batch"},
     {"attention-mask", ARG_LIST, offsetof(struct options, attention_mask), "0|1,...", NULL,
-     "one per --input-ids; tokens under a 0 are left out"},
+     "mask of the --input-ids before it; tokens under a 0 are left out"},
     {"generation-config", ARG_TEXT, offsetof(struct options, config), "JSON|FILE", NULL,
-     "generation options as a JSON object; single options win over it"},
+     "generation options as a JSON object; options on the command line win over it"},
     {"logits-file", ARG_TEXT, offsetof(struct options, logits_file), "FILE", NULL,
-     "write the raw logits, [steps, rows, vocab], as a safetensors file; with --output-scores true "
-     "also what the processors made of them"},
+     "write the raw logits [steps, rows, vocab] to a safetensors file; with --output-scores true also "
+     "the processed scores"},
     {"prefix-cache", ARG_TEXT, offsetof(struct options, prefix_cache), "DIR", NULL,
-     "keep what the cache holds in this directory, and begin with what is there of the prompt"},
+     "directory of saved prompts: reuse the longest saved prefix of each prompt, and save the prompt "
+     "and its text there"},
     {"assistant-model", ARG_TEXT, offsetof(struct options, assistant), "MODEL", NULL,
-     "a smaller model with the same vocabulary that guesses ahead; the text stays the same"},
+     "smaller model with the same vocabulary that drafts tokens; the text does not change"},
     {"json", ARG_FLAG, offsetof(struct options, common.json), NULL, NULL, "print one JSON object"},
     {"cache-report", ARG_FLAG, offsetof(struct options, cache_report), NULL, NULL,
-     "tell on standard error what the cache held and how long it took"},
+     "print on standard error what the cache held and how long each phase took"},
 };
 
 struct run {
@@ -64,7 +65,8 @@ static int mask_parse(const char *text, size_t n, uint8_t **out)
         return 0;
     }
     mem_free(mask);
-    if (!binary) return say_usage("--attention-mask: \"%.40s\" has more than zeros and ones", text);
+    if (!binary)
+        return say_usage("--attention-mask: \"%.40s\" must have only zeros and ones", text);
     return say_usage("--attention-mask has %zu numbers, its --input-ids has %zu", count, n);
 }
 
@@ -194,7 +196,7 @@ static int print_result(struct run *r, const kvik_result *res)
     return cancelled && !status ? EXIT_INTERRUPTED : status;
 }
 
-/* A sequence for the prompt, with what a run before left of it on disk. */
+/* Makes a sequence for a prompt, with the longest prefix that an earlier run has saved. */
 static int begin(struct run *r, kvik_prompt *p)
 {
     int64_t n = 0;
@@ -206,7 +208,7 @@ static int begin(struct run *r, kvik_prompt *p)
     return n < 0 ? (int)n : n ? 0 : kvik_cache_new(r->s.cache, &p->seq);
 }
 
-/* What cannot be kept is no reason to fail: the text is there. */
+/* Saves the prompts.  A failure is reported, not returned: the text has been printed. */
 static void keep(struct run *r)
 {
     int e = 0;
@@ -307,9 +309,9 @@ const struct command command_generate = {
     .usage = "MODEL [PROMPT...]",
     .summary = "continue texts",
     .about =
-        "Continues each PROMPT (several: as one batch) and prints what was generated. Without PROMPT and\n"
-        "--input-ids the prompt is read from standard input, less one newline at its end. Ctrl-C stops after\n"
-        "the current token with exit status 130.",
+        "Continues each PROMPT and prints the new text; several prompts are one batch. Without PROMPT and\n"
+        "--input-ids the prompt is read from standard input, without the newline at its end. Ctrl-C stops\n"
+        "after the current token, with exit status 130.",
     .run = run_generate,
     .option = table,
     .n_options = countof(table),

@@ -13,9 +13,9 @@ static const struct arg_option table[] = {
     {"json", ARG_FLAG, offsetof(struct options, common.json), NULL, NULL,
      "print the whole description as JSON"},
     {"caches", ARG_FLAG, offsetof(struct options, caches), NULL, NULL,
-     "what every cache strategy means for this model"},
+     "compare the cache strategies for this model: properties and bytes"},
     {"architectures", ARG_FLAG, offsetof(struct options, architectures), NULL, NULL,
-     "list the architectures this build knows; takes no MODEL"},
+     "list the architectures of this build; takes no MODEL"},
 };
 
 static const char *text(const json_t *o, const char *key)
@@ -111,7 +111,7 @@ static void put_cache(const json_t *o)
     json_object_foreach(json_object_get(o, "cache_bytes_per_token"), key, v)
     {
         unsigned long long bytes = (unsigned long long)json_integer_value(v);
-        printf("  %-18s %llu bytes a token, %s for the whole context\n", key, bytes,
+        printf("  %-18s %llu bytes per token, %s for the whole context\n", key, bytes,
                bytes_text(bytes * (uint64_t)number(o, "context"), size));
     }
     printf("  %-18s", "implementations");
@@ -226,8 +226,8 @@ const struct command command_inspect = {
     .usage = "MODEL [--caches] | SESSION | --architectures",
     .summary = "what a model is and what its cache costs",
     .about =
-        "Prints architecture, layers with their cache kind, cache bytes per token, tokenizer, chat template and\n"
-        "tensors; of a saved session, which is read and checked as a whole, its model, layers and sequences.",
+        "Prints a model's architecture, layers with the kind of their cache, cache bytes per token, tokenizer,\n"
+        "chat template and tensors. Reads and checks a whole SESSION, and prints its model, layers and sequences.",
     .run = run_inspect,
     .option = table,
     .n_options = countof(table),

@@ -12,15 +12,15 @@ struct options {
 
 static const struct arg_option table[] = {
     {"template", ARG_TEXT, offsetof(struct options, template_file), "FILE", NULL,
-     "a template file instead of a MODEL"},
+     "template file to use instead of a MODEL"},
     {"messages", ARG_TEXT, offsetof(struct options, messages), "JSON|FILE", NULL,
      "the chat as a list of {\"role\", \"content\"}"},
     {"system", ARG_TEXT, offsetof(struct options, system), "TEXT", NULL,
      "system message before the TEXTs"},
     {"add-generation-prompt", ARG_BOOL, offsetof(struct options, prompt), "true|false", NULL,
-     "end with the beginning of a reply (default true)"},
+     "end with the beginning of a reply (default: true)"},
     {"kwargs", ARG_TEXT, offsetof(struct options, kwargs), "JSON", NULL,
-     "tools, documents, continue_final_message and variables of the template"},
+     "variables of the template, such as tools, documents and continue_final_message"},
     {"special-tokens", ARG_TEXT, offsetof(struct options, special), "JSON", NULL,
      "special tokens such as {\"bos_token\": \"<s>\"}; with a MODEL they replace its own"},
     {"now", ARG_TEXT, offsetof(struct options, now), "TIME", NULL,
@@ -175,7 +175,8 @@ const struct command command_render = {
     .usage = "MODEL|--template FILE [TEXT...]",
     .summary = "show a chat as the model sees it",
     .about =
-        "Renders messages with the chat template of MODEL or of a file. TEXTs take turns, the user begins.",
+        "Renders messages with the chat template of MODEL or of a file. Each TEXT is a message: the first is the\n"
+        "user's, the second the assistant's, and so on.",
     .run = run_render,
     .option = table,
     .n_options = countof(table),

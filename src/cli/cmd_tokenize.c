@@ -12,13 +12,13 @@ struct options {
 
 static const struct arg_option table[] = {
     {"decode", ARG_FLAG, offsetof(struct options, decode), NULL, NULL,
-     "TEXT is token ids such as 1,2,3: print their text"},
+     "print the text of token ids; TEXT is a list such as 1,2,3"},
     {"pieces", ARG_FLAG, offsetof(struct options, pieces), NULL, NULL,
      "print one token a line: id, tab, its text as JSON"},
     {"add-special-tokens", ARG_BOOL, offsetof(struct options, add_special), "true|false", NULL,
-     "add what the tokenizer puts around a text (default true)"},
+     "add the tokens that the tokenizer puts around a text (default: true)"},
     {"skip-special-tokens", ARG_BOOL, offsetof(struct options, skip_special), "true|false", NULL,
-     "leave special tokens out when decoding (default false)"},
+     "leave special tokens out when decoding (default: false)"},
     {"json", ARG_FLAG, offsetof(struct options, common.json), NULL, NULL,
      "print one JSON object per TEXT"},
     {"jsonl", ARG_TEXT, offsetof(struct options, jsonl), "FILE|-", NULL,
@@ -196,8 +196,8 @@ const struct command command_tokenize = {
     .usage = "MODEL [TEXT...]",
     .summary = "texts to token ids and back",
     .about =
-        "Prints the token ids of each TEXT (or of standard input). MODEL may be a directory with only tokenizer\n"
-        "files.",
+        "Prints the token ids of each TEXT, or of standard input. MODEL can be a directory with tokenizer files\n"
+        "alone.",
     .run = run_tokenize,
     .option = table,
     .n_options = countof(table),

@@ -16,15 +16,15 @@ static const struct command *const commands[] = {
 static void help(FILE *to)
 {
     fputs("usage: kvik COMMAND [ARGUMENT...]\n\n"
-          "Generates with language models; the KV cache is the product.\n\ncommands\n",
+          "Generates text with language models; the KV cache is the product.\n\ncommands\n",
           to);
     for (size_t i = 0; i < countof(commands); i++)
         fprintf(to, "  kvik %-9s %-34s %s\n", commands[i]->name, commands[i]->usage,
                 commands[i]->summary);
     fputs(
         "\nMODEL is a Hugging Face model directory, a .gguf file, or a repository id in the local hub cache.\n"
-        "kvik COMMAND --help lists a command's options, kvik --version prints the version.\n"
-        "Exit status: 0, 1 failed, 2 wrong usage, 130 stopped by Ctrl-C.\n",
+        "kvik COMMAND --help lists the options of a command; kvik --version prints the version.\n"
+        "Exit status: 0 success, 1 failure, 2 wrong usage, 130 stopped by Ctrl-C.\n",
         to);
 }
 
@@ -37,7 +37,7 @@ static int unknown(const char *word)
     const char *kind = word[0] == '-' ? "option" : "command";
     if (near.best)
         return say_usage("unknown %s \"%.60s\"; did you mean \"%s\"?", kind, word, near.best);
-    return say_usage("unknown %s \"%.60s\"; kvik --help lists what there is", kind, word);
+    return say_usage("unknown %s \"%.60s\"; kvik --help lists the commands", kind, word);
 }
 
 static const struct command *find(const char *name)
@@ -51,7 +51,7 @@ static const struct command *find(const char *name)
 static void on_bus_error(int sig)
 {
     static const char text[] =
-        "kvik: a model file was cut short, or its disk failed, while in use\n";
+        "kvik: a model file was truncated, or its disk failed, while the file was in use\n";
     (void)sig;
     (void)!write(STDERR_FILENO, text, sizeof text - 1);
     _exit(EXIT_FAILED);

@@ -25,7 +25,7 @@ static const char *plural(uint64_t n)
 static void report_guesses(const kvik_result *r)
 {
     if (r->drafted)
-        fprintf(stderr, "guess  %llu of %llu token%s accepted; %u steps for %u tokens a row\n",
+        fprintf(stderr, "drafts %llu of %llu token%s accepted; %u steps for %u tokens per row\n",
                 (unsigned long long)r->accepted, (unsigned long long)r->drafted, plural(r->drafted),
                 r->steps, r->logit_steps);
 }
@@ -41,10 +41,10 @@ void report_cache(const struct session *s, const kvik_usage *u, const kvik_resul
             kind ? kind : "dynamic", (unsigned long long)u->tokens, plural(u->tokens), r->n_rows,
             plural(r->n_rows), (unsigned long long)u->bytes, bytes_text(u->bytes, a),
             bytes_text(u->peak_bytes, b), bytes_text(u->budget, c));
-    if (u->tokens) fprintf(stderr, ", %s a token", bytes_text(u->bytes / u->tokens, d));
+    if (u->tokens) fprintf(stderr, ", %s per token", bytes_text(u->bytes / u->tokens, d));
     fprintf(stderr, "\n       rows %s, shared %s, staging %s, states %s", bytes_text(u->live, a),
             bytes_text(u->shared, b), bytes_text(u->staging, c), bytes_text(u->states, d));
-    if (u->reserved) fprintf(stderr, ", set aside %s more", bytes_text(u->reserved, a));
+    if (u->reserved) fprintf(stderr, ", reserved %s more", bytes_text(u->reserved, a));
     if (u->streaming)
         fprintf(stderr, ", on disk %s (read %s, written %s)", bytes_text(u->spilled, a),
                 bytes_text(u->tier_read, b), bytes_text(u->tier_written, c));

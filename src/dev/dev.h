@@ -122,8 +122,8 @@ struct dev_attn {
     size_t ldq;     /* values per token */
     float *out;     /* [token][n_heads][dim] */
     size_t ldo;
-    uint32_t
-        n_heads; /* query heads; group of n_heads / kv heads consecutive ones share a kv head */
+    /* query heads; group of n_heads / kv heads consecutive ones share a kv head */
+    uint32_t n_heads;
     float scale;
     float softcap; /* 0: none; s = softcap * tanh(s / softcap) */
     /* Where the view has sinks: [token][n_heads][dim], ldq apart too, the queries rotated for the sink rows,

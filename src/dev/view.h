@@ -63,8 +63,8 @@ struct kv_form {
     size_t grain;
     uint32_t rows;   /* per page; 0: the group has no such form */
     uint32_t stride; /* entries of one table row */
-    const uint32_t
-        *table; /* [slot][stride] page ids; row j of a lane: table[slot*stride + j/rows] */
+    /* [slot][stride] page ids; row j of a lane: table[slot*stride + j/rows] */
+    const uint32_t *table;
     size_t offset[KV_MAX_PLANES]; /* of a plane inside a page */
 };
 struct kv_view { /* one piece of one site; resident groups have one piece */
@@ -83,10 +83,10 @@ struct kv_view { /* one piece of one site; resident groups have one piece */
     const uint32_t *lane;           /* [token] */
     const uint32_t *pos;            /* [token] its row */
     const uint32_t *lo, *hi, *edge; /* [token] */
-    const uint32_t
-        *dst; /* [token] raw row to write: page * rows + row in page; the null page's rows
-                            (< rows) swallow writes.  State groups: page to write after this token, 0: none */
-    const uint32_t
-        *enc; /* [encode][2] {lane, tile}: tiles whose last row is written in this step */
+    /* [token] raw row to write: page * rows + row in page; the null page's rows (< rows) swallow writes. State
+     * groups: page to write after this token, 0: none */
+    const uint32_t *dst;
+    /* [encode][2] {lane, tile}: tiles whose last row is written in this step */
+    const uint32_t *enc;
     const uint32_t *from; /* [lane] state groups: page to read, 0: zeros */
 };

@@ -77,8 +77,8 @@ struct item { /* one prompt */
     struct row *row;
     struct group *group; /* [groups] owned */
     kv_seq *seq;         /* [beams] owned array; seq[0] is the row's; 0: none */
-    struct ear
-        *ear[2]; /* [beams] owned; ear[0] is of the running beams; NULL without stop strings */
+    /* [beams] owned; ear[0] is of the running beams; NULL without stop strings */
+    struct ear *ear[2];
     const struct beam_done **best; /* [num_return_sequences] owned, after the search */
     bool done;
 };

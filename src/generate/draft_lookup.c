@@ -12,8 +12,8 @@
 
 struct lookup {
     const kvik_generation *g;
-    struct gen_chain
-        *chain;    /* what forbids tokens, without the filters of sampling; NULL: nothing does */
+    /* what forbids tokens, without the filters of sampling; NULL: nothing does */
+    struct gen_chain *chain;
     float *scores; /* [vocab] */
     uint32_t vocab;
 };

@@ -40,7 +40,7 @@ bool gen_assisted(const kvik_generation *g, bool assistant_model);
 /* Greedy decoding or sampling token by token, which alone can append to a sequence. */
 bool gen_plain(const kvik_generation *g, bool assistant_model);
 
-/* --- processors, in the reference's order (cache-semantics 22): repetition penalty, min new tokens | temperature, top_k,
+/* --- processors, in the order of Transformers: repetition penalty, min new tokens | temperature, top_k,
  * top_p, min_p when sampling.  scores: [vocab] f32 in place.  ids: tokens so far, prompt included (masked
  * columns excluded).  Formulas as the reference's v5 in f32. */
 struct gen_row {

@@ -23,8 +23,8 @@ struct row {
     uint32_t limit; /* new tokens at most */
     uint32_t reused;
     const char *miss; /* why a fresh row reuses nothing */
-    uint32_t
-        common; /* tokens for which the row waits until row `leader` has them (share.c); 0: it does not wait */
+    /* tokens for which the row waits until row `leader` has them (share.c); 0: it does not wait */
+    uint32_t common;
     uint32_t leader;
     uint32_t pad; /* masked columns before the first token */
     bool done;

@@ -8,8 +8,8 @@
 struct sync {
     kv_seq seq, backup; /* seq 0: nothing to settle; backup 0: see `tok` */
     uint32_t have;      /* ids[have, n) are to be fed */
-    uint32_t
-        kept; /* rows the sequence was left with: have, and what lies before the ids of a crop */
+    /* rows the sequence was left with: have, and what lies before the ids of a crop */
+    uint32_t kept;
     /* What a sequence with a reserve held, which cannot be forked: owned */
     int32_t *tok;
     struct kv_turn *turn;

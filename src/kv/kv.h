@@ -64,8 +64,8 @@ struct kv_group { /* sites that share one table, hence one policy and one edge *
     uint32_t rows;           /* per raw block: 16, 32, .. 256 */
     uint32_t n_planes;
     struct kv_plane plane[KV_MAX_PLANES]; /* k,v | latent | conv,ssm */
-    bool
-        stream; /* its full pages may live in the tier; they pass through staging, piece by piece */
+    /* its full pages may live in the tier; they pass through staging, piece by piece */
+    bool stream;
 };
 /* When pages of stream groups leave memory: never; once a step would not fit the budget; always, as far
  * as the budget does not hold them. */
@@ -80,9 +80,8 @@ struct kv_config {
     bool index; /* keep sequences for others to go on from (kv_keep), and find them (kv_match) */
     bool turns; /* rows depend on the turns whatever the codec, so a match has to respect them */
     size_t stage_bytes; /* inside the pool; 0: two pieces of max(1 MiB, one atom of every lane) */
-    const uint32_t
-        *order; /* [sites] in the order a step visits them, for prefetching; NULL: ascending;
-                              copied */
+    /* [sites] in the order a step visits them, for prefetching; NULL: ascending; copied */
+    const uint32_t *order;
 };
 int kv_open(struct kv **out, const struct kv_config *cfg);
 void kv_close(struct kv *kv); /* an open step is aborted */

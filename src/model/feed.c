@@ -3,7 +3,7 @@
  * A feed that needs several steps first forks each sequence that already holds rows (a fork is references only); if
  * a later step fails or is cancelled the sequence becomes that fork again, so the caller's cache is exactly as it
  * was.  Callers that keep such a fork themselves say so (loose), or a full batch would need three
- * sequences a row.  How a feed is cut into steps changes no bit (dev.h, canonical order) and no form (rule 1).  A sequence that a
+ * sequences a row.  How a feed is cut into steps changes no bit (docs/CACHE.md, rules 1 and 8).  A sequence that a
  * feed brings into another regime of its rope (regime.c) is fed again from its first token. */
 #include "model/model.h"
 

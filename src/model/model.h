@@ -88,8 +88,8 @@ struct model {
     bool counts_padding;    /* masked columns before a prompt count in its positions (Llama 4) */
     bool learned_positions; /* positions are a table of `context` rows: no sequence can be longer */
     const char *no_sinks;   /* why a sink cache cannot be exact, or NULL */
-    struct kv_site
-        *site; /* [n_sites] owned: what the model keeps of the past; mostly site i is layer i's */
+    /* [n_sites] owned: what the model keeps of the past; mostly site i is layer i's */
+    struct kv_site *site;
     uint32_t n_sites;
     struct dev_weight embed, head;
     bool tied;
@@ -264,8 +264,8 @@ struct exec_span {
     /* tok: NULL if the tokens have no ids (embeddings, moved positions).  cross: all tokens of the encoder; every span of
      * the step has it, or none. */
     struct kv_span rows;
-    const struct exec_feed
-        *feed;         /* the feed that this is a piece of; NULL: rows that are recomputed */
+    /* the feed that this is a piece of; NULL: rows that are recomputed */
+    const struct exec_feed *feed;
     uint32_t at;       /* the piece's first token in the feed */
     uint32_t turn_end; /* last position of the turn; tokens after it are turns of one token */
     uint32_t n_logits; /* tokens whose logits are wanted: by feed->want, else the last ones */
@@ -286,12 +286,12 @@ struct exec_feed {
     const int32_t *tok;
     uint32_t n;
     bool all; /* logits of every token, else of the last */
-    uint32_t
-        pad; /* masked columns before the first row of an empty sequence; few models count them */
-    bool
-        loose; /* after an error the sequence may have another length: the caller restores or drops it */
-    const uint32_t *
-        ends; /* [n] last position of each token's turn (recomputing several turns at once); or NULL */
+    /* masked columns before the first row of an empty sequence; few models count them */
+    uint32_t pad;
+    /* after an error the sequence may have another length: the caller restores or drops it */
+    bool loose;
+    /* [n] last position of each token's turn (recomputing several turns at once); or NULL */
+    const uint32_t *ends;
     /* [n][hidden] or NULL: inputs of the first layer in place of tok, as inputs_embeds.  A scaled embedding does not scale
      * them; learned positions are added.  The store has no ids for these rows. */
     const float *embeds;
@@ -299,8 +299,8 @@ struct exec_feed {
      * has no ids for these rows, so no prefix hit finds them and nothing recomputes them.  Windows and chunks go by
      * row. */
     const uint32_t *pos;
-    const uint8_t
-        *want; /* [n] tokens whose logits are wanted, a row each, in order; NULL: see `all` */
+    /* [n] tokens whose logits are wanted, a row each, in order; NULL: see `all` */
+    const uint8_t *want;
     struct exec_probe *probe; /* what the caller wants besides logits, or NULL */
 };
 typedef bool (*exec_progress)(void *ctx, uint64_t done, uint64_t total);

@@ -142,8 +142,8 @@ struct bpe {
     uint32_t mask, used;
     int32_t char_id[BPE_CHARS]; /* ids of one-character texts, -1 none */
     int32_t byte_id[256];       /* ids of <0xNN>, -1 none */
-    uint64_t
-        *edge; /* owned or NULL; [edge_mask + 1]: pairs of characters a merge can join across */
+    /* owned or NULL; [edge_mask + 1]: pairs of characters a merge can join across */
+    uint64_t *edge;
     uint32_t edge_mask;
     int32_t unk;
     bool fuse_unk, byte_fallback, ignore_merges;

@@ -34,12 +34,12 @@ same "$llama" --cache-implementation sink --cache-config '{"window_length": 200,
 same "$llama" --cache-implementation sliding_window --cache-config '{"sliding-window": 200}'
 
 run generate "$llama" --input-ids $ids --cache-implementation static --max-cache-len 200 --verbose
-check "static: the report tells what is set aside" err_has "set aside [0-9.]* KiB more"
+check "static: the report tells what is reserved" err_has "reserved [0-9.]* KiB more"
 run generate "$llama" --input-ids $ids --cache-implementation static --max-cache-len 200 --cache-memory 100K
 check "static: too long for the budget fails before it starts" status 1
 check "static: and tells the length that was to be set aside" err_has "a reserve of 200 tokens"
 run generate "$llama" --input-ids $ids --verbose
-check "dynamic: nothing is set aside" sh -c "! grep -q 'set aside' '$work/err'"
+check "dynamic: nothing is reserved" sh -c "! grep -q 'reserved' '$work/err'"
 
 run generate "$llama" --input-ids $ids --json --cache-implementation quantized --cache-config '{"q_group_size": 8}'
 check "quantized: exit 0" status 0

@@ -21,7 +21,7 @@ check "exit 0" status 0
 
 talk 'ab\n/fork side\ncd\n/switch main\nef\n/branches\n/drop side\n/branches\n' --cache-report
 check "branches: exit 0" status 0
-check "branches: the fork shares" err_has 'on side now, which shares'
+check "branches: the fork shares" err_has 'now on side, which shares'
 check "branches: listed with the one spoken in" err_has '^\* main .* 4 messages'
 check "branches: the other one" err_has '^  side .* 4 messages'
 check "branches: gone after /drop" err_count '^  side ' 1
@@ -31,12 +31,12 @@ check "branches: the fork reused what was said" sh -c \
 talk 'ab\n/fork side\n/fork side\n/fork\n/switch sied\n/drop side\n/fork a/b\n'
 check "branches: errors are sentences" err_count '^kvik: ' 5
 check "branches: exit 1 after errors in a pipe" status 1
-check "branches: taken names" err_has 'a branch side already'
+check "branches: taken names" err_has 'a branch side exists already'
 check "branches: the nearest name" err_has 'did you mean side'
 check "branches: not the one spoken in" err_has '/switch to another branch first'
 
 talk 'ab\n/undo\nab\n' --cache-report
-check "undo: says what" err_has '^taken back: ab'
+check "undo: says what" err_has '^removed: ab'
 check "undo: the same again reuses the prompt" err_has '^ .* 3 prompt tokens reused'
 sed -n 1p "$work/out" >"$work/first"
 sed -n 2p "$work/out" >"$work/second"
@@ -44,7 +44,7 @@ check "undo: the same reply" cmp -s "$work/first" "$work/second"
 talk 'abcdefghijklmnopqrstuvwxyz\n/reset\nabcdefghijklmnopqrstuvwxyz\n' --cache-report
 check "reset: what begins alike is not computed again" err_has '^ .* 27 prompt tokens reused'
 talk '/undo\n/retry\n'
-check "undo and retry: nothing yet" err_count '^kvik: nothing has been' 2
+check "undo and retry: nothing yet" err_count '^kvik: there is no' 2
 talk 'ab\n/retry\n/retry\ncd\n' --cache-report --seed 3
 check "retry: exit 0" status 0
 check "retry: four replies" err_count '^cache ' 4
@@ -104,10 +104,10 @@ check "prefix cache: exit 0" status 0
 check "prefix cache: another run begins with it" sh -c \
     "grep 'prompt token' '$work/err' | sed -n 1p | grep -q '[1-9][0-9]* prompt tokens reused'"
 talk '/save\n/load\n'
-check "save and load need a file" err_count 'needs the name of a file' 2
+check "save and load need a file" err_count 'needs a file name' 2
 
 talk '/cahce\n/zzzzzzz\n/undo now\n'
 check "unknown: the nearest" err_has 'did you mean /cache'
 check "unknown: the list" err_has '/help lists'
-check "no argument where none is taken" err_has '/undo takes nothing'
+check "no argument where none is taken" err_has '/undo takes no argument'
 finish

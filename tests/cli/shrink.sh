@@ -16,5 +16,5 @@ exec 3>&-
 wait $!
 rc=$?
 check "exit 1" status 1
-check "the sentence says what happened" err_has "shrank\|cut short"
+check "the sentence says what happened" err_has "shrank\|truncated"
 finish

@@ -75,7 +75,7 @@ check "control tokens typed by a user stay text" json \
 run inspect "$model"
 check "inspect: architecture" out_has llama
 check "inspect: tokenizer and template" out_has template
-check "inspect: bytes per token" out_has "bytes a token"
+check "inspect: bytes per token" out_has "bytes per token"
 run inspect "$model" --json
 check "inspect --json: one object" json "isinstance(o, dict)"
 

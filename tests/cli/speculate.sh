@@ -35,7 +35,7 @@ run generate "$model" --input-ids $ids --input-ids 3,4 --max-new-tokens 40 --ass
 check "another assistant: the same text" equal
 
 run generate "$model" --input-ids $ids --max-new-tokens 10 --prompt-lookup-num-tokens 4 --cache-report
-check "the report tells of guesses" err_has "guess  [0-9]* of [0-9]* tokens\\{0,1\\} accepted"
+check "the report tells of guesses" err_has "drafts [0-9]* of [0-9]* tokens\\{0,1\\} accepted"
 run generate "$model" --input-ids $ids --max-new-tokens 10 --prompt-lookup-num-tokens 4 --num-beams 2 --json
 check "beams: exit 0" status 0
 check "beams: a notice" err_has "ignored"

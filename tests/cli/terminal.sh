@@ -110,7 +110,7 @@ terminal 60 "[('> ', 'hellp\x7fo\n'), ('cache  ', ''), ('> ', '/cache\n'), ('tok
     chat "$work/tiny" --max-new-tokens 3 --cache-report
 check "terminal chat: a turn, /cache, Ctrl-C, Ctrl-D" status 0
 check "terminal chat: the line was edited" out_has 'hell'
-terminal 60 "[('> ', 'abcdefghijklmnop\\\\\n'), ('... ', 'cd\n'), ('tokens/s]', '/fork side\n'), ('side> ', '/cache\n'), ('shared with others', 'ef\n'), ('shared by 2 branches', ''), ('side> ', '/retry\n'), ('tokens/s]', '/undo\n'), ('taken back', '/switch main\n'), ('main> ', '/drop side\n'), ('> ', 'xy\\\\\n'), ('... ', '\x03'), ('Ctrl-D', '/exit\n')]" \
+terminal 60 "[('> ', 'abcdefghijklmnop\\\\\n'), ('... ', 'cd\n'), ('tokens/s]', '/fork side\n'), ('side> ', '/cache\n'), ('shared with others', 'ef\n'), ('shared by 2 branches', ''), ('side> ', '/retry\n'), ('tokens/s]', '/undo\n'), ('removed', '/switch main\n'), ('main> ', '/drop side\n'), ('> ', 'xy\\\\\n'), ('... ', '\x03'), ('Ctrl-D', '/exit\n')]" \
     chat "$work/tiny" --max-new-tokens 30 --min-new-tokens 30
 check "terminal chat: continued lines, branches, retry, undo, the map" status 0
 check "terminal chat: the status line" out_has 'of 256 tokens, 0 reused'

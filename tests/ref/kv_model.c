@@ -128,7 +128,7 @@ static bool tail_back(struct model *m, uint32_t gi, uint32_t i, uint32_t k)
     return in->form[RAW].page[id].spilled;
 }
 
-/* Bytes rule 20 asks for, from the tables before the step.  *back: of open blocks that are not in
+/* Bytes that a step needs (docs/CACHE.md, rule 20), from the tables before the step.  *back: of open blocks that are not in
  * memory. */
 static size_t cost(struct model *m, size_t *back)
 {

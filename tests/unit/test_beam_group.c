@@ -1,5 +1,5 @@
 /* test_beam_group.c - the two other kinds of beam search, without a model: diverse groups against the reference's scorer
- * written out literally (cache-semantics 21.2, 21.3), and the distribution of drawn candidates. */
+ * written out literally, and the distribution of drawn candidates. */
 #include "base/base.h"
 #include "generate/beam.h"
 #include "testing.h"

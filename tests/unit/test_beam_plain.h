@@ -1,4 +1,4 @@
-/* test_beam_plain.h - beam search as cache-semantics 21.1 writes it down, slowly and literally: whole arrays, full sorts,
+/* test_beam_plain.h - beam search as the reference does it, slowly and literally: whole arrays, full sorts,
  * -1e9 added to what must not win, all prompts of a batch until the last one is done.  What beam.c is compared with.
  * Equal scores: the lower index first, everywhere. */
 #pragma once
