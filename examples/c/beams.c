@@ -1,4 +1,4 @@
-/* beams.c - beam search: the beams of a prompt share its blocks, so 4 of them cost little more than one.
+/* beams.c - beam search: the beams of a prompt share its blocks, so 4 beams need little more memory than one.
  *     beams MODEL [TEXT] */
 #include <kvik.h>
 #include <stdio.h>

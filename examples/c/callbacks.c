@@ -1,4 +1,4 @@
-/* callbacks.c - scores and ends of one's own: tokens said before become dearer the more often they were said, and the text
+/* callbacks.c - processors and stopping criteria of your own: the more often a token occurred, the lower its score; the text
  * ends with its third full stop.
  *     callbacks MODEL [TEXT] */
 #include <kvik.h>

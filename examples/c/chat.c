@@ -1,5 +1,5 @@
-/* chat.c - a conversation in one sequence of the cache.  Each turn hands over the whole conversation; the library keeps
- * the prefix it has already computed and reports how much that was.
+/* chat.c - a conversation in one sequence of the cache.  Each turn gives the whole conversation; the library
+ * reuses the cached prefix and reports its length.
  *     chat MODEL [MESSAGE...] */
 #include <kvik.h>
 #include <stdio.h>

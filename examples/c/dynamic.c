@@ -1,4 +1,4 @@
-/* dynamic.c - the default: the cache grows block by block with the text, and holds no more.
+/* dynamic.c - the default: the cache grows with the text, block by block.
  *     dynamic MODEL [TEXT] */
 #include <kvik.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* fork.c - read a prompt once, continue it many times: every fork shares the prompt's blocks, so N continuations cost the
- * memory of one prompt and N short tails.
+/* fork.c - compute a prompt once, continue it many times.  Every fork shares the blocks of the prompt, so N continuations need
+ * the memory of one prompt and N short tails.
  *     fork MODEL [N] */
 #include <kvik.h>
 #include <stdio.h>

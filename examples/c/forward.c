@@ -1,5 +1,5 @@
-/* forward.c - the loop by hand: feed tokens, look at the logits, choose the next one.  What kvik_generate does, for programs
- * that want to choose for themselves.
+/* forward.c - the loop by hand: append tokens, read the logits, choose the next token, for programs that choose tokens
+ * themselves.
  *     forward MODEL [TEXT] */
 #include <kvik.h>
 #include <stdio.h>

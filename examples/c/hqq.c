@@ -1,4 +1,4 @@
-/* hqq.c - old rows in 4 bits, by hqq; its axes are best set to 1.
+/* hqq.c - old rows quantized to 4 bits by hqq; axes 1 are recommended.
  *     hqq MODEL [TEXT] */
 #include <kvik.h>
 #include <stdio.h>

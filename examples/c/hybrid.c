@@ -1,4 +1,5 @@
-/* hybrid.c - layers with a window keep it, the others everything; the model says which, or cache_config.
+/* hybrid.c - layers with a window cache the rows of the window, the other layers cache all rows.  The model or cache_config
+ * says which layers have one.
  *     hybrid MODEL [TEXT] */
 #include <kvik.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* legacy.c - the cache as arrays: a prompt is fed, its keys and values are written to a safetensors file as the
- * reference's tuples once were (layers.N.keys, layers.N.values: [batch][heads][tokens][dim]), read again, and continued.
+/* legacy.c - the cache as arrays: a prompt is computed, its keys and values are written to a safetensors file in the legacy form
+ * of Transformers (layers.N.keys, layers.N.values: [batch][heads][tokens][dim]), read again, and continued.
  *     legacy MODEL [FILE] */
 #include <kvik.h>
 #include <stdio.h>

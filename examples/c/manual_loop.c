@@ -1,5 +1,5 @@
-/* manual_loop.c - generation without generate(): two prompts, padded on the left as the reference pads them, fed by hand.
- * Each turn feeds the chosen tokens, adds a column of ones to the attention mask, and moves the positions on.
+/* manual_loop.c - generation without generate(): two prompts, padded on the left as in Transformers.  Each turn appends the
+ * chosen tokens, adds a column of ones to the attention mask, and advances the positions.
  *     manual_loop MODEL [PROMPT PROMPT] */
 #include <kvik.h>
 #include <stdio.h>

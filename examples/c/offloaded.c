@@ -1,4 +1,4 @@
-/* offloaded.c - the rows live on disk and pass through a small budget layer by layer, with the same tokens.
+/* offloaded.c - KV rows live on disk and stream through little memory, layer by layer; the tokens do not change.
  *     offloaded MODEL [TEXT] */
 #include <kvik.h>
 #include <stdio.h>

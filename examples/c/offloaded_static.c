@@ -1,4 +1,4 @@
-/* offloaded_static.c - offloaded, with max_cache_len tokens promised at the start.
+/* offloaded_static.c - offloaded, with max_cache_len tokens reserved at the start.
  *     offloaded_static MODEL [TEXT] */
 #include <kvik.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* options.c - the table of generation options, which kvik_generation_set, the command's --help and this program read, as a
- * page of Markdown (docs/OPTIONS.md is its output) or, with "man", as a section of the manual page.
+/* options.c - prints the table of generation options as a page of Markdown (docs/OPTIONS.md is its output), or with "man" as a
+ * section of the manual page.
  *     options [man] */
 #include <kvik.h>
 #include <stdio.h>

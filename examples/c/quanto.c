@@ -1,4 +1,4 @@
-/* quanto.c - old rows in 4 bits, by quanto's arithmetic: long contexts in a fraction of the memory.
+/* quanto.c - old rows quantized to 4 bits by quanto: long contexts in a fraction of the memory.
  *     quanto MODEL [TEXT] */
 #include <kvik.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* resilient.c - a budget too small for the text: with on_full "offload" the run goes on from disk, with the same tokens,
- * and says so once.
+/* resilient.c - a memory limit too small for the text.  With on_full "offload" the run continues from disk with the same tokens,
+ * and a notice says so once.
  *     resilient MODEL */
 #include <kvik.h>
 #include <stdio.h>

@@ -1,5 +1,4 @@
-/* save_load.c - a text that outlives its process: run it again and again, and it goes on where it was, without computing
- * what it had.
+/* save_load.c - a text that outlives its process: each run continues it, without recomputing what the session holds.
  *     save_load MODEL FILE [PROMPT] */
 #include <kvik.h>
 #include <stdio.h>

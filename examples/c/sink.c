@@ -1,4 +1,4 @@
-/* sink.c - the first 4 tokens and the last 60: text without end in memory that does not grow.
+/* sink.c - the first 4 tokens and the last 60 are cached: endless text in constant memory.
  *     sink MODEL [TEXT] */
 #include <kvik.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* static.c - room for max_cache_len tokens is set aside first: later growth cannot fail, a longer text is an error.
+/* static.c - memory for max_cache_len tokens is reserved first: later growth cannot fail, a longer text is an error.
  *     static MODEL [TEXT] */
 #include <kvik.h>
 #include <stdio.h>

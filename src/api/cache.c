@@ -119,7 +119,7 @@ KVIK_API int kvik_cache_crop(kvik_cache *c, kvik_seq s, int64_t len)
     if (!known) return ERR(STALE, "the sequence was dropped");
     uint32_t old = kv_len(kv, s);
     if (len < -(int64_t)old || len > (int64_t)old)
-        return ERR(ARG, "crop to %lld: the sequence has %u tokens", (long long)len, old);
+        return ERR(ARG, "cannot crop to %lld tokens: the sequence has %u", (long long)len, old);
     return exec_crop(c->x, s, (uint32_t)(len < 0 ? (int64_t)old + len : len));
 }
 
@@ -134,10 +134,10 @@ KVIK_API int kvik_cache_reset(kvik_cache *c, kvik_seq s)
 {
     uint32_t have;
     for (uint32_t i = 0; c && c->unbound && i < c->unbound->n_layers; i++)
-        unbound_layer_close(&c->unbound->layer[i]); /* the next use may have another shape */
+        unbound_layer_close(&c->unbound->layer[i]); /* the next update may have another shape */
     if (c && c->unbound) return 0;
     TRY(cache_bound(c));
-    kv_seq was = 0; /* its rows stay for others, as those of a dropped one do */
+    kv_seq was = 0; /* the prefix index keeps the rows, as of a dropped sequence */
     if (kv_reserved(c->x->kv, s) || kv_fork(c->x->kv, s, &was) < 0) was = 0;
     int e = kv_trim(c->x->kv, s, 0, &have);
     if (was) (void)kv_keep(c->x->kv, was);
@@ -164,13 +164,15 @@ KVIK_API int kvik_forward(kvik_cache *c, const kvik_span *span, uint32_t n, bool
 {
     TRY(cache_bound(c));
     struct exec *x = c->x;
-    if (n == 0 || !span) return ERR(ARG, "nothing to feed");
+    if (n == 0 || !span) return ERR(ARG, "no tokens to append: n_spans is 0 or span is NULL");
     if (n > x->max_seqs)
-        return ERR(LIMIT, "%u sequences, the cache was opened for %u", n, x->max_seqs);
+        return ERR(LIMIT, "%u sequences in one call; the cache was opened for %u (max_sequences)",
+                   n, x->max_seqs);
     for (uint32_t i = 0; i < n; i++) {
         kvik_span s = {0};
         TRY(SIZED_NTH(&s, span, i, kvik_span));
-        if (!kv_tokens(x->kv, s.seq)) return ERR(STALE, "span %u: no such sequence", i);
+        if (!kv_tokens(x->kv, s.seq))
+            return ERR(STALE, "span %u: the sequence was dropped, or is of another cache", i);
         x->call[i] = (struct exec_feed){.seq = s.seq, .tok = s.ids, .n = s.n, .all = all};
     }
     return cache_full(c, exec_feed(x, x->call, n, 0, logits, NULL, NULL));

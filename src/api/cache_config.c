@@ -1,5 +1,5 @@
-/* cache_config.c - from kvik_cache_config to settings: the preset, the keys of cache_config, and what follows from
- * a budget.  Nothing is allocated here, so everything that can be wrong with a configuration is found first. */
+/* cache_config.c - turns a kvik_cache_config into settings: preset, keys of cache_config, and sizes that follow from the
+ * budget.  Nothing is allocated here, so a wrong configuration fails before anything is made. */
 #include "api/settings.h"
 #include "base/near.h"
 #include "generate/options.h"
@@ -40,11 +40,11 @@ int settings_read(const kvik_cache_config *c, struct preset_choice *s)
     }
     TRY(kv_keys_check(&s->keys, s->preset));
     if (c->max_cache_len > KV_LEN_MOST)
-        return ERR(LIMIT, "max_cache_len %u: at most %d", c->max_cache_len, KV_LEN_MOST);
+        return ERR(LIMIT, "max_cache_len is %u; the limit is %d", c->max_cache_len, KV_LEN_MOST);
     s->max_cache_len = s->keys.max_cache_len ? s->keys.max_cache_len : c->max_cache_len;
     bool offload = c->on_full && strcmp(c->on_full, "offload") == 0;
     if (c->on_full && !offload && strcmp(c->on_full, "error") != 0)
-        return ERR(ARG, "on_full \"%s\": error or offload", c->on_full);
+        return ERR(ARG, "on_full is \"%s\"; it must be error or offload", c->on_full);
     s->streaming = kv_preset_offloads(s->preset, &s->keys) ? KV_STREAM
                    : offload                               ? KV_STREAM_ON_FULL
                                                            : KV_RESIDENT;
@@ -61,7 +61,7 @@ static int compute_of(const struct model *m, const char *name, struct exec_confi
     else if (strcmp(name, "fast") == 0)
         e->compute = DEV_FAST;
     else
-        return ERR(ARG, "compute \"%s\": exact or fast", name);
+        return ERR(ARG, "compute is \"%s\"; it must be exact or fast", name);
     e->preset.dtype = e->compute == DEV_EXACT || w == DT_F32 ? DT_F32
                       : w == DT_BF16                         ? DT_BF16
                                                              : DT_F16;
@@ -94,7 +94,7 @@ int settings_exec(const struct preset_choice *s, const struct model *m, const kv
     TRY(compute_of(m, c->compute, e));
     TRY(kv_preset_settle(s->preset, &s->keys, m->site, m->n_sites, &e->preset));
     if (c->checkpoints > KVIK_TURN_ENDS)
-        return ERR(LIMIT, "checkpoints %u: at most KVIK_TURN_ENDS", c->checkpoints);
+        return ERR(LIMIT, "checkpoints is %u; the limit is KVIK_TURN_ENDS", c->checkpoints);
     e->preset.every = c->checkpoints;
     e->streaming = s->streaming;
     if (s->streaming == KV_STREAM_ON_FULL) e->preset.stream = true;
@@ -103,12 +103,14 @@ int settings_exec(const struct preset_choice *s, const struct model *m, const kv
     e->threads = c->threads;
     e->isa = c->isa;
     e->max_seqs = c->max_sequences ? c->max_sequences : 64;
-    if (e->max_seqs > 65536) return ERR(LIMIT, "max_sequences %u: at most 65536", e->max_seqs);
+    if (e->max_seqs > 65536)
+        return ERR(LIMIT, "max_sequences is %u; the limit is 65536", e->max_seqs);
     e->max_len = s->max_cache_len  ? s->max_cache_len
                  : e->preset.sinks ? MAX(m->context, ENDLESS) /* distances stay in the window */
                                    : m->context;
     e->step_tokens = MIN(c->step_tokens ? c->step_tokens : 512, e->max_len * (uint64_t)e->max_seqs);
-    if (e->step_tokens > 65536) return ERR(LIMIT, "step_tokens %u: at most 65536", e->step_tokens);
+    if (e->step_tokens > 65536)
+        return ERR(LIMIT, "step_tokens is %u; the limit is 65536", e->step_tokens);
     e->reserve = s->preset->reserve;
     settle_budget(m, c, e);
     return 0;

@@ -1,10 +1,10 @@
-/* conversation.c - a sequence made to hold a conversation, as a call of its own. */
+/* conversation.c - makes a sequence hold a conversation (kvik_cache_sync). */
 #include "generate/handle.h"
 #include "generate/sync.h"
 
 #include <string.h>
 
-/* The report is the caller's then, as far as the caller's struct reaches. */
+/* Gives the report to the caller, as far as the caller's struct reaches.  The rest stays with `report`, and is freed. */
 static void report_out(kvik_sync *report, kvik_sync *out)
 {
     size_t taken = MIN(out->size, sizeof *report);

@@ -1,5 +1,5 @@
-/* describe_cache.c - what each cache strategy means for one model: the properties the guide compares, from the same
- * groups a cache would be opened with, and bytes in numbers. */
+/* describe_cache.c - describes each cache strategy for one model: the properties that the guide compares, and bytes.  Both
+ * come from the groups that a cache would be opened with. */
 #include "api/settings.h"
 #include "model/budget.h"
 
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Bytes of one group: a token's while all rows are held, and the most at `len` tokens. */
+/* Computes bytes of one group: per token while all rows are held, and the most at `len` tokens. */
 struct cost {
     size_t token, most;
 };
@@ -21,7 +21,7 @@ static struct cost cost_of(const struct kv_group *g, uint32_t len)
         raw += (size_t)s->heads * s->dim * dtype_size(s->dtype) * g->n_sites;
         if (c) sealed += c->bytes(c, s) * g->n_sites / c->tile;
     }
-    size_t rows = len, open = 0; /* open: raw rows that wait to be encoded */
+    size_t rows = len, open = 0; /* open: raw rows that are not yet quantized */
     if (g->policy.kind == KV_STATE) return (struct cost){0, raw};
     if (g->policy.window) rows = MIN(rows, (size_t)g->policy.sinks + g->policy.window + g->rows);
     if (g->policy.chunk) rows = MIN(rows, (size_t)g->policy.chunk + g->rows);
@@ -43,7 +43,7 @@ static void set_bytes(json_t *o, const char *key, size_t n)
     json_object_set_new(o, key, json_integer((json_int_t)n));
 }
 
-/* The configuration a strategy needs to say anything at all, in this table. */
+/* The configuration with which a strategy is described; some need a key. */
 static void example_config(const struct kv_preset *p, const struct model *m, char out[96])
 {
     uint32_t window = MIN(1024u, m->context / 2);

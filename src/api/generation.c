@@ -1,4 +1,4 @@
-/* generation.c - generate: the model's defaults, text in, rows out. */
+/* generation.c - the public calls of generation: options, prompts, results. */
 #include "compat/padded.h"
 #include "generate/generate.h"
 

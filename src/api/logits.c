@@ -1,4 +1,4 @@
-/* logits.c - the kept logits and scores of a result as a file. */
+/* logits.c - writes the logits and scores of a result to a file. */
 #include "fmt/fmt.h"
 #include "generate/handle.h"
 

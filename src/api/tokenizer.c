@@ -1,6 +1,6 @@
 /* tokenizer.c - tokenizers and chat templates as the public header shows them: plain pointers and JSON text
- * around tok/ and chat/.  What a caller passes as kwargs is split here into the arguments a rendering has of its own
- * (tools, documents, the two prompt flags) and the variables of the template, as apply_chat_template does. */
+ * around tok/ and chat/.  kwargs is split here into the arguments of a rendering (tools, documents, the two prompt flags)
+ * and variables of the template, as apply_chat_template does. */
 #include "base/json.h"
 #include "base/map.h"
 #include "chat/chat.h"
@@ -44,7 +44,7 @@ KVIK_API void kvik_tokenizer_close(kvik_tokenizer *t)
     mem_free(t);
 }
 
-/* Gives the caller its own array, never NULL. */
+/* Gives the ids to the caller as an array of its own, never NULL. */
 static int take_ids(struct ids *v, int e, int32_t **ids, size_t *n)
 {
     if (e >= 0 && !v->id && !(v->id = mem_alloc(sizeof *v->id))) e = ERR_NOMEM;
@@ -215,7 +215,7 @@ KVIK_API int kvik_chat_encode(const kvik_tokenizer *t, const char *messages, con
     return take_ids(&v, e, ids, n);
 }
 
-/* Exactly `digits` digits at *s, then `after` (0: nothing asked); false: neither. */
+/* Reads exactly `digits` digits at *s, then the character `after` (0: none); false if they are not there. */
 static bool field(const char **s, int digits, const char *after, int lo, int hi, int *out)
 {
     int v = 0;
@@ -228,7 +228,7 @@ static bool field(const char **s, int digits, const char *after, int lo, int hi,
     return v >= lo && v <= hi;
 }
 
-/* ISO 8601 as Python writes it: a date, or a date and a time; fractions and zones are not looked at. */
+/* Reads ISO 8601 as Python writes it: a date, or a date and a time.  Fractions and zones are ignored. */
 static int parse_now(const char *text, struct jinja_now *now)
 {
     const char *s = text;
@@ -246,7 +246,7 @@ static int parse_now(const char *text, struct jinja_now *now)
     return 0;
 }
 
-/* Variables: special tokens first, kwargs over them, as in the reference. */
+/* Makes the variables: special tokens, then kwargs, which win, as in Transformers. */
 static int merge_special(struct request *r, const json_t *special)
 {
     if (!special || json_is_null(special)) return 0;
