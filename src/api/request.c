@@ -57,7 +57,7 @@ static int take(struct kvik_request *q, const kvik_generation *g, const kvik_pro
     q->prompt = mem_array(MAX(n, 1), sizeof *q->prompt);
     if (!q->prompt) return ERR_NOMEM;
     for (uint32_t i = 0; i < n; i++) {
-        kvik_prompt p;
+        kvik_prompt p = {0};
         TRY(SIZED_NTH(&p, prompt, i, kvik_prompt));
         TRY(copy_prompt(&p, &q->prompt[i]));
     }

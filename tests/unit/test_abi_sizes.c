@@ -160,9 +160,20 @@ static void test_prompts(void **state)
         assert_int_equal(a->row[i]->n, b->row[i]->n);
         assert_memory_equal(a->row[i]->ids, b->row[i]->ids, a->row[i]->n * sizeof *ids);
     }
+    kvik_result_free(b);
+    kvik_request *q;
+    if (kvik_request_start(c, &g, (const kvik_prompt *)(const void *)old, 2, NULL, &q) < 0)
+        fail_msg("%s", kvik_last_error());
+    while (kvik_request_step(&q, 1) > 0) {
+    }
+    if (kvik_request_end(q, &b) < 0) fail_msg("%s", kvik_last_error());
+    for (size_t i = 0; i < 2; i++)
+        assert_memory_equal(a->row[i]->ids, b->row[i]->ids, a->row[i]->n * sizeof *ids);
+    kvik_request_free(q);
     kvik_result_free(a);
     kvik_result_free(b);
     p[1].size = 0;
+    refused(kvik_request_start(c, &g, p, 2, NULL, &q), KVIK_ARG, "kvik_prompt 1", "first one");
     refused(kvik_generate(c, &g, p, 2, NULL, &a), KVIK_ARG, "kvik_prompt 1", "first one");
     kvik_hooks hooks = {.size = 0};
     p[1].size = sizeof *p;
