@@ -1,10 +1,12 @@
-/* draft_model.c - guesses of a second, smaller model with the same vocabulary (assistant_model).
+/* draft_model.c - draft tokens of a second, smaller model with the same vocabulary (assistant_model).
  *
- * The assistant reads along in a cache of its own.  Of every row it has a sequence with tokens that are certain,
- * and decodes its guesses greedily in a fork of it; what the verdict confirms of the fork becomes the certain
- * sequence, where every group of its cache can go on from there, and is else fed once more.  What it has read stays in its
- * cache's prefix index for the next call.  An assistant whose cache is
- * full, or too short for a row, makes no more guesses for it; nothing is lost but speed. */
+ * The assistant has a cache of its own.  For every row this cache has a sequence with the tokens that are certain, and the
+ * assistant decodes its draft greedily in a fork of that sequence.  The accepted part of the fork becomes the certain
+ * sequence if every group of the cache can go on from there; otherwise these tokens are computed again.  The rows stay in
+ * the cache's prefix index for the next call.
+ *
+ * An assistant whose cache is full, has no sequence left, or is too short for a row, makes no more drafts for that row.  This
+ * costs speed and nothing else. */
 #include "generate/chain.h"
 #include "generate/draft.h"
 #include "generate/options.h"
@@ -12,14 +14,14 @@
 #include <string.h>
 
 struct helper {             /* of one row */
-    kv_seq sure, guess;     /* guess: a fork of sure, gone on with the last guesses; 0: none */
-    uint32_t tokens;        /* guesses it makes at most, as the schedule has it */
-    bool resting, thinking; /* makes no guesses any more; decodes in this call */
+    kv_seq sure, guess;     /* the certain tokens; a fork of them with the draft, 0: none */
+    uint32_t tokens;        /* longest draft, as the schedule has it */
+    bool resting, thinking; /* makes no drafts any more; decodes in this call */
 };
 struct assistant {
     struct gen_assistant *a;
     const kvik_generation *g;
-    struct gen_chain *chain; /* processors apply to guesses too */
+    struct gen_chain *chain; /* processors apply to drafts too */
     struct helper *helper;   /* [n] by rows */
     uint32_t n, vocab;
     struct exec_feed *feed; /* [n] */
@@ -33,13 +35,28 @@ static void drop(const struct assistant *s, kv_seq *seq)
     *seq = 0;
 }
 
-/* Brings `sure` to the certain tokens, at least one of which it has yet to read. */
+/* Ends all drafting for a row. */
+static void rest(const struct assistant *s, struct helper *h)
+{
+    h->resting = true;
+    h->thinking = false;
+    drop(s, &h->guess);
+    drop(s, &h->sure);
+}
+
+/* Brings `sure` to the certain tokens, except for at least the last one.  The row rests if the cache has no sequence
+ * left for it. */
 static int settle(struct assistant *s, struct helper *h, const struct draft_row *w)
 {
     struct kv *kv = s->a->x->kv;
     uint32_t same = 0, have = 0;
-    if (!h->sure) { /* an earlier call may have read the beginning */
-        TRY(kv_new(kv, NULL, &h->sure));
+    if (!h->sure) { /* an earlier call may have computed the beginning */
+        int e = kv_new(kv, NULL, &h->sure);
+        if (e == ERR_FULL || e == ERR_LIMIT) {
+            rest(s, h);
+            return 0;
+        }
+        if (e < 0) return e;
         return exec_match(s->a->x, h->sure, w->ids, w->n, 0, &have);
     }
     if (!h->guess) return 0;
@@ -57,23 +74,19 @@ static int settle(struct assistant *s, struct helper *h, const struct draft_row 
     return 0;
 }
 
-/* Feeds feed[0, n), all of them or, where the cache is full or too short, none of these rows ever again. */
+/* Feeds feed[0, n).  If the cache is full or too short, none of these rows gets a draft ever again. */
 static int read(struct assistant *s, const struct draft_row *row, uint32_t n)
 {
     if (!n) return 0;
     int e = exec_feed(s->a->x, s->feed, n, 0, s->logits, NULL, NULL);
     if (e != ERR_FULL && e != ERR_LIMIT) return e;
     for (uint32_t k = 0; k < n; k++) {
-        struct helper *h = &s->helper[row[s->asked[k]].row];
-        h->resting = true;
-        h->thinking = false;
-        drop(s, &h->guess);
-        drop(s, &h->sure);
+        rest(s, &s->helper[row[s->asked[k]].row]);
     }
     return 0;
 }
 
-/* The certain tokens, of all rows at once. */
+/* Computes the certain tokens of all rows at once. */
 static int catch_up(struct assistant *s, struct draft_row *row, uint32_t n)
 {
     struct exec *x = s->a->x;
@@ -87,6 +100,7 @@ static int catch_up(struct assistant *s, struct draft_row *row, uint32_t n)
         if (h->resting || !w->max) continue;
         w->max = MIN(w->max, x->max_len - w->n + 1);
         TRY(settle(s, h, w));
+        if (h->resting) continue;
         uint32_t len = kv_len(x->kv, h->sure);
         s->feed[k] =
             (struct exec_feed){.seq = h->sure, .tok = w->ids + len, .n = w->n - len, .loose = true};
@@ -96,7 +110,7 @@ static int catch_up(struct assistant *s, struct draft_row *row, uint32_t n)
     return read(s, row, k);
 }
 
-/* One guess, and whether another one follows it. */
+/* Appends one draft token; *more: another one follows it. */
 static int guess(struct assistant *s, struct draft_row *w, const float *logits, bool *more)
 {
     struct gen_row view = w->text;
@@ -112,7 +126,7 @@ static int guess(struct assistant *s, struct draft_row *w, const float *logits, 
     return 0;
 }
 
-/* Guesses of the logits of the last feed; what is to be fed next. */
+/* Appends a draft token to each row of the last feed, and sets the next feed. */
 static int think(struct assistant *s, struct draft_row *row, uint32_t *n)
 {
     struct kv *kv = s->a->x->kv;

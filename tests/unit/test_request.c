@@ -340,6 +340,33 @@ static void shared_steps(void **state)
     stage_close(&s);
 }
 
+/* Requests that share one assistant, whose cache has fewer sequences than they have rows: those without one make no
+ * drafts. */
+static void shared_assistant(void **state)
+{
+    (void)state;
+    struct stage s;
+    stage_open(&s, (kvik_cache_config){.max_sequences = 32});
+    kvik_cache_config h = {
+        .size = sizeof h, .max_cache_len = TEXT + 40, .max_sequences = 2, .compute = "exact"};
+    kvik_cache *narrow = open_cache(s.m, &h);
+    kvik_request *r[5];
+    struct asked *a = ask(&s, 13, 16);
+    a->hooks.assistant_model = narrow;
+    for (uint32_t i = 0; i < 5; i++) {
+        start(a, s.c);
+        r[i] = a->request;
+    }
+    while (kvik_request_step(r, 5) > 0)
+        ;
+    for (uint32_t i = 0; i < 5; i++) {
+        a->request = r[i];
+        end(a);
+    }
+    kvik_cache_close(narrow);
+    stage_close(&s);
+}
+
 /* --- Failing. */
 
 struct trap {
@@ -769,6 +796,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(beside),
         cmocka_unit_test(shared_steps),
+        cmocka_unit_test(shared_assistant),
         cmocka_unit_test(refusing),
         cmocka_unit_test(budgets),
         cmocka_unit_test(limits),
