@@ -296,7 +296,7 @@ static float power(const struct beam_search *b, uint32_t n)
     return (float)pow((double)n, b->rules.length_penalty);
 }
 
-/* Whether the best running beam, at the length the rule imagines for it, would still enter the finished list. */
+/* True if the best running beam, at the length that the rule assumes for it, would still enter the finished list. */
 static bool can_improve(const struct beam_search *b)
 {
     bool never = b->rules.early == KVIK_EARLY_NEVER && b->rules.length_penalty > 0;

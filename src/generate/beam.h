@@ -64,7 +64,7 @@ void beam_group_best(struct beam_search *const *group, uint32_t n, const struct 
                      uint32_t n_best);
 
 /* --- The beams of a run. */
-struct ear { /* one beam's text as stop strings hear it */
+struct ear { /* looks for stop strings in the text of one beam */
     struct tok_stream *stream;
     struct gen_stop *stop;
 };

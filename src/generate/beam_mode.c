@@ -26,7 +26,7 @@ static int ear_copy(struct ear *to, const struct ear *from)
     return 0;
 }
 
-/* An ear like the row's own, which has heard the prompt. */
+/* A listener like that of the row, which has the prompt behind it. */
 static int ear_new(const struct run *r, const struct row *w, struct ear *e)
 {
     TRY(tok_stream_new(r->tok, true, &e->stream));
@@ -91,7 +91,7 @@ static void item_end(struct beams *b, struct item *it)
     mem_free(it->seq);
 }
 
-/* Row j of a prompt among all rows of logits. */
+/* Returns the row of logits that beam j of a prompt has among those of all prompts. */
 static uint32_t row_of(const struct beams *b, const struct item *it, uint32_t j)
 {
     return (uint32_t)(it - b->item) * b->n + j;
@@ -102,13 +102,13 @@ static struct group *group_of(const struct beams *b, const struct item *it, uint
     return &it->group[j / beams_each(b)];
 }
 
-/* What beam j has generated after the prompt, prompt included. */
+/* Returns the text of beam j, prompt included. */
 static const int32_t *ids_of(const struct beams *b, const struct item *it, uint32_t j)
 {
     return beam_ids(group_of(b, it, j)->search, j % beams_each(b));
 }
 
-/* Tokens generated: the same for all beams that run. */
+/* Returns the number of generated tokens, which is the same for all beams that run. */
 static uint32_t length_of(const struct beams *b, const struct item *it)
 {
     uint32_t n = 0;
@@ -117,7 +117,7 @@ static uint32_t length_of(const struct beams *b, const struct item *it)
     return n;
 }
 
-/* The raw logits of beam j: all beams of a prompt that was just fed have the same ones. */
+/* Returns the raw logits of beam j.  After the prompt all beams have the same logits. */
 static const float *logits_of(const struct beams *b, const struct item *it, uint32_t j)
 {
     uint32_t row = group_of(b, it, j)->at + (b->shared ? j % beams_each(b) : 0);
@@ -138,7 +138,7 @@ static int keep_logits(struct beams *b)
     return 0;
 }
 
-/* The caller's criteria and max_time on one candidate. */
+/* True if the caller's criteria or max_time end this candidate. */
 static bool meets(struct beams *b, const struct item *it, const struct beam_candidate *c,
                   enum kvik_finish *why)
 {
@@ -149,7 +149,7 @@ static bool meets(struct beams *b, const struct item *it, const struct beam_cand
     return run_criteria(r, row_of(b, it, c->beam), b->extended, len + 1, why);
 }
 
-/* Which of the candidates end here, and why; of a group only end-of-sequence tokens end. */
+/* Marks the candidates that end here, and why.  In groups only end-of-sequence tokens end a beam. */
 static int mark_ends(struct beams *b, struct item *it, struct beam_candidate *c, uint32_t n)
 {
     bool last = length_of(b, it) + 1 >= it->row->limit, stops = false;
@@ -190,7 +190,7 @@ static int follow_text(struct beams *b, struct item *it)
     return 0;
 }
 
-/* Whether every beam of diverse groups that runs has come to its end; b->ends[i] says which. */
+/* True if every beam of diverse groups that runs has met an end; b->ends[i] says which. */
 static bool all_end(struct beams *b, struct item *it)
 {
     uint32_t len = length_of(b, it), n = it->row->n_prompt + len;
@@ -207,7 +207,7 @@ static bool all_end(struct beams *b, struct item *it)
     return all;
 }
 
-/* The processed scores of beam j, row j of its prompt, in r->scores. */
+/* Computes the processed scores of beam j, row j of its prompt, in r->scores. */
 static int score_beam(struct beams *b, struct item *it, uint32_t j)
 {
     struct run *r = b->r;
@@ -222,14 +222,14 @@ static int score_beam(struct beams *b, struct item *it, uint32_t j)
     return run_process(r, &view, r->guide ? logits + (size_t)r->fed * vocab : NULL, r->scores);
 }
 
-/* One step of group g of a prompt. */
+/* Chooses the next tokens of group g of a prompt. */
 static int choose_group(struct beams *b, struct item *it, uint32_t g)
 {
     struct run *r = b->r;
     struct group *group = &it->group[g];
     uint32_t vocab = r->x->m->vocab, each = beams_each(b), first = g * each, n;
     const kvik_generation *o = r->g;
-    for (uint32_t j = 0; group->over && j < each; j++) /* as the reference goes on */
+    for (uint32_t j = 0; group->over && j < each; j++) /* as in Transformers */
         b->chosen[first + j] = o->pad_token_id >= 0 ? o->pad_token_id : o->eos_token_id[0];
     if (group->over) return 0;
     for (uint32_t j = 0; j < each; j++) {
@@ -265,7 +265,7 @@ static int choose_item(struct beams *b, struct item *it)
     return 0;
 }
 
-/* The sequences become those of the beams just chosen. */
+/* Reorders the sequences as the beams just chosen demand. */
 static int follow_cache(struct beams *b, struct item *it)
 {
     struct run *r = b->r;
@@ -283,7 +283,7 @@ static int follow_cache(struct beams *b, struct item *it)
     return kv_reorder(r->x->kv, it->seq, b->from, b->n);
 }
 
-/* Feeds of the negative texts of all beams that run, in the order of the beams' own. */
+/* Adds the feeds of the negative texts of all beams that run, in the order of the beams. */
 static int gather_negatives(struct beams *b, uint32_t *n)
 {
     struct run *r = b->r;
@@ -299,7 +299,7 @@ static int gather_negatives(struct beams *b, uint32_t *n)
     return 0;
 }
 
-/* Without a cache the first r->fed feeds are into fresh sequences, which end with the job. */
+/* Without a cache: gives the first r->fed feeds fresh sequences, which are dropped after the job. */
 static int fresh(struct run *r)
 {
     struct beams *b = r->own;
@@ -316,7 +316,7 @@ static void drop_fresh(struct run *r)
     guide_fed(r);
 }
 
-/* The beams' last tokens; without a cache their whole texts. */
+/* Sets the feeds of the beams' last tokens; without a cache, of their whole texts. */
 static uint32_t gather_beams(struct beams *b)
 {
     struct run *r = b->r;
@@ -358,7 +358,7 @@ static uint32_t gather_prompts(struct beams *b)
     return r->n;
 }
 
-/* The caller's progress: tokens of the prompts, then steps. */
+/* Tells the caller's progress, which counts tokens of the prompts and then steps. */
 static bool on_prompt(void *ctx, uint64_t done, uint64_t total)
 {
     struct beams *b = ctx;
@@ -406,7 +406,7 @@ static int choose(struct run *r, bool *running)
     return *running ? on_step(b) : 0;
 }
 
-/* The beams that run join the finished ones. */
+/* Moves the beams that run to the finished ones. */
 static int cancel(struct run *r)
 {
     struct beams *b = r->own;

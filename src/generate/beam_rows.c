@@ -1,20 +1,19 @@
-/* beam_rows.c - what a beam search hands back: the best finished sequences as rows, and sequences of the cache that hold
- * them.
+/* beam_rows.c - the result of a beam search: the best finished texts as rows, and sequences of the cache that hold them.
  *
- * A sequence of the caller's becomes the beam that has most of the best row, cut to what they share.  With
- * return_dict_in_generate every row has a sequence: a fork of the beam that has most of it, cut, and what is missing decoded
- * again token by token, so that it has the bits of one that was never part of a search. */
+ * A sequence of the caller's becomes the beam that has most of the best row, cut to what the two share.  With
+ * return_dict_in_generate every row gets a sequence: a fork of the beam that has most of the row, cut to what they share.
+ * The missing tokens are decoded again one by one, so the sequence has the bits of plain decoding. */
 #include "generate/beam.h"
 
 #include <string.h>
 
-/* Rows of a sequence that are the prompt, or stand before the end of it that was given. */
+/* The number of KV rows of a sequence up to the end of its prompt. */
 static uint32_t rows_before(const struct row *w)
 {
     return w->n_prompt + (w->sync.report ? (uint32_t)w->sync.report->offset : 0);
 }
 
-/* The beam whose sequence has most of a finished text, and how much of it. */
+/* Returns the beam whose sequence has most of a finished text; *have: its KV rows that agree. */
 static uint32_t nearest(const struct beams *b, const struct item *it, const struct beam_done *d,
                         uint32_t *have)
 {
@@ -32,7 +31,7 @@ static uint32_t nearest(const struct beams *b, const struct item *it, const stru
     return which;
 }
 
-/* The caller's sequence becomes the beam that holds most of the best row; false: it is that of the first beam. */
+/* Makes the caller's sequence the beam `which`.  False: it could not, and is still the first beam. */
 static bool take_best(struct beams *b, struct item *it, uint32_t which)
 {
     struct kv *kv = b->r->x->kv;
@@ -49,7 +48,7 @@ static void keep_best(struct beams *b, struct item *it)
     (void)kv_trim(b->r->x->kv, it->seq[0], longest, &have);
 }
 
-/* A sequence with all of a finished text but its last token, as if it had been decoded alone. */
+/* Makes a sequence with all of a finished text but its last token, as if the text had been decoded alone. */
 static int give(struct beams *b, struct item *it, const struct beam_done *d, bool first,
                 kvik_row *out)
 {

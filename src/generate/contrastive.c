@@ -59,14 +59,14 @@ static void end(struct run *r)
     mem_free(c);
 }
 
-/* Rows that are there already have no hidden states. */
+/* Empties the sequence of a row: rows that are cached have no hidden states. */
 static int begin_again(struct run *r, struct row *w)
 {
     kvik_sync *s = w->sync.report;
     TRY(kv_trim(r->x->kv, w->seq, 0, &w->have));
     w->reused = 0;
     if (!s) return 0;
-    s->offset = 0; /* what stood before the end of a text is gone as well */
+    s->offset = 0; /* rows before the ids are gone as well */
     s->computed += s->reused;
     s->recomputed += s->reused;
     s->reused = 0;
@@ -108,7 +108,7 @@ static int begin(struct run *r)
     return 0;
 }
 
-/* Sums of eight lanes, so that compilers vectorize them in one order. */
+/* Sums in eight lanes, so that every compiler vectorizes them in the same order. */
 static float dot(const float *a, const float *b, uint32_t n)
 {
     float lane[8] = {0};
@@ -129,7 +129,7 @@ static void to_length_one(float *x, uint32_t n)
         x[i] /= norm;
 }
 
-/* The logits of the rows that run, from row `first` of the last feed on. */
+/* Copies the logits of the rows that run, from row `first` of the last job on. */
 static void take_logits(struct contrasting *c, uint32_t first, bool uncond)
 {
     size_t vocab = c->r->x->m->vocab;
@@ -172,7 +172,8 @@ static void prompts_fed(struct contrasting *c)
     if (r->guide) take_logits(c, r->n, true);
 }
 
-/* The k likeliest tokens and their probabilities, best first, of equals the lowest; without what cannot be chosen. */
+/* Finds the k likeliest tokens and their probabilities, best first, of equals the lowest id.  Tokens of probability 0 are
+ * no candidates. */
 static void recall(struct contrasting *c, struct contrast *o, const float *scores)
 {
     uint32_t vocab = c->r->x->m->vocab, n = 0;
@@ -196,7 +197,7 @@ static void recall(struct contrasting *c, struct contrast *o, const float *score
     o->n_candidates = n;
 }
 
-/* The candidates of every row that runs. */
+/* Sets the feeds of the candidates of every row that runs. */
 static int gather_candidates(struct contrasting *c)
 {
     struct run *r = c->r;
@@ -230,7 +231,7 @@ static int gather_candidates(struct contrasting *c)
     return 0;
 }
 
-/* The candidate with the best balance of probability and difference; its hidden state joins the text's. */
+/* Finds the candidate with the best balance of probability and difference, and adds its hidden state to those of the text. */
 static void rank(struct contrasting *c, struct contrast *o)
 {
     uint32_t hidden = c->r->x->m->hidden;
@@ -250,7 +251,7 @@ static void rank(struct contrasting *c, struct contrast *o)
            hidden * sizeof *o->context);
 }
 
-/* Rows that run become their winners; the other candidates are dropped. */
+/* Makes the sequence of each row that runs that of its winner, and drops the other candidates. */
 static int follow(struct contrasting *c)
 {
     struct run *r = c->r;
@@ -318,7 +319,7 @@ static int choose(struct run *r, bool *running)
     return follow(c);
 }
 
-/* The last tokens of rows that run are in the cache; those of other rows never are. */
+/* Removes the last tokens of rows that run from the cache, where those of ended rows never are. */
 static int cancel(struct run *r)
 {
     for (uint32_t i = 0; i < r->n; i++) {

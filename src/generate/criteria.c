@@ -1,6 +1,6 @@
-/* criteria.c - whether a text ends with its last token, and why.  Any of these ends it; the first is the reason told: an
- * end-of-sequence token, a stop string, the length, the caller's criteria, the time.  Stop strings are heard where text
- * is made (plain.c, beam_mode.c), since they end in what a token adds to it. */
+/* criteria.c - whether a text ends with its last token, and why.  The first of these that applies is the reason: an
+ * end-of-sequence token, a stop string, the length, the caller's criteria, max_time.  plain.c and beam_mode.c look for stop
+ * strings, since a stop string ends in the text that a token adds. */
 #include "generate/run.h"
 
 bool run_ends(const kvik_generation *g, int32_t id)

@@ -1,36 +1,36 @@
-/* draft.h - who guesses what a text goes on with.
+/* draft.h - makers of draft tokens.
  *
- * speculate.c has the model check all guesses of a text in one step, so a good guess saves a step and a bad one costs
- * a little arithmetic; neither changes a token.  A maker of guesses is one file that fills in a struct drafter. */
+ * speculate.c has the model check all draft tokens of a text in one step.  An accepted token saves a step, a rejected one
+ * costs a little arithmetic, and neither changes the text.  A maker is one file that fills in a struct drafter. */
 #pragma once
 #include "generate/run.h"
 
 struct draft_row {       /* one running row */
-    struct gen_row text; /* as processors see it, without guesses */
+    struct gen_row text; /* as processors see it, without the draft */
     uint32_t row;        /* of the run */
-    int32_t *ids;        /* [n + max] of the text; guesses go behind it */
+    int32_t *ids;        /* [n + max] the text; the draft goes behind it */
     uint32_t n;
-    uint32_t max; /* guesses that are of use */
-    uint32_t got; /* guesses made, 0 before the call */
+    uint32_t max; /* longest draft that is of use */
+    uint32_t got; /* length of the draft, 0 before the call */
 };
-#define DRAFT_MOST 64u /* guesses of a row, where a schedule may raise their number */
+#define DRAFT_MOST 64u /* longest draft that a schedule may reach */
 struct drafter {
     int (*propose)(void *ctx, struct draft_row *row, uint32_t n);
-    /* How many of a row's guesses came true; may be NULL. */
+    /* Tells how many draft tokens of a row were accepted; may be NULL. */
     void (*told)(void *ctx, uint32_t row, uint32_t guesses, uint32_t right);
     void (*close)(void *ctx); /* may be NULL */
     void *ctx;
-    uint32_t most; /* guesses of a row in one step, ever */
+    uint32_t most; /* longest draft of a row */
 };
 
-/* What draft_model.c knows of a model that guesses; lives beside its cache. */
+/* What draft_model.c knows of an assistant between calls; lives beside its cache. */
 struct gen_assistant {
     struct exec *x;
     uint32_t asked,
         learned; /* num_assistant_tokens, and what the schedule "heuristic" made of it */
 };
 
-/* draft_lookup.c: what followed the last tokens where they occurred before (prompt_lookup_num_tokens). */
+/* draft_lookup.c: the draft is what followed the last tokens where they occurred before (prompt_lookup_num_tokens). */
 int draft_lookup_open(const struct run *r, struct drafter *out);
-/* draft_model.c: what a smaller model would say (assistant_model). */
+/* draft_model.c: the draft is what a smaller model decodes (assistant_model). */
 int draft_model_open(const struct run *r, struct gen_assistant *a, struct drafter *out);

@@ -1,9 +1,9 @@
-/* draft_lookup.c - guesses from the text itself: the last few tokens are looked up further left, and what followed
- * them there is proposed (prompt lookup).
+/* draft_lookup.c - prompt lookup: the last few tokens are looked up further left in the text, and what followed them there is
+ * the draft.
  *
- * As the reference: the longest n-gram first, of its occurrences the leftmost; a guess that a processor
- * forbids ends the proposal, or, as its first, moves on to the next occurrence; an end-of-sequence token is
- * never proposed. */
+ * The rules are those of Transformers (Hugging Face).  The longest n-gram is tried first, and of its occurrences the
+ * leftmost.  A draft token that a processor forbids ends the draft; if the first token is forbidden, the next occurrence is
+ * tried.  An end-of-sequence token is never part of a draft. */
 #include "generate/chain.h"
 #include "generate/draft.h"
 
@@ -12,7 +12,7 @@
 
 struct lookup {
     const kvik_generation *g;
-    /* what forbids tokens, without the filters of sampling; NULL: nothing does */
+    /* processors that forbid tokens, without the filters of sampling; NULL: none */
     struct gen_chain *chain;
     float *scores; /* [vocab] */
     uint32_t vocab;
@@ -29,7 +29,7 @@ static bool forbidden(const struct lookup *l, const struct draft_row *w, uint32_
     return l->scores[id] == -INFINITY;
 }
 
-/* Copies what stands from `at` on behind the text, as far as it may be proposed; false: not one token. */
+/* Copies the tokens from `at` on behind the text, as far as a draft may have them.  False: not even the first. */
 static bool take(const struct lookup *l, struct draft_row *w, uint32_t at)
 {
     uint32_t end = MIN(w->n, at + w->max);

@@ -8,7 +8,7 @@
  * kvik_generation_set's keys live there (public functions, see kvik.h). */
 #define GEN_NEW_TOKENS 20u             /* where neither max_new_tokens nor max_length is set */
 void gen_defaults(kvik_generation *g); /* the defaults of the table of options; owns nothing */
-/* Applies an object of reference names.  strict: unknown keys are errors that suggest the nearest; not strict (a
+/* Applies an object of option names.  strict: unknown keys are errors that suggest the nearest; not strict (a
  * model's generation_config.json): unknown keys and nulls are ignored, bad values still errors.
  * All or nothing.  `what` names the source in errors.  g->size may be less than that of the whole struct: what lies
  * beyond is not set. */
@@ -25,7 +25,7 @@ int gen_copy(const kvik_generation *from, kvik_generation *to);
 /* Checks the combination (temperature > 0 when sampling, ...); called before generating. */
 int gen_validate(const kvik_generation *g);
 
-/* --- which way of decoding a configuration asks for (validate.c). */
+/* --- validate.c: the way of decoding that a configuration asks for. */
 enum gen_mode {
     GEN_GREEDY,
     GEN_SAMPLE,
@@ -35,9 +35,9 @@ enum gen_mode {
     GEN_CONTRASTIVE
 };
 enum gen_mode gen_mode(const kvik_generation *g);
-/* Greedy decoding or sampling that guesses ahead, with an assistant model or by prompt lookup; other modes ignore both. */
+/* True for greedy decoding or sampling with draft tokens (assistant model, prompt lookup).  Other modes ignore both. */
 bool gen_assisted(const kvik_generation *g, bool assistant_model);
-/* Greedy decoding or sampling token by token, which alone can append to a sequence. */
+/* True for greedy decoding or sampling token by token, the only modes that can append to a sequence. */
 bool gen_plain(const kvik_generation *g, bool assistant_model);
 
 /* --- processors, in the order of Transformers: repetition penalty, min new tokens | temperature, top_k,
@@ -46,20 +46,20 @@ bool gen_plain(const kvik_generation *g, bool assistant_model);
 struct gen_row {
     const int32_t *ids;
     size_t n, n_prompt;
-    uint32_t row; /* as callbacks know it */
+    uint32_t row; /* the number that callbacks are given */
     /* Diverse beams: the tokens that earlier groups chose in this step. */
     const int32_t *chosen;
     uint32_t n_chosen;
-    size_t pad; /* columns of the prompt left out of ids, which the reference counts in lengths */
-    size_t max_length; /* n when the row is as long as it may get */
+    size_t pad; /* columns of the prompt left out of ids; lengths count them, as in Transformers */
+    size_t max_length; /* n of the longest text the row may get */
 };
-/* One file per processor, registered in a table; scratch is reserved once. */
+/* The registered processors that a configuration wants; scratch is reserved once. */
 struct gen_chain;
 int gen_chain_new(const kvik_generation *g, uint32_t vocab, struct gen_chain **out);
 void gen_chain_drop(struct gen_chain *c);
-/* A callback that refuses: ERR_CANCELLED. */
+/* Applies the chain to scores[vocab].  ERR_CANCELLED if the callback of the caller refuses. */
 int gen_chain_apply(struct gen_chain *c, const struct gen_row *row, float *scores);
-/* Its logits_processor becomes part of the chain; borrowed. */
+/* Makes the caller's logits_processor part of the chain; borrowed. */
 void gen_chain_hooks(struct gen_chain *c, const kvik_hooks *hooks);
 /* --- sampling: seeded, independent of batch mates: the draw depends on (seed, row, step) only, so a row gives the same
  * tokens alone and in a batch at the same row index. */
@@ -67,11 +67,11 @@ int32_t gen_argmax(const float *scores, uint32_t n); /* first of equals; NaN nev
 int32_t gen_sample(struct gen_chain *c, const float *scores, uint64_t seed, uint32_t row,
                    uint32_t step);
 
-/* --- stop strings: fed the decoded stream of one row. */
+/* --- stop strings, which are looked for in the decoded text of one row. */
 struct gen_stop;
 int gen_stop_new(char *const *strings, uint32_t n, struct gen_stop **out); /* n 0: *out NULL */
 void gen_stop_drop(struct gen_stop *s);
-/* `to`, of the same strings, goes on where `from` is. */
+/* Copies the state of `from` to `to`, which has the same strings. */
 void gen_stop_copy(struct gen_stop *to, const struct gen_stop *from);
 /* Adds text; true when some stop string has appeared in it (also across calls).  *keep: bytes of all text so far up to and
  * including the match (the reference keeps the stop string in the output). */

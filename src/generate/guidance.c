@@ -1,8 +1,8 @@
 /* guidance.c - classifier-free guidance; see guidance.h.
  *
  * The negative text of a row is the negative prompt (without one, the last token of the prompt) and what the row generates.
- * It is one more sequence in the same store and shares the steps of its row, so that guidance costs rows, not steps.
- * Beams take theirs along when they are reordered, which the reference does not. */
+ * Each negative text is one more sequence in the same store and shares the steps of its row, so guidance costs rows, not
+ * steps.  When beams are reordered, their negative texts are reordered with them, which Transformers does not do. */
 #include "generate/guidance.h"
 #include "generate/beam.h"
 

@@ -1,21 +1,22 @@
-/* guidance.h - classifier-free guidance: every row's text is also continued after a negative prompt, and the scores are
- * moved away from what that would say. */
+/* guidance.h - classifier-free guidance: every row's text also continues a negative prompt, and the scores of the row are
+ * moved away from the scores of that negative text. */
 #pragma once
 #include "generate/run.h"
 
 struct guide;
-/* r->guide, if guidance_scale asks for it; one sequence for each of r->width rows (beams: of each beam). */
+/* Sets r->guide if guidance_scale asks for it: one negative text for each of r->width rows (beams: of each beam). */
 int guide_begin(struct run *r);
 void guide_end(struct run *r);
-/* What row's negative text has not been fed: the negative prompt, then the newest of fresh[0..n), what the row
- * generated; without a cache all of it into a sequence of its own, see guide_fed.  w: the row, or a beam's. */
+/* Sets the feed of a row's negative text: the negative prompt, later the newest of the tokens fresh[0..n) that the row
+ * generated.  Without a cache the feed is the whole text, into a sequence that guide_fed drops.  w: the row, or the row of
+ * a beam. */
 int guide_feed(struct run *r, const struct row *w, uint32_t row, const int32_t *fresh, uint32_t n,
                struct exec_feed *out);
-/* After the feed, successful or not. */
+/* Drops the sequences of texts without a cache, after their feed. */
 void guide_fed(struct run *r);
-/* Row `row` continues as a fork of row `from`. */
+/* Makes the negative text of row `row` a fork of that of row `from`. */
 int guide_fork(struct run *r, uint32_t row, uint32_t from);
-/* Rows [first, first + n) become what rows first + from[i] were. */
+/* Makes the negative text of row first + i that of row first + from[i], all at once. */
 int guide_reorder(struct run *r, uint32_t first, const uint32_t *from, uint32_t n);
-/* scores: of the row; uncond: logits after its negative text. */
+/* Applies the guidance to the scores of a row; uncond: the logits after its negative text. */
 void guide_apply(struct run *r, const float *uncond, float *scores);

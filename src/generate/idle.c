@@ -1,11 +1,12 @@
-/* idle.c - what rows that have ended would say while others run, for who keeps the raw logits of every step: the reference
- * feeds such a row its last token and then padding, and so does this, afterwards, in forks that are dropped again.
- * Nobody else pays for it, and no text depends on it; where there is no room for the forks the logits stay zeros. */
+/* idle.c - the raw logits of rows that end before others, where a caller keeps the raw logits of every step.
+ *
+ * Transformers feeds such a row its last token and then padding.  This file does so after the run, in forks that it drops
+ * again.  No text depends on these logits.  If there is no room for the forks, the logits stay zeros. */
 #include "generate/run.h"
 
 #include <string.h>
 
-/* The text of row i as step `at` of decoding sees it: padded behind its end.  False: it has no room for that. */
+/* Pads the text of row i behind its end, up to step `at` of decoding.  False: the text has no room. */
 static bool pad_text(const struct run *r, struct row *w, uint32_t at)
 {
     int32_t pad = r->g->pad_token_id >= 0 ? r->g->pad_token_id : r->g->eos_token_id[0];
@@ -42,7 +43,7 @@ static int feed(struct run *r, const kv_seq *seq, uint32_t at)
     return 0;
 }
 
-/* Sequences that may be spoilt, for rows that end before step `last`. */
+/* Makes the forks of the rows that end before step `last`. */
 static int seqs_begin(struct run *r, uint32_t last, kv_seq *seq)
 {
     for (uint32_t i = 0; i < r->n; i++) {

@@ -1,5 +1,5 @@
-/* notice.c - the one notice of a run so far: the budget was reached and pages stream from now on, with the same
- * tokens.  A cache that was opened as offloaded streams from the start, which is no news. */
+/* notice.c - the notice that the budget has been reached and pages stream from now on, with the same tokens.  A cache that
+ * was opened as offloaded streams from the start and causes no notice. */
 #include "generate/notice.h"
 #include "base/bytes.h"
 #include "model/model.h"

@@ -1,7 +1,7 @@
-/* notice.h - what a run tells people besides text: one line each, through the caller's hook. */
+/* notice.h - the notices of a run: one line each, through the caller's hook. */
 #pragma once
 #include "kvik.h"
 
 struct exec;
-/* True once, the first time after `*told` was false, when a cache that was to stay in memory began to stream. */
+/* Tells the hook, once, that a cache that was to stay in memory has begun to stream.  Returns true when it does so. */
 bool gen_notice_full(const struct exec *x, const kvik_hooks *hooks, bool *told);

@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-/* Rows of logits [at, at + n / per) become one for each of n rows, from `to` on. */
+/* Copies each of the n / per rows of logits from `at` on to the rows of its prompt, which begin at `to`. */
 static void spread(struct run *r, uint32_t at, uint32_t to)
 {
     size_t vocab = r->x->m->vocab;
@@ -17,7 +17,7 @@ static void spread(struct run *r, uint32_t at, uint32_t to)
                 vocab * sizeof *r->logits);
 }
 
-/* The first row of each prompt was fed; its others fork it. */
+/* After the first row of each prompt was fed: the other rows of the prompt fork it. */
 static int share_prompts(struct run *r)
 {
     if (r->guide) spread(r, r->fed, r->n);
@@ -35,7 +35,7 @@ static int share_prompts(struct run *r)
     return 0;
 }
 
-/* True while the first job is gathered or done and the rows of a prompt share its feed. */
+/* True in the first job, if the rows of a prompt share its feed. */
 static bool sharing(const struct run *r)
 {
     return r->steps == 0 && r->per > 1 && r->g->use_cache;
@@ -82,7 +82,7 @@ int run_rows_fed(struct run *r)
     return shared ? share_prompts(r) : 0;
 }
 
-/* Says a token of row i, or with -1 what its text has left; *stopped: a stop string ends in it. */
+/* Tells the caller a token of row i, or with id -1 the rest of its text.  *stopped: a stop string ends in the token. */
 static int emit(struct run *r, uint32_t i, int32_t id, bool *stopped, bool *cancel)
 {
     struct row *w = &r->row[i];
@@ -158,7 +158,7 @@ int run_cancel(struct run *r)
     return run_step_end(r, true, &running);
 }
 
-/* One token for every row that runs. */
+/* Chooses one token for every row that runs. */
 static int choose(struct run *r, bool *running)
 {
     bool cancel = false;

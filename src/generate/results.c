@@ -1,6 +1,6 @@
-/* results.c - what a run hands back: kept logits and scores, rows with their tokens, the sequences of rows.
+/* results.c - the result of a run: kept logits and scores, rows with their tokens, the sequences of rows.
  *
- * A row whose sequence goes to the caller gives it up here; whatever else a run made is dropped at its end. */
+ * The caller takes over the sequences that the result names.  All other sequences of a run are dropped when it ends. */
 #include "generate/run.h"
 
 #include <string.h>
@@ -90,7 +90,7 @@ int run_result_begin(const struct run *r, kvik_result **out)
     return 0;
 }
 
-/* Sequences that are neither the caller's nor those of the run, which run_end settles. */
+/* Drops sequences that are neither the caller's nor rows of the run; run_end takes care of those. */
 static void drop_sequences(struct run *r, kvik_result *out)
 {
     for (uint32_t i = 0; i < out->n_rows; i++) {
@@ -102,7 +102,7 @@ static void drop_sequences(struct run *r, kvik_result *out)
     }
 }
 
-/* The token behind the rows that the caller's sequence has now. */
+/* Notes the token that follows the rows of the caller's sequence: it was generated and not fed. */
 static void say(struct run *r, const struct row *w)
 {
     uint64_t at = kv_len(r->x->kv, w->seq) - w->sync.report->offset;

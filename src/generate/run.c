@@ -30,7 +30,7 @@ static int new_tokens(const struct run *r, uint32_t *out)
     return 0;
 }
 
-/* A stop string may begin in the prompt, but must end in what is generated, as in the reference. */
+/* A stop string may begin in the prompt, but must end in the generated text, as in Transformers. */
 static int stop_begin(struct run *r, struct row *w)
 {
     TRY(gen_stop_new(r->g->stop_strings, r->g->n_stop_strings, &w->stop));
@@ -45,7 +45,7 @@ static int stop_begin(struct run *r, struct row *w)
     return e;
 }
 
-/* Tokens of a text that are never fed: the last one, but contrastive search feeds it to choose it. */
+/* The number of last tokens that are never fed: one, but none in contrastive search, which feeds a token to choose it. */
 static uint32_t unfed(const struct run *r)
 {
     return gen_mode(r->g) != GEN_CONTRASTIVE;
@@ -101,7 +101,7 @@ static int row_begin(struct run *r, struct row *w, uint32_t index, uint32_t limi
     return stop_begin(r, w);
 }
 
-/* A fresh row begins with what others computed of its prompt. */
+/* A fresh row reuses the prefix of its prompt that the cache holds. */
 static int match(struct run *r, struct row *w)
 {
     TRY(exec_new(r->x, &w->seq));
@@ -111,11 +111,12 @@ static int match(struct run *r, struct row *w)
     return 0;
 }
 
-/* A row of the caller's sequence keeps what that holds of its prompt. */
+/* A row that continues the caller's sequence reuses what the sequence holds of the prompt. */
 static int sync(struct run *r, struct row *w)
 {
     if (!w->given) return match(r, w);
-    bool anew = gen_mode(r->g) == GEN_CONTRASTIVE; /* whatever stands before the ids */
+    bool anew =
+        gen_mode(r->g) == GEN_CONTRASTIVE; /* computes everything, whatever the sequence holds */
     if (w->prompt->append && !gen_plain(r->g, r->assist != NULL))
         return ERR(UNSUPPORTED, "ids that are appended to a sequence need greedy decoding or "
                                 "sampling; give the whole text instead");

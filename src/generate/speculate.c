@@ -64,7 +64,7 @@ static int begin(struct run *r)
     return s->row && s->right && s->logits ? 0 : ERR_NOMEM;
 }
 
-/* Draft tokens for all rows that run, behind their tokens. */
+/* Makes drafts for all rows that run, behind their tokens. */
 static int propose(struct speculation *s)
 {
     struct run *r = s->r;
@@ -72,7 +72,7 @@ static int propose(struct speculation *s)
     for (uint32_t i = 0; i < r->n; i++) {
         struct row *w = &r->row[i];
         if (w->done) continue;
-        /* of the tokens still to come the last one is chosen, not guessed */
+        /* the last of the tokens still to come is chosen, never drafted */
         uint32_t most = MIN(MIN(w->limit - (w->n - w->n_prompt) - 1, s->maker.most), s->room - 1);
         uint32_t fits = exec_draft_fits(r->x, w->seq, 1 + most);
         s->row[s->n_rows++] = (struct draft_row){
@@ -82,7 +82,7 @@ static int propose(struct speculation *s)
     return s->maker.propose(s->maker.ctx, s->row, s->n_rows);
 }
 
-/* What the logits of a draft say, as far as they follow from tokens that were chosen. */
+/* Chooses tokens from the logits of a draft, up to the first choice that is not the draft token. */
 static int judge_row(struct speculation *s, uint32_t k, const float *logits, uint32_t *accepted)
 {
     const struct draft_row *d = &s->row[k];
@@ -98,7 +98,7 @@ static int judge_row(struct speculation *s, uint32_t k, const float *logits, uin
     return 0;
 }
 
-/* The verdict on rows [first, first + n), whose logits follow each other in s->logits. */
+/* Judges rows [first, first + n), whose logits follow each other in s->logits. */
 static int judge(struct run *r, uint32_t first, uint32_t n, uint32_t *accepted)
 {
     struct speculation *s = r->own;
@@ -113,7 +113,8 @@ static int judge(struct run *r, uint32_t first, uint32_t n, uint32_t *accepted)
     return 0;
 }
 
-/* A job of drafts; false: there are none, or a row comes to another regime of its rope, which no draft crosses. */
+/* Sets a job of drafts.  False: there are no drafts, or the next token of a row changes the regime of its rope, which no
+ * draft can do. */
 static bool gather_drafts(struct speculation *s)
 {
     struct run *r = s->r;
@@ -147,7 +148,7 @@ static int gather(struct run *r)
     return run_gather_rows(r);
 }
 
-/* One token for every row that runs, as in plain decoding. */
+/* Chooses one token for every row that runs, as plain decoding does. */
 static int choose_plain(struct speculation *s)
 {
     struct run *r = s->r;
