@@ -1,10 +1,11 @@
-/* attn.c - attention over a native view in SmolLM2's shape (9 query heads, 3 kv heads, dim 64, f16, 30 sites), per
- * instruction set: decode at some depths in GB/s of K and V bytes, next to a plain read of the same
- * memory with the same threads (the floor), and causal prefill of 512 tokens in GFLOP/s.
+/* attn.c - attention over a native view in SmolLM2's shape (9 query heads, 3 kv heads, dim 64, f16,
+ * 30 sites), per instruction set.
+ * Decode at several depths is in GB/s of K and V bytes, next to a plain read of the same memory
+ * with the same threads (the floor). Causal prefill of 512 tokens is in GFLOP/s.
  *
  *     build/release/bench_attn [THREADS [BLOCK_ROWS [shuffle]]]
  *
- * With "shuffle" page ids are in random order instead of adjacent. */
+ * With "shuffle", page ids are in random order instead of adjacent. */
 #include "base/thread.h"
 #include "dev/dev.h"
 
@@ -40,7 +41,8 @@ static void set_up(struct setup *s, uint32_t rows, bool shuffle)
     s->out = mem_array((size_t)PREFILL * HEADS * DIM, sizeof(float));
     if (!s->mem || !s->q || !s->out) die("memory");
     uint32_t r = 1;
-    for (size_t i = 0; i < SITES * s->site / 2; i++) { /* f16 in about (-2, 2) */
+    /* Random f16 values between about -2 and 2. */
+    for (size_t i = 0; i < SITES * s->site / 2; i++) {
         r = r * 1664525u + 1013904223u;
         ((uint16_t *)s->mem)[i] = (uint16_t)((r >> 16 & 0x83ffu) | 0x3800u);
     }
@@ -71,7 +73,7 @@ static void set_up(struct setup *s, uint32_t rows, bool shuffle)
     };
 }
 
-/* Median seconds of one pass over all sites: n tokens from row pos on. */
+/* Returns the median seconds of one pass over all sites: n tokens from row pos on. */
 static double pass(struct dev *d, struct setup *s, uint32_t pos, uint32_t n)
 {
     double t[RUNS];
@@ -113,7 +115,7 @@ static void read_piece(void *ctx, uint32_t task, uint32_t thread)
     s->sum[thread % 64] += a + b + c + e;
 }
 
-/* GB/s of reading the first `bytes` of every site, in pieces of an atom. */
+/* Returns the GB/s of reading the first `bytes` of every site, in pieces of the size of an atom. */
 static double floor_of(struct setup *s, uint32_t threads, size_t bytes)
 {
     struct pool *p;
@@ -156,7 +158,8 @@ int main(int argc, char **argv)
             printf("%-6s decode depth %4u  %6.2f GB/s  %3.0f %% of the read  %7.1f us per site\n",
                    c.isa, depths[i], rate, 100 * rate / floors[i], t / SITES * 1e6);
         }
-        for (uint32_t at = 0; at <= (isa == DEV_REF ? 0u : 2048u); at += 2048) { /* ref: minutes */
+        /* : The reference device takes minutes at the greater depth. */
+        for (uint32_t at = 0; at <= (isa == DEV_REF ? 0u : 2048u); at += 2048) {
             double t = pass(d, &s, at, PREFILL),
                    pairs = (double)PREFILL * at + PREFILL * (PREFILL + 1) / 2;
             printf("%-6s prefill %u tokens at %4u  %6.1f GFLOP/s  %7.2f ms per site\n", c.isa,

@@ -1,5 +1,5 @@
-/* cache.c - what the cache's own bookkeeping costs: one CSV row per case.  No model is read and
- * no row is written, so a step here is begin, the views of 30 layers, and commit. */
+/* cache.c - what the cache's own bookkeeping costs: one CSV row per case. The benchmark reads no
+ * model and writes no KV row, so a step is begin, the views of 30 layers, and commit. */
 #include "kv/kv.h"
 
 #include <stdio.h>
@@ -24,7 +24,7 @@ static int grow(struct kv *kv, kv_seq s, uint32_t n)
     return 0;
 }
 
-/* Mean microseconds of a decode step of `lanes` sequences, best of five rounds. */
+/* Measures the mean microseconds of a decode step of `lanes` sequences: the best of five rounds. */
 static int step_time(struct kv *kv, const kv_seq *s, uint32_t lanes, bool views, double *best)
 {
     struct kv_span sp[64];

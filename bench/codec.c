@@ -1,6 +1,6 @@
-/* codec.c - decode attention over sealed tiles in SmolLM2's shape (9 query heads, 3 kv heads, dim 64, f16, 30 sites), per
- * codec next to native rows, and what encoding a row of all sites costs.  Time is processor time, of one
- * thread, so that a busy machine disturbs it less.
+/* codec.c - decode attention over sealed tiles in SmolLM2's shape (9 query heads, 3 kv heads, dim
+ * 64, f16, 30 sites), per codec next to native rows, and what quantizing a row of all sites costs.
+ * Time is the processor time of one thread, so that other load on the machine disturbs it less.
  *
  *     build/release/bench_codec [DEPTH [ISA]] */
 #include "kv/codec.h"
@@ -124,7 +124,7 @@ static void at_site(struct setup *s, uint32_t site)
         s->v.sealed.base = s->sealed + (size_t)site * (s->v.sealed.stride + 1) * s->v.sealed.grain;
 }
 
-/* Seconds of encoding all rows of all sites. */
+/* Returns the seconds that quantizing all rows of all sites takes. */
 static double seal(struct dev *d, struct setup *s)
 {
     double t0 = cpu_seconds();

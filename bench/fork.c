@@ -1,12 +1,13 @@
-/* fork.c - what kvik_cache_fork costs at 100, 1 000 and 10 000 tokens, and finding as many in the prefix index: two CSV
- * rows per length, in the geometry of SmolLM2-135M (30 layers, 3 heads of 64, f16).  No model is read, no row computed.
+/* fork.c - what kvik_cache_fork costs at 100, 1 000 and 10 000 tokens, and what a prefix hit of the
+ * same length costs. Two CSV rows per length, in the geometry of SmolLM2-135M (30 layers, 3 heads
+ * of 64, f16). The benchmark reads no model and computes no KV row.
  *
  *     cache,fork,tokens,median us,rows copied,bytes allocated,first write after it us
  *
  *     cache,match,tokens,median us of finding all of them among 32 other prefixes,of finding one block
  *
- * median: of 401 samples of 32 forks each.  The last column is the first token a fork appends: it then gets
- * tables of its own, and copies the filled rows of the one block it writes into. */
+ * Each median is of 401 samples of 32 forks. The last column of a fork is the first token that the
+ * fork appends: the fork then gets tables of its own and copies the filled rows of its open block. */
 #include "generate/handle.h"
 #include "kv/kv.h"
 #include "model/model.h"
@@ -74,7 +75,7 @@ static int measure(kvik_cache *c, kvik_seq s)
     return 0;
 }
 
-/* Looks for the tokens of s, and for others that part after the first block. */
+/* Looks up the tokens of s in the prefix index, and tokens that differ after the first block. */
 static int find(struct kv *kv, kv_seq s)
 {
     static double t[2][SAMPLES];
@@ -99,7 +100,7 @@ static int find(struct kv *kv, kv_seq s)
     return 0;
 }
 
-/* Sequences that begin otherwise, kept. */
+/* Keeps sequences that begin with other tokens. */
 static int others(struct kv *kv)
 {
     int32_t ids[64];

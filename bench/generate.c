@@ -1,6 +1,8 @@
-/* generate.c - make bench: load, prefill and decode of a model against the memory-bandwidth floor measured in the same
- * run.  A decode step must read every matrix weight and every visible row once; the floor is those bytes over the
- * bandwidth of a plain read of a large buffer with the same threads.  Medians; nothing here is a test.
+/* generate.c - make bench: load, prefill and decode of a model against the memory-bandwidth floor
+ * measured in the same run.
+ * A decode step must read every matrix weight and every visible KV row once. The floor is the time
+ * a plain read of a large buffer takes for as many bytes, with the same threads. All figures are
+ * medians; nothing here is a test.
  *
  *     build/release/bench_generate MODEL [THREADS] [ISA] */
 #include "base/bandwidth.h"
@@ -22,7 +24,7 @@ static void die(void)
     exit(1);
 }
 
-/* Bytes a decode step reads: all matrices, the embedding only if it is the head too. */
+/* Returns the bytes a decode step reads: all matrices, the embedding only if it is also the head. */
 static double weight_bytes(const struct model *m)
 {
     size_t all = checkpoint_bytes(m->ck), embed;

@@ -1,9 +1,11 @@
-/* mm.c - matrix products: bytes per second of a one-token product over weights larger than any cache,
- * beside what the same threads reach by only reading memory, and multiply-adds per second of a prompt.
+/* mm.c - matrix products: bytes per second of a one-token product over weights larger than any
+ * cache, next to what the same threads reach by only reading memory, and multiply-adds per second
+ * of a prompt.
  *
  *     build/release/bench_mm [--isa NAME] [--type NAME] [--k K] [--rows R] [--tokens N] [--threads T]
  *
- * R and K are the shape of the prompt's product; the one-token product repeats it until it is MEGABYTES big. */
+ * R and K are the shape of the prompt's product. The one-token product repeats that shape until its
+ * weights fill MEGABYTES. */
 #include "dev/cpu/cpu.h"
 #include "dev/cpu/half.h"
 
@@ -14,7 +16,7 @@
 
 #define MEGABYTES 128
 
-/* With one thread, that thread's own time: a busy machine then shows less. */
+/* With one thread the clock is that thread's own processor time, which other load disturbs less. */
 static clockid_t clock_id = CLOCK_MONOTONIC;
 
 static double now(void)
@@ -29,7 +31,7 @@ struct options {
     uint32_t k, rows, tokens, threads;
 };
 
-static unsigned char *memory; /* MEGABYTES of random bytes whose f16 are all finite and small */
+static unsigned char *memory; /* MEGABYTES of random bytes; read as f16, all are finite and small */
 
 static void fill_memory(void)
 {
@@ -54,7 +56,7 @@ static void read_task(void *ctx, uint32_t task, uint32_t thread)
         sink[thread % 64] += s[l];
 }
 
-/* Best of several passes over everything: GB/s. */
+/* Returns the best GB/s of several passes over the whole memory. */
 static double read_bandwidth(struct dev *d)
 {
     double best = 0;

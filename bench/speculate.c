@@ -1,5 +1,7 @@
-/* speculate.c - make bench: guesses of prompt lookup against plain decoding, in turns in one run: steps, tokens per second, and
- * what checking k guesses costs in steps of one token.  Medians; nothing here is a test.
+/* speculate.c - make bench: speculative decoding by prompt lookup against plain decoding, in turns
+ * in one run.
+ * The output is steps, tokens per second, and what verifying k draft tokens costs in steps of one
+ * token. All figures are medians; nothing here is a test.
  *
  *     build/release/bench_speculate MODEL [THREADS] */
 #include "base/base.h"
@@ -71,7 +73,7 @@ static void text(kvik_cache *c, const kvik_model *m, const char *name, const cha
     }
 }
 
-/* A step of 1 + k tokens, in steps of one, by processor time. */
+/* Prints what a step of 1 + k tokens costs in steps of one token, by processor time. */
 static void cost(kvik_cache *c)
 {
     static const uint32_t k[] = {0, 1, 3, 5, 10, 20};

@@ -1,11 +1,12 @@
-/* tier.c - what the file under the tier gives: reading and writing in pieces, by plain pread, by threads and by
- * io_uring, from the disk and from the page cache.  One CSV row per case; best of three rounds.
+/* tier.c - how fast the spill file can be read and written in pieces: by plain pread, by threads
+ * and by io_uring, from the disk and from the page cache. One CSV row per case; best of three
+ * rounds.
  *
  *   bench_tier [DIRECTORY [MIB]]     default: $KVIK_SPILL_DIR or /var/tmp, 128 MiB
  *
- * start_us and wait_us are what a piece costs the calling thread: the rest of its time is free for
- * computing.  "cold" asks the system to forget the file first; on a virtual disk the host may still
- * remember it. */
+ * start_us and wait_us are what a piece costs the calling thread; the rest of the thread's time is
+ * free for computing. "cold" asks the system to drop the file from the page cache first. On a
+ * virtual disk the host may still have the file in memory. */
 #include "base/aio.h"
 
 #include <fcntl.h>

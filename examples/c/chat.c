@@ -16,7 +16,7 @@ static void die(const char *what)
 static void add(char *chat, size_t size, const char *role, const char *content)
 {
     size_t n = strlen(chat);
-    n = n > 1 ? n - 1 : 0; /* over the closing bracket */
+    n = n > 1 ? n - 1 : 0; /* overwrite the closing bracket */
     n += (size_t)snprintf(chat + n, size - n, "%s{\"role\": \"%s\", \"content\": \"",
                           n ? ", " : "[", role);
     for (; *content && n + 16 < size; content++)
@@ -33,7 +33,7 @@ static bool print_token(void *ctx, uint32_t row, int32_t id, const char *text)
     (void)ctx, (void)row, (void)id;
     fputs(text, stdout);
     fflush(stdout);
-    return true; /* false would stop the reply here */
+    return true; /* return false to stop the reply */
 }
 
 int main(int argc, char **argv)
@@ -47,7 +47,8 @@ int main(int argc, char **argv)
     kvik_cache_config config = {.size = sizeof config,
                                 .max_sequences = 2,
                                 .max_cache_len = 2048,
-                                .checkpoints = KVIK_TURN_ENDS}; /* templates rewrite histories */
+                                /* Templates may rewrite the history. */
+                                .checkpoints = KVIK_TURN_ENDS};
     kvik_hooks hooks = {.size = sizeof hooks, .on_token = print_token};
     kvik_seq conversation;
 
@@ -70,7 +71,7 @@ int main(int argc, char **argv)
         if (kvik_generate(cache, &settings, &prompt, 1, &hooks, &reply) < 0) die("generate");
         const kvik_sync *sync = reply->row[0]->sync;
         printf("\n(%zu of %zu tokens were in the cache)\n", reply->row[0]->reused, count);
-        if (sync->divergence >= 0) /* the template, or the tokenizer, made another text of it */
+        if (sync->divergence >= 0) /* the template or the tokenizer changed the history */
             printf("(from token %lld on it is \"%s\", it was \"%s\")\n",
                    (long long)sync->divergence, sync->given, sync->cached);
         add(chat, sizeof chat, "assistant", reply->row[0]->text);

@@ -1,4 +1,4 @@
-/* complete.c - the shortest program: open a model, continue a text, print it.
+/* complete.c - the shortest program: it opens a model, continues a text and prints the result.
  *     complete MODEL ["The sea is"] */
 #include <kvik.h>
 #include <stdio.h>
@@ -20,8 +20,8 @@ int main(int argc, char **argv)
         kvik_model_close(model);
         return 1;
     }
-    settings.max_new_tokens =
-        24; /* every option of the reference has a field, or a name for kvik_generation_set */
+    /* Every other option of generate() has a field too, or a name for kvik_generation_set. */
+    settings.max_new_tokens = 24;
 
     kvik_cache_config config = {.size = sizeof config, .max_sequences = 1, .max_cache_len = 512};
     if (kvik_cache_open(model, &config, &cache) < 0 ||

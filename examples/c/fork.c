@@ -42,7 +42,7 @@ int main(int argc, char **argv)
         0)
         die("text");
 
-    /* The prompt, all but its last token: generating feeds at least one. */
+    /* Prefill all of the prompt but its last token, because generating computes at least one token. */
     if (kvik_cache_new(cache, &first) < 0) die("sequence");
     kvik_span span = {.size = sizeof span, .seq = first, .ids = ids, .n = (uint32_t)count - 1};
     if (kvik_forward(cache, &span, 1, false, NULL) < 0) die("forward");

@@ -43,7 +43,7 @@ int main(int argc, char **argv)
         span = (kvik_span){.size = sizeof(kvik_span),
                            .seq = seq,
                            .ids = &next[step],
-                           .n = 1}; /* the cache has the rest */
+                           .n = 1}; /* the cache holds the tokens before */
     }
     if (kvik_tokenizer_decode(tokenizer, next, 16, true, &said, NULL) < 0) die("decode");
     printf("%s%s\n", text, said);

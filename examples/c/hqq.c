@@ -14,7 +14,7 @@ int main(int argc, char **argv)
     kvik_cache_config config = {
         .size = sizeof config,
         .cache_implementation = "quantized",
-        /* keys may be spelled with '-' too, as in the guide */
+        /* keys may be spelled with '-' as in the Transformers guide */
         .cache_config = "{\"backend\": \"HQQ\", \"nbits\": 4, \"axis-key\": 1, \"axis-value\": 1}",
         .max_sequences = 1,
         .max_cache_len = 256,

@@ -16,7 +16,7 @@ int main(int argc, char **argv)
         .size = sizeof config,
         .cache_implementation = "hybrid",
         .cache_config =
-            "{\"sliding_window\": 128}", /* for layers without one; gemma needs no such line */
+            "{\"sliding_window\": 128}", /* for a model without windows; Gemma needs no such line */
         .max_sequences = 1,
         .max_cache_len = 256,
     };

@@ -39,7 +39,7 @@ int main(int argc, char **argv)
     printf("%u layers, each key [%u][%u][%u][%u]\n", arrays->n_layers, arrays->batch, first->heads,
            first->tokens, first->dim_k);
 
-    if (path) { /* the file says whose arrays these are; another model's are refused */
+    if (path) { /* the file names its model; the arrays of another model are refused */
         if (kvik_legacy_save(arrays, model, path) < 0) die(path);
         kvik_legacy_free(arrays);
         if (kvik_legacy_load(path, model, &arrays) < 0) die(path);

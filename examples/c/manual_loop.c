@@ -44,7 +44,7 @@ int main(int argc, char **argv)
         width = n[i] > width ? n[i] : width;
     }
 
-    /* [ROWS][width], the shorter prompt on the right; positions count each row's own tokens */
+    /* [ROWS][width], the shorter prompt on the right; positions count the tokens of each batch row */
     size_t most = width + NEW;
     int32_t *ids = calloc(ROWS * width, sizeof *ids), *pos = calloc(ROWS * width, sizeof *pos);
     uint8_t *mask = calloc(ROWS * most, 1);
@@ -73,7 +73,7 @@ int main(int argc, char **argv)
             chosen[step][i] = argmax(logits + i * kvik_model_vocab(model), kvik_model_vocab(model));
             next[i] = (int32_t)n[i] + step;
             memmove(mask + i * (in.width + 1), mask + i * in.width, in.width);
-            mask[i * (in.width + 1) + in.width] = 1; /* one more column */
+            mask[i * (in.width + 1) + in.width] = 1; /* append one column */
         }
         in.ids = chosen[step];
         in.position_ids = next;

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What may stand for a value. */
+/* Returns what the option takes as a value, in words. */
 static const char *values(const kvik_option *o, char text[64])
 {
     static const char *const by_type[][2] = {
@@ -27,7 +27,7 @@ static const char *values(const kvik_option *o, char text[64])
     return text;
 }
 
-/* "a|b|c" as "a, b, c". */
+/* Prints "a|b|c" as "a, b, c". */
 static void print_choices(const char *choices)
 {
     for (; *choices; choices++)
@@ -45,7 +45,8 @@ static void print_markdown(const kvik_option *o)
     printf(" | %s | %s |\n", *o->fallback ? o->fallback : "-", o->help);
 }
 
-/* Backslashes and quotes do not occur in the table; a dash begins an option. */
+/* Prints an option for the manual page. The table has no backslashes or quotes; a dash begins an
+ * option. */
 static void print_man(const kvik_option *o)
 {
     char text[64];

@@ -59,8 +59,9 @@ int main(int argc, char **argv)
     if (kvik_generation_set(&settings, "{\"do_sample\": false, \"max_new_tokens\": 16}") < 0)
         die("settings");
 
-    /* Once the prefix, then a fork for each question.  The prefix ends in a space, and its last token may be another
-     * one when text follows: what the fork holds is compared with the whole text, token by token. */
+    /* Computes the prefix once, then forks it for each question. The prefix ends in a space, and
+     * the last token may change when text follows. Therefore the fork's tokens are compared with
+     * the tokens of the whole text. */
     int32_t *ids = encode(model, prefix, "", &n);
     if (kvik_cache_new(cache, &first) < 0) die("sequence");
     if (kvik_forward(
@@ -79,7 +80,8 @@ int main(int argc, char **argv)
         if (kvik_cache_drop(cache, fork) < 0) die("drop");
     }
 
-    /* Nothing but prompts: the second time nearly all is there, and so it would be for any prompt that begins so. */
+    /* Only whole prompts: the second time nearly all tokens are reused. The same holds for any
+     * prompt that begins alike. */
     printf("whole prompts, twice\n");
     for (int i = 0; i < 4; i++) {
         ids = encode(model, prefix, question[i % 2], &n);

@@ -18,13 +18,13 @@ int main(int argc, char **argv)
     kvik_seq seq;
     kvik_generation settings;
     kvik_result *result;
-    char *text = NULL; /* so far; the session's note */
+    char *text = NULL; /* the text so far, stored as the session's note */
 
     if (argc < 3) return fprintf(stderr, "usage: save_load MODEL FILE [PROMPT]\n"), 2;
     if (kvik_model_open(argv[1], &model) < 0) die(argv[1]);
     if (kvik_cache_open(model, NULL, &cache) < 0) die("cache");
     int n = kvik_cache_load(cache, argv[2], 1, &seq, &text);
-    if (n == KVIK_NOTFOUND) { /* the first run */
+    if (n == KVIK_NOTFOUND) { /* this is the first run */
         const char *prompt = argc > 3 ? argv[3] : "Once upon a time there was";
         if (kvik_cache_new(cache, &seq) < 0 || !(text = malloc(strlen(prompt) + 1))) die("start");
         strcpy(text, prompt);

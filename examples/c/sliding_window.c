@@ -1,4 +1,5 @@
-/* sliding_window.c - every layer sees only the last 64 tokens, here on a model that has no window of its own.
+/* sliding_window.c - every layer sees only the last 64 tokens, on a model that has no window of its
+ * own.
  *     sliding_window MODEL [TEXT] */
 #include <kvik.h>
 #include <stdio.h>

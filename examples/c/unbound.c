@@ -1,4 +1,5 @@
-/* unbound.c - a cache without a model: the caller computes keys and values and gets back what attention must see.
+/* unbound.c - a cache without a model: the caller computes keys and values and gets back the ones
+ * that attention must see.
  *     unbound [ANYTHING] */
 #include <kvik.h>
 #include <stdio.h>

@@ -1,8 +1,9 @@
-/* codec_round.c - a codec of the tests: rows with fewer bits of mantissa, in whole strips.
+/* codec_round.c - a codec of the tests: KV rows with fewer bits of mantissa, in whole strips.
  *
- * It shows what a new file in src/kv would be: the tests that enumerate codecs are linked with every file of this
- * directory, and cover this codec without naming it.  Its options change what it stores, how many rows make a tile, and
- * how many first rows stay raw; it seals by position and is decoded by whole tiles. */
+ * It shows what a new codec in src/kv would need. The tests that enumerate codecs are linked with
+ * every file of this directory and cover this codec without naming it. Its options change what it
+ * stores, how many rows make a tile, and how many first rows stay raw. It quantizes by position,
+ * and readers dequantize whole tiles. */
 #include "kv/codec.h"
 
 #include <stdio.h>
@@ -31,7 +32,7 @@ static size_t round_bytes(const struct kv_codec *c, const struct kv_shape *s)
     return (size_t)c->tile * s->heads * s->dim * dtype_size(s->dtype);
 }
 
-/* One value without its last mantissa bits. */
+/* Copies one value without its last mantissa bits. */
 static void round_value(enum dtype t, uint32_t keep, unsigned char *to, const unsigned char *from)
 {
     uint32_t x = 0, has = t == DT_F32 ? 23 : t == DT_F16 ? 10 : 7;

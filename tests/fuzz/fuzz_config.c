@@ -1,5 +1,5 @@
-/* fuzz_config.c - any text as config.json, alone and as the config of a real small model that is then
- * opened, and as the index of a sharded checkpoint. */
+/* fuzz_config.c - any text as config.json by itself, as the configuration of a real small model
+ * that is then opened, and as the index of a sharded checkpoint. */
 #include "fmt/fmt_int.h"
 #include "fuzz.h"
 #include "model/model.h"
@@ -39,8 +39,9 @@ static void as_config(const char *text, size_t n)
     json_decref(j);
 }
 
-/* --- Model directories: the weights of a golden model, config.json rewritten for every input.  The input
- * chooses the weights by naming a family, so that its configuration can get as far as binding them. */
+/* --- Model directories: the weights of a golden model, with config.json rewritten for every input.
+ * The input names a family and so chooses the weights, so that its configuration can get as far as
+ * binding them. */
 static struct place {
     const char *family, *golden;
     char dir[64], config[96], weights[96];
@@ -84,7 +85,7 @@ static void as_model(const void *text, size_t n)
     struct place *p = place;
     while (p->family[0] && !memmem(text, n, p->family, strlen(p->family)))
         p++;
-    if (!make_dir(p)) return; /* not started at the root of the repository */
+    if (!make_dir(p)) return; /* the program was not started at the root of the repository */
     int fd = open(p->config, O_WRONLY | O_CREAT | O_TRUNC, 0600);
     WALK_MUST(fd >= 0 && write(fd, text, n) == (ssize_t)n);
     close(fd);

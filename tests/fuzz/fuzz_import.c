@@ -1,5 +1,6 @@
-/* fuzz_import.c - any bytes as a file of the legacy form, imported into caches of small models: full attention, windows, chunks
- * and padding that is counted.  What is accepted must go on: a forward, an export of as many columns. */
+/* fuzz_import.c - any bytes as a file of the legacy form, imported into caches of small models:
+ * full attention, windows, chunks, and padding that counts as tokens. After an accepted import a
+ * forward and an export of as many columns must work. */
 #include "compat/padded.h"
 #include "fmt/fmt.h"
 #include "fuzz.h"
@@ -35,13 +36,14 @@ static bool open_places(void)
         struct place *p = &place[i];
         if (p->c) continue;
         snprintf(path, sizeof path, "tests/golden/models/%s", p->model);
-        if (!p->m && kvik_model_open(path, &p->m) < 0) return false; /* not at the root */
+        /* Not at the root of the repository. */
+        if (!p->m && kvik_model_open(path, &p->m) < 0) return false;
         MUST(kvik_cache_open(p->m, &config, &p->c) == 0);
     }
     return true;
 }
 
-/* One more column for all rows, then out again. */
+/* Appends one more column for all batch rows, then exports the batch. */
 static void go_on(const struct place *p, kvik_batch *b)
 {
     uint32_t rows = kvik_batch_rows(b), n = kvik_batch_length(b);

@@ -1,5 +1,6 @@
-/* fuzz_options.c - any text as generation options: a request's (strict) and a model file's.  Whatever is accepted must
- * be a config that a run can use or that gen_validate refuses; whatever is not must change nothing. */
+/* fuzz_options.c - any text as generation options: those of a request (strict) and those of a model
+ * file. Accepted options must give a configuration that a run can use or that gen_validate refuses.
+ * Refused options must change nothing. */
 #include "fuzz.h"
 
 #include "base/json.h"
@@ -17,8 +18,8 @@
 
 enum { VOCAB = 40 };
 
-/* Some steps of one row under an accepted config: scores of every kind in, a token of the vocabulary out, and the
- * chain's scratch as clean as before. */
+/* Runs some steps of one batch row under an accepted configuration. Scores of every kind go in; a
+ * token of the vocabulary must come out, and the chain's scratch must be as clean as before. */
 static void choose(struct gen_chain *c, const kvik_generation *g)
 {
     static const float odd[] = {NAN, INFINITY, -INFINITY, 0, -0.0f, 1e30f, -1e30f};

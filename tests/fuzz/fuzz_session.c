@@ -1,5 +1,6 @@
-/* fuzz_session.c - any bytes as a session file, first as they are and then with its checksums bypassed: what is
- * accepted must leave the store with every invariant, and usable. */
+/* fuzz_session.c - any bytes as a session file, first as they are and then with the checksums
+ * bypassed. After a session is accepted, every invariant of the store must hold and the store must
+ * be usable. */
 #include "fuzz.h"
 #include "session_store.h"
 

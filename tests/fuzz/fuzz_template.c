@@ -1,5 +1,6 @@
-/* fuzz_template.c - a chat template and, behind a NUL, its variables as JSON.  What renders must be
- * UTF-8, the same twice, within the limits, and know its foreign bytes; what fails leaves nothing. */
+/* fuzz_template.c - a chat template and, after a NUL byte, its variables as JSON. A rendered text
+ * must be valid UTF-8, the same twice, within the limits, and must mark the bytes that came from
+ * the variables. A failure must leave nothing in the output. */
 #include "base/utf8.h"
 #include "chat/prompt.h"
 #include "fuzz.h"

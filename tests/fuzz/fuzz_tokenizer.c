@@ -1,7 +1,7 @@
-/* fuzz_tokenizer.c - a tokenizer.json, a NUL, and text: opens the one, encodes the other in every
- * mode, and decodes the ids whole and as a stream.  Besides not crashing: text that is UTF-8
- * encodes or is refused with a sentence, ids come from the vocabulary, a stream never emits half
- * a character, and stream and whole decode agree. */
+/* fuzz_tokenizer.c - a tokenizer.json, a NUL byte, and text. The target opens the tokenizer,
+ * encodes the text in every mode, and decodes the ids whole and as a stream.
+ * Besides not crashing: valid UTF-8 is encoded or refused with a message, ids come from the
+ * vocabulary, a stream never emits half a character, and the stream equals the whole decode. */
 #include "base/utf8.h"
 #include "fuzz.h"
 #include "tok/tok.h"
@@ -68,7 +68,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     }
     if (n < size) encode(t, json + n + 1, size - n - 1);
-    encode(t, json, n); /* a tokenizer can at least read itself */
+    encode(t, json, n); /* the tokenizer's own file is a text too */
     struct ids all = {0};
     for (uint32_t id = 0; id < tok_size(t) && id < 512; id++) {
         size_t len;

@@ -1,7 +1,7 @@
 /* replay.c - runs a fuzz target over files: every file of the directories given as arguments (one
- * level deep), and every file given directly.  The corpus is a regression test this way, in any
- * build and without libFuzzer.  Each input lies in a block of exactly its size, so that a sanitizer
- * sees the first byte read past its end. */
+ * level deep), and every file given directly.
+ * So the corpus is a regression test in any build, without libFuzzer. Each input lies in a block of
+ * exactly its size, so that a sanitizer sees a read of the first byte past the end. */
 #include "fuzz.h"
 
 #include <dirent.h>

@@ -1,5 +1,5 @@
-/* session_store.h - a store with a group of every kind, sequences with contents, and session files in memory: what the
- * fuzz target of session files and its unit test share. */
+/* session_store.h - a store with a group of every kind, sequences with contents, and session files
+ * in memory. The fuzz target of session files and their unit test share it. */
 #pragma once
 #include "kv/kv_int.h"
 #include "session/session_file.h"
@@ -42,7 +42,7 @@ static inline struct kv *store_open(uint32_t rows)
     return kv_open(&kv, &c) < 0 ? NULL : kv;
 }
 
-/* Bytes of a row that depend on all that can differ. */
+/* Writes the bytes of a KV row: numbers that depend on row, site, plane, head and channel. */
 static inline void store_put(const struct kv_view *v, uint32_t site, uint32_t t, uint32_t row)
 {
     for (uint32_t p = 0; p < 2; p++) {
@@ -63,7 +63,7 @@ static inline void store_put(const struct kv_view *v, uint32_t site, uint32_t t,
     }
 }
 
-/* A step of n rows, read and written through every site. */
+/* Runs a step of n rows: reads and writes through every site. */
 static inline int store_step(struct kv *kv, kv_seq s, uint32_t n, bool cross, bool turn)
 {
     static int32_t tok[STORE_LEN];
@@ -182,7 +182,7 @@ static inline int store_give(struct kv_source *source, const struct kv_chunk *c,
     return session_part_read(&v->io, p, data);
 }
 
-/* As many sequences as load: their number. */
+/* Loads every sequence that can be loaded, at most STORE_SEQS. Returns their number. */
 static inline uint32_t store_load(struct kv *kv, struct store_source *v, kv_seq *out)
 {
     uint32_t n = 0;

@@ -1,6 +1,6 @@
-/* walk_fmt.h - touches everything an accepted model file offers and aborts when a promise of fmt.h
- * is broken.  Fuzz targets and unit tests share it: what a mutated file may be accepted as is
- * anything that survives this walk under the sanitizers. */
+/* walk_fmt.h - touches everything an accepted model file offers, and aborts when a promise of fmt.h
+ * is broken. Fuzz targets and unit tests share it: a mutated file may be accepted if it survives
+ * this walk under the sanitizers. */
 #pragma once
 #include "fmt/fmt.h"
 
@@ -25,7 +25,7 @@ static unsigned walk_bytes(const void *p, size_t n)
     return sum;
 }
 
-/* A tensor inside [data, data + n), of the size its shape says. */
+/* Reads a tensor, which must lie inside [data, data + n) and have the size its shape says. */
 static unsigned walk_tensor(const struct tensor *t, const uint8_t *data, size_t n)
 {
     size_t bytes, rows = 1;

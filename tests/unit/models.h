@@ -1,4 +1,5 @@
-/* models.h - the golden models, found by walking tests/golden/models, so that a new one is covered without being listed. */
+/* models.h - the golden models, found by walking tests/golden/models, so that a new model is
+ * covered without being listed. */
 #pragma once
 #include <dirent.h>
 #include <stdint.h>
@@ -9,7 +10,8 @@
 #define GOLDEN_MODELS "tests/golden/models"
 enum { GOLDEN_MOST = 128 };
 
-/* Names in order of the alphabet, each to be put behind GOLDEN_MODELS "/"; their number.  They live until the end. */
+/* Lists the models' names in alphabetical order, each to be put behind GOLDEN_MODELS "/". Returns
+ * their number. The names live until the program ends. */
 static inline uint32_t golden_models(const char *name[GOLDEN_MOST])
 {
     struct dirent **found = NULL;

@@ -1,7 +1,9 @@
-/* test_abi_sizes.c - structs that callers allocate, as programs see them that were compiled with an older or a newer kvik.h.
+/* test_abi_sizes.c - structs that callers allocate, as programs use them that were compiled with an
+ * older or a newer kvik.h.
  *
- * Such a program is played by other values of `size`: a struct that ends earlier, or one that goes on behind what
- * this library knows.  What lies behind an older struct is filled with bytes that nobody may read or write. */
+ * Other values of `size` play such a program: a struct that ends earlier, or one that continues
+ * after the last field this library knows. The bytes behind an older struct are filled with a
+ * pattern that the library may neither read nor write. */
 #include "base/base.h"
 #include "kvik.h"
 #include "testing.h"
@@ -37,7 +39,8 @@ static void refused(int e, int code, const char *name, const char *why)
         fail_msg("%s, %s: %s", name, why, kvik_last_error());
 }
 
-/* Sizes that no struct has: forgotten, not even the size itself, bytes of an uninitialised struct. */
+/* Sizes that no struct has: forgotten, not even room for the size itself, bytes of an uninitialised
+ * struct. */
 static const size_t wrong[] = {0, sizeof(size_t), (size_t)1 << 40, SIZE_MAX};
 
 static void test_config(void **state)
@@ -60,7 +63,8 @@ static void test_config(void **state)
         refused(kvik_cache_open(m, &newer.config, &k), KVIK_ARG, "kvik_cache_config.size",
                 "sizeof(kvik_cache_config)");
     }
-    /* An older struct without `compute` and what follows: were they read, opening would fail. */
+    /* An older struct without `compute` and the fields after it. If the library read them, opening
+     * would fail. */
     kvik_cache_config older = {.size = offsetof(kvik_cache_config, compute),
                                .max_sequences = 3,
                                .max_cache_len = 32,
@@ -91,7 +95,8 @@ static void test_usage(void **state)
     assert_int_equal(kvik_cache_usage(c, &it.u), 0);
     assert_true(it.u.budget > 0 && it.u.budget != junk.u.budget);
     for (size_t i = 0; i < BEHIND; i++)
-        assert_int_equal(it.behind[i], 0); /* fields that this library does not have */
+        /* The fields that this library does not have are untouched. */
+        assert_int_equal(it.behind[i], 0);
     for (size_t i = 0; i < countof(wrong); i++) {
         it = junk;
         it.u.size = wrong[i];
@@ -100,7 +105,7 @@ static void test_usage(void **state)
     }
 }
 
-/* Elements of an array lie as far apart as the program's struct is long. */
+/* Elements of an array are as far apart as the program's struct is long. */
 static void test_spans(void **state)
 {
     (void)state;
@@ -136,7 +141,7 @@ static void test_spans(void **state)
     }
 }
 
-/* A program whose kvik_prompt ends before the mask, which therefore hides nothing. */
+/* A program whose kvik_prompt ends before the mask; nothing is masked. */
 static void test_prompts(void **state)
 {
     (void)state;
@@ -183,7 +188,8 @@ static void test_prompts(void **state)
             "kvik_generation.size", "sizeof");
 }
 
-/* An older kvik_generation: options behind it are refused by name, in the model's own file they are passed over. */
+/* An older kvik_generation. Options that lie behind its end are refused by name; in the model's own
+ * file they are ignored. */
 static void test_generation(void **state)
 {
     (void)state;
@@ -205,7 +211,7 @@ static void test_generation(void **state)
     kvik_prompt p = {.size = sizeof p, .ids = ids, .n = 5};
     if (kvik_generate(c, &g, &p, 1, NULL, &r) < 0) fail_msg("%s", kvik_last_error());
     assert_non_null(r->scores);
-    assert_null(r->past_key_values); /* the junk behind the struct asks for them */
+    assert_null(r->past_key_values); /* the bytes behind the struct would ask for them */
     kvik_result_free(r);
     kvik_generation_done(&g);
     assert_int_equal(g.size, OLD);
@@ -213,7 +219,7 @@ static void test_generation(void **state)
     for (size_t i = 0; i < countof(wrong); i++)
         refused(kvik_generation_init_sized(&g, wrong[i], m), KVIK_ARG, "kvik_generation", "size");
     refused(kvik_generation_init_sized(&g, 80, m), KVIK_ARG, "kvik_generation", "80 bytes");
-    kvik_generation_done(&(kvik_generation){0}); /* what was never made */
+    kvik_generation_done(&(kvik_generation){0}); /* a struct that was never initialised */
 }
 
 static void test_sync(void **state)
@@ -231,7 +237,8 @@ static void test_sync(void **state)
     if (kvik_cache_sync(c, s, ids, 8, NULL, &report) < 0) fail_msg("%s", kvik_last_error());
     assert_int_equal(report.computed, 8);
     assert_ptr_equal(report.cached, junk.cached);
-    /* The texts of a changed conversation, which this caller cannot take, are freed. */
+    /* The library frees the texts of a changed conversation that this caller's struct has no fields
+     * for. */
     if (kvik_cache_sync(c, s, ids + 1, 8, NULL, &report) < 0) fail_msg("%s", kvik_last_error());
     assert_int_equal(report.divergence, 0);
     assert_ptr_equal(report.given, junk.given);
@@ -240,7 +247,7 @@ static void test_sync(void **state)
     assert_int_equal(kvik_cache_drop(c, s), 0);
 }
 
-/* Every other struct of the interface: a size that was forgotten is refused before anything happens. */
+/* Every other struct of the interface: a forgotten size is refused before anything happens. */
 static void test_forgotten(void **state)
 {
     (void)state;
@@ -282,7 +289,7 @@ static void test_forgotten(void **state)
     kvik_cache_close(free_rows);
 }
 
-/* What the library made can be given back to it as it is. */
+/* A struct that the library filled in can be passed back as it is. */
 static void test_handed_out(void **state)
 {
     (void)state;

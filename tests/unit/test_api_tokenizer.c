@@ -1,5 +1,6 @@
-/* test_api_tokenizer.c - tokenizers and templates through the public header: arguments, errors, ownership, every
- * allocation failing once.  What they compute is tested with the modules and through the command. */
+/* test_api_tokenizer.c - tokenizers and templates through the public header: arguments, errors,
+ * ownership, and every allocation failing once. The results themselves are tested with the modules
+ * and through the command. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -114,7 +115,7 @@ static void test_text(void **state)
     assert_true(kvik_tokenizer_encode(t, "\xFF", 1, false, &ids, &n) < 0);
     assert_true(kvik_tokenizer_decode(t, (int32_t[]){100000}, 1, false, &text, NULL) < 0);
     assert_true(kvik_tokenizer_decode(t, (int32_t[]){-1}, 1, false, &text, NULL) < 0);
-    assert_ptr_equal(ids, (int32_t *)(uintptr_t)1); /* results untouched on failure */
+    assert_ptr_equal(ids, (int32_t *)(uintptr_t)1); /* a failure leaves the results untouched */
     kvik_tokenizer_close(t);
 }
 
@@ -133,7 +134,7 @@ static void test_chat(void **state)
     kvik_free(text);
     assert_int_equal(kvik_chat_encode(t, messages, "{\"add_generation_prompt\": true}", &ids, &n),
                      0);
-    assert_int_equal(n, 2 + 5 + 1 + 1); /* the typed <bot> is five bytes of text */
+    assert_int_equal(n, 2 + 5 + 1 + 1); /* the <bot> that a user typed is five bytes of text */
     assert_int_equal(ids[n - 1], 3);
     kvik_free(ids);
     assert_int_equal(
@@ -188,7 +189,7 @@ static void test_template(void **state)
 {
     (void)state;
     static const struct {
-        const char *now, *want; /* NULL: refused */
+        const char *now, *want; /* NULL: the date is refused */
     } rows[] = {
         {"2025-03-07T14:05:09", "2025-03-07 14:05:09"},
         {"2025-03-07 14:05:09.123456", "2025-03-07 14:05:09"},
@@ -225,7 +226,7 @@ static void test_template(void **state)
                              "\"kwargs\": {\"b\": \"3\"}}",
                              &text),
         0);
-    assert_string_equal(text, "13"); /* kwargs win, as in the reference */
+    assert_string_equal(text, "13"); /* the keyword arguments win, as in Transformers */
     kvik_free(text);
     assert_true(kvik_template_render("x", "[]", &text) < 0);
     assert_true(kvik_template_render("x", "{\"messages\": 3}", &text) < 0);
@@ -234,7 +235,8 @@ static void test_template(void **state)
     assert_true(kvik_template_render("{% if %}", "{\"messages\": []}", &text) < 0);
 }
 
-/* Each allocation fails once: an error, no leak (ASan tells), and the next call works. */
+/* Lets each allocation fail once: the call reports an error and leaks nothing (ASan checks), and
+ * the next call works. */
 static void test_every_allocation(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-/* test_arch.h - a tiny golden model with config.json changed: whether it is refused, or gives the same logits. */
+/* test_arch.h - opens a tiny golden model with a changed config.json and checks the refusal or the
+ * logits. */
 #pragma once
 #include "base/map.h"
 #include "kvik.h"
@@ -22,7 +23,8 @@ static inline void clear(void)
     closedir(f);
 }
 
-/* `change` is merged into config.json; the keys in `drop`, separated by spaces, are taken out. */
+/* Returns the model's configuration with `change` merged in and the keys in `drop` (separated by
+ * spaces) removed. */
 static inline json_t *changed(const char *model, const char *change, const char *drop)
 {
     char path[300], word[64];
@@ -40,7 +42,7 @@ static inline json_t *changed(const char *model, const char *change, const char 
     return c;
 }
 
-/* A directory with this configuration (taken over) and links to the weights. */
+/* Makes a directory with this configuration (takes ownership) and links to the weights. */
 static inline void make(json_t *config)
 {
     char from[4200], path[512], *text, *full = realpath(source, NULL);
@@ -73,7 +75,7 @@ static inline void must_refuse(const char *model, const char *change, const char
     assert_null(m);
 }
 
-/* --- The same model in other words, or a different one. */
+/* --- The same model in another spelling, or a different model. */
 static inline float *logits(const char *path, const char *what, uint32_t from)
 {
     static int32_t ids[60];

@@ -1,6 +1,7 @@
-/* test_arch_config.c - what configurations of the families say: windows per layer, in the keys of every release;
- * old and new spellings that mean the same give the same logits; values that an architecture cannot honour are
- * errors that name the key.  Tiny golden models with config.json changed. */
+/* test_arch_config.c - what configurations of the model families mean: windows per layer in the
+ * keys of every release; old and new spellings of one meaning give the same logits; a value that an
+ * architecture cannot honour is an error that names the key. The models are tiny golden models with
+ * a changed config.json. */
 #include "test_arch.h"
 
 static const struct {
@@ -91,7 +92,7 @@ static const struct {
      "", "sliding_window"},
     {"qwen3", "{\"attention_bias\": true}", "", "attention_bias"},
     {"qwen3", "{\"attention_bias\": 0}", "", "attention_bias"},
-    {"qwen3", "{\"head_dim\": null}", "", "q_proj"}, /* 128 then */
+    {"qwen3", "{\"head_dim\": null}", "", "q_proj"}, /* then the default is 128 */
     {"gemma2", "{\"hidden_activation\": \"gelu\"}", "", "hidden_activation"},
     {"gemma2", "{\"query_pre_attn_scalar\": 0}", "", "query_pre_attn_scalar"},
     {"gemma2", "{\"query_pre_attn_scalar\": -4}", "", "query_pre_attn_scalar"},
@@ -117,7 +118,7 @@ static const struct {
     {"gemma3", "{\"rope_local_base_freq\": 0}", "rope_parameters", "rope"},
     {"gemma3", "{\"model_type\": \"gemma3\", \"text_config\": []}", "", "text_config"},
 };
-/* Of every family. */
+/* Cases for every family. */
 static const struct {
     const char *change, *word;
 } hostile[] = {
@@ -185,7 +186,7 @@ static const struct {
      "{\"rope_parameters\": {\"full_attention\": {\"rope_type\": \"linear\", \"factor\": 8}}}", "",
      true},
     {"gemma3", "{\"rope_parameters\": {\"full_attention\": {}}}", "", false},
-    {"gemma3", "{\"attn_logit_softcapping\": 2.0}", "", true}, /* the reference ignores it */
+    {"gemma3", "{\"attn_logit_softcapping\": 2.0}", "", true}, /* Transformers ignores the key */
     {"gemma3", "{\"final_logit_softcapping\": 2.0}", "", false},
 };
 
@@ -198,7 +199,7 @@ static void other_words(void **state)
     }
 }
 
-/* With a window of one, a token sees itself only: nothing before it matters. */
+/* With a window of one token a token sees only itself, so the tokens before it cannot matter. */
 static void window_of_one(void **state)
 {
     (void)state;
@@ -209,7 +210,8 @@ static void window_of_one(void **state)
     free(last);
 }
 
-/* The text part of a model of text and images: keys in text_config, tensors under another name. */
+/* The text part of a model of text and images has its keys in text_config and its tensors under
+ * another name. */
 static void text_of_images(void **state)
 {
     static const char *const prefix[] = {"language_model.model.", "model.language_model."};
@@ -220,7 +222,7 @@ static void text_of_images(void **state)
                       changed("gemma3", "{\"model_type\": \"gemma3_text\"}", "num_key_value_heads"),
                       "num_hidden_layers", 0));
         struct model *m = NULL;
-        assert_true(model_open(dir, &m) < 0); /* 4 kv heads by default */
+        assert_true(model_open(dir, &m) < 0); /* the default is 4 kv heads */
         assert_non_null(strstr(err_last(), "k_proj"));
 
         json_t *text = changed("gemma3", "", "");

@@ -1,10 +1,11 @@
-/* test_arch_experts.c - what test_arch_config.c asks, of the families with learned positions, fused projections, two
- * rotary regimes and mixtures of experts: what each layer sees, what is refused and by which name, what means the same. */
+/* test_arch_experts.c - the questions of test_arch_config.c for other families: learned positions,
+ * fused projections, two rotary regimes, mixtures of experts. Each case says what a layer sees,
+ * what is refused under which name, or which spellings mean the same. */
 #include "fmt/fmt.h"
 #include "test_arch.h"
 
 static const struct {
-    const char *model, *change, *drop, *sees; /* per layer: w window, c chunk, - everything */
+    const char *model, *change, *drop, *sees; /* sees, per layer: w window, c chunk, - everything */
 } layers[] = {
     {"phi3", "", "", "w24 w24 w24"},
     {"phi3", "{\"sliding_window\": null}", "", "- - -"},
@@ -190,7 +191,8 @@ static struct tensor *put(const struct tensor *t, const char *as)
     return &out[n_out++];
 }
 
-/* The golden model's own configuration, and what `convert` makes of its tensors. */
+/* Writes the golden model's own configuration and the tensors that `convert` makes of the model's
+ * tensors. */
 static void rewritten(const char *model, void (*convert)(const struct safetensors *s))
 {
     struct safetensors *s;
@@ -201,7 +203,7 @@ static void rewritten(const char *model, void (*convert)(const struct safetensor
     n_out = 0;
     convert(s);
     snprintf(path, sizeof path, "%s/model.safetensors", dir);
-    unlink(path); /* a link to the golden one */
+    unlink(path); /* this is a link to the golden file */
     assert_int_equal(safetensors_write(path, out, n_out), 0);
     safetensors_close(s);
     compare(model, "rewritten", true);
@@ -215,7 +217,7 @@ static void without_prefix(const struct safetensors *s)
     }
 }
 
-/* Experts 0 to 3 of one matrix, or of w1 and w3 in turn, one after another. */
+/* Writes experts 0 to 3 of one matrix, or of w1 and w3 alternately, one after another. */
 static void stack(const struct safetensors *s, int layer, const char *const *w, int n_w,
                   const char *as)
 {

@@ -1,5 +1,6 @@
-/* test_beam.c - the beam search by itself: against the slow literal one over random scores with ties, infinities and NaN,
- * random ends, every stopping rule and several prompts; log-softmax; options that contradict each other. */
+/* test_beam.c - beam search by itself, against the slow literal search over random scores with
+ * ties, infinities and NaN, random ends, every stopping rule and several prompts; log-softmax;
+ * options that contradict each other. */
 #include "generate/beam.h"
 #include "generate/generate.h"
 #include "test_beam_plain.h"
@@ -14,13 +15,13 @@ static uint64_t mix(uint64_t x)
     return x ^ x >> 33;
 }
 
-struct world { /* a language: scores are a hash of the text so far */
+struct world { /* a language model whose scores are a hash of the text so far */
     uint64_t seed;
     uint32_t vocab, n_eos;
     uint32_t limit;
     bool coarse;    /* many equal scores */
-    bool broken;    /* infinities and NaN among them */
-    uint32_t stops; /* one text in so many ends by itself; 0: none */
+    bool broken;    /* some scores are infinities or NaN */
+    uint32_t stops; /* one text in `stops` ends by itself; 0: no text does */
 };
 
 static uint64_t hash(const struct world *w, uint32_t item, const int32_t *token, uint32_t n)
@@ -55,7 +56,7 @@ static bool ends(void *ctx, uint32_t item, const int32_t *token, uint32_t n)
     return why(ctx, item, token, n) >= 0;
 }
 
-/* One prompt by itself, as kvik runs it. */
+/* Runs the search of one prompt by itself, as kvik does. */
 static struct beam_search *search(const struct world *w, const struct beam_rules *r, uint32_t item)
 {
     static const int32_t prompt[3] = {7, 7, 7};

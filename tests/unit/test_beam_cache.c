@@ -1,6 +1,6 @@
-/* test_beam_cache.c - beam search over the cache: equal to the literal search over logits computed from nothing, every
- * beam's logits bit for bit, memory that grows by tails only, failures that change nothing, no allocation per step,
- * stop strings, several answers to a prompt. */
+/* test_beam_cache.c - beam search over the cache. Tests: equal to the literal search over logits
+ * computed without a cache; every beam's logits bit for bit; memory grows by tails only; failures
+ * change nothing; no allocation per step; stop strings; several answers to a prompt. */
 #include "base/buf.h"
 #include "generate/driver.h"
 #include "generate/handle.h"
@@ -42,10 +42,11 @@ struct world {
     kvik_cache *c;
     const kvik_generation *g;
     const kvik_prompt *prompt;
-    const char *stop; /* or NULL; two letters, as tokens are */
+    const char *stop; /* NULL: none; two letters, as tokens are */
 };
 
-/* From nothing: the whole text is fed into a fresh sequence; then the penalty, written out. */
+/* Scores a text without a cache: computes the whole text in a fresh sequence, then applies the
+ * penalty, written out. */
 static void score(void *ctx, uint32_t item, const int32_t *token, uint32_t n, float *out)
 {
     const struct world *w = ctx;
@@ -63,7 +64,8 @@ static void score(void *ctx, uint32_t item, const int32_t *token, uint32_t n, fl
         bool before = false;
         for (uint32_t k = 0; k < i; k++)
             before |= text[k] == text[i];
-        if (!before) out[text[i]] *= (float)w->g->repetition_penalty; /* log-probabilities: < 0 */
+        /* Log-probabilities are below 0. */
+        if (!before) out[text[i]] *= (float)w->g->repetition_penalty;
     }
     for (uint32_t i = 0; n < w->g->min_new_tokens && i < w->g->n_eos; i++)
         out[w->g->eos_token_id[i]] = -INFINITY;
@@ -143,11 +145,11 @@ static void like_the_literal_search(void **state)
     }
     kvik_usage u = {.size = sizeof u};
     kvik_cache_usage(c, &u);
-    assert_int_equal(u.bytes, 0); /* nothing was left behind */
+    assert_int_equal(u.bytes, 0); /* the search left nothing behind */
     kvik_cache_close(c);
 }
 
-/* --- bits: the logits along each returned row are those of feeding that row at once */
+/* --- bits: the logits along each returned row are those of computing that row at once */
 static void same_bits(const kvik_result *r, kvik_cache *c)
 {
     uint32_t vocab = r->vocab;
@@ -169,8 +171,8 @@ static void same_bits(const kvik_result *r, kvik_cache *c)
 
 enum { PROMPT = 1000, BEAMS = 40, NEW = 24, BLOCK = 16 };
 
-/* 40 beams over 1000 tokens, in one group or in 40 that each return theirs: the prompt once, and per beam its open block and
- * the new ones. */
+/* 40 beams over 1000 tokens, in one group, or in 40 groups that each return their beam. The cache
+ * holds the prompt once, and per beam an open block and the new blocks. */
 static void share(kvik_model *m, const char *compute, uint32_t new_tokens, uint32_t groups,
                   bool bits)
 {
@@ -214,14 +216,15 @@ static void share(kvik_model *m, const char *compute, uint32_t new_tokens, uint3
         (double)all.peak_bytes / (double)one.peak_bytes, (unsigned long long)tail,
         (unsigned long long)all.rows_copied);
     assert_true((double)all.peak_bytes <= 1.3 * (double)one.peak_bytes + (double)tail);
-    /* What the prompt fills is held once. */
+    /* The blocks that the prompt fills are held once. */
     assert_true(all.peak_bytes <= PROMPT / BLOCK * block + tail);
-    /* Copied are only rows of open blocks: at most those filled, by all beams but one, in each step. */
+    /* Only rows of open blocks are copied: at most the filled rows, by all beams but one, in each
+     * step. */
     uint64_t copies = 0;
     for (uint32_t t = 0; t + 1 < new_tokens; t++)
         copies += (BEAMS - 1) * ((PROMPT + t) % BLOCK);
     assert_true(all.rows_copied <= copies);
-    if (groups == BEAMS) /* none is continued twice */
+    if (groups == BEAMS) /* no beam is continued twice */
         assert_int_equal(all.rows_copied, (BEAMS - 1) * (PROMPT % BLOCK));
     uint64_t fed = r->prompt_tokens;
     for (uint32_t i = 0; i < r->n_rows; i++)
@@ -256,7 +259,7 @@ static void shared_blocks_smollm2(void **state)
     kvik_model_close(m);
 }
 
-/* --- a sequence of the caller's */
+/* --- a sequence that the caller owns */
 static void continued(void **state)
 {
     (void)state;
@@ -280,7 +283,7 @@ static void continued(void **state)
         assert_memory_equal(r->row[0]->ids, fresh->row[0]->ids,
                             r->row[0]->n * sizeof *r->row[0]->ids);
         assert_true(r->row[0]->score == fresh->row[0]->score);
-        /* it holds the best row, which came from a beam that still ran */
+        /* The sequence holds the best row, which came from a beam that was still running. */
         assert_int_equal(kvik_cache_length(c, p.seq), r->row[0]->n - 1);
         assert_memory_equal(kv_tokens(c->x->kv, p.seq), r->row[0]->ids,
                             (r->row[0]->n - 1) * sizeof *ids);
@@ -303,8 +306,8 @@ static void continued(void **state)
     }
 }
 
-/* --- failures on the way */
-struct state { /* what must be the same afterwards */
+/* --- failures in the middle of a search */
+struct state { /* the state that must be the same afterwards */
     int64_t len;
     uint64_t bytes, tokens;
     int32_t token[256];
@@ -352,11 +355,12 @@ static bool on_token(void *ctx, uint32_t row, int32_t id, const char *text)
 
 static const char plan[] = "{\"num_beams\": 4, \"max_new_tokens\": 20, \"eos_token_id\": []}";
 
-/* Two sequences of the caller's, one of 170 tokens, one empty; a budget one byte short, and a cancelled search. */
+/* Two sequences of the caller, one of 170 tokens and one empty. The search fails by a budget that
+ * is one byte short, or is cancelled. */
 static const struct {
     const char *preset;
-    bool tight;       /* one byte less than a whole search took */
-    uint32_t stop_at; /* call of on_progress that cancels */
+    bool tight;       /* the budget is one byte less than a whole search took */
+    uint32_t stop_at; /* the call of on_progress that cancels the search */
     int code;
 } rounds[] = {{"dynamic", false, UINT32_MAX, 0},
               {"dynamic", true, UINT32_MAX, KVIK_FULL},
@@ -370,7 +374,8 @@ static void unchanged(void **state)
     static struct state before, after;
     kvik_generation g = config(tiny, plan);
     kvik_result *r = NULL;
-    int32_t text[180]; /* long: a budget holds at least one block for each sequence there can be */
+    /* A long text, because a budget must hold at least one block for each possible sequence. */
+    int32_t text[180];
     kvik_span fed = {.size = sizeof fed, .ids = text, .n = 170};
     uint64_t took = 0;
     for (size_t i = 0; i < countof(text); i++)
@@ -396,7 +401,7 @@ static void unchanged(void **state)
         assert_int_equal(e, rounds[i].code);
         kvik_cache_usage(c, &u);
         if (e == 0) {
-            assert_int_equal(h.calls, 20); /* the prompts, and between steps */
+            assert_int_equal(h.calls, 20); /* one call per prompt and one between steps */
             took = u.peak_bytes;
             kvik_result_free(r);
         } else {
@@ -404,13 +409,13 @@ static void unchanged(void **state)
             look(c, p[0].seq, &after);
             assert_memory_equal(&before, &after, sizeof before);
         }
-        if (e == KVIK_FULL) assert_true(h.calls > 5); /* well on the way */
+        if (e == KVIK_FULL) assert_true(h.calls > 5); /* well into the search */
         kvik_cache_close(c);
     }
     kvik_generation_done(&g);
 }
 
-/* Every allocation of a search fails in turn. */
+/* Lets every allocation of a search fail in turn. */
 static void no_memory(void **state)
 {
     (void)state;
@@ -503,7 +508,8 @@ static void stop_strings(void **state)
         gen_run(c->driver, &(struct gen_call){.tok = t, .g = &all, .prompt = &first, .n = 1}, &r),
         0);
     kvik_generation_done(&all);
-    /* The second letter of the best text's fifth token and the first of its sixth. */
+    /* The stop string is the second letter of the best text's fifth token and the first letter of
+     * its sixth. */
     assert_int_equal(strlen(r->row[0]->text), 40);
     char stop[3] = {r->row[0]->text[9], r->row[0]->text[10], 0}, json[200];
     kvik_result_free(r);
@@ -543,7 +549,7 @@ static void stop_strings(void **state)
     tok_close(t);
 }
 
-/* Diverse beams are ended by stop strings together, when each that runs has just met one. */
+/* Diverse beams end by stop strings at the same time, when every running beam has just met one. */
 static void stop_strings_of_groups(void **state)
 {
     (void)state;
@@ -584,7 +590,7 @@ static void stop_strings_of_groups(void **state)
     tok_close(t);
 }
 
-/* --- several answers drawn to one prompt: the rows of so many equal prompts, computed from one prefill */
+/* --- several sampled answers to one prompt: the results of as many equal prompts, from one prefill */
 static void samples(void **state)
 {
     (void)state;
@@ -694,7 +700,8 @@ static void every_architecture(void **state)
     assert_int_equal(done, countof(models));
 }
 
-/* --- every policy, codec and tier: the prefill cut differently and pages in a file must not change a bit */
+/* --- every policy, codec and tier: another prefill chunk size and pages on disk must not change a
+ * bit */
 static void every_strategy(void **state)
 {
     (void)state;
@@ -746,7 +753,7 @@ static void every_strategy(void **state)
     kvik_model_close(m);
 }
 
-/* --- a budget that ends on the way: the search goes on from disk */
+/* --- a budget that ends in the middle: the search continues from disk */
 static void full_goes_on(void **state)
 {
     (void)state;

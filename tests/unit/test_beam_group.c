@@ -8,7 +8,7 @@
 
 enum { VOCAB = 9, LIMIT = 7, MOST = 8, TEXT = 1 + LIMIT };
 
-/* A language model: log-probabilities that depend on the last two tokens and the place. */
+/* A language model: log-probabilities that depend on the last two tokens and on the position. */
 static uint32_t world;
 
 static uint32_t mix(uint32_t h)
@@ -51,7 +51,7 @@ static void diversify(const struct setting *s, const int32_t *chosen, uint32_t n
     }
 }
 
-/* --- the reference, word for word; one prompt of one token, 5; pad is 8 */
+/* --- the algorithm of Transformers, statement by statement; one prompt of one token, 5; pad is 8 */
 struct hyp {
     double score;
     int32_t text[TEXT + 1];
@@ -160,7 +160,8 @@ static uint32_t literal(const struct setting *s, struct hyp *out)
             hyps_add(&hyps[g], s->each, text[g * s->each + j], n, sum[g * s->each + j], n - 1,
                      s->length_penalty);
     uint32_t made = 0;
-    for (uint32_t k = 0; k < beams; k++) { /* sort ascending, then pop */
+    /* Transformers sorts in ascending order and pops from the end. */
+    for (uint32_t k = 0; k < beams; k++) {
         struct hyp *best = NULL;
         for (uint32_t g = 0; g < s->groups; g++)
             for (uint32_t i = 0; i < hyps[g].n; i++)
@@ -173,7 +174,7 @@ static uint32_t literal(const struct setting *s, struct hyp *out)
     return made;
 }
 
-/* --- ours, driven as beam_mode.c does */
+/* --- kvik's search, driven as beam_mode.c drives it */
 static uint32_t ours(const struct setting *s, struct hyp *out)
 {
     struct beam_search *group[MOST];
@@ -260,7 +261,8 @@ static void like_the_literal_scorer(void **state)
     assert_true(ended > rows / 10 && ended < rows);
 }
 
-/* Pairs drawn one after the other without replacement: each ordered pair as often as p(a) p(b) / (1 - p(a)). */
+/* Pairs are drawn one after the other without replacement, so each ordered pair appears with the
+ * probability p(a) p(b) / (1 - p(a)). */
 static void draws_have_their_distribution(void **state)
 {
     (void)state;
@@ -292,10 +294,11 @@ static void draws_have_their_distribution(void **state)
                 chi += (count[i][k] - want) * (count[i][k] - want) / want;
         }
     printf("chi square %.1f with 11 degrees of freedom\n", chi);
-    assert_true(chi < 31.3); /* one in a thousand; the seeds are fixed */
+    assert_true(chi < 31.3); /* chance exceeds this once in a thousand; the seeds are fixed */
 }
 
-/* Running beams are the best of what was drawn; a draw depends on the prompt's row and nothing drawn before. */
+/* The running beams are the best of the drawn candidates. A draw depends on the prompt's row and on
+ * no earlier draw. */
 static void draws_are_reproducible(void **state)
 {
     (void)state;

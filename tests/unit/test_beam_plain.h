@@ -10,7 +10,7 @@
 
 enum { PLAIN_BEAMS = 8, PLAIN_NEW = 24, PLAIN_KEEP = PLAIN_BEAMS * 5 };
 
-struct plain_line { /* a sequence: what was generated and from which beams */
+struct plain_line { /* one sequence: its generated tokens, and the beams they came from */
     float score;
     bool finished;
     uint32_t n;
@@ -22,14 +22,14 @@ struct plain {
 };
 struct plain_rules {
     struct beam_rules r;
-    /* Log-probabilities of what follows `token`, after processors. */
+    /* Returns the log-probabilities of the tokens that may follow `token`, after processors. */
     void (*score)(void *ctx, uint32_t item, const int32_t *token, uint32_t n, float *out);
-    /* Whether the sequence, its last token included, has ended. */
+    /* True if the sequence, its last token included, has ended. */
     bool (*ends)(void *ctx, uint32_t item, const int32_t *token, uint32_t n);
     void *ctx;
 };
 
-/* Indices of v in descending order, stable. */
+/* Writes the indices of v in descending order of value; the sort is stable. */
 static inline void plain_sort(const float *v, uint32_t n, uint32_t *index)
 {
     for (uint32_t i = 0; i < n; i++) {
@@ -50,7 +50,7 @@ static inline void plain_begin(struct plain *p, uint32_t beams)
     }
 }
 
-/* One step of one prompt; all_hit: no candidate goes on. */
+/* Runs one step of one prompt. all_hit: no candidate continues. */
 static inline void plain_step(const struct plain_rules *rules, struct plain *p, uint32_t item,
                               bool *all_hit)
 {
@@ -112,7 +112,8 @@ static inline void plain_step(const struct plain_rules *rules, struct plain *p, 
     free(order);
 }
 
-/* Whether the prompt, after a step, can still improve; the flag sticks. */
+/* Decides after a step whether the prompt's result can still improve; once it cannot, the flag
+ * stays. */
 static inline void plain_heuristic(const struct plain_rules *rules, struct plain *p)
 {
     const struct beam_rules *r = &rules->r;
@@ -127,7 +128,7 @@ static inline void plain_heuristic(const struct plain_rules *rules, struct plain
     p->improvable = p->improvable && any;
 }
 
-/* All prompts together, as the reference runs them; the number of steps. */
+/* Runs all prompts together, as Transformers does. Returns the number of steps. */
 static inline uint32_t plain_search(const struct plain_rules *rules, struct plain *p, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++)

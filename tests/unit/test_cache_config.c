@@ -48,7 +48,7 @@ static int settle(const char *impl, const char *config, enum layers which,
 static const struct {
     const char *impl, *config;
     enum layers layers;
-    const char *has[2]; /* in the sentence; NULL: it works */
+    const char *has[2]; /* words of the error message; NULL: the configuration works */
 } sentences[] = {
     {"dynamic", "{}", FULL, {NULL}},
     {"dynamic", "{\"device\": \"cuda\", \"max_batch_size\": 4, \"nbits\": null}", FULL, {NULL}},
@@ -223,7 +223,7 @@ static void test_names(void **state)
         assert_true(kv_preset_find(reserved[i])->reserve);
 }
 
-/* On a model: the window applies, and a name that is near one is suggested. */
+/* On a model: the window applies, and the nearest name is suggested. */
 static void test_bound(void **state)
 {
     (void)state;
@@ -274,7 +274,7 @@ static void test_bound(void **state)
     kvik_model_close(m);
 }
 
-/* Each group has its own codecs; sinks are the rows that stay raw. */
+/* Each group has its own codecs; sink rows stay raw. */
 static void test_codecs(void **state)
 {
     (void)state;
@@ -315,7 +315,7 @@ static void test_codecs(void **state)
     }
 }
 
-/* Keys and values are encoded as each was told, or not at all. */
+/* Keys and values are quantized separately, each with its own codec or with none. */
 static void test_planes(void **state)
 {
     (void)state;
@@ -393,7 +393,8 @@ static void test_hint(void **state)
     kvik_model_close(m);
 }
 
-/* A reserve follows the policy: layers with a window never set aside more than it and a step take. */
+/* A reserve follows the policy: layers with a window never set aside more than the window and one
+ * step. */
 static void test_reserve(void **state)
 {
     (void)state;

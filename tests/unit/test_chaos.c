@@ -1,11 +1,13 @@
-/* test_chaos.c - random configurations and random operations through the public interface, against a model of truth
- * that knows no cache: of every sequence the updates it was fed.  What a sequence answers must be, bit for bit, what a fresh
- * sequence of a plain resident cache answers that is fed the same updates; calls that fail must change nothing.
+/* test_chaos.c - random configurations and random operations through the public interface, against
+ * a model of truth without a cache. The model of truth knows the updates of every sequence. A
+ * sequence must answer, bit for bit, what a fresh sequence of a plain resident cache answers after
+ * the same updates. Calls that fail must change nothing.
  *
  *     build/release/test_chaos [SEED [COUNT]] [-v]
  *
- * Not compared, as documented: a sequence imported under a codec (its rows are encoded again as one turn), and under a
- * codec one of a longrope model that a crop left in its long regime. */
+ * Two documented exceptions are not compared. A sequence imported under a codec is quantized again
+ * as one turn. A sequence of a longrope model under a codec is not compared if a crop left it in
+ * its long regime. */
 #include "codecs.h"
 #include "kvik.h"
 
@@ -20,17 +22,18 @@ enum { MOST = 420, SEQS = 6, BEAMS = 3 };
 
 static const struct {
     const char *name;
-    uint32_t context, original; /* most positions or 0; where longrope changes or 0 */
+    /* The greatest number of positions, or 0; the length where longrope changes, or 0. */
+    uint32_t context, original;
 } models[] = {{"llama-mha", 0, 0}, {"mistral", 0, 0}, {"gemma2", 0, 0},       {"gemma3", 0, 0},
               {"llama4", 0, 0},    {"phi3", 0, 32},   {"gpt-oss", 0, 0},      {"qwen2", 0, 0},
               {"qwen3", 0, 0},     {"mixtral", 0, 0}, {"llama-gqa-l3", 0, 0}, {"gpt2", 128, 0}};
 enum { MODELS = sizeof models / sizeof *models };
 static kvik_model *opened[MODELS];
 
-struct truth { /* one sequence: its tokens, and which of them begin an update */
+struct truth { /* one sequence: its tokens, and marks on the tokens that begin an update */
     kvik_seq s;
     uint32_t n;
-    bool longer, lost; /* in longrope's long regime; no longer known */
+    bool longer, lost; /* in longrope's long regime; contents no longer known */
     bool begin[MOST];
     int32_t ids[MOST];
 };
@@ -40,7 +43,7 @@ struct world {
     bool codec, reserves, failed;
     uint64_t budget;
     char text[1200];
-    const char *what; /* the operation that runs */
+    const char *what; /* the name of the operation that runs */
     float *got, *want;
     struct truth seq[SEQS], trial;
 };
@@ -94,7 +97,8 @@ static void truth_feed(const struct world *w, struct truth *t, const int32_t *id
     t->n = end;
 }
 
-/* Logits of the last token of a fresh sequence with these updates; all of the last update's with `all`. */
+/* Computes the logits of the last token of a fresh sequence with these updates; with `all`, those
+ * of every token of the last update. */
 static int truth_logits(struct world *w, const struct truth *t, bool all, float *out)
 {
     kvik_seq s;
@@ -129,7 +133,7 @@ static void compare(struct world *w, const struct truth *t, const float *got, co
     n_probes++;
 }
 
-/* A fork is fed one token more. */
+/* Forks the sequence, appends one token to the fork and compares the logits. */
 static void probe(struct world *w, const struct truth *t)
 {
     kvik_seq f;
@@ -172,13 +176,13 @@ static void check_all(struct world *w)
         wrong(w, "usage: %llu tokens, not %llu", (unsigned long long)u.tokens,
               (unsigned long long)rows);
     if (w->n && dice(3) == 0) probe(w, &w->seq[dice(w->n)]);
-    uint64_t state = rng; /* -vvv: all of them, to find the first that is wrong */
+    uint64_t state = rng; /* -vvv: probe all sequences, to find the first wrong one */
     for (uint32_t i = 0; verbose > 2 && i < w->n; i++)
         probe(w, &w->seq[i]);
     rng = state;
 }
 
-/* A call was refused: only for memory, or for the reason that is due. */
+/* A call was refused: checks that the reason is memory, or the reason that is due. */
 static void refused(struct world *w, int e, int due)
 {
     n_refused++;
@@ -225,7 +229,7 @@ static void op_feed(struct world *w)
         if (t->n + len > w->most) due = KVIK_LIMIT;
         total += len;
     }
-    int bad = dice(12); /* a failing call now and then */
+    int bad = dice(12); /* some calls are given a bad argument */
     if (!due && bad == 0) ids[n - 1][dice(span[n - 1].n)] = (int32_t)w->vocab, due = KVIK_ARG;
     if (!due && bad == 1 && n > 1) span[n - 1].seq = span[0].seq, due = KVIK_ARG;
     if (!due && bad == 2) span[n - 1].seq += 1u << 20, due = KVIK_STALE;
@@ -368,7 +372,7 @@ static bool on_progress(void *ctx, uint64_t done, uint64_t total)
     return on_token(ctx, 0, 0, NULL);
 }
 
-/* The same generation on the plain cache, from nothing, has the same tokens. */
+/* Runs the same generation on the plain cache, without a prefix; the tokens must be equal. */
 static void compare_rows(struct world *w, const kvik_generation *g, kvik_prompt p,
                          const kvik_result *r)
 {
@@ -386,8 +390,9 @@ static void compare_rows(struct world *w, const kvik_generation *g, kvik_prompt 
     n_probes++;
 }
 
-/* What a sequence keeps: of its own what was reused (under a codec all that agrees, since what has to be computed again is
- * fed in its turns), the rest of the prompt, then tokens one by one. */
+/* Updates what a sequence holds: the reused tokens of its own, the rest of the prompt, then tokens
+ * one by one. Under a codec everything that agrees stays, since recomputed rows are appended in
+ * their turns. */
 static void follow(struct world *w, struct truth *t, const kvik_generation *g, const kvik_result *r)
 {
     const kvik_row *row = r->row[0];
@@ -397,7 +402,8 @@ static void follow(struct world *w, struct truth *t, const kvik_generation *g, c
         wrong(w, "%lld tokens kept of %zu, %zu reused", (long long)len, row->n, row->reused);
         return;
     }
-    bool contrasts = g->penalty_alpha > 0 && g->num_beams == 1 && !g->do_sample; /* all again */
+    /* Recomputes everything. */
+    bool contrasts = g->penalty_alpha > 0 && g->num_beams == 1 && !g->do_sample;
     uint64_t again = w->codec && !contrasts && row->sync ? row->sync->recomputed : 0;
     truth_crop(t, (uint32_t)(row->reused + again));
     if (row->n_prompt > t->n) truth_feed(w, t, row->ids + t->n, (uint32_t)row->n_prompt - t->n);
@@ -407,7 +413,7 @@ static void follow(struct world *w, struct truth *t, const kvik_generation *g, c
     if (g->num_beams > 1 && w->codec && models[w->model].original) t->lost = true;
 }
 
-/* Which way of decoding. */
+/* Draws the way of decoding. */
 static void draw_way(kvik_generation *g)
 {
     g->num_beams = dice(3) ? 1 : between(2, BEAMS);
@@ -426,7 +432,7 @@ static void draw_way(kvik_generation *g)
     g->num_return_sequences = dice(4) || (g->num_beams == 1 && !g->do_sample) ? 1 : 2;
 }
 
-/* Sequences that were handed over can go on, and go. */
+/* Sequences handed over with a result can be continued and freed. */
 static void take_rows(struct world *w, const kvik_prompt *p, const kvik_result *r)
 {
     for (uint32_t i = 0; i < r->n_rows; i++) {
@@ -451,7 +457,8 @@ static void op_generate(struct world *w)
     draw_ids(w, ids + same, extra);
     kvik_generation_init(&g, NULL);
     g.max_new_tokens = between(1, 10);
-    if (same + extra + g.max_new_tokens > w->most) g.max_new_tokens = 1; /* would end early */
+    /* The text would end early. */
+    if (same + extra + g.max_new_tokens > w->most) g.max_new_tokens = 1;
     draw_way(&g);
     g.prefill_chunk_size = dice(3) ? 0 : between(1, 30);
     struct stopper stop = {.after = dice(4) ? UINT32_MAX : dice(6)};
@@ -462,7 +469,8 @@ static void op_generate(struct world *w)
     kvik_prompt p = {.size = sizeof p, .ids = ids, .n = same + extra, .seq = t ? t->s : 0};
     int e = kvik_generate(w->cache, &g, &p, 1, dice(2) ? &hooks : NULL, &r);
     if (e < 0) {
-        if (t && w->reserves) { /* its reserve cannot be forked: what it has in common is kept */
+        /* A sequence with a reserve cannot be forked, so only the common prefix is kept. */
+        if (t && w->reserves) {
             int64_t len = kvik_cache_length(w->cache, t->s);
             if (len >= 0 && len < t->n) truth_crop(t, (uint32_t)len);
         }
@@ -498,7 +506,8 @@ enum { OPS = sizeof operations / sizeof *operations };
 /* ---- Configurations ---- */
 
 struct draw {
-    char keys[900], plain[900], memory[40]; /* members of cache_config; those of the plain cache */
+    /* Members of cache_config; the same for the plain cache. */
+    char keys[900], plain[900], memory[40];
     kvik_cache_config config;
 };
 
@@ -549,7 +558,7 @@ static void draw_codec(const struct world *w, char *out, size_t n)
         groups[dice(5)], between(1, 40));
 }
 
-/* keys, implementation and sizes; memory is found later. */
+/* Draws keys, implementation and sizes; the memory limit is found later. */
 static void draw_config(struct world *w, struct draw *d)
 {
     static const char *const names[] = {
@@ -596,7 +605,8 @@ static void draw_config(struct world *w, struct draw *d)
                                     .on_full = tier == 1 || tier == 2 ? "offload" : NULL};
 }
 
-/* The least memory, growing by quarters, that opens and feeds a little; up to 2.5 times that. */
+/* Opens the cache with 1 to 2.5 times the least memory that opens and computes 50 tokens. The search
+ * for the least memory grows by quarters. */
 static int open_small(struct world *w, struct draw *d)
 {
     int e = KVIK_FULL;

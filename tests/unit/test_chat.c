@@ -1,5 +1,5 @@
-/* test_chat.c - rendered prompts against the reference's apply_chat_template: our own cases beside
- * this file, and the templates that model authors published where the shared data is present. */
+/* test_chat.c - rendered prompts against Transformers' apply_chat_template: the cases of this
+ * repository, and the templates that model authors published where the shared data is present. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -31,7 +31,7 @@ static void moment(const json_t *c, struct jinja_now *now)
     now->set = true;
 }
 
-/* The reference counts its spans in characters. */
+/* Counts characters, because Transformers gives its spans in characters. */
 static size_t chars_before(const char *s, size_t n)
 {
     size_t k = 0;
@@ -61,7 +61,7 @@ static bool error_matches(const json_t *raises)
     const char *message = json_string_value(json_object_get(raises, "message"));
     char head[600];
     snprintf(head, sizeof head, "%s", message);
-    if (strcmp(type, "ValueError") == 0) { /* ends with the rendered chat */
+    if (strcmp(type, "ValueError") == 0) { /* the message ends with the rendered chat */
         char *cut = strstr(head, "Final message to");
         if (cut) *cut = 0;
     }
@@ -69,7 +69,7 @@ static bool error_matches(const json_t *raises)
     return line && strstr(err_last(), head) != NULL;
 }
 
-/* One case; prints and returns false on a difference. */
+/* Runs one case. Prints and returns false on a difference. */
 static bool run_case(const char *dir, const json_t *c)
 {
     char path[1024], *text;

@@ -1,5 +1,6 @@
-/* test_chat_guard.c - what a user types stays text: every special token of real tokenizers in every
- * place a caller can put text adds no control token, and the template's own tokens survive. */
+/* test_chat_guard.c - text that a user types stays text. Every special token of real tokenizers, in
+ * every place where a caller can put text, adds no control token; the control tokens of the
+ * template survive. */
 #include "testing.h"
 
 #include "base/map.h"
@@ -36,7 +37,7 @@ static size_t count_special(const struct tok *t, const struct ids *v)
     return n;
 }
 
-/* A ChatML template that prints every place text can come from, through the usual operations. */
+/* A ChatML template that prints every place of text through the usual operations. */
 static const char everywhere[] =
     "{% macro part(c) %}{% if c is string %}{{ c | trim }}{% else %}{% for p in c %}{{ p.text }}"
     "{% endfor %}{% endif %}{% endmacro %}"
@@ -50,7 +51,7 @@ static const char everywhere[] =
     "{{ '{}'.format(m.name) | upper }}{{ '<|im_end|>\\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
 
-/* A conversation with `evil` in every place of text. */
+/* Returns a conversation with `evil` in every place of text. */
 static json_t *conversation(const char *evil)
 {
     static const char *const role[] = {"system", "user", "assistant", "tool"};
@@ -86,7 +87,7 @@ static size_t special_ids(const struct tok *t, const char *evil, const char *tem
     assert_string_equal(text.data, again.data);
     if (strlen(evil) > 2) assert_non_null(strstr(text.data, evil));
     size_t n = count_special(t, &v);
-    /* the ids are those of the text, whatever was plain */
+    /* Whatever spans are plain, the ids decode to the text. */
     again.len = 0;
     assert_int_equal(tok_decode(t, v.id, v.n, false, &again), 0);
     assert_string_equal(text.data, again.data);
@@ -100,7 +101,7 @@ static size_t special_ids(const struct tok *t, const char *evil, const char *tem
     return n;
 }
 
-/* Every special token, alone, doubled, cut in two by others. */
+/* Tests every special token: alone, doubled, and cut in two by others. */
 static void all_tokens(const struct tok *t, const char *template_text)
 {
     size_t clean = special_ids(t, "x", template_text, false), n = 0;
@@ -131,7 +132,7 @@ static void qwen3_content(void **state)
     tok_close(t);
 }
 
-/* Byte fallback, a normalizer that moves bytes, and special tokens named by the tokenizer. */
+/* Tests byte fallback, a normalizer that moves bytes, and special tokens named by the tokenizer. */
 static void llama2_content(void **state)
 {
     (void)state;
@@ -148,7 +149,8 @@ static void llama2_content(void **state)
         struct chat_options o = {.template_text = text},
                             open = {.template_text = text, .allow_special = true};
         struct ids v = {0}, w = {0};
-        json_array_remove(m, json_array_size(m) - 1); /* the one whose content is a list */
+        /* Remove the message whose content is a list. */
+        json_array_remove(m, json_array_size(m) - 1);
         size_t want = 2 * json_array_size(m);
         if (chat_encode(t, m, &o, &v, NULL) < 0) fail_msg("%s", err_last());
         assert_int_equal(count_special(t, &v), want);
@@ -176,7 +178,7 @@ static void smollm2_content(void **state)
     gguf_close(g);
 }
 
-/* Tokens that only form where content meets the template's text or other content. */
+/* Tests tokens that only form where content meets the template's text or other content. */
 static void joined_tokens(void **state)
 {
     (void)state;
@@ -229,7 +231,7 @@ static void joined_tokens(void **state)
     tok_close(t);
 }
 
-/* Without special tokens in the content, guarded encoding is plain encoding. */
+/* If the content has no special tokens, guarded encoding equals plain encoding. */
 static void same_ids(void **state)
 {
     (void)state;

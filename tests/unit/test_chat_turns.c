@@ -1,6 +1,7 @@
-/* test_chat_turns.c - whole chats of 20 turns through templates and a real tokenizer: history that loses its <think>
- * text, whose spaces are tidied, or that is cut into other tokens than were generated.  Every reply has the logits of a run from
- * nothing on the same text.  A tiny model speaks: its vocabulary is the beginning of the tokenizer's, folded. */
+/* test_chat_turns.c - whole chats of 20 turns through templates and a real tokenizer. The history
+ * loses its <think> text, has its spaces tidied, or is split into other tokens than were generated.
+ * Every reply must have the logits of a run without a cache on the same text. The model is tiny:
+ * its vocabulary is the beginning of the tokenizer's, and larger ids are folded into it. */
 #include "kvik.h"
 #include "test_tok.h"
 
@@ -52,7 +53,7 @@ static void add(struct chat *c, const char *role, const char *content)
     json_array_append_new(c->messages, json_pack("{s:s, s:s}", "role", role, "content", content));
 }
 
-/* The conversation as the template writes it, in the model's ids. */
+/* Renders the conversation with the template, in the model's ids. */
 static void render(struct chat *c, const struct style *t)
 {
     struct ids v = {0};

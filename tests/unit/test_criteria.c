@@ -1,6 +1,7 @@
-/* test_criteria.c - what ends a text and which reason is told, and options that steer a whole run rather than one row of
- * scores: max_time, a caller's criteria, several ends, a forced end at the length, no end before the least length, lengths set
- * twice - with a loop, with beams, alone and in a batch. */
+/* test_criteria.c - what ends a text and which reason is reported, and options that steer a whole
+ * run rather than one row of scores: max_time, a caller's criteria, several end tokens, a forced
+ * end at the length, no end before the least length, lengths given twice. Each with the plain loop,
+ * with beams, alone and in a batch. */
 #include "base/base.h"
 #include "kvik.h"
 #include "testing.h"
@@ -29,7 +30,7 @@ static kvik_result *generate(const char *json)
     return generate_with(json, &p, 1, NULL);
 }
 
-/* The tokens of a greedy run of 16 without an end. */
+/* Returns the tokens of a greedy run of 16 tokens without an end. */
 static const int32_t *plain(void)
 {
     static int32_t ids[16];
@@ -44,7 +45,7 @@ static void max_time(void **state)
 {
     (void)state;
     kvik_result *r = generate("{\"max_new_tokens\": 16, \"eos_token_id\": [], \"max_time\": 1e-9}");
-    assert_int_equal(r->row[0]->n, countof(prompt) + 1); /* looked at after each token */
+    assert_int_equal(r->row[0]->n, countof(prompt) + 1); /* the time is checked after each token */
     assert_int_equal(r->row[0]->finish, KVIK_FINISH_TIME);
     assert_string_equal(kvik_finish_name(r->row[0]->finish), "time");
     kvik_result_free(r);
@@ -59,7 +60,7 @@ static void max_time(void **state)
     kvik_result_free(r);
 }
 
-/* The reason told is the first of: end-of-sequence, stop string, length, the caller, time. */
+/* The reported reason is the first of: end-of-sequence, stop string, length, the caller, time. */
 static bool always(void *ctx, uint32_t row, const int32_t *ids, size_t n)
 {
     (void)row, (void)ids, (void)n;
@@ -100,7 +101,8 @@ static void forced_ends(void **state)
         generate("{\"max_new_tokens\": 5, \"eos_token_id\": [], \"forced_eos_token_id\": [9, 8]}");
     assert_int_equal(r->row[0]->n, countof(prompt) + 5);
     assert_memory_equal(r->row[0]->ids + countof(prompt), ids, 4 * sizeof *ids);
-    assert_int_equal(r->row[0]->ids[countof(prompt) + 4], 8); /* of equals the lowest */
+    /* Of equal scores the lowest id wins. */
+    assert_int_equal(r->row[0]->ids[countof(prompt) + 4], 8);
     kvik_result_free(r);
     r = generate("{\"max_length\": 10, \"eos_token_id\": 9, \"forced_eos_token_id\": 9}");
     assert_int_equal(r->row[0]->n, 10);
@@ -120,7 +122,7 @@ static void least_lengths(void **state)
     const int32_t *ids = plain();
     static const struct {
         const char *option;
-        size_t least; /* new tokens before the end */
+        size_t least; /* the least number of new tokens before the end */
     } rows[] = {{"\"min_new_tokens\": 6", 6}, {"\"min_length\": 12", 5}, {"\"min_length\": 3", 0}};
     for (size_t i = 0; i < countof(rows); i++) {
         char json[160];
@@ -135,7 +137,7 @@ static void least_lengths(void **state)
         if (!rows[i].least) assert_int_equal(n, 1);
         kvik_result_free(r);
     }
-    /* masked columns count, as in the reference: 4 of them and 7 tokens are 11 */
+    /* Masked columns count, as in Transformers: 4 masked columns and 7 tokens are 11. */
     static const int32_t padded[] = {0, 0, 0, 0, 120, 153, 322, 296, 223, 146, 269};
     static const uint8_t mask[] = {0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1};
     kvik_prompt p = {.size = sizeof p, .ids = padded, .n = countof(padded), .attention_mask = mask};
@@ -147,7 +149,7 @@ static void least_lengths(void **state)
     kvik_result_free(r);
 }
 
-/* Both lengths set: the number of new tokens wins; the model's own file sets neither here. */
+/* With both lengths given, the number of new tokens wins; the model's own file gives neither here. */
 static void both_lengths(void **state)
 {
     (void)state;
@@ -159,7 +161,8 @@ static void both_lengths(void **state)
     kvik_result_free(r);
 }
 
-/* A row of a batch ends by itself and gives what it gives alone, under every processor that looks at the text. */
+/* A batch row ends by itself and gives the result it gives alone, under every processor that looks
+ * at the text. */
 static void batch_mates(void **state)
 {
     (void)state;
@@ -183,7 +186,7 @@ static void batch_mates(void **state)
     kvik_result_free(both);
 }
 
-/* Guessing ahead sees the same processors and ends: the same text, whatever is asked for. */
+/* Speculative decoding applies the same processors and ends: the text is the same for all options. */
 static void guesses(void **state)
 {
     (void)state;
@@ -237,8 +240,9 @@ static void vocabulary(void **state)
     kvik_generation_done(&g);
 }
 
-/* Raw logits of a row that has ended: what the text with padding behind its end would say, whoever runs beside it; the
- * row, its sequence and what a call reports are as without. */
+/* Raw logits of a row that has ended are those of the text followed by padding, whatever other rows
+ * run in the batch. The row, its sequence and the reported numbers are the same as without idle
+ * logits. */
 static void idle_logits(void **state)
 {
     (void)state;
@@ -246,7 +250,7 @@ static void idle_logits(void **state)
     static const int32_t other[] = {7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17};
     const int32_t *ids = plain();
     char json[160];
-    uint32_t k = 1, fed = 0; /* the first token that is not the same as one before */
+    uint32_t k = 1, fed = 0; /* ids[k]: the first token that repeats none before */
     for (bool seen = true; seen; k += seen) {
         seen = false;
         for (uint32_t i = 0; i < k; i++)
@@ -265,7 +269,7 @@ static void idle_logits(void **state)
         kvik_result *r = generate_with(json, p, 2, NULL);
         assert_int_equal(r->row[0]->n, countof(prompt) + k + 1);
         assert_int_equal(r->row[1]->n, countof(other) + k + 4);
-        fed = 0; /* by the two rows themselves; nothing more is told */
+        fed = 0; /* idle logits are not counted */
         for (uint32_t i = 0; i < k + 4; i++) {
             if (i <= k) fed += cached && i ? 1 : (uint32_t)countof(prompt) + i;
             fed += cached && i ? 1 : (uint32_t)countof(other) + i;

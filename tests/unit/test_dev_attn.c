@@ -1,5 +1,6 @@
-/* test_dev_attn.c - attention against the essay of dev.h (bit for bit), against softmax in double, and
- * against itself: instruction sets, threads, block rows, lossless tiles, batch mates, chunks, pieces. */
+/* test_dev_attn.c - attention against the essay of dev.h (bit for bit), against softmax in double,
+ * and against itself: instruction sets, threads, block rows, lossless tiles, batches, chunks,
+ * pieces. */
 #include "codecs.h"
 #include "dev/affine.h"
 #include "kv/codec.h"
@@ -38,7 +39,8 @@ static size_t out_bytes(const struct toy *t)
     return (size_t)t->counts[1] * t->c.n_heads * t->c.dim * sizeof(float);
 }
 
-/* Bits of every token and head against the essay, once; then all devices against those. */
+/* Compares every token and head with the essay once, bit for bit; then compares all devices with
+ * that result. */
 static void check_step(struct toy *t, float softcap, const char *what)
 {
     size_t ld = (size_t)t->c.n_heads * t->c.dim, bytes = out_bytes(t);
@@ -59,7 +61,7 @@ static void check_step(struct toy *t, float softcap, const char *what)
         for (uint32_t threads = 1; threads <= 3; threads++) {
             struct dev *d = device((enum dev_isa)isa, threads);
             if (!d || (isa == DEV_REF && threads != 2))
-                continue; /* slow; its walk is the others' */
+                continue; /* slow, and it walks the rows as the others do */
             call = call_of(t, softcap);
             uint64_t calls = mem_calls();
             dev_attention(d, &t->view, &call);
@@ -127,7 +129,7 @@ static struct toy_config config_of(const struct shape *s, const struct policy *p
     };
 }
 
-/* A ragged step: a long lane decoding, a short one, an idle one and one that prefills. */
+/* Builds a ragged step: a long lane that decodes, a short one, an idle one and one that prefills. */
 static void ragged(struct toy *t)
 {
     toy_begin(t);
@@ -153,14 +155,15 @@ static void test_shapes(void **state)
         }
 }
 
-/* Head dims that are odd multiples of a vector or less than one, and every size of a group. */
+/* Tests head dims that are odd multiples of a vector or smaller than one, and every size of a
+ * group. */
 static void test_dims(void **state)
 {
     (void)state;
     static const uint32_t dims[] = {8, 24, 40, 56, 72, 80, 96, 112, 160, 192, 256, 512};
     for (uint32_t i = 0; i < 17; i++) {
         uint32_t dim = i < 16 ? dims[i % countof(dims)] : 24, n_kv = 1 + i % 2;
-        uint32_t group = i < 16 ? i + 1 : 18; /* more heads than a block of prefill wants */
+        uint32_t group = i < 16 ? i + 1 : 18; /* more heads than a block of prefill takes */
         if (dim > 200) group = 2;
         const struct shape s = {group * n_kv, n_kv, dim, (enum dtype)(i % 3)};
         struct toy_config c = config_of(&s, &policies[i % 2 ? 4 : 10], 16);
@@ -195,7 +198,7 @@ static void test_policies(void **state)
         }
 }
 
-/* Rows 0..len of a lane in chunks; each row's output must not depend on the chunk it came in. */
+/* Computes rows 0..len of a lane in chunks. The output of a row must not depend on its chunk. */
 static void prefill(struct dev *d, struct toy *t, uint32_t len, uint32_t chunk, float *out)
 {
     size_t ld = (size_t)t->c.n_heads * t->c.dim;
@@ -240,7 +243,8 @@ static void test_chunks(void **state)
     }
 }
 
-/* A batch of lanes, then each lane alone: the same bits; and lossless tiles as no tiles at all. */
+/* Tests a batch of lanes, then each lane alone: the same bits. Lossless tiles give the same bits as
+ * no tiles. */
 static void test_mates(void **state)
 {
     (void)state;
@@ -274,9 +278,9 @@ static void test_mates(void **state)
     }
 }
 
-/* A site that arrives in pieces of whole atoms; more decoding atoms than a wave holds.  Under a lossy codec
- * pieces of sealed rows come first; the other form's rows come with the last of them, with the first raw one,
- * or in pieces too. */
+/* Tests a site that arrives in pieces of whole atoms, with more decoding atoms than a wave holds.
+ * Under a lossy codec pieces of sealed rows come first. The raw rows come with the last sealed
+ * piece, with the first raw piece, or in pieces too. */
 static void test_pieces(void **state)
 {
     (void)state;
@@ -338,7 +342,7 @@ static void test_waves(void **state)
     toy_open(&t, &c);
     toy_begin(&t);
     for (uint32_t i = 0; i < 8; i++)
-        toy_feed(&t, i, i * 290, 1); /* 40 sealed and 8 raw atoms, and lead */
+        toy_feed(&t, i, i * 290, 1); /* 40 sealed atoms, 8 raw atoms, and raw lead rows */
     check_step(&t, 0, "eight lanes");
     toy_close(&t);
     c.codec = NULL;
@@ -355,8 +359,8 @@ static void test_waves(void **state)
     toy_close(&t);
 }
 
-/* Forks share pages and, up to where they parted, one reading of them; a stranger at the same rows does
- * not, nor does a fork whose edge differs. */
+/* Forks share pages, and the pages before their divergence are read once. An unrelated lane at the
+ * same rows shares nothing, nor does a fork with another edge. */
 static void test_forks(void **state)
 {
     (void)state;
@@ -381,14 +385,15 @@ static void test_forks(void **state)
         }
 }
 
-/* Tiles of K only: the rows of V come raw, the atoms are cut as for any lossy codec. */
+/* Tiles of K only: the rows of V are read raw, and the atoms are cut as for any lossy codec. */
 static void decode_whole(const struct kv_codec *c, const struct kv_shape *s, uint32_t head,
                          void *dst, uint32_t first, const void *src)
 {
     affine_decode(c->param, s, c->tile, head, src, 0, c->tile, dst, first);
 }
 
-/* Codes read a strip at a time give the bits of tiles decoded as a whole, one after another. */
+/* Codes that are read one strip at a time give the bits of tiles dequantized as a whole, one after
+ * another. */
 static void test_codes(void **state)
 {
     (void)state;
@@ -453,7 +458,7 @@ static void test_keys_only(void **state)
     }
 }
 
-/* Weird reaches a policy of part A never asks for: any lo <= hi, tokens of one lane unrelated. */
+/* Tests reaches that no policy asks for: any lo <= hi, with unrelated tokens in one lane. */
 static void test_random_reach(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
-/* test_dev_attn_toy.h - a toy store for the attention tests: random K and V rows kept flat (the truth), and
- * pages of any geometry filled from them by code that shares nothing with the kernels; and two
- * oracles that read only the flat rows.  Every byte that no query may use is a NaN pattern. */
+/* test_dev_attn_toy.h - a toy store for the attention tests: random K and V rows kept flat (the
+ * truth), pages of any geometry filled from them by code that shares nothing with the kernels, and
+ * two oracles that read only the flat rows. Every byte that no query may read is a NaN pattern. */
 #pragma once
 #include "dev/cpu/half.h"
 #include "dev/cpu/mathfn.h"
@@ -10,14 +10,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TOY_TOKENS 1024u /* most tokens of a step */
+#define TOY_TOKENS 1024u /* the greatest number of tokens of a step */
 #define TOY_LANES  8u
-#define TOY_ROWS   2048u /* most rows of a lane */
+#define TOY_ROWS   2048u /* the greatest number of rows of a lane */
 
 struct toy_config {
     uint32_t n_lanes, n_heads, n_kv, dim;
     enum dtype dtype;
-    uint32_t rows;                /* per raw page */
+    uint32_t rows;                /* rows of a raw page */
     const struct kv_codec *codec; /* NULL: native */
     bool keys_only;               /* V has no tiles: all its rows stay raw */
     uint32_t sinks, lead, window, chunk;
@@ -83,8 +83,8 @@ static inline size_t toy_at(const struct kv_shape *s, uint32_t rows, uint32_t he
     return ((size_t)head * rows + row) * s->dim + d;
 }
 
-/* Codecs.  Both keep elements in the order [row][dim][head]; the lossy one drops the low half of the
- * bytes (f32) or the low 5 bits (16-bit types). */
+/* Codecs. Both keep elements in the order [row][dim][head]. The lossy codec drops the low half of
+ * the bytes (f32) or the low 5 bits (16-bit types). */
 /* Not inlined: gcc 12 at -O2 was seen to drop the f32 mask inside toy_encode. */
 __attribute__((noinline, unused)) static float toy_lose(enum dtype t, float x)
 {
@@ -144,7 +144,7 @@ static inline void *toy_alloc(size_t n)
     return p;
 }
 
-/* A table of distinct shuffled pages, 1 + i of [0, n_lanes * stride). */
+/* Returns a table of distinct shuffled pages, 1 + i of [0, n_lanes * stride). */
 static inline uint32_t *toy_table(uint32_t n)
 {
     uint32_t *table = toy_alloc(n * sizeof *table);
@@ -203,7 +203,8 @@ static inline void toy_open(struct toy *t, const struct toy_config *c)
     }
     if (c->logits) {
         t->logit = toy_alloc(c->n_heads * sizeof(float));
-        for (uint32_t i = 0; i < c->n_heads; i++) /* of the last head, far above all scores */
+        /* The sink logit of the last head is far above all scores. */
+        for (uint32_t i = 0; i < c->n_heads; i++)
             t->logit[i] = i + 1 < c->n_heads ? toy_uniform() * 6 : 30;
     }
     toy_form(&v->raw, &t->raw, &t->table, c->rows, t,
@@ -246,7 +247,7 @@ static inline void toy_close(struct toy *t)
     free(t->logit);
 }
 
-/* Lane `to` becomes a fork of `from`, as if they had parted at `rows`, a multiple of all page sizes. */
+/* Makes lane `to` a fork of `from` that diverged at `rows`, a multiple of all page sizes. */
 static inline void toy_fork(struct toy *t, uint32_t from, uint32_t to, uint32_t rows)
 {
     const struct kv_form *form[2] = {&t->view.raw, &t->view.sealed};
@@ -273,8 +274,9 @@ static inline unsigned char *toy_page(const struct kv_form *f, uint32_t lane, ui
     return f->base + f->table[lane * f->stride + row / f->rows] * f->grain + f->offset[plane];
 }
 
-/* Fills the pages of a lane that holds `len` rows and answers queries from row `from` on: raw rows that a
- * codec's owner would have given back, rows before every reach and rows not yet written are NaN. */
+/* Fills the pages of a lane that holds `len` rows and answers queries from row `from` on. Three
+ * kinds of rows are NaN: raw rows that the owner of a codec would have freed, rows before every
+ * reach, and rows not yet written. */
 static inline void toy_fill(struct toy *t, uint32_t lane, uint32_t from_edge, uint32_t from_lo,
                             uint32_t len)
 {
@@ -293,7 +295,8 @@ static inline void toy_fill(struct toy *t, uint32_t lane, uint32_t from_edge, ui
                               gone ? NAN : t->flat[p][0][toy_row(t, lane, row, h) + d]);
         }
         for (uint32_t row = 0; c && row + c->tile <= t->c.max_len; row += c->tile) {
-            /* One raw block of the tile's size, or of which the tile is a part; layouts are tested elsewhere. */
+            /* One raw block of the tile's size, or a block that contains the tile; layouts are
+             * tested elsewhere. */
             uint32_t rows = c->tile < 16 ? 16 : c->tile, row0 = row - row % rows;
             size_t n = (size_t)rows * t->c.n_kv * t->c.dim;
             unsigned char *block = toy_alloc(n * toy_size(s->dtype));
@@ -336,7 +339,7 @@ static inline void toy_token(struct toy *t, uint32_t lane, uint32_t pos, uint32_
     if (t->q_sink) memcpy(t->q_sink + n * q, t->q_sink_all + row, q * sizeof(float));
 }
 
-/* Adds rows [pos, pos + n) of a lane to the step; rows before are present, rows after are NaN. */
+/* Adds rows [pos, pos + n) of a lane to the step. Earlier rows are present, later rows are NaN. */
 static inline void toy_feed(struct toy *t, uint32_t lane, uint32_t pos, uint32_t n)
 {
     uint32_t lo, edge, lo0, edge0;
@@ -353,7 +356,7 @@ static inline void toy_idle(struct toy *t, uint32_t lane)
     toy_token(t, lane, 0, 0, 0, 0);
 }
 
-/* What one row is to a query: nothing, or part of a run. */
+/* How a query sees one row: not at all, or as part of a run. */
 enum toy_kind { TOY_UNSEEN, TOY_SEALED, TOY_SINK, TOY_RAW };
 static inline enum toy_kind toy_kind(const struct toy *t, uint32_t token, uint32_t j)
 {
@@ -364,7 +367,7 @@ static inline enum toy_kind toy_kind(const struct toy *t, uint32_t token, uint32
     return codec && j >= t->c.lead && j < t->edge[token] ? TOY_SEALED : TOY_RAW;
 }
 
-/* The query that meets rows of a kind. */
+/* Returns the query for rows of a kind. */
 static inline const float *toy_query(const struct toy *t, uint32_t token, uint32_t head,
                                      enum toy_kind kind)
 {
@@ -376,7 +379,7 @@ struct toy_atom {
     float m, l, *acc;
 };
 
-/* One atom of the essay, rows [a, b) of form `sealed`, all visible. */
+/* Computes one atom of the essay: rows [a, b) of form `sealed`, all visible. */
 static inline void toy_one_atom(const struct toy *t, uint32_t token, uint32_t head, uint32_t a,
                                 uint32_t b, enum toy_kind kind, float scale, float softcap,
                                 struct toy_atom *out)
@@ -426,7 +429,7 @@ static inline void toy_merge(const struct toy_atom *at, uint32_t dim, struct toy
     big->m = m;
 }
 
-/* The essay of dev.h for one token and head. */
+/* Computes the essay of dev.h for one token and head. */
 static inline void toy_essay(const struct toy *t, uint32_t token, uint32_t head, float scale,
                              float softcap, float *out)
 {
@@ -453,7 +456,7 @@ static inline void toy_essay(const struct toy *t, uint32_t token, uint32_t head,
     free(at.acc);
 }
 
-/* Plain softmax in double. */
+/* Computes plain softmax in double. */
 static inline void toy_softmax(const struct toy *t, uint32_t token, uint32_t head, double scale,
                                double softcap, double *out)
 {

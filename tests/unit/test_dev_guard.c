@@ -1,6 +1,7 @@
-/* test_dev_guard.c - no kernel touches a byte beyond its operands: weights, activations and results end where an
- * unreadable page begins (and, a second time, begin where one ends), on every instruction set.  The sanitizer
- * builds leave the vector kernels of products uninstrumented, since compilers take minutes over them. */
+/* test_dev_guard.c - no kernel touches a byte beyond its operands. Weights, activations and results
+ * end where an unreadable page begins (and, in a second run, begin where one ends), on every
+ * instruction set. The sanitizer builds leave the vector kernels of products uninstrumented, since
+ * compilers take minutes over them. */
 #include "dev/dev.h"
 #include "testing.h"
 
@@ -11,7 +12,7 @@ struct fence {
     size_t total, page;
 };
 
-/* n bytes that end (or begin) at an unreadable page. */
+/* Returns n bytes that end (or begin) at an unreadable page. */
 static void *fence_open(struct fence *f, size_t n, bool at_end)
 {
     f->page = (size_t)sysconf(_SC_PAGESIZE);
@@ -43,7 +44,7 @@ static void one_product(struct dev *d, enum dtype t, uint32_t n, uint32_t rows, 
     float *y = fence_open(&fy, (size_t)n * rows * sizeof *y, end);
     float *b = fence_open(&fb, rows * sizeof *b, end);
     for (size_t i = 0; i < rows * bytes; i++)
-        w[i] = (unsigned char)(i * 7 % 61); /* small scales, whatever the format */
+        w[i] = (unsigned char)(i * 7 % 61); /* all scales are small, whatever the format */
     for (size_t i = 0; i < (size_t)n * k; i++)
         x[i] = (float)(i % 13) - 6;
     struct dev_weight weight = {w, rows, k, t};

@@ -1,5 +1,5 @@
-/* test_dev_kvwrite.c - rows into raw pages (rounding, layout, the null page) and tiles through the codec
- * hook, against conversions done in double and a layout written out by hand. */
+/* test_dev_kvwrite.c - rows written into raw pages (rounding, layout, the null page) and tiles
+ * through the codec hook, against conversions done in double and a layout written out by hand. */
 #include "test_dev_attn_toy.h"
 
 #include <setjmp.h>
@@ -19,7 +19,8 @@ static struct dev *open_device(enum dev_isa isa, uint32_t threads)
     return d;
 }
 
-/* Nearest value of a format with `bits` of mantissa and exponents from emin on, ties to even; at most max. */
+/* Returns the nearest value of a format with `bits` of mantissa and exponents from emin on; ties go
+ * to even, and max is the largest value. */
 static double nearest(double x, int bits, int emin, double max)
 {
     int e;
@@ -62,7 +63,7 @@ static float special(uint32_t i)
     return half_from_bits(u);
 }
 
-/* All special and many random values through one plane, every type and instruction set. */
+/* Writes all special and many random values through one plane, for every type and instruction set. */
 static void test_rounding(void **state)
 {
     (void)state;
@@ -98,7 +99,8 @@ static void test_rounding(void **state)
             }
 }
 
-/* Ragged dims, several heads, rows in shuffled pages, idle lanes: exactly the right bytes change. */
+/* Ragged dims, several heads, rows in shuffled pages, idle lanes: exactly the expected bytes
+ * change. */
 static void test_places(void **state)
 {
     (void)state;
@@ -149,8 +151,8 @@ static void test_places(void **state)
         }
 }
 
-/* Tiles named by enc, and only those, hold what the codec makes of the raw rows; then attention through
- * the sealed form of a lossless codec gives the bits of the raw form. */
+/* Tiles named by enc, and only those, hold what the codec makes of the raw rows. Then attention
+ * through the sealed form of a lossless codec gives the bits of the raw form. */
 static void test_seal(void **state)
 {
     (void)state;
@@ -177,7 +179,7 @@ static void test_seal(void **state)
         size_t bytes = t.view.sealed.grain * (t.view.sealed.stride * 2 + 1);
         unsigned char *want = toy_alloc(bytes);
         memcpy(want, t.sealed, bytes);
-        /* Spoil tiles 1 and 3, then have them sealed again from the raw rows; rows below lead are NaN. */
+        /* Overwrite tiles 1 and 3, then seal them again from the raw rows; rows below lead are NaN. */
         toy_fill(&t, 1, 0, 0, 523);
         uint32_t enc[2][2] = {{1, 1}, {1, 3}};
         for (int i = 0; i < 2; i++)

@@ -1,5 +1,6 @@
-/* test_dev_math.c - exp, silu, gelu and tanh against double precision, and every elementwise operation of
- * every instruction set against the reference, bit for bit, at lengths around the width of a vector. */
+/* test_dev_math.c - exp, silu, gelu and tanh against double precision. Every elementwise operation
+ * of every instruction set against the reference device, bit for bit, at lengths around the width
+ * of a vector. */
 #include "dev/cpu/cpu.h"
 #include "dev/cpu/half.h"
 #include "dev/cpu/mathfn.h"
@@ -29,7 +30,7 @@ static void fill(float *x, size_t n)
         x[i] = rnd_float();
 }
 
-/* Distance from the true value in units of the last place of the result. */
+/* Returns the distance from the true value in units of the last place of the result. */
 static double ulps(float got, double want)
 {
     if (fabs(want) > 3.4028234663852886e38) return isinf(got) && (got > 0) == (want > 0) ? 0 : 1e9;
@@ -38,7 +39,7 @@ static double ulps(float got, double want)
     return fabs((double)got - want) / ldexp(1.0, (e < -125 ? -125 : e) - 24);
 }
 
-/* Results of a reference device and of another must be equal; NaN equals NaN. */
+/* Compares the results of the reference device and of another device; NaN equals NaN. */
 static void same(const float *a, const float *b, size_t n, const char *isa, const char *what)
 {
     for (size_t i = 0; i < n; i++)
@@ -48,7 +49,7 @@ static void same(const float *a, const float *b, size_t n, const char *isa, cons
 
 static const uint32_t dims[] = {1, 2, 7, 15, 16, 17, 31, 32, 33, 48, 63, 64, 100, 576, 577, 1536};
 
-/* Every map, by number, so that tests can walk over them. */
+/* Every map has a number, so that tests can loop over them. */
 enum { ADD, SILU_MUL, GELU_MUL, GELU, SWIGLU, SCALE, SCALE_ROWS, SOFTCAP, SIGMOID, MAPS };
 static const char *const map_name[MAPS] = {"add",   "silu_mul",   "gelu_mul", "gelu",   "swiglu",
                                            "scale", "scale_rows", "softcap",  "sigmoid"};
@@ -85,7 +86,7 @@ static void apply(struct dev *d, int map, float *x, const float *y, uint32_t n, 
     }
 }
 
-/* What a map should give for one value, in double. */
+/* Returns the exact result of a map for one value, in double. */
 static double exact(int map, double x, double y)
 {
     double g = fmin(x, 7.0), u = fmax(fmin(y, 7.0), -7.0);
@@ -115,7 +116,8 @@ static void test_math(void **state)
 {
     (void)state;
     double worst_exp = 0, worst_silu = 0, worst_tanh = 0, worst_gelu = 0;
-    for (uint32_t u = 0; u < 0xff800000u; u += 4099) { /* floats of both signs, evenly by bits */
+    /* Floats of both signs, evenly spaced by their bits. */
+    for (uint32_t u = 0; u < 0xff800000u; u += 4099) {
         float x = half_from_bits(u);
         if (isnan(x)) continue;
         worst_exp = fmax(worst_exp, ulps(math_exp(x), exp((double)x)));
@@ -156,7 +158,7 @@ static void test_accuracy(void **state)
         apply(d, map, out, y, map == SCALE_ROWS ? N : 4, map == SCALE_ROWS ? 1 : N / 4);
         for (int i = 0; i < N; i++) {
             double want = exact(map, x[i], y[i]), off = fabs(out[i] - want);
-            double slack = 2e-6 * (1 + fabs((double)x[i])); /* the error of an exponent */
+            double slack = 2e-6 * (1 + fabs((double)x[i])); /* the error of the exponent */
             if (off > slack * fabs(want) + 1e-37)
                 fail_msg("%s(%a, %a) is %a, not %a", map_name[map], x[i], y[i], out[i], want);
         }
@@ -180,7 +182,8 @@ static void check_any_bits(struct dev *ref, struct dev *d)
     for (int map = 0; map < MAPS; map++) {
         for (uint32_t i = 0; i < N; i++) {
             x[i] = y[i] = half_from_bits(i * 2654435761u + 1013904223u +
-                                         (uint32_t)map); /* infinities, NaN, subnormals too */
+                                         /* Includes infinities, NaN and subnormals. */
+                                         (uint32_t)map);
             up[i] = i % 7 ? rnd_float() : half_from_bits(rnd());
         }
         apply(ref, map, x, up, 16, N / 16);
@@ -271,12 +274,12 @@ static void check_rows(struct dev *ref, struct dev *d, uint32_t n, uint32_t dim)
         memcpy(b, x, values * 4);
         apply_rows(d, op, b, w, n, dim, b);
         same(a, b, values, dev_isa_name(d), row_name[op]);
-        memcpy(b, x, values * 4); /* a row alone: its neighbours do not matter */
+        memcpy(b, x, values * 4); /* a row computed alone: its neighbours do not matter */
         uint32_t t = rnd() % n;
         apply_rows(d, op, b + (size_t)t * dim, w, 1, dim, b + (size_t)t * dim);
         same(a + (size_t)t * dim, b + (size_t)t * dim, dim, dev_isa_name(d), row_name[op]);
         for (size_t i = 0; i < values; i += 1 + rnd() % 50)
-            x[i] = half_from_bits(rnd()); /* all kinds of numbers, and none */
+            x[i] = half_from_bits(rnd()); /* numbers of all kinds, NaN included */
         apply_rows(ref, op, x, w, n, dim, a);
         apply_rows(d, op, x, w, n, dim, b);
         same(a, b, values, dev_isa_name(d), row_name[op]);
@@ -334,7 +337,8 @@ static void test_elementwise(void **state)
     dev_close(ref);
 }
 
-/* A known value each, so that the reference itself is not only compared with its own copies. */
+/* A known result for each map, so that the reference device is not only compared with copies of
+ * itself. */
 static void test_known(void **state)
 {
     (void)state;
@@ -363,7 +367,7 @@ static void test_known(void **state)
     float q[4] = {1, 2, 3, 4}, cs[2] = {0, 1}, sn[2] = {1, 0};
     dev_rope(d, q, 4, 1, 1, 4, 4, false, cs, sn); /* (1,3) by 90 degrees, (2,4) by none */
     assert_true(q[0] == -3 && q[1] == 2 && q[2] == 1 && q[3] == 4);
-    dev_rope(d, q, 4, 1, 1, 4, 2, true, cs, sn); /* the first pair only */
+    dev_rope(d, q, 4, 1, 1, 4, 2, true, cs, sn); /* only the first pair is rotated */
     assert_true(q[0] == -2 && q[1] == -3 && q[2] == 1 && q[3] == 4);
     dev_close(d);
 }

@@ -1,5 +1,6 @@
-/* test_dev_mm.c - matrix products: the formats against the `gguf` package's values, and every
- * instruction set, token count, thread count and tiling against a plain statement of the canonical order. */
+/* test_dev_mm.c - matrix products: the formats against the values of the `gguf` package, and every
+ * instruction set, token count, thread count and tiling against a plain statement of the canonical
+ * order. */
 #include "dev/cpu/cpu.h"
 #include "dev/cpu/half.h"
 
@@ -131,7 +132,7 @@ static void fill_floats(enum dtype t, unsigned char *p, uint32_t k)
     }
 }
 
-/* A row of random weights with ordinary scales. */
+/* Fills a row with random weights of ordinary scales. */
 static void fill_row(enum dtype t, unsigned char *p, uint32_t k)
 {
     if (dtype_block(t) == 1) {
@@ -163,7 +164,7 @@ static float tree(const float *a)
     return s0 + s1;
 }
 
-/* The order of dev.h, word by word and for one element: float products. */
+/* Float products in the order of dev.h, statement by statement, for one element. */
 static float plain_float(const float *x, const float *w, uint32_t k)
 {
     float acc[16] = {0};
@@ -172,7 +173,8 @@ static float plain_float(const float *x, const float *w, uint32_t k)
     return tree(acc);
 }
 
-/* ... int8 products.  Codes and scales come from the formats' decoders, which test_formats checks. */
+/* int8 products likewise. Codes and scales come from the formats' decoders, which test_formats
+ * checks. */
 static float one_term(enum dtype t, const float *x, const unsigned char *w, uint32_t k, float *rest)
 {
     float acc[16] = {0};
@@ -206,7 +208,7 @@ static float one_term(enum dtype t, const float *x, const unsigned char *w, uint
     return tree(acc);
 }
 
-/* ... of x, plus those of what its codes leave over. */
+/* Returns the int8 product of x, plus the product of the remainder that the codes of x leave. */
 static float plain_int8(enum dtype t, const float *x, const unsigned char *w, uint32_t k)
 {
     float *r = malloc(k * 4), *rr = malloc(k * 4);
@@ -258,8 +260,9 @@ static void make_problem(struct problem *p, enum dtype t, uint32_t k, uint32_t r
     }
     for (uint32_t i = 0; i < n * k; i++)
         p->x[i] = rnd_float();
-    if (n > 1) memset(p->x, 0, MIN(k, 64) * 4);        /* blocks of zeros, and of almost nothing */
-    for (uint32_t i = 0; n > 2 && i < MIN(k, 64); i++) /* ... whose scale is rounded by a third */
+    /* Blocks of zeros, and of very small values. */
+    if (n > 1) memset(p->x, 0, MIN(k, 64) * 4);
+    for (uint32_t i = 0; n > 2 && i < MIN(k, 64); i++) /* their scale is rounded by a third */
         p->x[k + i] = (float)i * (i % 2 ? 5.0f : -5.0f) * 0x1p-149f;
     for (int mode = 0; mode < 2; mode++)
         p->want[mode] = malloc((size_t)n * rows * 4);
@@ -289,7 +292,8 @@ static void expect_same(const struct problem *p, const char *isa, int mode, uint
         }
 }
 
-/* One device, one problem: all tokens at once, a few of them, and one alone; nothing past the end. */
+/* Checks one device on one problem: all tokens at once, a few of them, and one alone; nothing is
+ * written past the end. */
 static void check(struct dev *d, const struct problem *p, int mode, bool bias)
 {
     size_t ldy = p->rows + rnd_to(5), values = p->n * ldy;
@@ -302,7 +306,7 @@ static void check(struct dev *d, const struct problem *p, int mode, bool bias)
         memset(y, 0xff, (values + 1) * 4);
         dev_matmul(d, (enum dev_compute)mode, p->x + (size_t)t0 * p->k, p->k, n, &mm, 1);
         expect_same(p, dev_isa_name(d), mode, t0, n, bias, y, ldy);
-        for (uint32_t t = 0; t < n; t++) /* gaps between the rows of y are untouched */
+        for (uint32_t t = 0; t < n; t++) /* the gaps between the rows of y are untouched */
             for (size_t r = p->rows; r < ldy; r++)
                 assert_true(half_bits(y[t * ldy + r]) == UINT32_MAX);
         assert_true(half_bits(y[n * ldy]) == UINT32_MAX);
@@ -318,7 +322,8 @@ static uint32_t random_k(enum dtype t)
     return 32 * (1 + rnd_to(rnd_to(8) ? 20 : 140));
 }
 
-/* The devices live through all problems, so that each finds the scratch as the one before left it. */
+/* The devices live through all problems, so that each problem finds the scratch as the one before
+ * left it. */
 static void test_products(void **state)
 {
     (void)state;
@@ -336,7 +341,7 @@ static void test_products(void **state)
             for (int isa = 0; isa < DEV_ISAS; isa++) {
                 if (!d[isa]) continue;
                 check(d[isa], &p, DEV_EXACT, rnd_to(2));
-                /* BF16 dot products round their own way: test_bf16_alone. */
+                /* BF16 dot products have their own rounding, see test_bf16_alone. */
                 if (isa != DEV_AVX512BF16 || p.type != DT_BF16)
                     check(d[isa], &p, DEV_FAST, rnd_to(2));
             }
@@ -346,7 +351,8 @@ static void test_products(void **state)
         dev_close(d[isa]);
 }
 
-/* The shapes of routed experts: a few gathered tokens, rows of x apart, any K a float type allows. */
+/* The shapes of routed experts: a few gathered tokens, gaps between rows of x, and any K that a
+ * float type allows. */
 static void test_tiny(void **state)
 {
     (void)state;
@@ -382,7 +388,7 @@ static void test_tiny(void **state)
         dev_close(d[isa]);
 }
 
-/* Products that underflow to -0 in every lane: a tail must leave the lanes it does not own alone. */
+/* Products that underflow to -0 in every lane: a tail must not change lanes of other elements. */
 static void test_negative_zero(void **state)
 {
     (void)state;
@@ -407,7 +413,7 @@ static void test_negative_zero(void **state)
     }
 }
 
-/* The path with its own rounding: near the canonical result, and the same whatever shares the call. */
+/* The BF16 path has its own rounding: near the canonical result, and the same for every batch. */
 static void test_bf16_alone(void **state)
 {
     (void)state;
@@ -447,7 +453,7 @@ static void check_many(int isa, const float *x, uint32_t n, uint32_t k)
     }
     uint64_t calls = mem_calls();
     dev_matmul(d, DEV_FAST, x, k, n, mm, countof(mix));
-    assert_int_equal(mem_calls(), calls); /* nothing is allocated after reserve */
+    assert_int_equal(mem_calls(), calls); /* no allocation after reserve */
     for (size_t i = 0; i < countof(mix); i++)
         for (uint32_t t = 0; t < n; t += 7) {
             float one[200];
@@ -473,7 +479,7 @@ static void test_many(void **state)
     free(x);
 }
 
-/* An infinity or NaN in x spoils its own token's results, visibly, and no other's. */
+/* An infinity or NaN in x shows in the results of its own token and of no other token. */
 static void check_not_finite(int isa, enum dtype type)
 {
     enum { N = 6, R = 9 };
@@ -527,7 +533,7 @@ static void test_open(void **state)
     mem_fail_at(-1, false);
     dev_close(d);
     dev_close(NULL);
-    for (int i = 0; i < 4; i++) { /* each allocation of open failing in turn */
+    for (int i = 0; i < 4; i++) { /* each allocation of open fails in turn */
         struct dev *e = NULL;
         mem_fail_at(i, false);
         int r = dev_open(&(struct dev_config){2, "ref"}, &e);

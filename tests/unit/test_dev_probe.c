@@ -1,5 +1,5 @@
-/* test_dev_probe.c - the probabilities of attention against softmax in double over the flat rows of the toy store, and
- * against themselves: instruction sets, threads, pieces. */
+/* test_dev_probe.c - attention probabilities against softmax in double over the flat rows of the
+ * toy store, and against themselves: instruction sets, threads, pieces. */
 #include "test_dev_attn_toy.h"
 
 #include "testing.h"
@@ -39,7 +39,7 @@ static void run(enum dev_isa isa, uint32_t threads, struct toy *t, const struct 
     assert_int_equal(dev_open(&c, &d), 0);
     assert_int_equal(dev_reserve(d, &lim), 0);
     for (size_t i = 0; i < LANES; i++)
-        if (i != 2) /* which nobody looks into */
+        if (i != 2) /* lane 2 asks for no probabilities */
             lane[i] = (struct dev_probe){out + i * HEADS * FED * COLUMNS, FED * COLUMNS, COLUMNS};
     for (size_t i = 0; i < OUT_FLOATS; i++)
         out[i] = 7;
@@ -55,7 +55,7 @@ static void run(enum dev_isa isa, uint32_t threads, struct toy *t, const struct 
     dev_close(d);
 }
 
-/* Row j of one token and head, in double. */
+/* Computes row j of one token and head in double. */
 static void oracle(const struct toy *t, const struct dev_attn *a, uint32_t token, uint32_t head,
                    double *p)
 {

@@ -1,5 +1,6 @@
-/* test_draft_lookup.c - prompt lookup proposes what the reference's candidate generator (5.23) does: its answers for
- * short texts of few tokens, with eos tokens and forbidden tokens among them. */
+/* test_draft_lookup.c - prompt lookup proposes the draft tokens of Transformers' candidate
+ * generator (5.23): its answers for short texts over few tokens, with eos tokens and forbidden
+ * tokens among them. */
 #include "generate/handle.h"
 #include "testing.h"
 

@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #define FILE_MAX_BYTES 262144
-/* A file under construction.  Values are little endian. */
+/* A file under construction. Values are little-endian. */
 struct file {
     uint8_t b[FILE_MAX_BYTES];
     size_t n;
@@ -69,7 +69,8 @@ static inline void put_pad(struct file *f, size_t align)
         put(f, "", 1);
 }
 
-/* A copy in a block of exactly n bytes: the sanitizer sees the first byte read past it. */
+/* Copies n bytes into a block of exactly that size, so that the sanitizer sees a read of the first
+ * byte past the end. */
 static inline uint8_t *exact(const void *p, size_t n)
 {
     uint8_t *q = malloc(n ? n : 1);
@@ -78,7 +79,7 @@ static inline uint8_t *exact(const void *p, size_t n)
     return q;
 }
 
-/* Parses a file and walks what was accepted: 0 or the error. */
+/* Parses a file and walks the accepted contents. Returns 0 or the error. */
 typedef int (*parse_fn)(const uint8_t *data, size_t n);
 
 static inline int parse_safetensors(const uint8_t *data, size_t n)
@@ -90,7 +91,7 @@ static inline int parse_safetensors(const uint8_t *data, size_t n)
         walk_safetensors(s, q, n);
         safetensors_close(s);
     } else {
-        assert_ptr_equal(s, (void *)16); /* results are untouched on failure */
+        assert_ptr_equal(s, (void *)16); /* a failure leaves the results untouched */
     }
     free(q);
     return e;
@@ -120,7 +121,7 @@ static inline void assert_error(int got, int want, const char *part, const char 
     }
 }
 
-/* Every prefix is refused with a sentence. */
+/* Checks that every prefix of the file is refused with a message. */
 static inline void attack_truncate(parse_fn parse, const struct file *f)
 {
     assert_int_equal(parse(f->b, f->n), 0);
@@ -134,7 +135,8 @@ static inline void attack_truncate(parse_fn parse, const struct file *f)
     }
 }
 
-/* Every byte of [0, header) flipped by three masks: refused, or accepted as a consistent file. */
+/* Flips every byte of [0, header) with three masks: the file is refused, or accepted as a
+ * consistent file. */
 static inline void attack_flip(parse_fn parse, const struct file *f, size_t header)
 {
     static const uint8_t masks[] = {0x01, 0x80, 0xFF};
@@ -156,7 +158,7 @@ static inline void attack_flip(parse_fn parse, const struct file *f, size_t head
     assert_true(refused > 0);
 }
 
-/* --- A directory of files, removed at the end. */
+/* --- A directory of files, removed when the test ends. */
 struct dir {
     char path[256];
     char file[512]; /* the last path made by dir_file */

@@ -1,5 +1,5 @@
-/* test_fmt_checkpoint.c - model directories and .gguf files through one face: what is found, what is
- * preferred, what is refused and with which sentence. */
+/* test_fmt_checkpoint.c - model directories and .gguf files through one interface: which files are
+ * found, which are preferred, and which are refused with which message. */
 #include "fmt/fmt_int.h"
 #include "test_fmt_gguf.h"
 
@@ -10,7 +10,7 @@ static int open_close(const char *path)
     if (e == 0)
         checkpoint_close(c);
     else
-        assert_ptr_equal(c, (void *)16); /* results are untouched on failure */
+        assert_ptr_equal(c, (void *)16); /* a failure leaves the results untouched */
     return e;
 }
 
@@ -62,7 +62,7 @@ static void test_golden_models(void **state)
     checkpoint_close(NULL);
 }
 
-/* --- Sharded checkpoints.  Shard 1 holds a and b, shard 2 holds c and an extra d. */
+/* --- Sharded checkpoints. Shard 1 holds a and b; shard 2 holds c and an extra tensor d. */
 static const float numbers[8] = {0, 1, 2, 3, 4, 5, 6, 7};
 
 static void make_shards(struct dir *d, const char *index)
@@ -93,7 +93,7 @@ static void test_sharded(void **state)
     struct dir d;
     make_shards(&d, good_index);
     struct checkpoint *c = must_open(d.path);
-    assert_int_equal(checkpoint_n_tensors(c), 3); /* d is in no map */
+    assert_int_equal(checkpoint_n_tensors(c), 3); /* the index does not list d */
     assert_int_equal(checkpoint_bytes(c), 24);
     for (uint32_t i = 0; i < 3; i++) {
         const struct tensor *t = checkpoint_find(c, &"a\0b\0c"[2 * i]);
@@ -103,7 +103,7 @@ static void test_sharded(void **state)
     assert_null(checkpoint_find(c, "d"));
     checkpoint_close(c);
 
-    /* One whole file beats the index, even a broken one. */
+    /* A single whole file wins over the index, even if that file is broken. */
     const struct tensor one = {
         .name = "x", .dtype = DT_F32, .n_dims = 1, .dim = {2}, .data = numbers, .bytes = 8};
     assert_int_equal(safetensors_write(dir_file(&d, "model.safetensors"), &one, 1), 0);
@@ -155,7 +155,8 @@ static const struct {
     {MAP("\"config.json\""), ERR_FORMAT, "plain name"},
     {MAP("\"m-1.safetensors\\u0000.safetensors\""), ERR_FORMAT, "NUL in a string"},
     {MAP("\"m\\n1.safetensors\""), ERR_FORMAT, "plain name"},
-    {MAP("\"%2e%2e%2fm-1.safetensors\""), ERR_NOTFOUND, "missing"}, /* just a name */
+    /* This is an ordinary file name. */
+    {MAP("\"%2e%2e%2fm-1.safetensors\""), ERR_NOTFOUND, "missing"},
     {MAP("\"\\u2024\\u2024\\u2215m-1.safetensors\""), ERR_NOTFOUND, "missing"},
     {MAP("\"m-9.safetensors\""), ERR_NOTFOUND, "m-9.safetensors"},
     {MAP("1"), ERR_FORMAT, "must hold file names"},
@@ -184,7 +185,7 @@ static void test_indexes(void **state)
         dir_text(&d, "model.safetensors.index.json", indexes[i].index);
         assert_error(open_close(d.path), indexes[i].want, indexes[i].part, indexes[i].index);
     }
-    /* A name of 4 KiB, and more files than any checkpoint has. */
+    /* A file name of 4 KiB, and more files than any checkpoint has. */
     char *text = malloc(400000);
     memset(text, 'x', 5000);
     memcpy(text, "{\"weight_map\":{\"a\":\"", 20);
@@ -212,7 +213,7 @@ static void test_indexes(void **state)
     dir_remove(&d);
 }
 
-/* The index cut at every length, and a shard cut at every length. */
+/* The index truncated at every length, and a shard truncated at every length. */
 /* class: CVE-2024-39720 */
 static void test_sharded_truncated(void **state)
 {
@@ -232,7 +233,7 @@ static void test_sharded_truncated(void **state)
     dir_remove(&d);
 }
 
-/* --- What a path may be. */
+/* --- Which paths are allowed. */
 static void test_paths(void **state)
 {
     (void)state;
@@ -280,7 +281,7 @@ static void test_config_truncated(void **state)
     dir_text(&d, "tokenizer.json", "{}");
     dir_write(&d, "config.json", text, n);
     assert_int_equal(open_close(d.path), 0);
-    while (text[n - 1] != '}') /* the final line feed is not missed */
+    while (text[n - 1] != '}') /* the file is valid without the final line feed */
         n--;
     assert_int_equal(truncate(dir_file(&d, "config.json"), (off_t)n), 0);
     assert_int_equal(open_close(d.path), 0);
@@ -365,7 +366,7 @@ static void test_configs(void **state)
     dir_remove(&d);
 }
 
-/* Python writes words that JSON does not have; inside strings they are text. */
+/* Python writes words that JSON does not have, such as NaN; inside strings they are text. */
 static void test_python_words(void **state)
 {
     static const char text[] =
@@ -394,8 +395,9 @@ static void test_gguf_checkpoint(void **state)
     assert_null(checkpoint_generation_config(c));
     assert_int_equal(json_integer_value(json_object_get(config, "v.u16")), 60000);
     assert_int_equal(json_array_size(json_object_get(config, "v.array.i32")), 3);
-    assert_null(json_object_get(config, "v.array.long"));          /* 65 items */
-    assert_null(json_object_get(config, "tokenizer.ggml.tokens")); /* however short */
+    assert_null(json_object_get(config, "v.array.long")); /* the array has 65 items */
+    /* Tokenizer arrays are never shown. */
+    assert_null(json_object_get(config, "tokenizer.ggml.tokens"));
     size_t bytes = 0;
     for (uint32_t i = 0; i < 18; i++) {
         const struct tensor *t = checkpoint_tensor_at(c, i);
@@ -406,8 +408,8 @@ static void test_gguf_checkpoint(void **state)
     checkpoint_close(c);
 }
 
-/* A file that shrinks under its mapping is noticed before its lost pages are read; one that is
- * replaced by a new file is not disturbed. */
+/* A file that shrinks while it is mapped is noticed before its lost pages are read. A file that is
+ * replaced by a new one is not disturbed. */
 /* class: mmap-sigbus */
 static void test_shrinking_file(void **state)
 {
@@ -417,7 +419,8 @@ static void test_shrinking_file(void **state)
     make_shards(&d, good_index);
     struct checkpoint *c = must_open(d.path);
     assert_int_equal(checkpoint_recheck(c), 0);
-    dir_text(&d, "m-1.safetensors", "short"); /* through a rename: the old file stays mapped */
+    /* The new file comes by a rename, so the old file stays mapped. */
+    dir_text(&d, "m-1.safetensors", "short");
     assert_int_equal(checkpoint_recheck(c), 0);
     assert_memory_equal(checkpoint_find(c, "b")->data, numbers + 2, 8);
     assert_int_equal(truncate(dir_file(&d, "m-2.safetensors"), 10), 0);
@@ -433,7 +436,8 @@ static void test_shrinking_file(void **state)
     dir_remove(&d);
 }
 
-/* Every allocation of an open fails once, and from then on: ERR_NOMEM, nothing leaked (ASan). */
+/* Every allocation of an open fails once, and then all allocations from there on: ERR_NOMEM, and
+ * nothing leaks (ASan). */
 /* class: CVE-2024-32878 */
 static void sweep(const char *path)
 {
@@ -461,7 +465,7 @@ static void test_faults(void **state)
     dir_remove(&d);
 }
 
-/* JSON that is written is whole, whichever allocation fails. */
+/* JSON text is complete or not written, whichever allocation fails. */
 static void test_json_text_faults(void **state)
 {
     (void)state;

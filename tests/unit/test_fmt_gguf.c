@@ -1,16 +1,16 @@
-/* test_fmt_gguf.c - GGUF files that are not what they say: each class of defect that was found in
- * other readers, the two mechanical attacks, and failing allocations. */
+/* test_fmt_gguf.c - GGUF files with wrong contents: each class of defect that was found in other
+ * readers, the two mechanical attacks, and failing allocations. */
 #include "test_fmt_gguf.h"
 #include "fmt/fmt_int.h"
 
-/* Lengths that are wrong for a file of a few hundred bytes, and wrong in their own way. */
+/* Lengths that are wrong for a file of a few hundred bytes, each for another reason. */
 static const uint64_t lengths[] = {
     UINT64_MAX,       UINT64_MAX - 1,   UINT64_MAX - 7, UINT64_MAX - 31,
     1ull << 63,       (1ull << 63) - 1, 1ull << 62,     1ull << 61,
     (1ull << 61) + 1, 1ull << 48,       1ull << 32,     (1ull << 32) + 4,
     UINT32_MAX,       1u << 31,         1u << 20,       600};
 
-/* A length of a string, wherever one stands, is at most the bytes left. */
+/* A string length is at most the number of bytes left, wherever the string stands. */
 /* class: CVE-2024-23496, TALOS-2024-1913, CVE-2024-21802, #19003 */
 static void test_string_lengths(void **state)
 {
@@ -42,7 +42,7 @@ static void test_string_lengths(void **state)
     }
 }
 
-/* A count is at most what the bytes left can hold, for items of every size. */
+/* A count is at most the number of items that fit into the bytes left, for items of every size. */
 /* class: CVE-2024-23496, #19856 */
 static void test_counts(void **state)
 {
@@ -65,8 +65,8 @@ static void test_counts(void **state)
     }
 }
 
-/* A file that claims much and holds little is refused before anything is allocated for the claim:
- * the attempt would show as ERR_NOMEM here, since every large block fails. */
+/* A file that claims much and holds little is refused before memory is allocated for the claim. An
+ * attempt would show as ERR_NOMEM here, since every large block fails. */
 /* class: #19003 */
 static void test_claims_allocate_nothing(void **state)
 {
@@ -79,14 +79,14 @@ static void test_claims_allocate_nothing(void **state)
     uint64_t before = mem_calls();
     assert_int_equal(gguf_parse(f.b, f.n, "t", &g), ERR_FORMAT);
     assert_in_range(mem_calls() - before, 1,
-                    5); /* the struct, its name, two tables of 1, the key */
+                    5); /* the struct, its name, two tables of one entry, and the key */
     gguf_begin(&f, 3, 1u << 30, 1u << 30);
     before = mem_calls();
     assert_int_equal(gguf_parse(f.b, f.n, "t", &g), ERR_FORMAT);
     assert_in_range(mem_calls() - before, 1, 2);
 }
 
-/* More metadata than any model has is refused although the file could hold it. */
+/* More metadata than any model has is refused, although the file could hold it. */
 static void test_too_many_values(void **state)
 {
     (void)state;
@@ -149,7 +149,7 @@ static const struct {
     {"half a superblock", 1, {128}, 12, 0, ERR_FORMAT, "whole blocks"},
 };
 
-/* Every tensor lies in the file whatever its numbers are, before anybody can use it. */
+/* Every tensor lies inside the file, whatever its numbers are, before its first use. */
 /* class: CVE-2026-7482, GHSA-x8qc-fggm-mpqg, CVE-2025-53630, CVE-2026-27940, GHSA-3p4r-fq3f-q74v */
 static void test_shapes(void **state)
 {
@@ -160,7 +160,7 @@ static void test_shapes(void **state)
                                  shapes[i].offset, 256);
         assert_error(e, shapes[i].want, shapes[i].want ? shapes[i].part : "", shapes[i].name);
     }
-    for (uint32_t n_dims = 5; n_dims; n_dims *= 2) { /* 5, 10, ... 0x80000000 and beyond */
+    for (uint32_t n_dims = 5; n_dims; n_dims *= 2) { /* 5, 10, ... 0x80000000 and above */
         gguf_begin(&f, 3, 1, 0);
         put_str(&f, "t");
         put_u32(&f, n_dims);
@@ -170,7 +170,7 @@ static void test_shapes(void **state)
     }
 }
 
-/* Fixing one sum does not fix them all, so no sum over several tensors may wrap either. */
+/* A check of each sum is not enough: no sum over several tensors may wrap either. */
 /* class: CVE-2025-53630, CVE-2026-27940 */
 static void test_sums(void **state)
 {
@@ -201,7 +201,8 @@ static void test_types(void **state)
         put_fill(&f, 64);
         assert_int_equal(parse_gguf(f.b, f.n), ERR_FORMAT);
     }
-    for (uint32_t t = 0; t < 300; t++) { /* all types that exist, and the holes between them */
+    /* All types that exist, and the unused numbers between them. */
+    for (uint32_t t = 0; t < 300; t++) {
         uint32_t type = t < 256 ? t : 0u - (t - 255);
         int e = gguf_with_tensor(&f, 1, (uint64_t[]){256}, type, 0, 2048);
         int want = dtype_from_gguf(type) >= 0 ? 0 : ERR_FORMAT;
@@ -237,7 +238,7 @@ static void test_alignment(void **state)
         {GGUF_U32, 1, 4, 0},
         {GGUF_U32, 8, 4, 0},
         {GGUF_U32, 64, 4, 0},
-        {GGUF_U32, 1u << 20, 4, ERR_FORMAT}, /* data past the end */
+        {GGUF_U32, 1u << 20, 4, ERR_FORMAT}, /* the data begins past the end of the file */
         {GGUF_U32, 0, 4, ERR_FORMAT},
         {GGUF_U32, 3, 4, ERR_FORMAT},
         {GGUF_U32, 33, 4, ERR_FORMAT},
@@ -262,7 +263,8 @@ static void test_alignment(void **state)
         put_fill(&f, 128);
         assert_error(parse_gguf(f.b, f.n), rows[i].want, "", "alignment");
     }
-    gguf_begin(&f, 3, 0, 1); /* no tensors: no data section is needed, whatever the alignment */
+    /* A file without tensors needs no data section, whatever the alignment. */
+    gguf_begin(&f, 3, 0, 1);
     gguf_key(&f, "general.alignment", GGUF_U32);
     put_u32(&f, 1u << 20);
     assert_int_equal(parse_gguf(f.b, f.n), 0);
@@ -340,7 +342,7 @@ static void test_names(void **state)
         put_fill(&f, 4);
         assert_int_equal(parse_gguf(f.b, f.n), rows[i].want);
     }
-    for (size_t n = 65535; n <= 65536; n++) { /* the longest key, and one more */
+    for (size_t n = 65535; n <= 65536; n++) { /* the longest allowed key, and one byte more */
         gguf_begin(&f, 3, 0, 1);
         put_u64(&f, n);
         for (size_t i = 0; i < n; i++)
@@ -349,7 +351,7 @@ static void test_names(void **state)
         put_le(&f, 0, 1);
         assert_int_equal(parse_gguf(f.b, f.n), n == 65535 ? 0 : ERR_FORMAT);
     }
-    /* What a name puts into a sentence cannot steer a terminal. */
+    /* A name in an error message cannot send control codes to a terminal. */
     gguf_begin(&f, 3, 0, 1);
     gguf_key(&f, "\x1b[2Jk\r\n", 99);
     assert_int_equal(parse_gguf(f.b, f.n), ERR_FORMAT);
@@ -399,7 +401,7 @@ static void test_truncated(void **state)
     struct file f;
     gguf_small(&f);
     attack_truncate(parse_gguf, &f);
-    for (uint32_t type = GGUF_U8; type <= GGUF_F64; type++) { /* nothing behind the last value */
+    for (uint32_t type = GGUF_U8; type <= GGUF_F64; type++) { /* no byte follows the last value */
         gguf_begin(&f, 3, 0, 2);
         gguf_key(&f, "first", GGUF_STRING);
         put_str(&f, "value");
@@ -417,7 +419,7 @@ static void test_truncated(void **state)
     }
 }
 
-/* The cursor under all of it: a failing read says where, and moves nothing. */
+/* The cursor below the parser: a failing read names the place and does not move. */
 static void test_reader(void **state)
 {
     (void)state;
@@ -444,7 +446,8 @@ static void test_reader(void **state)
     assert_int_equal(rd_str(&r, "field", &s, &len), 0);
     assert_int_equal(len, 3);
     assert_memory_equal(s, "abc", 3);
-    assert_int_equal(rd_str(&r, "field", &s, &len), ERR_FORMAT); /* 5 bytes are no length */
+    /* 5 bytes are too few for a length. */
+    assert_int_equal(rd_str(&r, "field", &s, &len), ERR_FORMAT);
     assert_int_equal(r.pos, 11);
     r.pos = 12;
     assert_int_equal(rd_u32(&r, "field", &u), 0);
@@ -461,7 +464,8 @@ static void test_flipped(void **state)
     attack_flip(parse_gguf, &f, start);
 }
 
-/* Counts that disagree with what follows: the reader runs into other bytes, never past the end. */
+/* Counts that disagree with the contents: the reader interprets other bytes but never reads past
+ * the end. */
 /* class: CVE-2024-12055 */
 static void test_shifted_counts(void **state)
 {
@@ -479,7 +483,8 @@ static void test_shifted_counts(void **state)
         }
 }
 
-/* Every allocation of a load fails once: a clean error, and nothing leaked or freed twice (ASan). */
+/* Every allocation of a load fails once: a clean error, and nothing is leaked or freed twice
+ * (ASan). */
 /* class: CVE-2024-32878 */
 static void test_faults(void **state)
 {
@@ -499,7 +504,7 @@ static void test_faults(void **state)
     print_message("%d allocations, each failed once and from then on\n", k - 1);
 }
 
-/* Paths that are not readable files: an error, never a size. */
+/* Paths that are not readable files give an error, never a size. */
 /* class: llamafile#1038 */
 static void test_open_errors(void **state)
 {

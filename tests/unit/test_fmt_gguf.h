@@ -1,4 +1,4 @@
-/* test_fmt_gguf.h - GGUF files under construction, honest unless a test asks otherwise. */
+/* test_fmt_gguf.h - GGUF files under construction; correct unless a test asks for a defect. */
 #pragma once
 #include "test_fmt.h"
 
@@ -36,8 +36,8 @@ static inline void gguf_info(struct file *f, const char *name, uint32_t n_dims, 
     put_u64(f, offset);
 }
 
-/* Eight values of all kinds and three tensors; returns where the data starts.  Nothing follows the
- * last tensor, so that every prefix is a broken file. */
+/* Writes eight values of all kinds and three tensors. Returns the offset of the data. No byte
+ * follows the last tensor, so every prefix is a broken file. */
 static inline size_t gguf_small(struct file *f)
 {
     gguf_begin(f, 3, 3, 8);
@@ -70,7 +70,7 @@ static inline size_t gguf_small(struct file *f)
     return start;
 }
 
-/* One value, no tensors. */
+/* Makes and parses a file of one value and no tensors. */
 static inline int gguf_with(struct file *f, const char *key, uint32_t type, const void *p, size_t n)
 {
     gguf_begin(f, 3, 0, 1);
@@ -79,7 +79,7 @@ static inline int gguf_with(struct file *f, const char *key, uint32_t type, cons
     return parse_gguf(f->b, f->n);
 }
 
-/* One tensor with `data` bytes behind the header. */
+/* Makes and parses a file of one tensor with `data` bytes behind the header. */
 static inline int gguf_with_tensor(struct file *f, uint32_t n_dims, const uint64_t *dim,
                                    uint32_t type, uint64_t offset, size_t data)
 {

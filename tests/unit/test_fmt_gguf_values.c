@@ -1,5 +1,6 @@
-/* test_fmt_gguf_values.c - what an honest GGUF file says is what callers get: metadata of every type
- * through the getters and as JSON, tensors of every type, and the real model when it is there. */
+/* test_fmt_gguf_values.c - correct GGUF files give callers what they contain: metadata of every
+ * type through the getters and as JSON, tensors of every type, and the real model when it is
+ * present. */
 #include "test_fmt_gguf.h"
 
 #include <fcntl.h>
@@ -7,8 +8,8 @@
 
 #define FIXTURE "tests/fixtures/fmt/all_types.gguf" /* made by make_gguf.py beside it */
 
-/* A hyper-parameter is an integer inside the range its reader names, in whatever type it is stored:
- * a divisor of 0 or a count of layers beyond the limit never gets past the getter. */
+/* A hyperparameter is an integer inside the range its reader names, in whatever type the file
+ * stores it. A divisor of 0 or a layer count beyond the limit never gets past the getter. */
 /* class: #25821, #26051, CVE-2025-0317, CVE-2024-8063 */
 static void test_u32_range(void **state)
 {
@@ -37,7 +38,7 @@ static void test_u32_range(void **state)
         {GGUF_U32, 513, 4, ERR_FORMAT, 0},
         {GGUF_U32, UINT32_MAX, 4, ERR_FORMAT, 0},
         {GGUF_I32, 0x80000001u, 4, ERR_FORMAT, 0},
-        {GGUF_U64, (1ull << 32) + 5, 8, ERR_FORMAT, 0}, /* 5 when cut to 32 bits */
+        {GGUF_U64, (1ull << 32) + 5, 8, ERR_FORMAT, 0}, /* becomes 5 if cut to 32 bits */
         {GGUF_I64, (1ull << 63) + 5, 8, ERR_FORMAT, 0},
         {GGUF_U64, UINT64_MAX, 8, ERR_FORMAT, 0},
         {GGUF_F32, 0x3f800000, 4, ERR_FORMAT, 0},
@@ -167,7 +168,7 @@ static void test_json(void **state)
     gguf_close(g);
 }
 
-/* What JSON cannot say becomes null, and does not spoil the rest. */
+/* Values that JSON cannot express become null and do not affect the other values. */
 static void test_json_of_odd_values(void **state)
 {
     (void)state;
@@ -197,7 +198,7 @@ static void test_json_of_odd_values(void **state)
     gguf_close(g);
 }
 
-/* Arrays of 64 items are shown, longer ones are not, those of the tokenizer never. */
+/* Arrays of up to 64 items are shown, longer ones are not, and arrays of the tokenizer never are. */
 static void test_json_of_arrays(void **state)
 {
     (void)state;
@@ -225,7 +226,7 @@ static void test_tensors(void **state)
     static const struct {
         const char *name;
         enum dtype dtype;
-        uint32_t number; /* of the type in the file */
+        uint32_t number; /* the number of the type in the file */
         uint32_t n_dims;
         uint64_t dim[FMT_MAX_DIMS]; /* outermost first */
         size_t bytes;
@@ -257,7 +258,7 @@ static void test_tensors(void **state)
         snprintf(name, sizeof name, "%s.weight", want[i].name);
         const struct tensor *t = gguf_find(g, name);
         assert_non_null(t);
-        assert_ptr_equal(t, gguf_tensor_at(g, (uint32_t)i)); /* the order of the file */
+        assert_ptr_equal(t, gguf_tensor_at(g, (uint32_t)i)); /* in the order of the file */
         assert_int_equal(t->dtype, want[i].dtype);
         assert_int_equal(t->n_dims, want[i].n_dims);
         assert_memory_equal(t->dim, want[i].dim, sizeof t->dim);
@@ -270,8 +271,8 @@ static void test_tensors(void **state)
     gguf_close(g);
 }
 
-/* Strings of more than 4 GiB keep their length: nothing on the way is 32 bits wide.  The file is a
- * hole of the file system, so it costs no disk and the pages are never read. */
+/* Strings of more than 4 GiB keep their length: no variable on the way is 32 bits wide. The file is
+ * sparse, so it needs no disk space and its pages are never read. */
 /* class: CVE-2025-49847, GHSA-8wwf-w4qm-gpqr */
 static void test_long_strings(void **state)
 {
@@ -307,7 +308,7 @@ static void test_long_strings(void **state)
     dir_remove(&d);
 }
 
-/* Every prefix of the fixture that cuts its last tensor or more. */
+/* Checks every prefix of the fixture that cuts its last tensor or more. */
 static void test_fixture_truncated(void **state)
 {
     (void)state;
@@ -334,7 +335,7 @@ static const char *real_model(void)
     return file_exists(p) ? p : NULL;
 }
 
-/* Counts and sums were taken with the gguf package from the published file. */
+/* The counts and sums were taken with the gguf package from the published file. */
 static void test_real_model(void **state)
 {
     static const struct {
@@ -342,7 +343,7 @@ static void test_real_model(void **state)
         enum dtype dtype;
         uint64_t rows, cols;
         size_t bytes;
-        unsigned sum; /* of the first 4096 bytes, or all */
+        unsigned sum; /* the sum of the first 4096 bytes, or of all bytes if fewer */
     } want[] = {
         {"token_embd.weight", DT_Q8_0, 49152, 576, 30081024, 483831},
         {"blk.0.attn_k.weight", DT_Q4_1, 192, 576, 69120, 513914},

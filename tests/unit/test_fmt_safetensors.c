@@ -1,9 +1,10 @@
-/* test_fmt_safetensors.c - the safetensors reader and writer: what the reference accepts is accepted,
- * what it refuses is refused, duplicates are refused too, and no byte sequence does harm.
+/* test_fmt_safetensors.c - the safetensors reader and writer. Files that the safetensors package
+ * accepts are accepted, files that it refuses are refused, duplicates are refused too, and no byte
+ * sequence does harm.
  *
- * With "--verdicts FILE" it is the tool behind tests/fixtures/fmt/compare_safetensors.py: FILE holds
- * records of a 32-bit length and that many bytes; one line per record is printed, "accept" or the
- * error. */
+ * With "--verdicts FILE" the program is the tool behind tests/fixtures/fmt/compare_safetensors.py.
+ * FILE holds records of a 32-bit length and that many bytes. The program prints one line per
+ * record: "accept" or the error. */
 #include "test_fmt.h"
 
 static void make(struct file *f, const char *header, size_t body)
@@ -22,7 +23,7 @@ static const struct {
     const char *name, *header;
     size_t body;
     int want;
-    const char *part; /* of the error sentence */
+    const char *part; /* a part of the error message */
 } headers[] = {
     {"empty object", "{}", 0, 0, ""},
     {"one tensor", "{" A4 "}", 4, 0, ""},
@@ -187,7 +188,7 @@ static void test_headers(void **state)
     }
 }
 
-/* The length field itself: everything that is not the number of bytes that follow. */
+/* The length field itself: every value that is not the number of header bytes that follow. */
 static void test_header_length(void **state)
 {
     static const uint64_t lengths[] = {5,          100000001,        1u << 31,   UINT32_MAX,
@@ -207,7 +208,8 @@ static void test_header_length(void **state)
     assert_non_null(strstr(err_last(), "git lfs pull"));
 }
 
-/* Nesting has a limit, so no stack is eaten by a header of brackets; 127 levels in a field are fine. */
+/* Nesting has a limit, so a header of brackets cannot exhaust the stack; 127 levels in a field are
+ * fine. */
 static void test_nesting(void **state)
 {
     (void)state;
@@ -231,7 +233,7 @@ static void test_nesting(void **state)
         }
 }
 
-/* A raw NUL is no white space, wherever it stands. */
+/* A raw NUL byte is not white space, wherever it stands. */
 static void test_raw_nul(void **state)
 {
     (void)state;
@@ -277,7 +279,8 @@ static void test_order_and_lookup(void **state)
     make(&f, small, 32);
     assert_int_equal(safetensors_parse(f.b, f.n, "t", &s), 0);
     assert_int_equal(safetensors_count(s), 3);
-    assert_string_equal(safetensors_at(s, 0)->name, "w.b"); /* the order of the data */
+    /* Tensors come in the order of the data. */
+    assert_string_equal(safetensors_at(s, 0)->name, "w.b");
     assert_string_equal(safetensors_at(s, 1)->name, "w.a");
     const struct tensor *t = safetensors_find(s, "w.b");
     assert_int_equal(t->dtype, DT_F32);
@@ -292,7 +295,7 @@ static void test_order_and_lookup(void **state)
     safetensors_close(NULL);
 }
 
-/* Names are found by what they say, not by how they are written. */
+/* Names are found by their decoded text, not by their spelling in the file. */
 static void test_escaped_names(void **state)
 {
     static const struct {
@@ -319,7 +322,7 @@ static void test_escaped_names(void **state)
     }
 }
 
-/* Look-ups in a large file: all found, none invented. */
+/* Look-ups in a large file: every name is found and no other. */
 static void test_many(void **state)
 {
     enum { N = 5000 };
@@ -377,7 +380,8 @@ static void test_write_and_read(void **state)
         assert_int_equal(r->bytes, t[i].bytes);
         assert_memory_equal(r->dim, t[i].dim, sizeof r->dim);
         if (r->bytes) assert_memory_equal(r->data, t[i].data, r->bytes);
-        assert_int_equal((uintptr_t)r->data % dtype_size(r->dtype), 0); /* aligned in the file */
+        /* The data is aligned in the file. */
+        assert_int_equal((uintptr_t)r->data % dtype_size(r->dtype), 0);
     }
     safetensors_close(s);
     assert_int_equal(safetensors_write(dir_file(&d, "none.safetensors"), NULL, 0), 0);
@@ -387,7 +391,7 @@ static void test_write_and_read(void **state)
     dir_remove(&d);
 }
 
-/* A refused write leaves the old file as it was, and no other. */
+/* A refused write leaves the old file unchanged and creates no other. */
 static void test_write_refused(void **state)
 {
     (void)state;
@@ -437,7 +441,7 @@ static void test_write_limit(void **state)
     free(name);
 }
 
-/* Every allocation of a read and of a write fails once: a clean error, nothing leaked (ASan). */
+/* Every allocation of a read and of a write fails once: a clean error, and nothing leaks (ASan). */
 /* class: CVE-2024-32878 */
 static void test_faults(void **state)
 {
@@ -474,7 +478,7 @@ static void test_faults(void **state)
     dir_remove(&d);
 }
 
-/* Paths that are not readable files: an error, never a size. */
+/* Paths that are not readable files give an error, never a size. */
 /* class: llamafile#1038 */
 static void test_open_errors(void **state)
 {
@@ -487,7 +491,7 @@ static void test_open_errors(void **state)
     dir_text(&d, "empty", "");
     assert_int_equal(safetensors_open(dir_file(&d, "empty"), &s), ERR_FORMAT);
     assert_int_equal(mkfifo(dir_file(&d, "fifo"), 0600), 0);
-    assert_int_equal(safetensors_open(d.file, &s), ERR_IO); /* and does not hang */
+    assert_int_equal(safetensors_open(d.file, &s), ERR_IO); /* and the call does not hang */
     assert_ptr_equal(s, (void *)16);
     dir_remove(&d);
 }

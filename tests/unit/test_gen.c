@@ -1,5 +1,5 @@
-/* test_gen.c - properties of logits processors that the vectors of test_processors.c cannot show: large vocabularies
- * against a sorting oracle, ties, NaN, no allocation. */
+/* test_gen.c - properties of logits processors that the vectors of test_processors.c cannot show:
+ * large vocabularies against an oracle that sorts, ties, NaN, no allocation. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -72,7 +72,8 @@ static void test_topk_large(void **state)
     }
 }
 
-/* The kept set is the smallest set of most likely tokens that exceeds top_p, up to f32 rounding at its edge. */
+/* The kept set is the smallest set of most likely tokens whose probability exceeds top_p, up to f32
+ * rounding at its edge. */
 static void test_topp_large(void **state)
 {
     (void)state;
@@ -110,7 +111,7 @@ static void test_topp_large(void **state)
     }
 }
 
-/* Orders made to defeat a fixed pivot choice would cost seconds in a quadratic selection. */
+/* Orders that defeat a fixed choice of the pivot; a quadratic selection would take seconds on them. */
 static void test_select_hostile(void **state)
 {
     (void)state;
@@ -164,7 +165,7 @@ static void test_repetition_ignores_foreign_ids(void **state)
     g.repetition_penalty = 2;
     struct gen_chain *c;
     assert_int_equal(gen_chain_new(&g, 4, &c), 0);
-    for (int again = 0; again < 2; again++) { /* scratch is clean after each call */
+    for (int again = 0; again < 2; again++) { /* the scratch is clean after each call */
         float s[4] = {4, -4, 8, 1};
         gen_chain_apply(
             c, &(struct gen_row){.ids = (int32_t[]){0, 1, 0, -1, 99, INT32_MAX}, .n = 6}, s);
@@ -186,7 +187,7 @@ static void test_order_and_modes(void **state)
     g.min_p = 0.1;
     struct gen_chain *c;
     assert_int_equal(gen_chain_new(&g, 8, &c), 0);
-    assert_int_equal(c->n, 2); /* greedy: no warpers */
+    assert_int_equal(c->n, 2); /* greedy decoding has no warpers */
     gen_chain_drop(c);
     g.do_sample = true;
     assert_int_equal(gen_chain_new(&g, 8, &c), 0);

@@ -1,6 +1,6 @@
-/* test_gen_options.c - the option table: every row usable and documented, values and ranges checked, names of
- * the reference accepted at their neutral value and refused by name otherwise, suggestions, and nothing changed by a
- * failed application. */
+/* test_gen_options.c - the option table: every option is usable and documented; values and ranges
+ * are checked; an option of Transformers that kvik lacks is accepted at its neutral value and else
+ * refused by name; the nearest name is suggested; a failed application changes nothing. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -45,7 +45,7 @@ static void test_defaults(void **state)
 static const struct {
     const char *json;
     int code;
-    const char *says; /* part of the sentence */
+    const char *says; /* a part of the error message */
 } rows[] = {
     {"{}", 0, ""},
     {"{\"max_new_tokens\": 20, \"max-length\": 30}", 0, ""},
@@ -208,7 +208,7 @@ static void test_values(void **state)
     assert_string_equal(g.cache_config, "{\"max_cache_len\":64}");
     assert_int_equal(g.n_stop_strings, 2);
     assert_string_equal(g.stop_strings[1], "bc");
-    /* a second application keeps what it does not name */
+    /* A second application keeps the options that it does not name. */
     assert_int_equal(kvik_generation_set(&g, "{\"stop_strings\": [], \"eos_token_id\": 9}"), 0);
     assert_int_equal(g.n_stop_strings, 0);
     assert_int_equal(g.n_eos, 1);
@@ -277,7 +277,8 @@ static void test_model_file(void **state)
     assert_int_equal(g.n_eos, 2);
     assert_int_equal(g.bos_token_id, 1);
     assert_true(g.temperature == 0.6 && g.do_sample);
-    /* what the file wants and this version cannot do is refused until the caller gives it up */
+    /* An option of the file that this version does not support is refused until the caller resets
+     * it. */
     assert_int_equal(gen_validate(&g), ERR_UNSUPPORTED);
     assert_non_null(strstr(err_last(), "\"token_healing\":true"));
     assert_int_equal(kvik_generation_set(&g, "{\"token_healing\": false}"), 0);
@@ -299,7 +300,7 @@ static void test_validate(void **state)
     kvik_generation g;
     gen_defaults(&g);
     g.temperature = 0;
-    assert_int_equal(gen_validate(&g), 0); /* greedy does not look at it */
+    assert_int_equal(gen_validate(&g), 0); /* greedy decoding ignores the option */
     g.do_sample = true;
     assert_int_equal(gen_validate(&g), ERR_ARG);
     assert_non_null(strstr(err_last(), "do_sample=false"));
@@ -366,7 +367,7 @@ static void test_whole(void **state)
     }
 }
 
-/* What a struct filled in by hand can have wrong and no option could. */
+/* Errors that a struct filled in by hand can have and an option cannot. */
 static void test_by_hand(void **state)
 {
     (void)state;
@@ -420,7 +421,7 @@ static void test_owned_values(void **state)
                          "\"forced_eos_token_id\": [6, 7], \"negative_prompt_ids\": [[1, 2, 3]], "
                          "\"negative_prompt_attention_mask\": [[0, 1, 1]]}"),
                      0);
-    assert_int_equal(g.n_sequence_bias, 2); /* the same sequence twice: the last number counts */
+    assert_int_equal(g.n_sequence_bias, 2); /* the same sequence twice: the last value counts */
     assert_true(g.sequence_bias[0].n == 1 && g.sequence_bias[0].bias == 7);
     assert_true(g.sequence_bias[1].n == 2 && g.sequence_bias[1].ids[1] == 5);
     assert_true(g.sequence_bias[1].bias == 1.5);
@@ -439,7 +440,7 @@ static void test_owned_values(void **state)
     assert_true(!g.bad_words_ids && !g.negative_prompt_ids && g.forced_bos_token_id == -1);
 }
 
-/* Each row of the table can be set to its own default and refuses a wrong type. */
+/* Every option of the table can be set to its own default and refuses a wrong type. */
 static void test_table(void **state)
 {
     (void)state;

@@ -1,5 +1,6 @@
-/* test_gen_sample.c - draws and stop strings: the draws have the distribution of the softmax (chi-square), depend on
- * (seed, row, step) only, and cover what a filter left; a stop string is found however the text was cut. */
+/* test_gen_sample.c - sampling and stop strings. Draws have the distribution of the softmax
+ * (chi-square), depend on (seed, row, step) only, and reach every token that a filter leaves. A
+ * stop string is found wherever the text is split. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,7 +23,8 @@ static struct gen_chain *chain_of(uint32_t vocab)
     return c;
 }
 
-/* 99.99 % quantile of chi-square with n - 1 degrees of freedom (Wilson and Hilferty 1931). */
+/* Returns the 99.99 % quantile of chi-square with n - 1 degrees of freedom (Wilson and Hilferty
+ * 1931). */
 static double chi_limit(double dof)
 {
     double t = 1 - 2 / (9 * dof) + 3.719 * sqrt(2 / (9 * dof));
@@ -93,7 +95,7 @@ static void test_depends_on_counter_only(void **state)
     int differs[3] = {0};
     for (uint32_t step = 0; step < 200; step++) {
         int32_t id = gen_sample(a, s, 42, 1, step);
-        gen_sample(b, other, 42, 0, step); /* a mate in the batch */
+        gen_sample(b, other, 42, 0, step); /* another row of the batch */
         assert_int_equal(gen_sample(b, s, 42, 1, step), id);
         differs[0] += gen_sample(b, s, 43, 1, step) != id;
         differs[1] += gen_sample(b, s, 42, 2, step) != id;
@@ -105,7 +107,7 @@ static void test_depends_on_counter_only(void **state)
     gen_chain_drop(b);
 }
 
-/* Every cut of every text gives the answer of a plain search in the whole. */
+/* Every split of every text gives the answer of a plain search in the whole text. */
 static void test_stop_cuts(void **state)
 {
     (void)state;
@@ -163,7 +165,7 @@ static void test_stop_edges(void **state)
     uint64_t before = mem_calls();
     assert_true(gen_stop_put(s, "baab", 4, &keep));
     assert_int_equal(keep, 3);
-    assert_true(gen_stop_put(s, "xaa", 3, &keep)); /* goes on after a match */
+    assert_true(gen_stop_put(s, "xaa", 3, &keep)); /* works again after a match */
     assert_int_equal(mem_calls() - before, 0);
     gen_stop_drop(s);
 }

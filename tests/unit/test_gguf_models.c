@@ -1,6 +1,7 @@
-/* test_gguf_models.c - a model is the same from GGUF and from safetensors: logits within 1e-4.  The .gguf files are
- * made from the golden models next to them by tests/fixtures/convert_gguf.py; their weights are the same f32 numbers,
- * stored under other names, in another order of rotary pairs, norms with 1 added. */
+/* test_gguf_models.c - a model gives the same logits from GGUF and from safetensors, within 1e-4.
+ * tests/fixtures/convert_gguf.py made the .gguf files from the golden models next to them. The
+ * weights are the same f32 numbers under other names, with another order of rotary pairs and 1
+ * added to norms. */
 #include "base/base.h"
 #include "base/map.h"
 #include "kvik.h"
@@ -16,7 +17,7 @@ static struct pair {
 } pairs[GOLDEN_MOST];
 static uint32_t n_pairs;
 
-/* Every .gguf among the golden models, and the model beside it. */
+/* Lists every .gguf file among the golden models and the model next to it. */
 static void find_pairs(void)
 {
     const char *name[GOLDEN_MOST];
@@ -30,9 +31,9 @@ static void find_pairs(void)
     }
 }
 
-static const uint32_t depths[] = {1, 9, 40, PROMPT}; /* windows of these models: 8 to 12 */
+static const uint32_t depths[] = {1, 9, 40, PROMPT}; /* the windows are 8 to 12 tokens */
 
-/* Logits of all rows and steps, [STEPS][rows][vocab]; the caller frees the result. */
+/* Returns logits of all rows and steps, [STEPS][rows][vocab]; the caller frees the result. */
 static kvik_result *run(const char *path, uint32_t *vocab)
 {
     static int32_t ids[countof(depths)][PROMPT];
@@ -89,7 +90,7 @@ static void same_logits(void **state)
     }
 }
 
-/* Opens it, and runs a few tokens if it opens; an error must come with a sentence. */
+/* Opens a file and runs a few tokens if it opens; an error must come with a message. */
 static bool survives(const char *path)
 {
     static const int32_t ids[] = {5, 9, 7, 5, 30, 31, 32, 33, 34, 35, 36, 37};
@@ -115,7 +116,8 @@ static bool survives(const char *path)
     return opened;
 }
 
-/* Metadata that lies, one byte or one number at a time: an error or a run, never more than that. */
+/* Changes the metadata one byte or one number at a time: each file gives an error or a run, and
+ * never a crash. */
 static void lies(void **state)
 {
     static const uint32_t odd[] = {0, 1, 0x7fffffff, 0xffffffff, 0x7f800000, 0x7fc00000, 512};
@@ -125,7 +127,7 @@ static void lies(void **state)
     int fd = mkstemp(path);
     assert_true(fd >= 0);
     for (size_t i = 0; i < n_pairs; i++) {
-        size_t n, head = 1800; /* the keys, and some tensors */
+        size_t n, head = 1800; /* the bytes of the keys and of some tensors */
         assert_int_equal(file_read(pairs[i].gguf, 1 << 24, &data, &n), 0);
         assert_int_equal(ftruncate(fd, 0), 0);
         assert_int_equal(pwrite(fd, data, n, 0), n);

@@ -1,20 +1,22 @@
-/* test_golden.c - runs the reference's cases of kind "generate" through the public API.
+/* test_golden.c - runs the recorded cases of kind "generate" through the public API. Transformers
+ * is "the reference" here.
  *
  *     build/test_golden [PART] [-v] [-o SUBSTRING]     PART: A (default), B, C, own
  *
- * tests/golden/index.json lists the cases with how each must be met; cases-own/ holds further ones in the same format
- * (its own recorded reference runs).
+ * tests/golden/index.json lists the cases and how each must be met. cases-own/ holds further cases
+ * in the same format, recorded for this repository.
  *   exact   tokens equal; f32 logits within 1e-4 relative
  *   tokens  tokens equal
- *   close   fed the reference's tokens, the error of the logits against the unquantized run (root of the mean square
- *           over all steps) is at most the reference's in the geometric mean of all such cases, and in no case a
- *           tenth larger: what is left of rounding after three layers is chance.  The attention output itself, where
- *           it is not, is tested in test_codec.
+ *   close   the model computes the reference's tokens, and the error of the logits is measured against the unquantized
+ *           run (root mean square over all steps). In the geometric mean of all such cases the error is at most the
+ *           reference's; in a single case it may be a tenth larger, because rounding after three layers is chance.
+ *           test_codec tests the attention output itself.
  *   info    listed with the reason why it is not to be met
- * Beams: indices equal, scores within 1e-4 relative; rows are compared up to their end, since the reference fills the rest
- * with another token when pad_token_id is 0.  Scripts are the business of test_golden_script.
- * Cases the reference could not run (not_recorded) are run with the strategy they name and must give the
- * tokens of the case they equal. */
+ * Beams: indices equal, scores within 1e-4 relative. Rows are compared up to their end, since the
+ * reference fills the rest with another token when pad_token_id is 0. test_golden_script runs the
+ * cases of kind "script".
+ * Cases that the reference could not run (not_recorded) run with the strategy they name; they must
+ * give the tokens of the case they equal. */
 #include "base/json.h"
 #include "fmt/fmt.h"
 #include "kvik.h"
@@ -25,7 +27,7 @@
 #include <string.h>
 
 static int n_exact, n_tokens, n_close, n_info, n_failed, n_skipped, verbose;
-static double close_log; /* sum of log(our error / the reference's) */
+static double close_log; /* the sum of log(our error / the reference's error) */
 static const char *only;
 
 #define FAILF(...)                                                                                 \
@@ -109,8 +111,9 @@ static const char *logits_differ(const json_t *expect, const char *dir, const kv
     return bad;
 }
 
-/* groups: of beams, with several prompts.  Where a row's search is still running at the end, the reference then reads the
- * indices of groups and prompts in another order than it wrote them, and shows those of another row: not compared. */
+/* Compares beam results. groups: several prompts with groups of beams. For rows whose search is
+ * still running at the end, the reference reads the indices of groups and prompts in another order
+ * than it wrote them. It then shows those of another row, which are not compared. */
 static const char *beams_differ(const json_t *expect, const kvik_result *r, bool groups)
 {
     static char why[200];
@@ -158,7 +161,7 @@ static const char *tokens_differ(const json_t *expect, const kvik_result *r, int
     return NULL;
 }
 
-/* The strategy of a case: its cache object, or what its generate arguments say. */
+/* The strategy of a case: its cache object, or the strategy its generate arguments name. */
 struct strategy {
     const char *implementation;
     char *config; /* owned JSON, or NULL */
@@ -184,7 +187,8 @@ static int strategy_of(const json_t *cache, const kvik_generation *g, struct str
         if (strcmp(name, classes[i].name) == 0) s->implementation = classes[i].implementation;
     if (!s->implementation) return -1;
     json_t *args = json_object_get(cache, "args");
-    const json_t *inner = json_object_get(args, "cache_config"); /* 4.47: a config object */
+    /* Release 4.47 has a config object. */
+    const json_t *inner = json_object_get(args, "cache_config");
     args = json_deep_copy(inner ? json_object_get(inner, "args") : args);
     json_object_del(args, "config");
     s->max_cache_len = (uint32_t)json_integer_value(json_object_get(args, "max_cache_len"));
@@ -193,7 +197,7 @@ static int strategy_of(const json_t *cache, const kvik_generation *g, struct str
     return 0;
 }
 
-/* Every position's logits of a sink case: prompts longer than the window included. */
+/* Compares the logits of every position of a sink case, prompts longer than the window included. */
 static const char *stream_differs(const json_t *expect, const char *dir, kvik_cache *cache,
                                   uint32_t vocab)
 {
@@ -235,7 +239,8 @@ static const char *stream_differs(const json_t *expect, const char *dir, kvik_ca
     return bad;
 }
 
-/* Logits of every step when the reference's tokens are fed, [steps][rows][vocab]; the prompt is one turn. */
+/* Computes the reference's tokens. Returns the logits of every step, [steps][rows][vocab]; the
+ * prompt is one turn. */
 static int forced(kvik_model *m, const struct strategy *st, const struct batch *b,
                   const json_t *seq, uint32_t steps, float *out)
 {
@@ -268,7 +273,7 @@ static int forced(kvik_model *m, const struct strategy *st, const struct batch *
     return e;
 }
 
-/* The reference's score of row 0, and ours of the same tokens. */
+/* Returns our score of the tokens of row 0, computed as the reference does. */
 static double score_of(const float *logits, const json_t *row, size_t prompt, uint32_t steps,
                        uint32_t vocab)
 {
@@ -283,7 +288,7 @@ static double score_of(const float *logits, const json_t *row, size_t prompt, ui
     return sum / steps;
 }
 
-/* Of a beam search only the score is stored: its error is compared. */
+/* Compares the score of a beam search, because only the score is stored. */
 static const char *score_not_close(const json_t *expect, kvik_model *m, const struct strategy *st,
                                    const struct batch *b)
 {
@@ -359,7 +364,7 @@ static const char *not_close(const json_t *expect, const char *dir, kvik_model *
     return bad;
 }
 
-/* as: NULL, or the cache_implementation to run the case with instead of its own. */
+/* Runs one case. as: NULL, or the cache_implementation to use instead of the case's own. */
 static void run_case(const char *id, const char *dir, const char *meet, const char *as)
 {
     static struct batch b;
@@ -444,7 +449,7 @@ static const json_t *find_case(const json_t *index, const char *id)
     return NULL;
 }
 
-/* What the reference could not run: by the name of the strategy in its id. */
+/* Runs the cases the reference could not run, with the strategy in their id. */
 static void run_missing(const json_t *index, const char *part, const char *dir)
 {
     static const struct {

@@ -1,8 +1,10 @@
-/* test_golden_beam.c - the reference's beam searches of part C through the public API.
+/* test_golden_beam.c - the recorded beam searches of part C through the public API. Transformers is
+ * "the reference" here.
  *
- * Tokens and beam indices must be equal, scores and raw logits within 1e-4 relative.  Rows are compared up to their first
- * end-of-sequence token: the reference fills the rest with another token when pad_token_id is 0.  Then
- * the same search is run static, offloaded, without a cache and prompt by prompt, which must not change one bit. */
+ * Tokens and beam indices must be equal, scores and raw logits within 1e-4 relative. Rows are
+ * compared up to their first end-of-sequence token, because the reference fills the rest with
+ * another token when pad_token_id is 0. Then the same search runs static, offloaded, without a
+ * cache and prompt by prompt; none of these may change a bit. */
 #include "base/json.h"
 #include "fmt/fmt.h"
 #include "kvik.h"
@@ -85,7 +87,8 @@ static void check_rows(const struct golden *c, const kvik_result *r)
     const json_t *seq = json_object_get(c->expect, "sequences"),
                  *scores = json_object_get(c->expect, "sequences_scores"),
                  *indices = json_object_get(c->expect, "beam_indices");
-    if (strstr(c->id, "group-beam-batch")) indices = NULL; /* of other rows: see test_golden.c */
+    /* These are indices of other rows, see test_golden.c. */
+    if (strstr(c->id, "group-beam-batch")) indices = NULL;
     assert_int_equal(r->n_rows, json_array_size(seq));
     for (uint32_t i = 0; i < r->n_rows; i++) {
         const kvik_row *row = r->row[i];
@@ -112,7 +115,8 @@ static bool all_zero(const float *x, size_t n)
     return true;
 }
 
-/* Rows of a prompt whose search has ended are zeros here; the reference lets them idle. */
+/* The rows of a prompt whose search has ended are zeros in kvik; the reference continues to compute
+ * them. */
 static void check_logits(const struct golden *c, const kvik_result *r)
 {
     char path[300];
@@ -143,12 +147,12 @@ static void check_logits(const struct golden *c, const kvik_result *r)
     safetensors_close(s);
 }
 
-/* Rows [from, from + n) of `a` are the rows of `b`, to the bit. */
+/* Checks that rows [from, from + n) of `a` equal the rows of `b` bit for bit. */
 static void check_same(const kvik_result *a, uint32_t from, uint32_t prompts, const kvik_result *b,
                        uint32_t groups)
 {
     uint32_t beams = a->logit_rows / prompts, per = a->n_rows / prompts,
-             first = from / per * beams; /* of its logits */
+             first = from / per * beams; /* the first row of its logits */
     for (uint32_t i = 0; i < b->n_rows; i++) {
         const kvik_row *x = a->row[from + i], *y = b->row[i];
         assert_int_equal(x->n, y->n);
@@ -157,7 +161,8 @@ static void check_same(const kvik_result *a, uint32_t from, uint32_t prompts, co
         assert_int_equal(x->finish, y->finish);
         for (size_t k = 0; k < x->n - x->n_prompt; k++)
             assert_int_equal(x->beam_indices[k],
-                             y->beam_indices[k] + (int32_t)(first / groups)); /* within a group */
+                             /* Indices count within a group. */
+                             y->beam_indices[k] + (int32_t)(first / groups));
     }
     for (uint32_t step = 0; step < b->steps; step++)
         assert_memory_equal(a->logits + ((size_t)step * a->logit_rows + first) * a->vocab,
@@ -174,7 +179,7 @@ static void run_case(const char *id)
     kvik_result *r, *other;
     char path[300];
     read_case(id, &c);
-    if (!json_is_array(json_object_get(c.expect, "beam_indices"))) { /* the same without beams */
+    if (!json_is_array(json_object_get(c.expect, "beam_indices"))) { /* a case without beams */
         json_decref(c.json);
         return;
     }

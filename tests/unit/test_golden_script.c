@@ -1,14 +1,16 @@
-/* test_golden_script.c - runs the reference's cases of kind "script": caches used by hand, operation by operation.
+/* test_golden_script.c - runs the recorded cases of kind "script": caches used by hand, operation
+ * by operation. Transformers is "the reference" here.
  *
  *     build/test_golden_script [PART] [-v] [-o SUBSTRING]     PART: C; nothing is run for another one
  *
- * tests/golden/cases-script has the published ones, cases-script-own further ones in the same format (recorded by
- * tests/fixtures/make_scripts.py).  Every operation has its own expectations: argmax, logits within 1e-4 relative, tokens, sequences, the length of the
- * cache, and (where the file has them) keys and values.
+ * tests/golden/cases-script holds the published cases; cases-script-own holds further ones in the
+ * same format (recorded by tests/fixtures/make_scripts.py). Every operation has its own
+ * expectations: argmax, logits within 1e-4 relative, tokens, sequences, the length of the cache,
+ * and (where the file has them) keys and values.
  *   exact   all of them hold
- *   close   fed the reference's tokens turn by turn, the error of the logits against the unquantized run is at most the
- *           reference's, see test_golden.c
- *   info    run as well; what kvik does instead is printed beside the reason why it is not to be met */
+ *   close   the model computes the reference's tokens turn by turn; the error of the logits against the unquantized
+ *           run is at most the reference's, see test_golden.c
+ *   info    runs as well; the result of kvik is printed beside the reason why the case is not to be met */
 #include "base/json.h"
 #include "fmt/fmt.h"
 #include "kvik.h"
@@ -22,13 +24,13 @@
 enum { ROWS = 8, COLUMNS = 128, NAMES = 8 };
 
 static int n_exact, n_close, n_info, n_failed, n_ops, n_skipped, verbose;
-static size_t n_cells; /* of keys and values compared */
+static size_t n_cells; /* the number of compared keys and values */
 static const char *only;
-static size_t n_shown; /* hidden states and attentions compared */
+static size_t n_shown; /* the number of compared hidden states and attentions */
 
 struct named {
     char name[8];
-    kvik_cache *cache; /* copies share that of the first */
+    kvik_cache *cache; /* copies share the cache of the first */
     bool owner;
     kvik_batch *batch; /* NULL until it is first used */
 };
@@ -39,7 +41,7 @@ struct script {
     struct named cache[NAMES];
     uint32_t n;
     float *logits, *states, *weights, *embeds;
-    char why[512]; /* the first thing that is not as expected */
+    char why[512]; /* the first difference from the expectations */
 };
 
 static void differs(struct script *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -62,7 +64,7 @@ static const char *string(const json_t *o, const char *key)
     return json_string_value(json_object_get(o, key));
 }
 
-/* --- What an operation is given. */
+/* --- The inputs of an operation. */
 
 struct rect { /* rows of numbers */
     uint32_t rows, n;
@@ -126,7 +128,8 @@ static const struct tensor *tensor_of(struct script *s, const char *name)
     return t;
 }
 
-/* rows: [n][vocab] of ours and of the reference from row `at` on; skip: rows of no meaning, or NULL. */
+/* Compares logits. rows: [n][vocab] of ours and of the reference from row `at` on. skip: rows
+ * without meaning, or NULL. */
 static void compare_logits(struct script *s, const json_t *expect, size_t at, size_t n,
                            const float *ours, const uint8_t *seen)
 {
@@ -156,8 +159,8 @@ static int32_t argmax(const float *x, uint32_t n)
     return (int32_t)best;
 }
 
-/* What the file says of the rows, [batch][heads][tokens][dim], against the legacy form: the last columns of both, where
- * the mask shows a row and kvik still holds it. */
+/* Compares keys or values of the file, [batch][heads][tokens][dim], with the legacy form: the last
+ * columns of both, where the mask shows a row and kvik still holds it. */
 static void compare_plane(struct script *s, const kvik_legacy *l, uint32_t layer, bool values,
                           const struct tensor *t)
 {
@@ -263,7 +266,8 @@ static int open_cache(struct script *s, const json_t *op, kvik_cache **out)
     return e;
 }
 
-/* cells: [outer][rows * n][inner] of ours and of the reference, where the column is seen. */
+/* Compares cells: [outer][rows * n][inner] of ours and of the reference, where the mask shows the
+ * column. */
 static void compare_cells(struct script *s, const char *name, const float *ours, size_t outer,
                           const struct given *g, size_t heads, size_t inner)
 {
@@ -291,7 +295,7 @@ static void compare_cells(struct script *s, const char *name, const float *ours,
     n_shown++;
 }
 
-/* Room for what a forward shows besides logits; embeddings instead of ids. */
+/* Prepares room for the other outputs of a forward; takes embeddings instead of ids. */
 static void more(struct script *s, const json_t *op, const struct named *c, struct given *g,
                  kvik_outputs *out)
 {
@@ -353,7 +357,7 @@ static void op_forward(struct script *s, const json_t *op, size_t k, struct name
     compare_logits(s, expect, 0, (size_t)g.ids.rows * kept, s->logits, seen);
 }
 
-/* One more column: the chosen tokens, a one in the mask, positions that go on. */
+/* Adds one more column: the chosen tokens, ones in the mask, and the next positions. */
 static void next_column(struct given *g, const struct script *s)
 {
     uint32_t rows = g->ids.rows, w = g->mask.n;
@@ -456,7 +460,7 @@ static void op_to_legacy(struct script *s, const json_t *op, size_t k, struct na
     kvik_legacy_free(l);
 }
 
-/* The reference's tuple, as it is in the file. */
+/* Imports the reference's tuple as the file holds it. */
 static void op_from_legacy(struct script *s, const json_t *op, size_t k)
 {
     kvik_legacy_layer layer[8] = {0};
@@ -498,7 +502,7 @@ static void op_cache(struct script *s, const json_t *op, size_t k)
     if (open_cache(s, op, &c->cache) < 0) differs(s, "op %zu: %s", k, kvik_last_error());
 }
 
-/* Operations on all rows; false: no such name. */
+/* Runs an operation on all rows; false: there is no such operation. */
 static bool op_rows(const json_t *op, const char *what, kvik_batch *b, int *e)
 {
     struct rect r;
@@ -519,7 +523,8 @@ static bool op_rows(const json_t *op, const char *what, kvik_batch *b, int *e)
     else if (strcmp(what, "batch_repeat_interleave") == 0)
         *e = kvik_batch_repeat(b, (uint32_t)number(op, "repeats"));
     else
-        return strcmp(what, "activate_past_recording") == 0; /* every cache can go back */
+        /* Every cache of kvik can be cropped. */
+        return strcmp(what, "activate_past_recording") == 0;
     return true;
 }
 
@@ -565,9 +570,9 @@ static void run_op(struct script *s, const json_t *op, size_t k)
     if (c && c->batch) compare_cache(s, json_object_get(op, "expect"), k, c);
 }
 
-/* --- Lossy caches: the reference's tokens are fed, and errors compared. */
+/* --- Lossy caches: the model computes the reference's tokens, and errors are compared. */
 
-/* Logits of every generated step of every turn; returns how many there are. */
+/* Returns the number of generated steps of all turns and writes the logits of each. */
 static size_t forced(struct script *s, const json_t *ops, const json_t *cache, float *out)
 {
     kvik_cache *c = NULL;

@@ -1,5 +1,6 @@
-/* test_interchange.c - rows out and in again: the imported sequence goes on with the bits of the one it came from, under
- * windows, sinks and forks; codecs give what they hold; wrong rows are refused and change nothing. */
+/* test_interchange.c - export and import of KV rows. The imported sequence continues with the bits
+ * of the original, under windows, sinks and forks. Codecs export the values they hold. Wrong rows
+ * are refused and change nothing. */
 #include "base/base.h"
 #include "kvik.h"
 #include "testing.h"
@@ -73,7 +74,7 @@ static void round_trip(const char *path, const char *impl, const char *config, b
         assert_memory_equal(got, want, sizeof(float) * MORE * vocab);
     }
     int32_t *known = a->ids;
-    a->ids = NULL; /* rows without tokens go on the same */
+    a->ids = NULL; /* rows without token ids continue the same way */
     assert_int_equal(kvik_cache_import(to, a, &t), 0);
     if (exact) {
         go_on(to, t, vocab, got);
@@ -98,11 +99,12 @@ static void test_round_trip(void **state)
                "{\"backend\": \"quanto\", \"q_group_size\": 16, \"residual_length\": 16}", false);
     round_trip(GEMMA, "dynamic", NULL, true);
     round_trip(GEMMA, "hybrid", NULL, true);
-    round_trip(PHI3, "dynamic", NULL, true); /* past the length at which its frequencies change */
+    /* Beyond the length at which the model's frequencies change. */
+    round_trip(PHI3, "dynamic", NULL, true);
 }
 
-/* Rows under the window come without contents, also those that share a block with rows that have them: a crop computes
- * them again. */
+/* Rows under the window are imported without contents, also those that share a block with rows that
+ * have contents. A crop recomputes them. */
 static void crop_after(const char *path, const char *impl, const char *config)
 {
     kvik_model *m;

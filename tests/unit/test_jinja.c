@@ -8,7 +8,7 @@
 
 static json_t *vars;
 
-/* What our sentences say where the reference's are in other words. */
+/* Phrases of our error messages where the messages of Jinja2 use other words. */
 static const struct {
     const char *theirs, *ours;
 } words[] = {
@@ -64,7 +64,7 @@ static bool run_case(const json_t *c, bool strict)
     buf_init(&out, 1 << 20);
     int e = render(json_string_value(source), json_string_length(source), &out);
     bool ok;
-    if (refused && strict) /* by its name, and at a line */
+    if (refused && strict) /* refused by name and with a line number */
         ok = e == ERR_UNSUPPORTED && strncmp(err_last(), "line ", 5) == 0 &&
              strstr(err_last(), json_string_value(refused));
     else if (raises)
@@ -111,7 +111,7 @@ static void engine_cases(void **state)
     assert_int_equal(failed, 0);
 }
 
-/* Python's datetime.strftime of the same moments, ISO weeks around new year included. */
+/* Python's datetime.strftime of the same moments, including ISO weeks around new year. */
 static void moments(void **state)
 {
     (void)state;
@@ -172,7 +172,8 @@ static void moments(void **state)
     }
     struct buf out;
     buf_init(&out, 4096);
-    assert_int_equal(jinja_run(j, vars, NULL, NULL, &out, &marks), 0); /* the clock */
+    /* Without a given time the clock is used. */
+    assert_int_equal(jinja_run(j, vars, NULL, NULL, &out, &marks), 0);
     rendered_done(&marks);
     assert_true(out.len > 100);
     buf_done(&out);

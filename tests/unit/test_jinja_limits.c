@@ -1,5 +1,5 @@
-/* test_jinja_limits.c - templates are untrusted: bombs end in an error within a moment and with
- * bounded memory, and nothing but the template's data can be reached. */
+/* test_jinja_limits.c - templates are untrusted input. Template bombs end in an error quickly and
+ * with bounded memory, and templates reach only their own data. */
 #include "testing.h"
 
 #include "base/utf8.h"
@@ -40,7 +40,7 @@ static int render_vars(const char *src, size_t n, const json_t *vars, struct buf
     return e;
 }
 
-/* The template must fail, with a sentence, quickly, and leave nothing in the output. */
+/* Checks that the template fails with a message, quickly, and leaves nothing in the output. */
 static void must_fail_vars(const char *src, size_t n, const json_t *vars)
 {
     struct buf out;
@@ -60,7 +60,7 @@ static void must_fail(const char *src)
     must_fail_vars(src, strlen(src), empty);
 }
 
-/* A text of `times` copies of `unit` between head and tail. */
+/* Returns a text of `times` copies of `unit` between head and tail. */
 static char *repeated(const char *head, const char *unit, size_t times, const char *tail)
 {
     struct buf b;
@@ -220,7 +220,7 @@ static void sizes(void **state)
         must_fail(bomb[i]);
 }
 
-/* What the caller gives may be large or deep, too: an error or an answer, quickly. */
+/* Variables may be large or deep, too: the result is an error or an answer, quickly. */
 static void data(void **state)
 {
     (void)state;
@@ -249,7 +249,7 @@ static void data(void **state)
     json_decref(vars);
 }
 
-/* A long text built piece by piece costs its length, not the square. */
+/* A long text built piece by piece takes time in proportion to its length, not to the square. */
 static void accumulating(void **state)
 {
     (void)state;
@@ -266,7 +266,7 @@ static void accumulating(void **state)
     buf_done(&out);
 }
 
-/* Templates that look at the rest of the messages in every turn: long chats stay within limits. */
+/* Templates that look at the rest of the messages in every turn: long chats stay within the limits. */
 static void long_chat(void **state)
 {
     (void)state;
@@ -340,7 +340,7 @@ static void sandbox(void **state)
     buf_done(&out);
 }
 
-/* Sources that are no text, or too long. */
+/* Sources that are not text, or too long. */
 static void sources(void **state)
 {
     (void)state;
@@ -356,7 +356,7 @@ static void sources(void **state)
     must_fail_vars("{{ \0 }}", 7, empty);
 }
 
-/* Every allocation of a compile and a rendering fails once; each time all is given back. */
+/* Every allocation of a compilation and a rendering fails once; each time all memory is freed. */
 static void out_of_memory(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* The pure parts of the store: reach, edge, and the codec that only moves bytes. */
+/* test_kv_policy.c - the pure parts of the store: reach, edge, and the codec that only moves bytes. */
 #include "kv/kv_int.h"
 #include "model/preset.h"
 #include "testing.h"
@@ -37,8 +37,8 @@ static void test_reach(void **state)
     }
 }
 
-/* resid_length R as the reference's quantized cache has it: the first update is quantized whole,
- * later ones gather until R rows are held. */
+/* resid_length R as the quantized cache of Transformers has it: the first update is quantized
+ * whole, and later rows gather until there are R. */
 static void test_edge_by_hand(void **state)
 {
     (void)state;
@@ -63,7 +63,7 @@ static void test_edge_by_hand(void **state)
     assert_int_equal(kv_edge(&(struct kv_seal){.tile = 1, .resid = 1}, NULL, 0, 500), 500);
 }
 
-/* The walk as HF's QuantizedLayer does it, update after update. */
+/* Computes the edge as QuantizedLayer of Transformers does, update after update. */
 static uint32_t edge_slowly(uint32_t resid, uint32_t tile, const struct kv_turn *turn, uint32_t n,
                             uint32_t pos)
 {
@@ -147,14 +147,15 @@ static void test_shuffle(void **state)
                     }
             }
         }
-        assert_memory_not_equal(tile, raw, MIN(c->bytes(c, &s), block)); /* it does move rows */
+        /* The codec does move rows. */
+        assert_memory_not_equal(tile, raw, MIN(c->bytes(c, &s), block));
         free(raw);
         free(tile);
         free(back);
     }
 }
 
-/* Presets are rows of fields; sites of one kind share a group whatever their order in the model. */
+/* Presets are sets of fields. Sites of one kind share a group, whatever their order in the model. */
 static void test_presets(void **state)
 {
     (void)state;

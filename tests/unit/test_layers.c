@@ -1,5 +1,5 @@
-/* test_layers.c - models whose layers are not alike, against an oracle that knows no cache: it computes every token of
- * the text anew, in doubles, from the definition. */
+/* test_layers.c - models whose layers differ from each other, against an oracle without a cache.
+ * The oracle recomputes every token of the text in doubles, from the definition. */
 #include "test_layers.h"
 
 /* --- the oracle */
@@ -25,7 +25,8 @@ static void rmsnorm(const double *x, const float *w, double *y)
         y[i] = x[i] / sqrt(ss / HIDDEN + 1e-6) * (double)w[i];
 }
 
-/* The dot product of a query at distance `apart` with a key: what rotating both means. */
+/* Returns the dot product of a query with a key at distance `apart`, which is what rotating both
+ * gives. */
 static double dot(const double *q, const double *k, uint32_t dim, double apart)
 {
     double sum = 0;
@@ -37,7 +38,7 @@ static double dot(const double *q, const double *k, uint32_t dim, double apart)
     return sum;
 }
 
-/* Of one head at token p, over rows [0, n): out[dim]. */
+/* Computes attention of one head at token p over rows [0, n): out[dim]. */
 static void attend(const struct kind *l, struct reach r, const double *q, const double *k,
                    const double *v, uint32_t p, uint32_t n, double *out)
 {
@@ -46,7 +47,7 @@ static void attend(const struct kind *l, struct reach r, const double *q, const 
     uint32_t lo = r.window && p + 1 > r.window ? p + 1 - r.window : 0;
     memset(out, 0, l->dim * sizeof *out);
     for (uint32_t j = 0; j < n; j++) {
-        /* Sinks stand right before the window, once it has moved on. */
+        /* Sinks stand right before the window once the window has moved. */
         double at = j < lo ? MIN(p, r.sinks + r.window - 1) : p;
         score[j] = 0;
         if (j < lo && j >= r.sinks) continue;
@@ -72,10 +73,11 @@ static void mlp(float *const *w, double *h)
 }
 
 enum { WIDE = HEADS * HIDDEN };
-static double stream[TOKENS][HIDDEN], heard[HEARD][HIDDEN]; /* the residual stream; the encoder's */
+/* The residual stream of the decoder; that of the encoder. */
+static double stream[TOKENS][HIDDEN], heard[HEARD][HIDDEN];
 static double key[LAYERS][TOKENS * WIDE], value[LAYERS][TOKENS * WIDE];
 
-/* key[i], value[i]: of n rows of x. */
+/* Computes key[i] and value[i] of n rows of x. */
 static void remember(const struct kind *l, float *const *w, uint32_t i, double (*from)[HIDDEN],
                      uint32_t n)
 {
@@ -88,7 +90,8 @@ static void remember(const struct kind *l, float *const *w, uint32_t i, double (
     }
 }
 
-/* What a layer that sums adds at token t: from the definition, over all tokens before. */
+/* Computes the contribution of a recurrent layer at token t from the definition, over all tokens
+ * before. */
 static void sum_of(const struct kind *l, uint32_t i, uint32_t t, double *out)
 {
     uint32_t width = l->kv_heads * l->dim;
@@ -147,7 +150,7 @@ static void oracle(const struct spec *s, const struct weights *w, struct reach r
     }
 }
 
-/* --- the two compared */
+/* --- comparing model and oracle */
 static void compare(const char *what, const double *want, const float *got, uint32_t n)
 {
     double most = 0, off = 0;
@@ -165,7 +168,7 @@ static bool has(const struct spec *s, enum does does)
     return false;
 }
 
-/* A sequence; where a layer hears them, with the encoder's tokens. */
+/* Makes a sequence; if a layer attends to the encoder, with the encoder's tokens. */
 static int sequence(kvik_cache *c, const struct spec *s, const int32_t *ids, kvik_seq *out)
 {
     TRY(kvik_cache_new(c, out));
@@ -176,7 +179,8 @@ static int sequence(kvik_cache *c, const struct spec *s, const int32_t *ids, kvi
 static void run(const struct spec *s, const char *what, struct reach r, const char *impl,
                 const char *config)
 {
-    enum { SHORT = 17, CROPPED = 38 }; /* another sequence in the same steps; rows that stay */
+    /* Another sequence in the same steps; the rows that a crop keeps. */
+    enum { SHORT = 17, CROPPED = 38 };
     static const uint32_t chunks[] = {TOKENS, 23, 7};
     static double want[TOKENS * VOCAB], other[TOKENS * VOCAB];
     static float got[(TOKENS + SHORT) * VOCAB];
@@ -240,7 +244,7 @@ static void every_cache(const struct spec *s, const char *what)
     }
 }
 
-/* Layers without rotation beside rotated ones (SmolLM3, Cohere 2), first, in the middle and last. */
+/* Layers without rotation beside rotated ones (SmolLM3, Cohere 2): first, in the middle and last. */
 static void rotations(void **state)
 {
     (void)state;
@@ -260,7 +264,7 @@ static void one_kind(const char *what, struct kind a, struct kind b, struct kind
     every_cache(&(struct spec){4, {a, c, b, a}}, what);
 }
 
-/* Key-value heads and head dimensions differ by layer, each dimension with a rotation of its own. */
+/* Key-value heads and head dimensions differ by layer; each dimension has its own rotation. */
 static void shapes(void **state)
 {
     (void)state;
@@ -272,7 +276,8 @@ static void shapes(void **state)
     every_cache(&(struct spec){4, {narrow, wide, wide, middle}}, "narrow, wide, wide, middle");
 }
 
-/* Layers that share keys and values, and layers that share weights but not keys and values (Zamba 2). */
+/* Layers that share keys and values, and layers that share weights but not keys and values (Zamba
+ * 2). */
 static void shared(void **state)
 {
     (void)state;
@@ -295,7 +300,7 @@ static void states(void **state)
     run(&(struct spec){2, {sums, sums}}, "states alone", (struct reach){0, 0}, "dynamic", NULL);
 }
 
-/* Cross attention to rows that the encoder's phase wrote, beside attention to the text. */
+/* Cross attention to the rows that the encoder wrote, beside attention to the text. */
 static void phases(void **state)
 {
     (void)state;
@@ -306,7 +311,8 @@ static void phases(void **state)
     one_kind("an encoder and states", sums, attends, hears);
 }
 
-/* What tells of layers tells of every kind of site; what can hold rows only says so. */
+/* Reports that describe layers describe every kind of site; an operation that needs KV rows refuses
+ * other sites. */
 static void reports(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* test_layers.h - an architecture whose layers are what config.json says, in the words that a file in src/model/arch uses,
- * and a checkpoint of random weights for it. */
+/* test_layers.h - an architecture whose layers are listed in config.json, built from the words that
+ * a file in src/model/arch uses, and a checkpoint of random weights for it. */
 #pragma once
 #include "base/map.h"
 #include "fmt/fmt.h"
@@ -11,15 +11,16 @@
 
 enum { HIDDEN = 32, HEADS = 4, FFN = 40, VOCAB = 48, LAYERS = 4, TOKENS = 60, HEARD = 21 };
 
-/* What a layer does before its MLP: it attends, writing its own keys and values or reading those of another layer; it
- * adds a decaying sum over the text (a recurrent state); or it attends to what an encoder wrote. */
+/* The kinds of layers before their MLP. ATTENDS writes its own keys and values. BORROWS reads those
+ * of another layer. SUMS adds a decaying sum over the text (a recurrent state). HEARS attends to
+ * the rows that an encoder wrote. */
 enum does { ATTENDS, BORROWS, SUMS, HEARS };
-struct kind { /* of one layer */
+struct kind { /* the kind of one layer */
     bool rope;
     uint32_t kv_heads, dim;
     enum does does;
     uint32_t of;      /* BORROWS: the layer whose keys and values it reads */
-    uint32_t weights; /* 1 + the layer whose weights it has, too; 0: its own */
+    uint32_t weights; /* 1 + the layer whose weights this layer shares; 0: its own */
 };
 struct spec {
     uint32_t n;
@@ -38,7 +39,8 @@ static struct kind kind_of(const struct model *m, uint32_t layer)
     return (struct kind){v[0] != 0, v[1], v[2], (enum does)v[3], v[4], v[5]};
 }
 
-/* The sites: keys and values of layers that attend, two planes of a state, rows of the encoder. */
+/* Declares the sites: keys and values of layers that attend, two planes of a state, rows of the
+ * encoder. */
 static int declare(struct model *m)
 {
     for (uint32_t i = 0; i < m->n_layers; i++) {
@@ -78,7 +80,7 @@ static int layers_open(struct model *m)
     return 0;
 }
 
-/* The word of a recurrent state: sum = decay * sum + x; out = sum + what x was before. */
+/* The word of a recurrent state: sum = decay * sum + x; out = sum + the x of the step before. */
 struct sum {
     uint32_t number, width;
     const float *x;
@@ -125,7 +127,7 @@ static void mod_sum(struct graph *g, const struct model *m, uint32_t site, const
     graph_op(g, sum_run, a);
 }
 
-/* Queries over a site that something else writes. */
+/* Adds queries over a site that another layer or the encoder writes. */
 static void attend_only(struct graph *g, uint32_t i, uint32_t site, const struct block_attn *a,
                         const struct block_form *f, const struct block_buffers *b)
 {
@@ -168,7 +170,8 @@ static int layers_graph(const struct model *m, struct graph *g)
     return 0;
 }
 
-/* The encoder: keys and values of its tokens' embeddings, for every layer that hears. */
+/* Runs the encoder: keys and values of its tokens' embeddings, for every layer that attends to
+ * them. */
 static int layers_encode(const struct model *m, struct graph *g)
 {
     const struct block_layer *l = m->arch_weights;

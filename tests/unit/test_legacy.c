@@ -1,5 +1,6 @@
-/* test_legacy.c - the legacy form: out, through a file and in again, the batch goes on with the same bits; what windows and
- * chunks need of it; other programs' tuples; files and arrays that are wrong in every way. */
+/* test_legacy.c - the legacy form of the cache. After an export, a trip through a file and an
+ * import, the batch continues with the same bits. Windows and chunks; tuples of other programs;
+ * files and arrays that are wrong in every way. */
 #include "base/base.h"
 #include "fmt/fmt.h"
 #include "kvik.h"
@@ -39,7 +40,8 @@ static kvik_cache *open_cache(kvik_model *m, const char *implementation, const c
     return c;
 }
 
-/* pattern: 0 nothing masked, 1 on the left, 2 with holes and an end of its own. */
+/* Fills the mask. pattern: 0 nothing masked, 1 padding on the left, 2 holes and masked columns at
+ * the end. */
 static void fill(uint32_t vocab, int pattern)
 {
     for (uint32_t i = 0; i < ROWS; i++)
@@ -65,7 +67,7 @@ static void feed(kvik_batch *b)
     must(kvik_batch_forward(b, &in, NULL));
 }
 
-/* Logits of three more columns. */
+/* Computes the logits of three more columns. */
 static void go_on(kvik_batch *b, uint32_t vocab, float *logits)
 {
     for (uint32_t step = 0; step < 3; step++) {
@@ -109,7 +111,8 @@ static void same_form(const kvik_legacy *a, const kvik_legacy *b)
     }
 }
 
-/* tokens: what the first layer holds; with holes it may be more, since windows count tokens. */
+/* Exports and imports. tokens: the number the first layer holds; with holes it may be more, since
+ * windows count tokens. */
 static void round_trip(const char *model, const char *implementation, int pattern, uint32_t tokens)
 {
     char path[200];
@@ -143,7 +146,7 @@ static void round_trip(const char *model, const char *implementation, int patter
     go_on(d, vocab, got);
     if (memcmp(want, got, bytes) != 0) fail_msg("%s %s: bits", model, implementation);
     if (pattern ==
-        0) { /* as other programs write it: keys and values, and where the text is longer its length */
+        0) { /* as other programs write it: keys and values, and for a longer text its length */
         free(back->ids);
         free(back->attention_mask);
         back->ids = NULL;
@@ -181,7 +184,8 @@ static void test_round_trip(void **state)
     round_trip("llama-mha", "offloaded", 1, WIDE);
 }
 
-/* Encoded rows come out decoded: a plain cache that takes them goes on as the one that holds them encoded. */
+/* Quantized rows are exported dequantized. A plain cache that imports them continues as the
+ * quantized cache does. */
 static void test_encoded(void **state)
 {
     (void)state;
@@ -208,7 +212,8 @@ static void test_encoded(void **state)
         assert_true(u.seals > 0);
         go_on(b, vocab, want);
         go_on(d, vocab, got);
-        for (uint32_t i = 0; i < ROWS * vocab; i++) /* the first column: then tiles of its own */
+        /* The first column is equal; after it the tiles differ. */
+        for (uint32_t i = 0; i < ROWS * vocab; i++)
             if (!(fabsf(got[i] - want[i]) <= 1e-4f * (1 + fabsf(want[i]))))
                 fail_msg("%s: logit %u is %g, not %g", configs[k], i, got[i], want[i]);
         kvik_batch_close(b);
@@ -221,7 +226,7 @@ static void test_encoded(void **state)
     kvik_model_close(m);
 }
 
-/* --- Wrong ones. */
+/* --- Wrong arrays and files. */
 
 static void test_wrong_arrays(void **state)
 {
@@ -280,7 +285,7 @@ static void test_wrong_arrays(void **state)
     kvik_model_close(m);
 }
 
-/* The file again with one tensor or note changed. */
+/* Writes the file again with one tensor or note changed. */
 static void rewrite(const char *skip, const struct tensor *add, const char *length)
 {
     struct safetensors *s;
@@ -343,7 +348,7 @@ static void test_wrong_files(void **state)
         rewrite(cases[i].skip, cases[i].add.name ? &cases[i].add : NULL, cases[i].length);
         refused(kvik_legacy_load(other, m, &none), KVIK_FORMAT, cases[i].words);
     }
-    rewrite(NULL, NULL, NULL); /* no note: the mask says how many */
+    rewrite(NULL, NULL, NULL); /* without a note the mask gives the length */
     must(kvik_legacy_load(other, m, &none));
     assert_int_equal(none->length, WIDE);
     kvik_legacy_free(none);

@@ -1,5 +1,5 @@
-/* test_model.c - configurations and tensors that lie: each is one clear error, before anything is computed.
- * A tiny real checkpoint is copied with one thing changed. */
+/* test_model.c - wrong configurations and tensors: each gives one clear error before anything is
+ * computed. The tests copy a tiny real checkpoint and change one thing. */
 #include "base/base.h"
 #include "base/map.h"
 #include "kvik.h"
@@ -17,7 +17,7 @@ static void put(const char *name, const char *data, size_t n)
     assert_int_equal(file_write(path, data, n), 0);
 }
 
-/* The tiny model with `from` in config.json replaced by `to`. */
+/* Makes the tiny model with `from` in config.json replaced by `to`. */
 static void with_config(const char *from, const char *to)
 {
     char *text, *at;
@@ -104,7 +104,8 @@ static void unchanged_opens(void **state)
     kvik_model_close(m);
 }
 
-/* Every allocation of opening a model and a cache fails once; each is an error, nothing leaks. */
+/* Every allocation of opening a model and a cache fails once; each failure is an error, and nothing
+ * leaks. */
 static void allocation_failures(void **state)
 {
     (void)state;

@@ -1,5 +1,6 @@
-/* test_moe.c - the mixture of experts as a word: against a plain loop in double, ties and NaN in the router, a token's
- * bits whatever shares its step, and that experts nobody chose are never read (their weights are not readable). */
+/* test_moe.c - the mixture of experts as a word: equal to a plain loop in double; ties and NaN in
+ * the router; a token's bits are the same in every step; experts that no token chose are never read
+ * (their weights are unreadable pages). */
 #include "model/graph.h"
 #include "model/moe.h"
 #include "testing.h"
@@ -62,7 +63,7 @@ static struct moe layer(enum moe_route route)
                         .expert = expert};
 }
 
-/* out = the mixture of n rows, in one step of its own. */
+/* Computes the mixture of n rows in one step of its own. */
 static void run(const struct moe *moe, const float *in, uint32_t n, float *out)
 {
     struct model m = {.hidden = HIDDEN};
@@ -163,7 +164,7 @@ static void alone(void **state)
     }
 }
 
-/* Equal logits: the lowest experts, the others' weights may not even be read. */
+/* Of equal logits the lowest experts are chosen; the weights of the others are not even readable. */
 static void ties(void **state)
 {
     (void)state;
@@ -178,7 +179,7 @@ static void ties(void **state)
         struct moe moe = layer((enum moe_route)k);
         run(&moe, x[0], 2, out[0]);
     }
-    float nan[HIDDEN]; /* every logit is NaN: still two experts, and it shows */
+    float nan[HIDDEN]; /* every logit is NaN: two experts are still chosen, and the output is NaN */
     for (int i = 0; i < HIDDEN; i++)
         nan[i] = NAN;
     struct moe moe = layer(MOE_TOP_SOFTMAX);

@@ -1,6 +1,7 @@
-/* test_mxfp4.c - the four-bit experts of a Hugging Face file: their values after repacking are those the
- * format defines (two values per byte, the first in the low half; 2^(scale - 127) times the E2M1 value), experts
- * and alternating rows land where they belong, and files that lie are told so. */
+/* test_mxfp4.c - the four-bit experts of a Hugging Face file. After repacking they have the values
+ * the format defines: two values per byte, the first in the low half; 2^(scale - 127) times the
+ * E2M1 value. Experts and alternating rows land where they belong. Wrong files are refused with a
+ * message. */
 #include "fmt/fmt.h"
 #include "model/model.h"
 #include "testing.h"
@@ -38,7 +39,7 @@ static int clean(void **state)
     return rmdir(dir);
 }
 
-/* A model with the two tensors, or the first alone; blocks of the given type. */
+/* Makes a model with both tensors, or with the first alone; blocks of the given type. */
 static void with_file(struct model *m, enum dtype type, bool with_scales)
 {
     struct tensor t[2] = {

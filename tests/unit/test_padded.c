@@ -1,5 +1,6 @@
-/* test_padded.c - padded batches: a loop written by hand has the bits of kvik_generate, and a row those it has alone; what the
- * reference's forward refuses is refused with the numbers; what a forward shows; operations on rows; failures. */
+/* test_padded.c - padded batches. A loop written by hand has the bits of kvik_generate, and each
+ * row those it has alone. Inputs that the forward of Transformers refuses are refused with the
+ * numbers. Outputs of a forward, operations on rows, failures. */
 #include "test_padded.h"
 
 static int32_t best(const float *x, uint32_t n)
@@ -10,7 +11,8 @@ static int32_t best(const float *x, uint32_t n)
     return (int32_t)k;
 }
 
-/* A greedy loop over the public forward: logits [STEPS][ROWS][vocab], chosen ids [STEPS][ROWS]. */
+/* Runs a greedy loop over the public forward: logits [STEPS][ROWS][vocab], chosen ids
+ * [STEPS][ROWS]. */
 static void by_hand(struct bench *t, const uint8_t *mask, bool last_only, float *logits,
                     int32_t *chosen)
 {
@@ -31,7 +33,7 @@ static void by_hand(struct bench *t, const uint8_t *mask, bool last_only, float 
         kvik_outputs out = {.size = sizeof out, .logits = last_only ? to : all};
         must(kvik_batch_forward(t->b, &in, &out));
         for (uint32_t i = 0; i < ROWS; i++) {
-            uint32_t j = n - 1; /* the last column that is a token */
+            uint32_t j = n - 1; /* the last unmasked column */
             while (!t->mask[i * width + width - n + j])
                 j--;
             if (!last_only)
@@ -113,7 +115,7 @@ static void test_by_hand(void **state)
     same_as_generate("gpt2", "dynamic", NULL, HOLES, false);
 }
 
-/* --- Refusals: with the numbers, and nothing has changed. */
+/* --- Refusals: messages have the numbers, and nothing changes. */
 
 static void test_refusals(void **state)
 {
@@ -187,7 +189,7 @@ static void test_refusals(void **state)
     bench_close(&t);
 }
 
-/* --- What a forward shows. */
+/* --- Outputs of a forward. */
 
 static void test_outputs(void **state)
 {
@@ -218,7 +220,8 @@ static void test_outputs(void **state)
             for (uint32_t j = 0; j < 3; j++)
                 assert_memory_equal(some + (i * 3 + j) * t.vocab,
                                     all + (i * WIDE + columns[j]) * t.vocab, t.vocab * 4);
-        in.columns = columns + 1; /* rows whose only wanted column is masked, or not */
+        /* Rows whose only wanted column is masked, and rows where it is not. */
+        in.columns = columns + 1;
         in.n_columns = 1;
         columns[1] = 1;
         must(kvik_batch_reset(t.b));
@@ -226,7 +229,7 @@ static void test_outputs(void **state)
                                 &(kvik_outputs){.size = sizeof(kvik_outputs), .logits = some}));
         for (uint32_t i = 0; i < ROWS; i++)
             assert_memory_equal(some + i * t.vocab, all + (i * WIDE + 1) * t.vocab, t.vocab * 4);
-        must(kvik_batch_reset(t.b)); /* what entered the first layer, given as it is */
+        must(kvik_batch_reset(t.b)); /* the input of the first layer is passed back as embeddings */
         in.columns = NULL;
         in.ids = NULL;
         in.embeds = h;
@@ -240,7 +243,7 @@ static void test_outputs(void **state)
     }
 }
 
-/* A row that was changed behind the batch's back is noticed before anything is read of it. */
+/* A row whose sequence was changed outside the batch is noticed before anything is read. */
 static void test_behind_its_back(void **state)
 {
     (void)state;
@@ -260,13 +263,14 @@ static void test_behind_its_back(void **state)
     bench_close(&t);
 }
 
-/* A row that is masked in a call is not fed and has zeros; later it begins where the others are. */
+/* A row that is masked in a whole call computes nothing and has zeros as logits; later it starts in
+ * the column of the other rows. */
 static void test_idle_rows(void **state)
 {
     (void)state;
     struct bench t;
     uint8_t mask[ROWS * (WIDE + 2)] = {0};
-    bench_open(&t, "llama4", &SMALL); /* which counts padding */
+    bench_open(&t, "llama4", &SMALL); /* a model that counts padding */
     float *logits = malloc((size_t)ROWS * t.vocab * 4), *want = malloc((size_t)ROWS * t.vocab * 4);
     memset(mask + WIDE, 1, WIDE);
     kvik_inputs in = {.size = sizeof in,
@@ -291,7 +295,7 @@ static void test_idle_rows(void **state)
                        .logits_to_keep = 1};
     must(kvik_batch_forward(t.b, &in,
                             &(kvik_outputs){.size = sizeof(kvik_outputs), .logits = logits}));
-    must(kvik_batch_reset(t.b)); /* the same as one call */
+    must(kvik_batch_reset(t.b)); /* the same columns in one call */
     int32_t ids[ROWS * (WIDE + 2)] = {0};
     for (uint32_t i = 0; i < ROWS; i++) {
         memcpy(ids + i * (WIDE + 2), t.ids + i * WIDE, WIDE * sizeof *ids);
@@ -309,7 +313,7 @@ static void test_idle_rows(void **state)
 
 /* --- Operations on rows. */
 
-/* Logits of one more column. */
+/* Computes the logits of one more column. */
 static void next(kvik_batch *b, int32_t id, uint32_t vocab, float *logits)
 {
     uint32_t rows = kvik_batch_rows(b), n = kvik_batch_length(b);
@@ -351,7 +355,7 @@ static void operations(const char *model, const char *implementation)
     must(kvik_batch_copy(t.b, &d));
     next(d, 9, v, want);
     assert_int_equal(kvik_batch_length(t.b), WIDE);
-    must(kvik_batch_crop(d, -1)); /* and back */
+    must(kvik_batch_crop(d, -1)); /* crop back */
     next(d, 9, v, got);
     assert_memory_equal(got, want, (size_t)ROWS * v * 4);
     must(kvik_batch_crop(d, WIDE));
@@ -370,11 +374,11 @@ static void operations(const char *model, const char *implementation)
     next(d, 9, v, got);
     for (uint32_t i = 0; i < 4; i++)
         assert_memory_equal(got + i * v, want + pick[i / 2] * v, v * 4);
-    must(kvik_batch_crop(d, 3)); /* inside the padding of two rows */
+    must(kvik_batch_crop(d, 3)); /* a crop inside the padding of two rows */
     assert_int_equal(kvik_cache_length(t.c, kvik_batch_seq(d, 2)), 0);
     assert_int_equal(kvik_cache_length(t.c, kvik_batch_seq(d, 0)), 3);
     kvik_batch_close(d);
-    next(t.b, 9, v, got); /* the one that was copied went on untouched */
+    next(t.b, 9, v, got); /* the copied batch continued unchanged */
     assert_memory_equal(got, want, (size_t)ROWS * v * 4);
     must(kvik_batch_reset(t.b));
     assert_int_equal(kvik_batch_length(t.b), 0);
@@ -398,7 +402,7 @@ static void test_operations(void **state)
     operations("llama-mha", "offloaded");
 }
 
-/* The second column of a loop allocates nothing, nor do those after it. */
+/* The second column of a loop allocates nothing, and neither do later ones. */
 static void test_steps_allocate_nothing(void **state)
 {
     (void)state;
@@ -422,7 +426,7 @@ static void test_steps_allocate_nothing(void **state)
     bench_close(&t);
 }
 
-/* A budget that runs out: nothing has changed. */
+/* The budget runs out: nothing changes. */
 static void test_full(void **state)
 {
     (void)state;
@@ -438,7 +442,7 @@ static void test_full(void **state)
     must(kvik_batch_copy(t.b, &d));
     next(d, 9, t.vocab, want);
     kvik_batch_close(d);
-    for (int i = 0; i < 8 && e >= 0; i++) { /* others take what is left */
+    for (int i = 0; i < 8 && e >= 0; i++) { /* other sequences take the rest */
         kvik_inputs in = {.size = sizeof in, .ids = t.ids, .n = ROWS * WIDE};
         must(kvik_batch_open(t.c, 1, &other[i]));
         e = kvik_batch_forward(other[i], &in, NULL);
@@ -454,7 +458,7 @@ static void test_full(void **state)
     bench_close(&t);
 }
 
-/* Allocations that fail while a crop computes rows of a window again. */
+/* Allocations fail while a crop recomputes rows of a window. */
 static void test_crop_no_memory(void **state)
 {
     (void)state;

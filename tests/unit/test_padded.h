@@ -1,4 +1,5 @@
-/* test_padded.h - what the tests of padded batches share: three rows of nine columns under masks of every kind. */
+/* test_padded.h - three batch rows of nine columns under masks of every kind, shared by the tests
+ * of padded batches. */
 #pragma once
 #include "base/base.h"
 #include "kvik.h"
@@ -61,7 +62,7 @@ static const kvik_cache_config SMALL = {.size = sizeof SMALL,
                                         .max_cache_len = MOST,
                                         .step_tokens = 16};
 
-/* position_ids as generate() makes them. */
+/* Computes position_ids as generate() does. */
 static inline void count(const uint8_t *mask, uint32_t width, uint32_t n, int32_t *pos)
 {
     for (uint32_t i = 0; i < ROWS; i++)

@@ -1,5 +1,5 @@
-/* test_padded_generate.c - generate() over a padded batch: the reference's four ways to continue, rows that end early, new ids,
- * and the end of a text over a sink cache. */
+/* test_padded_generate.c - generate() over a padded batch: the four ways of Transformers to
+ * continue a batch, rows that end early, new ids, and the end of a text over a sink cache. */
 #include "test_padded.h"
 
 static void expect_rows(const kvik_result *r, const kvik_result *want, uint32_t skip)
@@ -37,9 +37,9 @@ static void continuations(const char *model, const char *implementation, uint32_
         .size = sizeof full, .ids = t.ids, .n = WIDE, .attention_mask = LEFT, .width = WIDE};
     must(kvik_batch_generate(t.b, &g, &full, NULL, &want));
     assert_int_equal(kvik_batch_length(t.b), WIDE + 3);
-    /* the same again: what is cached reaches beyond the ids */
+    /* The same call again: more columns are cached than there are ids. */
     refused(kvik_batch_generate(t.b, &g, &full, NULL, &r), KVIK_ARG, "9 ids for a batch of 12");
-    must(kvik_batch_crop(t.b, WIDE)); /* ids equal to what is cached */
+    must(kvik_batch_crop(t.b, WIDE)); /* the ids equal the cached ones */
     must(kvik_batch_generate(t.b, &g, &full, NULL, &again));
     for (uint32_t i = 0; i < ROWS; i++)
         if (strcmp(implementation, "quantized") && beams == 1)
@@ -49,7 +49,7 @@ static void continuations(const char *model, const char *implementation, uint32_
                                                                   : 0));
     if (beams == 1) expect_rows(again, want, 0);
     kvik_result_free(again);
-    /* a part is cached, full ids follow */
+    /* A part is cached, and full ids follow. */
     uint8_t part[ROWS * 5];
     for (uint32_t i = 0; i < ROWS; i++) {
         memcpy(head + i * past, t.ids + i * WIDE, past * sizeof *head);
@@ -80,7 +80,7 @@ static void continuations(const char *model, const char *implementation, uint32_
     if (beams == 1) expect_rows(r, want, past);
     assert_int_equal(kvik_batch_length(t.b), WIDE + 3);
     kvik_result_free(r);
-    /* and without */
+    /* And new ids without a mask. */
     must(kvik_batch_crop(t.b, past));
     more.attention_mask = NULL;
     refused(kvik_batch_generate(t.b, &g, &more, NULL, &r), KVIK_ARG,
@@ -112,7 +112,7 @@ static void test_continuations(void **state)
     continuations("llama-mha", "dynamic", 1, 3);
 }
 
-/* Rows that end early: their further columns are masked, and a full text whose mask says otherwise is computed. */
+/* Rows that end early: later columns are masked, and a full text with another mask is recomputed. */
 static void test_early_end(void **state)
 {
     (void)state;
@@ -128,7 +128,7 @@ static void test_early_end(void **state)
     kvik_inputs in = {
         .size = sizeof in, .ids = t.ids, .n = WIDE, .attention_mask = LEFT, .width = WIDE};
     must(kvik_batch_generate(t.b, &g, &in, NULL, &r));
-    g.eos_token_id[0] = r->row[1]->ids[WIDE + 1]; /* row 1 ends after two tokens, if not before */
+    g.eos_token_id[0] = r->row[1]->ids[WIDE + 1]; /* row 1 ends after two tokens at the latest */
     g.n_eos = 1;
     kvik_result_free(r);
     must(kvik_batch_reset(t.b));
@@ -144,7 +144,7 @@ static void test_early_end(void **state)
         assert_int_equal(kvik_cache_length(t.c, kvik_batch_seq(t.b, i)), rows);
     }
     assert_true(r->row[1]->n < WIDE + STEPS);
-    /* the sequences as the reference returns them, padded; the mask sees the padding */
+    /* The sequences as Transformers returns them, padded; the mask marks the padding. */
     uint32_t wide = n + 1;
     int32_t ids[ROWS * MOST];
     for (uint32_t i = 0; i < ROWS; i++)
@@ -170,7 +170,8 @@ static void test_early_end(void **state)
     bench_close(&t);
 }
 
-/* new ids: lengths count them alone, failures leave what was there, and what they follow decides what comes. */
+/* New ids: lengths count only them, failures leave the cached tokens, and the cached tokens decide
+ * the result. */
 static void test_append(void **state)
 {
     (void)state;
@@ -186,7 +187,7 @@ static void test_append(void **state)
     g.n_eos = 0;
     g.max_length = 8;
     g.output_logits = true;
-    g.repetition_penalty = 1.5; /* which sees the new ids alone */
+    g.repetition_penalty = 1.5; /* the penalty sees the new ids alone */
     memset(ones, 1, sizeof ones);
     feed(&t, LEFT);
     must(kvik_cache_fork(t.c, kvik_batch_seq(t.b, 1), &s));
@@ -202,7 +203,7 @@ static void test_append(void **state)
     must(kvik_batch_generate(t.b, &g, &in, NULL, &r));
     assert_memory_equal(r->row[0]->ids, want->row[0]->ids, 8 * sizeof *ids);
     assert_memory_equal(r->logits, want->logits, 5 * t.vocab * sizeof(float));
-    g.max_new_tokens = 60; /* as many as the cache still holds */
+    g.max_new_tokens = 60; /* as many as the cache has room for */
     kvik_result_free(r);
     in.width += 7;
     must(kvik_batch_generate(t.b, &g, &in, NULL, &r));
@@ -222,7 +223,8 @@ static void test_append(void **state)
     bench_close(&t);
 }
 
-/* Over a sink cache the guide's loop passes the last window_length ids: the same as the whole text. */
+/* Over a sink cache the loop of the Transformers guide passes the last window_length ids. The
+ * result equals that of the whole text. */
 static void test_sink_crop(void **state)
 {
     (void)state;
@@ -264,7 +266,7 @@ static void test_sink_crop(void **state)
             must(kvik_batch_generate(b[way], &g, &in, NULL, &r[way]));
             for (uint32_t i = 0; i < 2; i++) {
                 memcpy(ids[way][i] + n, r[way]->row[i]->ids + len, 5 * sizeof ***ids);
-                for (uint32_t u = 0; u < 4; u++) /* what a user says */
+                for (uint32_t u = 0; u < 4; u++) /* the messages of a user */
                     ids[way][i][n + 5 + u] = t.ids[(turn * 5 + u * 3 + i) % (ROWS * WIDE)];
                 assert_int_equal(kvik_cache_length(t.c, kvik_batch_seq(b[way], i)), n + 4 - 3 * i);
             }

@@ -1,6 +1,7 @@
-/* test_padded_random.c - random histories of padded batches against a plain model of them: per row a list of columns, each a
- * token or masked.  After every forward each row's logits are those of a sequence that was fed its tokens alone, bit for bit,
- * whatever crops, reorders, selections, repeats, copies and trips through the legacy form came before.
+/* test_padded_random.c - random histories of padded batches against a plain model of them: per
+ * batch row a list of columns, each a token or masked. After every forward the logits of a row are,
+ * bit for bit, those of a sequence of its tokens alone. The history has crops, reorders,
+ * selections, repeats, copies and trips through the legacy form.
  *
  *     build/test_padded_random [OPERATIONS [SEED]]     each model; default 80 and 1 */
 #include "base/base.h"
@@ -10,7 +11,7 @@
 #define MODELS "tests/golden/models/"
 enum { ROWS = 6, WIDE = 56, STEP = 9 };
 
-struct plain { /* what a batch must be */
+struct plain { /* the expected contents of a batch */
     uint32_t rows, length;
     int32_t id[ROWS][WIDE]; /* -1: masked */
 };
@@ -43,7 +44,7 @@ static uint32_t tokens(const struct plain *p, uint32_t row, int32_t *out)
     return k;
 }
 
-/* Logits of the last token of a row, fed alone. */
+/* Computes the logits of the last token of a row by itself. */
 static void alone(kvik_cache *c, const struct plain *p, uint32_t row, float *out)
 {
     int32_t ids[WIDE];
@@ -53,7 +54,7 @@ static void alone(kvik_cache *c, const struct plain *p, uint32_t row, float *out
     must(kvik_cache_drop(c, span.seq));
 }
 
-/* The same for a model that counts the padding before a row: all its columns in one call. */
+/* The same for a model that counts the padding before a row: computes all columns in one call. */
 static void in_one(kvik_cache *c, const struct plain *p, uint32_t row, uint32_t vocab, float *out)
 {
     static float all[WIDE * 512];
@@ -94,7 +95,7 @@ static void check(const struct pair *t, kvik_cache *of)
     }
 }
 
-/* New columns with random masks: padding in front is likely, holes are possible. */
+/* Adds new columns with random masks: padding in front is likely, holes are possible. */
 static void grow(struct plain *p, uint32_t n, uint32_t vocab)
 {
     uint32_t kind = draw(4);
@@ -188,7 +189,7 @@ static void repeat(struct pair *t)
     t->p.rows *= times;
 }
 
-/* Out, and in again in its place. */
+/* Exports the batch and imports it in its place. */
 static void legacy(kvik_cache *c, struct pair *t)
 {
     kvik_legacy *l;
@@ -204,7 +205,7 @@ static void run(const char *model, const char *implementation, const char *confi
     char path[200];
     kvik_model *m;
     kvik_cache *c, *oracle;
-    struct pair pair[2] = {{0}, {0}}; /* one, and a copy made some time ago */
+    struct pair pair[2] = {{0}, {0}}; /* a batch, and a copy made some time before */
     kvik_cache_config k = {.size = sizeof k,
                            .cache_implementation = implementation,
                            .cache_config = config,
@@ -215,7 +216,7 @@ static void run(const char *model, const char *implementation, const char *confi
     snprintf(path, sizeof path, MODELS "%s", model);
     must(kvik_model_open(path, &m));
     must(kvik_cache_open(m, &k, &c));
-    k.cache_implementation = "dynamic"; /* strategies that keep rows as they are agree */
+    k.cache_implementation = "dynamic"; /* all strategies that keep rows unquantized agree */
     k.max_sequences = 1;
     must(kvik_cache_open(m, &k, &oracle));
     counts_padding = strcmp(model, "llama4") == 0;
@@ -230,7 +231,7 @@ static void run(const char *model, const char *implementation, const char *confi
             break;
         case 1:
             pick(t, t->p.rows);
-            break; /* reorder */
+            break; /* as reorder */
         case 2:
             pick(t, 1 + draw(ROWS));
             break;

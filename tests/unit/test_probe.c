@@ -1,5 +1,6 @@
-/* test_probe.c - what a feed can carry besides ids (embeddings, positions) and show besides the last token's logits
- * (those of chosen tokens, hidden states): however it is cut into steps, batched, stored or offloaded. */
+/* test_probe.c - the other inputs of a forward besides ids (embeddings, positions) and the other
+ * outputs besides the last token's logits (logits of chosen tokens, hidden states). Results are the
+ * same however the forward is split into steps, batched, stored or offloaded. */
 #include "test_probe.h"
 
 static const char *const models[] = {"llama-mha", "gpt2",    "gemma2", "gemma3", "gpt-oss",
@@ -50,7 +51,8 @@ static void test_want(void **state)
     }
 }
 
-/* Rows of the embedding instead of ids give the bits of ids, and leave rows without one. */
+/* Rows of the embedding matrix instead of ids give the bits of ids, and the cached rows have no
+ * ids. */
 static void test_embeds(void **state)
 {
     (void)state;
@@ -60,7 +62,8 @@ static void test_embeds(void **state)
             size_t v = x->m->vocab, d = x->m->hidden;
             float *rows = array(N * d), *want = array(2 * v), *got = array(2 * v);
             dev_embed(x->dev, &x->m->embed, ids, N, rows);
-            if (strncmp(models[k], "gemma", 5) == 0) { /* the reference scales inside of it */
+            /* Transformers scales the embeddings inside the model. */
+            if (strncmp(models[k], "gemma", 5) == 0) {
                 struct exec_probe p = {.hidden = array((x->m->n_layers + 1) * N * d)};
                 struct exec_feed f = {.seq = fresh(x), .tok = ids, .n = N, .probe = &p};
                 feed(x, &f, 1, 0, NULL);
@@ -88,7 +91,8 @@ static void test_embeds(void **state)
         }
 }
 
-/* The rows' own positions are none; rotary positions all shifted by the same number mean nearly the same. */
+/* Positions equal to the rows' own change nothing. Rotary positions all shifted by one number mean
+ * nearly the same. */
 static void test_positions(void **state)
 {
     (void)state;
@@ -160,7 +164,8 @@ static void test_refused(void **state)
     f.tok = NULL;
     refuse(x, &f, ERR_ARG, "neither");
     close_way();
-    x = open_way("llama-mha", &(struct way){.config = window, .step = 16}); /* rows are gone */
+    /* The rows are evicted. */
+    x = open_way("llama-mha", &(struct way){.config = window, .step = 16});
     f.seq = fresh(x);
     f.tok = ids;
     feed(x, &f, 1, 0, NULL);
@@ -170,7 +175,8 @@ static void test_refused(void **state)
     close_way();
 }
 
-/* Hidden states are the same bits however the feed is cut, and what the head reads is the last of them. */
+/* Hidden states have the same bits however the forward is split, and the last hidden state is the
+ * input of the head. */
 static void test_hidden(void **state)
 {
     (void)state;
@@ -204,7 +210,7 @@ static void test_hidden(void **state)
     }
 }
 
-/* NaN and infinities in, NaN out, others untouched. */
+/* NaN and infinities at the input give NaN at the output and change no other sequence. */
 static void test_not_finite(void **state)
 {
     (void)state;
@@ -230,8 +236,8 @@ static void test_not_finite(void **state)
         }
 }
 
-/* Probabilities of tokens deep in a text, from a cache whose rows are mostly on disk, or under tiles; and what they do not
- * change: the logits. */
+/* Probabilities of tokens deep in a text, from a cache whose rows are mostly on disk, or quantized.
+ * Asking for them does not change the logits. */
 static void test_deep(void **state)
 {
     static const struct way way[] = {
@@ -297,7 +303,8 @@ static bool stop_at(void *ctx, uint64_t done, uint64_t total)
     return done < *(uint64_t *)ctx;
 }
 
-/* Rows that cannot be computed again are there after a feed of several steps that stops half way, reserved or not. */
+/* Rows that cannot be recomputed survive a forward of several steps that is cancelled in the
+ * middle, reserved or not. */
 static void test_cancelled(void **state)
 {
     static const char window[] = "{\"sliding_window\": 9}";
@@ -332,7 +339,7 @@ static void test_cancelled(void **state)
         }
 }
 
-/* Rows without ids are saved and loaded as others are. */
+/* Rows without ids are saved and loaded like others. */
 static void test_saved(void **state)
 {
     char path[] = "/tmp/kvik-probe-XXXXXX";
@@ -363,7 +370,8 @@ static void test_saved(void **state)
     unlink(path);
 }
 
-/* Everything at once, in two calls of four sequences; the rows of logits, hidden states and probabilities in one array. */
+/* Runs all inputs and outputs together, in two calls of four sequences. Returns logits, hidden
+ * states and probabilities in one array. */
 static float *everything(const struct way *w, size_t *n_out, bool *streamed)
 {
     enum { FIRST = 90, THEN = 70, ROWS = 4 };
@@ -436,14 +444,15 @@ static void test_everything(void **state)
     free(want);
 }
 
-/* What another sequence begins with is found by its ids, up to the first row that was fed without or at a position of its
- * own; whether that sequence lives or was kept. */
+/* A prefix of another sequence is found by its ids, up to the first row that was computed without
+ * an id or at a position of its own. The other sequence may be live or kept. */
 static void test_prefix(void **state)
 {
     static const struct {
         uint32_t first, odd,
-            embedded;         /* rows of ids, then odd ones, embeddings or moved; then ids */
-        uint32_t least, most; /* found */
+            /* Rows with ids, then rows of embeddings or moved positions, then rows with ids. */
+            embedded;
+        uint32_t least, most; /* the least and most tokens found */
     } way[] = {{90, 0, 0, 80, 89},
                {0, 90, 0, 0, 0},
                {0, 90, 1, 0, 0},
@@ -469,7 +478,7 @@ static void test_prefix(void **state)
             feed(x, &(struct exec_feed){.seq = a, .tok = ids + at, .n = 90 - at}, 1, 0, NULL);
         if (k % 2) assert_int_equal(kv_keep(x->kv, a), 0);
         assert_int_equal(exec_match(x, b, ids, 90, 0, &have), 0);
-        bool forgets = k / 2 >= countof(way); /* windows: what lies behind may be gone */
+        bool forgets = k / 2 >= countof(way); /* behind a window rows may be evicted */
         if (have > way[w].most || (have < way[w].least && !forgets))
             fail_msg("%s, way %zu: %u rows found", names[k / 2 / countof(way)], w, have);
         feed(x, &(struct exec_feed){.seq = b, .tok = ids + have, .n = 90 - have}, 1, 0, got);
@@ -482,7 +491,8 @@ static void test_prefix(void **state)
     }
 }
 
-/* A conversation takes rows without ids for what it says; where a tile or a window lost some of them it computes all again. */
+/* A conversation reuses rows without ids for the tokens it names. Where a tile or a window lost
+ * some of them, it recomputes all. */
 static void test_synced(void **state)
 {
     static const struct {

@@ -1,4 +1,5 @@
-/* test_probe.h - caches over the golden models, fed through exec: what test_probe*.c share. */
+/* test_probe.h - caches over the golden models, driven through exec. The tests test_probe*.c share
+ * it. */
 #pragma once
 #include "generate/handle.h"
 #include "kvik.h"
@@ -13,8 +14,8 @@ static kvik_cache *kc;
 
 struct way {
     const char *impl, *config, *compute, *on_full;
-    uint32_t step, chunk, threads, len; /* len: most rows, 0: MOST */
-    bool tight;                         /* little more memory than the least that opens */
+    uint32_t step, chunk, threads, len; /* len: the greatest number of rows; 0: MOST */
+    bool tight;                         /* a little more memory than the least that opens */
 };
 
 static inline struct exec *open_way(const char *name, const struct way *w)

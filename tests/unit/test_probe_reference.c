@@ -1,5 +1,6 @@
-/* test_probe_reference.c - hidden states, attention probabilities, embeddings and positions against what the
- * reference shows of the same models (tests/fixtures/make_probe.py), and the same bits under every strategy. */
+/* test_probe_reference.c - hidden states, attention probabilities, embeddings and positions against
+ * those of Transformers for the same models (tests/fixtures/make_probe.py), and the same bits under
+ * every strategy. */
 #include "test_probe.h"
 
 #include "fmt/fmt.h"
@@ -24,7 +25,8 @@ static int stop(void **state)
     return 0;
 }
 
-/* Within `part` of the largest value of the reference, or of 1 if that is more. */
+/* Checks that values are within `part` of the largest value of Transformers, or of 1 if 1 is
+ * larger. */
 static void near(const char *name, const char *what, const float *got, size_t n, float part)
 {
     char key[64];
@@ -49,7 +51,7 @@ static void take_ids(void)
         ids[i] = 3 + i * 37 % 50;
 }
 
-/* What one way of feeding shows. */
+/* The outputs of one way of computing. */
 struct shown {
     size_t n_first, n_attention, n_hidden;
     float *first, *attention, *hidden;
@@ -64,7 +66,7 @@ static struct shown show(struct exec *x, uint32_t chunk)
     struct exec_probe a = {.attention = s.first = array(s.n_first), .columns = PAST};
     struct exec_probe b = {.attention = s.attention = array(s.n_attention), .columns = ALL};
     b.hidden = s.hidden = array(s.n_hidden);
-    memset(s.attention, 0x7f, s.n_attention * sizeof *s.attention); /* all of it is written */
+    memset(s.attention, 0x7f, s.n_attention * sizeof *s.attention); /* every element is written */
     kv_seq seq = fresh(x), other = fresh(x);
     take_ids();
     const struct exec_feed one[] = {{.seq = seq, .tok = ids, .n = PAST, .probe = &a},
@@ -139,7 +141,8 @@ static void test_embeds(void **state)
     }
 }
 
-/* Low-bit rows: the same whatever the steps, no probability is lost, and with 8 bits nearly those of f32. */
+/* Quantized rows: the steps do not matter, probabilities sum to one, and with 8 bits they are close
+ * to those of f32. */
 static void test_quantized(void **state)
 {
     static const char *const config[] = {

@@ -1,7 +1,9 @@
-/* test_processors.c - every logits processor against vectors recorded from the reference: v5 (tests/golden/processors.*)
- * and 4.47 (processors-v4.*).  The same tokens removed, the rest within 1e-6; none is skipped.  Then what the vectors
- * do not show: the first token, padding, ids outside the vocabulary, filters over a large vocabulary against
- * plain oracles that sort, the order of all, no allocation. */
+/* test_processors.c - every logits processor against vectors recorded from Transformers: v5
+ * (tests/golden/processors.*) and 4.47 (processors-v4.*). The same tokens must be removed, and the
+ * other scores equal within 1e-6; no vector is skipped.
+ * Then the properties that the vectors do not show: the first token, padding, ids outside the
+ * vocabulary, filters over a large vocabulary against plain oracles that sort, the order of all
+ * processors, no allocation. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -54,7 +56,7 @@ static const uint8_t *tensor(const char *name, size_t *rows, size_t *vocab)
     return file.payload + json_integer_value(json_array_get(json_object_get(t, "data_offsets"), 0));
 }
 
-/* Each class of the reference: the option its first argument is, by name, and which arguments it has besides. */
+/* For each class of Transformers: the option that its first argument is, and its other arguments. */
 static const struct {
     const char *class, *argument, *option;
 } classes[] = {
@@ -85,7 +87,7 @@ static const struct {
     {"HammingDiversityLogitsProcessor", "diversity_penalty", "diversity_penalty"},
 };
 
-/* A config in which only this processor does anything. */
+/* Makes a configuration in which only this processor does anything. */
 static void configure(const char *name, const char *class, const json_t *args, kvik_generation *g)
 {
     json_t *o = json_pack("{s:b, s:i}", "do_sample", 1, "top_k", 0), *eos;
@@ -121,7 +123,7 @@ static size_t whole(const json_t *args, const char *key, size_t otherwise)
     return v ? (size_t)json_integer_value(v) : otherwise;
 }
 
-/* Groups of beams: what earlier groups of the same prompt chose in this step. */
+/* Groups of beams: appends the tokens that earlier groups of the same prompt chose in this step. */
 static size_t append_chosen(const json_t *v, size_t row, int32_t *ids)
 {
     const json_t *args = json_object_get(v, "args"), *all = json_object_get(v, "current_tokens");
@@ -132,7 +134,7 @@ static size_t append_chosen(const json_t *v, size_t row, int32_t *ids)
     return n;
 }
 
-/* The row a processor of the reference saw, as the chain is given it. */
+/* Makes the row that a processor of Transformers saw, in the form the chain takes. */
 static struct gen_row make_row(const json_t *v, size_t row, int32_t ids[128])
 {
     const json_t *args = json_object_get(v, "args");
@@ -217,15 +219,16 @@ static void test_v5(void **state)
     check_file("processors", 103);
 }
 
-/* None of the recorded inputs is one on which the releases differ (the length at which a long bias begins, left
- * padding under a penalty): all must agree. */
+/* None of the recorded inputs is one on which the releases differ (the length at which a long bias
+ * begins, left padding under a penalty), so all must agree. */
 static void test_v4(void **state)
 {
     (void)state;
     check_file("processors-v4", 99);
 }
 
-/* Random combinations of options through the reference's whole list of processors (tests/fixtures/chains). */
+/* Random combinations of options through the whole list of processors of Transformers
+ * (tests/fixtures/chains). */
 static void check_chain(const json_t *o, const char *line)
 {
     enum { N = 64 };
@@ -279,7 +282,7 @@ static void test_chains(void **state)
 }
 
 enum { VOCAB = 12 };
-/* One application of a config to scores 1, 2, 3, ... */
+/* Applies a configuration once to scores 1, 2, 3, ... */
 static void run(const char *config, struct gen_row row, float scores[VOCAB])
 {
     kvik_generation g;
@@ -288,7 +291,7 @@ static void run(const char *config, struct gen_row row, float scores[VOCAB])
     if (kvik_generation_set(&g, config) < 0) fail_msg("%s: %s", config, err_last());
     assert_int_equal(gen_validate(&g), 0);
     assert_int_equal(gen_chain_new(&g, VOCAB, &c), 0);
-    for (int again = 0; again < 2; again++) { /* scratch is clean after each call */
+    for (int again = 0; again < 2; again++) { /* the scratch is clean after each call */
         for (int i = 0; i < VOCAB; i++)
             scores[i] = (float)(i + 1);
         assert_int_equal(gen_chain_apply(c, &row, scores), 0);
@@ -302,7 +305,7 @@ static void run(const char *config, struct gen_row row, float scores[VOCAB])
 static const struct {
     const char *config;
     struct gen_row row;
-    const char *removed; /* which scores are gone, in hex digits of ids */
+    const char *removed; /* the removed scores, as hex digits of ids */
 } removals[] = {
 #define ROW(count, prompt, ...)                                                                    \
     {                                                                                              \
@@ -342,7 +345,7 @@ static const struct {
     {"{\"forced_eos_token_id\": [4, 5]}",
      {.ids = (const int32_t[]){1, 1}, .n = 2, .n_prompt = 1, .max_length = 4},
      ""},
-    /* what comes later in the order sees what earlier ones did */
+    /* A later processor sees the changes of earlier ones. */
     {"{\"forced_eos_token_id\": [4, 5], \"suppress_tokens\": [4]}",
      {.ids = (const int32_t[]){1, 1}, .n = 2, .n_prompt = 1, .max_length = 3},
      "012346789ab"},
@@ -449,7 +452,7 @@ static float noise(void)
     return (float)((double)(lcg >> 11) * 0x1p-53);
 }
 
-/* 0: smooth, 1: many ties, 2: one likely token, 3: all equal, 4: few finite ones */
+/* shape 0: smooth, 1: many ties, 2: one likely token, 3: all equal, 4: few finite ones */
 static void fill(int shape)
 {
     for (int i = 0; i < BIG; i++) {
@@ -500,7 +503,8 @@ static double probabilities(double *entropy)
     return max;
 }
 
-/* What is kept is a set of nearest tokens; its probability reaches the mass and would not without its farthest ones. */
+/* The kept set holds the nearest tokens. Its probability reaches the mass, and would not without
+ * its farthest tokens. */
 static void test_typical_large(void **state)
 {
     (void)state;
@@ -528,7 +532,7 @@ static void test_typical_large(void **state)
             assert_true(kept >= mass[k] - 1e-5);
             assert_true(kept - last <= mass[k] + 1e-5);
         }
-        filter("{\"typical_p\": 0.0001}", 40); /* the 40 nearest at least */
+        filter("{\"typical_p\": 0.0001}", 40); /* keeps at least the 40 nearest */
         double entropy, edge = 0;
         int n = 0, finite = 0;
         probabilities(&entropy);
@@ -589,7 +593,8 @@ static void test_toph_large(void **state)
             for (; top < 100 && order[top].far > -INFINITY; top++)
                 total += exp(order[top].far - order[0].far);
             for (int i = 0; i < top; i++) {
-                float p = (float)(exp(order[i].far - order[0].far) / total); /* rounded as there */
+                /* Rounded as in the processor. */
+                float p = (float)(exp(order[i].far - order[0].far) / total);
                 order[i].p = p > 0 ? -p * logf(p) : 0;
                 entropy += order[i].p;
             }
@@ -605,8 +610,8 @@ static void test_toph_large(void **state)
     }
 }
 
-/* All at once: the order is the reference's, a step allocates nothing, and running out of memory at the start is
- * told. */
+/* All processors at once: the order is that of Transformers, a step allocates nothing, and a failed
+ * allocation at the start is reported. */
 static const char everything[] =
     "{\"sequence_bias\": [[[3], 0.5], [[1, 3], 0.25]], \"encoder_repetition_penalty\": 1.1, "
     "\"repetition_penalty\": 1.1, \"no_repeat_ngram_size\": 3, \"encoder_no_repeat_ngram_size\": 4, "
@@ -658,7 +663,7 @@ static void test_everything(void **state)
     }
     assert_int_equal(mem_calls() - before, 0);
     gen_chain_drop(c);
-    g.do_sample = false; /* filters are of sampling */
+    g.do_sample = false; /* filters belong to sampling */
     assert_int_equal(gen_chain_new(&g, BIG, &c), 0);
     assert_int_equal(c->n, 14);
     gen_chain_drop(c);

@@ -1,7 +1,7 @@
-/* test_regime.c - longrope: a sequence longer than the length the model was first trained for has other rotary
- * frequencies in all its rows.  However a sequence came to its tokens - decoded across the threshold, in turns, cropped
- * back, forked, restored after a failure - the next logits are those of feeding the tokens to a new sequence, bit by
- * bit.  The golden model changes at 33 tokens. */
+/* test_regime.c - longrope: a sequence longer than the length the model was first trained for has
+ * other rotary frequencies in all its rows. The next logits are, bit for bit, those of the same
+ * tokens in a new sequence, however the sequence came to its tokens: decoded across the threshold,
+ * in turns, cropped, forked, or rolled back after a failure. The golden model changes at 33 tokens. */
 #include "base/base.h"
 #include "kvik.h"
 #include "testing.h"
@@ -61,7 +61,7 @@ static void feed(kvik_cache *c, kvik_seq s, uint32_t from, uint32_t to, float *l
     assert_int_equal(kvik_cache_length(c, s), to);
 }
 
-/* The logits after text[0..n), from a sequence that never held anything else. */
+/* Returns the logits after text[0..n), from a sequence that never held anything else. */
 static const float *want(uint32_t n)
 {
     static float *known[LONGEST + 1];
@@ -93,7 +93,7 @@ static const struct way ways[] = {
     {"offloaded_static, steps of 5", "offloaded_static", NULL, 5},
 };
 
-/* Fed by turns of `n` tokens: 1 is decoding. */
+/* Computes the text in turns of `n` tokens; 1 is decoding. */
 static void turns(void **state)
 {
     (void)state;
@@ -112,7 +112,7 @@ static void turns(void **state)
     free(got);
 }
 
-/* Every position's logits are those of the regime the whole feed ends in. */
+/* Logits of all positions are those of the regime in which the forward ends. */
 static void all_logits(void **state)
 {
     (void)state;
@@ -154,13 +154,14 @@ static void cropped(void **state)
     free(got);
 }
 
-/* Rows of a batch cross alone; forks and reorders carry the regime. */
+/* Rows of a batch cross the threshold by themselves; forks and reorders keep the regime. */
 static void together(void **state)
 {
     (void)state;
     float *got = malloc(3 * vocab * sizeof *got);
     for (size_t w = 0; w < countof(ways); w++) {
-        if (ways[w].impl && strstr(ways[w].impl, "static")) continue; /* reserves leave no room */
+        /* Reserves leave no room for forks. */
+        if (ways[w].impl && strstr(ways[w].impl, "static")) continue;
         kvik_cache *c = open_cache(ways[w].impl, ways[w].config, ways[w].step, 0);
         kvik_seq a = fresh(c), b = fresh(c), f;
         feed(c, a, 0, 30, NULL);
@@ -184,7 +185,7 @@ static void together(void **state)
     free(got);
 }
 
-/* A feed that crosses and fails leaves the sequence as it was. */
+/* A forward that crosses the threshold and fails leaves the sequence unchanged. */
 static void failed(void **state)
 {
     (void)state;
@@ -210,8 +211,8 @@ static void failed(void **state)
     free(got);
 }
 
-/* Lossy rows depend on the turns they came in: crossing makes one turn of all, and what comes back after a failure
- * has the turns it had. */
+/* Quantized rows depend on their turns. Crossing the threshold makes one turn of all tokens; a
+ * failure restores the old turns. */
 static void quantized(void **state)
 {
     (void)state;
@@ -252,7 +253,7 @@ static void quantized(void **state)
     free(got[1]);
 }
 
-/* Imported rows are of the regime of their number. */
+/* Imported rows have the regime of their number. */
 static void moved(void **state)
 {
     (void)state;
@@ -271,7 +272,8 @@ static void moved(void **state)
         assert_int_equal(kvik_cache_crop(c, t, 16), 0);
         feed(c, t, 16, 17, got);
         check("imported and cropped", got, 17);
-        /* a crop may leave the rows for the next forward to compute again; they are not exported then */
+        /* A crop may leave the rows for the next forward to recompute; such rows cannot be
+         * exported. */
         feed(c, t, 17, 40, NULL);
         assert_int_equal(kvik_cache_crop(c, t, 30), 0);
         kvik_snapshot *after = NULL;
@@ -293,7 +295,8 @@ static void moved(void **state)
     free(got);
 }
 
-/* Recomputing needs no second copy: a budget that holds the sequence holds it across the threshold. */
+/* Recomputing needs no second copy: a budget that holds the sequence is enough to cross the
+ * threshold. */
 static void budget(void **state)
 {
     (void)state;

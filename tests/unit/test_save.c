@@ -1,5 +1,6 @@
-/* test_save.c - sessions on disk: what is loaded goes on with the bits of what was saved, whatever the policy, the codec
- * and the place of its rows; what cannot be loaded is refused and says why; a second save writes what is new. */
+/* test_save.c - sessions on disk. A loaded session continues with the bits of the saved one, for
+ * every policy, codec and place of the rows. A session that cannot be loaded is refused with the
+ * reason. A second save writes only what is new. */
 #include "base/base.h"
 #include "base/map.h"
 #include "kvik.h"
@@ -50,7 +51,7 @@ static void forward(kvik_cache *c, kvik_seq s, const int32_t *t, uint32_t n, flo
     if (kvik_forward(c, &span, 1, false, logits) < 0) fail_msg("%s", kvik_last_error());
 }
 
-/* A turn, single tokens, another turn. */
+/* Appends a turn, single tokens, and another turn. */
 static kvik_seq converse(kvik_cache *c, uint32_t n)
 {
     kvik_seq s;
@@ -63,7 +64,7 @@ static kvik_seq converse(kvik_cache *c, uint32_t n)
     return s;
 }
 
-/* Single tokens and a turn. */
+/* Appends single tokens and a turn. */
 static void go_on(kvik_cache *c, kvik_seq s, uint32_t at, uint32_t vocab, float *logits)
 {
     for (uint32_t i = 0; i + 1 < MORE; i++)
@@ -128,8 +129,9 @@ static int count_dir(const char *path)
 
 struct scene {
     const char *model, *impl, *config;
-    const char *other, *other_config; /* the cache it is loaded into; NULL: one like the first */
-    uint64_t memory;                  /* of the second */
+    /* The cache that loads the session; NULL: one like the first. */
+    const char *other, *other_config;
+    uint64_t memory; /* memory limit of the second cache */
 };
 #define QUANTO "{\"backend\":\"quanto\",\"q_group_size\":16,\"residual_length\":16"
 #define HQQ                                                                                        \
@@ -183,13 +185,13 @@ static void same_bits(const struct scene *s, uint32_t n)
     go_on(b, y, n, vocab, got);
     if (memcmp(got, want, sizeof(float) * MORE * vocab) != 0)
         fail_msg("%s %s %s, %u tokens: other bits", s->model, s->impl, s->config, n);
-    /* Cropped, as the one that was saved. */
+    /* The loaded sequence can be cropped like the saved one. */
     assert_int_equal(kvik_cache_crop(a, x, n - 25), 0);
     if (kvik_cache_crop(b, y, n - 25) < 0) fail_msg("%s", kvik_last_error());
     forward(a, x, ids + n, 1, want);
     forward(b, y, ids + n, 1, got);
     assert_memory_equal(got, want, sizeof(float) * vocab);
-    /* And out of the second cache again. */
+    /* The second cache saves the sequence again. */
     forward(b, y, ids, 9, NULL);
     forward(a, x, ids, 9, NULL);
     save(b, &y, 1);
@@ -219,7 +221,7 @@ static void test_same_bits(void **state)
     }
 }
 
-/* Masked columns before a prompt are part of what rows are (Llama 4). */
+/* Masked columns before a prompt shape the rows of some models (Llama 4). */
 static void test_padding(void **state)
 {
     (void)state;
@@ -251,7 +253,8 @@ static void test_padding(void **state)
     kvik_model_close(m);
 }
 
-/* Rows cropped from a text with other frequencies are computed again, which a cache too short for such texts cannot. */
+/* Rows cropped from a text with other frequencies are recomputed. A cache too short for such texts
+ * cannot do so. */
 static void test_regimes(void **state)
 {
     (void)state;
@@ -275,7 +278,7 @@ static void test_regimes(void **state)
     kvik_model_close(m);
 }
 
-/* Rows without token ids, and rows that were never given. */
+/* Rows without token ids, and rows whose contents were never imported. */
 static void test_imported(void **state)
 {
     (void)state;
@@ -289,7 +292,7 @@ static void test_imported(void **state)
         kvik_seq s = converse(a, N), t, u;
         assert_int_equal(kvik_cache_export(a, s, &rows), 0);
         assert_int_equal(kvik_cache_import(a, rows, &t), 0);
-        if (i) { /* nobody goes on from rows that came from elsewhere, also after a save */
+        if (i) { /* imported rows are no prefix for other sequences, also after a save */
             unlink(file);
             save(a, &t, 1);
             u = load(b);
@@ -319,7 +322,7 @@ static void test_imported(void **state)
 
 /* --- A directory of prompts ---------------------------------------------------------------- */
 
-/* What a directory gives of a prompt, cut anywhere, goes on as computed from the beginning. */
+/* A prefix from the directory, cropped anywhere, continues like one computed from the beginning. */
 static void prefixes(const char *impl, const char *config, bool cuts, uint32_t tile)
 {
     char path[128];
@@ -336,7 +339,7 @@ static void prefixes(const char *impl, const char *config, bool cuts, uint32_t t
     assert_int_equal(kvik_prefix_save(a, path, s, 0), 0);
     forward(a, s, ids + N, 20, NULL);
     assert_int_equal(kvik_prefix_save(a, path, s, 0), 0);
-    assert_int_equal(count_dir(path), 1); /* added to */
+    assert_int_equal(count_dir(path), 1); /* the file was extended */
     static const uint32_t common[] = {15, 16, 40, 48, 129, N, N + 20};
     for (size_t i = 0; i < countof(common); i++) {
         kvik_seq fresh;
@@ -357,7 +360,8 @@ static void prefixes(const char *impl, const char *config, bool cuts, uint32_t t
         kvik_cache_drop(a, fresh);
         kvik_cache_drop(b, t);
     }
-    /* Others do not replace it, and the oldest goes when there is too much. */
+    /* Other prompts do not replace the file. The oldest file is evicted when the directory exceeds
+     * its limit. */
     assert_int_equal(kvik_cache_reset(a, s), 0);
     forward(a, s, ids + 7, N, NULL);
     assert_int_equal(kvik_prefix_save(a, path, s, 0), 0);
@@ -419,8 +423,8 @@ static void test_branches(void **state)
     kvik_model_close(m);
 }
 
-/* Many saves of a conversation that grows: each writes about its own rows, and the file stays within twice of what it
- * holds. */
+/* Saves a growing conversation many times. Each save writes about its own rows, and the file stays
+ * within twice the size of its contents. */
 static void test_grows(void **state)
 {
     (void)state;
@@ -448,7 +452,7 @@ static void test_grows(void **state)
     unlink(file);
     save(a, &fresh, 1);
     assert_true(grown <= 3 * bytes());
-    off_t same = bytes(); /* nothing new: the manifest alone */
+    off_t same = bytes(); /* nothing is new: only the manifest is written */
     save(a, &fresh, 1);
     assert_true(bytes() - same < same / 2);
     kvik_cache_close(a);
@@ -542,7 +546,7 @@ static void test_refusals(void **state)
 
 /* --- Fine-tunes ----------------------------------------------------------------------------- */
 
-/* A copy of the model under another name, with one byte of its weights changed or none. */
+/* Copies the model under another name, with one byte of its weights changed or none. */
 static void copy_model(const char *to, size_t change)
 {
     static const char *const part[] = {"config.json", "model.safetensors"};
@@ -575,7 +579,7 @@ static void test_fine_tunes(void **state)
     assert_int_equal(kvik_cache_length(b, load(b)), 20);
     kvik_cache_close(b);
     kvik_model_close(other);
-    static const size_t change[] = {1, 700}; /* of the last tensor */
+    static const size_t change[] = {1, 700}; /* offsets into the last tensor */
     for (size_t i = 0; i < countof(change); i++) {
         copy_model(path, change[i]);
         other = open_model(path);

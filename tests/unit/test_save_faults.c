@@ -1,7 +1,7 @@
-/* test_save_faults.c - a session file against everything that can happen to it: every byte changed, every length cut,
- * every call to the system failing, the process killed at every call and at any time.  What is loaded is the old or the new
- * session, bit for bit, or an error that leaves the cache alone.  KVIK_TEST_LONG=1 tries all of it, else a part where
- * all would take long. */
+/* test_save_faults.c - a session file under every kind of fault: every byte changed, every length
+ * truncated, every system call failing, the process killed at every call and at any time. A load
+ * gives the old or the new session, bit for bit, or an error that leaves the cache unchanged.
+ * KVIK_TEST_LONG=1 tries every case; otherwise slow tests try a part. */
 #include "base/durable.h"
 #include "base/map.h"
 #include "kvik.h"
@@ -43,7 +43,7 @@ static void forward(kvik_cache *c, kvik_seq s, const int32_t *t, uint32_t n, flo
     if (kvik_forward(c, &span, 1, false, logits) < 0) fail_msg("%s", kvik_last_error());
 }
 
-/* The logits of one token more, on a fork. */
+/* Computes the logits of one more token, on a fork. */
 static void peek(kvik_cache *c, kvik_seq s, float *logits)
 {
     kvik_seq f;
@@ -62,7 +62,8 @@ static void must_save(int which)
     if (save(which) < 0) fail_msg("save: %s", kvik_last_error());
 }
 
-/* What the file is: 0 old, 1 new, bit for bit, or a negative code; the cache holds afterwards what it held. */
+/* Returns the state of the file: 0 old, 1 new, bit for bit, or a negative error. The cache must
+ * hold afterwards what it held before. */
 static int state_of(bool bits)
 {
     static float got[VOCAB];
@@ -116,7 +117,7 @@ static bool all(void)
 
 /* --- Bytes ---------------------------------------------------------------------------------- */
 
-/* Each `step`-th byte with three masks; how many were not refused. */
+/* Changes each `step`-th byte with three masks. Returns how many changes were not refused. */
 static size_t flip(size_t step, int newest)
 {
     static const char masks[] = {0x01, (char)0x80, (char)0xff};
@@ -154,7 +155,7 @@ static void test_flips(void **state)
     assert_true(n <= 64 << 10);
     assert_int_equal(flip(1, 0), 0); /* every one is refused */
     must_save(1);
-    flip(all() ? 1 : 31, 1); /* those that no longer count may change */
+    flip(all() ? 1 : 31, 1); /* bytes of superseded saves may change */
     assert_live_unharmed();
 }
 
@@ -183,7 +184,8 @@ static void test_cuts(void **state)
     assert_live_unharmed();
 }
 
-/* Bytes behind the end are what a save that was interrupted leaves: the session is whole, and saved again. */
+/* Bytes behind the end are the remains of an interrupted save: the session is complete and can be
+ * saved again. */
 static void test_tail(void **state)
 {
     (void)state;
@@ -220,9 +222,9 @@ static void test_foreign(void **state)
     put_all(data, n);
     assert_int_equal(state_of(false), KVIK_UNSUPPORTED);
     assert_non_null(strstr(kvik_last_error(), "version 2"));
-    assert_int_equal(save(1), KVIK_UNSUPPORTED); /* nor written over */
+    assert_int_equal(save(1), KVIK_UNSUPPORTED); /* the file is not overwritten */
     data[8] = 1;
-    data[n / 2] ^= 1; /* a damaged one is replaced */
+    data[n / 2] ^= 1; /* a damaged file is replaced */
     put_all(data, n);
     must_save(1);
     assert_int_equal(state_of(true), 1);
@@ -231,11 +233,11 @@ static void test_foreign(void **state)
 
 /* --- Calls that fail ------------------------------------------------------------------------ */
 
-/* How a save begins: with no file, with the old session, with one that a save was interrupted in, with one of which
- * most does not count. */
+/* The states in which a save begins: no file, the old session, the old session after an interrupted
+ * save, and a file most of which is superseded. */
 enum { NONE, ADD, TAIL, ANEW, WAYS };
 
-static char *grown; /* the old session in a file of which most does not count */
+static char *grown; /* the old session in a file most of which is superseded */
 static size_t n_grown;
 
 static void begin(int way)
@@ -346,7 +348,7 @@ static void test_no_memory(void **state)
 
 /* --- Kills ---------------------------------------------------------------------------------- */
 
-/* A child saves; it is killed at its own call `at` (0: by us, after some time). */
+/* A child process saves and is killed at its own call `at` (0: by the parent, after some time). */
 static void kill_one(int way, uint64_t at, bool half, long nanoseconds)
 {
     int status;
@@ -390,8 +392,8 @@ static void test_kills(void **state)
 
 /* --- Power cuts ----------------------------------------------------------------------------- */
 
-/* What a save asked of the disk, in order.  After a power cut all before the last sync that returned is there, and of
- * what came after it anything. */
+/* The disk operations of a save, in order. After a power cut, everything before the last completed
+ * sync is on disk; of the later operations any part may be. */
 static struct op {
     enum durable_call call;
     uint64_t at;
@@ -416,7 +418,8 @@ static void apply(int fd, const struct op *o, bool half)
     assert_int_equal(pwrite(fd, o->data, n, (off_t)o->at), n);
 }
 
-/* The file after a cut before op `end`: of those after the last sync, what `pick` and `half` say by bits. */
+/* Builds the file after a power cut before operation `end`. The bits of `pick` and `half` choose
+ * which operations after the last sync reached the disk, and which in half. */
 static void cut_power(const char *base, size_t n_base, size_t end, uint32_t pick, uint32_t half)
 {
     size_t synced = 0;
@@ -463,7 +466,7 @@ static void test_power_cuts(void **state)
             free(ops[i].data);
         mem_free(base);
     }
-    begin(NONE); /* a new file is synced before it has its name, and its directory after */
+    begin(NONE); /* A new file is synced before it gets its name, and its directory after that. */
     n_ops = 0;
     durable_trace = on_op;
     must_save(1);
@@ -481,7 +484,7 @@ static void test_locked(void **state)
     int fd = open(file, O_RDWR);
     assert_int_equal(flock(fd, LOCK_EX), 0);
     assert_int_equal(save(1), KVIK_BUSY);
-    assert_int_equal(state_of(true), 0); /* reading is free */
+    assert_int_equal(state_of(true), 0); /* loading works */
     close(fd);
     must_save(1);
     assert_int_equal(state_of(true), 1);
@@ -511,7 +514,7 @@ static int set_up(void **state)
     assert_int_equal(kvik_cache_new(into, &live), 0);
     forward(into, live, ids + 3, OLD, NULL);
     peek(into, live, live_want);
-    for (kvik_usage u = {.size = sizeof u};;) { /* until the next save would begin anew */
+    for (kvik_usage u = {.size = sizeof u};;) { /* until the next save would start a new file */
         kvik_seq s;
         char *json;
         int e = grown ? kvik_session_describe(file, &json) : 0;

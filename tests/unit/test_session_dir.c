@@ -1,6 +1,6 @@
-/* test_session_dir.c - session files beside what other people and processes do in a directory: a file that is replaced
- * while it is opened, temporary files of others, a directory of prompts that somebody keeps conversations in, rows that
- * rotted, manifests that lie about places. */
+/* test_session_dir.c - session files while other people and processes use the directory: a file
+ * that is replaced while it is being opened, temporary files of others, a directory of prompts that
+ * also holds somebody's conversations, rows with bit rot, manifests with wrong places. */
 #include "base/durable.h"
 #include "base/map.h"
 #include "kvik.h"
@@ -49,7 +49,7 @@ static void save(kvik_cache *c, const char *path, kvik_seq s, const char *note)
     if (kvik_cache_save(c, path, &s, 1, note) < 0) fail_msg("%s", kvik_last_error());
 }
 
-/* The note of a session of n tokens. */
+/* Checks that the file is a session of n tokens with this note. */
 static void assert_session(kvik_cache *c, const char *path, uint32_t n, const char *note)
 {
     char *text;
@@ -85,15 +85,16 @@ static void clear(const char *path)
     if (d) closedir(d);
 }
 
-/* --- Others at the same file ------------------------------------------------------------------ */
+/* --- Other processes at the same file */
 
-static void on_opened(const char *path) /* another process' save ends just now */
+static void on_opened(const char *path) /* the save of another process ends just now */
 {
     durable_opened = NULL;
     assert_int_equal(rename(other, path), 0);
 }
 
-/* What was added to a file that had lost its name meanwhile would be lost, and the save have said that it is there. */
+/* If a save appended to a file that has lost its name, the data would be lost although the save
+ * reported success. */
 static void test_replaced(void **state)
 {
     (void)state;
@@ -112,13 +113,13 @@ static void test_replaced(void **state)
 static kvik_cache *writer;
 static kvik_seq more;
 
-static void on_read(const char *path) /* another process adds to it just now */
+static void on_read(const char *path) /* another process appends to the file just now */
 {
     durable_opened = NULL;
     save(writer, path, more, "more");
 }
 
-/* A reader holds no lock: the manifest it finds may be newer than the size it has seen. */
+/* A reader holds no lock, so the manifest it finds may be newer than the file size it has seen. */
 static void test_grows_while_read(void **state)
 {
     (void)state;
@@ -140,7 +141,8 @@ static void test_temporary(void **state)
     size_t n;
     kvik_cache *c = open_cache("dynamic", NULL);
     kvik_seq s = feed(c, ids, 20);
-    assert_int_equal(file_write(tmp, "left", 4), 0); /* by a process that died; readable by all */
+    /* Left by a process that died; readable by all. */
+    assert_int_equal(file_write(tmp, "left", 4), 0);
     assert_int_equal(chmod(tmp, 0666), 0);
     save(c, file, s, "private");
     assert_int_equal(stat(file, &st), 0);
@@ -154,7 +156,7 @@ static void test_temporary(void **state)
     assert_int_equal(n, 8);
     assert_memory_equal(text, "precious", 8);
     mem_free(text);
-    assert_int_equal(stat(tmp, &st), 0); /* and it is not ours to remove */
+    assert_int_equal(stat(tmp, &st), 0); /* the file belongs to others and must stay */
     kvik_cache_close(c);
     clear(dir);
 }
@@ -169,7 +171,8 @@ static int64_t find(kvik_cache *c, const int32_t *t, uint32_t n)
     return have;
 }
 
-/* Somebody's conversation there is found, and neither renamed, nor written to, nor removed. */
+/* A conversation that somebody keeps in the directory is found, and is neither renamed, nor written
+ * to, nor removed. */
 static void test_neighbours(void **state)
 {
     (void)state;
@@ -191,7 +194,7 @@ static void test_neighbours(void **state)
     clear(prompts);
 }
 
-/* A prompt is one turn: where that counts, rows of other turns are other rows. */
+/* A prompt is one turn. Where turns matter, rows of other turns are different rows. */
 static void test_turns(void **state)
 {
     (void)state;
@@ -207,7 +210,7 @@ static void test_turns(void **state)
     clear(prompts);
 }
 
-/* Rows that rotted: the file goes, so that it does not hide others from every later look. */
+/* Bit rot in rows: the file is removed, so that it does not hide other files from later look-ups. */
 static void test_rot(void **state)
 {
     (void)state;
@@ -230,7 +233,7 @@ static void test_rot(void **state)
     clear(prompts);
 }
 
-/* --- Manifests that lie ----------------------------------------------------------------------- */
+/* --- Manifests with wrong contents */
 
 struct bytes {
     struct session_io io;
@@ -269,7 +272,7 @@ static void assert_lie(struct bytes *b, struct session *s, const char *word)
     if (!strstr(err_last(), word)) fail_msg("%s", err_last());
 }
 
-/* Blocks that overlap would make a small file cost as much to check as a large one. */
+/* Overlapping blocks would make a small file as expensive to check as a large one. */
 static void test_places(void **state)
 {
     (void)state;
@@ -286,7 +289,7 @@ static void test_places(void **state)
     p[1].at = p[0].at + 1;
     assert_lie(&b, &s, "overlap");
     p[1] = was;
-    p[1].at = p[0].at; /* the same place and other contents */
+    p[1].at = p[0].at; /* the same place with other contents */
     assert_lie(&b, &s, "overlap");
     p[1] = was;
     p[1].at = s.manifest_at - 1;

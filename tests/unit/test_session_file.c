@@ -1,13 +1,13 @@
-/* test_session_file.c - sequences of synthetic groups (full, window with sinks, tiles, states, frozen rows) through a
- * session file in memory: every byte that their next token can read, into blocks of any size.
- * KVIK_CORPUS=DIR writes such files, the seeds of the fuzz target. */
+/* test_session_file.c - sequences of synthetic groups (full, window with sinks, tiles, states,
+ * frozen rows) through a session file in memory: every byte that the next token can read, into
+ * blocks of any size. KVIK_CORPUS=DIR writes such files, the seeds of the fuzz target. */
 #include "../fuzz/session_store.h"
 #include "base/map.h"
 #include "testing.h"
 
 static uint8_t one[STORE_FILE], two[STORE_FILE];
 
-/* Lengths that end in the middle of blocks, tiles and windows. */
+/* Makes a sequence whose lengths end in the middle of blocks, tiles and windows. */
 static kv_seq make(struct kv *kv, uint32_t len, uint32_t cross)
 {
     kv_seq s;
@@ -31,7 +31,8 @@ static void load_one(struct kv *kv, const uint8_t *data, size_t n, kv_seq *out)
     session_done(&s);
 }
 
-/* Chunks of a sequence are all that its next token can read: two files are equal if and only if the sequences are. */
+/* The chunks of a sequence hold everything its next token can read, so two files are equal if and
+ * only if their sequences are. */
 static void round_trip(uint32_t rows_a, uint32_t rows_b, uint32_t len, uint32_t cross)
 {
     struct kv *a = store_open(rows_a), *b = store_open(rows_b);
@@ -45,11 +46,11 @@ static void round_trip(uint32_t rows_a, uint32_t rows_b, uint32_t len, uint32_t 
     assert_int_equal(has.regime, 7);
     assert_true(kv_salt_same(&had, &has));
     assert_int_equal(kv_cross_len(b, t), cross);
-    /* What the loaded one goes on with, next to what the first goes on with. */
+    /* The loaded sequence continues like the saved one. */
     assert_int_equal(store_step(a, s, 40, false, true), 0);
     assert_int_equal(store_step(b, t, 40, false, true), 0);
     assert_true(kv_check(b));
-    if (rows_a == 16 && rows_b == 16) { /* else rows not given are noted */
+    if (rows_a == 16 && rows_b == 16) { /* otherwise the image lists rows without contents */
         assert_int_equal(store_save(a, &s, 1, &f), 0);
         assert_int_equal(store_save(b, &t, 1, &g), 0);
         assert_int_equal(f.n, g.n);
@@ -87,7 +88,7 @@ static void test_round_trip(void **state)
             round_trip(rows[k / 3], rows[k % 3], lens[i], i % 2 ? 37 : 0);
 }
 
-/* What an image may say wrongly, with checksums that are right. */
+/* Images with wrong contents and right checksums. */
 static void test_images_are_checked(void **state)
 {
     (void)state;
@@ -112,7 +113,7 @@ static void test_images_are_checked(void **state)
     bad[4].turn_open = true;
     bad[5].unseen = unseen;
     bad[6].tok = tok;
-    bad[7].len = 140; /* its last blocks are others */
+    bad[7].len = 140; /* the last blocks differ */
     bad[7].n_turns = 0;
     for (size_t i = 0; i < countof(bad); i++) {
         im = bad[i];
@@ -134,7 +135,7 @@ static void test_group_text(void **state)
     struct kv *a = store_open(16), *b = store_open(64);
     for (uint32_t i = 0; i < kv_n_groups(a); i++) {
         kv_group_text(a, i, text);
-        kv_group_text(b, i, other); /* blocks do not matter */
+        kv_group_text(b, i, other); /* block sizes do not matter */
         assert_string_equal(text, other);
         for (uint32_t k = 0; k < i; k++) {
             kv_group_text(a, k, other);

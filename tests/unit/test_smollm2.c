@@ -1,6 +1,6 @@
-/* test_smollm2.c - the real model against the reference run on the same weights (tests/fixtures/smollm2, made by
- * scripts/make-fixtures.py): greedy tokens in exact compute, logits, and how far fast compute strays (KLD over the
- * evaluation text, design bound 5e-4). */
+/* test_smollm2.c - the real model against Transformers with the same weights
+ * (tests/fixtures/smollm2, made by scripts/make-fixtures.py): greedy tokens in exact compute,
+ * logits, and the distance of fast compute (KLD over the evaluation text, at most 5e-4 by design). */
 #include "base/json.h"
 #include "base/map.h"
 #include "fmt/fmt.h"
@@ -94,7 +94,7 @@ static void greedy_equals_reference(void **state)
     json_decref(d);
 }
 
-/* KLD(exact || fast) at every position of windows of 512 tokens. */
+/* Measures KLD(exact || fast) at every position of windows of 512 tokens. */
 static void fast_stays_near_exact(void **state)
 {
     (void)state;
@@ -140,7 +140,7 @@ static void fast_stays_near_exact(void **state)
            sum / (double)count);
     assert_true(count >= 4096);
     assert_true(sum / (double)count <= 5e-4);
-    assert_true(sum / (double)count > 0); /* the two modes really differ */
+    assert_true(sum / (double)count > 0); /* the two modes do differ */
     for (int k = 0; k < 2; k++) {
         free(x[k]);
         kvik_cache_close(c[k]);
@@ -149,7 +149,8 @@ static void fast_stays_near_exact(void **state)
     mem_free(text);
 }
 
-/* A stop string may begin in the prompt; one that lies wholly in it does not stop anything. */
+/* A stop string may begin in the prompt. A stop string that lies wholly in the prompt stops
+ * nothing. */
 static void stop_strings(void **state)
 {
     (void)state;

@@ -1,6 +1,7 @@
-/* test_speculate.c - guesses change nothing but the number of steps: tokens, logits, ends, callbacks, the rows the
- * cache holds and what it says next are, bit for bit, those of plain decoding; for every model family, cache strategy and
- * maker of guesses, among them one that knows the answer and lies at random. */
+/* test_speculate.c - speculative decoding returns exactly the results of plain decoding; only the
+ * number of steps differs. Tokens, logits, ends, callbacks, the cached rows and the next logits are
+ * equal bit for bit. Tested for every model family, cache strategy and source of draft tokens,
+ * among them a source that knows the answer and is wrong at random on purpose. */
 #include "generate/draft.h"
 #include "generate/handle.h"
 #include "kvik.h"
@@ -11,7 +12,7 @@ enum { ROWS = 2, NEW = 40, MOST = 700 };
 struct policy {
     const char *model, *implementation, *config, *on_full;
     uint32_t prompt[ROWS];
-    bool tight;     /* with little memory: pages leave it */
+    bool tight;     /* little memory, so that pages are spilled */
     uint32_t least; /* new tokens, if not NEW */
 };
 #define QUANTO "{\"backend\":\"quanto\",\"nbits\":4,\"q_group_size\":16,\"residual_length\":8}"
@@ -77,12 +78,13 @@ enum who { PLAIN, LOOKUP, LOOKUP_LONG, SAME, OTHER, LIAR, NOISE, WHO };
 static const char *const who_names[] = {
     "plain", "lookup of 3", "lookup of 10", "the same model", "another model", "a liar", "noise"};
 
-struct played { /* all that must not depend on guesses */
+struct played { /* everything that must not depend on draft tokens */
     int32_t ids[ROWS][NEW];
     uint32_t n[ROWS], reused[ROWS];
     enum kvik_finish finish[ROWS];
-    uint64_t rows[ROWS], calls[ROWS]; /* digests: of the cache's rows, of what on_token heard */
-    float *logits, *next;             /* [NEW][ROWS][vocab], [ROWS][vocab] */
+    /* Digests: of the cached rows, and of the calls of on_token. */
+    uint64_t rows[ROWS], calls[ROWS];
+    float *logits, *next; /* [NEW][ROWS][vocab], [ROWS][vocab] */
     uint32_t steps, vocab;
     uint64_t drafted, accepted, spilled, computed;
 };
@@ -117,8 +119,8 @@ static uint64_t digest(kvik_cache *c, kvik_seq s)
     return h;
 }
 
-/* --- makers of guesses for the tests */
-struct teller { /* knows what plain decoding says */
+/* --- sources of draft tokens for the tests */
+struct teller { /* knows the tokens of plain decoding */
     const struct played *truth;
     uint32_t seed, vocab;
     bool noise;
@@ -226,7 +228,7 @@ static int generate(const struct scene *s, kvik_cache *c, const kvik_prompt *pro
     if (a) {
         kvik_usage u = {.size = sizeof u};
         kvik_cache_usage(a, &u);
-        assert_int_equal(u.tokens, 0); /* nothing of it stays */
+        assert_int_equal(u.tokens, 0); /* nothing of the speculation stays in the cache */
         kvik_cache_close(a);
     }
     return e;
@@ -318,14 +320,15 @@ static void fill(struct scene *s)
         for (uint32_t k = 0; k < s->p->prompt[i]; k++) {
             seed = seed * 1664525u + 1013904223u;
             s->ids[i][k] = (int32_t)(3 + (seed >> 8) % (vocab - 3));
-            if (k > 20 && k % 3) s->ids[i][k] = s->ids[i][k - 20]; /* something to find */
+            /* Repeats, so that prompt lookup finds something. */
+            if (k > 20 && k % 3) s->ids[i][k] = s->ids[i][k - 20];
         }
         s->prompt[i] =
             (kvik_prompt){.size = sizeof(kvik_prompt), .ids = s->ids[i], .n = s->p->prompt[i]};
     }
 }
 
-/* The least memory, by halves, that plain decoding can do with. */
+/* Finds a memory limit that is just enough for plain decoding, growing by halves. */
 static void squeeze(struct scene *s, struct played *out)
 {
     int e = KVIK_FULL;
@@ -337,7 +340,8 @@ static void squeeze(struct scene *s, struct played *out)
     if (!out->spilled) fail_msg("%s: nothing left memory", s->p->model);
 }
 
-/* An assistant has a plain cache, and reads what was accepted as one turn. */
+/* True if the results may differ: an assistant has a plain cache and computes the accepted tokens
+ * as one turn. */
 static bool differs(const struct scene *s)
 {
     return s->p->config || strcmp(s->p->model, "llama-dynamic") == 0;

@@ -1,11 +1,12 @@
-/* test_speculate_ends.c - guesses beside everything else a call may ask for: samplings, processors, ends, callbacks, batches,
- * memory that is just enough, allocations that fail; and what is refused or ignored. */
+/* test_speculate_ends.c - speculative decoding together with every other option of a call:
+ * sampling, processors, ends, callbacks, batches, memory that is just enough, failing allocations;
+ * and which combinations are refused or ignored. */
 #include "generate/driver.h"
 #include "generate/handle.h"
 #include "testing.h"
 
 static kvik_model *m, *other, *small;
-static struct tok *letters; /* two letters a token */
+static struct tok *letters; /* a tokenizer of two letters a token */
 static const int32_t ids[] = {85, 14, 62,  12, 145, 198, 305, 12, 354, 269, 383, 40,  41,
                               42, 43, 44,  45, 46,  47,  48,  85, 14,  62,  12,  145, 40,
                               41, 42, 305, 12, 85,  14,  62,  7,  9,   40,  41};
@@ -19,13 +20,13 @@ static kvik_cache *cache_of(kvik_model *of, kvik_cache_config c)
     return out;
 }
 
-/* --- what the caller sees and says */
+/* --- the callbacks of the caller */
 struct caller {
-    uint64_t heard, asked; /* digests of on_token; of the processor's and the criteria's calls */
+    uint64_t heard, asked; /* digests of on_token, and of the calls of processor and criteria */
     uint32_t tokens, processed;            /* calls so far */
-    uint32_t cancel_at, end_at, refuse_at; /* the call that says no; 0: none */
+    uint32_t cancel_at, end_at, refuse_at; /* the call that cancels, ends or refuses; 0: none */
     char notice[200];
-    uint64_t at[80]; /* allocations so far, by tokens */
+    uint64_t at[80]; /* number of allocations at each token */
 };
 
 static uint64_t mix(uint64_t h, const void *data, size_t n)
@@ -66,13 +67,13 @@ static void on_notice(void *ctx, const char *text)
     snprintf(c->notice, sizeof c->notice, "%s", text);
 }
 
-/* --- a call, with and without guesses */
+/* --- one call, with and without draft tokens */
 struct call {
     const char *json;
     kvik_cache_config cache;
     uint32_t prompts;
-    bool hooks, text;                      /* processor and criteria; through the tokenizer */
-    uint32_t cancel_at, end_at, refuse_at; /* of caller */
+    bool hooks, text;                      /* with processor and criteria; with the tokenizer */
+    uint32_t cancel_at, end_at, refuse_at; /* for struct caller */
 };
 enum who { PLAIN, LOOKUP, SAME, OTHER, WHO };
 struct outcome {
@@ -139,7 +140,7 @@ static void same(const struct call *k, const struct outcome *a, const struct out
 {
     const kvik_result *x = a->r, *y = b->r;
     if (a->code != b->code) fail_msg("%s, %d: fails otherwise", k->json, who);
-    bool one = !k->prompts || k->prompts == 1; /* else rows take turns in another order */
+    bool one = !k->prompts || k->prompts == 1; /* otherwise rows take turns in another order */
     if (one && (a->caller.heard != b->caller.heard || a->caller.asked != b->caller.asked))
         fail_msg("%s, %d: other calls", k->json, who);
     if (!x || !y) return;
@@ -183,7 +184,7 @@ static const struct call calls[] = {
     {.json = "{" ALL "}", .hooks = true, .refuse_at = 13},
     {.json = "{" ALL "}", .hooks = true, .refuse_at = 1},
     {.json = "{" ALL "}", .text = true},
-    /* a cache that ends before the text does, and one of exactly the length */
+    /* A cache that ends before the text does, and a cache of exactly the length. */
     {.json = "{" ALL "}", .cache = {.max_cache_len = 51}},
     {.json = "{\"max_new_tokens\":15}",
      .cache = {.max_cache_len = 51, .cache_implementation = "static"}},
@@ -207,7 +208,7 @@ static void calls_stay_the_same(void **state)
     }
 }
 
-/* A stop string that begins in one token and ends in the next, in every place a step can be cut. */
+/* A stop string that begins in one token and ends in the next, at every place where a step can end. */
 static void stop_strings(void **state)
 {
     (void)state;
@@ -232,12 +233,12 @@ static void stop_strings(void **state)
     kvik_result_free(plain.r);
 }
 
-/* Memory that plain decoding just fits in, as guessers, who do not know the stop string, go on behind it: steps that do not
- * fit are done again without guesses. */
+/* Memory that is just enough for plain decoding. Draft sources do not know the stop string and
+ * continue behind it; a step that does not fit is repeated without draft tokens. */
 static void just_enough_memory(void **state)
 {
     (void)state;
-    enum { END = 59 }; /* 37 + 58 rows are just 6 blocks */
+    enum { END = 59 }; /* 37 + 58 rows fit exactly into 6 blocks */
     char json[200];
     struct call k = {.json = "{\"max_new_tokens\":80,\"eos_token_id\":[]}", .text = true};
     struct outcome want = run(&k, PLAIN), got;
@@ -280,13 +281,14 @@ static void no_allocation_per_step(void **state)
     for (enum who w = LOOKUP; w < WHO; w++) {
         struct outcome o = run(&k, w);
         assert_true(o.caller.tokens >= 50);
-        /* token 0 comes before the assistant first reads the prompt */
+        /* Token 0 comes before the assistant first computes the prompt. */
         assert_int_equal(o.caller.at[1], o.caller.at[49]);
         kvik_result_free(o.r);
     }
 }
 
-/* Every allocation fails once: an error, and no trace in either cache. */
+/* Every allocation fails once: the result is an error, and neither cache holds anything of the
+ * call. */
 static void failing_allocations(void **state)
 {
     (void)state;
@@ -316,7 +318,8 @@ static void failing_allocations(void **state)
     kvik_cache_close(c);
 }
 
-/* A call that fails gives the caller's sequence back; one that works can go on from it. */
+/* A call that fails leaves the caller's sequence unchanged; a call that succeeds can continue from
+ * it. */
 static void a_sequence_of_the_callers(void **state)
 {
     (void)state;
@@ -341,7 +344,7 @@ static void a_sequence_of_the_callers(void **state)
         assert_int_equal(kvik_cache_length(c, p.seq), 20);
         assert_int_equal(kvik_generate(c, &g, &p, 1, NULL, &whole), 0);
         assert_int_equal(kvik_cache_length(c, p.seq), 66);
-        g.max_new_tokens = 18; /* and once more from row 48 on */
+        g.max_new_tokens = 18; /* once more, from row 48 on */
         kvik_prompt q = {.size = sizeof q, .ids = whole->row[0]->ids, .n = 49, .seq = p.seq};
         assert_int_equal(kvik_generate(c, &g, &q, 1, NULL, &r), 0);
         assert_int_equal(r->row[0]->reused, 48);
@@ -360,7 +363,8 @@ static void small_assistants(void **state)
     static const struct {
         kvik_cache_config c;
         bool guesses;
-    } row[] = {{{.max_sequences = 2, .max_cache_len = 45}, true}, /* prompt 37, then 50 tokens */
+        /* The prompt has 37 tokens, the text 50 more. */
+    } row[] = {{{.max_sequences = 2, .max_cache_len = 45}, true},
                {{.max_sequences = 2, .max_cache_len = 20}, false},
                {{.max_sequences = 1, .max_cache_len = 128, .cache_memory = 49152}, true}};
     kvik_cache *c = cache_of(m, (kvik_cache_config){.size = sizeof(kvik_cache_config),
@@ -393,8 +397,10 @@ static void schedules(void **state)
     kvik_prompt p = {.size = sizeof p, .ids = ids, .n = 37};
     static const struct {
         const char *schedule;
-        uint32_t first, second; /* steps of two calls in a row, with guesses that all come true */
-        uint32_t wrong;         /* how many an assistant that is always wrong ends with */
+        /* Steps of two calls in a row, when all draft tokens are accepted. */
+        uint32_t first, second;
+        /* The final number of draft tokens of an assistant that is always wrong. */
+        uint32_t wrong;
     } row[] = {{"constant", 26, 26, 3},
                {"heuristic_transient", 10, 10, 3}, /* 1 + 4 + 6 + 8 + ... */
                {"heuristic", 10, 5, 1}};
@@ -425,7 +431,8 @@ static void schedules(void **state)
     kvik_cache_close(c);
 }
 
-/* A threshold nothing reaches leaves one guess a step; the one that is not likely enough is still made. */
+/* A threshold that no probability reaches leaves one draft token a step; the token below the
+ * threshold is still proposed. */
 static void confidence(void **state)
 {
     (void)state;
@@ -446,9 +453,9 @@ static void confidence(void **state)
         kvik_result_free(r);
         read[k] = a->x->computed;
     }
-    assert_int_equal(read[1], 37 + 19); /* all but the last token and the guess before it */
+    assert_int_equal(read[1], 37 + 19); /* all tokens but the last and the draft token before it */
     assert_int_equal(read[2] - read[1],
-                     read[1] - 37); /* the prompt is still there, but for the last */
+                     read[1] - 37); /* the prompt is still cached, except its last token */
     kvik_generation_done(&g);
     kvik_cache_close(a);
     kvik_cache_close(c);
@@ -497,7 +504,7 @@ static void refusals(void **state)
     kvik_cache_close(c);
 }
 
-/* Beams take no guesses: a notice, and the result they have anyway. */
+/* Beam search takes no draft tokens: the call gives a notice and the result of plain beam search. */
 static void ignored(void **state)
 {
     (void)state;

@@ -1,6 +1,7 @@
-/* test_sync.c - a sequence made to hold a conversation: 20 turns with history that is rewritten between them, for every
- * strategy, against runs from nothing; reports; failures that change nothing; ids cropped as the guide's sink loop does;
- * the guide's prefix whose last token changes. */
+/* test_sync.c - a sequence follows a conversation: 20 turns with a history that is rewritten
+ * between them, for every strategy, against runs without a cache. Also: reports; failures that
+ * change nothing; ids cropped as the sink loop of the Transformers guide does; the guide's prefix
+ * whose last token changes. */
 #include "generate/handle.h"
 #include "generate/sync.h"
 #include "testing.h"
@@ -50,14 +51,15 @@ static void say(struct talk *t, uint32_t n)
         t->ids[t->n++] = (int32_t)draw(t, t->vocab);
 }
 
-/* Takes n tokens out at `at`, as a template does that drops what a model thought. */
+/* Removes n tokens at `at`, as a template does that drops the model's thoughts. */
 static void forget(struct talk *t, size_t at, size_t n)
 {
     memmove(t->ids + at, t->ids + at + n, (t->n - at - n) * sizeof *t->ids);
     t->n -= n;
 }
 
-/* The logits of a sequence fed with the same tokens in the same turns, from nothing: what the store's rules promise. */
+/* Computes the logits of a new sequence with the same tokens in the same turns: the result that the
+ * store promises. */
 static void from_nothing(struct talk *t, bool one_turn)
 {
     struct exec *x = t->c->x;
@@ -85,7 +87,7 @@ static void from_nothing(struct talk *t, bool one_turn)
     assert_memory_equal(t->logits, t->want, t->vocab * sizeof(float));
 }
 
-/* The reply: greedy tokens, fed one by one but for the last. */
+/* Appends the reply: greedy tokens, one by one except for the last. */
 static void reply(struct talk *t, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
@@ -101,7 +103,7 @@ static void reply(struct talk *t, uint32_t n)
 
 static const struct strategy {
     const char *model, *name, *config;
-    bool turns; /* equal where the turns are the same, not however they were fed */
+    bool turns; /* true if results are equal only for equal turns */
 } strategy[] = {
     {"llama-gqa-l3", "dynamic", NULL, false},
     {"llama-gqa-l3", "static", NULL, false},
@@ -147,7 +149,8 @@ static void twenty_turns(void **state)
         talk_open(&t, y->model, &config);
         for (; turns < 20; turns++) {
             if (turns &&
-                turns % 3 != 2) /* history is rewritten: tokens of the last reply go, or change */
+                /* The history is rewritten: tokens of the last reply are removed or changed. */
+                turns % 3 != 2)
                 forget(&t, t.n - 1 - draw(&t, 6), 1);
             if (turns % 5 == 4) t.ids[t.n / 2 + draw(&t, (uint32_t)t.n / 2)] ^= 1;
             if (turns == 13) t.n = 9;
@@ -174,8 +177,8 @@ static void twenty_turns(void **state)
     }
 }
 
-/* A chat whose template drops what the model thought before it answered: what layers with windows compute again, without
- * and with checkpoints. */
+/* A chat whose template drops the model's thoughts: counts the recomputed tokens of layers with
+ * windows, with and without snapshots. */
 static void thoughts_dropped(void **state)
 {
     (void)state;
@@ -214,7 +217,7 @@ static void thoughts_dropped(void **state)
                 assert_true(kv_check(t.c->x->kv));
                 size_t start = t.n;
                 reply(&t, 30);
-                forget(&t, start, 20); /* the thoughts */
+                forget(&t, start, 20); /* remove the thoughts */
             }
             kvik_cache_usage(t.c, &u);
             peak[on] = u.peak_bytes;
@@ -237,7 +240,8 @@ static bool cancel(void *ctx, uint64_t done, uint64_t total)
     return done == total;
 }
 
-/* What the sequence is: tokens, turns, and the logits of one token more, which then goes. */
+/* Captures the state of the sequence: tokens, turns, and the logits of one more token, which is
+ * then cropped. */
 static void probe(struct talk *t, float *logits, struct kv_turn *turn, uint32_t *n_turns)
 {
     static const int32_t id = 5;
@@ -248,7 +252,7 @@ static void probe(struct talk *t, float *logits, struct kv_turn *turn, uint32_t 
     assert_int_equal(kvik_cache_crop(t->c, t->s, -1), 0);
 }
 
-/* A prompt that shares the beginning of a sequence is cancelled half way: nothing has changed. */
+/* A prompt that shares the beginning of a sequence is cancelled in the middle: nothing changes. */
 static void failures_change_nothing(void **state)
 {
     (void)state;
@@ -288,7 +292,7 @@ static void failures_change_nothing(void **state)
         assert_int_equal(n_before, n_after);
         assert_memory_equal(before, after, n_before * sizeof *before);
         assert_memory_equal(t.logits, t.want, t.vocab * sizeof(float));
-        t.ids[t.n - 1] = -7; /* refused */
+        t.ids[t.n - 1] = -7; /* this id is refused */
         assert_int_equal(kvik_cache_sync(t.c, t.s, t.ids, t.n, t.logits, NULL), KVIK_ARG);
         assert_int_equal(kvik_cache_length(t.c, t.s), held);
         assert_int_equal(kvik_cache_sync(t.c, t.s, t.ids, 1000, NULL, NULL), KVIK_LIMIT);
@@ -302,7 +306,7 @@ static void failures_change_nothing(void **state)
     }
 }
 
-/* All of the ids may be reused where no logits are wanted; else the last is computed. */
+/* All ids may be reused if no logits are wanted; otherwise the last token is recomputed. */
 static void counts(void **state)
 {
     (void)state;
@@ -323,17 +327,17 @@ static void counts(void **state)
     assert_true(r.reused == 49 && r.computed == 1);
     kvik_sync_done(&r);
     from_nothing(&t, true);
-    t.ids[20] ^= 1; /* the window of 12 has moved on */
+    t.ids[20] ^= 1; /* the window of 12 tokens has moved on */
     assert_int_equal(kvik_cache_sync(t.c, t.s, t.ids, 50, t.logits, &r), 0);
     assert_true(r.divergence == 20 && r.reused + r.recomputed == 20 && r.recomputed);
-    assert_true(!r.cached && !r.given); /* no tokenizer */
+    assert_true(!r.cached && !r.given); /* without a tokenizer there are no texts */
     assert_non_null(strstr(r.reason, "window of 12"));
     kvik_sync_done(&r);
     from_nothing(&t, true);
     talk_close(&t);
 }
 
-/* An empty sequence begins with the rows another one has, or had. */
+/* An empty sequence starts from the rows of another sequence, live or kept. */
 static void empty_begins_with_others(void **state)
 {
     (void)state;
@@ -361,7 +365,7 @@ static void empty_begins_with_others(void **state)
         assert_int_equal(kvik_cache_sync(t.c, t.s, t.ids, 50, t.logits, &r), 0);
         assert_true(r.reused >= 48 && r.divergence == -1);
         from_nothing(&t, true);
-        t.ids[40] = -3; /* a failure leaves it empty */
+        t.ids[40] = -3; /* a failure leaves the sequence empty */
         assert_int_equal(kvik_cache_reset(t.c, t.s), 0);
         assert_int_equal(kvik_cache_sync(t.c, t.s, t.ids, 50, t.logits, &r), KVIK_ARG);
         assert_int_equal(kvik_cache_length(t.c, t.s), 0);
@@ -369,7 +373,8 @@ static void empty_begins_with_others(void **state)
     }
 }
 
-/* Masked columns before a prompt shape the rows of some models: with others nothing can be kept. */
+/* Masked columns before a prompt shape the rows of some models; with other columns nothing can be
+ * reused. */
 static void padding_changes(void **state)
 {
     (void)state;
@@ -418,7 +423,7 @@ static char *map_of(kvik_cache *c, kvik_seq s)
     return json;
 }
 
-/* The map tells what is shared, encoded, forgotten and on disk. */
+/* The map shows which rows are shared, quantized, evicted and on disk. */
 static void maps(void **state)
 {
     (void)state;
@@ -473,7 +478,8 @@ static kvik_result *answer(struct talk *t, const int32_t *ids, size_t n)
     return r;
 }
 
-/* The guide's loop with a sink cache hands over the last window_length tokens of what it renders. */
+/* With a sink cache, the loop of the Transformers guide passes the last window_length tokens of the
+ * rendered conversation. */
 static void cropped(void **state)
 {
     (void)state;
@@ -494,7 +500,8 @@ static void cropped(void **state)
         kvik_result *a = answer(&full, full.ids, full.n),
                     *b = answer(&crop, full.ids + from, full.n - from);
         assert_int_equal(a->row[0]->n, full.n + 9);
-        assert_int_equal(b->row[0]->n, full.n - from + 9); /* as given, and what is new */
+        /* The ids of the caller, and the new tokens. */
+        assert_int_equal(b->row[0]->n, full.n - from + 9);
         assert_memory_equal(a->row[0]->ids + from, b->row[0]->ids, b->row[0]->n * sizeof(int32_t));
         assert_memory_equal(a->logits, b->logits, 9ull * a->vocab * sizeof(float));
         assert_int_equal(b->row[0]->sync->offset, from);
@@ -507,14 +514,14 @@ static void cropped(void **state)
         kvik_result_free(b);
     }
     assert_true(cuts > 10);
-    /* All of it known: the last token is computed once more, from rows before the first one given. */
+    /* All tokens are cached. The last one is recomputed, from rows before the first given id. */
     size_t held = full.n - 1;
     kvik_result *a = answer(&full, full.ids, held), *b = answer(&crop, full.ids + held - 40, 40);
     assert_memory_equal(a->logits, b->logits, 9ull * a->vocab * sizeof(float));
     assert_int_equal(b->row[0]->sync->offset, held - 40);
     kvik_result_free(a);
     kvik_result_free(b);
-    /* What does not overlap is a text of its own. */
+    /* Ids that do not overlap the cached tokens are a text of their own. */
     crop.n = 0;
     say(&crop, 40);
     b = answer(&crop, crop.ids, 40);
@@ -525,7 +532,8 @@ static void cropped(void **state)
     talk_close(&crop);
 }
 
-/* A reply that repeats one token: what was said last and not fed yet tells where the ids of a crop belong. */
+/* A reply that repeats one token: the last generated tokens, which are not yet cached, show where
+ * the ids of a crop belong. */
 static void cropped_repetition(void **state)
 {
     (void)state;
@@ -552,7 +560,8 @@ static void cropped_repetition(void **state)
     talk_close(&t);
 }
 
-/* The guide's prefix ends in a space, so that its last token is another one once text follows. */
+/* The prefix of the Transformers guide ends in a space, so its last token changes when text
+ * follows. */
 static void the_guides_prefix(void **state)
 {
     (void)state;

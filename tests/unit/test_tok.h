@@ -1,5 +1,5 @@
-/* test_tok.h - what the tokenizer tests share: the golden tokenizers, encoding into a list, decoding
- * as a stream. */
+/* test_tok.h - the golden tokenizers, encoding into a list, and decoding as a stream, shared by the
+ * tokenizer tests. */
 #pragma once
 #include <setjmp.h>
 #include <stdarg.h>
@@ -50,7 +50,7 @@ static inline struct tok *open_golden(const char *name)
     return t;
 }
 
-/* Feeds all ids; every piece must be whole characters. */
+/* Decodes all ids as a stream; every piece must be whole characters. */
 static inline void stream(const struct tok *t, const struct ids *v, bool skip, struct buf *out)
 {
     struct tok_stream *s;

@@ -1,5 +1,5 @@
 /* test_tok_gguf.c - tokenizers from GGUF metadata: the same ids as from the tokenizer.json they
- * were converted from, and files that lie about ids, types and lengths. */
+ * were converted from; files with wrong ids, types and lengths. */
 #include "test_tok.h"
 
 #include "fmt/fmt.h"
@@ -93,7 +93,7 @@ static void floats(struct meta *m, const char *k, const float *v, uint64_t n)
     }
 }
 
-/* Opens and drops the file; tok_open_gguf's answer. */
+/* Opens the tokenizer and drops the file. Returns the code of tok_open_gguf. */
 static int open_meta(struct meta *m, struct tok **out)
 {
     struct gguf *g;
@@ -104,7 +104,7 @@ static int open_meta(struct meta *m, struct tok **out)
     if (gguf_parse(data, m->b.len, "test.gguf", &g) < 0) fail_msg("%s", err_last());
     int e = tok_open_gguf(g, out);
     gguf_close(g);
-    memset(data, 0xAA, m->b.len); /* the tokenizer borrows nothing */
+    memset(data, 0xAA, m->b.len); /* the tokenizer keeps no pointer into the file */
     mem_free(data);
     buf_done(&m->b);
     return e;
@@ -178,7 +178,7 @@ static void test_byte_level(void **state)
     tok_close(t);
 }
 
-/* Every name in the table opens, that is, its patterns compile; others are refused by name. */
+/* Every name in the table opens, so its patterns compile; other names are refused by name. */
 static void test_pre_names(void **state)
 {
     (void)state;
@@ -192,7 +192,7 @@ static void test_pre_names(void **state)
         begin_tiny(&m, names[i]);
         key_u32(&m, K "bos_token_id", 0);
         if (open_meta(&m, &t) < 0) fail_msg("%s: %s", names[i], err_last());
-        EXPECT(t, " a ab", 0, 5, 4, 3); /* no merge of a space with ab */
+        EXPECT(t, " a ab", 0, 5, 4, 3); /* no merge joins a space with ab */
         tok_close(t);
     }
     begin_tiny(&m, NULL);
@@ -212,7 +212,7 @@ static void test_pre_names(void **state)
     assert_non_null(strstr(err_last(), "t5"));
 }
 
-/* The golden Llama-2 tokenizer as pieces with scores must give the ids of its merge list. */
+/* The golden Llama 2 tokenizer, given as pieces with scores, gives the ids of its merge list. */
 static void test_scores(void **state)
 {
     (void)state;
@@ -318,7 +318,8 @@ static void test_special_ids(void **state)
         if (e < 0) assert_non_null(strstr(err_last(), rows[i].key));
         tok_close(t);
     }
-    /* The defaults of the kind (bos 1, eos 2, unknown 0) on a vocabulary of one and two tokens. */
+    /* The defaults of the model type (bos 1, eos 2, unknown 0) on a vocabulary of one and two
+     * tokens. */
     static const char *const one[] = {"a", NULL};
     struct meta m;
     struct tok *t;
@@ -326,7 +327,8 @@ static void test_special_ids(void **state)
     key_str(&m, K "model", "llama");
     strings(&m, K "tokens", one);
     floats(&m, K "scores", zero, 1);
-    assert_int_equal(open_meta(&m, &t), ERR_FORMAT); /* add_bos by default, and there is none */
+    /* add_bos is the default, and the vocabulary has no such token */
+    assert_int_equal(open_meta(&m, &t), ERR_FORMAT);
     begin(&m);
     key_str(&m, K "model", "llama");
     strings(&m, K "tokens", two);
@@ -334,7 +336,7 @@ static void test_special_ids(void **state)
     assert_int_equal(open_meta(&m, &t), 0);
     assert_int_equal(tok_special_id(t, "bos_token"), 1);
     assert_int_equal(tok_special_id(t, "eos_token"), -1);
-    EXPECT(t, "ab", TOK_SPECIAL, 1, 0, 0, 1); /* the prefix mark is unknown here: id 0 */
+    EXPECT(t, "ab", TOK_SPECIAL, 1, 0, 0, 1); /* the prefix mark is not in the vocabulary: id 0 */
     tok_close(t);
 }
 
@@ -359,7 +361,7 @@ static void test_byte_pieces(void **state)
     EXPECT(t, "A", 0, 10, 4);
     buf_init(&b, 100);
     assert_int_equal(tok_decode(t, (const int32_t[]){10, 3, 4, 5, 6, 7, 8, 4, 9}, 9, false, &b), 0);
-    /* only two hexadecimal digits make a byte; the last run is not UTF-8 */
+    /* Only two hexadecimal digits make a byte token; the last run is not UTF-8. */
     assert_string_equal(b.data, "<0x-1>A<0xzz><0x4><0x041><0x+1>\xEF\xBF\xBD\xEF\xBF\xBD");
     buf_done(&b);
     tok_close(t);
@@ -369,7 +371,7 @@ static void test_byte_pieces(void **state)
 static void test_long_piece(void **state)
 {
     (void)state;
-    size_t n = (size_t)3 << 20; /* longer than any 16-bit or small fixed field */
+    size_t n = (size_t)3 << 20; /* longer than a 16-bit or small fixed field can hold */
     char *big = mem_alloc(n + 1);
     memset(big, 'x', n);
     const char *const v[] = {"a", big, NULL};
@@ -435,7 +437,7 @@ static void test_malformed(void **state)
     key_str(&m, K "model", "gpt2");
     numbers(&m, K "tokens", three, 3);
     assert_int_equal(open_meta(&m, &t), ERR_FORMAT);
-    begin(&m); /* padding tokens of the same text: the first id is the token */
+    begin(&m); /* padding tokens with the same text: the first id wins */
     key_str(&m, K "model", "gpt2");
     strings(&m, K "tokens", twice);
     strings(&m, K "merges", none);

@@ -1,5 +1,6 @@
-/* test_tok_golden.c - every line of tests/golden/tokenizers: ids with and without special tokens and
- * the three ways of decoding, equal to the reference's; streams equal to whole decodes. */
+/* test_tok_golden.c - every line of tests/golden/tokenizers: ids with and without special tokens
+ * and the three ways of decoding equal those of the tokenizers package; streams equal whole
+ * decodes. */
 #include "test_tok.h"
 
 static bool ids_equal(const struct ids *got, const json_t *want)

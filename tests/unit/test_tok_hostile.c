@@ -1,5 +1,5 @@
-/* test_tok_hostile.c - tokenizer files and texts made to hurt: each test names the class of defect
- * it keeps closed (tests/fixtures/classes.txt).  Times are CPU time of this thread. */
+/* test_tok_hostile.c - tokenizer files and texts meant to do harm. Each test names the class of
+ * defect it covers (tests/fixtures/classes.txt). Times are CPU time of this thread. */
 #include "test_tok.h"
 
 #include <time.h>
@@ -44,7 +44,8 @@ static void test_many_tokens(void **state)
 {
     (void)state;
     struct tok *t = open_golden("llama2");
-    size_t n = (size_t)3 << 20; /* every byte its own token, and more ids than any small buffer */
+    /* Every byte is a token of its own, so there are more ids than any small buffer holds. */
+    size_t n = (size_t)3 << 20;
     char *s = repeat("\xE2\x80\x8B", n / 3);
     struct ids v = {0};
     assert_int_equal(tok_encode(t, s, n, TOK_SPECIAL, NULL, 0, &v), 0);
@@ -62,7 +63,7 @@ static void test_huge_text(void **state)
     struct ids v = {0};
     static const size_t sizes[] = {((size_t)1 << 30) + 1, (size_t)1 << 31, ((size_t)1 << 32) + 5,
                                    SIZE_MAX};
-    for (size_t i = 0; i < countof(sizes); i++) /* refused by its size alone: nothing is read */
+    for (size_t i = 0; i < countof(sizes); i++) /* the size alone is refused: nothing is read */
         assert_int_equal(tok_encode(t, "a", sizes[i], 0, NULL, 0, &v), ERR_LIMIT);
     assert_int_equal(v.n, 0);
     assert_int_equal(open_len("{", SIZE_MAX), ERR_LIMIT);
@@ -80,7 +81,7 @@ static void test_crafted(void **state)
         {"{\"model\":{\"type\":\"BPE\"," VOCAB ",\"merges\":[\"a bbbbbbbbbbbbbbbbbbbbbbbbbbbb\"]}}",
          ERR_FORMAT},
         {"{\"model\":{\"type\":\"BPE\"," VOCAB ",\"merges\":[[\"ab\",\"ab\"]]}}",
-         ERR_FORMAT}, /* "abab" is no token */
+         ERR_FORMAT}, /* "abab" is not a token */
         {"{\"model\":{\"type\":\"BPE\"," VOCAB ",\"merges\":[\"ab\"]}}", ERR_FORMAT},
         {"{\"model\":{\"type\":\"BPE\"," VOCAB ",\"merges\":[\"a b a\"]}}", ERR_FORMAT},
         {"{\"model\":{\"type\":\"BPE\"," VOCAB ",\"merges\":[[\"a\"]]}}", ERR_FORMAT},
@@ -194,7 +195,7 @@ static void test_bombs(void **state)
                 if (took > 0.1 || (e != 0 && e != ERR_LIMIT))
                     fail_msg("%s, %zu characters, place %d: code %d after %.3f s", bombs[i],
                              lengths[k], where, e, took);
-                if (i == 0 && k > 0) assert_int_equal(e, ERR_LIMIT); /* it is one */
+                if (i == 0 && k > 0) assert_int_equal(e, ERR_LIMIT); /* this one is a bomb */
                 mem_free(s);
             }
             tok_close(t);
@@ -217,7 +218,7 @@ static void test_slow_patterns(void **state)
         struct tok *t = open_text(json);
         double start = cpu();
         int e = encode_code(t, s);
-        assert_true(e == 0 || e == ERR_LIMIT); /* PCRE2 makes some of them linear */
+        assert_true(e == 0 || e == ERR_LIMIT); /* PCRE2 optimizes some of them to linear time */
         if (i == 0 || i == 2) assert_int_equal(e, ERR_LIMIT);
         assert_true(cpu() - start < 3);
         tok_close(t);
@@ -247,7 +248,7 @@ static void test_pattern_limits(void **state)
         buf_done(&b);
         mem_free(mid);
     }
-    /* Nested counts multiply; they are refused or compiled small, in no time. */
+    /* Nested counts multiply. Such patterns are refused or compiled small, quickly. */
     double start = cpu();
     open_code(TOK(
         "\"pre_tokenizer\":{\"type\":\"Split\",\"behavior\":\"Removed\",\"pattern\":{\"Regex\":\"(?:(?:(?:a{1,999}){1,999}){1,999}){1,999}\"}}"));
@@ -260,7 +261,7 @@ static void test_structure_limits(void **state)
     static const char one[] = "{\"type\":\"NFC\"}";
     struct buf b;
     buf_init(&b, 1 << 20);
-    for (int deep = 0; deep < 2; deep++) { /* many steps, deep sequences */
+    for (int deep = 0; deep < 2; deep++) { /* many steps, then deeply nested sequences */
         buf_clear(&b);
         int n = deep ? 12 : 80;
         assert_int_equal(buf_puts(&b, "{" MODEL ",\"normalizer\":"), 0);
@@ -285,7 +286,7 @@ static void test_structure_limits(void **state)
     mem_free(big);
 }
 
-/* Replacements that double the text: an error at the limit, not all of the memory. */
+/* Replacements that double the text: an error at the limit, before memory is exhausted. */
 static void test_growth(void **state)
 {
     (void)state;
@@ -352,7 +353,7 @@ static void test_flipped(void **state)
             tok_close(t);
             opened++;
         }
-    assert_true(opened > 50); /* some are other tokenizers, and work */
+    assert_true(opened > 50); /* some are valid tokenizers and work */
     mem_free(copy);
 }
 
@@ -374,7 +375,8 @@ static void test_out_of_memory(void **state)
         mem_fail_at(-1, false);
         assert_true(e == 0 || e == ERR_NOMEM);
         failed += e < 0;
-        worked = e == 0 ? worked + 1 : 0; /* in a row: a failed JIT compilation costs speed only */
+        /* Consecutive successes: a failed JIT compilation only costs speed. */
+        worked = e == 0 ? worked + 1 : 0;
         if (e == 0) assert_true(v.n > 4 && b.len > 4);
         ids_done(&v);
         buf_done(&b);
@@ -384,7 +386,8 @@ static void test_out_of_memory(void **state)
     if (failed < 30) fail_msg("only %d allocations", failed);
 }
 
-/* One pre-token of a megabyte costs n log n: eight times the text, not sixty-four times the time. */
+/* One pre-token of a megabyte takes n log n: eight times the text must not take sixty-four times as
+ * long. */
 static void test_long_words(void **state)
 {
     (void)state;

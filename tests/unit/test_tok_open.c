@@ -1,5 +1,5 @@
-/* test_tok_open.c - a tokenizer from a directory: which files count and in which order, what is said
- * when they are missing or broken; and one tokenizer used by several threads. */
+/* test_tok_open.c - a tokenizer from a directory: which files count and in which order, which
+ * message names a missing or broken file; and one tokenizer used by several threads. */
 #include "test_tok.h"
 
 #include <pthread.h>
@@ -67,7 +67,7 @@ static void test_files(void **state)
     tok_close(t);
 
     put("tokenizer_config.json", "{\"bos_token\":\"<s>\",\"chat_template\":\"from config\"}");
-    t = open_now(); /* the config wins over the older files */
+    t = open_now(); /* The config wins over the older files. */
     assert_int_equal(tok_special_id(t, "bos_token"), 2);
     assert_int_equal(tok_special_id(t, "eos_token"), 3);
     assert_string_equal(tok_special_text(t, "bos_token"), "<s>");
@@ -75,7 +75,7 @@ static void test_files(void **state)
     tok_close(t);
 
     put("chat_template.jinja", "from jinja");
-    t = open_now(); /* and the template file over the config */
+    t = open_now(); /* The template file wins over the config. */
     assert_string_equal(tok_chat_template(t), "from jinja");
     tok_close(t);
 }
@@ -88,10 +88,10 @@ static void test_broken(void **state)
     put("tokenizer.json", JSON);
     for (size_t f = 0; f < 3; f++)
         for (size_t i = 0; i < countof(bad); i++) {
-            if (f == 2 && i >= 2) continue; /* a map without names has none */
+            if (f == 2 && i >= 2) continue; /* a map without names has no template */
             put(files[f], bad[i]);
             assert_true(tok_open_dir(dir, &t) < 0);
-            assert_non_null(strstr(err_last(), dir)); /* which model it was */
+            assert_non_null(strstr(err_last(), dir)); /* the message names the model */
             assert_null(t);
             put(files[f], f ? NULL : JSON);
         }

@@ -1,5 +1,6 @@
-/* test_tok_parts.c - every component of a tokenizer.json alone, on texts chosen to be awkward, as
- * the reference does it (tests/fixtures/tok/make-cases.py), and what is refused by name. */
+/* test_tok_parts.c - every component of a tokenizer.json by itself, on texts chosen to be
+ * difficult, against the tokenizers package (tests/fixtures/tok/make-cases.py); and which
+ * components are refused by name. */
 #include "test_tok.h"
 
 #define CASES "tests/fixtures/tok/cases.jsonl"
@@ -107,7 +108,7 @@ static void test_refused(void **state)
 {
     (void)state;
     static const struct {
-        const char *json, *names; /* what the sentence must name */
+        const char *json, *names; /* a word that the message must contain */
         int code;
     } rows[] = {
         {"{\"model\":{\"type\":\"Unigram\",\"vocab\":[]}}", "Unigram", ERR_UNSUPPORTED},
@@ -161,7 +162,7 @@ static void test_refused(void **state)
     }
 }
 
-/* clean_up_tokenization_spaces is ignored for BPE unless it is forced, as in the reference. */
+/* clean_up_tokenization_spaces is ignored for BPE unless it is forced, as in Transformers. */
 static void test_clean_up(void **state)
 {
     (void)state;

@@ -1,5 +1,6 @@
-/* test_tok_plain.c - text is not control: special tokens inside plain spans, or touching one, are
- * ordinary text, those outside still work, and the text in and around keeps its meaning. */
+/* test_tok_plain.c - text is not control. Special tokens inside plain spans, or touching one, are
+ * ordinary text; special tokens outside still work; and the text in and around a span keeps its
+ * meaning. */
 #include "test_tok.h"
 
 static void encode(const struct tok *t, const char *s, unsigned flags, const struct tok_span *p,
@@ -38,14 +39,16 @@ static void test_spans(void **state)
     encode(t, s, 0, &span, 1, &v);
     assert_int_equal(count(&v, end), 1);
     assert_int_equal(count(&v, start), 1);
-    assert_int_equal(v.id[v.n - 2], end); /* the template's, before the newline */
+    /* The control token of the template, before the newline. */
+    assert_int_equal(v.id[v.n - 2], end);
     encode(t, s, TOK_PLAIN, NULL, 0, &v);
     assert_int_equal(count(&v, end) + count(&v, start), 0);
-    /* Everything plain by a span is what the flag says (here no skipped match hides another). */
+    /* A span over the whole text equals the flag for plain text (here no skipped match hides
+     * another). */
     struct tok_span all = {0, strlen(s)};
     encode(t, s, 0, &all, 1, &w);
     expect(&w, &v);
-    /* An empty span marks nothing. */
+    /* An empty span marks no text. */
     struct tok_span none[] = {{0, 0}, {5, 5}, {all.to, all.to}};
     encode(t, s, 0, none, 3, &v);
     encode(t, s, 0, NULL, 0, &w);
@@ -55,7 +58,8 @@ static void test_spans(void **state)
     tok_close(t);
 }
 
-/* Wherever the span lies, a token exists if and only if it has no byte in it. */
+/* Wherever the span lies, a special token is matched if and only if none of its bytes lies in the
+ * span. */
 static void test_every_cut(void **state)
 {
     (void)state;
@@ -106,15 +110,15 @@ static void test_overlaps(void **state)
     static const char norm[] = HEAD TOKEN("ab", ",\"normalized\":true") "]}";
     static const char lower[] =
         HEAD TOKEN("ab", ",\"normalized\":true") "],\"normalizer\":{\"type\":\"Lowercase\"}}";
-    /* content "a" before a template's "bc": the token that begins later is not lost */
+    /* Content "a" before a template's "bc": the token that begins later is still found. */
     expect_ids(two, "abc", 0, (struct tok_span){0, 1}, "0 6");
     expect_ids(two, "abc", 0, (struct tok_span){2, 3}, "5 2");
-    /* a template's "a" before content "b": the shorter token is the one that is meant */
+    /* A template's "a" before content "b": the shorter token is found. */
     expect_ids(pre, "ab", 0, (struct tok_span){1, 2}, "0 1");
-    /* tokens matched in normalized text obey the spans too */
+    /* Tokens matched in normalized text obey the spans too. */
     expect_ids(norm, "abcab", 0, (struct tok_span){0, 1}, "0 1 2 5");
     expect_ids(norm, "abcab", 0, (struct tok_span){2, 3}, "5 2 5");
-    /* where normalizing moved or changed text under a span, rather none than a forged one */
+    /* Where normalizing moved or changed text under a span, no token is better than a forged one. */
     expect_ids(lower, "ABcab", 0, (struct tok_span){0, 2}, "0 1 2 0 1");
     expect_ids(lower, "ABcab", 0, (struct tok_span){0, 0}, "5 2 5");
     expect_ids(lower, "abcab", 0, (struct tok_span){0, 2}, "0 1 2 5");
@@ -143,7 +147,7 @@ static void test_arguments(void **state)
                          ERR_FORMAT);
         assert_non_null(strstr(err_last(), broken[i].where));
     }
-    assert_true(v.n == 1 && v.id[0] == 77); /* untouched on failure */
+    assert_true(v.n == 1 && v.id[0] == 77); /* a failure leaves the list untouched */
     ids_done(&v);
     tok_close(t);
 }

@@ -1,5 +1,6 @@
 /* test_tok_stream.c - streams of random ids on the golden tokenizers: pieces are whole characters,
- * their concatenation is the decoded list, memory stays bounded, an error leaves the text alone. */
+ * their concatenation is the decoded list, memory stays bounded, and an error leaves the text
+ * unchanged. */
 #include "test_tok.h"
 
 static uint64_t seed = 1;
@@ -9,7 +10,7 @@ static uint32_t draw(uint32_t n)
     return (uint32_t)((seed >> 33) % n);
 }
 
-/* Runs of byte tokens and of few ids are likely, because that is where streams go wrong. */
+/* Draws an id. Runs of byte tokens and of few ids are likely, because streams fail there first. */
 static int32_t draw_id(const struct tok *t, int mode)
 {
     uint32_t n = tok_size(t);
@@ -57,7 +58,7 @@ static void test_qwen3(void **state)
     run("qwen3");
 }
 
-/* The text of a character that takes several tokens appears with its last one. */
+/* A character of several tokens appears with its last token. */
 static void test_pieces(void **state)
 {
     (void)state;
@@ -70,7 +71,7 @@ static void test_pieces(void **state)
     assert_int_equal(tok_encode(t, text, strlen(text), 0, NULL, 0, &v), 0);
     assert_true(v.n > 3);
     assert_int_equal(tok_stream_new(t, false, &s), 0);
-    for (int round = 0; round < 2; round++) { /* a stream is reusable after its end */
+    for (int round = 0; round < 2; round++) { /* a stream can be reused after its end */
         buf_clear(&b);
         size_t silent = 0;
         for (size_t i = 0; i < v.n; i++) {
@@ -82,7 +83,7 @@ static void test_pieces(void **state)
         assert_int_equal(tok_stream_end(s, &b), 0);
         assert_string_equal(b.data, text);
     }
-    buf_clear(&b); /* cut in the middle: the end flushes a replacement */
+    buf_clear(&b); /* cut in the middle of a character: the end flushes a replacement character */
     assert_int_equal(tok_stream_put(s, v.id[0], &b), 0);
     assert_int_equal(tok_stream_put(s, v.id[1], &b), 0);
     assert_string_equal(b.data, "a");
@@ -113,7 +114,7 @@ static void test_unknown_ids(void **state)
     tok_close(t);
 }
 
-/* A stream's memory does not grow with its length: no allocation once it has run for a while. */
+/* A stream's memory does not grow with its length: after a while there are no more allocations. */
 static void test_bounded(void **state)
 {
     (void)state;

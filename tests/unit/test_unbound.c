@@ -1,6 +1,6 @@
-/* test_unbound.c - caches without a model: every update of tests/fixtures/unbound (made with the reference's caches)
- * bit for bit, what the reference has no class for (sinks, codecs on windows, streaming) against rows kept flat, and
- * errors that change nothing. */
+/* test_unbound.c - caches without a model. Every update of tests/fixtures/unbound (made with the
+ * caches of Transformers) is equal bit for bit. Kinds of caches that Transformers lacks (sinks,
+ * codecs on windows, streaming) are compared with rows kept flat. Errors change nothing. */
 #include "base/base.h"
 #include "base/json.h"
 #include "kv/codec.h"
@@ -141,8 +141,9 @@ static void test_reference(void **state)
 
 enum { HEADS = 2, DIM = 64, LONG = 700 };
 
-/* One cache fed by `sizes` (0 ends), against rows kept flat: each returned row must be the one at its position, exactly
- * or within `off`; the positions must be what `first` and `window` say.  Returns the largest difference. */
+/* Runs updates of `sizes` (0 ends) through one cache and compares with rows kept flat. Each
+ * returned row must be the row at its position, exactly or within `off`; the positions must be
+ * those of `first` and `window`. Returns the largest difference. */
 static double drive(const char *name, const kvik_cache_config *k, const uint32_t *sizes,
                     uint32_t sinks, uint32_t window, double off)
 {
@@ -219,14 +220,15 @@ static void test_policies(void **state)
         kvik_cache_config k = {
             .size = sizeof k, .cache_implementation = c[i].impl, .cache_config = c[i].config};
         (void)drive(name, &k, walk, c[i].sinks, c[i].window, 0);
-        k.on_full = "offload"; /* and once more with pages leaving memory */
+        k.on_full = "offload"; /* once more with pages on disk */
         k.cache_memory = strstr(name, "shuffle") ? 2 << 20 : 800 << 10;
         k.max_sequences = 1;
         (void)drive(name, &k, walk, c[i].sinks, c[i].window, 0);
     }
 }
 
-/* Decoded rows are near, the first update exact, and the rows of an update in that update too. */
+/* Dequantized rows are near the originals. The first update is exact, and so are the rows of an
+ * update in its own result. */
 static void test_quantized(void **state)
 {
     (void)state;
@@ -314,7 +316,8 @@ static void test_errors(void **state)
     kvik_cache_close(c);
 }
 
-/* A budget that runs out in the middle of an update of several steps gives the rows before it back unchanged. */
+/* A budget that runs out in the middle of an update of several steps leaves the earlier rows
+ * unchanged. */
 static void test_full(void **state)
 {
     (void)state;
@@ -344,7 +347,7 @@ static void test_full(void **state)
     free(x);
 }
 
-/* Every allocation fails once: an error, and what was there before is there after. */
+/* Every allocation fails once: an error, and the earlier rows are unchanged. */
 static void test_no_memory(void **state)
 {
     (void)state;
@@ -357,7 +360,7 @@ static void test_no_memory(void **state)
             .size = sizeof k, .cache_config = config[i], .max_sequences = 2, .max_cache_len = 200};
         kvik_shape s = {.size = sizeof s, 1, 1, 3, 64, 64, NULL};
         int done = 0, failures = 0;
-        bool reached = true; /* a failure may also be survived: then everything works */
+        bool reached = true; /* the call may also survive the failure: then its result is right */
         for (int64_t at = 0; reached && at < 2000; at++) {
             kvik_cache *c = NULL;
             uint64_t calls = mem_calls();
@@ -370,7 +373,7 @@ static void test_no_memory(void **state)
             mem_fail_at(-1, false);
             reached = mem_calls() - calls > (uint64_t)at;
             failures += done < 4;
-            if (done >= 2) { /* the rows are there, and go on */
+            if (done >= 2) { /* the rows are present and can be extended */
                 kvik_shape more = {.size = sizeof more, done == 3 ? 2 : 1, 1, 1, 64, 64, NULL};
                 if (kvik_cache_update(c, 1, x, x, &more, &r) < 0) fail_msg("%s", kvik_last_error());
                 assert_int_equal(r.rows, 4);

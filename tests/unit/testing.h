@@ -1,4 +1,4 @@
-/* testing.h - what the unit tests share: paths of models and data, cmocka's includes. */
+/* testing.h - paths of models and data and cmocka's includes, shared by the unit tests. */
 #pragma once
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,7 +11,8 @@
 
 #include <cmocka.h>
 
-/* SmolLM2-135M-Instruct.Q4_1.gguf: $KVIK_TEST_MODEL, else where the demo keeps it; NULL if absent. */
+/* Returns the path of SmolLM2-135M-Instruct.Q4_1.gguf: $KVIK_TEST_MODEL, or the demo's place; NULL
+ * if absent. */
 static inline const char *test_model(void)
 {
     static char path[1024];
