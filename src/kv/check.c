@@ -249,7 +249,7 @@ bool kv_check(const struct kv *kv)
     if (sum[4] != kv->stream.spilled || sum[5] != kv->stream.stale)
         return fail("bytes in the tier", (uint32_t)sum[4], (uint32_t)kv->stream.spilled);
     if (pool_held(kv) > kv->pool) return fail("over budget", (uint32_t)kv->live, 0);
-    if (pool_used(kv) > kv->pool + spill_can((struct kv *)(uintptr_t)kv))
+    if (pool_used(kv) > kv->pool + spill_can((struct kv *)(uintptr_t)kv, SIZE_MAX))
         return fail("promised more than the budget", (uint32_t)kv->pledged, 0);
     return kv->peak >= pool_rows(kv) ? true : fail("peak", (uint32_t)kv->peak, 0);
 }

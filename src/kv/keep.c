@@ -277,7 +277,8 @@ int make_room(struct kv *kv, size_t bytes, size_t promised, const char *what)
     struct victim v = {0};
     if (used <= kv->pool) return 0;
     /* Pages that may leave for the tier do so only after the checkpoints; kept contents go only if that is not enough. */
-    size_t missing = used - kv->pool, can = spill_can(kv), least = missing - MIN(missing, can);
+    size_t missing = used - kv->pool, can = spill_can(kv, missing),
+           least = missing - MIN(missing, can);
     size_t want = can && held > kv->pool ? MAX(least, held - kv->pool) : least;
     for (bool more = true; more && want > got; want = least) {
         bool whole = !can || got < least;
@@ -289,7 +290,7 @@ int make_room(struct kv *kv, size_t bytes, size_t promised, const char *what)
             got += gain(kv, &v, false);
             whole = !can || got < least;
         }
-        can = spill_can(kv); /* what goes free need not leave */
+        can = spill_can(kv, missing); /* what goes free need not leave */
         least = missing - MIN(missing, can);
         more |= !whole && got < least;
     }

@@ -148,7 +148,7 @@ static size_t lay_out(const struct kv *kv, const struct seq *s, unsigned char *b
 
 static bool fits(struct kv *kv)
 {
-    return pool_held(kv) <= kv->pool && pool_used(kv) <= kv->pool + spill_can(kv);
+    return pool_held(kv) <= kv->pool && pool_used(kv) <= kv->pool + spill_can(kv, SIZE_MAX);
 }
 
 /* Memory for kept contents like s, within the budget; others give way.  NULL: it is not worth that, or there is none. */
@@ -163,7 +163,7 @@ static struct seq *record(struct kv *kv, const struct seq *s)
         index_evict(kv, x->oldest);
     }
     size_t over = pool_held(kv) > kv->pool ? pool_held(kv) - kv->pool : 0;
-    if (over && !kv->step.open && spill_can(kv) >= over) (void)spill_out(kv, over);
+    if (over && !kv->step.open && spill_can(kv, over) >= over) (void)spill_out(kv, over);
     while (!fits(kv) && x->oldest)
         index_evict(kv, x->oldest);
     if (!fits(kv)) {

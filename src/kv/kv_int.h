@@ -25,7 +25,8 @@ struct page {
 struct run {             /* ids [16k, 16k+16) */
     uint32_t prev, next; /* in the list of runs with the same number of free ids */
     uint16_t free, backed;
-    uint16_t stale; /* ids whose bytes in the tier nobody needs any more */
+    uint16_t stale;  /* ids whose bytes in the tier nobody needs any more */
+    uint16_t picked; /* ids that are about to leave memory */
 };
 /* The pages of one group in one form.  Page p of the group's i-th site lies at base + i * span +
  * p * grain, for every site: an id is taken and given back for all sites at once. */
@@ -90,9 +91,11 @@ struct keep {
 struct seq_group {
     uint32_t *table[FORMS]; /* page ids: [stride], of kept contents only as many as they use */
     uint32_t hand[FORMS];   /* scratch of spill.c: cells not yet looked at */
-    uint32_t cut[FORMS];    /* first page not yet given up; before it only leading and kept pages */
-    uint32_t unseen;        /* rows before it, but for sinks, were never given (kv_unseen) */
-    uint32_t raw_unseen;    /* leading ones aside, rows before it were not loaded raw (load.c) */
+    /* Cells [gone0, gone1) are in the tier, as far as spill.c knows: it passes them without a look. */
+    uint32_t gone0[FORMS], gone1[FORMS];
+    uint32_t cut[FORMS]; /* first page not yet given up; before it only leading and kept pages */
+    uint32_t unseen;     /* rows before it, but for sinks, were never given (kv_unseen) */
+    uint32_t raw_unseen; /* leading ones aside, rows before it were not loaded raw (load.c) */
     uint32_t n_keeps;
     struct keep *keep; /* [KV_KEEPS] ascending; NULL where the group makes none */
 };
@@ -470,7 +473,8 @@ static inline bool leaves(const struct kv *kv, const struct group *g, uint32_t f
 {
     return kv->stream.active && g->moves[form];
 }
-size_t spill_can(struct kv *kv); /* bytes that could leave, had the open step ended */
+/* Bytes that could leave, had the open step ended, as far as they are counted: at least `enough`, or all there are. */
+size_t spill_can(struct kv *kv, size_t enough);
 /* That many leave, those of the highest rows first; no step may be open. */
 int spill_out(struct kv *kv, size_t bytes);
 int spill_back(struct kv *kv, struct pages *p, uint32_t id); /* into memory again, to be written */

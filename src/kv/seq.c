@@ -63,8 +63,10 @@ void seq_reset(struct kv *kv, struct seq *s)
     s->n_keys = 0;
     for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
         s->g[gi].unseen = s->g[gi].raw_unseen = 0;
-        for (uint32_t f = 0; f < FORMS; f++)
+        for (uint32_t f = 0; f < FORMS; f++) {
+            s->g[gi].gone0[f] = s->g[gi].gone1[f] = 0;
             s->g[gi].cut[f] = table_first(&kv->group[gi], f);
+        }
     }
 }
 
@@ -183,6 +185,8 @@ void seq_clone(struct kv *kv, const struct seq *src, struct seq *dst)
         to->raw_unseen = from->raw_unseen;
         for (uint32_t f = 0; f < FORMS; f++) {
             to->cut[f] = from->cut[f];
+            to->gone0[f] = from->gone0[f];
+            to->gone1[f] = from->gone1[f];
             uint32_t n = table_used(g, f, seq_rows(g, src));
             if (!n) continue;
             uint32_t *table = seq_table(kv, g, f, dst);
@@ -323,7 +327,8 @@ static int reorder_fits(struct kv *kv, const uint32_t *now, const uint32_t *from
             }
         }
     }
-    if (same || pool_used(kv) - before + after + copies <= kv->pool + spill_can(kv)) return 0;
+    if (same || pool_used(kv) - before + after + copies <= kv->pool + spill_can(kv, SIZE_MAX))
+        return 0;
     return ERR(FULL,
                "cache full: reordering may need copies that the reserves of the beams leave no "
                "room for; lower the reserves");

@@ -34,43 +34,63 @@ static uint32_t leave_end(const struct group *g, uint32_t form, const struct seq
     return table_used(g, form, s->len);
 }
 
-/* Marks with `picked`, or clears the marks of, all that may leave and would not go free with the doomed
- * checkpoints; the bytes marked. */
-static size_t pick_all(struct kv *kv, bool clear)
+/* Marks with `picked` what may leave and would not go free with the doomed checkpoints, until `enough` bytes are marked;
+ * the bytes.  Rows are looked at from the first one on: those that stay in memory are the leading ones, so that few cells
+ * are looked at unless nearly all pages have left. */
+static size_t pick_some(struct kv *kv, size_t enough)
 {
     size_t sum = 0;
-    for (uint32_t n = 0; n < FORMS * kv->n_groups; n++) {
+    for (uint32_t n = 0; n < FORMS * kv->n_groups && sum < enough; n++) {
         struct group *g = &kv->group[n / FORMS];
         uint32_t f = n % FORMS;
         if (!leaves(kv, g, f)) continue;
         struct pages *p = &g->form[f];
-        for (const struct seq *s = NULL; (s = seq_each(kv, s));) {
+        for (struct seq *s = NULL; sum < enough && (s = seq_each(kv, s));) {
             const uint32_t *table = seq_table(kv, g, f, s);
             uint32_t i = table_first(g, f), end = leave_end(g, f, s, false);
-            for (; i < end; i++) {
+            for (; i < end && sum < enough; i++) {
                 struct page *pg = &p->page[table[i]];
-                if (clear) pg->picked = 0;
-                if (clear || pg->picked || !may_leave(p, table[i])) continue;
+                if (pg->picked || !may_leave(p, table[i])) continue;
                 if (p->seen[table[i]] == pg->refs) continue;
                 pg->picked = 1;
                 sum += p->bytes;
             }
+            s->g[n / FORMS].hand[f] = i;
         }
     }
     return sum;
 }
 
-size_t spill_can(struct kv *kv)
+/* Clears the marks of pick_some, which has stopped looking where `sum` bytes were marked. */
+static void unpick(struct kv *kv, size_t sum)
+{
+    for (uint32_t n = 0; n < FORMS * kv->n_groups && sum; n++) {
+        struct group *g = &kv->group[n / FORMS];
+        uint32_t f = n % FORMS;
+        if (!leaves(kv, g, f)) continue;
+        struct pages *p = &g->form[f];
+        for (const struct seq *s = NULL; sum && (s = seq_each(kv, s));) {
+            const uint32_t *table = seq_table(kv, g, f, s);
+            for (uint32_t i = table_first(g, f); i < s->g[n / FORMS].hand[f] && sum; i++) {
+                struct page *pg = &p->page[table[i]];
+                sum -= pg->picked ? p->bytes : 0;
+                pg->picked = 0;
+            }
+        }
+    }
+}
+
+size_t spill_can(struct kv *kv, size_t enough)
 {
     if (!kv->stream.active) return 0;
-    size_t sum = pick_all(kv, false);
-    pick_all(kv, true);
+    size_t sum = pick_some(kv, enough);
+    unpick(kv, sum);
     return sum;
 }
 
-/* The page of the highest row that may leave and is not picked, raw rows under a codec first; NULL if
- * none.  Hands move down only. */
-static struct page *pick_highest(struct kv *kv, size_t *bytes)
+/* Picks the page of the highest row that may leave, raw rows under a codec first; false if there is none.  Hands move down
+ * only. */
+static bool pick_highest(struct kv *kv, size_t *bytes)
 {
     struct pages *in = NULL;
     uint32_t *best = NULL, id = 0;
@@ -82,10 +102,11 @@ static struct page *pick_highest(struct kv *kv, size_t *bytes)
         if (!leaves(kv, g, f)) continue;
         for (struct seq *s = NULL; (s = seq_each(kv, s));) {
             const uint32_t *table = seq_table(kv, g, f, s);
+            const struct seq_group *sg = &s->g[n / FORMS];
             uint32_t *hand = &s->g[n / FORMS].hand[f];
             while (*hand > first &&
                    (!may_leave(p, table[*hand - 1]) || p->page[table[*hand - 1]].picked))
-                --*hand;
+                *hand = *hand == sg->gone1[f] ? MIN(sg->gone0[f], *hand - 1) : *hand - 1;
             uint64_t row = (uint64_t)*hand * g->rows[f];
             if (f == RAW && g->lossy) row += UINT32_MAX;
             if (*hand <= first || row <= highest) continue;
@@ -95,10 +116,12 @@ static struct page *pick_highest(struct kv *kv, size_t *bytes)
             id = table[*hand - 1];
         }
     }
-    if (!best) return NULL;
+    if (!best) return false;
     --*best;
     *bytes = in->bytes;
-    return &in->page[id];
+    in->page[id].picked = 1;
+    in->run[id / KV_RUN].picked |= (uint16_t)(1u << id % KV_RUN);
+    return true;
 }
 
 /* Moves bytes of pages [id, id + n) at every site between the tier and memory, the memory of pages
@@ -142,8 +165,14 @@ static int write_picked(struct kv *kv, struct pages *p)
 {
     int e = 0;
     for (uint32_t id = 1, n; id < p->fresh * KV_RUN; id += n) {
-        for (n = 0; id + n < p->fresh * KV_RUN && p->page[id + n].picked; n++)
+        if (!p->run[id / KV_RUN].picked) {
+            n = KV_RUN - id % KV_RUN;
+            continue;
+        }
+        for (n = 0; id + n < p->fresh * KV_RUN && p->page[id + n].picked; n++) {
             p->page[id + n].picked = 0;
+            p->run[(id + n) / KV_RUN].picked &= (uint16_t) ~(1u << (id + n) % KV_RUN);
+        }
         if (n && e >= 0 && !kv_fault.forget_write) e = move(kv, p, id, id, n, true);
         for (uint32_t i = 0; i < n && e >= 0; i++) {
             page_leaves_memory(kv, p, id + i);
@@ -154,20 +183,49 @@ static int write_picked(struct kv *kv, struct pages *p)
     return e;
 }
 
-int spill_out(struct kv *kv, size_t bytes)
+/* Picks at least `bytes`, if there are as many, the highest rows first; the bytes. */
+static size_t pick_out(struct kv *kv, size_t bytes)
 {
     size_t got = 0, each;
-    int e = 0;
     for (int full = 1; full >= 0; full--) {
-        struct page *pg;
         for (uint32_t n = 0; n < FORMS * kv->n_groups; n++)
             for (struct seq *s = NULL; (s = seq_each(kv, s));)
                 s->g[n / FORMS].hand[n % FORMS] =
                     leave_end(&kv->group[n / FORMS], n % FORMS, s, full);
-        while (got < bytes && (pg = pick_highest(kv, &each))) {
-            pg->picked = 1;
+        while (got < bytes && pick_highest(kv, &each))
             got += each;
+    }
+    return got;
+}
+
+/* Notes which full pages are in the tier, in a row from the highest on; or forgets it. */
+static void note_gone(struct kv *kv, bool forget)
+{
+    for (uint32_t n = 0; n < FORMS * kv->n_groups; n++) {
+        const struct group *g = &kv->group[n / FORMS];
+        uint32_t f = n % FORMS, first = table_first(g, f);
+        if (!leaves(kv, g, f)) continue;
+        for (struct seq *s = NULL; (s = seq_each(kv, s));) {
+            struct seq_group *sg = &s->g[n / FORMS];
+            const uint32_t *table = seq_table(kv, g, f, s);
+            uint32_t end = leave_end(g, f, s, true), i = forget ? 0 : end;
+            while (i > first && (!table[i - 1] || g->form[f].page[table[i - 1]].spilled))
+                i = i == sg->gone1[f] ? MIN(sg->gone0[f], i - 1) : i - 1;
+            if (!forget && end - MIN(i, end) < sg->gone1[f] - sg->gone0[f])
+                continue; /* keep the longer one */
+            sg->gone0[f] = i;
+            sg->gone1[f] = forget ? 0 : MAX(end, i);
         }
+    }
+}
+
+int spill_out(struct kv *kv, size_t bytes)
+{
+    int e = 0;
+    size_t got = pick_out(kv, bytes);
+    if (got < bytes) { /* a page that was in the tier may have come back */
+        note_gone(kv, true);
+        (void)pick_out(kv, bytes - got);
     }
     for (uint32_t n = 0; n < FORMS * kv->n_groups; n++) {
         struct group *g = &kv->group[n / FORMS];
@@ -175,6 +233,7 @@ int spill_out(struct kv *kv, size_t bytes)
         int e2 = write_picked(kv, &g->form[n % FORMS]);
         if (e >= 0) e = e2;
     }
+    note_gone(kv, false);
     kv->stream.began |= kv->stream.spilled > 0;
     return e;
 }

@@ -141,6 +141,9 @@ static void trim_rows(struct kv *kv, struct seq *s, uint32_t gi, uint32_t m)
             table[i] = 0;
         }
         s->g[gi].cut[f] = cut_at(g, s, gi, f, m);
+        uint32_t tail = f == RAW ? table_tail(g, m) : table_used(g, f, m);
+        s->g[gi].gone1[f] = MIN(s->g[gi].gone1[f], tail);
+        s->g[gi].gone0[f] = MIN(s->g[gi].gone0[f], tail);
     }
     s->g[gi].unseen = MIN(s->g[gi].unseen, m);
     s->g[gi].raw_unseen = MIN(s->g[gi].raw_unseen, m);

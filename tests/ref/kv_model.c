@@ -630,8 +630,8 @@ static void one_store(struct model *m, uint64_t ops)
         m->op++;
         op_any(m);
         WANT(pool_held(m->kv) <= m->kv->pool, "over budget", pool_held(m->kv), m->kv->pool);
-        WANT(pool_used(m->kv) <= m->kv->pool + spill_can(m->kv), "promised more than the budget",
-             pool_used(m->kv), m->kv->pool);
+        WANT(pool_used(m->kv) <= m->kv->pool + spill_can(m->kv, SIZE_MAX),
+             "promised more than the budget", pool_used(m->kv), m->kv->pool);
         if (m->tier) WANT(!m->tier->bad && !m->tier->in_flight, "tier", m->tier->bad, 0);
         if (m->op % 64 == 0 || ops < 200)
             model_verify_all(m);
