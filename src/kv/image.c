@@ -1,7 +1,7 @@
 /* image.c - which chunks a sequence has, how large they are, and their bytes out of and into a page.
  *
- * Saving and loading walk the same list (image_next): the one that is saved and the one that is asked for cannot
- * differ, whatever a file says. */
+ * Saving and loading walk the same list of chunks (image_next), so the chunks that are saved are those that a load asks
+ * for, whatever a file says. */
 #include "kv/codec.h"
 #include "kv/image_int.h"
 
@@ -116,7 +116,7 @@ static void copy(unsigned char *page, unsigned char *chunk, size_t n, bool in)
     memcpy(in ? page : chunk, in ? chunk : page, n);
 }
 
-/* Rows [first, first + n) of one plane of a raw block; returns the bytes moved. */
+/* Moves rows [first, first + n) of one plane of a raw block; returns the bytes moved. */
 static size_t move_raw(const struct group *g, const struct kv_shape *s, uint32_t first, uint32_t n,
                        unsigned char *page, unsigned char *chunk, bool in)
 {

@@ -1,6 +1,6 @@
-/* image.h - a sequence outside of a store: what it is besides its rows, and its rows as chunks.
+/* image.h - a sequence outside of a store: its description, and its rows as chunks.
  *
- * Chunks do not depend on the store they come from: not on page ids, on rows of a block, or on where pages live.
+ * Chunks do not depend on the page ids, the block size or the tier of the store they come from.
  * A raw chunk has rows [row, row + n) of one group at all its sites, with 16 | row and n <= 16, n < 16 only at the end
  * of the sequence; a sealed one has whole tiles, of 16 rows or one tile, whichever is more; a state
  * after n rows is one chunk with row n.
@@ -24,7 +24,8 @@ struct kv_image {
     struct kv_salt salt;
     const int32_t *tok;         /* [len] */
     const struct kv_turn *turn; /* [n_turns] */
-    const uint32_t *unseen;     /* [n_groups][2] rows before it were never given: at all, raw */
+    /* [n_groups][2] first row that was given at all, first row that was given raw */
+    const uint32_t *unseen;
 };
 /* What kv_save gives, in ascending order (group, form, row). */
 struct kv_sink {
@@ -46,7 +47,7 @@ int kv_save(struct kv *kv, kv_seq s, struct kv_sink *sink);
  * an image: a group that forgets can be trimmed to less than what its next token needs only by computing again. */
 int kv_load(struct kv *kv, const struct kv_image *im, struct kv_source *src, kv_seq *out);
 
-/* The bytes of the first n rows of a chunk, out of those of the chunk, which begins at the same row. */
+/* Copies the bytes of the first n rows of a chunk out of the bytes of the whole chunk. */
 void kv_chunk_cut(const struct kv *kv, const struct kv_chunk *whole, uint32_t n, const void *data,
                   void *out);
 

@@ -1,9 +1,9 @@
 /* load.c - a sequence into the store.
  *
- * The image says what the sequence is, the store works out which pages such a sequence holds, takes them one by one and
- * asks for their rows: so nothing a file says can make a table wrong, and pages may leave for the tier while later ones
- * come.  Until all are there no other sequence has changed (checkpoints may have been evicted); on an error the new
- * one is dropped.  A page whose chunks an earlier sequence has already is shared with it. */
+ * The image describes the sequence.  The store works out which pages such a sequence holds, takes them one by one, and
+ * asks the source for their rows.  So a file cannot make a table wrong, and early pages may leave for the tier while
+ * later ones are read.  Other sequences do not change, though checkpoints may be evicted; on an error the new
+ * sequence is dropped.  A page whose chunks an earlier sequence already has is shared with that sequence. */
 #include "kv/image_int.h"
 
 #include <string.h>
@@ -104,7 +104,7 @@ static void cells_of(const struct group *g, const struct kv_chunk *c, uint32_t *
     *b = state ? 1 : (c->row + c->n - 1) / g->rows[c->form] + 1;
 }
 
-/* Shares the pages of a chunk that fills them: 1 if done. */
+/* Shares the pages that the chunk fills with an earlier sequence.  Returns 1 if they are shared, 0 if not. */
 static int share(const struct loading *v, struct group *g, const struct kv_chunk *c)
 {
     kv_seq of;
@@ -162,7 +162,7 @@ static int load_all(const struct loading *v)
     return 0;
 }
 
-/* Bytes of all its pages. */
+/* Returns the bytes of all pages of the sequence. */
 static size_t pages_bytes(const struct kv *kv, const struct seq *s)
 {
     size_t sum = 0;

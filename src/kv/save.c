@@ -1,7 +1,7 @@
-/* save.c - a sequence out of the store, chunk by chunk.
+/* save.c - saving: a sequence leaves the store chunk by chunk.
  *
- * Pages in memory are packed where they are, those that only the tier has are read from it into a buffer of their own:
- * saving changes nothing, brings nothing back, and needs no room in the budget. */
+ * Pages in memory are packed in place.  Pages in the tier are read into a buffer outside the budget, so saving moves no page
+ * and changes nothing. */
 #include "kv/image_int.h"
 
 struct saving {
@@ -11,7 +11,7 @@ struct saving {
     unsigned char *chunk, *page; /* page: NULL where all are in memory */
 };
 
-/* The page at `cell`, wherever it is. */
+/* Returns the bytes of the page that `cell` names, from memory or from the tier. */
 static int save_page(const struct saving *v, struct group *g, const struct kv_chunk *c,
                      uint32_t cell, unsigned char *out, size_t *n)
 {
@@ -28,7 +28,7 @@ static int save_page(const struct saving *v, struct group *g, const struct kv_ch
     return 0;
 }
 
-/* Whether the sink has a chunk of one page already. */
+/* True if the sink already has this chunk, which fills one page. */
 static int save_shared(const struct saving *v, const struct group *g, const struct kv_chunk *c)
 {
     uint32_t rows = g->rows[c->form];

@@ -1,5 +1,5 @@
-/* stage.c - how a step reads pages that are not in memory: piece by piece, through two halves of a
- * staging area, the next one being read while the kernels work on this one.
+/* stage.c - how a step reads pages that are in the tier.  They pass through a staging area of two halves, piece by
+ * piece: the next piece is read into one half while the kernels work on the other.
  *
  * A piece is a run of whole atoms of one site with no more spilled pages than half the area holds, so
  * attention over pieces has the bits of attention over all rows (dev.h).  All its spilled pages are of one
@@ -21,8 +21,8 @@
 #define HALF_BYTES ((size_t)1 << 20)   /* of staging, if the budget allows */
 #define IO_BYTES   ((size_t)256 << 10) /* of one transfer, so that several share a piece */
 
-/* Pages of the form may leave memory: sealed ones, and raw ones where attention reads them as such.  Under
- * a codec that loses nothing an atom has rows of both forms, and raw ones stay. */
+/* True if pages of the form may leave memory: sealed pages, and raw pages that attention reads as raw rows.  Under a lossless
+ * codec an atom has rows of both forms, so raw pages stay. */
 static bool form_moves(const struct group *g, uint32_t form)
 {
     if (!g->c.stream) return false;
@@ -34,14 +34,14 @@ static uint32_t unit_rows(const struct group *g, uint32_t form)
     return (g->rows[form] + KV_ATOM - 1) / KV_ATOM * KV_ATOM;
 }
 
-/* Most pages of one lane that overlap a unit. */
+/* Returns the largest number of pages of one lane that overlap a unit. */
 static uint32_t unit_pages(const struct group *g, uint32_t form)
 {
     uint32_t rows = g->rows[form], unit = unit_rows(g, form);
     return unit / rows + (unit % rows ? 2 : 0);
 }
 
-/* Bytes of the largest unit of one lane. */
+/* Returns the bytes of the largest unit of one lane. */
 static int unit_bytes(const struct kv *kv, size_t *out)
 {
     size_t one = 0;
@@ -157,7 +157,7 @@ static struct group *group_at(struct kv *kv, uint32_t site)
     return &kv->group[kv->site_group[site]];
 }
 
-/* Place k of a half, for pages of a form of the group at a site. */
+/* Returns place k of a half, for pages of one form of the group at a site. */
 static unsigned char *place(const struct group *g, uint32_t form, const struct load *l,
                             uint32_t site, uint32_t k)
 {
@@ -226,7 +226,7 @@ static int load_wait(struct kv *kv, struct load *l)
     return e;
 }
 
-/* The first piece to be staged from the i-th site of the order on. */
+/* Finds the first piece to stage, from the i-th site of the order on. */
 static uint32_t next_site(struct kv *kv, uint32_t i)
 {
     for (; i < kv->n_sites; i++)
@@ -234,7 +234,7 @@ static uint32_t next_site(struct kv *kv, uint32_t i)
     return KV_NONE;
 }
 
-/* Has the k-th piece of a site in memory, and the one after it on its way. */
+/* Waits until the k-th piece of a site is in memory, and starts to read the piece after it. */
 static int stage_ready(struct kv *kv, uint32_t site, uint32_t k, struct load **out)
 {
     struct stream *st = &kv->stream;

@@ -1,4 +1,4 @@
-/* survey.c - what one sequence holds, page by page, for people who look: nothing here changes or costs anything. */
+/* survey.c - reports what one sequence holds, page by page.  It changes nothing. */
 #include "kv/kv_int.h"
 
 #include <string.h>

@@ -1,11 +1,11 @@
 /* tier_file.c - pages in a file: background transfers (base/aio.h) on one sparse file without a name.
  *
- * The system frees a file that has no name when the process ends, however it ends.  Where that cannot
- * be, the file has mode 0600 and a name that says what it is, is removed on close, and is held by a lock
- * that ends with the process: the next start in that directory removes those that nobody holds.
+ * The system frees a file without a name when the process ends, however it ends.  On file systems without such files,
+ * the file has mode 0600 and a name that says what it is; it is removed on close.  A lock that ends with the
+ * process marks it as used: the next start in that directory removes files that no process holds.
  *
- * Bytes stay in the page cache after a write.  It is the system's memory, given back whenever
- * somebody needs it, and until then it makes reading back a copy instead of a disk access. */
+ * Written bytes stay in the page cache.  That is memory of the system, which takes it back when it is needed; until
+ * then, reading a page back is a copy and not a disk access. */
 #include "base/aio.h"
 #include "kv/tier.h"
 
@@ -50,7 +50,7 @@ static const char *env(const char *name)
     return v && *v ? v : NULL;
 }
 
-/* Memory pretending to be a disk: spilling there frees nothing. */
+/* True if the directory lies in memory (tmpfs): spilling there would free nothing. */
 static const char *memory_name(const char *dir)
 {
     struct statfs fs;
@@ -94,7 +94,7 @@ static int fail(int e)
     return -1;
 }
 
-/* An injected interruption is one of the system's: it is tried again. */
+/* A test can inject an interruption; the call is repeated, as after one of the system. */
 static int open_nameless(const char *dir)
 {
     for (;;) {
@@ -122,7 +122,7 @@ static int take_name(const char *path)
     return unlink(path) == 0 || errno == ENOENT ? 0 : -1;
 }
 
-/* Whether nobody uses the file.  A lock ends with its process, also where process numbers of another
+/* True if no process uses the file.  A lock ends with its process, also where process numbers of another
  * container mean nothing; without locks the number in the name must do. */
 static bool stale(int dir, const char *name)
 {
@@ -181,7 +181,7 @@ static int open_file(struct tier_file *t)
     return 0;
 }
 
-/* A size beyond the limit of the process would be answered by a signal. */
+/* The system sends a signal if a file grows beyond the limit of the process, so the limit is checked first. */
 static int resize(struct tier_file *t, uint64_t size)
 {
     struct rlimit limit;
@@ -289,7 +289,7 @@ static int file_finish(struct kv_tier *tier, struct kv_io *io, uint32_t n)
     return first;
 }
 
-/* Gives whole blocks of the file system back.  A failure costs disk space, no more. */
+/* Returns whole blocks to the file system.  A failure only costs disk space. */
 static void file_drop(struct kv_tier *tier, uint64_t at, size_t n)
 {
     struct tier_file *t = (struct tier_file *)tier;

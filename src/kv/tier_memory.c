@@ -46,7 +46,7 @@ static int memory_finish(struct kv_tier *tier, struct kv_io *io, uint32_t n)
     return 0;
 }
 
-/* Whole pages of the system go back to it; a part of one keeps its memory. */
+/* Returns whole pages to the system.  A page of which only a part is dropped keeps its memory. */
 static void memory_drop(struct kv_tier *tier, uint64_t at, size_t n)
 {
     struct tier_memory *t = (struct tier_memory *)tier;
