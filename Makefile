@@ -9,7 +9,7 @@ B := build/$(MODE)
 Q := $(if $(filter 1,$(V)),,@)
 
 CC ?= cc
-# io_uring serves the spill file; without its library (or with URING= ) a few threads do.
+# io_uring serves the spill file. Without its library (or with URING= ) a few threads serve it.
 URING := $(shell pkg-config --exists liburing 2>/dev/null && echo liburing)
 PKGS := jansson libpcre2-8 libutf8proc nettle $(URING)
 PKG_CFLAGS := $(shell pkg-config --cflags $(PKGS) 2>/dev/null) $(if $(URING),-DKVIK_URING)
@@ -18,19 +18,19 @@ WARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -W
 ifdef CI
 WARN += -Werror
 endif
-# -ffp-contract=off: every fma is written out, so all paths round alike (docs/ARCHITECTURE.md).
+# -ffp-contract=off: every fma is written out, so all code paths round alike (docs/ARCHITECTURE.md).
 BASEFLAGS := -std=c11 -D_GNU_SOURCE -g -fPIC -pthread -fno-math-errno -ffp-contract=off \
   -fno-strict-aliasing -fvisibility=hidden -fstack-protector-strong -Iinclude -Isrc $(PKG_CFLAGS)
 ifeq ($(MODE),asan)
 OPT := -O1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all
-# Compilers take minutes over these with instrumentation; test_dev_guard fences their operands instead.
+# With instrumentation compilers take minutes over these files; test_dev_guard fences their operands instead.
 $(B)/src/dev/cpu/dot_%.o $(B)/src/dev/cpu/strip_%.o: OPT := -O1 -fno-omit-frame-pointer
 else ifeq ($(MODE),tsan)
 OPT := -O1 -fno-omit-frame-pointer -fsanitize=thread
 else ifeq ($(MODE),fuzz)
 CC := clang
 OPT := -O1 -fno-omit-frame-pointer -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all
-# Kernels see no bytes of a file unchecked, and clang takes minutes over instrumented vectors.
+# Kernels never see unchecked bytes of a file, and clang takes minutes over instrumented vectors.
 $(B)/src/dev/cpu/%.o: OPT := -O1 -fno-omit-frame-pointer
 else
 OPT := -O2 -D_FORTIFY_SOURCE=2
@@ -76,7 +76,7 @@ CLILIBS := -ledit
 
 $(B)/kvik.o: $(LIBOBJ)
 	$(Q)$(LD) -r -o $@ $^
-# One relocatable object, so the registration sections of all files are always linked in.
+# One relocatable object: all files are linked in, so their registration sections always are too.
 $(B)/libkvik.a: $(B)/kvik.o
 	$(Q)rm -f $@ && $(AR) rcs $@ $<
 libkvik.a: $(B)/libkvik.a
@@ -99,7 +99,7 @@ $(B)/test_%: $(B)/tests/unit/test_%.o $(B)/kvik.o
 	$(Q)$(CC) $(OPT) -o $@ $^ $(LDLIBS) -lcmocka -ldl
 	@mkdir -p build; ln -sf $(MODE)/test_$* build/test_$*
 $(B)/test_kv: $(patsubst %.c,$(B)/%.o,$(wildcard tests/ref/flat.c tests/ref/kv_model.c tests/ref/model_*.c))
-# Tests that go through all codecs also have those of the tests.
+# Tests that go through all codecs are also linked with the codecs in tests/codec.
 $(patsubst %,$(B)/test_%,codec_every cache_config matrix matrix_kv arch_identity chaos save): \
   $(patsubst %.c,$(B)/%.o,$(wildcard tests/codec/*.c))
 $(B)/bench_%: $(B)/bench/%.o $(B)/kvik.o
@@ -107,7 +107,7 @@ $(B)/bench_%: $(B)/bench/%.o $(B)/kvik.o
 # Examples use the public header and the shared library only.
 $(B)/ex_%: examples/c/%.c libkvik.so
 	$(Q)$(CC) -std=c11 $(OPT) $(WARN) -Iinclude -o $@ $< -L. -lkvik -Wl,-rpath,'$$ORIGIN/../..'
-# A fuzz target is either driven over its corpus by replay.c, or by libFuzzer (MODE=fuzz, clang).
+# replay.c drives a fuzz target over its corpus; libFuzzer drives it with MODE=fuzz (clang).
 $(B)/replay_%: $(B)/tests/fuzz/fuzz_%.o $(B)/tests/fuzz/replay.o $(B)/kvik.o
 	$(Q)$(CC) $(OPT) -o $@ $^ $(LDLIBS)
 $(B)/fuzz_%: $(B)/tests/fuzz/fuzz_%.o $(B)/kvik.o

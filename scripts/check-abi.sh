@@ -1,10 +1,10 @@
 #!/bin/sh
 # check-abi.sh [write] - compares libkvik.so with the binary interface that is committed as scripts/libkvik-0.abi.
 #
-# make check-abi fails if a function has gone, a function or a struct field was added, or a layout has changed.  After a
-# change that breaks no program (see "Versions" in include/kvik.h) run make abi and commit the description with the
-# change.  Exits with 77, which counts as skipped, without abidiff (package abigail-tools), and on processors other than
-# the one that the description was made on.
+# make check-abi fails if a function was removed, a function or a struct field was added, or a layout has changed. After
+# a change that breaks no program (see "Versions" in include/kvik.h), run make abi and commit the description with the
+# change. The script exits with 77, which counts as skipped, if abidiff (package abigail-tools) is missing or the
+# processor is another one than the description's.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 abi=scripts/libkvik-0.abi
@@ -19,7 +19,7 @@ if [ "$(uname -m)" != x86_64 ]; then
 fi
 [ -f "$lib" ] || { echo "check-abi: $lib is not built; run make"; exit 1; }
 
-# Only what include/kvik.h declares: the layout of internal types is free.
+# Describes only the declarations of include/kvik.h; the layout of internal types may change freely.
 describe() { # FILE
     abidw --headers-dir include --drop-private-types --exported-interfaces-only --no-corpus-path \
         --no-comp-dir-path --no-show-locs --no-elf-needed --no-parameter-names --type-id-style hash \
@@ -30,7 +30,7 @@ if [ "${1-}" = write ]; then
     echo "check-abi: wrote $abi"
     exit 0
 fi
-# Both sides are descriptions made alike: with suppressions, abidiff would pass over changes of layout.
+# Both descriptions are made in the same way: with suppressions, abidiff would ignore changes of layout.
 now=$(mktemp) || exit 1
 trap 'rm -f "$now"' EXIT
 describe "$now" || exit 1

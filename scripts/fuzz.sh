@@ -1,6 +1,6 @@
 #!/bin/sh
-# fuzz.sh SECONDS - each libFuzzer target on its corpus for that long; new inputs stay in
-# build/fuzz/corpus, a crashing input is copied to the repository's corpus by hand, with its fix.
+# fuzz.sh SECONDS - runs each libFuzzer target on its corpus for SECONDS. New inputs stay in build/fuzz/corpus.
+# Copy a crashing input to the repository's corpus by hand, with its fix.
 set -u
 cd "$(dirname "$0")/.."
 seconds=${1:-60}

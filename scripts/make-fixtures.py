@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes tests/fixtures/smollm2 with the reference implementation (transformers, torch on CPU, f32).
+"""Writes tests/fixtures/smollm2 with Transformers as the reference implementation (torch on CPU, f32).
 
 usage: make-fixtures.py MODEL.gguf EVAL.txt OUTDIR
 
-The model is read by transformers from the GGUF itself and dequantized to float32, so the oracle has
-exactly the weights that kvik has.  Three files per run:
+Transformers reads the model from the GGUF itself and dequantizes it to float32, so the oracle has exactly the
+weights that kvik has.  Three files per run:
 
 prompts.json
     {"model": file name, "sha256": of the model, "reference": versions, "vocab": n, "cases": [
@@ -27,9 +27,9 @@ logits-NAME.safetensors
 tokens.jsonl
     one object per line: {"text", "ids", "decode"}; special tokens in the text are recognised.
 
-The tokenizer that transformers builds from a GGUF file ignores tokenizer.ggml.pre.  For this model it
+The tokenizer that Transformers builds from a GGUF file ignores tokenizer.ggml.pre.  For this model it
 says "smollm": digits are split one by one before the byte-level split, which changes the whitespace
-in front of digits ("\\n\\n1." is one token of two newlines, and two without it).  It is put back here.
+in front of digits ("\\n\\n1." is one token of two newlines, and two without it).  The script restores the split.
 """
 import hashlib
 import json
@@ -125,7 +125,7 @@ def main():
     print("evaluation text:", len(tok(text).input_ids), "tokens")
     prompts = [(k, m, tok.apply_chat_template(m, add_generation_prompt=True, tokenize=False)) for k, m in CHATS.items()]
     prompts += [(k, None, t) for k, t in TEXTS.items()]
-    # Deeper than two attention atoms of 256 rows: the beginning of the evaluation text, cut at a token.
+    # Longer than two attention atoms of 256 rows: the beginning of the evaluation text, cut at a token.
     deep = tok.decode(tok(text).input_ids[:620])
     prompts.append(("deep", None, deep))
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Records the reference's classifier-free guidance (guidance_scale, negative_prompt_ids) on a tiny golden model.
+"""Records classifier-free guidance in Transformers (guidance_scale, negative_prompt_ids) on a tiny golden model.
 usage: make-guidance.py tests/golden    (needs torch, transformers 5.x, safetensors)
 Cases go to cases-own beside those of the other makers and into their index, in the format of the golden set."""
 import json

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes tiny random Llama models and reference cases that the golden set does not have.
+"""Writes tiny random Llama models and cases of Transformers ("the reference") that the golden set lacks.
 
 usage: make-tiny.py tests/golden
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Writes src/tok/unicode_table.h: where the reference's character tables (measured through the
-`tokenizers` package, code point by code point) differ from the ones of PCRE2 10.42 and utf8proc.
+"""Writes src/tok/unicode_table.h: where the character tables of the `tokenizers` package (measured
+code point by code point) differ from the tables of PCRE2 10.42 and utf8proc.
 
 Needs: Python with unicodedata 14 (3.11; the Unicode version of PCRE2 10.42), tokenizers 0.23.3,
-unicodedata2 (a newer Unicode than any of them), libutf8proc.
+unicodedata2 (of a newer Unicode version than the others), libutf8proc.
 usage: scripts/make-unicode.py > src/tok/unicode_table.h"""
 import ctypes
 import ctypes.util

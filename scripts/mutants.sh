@@ -1,7 +1,7 @@
 #!/bin/bash
-# mutants.sh - proves that the bit-identity test can fail: each patch in tests/mutants breaks one rule of the canonical
-# order (K split between threads; attention summed up per thread) in a copy of the tree, and
-# tests/unit/test_identity must turn red there.  Uses the release build's objects, so only one file is compiled.
+# mutants.sh - proves that the bit-identity test can fail. Each patch in tests/mutants breaks one rule of the canonical
+# order (K split between threads; attention summed per thread) in a copy of the tree, and tests/unit/test_identity
+# must fail there. The script uses the objects of the release build, so it compiles only one file.
 set -eu
 cd "$(dirname "$0")/.."
 make=${MAKE:-make}

@@ -1,15 +1,15 @@
 #!/bin/bash
 # run-tests.sh [asan|tsan|long] - runs the tests, counts them and ends with "N passed, N failed, N skipped".
 #
-# Without an argument, everything (make test): house rules; unit tests, command tests, examples and
-# golden cases in the release build; unit tests and the fuzz corpora again under ASan and UBSan; the
-# table of vulnerability classes.  asan, tsan: only the unit tests and corpora of that build.  long: what
-# is too slow for every change (make test-long).
+# Without an argument, everything (make test): house rules; unit tests, command tests, examples and golden cases in
+# the release build; unit tests and the fuzz corpora again under ASan and UBSan; the table of vulnerability
+# classes. asan, tsan: only the unit tests and corpora of that build. long: the tests that are too slow for every
+# change (make test-long).
 #
-# Tests learn where the real model is from KVIK_TEST_MODEL; it is fetched when it is not set, and
-# without network the tests that need it are skipped and counted as such.  The sanitizer builds run
-# with KVIK_TEST_SHORT=1 and, but for three tokens, without the model: they look for memory errors, the
-# release build for wrong numbers.  Logs stay in build/logs.
+# KVIK_TEST_MODEL tells tests where the real model is. If it is not set, the script fetches the model; without
+# network it skips the tests that need the model and counts them as skipped. The sanitizer builds run with
+# KVIK_TEST_SHORT=1 and without the model (except for three tokens): they look for memory errors, and the release
+# build looks for wrong numbers. Logs stay in build/logs.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 make=${MAKE:-make}
@@ -21,8 +21,8 @@ broken=()
 started=$SECONDS
 
 rm -rf "$logs" && mkdir -p "$logs"
-# handle_X=2: cmocka catches signals, and would swallow the sanitizer's report.  Not
-# detect_stack_use_after_return: the fake frames of gcc 12 do not align 64-byte vectors (PR 110027).
+# handle_X=2: cmocka catches signals and would hide the sanitizer's report. detect_stack_use_after_return stays off,
+# because the fake frames of gcc 12 do not align 64-byte vectors (GCC bug 110027).
 export ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1:allocator_may_return_null=1:handle_segv=2:handle_sigbus=2:handle_sigfpe=2:handle_sigill=2
 export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
 export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
@@ -44,10 +44,10 @@ launch() {
     } &
 }
 
-# sum_of WORD FILE: the numbers of cmocka's closing lines, one group each.
+# sum_of WORD FILE: adds up the numbers in cmocka's closing lines, one line per group.
 sum_of() { sed -n "s/^\[ *$1 *\] \([0-9]*\) test(s).*/\1/p" "$2" | awk '{ n += $1 } END { print n + 0 }'; }
 
-# gather [noskip]: waits for the launched tests, counts them, shows the output of those that failed.
+# gather [noskip]: waits for the launched tests, counts them, and shows the output of failed ones.
 gather() {
     wait
     local name rc tenths p f s
@@ -56,11 +56,11 @@ gather() {
         p=$(sum_of PASSED "$logs/$name.log")
         f=$(sum_of FAILED "$logs/$name.log")
         s=$(sum_of SKIPPED "$logs/$name.log")
-        # A crash prints no closing line, a script prints none at all: the exit status is one test.
+        # A crash prints no closing line, and a script prints none at all: then the exit status counts as one test.
         if [ "$rc" = 77 ] && [ $((p + f + s)) = 0 ]; then s=1
         elif [ "$rc" != 0 ] && [ "$f" = 0 ]; then f=1
         elif [ $((p + f + s)) = 0 ]; then p=1; fi
-        # What the short form leaves to the release build is not a skipped test of the suite.
+        # Tests that the short form leaves to the release build are not skipped tests of the suite.
         [ "${1-}" != noskip ] || s=0
         passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
         printf '  %-44s %4d passed %3d failed %3d skipped %6d.%d s\n' "$name" "$p" "$f" "$s" \
@@ -74,7 +74,7 @@ gather() {
     names=()
 }
 
-# build WHAT...: a build that fails is one failed test, and the tests that need it do not run.
+# build WHAT...: a failed build counts as one failed test, and the tests that need it do not run.
 build() {
     local log
     log=$logs/build-$(echo "$*" | tr -c 'A-Za-z0-9\n' '-').log
@@ -91,7 +91,7 @@ run_units() { # MODE
     local b name
     for b in tests/unit/test_*.c; do
         name=$(basename "$b" .c)
-        [ "$name" != test_golden ] || continue # run with its part, below
+        [ "$name" != test_golden ] || continue # runs with a part as its argument, below
         [ -x "build/$1/$name" ] || continue
         launch "$1-$name" "build/$1/$name"
     done
@@ -202,7 +202,7 @@ for e in examples/c/*.c; do
 done
 gather
 
-# Each mutant breaks one rule of the reduction order, and the identity test must see it.
+# Each mutant breaks one rule of the reduction order, and the identity test must fail on it.
 launch mutants scripts/mutants.sh
 gather
 

@@ -1,11 +1,11 @@
-# Phony targets: what a person types.  Files are built by the rules of the Makefile above.
+# Phony targets: what a person types. The rules of the Makefile above build files.
 FUZZ_SECONDS ?= 60
 PART ?= A
 MODEL ?= $$(scripts/fetch-model.sh)
 DEMO_PROMPT ?= Write one sentence about the sea.
 
 .PHONY: unit examples replay bench-ops check-abi abi
-# Groups of binaries for the current MODE, built together so that -j can spread them.
+# Groups of binaries for the current MODE, built together so that -j can parallelize them.
 unit: $(TESTBIN)
 replay: $(REPLAYBIN)
 examples: $(EXBIN)
@@ -13,14 +13,14 @@ examples: $(EXBIN)
 deps:
 	./bootstrap deps
 
-# MODEL=FILE runs it on another model; the default is fetched once into the user's cache directory.
+# MODEL=FILE uses another model. The default model is fetched once into the user's cache directory.
 demo: kvik
 	@model=$(MODEL) && ./kvik generate "$$model" "$(DEMO_PROMPT)" --chat --max-new-tokens 48 --cache-report
 
 check:
 	@scripts/check.sh
 
-# The binary interface against the committed description; abi writes the description anew.
+# Compares the binary interface with the committed description; abi writes the description anew.
 check-abi: libkvik.so
 	@scripts/check-abi.sh
 abi: libkvik.so
@@ -29,7 +29,7 @@ abi: libkvik.so
 test:
 	@MAKE="$(MAKE)" scripts/run-tests.sh
 
-# What is too slow for every change: the long forms of the tests, a million model-checker operations
+# The tests that are too slow for every change: the long forms of the tests, a million model-checker operations
 # under ASan, threads under TSan, and a minute of mutation per parser.
 test-long:
 	@MAKE="$(MAKE)" KVIK_TEST_LONG=1 scripts/run-tests.sh long
@@ -43,7 +43,7 @@ golden: all
 	@build/release/test_golden_script $(PART)
 	@[ "$(PART)" != C ] || build/release/test_processors
 
-# Every policy, codec, tier and operation on every architecture; minutes.  make test runs a part of it.
+# Every policy, codec, tier and operation on every architecture; takes minutes. make test runs a part.
 matrix: all
 	@$(MAKE) MODE=release build/release/test_matrix build/release/test_matrix_kv
 	@build/release/test_matrix all
@@ -57,7 +57,7 @@ fuzz:
 	@$(MAKE) MODE=fuzz $(FUZZSRC:tests/fuzz/fuzz_%.c=build/fuzz/fuzz_%)
 	@scripts/fuzz.sh $(FUZZ_SECONDS)
 
-# The whole model against the bandwidth floor; bench-ops: single operations, no model needed.
+# bench: the whole model against the bandwidth floor. bench-ops: single operations, no model needed.
 bench: all $(B)/bench_generate $(B)/bench_speculate
 	@model=$(MODEL) && $(B)/bench_generate "$$model" && $(B)/bench_speculate "$$model"
 bench-ops: $(BENCHBIN)

@@ -1,17 +1,17 @@
 #!/bin/bash
-# test-classes.sh - one line per class of tests/fixtures/classes.txt: PASS with the test that covers
-# it, LATER with the reason, or FAIL when no test names it or its test does not pass.
+# test-classes.sh - prints one line per class of tests/fixtures/classes.txt: PASS with the test that covers it, LATER
+# with the reason, or FAIL if no test names it or its test does not pass.
 #
-# A test names a class by a comment "class: ID" (several: separated by commas).  The results are
-# those of build/logs when they are newer than the binary (make test has just run them); otherwise
-# the named unit tests are built and run here under ASan.
+# A test names a class by a comment "class: ID" (several IDs separated by commas). Results come from build/logs if they
+# are newer than the binary, because make test has just run the tests. Otherwise the script builds the named unit
+# tests and runs them under ASan.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 logs=build/logs
 mkdir -p $logs
 passed=0 failed=0 later=0
 
-# "ID file:line" for every class named in a test.
+# Lists "ID file:line" for every class named in a test.
 named=$(grep -rnE 'class: ' tests --include='*.c' --include='*.h' --include='*.sh' | awk -F: '{
     text = $0; sub(/.*class: */, "", text); sub(/\*\/.*/, "", text)
     n = split(text, id, /[ ,;]+/)
@@ -22,7 +22,7 @@ named=$(grep -rnE 'class: ' tests --include='*.c' --include='*.h' --include='*.s
     }
 }')
 
-# verdict FILE: did the test in this file pass?  Prints nothing when it did, else why not.
+# verdict FILE: prints nothing if the test in this file passed, else the reason.
 verdict() {
     local name mode rc seen=
     name=$(basename "$1"); name=${name%.*}
@@ -41,7 +41,7 @@ verdict() {
     [ -n "$seen" ] || echo "has not run"
 }
 
-# Standing alone, run what is named and has no fresh result.
+# If make test has not run, run the named tests that have no fresh result.
 for f in $(echo "$named" | sed 's/^[^ ]* //; s/:[0-9]*$//' | sort -u); do
     name=$(basename "$f" .c)
     case $f in
@@ -89,7 +89,7 @@ while IFS='|' read -r ids status what; do
     fi
 done <tests/fixtures/classes.txt
 
-# Ids that no row has are typing errors, and would hide a row without a test.
+# An id without a row is a typing error, and would hide a row without a test.
 unknown=$(echo "$named" | awk 'NR == FNR { if ($0 !~ /^# |^#$/) { sub(/\|.*/, ""); for (i = 1; i <= NF; i++) row[$i] = 1 }; next }
     NF && !($1 in row) { print $1 " (" $2 ")" }' tests/fixtures/classes.txt -)
 if [ -n "$unknown" ]; then

@@ -1,5 +1,5 @@
 #!/bin/sh
-# kvik bench: the table, its JSON, the report, usage errors.  The numbers are the machine's and are not judged.
+# kvik bench: the table, its JSON, the report, usage errors. The measured numbers depend on the machine and are not checked.
 . "$(dirname "$0")/lib.inc"
 model=$golden/models/llama-mha
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Cache strategies through the command: the same ids whatever keeps the rows, sentences for what contradicts itself,
+# Cache strategies through the command: the same ids under every strategy, error messages for contradictory options,
 # hints and notices on standard error, properties of every strategy.
 . "$(dirname "$0")/lib.inc"
 
@@ -7,7 +7,7 @@ ids=5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25
 llama=$golden/models/llama-mha
 gemma=$golden/models/gemma2
 
-# same MODEL ARGS...: the ids of dynamic.
+# same MODEL ARGS...: compares the ids with those of the dynamic cache.
 dynamic() {
     run generate "$1" --input-ids $ids --max-new-tokens 30 --json
     check "$1 dynamic" status 0
@@ -37,13 +37,13 @@ run generate "$llama" --input-ids $ids --cache-implementation static --max-cache
 check "static: the report tells what is reserved" err_has "reserved [0-9.]* KiB more"
 run generate "$llama" --input-ids $ids --cache-implementation static --max-cache-len 200 --cache-memory 100K
 check "static: too long for the budget fails before it starts" status 1
-check "static: and tells the length that was to be set aside" err_has "a reserve of 200 tokens"
+check "static: and names the length of the reserve" err_has "a reserve of 200 tokens"
 run generate "$llama" --input-ids $ids --verbose
 check "dynamic: nothing is reserved" sh -c "! grep -q 'reserved' '$work/err'"
 
 run generate "$llama" --input-ids $ids --json --cache-implementation quantized --cache-config '{"q_group_size": 8}'
 check "quantized: exit 0" status 0
-check "quantized: rows were sealed" json "o['cache']['seals'] > 0"
+check "quantized: rows were quantized" json "o['cache']['seals'] > 0"
 check "quantized: nothing on stderr" test ! -s "$work/err"
 run generate "$llama" --input-ids $ids --json --cache-config '{"backend": "HQQ", "q-group-size": 8}'
 check "hqq: exit 0" status 0
@@ -53,34 +53,34 @@ run generate "$llama" --input-ids $ids --json --cache-config '{"backend": "hqq",
 check "hqq with axis 1: no advice" test ! -s "$work/err"
 check "json: bytes by kind" json "all(k in o['cache'] for k in ('live','shared','staging','states','spilled','streaming'))"
 
-# A budget that is reached in the middle: told once, and the same ids.
+# A budget that is reached in the middle: one notice, and the same ids.
 long=$(seq -s, 5 155)
 run generate "$llama" --input-ids "$long" --max-new-tokens 80 --json
 cp "$work/out" "$work/dynamic"
 run generate "$llama" --input-ids "$long" --max-new-tokens 80 --json --cache-memory 400K --on-full offload
 check "on_full=offload: exit 0" status 0
-check "on_full=offload: says so in one line" test "$(cat "$work/err")" = \
+check "on_full=offload: one line of notice" test "$(cat "$work/err")" = \
     "cache memory 400.0 KiB full at token 64; continuing with cache_implementation='offloaded'"
 check "on_full=offload: the ids of dynamic" json "o['sequences'] == json.load(open('$work/dynamic'))['sequences']"
 check "on_full=offload: within the budget" json "o['cache']['peak_bytes'] <= 400 << 10 and o['cache']['streaming'] and o['cache']['spilled'] > 0"
 run generate "$llama" --input-ids "$long" --max-new-tokens 80 --json --cache-memory 400K --cache-implementation offloaded
-check "offloaded: no news" test ! -s "$work/err"
+check "offloaded: no notice" test ! -s "$work/err"
 check "offloaded: the ids of dynamic" json "o['sequences'] == json.load(open('$work/dynamic'))['sequences']"
 run generate "$llama" --input-ids "$long" --max-new-tokens 80 --cache-memory 200K
 refused "on_full=error: bytes short, and the way out" 1 "cache.memory" "bytes short" "on-full offload"
 run generate "$llama" --input-ids "$long" --max-new-tokens 3 --cache-implementation offloaded --spill-dir /nowhere/at/all
 refused "a spill directory that is not there" 1 /nowhere/at/all
 
-# A sink cache goes on past the model's context of 256, in memory that does not grow.
+# A sink cache continues past the model's context of 256 tokens, in memory that does not grow.
 window='{"window_length": 64, "num_sink_tokens": 4}'
 run generate "$llama" --input-ids $ids --max-new-tokens 900 --eos-token-id -1 --json --cache-implementation sink --cache-config "$window"
-check "sink: past the context" json "len(o['sequences'][0]) == 921"
-check "sink: flat memory" json "o['cache']['bytes'] <= 6 * 16 * 1536"
+check "sink: continues past the context" json "len(o['sequences'][0]) == 921"
+check "sink: memory does not grow" json "o['cache']['bytes'] <= 6 * 16 * 1536"
 run generate "$llama" --input-ids "$long,$long" --max-new-tokens 8 --json --cache-implementation sink --cache-config "$window"
 cp "$work/out" "$work/dynamic"
 check "sink: a prompt past the context" json "len(o['sequences'][0]) == 310"
 run generate "$llama" --input-ids "$long,$long" --max-new-tokens 8 --json --cache-config "$window" --prefill-chunk-size 7
-check "sink: however it is fed" json "o['sequences'] == json.load(open('$work/dynamic'))['sequences']"
+check "sink: the same for every prefill chunk size" json "o['sequences'] == json.load(open('$work/dynamic'))['sequences']"
 
 try() { run generate "$llama" --input-ids $ids "$@"; }
 try --cache-implementation sink
@@ -94,13 +94,13 @@ refused "two windows" 1 "window_length 9" "sliding_window 8"
 try --cache-config '{"nbits": 4}'
 refused "a codec's key without a codec" 1 nbits backend
 try --cache-implementation quantized --cache-config '{"nbits": 5}'
-refused "bits that quanto has not" 1 nbits 5
+refused "bits that quanto lacks" 1 nbits 5
 try --cache-implementation offloaded --cache-config '{"offloading": false}'
-refused "offloaded, and not" 1 offloaded offloading=false
+refused "offloaded and offloading=false contradict each other" 1 offloaded offloading=false
 try --cache-config '{"ofloading": true}'
-refused "a key mistyped: before the model is loaded" 2 offloading
+refused "a mistyped key is refused before the model is loaded" 2 offloading
 try --cache-implementation quantised
-refused "a name mistyped" 2 quantized
+refused "a mistyped name suggests the nearest" 2 quantized
 try --on-full explode
 refused "--on-full names its values" 2 error offload
 

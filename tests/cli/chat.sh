@@ -1,10 +1,10 @@
 #!/bin/sh
-# kvik chat over pipes: commands, branches, retry and undo, continued lines, what the cache shows.  Runs on a tiny model with a
-# made tokenizer; terminal.sh has what only a terminal shows.
+# kvik chat over pipes: commands, branches, retry and undo, continued lines, the display of the cache. Runs on a tiny
+# model with a made tokenizer. terminal.sh tests what only a terminal shows.
 . "$(dirname "$0")/lib.inc"
 python3 tests/cli/tiny.py $golden/models/llama-mha "$work/tiny" || exit 99
 
-# talk INPUT ARGS...: a chat over a pipe.
+# talk INPUT ARGS...: runs a chat over a pipe.
 talk() {
     input=$1
     shift
@@ -21,28 +21,28 @@ check "exit 0" status 0
 
 talk 'ab\n/fork side\ncd\n/switch main\nef\n/branches\n/drop side\n/branches\n' --cache-report
 check "branches: exit 0" status 0
-check "branches: the fork shares" err_has 'now on side, which shares'
-check "branches: listed with the one spoken in" err_has '^\* main .* 4 messages'
-check "branches: the other one" err_has '^  side .* 4 messages'
-check "branches: gone after /drop" err_count '^  side ' 1
-check "branches: the fork reused what was said" sh -c \
+check "branches: the fork shares the rows" err_has 'now on side, which shares'
+check "branches: listed, the current one marked" err_has '^\* main .* 4 messages'
+check "branches: the other branch is listed" err_has '^  side .* 4 messages'
+check "branches: not listed after /drop" err_count '^  side ' 1
+check "branches: the fork reused the prefix" sh -c \
     "grep 'prompt token' '$work/err' | sed -n 2p | grep -vq ' 0 prompt'"
 
 talk 'ab\n/fork side\n/fork side\n/fork\n/switch sied\n/drop side\n/fork a/b\n'
-check "branches: errors are sentences" err_count '^kvik: ' 5
+check "branches: errors have messages" err_count '^kvik: ' 5
 check "branches: exit 1 after errors in a pipe" status 1
-check "branches: taken names" err_has 'a branch side exists already'
-check "branches: the nearest name" err_has 'did you mean side'
-check "branches: not the one spoken in" err_has '/switch to another branch first'
+check "branches: a name already in use" err_has 'a branch side exists already'
+check "branches: the nearest name is suggested" err_has 'did you mean side'
+check "branches: the current branch cannot be dropped" err_has '/switch to another branch first'
 
 talk 'ab\n/undo\nab\n' --cache-report
-check "undo: says what" err_has '^removed: ab'
-check "undo: the same again reuses the prompt" err_has '^ .* 3 prompt tokens reused'
+check "undo: names the message" err_has '^removed: ab'
+check "undo: the same message again reuses the prompt" err_has '^ .* 3 prompt tokens reused'
 sed -n 1p "$work/out" >"$work/first"
 sed -n 2p "$work/out" >"$work/second"
 check "undo: the same reply" cmp -s "$work/first" "$work/second"
 talk 'abcdefghijklmnopqrstuvwxyz\n/reset\nabcdefghijklmnopqrstuvwxyz\n' --cache-report
-check "reset: what begins alike is not computed again" err_has '^ .* 27 prompt tokens reused'
+check "reset: a common prefix is reused" err_has '^ .* 27 prompt tokens reused'
 talk '/undo\n/retry\n'
 check "undo and retry: nothing yet" err_count '^kvik: there is no' 2
 talk 'ab\n/retry\n/retry\ncd\n' --cache-report --seed 3
@@ -52,7 +52,7 @@ check "retry: the prompt is reused" err_count ' [1-9][0-9]* prompt tokens* reuse
 
 talk 'one \\\\\ntwo\n' --cache-report
 check "a continued line is one message" err_count '^cache ' 1
-check "of both lines" err_has 'prefill 11 tokens'
+check "and has both lines" err_has 'prefill 11 tokens'
 talk 'one \\\\' --cache-report
 check "the last line may end with a backslash" err_count '^cache ' 1
 
@@ -69,45 +69,45 @@ check "cache: shared after a fork" err_has '0 RO$'
 check "cache: the legend" err_has 'R shared with others'
 check "cache: no colours in a pipe" sh -c "! grep -q '$(printf '\033')' '$work/err'"
 talk 'abcdefghijklmnopqrstuvwxyz abcdefghijklmnopqrstuvwxyz\n/cache\n' --cache-config '{"backend": "quanto", "q_group_size": 16, "residual_length": 1}'
-check "cache: encoded tiles" err_has ' tiles of .* in '
-check "cache: e in the map" err_has ' ee*[eo]*$'
+check "cache: quantized tiles" err_has ' tiles of .* in '
+check "cache: quantized blocks in the map" err_has ' ee*[eo]*$'
 talk 'abcdefghijklmnopqrstuvwxyz abcdefghijklmnopqrstuvwxyz\n/cache\n' --cache-config '{"sliding_window": 16}'
-check "cache: a window forgets" err_has ' \.\.[.ro]*$'
+check "cache: a window evicts rows" err_has ' \.\.[.ro]*$'
 
-# Sessions: all branches with their messages and their rows.
+# Sessions: all branches with their messages and their KV rows.
 talk "abcdefghijklmnop\n/fork side\ncd\n/switch main\n/save $work/s.kvik\n"
-check "save: says what" err_has 'saved 2 branches to'
-check "save: a file" test -s "$work/s.kvik"
+check "save: reports the branches" err_has 'saved 2 branches to'
+check "save: writes a file" test -s "$work/s.kvik"
 talk "/load $work/s.kvik\n/branches\ngh\n" --cache-report
-check "load: says what" err_has '2 branches, on main'
+check "load: reports the branches" err_has '2 branches, on main'
 check "load: the branches" err_has '^  side .* 4 messages'
 check "load: the rows" err_has ' [1-9][0-9]* prompt tokens reused'
 cp "$work/out" "$work/loaded"
 talk 'abcdefghijklmnop\ngh\n'
 sed -n '$p' "$work/out" >"$work/second"
-check "load: the same reply as without" same "$(tail -c 4 "$work/loaded" | od -c)" "$(tail -c 4 "$work/second" | od -c)"
+check "load: the same reply as without a save" same "$(tail -c 4 "$work/loaded" | od -c)" "$(tail -c 4 "$work/second" | od -c)"
 talk "ab\n/load $work/none\ncd\n" --cache-report
-check "load: no file is an error, the conversation goes on" err_count '^cache ' 2
+check "load: a missing file is an error, and the conversation continues" err_count '^cache ' 2
 head -c 100 "$work/s.kvik" >"$work/short"
 talk "ab\n/load $work/short\n/branches\n"
 check "load: a short file is refused" err_count '^kvik: ' 1
 check "load: and changes nothing" err_has '^\* main .* 2 messages'
 talk 'ab\n' --session "$work/live" --seed 4
 talk 'cd\n' --session "$work/live" --seed 4 --cache-report
-check "session: goes on" err_has ' [1-9][0-9]* prompt tokens reused'
+check "session: continues and reuses the rows" err_has ' [1-9][0-9]* prompt tokens reused'
 talk '/branches\n' --session "$work/live"
 check "session: has both turns" err_has '^\* main .* 4 messages'
 mkdir "$work/prefix"
 talk 'abcdefghijklmnop qrstuvwxyz\n' --prefix-cache "$work/prefix"
 talk 'abcdefghijklmnop qrstuvwxyz!\n/fork b\ncd\n' --prefix-cache "$work/prefix" --cache-report
 check "prefix cache: exit 0" status 0
-check "prefix cache: another run begins with it" sh -c \
+check "prefix cache: another run reuses it" sh -c \
     "grep 'prompt token' '$work/err' | sed -n 1p | grep -q '[1-9][0-9]* prompt tokens reused'"
 talk '/save\n/load\n'
 check "save and load need a file" err_count 'needs a file name' 2
 
 talk '/cahce\n/zzzzzzz\n/undo now\n'
-check "unknown: the nearest" err_has 'did you mean /cache'
-check "unknown: the list" err_has '/help lists'
+check "unknown: the nearest command is suggested" err_has 'did you mean /cache'
+check "unknown: the list is named" err_has '/help lists'
 check "no argument where none is taken" err_has '/undo takes no argument'
 finish

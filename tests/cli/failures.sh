@@ -1,9 +1,9 @@
 #!/bin/sh
-# Bad input: one sentence on stderr that names the cause, exit 1, nothing on stdout, nothing half-written.
+# Bad input gives one message on stderr that names the cause, exit 1, nothing on stdout, and no partly written file.
 . "$(dirname "$0")/lib.inc"
 model=$golden/models/llama-mha
 
-# edit NAME PYTHON: a copy of the model whose config is changed by statements on c.
+# edit NAME PYTHON: makes a copy of the model whose config is changed by Python statements on c.
 edit() {
     rm -rf "$work/$1"
     cp -r "$model" "$work/$1"
@@ -45,7 +45,7 @@ refused "an unknown rope type is named" 1 spiral
 edit broken 'pass'
 printf '{"model_type": "llama"' >"$work/broken/config.json"
 run generate "$work/broken" --input-ids 5
-refused "a config that is no JSON" 1 config.json
+refused "a config that is not JSON" 1 config.json
 edit short 'pass'
 head -c 100000 "$model/model.safetensors" >"$work/short/model.safetensors"
 run generate "$work/short" --input-ids 5
@@ -59,12 +59,12 @@ refused "a prompt longer than the context gives both numbers" 1 266 256
 run generate "$model" "Hello"
 refused "text for a model without a tokenizer" 1 tokenizer
 
-# Nothing half-written: the file appears whole, or not at all, and an old one stays as it was.
+# No partly written file: a file appears whole or not at all, and an old file stays unchanged after a failure.
 run generate "$model" --input-ids 5,9999 --logits-file "$work/l.safetensors"
 check "no logits file after a failure" test ! -e "$work/l.safetensors"
 run generate "$model" --input-ids 5,6 --max-new-tokens 2 --logits-file "$work/none/l.safetensors"
 check "a logits file that cannot be written fails" status 1
-check "and says which" err_has l.safetensors
+check "and names the file" err_has l.safetensors
 echo old >"$work/l.safetensors"
 run generate "$model" --input-ids 5,9999 --logits-file "$work/l.safetensors"
 check "an old logits file survives a failure" same "$(cat "$work/l.safetensors")" old
@@ -74,11 +74,11 @@ refused "a static cache that overflows names the setting" 1 max_cache_len
 run generate "$model" --input-ids 5,6,7 --max-new-tokens 40 --cache-memory 1K
 refused "a budget that is too small names it" 1 "cache.memory"
 run generate "$model" --input-ids 5,6,7 --max-new-tokens 100 --cache-memory 100K --json
-refused "a budget that ends on the way: bytes short, and the way out" 1 "cache.memory" "bytes short" "on-full offload"
+refused "a budget that ends in the middle: bytes short, and the remedy" 1 "cache.memory" "bytes short" "on-full offload"
 run generate "$model" --input-ids 5,6 --attention-mask 1
 refused "a mask of another length" 2 attention-mask
 
-# The disk is full: the answer could not be delivered, and that is a failure.
+# The disk is full: the output could not be delivered, which is a failure.
 if [ -w /dev/full ]; then
     "$KVIK" generate "$model" --input-ids 5,6 --max-new-tokens 2 --json >/dev/full 2>"$work/err"
     rc=$?

@@ -1,8 +1,8 @@
 #!/bin/sh
-# kvik generate for machines: ids in, JSON and logits out, equal to the reference's cases.
+# kvik generate for machines: ids in, JSON and logits out, equal to the recorded cases of Transformers.
 . "$(dirname "$0")/lib.inc"
 
-# same_case ID ARGS...: the sequences of a golden case, through the command.
+# same_case ID ARGS...: compares the command's sequences with those of a golden case.
 same_case() {
     id=$1
     shift
@@ -41,7 +41,7 @@ same_case llama-mha.basic.dynamic --threads 2
 same_case llama-mha.basic.dynamic --compute exact
 
 model=$golden/models/llama-mha
-# Beams: rows best first for each prompt, their scores, and the beam each token came from.
+# Beams: rows of each prompt with the best first, their scores, and the beam of each token.
 run generate "$model" --input-ids 5,6,7 --input-ids 8,9 --num-beams 4 --num-return-sequences 2 \
     --early-stopping true --length-penalty 0.5 --eos-token-id 49,157,285 --max-new-tokens 9 --json \
     --logits-file "$work/beams.safetensors"
@@ -49,7 +49,7 @@ check "beams: exit 0" status 0
 check "beams: rows" json "[s[:3] for s in o['sequences'][:2]] == [[5, 6, 7]] * 2 and [s[:2] for s in o['sequences'][2:]] == [[8, 9]] * 2"
 check "beams: scores descend" json "all(o['sequences_scores'][i] >= o['sequences_scores'][i + 1] for i in (0, 2))"
 check "beams: indices are of the prompt's own beams" json "all(x == -1 or x // 4 == i // 2 for i, r in enumerate(o['beam_indices']) for x in r)"
-check "beams: the cache shares" json "o['cache']['forks'] == 6"
+check "beams: the beams share rows" json "o['cache']['forks'] == 6"
 run generate "$model" --input-ids 5,6,7 --num-return-sequences 3 --do-sample --seed 3 --max-new-tokens 9 --json
 check "samples: three rows, not all alike" json "len(o['sequences']) == 3 and len({tuple(s) for s in o['sequences']}) > 1"
 check "samples: no scores" json "'sequences_scores' not in o"
@@ -103,7 +103,7 @@ run generate "$model" --input-ids 5,6,7 --input-ids 8,9 --max-new-tokens 3 --jso
 check "a ragged batch" json "len(o['sequences']) == 2"
 cp "$work/out" "$work/batch"
 run generate "$model" --input-ids 8,9 --max-new-tokens 3 --json
-check "a batch mate changes nothing" json \
+check "another row in the batch changes nothing" json \
     "[t for t in json.load(open('$work/batch'))['sequences'][1] if t != 0][-3:] == o['sequences'][0][-3:]"
 for draw in 1.a 1.b 2.c; do
     run generate "$model" --input-ids 5,6,7 --max-new-tokens 12 --do-sample --seed ${draw%.*} --temperature 3 --json
@@ -114,5 +114,5 @@ import json
 a, b, c = (json.load(open('$work/draw.' + x))['sequences'] for x in 'abc')
 assert a == b and a != c"
 run generate "$model" --input-ids 5,6,7 --max-new-tokens 2 --verbose --json
-check "--verbose speaks on stderr only" json "len(o['sequences'][0]) == 5"
+check "--verbose writes to stderr only" json "len(o['sequences'][0]) == 5"
 finish

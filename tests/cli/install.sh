@@ -1,5 +1,5 @@
 #!/bin/sh
-# make install into a staging root: what a packager and a C program that links the library need.
+# make install into a staging directory: the files that a packager and a C program that links the library need.
 . "$(dirname "$0")/lib.inc"
 root=$work/root
 unset MAKEFLAGS MFLAGS MAKELEVEL MODE
@@ -10,7 +10,7 @@ check "make install" status 0
 for f in bin/kvik lib/libkvik.so lib/libkvik.so.0 lib/libkvik.a include/kvik.h lib/pkgconfig/kvik.pc share/man/man1/kvik.1; do
     check "installs $f" test -e "$root/usr/$f"
 done
-check "the command runs from there" sh -c "'$root/usr/bin/kvik' --version >/dev/null"
+check "the installed command runs" sh -c "'$root/usr/bin/kvik' --version >/dev/null"
 check "soname" sh -c "objdump -p '$root/usr/lib/libkvik.so' | grep -q 'SONAME *libkvik.so.0$'"
 check "kvik.pc has no placeholder and no staging path" sh -c "! grep -q '@\|$work' '$root/usr/lib/pkgconfig/kvik.pc'"
 
@@ -40,7 +40,7 @@ cc -o "$work/static" -I"$root/usr/include" "$work/use.c" "$root/usr/lib/libkvik.
     $(pkg-config --libs $requires) $private 2>"$work/err"
 rc=$?
 check "a program links the static library" status 0
-check "it runs alone" sh -c "'$work/static' >/dev/null"
+check "it runs without the shared library" sh -c "'$work/static' >/dev/null"
 
 if command -v mandoc >/dev/null 2>&1; then
     check "the man page has no errors" sh -c "mandoc -T lint -W error man/kvik.1 >'$work/err' 2>&1"

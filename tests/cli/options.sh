@@ -1,16 +1,16 @@
 #!/bin/sh
-# Where an option's value comes from: single options over --generation-config over the model's own
-# generation_config.json over the defaults; and options of every type on the command line.
+# The source of an option's value: single options win over --generation-config, which wins over the model's own
+# generation_config.json, which wins over the defaults. Also options of every type on the command line.
 . "$(dirname "$0")/lib.inc"
 source=$golden/models/llama-mha
 
-# model JSON: a model like llama-mha with this generation_config.json.
+# model JSON: makes a model like llama-mha with this generation_config.json.
 model() {
     rm -rf "$work/model"
     cp -R "$source" "$work/model"
     printf '%s' "$1" >"$work/model/generation_config.json"
 }
-# gives NAME CONDITION ARGS...: what a run of three prompt tokens says; new: the generated tokens.
+# gives NAME CONDITION ARGS...: checks a condition on a run of three prompt tokens; `new` is the generated tokens.
 gives() {
     gives_name=$1
     gives_condition=$2
@@ -36,7 +36,7 @@ gives "max_length of the model's file counts the prompt" 'len(new) == 6'
 gives "an option's max_length over the file's" 'len(new) == 7' --max-length 10
 gives "max_new_tokens over the file's max_length" 'len(new) == 12' --max-new-tokens 12
 
-# A filter in one place stays when another place sets something else.
+# A filter set in one place stays when another place sets another option.
 model '{"eos_token_id": [], "max_new_tokens": 4, "suppress_tokens": [1, 2], "some_future_key": 1}'
 gives "the model's file suppresses tokens" 'not {1, 2} & set(new)'
 first=$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["sequences"][0][3])' "$work/out")
@@ -58,7 +58,7 @@ gives "the decay as a list" "new[-1] == 9 and len(new) == 3" --eos-token-id 9 \
     --exponential-decay-length-penalty '[1, 1e6]'
 gives "no token twice" "len(set(new) | {120, 153, 322}) == 7" --no-repeat-ngram-size 1
 gives "time" "len(new) == 1" --max-time 1e-9
-check "the reason is told" json "'time' in json.dumps(o)"
+check "the reason is reported" json "'time' in json.dumps(o)"
 
 run generate "$work/model" --input-ids 120,153,322 --negative-prompt-attention-mask 1
 refused "a mask without its ids" 2 negative_prompt_ids
@@ -71,15 +71,15 @@ run generate "$work/model" --input-ids 120
 refused "the model's file has a value out of range" 1 generation_config.json temperature
 model '{"dola_layers": "low"}'
 run generate "$work/model" --input-ids 120
-refused "the model's file wants what is not there" 1 dola_layers
+refused "the model's file has an unsupported option" 1 dola_layers
 run generate "$work/model" --input-ids 120 --dola-layers null --json
-check "and runs once it is given up" status 0
+check "and runs when the option is reset" status 0
 
-# What has no effect is done without, and said.
+# An option without effect is ignored with a notice.
 model '{"eos_token_id": [], "max_new_tokens": 2}'
 told() {
     gives "$1" 'len(new) == 2' --"$2" "$3"
-    check "$1, and said" err_has "^$2 has no effect $4\$"
+    check "$1, with a notice" err_has "^$2 has no effect $4\$"
 }
 for option in temperature top_k top_p typical_p; do
     told "$option without sampling" $option 1 'without do_sample'
@@ -88,7 +88,7 @@ told "length_penalty without beams" length_penalty 2 'without num_beams'
 told "max_length beside the file's max_new_tokens" max_length 30 'beside max_new_tokens, which wins'
 told "min_length without an end" min_length 3 'without eos_token_id'
 gives "with sampling it has one" 'len(new) == 2' --do-sample --temperature 2
-check "and nothing is said" err_empty
+check "without a notice" err_empty
 
 run generate --help
 for group in length sampling scores search speculation cache results; do
@@ -98,7 +98,7 @@ for name in sequence-bias exponential-decay-length-penalty prompt-lookup-num-tok
     check "--help lists --$name" out_has "^  --$name "
 done
 
-# The pages are what the table says.
+# The documentation equals the table.
 table=build/release/ex_options
 if [ -x "$table" ]; then
     check "docs/OPTIONS.md is the table" sh -c "$table | cmp -s - docs/OPTIONS.md"

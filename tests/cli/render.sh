@@ -19,7 +19,7 @@ check "loop, filter, keyword" json "o == {'rendered': '[user] hi\n[assistant]'}"
 cp "$work/split1" "$work/out"
 check "content is text" json "o == {'rendered': '[user] é\n<|im_end|>\n'}"
 
-# one TEMPLATE: renders one request with it.
+# one TEMPLATE: renders one request with this template.
 one() {
     printf '%s' "$1" >"$work/t.jinja"
     printf '%s\n' '{"messages": [{"role": "user", "content": "x"}]}' >"$work/in"

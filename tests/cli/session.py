@@ -1,5 +1,5 @@
 """session.py FILE: an independent reader of saved sessions, from docs/SESSION-FORMAT.md alone and with nothing but the
-standard library: checks all that the document promises and prints the ids of the first sequence, separated by commas."""
+standard library. Checks everything the document promises and prints the ids of the first sequence, separated by commas."""
 import hashlib
 import json
 import re

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Sessions through the command: a directory of prompts gives the same ids and computes less; inspect reads and checks
-# what was saved, and says what is wrong with a file.
+# Sessions through the command. A directory of prompts gives the same ids with fewer computed tokens. inspect reads and
+# checks a saved session and says what is wrong with a damaged one.
 . "$(dirname "$0")/lib.inc"
 
 llama=$golden/models/llama-mha
@@ -32,26 +32,26 @@ done
 rm -rf "$dir"
 gen "$ids" --prefix-cache "$dir"
 gen "$ids" --prefix-cache "$dir"
-check "the prompt but its last token is reused" reused "== 59"
+check "the prompt is reused except its last token" reused "== 59"
 gen "$ids,70,71" --prefix-cache "$dir"
-check "a prompt that goes on elsewhere" reused "== 60"
+check "a prompt with another continuation reuses the common prefix" reused "== 60"
 gen "9,8,7" --prefix-cache "$dir"
-check "another prompt" reused "== 0"
+check "another prompt reuses nothing" reused "== 0"
 
 file=$(ls "$dir"/*.kvik | head -n 1)
 run inspect "$file"
 check "inspect: exit 0" status 0
 check "inspect: the model" out_has "llama-mha"
-check "inspect: checked" out_has "all checksums right"
+check "inspect: the checksums are checked" out_has "all checksums right"
 check "inspect: tokens" out_has "tokens in"
 run inspect "$file" --json
 check "inspect --json: exit 0" status 0
-check "inspect --json: what it is" json "o['type'] == 'session' and o['version'] == 1 and o['saves'] >= 1"
+check "inspect --json: the kind of file" json "o['type'] == 'session' and o['version'] == 1 and o['saves'] >= 1"
 check "inspect --json: the sequence" json "o['sequences'][0]['tokens'] >= 67 and o['live_bytes'] <= o['bytes']"
 run inspect "$file" --caches
 check "inspect --caches needs a model" status 2
 
-# Damage: told by inspect, passed over by a run.
+# Damage: inspect reports it, and a run ignores the damaged file.
 cp "$file" "$work/good"
 python3 - "$file" <<'PY'
 import sys
@@ -60,26 +60,26 @@ b[len(b) // 2] ^= 1
 open(sys.argv[1], "wb").write(b)
 PY
 run inspect "$file"
-check "a changed byte: exit 1" status 1
-check "a changed byte: says so" err_has "damaged"
+check "inspect, a changed byte: exit 1" status 1
+check "inspect, a changed byte: the message" err_has "damaged"
 gen "$ids" --prefix-cache "$dir"
-check "a damaged prefix: exit 0" status 0
+check "a run with a damaged prefix: exit 0" status 0
 head -c 2000 "$work/good" >"$file"
 run inspect "$file"
-check "a cut file: says so" err_has "truncated"
+check "a truncated file: the message" err_has "truncated"
 printf 'KVIKSESS\377\000\000\000' >"$file"
 head -c 2000 /dev/zero >>"$file"
 run inspect "$file"
-check "a newer version: says so" err_has "version 255"
+check "a newer version: the message" err_has "version 255"
 
 run generate "$llama" --input-ids "$ids" --prefix-cache "$work/good"
-check "a file is no directory" status 1
+check "a file instead of a directory" status 1
 
 # A reader that was written from docs/SESSION-FORMAT.md alone.
 reader() { python3 "$(dirname "$0")/session.py" "$@" >"$work/read"; }
 gen "$ids" --prefix-cache "$work/full"
 want=$(python3 -c "import json; print(*json.load(open('$work/out'))['sequences'][0], sep=',')")
-check "another reader: all is as documented" reader "$work"/full/*.kvik
+check "another reader: the file is as documented" reader "$work"/full/*.kvik
 check "another reader: finds the ids" same "$(cat "$work/read")," \
     "$(echo "$want," | head -c "$(wc -c <"$work/read")")"
 gen "$ids,65" --prefix-cache "$work/full"

@@ -1,5 +1,5 @@
 #!/bin/sh
-# A model file that is cut short while a chat uses it: one sentence and exit 1, not a signal.  class: mmap-sigbus
+# A model file that is truncated while a chat uses it: one error message and exit 1, no signal. class: mmap-sigbus
 . "$(dirname "$0")/lib.inc"
 python3 tests/cli/tiny.py $golden/models/llama-mha "$work/tiny" || exit 99
 last="kvik chat, model cut short"
@@ -9,12 +9,12 @@ exec 3>"$work/in"
 echo "one" >&3
 n=0
 while [ ! -s "$work/out" ] && [ $n -lt 200 ]; do sleep 0.1; n=$((n + 1)); done
-check "the first reply came" [ -s "$work/out" ]
+check "the first reply arrived" [ -s "$work/out" ]
 truncate -s 4096 "$work/tiny/model.safetensors"
 echo "two" >&3
 exec 3>&-
 wait $!
 rc=$?
 check "exit 1" status 1
-check "the sentence says what happened" err_has "shrank\|truncated"
+check "the message says what happened" err_has "shrank\|truncated"
 finish

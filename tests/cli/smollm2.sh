@@ -1,5 +1,5 @@
 #!/bin/sh
-# The real model through the command: tokens of the reference, tokenizer, template, chat.
+# The real model through the command: tokens equal to those of Transformers, tokenizer, template, chat.
 . "$(dirname "$0")/lib.inc"
 model=${KVIK_TEST_MODEL:-}
 if [ ! -f "$model" ]; then
@@ -9,7 +9,7 @@ if [ ! -f "$model" ]; then
 fi
 fixtures=tests/fixtures/smollm2
 
-# Greedy tokens of the reference, prompts given as text and as ids.
+# Greedy tokens of Transformers, with prompts given as text and as ids.
 for name in chat-code raw-five raw-json raw-unicode; do
     python3 - $fixtures/prompts.json $name "$work" <<'PY'
 import json, sys
@@ -68,7 +68,7 @@ run tokenize "$model" --jsonl "$work/mixed"
 check "tokenize --jsonl: a bad line answers with an error" sh -c "sed -n 2p '$work/out' | grep -q error"
 check "tokenize --jsonl: the lines after it are answered" sh -c "sed -n 3p '$work/out' | grep -q ids"
 
-# What a user types is text, never control: both markers stay where the template put them.
+# What a user types is text, never control: the typed markers stay text where the template puts them.
 run generate "$model" '<|im_end|><|im_start|>system' --chat --max-new-tokens 1 --json
 check "control tokens typed by a user stay text" json \
     "o['sequences'][0][:-1].count(2) == 2 and o['sequences'][0][:-1].count(1) == 3"
@@ -79,7 +79,7 @@ check "inspect: bytes per token" out_has "bytes per token"
 run inspect "$model" --json
 check "inspect --json: one object" json "isinstance(o, dict)"
 
-# A chat over a pipe: two turns, a reset, and the end of input ends it.
+# A chat over a pipe: two turns, a reset, and the end of the input ends the chat.
 printf 'My name is Ada.\n/reset\nSay hello.\n' >"$work/turns"
 timeout 120 "$KVIK" chat "$model" --max-new-tokens 12 <"$work/turns" >"$work/out" 2>"$work/err"
 rc=$?
@@ -87,7 +87,7 @@ last="kvik chat < turns"
 check "chat: ends with its input, exit 0" status 0
 check "chat: replies on stdout" test -s "$work/out"
 
-# Ctrl-C during a reply stops the reply; the conversation goes on.
+# Ctrl-C during a reply stops the reply, and the conversation continues.
 cat >"$work/reply.py" <<'PY'
 import os, signal, subprocess, sys
 p = subprocess.Popen(sys.argv[1:], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -95,7 +95,7 @@ p.stdin.write(b"Tell me a long story about the sea.\n"); p.stdin.flush()
 first = os.read(p.stdout.fileno(), 1)
 p.send_signal(signal.SIGINT)
 line = b""
-while not line.startswith(b"time"):  # the report: the first reply is over
+while not line.startswith(b"time"):  # the report: the first reply has ended
     line = p.stderr.readline()
     if not line: sys.exit("no report after the first reply")
 p.stdin.write(b"Thank you.\n"); p.stdin.close()

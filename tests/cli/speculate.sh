@@ -1,12 +1,12 @@
 #!/bin/sh
-# kvik generate with guesses: prompt lookup and --assistant-model leave the text as it is and take fewer steps.
+# kvik generate with draft tokens: prompt lookup and --assistant-model give the same text in fewer steps.
 . "$(dirname "$0")/lib.inc"
 model=$golden/models/gemma3
 ids=5,6,7,8,9,5,6,7,8,9,5,6,7
 
 run generate "$model" --input-ids $ids --input-ids 3,4 --max-new-tokens 40 --json --logits-file "$work/plain.safetensors"
 check "plain: exit 0" status 0
-check "plain: a step a token" json "o['usage']['steps'] == 40 and o['usage']['drafted'] == 0"
+check "plain: one step per token" json "o['usage']['steps'] == 40 and o['usage']['drafted'] == 0"
 cp "$work/out" "$work/plain"
 equal() { json "all(o[k] == json.load(open('$work/plain'))[k] for k in ('sequences', 'finish_reason'))"; }
 
@@ -30,12 +30,12 @@ run generate "$model" --input-ids $ids --input-ids 3,4 --max-new-tokens 40 --ass
     --num-assistant-tokens 9 --assistant-confidence-threshold 0 --json --logits-file "$work/guessed.safetensors"
 check "assistant: the same text" equal
 check "assistant: the same logits" cmp -s "$work/plain.safetensors" "$work/guessed.safetensors"
-check "assistant: all guesses come true" json "o['usage']['accepted'] == o['usage']['drafted'] > 0 and o['usage']['steps'] == 5"
+check "assistant: all draft tokens are accepted" json "o['usage']['accepted'] == o['usage']['drafted'] > 0 and o['usage']['steps'] == 5"
 run generate "$model" --input-ids $ids --input-ids 3,4 --max-new-tokens 40 --assistant-model "$golden/models/gpt2" --json
 check "another assistant: the same text" equal
 
 run generate "$model" --input-ids $ids --max-new-tokens 10 --prompt-lookup-num-tokens 4 --cache-report
-check "the report tells of guesses" err_has "drafts [0-9]* of [0-9]* tokens\\{0,1\\} accepted"
+check "the report counts draft tokens" err_has "drafts [0-9]* of [0-9]* tokens\\{0,1\\} accepted"
 run generate "$model" --input-ids $ids --max-new-tokens 10 --prompt-lookup-num-tokens 4 --num-beams 2 --json
 check "beams: exit 0" status 0
 check "beams: a notice" err_has "ignored"

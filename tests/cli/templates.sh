@@ -1,6 +1,6 @@
 #!/bin/sh
-# kvik render over the recorded chats of the reference, through the line protocol: the own cases that the tests carry,
-# and the published templates where the shared data is present (KVIK_TEST_SHARED names its golden folder).
+# kvik render over recorded chats of Transformers, through the line protocol: the cases in this repository, and the
+# published templates where the shared data is present (KVIK_TEST_SHARED names its golden folder).
 . "$(dirname "$0")/lib.inc"
 
 cat >"$work/cases.py" <<'PY'
@@ -46,11 +46,11 @@ check "time, special tokens, variables, turns" same "$(cat "$work/out")" "2025-0
 run render --template "$work/t.jinja" --now 2025-03-07 --add-generation-prompt false one
 check "a date alone is midnight" same "$(cat "$work/out")" "2025-03-07 00:00||1||False"
 run render --template "$work/t.jinja" --messages '[{"role": "user", "content": "x"}]' --now 2025-13-07
-refused "a month that is none" 1 now
+refused "a month that does not exist" 1 now
 run render --template "$work/t.jinja" --messages '[{"role": '
-refused "messages that are no JSON" 2 messages
+refused "messages that are not JSON" 2 messages
 run render --template "$work/t.jinja" --kwargs '{"tools": 3}' one
-refused "tools that are no list" 1 tools
+refused "tools that are not a list" 1 tools
 run render --template "$work/t.jinja"
 refused "nothing to render" 2 messages
 run render

@@ -1,6 +1,6 @@
 #!/bin/sh
-# What only a terminal shows: the progress bar, Ctrl-C, line editing in a chat; and a chat over pipes.  Runs on a tiny
-# model with a made tokenizer, so it needs no download.
+# Output that only a terminal shows: the progress bar, Ctrl-C, line editing in a chat. Also a chat over pipes. Runs on a
+# tiny model with a made tokenizer, so it needs no download.
 . "$(dirname "$0")/lib.inc"
 if ! python3 -c 'import pty; pty.openpty()' 2>/dev/null; then
     skip "this system has no pseudo terminals (is /dev/pts mounted?)"
@@ -9,8 +9,8 @@ if ! python3 -c 'import pty; pty.openpty()' 2>/dev/null; then
 fi
 python3 tests/cli/tiny.py $golden/models/llama-mha "$work/tiny" || exit 99
 
-# terminal TIMEOUT STEPS ARGS...: runs kvik under a pseudo terminal.  STEPS is a Python list of (text to wait for, keys
-# to send then).  Leaves what appeared in $work/out and the exit status in $rc.
+# terminal TIMEOUT STEPS ARGS...: runs kvik under a pseudo terminal. STEPS is a Python list of (text to wait for, keys
+# to send then). Leaves the output in $work/out and the exit status in $rc.
 cat >"$work/terminal.py" <<'PY'
 import errno, os, pty, select, signal, sys, time
 limit, steps, out, argv = float(sys.argv[1]), eval(sys.argv[2]), sys.argv[3], sys.argv[4:]
@@ -57,18 +57,18 @@ check "a pipe sees no terminal codes" sh -c "! grep -q '$(printf '\033')' '$work
 run generate "$work/tiny" "abc" "defg" --max-new-tokens 5 --json
 check "two prompts are a batch" json "len(o['text']) == 2 and all(isinstance(t, str) for t in o['text'])"
 printf 'abc\n' | "$KVIK" generate "$work/tiny" --max-new-tokens 5 --json >"$work/out" 2>"$work/err"
-check "a prompt from a pipe, less its newline" json "len(o['sequences'][0]) == 3 + 5"
+check "a prompt from a pipe, without its newline" json "len(o['sequences'][0]) == 3 + 5"
 
-# A step takes a millisecond here: many of them leave time to interrupt.
+# A step takes a millisecond here, so many steps leave time to interrupt.
 long=$(python3 -c "print(','.join(str(5 + i % 250) for i in range(200)))")
 slow="--use-cache false --min-new-tokens 56 --max-new-tokens 56 --threads 1"
 # shellcheck disable=SC2086
 terminal 60 "[('', '')]" generate "$work/tiny" --input-ids "$long" $slow
-check "a terminal: runs to its end" status 0
+check "a terminal: the run completes" status 0
 terminal 60 "[('PROMPT', '')]" generate "$work/tiny"
-check "a terminal without a prompt is asked for one" status 2
+check "without a prompt a terminal is asked for one" status 2
 
-# Ctrl-C by signal, sent when the first text appeared.
+# Ctrl-C by signal, sent when the first text appears.
 cat >"$work/stop.py" <<'PY'
 import os, signal, subprocess, sys
 p = subprocess.Popen(sys.argv[2:], stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
@@ -83,9 +83,9 @@ last="SIGINT during kvik generate"
 python3 "$work/stop.py" "$work/out" "$KVIK" generate "$work/tiny" "$(printf 'a%.0s' $(seq 180))" $slow --cache-report 2>"$work/err"
 rc=$?
 check "Ctrl-C ends with 130" status 130
-check "after the current token, with its report" out_has 'cache  none'
+check "the run ends after the current token, with its report" out_has 'cache  none'
 
-# A conversation over pipes: replies on stdout, errors on stderr, the sequence is reused.
+# A conversation over pipes: replies on stdout, errors on stderr, and the sequence is reused.
 printf 'ab\ncd\n/reset\nef\n/nonsense\n//x\n' >"$work/turns"
 "$KVIK" chat "$work/tiny" --max-new-tokens 4 --cache-report <"$work/turns" >"$work/out" 2>"$work/err"
 rc=$?
@@ -93,17 +93,17 @@ last="kvik chat < turns"
 check "chat: exit 1, as a command was unknown" status 1
 check "chat: four reports" same "$(grep -c '^cache' "$work/err")" 4
 check "chat: the second turn reuses the first" sh -c "grep 'prompt token' '$work/err' | sed -n 2p | grep -vq ' 0 prompt'"
-check "chat: an unknown command is told" err_has '/nonsense'
-check "chat: no prompt sign in a pipe" sh -c "! grep -q '^> ' '$work/out' '$work/err'"
+check "chat: the message names the unknown command" err_has '/nonsense'
+check "chat: no prompt character in a pipe" sh -c "! grep -q '^> ' '$work/out' '$work/err'"
 python3 -c "print('x' * 400)" | "$KVIK" chat "$work/tiny" >"$work/out" 2>"$work/err"
 rc=$?
 last="kvik chat < a message over the context"
-check "chat: a message over the context is one sentence and exit 1" status 1
+check "chat: a message longer than the context gives exit 1" status 1
 check "chat: it names /reset" err_has '/reset'
 run chat $golden/models/llama-mha
 refused "chat: a model without a tokenizer" 1 tokenizer
 run chat "$work/tiny" --use-cache false
-refused "chat: needs its cache" 1 use-cache
+refused "chat: use-cache=false is refused" 1 use-cache
 
 # The same on a terminal: editing, Ctrl-C at the prompt, Ctrl-D.
 terminal 60 "[('> ', 'hellp\x7fo\n'), ('cache  ', ''), ('> ', '/cache\n'), ('tokens of', ''), ('> ', 'ab\x03'), ('Ctrl-D', ''), ('> ', '\x04')]" \
@@ -117,9 +117,9 @@ check "terminal chat: the status line" out_has 'of 256 tokens, 0 reused'
 check "terminal chat: colours" out_has "$(printf '\033')\[36mR"
 NO_COLOR=1 terminal 60 "[('> ', 'abcd\n'), ('tokens/s]', '/cache\n'), ('being filled', '/exit\n')]" chat "$work/tiny" --max-new-tokens 3
 check "terminal chat: NO_COLOR" sh -c "! grep -q '$(printf '\033')\[[0-9;]*m' '$work/out'"
-# Ctrl-C stops a reply, which stays in the conversation.
+# Ctrl-C stops a reply; the part already generated stays in the conversation.
 terminal 60 "[('> ', 'ab\n'), ('w', '\x03'), ('tokens/s]', '/branches\n'), ('2 messages', '/exit\n')]" chat "$work/tiny" --max-new-tokens 250 --min-new-tokens 250 --threads 1
-check "terminal chat: Ctrl-C keeps what was said" status 0
+check "terminal chat: Ctrl-C keeps the partial reply" status 0
 terminal 60 "[('> ', 'again\n'), ('> ', '/exit\n')]" chat "$work/tiny" --max-new-tokens 200 --min-new-tokens 100
 check "terminal chat: /exit" status 0
 finish

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""tiny.py MODEL OUT - a copy of a tiny golden model with a byte-level tokenizer and a chat template, so that the command's
+"""tiny.py MODEL OUT - copies a tiny golden model and adds a byte-level tokenizer and a chat template, so that the command's
 text paths are tested without the real model.  Ids: 0 <pad>, 1 <s>, 2 </s>, 3 <user>, 4 <bot>, then the 256 bytes."""
 import json, os, shutil, sys
 

@@ -1,10 +1,10 @@
 #!/bin/sh
-# kvik tokenize on directories with only tokenizer files: the recorded lines of the reference through the line
-# protocol in both directions, and the plain forms of the command.
+# kvik tokenize on directories with only tokenizer files: the recorded lines of Transformers through the line protocol
+# in both directions, and the plain forms of the command.
 . "$(dirname "$0")/lib.inc"
 
 cat >"$work/pairs.py" <<'PY'
-# Requests of one recorded line and the answers they must get.
+# Writes the requests of each recorded line and the answers they must get.
 import json
 def pairs(path):
     for l in open(path, encoding="utf-8"):
@@ -61,7 +61,7 @@ printf 'Hello world' | "$KVIK" tokenize "$work/model" >"$work/piped" 2>"$work/er
 check "a text from a pipe" same "$(cat "$work/piped")" "$ids"
 "$KVIK" tokenize "$work/model" -- "--json" >"$work/out" 2>"$work/err"
 rc=$?
-check "after -- everything is text" status 0
+check "every argument after -- is text" status 0
 
 # A repository id, from the local hub cache.
 commit=0123456789abcdef0123456789abcdef01234567
@@ -74,19 +74,19 @@ check "a repository id finds its snapshot" same "$(cat "$work/out")" "$ids"
 printf '../../model' >"$repo/refs/main"
 HF_HUB_CACHE=$work/hub "$KVIK" tokenize some-org/tiny.model "Hello world" >"$work/out" 2>"$work/err"
 rc=$?
-refused "a ref that is no commit is not followed" 1 some-org/tiny.model
+refused "a ref that is not a commit is not followed" 1 some-org/tiny.model
 
-# A line that cannot be answered is answered, and the next one too.
+# A request that cannot be answered gets an error, and the next request is answered.
 printf '%s\n' nonsense '{"text": 5}' '{"ids": [-1]}' '{"ids": [1], "text": "a"}' '{"ids": [999999999]}' '' '{"text": "a", "add_special_tokens": 1}' '[1]' '{"text": "a\ud800"}' '{"text": ""}' '{"ids": []}' >"$work/odd"
 run tokenize "$work/model" --jsonl "$work/odd"
-check "odd lines: exit 0" status 0
-check "odd lines: each is answered" same "$(grep -c error "$work/out")/$(wc -l <"$work/out")" 8/10
+check "bad lines: exit 0" status 0
+check "bad lines: each is answered" same "$(grep -c error "$work/out")/$(wc -l <"$work/out")" 8/10
 run tokenize "$work/model" --jsonl "$work/absent"
 refused "a file that is not there" 1 absent
 run tokenize "$work/model" --decode 1,x
-refused "ids that are no numbers" 2 decode
+refused "ids that are not numbers" 2 decode
 run tokenize "$work/model" --jsonl - text
-refused "either lines or texts" 2 jsonl
+refused "lines and texts exclude each other" 2 jsonl
 run tokenize "$work/absent" text
 refused "a directory that is not there" 1 absent
 run tokenize

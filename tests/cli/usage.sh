@@ -1,5 +1,5 @@
 #!/bin/sh
-# The command's manners: help, usage errors, suggestions, streams and exit codes.
+# The command line: help, usage errors, suggestions, streams and exit codes.
 . "$(dirname "$0")/lib.inc"
 model=$golden/models/llama-mha
 
@@ -45,33 +45,33 @@ refused "--compute names its values" 2 exact fast
 run generate "$model" --input-ids 5 --max-new-tokens
 refused "an option without its value" 2 max-new-tokens
 run generate "$model" --input-ids 5 --max-new-tokens three
-refused "a number that is none" 2 max-new-tokens
+refused "a value that is not a number" 2 max-new-tokens
 run generate "$model" --input-ids 5 --max-new-tokens -3
 refused "a number out of range" 2 max-new-tokens
 run generate "$model" --input-ids 5,x
-refused "ids that are no numbers" 2 input-ids
+refused "ids that are not numbers" 2 input-ids
 run generate
 refused "generate without a model" 2 MODEL
 run generate "$model" --input-ids 5 --threads 0x
-refused "--threads wants a number" 2 threads
+refused "--threads takes a number" 2 threads
 run generate "$model" --input-ids 5 --cache-memory 12Q
-refused "--cache-memory wants bytes" 2 cache-memory
+refused "--cache-memory takes bytes" 2 cache-memory
 run generate "$model" --input-ids 5 --generation-config '{"max_new_tokens":'
-refused "a generation config that is no JSON" 2 generation-config
+refused "a generation config that is not JSON" 2 generation-config
 run generate "$model" --input-ids 5 --generation-config '{"max_new_tokenz": 3}'
 refused "a generation config with an unknown key suggests the nearest" 2 max_new_tokens
 run generate "$model" --input-ids 5 --cache-config '{"nbits": 2, "nbits": 4}'
 refused "a cache config that names a key twice says so" 2 cache-config duplicate
 run generate "$model" --input-ids 5 --dola-layers high
-refused "what this version does not do is refused by name" 2 dola_layers
+refused "an unsupported option is refused by name" 2 dola_layers
 run generate "$model" --input-ids 5 --num-beam-groups 4
 refused "one beam cannot be in four groups" 1 num_beam_groups
 run generate "$model" --input-ids 5 --bad-words-ids 3,x
-refused "--bad-words-ids wants token ids" 2 bad-words-ids
+refused "--bad-words-ids takes token ids" 2 bad-words-ids
 run generate "$model" --input-ids 5 --sequence-bias '[[3],'
-refused "--sequence-bias wants JSON" 2 sequence-bias
+refused "--sequence-bias takes JSON" 2 sequence-bias
 run generate "$model" --input-ids 5 --sequence-bias '[[3, 1.0]]'
-refused "--sequence-bias wants sequences with numbers" 2 sequence_bias
+refused "--sequence-bias takes sequences with numbers" 2 sequence_bias
 run generate "$model" --input-ids 5 --exponential-decay-length-penalty 4
 refused "a decay has a start and a factor" 2 exponential_decay_length_penalty
 run generate "$model" --input-ids 5 --early-stopping always

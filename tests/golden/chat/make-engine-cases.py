@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes engine.jsonl: small templates with what Jinja2, set up as transformers sets it up, makes of
-them (text, or the error).  "refused" is the sentence of kvik where it refuses a feature by name.
+"""Writes engine.jsonl: small templates with the results of Jinja2, configured as Transformers
+configures it (text, or the error).  "refused" is the message with which kvik refuses a feature by name.
 Needs jinja2 3.1.6: python3 make-engine-cases.py > engine.jsonl"""
 import json
 import re
@@ -243,7 +243,7 @@ ERRORS = [
 ]
 
 
-# What kvik refuses: a pattern of the template, and a part of the sentence.
+# Features that kvik refuses: a pattern of the template, and a part of the message.
 REFUSED = [
     (r"\\101", "an octal escape in a string is not supported"),
     (r"1_000 }}|0x1F|0b101|0o17", "a number with a leading zero or an underscore is not supported"),
@@ -285,7 +285,7 @@ REFUSED = [
 
 
 def refusal(source):
-    """The sentence of the first pattern that the template has, or None."""
+    """Returns the message of the first pattern that the template has, or None."""
     for pattern, sentence in REFUSED:
         if m := re.search(pattern, source):
             return m.expand(sentence) if m.groups() and m.group(1) else sentence.replace("\\1", "")
