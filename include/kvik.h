@@ -226,7 +226,7 @@ typedef struct kvik_usage {
     uint64_t reused;
     /* Counts since the cache was opened: forks, rows copied on write, tiles quantized, snapshots evicted. */
     uint64_t forks, rows_copied, seals, evictions;
-    /* Promised to sequences and not yet in use. */
+    /* Set aside for sequences and not yet in use. */
     uint64_t reserved;
     /* On disk only. */
     uint64_t spilled;
@@ -240,7 +240,8 @@ KVIK_API int kvik_cache_usage(const kvik_cache *c, kvik_usage *out);
 /* Makes an empty sequence. */
 KVIK_API int kvik_cache_new(kvik_cache *c, kvik_seq *out);
 /* Makes a sequence with the contents of src.  The two share every block; nothing is copied until one of them
- * appends. */
+ * appends.  The new sequence has no reserve, also if src has one: kvik_cache_reserve gives it its own.  If src has a
+ * reserve, the pages that src may then have to copy are set aside too, or the call is KVIK_FULL. */
 KVIK_API int kvik_cache_fork(kvik_cache *c, kvik_seq src, kvik_seq *out);
 /* Drops a sequence.  Until the memory is needed its rows remain for prompts that begin with the same tokens (see
  * no_prefix_cache). */
@@ -250,7 +251,8 @@ KVIK_API int kvik_cache_drop(kvik_cache *c, kvik_seq s);
 KVIK_API int kvik_cache_crop(kvik_cache *c, kvik_seq s, int64_t len);
 /* Gives s[i] the contents that s[from[i]] had, for all i at once. */
 KVIK_API int kvik_cache_reorder(kvik_cache *c, const kvik_seq *s, const uint32_t *from, uint32_t n);
-/* Reserves memory for len tokens of s, so that appending up to there cannot be KVIK_FULL. */
+/* Reserves memory for len tokens of s, so that appending up to there cannot be KVIK_FULL.  0 gives the reserve up.  Forks
+ * of s do not share it. */
 KVIK_API int kvik_cache_reserve(kvik_cache *c, kvik_seq s, uint32_t len);
 /* Returns the number of tokens, or a negative code. */
 KVIK_API int64_t kvik_cache_length(const kvik_cache *c, kvik_seq s);

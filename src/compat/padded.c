@@ -120,22 +120,23 @@ KVIK_API kvik_seq kvik_batch_seq(const kvik_batch *b, uint32_t row)
     return b && row < b->rows ? b->seq[row] : 0;
 }
 
-/* want: [rows] lengths to cut to.  Sequences that must compute rows again go first, with forks to fall back to; cutting
+/* want: [rows] lengths to cut to.  Sequences that must compute rows again go first, marked; cutting
  * the others cannot fail. */
-static int crop_rows(struct kvik_batch *b, const uint32_t *want, kv_seq *backup)
+static int crop_rows(struct kvik_batch *b, const uint32_t *want, struct kv_mark *mark)
 {
     struct exec *x = b->c->x;
     uint32_t have, done = 0;
     int e = 0;
     for (uint32_t i = 0; e >= 0 && i < b->rows; i++) {
         e = kv_resume(x->kv, b->seq[i], want[i], &have);
-        if (e >= 0 && have != want[i]) e = kv_fork(x->kv, b->seq[i], &backup[i]);
+        if (e >= 0 && have != want[i]) e = kv_mark(x->kv, b->seq[i], &mark[i]);
     }
     for (; e >= 0 && done < b->rows; done++)
-        if (backup[done]) e = exec_crop(x, b->seq[done], want[done]);
+        if (mark[done].seq) e = exec_crop(x, b->seq[done], want[done]);
     for (uint32_t i = 0; i < b->rows; i++) {
-        if (backup[i]) exec_settle(x, b->seq[i], backup[i], e < 0);
-        if (e >= 0 && !backup[i]) e = exec_crop(x, b->seq[i], want[i]);
+        bool marked = mark[i].seq != 0;
+        kv_settle(x->kv, &mark[i], e < 0);
+        if (e >= 0 && !marked) e = exec_crop(x, b->seq[i], want[i]);
     }
     return e;
 }
@@ -147,14 +148,14 @@ KVIK_API int kvik_batch_crop(kvik_batch *b, int64_t n)
         return ERR(ARG, "crop by %lld columns, the batch has %u", (long long)-n, b->length);
     uint32_t keep = (uint32_t)(n <= 0 ? b->length + n : MIN(n, (int64_t)b->length));
     uint32_t *want = mem_array(b->rows, sizeof *want);
-    kv_seq *backup = mem_array(b->rows, sizeof *backup);
-    int e = want && backup ? 0 : ERR_NOMEM;
+    struct kv_mark *mark = mem_array(b->rows, sizeof *mark);
+    int e = want && mark ? 0 : ERR_NOMEM;
     for (uint32_t i = 0; e >= 0 && i < b->rows; i++)
         want[i] = padded_ones(b->mask + (size_t)i * b->cap, keep);
-    if (e >= 0 && keep < b->length) e = cache_full(b->c, crop_rows(b, want, backup));
+    if (e >= 0 && keep < b->length) e = cache_full(b->c, crop_rows(b, want, mark));
     if (e >= 0) b->length = keep;
     mem_free(want);
-    mem_free(backup);
+    mem_free(mark);
     return e;
 }
 

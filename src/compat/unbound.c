@@ -147,7 +147,8 @@ static int store_open(struct unbound *u, struct unbound_layer *l)
     struct kv_config k = {
         .group = &l->group,
         .n_groups = 1,
-        .max_seqs = 2 * u->max_batch + 2, /* each may need a second one for undo */
+        .max_seqs = 2 * u->max_batch, /* a batch, and the one that a selection makes of it */
+        .marks = u->max_batch,
         .max_tokens = MAX(u->set.streaming == KV_RESIDENT ? STEP : STREAM_STEP, u->max_batch),
         .max_len = max && !(is_static(u) && o.window) ? max : MAX(max, MAX_ROWS),
         .streaming = u->set.streaming,
@@ -311,28 +312,22 @@ static int update_feed(const struct update *p, uint32_t done, uint32_t take)
     return kv_commit(st, NULL);
 }
 
-/* Several steps: each sequence is forked first, and becomes that fork again if a later step fails. */
+/* Several steps: each sequence is marked first, and rolled back if a later step fails. */
 static int update_run(const struct update *p)
 {
     struct unbound_layer *l = p->l;
-    uint32_t most = MAX(kv_max_tokens(l->kv) / l->batch, 1), done = 0, have;
-    bool backup = p->n > most && p->shape.len && !is_static(p->u);
-    kv_seq *old = mem_array(l->batch, sizeof *old);
-    int e = old ? 0 : ERR_NOMEM;
-    for (uint32_t b = 0; backup && e >= 0 && b < l->batch; b++)
-        if ((e = kv_fork(l->kv, l->seq[b], &old[b])) < 0) old[b] = 0;
+    uint32_t most = MAX(kv_max_tokens(l->kv) / l->batch, 1), done = 0;
+    struct kv_mark *mark = mem_array(l->batch, sizeof *mark);
+    int e = mark ? 0 : ERR_NOMEM;
+    for (uint32_t b = 0; p->n > most && e >= 0 && b < l->batch; b++)
+        e = kv_mark(l->kv, l->seq[b], &mark[b]);
     for (uint32_t take; e >= 0 && done < p->n; done += take) {
         take = MIN(most, p->n - done);
         if ((e = update_feed(p, done, take)) < 0) break;
     }
-    for (uint32_t b = 0; old && b < l->batch; b++) {
-        if (e < 0 && old[b])
-            (void)kv_reorder(l->kv, (kv_seq[]){l->seq[b], old[b]}, (uint32_t[]){1, 0}, 2);
-        else if (e < 0 && done)
-            (void)kv_trim(l->kv, l->seq[b], p->shape.len, &have);
-        if (old[b]) (void)kv_drop(l->kv, old[b]);
-    }
-    mem_free(old);
+    for (uint32_t b = 0; mark && b < l->batch; b++)
+        kv_settle(l->kv, &mark[b], e < 0);
+    mem_free(mark);
     return e;
 }
 

@@ -4,8 +4,9 @@
  * is kept as far as every group of layers can go on from it exactly; rows between that and the divergence are fed again
  * with the rest, as part of the new turn.
  *
- * A sequence is forked first (references only), so that a failure gives it back unchanged.  One with a reserve cannot
- * be: its tokens and turns are noted instead, and rows that were given up are computed again, to the same bits. */
+ * A sequence is marked first, so that a failure gives it back unchanged.  Where it has a reserve, and the budget has no room
+ * for the reserve and for the rows that the conversation gives up, its tokens and turns are noted instead, and a failure
+ * computes those rows again, to the same bits. */
 #include "generate/sync.h"
 
 #include <stdio.h>
@@ -168,13 +169,11 @@ static int longest(const struct exec *x, kv_seq s, uint32_t same, uint32_t *have
     return unknown_whole(x, s, same, have);
 }
 
-/* A way back that costs no rows. */
-static int remember(struct exec *x, struct sync *s)
+/* Notes what recompute needs. */
+static int note(struct exec *x, struct sync *s)
 {
-    if (!s->len) return 0;
-    if (!kv_reserved(x->kv, s->seq)) return kv_fork(x->kv, s->seq, &s->backup);
     const struct kv_turn *turn = kv_turns(x->kv, s->seq, &s->n_turns);
-    s->tok = mem_array(s->len, sizeof *s->tok);
+    s->tok = mem_array(MAX(s->len, 1), sizeof *s->tok);
     s->turn = mem_array(MAX(s->n_turns, 1), sizeof *s->turn);
     if (!s->tok || !s->turn) return ERR_NOMEM;
     memcpy(s->tok, kv_tokens(x->kv, s->seq), s->len * sizeof *s->tok);
@@ -198,12 +197,22 @@ static bool by_turns(const struct exec *x)
     return false;
 }
 
-static int keep(struct exec *x, struct sync *s, uint32_t rows, uint32_t have)
+static int cut(struct exec *x, struct sync *s, uint32_t rows, uint32_t have)
 {
     /* Of rows before the ids only the sequence knows the tokens. */
     if (have < rows && (s->report->offset || by_turns(x)))
         return exec_crop(x, s->seq, s->kept = rows);
     return kv_trim(x->kv, s->seq, have, &s->kept);
+}
+
+/* Cuts the sequence; within a reserve also where rows that go cannot stay for a rollback. */
+static int keep(struct exec *x, struct sync *s, uint32_t rows, uint32_t have)
+{
+    int e = cut(x, s, rows, have);
+    if (e != ERR_FULL || !kv_reserved(x->kv, s->seq)) return e;
+    TRY(note(x, s));
+    kv_release(x->kv, &s->mark);
+    return cut(x, s, rows, have);
 }
 
 /* Of `same` rows that agree, *have can be kept.  Fills in the counts of the report, and why. */
@@ -267,12 +276,12 @@ int sync_begin(struct exec *x, const struct tok *tok, kv_seq seq, const struct s
     if (!(s.report = mem_alloc(sizeof *s.report))) return ERR_NOMEM;
     s.report->size = sizeof *s.report;
     uint32_t same = compare(x, tok, ids, &s);
-    int e = remember(x, &s);
+    int e = kv_mark(x->kv, seq, &s.mark);
     if (e >= 0) e = choose(x, &s, ids, same, &have);
     if (e >= 0) e = keep(x, &s, (uint32_t)s.report->offset + same, have);
     if (e >= 0) e = begin_with(x, &s, ids);
     if (e < 0) {
-        if (s.backup) kv_drop(x->kv, s.backup); /* what failed changed nothing */
+        kv_rollback(x->kv, &s.mark);
         forget(&s);
         return e;
     }
@@ -281,7 +290,7 @@ int sync_begin(struct exec *x, const struct tok *tok, kv_seq seq, const struct s
     return 0;
 }
 
-/* The rows a sequence with a reserve had: those it still has, and the others computed again. */
+/* The rows that were noted: those the sequence still has, and the others computed again. */
 static void recompute(struct exec *x, struct sync *s)
 {
     uint32_t have = MIN(s->kept, kv_len(x->kv, s->seq)), whole = have;
@@ -299,13 +308,8 @@ static void recompute(struct exec *x, struct sync *s)
 
 void sync_end(struct exec *x, struct sync *s, bool failed)
 {
-    uint32_t have;
-    if (s->backup)
-        exec_settle(x, s->seq, s->backup, failed);
-    else if (failed && s->tok)
-        recompute(x, s);
-    else if (failed && s->seq)
-        (void)kv_trim(x->kv, s->seq, 0, &have);
+    kv_settle(x->kv, &s->mark, failed);
+    if (failed && s->tok) recompute(x, s);
     forget(s);
 }
 

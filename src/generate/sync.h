@@ -6,11 +6,12 @@
 #include "tok/tok.h"
 
 struct sync {
-    kv_seq seq, backup; /* seq 0: nothing to settle; backup 0: see `tok` */
-    uint32_t have;      /* ids[have, n) are to be fed */
+    kv_seq seq;          /* 0: nothing to settle */
+    struct kv_mark mark; /* what it was; without a sequence: see `tok` */
+    uint32_t have;       /* ids[have, n) are to be fed */
     /* rows the sequence was left with: have, and what lies before the ids of a crop */
     uint32_t kept;
-    /* What a sequence with a reserve held, which cannot be forked: owned */
+    /* What a sequence with a reserve held, where the budget has no room for rows that it gives up: owned */
     int32_t *tok;
     struct kv_turn *turn;
     uint32_t len, n_turns;

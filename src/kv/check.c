@@ -43,21 +43,24 @@ static void count_refs(const struct kv *kv, uint32_t gi)
 /* Compares references with the count in `seen`, ids with the free masks, and adds up bytes. */
 static bool check_form(const struct pages *p, size_t sum[6])
 {
-    uint32_t live = 0, backed = 0, spilled = 0, stale = 0;
+    uint32_t live = 0, stashed = 0, backed = 0, spilled = 0, stale = 0;
     for (uint32_t id = 1; id < p->n_ids; id++) {
         const struct page *pg = &p->page[id];
         bool is_free = p->run[id / KV_RUN].free >> id % KV_RUN & 1;
         bool is_backed = p->run[id / KV_RUN].backed >> id % KV_RUN & 1;
+        bool idle = !pg->refs && !pg->stash;
         if (pg->refs != p->seen[id]) return fail("references", id, pg->refs);
-        if (id / KV_RUN < p->fresh && is_free != !pg->refs) return fail("free mask", id, pg->refs);
-        if (id / KV_RUN >= p->fresh && (is_free || pg->refs))
-            return fail("unused run", id, pg->refs);
+        if (id / KV_RUN < p->fresh && is_free != idle) return fail("free mask", id, pg->refs);
+        if (id / KV_RUN >= p->fresh && (is_free || !idle)) return fail("unused run", id, pg->refs);
         if (pg->refs && !is_backed == !pg->spilled)
             return fail("live page without memory, or spilled with", id, pg->spilled);
         if ((pg->spilled && !pg->refs) || pg->picked) return fail("flags", id, pg->picked);
         bool is_stale = p->run[id / KV_RUN].stale >> id % KV_RUN & 1;
         if (pg->spilled && is_stale) return fail("needed bytes are stale", id, 0);
         live += pg->refs && !pg->spilled;
+        stashed += pg->stash != 0;
+        if (pg->stash && (pg->refs || pg->spilled))
+            return fail("a page of a reserve", id, pg->refs);
         spilled += pg->spilled;
         stale += is_stale;
         backed += is_free && is_backed;
@@ -67,7 +70,7 @@ static bool check_form(const struct pages *p, size_t sum[6])
         return fail("pages in the tier", spilled, p->n_spilled);
     sum[4] += spilled * p->bytes;
     sum[5] += stale * p->bytes;
-    if (live + spilled != p->n_live || backed != p->n_backed)
+    if (live + spilled + stashed != p->n_live || backed != p->n_backed)
         return fail("page counts", live, p->n_live);
     sum[p->state ? 1 : 0] += live * p->bytes;
     sum[3] += backed * p->bytes;
@@ -107,7 +110,9 @@ static bool check_cells(const struct kv *kv, const struct seq *s, uint32_t gi, u
 /* Owners are the slots that name the contents, in a ring; several have no reserve, nor a step. */
 static bool check_owners(const struct kv *kv, const struct seq *s)
 {
-    if (s->kept) return !s->owners && !s->turn_open && !s->foreign ? true : fail("kept", s->id, 0);
+    if (s->kept)
+        return !s->owners && !s->marks && !s->turn_open && !s->foreign ? true
+                                                                       : fail("kept", s->id, 0);
     uint32_t k = (uint32_t)(s - kv->seq), n = 0, at = s->slot, reserve = 0;
     for (uint32_t i = 0; i < kv->max_seqs; i++)
         n += kv->slot[i].used && kv->slot[i].seq == k;
@@ -118,7 +123,7 @@ static bool check_owners(const struct kv *kv, const struct seq *s)
         reserve |= slot->reserve;
     }
     if (at != s->slot || s->held) return fail("ring", k, at);
-    return n > 1 && (reserve || s->busy || s->marked) ? fail("several owners", k, reserve) : true;
+    return n > 1 && (reserve || s->busy) ? fail("several owners", k, reserve) : true;
 }
 
 /* Whether `what` of s is listed once under its key. */
@@ -169,8 +174,8 @@ static bool check_index(const struct kv *kv)
 
 static bool check_seq(const struct kv *kv, const struct seq *s)
 {
-    if (!s->owners && !s->kept)
-        return s->len || s->cross || s->pledge ? fail("spare", s->len, 0) : true;
+    if (!s->owners && !s->kept && !s->marks)
+        return s->len || s->cross ? fail("spare", s->len, 0) : true;
     if (s->busy) return kv->step.open ? true : fail("busy", s->slot, 0);
     uint32_t end = 0;
     for (uint32_t i = 0; i < s->n_turns; i++) {
@@ -192,38 +197,37 @@ static bool check_seq(const struct kv *kv, const struct seq *s)
     return true;
 }
 
-/* Pledges and marks, by closing and opening the books of every sequence on a scratch count. */
-static bool check_pledges(const struct kv *kv)
+/* A reserve holds what it needs, unless the tier failed; its pages are linked and know their slot. */
+static bool check_reserves(const struct kv *kv)
 {
-    size_t pledged = 0, debt = 0;
-    for (uint32_t k = 0; k < kv->n_contents; k++) {
-        const struct seq *s = &kv->seq[k];
-        uint32_t reserve = seq_reserve(kv, s);
-        pledged += s->pledge;
-        if (s->busy) continue;
-        if (s->pledge != pledge_bytes(kv, s, s->len, 0, reserve)) return fail("pledge", k, reserve);
-        if (s->marked != (reserve > s->len)) return fail("marks", k, reserve);
+    size_t bytes = 0;
+    for (uint32_t k = 0; k < kv->max_seqs * FORMS * kv->n_groups; k++) {
+        uint32_t slot = k / (FORMS * kv->n_groups), i = k % (FORMS * kv->n_groups);
+        const struct slot *sl = &kv->slot[slot];
+        const struct pages *p = &kv->group[i / FORMS].form[i % FORMS];
+        const struct stash *st = &sl->stash[i];
+        uint32_t n = 0, id = st->head;
+        for (; n < st->n && p->page[id].stash == slot + 1; n++, id = p->page[id].next)
+            if (p->page[p->page[id].next].prev != id || p->page[id].refs)
+                return fail("reserve links", slot, id);
+        if (n != st->n || (n && id != st->head)) return fail("reserve pages", n, st->n);
+        bytes += n * p->bytes;
+        if (n && (!sl->used || (!sl->reserve && !sl->marks)))
+            return fail("reserve of nobody", slot, n);
+        if (!sl->used || kv->seq[sl->seq].busy || kv->owing) continue;
+        uint32_t need = reserve_need(kv, &kv->seq[sl->seq], i / FORMS, i % FORMS,
+                                     seq_rows(&kv->group[i / FORMS], &kv->seq[sl->seq]));
+        if (n < need) return fail("reserve lacks pages", n, need);
     }
-    for (uint32_t gi = 0; gi < kv->n_groups; gi++)
-        for (uint32_t f = 0; f < FORMS; f++) {
-            const struct pages *p = &kv->group[gi].form[f];
-            for (uint32_t id = 1; id < p->n_ids; id++) {
-                const struct page *pg = &p->page[id];
-                if (!pg->refs) continue;
-                uint32_t owners = pg->refs - pg->leaving;
-                if (pg->leaving && !kv->step.open) return fail("leaving", id, pg->leaving);
-                debt += owners && !pg->spilled ? MIN(pg->marks, owners - 1) * p->bytes : 0;
-            }
-        }
-    if (pledged != kv->pledged) return fail("pledged", (uint32_t)pledged, (uint32_t)kv->pledged);
-    return debt == kv->mark_debt ? true : fail("debt", (uint32_t)debt, (uint32_t)kv->mark_debt);
+    return bytes == kv->reserved ? true
+                                 : fail("reserved bytes", (uint32_t)bytes, (uint32_t)kv->reserved);
 }
 
 bool kv_check(const struct kv *kv)
 {
     size_t sum[6] = {0};
     bool ok = true;
-    uint32_t used = 0, spare = 0;
+    uint32_t used = 0, spare = 0, marks = 0;
     for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
         count_refs(kv, gi);
         for (uint32_t f = 0; f < FORMS; f++) {
@@ -235,11 +239,13 @@ bool kv_check(const struct kv *kv)
     }
     for (const struct seq *s = NULL; ok && (s = seq_each(kv, s));) {
         ok = check_owners(kv, s) && check_seq(kv, s);
-        spare += !s->owners && !s->kept;
+        spare += !s->owners && !s->kept && !s->marks;
+        marks += s->marks;
     }
     for (uint32_t k = 0; k < kv->max_seqs; k++)
         used += kv->slot[k].used;
-    if (!ok || !check_pledges(kv) || !check_index(kv)) return false;
+    if (!ok || !check_reserves(kv) || !check_index(kv)) return false;
+    if (marks != kv->n_marks || marks > kv->max_marks) return fail("marks", marks, kv->n_marks);
     if (used + kv->n_idle != kv->max_seqs) return fail("idle slots", used, kv->n_idle);
     if (spare != kv->n_spare) return fail("spare contents", spare, kv->n_spare);
     if (sum[0] != kv->live || sum[1] != kv->states)
@@ -249,7 +255,5 @@ bool kv_check(const struct kv *kv)
     if (sum[4] != kv->stream.spilled || sum[5] != kv->stream.stale)
         return fail("bytes in the tier", (uint32_t)sum[4], (uint32_t)kv->stream.spilled);
     if (pool_held(kv) > kv->pool) return fail("over budget", (uint32_t)kv->live, 0);
-    if (pool_used(kv) > kv->pool + spill_can((struct kv *)(uintptr_t)kv, SIZE_MAX))
-        return fail("promised more than the budget", (uint32_t)kv->pledged, 0);
     return kv->peak >= pool_rows(kv) ? true : fail("peak", (uint32_t)kv->peak, 0);
 }

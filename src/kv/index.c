@@ -179,25 +179,26 @@ static struct seq *search(struct kv *kv, const struct query *q, uint32_t *most, 
     return best;
 }
 
-/* The empty sequence becomes an owner of the donor's first m rows; ERR_FULL if a reserve would lose its certainty. */
+/* The empty sequence becomes an owner of the donor's first m rows; ERR_FULL if a reserve cannot have the pages that it then
+ * lacks. */
 static int attach(struct kv *kv, uint32_t slot, const struct seq *d, uint32_t m)
 {
     struct seq *s = seq_own(kv, slot);
     struct kv_salt salt = s->salt;
-    pledge_leave(kv, s);
     seq_clone(kv, d, s);
     seq_cut(kv, s, m);
     if (kv_fault.match_unref && s->len >= KV_STRIP && *seq_table(kv, &kv->group[0], RAW, s))
         page_unref(kv, &kv->group[0].form[RAW], *seq_table(kv, &kv->group[0], RAW, s));
-    pledge_enter(kv, s);
     s->pinned = true;
-    int e = make_room(kv, 0, 0, "a prefix");
+    int e = reserve_settle(kv);
+    if (e >= 0 && kv->slot[slot].reserve) e = reserve_fill(kv, slot, "a prefix");
+    if (e >= 0 && seq_reserve(kv, d)) e = reserve_fill(kv, d->slot, "a prefix");
     s->pinned = false;
     if (e >= 0) return 0;
-    pledge_leave(kv, s);
     seq_clear(kv, s);
     s->salt = salt;
-    pledge_enter(kv, s);
+    reserve_refill(kv, slot);
+    if (seq_reserve(kv, d)) reserve_refill(kv, d->slot);
     return e;
 }
 

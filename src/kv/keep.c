@@ -160,7 +160,7 @@ static bool oldest(struct kv *kv, bool whole, struct victim *out)
     }
     for (uint32_t k = 0; k < kv->n_contents; k++) {
         struct seq *s = &kv->seq[k];
-        if (!s->owners || s->pinned || (s->busy && kv->step.open)) continue;
+        if (!(s->owners + s->marks) || s->pinned || (s->busy && kv->step.open)) continue;
         for (uint32_t gi = 0; gi < kv->n_groups; gi++)
             for (uint32_t i = 0; i < s->g[gi].n_keeps; i++) {
                 const struct keep *c = &s->g[gi].keep[i];
@@ -176,11 +176,10 @@ static bool oldest(struct kv *kv, bool whole, struct victim *out)
 static size_t gain_page(struct pages *p, uint32_t id)
 {
     uint32_t gone = p->seen[id]++;
-    if (gone + 1 == p->page[id].refs) return p->page[id].spilled ? 0 : p->bytes;
-    return page_debt(p, id, gone) - page_debt(p, id, gone + 1);
+    return gone + 1 == p->page[id].refs && !p->page[id].spilled ? p->bytes : 0;
 }
 
-static size_t gain_whole(struct kv *kv, const struct seq *s, bool reset)
+size_t gain_whole(struct kv *kv, const struct seq *s, bool reset)
 {
     size_t sum = 0;
     for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
@@ -271,15 +270,15 @@ static void settle(struct kv *kv, bool evict)
     }
 }
 
-int make_room(struct kv *kv, size_t bytes, size_t promised, const char *what)
+int make_room(struct kv *kv, size_t bytes, const char *what)
 {
-    size_t held = pool_held(kv) + bytes, used = pool_used(kv) + bytes + promised, got = 0;
+    size_t held = pool_held(kv) + bytes, got = 0;
     struct victim v = {0};
-    if (used <= kv->pool) return 0;
+    if (held <= kv->pool) return 0;
     /* Pages that may leave for the tier do so only after the checkpoints; kept contents go only if that is not enough. */
-    size_t missing = used - kv->pool, can = spill_can(kv, missing),
+    size_t missing = held - kv->pool, can = spill_can(kv, missing),
            least = missing - MIN(missing, can);
-    size_t want = can && held > kv->pool ? MAX(least, held - kv->pool) : least;
+    size_t want = missing;
     for (bool more = true; more && want > got; want = least) {
         bool whole = !can || got < least;
         while (got < want && (more = oldest(kv, whole, &v))) {
@@ -295,7 +294,7 @@ int make_room(struct kv *kv, size_t bytes, size_t promised, const char *what)
         more |= !whole && got < least;
     }
     bool fits = got + can >= missing;
-    settle_kept(kv, fits, v.gi == KV_NONE && !can, bytes + promised);
+    settle_kept(kv, fits, v.gi == KV_NONE && !can, bytes);
     settle(kv, fits);
     if (!fits) {
         kv->need = missing - got - can;
@@ -305,7 +304,16 @@ int make_room(struct kv *kv, size_t bytes, size_t promised, const char *what)
                    what, kv->need, kv->pool);
     }
     held = pool_held(kv) + bytes;
-    int e = can && held > kv->pool ? spill_out(kv, held - kv->pool) : 0;
+    int e = held > kv->pool ? spill_out(kv, held - kv->pool) : 0;
     if (e >= 0 && kv->index.n) index_yield(kv, &kv->group[0].form[RAW], 0);
+    return e;
+}
+
+int with_room(struct kv *kv, int (*attempt)(struct kv *kv, void *ctx), void *ctx)
+{
+    int e = attempt(kv, ctx);
+    if (e != ERR_FULL || !spill_begin(kv)) return e;
+    e = attempt(kv, ctx);
+    if (e == ERR_FULL) spill_call_off(kv);
     return e;
 }

@@ -65,7 +65,7 @@ void index_evict(struct kv *kv, struct seq *s)
 
 void index_shrink(struct kv *kv, struct seq *s, size_t bytes)
 {
-    for (uint32_t step = 4 * KV_STRIP; pool_used(kv) + bytes > kv->pool; step *= 2) {
+    for (uint32_t step = 4 * KV_STRIP; pool_held(kv) + bytes > kv->pool; step *= 2) {
         uint32_t m = s->len > step ? seq_resume(kv, s, s->len - step) : 0;
         if (m < KV_STRIP) {
             index_evict(kv, s);
@@ -148,7 +148,7 @@ static size_t lay_out(const struct kv *kv, const struct seq *s, unsigned char *b
 
 static bool fits(struct kv *kv)
 {
-    return pool_held(kv) <= kv->pool && pool_used(kv) <= kv->pool + spill_can(kv, SIZE_MAX);
+    return pool_held(kv) <= kv->pool;
 }
 
 /* Memory for kept contents like s, within the budget; others give way.  NULL: it is not worth that, or there is none. */
@@ -207,7 +207,7 @@ int kv_keep(struct kv *kv, kv_seq handle)
     struct seq *s;
     TRY(seq_idle(kv, handle, &s));
     s = seq_part(kv, slot_index(kv, handle));
-    if (s->owners) return 0;
+    if (s->owners || s->marks) return 0;
     take(kv, s);
     seq_give(kv, s);
     if (kv->index.n) index_yield(kv, &kv->group[0].form[RAW], 0);

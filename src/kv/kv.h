@@ -75,6 +75,7 @@ struct kv_config {
     uint32_t n_groups;
     uint32_t max_seqs, max_tokens, max_len; /* size the fixed arrays; max_tokens: of one step */
     size_t pool_bytes;                      /* hard */
+    uint32_t marks;                         /* most that are held at once (kv_mark) */
     enum kv_streaming streaming;
     struct kv_tier *tier; /* NULL if resident; owned by the store from a successful kv_open on */
     bool index; /* keep sequences for others to go on from (kv_keep), and find them (kv_match) */
@@ -102,15 +103,34 @@ int kv_new(struct kv *kv, const struct kv_salt *salt, kv_seq *out); /* NULL: all
 struct kv_salt kv_salt(const struct kv *kv, kv_seq s);
 bool kv_salt_same(const struct kv_salt *a, const struct kv_salt *b);
 int kv_resalt(struct kv *kv, kv_seq s, const struct kv_salt *salt); /* ERR_ARG if s has rows */
+/* The fork has no reserve, so its appends can be ERR_FULL until kv_reserve gives it one.  If src has a reserve, the fork
+ * takes the pages that src can no longer count on (a copy of the open block, pages of a window) into that reserve, or is
+ * ERR_FULL and changes nothing. */
 int kv_fork(struct kv *kv, kv_seq src, kv_seq *out);
 int kv_drop(struct kv *kv, kv_seq s);
 /* beam[i] becomes what beam[from[i]] was, all at once. */
 int kv_reorder(struct kv *kv, const kv_seq *beam, const uint32_t *from, uint32_t n);
-/* Sets aside, for this sequence, the pages that growing to `len` rows can need, all or nothing;
- * appends up to len then cannot fail for want of budget.  A fork does not inherit the reserve, and
- * is ERR_FULL if the copies it may cost the reserve's owner do not fit.  0 gives the reserve up. */
+/* Takes the pages that growing to `len` rows can need from the pool, all or nothing; appends up to len then cannot fail
+ * for want of budget.  Other operations on s keep that true or are ERR_FULL.  0 gives the reserve up. */
 int kv_reserve(struct kv *kv, kv_seq s, uint32_t len);
 uint32_t kv_reserved(const struct kv *kv, kv_seq s); /* rows promised to it; 0: none */
+/* Undo.  A mark remembers what s holds: rows, tokens, turns, salt, checkpoints, reserve.  Rolling back makes s that again,
+ * whatever was done to it, and cannot fail; release forgets the mark.  Either ends the mark, and does nothing if the mark
+ * has no sequence (seq 0).  Marks take no handle, may be nested, and end in any order; a mark outlives its sequence.
+ *
+ * What a mark holds stays in the budget: s, appended to or trimmed, holds it besides what is new.  A sequence with a reserve
+ * has the room for one mark; kv_mark is ERR_FULL where another one, or forks since, need more than there is.  If forks of s
+ * were made after the mark, pages that they hold may be missing in the reserve after a rollback; it takes them as soon as
+ * there is room.  No step that names s may be open.  While s is marked its reserve cannot be lowered (ERR_BUSY). */
+struct kv_mark {
+    kv_seq seq;
+    uint32_t at, reserve; /* inside */
+};
+int kv_mark(struct kv *kv, kv_seq s, struct kv_mark *out);
+void kv_rollback(struct kv *kv, struct kv_mark *m);
+void kv_release(struct kv *kv, struct kv_mark *m);
+/* The end of a transaction: rolls back if it failed, else releases. */
+void kv_settle(struct kv *kv, struct kv_mark *m, bool failed);
 /* Leaves s at *have <= len, the longest length every group can resume from exactly; the caller
  * feeds tokens [*have, len) again.  ERR_LOST, nothing changed, if one of those has no token id. */
 int kv_trim(struct kv *kv, kv_seq s, uint32_t len, uint32_t *have);
@@ -122,8 +142,8 @@ int kv_resume(const struct kv *kv, kv_seq s, uint32_t len, uint32_t *have);
 /* The group that takes most of the difference; UINT32_MAX: there is none. */
 uint32_t kv_hinders(const struct kv *kv, kv_seq s, uint32_t len);
 struct kv_usage {
-    size_t live, shared, states, reserved, free, peak,
-        pool;    /* bytes; peak: of live+states+staging */
+    /* Bytes; reserved: of pages that reserves hold and that have no rows yet; peak: of live+states+staging. */
+    size_t live, shared, states, reserved, free, peak, pool;
     size_t need; /* bytes short of the begin or reserve that failed last, else 0 */
     uint64_t seals, evictions, forks, rows_copied, rows_copied_by_fork; /* since open */
     uint32_t max_refs, seqs;

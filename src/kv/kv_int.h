@@ -1,7 +1,7 @@
 /* kv_int.h - inside the store: pages, sequences, the open step, and who may call what.
  *
  * Three layers.  pool.c hands out page ids and counts references, and knows no sequence.
- * keep.c, pledge.c and table cells say which pages a sequence holds and why; spill.c which of them are
+ * keep.c, reserve.c and table cells say which pages a sequence holds and why; spill.c which of them are
  * in memory, and stage.c how a step reads the others.  store.c, seq.c, step.c and trim.c are the
  * operations; each leaves every invariant of check.c true, or returns an error having changed nothing. */
 #pragma once
@@ -13,14 +13,16 @@ enum { RAW, SEALED, FORMS };
 #define KV_KEEPS 40u /* checkpoints of one sequence and group: newest 4 and one per doubling */
 #define KV_NONE  UINT32_MAX
 
+enum { KV_PIN_ROOM = 1, KV_PIN_RESERVE = 2 }; /* for what makes room just now; for a reserve */
 struct page {
-    uint32_t refs;    /* table cells, checkpoints and step entries that name the page */
-    uint16_t leaving; /* of these, owners that left in the open step and are kept until its end */
-    uint16_t marks;   /* owners with a reserve that will give the page back (pledge.c) */
-    uint32_t stage;   /* place in the piece being shown (stage.c) */
-    uint8_t spilled;  /* its contents are in the tier only */
-    uint8_t pinned;   /* the step being begun needs it in memory */
-    uint16_t picked;  /* scratch of spill.c, else 0 */
+    uint32_t refs;       /* table cells, checkpoints and step entries that name the page */
+    uint32_t prev, next; /* in the stash that holds it */
+    uint32_t stage;      /* place in the piece being shown (stage.c) */
+    uint16_t stash;      /* 1 + the slot whose reserve holds the page; 0: none */
+    uint16_t lent;       /* 1 + the slot from whose reserve it was taken; 0: from the pool */
+    uint8_t spilled;     /* its contents are in the tier only */
+    uint8_t pinned;      /* KV_PIN_ bits: it stays in memory */
+    uint16_t picked;     /* scratch of spill.c, else 0 */
 };
 struct run {             /* ids [16k, 16k+16) */
     uint32_t prev, next; /* in the list of runs with the same number of free ids */
@@ -35,7 +37,8 @@ struct pages {
     bool mapped;               /* of its own, else in the store's arena */
     size_t span, grain, bytes; /* bytes: grain * n_sites, what one id costs */
     uint32_t n_sites, n_ids, n_runs;
-    uint32_t n_live;   /* ids with references */
+    uint32_t index;    /* group * FORMS + form */
+    uint32_t n_live;   /* ids that are not free: with references, or in a stash */
     uint32_t fresh;    /* runs from here on were never used */
     uint32_t usable;   /* runs below are readable and writable */
     uint32_t hand;     /* where the next release starts looking */
@@ -108,7 +111,8 @@ struct node {
 #define KV_KEY 32u /* bytes of a key: SHA-256 */
 struct seq {       /* contents, named by one slot or several (forks that nobody has changed yet) */
     uint32_t slot; /* one of them, the head of their ring; the only one if it has a reserve */
-    uint32_t owners;     /* how many; 0: the contents are spare, and empty */
+    uint32_t owners;     /* how many; 0 of these and of marks: the contents are spare, and empty */
+    uint32_t marks;      /* that may roll a slot back to these contents */
     uint64_t edits;      /* kv.edits when they last may have changed */
     uint32_t held;       /* scratch of reorder */
     uint32_t len, cross; /* rows; of frozen groups */
@@ -116,12 +120,10 @@ struct seq {       /* contents, named by one slot or several (forks that nobody 
     bool turn_open; /* the last turn is not complete */
     bool busy;
     bool pinned;  /* its checkpoints are not evicted now */
-    bool marked;  /* its returnable pages carry marks */
     bool kept;    /* nobody owns them, but others may go on from them (index.c) */
     bool foreign; /* rows that were not computed from the tokens: nobody goes on from them */
     struct kv_salt salt;
     uint64_t used;        /* kv.clock when kept contents were last wanted */
-    size_t pledge;        /* bytes of the reserve, without the marks */
     int32_t *tok;         /* [max_len] */
     struct kv_turn *turn; /* [max_len / 2 + 2] */
     unsigned char *key;   /* [n_keys] chained keys of the leading full blocks; NULL: no index */
@@ -136,10 +138,16 @@ struct seq {       /* contents, named by one slot or several (forks that nobody 
     size_t bytes;                /* of a kept one's arrays, this struct included */
     struct seq *older, *newer;   /* kept ones, by when they were last wanted */
 };
+/* Pages of one group and form that a reserve holds: taken from the pool, without references. */
+struct stash {
+    uint32_t head, tail, n; /* n 0: head and tail mean nothing */
+};
 struct slot {
     uint32_t gen, seq, reserve; /* reserve: rows promised to the handle, 0: none */
     uint32_t prev, next;        /* ring of the slots with the same contents */
     bool used, named;           /* named: scratch of reorder */
+    uint32_t marks;             /* to which the slot may be rolled back */
+    struct stash *stash;        /* [n_groups * FORMS] */
 };
 /* What begin did to a table cell: `old` (still referenced until the step ends) became another
  * page. */
@@ -151,7 +159,6 @@ struct change {
 struct step_span {
     uint32_t seq, n, undo, tok0;
     bool turn, last;
-    size_t pledge; /* what of the sequence's reserve is left during the step */
     /* Contents that the sequence shared before it got its own, KV_NONE: none; abort goes back to them
      * unless they changed since. */
     uint32_t shared;
@@ -234,19 +241,20 @@ struct kv {
     uint32_t *site_group; /* [n_sites] */
     struct slot *slot;    /* [max_seqs] */
     struct seq *seq;      /* [n_contents] as many as slots */
-    uint32_t n_contents;
+    uint32_t n_contents, max_marks, n_marks;
     struct index index;
     uint32_t *idle;  /* free slots, a stack */
     uint32_t *spare; /* contents without owners, a stack */
     uint32_t n_idle, n_spare;
     uint64_t edits;
-    uint32_t *scratch; /* [3 * max_seqs] of reorder */
+    uint32_t *scratch; /* [2 * max_seqs] of reorder */
     struct kv_step step;
     uint32_t n_change_max;
     size_t pool, live, states, shared, peak, need;
-    size_t pledged;   /* sum of seq.pledge */
-    size_t mark_debt; /* bytes that marked pages cannot give back because others hold them */
-    size_t backed;    /* bytes of free pages that still hold memory */
+    size_t reserved; /* bytes of pages in stashes */
+    size_t backed;   /* bytes of free pages that still hold memory */
+    uint32_t heir;   /* slot whose reserve gets the pages that are freed now; KV_NONE: the pool */
+    bool owing;      /* the tier failed, so a reserve lacks pages until it is filled again */
     uint64_t clock, seals, evictions, forks, rows_copied, rows_copied_by_fork;
     uint32_t max_refs;
     struct stream stream;
@@ -256,21 +264,23 @@ struct kv {
 
 /* Faults and extra checks for tests; all zero in a program. */
 struct kv_fault {
-    bool poison;        /* fill pages with 0xFF (NaN) when taken and given back */
-    bool break_refs;    /* a fork forgets to count its first reference */
-    bool skip_cow;      /* write into shared open blocks */
-    bool skip_own;      /* change contents that others own too */
-    bool drop_early;    /* the drop rule is one row off */
-    bool keep_rejected; /* commit keeps tiles whose rows were rejected */
-    size_t map_limit;   /* refuse reservations above this many bytes; 0: none */
-    uint64_t fail_take; /* the k-th take from now fails as if out of memory; 0: none */
-    bool skip_wait;     /* show a piece before it is read */
-    bool wrong_stage;   /* show the neighbour of a staged page */
-    bool forget_write;  /* let pages leave without writing them */
-    bool stale_open;    /* write into an open block without bringing its rows back */
-    bool weak_keys;     /* keys of 4 bits: nearly every look-up meets others' keys */
-    bool trust_keys;    /* a match does not compare tokens */
-    bool match_unref;   /* a match forgets to count its first reference */
+    bool poison;          /* fill pages with 0xFF (NaN) when taken and given back */
+    bool break_refs;      /* a fork forgets to count its first reference */
+    bool skip_cow;        /* write into shared open blocks */
+    bool skip_own;        /* change contents that others own too */
+    bool drop_early;      /* the drop rule is one row off */
+    bool keep_rejected;   /* commit keeps tiles whose rows were rejected */
+    size_t map_limit;     /* refuse reservations above this many bytes; 0: none */
+    uint64_t fail_take;   /* the k-th take from now fails as if out of memory; 0: none */
+    bool skip_wait;       /* show a piece before it is read */
+    bool wrong_stage;     /* show the neighbour of a staged page */
+    bool forget_write;    /* let pages leave without writing them */
+    bool stale_open;      /* write into an open block without bringing its rows back */
+    bool weak_keys;       /* keys of 4 bits: nearly every look-up meets others' keys */
+    bool trust_keys;      /* a match does not compare tokens */
+    bool match_unref;     /* a match forgets to count its first reference */
+    bool forget_rollback; /* a rollback does not restore the contents */
+    bool short_reserve;   /* a reserve takes one page less than it needs */
 };
 extern struct kv_fault kv_fault;
 
@@ -286,11 +296,13 @@ void pages_close(struct pages *p);
 uint32_t pages_take(struct kv *kv, struct pages *p, uint32_t after, uint32_t index);
 void page_ref(struct kv *kv, struct pages *p, uint32_t id);
 void page_unref(struct kv *kv, struct pages *p, uint32_t id);
-void page_leave(struct kv *kv, struct pages *p, uint32_t id, int by); /* leaving += by */
-/* Bytes that owners with a reserve could not get back by leaving page id, if `gone` others had
- * left. */
-size_t page_debt(const struct pages *p, uint32_t id, uint32_t gone);
-void page_mark(struct kv *kv, struct pages *p, uint32_t id, int by);
+/* Moves a page without references into the stash of a slot, first or last; and back to the pool. */
+void page_stash(struct kv *kv, struct pages *p, uint32_t id, uint32_t slot, bool last);
+void page_unstash(struct kv *kv, struct pages *p, uint32_t id);
+/* Gives up the reference of a page that the open step took; it goes back to where it came from. */
+void page_untake(struct kv *kv, struct pages *p, uint32_t id);
+/* Takes a page from the slot's stash with one reference, page `after` + 1 if it is there; 0: the stash is empty. */
+uint32_t stash_take(struct kv *kv, struct pages *p, uint32_t slot, uint32_t after);
 void pool_trim(struct kv *kv); /* gives memory of free pages back while it exceeds the budget */
 void page_leaves_memory(struct kv *kv, struct pages *p, uint32_t id);
 void page_comes_back(struct kv *kv, struct pages *p, uint32_t id);
@@ -302,18 +314,15 @@ static inline size_t staging_bytes(const struct kv *kv)
 {
     return 2 * kv->stream.half;
 }
-/* Bytes of memory in use: of rows, states and staging; with the tables of the index; and with what is promised. */
+/* Bytes of memory in use: of rows, states and staging; and all that the budget bounds, with the pages of reserves and the
+ * tables of the index. */
 static inline size_t pool_rows(const struct kv *kv)
 {
     return kv->live + kv->states + staging_bytes(kv);
 }
 static inline size_t pool_held(const struct kv *kv)
 {
-    return pool_rows(kv) + kv->index.room.used;
-}
-static inline size_t pool_used(const struct kv *kv)
-{
-    return pool_held(kv) + kv->pledged + kv->mark_debt;
+    return pool_rows(kv) + kv->reserved + kv->index.room.used;
 }
 
 /* policy.c */
@@ -324,8 +333,7 @@ uint32_t edge_cut(const struct kv_seal *s, const struct kv_turn *turn, uint32_t 
 /* seq.c */
 void seq_reset(struct kv *kv, struct seq *s); /* empty; holds nothing */
 /* Before contents change: if other slots own them too, the slot gets a copy of its own (tables and
- * references, never rows).  Cannot fail and costs no memory: there are as many contents as slots, and a
- * page that marked owners share with these has its debt already. */
+ * references, never rows).  Cannot fail and costs no memory: there are as many contents as slots. */
 struct seq *seq_own(struct kv *kv, uint32_t slot);
 /* The slot's own contents, equal to those it had before (`was`, unchanged since), become spare. */
 void seq_give(struct kv *kv, struct seq *s); /* contents of no owner become empty and spare */
@@ -338,10 +346,23 @@ static inline uint32_t seq_reserve(const struct kv *kv, const struct seq *s)
 {
     return s->owners ? kv->slot[s->slot].reserve : 0;
 }
+/* True if others than one slot own the contents, so that a change needs a copy. */
+static inline bool seq_shared(const struct seq *s)
+{
+    return s->owners + s->marks > 1;
+}
+static inline bool slot_marked(const struct kv *kv, const struct seq *s)
+{
+    return s->owners && kv->slot[s->slot].marks;
+}
 static inline uint32_t slot_index(const struct kv *kv, kv_seq s) /* of a valid handle */
 {
     return s & ((1u << kv->slot_bits) - 1);
 }
+struct slot *slot_find(const struct kv *kv, kv_seq s); /* NULL: stale */
+/* The slot, of none so far, becomes an owner; or is one no longer, and what nobody owns is left to the caller. */
+void own_join(struct kv *kv, uint32_t slot, struct seq *s);
+struct seq *own_part(struct kv *kv, uint32_t slot);
 int seq_find(const struct kv *kv, kv_seq s, struct seq **out); /* ERR_STALE; busy is not checked */
 int seq_idle(const struct kv *kv, kv_seq s, struct seq **out); /* and ERR_BUSY */
 static inline uint32_t *seq_table(const struct kv *kv, const struct group *g, uint32_t form,
@@ -377,7 +398,7 @@ static inline uint32_t table_tail(const struct group *g, uint32_t rows)
 
 /* trim.c */
 uint32_t seq_resume(const struct kv *kv, const struct seq *s, uint32_t m);
-/* To a length that seq_resume gave; contents without a reserve, or with closed books. */
+/* Cuts s to a length that seq_resume gave. */
 void seq_cut(struct kv *kv, struct seq *s, uint32_t m);
 
 /* index.c */
@@ -453,18 +474,38 @@ void keep_thin(struct kv *kv, struct seq *s, uint32_t gi, uint32_t len);
 void keep_remove(struct kv *kv, struct seq *s, uint32_t gi, uint32_t i);
 bool keep_holds(const struct group *g, const struct seq_group *sg, uint32_t form, uint32_t index);
 void drop_unreachable(struct kv *kv, struct seq *s, uint32_t gi);
-/* Evicts checkpoints, then sends pages to the tier, until `bytes` more fit in memory and, could all
- * pages that may leave do so, `promised` more besides.  ERR_FULL (need set, nothing evicted) if
- * impossible. */
-int make_room(struct kv *kv, size_t bytes, size_t promised, const char *what);
+/* Evicts kept contents and checkpoints, then sends pages to the tier, until `bytes` more fit in memory.
+ * ERR_FULL (need set, nothing evicted) if impossible. */
+int make_room(struct kv *kv, size_t bytes, const char *what);
+/* Runs `attempt`, which makes room; if the budget is short and pages could leave for the tier, begins streaming and runs
+ * it again.  Streaming is called off when that fails too. */
+int with_room(struct kv *kv, int (*attempt)(struct kv *kv, void *ctx), void *ctx);
+/* Bytes that go free when nobody holds the pages of s any more, after those counted before; reset: forgets the count. */
+size_t gain_whole(struct kv *kv, const struct seq *s, bool reset);
 
-/* pledge.c: reserves */
-/* For a sequence at `len`, the last n rows of which an open step holds. */
-size_t pledge_bytes(const struct kv *kv, const struct seq *s, uint32_t len, uint32_t n,
-                    uint32_t reserve);
-size_t pledge_state(const struct kv *kv, const struct group *g, uint32_t len, uint32_t reserve);
-void pledge_leave(struct kv *kv, struct seq *s); /* before the sequence's pages change */
-void pledge_enter(struct kv *kv, struct seq *s); /* after */
+/* reserve.c */
+/* Pages that the reserve of the sequence has to hold so that growing from `len` rows on takes none from the pool. */
+uint32_t reserve_need(const struct kv *kv, const struct seq *s, uint32_t gi, uint32_t form,
+                      uint32_t len);
+/* The same for a slot that is about to own s. */
+struct reserve_for {
+    uint32_t reserve;    /* rows promised to the slot */
+    bool marked, shared; /* the slot has marks; others own s too */
+};
+uint32_t reserve_need_as(const struct kv *kv, const struct seq *s, uint32_t gi, uint32_t form,
+                         uint32_t len, const struct reserve_for *r);
+/* The reserve of the slot gives back what it does not need and takes what it lacks; ERR_FULL if the budget has no room
+ * for that, and nothing is taken. */
+int reserve_fill(struct kv *kv, uint32_t slot, const char *what);
+/* After an operation that made room for what the reserve lacks: only a tier that fails can prevent it, and then the next
+ * step, or whatever else takes pages, tries again first. */
+void reserve_refill(struct kv *kv, uint32_t slot);
+int reserve_fill_all(struct kv *kv, const char *what);
+int reserve_settle(struct kv *kv); /* fills the reserves that lack pages since the tier failed */
+void reserve_spare(struct kv *kv, uint32_t slot);  /* gives back what the reserve does not need */
+void reserve_return(struct kv *kv, uint32_t slot); /* every page goes back to the pool */
+/* Bytes that the slot's reserve would lack, or (negative) not need, after a trim of its sequence to `len`. */
+ptrdiff_t reserve_short(const struct kv *kv, uint32_t slot, uint32_t len);
 
 /* spill.c: pages that leave memory */
 int spill_open(struct kv *kv, const struct kv_config *c);
@@ -473,7 +514,10 @@ static inline bool leaves(const struct kv *kv, const struct group *g, uint32_t f
 {
     return kv->stream.active && g->moves[form];
 }
-/* Bytes that could leave, had the open step ended, as far as they are counted: at least `enough`, or all there are. */
+/* Pages of s stay in memory, for the reason given by a KV_PIN_ bit: those that a step after `len` rows goes on from, and those
+ * of the rows after. */
+void pin_from(struct kv *kv, const struct seq *s, uint32_t len, uint8_t why, bool pin);
+/* Bytes that could leave, as far as they are counted: at least `enough`, or all there are; none while a step is open. */
 size_t spill_can(struct kv *kv, size_t enough);
 /* That many leave, those of the highest rows first; no step may be open. */
 int spill_out(struct kv *kv, size_t bytes);

@@ -10,6 +10,7 @@
 
 struct loading {
     struct kv *kv;
+    const struct kv_image *im;
     struct seq *s;
     struct kv_source *src;
     unsigned char *chunk;
@@ -66,6 +67,7 @@ static void set_cursors(struct kv *kv, struct seq *s)
 
 static void image_take(struct kv *kv, const struct kv_image *im, struct seq *s)
 {
+    s->salt = im->salt;
     s->len = im->len;
     s->cross = im->cross;
     s->n_turns = im->n_turns;
@@ -83,7 +85,7 @@ static void image_take(struct kv *kv, const struct kv_image *im, struct seq *s)
 static int take_cell(struct kv *kv, struct pages *p, uint32_t *table, uint32_t i)
 {
     if (table[i]) return 0;
-    TRY(make_room(kv, p->bytes, 0, "loading a sequence"));
+    TRY(make_room(kv, p->bytes, "loading a sequence"));
     uint32_t id = 0;
     if (kv->index.n) index_yield(kv, p, 1);
     if (p->n_live + 1 < p->n_ids) id = pages_take(kv, p, i ? table[i - 1] : 0, i);
@@ -181,11 +183,15 @@ static size_t pages_bytes(const struct kv *kv, const struct seq *s)
 }
 
 /* Without a tier all must fit before anything moves; else each page makes its own room. */
-static int room(struct kv *kv, const struct seq *s)
+static int load_attempt(struct kv *kv, void *ctx)
 {
-    if (kv->stream.active) return 0;
-    int e = make_room(kv, pages_bytes(kv, s), 0, "loading a sequence");
-    return e == ERR_FULL && spill_begin(kv) ? 0 : e;
+    const struct loading *v = ctx;
+    TRY(reserve_settle(kv));
+    seq_clear(kv, v->s); /* of what a first attempt left */
+    image_take(kv, v->im, v->s);
+    if (!kv->stream.active) TRY(make_room(kv, pages_bytes(kv, v->s), "loading a sequence"));
+    TRY(load_all(v));
+    return reserve_fill_all(kv, "loading a sequence"); /* whose pages it may share */
 }
 
 int kv_load(struct kv *kv, const struct kv_image *im, struct kv_source *src, kv_seq *out)
@@ -195,22 +201,19 @@ int kv_load(struct kv *kv, const struct kv_image *im, struct kv_source *src, kv_
     TRY(image_check(kv, im));
     if (kv->step.open) return ERR(BUSY, "cache: a step is open; commit or abort it first");
     TRY(kv_new(kv, &im->salt, &handle));
-    struct loading v = {.kv = kv, .src = src};
+    struct loading v = {.kv = kv, .im = im, .src = src};
     for (uint32_t i = 0; i < FORMS * kv->n_groups; i++)
         most = MAX(most, image_most(&kv->group[i / FORMS], i % FORMS));
     int e = (v.chunk = mem_alloc(most)) ? seq_find(kv, handle, &v.s) : ERR_NOMEM;
     if (e >= 0) {
-        bool began = kv->stream.began, active = kv->stream.active;
-        image_take(kv, im, v.s);
-        e = room(kv, v.s);
-        if (e >= 0) e = load_all(&v);
-        if (e >= 0) e = make_room(kv, 0, 0, "loading a sequence"); /* sharing may cost a reserve */
-        if (e == ERR_FULL && !active) spill_call_off(kv);
+        bool began = kv->stream.began;
+        e = with_room(kv, load_attempt, &v);
         if (!began && kv->stream.began) kv->stream.since = MAX(kv->stream.since, im->len);
     }
     mem_free(v.chunk);
     if (e < 0) {
         (void)kv_drop(kv, handle);
+        (void)reserve_fill_all(kv, "a reserve");
         return e;
     }
     kv->need = 0;

@@ -142,6 +142,11 @@ static uint32_t pick(struct pages *p, uint32_t index)
     return 0;
 }
 
+static size_t *bytes_of(struct kv *kv, const struct pages *p)
+{
+    return p->state ? &kv->states : &kv->live;
+}
+
 uint32_t pages_take(struct kv *kv, struct pages *p, uint32_t after, uint32_t index)
 {
     if (kv_fault.fail_take && --kv_fault.fail_take == 0) return 0;
@@ -161,13 +166,14 @@ uint32_t pages_take(struct kv *kv, struct pages *p, uint32_t after, uint32_t ind
     run->backed |= bit;
     p->page[id] = (struct page){.refs = 1};
     p->n_live++;
-    *(p->state ? &kv->states : &kv->live) += p->bytes;
+    *bytes_of(kv, p) += p->bytes;
     kv->max_refs = MAX(kv->max_refs, 1);
     if (kv_fault.poison) poison(p, id);
     return id;
 }
 
-static void page_free(struct kv *kv, struct pages *p, uint32_t id)
+/* To the pool. */
+static void id_give(struct kv *kv, struct pages *p, uint32_t id)
 {
     struct run *run = &p->run[id / KV_RUN];
     list_unlink(p, id / KV_RUN);
@@ -180,51 +186,81 @@ static void page_free(struct kv *kv, struct pages *p, uint32_t id)
     }
     p->n_backed++;
     kv->backed += p->bytes;
-    *(p->state ? &kv->states : &kv->live) -= p->bytes;
+    *bytes_of(kv, p) -= p->bytes;
     if (kv_fault.poison) poison(p, id);
 }
 
-/* Marked owners that are not alone: leaving would not give the bytes back, so that many copies
- * may yet have to be paid for (of a page in the tier, each reserve pays for its own). */
-size_t page_debt(const struct pages *p, uint32_t id, uint32_t gone)
+void page_stash(struct kv *kv, struct pages *p, uint32_t id, uint32_t slot, bool last)
 {
-    const struct page *pg = &p->page[id];
-    uint32_t owners = pg->refs - pg->leaving - gone;
-    return owners && !pg->spilled ? MIN(pg->marks, owners - 1) * p->bytes : 0;
+    struct stash *st = &kv->slot[slot].stash[p->index];
+    struct page *pg = &p->page[id];
+    if (!st->n) st->head = st->tail = id;
+    pg->prev = st->tail;
+    pg->next = st->head;
+    p->page[st->tail].next = p->page[st->head].prev = id;
+    *(last ? &st->tail : &st->head) = id;
+    st->n++;
+    pg->stash = (uint16_t)(slot + 1);
+    *bytes_of(kv, p) -= p->bytes;
+    kv->reserved += p->bytes;
+    if (kv_fault.poison) poison(p, id);
+}
+
+/* Out of its stash, a page of rows or states again. */
+static void stash_remove(struct kv *kv, struct pages *p, uint32_t id)
+{
+    struct page *pg = &p->page[id];
+    struct stash *st = &kv->slot[pg->stash - 1].stash[p->index];
+    if (st->head == id) st->head = pg->next;
+    if (st->tail == id) st->tail = pg->prev;
+    p->page[pg->prev].next = pg->next;
+    p->page[pg->next].prev = pg->prev;
+    st->n--;
+    pg->stash = 0;
+    kv->reserved -= p->bytes;
+    *bytes_of(kv, p) += p->bytes;
+}
+
+void page_unstash(struct kv *kv, struct pages *p, uint32_t id)
+{
+    stash_remove(kv, p, id);
+    id_give(kv, p, id);
+}
+
+uint32_t stash_take(struct kv *kv, struct pages *p, uint32_t slot, uint32_t after)
+{
+    struct stash *st = &kv->slot[slot].stash[p->index];
+    if (!st->n) return 0;
+    bool next = after && after + 1 < p->n_ids && p->page[after + 1].stash == slot + 1;
+    uint32_t id = next ? after + 1 : st->head;
+    stash_remove(kv, p, id);
+    p->page[id] = (struct page){.refs = 1, .lent = (uint16_t)(slot + 1)};
+    return id;
 }
 
 void page_ref(struct kv *kv, struct pages *p, uint32_t id)
 {
     struct page *pg = &p->page[id];
-    kv->mark_debt -= page_debt(p, id, 0);
     if (++pg->refs == 2 && !pg->spilled) kv->shared += p->bytes;
-    kv->mark_debt += page_debt(p, id, 0);
     kv->max_refs = MAX(kv->max_refs, pg->refs);
 }
 
 void page_unref(struct kv *kv, struct pages *p, uint32_t id)
 {
     struct page *pg = &p->page[id];
-    kv->mark_debt -= page_debt(p, id, 0);
     if (--pg->refs == 1 && !pg->spilled) kv->shared -= p->bytes;
-    kv->mark_debt += page_debt(p, id, 0);
-    if (!pg->refs) page_free(kv, p, id);
+    if (pg->refs) return;
+    if (kv->heir != KV_NONE && !pg->spilled)
+        page_stash(kv, p, id, kv->heir, false);
+    else
+        id_give(kv, p, id);
 }
 
-void page_leave(struct kv *kv, struct pages *p, uint32_t id, int by)
+void page_untake(struct kv *kv, struct pages *p, uint32_t id)
 {
-    struct page *pg = &p->page[id];
-    kv->mark_debt -= page_debt(p, id, 0);
-    pg->leaving = (uint16_t)(pg->leaving + by);
-    kv->mark_debt += page_debt(p, id, 0);
-}
-
-void page_mark(struct kv *kv, struct pages *p, uint32_t id, int by)
-{
-    struct page *pg = &p->page[id];
-    kv->mark_debt -= page_debt(p, id, 0);
-    pg->marks = (uint16_t)(pg->marks + by);
-    kv->mark_debt += page_debt(p, id, 0);
+    if (p->page[id].lent) kv->heir = p->page[id].lent - 1u;
+    page_unref(kv, p, id);
+    kv->heir = KV_NONE;
 }
 
 /* Whether no id with bytes in [from, to) of a site's range holds memory. */
@@ -259,7 +295,6 @@ void page_leaves_memory(struct kv *kv, struct pages *p, uint32_t id)
 {
     struct page *pg = &p->page[id];
     if (kv_fault.poison) poison(p, id);
-    kv->mark_debt -= page_debt(p, id, 0);
     pg->spilled = true;
     p->n_spilled++;
     kv->live -= p->bytes;
@@ -278,7 +313,6 @@ void page_comes_back(struct kv *kv, struct pages *p, uint32_t id)
     kv->stream.spilled -= p->bytes;
     if (pg->refs > 1) kv->shared += p->bytes;
     p->run[id / KV_RUN].backed |= (uint16_t)(1u << id % KV_RUN);
-    kv->mark_debt += page_debt(p, id, 0);
 }
 
 static void trim_form(struct kv *kv, struct pages *p)

@@ -3,13 +3,13 @@
  * A handle is a slot and its generation; a slot names contents, a `struct seq`, whose index is also its
  * row in every table.  A fork names the contents of its source, whatever their length: several slots own
  * them until one changes them, which first gets a copy of its own (seq_own: tables and references,
- * never rows).  Reorder likewise moves names.  Contents of a slot with a reserve have that owner alone,
- * since the books of a reserve are about the pages of one sequence. */
+ * never rows).  Reorder likewise moves names.  Contents of a slot with a reserve have no other slot, so that what the
+ * reserve needs follows from the pages of one sequence. */
 #include "kv/kv_int.h"
 
 #include <string.h>
 
-static struct slot *slot_of(const struct kv *kv, kv_seq s)
+struct slot *slot_find(const struct kv *kv, kv_seq s)
 {
     uint32_t i = s & ((1u << kv->slot_bits) - 1), gen = s >> kv->slot_bits;
     if (i >= kv->max_seqs || !kv->slot[i].used || kv->slot[i].gen != gen) return NULL;
@@ -23,7 +23,7 @@ static kv_seq handle_of(const struct kv *kv, uint32_t slot)
 
 int seq_find(const struct kv *kv, kv_seq s, struct seq **out)
 {
-    struct slot *slot = slot_of(kv, s);
+    struct slot *slot = slot_find(kv, s);
     if (!slot)
         return ERR(STALE, "cache: handle %#x names no sequence (dropped, or of another cache)", s);
     *out = &kv->seq[slot->seq];
@@ -49,7 +49,7 @@ static int slot_take(struct kv *kv, uint32_t *out)
     uint32_t last_gen = UINT32_MAX >> kv->slot_bits;
     struct slot *s = &kv->slot[i];
     s->gen = s->gen >= last_gen ? 1 : s->gen + 1; /* 0 would make handle 0 */
-    s->reserve = 0;
+    s->reserve = s->marks = 0;
     s->used = true;
     *out = i;
     return 0;
@@ -70,8 +70,7 @@ void seq_reset(struct kv *kv, struct seq *s)
     }
 }
 
-/* The slot, of none so far, becomes an owner. */
-static void own_join(struct kv *kv, uint32_t slot, struct seq *s)
+void own_join(struct kv *kv, uint32_t slot, struct seq *s)
 {
     struct slot *me = &kv->slot[slot];
     me->seq = (uint32_t)(s - kv->seq);
@@ -85,8 +84,7 @@ static void own_join(struct kv *kv, uint32_t slot, struct seq *s)
     kv->slot[s->slot].prev = slot;
 }
 
-/* And is one no longer; what nobody owns is left to the caller. */
-static struct seq *own_part(struct kv *kv, uint32_t slot)
+struct seq *own_part(struct kv *kv, uint32_t slot)
 {
     struct slot *me = &kv->slot[slot];
     struct seq *s = &kv->seq[me->seq];
@@ -119,7 +117,7 @@ int kv_new(struct kv *kv, const struct kv_salt *salt, kv_seq *out)
 
 struct kv_salt kv_salt(const struct kv *kv, kv_seq handle)
 {
-    const struct slot *slot = slot_of(kv, handle);
+    const struct slot *slot = slot_find(kv, handle);
     return slot ? kv->seq[slot->seq].salt : (struct kv_salt){0};
 }
 
@@ -132,7 +130,7 @@ bool kv_salt_same(const struct kv_salt *a, const struct kv_salt *b)
 
 uint32_t kv_reserved(const struct kv *kv, kv_seq handle)
 {
-    const struct slot *slot = slot_of(kv, handle);
+    const struct slot *slot = slot_find(kv, handle);
     return slot ? slot->reserve : 0;
 }
 
@@ -213,8 +211,8 @@ void seq_give(struct kv *kv, struct seq *s)
 struct seq *seq_own(struct kv *kv, uint32_t slot)
 {
     struct seq *s = &kv->seq[kv->slot[slot].seq];
-    s->edits = s->owners > 1 ? s->edits : ++kv->edits;
-    if (s->owners < 2 || kv_fault.skip_own) return s;
+    s->edits = seq_shared(s) ? s->edits : ++kv->edits;
+    if (!seq_shared(s) || kv_fault.skip_own) return s;
     struct seq *mine = spare_take(kv);
     seq_clone(kv, s, mine);
     own_part(kv, slot);
@@ -225,7 +223,7 @@ struct seq *seq_own(struct kv *kv, uint32_t slot)
 void seq_rejoin(struct kv *kv, uint32_t slot, uint32_t was, uint64_t edits)
 {
     struct seq *s = &kv->seq[was];
-    if (kv->slot[slot].seq == was || !s->owners || s->edits != edits) return;
+    if (kv->slot[slot].seq == was || !(s->owners + s->marks) || s->edits != edits) return;
     seq_give(kv, own_part(kv, slot));
     own_join(kv, slot, s);
 }
@@ -234,22 +232,29 @@ static void slot_give(struct kv *kv, uint32_t slot)
 {
     kv->slot[slot].used = false;
     kv->slot[slot].reserve = 0;
+    reserve_return(kv, slot);
     kv->idle[kv->n_idle++] = slot;
 }
 
-/* A sequence with a reserve is copied at once: another owner may cost the reserve its certainty
- * (pledge.c). */
-static int fork_reserved(struct kv *kv, const struct seq *s, uint32_t slot)
+struct forking {
+    uint32_t from, slot;
+};
+
+/* A sequence with a reserve is copied at once, and the reserve gets the pages that it can no longer count on. */
+static int fork_reserved(struct kv *kv, void *ctx)
 {
-    static const char what[] = "a fork of a sequence with a reserve";
+    const struct forking *f = ctx;
+    TRY(reserve_settle(kv));
+    const struct seq *s = &kv->seq[kv->slot[f->from].seq];
     struct seq *d = spare_take(kv);
     seq_clone(kv, s, d);
-    int e = s->marked ? make_room(kv, 0, 0, what) : 0;
-    if (e == ERR_FULL && spill_begin(kv) && (e = make_room(kv, 0, 0, what)) < 0) spill_call_off(kv);
-    if (e < 0)
-        seq_give(kv, d);
-    else
-        own_join(kv, slot, d);
+    int e = reserve_fill(kv, f->from, "a fork of a sequence with a reserve");
+    if (e >= 0) {
+        own_join(kv, f->slot, d);
+        return 0;
+    }
+    seq_give(kv, d);
+    reserve_refill(kv, f->from);
     return e;
 }
 
@@ -260,7 +265,7 @@ int kv_fork(struct kv *kv, kv_seq src, kv_seq *out)
     TRY(seq_idle(kv, src, &s));
     TRY(slot_take(kv, &i));
     if (seq_reserve(kv, s)) {
-        int e = fork_reserved(kv, s, i);
+        int e = with_room(kv, fork_reserved, &(struct forking){slot_index(kv, src), i});
         if (e < 0) {
             slot_give(kv, i);
             return e;
@@ -276,7 +281,6 @@ int kv_fork(struct kv *kv, kv_seq src, kv_seq *out)
 
 struct seq *seq_part(struct kv *kv, uint32_t slot)
 {
-    pledge_leave(kv, &kv->seq[kv->slot[slot].seq]); /* of one with a reserve, hence of this owner */
     struct seq *s = own_part(kv, slot);
     slot_give(kv, slot);
     return s;
@@ -287,56 +291,13 @@ int kv_drop(struct kv *kv, kv_seq handle)
     struct seq *s;
     TRY(seq_idle(kv, handle, &s));
     s = seq_part(kv, slot_index(kv, handle));
-    if (!s->owners) seq_give(kv, s);
+    if (!s->owners && !s->marks) seq_give(kv, s);
     return 0;
 }
 
-static bool same_books(const struct kv *kv, const struct seq *a, const struct seq *b)
-{
-    bool same = a->len == b->len && a->marked && b->marked && a->pledge == b->pledge &&
-                seq_reserve(kv, a) == seq_reserve(kv, b);
-    for (uint32_t gi = 0; gi < kv->n_groups; gi++)
-        same = same && memcmp(a->g[gi].cut, b->g[gi].cut, sizeof a->g[gi].cut) == 0;
-    return same;
-}
-
-/* Beams of one length and one reserve cannot end up needing more than before: what the losers free
- * pays for the copies to come.  Anything else is refused unless the worst case fits. */
-static int reorder_fits(struct kv *kv, const uint32_t *now, const uint32_t *from, uint32_t n)
-{
-    size_t before = 0, after = 0, copies = 0;
-    bool same = true;
-    for (uint32_t i = 0; i < n; i++) {
-        const struct seq *s = &kv->seq[now[i]], *t = &kv->seq[now[from[i]]];
-        uint32_t reserve = seq_reserve(kv, s);
-        same &= same_books(kv, s, &kv->seq[now[0]]);
-        before += s->pledge;
-        after += pledge_bytes(kv, t, t->len, 0, reserve);
-        for (uint32_t gi = 0; reserve > t->len && gi < kv->n_groups; gi++) {
-            const struct group *g = &kv->group[gi];
-            for (uint32_t f = 0; f < FORMS && g->c.policy.kind != KV_FROZEN; f++) {
-                uint32_t end = g->form[f].n_ids ? table_used(g, f, t->len) : 0;
-                uint32_t cut = g->c.policy.kind == KV_STATE ? 0 : t->g[gi].cut[f];
-                cut = MIN(cut, end - (end > 0)); /* the open block in any case */
-                if (leaves(kv, g, f)) {          /* which then has to stay, besides */
-                    uint32_t tail = f == RAW ? end - MIN(end, table_tail(g, t->len)) : 1;
-                    copies += end ? 2 * MAX(tail, 1) * g->form[f].bytes : 0;
-                    continue;
-                }
-                copies += (end - cut) * g->form[f].bytes;
-            }
-        }
-    }
-    if (same || pool_used(kv) - before + after + copies <= kv->pool + spill_can(kv, SIZE_MAX))
-        return 0;
-    return ERR(FULL,
-               "cache full: reordering may need copies that the reserves of the beams leave no "
-               "room for; lower the reserves");
-}
-
-/* now[i]: contents of beam i; keep[i]: its reserve.  Returns whether any beam has one. */
+/* now[i]: contents of beam i.  Returns whether any beam has a reserve. */
 static int beams_find(struct kv *kv, const kv_seq *beam, const uint32_t *from, uint32_t n,
-                      uint32_t *now, uint32_t *keep)
+                      uint32_t *now)
 {
     uint32_t i = 0;
     int e = 0, reserved = 0;
@@ -350,8 +311,7 @@ static int beams_find(struct kv *kv, const kv_seq *beam, const uint32_t *from, u
         if (e >= 0 && from[i] >= n) e = ERR(ARG, "cache: reorder wants beam %u of %u", from[i], n);
         if (e < 0) break;
         now[i] = slot->seq;
-        keep[i] = slot->reserve;
-        reserved |= keep[i] != 0;
+        reserved |= slot->reserve != 0;
         slot->named = true;
     }
     while (i-- > 0)
@@ -359,35 +319,60 @@ static int beams_find(struct kv *kv, const kv_seq *beam, const uint32_t *from, u
     return e < 0 ? e : reserved;
 }
 
-/* then[i]: contents for beam i.  They move to their first user, which is their old handle if that
- * keeps them; what nobody took is cleared and becomes a clone of what somebody wants as well. */
-static void beams_assign(struct kv *kv, const uint32_t *from, uint32_t n, const uint32_t *now,
-                         uint32_t *then)
+struct reordering {
+    const kv_seq *beam;
+    const uint32_t *from, *now;
+    uint32_t n;
+    uint32_t *takers; /* [n] beams that continue beam i */
+};
+
+/* Bytes that the reserves of the beams lack once they have changed hands; negative: have to spare. */
+static ptrdiff_t beams_short(const struct kv *kv, const struct reordering *o)
 {
-    for (uint32_t i = 0; i < n; i++)
-        then[i] = from[i] == i ? now[i] : KV_NONE;
-    for (uint32_t i = 0; i < n; i++) {
-        struct seq *src = &kv->seq[now[from[i]]];
-        if (then[i] != KV_NONE || src->pinned || then[from[i]] == now[from[i]]) continue;
-        then[i] = now[from[i]];
-        src->pinned = true; /* taken */
+    ptrdiff_t sum = 0;
+    for (uint32_t i = 0; i < o->n; i++) {
+        const struct slot *slot = &kv->slot[slot_index(kv, o->beam[i])];
+        const struct seq *t = &kv->seq[o->now[o->from[i]]];
+        bool shared = seq_shared(t) || o->takers[o->from[i]] > 1;
+        struct reserve_for r = {slot->reserve, slot->marks != 0, shared};
+        for (uint32_t k = 0; slot->reserve && k < FORMS * kv->n_groups; k++) {
+            const struct pages *p = &kv->group[k / FORMS].form[k % FORMS];
+            uint32_t need = reserve_need_as(kv, t, k / FORMS, k % FORMS, t->len, &r);
+            sum += ((ptrdiff_t)need - slot->stash[k].n) * (ptrdiff_t)p->bytes;
+        }
     }
-    for (uint32_t i = 0; i < n; i++)
-        if (then[i] != KV_NONE) kv->seq[then[i]].pinned = true;
-    uint32_t at = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        if (then[i] != KV_NONE) continue;
-        while (kv->seq[now[at]].pinned)
-            at++;
-        then[i] = now[at++];
-        seq_clear(kv, &kv->seq[then[i]]);
-        seq_clone(kv, &kv->seq[now[from[i]]], &kv->seq[then[i]]);
-    }
-    for (uint32_t i = 0; i < n; i++)
-        kv->seq[then[i]].pinned = false;
+    return sum;
 }
 
-/* Without reserves only names move. */
+static void beams_pin(struct kv *kv, const struct reordering *o, bool pin)
+{
+    for (uint32_t i = 0; i < o->n; i++) {
+        struct seq *s = &kv->seq[o->now[i]];
+        pin_from(kv, s, o->takers[i] ? s->len : 0, KV_PIN_ROOM, pin);
+        s->pinned = pin;
+    }
+}
+
+/* Makes room for what the reserves will lack, less what beams hold that nobody continues. */
+static int beams_room(struct kv *kv, void *ctx)
+{
+    const struct reordering *o = ctx;
+    size_t freed = 0;
+    TRY(reserve_settle(kv));
+    ptrdiff_t lack = beams_short(kv, o);
+    for (int reset = 0; reset < 2; reset++)
+        for (uint32_t i = 0; i < o->n; i++) {
+            const struct seq *s = &kv->seq[o->now[i]];
+            if (!o->takers[i] && !seq_shared(s)) freed += gain_whole(kv, s, reset);
+        }
+    if (lack <= (ptrdiff_t)freed) return 0;
+    beams_pin(kv, o, true); /* what their checkpoints would free may be counted already */
+    int e = make_room(kv, (size_t)lack - freed, "the copies that a reorder may cost the reserves");
+    beams_pin(kv, o, false);
+    return e;
+}
+
+/* Moves names. */
 static void beams_rename(struct kv *kv, const kv_seq *beam, const uint32_t *from, uint32_t n,
                          const uint32_t *now)
 {
@@ -396,7 +381,7 @@ static void beams_rename(struct kv *kv, const kv_seq *beam, const uint32_t *from
     for (uint32_t i = 0; i < n; i++) {
         if (from[i] == i) continue;
         struct seq *s = own_part(kv, slot_index(kv, beam[i]));
-        if (!s->owners && !s->held) seq_give(kv, s);
+        if (!s->owners && !s->marks && !s->held) seq_give(kv, s);
     }
     for (uint32_t i = 0; i < n; i++) {
         struct seq *s = &kv->seq[now[from[i]]];
@@ -409,55 +394,51 @@ static void beams_rename(struct kv *kv, const kv_seq *beam, const uint32_t *from
 
 int kv_reorder(struct kv *kv, const kv_seq *beam, const uint32_t *from, uint32_t n)
 {
-    uint32_t *now = kv->scratch, *then = now + kv->max_seqs, *keep = then + kv->max_seqs;
-    int reserved = beams_find(kv, beam, from, n, now, keep);
+    uint32_t *now = kv->scratch, *takers = now + kv->max_seqs;
+    int reserved = beams_find(kv, beam, from, n, now);
     if (reserved < 0) return reserved;
-    int e = reserved ? reorder_fits(kv, now, from, n) : 0;
-    if (e == ERR_FULL && spill_begin(kv) && (e = reorder_fits(kv, now, from, n)) < 0)
-        spill_call_off(kv);
-    if (e < 0) return e;
-    if (!reserved) {
-        beams_rename(kv, beam, from, n, now);
-        return 0;
-    }
-    for (uint32_t i = 0; i < n; i++) {
-        struct seq *s = seq_own(kv, slot_index(kv, beam[i]));
-        now[i] = (uint32_t)(s - kv->seq);
-        pledge_leave(kv, s);
-    }
-    beams_assign(kv, from, n, now, then);
     for (uint32_t i = 0; i < n; i++)
-        own_part(kv, slot_index(kv, beam[i]));
-    for (uint32_t i = 0; i < n; i++) {
-        own_join(kv, slot_index(kv, beam[i]), &kv->seq[then[i]]);
-        kv->slot[slot_index(kv, beam[i])].reserve = keep[i];
-    }
+        takers[i] = 0;
     for (uint32_t i = 0; i < n; i++)
-        pledge_enter(kv, &kv->seq[then[i]]);
+        takers[from[i]]++;
+    if (reserved) TRY(with_room(kv, beams_room, &(struct reordering){beam, from, now, n, takers}));
+    beams_rename(kv, beam, from, n, now);
+    for (uint32_t i = 0; reserved && i < n;
+         i++) { /* contents of their own, for those with reserves */
+        uint32_t slot = slot_index(kv, beam[i]);
+        if (kv->slot[slot].reserve && kv->seq[kv->slot[slot].seq].owners > 1)
+            (void)seq_own(kv, slot);
+    }
+    for (uint32_t pass = 0; reserved && pass < 2; pass++) /* what some have to spare, others lack */
+        for (uint32_t i = 0; i < n; i++) {
+            uint32_t slot = slot_index(kv, beam[i]);
+            if (!pass && !kv->slot[slot].marks) reserve_spare(kv, slot);
+            if (pass) reserve_refill(kv, slot);
+        }
     return 0;
 }
 
 uint32_t kv_len(const struct kv *kv, kv_seq s)
 {
-    struct slot *slot = slot_of(kv, s);
+    struct slot *slot = slot_find(kv, s);
     return slot ? kv->seq[slot->seq].len : 0;
 }
 
 uint32_t kv_cross_len(const struct kv *kv, kv_seq s)
 {
-    struct slot *slot = slot_of(kv, s);
+    struct slot *slot = slot_find(kv, s);
     return slot ? kv->seq[slot->seq].cross : 0;
 }
 
 const int32_t *kv_tokens(const struct kv *kv, kv_seq s)
 {
-    struct slot *slot = slot_of(kv, s);
+    struct slot *slot = slot_find(kv, s);
     return slot ? kv->seq[slot->seq].tok : NULL;
 }
 
 const struct kv_turn *kv_turns(const struct kv *kv, kv_seq s, uint32_t *n)
 {
-    struct slot *slot = slot_of(kv, s);
+    struct slot *slot = slot_find(kv, s);
     *n = slot ? kv->seq[slot->seq].n_turns : 0;
     return slot ? kv->seq[slot->seq].turn : NULL;
 }

@@ -3,8 +3,8 @@
  *
  * A page keeps its id wherever it is; its bytes lie in the tier at its address in the arena, so that
  * neighbours in memory are neighbours there.  Only what nobody will write leaves: full raw blocks and
- * sealed tiles; not the leading rows, nor the blocks of a tile that is not complete, from which it is
- * encoded, nor the open block of a reserve.  Those of the highest rows go first, so that the leading rows
+ * sealed tiles; not the leading rows, nor, of a sequence with a reserve, the open block and the blocks of a tile that
+ * is not complete, from which it is encoded.  Those of the highest rows go first, so that the leading rows
  * of every sequence stay: a step reads all rows in order, and a cache that kept the most recent ones of
  * such a walk would keep nothing until it is read again.  Raw rows under a codec go before sealed ones:
  * they are on their way out, while what is sealed will be read for long.
@@ -20,11 +20,10 @@ static uint64_t tier_address(const struct kv *kv, const struct pages *p, uint32_
     return (uint64_t)(page_at(p, site, id) - kv->stream.arena);
 }
 
-/* Pages a step copies from stay, as an abort may put the mark of a reserve back. */
 static bool may_leave(const struct pages *p, uint32_t id)
 {
     const struct page *pg = &p->page[id];
-    return id && !pg->spilled && !pg->marks && !pg->leaving && !pg->pinned;
+    return id && !pg->spilled && !pg->pinned;
 }
 
 /* Cells of a sequence that may leave end here; full: without the open block, and the tile's. */
@@ -32,6 +31,30 @@ static uint32_t leave_end(const struct group *g, uint32_t form, const struct seq
 {
     if (form == RAW && (full || s->busy)) return table_tail(g, s->len);
     return table_used(g, form, s->len);
+}
+
+void pin_from(struct kv *kv, const struct seq *s, uint32_t len, uint8_t why, bool pin)
+{
+    for (uint32_t n = 0; n < FORMS * kv->n_groups; n++) {
+        struct group *g = &kv->group[n / FORMS];
+        uint32_t f = n % FORMS, i = f == RAW ? table_tail(g, len) : table_used(g, f, len);
+        if (!g->moves[f]) continue;
+        const uint32_t *table = seq_table(kv, g, f, s);
+        for (uint32_t end = table_used(g, f, s->len); i < end; i++) {
+            uint8_t *pinned = &g->form[f].page[table[i]].pinned;
+            *pinned = (uint8_t)(pin ? *pinned | why : *pinned & ~why);
+        }
+    }
+}
+
+/* The blocks that a sequence with a reserve goes on from stay, whoever else has them further down. */
+static void pin_reserved(struct kv *kv, bool pin)
+{
+    for (uint32_t k = 0; k < kv->max_seqs; k++) {
+        const struct slot *slot = &kv->slot[k];
+        const struct seq *s = slot->used && slot->reserve ? &kv->seq[slot->seq] : NULL;
+        if (s && slot->reserve > s->len) pin_from(kv, s, s->len, KV_PIN_RESERVE, pin);
+    }
 }
 
 /* Marks with `picked` what may leave and would not go free with the doomed checkpoints, until `enough` bytes are marked;
@@ -82,9 +105,11 @@ static void unpick(struct kv *kv, size_t sum)
 
 size_t spill_can(struct kv *kv, size_t enough)
 {
-    if (!kv->stream.active) return 0;
+    if (!kv->stream.active || kv->step.open) return 0;
+    pin_reserved(kv, true);
     size_t sum = pick_some(kv, enough);
     unpick(kv, sum);
+    pin_reserved(kv, false);
     return sum;
 }
 
@@ -222,11 +247,13 @@ static void note_gone(struct kv *kv, bool forget)
 int spill_out(struct kv *kv, size_t bytes)
 {
     int e = 0;
+    pin_reserved(kv, true);
     size_t got = pick_out(kv, bytes);
     if (got < bytes) { /* a page that was in the tier may have come back */
         note_gone(kv, true);
         (void)pick_out(kv, bytes - got);
     }
+    pin_reserved(kv, false);
     for (uint32_t n = 0; n < FORMS * kv->n_groups; n++) {
         struct group *g = &kv->group[n / FORMS];
         if (!leaves(kv, g, n % FORMS)) continue;
@@ -296,14 +323,12 @@ void spill_forget(struct kv *kv, struct pages *p, uint32_t id)
         if (kv->group[n / FORMS].moves[n % FORMS]) sweep(kv, &kv->group[n / FORMS].form[n % FORMS]);
 }
 
-/* Reserves are counted anew: what may leave need not be promised. */
+/* A reserve has one step's worth of pages that may leave, and all of the way of others. */
 static void activate(struct kv *kv, bool on)
 {
-    for (uint32_t k = 0; k < kv->n_contents; k++)
-        pledge_leave(kv, &kv->seq[k]);
     kv->stream.active = on;
-    for (uint32_t k = 0; k < kv->n_contents; k++)
-        pledge_enter(kv, &kv->seq[k]);
+    for (uint32_t i = 0; i < kv->max_seqs; i++)
+        if (kv->slot[i].used && kv->slot[i].reserve) reserve_refill(kv, i);
 }
 
 bool spill_begin(struct kv *kv)

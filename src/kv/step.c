@@ -94,7 +94,6 @@ static void own_undo(struct kv *kv, const struct step_span *sp)
 static int spans_take(struct kv *kv, const struct kv_span *span, uint32_t n)
 {
     struct kv_step *st = &kv->step;
-    if (st->open) return ERR(BUSY, "cache: a step is open; commit or abort it first");
     if (!n || n > kv->max_seqs)
         return ERR(ARG, "cache: a step of %u sequences, 1 to %u", n, kv->max_seqs);
     if (n > kv_step_lanes(kv))
@@ -159,25 +158,20 @@ static struct seq *cell_owner(struct kv *kv, const struct group *g, const uint32
     return &kv->seq[(size_t)(cell - g->table[RAW]) / g->stride[RAW]];
 }
 
-/* All other owners of *cell have left it in this step, so its owner may write in place: unless
- * one of them has more rows in the block (trims make that), which an abort has to find unharmed.
- * Then that one stays and this one leaves. */
-static void stay(struct kv_step *st, struct group *g, uint32_t *cell)
+/* True if the span writes into its open block, page `id`, in place although others hold it too: when all of them are in
+ * this step and copy it, one need not.  It is the one with the most rows, which an abort has to find unharmed. */
+static bool stays(const struct kv_step *st, const struct step_span *sp, const struct group *g,
+                  uint32_t id)
 {
-    struct seq *me = cell_owner(st->kv, g, cell);
-    uint32_t len = me->len;
-    struct change *longest = NULL;
-    for (uint32_t i = 0; i < st->n_changes; i++) {
-        struct change *c = &st->change[i];
-        if (c->pages != &g->form[RAW] || c->old != *cell) continue;
-        if (cell_owner(st->kv, g, c->cell)->len <= len) continue;
-        len = cell_owner(st->kv, g, c->cell)->len;
-        longest = c;
+    struct kv *kv = st->kv;
+    uint32_t owners = 0, len = kv->seq[sp->seq].len, at = len / g->rows[RAW];
+    for (const struct step_span *o = st->span; o < st->span + st->n_spans; o++) {
+        const struct seq *s = &kv->seq[o->seq];
+        if (s->len / g->rows[RAW] != at || seq_table(kv, g, RAW, s)[at] != id) continue;
+        if (s->len > len || (s->len == len && o > sp)) return false;
+        owners++;
     }
-    if (!longest) return;
-    page_mark(st->kv, &g->form[RAW], *cell,
-              cell_owner(st->kv, g, longest->cell)->marked - me->marked);
-    longest->cell = cell;
+    return owners == g->form[RAW].page[id].refs;
 }
 
 /* Whether a span before this one has raw block i among the full blocks of its tail too. */
@@ -206,8 +200,8 @@ static uint32_t count_tail(const struct kv_step *st, const struct step_span *sp,
     return n;
 }
 
-/* Counts the pages of one span in one group; a shared open block is left (noted as a change
- * whose cell has yet to move).  Returns how many blocks that are not left are not in memory. */
+/* Counts the pages of one span in one group; a shared open block will be copied (noted as a change
+ * whose cell has yet to move).  Returns how many other blocks it needs are not in memory. */
 static uint32_t count_pages(struct kv_step *st, const struct step_span *sp, struct group *g,
                             uint32_t need[FORMS])
 {
@@ -226,13 +220,8 @@ static uint32_t count_pages(struct kv_step *st, const struct step_span *sp, stru
     if (len % g->rows[RAW] == 0) return back;
     uint32_t *cell = &seq_table(kv, g, RAW, s)[len / g->rows[RAW]];
     const struct page *pg = &g->form[RAW].page[*cell];
-    if (kv_fault.skip_cow || pg->refs - pg->leaving < 2) {
-        if (pg->leaving) stay(st, g, cell);
-        return back + pg->spilled;
-    }
+    if (kv_fault.skip_cow || pg->refs < 2 || stays(st, sp, g, *cell)) return back + pg->spilled;
     change_push(st, &g->form[RAW], cell, g);
-    page_leave(kv, &g->form[RAW], *cell, 1);
-    page_mark(kv, &g->form[RAW], *cell, -s->marked);
     need[RAW]++;
     return back;
 }
@@ -260,6 +249,14 @@ static int no_memory(const struct pages *p)
     return ERR(NOMEM, "cache: the system has no memory for another page of %zu bytes", p->bytes);
 }
 
+/* From the reserve of the sequence, else from the pool; 0: there is no memory behind it. */
+static uint32_t take(struct kv *kv, const struct seq *s, struct pages *p, uint32_t after,
+                     uint32_t index)
+{
+    uint32_t id = stash_take(kv, p, s->slot, after);
+    return id ? id : pages_take(kv, p, after, index);
+}
+
 static int take_copies(struct kv_step *st)
 {
     struct kv *kv = st->kv;
@@ -268,10 +265,9 @@ static int take_copies(struct kv_step *st)
         struct group *g = c->copied;
         struct seq *s = cell_owner(kv, g, c->cell);
         uint32_t index = s->len / g->rows[RAW], rows = s->len % g->rows[RAW];
-        uint32_t id = pages_take(kv, c->pages, index ? c->cell[-1] : 0, index);
+        uint32_t id = take(kv, s, c->pages, index ? c->cell[-1] : 0, index);
         if (!id) return no_memory(c->pages);
         *c->cell = id;
-        page_mark(kv, c->pages, id, s->marked);
         if (c->pages->page[c->old].spilled)
             TRY(spill_copy(kv, c->pages, c->old, id));
         else
@@ -290,7 +286,7 @@ static int take_form(struct kv_step *st, struct group *g, uint32_t form, const s
     uint32_t i = form == RAW ? table_used(g, RAW, len) : tiles_begun(g, len);
     uint32_t end = table_used(g, form, len + sp->n);
     for (; i < end; i++) {
-        uint32_t id = pages_take(kv, p, i ? table[i - 1] : 0, i);
+        uint32_t id = take(kv, s, p, i ? table[i - 1] : 0, i);
         if (!id) return no_memory(p);
         change_push(st, p, &table[i], NULL);
         table[i] = id;
@@ -301,25 +297,14 @@ static int take_form(struct kv_step *st, struct group *g, uint32_t form, const s
 static int take_states(struct kv_step *st, struct group *g, const struct step_span *sp)
 {
     struct kv *kv = st->kv;
-    uint32_t len = kv->seq[sp->seq].len;
+    const struct seq *s = &kv->seq[sp->seq];
+    uint32_t len = s->len;
     for (uint32_t t = 0; t < sp->n; t++) {
         if (!state_kept(g, sp, len, t)) continue;
-        g->dst[sp->tok0 + t] = pages_take(kv, &g->form[RAW], 0, 0);
+        g->dst[sp->tok0 + t] = take(kv, s, &g->form[RAW], 0, 0);
         if (!g->dst[sp->tok0 + t]) return no_memory(&g->form[RAW]);
     }
     return 0;
-}
-
-/* Reserves of idle sequences with page `id` in their tail are counted anew when it comes back. */
-static int back_for_all(struct kv *kv, struct pages *p, uint32_t id)
-{
-    bool marked = p->page[id].marks != 0;
-    for (uint32_t k = 0; marked && k < kv->n_contents; k++)
-        if (!kv->seq[k].busy) pledge_leave(kv, &kv->seq[k]);
-    int e = spill_back(kv, p, id);
-    for (uint32_t k = 0; marked && k < kv->n_contents; k++)
-        if (!kv->seq[k].busy) pledge_enter(kv, &kv->seq[k]);
-    return e;
 }
 
 /* Open blocks, and those of tiles that are not complete, that trims or idleness left in the tier. */
@@ -331,8 +316,12 @@ static int bring_back(struct kv_step *st, struct group *g)
         const struct seq *s = &kv->seq[st->span[i].seq];
         const uint32_t *table = seq_table(kv, g, RAW, s);
         uint32_t b = table_tail(g, s->len), end = table_used(g, RAW, s->len);
-        for (; b < end; b++)
-            if (p->page[table[b]].spilled) TRY(back_for_all(kv, p, table[b]));
+        struct stash *own = &kv->slot[s->slot].stash[p->index]; /* has its bytes */
+        for (; b < end; b++) {
+            if (!p->page[table[b]].spilled) continue;
+            TRY(spill_back(kv, p, table[b]));
+            if (own->n) page_unstash(kv, p, own->tail);
+        }
     }
     return 0;
 }
@@ -340,15 +329,9 @@ static int bring_back(struct kv_step *st, struct group *g)
 /* What the step needs in memory of what others may have further down: it does not leave meanwhile. */
 static void pin_tails(struct kv_step *st, bool pin)
 {
-    struct kv *kv = st->kv;
-    for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
-        struct group *g = &kv->group[gi];
-        for (uint32_t i = 0; g->moves[RAW] && !st->cross && i < st->n_spans; i++) {
-            const struct seq *s = &kv->seq[st->span[i].seq];
-            const uint32_t *table = seq_table(kv, g, RAW, s);
-            for (uint32_t b = table_tail(g, s->len); b < s->len / g->rows[RAW]; b++)
-                g->form[RAW].page[table[b]].pinned = pin;
-        }
+    for (uint32_t i = 0; !st->cross && i < st->n_spans; i++) {
+        const struct seq *s = &st->kv->seq[st->span[i].seq];
+        pin_from(st->kv, s, s->len, KV_PIN_ROOM, pin);
     }
 }
 
@@ -379,81 +362,53 @@ void step_undo(struct kv_step *st)
     stage_end(kv);
     while (st->n_changes) {
         struct change *c = &st->change[--st->n_changes];
-        if (c->copied) {
-            int marked = cell_owner(kv, c->copied, c->cell)->marked;
-            page_leave(kv, c->pages, c->old, -1);
-            page_mark(kv, c->pages, c->old, marked);
-            if (*c->cell == c->old) continue; /* not made yet */
-            page_mark(kv, c->pages, *c->cell, -marked);
-        }
-        page_unref(kv, c->pages, *c->cell);
+        if (c->copied && *c->cell == c->old) continue; /* not made yet */
+        page_untake(kv, c->pages, *c->cell);
         *c->cell = c->old;
     }
     for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
         struct group *g = &kv->group[gi];
         if (g->c.policy.kind != KV_STATE || st->cross) continue;
         for (uint32_t t = 0; t < st->n_tokens; t++)
-            if (g->dst[t]) page_unref(kv, &g->form[RAW], g->dst[t]);
+            if (g->dst[t]) page_untake(kv, &g->form[RAW], g->dst[t]);
     }
     for (uint32_t i = 0; i < st->n_spans; i++) {
         struct seq *s = &kv->seq[st->span[i].seq];
         if (!st->cross) turn_undo(s, &st->span[i]);
         s->busy = false;
-        pledge_leave(kv, s);
-        pledge_enter(kv, s);
     }
     for (uint32_t i = st->n_spans; i > 0; i--)
         own_undo(kv, &st->span[i - 1]);
     st->open = false;
 }
 
-/* What is left of a reserve for states while `taken` of its pages are in use, less what
- * pledge_bytes counts: commit gives pages back, but none if there was no state yet. */
-static ptrdiff_t state_left(const struct kv *kv, const struct group *g, const struct step_span *sp,
-                            uint32_t taken)
-{
-    const struct seq *s = &kv->seq[sp->seq];
-    uint32_t reserve = seq_reserve(kv, s), least = s->len + sp->n - sp->undo;
-    size_t page = g->form[RAW].bytes, after = pledge_state(kv, g, least, reserve);
-    if (after && !s->len && least) after += page;
-    after -= MIN(after, taken * page);
-    return (ptrdiff_t)(after - pledge_state(kv, g, s->len + sp->n, reserve));
-}
-
-/* Leaves shared open blocks, finds out what the step costs, and makes room for it. */
+/* Notes the shared open blocks that will be copied, finds out what the step takes from the pool, and makes room for it. */
 static int plan(struct kv_step *st)
 {
     struct kv *kv = st->kv;
     const struct pages *short_of = NULL;
-    size_t bytes = 0, promised = 0;
-    for (uint32_t i = 0; i < st->n_spans; i++) {
-        struct seq *s = &kv->seq[st->span[i].seq];
-        kv->pledged -= s->pledge; /* the marks stay */
-        s->pledge = 0;
-        if (!st->cross) turn_begin(s, &st->span[i]);
-        uint32_t more = st->cross ? 0 : st->span[i].n;
-        st->span[i].pledge = pledge_bytes(kv, s, s->len + more, more, seq_reserve(kv, s));
-        promised += st->span[i].pledge;
-    }
+    size_t bytes = 0;
+    for (uint32_t i = 0; i < st->n_spans && !st->cross; i++)
+        turn_begin(&kv->seq[st->span[i].seq], &st->span[i]);
     for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
         struct group *g = &kv->group[gi];
-        uint32_t need[FORMS], *sum = g->sum;
+        uint32_t need[FORMS], back, *sum = g->sum;
         sum[RAW] = sum[SEALED] = 0;
         if (!in_step(st, g)) continue;
         if (g->c.policy.kind == KV_STATE) memset(g->dst, 0, st->n_tokens * sizeof *g->dst);
         for (uint32_t i = 0; i < st->n_spans; i++) {
-            struct step_span *sp = &st->span[i];
-            bytes += count_pages(st, sp, g, need) * g->form[RAW].bytes;
-            for (uint32_t f = 0; f < FORMS; f++)
-                sum[f] += need[f];
-            if (g->c.policy.kind != KV_STATE) continue;
-            ptrdiff_t left = state_left(kv, g, sp, need[RAW]);
-            sp->pledge += (size_t)left;
-            promised += (size_t)left;
+            const struct step_span *sp = &st->span[i];
+            const struct stash *own = kv->slot[kv->seq[sp->seq].slot].stash;
+            back = count_pages(st, sp, g, need);
+            for (uint32_t f = 0; f < FORMS; f++) {
+                const struct pages *p = &g->form[f];
+                uint32_t all = need[f] + (f == RAW ? back : 0), have = own[p->index].n;
+                sum[f] += need[f] - MIN(need[f], have);
+                bytes += (all - MIN(all, have)) * p->bytes;
+            }
         }
         for (uint32_t f = 0; f < FORMS; f++) {
             const struct pages *p = &g->form[f];
-            bytes += sum[f] * p->bytes;
             if (p->n_ids && sum[f] > p->n_ids - 1 - p->n_live) short_of = p;
         }
     }
@@ -465,15 +420,11 @@ static int plan(struct kv_step *st)
             "in use",
             short_of->n_ids - 1, short_of->bytes);
     }
-    TRY(make_room(kv, bytes, promised, "the step"));
+    TRY(make_room(kv, bytes, "the step"));
     for (uint32_t n = 0; n < FORMS * kv->n_groups; n++) {
         struct group *g = &kv->group[n / FORMS];
         if (kv->index.n && g->form[n % FORMS].n_ids)
             index_yield(kv, &g->form[n % FORMS], g->sum[n % FORMS]);
-    }
-    for (uint32_t i = 0; i < st->n_spans; i++) {
-        kv->seq[st->span[i].seq].pledge = st->span[i].pledge;
-        kv->pledged += st->span[i].pledge;
     }
     return 0;
 }
@@ -566,15 +517,37 @@ static void fill(struct kv_step *st, const struct kv_span *span)
     memset(st->given, 0, kv->n_sites * sizeof *st->given);
 }
 
-static int begin(struct kv *kv, const struct kv_span *span, uint32_t n)
+/* True if every sequence of the step grows within a reserve. */
+static bool all_promised(const struct kv_step *st)
 {
+    const struct kv *kv = st->kv;
+    for (uint32_t i = 0; i < st->n_spans; i++) {
+        const struct seq *s = &kv->seq[st->span[i].seq];
+        if (st->cross || seq_reserve(kv, s) < s->len + st->span[i].n) return false;
+    }
+    return true;
+}
+
+struct beginning {
+    const struct kv_span *span;
+    uint32_t n;
+};
+
+static int begin(struct kv *kv, void *ctx)
+{
+    const struct beginning *b = ctx;
     struct kv_step *st = &kv->step;
-    TRY(spans_take(kv, span, n));
+    TRY(spans_take(kv, b->span, b->n));
     st->n_changes = 0;
+    int e = reserve_settle(kv);
+    if (e == ERR_FULL && all_promised(st)) e = 0; /* what they lack is for an undo */
+    while (e < 0 && st->n_spans)
+        own_undo(kv, &st->span[--st->n_spans]);
+    if (e < 0) return e;
     pin_tails(st, true);
-    int e = plan(st);
-    if (e >= 0) e = take_pages(st);
+    e = plan(st);
     pin_tails(st, false);
+    if (e >= 0) e = take_pages(st);
     if (e < 0) step_undo(st);
     return e;
 }
@@ -583,11 +556,8 @@ int kv_begin(struct kv *kv, const struct kv_span *span, uint32_t n, struct kv_st
 {
     struct kv_step *st = &kv->step;
     bool began = kv->stream.began;
-    int e = begin(kv, span, n);
-    if (e == ERR_FULL && spill_begin(kv)) {
-        e = begin(kv, span, n);
-        if (e == ERR_FULL) spill_call_off(kv);
-    }
+    if (st->open) return ERR(BUSY, "cache: a step is open; commit or abort it first");
+    int e = with_room(kv, begin, &(struct beginning){span, n});
     for (uint32_t i = 0; i < st->n_spans && !began && kv->stream.began; i++)
         kv->stream.since = MAX(kv->stream.since, kv->seq[st->span[i].seq].len);
     kv->peak = MAX(kv->peak, pool_rows(kv));
@@ -653,7 +623,7 @@ static void commit_span(struct kv_step *st, struct step_span *sp, uint32_t accep
 {
     struct kv *kv = st->kv;
     struct seq *s = &kv->seq[sp->seq];
-    pledge_leave(kv, s);
+    kv->heir = seq_reserve(kv, s) ? s->slot : KV_NONE;
     if (st->cross) {
         s->cross = sp->n;
     } else {
@@ -670,7 +640,7 @@ static void commit_span(struct kv_step *st, struct step_span *sp, uint32_t accep
         if (s->g[gi].n_keeps > 4) keep_thin(kv, s, gi, s->len);
     }
     s->busy = false;
-    pledge_enter(kv, s);
+    kv->heir = KV_NONE;
 }
 
 int kv_commit(struct kv_step *st, const uint32_t *accepted)
@@ -684,7 +654,6 @@ int kv_commit(struct kv_step *st, const uint32_t *accepted)
     for (uint32_t i = 0; i < st->n_changes; i++) {
         const struct change *c = &st->change[i];
         if (!c->copied) continue;
-        page_leave(kv, c->pages, c->old, -1);
         page_unref(kv, c->pages, c->old);
     }
     st->n_changes = 0;
@@ -692,7 +661,8 @@ int kv_commit(struct kv_step *st, const uint32_t *accepted)
     stage_end(kv);
     for (uint32_t i = 0; i < st->n_spans; i++)
         commit_span(st, &st->span[i], accepted ? accepted[i] : st->span[i].n);
-    make_room(kv, 0, 0, "a reserve"); /* checkpoints give way to reserves */
+    for (uint32_t i = 0; i < st->n_spans; i++) /* checkpoints give way to reserves */
+        reserve_refill(kv, kv->seq[st->span[i].seq].slot);
     return 0;
 }
 

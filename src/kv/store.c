@@ -74,6 +74,8 @@ static int config_check(const struct kv_config *c)
         return ERR(ARG, "cache: %u groups, 1 to %u", c->n_groups, MAX_GROUPS);
     if (!c->max_seqs || c->max_seqs > UINT16_MAX)
         return ERR(ARG, "cache: max_seqs %u, 1 to %u", c->max_seqs, (unsigned)UINT16_MAX);
+    if (c->marks > 2 * UINT16_MAX)
+        return ERR(ARG, "cache: %u marks, at most %d", c->marks, 2 * UINT16_MAX);
     if (!c->max_tokens || c->max_tokens > 1u << 24)
         return ERR(ARG, "cache: max_tokens %u, 1 to %u", c->max_tokens, 1u << 24);
     if (!c->max_len || c->max_len > 1u << 30)
@@ -119,8 +121,10 @@ static int form_grain(struct group *g, uint32_t form, size_t *grain)
 /* Largest number of ids that can ever be in use at once; without those of kept contents. */
 static uint64_t ids_wanted(const struct kv *kv, const struct group *g, uint32_t form)
 {
-    uint64_t each = (uint64_t)g->stride[form] + 1; /* a copy on write holds both pages */
-    if (g->c.policy.kind == KV_STATE) each = 1 + KV_KEEPS;
+    uint64_t each = (uint64_t)g->stride[form] +
+                    3; /* a copy on write holds both pages; copies that a reserve has */
+    if (g->c.policy.kind == KV_STATE)
+        each = 5 + KV_KEEPS + kv->max_tokens / MAX(g->c.policy.every, 1u);
     uint64_t step = g->c.policy.kind == KV_STATE ? kv->max_tokens : 0;
     return kv->n_contents * each + step;
 }
@@ -136,6 +140,7 @@ static int form_size(struct kv *kv, struct group *g, uint32_t form, unsigned hal
     if (kv->index.on) n += g->moves[form] ? kv->index.tier_most / page : kv->pool / page;
     if (!g->moves[form]) n = MIN(n, kv->pool / page);
     n = MIN((n >> halvings) + 1 + KV_RUN, (uint64_t)(UINT32_MAX / g->rows[form]) - KV_RUN);
+    g->form[form].index = (uint32_t)(g - kv->group) * FORMS + form;
     g->form[form].state = g->c.policy.kind == KV_STATE; /* dst is 32 bits, hence the last MIN */
     return pages_size(&g->form[form], (uint32_t)n, grain, g->c.n_sites, total);
 }
@@ -279,7 +284,8 @@ static int store_open(struct kv *kv, const struct kv_config *c)
     kv->max_tokens = c->max_tokens;
     kv->max_len = c->max_len;
     kv->index.on = c->index;
-    kv->n_contents = c->max_seqs;
+    kv->max_marks = c->marks;
+    kv->n_contents = c->max_seqs + c->marks;
     kv->pool = c->pool_bytes;
     while (1u << kv->slot_bits < kv->max_seqs)
         kv->slot_bits++;
@@ -291,13 +297,14 @@ static int store_open(struct kv *kv, const struct kv_config *c)
     kv->seq = mem_array(kv->n_contents, sizeof *kv->seq);
     kv->idle = mem_array(kv->max_seqs, sizeof *kv->idle);
     kv->spare = mem_array(kv->n_contents, sizeof *kv->spare);
-    kv->scratch = mem_array((size_t)3 * kv->max_seqs, sizeof *kv->scratch);
+    kv->scratch = mem_array((size_t)2 * kv->max_seqs, sizeof *kv->scratch);
     if (!kv->group || !kv->site_group || !kv->slot || !kv->seq || !kv->idle || !kv->spare ||
         !kv->scratch)
         return ERR_NOMEM;
     kv->n_groups = c->n_groups;
     kv->n_idle = kv->max_seqs;
     kv->n_spare = kv->n_contents;
+    kv->heir = KV_NONE;
     for (uint32_t i = 0; i < kv->n_groups; i++) {
         kv->group[i].c = c->group[i];
         TRY(group_open(kv, &kv->group[i]));
@@ -307,6 +314,8 @@ static int store_open(struct kv *kv, const struct kv_config *c)
     TRY(pool_check(kv));
     for (uint32_t i = 0; i < kv->max_seqs; i++) {
         kv->slot[i].seq = KV_NONE;
+        kv->slot[i].stash = mem_array((size_t)FORMS * kv->n_groups, sizeof *kv->slot[i].stash);
+        if (!kv->slot[i].stash) return ERR_NOMEM;
         kv->idle[kv->max_seqs - 1 - i] = i; /* slot 0 is handed out first */
     }
     for (uint32_t i = 0; i < kv->n_contents; i++)
@@ -369,6 +378,8 @@ void kv_close(struct kv *kv)
         mem_free(s->node);
         mem_free(s->g);
     }
+    for (uint32_t i = 0; kv->slot && i < kv->max_seqs; i++)
+        mem_free(kv->slot[i].stash);
     mem_free(kv->step.span);
     mem_free(kv->step.change);
     mem_free(kv->step.slot);

@@ -54,59 +54,6 @@ static uint32_t resume(const struct kv *kv, const struct seq *s, uint32_t m, uin
     return m;
 }
 
-/* Bytes that a trim to m frees, and that it may yet cost, in one form of a group whose pages may leave:
- * those it frees had not to be in memory, but for the tail, which reserves keep there. */
-static void leaving_fits(const struct kv *kv, const struct group *g, uint32_t f,
-                         const struct seq *s, uint32_t m, size_t *freed, size_t *debt)
-{
-    const struct pages *p = &g->form[f];
-    const uint32_t *table = seq_table(kv, g, f, s);
-    uint32_t now = table_tail(g, m), end = table_used(g, RAW, m),
-             old_end = table_used(g, RAW, s->len);
-    bool kept = seq_reserve(kv, s) > s->len;
-    uint32_t old = kept ? table_tail(g, s->len) : old_end;
-    if (f == SEALED) return;
-    for (uint32_t i = MAX(old, end); i < old_end; i++)
-        if (p->page[table[i]].refs == 1 && !p->page[table[i]].spilled) *freed += p->bytes;
-    for (uint32_t i = now; i < end; i++) {
-        const struct page *pg = &p->page[table[i]];
-        if (pg->spilled) continue; /* the reserve pays for bringing it back, or for a copy */
-        if (pg->refs > 1) *debt += p->bytes;
-        if (!pg->marks && i < old) *debt += p->bytes;
-    }
-}
-
-/* A reserve has to reach from m again, and pages shared with others do not come back: ERR_FULL
- * if that does not fit. */
-static int reserve_fits(struct kv *kv, struct seq *s, uint32_t m)
-{
-    size_t freed = 0, debt = 0, now = pool_used(kv);
-    uint32_t reserve = seq_reserve(kv, s);
-    if (reserve <= m || m == s->len) return 0;
-    pledge_leave(kv, s);
-    for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
-        const struct group *g = &kv->group[gi];
-        if (g->c.policy.kind == KV_STATE) debt += g->form[RAW].bytes;
-        for (uint32_t f = 0; f < FORMS && g->c.policy.kind == KV_ROWS; f++) {
-            const struct pages *p = &g->form[f];
-            if (leaves(kv, g, f)) {
-                leaving_fits(kv, g, f, s, m, &freed, &debt);
-                continue;
-            }
-            const uint32_t *table = seq_table(kv, g, f, s);
-            uint32_t end = table_used(g, f, m), old = table_used(g, f, s->len);
-            for (uint32_t i = end; i < old; i++)
-                if (table[i] && p->page[table[i]].refs == 1) freed += p->bytes;
-            for (uint32_t i = end ? MIN(cut_at(g, s, gi, f, m), end - 1) : 0; i < end; i++)
-                if (table[i] && p->page[table[i]].refs > 1) debt += p->bytes;
-        }
-    }
-    size_t after = pool_used(kv) + debt + pledge_bytes(kv, s, m, 0, reserve);
-    pledge_enter(kv, s);
-    after -= MIN(freed, after);
-    return after > now ? make_room(kv, 0, after - now, "a trim within a reserve") : 0;
-}
-
 static void cut_turns(struct seq *s, uint32_t m)
 {
     while (s->n_turns && s->turn[s->n_turns - 1].pos >= m)
@@ -136,7 +83,8 @@ static void trim_rows(struct kv *kv, struct seq *s, uint32_t gi, uint32_t m)
     for (uint32_t f = 0; f < FORMS; f++) {
         if (!g->form[f].n_ids) continue;
         uint32_t *table = seq_table(kv, g, f, s), old = table_used(g, f, s->len);
-        for (uint32_t i = table_used(g, f, m); i < old; i++) {
+        for (uint32_t i = old;
+             i-- > table_used(g, f, m);) { /* so that a reserve has the first one first */
             if (table[i]) page_unref(kv, &g->form[f], table[i]);
             table[i] = 0;
         }
@@ -202,28 +150,45 @@ uint32_t kv_hinders(const struct kv *kv, kv_seq handle, uint32_t len)
     return group;
 }
 
+struct trimming {
+    uint32_t slot, len;
+};
+
+/* A reserve has to reach from the shorter length again, and pages that others hold too do not return to it. */
+static int reserve_room(struct kv *kv, void *ctx)
+{
+    const struct trimming *t = ctx;
+    struct seq *s = &kv->seq[kv->slot[t->slot].seq];
+    ptrdiff_t lack = reserve_short(kv, t->slot, t->len);
+    s->pinned = true; /* the checkpoint at that length is wanted */
+    pin_from(kv, s, t->len, KV_PIN_ROOM, true);
+    int e = lack > 0 ? make_room(kv, (size_t)lack, "a trim within a reserve") : 0;
+    pin_from(kv, s, t->len, KV_PIN_ROOM, false);
+    s->pinned = false;
+    return e;
+}
+
 int kv_trim(struct kv *kv, kv_seq handle, uint32_t len, uint32_t *have)
 {
     struct seq *s;
     TRY(seq_idle(kv, handle, &s));
     if (len > s->len) return ERR(ARG, "cache: cannot trim %u rows to %u", s->len, len);
-    uint32_t m = resume(kv, s, len, NULL);
+    uint32_t m = resume(kv, s, len, NULL), slot = slot_index(kv, handle);
     for (uint32_t i = m; i < len; i++)
         if (s->tok[i] < 0)
             return ERR(LOST,
                        "cache: a trim to %u has to feed rows from %u again, and row %u has no "
                        "token",
                        len, m, i);
-    s->pinned = true; /* the checkpoint at m is wanted */
-    int e = reserve_fits(kv, s, m);
-    if (e == ERR_FULL && spill_begin(kv) && (e = reserve_fits(kv, s, m)) < 0) spill_call_off(kv);
-    s->pinned = false;
-    if (e < 0) return e;
+    bool lacks = m < s->len && kv->slot[slot].reserve && reserve_short(kv, slot, m) > 0;
+    if (lacks && !kv->owing) /* else the way back from a tier that failed would need the tier */
+        TRY(with_room(kv, reserve_room, &(struct trimming){slot, m}));
     *have = m;
     if (m == s->len) return 0;
-    s = seq_own(kv, slot_index(kv, handle));
-    pledge_leave(kv, s);
+    s = seq_own(kv, slot);
+    kv->heir = kv->slot[slot].reserve ? slot : KV_NONE;
     seq_cut(kv, s, m);
-    pledge_enter(kv, s);
+    kv->heir = KV_NONE;
+    reserve_refill(kv, slot);
     return 0;
 }

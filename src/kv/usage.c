@@ -98,7 +98,7 @@ void kv_usage(const struct kv *kv, struct kv_usage *out)
     *out = (struct kv_usage){.live = kv->live,
                              .shared = kv->shared,
                              .states = kv->states,
-                             .reserved = kv->pledged + kv->mark_debt,
+                             .reserved = kv->reserved,
                              .peak = kv->peak,
                              .pool = kv->pool,
                              .need = kv->need,
@@ -124,6 +124,6 @@ void kv_usage(const struct kv *kv, struct kv_usage *out)
         out->rows += (uint64_t)s->owners * s->len;
     }
     usage_owners(kv, out);
-    size_t used = pool_used(kv) - out->index;
+    size_t used = pool_held(kv) - out->index;
     out->free = used < kv->pool ? kv->pool - used : 0;
 }

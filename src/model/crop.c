@@ -53,14 +53,14 @@ static int refill(struct exec *x, kv_seq s, const int32_t *tok, const struct kv_
                   uint32_t n_turns, uint32_t from, uint32_t to)
 {
     uint32_t have;
-    kv_seq backup;
+    struct kv_mark mark;
     for (uint32_t i = from; i < to; i++)
         if (tok[i] < 0)
             return ERR(LOST, "row %u would have to be computed again and has no token", i);
-    TRY(kv_fork(x->kv, s, &backup));
+    TRY(kv_mark(x->kv, s, &mark));
     int e = kv_trim(x->kv, s, from, &have);
     if (e >= 0) e = exec_replay(x, s, tok, turn, n_turns, have, to);
-    exec_settle(x, s, backup, e < 0);
+    kv_settle(x->kv, &mark, e < 0);
     return e;
 }
 

@@ -104,7 +104,8 @@ static int store(struct exec *x, const struct exec_config *c)
     struct kv_config k = {
         .group = x->group,
         .n_groups = x->n_groups,
-        .max_seqs = 2 * c->max_seqs + 2, /* each may have a backup fork */
+        .max_seqs = 2 * c->max_seqs,  /* the caller's, and those that one call makes */
+        .marks = 2 * c->max_seqs + 2, /* a feed's, and one for rows that are computed again */
         .max_tokens = c->step_tokens,
         .max_len = c->max_len + 1, /* a step that reads a full sequence begins one more row */
         .pool_bytes = c->pool_bytes,
@@ -273,16 +274,6 @@ int exec_step_judged(struct exec *x, const struct exec_span *span, uint32_t n, f
     else
         e = kv_commit(p->step, p->accepted);
     return e;
-}
-
-void exec_settle(struct exec *x, kv_seq seq, kv_seq backup, bool failed)
-{
-    if (!backup) return;
-    uint32_t reserve = failed ? kv_reserved(x->kv, seq) : 0;
-    if (reserve) (void)kv_reserve(x->kv, seq, 0); /* both at once might not fit */
-    if (failed) (void)kv_reorder(x->kv, (kv_seq[]){seq, backup}, (uint32_t[]){1, 0}, 2);
-    (void)kv_drop(x->kv, backup);
-    if (reserve) (void)kv_reserve(x->kv, seq, reserve);
 }
 
 int exec_new(struct exec *x, kv_seq *out)

@@ -1,10 +1,9 @@
 /* feed.c - feeds of any length made of steps.
  *
- * A feed that needs several steps first forks each sequence that already holds rows (a fork is references only); if
- * a later step fails or is cancelled the sequence becomes that fork again, so the caller's cache is exactly as it
- * was.  Callers that keep such a fork themselves say so (loose), or a full batch would need three
- * sequences a row.  How a feed is cut into steps changes no bit (docs/CACHE.md, rules 1 and 8).  A sequence that a
- * feed brings into another regime of its rope (regime.c) is fed again from its first token. */
+ * A feed that needs several steps first marks each sequence that already holds rows; if a later step fails or is
+ * cancelled the sequence is rolled back, so the caller's cache is exactly as it was.  Callers that hold such a mark
+ * themselves say so (loose).  How a feed is cut into steps changes no bit (dev.h, canonical order) and no form.  A sequence
+ * that a feed brings into another regime of its rope (regime.c) is fed again from its first token. */
 #include "model/model.h"
 
 #include <string.h>
@@ -27,13 +26,6 @@ void feed_close(struct exec *x)
     mem_free(x->said);
     mem_free(x->span);
     regime_close(x);
-}
-
-static void restore(struct exec *x, const struct exec_feed *f, struct exec_fed *g, bool failed)
-{
-    if (g->again && !g->backup) return;
-    if (!g->backup && failed && g->done) (void)exec_return(x, f->seq, g->start);
-    exec_settle(x, f->seq, g->backup, failed);
 }
 
 /* Whether a token's position is not its row's. */
@@ -107,32 +99,16 @@ static int survey(const struct exec *x, const struct exec_feed *feed, uint32_t n
     return 0;
 }
 
-static int keep(struct exec *x, const struct exec_feed *feed, struct exec_fed *g, uint32_t i)
-{
-    int e = kv_fork(x->kv, feed[i].seq, &g[i].backup);
-    if (e < 0) g[i].backup = 0;
-    return e;
-}
-
-/* Rows shared with others stay when a sequence leaves its regime and them, so the way back could lack room. */
-static int keep_shared(struct exec *x, const struct exec_feed *feed, struct exec_fed *g, uint32_t i)
+/* Rows shared with others stay when a sequence leaves its regime and them, so computing them again could lack room. */
+static int mark_shared(struct exec *x, const struct exec_feed *feed, struct exec_fed *g)
 {
     struct kv_usage u;
     kv_usage(x->kv, &u);
-    return u.shared ? keep(x, feed, g, i) : 0;
-}
-
-/* Whether every row could be computed again. */
-static bool known(const struct exec *x, kv_seq seq)
-{
-    const int32_t *tok = kv_tokens(x->kv, seq);
-    for (uint32_t i = kv_len(x->kv, seq); i-- > 0;)
-        if (tok[i] < 0) return false;
-    return true;
+    return u.shared ? kv_mark(x->kv, feed->seq, &g->mark) : 0;
 }
 
 static int begin(struct exec *x, const struct exec_feed *feed, struct exec_fed *g, uint32_t i,
-                 bool one_step, bool alone)
+                 bool one_step)
 {
     g[i] = (struct exec_fed){.start = kv_len(x->kv, feed[i].seq),
                              .moved = moved(x, &feed[i]),
@@ -143,35 +119,30 @@ static int begin(struct exec *x, const struct exec_feed *feed, struct exec_fed *
         TRY(kv_resalt(x->kv, feed[i].seq, &salt));
     }
     if (!feed[i].loose && regime_changes(x, feed[i].seq, feed[i].n))
-        TRY(keep_shared(x, feed, g, i));
+        TRY(mark_shared(x, &feed[i], &g[i]));
     TRY(regime_enter(x, i, feed[i].seq, feed[i].n, &g[i].again));
     if (g[i].again) g[i].past = regime_rows(x, i);
     if (one_step || !g[i].start || g[i].again || feed[i].loose) return 0;
-    bool reserved = kv_reserved(x->kv, feed[i].seq);
-    if (reserved && alone && known(x, feed[i].seq))
-        return 0; /* cannot run short; see exec_return */
-    int e = keep(x, feed, g, i);
-    return reserved && e == ERR_FULL ? 0 : e;
+    return kv_mark(x->kv, feed[i].seq, &g[i].mark);
 }
 
-/* Rows of another regime come back last, when all that the feed took is free. */
+/* What the feed took goes first; rows of another regime, which no mark has, are computed again in the room that it left. */
 static void end(struct exec *x, const struct exec_feed *feed, struct exec_fed *g, uint32_t n,
                 bool failed)
 {
     uint32_t have;
-    for (uint32_t i = 0; failed && i < n; i++) /* promised again when all is as it was */
-        if (g[i].backup && (g[i].reserve = kv_reserved(x->kv, feed[i].seq)))
-            (void)kv_reserve(x->kv, feed[i].seq, 0);
-    for (uint32_t i = 0; i < n; i++)
-        if (g[i].backup || !failed) restore(x, &feed[i], &g[i], failed);
-    for (uint32_t i = 0; failed && i < n; i++) /* with the room those gave back */
-        if (!g[i].backup) restore(x, &feed[i], &g[i], failed);
+    for (uint32_t i = 0; i < n; i++) {
+        bool marked = g[i].mark.seq != 0;
+        kv_settle(x->kv, &g[i].mark, failed);
+        if (marked) g[i].again = 0;
+        if (!failed || marked) continue;
+        if (g[i].again)
+            (void)kv_trim(x->kv, feed[i].seq, 0, &have);
+        else if (g[i].done)
+            (void)exec_return(x, feed[i].seq, g[i].start);
+    }
     for (uint32_t i = 0; failed && i < n; i++)
-        if (g[i].reserve) (void)kv_reserve(x->kv, feed[i].seq, g[i].reserve);
-    for (uint32_t i = 0; failed && i < n; i++)
-        if (g[i].again && !g[i].backup) (void)kv_trim(x->kv, feed[i].seq, 0, &have);
-    for (uint32_t i = 0; failed && i < n; i++)
-        if (g[i].again && !g[i].backup) (void)regime_back(x, i, feed[i].seq);
+        if (g[i].again) (void)regime_back(x, i, feed[i].seq);
 }
 
 int exec_tell(struct exec *x, exec_progress progress, void *ctx, uint64_t done, uint64_t total)
@@ -209,7 +180,7 @@ int exec_feed(struct exec *x, const struct exec_feed *feed, uint32_t n, uint32_t
     int e = logits && !one_step && !tmp ? ERR_NOMEM : 0;
     uint32_t started = 0;
     for (; e >= 0 && started < n; started++)
-        e = begin(x, feed, x->fed, started, one_step, n == 1);
+        e = begin(x, feed, x->fed, started, one_step);
     while (e >= 0 && job.done < job.total) {
         e = exec_step_jobs(x, (struct exec_job *[]){&job}, 1, tmp);
         if (e == JOB_FEWER && one_step) /* several steps need a way back */
@@ -236,7 +207,7 @@ int exec_job_begin(struct exec *x, struct exec_job *job)
     int e = 0;
     for (; e >= 0 && i < job->n; i++) {
         struct exec_fed *g = &job->fed[i];
-        e = begin(x, job->feed, job->fed, i, false, false);
+        e = begin(x, job->feed, job->fed, i, false);
         job->one_row &= g->rows == 1;
         if (e < 0 || !g->again) continue;
         /* other calls come between the steps of a job */

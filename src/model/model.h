@@ -241,9 +241,6 @@ int exec_new(struct exec *x, kv_seq *out);
  * that of exec_feed.  kv_match_reason tells why a prefix was not found. */
 int exec_match(struct exec *x, kv_seq seq, const int32_t *ids, uint32_t n, uint32_t pad,
                uint32_t *have);
-/* Ends a transaction on `seq` that began by forking it into `backup` (0: none): if it failed, seq becomes
- * the backup again; the backup is dropped. */
-void exec_settle(struct exec *x, kv_seq seq, kv_seq backup, bool failed);
 
 /* What a caller wants of the n tokens of a feed besides logits.  Each array is filled as a whole, however the feed is cut
  * into steps.  After a failure the contents are undefined. */
@@ -321,8 +318,7 @@ struct exec_fed {        /* how far one feed is */
     uint32_t rows;       /* rows of logits that are wanted */
     uint32_t written;    /* of these rows, those that are in the caller's array already */
     bool moved;          /* the tokens have positions that are not their rows' */
-    kv_seq backup;       /* of exec_feed; 0: none */
-    uint32_t reserve;    /* of exec_feed, while rows come back: what the sequence was promised */
+    struct kv_mark mark; /* of exec_feed: what the sequence was */
 };
 struct exec_job {
     /* The caller's, until the job has ended: */
@@ -374,7 +370,7 @@ void feed_close(struct exec *x);
 
 /* --- crop.c: the first `want` rows of a sequence, with the bits of one that never was longer. */
 int exec_crop(struct exec *x, kv_seq s, uint32_t want);
-/* The same without a backup, after a feed that failed: within a reserve it cannot fail for want of budget. */
+/* The same without a mark, after a feed that failed: within a reserve it cannot fail for want of budget. */
 int exec_return(struct exec *x, kv_seq s, uint32_t len);
 /* Feeds rows [from, to) again, turn by turn; tok and turn: of the sequence as it was, from row 0 on. */
 int exec_replay(struct exec *x, kv_seq seq, const int32_t *tok, const struct kv_turn *turn,

@@ -209,7 +209,7 @@ static size_t movable(struct model *m)
                     full |= k * rows >= lead && !(in_step && tail) && cell[k] == id;
                 }
             }
-            if (full && !left && !p->page[id].spilled && !p->page[id].marks) sum += p->bytes;
+            if (full && !left && !p->page[id].spilled) sum += p->bytes;
         }
     }
     return sum;
@@ -260,7 +260,8 @@ static void op_step(struct model *m)
     struct kv *kv = m->kv;
     struct kv_usage u;
     kv_usage(kv, &u);
-    bool promised = !m->cross, plain = u.reserved == 0, keeps = false;
+    bool promised = !m->cross && !(m->rolled && kv->owing);
+    bool plain = u.reserved == 0 && !kv->n_marks, keeps = false;
     for (uint32_t i = 0; i < m->n_spans; i++) {
         const struct mseq *s = &m->seq[m->ms[i].seq];
         promised &= s->reserve >= s->len + m->ms[i].n && !m->ms[i].undo;
@@ -435,6 +436,68 @@ static void op_reorder(struct model *m)
     m->t->reorders++;
 }
 
+static bool marked(const struct model *m, const struct mseq *s)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < MARKS; i++)
+        any |= m->mark[i].mark.seq == s->handle;
+    return any;
+}
+
+static void op_mark(struct model *m)
+{
+    m->doing = "mark";
+    struct mseq *s = model_pick(m);
+    uint32_t i = 0;
+    while (i < MARKS && m->mark[i].mark.seq)
+        i++;
+    if (!s) return;
+    struct kv_mark none;
+    if (i == MARKS) {
+        WANT(kv_mark(m->kv, s->handle, &none) == ERR_LIMIT && !none.seq, "too many marks", 0, 0);
+        return;
+    }
+    if (!m->step->open) model_snapshot(m, m->shot[0]);
+    bool first = !marked(m, s);
+    int e = kv_mark(m->kv, s->handle, &m->mark[i].mark);
+    if (e < 0) {
+        WANT(e == ERR_FULL && s->reserve && (!first || m->kv->owing), "mark", (uint64_t)-e,
+             s->reserve);
+        if (!m->step->open) model_want_same(m, "a refused mark changed something");
+        return;
+    }
+    m->mark[i].seq = (uint32_t)(s - m->seq);
+    m->mark[i].s = *s;
+    m->t->marks++;
+}
+
+/* Rolls back to a mark, or releases it; a sequence that was dropped meanwhile is only released. */
+static void end_mark(struct model *m, struct mmark *k, bool back)
+{
+    struct mseq *s = &m->seq[k->seq];
+    if (!k->mark.seq) return;
+    bool lives = s->used && s->handle == k->mark.seq;
+    if (lives && s->busy) return;
+    if (!back) {
+        kv_release(m->kv, &k->mark);
+    } else {
+        kv_rollback(m->kv, &k->mark);
+        m->rolled = true;
+        if (lives) *s = k->s;
+        m->t->rollbacks += lives;
+        m->t->reserved_rollbacks += lives && s->reserve > s->len;
+    }
+    WANT(k->mark.seq == 0, "a mark did not end", back, 0);
+    if (lives) WANT(kv_reserved(m->kv, s->handle) == s->reserve, "reserve", s->reserve, back);
+    if (lives) model_verify(m, s);
+}
+
+static void op_end_mark(struct model *m)
+{
+    m->doing = "end of a mark";
+    end_mark(m, &m->mark[model_rnd(m, MARKS)], model_chance(m, 70));
+}
+
 static void op_reserve(struct model *m)
 {
     m->doing = "reserve";
@@ -443,6 +506,10 @@ static void op_reserve(struct model *m)
     uint32_t n = model_chance(m, 30) ? 0 : model_rnd(m, m->cfg.max_len + 1);
     if (!m->step->open) model_snapshot(m, m->shot[0]);
     int e = kv_reserve(m->kv, s->handle, n);
+    if (n < s->reserve && marked(m, s)) {
+        WANT(e == ERR_BUSY, "the reserve of an undo was lowered", n, s->reserve);
+        return;
+    }
     if (e < 0) {
         WANT(e == ERR_FULL && n > s->len, "reserve", (uint64_t)-e, n);
         if (!m->step->open) model_want_same(m, "a refused reserve changed something");
@@ -566,7 +633,7 @@ static void op_wrong(struct model *m)
 /* What may happen while a step on other sequences is open. */
 static void op_small(struct model *m)
 {
-    switch (model_rnd(m, 8)) {
+    switch (model_rnd(m, 10)) {
     case 0:
         op_new(m);
         break;
@@ -588,6 +655,12 @@ static void op_small(struct model *m)
     case 6:
         model_match(m);
         break;
+    case 7:
+        op_mark(m);
+        break;
+    case 8:
+        op_end_mark(m);
+        break;
     default:
         op_wrong(m);
     }
@@ -598,9 +671,9 @@ static void op_any(struct model *m)
     static const struct {
         void (*run)(struct model *);
         uint32_t weight; /* of 100 */
-    } op[] = {{op_step, 46}, {op_image, 3},   {op_new, 6},     {op_fork, 12},
-              {op_drop, 2},  {op_reorder, 6}, {op_trim, 9},    {op_reserve, 5},
-              {op_wrong, 2}, {model_keep, 2}, {model_match, 7}};
+    } op[] = {{op_step, 43}, {op_mark, 4},    {op_end_mark, 3}, {op_image, 3}, {op_new, 6},
+              {op_fork, 10}, {op_drop, 2},    {op_reorder, 6},  {op_trim, 8},  {op_reserve, 5},
+              {op_wrong, 1}, {model_keep, 2}, {model_match, 7}};
     uint32_t k = model_rnd(m, 100), i = 0;
     for (; k >= op[i].weight; i++)
         k -= op[i].weight;
@@ -614,6 +687,8 @@ static void one_store(struct model *m, uint64_t ops)
     model_config(m);
     memset(m->seq, 0, sizeof m->seq);
     memset(m->kept, 0, sizeof m->kept);
+    memset(m->mark, 0, sizeof m->mark);
+    m->rolled = false;
     m->doing = "open";
     while (kv_open(&m->kv, &m->cfg) < 0)
         if (m->cfg.pool_bytes += 8192, m->cfg.stage_bytes) /* below the minimum */
@@ -630,8 +705,6 @@ static void one_store(struct model *m, uint64_t ops)
         m->op++;
         op_any(m);
         WANT(pool_held(m->kv) <= m->kv->pool, "over budget", pool_held(m->kv), m->kv->pool);
-        WANT(pool_used(m->kv) <= m->kv->pool + spill_can(m->kv, SIZE_MAX),
-             "promised more than the budget", pool_used(m->kv), m->kv->pool);
         if (m->tier) WANT(!m->tier->bad && !m->tier->in_flight, "tier", m->tier->bad, 0);
         if (m->op % 64 == 0 || ops < 200)
             model_verify_all(m);
@@ -639,6 +712,9 @@ static void one_store(struct model *m, uint64_t ops)
             model_verify_all(m);
     }
     m->doing = "end";
+    model_verify_all(m);
+    for (uint32_t i = 0; i < MARKS; i++)
+        end_mark(m, &m->mark[i], model_chance(m, 50));
     model_verify_all(m);
     struct kv_usage u;
     for (uint32_t i = 0; i < SEQS; i++)

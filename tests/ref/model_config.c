@@ -105,6 +105,7 @@ void model_config(struct model *m)
                                 .max_len = 100 + model_rnd(m, 300)};
     if (m->group[0].plane[0].codec == &kv_codec_shuffle) m->cfg.max_len += 240;
     m->cfg.pool_bytes = m->cfg.max_seqs * block * (2 + model_rnd(m, model_chance(m, 50) ? 4 : 24));
+    m->cfg.marks = MARKS;
     m->cfg.index = model_chance(m, 70);
     m->cfg.turns = model_chance(m, 15);
     m->tier = NULL;

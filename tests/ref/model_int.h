@@ -33,12 +33,21 @@ struct mspan {
     uint32_t seq, n, undo, tok0;
     bool turn, last;
 };
+#define MARKS 3u
+struct mmark { /* a mark, and what its sequence was */
+    struct kv_mark mark;
+    uint32_t seq;
+    struct mseq s;
+};
 struct model {
     struct kv *kv;
     struct kv_group group[GROUPS];
     struct kv_config cfg;
     struct mseq seq[SEQS];
     struct mkept kept[KEPT];
+    struct mmark mark[MARKS];
+    bool owed;   /* a reserve lacked pages when `shot` was taken */
+    bool rolled; /* some reserve may lack pages that forks hold */
     uint64_t rng, names, op;
     const struct model_options *opt;
     struct model_totals *t;

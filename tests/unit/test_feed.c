@@ -113,9 +113,56 @@ static void test_reserved(void **state)
     assert_true(refused > 0);
 }
 
+struct stopper {
+    uint32_t calls, stop;
+};
+
+static bool stops(void *ctx, uint64_t done, uint64_t total)
+{
+    struct stopper *x = ctx;
+    (void)done;
+    (void)total;
+    return ++x->calls < x->stop;
+}
+
+/* A generation that leaves a reserved sequence's conversation and is cancelled, or runs out of memory, gives every row back. */
+static void test_cancelled(void **state)
+{
+    static const char *const cache[][2] = {{"tests/golden/models/llama-mha", "static"},
+                                           {"tests/golden/models/gpt-oss", "hybrid"}};
+    (void)state;
+    for (size_t i = 0; i < 2; i++)
+        for (uint32_t stop = 1; stop < 5; stop++) {
+            kvik_cache *c = open_cache(cache[i][0], cache[i][1], NULL, 0);
+            kvik_seq s, f;
+            kvik_generation g;
+            kvik_result *r = NULL;
+            struct stopper x = {.stop = stop};
+            kvik_hooks hooks = {.size = sizeof hooks, .on_progress = stops, .ctx = &x};
+            int32_t other[50];
+            assert_int_equal(kvik_cache_new(c, &s), 0);
+            forward(c, s, ids, N, NULL);
+            assert_int_equal(kvik_cache_fork(c, s, &f), 0);
+            forward(c, f, ids + N, 1, want);
+            memcpy(other, ids, sizeof other);
+            for (uint32_t k = 10; k < 50; k++)
+                other[k] = ids[k + 7];
+            kvik_generation_init(&g, NULL);
+            kvik_prompt p = {.size = sizeof p, .ids = other, .n = 50, .seq = s};
+            assert_int_equal(kvik_generate(c, &g, &p, 1, &hooks, &r), KVIK_CANCELLED);
+            assert_null(r);
+            kvik_generation_done(&g);
+            assert_int_equal(kvik_cache_length(c, s), N);
+            forward(c, s, ids + N, 1, got);
+            assert_memory_equal(got, want, kvik_model_vocab(m) * sizeof *got);
+            close_cache(c);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_wrong),
-                                       cmocka_unit_test(test_reserved)};
+                                       cmocka_unit_test(test_reserved),
+                                       cmocka_unit_test(test_cancelled)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -439,7 +439,7 @@ static void test_budget(void **state)
                                .max_seqs = 3,
                                .max_tokens = 64,
                                .max_len = 512,
-                               .pool_bytes = 20 * BLOCK + TABLES,
+                               .pool_bytes = 21 * BLOCK + TABLES,
                                .index = true};
     static int32_t ids[4][128];
     struct kv *kv;

@@ -4,7 +4,8 @@
  *   test_kv --ops N --seed S      a long run, one summary line
  *           [--config NAME]       the first group of every store is of this kind
  *           [--stream]            every store that can streams
- *           [--break-refs | --skip-cow | --skip-own | --trust-keys | --match-unref | --drop-early | --keep-rejected | --skip-wait |
+ *           [--break-refs | --skip-cow | --skip-own | --trust-keys | --match-unref |
+ *            --short-reserve | --drop-early | --keep-rejected | --skip-wait |
  *            --wrong-stage | --forget-write | --stale-open]   a deliberate fault
  *           [--no-check]          without kv_check: only what views show can tell */
 #include "../ref/kv_model.h"
@@ -41,6 +42,7 @@ static void test_random(void **state)
     assert_true(t.forks > 500 && t.seals > 500 && t.evictions > 20 && t.refused > 100);
     assert_true(t.loads > 100);
     assert_true(t.aborts > 100 && t.rejected_rows > 100 && t.max_refs > 4 && t.rows_copied > 100);
+    assert_true(t.marks > 200 && t.rollbacks > 100 && t.reserved_rollbacks > 5);
     assert_true(t.hits > 100 && t.hit_rows > 5000 && t.kept > 100);
     assert_int_equal(t.rows_copied_by_fork, 0);
 }
@@ -48,7 +50,7 @@ static void test_random(void **state)
 static void test_streams(void **state)
 {
     (void)state;
-    struct model_options o = {.ops = 30000, .seed = 10, .check = true, .stream = true};
+    struct model_options o = {.ops = 60000, .seed = 10, .check = true, .stream = true};
     struct model_totals t = {0};
     assert_int_equal(model_run(&o, &t), 0);
     print_totals(&t);
@@ -65,7 +67,7 @@ static void test_raw_streams(void **state)
     struct model_totals t = {0};
     for (uint64_t i = 0; i < countof(only); i++) {
         struct model_options o = {
-            .ops = 20000, .seed = 9 + 2 * i, .check = true, .stream = true, .only = only[i]};
+            .ops = 40000, .seed = 9 + 2 * i, .check = true, .stream = true, .only = only[i]};
         assert_int_equal(model_run(&o, &t), 0);
     }
     print_totals(&t);
@@ -76,14 +78,17 @@ static void test_raw_streams(void **state)
 static void test_faults_are_caught(void **state)
 {
     (void)state;
-    bool *fault[] = {&kv_fault.break_refs,    &kv_fault.skip_cow,   &kv_fault.drop_early,
-                     &kv_fault.keep_rejected, &kv_fault.skip_wait,  &kv_fault.wrong_stage,
-                     &kv_fault.forget_write,  &kv_fault.stale_open, &kv_fault.skip_own,
-                     &kv_fault.trust_keys,    &kv_fault.match_unref};
+    bool *fault[] = {&kv_fault.break_refs,     &kv_fault.skip_cow,    &kv_fault.drop_early,
+                     &kv_fault.keep_rejected,  &kv_fault.skip_wait,   &kv_fault.wrong_stage,
+                     &kv_fault.forget_write,   &kv_fault.stale_open,  &kv_fault.skip_own,
+                     &kv_fault.trust_keys,     &kv_fault.match_unref, &kv_fault.short_reserve,
+                     &kv_fault.forget_rollback};
     for (size_t i = 0; i < countof(fault); i++)
         for (int check = 0; check < 2; check++) {
-            struct model_options o = {
-                .ops = 20000, .seed = 3, .check = check, .stream = i >= 4 && i < 8};
+            struct model_options o = {.ops = i < 11 ? 20000 : 60000,
+                                      .seed = 3,
+                                      .check = check,
+                                      .stream = i >= 4 && i < 8};
             struct model_totals t = {0};
             *fault[i] = true;
             int e = model_run(&o, &t);
@@ -115,6 +120,8 @@ static int long_run(int argc, char **argv)
             kv_fault.trust_keys = true;
         else if (!strcmp(a, "--match-unref"))
             kv_fault.match_unref = true;
+        else if (!strcmp(a, "--short-reserve"))
+            kv_fault.short_reserve = true;
         else if (!strcmp(a, "--drop-early"))
             kv_fault.drop_early = true;
         else if (!strcmp(a, "--keep-rejected"))

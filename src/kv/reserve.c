@@ -1,0 +1,289 @@
+/* reserve.c - reserves: pages taken from the pool before a sequence grows.
+ *
+ * A reserve is a stack of page ids per group and form (slot.stash).  Steps of its sequence take their pages there, and
+ * pages that the sequence lets go and nobody else holds return there.  The number it has to hold (reserve_need) credits
+ * only pages that nobody else can keep alive, so an append within the reserve never depends on what others do:
+ *
+ *   full attention      every block up to the reserved length
+ *   windows, and        the most that can be held at once (what the next token sees and one step), and once more
+ *   raw rows of tiles   what the next token sees, for a mark that keeps it alive; less pages of its own
+ *   pages that stream   one step, and twice the blocks that a step goes on from, less those of its own
+ *   states              one step's: the next state, its checkpoints; the one before, and one that a mark keeps
+ *   open block          one copy for a mark, and one more while another owner shares the block
+ *
+ * Whatever makes its pages shared (a fork, a match, a reorder) or lengthens its way (a trim) takes what the reserve then
+ * lacks, or is refused with nothing changed.  A mark needs nothing: its page and its window are there already. */
+#include "kv/kv_int.h"
+
+#include <stdio.h>
+
+/* Rows before the end that a group may have to keep in this form; UINT64_MAX: all of them. */
+static uint64_t rows_back(const struct group *g, uint32_t form)
+{
+    const struct kv_policy *p = &g->c.policy;
+    const struct kv_seal *s = &g->c.seal;
+    uint64_t back = UINT64_MAX;
+    if (p->window) back = p->window;
+    if (p->chunk) back = MIN(back, p->chunk);
+    if (back != UINT64_MAX) back += p->slack;
+    if (form == RAW && s->tile)
+        back = s->resid ? (back == UINT64_MAX ? back : MAX(back, s->tile)) : s->tile;
+    return back;
+}
+
+/* Pages that `rows` adjacent rows can lie in. */
+static uint64_t pages_of(const struct group *g, uint32_t form, uint64_t rows)
+{
+    return (rows + g->rows[form] - 1) / g->rows[form] + 1;
+}
+
+/* Pages [from, to) of a table that are in memory and that only this sequence holds. */
+static uint32_t own_pages(const struct kv *kv, const struct seq *s, bool shared, uint32_t gi,
+                          uint32_t form, uint32_t from, uint32_t to)
+{
+    const struct group *g = &kv->group[gi];
+    const uint32_t *table = seq_table(kv, g, form, s);
+    uint32_t n = 0;
+    for (; from < to && !shared; from++) {
+        const struct page *pg = &g->form[form].page[table[from]];
+        n += table[from] && pg->refs == 1 && !pg->spilled;
+    }
+    return n;
+}
+
+/* The next state and its checkpoints, beside the state there is: which does not return if others hold it too, and does
+ * not exist yet in an empty sequence.  Checkpoints of the sequence itself are evictable. */
+static uint32_t need_states(const struct kv *kv, const struct seq *s, uint32_t gi, uint32_t len,
+                            const struct reserve_for *r)
+{
+    const struct group *g = &kv->group[gi];
+    uint32_t every = g->c.policy.every, page = *seq_table(kv, g, RAW, s), refs = 1;
+    uint32_t kept = every ? MIN(r->reserve - len, kv->max_tokens) / every + 1 : 0;
+    for (uint32_t i = 0; i < s->g[gi].n_keeps; i++)
+        refs += s->g[gi].keep[i].page == page;
+    bool own = len && len == s->len && !r->shared && g->form[RAW].page[page].refs == refs;
+    return 1 + kept + !own + !r->marked;
+}
+
+/* Of a form whose full pages may leave memory: the pages of one step and, raw, those that stay for the next one. */
+static uint32_t need_streamed(const struct kv *kv, const struct seq *s, uint32_t gi, uint32_t form,
+                              uint32_t len, uint32_t rest, const struct reserve_for *r)
+{
+    const struct group *g = &kv->group[gi];
+    uint32_t rows = g->rows[form], away = 0;
+    if (form == SEALED) return MIN(rest, kv->max_tokens / rows + 1);
+    uint32_t from = MAX(table_tail(g, len), table_first(g, RAW)), end = table_used(g, RAW, len);
+    uint32_t tail = MAX(g->c.seal.tile, rows) / rows;
+    uint32_t own = own_pages(kv, s, r->shared, gi, RAW, from, end);
+    if (!r->marked) tail *= 2; /* a mark keeps the one there is */
+    const uint32_t *table = seq_table(kv, g, RAW, s);
+    for (uint32_t i = from; i < end; i++)
+        away += g->form[RAW].page[table[i]].spilled;
+    return MIN(rest, (kv->max_tokens + rows - 1) / rows + tail - MIN(own, tail)) + away;
+}
+
+static uint32_t need_rows(const struct kv *kv, const struct seq *s, uint32_t gi, uint32_t form,
+                          uint32_t len, const struct reserve_for *r)
+{
+    const struct group *g = &kv->group[gi];
+    uint32_t now = table_used(g, form, len), end = table_used(g, form, r->reserve);
+    uint32_t first = table_first(g, form), cut = MAX(cut_at(g, s, gi, form, len), first);
+    if (form == SEALED) now = MAX(now, first), end = MAX(end, first); /* never made below */
+    uint32_t leading = MIN(end, first) > now ? MIN(end, first) - now : 0;
+    uint32_t rest = end - now - leading, copies = 0;
+    uint64_t back = rows_back(g, form);
+    if (leaves(kv, g, form)) {
+        rest = need_streamed(kv, s, gi, form, len, rest, r);
+    } else if (back != UINT64_MAX) {
+        uint64_t most = pages_of(g, form, back + kv->max_tokens);
+        if (!r->marked) most += pages_of(g, form, back);
+        uint32_t own = own_pages(kv, s, r->shared, gi, form, cut, now);
+        rest = (uint32_t)MIN(rest, most - MIN(most, own));
+    }
+    if (form == RAW) {
+        uint32_t open = len % g->rows[RAW] ? seq_table(kv, g, RAW, s)[len / g->rows[RAW]] : 0;
+        copies += !r->marked;
+        copies += open && (r->shared || g->form[RAW].page[open].refs > 1);
+    }
+    return leading + rest + copies;
+}
+
+uint32_t reserve_need_as(const struct kv *kv, const struct seq *s, uint32_t gi, uint32_t form,
+                         uint32_t len, const struct reserve_for *r)
+{
+    const struct group *g = &kv->group[gi];
+    if (r->reserve <= len || !g->form[form].n_ids || g->c.policy.kind == KV_FROZEN) return 0;
+    if (g->c.policy.kind == KV_STATE) return need_states(kv, s, gi, len, r);
+    return need_rows(kv, s, gi, form, len, r);
+}
+
+uint32_t reserve_need(const struct kv *kv, const struct seq *s, uint32_t gi, uint32_t form,
+                      uint32_t len)
+{
+    struct reserve_for r = {seq_reserve(kv, s), slot_marked(kv, s), seq_shared(s)};
+    return reserve_need_as(kv, s, gi, form, len, &r);
+}
+
+/* State pages that go free when the sequence is cut to `len`: its state and the checkpoints after it. */
+static uint32_t states_after(const struct kv *kv, const struct seq *s, uint32_t gi, uint32_t len)
+{
+    const struct pages *p = &kv->group[gi].form[RAW];
+    const struct seq_group *sg = &s->g[gi];
+    uint32_t page = *seq_table(kv, &kv->group[gi], RAW, s), refs = 1, n = 0;
+    if (seq_shared(s)) return 0;
+    for (uint32_t i = 0; i < sg->n_keeps; i++) {
+        if (sg->keep[i].pos <= len) continue;
+        if (sg->keep[i].page == page)
+            refs++;
+        else
+            n += p->page[sg->keep[i].page].refs == 1;
+    }
+    return n + (p->page[page].refs == refs);
+}
+
+ptrdiff_t reserve_short(const struct kv *kv, uint32_t slot, uint32_t len)
+{
+    const struct seq *s = &kv->seq[kv->slot[slot].seq];
+    ptrdiff_t sum = 0;
+    for (uint32_t i = 0; i < FORMS * kv->n_groups; i++) {
+        const struct group *g = &kv->group[i / FORMS];
+        const struct pages *p = &g->form[i % FORMS];
+        uint32_t have = kv->slot[slot].stash[i].n;
+        if (g->c.policy.kind == KV_ROWS)
+            have += own_pages(kv, s, seq_shared(s), i / FORMS, i % FORMS,
+                              table_used(g, i % FORMS, len), table_used(g, i % FORMS, s->len));
+        else if (g->c.policy.kind == KV_STATE && i % FORMS == RAW && len < s->len)
+            have += states_after(kv, s, i / FORMS, len);
+        uint32_t need = reserve_need(kv, s, i / FORMS, i % FORMS, len);
+        sum += ((ptrdiff_t)need - have) * (ptrdiff_t)p->bytes;
+    }
+    return sum;
+}
+
+void reserve_spare(struct kv *kv, uint32_t slot)
+{
+    const struct seq *s = &kv->seq[kv->slot[slot].seq];
+    for (uint32_t i = 0; i < FORMS * kv->n_groups; i++) {
+        struct pages *p = &kv->group[i / FORMS].form[i % FORMS];
+        struct stash *st = &kv->slot[slot].stash[i];
+        uint32_t need = st->n ? reserve_need(kv, s, i / FORMS, i % FORMS, s->len) : 0;
+        while (st->n > need)
+            page_unstash(kv, p, st->tail);
+    }
+}
+
+/* The budget has room. */
+static int take_lacking(struct kv *kv, uint32_t slot)
+{
+    const struct seq *s = &kv->seq[kv->slot[slot].seq];
+    for (uint32_t i = 0; i < FORMS * kv->n_groups; i++) {
+        struct group *g = &kv->group[i / FORMS];
+        struct pages *p = &g->form[i % FORMS];
+        struct stash *st = &kv->slot[slot].stash[i];
+        uint32_t need = reserve_need(kv, s, i / FORMS, i % FORMS, s->len);
+        uint32_t index = table_used(g, i % FORMS, seq_rows(g, s));
+        if (need > st->n && kv->index.n) index_yield(kv, p, need - st->n);
+        uint32_t after = st->n ? st->tail : index ? seq_table(kv, g, i % FORMS, s)[index - 1] : 0;
+        while (st->n + kv_fault.short_reserve < need) {
+            uint32_t id = pages_take(kv, p, after, index + st->n);
+            if (!id)
+                return ERR(NOMEM, "cache: the system has no memory for another page of %zu bytes",
+                           p->bytes);
+            p->page[id].refs = 0;
+            page_stash(kv, p, id, slot, true);
+            after = id;
+        }
+    }
+    return 0;
+}
+
+int reserve_fill(struct kv *kv, uint32_t slot, const char *what)
+{
+    const struct seq *s = &kv->seq[kv->slot[slot].seq];
+    size_t bytes = 0;
+    for (uint32_t i = 0; i < FORMS * kv->n_groups; i++) {
+        uint32_t need = reserve_need(kv, s, i / FORMS, i % FORMS, s->len);
+        uint32_t have = kv->slot[slot].stash[i].n;
+        if (need > have) bytes += (need - have) * kv->group[i / FORMS].form[i % FORMS].bytes;
+    }
+    if (!slot_marked(kv, s)) reserve_spare(kv, slot);
+    if (bytes) TRY(make_room(kv, bytes, what));
+    if (bytes) TRY(take_lacking(kv, slot));
+    if (pool_held(kv) + kv->backed > kv->pool) pool_trim(kv);
+    return 0;
+}
+
+void reserve_refill(struct kv *kv, uint32_t slot)
+{
+    if (kv->slot[slot].reserve && reserve_fill(kv, slot, "a reserve") < 0) kv->owing = true;
+}
+
+int reserve_fill_all(struct kv *kv, const char *what)
+{
+    bool all = true;
+    for (uint32_t i = 0; i < kv->max_seqs; i++) {
+        if (!kv->slot[i].used || !kv->slot[i].reserve) continue;
+        if (kv->seq[kv->slot[i].seq].busy && kv->step.open)
+            all = false;
+        else
+            TRY(reserve_fill(kv, i, what));
+    }
+    kv->owing &= !all;
+    return 0;
+}
+
+int reserve_settle(struct kv *kv)
+{
+    return kv->owing ? reserve_fill_all(kv, "a reserve") : 0;
+}
+
+void reserve_return(struct kv *kv, uint32_t slot)
+{
+    for (uint32_t i = 0; i < FORMS * kv->n_groups; i++)
+        while (kv->slot[slot].stash[i].n)
+            page_unstash(kv, &kv->group[i / FORMS].form[i % FORMS], kv->slot[slot].stash[i].tail);
+}
+
+struct reserving {
+    uint32_t slot, len;
+    char what[48];
+};
+
+static int attempt(struct kv *kv, void *ctx)
+{
+    struct reserving *r = ctx;
+    struct slot *slot = &kv->slot[r->slot];
+    uint32_t old = slot->reserve, was = slot->seq;
+    uint64_t edits = kv->seq[was].edits;
+    if (r->len > kv->seq[was].len) TRY(reserve_settle(kv));
+    (void)seq_own(kv, r->slot);
+    slot->reserve = r->len;
+    int e = reserve_fill(kv, r->slot, r->what);
+    if (e >= 0) return 0;
+    slot->reserve = old;
+    if (old)
+        reserve_refill(kv, r->slot);
+    else
+        reserve_return(kv, r->slot);
+    seq_rejoin(kv, r->slot, was, edits);
+    return e;
+}
+
+int kv_reserve(struct kv *kv, kv_seq handle, uint32_t len)
+{
+    struct seq *s;
+    TRY(seq_idle(kv, handle, &s));
+    if (len > kv->max_len)
+        return ERR(LIMIT, "cache: cannot reserve %u rows, the longest sequence has %u", len,
+                   kv->max_len);
+    if (kv->slot[slot_index(kv, handle)].marks && len < kv_reserved(kv, handle))
+        return ERR(BUSY,
+                   "cache: the reserve of sequence %#x is part of an undo, it cannot be lowered",
+                   handle);
+    struct reserving r = {.slot = slot_index(kv, handle), .len = len};
+    if (!len && !kv->slot[r.slot].reserve) return 0;
+    snprintf(r.what, sizeof r.what, "a reserve of %u tokens", len);
+    TRY(with_room(kv, attempt, &r));
+    kv->need = 0;
+    return 0;
+}
