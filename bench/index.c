@@ -1,10 +1,12 @@
-/* index.c - what the prefix index costs with 10, 1 000 and 10 000 kept sequences: one CSV row for each, in the
- * geometry of SmolLM2-135M (30 layers, 3 heads of 64, f16).  No model is read, no row computed.
+/* index.c - what the prefix index costs with 10, 1 000 and 10 000 kept sequences: one CSV row for
+ * each, in the geometry of SmolLM2-135M (30 layers, 3 heads of 64, f16). The benchmark reads no
+ * model and computes no KV row.
  *
  *     cache,index,kept,median us of a hit of 1 024 tokens,of a hit of the 64 tokens that all share,of a miss,
  *     of keeping a sequence of 128 tokens,KiB of tables per sequence
  *
- * Every kept sequence has 128 tokens, and the first 64 are the same in all: a system prompt.  median: of 401 samples. */
+ * Every kept sequence has 128 tokens, and the first 64 are the same in all: a system prompt. Each
+ * median is of 401 samples. */
 #include "kv/kv.h"
 
 #include <stdio.h>
@@ -25,7 +27,7 @@ static double median_us(double *v, size_t n)
     return 1e6 * v[n / 2];
 }
 
-/* Tokens of sequence k: the shared ones, then its own. */
+/* Makes the tokens of sequence k: the shared ones, then its own. */
 static void tokens(int32_t *ids, uint32_t n, uint32_t k)
 {
     for (uint32_t i = 0; i < n; i++)
@@ -52,7 +54,7 @@ static int keep(struct kv *kv, const int32_t *ids, uint32_t n, double *seconds)
     return 0;
 }
 
-/* The median of looking for ids, `want` of which are found. */
+/* Measures the median time of looking for ids; the index must find `want` of them. */
 static int find(struct kv *kv, const int32_t *ids, uint32_t n, uint32_t want, double *us)
 {
     static double t[SAMPLES];

@@ -73,7 +73,8 @@ bool flat_sees(const struct kv_policy *p, uint32_t pos, uint32_t j)
     return !p->chunk || j / p->chunk == pos / p->chunk;
 }
 
-/* Rows sealed for a query at pos whose update starts at row `start`, by walking row after row. */
+/* Returns the number of rows sealed for a query at pos whose update starts at row `start`, row by
+ * row. */
 uint32_t flat_edge(const struct kv_group *g, const uint32_t *first, uint32_t start, uint32_t pos)
 {
     uint32_t tile = g->seal.tile, resid = g->seal.resid, edge = 0, held = 0;

@@ -1,18 +1,17 @@
-/* flat.h - the slow, obvious version of what the store computes: which rows a query sees, which
- * of them are sealed, where a value lies in a raw block, and the bytes of a row that has a given
- * name. */
+/* flat.h - the slow, obvious version of what the store computes: which rows a query sees, which of
+ * them are sealed, where a value lies in a raw block, and the bytes of a row that has a given name. */
 #pragma once
 #include "kv/kv.h"
 
-/* Value i (head * dim + d) of plane `plane` at site `site` of the row with this name. */
+/* Returns value i (head * dim + d) of plane `plane` at site `site` of the row with this name. */
 uint32_t flat_value(uint64_t name, uint32_t site, uint32_t plane, uint32_t i);
-/* Byte offset of a value in one plane of a raw block of `rows` rows. */
+/* Returns the byte offset of a value in one plane of a raw block of `rows` rows. */
 size_t flat_offset(const struct kv_shape *s, uint32_t rows, uint32_t head, uint32_t r, uint32_t d);
 bool flat_sees(const struct kv_policy *p, uint32_t pos, uint32_t j);
-/* Rows sealed for a query at pos whose update starts at row `start`; first[j]: where row j's
- * starts. */
+/* Returns the number of rows sealed for a query at pos whose update starts at row `start`.
+ * first[j]: the first row of row j's update. */
 uint32_t flat_edge(const struct kv_group *g, const uint32_t *first, uint32_t start, uint32_t pos);
-/* Writes the row with this name to raw row dst (a view's), or the state page dst. */
+/* Writes the row with this name to raw row dst (a view's), or to the state page dst. */
 void flat_put_row(const struct kv_view *v, uint32_t site, uint32_t dst, uint64_t name);
 /* Tiles of 16, 32, 64, 1, 2, 4 and 8 rows: bytes inverted, rows reversed, leading rows overwritten. */
 extern const struct kv_codec flat_codec[8];

@@ -1,5 +1,6 @@
-/* model_image.c - saving and loading in the model checker: a sequence goes out as an image and comes back as another
- * one with the same rows.  Sources fail on the way, and the store then is as it was. */
+/* model_image.c - saving and loading in the model checker: a sequence is saved as an image and
+ * loaded as another sequence with the same rows. Sources fail in the middle, and the store must
+ * then be unchanged. */
 #include "model_int.h"
 
 #include <stdlib.h>
@@ -78,7 +79,7 @@ static bool tier_failed(const struct model *m, int e)
     return e == ERR_IO && m->tier && m->tier->failed;
 }
 
-/* The copy knows less than the original: rows kept for trims stay behind. */
+/* The copy has fewer rows than the original: rows kept for trims are not saved. */
 void model_op_image(struct model *m, struct mseq *a, struct mseq *b)
 {
     kv_seq h = 0;

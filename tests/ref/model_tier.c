@@ -54,7 +54,7 @@ static int mem_finish(struct kv_tier *tier, struct kv_io *io, uint32_t n)
     t->in_flight -= n;
     for (uint32_t i = 0; i < n; i++) {
         io[i].err = 0;
-        if (fail && i >= n / 2) { /* half of it is done */
+        if (fail && i >= n / 2) { /* half of the failed transfer is done */
             io[i].err = ERR(IO, "memory tier: transfer failed");
             if (io[i].write) memset(t->bytes + io[i].at, 0xBA, io[i].n / 2);
             if (!io[i].write) memset(io[i].mem, 0xBA, io[i].n / 2);

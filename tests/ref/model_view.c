@@ -1,5 +1,5 @@
-/* model_view.c - a kernel's part in the model checker: it checks what a view says, writes the
- * rows of the step through it, encodes tiles when told, and reads what its tokens may see. */
+/* model_view.c - the role of a kernel in the model checker: it checks a view, writes the rows of
+ * the step through the view, quantizes tiles when told, and reads the rows its tokens may see. */
 #include "model_int.h"
 
 static void encode_tiles(struct model *m, const struct kv_view *v)
@@ -23,7 +23,7 @@ static void encode_tiles(struct model *m, const struct kv_view *v)
     }
 }
 
-/* No page a kernel is about to write is visible to anyone else. */
+/* Checks that no other sequence can see a page that a kernel is about to write. */
 static void want_private(struct model *m, const struct kv_view *v, const struct group *g)
 {
     uint32_t rows = v->raw.rows, before = 0;
@@ -60,7 +60,7 @@ static void want_token(struct model *m, const struct kv_view *v, const struct kv
     model_want_query(m, v, g, site, v->slot[v->lane[t]], s, pos, s->start[pos], pos + 1);
 }
 
-/* What a kernel reads of one piece. */
+/* Reads one piece as a kernel does. */
 static void read_piece(struct model *m, const struct kv_view *v, uint32_t site)
 {
     const struct kv_group *g = &m->group[m->kv->site_group[site]];
@@ -104,7 +104,8 @@ static void write_rows(struct model *m, const struct kv_view *v, uint32_t site)
     encode_tiles(m, v);
 }
 
-/* Pieces follow one another and cover all rows; sealed ones come before raw ones.  at: how far they are. */
+/* Checks that pieces follow one another and cover all rows, sealed pieces before raw ones. at: the
+ * rows covered so far. */
 static void want_piece(struct model *m, const struct kv_view *v, bool rows, bool first, bool lossy,
                        uint32_t at[2])
 {
@@ -131,7 +132,7 @@ int model_kernel(struct model *m, uint32_t site)
     struct kv_view v = {.row1 = 0};
     const struct kv_group *g = &m->group[m->kv->site_group[site]];
     bool first = true, rows = g->policy.kind != KV_STATE;
-    uint32_t most = model_chance(m, 95) ? UINT32_MAX : 1; /* a kernel may leave off */
+    uint32_t most = model_chance(m, 95) ? UINT32_MAX : 1; /* a kernel may stop early */
     for (uint32_t at[2] = {0, 0}; most > 0; most--, first = false) {
         int e = kv_next(m->step, site, &v);
         if (m->cross && g->policy.kind != KV_FROZEN) {

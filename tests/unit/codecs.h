@@ -1,7 +1,7 @@
-/* codecs.h - the codecs that tests go through: the quantized ones in one line each, as tables write them, and every
- * codec of the registry with values that reach all of its options.
+/* codecs.h - the codecs that tests go through: the quantized ones in one line each, as tables write
+ * them, and every codec of the registry with values that reach all of its options.
  *
- * A new file in src/kv or tests/codec is covered by whatever asks codec_variant, without being named. */
+ * Tests that use codec_variant cover a new file in src/kv or tests/codec without naming it. */
 #pragma once
 #include "kv/codec.h"
 
@@ -9,13 +9,13 @@
 #include <stdio.h>
 #include <string.h>
 
-struct affine_choice { /* cache_config's names; backend NULL: no codec */
+struct affine_choice { /* names of cache_config; backend NULL: no codec */
     const char *backend;
     int32_t nbits, axis_key, axis_value, q_group_size;
     uint32_t residual_length;
 };
 
-/* Values out of range are kept, for the codec to refuse. */
+/* Makes the pair of codecs. Values out of range are kept, for the codec to refuse. */
 static inline int pair_of(const struct affine_choice *c, struct kv_codec_pair *o)
 {
     const int32_t of[2][3] = {{c->nbits, c->axis_key, c->q_group_size},
@@ -43,7 +43,7 @@ static inline bool codec_opens(const struct kv_codec_options *o, int p, uint32_t
     return true;
 }
 
-/* Gives option i another value than the usual one, if there is one that can be opened. */
+/* Gives option i a value other than the default, if one can be opened. */
 static inline bool codec_vary(struct kv_codec_options *o, uint32_t i, int p, uint32_t dim)
 {
     const struct kv_codec_option *t = &o->kind->option[i];
@@ -59,7 +59,8 @@ static inline bool codec_vary(struct kv_codec_options *o, uint32_t i, int p, uin
     return false;
 }
 
-/* The kind with its usual values, or with others for all its options; changed where heads of dim values need it. */
+/* Makes the codec with its usual values, or with others for all its options; changed where heads of
+ * dim values need it. */
 static inline bool codec_fit(const struct kv_codec_kind *kind, bool others, int p, uint32_t dim,
                              struct kv_codec_options *o)
 {
@@ -87,7 +88,8 @@ __attribute__((format(printf, 3, 4))) static inline void codec_add(char *out, si
     va_end(a);
 }
 
-/* Writes the pair as cache_config has it, both planes, so that no strategy's own codec is left; "" if none has one. */
+/* Writes the pair in the form of cache_config, both planes, so that no strategy's own codec is
+ * left; "" if neither plane has a codec. */
 static inline void codec_config(const struct kv_codec_pair *o, char *out, size_t n)
 {
     static const char *const suffix[] = {"_key", "_value"};
@@ -102,8 +104,9 @@ static inline void codec_config(const struct kv_codec_pair *o, char *out, size_t
     }
 }
 
-/* The i-th way to encode heads of dim values; false: there are fewer.  None; then of every kind the usual values, others,
- * and keys or values alone in turn; then two kinds beside each other. */
+/* Makes the i-th way to quantize heads of dim values; false: there are fewer. First none; then for
+ * every codec its usual values, others, and keys or values alone in turn; then two codecs beside
+ * each other. */
 static inline bool codec_variant(uint32_t i, uint32_t dim, struct codec_variant *v)
 {
     const struct kv_codec_kind *k, *list[64];

@@ -1,8 +1,9 @@
-/* test_arch_identity.c - one answer in every architecture: logits bits of the tiny golden models do not depend on the
- * strategy, the cut of the prefill, padding, batch mates, threads, block rows, the instruction set or on recomputing
- * everything.  test_identity.c asks the same of two models in depth; this asks it of every family, past every window,
- * chunk and rotary threshold, where forwards are as long as positions allow (KVIK_TEST_SHORT: exact compute only, half
- * as long, one attention atom crossed). */
+/* test_arch_identity.c - the bits of logits of the tiny golden models do not depend on the
+ * strategy, the prefill chunk size, padding, other rows of the batch, threads, block rows, the
+ * instruction set or recomputing everything. test_identity.c tests two models in depth; this test
+ * covers every family, beyond every window, chunk and rotary threshold, where forwards are as long
+ * as positions allow (KVIK_TEST_SHORT: exact compute only, half as long, one attention atom
+ * crossed). */
 #include "base/base.h"
 #include "codecs.h"
 #include "dev/dev.h"
@@ -61,7 +62,7 @@ static void fill(int32_t *ids, uint32_t n, uint32_t vocab, uint32_t seed)
 static bool small;
 #define LEARNED "\"rope\":null" /* positions are learned: no text is longer than the context */
 
-/* A word of the model's description, such as its type of rotation. */
+/* True if the model's description has a word, such as its type of rotation. */
 static bool says(const kvik_model *m, const char *word)
 {
     char *text;
@@ -77,9 +78,10 @@ static uint32_t depth_of(const kvik_model *m)
     return says(m, LEARNED) ? MIN(deep, context - STEPS) : deep;
 }
 
-static uint64_t written; /* bytes offloaded so far */
+static uint64_t written; /* bytes spilled so far */
 
-/* Logits of the first steps after the prompt for the row at `place`: [STEPS][vocab], malloc'd. */
+/* Returns the logits of the first steps after the prompt for the row at `place`: [STEPS][vocab],
+ * malloc'd. */
 static float *run(kvik_model *m, const char *model, const struct way *w, const char *compute)
 {
     static int32_t ids[ROWS][DEEP + PAD];
@@ -152,7 +154,8 @@ static void same(kvik_model *m, const char *model, const float *want, const stru
     free(got);
 }
 
-/* In the smallest budget that will do, where rows leave memory: none but windows, or a few tokens, might not. */
+/* Runs in the smallest sufficient budget, where rows are spilled. Models with nothing but windows,
+ * or short texts, may spill none. */
 static void offloaded(kvik_model *m, const char *model, const float *want, const char *compute)
 {
     struct way w = {.name = "offloaded, small", .impl = "offloaded", .chunk = 64};
@@ -182,7 +185,8 @@ static void all_ways(kvik_model *m, const char *model, const char *compute)
     free(want);
 }
 
-/* The scalar reference is slow, so it meets the others on a short prompt, past the windows. */
+/* The scalar reference device is slow, so it is compared with the others on a short prompt, beyond
+ * the windows. */
 static void isas(kvik_model *m, const char *model, const char *compute)
 {
     static const uint32_t depth[] = {50, DEEP};
@@ -202,7 +206,7 @@ static void isas(kvik_model *m, const char *model, const char *compute)
     }
 }
 
-/* Every position of a prompt, not only its end. */
+/* Compares every position of a prompt, not only its end. */
 static void positions(kvik_model *m, const char *model)
 {
     static const uint32_t chunks[] = {DEEP, 64, 7, 1};
@@ -243,8 +247,8 @@ static uint32_t head_dim_of(const kvik_model *m)
     return dim;
 }
 
-/* Under every codec: the same rows are encoded, and read in the same form, whatever else there is.  The models share
- * the variants out among them. */
+/* Under every codec the same rows are quantized and read in the same form in every way. The models
+ * take the variants in turn. */
 static void codecs(kvik_model *m, const char *model, uint32_t turn)
 {
     static const struct way other[] = {
@@ -273,7 +277,7 @@ static void codecs(kvik_model *m, const char *model, uint32_t turn)
     }
 }
 
-/* True if the model is another one's file in another format, which test_gguf_models.c compares. */
+/* True if the model is another model's file in another format, which test_gguf_models.c compares. */
 static bool twin(const char *const *names, uint32_t n, const char *name)
 {
     for (uint32_t i = 0; i < n; i++) {

@@ -1,5 +1,6 @@
-/* test_beam_group.c - the two other kinds of beam search, without a model: diverse groups against the reference's scorer
- * written out literally, and the distribution of drawn candidates. */
+/* test_beam_group.c - the two other kinds of beam search, without a model: diverse beam groups
+ * (Vijayakumar et al., 2016) against the scorer of Transformers written out literally, and the
+ * distribution of sampled candidates. */
 #include "base/base.h"
 #include "generate/beam.h"
 #include "testing.h"

@@ -1,6 +1,7 @@
-/* test_beam_plain.h - beam search as the reference does it, slowly and literally: whole arrays, full sorts,
- * -1e9 added to what must not win, all prompts of a batch until the last one is done.  What beam.c is compared with.
- * Equal scores: the lower index first, everywhere. */
+/* test_beam_plain.h - beam search as Transformers computes it, written slowly and literally: whole
+ * arrays, full sorts, -1e9 added to candidates that must not win, all prompts of a batch until the
+ * last one is done. beam.c is compared with it. Of equal scores the lower index comes first,
+ * everywhere. */
 #pragma once
 #include "generate/beam.h"
 

@@ -1,6 +1,7 @@
-/* test_codec.c - the quantized codecs against the packages they follow: codes, scales and values on stored vectors;
- * refusals; tiles, leading rows, values that are no numbers; kernels that read strips; and what attention over
- * them loses, compared with the reference's schedule. */
+/* test_codec.c - the quantized codecs against the packages they follow: codes, scales and values on
+ * stored vectors; refusals; tiles, leading rows, NaN and infinities; kernels that read strips; and
+ * the error of attention over them compared with the quantized caches of Transformers ("the
+ * reference"). */
 #include "test_codec.h"
 #include "dev/cpu/attn.h"
 #include "dev/cpu/cpu.h"
@@ -16,12 +17,12 @@ static struct affine_choice options(const char *backend, int32_t nbits, int axis
     return (struct affine_choice){backend, nbits, axis, axis, g, 128};
 }
 
-/* One vector's case: a matrix [rows][dim] of one head whose tiles are the reference's groups. */
+/* The case of one vector: a matrix [rows][dim] of one head whose tiles are the reference's groups. */
 struct vector {
     char name[96];
     struct affine_choice o;
     enum dtype dtype;
-    bool channel, flip; /* flip: the reference numbers groups [channel][tile] (quanto axis -1) */
+    bool channel, flip; /* flip: the reference numbers groups as [channel][tile] (quanto axis -1) */
     uint32_t rows, dim;
     const float *x;
     const struct tensor *codes, *scale, *zero, *value;
@@ -72,8 +73,10 @@ static uint32_t open_pair(const struct affine_choice *o, const struct kv_shape *
 }
 
 struct result {
-    uint32_t codes, scale, zero, value, n; /* that differ; values */
-    double worst, error, reference; /* largest difference of a value; sums of squares against x */
+    /* Numbers of differences, by kind; the number of values. */
+    uint32_t codes, scale, zero, value, n;
+    /* Largest difference of a value; sums of squared errors against x. */
+    double worst, error, reference;
 };
 
 static double sq(double x)
@@ -81,7 +84,7 @@ static double sq(double x)
     return x * x;
 }
 
-/* Encodes every tile of the matrix, compares codes, pairs and values. */
+/* Quantizes every tile of the matrix and compares codes, scale and zero pairs, and values. */
 static void run_vector(const struct vector *v, enum kv_layout layout, struct result *out)
 {
     struct kv_shape s = {1, v->dim, v->dtype, layout};
@@ -130,9 +133,10 @@ static void run_vector(const struct vector *v, enum kv_layout layout, struct res
     kv_codec_close(other);
 }
 
-/* quanto: every bit.  hqq: the reference ends the rounds of a whole tensor at once, kvik those of a group, so zeros may be
- * those of another round: scales have its bits, so has all else where the round is the same, and the
- * squared error is never above the reference's. */
+/* quanto: every bit is equal. hqq: the reference ends the iterations of a whole tensor at once,
+ * kvik ends them per group, so zeros may come from another iteration. Scales are equal bit for bit,
+ * and so is the rest where the iteration is the same. The squared error is never above the
+ * reference's. */
 static void test_vectors(void **state)
 {
     (void)state;
@@ -189,7 +193,7 @@ static const struct choice choices[] = {
     {{"hqq", 0, 0, 0, 64, 128}, 64, 0, "nbits 0"},
     {{"hqq", 4, -1, 0, 64, 128}, 64, 0, "axis_key -1: backend \"hqq\" has axes 0 and 1"},
     {{"hqq", 4, 1, 1, 0, 128}, 64, 0, "q_group_size 0"},
-    {{"hqq", 4, 1, 1, 64, 0}, 64, 1, ""}, /* as the reference: nothing gathers */
+    {{"hqq", 4, 1, 1, 64, 0}, 64, 1, ""}, /* as in the reference: no rows gather */
     {{"hqq", 4, 0, 0, 100000, 128}, 64, 0, "at most 4096"},
     {{"HQQ", 4, 0, 0, 64, 128}, 64, 0, "backend \"HQQ\" is not known; there are: "},
     {{"shuffle", 4, 0, 0, 64, 128}, 64, 128, ""},
@@ -238,8 +242,8 @@ static const struct kind every[] = {
     {"hqq", 8, 128, 1},   {"hqq", 3, 32, 1},
 };
 
-/* A constant group comes back exactly; a value that is no number ruins its group and nothing else; rows below lead
- * change nothing in the others' groups of their own, and in shared groups are as if they were not there. */
+/* A constant group is restored exactly. A NaN or infinity affects its own group and no other. Rows
+ * below lead do not affect groups of other rows; in a shared group they count as absent. */
 static void test_groups_apart(void **state)
 {
     (void)state;
@@ -297,7 +301,7 @@ static void test_groups_apart(void **state)
 
 struct geometry {
     struct kind kind;
-    uint32_t dim, tile; /* tile: 0 the kind's own, or a multiple */
+    uint32_t dim, tile; /* tile: 0 the codec's own size, or a multiple */
 };
 static const struct geometry geometries[] = {
     {{"quanto", 4, 64, 0}, 64, 0},  {{"quanto", 4, 64, 0}, 128, 0}, {{"quanto", 4, 64, 0}, 32, 0},
@@ -310,7 +314,8 @@ static const struct geometry geometries[] = {
     {{"hqq", 1, 64, 1}, 128, 0},    {{"hqq", 4, 64, 1}, 64, 64},    {{"hqq", 2, 8, 1}, 64, 0},
 };
 
-/* Every kernel gives the bits of the reference, whatever part of a strip is asked for, and touches nothing behind it. */
+/* Every kernel gives the bits of the reference kernel for any part of a strip, and writes nothing
+ * behind it. */
 static void test_strips(void **state)
 {
     (void)state;
@@ -333,7 +338,7 @@ static void test_strips(void **state)
                 put(s.dtype, raw, k, uniform() * (k % 7 == 0 ? 50.0f : 1.0f) + 0.3f);
             const void *block = raw;
             for (uint32_t k = 0; k < n; k++) {
-                tile[k] = malloc(bytes); /* so that a read behind it is seen */
+                tile[k] = malloc(bytes); /* exact size, so that a read past the end is seen */
                 c->encode(c, &s, tile[k], &block, rows, k * c->tile, 0);
             }
             unsigned char *want = malloc(strip), *got = malloc(strip);
@@ -347,7 +352,8 @@ static void test_strips(void **state)
                     for (int part = 0; part < 4; part++) {
                         uint32_t r0 = part & 1 ? 3 : 0, r1 = part & 2 ? 13 : 16;
                         const unsigned char *src[16];
-                        for (uint32_t k = 0; k < n; k++) /* missing tiles: another's */
+                        /* Instead of missing tiles: another tile. */
+                        for (uint32_t k = 0; k < n; k++)
                             src[k] = tile[MIN(MAX(k, r0 / c->tile), (r1 - 1) / c->tile)];
                         if (n == 1) src[0] = tile[0];
                         memset(want, 0x55, strip);
@@ -376,8 +382,8 @@ static void test_strips(void **state)
         }
 }
 
-/* What attention loses, against the reference: tests/fixtures/codec/make_attention.py has the same cases and says how
- * they are made. */
+/* The error of attention against the reference. tests/fixtures/codec/make_attention.py has the same
+ * cases and describes how they are made. */
 #define ATTENTION "tests/fixtures/codec/attention.txt"
 enum { HEADS = 2, ROWS = 128, DIM = 64 };
 
@@ -405,7 +411,7 @@ static void make_values(uint32_t number, uint32_t what, uint32_t n, uint32_t dim
     }
 }
 
-/* Rows [head][row][dim] as they are read raw, and as they are read sealed. */
+/* Makes the rows [head][row][dim] as they are read raw, and as they are read quantized. */
 static void plane_of(const struct toy_case *c, const struct kv_codec *codec, enum kv_layout layout,
                      const float *x, float *raw, float *sealed)
 {
@@ -437,7 +443,7 @@ static void plane_of(const struct toy_case *c, const struct kv_codec *codec, enu
     }
 }
 
-/* out = softmax(q . k) v of one head, rows below edge from the sealed arrays. */
+/* Computes out = softmax(q . k) v of one head, with rows below edge from the quantized arrays. */
 static void attend(const struct toy_case *c, const float *q, const float *const k[2],
                    const float *const v[2], uint32_t edge, uint32_t n, double *out)
 {
@@ -495,9 +501,9 @@ static double lost(const struct toy_case *c)
     return sqrt(bad / good);
 }
 
-/* Criterion: for every kind of codec the mean loss over its 77 tensors is at most the reference's (within one in
- * ten thousand: quanto along rows differs from it only in roundings of what it quantizes again), no tensor
- * loses more than 1.1 times what it loses there, and over all the loss is lower. */
+/* Criterion: for every codec the mean error over its 77 tensors is at most the reference's (within
+ * one in ten thousand, because quanto along rows differs in the rounding of values it quantizes
+ * again). No tensor has more than 1.1 times the reference's error, and the total error is lower. */
 static void test_attention(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* test_codec.h - a tile's rows by hand, for the tests of codecs. */
+/* test_codec.h - the rows of a tile laid out by hand, for the tests of codecs. */
 #pragma once
 #include "codecs.h"
 #include "dev/affine.h"
@@ -16,7 +16,7 @@ static inline void put(enum dtype t, void *p, size_t i, float x)
     memcpy((unsigned char *)p + 2 * i, &h, 2);
 }
 
-/* Place of (row, d) of a head in a block of `rows` rows. */
+/* Returns the place of (row, d) of a head in a block of `rows` rows. */
 static inline size_t at_of(const struct kv_shape *s, uint32_t rows, uint32_t head, uint32_t r,
                            uint32_t d)
 {
@@ -25,7 +25,7 @@ static inline size_t at_of(const struct kv_shape *s, uint32_t rows, uint32_t hea
                                        : (size_t)r * s->dim + d);
 }
 
-/* A tile of given rows through a codec, back as [row][dim] of one head. */
+/* Quantizes a tile of given rows with a codec and dequantizes it to [row][dim] of one head. */
 static inline void through(const struct kv_codec *c, const struct kv_shape *s, const float *x,
                            uint32_t lead, float *y)
 {

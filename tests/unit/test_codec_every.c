@@ -1,12 +1,12 @@
-/* test_codec_every.c - what is asked of every codec that is registered, in src/kv or in tests/codec, without naming any:
- * it describes itself completely, and its tiles are functions of their rows. */
+/* test_codec_every.c - the requirements on every registered codec, in src/kv or in tests/codec,
+ * without naming any: it describes itself completely, and its tiles are functions of their rows. */
 #include "kv/codec_affine.h"
 #include "kv/image.h"
 #include "test_codec.h"
 
 #include <math.h>
 
-/* A codec of the name "step" whose parameter nobody but itself knows. */
+/* Describes a codec of the name "step" without its parameter. */
 static int step_describe(const struct kv_codec *c, char *out, size_t n)
 {
     return snprintf(out, n, "steps of %u", *(const uint32_t *)c->param);
@@ -18,7 +18,7 @@ static int endless(const struct kv_codec *c, char *out, size_t n)
     return snprintf(out, n, "%*d", (int)KV_CODEC_TEXT, 7);
 }
 
-/* The text of a group of these planes, as files compare it. */
+/* Returns the text of a group of these planes, which files compare. */
 static int open_pair_text(const struct kv_codec *k, const struct kv_codec *v, struct kv_seal seal,
                           char text[KV_GROUP_TEXT])
 {
@@ -47,7 +47,8 @@ static int open_with(const struct kv_codec *c, char text[KV_GROUP_TEXT])
     return open_pair_text(c, c, (struct kv_seal){.tile = c->tile}, text);
 }
 
-/* What decides bytes is part of what files are compared by, and a codec that does not say it is not taken. */
+/* Everything that decides bytes is part of the text that files compare; a codec that leaves
+ * something out is refused. */
 static void test_described(void **state)
 {
     (void)state;
@@ -70,7 +71,8 @@ static void test_described(void **state)
     assert_non_null(strstr(b, "step steps of 2"));
 }
 
-/* Texts of one kind with every value of option i that one plane can be opened with: none is like another. */
+/* Lists texts of one codec with every value of option i that one plane can be opened with: all
+ * differ. */
 static uint32_t texts_of(const struct kv_codec_kind *kind, uint32_t i, int plane)
 {
     static char seen[80][KV_GROUP_TEXT];
@@ -108,7 +110,7 @@ static void test_options_described(void **state)
                     fail_msg("%s: option %s has one value only", kind->name, kind->option[i].name);
 }
 
-/* One tile, from one block or from several, into memory with other bytes before. */
+/* Quantizes one tile from one block or from several, into memory with other previous contents. */
 static void encode_twice(const struct kv_codec *c, const struct kv_shape *s, const char *what)
 {
     uint32_t block = MAX(c->tile, 16u), parts = block / 16;
@@ -134,7 +136,8 @@ static void encode_twice(const struct kv_codec *c, const struct kv_shape *s, con
     free(b);
 }
 
-/* A tile is a function of its rows from `lead` on; decoding writes its own rows, and exactly if it says so. */
+/* A tile is a function of its rows from `lead` on. Dequantizing writes only its own rows, and
+ * exactly if the codec says so. */
 static void tile_contract(const struct kv_codec *c, const struct kv_shape *s, const char *what)
 {
     uint32_t n = c->tile * s->dim, all = s->heads * n, lead = c->tile / 2;
@@ -142,7 +145,7 @@ static void tile_contract(const struct kv_codec *c, const struct kv_shape *s, co
     float *x = calloc(all, 4), *y = calloc(all, 4), *z = calloc(all, 4);
     for (uint32_t i = 0; i < all; i++) {
         uint16_t h = half_f32_to_bf16(uniform());
-        x[i] = half_bf16_to_f32(h & 0xfff0); /* exact in every type */
+        x[i] = half_bf16_to_f32(h & 0xfff0); /* the value is exact in every type */
     }
     through(c, s, x, 0, y);
     if (c->lossless) assert_memory_equal(x, y, all * sizeof *x);
@@ -171,7 +174,7 @@ static void tile_contract(const struct kv_codec *c, const struct kv_shape *s, co
     free(z);
 }
 
-/* What is asked of every codec that is registered, with every variant of its options. */
+/* Runs all requirements on every registered codec, with every variant of its options. */
 static void test_every_codec(void **state)
 {
     (void)state;
@@ -198,7 +201,7 @@ static void test_every_codec(void **state)
     while (kv_codec_at(kinds))
         kinds++;
     assert_true(kinds >= 5 &&
-                n == 3 * (3 * (kinds - 1) + 2)); /* all but "none" make three variants */
+                n == 3 * (3 * (kinds - 1) + 2)); /* every codec but "none" makes three variants */
 }
 
 int main(void)

@@ -1,8 +1,10 @@
-/* test_forks.c - the promise of the store on the real model: 64 forks of a prefix decode together, hold the prefix
- * once, and give the tokens of 64 separate runs; one byte short of that, a step fails and changes nothing.
+/* test_forks.c - the promise of the store on the real model: 64 forks of a prefix decode together,
+ * hold the prefix once, and give the tokens of 64 separate runs. With one byte less memory a step
+ * fails and changes nothing.
  *
- * By default the prefix has 1 280 tokens, eight forks are decoded alone, and one of them is computed from nothing.
- * KVIK_TEST_LONG=1 takes 4 000 tokens and all 64 forks, both times. */
+ * By default the prefix has 1 280 tokens, eight forks are decoded alone, and one of them is
+ * computed without the cached prefix. KVIK_TEST_LONG=1 takes 4 000 tokens and all 64 forks, both
+ * times. */
 #include "kvik.h"
 #include "testing.h"
 
@@ -22,7 +24,7 @@ static int32_t argmax(const float *x)
     return (int32_t)best;
 }
 
-/* Bytes of one block of 16 rows over all layers, from the model's own description. */
+/* Returns the bytes of one block of 16 rows over all layers, from the model's own description. */
 static uint64_t block_bytes(void)
 {
     char *json;
@@ -51,7 +53,7 @@ static void feed(kvik_cache *c, kvik_seq s, const int32_t *ids, uint32_t n, floa
     if (kvik_forward(c, &span, 1, false, out) < 0) fail_msg("%s", kvik_last_error());
 }
 
-/* Fork i is fed first[i] and then its own greedy tokens; step `step` of all of them. */
+/* Runs step `step` of all forks: fork i computes first[i] and then its own greedy tokens. */
 static int step_all(kvik_cache *c, const kvik_seq *s, uint32_t n, uint32_t step, float *out)
 {
     kvik_span span[FORKS];
@@ -79,7 +81,7 @@ static void share_and_agree(void **state)
     for (int i = 0; i < FORKS; i++)
         assert_int_equal(kvik_cache_fork(c, root, &s[i]), 0);
     kvik_cache_usage(c, &u);
-    assert_int_equal(u.bytes, prefix_bytes); /* forks own nothing yet */
+    assert_int_equal(u.bytes, prefix_bytes); /* forks own no pages yet */
     for (uint32_t step = 0; step < NEW; step++) {
         assert_int_equal(step_all(c, s, FORKS, step, logits), 0);
         for (int i = 0; i < FORKS; i++)
@@ -94,8 +96,8 @@ static void share_and_agree(void **state)
     int distinct = 0;
     for (int i = 1; i < FORKS; i++)
         distinct += memcmp(tokens[i], tokens[0], sizeof tokens[0]) != 0;
-    assert_true(distinct > FORKS / 2); /* they are different runs, or equality would mean little */
-    /* Each alone: a fork decoded by itself ... */
+    assert_true(distinct > FORKS / 2); /* the runs differ, otherwise equality would prove little */
+    /* Each fork is decoded by itself ... */
     for (uint32_t i = 0; i < FORKS; i++)
         assert_int_equal(kvik_cache_drop(c, s[i]), 0);
     for (uint32_t i = 0; i < FORKS; i += every) {
@@ -108,8 +110,8 @@ static void share_and_agree(void **state)
         kvik_cache_drop(c, alone);
     }
     kvik_cache_close(c);
-    /* ... and a run from nothing, in a cache of its own. */
-    for (uint32_t i = FORKS - 1; i < FORKS; i -= from_nothing) { /* wraps past fork 0 */
+    /* ... and once more without the prefix, in a cache of its own. */
+    for (uint32_t i = FORKS - 1; i < FORKS; i -= from_nothing) { /* ends by wrapping past fork 0 */
         kvik_cache *own = open_cache(1, 0);
         kvik_seq q;
         assert_int_equal(kvik_cache_new(own, &q), 0);
@@ -148,7 +150,7 @@ static void one_byte_short(void **state)
             assert_int_equal(u.bytes, before.bytes);
             for (int i = 0; i < FORKS; i++)
                 assert_int_equal(kvik_cache_length(c, s[i]), n_short + BLOCK);
-            assert_int_equal(step_all(c, s, FORKS - 1, BLOCK, logits), 0); /* one fewer fits */
+            assert_int_equal(step_all(c, s, FORKS - 1, BLOCK, logits), 0); /* one fork fewer fits */
             assert_memory_equal(logits, want, (size_t)(FORKS - 1) * vocab * sizeof *want);
         }
         kvik_cache_close(c);

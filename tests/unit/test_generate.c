@@ -1,6 +1,6 @@
-/* test_generate.c - the generation loop and the cache functions of the public API on a tiny model: lengths, stopping,
- * cancelling, continuing, forks and crops against fresh runs, budgets, errors that change nothing, and no
- * allocation per token. */
+/* test_generate.c - the generation loop and the cache functions of the public API on a tiny model.
+ * Lengths, stopping, cancelling, continuing, forks and crops against fresh runs, budgets, errors
+ * that change nothing, and no allocation per token. */
 #include "base/base.h"
 #include "kvik.h"
 #include "testing.h"
@@ -46,7 +46,7 @@ static void lengths(void **state)
         size_t n;
     } row[] = {{"{\"max_new_tokens\": 7, \"eos_token_id\": null}", 18},
                {"{\"max_length\": 15, \"eos_token_id\": null}", 15},
-               {"{\"eos_token_id\": null}", 31}, /* 20 new tokens by default */
+               {"{\"eos_token_id\": null}", 31}, /* the default is 20 new tokens */
                {"{\"max_new_tokens\": 1}", 12}};
     for (size_t i = 0; i < countof(row); i++) {
         kvik_result *r = generate(c, row[i].json, &p, 1);
@@ -77,7 +77,7 @@ static void eos(void **state)
     snprintf(json, sizeof json, "{\"max_new_tokens\": 12, \"eos_token_id\": [%d, 383]}", third);
     kvik_result *e = generate(c, json, &p, 1);
     assert_int_equal(e->row[0]->finish, KVIK_FINISH_EOS);
-    assert_int_equal(e->row[0]->n, at + 1); /* the eos token is kept */
+    assert_int_equal(e->row[0]->n, at + 1); /* the eos token is part of the result */
     kvik_result_free(r);
     kvik_result_free(e);
     kvik_cache_close(c);
@@ -105,8 +105,8 @@ static void cancel_keeps_the_chat(void **state)
     assert_int_equal(kvik_generate(c, &g, &p, 1, &h, &r), 0);
     assert_int_equal(r->row[0]->finish, KVIK_FINISH_CANCELLED);
     assert_int_equal(r->row[0]->n, 16);
-    assert_int_equal(kvik_cache_length(c, s), 15); /* the last token is not fed yet */
-    /* Continue from there: as one run from nothing. */
+    assert_int_equal(kvik_cache_length(c, s), 15); /* the last token is not yet cached */
+    /* Continuing from there gives the tokens of one uninterrupted run. */
     kvik_prompt more = {.size = sizeof more, .ids = r->row[0]->ids, .n = r->row[0]->n, .seq = s};
     kvik_result *a = generate(c, "{\"max_new_tokens\": 6, \"eos_token_id\": null}", &more, 1);
     assert_int_equal(a->row[0]->reused, 15);
@@ -145,7 +145,7 @@ static void diverging_prefix(void **state)
 }
 
 /* Fork, crop and reorder, with windows and the codec hook, against forwards from nothing. */
-/* Llama 4 counts the masked columns before a prompt: alike in every way to feed it. */
+/* Llama 4 counts the masked columns before a prompt, in the same way for every way to compute it. */
 static void padding_counts(void **state)
 {
     (void)state;
@@ -163,7 +163,8 @@ static void padding_counts(void **state)
         kvik_prompt p = {.size = sizeof p, .ids = ids, .n = 20, .attention_mask = mask};
         snprintf(json, sizeof json, "%s%s", ways[i],
                  ", \"max_new_tokens\": 14, \"eos_token_id\": null, \"output_logits\": true}");
-        if (i == 4) assert_int_equal(kvik_cache_new(c, &p.seq), 0); /* the caller's, and empty */
+        /* An empty sequence of the caller. */
+        if (i == 4) assert_int_equal(kvik_cache_new(c, &p.seq), 0);
         r[i] = generate(c, json, &p, 1);
     }
     size_t n = 14 * (size_t)r[0]->vocab * sizeof(float);
@@ -177,7 +178,7 @@ static void padding_counts(void **state)
     m = was;
 }
 
-/* Two rows of one sequence are refused before either is touched. */
+/* Two batch rows with the same sequence are refused before either changes. */
 static void twice_in_a_call(void **state)
 {
     (void)state;
@@ -267,7 +268,7 @@ static void budget(void **state)
     kvik_span span = {.size = sizeof span, .seq = s, .ids = many, .n = 20};
     assert_int_equal(kvik_forward(c, &span, 1, false, NULL), 0);
     kvik_cache_usage(c, &before);
-    span.n = 400; /* several steps; the budget ends in the middle of them */
+    span.n = 400; /* several steps; the budget ends in the middle */
     span.ids = many;
     assert_int_equal(kvik_forward(c, &span, 1, false, NULL), KVIK_FULL);
     kvik_cache_usage(c, &after);
@@ -299,7 +300,8 @@ static void static_overflow(void **state)
     kvik_prompt p = {.size = sizeof p, .ids = ids, .n = 20};
     kvik_generation g = config("{\"max_new_tokens\": 6, \"eos_token_id\": null}");
     kvik_result *r;
-    assert_int_equal(kvik_generate(c, &g, &p, 1, NULL, &r), KVIK_FULL); /* 25 rows */
+    /* The cache is too small: 25 rows are needed. */
+    assert_int_equal(kvik_generate(c, &g, &p, 1, NULL, &r), KVIK_FULL);
     g.max_new_tokens = 5;
     assert_int_equal(kvik_generate(c, &g, &p, 1, NULL, &r), 0);
     kvik_result_free(r);
@@ -417,7 +419,8 @@ static void sampling_is_seeded(void **state)
     kvik_cache_close(c);
 }
 
-/* A full batch of the caller's sequences goes on over several steps; cancelled, each is what it was. */
+/* A full batch of the caller's sequences is computed in several steps. When it is cancelled, no
+ * sequence has changed. */
 static bool at_third(void *ctx, uint64_t done, uint64_t total)
 {
     (void)done;

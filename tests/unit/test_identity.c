@@ -1,11 +1,12 @@
-/* test_identity.c - one answer: logits bits do not depend on threads, batch mates, block rows, the preset, the
- * instruction set, prefill chunking, the codec hook or recomputing everything.  Compared with memcmp at
- * every step, through the public API.
+/* test_identity.c - the bits of logits do not depend on threads, other rows of the batch, block
+ * rows, the preset, the instruction set, the prefill chunk size, the codec hook or recomputing
+ * everything. The test compares with memcmp at every step, through the public API.
  *
- * The small bf16 model is asked in every way, 600 tokens deep (more than two attention atoms); test_arch_identity.c asks
- * every architecture.  SmolLM2 adds quantized weights and real sizes: by default the ways that split work differently,
- * 272 tokens deep (one border of atoms).  KVIK_TEST_LONG=1 asks it in every way, 600 deep.
- * KVIK_IDENTITY=bf16 runs only the small bf16 model (scripts/mutants.sh uses it). */
+ * The small bf16 model runs in every way, 600 tokens deep (more than two attention atoms);
+ * test_arch_identity.c covers every architecture. SmolLM2 adds quantized weights and real sizes: by
+ * default it runs in the ways that split work differently, 272 tokens deep (one border of atoms).
+ * KVIK_TEST_LONG=1 runs it in every way, 600 deep. KVIK_IDENTITY=bf16 runs only the small bf16
+ * model (scripts/mutants.sh uses it). */
 #include "dev/dev.h"
 #include "kvik.h"
 #include "testing.h"
@@ -13,7 +14,7 @@
 enum { DEEP = 600, SHALLOW = 272, STEPS = 6, ROWS = 8 };
 #define BF16 "tests/golden/models/llama-bf16-long"
 
-static const char *smol;     /* NULL: absent */
+static const char *smol;     /* NULL: the file is absent */
 static bool whole;           /* KVIK_TEST_LONG */
 static kvik_model *model[2]; /* SmolLM2, bf16 */
 static int32_t prompt[DEEP];
@@ -22,7 +23,7 @@ struct way {
     const char *name, *compute, *isa, *impl, *config;
     uint32_t threads, rows, place, chunk, steps;
     bool recompute;
-    bool real; /* asked of the real model, too */
+    bool real; /* the real model runs this way, too */
 };
 
 static void fill(int32_t *ids, uint32_t n, uint32_t vocab, uint32_t seed)
@@ -33,7 +34,8 @@ static void fill(int32_t *ids, uint32_t n, uint32_t vocab, uint32_t seed)
     }
 }
 
-/* Logits of the first steps after the prompt for the row at `place`: [STEPS][vocab], malloc'd. */
+/* Returns the logits of the first steps after the prompt for the row at `place`: [STEPS][vocab],
+ * malloc'd. */
 static float *run(kvik_model *m, const struct way *w, uint32_t depth)
 {
     uint32_t vocab = kvik_model_vocab(m), rows = w->rows ? w->rows : 1;
@@ -151,7 +153,7 @@ static void windows(kvik_model *m, const char *compute)
     float *want = run(m, &base, depth),
           *full = run(m, &(struct way){.name = "full", .compute = compute}, depth);
     assert_true(memcmp(want, full, kvik_model_vocab(m) * sizeof *full) !=
-                0); /* the window is felt */
+                0); /* the window changes the result */
     free(full);
     for (size_t i = 0; i < countof(ways); i++) {
         struct way w = ways[i];
@@ -161,7 +163,8 @@ static void windows(kvik_model *m, const char *compute)
     free(want);
 }
 
-/* Every position of a prompt, not only its end: forwards of any size give the bits of one. */
+/* Compares every position of a prompt, not only its end: forwards of any size give the bits of a
+ * single one. */
 static void positions(kvik_model *m, const char *compute)
 {
     static const uint32_t chunks[] = {600, 64, 7, 1};

@@ -1,16 +1,17 @@
-/* test_matrix.c - policy x codec x tier x operation: every cell is run and compared, bit for bit, with the same
- * tokens fed to a fresh sequence of a resident cache of that policy and codec.
+/* test_matrix.c - policy x codec x tier x operation. Every cell is run and compared, bit for bit,
+ * with the same tokens in a fresh sequence of a resident cache with that policy and codec.
  *
  *     build/release/test_matrix [all] [-v]     all: every form of every model with every codec and operation, tiers
- *                                              turning; else two forms of each model, and every pair of values of
+ *                                              in turn; else two forms of each model, and every pair of values of
  *                                              two axes at least once
  *
- * Models are those of tests/golden/models (a .gguf beside its original is left to test_gguf_models.c), codecs the variants
- * of codecs.h: a new file of either is covered without being listed.
+ * The models are those of tests/golden/models (test_gguf_models.c covers a .gguf next to its
+ * original), the codecs are the variants of codecs.h. A new file of either is covered without being
+ * listed.
  *
- * A cell passes, or its cache is refused with a reason that is expected for that combination (listed); anything
- * else fails.  Streamed cells get the smallest memory (doubling) that lets them finish, so that pages really leave
- * it; the last line tells how many did. */
+ * A cell passes, or its cache is refused with a reason that is listed for the combination; anything
+ * else fails. Streamed cells get the smallest memory (found by doubling) in which they finish, so
+ * that pages really leave memory; the last line counts them. */
 #include "base/json.h"
 #include "codecs.h"
 #include "kvik.h"
@@ -22,15 +23,17 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Tokens of the parts: long, so that pages of several atoms stream, or within 128 positions. */
+/* Numbers of tokens of the parts: long, so that pages of several atoms stream, or within 128
+ * positions. */
 struct lengths {
     uint32_t prompt, a, b;
 };
 static const struct lengths longer = {523, 70, 61}, shorter = {43, 9, 13};
 enum { DECODE = 7, MOST = 700 };
 
-/* What is asked of every golden model.  config: members of cache_config, or "".  A refusal must have `refusal` in its
- * sentence, and the model's description one of the words `if_says` (or none of `unless_says`). */
+/* The forms that every golden model is run in. config: members of cache_config, or "". The error
+ * message of a refusal must contain `refusal`, and the model's description one of the words
+ * `if_says` (or none of `unless_says`). */
 struct form {
     const char *implementation, *config, *refusal;
     const char *if_says[4], *unless_says[2];
@@ -47,7 +50,7 @@ static const struct form forms[] = {
     {"hybrid", "", "needs a window", {""}, {"sliding_attention", "chunked_attention"}},
     {"sliding_window", "\"sliding_window\":24", NULL, {NULL}, {NULL}},
 };
-struct policy { /* a form of a model */
+struct policy { /* one form of one model */
     const char *model, *implementation, *config;
     const struct form *form;
 };
@@ -57,24 +60,24 @@ static const char *const tiers[] = {"resident", "offloaded", "on_full"};
 enum { TIERS = sizeof tiers / sizeof *tiers };
 static uint32_t n_policies, n_codecs;
 
-/* What one cell works with. */
+/* The data of one cell. */
 struct cell {
     kvik_model *model;
     kvik_cache *cache;
     struct lengths n;
     uint32_t vocab, most;
-    uint64_t peak;    /* bytes of the resident reference */
-    uint64_t rows;    /* digest of its exported rows */
+    uint64_t peak;    /* peak bytes of the resident reference */
+    uint64_t rows;    /* digest of the reference's exported rows */
     bool native;      /* no codec */
     const char *says; /* the model's description */
     uint32_t head_dim;
     const float *want_a, *want_b; /* logits [1 + DECODE][vocab] after PROMPT+A and PROMPT+B */
-    const int32_t *beams;         /* what beam search gives on the resident cache */
+    const int32_t *beams;         /* result of beam search on the resident cache */
     const int32_t *greedy;
     int32_t ids[MOST];
     float *got;
 };
-static int n_found;                       /* runs that began with rows of one before */
+static int n_found;                       /* the number of runs with a prefix hit */
 typedef int (*operation)(struct cell *c); /* 0 same, 1 differs, <0 an error of the library */
 
 static const int32_t *part_a(const struct cell *c)
@@ -104,7 +107,7 @@ static int decode(struct cell *c, kvik_seq s, float *logits)
     return e;
 }
 
-/* Feeds a part and decodes; compares with `want`, or writes it. */
+/* Appends a part and decodes; compares the logits with `want`, or writes them there. */
 static int go_on(struct cell *c, kvik_seq s, const int32_t *ids, uint32_t n, const float *want,
                  float *out)
 {
@@ -181,7 +184,7 @@ static int op_reorder(struct cell *c)
     return kvik_cache_drop(c->cache, s[0]);
 }
 
-/* Batch select and repeat: of three rows the first and third go on, the first twice. */
+/* Batch select and repeat: of three rows the first and third continue, the first twice. */
 static int op_select(struct cell *c)
 {
     kvik_seq s[4];
@@ -208,7 +211,8 @@ static int op_select(struct cell *c)
     return 0;
 }
 
-/* Two rows as a batch, repeated, of which the third and first are selected: rows 1, 0 go on as they would alone. */
+/* Two rows as a batch, repeated; the third and first of the result are selected. The batch's rows
+ * 1, 0 continue as they would alone. */
 static int op_batch(struct cell *c)
 {
     kvik_batch *b = NULL;
@@ -218,12 +222,12 @@ static int op_batch(struct cell *c)
     float *l = malloc(2 * bytes);
     memcpy(ids, c->ids, n * sizeof *ids);
     memcpy(ids + n, c->ids, n * sizeof *ids);
-    ids[n] = ids[0] + 1; /* row 1 is another text; row 0 is the cell's */
+    ids[n] = ids[0] + 1; /* row 1 has another text; row 0 has the cell's text */
     kvik_inputs in = {.size = sizeof in, .ids = ids, .n = n, .logits_to_keep = 1};
     kvik_outputs out = {.size = sizeof out, .logits = l};
     int e = kvik_batch_open(c->cache, 2, &b);
     if (e >= 0) e = kvik_batch_forward(b, &in, NULL);
-    if (e >= 0) e = kvik_batch_repeat(b, 2); /* 0 0 1 1 */
+    if (e >= 0) e = kvik_batch_repeat(b, 2); /* rows 0 0 1 1 */
     if (e >= 0) e = kvik_batch_select(b, (uint32_t[]){1, 0}, 2);
     if (e >= 0) {
         in = (kvik_inputs){
@@ -246,7 +250,7 @@ static int op_batch(struct cell *c)
     return e;
 }
 
-/* A text that went on as B becomes one that goes on as A. */
+/* A text that continued with B is changed into one that continues with A. */
 static int op_sync(struct cell *c)
 {
     kvik_seq s;
@@ -265,7 +269,7 @@ static int op_sync(struct cell *c)
     return kvik_cache_drop(c->cache, s);
 }
 
-/* Two branches saved, a third added to the file, all dropped, loaded and gone on with. */
+/* Two branches are saved, a third is added to the file, all are dropped, loaded and continued. */
 static int op_save(struct cell *c)
 {
     char path[64];
@@ -326,7 +330,7 @@ static int generate(struct cell *c, const char *options, const int32_t *want, in
     return e;
 }
 
-/* A sum over the rows and positions of an export, in their order. */
+/* Returns a digest of the rows and positions of an export, in their order. */
 static uint64_t digest(const kvik_snapshot *p)
 {
     uint64_t h = 1469598103934665603u;
@@ -345,7 +349,8 @@ static uint64_t digest(const kvik_snapshot *p)
     return h;
 }
 
-/* The rows are those of the resident cache; imported, native ones go on with the same bits, encoded ones go on. */
+/* The exported rows are those of the resident cache. Unquantized rows, imported again, continue
+ * with the same bits; quantized rows can be continued. */
 static int op_export(struct cell *c)
 {
     kvik_seq s, t;
@@ -357,7 +362,7 @@ static int op_export(struct cell *c)
     if (e >= 0) e = kvik_cache_import(c->cache, p, &t);
     kvik_snapshot_free(p);
     DO(e);
-    if (!c->rows) c->rows = got; /* the reference's own run */
+    if (!c->rows) c->rows = got; /* the run of the reference itself */
     if (got != c->rows) return 1;
     e = go_a(c, t);
     if (e < 0 || (e > 0 && c->native)) return e;
@@ -384,7 +389,7 @@ static int op_speculative(struct cell *c)
     return generate(c, speculative_options, c->greedy, NULL);
 }
 
-/* The same prompts twice: what the second run finds of the first changes nothing. */
+/* Runs the same prompts twice: prefix hits in the second run change nothing. */
 static int op_prefix(struct cell *c)
 {
     DO(generate(c, greedy_options, c->greedy, NULL));
@@ -449,7 +454,7 @@ static bool full(int e)
     return e == KVIK_FULL || e == KVIK_LIMIT;
 }
 
-/* One operation on a streamed cache, with the smallest memory it can do with. */
+/* Runs one operation on a streamed cache with the smallest memory in which it finishes. */
 static int squeeze(struct cell *c, const struct policy *p, const char *config, const char *tier,
                    operation run, bool *streamed)
 {
@@ -478,7 +483,7 @@ static void cell_line(const char *what, const struct policy *p, const struct cod
            k->name, tier, op, why);
 }
 
-/* The reference of a (policy, codec): a resident cache, each in a fresh sequence. */
+/* Computes the reference of a (policy, codec): each part in a fresh sequence of a resident cache. */
 static int reference(struct cell *c, const struct policy *p, const char *config, uint32_t needs,
                      float *a, float *b, int32_t *beams, int32_t *greedy)
 {
@@ -529,8 +534,8 @@ static void run_cell(struct cell *c, const struct policy *p, const struct codec_
     }
 }
 
-/* Cells of the quick run: each policy once with each operation and each codec, codecs and tiers turning, so that every
- * pair of values of two axes is met; main checks that. */
+/* Chooses the cells of the quick run: each policy once with each operation and each codec, codecs
+ * and tiers in turn, so that every pair of values of two axes occurs; main checks that. */
 static bool paired(uint32_t policy, uint32_t codec, uint32_t tier, uint32_t op)
 {
     uint32_t n = n_codecs > OPS ? n_codecs : OPS;
@@ -606,7 +611,8 @@ static uint32_t head_dim_of(const char *says)
     return at ? (uint32_t)strtoul(at + 11, NULL, 10) : 16;
 }
 
-/* All forms of every golden model, or two: rows as the model has them, and one of the others in turn. */
+/* Lists all forms of every golden model, or two: the model's own form, and one of the others in
+ * turn. */
 static void list_policies(bool all)
 {
     static const char *name[GOLDEN_MOST];
@@ -622,7 +628,7 @@ static void list_policies(bool all)
     }
 }
 
-/* Pairs of values of two axes that no cell of the quick run has. */
+/* Returns the number of pairs of values of two axes that no cell of the quick run has. */
 static int pairs_missed(void)
 {
     const uint32_t size[4] = {n_policies, n_codecs, TIERS, OPS};
@@ -665,7 +671,7 @@ int main(int argc, char **argv)
         }
         c.vocab = kvik_model_vocab(c.model);
         bool brief = kvik_model_context(c.model) < 256 || getenv("KVIK_TEST_SHORT") ||
-                     (all && p->form != forms && i % 4); /* or all would take an hour */
+                     (all && p->form != forms && i % 4); /* all cells would take an hour */
         c.n = brief ? shorter : longer;
         c.most = c.n.prompt + c.n.a + c.n.b + DECODE + 16;
         for (uint32_t j = 0, x = 7; j < MOST; j++) {

@@ -1,13 +1,15 @@
-/* test_matrix_kv.c - policy x codec x tier x operation over the store alone, with groups no architecture has yet:
- * recurrent states and the frozen rows of a cross-attention, alone and beside every kind of rows.
+/* test_matrix_kv.c - policy x codec x tier x operation over the store alone, with groups that no
+ * architecture has yet: recurrent states and the frozen rows of a cross-attention, alone and beside
+ * every kind of rows.
  *
  *     build/release/test_matrix_kv [all] [-v]     all: every cell; else every cell without a codec, and of every
- *                                                 codec one cell in five, turning
+ *                                                 codec one cell in five, in turn
  *
- * A toy stands for the model.  What it writes for a token is a function of all tokens before it, so a row or a
- * state of another text shows; what it answers is a hash of everything the token may see, read through the view of an open
- * step as a kernel reads it.  A cell passes if the answers of a sequence that was forked, cropped, reordered,
- * drafted on, ... are those of a fresh one in a resident store. */
+ * A toy stands for the model. The row that it writes for a token is a function of all tokens
+ * before, so a row or a state of another text shows. Its answer is a hash of everything the token
+ * may see, read through the view of an open step as a kernel reads it. A cell passes if the answers
+ * of a sequence that was forked, cropped, reordered, drafted on, ... equal those of a fresh
+ * sequence in a resident store. */
 #include "codecs.h"
 #include "dev/dev.h"
 #include "kv/codec.h"
@@ -56,7 +58,7 @@ static const struct {
     enum kv_streaming streaming;
 } tiers[] = {{"resident", KV_RESIDENT}, {"streamed", KV_STREAM}, {"on_full", KV_STREAM_ON_FULL}};
 
-static int n_found; /* matches */
+static int n_found; /* the number of prefix hits */
 struct toy {
     struct dev *dev;
     struct kv *kv;
@@ -85,7 +87,7 @@ static uint64_t mix_bytes(uint64_t h, const void *p, size_t n)
     return h;
 }
 
-/* The values of a row, from the hash of the tokens up to it. */
+/* Computes the values of a row from the hash of the tokens up to it. */
 static void row_values(uint64_t h, uint32_t site, uint32_t plane, float *out)
 {
     for (uint32_t i = 0; i < HEADS * DIM; i++) {
@@ -94,7 +96,7 @@ static void row_values(uint64_t h, uint32_t site, uint32_t plane, float *out)
     }
 }
 
-/* The step that runs: one sequence, n tokens. */
+/* The open step: one sequence, n tokens. */
 struct toy_step {
     struct toy *t;
     struct kv_step *st;
@@ -119,7 +121,7 @@ static void write_rows(struct toy_step *s, const struct kv_view *v, uint32_t sit
     dev_kv_seal(t->dev, v);
 }
 
-/* What the last token sees of one plane, piece by piece into `rows`; lo..hi and the sinks. */
+/* Reads what the last token sees of one plane, piece by piece into `rows`: lo..hi and the sinks. */
 static void read_rows(struct toy *t, const struct kv_view *v, float *keys, float *values)
 {
     uint32_t last = v->counts[1] - 1;
@@ -167,7 +169,7 @@ static int state_site(struct toy_step *s, uint32_t site)
     return e;
 }
 
-/* One step: `undo` of its tokens may be rejected, `keep` of them are kept. */
+/* Runs one step: `undo` of its tokens may be rejected, `keep` of them are kept. */
 static int step(struct toy *t, kv_seq seq, const int32_t *tok, uint32_t n, struct kv_span span,
                 uint32_t keep, uint64_t *answer)
 {
@@ -197,7 +199,7 @@ static int step(struct toy *t, kv_seq seq, const int32_t *tok, uint32_t n, struc
     return kv_commit(s.st, span.undo ? &keep : NULL);
 }
 
-/* A turn, in chunks; the answer to its last token. */
+/* Appends a turn in chunks; returns the answer to its last token. */
 static int feed(struct toy *t, kv_seq seq, const int32_t *tok, uint32_t n, uint64_t *answer)
 {
     int e = 0;
@@ -236,7 +238,8 @@ static int go_b(struct toy *t, kv_seq s)
     return go_on(t, s, t->ids + PROMPT - 31, t->want_b, NULL);
 }
 
-/* Back to the first `len` tokens: what the store cannot go back to exactly is fed again, as one turn. */
+/* Crops to the first `len` tokens. Rows that the store cannot restore exactly are recomputed as one
+ * turn. */
 static int crop(struct toy *t, kv_seq s, uint32_t len)
 {
     uint32_t have;
@@ -301,7 +304,7 @@ static int op_reorder(struct toy *t)
     return 0;
 }
 
-/* Drafts: of six tokens some are rejected, twice, and the right ones follow one by one. */
+/* Draft tokens: of six tokens some are rejected, twice, and the right ones follow one by one. */
 static int op_draft(struct toy *t)
 {
     kv_seq s;
@@ -312,12 +315,12 @@ static int op_draft(struct toy *t)
     DO(feed(t, s, part, PART - DECODE, &answer));
     if (answer != t->want_a[0]) return 1;
     for (uint32_t i = 0; i < DECODE;) {
-        uint32_t right = MIN(i % 4, DECODE - i - 1) + 1; /* tokens that agree */
+        uint32_t right = MIN(i % 4, DECODE - i - 1) + 1; /* the number of accepted tokens */
         for (uint32_t k = 0; k < 6; k++)
             draft[k] = k < right ? part[PART - DECODE + i + k] : 999 + (int32_t)k;
         DO(step(t, s, draft, 6, (struct kv_span){.undo = 5}, right, NULL));
         i += right;
-        DO(step(t, s, draft, 2, (struct kv_span){.undo = 2}, 0, NULL)); /* nothing of it */
+        DO(step(t, s, draft, 2, (struct kv_span){.undo = 2}, 0, NULL)); /* all are rejected */
     }
     if (kv_len(t->kv, s) != PROMPT + PART) return 1;
     DO(crop(t, s, PROMPT));
@@ -341,7 +344,7 @@ static int op_select(struct toy *t)
     return kv_drop(t->kv, s[2]);
 }
 
-/* --- A sequence outside of the store. */
+/* --- A saved sequence outside of the store. */
 struct saved {
     struct kv_sink sink;
     struct kv_source source;
@@ -363,7 +366,7 @@ static void *copy_of(const void *p, size_t n)
 
 static int take_image(struct kv_sink *k, const struct kv_image *im)
 {
-    struct saved *s = (struct saved *)(void *)k; /* the first member */
+    struct saved *s = (struct saved *)(void *)k; /* kv_source is the first member */
     s->image = *im;
     s->image.tok = copy_of(im->tok, im->len * sizeof *im->tok);
     s->image.turn = copy_of(im->turn, im->n_turns * sizeof *im->turn);
@@ -402,7 +405,7 @@ static void saved_free(struct saved *s)
     free(s);
 }
 
-/* Saved, dropped and loaded twice: both go on as what was saved. */
+/* Saves a sequence, drops it and loads it twice: both continue like the saved one. */
 static int op_save(struct toy *t)
 {
     kv_seq s, a, b;
@@ -424,7 +427,8 @@ static int op_save(struct toy *t)
     return e;
 }
 
-/* Kept when it was dropped, found by who begins alike, whole and in part; another beginning finds nothing. */
+/* Keeps a sequence when it is dropped: a query with the same beginning finds it, whole and in part;
+ * another beginning finds nothing. */
 static int op_match(struct toy *t)
 {
     kv_seq s, m;
@@ -438,7 +442,7 @@ static int op_match(struct toy *t)
         DO(kv_match(t->kv, m, &all, &have));
         n_found += have > 0;
         if (have > PROMPT || kv_len(t->kv, m) != have) return 1;
-        if (t->frozen && have) return 1; /* what was encoded is not in the tokens */
+        if (t->frozen && have) return 1; /* the ids do not tell what an encoder wrote */
         if (t->frozen) DO(step(t, m, NULL, CROSS, (struct kv_span){.cross = true}, 0, NULL));
         if (have < PROMPT) DO(feed(t, m, t->ids + have, PROMPT - have, NULL));
         DO(i ? go_b(t, m) : go_a(t, m));
@@ -541,7 +545,7 @@ static void store_close(struct toy *t, int e)
 
 static int n_cells, n_pass, n_failed, n_streamed, verbose;
 
-/* The smallest pool, doubling, in which the operation gets through. */
+/* Runs the operation in the smallest pool, found by doubling, in which it finishes. */
 static int run_cell(struct toy *t, const struct policy *p, const struct codec_variant *codec,
                     uint32_t tier, uint32_t op, bool *streamed)
 {
@@ -576,7 +580,7 @@ int main(int argc, char **argv)
     struct toy t = {0};
     struct codec_variant codec;
     size_t plane = (size_t)CHUNK * HEADS * DIM;
-    bool brief = getenv("KVIK_TEST_SHORT"); /* looks for memory errors only */
+    bool brief = getenv("KVIK_TEST_SHORT"); /* the short run only looks for memory errors */
     bool all = getenv("KVIK_TEST_LONG") != NULL;
     for (int i = 1; i < argc; i++) {
         all |= !strcmp(argv[i], "all");

@@ -1,5 +1,5 @@
-/* test_modes.c - what every way of generating has in common: the caller's processors and criteria, scores, the sequences of
- * rows; and every way with every cache strategy. */
+/* test_modes.c - common properties of every way of generating: the caller's processors and
+ * criteria, scores, the sequences of rows; and every way with every cache strategy. */
 #include "base/buf.h"
 #include "generate/beam.h"
 #include "generate/generate.h"
@@ -10,14 +10,14 @@
 
 #define TINY "tests/golden/models/llama-mha"
 
-static kvik_model *tiny; /* the one that runs */
+static kvik_model *tiny; /* the model of the running test */
 static const int32_t ids[] = {295, 130, 218, 306, 124, 275, 247, 161};
 static const int32_t others[] = {185, 127, 94, 307, 38};
 
 struct hooked {
-    uint32_t asked, vocab, rows; /* rows: a bit for each row seen */
+    uint32_t asked, vocab, rows; /* rows: one bit for each row seen */
     int32_t banned;
-    size_t longest; /* texts as long as this are to end */
+    size_t longest; /* texts of this length shall end */
     bool refuse;
 };
 
@@ -72,7 +72,8 @@ static kvik_result *run(kvik_cache *c, const kvik_generation *g, uint32_t n,
     return r;
 }
 
-/* The caller's processor sees every row and step, and what it forbids is not chosen; greedily and with beams. */
+/* The caller's processor sees every row and step, and a token it forbids is not chosen; greedily
+ * and with beams. */
 static void processors(void **state)
 {
     (void)state;
@@ -101,7 +102,8 @@ static void processors(void **state)
     }
 }
 
-/* Scores are what processors leave of logits: the choice is their argmax; of beams, log-probabilities. */
+/* Scores are logits after processors, and the chosen token is their argmax. Scores of beams are
+ * log-probabilities. */
 static void scores(void **state)
 {
     (void)state;
@@ -201,7 +203,8 @@ static void guided_contrast(kvik_generation *g)
     g->guidance_scale = 1.5;
 }
 
-/* Not owned by the configuration, hence taken back before it is freed. */
+/* Sets or removes the negative prompt. The configuration does not own it, so it is removed before
+ * the configuration is freed. */
 static void negative_prompt(kvik_generation *g, bool on)
 {
     if (g->guidance_scale == 1) return;
@@ -219,7 +222,7 @@ static const struct way ways[] = {{"greedy", greedy},
                                   {"guided beam", guided_beam},
                                   {"guided contrast", guided_contrast}};
 
-/* Criteria end rows and beams; of diverse beams the search, once all have met them. */
+/* Criteria end rows and beams. With diverse beams they end the search once every beam has met them. */
 static void criteria(void **state)
 {
     (void)state;
@@ -280,7 +283,7 @@ static void no_allocations(void **state)
     }
 }
 
-/* Logits of `text` from nothing, its new tokens fed one by one. */
+/* Computes the logits of `text` without a cache; the new tokens are computed one by one. */
 static void from_scratch(kvik_cache *c, const int32_t *text, size_t prompt, size_t n, float *out)
 {
     kvik_span span = {.size = sizeof span, .ids = text, .n = (uint32_t)prompt};
@@ -294,7 +297,8 @@ static void from_scratch(kvik_cache *c, const int32_t *text, size_t prompt, size
     assert_int_equal(kvik_cache_drop(c, span.seq), 0);
 }
 
-/* The sequence of a row is all of its text but the last token, and goes on with the bits of one fed by hand. */
+/* The sequence of a row holds all of its text but the last token. It continues with the bits of a
+ * sequence computed by hand. */
 static void sequences(void **state)
 {
     (void)state;
@@ -352,8 +356,9 @@ static void same_rows(const char *way, const struct strategy *s, const kvik_resu
             fail_msg("%s, %s: row %u differs", way, s->use_cache ? s->preset : "no cache", i);
 }
 
-/* Lossless strategies give the rows of dynamic, scores to the bit; two prompts together those of each alone (a draw
- * knows the row of its prompt, so only the first).  Lossy ones run, twice alike. */
+/* Lossless strategies give the rows of dynamic, scores included, bit for bit. Two prompts together
+ * give those of each alone (a draw depends on the row of its prompt, so only for the first). Lossy
+ * strategies give the same rows in two runs. */
 static void strategies(void **state)
 {
     (void)state;
@@ -400,7 +405,8 @@ static void strategies(void **state)
     }
 }
 
-/* Windows, chunks, learned positions, experts: every way gives the same rows static and, where it can, without a cache. */
+/* Windows, chunks, learned positions, experts: every way gives the same rows with a static cache
+ * and, if it can, without a cache. */
 static void architectures(void **state)
 {
     (void)state;
@@ -434,7 +440,8 @@ static void architectures(void **state)
     tiny = usual;
 }
 
-/* --- contrastive search by its definition: every candidate's hidden states from nothing */
+/* --- contrastive search by its definition: the hidden states of every candidate, computed without
+ * a cache */
 static void hidden_of(kvik_cache *c, const int32_t *text, uint32_t n, float *logits, float *hidden)
 {
     kv_seq s;
@@ -509,7 +516,8 @@ static void contrast_literally(void **state)
     kvik_cache_close(c);
 }
 
-/* A sequence of the caller's is continued by every way; a call that fails at any allocation leaves it as it was. */
+/* Every way continues a sequence of the caller. A call that fails at any allocation leaves the
+ * sequence unchanged. */
 static void given(void **state)
 {
     (void)state;
@@ -542,7 +550,7 @@ static void given(void **state)
         }
         assert_true(failures > 10);
         assert_memory_equal(r->row[0]->ids, want->row[0]->ids, want->row[0]->n * sizeof *ids);
-        /* beams keep as much of the best row as still exists */
+        /* Beam search keeps as much of the best row as is still cached. */
         assert_in_range(kvik_cache_length(c, p.seq), countof(ids), r->row[0]->n - 1);
         if (g.num_beams == 1 || i % 2)
             assert_int_equal(kvik_cache_length(c, p.seq), r->row[0]->n - 1);
@@ -556,7 +564,8 @@ static void given(void **state)
     }
 }
 
-/* return_legacy_cache: prompts end in one column; each cell is the row that the sequence exports. */
+/* return_legacy_cache: prompts end in one column, and each cell is the row that the sequence
+ * exports. */
 static void legacy(void **state)
 {
     (void)state;
@@ -589,7 +598,7 @@ static void legacy(void **state)
             assert_int_equal(kvik_cache_drop(c, row->seq), 0);
         }
         kvik_result_free(r);
-        g.return_dict_in_generate = false; /* arrays alone: no sequence stays */
+        g.return_dict_in_generate = false; /* only arrays are returned: no sequence stays */
         r = run(c, &g, 1, NULL);
         kvik_usage u = {.size = sizeof u};
         kvik_cache_usage(c, &u);
@@ -600,7 +609,7 @@ static void legacy(void **state)
     }
 }
 
-/* What does not fit, or cannot be, is refused by name. */
+/* Combinations that contradict each other are refused by name. */
 static void refusals(void **state)
 {
     (void)state;

@@ -1,6 +1,7 @@
-/* test_modes_faults.c - every way of generating when something fails in the middle: memory of the store, allocations, the
- * caller's callbacks; and at the last row a sequence can hold.  After a failure the caller's sequences and the store are as
- * they were, to the bits of what comes next. */
+/* test_modes_faults.c - every way of generating when something fails in the middle: memory of the
+ * store, allocations, the caller's callbacks. Also at the last row a sequence can hold. After a
+ * failure the caller's sequences and the store are unchanged, including the bits of the next
+ * logits. */
 #include "generate/handle.h"
 #include "testing.h"
 
@@ -53,7 +54,7 @@ static kvik_generation options(const struct way *w)
     return g;
 }
 
-/* A sequence that holds the first tokens and then some of another text. */
+/* Makes a sequence that holds the first tokens and then some of another text. */
 static kvik_seq held(kvik_cache *c)
 {
     static const int32_t other[] = {295, 130, 218, 306, 124, 94, 38};
@@ -62,7 +63,7 @@ static kvik_seq held(kvik_cache *c)
     return s.seq;
 }
 
-struct state { /* of a store, as far as a caller can tell */
+struct state { /* the state of a store, as far as a caller can see it */
     uint64_t tokens, bytes, reserved;
     uint32_t seqs;
     int64_t len;
@@ -121,7 +122,7 @@ static const struct {
                .cache_config = "{\"nbits\": 4, \"residual_length\": 4, \"q_group_size\": 16}"}},
              {"window", {.cache_config = "{\"sliding_window\": 6}"}}};
 
-/* Each allocation of a call fails, also those of what is handed back. */
+/* Each allocation of a call fails, including those for the result. */
 static void allocations(void **state)
 {
     (void)state;
@@ -153,7 +154,7 @@ static void allocations(void **state)
     }
 }
 
-/* Another sequence that takes what the store has left; how many tokens that took. */
+/* Makes another sequence that fills the rest of the store. Returns the number of its tokens. */
 static uint32_t eat(kvik_cache *c, kvik_seq *out)
 {
     int32_t text[BITE];
@@ -168,7 +169,8 @@ static uint32_t eat(kvik_cache *c, kvik_seq *out)
     return n;
 }
 
-/* The store runs full at every place it can: what another sequence leaves of it grows until a call succeeds. */
+/* The store runs full at every possible place: another sequence leaves more and more room until a
+ * call succeeds. */
 static void budgets(void **state)
 {
     (void)state;
@@ -259,14 +261,14 @@ static void callbacks(void **state)
     }
 }
 
-/* Numbers that nobody means, in a struct filled by hand: refused with a sentence, or as good as the largest that has an
- * effect. */
+/* Impossible numbers in a struct filled by hand are refused with a message, or act like the largest
+ * number that has an effect. */
 static void huge(void **state)
 {
     (void)state;
     static const struct {
         const char *json;
-        size_t field; /* becomes UINT32_MAX */
+        size_t field; /* the field is set to UINT32_MAX */
         int code;
     } most[] = {
 #define FIELD(f) offsetof(kvik_generation, f)
@@ -299,7 +301,7 @@ static void huge(void **state)
         if (e == KVIK_LIMIT && !strstr(kvik_last_error(), "max_sequences"))
             fail_msg("%zu: %s", i, kvik_last_error());
         if (e >= 0) {
-            assert_int_equal(r->row[0]->n, 65); /* the last one has no row */
+            assert_int_equal(r->row[0]->n, 65); /* the last token has no KV row */
             assert_int_equal(r->row[1]->n, 65);
             kvik_result_free(r);
         }
@@ -310,7 +312,8 @@ static void huge(void **state)
     }
 }
 
-/* What cannot be meant, as the second of two prompts: an error, and the first one's sequence is as it was. */
+/* Impossible input as the second of two prompts gives an error, and the sequence of the first
+ * prompt is unchanged. */
 static void misuse(void **state)
 {
     (void)state;
@@ -363,7 +366,8 @@ static void misuse(void **state)
     }
 }
 
-/* How a prompt is cut, what a sequence holds of it and who runs beside it change nothing; prompts of one token. */
+/* The results do not depend on the prefill chunk size, the cached prefix of a prompt or other rows
+ * in the batch. Also prompts of one token. */
 static void equal_ways(void **state)
 {
     (void)state;
@@ -389,7 +393,7 @@ static void equal_ways(void **state)
         assert_int_equal(kvik_generate(c, &g, p, 1, NULL, &want), 0);
         kvik_cache_close(c);
         for (size_t k = 0; k < countof(how); k++) {
-            if (turns && how[k].given) continue; /* what is held was a turn of its own */
+            if (turns && how[k].given) continue; /* the cached prefix was a turn of its own */
             cc.step_tokens = how[k].step;
             cc.max_sequences = 16;
             c = open_cache(cc);
@@ -435,7 +439,8 @@ static bool feed_inside(void *ctx, uint64_t done, uint64_t total)
     return true;
 }
 
-/* A callback in the middle of a feed cannot feed the cache, and what is fed is none the worse for its trying. */
+/* A callback in the middle of a forward cannot append to the cache, and its attempt changes
+ * nothing. */
 static void nested(void **state)
 {
     (void)state;
@@ -447,7 +452,7 @@ static void nested(void **state)
         kvik_result *want, *r;
         struct nosy n = {.c = c};
         kvik_hooks hooks = {.size = sizeof hooks, .ctx = &n, .on_progress = feed_inside};
-        bool beams = g.num_beams > 1; /* these tell of steps as well, when nothing is being fed */
+        bool beams = g.num_beams > 1; /* beam search also reports steps while no forward runs */
         assert_int_equal(kvik_generate(c, &g, &p, 1, NULL, &want), 0);
         p.seq = held(c);
         n.s = held(c);
@@ -462,7 +467,8 @@ static void nested(void **state)
     }
 }
 
-/* What a sequence's text goes on with is known, also where beams keep less than their best text. */
+/* The next tokens of a sequence's text are known, also where beam search caches less than its best
+ * text. */
 static void said(void **state)
 {
     (void)state;
@@ -482,7 +488,7 @@ static void said(void **state)
     }
 }
 
-/* Prompts of runs that wanted arrays alone are found by the next one, as those of other runs. */
+/* Prompts of runs that returned only arrays are found by the next run, like those of other runs. */
 static void found_again(void **state)
 {
     (void)state;
@@ -508,7 +514,8 @@ static void found_again(void **state)
     assert_int_equal(reused[0], reused[1]);
 }
 
-/* A sequence of its last row: as many tokens as a cache that has room gives, and then an end or a sentence. */
+/* A sequence up to its last row gives as many tokens as a larger cache would, and then ends or
+ * reports an error. */
 static void last_rows(void **state)
 {
     (void)state;
@@ -520,7 +527,8 @@ static void last_rows(void **state)
         kvik_result *want, *r;
         assert_int_equal(kvik_generate(c, &g, &p, 1, NULL, &want), 0);
         kvik_cache_close(c);
-        bool contrasts = g.penalty_alpha > 0; /* its last candidate is fed */
+        /* Contrastive search also computes its last candidate. */
+        bool contrasts = g.penalty_alpha > 0;
         for (uint32_t len = countof(ids) + NEW - 1; len <= countof(ids) + NEW; len++) {
             c = open_cache((kvik_cache_config){.size = sizeof(kvik_cache_config),
                                                .cache_implementation = i % 2 ? "static" : NULL,

@@ -1,9 +1,11 @@
-/* test_request.c - requests that start, join, pause, leave and fail beside each other: each gives the ids, scores and logits
- * that kvik_generate gives for it alone, bit for bit, whatever its way of decoding and that of the others. */
+/* test_request.c - requests that start, join, pause, leave and fail next to each other. Each gives,
+ * bit for bit, the ids, scores and logits that kvik_generate gives for it alone, for every
+ * combination of ways of decoding. */
 #include "generate/handle.h"
 #include "testing.h"
 
-enum { MOST = 8, TEXT = 56 }; /* requests at once; tokens of the longest prompt */
+/* The greatest number of requests at once; the greatest number of tokens of a prompt. */
+enum { MOST = 8, TEXT = 56 };
 
 static uint32_t seed = 1;
 static uint32_t random_below(uint32_t n)
@@ -12,7 +14,7 @@ static uint32_t random_below(uint32_t n)
     return (uint32_t)((uint64_t)(seed >> 8) * n >> 24);
 }
 
-/* --- Ways of decoding, and what kvik_generate says of them. */
+/* --- Ways of decoding, and the result of kvik_generate for each of them. */
 
 static const struct way {
     const char *name, *json;
@@ -39,7 +41,7 @@ static const struct way {
     {"oracle beams", "{\"use_cache\": false, \"num_beams\": 2}", false},
 };
 
-struct asked { /* one request, and what it gives alone */
+struct asked { /* one request, and its result alone */
     const struct way *way;
     kvik_generation g;
     kvik_hooks hooks;
@@ -150,7 +152,7 @@ static kvik_model *open_model(const char *path)
     return m;
 }
 
-/* --- Whoever joins, pauses or leaves. */
+/* --- Requests that join, pause and leave. */
 
 static const struct scene {
     const char *model, *assistant;
@@ -174,7 +176,7 @@ static const struct scene {
     {"llama-dynamic", "llama-dynamic", {.cache_implementation = "dynamic", .step_tokens = 16}},
 };
 
-/* One step of a random part of those that have started, in random order. */
+/* Runs one step of a random part of the started requests, in random order. */
 static void step(struct asked *a)
 {
     kvik_request *r[MOST];
@@ -254,7 +256,7 @@ static void beside(void **state)
     }
 }
 
-/* --- What the rest plays on: a tiny model, five requests of different kinds. */
+/* --- The setting of the other tests: a tiny model, five requests of different kinds. */
 
 struct stage {
     kvik_model *m;
@@ -279,7 +281,7 @@ static void stage_open(struct stage *s, kvik_cache_config k)
     s->helper = open_cache(s->m, &h);
 }
 
-/* The request of a way, and what it gives alone. */
+/* Makes a request of one way of decoding and computes its result alone. */
 static struct asked *ask(struct stage *s, uint32_t way, uint32_t new_tokens)
 {
     struct asked *a = &s->a[way];
@@ -316,7 +318,8 @@ static void finish(struct asked *const *a, uint32_t n)
     assert_int_equal(left, 0);
 }
 
-/* Every way of decoding in one batch shares the model's steps: a request that has joined costs the others none. */
+/* All ways of decoding in one batch share the model's steps: a request that joins adds no steps to
+ * the others. */
 static void shared_steps(void **state)
 {
     (void)state;
@@ -333,15 +336,15 @@ static void shared_steps(void **state)
     int steps = 0;
     while (kvik_request_step(r, 4) > 0)
         steps++;
-    /* 4 requests of at most 2 prompts of TEXT tokens, beside which others decode */
+    /* 4 requests of at most 2 prompts of TEXT tokens are computed while others decode. */
     assert_in_range(steps, 11, 12 + 4 * 2 * TEXT / 12);
     for (uint32_t i = 0; i < 4; i++)
         end(a[i]);
     stage_close(&s);
 }
 
-/* Requests that share one assistant, whose cache has fewer sequences than they have rows: those without one make no
- * drafts. */
+/* Requests share one assistant, whose cache has fewer sequences than the requests have rows. A row
+ * without a sequence makes no draft tokens. */
 static void shared_assistant(void **state)
 {
     (void)state;
@@ -383,7 +386,7 @@ static bool refuse(void *ctx, uint32_t row, const int32_t *ids, size_t n, float 
     return !t->left || --t->left;
 }
 
-/* A callback refuses, also inside the step that judges drafts: its request fails alone. */
+/* A callback refuses, also inside the step that verifies draft tokens: only its own request fails. */
 static void refusing(void **state)
 {
     (void)state;
@@ -409,7 +412,7 @@ static void refusing(void **state)
         assert_int_equal(kvik_request_end(a[1]->request, &r), KVIK_CANCELLED);
         assert_non_null(strstr(kvik_last_error(), "logits_processor"));
         assert_null(r);
-        assert_int_equal(kvik_cache_length(s.c, held), 0); /* what it was */
+        assert_int_equal(kvik_cache_length(s.c, held), 0); /* the length before the request */
         assert_int_equal(kvik_request_free(a[1]->request), 0);
         end(a[0]);
         end(a[2]);
@@ -418,7 +421,8 @@ static void refusing(void **state)
     }
 }
 
-/* Memory that does not suffice for all: those given first go on, the last fails and gives its rows back. */
+/* The memory is not enough for all requests: those given first continue, the last one fails and
+ * frees its rows. */
 static void budgets(void **state)
 {
     (void)state;
@@ -475,7 +479,7 @@ static void limits(void **state)
         assert_null(r);
         finish(a, 3);
         end(sample);
-        /* the place of one that has ended is free */
+        /* The place of a request that has ended is free. */
         assert_int_equal(kvik_request_start(s.c, &greedy->g, greedy->prompt, 1, NULL, &r), 0);
         assert_int_equal(kvik_request_free(r), 0);
         r = NULL;
@@ -485,7 +489,7 @@ static void limits(void **state)
     stage_close(&s);
 }
 
-/* A sequence of the caller's: one request at a time, and as kvik_generate leaves it. */
+/* A sequence of the caller is used by one request at a time, and ends as kvik_generate leaves it. */
 static void own_sequence(void **state)
 {
     (void)state;
@@ -509,10 +513,11 @@ static void own_sequence(void **state)
     finish(both, 2);
     end(a);
     assert_int_equal(kvik_cache_length(s.c, mine), a->prompt[0].n + 5);
-    assert_int_equal(kvik_request_start(s.c, &a->g, a->prompt, 1, NULL, &r), 0); /* free again */
+    /* The sequence is free again. */
+    assert_int_equal(kvik_request_start(s.c, &a->g, a->prompt, 1, NULL, &r), 0);
     assert_int_equal(kvik_request_step(&r, 1), 1);
     assert_int_equal(kvik_request_free(r), 0);
-    assert_int_equal(kvik_cache_length(s.c, mine), a->prompt[0].n + 5); /* undone */
+    assert_int_equal(kvik_cache_length(s.c, mine), a->prompt[0].n + 5); /* rolled back */
     end(other);
     assert_int_equal(kvik_cache_drop(s.c, mine), 0);
     stage_close(&s);
@@ -520,7 +525,8 @@ static void own_sequence(void **state)
 
 /* --- Ending early. */
 
-/* After every number of steps, in every way of decoding: what was chosen is the beginning of the whole text. */
+/* Stops every way of decoding after every number of steps: the chosen tokens are a prefix of the
+ * whole text. */
 static void early(void **state)
 {
     (void)state;
@@ -571,7 +577,8 @@ static void early(void **state)
     }
 }
 
-/* Freed in any state: nothing is left, and those beside it notice nothing. */
+/* Frees a request in any state: the cache keeps nothing of it, and the other requests do not
+ * change. */
 static void freed(void **state)
 {
     (void)state;
@@ -630,7 +637,7 @@ static bool looks_on(void *ctx, uint64_t done, uint64_t total)
     return true;
 }
 
-/* In the callback of a token, which comes between steps, one may generate on the same cache. */
+/* The callback of a token runs between steps, so it may generate on the same cache. */
 static bool nested(void *ctx, uint32_t row, int32_t id, const char *text)
 {
     struct trap *t = ctx;
@@ -672,7 +679,7 @@ static void callbacks(void **state)
     }
 }
 
-/* --- Wrong calls, and allocations. */
+/* --- Wrong calls, and failing allocations. */
 
 static void wrong(void **state)
 {
@@ -692,7 +699,8 @@ static void wrong(void **state)
     assert_int_equal(kvik_request_start(s.c, &a->g, a->prompt, 0, NULL, &r), KVIK_ARG);
     kvik_prompt bad = {.size = sizeof bad, .ids = (int32_t[]){1 << 30}, .n = 1};
     assert_int_equal(kvik_request_start(s.c, &a->g, &bad, 1, NULL, &r), 0);
-    assert_int_equal(kvik_request_step(&r, 1), 0); /* computed, hence refused, in the first step */
+    /* The first step computes the prompt and refuses the id. */
+    assert_int_equal(kvik_request_step(&r, 1), 0);
     assert_int_equal(kvik_request_error(r, NULL), KVIK_ARG);
     assert_int_equal(kvik_request_free(r), 0);
     a->g.return_legacy_cache = true;
@@ -705,7 +713,8 @@ static void wrong(void **state)
     stage_close(&other);
 }
 
-/* A request owns what it was given: configuration, prompts and hooks may go as soon as it has started. */
+/* A request owns its inputs: configuration, prompts and hooks may be freed as soon as it has
+ * started. */
 static void owned(void **state)
 {
     (void)state;
@@ -732,7 +741,7 @@ static void owned(void **state)
     stage_close(&s);
 }
 
-/* No step of decoding allocates, whatever runs beside it. */
+/* No decoding step allocates, whatever other requests do. */
 static void no_allocations(void **state)
 {
     (void)state;
@@ -758,7 +767,8 @@ static void no_allocations(void **state)
     stage_close(&s);
 }
 
-/* Every allocation fails once: of the start, or in a step, where the request that needed it fails alone. */
+/* Every allocation fails once: in the start, or in a step, where only the request that needed the
+ * memory fails. */
 static void failing_allocations(void **state)
 {
     (void)state;

@@ -1,6 +1,7 @@
-/* test_stream.c - a cache whose pages are mostly on disk gives the bits of one that is in memory: forwards, forks, crops,
- * reorders, batches, windows, the codec hook, exact and fast, streamed from the start and from the moment the budget is
- * short; and stays within its budget.  Budgets are the least that open. */
+/* test_stream.c - a cache whose pages are mostly on disk gives the bits of a resident cache:
+ * forwards, forks, crops, reorders, batches, windows, the codec hook, exact and fast compute,
+ * streamed from the start or from the moment the budget is short. It stays within its budget.
+ * Budgets are the smallest that open. */
 #include "base/base.h"
 #include "kvik.h"
 #include "testing.h"
@@ -13,11 +14,12 @@ enum { DEEP = 600, ROWS = 8, OUT = 48, FAR = 1600 };
 static kvik_model *model[3];
 static const char *const names[3] = {"llama-mha", "llama-bf16-long", "SmolLM2"};
 
-#define CODEC "{\"test_codec\": \"shuffle\"}" /* its tiles make the least budget a large one */
+/* The tiles of this codec make the smallest budget a large one. */
+#define CODEC "{\"test_codec\": \"shuffle\"}"
 struct way {
     const char *name, *impl, *config, *on_full;
     uint32_t chunk, threads;
-    bool fits; /* pages need not leave */
+    bool fits; /* the cache may fit into the budget */
 };
 static const struct way ways[] = {
     {.name = "offloaded", .impl = "offloaded"},
@@ -50,7 +52,7 @@ static void fill(int32_t *ids, uint32_t n, uint32_t vocab, uint32_t seed)
     }
 }
 
-/* tight: with the least budget that opens and holds a few steps. */
+/* Opens a cache. tight: with the smallest budget that opens and holds a few steps. */
 static kvik_cache *opened(kvik_model *m, const struct way *w, const char *compute, uint32_t seqs,
                           bool tight)
 {
@@ -70,7 +72,7 @@ static kvik_cache *opened(kvik_model *m, const struct way *w, const char *comput
         c.cache_memory += c.cache_memory / 4;
     }
     if (!tight) return out;
-    kvik_cache_close(out); /* and room for steps and copies, or for reserves */
+    kvik_cache_close(out); /* with room for steps and copies, or for reserves */
     c.cache_memory += w->fits ? 2 * c.cache_memory : c.cache_memory / 2;
     assert_int_equal(kvik_cache_open(m, &c, &out), 0);
     return out;
@@ -108,7 +110,7 @@ static void feed_all(struct play *p, const kvik_seq *s, uint32_t n, uint32_t see
     p->n += n;
 }
 
-/* Everything one can do with sequences; the logits of every forward. */
+/* Runs every operation on sequences; returns the logits of every forward. */
 static float *play(kvik_cache *c, const char *name, uint32_t deep, uint32_t vocab, uint32_t *n)
 {
     struct play p = {c, calloc((size_t)OUT * vocab, sizeof(float)), 0, vocab, name};
@@ -118,7 +120,7 @@ static float *play(kvik_cache *c, const char *name, uint32_t deep, uint32_t voca
     if (kvik_cache_fork(c, s[0], &s[1]) < 0) fail_msg("%s: %s", name, kvik_last_error());
     feed(&p, s[0], 20, 2);
     feed(&p, s[1], 1, 3);
-    if (kvik_cache_crop(c, s[0], deep / 2) < 0) /* into a page that left */
+    if (kvik_cache_crop(c, s[0], deep / 2) < 0) /* into a page that was spilled */
         fail_msg("%s: %s", name, kvik_last_error());
     assert_int_equal(kvik_cache_fork(c, s[0], &s[2]), 0);
     feed(&p, s[0], 1, 4);
@@ -182,7 +184,7 @@ static void small_models(void **state)
         }
 }
 
-/* One long sequence under codecs: sealed tiles leave memory. */
+/* One long sequence under codecs: quantized tiles are spilled. */
 static void codecs(void **state)
 {
     (void)state;
@@ -217,7 +219,7 @@ static void codecs(void **state)
     }
 }
 
-/* A prompt that is one turn is raw until it ends: its raw rows pass through staging too. */
+/* A prompt that is one turn stays raw until it ends: its raw rows pass through staging too. */
 static void raw_turns(void **state)
 {
     (void)state;
@@ -236,7 +238,7 @@ static void raw_turns(void **state)
         float *out[3];
         uint64_t raw = 0;
         for (int k = 2; k >= 0;
-             k--) { /* offloaded, in memory; first, for its bytes, without a codec */
+             k--) { /* offloaded, and in memory; first without a codec, for its number of bytes */
             const struct way w = {.name = config[i / 2],
                                   .impl = k ? NULL : "offloaded",
                                   .config = k < 2 ? config[i / 2] : NULL};
@@ -266,8 +268,8 @@ static void raw_turns(void **state)
     }
 }
 
-/* Many sequences in the budget an offloaded cache has by default, all of which complete a tile of the largest size
- * in one step. */
+/* Many sequences in the default budget of an offloaded cache; all of them complete a tile of the
+ * largest size in one step. */
 static void many(void **state)
 {
     (void)state;
@@ -305,7 +307,7 @@ static void smollm2(void **state)
     agree(2, &(struct way){.name = "on_full", .on_full = "offload", .threads = 2}, &plain, "fast");
 }
 
-/* The run goes on from where it was, and says so once. */
+/* Counts the notice that the cache continues on disk. */
 static void notice(void *ctx, const char *text)
 {
     ++*(int *)ctx;
@@ -353,10 +355,10 @@ static void falls_back(void **state)
 {
     (void)state;
     fall_back(1, 200, 400);
-    fall_back(ROWS, 100, 300); /* in a step of eight, of which fewer can be staged */
+    fall_back(ROWS, 100, 300); /* in a step of eight rows, of which fewer can be staged */
 }
 
-/* A disk that takes no more bytes: the call fails, the cache is as before, and goes on once there is room. */
+/* The disk is full: the call fails, the cache is unchanged, and it continues once there is room. */
 static void full_disk(void **state)
 {
     (void)state;
@@ -409,7 +411,7 @@ static size_t peak_memory(void)
     return kib << 10;
 }
 
-/* 4 000 tokens in 8 MiB; runs first, as the process's peak never falls. */
+/* 4 000 tokens in 8 MiB; this test runs first, because the process's peak memory never falls. */
 static void memory(void **state)
 {
     (void)state;

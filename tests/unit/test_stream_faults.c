@@ -1,6 +1,7 @@
-/* A whole model whose cache streams from a file, while every system call on that file fails in turn: the tokens
- * are those of a resident cache or there is a clean error, the sequence is as long as before, and the same call
- * without the fault gives those tokens.  KVIK_TEST_LONG=1 tries every call, else some of each run. */
+/* test_stream_faults.c - a whole model whose cache streams from a file, while every system call on
+ * that file fails in turn. The tokens are those of a resident cache, or there is a clean error, the
+ * sequence has its old length, and the same call without the fault gives those tokens.
+ * KVIK_TEST_LONG=1 tries every call, otherwise some of each run. */
 #include "base/aio.h"
 #include "generate/handle.h"
 #include "kvik.h"
@@ -15,9 +16,9 @@ static kvik_model *m;
 static char dir[256]; /* on a disk, empty between runs */
 static int32_t prompt[PROMPT];
 
-/* The same rows, resident and streamed. */
+/* One strategy, with resident rows and streamed. */
 struct scene {
-    const char *name, *implementation, *config; /* streamed */
+    const char *name, *implementation, *config; /* the streamed cache */
     const char *resident, *resident_config;
     uint64_t memory;
     const char *on_full;
@@ -59,7 +60,8 @@ static int open_cache(const struct scene *s, bool resident, kvik_cache **out)
     return kvik_cache_open(m, &config, out);
 }
 
-/* Gives the sequence the whole prompt, of which it holds a part, and takes the tokens that follow. */
+/* Gives the sequence the whole prompt, a part of which it holds, and returns the tokens that
+ * follow. */
 static int go_on(kvik_cache *c, kvik_seq seq, int32_t *new)
 {
     kvik_generation g;
@@ -77,7 +79,7 @@ static int go_on(kvik_cache *c, kvik_seq seq, int32_t *new)
     return e;
 }
 
-/* An error of the file, told in a sentence. */
+/* Checks that the error is one of the file and comes with a message. */
 static void assert_clean(int e)
 {
     assert_int_equal(e, KVIK_IO);
@@ -89,7 +91,7 @@ struct outcome {
     uint64_t calls, spilled, read;
 };
 
-/* Opens, holds a part of the prompt, goes on; the fault hits wherever it does. */
+/* Opens, caches a part of the prompt and continues; the fault may hit anywhere. */
 static void run(const struct scene *s, const struct aio_fault *fault, const int32_t *want,
                 struct outcome *out)
 {
@@ -130,19 +132,20 @@ static void run(const struct scene *s, const struct aio_fault *fault, const int3
     kvik_cache_usage(c, &u);
     out->spilled = u.spilled;
     out->read = u.tier_read;
-    /* Once more, from what the sequence holds by now. */
+    /* Once more, from the tokens cached by now. */
     memset(new, 0, sizeof new);
     if (go_on(c, seq, new) < 0) fail_msg("%s", kvik_last_error());
     assert_memory_equal(new, want, sizeof new);
     kvik_cache_drop(c, seq);
-    kv_forget(c->x->kv); /* what is kept for other prompts may be in the tier */
+    kv_forget(c->x->kv); /* kept prefixes may be in the tier */
     kvik_cache_usage(c, &u);
     assert_int_equal(u.tokens, 0);
     assert_int_equal(u.spilled, 0);
     kvik_cache_close(c);
 }
 
-/* Every call of some kinds, or some of every call, fails with an error; how many errors came back. */
+/* Lets every call of some kinds, or some of every call, fail with an error. Returns the number of
+ * errors that reached the caller. */
 static int fail_each(const struct scene *s, uint32_t kinds, int error, bool stays,
                      const int32_t *want)
 {
@@ -183,13 +186,13 @@ static void check_scene(const struct scene *s, const char *backend)
            (unsigned long long)o.calls, (unsigned long long)o.spilled, (unsigned long long)o.read);
     assert_true(o.spilled > 0);
     assert_true(o.read > 0);
-    assert_int_equal(fail_each(s, file, 0, false, want), 0); /* short */
+    assert_int_equal(fail_each(s, file, 0, false, want), 0); /* transfers are short */
     assert_int_equal(fail_each(s, 0, EINTR, false, want), 0);
     assert_int_equal(fail_each(s, ring, EIO, false, want), 0);
     assert_true(fail_each(s, file, EIO, false, want) >= least);
     assert_true(fail_each(s, file, ENOSPC, false, want) >= least);
     assert_true(fail_each(s, file, EIO, true, want) >=
-                least); /* from there on, until it is noticed */
+                least); /* all calls fail from there on, until one is noticed */
     assert_int_equal(count_files("/proc/self/fd"), fds);
     assert_int_equal(count_files(dir), files);
     unsetenv("KVIK_AIO");

@@ -1,5 +1,5 @@
-/* The file tier over both ways of background transfers: the bytes that come back, what every failing
- * system call leads to, and what stays on the disk. */
+/* test_tier.c - the file tier over both ways of background transfers: the bytes read back, the
+ * result of every failing system call, and the files left on the disk. */
 #include "base/aio.h"
 #include "kv/tier.h"
 #include "testing.h"
@@ -20,7 +20,7 @@
 #include <sys/vfs.h>
 #include <sys/wait.h>
 
-static char dir[256]; /* on a disk, empty, removed at the end */
+static char dir[256]; /* a directory on a disk, empty, removed at the end */
 
 static uint64_t seed = 1;
 static uint32_t rnd(uint32_t n)
@@ -69,7 +69,7 @@ static int count_fds(void)
     return count_files("/proc/self/fd");
 }
 
-/* The open file of the tier in dir, found as a stranger would find it; -1: none. */
+/* Returns the descriptor of the tier's open file in dir, found from outside the tier; -1: none. */
 static int tier_fd(void)
 {
     char path[64], target[512];
@@ -88,7 +88,7 @@ static int tier_fd(void)
 enum { CHUNKS = 200, MOST = 160 * 1024 };
 struct chunk {
     uint64_t at;
-    size_t n, off; /* off: in the copy in memory */
+    size_t n, off; /* off: offset in the copy in memory */
 };
 
 static size_t lay_out(struct chunk *c)
@@ -99,12 +99,12 @@ static size_t lay_out(struct chunk *c)
         size_t n = 1 + rnd(i % 3 ? 5000 : MOST);
         c[i] = (struct chunk){at, n, off};
         off += n;
-        at += n + (i % 5 ? 0 : 1u << 20); /* holes too */
+        at += n + (i % 5 ? 0 : 1u << 20); /* leave holes, too */
     }
     return off;
 }
 
-/* Moves all chunks in random order, in starts of random length with several in flight. */
+/* Moves all chunks in random order, in batches of random length with several in flight. */
 static void move_all(struct kv_tier *t, const struct chunk *c, unsigned char *mem, bool write)
 {
     int order[CHUNKS];
@@ -136,7 +136,8 @@ static void move_all(struct kv_tier *t, const struct chunk *c, unsigned char *me
             if (rnd(3)) continue;
         }
         if (first < last) {
-            int k = first + (int)rnd((uint32_t)(last - first)); /* not the oldest */
+            /* A transfer that is not the oldest. */
+            int k = first + (int)rnd((uint32_t)(last - first));
             int from = batch[k].from, len = batch[k].n;
             batch[k] = batch[first++];
             assert_int_equal(t->finish(t, &io[from], (uint32_t)len), 0);
@@ -161,7 +162,7 @@ static void check_bytes(const char *backend)
         move_all(t, c, b, false);
         assert_memory_equal(a, b, total);
     }
-    t->drop(t, c[7].at, c[7].n); /* neighbours keep their bytes */
+    t->drop(t, c[7].at, c[7].n); /* adjacent chunks keep their bytes */
     t->drop(t, c[9].at, c[9].n);
     memset(b, 0, total);
     for (int i = 0; i < CHUNKS; i++)
@@ -227,7 +228,7 @@ static void check_limits(const char *backend)
     assert_int_equal(t->start(t, io, KV_TIER_DEPTH), 0);
     assert_int_equal(t->start(t, &io[KV_TIER_DEPTH], 1), ERR_BUSY);
     assert_int_equal(t->finish(t, io, KV_TIER_DEPTH), 0);
-    assert_int_equal(t->start(t, io, KV_TIER_DEPTH), 0); /* close waits for what is in flight */
+    assert_int_equal(t->start(t, io, KV_TIER_DEPTH), 0); /* close waits for transfers in flight */
     t->close(t);
 }
 
@@ -262,9 +263,9 @@ static void check_drop(const char *backend)
 
 enum { PAGES = 6, PAGE = 40000 };
 
-/* Opens, writes, rewrites, reads, drops, and closes.  Every result is either right or an error with a
- * sentence; what failed is done again without the fault, and must then be right.  Returns the number of
- * calls that failed. */
+/* Opens, writes, rewrites, reads, drops, and closes. Every result is either right or an error with
+ * a message. A failed operation is repeated without the fault and must then be right. Returns the
+ * number of calls that failed. */
 static int use_tier(const char *backend, const unsigned char *want, unsigned char *got)
 {
     struct kv_tier *t = NULL;
@@ -278,7 +279,7 @@ static int use_tier(const char *backend, const unsigned char *want, unsigned cha
         assert_int_equal(kv_tier_file_open(dir, backend, &t), 0);
     }
     memset(got, 0xA5, PAGES * PAGE);
-    for (int round = 0; round < 4; round++) { /* 0, 1: write; 2, 3: read */
+    for (int round = 0; round < 4; round++) { /* rounds 0 and 1 write, 2 and 3 read */
         for (int tries = 0;; tries++) {
             int e = 0;
             for (size_t i = 0; i < PAGES; i++) {
@@ -329,7 +330,7 @@ static void check_faults(const char *backend)
             int failed = use_tier(backend, want, got);
             failures += failed;
             reached |= failed > 0;
-            /* Interrupted and short calls are nobody's business. */
+            /* The tier repeats interrupted and short calls itself. */
             if (errors[i] == 0 || errors[i] == EINTR) assert_int_equal(failed, 0);
             assert_int_equal(count_fds(), fds);
         }
@@ -338,17 +339,17 @@ static void check_faults(const char *backend)
     }
     assert_true(calls > 4u * PAGES - 8);
     assert_true(failures > 2 * 4 * PAGES);
-    for (enum aio_call k = AIO_OPEN; k <= AIO_PUNCH; k++) { /* and broken for good */
+    for (enum aio_call k = AIO_OPEN; k <= AIO_PUNCH; k++) { /* the call fails from now on */
         aio_fault_set(&(struct aio_fault){.at = 1, .kinds = 1u << k, .error = EIO, .every = 1});
         int failed = use_tier(backend, want, got);
         bool fatal = k == AIO_OPEN || k == AIO_SIZE || k == AIO_READ || k == AIO_WRITE;
         assert_int_equal(failed, fatal);
     }
-    /* Interrupted without end: given up, not waited for. */
+    /* A call that is interrupted without end becomes an error, not an endless wait. */
     aio_fault_set(
         &(struct aio_fault){.at = 1, .kinds = 1u << AIO_READ, .error = EINTR, .every = 1});
     assert_int_equal(use_tier(backend, want, got), 1);
-    aio_fault_set(&(struct aio_fault){.at = 1, .every = 1}); /* always short */
+    aio_fault_set(&(struct aio_fault){.at = 1, .every = 1}); /* every transfer is short */
     assert_int_equal(use_tier(backend, want, got), 0);
     assert_int_equal(count_fds(), fds);
     free(want);
@@ -427,7 +428,7 @@ static void test_memory(void **state)
 
 /* --- The disk ------------------------------------------------------------------------------- */
 
-/* Opening counts: the list of the directory, O_TMPFILE, then a name and taking it away. */
+/* Opening makes these calls: list the directory, O_TMPFILE, then open a name and unlink it. */
 static const struct aio_fault no_tmpfile = {.at = 2, .kinds = 1u << AIO_OPEN, .error = EOPNOTSUPP};
 static const struct aio_fault must_keep_name = {
     .at = 2, .every = 2, .kinds = 1u << AIO_OPEN | 1u << AIO_UNLINK, .error = EPERM};
@@ -465,7 +466,7 @@ static pid_t spill_in_child(const struct aio_fault *way)
     assert_true(pid >= 0);
     if (pid == 0) {
         struct kv_tier *t = NULL;
-        prctl(PR_SET_PDEATHSIG, SIGKILL); /* a failed test leaves nobody waiting */
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* a failed test leaves no process waiting */
         aio_fault_set(way);
         int e = kv_tier_file_open(dir, NULL, &t);
         aio_fault_set(NULL);
@@ -480,7 +481,8 @@ static pid_t spill_in_child(const struct aio_fault *way)
     return pid;
 }
 
-/* A killed process leaves nothing, or what the next start removes; a living one keeps its file. */
+/* A killed process leaves no file, or one that the next start removes; a living process keeps its
+ * file. */
 static void test_kill(void **state)
 {
     (void)state;
@@ -503,7 +505,7 @@ static void test_kill(void **state)
     }
 }
 
-/* Only regular files of ours with our kind of name go. */
+/* The sweep removes only regular files of this user whose names have the tier's form. */
 static void test_sweep(void **state)
 {
     (void)state;
@@ -540,7 +542,7 @@ static void test_sweep(void **state)
     assert_int_equal(count_files(dir), 0);
 }
 
-/* A file of 4 MiB at most: an error instead of SIGXFSZ, and what fits still works. */
+/* A file of 4 MiB at most: an error instead of SIGXFSZ, and smaller transfers still work. */
 static void test_size_limit(void **state)
 {
     (void)state;
@@ -564,7 +566,7 @@ static void test_size_limit(void **state)
     assert_int_equal(WEXITSTATUS(status), 0);
 }
 
-/* A disk of 2 MiB, mounted where only the child sees it. */
+/* Uses a disk of 2 MiB, mounted where only the child process sees it. */
 static int fill_disk(const char *backend)
 {
     struct kv_tier *t = NULL;
@@ -585,7 +587,7 @@ static int fill_disk(const char *backend)
     }
     if (full < 2) return 3;
     if (move(t, back, 0, sizeof back, false) < 0 || memcmp(mem, back, sizeof mem) != 0) return 4;
-    t->drop(t, 0, 4 * sizeof mem); /* what was dropped can be used again */
+    t->drop(t, 0, 4 * sizeof mem); /* freed space can be used again */
     if (move(t, mem, 2 * sizeof mem, sizeof mem, true) < 0) return 5;
     if (move(t, back, 2 * sizeof mem, sizeof back, false) < 0) return 6;
     if (memcmp(mem, back, sizeof mem) != 0) return 7;
@@ -622,17 +624,19 @@ static void test_directory(void **state)
     setenv("TMPDIR", "/nonexistent", 1);
     assert_int_equal(kv_tier_file_open(NULL, NULL, &t), ERR_IO);
     assert_non_null(strstr(err_last(), "KVIK_SPILL_DIR"));
-    setenv("KVIK_SPILL_DIR", dir, 1); /* comes before TMPDIR */
+    setenv("KVIK_SPILL_DIR", dir, 1); /* the variable wins over TMPDIR */
     assert_int_equal(kv_tier_file_open(NULL, NULL, &t), 0);
     assert_true(tier_fd() >= 0);
     t->close(t);
     setenv("KVIK_SPILL_DIR", "/nonexistent", 1);
     assert_int_equal(kv_tier_file_open(NULL, NULL, &t), ERR_IO);
-    assert_int_equal(kv_tier_file_open(dir, NULL, &t), 0); /* the argument comes first */
+    assert_int_equal(kv_tier_file_open(dir, NULL, &t), 0); /* the argument wins over the variable */
     t->close(t);
     assert_int_equal(kv_tier_file_open("/proc", NULL, &t), ERR_IO);
-    assert_non_null(strstr(err_last(), "spill_dir, else KVIK_SPILL_DIR")); /* it would not help */
-    setenv("KVIK_SPILL_DIR", "", 1);                                       /* empty is unset */
+    /* The message does not advise a useless change. */
+    assert_non_null(strstr(err_last(), "spill_dir, else KVIK_SPILL_DIR"));
+    /* An empty variable counts as unset. */
+    setenv("KVIK_SPILL_DIR", "", 1);
     setenv("TMPDIR", "", 1);
     assert_int_equal(kv_tier_file_open(NULL, NULL, &t), 0); /* in /var/tmp */
     t->close(t);
@@ -682,7 +686,7 @@ static void test_backend_names(void **state)
     assert_int_equal(count_files(dir), 0);
 }
 
-/* A sandbox without io_uring, as containers often are: threads, and no word about it. */
+/* A sandbox without io_uring, as containers often are: threads serve the file, without a message. */
 static int refuse_uring(void)
 {
     struct sock_filter code[] = {
