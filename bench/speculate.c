@@ -35,14 +35,14 @@ struct side {
     int32_t ids[NEW];
 };
 
-static void run(kvik_cache *c, const kvik_model *m, const char *text, uint32_t guesses, int i,
+static void run(kvik_cache *c, const kvik_model *m, const char *text, uint32_t drafts, int i,
                 struct side *s)
 {
     kvik_generation g;
     kvik_result *r;
     if (kvik_generation_init(&g, m) < 0) die();
     g.max_new_tokens = g.min_new_tokens = NEW;
-    g.prompt_lookup_num_tokens = guesses;
+    g.prompt_lookup_num_tokens = drafts;
     if (kvik_generate_text(c, &g, text, &r) < 0) die();
     s->rate[i] = (NEW - 1) / r->decode_seconds;
     s->steps = r->steps;
@@ -55,21 +55,22 @@ static void run(kvik_cache *c, const kvik_model *m, const char *text, uint32_t g
 
 static void text(kvik_cache *c, const kvik_model *m, const char *name, const char *t)
 {
-    static const uint32_t guesses[] = {3, 10};
-    struct side plain, with[countof(guesses)];
+    static const uint32_t drafts[] = {3, 10};
+    struct side plain, with[countof(drafts)];
     for (int i = 0; i < RUNS; i++) {
         run(c, m, t, 0, i, &plain);
-        for (size_t k = 0; k < countof(guesses); k++)
-            run(c, m, t, guesses[k], i, &with[k]);
+        for (size_t k = 0; k < countof(drafts); k++)
+            run(c, m, t, drafts[k], i, &with[k]);
     }
     double rate = median_of(plain.rate, RUNS);
     printf("%-10s plain        %3u steps %6.1f tokens/s\n", name, plain.steps, rate);
-    for (size_t k = 0; k < countof(guesses); k++) {
+    for (size_t k = 0; k < countof(drafts); k++) {
         double r = median_of(with[k].rate, RUNS);
-        printf("%-10s lookup of %2u %3u steps %6.1f tokens/s, %.2f times; %llu of %llu guesses%s\n",
-               name, guesses[k], with[k].steps, r, r / rate, (unsigned long long)with[k].accepted,
-               (unsigned long long)with[k].drafted,
-               memcmp(with[k].ids, plain.ids, sizeof plain.ids) ? "; OTHER TOKENS" : "");
+        printf(
+            "%-10s lookup of %2u %3u steps %6.1f tokens/s, %.2f times; %llu of %llu draft tokens accepted%s\n",
+            name, drafts[k], with[k].steps, r, r / rate, (unsigned long long)with[k].accepted,
+            (unsigned long long)with[k].drafted,
+            memcmp(with[k].ids, plain.ids, sizeof plain.ids) ? "; OTHER TOKENS" : "");
     }
 }
 
@@ -83,7 +84,7 @@ static void cost(kvik_cache *c)
     for (int i = 0; i < 64; i++)
         ids[i] = 300 + 7 * i;
     if (kvik_cache_new(c, &s) < 0) die();
-    printf("a step with k guesses:");
+    printf("a step with k draft tokens:");
     for (size_t j = 0; j < countof(k); j++) {
         double t[9];
         for (size_t i = 0; i < countof(t); i++) {

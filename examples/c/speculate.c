@@ -30,7 +30,7 @@ int main(int argc, char **argv)
     kvik_prompt prompt = {.size = sizeof prompt, .ids = ids, .n = n};
     kvik_hooks hooks = {.size = sizeof hooks, .assistant_model = assistant};
     if (kvik_generate(cache, &settings, &prompt, 1, &hooks, &result) < 0) goto fail;
-    printf("%s%s\n%u tokens in %u steps; %llu of %llu guesses came true\n", text,
+    printf("%s%s\n%u tokens in %u steps; %llu of %llu draft tokens accepted\n", text,
            result->row[0]->text, (unsigned)result->new_tokens, result->steps,
            (unsigned long long)result->accepted, (unsigned long long)result->drafted);
     status = 0;

@@ -27,9 +27,9 @@ done
 run generate "$model" --input-ids $ids --input-ids 3,4 --max-new-tokens 40 --json
 cp "$work/out" "$work/plain"
 run generate "$model" --input-ids $ids --input-ids 3,4 --max-new-tokens 40 --assistant-model "$model" \
-    --num-assistant-tokens 9 --assistant-confidence-threshold 0 --json --logits-file "$work/guessed.safetensors"
+    --num-assistant-tokens 9 --assistant-confidence-threshold 0 --json --logits-file "$work/drafted.safetensors"
 check "assistant: the same text" equal
-check "assistant: the same logits" cmp -s "$work/plain.safetensors" "$work/guessed.safetensors"
+check "assistant: the same logits" cmp -s "$work/plain.safetensors" "$work/drafted.safetensors"
 check "assistant: all draft tokens are accepted" json "o['usage']['accepted'] == o['usage']['drafted'] > 0 and o['usage']['steps'] == 5"
 run generate "$model" --input-ids $ids --input-ids 3,4 --max-new-tokens 40 --assistant-model "$golden/models/gpt2" --json
 check "another assistant: the same text" equal
@@ -60,6 +60,6 @@ if [ -n "${KVIK_TEST_MODEL:-}" ]; then
         check "chat $options: the same replies" cmp -s "$work/out" "$work/replies"
     done
 else
-    skip "chat with guesses (no model)"
+    skip "chat with draft tokens (no model)"
 fi
 finish

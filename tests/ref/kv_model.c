@@ -1,14 +1,14 @@
 /* kv_model.c - random operations on a store against a flat reference that keeps every row.
  *
- * The reference of a sequence is an array: one 64-bit name per row, drawn when the row is
- * written, so two rows are equal only if a fork made them so.  The bytes of a row at a site,
- * plane, head and dim follow from its name.  Which rows a query sees, and in which form, is
- * computed row by row from the definitions, not with the store's functions.  Rows are written
- * and read through views as a kernel does, tiles are encoded when a view says so, and pages
- * given back are filled with NaN patterns.
+ * The reference of a sequence is an array of 64-bit names, one per row, drawn when the row is
+ * written. Two rows have equal names only if a fork made them so. The bytes of a row at a site,
+ * plane, head and dim follow from its name. Which rows a query sees, and in which form, is computed
+ * row by row from the definitions, without the store's functions. Rows are written and read through
+ * views as a kernel does. Tiles are quantized when a view says so, and freed pages are filled with
+ * NaN patterns.
  *
- * After an operation the sequences it touched are compared row by row; all of them, and every
- * invariant of kv_check, every few operations. */
+ * After an operation the sequences it touched are compared row by row. Every few operations all
+ * sequences are compared, and every invariant of kv_check. */
 #include "model_int.h"
 
 #include <setjmp.h>
@@ -80,7 +80,7 @@ static bool draw_spans(struct model *m)
     want = MIN(want, kv_step_lanes(m->kv));
     m->n_spans = m->n_tokens = 0;
     m->cross = has_kind(m, KV_FROZEN) && model_chance(m, 15);
-    bool decode = model_chance(m, 40); /* one token each: the common batch */
+    bool decode = model_chance(m, 40); /* one token each, the usual batch */
     for (uint32_t k = model_rnd(m, SEQS), i = 0; i < SEQS && m->n_spans < want && left; i++) {
         struct mseq *s = &m->seq[(k + i) % SEQS];
         uint32_t room = m->cfg.max_len - (m->cross ? 0 : s->len);
@@ -113,7 +113,8 @@ static bool draw_spans(struct model *m)
     return m->n_spans > 0;
 }
 
-/* Whether raw block k of the i-th span has to come back to be encoded from, for this span first. */
+/* True if raw block k of the i-th span has to be read back to quantize from it, for this span
+ * first. */
 static bool tail_back(struct model *m, uint32_t gi, uint32_t i, uint32_t k)
 {
     const struct kv_group *g = &m->group[gi];
@@ -128,8 +129,8 @@ static bool tail_back(struct model *m, uint32_t gi, uint32_t i, uint32_t k)
     return in->form[RAW].page[id].spilled;
 }
 
-/* Bytes that a step needs (docs/CACHE.md, rule 20), from the tables before the step.  *back: of open blocks that are not in
- * memory. */
+/* Returns the bytes that a step needs (docs/CACHE.md, rule 20), computed from the tables before the
+ * step. *back: bytes of open blocks that are not in memory. */
 static size_t cost(struct model *m, size_t *back)
 {
     struct kv *kv = m->kv;
@@ -177,8 +178,8 @@ static size_t cost(struct model *m, size_t *back)
     return sum + *back;
 }
 
-/* Bytes in memory that need not be: pages of rows that are not leading and that the step, drawn but not
- * yet begun, does not write. */
+/* Returns the bytes in memory that may be spilled: pages of rows that are not leading and that the
+ * step (drawn but not yet begun) does not write. */
 static size_t movable(struct model *m)
 {
     struct kv *kv = m->kv;
@@ -204,7 +205,8 @@ static size_t movable(struct model *m)
                 for (uint32_t k = 0; form == SEALED && (k + 1) * tile <= len; k++)
                     full |= cell[k] == id;
                 for (uint32_t k = 0; form == RAW && k * rows < len; k++) {
-                    bool tail = (k + 1) * rows > whole; /* written, copied, or encoded from */
+                    /* The block is written, copied, or quantized from. */
+                    bool tail = (k + 1) * rows > whole;
                     left |= in_step && tail && !m->cross && cell[k] == id;
                     full |= k * rows >= lead && !(in_step && tail) && cell[k] == id;
                 }
@@ -215,7 +217,7 @@ static size_t movable(struct model *m)
     return sum;
 }
 
-/* Names the rows of the step in the reference (beyond the committed length). */
+/* Names the new rows of the step in the reference, beyond the committed length. */
 static void name_rows(struct model *m)
 {
     for (uint32_t i = 0; i < m->n_spans; i++) {
@@ -269,8 +271,8 @@ static void op_step(struct model *m)
     for (uint32_t i = 0; i < m->cfg.n_groups; i++)
         keeps |= m->group[i].policy.every != 0;
     size_t back = 0, bytes = plain ? cost(m, &back) : 0, can = plain ? movable(m) : 0;
-    size_t held = u.live + u.states + u.staging + bytes; /* kept sequences are given up */
-    if (keeps) held += u.index;                          /* checkpoints may leave as well */
+    size_t held = u.live + u.states + u.staging + bytes; /* kept sequences are evicted */
+    if (keeps) held += u.index;                          /* snapshots may be evicted as well */
     model_snapshot(m, m->shot[0]);
     uint64_t evicted = kv->evictions;
     if (model_chance(m, 3))
@@ -308,14 +310,14 @@ static void op_step(struct model *m)
         size_t before = u.live + u.states + u.index - u.index_tables + u.spilled + bytes - back;
         if (evicted == kv->evictions)
             WANT(kv->live + kv->states + kv->stream.spilled == before, "cost", bytes, kv->live);
-        size_t over = held + u.index; /* no more leaves than has to */
+        size_t over = held + u.index; /* no more is spilled than necessary */
         over = over > u.pool ? over - u.pool : 0;
         size_t left = kv->stream.spilled + back - u.spilled, page = 0;
         for (uint32_t gi = 0; gi < kv->n_groups; gi++)
             for (uint32_t f = 0; f < FORMS; f++)
                 page = MAX(page, kv->group[gi].form[f].bytes);
         if (evicted == kv->evictions)
-            WANT(left >= over && left < over + page, "pages left memory", left, over);
+            WANT(left >= over && left < over + page, "pages spilled", left, over);
     }
     WANT(pool_held(kv) + kv->backed <= kv->pool, "memory of free pages", kv->backed, kv->live);
     m->t->steps++;
@@ -471,7 +473,8 @@ static void op_mark(struct model *m)
     m->t->marks++;
 }
 
-/* Rolls back to a mark, or releases it; a sequence that was dropped meanwhile is only released. */
+/* Rolls back to a mark or releases it. The mark of a sequence that was dropped meanwhile is only
+ * released. */
 static void end_mark(struct model *m, struct mmark *k, bool back)
 {
     struct mseq *s = &m->seq[k->seq];
@@ -541,12 +544,12 @@ bool model_resumable(struct model *m, const struct mseq *s, const struct seq *q,
         if (r % g->rows && !raw[r / g->rows]) return false;
         for (uint32_t j = 0; j < r; j++) {
             bool seen = flat_sees(&g->policy, r, j), lead = j < g->seal.lead;
-            bool later = tile && !lead && j < whole; /* read sealed now or one day */
+            bool later = tile && !lead && j < whole; /* the row is read sealed, now or later */
             if (seen && later && !tiles[j / tile]) return false;
             bool as_raw = (seen && (lead || j >= edge)) || (tile && j >= whole);
             if (as_raw && !raw[j / g->rows]) return false;
             uint32_t strip =
-                j / KV_STRIP * KV_STRIP; /* blocks may have come with some of their rows */
+                j / KV_STRIP * KV_STRIP; /* an import may have given only some rows of a block */
             if (as_raw && strip >= in->keep_rows && j < q->g[gi].raw_unseen) return false;
         }
     }
@@ -559,7 +562,7 @@ static void op_trim(struct model *m)
     struct mseq *s = model_pick(m);
     if (!s || !s->len) return;
     uint32_t to = model_rnd(m, s->len + 1), have = 12345;
-    if (model_chance(m, 70)) to = s->len - to % MIN(s->len, 20u); /* mostly a little */
+    if (model_chance(m, 70)) to = s->len - to % MIN(s->len, 20u); /* usually a small trim */
     struct seq *q = model_inside(m, s);
     uint32_t best = to;
     bool exact = model_chance(m, 50);
@@ -580,7 +583,7 @@ static void op_trim(struct model *m)
     s->trimmed |= have < s->len;
     if (have < s->len) s->open = false;
     s->len = have;
-    for (uint32_t i = 0; i < have; i++) /* the update cut in two stays one update */
+    for (uint32_t i = 0; i < have; i++) /* a trim inside an update leaves one update */
         WANT(s->start[i] <= i, "start", i, 0);
     m->t->trims++;
     model_verify(m, s);
@@ -630,7 +633,7 @@ static void op_wrong(struct model *m)
     }
 }
 
-/* What may happen while a step on other sequences is open. */
+/* Runs an operation that is allowed while a step on other sequences is open. */
 static void op_small(struct model *m)
 {
     switch (model_rnd(m, 10)) {
@@ -670,7 +673,7 @@ static void op_any(struct model *m)
 {
     static const struct {
         void (*run)(struct model *);
-        uint32_t weight; /* of 100 */
+        uint32_t weight; /* out of 100 */
     } op[] = {{op_step, 43}, {op_mark, 4},    {op_end_mark, 3}, {op_image, 3}, {op_new, 6},
               {op_fork, 10}, {op_drop, 2},    {op_reorder, 6},  {op_trim, 8},  {op_reserve, 5},
               {op_wrong, 1}, {model_keep, 2}, {model_match, 7}};
@@ -680,7 +683,7 @@ static void op_any(struct model *m)
     op[i].run(m);
 }
 
-/* One store: opened, worked for a while, emptied, closed. */
+/* Runs one store: opens it, runs operations, empties and closes it. */
 static void one_store(struct model *m, uint64_t ops)
 {
     static const kv_seq no_handle = 0;
@@ -691,7 +694,7 @@ static void one_store(struct model *m, uint64_t ops)
     m->rolled = false;
     m->doing = "open";
     while (kv_open(&m->kv, &m->cfg) < 0)
-        if (m->cfg.pool_bytes += 8192, m->cfg.stage_bytes) /* below the minimum */
+        if (m->cfg.pool_bytes += 8192, m->cfg.stage_bytes) /* the budget is below the minimum */
             m->cfg.stage_bytes += 4096;
     m->step = &m->kv->step;
     size_t bytes = model_snapshot_bytes(m->kv);

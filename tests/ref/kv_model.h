@@ -4,10 +4,10 @@
 
 struct model_options {
     uint64_t ops, seed;
-    bool check;       /* also run kv_check; without it only what views show can tell */
+    bool check;       /* also run kv_check; without it only views are compared */
     bool verbose;     /* print every operation */
     const char *only; /* name of one configuration, or NULL */
-    bool stream;      /* every store that can streams; else every second */
+    bool stream;      /* every store that can streams; otherwise every second one */
 };
 struct model_totals {
     uint64_t ops, steps, aborts, refused, rejected_rows, trims, reorders, verified_rows,
@@ -19,5 +19,5 @@ struct model_totals {
     uint64_t marks, rollbacks, reserved_rollbacks;
     uint32_t max_refs;
 };
-/* 0, or -1 after a difference, which is printed to stderr with the seed and the operation. */
+/* Returns 0, or -1 after a difference; prints the difference, the seed and the operation to stderr. */
 int model_run(const struct model_options *o, struct model_totals *t);

@@ -1,5 +1,6 @@
 /* model_books.c - comparing a store with the reference: row bytes, lengths, tokens, turns, and
- * whether anything changed at all.  Works on the tables, so it needs no step and evicts nothing. */
+ * whether anything changed at all. The comparison reads the tables, so it needs no step and evicts
+ * nothing. */
 #include "model_int.h"
 
 #include <stdio.h>
@@ -19,7 +20,8 @@ static void want_row(struct model *m, const struct kv_view *v, uint32_t site, ui
     }
 }
 
-/* Where the bytes of a page are that a table names: in memory, or in the tier alone. */
+/* Returns the bytes of a page that a table names: in memory, or in the tier if only the tier has
+ * them. */
 static const unsigned char *in_tier(struct model *m, uint32_t site, uint32_t form, uint32_t id,
                                     size_t offset, const unsigned char *page)
 {
@@ -32,7 +34,7 @@ static const unsigned char *in_tier(struct model *m, uint32_t site, uint32_t for
     return bytes + offset;
 }
 
-/* Rows [a, b) of the sequence in table row `slot`, in the form the edge says. */
+/* Compares rows [a, b) of the sequence in table row `slot`, in the form that the edge gives. */
 void model_want_rows(struct model *m, const struct kv_view *v, uint32_t site, uint32_t slot,
                      const uint64_t *name, uint32_t a, uint32_t b, uint32_t edge)
 {
@@ -43,7 +45,7 @@ void model_want_rows(struct model *m, const struct kv_view *v, uint32_t site, ui
             for (uint32_t j = a; j < b; j++) {
                 bool sealed = j >= v->lead && j < edge;
                 uint32_t row0 = sealed ? v->row0 : v->raw0, row1 = sealed ? v->row1 : v->raw1;
-                if (j < row0 || j >= row1) continue; /* of other pieces */
+                if (j < row0 || j >= row1) continue; /* the row belongs to another piece */
                 const struct kv_form *f = sealed ? &v->sealed : &v->raw;
                 uint32_t id = f->table[slot * f->stride + j / f->rows];
                 WANT(id != 0, sealed ? "a sealed row is missing" : "a raw row is missing", j, site);
@@ -69,7 +71,7 @@ void model_want_state(struct model *m, const struct kv_view *v, uint32_t site, u
                      0, name, 0);
 }
 
-/* What a query at pos, in an update starting at `start`, reads of the rows below `written`. */
+/* Compares the rows below `written` that a query at pos reads, in an update starting at `start`. */
 void model_want_query(struct model *m, const struct kv_view *v, const struct kv_group *g,
                       uint32_t site, uint32_t slot, const struct mseq *s, uint32_t pos,
                       uint32_t start, uint32_t written)
@@ -119,7 +121,7 @@ struct seq *model_inside(struct model *m, const struct mseq *s)
     return q;
 }
 
-/* Turns are the updates of two rows or more, and the one that is still open. */
+/* Compares turns: the updates of two rows or more, and the turn that is still open. */
 static void want_turns(struct model *m, const struct mseq *s)
 {
     uint32_t n, k = 0;
@@ -134,8 +136,9 @@ static void want_turns(struct model *m, const struct mseq *s)
     WANT(k == n, "turns", k, n);
 }
 
-/* Without checkpoints a table holds exactly the pages with a row that somebody can still need: a row
- * that a query at len - slack or later sees, in the form it is read, or of a tile not complete. */
+/* Checks that without snapshots a table holds exactly the pages with a row that can still be
+ * needed. Such a row is seen by a query at len - slack or later, in the form it is read in, or
+ * belongs to an incomplete tile. */
 static void want_needed(struct model *m, const struct mseq *s, const struct seq *q, uint32_t gi)
 {
     const struct kv_group *g = &m->group[gi];
@@ -172,7 +175,8 @@ void model_verify(struct model *m, const struct mseq *s)
     want_turns(m, s);
     for (uint32_t i = 0; i < s->len; i++)
         WANT(kv_tokens(m->kv, s->handle)[i] == s->tok[i], "token", i, (uint64_t)s->tok[i]);
-    for (uint32_t gi = 0; gi < m->kv->n_groups; gi++) /* a trim may leave less than slack wants */
+    /* A trim may leave fewer rows than slack asks for. */
+    for (uint32_t gi = 0; gi < m->kv->n_groups; gi++)
         if (m->group[gi].policy.kind == KV_ROWS && !m->group[gi].policy.every && !s->trimmed)
             want_needed(m, s, q, gi);
     for (uint32_t site = 0; site < m->kv->n_sites; site++) {
@@ -231,13 +235,13 @@ size_t model_snapshot(struct model *m, unsigned char *out)
             SHOT(&s->g[gi].n_keeps, sizeof s->g[gi].n_keeps);
         }
     }
-    bool all = !m->tier; /* else pages may have moved, or streaming begun */
+    bool all = !m->tier; /* otherwise pages may have moved, or streaming may have begun */
     for (uint32_t i = 0; all && i < kv->max_seqs * FORMS * kv->n_groups; i++) {
         const struct slot *slot = &kv->slot[i / (FORMS * kv->n_groups)];
         uint32_t k = i % (FORMS * kv->n_groups), need = 0;
         if (!slot->used) continue;
-        const struct seq *s =
-            &kv->seq[slot->seq]; /* what others gave up may have left more than it needs */
+        /* A reserve may hold more than it needs, because other sequences left shared blocks. */
+        const struct seq *s = &kv->seq[slot->seq];
         need = reserve_need(kv, s, k / FORMS, k % FORMS, seq_rows(&kv->group[k / FORMS], s));
         uint32_t has[] = {need, MIN(slot->stash[k].n, need)};
         SHOT(has, sizeof has);

@@ -1,5 +1,4 @@
-/* model_config.c - random stores: one to three groups of every kind, budgets from tight to
- * ample. */
+/* model_config.c - random stores: one to three groups of every kind, budgets from tight to ample. */
 #include "model_int.h"
 
 #include <stdio.h>
@@ -87,7 +86,7 @@ void model_config(struct model *m)
         uint32_t kind = model_rnd(m, countof(kinds));
         for (uint32_t k = 0; m->opt->only && k < countof(kinds); k++)
             if (i == 0 && strcmp(kinds[k], m->opt->only) == 0) kind = k;
-        if (i == 0 && kind == 7) kind = 0; /* somebody has to count the rows */
+        if (i == 0 && kind == 7) kind = 0; /* one group must count the rows */
         m->group[i] = draw_group(m, kind);
         m->group[i].stream = m->group[i].policy.kind == KV_ROWS && model_chance(m, 75);
         streams |= m->group[i].stream;
@@ -117,11 +116,11 @@ void model_config(struct model *m)
     m->cfg.pool_bytes = m->cfg.max_seqs * block * (1 + model_rnd(m, 6)) + m->cfg.stage_bytes;
     if (model_chance(m, 70)) m->cfg.max_len = LEN;
     if (model_chance(m, 70)) m->cfg.max_seqs = 2;
-    if (model_chance(m, 50)) /* wide rows: little fits into a piece */
+    if (model_chance(m, 50)) /* wide rows: few rows fit into a piece */
         for (uint32_t i = 0; i < n; i++)
             for (uint32_t k = 0; k < 2 && m->group[i].stream; k++)
                 m->group[i].plane[k].shape.dim *= 6;
-    for (uint32_t i = 0; i < site; i++) /* a random order of sites */
+    for (uint32_t i = 0; i < site; i++) /* shuffle the order of sites */
         m->order[i] = i;
     for (uint32_t i = site; i > 1; i--) {
         uint32_t j = model_rnd(m, i), t = m->order[j];

@@ -1,10 +1,11 @@
-/* model_index.c - the prefix index in the model checker: what kv_keep leaves behind is remembered with the names of
- * its rows, and a match must find the longest prefix that any of it, or any live sequence, can be gone on from. */
+/* model_index.c - the prefix index in the model checker. The checker remembers every sequence that
+ * kv_keep kept, with the names of its rows. A match must find the longest prefix from which any
+ * kept or live sequence can be continued. */
 #include "model_int.h"
 
 #include <string.h>
 
-/* The contents a record is about, or NULL: they were given up since. */
+/* Returns the contents that a record is about, or NULL if they were evicted since. */
 static const struct seq *kept_inside(struct model *m, struct mkept *k)
 {
     const struct seq *q = m->kv->index.oldest;
@@ -12,7 +13,7 @@ static const struct seq *kept_inside(struct model *m, struct mkept *k)
         q = q->newer;
     k->used &= q != NULL;
     if (!k->used) return NULL;
-    k->s.len = MIN(k->s.len, q->len); /* they may have given up their end */
+    k->s.len = MIN(k->s.len, q->len); /* the end of the sequence may have been evicted */
     return q;
 }
 
@@ -66,7 +67,7 @@ struct mquery {
     uint32_t n_turns;
 };
 
-/* A prefix of something known and then other tokens, or only those. */
+/* Draws a query: a prefix of a known sequence and then other tokens, or only other tokens. */
 static void draw(struct model *m, const struct mseq *src, struct mquery *q)
 {
     uint32_t n = src ? model_rnd(m, src->len + 1) : 0, more = model_rnd(m, 40);
@@ -88,7 +89,8 @@ static void draw(struct model *m, const struct mseq *src, struct mquery *q)
     }
 }
 
-/* The longest length at which the query could go on from s, whose contents are d, by brute force. */
+/* Returns the greatest length at which the query could continue s, whose contents are d, by brute
+ * force. */
 static uint32_t longest(struct model *m, const struct mquery *q, const struct mseq *s,
                         const struct seq *d)
 {
@@ -122,14 +124,14 @@ void model_match(struct model *m)
         const struct mseq *c = i < SEQS ? &m->seq[i] : &m->kept[i - SEQS].s;
         const struct seq *d = i >= SEQS ? kept_inside(m, &m->kept[i - SEQS]) : NULL;
         if (i < SEQS && c->used && !c->busy) d = model_inside(m, c);
-        bool sure = !m->kv->index.turns || !c->open; /* the keys of an open turn are not made */
+        bool sure = !m->kv->index.turns || !c->open; /* the keys of an open turn do not exist yet */
         if (d && exact && sure) best = MAX(best, longest(m, &q, c, d));
     }
     kv_seq h;
     WANT(kv_new(kv, &q.salt, &h) == 0, "new", 0, 0);
     uint32_t reserve = model_chance(m, 20) ? model_rnd(m, m->cfg.max_len) : 0;
     if (reserve && kv_reserve(kv, h, reserve) < 0) reserve = 0;
-    bool promised = kv->reserved != 0; /* then fewer rows may have to do */
+    bool promised = kv->reserved != 0; /* with reserves fewer rows may be reused */
     struct kv_prefix p = {q.tok, q.n, q.turn, q.n_turns, !q.n_turns};
     WANT(kv_match(kv, h, &p, &have) == 0, "match", 0, 0);
     WANT((have == 0) == (kv_match_reason(kv) != KV_HIT), "reason", have, kv_match_reason(kv));

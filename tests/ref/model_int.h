@@ -1,4 +1,5 @@
-/* model_int.h - inside the model checker: the reference's sequences and what its files share. */
+/* model_int.h - internals of the model checker: the reference's sequences and the functions its
+ * files share. */
 #pragma once
 #include "flat.h"
 #include "kv/image.h"
@@ -18,12 +19,12 @@ struct mseq {
     uint32_t len, cross, reserve;
     struct kv_salt salt;
     uint64_t row[LEN], xrow[LEN];
-    uint32_t start[LEN]; /* first row of the update that row belongs to */
+    uint32_t start[LEN]; /* start[i]: the first row of the update that row i belongs to */
     int32_t tok[LEN];
 };
-#define KEPT                                                                                       \
-    24u        /* kept sequences that are remembered; before there are more, the index is emptied */
-struct mkept { /* what kv_keep left behind, while contents `at` are still that */
+/* The number of kept sequences that are remembered; at this number the index is emptied. */
+#define KEPT 24u
+struct mkept { /* a kept sequence, valid while the store has contents `at` */
     bool used;
     const struct seq *at;
     uint64_t edits;
@@ -34,7 +35,7 @@ struct mspan {
     bool turn, last;
 };
 #define MARKS 3u
-struct mmark { /* a mark, and what its sequence was */
+struct mmark { /* a mark, and the state of its sequence */
     struct kv_mark mark;
     uint32_t seq;
     struct mseq s;
@@ -47,7 +48,7 @@ struct model {
     struct mkept kept[KEPT];
     struct mmark mark[MARKS];
     bool owed;   /* a reserve lacked pages when `shot` was taken */
-    bool rolled; /* some reserve may lack pages that forks hold */
+    bool rolled; /* a reserve may lack pages that forks hold */
     uint64_t rng, names, op;
     const struct model_options *opt;
     struct model_totals *t;
@@ -60,16 +61,17 @@ struct model {
     int32_t tok[LEN * SPANS];
     unsigned char *shot[2]; /* tables and pages before a step */
     size_t shot_cap;
-    struct tier_mem *tier; /* of a store that streams, else NULL; the store's */
-    uint32_t order[32];    /* in which its sites are visited */
-    bool peeking;          /* rows are read without a step, spilled ones from the tier */
+    /* The memory tier of a store that streams, otherwise NULL; the store owns it. */
+    struct tier_mem *tier;
+    uint32_t order[32]; /* the order in which sites are visited */
+    bool peeking;       /* rows are read without a step, spilled ones from the tier */
     jmp_buf out;
 };
 
 uint64_t model_mix(uint64_t x);
-uint32_t model_rnd(struct model *m, uint32_t n); /* [0, n) */
+uint32_t model_rnd(struct model *m, uint32_t n); /* a random number in [0, n) */
 bool model_chance(struct model *m, uint32_t percent);
-/* Prints what differs and where, and leaves the run. */
+/* Prints what differs and where, and ends the run. */
 _Noreturn void model_differ(struct model *m, const char *what, uint64_t a, uint64_t b);
 #define WANT(cond, what, a, b)                                                                     \
     do {                                                                                           \
@@ -77,26 +79,27 @@ _Noreturn void model_differ(struct model *m, const char *what, uint64_t a, uint6
     } while (0)
 
 /* kv_model.c */
-struct mseq *model_pick(struct model *m);   /* one that is used and idle, or NULL */
-struct mseq *model_vacant(struct model *m); /* the next that kv_new or a fork makes, or NULL */
-/* Whether every group can go on from row r: all it reads is held in the right form, and the tile that r lies in is
- * held raw. */
+struct mseq *model_pick(struct model *m); /* a sequence in use and idle, or NULL */
+/* The sequence that the next kv_new or fork makes, or NULL. */
+struct mseq *model_vacant(struct model *m);
+/* True if every group can continue from row r: it holds all rows that r reads in the right form,
+ * and holds the tile of r raw. */
 bool model_resumable(struct model *m, const struct mseq *s, const struct seq *q, uint32_t r);
 
 /* model_index.c: kv_keep and kv_match */
 struct kv_salt
-model_salt(struct model *m); /* mostly the same one, else one that differs in one field */
+model_salt(struct model *m); /* usually the same salt, sometimes one that differs in one field */
 void model_keep(struct model *m);
 void model_match(struct model *m);
 
 /* model_config.c: m->cfg and m->group of the next store */
 void model_config(struct model *m);
 
-/* model_view.c: what a kernel does at one site of the open step, comparing all it reads */
-/* Negative: the store's error, if the tier failed. */
+/* model_view.c: acts as a kernel at one site of the open step and compares everything it reads */
+/* Returns the store's (negative) error if the tier failed. */
 int model_kernel(struct model *m, uint32_t site);
 
-/* model_image.c: out of the store and into it again, as another sequence (b; NULL: there is no room) */
+/* model_image.c: saves sequence a and loads it as b (NULL: there is no room) */
 void model_op_image(struct model *m, struct mseq *a, struct mseq *b);
 
 /* model_books.c: comparing without a step */
@@ -104,14 +107,14 @@ void model_want_rows(struct model *m, const struct kv_view *v, uint32_t site, ui
                      const uint64_t *name, uint32_t a, uint32_t b, uint32_t edge);
 void model_want_state(struct model *m, const struct kv_view *v, uint32_t site, uint32_t page,
                       uint64_t name);
-/* What a query at pos, in an update starting at `start`, reads of the rows below `written`. */
+/* Compares the rows below `written` that a query at pos reads, in an update starting at `start`. */
 void model_want_query(struct model *m, const struct kv_view *v, const struct kv_group *g,
                       uint32_t site, uint32_t slot, const struct mseq *s, uint32_t pos,
                       uint32_t start, uint32_t written);
 struct seq *model_inside(struct model *m, const struct mseq *s);
 void model_verify(struct model *m, const struct mseq *s);
 void model_verify_all(struct model *m);
-/* Tables, references and books as bytes, for "changed nothing". */
+/* Writes tables, references and books as bytes, to check that nothing changed. */
 size_t model_snapshot(struct model *m, unsigned char *out);
 size_t model_snapshot_bytes(const struct kv *kv);
-void model_want_same(struct model *m, const char *what); /* as in m->shot[0] */
+void model_want_same(struct model *m, const char *what); /* compares with m->shot[0] */

@@ -1,5 +1,5 @@
-/* test_cache_config.c - strategies as data: names and keys against the sentence or the groups they must give, without
- * a model and, for what a model decides, on two tiny ones. */
+/* test_cache_config.c - strategies as data: names and keys against the expected error message or
+ * groups, without a model, and on two tiny models for settings that a model decides. */
 #include "base/base.h"
 #include "kvik.h"
 #include "model/preset.h"
@@ -38,7 +38,7 @@ static int settle(const char *impl, const char *config, enum layers which,
     if (e < 0) return e;
     TRY(kv_preset_settle(kv_preset_find(impl), &k, of[which].site, of[which].n, o));
     struct kv_preset_options plain = *o;
-    plain.quant = (struct kv_codec_pair){0}; /* codecs are tested with the codecs */
+    plain.quant = (struct kv_codec_pair){0}; /* codecs have tests of their own */
     int n = kv_preset_groups(of[which].site, of[which].n, &plain, g, site);
     if (n < 0) return n;
     *n_groups = (uint32_t)n;
@@ -393,7 +393,8 @@ static void test_hint(void **state)
     kvik_model_close(m);
 }
 
-/* A reserve follows the policy: layers with a window never set aside more than two of it, a step and a copy take. */
+/* A reserve follows the policy: layers with a window never set aside more than two windows, a step
+ * and a copy. */
 static void test_reserve(void **state)
 {
     (void)state;

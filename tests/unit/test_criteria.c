@@ -187,7 +187,7 @@ static void batch_mates(void **state)
 }
 
 /* Speculative decoding applies the same processors and ends: the text is the same for all options. */
-static void guesses(void **state)
+static void drafts(void **state)
 {
     (void)state;
     static const char *const options[] = {
@@ -213,14 +213,14 @@ static void guesses(void **state)
         kvik_result *plain_one = generate_with(json, &p, 1, NULL);
         snprintf(json, sizeof json,
                  "{\"max_new_tokens\": 14, \"prompt_lookup_num_tokens\": %d, %s}", 4, options[i]);
-        kvik_result *guessed = generate_with(json, &p, 1, NULL);
-        if (guessed->row[0]->n != plain_one->row[0]->n ||
-            memcmp(guessed->row[0]->ids, plain_one->row[0]->ids,
-                   guessed->row[0]->n * sizeof *guessed->row[0]->ids) != 0)
+        kvik_result *ahead = generate_with(json, &p, 1, NULL);
+        if (ahead->row[0]->n != plain_one->row[0]->n ||
+            memcmp(ahead->row[0]->ids, plain_one->row[0]->ids,
+                   ahead->row[0]->n * sizeof *ahead->row[0]->ids) != 0)
             fail_msg("%s: another text", options[i]);
-        assert_int_equal(guessed->row[0]->finish, plain_one->row[0]->finish);
-        drafted += guessed->drafted;
-        kvik_result_free(guessed);
+        assert_int_equal(ahead->row[0]->finish, plain_one->row[0]->finish);
+        drafted += ahead->drafted;
+        kvik_result_free(ahead);
         kvik_result_free(plain_one);
     }
     assert_true(drafted > 0);
@@ -317,7 +317,7 @@ int main(void)
         cmocka_unit_test(max_time),     cmocka_unit_test(reasons),
         cmocka_unit_test(forced_ends),  cmocka_unit_test(least_lengths),
         cmocka_unit_test(both_lengths), cmocka_unit_test(batch_mates),
-        cmocka_unit_test(vocabulary),   cmocka_unit_test(guesses),
+        cmocka_unit_test(vocabulary),   cmocka_unit_test(drafts),
         cmocka_unit_test(idle_logits),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

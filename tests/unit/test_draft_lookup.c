@@ -58,7 +58,7 @@ static void as_the_reference(void **state)
         assert_int_equal(draft_lookup_open(&r, &d), 0);
         assert_int_equal(d.propose(d.ctx, &w, 1), 0);
         if (w.got != rows[i].n_want || memcmp(ids + w.n, rows[i].want, w.got * sizeof *ids))
-            fail_msg("text %zu: %u guesses, the first %d", i, w.got, ids[w.n]);
+            fail_msg("text %zu: %u draft tokens, the first %d", i, w.got, ids[w.n]);
         d.close(d.ctx);
         kvik_generation_done(&g);
     }

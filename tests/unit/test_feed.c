@@ -1,4 +1,4 @@
-/* test_feed.c - feeds of several steps that fail: every sequence is as it was, whoever else was in the call. */
+/* test_feed.c - forwards of several steps that fail: every sequence of the call is unchanged. */
 #include "kvik.h"
 #include "testing.h"
 
@@ -20,7 +20,7 @@ static kvik_cache *open_cache(const char *path, const char *impl, const char *co
                            .compute = "exact"};
     kvik_cache *c;
     if (kvik_model_open(path, &m) < 0) fail_msg("%s", kvik_last_error());
-    if (kvik_cache_open(m, &k, &c) < 0) c = NULL; /* too little memory */
+    if (kvik_cache_open(m, &k, &c) < 0) c = NULL; /* the memory limit is too small */
     for (uint32_t i = 0; i < 2 * MOST; i++)
         ids[i] = (int32_t)(5 + i * 37 % (kvik_model_vocab(m) - 5));
     return c;
@@ -38,7 +38,7 @@ static void forward(kvik_cache *c, kvik_seq s, const int32_t *t, uint32_t n, flo
     if (kvik_forward(c, &span, 1, false, logits) < 0) fail_msg("%s", kvik_last_error());
 }
 
-/* A wrong token in the last step, the same sequence twice (in different steps). */
+/* A wrong token in the last step; the same sequence twice (in different steps). */
 static void test_wrong(void **state)
 {
     static const struct {
@@ -74,7 +74,8 @@ static void test_wrong(void **state)
     }
 }
 
-/* A fork has no reserve: when it runs out of memory, the reserved sequence in the same call has long moved its window. */
+/* A fork has no reserve. When it runs out of memory, the window of the reserved sequence in the
+ * same call has already moved. */
 static void test_reserved(void **state)
 {
     (void)state;
@@ -125,7 +126,8 @@ static bool stops(void *ctx, uint64_t done, uint64_t total)
     return ++x->calls < x->stop;
 }
 
-/* A generation that leaves a reserved sequence's conversation and is cancelled, or runs out of memory, gives every row back. */
+/* A generation with another prompt on a reserved sequence is cancelled or runs out of memory: every
+ * row of the sequence is restored. */
 static void test_cancelled(void **state)
 {
     static const char *const cache[][2] = {{"tests/golden/models/llama-mha", "static"},

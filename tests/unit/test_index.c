@@ -1,5 +1,6 @@
-/* test_index.c - the prefix index: prompts that begin alike are computed once, with the bits of computing them each
- * time, for every strategy; what is found and how long it is; why nothing is; what is given up and when. */
+/* test_index.c - the prefix index. Prompts with a common prefix compute it once, with the bits of
+ * computing it each time, for every strategy. Also: the length of prefix hits, the reason of a
+ * miss, and what is evicted when. */
 #include "generate/handle.h"
 #include "testing.h"
 
@@ -46,7 +47,7 @@ static kvik_result *generate(kvik_cache *c, const int32_t *ids, uint32_t n, uint
     return r;
 }
 
-/* Prompt k: what it shares with the ones before, and its length. */
+/* Prompt k: the length it shares with earlier prompts, and its length. */
 static const struct {
     uint32_t same, n;
 } prompt[PROMPTS] = {{0, 100}, {100, 100}, {70, 90},   {100, 140}, {33, 60},
@@ -54,8 +55,9 @@ static const struct {
 
 static const struct way {
     const char *model, *impl, *config, *compute, *on_full;
-    uint32_t checkpoints, beams, unit; /* unit: rows that are reused come in; 0: none are */
-    uint32_t less; /* the first so many hits are shorter than that, for windows */
+    /* Unit: reused rows come in multiples of it; 0: no rows are reused. */
+    uint32_t checkpoints, beams, unit;
+    uint32_t less; /* the first `less` hits are shorter than that, because of windows */
 } ways[] = {
     {"llama-gqa-l3", "dynamic", NULL, NULL, NULL, 0, 1, 1, 0},
     {"llama-gqa-l3", "dynamic", NULL, "fast", NULL, 0, 1, 1, 0},
@@ -78,7 +80,7 @@ static const struct way {
     {"qwen3", "dynamic", NULL, NULL, NULL, 0, 1, 1, 0},
 };
 
-/* The tokens of prompt k: those of the longest one before it as far as they are shared, then its own. */
+/* Makes the tokens of prompt k: the longest earlier prompt's up to the shared length, then its own. */
 static void make(int32_t ids[PROMPTS][LONGEST], uint32_t vocab)
 {
     for (uint32_t k = 0; k < PROMPTS; k++) {
@@ -113,7 +115,7 @@ static void test_same_bits(void **state)
                         *b = generate(without, ids[k], prompt[k].n, y->beams);
             size_t bytes = (size_t)a->steps * a->logit_rows * a->vocab * sizeof(float);
             if (a->steps != b->steps || memcmp(a->logits, b->logits, bytes) != 0)
-                fail_msg("%s %s, prompt %u: other bits", y->model, y->impl, k);
+                fail_msg("%s %s, prompt %u: the bits differ", y->model, y->impl, k);
             for (uint32_t i = 0; i < a->n_rows; i++)
                 assert_memory_equal(a->row[i]->ids, b->row[i]->ids, a->row[i]->n * sizeof(int32_t));
             uint32_t shared = MIN(prompt[k].same, prompt[k].n - 1);
@@ -136,7 +138,8 @@ static void test_same_bits(void **state)
     }
 }
 
-/* Live sequences are found as well; what is kept counts apart and goes when room is needed. */
+/* Live sequences are found as well. Kept sequences are counted separately and evicted when room is
+ * needed. */
 static void test_live_and_kept(void **state)
 {
     (void)state;
@@ -158,7 +161,7 @@ static void test_live_and_kept(void **state)
     kvik_result_free(r);
     kvik_cache_usage(c, &u);
     uint64_t live = u.live;
-    assert_true(u.index > 0 && u.tokens == 90); /* the row's own tail */
+    assert_true(u.index > 0 && u.tokens == 90); /* the tail of the row itself */
     assert_int_equal(kvik_cache_drop(c, s), 0);
     kvik_cache_usage(c, &u);
     assert_true(u.live == 0 && u.index >= live && u.tokens == 0);
@@ -170,7 +173,7 @@ static void test_live_and_kept(void **state)
     kvik_model_close(m);
 }
 
-/* An empty sequence of the caller's is a fresh one, too; a call that fails leaves it empty. */
+/* An empty sequence of the caller counts as a fresh one; a failed call leaves it empty. */
 static void test_sync_of_empty(void **state)
 {
     (void)state;
@@ -193,7 +196,8 @@ static void test_sync_of_empty(void **state)
     assert_memory_equal(a, b, vocab * sizeof *a);
     kvik_sync_done(&said);
     assert_int_equal(kvik_cache_drop(c, s[1]), 0);
-    assert_int_equal(kvik_cache_reset(c, s[0]), 0); /* nobody has them now, but they are there */
+    /* No sequence holds the rows now, but the index keeps them. */
+    assert_int_equal(kvik_cache_reset(c, s[0]), 0);
     assert_int_equal(kvik_cache_length(c, s[0]), 0);
     assert_int_equal(kvik_cache_sync(c, s[0], ids, 120, b, &said), 0);
     assert_int_equal(said.reused, 119);
@@ -217,7 +221,7 @@ static void test_why_not(void **state)
     kvik_model *m = open_model("llama-gqa-l3");
     kvik_cache_config config = {
         .size = sizeof config, .max_sequences = 1, .max_cache_len = 256, .threads = 1};
-    config.cache_memory = 320 * 16 * 1024; /* about one sequence: found below */
+    config.cache_memory = 320 * 16 * 1024; /* room for about one sequence, see below */
     kvik_cache *c = open_cache(m, &config);
     size_t row = kv_row_bytes(c->x->kv);
     kvik_cache_close(c);
@@ -229,8 +233,8 @@ static void test_why_not(void **state)
     assert_string_equal(miss_of(c, a, 10), kv_miss_text(KV_MISS_SHORT));
     assert_string_equal(miss_of(c, a, 200), kv_miss_text(KV_MISS_NEW));
     assert_null(miss_of(c, a, 200));
-    assert_string_equal(miss_of(c, b, 240), kv_miss_text(KV_MISS_NEW)); /* takes a's room */
-    const char *why = miss_of(c, a, 240); /* what was given up last, or all of it */
+    assert_string_equal(miss_of(c, b, 240), kv_miss_text(KV_MISS_NEW)); /* takes the room of a */
+    const char *why = miss_of(c, a, 240); /* a is still found in part, or was evicted */
     assert_true(!why || strcmp(why, kv_miss_text(KV_MISS_EVICTED)) == 0);
     kvik_usage u = {.size = sizeof u};
     kvik_cache_usage(c, &u);
@@ -259,7 +263,8 @@ static void test_why_not(void **state)
     kvik_model_close(m);
 }
 
-/* Prompts that are masked before their first token, where a model counts that; rows imported; rows without ids. */
+/* Prompts with masked columns before the first token, where a model counts them; imported rows;
+ * rows without ids. */
 static void test_other_conditions(void **state)
 {
     (void)state;
@@ -276,7 +281,7 @@ static void test_other_conditions(void **state)
     assert_int_equal(exec_match(c->x, s, ids, 60, 5, &have), 0);
     assert_true(have == 0 && kv_match_reason(c->x->kv) == KV_MISS_SALT);
     assert_int_equal(exec_match(c->x, s, ids, 60, 0, &have), 0);
-    assert_true(have >= 16); /* what the chunk it ended in still holds */
+    assert_true(have >= 16); /* the rows that the last chunk still holds */
     kvik_cache_close(c);
     kvik_model_close(m);
 
@@ -303,11 +308,11 @@ static void test_other_conditions(void **state)
     kvik_model_close(m);
 }
 
-/* A regime of frequencies and a padding together: the fields of a salt do not disturb each other. */
+/* A regime of frequencies together with padding: the fields of a salt do not affect each other. */
 static void test_regime_and_padding(void **state)
 {
     (void)state;
-    kvik_model *m = open_model("phi3"); /* whose frequencies change at 33 tokens */
+    kvik_model *m = open_model("phi3"); /* the model's frequencies change at 33 tokens */
     kvik_cache *c = open_cache(
         m,
         &(kvik_cache_config){.size = sizeof(kvik_cache_config), .max_sequences = 4, .threads = 1});
@@ -318,7 +323,7 @@ static void test_regime_and_padding(void **state)
     inside->counts_padding = true;
     fill(ids, 60, kvik_model_vocab(m), 4);
     assert_int_equal(exec_new(c->x, &s), 0);
-    for (uint32_t at = 0; at < 60; at += 20) { /* the second feed changes the regime */
+    for (uint32_t at = 0; at < 60; at += 20) { /* the second part changes the regime */
         struct exec_feed f = {.seq = s, .tok = ids + at, .n = 20, .pad = 5};
         assert_int_equal(exec_feed(c->x, &f, 1, 0, NULL, NULL, NULL), 0);
         struct kv_salt salt = kv_salt(c->x->kv, s);
@@ -329,7 +334,7 @@ static void test_regime_and_padding(void **state)
     assert_int_equal(exec_new(c->x, &t), 0);
     assert_int_equal(exec_match(c->x, t, ids, 60, 0, &have), 0);
     assert_true(have == 0 && kv_match_reason(c->x->kv) == KV_MISS_SALT);
-    assert_int_equal(exec_match(c->x, t, ids, 30, 5, &have), 0); /* the other regime */
+    assert_int_equal(exec_match(c->x, t, ids, 30, 5, &have), 0); /* rows of the other regime */
     assert_true(have == 0 && kv_match_reason(c->x->kv) == KV_MISS_SALT);
     assert_int_equal(exec_match(c->x, t, ids, 60, 5, &have), 0);
     assert_int_equal(have, 59);
@@ -339,7 +344,8 @@ static void test_regime_and_padding(void **state)
     kvik_model_close(m);
 }
 
-/* Recurrent states take part through their checkpoints: the store alone, until a model has them. */
+/* Recurrent states are found through their snapshots. The test uses the store alone, because no
+ * model has states yet. */
 static void test_states(void **state)
 {
     (void)state;
@@ -389,7 +395,7 @@ static void test_states(void **state)
         assert_int_equal(kv_match(kv, s, &p, &have), 0);
         assert_int_equal(have, want[i].have);
         assert_true(kv_check(kv));
-        assert_int_equal(kv_keep(kv, s), 0); /* the kept one covers it */
+        assert_int_equal(kv_keep(kv, s), 0); /* the kept sequence covers it */
         kv_usage(kv, &u);
         assert_int_equal(u.kept, 1);
     }
@@ -423,7 +429,8 @@ static uint32_t found(struct kv *kv, const int32_t *ids, uint32_t n)
     return have;
 }
 
-/* Who was wanted least recently gives room first, the last rows first; nothing allocates; a reserve is not endangered. */
+/* The least recently used sequence is evicted first, its last rows first. Eviction allocates
+ * nothing and leaves reserves untouched. */
 static void test_budget(void **state)
 {
     (void)state;
@@ -457,18 +464,19 @@ static void test_budget(void **state)
     kv_usage(kv, &u);
     assert_true(u.kept == 2 && u.index - u.index_tables == 16 * BLOCK && u.live == 0);
     assert_true(u.index_tables > 0 && u.index_tables <= TABLES && u.free == u.pool);
-    assert_int_equal(found(kv, ids[0], 128), 128); /* now the other one is older */
+    assert_int_equal(found(kv, ids[0], 128), 128); /* now the other sequence is older */
     assert_int_equal(kv_new(kv, NULL, &s), 0);
     append(kv, s, ids[2], 128);
     kv_usage(kv, &u);
     assert_true(u.live == 8 * BLOCK && u.index - u.index_tables == 12 * BLOCK && u.evictions == 1);
     assert_int_equal(found(kv, ids[0], 128), 128);
     assert_int_equal(found(kv, ids[1], 128), 64);
-    assert_int_equal(found(kv, ids[2], 128), 128); /* a live one */
+    assert_int_equal(found(kv, ids[2], 128), 128); /* a live sequence */
     assert_int_equal(kv_keep(kv, s), 0);
     assert_int_equal(kv_new(kv, NULL, &s), 0);
     append(kv, s, ids[3], 120);
-    assert_int_equal(kv_reserve(kv, s, 20 * 16), 0); /* all of the budget: nothing else is kept */
+    /* The reserve takes the whole budget: nothing else is kept. */
+    assert_int_equal(kv_reserve(kv, s, 20 * 16), 0);
     kv_usage(kv, &u);
     assert_true(u.kept == 0 && u.index == 0 && u.index_tables == 0);
     assert_int_equal(found(kv, ids[0], 128), 0);
@@ -480,7 +488,7 @@ static void test_budget(void **state)
     kv_close(kv);
 }
 
-/* Prompts are kept while their pages stream: the second time they come from the tier, with the same bits. */
+/* Kept prompts while pages stream: the second time they are read from the tier, with the same bits. */
 static void test_streams(void **state)
 {
     (void)state;
@@ -490,7 +498,7 @@ static void test_streams(void **state)
         .size = sizeof config, .max_sequences = 2, .max_cache_len = 500, .threads = 1};
     kvik_cache *plain = open_cache(m, &config);
     config.cache_implementation = "offloaded";
-    config.cache_memory = 700 << 10; /* less than two of the three prompts */
+    config.cache_memory = 700 << 10; /* less memory than two of the three prompts need */
     kvik_cache *c = open_cache(m, &config);
     struct kv_usage u;
     for (uint32_t i = 0; i < 6; i++) {
@@ -510,8 +518,8 @@ static void test_streams(void **state)
     kvik_model_close(m);
 }
 
-/* Prompts of one call that begin alike compute that once, whatever the way of decoding, and have the tokens and logits they
- * have alone.  Two of them share more than the third. */
+/* Prompts of one call with a common prefix compute it once, for every way of decoding, and have the
+ * tokens and logits they have alone. Two of them share more than the third. */
 static void test_one_call(void **state)
 {
     (void)state;
@@ -519,7 +527,8 @@ static void test_one_call(void **state)
     static const struct {
         const char *impl, *config;
         uint32_t beams, chunk,
-            slack; /* slack: tokens that come in units, each time a row goes on from another's */
+            /* Slack: tokens lost to rounding, each time a row continues another row's prefix. */
+            slack;
     } way[] = {
         {"dynamic", NULL, 1, 0, 0},   {"dynamic", NULL, 3, 0, 0},
         {"dynamic", NULL, 1, 100, 0}, {"static", "{\"max_cache_len\": 1200}", 1, 0, 16},
@@ -579,7 +588,7 @@ static void test_one_call(void **state)
     kvik_model_close(m);
 }
 
-/* Many more are kept than there are sequences, and each is found. */
+/* Many more sequences are kept than can be live, and each is found. */
 static void test_many(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-/* The store: random operations against a flat reference, and faults that this must notice.
+/* test_kv.c - the store: random operations against a flat reference, and deliberate faults that the
+ * comparison must notice.
  *
  *   test_kv                       the suite, with a short random run
  *   test_kv --ops N --seed S      a long run, one summary line
@@ -7,7 +8,7 @@
  *           [--break-refs | --skip-cow | --skip-own | --trust-keys | --match-unref |
  *            --short-reserve | --drop-early | --keep-rejected | --skip-wait |
  *            --wrong-stage | --forget-write | --stale-open]   a deliberate fault
- *           [--no-check]          without kv_check: only what views show can tell */
+ *           [--no-check]          without kv_check: only views are compared */
 #include "../ref/kv_model.h"
 #include "testing.h"
 
@@ -74,7 +75,7 @@ static void test_raw_streams(void **state)
     assert_true(t.raw_pieces > 200);
 }
 
-/* Each fault must be seen through views and row bytes alone, without kv_check. */
+/* Each fault must show in views and row bytes alone, without kv_check. */
 static void test_faults_are_caught(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-/* The store, case by case: what each promise of kv.h means in bytes, codes and sentences. */
+/* test_kv_basic.c - the store, case by case: the meaning of each promise of kv.h in bytes, error
+ * codes and messages. */
 #include "kv/kv_int.h"
 #include "testing.h"
 
@@ -106,7 +107,7 @@ static void test_append_fork_drop(void **state)
     kv_close(kv);
 }
 
-/* Forks name the same contents until one changes; a step that is called off leaves them sharing again. */
+/* Forks share contents until one of them changes; after an aborted step they share again. */
 static void test_forks_share_contents(void **state)
 {
     (void)state;
@@ -136,14 +137,15 @@ static void test_forks_share_contents(void **state)
     kv_abort(st);
     struct kv_span far[2] = {{.seq = s[3], .n = 5}, {.seq = s[5], .n = 1000}};
     assert_int_equal(kv_begin(kv, far, 2, &st), ERR_LIMIT);
-    assert_int_equal(kv_trim(kv, s[4], 40, &have), 0); /* to what it has */
+    assert_int_equal(kv_trim(kv, s[4], 40, &have), 0); /* a trim to the present length */
     assert_int_equal(kv_reserve(kv, s[4], 0), 0);
     assert_int_equal(kv_reserve(kv, s[4], 1000), ERR_FULL);
     assert_true(kv_check(kv));
     for (uint32_t i = 0; i < 8; i++)
         assert_int_equal(kv->slot[s[i] & 7].seq, kv->slot[s[0] & 7].seq);
 
-    assert_int_equal(kv_begin(kv, two, 2, &st), 0); /* the others change while it is open */
+    /* The other sequences change while the step is open. */
+    assert_int_equal(kv_begin(kv, two, 2, &st), 0);
     for (uint32_t i = 0; i < 8; i++)
         if (i != 3 && i != 5) assert_int_equal(kv_trim(kv, s[i], 10 + i, &have), 0);
     kv_abort(st);
@@ -157,7 +159,7 @@ static void test_forks_share_contents(void **state)
     kv_close(kv);
 }
 
-/* Reorder moves names: no row, table or reference is touched. */
+/* A reorder exchanges names: it touches no row, table or reference. */
 static void test_reorder_renames(void **state)
 {
     (void)state;
@@ -173,7 +175,7 @@ static void test_reorder_renames(void **state)
     for (uint32_t i = 0; i < 4; i++)
         assert_int_equal(kv_len(kv, s[i]), len[i]);
     assert_int_equal(kv->slot[s[0] & 7].seq, kv->slot[s[3] & 7].seq);
-    assert_int_equal(kv->n_spare, 8 - 2); /* what nobody wants is given back */
+    assert_int_equal(kv->n_spare, 8 - 2); /* contents that no sequence uses are freed */
     assert_int_equal(append(kv, s[3], 1, 5000), 0);
     assert_int_equal(kv_len(kv, s[0]), 22);
     assert_true(kv_check(kv));
@@ -320,8 +322,7 @@ static void test_no_allocation_after_open(void **state)
     kv_close(kv);
 }
 
-/* Where the address space is short the ranges shrink; the budget then ends earlier, with a
- * sentence. */
+/* In a small address space the ranges shrink. The budget then ends earlier, with a message. */
 static void test_small_address_space(void **state)
 {
     (void)state;
@@ -353,7 +354,7 @@ static void test_small_address_space(void **state)
     kv_fault.map_limit = 0;
 }
 
-/* One sequence fills aligned runs of 16 ids, also when others grow at the same time. */
+/* One sequence fills aligned runs of 16 page ids, also while other sequences grow. */
 static void test_adjacent_pages(void **state)
 {
     (void)state;
@@ -394,7 +395,8 @@ static void test_sentences_name_numbers(void **state)
     kv_close(kv);
 }
 
-/* Two stores: one with a reserve.  Growing within it cannot fail, whoever else takes the rest. */
+/* Two stores, one with a reserve. Growth within the reserve cannot fail, even when other sequences
+ * take the rest. */
 static void test_reserve(void **state)
 {
     (void)state;
@@ -407,18 +409,20 @@ static void test_reserve(void **state)
     assert_int_equal(append(kv, a, 8, 0), 0);
     assert_int_equal(kv_reserve(kv, a, 320), 0);
     kv_usage(kv, &u);
-    assert_int_equal(u.reserved, 20 * BLOCK); /* 19 blocks of the way, and a copy of the open one */
+    /* 19 blocks up to the reserved length, and a copy of the open block. */
+    assert_int_equal(u.reserved, 20 * BLOCK);
     assert_int_equal(kv_reserve(kv, b, 320), ERR_FULL);
     kv_usage(kv, &u);
     assert_int_equal(u.need, BLOCK);
     for (uint32_t i = 0; i < 20; i++)
         assert_int_equal(append(kv, b, 16, 0), 0);
     assert_int_equal(append(kv, b, 1, 0), ERR_FULL);
-    assert_int_equal(kv_fork(kv, a, &c), ERR_FULL); /* a would have to copy its open block */
+    /* Sequence a would have to copy its open block. */
+    assert_int_equal(kv_fork(kv, a, &c), ERR_FULL);
     assert_int_equal(append(kv, a, 200, 0), 0);
     assert_int_equal(append(kv, a, 112, 0), 0);
     assert_int_equal(append(kv, a, 1, 0),
-                     0); /* the page for a copy, which the reserve gave back at its end */
+                     0); /* the page for a copy, which the reserve released at its end */
     assert_int_equal(append(kv, a, 16, 0), ERR_FULL);
     assert_int_equal(kv_reserve(kv, a, 0), 0);
     assert_true(kv_check(kv));
@@ -448,7 +452,7 @@ static void test_state_checkpoints(void **state)
     }
     kv_usage(kv, &u);
     assert_int_equal(u.states / 128, 1);
-    size_t kept = u.index / 128; /* checkpoints: 125 multiples were passed */
+    size_t kept = u.index / 128; /* snapshots: the sequence passed 125 multiples */
     assert_true(kept >= 7 && kept <= 4 + 7);
     assert_int_equal(u.live, 0);
     assert_int_equal(kv_trim(kv, a, 999, &have), 0);
@@ -461,7 +465,7 @@ static void test_state_checkpoints(void **state)
     assert_int_equal(have, 0);
     kv_usage(kv, &u);
     assert_int_equal(u.states, 0);
-    sp = (struct kv_span){.seq = a, .n = 20}; /* no tokens: cannot be fed again */
+    sp = (struct kv_span){.seq = a, .n = 20}; /* without tokens the rows cannot be recomputed */
     assert_int_equal(kv_begin(kv, &sp, 1, &st), 0);
     assert_int_equal(kv_commit(st, NULL), 0);
     assert_int_equal(kv_trim(kv, a, 19, &have), ERR_LOST);
@@ -470,7 +474,7 @@ static void test_state_checkpoints(void **state)
     kv_close(kv);
 }
 
-/* Drafts: rows that may be rejected; a tile over one of them goes with it. */
+/* Draft tokens: rows that may be rejected. A tile over a rejected row is dropped with it. */
 static void test_drafts_and_tiles(void **state)
 {
     (void)state;
@@ -505,7 +509,7 @@ static void test_drafts_and_tiles(void **state)
     uint32_t have;
     assert_int_equal(kv_trim(kv, a, 128, &have), 0);
     assert_int_equal(have, 128);
-    assert_int_equal(kv_trim(kv, a, 100, &have), 0); /* the tile's raw rows are gone */
+    assert_int_equal(kv_trim(kv, a, 100, &have), 0); /* the raw rows of the tile are freed */
     assert_int_equal(have, 0);
     kv_close(kv);
 }
@@ -527,7 +531,8 @@ static void test_cross_rows(void **state)
     assert_int_equal(kv_next(st, 1, &v), 1);
     write_keys(&v, 0);
     assert_int_equal(kv_commit(st, NULL), 0);
-    assert_int_equal(kv_begin(kv, &cross, 1, &st), ERR_ARG); /* once */
+    /* A cross-attention is written only once. */
+    assert_int_equal(kv_begin(kv, &cross, 1, &st), ERR_ARG);
     assert_int_equal(kv_cross_len(kv, a), 50);
     assert_int_equal(kv_fork(kv, a, &b), 0);
     struct kv_span sp[2] = {{.seq = a, .n = 2}, {.seq = b, .n = 1}};
@@ -547,7 +552,7 @@ static void test_cross_rows(void **state)
     kv_close(kv);
 }
 
-/* The memory of one form's past peak is given back before another form needs it. */
+/* Memory of the past peak of one form is freed before another form needs it. */
 static void test_memory_moves_between_forms(void **state)
 {
     (void)state;
@@ -556,7 +561,8 @@ static void test_memory_moves_between_forms(void **state)
     struct kv *kv = store(g, 2, 40 * 4 * BLOCK);
     kv_seq a;
     assert_int_equal(kv_new(kv, NULL, &a), 0);
-    for (uint32_t i = 0; i < 30; i++) { /* window pages come and go while the others gather */
+    /* Pages of the window are freed while the other groups grow. */
+    for (uint32_t i = 0; i < 30; i++) {
         assert_int_equal(append(kv, a, 16, 0), 0);
         assert_true(kv->live + kv->backed <= kv->pool);
         assert_true(kv_check(kv));
@@ -578,7 +584,7 @@ static void test_reorder_refuses(void **state)
     assert_int_equal(kv_reorder(kv, (kv_seq[]){s[0], 0}, (uint32_t[]){0, 1}, 2), ERR_STALE);
     assert_int_equal(kv_reorder(kv, s, (uint32_t[]){0, 1}, 9), ERR_ARG);
     assert_int_equal(kv_len(kv, s[0]), 20);
-    assert_int_equal(kv_reorder(kv, s, (uint32_t[]){1, 0}, 2), 0); /* a swap */
+    assert_int_equal(kv_reorder(kv, s, (uint32_t[]){1, 0}, 2), 0); /* swap the two */
     assert_int_equal(kv_len(kv, s[0]), 0);
     assert_int_equal(kv_len(kv, s[1]), 20);
     assert_int_equal(kv_max_len(kv), 1024);
@@ -588,7 +594,7 @@ static void test_reorder_refuses(void **state)
     kv_close(kv);
 }
 
-/* Enormous numbers are refused or harmless, never a wrapped size. */
+/* Huge numbers are refused or harmless; no size wraps. */
 static void test_open_with_extremes(void **state)
 {
     (void)state;

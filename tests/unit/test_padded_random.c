@@ -148,8 +148,8 @@ static void forward(kvik_cache *c, kvik_cache *oracle, struct pair *t, uint32_t 
             alone(oracle, &t->p, i, want);
         n_rows++;
         if (memcmp(want, got + ((size_t)i * n + j - 1) * vocab, vocab * sizeof *want) != 0)
-            fail_msg("forward %llu row %u: other bits than alone", (unsigned long long)n_forwards,
-                     i);
+            fail_msg("forward %llu row %u: the bits differ from those alone",
+                     (unsigned long long)n_forwards, i);
     }
     check(t, c);
 }

@@ -184,7 +184,7 @@ static void same_bits(const struct scene *s, uint32_t n)
     assert_int_equal(kvik_cache_length(b, y), n);
     go_on(b, y, n, vocab, got);
     if (memcmp(got, want, sizeof(float) * MORE * vocab) != 0)
-        fail_msg("%s %s %s, %u tokens: other bits", s->model, s->impl, s->config, n);
+        fail_msg("%s %s %s, %u tokens: the bits differ", s->model, s->impl, s->config, n);
     /* The loaded sequence can be cropped like the saved one. */
     assert_int_equal(kvik_cache_crop(a, x, n - 25), 0);
     if (kvik_cache_crop(b, y, n - 25) < 0) fail_msg("%s", kvik_last_error());

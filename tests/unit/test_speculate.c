@@ -74,9 +74,10 @@ static const struct policy policies[] = {
     {.model = "qwen3", .config = "{\"sliding_window\":21}", .prompt = {43, 11}},
 };
 
-enum who { PLAIN, LOOKUP, LOOKUP_LONG, SAME, OTHER, LIAR, NOISE, WHO };
-static const char *const who_names[] = {
-    "plain", "lookup of 3", "lookup of 10", "the same model", "another model", "a liar", "noise"};
+enum who { PLAIN, LOOKUP, LOOKUP_LONG, SAME, OTHER, WRONG, NOISE, WHO };
+static const char *const who_names[] = {"plain",          "lookup of 3",   "lookup of 10",
+                                        "the same model", "another model", "wrong on purpose",
+                                        "noise"};
 
 struct played { /* everything that must not depend on draft tokens */
     int32_t ids[ROWS][NEW];
@@ -120,13 +121,13 @@ static uint64_t digest(kvik_cache *c, kvik_seq s)
 }
 
 /* --- sources of draft tokens for the tests */
-struct teller { /* knows the tokens of plain decoding */
+struct oracle { /* knows the tokens of plain decoding */
     const struct played *truth;
     uint32_t seed, vocab;
     bool noise;
 };
 
-static uint32_t draw(struct teller *t, uint32_t n)
+static uint32_t draw(struct oracle *t, uint32_t n)
 {
     t->seed = t->seed * 1664525u + 1013904223u;
     return (t->seed >> 8) % n;
@@ -134,7 +135,7 @@ static uint32_t draw(struct teller *t, uint32_t n)
 
 static int tell(void *ctx, struct draft_row *row, uint32_t n)
 {
-    struct teller *t = ctx;
+    struct oracle *t = ctx;
     for (uint32_t i = 0; i < n; i++) {
         struct draft_row *w = &row[i];
         uint32_t most = draw(t, 3) ? w->max : MIN(w->max, draw(t, 4)), lie = draw(t, 13);
@@ -202,7 +203,7 @@ static int generate(const struct scene *s, kvik_cache *c, const kvik_prompt *pro
 {
     kvik_generation g = s->g;
     kvik_cache *a = NULL;
-    struct teller t = {truth, 7, kvik_model_vocab(s->model), who == NOISE};
+    struct oracle t = {truth, 7, kvik_model_vocab(s->model), who == NOISE};
     struct drafter d = {.propose = tell, .ctx = &t, .most = 12};
     struct gen_assist assist = {.maker = &d};
     kvik_hooks h = {.size = sizeof h, .on_token = on_token, .ctx = out};
@@ -214,7 +215,7 @@ static int generate(const struct scene *s, kvik_cache *c, const kvik_prompt *pro
     if (who == OTHER) g.num_assistant_tokens_schedule = schedule;
     if (who == SAME) h.assistant_model = a = open_assistant(s->model);
     if (who == OTHER) h.assistant_model = a = open_assistant(s->other);
-    if (who == LIAR || who == NOISE)
+    if (who == WRONG || who == NOISE)
         e = gen_run(c->driver,
                     &(struct gen_call){.tok = c->model->tok ? c->model->tok->tok : NULL,
                                        .g = &g,
@@ -301,7 +302,7 @@ static void compare(const struct scene *s, const struct played *want, const stru
         if (want->n[i] != got->n[i] || memcmp(want->ids[i], got->ids[i], want->n[i] * 4))
             fail_msg("%s %s, %s: other tokens in row %u", name, how, who, i);
         if (want->finish[i] != got->finish[i])
-            fail_msg("%s %s, %s: row %u ends otherwise", name, how, who, i);
+            fail_msg("%s %s, %s: row %u ends differently", name, how, who, i);
         if (want->calls[i] != got->calls[i])
             fail_msg("%s %s, %s: other calls for row %u", name, how, who, i);
         if (want->rows[i] != got->rows[i])
@@ -337,7 +338,7 @@ static void squeeze(struct scene *s, struct played *out)
         if (e < 0 && e != KVIK_FULL && e != KVIK_LIMIT) fail_msg("%s", kvik_last_error());
         if (e >= 0) break;
     }
-    if (!out->spilled) fail_msg("%s: nothing left memory", s->p->model);
+    if (!out->spilled) fail_msg("%s: no page was spilled", s->p->model);
 }
 
 /* True if the results may differ: an assistant has a plain cache and computes the accepted tokens
@@ -369,8 +370,8 @@ static void test_policies(void **state)
                 fail_msg("%s, %s: %s", s.p->model, who_names[w], kvik_last_error());
             compare(&s, &want, &got, who_names[w]);
             if (getenv("SPECULATE_SAY"))
-                printf("%s %s: steps %u for %u, %llu of %llu guesses\n", s.p->model, who_names[w],
-                       got.steps, want.steps, (unsigned long long)got.accepted,
+                printf("%s %s: steps %u for %u, %llu of %llu draft tokens\n", s.p->model,
+                       who_names[w], got.steps, want.steps, (unsigned long long)got.accepted,
                        (unsigned long long)got.drafted);
             assert_true(got.steps <= want.steps);
             if (w == SAME && !differs(&s)) {

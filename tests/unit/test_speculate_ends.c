@@ -139,7 +139,7 @@ static void same(const struct call *k, const struct outcome *a, const struct out
                  enum who who)
 {
     const kvik_result *x = a->r, *y = b->r;
-    if (a->code != b->code) fail_msg("%s, %d: fails otherwise", k->json, who);
+    if (a->code != b->code) fail_msg("%s, %d: another error", k->json, who);
     bool one = !k->prompts || k->prompts == 1; /* otherwise rows take turns in another order */
     if (one && (a->caller.heard != b->caller.heard || a->caller.asked != b->caller.asked))
         fail_msg("%s, %d: other calls", k->json, who);
@@ -149,7 +149,7 @@ static void same(const struct call *k, const struct outcome *a, const struct out
         const kvik_row *v = x->row[i], *w = y->row[i];
         if (v->n != w->n || memcmp(v->ids, w->ids, v->n * sizeof *v->ids))
             fail_msg("%s, %d: other tokens in row %u", k->json, who, i);
-        if (v->finish != w->finish) fail_msg("%s, %d: row %u ends otherwise", k->json, who, i);
+        if (v->finish != w->finish) fail_msg("%s, %d: row %u ends differently", k->json, who, i);
         if (v->text && strcmp(v->text, w->text)) fail_msg("%s, %d: other text", k->json, who);
     }
     size_t bytes = (size_t)x->logit_steps * x->logit_rows * x->vocab * sizeof(float);
@@ -362,7 +362,7 @@ static void small_assistants(void **state)
     (void)state;
     static const struct {
         kvik_cache_config c;
-        bool guesses;
+        bool drafts;
         /* The prompt has 37 tokens, the text 50 more. */
     } row[] = {{{.max_sequences = 2, .max_cache_len = 45}, true},
                {{.max_sequences = 2, .max_cache_len = 20}, false},
@@ -379,7 +379,7 @@ static void small_assistants(void **state)
         kvik_hooks h = {.size = sizeof h, .assistant_model = a};
         if (kvik_generate(c, &g, &p, 1, &h, &got) < 0) fail_msg("%s", kvik_last_error());
         assert_memory_equal(got->row[0]->ids, want->row[0]->ids, want->row[0]->n * sizeof *ids);
-        assert_int_equal(got->drafted > 0, row[i].guesses);
+        assert_int_equal(got->drafted > 0, row[i].drafts);
         assert_int_equal(got->accepted, got->drafted);
         kvik_result_free(got);
         kvik_cache_close(a);
