@@ -1,7 +1,7 @@
 /* attn.c - attention over a native view in SmolLM2's shape (9 query heads, 3 kv heads, dim 64, f16,
  * 30 sites), per instruction set.
- * Decode at several depths is in GB/s of K and V bytes, next to a plain read of the same memory
- * with the same threads (the floor). Causal prefill of 512 tokens is in GFLOP/s.
+ * Decode at several depths is in GB/s of K and V bytes. The floor is a plain read of the same
+ * memory with the same threads. Causal prefill of 512 tokens is in GFLOP/s.
  *
  *     build/release/bench_attn [THREADS [BLOCK_ROWS [shuffle]]]
  *

@@ -1,5 +1,6 @@
-/* codec.c - decode attention over sealed tiles in SmolLM2's shape (9 query heads, 3 kv heads, dim
- * 64, f16, 30 sites), per codec next to native rows, and what quantizing a row of all sites costs.
+/* codec.c - decode attention over sealed tiles, per codec next to native rows, and the cost of
+ * quantizing a row of all sites. The shape is SmolLM2's (9 query heads, 3 kv heads, dim 64, f16, 30
+ * sites).
  * Time is the processor time of one thread, so that other load on the machine disturbs it less.
  *
  *     build/release/bench_codec [DEPTH [ISA]] */

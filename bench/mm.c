@@ -1,6 +1,6 @@
-/* mm.c - matrix products: bytes per second of a one-token product over weights larger than any
- * cache, next to what the same threads reach by only reading memory, and multiply-adds per second
- * of a prompt.
+/* mm.c - matrix products. A one-token product over weights larger than any cache is in bytes per
+ * second, next to what the same threads reach by only reading memory. A prompt is in multiply-adds
+ * per second.
  *
  *     build/release/bench_mm [--isa NAME] [--type NAME] [--k K] [--rows R] [--tokens N] [--threads T]
  *

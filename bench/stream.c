@@ -1,5 +1,6 @@
-/* stream.c - what the store's own work costs while pages stream: 256 sequences of 8 000 rows each, of which memory holds an
- * eighth.  The tier does nothing, and no row is computed.  One CSV row for a cache in memory, one for the other:
+/* stream.c - the cost of the store's own work while pages stream: 256 sequences of 8 000 rows each,
+ * an eighth of which fits in memory. The tier does nothing, and the benchmark computes no KV row.
+ * One CSV row is for a resident cache and one for a streaming cache:
  *
  *     cache,stream,where,seconds to fill,median us of a step of one token each,of a step of one sequence */
 #include "kv/kv.h"
@@ -33,7 +34,7 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The median of a step of one token for each of n sequences. */
+/* Measures the median time of a step of one token for each of n sequences. */
 static int steps(struct kv *kv, const kv_seq *s, uint32_t n, double *us)
 {
     static struct kv_span span[SEQS];

@@ -20,7 +20,7 @@ CATEGORIES = "Lu Ll Lt Lm Lo Mn Mc Me Nd Nl No Pc Pd Ps Pe Pi Pf Po Sm Sc Sk So 
 
 
 def matching(pattern):
-    """The code points a one-character pattern of the reference matches."""
+    """Returns the code points that a one-character pattern of the tokenizers package matches."""
     cut = pre_tokenizers.Split(Regex("(?:" + pattern + ")+"), "removed", invert=True)
     found = set()
     for _, (a, b) in cut.pre_tokenize_str(TEXT):

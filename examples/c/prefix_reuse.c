@@ -1,5 +1,5 @@
-/* prefix_reuse.c - a prefix is computed once and forked for every continuation, where the guide makes a deep copy per
- * prompt.  Then the same through the prefix index: prompts that begin alike share their rows by themselves.
+/* prefix_reuse.c - a prefix is computed once and forked for every continuation, where the
+ * Transformers guide makes a deep copy per prompt.  Then the same through the prefix index: prompts that begin alike share their rows by themselves.
  *     prefix_reuse MODEL */
 #include <kvik.h>
 #include <stdio.h>

@@ -10,7 +10,7 @@ enum { REQUESTS = 3 };
 
 static const struct {
     const char *name, *options, *text;
-    int joins; /* at this step */
+    int joins; /* the step in which the request joins */
 } plan[REQUESTS] = {
     {"greedy", "{\"max_new_tokens\": 24}", "The sea is", 0},
     {"sampled", "{\"max_new_tokens\": 16, \"do_sample\": true, \"top_p\": 0.9, \"seed\": 7}",
@@ -69,7 +69,8 @@ int main(int argc, char **argv)
         for (int i = 0; i < REQUESTS; i++) {
             kvik_result *r, *alone;
             if (!request[i] || kvik_request_state(request[i]) == KVIK_RUNNING) continue;
-            if (kvik_request_end(request[i], &r) < 0) die(plan[i].name); /* or it has failed */
+            /* The request has ended or failed. */
+            if (kvik_request_end(request[i], &r) < 0) die(plan[i].name);
             kvik_request_free(request[i]);
             request[i] = NULL;
             left--;

@@ -1,5 +1,5 @@
-/* fuzz_config.c - any text as config.json by itself, as the configuration of a real small model
- * that is then opened, and as the index of a sharded checkpoint. */
+/* fuzz_config.c - any text as config.json by itself, as the configuration of a real small model,
+ * and as the index of a sharded checkpoint. The model is then opened. */
 #include "fmt/fmt_int.h"
 #include "fuzz.h"
 #include "model/model.h"

@@ -1,7 +1,7 @@
 /* fuzz_tokenizer.c - a tokenizer.json, a NUL byte, and text. The target opens the tokenizer,
  * encodes the text in every mode, and decodes the ids whole and as a stream.
- * Besides not crashing: valid UTF-8 is encoded or refused with a message, ids come from the
- * vocabulary, a stream never emits half a character, and the stream equals the whole decode. */
+ * Besides not crashing: valid UTF-8 is encoded or refused with a message, and ids come from the
+ * vocabulary. A stream never emits half a character and equals the whole decode. */
 #include "base/utf8.h"
 #include "fuzz.h"
 #include "tok/tok.h"

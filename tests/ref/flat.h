@@ -1,5 +1,5 @@
-/* flat.h - the slow, obvious version of what the store computes: which rows a query sees, which of
- * them are sealed, where a value lies in a raw block, and the bytes of a row that has a given name. */
+/* flat.h - the slow, obvious version of what the store computes. Which rows a query sees, and which
+ * of them are sealed; where a value lies in a raw block; the bytes of a row that has a given name. */
 #pragma once
 #include "kv/kv.h"
 

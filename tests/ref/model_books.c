@@ -137,7 +137,7 @@ static void want_turns(struct model *m, const struct mseq *s)
 }
 
 /* Checks that without snapshots a table holds exactly the pages with a row that can still be
- * needed. Such a row is seen by a query at len - slack or later, in the form it is read in, or
+ * needed. A query at len - slack or later sees such a row, in the form it is read in, or the row
  * belongs to an incomplete tile. */
 static void want_needed(struct model *m, const struct mseq *s, const struct seq *q, uint32_t gi)
 {

@@ -1,9 +1,9 @@
-/* test_arch_identity.c - the bits of logits of the tiny golden models do not depend on the
- * strategy, the prefill chunk size, padding, other rows of the batch, threads, block rows, the
- * instruction set or recomputing everything. test_identity.c tests two models in depth; this test
- * covers every family, beyond every window, chunk and rotary threshold, where forwards are as long
- * as positions allow (KVIK_TEST_SHORT: exact compute only, half as long, one attention atom
- * crossed). */
+/* test_arch_identity.c - the logits of the tiny golden models are bit-identical in every setting.
+ * Settings: the strategy, the prefill chunk size, padding, other rows of the batch, threads, block
+ * rows, the instruction set, recomputing everything.
+ * test_identity.c tests two models in depth. This test covers every family, beyond every window,
+ * chunk and rotary threshold, where forwards are as long as positions allow. KVIK_TEST_SHORT: exact
+ * compute only, half as long, one attention atom crossed. */
 #include "base/base.h"
 #include "codecs.h"
 #include "dev/dev.h"

@@ -1,6 +1,6 @@
-/* test_beam.c - beam search by itself, against the slow literal search over random scores with
- * ties, infinities and NaN, random ends, every stopping rule and several prompts; log-softmax;
- * options that contradict each other. */
+/* test_beam.c - beam search by itself, against the slow literal search. Random scores with ties,
+ * infinities and NaN, random ends, every stopping rule, several prompts; log-softmax; options that
+ * contradict each other. */
 #include "generate/beam.h"
 #include "generate/generate.h"
 #include "test_beam_plain.h"

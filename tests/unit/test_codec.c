@@ -501,9 +501,9 @@ static double lost(const struct toy_case *c)
     return sqrt(bad / good);
 }
 
-/* Criterion: for every codec the mean error over its 77 tensors is at most the reference's (within
- * one in ten thousand, because quanto along rows differs in the rounding of values it quantizes
- * again). No tensor has more than 1.1 times the reference's error, and the total error is lower. */
+/* Criterion: for every codec the mean error over its 77 tensors is at most the reference's, within
+ * one in ten thousand (quanto along rows rounds differently when it quantizes values again). No
+ * tensor has more than 1.1 times the reference's error, and the total error is lower. */
 static void test_attention(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
-/* test_dev_attn_toy.h - a toy store for the attention tests: random K and V rows kept flat (the
- * truth), pages of any geometry filled from them by code that shares nothing with the kernels, and
- * two oracles that read only the flat rows. Every byte that no query may read is a NaN pattern. */
+/* test_dev_attn_toy.h - a toy store for the attention tests. Random K and V rows are kept flat (the
+ * truth). Code that shares nothing with the kernels fills pages of any geometry from them. Two
+ * oracles read only the flat rows. Every byte that no query may read is a NaN pattern. */
 #pragma once
 #include "dev/cpu/half.h"
 #include "dev/cpu/mathfn.h"

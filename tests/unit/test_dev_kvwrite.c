@@ -1,5 +1,6 @@
-/* test_dev_kvwrite.c - rows written into raw pages (rounding, layout, the null page) and tiles
- * through the codec hook, against conversions done in double and a layout written out by hand. */
+/* test_dev_kvwrite.c - rows written into raw pages (rounding, layout, the null page), and tiles
+ * through the codec hook. They are compared with conversions done in double and a layout written
+ * out by hand. */
 #include "test_dev_attn_toy.h"
 
 #include <setjmp.h>

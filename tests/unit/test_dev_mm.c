@@ -1,6 +1,6 @@
-/* test_dev_mm.c - matrix products: the formats against the values of the `gguf` package, and every
- * instruction set, token count, thread count and tiling against a plain statement of the canonical
- * order. */
+/* test_dev_mm.c - matrix products. The formats are compared with the values of the `gguf` package.
+ * Every instruction set, token count, thread count and tiling is compared with a plain statement of
+ * the canonical order. */
 #include "dev/cpu/cpu.h"
 #include "dev/cpu/half.h"
 

@@ -144,7 +144,7 @@ static void diverging_prefix(void **state)
     kvik_cache_close(c);
 }
 
-/* Fork, crop and reorder, with windows and the codec hook, against forwards from nothing. */
+/* Fork, crop and reorder, with windows and the codec hook, against forwards of fresh sequences. */
 /* Llama 4 counts the masked columns before a prompt, in the same way for every way to compute it. */
 static void padding_counts(void **state)
 {

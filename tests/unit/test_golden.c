@@ -111,9 +111,9 @@ static const char *logits_differ(const json_t *expect, const char *dir, const kv
     return bad;
 }
 
-/* Compares beam results. groups: several prompts with groups of beams. For rows whose search is
- * still running at the end, the reference reads the indices of groups and prompts in another order
- * than it wrote them. It then shows those of another row, which are not compared. */
+/* Compares beam results. groups: several prompts with groups of beams. If a row's search is still
+ * running at the end, the reference writes the indices of groups and prompts in one order and reads
+ * them in another. It then shows the beam indices of another row, which are not compared. */
 static const char *beams_differ(const json_t *expect, const kvik_result *r, bool groups)
 {
     static char why[200];

@@ -1,6 +1,6 @@
-/* test_identity.c - the bits of logits do not depend on threads, other rows of the batch, block
- * rows, the preset, the instruction set, the prefill chunk size, the codec hook or recomputing
- * everything. The test compares with memcmp at every step, through the public API.
+/* test_identity.c - the logits are bit-identical in every setting: threads, other rows of the
+ * batch, block rows, the preset, the instruction set, the prefill chunk size, the codec hook,
+ * recomputing everything. The test compares with memcmp at every step, through the public API.
  *
  * The small bf16 model runs in every way, 600 tokens deep (more than two attention atoms);
  * test_arch_identity.c covers every architecture. SmolLM2 adds quantized weights and real sizes: by

@@ -1,5 +1,6 @@
-/* test_layers.h - an architecture whose layers are listed in config.json, built from the words that
- * a file in src/model/arch uses, and a checkpoint of random weights for it. */
+/* test_layers.h - an architecture whose layers are listed in config.json, and a checkpoint of
+ * random weights for it. The architecture is built from the words that a file in src/model/arch
+ * uses. */
 #pragma once
 #include "base/map.h"
 #include "fmt/fmt.h"

@@ -444,8 +444,8 @@ static void test_everything(void **state)
     free(want);
 }
 
-/* A prefix of another sequence is found by its ids, up to the first row that was computed without
- * an id or at a position of its own. The other sequence may be live or kept. */
+/* A prefix of another sequence is found by its ids, up to the first row computed without an id or
+ * at its own position. The other sequence may be live or kept. */
 static void test_prefix(void **state)
 {
     static const struct {

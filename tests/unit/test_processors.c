@@ -219,8 +219,8 @@ static void test_v5(void **state)
     check_file("processors", 103);
 }
 
-/* None of the recorded inputs is one on which the releases differ (the length at which a long bias
- * begins, left padding under a penalty), so all must agree. */
+/* The releases differ only in the length at which a long bias begins and in left padding under a
+ * penalty. No recorded input depends on either, so all must agree. */
 static void test_v4(void **state)
 {
     (void)state;

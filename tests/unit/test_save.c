@@ -483,7 +483,8 @@ static void refuse(kvik_model *m, const char *impl, const char *config, const ch
     kvik_cache_close(c);
 }
 
-/* Rows encoded with other values of an option are other rows: "round" is a codec of the tests. */
+/* Rows quantized with other values of an option are different rows: "round" is a codec of the
+ * tests. */
 static void test_codec_options(void **state)
 {
     (void)state;

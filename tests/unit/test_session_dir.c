@@ -1,6 +1,6 @@
 /* test_session_dir.c - session files while other people and processes use the directory: a file
- * that is replaced while it is being opened, temporary files of others, a directory of prompts that
- * also holds somebody's conversations, rows with bit rot, manifests with wrong places. */
+ * that is replaced while it is being opened; temporary files of others; a directory of prompts that
+ * also holds somebody's conversations; rows with bit rot; manifests with wrong places. */
 #include "base/durable.h"
 #include "base/map.h"
 #include "kvik.h"

@@ -1,7 +1,7 @@
 /* test_speculate.c - speculative decoding returns exactly the results of plain decoding; only the
  * number of steps differs. Tokens, logits, ends, callbacks, the cached rows and the next logits are
- * equal bit for bit. Tested for every model family, cache strategy and source of draft tokens,
- * among them a source that knows the answer and is wrong at random on purpose. */
+ * equal bit for bit. Tested for every model family, cache strategy and source of draft tokens. One
+ * source knows the answer and is wrong at random on purpose. */
 #include "generate/draft.h"
 #include "generate/handle.h"
 #include "kvik.h"

@@ -1,7 +1,7 @@
 /* test_stream_faults.c - a whole model whose cache streams from a file, while every system call on
- * that file fails in turn. The tokens are those of a resident cache, or there is a clean error, the
- * sequence has its old length, and the same call without the fault gives those tokens.
- * KVIK_TEST_LONG=1 tries every call, otherwise some of each run. */
+ * that file fails in turn. Either the tokens are those of a resident cache, or there is a clean
+ * error and the sequence has its old length. The same call without the fault then gives those
+ * tokens. KVIK_TEST_LONG=1 tries every call, otherwise some of each run. */
 #include "base/aio.h"
 #include "generate/handle.h"
 #include "kvik.h"
