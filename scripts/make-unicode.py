@@ -128,7 +128,7 @@ for c in CPS:
     else:
         lower_rows.append([c, c, delta])
 
-# --- normalization: characters that take part in it, but not in the reference's
+# --- normalization: characters that Unicode normalizes and the tokenizers package does not
 forms = {f: getattr(normalizers, f)() for f in ("NFC", "NFD", "NFKC", "NFKD")}
 
 

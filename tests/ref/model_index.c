@@ -34,14 +34,15 @@ void model_keep(struct model *m)
         kv_forget(m->kv);
         k = record(m);
     }
-    WANT(k && m->kv->index.n < KEPT, "more is kept than was", m->kv->index.n, 0);
+    WANT(k && m->kv->index.n < KEPT, "the index has more sequences than were kept", m->kv->index.n,
+         0);
     uint64_t edits = m->kv->edits;
     kv_seq h = s->handle;
     WANT(kv_keep(m->kv, h) == 0 && kv_keep(m->kv, h) == ERR_STALE, "keep", h, 0);
     s->used = false;
     const struct seq *q = m->kv->index.newest;
     if (!q || q->edits <= edits) return;
-    WANT(q->len <= s->len, "more is kept than there was", q->len, s->len);
+    WANT(q->len <= s->len, "more rows are kept than the sequence had", q->len, s->len);
     m->t->kept++;
     *k = (struct mkept){true, q, q->edits, *s};
     k->s.len = q->len;

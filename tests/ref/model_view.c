@@ -8,11 +8,11 @@ static void encode_tiles(struct model *m, const struct kv_view *v)
     for (uint32_t i = 0; i < v->counts[2]; i++) {
         uint32_t slot = v->slot[v->enc[2 * i]], k = v->enc[2 * i + 1], tile = v->sealed.rows;
         uint32_t id = v->sealed.table[slot * v->sealed.stride + k], b0 = k * tile / v->raw.rows;
-        WANT(id != 0, "a tile to encode has no page", k, slot);
+        WANT(id != 0, "a tile to quantize has no page", k, slot);
         for (uint32_t p = 0; p < v->n_planes; p++) {
             for (uint32_t b = 0; b < MAX(tile / v->raw.rows, 1); b++) {
                 uint32_t page = v->raw.table[slot * v->raw.stride + b0 + b];
-                WANT(page != 0, "a tile to encode has no raw rows", k, b);
+                WANT(page != 0, "a tile to quantize has no raw rows", k, b);
                 raw[b] = v->raw.base + page * v->raw.grain + v->raw.offset[p];
             }
             v->codec[p]->encode(v->codec[p], &v->shape[p],
@@ -39,7 +39,7 @@ static void want_private(struct model *m, const struct kv_view *v, const struct 
                 WANT(table[i] != page, "a page to write is visible to another", page, k);
             const struct seq_group *sg = &s->g[g - m->kv->group];
             for (uint32_t i = 0; i < sg->n_keeps && g->c.policy.kind == KV_STATE; i++)
-                WANT(sg->keep[i].page != page, "a page to write is a checkpoint", page, k);
+                WANT(sg->keep[i].page != page, "a page to write is a snapshot", page, k);
         }
     }
 }

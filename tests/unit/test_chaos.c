@@ -234,7 +234,7 @@ static void op_feed(struct world *w)
     if (!due && bad == 1 && n > 1) span[n - 1].seq = span[0].seq, due = KVIK_ARG;
     if (!due && bad == 2) span[n - 1].seq += 1u << 20, due = KVIK_STALE;
     int e = kvik_forward(w->cache, span, n, all, w->got);
-    if (due && e >= 0) wrong(w, "a feed succeeded that is %s", kvik_error_name(due));
+    if (due && e >= 0) wrong(w, "a forward succeeded instead of %s", kvik_error_name(due));
     if (e < 0) {
         refused(w, e, e == KVIK_FULL ? 0 : due);
         return;

@@ -534,7 +534,7 @@ static void test_attention(void **state)
     fclose(f);
     for (uint32_t k = 0; k < KINDS; k++)
         if (!seen[k] || ours[k] > theirs[k] * 1.0001)
-            fail_msg("kind %u loses %g, the reference %g", k, ours[k] / seen[k],
+            fail_msg("codec %u has error %g, the reference %g", k, ours[k] / seen[k],
                      theirs[k] / seen[k]);
     printf("%u tensors: mean loss %.5f, reference %.5f; above it by over 1e-4 of it in %u, at most "
            "%.3f times\n",

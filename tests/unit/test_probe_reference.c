@@ -109,7 +109,7 @@ static void test_reference(void **state)
             if (memcmp(want.first, got.first, got.n_first * sizeof(float)) ||
                 memcmp(want.attention, got.attention, got.n_attention * sizeof(float)) ||
                 memcmp(want.hidden, got.hidden, got.n_hidden * sizeof(float)))
-                fail_msg("%s, way %zu: shows something else", models[k], w);
+                fail_msg("%s, way %zu: has other outputs", models[k], w);
             done(&got);
         }
         done(&want);

@@ -304,9 +304,9 @@ static void compare(const struct scene *s, const struct played *want, const stru
         if (want->finish[i] != got->finish[i])
             fail_msg("%s %s, %s: row %u ends differently", name, how, who, i);
         if (want->calls[i] != got->calls[i])
-            fail_msg("%s %s, %s: other calls for row %u", name, how, who, i);
+            fail_msg("%s %s, %s: row %u made other calls", name, how, who, i);
         if (want->rows[i] != got->rows[i])
-            fail_msg("%s %s, %s: row %u leaves another cache", name, how, who, i);
+            fail_msg("%s %s, %s: row %u leaves other contents in the cache", name, how, who, i);
     }
     if (memcmp(want->logits, got->logits, (size_t)NEW * s->rows * want->vocab * sizeof(float)))
         fail_msg("%s %s, %s: other logits", name, how, who);

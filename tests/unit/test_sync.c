@@ -170,7 +170,7 @@ static void twenty_turns(void **state)
             assert_true(kv_check(t.c->x->kv));
         }
         assert_true(reused > 0);
-        print_message("  %-13s %-16s %4llu reused, %4llu computed again %s\n", y->model, y->name,
+        print_message("  %-13s %-16s %4llu reused, %4llu recomputed %s\n", y->model, y->name,
                       (unsigned long long)reused, (unsigned long long)again,
                       y->config ? y->config : "");
         talk_close(&t);
