@@ -245,7 +245,7 @@ static void test_bound(void **state)
     assert_non_null(strstr(kvik_last_error(), "offload"));
     bad = (kvik_cache_config){.size = sizeof(kvik_cache_config), .max_cache_len = UINT32_MAX};
     assert_int_equal(kvik_cache_open(m, &bad, &c), KVIK_LIMIT);
-    assert_non_null(strstr(kvik_last_error(), "max_cache_len 4294967295"));
+    assert_non_null(strstr(kvik_last_error(), "max_cache_len is 4294967295"));
     assert_int_equal(kvik_cache_open_unbound(&bad, 1, NULL, &c), KVIK_LIMIT);
     static const struct {
         const char *impl, *config;
