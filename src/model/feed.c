@@ -99,12 +99,16 @@ static int survey(const struct exec *x, const struct exec_feed *feed, uint32_t n
     return 0;
 }
 
-/* Rows shared with others stay when a sequence leaves its regime and them, so computing them again could lack room. */
-static int mark_shared(struct exec *x, const struct exec_feed *feed, struct exec_fed *g)
+/* True if computing the rows again may take more room than dropping them frees.  Shared rows stay where they are, and
+ * encoded rows took more room in the step that made them than they take now.  A reserve keeps that room. */
+static bool return_lacks_room(const struct exec *x, kv_seq s)
 {
     struct kv_usage u;
+    bool encoded = false;
+    for (uint32_t i = 0; i < x->n_groups; i++)
+        encoded |= x->group[i].seal.tile > 0;
     kv_usage(x->kv, &u);
-    return u.shared ? kv_mark(x->kv, feed->seq, &g->mark) : 0;
+    return u.shared || (encoded && !kv_reserved(x->kv, s));
 }
 
 static int begin(struct exec *x, const struct exec_feed *feed, struct exec_fed *g, uint32_t i,
@@ -118,8 +122,9 @@ static int begin(struct exec *x, const struct exec_feed *feed, struct exec_fed *
         salt.pad = feed[i].pad;
         TRY(kv_resalt(x->kv, feed[i].seq, &salt));
     }
-    if (!feed[i].loose && regime_changes(x, feed[i].seq, feed[i].n))
-        TRY(mark_shared(x, &feed[i], &g[i]));
+    if (!feed[i].loose && regime_changes(x, feed[i].seq, feed[i].n) &&
+        return_lacks_room(x, feed[i].seq))
+        TRY(kv_mark(x->kv, feed[i].seq, &g[i].mark));
     TRY(regime_enter(x, i, feed[i].seq, feed[i].n, &g[i].again));
     if (g[i].again) g[i].past = regime_rows(x, i);
     if (one_step || !g[i].start || g[i].again || feed[i].loose) return 0;

@@ -2,7 +2,8 @@
  *
  * All rows of a sequence have the frequencies of one regime, and its salt says which: forks, reorders and trims
  * carry it.  Entering another regime drops the rows and hands their tokens to the feed, which computes them again.
- * No copy of the rows is kept meanwhile, since a budget that holds the sequence need not hold it twice; a feed
+ * No copy of the rows is kept meanwhile (but see return_lacks_room in feed.c), since a budget that holds the sequence
+ * need not hold it twice; a feed
  * that fails computes the old ones once more, turn by turn, to the bits they had.  Either way a sequence that
  * changes its regime has at most as many rows as the widest short regime, so the buffers are small and made at open. */
 #include "model/model.h"

@@ -253,6 +253,51 @@ static void quantized(void **state)
     free(got[1]);
 }
 
+/* Encoded rows take less room than the turn that made them.  Where another sequence has taken the rest, a crossing that is
+ * refused leaves the old rows: computing them again would not fit. */
+static void quantized_full(void **state)
+{
+    (void)state;
+    static const char config[] =
+        "{\"backend\": \"quanto\", \"nbits\": 2, \"residual_length\": 8, \"q_group_size\": 32}";
+    float *got = malloc(vocab * sizeof *got), *same = malloc(vocab * sizeof *same);
+    uint32_t refused = 0;
+    kvik_cache *plain = open_cache("quantized", config, 0, 0);
+    kvik_seq whole = fresh(plain);
+    feed(plain, whole, 0, 31, NULL);
+    feed(plain, whole, 31, 32, same);
+    kvik_cache_close(plain);
+    for (uint32_t i = 0; i < 32; i++) {
+        kvik_cache *c;
+        kvik_cache_config k = {.size = sizeof k,
+                               .cache_implementation = "quantized",
+                               .cache_config = config,
+                               .max_cache_len = 128,
+                               .max_sequences = 2,
+                               .step_tokens = 32,
+                               .cache_memory = 64 << 10,
+                               .threads = 1,
+                               .no_prefix_cache = true};
+        if (kvik_cache_open(model, &k, &c) < 0) fail_msg("%s", kvik_last_error());
+        kvik_seq s = fresh(c), other = fresh(c);
+        kvik_span first = {.size = sizeof first, .seq = s, .ids = text, .n = 31},
+                  next = {.size = sizeof next, .seq = s, .ids = text + 31, .n = 9};
+        int e = kvik_forward(c, &first, 1, false, NULL);
+        if (e >= 0) e = kvik_cache_reserve(c, other, 1 + i);
+        if (e >= 0 && kvik_forward(c, &next, 1, false, NULL) < 0) {
+            refused++;
+            assert_int_equal(kvik_cache_length(c, s), 31);
+            kvik_cache_drop(c, other);
+            feed(c, s, 31, 32, got);
+            assert_memory_equal(got, same, vocab * sizeof *got);
+        }
+        kvik_cache_close(c);
+    }
+    assert_true(refused > 0);
+    free(got);
+    free(same);
+}
+
 /* Imported rows have the regime of their number. */
 static void moved(void **state)
 {
@@ -335,9 +380,11 @@ static void sinks_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(turns),    cmocka_unit_test(all_logits), cmocka_unit_test(cropped),
-        cmocka_unit_test(together), cmocka_unit_test(failed),     cmocka_unit_test(budget),
-        cmocka_unit_test(moved),    cmocka_unit_test(quantized),  cmocka_unit_test(sinks_refused),
+        cmocka_unit_test(turns),         cmocka_unit_test(all_logits),
+        cmocka_unit_test(cropped),       cmocka_unit_test(together),
+        cmocka_unit_test(failed),        cmocka_unit_test(budget),
+        cmocka_unit_test(moved),         cmocka_unit_test(quantized),
+        cmocka_unit_test(sinks_refused), cmocka_unit_test(quantized_full),
     };
     return cmocka_run_group_tests(tests, open_model, close_model);
 }
