@@ -90,7 +90,7 @@ int main(int argc, char **argv)
         kvik_free(text);
         kvik_free(row[i]);
     }
-    printf("(%u columns cached; the last token is not fed)\n", kvik_batch_length(batch));
+    printf("(%u columns cached; the last token is not in the cache)\n", kvik_batch_length(batch));
 
     free(ids);
     free(pos);

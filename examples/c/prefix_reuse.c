@@ -68,7 +68,7 @@ int main(int argc, char **argv)
             cache,
             &(kvik_span){.size = sizeof(kvik_span), .seq = first, .ids = ids, .n = (uint32_t)n}, 1,
             false, NULL) < 0)
-        die("feed");
+        die("prefill");
     kvik_free(ids);
     printf("forks of a prefix of %zu tokens\n", n);
     for (int i = 0; i < 2; i++) {

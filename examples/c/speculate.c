@@ -1,5 +1,5 @@
-/* speculate.c - speculative decoding: draft tokens come from the text itself, or from a smaller model with the same vocabulary, and
- * are checked many at a time.  The text is that of plain decoding, in fewer steps.
+/* speculate.c - speculative decoding: draft tokens come from the text itself, or from a smaller model with the same
+ * vocabulary.  The model checks several in one step.  The text is that of plain decoding, in fewer steps.
  *     speculate MODEL [ASSISTANT [TEXT]] */
 #include <kvik.h>
 #include <stdio.h>

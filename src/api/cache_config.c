@@ -68,7 +68,7 @@ static int compute_of(const struct model *m, const char *name, struct exec_confi
     return 0;
 }
 
-enum { ENDLESS = 1 << 20 }; /* tokens of a sequence whose queries never see far */
+enum { ENDLESS = 1 << 20 }; /* most tokens of a sequence with sinks */
 
 /* Sets what follows from the budget, once everything else is known. */
 static void settle_budget(const struct model *m, const kvik_cache_config *c, struct exec_config *e)
@@ -105,9 +105,10 @@ int settings_exec(const struct preset_choice *s, const struct model *m, const kv
     e->max_seqs = c->max_sequences ? c->max_sequences : 64;
     if (e->max_seqs > 65536)
         return ERR(LIMIT, "max_sequences is %u; the limit is 65536", e->max_seqs);
-    e->max_len = s->max_cache_len  ? s->max_cache_len
-                 : e->preset.sinks ? MAX(m->context, ENDLESS) /* distances stay in the window */
-                                   : m->context;
+    e->max_len = s->max_cache_len ? s->max_cache_len
+                 : e->preset.sinks
+                     ? MAX(m->context, ENDLESS) /* sinks keep distances inside the window */
+                     : m->context;
     e->step_tokens = MIN(c->step_tokens ? c->step_tokens : 512, e->max_len * (uint64_t)e->max_seqs);
     if (e->step_tokens > 65536)
         return ERR(LIMIT, "step_tokens is %u; the limit is 65536", e->step_tokens);

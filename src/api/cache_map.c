@@ -1,4 +1,4 @@
-/* cache_map.c - what one sequence holds, as JSON: see kvik_cache_map. */
+/* cache_map.c - describes the blocks of one sequence as JSON; see kvik_cache_map. */
 #include "base/buf.h"
 #include "base/json.h"
 #include "generate/handle.h"

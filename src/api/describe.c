@@ -1,4 +1,4 @@
-/* describe.c - a model as JSON: what `kvik inspect` prints. */
+/* describe.c - describes a model as JSON, which `kvik inspect` prints. */
 #include "base/json.h"
 #include "generate/handle.h"
 #include "model/budget.h"
@@ -55,7 +55,7 @@ static json_t *tokenizer(const kvik_model *k)
     return o;
 }
 
-/* Bytes of one token over all layers, per form its rows can take. */
+/* Adds up the bytes of one token over all layers, for each form that rows can have. */
 static json_t *cache_bytes(const struct model *m)
 {
     static const enum dtype types[] = {DT_F32, DT_F16, DT_BF16};

@@ -1,4 +1,4 @@
-/* layout.c - what every struct promises that programs allocate; nothing here is compiled into the library. */
+/* layout.c - checks at compile time what every struct that programs allocate must keep; adds no code to the library. */
 #include "base/base.h"
 #include "kvik.h"
 

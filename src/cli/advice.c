@@ -1,5 +1,5 @@
-/* advice.c - options that were given on the command line and have no effect without another one, one line each on
- * standard error, as the reference warns of them. */
+/* advice.c - warns, with a line on standard error, of each option on the command line that has no effect without another
+ * option.  Transformers warns of the same options. */
 #include "cli/cli.h"
 
 static bool greedy(const kvik_generation *g)
@@ -7,7 +7,8 @@ static bool greedy(const kvik_generation *g)
     return !g->do_sample;
 }
 
-static bool greedy_alone(const kvik_generation *g) /* contrastive search has a use for top_k */
+/* Contrastive search uses top_k. */
+static bool greedy_alone(const kvik_generation *g)
 {
     return !g->do_sample && !(g->penalty_alpha > 0);
 }

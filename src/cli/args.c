@@ -1,7 +1,7 @@
-/* args.c - the command line, from three tables: a command's own options, those every model run shares, and the
- * library's generation options, whose values become one JSON object of reference names.  The help is printed from the
- * same tables, so it lists what works and nothing else.  "--name value" and "--name=value" are the same, '-' equals
- * '_', "--" ends the options. */
+/* args.c - reads the command line by three tables: the command's own options, the options that every model run shares,
+ * and the library's generation options.  Generation options become one JSON object by their names in Transformers.  The
+ * help is printed from the same tables.  "--name value" and "--name=value" are the same, '-' equals '_', and "--" ends
+ * the options. */
 #include "base/near.h"
 #include "cli/cli.h"
 
@@ -63,7 +63,7 @@ static const kvik_option *find_generation(const struct command *c, const char *n
     return NULL;
 }
 
-/* The value after '=' or the next word; NULL after a sentence. */
+/* Returns the value after '=' or the next word; NULL after printing an error. */
 static const char *value_of(struct parser *p, const char *name, const char *inline_value,
                             const char *what)
 {
@@ -121,7 +121,7 @@ static int take_bytes(const char *name, const char *value, uint64_t *out)
     return 0;
 }
 
-/* "true" or "false" when that is the next word, else true. */
+/* Reads a boolean: the inline value, or the next word if it is "true" or "false", else true. */
 static int take_bool(struct parser *p, const char *name, const char *inline_value, bool *out)
 {
     const char *v = inline_value;
@@ -160,7 +160,7 @@ static int take_own(struct parser *p, const struct arg_option *o, const char *in
     return 0;
 }
 
-/* The JSON value a word stands for under a type of the option table; NULL: it is none. */
+/* Returns the JSON value of a word by a type of the option table; NULL: the word is no value of that type. */
 static json_t *value_json(const char *type, const char *v)
 {
     json_t *j = NULL;
@@ -213,7 +213,7 @@ static int put(struct parser *p, const char *key, json_t *v, bool append)
     return 0;
 }
 
-/* Why a value was not taken, in the words of the table. */
+/* Says why a value was refused, with the type and range of the table. */
 static int bad_value(const char *name, const kvik_option *o, const char *v)
 {
     char must[96];
@@ -267,7 +267,7 @@ static int take_generation(struct parser *p, const kvik_option *o, const char *i
     return put(p, o->name, j, list);
 }
 
-/* A name of the reference outside the table: the library says whether its value is one that works. */
+/* Takes an option of Transformers that the table does not have.  The library says whether the value is acceptable. */
 static int take_known(struct parser *p, const char *key, const char *inline_value)
 {
     json_t *j = NULL;
@@ -280,7 +280,7 @@ static int take_known(struct parser *p, const char *key, const char *inline_valu
     return put(p, key, j, false);
 }
 
-/* Whether the library knows a name at all: null is accepted under every known name. */
+/* True if the library knows the name: it accepts null for every known name. */
 static bool known(const char *key)
 {
     kvik_generation g;
@@ -371,7 +371,7 @@ void args_list_done(struct arg_list *l)
     *l = (struct arg_list){0};
 }
 
-/* "  --name VALUE   text", the text wrapped at 100 columns under itself. */
+/* Prints "  --name VALUE   text" and wraps the text at 100 columns. */
 static void help_line(FILE *to, const char *left, const char *text)
 {
     enum { COLUMN = 33, WIDTH = 100 };
@@ -403,7 +403,7 @@ static void help_own(FILE *to, const struct arg_option *o, size_t n)
     }
 }
 
-/* Names too many for the left column follow the text, one word each, so that they wrap. */
+/* Choices that are too many for the left column are printed after the text, one word each, so that they wrap. */
 static void help_names(char *text, size_t size, const char *choices)
 {
     size_t n = strlen(text);
@@ -416,7 +416,7 @@ static void help_names(char *text, size_t size, const char *choices)
     text[n] = 0;
 }
 
-/* What stands for a value in the left column. */
+/* Returns the placeholder of a value in the left column. */
 static const char *help_value(const kvik_option *o, bool many)
 {
     static const char *const words[][2] = {

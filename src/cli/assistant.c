@@ -1,5 +1,5 @@
-/* assistant.c - a second model beside a session's own, which guesses ahead (speculative decoding).  It gets a plain cache:
- * how it remembers changes no token, only how often it is right. */
+/* assistant.c - opens a second model that drafts tokens for the session's model (speculative decoding).  Its cache is a
+ * plain one, since the strategy changes no token, only how many drafts are accepted. */
 #include "cli/cli.h"
 
 int session_assist(struct session *s, const char *path, uint32_t sequences, uint64_t need)

@@ -1,4 +1,4 @@
-/* bench.h - private to the bench command: measuring (bench_run.c), printing (cmd_bench.c), drawing (bench_report.c). */
+/* bench.h - private to the bench command: bench_run.c measures, cmd_bench.c prints, bench_report.c draws. */
 #pragma once
 #include "cli/cli.h"
 
@@ -13,7 +13,7 @@ struct bench_strategy {
 struct bench_depth {
     uint32_t depth;
     double prefill[BENCH_RUNS], decode[BENCH_RUNS]; /* tokens per second */
-    uint64_t bytes;                                 /* rows held, in memory and on disk */
+    uint64_t bytes;                                 /* of cached rows, in memory and on disk */
 };
 struct bench_row {
     struct bench_strategy s;
@@ -28,20 +28,21 @@ struct bench {
     const char *model;
     uint32_t n_depths, depth[BENCH_DEPTHS];
     uint32_t runs, steps;
-    uint64_t weight_bytes; /* a decode step reads them once */
+    uint64_t weight_bytes; /* that a decode step reads once */
     double bandwidth;      /* bytes per second */
     struct bench_row *row;
     uint32_t n_rows;
 };
-/* What the library says of the model, or NULL; json_decref. */
+/* Returns the library's description of the model, or NULL; json_decref. */
 json_t *bench_describe(const kvik_model *m);
-/* The strategies that say something about this model, dynamic first.  At most `room`. */
+/* Fills s with the strategies that this model can use, dynamic first.  Returns how many, at most `room`. */
 uint32_t bench_strategies(const kvik_model *m, uint32_t longest, struct bench_strategy *s,
                           uint32_t room);
-/* One run of one row; a refusal is not an error.  0, or EXIT_INTERRUPTED. */
+/* Measures one run of one row; a refusal of the library is not an error.  Returns 0 or EXIT_INTERRUPTED. */
 int bench_run(struct bench *b, struct bench_row *r, uint32_t run, struct progress *p);
 double bench_median(const double *v, uint32_t n);
-/* Seconds of a decode step at a depth if memory were the only cost. */
+/* Returns the seconds of a decode step at a depth if reading memory were the only cost. */
 double bench_floor(const struct bench *b, const struct bench_depth *d);
 json_t *bench_json(const struct bench *b);
-int bench_report(const struct bench *b, const char *path); /* one HTML page, whole or not at all */
+/* Writes one HTML page, whole or not at all. */
+int bench_report(const struct bench *b, const char *path);

@@ -1,5 +1,5 @@
-/* bench_report.c - the measurements as one HTML page that needs nothing else: two plots drawn as SVG (memory against
- * tokens, decoding speed against depth) and the table.  Light and dark by the reader's preference. */
+/* bench_report.c - writes the measurements as one self-contained HTML page: two plots in SVG (memory against tokens,
+ * decoding speed against depth) and a table.  The page is light or dark as the browser prefers. */
 #include "base/map.h"
 #include "cli/bench.h"
 
@@ -8,7 +8,7 @@
 
 enum { WIDTH = 720, HEIGHT = 360, LEFT = 70, RIGHT = 20, TOP = 20, BOTTOM = 46 };
 
-/* Colours that people with colour blindness can tell apart; dashes tell further lines apart. */
+/* People with colour blindness can tell these colours apart.  When the colours run out, dashes distinguish lines. */
 static const char *const colour[] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
                                      "#e69f00", "#56b4e9", "#8c6d1f", "#7f7f7f"};
 static const char *const dash[] = {"none", "7 4", "2 3"};
@@ -19,7 +19,7 @@ struct plot {
     const char *x_title, *y_title;
 };
 
-/* What does not fit leaves the page without its end, which bench_report checks. */
+/* A text that does not fit leaves the page without its end; bench_report checks for the end. */
 #define put(b, ...) ((void)buf_printf(b, __VA_ARGS__))
 
 static void put_text(struct buf *b, const char *s)
@@ -37,7 +37,7 @@ static void put_text(struct buf *b, const char *s)
             (void)buf_append(b, s, 1);
 }
 
-/* The length of an axis: at most six steps of 1, 2 or 5 times a power of ten. */
+/* Returns the length of an axis: at most six steps of 1, 2 or 5 times a power of ten. */
 static double axis(double v, double *step)
 {
     double p = v > 0 ? pow(10, floor(log10(v)) - 1) : 0.1;

@@ -1,14 +1,13 @@
-/* bench_run.c - one strategy measured: rows grow to each depth (prefill), then a few single tokens (decode).
+/* bench_run.c - measures one strategy: prefills to each depth, then decodes a few tokens there.
  *
- * Runs of all strategies alternate, so that a machine that slows down slows all of them; medians are taken at the
- * end.  Tokens are arbitrary: speed does not depend on them. */
+ * Runs of all strategies alternate, so a machine that slows down slows all of them.  The report takes medians.  The tokens
+ * are arbitrary, since speed does not depend on them. */
 #include "cli/bench.h"
 
 #include <string.h>
 
-enum {
-    PIECE = 256
-}; /* tokens of one feed, hence between two samples of the memory curve, at least */
+/* Least tokens of one call, hence between two samples of the memory curve. */
+enum { PIECE = 256 };
 
 double bench_median(const double *v, uint32_t n)
 {
@@ -95,7 +94,7 @@ static void sample(struct bench_job *j, struct bench_row *r)
     r->sample_bytes[r->n_samples++] = u.bytes;
 }
 
-/* Grows to one depth and decodes there. */
+/* Prefills to one depth and decodes there. */
 static int measure(struct bench *b, struct bench_row *r, struct bench_job *j, uint32_t d,
                    uint32_t run)
 {

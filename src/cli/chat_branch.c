@@ -1,5 +1,5 @@
-/* chat_branch.c - branches of a conversation: each its own messages and its own sequence, whose blocks are shared with the
- * one it was forked from until they part. */
+/* chat_branch.c - branches of a conversation.  A branch has its own messages and its own sequence.  A forked branch shares
+ * the blocks of its source up to the token where they part. */
 #include "base/near.h"
 #include "cli/cmd_chat.h"
 
@@ -28,11 +28,11 @@ int chat_reset(struct chat *c)
         json_array_append_new(messages, say_message("system", c->o->system, strlen(c->o->system)));
     kvik_seq seq, old = b->seq;
     int e = kvik_cache_new(c->s.cache, &seq);
-    if (e < 0 && c->n) { /* no room for both */
+    if (e < 0 && c->n) { /* no room for a second sequence */
         e = kvik_cache_reset(c->s.cache, old);
         seq = old;
     } else if (e >= 0 && c->n) {
-        e = kvik_cache_drop(c->s.cache, old); /* its rows stay for what begins alike */
+        e = kvik_cache_drop(c->s.cache, old); /* the prefix index keeps its rows */
     }
     if (e < 0) {
         json_decref(messages);

@@ -1,4 +1,4 @@
-/* chat_commands.c - the commands of a chat, one row of a table each. */
+/* chat_commands.c - the commands of a chat: a table with a row for each. */
 #include "base/near.h"
 #include "cli/cmd_chat.h"
 
@@ -56,7 +56,7 @@ static int help(struct chat *c, const char *text);
 
 static const struct slash {
     const char *name, *argument, *help;
-    int (*run)(struct chat *c, const char *text); /* NULL: leaves */
+    int (*run)(struct chat *c, const char *text); /* NULL: ends the chat */
 } slash[] = {
     {"/system", "[TEXT]", "show or set the system message; - removes it", chat_system},
     {"/retry", "", "draw the last reply again", retry},

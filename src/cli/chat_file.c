@@ -1,7 +1,8 @@
-/* chat_file.c - conversations in session files: all branches with their blocks, and their messages in the session's note.
+/* chat_file.c - saves and loads conversations as session files: all branches with their blocks, and the messages in the
+ * note of the session.
  *
- * The note is {"kvik_chat": 1, "at": NAME, "draws": N, "branches": [{"name", "messages"}]}, a branch for every
- * sequence, in their order. */
+ * The note is {"kvik_chat": 1, "at": NAME, "draws": N, "branches": [{"name", "messages"}]}, with one branch for each
+ * sequence, in the order of the sequences. */
 #include "base/map.h"
 #include "cli/cmd_chat.h"
 
@@ -39,7 +40,7 @@ static bool is_message(const json_t *m)
            json_is_string(json_object_get(m, "content"));
 }
 
-/* One branch of the note; its sequence is filled in by the caller. */
+/* Reads one branch of the note; the caller fills in its sequence. */
 static bool read_branch(const json_t *o, struct branch *b)
 {
     const char *name = json_string_value(json_object_get(o, "name"));
@@ -53,7 +54,7 @@ static bool read_branch(const json_t *o, struct branch *b)
     return true;
 }
 
-/* The n branches of a note; *at: the one that was spoken in. */
+/* Reads the n branches of a note.  *at: index of the branch that was current. */
 static int read_note(const char *path, const char *text, uint32_t n, struct branch *b, uint32_t *at,
                      uint64_t *draws)
 {

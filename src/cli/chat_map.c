@@ -1,4 +1,4 @@
-/* chat_map.c - /cache: what a branch holds and where, block by block, from kvik_cache_map. */
+/* chat_map.c - the command /cache: shows the blocks of a branch and where they are, as kvik_cache_map reports them. */
 #include "cli/cmd_chat.h"
 
 #include <string.h>
@@ -47,7 +47,7 @@ const char *chat_context(const struct chat *c, char out[24])
     return out;
 }
 
-/* "0-5, 7" */
+/* Prints layer numbers as ranges: "0-5, 7". */
 static void print_layers(const json_t *layers)
 {
     size_t n = json_array_size(layers);
@@ -69,12 +69,12 @@ static const struct mark {
     {'R', "\033[36m", "shared with others"},
     {'o', "\033[1;32m", "being filled"},
     {'O', "\033[1;36m", "being filled, shared"},
-    {'e', "\033[33m", "encoded"},
-    {'E', "\033[1;33m", "encoded, shared"},
+    {'e', "\033[33m", "quantized"},
+    {'E', "\033[1;33m", "quantized, shared"},
     {'d', "\033[35m", "on disk"},
     {'D', "\033[1;35m", "on disk, shared"},
-    {'z', "\033[34m", "encoded, on disk"},
-    {'Z', "\033[1;34m", "encoded, on disk, shared"},
+    {'z', "\033[34m", "quantized, on disk"},
+    {'Z', "\033[1;34m", "quantized, on disk, shared"},
     {'.', "\033[2m", "no longer needed"},
 };
 
@@ -88,7 +88,8 @@ static void print_letter(char letter, bool colour)
     fputc(letter, stderr);
 }
 
-/* Lines of letters with the row they begin at; a letter stands for several blocks where there are many. */
+/* Prints lines of letters, each behind the number of its first row.  If there are many blocks, a letter stands for
+ * several. */
 static void print_blocks(const char *map, uint64_t rows, bool colour)
 {
     size_t n = strlen(map), each = (n + WIDTH * LINES - 1) / (WIDTH * LINES);
@@ -125,7 +126,7 @@ static void print_group(const json_t *g, bool colour)
             (unsigned long long)number(g, "block_rows"), bytes_text(number(blocks, "bytes"), a));
     if (number(tiles, "count"))
         fprintf(stderr, ", %llu %s tiles of %llu in %s", (unsigned long long)number(tiles, "count"),
-                codec ? codec : "encoded", (unsigned long long)number(g, "tile_rows"),
+                codec ? codec : "quantized", (unsigned long long)number(g, "tile_rows"),
                 bytes_text(number(tiles, "bytes"), a));
     uint64_t shared = number(blocks, "shared_bytes") + number(tiles, "shared_bytes"),
              disk = number(blocks, "spilled_bytes") + number(tiles, "spilled_bytes");

@@ -1,11 +1,11 @@
-/* chat_turn.c - one exchange of a conversation.  All of it is rendered with the model's template and handed over; the library
- * keeps what the branch holds of it already, so that a turn computes the new tokens only, and a template that renders
- * old turns differently is followed and not trusted. */
+/* chat_turn.c - one exchange of a conversation.  The whole conversation is rendered with the model's template and given to
+ * the library, which reuses the cached prefix.  So a turn computes only new tokens, and stays right if the template renders
+ * old turns differently. */
 #include "cli/cmd_chat.h"
 
 #include <string.h>
 
-/* The whole conversation as tokens, ending where the reply begins. */
+/* Renders the whole conversation as tokens; the last one stands before the reply. */
 static int encode(const struct chat *c, const json_t *conversation, int32_t **ids, size_t *n)
 {
     char *messages;
@@ -16,7 +16,7 @@ static int encode(const struct chat *c, const json_t *conversation, int32_t **id
     return e;
 }
 
-/* A branch that holds nothing begins with what earlier conversations left on disk. */
+/* Fills an empty branch with the longest prefix that earlier conversations saved on disk. */
 static int begin(struct chat *c, const int32_t *ids, size_t n)
 {
     struct branch *b = chat_here(c);
@@ -42,7 +42,7 @@ static int reply(struct chat *c, bool anew, kvik_result **res)
             LIMIT,
             "the conversation has %zu tokens, the model's context is %u; /reset starts a new one",
             n, context);
-    g.seed += c->draws++; /* else every turn would draw the same numbers */
+    g.seed += c->draws++; /* otherwise every turn would draw the same numbers */
     if (anew && g.num_beams <= 1)
         g.do_sample = true; /* greedy decoding would give the same reply */
     if (c->open_ended)
@@ -56,7 +56,7 @@ static int reply(struct chat *c, bool anew, kvik_result **res)
     return e;
 }
 
-/* A line under each reply on a terminal: how full the context is, what was reused, what branches share. */
+/* Prints a line under each reply on a terminal: length of the context, reused tokens, bytes that branches share. */
 static void status(struct chat *c, const kvik_result *r)
 {
     char a[16], context[24];
@@ -78,7 +78,7 @@ static void status(struct chat *c, const kvik_result *r)
     fprintf(stderr, "]%s\n", colour ? "\033[0m" : "");
 }
 
-/* For --cache-report: what became of the history. */
+/* For --cache-report: prints what was reused and what was recomputed. */
 static void report_sync(const kvik_sync *y)
 {
     if (!y) return;
@@ -99,7 +99,7 @@ static void report_sync(const kvik_sync *y)
                 y->reason);
 }
 
-/* Speaks the reply and adds it to the conversation. */
+/* Generates and prints the reply, and adds it to the conversation. */
 static int answer(struct chat *c, bool anew)
 {
     kvik_result *r = NULL;
@@ -128,7 +128,7 @@ static int answer(struct chat *c, bool anew)
             "kvik: the reply ended at the model's context of %u tokens; /reset starts a new conversation\n",
             kvik_model_context(c->s.model));
     kvik_result_free(r);
-    if (c->o->prefix_cache) /* the reply is there even if saving fails */
+    if (c->o->prefix_cache) /* a failure to save does not lose the reply */
         e = kvik_prefix_save(c->s.cache, c->o->prefix_cache, chat_here(c)->seq, 0);
     if (e < 0) say_error(e);
     return 0;
@@ -175,7 +175,7 @@ const char *chat_preview(const json_t *messages, size_t i, char out[CHAT_PREVIEW
     size_t n = 0;
     for (s = s ? s : ""; *s && n < CHAT_PREVIEW - 4; s++)
         out[n++] = (unsigned char)*s < 0x20 ? ' ' : *s;
-    while (*s && n && ((unsigned char)*s & 0xC0) == 0x80) /* not inside a character */
+    while (*s && n && ((unsigned char)*s & 0xC0) == 0x80) /* never cut inside a character */
         s--, n--;
     snprintf(out + n, CHAT_PREVIEW - n, "%s", *s ? "..." : "");
     return out;

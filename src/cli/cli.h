@@ -1,5 +1,5 @@
-/* cli.h - what the files of the command share.  The command stands on kvik.h and base/ only: whatever it can do, a
- * program that embeds the library can do too. */
+/* cli.h - what the files of the command share.  The command includes only kvik.h and base/, so a program that embeds the
+ * library can do everything that the command does. */
 #pragma once
 #include "base/base.h"
 #include "base/buf.h"
@@ -9,11 +9,8 @@
 
 #include <stdio.h>
 
-enum {
-    EXIT_FAILED = 1,
-    EXIT_USAGE = 2,
-    EXIT_INTERRUPTED = 130
-}; /* 130: stopped by Ctrl-C, as shells count it */
+/* EXIT_INTERRUPTED: stopped by Ctrl-C, with the number that shells use. */
+enum { EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_INTERRUPTED = 130 };
 
 /* --- args.c: the command line, from tables. */
 enum arg_kind {
@@ -36,7 +33,7 @@ struct arg_option {
     const char *choices; /* "a|b" or NULL */
     const char *help;
 };
-/* Options every command takes; one that runs no model has no use for most of them and does not list them. */
+/* Options that every command takes.  Commands that run no model do not list them. */
 struct common {
     uint64_t cache_memory;
     const char *compute, *isa, *on_full, *spill_dir;
@@ -54,9 +51,10 @@ struct command {
 struct args {
     const char **word; /* what is not an option; owned array */
     size_t n;
-    json_t *generation; /* owned: the generation options that were given, by reference name */
+    json_t *generation; /* owned: the generation options that were given */
 };
-/* `into` begins with a struct common.  0, or -1 when help was asked for and printed, or EXIT_USAGE after a sentence on stderr. */
+/* Fills `into`, which begins with a struct common.  Returns 0; -1 after printing the help; EXIT_USAGE after a sentence on
+ * stderr. */
 int args_parse(const struct command *c, int argc, char **argv, void *into, struct args *out);
 void args_done(struct args *a);
 void args_list_done(struct arg_list *l);
@@ -65,26 +63,31 @@ void args_help(const struct command *c, FILE *to);
 extern const struct command command_generate, command_chat, command_inspect, command_tokenize,
     command_render, command_bench;
 
-/* advice.c: of options given one by one, those without effect; g is settled. */
+/* advice.c: warns of given options that have no effect.  g: the final options. */
 void advice_tell(const kvik_generation *g, const json_t *options);
 
 /* --- say.c: messages for people, and text for JSON. */
-int say_error(int code); /* "kvik: <the library's sentence>"; the exit status for `code` */
-int say_usage(const char *fmt, ...) __attribute__((format(printf, 1, 2))); /* returns EXIT_USAGE */
-int say_failed(const char *fmt, ...)
-    __attribute__((format(printf, 1, 2))); /* returns EXIT_FAILED */
-bool say_colour(FILE *to); /* a terminal that wants it; NO_COLOR and TERM=dumb do not */
-void say_notice(void *ctx, const char *text); /* the library's, as a line on stderr */
-int say_flush(int status); /* flushes stdout: status, or EXIT_FAILED if it cannot be written */
-json_t *say_json(const char *s,
-                 size_t n); /* a JSON string; bytes that are not UTF-8 become U+FFFD */
+/* Prints "kvik: " and the library's sentence; returns the exit status for `code`. */
+int say_error(int code);
+/* Print a sentence; return EXIT_USAGE, EXIT_FAILED. */
+int say_usage(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+int say_failed(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+/* True if `to` is a terminal, NO_COLOR is not set and TERM is not "dumb". */
+bool say_colour(FILE *to);
+/* Prints a notice of the library as a line on stderr. */
+void say_notice(void *ctx, const char *text);
+/* Flushes stdout.  Returns status, or EXIT_FAILED if stdout cannot be written. */
+int say_flush(int status);
+/* Makes a JSON string; bytes that are not UTF-8 become U+FFFD. */
+json_t *say_json(const char *s, size_t n);
 json_t *say_message(const char *role, const char *content, size_t n); /* of a chat */
-int say_json_line(json_t *o); /* prints and releases it; EXIT_FAILED without memory */
-/* One line without its end: 1, 0 at the end of the file, or an error code. */
+/* Prints and releases o; EXIT_FAILED if memory is short. */
+int say_json_line(json_t *o);
+/* Reads one line without its end.  Returns 1, 0 at the end of the file, or an error code. */
 int read_line(FILE *from, struct buf *line);
 int read_all(FILE *from, const char *what, char **text, size_t *n); /* mem_free */
 
-/* --- progress.c: one line on stderr, only when that is a terminal; gone when done. */
+/* --- progress.c: a progress line on stderr, if that is a terminal.  progress_end erases the line. */
 struct progress {
     const char *what;
     double begun, drawn; /* seconds */
@@ -93,15 +96,15 @@ struct progress {
 void progress_begin(struct progress *p, const char *what);
 void progress_show(struct progress *p, uint64_t done, uint64_t total);
 void progress_end(struct progress *p);
-/* While fn runs on this thread, shows that something goes on. */
+/* Calls fn on this thread and shows a moving mark until fn returns. */
 void progress_during(const char *what, void (*fn)(void *ctx), void *ctx);
 
-/* --- interrupt.c: Ctrl-C once asks, twice kills. */
+/* --- interrupt.c: Ctrl-C once sets the flag, twice ends the process. */
 void interrupt_catch(void);
 bool interrupt_seen(void);
 void interrupt_clear(void);
 
-/* --- hub.c: MODEL itself, or in `out` the snapshot of a repository id in the local hub cache. */
+/* --- hub.c: returns `model`, or for a repository id of the local hub cache the path of its snapshot, in `out`. */
 #define HUB_PATH 4096
 const char *hub_find(const char *model, char out[HUB_PATH]);
 
@@ -112,8 +115,8 @@ struct session {
     kvik_cache *cache;
     kvik_generation g;
     double load_seconds;
-    bool fewer;     /* sequences than asked for will do, 2 at least */
-    bool goes_back; /* histories may be rewritten: the cache keeps checkpoints */
+    bool fewer;     /* a cache for fewer sequences will do, 2 at least */
+    bool goes_back; /* conversations may be rewritten: the cache keeps checkpoints */
     bool has_g;
     kvik_model *assistant; /* --assistant-model, or NULL */
     kvik_cache *assistant_cache;
@@ -122,20 +125,22 @@ struct session {
 int session_check(const char *config, const json_t *options);
 int session_open(struct session *s, const char *path, const struct common *common,
                  const char *config, const json_t *options);
-uint32_t session_width(const struct session *s); /* sequences that one prompt becomes */
+uint32_t session_width(const struct session *s); /* sequences that one prompt needs */
 /* sequences: prompts at once; need: tokens of the longest sequence. */
 int session_cache(struct session *s, uint32_t sequences, uint64_t need);
-/* Most tokens of a sequence: the model's context; no real bound where sinks keep distances short. */
+/* Returns the most tokens of a sequence: the model's context, or with sinks, which keep distances short, far more. */
 uint32_t session_context(const struct session *s);
 void session_close(struct session *s);
-/* Opens a model file or one of the local hub cache, showing `what` meanwhile; an error code. */
+/* Opens a model file, or a model of the local hub cache, and shows `what` meanwhile.  Returns an error code. */
 int session_model(const char *what, const char *path, kvik_model **out);
-/* assistant.c: another model that guesses ahead for `sequences` prompts of at most `need` tokens, after session_cache. */
+/* assistant.c: opens a model that drafts tokens for `sequences` prompts of at most `need` tokens.  Call it after
+ * session_cache. */
 int session_assist(struct session *s, const char *path, uint32_t sequences, uint64_t need);
 
-/* --- stream.c: a generation with its text, progress and Ctrl-C; the text of beams comes at the end.  What it printed ends with a newline. */
+/* --- stream.c: generates, prints the text as it grows, shows progress, and obeys Ctrl-C.  The text of beams is printed
+ * at the end.  Printed text ends with a newline. */
 struct stream {
-    bool prints; /* set by the caller: one row, its text goes to standard output as it grows */
+    bool prints;           /* set by the caller: print the text of the one row as it grows */
     bool spoke, ends_line; /* what has been printed */
     struct progress progress;
 };
@@ -158,5 +163,6 @@ int ids_parse(const char *option, const char *text, int32_t **ids, size_t *n); /
 void ids_print(const int32_t *ids, size_t n);
 
 /* --- jsonl.c: a line protocol; answers in order, one line each, errors as {"error": ...}. */
-typedef json_t *(*jsonl_answer)(void *ctx, const json_t *request); /* NULL: the library's error */
+/* Returns the answer, or NULL after an error of the library. */
+typedef json_t *(*jsonl_answer)(void *ctx, const json_t *request);
 int jsonl_run(const char *path, jsonl_answer answer, void *ctx);

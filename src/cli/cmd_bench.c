@@ -1,5 +1,5 @@
-/* cmd_bench.c - kvik bench: what a model's cache costs and how fast it is, per strategy, against the dynamic cache and
- * against the floor of memory bandwidth measured in the same run.  Medians; the numbers are this machine's. */
+/* cmd_bench.c - kvik bench: measures memory and speed of each cache strategy.  Speeds are compared with the dynamic cache
+ * and with the limit of memory bandwidth, measured in the same run.  All numbers are medians. */
 #include "base/bandwidth.h"
 #include "cli/bench.h"
 
@@ -36,12 +36,12 @@ static int read_depths(const char *text, uint32_t context, struct bench *b)
         unsigned long v = strtoul(p, &end, 10);
         if (end == p || *p == '-' || (*end && *end != ','))
             return say_usage("--depths: \"%.60s\" is not a list of numbers such as 0,512,2048", p);
-        uint32_t spare = (b->n_depths + 1) * b->steps + 1; /* tokens decoded on the way */
+        uint32_t spare = (b->n_depths + 1) * b->steps + 1; /* tokens decoded up to here */
         if (v + spare > context) {
             if (text)
                 return say_usage("--depths: %lu and %u more exceed the model's context of %u", v,
                                  spare, context);
-            break; /* a default that this model is too small for */
+            break; /* a default depth beyond the context of this model */
         }
         if (b->n_depths == BENCH_DEPTHS) return say_usage("--depths: at most %u", BENCH_DEPTHS);
         if (b->n_depths && v <= b->depth[b->n_depths - 1])
@@ -53,7 +53,7 @@ static int read_depths(const char *text, uint32_t context, struct bench *b)
     return b->n_depths ? 0 : say_usage("the model's context of %u is too small", context);
 }
 
-/* All tensors but an embedding that only looks rows up. */
+/* Adds up all tensors, except an embedding that is only looked up. */
 static uint64_t weight_bytes(const kvik_model *m)
 {
     json_t *o = bench_describe(m), *t;

@@ -1,4 +1,4 @@
-/* cmd_chat.c - kvik chat: messages and commands from a terminal or a pipe. */
+/* cmd_chat.c - kvik chat: reads messages and commands from a terminal or a pipe. */
 #include "cli/cmd_chat.h"
 
 #include <string.h>
@@ -19,7 +19,7 @@ static const struct arg_option table[] = {
      "print on standard error, after each reply, what the cache held"},
 };
 
-/* A message: lines up to one that does not end with a backslash.  As line_read. */
+/* Reads a message: lines up to the first that does not end with a backslash.  Returns what line_read returns. */
 static int read_message(struct chat *c, struct buf *out)
 {
     char prompt[CHAT_NAME + 4];

@@ -1,4 +1,4 @@
-/* cmd_chat.h - what the files of kvik chat share: conversations that are branches of one another in one cache. */
+/* cmd_chat.h - what the files of kvik chat share.  A chat has branches: conversations that share the blocks of one cache. */
 #pragma once
 #include "cli/cli.h"
 #include "cli/line.h"
@@ -19,10 +19,10 @@ struct chat {
     const struct chat_options *o;
     struct session s;
     struct branch branch[CHAT_BRANCHES];
-    uint32_t n, at; /* branches, and the one that is spoken in */
+    uint32_t n, at; /* number of branches; index of the current one */
     struct line_editor *editor;
     struct stream stream;
-    uint64_t draws; /* replies so far: each draws other numbers */
+    uint64_t draws; /* replies so far; added to the seed, so that each reply draws other numbers */
     bool open_ended;
     bool changed; /* since the session was saved */
 };
@@ -31,16 +31,16 @@ static inline struct branch *chat_here(struct chat *c)
     return &c->branch[c->at];
 }
 
-/* --- chat_turn.c: each returns 0 or an error code after which the conversation is as it was. */
+/* --- chat_turn.c: each returns 0, or an error code after leaving the conversation as it was. */
 int chat_say(struct chat *c, const char *text, size_t n);
-int chat_retry(struct chat *c); /* the last reply once more, drawn anew */
-int chat_undo(struct chat *c);  /* the last exchange */
-/* The beginning of a message, in one line. */
+int chat_retry(struct chat *c); /* replaces the last reply by a new draw */
+int chat_undo(struct chat *c);  /* removes the last message and its reply */
+/* Returns the beginning of a message on one line. */
 const char *chat_preview(const json_t *messages, size_t i, char out[CHAT_PREVIEW]);
 int chat_system(struct chat *c, const char *text);
 
 /* --- chat_branch.c */
-int chat_reset(struct chat *c); /* the branch spoken in begins anew; makes the first one */
+int chat_reset(struct chat *c); /* empties the current branch, or makes the first one */
 int chat_fork(struct chat *c, const char *name);
 int chat_switch(struct chat *c, const char *name);
 int chat_drop(struct chat *c, const char *name);
@@ -48,7 +48,7 @@ int chat_list(struct chat *c);
 void chat_done(struct chat *c);
 
 /* --- chat_map.c */
-/* " of 8192", or nothing where there is no end. */
+/* Returns " of 8192", or "" if sequences may grow without end. */
 const char *chat_context(const struct chat *c, char out[24]);
 struct chat_held {
     uint64_t tokens, bytes, shared, disk;
@@ -58,10 +58,10 @@ int chat_map(struct chat *c);
 
 /* --- chat_file.c: a failed call changes nothing. */
 int chat_save(struct chat *c, const char *path);
-int chat_load(struct chat *c, const char *path);    /* instead of all branches */
-void chat_loaded(struct chat *c, const char *path); /* says what */
-int chat_session_open(struct chat *c);              /* --session, if the file exists */
+int chat_load(struct chat *c, const char *path);    /* replaces all branches */
+void chat_loaded(struct chat *c, const char *path); /* prints what was loaded */
+int chat_session_open(struct chat *c);              /* loads the file of --session, if it exists */
 int chat_session_save(struct chat *c);
 
-/* --- chat_commands.c: a line that begins with '/'; *leave: it ends the chat. */
+/* --- chat_commands.c: obeys a line that begins with '/'.  *leave: the chat ends. */
 int chat_command(struct chat *c, const char *line, bool *leave);

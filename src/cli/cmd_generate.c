@@ -1,5 +1,5 @@
-/* cmd_generate.c - kvik generate: prompts in, text out.  Everything that can be wrong with the command line is found
- * before the model is opened; a prompt too long for the model is found before anything is computed. */
+/* cmd_generate.c - kvik generate: prompts in, text out.  The whole command line is checked before the model is opened.  A
+ * prompt that is too long for the model is refused before anything is computed. */
 #include "base/map.h"
 #include "cli/cli.h"
 
@@ -124,7 +124,7 @@ static int prompts_of_text(struct run *r, const char *piped, size_t n)
     return 0;
 }
 
-/* Tokens under the mask do not count. */
+/* Masked tokens do not count. */
 static size_t length(const kvik_prompt *p)
 {
     size_t n = 0;
@@ -169,7 +169,7 @@ static void print_rows(struct run *r, const kvik_result *res)
             continue;
         }
         size_t n = strlen(row->text);
-        if (r->stream.spoke) continue; /* it is there already */
+        if (r->stream.spoke) continue; /* its text is already printed */
         fputs(row->text, stdout);
         if (!n || row->text[n - 1] != '\n') putchar('\n');
     }
@@ -223,7 +223,7 @@ static int generate(struct run *r)
     kvik_result *res;
     int e = 0;
     for (uint32_t i = 0; e >= 0 && r->s.g.use_cache && i < r->n; i++)
-        e = begin(r, &r->prompt[i]); /* kept until after the report */
+        e = begin(r, &r->prompt[i]); /* the sequences live until after the report */
     if (e < 0) return say_error(e);
     r->s.g.output_logits = r->o->logits_file != NULL;
     r->stream.prints = r->n == 1 && r->s.g.num_return_sequences == 1 && !r->o->common.json;
@@ -253,7 +253,7 @@ static int check(const struct options *o, const struct args *a)
     return session_check(o->config, a->generation);
 }
 
-/* Without a prompt on the command line: standard input, less one newline at its end. */
+/* If the command line has no prompt: reads standard input, without the newline at its end. */
 static int read_prompt(char **text, size_t *n)
 {
     int e = read_all(stdin, "standard input", text, n);

@@ -1,5 +1,5 @@
-/* cmd_inspect.c - kvik inspect: what a model is, from the library's description.  Nothing here knows an architecture; a
- * key the library adds later is printed by --json at once and here under its own name. */
+/* cmd_inspect.c - kvik inspect: prints the library's description of a model.  This file knows no architecture.  A key that
+ * the library adds later appears in --json at once, and here under its own name. */
 #include "cli/cli.h"
 
 #include <string.h>
@@ -35,7 +35,7 @@ static void heading(const char *s)
     printf("\n%s%s%s\n", bold ? "\033[1m" : "", s, bold ? "\033[0m" : "");
 }
 
-/* Printable on one line: control characters as spaces, at most `max` bytes cut between characters. */
+/* Makes a text printable on one line: control characters become spaces; at most `max` bytes, cut between characters. */
 static void put_short(const char *s, size_t max)
 {
     size_t n = strlen(s), cut = MIN(n, max);
@@ -46,7 +46,7 @@ static void put_short(const char *s, size_t max)
     if (cut < n) fputs("...", stdout);
 }
 
-/* Scalars and small objects of numbers, one a line. */
+/* Prints scalars and small objects of numbers, one on each line. */
 static void put_scalars(const json_t *o)
 {
     const char *key;
@@ -82,7 +82,7 @@ static bool same_layer(const json_t *a, const json_t *b)
     return true;
 }
 
-/* Neighbours that are alike share a line. */
+/* Adjacent layers of the same kind share a line. */
 static void put_layers(const json_t *layers)
 {
     size_t n = json_array_size(layers);

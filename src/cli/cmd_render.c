@@ -1,4 +1,4 @@
-/* cmd_render.c - kvik render: what a chat looks like to the model, without running it. */
+/* cmd_render.c - kvik render: prints a chat as the model sees it, without running the model. */
 #include "base/map.h"
 #include "cli/cli.h"
 
@@ -34,7 +34,7 @@ struct renderer {
     char *text;          /* owned template text, or NULL: the tokenizer's */
 };
 
-/* What the template's variables are without the request saying so: the tokenizer's special tokens. */
+/* Adds the tokenizer's special tokens to the request, unless the request has its own. */
 static int own_special(const kvik_tokenizer *t, json_t *request)
 {
     static const char *const name[] = {"bos_token", "eos_token", "unk_token", "sep_token",
@@ -73,7 +73,7 @@ static json_t *answer(void *ctx, const json_t *request)
     return o;
 }
 
-/* TEXTs take turns, the user begins. */
+/* The TEXTs are messages of the user and the assistant in turn; the first is the user's. */
 static json_t *turns(const struct options *o, const char *const *text, size_t n)
 {
     json_t *m = json_array();

@@ -1,4 +1,4 @@
-/* cmd_tokenize.c - kvik tokenize: text to token ids and back, with a model's own tokenizer. */
+/* cmd_tokenize.c - kvik tokenize: converts text to token ids and back with the tokenizer of a model. */
 #include "cli/cli.h"
 
 #include <string.h>

@@ -1,6 +1,6 @@
-/* hub.c - a repository id such as "org/name" as MODEL: the snapshot of its main branch in the local cache of the Hugging
- * Face hub, found where its own library keeps it ($HF_HUB_CACHE, $HF_HOME/hub, $XDG_CACHE_HOME/huggingface/hub,
- * ~/.cache/huggingface/hub).  Nothing is downloaded. */
+/* hub.c - finds a repository id such as "org/name" in the local cache of the Hugging Face hub: the snapshot of its main
+ * branch.  The cache is $HF_HUB_CACHE, $HF_HOME/hub, $XDG_CACHE_HOME/huggingface/hub or ~/.cache/huggingface/hub, as for
+ * the hub's own library.  Nothing is downloaded. */
 #include "base/map.h"
 #include "cli/cli.h"
 
@@ -22,7 +22,7 @@ static bool cache_dir(char out[HUB_PATH])
     return false;
 }
 
-/* "org/name" or "name" of the characters the hub allows, no path. */
+/* True for "org/name" or "name" in the characters that the hub allows; false for a path. */
 static bool is_repo(const char *s)
 {
     size_t slashes = 0;
@@ -40,7 +40,7 @@ static bool is_repo(const char *s)
     return *s && slashes <= 1;
 }
 
-/* refs/main holds the commit, 40 hex digits. */
+/* The file refs/main holds the commit, 40 hex digits. */
 static bool read_commit(const char *path, char commit[41])
 {
     char *text;

@@ -1,4 +1,4 @@
-/* ids.c - lists of numbers on the command line: "1,2,3", also with spaces or in brackets. */
+/* ids.c - reads lists of numbers on the command line: "1,2,3", also with spaces or in brackets. */
 #include "cli/cli.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* inspect_cache.c - kvik inspect MODEL --caches and kvik inspect --architectures, as tables. */
+/* inspect_cache.c - prints the tables of kvik inspect MODEL --caches and kvik inspect --architectures. */
 #include "cli/cli.h"
 
 #include <string.h>

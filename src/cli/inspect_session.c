@@ -1,4 +1,4 @@
-/* inspect_session.c - kvik inspect SESSION: every byte of it is read and checked, then shown. */
+/* inspect_session.c - kvik inspect SESSION: reads and checks every live byte of the file, then prints what it holds. */
 #include "base/map.h"
 #include "cli/cli.h"
 

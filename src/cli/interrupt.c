@@ -1,5 +1,5 @@
-/* interrupt.c - Ctrl-C: the first one sets a flag that the hooks read between tokens, a second one before the flag
- * is cleared ends the process at once.  The handler does not restart system calls, so a waiting read returns. */
+/* interrupt.c - Ctrl-C.  The first one sets a flag that the hooks read between tokens.  A second one before the flag is
+ * cleared ends the process at once.  System calls are not restarted after the handler, so a waiting read returns. */
 #include "cli/cli.h"
 
 #include <signal.h>

@@ -1,5 +1,6 @@
-/* jsonl.c - a JSON object per line in, one per line out, in order and flushed each time, so that another
- * process can hold a conversation over two pipes.  A line that cannot be answered is answered with {"error": ...}. */
+/* jsonl.c - a protocol of lines: each line of input is a JSON object and gets one line as its answer, in order.  Every
+ * answer is flushed, so another process can hold a conversation over two pipes.  A line that is wrong gets
+ * {"error": ...}. */
 #include "cli/cli.h"
 
 #include <errno.h>

@@ -1,6 +1,6 @@
-/* line.c - line editing with libedit: history, cursor keys, UTF-8.  Characters are read here and not by libedit, whose
- * own reader starts a read that a signal interrupted over again: Ctrl-C has to give the line back.  The prompt goes to
- * standard error, so that standard output holds replies only. */
+/* line.c - line editing with libedit: history, cursor keys, UTF-8.  Ctrl-C must end the line, but libedit's reader restarts
+ * a read that a signal interrupted; so this file reads the characters itself.  The prompt goes to standard error, so
+ * standard output has replies only. */
 #include "cli/line.h"
 #include "base/utf8.h"
 
@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 struct line_editor {
-    EditLine *el; /* NULL: standard input is no terminal */
+    EditLine *el; /* NULL: standard input is not a terminal */
     History *history;
     const char *prompt;
     struct buf line;
@@ -23,7 +23,7 @@ static char *show_prompt(EditLine *el)
     return (char *)(uintptr_t)e->prompt;
 }
 
-/* One character of UTF-8; a malformed byte becomes U+FFFD. */
+/* Reads one character of UTF-8; a malformed byte becomes U+FFFD. */
 static int read_character(EditLine *el, wchar_t *out)
 {
     char s[4];

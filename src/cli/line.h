@@ -1,10 +1,11 @@
-/* line.h - one line of a person's input: edited on a terminal, plain otherwise. */
+/* line.h - reads a line of input, with editing if standard input is a terminal. */
 #pragma once
 #include "cli/cli.h"
 
 struct line_editor;
-int line_open(struct line_editor **out); /* never fails for a missing terminal */
+/* Works without a terminal, too. */
+int line_open(struct line_editor **out);
 void line_close(struct line_editor *e);
 bool line_is_terminal(const struct line_editor *e);
-/* 1 and the text (borrowed until the next call), 0 at the end of input, -1 when Ctrl-C was pressed. */
+/* Returns 1 and the text, which is borrowed until the next call; 0 at the end of input; -1 after Ctrl-C. */
 int line_read(struct line_editor *e, const char *prompt, const char **text, size_t *n);

@@ -1,5 +1,5 @@
-/* main.c - the command: a table of subcommands.  Data on standard output, everything else on standard error; exit
- * status 0, 1 when something failed, 2 when the command line is wrong, 130 when Ctrl-C stopped it. */
+/* main.c - the command: a table of subcommands.  Data goes to standard output, everything else to standard error.  The
+ * exit status is 0, 1 after a failure, 2 if the command line is wrong, 130 after Ctrl-C. */
 #include "base/near.h"
 #include "cli/cli.h"
 
@@ -47,7 +47,7 @@ static const struct command *find(const char *name)
     return NULL;
 }
 
-/* Weights are mapped: a file cut short between two checks of its size is read past its end. */
+/* Weights are mapped, so reading a file that was truncated after it was opened raises SIGBUS. */
 static void on_bus_error(int sig)
 {
     static const char text[] =

@@ -1,5 +1,5 @@
-/* progress.c - a progress line on standard error, drawn only when that is a terminal, only after a third of
- * a second, at most ten times a second, and erased when the work is done: in a log or a pipe nothing of it appears. */
+/* progress.c - a progress line on standard error.  The line is drawn only on a terminal, only after a third of a second, and
+ * at most ten times a second; it is erased when the work is done.  Logs and pipes never see it. */
 #include "cli/cli.h"
 
 #include <pthread.h>
@@ -12,7 +12,7 @@ void progress_begin(struct progress *p, const char *what)
     *p = (struct progress){.what = what, .begun = now_seconds(), .on = isatty(STDERR_FILENO)};
 }
 
-/* total 0: how much there is to do is not known, a mark moves. */
+/* total 0: the amount of work is not known, so a mark moves. */
 static void draw(const char *what, double elapsed, uint64_t done, uint64_t total)
 {
     enum { WIDTH = 30 };

@@ -1,5 +1,4 @@
-/* report.c - what a run cost: for people a few lines on standard error, for machines one object on standard
- * output. */
+/* report.c - prints what a run cost: a few lines on standard error, or with --json one object on standard output. */
 #include "cli/cli.h"
 
 #include <string.h>
@@ -22,7 +21,7 @@ static const char *plural(uint64_t n)
     return n == 1 ? "" : "s";
 }
 
-static void report_guesses(const kvik_result *r)
+static void report_drafts(const kvik_result *r)
 {
     if (r->drafted)
         fprintf(stderr, "drafts %llu of %llu token%s accepted; %u steps for %u tokens per row\n",
@@ -61,10 +60,10 @@ void report_cache(const struct session *s, const kvik_usage *u, const kvik_resul
         s->load_seconds, (unsigned long long)fed, plural(fed), r->prefill_seconds,
         rate(fed, r->prefill_seconds), (unsigned long long)r->new_tokens, plural(r->new_tokens),
         r->decode_seconds, rate(decoded, r->decode_seconds));
-    report_guesses(r);
+    report_drafts(r);
 }
 
-/* The row as the reference returns it: prompt as given, then what was generated, filled up to the longest row. */
+/* Makes the row as Transformers returns it: the prompt as given, the generated tokens, and padding up to the longest row. */
 static json_t *sequence(const kvik_row *row, size_t longest, int32_t pad)
 {
     json_t *a = json_array();
@@ -75,7 +74,7 @@ static json_t *sequence(const kvik_row *row, size_t longest, int32_t pad)
     return a;
 }
 
-/* With beams: the score of each row, and the row of logits each of its tokens came from, -1 after its end. */
+/* With beams: adds the score of each row, and for each token the row of logits it was chosen from; -1 after the end. */
 static void add_beams(json_t *o, const kvik_result *r, size_t longest)
 {
     json_t *scores = json_array(), *indices = json_array();

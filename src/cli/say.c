@@ -1,5 +1,5 @@
-/* say.c - everything the command tells people goes to stderr and begins with "kvik: "; data goes to stdout and is
- * flushed and checked once, so that a full disk is an error and not a short file. */
+/* say.c - messages go to stderr and begin with "kvik: "; data goes to stdout.  At the end stdout is flushed and checked, so
+ * a full disk is an error and not a truncated file. */
 #include "base/utf8.h"
 #include "cli/cli.h"
 
@@ -20,7 +20,8 @@ static void say(const char *fmt, va_list ap)
 {
     char line[1024];
     vsnprintf(line, sizeof line, fmt, ap);
-    for (char *p = line; *p; p++) /* words of the command line reach the terminal through here */
+    /* words of the command line may hold control characters, which must not reach the terminal */
+    for (char *p = line; *p; p++)
         if ((unsigned char)*p < 0x20 || *p == 0x7F) *p = '?';
     fflush(stdout);
     fprintf(stderr, "kvik: %s\n", line);

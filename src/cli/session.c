@@ -1,12 +1,12 @@
-/* session.c - from a command line to an open model, a cache of the right size and settled generation options:
- * the model's own file, then --generation-config, then single options, each over the one before. */
+/* session.c - opens the model and a cache of the right size, and settles the generation options.  Options come from the
+ * model's generation_config.json, then from --generation-config, then from single options; later ones win. */
 #include "base/map.h"
 #include "base/near.h"
 #include "cli/cli.h"
 
 #include <string.h>
 
-/* --generation-config: a JSON object, or the name of a file with one. */
+/* Reads --generation-config: a JSON object, or the name of a file with one. */
 static int apply_config(kvik_generation *g, const char *config)
 {
     char *text;
@@ -91,7 +91,7 @@ int session_open(struct session *s, const char *path, const struct common *commo
     return 0;
 }
 
-/* cache_config has the key, spelled with '_' or '-'. */
+/* True if cache_config has the key, spelled with '_' or '-'. */
 static bool configured(const kvik_generation *g, const char *name)
 {
     json_t *o = NULL, *v;
@@ -105,7 +105,7 @@ static bool configured(const kvik_generation *g, const char *name)
     return found;
 }
 
-/* max_cache_len inside cache_config is strict; as an option of its own it is a wish, raised to what is needed. */
+/* True if max_cache_len is strict: in cache_config it is; as an option of its own it is raised to what the text needs. */
 static bool strict_length(const kvik_generation *g)
 {
     return configured(g, "max_cache_len");
@@ -118,7 +118,7 @@ uint32_t session_context(const struct session *s)
     return configured(&s->g, "window_length") ? MAX(context, ENDLESS) : context;
 }
 
-/* Beams, further answers, the candidates of contrastive search and negative texts are sequences of their own. */
+/* Each beam, further answer, candidate of contrastive search and negative text is a sequence of its own. */
 uint32_t session_width(const struct session *s)
 {
     const kvik_generation *g = &s->g;
@@ -152,7 +152,7 @@ int session_cache(struct session *s, uint32_t sequences, uint64_t need)
         c.max_cache_len = MAX((uint32_t)MIN(need, context), s->g.max_cache_len);
     int e = kvik_cache_open(s->model, &c, &s->cache);
     for (; e < 0 && s->fewer && sequences > 2; e = kvik_cache_open(s->model, &c, &s->cache)) {
-        sequences /= 2; /* a small budget holds fewer */
+        sequences /= 2; /* the limit is too small for all */
         c.max_sequences = sequences * width;
     }
     return e < 0 ? say_error(e) : 0;

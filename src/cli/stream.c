@@ -1,5 +1,5 @@
-/* stream.c - the hooks of a running generation: text to standard output as it comes, the progress of a long prompt to
- * standard error, and Ctrl-C between tokens. */
+/* stream.c - the hooks of a running generation.  They print text to standard output as it grows, show the progress of a
+ * long prompt on standard error, and obey Ctrl-C between tokens. */
 #include "cli/cli.h"
 
 #include <string.h>

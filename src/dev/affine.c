@@ -1,5 +1,5 @@
-/* affine.c - codes and their groups, one value at a time: writing for the codecs, reading as the kernels'
- * reference. */
+/* affine.c - writes and reads quantized groups one value at a time.  Codecs write with it; for kernels the reading half
+ * is the scalar reference. */
 #include "dev/affine.h"
 #include "dev/cpu/half.h"
 
@@ -33,7 +33,7 @@ float affine_round(enum dtype t, float x)
                        : half_bf16_to_f32(half_f32_to_bf16(x));
 }
 
-/* Byte of value d in a row of `bits`-bit codes, and the place of its bits there. */
+/* Returns the byte that holds the code of value d in a row of `bits`-bit codes; *shift: the place of its bits there. */
 static uint32_t place(uint32_t bits, uint32_t dim, uint32_t d, uint32_t *shift)
 {
     uint32_t chunk = 128 / bits, c = d / chunk, i = d % chunk;

@@ -39,32 +39,32 @@ static inline size_t affine_unit_bytes(const struct kv_affine *f, const struct k
     size_t pairs = (size_t)2 * affine_pairs(f, s->dim) * dtype_size(s->dtype);
     return (pairs + (size_t)f->unit * affine_row_bytes(f, s->dim) + 3) & ~(size_t)3;
 }
-/* Unit `unit` of head `head` in a tile of `tile` rows. */
+/* Returns the offset of unit `unit` of head `head` in a tile of `tile` rows. */
 static inline size_t affine_unit_at(const struct kv_affine *f, const struct kv_shape *s,
                                     uint32_t tile, uint32_t head, uint32_t unit)
 {
     return ((size_t)head * (tile / f->unit) + unit) * affine_unit_bytes(f, s);
 }
-/* Where the codes of a unit lie by bytes of strips. */
+/* True if the codes of 16 rows are interleaved byte by byte. */
 static inline bool affine_strips(const struct kv_affine *f, const struct kv_shape *s)
 {
     return s->layout == KV_STRIPS && f->unit % KV_STRIP == 0;
 }
 
 size_t affine_bytes(const struct kv_affine *f, const struct kv_shape *s, uint32_t tile);
-/* Adds code q of value d of row r to a unit whose bytes were zero. */
+/* Writes code q of value d of row r into a unit whose bytes were zero. */
 void affine_put(const struct kv_affine *f, const struct kv_shape *s, unsigned char *unit,
                 uint32_t r, uint32_t d, uint32_t q);
 uint32_t affine_get(const struct kv_affine *f, const struct kv_shape *s, const unsigned char *unit,
                     uint32_t r, uint32_t d);
 void affine_put_pair(const struct kv_affine *f, const struct kv_shape *s, unsigned char *unit,
                      uint32_t i, float a, float b);
-/* Rows [r0, r1) of one head of a tile to rows first + r of dst, one head in the plane's raw layout: the readable
- * form of the kernels that do the same. */
+/* Dequantizes rows [r0, r1) of one head of a tile to rows first + r of dst, one head in the plane's raw layout.  The
+ * scalar reference of the vector kernels. */
 void affine_decode(const struct kv_affine *f, const struct kv_shape *s, uint32_t tile,
                    uint32_t head, const unsigned char *src, uint32_t r0, uint32_t r1, void *dst,
                    uint32_t first);
 
-/* Values of a cache row: to f32, and the nearest even one of dtype t (as f32; overflow is infinite). */
+/* Convert a value of a KV row to f32, and round an f32 to dtype t (half to even, returned as f32; overflow is infinite). */
 float affine_load(enum dtype t, const void *p, size_t i);
 float affine_round(enum dtype t, float x);

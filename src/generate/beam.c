@@ -1,10 +1,10 @@
 /* beam.c - the beam search over one prompt, its draws and its groups; see beam.h.
  *
- * Every step keeps the max(2, 1 + n_eos) * beams best continuations of all running beams, so that `beams` of them go
- * on even if every other one ends.  Only the first `beams` ranks may enter the finished list, which holds the
- * `beams` best by score / length^penalty and is full of dead places at first.  Sums and quotients are in f32
- * as in the reference, so that near ties fall as they do there; its -1e9 stands for "not now" and swallows smaller
- * terms, hence the care about the order of equals: earlier entries of a list win.
+ * Every step keeps the max(2, 1 + n_eos) * beams best continuations of all running beams, so at least `beams` of them go
+ * on even if all others end.  Only the first `beams` ranks may enter the finished list.  The finished list holds the `beams`
+ * best by score / length^penalty; at first all of its places are empty.  Sums and quotients are in f32 as in
+ * Transformers, so near ties are decided alike.  Transformers marks excluded entries with -1e9, which absorbs smaller
+ * terms; among entries that become equal so, the earlier one wins.
  *
  * One departure: Transformers ends all prompts of a batch together, and a prompt whose own search is over idles until then.
  * Here each search ends by itself, with the same result, so that a prompt does not depend on its batch mates.

@@ -17,7 +17,7 @@ struct draft_row {       /* one running row */
 struct drafter {
     int (*propose)(void *ctx, struct draft_row *row, uint32_t n);
     /* Tells how many draft tokens of a row were accepted; may be NULL. */
-    void (*told)(void *ctx, uint32_t row, uint32_t guesses, uint32_t right);
+    void (*told)(void *ctx, uint32_t row, uint32_t drafted, uint32_t accepted);
     void (*close)(void *ctx); /* may be NULL */
     void *ctx;
     uint32_t most; /* longest draft of a row */

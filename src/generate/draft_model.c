@@ -14,7 +14,7 @@
 #include <string.h>
 
 struct helper {             /* of one row */
-    kv_seq sure, guess;     /* the certain tokens; a fork of them with the draft, 0: none */
+    kv_seq sure, draft;     /* the certain tokens; a fork of them with the draft, 0: none */
     uint32_t tokens;        /* longest draft, as the schedule has it */
     bool resting, thinking; /* makes no drafts any more; decodes in this call */
 };
@@ -40,7 +40,7 @@ static void rest(const struct assistant *s, struct helper *h)
 {
     h->resting = true;
     h->thinking = false;
-    drop(s, &h->guess);
+    drop(s, &h->draft);
     drop(s, &h->sure);
 }
 
@@ -59,18 +59,18 @@ static int settle(struct assistant *s, struct helper *h, const struct draft_row 
         if (e < 0) return e;
         return exec_match(s->a->x, h->sure, w->ids, w->n, 0, &have);
     }
-    if (!h->guess) return 0;
-    const int32_t *known = kv_tokens(kv, h->guess);
-    uint32_t len = MIN(kv_len(kv, h->guess), w->n - 1);
+    if (!h->draft) return 0;
+    const int32_t *known = kv_tokens(kv, h->draft);
+    uint32_t len = MIN(kv_len(kv, h->draft), w->n - 1);
     while (same < len && known[same] == w->ids[same])
         same++;
-    if (same > kv_len(kv, h->sure) && kv_resume(kv, h->guess, same, &have) >= 0 && have == same &&
-        kv_trim(kv, h->guess, same, &have) >= 0) {
-        kv_seq read = h->guess;
-        h->guess = h->sure;
+    if (same > kv_len(kv, h->sure) && kv_resume(kv, h->draft, same, &have) >= 0 && have == same &&
+        kv_trim(kv, h->draft, same, &have) >= 0) {
+        kv_seq read = h->draft;
+        h->draft = h->sure;
         h->sure = read;
     }
-    drop(s, &h->guess);
+    drop(s, &h->draft);
     return 0;
 }
 
@@ -111,7 +111,7 @@ static int catch_up(struct assistant *s, struct draft_row *row, uint32_t n)
 }
 
 /* Appends one draft token; *more: another one follows it. */
-static int guess(struct assistant *s, struct draft_row *w, const float *logits, bool *more)
+static int draft_token(struct assistant *s, struct draft_row *w, const float *logits, bool *more)
 {
     struct gen_row view = w->text;
     view.n = w->n + w->got;
@@ -136,11 +136,11 @@ static int think(struct assistant *s, struct draft_row *row, uint32_t *n)
         struct helper *h = &s->helper[w->row];
         bool more;
         if (!h->thinking) continue;
-        TRY(guess(s, w, s->logits + (size_t)k * s->vocab, &more));
-        if (more && !h->guess && kv_fork(kv, h->sure, &h->guess) < 0) h->guess = 0;
-        if (!more || !h->guess) continue;
+        TRY(draft_token(s, w, s->logits + (size_t)k * s->vocab, &more));
+        if (more && !h->draft && kv_fork(kv, h->sure, &h->draft) < 0) h->draft = 0;
+        if (!more || !h->draft) continue;
         s->feed[left] = (struct exec_feed){
-            .seq = h->guess, .tok = w->ids + w->n + w->got - 1, .n = 1, .loose = true};
+            .seq = h->draft, .tok = w->ids + w->n + w->got - 1, .n = 1, .loose = true};
         s->asked[left++] = s->asked[k];
     }
     *n = left;
@@ -167,13 +167,13 @@ static bool schedule_is(const struct assistant *s, const char *name)
     return strcmp(now ? now : option_default("num_assistant_tokens_schedule"), name) == 0;
 }
 
-static void told(void *ctx, uint32_t row, uint32_t guesses, uint32_t right)
+static void told(void *ctx, uint32_t row, uint32_t drafted, uint32_t accepted)
 {
     struct assistant *s = ctx;
     struct helper *h = &s->helper[row];
     bool keep = schedule_is(s, "heuristic");
-    if (!guesses || (!keep && !schedule_is(s, "heuristic_transient"))) return;
-    if (right < guesses)
+    if (!drafted || (!keep && !schedule_is(s, "heuristic_transient"))) return;
+    if (accepted < drafted)
         h->tokens = MAX(h->tokens, 2u) - 1;
     else if (h->tokens + 2 <= DRAFT_MOST)
         h->tokens += 2;
@@ -185,7 +185,7 @@ static void close_assistant(void *ctx)
     struct assistant *s = ctx;
     if (!s) return;
     for (uint32_t i = 0; s->helper && i < s->n; i++) {
-        drop(s, &s->helper[i].guess);
+        drop(s, &s->helper[i].draft);
         if (s->helper[i].sure) (void)kv_keep(s->a->x->kv, s->helper[i].sure);
     }
     if (s->chain) gen_chain_drop(s->chain);

@@ -2,7 +2,7 @@
  *
  * All feeds of a run are one job (model/job.c).  A step of the driver carries out as many steps of the model as it takes
  * for every decoding run to have its job done and for every prefilling run to get on.  So a long prompt is fed in chunks
- * beside the tokens of other runs, and the number of sequences that one step can take delays nobody for ever.
+ * beside the tokens of other runs, and no run waits for ever if one step cannot take all sequences.
  *
  * If a shared step fails, each run tries its part alone, in the order they were given.  The runs whose own part fails end
  * with that error and give their rows back at once, which makes room for the runs after them.
@@ -58,7 +58,7 @@ static int check_mode(const kvik_generation *g, const struct run_mode *mode)
                    "use_cache",
                    g->penalty_alpha);
     if (mode == &speculate_mode)
-        return ERR(ARG, "%s needs use_cache: guesses are checked on top of what is cached",
+        return ERR(ARG, "%s needs use_cache: draft tokens are checked on top of the cached tokens",
                    g->prompt_lookup_num_tokens ? "prompt_lookup_num_tokens" : "assistant_model");
     return 0;
 }
@@ -305,7 +305,7 @@ static int step(struct driver *d, uint32_t at, uint32_t n)
     return e;
 }
 
-/* One step of the model for all that wait; false: nobody does. */
+/* Runs one step of the model for all jobs that wait; false: no job waits. */
 static bool feed(struct driver *d, const struct driver_batch *b)
 {
     uint32_t k = 0;

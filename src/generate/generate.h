@@ -42,7 +42,7 @@ bool gen_plain(const kvik_generation *g, bool assistant_model);
 
 /* --- processors, in the order of Transformers: repetition penalty, min new tokens | temperature, top_k,
  * top_p, min_p when sampling.  scores: [vocab] f32 in place.  ids: tokens so far, prompt included (masked
- * columns excluded).  Formulas as the reference's v5 in f32. */
+ * columns excluded).  The formulas are those of Transformers 5, in f32. */
 struct gen_row {
     const int32_t *ids;
     size_t n, n_prompt;
@@ -73,6 +73,6 @@ int gen_stop_new(char *const *strings, uint32_t n, struct gen_stop **out); /* n 
 void gen_stop_drop(struct gen_stop *s);
 /* Copies the state of `from` to `to`, which has the same strings. */
 void gen_stop_copy(struct gen_stop *to, const struct gen_stop *from);
-/* Adds text; true when some stop string has appeared in it (also across calls).  *keep: bytes of all text so far up to and
- * including the match (the reference keeps the stop string in the output). */
+/* Adds text.  Returns true once a stop string has appeared, also across calls.  *keep: bytes of all text so far up to and
+ * including the match, since Transformers keeps the stop string in the output. */
 bool gen_stop_put(struct gen_stop *s, const char *text, size_t n, size_t *keep);

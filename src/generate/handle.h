@@ -21,11 +21,12 @@ struct kvik_cache {
     struct driver *driver;   /* of the requests */
     struct unbound *unbound; /* instead of both, where the cache was opened without a model */
     const struct kv_preset *preset;
-    uint64_t reused;                /* by the last generate */
-    struct gen_assistant assistant; /* of others, when this cache guesses for them */
-    char fingerprint[65];           /* of the model, in hex; "" until a session needs it */
+    uint64_t reused; /* by the last generate */
+    struct gen_assistant
+        assistant;        /* for requests of other caches, when this cache drafts tokens for them */
+    char fingerprint[65]; /* of the model, in hex; "" until a session needs it */
 };
-/* e, with the way out added to the sentence of a budget that is exhausted. */
+/* Returns e.  If the budget is exhausted, adds to the error text what the caller can do. */
 int cache_full(const kvik_cache *c, int e);
 int cache_bound(const kvik_cache *c); /* an error for a cache without a model */
 

@@ -95,7 +95,7 @@ struct run {
     bool pending;        /* the job has begun and its logits have not been taken */
     bool sharing; /* the job's feeds are what prompts have in common: nothing is chosen after it */
     uint64_t at, before;    /* job.done when the driver's step began, and the model's */
-    exec_progress progress; /* of the first job; NULL: nobody is told */
+    exec_progress progress; /* of the first job; or NULL */
     void *progress_ctx;
     bool stepping, paused, over;
     int error;
@@ -110,7 +110,7 @@ void run_end(struct run *r, bool failed);
 int run_fork(struct exec *x, kv_seq from, kv_seq *out);
 /* share.c: what prompts have in common is computed once.  After run_begin: finds which rows wait for which. */
 void share_begin(struct run *r);
-/* Sets the feeds, r->feed[0, r->job.n), that must be done before rows that wait can go on; 0 of them: nobody waits. */
+/* Sets the feeds, r->feed[0, r->job.n), that must be done before the waiting rows can go on; none if no row waits. */
 int share_gather(struct run *r);
 void share_fed(struct run *r); /* they are done */
 
@@ -137,7 +137,7 @@ bool run_criteria(const struct run *r, uint32_t row, const int32_t *ids, size_t 
  * nothing does. */
 bool run_over(const struct run *r, const struct gen_row *text, bool stopped, enum kvik_finish *why);
 
-/* results.c: returns the array [width][vocab] of what is kept of step `at`, zeros at first; NULL if nobody wants it.
+/* results.c: returns the array [width][vocab] of what is kept of step `at`, zeros at first; NULL if the caller does not want it.
  * `at` is at most one behind the last step. */
 int run_keep(struct run *r, struct run_kept *k, uint32_t at, float **out);
 /* `fresh`: what was generated after the row's prompt; text is not filled in. */

@@ -1,9 +1,9 @@
-/* share.c - prompts of one call that begin alike: what they have in common is computed once.
+/* share.c - computes the common prefix of several prompts of one call once.
  *
- * A row whose prompt agrees with an earlier row's waits for that row.  Before the first choice the rows that wait for
- * nobody are fed up to the next place where another one parts from them; the rows that wait for that much then find it
- * in the prefix index, by reference, and go on as leaders of their own followers.  When nobody waits any more, the run
- * gathers as usual.  Rows are bit-identical however a prompt was cut into feeds, so nothing but time changes. */
+ * A row whose prompt shares a prefix with an earlier row, its leader, waits for the leader.  Before the first choice, rows
+ * that do not wait are prefilled up to the next place where a follower parts from them.  The followers then reuse that
+ * prefix from the prefix index, by reference, and lead their own followers.  When no row waits any more, the run
+ * gathers as usual.  KV rows are bit-identical however a prompt is cut, so only time changes. */
 #include "generate/run.h"
 
 enum { LEAST_GAIN = 32 }; /* tokens that are worth a step of their own */
@@ -45,7 +45,7 @@ static int follow(struct run *r, struct row *w)
     return 0;
 }
 
-/* Where the next follower parts from row j; UINT32_MAX: nobody follows. */
+/* Returns where the next follower parts from row j; UINT32_MAX: no row follows. */
 static uint32_t parting(const struct run *r, uint32_t j)
 {
     uint32_t at = UINT32_MAX;

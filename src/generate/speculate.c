@@ -88,10 +88,10 @@ static int judge_row(struct speculation *s, uint32_t k, const float *logits, uin
     const struct draft_row *d = &s->row[k];
     struct row *w = &s->r->row[d->row];
     for (uint32_t t = 0; t <= d->got; t++) {
-        int32_t guess = t < d->got ? w->ids[w->n] : -1;
+        int32_t draft = t < d->got ? w->ids[w->n] : -1;
         TRY(run_choose(s->r, d->row, logits + (size_t)t * s->r->x->m->vocab, &s->cancel));
         *accepted = t + 1;
-        bool right = w->ids[w->n - 1] == guess;
+        bool right = w->ids[w->n - 1] == draft;
         s->right[k] += right;
         if (!right || w->done || s->cancel) break;
     }

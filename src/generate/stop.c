@@ -1,6 +1,6 @@
-/* stop.c - stop strings over a text that arrives in pieces.  Each string is a Knuth-Morris-Pratt automaton whose
- * state is the number of its bytes matched so far, so a match is found wherever the pieces were cut, and a piece costs
- * no memory.  Bytes are compared: both sides are UTF-8, so a match always begins and ends between characters. */
+/* stop.c - finds stop strings in a text that arrives in pieces.  Each string is a Knuth-Morris-Pratt automaton whose state
+ * is the number of bytes matched so far.  So a match is found wherever the text is cut, and a piece takes no memory.  Bytes
+ * are compared; both sides are UTF-8, so a match always begins and ends between characters. */
 #include "generate/generate.h"
 
 #include <string.h>
@@ -19,7 +19,7 @@ struct gen_stop {
 static int pattern_init(struct pattern *p, const char *s)
 {
     size_t n = strlen(s);
-    if (!n) return ERR(ARG, "stop_strings has an empty text, which would stop at once");
+    if (!n) return ERR(ARG, "stop_strings has an empty text, which would end every text at once");
     if (n > UINT32_MAX) return ERR(LIMIT, "a stop string is longer than 4 GiB");
     p->text = mem_strndup(s, n);
     p->back = mem_array(n, sizeof *p->back);

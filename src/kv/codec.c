@@ -1,4 +1,5 @@
-/* codec.c - codecs by name, and pairs of them for the two planes of a group, whose tiles must agree. */
+/* codec.c - finds codecs by name, and makes the pair of codecs for the two planes of a group, whose tiles must have the
+ * same number of rows. */
 #include "kv/codec.h"
 
 #include <stdio.h>
@@ -75,7 +76,7 @@ static uint32_t common_tile(uint32_t a, uint32_t b)
     return a / x * b; /* both are at most TILE_MOST */
 }
 
-/* What must hold of every kind, before it is asked for anything. */
+/* Checks what every kind must have. */
 static int sound(const struct kv_codec_kind *kind)
 {
     if (!kind->name || !kind->open || kind->n_options > KV_CODEC_OPTIONS ||
@@ -96,7 +97,7 @@ int kv_codec_pair_check(const struct kv_codec_pair *o)
     return 0;
 }
 
-/* An instance for plane p with the tile, in place of *c; 0: the kind's own tile. */
+/* Replaces *c by an instance for plane p with the given tile; tile 0: the kind chooses. */
 static int plane_open(const struct kv_codec_options *o, const struct kv_shape *s, int p,
                       uint32_t tile, struct kv_codec **c)
 {
@@ -116,10 +117,11 @@ static int pair_open(const struct kv_codec_options o[2], const struct kv_shape *
         TRY(plane_open(&o[p], s[p], p, 0, &c[p]));
     uint32_t a = c[0]->tile, b = c[1]->tile, tile = common_tile(a, b);
     if (tile > TILE_MOST)
-        return ERR(ARG,
-                   "keys want tiles of %u rows and values of %u, together %u, more than %u; use "
-                   "powers of two",
-                   a, b, tile, TILE_MOST);
+        return ERR(
+            ARG,
+            "keys need tiles of %u rows and values tiles of %u; their common multiple %u exceeds %u; use "
+            "powers of two",
+            a, b, tile, TILE_MOST);
     for (int p = 0; p < 2; p++)
         TRY(plane_open(&o[p], s[p], p, tile, &c[p]));
     return 0;

@@ -1,33 +1,34 @@
-/* codec.h - codecs by name.  One file (codec_*.c) each, which registers a kind by one line; the presets make
- * instances of it for the planes of a group.  Keys and values may have different kinds, other numbers, or none. */
+/* codec.h - codecs by name.  A codec is one file (codec_*.c) that registers a kind with one line.  Presets make instances
+ * of a kind for the planes of a group.  Keys and values may have different kinds, different options, or no codec. */
 #pragma once
 #include "kv/kv.h"
 
-/* A number that instances of a kind are made with.  cache_config spells it NAME for keys and values, NAME_key or
- * NAME_value for one of them.  `usual` is its value unless it is given. */
+/* An option of a kind: a number that its instances are made with.  In cache_config, NAME sets the option for keys and
+ * values, NAME_key or NAME_value for one of them.  `usual` is the default. */
 struct kv_codec_option {
     const char *name;
     int32_t min, max, usual;
 };
 enum { KV_CODEC_OPTIONS = 8 }; /* most options of a kind */
 
-/* What one plane is encoded by. */
+/* The kind and options for one plane. */
 struct kv_codec_options {
-    const struct kv_codec_kind *kind; /* NULL: rows stay as they were written */
+    const struct kv_codec_kind *kind; /* NULL: rows stay raw */
     int32_t value[KV_CODEC_OPTIONS];  /* in the order of the kind's table */
 };
-/* What the two planes of a group are encoded by. */
+/* The kinds and options for the two planes of a group. */
 struct kv_codec_pair {
     struct kv_codec_options plane[2]; /* of keys, of values */
-    /* Rows that gather before a flush (kv_edge), where a kind seals by turns; 0 is 1. */
+    /* For kinds that seal by turns: raw rows that gather before a flush (kv_edge); 0 is 1. */
     uint32_t residual_length;
 };
 struct kv_codec_kind {
     const char *name;
-    bool turns; /* seals by turns and residual_length, as the reference; else by position */
+    bool
+        turns; /* rows are sealed by turns and residual_length, as in Transformers; else by position */
     const struct kv_codec_option *option;
     uint32_t n_options;
-    /* Refuses values that no shape allows (ERR_ARG).  key: for keys, else for values.  NULL: all are allowed. */
+    /* Refuses values that no shape allows (ERR_ARG).  key: the plane holds keys, else values.  NULL: all values are allowed. */
     int (*check)(const struct kv_codec_options *o, bool key);
     /* Makes an instance for one plane.  tile 0: the kind chooses; else the tile is a multiple of that choice, and
      * several of the kind's units make a tile.  A shape it cannot do is ERR_ARG with the numbers. */
@@ -39,28 +40,28 @@ struct kv_codec_kind {
     const struct kv_codec_kind *const kvik_codec_##ident                                           \
         __attribute__((section("kvik_codec"), used, visibility("hidden"))) = ptr
 
-#define KV_CODEC_NONE "none" /* the backend of a plane that is not encoded */
+#define KV_CODEC_NONE "none" /* backend of a plane that stays raw */
 
 const struct kv_codec_kind *kv_codec_find(const char *backend); /* NULL: unknown */
 const struct kv_codec_kind *kv_codec_at(uint32_t i);            /* NULL past the end */
 
-/* A kind with its usual values; ERR_ARG if no kind has the name. */
+/* Finds a kind and sets its defaults; ERR_ARG if no kind has the name. */
 int kv_codec_usual(const char *backend, struct kv_codec_options *out);
-/* The index of an option of the kind, or -1. */
+/* Returns the index of an option of the kind, or -1. */
 int kv_codec_option_at(const struct kv_codec_kind *kind, const char *name);
 /* Sets one value; ERR_ARG if the kind has no such option or the value is out of its range. */
 int kv_codec_set(struct kv_codec_options *o, const char *name, int64_t value);
 
-/* Instances for the planes k and v of a group, with one tile, and *seal but for the sinks.  A plane whose kind is NULL
- * gets an instance that copies rows if the other plane has a kind; if neither has one, both stay NULL. */
+/* Makes instances with equal tiles for the planes k and v of a group, and fills *seal except for the sinks.  If only one
+ * plane has a kind, the other gets an instance that copies rows.  If neither has one, both stay NULL. */
 int kv_codec_pair_open(const struct kv_codec_pair *o, const struct kv_shape *k,
                        const struct kv_shape *v, struct kv_codec **kc, struct kv_codec **vc,
                        struct kv_seal *seal);
-/* Refuses what no shape allows. */
+/* Refuses options that no shape allows. */
 int kv_codec_pair_check(const struct kv_codec_pair *o);
 void kv_codec_close(const struct kv_codec *c);
-/* Writes the text of an instance and returns its length; ERR_ARG if the instance has none or it does not fit.
- * kv_open asks this of every codec it is given. */
+/* Writes the description of an instance and returns its length; ERR_ARG if there is none or it does not fit.
+ * kv_open calls this for every codec of a store. */
 int kv_codec_describe(const struct kv_codec *c, char out[KV_CODEC_TEXT]);
-/* The describe function of a codec that has no parameter. */
+/* The describe function of a codec without parameters. */
 int kv_codec_no_parameters(const struct kv_codec *c, char *out, size_t n);

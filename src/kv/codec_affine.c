@@ -1,10 +1,10 @@
-/* codec_affine.c - tiles of groups: which values make a group, and which rows a tile needs for its groups to be
- * whole.
+/* codec_affine.c - divides tiles into groups: which values make a group, and how many rows a tile needs so that its groups
+ * are whole.
  *
- * Groups never straddle heads or tiles, so a group is a function of the rows of its tile alone and is encoded
- * once.  Values of a row in groups: a tile is one row if the group divides the head dimension, and as many
- * rows as a group spans if it is the other way round.  Channels in groups: a tile is as many rows as a group
- * has values.  Rows below `lead` are left out of every group. */
+ * Groups never straddle heads or tiles, so a group depends on the rows of its tile alone and is quantized once.  If a
+ * group is part of a row, that is, the group divides the head dimension, a tile is one row.  If a group spans several rows,
+ * a tile is these rows.  If a group is one channel, a tile has as many rows as a group has values.  Rows below `lead` are in
+ * no group. */
 #include "kv/codec_affine.h"
 
 #include <stdio.h>
@@ -40,7 +40,7 @@ static float raw_value(const struct encode_job *j, uint32_t r, uint32_t d)
     return affine_load(j->s->dtype, j->raw[row / j->block_rows], at);
 }
 
-/* Group i of a unit: value k of it is (row, d). */
+/* Returns in (row, d) the place of value k of group i of a unit. */
 static void place(const struct encode_job *j, uint32_t i, uint32_t k, uint32_t *row, uint32_t *d)
 {
     const struct kv_affine *f = &j->a->form;
@@ -108,7 +108,7 @@ static bool tile_fits(uint32_t rows)
     return rows == 1 || rows == 2 || rows == 4 || rows == 8 || (rows && rows % KV_STRIP == 0);
 }
 
-/* Rows of the smallest tile with whole groups. */
+/* Returns the rows of the smallest tile with whole groups. */
 static int unit_rows(const struct affine_spec *p, const struct kv_shape *s, uint32_t *out)
 {
     uint32_t g = p->group, dim = s->dim;
@@ -125,7 +125,7 @@ static int unit_rows(const struct affine_spec *p, const struct kv_shape *s, uint
     }
     *out = dim % g == 0 ? 1 : g % dim == 0 ? g / dim : 0;
     if (tile_fits(*out)) return 0;
-    uint32_t below = MIN(g, dim - (dim > 1)); /* a part of a row, if it has parts */
+    uint32_t below = MIN(g, dim - (dim > 1)); /* the largest group that is part of a row */
     while (dim % below)
         below--;
     return ERR(ARG,

@@ -1,5 +1,5 @@
-/* codec_affine.h - what quanto and hqq share: both give every group of values two numbers and small codes
- * (dev/affine.h), and differ in how they choose them. */
+/* codec_affine.h - what quanto and hqq share.  Both store a group of values as two numbers and small codes (dev/affine.h);
+ * they differ in how they choose the numbers and codes. */
 #pragma once
 #include "dev/affine.h"
 #include "kv/codec.h"
@@ -13,7 +13,7 @@ struct affine_group {
     uint32_t n;       /* values, at most AFFINE_MOST, at least 1 */
     const float *x;
     uint8_t *q;  /* [n] out */
-    float a, b;  /* out, as the form wants them; stored rounded to the plane's dtype */
+    float a, b;  /* out: the two numbers of the group; stored rounded to the plane's dtype */
     float *work; /* [AFFINE_MOST] */
 };
 struct affine_spec {
@@ -21,14 +21,14 @@ struct affine_spec {
     uint32_t bits, group; /* group: q_group_size */
     bool channel;         /* a group is one channel of one head over `group` rows */
     bool zero_first;
-    const char *axis; /* as the user said it, for refusals */
+    const char *axis; /* the key of cache_config, for errors */
     void (*quantize)(struct affine_group *g);
 };
-/* tile: 0, or a multiple of the kind's own. */
+/* tile: 0, or a multiple of the tile that the kind chooses. */
 int affine_open(const struct affine_spec *spec, const struct kv_shape *s, uint32_t tile,
                 struct kv_codec **out);
 void affine_close(struct kv_codec *c);
-/* The options that both kinds have, with names and defaults of the reference's quantized caches. */
+/* The options that both kinds have, with the names and defaults of the quantized caches of Transformers. */
 enum { AFFINE_NBITS, AFFINE_AXIS, AFFINE_GROUP, AFFINE_OPTIONS };
 extern const struct kv_codec_option affine_options[AFFINE_OPTIONS];
-int affine_check(const struct kv_codec_options *o); /* of the group's size */
+int affine_check(const struct kv_codec_options *o); /* checks the size of a group */

@@ -1,5 +1,5 @@
-/* codec_hqq.c - the arithmetic of the reference's "hqq" backend (its release with the optimizer on): as quanto's
- * range, then rounds that move each group's zero so that large errors weigh less.
+/* codec_hqq.c - the arithmetic of the "hqq" backend of Transformers (with its optimizer on): the range of quanto, then
+ * rounds that move the zero of each group so that large errors weigh less.
  *
  *   step = 1 / (max - min) * (2^nbits - 1), 1 if the range is at most 1e-4, at most 2e4; zero = -min * step
  *   up to 20 rounds:
@@ -8,19 +8,19 @@
  *     zero = mean over the group of (code - (x - e) * step)
  *   code = round(x * step + zero), all in f32; value = (code - zero) * (1 / step), in the type of the rows
  *
- * Sums are taken in the reference's order, so zeros have its bits.  It differs in when rounds end: the reference stops
- * all groups of a tensor together, once their common error has not shrunk, so that rows of other sequences and tokens
- * yet to come decide how a row is stored.  Here a group takes the zero of the round that leaves it the least squared
- * error, which whichever round the reference stops at cannot better. */
+ * Sums are taken in the order of the hqq package, so zeros have the same bits.  The two differ in when rounds end.  The
+ * package stops all groups of a tensor together, once their common error no longer shrinks; so rows of other sequences and
+ * later tokens decide how a row is stored.  Here each group takes the zero of the round with its least squared error,
+ * which is at most the error of the round at which the package stops. */
 #include "kv/codec_affine.h"
 
 #include <math.h>
 #include <string.h>
 
 #define ROUNDS 20
-#define SHRINK 0.17f /* 0.1 * |d|^-0.3 >= |d| up to here (0.1701): e is 0 */
+#define SHRINK 0.17f /* below 0.1701, 0.1 * |d|^-0.3 >= |d|, so e is 0 */
 
-/* Half to even, for 0 <= x < 2^22. */
+/* Rounds half to even, for 0 <= x < 2^22. */
 static float nearest(float x)
 {
     float big = x + 0x1.8p23f;
@@ -43,7 +43,7 @@ static float shrink(float d)
     return d < 0 ? -e : e;
 }
 
-/* Of a row: 8 lanes, each in four strands; of a channel: sixteens. */
+/* Sums a group in the order of the hqq package: of a row, 8 lanes in four strands each; of a channel, in sixteens. */
 static float mean_row(const float *x, uint32_t n)
 {
     float p[4][8] = {{0}}, sum = 0;
@@ -76,15 +76,15 @@ static float mean_channel(const float *x, uint32_t n)
     return (rest + sum) / (float)n;
 }
 
-/* As a value is read: its difference from x, by the zero and scale that are stored.  f16 rounds too finely to matter
- * more. */
+/* Returns the difference of x from the value that will be read, computed with the stored zero and scale.  The final
+ * rounding of the value to f16 is left out: it is too fine to matter. */
 static float missed(enum dtype t, float x, float q, float zero, float scale)
 {
     if (t != DT_BF16) return x - (q - zero) * scale;
     return x - affine_round(t, affine_round(t, q - zero) * scale);
 }
 
-/* What a zero leaves: the squared error, and in z the terms of the next zero. */
+/* Returns the squared error with a given zero, and in z the terms of the next zero. */
 static double leave(const struct affine_group *g, float step, float zero, float *z)
 {
     float top = (float)g->max_q, scale = affine_round(g->dtype, 1 / step);
@@ -105,7 +105,7 @@ static void quantize(struct affine_group *g)
 {
     float lo = g->x[0], hi = g->x[0], top = (float)g->max_q, *z = g->work;
     for (uint32_t i = 1; i < g->n && !isnan(lo); i++) {
-        if (!(g->x[i] >= lo)) lo = g->x[i]; /* a NaN stays */
+        if (!(g->x[i] >= lo)) lo = g->x[i]; /* keeps a NaN */
         if (!(g->x[i] <= hi)) hi = g->x[i];
     }
     float step = hi - lo <= 1e-4f ? 1.0f : 1 / (hi - lo) * top;
@@ -116,7 +116,7 @@ static void quantize(struct affine_group *g)
     leave(g, step, zero, z);
     for (int round = 0; round < ROUNDS; round++) {
         float next = g->channel ? mean_channel(z, g->n) : mean_row(z, g->n);
-        if (round && next == zero) break; /* for good */
+        if (round && next == zero) break; /* further rounds would change nothing */
         zero = next;
         double left = leave(g, step, zero, z);
         if (!round || left < least) {

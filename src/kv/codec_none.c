@@ -1,7 +1,8 @@
-/* codec_none.c - a plane that is not encoded, beside one that is.
+/* codec_none.c - copies the rows of a plane that has no codec while the other plane of its group has one.
  *
- * The planes of a group share one table of tiles, so the plane without a codec has tiles too: of whole strips, as many
- * rows as the other plane's, with the rows of a head as in a raw block of that many.  Attention reads them in place. */
+ * The planes of a group share one table of tiles, so a plane without a codec has tiles too.  Such a tile has whole strips
+ * and as many rows as a tile of the other plane.  Its layout is that of a raw block with as many rows, so attention
+ * reads it in place. */
 #include "kv/codec.h"
 
 #include <string.h>
@@ -19,7 +20,7 @@ static size_t none_bytes(const struct kv_codec *c, const struct kv_shape *s)
 static void none_encode(const struct kv_codec *c, const struct kv_shape *s, void *dst,
                         const void *const *raw, uint32_t block_rows, uint32_t first, uint32_t lead)
 {
-    (void)lead; /* leading rows carry no statistic here; they are stored and never read */
+    (void)lead; /* leading rows are stored like others and never read */
     unsigned char *to = dst;
     uint32_t n = MIN(c->tile, block_rows); /* rows of one block; `first` is a multiple of 16 */
     for (uint32_t h = 0; h < s->heads; h++)

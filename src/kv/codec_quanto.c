@@ -1,20 +1,19 @@
-/* codec_quanto.c - the arithmetic of the reference's "quanto" backend: per group the range from its least to its
- * largest value in 2^nbits - 1 steps.
+/* codec_quanto.c - the arithmetic of the "quanto" backend of Transformers: the range of a group, from its least to its
+ * largest value, in 2^nbits - 1 steps.
  *
  *   scale = (max - min) / (2^nbits - 1), shift = -min
  *   code  = round((x + shift) / scale), halves to even, kept in [0, 2^nbits - 1]
  *   value = scale * code - shift
  *
- * Every operation is rounded to the type of the rows, as the reference computes in it.  A constant group has
- * scale 0 and codes 0, and gives its value exactly.  A group with a NaN or an infinity gives NaN
- * for all its values and touches no other.  (The reference makes a group of its own of every value when a tensor is one
- * single group; that accident is not copied.) */
+ * Every operation is rounded to the type of the rows, in which quanto computes.  A constant group has scale 0 and codes 0,
+ * and is stored exactly.  A group with a NaN or an infinity becomes NaN as a whole and affects no other group.  (If a
+ * tensor is one single group, quanto makes every value a group of its own; kvik does not copy this.) */
 #include "kv/codec_affine.h"
 
 #include <math.h>
 #include <string.h>
 
-/* Half to even, for |x| < 2^22. */
+/* Rounds half to even, for |x| < 2^22. */
 static float nearest(float x)
 {
     float big = x + 0x1.8p23f;
@@ -26,7 +25,7 @@ static void quantize(struct affine_group *g)
     enum dtype t = g->dtype;
     float lo = g->x[0], hi = g->x[0], top = (float)g->max_q;
     for (uint32_t i = 1; i < g->n && !isnan(lo); i++) {
-        if (!(g->x[i] >= lo)) lo = g->x[i]; /* a NaN stays */
+        if (!(g->x[i] >= lo)) lo = g->x[i]; /* keeps a NaN */
         if (!(g->x[i] <= hi)) hi = g->x[i];
     }
     float scale = affine_round(t, affine_round(t, hi - lo) / top), shift = -lo;
@@ -37,7 +36,8 @@ static void quantize(struct affine_group *g)
     for (uint32_t i = 0; i < g->n; i++) {
         float q = affine_round(t, affine_round(t, g->x[i] + shift) / scale);
         q = q > top ? top : q;
-        g->q[i] = q > 0 ? (uint8_t)nearest(q) : 0; /* and NaN: 0 / 0, or out of a bad group */
+        g->q[i] = q > 0 ? (uint8_t)nearest(q)
+                        : 0; /* 0 for NaN, too: of 0 / 0, or in a group with a NaN */
     }
 }
 

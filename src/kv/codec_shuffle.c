@@ -1,10 +1,7 @@
-/* codec_shuffle.c - a codec that loses nothing: it stores a tile's rows in another order and
- * layout.
+/* codec_shuffle.c - a lossless codec for tests: it stores the rows of a tile in another order and layout.
  *
- * It proves the encode hook.  Row r of the tile goes to place (r * 37 + 11) % 128, every row's
- * values lie side by side in reverse, and both planes get the same treatment, so a kernel that
- * read a tile as if it were a raw block, or a raw block as if it were a tile, would give other
- * bits at once. */
+ * Row r of a tile goes to place (r * 37 + 11) % 128, and the values of a row lie side by side in reverse.  Both planes are
+ * stored like that.  So a kernel that reads a tile as a raw block, or a raw block as a tile, gives other bits at once. */
 #include "kv/codec.h"
 
 #include <string.h>
@@ -19,7 +16,7 @@ static size_t shuffle_bytes(const struct kv_codec *c, const struct kv_shape *s)
     return (size_t)TILE * s->heads * s->dim * dtype_size(s->dtype);
 }
 
-/* Byte offset of value d of row r within one head of a raw block. */
+/* Returns the byte offset of value d of row r within one head of a raw block. */
 static size_t raw_at(const struct kv_shape *s, uint32_t r, uint32_t d)
 {
     size_t i = s->layout == KV_STRIPS
@@ -47,7 +44,7 @@ static void shuffle_encode(const struct kv_codec *c, const struct kv_shape *s, v
                            uint32_t lead)
 {
     (void)c;
-    (void)lead; /* leading rows carry no statistic here; they are stored and never read */
+    (void)lead; /* leading rows are stored like others and never read */
     size_t size = dtype_size(s->dtype);
     size_t head_bytes = (size_t)block_rows * s->dim * size;
     for (uint32_t h = 0; h < s->heads; h++)
