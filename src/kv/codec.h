@@ -24,8 +24,8 @@ struct kv_codec_pair {
 };
 struct kv_codec_kind {
     const char *name;
-    bool
-        turns; /* rows are sealed by turns and residual_length, as in Transformers; else by position */
+    /* Rows are sealed by turns and residual_length, as in Transformers; else by position. */
+    bool turns;
     const struct kv_codec_option *option;
     uint32_t n_options;
     /* Refuses values that no shape allows (ERR_ARG).  key: the plane holds keys, else values.  NULL: all values are allowed. */
