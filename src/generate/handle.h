@@ -22,8 +22,8 @@ struct kvik_cache {
     struct unbound *unbound; /* instead of both, where the cache was opened without a model */
     const struct kv_preset *preset;
     uint64_t reused; /* by the last generate */
-    struct gen_assistant
-        assistant;        /* for requests of other caches, when this cache drafts tokens for them */
+    /* for requests of other caches, when this cache drafts tokens for them */
+    struct gen_assistant assistant;
     char fingerprint[65]; /* of the model, in hex; "" until a session needs it */
 };
 /* Returns e.  If the budget is exhausted, adds to the error text what the caller can do. */
