@@ -1,20 +1,30 @@
-/* kv.h - floor 3, the cache: one block store, everything else is policy.
+/* kv.h - floor 3, the cache: one block store; policies and codecs say what differs between models.
  *
- * A row is one position in one group.  Its bytes exist in one or both of two forms:
- *   RAW     blocks of `rows` rows, model dtype.  One writer while open; a full block is immutable,
- *           so forks and beams share it by reference, encoded or not.
- *   SEALED  tiles of `tile` rows, encoded once, inside the forward that fills them, after the
- *           site's rows are written and before its attention.  Immutable, shared, movable.
- * Query p reads row j sealed iff lead <= j < kv_edge(p), else raw: a function of the sequence
- * (tokens, turns), never of the step, the batch mates or another owner of the block.  A raw
- * block is released by an owner once every row in it is below edge(len) and not below lead.
+ * A KV row is one position in one group of layers.  The bytes of a row exist in one or both of two
+ * forms:
+ *   RAW     blocks of `rows` rows in the dtype of the model.
+ *   SEALED  tiles of `tile` rows, as the codec quantizes them.
  *
- * Page ids are per (group, form); page p of site s lies at base(s) + p * grain, so one table
- * serves all sites, while each site's pages are adjacent in memory.  Page 0 is the null page:
- * never read, and writes of idle lanes land there.  Rows nobody can reach map to it.
+ * Raw blocks.  An open block has one writer.  A full block is immutable, so forks and beams share
+ * it by reference, whether or not its rows are also sealed.
  *
- * One thread owns a store; there are no locks.  After kv_open nothing here allocates: all arrays
- * are sized by the config.  A call that fails changes nothing. */
+ * Sealed tiles.  The forward that completes a tile seals it once: after the site's rows are written
+ * and before the site's attention.  A tile is immutable, and it can be shared and moved.
+ *
+ * Which form a query reads.  The query at position p reads row j sealed if lead <= j < kv_edge(p),
+ * else raw.  This depends on the sequence alone (its tokens and turns).  It never depends on the
+ * step, on the rest of the batch, or on another owner of the block.
+ *
+ * Release.  An owner releases a raw block once every row in the block is below edge(len) and not
+ * below lead.
+ *
+ * Pages.  Page ids are per group and form.  Page p of site s lies at base(s) + p * grain.  So one
+ * table serves all sites of a group, while the pages of each site are adjacent in memory.  Page 0
+ * is the null page: nothing reads page 0, and the writes of idle lanes go there.  The table cells
+ * of rows that no query can reach hold page 0.
+ *
+ * Rules of use.  One thread owns a store, and there are no locks.  Nothing here allocates after
+ * kv_open, because the configuration sizes all arrays.  A call that fails changes nothing. */
 #pragma once
 #include "base/base.h"
 #include "dev/view.h"
@@ -22,33 +32,39 @@
 
 struct kv;
 struct kv_step;
-typedef uint32_t kv_seq; /* slot and generation; 0 is invalid, a stale one is ERR_STALE */
+typedef uint32_t kv_seq; /* slot and generation; 0 is invalid, a stale handle is ERR_STALE */
 
-/* Reach: what a query at row `pos` may see, [0,sinks) and [lo,hi).  The only place where attention
- * patterns differ; mask, drop rule, match rule and memory estimate all call it. */
-enum kv_kind { KV_ROWS, KV_STATE, KV_FROZEN }; /* per token; per sequence; written by one step */
+/* The reach of a query at row `pos`: the rows that it may see, [0, sinks) and [lo, hi).  Attention
+ * patterns differ only here.  The mask, the drop rule, the match rule and the memory estimate all
+ * call kv_reach. */
+/* What a group holds: a KV row of each token, one state of each sequence, or rows that one step
+ * writes. */
+enum kv_kind { KV_ROWS, KV_STATE, KV_FROZEN };
 struct kv_policy {
     enum kv_kind kind;
-    uint32_t window; /* 0: unlimited; W: the last W rows, own row included */
-    uint32_t chunk;  /* 0: none; C: from the start of the current chunk */
-    uint32_t sinks;  /* leading rows that are always kept */
-    uint32_t slack;  /* rows kept beyond reach for cheap trims */
-    uint32_t every;  /* checkpoint period of groups that forget (window, state); 0: none */
+    uint32_t window; /* 0: unlimited; W: the last W rows, the query's own row included */
+    uint32_t chunk;  /* 0: none; C: the rows since the start of the current chunk */
+    uint32_t sinks;  /* leading rows that always stay reachable */
+    uint32_t slack;  /* rows held beyond the reach, so that short trims are cheap */
+    uint32_t every;  /* period of the checkpoints of a window or a state; 0: none */
 };
 struct kv_reach {
     uint32_t sinks, lo, hi;
 };
 struct kv_reach kv_reach(const struct kv_policy *p, uint32_t pos, uint32_t rows);
 
-/* Form: which rows are read sealed.  resid 0: pos - pos % tile.  resid R (quanto, hqq): the rows
- * of all updates up to the last flush, where an update is a turn or one decoded token and a
- * flush happens after the first update and whenever R rows have gathered; rounded down to the
- * tile. */
+/* Which rows are read sealed.  With resid 0 the edge is pos - pos % tile. With resid R (the
+ * schedule of Quanto and HQQ in Transformers) the edge covers the rows of all updates up to the
+ * last flush, rounded down to the tile.  An update is a turn or one decoded token.  A flush happens
+ * after the first update and whenever R rows have gathered. */
 struct kv_turn {
-    uint32_t pos, n; /* one multi-token update as the caller fed it, chunked inside or not */
+    /* One update of several tokens as the caller appended it, whether or not it was computed in
+     * chunks. */
+    uint32_t pos, n;
 };
 struct kv_seal {
-    uint32_t tile, lead, resid; /* tile 0: no codec; lead: first rows stay raw, >= policy.sinks */
+    /* tile 0: no codec.  lead: the first rows, which stay raw; at least policy.sinks. */
+    uint32_t tile, lead, resid;
 };
 uint32_t kv_edge(const struct kv_seal *s, const struct kv_turn *turn, uint32_t n, uint32_t pos);
 
@@ -57,152 +73,185 @@ struct kv_plane {
     struct kv_shape shape;
     const struct kv_codec *codec; /* NULL: native, the raw block is the final form */
 };
-struct kv_group { /* sites that share one table, hence one policy and one edge */
+/* Sites that share one table, hence one policy and one edge. */
+struct kv_group {
     struct kv_policy policy;
     struct kv_seal seal;
-    uint32_t site0, n_sites; /* numbered group by group */
-    uint32_t rows;           /* per raw block: 16, 32, .. 256 */
+    uint32_t site0, n_sites; /* sites are numbered group by group */
+    uint32_t rows;           /* of a raw block: 16, 32, 64, 128 or 256 */
     uint32_t n_planes;
     struct kv_plane plane[KV_MAX_PLANES]; /* k,v | latent | conv,ssm */
-    /* its full pages may live in the tier; they pass through staging, piece by piece */
+    /* True if full pages of the group may live in the tier; a step reads them piece by piece
+     * through the staging area. */
     bool stream;
 };
-/* When pages of stream groups leave memory: never; once a step would not fit the budget; always, as far
- * as the budget does not hold them. */
+/* When the pages of stream groups leave memory: never; as soon as a step does not fit the budget;
+ * or always, as far as the budget cannot hold them. */
 enum kv_streaming { KV_RESIDENT, KV_STREAM_ON_FULL, KV_STREAM };
 struct kv_config {
     const struct kv_group *group; /* copied */
     uint32_t n_groups;
-    uint32_t max_seqs, max_tokens, max_len; /* size the fixed arrays; max_tokens: of one step */
-    size_t pool_bytes;                      /* hard */
-    uint32_t marks;                         /* most that are held at once (kv_mark) */
+    /* These sizes fix the arrays; max_tokens counts the tokens of one step. */
+    uint32_t max_seqs, max_tokens, max_len;
+    size_t pool_bytes; /* hard limit */
+    uint32_t marks;    /* largest number of marks at once (kv_mark) */
     enum kv_streaming streaming;
-    struct kv_tier *tier; /* NULL if resident; owned by the store from a successful kv_open on */
-    bool index; /* keep sequences for others to go on from (kv_keep), and find them (kv_match) */
-    bool turns; /* rows depend on the turns whatever the codec, so a match has to respect them */
-    size_t stage_bytes; /* inside the pool; 0: two pieces of max(1 MiB, one atom of every lane) */
-    /* [sites] in the order a step visits them, for prefetching; NULL: ascending; copied */
+    /* NULL if resident; the store owns the tier from a successful kv_open on */
+    struct kv_tier *tier;
+    bool index; /* keep sequences (kv_keep) and find their prefixes (kv_match) */
+    bool turns; /* rows depend on the turns whatever the codec, so a match respects turns */
+    /* part of pool_bytes; 0: two pieces of max(1 MiB, one atom of every lane) */
+    size_t stage_bytes;
+    /* [sites] in the order in which a step visits them, for prefetching; NULL: ascending; copied */
     const uint32_t *order;
 };
 int kv_open(struct kv **out, const struct kv_config *cfg);
-void kv_close(struct kv *kv); /* an open step is aborted */
+/* Closes the store; aborts an open step. */
+void kv_close(struct kv *kv);
 
-/* All but tokens and turns that decides what the rows of a sequence hold.  It is part of the keys of the prefix index and
- * compared besides: rows of another salt are never shared. */
+/* Everything but tokens and turns that decides the contents of a sequence's rows.  The salt is part
+ * of the keys of the prefix index, and a match also compares it.  Rows of different salts are never
+ * shared. */
 #define KV_DIGEST 32u
 struct kv_salt {
-    uint32_t regime; /* of rotary frequencies (model/regime.c) */
+    uint32_t regime; /* regime of the rotary frequencies (model/regime.c) */
     uint32_t pad;    /* masked columns before the first row, where the model counts them */
-    uint8_t adapter[KV_DIGEST]; /* SHA-256 of what changes the weights; zeros: nothing does */
-    uint8_t source[KV_DIGEST];  /* SHA-256 of what an encoder was given; zeros: there is none */
+    uint8_t adapter[KV_DIGEST]; /* SHA-256 of the changes to the weights; zeros: no changes */
+    uint8_t source[KV_DIGEST];  /* SHA-256 of the encoder's input; zeros: no encoder */
 };
 
-/* Sequences.  Nothing here copies rows.  ERR_BUSY while a step that names the sequence is open. */
-int kv_new(struct kv *kv, const struct kv_salt *salt, kv_seq *out); /* NULL: all zero */
-/* All zero of a stale one; forks and reorders carry it. */
+/* Sequences.  None of these calls copies rows.  A call is ERR_BUSY while a step
+ * that names the sequence is open. */
+/* Creates an empty sequence.  salt NULL: all zero. */
+int kv_new(struct kv *kv, const struct kv_salt *salt, kv_seq *out);
+/* Returns the salt of a sequence, all zero if the handle is stale.  Forks and reorders carry the
+ * salt. */
 struct kv_salt kv_salt(const struct kv *kv, kv_seq s);
 bool kv_salt_same(const struct kv_salt *a, const struct kv_salt *b);
-int kv_resalt(struct kv *kv, kv_seq s, const struct kv_salt *salt); /* ERR_ARG if s has rows */
-/* The fork has no reserve, so its appends can be ERR_FULL until kv_reserve gives it one.  If src has a reserve, the fork
- * takes the pages that src can no longer count on (a copy of the open block, pages of a window) into that reserve, or is
- * ERR_FULL and changes nothing. */
+/* Changes the salt of an empty sequence; ERR_ARG if s has rows. */
+int kv_resalt(struct kv *kv, kv_seq s, const struct kv_salt *salt);
+/* Creates a second owner of the contents of src. The fork has no reserve, so its appends can be
+ * ERR_FULL until kv_reserve gives it one.  If src has a reserve, the fork adds the pages that src
+ * can no longer count on to that reserve: a copy of the open block, and pages of a window.  If
+ * these do not fit, the fork is ERR_FULL and changes nothing. */
 int kv_fork(struct kv *kv, kv_seq src, kv_seq *out);
 int kv_drop(struct kv *kv, kv_seq s);
-/* beam[i] becomes what beam[from[i]] was, all at once. */
+/* Gives each beam[i] the contents that beam[from[i]] had before the call, all at once. */
 int kv_reorder(struct kv *kv, const kv_seq *beam, const uint32_t *from, uint32_t n);
-/* Takes the pages that growing to `len` rows can need from the pool, all or nothing; appends up to len then cannot fail
- * for want of budget.  Other operations on s keep that true or are ERR_FULL.  0 gives the reserve up. */
+/* Takes the pages that growing to `len` rows can need from the pool, all or nothing.  Appends up to
+ * len then cannot fail for lack of budget.  Other operations on s keep this promise or are
+ * ERR_FULL.  len 0 gives the reserve back. */
 int kv_reserve(struct kv *kv, kv_seq s, uint32_t len);
-uint32_t kv_reserved(const struct kv *kv, kv_seq s); /* rows promised to it; 0: none */
-/* Undo.  A mark remembers what s holds: rows, tokens, turns, salt, checkpoints, reserve.  Rolling back makes s that again,
- * whatever was done to it, and cannot fail; release forgets the mark.  Either ends the mark, and does nothing if the mark
- * has no sequence (seq 0).  Marks take no handle, may be nested, and end in any order; a mark outlives its sequence.
+/* Returns the number of rows promised to the sequence; 0: no reserve. */
+uint32_t kv_reserved(const struct kv *kv, kv_seq s);
+/* Undo.  A mark remembers what s holds: rows, tokens, turns, salt, checkpoints and reserve.
  *
- * What a mark holds stays in the budget: s, appended to or trimmed, holds it besides what is new.  A sequence with a reserve
- * has the room for one mark; kv_mark is ERR_FULL where another one, or forks since, need more than there is.  If forks of s
- * were made after the mark, pages that they hold may be missing in the reserve after a rollback; it takes them as soon as
- * there is room.  No step that names s may be open.  While s is marked its reserve cannot be lowered (ERR_BUSY). */
+ * Rolling back restores all of this whatever was done to s since, and cannot fail.  Releasing
+ * forgets the mark.  Either call ends the mark, and does nothing for a mark without a sequence (seq
+ * 0).  Marks use no handle, can be nested and end in any order.  A mark outlives its sequence.
+ *
+ * The contents of a mark stay in the budget.  After an append or a trim, s holds them in addition
+ * to its new pages.  A sequence with a reserve has room for one mark.  kv_mark is ERR_FULL where a
+ * further mark, or forks made since, need more than the budget has.
+ *
+ * Forks of s made after the mark may hold pages that the reserve lacks after a rollback.  The
+ * reserve takes these pages as soon as there is room.  No step that names s may be open.  While s
+ * is marked its reserve cannot be lowered (ERR_BUSY). */
 struct kv_mark {
     kv_seq seq;
-    uint32_t at, reserve; /* inside */
+    uint32_t at, reserve; /* used inside the store only */
 };
 int kv_mark(struct kv *kv, kv_seq s, struct kv_mark *out);
 void kv_rollback(struct kv *kv, struct kv_mark *m);
 void kv_release(struct kv *kv, struct kv_mark *m);
-/* The end of a transaction: rolls back if it failed, else releases. */
+/* Ends a transaction: rolls back if it failed, else releases. */
 void kv_settle(struct kv *kv, struct kv_mark *m, bool failed);
-/* Leaves s at *have <= len, the longest length every group can resume from exactly; the caller
- * feeds tokens [*have, len) again.  ERR_LOST, nothing changed, if one of those has no token id. */
+/* Trims s to *have <= len, the longest length that every group can resume from exactly.  The caller
+ * appends tokens [*have, len) again.  ERR_LOST, with nothing changed, if one of these tokens has no
+ * id. */
 int kv_trim(struct kv *kv, kv_seq s, uint32_t len, uint32_t *have);
-/* Of the rows of s only those count that its next token sees; the others, which were fed without their contents, are
- * computed again should a trim need them. */
+/* Marks every row of s that the next token cannot see as appended without contents (by an import).
+ * A trim that needs such a row recomputes it. */
 int kv_unseen(struct kv *kv, kv_seq s);
-/* What kv_trim would leave; changes nothing. */
+/* Computes the length that kv_trim would leave; changes nothing. */
 int kv_resume(const struct kv *kv, kv_seq s, uint32_t len, uint32_t *have);
-/* The group that takes most of the difference; UINT32_MAX: there is none. */
+/* Returns the group that lowers the resume length most; UINT32_MAX if no group lowers it. */
 uint32_t kv_hinders(const struct kv *kv, kv_seq s, uint32_t len);
 struct kv_usage {
-    /* Bytes; reserved: of pages that reserves hold and that have no rows yet; peak: of live+states+staging. */
+    /* Bytes.  reserved: pages of reserves that hold no rows yet.  peak: highest sum of live, states
+     * and staging. */
     size_t live, shared, states, reserved, free, peak, pool;
-    size_t need; /* bytes short of the begin or reserve that failed last, else 0 */
-    uint64_t seals, evictions, forks, rows_copied, rows_copied_by_fork; /* since open */
+    size_t need; /* bytes that the last failed begin or reserve was short of, else 0 */
+    uint64_t seals, evictions, forks, rows_copied, rows_copied_by_fork; /* counted since open */
     uint32_t max_refs, seqs;
-    /* Bytes in memory held only so that others, or a trim, can go on from them: kept sequences, checkpoints.
-     * They go before anything fails and count as free; live, shared and states are without them. */
+    /* Bytes of memory that serve only a later match or trim: kept sequences and checkpoints.  They
+     * are evicted before any call fails, so they count as free.  live, shared and states do not
+     * include them. */
     size_t index;
-    size_t index_tables;     /* of these, bytes of tables and tokens of kept sequences */
-    uint32_t kept;           /* sequences */
-    uint64_t hits, hit_rows; /* of kv_match, since open */
-    uint64_t rows;           /* held, over all sequences (kv_len summed) */
-    size_t staging, spilled; /* bytes: set aside for pieces; of pages that only the tier has */
+    size_t index_tables;              /* part of index: tables and tokens of kept sequences */
+    uint32_t kept;                    /* kept sequences */
+    uint64_t hits, hit_rows;          /* counted by kv_match since open */
+    uint64_t rows;                    /* sum of kv_len over all sequences */
+    size_t staging, spilled;          /* bytes: the staging area; pages that only the tier holds */
     uint64_t tier_read, tier_written; /* bytes since open */
-    bool streaming;                   /* pages have left memory */
-    uint32_t streaming_since; /* rows of the longest sequence of the step that first needed it */
+    bool streaming;                   /* true once pages have left memory */
+    uint32_t streaming_since; /* rows of the longest sequence in the step that began streaming */
 };
-void kv_usage(const struct kv *kv, struct kv_usage *out); /* looks at every page that is kept */
-bool kv_streams(const struct kv *kv);                     /* kv_usage().streaming */
+/* Fills in the usage; looks at every page of kept sequences and checkpoints. */
+void kv_usage(const struct kv *kv, struct kv_usage *out);
+/* Returns kv_usage().streaming. */
+bool kv_streams(const struct kv *kv);
 /* survey.c: what one sequence holds in one group. */
 struct
-    kv_survey_form { /* whole pages; shared: with other sequences, or checkpoints; spilled: in the tier only */
+    /* Counts whole pages.  shared: with other sequences or with checkpoints.  spilled: in the tier
+     * only. */
+    kv_survey_form {
     uint32_t pages, shared, spilled;
     size_t bytes, shared_bytes, spilled_bytes;
 };
 struct kv_survey {
-    uint32_t rows, blocks;          /* blocks: of block_rows rows, forgotten ones counted */
+    uint32_t rows, blocks;          /* blocks of block_rows rows, dropped blocks included */
     uint32_t block_rows, tile_rows; /* tile_rows 0: no codec */
-    uint32_t keeps, reserved;       /* checkpoints; rows promised */
-    struct kv_survey_form form[2];  /* raw blocks (states), sealed tiles */
+    uint32_t keeps, reserved;       /* checkpoints; rows promised by the reserve */
+    struct kv_survey_form form[2];  /* raw blocks (or states), sealed tiles */
 };
 int kv_survey(const struct kv *kv, kv_seq s, uint32_t group, struct kv_survey *out);
-enum kv_place { /* of one block; encoded: its rows are held in that form only */
-                KV_BLOCK_GONE = 0,
-                KV_BLOCK_HELD = 1,
-                KV_BLOCK_SHARED = 2,
-                KV_BLOCK_ENCODED = 4,
-                KV_BLOCK_SPILLED = 8,
-                KV_BLOCK_OPEN = 16
+/* Where one block is.  ENCODED: the rows of the block are held sealed only. */
+enum kv_place {
+    KV_BLOCK_GONE = 0,
+    KV_BLOCK_HELD = 1,
+    KV_BLOCK_SHARED = 2,
+    KV_BLOCK_ENCODED = 4,
+    KV_BLOCK_SPILLED = 8,
+    KV_BLOCK_OPEN = 16
 };
 enum kv_place kv_survey_block(const struct kv *kv, kv_seq s, uint32_t group, uint32_t block);
 uint32_t kv_len(const struct kv *kv, kv_seq s);
-uint32_t kv_cross_len(const struct kv *kv, kv_seq s);    /* rows of the frozen groups */
-const int32_t *kv_tokens(const struct kv *kv, kv_seq s); /* [kv_len]; -1: no id (embedding) */
+/* Returns the rows of the frozen groups. */
+uint32_t kv_cross_len(const struct kv *kv, kv_seq s);
+/* Returns the tokens, [kv_len]; -1: a row without token id (an embedding). */
+const int32_t *kv_tokens(const struct kv *kv, kv_seq s);
 const struct kv_turn *kv_turns(const struct kv *kv, kv_seq s, uint32_t *n);
-bool kv_by_turns(const struct kv *kv); /* what rows hold depends on the turns, too */
+/* True if the contents of rows depend on the turns, too. */
+bool kv_by_turns(const struct kv *kv);
 uint32_t kv_max_len(const struct kv *kv);
 uint32_t kv_max_tokens(const struct kv *kv);
-/* Most sequences of one step: pages that stream are staged for all of them at once.  UINT32_MAX while
- * nothing has to stream; a kv_begin that is refused may lower it (KV_STREAM_ON_FULL). */
+/* Returns the largest number of sequences of one step, since pages that stream are staged for all
+ * of them at once.  UINT32_MAX while nothing has to stream; a kv_begin that is refused may lower it
+ * (KV_STREAM_ON_FULL). */
 uint32_t kv_step_lanes(const struct kv *kv);
-size_t kv_row_bytes(const struct kv *kv); /* raw bytes of one row over all KV_ROWS groups */
-bool kv_check(const struct kv *kv);       /* full invariant check, for assert and tests */
+/* Returns the raw bytes of one row over all KV_ROWS groups. */
+size_t kv_row_bytes(const struct kv *kv);
+/* True if every invariant holds; for assert and tests. */
+bool kv_check(const struct kv *kv);
 
-/* The prefix index.  A match looks at every sequence that is not in an open step and at those that kv_keep left behind;
- * rows without ids and imported ones are never found.  kv_keep is kv_drop, but what the last owner of
- * contents lets go stays, within the budget, until something else needs the room. */
+/* The prefix index.  A match looks at every sequence that is not in an open step and at the kept
+ * sequences.  A match never finds rows without token ids, nor imported rows. */
 struct kv_prefix {
     const int32_t *tok;
-    uint32_t n; /* may be shared; pass one less than there are, if logits of the last are wanted */
-    /* How they would be fed, where rows depend on that; n_turns 0: as one turn that goes on after them, or singly. */
+    uint32_t n; /* pass all but the last token if the logits of the last are wanted */
+    /* The turns in which the tokens would be appended, where rows depend on turns.  n_turns 0: one
+     * turn that continues after the tokens, or (singly) one token at a time. */
     const struct kv_turn *turn;
     uint32_t n_turns;
     bool singly;
@@ -210,53 +259,64 @@ struct kv_prefix {
 enum kv_miss {
     KV_HIT,
     KV_MISS_OFF,   /* the store has no index */
-    KV_MISS_NEW,   /* nothing held begins with these tokens */
+    KV_MISS_NEW,   /* no cached sequence begins with these tokens */
     KV_MISS_SHORT, /* fewer tokens than a block of 16 */
     KV_MISS_IDS,
     KV_MISS_SALT,
     KV_MISS_TURNS,
-    KV_MISS_CHECKPOINT, /* the rows are not held any more in a form to go on from */
+    KV_MISS_CHECKPOINT, /* the rows are no longer cached in a form to resume from */
     KV_MISS_EVICTED,
-    KV_MISS_ROOM, /* a reserve would lose its certainty */
+    KV_MISS_ROOM, /* a reserve could no longer promise its rows */
     KV_MISSES
 };
+/* Drops the sequence.  If it was the last owner of its contents, these stay within the budget until
+ * something else needs the room. */
 int kv_keep(struct kv *kv, kv_seq s);
-/* s, which is empty and has its salt, becomes an owner of the longest prefix held, *have rows (0: none); no row is
- * copied and nothing is evicted but what the index keeps. */
+/* Makes the empty sequence s, which has its salt, an owner of the longest cached prefix: *have rows
+ * (0: no hit).  Copies no row, and evicts nothing but kept sequences. */
 int kv_match(struct kv *kv, kv_seq s, const struct kv_prefix *p, uint32_t *have);
-bool kv_indexes(const struct kv *kv);              /* the store has an index */
-enum kv_miss kv_match_reason(const struct kv *kv); /* of the last kv_match */
+/* True if the store has an index. */
+bool kv_indexes(const struct kv *kv);
+/* Returns the reason for the result of the last kv_match. */
+enum kv_miss kv_match_reason(const struct kv *kv);
 const char *kv_miss_text(enum kv_miss why);
-void kv_forget(struct kv *kv); /* empties the index */
-/* The i-th of the sequences kept, in no order; false: there are fewer.  To write one to disk, match an empty sequence
- * of that salt with its tokens and turns and save that; to put one in, load it and kv_keep it. */
+/* Empties the index. */
+void kv_forget(struct kv *kv);
+/* One kept sequence.  To save it, match an empty sequence of the same salt with these tokens and
+ * turns, and save that sequence.  To add a kept sequence, load it and call kv_keep. */
 struct kv_kept {
     const int32_t *tok;
     uint32_t len;
     const struct kv_turn *turn;
     uint32_t n_turns;
     struct kv_salt salt;
-    uint64_t used; /* grows with every time it is wanted */
+    uint64_t used; /* time of the last use: the larger, the more recent */
 };
+/* Fills in the i-th kept sequence, in no particular order; false: there are fewer. */
 bool kv_kept(const struct kv *kv, uint32_t i, struct kv_kept *out);
 
-/* One forward.  begin reserves every page the step can need, or fails (ERR_FULL, kv_usage().need
- * set) and changes nothing; until commit nothing allocates and no address changes.  abort
- * restores the tables bit for bit. */
+/* One forward.
+ *
+ * kv_begin takes every page that the step can need, or fails with ERR_FULL (kv_usage().need is set)
+ * and changes nothing.  Until commit nothing allocates and no address changes.  kv_abort restores
+ * the tables bit for bit. */
 struct kv_span {
-    kv_seq seq; /* at most once per step */
+    kv_seq seq; /* at most once in a step */
     uint32_t n;
-    uint32_t undo;      /* trailing rows that commit may reject (drafts) */
+    uint32_t undo;      /* trailing rows that commit may reject (draft tokens) */
     const int32_t *tok; /* NULL: embeddings */
-    bool cross;         /* the rows of the frozen groups */
-    bool turn, last;    /* part of a multi-token update; ends it */
+    bool cross;         /* the span writes the rows of the frozen groups */
+    bool turn, last;    /* turn: part of an update of several tokens; last: ends the update */
 };
 int kv_begin(struct kv *kv, const struct kv_span *span, uint32_t n, struct kv_step **out);
-int kv_commit(struct kv_step *st, const uint32_t *accepted); /* NULL: all; cannot fail otherwise */
+/* Commits the accepted rows of each span; accepted NULL: all rows.  Fails only for a wrong
+ * argument. */
+int kv_commit(struct kv_step *st, const uint32_t *accepted);
 void kv_abort(struct kv_step *st);
-/* >0: view filled; 0: no more pieces (the next call starts over); <0: error, then kv_abort(). */
+/* Fills in the view of the next piece of a site.  Returns 1 for a view, 0 after the last piece (the
+ * next call starts over), or an error, after which the caller aborts. */
 int kv_next(struct kv_step *st, uint32_t site, struct kv_view *v);
 
-/* A codec that stores the same rows in another order, losslessly: proves the in-forward encode
- * hook. */
+/* A lossless codec that stores the rows in another order.  Tests use it to prove that sealing
+ * happens inside the forward. */
 extern const struct kv_codec kv_codec_shuffle; /* tile 128 */
