@@ -1,9 +1,8 @@
-/* check.c - the invariants of a store, all of them, recounted from the tables.  For assert and
- * tests.
+/* check.c - checks all invariants of a store by recounting from the tables; for assert and tests.
  *
- * Every reference is a table cell, a state checkpoint, or an entry of the open step; every count
- * of bytes is a sum over pages; the cells of a sequence are exactly those the drop rule and its
- * checkpoints want.  The scratch counters of the pages are zero before and after. */
+ * Every reference is a table cell, a state checkpoint, or an entry of the open step.  Every count
+ * of bytes is a sum over pages.  The cells of a sequence are exactly those that the drop rule and
+ * its checkpoints want.  The scratch counters of the pages are zero before and after. */
 #include "kv/kv_int.h"
 
 #include <stdio.h>
@@ -40,7 +39,8 @@ static void count_refs(const struct kv *kv, uint32_t gi)
         g->form[RAW].seen[g->dst[t]]++;
 }
 
-/* Compares references with the count in `seen`, ids with the free masks, and adds up bytes. */
+/* True if the references equal the counts in `seen` and the ids equal the free masks; adds up the
+ * bytes. */
 static bool check_form(const struct pages *p, size_t sum[6])
 {
     uint32_t live = 0, stashed = 0, backed = 0, spilled = 0, stale = 0;
@@ -101,13 +101,14 @@ static bool check_cells(const struct kv *kv, const struct seq *s, uint32_t gi, u
         bool want = i >= sg->cut[f] || (i < first ? f == RAW : keep_holds(g, sg, f, i));
         if (want != (table[i] != 0)) return fail("cell held or missing", i, table[i]);
     }
-    n = need_at(g, s, rows, 0, s->turn_open); /* what the next query reads is there */
+    n = need_at(g, s, rows, 0, s->turn_open); /* every row that the next query reads is held */
     for (uint32_t i = (f == RAW ? n.raw_from : n.row_from) / g->rows[f]; i < used; i++)
         if (!table[i] && (f == RAW || i >= first)) return fail("reachable cell missing", i, 0);
     return true;
 }
 
-/* Owners are the slots that name the contents, in a ring; several have no reserve, nor a step. */
+/* True if the owners are the slots that name the contents, in a ring.  Contents of several owners
+ * have no reserve and no step. */
 static bool check_owners(const struct kv *kv, const struct seq *s)
 {
     if (s->kept)
@@ -126,7 +127,7 @@ static bool check_owners(const struct kv *kv, const struct seq *s)
     return n > 1 && (reserve || s->busy) ? fail("several owners", k, reserve) : true;
 }
 
-/* Whether `what` of s is listed once under its key. */
+/* True if `what` of s is listed once under its key. */
 static bool check_listed(const struct kv *kv, const struct seq *s, uint32_t what,
                          const unsigned char *key)
 {
@@ -197,7 +198,8 @@ static bool check_seq(const struct kv *kv, const struct seq *s)
     return true;
 }
 
-/* A reserve holds what it needs, unless the tier failed; its pages are linked and know their slot. */
+/* True if every reserve holds what it needs (unless the tier failed), and its pages are linked and
+ * name their slot. */
 static bool check_reserves(const struct kv *kv)
 {
     size_t bytes = 0;

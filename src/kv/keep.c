@@ -1,15 +1,17 @@
 /* keep.c - what a sequence still needs: the drop rule, checkpoints, eviction.
  *
- * A sequence of length n needs the rows that a query at n or later can reach, raw where they are
- * read raw or belong to a tile that is not complete.  Both bounds only grow with n, so each
- * table has a cursor (`cut`) and a commit looks at the pages it newly passes, never at the whole
- * table.
+ * Drop rule.  A sequence of length n needs the rows that a query at n or later can reach.  A row
+ * must be raw if queries read it raw or if its tile is incomplete.  Both bounds only grow with n.
+ * So each table has a cursor (`cut`), and a commit looks only at the pages that the cursor newly
+ * passes.
  *
- * Groups that forget (state, window, chunk) keep checkpoints at multiples of `every` and at turn
- * ends: lengths that trim can return to.  A state checkpoint holds a page; one of a window just
- * makes the drop rule leave pages in the table.  The newest four stay, then one per doubling of
- * the distance; all are evictable, oldest first, when a step or a reserve needs the room, after what the index
- * keeps of sequences that nobody has any more. */
+ * Checkpoints.  Groups that forget (state, window, chunk) keep checkpoints at multiples of `every`
+ * and at turn ends.  Trims can return to these lengths.  A checkpoint of a state holds a page.  A
+ * checkpoint of a window makes the drop rule leave pages in the table.  The newest four stay, then
+ * one per doubling of the distance.
+ *
+ * Eviction.  When a step or a reserve needs room, kept contents of the prefix index are evicted
+ * first.  Checkpoints follow, the oldest first. */
 #include "kv/kv_int.h"
 
 #include <string.h>
@@ -55,7 +57,7 @@ bool keep_holds(const struct group *g, const struct seq_group *sg, uint32_t form
     return false;
 }
 
-/* Cells that checkpoint k alone may be keeping: [*a, *b). */
+/* Computes the cells [*a, *b) that only checkpoint k may be keeping. */
 static void keep_range(const struct group *g, const struct seq_group *sg, const struct keep *k,
                        uint32_t form, uint32_t *a, uint32_t *b)
 {
@@ -95,7 +97,7 @@ static uint32_t doubling(uint32_t distance)
     return 31u - (uint32_t)__builtin_clz(distance | 1);
 }
 
-/* Newest four, then the oldest of every doubling of the distance to `len`. */
+/* Keeps the newest four checkpoints, then the oldest of every doubling of the distance to `len`. */
 void keep_thin(struct kv *kv, struct seq *s, uint32_t gi, uint32_t len)
 {
     struct seq_group *sg = &s->g[gi];
@@ -144,11 +146,12 @@ void drop_unreachable(struct kv *kv, struct seq *s, uint32_t gi)
 
 struct victim {
     struct seq *s;
-    uint32_t gi, i; /* gi KV_NONE: contents that the index keeps, as a whole */
+    uint32_t gi, i; /* gi KV_NONE: whole contents that the index keeps */
 };
 
-/* Kept contents not yet doomed, if wanted, those used least recently first; then the oldest checkpoint; false if there
- * is none.  Sequences of an open step are left alone. */
+/* Finds the next victim: kept contents not yet doomed (if wanted), the least recently used first,
+ * then the oldest checkpoint.  Skips sequences of an open step.  Returns false if there is no
+ * victim. */
 static bool oldest(struct kv *kv, bool whole, struct victim *out)
 {
     uint64_t best = UINT64_MAX;
@@ -172,7 +175,7 @@ static bool oldest(struct kv *kv, bool whole, struct victim *out)
     return best != UINT64_MAX;
 }
 
-/* Bytes that page id brings when one more owner lets go of it. */
+/* Returns the bytes that become free when one more owner releases page id. */
 static size_t gain_page(struct pages *p, uint32_t id)
 {
     uint32_t gone = p->seen[id]++;
@@ -201,7 +204,8 @@ size_t gain_whole(struct kv *kv, const struct seq *s, bool reset)
     return sum;
 }
 
-/* Bytes that go free when victim v goes after those doomed before it; reset: forgets the count. */
+/* Returns the bytes that evicting victim v frees after the victims doomed before it; reset: forgets
+ * the count. */
 static size_t gain(struct kv *kv, const struct victim *v, bool reset)
 {
     if (v->gi == KV_NONE) return gain_whole(kv, v->s, reset) + v->s->bytes;
@@ -229,8 +233,8 @@ static size_t gain(struct kv *kv, const struct victim *v, bool reset)
     return sum;
 }
 
-/* Gives up kept contents that are doomed, or pardons them.  Of the last, if nothing but such contents had to go, only as
- * much as it takes for `bytes` to fit. */
+/* Evicts the doomed kept contents, or pardons them.  If only kept contents were doomed, the last of
+ * them loses only the rows that must go for `bytes` to fit. */
 static void settle_kept(struct kv *kv, bool evict, bool shrink, size_t bytes)
 {
     struct index *x = &kv->index;
@@ -247,7 +251,7 @@ static void settle_kept(struct kv *kv, bool evict, bool shrink, size_t bytes)
     }
 }
 
-/* Removes the doomed checkpoints, or pardons them. */
+/* Evicts the doomed checkpoints, or pardons them. */
 static void settle(struct kv *kv, bool evict)
 {
     for (uint32_t k = 0; k < kv->n_contents; k++) {
@@ -275,7 +279,8 @@ int make_room(struct kv *kv, size_t bytes, const char *what)
     size_t held = pool_held(kv) + bytes, got = 0;
     struct victim v = {0};
     if (held <= kv->pool) return 0;
-    /* Pages that may leave for the tier do so only after the checkpoints; kept contents go only if that is not enough. */
+    /* Pages leave for the tier only after the checkpoints are evicted.  Kept contents are evicted
+     * only if both are not enough. */
     size_t missing = held - kv->pool, can = spill_can(kv, missing),
            least = missing - MIN(missing, can);
     size_t want = missing;
@@ -289,7 +294,7 @@ int make_room(struct kv *kv, size_t bytes, const char *what)
             got += gain(kv, &v, false);
             whole = !can || got < least;
         }
-        can = spill_can(kv, missing); /* what goes free need not leave */
+        can = spill_can(kv, missing); /* what eviction frees need not leave */
         least = missing - MIN(missing, can);
         more |= !whole && got < least;
     }

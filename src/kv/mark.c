@@ -1,9 +1,11 @@
-/* mark.c - undo: a mark remembers what a sequence holds, and a rollback makes the sequence that again.
+/* mark.c - undo: a mark remembers what a sequence holds, and a rollback restores it.
  *
- * A mark is one more owner of the sequence's contents, without a slot.  Contents of several owners never change: whoever
- * changes them gets a copy (seq_own), so the marked ones stay as they were.  A rollback names them again, which needs no
- * memory and cannot fail.  Their pages count in the budget and are never given up, but can leave memory for the tier, and
- * checkpoints can be evicted as any others. */
+ * A mark is one more owner of the sequence's contents, without a slot.  Contents of several owners
+ * never change: a change first gets a copy (seq_own).  So the marked contents stay intact.  A
+ * rollback makes the slot their owner again, which needs no memory and cannot fail.
+ *
+ * The pages of marked contents count in the budget and are never evicted, but can move to the tier.
+ * Checkpoints of marked contents can be evicted like all others. */
 #include "kv/kv_int.h"
 
 static void marks_count(struct kv *kv, struct seq *s, struct slot *slot, int by)
@@ -13,7 +15,8 @@ static void marks_count(struct kv *kv, struct seq *s, struct slot *slot, int by)
     if (slot) slot->marks += (uint32_t)by;
 }
 
-/* The first mark of a sequence lacks nothing; one that follows growth may. */
+/* Fills the reserve for the mark.  The first mark of a sequence lacks nothing; a mark made after
+ * growth may. */
 static int attempt(struct kv *kv, void *ctx)
 {
     uint32_t slot = *(uint32_t *)ctx;
@@ -39,7 +42,7 @@ int kv_mark(struct kv *kv, kv_seq handle, struct kv_mark *out)
     return 0;
 }
 
-/* Contents that nobody owns any more are given back; their pages return to the reserve of the slot. */
+/* Gives back contents that nobody owns any more; their pages return to the reserve of the slot. */
 static void contents_end(struct kv *kv, struct seq *s, uint32_t slot)
 {
     if (s->owners || s->marks) return;
@@ -52,7 +55,7 @@ void kv_release(struct kv *kv, struct kv_mark *m)
 {
     if (!m->seq) return;
     struct seq *s = &kv->seq[m->at];
-    struct slot *slot = slot_find(kv, m->seq); /* NULL: dropped */
+    struct slot *slot = slot_find(kv, m->seq); /* NULL: the sequence was dropped */
     uint32_t at = slot ? slot_index(kv, m->seq) : KV_NONE;
     marks_count(kv, s, slot, -1);
     contents_end(kv, s, at);
@@ -64,7 +67,8 @@ void kv_release(struct kv *kv, struct kv_mark *m)
         reserve_return(kv, at);
 }
 
-/* A reorder may have given the marked contents to another sequence; then they are copied, if one of the two has a reserve. */
+/* Makes the slot an owner of marked contents s.  Copies s if a reorder gave it to another sequence
+ * and one of the two has a reserve. */
 static void go_back(struct kv *kv, uint32_t slot, struct seq *s)
 {
     uint32_t other = s->owners ? s->slot : KV_NONE;

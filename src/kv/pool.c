@@ -1,14 +1,15 @@
 /* pool.c - pages: address ranges reserved at open, ids in aligned runs, reference counts, bytes.
  *
- * A range is reserved (PROT_NONE) for every (group, form) and made usable in ascending extents
- * as runs are first touched; the kernel gives memory page by page as rows are written.  Memory
- * of free pages stays with them for the next taker until live bytes plus such memory exceed the
- * budget; then pool_trim hands it back, so one form's past peak is not charged to another form.
+ * Memory.  A range is reserved (PROT_NONE) for every group and form.  The range becomes usable in
+ * ascending extents as runs are first used.  The kernel gives memory page by page as rows are
+ * written.  Free pages keep their memory for the next taker until live bytes plus such memory
+ * exceed the budget.  Then pool_trim returns that memory to the system, so the past peak of one
+ * form is not charged to another form.
  *
- * Ids come in aligned runs of 16: a sequence that holds id p takes p + 1 next, a new one starts
- * in a run that is wholly free, at the place its block has in a 256-row span, so that the rows
- * an attention atom reads lie side by side.  It is a hint: when no run is wholly free, any id
- * serves. */
+ * Ids.  Ids come in aligned runs of 16.  A sequence that holds id p takes p + 1 next.  A new
+ * sequence starts in a wholly free run, at the place of its block in a span of 256 rows.  The rows
+ * that an attention atom reads then lie side by side.  This placement is a hint: when no run is
+ * wholly free, any id serves. */
 #include "kv/kv_int.h"
 
 #include <string.h>
@@ -47,7 +48,7 @@ static void list_link(struct pages *p, uint32_t r)
     p->list[k] = r;
 }
 
-/* Makes the runs up to and including r usable; 0 or -1 if the system refuses. */
+/* Makes the runs up to and including r usable.  Returns -1 if the system refuses. */
 static int extend(struct pages *p, uint32_t r)
 {
     if (r < p->usable) return 0;
@@ -72,7 +73,8 @@ int pages_size(struct pages *p, uint32_t n_ids, size_t grain, uint32_t n_sites, 
     p->n_sites = n_sites;
     if (!ck_mul(p->n_ids, grain, &bytes) || !ck_add(bytes, os - 1, &bytes) ||
         !ck_mul(bytes / os * os, n_sites, total) || !ck_mul(grain, n_sites, &p->bytes))
-        return ERR(LIMIT, "cache: %u pages of %zu bytes at %u layers exceed the address space",
+        return ERR(LIMIT,
+                   "cache: %u pages of %zu bytes in each of %u layers exceed the address space",
                    p->n_ids, grain, n_sites);
     p->span = bytes / os * os;
     return 0;
@@ -105,7 +107,7 @@ int pages_open(struct pages *p, void *at)
     p->page = mem_array(p->n_ids, sizeof *p->page);
     p->run = mem_array(p->n_runs, sizeof *p->run);
     p->seen = mem_array(p->n_ids, sizeof *p->seen);
-    if (!p->page || !p->run || !p->seen) return ERR_NOMEM; /* the caller closes */
+    if (!p->page || !p->run || !p->seen) return ERR_NOMEM; /* the caller closes the pages */
     if (extend(p, 0) < 0)
         return ERR(NOMEM, "cache: the system refuses the first %zu bytes", p->grain);
     p->run[0].free = 0xFFFE; /* id 0 is the null page */
@@ -124,7 +126,7 @@ void pages_close(struct pages *p)
     memset(p, 0, sizeof *p);
 }
 
-/* A free id: in a wholly free run at its natural place, else wherever most of a run is free. */
+/* Picks a free id: in a wholly free run at its natural place, else in a run that is mostly free. */
 static uint32_t pick(struct pages *p, uint32_t index)
 {
     uint32_t r = p->list[KV_RUN];
@@ -172,7 +174,7 @@ uint32_t pages_take(struct kv *kv, struct pages *p, uint32_t after, uint32_t ind
     return id;
 }
 
-/* To the pool. */
+/* Returns an id to the pool. */
 static void id_give(struct kv *kv, struct pages *p, uint32_t id)
 {
     struct run *run = &p->run[id / KV_RUN];
@@ -206,7 +208,7 @@ void page_stash(struct kv *kv, struct pages *p, uint32_t id, uint32_t slot, bool
     if (kv_fault.poison) poison(p, id);
 }
 
-/* Out of its stash, a page of rows or states again. */
+/* Takes a page out of its stash and counts it as a page of rows or states again. */
 static void stash_remove(struct kv *kv, struct pages *p, uint32_t id)
 {
     struct page *pg = &p->page[id];
@@ -263,7 +265,7 @@ void page_untake(struct kv *kv, struct pages *p, uint32_t id)
     kv->heir = KV_NONE;
 }
 
-/* Whether no id with bytes in [from, to) of a site's range holds memory. */
+/* True if no page with bytes in [from, to) of a site's range holds memory. */
 static bool all_bare(const struct pages *p, size_t from, size_t to)
 {
     for (size_t id = from / p->grain; id * p->grain < to; id++)
@@ -271,8 +273,9 @@ static bool all_bare(const struct pages *p, size_t from, size_t to)
     return true;
 }
 
-/* Returns the memory of one page, which is not backed any more, to the system: the whole OS pages in
- * it, and those it shares with others that are as bare, at every site. */
+/* Returns the memory of one page, which is no longer backed, to the system.  At every site this
+ * covers the whole OS pages inside the page, and OS pages shared only with pages that hold no
+ * memory either. */
 static void give_back(const struct pages *p, uint32_t id)
 {
     size_t os = os_page(), from = id * p->grain, to = from + p->grain;

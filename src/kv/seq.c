@@ -1,10 +1,12 @@
-/* seq.c - sequences: handles, new, fork, drop, reorder, and what one can ask about them.
+/* seq.c - sequences: handles, new, fork, drop, reorder, and queries about a sequence.
  *
- * A handle is a slot and its generation; a slot names contents, a `struct seq`, whose index is also its
- * row in every table.  A fork names the contents of its source, whatever their length: several slots own
- * them until one changes them, which first gets a copy of its own (seq_own: tables and references,
- * never rows).  Reorder likewise moves names.  Contents of a slot with a reserve have no other slot, so that what the
- * reserve needs follows from the pages of one sequence. */
+ * A handle is a slot and its generation.  A slot names contents, a `struct seq`, whose index is
+ * also their row in every table.
+ *
+ * A fork makes a slot another owner of its source's contents, whatever their length.  Before an
+ * owner changes shared contents, seq_own gives it a copy: tables and references, never rows.
+ * Reorder likewise moves only ownership.  Contents of a slot with a reserve have no other slot, so
+ * the need of the reserve follows from the pages of one sequence. */
 #include "kv/kv_int.h"
 
 #include <string.h>
@@ -48,7 +50,7 @@ static int slot_take(struct kv *kv, uint32_t *out)
     uint32_t i = kv->idle[--kv->n_idle];
     uint32_t last_gen = UINT32_MAX >> kv->slot_bits;
     struct slot *s = &kv->slot[i];
-    s->gen = s->gen >= last_gen ? 1 : s->gen + 1; /* 0 would make handle 0 */
+    s->gen = s->gen >= last_gen ? 1 : s->gen + 1; /* generation 0 would make handle 0 */
     s->reserve = s->marks = 0;
     s->used = true;
     *out = i;
@@ -96,7 +98,7 @@ struct seq *own_part(struct kv *kv, uint32_t slot)
     return s;
 }
 
-/* Empty contents that nobody owns yet. */
+/* Takes empty contents that nobody owns. */
 static struct seq *spare_take(struct kv *kv)
 {
     struct seq *s = &kv->seq[kv->spare[--kv->n_spare]];
@@ -139,7 +141,9 @@ int kv_resalt(struct kv *kv, kv_seq handle, const struct kv_salt *salt)
     struct seq *s;
     TRY(seq_idle(kv, handle, &s));
     if (s->len || s->cross)
-        return ERR(ARG, "cache: the salt of %u rows cannot change, trim them first", s->len);
+        return ERR(ARG,
+                   "cache: the salt of a sequence with %u rows cannot change; trim it to 0 first",
+                   s->len);
     seq_own(kv, slot_index(kv, handle))->salt = *salt;
     return 0;
 }
@@ -240,7 +244,8 @@ struct forking {
     uint32_t from, slot;
 };
 
-/* A sequence with a reserve is copied at once, and the reserve gets the pages that it can no longer count on. */
+/* Copies the contents of a sequence with a reserve at once; its reserve takes the pages that the
+ * sequence can no longer count on. */
 static int fork_reserved(struct kv *kv, void *ctx)
 {
     const struct forking *f = ctx;
@@ -295,7 +300,8 @@ int kv_drop(struct kv *kv, kv_seq handle)
     return 0;
 }
 
-/* now[i]: contents of beam i.  Returns whether any beam has a reserve. */
+/* Fills in now[i], the contents of beam i.  Returns 1 if any beam has a reserve, else 0, or an
+ * error. */
 static int beams_find(struct kv *kv, const kv_seq *beam, const uint32_t *from, uint32_t n,
                       uint32_t *now)
 {
@@ -323,10 +329,11 @@ struct reordering {
     const kv_seq *beam;
     const uint32_t *from, *now;
     uint32_t n;
-    uint32_t *takers; /* [n] beams that continue beam i */
+    uint32_t *takers; /* [n] number of beams that continue beam i */
 };
 
-/* Bytes that the reserves of the beams lack once they have changed hands; negative: have to spare. */
+/* Returns the bytes that the beams' reserves lack after the reorder; negative: they have bytes to
+ * spare. */
 static ptrdiff_t beams_short(const struct kv *kv, const struct reordering *o)
 {
     ptrdiff_t sum = 0;
@@ -353,7 +360,7 @@ static void beams_pin(struct kv *kv, const struct reordering *o, bool pin)
     }
 }
 
-/* Makes room for what the reserves will lack, less what beams hold that nobody continues. */
+/* Makes room for what the reserves will lack, less the pages of beams that nobody continues. */
 static int beams_room(struct kv *kv, void *ctx)
 {
     const struct reordering *o = ctx;
@@ -366,17 +373,18 @@ static int beams_room(struct kv *kv, void *ctx)
             if (!o->takers[i] && !seq_shared(s)) freed += gain_whole(kv, s, reset);
         }
     if (lack <= (ptrdiff_t)freed) return 0;
-    beams_pin(kv, o, true); /* what their checkpoints would free may be counted already */
+    beams_pin(kv, o, true); /* the count may already include what their checkpoints would free */
     int e = make_room(kv, (size_t)lack - freed, "the copies that a reorder may cost the reserves");
     beams_pin(kv, o, false);
     return e;
 }
 
-/* Moves names. */
+/* Moves the ownership of contents. */
 static void beams_rename(struct kv *kv, const kv_seq *beam, const uint32_t *from, uint32_t n,
                          const uint32_t *now)
 {
-    for (uint32_t i = 0; i < n; i++) /* held, so that what is wanted is not given back on the way */
+    /* hold the contents, so that no contents in use are given back on the way */
+    for (uint32_t i = 0; i < n; i++)
         kv->seq[now[from[i]]].held++;
     for (uint32_t i = 0; i < n; i++) {
         if (from[i] == i) continue;
@@ -404,12 +412,13 @@ int kv_reorder(struct kv *kv, const kv_seq *beam, const uint32_t *from, uint32_t
     if (reserved) TRY(with_room(kv, beams_room, &(struct reordering){beam, from, now, n, takers}));
     beams_rename(kv, beam, from, n, now);
     for (uint32_t i = 0; reserved && i < n;
-         i++) { /* contents of their own, for those with reserves */
+         i++) { /* beams with reserves get contents of their own */
         uint32_t slot = slot_index(kv, beam[i]);
         if (kv->slot[slot].reserve && kv->seq[kv->slot[slot].seq].owners > 1)
             (void)seq_own(kv, slot);
     }
-    for (uint32_t pass = 0; reserved && pass < 2; pass++) /* what some have to spare, others lack */
+    /* one reserve may lack what another has to spare */
+    for (uint32_t pass = 0; reserved && pass < 2; pass++)
         for (uint32_t i = 0; i < n; i++) {
             uint32_t slot = slot_index(kv, beam[i]);
             if (!pass && !kv->slot[slot].marks) reserve_spare(kv, slot);

@@ -1,17 +1,17 @@
 /* step.c - one forward: begin, the views, commit, abort.
  *
- * begin takes every page the step can need and notes each table cell it changes, with the page
- * that was there; that page keeps its reference until the step ends, so abort only has to write
- * the old ids back.  State pages live in `dst` until commit moves one into the table.  Nothing
- * is given back before commit, and nothing a commit does can fail.
+ * begin takes every page that the step can need.  It notes each table cell that it changes,
+ * together with the page that was there.  That page keeps its reference until the step ends, so
+ * abort only writes the old ids back.  State pages wait in `dst` until commit moves one of them
+ * into the table.  Nothing is given back before commit, and commit cannot fail.
  *
- * The arrays of the views are filled here, once per step; kv_next only adds a site's address. */
+ * begin fills the arrays of the views once per step.  kv_next only adds the address of a site. */
 #include "kv/kv_int.h"
 
 #include <string.h>
 
-/* The turn list as it will be once the span's rows are in: queries of the span lie inside the
- * turn. */
+/* Changes the turn list to what it is after the span's rows, because queries of the span lie inside
+ * the turn. */
 static void turn_begin(struct seq *s, struct step_span *sp)
 {
     sp->n_turns = s->n_turns;
@@ -24,7 +24,7 @@ static void turn_begin(struct seq *s, struct step_span *sp)
         s->turn_open = true;
     } else if (s->turn_open) {
         s->turn_open = false;
-        if (s->turn[s->n_turns - 1].n == 1) s->n_turns--; /* one row is no turn */
+        if (s->turn[s->n_turns - 1].n == 1) s->n_turns--; /* a turn has more than one row */
     }
 }
 
@@ -52,7 +52,9 @@ static void turn_commit(struct seq *s, const struct step_span *sp, uint32_t acce
 
 static int span_check(const struct kv *kv, const struct kv_span *a, uint32_t i, const struct seq *s)
 {
-    if (s->busy) return ERR(ARG, "cache: span %u names sequence %#x a second time", i, a->seq);
+    if (s->busy)
+        return ERR(ARG, "cache: span %u names sequence %#x, and so does an earlier span", i,
+                   a->seq);
     if (!a->n) return ERR(ARG, "cache: span %u has no rows", i);
     if (a->undo > a->n)
         return ERR(ARG, "cache: span %u may reject %u of its %u rows", i, a->undo, a->n);
@@ -61,7 +63,8 @@ static int span_check(const struct kv *kv, const struct kv_span *a, uint32_t i, 
         return ERR(LIMIT, "cache: %u rows after %u exceed the maximum length of %u", a->n, len,
                    kv->max_len);
     if (!a->cross) return 0;
-    if (!kv->has_frozen) return ERR(ARG, "cache: span %u is for frozen groups, there are none", i);
+    if (!kv->has_frozen)
+        return ERR(ARG, "cache: span %u writes frozen groups, but the cache has none", i);
     if (s->cross)
         return ERR(ARG, "cache: the frozen rows of sequence %#x are written already (%u)", a->seq,
                    s->cross);
@@ -69,7 +72,7 @@ static int span_check(const struct kv *kv, const struct kv_span *a, uint32_t i, 
     return 0;
 }
 
-/* The sequence gets contents of its own, which are busy from now on. */
+/* Gives the sequence contents of its own and marks them busy. */
 static void own_begin(struct kv *kv, struct step_span *sp, kv_seq handle)
 {
     uint32_t slot = slot_index(kv, handle), was = kv->slot[slot].seq;
@@ -85,17 +88,17 @@ static void own_undo(struct kv *kv, const struct step_span *sp)
     struct seq *s = &kv->seq[sp->seq];
     s->busy = false;
     if (sp->shared == KV_NONE)
-        s->edits = sp->edits; /* as they were */
+        s->edits = sp->edits; /* the contents have not changed */
     else
         seq_rejoin(kv, s->slot, sp->shared, sp->edits);
 }
 
-/* Fills st->span and marks the sequences busy; on error none is. */
+/* Fills st->span and marks the sequences busy; on error no sequence is busy. */
 static int spans_take(struct kv *kv, const struct kv_span *span, uint32_t n)
 {
     struct kv_step *st = &kv->step;
     if (!n || n > kv->max_seqs)
-        return ERR(ARG, "cache: a step of %u sequences, 1 to %u", n, kv->max_seqs);
+        return ERR(ARG, "cache: a step of %u sequences; use 1 to %u", n, kv->max_seqs);
     if (n > kv_step_lanes(kv))
         return ERR(LIMIT, "cache: a step of %u sequences; %u can be staged at once", n,
                    kv_step_lanes(kv));
@@ -136,7 +139,8 @@ static bool in_step(const struct kv_step *st, const struct group *g)
     return (g->c.policy.kind == KV_FROZEN) == st->cross;
 }
 
-/* Whether the state after the span's t-th row is kept: rows commit may stop at, and checkpoints. */
+/* True if the state after the span's t-th row is kept: at rows where commit may stop, and at
+ * checkpoints. */
 static bool state_kept(const struct group *g, const struct step_span *sp, uint32_t len, uint32_t t)
 {
     uint32_t every = g->c.policy.every;
@@ -158,8 +162,9 @@ static struct seq *cell_owner(struct kv *kv, const struct group *g, const uint32
     return &kv->seq[(size_t)(cell - g->table[RAW]) / g->stride[RAW]];
 }
 
-/* True if the span writes into its open block, page `id`, in place although others hold it too: when all of them are in
- * this step and copy it, one need not.  It is the one with the most rows, which an abort has to find unharmed. */
+/* True if the span writes into its open block, page `id`, in place although other sequences hold
+ * the page too.  If all owners are in this step, all but one copy the page.  The owner with the
+ * most rows keeps it, because an abort must find that owner's rows intact. */
 static bool stays(const struct kv_step *st, const struct step_span *sp, const struct group *g,
                   uint32_t id)
 {
@@ -174,7 +179,7 @@ static bool stays(const struct kv_step *st, const struct step_span *sp, const st
     return owners == g->form[RAW].page[id].refs;
 }
 
-/* Whether a span before this one has raw block i among the full blocks of its tail too. */
+/* True if an earlier span also has raw block i among the full blocks of its tail. */
 static bool counted(const struct kv_step *st, const struct step_span *sp, const struct group *g,
                     uint32_t i)
 {
@@ -188,7 +193,7 @@ static bool counted(const struct kv_step *st, const struct step_span *sp, const 
     return false;
 }
 
-/* Blocks that the span's tiles are encoded from, full ones, and that are not in memory. */
+/* Counts the full blocks that the span seals tiles from and that are not in memory. */
 static uint32_t count_tail(const struct kv_step *st, const struct step_span *sp,
                            const struct group *g)
 {
@@ -200,8 +205,9 @@ static uint32_t count_tail(const struct kv_step *st, const struct step_span *sp,
     return n;
 }
 
-/* Counts the pages of one span in one group; a shared open block will be copied (noted as a change
- * whose cell has yet to move).  Returns how many other blocks it needs are not in memory. */
+/* Counts the pages of one span in one group.  Notes a shared open block, which will be copied, as a
+ * change whose cell has yet to move.  Returns how many other blocks the span needs that are not in
+ * memory. */
 static uint32_t count_pages(struct kv_step *st, const struct step_span *sp, struct group *g,
                             uint32_t need[FORMS])
 {
@@ -226,7 +232,7 @@ static uint32_t count_pages(struct kv_step *st, const struct step_span *sp, stru
     return back;
 }
 
-/* Copies the first n rows of a block at every site (the last strip of K as a whole). */
+/* Copies the first n rows of a block at every site (K in whole strips). */
 static void copy_rows(struct group *g, uint32_t to, uint32_t from, uint32_t n)
 {
     const struct pages *p = &g->form[RAW];
@@ -249,7 +255,8 @@ static int no_memory(const struct pages *p)
     return ERR(NOMEM, "cache: the system has no memory for another page of %zu bytes", p->bytes);
 }
 
-/* From the reserve of the sequence, else from the pool; 0: there is no memory behind it. */
+/* Takes a page from the sequence's reserve, else from the pool; 0: the system has no memory for a
+ * page. */
 static uint32_t take(struct kv *kv, const struct seq *s, struct pages *p, uint32_t after,
                      uint32_t index)
 {
@@ -307,7 +314,8 @@ static int take_states(struct kv_step *st, struct group *g, const struct step_sp
     return 0;
 }
 
-/* Open blocks, and those of tiles that are not complete, that trims or idleness left in the tier. */
+/* Brings open blocks and the blocks of incomplete tiles back into memory; a trim or idleness may
+ * have left them in the tier. */
 static int bring_back(struct kv_step *st, struct group *g)
 {
     struct kv *kv = st->kv;
@@ -316,7 +324,8 @@ static int bring_back(struct kv_step *st, struct group *g)
         const struct seq *s = &kv->seq[st->span[i].seq];
         const uint32_t *table = seq_table(kv, g, RAW, s);
         uint32_t b = table_tail(g, s->len), end = table_used(g, RAW, s->len);
-        struct stash *own = &kv->slot[s->slot].stash[p->index]; /* has its bytes */
+        /* pages of the reserve have memory already */
+        struct stash *own = &kv->slot[s->slot].stash[p->index];
         for (; b < end; b++) {
             if (!p->page[table[b]].spilled) continue;
             TRY(spill_back(kv, p, table[b]));
@@ -326,7 +335,8 @@ static int bring_back(struct kv_step *st, struct group *g)
     return 0;
 }
 
-/* What the step needs in memory of what others may have further down: it does not leave meanwhile. */
+/* Pins the blocks that the step needs in memory, so that making room does not move them to the
+ * tier. */
 static void pin_tails(struct kv_step *st, bool pin)
 {
     for (uint32_t i = 0; !st->cross && i < st->n_spans; i++) {
@@ -355,14 +365,14 @@ static int take_pages(struct kv_step *st)
     return 0;
 }
 
-/* Everything begin did, backwards. */
+/* Undoes everything begin did, in reverse order. */
 void step_undo(struct kv_step *st)
 {
     struct kv *kv = st->kv;
     stage_end(kv);
     while (st->n_changes) {
         struct change *c = &st->change[--st->n_changes];
-        if (c->copied && *c->cell == c->old) continue; /* not made yet */
+        if (c->copied && *c->cell == c->old) continue; /* the copy was not made yet */
         page_untake(kv, c->pages, *c->cell);
         *c->cell = c->old;
     }
@@ -382,7 +392,8 @@ void step_undo(struct kv_step *st)
     st->open = false;
 }
 
-/* Notes the shared open blocks that will be copied, finds out what the step takes from the pool, and makes room for it. */
+/* Notes the shared open blocks that will be copied, counts what the step takes from the pool, and
+ * makes room for that. */
 static int plan(struct kv_step *st)
 {
     struct kv *kv = st->kv;
@@ -412,7 +423,7 @@ static int plan(struct kv_step *st)
             if (p->n_ids && sum[f] > p->n_ids - 1 - p->n_live) short_of = p;
         }
     }
-    if (short_of && kv->narrow) { /* else the budget is as short, and says by how much */
+    if (short_of && kv->narrow) { /* else the budget is as short, and its error says by how much */
         kv->need = short_of->bytes;
         return ERR(
             FULL,
@@ -457,7 +468,7 @@ static void fill_rows(struct kv_step *st, struct group *g, const struct step_spa
         g->hi[at] = r.hi;
         g->edge[at] = 0;
         if (!seal->tile) continue;
-        /* a turn's queries share the edge of its first */
+        /* all queries of a turn share the edge of its first query */
         uint32_t e = t && sp->turn && seal->resid ? g->edge[at - 1]
                                                   : kv_edge(seal, s->turn, s->n_turns, pos);
         g->edge[at] = MAX(e, seal->lead);
@@ -517,7 +528,7 @@ static void fill(struct kv_step *st, const struct kv_span *span)
     memset(st->given, 0, kv->n_sites * sizeof *st->given);
 }
 
-/* True if every sequence of the step grows within a reserve. */
+/* True if every sequence of the step grows within its reserve. */
 static bool all_promised(const struct kv_step *st)
 {
     const struct kv *kv = st->kv;
@@ -540,7 +551,7 @@ static int begin(struct kv *kv, void *ctx)
     TRY(spans_take(kv, b->span, b->n));
     st->n_changes = 0;
     int e = reserve_settle(kv);
-    if (e == ERR_FULL && all_promised(st)) e = 0; /* what they lack is for an undo */
+    if (e == ERR_FULL && all_promised(st)) e = 0; /* reserves only lack pages for an undo */
     while (e < 0 && st->n_spans)
         own_undo(kv, &st->span[--st->n_spans]);
     if (e < 0) return e;
@@ -571,7 +582,8 @@ int kv_begin(struct kv *kv, const struct kv_span *span, uint32_t n, struct kv_st
     return 0;
 }
 
-/* One state page moves into the table, checkpoints take references, the rest is given back. */
+/* Moves one state page into the table, references those of checkpoints, and gives the others
+ * back. */
 static void commit_state(struct kv *kv, struct seq *s, uint32_t gi, const struct step_span *sp,
                          uint32_t accepted)
 {
@@ -661,7 +673,7 @@ int kv_commit(struct kv_step *st, const uint32_t *accepted)
     stage_end(kv);
     for (uint32_t i = 0; i < st->n_spans; i++)
         commit_span(st, &st->span[i], accepted ? accepted[i] : st->span[i].n);
-    for (uint32_t i = 0; i < st->n_spans; i++) /* checkpoints give way to reserves */
+    for (uint32_t i = 0; i < st->n_spans; i++) /* checkpoints are evicted in favour of reserves */
         reserve_refill(kv, kv->seq[st->span[i].seq].slot);
     return 0;
 }
@@ -688,11 +700,11 @@ int kv_next(struct kv_step *st, uint32_t site, struct kv_view *v)
 {
     if (!st || !st->open) return ERR(ARG, "cache: no step is open");
     struct kv *kv = st->kv;
-    if (site >= kv->n_sites) return ERR(ARG, "cache: layer %u of %u", site, kv->n_sites);
+    if (site >= kv->n_sites)
+        return ERR(ARG, "cache: layer %u does not exist; there are %u", site, kv->n_sites);
     struct group *g = &kv->group[kv->site_group[site]];
     if (st->cross && g->c.policy.kind != KV_FROZEN)
-        return ERR(ARG, "cache: this step holds rows of frozen groups, layer %u is not in one",
-                   site);
+        return ERR(ARG, "cache: this step writes frozen groups, and layer %u is in none", site);
     uint32_t piece = st->given[site];
     if (piece >= MAX(g->n_pieces, 1)) {
         st->given[site] = 0;

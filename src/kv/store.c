@@ -1,8 +1,8 @@
-/* store.c - opening and closing a store: the configuration is checked, every array sized, every
- * address range reserved.  After this nothing allocates.
+/* store.c - opens and closes a store: checks the configuration, sizes every array, reserves every
+ * address range.  Nothing allocates after that.
  *
  * A form has as many ids as the budget could ever pay for, or as the tables could ever name,
- * whichever is less, so the byte budget is the only limit.  Where the address space is limited
+ * whichever is less.  So the byte budget is the only limit.  Where the address space is limited
  * (RLIMIT_AS) the ranges shrink together until they fit. */
 #include "kv/codec.h"
 #include "kv/kv_int.h"
@@ -18,8 +18,9 @@ static int plane_check(uint32_t gi, const struct kv_group *g, const struct kv_pl
     const struct kv_shape *s = &p->shape;
     const char *name = p->name ? p->name : "?";
     if (!s->heads || !s->dim || s->heads > 1u << 20 || s->dim > 1u << 24)
-        return ERR(ARG, "cache: group %u plane %s: %u heads of %u values", gi, name, s->heads,
-                   s->dim);
+        return ERR(ARG,
+                   "cache: group %u plane %s: a shape of %u heads of %u values is not possible", gi,
+                   name, s->heads, s->dim);
     if (s->dtype != DT_F32 && s->dtype != DT_F16 && s->dtype != DT_BF16)
         return ERR(ARG, "cache: group %u plane %s: rows are f32, f16 or bf16", gi, name);
     if ((s->layout == KV_FLAT) != (g->policy.kind == KV_STATE))
@@ -41,12 +42,12 @@ static int group_check(uint32_t gi, const struct kv_group *g, uint32_t site)
     const struct kv_policy *p = &g->policy;
     const struct kv_seal *s = &g->seal;
     if (p->kind != KV_ROWS && p->kind != KV_STATE && p->kind != KV_FROZEN)
-        return ERR(ARG, "cache: group %u: kind %d", gi, (int)p->kind);
+        return ERR(ARG, "cache: group %u: no kind %d", gi, (int)p->kind);
     if (g->site0 != site || !g->n_sites || g->n_sites > MAX_SITES - site)
         return ERR(ARG, "cache: group %u: layers [%u, +%u) do not follow %u", gi, g->site0,
                    g->n_sites, site);
     if (!g->n_planes || g->n_planes > KV_MAX_PLANES)
-        return ERR(ARG, "cache: group %u: %u planes, 1 to %u", gi, g->n_planes, KV_MAX_PLANES);
+        return ERR(ARG, "cache: group %u: %u planes; use 1 to %u", gi, g->n_planes, KV_MAX_PLANES);
     if (p->kind != KV_STATE && (g->rows < KV_STRIP || g->rows > KV_ATOM || g->rows & (g->rows - 1)))
         return ERR(ARG, "cache: group %u: blocks of %u rows; use 16, 32, 64, 128 or 256", gi,
                    g->rows);
@@ -55,7 +56,7 @@ static int group_check(uint32_t gi, const struct kv_group *g, uint32_t site)
     if (p->kind != KV_ROWS && g->stream)
         return ERR(ARG, "cache: group %u: only rows can leave memory", gi);
     if (p->kind == KV_STATE && s->tile)
-        return ERR(ARG, "cache: group %u: states are not sealed", gi);
+        return ERR(ARG, "cache: group %u: states cannot have a codec", gi);
     bool small = s->tile < KV_STRIP && KV_STRIP % MAX(s->tile, 1) == 0;
     if (s->tile && ((s->tile % KV_STRIP && !small) || (s->tile % g->rows && g->rows % s->tile)))
         return ERR(ARG, "cache: group %u: tiles of %u rows over blocks of %u", gi, s->tile,
@@ -71,15 +72,15 @@ static int group_check(uint32_t gi, const struct kv_group *g, uint32_t site)
 static int config_check(const struct kv_config *c)
 {
     if (!c->n_groups || c->n_groups > MAX_GROUPS)
-        return ERR(ARG, "cache: %u groups, 1 to %u", c->n_groups, MAX_GROUPS);
+        return ERR(ARG, "cache: %u groups; use 1 to %u", c->n_groups, MAX_GROUPS);
     if (!c->max_seqs || c->max_seqs > UINT16_MAX)
-        return ERR(ARG, "cache: max_seqs %u, 1 to %u", c->max_seqs, (unsigned)UINT16_MAX);
+        return ERR(ARG, "cache: max_seqs is %u; use 1 to %u", c->max_seqs, (unsigned)UINT16_MAX);
     if (c->marks > 2 * UINT16_MAX)
-        return ERR(ARG, "cache: %u marks, at most %d", c->marks, 2 * UINT16_MAX);
+        return ERR(ARG, "cache: %u marks; use at most %d", c->marks, 2 * UINT16_MAX);
     if (!c->max_tokens || c->max_tokens > 1u << 24)
-        return ERR(ARG, "cache: max_tokens %u, 1 to %u", c->max_tokens, 1u << 24);
+        return ERR(ARG, "cache: max_tokens is %u; use 1 to %u", c->max_tokens, 1u << 24);
     if (!c->max_len || c->max_len > 1u << 30)
-        return ERR(ARG, "cache: max_len %u, 1 to %u", c->max_len, 1u << 30);
+        return ERR(ARG, "cache: max_len is %u; use 1 to %u", c->max_len, 1u << 30);
     if (!c->tier != (c->streaming == KV_RESIDENT))
         return ERR(ARG, "cache: a tier is needed to stream, and only then");
     uint32_t site = 0;
@@ -90,7 +91,7 @@ static int config_check(const struct kv_config *c)
     return 0;
 }
 
-/* *at += n, rounded up to 64 bytes. */
+/* Advances *at by n and rounds it up to 64 bytes; false if that overflows. */
 static bool advance(size_t n, size_t *at)
 {
     if (!ck_add(*at, n, at) || !ck_add(*at, 63, at)) return false;
@@ -98,7 +99,7 @@ static bool advance(size_t n, size_t *at)
     return true;
 }
 
-/* Offsets of the planes in a page, and the bytes of a page at one site. */
+/* Computes the offsets of the planes in a page, and the bytes of a page at one site. */
 static int form_grain(struct group *g, uint32_t form, size_t *grain)
 {
     *grain = 0;
@@ -118,18 +119,19 @@ static int form_grain(struct group *g, uint32_t form, size_t *grain)
     return 0;
 }
 
-/* Largest number of ids that can ever be in use at once; without those of kept contents. */
+/* Returns the largest number of ids that can be in use at once, kept contents excluded. */
 static uint64_t ids_wanted(const struct kv *kv, const struct group *g, uint32_t form)
 {
-    uint64_t each = (uint64_t)g->stride[form] +
-                    3; /* a copy on write holds both pages; copies that a reserve has */
+    uint64_t each =
+        (uint64_t)g->stride[form] + 3; /* a copy on write holds both pages; a reserve has copies */
     if (g->c.policy.kind == KV_STATE)
         each = 5 + KV_KEEPS + kv->max_tokens / MAX(g->c.policy.every, 1u);
     uint64_t step = g->c.policy.kind == KV_STATE ? kv->max_tokens : 0;
     return kv->n_contents * each + step;
 }
 
-/* Pages that may leave memory take addresses, whatever the budget. */
+/* Sizes the pages of a form.  Pages that may leave memory keep their addresses, whatever the
+ * budget. */
 static int form_size(struct kv *kv, struct group *g, uint32_t form, unsigned halvings,
                      size_t *total)
 {
@@ -141,7 +143,8 @@ static int form_size(struct kv *kv, struct group *g, uint32_t form, unsigned hal
     if (!g->moves[form]) n = MIN(n, kv->pool / page);
     n = MIN((n >> halvings) + 1 + KV_RUN, (uint64_t)(UINT32_MAX / g->rows[form]) - KV_RUN);
     g->form[form].index = (uint32_t)(g - kv->group) * FORMS + form;
-    g->form[form].state = g->c.policy.kind == KV_STATE; /* dst is 32 bits, hence the last MIN */
+    /* the last MIN is there because dst has 32 bits */
+    g->form[form].state = g->c.policy.kind == KV_STATE;
     return pages_size(&g->form[form], (uint32_t)n, grain, g->c.n_sites, total);
 }
 
@@ -154,7 +157,8 @@ static void forms_close(struct kv *kv)
     kv->stream.arena = NULL;
 }
 
-/* Where pages may leave memory all ranges lie in one mapping, and the staging area behind them. */
+/* Opens all forms.  Where pages may leave memory, one mapping holds all ranges and the staging area
+ * behind them. */
 static int forms_open(struct kv *kv, unsigned halvings)
 {
     size_t bytes, sum = staging_bytes(kv);
@@ -178,7 +182,7 @@ static int forms_open(struct kv *kv, unsigned halvings)
     return 0;
 }
 
-/* The smallest pool in which every sequence can make a step. */
+/* Checks the pool against the smallest size in which every sequence can make a step. */
 static int pool_check(const struct kv *kv)
 {
     size_t each = 0, all;
@@ -234,7 +238,7 @@ static int group_open(struct kv *kv, struct group *g)
         return ERR_NOMEM;
     for (uint32_t i = 0; i < c->n_sites; i++)
         kv->site_group[c->site0 + i] = (uint32_t)(g - kv->group);
-    /* of one step: blocks begun, a copy per sequence, tiles; states are in dst */
+    /* the changes of one step: new blocks, one copy per sequence, tiles; states are in dst */
     if (!state) kv->n_change_max += tokens / c->rows + 3 * seqs;
     if (c->seal.tile) kv->n_change_max += tokens / c->seal.tile;
     return 0;
@@ -243,7 +247,7 @@ static int group_open(struct kv *kv, struct group *g)
 static int seq_open(struct kv *kv, struct seq *s, uint32_t i)
 {
     s->slot = KV_NONE;
-    kv->spare[kv->n_contents - 1 - i] = i; /* 0 is handed out first */
+    kv->spare[kv->n_contents - 1 - i] = i; /* contents 0 are handed out first */
     s->tok = mem_array(kv->max_len, sizeof *s->tok);
     s->turn = mem_array((size_t)kv->max_len / 2 + 2, sizeof *s->turn);
     s->g = mem_array(kv->n_groups, sizeof *s->g);

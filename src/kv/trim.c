@@ -1,10 +1,12 @@
-/* trim.c - shortening: the longest length every group can resume from exactly, and going there.
+/* trim.c - trimming: finds the longest length that every group can resume from exactly, and cuts
+ * the sequence there.
  *
- * A group of rows can resume at m if the rows a query at m reads are held in the form it reads
- * them, and the rows of the tile that m lies in are held raw; a state only where a page was
- * kept.  Each group lowers the answer of the others until all agree.  Nothing is written: pages
- * beyond m are given back, and a shared block that becomes the open one is copied by the next
- * begin. */
+ * A group of KV rows can resume at m under two conditions.  The rows that a query at m reads are
+ * held in the form in which it reads them.  The rows of the tile that m lies in are held raw.  A
+ * group of states can resume only where a checkpoint has a page.
+ *
+ * Each group lowers the answer for the others until all agree.  A trim writes no rows.  It gives
+ * back the pages beyond m; if a shared block becomes the open one, the next begin copies it. */
 #include "kv/kv_int.h"
 
 static uint32_t resume_state(const struct seq *s, const struct seq_group *sg, uint32_t m)
@@ -15,7 +17,8 @@ static uint32_t resume_state(const struct seq *s, const struct seq_group *sg, ui
     return 0;
 }
 
-/* One look at m; a smaller answer is an upper bound that has to be looked at again. */
+/* Checks whether group g can resume at m.  Returns m, or a smaller upper bound that must be checked
+ * again. */
 static uint32_t resume_look(const struct kv *kv, const struct seq *s, const struct group *g,
                             uint32_t m)
 {
@@ -35,7 +38,8 @@ static uint32_t resume_look(const struct kv *kv, const struct seq *s, const stru
     return m;
 }
 
-/* *hinders, if wanted: the group that lowers the answer most; KV_NONE: none does. */
+/* Returns the longest length up to m that all groups can resume from.  *hinders, unless NULL: the
+ * group that lowers the length most; KV_NONE: no group does. */
 static uint32_t resume(const struct kv *kv, const struct seq *s, uint32_t m, uint32_t *hinders)
 {
     uint32_t most = 0;
@@ -84,7 +88,7 @@ static void trim_rows(struct kv *kv, struct seq *s, uint32_t gi, uint32_t m)
         if (!g->form[f].n_ids) continue;
         uint32_t *table = seq_table(kv, g, f, s), old = table_used(g, f, s->len);
         for (uint32_t i = old;
-             i-- > table_used(g, f, m);) { /* so that a reserve has the first one first */
+             i-- > table_used(g, f, m);) { /* so that the first page is first in the reserve */
             if (table[i]) page_unref(kv, &g->form[f], table[i]);
             table[i] = 0;
         }
@@ -111,7 +115,7 @@ void seq_cut(struct kv *kv, struct seq *s, uint32_t m)
     index_hide(kv, s, n_keys);
     s->n_keys = n_keys;
     s->len = m;
-    for (uint32_t gi = 0; gi < kv->n_groups; gi++) /* a turn cut short may have flushed */
+    for (uint32_t gi = 0; gi < kv->n_groups; gi++) /* a turn that was cut short may have flushed */
         drop_unreachable(kv, s, gi);
 }
 
@@ -137,7 +141,8 @@ int kv_resume(const struct kv *kv, kv_seq handle, uint32_t len, uint32_t *have)
 {
     struct seq *s;
     TRY(seq_idle(kv, handle, &s));
-    if (len > s->len) return ERR(ARG, "cache: cannot trim %u rows to %u", s->len, len);
+    if (len > s->len)
+        return ERR(ARG, "cache: a sequence of %u rows cannot be trimmed to %u", s->len, len);
     *have = resume(kv, s, len, NULL);
     return 0;
 }
@@ -154,13 +159,14 @@ struct trimming {
     uint32_t slot, len;
 };
 
-/* A reserve has to reach from the shorter length again, and pages that others hold too do not return to it. */
+/* Refills the reserve, which must reach from the shorter length again.  Pages that others hold too
+ * do not return to it. */
 static int reserve_room(struct kv *kv, void *ctx)
 {
     const struct trimming *t = ctx;
     struct seq *s = &kv->seq[kv->slot[t->slot].seq];
     ptrdiff_t lack = reserve_short(kv, t->slot, t->len);
-    s->pinned = true; /* the checkpoint at that length is wanted */
+    s->pinned = true; /* the checkpoint at that length must stay */
     pin_from(kv, s, t->len, KV_PIN_ROOM, true);
     int e = lack > 0 ? make_room(kv, (size_t)lack, "a trim within a reserve") : 0;
     pin_from(kv, s, t->len, KV_PIN_ROOM, false);
@@ -172,16 +178,17 @@ int kv_trim(struct kv *kv, kv_seq handle, uint32_t len, uint32_t *have)
 {
     struct seq *s;
     TRY(seq_idle(kv, handle, &s));
-    if (len > s->len) return ERR(ARG, "cache: cannot trim %u rows to %u", s->len, len);
+    if (len > s->len)
+        return ERR(ARG, "cache: a sequence of %u rows cannot be trimmed to %u", s->len, len);
     uint32_t m = resume(kv, s, len, NULL), slot = slot_index(kv, handle);
     for (uint32_t i = m; i < len; i++)
         if (s->tok[i] < 0)
             return ERR(LOST,
-                       "cache: a trim to %u has to feed rows from %u again, and row %u has no "
+                       "cache: a trim to %u has to recompute rows from %u again, and row %u has no "
                        "token",
                        len, m, i);
     bool lacks = m < s->len && kv->slot[slot].reserve && reserve_short(kv, slot, m) > 0;
-    if (lacks && !kv->owing) /* else the way back from a tier that failed would need the tier */
+    if (lacks && !kv->owing) /* else a rollback after a failure of the tier would need the tier */
         TRY(with_room(kv, reserve_room, &(struct trimming){slot, m}));
     *have = m;
     if (m == s->len) return 0;

@@ -1,11 +1,12 @@
-/* usage.c - what a store holds, counted for whoever asks.
+/* usage.c - counts what a store holds.
  *
- * Pages in memory have sums that every operation keeps up.  What several slots own through shared contents, and
- * what only the index holds (kept contents, and checkpoints), is counted here, page by page. */
+ * Every operation maintains the sums over pages in memory.  Two amounts are counted here, page by
+ * page: the pages that several slots own through shared contents, and the pages that only the index
+ * holds (kept contents and checkpoints). */
 #include "kv/kv_int.h"
 
-/* Cells of a table that only serve going on from earlier rows: all of kept contents, of others those before the
- * cursor.  [*a, *b) */
+/* Computes the cells [*a, *b) of a table that serve only a later match or trim: all cells of kept
+ * contents, and of other contents those before the cursor. */
 static void index_cells(const struct group *g, const struct seq *s, uint32_t gi, uint32_t f,
                         uint32_t *a, uint32_t *b)
 {
@@ -15,12 +16,13 @@ static void index_cells(const struct group *g, const struct seq *s, uint32_t gi,
 }
 
 struct counts {
-    size_t index;   /* bytes in memory that only the index holds */
-    size_t ours;    /* of pages with references of which at most one is not the index's */
-    size_t several; /* of pages with one such reference, from contents of several owners */
+    size_t index; /* bytes in memory that only the index holds */
+    size_t ours;  /* bytes of pages of which exactly one reference is not the index's */
+    /* bytes of such pages where that reference is from contents of several owners */
+    size_t several;
 };
 
-/* One more reference of the index; `seen` counts them. */
+/* Counts one more reference of the index in `seen`. */
 static void count_ref(const struct pages *p, uint32_t id, struct counts *n)
 {
     const struct page *pg = &p->page[id];
@@ -50,7 +52,8 @@ static void count_index(const struct kv *kv, uint32_t gi, bool clear, struct cou
     }
 }
 
-/* Pages that one contents hold and several slots own, while `seen` has the index's references. */
+/* Counts the pages that one contents hold and several slots own; `seen` has the references of the
+ * index. */
 static void count_several(const struct kv *kv, uint32_t gi, const struct seq *s, struct counts *n)
 {
     const struct group *g = &kv->group[gi];
