@@ -1,7 +1,8 @@
-/* image.c - which chunks a sequence has, how large they are, and their bytes out of and into a page.
+/* image.c - which chunks a sequence has, their sizes, and how their bytes move out of and into a
+ * page.
  *
- * Saving and loading walk the same list of chunks (image_next), so the chunks that are saved are those that a load asks
- * for, whatever a file says. */
+ * Saving and loading walk the same list of chunks (image_next).  So the saved chunks are exactly
+ * those that a load asks for, whatever a file says. */
 #include "kv/codec.h"
 #include "kv/image_int.h"
 
@@ -50,7 +51,7 @@ void kv_group_text(const struct kv *kv, uint32_t gi, char out[KV_GROUP_TEXT])
             dtype_name(pl->shape.dtype), layout[pl->shape.layout]);
         if (!pl->codec) continue;
         char codec[KV_CODEC_TEXT];
-        int n = kv_codec_describe(pl->codec, codec); /* kv_open saw that this works */
+        int n = kv_codec_describe(pl->codec, codec); /* kv_open has checked that this works */
         put(out, " %s%s%s", pl->codec->name, n > 0 ? " " : "", codec);
     }
 }
@@ -66,7 +67,7 @@ void image_first(struct image_walk *w, const struct group *g, const struct seq *
     *w = (struct image_walk){.g = g, .gi = gi, .form = form};
     if (!g->form[form].n_ids) return;
     if (g->c.policy.kind == KV_STATE) {
-        w->at = s->len; /* the state behind so many rows */
+        w->at = s->len; /* the chunk is the state after `len` rows */
         w->end = form == RAW && s->len ? s->len + 1 : 0;
         return;
     }
@@ -123,7 +124,7 @@ static size_t move_raw(const struct group *g, const struct kv_shape *s, uint32_t
     size_t size = dtype_size(s->dtype), row = s->dim * size, head = row * g->rows[RAW];
     unsigned char *from = chunk;
     for (uint32_t h = 0; h < s->heads; h++, page += head) {
-        unsigned char *at = page + first * row; /* strips and rows begin alike */
+        unsigned char *at = page + first * row; /* a strip and a row begin at the same offset */
         if (s->layout != KV_STRIPS || n == KV_STRIP) {
             copy(at, chunk, n * row, in);
             chunk += n * row;

@@ -1,15 +1,18 @@
 /* image.h - a sequence outside of a store: its description, and its rows as chunks.
  *
- * Chunks do not depend on the page ids, the block size or the tier of the store they come from.
- * A raw chunk has rows [row, row + n) of one group at all its sites, with 16 | row and n <= 16, n < 16 only at the end
- * of the sequence; a sealed one has whole tiles, of 16 rows or one tile, whichever is more; a state
- * after n rows is one chunk with row n.
- * Bytes, in the planes' dtypes, little-endian, without gaps:
+ * Chunks do not depend on the page ids, the block size or the tier of the store that they come
+ * from. A raw chunk has rows [row, row + n) of one group at all its sites.  row is a multiple of 16
+ * and n <= 16; n < 16 only at the end of the sequence.  A sealed chunk has whole tiles: 16 rows or
+ * one tile, whichever is more.  A state after n rows is one chunk with row n.
+ *
+ * Bytes, in the dtypes of the planes, little-endian, without gaps:
  *   raw     [site][plane] then KV_STRIPS [head][dim][n], KV_ROWMAJOR [head][n][dim]
  *   sealed  [tile][site][plane] as the codec encodes them
  *   state   [site][plane][head * dim]
- * A sequence of n rows has the raw chunks that rows it keeps for ever lie in, those from the first row that its next
- * token reads raw, and the tiles from the first row that token reads. */
+ *
+ * A sequence of n rows has three kinds of chunks of KV rows: raw chunks of the rows that it keeps
+ * forever, raw chunks from the first row that its next token reads raw, and the tiles from the
+ * first row that its next token reads. */
 #pragma once
 #include "kv/kv.h"
 
@@ -24,35 +27,41 @@ struct kv_image {
     struct kv_salt salt;
     const int32_t *tok;         /* [len] */
     const struct kv_turn *turn; /* [n_turns] */
-    /* [n_groups][2] first row that was given at all, first row that was given raw */
+    /* [n_groups][2] first row with contents, first row with raw contents */
     const uint32_t *unseen;
 };
-/* What kv_save gives, in ascending order (group, form, row). */
+/* Receives what kv_save writes, in ascending order (group, form, row). */
 struct kv_sink {
-    int (*image)(struct kv_sink *s, const struct kv_image *im); /* first; borrowed */
+    /* called first; the image is borrowed */
+    int (*image)(struct kv_sink *s, const struct kv_image *im);
     int (*chunk)(struct kv_sink *s, const struct kv_chunk *c, const void *data, size_t bytes);
-    /* 1: the sink has the chunk already, of another sequence that shares this page of the group and form; its bytes
-     * are then not read.  0: give it.  May be NULL; holds while the store is not changed. */
+    /* Returns 1 if the sink already has the chunk, from another sequence that shares this page of
+     * the group and form; kv_save then does not read the bytes.  Returns 0 if the sink wants the
+     * chunk.  May be NULL.  The answer holds while the store does not change. */
     int (*shared)(struct kv_sink *s, const struct kv_chunk *c, uint32_t page);
 };
-/* What kv_load asks for. */
+/* Provides what kv_load asks for. */
 struct kv_source {
     /* Fills data with the bytes of the chunk, all of them or an error. */
     int (*chunk)(struct kv_source *s, const struct kv_chunk *c, void *data, size_t bytes);
-    /* 1: *of, loaded before, has the same bytes in this chunk; 0: none is known.  May be NULL. */
+    /* Returns 1 if *of, loaded before, has the same bytes in this chunk; 0 if no such sequence is
+     * known.  May be NULL. */
     int (*same)(struct kv_source *s, const struct kv_chunk *c, kv_seq *of);
 };
 int kv_save(struct kv *kv, kv_seq s, struct kv_sink *sink);
-/* A new sequence, or an error and no sequence.  The image may be any bytes: it is checked.  Checkpoints are not part of
- * an image: a group that forgets can be trimmed to less than what its next token needs only by computing again. */
+/* Loads a new sequence; after an error there is no sequence.  The image may be any bytes, because
+ * kv_load checks it.  Checkpoints are not part of an image.  So a trim of a group that forgets, to
+ * less than what its next token needs, has to recompute. */
 int kv_load(struct kv *kv, const struct kv_image *im, struct kv_source *src, kv_seq *out);
 
 /* Copies the bytes of the first n rows of a chunk out of the bytes of the whole chunk. */
 void kv_chunk_cut(const struct kv *kv, const struct kv_chunk *whole, uint32_t n, const void *data,
                   void *out);
 
-bool kv_foreign(const struct kv *kv, kv_seq s); /* as of its image */
+/* True if the image of s had `foreign` set. */
+bool kv_foreign(const struct kv *kv, kv_seq s);
 uint32_t kv_n_groups(const struct kv *kv);
-/* What must be equal for chunks of a group to mean the same: sites, planes, policy, codec.  One line. */
+/* Describes in one line what must be equal for chunks of a group to have the same meaning: sites,
+ * planes, policy and codec. */
 #define KV_GROUP_TEXT 768
 void kv_group_text(const struct kv *kv, uint32_t group, char out[KV_GROUP_TEXT]);

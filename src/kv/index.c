@@ -1,22 +1,26 @@
-/* index.c - the prefix index: rows that another sequence computed for the same tokens are found and shared.
+/* index.c - the prefix index: finds and shares rows that another sequence computed for the same
+ * tokens.
  *
- * A sequence can go on from any other: from live ones, and from contents that kv_keep leaves behind when their last
- * owner lets go.  Kept contents have tables, checkpoints and the drop rule like any others, so one chain of keys, over
- * full blocks of tokens, stands for the pages of all groups at once.  A match is a clone of the donor, cut as a trim
- * cuts: to the token where rows are still raw, to the tile below, to a checkpoint where a group forgets.
+ * Donors.  A sequence can resume from any other: from live sequences, and from contents that
+ * kv_keep leaves behind when their last owner drops them.  Kept contents have tables, checkpoints
+ * and the drop rule like all others.  So one chain of keys, over full blocks of tokens, stands for
+ * the pages of all groups at once.  A match clones the donor and cuts the clone as a trim does: to
+ * the token where rows are still raw, to the tile below, or to a checkpoint where a group forgets.
  *
- * Keys lead to sequences through a hash table (index_table.c), so that neither a hit nor a miss depends on how
- * many are kept; of sequences that share a beginning only so many are looked at.  Keys are made when they are first
- * looked for, so that a step pays nothing.
+ * Search.  Keys lead to sequences through a hash table (index_table.c), so the cost of a hit or a
+ * miss does not depend on how many sequences are kept.  Of sequences that share a prefix only
+ * KV_LOOKS are looked at.  Keys are computed when a search first needs them, so a step pays
+ * nothing.
  *
- * Kept contents are bounded by bytes alone.  Their arrays (index_room.c) and their pages count in the budget, and go as
- * soon as anything else needs the room: the sequence wanted least recently first, its last rows first (keep.c). */
+ * Limits.  Kept contents are bounded by bytes alone.  Their arrays (index_room.c) and their pages
+ * count in the budget and are evicted as soon as anything else needs the room: the least recently
+ * used sequence first, its last rows first (keep.c). */
 #include "kv/kv_int.h"
 
 #include <string.h>
 
 #define ROOM_MOST  ((size_t)1 << 30)
-#define TIER_SHARE 8u /* budgets that kept contents may fill in the tier */
+#define TIER_SHARE 8u /* pool sizes that kept contents may fill in the tier */
 
 int index_open(struct kv *kv, const struct kv_config *c)
 {
@@ -41,7 +45,7 @@ void index_close(struct kv *kv)
     room_close(&kv->index.room);
 }
 
-/* Leading rows with ids. */
+/* Returns the number of leading rows with token ids. */
 uint32_t index_known(const int32_t *tok, uint32_t n)
 {
     uint32_t i = 0;
@@ -50,7 +54,8 @@ uint32_t index_known(const int32_t *tok, uint32_t n)
     return i;
 }
 
-/* Up to where two lists of turns are the same: rows before it are, if no turn goes on across it. */
+/* Returns the row up to which two lists of turns are equal.  Rows before it are equal unless a turn
+ * continues across it. */
 uint32_t index_turns_same(const struct kv_turn *a, uint32_t n_a, const struct kv_turn *b,
                           uint32_t n_b)
 {
@@ -60,7 +65,7 @@ uint32_t index_turns_same(const struct kv_turn *a, uint32_t n_a, const struct kv
     return MIN(i < n_a ? a[i].pos : UINT32_MAX, i < n_b ? b[i].pos : UINT32_MAX);
 }
 
-/* m, or the beginning of the turn that it lies inside of. */
+/* Returns m, or the start of the turn that m lies inside. */
 uint32_t index_turns_whole(const struct seq *s, uint32_t m)
 {
     for (uint32_t i = 0; i < s->n_turns; i++)
@@ -68,7 +73,8 @@ uint32_t index_turns_whole(const struct seq *s, uint32_t m)
     return m;
 }
 
-/* Makes the keys of the first `most` full blocks, as far as rows have ids and, if turns count, are of whole turns. */
+/* Computes the keys of the first `most` full blocks.  It stops at the first row without token id
+ * and, where turns count, before an incomplete turn. */
 void index_keys(struct kv *kv, struct seq *s, uint32_t most)
 {
     uint32_t len = s->len;
@@ -100,8 +106,8 @@ static const unsigned char *query_key(const struct kv *kv, uint32_t i)
     return kv->index.key + (size_t)i * KV_KEY;
 }
 
-/* The longest length at which the query can go on from what the donor holds, n tokens of which have the query's keys;
- * *why: if there is none. */
+/* Returns the longest length at which the query can resume from the donor, n tokens of which have
+ * the query's keys.  0: none, and *why is the reason. */
 static uint32_t look(const struct kv *kv, const struct query *q, const struct seq *d, uint32_t n,
                      enum kv_miss *why)
 {
@@ -138,11 +144,11 @@ void index_list_live(struct kv *kv, const unsigned char *key, uint32_t n_keys)
     }
 }
 
-/* Leading full blocks of the query that some sequence has. */
+/* Returns how many leading full blocks of the query some sequence has. */
 static uint32_t blocks_found(const struct kv *kv, const struct query *q)
 {
     uint32_t lo = 0, hi = q->n_keys;
-    while (lo < hi) { /* a chain: who has a block has those before it */
+    while (lo < hi) { /* binary search: a sequence that has a block also has all earlier ones */
         uint32_t mid = lo + (hi - lo + 1) / 2;
         if (index_find(kv, mid - 1, query_key(kv, mid - 1)))
             lo = mid;
@@ -152,7 +158,8 @@ static uint32_t blocks_found(const struct kv *kv, const struct query *q)
     return lo;
 }
 
-/* The sequence from which the query can go on at the highest length; NULL: there is none, *why. */
+/* Returns the sequence from which the query can resume at the highest length.  NULL: none, and *why
+ * is the reason. */
 static struct seq *search(struct kv *kv, const struct query *q, uint32_t *most, enum kv_miss *why)
 {
     struct seq *best = NULL;
@@ -174,13 +181,14 @@ static struct seq *search(struct kv *kv, const struct query *q, uint32_t *most, 
             *most = m;
             best = d;
         }
-        if (*most + 1 >= (b + 1) * KV_STRIP) break; /* the others agree on fewer tokens */
+        /* the remaining sequences agree on fewer tokens */
+        if (*most + 1 >= (b + 1) * KV_STRIP) break;
     }
     return best;
 }
 
-/* The empty sequence becomes an owner of the donor's first m rows; ERR_FULL if a reserve cannot have the pages that it then
- * lacks. */
+/* Makes the empty sequence an owner of the donor's first m rows.  ERR_FULL if a reserve cannot have
+ * the pages that it then lacks. */
 static int attach(struct kv *kv, uint32_t slot, const struct seq *d, uint32_t m)
 {
     struct seq *s = seq_own(kv, slot);
@@ -202,7 +210,8 @@ static int attach(struct kv *kv, uint32_t slot, const struct seq *d, uint32_t m)
     return e;
 }
 
-/* Why nothing was found: what the donors said that have its keys, else what sequences with the same first tokens show. */
+/* Returns why nothing was found: the reason of donors that have the query's keys, else what
+ * sequences with the same first tokens show. */
 static enum kv_miss reason(const struct kv *kv, const struct query *q, enum kv_miss said)
 {
     const struct index *x = &kv->index;
@@ -241,7 +250,7 @@ int kv_match(struct kv *kv, kv_seq handle, const struct kv_prefix *p, uint32_t *
     enum kv_miss why = KV_HIT;
     TRY(seq_idle(kv, handle, &s));
     if (s->len || s->cross)
-        return ERR(ARG, "cache: only an empty sequence can begin with another's rows, %#x has %u",
+        return ERR(ARG, "cache: only an empty sequence can reuse a prefix, and %#x has %u rows",
                    handle, s->len + s->cross);
     *have = 0;
     kv->index.miss = KV_MISS_OFF;
@@ -260,7 +269,8 @@ int kv_match(struct kv *kv, kv_seq handle, const struct kv_prefix *p, uint32_t *
     index_wanted(kv, best);
     kv->index.donor = best;
     int e = attach(kv, slot_index(kv, handle), best, most);
-    if (e < 0 && !kv->index.turns) { /* an open block with a reserve stays its owner's */
+    /* without the open block, which stays with an owner that has a reserve */
+    if (e < 0 && !kv->index.turns) {
         most = seq_resume(kv, best, most - most % KV_STRIP);
         if (most >= KV_STRIP) e = attach(kv, slot_index(kv, handle), best, most);
     }
@@ -288,18 +298,18 @@ const char *kv_miss_text(enum kv_miss why)
 {
     static const char *const text[KV_MISSES] = {
         [KV_HIT] = "a prefix was found",
-        [KV_MISS_OFF] = "the cache keeps no prefixes",
-        [KV_MISS_NEW] = "nothing held begins with these tokens",
+        [KV_MISS_OFF] = "the cache has no prefix index",
+        [KV_MISS_NEW] = "no cached sequence begins with these tokens",
         [KV_MISS_SHORT] = "fewer tokens than a block of 16",
         [KV_MISS_IDS] = "tokens without ids",
         [KV_MISS_SALT] = "these tokens were computed under other conditions (padding, or another "
                          "regime of rotary frequencies)",
-        [KV_MISS_TURNS] = "these tokens were fed in other turns, and what rows hold depends on "
+        [KV_MISS_TURNS] = "these tokens were computed in other turns, and the rows depend on "
                           "them",
-        [KV_MISS_CHECKPOINT] = "the rows were given back, and no checkpoint is near enough to the "
+        [KV_MISS_CHECKPOINT] = "the rows were dropped, and no checkpoint is near enough to the "
                                "beginning",
-        [KV_MISS_EVICTED] = "this prefix was given up when the budget was short",
-        [KV_MISS_ROOM] = "sharing the prefix would break a reserve",
+        [KV_MISS_EVICTED] = "this prefix was evicted when the cache was full",
+        [KV_MISS_ROOM] = "sharing the prefix would take pages of a reserve",
     };
     return text[why];
 }

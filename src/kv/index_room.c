@@ -1,9 +1,12 @@
-/* index_room.c - memory of the contents that the prefix index keeps: a buddy heap in one range of addresses.
+/* index_room.c - memory for the contents that the prefix index keeps: a buddy heap in one range of
+ * addresses.
  *
- * Kept contents differ in length by orders of magnitude, so that arrays for the longest one would cost more than the
- * rows of most.  Each takes one block of 1 KiB times a power of two.  The range is reserved when the cache is opened and
- * becomes memory as it is used: keeping a sequence calls no allocator, and what is used counts in the budget.  Blocks are
- * linked by arrays beside the range, so that free ones hold no memory at all. */
+ * The lengths of kept contents differ by orders of magnitude.  Arrays sized for the longest would
+ * cost more than the rows of most.  So each takes one block of 1 KiB times a power of two.
+ *
+ * The range is reserved when the cache is opened and becomes memory as it is used.  Keeping a
+ * sequence therefore calls no allocator, and the used part counts in the budget.  Arrays beside the
+ * range link the blocks, so free blocks hold no memory at all. */
 #include "kv/kv_int.h"
 
 #include <string.h>
@@ -55,7 +58,7 @@ void room_close(struct room *r)
     memset(r, 0, sizeof *r);
 }
 
-/* False if the system refuses memory for the units below `to`. */
+/* Makes the units below `to` usable; false if the system refuses memory. */
 static bool extend(struct room *r, uint32_t to)
 {
     if (to <= r->usable) return true;
@@ -97,7 +100,7 @@ void room_give(struct room *r, void *at)
     r->used -= bytes;
     if (bytes >= os) madvise(at, bytes, MADV_DONTNEED);
     for (; 1u << order < r->n_units;
-         order++) { /* with a free neighbour it becomes one block again */
+         order++) { /* a free block and its free neighbour become one block again */
         uint32_t other = i ^ 1u << order;
         if (!r->unit[other].free || r->unit[other].order != order) break;
         unlink_free(r, other);

@@ -1,12 +1,13 @@
 /* index_table.c - which sequences have which keys: the hash table of the prefix index.
  *
- * Every leading full block of a sequence is listed under its chained key and its place in the chain.  Sequences with
- * the same key hang on the first of them, so that a bucket's chain has each key once, and a search costs the same
- * however many sequences share a beginning.  The nodes are part of the contents: listing allocates nothing.
+ * Every leading full block of a sequence is listed under its chained key and its place in the
+ * chain.  Sequences with the same key are linked to the first of them.  So a bucket's chain has
+ * each key once, and the cost of a search does not depend on how many sequences share a prefix.
+ * The nodes are part of the contents, so listing allocates nothing.
  *
- * Two more keys of each sequence are listed: the tokens of its first block alone, which tells why a search that
- * found nothing did not, and of kept contents the last full block, which tells what a longer sequence makes
- * superfluous. */
+ * Two more keys of each sequence are listed.  The tokens of its first block alone explain a search
+ * that found nothing.  The last full block of kept contents shows which kept contents a longer
+ * sequence makes superfluous. */
 #include "kv/kv_int.h"
 
 #include <string.h>
@@ -16,7 +17,7 @@ enum { LEAST_BUCKETS = 1024, MOST_BUCKETS = 1 << 22 };
 int table_open(struct kv *kv)
 {
     struct index *x = &kv->index;
-    size_t block = 1; /* bytes of the rows of a block, where they are kept as they are */
+    size_t block = 1; /* bytes of the rows of one block, as far as rows stay raw */
     for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
         const struct group *g = &kv->group[gi];
         if (g->c.policy.kind != KV_STATE)

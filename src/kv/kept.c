@@ -1,13 +1,14 @@
-/* kept.c - contents that nobody owns any more, kept for others to go on from.
+/* kept.c - contents that nobody owns any more, kept so that others can resume from them.
  *
- * kv_keep copies what the last owner lets go of into a record of its own length (index_room.c), with its references.
- * Records are listed by when they were last wanted, and given up from the other end; what a longer one covers is not
+ * kv_keep copies the contents that the last owner drops into a record of their own length
+ * (index_room.c), with their references.  Records are listed in the order of their last use, and
+ * the least recently used are evicted first.  Contents that a longer sequence covers are not
  * kept. */
 #include "kv/kv_int.h"
 
 #include <string.h>
 
-/* True if `s` has all full blocks that `part` has, and can go on from the end of the last one. */
+/* True if `s` has all full blocks of `part` and can resume from the end of the last one. */
 static bool covers(const struct kv *kv, const struct seq *s, const struct seq *part)
 {
     uint32_t len = part->len - part->len % KV_STRIP;
@@ -21,7 +22,7 @@ static bool covers(const struct kv *kv, const struct seq *s, const struct seq *p
     return seq_resume(kv, s, len) == len;
 }
 
-/* Into the list of kept contents, as the one wanted last; and out of it. */
+/* Links kept contents as the most recently used. */
 static void newest(struct index *x, struct seq *s)
 {
     s->older = x->newest;
@@ -30,6 +31,7 @@ static void newest(struct index *x, struct seq *s)
     x->newest = s;
 }
 
+/* Unlinks kept contents. */
 static void unlink_kept(struct index *x, struct seq *s)
 {
     *(s->older ? &s->older->newer : &x->oldest) = s->newer;
@@ -71,7 +73,7 @@ void index_shrink(struct kv *kv, struct seq *s, size_t bytes)
             index_evict(kv, s);
             return;
         }
-        index_hide(kv, s, 0); /* its end is another one */
+        index_hide(kv, s, 0); /* the last full block changes */
         seq_cut(kv, s, m);
         index_keys(kv, s, UINT32_MAX);
         index_list(kv, s);
@@ -86,7 +88,7 @@ void index_yield(struct kv *kv, const struct pages *p, uint32_t n)
         index_evict(kv, x->oldest);
 }
 
-/* Another sequence has all that s has: s need not be kept. */
+/* True if another sequence has all of s, so that s need not be kept. */
 static bool covered(struct kv *kv, const struct seq *s)
 {
     uint32_t last = s->n_keys - 1, looks = 0;
@@ -100,7 +102,7 @@ static bool covered(struct kv *kv, const struct seq *s)
     return false;
 }
 
-/* Gives up kept contents all of whose full blocks s has. */
+/* Evicts kept contents all of whose full blocks s has. */
 static void give_up_covered(struct kv *kv, const struct seq *s)
 {
     for (uint32_t i = 0; i < s->n_keys; i++) {
@@ -113,7 +115,7 @@ static void give_up_covered(struct kv *kv, const struct seq *s)
     }
 }
 
-/* Takes n bytes of a block of memory; counts them, if there is none yet. */
+/* Takes n bytes of a block of memory; without a block only counts them. */
 static void *part(unsigned char *base, size_t *at, size_t n)
 {
     void *out = base ? base + *at : NULL;
@@ -151,7 +153,8 @@ static bool fits(struct kv *kv)
     return pool_held(kv) <= kv->pool;
 }
 
-/* Memory for kept contents like s, within the budget; others give way.  NULL: it is not worth that, or there is none. */
+/* Takes memory for kept contents like s within the budget, and evicts others.  NULL: s is not worth
+ * that, or there is no memory. */
 static struct seq *record(struct kv *kv, const struct seq *s)
 {
     struct index *x = &kv->index;
@@ -178,7 +181,7 @@ static struct seq *record(struct kv *kv, const struct seq *s)
     return r;
 }
 
-/* Contents that nobody owns any more stay for others, unless nothing in them would help. */
+/* Keeps contents that nobody owns any more, unless nothing in them would help others. */
 static void take(struct kv *kv, struct seq *s)
 {
     struct index *x = &kv->index;

@@ -1,9 +1,11 @@
-/* load.c - a sequence into the store.
+/* load.c - loads a sequence into the store.
  *
- * The image describes the sequence.  The store works out which pages such a sequence holds, takes them one by one, and
- * asks the source for their rows.  So a file cannot make a table wrong, and early pages may leave for the tier while
- * later ones are read.  Other sequences do not change, though checkpoints may be evicted; on an error the new
- * sequence is dropped.  A page whose chunks an earlier sequence already has is shared with that sequence. */
+ * The image describes the sequence.  The store works out which pages such a sequence holds, takes
+ * these pages one by one, and asks the source for their rows.  So a file cannot make a table wrong,
+ * and early pages may leave for the tier while later ones are read.
+ *
+ * Other sequences do not change, though checkpoints may be evicted.  On an error the new sequence
+ * is dropped.  A page whose chunks an earlier sequence already has is shared with that sequence. */
 #include "kv/image_int.h"
 
 #include <string.h>
@@ -23,27 +25,29 @@ static int turns_check(const struct kv_image *im)
         const struct kv_turn *t = &im->turn[i];
         bool open = im->turn_open && i + 1 == im->n_turns;
         if (t->pos < end || t->n < 2u - open || t->pos > im->len || t->n > im->len - t->pos)
-            return ERR(FORMAT, "cache: turn %u of %u rows at %u in a sequence of %u", i, t->n,
-                       t->pos, im->len);
+            return ERR(FORMAT, "cache: turn %u of %u rows at %u is wrong in a sequence of %u", i,
+                       t->n, t->pos, im->len);
         end = t->pos + t->n;
     }
     if (im->turn_open && (!im->n_turns || end != im->len))
-        return ERR(FORMAT, "cache: a turn goes on that does not end the %u rows", im->len);
+        return ERR(FORMAT, "cache: the open turn does not end at row %u", im->len);
     return 0;
 }
 
 static int image_check(const struct kv *kv, const struct kv_image *im)
 {
     if (im->len > kv->max_len || im->cross > kv->max_len)
-        return ERR(LIMIT, "cache: a sequence of %u rows, this cache holds %u",
+        return ERR(LIMIT, "cache: a sequence of %u rows; this cache holds at most %u",
                    MAX(im->len, im->cross), kv->max_len);
     if (im->cross && !kv->has_frozen)
-        return ERR(FORMAT, "cache: %u frozen rows, there are no frozen groups", im->cross);
+        return ERR(FORMAT, "cache: %u frozen rows, but this cache has no frozen groups", im->cross);
     for (uint32_t i = 0; i < im->len; i++)
-        if (im->tok[i] < -1) return ERR(FORMAT, "cache: token %d at row %u", im->tok[i], i);
+        if (im->tok[i] < -1)
+            return ERR(FORMAT, "cache: %d at row %u is no token id", im->tok[i], i);
     for (uint32_t i = 0; i < 2 * kv->n_groups; i++)
         if (im->unseen[i] > im->len)
-            return ERR(FORMAT, "cache: rows not given up to %u of %u", im->unseen[i], im->len);
+            return ERR(FORMAT, "cache: rows below %u of %u are said to be missing", im->unseen[i],
+                       im->len);
     return turns_check(im);
 }
 
@@ -58,7 +62,7 @@ static void set_cursors(struct kv *kv, struct seq *s)
             uint32_t to = (f == RAW ? n.raw_from : n.row_from) / g->rows[f];
             s->g[gi].cut[f] = MAX(MIN(to, table_used(g, f, seq_rows(g, s))), table_first(g, f));
         }
-        /* Blocks of more than a chunk get rows only from there on. */
+        /* Gives a block of more than one chunk rows only from that chunk on. */
         if (g->c.policy.kind == KV_ROWS && g->rows[RAW] > KV_STRIP)
             s->g[gi].raw_unseen =
                 MAX(s->g[gi].raw_unseen, MIN(n.raw_from / KV_STRIP * KV_STRIP, s->len));
@@ -98,7 +102,7 @@ static int take_cell(struct kv *kv, struct pages *p, uint32_t *table, uint32_t i
     return 0;
 }
 
-/* Cells [*a, *b) that the chunk lies in. */
+/* Computes the cells [*a, *b) that the chunk lies in. */
 static void cells_of(const struct group *g, const struct kv_chunk *c, uint32_t *a, uint32_t *b)
 {
     bool state = g->c.policy.kind == KV_STATE;
@@ -106,7 +110,8 @@ static void cells_of(const struct group *g, const struct kv_chunk *c, uint32_t *
     *b = state ? 1 : (c->row + c->n - 1) / g->rows[c->form] + 1;
 }
 
-/* Shares the pages that the chunk fills with an earlier sequence.  Returns 1 if they are shared, 0 if not. */
+/* Shares the pages that the chunk fills with an earlier sequence.  Returns 1 if they are shared, 0
+ * if not. */
 static int share(const struct loading *v, struct group *g, const struct kv_chunk *c)
 {
     kv_seq of;
@@ -154,7 +159,7 @@ static int load_all(const struct loading *v)
             while (image_next(&w, &c))
                 TRY(load_chunk(v, &v->kv->group[gi], &c));
         }
-    for (uint32_t gi = 0; gi < v->kv->n_groups; gi++) { /* an open block none of whose rows count */
+    for (uint32_t gi = 0; gi < v->kv->n_groups; gi++) { /* an open block without loaded rows */
         struct group *g = &v->kv->group[gi];
         if (g->c.policy.kind == KV_STATE) continue;
         uint32_t i = v->s->g[gi].cut[RAW], end = table_used(g, RAW, seq_rows(g, v->s));
@@ -182,16 +187,18 @@ static size_t pages_bytes(const struct kv *kv, const struct seq *s)
     return sum;
 }
 
-/* Without a tier all must fit before anything moves; else each page makes its own room. */
+/* Makes room and loads.  Without a tier all pages must fit before anything moves; else each page
+ * makes its own room. */
 static int load_attempt(struct kv *kv, void *ctx)
 {
     const struct loading *v = ctx;
     TRY(reserve_settle(kv));
-    seq_clear(kv, v->s); /* of what a first attempt left */
+    seq_clear(kv, v->s); /* pages that a first attempt left */
     image_take(kv, v->im, v->s);
     if (!kv->stream.active) TRY(make_room(kv, pages_bytes(kv, v->s), "loading a sequence"));
     TRY(load_all(v));
-    return reserve_fill_all(kv, "loading a sequence"); /* whose pages it may share */
+    /* the sequences whose pages are shared may have reserves */
+    return reserve_fill_all(kv, "loading a sequence");
 }
 
 int kv_load(struct kv *kv, const struct kv_image *im, struct kv_source *src, kv_seq *out)

@@ -1,9 +1,9 @@
-/* policy.c - the two pure functions that everything else follows: which rows a query may see
- * (kv_reach) and which of them it reads sealed (kv_edge).
+/* policy.c - the two pure functions that everything else follows from: which rows a query may see
+ * (kv_reach), and which of these rows it reads sealed (kv_edge).
  *
- * kv_edge walks the updates of a sequence: its turns, and single tokens everywhere else.  A
- * query inside an update sees the edge as it was before the update.  Runs of single tokens are
- * counted, not walked, so the cost is the number of turns. */
+ * kv_edge walks the updates of a sequence: its turns, and single tokens everywhere else.  A query
+ * inside an update sees the edge as it was before that update.  Runs of single tokens are counted,
+ * not walked, so the cost is proportional to the number of turns. */
 #include "kv/kv_int.h"
 
 struct kv_reach kv_reach(const struct kv_policy *p, uint32_t pos, uint32_t rows)
@@ -25,11 +25,11 @@ struct kv_reach kv_reach(const struct kv_policy *p, uint32_t pos, uint32_t rows)
 }
 
 struct walk {
-    uint32_t at, edge, held; /* position reached; last flush; rows gathered since */
+    uint32_t at, edge, held; /* position reached; last flush; rows gathered since then */
     bool any;
 };
 
-/* k updates of one token each. */
+/* Advances the walk by k updates of one token each. */
 static void walk_tokens(struct walk *w, uint32_t resid, uint32_t k)
 {
     if (k && !w->any) {
@@ -62,7 +62,8 @@ static void walk_turn(struct walk *w, uint32_t resid, uint32_t n)
     }
 }
 
-/* cut: a turn that goes on past `pos` is taken to end there, else pos lies inside it. */
+/* Walks the updates before `pos` and returns the edge.  cut: a turn that continues past `pos` is
+ * taken to end there; else pos lies inside that turn. */
 static uint32_t edge_walk(const struct kv_seal *s, const struct kv_turn *turn, uint32_t n,
                           uint32_t pos, bool cut)
 {
@@ -89,7 +90,8 @@ uint32_t edge_cut(const struct kv_seal *s, const struct kv_turn *turn, uint32_t 
 {
     if (!s->tile) return 0;
     if (!s->resid) return len - len % s->tile;
-    if (open && n && turn[n - 1].pos + turn[n - 1].n == len) /* the next query is inside it */
+    /* the next query lies inside the open turn */
+    if (open && n && turn[n - 1].pos + turn[n - 1].n == len)
         return edge_walk(s, turn, n - 1, turn[n - 1].pos, false);
     return edge_walk(s, turn, n, len, true);
 }

@@ -1,23 +1,29 @@
 /* reserve.c - reserves: pages taken from the pool before a sequence grows.
  *
- * A reserve is a stack of page ids per group and form (slot.stash).  Steps of its sequence take their pages there, and
- * pages that the sequence lets go and nobody else holds return there.  The number it has to hold (reserve_need) credits
- * only pages that nobody else can keep alive, so an append within the reserve never depends on what others do:
+ * A reserve is a stack of page ids for each group and form (slot.stash).  Steps of its sequence
+ * take their pages there.  A page that the sequence releases and nobody else holds returns there.
+ *
+ * reserve_need computes how many pages the reserve must hold.  It credits only pages that nobody
+ * else can keep alive, so an append within the reserve never depends on other sequences:
  *
  *   full attention      every block up to the reserved length
- *   windows, and        the most that can be held at once (what the next token sees and one step), and once more
- *   raw rows of tiles   what the next token sees, for a mark that keeps it alive; less pages of its own
- *   pages that stream   one step, and twice the blocks that a step goes on from, less those of its own
- *   states              one step's: the next state, its checkpoints; the one before, and one that a mark keeps
+ *   windows, and        the most that can be held at once (what the next token sees and one step),
+ *   raw rows of tiles   plus what the next token sees, for a mark; less pages of its own
+ *   pages that stream   one step, and twice the blocks that a step continues from; less those of
+ *                       its own
+ *   states              one step: the next state and its checkpoints; plus the state before, and
+ *                       one that a mark keeps
  *   open block          one copy for a mark, and one more while another owner shares the block
  *
- * Whatever makes its pages shared (a fork, a match, a reorder) or lengthens its way (a trim) takes what the reserve then
- * lacks, or is refused with nothing changed.  A mark needs nothing: its page and its window are there already. */
+ * A fork, match or reorder shares pages of the sequence, and a trim makes its way to the reserved
+ * length longer.  Each of these takes what the reserve then lacks, or is refused with nothing
+ * changed.  A mark needs nothing, because its pages are in the reserve already. */
 #include "kv/kv_int.h"
 
 #include <stdio.h>
 
-/* Rows before the end that a group may have to keep in this form; UINT64_MAX: all of them. */
+/* Returns how many rows before the end a group may have to keep in this form; UINT64_MAX: all
+ * rows. */
 static uint64_t rows_back(const struct group *g, uint32_t form)
 {
     const struct kv_policy *p = &g->c.policy;
@@ -31,13 +37,13 @@ static uint64_t rows_back(const struct group *g, uint32_t form)
     return back;
 }
 
-/* Pages that `rows` adjacent rows can lie in. */
+/* Returns the most pages that `rows` adjacent rows can lie in. */
 static uint64_t pages_of(const struct group *g, uint32_t form, uint64_t rows)
 {
     return (rows + g->rows[form] - 1) / g->rows[form] + 1;
 }
 
-/* Pages [from, to) of a table that are in memory and that only this sequence holds. */
+/* Counts the pages [from, to) of a table that are in memory and that only this sequence holds. */
 static uint32_t own_pages(const struct kv *kv, const struct seq *s, bool shared, uint32_t gi,
                           uint32_t form, uint32_t from, uint32_t to)
 {
@@ -51,8 +57,9 @@ static uint32_t own_pages(const struct kv *kv, const struct seq *s, bool shared,
     return n;
 }
 
-/* The next state and its checkpoints, beside the state there is: which does not return if others hold it too, and does
- * not exist yet in an empty sequence.  Checkpoints of the sequence itself are evictable. */
+/* Returns the pages for the next state and its checkpoints, in addition to the present state.  The
+ * present state does not return to the reserve if others hold it too, and an empty sequence has
+ * none.  Checkpoints of the sequence itself are evictable. */
 static uint32_t need_states(const struct kv *kv, const struct seq *s, uint32_t gi, uint32_t len,
                             const struct reserve_for *r)
 {
@@ -65,7 +72,8 @@ static uint32_t need_states(const struct kv *kv, const struct seq *s, uint32_t g
     return 1 + kept + !own + !r->marked;
 }
 
-/* Of a form whose full pages may leave memory: the pages of one step and, raw, those that stay for the next one. */
+/* Returns the pages of a form whose full pages may leave memory: those of one step and, for raw
+ * pages, those that stay for the next step. */
 static uint32_t need_streamed(const struct kv *kv, const struct seq *s, uint32_t gi, uint32_t form,
                               uint32_t len, uint32_t rest, const struct reserve_for *r)
 {
@@ -75,7 +83,7 @@ static uint32_t need_streamed(const struct kv *kv, const struct seq *s, uint32_t
     uint32_t from = MAX(table_tail(g, len), table_first(g, RAW)), end = table_used(g, RAW, len);
     uint32_t tail = MAX(g->c.seal.tile, rows) / rows;
     uint32_t own = own_pages(kv, s, r->shared, gi, RAW, from, end);
-    if (!r->marked) tail *= 2; /* a mark keeps the one there is */
+    if (!r->marked) tail *= 2; /* a mark keeps the present tail */
     const uint32_t *table = seq_table(kv, g, RAW, s);
     for (uint32_t i = from; i < end; i++)
         away += g->form[RAW].page[table[i]].spilled;
@@ -88,7 +96,8 @@ static uint32_t need_rows(const struct kv *kv, const struct seq *s, uint32_t gi,
     const struct group *g = &kv->group[gi];
     uint32_t now = table_used(g, form, len), end = table_used(g, form, r->reserve);
     uint32_t first = table_first(g, form), cut = MAX(cut_at(g, s, gi, form, len), first);
-    if (form == SEALED) now = MAX(now, first), end = MAX(end, first); /* never made below */
+    /* no tile exists below `first` */
+    if (form == SEALED) now = MAX(now, first), end = MAX(end, first);
     uint32_t leading = MIN(end, first) > now ? MIN(end, first) - now : 0;
     uint32_t rest = end - now - leading, copies = 0;
     uint64_t back = rows_back(g, form);
@@ -124,7 +133,8 @@ uint32_t reserve_need(const struct kv *kv, const struct seq *s, uint32_t gi, uin
     return reserve_need_as(kv, s, gi, form, len, &r);
 }
 
-/* State pages that go free when the sequence is cut to `len`: its state and the checkpoints after it. */
+/* Counts the state pages that cutting the sequence to `len` frees: its state and the later
+ * checkpoints. */
 static uint32_t states_after(const struct kv *kv, const struct seq *s, uint32_t gi, uint32_t len)
 {
     const struct pages *p = &kv->group[gi].form[RAW];
@@ -172,7 +182,7 @@ void reserve_spare(struct kv *kv, uint32_t slot)
     }
 }
 
-/* The budget has room. */
+/* Takes the pages that the reserve lacks; the caller has checked the budget. */
 static int take_lacking(struct kv *kv, uint32_t slot)
 {
     const struct seq *s = &kv->seq[kv->slot[slot].seq];
@@ -274,11 +284,11 @@ int kv_reserve(struct kv *kv, kv_seq handle, uint32_t len)
     struct seq *s;
     TRY(seq_idle(kv, handle, &s));
     if (len > kv->max_len)
-        return ERR(LIMIT, "cache: cannot reserve %u rows, the longest sequence has %u", len,
-                   kv->max_len);
+        return ERR(LIMIT, "cache: cannot reserve %u rows; a sequence of this cache has at most %u",
+                   len, kv->max_len);
     if (kv->slot[slot_index(kv, handle)].marks && len < kv_reserved(kv, handle))
         return ERR(BUSY,
-                   "cache: the reserve of sequence %#x is part of an undo, it cannot be lowered",
+                   "cache: the reserve of sequence %#x cannot be lowered while an undo is pending",
                    handle);
     struct reserving r = {.slot = slot_index(kv, handle), .len = len};
     if (!len && !kv->slot[r.slot].reserve) return 0;

@@ -1,5 +1,5 @@
-/* rows.c - rows of the cache in the layout of other libraries, [head][row][dim] f32.  Raw rows are converted, sealed
- * rows are dequantized tile by tile. */
+/* rows.c - rows of the cache in the layout of other libraries, [head][row][dim] f32.  Raw rows are
+ * converted, sealed rows are dequantized tile by tile. */
 #include "kv/rows.h"
 #include "dev/dev.h"
 
@@ -16,7 +16,8 @@ size_t rows_scratch(const struct kv_group *g)
     return most;
 }
 
-/* Converts row r of one head in raw layout to f32.  one: room for a row in the type of the plane. */
+/* Converts row r of one head in raw layout to f32.  one: room for a row in the type of the
+ * plane. */
 static void row_out(const struct kv_shape *s, const unsigned char *head, uint32_t r,
                     unsigned char *one, float *dst)
 {
@@ -31,13 +32,13 @@ static void row_out(const struct kv_shape *s, const unsigned char *head, uint32_
     dev_to_f32(s->dtype, one, dst, s->dim);
 }
 
-/* Rows [from, to) of one head of one plane. */
+/* Describes a read of rows [from, to) of one head of one plane. */
 struct reading {
     const struct kv_view *v;
     const struct kv_shape *s;
     uint32_t plane, slot, head;
     uint32_t from, to, edge; /* rows below `edge` are read sealed */
-    float *dst;              /* of row `from` */
+    float *dst;              /* where row `from` goes */
     unsigned char *one;      /* room for a row, then for a tile */
 };
 

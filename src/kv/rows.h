@@ -1,38 +1,43 @@
-/* rows.h - the one reader of rows as f32 arrays: of a sequence, site by site, and of the views of a step that is open.
+/* rows.h - the one reader of rows as f32 arrays: of a sequence, site by site, and of the views of a
+ * step that is open.
  *
- * A row is read in the form in which attention reads it: raw rows are converted, sealed rows are dequantized.  Pages that
- * stream arrive as pieces of a view, so a reader takes of every piece what that piece covers. */
+ * A row is read in the form in which attention reads it: raw rows are converted, sealed rows are
+ * dequantized.  Pages that stream arrive as pieces of a view, so a reader takes of every piece what
+ * that piece covers. */
 #pragma once
 #include "kv/kv.h"
 
-/* Rows [0, sinks) and [lo, to) of a lane, one after the other.  All are within reach of `token`. */
+/* Asks for rows [0, sinks) and [lo, to) of a lane, one after the other.  `token` must reach all of
+ * them. */
 struct rows_ask {
     uint32_t lane;
-    uint32_t token; /* of the step: the rows are read in the form that this token sees */
+    uint32_t token; /* index in the step; rows are read in the form that this token sees */
     uint32_t sinks, lo, to;
     float *plane[2]; /* [heads][ld][dim] of keys and values; the first row goes to row `at` */
     size_t ld, at;
     void *scratch; /* rows_scratch() bytes */
 };
-/* Bytes of scratch for reading rows of a group. */
+/* Returns the bytes of scratch for reading rows of a group. */
 size_t rows_scratch(const struct kv_group *g);
-/* Writes the rows that this piece of the view covers; others stay as they are. */
+/* Writes the rows that this piece of the view covers and leaves other rows of the arrays
+ * unchanged. */
 void rows_read(const struct kv_view *v, const struct rows_ask *a);
 
-/* Reading the rows that the next token of a sequence can see.  The reader holds a step for one more row, so no other
- * step can begin until rows_close, which aborts it. */
+/* Reads the rows that the next token of a sequence can see.  The reader holds a step for one more
+ * row, so no other step can begin until rows_close, which aborts that step. */
 struct rows_reader {
     struct kv_step *step;
-    uint32_t len; /* of the sequence */
+    uint32_t len; /* rows of the sequence */
 };
 int rows_open(struct kv *kv, kv_seq s, struct rows_reader *r);
-/* Returns how many rows of a site the next token sees: sinks first, then the rows from *lo on. */
+/* Returns how many rows of a site the next token sees: the sinks, then the rows from *lo on. */
 uint32_t rows_seen(const struct kv_group *g, uint32_t len, uint32_t *sinks, uint32_t *lo);
-/* Writes these rows of one site of group g, [heads][rows_seen][dim] each. */
+/* Writes the rows of one site of group g that the next token sees, [heads][rows_seen][dim] each. */
 int rows_site(struct rows_reader *r, const struct kv_group *g, uint32_t site, float *keys,
               float *values);
 void rows_close(struct rows_reader *r);
 
-/* Copies n rows of x, [heads][ld][dim] from row `at`, to out [n][heads][dim] as dev_kv_write takes them. */
+/* Copies n rows of x, [heads][ld][dim] from row `at`, to out [n][heads][dim] as dev_kv_write takes
+ * them. */
 void rows_pack(const float *x, size_t ld, size_t at, uint32_t n, uint32_t heads, uint32_t dim,
                float *out);

@@ -1,17 +1,17 @@
 /* save.c - saving: a sequence leaves the store chunk by chunk.
  *
- * Pages in memory are packed in place.  Pages in the tier are read into a buffer outside the budget, so saving moves no page
- * and changes nothing. */
+ * Pages in memory are packed in place.  Pages in the tier are read into a buffer outside the
+ * budget, so saving moves no page and changes nothing. */
 #include "kv/image_int.h"
 
 struct saving {
     struct kv *kv;
     const struct seq *s;
     struct kv_sink *sink;
-    unsigned char *chunk, *page; /* page: NULL where all are in memory */
+    unsigned char *chunk, *page; /* page: NULL if all pages are in memory */
 };
 
-/* Returns the bytes of the page that `cell` names, from memory or from the tier. */
+/* Finds the bytes of the page that `cell` names, in memory or in the tier. */
 static int save_page(const struct saving *v, struct group *g, const struct kv_chunk *c,
                      uint32_t cell, unsigned char *out, size_t *n)
 {
@@ -28,7 +28,7 @@ static int save_page(const struct saving *v, struct group *g, const struct kv_ch
     return 0;
 }
 
-/* True if the sink already has this chunk, which fills one page. */
+/* Asks the sink: 1 if it already has this chunk, which fills one page; else 0, or an error. */
 static int save_shared(const struct saving *v, const struct group *g, const struct kv_chunk *c)
 {
     uint32_t rows = g->rows[c->form];

@@ -1,16 +1,20 @@
-/* spill.c - which pages are in memory: those of stream groups leave it for the tier when a step needs
- * their room, and come back only to be written again.
+/* spill.c - which pages are in memory.  Pages of stream groups leave memory for the tier when a
+ * step needs their room, and return only to be written again.
  *
- * A page keeps its id wherever it is; its bytes lie in the tier at its address in the arena, so that
- * neighbours in memory are neighbours there.  Only what nobody will write leaves: full raw blocks and
- * sealed tiles; not the leading rows, nor, of a sequence with a reserve, the open block and the blocks of a tile that
- * is not complete, from which it is encoded.  Those of the highest rows go first, so that the leading rows
- * of every sequence stay: a step reads all rows in order, and a cache that kept the most recent ones of
- * such a walk would keep nothing until it is read again.  Raw rows under a codec go before sealed ones:
- * they are on their way out, while what is sealed will be read for long.
+ * Places.  A page keeps its id wherever it is.  In the tier its bytes lie at the page's address in
+ * the arena, so neighbours in memory are neighbours there.
  *
- * Leaving takes no memory: transfers go straight from the page.  What a freed page leaves in the tier is
- * dropped in batches. */
+ * What may leave.  Only pages that nobody will write leave: full raw blocks and sealed tiles.  The
+ * leading rows never leave.  Of a sequence with a reserve, the open block and the blocks of the
+ * incomplete tile stay as well, because the tile is sealed from them.
+ *
+ * Order.  Pages of the highest rows leave first, so that the leading rows of every sequence stay.
+ * A step reads all rows in order, so a cache of the most recently read rows would have dropped each
+ * row before its next use.  Raw rows under a codec leave before sealed rows, because sealing soon
+ * replaces them.
+ *
+ * Leaving takes no memory, because transfers read the page in place.  The bytes of freed pages in
+ * the tier are dropped in batches. */
 #include "kv/kv_int.h"
 
 #include <string.h>
@@ -26,7 +30,8 @@ static bool may_leave(const struct pages *p, uint32_t id)
     return id && !pg->spilled && !pg->pinned;
 }
 
-/* Cells of a sequence that may leave end here; full: without the open block, and the tile's. */
+/* Returns the end of the cells that may leave; full: without the open block and the blocks of the
+ * incomplete tile. */
 static uint32_t leave_end(const struct group *g, uint32_t form, const struct seq *s, bool full)
 {
     if (form == RAW && (full || s->busy)) return table_tail(g, s->len);
@@ -47,7 +52,8 @@ void pin_from(struct kv *kv, const struct seq *s, uint32_t len, uint8_t why, boo
     }
 }
 
-/* The blocks that a sequence with a reserve goes on from stay, whoever else has them further down. */
+/* Pins the blocks that each sequence with a reserve continues from, also where other sequences have
+ * these blocks further down. */
 static void pin_reserved(struct kv *kv, bool pin)
 {
     for (uint32_t k = 0; k < kv->max_seqs; k++) {
@@ -57,9 +63,10 @@ static void pin_reserved(struct kv *kv, bool pin)
     }
 }
 
-/* Marks with `picked` what may leave and would not go free with the doomed checkpoints, until `enough` bytes are marked;
- * the bytes.  Rows are looked at from the first one on: those that stay in memory are the leading ones, so that few cells
- * are looked at unless nearly all pages have left. */
+/* Marks pages with `picked` until `enough` bytes are marked, and returns the bytes marked.  Marks
+ * pages that may leave and that the doomed checkpoints would not free.  Looks at rows from the
+ * first one on.  The rows that stay in memory are the leading ones, so this looks at few cells
+ * unless nearly all pages have left. */
 static size_t pick_some(struct kv *kv, size_t enough)
 {
     size_t sum = 0;
@@ -84,7 +91,7 @@ static size_t pick_some(struct kv *kv, size_t enough)
     return sum;
 }
 
-/* Clears the marks of pick_some, which has stopped looking where `sum` bytes were marked. */
+/* Clears the marks of pick_some, which stopped when `sum` bytes were marked. */
 static void unpick(struct kv *kv, size_t sum)
 {
     for (uint32_t n = 0; n < FORMS * kv->n_groups && sum; n++) {
@@ -113,8 +120,8 @@ size_t spill_can(struct kv *kv, size_t enough)
     return sum;
 }
 
-/* Picks the page of the highest row that may leave, raw rows under a codec first; false if there is none.  Hands move down
- * only. */
+/* Picks the page of the highest row that may leave, raw rows under a codec first; false if no page
+ * may leave.  The cursors (`hand`) only move down. */
 static bool pick_highest(struct kv *kv, size_t *bytes)
 {
     struct pages *in = NULL;
@@ -149,8 +156,8 @@ static bool pick_highest(struct kv *kv, size_t *bytes)
     return true;
 }
 
-/* Moves bytes of pages [id, id + n) at every site between the tier and memory, the memory of pages
- * [to, to + n). */
+/* Moves the bytes of pages [id, id + n) at every site between the tier and the memory of pages [to,
+ * to + n). */
 static int move(struct kv *kv, const struct pages *p, uint32_t id, uint32_t to, uint32_t n,
                 bool write)
 {
@@ -185,7 +192,8 @@ static void stale_set(struct kv *kv, struct pages *p, uint32_t id, bool stale)
     }
 }
 
-/* Writes what is picked in ascending runs and lets it go; at an error the rest stays. */
+/* Writes the picked pages in ascending runs and frees their memory.  After an error the rest stays
+ * in memory. */
 static int write_picked(struct kv *kv, struct pages *p)
 {
     int e = 0;
@@ -208,7 +216,8 @@ static int write_picked(struct kv *kv, struct pages *p)
     return e;
 }
 
-/* Picks at least `bytes`, if there are as many, the highest rows first; the bytes. */
+/* Picks pages until at least `bytes` are picked or no page is left, the highest rows first.
+ * Returns the bytes picked. */
 static size_t pick_out(struct kv *kv, size_t bytes)
 {
     size_t got = 0, each;
@@ -223,7 +232,8 @@ static size_t pick_out(struct kv *kv, size_t bytes)
     return got;
 }
 
-/* Notes which full pages are in the tier, in a row from the highest on; or forgets it. */
+/* Notes the range of full pages, downwards from the highest, that are all in the tier; forget:
+ * clears the note. */
 static void note_gone(struct kv *kv, bool forget)
 {
     for (uint32_t n = 0; n < FORMS * kv->n_groups; n++) {
@@ -237,7 +247,7 @@ static void note_gone(struct kv *kv, bool forget)
             while (i > first && (!table[i - 1] || g->form[f].page[table[i - 1]].spilled))
                 i = i == sg->gone1[f] ? MIN(sg->gone0[f], i - 1) : i - 1;
             if (!forget && end - MIN(i, end) < sg->gone1[f] - sg->gone0[f])
-                continue; /* keep the longer one */
+                continue; /* the noted range is longer */
             sg->gone0[f] = i;
             sg->gone1[f] = forget ? 0 : MAX(end, i);
         }
@@ -297,7 +307,7 @@ int spill_read(struct kv *kv, const struct pages *p, uint32_t id, unsigned char 
     return 0;
 }
 
-/* Drops all stale bytes of one form, run by run of ids. */
+/* Drops all stale bytes of one form, run by run. */
 static void sweep(struct kv *kv, struct pages *p)
 {
     struct kv_tier *tier = kv->stream.tier;
@@ -323,7 +333,8 @@ void spill_forget(struct kv *kv, struct pages *p, uint32_t id)
         if (kv->group[n / FORMS].moves[n % FORMS]) sweep(kv, &kv->group[n / FORMS].form[n % FORMS]);
 }
 
-/* A reserve has one step's worth of pages that may leave, and all of the way of others. */
+/* Switches streaming and refills the reserves.  Of a form that may leave memory a reserve holds one
+ * step's pages; of other forms it holds all pages up to the reserved length. */
 static void activate(struct kv *kv, bool on)
 {
     kv->stream.active = on;

@@ -1,16 +1,18 @@
-/* stage.c - how a step reads pages that are in the tier.  They pass through a staging area of two halves, piece by
- * piece: the next piece is read into one half while the kernels work on the other.
+/* stage.c - how a step reads pages that are in the tier.  The pages pass through a staging area of
+ * two halves, piece by piece.  While the kernels work on one half, the next piece is read into the
+ * other.
  *
- * A piece is a run of whole atoms of one site with no more spilled pages than half the area holds, so
- * attention over pieces has the bits of attention over all rows (dev.h).  All its spilled pages are of one
- * form: under a lossy codec pieces of sealed rows come first, then pieces of raw ones, as attention
- * walks them.  Pieces follow from page ids and reach, which all sites of a group share; they are made
- * once per step.  Pages that no token of the step reads are not staged, those of several lanes (forks,
- * beams) once.
+ * Pieces.  A piece is a run of whole atoms of one site, with no more spilled pages than half the
+ * area holds.  So attention over pieces has the bits of attention over all rows (dev.h).  All
+ * spilled pages of a piece have one form.  Under a lossy codec the pieces of sealed rows come first
+ * and the pieces of raw rows follow, in the order of attention.  Pieces follow from page ids and
+ * reach, which all sites of a group share, so each step plans them once.  Pages that no token of
+ * the step reads are not staged.  Pages that several lanes share (forks, beams) are staged once.
  *
- * The staging area lies behind all ranges in one mapping.  Seen from the range of a form at any site it
- * holds further pages, with ids of their own, so a view keeps its base and its grain and only has
- * another table: `shown`, where the piece's spilled pages have the ids of their places in the area. */
+ * Views.  The staging area lies behind all ranges in one mapping.  Seen from the range of a form at
+ * any site, the area holds further pages with ids of their own.  So a view keeps its base and its
+ * grain and only has another table, `shown`.  There the spilled pages of the piece have the ids of
+ * their places in the area. */
 #include "kv/kv_int.h"
 
 #include <assert.h>
@@ -21,8 +23,8 @@
 #define HALF_BYTES ((size_t)1 << 20)   /* of staging, if the budget allows */
 #define IO_BYTES   ((size_t)256 << 10) /* of one transfer, so that several share a piece */
 
-/* True if pages of the form may leave memory: sealed pages, and raw pages that attention reads as raw rows.  Under a lossless
- * codec an atom has rows of both forms, so raw pages stay. */
+/* True if pages of the form may leave memory: sealed pages, and raw pages that attention reads as
+ * raw rows.  Under a lossless codec an atom has rows of both forms, so raw pages stay. */
 static bool form_moves(const struct group *g, uint32_t form)
 {
     if (!g->c.stream) return false;
@@ -95,7 +97,8 @@ static int order_open(struct kv *kv, const struct kv_config *c)
     for (uint32_t i = 0; i < kv->n_sites; i++) {
         uint32_t site = c->order ? c->order[i] : i;
         if (site >= kv->n_sites || st->rank[site] != KV_NONE)
-            return ERR(ARG, "cache: the order of sites is not one (entry %u is %u)", i, site);
+            return ERR(ARG, "cache: the order of sites is not a permutation (entry %u is %u)", i,
+                       site);
         st->order[i] = site;
         st->rank[site] = i;
     }
@@ -110,7 +113,7 @@ static int group_open(const struct kv *kv, struct group *g)
         const struct pages *p = &g->form[f];
         if (!g->moves[f]) continue;
         if ((size_t)(end - p->base) / p->grain > UINT32_MAX)
-            return ERR(LIMIT, "cache: more pages than 32 bits can name");
+            return ERR(LIMIT, "cache: the staging area has more pages than 32 bits can name");
         pieces += (size_t)g->stride[f] * g->rows[f] / g->unit[f] + 2;
         ids += 2 * (size_t)p->n_ids;
         g->shown[f] = mem_array((size_t)kv->n_contents * MAX(g->stride[f], 1), sizeof(uint32_t));
@@ -203,7 +206,7 @@ static int land(struct kv *kv, struct load *l)
 static int load_begin(struct kv *kv, struct load *l, uint32_t site, uint32_t piece)
 {
     const struct group *g = group_at(kv, site);
-    (void)land(kv, l); /* of no use any more */
+    (void)land(kv, l); /* this piece is no longer wanted */
     if (kv_fault.poison) memset(l->mem, 0xFF, kv->stream.half);
     l->site = site;
     l->piece = piece;
@@ -251,7 +254,7 @@ static int stage_ready(struct kv *kv, uint32_t site, uint32_t k, struct load **o
     uint32_t then = k + 1 < group_at(kv, site)->n_pieces ? site : next_site(kv, st->rank[site] + 1);
     uint32_t piece = then == site ? k + 1 : 0;
     if (then != KV_NONE && (other->site != then || other->piece != piece))
-        (void)load_begin(kv, other, then, piece); /* an error comes back when it is wanted */
+        (void)load_begin(kv, other, then, piece); /* an error returns when the piece is wanted */
     *out = l;
     return 0;
 }
@@ -266,7 +269,7 @@ void stage_end(struct kv *kv)
 
 /* --- pieces --------------------------------------------------------------------------------- */
 
-/* Cells [*c0, *c1) of a lane may be read by the step and may be spilled. */
+/* Computes the cells [*c0, *c1) of a lane that the step may read and that may be spilled. */
 static void lane_cells(const struct kv_step *st, const struct group *g, uint32_t form,
                        uint32_t lane, uint32_t *c0, uint32_t *c1)
 {
@@ -280,7 +283,8 @@ static void lane_cells(const struct kv_step *st, const struct group *g, uint32_t
     *c1 = end / g->rows[form];
 }
 
-/* Appends the spilled pages of one unit that are not yet in the piece (`seen`); the new end. */
+/* Appends the spilled pages of one unit that are not yet in the piece (`seen`); returns the new
+ * end. */
 static uint32_t collect(const struct kv_step *st, struct group *g, uint32_t form, uint32_t unit,
                         uint32_t n)
 {
@@ -305,7 +309,7 @@ static void forget(struct group *g, uint32_t form, uint32_t from, uint32_t to)
         g->form[form].seen[g->staged[from]] = 0;
 }
 
-/* The table that views of pieces of this form have, without what is staged. */
+/* Fills the table that views of pieces of this form show; staged pages are added later. */
 static void fill_shown(const struct kv_step *st, struct group *g, uint32_t form)
 {
     for (uint32_t lane = 0; lane < st->n_spans; lane++) {
@@ -318,7 +322,7 @@ static void fill_shown(const struct kv_step *st, struct group *g, uint32_t form)
     }
 }
 
-/* Appends the pieces of one form; n: pages staged before, returns those staged after. */
+/* Appends the pieces of one form.  n: pages staged before; returns the pages staged after. */
 static uint32_t plan_pieces(const struct kv_step *st, struct group *g, uint32_t form, uint32_t n)
 {
     uint32_t first = n, u = UINT32_MAX, end = 0, rows = g->rows[form], row0 = 0;
@@ -333,7 +337,7 @@ static uint32_t plan_pieces(const struct kv_step *st, struct group *g, uint32_t 
         uint32_t before = n;
         n = collect(st, g, form, u, n);
         if (n - first <= g->slots[form]) continue;
-        assert(before > first); /* kv_step_lanes */
+        assert(before > first); /* kv_step_lanes makes sure of it */
         forget(g, form, first, n);
         g->piece[g->n_pieces++] = (struct piece){form, row0, u * g->unit[form], first};
         row0 = u * g->unit[form];
@@ -341,7 +345,7 @@ static uint32_t plan_pieces(const struct kv_step *st, struct group *g, uint32_t 
         n = collect(st, g, form, u, before);
     }
     forget(g, form, first, n);
-    if (n == first) return n; /* then there is no piece before it */
+    if (n == first) return n; /* the form has no piece */
     g->piece[g->n_pieces++] = (struct piece){form, row0, UINT32_MAX, first};
     g->piece[g->n_pieces].first = n;
     fill_shown(st, g, form);
@@ -364,8 +368,8 @@ void stage_plan(struct kv_step *st)
     if (any) (void)load_begin(kv, &kv->stream.load[0], next_site(kv, 0), 0);
 }
 
-/* The rows of the k-th piece.  Under a lossy codec rows of the form that has no pieces come with the last
- * sealed piece, or the first raw one. */
+/* Sets the rows of the k-th piece.  Under a lossy codec the form without pieces is shown with the
+ * last sealed piece or the first raw piece. */
 static void show_rows(const struct group *g, uint32_t k, struct kv_view *v)
 {
     const struct piece *pc = &g->piece[k];

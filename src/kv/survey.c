@@ -23,7 +23,7 @@ int kv_survey(const struct kv *kv, kv_seq handle, uint32_t group, struct kv_surv
 {
     struct seq *s;
     TRY(seq_find(kv, handle, &s));
-    if (group >= kv->n_groups) return ERR(ARG, "cache: no group %u", group);
+    if (group >= kv->n_groups) return ERR(ARG, "cache: there is no group %u", group);
     const struct group *g = &kv->group[group];
     *out = (struct kv_survey){.rows = seq_rows(g, s),
                               .block_rows = g->rows[RAW],

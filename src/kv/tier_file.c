@@ -1,11 +1,13 @@
-/* tier_file.c - pages in a file: background transfers (base/aio.h) on one sparse file without a name.
+/* tier_file.c - pages in a file: background transfers (base/aio.h) on one sparse file without a
+ * name.
  *
- * The system frees a file without a name when the process ends, however it ends.  On file systems without such files,
- * the file has mode 0600 and a name that says what it is; it is removed on close.  A lock that ends with the
- * process marks it as used: the next start in that directory removes files that no process holds.
+ * The system frees a file without a name when the process ends, however it ends.  On file systems
+ * without such files, the file has mode 0600 and a name that says what it is; it is removed on
+ * close.  A lock that ends with the process marks it as used: the next start in that directory
+ * removes files that no process holds.
  *
- * Written bytes stay in the page cache.  That is memory of the system, which takes it back when it is needed; until
- * then, reading a page back is a copy and not a disk access. */
+ * Written bytes stay in the page cache.  That is memory of the system, which takes it back when it
+ * is needed; until then, reading a page back is a copy and not a disk access. */
 #include "base/aio.h"
 #include "kv/tier.h"
 
@@ -36,7 +38,7 @@ struct tier_file {
     struct aio *aio;
     uint64_t size, block; /* of the file; of the file system's allocation */
     uint64_t written;     /* the end of all that was ever written: behind it is nothing to read */
-    char *dir;            /* for sentences */
+    char *dir;            /* named in errors */
     char *path;           /* NULL: the file has no name */
     struct op op[KV_TIER_DEPTH];
 };
@@ -122,8 +124,8 @@ static int take_name(const char *path)
     return unlink(path) == 0 || errno == ENOENT ? 0 : -1;
 }
 
-/* True if no process uses the file.  A lock ends with its process, also where process numbers of another
- * container mean nothing; without locks the number in the name must do. */
+/* True if no process uses the file.  A lock ends with its process, also where process numbers of
+ * another container mean nothing; without locks the number in the name must do. */
 static bool stale(int dir, const char *name)
 {
     struct stat st;
@@ -140,8 +142,9 @@ static bool stale(int dir, const char *name)
     return free;
 }
 
-/* Removes what killed processes left.  A file that has just been made and is not yet locked may go
- * too: its maker holds it open, and wants it nameless anyway. */
+/* Removes the files that killed processes left.  This may also remove a file that another process
+ * has just made and not yet locked.  That does no harm: its maker holds the file open and wants it
+ * without a name. */
 static void sweep(const char *dir)
 {
     struct dirent *d;
@@ -181,7 +184,8 @@ static int open_file(struct tier_file *t)
     return 0;
 }
 
-/* The system sends a signal if a file grows beyond the limit of the process, so the limit is checked first. */
+/* The system sends a signal if a file grows beyond the limit of the process, so the limit is
+ * checked first. */
 static int resize(struct tier_file *t, uint64_t size)
 {
     struct rlimit limit;
