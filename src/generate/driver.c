@@ -202,7 +202,8 @@ static int begin(struct run *r, const struct gen_call *call)
 int run_start(struct driver *d, const struct gen_call *call, struct run **out)
 {
     if (d->x->telling)
-        return ERR(BUSY, "the cache is being fed; callbacks may look at it, not feed it");
+        return ERR(BUSY,
+                   "a call is computing in this cache; callbacks may read it, not append to it");
     struct run *r = mem_alloc(sizeof *r);
     if (!r) return ERR_NOMEM;
     *r = (struct run){.driver = d,
@@ -377,7 +378,8 @@ int driver_step(struct driver *d, struct driver_batch *b)
 {
     if (d->x->telling) {
         leave(b);
-        return ERR(BUSY, "the cache is being fed; callbacks may look at it, not feed it");
+        return ERR(BUSY,
+                   "a call is computing in this cache; callbacks may read it, not append to it");
     }
     for (struct run *r = b->first; r; r = r->after) {
         int e = active(r) && !r->pending ? gather(r) : 0;

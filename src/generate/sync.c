@@ -1,22 +1,25 @@
-/* sync.c - what a sequence keeps of the tokens it is to hold; see sync.h.
+/* sync.c - finds how many cached tokens of a sequence a conversation can reuse; see sync.h.
  *
- * Tokens are compared, never assumed: templates rewrite old turns and text is cut into other tokens where it grows.  What agrees
- * is kept as far as every group of layers can go on from it exactly; rows between that and the divergence are fed again
- * with the rest, as part of the new turn.
+ * Tokens are compared, never assumed, because templates rewrite old turns and text splits into
+ * other tokens as it grows.  The agreeing tokens stay cached as far as every group of layers can
+ * resume from them exactly.  Rows between that length and the divergence are recomputed with the
+ * rest, as part of the new turn.
  *
- * A sequence is marked first, so that a failure gives it back unchanged.  Where it has a reserve, and the budget has no room
- * for the reserve and for the rows that the conversation gives up, its tokens and turns are noted instead, and a failure
- * computes those rows again, to the same bits. */
+ * A sequence is marked first, so a failure leaves it unchanged.  One case has no room for a mark: a
+ * reserve, with a budget that cannot also hold the rows that the conversation drops.  Then the
+ * tokens and turns of the sequence are noted instead, and a failure recomputes those rows to the
+ * same bits. */
 #include "generate/sync.h"
 
 #include <stdio.h>
 #include <string.h>
 
-enum { BEFORE = 6, AFTER = 10 }; /* tokens of an excerpt around the divergence */
+/* Tokens of an excerpt before and after the divergence. */
+enum { BEFORE = 6, AFTER = 10 };
 
-/* --- What agrees. */
+/* --- How many tokens agree. */
 
-/* The rows a sink cache shows, sinks included; 0 without sinks. */
+/* Returns how many rows a sink cache shows, sinks included; 0 without sinks. */
 static uint32_t sink_window(const struct exec *x)
 {
     uint32_t most = 0;
@@ -35,7 +38,8 @@ static uint32_t common(const int32_t *a, const int32_t *b, uint32_t n)
     return i;
 }
 
-/* Rows without a token hold what the conversation says they do: nobody else can know. */
+/* Returns how many tokens agree.  A row without a token agrees with any id, because only the caller
+ * knows its contents. */
 static uint32_t agree(const int32_t *known, const int32_t *id, uint32_t n)
 {
     uint32_t i = 0;
@@ -54,9 +58,10 @@ void sync_said(struct exec *x, kv_seq s, int32_t token)
     *place(x, s) = (struct exec_said){s, kv_len(x->kv, s), token};
 }
 
-/* A conversation cropped to the last rows a sink cache shows: the row of its first token, where all that is known from there
- * on begins the ids, and is more than what agrees from the start; else 0.  Where a text repeats itself, what was said last
- * and not fed decides. */
+/* Detects a conversation cropped to the last rows that a sink cache shows, and returns the row of
+ * its first token, else 0.  All known tokens from that row on must begin the ids, and must be more
+ * than agree from the start.  Where a text repeats itself, the last generated token, which is not
+ * yet appended, decides. */
 static uint32_t crop_offset(struct exec *x, const struct sync *s, const struct sync_ids *ids,
                             uint32_t same)
 {
@@ -74,7 +79,7 @@ static uint32_t crop_offset(struct exec *x, const struct sync *s, const struct s
     return found;
 }
 
-/* --- What was found, in words. */
+/* --- The result in words. */
 
 static char *excerpt(const struct tok *tok, const int32_t *id, uint32_t n, uint32_t at)
 {
@@ -103,33 +108,34 @@ static char *words(const char *fmt, ...)
     return mem_strndup(line, (size_t)MIN(n, (int)sizeof line - 1));
 }
 
-/* Why fewer rows than agree were kept; `hinders`: the group that decided. */
+/* Returns why fewer rows than agree were kept; `hinders`: the group that decided. */
 static char *reason(const struct exec *x, uint32_t hinders, uint32_t same, uint32_t have,
                     bool regime)
 {
     if (regime)
-        return words("the model's rotary frequencies change with the length, so that all rows are "
+        return words("the model's rotary frequencies change with the length, so all rows are "
                      "computed again");
     if (hinders >= x->n_groups)
-        return words("the frequencies of rows %u to %u depend on the turn they were fed in", have,
-                     same - 1);
+        return words("the frequencies of rows %u to %u depend on the turn they were computed in",
+                     have, same - 1);
     const struct kv_group *g = &x->group[hinders];
     const struct kv_policy *p = &g->policy;
     if (p->kind == KV_STATE)
-        return words("recurrent layers can go back to %u tokens at most, where a state was kept",
+        return words("recurrent layers can resume at %u tokens at most, where a snapshot was taken",
                      have);
     if (p->window && have < same - same % MAX(g->seal.tile, 1))
-        return words("layers with a window of %u rows no longer hold those before token %u",
+        return words("layers with a window of %u rows no longer hold the rows before token %u",
                      p->window + p->sinks, same);
     if (p->chunk && have < same - same % MAX(g->seal.tile, 1))
-        return words("layers with chunks of %u rows no longer hold those before token %u", p->chunk,
-                     same);
-    return words("row %u lies in a tile of %u that is encoded already", same, g->seal.tile);
+        return words("layers with chunks of %u rows no longer hold the rows before token %u",
+                     p->chunk, same);
+    return words("row %u lies in a tile of %u rows that is already quantized", same, g->seal.tile);
 }
 
-/* --- Keeping it. */
+/* --- Cutting the sequence. */
 
-/* Rows of a turn under dynamic NTK have the frequencies of its end: a turn is kept whole or not at all. */
+/* Lowers *have to the start of a turn under dynamic NTK.  Rows of such a turn have the frequencies
+ * of its end, so a turn is kept whole or not at all. */
 static int whole_turns(const struct exec *x, kv_seq s, uint32_t *have, bool *cut)
 {
     uint32_t n, least = UINT32_MAX;
@@ -145,7 +151,7 @@ static int whole_turns(const struct exec *x, kv_seq s, uint32_t *have, bool *cut
     return 0;
 }
 
-/* Rows without tokens may have had positions of their own, so they are kept all, or all computed again. */
+/* Keeps rows without tokens all or not at all, because they may have had positions of their own. */
 static int unknown_whole(const struct exec *x, kv_seq s, uint32_t same, uint32_t *have)
 {
     const int32_t *known = kv_tokens(x->kv, s);
@@ -157,7 +163,7 @@ static int unknown_whole(const struct exec *x, kv_seq s, uint32_t same, uint32_t
     return first < *have && *have < last ? kv_resume(x->kv, s, first, have) : 0;
 }
 
-/* What the sequence can be left with if `same` rows of it are wanted; *hinders as for reason(). */
+/* Finds how many rows the sequence can keep if `same` rows are wanted; *hinders as for reason(). */
 static int longest(const struct exec *x, kv_seq s, uint32_t same, uint32_t *have, uint32_t *hinders)
 {
     bool cut = false;
@@ -169,7 +175,7 @@ static int longest(const struct exec *x, kv_seq s, uint32_t same, uint32_t *have
     return unknown_whole(x, s, same, have);
 }
 
-/* Notes what recompute needs. */
+/* Notes the tokens and turns that recompute() needs. */
 static int note(struct exec *x, struct sync *s)
 {
     const struct kv_turn *turn = kv_turns(x->kv, s->seq, &s->n_turns);
@@ -189,7 +195,8 @@ static void forget(struct sync *s)
     *s = (struct sync){0};
 }
 
-/* Some codec encodes by turns: rows computed again have to be fed in the turns they were fed in. */
+/* True if some codec quantizes by turns, so that rows are recomputed in the turns in which they
+ * were computed. */
 static bool by_turns(const struct exec *x)
 {
     for (uint32_t i = 0; i < x->n_groups; i++)
@@ -205,7 +212,8 @@ static int cut(struct exec *x, struct sync *s, uint32_t rows, uint32_t have)
     return kv_trim(x->kv, s->seq, have, &s->kept);
 }
 
-/* Cuts the sequence; within a reserve also where rows that go cannot stay for a rollback. */
+/* Cuts the sequence.  Within a reserve this also works where the dropped rows cannot stay for a
+ * rollback. */
 static int keep(struct exec *x, struct sync *s, uint32_t rows, uint32_t have)
 {
     int e = cut(x, s, rows, have);
@@ -215,7 +223,8 @@ static int keep(struct exec *x, struct sync *s, uint32_t rows, uint32_t have)
     return cut(x, s, rows, have);
 }
 
-/* Of `same` rows that agree, *have can be kept.  Fills in the counts of the report, and why. */
+/* Finds how many of the `same` agreeing rows can be kept (*have).  Fills in the counts of the
+ * report and the reason. */
 static int choose(struct exec *x, struct sync *s, const struct sync_ids *ids, uint32_t same,
                   uint32_t *have)
 {
@@ -224,19 +233,20 @@ static int choose(struct exec *x, struct sync *s, const struct sync_ids *ids, ui
     bool padding = x->m->counts_padding && !ids->append && kv_salt(x->kv, s->seq).pad != ids->pad;
     TRY(longest(x, s->seq, padding ? 0 : offset + same, have, &hinders));
     bool regime = *have && offset + ids->n > *have &&
-                  regime_changes(x, s->seq, offset + ids->n - s->len); /* may be below 0: modulo */
+                  /* the difference may be negative: arithmetic modulo 2^32 */
+                  regime_changes(x, s->seq, offset + ids->n - s->len);
     r->reused = regime || *have < offset ? 0 : *have - offset;
     r->recomputed = regime ? same : offset + same - *have;
     r->computed = ids->n - same + r->recomputed;
     if (!r->recomputed) return 0;
     if (padding)
-        r->reason = words("the masked columns before the prompt are others than they were");
+        r->reason = words("the number of masked columns before the prompt has changed");
     else
         r->reason = reason(x, hinders, offset + same, *have, regime);
     return 0;
 }
 
-/* Where the ids and what is cached part, and how many rows agree. */
+/* Finds where the ids differ from the cached tokens, and returns how many rows agree. */
 static uint32_t compare(struct exec *x, const struct tok *tok, const struct sync_ids *ids,
                         struct sync *s)
 {
@@ -257,7 +267,7 @@ static uint32_t compare(struct exec *x, const struct tok *tok, const struct sync
     return ids->whole ? same : MIN(same, ids->n - 1);
 }
 
-/* An empty sequence begins with what another one holds of the ids. */
+/* Gives an empty sequence the cached prefix that another sequence has of the ids. */
 static int begin_with(struct exec *x, struct sync *s, const struct sync_ids *ids)
 {
     if (s->len || ids->append) return 0;
@@ -290,7 +300,7 @@ int sync_begin(struct exec *x, const struct tok *tok, kv_seq seq, const struct s
     return 0;
 }
 
-/* The rows that were noted: those the sequence still has, and the others computed again. */
+/* Trims to the rows that the sequence still has, and recomputes the other noted rows. */
 static void recompute(struct exec *x, struct sync *s)
 {
     uint32_t have = MIN(s->kept, kv_len(x->kv, s->seq)), whole = have;
@@ -298,7 +308,7 @@ static void recompute(struct exec *x, struct sync *s)
     do {
         e = kv_trim(x->kv, s->seq, whole, &have);
         whole = have;
-        for (uint32_t i = 0; i < s->n_turns; i++) /* a turn is fed as one */
+        for (uint32_t i = 0; i < s->n_turns; i++) /* a turn is recomputed as a whole */
             if (s->turn[i].pos < have && have < s->turn[i].pos + s->turn[i].n)
                 whole = s->turn[i].pos;
     } while (e >= 0 && whole < have);

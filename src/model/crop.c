@@ -1,13 +1,15 @@
-/* crop.c - shorter sequences: back to a length every group can go on from, then forward again to the one wanted.
+/* crop.c - shortens a sequence: trims it to a length that every group can resume from, then
+ * recomputes up to the length wanted.
  *
- * Rows that a group gave back (a window that moved on, raw rows under a tile) are computed again from their tokens,
- * update by update as they were fed, since the schedule of the reference's quantized modes and the frequencies of
- * dynamic NTK depend on the turns.  The bits are then those of a sequence that never was longer. */
+ * Rows that a group dropped (a window that moved on, raw rows under a tile) are recomputed from
+ * their tokens, update by update as they were appended.  The schedule of the quantized caches of
+ * Transformers and the frequencies of dynamic NTK depend on the turns.  The bits are then those of
+ * a sequence that never was longer. */
 #include "model/model.h"
 
 #include <string.h>
 
-/* Rows [from, to) of one update: a turn that ended at row `end`, or tokens each fed alone. */
+/* Computes rows [from, to) of one update: a turn that ended at row `end`, or single tokens. */
 static int replay_update(struct exec *x, kv_seq seq, const int32_t *tok, uint32_t from, uint32_t to,
                          uint32_t end, bool turn)
 {
@@ -36,7 +38,7 @@ int exec_replay(struct exec *x, kv_seq seq, const int32_t *tok, const struct kv_
     return replay_update(x, seq, tok, from, to, to, false);
 }
 
-/* Where to begin again: not inside a turn, if its rows are one update. */
+/* Finds the row to resume from.  This row does not lie inside a turn whose rows are one update. */
 static int start_of(const struct exec *x, kv_seq s, uint32_t want, uint32_t *have)
 {
     uint32_t n;
@@ -55,8 +57,7 @@ static int refill(struct exec *x, kv_seq s, const int32_t *tok, const struct kv_
     uint32_t have;
     struct kv_mark mark;
     for (uint32_t i = from; i < to; i++)
-        if (tok[i] < 0)
-            return ERR(LOST, "row %u would have to be computed again and has no token", i);
+        if (tok[i] < 0) return ERR(LOST, "row %u would have to be recomputed and has no token", i);
     TRY(kv_mark(x->kv, s, &mark));
     int e = kv_trim(x->kv, s, from, &have);
     if (e >= 0) e = exec_replay(x, s, tok, turn, n_turns, have, to);
@@ -64,7 +65,8 @@ static int refill(struct exec *x, kv_seq s, const int32_t *tok, const struct kv_
     return e;
 }
 
-/* Copies of the first `len` tokens and of all turns; the caller frees both, also after a failure. */
+/* Copies the first `len` tokens and all turns; the caller frees both copies, also after a
+ * failure. */
 static int remember(const struct exec *x, kv_seq s, uint32_t len, int32_t **tok,
                     struct kv_turn **turn, uint32_t *n_turns)
 {

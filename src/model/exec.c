@@ -1,5 +1,5 @@
-/* exec.c - one step over the store: begin, replay of the recorded graph, logits, commit.  A step that fails changes
- * nothing. */
+/* exec.c - one step over the store: begin, replay of the recorded graph, logits, commit.  A step
+ * that fails changes nothing. */
 #include "model/graph.h"
 
 #include <string.h>
@@ -9,7 +9,7 @@ static int buffers(struct exec *x)
     struct pass *p = x->pass;
     size_t n = x->step_tokens, bytes;
     if (!ck_mul(n, x->m->hidden * sizeof(float), &bytes))
-        return ERR(NOMEM, "%u tokens of %u activations are too large; lower step_tokens",
+        return ERR(NOMEM, "%u tokens of %u activations are too large for memory; lower step_tokens",
                    x->step_tokens, x->m->hidden);
     p->h = mem_aligned(bytes);
     p->rows = mem_aligned(bytes);
@@ -37,7 +37,7 @@ static int record(struct exec *x, int (*write)(const struct model *m, struct gra
     TRY(graph_open(x, out));
     TRY(write(m, *out));
     if ((*out)->error < 0) return (*out)->error;
-    graph_needs(*out, m->hidden, m->vocab); /* the head, which is no word */
+    graph_needs(*out, m->hidden, m->vocab); /* the head is not part of the graph */
     struct dev_limits lim = {
         .tokens = x->step_tokens,
         .k = (*out)->max_k,
@@ -104,10 +104,12 @@ static int store(struct exec *x, const struct exec_config *c)
     struct kv_config k = {
         .group = x->group,
         .n_groups = x->n_groups,
-        .max_seqs = 2 * c->max_seqs,  /* the caller's, and those that one call makes */
-        .marks = 2 * c->max_seqs + 2, /* a feed's, and one for rows that are computed again */
+        .max_seqs = 2 * c->max_seqs, /* the caller's sequences, and as many that one call makes */
+        /* one for each sequence of a call, and one for recomputed rows */
+        .marks = 2 * c->max_seqs + 2,
         .max_tokens = c->step_tokens,
-        .max_len = c->max_len + 1, /* a step that reads a full sequence begins one more row */
+        /* reading the rows of a full sequence begins a step for one more row */
+        .max_len = c->max_len + 1,
         .pool_bytes = c->pool_bytes,
         .streaming = c->streaming,
         .stage_bytes = c->stage_bytes,
@@ -177,7 +179,8 @@ void exec_close(struct exec *x)
     mem_free(x);
 }
 
-/* Id, position and turn end of token t of the step: the j-th of a span whose first row is `len`. */
+/* Sets the id, position and turn end of token t of the step, which is the j-th of a span whose
+ * first row is `len`. */
 static int prepare_token(struct exec *x, const struct exec_span *s, uint32_t len, uint32_t j,
                          uint32_t t)
 {
@@ -192,7 +195,7 @@ static int prepare_token(struct exec *x, const struct exec_span *s, uint32_t len
     return 0;
 }
 
-/* The inputs of the step, in span order. */
+/* Fills in the inputs of the step, in span order. */
 static int prepare(struct exec *x, const struct exec_span *span, uint32_t n)
 {
     struct pass *p = x->pass;
@@ -208,7 +211,7 @@ static int prepare(struct exec *x, const struct exec_span *span, uint32_t n)
         p->embeds |= s->feed && s->feed->embeds;
         p->probed |= s->feed && s->feed->probe;
         if (s->rows.n > x->step_tokens - t)
-            return ERR(LIMIT, "a step has more than step_tokens %u", x->step_tokens);
+            return ERR(LIMIT, "a step has more tokens than step_tokens (%u)", x->step_tokens);
         for (uint32_t j = 0; j < s->rows.n; j++, t++) {
             TRY(prepare_token(x, s, len, j, t));
             p->column[t] = len + j + pad;

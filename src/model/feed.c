@@ -1,9 +1,12 @@
-/* feed.c - feeds of any length made of steps.
+/* feed.c - computes feeds (tokens to append) of any length, in steps.
  *
- * A feed that needs several steps first marks each sequence that already holds rows; if a later step fails or is
- * cancelled the sequence is rolled back, so the caller's cache is exactly as it was.  Callers that hold such a mark
- * themselves say so (loose).  How a feed is cut into steps changes no bit (dev.h, canonical order) and no form.  A sequence
- * that a feed brings into another regime of its rope (regime.c) is fed again from its first token. */
+ * A feed that needs several steps first marks each sequence that already has rows.  If a later step
+ * fails or is cancelled, the sequence is rolled back, so the caller's cache is exactly as it was.
+ * Callers that hold such a mark themselves say so (loose).
+ *
+ * How a feed is cut into steps changes no bit (dev.h, canonical order) and no form.  A sequence
+ * that a feed brings into another regime of its rotary frequencies (regime.c) is recomputed from
+ * its first token. */
 #include "model/model.h"
 
 #include <string.h>
@@ -28,7 +31,7 @@ void feed_close(struct exec *x)
     regime_close(x);
 }
 
-/* Whether a token's position is not its row's. */
+/* True if the position of a token differs from the index of its row. */
 static bool moved(const struct exec *x, const struct exec_feed *f)
 {
     uint32_t len = kv_len(x->kv, f->seq);
@@ -49,7 +52,7 @@ static int check_positions(const struct exec *x, const struct exec_feed *f)
     for (uint32_t i = 0; i < x->n_groups; i++)
         if (x->group[i].policy.sinks)
             return ERR(UNSUPPORTED,
-                       "a sink cache gives its rows positions of its own; position ids other than "
+                       "a sink cache chooses the positions of its rows; position ids other than "
                        "the tokens' own need another cache");
     for (uint32_t j = 0; m->learned_positions && j < f->n; j++)
         if (f->pos[j] >= m->context)
@@ -58,13 +61,14 @@ static int check_positions(const struct exec *x, const struct exec_feed *f)
     return 0;
 }
 
-/* Before any step, since a later one that fails costs what the earlier ones computed. */
+/* Checks feed i before any step runs, because a failure of a later step wastes the earlier ones. */
 static int check_feed(const struct exec *x, const struct exec_feed *feed, uint32_t i)
 {
-    if (feed[i].n == 0) return ERR(ARG, "row %u: no tokens to feed", i);
+    if (feed[i].n == 0) return ERR(ARG, "row %u: no tokens to append", i);
     for (uint32_t j = 0; j < i; j++)
         if (feed[j].seq == feed[i].seq)
-            return ERR(ARG, "rows %u and %u are the same sequence; feed it once a call", j, i);
+            return ERR(ARG, "rows %u and %u are the same sequence; append to it once per call", j,
+                       i);
     if (!feed[i].tok && !feed[i].embeds)
         return ERR(ARG, "row %u: neither token ids nor embeddings", i);
     for (uint32_t j = 0; j < feed[i].n && !feed[i].embeds; j++)
@@ -73,12 +77,14 @@ static int check_feed(const struct exec *x, const struct exec_feed *feed, uint32
                        x->m->vocab);
     uint32_t after = kv_len(x->kv, feed[i].seq) + feed[i].n;
     if (feed[i].probe && feed[i].probe->attention && feed[i].probe->columns != after)
-        return ERR(ARG, "row %u: attention weights of %u columns, there are %u rows after the feed",
-                   i, feed[i].probe->columns, after);
+        return ERR(ARG,
+                   "row %u: attention weights of %u columns, but the sequence then has %u rows", i,
+                   feed[i].probe->columns, after);
     return moved(x, &feed[i]) ? check_positions(x, &feed[i]) : 0;
 }
 
-/* What the feeds add up to, the rows of another regime included; whether one step does. */
+/* Adds up the tokens of all feeds, including rows that another regime recomputes; *one_step: true
+ * if one step does. */
 static int survey(const struct exec *x, const struct exec_feed *feed, uint32_t n, uint32_t chunk,
                   uint64_t *total, bool *one_step)
 {
@@ -99,8 +105,9 @@ static int survey(const struct exec *x, const struct exec_feed *feed, uint32_t n
     return 0;
 }
 
-/* True if computing the rows again may take more room than dropping them frees.  Shared rows stay where they are, and
- * encoded rows took more room in the step that made them than they take now.  A reserve keeps that room. */
+/* True if recomputing the rows may take more room than dropping them frees.  Shared rows stay in
+ * memory, and quantized rows took more room in the step that made them.  A reserve keeps that
+ * room. */
 static bool return_lacks_room(const struct exec *x, kv_seq s)
 {
     struct kv_usage u;
@@ -117,7 +124,8 @@ static int begin(struct exec *x, const struct exec_feed *feed, struct exec_fed *
     g[i] = (struct exec_fed){.start = kv_len(x->kv, feed[i].seq),
                              .moved = moved(x, &feed[i]),
                              .rows = job_wanted(&feed[i], 0, feed[i].n)};
-    if (!g[i].start && x->m->counts_padding) { /* rows then depend on it, hence the salt */
+    /* the rows depend on the padding, and so does the salt */
+    if (!g[i].start && x->m->counts_padding) {
         struct kv_salt salt = kv_salt(x->kv, feed[i].seq);
         salt.pad = feed[i].pad;
         TRY(kv_resalt(x->kv, feed[i].seq, &salt));
@@ -131,7 +139,8 @@ static int begin(struct exec *x, const struct exec_feed *feed, struct exec_fed *
     return kv_mark(x->kv, feed[i].seq, &g[i].mark);
 }
 
-/* What the feed took goes first; rows of another regime, which no mark has, are computed again in the room that it left. */
+/* Ends the feeds.  After a failure, first gives back what each feed appended.  Then recomputes the
+ * rows of a dropped regime, which no mark has, in the room that is free again. */
 static void end(struct exec *x, const struct exec_feed *feed, struct exec_fed *g, uint32_t n,
                 bool failed)
 {
@@ -153,7 +162,7 @@ static void end(struct exec *x, const struct exec_feed *feed, struct exec_fed *g
 int exec_tell(struct exec *x, exec_progress progress, void *ctx, uint64_t done, uint64_t total)
 {
     if (!progress) return 0;
-    x->telling = true; /* the scratch of the feed is in use */
+    x->telling = true; /* the buffers of the feed are in use */
     bool goes_on = progress(ctx, done, total);
     x->telling = false;
     return goes_on ? 0 : ERR(CANCELLED, "cancelled");
@@ -162,10 +171,11 @@ int exec_tell(struct exec *x, exec_progress progress, void *ctx, uint64_t done, 
 static int can_feed(const struct exec *x, uint32_t n)
 {
     if (x->telling)
-        return ERR(BUSY, "the cache is being fed; callbacks may look at it, not feed it");
+        return ERR(BUSY,
+                   "a call is computing in this cache; callbacks may read it, not append to it");
     if (n > 2 * x->max_seqs)
-        return ERR(LIMIT, "%u rows, the cache was opened for %u", n, x->max_seqs);
-    return checkpoint_recheck(x->m->ck); /* a mapped file that shrank would be a SIGBUS */
+        return ERR(LIMIT, "%u rows, but the cache was opened for %u", n, x->max_seqs);
+    return checkpoint_recheck(x->m->ck); /* reading a mapped file that shrank would raise SIGBUS */
 }
 
 int exec_feed(struct exec *x, const struct exec_feed *feed, uint32_t n, uint32_t chunk,
@@ -188,7 +198,7 @@ int exec_feed(struct exec *x, const struct exec_feed *feed, uint32_t n, uint32_t
         e = begin(x, feed, x->fed, started, one_step);
     while (e >= 0 && job.done < job.total) {
         e = exec_step_jobs(x, (struct exec_job *[]){&job}, 1, tmp);
-        if (e == JOB_FEWER && one_step) /* several steps need a way back */
+        if (e == JOB_FEWER && one_step) /* several steps need an undo */
             return exec_feed(x, feed, n, chunk, logits, progress, ctx);
         if (e == 0) e = exec_tell(x, progress, ctx, job.done, job.total);
     }
@@ -215,7 +225,7 @@ int exec_job_begin(struct exec *x, struct exec_job *job)
         e = begin(x, job->feed, job->fed, i, false);
         job->one_row &= g->rows == 1;
         if (e < 0 || !g->again) continue;
-        /* other calls come between the steps of a job */
+        /* a copy, because other calls come between the steps of a job */
         if ((g->own = mem_array(g->again, sizeof *g->own)))
             memcpy(g->own, g->past, g->again * sizeof *g->own);
         else
@@ -230,7 +240,7 @@ void exec_job_end(struct exec *x, struct exec_job *job, bool failed)
 {
     uint32_t have;
     for (uint32_t i = 0; i < job->n; i++) {
-        /* rows of two regimes never stand in one sequence */
+        /* a sequence never has rows of two regimes */
         if (failed && job->fed[i].again) (void)kv_trim(x->kv, job->feed[i].seq, 0, &have);
         mem_free(job->fed[i].own);
         job->fed[i].own = NULL;

@@ -1,13 +1,15 @@
-/* job.c - jobs: the feeds of several callers, cut into steps that they share.
+/* job.c - jobs: the feeds of several callers, cut into steps that the callers share.
  *
- * A job is a list of feeds; its caller gets the logits once all feeds are done.  A step takes tokens of several jobs: first
- * of those that decode, one token or one draft for each sequence, then of those that prefill, in the room that is
- * left.  So a long prompt delays the decoding of others by one step at a time.  How feeds share steps changes no bit
- * of their rows and logits (dev.h, canonical order).
+ * A job is a list of feeds; its caller gets the logits once all feeds are done.  A step takes
+ * tokens of several jobs.  Jobs that decode come first, with one token or one draft for each
+ * sequence.  Jobs that prefill share the remaining room.  So a long prompt delays the decoding of
+ * others by one step at a time.  How feeds share steps changes no bit of their rows and logits
+ * (dev.h, canonical order).
  *
- * Each feed of a job of drafts goes into one step as a whole: token 0 is certain, the others are draft tokens.  The job's
- * owner judges the logits while the step is open, and rejected rows never become part of the sequence (kv_span.undo).
- * Each token counts as a turn of its own, so the accepted rows have the bits of plain decoding. */
+ * Each feed of a job of drafts goes into one step as a whole: token 0 is certain, the others are
+ * draft tokens.  The job's owner judges the logits while the step is open, and rejected rows never
+ * become part of the sequence (kv_span.undo).  Each token counts as a turn of its own, so the
+ * accepted rows have the bits of plain decoding. */
 #include "model/model.h"
 
 #include <assert.h>
@@ -31,7 +33,7 @@ uint32_t job_wanted(const struct exec_feed *f, uint32_t at, uint32_t n)
     return k;
 }
 
-/* A step while it is planned and run: its spans, job by job. */
+/* A step while it is planned and run, with its spans job by job. */
 struct plan {
     struct exec_job *const *job;
     uint32_t n_jobs;
@@ -65,7 +67,7 @@ static void plan_drafts(struct plan *p, uint32_t k)
     }
 }
 
-/* Plans a piece of every feed of job k that is not done, as far as there is room. */
+/* Plans a piece of every unfinished feed of job k, as far as there is room. */
 static void plan_feeds(struct plan *p, uint32_t k)
 {
     const struct exec_job *j = p->job[k];
@@ -113,8 +115,8 @@ static void plan(struct plan *p)
         if (!exec_job_decodes(p->job[k])) plan_feeds(p, k);
 }
 
-/* Returns the row of its job's array where the logits of span i begin.  Drafts of a step begin at row 0; the rows of any
- * other feed follow those of the feeds before it. */
+/* Returns the row of its job's array where the logits of span i begin.  Drafts of a step begin at
+ * row 0; the rows of any other feed follow those of the feeds before it. */
 static size_t target(const struct plan *p, uint32_t i)
 {
     const struct exec_job *j = p->job[p->place[i].job];
@@ -130,7 +132,8 @@ static size_t target(const struct plan *p, uint32_t i)
     return row + j->fed[p->place[i].feed].written;
 }
 
-/* Returns the array that the step can write its logits to without a copy, or NULL if it needs a copy. */
+/* Returns the array that the step can write its logits to without a copy, or NULL if it needs a
+ * copy. */
 static float *direct(const struct exec *x, const struct plan *p)
 {
     float *begin = NULL;

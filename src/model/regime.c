@@ -1,17 +1,20 @@
-/* regime.c - sequences whose rotary frequencies depend on how long they are (longrope).
+/* regime.c - sequences whose rotary frequencies depend on their length (longrope).
  *
- * All rows of a sequence have the frequencies of one regime, and its salt says which: forks, reorders and trims
- * carry it.  Entering another regime drops the rows and hands their tokens to the feed, which computes them again.
- * No copy of the rows is kept meanwhile (but see return_lacks_room in feed.c), since a budget that holds the sequence
- * need not hold it twice; a feed
- * that fails computes the old ones once more, turn by turn, to the bits they had.  Either way a sequence that
- * changes its regime has at most as many rows as the widest short regime, so the buffers are small and made at open. */
+ * All rows of a sequence have the frequencies of one regime.  The salt says which, and forks,
+ * reorders and trims carry it.  Entering another regime drops the rows and hands their tokens to
+ * the feed, which recomputes them.
+ *
+ * No copy of the dropped rows is kept, because a budget that holds the sequence need not hold it
+ * twice (return_lacks_room in feed.c has the exceptions).  A feed that fails recomputes the old rows
+ * turn by turn, to the same bits.  A sequence that changes its regime has at most as many rows as
+ * the widest short regime.  So the buffers are small and allocated at open. */
 #include "model/model.h"
 
 #include <assert.h>
 #include <string.h>
 
-struct regime_past {      /* what one feed dropped */
+/* The tokens and turns that one feed dropped. */
+struct regime_past {
     int32_t *tok;         /* [regime_rows] */
     struct kv_turn *turn; /* [regime_rows / 2 + 1] */
     uint32_t n, n_turns;
@@ -76,8 +79,8 @@ int regime_enter(struct exec *x, uint32_t i, kv_seq seq, uint32_t n, uint32_t *a
     for (uint32_t t = 0; t < len; t++)
         if (tok[t] < 0)
             return ERR(LOST,
-                       "with %u tokens the model's rotary frequencies change, so that all rows are "
-                       "computed again, and row %u has no token",
+                       "with %u tokens the model's rotary frequencies change, so all rows must be "
+                       "recomputed, and row %u has no token",
                        len + n, t);
     memcpy(p->tok, tok, len * sizeof *tok);
     const struct kv_turn *turn = kv_turns(x->kv, seq, &p->n_turns);
