@@ -10,9 +10,9 @@
  *   sealed  [tile][site][plane] as the codec encodes them
  *   state   [site][plane][head * dim]
  *
- * A sequence of n rows has three kinds of chunks of KV rows: raw chunks of the rows that it keeps
- * forever, raw chunks from the first row that its next token reads raw, and the tiles from the
- * first row that its next token reads. */
+ * A sequence has three kinds of chunks of KV rows.  Raw chunks cover the rows that it keeps
+ * forever.  Further raw chunks begin at the first row that its next token reads raw.  Tiles begin
+ * at the first row that its next token reads. */
 #pragma once
 #include "kv/kv.h"
 

@@ -7,7 +7,7 @@
  * the pages of all groups at once.  A match clones the donor and cuts the clone as a trim does: to
  * the token where rows are still raw, to the tile below, or to a checkpoint where a group forgets.
  *
- * Search.  Keys lead to sequences through a hash table (index_table.c), so the cost of a hit or a
+ * Search.  Keys lead to sequences through a hash table (index_table.c).  So the cost of a hit or a
  * miss does not depend on how many sequences are kept.  Of sequences that share a prefix only
  * KV_LOOKS are looked at.  Keys are computed when a search first needs them, so a step pays
  * nothing.

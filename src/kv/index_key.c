@@ -1,10 +1,11 @@
 /* index_key.c - the keys of the prefix index: a chain of SHA-256 over everything that decides the
  * contents of rows.
  *
- * The key of a block follows from the key of the block before, its tokens and, where rows depend on
- * turns, the turns that reach into the block.  The chain begins with the salt and with what the
- * groups keep, and how.  So equal keys mean equal rows; a hit nevertheless compares the tokens.
- * Numbers are hashed little-endian, so keys are the same on every machine. */
+ * The key of a block follows from the key of the block before and from its tokens.  Where rows
+ * depend on turns, it also follows from the turns that reach into the block.  The chain begins with
+ * the salt and with what the groups keep, and how.  So equal keys mean equal rows; a hit
+ * nevertheless compares the tokens. Numbers are hashed little-endian, so keys are the same on every
+ * machine. */
 #include "kv/codec.h"
 #include "kv/kv_int.h"
 

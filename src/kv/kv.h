@@ -54,9 +54,9 @@ struct kv_reach {
 struct kv_reach kv_reach(const struct kv_policy *p, uint32_t pos, uint32_t rows);
 
 /* Which rows are read sealed.  With resid 0 the edge is pos - pos % tile. With resid R (the
- * schedule of Quanto and HQQ in Transformers) the edge covers the rows of all updates up to the
- * last flush, rounded down to the tile.  An update is a turn or one decoded token.  A flush happens
- * after the first update and whenever R rows have gathered. */
+ * schedule of Quanto and HQQ in Transformers) the edge covers all updates up to the last flush,
+ * rounded down to the tile.  An update is a turn or one decoded token.  A flush happens after the
+ * first update and whenever R rows have gathered. */
 struct kv_turn {
     /* One update of several tokens as the caller appended it, whether or not it was computed in
      * chunks. */
@@ -105,6 +105,7 @@ struct kv_config {
     /* [sites] in the order in which a step visits them, for prefetching; NULL: ascending; copied */
     const uint32_t *order;
 };
+/* Opens a store; allocates everything that the store will ever need. */
 int kv_open(struct kv **out, const struct kv_config *cfg);
 /* Closes the store; aborts an open step. */
 void kv_close(struct kv *kv);
@@ -127,6 +128,7 @@ int kv_new(struct kv *kv, const struct kv_salt *salt, kv_seq *out);
 /* Returns the salt of a sequence, all zero if the handle is stale.  Forks and reorders carry the
  * salt. */
 struct kv_salt kv_salt(const struct kv *kv, kv_seq s);
+/* True if both salts are equal, so that rows may be shared. */
 bool kv_salt_same(const struct kv_salt *a, const struct kv_salt *b);
 /* Changes the salt of an empty sequence; ERR_ARG if s has rows. */
 int kv_resalt(struct kv *kv, kv_seq s, const struct kv_salt *salt);
@@ -135,6 +137,7 @@ int kv_resalt(struct kv *kv, kv_seq s, const struct kv_salt *salt);
  * can no longer count on to that reserve: a copy of the open block, and pages of a window.  If
  * these do not fit, the fork is ERR_FULL and changes nothing. */
 int kv_fork(struct kv *kv, kv_seq src, kv_seq *out);
+/* Drops the sequence; pages that nobody else holds become free. */
 int kv_drop(struct kv *kv, kv_seq s);
 /* Gives each beam[i] the contents that beam[from[i]] had before the call, all at once. */
 int kv_reorder(struct kv *kv, const kv_seq *beam, const uint32_t *from, uint32_t n);
@@ -161,8 +164,11 @@ struct kv_mark {
     kv_seq seq;
     uint32_t at, reserve; /* used inside the store only */
 };
+/* Marks what s holds. */
 int kv_mark(struct kv *kv, kv_seq s, struct kv_mark *out);
+/* Restores what the mark remembers, and ends the mark. */
 void kv_rollback(struct kv *kv, struct kv_mark *m);
+/* Ends the mark and leaves the sequence as it is. */
 void kv_release(struct kv *kv, struct kv_mark *m);
 /* Ends a transaction: rolls back if it failed, else releases. */
 void kv_settle(struct kv *kv, struct kv_mark *m, bool failed);
@@ -201,7 +207,7 @@ struct kv_usage {
 void kv_usage(const struct kv *kv, struct kv_usage *out);
 /* Returns kv_usage().streaming. */
 bool kv_streams(const struct kv *kv);
-/* survey.c: what one sequence holds in one group. */
+/* A survey says what one sequence holds in one group (survey.c). */
 struct
     /* Counts whole pages.  shared: with other sequences or with checkpoints.  spilled: in the tier
      * only. */
@@ -215,6 +221,7 @@ struct kv_survey {
     uint32_t keeps, reserved;       /* checkpoints; rows promised by the reserve */
     struct kv_survey_form form[2];  /* raw blocks (or states), sealed tiles */
 };
+/* Fills in what s holds in one group. */
 int kv_survey(const struct kv *kv, kv_seq s, uint32_t group, struct kv_survey *out);
 /* Where one block is.  ENCODED: the rows of the block are held sealed only. */
 enum kv_place {
@@ -225,6 +232,7 @@ enum kv_place {
     KV_BLOCK_SPILLED = 8,
     KV_BLOCK_OPEN = 16
 };
+/* Returns where one block of s is, as a set of KV_BLOCK_ bits. */
 enum kv_place kv_survey_block(const struct kv *kv, kv_seq s, uint32_t group, uint32_t block);
 uint32_t kv_len(const struct kv *kv, kv_seq s);
 /* Returns the rows of the frozen groups. */
@@ -279,6 +287,7 @@ int kv_match(struct kv *kv, kv_seq s, const struct kv_prefix *p, uint32_t *have)
 bool kv_indexes(const struct kv *kv);
 /* Returns the reason for the result of the last kv_match. */
 enum kv_miss kv_match_reason(const struct kv *kv);
+/* Returns the reason in words. */
 const char *kv_miss_text(enum kv_miss why);
 /* Empties the index. */
 void kv_forget(struct kv *kv);
@@ -308,10 +317,12 @@ struct kv_span {
     bool cross;         /* the span writes the rows of the frozen groups */
     bool turn, last;    /* turn: part of an update of several tokens; last: ends the update */
 };
+/* Begins a step of n spans. */
 int kv_begin(struct kv *kv, const struct kv_span *span, uint32_t n, struct kv_step **out);
 /* Commits the accepted rows of each span; accepted NULL: all rows.  Fails only for a wrong
  * argument. */
 int kv_commit(struct kv_step *st, const uint32_t *accepted);
+/* Ends the step without its rows. */
 void kv_abort(struct kv_step *st);
 /* Fills in the view of the next piece of a site.  Returns 1 for a view, 0 after the last piece (the
  * next call starts over), or an error, after which the caller aborts. */

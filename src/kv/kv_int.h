@@ -315,9 +315,9 @@ void pages_close(struct pages *p);
 uint32_t pages_take(struct kv *kv, struct pages *p, uint32_t after, uint32_t index);
 void page_ref(struct kv *kv, struct pages *p, uint32_t id);
 void page_unref(struct kv *kv, struct pages *p, uint32_t id);
-/* Moves a page without references into the stash of a slot, first or last; page_unstash moves it
- * back to the pool. */
+/* Moves a page without references into the stash of a slot, first or last. */
 void page_stash(struct kv *kv, struct pages *p, uint32_t id, uint32_t slot, bool last);
+/* Moves a page out of its stash, back to the pool. */
 void page_unstash(struct kv *kv, struct pages *p, uint32_t id);
 /* Gives up the reference of a page that the open step took.  The page returns to the reserve or
  * pool that it came from. */
@@ -337,12 +337,13 @@ static inline size_t staging_bytes(const struct kv *kv)
 {
     return 2 * kv->stream.half;
 }
-/* pool_rows returns the bytes of rows, states and staging.  pool_held returns all bytes that the
- * budget bounds: those, the pages of reserves, and the tables of the index. */
+/* Returns the bytes of rows, states and staging. */
 static inline size_t pool_rows(const struct kv *kv)
 {
     return kv->live + kv->states + staging_bytes(kv);
 }
+/* Returns all bytes that the budget bounds: rows, states, staging, pages of reserves, and the
+ * tables of the index. */
 static inline size_t pool_held(const struct kv *kv)
 {
     return pool_rows(kv) + kv->reserved + kv->index.room.used;
@@ -393,9 +394,10 @@ static inline uint32_t slot_index(const struct kv *kv, kv_seq s)
 }
 /* Returns the slot; NULL if the handle is stale. */
 struct slot *slot_find(const struct kv *kv, kv_seq s);
-/* own_join makes a slot without contents an owner of s.  own_part ends the ownership; the caller
- * disposes of contents that nobody owns any more. */
+/* Makes a slot without contents an owner of s. */
 void own_join(struct kv *kv, uint32_t slot, struct seq *s);
+/* Ends the slot's ownership and returns the contents; the caller disposes of contents that nobody
+ * owns any more. */
 struct seq *own_part(struct kv *kv, uint32_t slot);
 /* Finds the contents of a handle, busy or not; ERR_STALE. */
 int seq_find(const struct kv *kv, kv_seq s, struct seq **out);
@@ -433,6 +435,7 @@ static inline uint32_t table_tail(const struct group *g, uint32_t rows)
 }
 
 /* trim.c */
+/* Returns the longest length up to m that every group can resume from. */
 uint32_t seq_resume(const struct kv *kv, const struct seq *s, uint32_t m);
 /* Cuts s to a length that seq_resume returned. */
 void seq_cut(struct kv *kv, struct seq *s, uint32_t m);
@@ -497,9 +500,10 @@ int table_open(struct kv *kv);
 void index_list(struct kv *kv, struct seq *s);
 /* Removes the keys of blocks `from` and later. */
 void index_hide(struct kv *kv, struct seq *s, uint32_t from);
-/* index_find returns the first sequence listed with the key as its `what`-th block (or under a
- * KV_LIST_ key).  index_next returns the next sequence.  0: none. */
+/* Returns the first sequence listed with the key as its `what`-th block, or under a KV_LIST_ key;
+ * 0: none. */
 uint64_t index_find(const struct kv *kv, uint32_t what, const unsigned char *key);
+/* Returns the next sequence listed with the same key; 0: none. */
 uint64_t index_next(const struct kv *kv, uint64_t ref);
 /* Returns the first sequence of the bucket's next key. */
 uint64_t index_chain(const struct kv *kv, uint64_t first);
@@ -509,6 +513,7 @@ struct seq *index_seq(const struct kv *kv, uint64_t ref);
 void key_tokens(const int32_t *tok,
                 /* Computes the key of the first block's tokens alone. */
                 unsigned char out[KV_KEY]);
+/* Computes the start of a chain of keys: the salt, and what the groups keep. */
 void key_first(const struct kv *kv, const struct kv_salt *salt, unsigned char out[KV_KEY]);
 /* Computes the key of block i from the key of the block before; the first block follows
  * key_first. */
@@ -520,6 +525,7 @@ struct need {
     /* First row that is needed raw, and first row that is needed in some form. */
     uint32_t raw_from, row_from;
 };
+/* Returns what a sequence of `len` rows needs of the group; slack: rows to keep beyond reach. */
 struct need need_at(const struct group *g, const struct seq *s, uint32_t len, uint32_t slack,
                     bool open);
 /* Returns the cursor at `len`, which a trim may move back.  All pages from the cursor on are
@@ -546,11 +552,12 @@ size_t gain_whole(struct kv *kv, const struct seq *s, bool reset);
  * none from the pool. */
 uint32_t reserve_need(const struct kv *kv, const struct seq *s, uint32_t gi, uint32_t form,
                       uint32_t len);
-/* reserve_need_as returns the same number for a slot that is about to own s. */
+/* What reserve_need_as must know of a slot that is about to own the contents. */
 struct reserve_for {
     uint32_t reserve;    /* rows promised to the slot */
     bool marked, shared; /* the slot has marks; others own s too */
 };
+/* Returns the same number for a slot that is about to own s. */
 uint32_t reserve_need_as(const struct kv *kv, const struct seq *s, uint32_t gi, uint32_t form,
                          uint32_t len, const struct reserve_for *r);
 /* Gives back the pages that the slot's reserve does not need, and takes those that it lacks.
@@ -593,9 +600,9 @@ int spill_copy(struct kv *kv, struct pages *p, uint32_t from, uint32_t to);
 int spill_read(struct kv *kv, const struct pages *p, uint32_t id, unsigned char *out);
 /* Forgets the tier's copy of a page that is freed. */
 void spill_forget(struct kv *kv, struct pages *p, uint32_t id);
-/* spill_begin begins streaming because the budget is short; true if it begins now.  spill_call_off
- * ends streaming; no page may have left yet. */
+/* Begins streaming because the budget is short; true if streaming begins now. */
 bool spill_begin(struct kv *kv);
+/* Ends streaming that has moved no page yet. */
 void spill_call_off(struct kv *kv);
 
 /* stage.c: what a step reads of them */
@@ -611,4 +618,5 @@ int stage_show(struct kv_step *st, uint32_t site, uint32_t k, struct kv_view *v)
 void stage_end(struct kv *kv);
 
 /* step.c */
+/* Undoes everything that kv_begin did. */
 void step_undo(struct kv_step *st);

@@ -6,10 +6,10 @@
  *
  * What may leave.  Only pages that nobody will write leave: full raw blocks and sealed tiles.  The
  * leading rows never leave.  Of a sequence with a reserve, the open block and the blocks of the
- * incomplete tile stay as well, because the tile is sealed from them.
+ * incomplete tile stay too, because the tile is sealed from them.
  *
- * Order.  Pages of the highest rows leave first, so that the leading rows of every sequence stay.
- * A step reads all rows in order, so a cache of the most recently read rows would have dropped each
+ * Order.  Pages of the highest rows leave first, so that the leading rows of every sequence stay. A
+ * step reads all rows in order, so a cache of the most recently read rows would have dropped each
  * row before its next use.  Raw rows under a codec leave before sealed rows, because sealing soon
  * replaces them.
  *

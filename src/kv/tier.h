@@ -35,5 +35,5 @@ struct kv_tier {
  * $KVIK_SPILL_DIR.  backend: "uring", "threads" or NULL for $KVIK_AIO or the best this system
  * grants. */
 int kv_tier_file_open(const char *dir, const char *backend, struct kv_tier **out);
-/* A second range of memory, for tests: docs/ADDING-A-TIER.md walks through it. */
+/* Opens a tier in a second range of memory, for tests; docs/ADDING-A-TIER.md walks through it. */
 int kv_tier_memory_open(size_t size, struct kv_tier **out);

@@ -96,7 +96,7 @@ static int fail(int e)
     return -1;
 }
 
-/* A test can inject an interruption; the call is repeated, as after one of the system. */
+/* Opens a file without a name.  Repeats a call that was interrupted; a test can inject this. */
 static int open_nameless(const char *dir)
 {
     for (;;) {
@@ -184,8 +184,8 @@ static int open_file(struct tier_file *t)
     return 0;
 }
 
-/* The system sends a signal if a file grows beyond the limit of the process, so the limit is
- * checked first. */
+/* Sets the size of the file.  Checks the limit of the process first, because the system sends a
+ * signal if a file grows beyond this limit. */
 static int resize(struct tier_file *t, uint64_t size)
 {
     struct rlimit limit;

@@ -1,10 +1,10 @@
 /* crop.c - shortens a sequence: trims it to a length that every group can resume from, then
  * recomputes up to the length wanted.
  *
- * Rows that a group dropped (a window that moved on, raw rows under a tile) are recomputed from
- * their tokens, update by update as they were appended.  The schedule of the quantized caches of
- * Transformers and the frequencies of dynamic NTK depend on the turns.  The bits are then those of
- * a sequence that never was longer. */
+ * Rows of a window that moved on, and raw rows under a tile, are no longer cached.  Such rows are
+ * recomputed from their tokens, update by update as they were appended.  The schedule of the
+ * quantized caches of Transformers and the frequencies of dynamic NTK depend on the turns.  The bits
+ * are then those of a sequence that never was longer. */
 #include "model/model.h"
 
 #include <string.h>
