@@ -685,7 +685,9 @@ enum kvik_state {
 /* Checks the call and takes sequences, as kvik_generate does, but computes nothing yet.  The request
  * copies `g`, the prompts and the struct of hooks.  All requests of a cache share its max_sequences:
  * KVIK_LIMIT if they do not suffice.  A sequence of yours (kvik_prompt.seq) belongs to the request
- * until the request has ended or failed: KVIK_BUSY for a second request that continues it. */
+ * until the request has ended or failed.  Until then calls that change the sequence are KVIK_BUSY and change
+ * nothing: forward, sync, crop, reset, reorder, reserve, drop, generate and a second request.  Calls that read
+ * it are allowed: length, fork, export, save. */
 KVIK_API int kvik_request_start(kvik_cache *c, const kvik_generation *g, const kvik_prompt *prompt,
                                 uint32_t n, const kvik_hooks *hooks, kvik_request **out);
 /* Advances n requests of one cache and returns how many of them still run.  A request that decodes
@@ -758,7 +760,8 @@ typedef struct kvik_outputs {
     /* [layers][rows][heads][n][length + n] */
     float *attentions;
 } kvik_outputs;
-/* Opens a batch of empty rows.  Close it before its cache; closing drops the sequences. */
+/* Opens a batch of empty rows.  Close it before its cache and after requests that continue its sequences; closing
+ * drops the sequences. */
 KVIK_API int kvik_batch_open(kvik_cache *c, uint32_t rows, kvik_batch **out);
 KVIK_API void kvik_batch_close(kvik_batch *b);
 KVIK_API uint32_t kvik_batch_rows(const kvik_batch *b);

@@ -106,14 +106,14 @@ KVIK_API int kvik_cache_fork(kvik_cache *c, kvik_seq src, kvik_seq *out)
 
 KVIK_API int kvik_cache_drop(kvik_cache *c, kvik_seq s)
 {
-    TRY(cache_bound(c));
+    TRY(cache_free(c, &s, 1));
     return kv_keep(c->x->kv, s);
 }
 
 KVIK_API int kvik_cache_crop(kvik_cache *c, kvik_seq s, int64_t len)
 {
     if (c && c->unbound) return batch_crop(c->unbound, len);
-    TRY(cache_bound(c));
+    TRY(cache_free(c, &s, 1));
     struct kv *kv = c->x->kv;
     const int32_t *known = kv_tokens(kv, s);
     if (!known) return ERR(STALE, "the sequence was dropped");
@@ -126,7 +126,7 @@ KVIK_API int kvik_cache_crop(kvik_cache *c, kvik_seq s, int64_t len)
 KVIK_API int kvik_cache_reorder(kvik_cache *c, const kvik_seq *s, const uint32_t *from, uint32_t n)
 {
     if (c && c->unbound) return batch_reorder(c->unbound, from, n);
-    TRY(cache_bound(c));
+    TRY(cache_free(c, s, n));
     return kv_reorder(c->x->kv, s, from, n);
 }
 
@@ -136,7 +136,7 @@ KVIK_API int kvik_cache_reset(kvik_cache *c, kvik_seq s)
     for (uint32_t i = 0; c && c->unbound && i < c->unbound->n_layers; i++)
         unbound_layer_close(&c->unbound->layer[i]); /* the next update may have another shape */
     if (c && c->unbound) return 0;
-    TRY(cache_bound(c));
+    TRY(cache_free(c, &s, 1));
     kv_seq was = 0; /* the prefix index keeps the rows, as of a dropped sequence */
     if (kv_reserved(c->x->kv, s) || kv_fork(c->x->kv, s, &was) < 0) was = 0;
     int e = kv_trim(c->x->kv, s, 0, &have);
@@ -146,7 +146,7 @@ KVIK_API int kvik_cache_reset(kvik_cache *c, kvik_seq s)
 
 KVIK_API int kvik_cache_reserve(kvik_cache *c, kvik_seq s, uint32_t len)
 {
-    TRY(cache_bound(c));
+    TRY(cache_free(c, &s, 1));
     if (len > c->x->max_len)
         return ERR(LIMIT, "cannot reserve %u tokens: max_cache_len is %u", len, c->x->max_len);
     return cache_full(c, kv_reserve(c->x->kv, s, len));
@@ -173,6 +173,7 @@ KVIK_API int kvik_forward(kvik_cache *c, const kvik_span *span, uint32_t n, bool
         TRY(SIZED_NTH(&s, span, i, kvik_span));
         if (!kv_tokens(x->kv, s.seq))
             return ERR(STALE, "span %u: the sequence was dropped, or is of another cache", i);
+        TRY(cache_free(c, &s.seq, 1));
         x->call[i] = (struct exec_feed){.seq = s.seq, .tok = s.ids, .n = s.n, .all = all};
     }
     return cache_full(c, exec_feed(x, x->call, n, 0, logits, NULL, NULL));

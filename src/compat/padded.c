@@ -144,6 +144,7 @@ static int crop_rows(struct kvik_batch *b, const uint32_t *want, struct kv_mark 
 KVIK_API int kvik_batch_crop(kvik_batch *b, int64_t n)
 {
     if (!b) return ERR(ARG, "a batch is needed");
+    TRY(cache_free(b->c, b->seq, b->rows));
     if (n < -(int64_t)b->length)
         return ERR(ARG, "crop by %lld columns, the batch has %u", (long long)-n, b->length);
     uint32_t keep = (uint32_t)(n <= 0 ? b->length + n : MIN(n, (int64_t)b->length));
@@ -163,6 +164,7 @@ KVIK_API int kvik_batch_reset(kvik_batch *b)
 {
     uint32_t have;
     if (!b) return ERR(ARG, "a batch is needed");
+    TRY(cache_free(b->c, b->seq, b->rows));
     for (uint32_t i = 0; i < b->rows; i++)
         TRY(kv_trim(b->c->x->kv, b->seq[i], 0, &have));
     b->length = 0;
@@ -172,6 +174,7 @@ KVIK_API int kvik_batch_reset(kvik_batch *b)
 KVIK_API int kvik_batch_select(kvik_batch *b, const uint32_t *index, uint32_t n)
 {
     if (!b || !index) return ERR(ARG, "selecting rows needs a batch and their indices");
+    TRY(cache_free(b->c, b->seq, b->rows));
     struct exec *x = b->c->x;
     if (!n || n > x->max_seqs)
         return ERR(LIMIT, "a batch of %u rows, the cache was opened for max_sequences %u", n,

@@ -109,23 +109,23 @@ static int shape(struct run *r)
     return 0;
 }
 
-/* True if a run that goes on continues this sequence. */
-static bool in_use(const struct driver *d, kvik_seq seq)
+int driver_owns(const struct driver *d, kvik_seq seq)
 {
     for (const struct run *o = d->first; o; o = o->next)
         for (uint32_t i = 0; o->row && i < o->n; i++)
-            if (o->row[i].given == seq) return true;
-    return false;
+            if (o->row[i].given && o->row[i].given == seq)
+                return ERR(BUSY,
+                           "a request that has not ended continues this sequence (%#x); end it "
+                           "first",
+                           seq);
+    return 0;
 }
 
 static int check_others(const struct driver *d, const struct gen_call *call, const struct run *r)
 {
     uint64_t lanes = r->lanes;
     for (uint32_t i = 0; i < call->n; i++)
-        if (call->prompt[i].seq && in_use(d, call->prompt[i].seq))
-            return ERR(BUSY,
-                       "row %u: a request that has not ended continues this sequence; end it first",
-                       i);
+        TRY(driver_owns(d, call->prompt[i].seq));
     for (const struct run *o = d->first; o; o = o->next)
         lanes += o->row ? o->lanes : 0;
     if (call->beside && lanes > r->x->max_seqs)

@@ -8,6 +8,14 @@ int cache_bound(const kvik_cache *c)
     return c && c->x ? 0 : ERR(ARG, "this cache has no model; kvik_cache_update feeds it");
 }
 
+int cache_free(const kvik_cache *c, const kv_seq *s, uint32_t n)
+{
+    TRY(cache_bound(c));
+    for (uint32_t i = 0; s && i < n; i++)
+        TRY(driver_owns(c->driver, s[i]));
+    return 0;
+}
+
 int cache_full(const kvik_cache *c, int e)
 {
     struct kv_usage u;

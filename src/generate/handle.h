@@ -29,6 +29,9 @@ struct kvik_cache {
 /* Returns e.  If the budget is exhausted, adds to the error text what the caller can do. */
 int cache_full(const kvik_cache *c, int e);
 int cache_bound(const kvik_cache *c); /* an error for a cache without a model */
+/* The first check of every public call that changes sequences: as cache_bound, and ERR_BUSY if one of s[n] belongs to a
+ * request that has not ended.  Handles of dropped sequences pass. */
+int cache_free(const kvik_cache *c, const kv_seq *s, uint32_t n);
 
 /* Generates with a cache that has a model; finish (NULL: nothing) sees the result before it is the caller's. */
 int cache_generate(kvik_cache *c, const kvik_generation *g, const kvik_prompt *prompt, uint32_t n,

@@ -523,6 +523,89 @@ static void own_sequence(void **state)
     stage_close(&s);
 }
 
+/* Makes every call that changes `mine`, or the batch b over it: each is KVIK_BUSY. */
+static void disturb(kvik_cache *c, kvik_seq mine, kvik_seq other, kvik_batch *b,
+                    const struct asked *a)
+{
+    kvik_seq pair[] = {other, mine};
+    int32_t id = 5;
+    kvik_span span[] = {{.size = sizeof *span, .seq = other, .ids = &id, .n = 1},
+                        {.size = sizeof *span, .seq = mine, .ids = &id, .n = 1}};
+    kvik_inputs in = {.size = sizeof in, .ids = &id, .n = 1};
+    kvik_result *r = NULL;
+    kvik_request *q = NULL;
+    float *logits = calloc(2 * (size_t)kvik_model_vocab(c->model), sizeof *logits);
+    assert_non_null(logits);
+    const int got[] = {
+        kvik_cache_crop(c, mine, 0),
+        kvik_cache_crop(c, mine, 1),
+        kvik_cache_reset(c, mine),
+        kvik_cache_reorder(c, pair, (uint32_t[]){1, 0}, 2),
+        kvik_cache_reserve(c, mine, 32),
+        kvik_forward(c, span, 2, false, logits),
+        kvik_cache_sync(c, mine, &id, 1, NULL, NULL),
+        kvik_generate(c, &a->g, a->prompt, 1, NULL, &r),
+        kvik_request_start(c, &a->g, a->prompt, 1, NULL, &q),
+        kvik_batch_crop(b, 0),
+        kvik_batch_reset(b),
+        kvik_batch_select(b, (uint32_t[]){0, 0}, 2),
+        kvik_batch_reorder(b, (uint32_t[]){0}),
+        kvik_batch_repeat(b, 2),
+        kvik_batch_forward(b, &in, NULL),
+        kvik_batch_generate(b, &a->g, &in, NULL, &r),
+        kvik_cache_drop(c, mine),
+    };
+    for (size_t i = 0; i < countof(got); i++)
+        if (got[i] != KVIK_BUSY)
+            fail_msg("call %zu of a running request's sequence: %d", i, got[i]);
+    assert_null(r);
+    assert_null(q);
+    assert_non_null(strstr(kvik_last_error(), "end it first"));
+    free(logits);
+}
+
+/* Whoever changes the sequence of a running request is refused, and the request gives its tokens.  Reading is allowed. */
+static void undisturbed(void **state)
+{
+    (void)state;
+    for (uint32_t way = 0; way < 6; way++) {
+        struct stage s;
+        kvik_batch *b;
+        kvik_seq other, fork;
+        kvik_snapshot *out;
+        stage_open(&s, (kvik_cache_config){.max_sequences = 12});
+        struct asked *a = ask(&s, way, 6);
+        a->n = 1;
+        kvik_result_free(a->want);
+        alone(a, s.plain);
+        assert_int_equal(kvik_cache_new(s.c, &other), 0);
+        assert_int_equal(kvik_batch_open(s.c, 1, &b), 0);
+        kvik_seq mine = kvik_batch_seq(b, 0);
+        a->prompt[0].seq = mine;
+        start(a, s.c);
+        int left;
+        do {
+            disturb(s.c, mine, other, b, a);
+            assert_int_equal(kvik_cache_length(s.c, other), 0);
+            assert_true(kvik_cache_length(s.c, mine) >= 0);
+            assert_int_equal(kvik_cache_fork(s.c, mine, &fork), 0);
+            assert_int_equal(kvik_cache_drop(s.c, fork), 0);
+            if (kvik_cache_length(s.c, mine)) {
+                assert_int_equal(kvik_cache_export(s.c, mine, &out), 0);
+                kvik_snapshot_free(out);
+            }
+            left = kvik_request_step(&a->request, 1);
+            assert_true(left >= 0);
+        } while (left);
+        disturb(s.c, mine, other, b, a); /* it has not ended */
+        end(a);
+        assert_int_equal(kvik_cache_crop(s.c, mine, 1), 0);
+        assert_int_equal(kvik_cache_drop(s.c, other), 0);
+        kvik_batch_close(b);
+        stage_close(&s);
+    }
+}
+
 /* --- Ending early. */
 
 /* Stops every way of decoding after every number of steps: the chosen tokens are a prefix of the
@@ -811,6 +894,7 @@ int main(void)
         cmocka_unit_test(budgets),
         cmocka_unit_test(limits),
         cmocka_unit_test(own_sequence),
+        cmocka_unit_test(undisturbed),
         cmocka_unit_test(early),
         cmocka_unit_test(freed),
         cmocka_unit_test(callbacks),
