@@ -24,14 +24,19 @@ const struct kv_codec_kind *kv_codec_find(const char *backend)
     return NULL;
 }
 
+void kv_codec_names(char out[KV_CODEC_LIST])
+{
+    const struct kv_codec_kind *k;
+    size_t at = 0;
+    out[0] = 0;
+    for (uint32_t i = 0; (k = kv_codec_at(i)) && at < KV_CODEC_LIST; i++)
+        at += (size_t)snprintf(out + at, KV_CODEC_LIST - at, "%s%s", at ? ", " : "", k->name);
+}
+
 static int unknown(const char *backend)
 {
-    char list[256] = "";
-    const struct kv_codec_kind *k;
-    for (uint32_t i = 0; (k = kv_codec_at(i)); i++) {
-        size_t at = strlen(list);
-        snprintf(list + at, sizeof list - at, "%s%s", at ? ", " : "", k->name);
-    }
+    char list[KV_CODEC_LIST];
+    kv_codec_names(list);
     return ERR(ARG, "backend \"%s\" is not known; there are: %s", backend, list);
 }
 
@@ -107,6 +112,9 @@ static int plane_open(const struct kv_codec_options *o, const struct kv_shape *s
     TRY(o->kind->open(o, s, p == 0, tile, &made));
     kv_codec_close(*c);
     *c = made;
+    if (!made->tile || made->tile > TILE_MOST)
+        return ERR(ARG, "codec \"%s\": a tile of %u rows; 1 to %u are possible", o->kind->name,
+                   made->tile, TILE_MOST);
     return kv_codec_describe(made, text);
 }
 

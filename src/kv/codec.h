@@ -45,6 +45,10 @@ struct kv_codec_kind {
 const struct kv_codec_kind *kv_codec_find(const char *backend); /* NULL: unknown */
 const struct kv_codec_kind *kv_codec_at(uint32_t i);            /* NULL past the end */
 
+enum { KV_CODEC_LIST = 256 };
+/* Writes the names of all kinds, separated by commas; a list that does not fit is cut. */
+void kv_codec_names(char out[KV_CODEC_LIST]);
+
 /* Finds a kind and sets its defaults; ERR_ARG if no kind has the name. */
 int kv_codec_usual(const char *backend, struct kv_codec_options *out);
 /* Returns the index of an option of the kind, or -1. */

@@ -172,13 +172,10 @@ const struct kv_codec_option affine_options[AFFINE_OPTIONS] = {
     [AFFINE_GROUP] = {"q_group_size", 1, 1 << 20, 64},
 };
 
-int affine_check(const struct kv_codec_options *o)
+int affine_check_group(int32_t group)
 {
-    int32_t group = o->value[AFFINE_GROUP];
     if (group < 1)
-        return ERR(ARG,
-                   "q_group_size %d: backend \"%s\" needs groups of at least 1 value; 64 is usual",
-                   group, o->kind->name);
+        return ERR(ARG, "q_group_size %d: a group has at least 1 value; 64 is usual", group);
     if (group > (int32_t)AFFINE_MOST)
         return ERR(ARG, "q_group_size %d: at most %u values can make a group", group, AFFINE_MOST);
     return 0;

@@ -31,4 +31,5 @@ void affine_close(struct kv_codec *c);
 /* The options that both kinds have, with the names and defaults of the quantized caches of Transformers. */
 enum { AFFINE_NBITS, AFFINE_AXIS, AFFINE_GROUP, AFFINE_OPTIONS };
 extern const struct kv_codec_option affine_options[AFFINE_OPTIONS];
-int affine_check(const struct kv_codec_options *o); /* checks the size of a group */
+/* Returns ERR_ARG if no shape allows groups of this many values. */
+int affine_check_group(int32_t group);

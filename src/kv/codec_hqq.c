@@ -138,7 +138,7 @@ static int check(const struct kv_codec_options *o, bool key)
     if (axis != 0 && axis != 1)
         return ERR(ARG, "%s %d: backend \"hqq\" has axes 0 and 1", key ? "axis_key" : "axis_value",
                    axis);
-    return affine_check(o);
+    return affine_check_group(o->value[AFFINE_GROUP]);
 }
 
 static int open_plane(const struct kv_codec_options *o, const struct kv_shape *s, bool key,

@@ -93,7 +93,9 @@ static int take_name(const char *what, enum kv_key id, const char *s, struct kv_
     }
     struct near n;
     const char *key = table[id].name;
-    if (!s) return ERR(ARG, "%s: %s must be a name: \"quanto\" or \"hqq\"", what, key);
+    char list[KV_CODEC_LIST];
+    kv_codec_names(list);
+    if (!s) return ERR(ARG, "%s: %s must be the name of a codec: %s", what, key, list);
     near_begin(&n, s);
     for (uint32_t i = 0; kv_codec_at(i); i++) {
         const char *name = kv_codec_at(i)->name;
@@ -104,7 +106,8 @@ static int take_name(const char *what, enum kv_key id, const char *s, struct kv_
     }
     if (n.best)
         return ERR(ARG, "%s: unknown %s \"%.40s\"; did you mean \"%s\"?", what, key, s, n.best);
-    return ERR(UNSUPPORTED, "%s: %s \"%.40s\" is not available; quanto and hqq are", what, key, s);
+    return ERR(UNSUPPORTED, "%s: %s \"%.40s\" is not available; choose one of: %s", what, key, s,
+               list);
 }
 
 static int take(const char *what, enum kv_key id, const json_t *v, struct kv_keys *k)
@@ -249,7 +252,7 @@ static int check_tier(const struct kv_keys *k, const struct kv_preset *p)
 static int no_codec(const char *key, const struct kv_preset *p)
 {
     return ERR(ARG,
-               "cache_config: %s needs backend (\"quanto\" or \"hqq\") or cache_implementation "
+               "cache_config: %s needs a backend (such as \"quanto\") or cache_implementation "
                "\"quantized\", not \"%s\"",
                key, p->name);
 }
