@@ -574,7 +574,7 @@ void reserve_spare(struct kv *kv, uint32_t slot);
 /* Returns every page of the reserve to the pool. */
 void reserve_return(struct kv *kv, uint32_t slot);
 /* Returns the bytes that the slot's reserve would lack (negative: would have to spare) after a trim
- * of its sequence to `len`. */
+ * of its sequence to `len`.  A marked sequence's reserve spares nothing. */
 ptrdiff_t reserve_short(const struct kv *kv, uint32_t slot, uint32_t len);
 
 /* spill.c: pages that leave memory */

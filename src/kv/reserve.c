@@ -165,6 +165,7 @@ ptrdiff_t reserve_short(const struct kv *kv, uint32_t slot, uint32_t len)
         else if (g->c.policy.kind == KV_STATE && i % FORMS == RAW && len < s->len)
             have += states_after(kv, s, i / FORMS, len);
         uint32_t need = reserve_need(kv, s, i / FORMS, i % FORMS, len);
+        if (slot_marked(kv, s)) have = MIN(have, need); /* the rollback may need the rest */
         sum += ((ptrdiff_t)need - have) * (ptrdiff_t)p->bytes;
     }
     return sum;

@@ -345,7 +345,9 @@ static ptrdiff_t beams_short(const struct kv *kv, const struct reordering *o)
         for (uint32_t k = 0; slot->reserve && k < FORMS * kv->n_groups; k++) {
             const struct pages *p = &kv->group[k / FORMS].form[k % FORMS];
             uint32_t need = reserve_need_as(kv, t, k / FORMS, k % FORMS, t->len, &r);
-            sum += ((ptrdiff_t)need - slot->stash[k].n) * (ptrdiff_t)p->bytes;
+            uint32_t have = slot->stash[k].n;
+            if (slot->marks) have = MIN(have, need); /* a rollback may need the rest */
+            sum += ((ptrdiff_t)need - have) * (ptrdiff_t)p->bytes;
         }
     }
     return sum;

@@ -395,6 +395,82 @@ static void test_sentences_name_numbers(void **state)
     kv_close(kv);
 }
 
+/* A store whose sequences can be marked: one layer that sees everything, and 16 with a window of 24 rows. */
+static struct kv *marked_store(size_t pool)
+{
+    struct kv *kv = NULL;
+    const struct kv_group g[2] = {rows_group(0, 0, 1), rows_group(24, 1, 16)};
+    struct kv_config c = {.group = g,
+                          .n_groups = 2,
+                          .max_seqs = 8,
+                          .marks = 4,
+                          .max_tokens = 16,
+                          .max_len = 1024,
+                          .pool_bytes = pool};
+    if (kv_open(&kv, &c) < 0) fail_msg("%s", err_last());
+    return kv;
+}
+
+/* Appends up to `len` rows, all within a reserve. */
+static void grow(struct kv *kv, kv_seq s, uint32_t len)
+{
+    while (kv_len(kv, s) < len)
+        if (append(kv, s, 1, 0) < 0) fail_msg("at row %u: %s", kv_len(kv, s), err_last());
+}
+
+/* The budget of a store in which a sequence of 64 rows with a reserve of 256 just fits, and a mark. */
+static size_t marked_budget(void)
+{
+    struct kv_usage u;
+    struct kv_mark m;
+    kv_seq s;
+    struct kv *kv = marked_store(1 << 20);
+    assert_int_equal(kv_new(kv, NULL, &s), 0);
+    assert_int_equal(kv_reserve(kv, s, 256), 0);
+    for (uint32_t i = 0; i < 64; i += 16)
+        assert_int_equal(append(kv, s, 16, 0), 0);
+    assert_int_equal(kv_mark(kv, s, &m), 0);
+    kv_usage(kv, &u);
+    kv_release(kv, &m);
+    kv_close(kv);
+    return u.live + u.reserved;
+}
+
+/* What the reserve of a marked sequence has to spare in one group makes no room for what another group lacks: a trim is
+ * refused, or the reserve holds.  A rollback finds the reserve as it was. */
+static void test_marked_trim(void **state)
+{
+    (void)state;
+    size_t least = marked_budget();
+    int refused = 0, done = 0;
+    for (size_t pool = least; pool < least + 80 * BLOCK; pool += BLOCK) {
+        struct kv *kv = marked_store(pool);
+        struct kv_mark m;
+        uint32_t have;
+        kv_seq s;
+        assert_int_equal(kv_new(kv, NULL, &s), 0);
+        if (kv_reserve(kv, s, 256) < 0) fail_msg("%zu: %s", pool, err_last());
+        for (uint32_t i = 0; i < 64; i += 16)
+            assert_int_equal(append(kv, s, 16, 0), 0);
+        assert_int_equal(kv_mark(kv, s, &m), 0);
+        int e = kv_trim(kv, s, 0, &have);
+        if (e < 0) {
+            assert_int_equal(e, ERR_FULL);
+            assert_int_equal(kv_len(kv, s), 64);
+            refused++;
+        } else {
+            grow(kv, s, 256);
+            done++;
+        }
+        kv_rollback(kv, &m);
+        assert_int_equal(kv_len(kv, s), 64);
+        grow(kv, s, 256);
+        assert_true(kv_check(kv));
+        kv_close(kv);
+    }
+    assert_true(refused > 0 && done > 0);
+}
+
 /* Two stores, one with a reserve. Growth within the reserve cannot fail, even when other sequences
  * take the rest. */
 static void test_reserve(void **state)
@@ -646,6 +722,7 @@ int main(void)
         cmocka_unit_test(test_adjacent_pages),
         cmocka_unit_test(test_sentences_name_numbers),
         cmocka_unit_test(test_reserve),
+        cmocka_unit_test(test_marked_trim),
         cmocka_unit_test(test_state_checkpoints),
         cmocka_unit_test(test_drafts_and_tiles),
         cmocka_unit_test(test_cross_rows),
