@@ -232,6 +232,9 @@ typedef struct kvik_usage {
     uint64_t spilled;
     /* Moved from and to disk since the cache was opened. */
     uint64_t tier_read, tier_written;
+    /* Tables, tokens and indices, allocated when the cache is opened for max_sequences of max_cache_len tokens.  They come
+     * on top of the limit (cache_memory). */
+    uint64_t metadata;
 } kvik_usage;
 KVIK_API int kvik_cache_usage(const kvik_cache *c, kvik_usage *out);
 

@@ -88,6 +88,7 @@ KVIK_API int kvik_cache_usage(const kvik_cache *c, kvik_usage *out)
         .rows_copied = u.rows_copied,
         .seals = u.seals,
         .evictions = u.evictions,
+        .metadata = u.metadata,
     };
     return SIZED_OUT(out, &full, kvik_usage);
 }

@@ -8,7 +8,7 @@
                    #type " has padding behind its last field");                                    \
     _Static_assert(offsetof(type, size) == 0, #type " begins with its size")
 ENDS_WITH(kvik_cache_config, notice_ctx);
-ENDS_WITH(kvik_usage, tier_written);
+ENDS_WITH(kvik_usage, metadata);
 ENDS_WITH(kvik_snapshot, layer);
 ENDS_WITH(kvik_legacy, layer);
 ENDS_WITH(kvik_span, ids);

@@ -114,6 +114,7 @@ static json_t *cache_json(const kvik_usage *u, uint64_t reused)
         {"rows_copied", u->rows_copied},
         {"seals", u->seals},
         {"evictions", u->evictions},
+        {"metadata", u->metadata},
     };
     json_t *o = json_object();
     for (size_t i = 0; i < countof(field); i++)

@@ -30,8 +30,8 @@ int index_open(struct kv *kv, const struct kv_config *c)
         x->turns |= kv->group[gi].c.seal.resid > 0;
     if (!x->on) return 0;
     x->tier_most = TIER_SHARE * kv->pool;
-    x->key = mem_array(kv->max_len / KV_STRIP + 1, KV_KEY);
-    x->gone = mem_array(KV_GONE, sizeof *x->gone);
+    x->key = kv_array(kv, kv->max_len / KV_STRIP + 1, KV_KEY);
+    x->gone = kv_array(kv, KV_GONE, sizeof *x->gone);
     if (!x->key || !x->gone) return ERR_NOMEM;
     TRY(table_open(kv));
     return room_open(&x->room, MIN(MAX(kv->pool / 8, (size_t)1 << 20), ROOM_MOST));

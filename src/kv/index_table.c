@@ -26,7 +26,7 @@ int table_open(struct kv *kv)
     x->n_buckets = LEAST_BUCKETS;
     while (x->n_buckets < MOST_BUCKETS && x->n_buckets < kv->pool / block)
         x->n_buckets *= 2;
-    x->bucket = mem_array(x->n_buckets, sizeof *x->bucket);
+    x->bucket = kv_array(kv, x->n_buckets, sizeof *x->bucket);
     return x->bucket ? 0 : ERR_NOMEM;
 }
 

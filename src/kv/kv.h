@@ -202,6 +202,8 @@ struct kv_usage {
     uint64_t tier_read, tier_written; /* bytes since open */
     bool streaming;                   /* true once pages have left memory */
     uint32_t streaming_since; /* rows of the longest sequence in the step that began streaming */
+    /* bytes of tables, tokens and other arrays made at open; outside the pool */
+    size_t metadata;
 };
 /* Fills in the usage; looks at every page of kept sequences and checkpoints. */
 void kv_usage(const struct kv *kv, struct kv_usage *out);

@@ -268,6 +268,7 @@ struct kv {
     struct kv_step step;
     uint32_t n_change_max;
     size_t pool, live, states, shared, peak, need;
+    size_t metadata; /* bytes of the arrays made at open */
     size_t reserved; /* bytes of pages in stashes */
     size_t backed;   /* bytes of free pages that still hold memory */
     uint32_t heir;   /* slot whose reserve gets pages that are freed now; KV_NONE: the pool does */
@@ -300,6 +301,10 @@ struct kv_fault {
     bool short_reserve;   /* a reserve takes one page less than it needs */
 };
 extern struct kv_fault kv_fault;
+
+/* store.c */
+/* Allocates an array that lives as long as the store, and counts it as metadata. */
+void *kv_array(struct kv *kv, size_t n, size_t size);
 
 /* pool.c */
 /* Computes the sizes; *total: bytes of address space. */

@@ -361,7 +361,8 @@ int spill_open(struct kv *kv, const struct kv_config *c)
     st->on_full = c->streaming == KV_STREAM_ON_FULL;
     st->active = !st->on_full;
     for (int i = 0; i < 2; i++)
-        if (!(st->load[i].io = mem_array(KV_TIER_DEPTH, sizeof *st->load[i].io))) return ERR_NOMEM;
+        if (!(st->load[i].io = kv_array(kv, KV_TIER_DEPTH, sizeof *st->load[i].io)))
+            return ERR_NOMEM;
     return 0;
 }
 

@@ -89,8 +89,8 @@ int stage_room(struct kv *kv, const struct kv_config *c)
 static int order_open(struct kv *kv, const struct kv_config *c)
 {
     struct stream *st = &kv->stream;
-    st->order = mem_array(kv->n_sites, sizeof *st->order);
-    st->rank = mem_array(kv->n_sites, sizeof *st->rank);
+    st->order = kv_array(kv, kv->n_sites, sizeof *st->order);
+    st->rank = kv_array(kv, kv->n_sites, sizeof *st->rank);
     if (!st->order || !st->rank) return ERR_NOMEM;
     for (uint32_t i = 0; i < kv->n_sites; i++)
         st->rank[i] = KV_NONE;
@@ -105,7 +105,7 @@ static int order_open(struct kv *kv, const struct kv_config *c)
     return 0;
 }
 
-static int group_open(const struct kv *kv, struct group *g)
+static int group_open(struct kv *kv, struct group *g)
 {
     const unsigned char *end = kv->stream.arena + kv->stream.arena_bytes;
     size_t pieces = 1, ids = 0;
@@ -116,12 +116,12 @@ static int group_open(const struct kv *kv, struct group *g)
             return ERR(LIMIT, "cache: the staging area has more pages than 32 bits can name");
         pieces += (size_t)g->stride[f] * g->rows[f] / g->unit[f] + 2;
         ids += 2 * (size_t)p->n_ids;
-        g->shown[f] = mem_array((size_t)kv->n_contents * MAX(g->stride[f], 1), sizeof(uint32_t));
+        g->shown[f] = kv_array(kv, (size_t)kv->n_contents * MAX(g->stride[f], 1), sizeof(uint32_t));
         if (!g->shown[f]) return ERR_NOMEM;
     }
     if (!ids) return 0;
-    g->piece = mem_array(pieces, sizeof *g->piece);
-    g->staged = mem_array(ids, sizeof *g->staged);
+    g->piece = kv_array(kv, pieces, sizeof *g->piece);
+    g->staged = kv_array(kv, ids, sizeof *g->staged);
     return g->piece && g->staged ? 0 : ERR_NOMEM;
 }
 

@@ -91,6 +91,25 @@ static int config_check(const struct kv_config *c)
     return 0;
 }
 
+void *kv_array(struct kv *kv, size_t n, size_t size)
+{
+    void *p = mem_array(n, size);
+    if (p) kv->metadata += n * size;
+    return p;
+}
+
+/* Counts the arrays of pages and of the index's room, whose sizes are known only now. */
+static void metadata_rest(struct kv *kv)
+{
+    kv->metadata += sizeof *kv;
+    if (kv->index.room.unit) kv->metadata += kv->index.room.n_units * sizeof *kv->index.room.unit;
+    for (uint32_t i = 0; i < FORMS * kv->n_groups; i++) {
+        const struct pages *p = &kv->group[i / FORMS].form[i % FORMS];
+        kv->metadata += p->n_ids * (sizeof *p->page + sizeof *p->seen);
+        kv->metadata += p->n_runs * sizeof *p->run;
+    }
+}
+
 /* Advances *at by n and rounds it up to 64 bytes; false if that overflows. */
 static bool advance(size_t n, size_t *at)
 {
@@ -224,15 +243,15 @@ static int group_open(struct kv *kv, struct group *g)
     for (uint32_t f = 0; f < (c->seal.tile ? FORMS : 1u); f++)
         TRY(form_grain(g, f, &g->form[f].grain));
     for (uint32_t f = 0; f < FORMS; f++)
-        g->table[f] = mem_array((size_t)kv->n_contents * MAX(g->stride[f], 1), sizeof(uint32_t));
+        g->table[f] = kv_array(kv, (size_t)kv->n_contents * MAX(g->stride[f], 1), sizeof(uint32_t));
     size_t encodes = (size_t)tokens / g->rows[SEALED] + seqs;
-    g->len = mem_array(seqs, sizeof(uint32_t));
-    g->from = mem_array(seqs, sizeof(uint32_t));
-    g->lo = mem_array(tokens, sizeof(uint32_t));
-    g->hi = mem_array(tokens, sizeof(uint32_t));
-    g->edge = mem_array(tokens, sizeof(uint32_t));
-    g->dst = mem_array(tokens, sizeof(uint32_t));
-    g->enc = mem_array(c->seal.tile ? encodes : 1, 2 * sizeof(uint32_t));
+    g->len = kv_array(kv, seqs, sizeof(uint32_t));
+    g->from = kv_array(kv, seqs, sizeof(uint32_t));
+    g->lo = kv_array(kv, tokens, sizeof(uint32_t));
+    g->hi = kv_array(kv, tokens, sizeof(uint32_t));
+    g->edge = kv_array(kv, tokens, sizeof(uint32_t));
+    g->dst = kv_array(kv, tokens, sizeof(uint32_t));
+    g->enc = kv_array(kv, c->seal.tile ? encodes : 1, 2 * sizeof(uint32_t));
     if (!g->table[RAW] || !g->table[SEALED] || !g->len || !g->from || !g->lo || !g->hi ||
         !g->edge || !g->dst || !g->enc)
         return ERR_NOMEM;
@@ -248,21 +267,21 @@ static int seq_open(struct kv *kv, struct seq *s, uint32_t i)
 {
     s->slot = KV_NONE;
     kv->spare[kv->n_contents - 1 - i] = i; /* contents 0 are handed out first */
-    s->tok = mem_array(kv->max_len, sizeof *s->tok);
-    s->turn = mem_array((size_t)kv->max_len / 2 + 2, sizeof *s->turn);
-    s->g = mem_array(kv->n_groups, sizeof *s->g);
+    s->tok = kv_array(kv, kv->max_len, sizeof *s->tok);
+    s->turn = kv_array(kv, (size_t)kv->max_len / 2 + 2, sizeof *s->turn);
+    s->g = kv_array(kv, kv->n_groups, sizeof *s->g);
     if (!s->tok || !s->turn || !s->g) return ERR_NOMEM;
     size_t blocks = kv->max_len / KV_STRIP + 1;
     s->id = i;
-    if (kv->index.on &&
-        (!(s->key = mem_array(blocks, KV_KEY)) || !(s->node = mem_array(blocks, sizeof *s->node))))
+    if (kv->index.on && (!(s->key = kv_array(kv, blocks, KV_KEY)) ||
+                         !(s->node = kv_array(kv, blocks, sizeof *s->node))))
         return ERR_NOMEM;
     for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
         struct group *g = &kv->group[gi];
         for (uint32_t f = 0; f < FORMS; f++)
             s->g[gi].table[f] = g->table[f] + (size_t)i * g->stride[f];
         if (!kv->group[gi].forgets || !kv->group[gi].c.policy.every) continue;
-        s->g[gi].keep = mem_array(KV_KEEPS, sizeof(struct keep));
+        s->g[gi].keep = kv_array(kv, KV_KEEPS, sizeof(struct keep));
         if (!s->g[gi].keep) return ERR_NOMEM;
     }
     seq_reset(kv, s);
@@ -273,12 +292,12 @@ static int step_open(struct kv *kv)
 {
     struct kv_step *st = &kv->step;
     st->kv = kv;
-    st->span = mem_array(kv->max_seqs, sizeof *st->span);
-    st->change = mem_array(MAX(kv->n_change_max, 1u), sizeof *st->change);
-    st->slot = mem_array(kv->max_seqs, sizeof *st->slot);
-    st->lane = mem_array(kv->max_tokens, sizeof *st->lane);
-    st->pos = mem_array(kv->max_tokens, sizeof *st->pos);
-    st->given = mem_array(kv->n_sites, sizeof *st->given);
+    st->span = kv_array(kv, kv->max_seqs, sizeof *st->span);
+    st->change = kv_array(kv, MAX(kv->n_change_max, 1u), sizeof *st->change);
+    st->slot = kv_array(kv, kv->max_seqs, sizeof *st->slot);
+    st->lane = kv_array(kv, kv->max_tokens, sizeof *st->lane);
+    st->pos = kv_array(kv, kv->max_tokens, sizeof *st->pos);
+    st->given = kv_array(kv, kv->n_sites, sizeof *st->given);
     return st->span && st->change && st->slot && st->lane && st->pos && st->given ? 0 : ERR_NOMEM;
 }
 
@@ -295,13 +314,13 @@ static int store_open(struct kv *kv, const struct kv_config *c)
         kv->slot_bits++;
     for (uint32_t i = 0; i < c->n_groups; i++)
         kv->n_sites += c->group[i].n_sites;
-    kv->group = mem_array(c->n_groups, sizeof *kv->group);
-    kv->site_group = mem_array(kv->n_sites, sizeof *kv->site_group);
-    kv->slot = mem_array(kv->max_seqs, sizeof *kv->slot);
-    kv->seq = mem_array(kv->n_contents, sizeof *kv->seq);
-    kv->idle = mem_array(kv->max_seqs, sizeof *kv->idle);
-    kv->spare = mem_array(kv->n_contents, sizeof *kv->spare);
-    kv->scratch = mem_array((size_t)2 * kv->max_seqs, sizeof *kv->scratch);
+    kv->group = kv_array(kv, c->n_groups, sizeof *kv->group);
+    kv->site_group = kv_array(kv, kv->n_sites, sizeof *kv->site_group);
+    kv->slot = kv_array(kv, kv->max_seqs, sizeof *kv->slot);
+    kv->seq = kv_array(kv, kv->n_contents, sizeof *kv->seq);
+    kv->idle = kv_array(kv, kv->max_seqs, sizeof *kv->idle);
+    kv->spare = kv_array(kv, kv->n_contents, sizeof *kv->spare);
+    kv->scratch = kv_array(kv, (size_t)2 * kv->max_seqs, sizeof *kv->scratch);
     if (!kv->group || !kv->site_group || !kv->slot || !kv->seq || !kv->idle || !kv->spare ||
         !kv->scratch)
         return ERR_NOMEM;
@@ -318,7 +337,7 @@ static int store_open(struct kv *kv, const struct kv_config *c)
     TRY(pool_check(kv));
     for (uint32_t i = 0; i < kv->max_seqs; i++) {
         kv->slot[i].seq = KV_NONE;
-        kv->slot[i].stash = mem_array((size_t)FORMS * kv->n_groups, sizeof *kv->slot[i].stash);
+        kv->slot[i].stash = kv_array(kv, (size_t)FORMS * kv->n_groups, sizeof *kv->slot[i].stash);
         if (!kv->slot[i].stash) return ERR_NOMEM;
         kv->idle[kv->max_seqs - 1 - i] = i; /* slot 0 is handed out first */
     }
@@ -334,6 +353,7 @@ static int store_open(struct kv *kv, const struct kv_config *c)
     }
     if (e >= 0) e = stage_open(kv, c);
     if (e >= 0) kv->peak = pool_rows(kv);
+    metadata_rest(kv);
     return e;
 }
 

@@ -121,7 +121,8 @@ void kv_usage(const struct kv *kv, struct kv_usage *out)
                              .hits = kv->index.hits,
                              .hit_rows = kv->index.hit_rows,
                              .streaming = kv->stream.began,
-                             .streaming_since = kv->stream.since};
+                             .streaming_since = kv->stream.since,
+                             .metadata = kv->metadata};
     for (uint32_t i = 0; i < kv->n_contents; i++) {
         const struct seq *s = &kv->seq[i];
         out->rows += (uint64_t)s->owners * s->len;

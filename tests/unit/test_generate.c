@@ -280,6 +280,31 @@ static void budget(void **state)
     kvik_cache_close(c);
 }
 
+/* The arrays made at open grow with max_cache_len, and with nothing else. */
+static void metadata(void **state)
+{
+    (void)state;
+    uint64_t bytes[2];
+    for (uint32_t i = 0; i < 2; i++) {
+        kvik_usage u = {.size = sizeof u};
+        kvik_seq s;
+        kvik_cache *c = cache_of((kvik_cache_config){.size = sizeof(kvik_cache_config),
+                                                     .max_sequences = 2,
+                                                     .max_cache_len = 512 << i,
+                                                     .cache_memory = 400 << 10});
+        assert_int_equal(kvik_cache_usage(c, &u), 0);
+        bytes[i] = u.metadata;
+        assert_int_equal(kvik_cache_new(c, &s), 0);
+        kvik_span span = {.size = sizeof span, .seq = s, .ids = ids, .n = 20};
+        assert_int_equal(kvik_forward(c, &span, 1, false, NULL), 0);
+        assert_int_equal(kvik_cache_usage(c, &u), 0);
+        assert_int_equal(u.metadata, bytes[i]);
+        kvik_cache_close(c);
+    }
+    assert_true(bytes[0] >= 2 * 512 * sizeof(int32_t));
+    assert_true(bytes[1] >= bytes[0] + 2 * 512 * sizeof(int32_t));
+}
+
 static void static_overflow(void **state)
 {
     (void)state;
@@ -486,6 +511,7 @@ int main(void)
         cmocka_unit_test(twice_in_a_call),
         cmocka_unit_test(operations),
         cmocka_unit_test(budget),
+        cmocka_unit_test(metadata),
         cmocka_unit_test(static_overflow),
         cmocka_unit_test(errors),
         cmocka_unit_test(no_allocation_per_token),
