@@ -145,6 +145,9 @@ int kv_reorder(struct kv *kv, const kv_seq *beam, const uint32_t *from, uint32_t
  * len then cannot fail for lack of budget.  Other operations on s keep this promise or are
  * ERR_FULL.  len 0 gives the reserve back. */
 int kv_reserve(struct kv *kv, kv_seq s, uint32_t len);
+/* Returns the bytes that an empty sequence takes for a reserve of `len` rows, in a store with these
+ * groups, steps and streaming.  SIZE_MAX if no store can be so large. */
+size_t kv_reserve_bytes(const struct kv_config *c, uint32_t len);
 /* Returns the number of rows promised to the sequence; 0: no reserve. */
 uint32_t kv_reserved(const struct kv *kv, kv_seq s);
 /* Undo.  A mark remembers what s holds: rows, tokens, turns, salt, checkpoints and reserve.

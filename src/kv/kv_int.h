@@ -354,6 +354,10 @@ static inline size_t pool_held(const struct kv *kv)
     return pool_rows(kv) + kv->reserved + kv->index.room.used;
 }
 
+/* store.c */
+/* Sets the sizes of the group that follow from its configuration alone. */
+int group_measure(struct group *g);
+
 /* policy.c */
 /* Returns the edge of a query at `len` after the turns were cut there; open: the last turn
  * continues. */
@@ -611,6 +615,7 @@ bool spill_begin(struct kv *kv);
 void spill_call_off(struct kv *kv);
 
 /* stage.c: what a step reads of them */
+bool form_moves(const struct group *g, uint32_t form); /* its pages may leave memory */
 /* Sizes the staging area. */
 int stage_room(struct kv *kv, const struct kv_config *c);
 int stage_open(struct kv *kv, const struct kv_config *c);

@@ -298,3 +298,30 @@ int kv_reserve(struct kv *kv, kv_seq handle, uint32_t len)
     kv->need = 0;
     return 0;
 }
+
+size_t kv_reserve_bytes(const struct kv_config *c, uint32_t len)
+{
+    const struct reserve_for r = {.reserve = len};
+    struct page none = {0};
+    uint32_t cell = 0;
+    size_t sum = 0;
+    for (uint32_t i = 0; i < FORMS * c->n_groups; i++) {
+        uint32_t f = i % FORMS;
+        struct group g = {.c = c->group[i / FORMS]};
+        struct seq_group sg = {.table = {&cell, &cell}};
+        struct seq empty = {.g = &sg};
+        struct kv kv = {.group = &g, .n_groups = 1, .max_tokens = c->max_tokens};
+        size_t bytes;
+        if (f == SEALED && !g.c.seal.tile) continue;
+        if (group_measure(&g) < 0) return SIZE_MAX;
+        kv.stream.active = c->streaming != KV_RESIDENT;
+        g.moves[f] = kv.stream.active && form_moves(&g, f);
+        g.form[f].n_ids = 1;
+        g.form[f].page = &none;
+        if (!ck_mul(g.form[f].grain, g.c.n_sites, &bytes) ||
+            !ck_mul(bytes, reserve_need_as(&kv, &empty, 0, f, 0, &r), &bytes) ||
+            !ck_add(sum, bytes, &sum))
+            return SIZE_MAX;
+    }
+    return sum;
+}

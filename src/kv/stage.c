@@ -23,9 +23,8 @@
 #define HALF_BYTES ((size_t)1 << 20)   /* of staging, if the budget allows */
 #define IO_BYTES   ((size_t)256 << 10) /* of one transfer, so that several share a piece */
 
-/* True if pages of the form may leave memory: sealed pages, and raw pages that attention reads as
- * raw rows.  Under a lossless codec an atom has rows of both forms, so raw pages stay. */
-static bool form_moves(const struct group *g, uint32_t form)
+/* Sealed pages may leave memory, and raw pages that attention reads as raw rows.  Under a lossless codec an atom has rows of both forms, so raw pages stay. */
+bool form_moves(const struct group *g, uint32_t form)
 {
     if (!g->c.stream) return false;
     return form == SEALED ? g->c.seal.tile != 0 : !g->c.seal.tile || g->lossy;

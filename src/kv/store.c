@@ -226,22 +226,30 @@ static int pool_check(const struct kv *kv)
     return 0;
 }
 
+int group_measure(struct group *g)
+{
+    const struct kv_group *c = &g->c;
+    bool state = c->policy.kind == KV_STATE;
+    g->rows[RAW] = state ? 1 : c->rows;
+    g->rows[SEALED] = c->seal.tile ? c->seal.tile : 1;
+    g->keep_rows = c->seal.tile ? MAX(c->seal.lead, c->policy.sinks) : c->policy.sinks;
+    g->forgets = state || (c->policy.kind == KV_ROWS && (c->policy.window || c->policy.chunk));
+    for (uint32_t i = 0; i < c->n_planes; i++)
+        g->lossy |= c->plane[i].codec && !c->plane[i].codec->lossless;
+    for (uint32_t f = 0; f < (c->seal.tile ? FORMS : 1u); f++)
+        TRY(form_grain(g, f, &g->form[f].grain));
+    return 0;
+}
+
 static int group_open(struct kv *kv, struct group *g)
 {
     const struct kv_group *c = &g->c;
     uint32_t seqs = kv->max_seqs, tokens = kv->max_tokens;
     bool state = c->policy.kind == KV_STATE;
-    g->rows[RAW] = state ? 1 : c->rows;
-    g->rows[SEALED] = c->seal.tile ? c->seal.tile : 1;
+    TRY(group_measure(g));
     g->stride[RAW] = state ? 1 : (kv->max_len + c->rows - 1) / c->rows;
     g->stride[SEALED] = c->seal.tile ? kv->max_len / c->seal.tile : 0;
-    g->keep_rows = c->seal.tile ? MAX(c->seal.lead, c->policy.sinks) : c->policy.sinks;
-    g->forgets = state || (c->policy.kind == KV_ROWS && (c->policy.window || c->policy.chunk));
-    for (uint32_t i = 0; i < c->n_planes; i++)
-        g->lossy |= c->plane[i].codec && !c->plane[i].codec->lossless;
     kv->has_frozen |= c->policy.kind == KV_FROZEN;
-    for (uint32_t f = 0; f < (c->seal.tile ? FORMS : 1u); f++)
-        TRY(form_grain(g, f, &g->form[f].grain));
     for (uint32_t f = 0; f < FORMS; f++)
         g->table[f] = kv_array(kv, (size_t)kv->n_contents * MAX(g->stride[f], 1), sizeof(uint32_t));
     size_t encodes = (size_t)tokens / g->rows[SEALED] + seqs;

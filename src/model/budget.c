@@ -60,6 +60,39 @@ static size_t held_most(const struct budget *b)
     return 2 * (most + b->step_tokens) + (o->every ? CHECKPOINTS * most : 0);
 }
 
+/* Lowers *step, down to one strip, until the reserves of all sequences fit `most` bytes.  Returns
+ * the bytes that they take with such steps; SIZE_MAX: no store can be so large. */
+static size_t reserves_of(const struct budget *b, size_t most, uint32_t *step)
+{
+    struct kv_group *group = mem_array(MAX(b->n_sites, 1), sizeof *group);
+    uint32_t *number = mem_array(MAX(b->n_sites, 1), sizeof *number);
+    int n = group && number ? kv_preset_groups(b->site, b->n_sites, b->preset, group, number)
+                            : ERR_NOMEM;
+    size_t all = SIZE_MAX;
+    for (bool more = n >= 0; more;) {
+        const struct kv_config c = {.group = group,
+                                    .n_groups = (uint32_t)n,
+                                    .max_tokens = *step,
+                                    .streaming = b->streaming};
+        if (!ck_mul(kv_reserve_bytes(&c, b->max_len), b->max_seqs, &all)) all = SIZE_MAX;
+        more = all > most && *step > KV_STRIP;
+        if (more) *step = (*step - 1) / KV_STRIP * KV_STRIP;
+    }
+    if (n >= 0) kv_preset_close(group, (uint32_t)n);
+    mem_free(group);
+    mem_free(number);
+    return all;
+}
+
+/* Returns the bytes that the rows of a cache with reserves must have at least: those of every
+ * sequence and of one more.  A streaming cache may take short steps for it. */
+static size_t reserves_least(const struct budget *b)
+{
+    uint32_t step = b->streaming == KV_STREAM ? MIN(b->step_tokens, 2 * KV_STRIP) : b->step_tokens;
+    size_t all = b->reserve ? reserves_of(b, SIZE_MAX, &step) : 0;
+    return ck_add(all, all / b->max_seqs, &all) ? all : SIZE_MAX;
+}
+
 /* A resident cache has room for every sequence at its longest, and spare blocks for undo.  A streaming cache is meant to
  * be small: staging, 512 rows for steps to grow in, and four blocks a sequence.  With a codec, the raw rows of a tile and
  * the tile itself are in memory when a step completes it. */
@@ -73,22 +106,20 @@ size_t budget_bytes(const struct budget *b, size_t most, size_t *staging)
     size_t stage = small ? staging_of(b) : 0;
     *staging = 0;
     if (small) rows = MIN(rows, 512 + (codec ? 6 : 4) * (size_t)KV_STRIP * b->max_seqs);
-    if (!ck_mul(rows, row, &want) || !ck_add(want, states, &want) || !ck_add(want, stage, &want) ||
-        want > most)
-        return most;
+    if (!ck_mul(rows, row, &want) || !ck_add(want, states, &want)) return most;
+    want = MAX(want, reserves_least(b));
+    if (!ck_add(want, stage, &want) || want > most) return most;
     *staging = stage;
     return want;
 }
 
-/* The new rows of a step stay in memory until their pages are full: a quarter of the budget at most.  A reserve sets
- * aside one step of its own and an open block, so a step is then a sequence's share of the budget. */
+/* The new rows of a step stay in memory until their pages are full: a quarter of the budget at most.
+ * Every reserve holds the pages of one step, so a step is no longer than the budget has reserves
+ * for. */
 uint32_t budget_step(const struct budget *b, size_t bytes, size_t staging, uint32_t wish)
 {
     size_t row = MAX(row_of(b), 1), fit = bytes / 4 / row / KV_STRIP * KV_STRIP;
-    if (b->reserve) {
-        size_t rest = bytes - (staging ? staging : bytes / 4);
-        size_t share = rest / row / b->max_seqs / KV_STRIP * KV_STRIP;
-        fit = MIN(fit, share - MIN(share, 2 * (size_t)KV_STRIP));
-    }
-    return (uint32_t)MIN((size_t)wish, MAX(fit, KV_STRIP));
+    uint32_t step = (uint32_t)MIN((size_t)wish, MAX(fit, KV_STRIP));
+    if (b->reserve) (void)reserves_of(b, bytes - (staging ? staging : bytes / 4), &step);
+    return step;
 }

@@ -393,6 +393,48 @@ static void test_hint(void **state)
     kvik_model_close(m);
 }
 
+/* Opens a cache with the default budget and begins as many sequences as it is for. */
+static void begin_all(kvik_model *m, const char *what, const kvik_cache_config *k)
+{
+    kvik_cache *c;
+    kvik_seq s;
+    if (kvik_cache_open(m, k, &c) < 0)
+        fail_msg("%s %s: %s", what, k->cache_implementation, kvik_last_error());
+    for (uint32_t i = 0; i < k->max_sequences; i++)
+        if (kvik_cache_new(c, &s) < 0)
+            fail_msg("%s %s %s, %u rows: sequence %u of %u: %s", what, k->cache_implementation,
+                     k->cache_config, k->max_cache_len, i, k->max_sequences, kvik_last_error());
+    kvik_cache_close(c);
+}
+
+/* The default budget of every preset with reserves holds the reserves of all sequences. */
+static void test_default_budget(void **state)
+{
+    (void)state;
+    static const char *const models[] = {TINY, "tests/golden/models/gemma3",
+                                         "tests/golden/models/gemma2"};
+    static const char *const config[] = {"{\"sliding_window\": 24}",
+                                         "{\"sliding_window\": 200, \"offloading\": true}", "{}"};
+    static const uint32_t seqs[] = {1, 2, 64}, len[] = {300, 2048};
+    for (size_t i = 0; i < countof(models); i++) {
+        kvik_model *m;
+        if (kvik_model_open(models[i], &m) < 0) fail_msg("%s", kvik_last_error());
+        for (uint32_t n = 0; n < countof(config) * countof(seqs) * countof(len); n++)
+            for (uint32_t p = 0; kv_preset_at(p); p++) {
+                kvik_cache_config k = {.size = sizeof k,
+                                       .cache_implementation = kv_preset_at(p)->name,
+                                       .cache_config = config[n % countof(config)],
+                                       .max_sequences = seqs[n / countof(config) % countof(seqs)],
+                                       .max_cache_len = len[n / countof(config) / countof(seqs)],
+                                       .on_full = n % 2 ? "offload" : NULL};
+                bool windows = i || n % countof(config) != 2;
+                if (!kv_preset_at(p)->reserve || (kv_preset_at(p)->windowed && !windows)) continue;
+                begin_all(m, models[i], &k);
+            }
+        kvik_model_close(m);
+    }
+}
+
 /* A reserve follows the policy: layers with a window never set aside more than two windows, a step
  * and a copy. */
 static void test_reserve(void **state)
@@ -433,8 +475,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sentences), cmocka_unit_test(test_groups),
         cmocka_unit_test(test_names),     cmocka_unit_test(test_bound),
-        cmocka_unit_test(test_reserve),   cmocka_unit_test(test_codecs),
-        cmocka_unit_test(test_planes),    cmocka_unit_test(test_hint),
+        cmocka_unit_test(test_reserve),   cmocka_unit_test(test_default_budget),
+        cmocka_unit_test(test_codecs),    cmocka_unit_test(test_planes),
+        cmocka_unit_test(test_hint),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
