@@ -103,8 +103,9 @@ int settings_exec(const struct preset_choice *s, const struct model *m, const kv
     e->threads = c->threads;
     e->isa = c->isa;
     e->max_seqs = c->max_sequences ? c->max_sequences : 64;
-    if (e->max_seqs > 65536)
-        return ERR(LIMIT, "max_sequences is %u; the limit is 65536", e->max_seqs);
+    if (e->max_seqs > UINT16_MAX / EXEC_HANDLES)
+        return ERR(LIMIT, "max_sequences is %u; the limit is %u", e->max_seqs,
+                   UINT16_MAX / EXEC_HANDLES);
     e->max_len = s->max_cache_len ? s->max_cache_len
                  : e->preset.sinks
                      ? MAX(m->context, ENDLESS) /* sinks keep distances inside the window */

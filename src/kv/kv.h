@@ -93,6 +93,8 @@ struct kv_config {
     uint32_t n_groups;
     /* These sizes fix the arrays; max_tokens counts the tokens of one step. */
     uint32_t max_seqs, max_tokens, max_len;
+    /* largest number of sequences in one step; the budget has room for a block of each.  0: max_seqs */
+    uint32_t lanes;
     size_t pool_bytes; /* hard limit */
     uint32_t marks;    /* largest number of marks at once (kv_mark) */
     enum kv_streaming streaming;

@@ -45,7 +45,7 @@ int seq_idle(const struct kv *kv, kv_seq s, struct seq **out)
 static int slot_take(struct kv *kv, uint32_t *out)
 {
     if (!kv->n_idle)
-        return ERR(LIMIT, "cache: all %u sequences are in use; drop one or raise max_seqs",
+        return ERR(LIMIT, "cache: all %u sequences are in use; drop one or raise max_sequences",
                    kv->max_seqs);
     uint32_t i = kv->idle[--kv->n_idle];
     uint32_t last_gen = UINT32_MAX >> kv->slot_bits;

@@ -67,7 +67,7 @@ int stage_room(struct kv *kv, const struct kv_config *c)
     st->lanes = UINT32_MAX;
     if (!one) return 0; /* every layer has a window, and those stay in memory */
     one = (one + os - 1) / os * os;
-    if (!ck_mul(one, kv->max_seqs, &many)) many = SIZE_MAX / 4;
+    if (!ck_mul(one, kv->lanes, &many)) many = SIZE_MAX / 4;
     st->half = c->stage_bytes ? c->stage_bytes / 2 : MIN(MAX(HALF_BYTES, many), kv->pool / 8);
     if (c->stage_bytes && st->half < one)
         return ERR(LIMIT,

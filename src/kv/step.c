@@ -97,8 +97,8 @@ static void own_undo(struct kv *kv, const struct step_span *sp)
 static int spans_take(struct kv *kv, const struct kv_span *span, uint32_t n)
 {
     struct kv_step *st = &kv->step;
-    if (!n || n > kv->max_seqs)
-        return ERR(ARG, "cache: a step of %u sequences; use 1 to %u", n, kv->max_seqs);
+    if (!n || n > kv->lanes)
+        return ERR(ARG, "cache: a step of %u sequences; use 1 to %u", n, kv->lanes);
     if (n > kv_step_lanes(kv))
         return ERR(LIMIT, "cache: a step of %u sequences; %u can be staged at once", n,
                    kv_step_lanes(kv));

@@ -216,13 +216,13 @@ static int pool_check(const struct kv *kv)
             !ck_add(each, sum, &each))
             return ERR(LIMIT, "cache: a page is too large");
     }
-    if (!ck_mul(each, kv->max_seqs, &all) || !ck_add(all, staging_bytes(kv), &all))
+    if (!ck_mul(each, kv->lanes, &all) || !ck_add(all, staging_bytes(kv), &all))
         return ERR(LIMIT, "cache: a page is too large");
     if (kv->pool < all)
         return ERR(LIMIT,
                    "cache: a budget of %zu bytes is less than the %zu that one block for each of "
                    "%u sequences%s takes; raise cache_memory or lower the number of sequences",
-                   kv->pool, all, kv->max_seqs, kv->stream.half ? " and the staging area" : "");
+                   kv->pool, all, kv->lanes, kv->stream.half ? " and the staging area" : "");
     return 0;
 }
 
@@ -312,6 +312,7 @@ static int step_open(struct kv *kv)
 static int store_open(struct kv *kv, const struct kv_config *c)
 {
     kv->max_seqs = c->max_seqs;
+    kv->lanes = c->lanes ? MIN(c->lanes, c->max_seqs) : c->max_seqs;
     kv->max_tokens = c->max_tokens;
     kv->max_len = c->max_len;
     kv->index.on = c->index;

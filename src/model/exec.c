@@ -104,7 +104,8 @@ static int store(struct exec *x, const struct exec_config *c)
     struct kv_config k = {
         .group = x->group,
         .n_groups = x->n_groups,
-        .max_seqs = 2 * c->max_seqs, /* the caller's sequences, and as many that one call makes */
+        .max_seqs = EXEC_HANDLES * c->max_seqs,
+        .lanes = 2 * c->max_seqs,
         /* one for each sequence of a call, and one for recomputed rows */
         .marks = 2 * c->max_seqs + 2,
         .max_tokens = c->step_tokens,

@@ -187,6 +187,8 @@ struct model_proj {
 int model_bind_projs(struct model *m, uint32_t layer, const struct model_proj *p);
 
 /* --- exec.c: one forward over the store */
+/* Sequences of the store for each of max_sequences: one of the caller's, one that a call feeds, one that it returns. */
+#define EXEC_HANDLES 3u
 struct exec_config {
     uint32_t threads;
     const char *isa;

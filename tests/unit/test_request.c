@@ -606,6 +606,65 @@ static void undisturbed(void **state)
     }
 }
 
+/* The caller may hold max_sequences sequences, and a call takes what it needs beside them: as many to feed, and as many
+ * again to return. */
+static void handles(void **state)
+{
+    (void)state;
+    static const char *const calls[] = {
+        "{\"penalty_alpha\": 0.5, \"top_k\": 4, \"max_new_tokens\": 5}",
+        "{\"num_beams\": 4, \"num_return_sequences\": 4, \"return_dict_in_generate\": true,"
+        " \"max_new_tokens\": 5}",
+        "{\"num_beams\": 2, \"num_return_sequences\": 2, \"return_dict_in_generate\": true,"
+        " \"guidance_scale\": 1.4, \"max_new_tokens\": 5}",
+        "{\"num_return_sequences\": 4, \"do_sample\": true, \"return_dict_in_generate\": true,"
+        " \"max_new_tokens\": 5}",
+    };
+    enum { MINE = 4 };
+    struct stage s;
+    kvik_seq mine[MINE], more[64];
+    int32_t ids[] = {5, 6, 7, 8, 9, 10};
+    stage_open(&s, (kvik_cache_config){.max_sequences = MINE});
+    float *logits = calloc(kvik_model_vocab(s.m), sizeof *logits);
+    assert_non_null(logits);
+    for (uint32_t i = 0; i < MINE; i++) {
+        kvik_span span = {.size = sizeof span, .ids = ids + i % 3, .n = 3};
+        assert_int_equal(kvik_cache_new(s.c, &mine[i]), 0);
+        span.seq = mine[i];
+        assert_int_equal(kvik_forward(s.c, &span, 1, false, logits), 0);
+    }
+    for (size_t k = 0; k < countof(calls); k++) {
+        kvik_generation g = options(s.m, calls[k]);
+        kvik_prompt p = {.size = sizeof p, .ids = ids, .n = countof(ids)};
+        kvik_result *r, *want;
+        if (kvik_generate(s.c, &g, &p, 1, NULL, &r) < 0)
+            fail_msg("%s: %s", calls[k], kvik_last_error());
+        assert_int_equal(kvik_generate(s.plain, &g, &p, 1, NULL, &want), 0);
+        assert_int_equal(r->n_rows, want->n_rows);
+        for (uint32_t i = 0; i < r->n_rows; i++) {
+            assert_int_equal(r->row[i]->n, want->row[i]->n);
+            assert_memory_equal(r->row[i]->ids, want->row[i]->ids, r->row[i]->n * sizeof *ids);
+            if (r->row[i]->seq) assert_int_equal(kvik_cache_drop(s.c, r->row[i]->seq), 0);
+            if (want->row[i]->seq) assert_int_equal(kvik_cache_drop(s.plain, want->row[i]->seq), 0);
+        }
+        kvik_result_free(r);
+        kvik_result_free(want);
+        kvik_generation_done(&g);
+    }
+    uint32_t n = 0;
+    int e = 0;
+    while (n < countof(more) && (e = kvik_cache_new(s.c, &more[n])) >= 0)
+        n++;
+    assert_int_equal(e, KVIK_LIMIT);
+    assert_non_null(strstr(kvik_last_error(), "raise max_sequences"));
+    while (n)
+        assert_int_equal(kvik_cache_drop(s.c, more[--n]), 0);
+    for (uint32_t i = 0; i < MINE; i++)
+        assert_int_equal(kvik_cache_drop(s.c, mine[i]), 0);
+    free(logits);
+    stage_close(&s);
+}
+
 /* --- Ending early. */
 
 /* Stops every way of decoding after every number of steps: the chosen tokens are a prefix of the
@@ -895,6 +954,7 @@ int main(void)
         cmocka_unit_test(limits),
         cmocka_unit_test(own_sequence),
         cmocka_unit_test(undisturbed),
+        cmocka_unit_test(handles),
         cmocka_unit_test(early),
         cmocka_unit_test(freed),
         cmocka_unit_test(callbacks),
