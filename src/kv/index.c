@@ -187,12 +187,22 @@ static struct seq *search(struct kv *kv, const struct query *q, uint32_t *most, 
     return best;
 }
 
+/* Whether kept contents are still there: they may have been given up for room. */
+static bool still_kept(const struct kv *kv, const struct seq *d)
+{
+    const struct seq *s = kv->index.newest;
+    while (s && s != d)
+        s = s->older;
+    return s != NULL;
+}
+
 /* Makes the empty sequence an owner of the donor's first m rows.  ERR_FULL if a reserve cannot have
- * the pages that it then lacks. */
+ * the pages that it then lacks.  Room for them may cost the donor, if it is kept contents. */
 static int attach(struct kv *kv, uint32_t slot, const struct seq *d, uint32_t m)
 {
     struct seq *s = seq_own(kv, slot);
     struct kv_salt salt = s->salt;
+    uint32_t owner = seq_reserve(kv, d) ? d->slot : KV_NONE;
     seq_clone(kv, d, s);
     seq_cut(kv, s, m);
     if (kv_fault.match_unref && s->len >= KV_STRIP && *seq_table(kv, &kv->group[0], RAW, s))
@@ -200,13 +210,13 @@ static int attach(struct kv *kv, uint32_t slot, const struct seq *d, uint32_t m)
     s->pinned = true;
     int e = reserve_settle(kv);
     if (e >= 0 && kv->slot[slot].reserve) e = reserve_fill(kv, slot, "a prefix");
-    if (e >= 0 && seq_reserve(kv, d)) e = reserve_fill(kv, d->slot, "a prefix");
+    if (e >= 0 && owner != KV_NONE) e = reserve_fill(kv, owner, "a prefix");
     s->pinned = false;
     if (e >= 0) return 0;
     seq_clear(kv, s);
     s->salt = salt;
     reserve_refill(kv, slot);
-    if (seq_reserve(kv, d)) reserve_refill(kv, d->slot);
+    if (owner != KV_NONE) reserve_refill(kv, owner);
     return e;
 }
 
@@ -268,10 +278,11 @@ int kv_match(struct kv *kv, kv_seq handle, const struct kv_prefix *p, uint32_t *
     if (!best) return 0;
     index_wanted(kv, best);
     kv->index.donor = best;
+    bool kept = best->kept;
     int e = attach(kv, slot_index(kv, handle), best, most);
     /* without the open block, which stays with an owner that has a reserve */
-    if (e < 0 && !kv->index.turns) {
-        most = seq_resume(kv, best, most - most % KV_STRIP);
+    if (e < 0 && !kv->index.turns && (!kept || still_kept(kv, best))) {
+        most = seq_resume(kv, best, MIN(best->len, most - most % KV_STRIP));
         if (most >= KV_STRIP) e = attach(kv, slot_index(kv, handle), best, most);
     }
     if (e < 0) {

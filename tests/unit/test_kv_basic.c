@@ -471,6 +471,62 @@ static void test_marked_trim(void **state)
     assert_true(refused > 0 && done > 0);
 }
 
+/* A match makes room for reserves that lack pages, which may cost the kept contents it clones. */
+static void test_match_loses_donor(void **state)
+{
+    (void)state;
+    static int32_t tok[480];
+    struct kv_group g[2] = {rows_group(0, 0, 1), rows_group(24, 1, 16)};
+    struct kv_config c = {.group = g,
+                          .n_groups = 2,
+                          .max_seqs = 8,
+                          .marks = 4,
+                          .max_tokens = 16,
+                          .max_len = 1024,
+                          .pool_bytes = 1 << 20,
+                          .index = true};
+    for (int32_t i = 0; i < 480; i++)
+        tok[i] = i;
+    for (size_t spare = 0; spare <= 4096; spare += 512) {
+        struct kv *kv = NULL;
+        struct kv_mark m[2];
+        struct kv_prefix p = {.tok = tok, .n = 479};
+        struct kv_step *st;
+        kv_seq r[2], x, y;
+        uint32_t have;
+        if (kv_open(&kv, &c) < 0) fail_msg("%s", err_last());
+        for (int k = 0; k < 2; k++) {
+            assert_int_equal(kv_new(kv, NULL, &r[k]), 0);
+            assert_int_equal(kv_reserve(kv, r[k], 256), 0);
+            for (uint32_t i = 0; i < 128; i += 16)
+                assert_int_equal(append(kv, r[k], 16, 0), 0);
+        }
+        assert_int_equal(kv_new(kv, NULL, &x), 0);
+        for (uint32_t i = 0; i < 480; i += 16) {
+            struct kv_span sp = {.seq = x, .n = 16, .tok = tok + i};
+            assert_int_equal(kv_begin(kv, &sp, 1, &st), 0);
+            assert_int_equal(kv_commit(st, NULL), 0);
+        }
+        for (int k = 0; k < 2; k++)
+            assert_int_equal(kv_mark(kv, r[k], &m[k]), 0);
+        /* Both reserves will lack pages: as after a tier that failed, with little room left. */
+        for (int k = 0; k < 2; k++) {
+            kv->owing = true;
+            kv->pool = pool_held(kv);
+            assert_int_equal(kv_trim(kv, r[k], 0, &have), 0);
+        }
+        assert_true(kv->owing);
+        kv->pool = 1 << 20;
+        assert_int_equal(kv_keep(kv, x), 0);
+        kv->pool = pool_held(kv) + spare;
+        assert_int_equal(kv_new(kv, NULL, &y), 0);
+        assert_int_equal(kv_match(kv, y, &p, &have), 0);
+        assert_int_equal(kv_len(kv, y), have);
+        assert_true(kv_check(kv));
+        kv_close(kv);
+    }
+}
+
 /* Two stores, one with a reserve. Growth within the reserve cannot fail, even when other sequences
  * take the rest. */
 static void test_reserve(void **state)
@@ -723,6 +779,7 @@ int main(void)
         cmocka_unit_test(test_sentences_name_numbers),
         cmocka_unit_test(test_reserve),
         cmocka_unit_test(test_marked_trim),
+        cmocka_unit_test(test_match_loses_donor),
         cmocka_unit_test(test_state_checkpoints),
         cmocka_unit_test(test_drafts_and_tiles),
         cmocka_unit_test(test_cross_rows),
