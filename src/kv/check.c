@@ -198,7 +198,7 @@ static bool check_seq(const struct kv *kv, const struct seq *s)
     return true;
 }
 
-/* True if every reserve holds what it needs (unless the tier failed), and its pages are linked and
+/* True if every reserve holds what it needs (unless one lacks pages, kv.owing), and its pages are linked and
  * name their slot. */
 static bool check_reserves(const struct kv *kv)
 {

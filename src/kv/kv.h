@@ -163,7 +163,8 @@ uint32_t kv_reserved(const struct kv *kv, kv_seq s);
  * further mark, or forks made since, need more than the budget has.
  *
  * Forks of s made after the mark may hold pages that the reserve lacks after a rollback.  The
- * reserve takes these pages as soon as there is room.  No step that names s may be open.  While s
+ * reserve takes these pages as soon as there is room for them.  Until then an append of s can be
+ * ERR_FULL; steps of other sequences go on, as far as the budget allows.  No step that names s may be open.  While s
  * is marked its reserve cannot be lowered (ERR_BUSY). */
 struct kv_mark {
     kv_seq seq;

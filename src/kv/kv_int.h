@@ -273,7 +273,9 @@ struct kv {
     size_t reserved; /* bytes of pages in stashes */
     size_t backed;   /* bytes of free pages that still hold memory */
     uint32_t heir;   /* slot whose reserve gets pages that are freed now; KV_NONE: the pool does */
-    bool owing;      /* the tier failed, so a reserve lacks pages until it is filled again */
+    /* a reserve lacks pages until it is filled again: the tier failed, or forks made after a mark
+     * hold pages that a rollback did not get back */
+    bool owing;
     uint64_t clock, seals, evictions, forks, rows_copied, rows_copied_by_fork;
     uint32_t max_refs;
     struct stream stream;
@@ -577,7 +579,7 @@ int reserve_fill(struct kv *kv, uint32_t slot, const char *what);
  * this; then the next step, or any other call that takes pages, first tries again. */
 void reserve_refill(struct kv *kv, uint32_t slot);
 int reserve_fill_all(struct kv *kv, const char *what);
-/* Fills the reserves that lack pages since the tier failed. */
+/* Fills the reserves that lack pages since the tier failed or a mark was rolled back. */
 int reserve_settle(struct kv *kv);
 /* Gives back the pages that the reserve does not need. */
 void reserve_spare(struct kv *kv, uint32_t slot);

@@ -528,17 +528,6 @@ static void fill(struct kv_step *st, const struct kv_span *span)
     memset(st->given, 0, kv->n_sites * sizeof *st->given);
 }
 
-/* True if every sequence of the step grows within its reserve. */
-static bool all_promised(const struct kv_step *st)
-{
-    const struct kv *kv = st->kv;
-    for (uint32_t i = 0; i < st->n_spans; i++) {
-        const struct seq *s = &kv->seq[st->span[i].seq];
-        if (st->cross || seq_reserve(kv, s) < s->len + st->span[i].n) return false;
-    }
-    return true;
-}
-
 struct beginning {
     const struct kv_span *span;
     uint32_t n;
@@ -551,7 +540,7 @@ static int begin(struct kv *kv, void *ctx)
     TRY(spans_take(kv, b->span, b->n));
     st->n_changes = 0;
     int e = reserve_settle(kv);
-    if (e == ERR_FULL && all_promised(st)) e = 0; /* reserves only lack pages for an undo */
+    if (e == ERR_FULL) e = 0; /* the step may need less than the reserves that lack pages */
     while (e < 0 && st->n_spans)
         own_undo(kv, &st->span[--st->n_spans]);
     if (e < 0) return e;

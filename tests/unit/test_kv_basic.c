@@ -527,6 +527,36 @@ static void test_match_loses_donor(void **state)
     }
 }
 
+/* A fork keeps pages that a rollback would give back to the reserve, which then lacks them.  Other
+ * sequences still grow as far as the budget has room, and the reserve is filled once there is. */
+static void test_owing_reserve(void **state)
+{
+    (void)state;
+    struct kv *kv = marked_store(1 << 20);
+    struct kv_mark m;
+    kv_seq s, f, other;
+    assert_int_equal(kv_new(kv, NULL, &s), 0);
+    assert_int_equal(kv_reserve(kv, s, 256), 0);
+    assert_int_equal(append(kv, s, 16, 0), 0);
+    assert_int_equal(kv_new(kv, NULL, &other), 0);
+    assert_int_equal(append(kv, other, 8, 0), 0);
+    assert_int_equal(kv_mark(kv, s, &m), 0);
+    assert_int_equal(append(kv, s, 16, 0), 0);
+    assert_int_equal(kv_fork(kv, s, &f), 0);
+    kv->pool = pool_held(kv);
+    kv_rollback(kv, &m);
+    assert_true(kv->owing);
+    for (int i = 0; i < 8; i++) /* rows of the block that `other` has */
+        if (append(kv, other, 1, 0) < 0) fail_msg("row %d: %s", 8 + i, err_last());
+    assert_true(kv->owing);
+    assert_int_equal(append(kv, other, 1, 0), ERR_FULL);
+    assert_int_equal(kv_drop(kv, f), 0);
+    grow(kv, s, 256);
+    assert_false(kv->owing);
+    assert_true(kv_check(kv));
+    kv_close(kv);
+}
+
 /* Two stores, one with a reserve. Growth within the reserve cannot fail, even when other sequences
  * take the rest. */
 static void test_reserve(void **state)
@@ -779,6 +809,7 @@ int main(void)
         cmocka_unit_test(test_sentences_name_numbers),
         cmocka_unit_test(test_reserve),
         cmocka_unit_test(test_marked_trim),
+        cmocka_unit_test(test_owing_reserve),
         cmocka_unit_test(test_match_loses_donor),
         cmocka_unit_test(test_state_checkpoints),
         cmocka_unit_test(test_drafts_and_tiles),
