@@ -50,7 +50,7 @@ static uint32_t agree(const int32_t *known, const int32_t *id, uint32_t n)
 
 static struct exec_said *place(struct exec *x, kv_seq s)
 {
-    return &x->said[s % x->max_seqs];
+    return &x->said[kv_slot(x->kv, s)];
 }
 
 void sync_said(struct exec *x, kv_seq s, int32_t token)

@@ -141,6 +141,8 @@ int kv_resalt(struct kv *kv, kv_seq s, const struct kv_salt *salt);
 int kv_fork(struct kv *kv, kv_seq src, kv_seq *out);
 /* Drops the sequence; pages that nobody else holds become free. */
 int kv_drop(struct kv *kv, kv_seq s);
+/* Returns a number below max_seqs that no other live sequence has. */
+uint32_t kv_slot(const struct kv *kv, kv_seq s);
 /* Gives each beam[i] the contents that beam[from[i]] had before the call, all at once. */
 int kv_reorder(struct kv *kv, const kv_seq *beam, const uint32_t *from, uint32_t n);
 /* Takes the pages that growing to `len` rows can need from the pool, all or nothing.  Appends up to

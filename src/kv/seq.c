@@ -11,6 +11,11 @@
 
 #include <string.h>
 
+uint32_t kv_slot(const struct kv *kv, kv_seq s)
+{
+    return MIN(s & ((1u << kv->slot_bits) - 1), kv->max_seqs - 1);
+}
+
 struct slot *slot_find(const struct kv *kv, kv_seq s)
 {
     uint32_t i = s & ((1u << kv->slot_bits) - 1), gen = s >> kv->slot_bits;

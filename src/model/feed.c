@@ -17,7 +17,7 @@ int feed_open(struct exec *x)
     x->place = mem_array(2 * (size_t)x->max_seqs, sizeof *x->place);
     x->span = mem_array(2 * (size_t)x->max_seqs, sizeof *x->span);
     x->call = mem_array(x->max_seqs, sizeof *x->call);
-    x->said = mem_array(x->max_seqs, sizeof *x->said);
+    x->said = mem_array(EXEC_HANDLES * (size_t)x->max_seqs, sizeof *x->said);
     return x->fed && x->place && x->span && x->call && x->said ? regime_open(x) : ERR_NOMEM;
 }
 

@@ -224,7 +224,7 @@ struct exec {
     struct job_place *place;     /* [2 * max_seqs] of these spans */
     uint32_t regime_rows;     /* most rows that a change of regime drops; 0: there is one regime */
     struct regime_past *past; /* [2 * max_seqs], NULL without regimes */
-    struct exec_said *said;   /* [max_seqs] by handle */
+    struct exec_said *said;   /* [EXEC_HANDLES * max_seqs] by kv_slot */
 };
 /* The token that a sequence ended with: generated, but not appended.  Only a hint: handles that share a place lose it. */
 struct exec_said {

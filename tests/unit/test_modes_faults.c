@@ -3,6 +3,7 @@
  * failure the caller's sequences and the store are unchanged, including the bits of the next
  * logits. */
 #include "generate/handle.h"
+#include "generate/sync.h"
 #include "testing.h"
 
 #define TINY "tests/golden/models/llama-mha"
@@ -478,7 +479,7 @@ static void said(void **state)
         kvik_prompt p = {.size = sizeof p, .ids = ids, .n = countof(ids), .seq = held(c)};
         kvik_result *r;
         assert_int_equal(kvik_generate(c, &g, &p, 1, NULL, &r), 0);
-        const struct exec_said *s = &c->x->said[p.seq % c->x->max_seqs];
+        const struct exec_said *s = &c->x->said[kv_slot(c->x->kv, p.seq)];
         assert_int_equal(s->seq, p.seq);
         assert_int_equal(s->len, kvik_cache_length(c, p.seq));
         assert_int_equal(s->token, r->row[0]->ids[s->len]);
@@ -486,6 +487,25 @@ static void said(void **state)
         kvik_generation_done(&g);
         kvik_cache_close(c);
     }
+}
+
+/* Sequences that live together do not overwrite what is known of each other. */
+static void said_apart(void **state)
+{
+    (void)state;
+    kvik_cache *c =
+        open_cache((kvik_cache_config){.size = sizeof(kvik_cache_config), .max_sequences = 2});
+    kvik_seq s[6];
+    for (int32_t i = 0; i < 6; i++) {
+        assert_int_equal(kvik_cache_new(c, &s[i]), 0);
+        sync_said(c->x, s[i], 10 + i);
+    }
+    for (int32_t i = 0; i < 6; i++) {
+        const struct exec_said *at = &c->x->said[kv_slot(c->x->kv, s[i])];
+        assert_int_equal(at->seq, s[i]);
+        assert_int_equal(at->token, 10 + i);
+    }
+    kvik_cache_close(c);
 }
 
 /* Prompts of runs that returned only arrays are found by the next run, like those of other runs. */
@@ -567,10 +587,10 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(allocations), cmocka_unit_test(budgets), cmocka_unit_test(callbacks),
-        cmocka_unit_test(nested),      cmocka_unit_test(huge),    cmocka_unit_test(misuse),
-        cmocka_unit_test(equal_ways),  cmocka_unit_test(said),    cmocka_unit_test(found_again),
-        cmocka_unit_test(last_rows),
+        cmocka_unit_test(allocations), cmocka_unit_test(budgets),   cmocka_unit_test(callbacks),
+        cmocka_unit_test(nested),      cmocka_unit_test(huge),      cmocka_unit_test(misuse),
+        cmocka_unit_test(equal_ways),  cmocka_unit_test(said),      cmocka_unit_test(said_apart),
+        cmocka_unit_test(found_again), cmocka_unit_test(last_rows),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
