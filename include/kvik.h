@@ -686,7 +686,7 @@ enum kvik_state {
     KVIK_FAILED
 };
 /* Checks the call and takes sequences, as kvik_generate does, but computes nothing yet.  The request
- * copies `g`, the prompts and the struct of hooks.  All requests of a cache share its max_sequences:
+ * copies `g`, the prompts and the struct of hooks.  All requests of a cache, and kvik_generate beside them, share its max_sequences:
  * KVIK_LIMIT if they do not suffice.  A sequence of yours (kvik_prompt.seq) belongs to the request
  * until the request has ended or failed.  Until then calls that change the sequence are KVIK_BUSY and change
  * nothing: forward, sync, crop, reset, reorder, reserve, drop, generate and a second request.  Calls that read

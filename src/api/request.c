@@ -76,8 +76,7 @@ static int start(struct kvik_request *q)
                             .prompt = q->prompt,
                             .n = q->n,
                             .hooks = &q->hooks,
-                            .assist = q->assist.assistant ? &q->assist : NULL,
-                            .beside = true};
+                            .assist = q->assist.assistant ? &q->assist : NULL};
     if (q->g.return_legacy_cache)
         return ERR(UNSUPPORTED,
                    "return_legacy_cache is an option of kvik_generate; a request gives "

@@ -128,7 +128,7 @@ static int check_others(const struct driver *d, const struct gen_call *call, con
         TRY(driver_owns(d, call->prompt[i].seq));
     for (const struct run *o = d->first; o; o = o->next)
         lanes += o->row ? o->lanes : 0;
-    if (call->beside && lanes > r->x->max_seqs)
+    if (lanes > r->x->max_seqs)
         return ERR(LIMIT,
                    "the request needs %u sequences beside the %llu of others, the cache was opened "
                    "for %u; end one or raise max_sequences",

@@ -34,7 +34,6 @@ struct gen_call {
     const kvik_hooks *hooks;         /* or NULL */
     const struct gen_assist *assist; /* or NULL */
     const struct gen_finish *finish; /* or NULL */
-    bool beside; /* other runs go on beside it, so that together they keep to max_sequences */
 };
 int driver_open(struct exec *x, struct driver **out);
 void driver_close(struct driver *d); /* after its runs */

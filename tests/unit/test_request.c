@@ -477,6 +477,10 @@ static void limits(void **state)
                          KVIK_LIMIT);
         assert_non_null(strstr(kvik_last_error(), "max_sequences"));
         assert_null(r);
+        kvik_result *none = NULL;
+        assert_int_equal(kvik_generate(s.c, &greedy->g, greedy->prompt, 1, NULL, &none),
+                         KVIK_LIMIT);
+        assert_null(none);
         finish(a, 3);
         end(sample);
         /* The place of a request that has ended is free. */
