@@ -79,20 +79,6 @@ static int remember(const struct exec *x, kv_seq s, uint32_t len, int32_t **tok,
     return 0;
 }
 
-int exec_return(struct exec *x, kv_seq s, uint32_t len)
-{
-    uint32_t have, n_turns;
-    int32_t *tok;
-    struct kv_turn *turn;
-    int e = remember(x, s, len, &tok, &turn, &n_turns);
-    if (e >= 0) e = start_of(x, s, len, &have);
-    if (e >= 0) e = kv_trim(x->kv, s, have, &have);
-    if (e >= 0) e = exec_replay(x, s, tok, turn, n_turns, have, len);
-    mem_free(tok);
-    mem_free(turn);
-    return e;
-}
-
 int exec_crop(struct exec *x, kv_seq s, uint32_t want)
 {
     uint32_t have, n_turns;

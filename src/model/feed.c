@@ -150,10 +150,9 @@ static void end(struct exec *x, const struct exec_feed *feed, struct exec_fed *g
         kv_settle(x->kv, &g[i].mark, failed);
         if (marked) g[i].again = 0;
         if (!failed || marked) continue;
-        if (g[i].again)
+        /* without a mark a sequence was empty, or its caller restores or drops it */
+        if (g[i].again || (g[i].done && !feed[i].loose))
             (void)kv_trim(x->kv, feed[i].seq, 0, &have);
-        else if (g[i].done)
-            (void)exec_return(x, feed[i].seq, g[i].start);
     }
     for (uint32_t i = 0; failed && i < n; i++)
         if (g[i].again) (void)regime_back(x, i, feed[i].seq);
@@ -195,7 +194,7 @@ int exec_feed(struct exec *x, const struct exec_feed *feed, uint32_t n, uint32_t
     int e = logits && !one_step && !tmp ? ERR_NOMEM : 0;
     uint32_t started = 0;
     for (; e >= 0 && started < n; started++)
-        e = begin(x, feed, x->fed, started, one_step);
+        e = begin(x, feed, x->fed, started, one_step && !progress);
     while (e >= 0 && job.done < job.total) {
         e = exec_step_jobs(x, (struct exec_job *[]){&job}, 1, tmp);
         if (e == JOB_FEWER && one_step) /* several steps need an undo */

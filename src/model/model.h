@@ -372,8 +372,6 @@ void feed_close(struct exec *x);
 
 /* --- crop.c: the first `want` rows of a sequence, with the bits of one that never was longer. */
 int exec_crop(struct exec *x, kv_seq s, uint32_t want);
-/* The same without a mark, after a feed that failed: within a reserve it cannot fail for want of budget. */
-int exec_return(struct exec *x, kv_seq s, uint32_t len);
 /* Feeds rows [from, to) again, turn by turn; tok and turn: of the sequence as it was, from row 0 on. */
 int exec_replay(struct exec *x, kv_seq seq, const int32_t *tok, const struct kv_turn *turn,
                 uint32_t n_turns, uint32_t from, uint32_t to);
