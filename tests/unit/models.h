@@ -14,11 +14,16 @@ enum { GOLDEN_MOST = 128 };
  * their number. The names live until the program ends. */
 static inline uint32_t golden_models(const char *name[GOLDEN_MOST])
 {
+    static char kept[GOLDEN_MOST][128];
     struct dirent **found = NULL;
     uint32_t n = 0;
     int all = scandir(GOLDEN_MODELS, &found, NULL, alphasort);
     for (int i = 0; i < all; i++) {
-        if (found[i]->d_name[0] != '.' && n < GOLDEN_MOST) name[n++] = strdup(found[i]->d_name);
+        if (found[i]->d_name[0] != '.' && n < GOLDEN_MOST) {
+            snprintf(kept[n], sizeof kept[n], "%.127s", found[i]->d_name);
+            name[n] = kept[n];
+            n++;
+        }
         free(found[i]);
     }
     free(found);
