@@ -291,7 +291,9 @@ static void told(struct run *r)
         release(r, true);
         return;
     }
+    r->x->telling = true; /* a callback that steps other requests would overwrite d->run */
     (void)gen_notice_full(r->x, r->hooks, &r->told);
+    r->x->telling = false;
     e = exec_tell(r->x, r->progress, r->progress_ctx, r->job.done, r->job.total);
     if (e < 0) fail(r, e);
 }
@@ -429,11 +431,9 @@ static int complete(struct run *r, kvik_result *out)
     return e;
 }
 
-int run_finish(struct run *r, kvik_result **out)
+static int end_active(struct run *r, kvik_result **out)
 {
     kvik_result *res;
-    if (r->stepping)
-        return ERR(BUSY, "a callback cannot end a request that takes part in the step");
     if (r->error) return err_set(r->error, "%s", r->why);
     if (!r->row) return ERR(ARG, "the request has ended and given its result");
     bool chosen = r->steps > 0;
@@ -456,11 +456,22 @@ int run_finish(struct run *r, kvik_result **out)
     return 0;
 }
 
+int run_finish(struct run *r, kvik_result **out)
+{
+    if (r->stepping)
+        return ERR(BUSY, "a callback cannot end a request that takes part in the step or is ended");
+    r->stepping = true; /* the last texts go to on_token, which may not end or free the request */
+    int e = end_active(r, out);
+    r->stepping = false;
+    return e;
+}
+
 int run_free(struct run *r)
 {
     if (!r) return 0;
     if (r->stepping)
-        return ERR(BUSY, "a callback cannot free a request that takes part in the step");
+        return ERR(BUSY,
+                   "a callback cannot free a request that takes part in the step or is ended");
     struct driver *d = r->driver;
     struct run **at = &d->first;
     while (*at != r)

@@ -105,8 +105,8 @@ static inline void codec_config(const struct kv_codec_pair *o, char *out, size_t
 }
 
 /* Makes the i-th way to quantize heads of dim values; false: there are fewer. First none; then for
- * every codec its usual values, others, and keys or values alone in turn; then two codecs beside
- * each other. */
+ * every codec its usual values, others, and keys or values alone in turn; then every codec for the
+ * keys with the next one for the values, and the other way round. */
 static inline bool codec_variant(uint32_t i, uint32_t dim, struct codec_variant *v)
 {
     const struct kv_codec_kind *k, *list[64];
@@ -115,18 +115,19 @@ static inline bool codec_variant(uint32_t i, uint32_t dim, struct codec_variant 
         if (strcmp(k->name, KV_CODEC_NONE) != 0) list[n++] = k;
     *v = (struct codec_variant){.native = i == 0, .name = "native"};
     if (i == 0) return true;
-    if (i > 3 * n + 2) return false;
-    uint32_t form = (i - 1) % 3, at = (i - 1) / 3;
+    if (i > 5 * n) return false;
+    bool two = i > 3 * n;
+    uint32_t form = two ? (i - 1 - 3 * n) % 2 : (i - 1) % 3,
+             at = two ? (i - 1 - 3 * n) / 2 : (i - 1) / 3;
     v->pair.residual_length = 5 + 3 * form;
     for (int p = 0; p < 2; p++) {
-        const struct kv_codec_kind *of = list[MIN(at, n - 1)];
-        if (at == n) of = list[form ? n - 1 - (uint32_t)p * (n - 1) : (uint32_t)p * (n - 1)];
-        if (at < n && form == 2 && (uint32_t)p != at % 2) continue;
-        if (!codec_fit(of, at < n && form, p, dim, &v->pair.plane[p])) return false;
+        const struct kv_codec_kind *of = list[two && (uint32_t)p != form ? (at + 1) % n : at];
+        if (!two && form == 2 && (uint32_t)p != at % 2) continue;
+        if (!codec_fit(of, !two && form, p, dim, &v->pair.plane[p])) return false;
     }
     codec_config(&v->pair, v->config, sizeof v->config);
     const struct kv_codec_kind *a = v->pair.plane[0].kind, *b = v->pair.plane[1].kind;
     snprintf(v->name, sizeof v->name, "%s of keys, %s of values%s", a ? a->name : "none",
-             b ? b->name : "none", at < n && form == 1 ? ", other options" : "");
+             b ? b->name : "none", !two && form == 1 ? ", other options" : "");
     return true;
 }

@@ -800,6 +800,42 @@ static bool nested(void *ctx, uint32_t row, int32_t id, const char *text)
     return true;
 }
 
+/* The last text of a row comes while its request ends, which the callback cannot end or free. */
+static bool ends_itself(void *ctx, uint32_t row, int32_t id, const char *text)
+{
+    struct trap *t = ctx;
+    kvik_result *r = NULL;
+    (void)row, (void)text;
+    if (id >= 0) {
+        t->left = 1;
+        return true;
+    }
+    assert_int_equal(kvik_request_end(*t->self, &r), KVIK_BUSY);
+    assert_int_equal(kvik_request_free(*t->self), KVIK_BUSY);
+    t->left = 2;
+    return true;
+}
+
+static void ended_early(void **state)
+{
+    (void)state;
+    struct stage s;
+    stage_open(&s, (kvik_cache_config){.max_sequences = 8});
+    struct asked *a = ask(&s, 0, 8);
+    struct trap t = {.self = &a->request, .c = s.c};
+    kvik_result *r;
+    a->hooks = (kvik_hooks){.size = sizeof(kvik_hooks), .on_token = ends_itself, .ctx = &t};
+    start(a, s.c);
+    while (t.left == 0) /* the prompt, in as many steps as it takes */
+        assert_int_equal(kvik_request_step(&a->request, 1), 1);
+    assert_int_equal(kvik_request_end(a->request, &r), 0);
+    assert_int_equal(t.left, 2);
+    kvik_result_free(r);
+    assert_int_equal(kvik_request_free(a->request), 0);
+    a->request = NULL;
+    stage_close(&s);
+}
+
 static void callbacks(void **state)
 {
     (void)state;
@@ -962,6 +998,7 @@ int main(void)
         cmocka_unit_test(early),
         cmocka_unit_test(freed),
         cmocka_unit_test(callbacks),
+        cmocka_unit_test(ended_early),
         cmocka_unit_test(wrong),
         cmocka_unit_test(owned),
         cmocka_unit_test(no_allocations),

@@ -164,8 +164,11 @@ static void gather(const struct job *j, const struct atom *m, uint32_t edge, uin
     const struct kv_view *v = j->v;
     uint32_t row0 = m->a / KV_ATOM * KV_ATOM;
     uint32_t s0 = (m->a - row0) / KV_STRIP, s1 = (m->b - row0 + KV_STRIP - 1) / KV_STRIP;
-    unsigned char *buf = thread_part(j, thread, j->lay.tile);
+    unsigned char *next = thread_part(j, thread, j->lay.tile);
     for (uint32_t plane = 0; plane < 2; plane++) {
+        unsigned char *buf =
+            next; /* each plane has a place of its own, also where pending_get fills it */
+        if (j->tiled) next += (KV_ATOM + 2 * (size_t)v->sealed.rows) * j->dk * sizeof(float);
         const struct strip_from w = {v, plane, v->lane[m->token], j->strip};
         const struct kv_codec *c = v->codec[plane];
         uint32_t seal0 = 0, seal1 = 0;
@@ -174,7 +177,6 @@ static void gather(const struct job *j, const struct atom *m, uint32_t edge, uin
         if (m->phase == ATTN_SEALED) seal1 = UINT32_MAX;
         if (m->phase == ATTN_SEALED && c && !c->lossless) seal0 = m->a, seal1 = m->b;
         strip_span(&w, row0, s0, s1, seal0, seal1, head, buf, plane ? out->v : out->k);
-        if (j->tiled) buf += (KV_ATOM + 2 * (size_t)v->sealed.rows) * j->dk * sizeof(float);
     }
 }
 
