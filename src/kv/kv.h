@@ -150,7 +150,8 @@ int kv_reorder(struct kv *kv, const kv_seq *beam, const uint32_t *from, uint32_t
  * ERR_FULL.  len 0 gives the reserve back. */
 int kv_reserve(struct kv *kv, kv_seq s, uint32_t len);
 /* Returns the bytes that an empty sequence takes for a reserve of `len` rows, in a store with these
- * groups, steps and streaming.  SIZE_MAX if no store can be so large. */
+ * groups, steps and streaming, with the copy of the open block that a fork needs.  SIZE_MAX if no
+ * store can be so large. */
 size_t kv_reserve_bytes(const struct kv_config *c, uint32_t len);
 /* Returns the number of rows promised to the sequence; 0: no reserve. */
 uint32_t kv_reserved(const struct kv *kv, kv_seq s);

@@ -60,8 +60,8 @@ static size_t held_most(const struct budget *b)
     return 2 * (most + b->step_tokens) + (o->every ? CHECKPOINTS * most : 0);
 }
 
-/* Lowers *step, down to one strip, until the reserves of all sequences fit `most` bytes.  Returns
- * the bytes that they take with such steps; SIZE_MAX: no store can be so large. */
+/* Lowers *step, down to one strip, until the reserves of all sequences and of one more fit `most`
+ * bytes.  Returns the bytes that they take with such steps; SIZE_MAX: no store can be so large. */
 static size_t reserves_of(const struct budget *b, size_t most, uint32_t *step)
 {
     struct kv_group *group = mem_array(MAX(b->n_sites, 1), sizeof *group);
@@ -74,7 +74,8 @@ static size_t reserves_of(const struct budget *b, size_t most, uint32_t *step)
                                     .n_groups = (uint32_t)n,
                                     .max_tokens = *step,
                                     .streaming = b->streaming};
-        if (!ck_mul(kv_reserve_bytes(&c, b->max_len), b->max_seqs, &all)) all = SIZE_MAX;
+        if (!ck_mul(kv_reserve_bytes(&c, b->max_len), (size_t)b->max_seqs + 1, &all))
+            all = SIZE_MAX;
         more = all > most && *step > KV_STRIP;
         if (more) *step = (*step - 1) / KV_STRIP * KV_STRIP;
     }
@@ -89,8 +90,7 @@ static size_t reserves_of(const struct budget *b, size_t most, uint32_t *step)
 static size_t reserves_least(const struct budget *b)
 {
     uint32_t step = b->streaming == KV_STREAM ? MIN(b->step_tokens, 2 * KV_STRIP) : b->step_tokens;
-    size_t all = b->reserve ? reserves_of(b, SIZE_MAX, &step) : 0;
-    return ck_add(all, all / b->max_seqs, &all) ? all : SIZE_MAX;
+    return b->reserve ? reserves_of(b, SIZE_MAX, &step) : 0;
 }
 
 /* A resident cache has room for every sequence at its longest, and spare blocks for undo.  A streaming cache is meant to

@@ -533,7 +533,7 @@ static void test_columns(void **state)
     struct exec *x = open_way("llama-mha", &ways[0]);
     struct exec_probe p = {.attention = out, .columns = N - 1};
     struct exec_feed f = {.seq = fresh(x), .tok = ids, .n = N, .probe = &p};
-    refuse(x, &f, ERR_ARG, "28 columns, there are 29");
+    refuse(x, &f, ERR_ARG, "28 columns, but the sequence then has 29 rows");
     close_way();
 }
 
