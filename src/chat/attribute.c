@@ -122,17 +122,14 @@ int member_set(struct run *r, struct val box, struct val key, struct val v)
 
 int val_path(struct run *r, struct val obj, struct val path, struct val other, struct val *out)
 {
-    bool replace = other.t != V_MISSING && other.t != V_NONE;
-    bool text = path.t == V_STR;
+    bool replace = other.t != V_MISSING && other.t != V_NONE, text = path.t == V_STR;
     const char *s = text ? path.str->s : "", *end = s + (text ? path.str->n : 0), *dot;
     *out = obj;
     do {
         struct val key = path;
         dot = memchr(s, '.', (size_t)(end - s));
-        size_t n = (size_t)((dot ? dot : end) - s), digits = 0;
-        while (digits < n && s[digits] >= '0' && s[digits] <= '9')
-            digits++;
-        if (n && digits == n && n < 18)
+        size_t n = (size_t)((dot ? dot : end) - s);
+        if (n && digits_in(s, s + n) == n && n < 18)
             for (key = val_int(0); n; n--)
                 key.i = key.i * 10 + (*s++ - '0');
         else if (text)

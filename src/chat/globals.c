@@ -1,5 +1,4 @@
-/* globals.c - the functions that every template finds: range, dict, namespace, raise_exception and
- * strftime_now. */
+/* globals.c - the functions that every template finds: range, dict, namespace, raise_exception and strftime_now. */
 #include "chat/builtin.h"
 
 #include <locale.h>

@@ -219,25 +219,16 @@ static int lex_string(struct lexer *x)
     return push_token(x, t);
 }
 
-/* Returns the number of digits at s.  strspn would do, but a sanitizer measures the whole text at each call. */
-static size_t digits_at(const char *s)
-{
-    size_t n = 0;
-    while (s[n] >= '0' && s[n] <= '9')
-        n++;
-    return n;
-}
-
 /* Reads a decimal integer or float.  After a dot only digits count: a.0.5 is two subscripts. */
 static int lex_number(struct lexer *x)
 {
-    const char *s = x->s + x->at;
+    const char *s = x->s + x->at, *all = x->s + x->n;
     struct token t = {.type = T_INT, .line = x->line};
-    size_t n = digits_at(s), end = n;
+    size_t n = digits_in(s, all), end = n;
     if (x->at == 0 || s[-1] != '.') {
-        if (s[end] == '.' && digits_at(s + end + 1)) end += 1 + digits_at(s + end + 1);
+        if (s[end] == '.' && digits_in(s + end + 1, all)) end += 1 + digits_in(s + end + 1, all);
         size_t sign = end + 1 + ((s[end] | 32) == 'e' && s[end + 1] && strchr("+-", s[end + 1]));
-        if ((s[end] | 32) == 'e' && digits_at(s + sign)) end = sign + digits_at(s + sign);
+        if ((s[end] | 32) == 'e' && digits_in(s + sign, all)) end = sign + digits_in(s + sign, all);
     }
     if ((n > 1 && s[0] == '0' && end == n) || (s[end] == '_') ||
         (n == 1 && s[0] == '0' && s[1] && strchr("xXoObB", s[1])))

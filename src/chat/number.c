@@ -16,9 +16,15 @@ static locale_t c_locale(void)
 
 static void host_locale(locale_t old)
 {
-    if (!old) return;
-    locale_t c = uselocale(old);
-    freelocale(c);
+    if (old) freelocale(uselocale(old));
+}
+
+size_t digits_in(const char *s, const char *end)
+{
+    size_t n = 0;
+    while (s + n < end && s[n] >= '0' && s[n] <= '9')
+        n++;
+    return n;
 }
 
 bool float_parse(const char *s, size_t n, double *out)

@@ -121,7 +121,7 @@ int str_view(struct run *r, const char *s, size_t n, struct val *out)
     return 0;
 }
 
-int str_new(struct run *r, const char *s, size_t n, struct val *out)
+static int str_new(struct run *r, const char *s, size_t n, struct val *out)
 {
     char *copy;
     RUN_NEW(r, copy, n);

@@ -254,7 +254,6 @@ int val_list(struct run *r, struct val v, struct seq **out);    /* a new list of
 int val_len(struct run *r, struct val v, size_t *out);
 
 /* ---- text.c: strings */
-int str_new(struct run *r, const char *s, size_t n, struct val *out);  /* copies */
 int str_view(struct run *r, const char *s, size_t n, struct val *out); /* borrows */
 int str_puts(struct run *r, const char *s, struct val *out);           /* borrows a literal */
 /* Copies b into a string and frees b, also after an error e of the caller, which is returned. */
@@ -304,6 +303,7 @@ int f_tojson(struct call *c, struct val *out);
 /* ---- number.c: in the C locale */
 void float_repr(double f, char out[40]);
 void float_fixed(double f, int digits, char *out, size_t n);
+size_t digits_in(const char *s, const char *end);       /* digits at the start of [s, end) */
 bool float_parse(const char *s, size_t n, double *out); /* false unless all n bytes are a number */
 
 /* ---- attribute.c */
