@@ -49,7 +49,7 @@ static void rest(const struct assistant *s, struct helper *h)
 static int settle(struct assistant *s, struct helper *h, const struct draft_row *w)
 {
     struct kv *kv = s->a->x->kv;
-    uint32_t same = 0, have = 0;
+    uint32_t have = 0;
     if (!h->sure) { /* an earlier call may have computed the beginning */
         int e = kv_new(kv, NULL, &h->sure);
         if (e == ERR_FULL || e == ERR_LIMIT) {
@@ -61,9 +61,7 @@ static int settle(struct assistant *s, struct helper *h, const struct draft_row 
     }
     if (!h->draft) return 0;
     const int32_t *known = kv_tokens(kv, h->draft);
-    uint32_t len = MIN(kv_len(kv, h->draft), w->n - 1);
-    while (same < len && known[same] == w->ids[same])
-        same++;
+    uint32_t same = sync_common(known, w->ids, MIN(kv_len(kv, h->draft), w->n - 1));
     if (same > kv_len(kv, h->sure) && kv_resume(kv, h->draft, same, &have) >= 0 && have == same &&
         kv_trim(kv, h->draft, same, &have) >= 0) {
         kv_seq read = h->draft;

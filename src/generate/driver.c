@@ -173,11 +173,18 @@ static void insert(struct driver *d, struct run *r)
     d->n_runs++;
 }
 
+static void job_end(struct run *r, bool failed)
+{
+    if (!r->pending) return;
+    exec_job_end(r->x, &r->job, failed);
+    r->computed += r->job.computed;
+    r->pending = false;
+}
+
 /* Gives back what the run holds; its error or its result stays. */
 static void release(struct run *r, bool failed)
 {
-    if (r->pending) exec_job_end(r->x, &r->job, failed);
-    r->pending = false;
+    job_end(r, failed);
     if (r->own && r->mode->end) r->mode->end(r);
     r->own = NULL;
     run_end(r, failed);
@@ -201,9 +208,7 @@ static int begin(struct run *r, const struct gen_call *call)
 
 int run_start(struct driver *d, const struct gen_call *call, struct run **out)
 {
-    if (d->x->telling)
-        return ERR(BUSY,
-                   "a call is computing in this cache; callbacks may read it, not append to it");
+    TRY(exec_idle(d->x));
     struct run *r = mem_alloc(sizeof *r);
     if (!r) return ERR_NOMEM;
     *r = (struct run){.driver = d,
@@ -333,9 +338,7 @@ static void choose(struct run *r)
 {
     bool running = true;
     if (!active(r) || !r->pending || r->job.done < r->job.total) return;
-    exec_job_end(r->x, &r->job, false);
-    r->pending = false;
-    r->computed += r->job.computed;
+    job_end(r, false);
     if (r->sharing) {
         share_fed(r);
         return;
@@ -378,10 +381,10 @@ int driver_add(struct driver *d, struct driver_batch *b, struct run *r)
 
 int driver_step(struct driver *d, struct driver_batch *b)
 {
-    if (d->x->telling) {
+    int busy = exec_idle(d->x);
+    if (busy < 0) {
         leave(b);
-        return ERR(BUSY,
-                   "a call is computing in this cache; callbacks may read it, not append to it");
+        return busy;
     }
     for (struct run *r = b->first; r; r = r->after) {
         int e = active(r) && !r->pending ? gather(r) : 0;
@@ -438,11 +441,7 @@ static int end_active(struct run *r, kvik_result **out)
     if (!r->row) return ERR(ARG, "the request has ended and given its result");
     bool chosen = r->steps > 0;
     TRY(run_result_begin(r, &res));
-    if (r->pending) {
-        exec_job_end(r->x, &r->job, !chosen);
-        r->computed += r->job.computed;
-        r->pending = false;
-    }
+    job_end(r, !chosen);
     r->over = r->over || !chosen;
     int e = chosen ? complete(r, res) : run_no_rows(r, res);
     if (e < 0) {

@@ -10,10 +10,8 @@ enum { LEAST_GAIN = 32 }; /* tokens that are worth a step of their own */
 
 static uint32_t common(const struct row *a, const struct row *b)
 {
-    uint32_t n = MIN(a->n, b->n) - 1, i = 0; /* the last token of each is fed for its logits */
-    while (i < n && a->ids[i] == b->ids[i])
-        i++;
-    return i;
+    /* the last token of each is fed for its logits */
+    return sync_common(a->ids, b->ids, MIN(a->n, b->n) - 1);
 }
 
 void share_begin(struct run *r)

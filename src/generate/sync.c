@@ -30,7 +30,7 @@ static uint32_t sink_window(const struct exec *x)
     return most;
 }
 
-static uint32_t common(const int32_t *a, const int32_t *b, uint32_t n)
+uint32_t sync_common(const int32_t *a, const int32_t *b, uint32_t n)
 {
     uint32_t i = 0;
     while (i < n && a[i] == b[i])
@@ -72,7 +72,7 @@ static uint32_t crop_offset(struct exec *x, const struct sync *s, const struct s
     if (ids->n != sink_window(x)) return 0;
     for (uint32_t o = len > ids->n ? len - ids->n : 1; o + same < len; o++) {
         uint32_t n = len - o;
-        if (known[o] != ids->id[0] || common(known + o, ids->id, n) < n) continue;
+        if (known[o] != ids->id[0] || sync_common(known + o, ids->id, n) < n) continue;
         if (!pending || (n < ids->n && ids->id[n] == said->token)) return o;
         if (!found) found = o;
     }

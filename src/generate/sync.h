@@ -32,6 +32,8 @@ struct sync_ids {
  * unchanged, and there is nothing to end. */
 int sync_begin(struct exec *x, const struct tok *tok, kv_seq seq, const struct sync_ids *ids,
                struct sync *out);
+/* Counts the tokens, at most n, that are equal at the start of both arrays. */
+uint32_t sync_common(const int32_t *a, const int32_t *b, uint32_t n);
 /* Ends a sync after the tokens were computed, and frees what `s` owns.  failed: restores the
  * sequence. */
 void sync_end(struct exec *x, struct sync *s, bool failed);

@@ -167,11 +167,16 @@ int exec_tell(struct exec *x, exec_progress progress, void *ctx, uint64_t done, 
     return goes_on ? 0 : ERR(CANCELLED, "cancelled");
 }
 
+int exec_idle(const struct exec *x)
+{
+    return !x->telling ? 0
+                       : ERR(BUSY, "a call is computing in this cache; callbacks may read it, not "
+                                   "append to it");
+}
+
 static int can_feed(const struct exec *x, uint32_t n)
 {
-    if (x->telling)
-        return ERR(BUSY,
-                   "a call is computing in this cache; callbacks may read it, not append to it");
+    TRY(exec_idle(x));
     if (n > 2 * x->max_seqs)
         return ERR(LIMIT, "%u rows, but the cache was opened for %u", n, x->max_seqs);
     return checkpoint_recheck(x->m->ck); /* reading a mapped file that shrank would raise SIGBUS */
@@ -197,8 +202,10 @@ int exec_feed(struct exec *x, const struct exec_feed *feed, uint32_t n, uint32_t
         e = begin(x, feed, x->fed, started, one_step && !progress);
     while (e >= 0 && job.done < job.total) {
         e = exec_step_jobs(x, (struct exec_job *[]){&job}, 1, tmp);
-        if (e == JOB_FEWER && one_step) /* several steps need an undo */
+        if (e == JOB_FEWER && one_step) { /* several steps need a mark for an undo */
+            end(x, feed, x->fed, started, false);
             return exec_feed(x, feed, n, chunk, logits, progress, ctx);
+        }
         if (e == 0) e = exec_tell(x, progress, ctx, job.done, job.total);
     }
     end(x, feed, x->fed, started, e < 0);

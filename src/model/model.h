@@ -309,6 +309,8 @@ int exec_feed(struct exec *x, const struct exec_feed *feed, uint32_t n, uint32_t
 /* Tells the callback (NULL: there is none) how far a feed is.  ERR_CANCELLED if it returns false.  It must not feed the
  * cache. */
 int exec_tell(struct exec *x, exec_progress progress, void *ctx, uint64_t done, uint64_t total);
+/* Returns ERR_BUSY while a callback of the caller runs inside a feed or a step. */
+int exec_idle(const struct exec *x);
 
 /* --- job.c: the feeds of several callers, cut into steps that they share. */
 struct exec_fed {        /* how far one feed is */
