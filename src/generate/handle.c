@@ -5,7 +5,7 @@
 
 int cache_bound(const kvik_cache *c)
 {
-    return c && c->x ? 0 : ERR(ARG, "this cache has no model; kvik_cache_update feeds it");
+    return c && c->x ? 0 : ERR(ARG, "this cache has no model; append to it with kvik_cache_update");
 }
 
 int cache_free(const kvik_cache *c, const kv_seq *s, uint32_t n)
@@ -24,7 +24,7 @@ int cache_full(const kvik_cache *c, int e)
     kv_usage(c->x->kv, &u);
     if (!u.need) return e;
     snprintf(why, sizeof why, "%s", err_last());
-    return ERR(FULL, "%s; or go on from disk with on_full=offload (--on-full offload)", why);
+    return ERR(FULL, "%s; or continue on disk with on_full=offload (--on-full offload)", why);
 }
 
 int cache_generate(kvik_cache *c, const kvik_generation *g, const kvik_prompt *prompt, uint32_t n,

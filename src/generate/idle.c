@@ -26,7 +26,8 @@ static int feed(struct run *r, const kv_seq *seq, uint32_t at)
         struct row *w = &r->row[i];
         uint32_t len = w->n_prompt + at;
         if (!seq[i] || w->n > len) continue;
-        if (!pad_text(r, w, at)) return ERR(LIMIT, "no room for padding");
+        if (!pad_text(r, w, at))
+            return ERR(LIMIT, "the padding of a finished row exceeds the limit of its tokens");
         r->feed[k++] = (struct exec_feed){.seq = seq[i],
                                           .tok = cached ? w->ids + len - 1 : w->ids,
                                           .n = cached ? 1 : len,

@@ -114,7 +114,7 @@ static char *reason(const struct exec *x, uint32_t hinders, uint32_t same, uint3
 {
     if (regime)
         return words("the model's rotary frequencies change with the length, so all rows are "
-                     "computed again");
+                     "recomputed");
     if (hinders >= x->n_groups)
         return words("the frequencies of rows %u to %u depend on the turn they were computed in",
                      have, same - 1);

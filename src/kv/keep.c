@@ -12,6 +12,7 @@
  *
  * Eviction.  When a step or a reserve needs room, kept contents of the prefix index are evicted
  * first.  Checkpoints follow, the oldest first. */
+#include "base/bytes.h"
 #include "kv/kv_int.h"
 
 #include <string.h>
@@ -303,10 +304,11 @@ int make_room(struct kv *kv, size_t bytes, const char *what)
     settle(kv, fits);
     if (!fits) {
         kv->need = missing - got - can;
+        char need[16], limit[16];
         return ERR(FULL,
-                   "cache full: %s is %zu bytes short of a budget of %zu; raise cache_memory, or "
-                   "free sequences",
-                   what, kv->need, kv->pool);
+                   "cache full: %s needs %s more than the limit of %s; raise cache_memory, or drop "
+                   "a sequence",
+                   what, bytes_text(kv->need, need), bytes_text(kv->pool, limit));
     }
     held = pool_held(kv) + bytes;
     int e = held > kv->pool ? spill_out(kv, held - kv->pool) : 0;

@@ -183,10 +183,11 @@ int kv_trim(struct kv *kv, kv_seq handle, uint32_t len, uint32_t *have)
     uint32_t m = resume(kv, s, len, NULL), slot = slot_index(kv, handle);
     for (uint32_t i = m; i < len; i++)
         if (s->tok[i] < 0)
-            return ERR(LOST,
-                       "cache: a trim to %u has to recompute rows from %u again, and row %u has no "
-                       "token",
-                       len, m, i);
+            return ERR(
+                LOST,
+                "cache: a trim to %u tokens needs the rows from %u recomputed, and row %u has "
+                "no token id",
+                len, m, i);
     bool lacks = m < s->len && kv->slot[slot].reserve && reserve_short(kv, slot, m) > 0;
     if (lacks && !kv->owing) /* else a rollback after a failure of the tier would need the tier */
         TRY(with_room(kv, reserve_room, &(struct trimming){slot, m}));

@@ -57,7 +57,7 @@ static int refill(struct exec *x, kv_seq s, const int32_t *tok, const struct kv_
     uint32_t have;
     struct kv_mark mark;
     for (uint32_t i = from; i < to; i++)
-        if (tok[i] < 0) return ERR(LOST, "row %u would have to be recomputed and has no token", i);
+        if (tok[i] < 0) return ERR(LOST, "row %u must be recomputed and has no token id", i);
     TRY(kv_mark(x->kv, s, &mark));
     int e = kv_trim(x->kv, s, from, &have);
     if (e >= 0) e = exec_replay(x, s, tok, turn, n_turns, have, to);

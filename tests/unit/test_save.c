@@ -532,7 +532,7 @@ static void test_refusals(void **state)
     kvik_model_close(other);
     kvik_cache *small = open_cache(m, "dynamic", NULL, 160 << 10);
     kvik_seq t = 5;
-    assert_refused(kvik_cache_load(small, file, 1, &t, NULL), KVIK_FULL, "short of a budget");
+    assert_refused(kvik_cache_load(small, file, 1, &t, NULL), KVIK_FULL, "more than the limit of");
     assert_int_equal(t, 5);
     kvik_cache_close(small);
     kvik_cache_drop(a, s);
