@@ -9,6 +9,7 @@ B := build/$(MODE)
 Q := $(if $(filter 1,$(V)),,@)
 
 CC ?= cc
+OBJCOPY ?= objcopy
 # io_uring serves the spill file. Without its library (or with URING= ) a few threads serve it.
 URING := $(shell pkg-config --exists liburing 2>/dev/null && echo liburing)
 PKGS := jansson libpcre2-8 libutf8proc nettle $(URING)
@@ -69,15 +70,20 @@ endif
 
 kvik: $(B)/kvik
 	$(Q)ln -f $< $@
-$(B)/kvik: $(CLIOBJ) $(B)/libkvik.a
+# The command shares the lowest floor (base) with the library, so it links the object with all names.
+$(B)/kvik: $(CLIOBJ) $(B)/kvik.o
 	@echo "  LD    $@"
 	$(Q)$(CC) $(OPT) -o $@ $^ $(LDLIBS) $(CLILIBS)
 CLILIBS := -ledit
 
 $(B)/kvik.o: $(LIBOBJ)
 	$(Q)$(LD) -r -o $@ $^
-# One relocatable object: all files are linked in, so their registration sections always are too.
-$(B)/libkvik.a: $(B)/kvik.o
+# One relocatable object: all files are linked in, so their registration sections always are too.  In the archive only
+# the public functions are global: a program may define any other name, or link another library that does.
+$(B)/archive/kvik.o: $(B)/kvik.o src/api/exports.txt
+	@mkdir -p $(@D)
+	$(Q)$(OBJCOPY) --keep-global-symbols=src/api/exports.txt $< $@
+$(B)/libkvik.a: $(B)/archive/kvik.o
 	$(Q)rm -f $@ && $(AR) rcs $@ $<
 libkvik.a: $(B)/libkvik.a
 	$(Q)ln -f $< $@

@@ -6,8 +6,8 @@
 #include <assert.h>
 #include <math.h>
 
-extern const struct gen_processor *const __start_gen_processors[];
-extern const struct gen_processor *const __stop_gen_processors[];
+extern const struct gen_processor *const __start_kvik_processor[];
+extern const struct gen_processor *const __stop_kvik_processor[];
 
 static void insert(struct gen_chain *c, const struct gen_processor *p)
 {
@@ -28,7 +28,7 @@ int gen_chain_new(const kvik_generation *g, uint32_t vocab, struct gen_chain **o
     c->seen = mem_array((size_t)vocab / 64 + 1, sizeof *c->seen);
     c->filter = -INFINITY;
     int e = c->value && c->seen ? 0 : ERR_NOMEM;
-    for (const struct gen_processor *const *p = __start_gen_processors; p < __stop_gen_processors;
+    for (const struct gen_processor *const *p = __start_kvik_processor; p < __stop_kvik_processor;
          p++) {
         if ((*p)->sampling && !g->do_sample) continue;
         if (e < 0 || !(*p)->wanted(g)) continue;

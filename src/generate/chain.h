@@ -22,7 +22,7 @@ struct gen_processor {
                                                            .apply = (apply_),                      \
                                                            __VA_ARGS__};                           \
     static const struct gen_processor *const reg_##name_                                           \
-        __attribute__((section("gen_processors"), used)) = &processor_##name_
+        __attribute__((section("kvik_processor"), used)) = &processor_##name_
 
 #define GEN_USER_PROCESSOR 1800u /* the place of the caller's own logits_processor */
 #define GEN_MAX_PROCESSORS 32
