@@ -67,7 +67,7 @@ run generate "$llama" --input-ids "$long" --max-new-tokens 80 --json --cache-mem
 check "offloaded: no notice" test ! -s "$work/err"
 check "offloaded: the ids of dynamic" json "o['sequences'] == json.load(open('$work/dynamic'))['sequences']"
 run generate "$llama" --input-ids "$long" --max-new-tokens 80 --cache-memory 200K
-refused "on_full=error: bytes short, and the way out" 1 "cache.memory" "bytes short" "on-full offload"
+refused "on_full=error: what it lacks, and the way out" 1 "cache.memory" "more than the limit of" "on-full offload"
 run generate "$llama" --input-ids "$long" --max-new-tokens 3 --cache-implementation offloaded --spill-dir /nowhere/at/all
 refused "a spill directory that is not there" 1 /nowhere/at/all
 

@@ -74,7 +74,7 @@ refused "a static cache that overflows names the setting" 1 max_cache_len
 run generate "$model" --input-ids 5,6,7 --max-new-tokens 40 --cache-memory 1K
 refused "a budget that is too small names it" 1 "cache.memory"
 run generate "$model" --input-ids 5,6,7 --max-new-tokens 100 --cache-memory 100K --json
-refused "a budget that ends in the middle: bytes short, and the remedy" 1 "cache.memory" "bytes short" "on-full offload"
+refused "a budget that ends in the middle: what it lacks, and the remedy" 1 "cache.memory" "more than the limit of" "on-full offload"
 run generate "$model" --input-ids 5,6 --attention-mask 1
 refused "a mask of another length" 2 attention-mask
 
