@@ -7,6 +7,53 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { HINT_MAX = 4096 }; /* longer texts are files, which a person did not type */
+
+/* Copies a text with double quotes for single ones.  Returns true if the copy is JSON. */
+static bool requote(const char *text, size_t n, char out[HINT_MAX])
+{
+    if (n >= HINT_MAX || !memchr(text, '\'', n)) return false;
+    for (size_t i = 0; i < n; i++)
+        out[i] = text[i] == '\'' ? '"' : text[i];
+    out[n] = 0;
+    json_t *j = json_loadb(out, n, JSON_DECODE_ANY, NULL);
+    json_decref(j);
+    return j != NULL;
+}
+
+/* True if an object's text has a name without quotes, as after a shell has removed the double quotes. */
+static bool unquoted(const char *text, size_t n)
+{
+    size_t at = 0;
+    while (at < n && strchr(" \t\r\n{", text[at]))
+        at++;
+    return at && n < HINT_MAX && !memchr(text, '"', n) && at < n &&
+           ((text[at] >= 'a' && text[at] <= 'z') || (text[at] >= 'A' && text[at] <= 'Z'));
+}
+
+/* Says what is wrong with a text that is not JSON.  Mistakes that people make have sentences of their own. */
+static int refuse(const char *text, size_t n, const char *what, const json_error_t *e)
+{
+    char fixed[HINT_MAX];
+    if (requote(text, n, fixed))
+        return ERR(FORMAT, "%s: JSON takes double quotes, not single quotes: '%.200s'", what,
+                   fixed);
+    if (unquoted(text, n))
+        return ERR(FORMAT,
+                   "%s: names in JSON stand in double quotes, as in '{\"nbits\": 4}'; the single "
+                   "quotes around the whole keep a shell from removing them",
+                   what);
+    if (strstr(e->text, "near 'True'") || strstr(e->text, "near 'False'") ||
+        strstr(e->text, "near 'None'"))
+        return ERR(FORMAT, "%s: line %d: JSON spells these values true, false and null", what,
+                   e->line);
+    if (json_error_code(e) == json_error_premature_end_of_input)
+        return ERR(FORMAT,
+                   "%s: line %d: the JSON text ends too early; a quote or a bracket is not closed",
+                   what, e->line);
+    return ERR(FORMAT, "%s: line %d: %s", what, e->line, e->text);
+}
+
 int json_parse(const char *text, size_t n, const char *what, json_t **out)
 {
     json_error_t e;
@@ -17,7 +64,7 @@ int json_parse(const char *text, size_t n, const char *what, json_t **out)
     /* tokenizer_config.json spells "no limit" as a model_max_length of 10^30, which overflows jansson's integers. */
     if (!j && json_error_code(&e) == json_error_numeric_overflow)
         j = json_loadb(text, n, flags | JSON_DECODE_INT_AS_REAL, &e);
-    if (!j) return ERR(FORMAT, "%s: line %d: %s", what, e.line, e.text);
+    if (!j) return refuse(text, n, what, &e);
     *out = j;
     return 0;
 }

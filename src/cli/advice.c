@@ -1,5 +1,5 @@
 /* advice.c - warns, with a line on standard error, of each option on the command line that has no effect without another
- * option.  Transformers warns of the same options. */
+ * option, and names the option to add.  Transformers warns of the same options. */
 #include "cli/cli.h"
 
 static bool greedy(const kvik_generation *g)
@@ -48,39 +48,44 @@ static bool unmatched(const kvik_generation *g)
     return g->prompt_lookup_num_tokens == 0;
 }
 
+#define SAMPLING "in greedy decoding; add --do-sample"
+
 static const struct {
     const char *name;
     bool (*idle)(const kvik_generation *g);
     const char *why;
 } advice[] = {
-    {"temperature", greedy, "without do_sample"},
-    {"top_h", greedy, "without do_sample"},
-    {"top_k", greedy_alone, "without do_sample"},
-    {"top_p", greedy, "without do_sample"},
-    {"min_p", greedy, "without do_sample"},
-    {"typical_p", greedy, "without do_sample"},
-    {"epsilon_cutoff", greedy, "without do_sample"},
-    {"eta_cutoff", greedy, "without do_sample"},
-    {"seed", greedy, "without do_sample"},
-    {"length_penalty", single, "without num_beams"},
-    {"early_stopping", single, "without num_beams"},
-    {"diversity_penalty", together, "without num_beam_groups"},
-    {"negative_prompt_ids", unguided, "without guidance_scale"},
-    {"min_length", endless, "without eos_token_id"},
-    {"min_new_tokens", endless, "without eos_token_id"},
-    {"exponential_decay_length_penalty", endless, "without eos_token_id"},
-    {"max_matching_ngram_size", unmatched, "without prompt_lookup_num_tokens"},
-    {"cache_implementation", uncached, "with use_cache false"},
-    {"cache_config", uncached, "with use_cache false"},
-    {"max_length", counted, "beside max_new_tokens, which wins"},
+    {"temperature", greedy, SAMPLING},
+    {"top_h", greedy, SAMPLING},
+    {"top_k", greedy_alone, SAMPLING},
+    {"top_p", greedy, SAMPLING},
+    {"min_p", greedy, SAMPLING},
+    {"typical_p", greedy, SAMPLING},
+    {"epsilon_cutoff", greedy, SAMPLING},
+    {"eta_cutoff", greedy, SAMPLING},
+    {"seed", greedy, SAMPLING},
+    {"length_penalty", single, "without beams; add --num-beams 4"},
+    {"early_stopping", single, "without beams; add --num-beams 4"},
+    {"diversity_penalty", together, "without groups of beams; add --num-beam-groups"},
+    {"negative_prompt_ids", unguided, "without guidance; add --guidance-scale 1.5"},
+    {"min_length", endless, "because no token ends the text; add --eos-token-id"},
+    {"min_new_tokens", endless, "because no token ends the text; add --eos-token-id"},
+    {"exponential_decay_length_penalty", endless,
+     "because no token ends the text; add --eos-token-id"},
+    {"max_matching_ngram_size", unmatched,
+     "without prompt lookup; add --prompt-lookup-num-tokens 8"},
+    {"cache_implementation", uncached, "with --use-cache false; leave that out"},
+    {"cache_config", uncached, "with --use-cache false; leave that out"},
+    {"max_length", counted, "beside max_new_tokens, which wins; give only one of them"},
 };
 
 void advice_tell(const kvik_generation *g, const json_t *options)
 {
     for (size_t i = 0; i < countof(advice); i++) {
-        char text[128];
+        char text[128], dashed[64];
         if (!json_object_get(options, advice[i].name) || !advice[i].idle(g)) continue;
-        snprintf(text, sizeof text, "%s has no effect %s", advice[i].name, advice[i].why);
+        args_dashed(advice[i].name, dashed);
+        snprintf(text, sizeof text, "--%s has no effect %s", dashed, advice[i].why);
         say_notice(NULL, text);
     }
 }

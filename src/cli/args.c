@@ -46,6 +46,13 @@ static bool same(const char *a, size_t n, const char *b)
     return b[n] == 0;
 }
 
+void args_dashed(const char *name, char out[64])
+{
+    snprintf(out, 64, "%s", name);
+    for (char *c = out; *c; c++)
+        if (*c == '_') *c = '-';
+}
+
 static const struct arg_option *find(const struct command *c, const char *name, size_t n)
 {
     for (size_t i = 0; i < c->n_options; i++)
@@ -161,15 +168,16 @@ static int take_own(struct parser *p, const struct arg_option *o, const char *in
 }
 
 /* Returns the JSON value of a word by a type of the option table; NULL: the word is no value of that type. */
-static json_t *value_json(const char *type, const char *v)
+static json_t *value_json(const char *name, const char *type, const char *v)
 {
     json_t *j = NULL;
-    char *end;
+    char *end, what[72];
+    snprintf(what, sizeof what, "--%s", name);
     if (!strcmp(type, "choice") && (!strcmp(v, "true") || !strcmp(v, "false")))
         return json_boolean(!strcmp(v, "true"));
     if (!strcmp(type, "string") || !strcmp(type, "choice")) return say_json(v, strlen(v));
     if (!strcmp(type, "strings")) {
-        if (*v == '[' && json_parse(v, strlen(v), "value", &j) == 0 && json_is_array(j)) return j;
+        if (*v == '[' && json_parse(v, strlen(v), what, &j) == 0 && json_is_array(j)) return j;
         json_decref(j);
         return say_json(v, strlen(v));
     }
@@ -180,7 +188,7 @@ static json_t *value_json(const char *type, const char *v)
     if (!strcmp(type, "pair") && *v != '[') {
         char list[64];
         int n = snprintf(list, sizeof list, "[%.60s]", v);
-        return json_parse(list, (size_t)n, "value", &j) == 0 ? j : NULL;
+        return json_parse(list, (size_t)n, what, &j) == 0 ? j : NULL;
     }
     if ((!strcmp(type, "ids") || !strcmp(type, "lists")) && *v != '[') {
         j = json_array();
@@ -194,7 +202,7 @@ static json_t *value_json(const char *type, const char *v)
         }
         return strcmp(type, "lists") ? j : json_pack("[o]", j);
     }
-    return json_parse(v, strlen(v), "value", &j) == 0 ? j : NULL;
+    return json_parse(v, strlen(v), what, &j) == 0 ? j : NULL;
 }
 
 static int put(struct parser *p, const char *key, json_t *v, bool append)
@@ -213,27 +221,37 @@ static int put(struct parser *p, const char *key, json_t *v, bool append)
     return 0;
 }
 
-/* Says why a value was refused, with the type and range of the table. */
+/* Returns what the value of an option is, in words, with the type and range of the table. */
+static const char *value_words(const kvik_option *o, char out[256])
+{
+    static const char *const by_type[][2] = {
+        {"string", "a text"},
+        {"strings", "a text, or a JSON list of texts; repeat the option for several"},
+        {"json", "a JSON object, in single quotes for the shell: '{...}'"},
+        {"ids", "a list of token ids such as 1,2"},
+        {"lists", "a list of token ids such as 1,2, or of lists as [[1,2],[3]]"},
+        {"biases", "token sequences with a number each, as [[[5],-2.0]]"},
+        {"pair", "START,FACTOR such as 8,1.1"},
+    };
+    for (size_t i = 0; i < countof(by_type); i++)
+        if (!strcmp(o->type, by_type[i][0])) return by_type[i][1];
+    if (o->choices)
+        snprintf(out, 256, "one of %s", o->choices);
+    else if (o->max > 1e18)
+        snprintf(out, 256, "an integer from %.0f to 2^63-1", o->min);
+    else if (!strcmp(o->type, "float"))
+        snprintf(out, 256, "a number from %g to %g", o->min, o->max);
+    else
+        snprintf(out, 256, "an integer from %.0f to %.0f", o->min, o->max);
+    return out;
+}
+
+/* Says why a value was refused. */
 static int bad_value(const char *name, const kvik_option *o, const char *v)
 {
-    char must[96];
-    if (!strcmp(o->type, "json"))
-        return say_usage("--%s must be a JSON object, not \"%.60s\" (%s)", name, v, err_last());
-    if (!strcmp(o->type, "ids"))
-        snprintf(must, sizeof must, "a list of token ids such as 1,2");
-    else if (!strcmp(o->type, "lists"))
-        snprintf(must, sizeof must, "a list of token ids such as 1,2, or of lists as [[1,2],[3]]");
-    else if (!strcmp(o->type, "biases"))
-        snprintf(must, sizeof must, "token sequences with a number each, as [[[5],-2.0]]");
-    else if (!strcmp(o->type, "pair"))
-        snprintf(must, sizeof must, "START,FACTOR such as 8,1.1");
-    else if (o->max > 1e18)
-        snprintf(must, sizeof must, "an integer from %.0f to 2^63-1", o->min);
-    else if (!strcmp(o->type, "float"))
-        snprintf(must, sizeof must, "a number from %g to %g", o->min, o->max);
-    else
-        snprintf(must, sizeof must, "an integer from %.0f to %.0f", o->min, o->max);
-    return say_usage("--%s must be %s, not \"%.60s\"", name, must, v);
+    char words[256];
+    if (!strcmp(o->type, "json") && *v == '{') return say_usage("%s", err_last());
+    return say_usage("--%s must be %s, not \"%.60s\"", name, value_words(o, words), v);
 }
 
 static bool in_range(const kvik_option *o, const json_t *j)
@@ -246,18 +264,16 @@ static bool in_range(const kvik_option *o, const json_t *j)
 
 static int take_generation(struct parser *p, const kvik_option *o, const char *inline_value)
 {
-    char dashed[64];
-    snprintf(dashed, sizeof dashed, "%s", o->name);
-    for (char *c = dashed; *c; c++)
-        if (*c == '_') *c = '-';
+    char dashed[64], words[256];
+    args_dashed(o->name, dashed);
     if (!strcmp(o->type, "bool")) {
         bool on;
         int e = take_bool(p, dashed, inline_value, &on);
         return e ? e : put(p, o->name, json_boolean(on), false);
     }
-    const char *v = value_of(p, dashed, inline_value, o->type);
+    const char *v = value_of(p, dashed, inline_value, value_words(o, words));
     if (!v) return EXIT_USAGE;
-    json_t *j = value_json(o->type, v);
+    json_t *j = value_json(dashed, o->type, v);
     if (!j || !in_range(o, j)) {
         json_decref(j);
         return bad_value(dashed, o, v);
@@ -298,6 +314,8 @@ static int unknown(const struct command *c, const char *word)
     char name[64];
     const kvik_option *o;
     snprintf(name, sizeof name, "%.*s", (int)MIN(strcspn(word, "="), 63), word);
+    const char *known_as = c->runs_model ? alias_find(name) : NULL;
+    if (known_as) return say_usage("unknown option --%s; %s", name, known_as);
     near_begin(&near, name);
     for (size_t i = 0; i < c->n_options; i++)
         near_try(&near, c->option[i].name);
@@ -308,10 +326,17 @@ static int unknown(const struct command *c, const char *word)
     if (!near.best)
         return say_usage("unknown option --%s; kvik %s --help lists them", name, c->name);
     char best[64];
-    snprintf(best, sizeof best, "%s", near.best);
-    for (char *k = best; *k; k++)
-        if (*k == '_') *k = '-';
+    args_dashed(near.best, best);
     return say_usage("unknown option --%s; did you mean --%s?", name, best);
+}
+
+/* A word with one dash may be an option of another program. */
+static int unknown_short(const struct command *c, const char *word)
+{
+    const char *known_as = c->runs_model ? alias_find(word) : NULL;
+    if (known_as) return say_usage("unknown option %s; %s", word, known_as);
+    return say_usage("unknown option %.60s; options begin with two dashes, and \"--\" ends them",
+                     word);
 }
 
 static int take_option(struct parser *p, const char *word)
@@ -349,8 +374,7 @@ int args_parse(const struct command *c, int argc, char **argv, void *into, struc
         else if (!strcmp(w, "--help") || !strcmp(w, "-h"))
             return args_help(c, stdout), -1;
         else if (w[1] != '-')
-            e = say_usage(
-                "unknown option %.60s; options begin with two dashes, and \"--\" ends them", w);
+            e = unknown_short(c, w);
         else
             e = take_option(&p, w + 2);
         if (e) return e;

@@ -59,6 +59,10 @@ int args_parse(const struct command *c, int argc, char **argv, void *into, struc
 void args_done(struct args *a);
 void args_list_done(struct arg_list *l);
 void args_help(const struct command *c, FILE *to);
+/* Writes the name of an option as the command line spells it, with dashes. */
+void args_dashed(const char *name, char out[64]);
+/* alias.c: returns what to give instead of an option of llama.cpp or Ollama, or NULL.  word: "-p" or "num_ctx". */
+const char *alias_find(const char *word);
 
 extern const struct command command_generate, command_chat, command_inspect, command_tokenize,
     command_render, command_bench;

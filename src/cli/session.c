@@ -6,6 +6,22 @@
 
 #include <string.h>
 
+/* Sets options from JSON.  If that fails because of a key of another program, the error names kvik's own. */
+static int set(kvik_generation *g, const char *text)
+{
+    int e = kvik_generation_set(g, text);
+    json_t *o = NULL, *v;
+    const char *key;
+    if (e != ERR_ARG || json_parse(text, strlen(text), "options", &o) < 0) return e;
+    json_object_foreach(o, key, v)
+    {
+        const char *instead = alias_find(key);
+        if (instead) e = ERR(ARG, "unknown option %s; %s", key, instead);
+    }
+    json_decref(o);
+    return e;
+}
+
 /* Reads --generation-config: a JSON object, or the name of a file with one. */
 static int apply_config(kvik_generation *g, const char *config)
 {
@@ -13,11 +29,11 @@ static int apply_config(kvik_generation *g, const char *config)
     size_t n;
     if (!config) return 0;
     if (config[strspn(config, " \t\r\n")] == '{') {
-        int e = kvik_generation_set(g, config);
+        int e = set(g, config);
         return e < 0 ? err_prefix(e, "--generation-config") : 0;
     }
     TRY(file_read(config, 16u << 20, &text, &n));
-    int e = kvik_generation_set(g, text);
+    int e = set(g, text);
     mem_free(text);
     return e < 0 ? err_prefix(e, "%s", config) : 0;
 }

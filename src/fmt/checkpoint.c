@@ -155,11 +155,30 @@ static int refuse_empty(const char *dir)
                dir);
 }
 
+/* Weights that Python pickled can run code when they are read, so kvik does not read them. */
+static int refuse_pickle(const char *dir)
+{
+    static const char *const name[] = {"pytorch_model.bin", "pytorch_model.bin.index.json"};
+    for (size_t i = 0; i < countof(name); i++) {
+        bool there;
+        TRY(has(dir, name[i], &there));
+        if (there)
+            return ERR(
+                UNSUPPORTED,
+                "%s has only %s, and kvik reads safetensors; convert it once with "
+                "Transformers: python3 -c \"from transformers import AutoModelForCausalLM as "
+                "M; M.from_pretrained('%s').save_pretrained('%s', safe_serialization=True)\"",
+                dir, name[i], dir, dir);
+    }
+    return 0;
+}
+
 static int open_dir(struct checkpoint *c)
 {
     bool single, sharded;
     TRY(has(c->path, "model.safetensors", &single));
     TRY(has(c->path, "model.safetensors.index.json", &sharded));
+    if (!single && !sharded) TRY(refuse_pickle(c->path));
     if (!single && !sharded) TRY(refuse_empty(c->path));
     TRY(read_config(c->path, "config.json", &c->config));
     TRY(read_config(c->path, "generation_config.json", &c->generation));

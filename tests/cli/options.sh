@@ -79,14 +79,14 @@ check "and runs when the option is reset" status 0
 model '{"eos_token_id": [], "max_new_tokens": 2}'
 told() {
     gives "$1" 'len(new) == 2' --"$2" "$3"
-    check "$1, with a notice" err_has "^$2 has no effect $4\$"
+    check "$1, with a notice" err_has "^--$(echo "$2" | tr _ -) has no effect $4\$"
 }
 for option in temperature top_k top_p typical_p; do
-    told "$option without sampling" $option 1 'without do_sample'
+    told "$option without sampling" $option 1 'in greedy decoding; add --do-sample'
 done
-told "length_penalty without beams" length_penalty 2 'without num_beams'
-told "max_length beside the file's max_new_tokens" max_length 30 'beside max_new_tokens, which wins'
-told "min_length without an end" min_length 3 'without eos_token_id'
+told "length_penalty without beams" length_penalty 2 'without beams; add --num-beams 4'
+told "max_length beside the file's max_new_tokens" max_length 30 'beside max_new_tokens, which wins; give only one of them'
+told "min_length without an end" min_length 3 'because no token ends the text; add --eos-token-id'
 gives "with sampling it has one" 'len(new) == 2' --do-sample --temperature 2
 check "without a notice" err_empty
 

@@ -1,0 +1,83 @@
+/* alias.c - options of llama.cpp and Ollama, and what kvik calls them.  A person who comes from there types these names.
+ * The nearest spelling of kvik's own options would mislead. */
+#include "cli/cli.h"
+
+#include <string.h>
+
+/* Names as typed, between '|': with one dash if they are one letter or llama.cpp's short forms, else without dashes. */
+static const struct {
+    const char *names, *say;
+} alias[] = {
+    {"-m|model", "MODEL is the first argument: kvik generate MODEL PROMPT"},
+    {"-hf|-hfr|-mu|hf_repo|hf_file|model_url",
+     "MODEL is the first argument, a repository id of the local hub cache too; kvik downloads nothing"},
+    {"-p|prompt", "PROMPT is an argument behind MODEL: kvik generate MODEL PROMPT"},
+    {"-f|file|-bf|binary_file",
+     "kvik reads the prompt from standard input: kvik generate MODEL < FILE"},
+    {"-e|escape|no_escape", "kvik takes the prompt as it is; leave the option out"},
+    {"-n|n_predict|predict|num_predict|max_tokens", "give --max-new-tokens N"},
+    {"-c|ctx_size|num_ctx|n_ctx|context_size",
+     "a cache grows as the text does, up to the model's context; --cache-memory BYTES limits its bytes, "
+     "--cache-config '{\"max_cache_len\": N}' its tokens"},
+    {"-t|-tb|threads_batch|num_thread|n_threads", "give --threads N"},
+    {"-b|-ub|batch_size|ubatch_size|num_batch",
+     "give --prefill-chunk-size N; the result does not change"},
+    {"-ngl|gpu_layers|n_gpu_layers|num_gpu|main_gpu|-mg|-sm|split_mode|-ts|tensor_split|-dev|device",
+     "this version of kvik computes on the CPU; leave the option out"},
+    {"-ctk|cache_type_k",
+     "give --cache-implementation quantized --cache-config '{\"nbits_key\": 4, \"nbits_value\": 8}' with bits of your choice"},
+    {"-ctv|cache_type_v",
+     "give --cache-implementation quantized --cache-config '{\"nbits_key\": 8, \"nbits_value\": 4}' with bits of your choice"},
+    {"temp", "give --do-sample --temperature X"},
+    {"typical", "give --do-sample --typical-p X"},
+    {"mirostat|mirostat_lr|mirostat_ent|mirostat_tau|mirostat_eta|tfs_z",
+     "kvik does not have this method of sampling; --typical-p X is the nearest"},
+    {"repeat_penalty", "give --repetition-penalty X"},
+    {"repeat_last_n", "--repetition-penalty looks at the whole text; leave the option out"},
+    {"presence_penalty|frequency_penalty",
+     "kvik has --repetition-penalty X, which multiplies where these add"},
+    {"-s", "give --do-sample --seed N"},
+    {"-l|logit_bias", "give --sequence-bias '[[[TOKEN_ID], X]]'"},
+    {"ignore_eos", "give --eos-token-id '[]'"},
+    {"-r|reverse_prompt|stop", "give --stop-strings TEXT; repeat the option for several"},
+    {"-sys|system_prompt|-sysf|system_prompt_file",
+     "give --system TEXT; with kvik generate also --chat"},
+    {"-i|-cnv|interactive|conversation|-if|interactive_first",
+     "the conversation is kvik chat MODEL"},
+    {"chat_template|chat_template_file", "give --template FILE or --template NAME"},
+    {"jinja|no_jinja|chat_template_kwargs", "kvik runs every chat template; leave the option out"},
+    {"prompt_cache|prompt_cache_all|prompt_cache_ro|slot_save_path",
+     "give --prefix-cache DIR, or kvik chat --session FILE"},
+    {"keep|num_keep|context_shift|no_context_shift",
+     "give --cache-implementation sink --cache-config '{\"window_length\": 1024, \"num_sink_tokens\": 4}'"},
+    {"-md|model_draft", "give --assistant-model MODEL"},
+    {"draft|draft_max|draft_n|draft_min", "give --num-assistant-tokens N, or without a draft model "
+                                          "--prompt-lookup-num-tokens N"},
+    {"draft_p_min", "give --assistant-confidence-threshold X"},
+    {"-fa|flash_attn", "attention in kvik never stores its whole matrix; leave the option out"},
+    {"mlock|mmap|no_mmap|use_mmap|use_mlock|no_kv_offload|-nkvo|numa",
+     "kvik maps the files of a model into memory; leave the option out"},
+    {"rope_freq_base|rope_freq_scale|rope_scaling|rope_scale|yarn_orig_ctx",
+     "kvik takes the positions from the model's own configuration; leave the option out"},
+    {"-j|grammar|grammar_file|json_schema|format", "kvik cannot force a grammar in this version"},
+    {"lora|lora_scaled|control_vector", "kvik reads no adapters; merge it into the model first"},
+    {"host|port|-np|parallel|-cb|cont_batching|keepalive",
+     "kvik has no server in this version; a program can use libkvik"},
+    {"-v|log_verbose", "give --verbose"},
+};
+
+/* Compares a typed word with one of the names: '-' equals '_' behind the dashes that begin the word. */
+static bool is(const char *word, const char *name, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!word[i] || (i && word[i] == '-' ? '_' : word[i]) != name[i]) return false;
+    return !word[n];
+}
+
+const char *alias_find(const char *word)
+{
+    for (size_t i = 0; i < countof(alias); i++)
+        for (const char *s = alias[i].names; *s; s += strcspn(s, "|"), s += *s == '|')
+            if (is(word, s, strcspn(s, "|"))) return alias[i].say;
+    return NULL;
+}

@@ -1,0 +1,108 @@
+#!/bin/sh
+# Mistakes of a first day: JSON as Python or a shell writes it, options of other programs, files of other programs.
+. "$(dirname "$0")/lib.inc"
+model=$golden/models/llama-mha
+
+# JSON.
+run generate "$model" --input-ids 5 --cache-config "{'nbits':4}"
+refused "single quotes: the message is about quotes" 2 "cache-config: JSON takes double quotes" '{"nbits":4}'
+check "and not the parser's" sh -c "! grep -q 'near\|expected\|line 1' '$work/err'"
+run generate "$model" --input-ids 5 --cache-config '{nbits:4}'
+refused "no quotes: the message is about quotes" 2 "cache-config: names in JSON stand in double quotes"
+run generate "$model" --input-ids 5 --cache-config '{"offloading":True}'
+refused "Python's True" 2 cache-config "true, false and null"
+run generate "$model" --input-ids 5 --cache-config '{"nbits":4'
+refused "a bracket that is not closed" 2 cache-config "not closed"
+run generate "$model" --input-ids 5 --generation-config "{'max_new_tokens':4}"
+refused "single quotes in --generation-config" 2 generation-config "double quotes"
+run generate "$model" --input-ids 5 --cache-config 4
+refused "a number is no object" 2 "cache_config must be an object"
+run generate "$model" --input-ids 5 --cache-config "$(python3 -c 'print("{" + chr(39) * 100000)')"
+refused "100000 quotes are an error" 2 cache-config
+run generate "$model" --input-ids 5 --cache-config "$(printf "{'a\033[31m':4}")"
+refused "control characters do not reach the terminal" 2 cache-config
+check "no escape in the message" sh -c "! grep -q '$(printf '\033')' '$work/err'"
+
+# A value that is missing: what it would be.
+needs() {
+    run generate "$model" --input-ids 5 "$1"
+    refused "$1 without a value" 2 "$1 needs a value: $2"
+}
+needs --stop-strings "a text"
+needs --max-new-tokens "an integer from 1"
+needs --temperature "a number from 0"
+needs --eos-token-id "a list of token ids"
+needs --cache-config "a JSON object"
+needs --sequence-bias "token sequences"
+
+# Options of llama.cpp and Ollama: their names in kvik, not the nearest spelling.
+other() {
+    run generate "$model" --input-ids 5 "$1" 4
+    refused "$1 names kvik's own" 2 "unknown option $1" "$2"
+}
+other -p PROMPT
+other --prompt PROMPT
+other -m MODEL
+other --model MODEL
+other -hf MODEL
+other -f 'standard input'
+other -n --max-new-tokens
+other --n-predict --max-new-tokens
+other --num-predict --max-new-tokens
+other --num_predict --max-new-tokens
+other -c --cache-memory
+other --ctx-size max_cache_len
+other --num_ctx max_cache_len
+other -t --threads
+other --num-thread --threads
+other -ngl CPU
+other --n-gpu-layers CPU
+other --cache-type-k nbits_key
+other --cache-type-v nbits_value
+other -ctk nbits_key
+other --temp --temperature
+other --repeat-penalty --repetition-penalty
+other --repeat-last-n --repetition-penalty
+other -s --seed
+other --stop --stop-strings
+other --ignore-eos --eos-token-id
+other -i 'kvik chat'
+other --chat-template --template
+other --prompt-cache --prefix-cache
+other --model-draft --assistant-model
+other --mlock 'leave the option out'
+run generate "$model" --input-ids 5 --temp=0.8
+refused "with = too" 2 --temperature
+run generate "$model" --input-ids 5 --top-k 40 --max-new-tokens 1
+check "--top-k is kvik's own too" status 0
+run generate "$model" --input-ids 5 --generation-config '{"num_ctx": 4096}'
+refused "in --generation-config" 2 num_ctx max_cache_len
+run generate "$model" --input-ids 5 --generation-config '{"num_predict": 3, "repeat_penalty": 1.1}'
+refused "two of them" 2 "unknown option"
+run chat "$model" --num-ctx 4
+refused "chat has the table too" 2 max_cache_len
+run generate "$model" --input-ids 5 -x
+refused "an unknown letter" 2 "two dashes"
+
+# Every option that the messages name exists.
+"$KVIK" generate --help-all >"$work/help" 2>/dev/null || "$KVIK" generate --help >"$work/help"
+"$KVIK" chat --help >>"$work/help"
+check "every option that alias.c names exists" python3 - "$work/help" src/cli/alias.c src/cli/advice.c <<'PY'
+import re, sys
+have = set(re.findall(r"^  (--[a-z-]+)", open(sys.argv[1]).read(), re.M)) | {"--template"}
+named = {o for f in sys.argv[2:] for o in re.findall(r"--[a-z]+(?:-[a-z]+)*", open(f).read())}
+missing = named - have
+print("  missing:", missing) if missing else None
+sys.exit(bool(missing) or len(named) < 20)
+PY
+
+# A directory with weights that Python pickled.
+mkdir "$work/pickle"
+cp "$model/config.json" "$work/pickle"
+echo x >"$work/pickle/pytorch_model.bin"
+run generate "$work/pickle" --input-ids 5
+refused "pytorch_model.bin: how to convert it" 1 pytorch_model.bin safetensors save_pretrained "$work/pickle"
+mv "$work/pickle/pytorch_model.bin" "$work/pickle/pytorch_model.bin.index.json"
+run inspect "$work/pickle"
+refused "in several files" 1 pytorch_model.bin.index.json safetensors
+finish
