@@ -24,6 +24,8 @@
  * - The library never prints, exits or aborts.  It writes no file whose path you did not give it, except the spill
  *   file of an offloaded cache.
  * - One thread at a time uses a cache.  Threads can share models and tokenizers.
+ * - Close and free in any order, also in a callback.  What a cache, a batch, a request or a running call still uses
+ *   lives until that one is closed.
  * - Strings are UTF-8.  Shapes are in brackets, the last dimension is contiguous.
  * - Names of options are those of Hugging Face Transformers (below: Transformers).
  *
@@ -87,7 +89,7 @@ typedef struct kvik_model kvik_model;
 /* Opens a Hugging Face directory or a .gguf file.  Weights are used from the mapped files, so the files must not
  * change while the model is open. */
 KVIK_API int kvik_model_open(const char *path, kvik_model **out);
-/* Closes a model.  Close its caches first. */
+/* Closes a model; see "Conventions" for the order of closing. */
 KVIK_API void kvik_model_close(kvik_model *m);
 /* Return the number of token ids, of positions (max_position_embeddings), of layers, of values in a hidden state,
  * and of query heads. */
@@ -673,8 +675,7 @@ KVIK_API int kvik_generate_text(kvik_cache *c, const kvik_generation *g, const c
  *         if (kvik_request_end(r[i], &result[i]) < 0) puts(kvik_last_error());
  *         kvik_request_free(r[i]);
  *     }
- *
- * End and free the requests before you close their cache. */
+ */
 
 typedef struct kvik_request kvik_request;
 enum kvik_state {
@@ -763,8 +764,8 @@ typedef struct kvik_outputs {
     /* [layers][rows][heads][n][length + n] */
     float *attentions;
 } kvik_outputs;
-/* Opens a batch of empty rows.  Close it before its cache and after requests that continue its sequences; closing
- * drops the sequences. */
+/* Opens a batch of empty rows.  Closing it drops its sequences; those that a request continues are
+ * dropped when the request ends. */
 KVIK_API int kvik_batch_open(kvik_cache *c, uint32_t rows, kvik_batch **out);
 KVIK_API void kvik_batch_close(kvik_batch *b);
 KVIK_API uint32_t kvik_batch_rows(const kvik_batch *b);

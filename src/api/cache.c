@@ -21,7 +21,8 @@ KVIK_API int kvik_cache_open(kvik_model *m, const kvik_cache_config *config, kvi
         mem_free(c);
         return e;
     }
-    c->model = m;
+    c->model = model_hold(m);
+    c->refs = 1;
     c->preset = s.preset;
     settings_hints(&s, config);
     *out = c;
@@ -44,6 +45,7 @@ KVIK_API int kvik_cache_open_unbound(const kvik_cache_config *config, uint32_t n
         mem_free(c);
         return e;
     }
+    c->refs = 1;
     c->preset = s.preset;
     settings_hints(&s, config);
     *out = c;
@@ -52,10 +54,11 @@ KVIK_API int kvik_cache_open_unbound(const kvik_cache_config *config, uint32_t n
 
 KVIK_API void kvik_cache_close(kvik_cache *c)
 {
-    if (!c) return;
+    if (!c || !refs_drop(&c->refs)) return;
     if (c->unbound) unbound_close(c->unbound);
     driver_close(c->driver);
     exec_close(c->x);
+    kvik_model_close(c->model);
     mem_free(c);
 }
 

@@ -40,6 +40,7 @@ static int open_tokenizer(kvik_model *k, const char *path)
         return ERR_NOMEM;
     }
     k->tok->tok = tok;
+    k->tok->refs = 1;
     return 0;
 }
 
@@ -48,6 +49,7 @@ KVIK_API int kvik_model_open(const char *path, kvik_model **out)
     if (!path || !out) return ERR(ARG, "a model path is needed");
     kvik_model *k = mem_alloc(sizeof *k);
     if (!k) return ERR_NOMEM;
+    k->refs = 1;
     int e = model_open(path, &k->m);
     if (e >= 0) e = open_tokenizer(k, path);
     if (e < 0) {
@@ -60,9 +62,8 @@ KVIK_API int kvik_model_open(const char *path, kvik_model **out)
 
 KVIK_API void kvik_model_close(kvik_model *k)
 {
-    if (!k) return;
-    if (k->tok) tok_close(k->tok->tok);
-    mem_free(k->tok);
+    if (!k || !refs_drop(&k->refs)) return;
+    kvik_tokenizer_close(k->tok);
     model_close(k->m);
     mem_free(k);
 }

@@ -9,7 +9,7 @@
 #include <string.h>
 
 struct kvik_request {
-    kvik_cache *c;
+    kvik_cache *c;       /* held, as is hooks.assistant_model */
     kvik_generation g;   /* owned copy */
     kvik_prompt *prompt; /* [n] owned */
     uint32_t n;
@@ -26,6 +26,8 @@ static void done(struct kvik_request *q)
     }
     mem_free(q->prompt);
     gen_done(&q->g);
+    if (q->assist.assistant) kvik_cache_close(q->hooks.assistant_model);
+    kvik_cache_close(q->c);
     mem_free(q);
 }
 
@@ -64,7 +66,7 @@ static int take(struct kvik_request *q, const kvik_generation *g, const kvik_pro
     TRY(hooks_in(hooks, &q->hooks, &hooks));
     if (!q->hooks.assistant_model) return 0;
     TRY(cache_bound(q->hooks.assistant_model));
-    q->assist.assistant = &q->hooks.assistant_model->assistant;
+    q->assist.assistant = &cache_hold(q->hooks.assistant_model)->assistant;
     q->assist.assistant->x = q->hooks.assistant_model->x;
     return 0;
 }
@@ -92,7 +94,7 @@ KVIK_API int kvik_request_start(kvik_cache *c, const kvik_generation *g, const k
     TRY(cache_bound(c));
     kvik_request *q = mem_alloc(sizeof *q);
     if (!q) return ERR_NOMEM;
-    q->c = c;
+    q->c = cache_hold(c);
     int e = take(q, g, prompt, n, hooks);
     if (e >= 0) e = start(q);
     if (e < 0) {

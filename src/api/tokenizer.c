@@ -28,6 +28,7 @@ KVIK_API int kvik_tokenizer_open(const char *path, kvik_tokenizer **out)
             path);
     kvik_tokenizer *t = mem_alloc(sizeof *t);
     if (!t) return ERR_NOMEM;
+    t->refs = 1;
     int e = dir_exists(path) ? tok_open_dir(path, &t->tok) : open_gguf(path, &t->tok);
     if (e < 0) {
         mem_free(t);
@@ -39,7 +40,7 @@ KVIK_API int kvik_tokenizer_open(const char *path, kvik_tokenizer **out)
 
 KVIK_API void kvik_tokenizer_close(kvik_tokenizer *t)
 {
-    if (!t) return;
+    if (!t || !refs_drop(&t->refs)) return;
     tok_close(t->tok);
     mem_free(t);
 }

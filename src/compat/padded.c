@@ -43,7 +43,8 @@ static int hull(kvik_cache *c, uint32_t rows, uint32_t columns, kvik_batch **out
                    c->x->max_seqs);
     kvik_batch *b = mem_alloc(sizeof *b);
     if (!b) return ERR_NOMEM;
-    b->c = c;
+    b->c = cache_hold(c);
+    b->refs = 1;
     b->rows = rows;
     b->seq = mem_array(rows, sizeof *b->seq);
     int e = b->seq ? padded_room(b, columns) : ERR_NOMEM;
@@ -75,12 +76,14 @@ KVIK_API int kvik_batch_open(kvik_cache *c, uint32_t rows, kvik_batch **out)
 
 KVIK_API void kvik_batch_close(kvik_batch *b)
 {
-    if (!b) return;
+    if (!b || !refs_drop(&b->refs)) return;
     for (uint32_t i = 0; b->seq && i < b->rows; i++)
-        if (b->seq[i]) (void)kv_drop(b->c->x->kv, b->seq[i]);
+        if (b->seq[i] && !driver_inherit(b->c->driver, b->seq[i]))
+            (void)kv_drop(b->c->x->kv, b->seq[i]);
     padded_scratch_free(b->scratch);
     mem_free(b->seq);
     mem_free(b->mask);
+    kvik_cache_close(b->c);
     mem_free(b);
 }
 

@@ -4,7 +4,8 @@
 #include "generate/handle.h"
 
 struct kvik_batch {
-    kvik_cache *c;
+    kvik_cache *c; /* held */
+    atomic_uint refs;
     uint32_t rows, length;          /* columns, padding included */
     uint32_t cap;                   /* columns that `mask` has room for */
     kv_seq *seq;                    /* [rows] owned */

@@ -244,6 +244,7 @@ KVIK_API int kvik_batch_generate(kvik_batch *b, const kvik_generation *g, const 
     g = &full;
     TRY(check(b, in, g));
     TRY(judge(b, in, &c.append));
+    refs_take(&b->refs); /* a callback may close the batch */
     int e = call_begin(&c, g, hooks);
     if (e >= 0) e = padded_room(b, room_for(b, g, c.columns));
     if (e >= 0) {
@@ -258,5 +259,6 @@ KVIK_API int kvik_batch_generate(kvik_batch *b, const kvik_generation *g, const 
         *out = r;
     }
     call_end(&c);
+    kvik_batch_close(b);
     return e;
 }

@@ -121,6 +121,14 @@ int driver_owns(const struct driver *d, kvik_seq seq)
     return 0;
 }
 
+bool driver_inherit(struct driver *d, kvik_seq seq)
+{
+    for (struct run *o = d->first; o; o = o->next)
+        for (uint32_t i = 0; o->row && i < o->n; i++)
+            if (o->row[i].given && o->row[i].given == seq) return o->row[i].orphaned = true;
+    return false;
+}
+
 static int check_others(const struct driver *d, const struct gen_call *call, const struct run *r)
 {
     uint64_t lanes = r->lanes;

@@ -39,6 +39,9 @@ int driver_open(struct exec *x, struct driver **out);
 void driver_close(struct driver *d); /* after its runs */
 /* ERR_BUSY: a run that has not ended continues this sequence of the caller's, so that nobody else may change it. */
 int driver_owns(const struct driver *d, kvik_seq seq);
+/* Called when the owner of a sequence is closed.  Returns true if a run continues the sequence: that run drops it when
+ * it ends, unless its result gives the sequence to the caller. */
+bool driver_inherit(struct driver *d, kvik_seq seq);
 
 /* Checks the call, takes sequences and sets up the rows.  Computes nothing, except rows that a sequence of the caller's
  * needs to be cropped. */

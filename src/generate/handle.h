@@ -1,6 +1,10 @@
-/* handle.h - what the public handles are. */
+/* handle.h - what the public handles are.
+ *
+ * Handles are counted, so that a program can close them in any order.  What uses a handle holds it; closing gives up one
+ * reference, and the last one frees the thing. */
 #pragma once
 #include "base/base.h"
+#include "base/refs.h"
 #include "base/sized.h"
 #include "generate/draft.h"
 #include "generate/driver.h"
@@ -10,13 +14,16 @@
 
 struct kvik_tokenizer {
     struct tok *tok;
+    atomic_uint refs;
 };
 struct kvik_model {
     struct model *m;
-    struct kvik_tokenizer *tok; /* NULL: the files hold none */
+    struct kvik_tokenizer *tok; /* held; NULL: the files hold none */
+    atomic_uint refs;
 };
 struct kvik_cache {
-    kvik_model *model;
+    kvik_model *model; /* held */
+    atomic_uint refs;
     struct exec *x;
     struct driver *driver;   /* of the requests */
     struct unbound *unbound; /* instead of both, where the cache was opened without a model */
@@ -26,6 +33,23 @@ struct kvik_cache {
     struct gen_assistant assistant;
     char fingerprint[65]; /* of the model, in hex; "" until a session needs it */
 };
+/* Take a reference to the handle and return it; the kvik_*_close of the handle gives it back. */
+static inline kvik_tokenizer *tokenizer_hold(const kvik_tokenizer *t)
+{
+    kvik_tokenizer *held = (kvik_tokenizer *)(uintptr_t)t;
+    refs_take(&held->refs);
+    return held;
+}
+static inline kvik_model *model_hold(kvik_model *m)
+{
+    refs_take(&m->refs);
+    return m;
+}
+static inline kvik_cache *cache_hold(kvik_cache *c)
+{
+    refs_take(&c->refs);
+    return c;
+}
 /* Returns e.  If the budget is exhausted, adds to the error text what the caller can do. */
 int cache_full(const kvik_cache *c, int e);
 int cache_bound(const kvik_cache *c); /* an error for a cache without a model */

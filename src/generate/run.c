@@ -198,6 +198,8 @@ void run_end(struct run *r, bool failed)
         else if (mine)
             kv_drop(r->x->kv, w->seq);
         sync_end(r->x, &w->sync, failed);
+        bool theirs = !failed && r->g->return_dict_in_generate; /* in the result */
+        if (w->orphaned && !theirs) kv_drop(r->x->kv, w->given);
         if (w->stream) tok_stream_drop(w->stream);
         gen_stop_drop(w->stop);
         buf_done(&w->text);

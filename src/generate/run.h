@@ -28,7 +28,8 @@ struct row {
     uint32_t leader;
     uint32_t pad; /* masked columns before the first token */
     bool done;
-    bool handed; /* the caller has taken over `seq` */
+    bool handed;   /* the caller has taken over `seq` */
+    bool orphaned; /* the owner of `given` is closed, so the run drops the sequence */
     enum kvik_finish finish;
     struct tok_stream *stream;
     struct gen_stop *stop;
