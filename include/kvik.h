@@ -553,17 +553,20 @@ typedef struct kvik_prompt {
     const uint8_t *attention_mask;
 } kvik_prompt;
 
-/* Why a row ended: length; an end-of-sequence token; a stop string; a callback cancelled;
- * kvik_hooks.stopping_criteria; max_time. */
+/* Why a row ended: max_new_tokens or max_length; an end-of-sequence token; a stop string; a callback cancelled;
+ * kvik_hooks.stopping_criteria; max_time.  With fewer tokens than were asked for: the model's context, or
+ * max_cache_len where that is less. */
 enum kvik_finish {
     KVIK_FINISH_LENGTH,
     KVIK_FINISH_EOS,
     KVIK_FINISH_STOP,
     KVIK_FINISH_CANCELLED,
     KVIK_FINISH_CRITERIA,
-    KVIK_FINISH_TIME
+    KVIK_FINISH_TIME,
+    KVIK_FINISH_CONTEXT,
+    KVIK_FINISH_MAX_CACHE_LEN
 };
-/* Returns "length", "eos", "stop", "cancelled", "criteria" or "time". */
+/* Returns "length", "eos", "stop", "cancelled", "criteria", "time", "context" or "max_cache_len". */
 KVIK_API const char *kvik_finish_name(enum kvik_finish f);
 
 typedef struct kvik_row {

@@ -1,6 +1,6 @@
 /* describe.c - describes a model as JSON, which `kvik inspect` prints. */
+#include "api/settings.h"
 #include "base/json.h"
-#include "generate/handle.h"
 #include "model/budget.h"
 
 #include <string.h>
@@ -67,6 +67,51 @@ static json_t *cache_bytes(const struct model *m)
     return o;
 }
 
+/* Computes the bytes of one sequence at the whole context, for each form that rows can have. */
+static int cache_most(const struct model *m, json_t *o)
+{
+    static const enum dtype types[] = {DT_F32, DT_F16, DT_BF16};
+    for (size_t i = 0; i < countof(types); i++) {
+        size_t most;
+        TRY(settings_most(m, types[i], &most));
+        json_object_set_new(o, dtype_name(types[i]), json_integer((json_int_t)most));
+    }
+    return 0;
+}
+
+/* Adds up the bytes of the tensors of each type, largest first. */
+static json_t *weight_types(const struct model *m)
+{
+    size_t sum[DT_COUNT] = {0};
+    json_t *o = json_object();
+    for (uint32_t i = 0; i < checkpoint_n_tensors(m->ck); i++) {
+        const struct tensor *t = checkpoint_tensor_at(m->ck, i);
+        sum[t->dtype] += t->bytes;
+    }
+    for (;;) {
+        int most = 0;
+        for (int i = 1; i < DT_COUNT; i++)
+            if (sum[i] > sum[most]) most = i;
+        if (!sum[most]) return o;
+        json_object_set_new(o, dtype_name((enum dtype)most), json_integer((json_int_t)sum[most]));
+        sum[most] = 0;
+    }
+}
+
+/* Adds what a GGUF file says of itself: its name, and the name of its mix of types. */
+static int file_notes(const struct model *m, json_t *o)
+{
+    const struct gguf *g = checkpoint_gguf(m->ck);
+    const char *name = NULL, *type = g ? gguf_file_type(g) : NULL;
+    size_t n = 0;
+    if (g && gguf_get_str(g, "general.name", &name, &n) <= 0) name = NULL;
+    json_t *text = name ? json_stringn(name, n) : NULL; /* NULL too if the name is not UTF-8 */
+    json_object_set_new(o, "name", text ? text : json_null());
+    json_object_set_new(o, "file_type", type ? json_string(type) : json_null());
+    return json_object_set_new(o, "weight_types", weight_types(m)) < 0 ? ERR(NOMEM, "out of memory")
+                                                                       : 0;
+}
+
 static json_t *presets(void)
 {
     json_t *a = json_array();
@@ -93,12 +138,16 @@ KVIK_API int kvik_model_describe(const kvik_model *k, char **out)
     if (!m->rope[0].rot) json_object_set_new(o, "rope", json_null()); /* learned positions */
     json_object_set_new(o, "layers", layers(m));
     json_object_set_new(o, "cache_bytes_per_token", cache_bytes(m));
+    json_t *most = json_object();
+    int e = most ? cache_most(m, most) : ERR(NOMEM, "out of memory");
+    if (e >= 0) e = file_notes(m, o);
+    json_object_set_new(o, "cache_bytes_at_context", most);
     json_object_set_new(o, "cache_implementations", presets());
     json_object_set_new(o, "tokenizer", tokenizer(k));
     json_object_set_new(o, "chat_template",
                         template_text ? json_string(template_text) : json_null());
     json_object_set_new(o, "tensors", tensors(m));
-    int e = json_text(o, out);
+    if (e >= 0) e = json_text(o, out);
     json_decref(o);
     return e;
 }

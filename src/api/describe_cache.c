@@ -66,13 +66,46 @@ static int groups_of(const struct model *m, const struct exec_config *e, struct 
     return n;
 }
 
+/* Adds up the bytes of all groups; *streamed: the part of groups that live on disk. */
+static struct cost cost_all(const struct kv_group *g, int n, uint32_t len, size_t *streamed)
+{
+    struct cost sum = {0}, c;
+    *streamed = 0;
+    for (int i = 0; i < n; i++) {
+        c = cost_of(&g[i], len);
+        sum.token += c.token;
+        sum.most += c.most;
+        if (g[i].stream) *streamed += c.most;
+    }
+    return sum;
+}
+
+int settings_most(const struct model *m, enum dtype rows, size_t *out)
+{
+    static const kvik_cache_config none = {.max_sequences = 1};
+    struct preset_choice s = {0};
+    struct exec_config e = {0};
+    size_t streamed;
+    TRY(settings_read(&none, &s));
+    TRY(settings_exec(&s, m, &none, &e));
+    e.preset.dtype = rows;
+    struct kv_group *g = mem_array(m->n_sites, sizeof *g);
+    int n = g ? groups_of(m, &e, g) : ERR_NOMEM;
+    if (n >= 0) {
+        *out = cost_all(g, n, m->context, &streamed).most;
+        kv_preset_close(g, (uint32_t)n);
+    }
+    mem_free(g);
+    return n < 0 ? n : 0;
+}
+
 static json_t *strategy(const struct model *m, const struct kv_preset *p, size_t dense,
                         struct kv_group *g)
 {
     char example[96];
     struct preset_choice s = {0};
     struct exec_config e = {0};
-    struct cost sum = {0}, c;
+    size_t streamed;
     example_config(p, m, example);
     kvik_cache_config k = {.cache_implementation = p->name,
                            .cache_config = *example ? example : NULL,
@@ -87,13 +120,7 @@ static json_t *strategy(const struct model *m, const struct kv_preset *p, size_t
     }
     int n = groups_of(m, &e, g);
     if (n < 0) return unavailable(o);
-    size_t streamed = 0;
-    for (int i = 0; i < n; i++) {
-        c = cost_of(&g[i], m->context);
-        sum.token += c.token;
-        sum.most += c.most;
-        if (g[i].stream) streamed += c.most;
-    }
+    struct cost sum = cost_all(g, n, m->context, &streamed);
     kv_preset_close(g, (uint32_t)n);
     size_t memory = streamed ? sum.most - streamed + MIN(streamed, e.pool_bytes) : sum.most;
     json_object_set_new(o, "available", json_true());

@@ -53,7 +53,8 @@ KVIK_API void kvik_generation_done(kvik_generation *g)
 
 KVIK_API const char *kvik_finish_name(enum kvik_finish f)
 {
-    static const char *const names[] = {"length", "eos", "stop", "cancelled", "criteria", "time"};
+    static const char *const names[] = {"length",   "eos",  "stop",    "cancelled",
+                                        "criteria", "time", "context", "max_cache_len"};
     return (unsigned)f < countof(names) ? names[f] : "?";
 }
 

@@ -122,7 +122,9 @@ static int answer(struct chat *c, bool anew)
     } else if (line_is_terminal(c->editor)) {
         status(c, r);
     }
-    if (c->open_ended && r->row[0]->finish == KVIK_FINISH_LENGTH)
+    if (c->open_ended &&
+        (r->row[0]->finish == KVIK_FINISH_LENGTH || r->row[0]->finish == KVIK_FINISH_CONTEXT ||
+         r->row[0]->finish == KVIK_FINISH_MAX_CACHE_LEN))
         fprintf(
             stderr,
             "kvik: the reply ended at the model's context of %u tokens; /reset starts a new conversation\n",

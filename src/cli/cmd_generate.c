@@ -175,6 +175,29 @@ static void print_rows(struct run *r, const kvik_result *res)
     }
 }
 
+/* Says which texts have fewer tokens than were asked for, and which limit has ended them. */
+static void tell_limits(const struct run *r, const kvik_result *res)
+{
+    uint32_t context = kvik_model_context(r->s.model);
+    for (uint32_t i = 0; i < res->n_rows; i++) {
+        const kvik_row *row = res->row[i];
+        size_t n = row->n - row->n_prompt;
+        char which[32] = "the text";
+        if (row->finish != KVIK_FINISH_CONTEXT && row->finish != KVIK_FINISH_MAX_CACHE_LEN)
+            continue;
+        if (res->n_rows > 1) snprintf(which, sizeof which, "text %u", i + 1);
+        fprintf(stderr, "kvik: %s ended after %zu new token%s, at ", which, n, n == 1 ? "" : "s");
+        if (row->finish == KVIK_FINISH_CONTEXT)
+            fprintf(stderr,
+                    "the model's context of %u tokens; shorten the prompt, or give "
+                    "--cache-implementation sink --cache-config '{\"window_length\": %u, "
+                    "\"num_sink_tokens\": 4}'\n",
+                    context, MAX(MIN(1024u, context / 2), 8));
+        else
+            fputs("the max_cache_len of --cache-config; raise it, or shorten the prompt\n", stderr);
+    }
+}
+
 static int print_result(struct run *r, const kvik_result *res)
 {
     kvik_usage usage = {.size = sizeof usage};
@@ -186,6 +209,7 @@ static int print_result(struct run *r, const kvik_result *res)
     else
         print_rows(r, res);
     if (fflush(stdout) != 0) return EXIT_FAILED; /* reported by main */
+    tell_limits(r, res);
     if (r->o->logits_file) {
         int e = kvik_logits_save(res, r->o->logits_file);
         if (e < 0) return say_error(e);

@@ -46,6 +46,23 @@ static void put_short(const char *s, size_t max)
     if (cut < n) fputs("...", stdout);
 }
 
+/* Prints the types of the weights with their shares of the bytes, and the file's name for the mix. */
+static void put_weights(const json_t *o)
+{
+    json_t *types = json_object_get(o, "weight_types"), *v;
+    const char *type, *mix = json_string_value(json_object_get(o, "file_type")), *between = "";
+    double all = (double)number(o, "bytes");
+    printf("  %-18s ", "weights");
+    json_object_foreach(types, type, v)
+    {
+        double share = 100 * (double)json_integer_value(v) / (all > 0 ? all : 1);
+        printf("%s%s %.*f%%", between, type, share < 9.95 ? 1 : 0, share);
+        between = ", ";
+    }
+    if (mix) printf("%sfile type %s", *between ? "; " : "", mix);
+    putchar('\n');
+}
+
 /* Prints scalars and small objects of numbers, one on each line. */
 static void put_scalars(const json_t *o)
 {
@@ -55,8 +72,12 @@ static void put_scalars(const json_t *o)
     {
         char size[16];
         if (json_is_null(v) || json_is_array(v) || json_is_object(v) ||
-            !strcmp(key, "chat_template"))
+            !strcmp(key, "chat_template") || !strcmp(key, "file_type") || !strcmp(key, "name"))
             continue;
+        if (!strcmp(key, "weights")) {
+            put_weights(o);
+            continue;
+        }
         printf("  %-18s ", key);
         if (json_is_string(v))
             put_short(json_string_value(v), 200);
@@ -108,11 +129,11 @@ static void put_cache(const json_t *o)
     size_t i;
     char size[16];
     heading("cache");
+    const json_t *most = json_object_get(o, "cache_bytes_at_context");
     json_object_foreach(json_object_get(o, "cache_bytes_per_token"), key, v)
     {
-        unsigned long long bytes = (unsigned long long)json_integer_value(v);
-        printf("  %-18s %llu bytes per token, %s for the whole context\n", key, bytes,
-               bytes_text(bytes * (uint64_t)number(o, "context"), size));
+        printf("  %-18s %lld bytes per token, %s for the whole context\n", key,
+               (long long)json_integer_value(v), bytes_text((uint64_t)number(most, key), size));
     }
     printf("  %-18s", "implementations");
     json_array_foreach(json_object_get(o, "cache_implementations"), i, v)
@@ -180,6 +201,11 @@ static int print(const kvik_model *m, bool json)
     e = json_parse(s, strlen(s), "model description", &o);
     kvik_free(s);
     if (e < 0) return say_error(e);
+    if (json_is_string(json_object_get(o, "name"))) {
+        printf("  %-18s ", "name");
+        put_short(text(o, "name"), 200);
+        putchar('\n');
+    }
     put_scalars(o);
     if (json_is_object(json_object_get(o, "rope"))) {
         heading("rope");

@@ -77,6 +77,8 @@ double gguf_number_at(const struct gguf_value *v, uint64_t i); /* numeric or boo
 /* Returns scalars and arrays of at most 64 items as one flat object, without the arrays of the tokenizer.
  * Values that JSON cannot hold (NaN, bytes that are not UTF-8) become null. */
 int gguf_json(const struct gguf *g, json_t **out);
+/* Returns the name of the file's mix of types, such as "Q4_K_M", or NULL if the file does not tell. */
+const char *gguf_file_type(const struct gguf *g);
 uint32_t gguf_n_tensors(const struct gguf *g);
 const struct tensor *gguf_tensor_at(const struct gguf *g, uint32_t i);
 const struct tensor *gguf_find(const struct gguf *g, const char *name);

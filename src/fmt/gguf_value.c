@@ -169,3 +169,17 @@ int gguf_json(const struct gguf *g, json_t **out)
     *out = o;
     return 0;
 }
+
+const char *gguf_file_type(const struct gguf *g)
+{
+    /* By the numbers of general.file_type; 4 to 6 and 33 to 35 are types that no program writes any more. */
+    static const char *const names[] = {
+        "F32",    "F16",    "Q4_0",  "Q4_1",    NULL,     NULL,     NULL,     "Q8_0",
+        "Q5_0",   "Q5_1",   "Q2_K",  "Q3_K_S",  "Q3_K_M", "Q3_K_L", "Q4_K_S", "Q4_K_M",
+        "Q5_K_S", "Q5_K_M", "Q6_K",  "IQ2_XXS", "IQ2_XS", "Q2_K_S", "IQ3_XS", "IQ3_XXS",
+        "IQ1_S",  "IQ4_NL", "IQ3_S", "IQ3_M",   "IQ2_S",  "IQ2_M",  "IQ4_XS", "IQ1_M",
+        "BF16",   NULL,     NULL,    NULL,      "TQ1_0",  "TQ2_0",  "MXFP4"};
+    uint32_t n = UINT32_MAX;
+    if (gguf_get_u32(g, "general.file_type", 0, UINT32_MAX, &n) <= 0) return NULL;
+    return n < countof(names) ? names[n] : NULL;
+}

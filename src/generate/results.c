@@ -109,6 +109,14 @@ static void say(struct run *r, const struct row *w)
     if (at < w->n) sync_said(r->x, w->seq, w->ids[at]);
 }
 
+/* Tells a text that has the tokens it was asked for from one that the context or max_cache_len has cut. */
+static void note_cut(const struct run *r, const struct row *w, kvik_row *o)
+{
+    if (o->finish == KVIK_FINISH_LENGTH && w->cut && o->n - o->n_prompt >= w->limit)
+        o->finish =
+            r->x->max_len < r->x->m->context ? KVIK_FINISH_MAX_CACHE_LEN : KVIK_FINISH_CONTEXT;
+}
+
 void run_result_end(struct run *r, kvik_result *out, bool failed)
 {
     uint32_t per = r->g->num_return_sequences;
@@ -119,6 +127,7 @@ void run_result_end(struct run *r, kvik_result *out, bool failed)
     for (uint32_t i = 0; i < out->n_rows; i++) {
         out->prompt_tokens += r->row[i / per * r->per].n_prompt;
         out->new_tokens += out->row[i]->n - out->row[i]->n_prompt;
+        note_cut(r, &r->row[i / per * r->per], out->row[i]);
     }
     for (uint32_t i = 0; i < out->n_rows; i += per) {
         struct row *w = &r->row[i / per * r->per];

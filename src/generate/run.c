@@ -75,6 +75,8 @@ static int row_begin(struct run *r, struct row *w, uint32_t index, uint32_t limi
             "raise it or lower max_new_tokens",
             index, n, limit, n + limit - more, max_len);
     w->limit = (uint32_t)MIN((size_t)limit, max_len - n + more);
+    w->cut =
+        w->limit < limit || (!r->g->max_new_tokens && !r->g->max_length && limit < GEN_NEW_TOKENS);
     w->n = w->n_prompt = (uint32_t)n;
     w->ids = mem_array(n + w->limit, sizeof *w->ids);
     if (!w->ids) return ERR_NOMEM;
@@ -129,7 +131,9 @@ static int sync(struct run *r, struct row *w)
     if (rows > r->x->max_len)
         return ERR(LIMIT, "the sequence would have %llu tokens, max_cache_len is %u",
                    (unsigned long long)rows, r->x->max_len);
-    w->limit = (uint32_t)MIN((uint64_t)w->limit, r->x->max_len - rows + unfed(r));
+    uint64_t left = r->x->max_len - rows + unfed(r);
+    w->cut |= left < w->limit;
+    w->limit = (uint32_t)MIN((uint64_t)w->limit, left);
     return 0;
 }
 

@@ -27,6 +27,7 @@ struct row {
     uint32_t common;
     uint32_t leader;
     uint32_t pad; /* masked columns before the first token */
+    bool cut;     /* limit is what the context or max_cache_len leaves, less than was asked for */
     bool done;
     bool handed;   /* the caller has taken over `seq` */
     bool orphaned; /* the owner of `given` is closed, so the run drops the sequence */
