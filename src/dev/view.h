@@ -30,6 +30,8 @@ struct kv_shape {
 /* One instance of a codec.  Encoding is a pure function of the tile's raw rows, `lead` and the parameters. */
 struct kv_codec {
     const char *name;
+    /* What made the instance and closes it (kv_codec_open); NULL: nothing to close. */
+    const struct kv_codec_kind *kind;
     const void *param;
     /* Rows of a tile: 1, 2, 4, 8 or a multiple of 16. */
     uint32_t tile;

@@ -84,10 +84,12 @@ static uint32_t common_tile(uint32_t a, uint32_t b)
 /* Checks what every kind must have. */
 static int sound(const struct kv_codec_kind *kind)
 {
-    if (!kind->name || !kind->open || kind->n_options > KV_CODEC_OPTIONS ||
+    if (!kind->name || !kind->open || !kind->close || kind->n_options > KV_CODEC_OPTIONS ||
         (kind->n_options && !kind->option))
-        return ERR(ARG, "codec %s: a kind has a name, an open function, and at most %d options",
-                   kind->name ? kind->name : "?", KV_CODEC_OPTIONS);
+        return ERR(
+            ARG,
+            "codec %s: a kind has a name, the functions open and close, and at most %d options",
+            kind->name ? kind->name : "?", KV_CODEC_OPTIONS);
     return 0;
 }
 
@@ -102,6 +104,21 @@ int kv_codec_pair_check(const struct kv_codec_pair *o)
     return 0;
 }
 
+int kv_codec_open(const struct kv_codec_options *o, const struct kv_shape *s, bool key,
+                  uint32_t tile, struct kv_codec **out)
+{
+    struct kv_codec *made = NULL;
+    TRY(o->kind->open(o, s, key, tile, &made));
+    made->kind = o->kind;
+    *out = made;
+    return 0;
+}
+
+void kv_codec_close(const struct kv_codec *c)
+{
+    if (c && c->kind) c->kind->close((struct kv_codec *)c);
+}
+
 /* Replaces *c by an instance for plane p with the given tile; tile 0: the kind chooses. */
 static int plane_open(const struct kv_codec_options *o, const struct kv_shape *s, int p,
                       uint32_t tile, struct kv_codec **c)
@@ -109,7 +126,7 @@ static int plane_open(const struct kv_codec_options *o, const struct kv_shape *s
     char text[KV_CODEC_TEXT];
     struct kv_codec *made = NULL;
     if (tile && *c && (*c)->tile == tile) return 0;
-    TRY(o->kind->open(o, s, p == 0, tile, &made));
+    TRY(kv_codec_open(o, s, p == 0, tile, &made));
     kv_codec_close(*c);
     *c = made;
     if (!made->tile || made->tile > TILE_MOST)
@@ -187,11 +204,4 @@ int kv_codec_describe(const struct kv_codec *c, char out[KV_CODEC_TEXT])
         return ERR(ARG, "codec %s: its description is %d bytes long, at most %u", c->name, n,
                    KV_CODEC_TEXT - 1);
     return n;
-}
-
-void kv_codec_close(const struct kv_codec *c)
-{
-    if (!c) return;
-    const struct kv_codec_kind *kind = kv_codec_find(c->name);
-    if (kind && kind->close) kind->close((struct kv_codec *)c);
 }

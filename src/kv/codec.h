@@ -34,7 +34,7 @@ struct kv_codec_kind {
      * several of the kind's units make a tile.  A shape it cannot do is ERR_ARG with the numbers. */
     int (*open)(const struct kv_codec_options *o, const struct kv_shape *s, bool key, uint32_t tile,
                 struct kv_codec **out);
-    void (*close)(struct kv_codec *c); /* NULL: instances are static */
+    void (*close)(struct kv_codec *c);
 };
 #define KV_CODEC(ident, ptr)                                                                       \
     const struct kv_codec_kind *const kvik_codec_##ident                                           \
@@ -56,6 +56,10 @@ int kv_codec_option_at(const struct kv_codec_kind *kind, const char *name);
 /* Sets one value; ERR_ARG if the kind has no such option or the value is out of its range. */
 int kv_codec_set(struct kv_codec_options *o, const char *name, int64_t value);
 
+/* Makes one instance for one plane, as the kind's `open` says; kv_codec_close frees it. */
+int kv_codec_open(const struct kv_codec_options *o, const struct kv_shape *s, bool key,
+                  uint32_t tile, struct kv_codec **out);
+void kv_codec_close(const struct kv_codec *c); /* c may be NULL */
 /* Makes instances with equal tiles for the planes k and v of a group, and fills *seal except for the sinks.  If only one
  * plane has a kind, the other gets an instance that copies rows.  If neither has one, both stay NULL. */
 int kv_codec_pair_open(const struct kv_codec_pair *o, const struct kv_shape *k,
@@ -63,7 +67,6 @@ int kv_codec_pair_open(const struct kv_codec_pair *o, const struct kv_shape *k,
                        struct kv_seal *seal);
 /* Refuses options that no shape allows. */
 int kv_codec_pair_check(const struct kv_codec_pair *o);
-void kv_codec_close(const struct kv_codec *c);
 /* Writes the description of an instance and returns its length; ERR_ARG if there is none or it does not fit.
  * kv_open calls this for every codec of a store. */
 int kv_codec_describe(const struct kv_codec *c, char out[KV_CODEC_TEXT]);

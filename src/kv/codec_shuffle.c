@@ -85,12 +85,21 @@ static int shuffle_open(const struct kv_codec_options *o, const struct kv_shape 
     (void)s;
     (void)key;
     if (tile && tile != TILE) return ERR(ARG, "shuffle: its tiles have %u rows", TILE);
-    *out = (struct kv_codec *)&kv_codec_shuffle; /* never written to */
+    struct kv_codec *c = mem_alloc(sizeof *c);
+    if (!c) return ERR_NOMEM;
+    *c = kv_codec_shuffle;
+    *out = c;
     return 0;
+}
+
+static void shuffle_close(struct kv_codec *c)
+{
+    mem_free(c);
 }
 
 static const struct kv_codec_kind shuffle = {
     .name = "shuffle",
     .open = shuffle_open,
+    .close = shuffle_close,
 };
 KV_CODEC(shuffle, &shuffle);

@@ -100,7 +100,6 @@ int kv_preset_settle(const struct kv_preset *p, const struct kv_keys *k, const s
     o->window = k->window_length ? k->window_length - k->num_sink_tokens : k->sliding_window;
     o->sinks = k->num_sink_tokens;
     o->block_rows = k->block_rows;
-    o->codec = k->test_codec;
     o->stream = kv_preset_offloads(p, k);
     o->stream_only_full = k->given & 1u << KV_KEY_OFFLOAD_ONLY_NON_SLIDING
                               ? k->offload_only_non_sliding
@@ -140,15 +139,10 @@ static struct kv_group group_of(const struct kv_site *s, const struct kv_preset_
                       .layout = state ? KV_FLAT
                                 : i   ? KV_ROWMAJOR
                                       : KV_STRIPS},
-            .codec = state ? NULL : o->codec,
         };
     g.stream = o->stream && s->kind == KV_ROWS &&
                !(o->stream_only_full && (g.policy.window || g.policy.chunk));
     g.seal.lead = g.policy.sinks;
-    if (o->codec && !state) {
-        g.seal.tile = o->codec->tile;
-        g.seal.lead = MAX(g.seal.lead, o->codec->lead);
-    }
     return g;
 }
 
@@ -164,7 +158,7 @@ static bool same(const struct kv_group *a, const struct kv_group *b)
 
 bool kv_preset_encodes(const struct kv_preset_options *o)
 {
-    return o->codec || o->quant.plane[0].kind || o->quant.plane[1].kind;
+    return o->quant.plane[0].kind || o->quant.plane[1].kind;
 }
 
 static int codecs_open(struct kv_group *g, const struct kv_codec_pair *o)
@@ -184,8 +178,7 @@ void kv_preset_close(struct kv_group *group, uint32_t n_groups)
 {
     for (uint32_t i = 0; i < n_groups; i++)
         for (uint32_t p = 0; p < group[i].n_planes; p++) {
-            const struct kv_codec *c = group[i].plane[p].codec;
-            if (c && c != &kv_codec_shuffle) kv_codec_close(c);
+            kv_codec_close(group[i].plane[p].codec);
             group[i].plane[p].codec = NULL;
         }
 }
@@ -211,7 +204,7 @@ int kv_preset_groups(const struct kv_site *site, uint32_t n_sites,
             if (same(&group[j], &g)) number[i] = next++;
         }
     }
-    for (uint32_t j = 0; !o->codec && kv_preset_encodes(o) && j < n; j++) {
+    for (uint32_t j = 0; kv_preset_encodes(o) && j < n; j++) {
         int e = codecs_open(&group[j], &o->quant);
         if (e < 0) {
             kv_preset_close(group, j);

@@ -49,7 +49,6 @@ enum kv_key {
     KV_KEY_BACKEND_KEY, /* of keys only, of values only; "none": stored as they were computed */
     KV_KEY_BACKEND_VALUE,
     KV_KEY_RESIDUAL_LENGTH,
-    KV_KEY_TEST_CODEC,      /* a lossless codec, for tests */
     KV_KEY_TEST_BLOCK_ROWS, /* rows of a block, for tests */
     KV_KEYS
 };
@@ -68,7 +67,6 @@ struct kv_keys {
     const char *backend, *backend_plane[2]; /* names of the registry, or NULL */
     struct kv_key_option option[KV_KEY_OPTIONS];
     uint32_t n_options;
-    const struct kv_codec *test_codec;
 };
 extern const struct kv_keys kv_keys_none; /* no key given: the defaults of Transformers */
 /* Reads an object of keys; `what` names its source in errors.  An unknown key is an error that suggests the nearest. */
@@ -85,11 +83,10 @@ struct kv_preset_options {
     uint32_t window;  /* applies to sites without a window or chunk; 0: none */
     uint32_t sinks;   /* leading rows kept besides `window`, which then bounds all sites of rows */
     uint32_t every;   /* kv_policy.every of groups with a window or a state */
-    uint32_t block_rows;          /* 0: 16; or 32, 64, 128, 256, for tests */
-    bool stream;                  /* full pages may live in the tier */
-    bool stream_only_full;        /* pages of sites with a window or chunk stay in memory */
-    struct kv_codec_pair quant;   /* instances are made for each group */
-    const struct kv_codec *codec; /* a ready instance of k and v, or NULL (tests) */
+    uint32_t block_rows;        /* 0: 16; or 32, 64, 128, 256, for tests */
+    bool stream;                /* full pages may live in the tier */
+    bool stream_only_full;      /* pages of sites with a window or chunk stay in memory */
+    struct kv_codec_pair quant; /* instances are made for each group */
 };
 /* What a configuration chose: a preset, its keys, and the length and tier that follow from both. */
 struct preset_choice {

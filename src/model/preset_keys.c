@@ -27,7 +27,6 @@ static const struct {
     KEY(BACKEND_KEY, "backend_key", NAME, backend_plane[0], 0, 0),
     KEY(BACKEND_VALUE, "backend_value", NAME, backend_plane[1], 0, 0),
     KEY(RESIDUAL_LENGTH, "residual_length", UINT, residual_length, 0, 1 << 28),
-    KEY(TEST_CODEC, "test_codec", NAME, test_codec, 0, 0),
     KEY(TEST_BLOCK_ROWS, "test_block_rows", UINT, block_rows, 16, KV_ATOM),
 #undef KEY
 };
@@ -64,7 +63,7 @@ static int unknown(const char *what, const char *key)
     size_t least = SIZE_MAX;
     struct near n;
     near_begin(&n, key);
-    for (size_t i = 0; i < KV_KEY_TEST_CODEC; i++)
+    for (size_t i = 0; i < KV_KEY_TEST_BLOCK_ROWS; i++)
         near_try(&n, table[i].name);
     if (n.best) {
         snprintf(best, sizeof best, "%s", n.best);
@@ -85,12 +84,6 @@ static int unknown(const char *what, const char *key)
 
 static int take_name(const char *what, enum kv_key id, const char *s, struct kv_keys *k)
 {
-    if (id == KV_KEY_TEST_CODEC) {
-        if (!s || strcmp(s, kv_codec_shuffle.name) != 0)
-            return ERR(ARG, "%s: test_codec: only \"%s\" exists", what, kv_codec_shuffle.name);
-        k->test_codec = &kv_codec_shuffle;
-        return 0;
-    }
     struct near n;
     const char *key = table[id].name;
     char list[KV_CODEC_LIST];
@@ -295,9 +288,6 @@ int kv_keys_codecs(const struct kv_keys *k, const struct kv_preset *p, struct kv
         *out = o;
         return 0;
     }
-    if (k->test_codec)
-        return ERR(ARG,
-                   "cache_config: test_codec and backend contradict each other; give one of them");
     for (int one = 0; one < 2; one++) /* options of one plane override options of both */
         for (uint32_t i = 0; i < k->n_options; i++)
             if ((k->option[i].plane >= 0) == one) TRY(apply(&k->option[i], &o));

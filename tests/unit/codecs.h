@@ -38,7 +38,7 @@ static inline bool codec_opens(const struct kv_codec_options *o, int p, uint32_t
     struct kv_shape s = {2, dim, DT_F32, p ? KV_ROWMAJOR : KV_STRIPS};
     struct kv_codec *c = NULL;
     if (o->kind->check && o->kind->check(o, p == 0) < 0) return false;
-    if (o->kind->open(o, &s, p == 0, 0, &c) < 0) return false;
+    if (kv_codec_open(o, &s, p == 0, 0, &c) < 0) return false;
     kv_codec_close(c);
     return true;
 }

@@ -34,7 +34,7 @@ static const struct way ways[] = {
     {.name = "batch, last, static", .rows = ROWS, .place = ROWS - 1, .impl = "static"},
     {.name = "batch, second, chunks of 64", .rows = ROWS, .place = 1, .chunk = 64},
     {.name = "block rows 256", .config = "{\"test_block_rows\": 256}"},
-    {.name = "codec hook", .config = "{\"test_codec\": \"shuffle\"}", .chunk = 100},
+    {.name = "codec hook", .config = "{\"backend\": \"shuffle\"}", .chunk = 100},
     {.name = "offloaded", .impl = "offloaded", .chunk = 64},
     {.name = "offloaded_static", .impl = "offloaded_static"},
     {.name = "offloaded, batch, chunks of 7",

@@ -108,7 +108,7 @@ static const struct {
      "{}",
      FULL,
      {"offloaded_hybrid_chunked", "{\"sliding_window\": N}"}},
-    {"dynamic", "{\"test_codec\": \"nonsense\"}", FULL, {"test_codec"}},
+    {"dynamic", "{\"backend\": \"nonsensical\"}", FULL, {"\"nonsensical\"", "hqq, none"}},
     {"dynamic", "{\"backend_value\": \"hqq\", \"nbits\": 3}", FULL, {NULL}},
     {"quantized", "{\"backend_key\": \"none\", \"axis_value\": -1}", FULL, {NULL}},
     {"quantized", "{\"nbits\": 4, \"nbits_value\": 2, \"q_group_size_key\": 32}", FULL, {NULL}},

@@ -5,11 +5,16 @@
  *
  *     build/release/test_chaos [SEED [COUNT]] [-v]
  *
- * Two documented exceptions are not compared. A sequence imported under a codec is quantized again
+ * The models are those of tests/golden/models, the codecs all that are registered.
+ *
+ * Three documented exceptions are not compared. A sequence imported under a codec is quantized again
  * as one turn. A sequence of a longrope model under a codec is not compared if a crop left it in
- * its long regime. */
+ * its long regime. A sequence under dynamic NTK is not compared after an import or a crop inside an
+ * update, whose remaining rows keep the frequencies of the whole update. */
 #include "codecs.h"
+#include "generate/handle.h"
 #include "kvik.h"
+#include "models.h"
 
 #include <stdarg.h>
 #include <stdbool.h>
@@ -20,15 +25,15 @@
 
 enum { MOST = 420, SEQS = 6, BEAMS = 3 };
 
-static const struct {
+struct golden {
     const char *name;
+    kvik_model *opened;
     /* The greatest number of positions, or 0; the length where longrope changes, or 0. */
     uint32_t context, original;
-} models[] = {{"llama-mha", 0, 0}, {"mistral", 0, 0}, {"gemma2", 0, 0},       {"gemma3", 0, 0},
-              {"llama4", 0, 0},    {"phi3", 0, 32},   {"gpt-oss", 0, 0},      {"qwen2", 0, 0},
-              {"qwen3", 0, 0},     {"mixtral", 0, 0}, {"llama-gqa-l3", 0, 0}, {"gpt2", 128, 0}};
-enum { MODELS = sizeof models / sizeof *models };
-static kvik_model *opened[MODELS];
+    bool dynamic; /* dynamic NTK: a row keeps the frequencies of its update */
+};
+static struct golden models[GOLDEN_MOST];
+static uint32_t n_models;
 
 struct truth { /* one sequence: its tokens, and marks on the tokens that begin an update */
     kvik_seq s;
@@ -78,8 +83,15 @@ __attribute__((format(printf, 2, 3))) static void wrong(struct world *w, const c
 
 /* ---- The model of truth ---- */
 
-static void truth_crop(struct truth *t, uint32_t n)
+/* True if rows depend on the updates in which their tokens came. */
+static bool by_turns(const struct world *w)
 {
+    return w->codec || models[w->model].dynamic;
+}
+
+static void truth_crop(const struct world *w, struct truth *t, uint32_t n)
+{
+    if (models[w->model].dynamic && n < t->n && !t->begin[n]) t->lost = true;
     t->n = n;
     if (!n) t->lost = false;
 }
@@ -295,7 +307,7 @@ static void op_crop(struct world *w)
     if (e < 0)
         refused(w, e, 0);
     else
-        truth_crop(t, to);
+        truth_crop(w, t, to);
 }
 
 static void op_reset(struct world *w)
@@ -305,7 +317,7 @@ static void op_reset(struct world *w)
     if (e < 0)
         refused(w, e, 0);
     else
-        truth_crop(t, 0);
+        truth_crop(w, t, 0);
 }
 
 static void op_reorder(struct world *w)
@@ -350,7 +362,7 @@ static void op_exchange(struct world *w)
     }
     *t = *from;
     t->s = s;
-    t->lost |= w->codec;
+    t->lost |= by_turns(w);
     memset(t->begin + 1, 0, t->n - 1);
     w->n++;
 }
@@ -391,7 +403,7 @@ static void compare_rows(struct world *w, const kvik_generation *g, kvik_prompt 
 }
 
 /* Updates what a sequence holds: the reused tokens of its own, the rest of the prompt, then tokens
- * one by one. Under a codec everything that agrees stays, since recomputed rows are appended in
+ * one by one. Where rows depend on updates everything that agrees stays, since recomputed rows are appended in
  * their turns. */
 static void follow(struct world *w, struct truth *t, const kvik_generation *g, const kvik_result *r)
 {
@@ -404,12 +416,12 @@ static void follow(struct world *w, struct truth *t, const kvik_generation *g, c
     }
     /* Recomputes everything. */
     bool contrasts = g->penalty_alpha > 0 && g->num_beams == 1 && !g->do_sample;
-    uint64_t again = w->codec && !contrasts && row->sync ? row->sync->recomputed : 0;
-    truth_crop(t, (uint32_t)(row->reused + again));
+    uint64_t again = by_turns(w) && !contrasts && row->sync ? row->sync->recomputed : 0;
+    truth_crop(w, t, (uint32_t)(row->reused + again));
     if (row->n_prompt > t->n) truth_feed(w, t, row->ids + t->n, (uint32_t)row->n_prompt - t->n);
     while (t->n < len)
         truth_feed(w, t, row->ids + t->n, 1);
-    truth_crop(t, (uint32_t)len);
+    truth_crop(w, t, (uint32_t)len);
     if (g->num_beams > 1 && w->codec && models[w->model].original) t->lost = true;
 }
 
@@ -472,13 +484,13 @@ static void op_generate(struct world *w)
         /* A sequence with a reserve cannot be forked, so only the common prefix is kept. */
         if (t && w->reserves) {
             int64_t len = kvik_cache_length(w->cache, t->s);
-            if (len >= 0 && len < t->n) truth_crop(t, (uint32_t)len);
+            if (len >= 0 && len < t->n) truth_crop(w, t, (uint32_t)len);
         }
         if (e != KVIK_LIMIT) refused(w, e, e == KVIK_CANCELLED && stop.stopped ? e : 0);
     } else {
         take_rows(w, &p, r);
         if (t) follow(w, t, &g, r);
-        if (!stop.stopped && !w->failed && (!t || (!w->codec && !t->lost)))
+        if (!stop.stopped && !w->failed && (!t || (!by_turns(w) && !t->lost)))
             compare_rows(w, &g, p, r);
     }
     kvik_result_free(r);
@@ -527,7 +539,7 @@ static void draw_variant(const struct world *w, char *out, size_t n)
     struct codec_variant v;
     char *says;
     uint32_t most = 1;
-    if (kvik_model_describe(opened[w->model], &says) < 0) abort();
+    if (kvik_model_describe(models[w->model].opened, &says) < 0) abort();
     const char *at = strstr(says, "\"head_dim\":");
     uint32_t dim = at ? (uint32_t)strtoul(at + 11, NULL, 10) : 16;
     kvik_free(says);
@@ -615,7 +627,7 @@ static int open_small(struct world *w, struct draw *d)
     draw_ids(w, ids, 50);
     for (; memory < 1u << 27; memory += memory / 4) {
         d->config.cache_memory = memory;
-        e = kvik_cache_open(opened[w->model], &d->config, &w->cache);
+        e = kvik_cache_open(models[w->model].opened, &d->config, &w->cache);
         if (e == KVIK_UNSUPPORTED || e == KVIK_ARG) return e;
         if (e < 0) continue;
         kvik_seq s;
@@ -628,7 +640,7 @@ static int open_small(struct world *w, struct draw *d)
     }
     if (e < 0) return e;
     d->config.cache_memory = memory * between(8, 20) / 8;
-    return kvik_cache_open(opened[w->model], &d->config, &w->cache);
+    return kvik_cache_open(models[w->model].opened, &d->config, &w->cache);
 }
 
 static int world_open(struct world *w)
@@ -643,10 +655,11 @@ static int world_open(struct world *w)
                                    .step_tokens = 128,
                                    .threads = 1,
                                    .compute = "exact"};
-        e = kvik_cache_open(opened[w->model], &plain, &w->plain);
+        e = kvik_cache_open(models[w->model].opened, &plain, &w->plain);
         if (e < 0) continue;
         bool small = d.config.on_full || dice(2);
-        e = small ? open_small(w, &d) : kvik_cache_open(opened[w->model], &d.config, &w->cache);
+        e = small ? open_small(w, &d)
+                  : kvik_cache_open(models[w->model].opened, &d.config, &w->cache);
         if (e < 0) kvik_cache_close(w->plain);
     }
     w->budget = d.config.cache_memory;
@@ -688,8 +701,8 @@ static bool chaos(uint32_t seed)
     for (int i = 0; i < 8; i++)
         dice(2);
     w.seed = seed;
-    w.model = dice(MODELS);
-    w.vocab = kvik_model_vocab(opened[w.model]);
+    w.model = dice(n_models);
+    w.vocab = kvik_model_vocab(models[w.model].opened);
     w.what = "open";
     if (world_open(&w) < 0) {
         wrong(&w, "no configuration: %s", kvik_last_error());
@@ -719,6 +732,28 @@ static bool chaos(uint32_t seed)
     return !w.failed;
 }
 
+/* Opens every golden model and notes the lengths at which its positions end or change. */
+static bool open_models(void)
+{
+    const char *name[GOLDEN_MOST];
+    n_models = golden_models(name);
+    for (uint32_t i = 0; i < n_models; i++) {
+        struct golden *g = &models[i];
+        char path[200];
+        g->name = name[i];
+        snprintf(path, sizeof path, GOLDEN_MODELS "/%s", g->name);
+        if (kvik_model_open(path, &g->opened) < 0) {
+            printf("FAIL %s: %s\n", path, kvik_last_error());
+            return false;
+        }
+        const struct model *m = g->opened->m;
+        if (m->learned_positions) g->context = m->context;
+        g->dynamic = m->rope[0].type == ROPE_DYNAMIC;
+        if (m->rope[0].type == ROPE_LONG) g->original = m->rope[0].original;
+    }
+    return n_models > 0;
+}
+
 int main(int argc, char **argv)
 {
     uint32_t first = 0, count = 0, failed = 0, done = 0;
@@ -732,22 +767,15 @@ int main(int argc, char **argv)
             count = (uint32_t)atoi(argv[i]);
     }
     setvbuf(stdout, NULL, _IOLBF, 0);
-    for (uint32_t i = 0; i < MODELS; i++) {
-        char path[200];
-        snprintf(path, sizeof path, "tests/golden/models/%s", models[i].name);
-        if (kvik_model_open(path, &opened[i]) < 0) {
-            printf("FAIL %s: %s\n", path, kvik_last_error());
-            return 1;
-        }
-    }
+    if (!open_models()) return 1;
     if (!first) {
         first = 1;
         count = getenv("KVIK_TEST_LONG") ? 2000 : 200;
     }
     for (; done < count && (double)clock() / CLOCKS_PER_SEC < limit; done++)
         failed += !chaos(first + done);
-    for (uint32_t i = 0; i < MODELS; i++)
-        kvik_model_close(opened[i]);
+    for (uint32_t i = 0; i < n_models; i++)
+        kvik_model_close(models[i].opened);
     for (uint32_t i = 0; i < OPS; i++)
         printf("%s %u ", operations[i].name, n_done[i]);
     printf("\n%u tokens, %u comparisons, %u refusals, %u of %u streamed\n", n_fed, n_probes,

@@ -329,7 +329,7 @@ static void test_strips(void **state)
             struct kv_codec_pair pair;
             struct kv_codec *c = NULL;
             assert_int_equal(pair_of(&o, &pair), 0);
-            if (pair.plane[0].kind->open(&pair.plane[0], &s, true, g->tile, &c) < 0)
+            if (kv_codec_open(&pair.plane[0], &s, true, g->tile, &c) < 0)
                 fail_msg("geometry %zu: %s", i, err_last());
             uint32_t rows = MAX(c->tile, 16u), n = 16 / MIN(c->tile, 16u);
             size_t bytes = c->bytes(c, &s), strip = (size_t)16 * s.dim * dtype_size(s.dtype);

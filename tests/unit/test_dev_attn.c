@@ -411,7 +411,7 @@ static void test_codes(void **state)
         struct kv_codec *c = NULL, whole;
         struct toy t;
         assert_int_equal(pair_of(&options[i % countof(options)], &pair), 0);
-        assert_int_equal(pair.plane[0].kind->open(&pair.plane[0], &k, true, 0, &c), 0);
+        assert_int_equal(kv_codec_open(&pair.plane[0], &k, true, 0, &c), 0);
         struct toy_config config =
             config_of(s, &how[(i + i / countof(options)) % countof(how)], 16);
         config.codec = c;

@@ -202,8 +202,8 @@ static void operations(void **state)
 {
     (void)state;
     static const char *const configs[] = {NULL, "{\"sliding_window\": 5}",
-                                          "{\"test_codec\": \"shuffle\"}",
-                                          "{\"sliding_window\": 40, \"test_codec\": \"shuffle\"}"};
+                                          "{\"backend\": \"shuffle\"}",
+                                          "{\"sliding_window\": 40, \"backend\": \"shuffle\"}"};
     uint32_t vocab = kvik_model_vocab(m);
     int32_t long_ids[300];
     for (int i = 0; i < 300; i++)

@@ -96,9 +96,9 @@ static uint32_t depth_of(const kvik_model *m)
     return m == model[0] && !whole ? SHALLOW : DEEP;
 }
 
-#define SHUFFLE "{\"test_codec\": \"shuffle\"}"
+#define SHUFFLE "{\"backend\": \"shuffle\"}"
 #define WINDOW  "{\"sliding_window\": 64}"
-#define BOTH    "{\"sliding_window\": 64, \"test_codec\": \"shuffle\"}"
+#define BOTH    "{\"sliding_window\": 64, \"backend\": \"shuffle\"}"
 
 static void all_ways(kvik_model *m, const char *compute)
 {
@@ -117,7 +117,7 @@ static void all_ways(kvik_model *m, const char *compute)
         {.name = "codec hook", .config = SHUFFLE},
         {.name = "codec hook, chunks of 7", .config = SHUFFLE, .chunk = 7, .real = true},
         {.name = "codec hook, block rows 256",
-         .config = "{\"test_codec\": \"shuffle\", \"test_block_rows\": 256}"},
+         .config = "{\"backend\": \"shuffle\", \"test_block_rows\": 256}"},
         {.name = "recompute", .recompute = true, .steps = 3, .real = true},
     };
     uint32_t depth = depth_of(m);

@@ -64,7 +64,7 @@ static const struct way {
     {"llama-gqa-l3", "dynamic", NULL, NULL, NULL, 0, 3, 1, 0},
     {"llama-bf16", "static", "{\"max_cache_len\": 200}", NULL, NULL, 0, 1, 1, 0},
     {"llama-gqa-l3", "dynamic", NULL, NULL, "offload", 0, 1, 1, 0},
-    {"llama-d128", "dynamic", "{\"test_codec\": \"shuffle\"}", NULL, NULL, 0, 1, 1, 1},
+    {"llama-d128", "dynamic", "{\"backend\": \"shuffle\"}", NULL, NULL, 0, 1, 1, 1},
     {"llama-d128", "quantized", "{\"q_group_size\": 32, \"residual_length\": 16}", NULL, NULL, 0, 1,
      0, 0},
     {"llama-dynamic", "dynamic", "{\"max_cache_len\": 200}", NULL, NULL, 0, 1, 0, 0},

@@ -92,7 +92,7 @@ static void test_round_trip(void **state)
     (void)state;
     round_trip(LLAMA, "dynamic", NULL, true);
     round_trip(LLAMA, "static", NULL, true);
-    round_trip(LLAMA, "dynamic", "{\"test_codec\": \"shuffle\", \"test_block_rows\": 32}", true);
+    round_trip(LLAMA, "dynamic", "{\"backend\": \"shuffle\", \"test_block_rows\": 32}", true);
     round_trip(LLAMA, "sliding_window", "{\"sliding_window\": 20}", true);
     round_trip(LLAMA, "sink", "{\"window_length\": 24, \"num_sink_tokens\": 3}", true);
     round_trip(LLAMA, "quantized",

@@ -171,7 +171,9 @@ static void test_presets(void **state)
         of[i] = kv_site_rows(2, 8, 8), of[i].window = i % 2 ? 0 : 32;
     of[6] = (struct kv_site){
         .kind = KV_STATE, .n_planes = 2, .plane = {{"conv", 1, 30}, {"ssm", 3, 7}}};
-    struct kv_preset_options o = {.dtype = DT_F16, .codec = &kv_codec_shuffle};
+    struct kv_preset_options o = {.dtype = DT_F16};
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(kv_codec_usual("shuffle", &o.quant.plane[i]), 0);
     struct kv_group g[7];
     uint32_t site[7];
     assert_int_equal(kv_preset_groups(of, 7, &o, g, site), 3);
@@ -193,6 +195,7 @@ static void test_presets(void **state)
     struct kv *kv;
     assert_int_equal(kv_open(&kv, &c), 0);
     kv_close(kv);
+    kv_preset_close(g, 3);
     o.block_rows = 8;
     assert_int_equal(kv_preset_groups(of, 7, &o, g, site), ERR_ARG);
 }

@@ -243,7 +243,7 @@ static void test_deep(void **state)
     static const struct way way[] = {
         {.step = 48, .threads = 2, .len = 640},
         {.impl = "offloaded", .step = 48, .len = 640, .tight = true},
-        {.step = 200, .len = 640, .config = "{\"test_codec\": \"shuffle\"}"},
+        {.step = 200, .len = 640, .config = "{\"backend\": \"shuffle\"}"},
         {.step = 5, .chunk = 3, .len = 640},
     };
     static const char sink[] = "{\"window_length\": 300, \"num_sink_tokens\": 4}";
@@ -498,7 +498,7 @@ static void test_synced(void **state)
     static const struct {
         const char *model;
         struct way way;
-    } cache[] = {{"llama-mha", {.step = 24, .len = 300, .config = "{\"test_codec\": \"shuffle\"}"}},
+    } cache[] = {{"llama-mha", {.step = 24, .len = 300, .config = "{\"backend\": \"shuffle\"}"}},
                  {"gemma3", {.step = 24, .len = 300}}};
     (void)state;
     for (size_t k = 0; k < countof(cache); k++) {

@@ -92,7 +92,7 @@ static void test_reference(void **state)
         {.step = 5, .compute = "exact"},
         {.impl = "static", .step = 9, .chunk = 1, .compute = "exact"},
         {.impl = "offloaded", .step = 64, .compute = "exact"},
-        {.config = "{\"test_codec\": \"shuffle\"}", .step = 64, .compute = "exact"}};
+        {.config = "{\"backend\": \"shuffle\"}", .step = 64, .compute = "exact"}};
     (void)state;
     for (size_t k = 0; k < countof(models); k++) {
         struct shown want = {0};

@@ -88,7 +88,7 @@ static const struct way ways[] = {
     {"static", "static", NULL, 0},
     {"steps of 5", NULL, NULL, 5},
     {"static, steps of 5", "static", NULL, 5},
-    {"codec hook", NULL, "{\"test_codec\": \"shuffle\"}", 0},
+    {"codec hook", NULL, "{\"backend\": \"shuffle\"}", 0},
     {"offloaded", "offloaded", NULL, 0},
     {"offloaded_static, steps of 5", "offloaded_static", NULL, 5},
 };

@@ -156,8 +156,8 @@ static const struct scene scenes[] = {
     {LLAMA, "quantized", QUANTO ",\"axis_key\":-1,\"axis_value\":-1}", "quantized",
      QUANTO ",\"axis_key\":-1,\"axis_value\":-1,\"test_block_rows\":64}", 0},
     {LLAMA, "quantized", HQQ "}", NULL, NULL, 0},
-    {LLAMA, "dynamic", "{\"test_codec\":\"shuffle\",\"test_block_rows\":32}", "dynamic",
-     "{\"test_codec\":\"shuffle\"}", 0},
+    {LLAMA, "dynamic", "{\"backend\":\"shuffle\",\"test_block_rows\":32}", "dynamic",
+     "{\"backend\":\"shuffle\"}", 0},
     {"tests/golden/models/gemma2", "hybrid", NULL, NULL, NULL, 0},
     {"tests/golden/models/gemma3", "dynamic", NULL, NULL, NULL, 0},
     {"tests/golden/models/mistral", "dynamic", NULL, NULL, NULL, 0},
@@ -382,7 +382,7 @@ static void test_prefixes(void **state)
     prefixes("dynamic", NULL, true, 1);
     prefixes("static", NULL, true, 1);
     prefixes("dynamic", "{\"test_block_rows\":64}", true, 1);
-    prefixes("dynamic", "{\"test_codec\":\"shuffle\"}", false, 128);
+    prefixes("dynamic", "{\"backend\":\"shuffle\"}", false, 128);
     prefixes("dynamic", "{\"sliding_window\":20}", false, 1);
     prefixes("sink", "{\"window_length\":24,\"num_sink_tokens\":3}", false, 1);
 }

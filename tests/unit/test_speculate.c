@@ -27,7 +27,7 @@ static const struct policy policies[] = {
     {.model = "llama-mha",
      .config = "{\"backend\":\"hqq\",\"nbits\":3,\"q_group_size\":16,\"residual_length\":16}",
      .prompt = {43, 30}},
-    {.model = "llama-mha", .config = "{\"test_codec\":\"shuffle\"}", .prompt = {120, 11}},
+    {.model = "llama-mha", .config = "{\"backend\":\"shuffle\"}", .prompt = {120, 11}},
     {.model = "llama-mha",
      .implementation = "sink",
      .config = "{\"window_length\":24,\"num_sink_tokens\":3}",

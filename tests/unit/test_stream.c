@@ -15,7 +15,7 @@ static kvik_model *model[3];
 static const char *const names[3] = {"llama-mha", "llama-bf16-long", "SmolLM2"};
 
 /* The tiles of this codec make the smallest budget a large one. */
-#define CODEC "{\"test_codec\": \"shuffle\"}"
+#define CODEC "{\"backend\": \"shuffle\"}"
 struct way {
     const char *name, *impl, *config, *on_full;
     uint32_t chunk, threads;
@@ -39,7 +39,7 @@ static const struct way windows[] = {
     {.name = "window, on_full", .on_full = "offload", .config = WINDOW, .chunk = 50},
     {.name = "window, codec hook",
      .impl = "offloaded",
-     .config = "{\"sliding_window\": 200, \"test_codec\": \"shuffle\"}",
+     .config = "{\"sliding_window\": 200, \"backend\": \"shuffle\"}",
      .chunk = 100,
      .fits = true},
 };
@@ -189,7 +189,7 @@ static void codecs(void **state)
 {
     (void)state;
     static const char *const config[] = {
-        CODEC, "{\"test_codec\": \"shuffle\", \"window_length\": 1200, \"num_sink_tokens\": 20}",
+        CODEC, "{\"backend\": \"shuffle\", \"window_length\": 1200, \"num_sink_tokens\": 20}",
         "{\"backend\": \"quanto\", \"nbits\": 4, \"q_group_size\": 16, \"residual_length\": 32}"};
     kvik_model *m = model[1];
     for (size_t i = 0; i < countof(config); i++) {

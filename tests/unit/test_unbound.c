@@ -206,13 +206,13 @@ static void test_policies(void **state)
     } c[] = {
         {"dynamic", NULL, 0, 0},
         {"offloaded", NULL, 0, 0},
-        {"dynamic", "{\"test_codec\": \"shuffle\"}", 0, 0},
+        {"dynamic", "{\"backend\": \"shuffle\"}", 0, 0},
         {"dynamic", "{\"sliding_window\": 40}", 0, 40},
         {"dynamic", "{\"sliding_window\": 1}", 0, 1},
-        {"dynamic", "{\"sliding_window\": 300, \"test_codec\": \"shuffle\"}", 0, 300},
+        {"dynamic", "{\"sliding_window\": 300, \"backend\": \"shuffle\"}", 0, 300},
         {"sink", "{\"window_length\": 20, \"num_sink_tokens\": 4}", 4, 16},
         {"sink", "{\"window_length\": 200, \"num_sink_tokens\": 20}", 20, 180},
-        {"sink", "{\"window_length\": 333, \"num_sink_tokens\": 3, \"test_codec\": \"shuffle\"}", 3,
+        {"sink", "{\"window_length\": 333, \"num_sink_tokens\": 3, \"backend\": \"shuffle\"}", 3,
          330},
     };
     for (size_t i = 0; i < countof(c); i++) {
