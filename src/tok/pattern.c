@@ -1,7 +1,8 @@
 /* pattern.c - regular expressions by PCRE2, and literal search.  Patterns come from model files
  * and are not trusted: length, nesting, match steps, heap and CPU time are bounded.  The step limit
- * of PCRE2 counts from each start position, so a search goes in windows of start positions with the
- * thread's CPU clock read in between: no pattern costs more than the budget of its text. */
+ * of PCRE2 counts from each start position, so a search goes in windows of start positions, and
+ * reads the thread's CPU clock after each window and after every few matches.  So no pattern costs
+ * more than the budget of its text. */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "base/utf8.h"
 #include "tok/oniguruma.h"
@@ -13,7 +14,8 @@
 
 #define MATCH_STEPS   400000u /* and 8 per byte: real patterns take about one per byte */
 #define MATCH_HEAP    65536u  /* KiB */
-#define WINDOW        64u     /* start positions between two looks at the clock */
+#define WINDOW        64u     /* start positions between two readings of the clock */
+#define FOUND         16u     /* matches between two readings of the clock */
 #define BUDGET_BASE   250000000
 #define BUDGET_BYTE   2000 /* nanoseconds: 40 times the interpreter's usual cost */
 #define JIT_MAX_BYTES 65536u
@@ -169,6 +171,8 @@ static int search(const struct hits *h, size_t from, struct matcher *m, struct h
             const PCRE2_SIZE *v = pcre2_get_ovector_pointer(m->data);
             if (v[0] > v[1] || v[1] > h->n || v[0] < from) return match_failed(p, 0);
             *out = (struct hit){v[0], v[1]};
+            if (++m->found % FOUND == 0 && cpu_now() > m->deadline)
+                return match_failed(p, PCRE2_ERROR_MATCHLIMIT);
             return 1;
         }
         if (rc != PCRE2_ERROR_NOMATCH) return match_failed(p, rc);

@@ -49,6 +49,7 @@ struct hit {
 struct matcher { /* scratch of one thread, reused over patterns */
     void *data, *context;
     int64_t deadline; /* CPU nanoseconds of this thread; 0: not started */
+    uint32_t found;   /* matches since the matcher was made */
 };
 int pattern_new(const char *s, size_t n, bool regex, struct pattern **out);
 void pattern_drop(struct pattern *p);
