@@ -80,6 +80,7 @@ void keep_remove(struct kv *kv, struct seq *s, uint32_t gi, uint32_t i)
     struct keep k = sg->keep[i];
     memmove(&sg->keep[i], &sg->keep[i + 1], (sg->n_keeps - i - 1) * sizeof k);
     sg->n_keeps--;
+    keep_count(kv, s, -1u);
     if (g->c.policy.kind == KV_STATE) {
         page_unref(kv, &g->form[RAW], k.page);
         return;
@@ -124,6 +125,7 @@ void keep_add(struct kv *kv, struct seq *s, uint32_t gi, uint32_t pos, uint32_t 
                                             .raw_from = n.raw_from,
                                             .row_from = n.row_from,
                                             .stamp = ++kv->clock};
+    keep_count(kv, s, 1);
     if (page) page_ref(kv, &g->form[RAW], page);
 }
 
@@ -162,7 +164,7 @@ static bool oldest(struct kv *kv, bool whole, struct victim *out)
         *out = (struct victim){kept, KV_NONE, 0};
         return true;
     }
-    for (uint32_t k = 0; k < kv->n_contents; k++) {
+    for (uint32_t k = 0; kv->n_keeps && k < kv->n_contents; k++) {
         struct seq *s = &kv->seq[k];
         if (!(s->owners + s->marks) || s->pinned || (s->busy && kv->step.open)) continue;
         for (uint32_t gi = 0; gi < kv->n_groups; gi++)
@@ -176,16 +178,20 @@ static bool oldest(struct kv *kv, bool whole, struct victim *out)
     return best != UINT64_MAX;
 }
 
-/* Returns the bytes that become free when one more owner releases page id. */
-static size_t gain_page(struct pages *p, uint32_t id)
+/* Returns the bytes that become free when one more owner releases page id.  Such a page cannot leave
+ * any more. */
+static size_t gain_page(struct kv *kv, struct pages *p, uint32_t id)
 {
     uint32_t gone = p->seen[id]++;
-    return gone + 1 == p->page[id].refs && !p->page[id].spilled ? p->bytes : 0;
+    if (gone + 1 != p->page[id].refs || p->page[id].spilled) return 0;
+    if (p->queue.at && p->queue.at[id].key) kv->stream.doomed += p->bytes;
+    return p->bytes;
 }
 
 size_t gain_whole(struct kv *kv, const struct seq *s, bool reset)
 {
     size_t sum = 0;
+    if (reset) kv->stream.doomed = 0;
     for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
         struct group *g = &kv->group[gi];
         for (uint32_t f = 0; f < FORMS; f++) {
@@ -193,13 +199,13 @@ size_t gain_whole(struct kv *kv, const struct seq *s, bool reset)
             const uint32_t *table = seq_table(kv, g, f, s);
             for (uint32_t i = 0; i < table_used(g, f, seq_rows(g, s)); i++) {
                 if (reset) p->seen[table[i]] = 0;
-                if (!reset && table[i]) sum += gain_page(p, table[i]);
+                if (!reset && table[i]) sum += gain_page(kv, p, table[i]);
             }
         }
         for (uint32_t i = 0; i < s->g[gi].n_keeps; i++) {
             uint32_t id = s->g[gi].keep[i].page;
             if (reset) g->form[RAW].seen[id] = 0;
-            if (!reset && id) sum += gain_page(&g->form[RAW], id);
+            if (!reset && id) sum += gain_page(kv, &g->form[RAW], id);
         }
     }
     return sum;
@@ -215,7 +221,7 @@ static size_t gain(struct kv *kv, const struct victim *v, bool reset)
     const struct keep *k = &sg->keep[v->i];
     size_t sum = 0;
     if (g->c.policy.kind == KV_STATE) {
-        if (!reset) return gain_page(&g->form[RAW], k->page);
+        if (!reset) return gain_page(kv, &g->form[RAW], k->page);
         g->form[RAW].seen[k->page] = 0;
         return 0;
     }
@@ -228,7 +234,7 @@ static size_t gain(struct kv *kv, const struct victim *v, bool reset)
             uint32_t id = table[a];
             if (reset) p->seen[id] = 0;
             if (!id || reset || keep_holds(g, sg, f, a)) continue;
-            sum += gain_page(p, id);
+            sum += gain_page(kv, p, id);
         }
     }
     return sum;
@@ -255,7 +261,8 @@ static void settle_kept(struct kv *kv, bool evict, bool shrink, size_t bytes)
 /* Evicts the doomed checkpoints, or pardons them. */
 static void settle(struct kv *kv, bool evict)
 {
-    for (uint32_t k = 0; k < kv->n_contents; k++) {
+    kv->stream.doomed = 0;
+    for (uint32_t k = 0; kv->n_keeps && k < kv->n_contents; k++) {
         struct seq *s = &kv->seq[k];
         for (uint32_t gi = 0; gi < kv->n_groups; gi++)
             for (uint32_t i = s->g[gi].n_keeps; i-- > 0;) {
@@ -264,7 +271,7 @@ static void settle(struct kv *kv, bool evict)
                 if (!evict) s->g[gi].keep[i].doomed = false;
             }
     }
-    for (uint32_t k = 0; evict && k < kv->n_contents; k++) {
+    for (uint32_t k = 0; evict && kv->n_keeps && k < kv->n_contents; k++) {
         struct seq *s = &kv->seq[k];
         for (uint32_t gi = 0; gi < kv->n_groups; gi++)
             for (uint32_t i = s->g[gi].n_keeps; i-- > 0;)
@@ -282,8 +289,7 @@ int make_room(struct kv *kv, size_t bytes, const char *what)
     if (held <= kv->pool) return 0;
     /* Pages leave for the tier only after the checkpoints are evicted.  Kept contents are evicted
      * only if both are not enough. */
-    size_t missing = held - kv->pool, can = spill_can(kv, missing),
-           least = missing - MIN(missing, can);
+    size_t missing = held - kv->pool, can = spill_can(kv), least = missing - MIN(missing, can);
     size_t want = missing;
     for (bool more = true; more && want > got; want = least) {
         bool whole = !can || got < least;
@@ -295,7 +301,7 @@ int make_room(struct kv *kv, size_t bytes, const char *what)
             got += gain(kv, &v, false);
             whole = !can || got < least;
         }
-        can = spill_can(kv, missing); /* what eviction frees need not leave */
+        can = spill_can(kv); /* what eviction frees need not leave */
         least = missing - MIN(missing, can);
         more |= !whole && got < least;
     }

@@ -166,7 +166,7 @@ static struct seq *record(struct kv *kv, const struct seq *s)
         index_evict(kv, x->oldest);
     }
     size_t over = pool_held(kv) > kv->pool ? pool_held(kv) - kv->pool : 0;
-    if (over && !kv->step.open && spill_can(kv, over) >= over) (void)spill_out(kv, over);
+    if (over && !kv->step.open && spill_can(kv) >= over) (void)spill_out(kv, over);
     while (!fits(kv) && x->oldest)
         index_evict(kv, x->oldest);
     if (!fits(kv)) {

@@ -2,8 +2,8 @@
  *
  * There are three layers.
  *   pool.c hands out page ids and counts references.  It knows no sequence.
- *   keep.c, reserve.c and table cells say which pages a sequence holds and why.  spill.c says
- *   which pages are in memory, and stage.c how a step reads the others.
+ *   keep.c, reserve.c and table cells say which pages a sequence holds and why.  queue.c says
+ *   which pages may leave memory, spill.c moves them, and stage.c says how a step reads them then.
  *   store.c, seq.c, step.c and trim.c are the operations.
  *
  * Each operation leaves every invariant of check.c true, or returns an error and has changed
@@ -17,8 +17,6 @@ enum { RAW, SEALED, FORMS };
 #define KV_KEEPS 40u /* checkpoints of one sequence and group: newest 4 and one per doubling */
 #define KV_NONE  UINT32_MAX
 
-/* Why a page is pinned: while room is being made; for a reserve. */
-enum { KV_PIN_ROOM = 1, KV_PIN_RESERVE = 2 };
 struct page {
     uint32_t refs;       /* table cells, checkpoints and step entries that name the page */
     uint32_t prev, next; /* links in the stash that holds the page */
@@ -26,14 +24,29 @@ struct page {
     uint16_t stash;      /* 1 + the slot whose reserve holds the page; 0: none */
     uint16_t lent;       /* 1 + the slot from whose reserve the page was taken; 0: the pool */
     uint8_t spilled;     /* its contents are in the tier only */
-    uint8_t pinned;      /* KV_PIN_ bits: the page stays in memory */
-    uint16_t picked;     /* scratch of spill.c, else 0 */
+    bool picked;         /* scratch of spill.c, else false */
 };
 struct run {             /* ids [16k, 16k+16) */
     uint32_t prev, next; /* in the list of runs with the same number of free ids */
     uint16_t free, backed;
-    uint16_t stale;  /* ids whose bytes in the tier nobody needs any more */
-    uint16_t picked; /* ids that are about to leave memory */
+    uint16_t stale; /* ids whose bytes in the tier nobody needs any more */
+};
+/* Where a page stands in the queue of its form (queue.c). */
+struct place {
+    uint32_t cell;       /* 1 + the cell of every table that names the page; 0: it cannot leave */
+    uint32_t tails;      /* idle contents whose tail the page belongs to */
+    uint32_t stays;      /* how many reserves and plans hold the page in memory */
+    uint32_t key;        /* the list that the page is in; 0: none */
+    uint32_t prev, next; /* ring of the pages of that list */
+};
+/* The pages of a form that may leave memory.  Lists are numbered by the order of leaving, the last
+ * list first. */
+struct queue {
+    struct place *at;  /* [n_ids]; NULL: no page of the form ever leaves */
+    uint32_t *head;    /* [2 * cells + 1] first page of each list; 0: the list is empty */
+    uint64_t *bits[6]; /* which lists have pages; then which words of the level before are not 0 */
+    uint32_t cells, levels;
+    uint32_t picked; /* scratch of spill.c: chain of pages that are about to leave */
 };
 /* The pages of one group in one form.  Page p of the group's i-th site lies at base + i * span + p
  * * grain.  An id is taken and given back for all sites at once. */
@@ -49,6 +62,7 @@ struct pages {
     uint32_t hand;     /* where the next release of memory starts looking */
     uint32_t n_backed; /* free ids that still hold memory */
     uint32_t n_spilled, n_stale;
+    struct queue queue;
     uint32_t list[KV_RUN + 1];
     bool state;
     struct page *page; /* [n_ids] */
@@ -102,9 +116,6 @@ struct keep {
 };
 struct seq_group {
     uint32_t *table[FORMS]; /* page ids: [stride]; of kept contents only the cells in use */
-    uint32_t hand[FORMS];   /* scratch of spill.c: cells not yet looked at */
-    /* spill.c knows that cells [gone0, gone1) are in the tier, and skips them. */
-    uint32_t gone0[FORMS], gone1[FORMS];
     /* first page not yet released; before it only leading pages and those of checkpoints remain */
     uint32_t cut[FORMS];
     uint32_t unseen;     /* rows before it, sinks excepted, have no contents (kv_unseen) */
@@ -132,6 +143,7 @@ struct seq {
     uint32_t n_turns, n_keys;
     bool turn_open; /* the last turn is not complete */
     bool busy;
+    bool stays;   /* the tail counts as held in memory for a reserve */
     bool pinned;  /* the contents' checkpoints are not evicted now */
     bool kept;    /* no slot owns the contents, but others may resume from them (index.c) */
     bool foreign; /* rows not computed from the tokens, so no match resumes from them */
@@ -202,6 +214,8 @@ struct stream {
     uint32_t *order, *rank;   /* [n_sites] */
     struct load load[2];
     size_t spilled, stale; /* bytes */
+    size_t queued;         /* bytes of the pages in queues */
+    size_t doomed;         /* bytes of those that the eviction plan being made frees */
     uint64_t bytes_read, bytes_written;
 };
 struct kv_step {
@@ -276,6 +290,7 @@ struct kv {
     /* a reserve lacks pages until it is filled again: the tier failed, or forks made after a mark
      * hold pages that a rollback did not get back */
     bool owing;
+    uint32_t n_keeps; /* checkpoints of live contents */
     uint64_t clock, seals, evictions, forks, rows_copied, rows_copied_by_fork;
     uint32_t max_refs;
     struct stream stream;
@@ -446,6 +461,12 @@ static inline uint32_t table_tail(const struct group *g, uint32_t rows)
     return MAX(whole, MIN(rows / g->rows[RAW], table_first(g, RAW)));
 }
 
+/* Returns the first cell of the tail after `rows`, or the first cell after the leading ones. */
+static inline uint32_t tail_first(const struct group *g, uint32_t rows)
+{
+    return MAX(table_tail(g, rows), table_first(g, RAW));
+}
+
 /* trim.c */
 /* Returns the longest length up to m that every group can resume from. */
 uint32_t seq_resume(const struct kv *kv, const struct seq *s, uint32_t m);
@@ -544,6 +565,11 @@ struct need need_at(const struct group *g, const struct seq *s, uint32_t len, ui
  * held. */
 uint32_t cut_at(const struct group *g, const struct seq *s, uint32_t gi, uint32_t form,
                 uint32_t len);
+/* Counts n more checkpoints of s. */
+static inline void keep_count(struct kv *kv, const struct seq *s, uint32_t n)
+{
+    if (s->id < kv->n_contents) kv->n_keeps += n;
+}
 void keep_add(struct kv *kv, struct seq *s, uint32_t gi, uint32_t pos, uint32_t page);
 void keep_thin(struct kv *kv, struct seq *s, uint32_t gi, uint32_t len);
 void keep_remove(struct kv *kv, struct seq *s, uint32_t gi, uint32_t i);
@@ -589,6 +615,29 @@ void reserve_return(struct kv *kv, uint32_t slot);
  * of its sequence to `len`.  A marked sequence's reserve spares nothing. */
 ptrdiff_t reserve_short(const struct kv *kv, uint32_t slot, uint32_t len);
 
+/* queue.c: which pages may leave memory */
+int queue_open(struct kv *kv, struct group *g, uint32_t form);
+void queue_close(struct group *g, uint32_t form);
+/* Puts a page where it belongs after a change of its references or its place in memory. */
+void queue_update(struct kv *kv, struct pages *p, uint32_t id);
+/* Notes the cell of a page that committed tables name. */
+void queue_place(struct kv *kv, struct group *g, uint32_t form, uint32_t id, uint32_t cell);
+/* Finds the page that leaves next, and returns its form; NULL: none may leave. */
+struct pages *queue_next(const struct kv *kv, uint32_t *id);
+/* Counts the tail of s among those of its pages, and takes it out again.  Length and cells must not
+ * change in between.  A sequence that is part of a step has taken its tail out. */
+void tail_add(struct kv *kv, struct seq *s);
+void tail_drop(struct kv *kv, struct seq *s);
+/* Updates what holds the tail of s in memory after its owner or the owner's reserve has changed. */
+void tail_settle(struct kv *kv, struct seq *s);
+/* Notes a page that a loading s has taken or shares, and counts it if it belongs to the tail. */
+void tail_take(struct kv *kv, const struct seq *s, struct group *g, uint32_t form, uint32_t cell);
+/* Pins or unpins pages of s: those that a step after `len` rows continues from, and those of later
+ * rows.  Pinned pages stay in memory. */
+void pin_from(struct kv *kv, const struct seq *s, uint32_t len, bool pin);
+/* Checks the queues for kv_check. */
+bool queue_check(const struct kv *kv);
+
 /* spill.c: pages that leave memory */
 int spill_open(struct kv *kv, const struct kv_config *c);
 void spill_close(struct kv *kv);
@@ -596,12 +645,9 @@ static inline bool leaves(const struct kv *kv, const struct group *g, uint32_t f
 {
     return kv->stream.active && g->moves[form];
 }
-/* Pins or unpins pages of s for the reason of one KV_PIN_ bit: the pages that a step after `len`
- * rows continues from, and those of later rows.  Pinned pages stay in memory. */
-void pin_from(struct kv *kv, const struct seq *s, uint32_t len, uint8_t why, bool pin);
-/* Returns the bytes that could leave memory, counting only until `enough` is reached; 0 while a
- * step is open. */
-size_t spill_can(struct kv *kv, size_t enough);
+/* Returns the bytes that could leave memory beside those that the eviction plan being made frees; 0
+ * while a step is open. */
+size_t spill_can(const struct kv *kv);
 /* Moves that many bytes to the tier, the highest rows first.  No step may be open. */
 int spill_out(struct kv *kv, size_t bytes);
 /* Brings a page back into memory, to be written. */

@@ -86,8 +86,11 @@ static void image_take(struct kv *kv, const struct kv_image *im, struct seq *s)
     set_cursors(kv, s);
 }
 
-static int take_cell(struct kv *kv, struct pages *p, uint32_t *table, uint32_t i)
+static int take_cell(const struct loading *v, struct group *g, uint32_t form, uint32_t i)
 {
+    struct kv *kv = v->kv;
+    struct pages *p = &g->form[form];
+    uint32_t *table = seq_table(kv, g, form, v->s);
     if (table[i]) return 0;
     TRY(make_room(kv, p->bytes, "loading a sequence"));
     uint32_t id = 0;
@@ -97,6 +100,7 @@ static int take_cell(struct kv *kv, struct pages *p, uint32_t *table, uint32_t i
         return ERR(NOMEM, "cache: the system has no memory for another page of %zu bytes",
                    p->bytes);
     table[i] = id;
+    tail_take(kv, v->s, g, form, i);
     kv->peak = MAX(kv->peak, pool_rows(kv));
     if (pool_held(kv) + kv->backed > kv->pool) pool_trim(kv);
     return 0;
@@ -129,6 +133,7 @@ static int share(const struct loading *v, struct group *g, const struct kv_chunk
     for (uint32_t i = a; i < b; i++) {
         page_ref(v->kv, &g->form[c->form], from[i]);
         table[i] = from[i];
+        tail_take(v->kv, v->s, g, c->form, i);
     }
     return 1;
 }
@@ -143,7 +148,7 @@ static int load_chunk(const struct loading *v, struct group *g, const struct kv_
     TRY(v->src->chunk(v->src, c, v->chunk, image_bytes(g, c)));
     cells_of(g, c, &a, &b);
     for (uint32_t i = a; i < b; i++) {
-        TRY(take_cell(v->kv, p, table, i));
+        TRY(take_cell(v, g, c->form, i));
         at += image_move(g, c, page_at(p, 0, table[i]), p->span, v->chunk + at, true);
     }
     return 0;
@@ -164,7 +169,7 @@ static int load_all(const struct loading *v)
         if (g->c.policy.kind == KV_STATE) continue;
         uint32_t i = v->s->g[gi].cut[RAW], end = table_used(g, RAW, seq_rows(g, v->s));
         for (; i < end; i++)
-            TRY(take_cell(v->kv, &g->form[RAW], seq_table(v->kv, g, RAW, v->s), i));
+            TRY(take_cell(v, g, RAW, i));
     }
     return 0;
 }

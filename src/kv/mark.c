@@ -88,6 +88,7 @@ void kv_rollback(struct kv *kv, struct kv_mark *m)
         contents_end(kv, now, at);
         go_back(kv, at, &kv->seq[m->at]);
     }
+    if (slot) tail_settle(kv, &kv->seq[slot->seq]); /* its reserve may have changed */
     kv_release(kv, m);
 }
 

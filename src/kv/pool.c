@@ -245,12 +245,14 @@ void page_ref(struct kv *kv, struct pages *p, uint32_t id)
     struct page *pg = &p->page[id];
     if (++pg->refs == 2 && !pg->spilled) kv->shared += p->bytes;
     kv->max_refs = MAX(kv->max_refs, pg->refs);
+    queue_update(kv, p, id);
 }
 
 void page_unref(struct kv *kv, struct pages *p, uint32_t id)
 {
     struct page *pg = &p->page[id];
     if (--pg->refs == 1 && !pg->spilled) kv->shared -= p->bytes;
+    queue_update(kv, p, id);
     if (pg->refs) return;
     if (kv->heir != KV_NONE && !pg->spilled)
         page_stash(kv, p, id, kv->heir, false);
@@ -305,6 +307,7 @@ void page_leaves_memory(struct kv *kv, struct pages *p, uint32_t id)
     if (pg->refs > 1) kv->shared -= p->bytes;
     p->run[id / KV_RUN].backed &= (uint16_t) ~(1u << id % KV_RUN);
     if (!kv_fault.poison) give_back(p, id);
+    queue_update(kv, p, id);
 }
 
 void page_comes_back(struct kv *kv, struct pages *p, uint32_t id)
@@ -316,6 +319,7 @@ void page_comes_back(struct kv *kv, struct pages *p, uint32_t id)
     kv->stream.spilled -= p->bytes;
     if (pg->refs > 1) kv->shared += p->bytes;
     p->run[id / KV_RUN].backed |= (uint16_t)(1u << id % KV_RUN);
+    queue_update(kv, p, id);
 }
 
 static void trim_form(struct kv *kv, struct pages *p)

@@ -269,9 +269,11 @@ static int attempt(struct kv *kv, void *ctx)
     if (r->len > kv->seq[was].len) TRY(reserve_settle(kv));
     (void)seq_own(kv, r->slot);
     slot->reserve = r->len;
+    tail_settle(kv, &kv->seq[slot->seq]);
     int e = reserve_fill(kv, r->slot, r->what);
     if (e >= 0) return 0;
     slot->reserve = old;
+    tail_settle(kv, &kv->seq[slot->seq]);
     if (old)
         reserve_refill(kv, r->slot);
     else

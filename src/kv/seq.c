@@ -70,10 +70,8 @@ void seq_reset(struct kv *kv, struct seq *s)
     s->n_keys = 0;
     for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
         s->g[gi].unseen = s->g[gi].raw_unseen = 0;
-        for (uint32_t f = 0; f < FORMS; f++) {
-            s->g[gi].gone0[f] = s->g[gi].gone1[f] = 0;
+        for (uint32_t f = 0; f < FORMS; f++)
             s->g[gi].cut[f] = table_first(&kv->group[gi], f);
-        }
     }
 }
 
@@ -83,6 +81,7 @@ void own_join(struct kv *kv, uint32_t slot, struct seq *s)
     me->seq = (uint32_t)(s - kv->seq);
     if (!s->owners++) {
         s->slot = me->prev = me->next = slot;
+        tail_settle(kv, s);
         return;
     }
     me->next = s->slot;
@@ -100,6 +99,7 @@ struct seq *own_part(struct kv *kv, uint32_t slot)
     kv->slot[me->prev].next = me->next;
     kv->slot[me->next].prev = me->prev;
     me->seq = KV_NONE;
+    tail_settle(kv, s);
     return s;
 }
 
@@ -156,6 +156,7 @@ int kv_resalt(struct kv *kv, kv_seq handle, const struct kv_salt *salt)
 void seq_clear(struct kv *kv, struct seq *s)
 {
     index_hide(kv, s, 0);
+    tail_drop(kv, s);
     for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
         struct group *g = &kv->group[gi];
         for (uint32_t f = 0; f < FORMS; f++) {
@@ -166,6 +167,7 @@ void seq_clear(struct kv *kv, struct seq *s)
         }
         for (uint32_t i = 0; i < s->g[gi].n_keeps; i++)
             if (s->g[gi].keep[i].page) page_unref(kv, &g->form[RAW], s->g[gi].keep[i].page);
+        keep_count(kv, s, -s->g[gi].n_keeps);
         s->g[gi].n_keeps = 0;
     }
     seq_reset(kv, s);
@@ -192,8 +194,6 @@ void seq_clone(struct kv *kv, const struct seq *src, struct seq *dst)
         to->raw_unseen = from->raw_unseen;
         for (uint32_t f = 0; f < FORMS; f++) {
             to->cut[f] = from->cut[f];
-            to->gone0[f] = from->gone0[f];
-            to->gone1[f] = from->gone1[f];
             uint32_t n = table_used(g, f, seq_rows(g, src));
             if (!n) continue;
             uint32_t *table = seq_table(kv, g, f, dst);
@@ -204,10 +204,12 @@ void seq_clone(struct kv *kv, const struct seq *src, struct seq *dst)
             }
         }
         to->n_keeps = from->n_keeps;
+        keep_count(kv, dst, to->n_keeps);
         if (from->n_keeps) memcpy(to->keep, from->keep, from->n_keeps * sizeof *to->keep);
         for (uint32_t i = 0; i < to->n_keeps; i++)
             if (to->keep[i].page) page_ref(kv, &g->form[RAW], to->keep[i].page);
     }
+    tail_add(kv, dst);
 }
 
 void seq_give(struct kv *kv, struct seq *s)
@@ -362,7 +364,7 @@ static void beams_pin(struct kv *kv, const struct reordering *o, bool pin)
 {
     for (uint32_t i = 0; i < o->n; i++) {
         struct seq *s = &kv->seq[o->now[i]];
-        pin_from(kv, s, o->takers[i] ? s->len : 0, KV_PIN_ROOM, pin);
+        pin_from(kv, s, o->takers[i] ? s->len : 0, pin);
         s->pinned = pin;
     }
 }

@@ -4,14 +4,7 @@
  * Places.  A page keeps its id wherever it is.  In the tier its bytes lie at the page's address in
  * the arena, so neighbours in memory are neighbours there.
  *
- * What may leave.  Only pages that nobody will write leave: full raw blocks and sealed tiles.  The
- * leading rows never leave.  Of a sequence with a reserve, the open block and the blocks of the
- * incomplete tile stay too, because the tile is sealed from them.
- *
- * Order.  Pages of the highest rows leave first, so that the leading rows of every sequence stay. A
- * step reads all rows in order, so a cache of the most recently read rows would have dropped each
- * row before its next use.  Raw rows under a codec leave before sealed rows, because sealing soon
- * replaces them.
+ * What may leave, and in which order: see queue.c.
  *
  * Leaving takes no memory, because transfers read the page in place.  The bytes of freed pages in
  * the tier are dropped in batches. */
@@ -24,136 +17,10 @@ static uint64_t tier_address(const struct kv *kv, const struct pages *p, uint32_
     return (uint64_t)(page_at(p, site, id) - kv->stream.arena);
 }
 
-static bool may_leave(const struct pages *p, uint32_t id)
-{
-    const struct page *pg = &p->page[id];
-    return id && !pg->spilled && !pg->pinned;
-}
-
-/* Returns the end of the cells that may leave; full: without the open block and the blocks of the
- * incomplete tile. */
-static uint32_t leave_end(const struct group *g, uint32_t form, const struct seq *s, bool full)
-{
-    if (form == RAW && (full || s->busy)) return table_tail(g, s->len);
-    return table_used(g, form, s->len);
-}
-
-void pin_from(struct kv *kv, const struct seq *s, uint32_t len, uint8_t why, bool pin)
-{
-    for (uint32_t n = 0; n < FORMS * kv->n_groups; n++) {
-        struct group *g = &kv->group[n / FORMS];
-        uint32_t f = n % FORMS, i = f == RAW ? table_tail(g, len) : table_used(g, f, len);
-        if (!g->moves[f]) continue;
-        const uint32_t *table = seq_table(kv, g, f, s);
-        for (uint32_t end = table_used(g, f, s->len); i < end; i++) {
-            uint8_t *pinned = &g->form[f].page[table[i]].pinned;
-            *pinned = (uint8_t)(pin ? *pinned | why : *pinned & ~why);
-        }
-    }
-}
-
-/* Pins the blocks that each sequence with a reserve continues from, also where other sequences have
- * these blocks further down. */
-static void pin_reserved(struct kv *kv, bool pin)
-{
-    for (uint32_t k = 0; k < kv->max_seqs; k++) {
-        const struct slot *slot = &kv->slot[k];
-        const struct seq *s = slot->used && slot->reserve ? &kv->seq[slot->seq] : NULL;
-        if (s && slot->reserve > s->len) pin_from(kv, s, s->len, KV_PIN_RESERVE, pin);
-    }
-}
-
-/* Marks pages with `picked` until `enough` bytes are marked, and returns the bytes marked.  Marks
- * pages that may leave and that the doomed checkpoints would not free.  Looks at rows from the
- * first one on.  The rows that stay in memory are the leading ones, so this looks at few cells
- * unless nearly all pages have left. */
-static size_t pick_some(struct kv *kv, size_t enough)
-{
-    size_t sum = 0;
-    for (uint32_t n = 0; n < FORMS * kv->n_groups && sum < enough; n++) {
-        struct group *g = &kv->group[n / FORMS];
-        uint32_t f = n % FORMS;
-        if (!leaves(kv, g, f)) continue;
-        struct pages *p = &g->form[f];
-        for (struct seq *s = NULL; sum < enough && (s = seq_each(kv, s));) {
-            const uint32_t *table = seq_table(kv, g, f, s);
-            uint32_t i = table_first(g, f), end = leave_end(g, f, s, false);
-            for (; i < end && sum < enough; i++) {
-                struct page *pg = &p->page[table[i]];
-                if (pg->picked || !may_leave(p, table[i])) continue;
-                if (p->seen[table[i]] == pg->refs) continue;
-                pg->picked = 1;
-                sum += p->bytes;
-            }
-            s->g[n / FORMS].hand[f] = i;
-        }
-    }
-    return sum;
-}
-
-/* Clears the marks of pick_some, which stopped when `sum` bytes were marked. */
-static void unpick(struct kv *kv, size_t sum)
-{
-    for (uint32_t n = 0; n < FORMS * kv->n_groups && sum; n++) {
-        struct group *g = &kv->group[n / FORMS];
-        uint32_t f = n % FORMS;
-        if (!leaves(kv, g, f)) continue;
-        struct pages *p = &g->form[f];
-        for (const struct seq *s = NULL; sum && (s = seq_each(kv, s));) {
-            const uint32_t *table = seq_table(kv, g, f, s);
-            for (uint32_t i = table_first(g, f); i < s->g[n / FORMS].hand[f] && sum; i++) {
-                struct page *pg = &p->page[table[i]];
-                sum -= pg->picked ? p->bytes : 0;
-                pg->picked = 0;
-            }
-        }
-    }
-}
-
-size_t spill_can(struct kv *kv, size_t enough)
+size_t spill_can(const struct kv *kv)
 {
     if (!kv->stream.active || kv->step.open) return 0;
-    pin_reserved(kv, true);
-    size_t sum = pick_some(kv, enough);
-    unpick(kv, sum);
-    pin_reserved(kv, false);
-    return sum;
-}
-
-/* Picks the page of the highest row that may leave, raw rows under a codec first; false if no page
- * may leave.  The cursors (`hand`) only move down. */
-static bool pick_highest(struct kv *kv, size_t *bytes)
-{
-    struct pages *in = NULL;
-    uint32_t *best = NULL, id = 0;
-    uint64_t highest = 0;
-    for (uint32_t n = 0; n < FORMS * kv->n_groups; n++) {
-        struct group *g = &kv->group[n / FORMS];
-        uint32_t f = n % FORMS, first = table_first(g, f);
-        struct pages *p = &g->form[f];
-        if (!leaves(kv, g, f)) continue;
-        for (struct seq *s = NULL; (s = seq_each(kv, s));) {
-            const uint32_t *table = seq_table(kv, g, f, s);
-            const struct seq_group *sg = &s->g[n / FORMS];
-            uint32_t *hand = &s->g[n / FORMS].hand[f];
-            while (*hand > first &&
-                   (!may_leave(p, table[*hand - 1]) || p->page[table[*hand - 1]].picked))
-                *hand = *hand == sg->gone1[f] ? MIN(sg->gone0[f], *hand - 1) : *hand - 1;
-            uint64_t row = (uint64_t)*hand * g->rows[f];
-            if (f == RAW && g->lossy) row += UINT32_MAX;
-            if (*hand <= first || row <= highest) continue;
-            highest = row;
-            best = hand;
-            in = p;
-            id = table[*hand - 1];
-        }
-    }
-    if (!best) return false;
-    --*best;
-    *bytes = in->bytes;
-    in->page[id].picked = 1;
-    in->run[id / KV_RUN].picked |= (uint16_t)(1u << id % KV_RUN);
-    return true;
+    return kv->stream.queued - MIN(kv->stream.queued, kv->stream.doomed);
 }
 
 /* Moves the bytes of pages [id, id + n) at every site between the tier and the memory of pages [to,
@@ -192,85 +59,72 @@ static void stale_set(struct kv *kv, struct pages *p, uint32_t id, bool stale)
     }
 }
 
-/* Writes the picked pages in ascending runs and frees their memory.  After an error the rest stays
- * in memory. */
-static int write_picked(struct kv *kv, struct pages *p)
+/* Picks or unpicks a page.  Picked pages are not in the queue. */
+static void pick(struct kv *kv, struct pages *p, uint32_t id, bool picked)
 {
-    int e = 0;
-    for (uint32_t id = 1, n; id < p->fresh * KV_RUN; id += n) {
-        if (!p->run[id / KV_RUN].picked) {
-            n = KV_RUN - id % KV_RUN;
-            continue;
-        }
-        for (n = 0; id + n < p->fresh * KV_RUN && p->page[id + n].picked; n++) {
-            p->page[id + n].picked = 0;
-            p->run[(id + n) / KV_RUN].picked &= (uint16_t) ~(1u << (id + n) % KV_RUN);
-        }
-        if (n && e >= 0 && !kv_fault.forget_write) e = move(kv, p, id, id, n, true);
-        for (uint32_t i = 0; i < n && e >= 0; i++) {
-            page_leaves_memory(kv, p, id + i);
-            stale_set(kv, p, id + i, false);
-        }
-        n += !n;
+    p->page[id].picked = picked;
+    queue_update(kv, p, id);
+}
+
+/* Picks the pages that leave next until at least `bytes` are picked, or no page is left.  Chains
+ * the picked pages of each form. */
+static void pick_out(struct kv *kv, size_t bytes)
+{
+    struct pages *p;
+    uint32_t id = 0;
+    for (size_t got = 0; got < bytes && (p = queue_next(kv, &id)); got += p->bytes) {
+        pick(kv, p, id, true);
+        p->queue.at[id].next = p->queue.picked;
+        p->queue.picked = id;
+    }
+}
+
+/* Writes a run of picked pages and frees their memory. */
+static int write_run(struct kv *kv, struct pages *p, uint32_t id, uint32_t n)
+{
+    int e = kv_fault.forget_write ? 0 : move(kv, p, id, id, n, true);
+    for (uint32_t i = id; i < id + n && e >= 0; i++) {
+        page_leaves_memory(kv, p, i);
+        stale_set(kv, p, i, false);
     }
     return e;
 }
 
-/* Picks pages until at least `bytes` are picked or no page is left, the highest rows first.
- * Returns the bytes picked. */
-static size_t pick_out(struct kv *kv, size_t bytes)
+/* Writes the picked pages of a form, adjacent ids together.  After an error the rest stays in
+ * memory. */
+static int write_picked(struct kv *kv, struct pages *p)
 {
-    size_t got = 0, each;
-    for (int full = 1; full >= 0; full--) {
-        for (uint32_t n = 0; n < FORMS * kv->n_groups; n++)
-            for (struct seq *s = NULL; (s = seq_each(kv, s));)
-                s->g[n / FORMS].hand[n % FORMS] =
-                    leave_end(&kv->group[n / FORMS], n % FORMS, s, full);
-        while (got < bytes && pick_highest(kv, &each))
-            got += each;
+    int e = 0;
+    for (uint32_t id = p->queue.picked, next; id; id = next) {
+        uint32_t from = id, to = id + 1;
+        next = p->queue.at[id].next;
+        if (!p->page[id].picked) continue; /* written with a neighbour */
+        while (p->page[from - 1].picked)
+            from--;
+        while (to < p->n_ids && p->page[to].picked)
+            to++;
+        if (e >= 0) e = write_run(kv, p, from, to - from);
+        for (uint32_t i = from; i < to; i++)
+            p->page[i].picked = false;
     }
-    return got;
-}
-
-/* Notes the range of full pages, downwards from the highest, that are all in the tier; forget:
- * clears the note. */
-static void note_gone(struct kv *kv, bool forget)
-{
-    for (uint32_t n = 0; n < FORMS * kv->n_groups; n++) {
-        const struct group *g = &kv->group[n / FORMS];
-        uint32_t f = n % FORMS, first = table_first(g, f);
-        if (!leaves(kv, g, f)) continue;
-        for (struct seq *s = NULL; (s = seq_each(kv, s));) {
-            struct seq_group *sg = &s->g[n / FORMS];
-            const uint32_t *table = seq_table(kv, g, f, s);
-            uint32_t end = leave_end(g, f, s, true), i = forget ? 0 : end;
-            while (i > first && (!table[i - 1] || g->form[f].page[table[i - 1]].spilled))
-                i = i == sg->gone1[f] ? MIN(sg->gone0[f], i - 1) : i - 1;
-            if (!forget && end - MIN(i, end) < sg->gone1[f] - sg->gone0[f])
-                continue; /* the noted range is longer */
-            sg->gone0[f] = i;
-            sg->gone1[f] = forget ? 0 : MAX(end, i);
-        }
-    }
+    return e;
 }
 
 int spill_out(struct kv *kv, size_t bytes)
 {
     int e = 0;
-    pin_reserved(kv, true);
-    size_t got = pick_out(kv, bytes);
-    if (got < bytes) { /* a page that was in the tier may have come back */
-        note_gone(kv, true);
-        (void)pick_out(kv, bytes - got);
-    }
-    pin_reserved(kv, false);
+    pick_out(kv, bytes);
     for (uint32_t n = 0; n < FORMS * kv->n_groups; n++) {
-        struct group *g = &kv->group[n / FORMS];
-        if (!leaves(kv, g, n % FORMS)) continue;
-        int e2 = write_picked(kv, &g->form[n % FORMS]);
+        struct pages *p = &kv->group[n / FORMS].form[n % FORMS];
+        if (!p->queue.picked) continue;
+        int e2 = write_picked(kv, p);
         if (e >= 0) e = e2;
+        for (uint32_t id = p->queue.picked, next; id; id = next) { /* those that stay after all */
+            next = p->queue.at[id].next;
+            queue_update(kv, p, id);
+        }
+        p->queue.picked = 0;
     }
-    note_gone(kv, false);
     kv->stream.began |= kv->stream.spilled > 0;
     return e;
 }

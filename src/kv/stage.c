@@ -117,6 +117,7 @@ static int group_open(struct kv *kv, struct group *g)
         ids += 2 * (size_t)p->n_ids;
         g->shown[f] = kv_array(kv, (size_t)kv->n_contents * MAX(g->stride[f], 1), sizeof(uint32_t));
         if (!g->shown[f]) return ERR_NOMEM;
+        TRY(queue_open(kv, g, f));
     }
     if (!ids) return 0;
     g->piece = kv_array(kv, pieces, sizeof *g->piece);
@@ -145,8 +146,10 @@ void stage_close(struct kv *kv)
     for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
         mem_free(kv->group[gi].piece);
         mem_free(kv->group[gi].staged);
-        for (uint32_t f = 0; f < FORMS; f++)
+        for (uint32_t f = 0; f < FORMS; f++) {
             mem_free(kv->group[gi].shown[f]);
+            queue_close(&kv->group[gi], f);
+        }
     }
     mem_free(kv->stream.order);
     mem_free(kv->stream.rank);

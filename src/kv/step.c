@@ -78,6 +78,7 @@ static void own_begin(struct kv *kv, struct step_span *sp, kv_seq handle)
     uint32_t slot = slot_index(kv, handle), was = kv->slot[slot].seq;
     sp->edits = kv->seq[was].edits;
     struct seq *s = seq_own(kv, slot);
+    tail_drop(kv, s);
     s->busy = true;
     sp->seq = (uint32_t)(s - kv->seq);
     sp->shared = was == sp->seq ? KV_NONE : was;
@@ -87,6 +88,7 @@ static void own_undo(struct kv *kv, const struct step_span *sp)
 {
     struct seq *s = &kv->seq[sp->seq];
     s->busy = false;
+    tail_add(kv, s);
     if (sp->shared == KV_NONE)
         s->edits = sp->edits; /* the contents have not changed */
     else
@@ -339,9 +341,9 @@ static int bring_back(struct kv_step *st, struct group *g)
  * tier. */
 static void pin_tails(struct kv_step *st, bool pin)
 {
-    for (uint32_t i = 0; !st->cross && i < st->n_spans; i++) {
+    for (uint32_t i = 0; i < st->n_spans; i++) {
         const struct seq *s = &st->kv->seq[st->span[i].seq];
-        pin_from(st->kv, s, s->len, KV_PIN_ROOM, pin);
+        pin_from(st->kv, s, s->len, pin);
     }
 }
 
@@ -385,7 +387,6 @@ void step_undo(struct kv_step *st)
     for (uint32_t i = 0; i < st->n_spans; i++) {
         struct seq *s = &kv->seq[st->span[i].seq];
         if (!st->cross) turn_undo(s, &st->span[i]);
-        s->busy = false;
     }
     for (uint32_t i = st->n_spans; i > 0; i--)
         own_undo(kv, &st->span[i - 1]);
@@ -539,12 +540,15 @@ static int begin(struct kv *kv, void *ctx)
     struct kv_step *st = &kv->step;
     TRY(spans_take(kv, b->span, b->n));
     st->n_changes = 0;
+    pin_tails(st, true);
     int e = reserve_settle(kv);
     if (e == ERR_FULL) e = 0; /* the step may need less than the reserves that lack pages */
-    while (e < 0 && st->n_spans)
-        own_undo(kv, &st->span[--st->n_spans]);
-    if (e < 0) return e;
-    pin_tails(st, true);
+    if (e < 0) {
+        pin_tails(st, false);
+        while (st->n_spans)
+            own_undo(kv, &st->span[--st->n_spans]);
+        return e;
+    }
     e = plan(st);
     pin_tails(st, false);
     if (e >= 0) e = take_pages(st);
@@ -617,6 +621,12 @@ static void commit_rows(struct kv *kv, struct seq *s, uint32_t gi, const struct 
             keep_add(kv, s, gi, (uint32_t)pos, 0);
         if (sp->turn && sp->last) keep_add(kv, s, gi, len, 0);
     }
+    for (uint32_t f = 0; f < FORMS; f++) { /* pages that the step took may leave from now on */
+        const uint32_t *table = seq_table(kv, g, f, s);
+        uint32_t i = f == RAW ? (len - accepted) / g->rows[RAW] : tiles_begun(g, len - accepted);
+        for (; g->moves[f] && i < table_used(g, f, len); i++)
+            queue_place(kv, g, f, table[i], i);
+    }
     drop_unreachable(kv, s, gi);
 }
 
@@ -641,6 +651,7 @@ static void commit_span(struct kv_step *st, struct step_span *sp, uint32_t accep
         if (s->g[gi].n_keeps > 4) keep_thin(kv, s, gi, s->len);
     }
     s->busy = false;
+    tail_add(kv, s);
     kv->heir = KV_NONE;
 }
 

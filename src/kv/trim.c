@@ -93,9 +93,6 @@ static void trim_rows(struct kv *kv, struct seq *s, uint32_t gi, uint32_t m)
             table[i] = 0;
         }
         s->g[gi].cut[f] = cut_at(g, s, gi, f, m);
-        uint32_t tail = f == RAW ? table_tail(g, m) : table_used(g, f, m);
-        s->g[gi].gone1[f] = MIN(s->g[gi].gone1[f], tail);
-        s->g[gi].gone0[f] = MIN(s->g[gi].gone0[f], tail);
     }
     s->g[gi].unseen = MIN(s->g[gi].unseen, m);
     s->g[gi].raw_unseen = MIN(s->g[gi].raw_unseen, m);
@@ -103,6 +100,7 @@ static void trim_rows(struct kv *kv, struct seq *s, uint32_t gi, uint32_t m)
 
 void seq_cut(struct kv *kv, struct seq *s, uint32_t m)
 {
+    tail_drop(kv, s);
     for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
         if (kv->group[gi].c.policy.kind == KV_STATE && m < s->len) trim_state(kv, s, gi, m);
         if (kv->group[gi].c.policy.kind == KV_ROWS && m < s->len) trim_rows(kv, s, gi, m);
@@ -117,6 +115,7 @@ void seq_cut(struct kv *kv, struct seq *s, uint32_t m)
     s->len = m;
     for (uint32_t gi = 0; gi < kv->n_groups; gi++) /* a turn that was cut short may have flushed */
         drop_unreachable(kv, s, gi);
+    tail_add(kv, s);
 }
 
 int kv_unseen(struct kv *kv, kv_seq handle)
@@ -167,9 +166,9 @@ static int reserve_room(struct kv *kv, void *ctx)
     struct seq *s = &kv->seq[kv->slot[t->slot].seq];
     ptrdiff_t lack = reserve_short(kv, t->slot, t->len);
     s->pinned = true; /* the checkpoint at that length must stay */
-    pin_from(kv, s, t->len, KV_PIN_ROOM, true);
+    pin_from(kv, s, t->len, true);
     int e = lack > 0 ? make_room(kv, (size_t)lack, "a trim within a reserve") : 0;
-    pin_from(kv, s, t->len, KV_PIN_ROOM, false);
+    pin_from(kv, s, t->len, false);
     s->pinned = false;
     return e;
 }
