@@ -6,7 +6,10 @@
 #include "base/map.h"
 #include "cli/cmd_chat.h"
 
+#include <errno.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 static int write_note(struct chat *c, char **text)
 {
@@ -120,13 +123,47 @@ void chat_loaded(struct chat *c, const char *path)
             n ? ", after: " : "", n ? chat_preview(b->messages, n - 1, last) : "");
 }
 
+int chat_session_check(const char *path)
+{
+    struct stat st;
+    const char *slash = strrchr(path, '/');
+    char dir[4096];
+    if (stat(path, &st) == 0) {
+        if (S_ISDIR(st.st_mode)) return ERR(ARG, "--session %s is a directory; name a file", path);
+        if (access(path, R_OK | W_OK) == 0) return 0;
+        return ERR(IO, "--session %s cannot be read and written: %s", path, strerror(errno));
+    }
+    snprintf(dir, sizeof dir, "%.*s", slash ? (int)(slash - path) : 1, slash ? path : ".");
+    if (slash == path) snprintf(dir, sizeof dir, "/");
+    if (stat(dir, &st) < 0 || !S_ISDIR(st.st_mode))
+        return ERR(NOTFOUND, "--session %s cannot be made: there is no directory %s", path, dir);
+    if (access(dir, W_OK | X_OK) < 0)
+        return ERR(IO, "--session %s cannot be made: %s: %s", path, dir, strerror(errno));
+    return 0;
+}
+
+/* An explicit --system replaces the system message of the saved conversation. */
+static int apply_system(struct chat *c)
+{
+    const json_t *first = json_array_get(chat_here(c)->messages, 0);
+    const char *role = json_string_value(json_object_get(first, "role")),
+               *now = json_string_value(json_object_get(first, "content"));
+    bool has = role && !strcmp(role, "system");
+    if (!c->o->system || (has && !strcmp(now, c->o->system))) return 0;
+    TRY(chat_system_set(c, c->o->system));
+    fprintf(stderr, "%s: --system %s the system message%s%s\n", c->o->session,
+            has ? "replaces" : "adds", c->n > 1 ? " of branch " : "",
+            c->n > 1 ? chat_here(c)->name : "");
+    return 0;
+}
+
 int chat_session_open(struct chat *c)
 {
     if (!c->o->session || !file_exists(c->o->session)) return 0;
     TRY(chat_load(c, c->o->session));
     c->changed = false;
     if (line_is_terminal(c->editor)) chat_loaded(c, c->o->session);
-    return 0;
+    return apply_system(c);
 }
 
 int chat_session_save(struct chat *c)

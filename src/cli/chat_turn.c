@@ -197,22 +197,36 @@ int chat_undo(struct chat *c)
     return 0;
 }
 
-int chat_system(struct chat *c, const char *text)
+static bool has_system(const json_t *messages)
 {
-    json_t *messages = chat_here(c)->messages;
-    bool has = json_array_size(messages) && !strcmp(role_of(messages, 0), "system");
-    if (!*text) {
-        const char *now =
-            has ? json_string_value(json_object_get(json_array_get(messages, 0), "content")) : NULL;
-        fprintf(stderr, "%s\n", now ? now : "no system message; /system TEXT sets one");
-        return 0;
-    }
-    json_t *message = strcmp(text, "-") ? say_message("system", text, strlen(text)) : NULL;
-    if (has) json_array_remove(messages, 0);
+    return json_array_size(messages) && !strcmp(role_of(messages, 0), "system");
+}
+
+int chat_system_set(struct chat *c, const char *text)
+{
+    json_t *messages = chat_here(c)->messages, *message = NULL;
+    if (text && !(message = say_message("system", text, strlen(text))))
+        return ERR(NOMEM, "out of memory");
+    if (has_system(messages)) json_array_remove(messages, 0);
     c->changed = true;
     if (message && json_array_insert_new(messages, 0, message) < 0)
         return ERR(NOMEM, "out of memory");
-    fprintf(stderr, "%s; the messages stay\n",
-            message ? "a new system message" : "no system message");
+    return 0;
+}
+
+int chat_system(struct chat *c, const char *text)
+{
+    const json_t *messages = chat_here(c)->messages;
+    if (!*text) {
+        const char *now =
+            has_system(messages)
+                ? json_string_value(json_object_get(json_array_get(messages, 0), "content"))
+                : NULL;
+        fprintf(stderr, "%s\n", now ? now : "no system message; /system TEXT sets one");
+        return 0;
+    }
+    bool sets = strcmp(text, "-") != 0;
+    TRY(chat_system_set(c, sets ? text : NULL));
+    fprintf(stderr, "%s; the messages stay\n", sets ? "a new system message" : "no system message");
     return 0;
 }

@@ -70,6 +70,7 @@ static int run(struct chat *c, const struct chat_options *o, const struct args *
         return say_usage(a->n ? "kvik chat takes one MODEL; messages are typed or piped in"
                               : "kvik chat needs a MODEL");
     int status = session_check(o->config, a->generation);
+    if (!status && o->session && chat_session_check(o->session) < 0) status = say_error(KVIK_ARG);
     if (!status) status = session_open(&c->s, a->word[0], &o->common, o->config, a->generation);
     if (status) return status;
     const kvik_tokenizer *t = kvik_model_tokenizer(c->s.model);

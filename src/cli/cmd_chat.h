@@ -38,6 +38,7 @@ int chat_undo(struct chat *c);  /* removes the last message and its reply */
 /* Returns the beginning of a message on one line. */
 const char *chat_preview(const json_t *messages, size_t i, char out[CHAT_PREVIEW]);
 int chat_system(struct chat *c, const char *text);
+int chat_system_set(struct chat *c, const char *text); /* NULL: removes the system message */
 
 /* --- chat_branch.c */
 int chat_reset(struct chat *c); /* empties the current branch, or makes the first one */
@@ -60,7 +61,9 @@ int chat_map(struct chat *c);
 int chat_save(struct chat *c, const char *path);
 int chat_load(struct chat *c, const char *path);    /* replaces all branches */
 void chat_loaded(struct chat *c, const char *path); /* prints what was loaded */
-int chat_session_open(struct chat *c);              /* loads the file of --session, if it exists */
+/* Checks, before a model is loaded, that the file can be read or made. */
+int chat_session_check(const char *path);
+int chat_session_open(struct chat *c); /* loads the file of --session, if it exists */
 int chat_session_save(struct chat *c);
 
 /* --- chat_commands.c: obeys a line that begins with '/'.  *leave: the chat ends. */

@@ -69,6 +69,26 @@ static const char *text_of(const json_t *o, const char *key)
     return s ? s : "?";
 }
 
+/* Says that layers of a file and of a cache keep different rows.  The name of the strategy is what people chose; the layers
+ * are described only if the names are equal. */
+static int unlike_layers(const json_t *mine, const json_t *theirs, const char *what,
+                         const char *here, const char *there)
+{
+    const char *is = text_of(mine, "cache_implementation"),
+               *was = text_of(theirs, "cache_implementation");
+    if (strcmp(is, was) != 0)
+        return ERR(
+            ARG,
+            "%s: saved with cache_implementation \"%s\"; this cache has \"%s\". Open it with "
+            "\"%s\", or name another file",
+            what, was, is, was);
+    return ERR(ARG,
+               "%s: saved with cache_implementation \"%s\" and another cache_config: the file has "
+               "[%s], this cache has [%s]. Open it with the cache_config of the file, or name "
+               "another file",
+               what, was, there ? there : "fewer layers", here ? here : "fewer layers");
+}
+
 int session_agree(const json_t *mine, const json_t *theirs, const char *what)
 {
     const json_t *a = json_object_get(mine, "groups"), *b = json_object_get(theirs, "groups");
@@ -81,17 +101,15 @@ int session_agree(const json_t *mine, const json_t *theirs, const char *what)
             text_of(theirs, "fingerprint"), text_of(mine, "model"), text_of(mine, "architecture"),
             text_of(mine, "fingerprint"));
     if (strcmp(text_of(mine, "compute"), text_of(theirs, "compute")) != 0)
-        return ERR(ARG, "%s: saved with compute \"%s\"; this cache has \"%s\"", what,
-                   text_of(theirs, "compute"), text_of(mine, "compute"));
+        return ERR(
+            ARG,
+            "%s: saved with compute \"%s\"; this cache has \"%s\". Open it with \"%s\", or name another "
+            "file",
+            what, text_of(theirs, "compute"), text_of(mine, "compute"), text_of(theirs, "compute"));
     for (size_t i = 0; i < MAX(json_array_size(a), json_array_size(b)); i++) {
         const char *x = json_string_value(json_array_get(a, i)),
                    *y = json_string_value(json_array_get(b, i));
-        if (!x || !y || strcmp(x, y) != 0)
-            return ERR(
-                ARG,
-                "%s: saved with another cache_config: group %zu is [%s] in the file and [%s] in "
-                "this cache",
-                what, i, y ? y : "none", x ? x : "none");
+        if (!x || !y || strcmp(x, y) != 0) return unlike_layers(mine, theirs, what, x, y);
     }
     return 0;
 }

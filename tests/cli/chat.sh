@@ -97,6 +97,34 @@ talk 'cd\n' --session "$work/live" --seed 4 --cache-report
 check "session: continues and reuses the rows" err_has ' [1-9][0-9]* prompt tokens reused'
 talk '/branches\n' --session "$work/live"
 check "session: has both turns" err_has '^\* main .* 4 messages'
+# A session that this run cannot continue is refused before the first reply, with both names and the way out.
+talk 'cd\n' --session "$work/live" --cache-implementation quantized
+check "session of another strategy: exit 1" status 1
+check "session of another strategy: both names" err_has 'saved with cache_implementation "dynamic"; this cache has "quantized"'
+check "session of another strategy: the way out" err_has 'Open it with "dynamic", or name another file'
+check "session of another strategy: no description of layers" sh -c "! grep -q 'layers of rows' '$work/err'"
+check "session of another strategy: no reply" out_empty
+talk 'cd\n' --session "$work/live" --cache-config '{"sliding_window": 16}'
+check "session of another cache_config: said" err_has 'another cache_config: the file has'
+talk 'cd\n' --session "$work/nowhere/x"
+check "session without a directory: exit 1" status 1
+check "session without a directory: named" err_has "cannot be made: there is no directory $work/nowhere"
+check "session without a directory: no reply" out_empty
+talk 'cd\n' --session "$work"
+check "session: a directory is refused before a reply" err_has 'is a directory; name a file'
+
+# An explicit system message replaces that of a saved conversation.
+talk 'ab\n' --session "$work/told" --system 'First.'
+talk '/system\ncd\n' --session "$work/told" --system 'Second.' --cache-report
+check "session with --system: said" err_has 'told: --system replaces the system message$'
+check "session with --system: replaced" err_has '^Second\.$'
+check "session with --system: the conversation is recomputed from there" err_has 'the text changed at token'
+talk '/system\n/branches\n' --session "$work/told" --system 'Second.'
+check "session with the same --system: nothing is said" sh -c "! grep -q 'the system message' '$work/err'"
+check "session with --system: saved" err_has '^Second\.$'
+check "session with --system: the messages stay" err_has '^\* main .* 5 messages'
+talk '/system\n' --session "$work/live" --system 'Third.'
+check "session with a first --system" err_has 'live: --system adds the system message$'
 mkdir "$work/prefix"
 talk 'abcdefghijklmnop qrstuvwxyz\n' --prefix-cache "$work/prefix"
 talk 'abcdefghijklmnop qrstuvwxyz!\n/fork b\ncd\n' --prefix-cache "$work/prefix" --cache-report

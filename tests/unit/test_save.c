@@ -523,8 +523,10 @@ static void test_refusals(void **state)
     assert_refused(kvik_cache_load(a, file, 1, &s, NULL), KVIK_NOTFOUND, "no such file");
     assert_refused(kvik_cache_load(a, dir, 1, &s, NULL), KVIK_IO, "");
     save(a, &s, 1);
-    refuse(m, "sliding_window", "{\"sliding_window\":20}", NULL, 2 * N, KVIK_ARG, "window 20");
-    refuse(m, "quantized", QUANTO "}", NULL, 2 * N, KVIK_ARG, "quanto 4-bit");
+    refuse(m, "sliding_window", "{\"sliding_window\":20}", NULL, 2 * N, KVIK_ARG,
+           "\"dynamic\"; this cache has \"sliding_window\"");
+    refuse(m, "quantized", QUANTO "}", NULL, 2 * N, KVIK_ARG, "Open it with \"dynamic\"");
+    refuse(m, "dynamic", "{\"sliding_window\":20}", NULL, 2 * N, KVIK_ARG, "window 20");
     refuse(m, "dynamic", NULL, "fast", 2 * N, KVIK_ARG, "compute \"exact\"");
     refuse(m, "dynamic", NULL, NULL, N - 1, KVIK_LIMIT, "max_cache_len");
     kvik_model *other = open_model("tests/golden/models/llama-gqa-l3");
