@@ -99,7 +99,7 @@ KVIK_API uint32_t kvik_model_layers(const kvik_model *m);
 KVIK_API uint32_t kvik_model_hidden(const kvik_model *m);
 KVIK_API uint32_t kvik_model_heads(const kvik_model *m);
 /* Describes a model as JSON: architecture, layers with the kind of their cache, tensors, tokenizer, template, bytes
- * of cache per token and codec.  Free *json with kvik_free. */
+ * of cache per token and codec, and the sampling values that a GGUF file recommends.  Free *json with kvik_free. */
 KVIK_API int kvik_model_describe(const kvik_model *m, char **json);
 /* Describes every cache strategy for this model as JSON: its properties, bytes per token, and bytes at the full
  * context.  Free *json with kvik_free. */

@@ -1,6 +1,7 @@
 /* describe.c - describes a model as JSON, which `kvik inspect` prints. */
 #include "api/settings.h"
 #include "base/json.h"
+#include "generate/options.h"
 #include "model/budget.h"
 
 #include <string.h>
@@ -120,6 +121,34 @@ static json_t *presets(void)
     return a;
 }
 
+/* Returns the sampling values that a GGUF file recommends under general.sampling, by the names of the generation
+ * options; null if there are none. */
+static json_t *sampling(const struct model *m)
+{
+    static const struct {
+        const char *key, *option;
+        bool whole;
+    } known[] = {
+        {"general.sampling.temp", "temperature", false},
+        {"general.sampling.top_k", "top_k", true},
+        {"general.sampling.top_p", "top_p", false},
+        {"general.sampling.min_p", "min_p", false},
+        {"general.sampling.penalty_repeat", "repetition_penalty", false},
+    };
+    const struct gguf *file = checkpoint_gguf(m->ck);
+    json_t *o = json_object();
+    double v;
+    for (size_t i = 0; file && i < countof(known); i++) {
+        const kvik_option *range = kvik_option_at((uint32_t)option_find(known[i].option));
+        if (gguf_get_f64(file, known[i].key, &v) != 1 || v < range->min || v > range->max) continue;
+        json_object_set_new(o, known[i].option,
+                            known[i].whole ? json_integer((json_int_t)v) : json_real(v));
+    }
+    if (json_object_size(o)) return o;
+    json_decref(o);
+    return json_null();
+}
+
 KVIK_API int kvik_model_describe(const kvik_model *k, char **out)
 {
     const struct model *m = k->m;
@@ -144,6 +173,7 @@ KVIK_API int kvik_model_describe(const kvik_model *k, char **out)
     json_object_set_new(o, "cache_bytes_at_context", most);
     json_object_set_new(o, "cache_implementations", presets());
     json_object_set_new(o, "tokenizer", tokenizer(k));
+    json_object_set_new(o, "sampling", sampling(m));
     json_object_set_new(o, "chat_template",
                         template_text ? json_string(template_text) : json_null());
     json_object_set_new(o, "tensors", tensors(m));

@@ -357,6 +357,18 @@ static int take_option(struct parser *p, const char *word)
     return unknown(p->c, word);
 }
 
+int args_set(const struct command *c, const char *name, const char *value, json_t *into)
+{
+    char word[160], *argv[] = {(char *)(uintptr_t)value};
+    struct args out = {.generation = into};
+    struct parser p = {.c = c, .out = &out, .argc = 1, .argv = argv};
+    snprintf(word, sizeof word, "%s", name);
+    if (strchr(word, '=') || find(c, word, strlen(word)))
+        return say_usage("%.60s is no generation option; it is given when kvik %s starts", word,
+                         c->name);
+    return take_option(&p, word);
+}
+
 int args_parse(const struct command *c, int argc, char **argv, void *into, struct args *out)
 {
     struct parser p = {.c = c, .into = into, .out = out, .argc = argc, .argv = argv};

@@ -126,5 +126,6 @@ void chat_done(struct chat *c)
     for (uint32_t i = 0; i < CHAT_BRANCHES; i++)
         json_decref(c->branch[i].messages);
     line_close(c->editor);
+    chat_settings_done(c);
     session_close(&c->s);
 }

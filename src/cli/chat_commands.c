@@ -59,6 +59,8 @@ static const struct slash {
     int (*run)(struct chat *c, const char *text); /* NULL: ends the chat */
 } slash[] = {
     {"/system", "[TEXT]", "show or set the system message; - removes it", chat_system},
+    {"/set", "[NAME VALUE]", "show the generation options, or change one", chat_set},
+    {"/seed", "[N]", "show or set the seed of sampling; random draws one", chat_seed},
     {"/retry", "", "draw the last reply again", retry},
     {"/undo", "", "remove the last exchange", undo},
     {"/fork", "NAME", "continue in a new branch that shares the conversation so far", chat_fork},
@@ -68,9 +70,11 @@ static const struct slash {
     {"/save", "FILE", "save all branches with their cache", save},
     {"/load", "FILE", "replace all branches by saved ones", load},
     {"/cache", "", "show the cache of this branch, block by block", map},
-    {"/reset", "", "start a new conversation", reset},
+    {"/clear", "", "start a new conversation", reset},
+    {"/reset", "", NULL, reset},
     {"/help", "", "this list", help},
-    {"/exit", "", "leave (also Ctrl-D)", NULL},
+    {"/bye", "", "leave (also /exit, /quit, Ctrl-D)", NULL},
+    {"/exit", "", NULL, NULL},
     {"/quit", "", NULL, NULL},
 };
 
@@ -80,7 +84,7 @@ static int help(struct chat *c, const char *text)
     (void)text;
     for (size_t i = 0; i < countof(slash); i++)
         if (slash[i].help)
-            fprintf(stderr, "%-10s %-7s %s\n", slash[i].name, slash[i].argument, slash[i].help);
+            fprintf(stderr, "%-10s %-12s %s\n", slash[i].name, slash[i].argument, slash[i].help);
     fputs("Ctrl-C stops a reply and keeps its text; at the prompt it clears the line\n"
           "a \\ at the end of a line continues the message on the next line\n"
           "a message that begins with a slash is typed with two: //...\n",

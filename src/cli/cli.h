@@ -56,6 +56,9 @@ struct args {
 /* Fills `into`, which begins with a struct common.  Returns 0; -1 after printing the help; EXIT_USAGE after a sentence on
  * stderr. */
 int args_parse(const struct command *c, int argc, char **argv, void *into, struct args *out);
+/* Reads one generation option as the command line does, and puts it into the object `into`.  Returns 0, or EXIT_USAGE
+ * after a sentence on stderr. */
+int args_set(const struct command *c, const char *name, const char *value, json_t *into);
 void args_done(struct args *a);
 void args_list_done(struct arg_list *l);
 void args_help(const struct command *c, FILE *to);
@@ -129,6 +132,12 @@ struct session {
 int session_check(const char *config, const json_t *options);
 int session_open(struct session *s, const char *path, const struct common *common,
                  const char *config, const json_t *options);
+/* session_open in steps, for a command with defaults of its own.  session_open_model opens the model. */
+int session_open_model(struct session *s, const char *path, const struct common *common);
+/* Merges --generation-config and the options of the command line into one object.  Its keys have '_'. */
+int session_given(const char *config, const json_t *options, json_t **out);
+/* Replaces s->g by the model's own options with `options` set.  Returns an error code and leaves s->g alone, or 0. */
+int session_settle(struct session *s, const json_t *options);
 uint32_t session_width(const struct session *s); /* sequences that one prompt needs */
 /* sequences: prompts at once; need: tokens of the longest sequence. */
 int session_cache(struct session *s, uint32_t sequences, uint64_t need);

@@ -2,7 +2,6 @@
 #include "cli/cmd_chat.h"
 
 #include <string.h>
-#include <unistd.h>
 
 static const struct arg_option table[] = {
     {"system", ARG_TEXT, offsetof(struct chat_options, system), "TEXT", NULL, "system message"},
@@ -15,6 +14,9 @@ static const struct arg_option table[] = {
      "conversations there"},
     {"assistant-model", ARG_TEXT, offsetof(struct chat_options, assistant), "MODEL", NULL,
      "smaller model with the same vocabulary that drafts tokens; replies do not change"},
+    {"greedy", ARG_FLAG, offsetof(struct chat_options, greedy), NULL, NULL,
+     "always take the most likely token; by default a chat samples, with the model's own values or else "
+     "with temperature 0.7, top_p 0.9, repetition_penalty 1.1, and a random seed"},
     {"cache-report", ARG_FLAG, offsetof(struct chat_options, cache_report), NULL, NULL,
      "print on standard error, after each reply, what the cache held"},
 };
@@ -58,6 +60,7 @@ static int loop(struct chat *c, struct buf *line)
         else
             e = chat_say(c, line->data + escaped, line->len - escaped);
         if (e < 0 && e != KVIK_CANCELLED) status = say_error(e);
+        if (e > 0) status = EXIT_FAILED; /* the sentence has been printed */
         if (e >= 0 && (e = chat_session_save(c)) < 0) status = say_error(e);
     }
     if (terminal) fputc('\n', stderr);
@@ -71,8 +74,12 @@ static int run(struct chat *c, const struct chat_options *o, const struct args *
                               : "kvik chat needs a MODEL");
     int status = session_check(o->config, a->generation);
     if (!status && o->session && chat_session_check(o->session) < 0) status = say_error(KVIK_ARG);
-    if (!status) status = session_open(&c->s, a->word[0], &o->common, o->config, a->generation);
+    if (!status) status = session_open_model(&c->s, a->word[0], &o->common);
     if (status) return status;
+    if (chat_settings_open(c, o->config, a->generation) < 0) {
+        say_error(KVIK_ARG);
+        return EXIT_USAGE;
+    }
     const kvik_tokenizer *t = kvik_model_tokenizer(c->s.model);
     if (!t || !kvik_tokenizer_template(t))
         return say_failed("%s has no %s; kvik generate completes texts", a->word[0],
@@ -80,7 +87,6 @@ static int run(struct chat *c, const struct chat_options *o, const struct args *
     if (!c->s.g.use_cache) return say_failed("a chat needs its cache; leave out --use-cache false");
     if (c->s.g.num_return_sequences > 1)
         return say_failed("a chat has one reply; leave out --num-return-sequences");
-    c->open_ended = !c->s.g.max_new_tokens && !c->s.g.max_length;
     c->s.goes_back = c->s.fewer = true;
     uint32_t need = MIN(session_context(&c->s), 1u << 20);
     status = session_cache(&c->s, CHAT_BRANCHES, need);
@@ -90,6 +96,7 @@ static int run(struct chat *c, const struct chat_options *o, const struct args *
     if (e >= 0) e = line_open(&c->editor);
     if (e >= 0) e = chat_session_open(c);
     if (e < 0) return say_error(e);
+    if (line_is_terminal(c->editor) || o->common.verbose) chat_banner(c, a->word[0]);
     interrupt_catch();
     struct buf line;
     buf_init(&line, 64u << 20);

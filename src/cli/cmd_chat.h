@@ -8,7 +8,7 @@ enum { CHAT_BRANCHES = 8, CHAT_NAME = 32, CHAT_PREVIEW = 64 };
 struct chat_options {
     struct common common;
     const char *system, *config, *session, *prefix_cache, *assistant;
-    bool cache_report;
+    bool cache_report, greedy;
 };
 struct branch {
     char name[CHAT_NAME];
@@ -23,6 +23,9 @@ struct chat {
     struct line_editor *editor;
     struct stream stream;
     uint64_t draws; /* replies so far; added to the seed, so that each reply draws other numbers */
+    json_t *given, *set; /* owned: generation options of the command line, and those of /set */
+    uint64_t seed;       /* drawn at the start; --seed and /seed win over it */
+    const char *source;  /* where the sampling values come from; NULL: replies are not sampled */
     bool open_ended;
     bool changed; /* since the session was saved */
 };
@@ -39,6 +42,14 @@ int chat_undo(struct chat *c);  /* removes the last message and its reply */
 const char *chat_preview(const json_t *messages, size_t i, char out[CHAT_PREVIEW]);
 int chat_system(struct chat *c, const char *text);
 int chat_system_set(struct chat *c, const char *text); /* NULL: removes the system message */
+
+/* --- chat_settings.c: each returns 0 or an error code and changes nothing then; a positive status after a sentence. */
+int chat_settings_open(struct chat *c, const char *config, const json_t *options);
+void chat_settings_done(struct chat *c);
+void chat_banner(const struct chat *c,
+                 const char *model);             /* prints the model and how replies are decoded */
+int chat_set(struct chat *c, const char *text);  /* "NAME VALUE", "NAME -", "" */
+int chat_seed(struct chat *c, const char *text); /* "N", "random", "" */
 
 /* --- chat_branch.c */
 int chat_reset(struct chat *c); /* empties the current branch, or makes the first one */

@@ -80,8 +80,53 @@ int session_model(const char *what, const char *path, kvik_model **out)
     return l.e;
 }
 
-int session_open(struct session *s, const char *path, const struct common *common,
-                 const char *config, const json_t *options)
+int session_given(const char *config, const json_t *options, json_t **out)
+{
+    char *text = NULL;
+    size_t n = 0;
+    json_t *from = NULL, *to = json_object(), *v;
+    const char *key;
+    if (!to) return ERR(NOMEM, "out of memory");
+    bool inlined = config && config[strspn(config, " \t\r\n")] == '{';
+    int e = config && !inlined ? file_read(config, 16u << 20, &text, &n) : 0;
+    if (e >= 0 && config)
+        e = json_parse(inlined ? config : text, inlined ? strlen(config) : n, "--generation-config",
+                       &from);
+    mem_free(text);
+    json_object_foreach(from, key, v)
+    {
+        char name[64];
+        snprintf(name, sizeof name, "%s", key);
+        for (char *c = name; *c; c++)
+            if (*c == '-') *c = '_';
+        if (!json_is_null(v) && json_object_set(to, name, v) < 0) e = ERR(NOMEM, "out of memory");
+    }
+    json_decref(from);
+    if (e >= 0 && json_object_update(to, (json_t *)(uintptr_t)options) < 0)
+        e = ERR(NOMEM, "out of memory");
+    if (e < 0)
+        json_decref(to);
+    else
+        *out = to;
+    return MIN(e, 0);
+}
+
+int session_settle(struct session *s, const json_t *options)
+{
+    kvik_generation g;
+    char *text;
+    TRY(json_text(options, &text));
+    int e = kvik_generation_init(&g, s->model);
+    if (e >= 0 && (e = kvik_generation_set(&g, text)) < 0) kvik_generation_done(&g);
+    mem_free(text);
+    if (e < 0) return e;
+    if (s->has_g) kvik_generation_done(&s->g);
+    s->g = g;
+    s->has_g = true;
+    return 0;
+}
+
+int session_open_model(struct session *s, const char *path, const struct common *common)
 {
     char what[128];
     const char *name = strrchr(path, '/');
@@ -89,21 +134,34 @@ int session_open(struct session *s, const char *path, const struct common *commo
     *s = (struct session){.common = *common};
     snprintf(what, sizeof what, "loading %.80s", name && name[1] ? name + 1 : path);
     int e = session_model(what, path, &s->model);
-    if (e >= 0) e = kvik_generation_init(&s->g, s->model);
-    if (e >= 0) {
-        s->has_g = true;
-        e = apply(&s->g, config, options);
-    }
     if (e < 0) {
         int status = say_error(e);
         session_close(s);
         return status;
     }
-    advice_tell(&s->g, options);
     s->load_seconds = now_seconds() - begun;
     if (common->verbose)
         fprintf(stderr, "kvik: %s: vocabulary %u, context %u, loaded in %.2f s\n", path,
                 kvik_model_vocab(s->model), kvik_model_context(s->model), s->load_seconds);
+    return 0;
+}
+
+int session_open(struct session *s, const char *path, const struct common *common,
+                 const char *config, const json_t *options)
+{
+    int status = session_open_model(s, path, common);
+    if (status) return status;
+    int e = kvik_generation_init(&s->g, s->model);
+    if (e >= 0) {
+        s->has_g = true;
+        e = apply(&s->g, config, options);
+    }
+    if (e < 0) {
+        status = say_error(e);
+        session_close(s);
+        return status;
+    }
+    advice_tell(&s->g, options);
     return 0;
 }
 

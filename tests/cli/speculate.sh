@@ -50,14 +50,16 @@ run generate "$model" --input-ids $ids --num-assistant-tokens-schedule sometimes
 refused "a schedule that does not exist" 2 heuristic
 
 if [ -n "${KVIK_TEST_MODEL:-}" ]; then
-    for options in "" "--prompt-lookup-num-tokens 5" "--assistant-model $KVIK_TEST_MODEL"; do
-        # shellcheck disable=SC2086
-        printf 'Name a colour.\nAnd another one.\n' | "$KVIK" chat "$KVIK_TEST_MODEL" --max-new-tokens 12 $options \
-            >"$work/out" 2>"$work/err"
-        rc=$? last="kvik chat $options"
-        [ -n "$options" ] || cp "$work/out" "$work/replies"
-        check "chat $options: exit 0" status 0
-        check "chat $options: the same replies" cmp -s "$work/out" "$work/replies"
+    for how in --greedy "--seed 5"; do
+        for options in "" "--prompt-lookup-num-tokens 5" "--assistant-model $KVIK_TEST_MODEL"; do
+            # shellcheck disable=SC2086
+            printf 'Name a colour.\nAnd another one.\n' | "$KVIK" chat "$KVIK_TEST_MODEL" --max-new-tokens 12 $how $options \
+                >"$work/out" 2>"$work/err"
+            rc=$? last="kvik chat $how $options"
+            [ -n "$options" ] || cp "$work/out" "$work/replies"
+            check "chat $how $options: exit 0" status 0
+            check "chat $how $options: the same replies" cmp -s "$work/out" "$work/replies"
+        done
     done
 else
     skip "chat with draft tokens (no model)"

@@ -1,0 +1,317 @@
+/* chat_settings.c - the generation options of a chat.  A chat samples unless it is told otherwise, because greedy replies
+ * loop.  Options come from these places; later ones win:
+ *
+ *   the model's own sampling values, or those of kvik for chats if the model has none;
+ *   --generation-config and the options of the command line;
+ *   /set and /seed. */
+#include "cli/cmd_chat.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/random.h>
+
+/* The cache was opened with these options, so a change would have no effect. */
+static const char *const fixed[] = {"cache_implementation", "cache_config", "max_cache_len",
+                                    "use_cache", "num_return_sequences"};
+
+static json_t *parse(const char *text)
+{
+    json_t *o = NULL;
+    return json_parse(text, strlen(text), "options", &o) < 0 ? NULL : o;
+}
+
+/* True if the options of the model's generation_config.json have sampling values. */
+static bool samples(const kvik_generation *own)
+{
+    kvik_generation plain;
+    if (kvik_generation_init(&plain, NULL) < 0) return false;
+    bool yes = own->do_sample || own->temperature != plain.temperature ||
+               own->top_k != plain.top_k || own->top_p != plain.top_p ||
+               own->min_p != plain.min_p || own->typical_p != plain.typical_p ||
+               own->top_h != plain.top_h || own->epsilon_cutoff != plain.epsilon_cutoff ||
+               own->eta_cutoff != plain.eta_cutoff;
+    kvik_generation_done(&plain);
+    return yes;
+}
+
+/* Returns the sampling values that a GGUF file recommends, or NULL. */
+static json_t *recommended(const kvik_model *m)
+{
+    char *text = NULL;
+    if (kvik_model_describe(m, &text) < 0) return NULL;
+    json_t *o = parse(text), *found = json_object_get(o, "sampling");
+    if (json_is_object(found))
+        json_incref(found);
+    else
+        found = NULL;
+    kvik_free(text);
+    json_decref(o);
+    return found;
+}
+
+/* Returns the options of a chat below those of the user. */
+static json_t *defaults(struct chat *c, const kvik_generation *own)
+{
+    json_t *o = NULL;
+    if (samples(own)) {
+        c->source = "the model's generation_config.json";
+        o = json_object();
+    } else if ((o = recommended(c->s.model))) {
+        c->source = "recommended by the model's file";
+    } else {
+        c->source = "kvik's values for chats";
+        o = parse("{\"temperature\": 0.7, \"top_p\": 0.9, \"repetition_penalty\": 1.1}");
+        if (o && own->repetition_penalty != 1) json_object_del(o, "repetition_penalty");
+    }
+    if (o && json_object_set_new(o, "do_sample", json_true()) < 0) {
+        json_decref(o);
+        o = NULL;
+    }
+    return o;
+}
+
+/* True if the user asks for another way of decoding than sampling. */
+static bool unsampled(const struct chat *c, const kvik_generation *own, const json_t *user,
+                      const json_t *set)
+{
+    const json_t *wish = json_object_get(user, "do_sample"), *t, *beams, *alpha;
+    if (json_is_boolean(wish)) return json_is_false(wish);
+    if (c->o->greedy) return true;
+    t = json_object_get(user, "temperature");
+    beams = json_object_get(user, "num_beams");
+    alpha = json_object_get(user, "penalty_alpha");
+    if (json_object_get(set, "temperature") || json_is_number(t)) return json_number_value(t) == 0;
+    return (beams ? json_integer_value(beams) : own->num_beams) > 1 ||
+           (alpha ? json_number_value(alpha) : own->penalty_alpha) > 0;
+}
+
+/* Sets c->s.g from the model, the command line and `set`. */
+static int settle(struct chat *c, const json_t *set)
+{
+    kvik_generation own;
+    json_t *user = json_copy(c->given), *all = NULL;
+    TRY(kvik_generation_init(&own, c->s.model));
+    int e = !user || json_object_update(user, (json_t *)(uintptr_t)set) < 0 ? ERR_NOMEM : 0;
+    if (e >= 0 && unsampled(c, &own, user, set)) {
+        const json_t *t = json_object_get(user, "temperature");
+        if (t && json_number_value(t) == 0) json_object_del(user, "temperature");
+        all = json_object();
+        c->source = NULL;
+        if (all) json_object_set_new(all, "do_sample", json_false());
+    } else if (e >= 0) {
+        all = defaults(c, &own);
+    }
+    kvik_generation_done(&own);
+    if (all) json_object_set_new(all, "seed", json_integer((json_int_t)c->seed));
+    if (e >= 0 && (!all || json_object_update(all, user) < 0)) e = ERR(NOMEM, "out of memory");
+    if (e >= 0) e = session_settle(&c->s, all);
+    json_decref(all);
+    json_decref(user);
+    if (e < 0) return e;
+    c->open_ended = !c->s.g.max_new_tokens && !c->s.g.max_length;
+    return 0;
+}
+
+/* Returns a number that people can type again. */
+static uint64_t draw_seed(void)
+{
+    uint32_t n = 0;
+    if (getrandom(&n, sizeof n, 0) != sizeof n) n = (uint32_t)(now_seconds() * 1e6);
+    return n % 1000000;
+}
+
+/* Warns of options that have no effect.  Temperature 0 has one: it means greedy decoding. */
+static void advise(const struct chat *c, const json_t *options)
+{
+    json_t *o = json_copy((json_t *)(uintptr_t)options);
+    const json_t *t = json_object_get(o, "temperature");
+    if (t && json_number_value(t) == 0) json_object_del(o, "temperature");
+    if (o) advice_tell(&c->s.g, o);
+    json_decref(o);
+}
+
+int chat_settings_open(struct chat *c, const char *config, const json_t *options)
+{
+    c->seed = draw_seed();
+    c->set = json_object();
+    if (!c->set) return ERR(NOMEM, "out of memory");
+    TRY(session_given(config, options, &c->given));
+    const json_t *wish = json_object_get(c->given, "do_sample");
+    if (c->o->greedy && json_is_true(wish))
+        return ERR(ARG,
+                   "--greedy switches sampling off and do_sample switches it on; leave one out");
+    TRY(settle(c, c->set));
+    advise(c, options);
+    return 0;
+}
+
+void chat_settings_done(struct chat *c)
+{
+    json_decref(c->given);
+    json_decref(c->set);
+    c->given = c->set = NULL;
+}
+
+static const struct {
+    const char *name;
+    size_t offset;
+    double off; /* the value that changes nothing */
+    bool whole, always;
+} shown[] = {
+    {"temperature", offsetof(kvik_generation, temperature), 1, false, true},
+    {"top_k", offsetof(kvik_generation, top_k), 0, true, false},
+    {"top_p", offsetof(kvik_generation, top_p), 1, false, false},
+    {"min_p", offsetof(kvik_generation, min_p), 0, false, false},
+    {"typical_p", offsetof(kvik_generation, typical_p), 1, false, false},
+    {"top_h", offsetof(kvik_generation, top_h), 0, false, false},
+    {"repetition_penalty", offsetof(kvik_generation, repetition_penalty), 1, false, false},
+};
+
+static double value_of(const kvik_generation *g, size_t i)
+{
+    const char *at = (const char *)g + shown[i].offset;
+    return shown[i].whole ? (double)*(const uint32_t *)at : *(const double *)at;
+}
+
+/* Prints how replies are decoded, with the values that have an effect. */
+static void print_decoding(const struct chat *c)
+{
+    const kvik_generation *g = &c->s.g;
+    if (!g->do_sample && g->num_beams <= 1) {
+        fprintf(stderr, "%s decoding: a message always has the same reply",
+                g->penalty_alpha > 0 ? "contrastive" : "greedy");
+    } else {
+        fputs(g->num_beams > 1 ? "beam search" : "sampling", stderr);
+        if (g->num_beams > 1) fprintf(stderr, " with %u beams", g->num_beams);
+        const char *before = ": ";
+        for (size_t i = 0; g->do_sample && i < countof(shown); i++) {
+            if (!shown[i].always && value_of(g, i) == shown[i].off) continue;
+            fprintf(stderr, "%s%s %g", before, shown[i].name, value_of(g, i));
+            before = ", ";
+        }
+        if (g->do_sample) fprintf(stderr, "%sseed %llu", before, (unsigned long long)g->seed);
+        if (c->source) fprintf(stderr, " (%s; --greedy switches sampling off)", c->source);
+    }
+    fputc('\n', stderr);
+}
+
+void chat_banner(const struct chat *c, const char *model)
+{
+    const char *slash = strrchr(model, '/');
+    fprintf(stderr, "%s, context of %u tokens\n", slash && slash[1] ? slash + 1 : model,
+            kvik_model_context(c->s.model));
+    print_decoding(c);
+}
+
+/* Prints an option that the table above does not show. */
+static void print_other(const char *name, const json_t *v)
+{
+    char *text;
+    for (size_t i = 0; i < countof(shown); i++)
+        if (!strcmp(name, shown[i].name)) return;
+    if (!strcmp(name, "do_sample") || !strcmp(name, "seed") || !strcmp(name, "max_new_tokens"))
+        return;
+    if (json_text(v, &text) < 0) return;
+    fprintf(stderr, "  %-26s %s\n", name, text);
+    mem_free(text);
+}
+
+static int show(const struct chat *c)
+{
+    const kvik_generation *g = &c->s.g;
+    const char *key;
+    json_t *v, *all = json_copy(c->given);
+    if (!all || json_object_update(all, c->set) < 0) {
+        json_decref(all);
+        return ERR(NOMEM, "out of memory");
+    }
+    fprintf(stderr, "  %-26s %s\n", "do_sample", g->do_sample ? "true" : "false");
+    for (size_t i = 0; i < countof(shown); i++)
+        fprintf(stderr, "  %-26s %g%s\n", shown[i].name, value_of(g, i),
+                value_of(g, i) == shown[i].off ? " (off)" : "");
+    fprintf(stderr, "  %-26s %llu\n", "seed", (unsigned long long)g->seed);
+    if (g->max_new_tokens)
+        fprintf(stderr, "  %-26s %u\n", "max_new_tokens", g->max_new_tokens);
+    else
+        fprintf(stderr, "  %-26s no limit\n", "max_new_tokens");
+    json_object_foreach(all, key, v) print_other(key, v);
+    json_decref(all);
+    fputs("/set NAME VALUE changes an option, /set NAME - takes the change back; Tab lists the "
+          "names\n",
+          stderr);
+    return 0;
+}
+
+/* Takes `next`, which becomes the options of /set if the whole of them is acceptable. */
+static int change(struct chat *c, json_t *next)
+{
+    int e = settle(c, next);
+    if (e < 0) {
+        json_decref(next);
+        return e;
+    }
+    json_decref(c->set);
+    c->set = next;
+    return 0;
+}
+
+static int set_one(struct chat *c, char *name, const char *value)
+{
+    for (char *k = name; *k; k++)
+        if (*k == '-') *k = '_';
+    for (size_t i = 0; i < countof(fixed); i++)
+        if (!strcmp(name, fixed[i]))
+            return ERR(ARG, "%s cannot change during a chat; it is given when kvik chat starts",
+                       name);
+    json_t *next = json_copy(c->set), *one = json_object();
+    if (!next || !one) {
+        json_decref(next);
+        json_decref(one);
+        return ERR(NOMEM, "out of memory");
+    }
+    if (!strcmp(value, "-")) {
+        json_decref(one);
+        if (json_object_del(next, name) == 0) return change(c, next);
+        json_decref(next);
+        return ERR(ARG, "/set has not changed %s", name);
+    }
+    int e = args_set(&command_chat, name, value, one);
+    if (!e) json_object_update(next, one);
+    if (!e && (e = change(c, next)) >= 0)
+        advise(c, one);
+    else if (e > 0)
+        json_decref(next);
+    json_decref(one);
+    return e;
+}
+
+int chat_set(struct chat *c, const char *text)
+{
+    char name[64];
+    text += strspn(text, "-");
+    size_t n = strcspn(text, " \t=");
+    if (!*text) return show(c);
+    snprintf(name, sizeof name, "%.*s", (int)n, text);
+    const char *value = text + n + strspn(text + n, " \t=");
+    if (!*value) return ERR(ARG, "/set %s needs a value; /set alone shows the options", name);
+    int e = set_one(c, name, value);
+    if (e) return e;
+    print_decoding(c);
+    return 0;
+}
+
+int chat_seed(struct chat *c, const char *text)
+{
+    char name[] = "seed", number[24];
+    if (!*text) {
+        fprintf(stderr, "seed %llu; /seed N sets another, /seed random draws one\n",
+                (unsigned long long)c->s.g.seed);
+        return 0;
+    }
+    snprintf(number, sizeof number, "%llu", (unsigned long long)draw_seed());
+    int e = set_one(c, name, strcmp(text, "random") ? text : number);
+    if (e) return e;
+    c->draws = 0;
+    fprintf(stderr, "seed %llu\n", (unsigned long long)c->s.g.seed);
+    return 0;
+}

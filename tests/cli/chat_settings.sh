@@ -1,0 +1,124 @@
+#!/bin/sh
+# How kvik chat decodes: by sampling, with the values of the model or kvik's own, and what /set and /seed change. Runs on
+# tiny models with a made tokenizer.
+. "$(dirname "$0")/lib.inc"
+python3 tests/cli/tiny.py $golden/models/llama-mha "$work/tiny" || exit 99
+
+# talk MODEL INPUT ARGS...: runs a chat over a pipe. --verbose prints the banner.
+talk() {
+    model=$1 input=$2
+    shift 2
+    last="kvik chat $model $* <<< '$input'"
+    printf "$input" | timeout -k 5 60 "$KVIK" chat "$model" --max-new-tokens 12 --verbose "$@" >"$work/out" 2>"$work/err"
+    rc=$?
+}
+err_count() { [ "$(grep -c -- "$1" "$work/err")" = "$2" ]; }
+# shown NAME VALUE: true if /set shows the option with this value.
+shown() { err_has "^  $1  *$2"; }
+config() { printf '%s' "$1" >"$work/tiny/generation_config.json"; }
+
+config '{"eos_token_id": 2}'
+talk "$work/tiny" '/set\n'
+check "defaults: exit 0" status 0
+check "defaults: the banner" err_has '^sampling: temperature 0.7, top_k 50, top_p 0.9, repetition_penalty 1.1, seed [0-9]* (kvik.s values for chats; --greedy'
+check "defaults: the model and its context" err_has '^tiny, context of 256 tokens$'
+check "defaults: /set shows sampling" shown do_sample true
+check "defaults: /set shows the temperature" shown temperature '0.7$'
+check "defaults: /set shows what is off" shown min_p '0 (off)'
+check "defaults: /set shows other options" shown max_new_tokens '12$'
+
+seed_of() { sed -n 's/^sampling: .*seed \([0-9]*\).*/\1/p' "$work/err" | head -n 1; }
+first=$(seed_of)
+talk "$work/tiny" ''
+second=$(seed_of)
+talk "$work/tiny" ''
+check "the seed is random" sh -c "[ '$first' != '$second' ] || [ '$first' != '$(seed_of)' ]"
+
+talk "$work/tiny" 'abcd\nefgh\n' --seed 7
+check "--seed: shown" err_has ' seed 7 '
+cp "$work/out" "$work/seven"
+talk "$work/tiny" 'abcd\nefgh\n' --seed 7
+check "--seed: the same replies" cmp -s "$work/out" "$work/seven"
+talk "$work/tiny" 'abcd\nefgh\n' --seed 8
+check "--seed: another seed, other replies" sh -c "! cmp -s '$work/out' '$work/seven'"
+talk "$work/tiny" '/seed 7\nabcd\nefgh\n/seed\n' --seed 8
+check "/seed N: the replies of that seed" cmp -s "$work/out" "$work/seven"
+check "/seed: shows the seed" err_has '^seed 7; /seed N sets another'
+talk "$work/tiny" '/seed random\n/seed x\n'
+check "/seed random: draws one" err_count '^seed [0-9]*$' 1
+check "/seed x: refused" err_has 'seed must be an integer'
+check "/seed x: exit 1 in a pipe" status 1
+
+run generate "$work/tiny" "<user>abcd<bot>" --max-new-tokens 12
+cp "$work/out" "$work/plain"
+talk "$work/tiny" 'abcd\n' --greedy
+check "--greedy: shown" err_has '^greedy decoding: a message always has the same reply$'
+check "--greedy: the text of kvik generate, which keeps the defaults of Transformers" cmp -s "$work/out" "$work/plain"
+talk "$work/tiny" 'abcd\n' --do-sample false
+check "--do-sample false: greedy" cmp -s "$work/out" "$work/plain"
+talk "$work/tiny" 'abcd\n' --temperature 0
+check "--temperature 0: greedy" cmp -s "$work/out" "$work/plain"
+check "--temperature 0: no warning" sh -c "! grep -q 'no effect' '$work/err'"
+talk "$work/tiny" '' --greedy --do-sample true
+check "--greedy and do_sample contradict: exit 2" status 2
+check "--greedy and do_sample contradict: said" err_has 'leave one out'
+talk "$work/tiny" '/set do_sample true\n/set\n' --greedy
+check "/set do_sample true ends --greedy" shown do_sample true
+talk "$work/tiny" 'abcd\n' --num-beams 2
+check "beams are not sampled unless asked" err_has '^beam search with 2 beams$'
+talk "$work/tiny" 'abcd\n' --penalty-alpha 0.6 --top-k 4
+check "nor contrastive search" err_has '^contrastive decoding'
+talk "$work/tiny" '/set\n' --temperature 0.3 --generation-config '{"top-p": 0.5}'
+check "options win over the defaults" shown temperature '0.3$'
+check "--generation-config too, with dashes in names" shown top_p '0.5$'
+
+talk "$work/tiny" '/set temperature 0.2\n/set top-k=3\n/set\nabcd\n'
+check "/set: a value" shown temperature '0.2$'
+check "/set: NAME=VALUE, with dashes" shown top_k '3$'
+check "/set: what holds now is printed" err_has '^sampling: temperature 0.2, top_k 3,'
+talk "$work/tiny" '/set max_new_tokens 3\nabcd\n/set max_new_tokens -\nabcd\n' --greedy --cache-report
+check "/set: the next reply obeys" err_has 'decode 3 tokens'
+check "/set NAME -: takes the change back" err_has 'decode 12 tokens'
+talk "$work/tiny" '/set stop_strings xyz\n/set\n'
+check "/set: other options are shown" shown stop_strings '"xyz"'
+talk "$work/tiny" '/set top_p 2\n/set tempratur 1\n/set temperature\n/set cache_implementation static\n/set session x\n/set top_k -\n/set --seed 3\n'
+check "/set: the ranges of the command line" err_has 'top-p must be a number from 0 to 1, not "2"'
+check "/set: the nearest name" err_has 'did you mean --temperature'
+check "/set: a missing value" err_has '/set temperature needs a value'
+check "/set: what cannot change" err_has 'cache_implementation cannot change during a chat'
+check "/set: options that are no generation options" err_has 'session is no generation option'
+check "/set: nothing to take back" err_has '/set has not changed top_k'
+check "/set: dashes before the name are fine" err_has ' seed 3 '
+check "/set: exit 1 in a pipe" status 1
+
+config '{"eos_token_id": 2, "do_sample": true, "temperature": 0.4}'
+talk "$work/tiny" '/set\n'
+check "a model with sampling values: they hold" err_has '^sampling: temperature 0.4, top_k 50, seed [0-9]* (the model.s generation_config.json'
+check "a model with sampling values: no value of kvik" shown repetition_penalty '1 (off)'
+config '{"eos_token_id": 2, "top_p": 0.6}'
+talk "$work/tiny" ''
+check "values without do_sample: they hold" err_has '^sampling: temperature 1, top_k 50, top_p 0.6, seed'
+config '{"eos_token_id": 2, "repetition_penalty": 1.05}'
+talk "$work/tiny" ''
+check "a penalty alone: kept beside kvik's values" err_has 'temperature 0.7, .*repetition_penalty 1.05'
+
+# GGUF files can recommend sampling values. kvik generate does not use them.
+chatty='tokenizer.chat_template={% for m in messages %}{{ m.content }}{% endfor %}<bot>'
+plain=$golden/models/qwen2.gguf
+python3 tests/cli/gguf.py $plain "$work/without.gguf" 'tokens=<user>,<bot>' "$chatty" || exit 99
+python3 tests/cli/gguf.py $plain "$work/with.gguf" 'tokens=<user>,<bot>' "$chatty" general.sampling.temp:=0.5 \
+    general.sampling.top_k:=20 general.sampling.penalty_repeat:=2.5 general.sampling.top_p:=7.5 || exit 99
+talk "$work/with.gguf" 'ab\n'
+check "GGUF with values: they hold" err_has '^sampling: temperature 0.5, top_k 20, repetition_penalty 2.5, seed [0-9]* (recommended by the model.s file'
+check "GGUF with values: exit 0" status 0
+talk "$work/without.gguf" ''
+check "GGUF without values: those of kvik" err_has '^sampling: temperature 0.7, '
+run inspect "$work/with.gguf" --json
+check "inspect --json: the values" json "o['sampling'] == {'temperature': 0.5, 'top_k': 20, 'repetition_penalty': 2.5}"
+run inspect "$work/without.gguf" --json
+check "inspect --json: none" json "o['sampling'] is None"
+run generate "$work/with.gguf" abcd --max-new-tokens 12
+cp "$work/out" "$work/plain"
+run generate "$work/without.gguf" abcd --max-new-tokens 12
+check "GGUF with values: kvik generate does not use them" cmp -s "$work/out" "$work/plain"
+finish
