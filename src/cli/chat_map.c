@@ -41,9 +41,9 @@ int chat_held(const struct chat *c, kvik_seq s, struct chat_held *out)
 
 const char *chat_context(const struct chat *c, char out[24])
 {
-    uint32_t context = kvik_model_context(c->s.model);
+    uint32_t most = chat_limit(c).tokens;
     out[0] = 0;
-    if (session_context(&c->s) <= context) snprintf(out, 24, " of %u", context);
+    if (most <= kvik_model_context(c->s.model)) snprintf(out, 24, " of %u", most);
     return out;
 }
 

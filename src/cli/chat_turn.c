@@ -5,17 +5,6 @@
 
 #include <string.h>
 
-/* Renders the whole conversation as tokens; the last one stands before the reply. */
-static int encode(const struct chat *c, const json_t *conversation, int32_t **ids, size_t *n)
-{
-    char *messages;
-    TRY(json_text(conversation, &messages));
-    int e = kvik_chat_encode(kvik_model_tokenizer(c->s.model), messages,
-                             "{\"add_generation_prompt\": true}", ids, n);
-    mem_free(messages);
-    return e;
-}
-
 /* Fills an empty branch with the longest prefix that earlier conversations saved on disk. */
 static int begin(struct chat *c, const int32_t *ids, size_t n)
 {
@@ -32,23 +21,17 @@ static int begin(struct chat *c, const int32_t *ids, size_t n)
 static int reply(struct chat *c, bool anew, kvik_result **res)
 {
     kvik_generation g = c->s.g; /* borrows what c->s.g owns */
-    uint32_t context = session_context(&c->s);
-    int32_t *ids;
+    uint32_t most = chat_limit(c).tokens;
+    int32_t *ids = NULL;
     size_t n;
-    TRY(encode(c, chat_here(c)->messages, &ids, &n));
-    int e = 0;
-    if (n >= context)
-        e = ERR(
-            LIMIT,
-            "the conversation has %zu tokens, the model's context is %u; /reset starts a new one",
-            n, context);
+    TRY(chat_fit(c, &ids, &n));
     g.seed += c->draws++; /* otherwise every turn would draw the same numbers */
     if (anew && g.num_beams <= 1)
         g.do_sample = true; /* greedy decoding would give the same reply */
-    if (c->open_ended)
-        g.max_new_tokens =
-            MIN((uint32_t)(context - MIN(n, (size_t)context - 1)), kvik_model_context(c->s.model));
-    if (e >= 0) e = begin(c, ids, n);
+    uint32_t room = most - (uint32_t)n;
+    if (c->open_ended) room = MIN(room, kvik_model_context(c->s.model));
+    g.max_new_tokens = g.max_new_tokens ? MIN(g.max_new_tokens, room) : room;
+    int e = begin(c, ids, n);
     kvik_prompt p = {.size = sizeof p, .ids = ids, .n = n, .seq = chat_here(c)->seq};
     c->stream.prints = true;
     if (e >= 0) e = stream_generate(&c->stream, &c->s, &g, &p, 1, res);
@@ -103,9 +86,15 @@ static void report_sync(const kvik_sync *y)
 static int answer(struct chat *c, bool anew)
 {
     kvik_result *r = NULL;
-    int e = reply(c, anew, &r);
+    json_t *messages = chat_here(c)->messages, *before = json_copy(messages);
+    int e = before ? reply(c, anew, &r) : ERR(NOMEM, "out of memory");
     interrupt_clear();
     fflush(stdout);
+    if (e < 0 && before) { /* exchanges that were dropped come back */
+        json_array_clear(messages);
+        json_array_extend(messages, before);
+    }
+    json_decref(before);
     if (e < 0) return e;
     c->changed = true;
     const char *said = r->row[0]->text ? r->row[0]->text : "";
@@ -122,13 +111,7 @@ static int answer(struct chat *c, bool anew)
     } else if (line_is_terminal(c->editor)) {
         status(c, r);
     }
-    if (c->open_ended &&
-        (r->row[0]->finish == KVIK_FINISH_LENGTH || r->row[0]->finish == KVIK_FINISH_CONTEXT ||
-         r->row[0]->finish == KVIK_FINISH_MAX_CACHE_LEN))
-        fprintf(
-            stderr,
-            "kvik: the reply ended at the model's context of %u tokens; /reset starts a new conversation\n",
-            kvik_model_context(c->s.model));
+    chat_limit_tell(c, r);
     kvik_result_free(r);
     if (c->o->prefix_cache) /* a failure to save does not lose the reply */
         e = kvik_prefix_save(c->s.cache, c->o->prefix_cache, chat_here(c)->seq, 0);

@@ -17,6 +17,9 @@ static const struct arg_option table[] = {
     {"greedy", ARG_FLAG, offsetof(struct chat_options, greedy), NULL, NULL,
      "always take the most likely token; by default a chat samples, with the model's own values or else "
      "with temperature 0.7, top_p 0.9, repetition_penalty 1.1, and a random seed"},
+    {"context-full", ARG_TEXT, offsetof(struct chat_options, context_full), "WHAT", "drop|stop",
+     "what to do when the conversation reaches the model's context or max_cache_len. drop: drop the oldest "
+     "exchanges behind the system message; stop: take no more messages (default: drop)"},
     {"cache-report", ARG_FLAG, offsetof(struct chat_options, cache_report), NULL, NULL,
      "print on standard error, after each reply, what the cache held"},
 };
@@ -88,7 +91,8 @@ static int run(struct chat *c, const struct chat_options *o, const struct args *
     if (c->s.g.num_return_sequences > 1)
         return say_failed("a chat has one reply; leave out --num-return-sequences");
     c->s.goes_back = c->s.fewer = true;
-    uint32_t need = MIN(session_context(&c->s), 1u << 20);
+    c->stops_full = o->context_full && !strcmp(o->context_full, "stop");
+    uint32_t need = MIN(chat_limit(c).tokens, 1u << 20);
     status = session_cache(&c->s, CHAT_BRANCHES, need);
     if (!status && o->assistant) status = session_assist(&c->s, o->assistant, 1, need);
     if (status) return status;

@@ -7,7 +7,7 @@ enum { CHAT_BRANCHES = 8, CHAT_NAME = 32, CHAT_PREVIEW = 64 };
 
 struct chat_options {
     struct common common;
-    const char *system, *config, *session, *prefix_cache, *assistant;
+    const char *system, *config, *session, *prefix_cache, *assistant, *context_full;
     bool cache_report, greedy;
 };
 struct branch {
@@ -27,7 +27,8 @@ struct chat {
     uint64_t seed;       /* drawn at the start; --seed and /seed win over it */
     const char *source;  /* where the sampling values come from; NULL: replies are not sampled */
     bool open_ended;
-    bool changed; /* since the session was saved */
+    bool stops_full; /* --context-full stop */
+    bool changed;    /* since the session was saved */
 };
 static inline struct branch *chat_here(struct chat *c)
 {
@@ -42,6 +43,18 @@ int chat_undo(struct chat *c);  /* removes the last message and its reply */
 const char *chat_preview(const json_t *messages, size_t i, char out[CHAT_PREVIEW]);
 int chat_system(struct chat *c, const char *text);
 int chat_system_set(struct chat *c, const char *text); /* NULL: removes the system message */
+
+/* --- chat_limit.c: the most tokens of a conversation. */
+struct chat_limit {
+    uint32_t tokens;
+    char name[64], raise[64]; /* what the limit is called; "raise NAME, " if people can */
+};
+struct chat_limit chat_limit(const struct chat *c);
+/* Renders the conversation as *n tokens, which leave room for a reply (kvik_free *ids).  Drops the oldest exchanges if
+ * they have to go, also before a failure: the caller restores the messages then. */
+int chat_fit(struct chat *c, int32_t **ids, size_t *n);
+/* Says that a reply ended at the limit, if it did. */
+void chat_limit_tell(const struct chat *c, const kvik_result *r);
 
 /* --- chat_settings.c: each returns 0 or an error code and changes nothing then; a positive status after a sentence. */
 int chat_settings_open(struct chat *c, const char *config, const json_t *options);

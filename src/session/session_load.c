@@ -61,8 +61,10 @@ static int image_check(const kvik_cache *c, const struct kv_image *im, const cha
     uint32_t regime = im->salt.regime, pad = im->salt.pad;
     struct kv_salt known = {.regime = regime, .pad = pad};
     if (im->len > x->max_len)
-        return ERR(LIMIT, "%s: a sequence of %u tokens, max_cache_len is %u", what, im->len,
-                   x->max_len);
+        return ERR(
+            LIMIT,
+            "%s: the saved sequence has %u tokens, more than max_cache_len %u; raise max_cache_len",
+            what, im->len, x->max_len);
     for (uint32_t i = 0; i < im->len; i++)
         if (im->tok[i] < -1 || (im->tok[i] >= 0 && (uint32_t)im->tok[i] >= x->m->vocab))
             return ERR(FORMAT, "%s: token id %d is outside the vocabulary of %u", what, im->tok[i],

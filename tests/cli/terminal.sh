@@ -99,7 +99,7 @@ python3 -c "print('x' * 400)" | "$KVIK" chat "$work/tiny" >"$work/out" 2>"$work/
 rc=$?
 last="kvik chat < a message over the context"
 check "chat: a message longer than the context gives exit 1" status 1
-check "chat: it names /reset" err_has '/reset'
+check "chat: it names the limit and the way out" err_has 'the limit is the model.s context of 256 tokens; shorten the message'
 run chat $golden/models/llama-mha
 refused "chat: a model without a tokenizer" 1 tokenizer
 run chat "$work/tiny" --use-cache false

@@ -1,0 +1,140 @@
+/* chat_limit.c - the limit of a conversation, and what happens there.  With --context-full drop the oldest exchanges behind
+ * the system message are dropped, so that a conversation can go on forever.  Several are dropped at once: the cache has to
+ * recompute the rest of the conversation after each drop. */
+#include "base/near.h"
+#include "cli/cmd_chat.h"
+
+#include <string.h>
+
+/* Returns max_cache_len of --cache-config, or 0. */
+static uint32_t configured(const kvik_generation *g)
+{
+    json_t *o = NULL, *v;
+    const char *key;
+    uint32_t n = 0;
+    if (!g->cache_config ||
+        json_parse(g->cache_config, strlen(g->cache_config), "cache_config", &o) < 0)
+        return 0;
+    json_object_foreach(o, key, v)
+    {
+        if (near_distance(key, "max_cache_len") == 0) n = (uint32_t)json_integer_value(v);
+    }
+    json_decref(o);
+    return n;
+}
+
+struct chat_limit chat_limit(const struct chat *c)
+{
+    const kvik_generation *g = &c->s.g;
+    struct chat_limit l = {.tokens = session_context(&c->s)};
+    uint32_t inner = configured(g), most = inner ? inner : g->max_cache_len;
+    snprintf(l.name, sizeof l.name, "the model's context of %u tokens", l.tokens);
+    if (most && most < l.tokens) {
+        l.tokens = most;
+        snprintf(l.name, sizeof l.name, "max_cache_len %u", most);
+        snprintf(l.raise, sizeof l.raise, "raise %s, ",
+                 inner ? "max_cache_len in --cache-config" : "--max-cache-len");
+    }
+    if (!g->max_new_tokens && g->max_length && g->max_length < l.tokens) {
+        l.tokens = g->max_length;
+        snprintf(l.name, sizeof l.name, "max_length %u", l.tokens);
+        snprintf(l.raise, sizeof l.raise, "raise max_length, ");
+    }
+    return l;
+}
+
+/* Renders the whole conversation as tokens; the last one stands before the reply. */
+static int encode(const struct chat *c, const json_t *conversation, int32_t **ids, size_t *n)
+{
+    char *messages;
+    TRY(json_text(conversation, &messages));
+    int e = kvik_chat_encode(kvik_model_tokenizer(c->s.model), messages,
+                             "{\"add_generation_prompt\": true}", ids, n);
+    mem_free(messages);
+    return e;
+}
+
+static bool says(const json_t *messages, size_t i, const char *role)
+{
+    const char *s = json_string_value(json_object_get(json_array_get(messages, i), "role"));
+    return s && !strcmp(s, role);
+}
+
+/* Removes the oldest message of the user with its reply, but never the last message.  Returns false if there is none. */
+static bool drop_oldest(json_t *messages)
+{
+    size_t first = 0, n = json_array_size(messages), next;
+    while (says(messages, first, "system"))
+        first++;
+    for (next = first + 1; next < n && !says(messages, next, "user"); next++)
+        ;
+    if (next >= n) return false;
+    for (; next > first; next--)
+        json_array_remove(messages, first);
+    return true;
+}
+
+static int too_long(const struct chat *c, const struct chat_limit *l, size_t n)
+{
+    json_t *rest = json_copy(c->branch[c->at].messages);
+    bool more = rest && drop_oldest(rest);
+    json_decref(rest);
+    if (!more)
+        return ERR(LIMIT,
+                   "the message has %zu tokens with the template and the system message, and the "
+                   "limit is %s; %sshorten the message",
+                   n, l->name, l->raise);
+    return ERR(LIMIT,
+               "the conversation has %zu tokens, and the limit is %s; %sstart a new conversation "
+               "with /clear, or drop the oldest exchanges with --context-full drop",
+               n, l->name, l->raise);
+}
+
+int chat_fit(struct chat *c, int32_t **ids, size_t *n)
+{
+    const struct chat_limit l = chat_limit(c);
+    json_t *messages = chat_here(c)->messages;
+    /* what the reply needs, and what a drop leaves for it and for the turns after it */
+    size_t most = l.tokens, need = MAX(most / 8, MIN(256, most / 4)), dropped = 0;
+    if (c->s.g.max_new_tokens) need = MIN(c->s.g.max_new_tokens, most / 2);
+    size_t leave = MAX(need, most * 3 / 8);
+    TRY(encode(c, messages, ids, n));
+    const size_t before = *n;
+    bool full = !c->stops_full && *n + need > most;
+    while (full && *n + leave > most && drop_oldest(messages)) {
+        kvik_free(*ids);
+        *ids = NULL;
+        dropped++;
+        TRY(encode(c, messages, ids, n));
+    }
+    if (dropped == 1)
+        fprintf(stderr, "kvik: dropped the oldest exchange (%zu tokens) to stay within %s\n",
+                before - *n, l.name);
+    else if (dropped)
+        fprintf(stderr, "kvik: dropped the %zu oldest exchanges (%zu tokens) to stay within %s\n",
+                dropped, before - *n, l.name);
+    if (*n < most) return 0;
+    int e = too_long(c, &l, *n);
+    kvik_free(*ids);
+    *ids = NULL;
+    return e;
+}
+
+void chat_limit_tell(const struct chat *c, const kvik_result *r)
+{
+    const struct chat_limit l = chat_limit(c);
+    const kvik_row *row = r->row[0];
+    if (row->n < l.tokens || row->finish == KVIK_FINISH_EOS || row->finish == KVIK_FINISH_STOP ||
+        row->finish == KVIK_FINISH_CANCELLED)
+        return;
+    if (!c->stops_full)
+        fprintf(stderr,
+                "kvik: the reply ended at %s; the next message makes room by dropping the oldest "
+                "exchanges\n",
+                l.name);
+    else
+        fprintf(stderr,
+                "kvik: the reply ended at %s; %sstart a new conversation with /clear, or drop the "
+                "oldest exchanges with --context-full drop\n",
+                l.name, l.raise);
+}
