@@ -78,6 +78,7 @@ static void settle_budget(const struct model *m, const kvik_cache_config *c, str
                              .preset = &e->preset,
                              .streaming = e->streaming,
                              .reserve = e->reserve,
+                             .redo = regime_rows(m, e->max_len),
                              .max_len = e->max_len,
                              .max_seqs = e->max_seqs,
                              .step_tokens = e->step_tokens};

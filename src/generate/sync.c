@@ -313,7 +313,8 @@ static void recompute(struct exec *x, struct sync *s)
                 whole = s->turn[i].pos;
     } while (e >= 0 && whole < have);
     if (e >= 0 && !have) e = kv_resalt(x->kv, s->seq, &s->salt);
-    if (e >= 0) (void)exec_replay(x, s->seq, s->tok, s->turn, s->n_turns, have, s->len);
+    const struct kv_past past = {s->tok, s->turn, s->len, s->n_turns};
+    if (e >= 0) (void)exec_replay(x, s->seq, &past, have, s->len);
 }
 
 void sync_end(struct exec *x, struct sync *s, bool failed)

@@ -97,6 +97,9 @@ struct kv_config {
     uint32_t lanes;
     size_t pool_bytes; /* hard limit */
     uint32_t marks;    /* largest number of marks at once (kv_mark) */
+    /* Most rows of a sequence that are trimmed to nothing and appended again while a mark keeps
+     * them.  A reserve has room for these rows twice. */
+    uint32_t redo;
     enum kv_streaming streaming;
     /* NULL if resident; the store owns the tier from a successful kv_open on */
     struct kv_tier *tier;
@@ -181,6 +184,14 @@ void kv_rollback(struct kv *kv, struct kv_mark *m);
 void kv_release(struct kv *kv, struct kv_mark *m);
 /* Ends a transaction: rolls back if it failed, else releases. */
 void kv_settle(struct kv *kv, struct kv_mark *m, bool failed);
+/* The tokens and turns that a sequence had when it was marked. */
+struct kv_past {
+    const int32_t *tok; /* [len] */
+    const struct kv_turn *turn;
+    uint32_t len, n_turns;
+};
+/* Returns what the mark remembers of tokens and turns.  The arrays are valid until the mark ends. */
+struct kv_past kv_marked(const struct kv *kv, const struct kv_mark *m);
 /* Trims s to *have <= len, the longest length that every group can resume from exactly.  The caller
  * appends tokens [*have, len) again.  ERR_LOST, with nothing changed, if one of these tokens has no
  * id. */

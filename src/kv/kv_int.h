@@ -269,6 +269,7 @@ struct kv {
     uint32_t n_groups, n_sites;
     uint32_t max_seqs, max_tokens, max_len, slot_bits;
     uint32_t lanes; /* sequences of one step */
+    uint32_t redo;  /* kv_config.redo */
     struct group *group;
     uint32_t *site_group; /* [n_sites] */
     struct slot *slot;    /* [max_seqs] */

@@ -42,6 +42,12 @@ int kv_mark(struct kv *kv, kv_seq handle, struct kv_mark *out)
     return 0;
 }
 
+struct kv_past kv_marked(const struct kv *kv, const struct kv_mark *m)
+{
+    const struct seq *s = &kv->seq[m->at];
+    return (struct kv_past){s->tok, s->turn, s->len, s->n_turns};
+}
+
 /* Gives back contents that nobody owns any more; their pages return to the reserve of the slot. */
 static void contents_end(struct kv *kv, struct seq *s, uint32_t slot)
 {

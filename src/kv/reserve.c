@@ -14,6 +14,8 @@
  *   states              one step: the next state and its checkpoints; plus the state before, and
  *                       one that a mark keeps
  *   open block          one copy for a mark, and one more while another owner shares the block
+ *   rows that a mark    the pages of kv_config.redo rows, unless the sequence is marked
+ *   keeps meanwhile
  *
  * A fork, match or reorder shares pages of the sequence, and a trim makes its way to the reserved
  * length longer.  Each of these takes what the reserve then lacks, or is refused with nothing
@@ -72,6 +74,18 @@ static uint32_t need_states(const struct kv *kv, const struct seq *s, uint32_t g
     return 1 + kept + !own + !r->marked;
 }
 
+/* Counts the pages of rows that are computed again while a mark keeps them (kv_config.redo).
+ * *leading: pages of leading rows. */
+static uint32_t need_again(const struct kv *kv, const struct group *g, uint32_t form,
+                           const struct reserve_for *r, uint32_t *leading)
+{
+    bool never = r->marked || r->reserve <= kv->redo;
+    uint32_t end = never ? 0 : table_used(g, form, kv->redo);
+    uint32_t first = MIN(table_first(g, form), end);
+    *leading = form == RAW ? first : 0;
+    return end - first;
+}
+
 /* Returns the pages of a form whose full pages may leave memory: those of one step and, for raw
  * pages, those that stay for the next step. */
 static uint32_t need_streamed(const struct kv *kv, const struct seq *s, uint32_t gi, uint32_t form,
@@ -99,8 +113,10 @@ static uint32_t need_rows(const struct kv *kv, const struct seq *s, uint32_t gi,
     /* no tile exists below `first` */
     if (form == SEALED) now = MAX(now, first), end = MAX(end, first);
     uint32_t leading = MIN(end, first) > now ? MIN(end, first) - now : 0;
-    uint32_t rest = end - now - leading, copies = 0;
+    uint32_t rest = end - now - leading, copies = 0, leading_again;
     uint64_t back = rows_back(g, form);
+    rest += need_again(kv, g, form, r, &leading_again);
+    leading += leading_again;
     if (leaves(kv, g, form)) {
         rest = need_streamed(kv, s, gi, form, len, rest, r);
     } else if (back != UINT64_MAX) {
@@ -312,7 +328,7 @@ size_t kv_reserve_bytes(const struct kv_config *c, uint32_t len)
         struct group g = {.c = c->group[i / FORMS]};
         struct seq_group sg = {.table = {&cell, &cell}};
         struct seq empty = {.g = &sg};
-        struct kv kv = {.group = &g, .n_groups = 1, .max_tokens = c->max_tokens};
+        struct kv kv = {.group = &g, .n_groups = 1, .max_tokens = c->max_tokens, .redo = c->redo};
         size_t bytes;
         if (f == SEALED && !g.c.seal.tile) continue;
         if (group_measure(&g) < 0) return SIZE_MAX;

@@ -315,6 +315,7 @@ static int store_open(struct kv *kv, const struct kv_config *c)
     kv->lanes = c->lanes ? MIN(c->lanes, c->max_seqs) : c->max_seqs;
     kv->max_tokens = c->max_tokens;
     kv->max_len = c->max_len;
+    kv->redo = c->redo;
     kv->index.on = c->index;
     kv->max_marks = c->marks;
     kv->n_contents = c->max_seqs + c->marks;

@@ -73,6 +73,7 @@ static size_t reserves_of(const struct budget *b, size_t most, uint32_t *step)
         const struct kv_config c = {.group = group,
                                     .n_groups = (uint32_t)n,
                                     .max_tokens = *step,
+                                    .redo = b->redo,
                                     .streaming = b->streaming};
         if (!ck_mul(kv_reserve_bytes(&c, b->max_len), (size_t)b->max_seqs + 1, &all))
             all = SIZE_MAX;
@@ -93,14 +94,15 @@ static size_t reserves_least(const struct budget *b)
     return b->reserve ? reserves_of(b, SIZE_MAX, &step) : 0;
 }
 
-/* A resident cache has room for every sequence at its longest, and spare blocks for undo.  A streaming cache is meant to
- * be small: staging, 512 rows for steps to grow in, and four blocks a sequence.  With a codec, the raw rows of a tile and
- * the tile itself are in memory when a step completes it. */
+/* A resident cache has room for every sequence at its longest, for the rows that a change of frequencies computes again,
+ * and spare blocks for undo.  A streaming cache is meant to be small: staging, 512 rows for steps to grow in, and four
+ * blocks a sequence.  With a codec, the raw rows of a tile and the tile itself are in memory when a step completes it. */
 size_t budget_bytes(const struct budget *b, size_t most, size_t *staging)
 {
     bool codec = kv_preset_encodes(b->preset), small = b->streaming == KV_STREAM;
     size_t rows =
         (MIN((size_t)b->max_len, held_most(b)) + 3 * (size_t)KV_ATOM) * ((size_t)b->max_seqs + 1);
+    rows += b->redo * (size_t)b->max_seqs;
     size_t row = row_of(b) * (codec ? 2 : 1), want;
     size_t states = 4 * ((size_t)b->max_seqs + 1) * states_of(b->site, b->n_sites);
     size_t stage = small ? staging_of(b) : 0;

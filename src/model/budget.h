@@ -8,7 +8,8 @@ struct budget {
     uint32_t n_sites;
     const struct kv_preset_options *preset;
     enum kv_streaming streaming;
-    bool reserve; /* every sequence sets max_len rows aside */
+    bool reserve;  /* every sequence sets max_len rows aside */
+    uint32_t redo; /* kv_config.redo */
     uint32_t max_len, max_seqs, step_tokens;
 };
 /* Half of the memory of the machine. */

@@ -108,6 +108,7 @@ static int store(struct exec *x, const struct exec_config *c)
         .lanes = 2 * c->max_seqs,
         /* one for each sequence of a call, and one for recomputed rows */
         .marks = 2 * c->max_seqs + 2,
+        .redo = x->regime_rows,
         .max_tokens = c->step_tokens,
         /* reading the rows of a full sequence begins a step for one more row */
         .max_len = c->max_len + 1,
@@ -142,6 +143,7 @@ int exec_open(const struct model *m, const struct exec_config *c, struct exec **
     x->step_tokens = c->step_tokens;
     x->max_seqs = c->max_seqs;
     x->max_len = c->max_len;
+    x->regime_rows = regime_rows(m, c->max_len);
     x->reserve = c->reserve;
     x->streaming = c->streaming;
     struct dev_config d = {c->threads, c->isa};

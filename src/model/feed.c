@@ -6,7 +6,7 @@
  *
  * How a feed is cut into steps changes no bit (dev.h, canonical order) and no form.  A sequence
  * that a feed brings into another regime of its rotary frequencies (regime.c) is recomputed from
- * its first token. */
+ * its first token; such a sequence is always marked. */
 #include "model/model.h"
 
 #include <string.h>
@@ -18,7 +18,7 @@ int feed_open(struct exec *x)
     x->span = mem_array(2 * (size_t)x->max_seqs, sizeof *x->span);
     x->call = mem_array(x->max_seqs, sizeof *x->call);
     x->said = mem_array(EXEC_HANDLES * (size_t)x->max_seqs, sizeof *x->said);
-    return x->fed && x->place && x->span && x->call && x->said ? regime_open(x) : ERR_NOMEM;
+    return x->fed && x->place && x->span && x->call && x->said ? 0 : ERR_NOMEM;
 }
 
 void feed_close(struct exec *x)
@@ -28,7 +28,6 @@ void feed_close(struct exec *x)
     mem_free(x->call);
     mem_free(x->said);
     mem_free(x->span);
-    regime_close(x);
 }
 
 /* True if the position of a token differs from the index of its row. */
@@ -105,19 +104,6 @@ static int survey(const struct exec *x, const struct exec_feed *feed, uint32_t n
     return 0;
 }
 
-/* True if recomputing the rows may take more room than dropping them frees.  Shared rows stay in
- * memory, and quantized rows took more room in the step that made them.  A reserve keeps that
- * room. */
-static bool return_lacks_room(const struct exec *x, kv_seq s)
-{
-    struct kv_usage u;
-    bool encoded = false;
-    for (uint32_t i = 0; i < x->n_groups; i++)
-        encoded |= x->group[i].seal.tile > 0;
-    kv_usage(x->kv, &u);
-    return u.shared || (encoded && !kv_reserved(x->kv, s));
-}
-
 static int begin(struct exec *x, const struct exec_feed *feed, struct exec_fed *g, uint32_t i,
                  bool one_step)
 {
@@ -130,32 +116,21 @@ static int begin(struct exec *x, const struct exec_feed *feed, struct exec_fed *
         salt.pad = feed[i].pad;
         TRY(kv_resalt(x->kv, feed[i].seq, &salt));
     }
-    if (!feed[i].loose && regime_changes(x, feed[i].seq, feed[i].n) &&
-        return_lacks_room(x, feed[i].seq))
-        TRY(kv_mark(x->kv, feed[i].seq, &g[i].mark));
-    TRY(regime_enter(x, i, feed[i].seq, feed[i].n, &g[i].again));
-    if (g[i].again) g[i].past = regime_rows(x, i);
+    TRY(regime_enter(x, feed[i].seq, feed[i].n, &g[i]));
     if (one_step || !g[i].start || g[i].again || feed[i].loose) return 0;
     return kv_mark(x->kv, feed[i].seq, &g[i].mark);
 }
 
-/* Ends the feeds.  After a failure, first gives back what each feed appended.  Then recomputes the
- * rows of a dropped regime, which no mark has, in the room that is free again. */
+/* Ends the feeds.  Without a mark a sequence was empty, or its caller restores or drops it. */
 static void end(struct exec *x, const struct exec_feed *feed, struct exec_fed *g, uint32_t n,
                 bool failed)
 {
     uint32_t have;
     for (uint32_t i = 0; i < n; i++) {
-        bool marked = g[i].mark.seq != 0;
+        bool empties = failed && !g[i].mark.seq && g[i].done && !feed[i].loose;
         kv_settle(x->kv, &g[i].mark, failed);
-        if (marked) g[i].again = 0;
-        if (!failed || marked) continue;
-        /* without a mark a sequence was empty, or its caller restores or drops it */
-        if (g[i].again || (g[i].done && !feed[i].loose))
-            (void)kv_trim(x->kv, feed[i].seq, 0, &have);
+        if (empties) (void)kv_trim(x->kv, feed[i].seq, 0, &have);
     }
-    for (uint32_t i = 0; failed && i < n; i++)
-        if (g[i].again) (void)regime_back(x, i, feed[i].seq);
 }
 
 int exec_tell(struct exec *x, exec_progress progress, void *ctx, uint64_t done, uint64_t total)
@@ -227,16 +202,8 @@ int exec_job_begin(struct exec *x, struct exec_job *job)
     TRY(survey(x, job->feed, job->n, job->chunk, &job->total, &one_step));
     int e = 0;
     for (; e >= 0 && i < job->n; i++) {
-        struct exec_fed *g = &job->fed[i];
         e = begin(x, job->feed, job->fed, i, false);
-        job->one_row &= g->rows == 1;
-        if (e < 0 || !g->again) continue;
-        /* a copy, because other calls come between the steps of a job */
-        if ((g->own = mem_array(g->again, sizeof *g->own)))
-            memcpy(g->own, g->past, g->again * sizeof *g->own);
-        else
-            e = ERR_NOMEM;
-        g->past = g->own;
+        job->one_row &= job->fed[i].rows == 1;
     }
     if (e < 0) exec_job_end(x, job, true);
     return e;
@@ -244,11 +211,9 @@ int exec_job_begin(struct exec *x, struct exec_job *job)
 
 void exec_job_end(struct exec *x, struct exec_job *job, bool failed)
 {
-    uint32_t have;
     for (uint32_t i = 0; i < job->n; i++) {
-        /* a sequence never has rows of two regimes */
-        if (failed && job->fed[i].again) (void)kv_trim(x->kv, job->feed[i].seq, 0, &have);
-        mem_free(job->fed[i].own);
-        job->fed[i].own = NULL;
+        struct exec_fed *g = &job->fed[i];
+        bool whole = g->done == g->again + job->feed[i].n;
+        kv_settle(x->kv, &g->mark, failed || !whole);
     }
 }

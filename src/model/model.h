@@ -222,9 +222,8 @@ struct exec {
     struct exec_fed *fed;        /* [2 * max_seqs] of the feed that runs */
     struct exec_span *span;      /* [2 * max_seqs] of the step that runs */
     struct job_place *place;     /* [2 * max_seqs] of these spans */
-    uint32_t regime_rows;     /* most rows that a change of regime drops; 0: there is one regime */
-    struct regime_past *past; /* [2 * max_seqs], NULL without regimes */
-    struct exec_said *said;   /* [EXEC_HANDLES * max_seqs] by kv_slot */
+    uint32_t regime_rows;   /* most rows that a change of regime drops; 0: there is one regime */
+    struct exec_said *said; /* [EXEC_HANDLES * max_seqs] by kv_slot */
 };
 /* The token that a sequence ended with: generated, but not appended.  Only a hint: handles that share a place lose it. */
 struct exec_said {
@@ -316,13 +315,12 @@ int exec_idle(const struct exec *x);
 struct exec_fed {        /* how far one feed is */
     uint32_t done;       /* tokens, of `again` and of the feed */
     uint32_t again;      /* tokens to recompute first: rows of another regime (regime.c) */
-    const int32_t *past; /* [again] */
-    int32_t *own;        /* owned copy of `past`, for a job that lasts several calls */
+    const int32_t *past; /* [again] tokens of the mark */
     uint32_t start;      /* rows before the feed */
     uint32_t rows;       /* rows of logits that are wanted */
     uint32_t written;    /* of these rows, those that are in the caller's array already */
     bool moved;          /* the tokens have positions that are not their rows' */
-    struct kv_mark mark; /* of exec_feed: what the sequence was */
+    struct kv_mark mark; /* what the sequence was, for an undo */
 };
 struct exec_job {
     /* The caller's, until the job has ended: */
@@ -374,25 +372,21 @@ void feed_close(struct exec *x);
 
 /* --- crop.c: the first `want` rows of a sequence, with the bits of one that never was longer. */
 int exec_crop(struct exec *x, kv_seq s, uint32_t want);
-/* Feeds rows [from, to) again, turn by turn; tok and turn: of the sequence as it was, from row 0 on. */
-int exec_replay(struct exec *x, kv_seq seq, const int32_t *tok, const struct kv_turn *turn,
-                uint32_t n_turns, uint32_t from, uint32_t to);
+/* Feeds rows [from, to) again, turn by turn; past: the sequence as it was. */
+int exec_replay(struct exec *x, kv_seq seq, const struct kv_past *past, uint32_t from, uint32_t to);
 
 /* --- regime.c: ropes whose frequencies depend on the length of the whole sequence (longrope).
  *
  * A regime is named by the least length that has it; 0 is the shortest.  It is part of the sequence's salt.  When a feed
  * brings a sequence into another regime, its rows are dropped and recomputed, as one turn with the feed's tokens. */
 uint32_t regime_of(const struct model *m, uint32_t len);
-int regime_open(struct exec *x);
-void regime_close(struct exec *x);
+/* Returns the most rows that a change of regime drops, in sequences of at most max_len rows; 0: there is one regime. */
+uint32_t regime_rows(const struct model *m, uint32_t max_len);
 /* True if a feed of n tokens drops the rows of `seq`. */
 bool regime_changes(const struct exec *x, kv_seq seq, uint32_t n);
-/* Before that feed, the i-th of its call: *again rows were dropped, regime_rows(x, i) are their tokens. */
-int regime_enter(struct exec *x, uint32_t i, kv_seq seq, uint32_t n, uint32_t *again);
-const int32_t *regime_rows(const struct exec *x, uint32_t i);
-/* After a feed that failed: the dropped rows are there again, with the turns they had.  If that fails too, the
- * sequence is empty. */
-int regime_back(struct exec *x, uint32_t i, kv_seq seq);
+/* Prepares a feed of n tokens.  If it changes the regime, marks `seq` (g->mark), drops its rows, and sets g->again and
+ * g->past.  The mark must be ended after an error, too. */
+int regime_enter(struct exec *x, kv_seq seq, uint32_t n, struct exec_fed *g);
 
 /* --- probe.c: what a feed shows besides logits */
 /* Copies the last layer's result after the final norm.  Call it after the words of the step. */

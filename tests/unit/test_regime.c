@@ -340,8 +340,8 @@ static void moved(void **state)
     free(got);
 }
 
-/* Recomputing needs no second copy: a budget that holds the sequence is enough to cross the
- * threshold. */
+/* The old rows stay until the new ones are computed.  A budget that holds the sequence once refuses
+ * the crossing, changes nothing and names the bytes; with as many more the sequence crosses. */
 static void budget(void **state)
 {
     (void)state;
@@ -355,14 +355,34 @@ static void budget(void **state)
     kvik_cache_config k = {
         .size = sizeof k, .max_cache_len = 128, .max_sequences = 1, .threads = 1};
     k.cache_memory = u.peak_bytes;
-    for (int tries = 0; tries < 8 && kvik_cache_open(model, &k, &c) < 0; tries++)
-        k.cache_memory += u.peak_bytes / 2; /* a cache has a least size */
-    assert_int_equal(kvik_cache_new(c, &s), 0);
-    for (uint32_t n = 0; n < 40; n++) {
-        feed(c, s, n, n + 1, got);
-        check("least budget", got, n + 1);
+    uint32_t refused = 0, done = 0;
+    for (int tries = 0; tries < 8 && done < 40; tries++) {
+        if (kvik_cache_open(model, &k, &c) < 0) { /* a cache has a least size */
+            k.cache_memory += u.peak_bytes / 2;
+            continue;
+        }
+        s = fresh(c);
+        for (done = 0; done < 40; done++) {
+            kvik_span span = {.size = sizeof span, .seq = s, .ids = text + done, .n = 1};
+            int e = kvik_forward(c, &span, 1, false, got);
+            if (e < 0) {
+                assert_int_equal(e, KVIK_FULL);
+                kvik_cache_usage(c, &u);
+                k.cache_memory += u.need;
+                assert_int_equal(done, 32);
+                assert_int_equal(kvik_cache_length(c, s), 32);
+                assert_int_equal(kvik_cache_crop(c, s, 31), 0);
+                feed(c, s, 31, 32, got);
+                check("refused", got, 32);
+                refused++;
+                break;
+            }
+            check("least budget", got, done + 1);
+        }
+        kvik_cache_close(c);
     }
-    kvik_cache_close(c);
+    assert_int_equal(done, 40);
+    assert_true(refused > 0);
     free(got);
 }
 

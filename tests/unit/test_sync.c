@@ -72,14 +72,16 @@ static void from_nothing(struct talk *t, bool one_turn)
     } else {
         uint32_t last = (uint32_t)t->n - 1;
         const struct kv_turn *turn = kv_turns(x->kv, t->s, &n_turns);
+        struct kv_past past = {t->ids, turn, last, n_turns};
         const struct kv_turn *end = n_turns ? &turn[n_turns - 1] : NULL;
         if (end && end->pos + end->n == t->n) {
             struct exec_feed f = {.seq = s, .tok = t->ids + end->pos, .n = end->n};
-            assert_int_equal(exec_replay(x, s, t->ids, turn, n_turns - 1, 0, end->pos), 0);
+            past.n_turns--;
+            assert_int_equal(exec_replay(x, s, &past, 0, end->pos), 0);
             assert_int_equal(exec_feed(x, &f, 1, 0, t->want, NULL, NULL), 0);
         } else {
             struct exec_feed f = {.seq = s, .tok = t->ids + last, .n = 1};
-            assert_int_equal(exec_replay(x, s, t->ids, turn, n_turns, 0, last), 0);
+            assert_int_equal(exec_replay(x, s, &past, 0, last), 0);
             assert_int_equal(exec_feed(x, &f, 1, 0, t->want, NULL, NULL), 0);
         }
     }
