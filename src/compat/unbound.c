@@ -158,10 +158,12 @@ static int store_open(struct unbound *u, struct unbound_layer *l)
                              .n_sites = 1,
                              .preset = &o,
                              .streaming = k.streaming,
+                             .reserve = is_static(u),
                              .max_len = k.max_len,
                              .max_seqs = k.max_seqs,
                              .step_tokens = k.max_tokens};
     k.pool_bytes = u->memory ? u->memory : budget_bytes(&b, half, &staging);
+    k.stage_bytes = staging;
     if (k.streaming != KV_RESIDENT)
         k.max_tokens = MAX(budget_step(&b, k.pool_bytes, staging, STREAM_STEP), u->max_batch);
     if (k.streaming != KV_RESIDENT) TRY(exec_tier_open(u->spill_dir, &k.tier));

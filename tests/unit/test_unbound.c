@@ -392,12 +392,52 @@ static void test_no_memory(void **state)
     free(x);
 }
 
+/* The default budget of a static cache has room for the reserves of all rows, in memory and on disk: no update within
+ * max_cache_len is refused. */
+static void test_static_defaults(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *impl, *config;
+    } of[] = {{"static", NULL},
+              {"offloaded_static", NULL},
+              {"offloaded_static", "{\"sliding_window\": 300}"},
+              {"offloaded_static", "{\"backend\": \"quanto\", \"q_group_size\": 32}"},
+              {"offloaded_hybrid", "{\"sliding_window\": 700}"}};
+    for (size_t k = 0; k < countof(of); k++)
+        for (uint32_t batch = 1; batch <= 16; batch *= 4) {
+            kvik_cache_config config = {.size = sizeof config,
+                                        .cache_implementation = of[k].impl,
+                                        .cache_config = of[k].config,
+                                        .max_cache_len = 2000,
+                                        .max_sequences = batch,
+                                        .threads = 1};
+            kvik_shape s = {
+                .size = sizeof s, .batch = batch, .heads = 2, .dim_k = 32, .dim_v = 32, .n = 256};
+            kvik_rows out = {.size = sizeof out};
+            kvik_cache *c;
+            float *rows = values_of(batch, (size_t)batch * 2 * s.n * 32);
+            if (kvik_cache_open_unbound(&config, 1, NULL, &c) < 0)
+                fail_msg("%s", kvik_last_error());
+            for (uint32_t n = 0; n < 4 * s.n; n += s.n)
+                if (kvik_cache_update(c, 0, rows, rows, &s, &out) < 0)
+                    fail_msg("%s %s, %u rows, after %u: %s", of[k].impl,
+                             of[k].config ? of[k].config : "", batch, n, kvik_last_error());
+            kvik_cache_close(c);
+            free(rows);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reference), cmocka_unit_test(test_policies),
-        cmocka_unit_test(test_quantized), cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_full),      cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_reference),
+        cmocka_unit_test(test_policies),
+        cmocka_unit_test(test_quantized),
+        cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_full),
+        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_static_defaults),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
