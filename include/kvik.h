@@ -47,7 +47,99 @@ extern "C" {
 #endif
 #define KVIK_API __attribute__((visibility("default")))
 
-/* ---- Version, errors, memory ------------------------------------------------------------------ */
+/* ---- Basics: the twenty functions that most programs need ---------------------------------------
+ *
+ * A program opens a model and a cache, sets options, generates, and frees the result.  The sections after this one
+ * are for programs that do more. */
+
+typedef struct kvik_model kvik_model;
+typedef struct kvik_tokenizer kvik_tokenizer;
+typedef struct kvik_cache kvik_cache;
+/* A sequence of a cache; 0 is no sequence. */
+typedef uint32_t kvik_seq;
+/* These have many fields, each explained in its section below. */
+typedef struct kvik_cache_config kvik_cache_config;
+typedef struct kvik_generation kvik_generation;
+typedef struct kvik_prompt kvik_prompt;
+typedef struct kvik_hooks kvik_hooks;
+typedef struct kvik_result kvik_result;
+
+/* Returns the sentence of this thread's last error.  It is valid until the thread's next error. */
+KVIK_API const char *kvik_last_error(void);
+/* Frees a string or array that the library has returned; NULL is allowed. */
+KVIK_API void kvik_free(void *p);
+
+/* Opens a Hugging Face directory or a .gguf file.  Weights are used from the mapped files, so the files must not
+ * change while the model is open. */
+KVIK_API int kvik_model_open(const char *path, kvik_model **out);
+/* Closes a model; see "Conventions" for the order of closing. */
+KVIK_API void kvik_model_close(kvik_model *m);
+/* Returns the tokenizer of a model, which the model owns, or NULL if the model has none. */
+KVIK_API const kvik_tokenizer *kvik_model_tokenizer(const kvik_model *m);
+/* Encodes n_bytes of text as *n ids; free *ids with kvik_free.  add_special_tokens: adds the tokens that this
+ * tokenizer adds by default (bos, eos). */
+KVIK_API int kvik_tokenizer_encode(const kvik_tokenizer *t, const char *text, size_t n_bytes,
+                                   bool add_special_tokens, int32_t **ids, size_t *n);
+/* Decodes n ids as text that ends with a NUL; free *text with kvik_free.  *n_bytes does not count the NUL; n_bytes
+ * may be NULL. */
+KVIK_API int kvik_tokenizer_decode(const kvik_tokenizer *t, const int32_t *ids, size_t n,
+                                   bool skip_special_tokens, char **text, size_t *n_bytes);
+/* A message of a conversation. */
+typedef struct kvik_message {
+    size_t size;
+    /* "system", "user", "assistant", or another that the chat template knows. */
+    const char *role;
+    /* NULL: none, as of a message that only calls tools. */
+    const char *content;
+    /* NULL, or a JSON object of further keys: {"name": "Ann", "tool_calls": [..]}. */
+    const char *more;
+} kvik_message;
+/* Renders n messages with the chat template and encodes them as *n_ids ids; free *ids with kvik_free.  Special tokens
+ * that are spelled inside a content are encoded as plain text.  kwargs: NULL, or a JSON object with
+ * add_generation_prompt, continue_final_message, tools, documents, allow_special_tokens and any variable of the
+ * template. */
+KVIK_API int kvik_chat_encode_messages(const kvik_tokenizer *t, const kvik_message *message,
+                                       size_t n, const char *kwargs, int32_t **ids, size_t *n_ids);
+
+/* Opens a cache.  config NULL: defaults.  The cache owns its threads and its scratch memory; a forward step
+ * allocates nothing. */
+KVIK_API int kvik_cache_open(kvik_model *m, const kvik_cache_config *config, kvik_cache **out);
+KVIK_API void kvik_cache_close(kvik_cache *c);
+/* Makes an empty sequence. */
+KVIK_API int kvik_cache_new(kvik_cache *c, kvik_seq *out);
+/* Makes a sequence with the contents of src.  The two share every block; nothing is copied until one of them
+ * appends.  The new sequence has no reserve, also if src has one: kvik_cache_reserve gives it its own.  If src has a
+ * reserve, the pages that src may then have to copy are set aside too, or the call is KVIK_FULL. */
+KVIK_API int kvik_cache_fork(kvik_cache *c, kvik_seq src, kvik_seq *out);
+/* Drops a sequence.  Until the memory is needed its rows remain for prompts that begin with the same tokens (see
+ * no_prefix_cache). */
+KVIK_API int kvik_cache_drop(kvik_cache *c, kvik_seq s);
+
+/* kvik_generation_init(g, m) sets the library's defaults, then those of the model's generation_config.json (m may
+ * be NULL).  size: the size of *g where the caller was compiled. */
+KVIK_API int kvik_generation_init_sized(kvik_generation *g, size_t size, const kvik_model *m);
+#define kvik_generation_init(g, m) kvik_generation_init_sized((g), sizeof *(g), (m))
+/* Sets options from a JSON object: {"max_new_tokens": 20, "stop_strings": ["\n"]}.  An unknown name or a value out
+ * of range is an error that suggests the nearest, and then nothing is set. */
+KVIK_API int kvik_generation_set(kvik_generation *g, const char *json);
+/* Frees what the options own. */
+KVIK_API void kvik_generation_done(kvik_generation *g);
+/* Generates for one text. */
+KVIK_API int kvik_generate_text(kvik_cache *c, const kvik_generation *g, const char *text,
+                                kvik_result **out);
+/* Receives text as it is generated: one or more whole characters.  Return false to stop. */
+typedef bool (*kvik_on_text)(void *ctx, const char *text);
+/* Generates for one text and gives the new text to on_text as it comes; with beams in one piece at the end.  out: NULL,
+ * or *out is the result, also of a generation that on_text has stopped. */
+KVIK_API int kvik_generate_stream(kvik_cache *c, const kvik_generation *g, const char *text,
+                                  kvik_on_text on_text, void *ctx, kvik_result **out);
+/* Generates for n prompts of any lengths; nothing is padded inside.  hooks may be NULL. */
+KVIK_API int kvik_generate(kvik_cache *c, const kvik_generation *g, const kvik_prompt *prompt,
+                           uint32_t n, const kvik_hooks *hooks, kvik_result **out);
+/* Frees a result.  Sequences in its rows stay the caller's. */
+KVIK_API void kvik_result_free(kvik_result *r);
+
+/* ---- Errors: version and error codes ------------------------------------------------------------ */
 
 #define KVIK_VERSION "0.1.0"
 /* Returns the version of the library that is loaded. */
@@ -76,21 +168,11 @@ enum kvik_error {
     /* The sequence was dropped. */
     KVIK_STALE = -12
 };
-/* Returns the sentence of this thread's last error.  It is valid until the thread's next error. */
-KVIK_API const char *kvik_last_error(void);
 /* Returns the name of a code, such as "KVIK_ARG". */
 KVIK_API const char *kvik_error_name(int code);
-/* Frees a string or array that the library has returned; NULL is allowed. */
-KVIK_API void kvik_free(void *p);
 
-/* ---- Models ------------------------------------------------------------------------------------ */
+/* ---- Models: what a model is --------------------------------------------------------------------- */
 
-typedef struct kvik_model kvik_model;
-/* Opens a Hugging Face directory or a .gguf file.  Weights are used from the mapped files, so the files must not
- * change while the model is open. */
-KVIK_API int kvik_model_open(const char *path, kvik_model **out);
-/* Closes a model; see "Conventions" for the order of closing. */
-KVIK_API void kvik_model_close(kvik_model *m);
 /* Return the number of token ids, of positions (max_position_embeddings), of layers, of values in a hidden state,
  * and of query heads. */
 KVIK_API uint32_t kvik_model_vocab(const kvik_model *m);
@@ -108,22 +190,11 @@ KVIK_API int kvik_model_describe_caches(const kvik_model *m, char **json);
  * general.architecture).  Free *json with kvik_free. */
 KVIK_API int kvik_architectures(char **json);
 
-/* ---- Tokenizers and chat templates -------------------------------------------------------------- */
+/* ---- Tokenizers: tokenizers, chat templates and a decoder for streams ----------------------------- */
 
-typedef struct kvik_tokenizer kvik_tokenizer;
 /* Opens the tokenizer of a model's path, or of a directory with tokenizer files alone. */
 KVIK_API int kvik_tokenizer_open(const char *path, kvik_tokenizer **out);
 KVIK_API void kvik_tokenizer_close(kvik_tokenizer *t);
-/* Returns the tokenizer of a model, which the model owns, or NULL if the model has none. */
-KVIK_API const kvik_tokenizer *kvik_model_tokenizer(const kvik_model *m);
-/* Encodes n_bytes of text as *n ids; free *ids with kvik_free.  add_special_tokens: adds the tokens that this
- * tokenizer adds by default (bos, eos). */
-KVIK_API int kvik_tokenizer_encode(const kvik_tokenizer *t, const char *text, size_t n_bytes,
-                                   bool add_special_tokens, int32_t **ids, size_t *n);
-/* Decodes n ids as text that ends with a NUL; free *text with kvik_free.  *n_bytes does not count the NUL; n_bytes
- * may be NULL. */
-KVIK_API int kvik_tokenizer_decode(const kvik_tokenizer *t, const int32_t *ids, size_t n,
-                                   bool skip_special_tokens, char **text, size_t *n_bytes);
 /* Returns the id of a token, or -1. */
 KVIK_API int32_t kvik_tokenizer_find(const kvik_tokenizer *t, const char *token);
 /* Returns the text of a special token by its role ("bos_token", "eos_token", "pad_token", "unk_token", ...), or
@@ -131,28 +202,41 @@ KVIK_API int32_t kvik_tokenizer_find(const kvik_tokenizer *t, const char *token)
 KVIK_API const char *kvik_tokenizer_special(const kvik_tokenizer *t, const char *name);
 /* Returns the chat template, or NULL.  The tokenizer owns the text. */
 KVIK_API const char *kvik_tokenizer_template(const kvik_tokenizer *t);
-/* Renders a conversation with the chat template; free *text with kvik_free. messages: a JSON array of {"role",
- * "content"}. kwargs: NULL, or a JSON object with add_generation_prompt, continue_final_message, tools, documents
- * and any variable of the template. */
+/* Renders n messages with the chat template; kwargs as of kvik_chat_encode_messages.  Free *text with kvik_free. */
+KVIK_API int kvik_chat_render_messages(const kvik_tokenizer *t, const kvik_message *message,
+                                       size_t n, const char *kwargs, char **text);
+/* Writes n messages as the JSON array that kvik_chat_render and kvik_template_render take; free *json with
+ * kvik_free. */
+KVIK_API int kvik_messages_json(const kvik_message *message, size_t n, char **json);
+/* Do what kvik_chat_render_messages and kvik_chat_encode_messages do, with the messages as a JSON array of {"role",
+ * "content"}. */
 KVIK_API int kvik_chat_render(const kvik_tokenizer *t, const char *messages, const char *kwargs,
                               char **text);
-/* Renders a conversation and encodes it; free *ids with kvik_free.  Special tokens that are spelled inside a
- * content are encoded as plain text, unless kwargs has "allow_special_tokens": true. */
 KVIK_API int kvik_chat_encode(const kvik_tokenizer *t, const char *messages, const char *kwargs,
                               int32_t **ids, size_t *n);
 /* Renders a template that is given as text.  request: a JSON object {"messages", "kwargs", "special_tokens", "now":
  * ISO time}.  Free *text with kvik_free. */
 KVIK_API int kvik_template_render(const char *template_text, const char *request, char **text);
 
-/* ---- Caches ------------------------------------------------------------------------------------ */
+/* A decoder of ids that come one by one.  Bytes are held back until they are a whole character. */
+typedef struct kvik_decoder kvik_decoder;
+/* Opens a decoder.  Memory for the usual token is taken here, so that decoding one allocates nothing. */
+KVIK_API int kvik_decoder_open(const kvik_tokenizer *t, bool skip_special_tokens,
+                               kvik_decoder **out);
+/* Decodes n more ids.  *text is what became whole, ends with a NUL and is valid until the next call; returns its
+ * bytes, often 0.  A call that fails changes nothing. */
+KVIK_API int64_t kvik_decoder_put(kvik_decoder *d, const int32_t *ids, size_t n, const char **text);
+/* Gives what was held back, with U+FFFD for a character that is not whole.  The decoder then begins a new text.  All
+ * texts together are that of kvik_tokenizer_decode. */
+KVIK_API int64_t kvik_decoder_flush(kvik_decoder *d, const char **text);
+KVIK_API void kvik_decoder_close(kvik_decoder *d);
 
-typedef struct kvik_cache kvik_cache;
-/* A sequence of a cache; 0 is no sequence. */
-typedef uint32_t kvik_seq;
+/* ---- Caches: configuration and use of memory ------------------------------------------------------ */
+
 /* kvik_cache_config.checkpoints: snapshots at the ends of prompts alone. */
 #define KVIK_TURN_ENDS (1u << 28)
 
-typedef struct kvik_cache_config {
+struct kvik_cache_config {
     size_t size;
     /* The strategy: "dynamic" (default), "static", "offloaded", "offloaded_static", "quantized", "sliding_window",
      * "hybrid", "hybrid_chunked", "offloaded_hybrid", "offloaded_hybrid_chunked", "sink". */
@@ -199,12 +283,7 @@ typedef struct kvik_cache_config {
     /* NULL, or a function that is told hints about this configuration, one line each. */
     void (*on_notice)(void *ctx, const char *text);
     void *notice_ctx;
-} kvik_cache_config;
-
-/* Opens a cache.  config NULL: defaults.  The cache owns its threads and its scratch memory; a forward step
- * allocates nothing. */
-KVIK_API int kvik_cache_open(kvik_model *m, const kvik_cache_config *config, kvik_cache **out);
-KVIK_API void kvik_cache_close(kvik_cache *c);
+};
 
 /* What a cache holds, in bytes where nothing else is said. */
 typedef struct kvik_usage {
@@ -240,17 +319,8 @@ typedef struct kvik_usage {
 } kvik_usage;
 KVIK_API int kvik_cache_usage(const kvik_cache *c, kvik_usage *out);
 
-/* ---- Sequences --------------------------------------------------------------------------------- */
+/* ---- Sequences: operations on the tokens of a cache ----------------------------------------------- */
 
-/* Makes an empty sequence. */
-KVIK_API int kvik_cache_new(kvik_cache *c, kvik_seq *out);
-/* Makes a sequence with the contents of src.  The two share every block; nothing is copied until one of them
- * appends.  The new sequence has no reserve, also if src has one: kvik_cache_reserve gives it its own.  If src has a
- * reserve, the pages that src may then have to copy are set aside too, or the call is KVIK_FULL. */
-KVIK_API int kvik_cache_fork(kvik_cache *c, kvik_seq src, kvik_seq *out);
-/* Drops a sequence.  Until the memory is needed its rows remain for prompts that begin with the same tokens (see
- * no_prefix_cache). */
-KVIK_API int kvik_cache_drop(kvik_cache *c, kvik_seq s);
 /* Keeps the first len tokens; len < 0 removes the last -len.  Layers that have evicted rows which the shorter
  * sequence needs recompute them, or the call fails and changes nothing. */
 KVIK_API int kvik_cache_crop(kvik_cache *c, kvik_seq s, int64_t len);
@@ -313,7 +383,7 @@ KVIK_API void kvik_sync_done(kvik_sync *report);
  * full, 'e' quantized, 'd' on disk, 'z' quantized and on disk; capitals for blocks that other sequences share. */
 KVIK_API int kvik_cache_map(const kvik_cache *c, kvik_seq s, char **json);
 
-/* ---- Sessions: sequences on disk --------------------------------------------------------------- */
+/* ---- Sessions: sequences on disk ------------------------------------------------------------------ */
 
 /* Saves n sequences in the file `path`, with a note (any text, or NULL).  Blocks that sequences share are stored
  * once.  At every instant the file holds either its old contents or all of the new ones.  If the file is a session
@@ -337,7 +407,7 @@ KVIK_API int kvik_prefix_save(kvik_cache *c, const char *dir, kvik_seq s, uint64
 /* Reads and checks a whole session file, and describes it as JSON; free *json with kvik_free. */
 KVIK_API int kvik_session_describe(const char *path, char **json);
 
-/* ---- KV rows in and out of a cache -------------------------------------------------------------- */
+/* ---- Interchange: KV rows in and out of a cache --------------------------------------------------- */
 
 /* The KV rows of one layer that the next token sees: all; those of the window; or sinks and window. */
 typedef struct kvik_layer_rows {
@@ -396,7 +466,7 @@ KVIK_API void kvik_legacy_free(kvik_legacy *l);
 KVIK_API int kvik_legacy_save(const kvik_legacy *l, const kvik_model *m, const char *path);
 KVIK_API int kvik_legacy_load(const char *path, const kvik_model *m, kvik_legacy **out);
 
-/* ---- Generation: options ------------------------------------------------------------------------ */
+/* ---- Options: what kvik_generation sets ------------------------------------------------------------ */
 
 #define KVIK_MAX_EOS 32
 /* When a beam search ends.  FALSE: when no running beam is likely to improve on the finished ones, by its score at
@@ -412,7 +482,7 @@ typedef struct kvik_bias {
 
 /* Options of generation.  docs/OPTIONS.md explains each; fields that are pointers belong to the struct, so set them
  * with kvik_generation_set. */
-typedef struct kvik_generation {
+struct kvik_generation {
     size_t size;
     /* Length, in tokens.  0: not set.  max_length and min_length count the prompt; max_new_tokens wins over
      * max_length, and with neither the limit is 20 new tokens. */
@@ -502,16 +572,7 @@ typedef struct kvik_generation {
     bool disable_compile;
     /* Of cache_implementation above. */
     uint32_t max_cache_len;
-} kvik_generation;
-/* kvik_generation_init(g, m) sets the library's defaults, then those of the model's generation_config.json (m may
- * be NULL).  size: the size of *g where the caller was compiled. */
-KVIK_API int kvik_generation_init_sized(kvik_generation *g, size_t size, const kvik_model *m);
-#define kvik_generation_init(g, m) kvik_generation_init_sized((g), sizeof *(g), (m))
-/* Frees what the options own. */
-KVIK_API void kvik_generation_done(kvik_generation *g);
-/* Sets options from a JSON object: {"max_new_tokens": 20, "stop_strings": ["\n"]}.  An unknown name or a value out
- * of range is an error that suggests the nearest, and then nothing is set. */
-KVIK_API int kvik_generation_set(kvik_generation *g, const char *json);
+};
 
 /* A row of the table of options, from which kvik_generation_set, --help and bindings are made. */
 typedef struct kvik_option {
@@ -536,9 +597,9 @@ KVIK_API const kvik_option *kvik_option_at(uint32_t i);
 /* Returns the option whose name is nearest to a misspelled one, or NULL if none is near. */
 KVIK_API const char *kvik_option_nearest(const char *name);
 
-/* ---- Generation: prompts and results ------------------------------------------------------------ */
+/* ---- Results: prompts and results of a generation -------------------------------------------------- */
 
-typedef struct kvik_prompt {
+struct kvik_prompt {
     size_t size;
     /* [n] */
     const int32_t *ids;
@@ -551,7 +612,10 @@ typedef struct kvik_prompt {
     bool append;
     /* [n] or NULL.  Tokens where the mask is 0 are left out. */
     const uint8_t *attention_mask;
-} kvik_prompt;
+    /* NULL, or a text instead of ids (which are then NULL and 0).  It is encoded with the model's tokenizer, with the
+     * special tokens that a text begins with, and without them if `append` is set. */
+    const char *text;
+};
 
 /* Why a row ended: max_new_tokens or max_length; an end-of-sequence token; a stop string; a callback cancelled;
  * kvik_hooks.stopping_criteria; max_time.  With fewer tokens than were asked for: the model's context, or
@@ -592,7 +656,7 @@ typedef struct kvik_row {
     kvik_seq seq;
 } kvik_row;
 
-typedef struct kvik_result {
+struct kvik_result {
     /* [n_rows]: num_return_sequences rows for each prompt in turn; beams best first. */
     kvik_row **row;
     uint32_t n_rows, vocab;
@@ -613,14 +677,12 @@ typedef struct kvik_result {
     kvik_legacy *past_key_values;
     /* Draft tokens that were checked, and those that were accepted. */
     uint64_t drafted, accepted;
-} kvik_result;
-/* Frees a result.  Sequences in its rows stay the caller's. */
-KVIK_API void kvik_result_free(kvik_result *r);
+};
 /* Writes the logits and scores of a result as a safetensors file, tensors "logits" and "scores"
  * [logit_steps][logit_rows][vocab] f32.  A failed call leaves no file. */
 KVIK_API int kvik_logits_save(const kvik_result *r, const char *path);
 
-/* ---- Generation: calls -------------------------------------------------------------------------- */
+/* ---- Callbacks: what a generation tells and asks ---------------------------------------------------- */
 
 /* Callbacks run in the thread that called kvik_generate. */
 
@@ -643,7 +705,7 @@ typedef bool (*kvik_logits_processor)(void *ctx, uint32_t row, const int32_t *id
 typedef bool (*kvik_stopping_criteria)(void *ctx, uint32_t row, const int32_t *ids, size_t n);
 
 /* Every member may be NULL. */
-typedef struct kvik_hooks {
+struct kvik_hooks {
     size_t size;
     kvik_on_token on_token;
     kvik_on_progress on_progress;
@@ -656,13 +718,46 @@ typedef struct kvik_hooks {
      * Drafts are checked in one step, so the result is the same, sooner.  With drafts (of prompt lookup as well)
      * callbacks come before a step ends: appending to the cache is KVIK_BUSY. */
     kvik_cache *assistant_model;
-} kvik_hooks;
-/* Generates for n prompts of any lengths; nothing is padded inside.  hooks may be NULL. */
-KVIK_API int kvik_generate(kvik_cache *c, const kvik_generation *g, const kvik_prompt *prompt,
-                           uint32_t n, const kvik_hooks *hooks, kvik_result **out);
-/* Generates for one text. */
-KVIK_API int kvik_generate_text(kvik_cache *c, const kvik_generation *g, const char *text,
-                                kvik_result **out);
+};
+
+/* ---- Sampler: tokens for loops of your own ----------------------------------------------------------
+ *
+ * A sampler chooses tokens from logits as kvik_generate does, bit for bit: with the same processors, and draws
+ * that depend on the seed, the row and the number of new tokens alone.
+ *
+ *     kvik_sampler_open(&g, kvik_model_vocab(model), NULL, &sampler);
+ *     for (;; n++) {
+ *         kvik_forward(cache, &span, 1, false, logits);     // the tokens since the last call
+ *         kvik_choice choice = {.size = sizeof choice, .logits = logits, .ids = ids, .n = n, .n_prompt = n_prompt};
+ *         if (kvik_sample(sampler, &choice, &ids[n]) != 0) break;
+ *     } */
+
+typedef struct kvik_sampler kvik_sampler;
+/* What kvik_sample chooses from. */
+typedef struct kvik_choice {
+    size_t size;
+    /* [vocab] after the last id; not changed. */
+    const float *logits;
+    /* [n] the text so far: the prompt, then the tokens that were chosen. */
+    const int32_t *ids;
+    size_t n, n_prompt;
+    /* Columns of the prompt that a mask leaves out of ids; lengths count them. */
+    size_t masked;
+    /* Row of the result whose draws these are: rows of one seed draw different tokens. */
+    uint32_t row;
+    /* Tokens of the longest text, for forced_eos_token_id.  0: as the options say. */
+    size_t max_length;
+    /* NULL, or [vocab] to fill with the scores after the processors. */
+    float *scores;
+} kvik_choice;
+/* Opens a sampler for logits of vocab tokens.  Options and hooks are copied; of the hooks only logits_processor is
+ * called.  Beams, contrastive search and guidance_scale are KVIK_UNSUPPORTED; drafts, stop_strings and max_time
+ * are without effect. */
+KVIK_API int kvik_sampler_open(const kvik_generation *g, uint32_t vocab, const kvik_hooks *hooks,
+                               kvik_sampler **out);
+/* Chooses the next token.  Returns 1 if *id is an end-of-sequence token, else 0.  Allocates nothing. */
+KVIK_API int kvik_sample(kvik_sampler *s, const kvik_choice *choice, int32_t *id);
+KVIK_API void kvik_sampler_close(kvik_sampler *s);
 
 /* ---- Requests: several generations in one batch -------------------------------------------------
  *
@@ -725,7 +820,7 @@ KVIK_API int kvik_request_end(kvik_request *r, kvik_result **out);
  * they were before it started. */
 KVIK_API int kvik_request_free(kvik_request *r);
 
-/* ---- Padded batches: loops of your own ----------------------------------------------------------
+/* ---- Batches: padded batches for loops of your own -------------------------------------------------
  *
  * A batch is `rows` sequences of a cache in a rectangle of columns, as forward() of Transformers sees
  * them.  Lengths, cache_position and widths of masks count columns, padding included.  Inside, a
@@ -803,7 +898,7 @@ KVIK_API int kvik_batch_generate(kvik_batch *b, const kvik_generation *g, const 
 KVIK_API int kvik_batch_to_legacy(const kvik_batch *b, kvik_legacy **out);
 KVIK_API int kvik_batch_from_legacy(kvik_cache *c, const kvik_legacy *in, kvik_batch **out);
 
-/* ---- Caches without a model --------------------------------------------------------------------
+/* ---- Unbound: caches without a model ----------------------------------------------------------------
  *
  * Your code computes keys and values; the cache keeps them and returns what attention must see.  It
  * holds one batch.  kvik_cache_crop, _reorder, _reset and _length work on the whole batch (seq 0, s

@@ -1,4 +1,5 @@
-/* generation.c - the public calls of generation: options, prompts, results. */
+/* generation.c - the public calls of generation: options, prompts, results, texts as they come. */
+#include "api/prompts.h"
 #include "compat/padded.h"
 #include "generate/generate.h"
 
@@ -68,28 +69,68 @@ KVIK_API int kvik_generate(kvik_cache *c, const kvik_generation *g, const kvik_p
     TRY(cache_bound(c));
     TRY(generation_in(g, &full));
     TRY(hooks_in(hooks, &room, &hooks));
-    kvik_prompt *p = mem_array(MAX(n, 1), sizeof *p);
-    if (!p) return ERR_NOMEM;
-    int e = 0;
-    for (uint32_t i = 0; e >= 0 && i < n; i++)
-        e = SIZED_NTH(&p[i], prompt, i, kvik_prompt);
-    if (e >= 0) e = legacy_generate(c, &full, p, n, hooks, out);
-    mem_free(p);
+    struct prompts p;
+    int e = prompts_begin(&p, c, prompt, n, false);
+    if (e >= 0) e = legacy_generate(c, &full, p.p, n, hooks, out);
+    prompts_end(&p);
     return e;
 }
 
 KVIK_API int kvik_generate_text(kvik_cache *c, const kvik_generation *g, const char *text,
                                 kvik_result **out)
 {
-    struct ids ids = {0};
-    if (!c || !text) return ERR(ARG, "a cache and a text are needed");
-    TRY(cache_bound(c));
-    if (!c->model->tok) return ERR(ARG, "the model has no tokenizer; give token ids");
-    int e = tok_encode(c->model->tok->tok, text, strlen(text), TOK_SPECIAL, NULL, 0, &ids);
-    kvik_prompt p = {.size = sizeof p, .ids = ids.id, .n = ids.n};
-    if (e >= 0) e = kvik_generate(c, g, &p, 1, NULL, out);
-    ids_done(&ids);
-    return e;
+    if (!text) return ERR(ARG, "kvik_generate_text: the text is NULL");
+    kvik_prompt p = {.size = sizeof p, .text = text};
+    return kvik_generate(c, g, &p, 1, NULL, out);
+}
+
+/* Where the text of kvik_generate_stream goes. */
+struct receiver {
+    kvik_on_text on_text;
+    void *ctx;
+};
+
+static bool receive(void *ctx, uint32_t row, int32_t id, const char *text)
+{
+    const struct receiver *to = ctx;
+    (void)row, (void)id;
+    return !*text || to->on_text(to->ctx, text);
+}
+
+static int stream(kvik_cache *c, const kvik_generation *g, const char *text,
+                  const struct receiver *to, kvik_result **out)
+{
+    kvik_prompt p = {.size = sizeof p, .text = text};
+    kvik_hooks hooks = {.size = sizeof hooks, .ctx = (void *)(uintptr_t)to};
+    /* Which beam is the best is not known before the end. */
+    hooks.on_token = g->num_beams > 1 ? NULL : receive;
+    TRY(kvik_generate(c, g, &p, 1, &hooks, out));
+    const char *best = (*out)->row[0]->text;
+    if (g->num_beams > 1 && best && *best && !to->on_text(to->ctx, best))
+        (*out)->row[0]->finish = KVIK_FINISH_CANCELLED;
+    return 0;
+}
+
+KVIK_API int kvik_generate_stream(kvik_cache *c, const kvik_generation *g, const char *text,
+                                  kvik_on_text on_text, void *ctx, kvik_result **out)
+{
+    kvik_generation full;
+    kvik_result *r;
+    struct receiver to = {on_text, ctx};
+    if (!c || !g || !text || !on_text)
+        return ERR(ARG, "a cache, options, a text and a function for the new text are needed");
+    TRY(generation_in(g, &full));
+    if (full.num_beams < 2 && full.num_return_sequences > 1)
+        return ERR(ARG,
+                   "num_return_sequences is %u, and kvik_generate_stream gives one text; use "
+                   "kvik_generate with on_token, which tells the rows apart",
+                   full.num_return_sequences);
+    TRY(stream(c, &full, text, &to, &r));
+    if (out)
+        *out = r;
+    else
+        kvik_result_free(r);
+    return 0;
 }
 
 KVIK_API void kvik_result_free(kvik_result *r)

@@ -2,17 +2,14 @@
  *
  * A request owns copies of its configuration and prompts, so that a caller can free them as soon as the request has
  * started.  The driver of the cache (generate/driver.c) does everything else. */
-#include "base/sized.h"
+#include "api/prompts.h"
 #include "generate/generate.h"
 #include "generate/handle.h"
 
-#include <string.h>
-
 struct kvik_request {
-    kvik_cache *c;       /* held, as is hooks.assistant_model */
-    kvik_generation g;   /* owned copy */
-    kvik_prompt *prompt; /* [n] owned */
-    uint32_t n;
+    kvik_cache *c;          /* held, as is hooks.assistant_model */
+    kvik_generation g;      /* owned copy */
+    struct prompts prompts; /* owned copies */
     kvik_hooks hooks;
     struct gen_assist assist;
     struct run *run;
@@ -20,33 +17,11 @@ struct kvik_request {
 
 static void done(struct kvik_request *q)
 {
-    for (uint32_t i = 0; q->prompt && i < q->n; i++) {
-        mem_free((void *)(uintptr_t)q->prompt[i].ids);
-        mem_free((void *)(uintptr_t)q->prompt[i].attention_mask);
-    }
-    mem_free(q->prompt);
+    prompts_end(&q->prompts);
     gen_done(&q->g);
     if (q->assist.assistant) kvik_cache_close(q->hooks.assistant_model);
     kvik_cache_close(q->c);
     mem_free(q);
-}
-
-static int copy_prompt(const kvik_prompt *from, kvik_prompt *to)
-{
-    *to = *from;
-    to->ids = NULL;
-    to->attention_mask = NULL;
-    if (!from->ids || !from->n) return 0; /* the run refuses these */
-    int32_t *ids = mem_array(from->n, sizeof *ids);
-    if (!ids) return ERR_NOMEM;
-    memcpy(ids, from->ids, from->n * sizeof *ids);
-    to->ids = ids;
-    if (!from->attention_mask) return 0;
-    uint8_t *mask = mem_array(from->n, 1);
-    if (!mask) return ERR_NOMEM;
-    memcpy(mask, from->attention_mask, from->n);
-    to->attention_mask = mask;
-    return 0;
 }
 
 static int take(struct kvik_request *q, const kvik_generation *g, const kvik_prompt *prompt,
@@ -55,14 +30,7 @@ static int take(struct kvik_request *q, const kvik_generation *g, const kvik_pro
     kvik_generation full;
     TRY(generation_in(g, &full));
     TRY(gen_copy(&full, &q->g));
-    q->n = n;
-    q->prompt = mem_array(MAX(n, 1), sizeof *q->prompt);
-    if (!q->prompt) return ERR_NOMEM;
-    for (uint32_t i = 0; i < n; i++) {
-        kvik_prompt p = {0};
-        TRY(SIZED_NTH(&p, prompt, i, kvik_prompt));
-        TRY(copy_prompt(&p, &q->prompt[i]));
-    }
+    TRY(prompts_begin(&q->prompts, q->c, prompt, n, true));
     TRY(hooks_in(hooks, &q->hooks, &hooks));
     if (!q->hooks.assistant_model) return 0;
     TRY(cache_bound(q->hooks.assistant_model));
@@ -75,8 +43,8 @@ static int start(struct kvik_request *q)
 {
     struct gen_call call = {.tok = q->c->model->tok ? q->c->model->tok->tok : NULL,
                             .g = &q->g,
-                            .prompt = q->prompt,
-                            .n = q->n,
+                            .prompt = q->prompts.p,
+                            .n = q->prompts.n,
                             .hooks = &q->hooks,
                             .assist = q->assist.assistant ? &q->assist : NULL};
     if (q->g.return_legacy_cache)

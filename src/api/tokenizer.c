@@ -1,6 +1,7 @@
 /* tokenizer.c - tokenizers and chat templates as the public header shows them: plain pointers and JSON text
  * around tok/ and chat/.  kwargs is split here into the arguments of a rendering (tools, documents, the two prompt flags)
  * and variables of the template, as apply_chat_template does. */
+#include "api/messages.h"
 #include "base/json.h"
 #include "base/map.h"
 #include "chat/chat.h"
@@ -168,16 +169,16 @@ static int request_init(struct request *r, json_t *messages, const json_t *kwarg
     return 0;
 }
 
-static int request_parse(struct request *r, const char *messages, const char *kwargs)
+/* Takes the reference to messages, also after an error; kwargs NULL: none. */
+static int request_parse(struct request *r, json_t *messages, const char *kwargs)
 {
-    json_t *m, *k = NULL;
+    json_t *k = NULL;
     *r = (struct request){0};
-    TRY(json_parse(messages, strlen(messages), "messages", &m));
     int e = kwargs ? json_parse(kwargs, strlen(kwargs), "kwargs", &k) : 0;
     if (e < 0)
-        json_decref(m);
+        json_decref(messages);
     else
-        e = request_init(r, m, k);
+        e = request_init(r, messages, k);
     json_decref(k);
     return e;
 }
@@ -189,31 +190,57 @@ static int need_template(const kvik_tokenizer *t)
                "the model has no chat template; give the text to complete instead of messages");
 }
 
+/* Renders messages, whose reference is taken, as *text; or, if text is NULL, encodes them as *ids. */
+static int chat(const kvik_tokenizer *t, json_t *messages, const char *kwargs, char **text,
+                int32_t **ids, size_t *n)
+{
+    struct request r;
+    struct ids v = {0};
+    struct buf b;
+    buf_init(&b, JINJA_MAX_OUTPUT + 1);
+    int e = request_parse(&r, messages, kwargs);
+    if (e >= 0)
+        e = text ? chat_render(t->tok, r.messages, &r.o, &b)
+                 : chat_encode(t->tok, r.messages, &r.o, &v, NULL);
+    request_done(&r);
+    return text ? take_text(&b, e, text, NULL) : take_ids(&v, e, ids, n);
+}
+
+/* Does the same with messages as JSON text, or as n structs where json is NULL. */
+static int chat_of(const kvik_tokenizer *t, const char *json, const kvik_message *message,
+                   size_t n_messages, const char *kwargs, char **text, int32_t **ids, size_t *n)
+{
+    json_t *messages;
+    if (!t || (!json && !message) || (!text && (!ids || !n)))
+        return ERR(ARG, "a tokenizer and messages are needed");
+    TRY(need_template(t));
+    TRY(json ? json_parse(json, strlen(json), "messages", &messages)
+             : messages_of(message, n_messages, &messages));
+    return chat(t, messages, kwargs, text, ids, n);
+}
+
 KVIK_API int kvik_chat_render(const kvik_tokenizer *t, const char *messages, const char *kwargs,
                               char **text)
 {
-    struct request r;
-    struct buf b;
-    if (!t || !messages || !text) return ERR(ARG, "a tokenizer and messages are needed");
-    TRY(need_template(t));
-    buf_init(&b, JINJA_MAX_OUTPUT + 1);
-    int e = request_parse(&r, messages, kwargs);
-    if (e >= 0) e = chat_render(t->tok, r.messages, &r.o, &b);
-    request_done(&r);
-    return take_text(&b, e, text, NULL);
+    return chat_of(t, messages, NULL, 0, kwargs, text, NULL, NULL);
 }
 
 KVIK_API int kvik_chat_encode(const kvik_tokenizer *t, const char *messages, const char *kwargs,
                               int32_t **ids, size_t *n)
 {
-    struct request r;
-    struct ids v = {0};
-    if (!t || !messages || !ids || !n) return ERR(ARG, "a tokenizer and messages are needed");
-    TRY(need_template(t));
-    int e = request_parse(&r, messages, kwargs);
-    if (e >= 0) e = chat_encode(t->tok, r.messages, &r.o, &v, NULL);
-    request_done(&r);
-    return take_ids(&v, e, ids, n);
+    return chat_of(t, messages, NULL, 0, kwargs, NULL, ids, n);
+}
+
+KVIK_API int kvik_chat_render_messages(const kvik_tokenizer *t, const kvik_message *message,
+                                       size_t n, const char *kwargs, char **text)
+{
+    return chat_of(t, NULL, message, n, kwargs, text, NULL, NULL);
+}
+
+KVIK_API int kvik_chat_encode_messages(const kvik_tokenizer *t, const kvik_message *message,
+                                       size_t n, const char *kwargs, int32_t **ids, size_t *n_ids)
+{
+    return chat_of(t, NULL, message, n, kwargs, NULL, ids, n_ids);
 }
 
 /* Reads exactly `digits` digits at *s, then the character `after` (0: none); false if they are not there. */

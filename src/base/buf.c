@@ -22,7 +22,7 @@ void buf_clear(struct buf *b)
     if (b->data) b->data[0] = 0;
 }
 
-static int reserve(struct buf *b, size_t n)
+int buf_reserve(struct buf *b, size_t n)
 {
     size_t need;
     if (!ck_add(b->len, n, &need) || need > b->max)
@@ -34,12 +34,13 @@ static int reserve(struct buf *b, size_t n)
     if (!p) return ERR_NOMEM;
     b->data = p;
     b->cap = cap;
+    b->data[b->len] = 0;
     return 0;
 }
 
 int buf_append(struct buf *b, const void *p, size_t n)
 {
-    TRY(reserve(b, n));
+    TRY(buf_reserve(b, n));
     if (n) memcpy(b->data + b->len, p, n);
     b->len += n;
     b->data[b->len] = 0;
@@ -69,7 +70,7 @@ int buf_printf(struct buf *b, const char *fmt, ...)
     int n = vsnprintf(NULL, 0, fmt, ap);
     va_end(ap);
     if (n < 0) return ERR(ARG, "bad format");
-    TRY(reserve(b, (size_t)n));
+    TRY(buf_reserve(b, (size_t)n));
     va_start(ap, fmt);
     vsnprintf(b->data + b->len, (size_t)n + 1, fmt, ap);
     va_end(ap);
@@ -79,7 +80,7 @@ int buf_printf(struct buf *b, const char *fmt, ...)
 
 char *buf_take(struct buf *b)
 {
-    if (!b->data && reserve(b, 0) < 0) return NULL;
+    if (!b->data && buf_reserve(b, 0) < 0) return NULL;
     b->data[b->len] = 0;
     char *p = b->data;
     *b = (struct buf){.max = b->max};

@@ -123,24 +123,39 @@ static int encode_one(const struct options *o, const kvik_tokenizer *t, const ch
     return status;
 }
 
+/* Prints the text of ids as the decoder gives it, once all ids are known to be in the vocabulary. */
+static int print_text(const kvik_tokenizer *t, const int32_t *ids, size_t n, bool skip_special)
+{
+    kvik_decoder *d;
+    const char *text;
+    int e = kvik_decoder_open(t, skip_special, &d);
+    if (e < 0) return say_error(e);
+    int64_t len = kvik_decoder_put(d, ids, n, &text);
+    if (len >= 0) {
+        fwrite(text, 1, (size_t)len, stdout);
+        len = kvik_decoder_flush(d, &text);
+    }
+    if (len >= 0) {
+        fwrite(text, 1, (size_t)len, stdout);
+        putchar('\n');
+    }
+    int status = len < 0 ? say_error((int)len) : 0;
+    kvik_decoder_close(d);
+    return status;
+}
+
 static int decode_one(const struct options *o, const kvik_tokenizer *t, const char *list)
 {
     int32_t *ids;
-    size_t n, len;
-    char *text;
+    size_t n;
     int status = ids_parse("--decode", list, &ids, &n);
     if (status) return status;
-    int e = kvik_tokenizer_decode(t, ids, n, o->skip_special, &text, &len);
-    if (e >= 0 && o->common.json) {
-        status = say_json_line(json_pack("{s:o}", "text", say_json(text, len)));
-    } else if (e >= 0) {
-        fwrite(text, 1, len, stdout);
-        putchar('\n');
+    if (o->common.json) {
+        json_t *text = decode_json(t, ids, n, o->skip_special);
+        status = text ? say_json_line(text) : say_error(KVIK_ARG);
+    } else {
+        status = print_text(t, ids, n, o->skip_special);
     }
-    if (e >= 0)
-        kvik_free(text);
-    else
-        status = say_error(e);
     mem_free(ids);
     return status;
 }

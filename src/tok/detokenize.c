@@ -10,7 +10,9 @@
 
 #define MAX_RUN   65536u
 #define MAX_TOKEN ((size_t)16 << 20)
-#define BAD_CHAR  "\xEF\xBF\xBD"
+/* Most bytes that a stream reserves for a buffer; longer tokens and runs are rare. */
+#define MAX_RESERVE ((size_t)4096)
+#define BAD_CHAR    "\xEF\xBF\xBD"
 
 struct stage {
     const struct dec *d;
@@ -345,6 +347,21 @@ int tok_stream_new(const struct tok *t, bool skip_special, struct tok_stream **o
         buf_init(&s->stage[i].run, MAX_TOKEN);
     }
     *out = s;
+    return 0;
+}
+
+int tok_stream_reserve(struct tok_stream *s)
+{
+    size_t longest = 0, n;
+    bool special;
+    for (uint32_t id = 0; id < tok_size(s->t); id++)
+        if (tok_shown(s->t, (int32_t)id, &n, &special)) longest = MAX(longest, n);
+    for (uint32_t i = 0; i < s->n; i++) {
+        struct stage *g = &s->stage[i];
+        TRY(buf_reserve(&g->hold, MIN(longest, MAX_RESERVE)));
+        TRY(buf_reserve(&g->run,
+                        g->d->kind == DEC_FALLBACK ? MAX_RESERVE : MIN(longest, MAX_RESERVE)));
+    }
     return 0;
 }
 

@@ -42,6 +42,8 @@ int tok_decode(const struct tok *t, const int32_t *id, size_t n, bool skip_speci
 struct tok_stream;
 int tok_stream_new(const struct tok *t, bool skip_special, struct tok_stream **out);
 void tok_stream_drop(struct tok_stream *s);
+/* Reserves memory for what a stream usually holds back, so that most tokens allocate nothing. */
+int tok_stream_reserve(struct tok_stream *s);
 /* `to`, a stream over the same tokenizer, goes on where `from` is. */
 int tok_stream_copy(struct tok_stream *to, const struct tok_stream *from);
 int tok_stream_put(struct tok_stream *s, int32_t id, struct buf *piece); /* appends */

@@ -11,68 +11,24 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/buf.h"
-#include "base/map.h"
-#include "base/utf8.h"
+#include "base/base.h"
 #include "kvik.h"
+#include "toy_tokenizer.h"
 
 static char dir[] = "/tmp/kvik-api-XXXXXX";
 
-static void put(const char *name, const char *text)
-{
-    char path[128];
-    snprintf(path, sizeof path, "%s/%s", dir, name);
-    assert_int_equal(file_write(path, text, strlen(text)), 0);
-}
-
-/* Byte-level BPE without merges: ids 0..3 are special, the 256 bytes follow. */
 static int setup(void **state)
 {
-    struct buf b;
-    uint32_t extra = 0;
     (void)state;
     assert_non_null(mkdtemp(dir));
-    buf_init(&b, 1 << 20);
-    buf_puts(&b, "{\"version\": \"1.0\", \"added_tokens\": [");
-    const char *special[] = {"<s>", "</s>", "<user>", "<bot>"};
-    for (int i = 0; i < 4; i++)
-        buf_printf(
-            &b,
-            "%s{\"id\": %d, \"content\": \"%s\", \"single_word\": false, \"lstrip\": false, \"rstrip\": false, "
-            "\"normalized\": false, \"special\": true}",
-            i ? "," : "", i, special[i]);
-    buf_puts(
-        &b,
-        "], \"normalizer\": null, \"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false, "
-        "\"trim_offsets\": true, \"use_regex\": true}, \"post_processor\": {\"type\": \"TemplateProcessing\", "
-        "\"single\": [{\"SpecialToken\": {\"id\": \"<s>\", \"type_id\": 0}}, {\"Sequence\": {\"id\": \"A\", "
-        "\"type_id\": 0}}], \"pair\": [], \"special_tokens\": {\"<s>\": {\"id\": \"<s>\", \"ids\": [0], "
-        "\"tokens\": [\"<s>\"]}}}, \"decoder\": {\"type\": \"ByteLevel\"}, \"model\": {\"type\": \"BPE\", "
-        "\"vocab\": {\"<s>\": 0, \"</s>\": 1, \"<user>\": 2, \"<bot>\": 3");
-    for (uint32_t c = 0; c < 256; c++) {
-        bool plain = (c > 32 && c < 127) || (c > 160 && c != 173);
-        char text[5] = {0};
-        utf8_encode(plain ? c : 256 + extra++, text);
-        buf_printf(&b, ", \"%s%s\": %u", c == '"' || c == '\\' ? "\\" : "", text, c + 4);
-    }
-    buf_puts(&b, "}, \"merges\": []}}");
-    put("tokenizer.json", b.data);
-    buf_done(&b);
-    put("tokenizer_config.json",
-        "{\"bos_token\": \"<s>\", \"eos_token\": \"</s>\", \"chat_template\": "
-        "\"{{ bos_token }}{% for m in messages %}<user>{{ m.content }}{% endfor %}"
-        "{% if add_generation_prompt %}<bot>{% endif %}{{ mood }}\"}");
+    toy_tokenizer(dir, 260);
     return 0;
 }
 
 static int teardown(void **state)
 {
-    char path[128];
     (void)state;
-    snprintf(path, sizeof path, "%s/tokenizer.json", dir);
-    unlink(path);
-    snprintf(path, sizeof path, "%s/tokenizer_config.json", dir);
-    unlink(path);
+    toy_remove(dir);
     return rmdir(dir);
 }
 
@@ -144,6 +100,140 @@ static void test_chat(void **state)
         0);
     assert_int_equal(n, 2 + 1 + 1 + 1);
     kvik_free(ids);
+    kvik_tokenizer_close(t);
+}
+
+enum { MESSAGES = 4 };
+static const kvik_message talk[MESSAGES] = {
+    {.size = sizeof *talk, .role = "system", .content = "be \"kind\"\n"},
+    {.size = sizeof *talk,
+     .role = "user",
+     .content = "h\xC3\xA9 <bot>",
+     .more = "{\"name\": \"Ann\"}"},
+    {.size = sizeof *talk, .role = "assistant", .more = "{\"tool_calls\": [{\"id\": 1}]}"},
+    {.size = sizeof *talk, .role = "tool", .content = ""},
+};
+static const char talk_json[] =
+    "[{\"role\": \"system\", \"content\": \"be \\\"kind\\\"\\n\"},"
+    " {\"role\": \"user\", \"content\": \"h\\u00e9 <bot>\", \"name\": \"Ann\"},"
+    " {\"role\": \"assistant\", \"tool_calls\": [{\"id\": 1}]}, {\"role\": \"tool\", \"content\": \"\"}]";
+
+/* Messages as structs and as JSON give the same text and the same ids. */
+static void test_messages(void **state)
+{
+    (void)state;
+    static const char *const kwargs[] = {NULL, "{\"add_generation_prompt\": true, \"mood\": \"!\"}",
+                                         "{\"allow_special_tokens\": true}"};
+    kvik_tokenizer *t = open_one();
+    for (size_t i = 0; i < countof(kwargs); i++)
+        for (size_t n = 0; n <= MESSAGES; n += MESSAGES) {
+            char *a, *b;
+            int32_t *x, *y;
+            size_t n_x, n_y;
+            const char *json = n ? talk_json : "[]";
+            assert_int_equal(kvik_chat_render(t, json, kwargs[i], &a), 0);
+            assert_int_equal(kvik_chat_render_messages(t, talk, n, kwargs[i], &b), 0);
+            assert_string_equal(a, b);
+            assert_int_equal(kvik_chat_encode(t, json, kwargs[i], &x, &n_x), 0);
+            assert_int_equal(kvik_chat_encode_messages(t, talk, n, kwargs[i], &y, &n_y), 0);
+            assert_int_equal(n_x, n_y);
+            assert_memory_equal(x, y, n_x * sizeof *x);
+            kvik_free(a);
+            kvik_free(b);
+            kvik_free(x);
+            kvik_free(y);
+        }
+    char *json, *text;
+    assert_int_equal(kvik_messages_json(talk, MESSAGES, &json), 0);
+    assert_int_equal(kvik_chat_render(t, json, NULL, &text), 0);
+    assert_string_equal(text, "<s><user>be \"kind\"\n<user>h\xC3\xA9 <bot><user><user>");
+    kvik_free(text);
+    char request[512];
+    snprintf(request, sizeof request, "{\"messages\": %s}", json);
+    assert_int_equal(
+        kvik_template_render("{{ messages[1].name }}{{ messages[2].content is defined }}"
+                             "{{ messages[2].tool_calls[0].id }}",
+                             request, &text),
+        0);
+    assert_string_equal(text, "AnnFalse1");
+    kvik_free(text);
+    kvik_free(json);
+    assert_int_equal(kvik_messages_json(NULL, 0, &json), 0);
+    assert_string_equal(json, "[]");
+    kvik_free(json);
+    kvik_tokenizer_close(t);
+}
+
+static void test_bad_messages(void **state)
+{
+    (void)state;
+    enum { S = sizeof(kvik_message) };
+    static const struct {
+        kvik_message m;
+        int code;
+        const char *says;
+    } rows[] = {
+        {{.size = S, .content = "x"}, KVIK_ARG, "message 1 has no role"},
+        {{.size = S, .role = "\xFF", .content = "x"},
+         KVIK_FORMAT,
+         "message 1: its role is not valid UTF-8"},
+        {{.size = S, .role = "user", .content = "a\xC3"},
+         KVIK_FORMAT,
+         "message 1: its content is not"},
+        {{.size = S, .role = "user", .more = "{"}, KVIK_FORMAT, "message 1, more"},
+        {{.size = S, .role = "user", .more = "[1]"}, KVIK_ARG, "must be a JSON object"},
+        {{.size = S, .role = "user", .more = "{\"role\": \"x\"}"}, KVIK_ARG, "\"role\" is a field"},
+        {{.size = S, .role = "user", .content = "a", .more = "{\"content\": []}"},
+         KVIK_ARG,
+         "\"content\" is a field"},
+        {{.size = 0, .role = "user"}, KVIK_ARG, "kvik_message 1 has size 0"},
+        {{.size = S - 8, .role = "user"}, KVIK_ARG, "the first one"},
+    };
+    kvik_tokenizer *t = open_one();
+    char *text = NULL;
+    int32_t *ids = NULL;
+    size_t n;
+    for (size_t i = 0; i < countof(rows); i++) {
+        const kvik_message two[2] = {{.size = S, .role = "user", .content = "x"}, rows[i].m};
+        const int e[3] = {kvik_chat_render_messages(t, two, 2, NULL, &text),
+                          kvik_chat_encode_messages(t, two, 2, NULL, &ids, &n),
+                          kvik_messages_json(two, 2, &text)};
+        for (int k = 0; k < 3; k++)
+            assert_int_equal(e[k], rows[i].code);
+        if (!strstr(kvik_last_error(), rows[i].says)) fail_msg("row %zu: %s", i, kvik_last_error());
+    }
+    const kvik_message huge = {.size = SIZE_MAX, .role = "user"};
+    assert_int_equal(kvik_chat_render_messages(t, &huge, 1, NULL, &text), KVIK_ARG);
+    assert_int_equal(kvik_chat_render_messages(NULL, talk, 1, NULL, &text), KVIK_ARG);
+    assert_int_equal(kvik_chat_render_messages(t, NULL, 1, NULL, &text), KVIK_ARG);
+    assert_int_equal(kvik_chat_render_messages(t, talk, 1, NULL, NULL), KVIK_ARG);
+    assert_int_equal(kvik_chat_render_messages(t, talk, 1, "[]", &text), KVIK_ARG);
+    assert_int_equal(kvik_chat_encode_messages(NULL, talk, 1, NULL, &ids, &n), KVIK_ARG);
+    assert_int_equal(kvik_chat_encode_messages(t, talk, 1, NULL, NULL, &n), KVIK_ARG);
+    assert_int_equal(kvik_chat_encode_messages(t, talk, 1, NULL, &ids, NULL), KVIK_ARG);
+    assert_int_equal(kvik_messages_json(NULL, 1, &text), KVIK_ARG);
+    assert_int_equal(kvik_messages_json(talk, 1, NULL), KVIK_ARG);
+    assert_null(text);
+    assert_null(ids);
+    kvik_tokenizer_close(t);
+}
+
+/* A struct of an older header, without `more`, in an array. */
+static void test_older_messages(void **state)
+{
+    (void)state;
+    enum { OLD = offsetof(kvik_message, more) };
+    unsigned char old[2 * OLD];
+    kvik_tokenizer *t = open_one();
+    char *text;
+    for (size_t i = 0; i < 2; i++) {
+        kvik_message m = {.size = OLD, .role = "user", .content = i ? "b" : "a"};
+        memcpy(old + i * OLD, &m, OLD);
+    }
+    assert_int_equal(
+        kvik_chat_render_messages(t, (const kvik_message *)(const void *)old, 2, NULL, &text), 0);
+    assert_string_equal(text, "<s><user>a<user>b");
+    kvik_free(text);
     kvik_tokenizer_close(t);
 }
 
@@ -258,6 +348,17 @@ static void test_every_allocation(void **state)
     }
     assert_true(failures > 5);
     for (int k = 0;; k++) {
+        char *text;
+        mem_fail_at(k, false);
+        int e = kvik_chat_render_messages(t, talk, MESSAGES, NULL, &text);
+        mem_fail_at(-1, false);
+        if (e >= 0) {
+            kvik_free(text);
+            break;
+        }
+        assert_true(k < 100000);
+    }
+    for (int k = 0;; k++) {
         kvik_tokenizer *again;
         mem_fail_at(k, false);
         int e = kvik_tokenizer_open(dir, &again);
@@ -274,11 +375,10 @@ static void test_every_allocation(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_text),
-        cmocka_unit_test(test_chat),
-        cmocka_unit_test(test_bad_requests),
-        cmocka_unit_test(test_template),
-        cmocka_unit_test(test_every_allocation),
+        cmocka_unit_test(test_text),           cmocka_unit_test(test_chat),
+        cmocka_unit_test(test_messages),       cmocka_unit_test(test_bad_messages),
+        cmocka_unit_test(test_older_messages), cmocka_unit_test(test_bad_requests),
+        cmocka_unit_test(test_template),       cmocka_unit_test(test_every_allocation),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

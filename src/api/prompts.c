@@ -1,0 +1,75 @@
+/* prompts.c - reads the prompts of a call: token ids, or texts that the model's tokenizer encodes. */
+#include "api/prompts.h"
+
+#include <string.h>
+
+/* Sets the ids of a text.  After an error p points to nothing of the program's. */
+static int encode(const kvik_cache *c, uint32_t i, kvik_prompt *p)
+{
+    struct ids v = {0};
+    bool ids = p->ids || p->n, mask = p->attention_mask != NULL;
+    p->ids = NULL;
+    p->attention_mask = NULL;
+    if (ids || mask)
+        return ERR(
+            ARG,
+            "prompt %u has a text as well as %s; give the text alone, or token ids and their "
+            "mask",
+            i, ids ? "ids" : "an attention_mask");
+    if (!c->model->tok)
+        return ERR(ARG, "prompt %u is a text, but the model has no tokenizer; give token ids", i);
+    unsigned flags = p->append ? 0 : TOK_SPECIAL;
+    int e = tok_encode(c->model->tok->tok, p->text, strlen(p->text), flags, NULL, 0, &v);
+    if (e < 0) {
+        ids_done(&v);
+        return e;
+    }
+    p->ids = v.id;
+    p->n = v.n;
+    return 0;
+}
+
+/* Copies what p points to.  The run refuses prompts without ids. */
+static int copy_ids(kvik_prompt *p)
+{
+    const int32_t *ids = p->ids;
+    const uint8_t *mask = p->attention_mask;
+    p->ids = NULL;
+    p->attention_mask = NULL;
+    if (!ids || !p->n) return 0;
+    int32_t *own = mem_array(p->n, sizeof *own);
+    if (!own) return ERR_NOMEM;
+    p->ids = memcpy(own, ids, p->n * sizeof *own);
+    if (!mask) return 0;
+    uint8_t *own_mask = mem_array(p->n, 1);
+    if (!own_mask) return ERR_NOMEM;
+    p->attention_mask = memcpy(own_mask, mask, p->n);
+    return 0;
+}
+
+int prompts_begin(struct prompts *s, const kvik_cache *c, const kvik_prompt *given, uint32_t n,
+                  bool copy)
+{
+    *s = (struct prompts){.copied = copy};
+    s->p = mem_array(MAX(n, 1), sizeof *s->p);
+    if (!s->p) return ERR_NOMEM;
+    for (uint32_t i = 0; i < n; i++) {
+        kvik_prompt p = {0};
+        TRY(SIZED_NTH(&p, given, i, kvik_prompt));
+        int e = p.text ? encode(c, i, &p) : copy ? copy_ids(&p) : 0;
+        s->p[s->n++] = p; /* also half a copy, which is freed with the rest */
+        if (e < 0) return e;
+    }
+    return 0;
+}
+
+void prompts_end(struct prompts *s)
+{
+    for (uint32_t i = 0; i < s->n; i++) {
+        const kvik_prompt *p = &s->p[i];
+        if (p->text || s->copied) mem_free((void *)(uintptr_t)p->ids);
+        if (s->copied) mem_free((void *)(uintptr_t)p->attention_mask);
+    }
+    mem_free(s->p);
+    *s = (struct prompts){0};
+}
