@@ -4,7 +4,7 @@ PART ?= A
 MODEL ?= $$(scripts/fetch-model.sh)
 DEMO_PROMPT ?= Write one sentence about the sea.
 
-.PHONY: unit examples replay bench-ops check-abi abi
+.PHONY: report unit examples replay bench-ops check-abi abi
 # Groups of binaries for the current MODE, built together so that -j can parallelize them.
 unit: $(TESTBIN)
 replay: $(REPLAYBIN)
@@ -14,7 +14,8 @@ deps:
 	./bootstrap deps
 
 # MODEL=FILE uses another model. The default model is fetched once into the user's cache directory.
-demo: kvik
+# Builds the libraries too, so that the examples of the README link.
+demo: all
 	@model=$(MODEL) && ./kvik generate "$$model" "$(DEMO_PROMPT)" --chat --max-new-tokens 48 --cache-report
 
 check:
@@ -56,6 +57,10 @@ fuzz:
 	@command -v clang >/dev/null || { echo "make fuzz needs clang (apt-get install clang)"; exit 1; }
 	@$(MAKE) MODE=fuzz $(FUZZSRC:tests/fuzz/fuzz_%.c=build/fuzz/fuzz_%)
 	@scripts/fuzz.sh $(FUZZ_SECONDS)
+
+# report: measures every cache strategy and renews the picture and the table of the README. Takes minutes.
+report: all
+	@model=$(MODEL) && scripts/report.sh "$$model"
 
 # bench: the whole model against the bandwidth floor. bench-ops: single operations, no model needed.
 bench: all $(B)/bench_generate $(B)/bench_speculate

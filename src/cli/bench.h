@@ -1,48 +1,135 @@
-/* bench.h - private to the bench command: bench_run.c measures, cmd_bench.c prints, bench_report.c draws. */
+/* bench.h - private to the bench command.  bench_text.c makes the tokens, bench_run.c measures strategies that grow in pieces,
+ * bench_prompt.c measures one prompt in one call.  bench_host.c names the machine and the model.  bench_found.c says what was
+ * found, bench_table.c prints tables and JSON, bench_chart.c, bench_plot.c and bench_report.c draw. */
 #pragma once
 #include "cli/cli.h"
 
 #define BENCH_DEPTHS  16u
 #define BENCH_SAMPLES 64u
 #define BENCH_RUNS    16u
+#define BENCH_NAME    48u
+/* Tokens after the prompt whose logits are compared with those of the dynamic cache. */
+#define BENCH_QUALITY 64u
+/* Tokens of one call in bench_run.c and of one chunk in bench_prompt.c: the distance of two samples of the memory curve. */
+#define BENCH_PIECE 256u
 
 struct bench_strategy {
-    const char *name, *implementation;
-    const char *config; /* cache_config or NULL */
+    char name[BENCH_NAME];
+    const char *implementation;
+    char config[96]; /* cache_config, or "" */
+    bool forgets;    /* later tokens see a part of the rows alone */
 };
 struct bench_depth {
     uint32_t depth;
     double prefill[BENCH_RUNS], decode[BENCH_RUNS]; /* tokens per second */
     uint64_t bytes;                                 /* of cached rows, in memory and on disk */
 };
+/* Memory against tokens. */
+struct bench_curve {
+    uint32_t n, tokens[BENCH_SAMPLES];
+    uint64_t bytes[BENCH_SAMPLES]; /* in memory: in use or set aside */
+    uint64_t peak;
+};
+/* A prompt of the greatest depth that was fed in one call, and the quality of the tokens after it. */
+struct bench_prompt {
+    struct bench_curve memory;
+    uint64_t held, disk; /* bytes after the prompt: in memory, on disk */
+    double prefill;      /* tokens per second */
+    /* Compared positions, and at how many of them the most likely token is that of the dynamic cache. */
+    uint32_t n, same;
+    double kld;     /* mean Kullback-Leibler divergence from the dynamic cache, in nats */
+    bool identical; /* all logits are bit-identical to those of the dynamic cache */
+};
 struct bench_row {
     struct bench_strategy s;
     char *refused; /* owned: why there are no numbers */
     struct bench_depth at[BENCH_DEPTHS];
-    uint64_t peak;
-    uint32_t n_samples, sample_tokens[BENCH_SAMPLES];
-    uint64_t sample_bytes[BENCH_SAMPLES]; /* in memory */
+    struct bench_curve pieces;
+    struct bench_prompt prompt;
 };
 struct bench {
     struct session *session;
-    const char *model;
+    char model[128], cpu[128], date[16];
+    const char *text; /* file of the measured text; NULL: the model wrote it */
+    uint32_t threads;
+    uint32_t window; /* tokens that sliding windows and sinks keep; 0: the model's own windows */
     uint32_t n_depths, depth[BENCH_DEPTHS];
     uint32_t runs, steps;
+    int32_t *ids; /* owned: the measured text */
+    uint32_t n_ids;
     uint64_t weight_bytes; /* that a decode step reads once */
     double bandwidth;      /* bytes per second */
-    struct bench_row *row;
+    struct bench_row *row; /* owned */
     uint32_t n_rows;
+    float *logits; /* owned: [BENCH_QUALITY][vocab] of the dynamic cache */
 };
+static inline uint32_t bench_longest(const struct bench *b)
+{
+    return b->depth[b->n_depths - 1];
+}
+
+/* bench_host.c */
 /* Returns the library's description of the model, or NULL; json_decref. */
 json_t *bench_describe(const kvik_model *m);
+/* Fills in model, cpu, date and threads.  word: the model as the user named it. */
+void bench_host(struct bench *b, const char *word);
+
+/* bench_text.c */
+/* Estimates the seconds of the whole benchmark by a short trial; 0: unknown. */
+double bench_estimate(const struct bench *b);
+/* Fills ids with the tokens of the file b->text, or with text that the model samples.  Returns the exit status. */
+int bench_text(struct bench *b, struct progress *p);
+
+/* bench_run.c */
 /* Fills s with the strategies that this model can use, dynamic first.  Returns how many, at most `room`. */
-uint32_t bench_strategies(const kvik_model *m, uint32_t longest, struct bench_strategy *s,
-                          uint32_t room);
+uint32_t bench_strategies(struct bench *b, struct bench_strategy *s, uint32_t room);
+/* Opens a cache of one sequence for a strategy.  Returns an error code. */
+int bench_open(const struct bench *b, const struct bench_strategy *s, kvik_cache **cache,
+               kvik_seq *seq);
 /* Measures one run of one row; a refusal of the library is not an error.  Returns 0 or EXIT_INTERRUPTED. */
-int bench_run(struct bench *b, struct bench_row *r, uint32_t run, struct progress *p);
+int bench_run(struct bench *b, struct bench_row *r, uint32_t run);
+/* Notes why a row has no numbers.  Returns 0, or EXIT_INTERRUPTED after Ctrl-C. */
+int bench_refuse(struct bench_row *r, int error);
+void bench_sample(kvik_cache *c, uint32_t tokens, struct bench_curve *curve);
 double bench_median(const double *v, uint32_t n);
+/* Returns half the range of n runs as a share of their median; 0 for one run. */
+double bench_spread(const double *v, uint32_t n);
+
+/* bench_prompt.c */
+/* Measures one prompt in one call.  The first row keeps its logits in b, the others are compared with them. */
+int bench_prompt(struct bench *b, struct bench_row *r);
+
+/* bench_found.c */
+/* True if more than a fifth of the tokens differ from those of the dynamic cache. */
+bool bench_lost(const struct bench_prompt *p);
+/* Returns the row that needs the least memory.  Candidates keep every token, have not lost the quality, and decode at half of
+ * the dynamic cache's speed at least.  NULL: none needs less than the dynamic cache. */
+const struct bench_row *bench_best(const struct bench *b);
+/* Returns the decoding speed of a row at the greatest depth. */
+double bench_speed(const struct bench *b, const struct bench_row *r);
+/* Writes one sentence without HTML: what was found. */
+void bench_headline(const struct bench *b, struct buf *out);
+/* Writes how it was measured: model, CPU, threads, date, runs. */
+void bench_method(const struct bench *b, struct buf *out);
+/* Returns "identical", "61 of 64" or "-". */
+const char *bench_quality(const struct bench_prompt *p, char out[24]);
 /* Returns the seconds of a decode step at a depth if reading memory were the only cost. */
 double bench_floor(const struct bench *b, const struct bench_depth *d);
+
+/* bench_table.c */
+void bench_print(const struct bench *b);
 json_t *bench_json(const struct bench *b);
-/* Writes one HTML page, whole or not at all. */
+/* Writes one table in Markdown, a row for each strategy. */
+void bench_markdown(const struct bench *b, struct buf *out);
+
+/* bench_chart.c, bench_plot.c: SVG images in a page, or a chart as a file of its own. */
+void bench_put_text(struct buf *out, const char *s); /* escapes for HTML */
+void bench_chart(const struct bench *b, struct buf *out, bool file);
+void bench_plot_memory(const struct bench *b, struct buf *out, bool one_call);
+void bench_plot_speed(const struct bench *b, struct buf *out);
+/* Classes c0 to c7 with the colours of the plots. */
+void bench_plot_style(struct buf *out);
+
+/* bench_report.c: write files, whole or not at all.  Return an error code. */
 int bench_report(const struct bench *b, const char *path);
+int bench_svg(const struct bench *b, const char *path);

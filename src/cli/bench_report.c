@@ -1,230 +1,254 @@
-/* bench_report.c - writes the measurements as one self-contained HTML page: two plots in SVG (memory against tokens,
- * decoding speed against depth) and a table.  The page is light or dark as the browser prefers. */
+/* bench_report.c - writes the measurements as one self-contained HTML page: a headline, a chart of all strategies, plots, tables
+ * and the method.  The page is light or dark as the browser prefers, and fits a phone. */
 #include "base/map.h"
 #include "cli/bench.h"
 
 #include <math.h>
 #include <string.h>
 
-enum { WIDTH = 720, HEIGHT = 360, LEFT = 70, RIGHT = 20, TOP = 20, BOTTOM = 46 };
-
-/* People with colour blindness can tell these colours apart.  When the colours run out, dashes distinguish lines. */
-static const char *const colour[] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
-                                     "#e69f00", "#56b4e9", "#8c6d1f", "#7f7f7f"};
-static const char *const dash[] = {"none", "7 4", "2 3"};
-
-struct plot {
-    struct buf *out;
-    double x_most, y_most, x_step, y_step;
-    const char *x_title, *y_title;
-};
-
 /* A text that does not fit leaves the page without its end; bench_report checks for the end. */
 #define put(b, ...) ((void)buf_printf(b, __VA_ARGS__))
 
-static void put_text(struct buf *b, const char *s)
+static void style(struct buf *out)
 {
-    for (; *s; s++)
-        if (*s == '<')
-            put(b, "&lt;");
-        else if (*s == '>')
-            put(b, "&gt;");
-        else if (*s == '&')
-            put(b, "&amp;");
-        else if (*s == '"')
-            put(b, "&quot;");
-        else
-            (void)buf_append(b, s, 1);
+    put(out,
+        "<style>\n"
+        ":root{color-scheme:light dark;--ink:#1f2328;--soft:#59636e;--line:#d1d9e0;--paper:#fff;--mem:#0b6fb8;"
+        "--speed:#b3590a;--lost:#a40e26}\n"
+        "@media(prefers-color-scheme:dark){:root{--ink:#f0f6fc;--soft:#9198a1;--line:#3d444d;--paper:#0d1117;"
+        "--mem:#4aa3e8;--speed:#f0883e;--lost:#ff7b72}}\n"
+        "body{font:17px/1.5 system-ui,-apple-system,'Segoe UI',Roboto,Helvetica,Arial,sans-serif;color:var(--ink);"
+        "background:var(--paper);max-width:70rem;margin:2rem auto;padding:0 1rem}\n"
+        "h1{font-size:clamp(1.5rem,4.5vw,2.5rem);line-height:1.15;margin:.5rem 0;text-wrap:balance}\n"
+        "h2{font-size:1.3rem;margin:2.5rem 0 .5rem}.method,figcaption,.note{color:var(--soft)}\n"
+        "figcaption strong{color:var(--ink)}figure{margin:2rem 0}svg{display:block;width:100%%;height:auto}\n");
+    put(out,
+        ".plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%%,28rem),1fr));gap:0 2rem}"
+        ".plots figure{margin:1rem 0}.plot text{fill:var(--soft);font-size:14px}.plot text.name{fill:var(--c)}"
+        ".grid{stroke:var(--line)}\n"
+        ".k-paper{fill:none;stroke:none}.k-ink{fill:var(--ink)}.k-soft{fill:var(--soft)}.k-mem{fill:var(--mem)}"
+        ".k-disk{fill:none;stroke:var(--mem);stroke-dasharray:3 2}.k-peak{stroke:var(--mem)}"
+        ".k-speed{fill:var(--speed)}.k-rule{stroke:var(--line)}.k-lost,.lost{fill:var(--lost);color:var(--lost)}\n"
+        "table{border-collapse:collapse;width:100%%;font-variant-numeric:tabular-nums;line-height:1.3}\n"
+        "th,td{text-align:right;padding:.4rem .35rem;border-bottom:1px solid var(--line);vertical-align:top}\n"
+        "th:first-child{text-align:left}td.why{text-align:left;color:var(--soft)}thead th{color:var(--soft);"
+        "font-weight:500}\n"
+        "td.mem,td.speed{background:linear-gradient(var(--mem) 0 0) no-repeat right bottom/var(--w) 3px}"
+        "td.speed{background-image:linear-gradient(var(--speed) 0 0)}td{white-space:nowrap}td.why{white-space:normal}"
+        ".every th{padding-top:1rem;border-bottom:none}.every thead th,.every td:first-child{text-align:left}"
+        ".every thead th+th{text-align:right}\n"
+        "@media(max-width:46rem){.chart,.kld{display:none}}\n"
+        "@media(max-width:40rem){table{font-size:13px}th,td{padding:.35rem .2rem}body{margin:1rem auto;padding:0 .8rem}}\n");
+    bench_plot_style(out);
+    put(out, "</style>\n");
 }
 
-/* Returns the length of an axis: at most six steps of 1, 2 or 5 times a power of ten. */
-static double axis(double v, double *step)
+/* The largest values of the overview, for the bars under its numbers. */
+struct most {
+    double memory, speed;
+};
+
+static void overview_numbers(const struct bench *b, const struct bench_row *r, const struct most *m,
+                             struct buf *out)
 {
-    double p = v > 0 ? pow(10, floor(log10(v)) - 1) : 0.1;
-    static const double most[] = {1, 2, 5, 10, 20};
-    *step = 20 * p;
-    for (size_t i = countof(most); i-- > 0;)
-        if (most[i] * p * 6 >= v) *step = most[i] * p;
-    return *step * fmax(1, ceil(v / *step - 1e-9));
+    const struct bench_prompt *p = &r->prompt;
+    char a[16], same[24];
+    double speed = bench_speed(b, r);
+    bool lost = bench_lost(p);
+    put(out, "<td class=\"mem\" style=\"--w:%.0f%%\">%s", 100 * (double)p->held / m->memory,
+        bytes_text(p->held, a));
+    if (p->disk) put(out, "<br><span class=\"note\">+ %s disk</span>", bytes_text(p->disk, a));
+    put(out, "</td><td class=\"mem\" style=\"--w:%.0f%%\">%s</td>",
+        100 * (double)p->memory.peak / m->memory, bytes_text(p->memory.peak, a));
+    put(out, "<td class=\"speed\" style=\"--w:%.0f%%\">%.0f", 100 * speed / m->speed, speed);
+    if (b->runs > 1)
+        put(out, "<br><span class=\"note\">&plusmn;%.0f %%</span>",
+            100 * bench_spread(r->at[b->n_depths - 1].decode, b->runs));
+    put(out, "</td><td%s>%s</td><td class=\"kld\">", lost ? " class=\"lost\"" : "",
+        r == b->row ? "reference" : bench_quality(p, same));
+    put(out, p->n ? "%.1g" : "-", p->kld);
 }
 
-static double x_of(const struct plot *p, double x)
+/* One row for each strategy, at the greatest depth. */
+static void overview(const struct bench *b, struct buf *out)
 {
-    return LEFT + x / p->x_most * (WIDTH - LEFT - RIGHT);
-}
-
-static double y_of(const struct plot *p, double y)
-{
-    return HEIGHT - BOTTOM - y / p->y_most * (HEIGHT - TOP - BOTTOM);
-}
-
-static void plot_begin(const struct plot *p, const char *title)
-{
-    put(p->out,
-        "<figure><figcaption>%s</figcaption><svg viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"%s\">\n",
-        title, WIDTH, HEIGHT, title);
-    for (double y = 0; y <= p->y_most * 1.001; y += p->y_step) {
-        put(p->out, "<line class=\"grid\" x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\"/>", LEFT,
-            WIDTH - RIGHT, y_of(p, y), y_of(p, y));
-        put(p->out, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%.6g</text>\n", LEFT - 8,
-            y_of(p, y) + 4, y);
-    }
-    for (double x = 0; x <= p->x_most * 1.001; x += p->x_step)
-        put(p->out, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%.6g</text>\n", x_of(p, x),
-            HEIGHT - BOTTOM + 18, x);
-    put(p->out, "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\">%s</text>", (WIDTH + LEFT) / 2,
-        HEIGHT - 8, p->x_title);
-    put(p->out,
-        "<text transform=\"translate(16 %d) rotate(-90)\" text-anchor=\"middle\">%s</text>\n",
-        (HEIGHT - BOTTOM + TOP) / 2, p->y_title);
-}
-
-static void line_begin(const struct plot *p, uint32_t i)
-{
-    put(p->out,
-        "<polyline fill=\"none\" stroke=\"%s\" stroke-width=\"2.2\" stroke-dasharray=\"%s\" points=\"",
-        colour[i % countof(colour)], dash[i / countof(colour) % countof(dash)]);
-}
-
-static void legend(const struct bench *b, struct buf *out)
-{
-    put(out, "<ul class=\"legend\">");
-    for (uint32_t i = 0; i < b->n_rows; i++) {
-        if (b->row[i].refused) continue;
-        put(out,
-            "<li><svg viewBox=\"0 0 28 8\"><line x1=\"0\" x2=\"28\" y1=\"4\" y2=\"4\" stroke=\"%s\" "
-            "stroke-width=\"3\" stroke-dasharray=\"%s\"/></svg>",
-            colour[i % countof(colour)], dash[i / countof(colour) % countof(dash)]);
-        put_text(out, b->row[i].s.name);
-        put(out, "</li>");
-    }
-    put(out, "</ul>\n");
-}
-
-static void plot_memory(const struct bench *b, struct buf *out)
-{
-    struct plot p = {out, 0, 0, 0, 0, "tokens in the cache", "MiB in memory"};
-    for (uint32_t i = 0; i < b->n_rows; i++)
-        for (uint32_t k = 0; k < b->row[i].n_samples; k++) {
-            p.x_most = fmax(p.x_most, b->row[i].sample_tokens[k]);
-            p.y_most = fmax(p.y_most, (double)b->row[i].sample_bytes[k] / 1048576);
-        }
-    p.x_most = axis(p.x_most, &p.x_step);
-    p.y_most = axis(p.y_most, &p.y_step);
-    plot_begin(&p, "Cache memory against tokens");
-    for (uint32_t i = 0; i < b->n_rows; i++) {
-        const struct bench_row *r = &b->row[i];
-        if (r->refused || !r->n_samples) continue;
-        line_begin(&p, i);
-        for (uint32_t k = 0; k < r->n_samples; k++)
-            put(out, "%.1f,%.1f ", x_of(&p, r->sample_tokens[k]),
-                y_of(&p, (double)r->sample_bytes[k] / 1048576));
-        put(out, "\"/>\n");
-    }
-    put(out, "</svg></figure>\n");
-}
-
-static void plot_speed(const struct bench *b, struct buf *out)
-{
-    struct plot p = {out, 0, 0, 0, 0, "tokens in the cache", "decoded tokens per second"};
-    for (uint32_t i = 0; i < b->n_rows; i++)
-        for (uint32_t d = 0; !b->row[i].refused && d < b->n_depths; d++) {
-            p.x_most = fmax(p.x_most, b->depth[d]);
-            p.y_most = fmax(p.y_most, bench_median(b->row[i].at[d].decode, b->runs));
-        }
-    p.x_most = axis(p.x_most, &p.x_step);
-    p.y_most = axis(p.y_most, &p.y_step);
-    plot_begin(&p, "Decoding speed against depth");
-    for (uint32_t i = 0; i < b->n_rows; i++) {
-        const struct bench_row *r = &b->row[i];
+    struct most most = {1, 1e-9};
+    for (const struct bench_row *r = b->row; r < b->row + b->n_rows; r++) {
         if (r->refused) continue;
-        line_begin(&p, i);
-        for (uint32_t d = 0; d < b->n_depths; d++)
-            put(out, "%.1f,%.1f ", x_of(&p, b->depth[d]),
-                y_of(&p, bench_median(r->at[d].decode, b->runs)));
-        put(out, "\"/>\n");
-        for (uint32_t d = 0; d < b->n_depths; d++)
-            put(out, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3\" fill=\"%s\"/>", x_of(&p, b->depth[d]),
-                y_of(&p, bench_median(r->at[d].decode, b->runs)), colour[i % countof(colour)]);
+        most.memory = fmax(most.memory, (double)MAX(r->prompt.memory.peak, r->prompt.held));
+        most.speed = fmax(most.speed, bench_speed(b, r));
     }
-    put(out, "</svg></figure>\n");
+    put(out,
+        "<h2>After a prompt of %u tokens in one call</h2>\n<table>\n<thead><tr><th scope=\"col\">strategy</th>"
+        "<th scope=\"col\">in memory</th><th scope=\"col\">peak</th><th scope=\"col\">tokens/s</th>"
+        "<th scope=\"col\">same token</th><th scope=\"col\" class=\"kld\">KLD</th></tr></thead>\n<tbody>\n",
+        bench_longest(b));
+    for (const struct bench_row *r = b->row; r < b->row + b->n_rows; r++) {
+        put(out, "<tr><th scope=\"row\">");
+        bench_put_text(out, r->s.name);
+        put(out, "</th>");
+        if (r->refused) {
+            put(out, "<td colspan=\"5\" class=\"why\">");
+            bench_put_text(out, r->refused);
+        } else {
+            overview_numbers(b, r, &most, out);
+        }
+        put(out, "</td></tr>\n");
+    }
+    put(out, "</tbody>\n</table>\n");
 }
 
-static void table(const struct bench *b, struct buf *out)
+static void depth_row(const struct bench *b, const struct bench_row *r, uint32_t d, struct buf *out)
+{
+    const struct bench_depth *x = &r->at[d];
+    char size[16];
+    double decode = bench_median(x->decode, b->runs), prefill = bench_median(x->prefill, b->runs);
+    double dynamic = bench_median(b->row[0].at[d].decode, b->runs);
+    put(out, "<tr><td>%u</td><td>%s</td>", x->depth, bytes_text(x->bytes, size));
+    put(out, prefill > 0 ? "<td>%.0f</td>" : "<td>&ndash;</td>", prefill);
+    put(out, "<td>%.0f</td><td>%.2f</td><td>%.2f</td></tr>\n", decode,
+        dynamic > 0 ? decode / dynamic : 0, decode * bench_floor(b, x));
+}
+
+static void every_depth(const struct bench *b, struct buf *out)
+{
+    put(out,
+        "<h2>At every depth, in turns of %u tokens</h2>\n<table class=\"every\">\n<thead><tr>"
+        "<th scope=\"col\">cached tokens</th><th scope=\"col\">rows</th><th scope=\"col\">prefill/s</th>"
+        "<th scope=\"col\">decode/s</th><th scope=\"col\">&times; dynamic</th><th scope=\"col\">&times; floor</th>"
+        "</tr></thead>\n",
+        MAX(BENCH_PIECE, bench_longest(b) / 40 + 1));
+    for (const struct bench_row *r = b->row; r < b->row + b->n_rows; r++) {
+        put(out, "<tbody>\n<tr><th colspan=\"6\" scope=\"rowgroup\">");
+        bench_put_text(out, r->s.name);
+        put(out, "</th></tr>\n");
+        for (uint32_t d = 0; !r->refused && d < b->n_depths; d++)
+            depth_row(b, r, d, out);
+        if (r->refused) {
+            put(out, "<tr><td colspan=\"6\" class=\"why\">");
+            bench_put_text(out, r->refused);
+            put(out, "</td></tr>\n");
+        }
+        put(out, "</tbody>\n");
+    }
+    put(out, "</table>\n");
+}
+
+static void put_method(const struct bench *b, struct buf *out)
+{
+    struct buf line;
+    buf_init(&line, 4096);
+    bench_method(b, &line);
+    bench_put_text(out, line.data ? line.data : "");
+    buf_done(&line);
+}
+
+static void method(const struct bench *b, struct buf *out)
 {
     char size[16];
+    put(out, "<h2>Method</h2>\n<p>");
+    put_method(b, out);
     put(out,
-        "<table><thead><tr><th>strategy<th>peak cache<th>depth<th>cache<th>prefill tok/s<th>decode "
-        "tok/s<th>to dynamic<th>to the floor</tr></thead><tbody>\n");
-    for (uint32_t i = 0; i < b->n_rows; i++) {
-        const struct bench_row *r = &b->row[i];
-        if (r->refused) {
-            put(out, "<tr><th scope=\"row\">");
-            put_text(out, r->s.name);
-            put(out, "<td colspan=\"7\" class=\"why\">");
-            put_text(out, r->refused);
-            put(out, "</tr>\n");
-            continue;
-        }
-        for (uint32_t d = 0; d < b->n_depths; d++) {
-            const struct bench_depth *x = &r->at[d];
-            double decode = bench_median(x->decode, b->runs);
-            double prefill = bench_median(x->prefill, b->runs);
-            double dynamic = bench_median(b->row[0].at[d].decode, b->runs);
-            put(out, "<tr>");
-            if (d == 0) {
-                put(out, "<th scope=\"rowgroup\" rowspan=\"%u\">", b->n_depths);
-                put_text(out, r->s.name);
-                put(out, "<td rowspan=\"%u\">%s", b->n_depths, bytes_text(r->peak, size));
-            }
-            put(out, "<td>%u<td>%s", x->depth, bytes_text(x->bytes, size));
-            put(out, prefill > 0 ? "<td>%.1f" : "<td>&ndash;", prefill);
-            put(out, "<td>%.1f<td>%.2f<td>%.2f</tr>\n", decode, dynamic > 0 ? decode / dynamic : 0,
-                decode * bench_floor(b, x));
-        }
+        ". A decode step reads %s of weights; memory was read at %.1f GB/s in the same run. "
+        "&ldquo;&times; floor&rdquo; compares decoding with reading the weights and the rows once at that rate: "
+        "1.00 would be as fast as memory allows.</p>\n",
+        bytes_text(b->weight_bytes, size), b->bandwidth / 1e9);
+    put(out, "<p>Memory is what a cache has in use or set aside. The text is ");
+    if (b->text)
+        bench_put_text(out, b->text);
+    else
+        put(out, "what the model writes by sampling at temperature 1");
+    put(out,
+        ". Quality: after the prompt, %u more tokens of the text are fed one by one. &ldquo;Same token&rdquo; counts "
+        "where the most likely next token is that of the dynamic cache; KLD is the mean divergence of the two "
+        "distributions, in nats; &ldquo;identical&rdquo; means that all logits have the same bits.",
+        b->row[0].prompt.n);
+    if (b->n_rows > 1 && b->window)
+        put(out,
+            " Windows keep %u tokens, sinks included; quality shows what the forgotten text was worth.",
+            b->window);
+    put(out, "</p>\n");
+}
+
+/* Names the row of the headline, its quality, and its peak if that is not below the dynamic cache's. */
+static void lead(const struct bench *b, struct buf *out)
+{
+    const struct bench_row *best = bench_best(b), *dynamic = &b->row[0];
+    char same[24], peak[16];
+    if (!best) return;
+    put(out, "<p>The cache is kept as <em>");
+    bench_put_text(out, best->s.name);
+    put(out, "</em>.");
+    if (best->prompt.identical && best->prompt.n)
+        put(out, " Its logits are identical to those of the dynamic cache.");
+    else if (best->prompt.n)
+        put(out, " The most likely next token is that of the dynamic cache in %s.",
+            bench_quality(&best->prompt, same));
+    if (best->prompt.memory.peak > dynamic->prompt.memory.peak) {
+        put(out, " While the prompt is read, memory peaks at %s,",
+            bytes_text(best->prompt.memory.peak, peak));
+        put(out, " above the %s of dynamic.", bytes_text(dynamic->prompt.memory.peak, peak));
     }
-    put(out, "</tbody></table>\n");
+    put(out, "</p>\n");
 }
 
 static void page(const struct bench *b, struct buf *out)
 {
-    char size[16];
+    struct buf head;
+    buf_init(&head, 4096);
+    bench_headline(b, &head);
+    const char *found = head.data ? head.data : "";
     put(out,
-        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" "
-        "content=\"width=device-width\"><title>kvik: cache strategies</title>\n<style>\n"
-        ":root{color-scheme:light dark;--ink:#1b1b1b;--soft:#666;--line:#ddd;--paper:#fff}\n"
-        "@media(prefers-color-scheme:dark){:root{--ink:#eee;--soft:#aaa;--line:#3a3a3a;--paper:#161616}}\n"
-        "body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper);max-width:60rem;margin:2rem "
-        "auto;padding:0 1rem}\n");
-    put(out,
-        "figure{margin:1.5rem 0}figcaption{font-weight:600}svg text{fill:var(--soft);font-size:12px}\n"
-        ".grid{stroke:var(--line)}.legend{list-style:none;padding:0;display:flex;flex-wrap:wrap;gap:.3rem 1.2rem}\n"
-        ".legend svg{width:28px;height:8px;margin-right:.4rem;vertical-align:middle}\n"
-        "table{border-collapse:collapse;width:100%%;font-variant-numeric:tabular-nums}\n"
-        "th,td{text-align:right;padding:.25rem .5rem;border-bottom:1px solid "
-        "var(--line)}th:first-child{text-align:left;vertical-align:top}.why{text-align:left;color:var(--soft)}\n"
-        "</style>\n<h1>Cache strategies</h1>\n<p>Model <code>");
-    put_text(out, b->model);
-    put(out,
-        "</code>: a decode step reads %s of weights; memory was read at %.1f GB/s in the same run. Medians of %u runs. "
-        "The floor is the time to read the weights and the rows once at that rate; 1.00 would be as fast as memory "
-        "allows.</p>\n",
-        bytes_text(b->weight_bytes, size), b->bandwidth / 1e9, b->runs);
-    legend(b, out);
-    plot_memory(b, out);
-    plot_speed(b, out);
-    table(b, out);
-    put(out, "<p>kvik %s</p></html>\n", kvik_version());
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" "
+        "content=\"width=device-width,initial-scale=1\">\n<title>kvik: ");
+    bench_put_text(out, found);
+    put(out, "</title>\n");
+    style(out);
+    put(out, "</head>\n<body>\n<main>\n<h1>");
+    bench_put_text(out, found);
+    put(out, "</h1>\n");
+    buf_done(&head);
+    lead(b, out);
+    put(out, "<p class=\"method\">");
+    put_method(b, out);
+    put(out, ".</p>\n");
+    if (bench_longest(b)) {
+        put(out, "<figure class=\"chart\">\n");
+        bench_chart(b, out, false);
+        put(out, "</figure>\n");
+        overview(b, out);
+    }
+    put(out, "<div class=\"plots\">\n");
+    bench_plot_memory(b, out, true);
+    bench_plot_memory(b, out, false);
+    bench_plot_speed(b, out);
+    put(out, "</div>\n");
+    every_depth(b, out);
+    method(b, out);
+    put(out, "</main>\n</body>\n</html>\n");
+}
+
+static int write_whole(struct buf *out, const char *end, const char *path)
+{
+    size_t n = strlen(end);
+    bool whole = out->len >= n && !memcmp(out->data + out->len - n, end, n);
+    int e = whole ? file_write(path, out->data, out->len) : ERR_NOMEM;
+    buf_done(out);
+    return e;
 }
 
 int bench_report(const struct bench *b, const char *path)
 {
-    static const char end[] = "</html>\n";
     struct buf out;
     buf_init(&out, 16u << 20);
     page(b, &out);
-    bool whole = out.len >= sizeof end && !strcmp(out.data + out.len - (sizeof end - 1), end);
-    int e = whole ? file_write(path, out.data, out.len) : ERR_NOMEM;
-    buf_done(&out);
-    return e;
+    return write_whole(&out, "</html>\n", path);
+}
+
+int bench_svg(const struct bench *b, const char *path)
+{
+    struct buf out;
+    buf_init(&out, 16u << 20);
+    bench_chart(b, &out, true);
+    return write_whole(&out, "</svg>\n", path);
 }

@@ -8,8 +8,8 @@
 
 struct options {
     struct common common;
-    bool caches;
-    const char *depths, *report;
+    bool caches, markdown;
+    const char *depths, *report, *svg, *text;
     uint32_t runs, steps;
 };
 
@@ -22,8 +22,14 @@ static const struct arg_option table[] = {
      "repetitions; the median is printed (default: 3)"},
     {"steps", ARG_UINT, offsetof(struct options, steps), "N", NULL,
      "decoded tokens per depth and repetition (default: 16)"},
+    {"text", ARG_TEXT, offsetof(struct options, text), "FILE", NULL,
+     "text that is measured (default: what the model writes)"},
     {"report", ARG_TEXT, offsetof(struct options, report), "FILE", NULL,
      "also write a self-contained HTML page with plots"},
+    {"svg", ARG_TEXT, offsetof(struct options, svg), "FILE", NULL,
+     "also write a picture of all strategies"},
+    {"markdown", ARG_FLAG, offsetof(struct options, markdown), NULL, NULL,
+     "print one table in Markdown"},
     {"json", ARG_FLAG, offsetof(struct options, common.json), NULL, NULL,
      "print the numbers as JSON"},
 };
@@ -70,69 +76,78 @@ static uint64_t weight_bytes(const kvik_model *m)
     return sum;
 }
 
-static void print(const struct bench *b)
+/* Says how long the benchmark will take, before it starts. */
+static void announce(const struct bench *b)
 {
-    char a[16], c[16];
-    printf("model %s: weights %s per step, memory read at %.1f GB/s, medians of %u runs\n\n",
-           b->model, bytes_text(b->weight_bytes, a), b->bandwidth / 1e9, b->runs);
-    printf("%-24s %10s %7s %10s %10s %10s %9s %9s\n", "strategy", "peak", "depth", "cache",
-           "prefill/s", "decode/s", "x dynamic", "x floor");
-    for (uint32_t i = 0; i < b->n_rows; i++) {
-        const struct bench_row *r = &b->row[i];
-        if (r->refused) {
-            printf("%-24s %s\n", r->s.name, r->refused);
-            continue;
-        }
-        for (uint32_t d = 0; d < b->n_depths; d++) {
-            const struct bench_depth *x = &r->at[d];
-            double prefill = bench_median(x->prefill, b->runs);
-            double decode = bench_median(x->decode, b->runs);
-            double dynamic = bench_median(b->row[0].at[d].decode, b->runs);
-            printf("%-24s %10s %7u %10s ", d ? "" : r->s.name, d ? "" : bytes_text(r->peak, a),
-                   x->depth, bytes_text(x->bytes, c));
-            if (prefill > 0)
-                printf("%10.1f ", prefill);
-            else
-                printf("%10s ", "-");
-            printf("%10.1f %9.2f %9.2f\n", decode, dynamic > 0 ? decode / dynamic : 0,
-                   decode * bench_floor(b, x));
-        }
-    }
+    double t = bench_estimate(b);
+    fprintf(stderr, "kvik: measuring %u %s, %u run%s", b->n_rows,
+            b->n_rows == 1 ? "strategy" : "strategies", b->runs, b->runs == 1 ? "" : "s");
+    if (t > 90)
+        fprintf(stderr, ", about %.0f minutes", t / 60);
+    else if (t > 1)
+        fprintf(stderr, ", about %.0f seconds", t);
+    fputc('\n', stderr);
 }
 
-static int measure(struct bench *b, const struct options *o)
+/* Shows the work that is done, in runs: each strategy has b->runs, and one prompt in one call. */
+static void show_progress(const struct bench *b, struct progress *p, uint32_t run, uint32_t row)
 {
-    struct bench_strategy s[16];
-    uint32_t longest = b->depth[b->n_depths - 1];
-    b->n_rows = o->caches ? bench_strategies(b->session->model, longest, s, countof(s)) : 1;
-    if (!o->caches) s[0] = (struct bench_strategy){"dynamic", "dynamic", NULL};
-    b->row = mem_array(b->n_rows, sizeof *b->row);
-    if (!b->row) return say_error(ERR_NOMEM);
-    for (uint32_t i = 0; i < b->n_rows; i++)
-        b->row[i].s = s[i];
-    b->bandwidth = bandwidth_read(o->common.threads);
+    uint32_t done = run ? b->n_rows * (run + 1) + row : 2 * row;
+    progress_show(p, done, (uint64_t)b->n_rows * (b->runs + 1));
+}
+
+static int measure(struct bench *b)
+{
+    struct progress p;
     int status = 0;
+    announce(b);
+    b->bandwidth = bandwidth_read(b->session->common.threads);
+    progress_begin(&p, "writing the text");
+    status = bench_text(b, &p);
+    progress_end(&p);
+    progress_begin(&p, "measuring");
     for (uint32_t run = 0; !status && run < b->runs; run++)
         for (uint32_t i = 0; !status && i < b->n_rows; i++) {
-            struct progress p;
-            progress_begin(&p, b->row[i].s.name);
-            status = bench_run(b, &b->row[i], run, &p);
-            progress_end(&p);
+            show_progress(b, &p, run, i);
+            if (run == 0) status = bench_prompt(b, &b->row[i]);
+            if (!status) status = bench_run(b, &b->row[i], run);
         }
+    progress_end(&p);
     return status;
+}
+
+/* Makes the rows and arrays of all strategies.  Returns the exit status. */
+static int prepare(struct bench *b, bool caches)
+{
+    struct bench_strategy s[16];
+    uint32_t context = kvik_model_context(b->session->model);
+    uint32_t spare = b->n_depths * b->steps + BENCH_QUALITY + 1;
+    b->n_rows = bench_strategies(b, s, caches ? countof(s) : 1);
+    b->n_ids = bench_longest(b) + MIN(spare, context - bench_longest(b));
+    b->row = mem_array(b->n_rows, sizeof *b->row);
+    b->logits = mem_array(BENCH_QUALITY, kvik_model_vocab(b->session->model) * sizeof *b->logits);
+    if (!b->row || !b->logits) return say_error(ERR_NOMEM);
+    for (uint32_t i = 0; i < b->n_rows; i++)
+        b->row[i].s = s[i];
+    return 0;
 }
 
 static int show(const struct bench *b, const struct options *o)
 {
-    if (o->report) {
-        int e = bench_report(b, o->report);
-        if (e < 0) return say_error(e);
-    }
-    if (!o->common.json) {
-        print(b);
+    int e = o->report ? bench_report(b, o->report) : 0;
+    if (e >= 0 && o->svg) e = bench_svg(b, o->svg);
+    if (e < 0) return say_error(e);
+    if (o->common.json) return say_json_line(bench_json(b));
+    if (!o->markdown) {
+        bench_print(b);
         return 0;
     }
-    return say_json_line(bench_json(b));
+    struct buf out;
+    buf_init(&out, 1u << 20);
+    bench_markdown(b, &out);
+    fputs(out.data ? out.data : "", stdout);
+    buf_done(&out);
+    return 0;
 }
 
 static int run_bench(const struct command *self, int argc, char **argv)
@@ -150,16 +165,20 @@ static int run_bench(const struct command *self, int argc, char **argv)
     interrupt_catch();
     if (status == 0) status = session_open(&session, a.word[0], &o.common, NULL, none);
     if (status == 0) {
-        b.model = a.word[0];
+        bench_host(&b, a.word[0]);
+        b.text = o.text;
         b.runs = o.runs;
         b.steps = o.steps;
         b.weight_bytes = weight_bytes(session.model);
         status = read_depths(o.depths, kvik_model_context(session.model), &b);
-        if (status == 0) status = measure(&b, &o);
+        if (status == 0) status = prepare(&b, o.caches);
+        if (status == 0) status = measure(&b);
         if (status == 0) status = show(&b, &o);
         for (uint32_t i = 0; i < b.n_rows && b.row; i++)
             mem_free(b.row[i].refused);
         mem_free(b.row);
+        mem_free(b.ids);
+        mem_free(b.logits);
         session_close(&session);
     }
     json_decref(none);
@@ -172,8 +191,9 @@ const struct command command_bench = {
     .usage = "MODEL",
     .summary = "memory and speed of each cache strategy",
     .about =
-        "Prefills to each depth and decodes there. Prints the peak of cache memory, tokens per second, and two\n"
-        "ratios: to the dynamic cache, and to the floor of reading weights and cache once from memory.",
+        "Feeds a prompt in one call, then a conversation in pieces to each depth, and decodes there. Prints the peaks\n"
+        "of cache memory, tokens per second, two ratios (to the dynamic cache, and to the floor of reading weights and\n"
+        "cache once from memory), and how far the logits after the prompt are from those of the dynamic cache.",
     .run = run_bench,
     .option = table,
     .n_options = countof(table),

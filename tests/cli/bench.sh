@@ -3,16 +3,61 @@
 . "$(dirname "$0")/lib.inc"
 model=$golden/models/llama-mha
 
-run bench "$model" --caches --depths 0,40 --steps 2 --runs 1 --json --report "$work/r.html"
+run bench "$model" --caches --depths 0,40 --steps 2 --runs 2 --json --report "$work/r.html" --svg "$work/r.svg"
 check "bench succeeds" status 0
+check "bench announces its work" err_has "measuring 10 strategies, 2 runs"
 check "bench: every strategy has numbers or a reason" json \
     "len(o['strategies']) >= 8 and all(('refused' in s) != (len(s['depths']) == 2) for s in o['strategies'])"
 check "bench: the dynamic cache is the measure" json \
     "all(d['ratio_to_dynamic'] == 1 for d in o['strategies'][0]['depths'])"
 check "bench: memory is sampled" json "len(o['strategies'][0]['memory']) >= 2"
-check "bench: the report is a whole page with two plots" sh -c \
-    "tail -1 '$work/r.html' | grep -q '</html>' && [ \$(grep -c '<figure>' '$work/r.html') = 2 ]"
-check "bench: the report asks for nothing from elsewhere" sh -c "! grep -qE '(src|href)=' '$work/r.html'"
+check "bench names the model, the machine and the day" json \
+    "o['model'] == 'llama-mha' and o['cpu'] and o['threads'] >= 1 and len(o['date']) == 10 and o['window'] == 32"
+check "bench: a quantized prompt in one call peaks above what it holds" json \
+    "all(p['peak_bytes'] > p['memory_bytes'] for s in o['strategies'] if s['strategy'] in ('quanto 4 bits', 'hqq 4 bits') for p in [s['prompt_in_one_call']])"
+check "bench: what keeps native rows has identical logits" json \
+    "all(s['prompt_in_one_call']['quality']['identical'] for s in o['strategies'][:4])"
+check "bench: quantized and forgotten rows change logits" json \
+    "all(0 < s['prompt_in_one_call']['quality']['kld'] for s in o['strategies'][4:])"
+check "bench: the report is a whole page with a chart and three plots" sh -c \
+    "tail -1 '$work/r.html' | grep -q '</html>' && [ \$(grep -c '<figure' '$work/r.html') = 4 ]"
+check "bench: the report asks for nothing from elsewhere" sh -c "! grep -qE '(src|href)=|url\(|@import' '$work/r.html'"
+check "bench: the picture and the page are well-formed" python3 - "$work/r.svg" "$work/r.html" <<'PY'
+import sys
+from html.parser import HTMLParser
+from xml.dom import minidom
+minidom.parse(sys.argv[1])
+class Page(HTMLParser):
+    open = []
+    def handle_starttag(self, tag, attrs):
+        if tag not in ("meta", "br"): self.open.append(tag)
+    def handle_endtag(self, tag):
+        if not self.open or self.open.pop() != tag: sys.exit(f"</{tag}> at {self.getpos()}")
+    def handle_startendtag(self, tag, attrs): pass
+page = Page(convert_charrefs=True)
+page.feed(open(sys.argv[2], encoding="utf-8").read())
+sys.exit(f"not closed: {page.open}" if page.open else 0)
+PY
+check "bench: the picture has a width of its own" grep -q 'viewBox="0 0 800' "$work/r.svg"
+
+# A name with markup stays text, in the page and in the picture.
+cp -r "$model" "$work/a<b>&c"
+run bench "$work/a<b>&c" --depths 0,40 --steps 1 --runs 1 --report "$work/e.html" --svg "$work/e.svg"
+check "bench: a model's name is escaped" sh -c \
+    "grep -q 'a&lt;b&gt;&amp;c' '$work/e.html' && ! grep -q 'a<b>' '$work/e.html' '$work/e.svg' && grep -q 'a&lt;b' '$work/e.svg'"
+check "bench: one run is one run" out_has "one run"
+
+python3 tests/cli/tiny.py "$model" "$work/tiny" || exit 99
+seq 400 >"$work/text"
+run bench "$work/tiny" --depths 0,16 --steps 1 --runs 1 --text "$work/text" --markdown
+check "bench --text --markdown succeeds" status 0
+check "bench --markdown prints a row of the table" out_has '^| dynamic | '
+check "bench announces one strategy" err_has "1 strategy, 1 run"
+echo short >"$work/text"
+run bench "$work/tiny" --depths 0,16 --steps 1 --runs 1 --text "$work/text"
+check "bench: a text that is too short is refused with numbers" err_has "these --depths need"
+run bench "$work/tiny" --depths 0,16 --steps 1 --runs 1 --text "$work/absent"
+check "bench: a text that is not there is refused" status 1
 
 run bench "$model" --depths 0,16 --steps 1 --runs 1
 check "bench without --caches succeeds" status 0

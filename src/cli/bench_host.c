@@ -1,0 +1,68 @@
+/* bench_host.c - names what was measured: the model without its path, the processor, its threads, and the date. */
+#include "cli/bench.h"
+
+#include <sched.h>
+#include <string.h>
+#include <sys/utsname.h>
+#include <time.h>
+
+json_t *bench_describe(const kvik_model *m)
+{
+    char *s;
+    json_t *o = NULL;
+    if (kvik_model_describe(m, &s) < 0) return NULL;
+    (void)json_parse(s, strlen(s), "model description", &o);
+    kvik_free(s);
+    return o;
+}
+
+/* Copies the line "model name : X" of /proc/cpuinfo; without one, the kind of machine. */
+static void name_cpu(char *out, size_t room)
+{
+    char line[256];
+    struct utsname u;
+    FILE *f = fopen("/proc/cpuinfo", "r");
+    snprintf(out, room, "%s", uname(&u) == 0 ? u.machine : "unknown processor");
+    while (f && fgets(line, sizeof line, f)) {
+        char *value = strchr(line, ':');
+        if (strncmp(line, "model name", 10) || !value) continue;
+        value += 1 + strspn(value + 1, " \t");
+        value[strcspn(value, "\n")] = 0;
+        if (*value) snprintf(out, room, "%s", value);
+        break;
+    }
+    if (f) fclose(f);
+}
+
+/* Prefers the name in the model's own file.  Else the name is the last part of the path, without ".gguf". */
+static void name_model(const kvik_model *m, const char *word, char *out, size_t room)
+{
+    json_t *o = bench_describe(m);
+    const char *own = json_string_value(json_object_get(o, "name"));
+    size_t n = strlen(word);
+    while (n > 1 && word[n - 1] == '/')
+        n--;
+    const char *from = word;
+    for (size_t i = 0; i + 1 < n; i++)
+        if (word[i] == '/') from = word + i + 1;
+    n -= (size_t)(from - word);
+    if (n > 5 && !memcmp(from + n - 5, ".gguf", 5)) n -= 5;
+    if (own && *own)
+        snprintf(out, room, "%s", own);
+    else
+        snprintf(out, room, "%.*s", (int)MIN(n, room), from);
+    json_decref(o);
+}
+
+void bench_host(struct bench *b, const char *word)
+{
+    cpu_set_t set;
+    time_t t = time(NULL);
+    struct tm day;
+    name_model(b->session->model, word, b->model, sizeof b->model);
+    name_cpu(b->cpu, sizeof b->cpu);
+    b->threads = b->session->common.threads;
+    if (!b->threads && sched_getaffinity(0, sizeof set, &set) == 0)
+        b->threads = (uint32_t)CPU_COUNT(&set);
+    if (gmtime_r(&t, &day)) strftime(b->date, sizeof b->date, "%Y-%m-%d", &day);
+}
