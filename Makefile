@@ -106,7 +106,7 @@ $(B)/test_%: $(B)/tests/unit/test_%.o $(B)/kvik.o
 	@mkdir -p build; ln -sf $(MODE)/test_$* build/test_$*
 $(B)/test_kv: $(patsubst %.c,$(B)/%.o,$(wildcard tests/ref/flat.c tests/ref/kv_model.c tests/ref/model_*.c))
 # Tests that go through all codecs are also linked with the codecs in tests/codec.
-$(patsubst %,$(B)/test_%,codec_every cache_config matrix matrix_kv arch_identity chaos save): \
+$(patsubst %,$(B)/test_%,codec_every codec_kernels cache_config matrix matrix_kv arch_identity chaos save): \
   $(patsubst %.c,$(B)/%.o,$(wildcard tests/codec/*.c))
 $(B)/bench_%: $(B)/bench/%.o $(B)/kvik.o
 	$(Q)$(CC) $(OPT) -o $@ $^ $(LDLIBS)

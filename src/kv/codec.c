@@ -1,6 +1,7 @@
 /* codec.c - finds codecs by name, and makes the pair of codecs for the two planes of a group, whose tiles must have the
  * same number of rows. */
 #include "kv/codec.h"
+#include "dev/dev.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -104,14 +105,37 @@ int kv_codec_pair_check(const struct kv_codec_pair *o)
     return 0;
 }
 
+/* Checks the kernels of an instance for one plane. */
+static int kernels_sound(const struct kv_codec *c, bool key)
+{
+    if (!c->kernels) return 0;
+    if (c->lossless)
+        return ERR(ARG,
+                   "codec %s: lossless rows are summed as raw rows, without kernels of its own",
+                   c->name);
+    if (!c->kernels[DEV_REF])
+        return ERR(ARG, "codec %s: its kernels lack a scalar reference", c->name);
+    for (int isa = 0; isa < DEV_ISAS; isa++) {
+        const struct kv_kernels *k = c->kernels[isa];
+        if (k && !(key ? k->score != NULL : k->add != NULL))
+            return ERR(ARG, "codec %s: its kernels for %s lack %s", c->name, dev_isa_names()[isa],
+                       key ? "score, which keys need" : "add, which values need");
+    }
+    return 0;
+}
+
 int kv_codec_open(const struct kv_codec_options *o, const struct kv_shape *s, bool key,
                   uint32_t tile, struct kv_codec **out)
 {
     struct kv_codec *made = NULL;
     TRY(o->kind->open(o, s, key, tile, &made));
     made->kind = o->kind;
-    *out = made;
-    return 0;
+    int e = kernels_sound(made, key);
+    if (e < 0)
+        kv_codec_close(made);
+    else
+        *out = made;
+    return e;
 }
 
 void kv_codec_close(const struct kv_codec *c)

@@ -4,6 +4,7 @@
 #include "kv/image.h"
 #include "test_codec.h"
 
+#include <glob.h>
 #include <math.h>
 
 /* Describes a codec of the name "step" without its parameter. */
@@ -204,12 +205,78 @@ static void test_every_codec(void **state)
                 n == 3 * 5 * (kinds - 1)); /* every codec but "none" makes three variants */
 }
 
+/* Appends a line without blanks and comments; *in: inside a comment. */
+static void squeeze(char *to, size_t *n, size_t room, const char *line, bool *in)
+{
+    for (; *line && *n + 1 < room; line++) {
+        if (strncmp(line, *in ? "*/" : "/*", 2) == 0) {
+            *in = !*in;
+            line++;
+        } else if (!*in && !strchr(" \t\r\n", *line)) {
+            to[(*n)++] = *line;
+        }
+    }
+    to[*n] = '\0';
+}
+
+/* Reads a file of C without blanks and comments. */
+static void source(const char *path, char *to, size_t room)
+{
+    char line[512];
+    size_t n = 0;
+    bool in = false;
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    while (fgets(line, sizeof line, f))
+        squeeze(to, &n, room, line, &in);
+    fclose(f);
+    assert_true(n + 1 < room);
+}
+
+static bool in_tests(const char *block)
+{
+    static char all[1 << 15];
+    glob_t g;
+    bool found = false;
+    assert_int_equal(glob("tests/codec/*.c", 0, NULL, &g), 0);
+    for (size_t i = 0; i < g.gl_pathc && !found; i++) {
+        source(g.gl_pathv[i], all, sizeof all);
+        found = strstr(all, block) != NULL;
+    }
+    globfree(&g);
+    return found;
+}
+
+/* The code of the guide is that of files that compile: each paragraph of it stands in one of tests/codec. */
+static void test_guide(void **state)
+{
+    (void)state;
+    char line[512], block[4096] = "";
+    size_t n = 0, blocks = 0;
+    bool in = false;
+    FILE *f = fopen("docs/ADDING-A-CODEC.md", "r");
+    assert_non_null(f);
+    while (fgets(line, sizeof line, f)) {
+        if (strncmp(line, "    ", 4) == 0) {
+            squeeze(block, &n, sizeof block, line, &in);
+            continue;
+        }
+        if (n && !in_tests(block)) fail_msg("docs/ADDING-A-CODEC.md has its own code: %s", block);
+        blocks += n > 0;
+        n = 0;
+        block[0] = '\0';
+    }
+    fclose(f);
+    assert_true(blocks >= 4);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_described),
         cmocka_unit_test(test_options_described),
         cmocka_unit_test(test_every_codec),
+        cmocka_unit_test(test_guide),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

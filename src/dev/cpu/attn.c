@@ -47,13 +47,14 @@ struct job {
     unsigned char *scratch;
     struct layout lay;
     uint32_t n_tokens, n_kv, group, dk, dv;
-    size_t state;        /* floats of one state */
-    bool lossy, tiled;   /* a plane has a lossy codec; any codec */
-    bool whole;          /* a plane has a codec that decodes whole tiles only */
-    struct atom *wave;   /* [ATTN_WAVE] */
-    struct unit *unit;   /* [ATTN_WAVE] */
-    uint32_t split;      /* head ranges a decode unit is split into: 1 or n_kv */
-    struct block *block; /* prefill blocks */
+    size_t state;                    /* floats of one state */
+    bool lossy, tiled;               /* a plane has a lossy codec; any codec */
+    bool whole;                      /* a plane has a codec that decodes whole tiles only */
+    const struct kv_kernels *own[2]; /* of the planes' codecs, or NULL */
+    struct atom *wave;               /* [ATTN_WAVE] */
+    struct unit *unit;               /* [ATTN_WAVE] */
+    uint32_t split;                  /* head ranges a decode unit is split into: 1 or n_kv */
+    struct block *block;             /* prefill blocks */
     uint32_t n_blocks;
 };
 
@@ -148,16 +149,27 @@ void attn_phase_rows(const struct kv_view *v, bool lossy, uint32_t token, uint32
     *b = MAX(*a, MIN(*b, raw ? v->raw1 : v->row1));
 }
 
-/* Whether strips of the plane are decoded one by one, as they are needed. */
+/* True if the plane's codec computes over its own tiles. */
+static bool by_tile(const struct job *j, uint32_t phase, uint32_t plane)
+{
+    return phase == ATTN_SEALED && j->own[plane];
+}
+
+static struct tiles_from tiles_of(const struct job *j, uint32_t token, uint32_t plane)
+{
+    return (struct tiles_from){j->v, plane, j->v->lane[token], j->own[plane]};
+}
+
+/* True if strips of the plane are decoded one by one, as they are needed. */
 static bool by_strip(const struct job *j, const struct atom *m, uint32_t plane)
 {
     const struct kv_codec *c = j->v->codec[plane];
-    return m->phase == ATTN_SEALED && c && c->affine;
+    return m->phase == ATTN_SEALED && c && c->affine && !j->own[plane];
 }
 
 /* Strips of the atom for one head.  `edge`: of the token, or the least of a block: a codec that is not lossy may
  * be read in either form, and raw rows from the first token's edge on are held throughout a step.
- * lazy: strips decoded one by one are left to `pending_get`. */
+ * lazy: strips decoded one by one are left to `pending_get`.  A plane whose codec computes over tiles has no strips. */
 static void gather(const struct job *j, const struct atom *m, uint32_t edge, uint32_t head,
                    uint32_t thread, bool lazy, struct span *out)
 {
@@ -172,7 +184,7 @@ static void gather(const struct job *j, const struct atom *m, uint32_t edge, uin
         const struct strip_from w = {v, plane, v->lane[m->token], j->strip};
         const struct kv_codec *c = v->codec[plane];
         uint32_t seal0 = 0, seal1 = 0;
-        if (lazy && by_strip(j, m, plane)) continue;
+        if (by_tile(j, m->phase, plane) || (lazy && by_strip(j, m, plane))) continue;
         if (j->tiled && !j->lossy) seal0 = v->lead, seal1 = edge;
         if (m->phase == ATTN_SEALED) seal1 = UINT32_MAX;
         if (m->phase == ATTN_SEALED && c && !c->lossless) seal0 = m->a, seal1 = m->b;
@@ -219,21 +231,40 @@ static const float *queries_of(const struct job *j, uint32_t phase)
     return phase == ATTN_SINKS && j->a->q_sink ? j->a->q_sink : j->a->q;
 }
 
+static const float *query_at(const struct job *j, const float *queries, const uint32_t *token,
+                             uint32_t head, uint32_t q)
+{
+    return queries + token[q / j->group] * j->a->ldq +
+           (size_t)(head * j->group + q % j->group) * j->dk;
+}
+
 /* Queries of `head`'s group for n tokens, token-major, transposed for `score` in its chunks. */
 static void transpose_q(const struct job *j, const float *queries, const uint32_t *token,
                         uint32_t n, uint32_t head, float *qt)
 {
-    uint32_t g = j->group, nq = n * g;
+    uint32_t nq = n * j->group;
     for (uint32_t q0 = 0; q0 < nq; q0 += j->k->score_max) {
         uint32_t c = MIN(nq - q0, j->k->score_max);
         for (uint32_t i = 0; i < c; i++) {
-            uint32_t q = q0 + i;
-            const float *src =
-                queries + token[q / g] * j->a->ldq + (size_t)(head * g + q % g) * j->dk;
+            const float *src = query_at(j, queries, token, head, q0 + i);
             for (uint32_t d = 0; d < j->dk; d++)
                 qt[(size_t)q0 * j->dk + (size_t)d * c + i] = src[d];
         }
     }
+}
+
+/* The same queries in the form that the kernels of a phase read. */
+static void form_q(const struct job *j, uint32_t phase, const uint32_t *token, uint32_t n,
+                   uint32_t head, float *qt)
+{
+    const float *queries = queries_of(j, phase);
+    if (!by_tile(j, phase, 0)) {
+        transpose_q(j, queries, token, n, head, qt);
+        return;
+    }
+    struct tiles_from from = tiles_of(j, token[0], 0);
+    for (uint32_t q = 0; q < n * j->group; q++)
+        tiles_query(&from, query_at(j, queries, token, head, q), qt + (size_t)q * j->dk);
 }
 
 static void score_strips(const struct job *j, const float *qt, uint32_t nq, const struct span *sp,
@@ -261,59 +292,119 @@ static void fetch(const void *strip, size_t bytes)
         __builtin_prefetch((const char *)strip + i, 0, 2);
 }
 
-/* One decode unit with kv heads [h0, h0 + per); all its queries see all its rows.  Raw pages hold all
- * heads of their rows next to each other, so heads go inside strips and memory is read in order, and so
- * are tiles that are decoded a strip at a time; other tiles are decoded, hence used, head by head.  States
- * lie [kv head][token][head of the group]. */
+/* What a decode unit computes: its atom with some kv heads, where all queries see all rows.  p, qt and out lie
+ * [kv head][query], span [kv head]; the heads count from h0. */
+struct task {
+    const struct atom *m; /* the first of the unit */
+    uint32_t h0, nq, thread;
+    float *p, *qt, *out;
+    struct span *span;
+};
+
+/* The scores of heads [h0 + h, h0 + end). */
+static void task_scores(const struct job *j, const struct task *t, uint32_t h, uint32_t end)
+{
+    const struct atom *m = t->m;
+    size_t kq = (size_t)t->nq * j->dk, pq = (size_t)t->nq * KV_ATOM;
+    size_t bytes = (size_t)KV_STRIP * j->dk * dtype_size(j->v->shape[0].dtype);
+    uint32_t row0 = m->a / KV_ATOM * KV_ATOM, s0 = (m->a - row0) / KV_STRIP;
+    uint32_t s1 = (m->b - row0 + KV_STRIP - 1) / KV_STRIP;
+    bool pending = by_strip(j, m, 0), values = !by_strip(j, m, 1) && !by_tile(j, m->phase, 1);
+    struct pending keys;
+    if (by_tile(j, m->phase, 0)) {
+        struct tiles_from from = tiles_of(j, m->token, 0);
+        struct kv_piece at;
+        for (uint32_t row = m->a, next; row < m->b; row = next) {
+            next = tiles_piece(&from, row, m->b, &at);
+            for (uint32_t i = h; i < end; i++) {
+                at.head = t->h0 + i;
+                j->own[0]->score(j->v->codec[0], &j->v->shape[0], &at, t->qt + i * kq, t->nq,
+                                 j->a->scale, t->p + i * pq + (row - row0), KV_ATOM);
+            }
+        }
+        return;
+    }
+    if (pending) pending_open(j, m, 0, t->thread, &keys);
+    for (uint32_t s = s0; s < s1; s++)
+        for (uint32_t i = h; i < end; i++) {
+            struct span *sp = &t->span[i];
+            if (pending)
+                sp->k[s] = pending_get(m, s, t->h0 + i, &keys);
+            else if (s + 1 < s1)
+                fetch(sp->k[s + 1], bytes);
+            else if (values)
+                fetch(sp->v[s0], bytes);
+            score_strips(j, t->qt + i * kq, t->nq, sp, s, s + 1, t->p + i * pq);
+        }
+}
+
+/* The weighted sums of values of heads [h0 + h, h0 + end). */
+static void task_values(const struct job *j, const struct task *t, uint32_t h, uint32_t end)
+{
+    const struct atom *m = t->m;
+    size_t pq = (size_t)t->nq * KV_ATOM, oq = (size_t)t->nq * j->state;
+    size_t bytes = (size_t)KV_STRIP * j->dv * dtype_size(j->v->shape[1].dtype);
+    uint32_t row0 = m->a / KV_ATOM * KV_ATOM, a = m->a - row0, b = m->b - row0;
+    uint32_t s0 = a / KV_STRIP, s1 = (b + KV_STRIP - 1) / KV_STRIP;
+    bool pending = by_strip(j, m, 1);
+    struct pending values;
+    if (by_tile(j, m->phase, 1)) {
+        struct tiles_from from = tiles_of(j, m->token, 1);
+        struct kv_piece at;
+        for (uint32_t row = m->a, next; row < m->b; row = next) {
+            next = tiles_piece(&from, row, m->b, &at);
+            for (uint32_t i = h; i < end; i++) {
+                at.head = t->h0 + i;
+                j->own[1]->add(j->v->codec[1], &j->v->shape[1], &at, t->p + i * pq + (row - row0),
+                               KV_ATOM, t->nq, t->out + i * oq + ATTN_HEAD, j->state);
+            }
+        }
+        return;
+    }
+    if (pending) pending_open(j, m, 1, t->thread, &values);
+    for (uint32_t s = s0; s < s1; s++)
+        for (uint32_t i = h; i < end; i++) {
+            struct span *sp = &t->span[i];
+            if (pending)
+                sp->v[s] = pending_get(m, s, t->h0 + i, &values);
+            else if (s + 1 < s1)
+                fetch(sp->v[s + 1], bytes);
+            add_rows(j, t->p + i * pq, t->nq, sp, MAX(a, s * KV_STRIP), MIN(b, (s + 1) * KV_STRIP),
+                     t->out + i * oq);
+        }
+}
+
+/* One decode unit with kv heads [h0, h0 + per); all its queries see all its rows.  Pages hold all heads of their rows
+ * next to each other, so heads go inside strips and pieces and memory is read in order.  Only tiles that are decoded
+ * as a whole are decoded, hence used, head by head.  States lie [kv head][token][head of the group]. */
 static void decode_unit(void *ctx, uint32_t task, uint32_t thread)
 {
     const struct job *j = ctx;
     const struct unit *u = &j->unit[task / j->split];
     const struct atom *m = &j->wave[u->first];
     uint32_t per = j->n_kv / j->split, h0 = task % j->split * per, nq = u->n * j->group;
-    uint32_t row0 = m->a / KV_ATOM * KV_ATOM, a = m->a - row0, b = m->b - row0;
-    uint32_t s0 = a / KV_STRIP, s1 = (b + KV_STRIP - 1) / KV_STRIP;
-    uint32_t step = j->whole ? 1 : per, token[ATTN_BLOCK];
-    bool k_pending = by_strip(j, m, 0), v_pending = by_strip(j, m, 1);
-    struct pending keys, values;
-    float *p = thread_part(j, thread, j->lay.p), *qt = thread_part(j, thread, j->lay.qt);
-    struct span *sp = thread_part(j, thread, j->lay.span);
-    float *out = unit_state(j, u, 0, h0 * j->group);
-    size_t k_bytes = (size_t)KV_STRIP * j->dk * dtype_size(j->v->shape[0].dtype);
-    size_t v_bytes = (size_t)KV_STRIP * j->dv * dtype_size(j->v->shape[1].dtype);
-    memset(out, 0, (size_t)per * nq * j->state * sizeof *out);
+    uint32_t row0 = m->a / KV_ATOM * KV_ATOM, step = j->whole ? 1 : per, token[ATTN_BLOCK];
+    struct task t = {m,
+                     h0,
+                     nq,
+                     thread,
+                     thread_part(j, thread, j->lay.p),
+                     thread_part(j, thread, j->lay.qt),
+                     unit_state(j, u, 0, h0 * j->group),
+                     thread_part(j, thread, j->lay.span)};
+    memset(t.out, 0, (size_t)per * nq * j->state * sizeof *t.out);
     for (uint32_t i = 0; i < u->n; i++)
         token[i] = m[i].token;
-    if (k_pending) pending_open(j, m, 0, thread, &keys);
-    if (v_pending) pending_open(j, m, 1, thread, &values);
     for (uint32_t h = 0; h < per; h += step) {
         for (uint32_t i = h; i < h + step; i++) {
-            transpose_q(j, queries_of(j, m->phase), token, u->n, h0 + i,
-                        qt + (size_t)i * nq * j->dk);
-            gather(j, m, j->v->edge[m->token], h0 + i, thread, true, &sp[i]);
+            form_q(j, m->phase, token, u->n, h0 + i, t.qt + (size_t)i * nq * j->dk);
+            gather(j, m, j->v->edge[m->token], h0 + i, thread, true, &t.span[i]);
         }
-        for (uint32_t s = s0; s < s1; s++)
-            for (uint32_t i = h; i < h + step; i++) {
-                if (k_pending)
-                    sp[i].k[s] = pending_get(m, s, h0 + i, &keys);
-                else if (s + 1 < s1)
-                    fetch(sp[i].k[s + 1], k_bytes);
-                else if (!v_pending)
-                    fetch(sp[i].v[s0], k_bytes);
-                score_strips(j, qt + (size_t)i * nq * j->dk, nq, &sp[i], s, s + 1,
-                             p + (size_t)i * nq * KV_ATOM);
-            }
+        task_scores(j, &t, h, h + step);
         for (uint32_t q = h * nq; q < (h + step) * nq; q++)
-            j->k->soft(p + (size_t)q * KV_ATOM, a, b, j->a->softcap, out + q * j->state);
-        for (uint32_t s = s0; s < s1; s++)
-            for (uint32_t i = h; i < h + step; i++) {
-                if (v_pending)
-                    sp[i].v[s] = pending_get(m, s, h0 + i, &values);
-                else if (s + 1 < s1)
-                    fetch(sp[i].v[s + 1], v_bytes);
-                add_rows(j, p + (size_t)i * nq * KV_ATOM, nq, &sp[i], MAX(a, s * KV_STRIP),
-                         MIN(b, (s + 1) * KV_STRIP), out + i * nq * j->state);
-            }
+            j->k->soft(t.p + (size_t)q * KV_ATOM, m->a - row0, m->b - row0, j->a->softcap,
+                       t.out + q * j->state);
+        task_values(j, &t, h, h + step);
     }
 }
 
@@ -422,23 +513,11 @@ static void add_block(const struct job *j, const float *p, const struct atom *ro
     }
 }
 
-struct walk { /* of a prefill unit */
-    const struct block *bl;
-    uint32_t edge, head, thread; /* edge: the least of the block */
-    const float *turned;         /* the queries that are transposed now */
-};
-
-/* One span of one phase: row[i] is the atom of the i-th token, a == b == row0 where it has none. */
-static void block_span(const struct job *j, const struct walk *w, const struct atom *row,
-                       const struct atom *all)
+/* Scores of the block's queries over one span: each call takes the rows that one of its queries sees. */
+static void score_block(const struct job *j, const struct atom *row, const float *qt, uint32_t nq,
+                        uint32_t row0, const struct span *sp, float *p)
 {
-    const struct block *bl = w->bl;
-    uint32_t head = w->head, thread = w->thread;
-    uint32_t row0 = all->a / KV_ATOM * KV_ATOM, g = j->group, nq = bl->n * g, max = j->k->score_max;
-    float *p = thread_part(j, thread, j->lay.p), *qt = thread_part(j, thread, j->lay.qt);
-    float *part = thread_part(j, thread, j->lay.part);
-    struct span sp;
-    gather(j, all, w->edge, head, thread, false, &sp);
+    uint32_t g = j->group, max = j->k->score_max;
     for (uint32_t q0 = 0; q0 < nq; q0 += max) {
         uint32_t n = MIN(nq - q0, max), a = KV_ATOM, b = 0;
         for (uint32_t i = q0 / g; i <= (q0 + n - 1) / g; i++) {
@@ -447,15 +526,59 @@ static void block_span(const struct job *j, const struct walk *w, const struct a
             b = MAX(b, row[i].b - row0);
         }
         if (a < b)
-            score_strips(j, qt + (size_t)q0 * j->dk, n, &sp, a / KV_STRIP,
+            score_strips(j, qt + (size_t)q0 * j->dk, n, sp, a / KV_STRIP,
                          (b + KV_STRIP - 1) / KV_STRIP, p + (size_t)q0 * KV_ATOM);
+    }
+}
+
+struct walk { /* of a prefill unit */
+    const struct block *bl;
+    uint32_t edge, head, thread; /* edge: the least of the block */
+    const float *turned;         /* the queries whose form is ready */
+    bool own;                    /* in the form of a codec's kernels */
+};
+
+/* O of the block's queries over one span, by the codec's kernels; queries that see the same rows go together. */
+static void add_tiles(const struct job *j, const struct walk *w, const float *p,
+                      const struct atom *row, uint32_t row0, float *part)
+{
+    uint32_t nq = w->bl->n * j->group, g = j->group;
+    struct tiles_from from = tiles_of(j, w->bl->t0, 1);
+    for (uint32_t q0 = 0, q1; q0 < nq; q0 = q1) {
+        const struct atom *r = &row[q0 / g];
+        for (q1 = q0 + g; q1 < nq && row[q1 / g].a == r->a && row[q1 / g].b == r->b;)
+            q1 += g;
+        tiles_add(&from, r->a, r->b, w->head, p + (size_t)q0 * KV_ATOM + (r->a - row0), KV_ATOM,
+                  q1 - q0, part + q0 * j->state + ATTN_HEAD, j->state);
+    }
+}
+
+/* One span of one phase: row[i] is the atom of the i-th token, a == b == row0 where it has none. */
+static void block_span(const struct job *j, const struct walk *w, const struct atom *row,
+                       const struct atom *all)
+{
+    const struct block *bl = w->bl;
+    uint32_t head = w->head, thread = w->thread;
+    uint32_t row0 = all->a / KV_ATOM * KV_ATOM, g = j->group, nq = bl->n * g;
+    float *p = thread_part(j, thread, j->lay.p), *qt = thread_part(j, thread, j->lay.qt);
+    float *part = thread_part(j, thread, j->lay.part);
+    struct span sp;
+    gather(j, all, w->edge, head, thread, false, &sp);
+    if (by_tile(j, all->phase, 0)) {
+        struct tiles_from from = tiles_of(j, bl->t0, 0);
+        tiles_score(&from, all->a, all->b, head, qt, nq, j->a->scale, p + (all->a - row0), KV_ATOM);
+    } else {
+        score_block(j, row, qt, nq, row0, &sp, p);
     }
     memset(part, 0, nq * j->state * sizeof *part);
     for (uint32_t q = 0; q < nq; q++)
         if (row[q / g].a < row[q / g].b)
             j->k->soft(p + (size_t)q * KV_ATOM, row[q / g].a - row0, row[q / g].b - row0,
                        j->a->softcap, part + q * j->state);
-    add_block(j, p, row, nq, row0, &sp, part);
+    if (by_tile(j, all->phase, 1))
+        add_tiles(j, w, p, row, row0, part);
+    else
+        add_block(j, p, row, nq, row0, &sp, part);
     for (uint32_t q = 0; q < nq; q++)
         if (row[q / g].a < row[q / g].b)
             j->k->merge(run_state(j, bl->t0 + q / g, head * g + q % g), part + q * j->state, j->dv);
@@ -464,12 +587,14 @@ static void block_span(const struct job *j, const struct walk *w, const struct a
 static void turn_queries(const struct job *j, struct walk *w, uint32_t phase)
 {
     const float *queries = queries_of(j, phase);
+    bool own = by_tile(j, phase, 0);
     uint32_t token[ATTN_BLOCK];
-    if (w->turned == queries) return;
+    if (w->turned == queries && w->own == own) return;
     for (uint32_t i = 0; i < w->bl->n; i++)
         token[i] = w->bl->t0 + i;
-    transpose_q(j, queries, token, w->bl->n, w->head, thread_part(j, w->thread, j->lay.qt));
+    form_q(j, phase, token, w->bl->n, w->head, thread_part(j, w->thread, j->lay.qt));
     w->turned = queries;
+    w->own = own;
 }
 
 static void block_phase(const struct job *j, struct walk *w, uint32_t phase)
@@ -508,7 +633,7 @@ static void block_unit(void *ctx, uint32_t task, uint32_t thread)
 {
     const struct job *j = ctx;
     const struct block *bl = &j->block[j->n_blocks - 1 - task / j->n_kv];
-    struct walk w = {bl, UINT32_MAX, task % j->n_kv, thread, NULL};
+    struct walk w = {bl, UINT32_MAX, task % j->n_kv, thread, NULL, false};
     for (uint32_t i = 0; i < bl->n; i++)
         w.edge = MIN(w.edge, j->v->edge[bl->t0 + i]);
     for (uint32_t phase = 0; phase < ATTN_PHASES; phase++)
@@ -577,7 +702,8 @@ void dev_attention(struct dev *d, const struct kv_view *v, const struct dev_attn
         const struct kv_codec *c = v->codec[i];
         j.tiled |= c != NULL;
         j.lossy |= c && !c->lossless;
-        j.whole |= c && !c->affine && !c->in_place;
+        j.own[i] = tiles_kernels(d->isa, c);
+        j.whole |= c && !c->affine && !c->in_place && !j.own[i];
     }
     lay_out(j.n_tokens, a->n_heads, j.dk, j.dv, j.tiled ? v->sealed.rows : 0, pool_threads(d->pool),
             &j.lay);

@@ -68,5 +68,22 @@ void strip_fetch(const struct strip_from *w, const struct strip_tiles *t);
 /* Decodes them for one head into buf, which is returned; the plane's codec is affine. */
 const void *strip_affine(const struct strip_from *w, const struct strip_tiles *t, uint32_t head,
                          void *buf);
+/* attn_tiles.c: sealed rows of one plane and lane whose codec has kernels of its own. */
+struct tiles_from {
+    const struct kv_view *v;
+    uint32_t plane, lane;
+    const struct kv_kernels *k;
+};
+/* Returns the codec's kernels for a device, or NULL if rows are decoded; c may be NULL. */
+const struct kv_kernels *tiles_kernels(enum dev_isa isa, const struct kv_codec *c);
+void tiles_query(const struct tiles_from *w, const float *q, float *out);
+/* Finds the first piece of the absolute rows [a, b) but for its head, and returns the row behind it. */
+uint32_t tiles_piece(const struct tiles_from *w, uint32_t a, uint32_t b, struct kv_piece *out);
+/* Walk the pieces of the absolute rows [a, b) of an atom, as struct kv_kernels says; row a has p[0]. */
+void tiles_score(const struct tiles_from *w, uint32_t a, uint32_t b, uint32_t head, const float *q,
+                 uint32_t n, float scale, float *p, size_t ldp);
+void tiles_add(const struct tiles_from *w, uint32_t a, uint32_t b, uint32_t head, const float *p,
+               size_t ldp, uint32_t n, float *o, size_t ldo);
+
 void strip_span(const struct strip_from *w, uint32_t row0, uint32_t s0, uint32_t s1, uint32_t seal0,
                 uint32_t seal1, uint32_t head, unsigned char *buf, const void **strip);

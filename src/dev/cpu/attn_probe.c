@@ -1,6 +1,6 @@
 /* attn_probe.c - the probabilities of attention, for callers that ask for them.
  *
- * Scores are attention's own, bit for bit: same strips, same kernel, one query at a time.  They are gathered piece by
+ * Scores are attention's own, bit for bit: same strips or pieces, same kernel, one query at a time.  They are gathered piece by
  * piece in the caller's array, row of the cache by row, and become probabilities with the last piece, by an exact
  * softmax over all of them (attention itself merges atoms and never has them at once). */
 #include "base/thread.h"
@@ -19,6 +19,7 @@ struct job {
     const struct dev_probe *lane;
     const struct attn_kernels *k;
     kv_strip_fn strip;
+    const struct kv_kernels *own; /* of the codec of keys, or NULL */
     bool tiled, lossy;
 };
 
@@ -50,6 +51,12 @@ static void scores(const struct job *j, uint32_t token, uint32_t head, unsigned 
         uint32_t a, b;
         q += token * j->a->ldq + (size_t)head * s->dim;
         attn_phase_rows(j->v, j->lossy, token, phase, &a, &b);
+        if (phase == ATTN_SEALED && j->own) {
+            struct tiles_from from = {j->v, 0, j->v->lane[token], j->own};
+            tiles_query(&from, q, (float *)buf);
+            tiles_score(&from, a, b, head / group, (float *)buf, 1, j->a->scale, out + a, 0);
+            continue;
+        }
         for (uint32_t row = a - a % KV_STRIP; row < b; row += KV_STRIP) {
             uint32_t r0 = MAX(row, a), r1 = MIN(row + KV_STRIP, b);
             const void *k = keys(j, token, phase, row, r0, r1, head / group, buf);
@@ -111,6 +118,7 @@ void dev_attention_probe(struct dev *d, const struct kv_view *v, const struct de
     struct job j = {.d = d, .v = v, .a = a, .lane = lane};
     j.k = ((attn_kernels_fn)cpu_kernel_get(d, CPU_ATTN_ATOM, CPU_ANY))();
     j.strip = (kv_strip_fn)cpu_kernel_get(d, CPU_KV_STRIP, CPU_ANY);
+    j.own = tiles_kernels(d->isa, v->codec[0]);
     for (uint32_t i = 0; i < 2; i++) {
         j.tiled |= v->codec[i] != NULL;
         j.lossy |= v->codec[i] && !v->codec[i]->lossless;

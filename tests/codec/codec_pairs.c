@@ -1,0 +1,244 @@
+/* codec_pairs.c - a codec of the tests with kernels of its own, and the example of docs/ADDING-A-CODEC.md: signed codes
+ * of 8 bits, one scale for each KV row of a head, and attention over the codes.
+ *
+ * THE ORDER OF SUMS, which the scalar kernels and their vector siblings share.  A query becomes codes qc and a scale qs.
+ *   score  the integer sum over d of qc[d] * code[r][d]; as a float * (qs * a[r]) * scale.
+ *   add    w[r] = p[r] * a[r].  Two rows at a time, from an even row of the tile on: o[d] += fma(w[r+1], code[r+1][d],
+ *          w[r] * code[r][d]).  A row without its partner in the piece: o[d] += w[r] * code[r][d].
+ *
+ * A tile of a head: the scales a[tile], f32; then the codes [tile][dim]. */
+#include "dev/affine.h"
+#include "dev/cpu/half.h"
+#include "dev/dev.h"
+#include "kv/codec.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+enum { DIM_MOST = 1024 };
+enum { STRIPS, OPTIONS };
+static const struct kv_codec_option options[OPTIONS] = {
+    [STRIPS] = {"pair_strips", 1, 4, 1},
+};
+
+static size_t head_bytes(const struct kv_codec *c, const struct kv_shape *s)
+{
+    return ((size_t)c->tile * (s->dim + sizeof(float)) + 63) & ~(size_t)63;
+}
+
+static const float *scales(const struct kv_codec *c, const struct kv_shape *s,
+                           const struct kv_piece *at)
+{
+    return (const float *)(const void *)(at->tile + at->head * head_bytes(c, s));
+}
+
+static const int8_t *codes(const struct kv_codec *c, const struct kv_shape *s,
+                           const struct kv_piece *at, uint32_t r)
+{
+    return (const int8_t *)(scales(c, s, at) + c->tile) + (size_t)r * s->dim;
+}
+
+/* Turns n values into codes and returns their scale; a NaN or an infinity makes the scale a NaN. */
+static float code_values(const float *x, uint32_t n, int8_t *code)
+{
+    float top = 0;
+    for (uint32_t i = 0; i < n; i++)
+        if (!(fabsf(x[i]) <= top)) top = fabsf(x[i]);
+    float a = isfinite(top) ? top / 127 : NAN;
+    for (uint32_t i = 0; i < n; i++)
+        code[i] = a > 0 ? (int8_t)rintf(fmaxf(fminf(x[i] / a, 127), -127)) : 0;
+    return a;
+}
+
+static void pairs_query(const struct kv_codec *c, const struct kv_shape *s, const float *q,
+                        float *out)
+{
+    (void)c;
+    out[0] = code_values(q, s->dim, (int8_t *)(out + 1));
+}
+
+static void score_ref(const struct kv_codec *c, const struct kv_shape *s, const struct kv_piece *at,
+                      const float *q, uint32_t n, float scale, float *p, size_t ldp)
+{
+    for (uint32_t i = 0; i < n; i++, q += s->dim, p += ldp) {
+        const int8_t *qc = (const int8_t *)(q + 1);
+        for (uint32_t r = at->r0; r < at->r1; r++) {
+            const int8_t *code = codes(c, s, at, r);
+            int32_t sum = 0;
+            for (uint32_t d = 0; d < s->dim; d++)
+                sum += qc[d] * code[d];
+            p[r - at->r0] = (float)sum * (q[0] * scales(c, s, at)[r]) * scale;
+        }
+    }
+}
+
+static void add_ref(const struct kv_codec *c, const struct kv_shape *s, const struct kv_piece *at,
+                    const float *p, size_t ldp, uint32_t n, float *o, size_t ldo)
+{
+    const float *a = scales(c, s, at);
+    for (uint32_t i = 0; i < n; i++, p += ldp, o += ldo)
+        for (uint32_t r = at->r0, two; r < at->r1; r += 1 + two) {
+            const int8_t *x = codes(c, s, at, r), *y = x + s->dim;
+            two = r % 2 == 0 && r + 1 < at->r1;
+            float w0 = p[r - at->r0] * a[r], w1 = two ? p[r + 1 - at->r0] * a[r + 1] : 0;
+            for (uint32_t d = 0; d < s->dim; d++)
+                o[d] += two ? fmaf(w1, y[d], w0 * x[d]) : w0 * x[d];
+        }
+}
+
+static const struct kv_kernels ref = {.query = pairs_query, .score = score_ref, .add = add_ref};
+
+#if defined(__x86_64__)
+#define AVX2 __attribute__((target("avx2,fma")))
+
+AVX2 static int32_t dot_avx2(const int8_t *x, const int8_t *y, uint32_t n)
+{
+    __m256i sum = _mm256_setzero_si256();
+    uint32_t d = 0;
+    for (; d + 16 <= n; d += 16) {
+        __m256i a = _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)(const void *)(x + d)));
+        __m256i b = _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)(const void *)(y + d)));
+        sum = _mm256_add_epi32(sum, _mm256_madd_epi16(a, b));
+    }
+    __m128i half = _mm_add_epi32(_mm256_castsi256_si128(sum), _mm256_extracti128_si256(sum, 1));
+    half = _mm_add_epi32(half, _mm_shuffle_epi32(half, 0x4e));
+    half = _mm_add_epi32(half, _mm_shuffle_epi32(half, 0xb1));
+    int32_t total = _mm_cvtsi128_si32(half);
+    for (; d < n; d++)
+        total += x[d] * y[d];
+    return total;
+}
+
+AVX2 static void score_avx2(const struct kv_codec *c, const struct kv_shape *s,
+                            const struct kv_piece *at, const float *q, uint32_t n, float scale,
+                            float *p, size_t ldp)
+{
+    for (uint32_t r = at->r0; r < at->r1; r++) {
+        const int8_t *code = codes(c, s, at, r);
+        for (uint32_t i = 0; i < n; i++) {
+            const float *qi = q + (size_t)i * s->dim;
+            int32_t sum = dot_avx2((const int8_t *)(qi + 1), code, s->dim);
+            p[i * ldp + r - at->r0] = (float)sum * (qi[0] * scales(c, s, at)[r]) * scale;
+        }
+    }
+}
+
+AVX2 static __m256 eight(const int8_t *x)
+{
+    return _mm256_cvtepi32_ps(
+        _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)x)));
+}
+
+AVX2 static void add_avx2(const struct kv_codec *c, const struct kv_shape *s,
+                          const struct kv_piece *at, const float *p, size_t ldp, uint32_t n,
+                          float *o, size_t ldo)
+{
+    const float *a = scales(c, s, at);
+    if (s->dim % 8) {
+        add_ref(c, s, at, p, ldp, n, o, ldo);
+        return;
+    }
+    for (uint32_t i = 0; i < n; i++, p += ldp, o += ldo)
+        for (uint32_t r = at->r0, two; r < at->r1; r += 1 + two) {
+            const int8_t *x = codes(c, s, at, r), *y = x + s->dim;
+            two = r % 2 == 0 && r + 1 < at->r1;
+            __m256 w0 = _mm256_set1_ps(p[r - at->r0] * a[r]);
+            __m256 w1 = _mm256_set1_ps(two ? p[r + 1 - at->r0] * a[r + 1] : 0);
+            for (uint32_t d = 0; d < s->dim; d += 8) {
+                __m256 t = _mm256_mul_ps(w0, eight(x + d));
+                if (two) t = _mm256_fmadd_ps(w1, eight(y + d), t);
+                _mm256_storeu_ps(o + d, _mm256_add_ps(_mm256_loadu_ps(o + d), t));
+            }
+        }
+}
+
+static const struct kv_kernels avx2 = {.query = pairs_query, .score = score_avx2, .add = add_avx2};
+#endif
+
+static const struct kv_kernels *const kernels[DEV_ISAS] = {
+    [DEV_REF] = &ref,
+#if defined(__x86_64__)
+    [DEV_AVX2] = &avx2, /* serves AVX-512, too */
+#endif
+};
+
+static size_t pairs_bytes(const struct kv_codec *c, const struct kv_shape *s)
+{
+    return s->heads * head_bytes(c, s);
+}
+
+static size_t value_at(const struct kv_shape *s, uint32_t r, uint32_t d)
+{
+    return s->layout == KV_STRIPS ? ((size_t)(r / KV_STRIP) * s->dim + d) * KV_STRIP + r % KV_STRIP
+                                  : (size_t)r * s->dim + d;
+}
+
+static void pairs_encode(const struct kv_codec *c, const struct kv_shape *s, void *dst,
+                         const void *const *raw, uint32_t block_rows, uint32_t first, uint32_t lead)
+{
+    float x[DIM_MOST];
+    memset(dst, 0, pairs_bytes(c, s));
+    for (struct kv_piece at = {.tile = dst}; at.head < s->heads; at.head++)
+        for (uint32_t r = lead; r < c->tile; r++) {
+            uint32_t row = first + r;
+            size_t head = (size_t)at.head * block_rows * s->dim;
+            for (uint32_t d = 0; d < s->dim; d++)
+                x[d] = affine_load(s->dtype, raw[row / block_rows],
+                                   head + value_at(s, row % block_rows, d));
+            float *a = (float *)(uintptr_t)scales(c, s, &at);
+            a[r] = code_values(x, s->dim, (int8_t *)(uintptr_t)codes(c, s, &at, r));
+        }
+}
+
+static void pairs_decode(const struct kv_codec *c, const struct kv_shape *s, uint32_t head,
+                         void *dst, uint32_t first, const void *src)
+{
+    const struct kv_piece at = {.tile = src, .head = head};
+    for (uint32_t r = 0; r < c->tile; r++)
+        for (uint32_t d = 0; d < s->dim; d++) {
+            float x = (float)codes(c, s, &at, r)[d] * scales(c, s, &at)[r];
+            size_t i = value_at(s, first + r, d);
+            if (s->dtype == DT_F32)
+                ((float *)dst)[i] = x;
+            else
+                ((uint16_t *)dst)[i] =
+                    s->dtype == DT_F16 ? half_f32_to_f16(x) : half_f32_to_bf16(x);
+        }
+}
+
+static int pairs_open(const struct kv_codec_options *o, const struct kv_shape *s, bool key,
+                      uint32_t tile, struct kv_codec **out)
+{
+    (void)key;
+    if (s->dim < 2 || s->dim > DIM_MOST)
+        return ERR(ARG, "pairs: heads have 2 to %d values, not %u", DIM_MOST, s->dim);
+    struct kv_codec *c = mem_alloc(sizeof *c);
+    if (!c) return ERR_NOMEM;
+    *c = (struct kv_codec){.name = "pairs",
+                           .tile = tile ? tile : KV_STRIP * (uint32_t)o->value[STRIPS],
+                           .describe = kv_codec_no_parameters,
+                           .bytes = pairs_bytes,
+                           .encode = pairs_encode,
+                           .decode = pairs_decode,
+                           .kernels = kernels};
+    *out = c;
+    return 0;
+}
+
+static void pairs_close(struct kv_codec *c)
+{
+    mem_free(c);
+}
+
+static const struct kv_codec_kind pairs = {
+    .name = "pairs",
+    .option = options,
+    .n_options = OPTIONS,
+    .open = pairs_open,
+    .close = pairs_close,
+};
+KV_CODEC(pairs, &pairs);
