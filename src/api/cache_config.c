@@ -76,12 +76,10 @@ static void settle_budget(const struct model *m, const kvik_cache_config *c, str
     const struct budget b = {.site = m->site,
                              .n_sites = m->n_sites,
                              .preset = &e->preset,
-                             .streaming = e->streaming,
-                             .reserve = e->reserve,
-                             .redo = regime_rows(m, e->max_len),
-                             .max_len = e->max_len,
+                             .store = exec_store(m, e),
                              .max_seqs = e->max_seqs,
-                             .step_tokens = e->step_tokens};
+                             .reserve = e->reserve,
+                             .step_given = c->step_tokens != 0};
     e->pool_bytes = c->cache_memory;
     if (!c->cache_memory) /* with staging of its own, so that all sequences fit one step */
         e->pool_bytes = budget_bytes(&b, budget_half(), &e->stage_bytes);

@@ -157,11 +157,9 @@ static int store_open(struct unbound *u, struct unbound_layer *l)
     const struct budget b = {.site = &as,
                              .n_sites = 1,
                              .preset = &o,
-                             .streaming = k.streaming,
+                             .store = k,
                              .reserve = is_static(u),
-                             .max_len = k.max_len,
-                             .max_seqs = k.max_seqs,
-                             .step_tokens = k.max_tokens};
+                             .max_seqs = k.max_seqs};
     k.pool_bytes = u->memory ? u->memory : budget_bytes(&b, half, &staging);
     k.stage_bytes = staging;
     if (k.streaming != KV_RESIDENT)

@@ -156,6 +156,12 @@ int kv_reserve(struct kv *kv, kv_seq s, uint32_t len);
  * groups, steps and streaming, with the copy of the open block that a fork needs.  SIZE_MAX if no
  * store can be so large. */
 size_t kv_reserve_bytes(const struct kv_config *c, uint32_t len);
+/* Returns the smallest pool_bytes with which kv_open accepts the configuration; SIZE_MAX if no store can
+ * be so large. */
+size_t kv_open_bytes(const struct kv_config *c);
+/* Returns the staging area (stage_bytes) with which every sequence of the configuration can be part of
+ * one step; 0 if no page can leave memory, SIZE_MAX if no store can be so large. */
+size_t kv_staging_bytes(const struct kv_config *c);
 /* Returns the number of rows promised to the sequence; 0: no reserve. */
 uint32_t kv_reserved(const struct kv *kv, kv_seq s);
 /* Undo.  A mark remembers what s holds: rows, tokens, turns, salt, checkpoints and reserve.

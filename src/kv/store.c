@@ -201,23 +201,27 @@ static int forms_open(struct kv *kv, unsigned halvings)
     return 0;
 }
 
-/* Checks the pool against the smallest size in which every sequence can make a step. */
-static int pool_check(const struct kv *kv)
+/* Computes the smallest pool in which every sequence of a step can have its first rows. */
+static int pool_least(const struct kv *kv, size_t *least)
 {
-    size_t each = 0, all;
+    size_t each = 0;
     for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
         const struct group *g = &kv->group[gi];
-        size_t raw, sealed = 0, sum;
-        struct group copy = *g;
-        TRY(form_grain(&copy, RAW, &raw));
-        if (g->c.seal.tile) TRY(form_grain(&copy, SEALED, &sealed));
-        if (!ck_mul(raw, g->c.policy.kind == KV_STATE ? 2 : 1, &raw) ||
-            !ck_add(raw, sealed, &sum) || !ck_mul(sum, g->c.n_sites, &sum) ||
+        size_t raw, sum;
+        if (!ck_mul(g->form[RAW].grain, g->c.policy.kind == KV_STATE ? 2 : 1, &raw) ||
+            !ck_add(raw, g->form[SEALED].grain, &sum) || !ck_mul(sum, g->c.n_sites, &sum) ||
             !ck_add(each, sum, &each))
             return ERR(LIMIT, "cache: a page is too large");
     }
-    if (!ck_mul(each, kv->lanes, &all) || !ck_add(all, staging_bytes(kv), &all))
+    if (!ck_mul(each, kv->lanes, least) || !ck_add(*least, staging_bytes(kv), least))
         return ERR(LIMIT, "cache: a page is too large");
+    return 0;
+}
+
+static int pool_check(const struct kv *kv)
+{
+    size_t all;
+    TRY(pool_least(kv, &all));
     if (kv->pool < all)
         return ERR(LIMIT,
                    "cache: a budget of %zu bytes is less than the %zu that one block for each of "
@@ -239,6 +243,36 @@ int group_measure(struct group *g)
     for (uint32_t f = 0; f < (c->seal.tile ? FORMS : 1u); f++)
         TRY(form_grain(g, f, &g->form[f].grain));
     return 0;
+}
+
+/* Sizes the staging area of a store with this pool, and computes the smallest pool; opens nothing. */
+static int sketch(const struct kv_config *c, size_t pool, size_t *staging, size_t *least)
+{
+    struct kv kv = {.n_groups = c->n_groups, .max_seqs = c->max_seqs, .pool = pool};
+    kv.lanes = c->lanes ? MIN(c->lanes, c->max_seqs) : c->max_seqs;
+    kv.group = mem_array(MAX(c->n_groups, 1u), sizeof *kv.group);
+    int e = kv.group ? 0 : ERR_NOMEM;
+    for (uint32_t i = 0; e >= 0 && i < c->n_groups; i++) {
+        kv.group[i].c = c->group[i];
+        e = group_measure(&kv.group[i]);
+    }
+    if (e >= 0) e = stage_room(&kv, c);
+    if (e >= 0) e = pool_least(&kv, least);
+    *staging = staging_bytes(&kv);
+    mem_free(kv.group);
+    return e;
+}
+
+size_t kv_open_bytes(const struct kv_config *c)
+{
+    size_t staging, least;
+    return sketch(c, 0, &staging, &least) < 0 ? SIZE_MAX : least;
+}
+
+size_t kv_staging_bytes(const struct kv_config *c)
+{
+    size_t staging, least;
+    return sketch(c, SIZE_MAX, &staging, &least) < 0 ? SIZE_MAX : staging;
 }
 
 static int group_open(struct kv *kv, struct group *g)

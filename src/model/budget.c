@@ -13,15 +13,6 @@ size_t budget_row(const struct kv_site *site, uint32_t n_sites, enum dtype rows)
     return sum;
 }
 
-/* Bytes of the states of one sequence. */
-static size_t states_of(const struct kv_site *site, uint32_t n_sites)
-{
-    size_t sum = 0;
-    for (uint32_t i = 0; i < n_sites; i++)
-        if (site[i].kind == KV_STATE) sum += kv_site_bytes(&site[i], DT_F32);
-    return sum;
-}
-
 size_t budget_half(void)
 {
     return (size_t)sysconf(_SC_PHYS_PAGES) / 2 * (size_t)sysconf(_SC_PAGESIZE);
@@ -32,87 +23,83 @@ static size_t row_of(const struct budget *b)
     return budget_row(b->site, b->n_sites, b->preset->dtype);
 }
 
-/* Two pieces of an atom of the widest site for every sequence, at least 1 MiB each: what the store sets aside.  One atom
- * more covers the page that aligning the first one may cost. */
-static size_t staging_of(const struct budget *b)
+/* Bytes of the snapshots of windows that one sequence keeps. */
+static size_t snapshots_of(const struct kv_group *g, uint32_t n, uint32_t max_len)
 {
-    size_t widest = 0, piece;
-    for (uint32_t i = 0; i < b->n_sites; i++)
-        if (b->site[i].kind == KV_ROWS)
-            widest = MAX(widest, kv_site_bytes(&b->site[i], b->preset->dtype));
-    if (!ck_mul(widest * KV_ATOM, (size_t)b->max_seqs + 1, &piece)) return SIZE_MAX / 4;
-    return 2 * MAX(piece, (size_t)1 << 20);
-}
-
-/* Most rows that a sequence of any length and its undo hold, if every site forgets; else SIZE_MAX. */
-static size_t held_most(const struct budget *b)
-{
-    const struct kv_preset_options *o = b->preset;
-    size_t most = 0;
-    for (uint32_t i = 0; i < b->n_sites; i++) {
-        const struct kv_site *s = &b->site[i];
-        if (s->kind == KV_STATE) continue;
-        size_t seen = s->window ? s->window : s->chunk ? s->chunk : o->window;
-        if (o->sinks) seen = (size_t)o->window + o->sinks;
-        if (!seen) return SIZE_MAX;
-        most = MAX(most, seen);
+    size_t sum = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        size_t row = 0, seen = g[i].policy.window ? g[i].policy.window : g[i].policy.chunk;
+        for (uint32_t p = 0; p < g[i].n_planes; p++)
+            row += (size_t)g[i].plane[p].shape.heads * g[i].plane[p].shape.dim *
+                   dtype_size(g[i].plane[p].shape.dtype) * g[i].n_sites;
+        if (g[i].policy.every) sum += CHECKPOINTS * row * (seen ? MIN(seen, max_len) : 1);
     }
-    return 2 * (most + b->step_tokens) + (o->every ? CHECKPOINTS * most : 0);
+    return sum;
 }
 
-/* Lowers *step, down to one strip, until the reserves of all sequences and of one more fit `most`
- * bytes.  Returns the bytes that they take with such steps; SIZE_MAX: no store can be so large. */
-static size_t reserves_of(const struct budget *b, size_t most, uint32_t *step)
+/* Returns what the sequences of the caller and one more need in steps of `step` tokens, with their snapshots; SIZE_MAX: no
+ * store can be so large. */
+static size_t sequences_of(const struct budget *b, const struct kv_config *c, uint32_t step)
+{
+    const struct kv_config k = {.group = c->group,
+                                .n_groups = c->n_groups,
+                                .max_tokens = step,
+                                .redo = c->redo,
+                                .streaming = c->streaming == KV_STREAM ? KV_STREAM : KV_RESIDENT};
+    size_t one = kv_reserve_bytes(&k, c->max_len), all;
+    bool fits = ck_add(one, snapshots_of(c->group, c->n_groups, c->max_len), &one) &&
+                ck_mul(one, (size_t)b->max_seqs + 1, &all);
+    return fits ? all : SIZE_MAX;
+}
+
+/* Makes the groups of the store; the caller closes them with groups_close, also after a failure. */
+static bool groups_open(const struct budget *b, struct kv_config *c)
 {
     struct kv_group *group = mem_array(MAX(b->n_sites, 1), sizeof *group);
     uint32_t *number = mem_array(MAX(b->n_sites, 1), sizeof *number);
     int n = group && number ? kv_preset_groups(b->site, b->n_sites, b->preset, group, number)
                             : ERR_NOMEM;
-    size_t all = SIZE_MAX;
-    for (bool more = n >= 0; more;) {
-        const struct kv_config c = {.group = group,
-                                    .n_groups = (uint32_t)n,
-                                    .max_tokens = *step,
-                                    .redo = b->redo,
-                                    .streaming = b->streaming};
-        if (!ck_mul(kv_reserve_bytes(&c, b->max_len), (size_t)b->max_seqs + 1, &all))
-            all = SIZE_MAX;
-        more = all > most && *step > KV_STRIP;
-        if (more) *step = (*step - 1) / KV_STRIP * KV_STRIP;
-    }
-    if (n >= 0) kv_preset_close(group, (uint32_t)n);
-    mem_free(group);
     mem_free(number);
-    return all;
+    *c = b->store;
+    c->group = group;
+    c->n_groups = n < 0 ? 0 : (uint32_t)n;
+    return n >= 0;
 }
 
-/* Returns the bytes that the rows of a cache with reserves must have at least: those of every
- * sequence and of one more.  A streaming cache may take short steps for it. */
-static size_t reserves_least(const struct budget *b)
+static void groups_close(struct kv_config *c)
 {
-    uint32_t step = b->streaming == KV_STREAM ? MIN(b->step_tokens, 2 * KV_STRIP) : b->step_tokens;
-    return b->reserve ? reserves_of(b, SIZE_MAX, &step) : 0;
+    struct kv_group *group = (struct kv_group *)c->group;
+    kv_preset_close(group, c->n_groups);
+    mem_free(group);
 }
 
-/* A resident cache has room for every sequence at its longest, for the rows that a change of frequencies computes again,
- * and spare blocks for undo.  A streaming cache is meant to be small: staging, 512 rows for steps to grow in, and four
- * blocks a sequence.  With a codec, the raw rows of a tile and the tile itself are in memory when a step completes it. */
+/* A resident cache has room for every sequence at its longest, and what its undo keeps.  A streaming cache is meant to be small: what steps of two
+ * strips of every sequence need, the rows of one longer step, and staging.  If sequences have reserves, each holds the
+ * pages of a whole step, whose length the caller may have chosen. */
+static size_t bytes_of(const struct budget *b, const struct kv_config *c, size_t *staging)
+{
+    bool small = c->streaming == KV_STREAM, whole = b->reserve && b->step_given;
+    uint32_t step = small && !whole ? MIN(c->max_tokens, 2 * KV_STRIP) : c->max_tokens;
+    struct kv_config k = *c;
+    size_t want = sequences_of(b, c, step), rows = 0;
+    k.lanes = b->max_seqs;
+    *staging = kv_staging_bytes(&k);
+    if (small && !ck_mul(c->max_tokens, row_of(b) * (kv_preset_encodes(b->preset) ? 2 : 1), &rows))
+        return SIZE_MAX;
+    if (!ck_add(want, rows, &want) || !ck_add(want, *staging, &want)) return SIZE_MAX;
+    k = *c;
+    k.stage_bytes = *staging;
+    return MAX(want, kv_open_bytes(&k));
+}
+
 size_t budget_bytes(const struct budget *b, size_t most, size_t *staging)
 {
-    bool codec = kv_preset_encodes(b->preset), small = b->streaming == KV_STREAM;
-    size_t rows =
-        (MIN((size_t)b->max_len, held_most(b)) + 3 * (size_t)KV_ATOM) * ((size_t)b->max_seqs + 1);
-    rows += b->redo * (size_t)b->max_seqs;
-    size_t row = row_of(b) * (codec ? 2 : 1), want;
-    size_t states = 4 * ((size_t)b->max_seqs + 1) * states_of(b->site, b->n_sites);
-    size_t stage = small ? staging_of(b) : 0;
+    struct kv_config c;
+    size_t want = groups_open(b, &c) ? bytes_of(b, &c, staging) : SIZE_MAX;
+    groups_close(&c);
+    if (want <= most) return want;
     *staging = 0;
-    if (small) rows = MIN(rows, 512 + (codec ? 6 : 4) * (size_t)KV_STRIP * b->max_seqs);
-    if (!ck_mul(rows, row, &want) || !ck_add(want, states, &want)) return most;
-    want = MAX(want, reserves_least(b));
-    if (!ck_add(want, stage, &want) || want > most) return most;
-    *staging = stage;
-    return want;
+    return most;
 }
 
 /* The new rows of a step stay in memory until their pages are full: a quarter of the budget at most.
@@ -121,7 +108,13 @@ size_t budget_bytes(const struct budget *b, size_t most, size_t *staging)
 uint32_t budget_step(const struct budget *b, size_t bytes, size_t staging, uint32_t wish)
 {
     size_t row = MAX(row_of(b), 1), fit = bytes / 4 / row / KV_STRIP * KV_STRIP;
+    size_t most = bytes - (staging ? staging : bytes / 4);
     uint32_t step = (uint32_t)MIN((size_t)wish, MAX(fit, KV_STRIP));
-    if (b->reserve) (void)reserves_of(b, bytes - (staging ? staging : bytes / 4), &step);
+    struct kv_config c;
+    if (!b->reserve) return step;
+    if (groups_open(b, &c))
+        while (step > KV_STRIP && sequences_of(b, &c, step) > most)
+            step = (step - 1) / KV_STRIP * KV_STRIP;
+    groups_close(&c);
     return step;
 }

@@ -7,10 +7,10 @@ struct budget {
     const struct kv_site *site;
     uint32_t n_sites;
     const struct kv_preset_options *preset;
-    enum kv_streaming streaming;
-    bool reserve;  /* every sequence sets max_len rows aside */
-    uint32_t redo; /* kv_config.redo */
-    uint32_t max_len, max_seqs, step_tokens;
+    struct kv_config store; /* as it will be opened; the groups, pool and staging are not used */
+    uint32_t max_seqs;      /* sequences of the caller; the store has more for its own use */
+    bool reserve;           /* every sequence sets max_len rows aside */
+    bool step_given; /* store.max_tokens is the caller's choice, so budget_step does not lower it */
 };
 /* Half of the memory of the machine. */
 size_t budget_half(void);

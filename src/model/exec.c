@@ -92,6 +92,24 @@ int exec_tier_open(const char *dir, struct kv_tier **out)
     return kv_tier_file_open(dir, NULL, out);
 }
 
+struct kv_config exec_store(const struct model *m, const struct exec_config *c)
+{
+    return (struct kv_config){
+        .max_seqs = EXEC_HANDLES * c->max_seqs,
+        .lanes = 2 * c->max_seqs,
+        /* one for each sequence of a call, and one for recomputed rows */
+        .marks = 2 * c->max_seqs + 2,
+        .redo = regime_rows(m, c->max_len),
+        .max_tokens = c->step_tokens,
+        /* reading the rows of a full sequence begins a step for one more row */
+        .max_len = c->max_len + 1,
+        .pool_bytes = c->pool_bytes,
+        .streaming = c->streaming,
+        .stage_bytes = c->stage_bytes,
+        .index = !c->no_index,
+    };
+}
+
 static int store(struct exec *x, const struct exec_config *c)
 {
     const struct model *m = x->m;
@@ -101,23 +119,10 @@ static int store(struct exec *x, const struct exec_config *c)
     int n = kv_preset_groups(m->site, m->n_sites, &c->preset, x->group, x->site);
     if (n < 0) return n;
     x->n_groups = (uint32_t)n;
-    struct kv_config k = {
-        .group = x->group,
-        .n_groups = x->n_groups,
-        .max_seqs = EXEC_HANDLES * c->max_seqs,
-        .lanes = 2 * c->max_seqs,
-        /* one for each sequence of a call, and one for recomputed rows */
-        .marks = 2 * c->max_seqs + 2,
-        .redo = x->regime_rows,
-        .max_tokens = c->step_tokens,
-        /* reading the rows of a full sequence begins a step for one more row */
-        .max_len = c->max_len + 1,
-        .pool_bytes = c->pool_bytes,
-        .streaming = c->streaming,
-        .stage_bytes = c->stage_bytes,
-        .index = !c->no_index,
-        .order = x->site, /* a step visits the sites in their order */
-    };
+    struct kv_config k = exec_store(m, c);
+    k.group = x->group;
+    k.n_groups = x->n_groups;
+    k.order = x->site; /* a step visits the sites in their order */
     for (uint32_t i = 0; i < m->n_ropes; i++)
         k.turns |= m->rope[i].type == ROPE_DYNAMIC;
     if (c->streaming != KV_RESIDENT) TRY(exec_tier_open(c->spill_dir, &k.tier));

@@ -233,6 +233,8 @@ struct exec_said {
 };
 int exec_open(const struct model *m, const struct exec_config *c, struct exec **out);
 void exec_close(struct exec *x);
+/* Returns the configuration of the store but for its groups, order and tier. */
+struct kv_config exec_store(const struct model *m, const struct exec_config *c);
 /* Opens the file tier. */
 int exec_tier_open(const char *dir, struct kv_tier **out);
 
