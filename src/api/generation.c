@@ -9,9 +9,7 @@ KVIK_API int kvik_generation_init_sized(kvik_generation *g, size_t size, const k
 {
     kvik_generation fresh;
     if (!g) return ERR(ARG, "kvik_generation_init: NULL argument");
-    TRY(sized_check(&size, "kvik_generation"));
-    if (size < GEN_SIZE_LEAST)
-        return ERR(ARG, "kvik_generation_init_sized: no kvik_generation has %zu bytes", size);
+    TRY(SIZED_CHECK(&size, kvik_generation));
     gen_defaults(&fresh);
     fresh.size = MIN(size, sizeof fresh);
     if (m) {

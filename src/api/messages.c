@@ -1,6 +1,6 @@
 /* messages.c - messages that a program gives as structs, made into the JSON objects that chat templates see. */
 #include "api/messages.h"
-#include "base/sized.h"
+#include "generate/sizes.h"
 
 #include <stdio.h>
 #include <string.h>

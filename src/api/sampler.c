@@ -2,8 +2,8 @@
  * the loop themselves.
  *
  * A sampler has scratch memory and no state: what it chooses depends on the arguments of the call alone. */
-#include "base/sized.h"
 #include "generate/generate.h"
+#include "generate/sizes.h"
 
 #include <string.h>
 

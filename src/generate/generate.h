@@ -18,8 +18,6 @@ void gen_done(kvik_generation *g);
  * `room`, or NULL where none are given. */
 int generation_in(const kvik_generation *g, kvik_generation *out);
 int hooks_in(const kvik_hooks *given, kvik_hooks *room, const kvik_hooks **out);
-/* The smallest kvik_generation there is: it reaches behind all that the struct owns. */
-#define GEN_SIZE_LEAST offsetof(kvik_generation, output_scores)
 /* A copy that owns what it points to; gen_done frees it. */
 int gen_copy(const kvik_generation *from, kvik_generation *to);
 /* Checks the combination (temperature > 0 when sampling, ...); called before generating. */

@@ -5,9 +5,9 @@
 #pragma once
 #include "base/base.h"
 #include "base/refs.h"
-#include "base/sized.h"
 #include "generate/draft.h"
 #include "generate/driver.h"
+#include "generate/sizes.h"
 #include "kvik.h"
 #include "model/model.h"
 #include "tok/tok.h"

@@ -39,9 +39,10 @@ static void refused(int e, int code, const char *name, const char *why)
         fail_msg("%s, %s: %s", name, why, kvik_last_error());
 }
 
-/* Sizes that no struct has: forgotten, not even room for the size itself, bytes of an uninitialised
- * struct. */
-static const size_t wrong[] = {0, sizeof(size_t), (size_t)1 << 40, SIZE_MAX};
+/* Sizes that no struct has: forgotten, not even room for the size itself, half a pointer, a whole number of fields and
+ * a half, bytes of an uninitialised struct. */
+static const size_t wrong[] = {0,  sizeof(size_t),  12,      20, 60, sizeof(kvik_usage) - 4,
+                               81, (size_t)1 << 40, SIZE_MAX};
 
 static void test_config(void **state)
 {
@@ -193,7 +194,7 @@ static void test_prompts(void **state)
 static void test_generation(void **state)
 {
     (void)state;
-    enum { OLD = offsetof(kvik_generation, return_legacy_cache) };
+    enum { OLD = offsetof(kvik_generation, output_scores) };
     kvik_generation g, junk;
     memset(&junk, JUNK, sizeof junk);
     g = junk;
@@ -201,24 +202,26 @@ static void test_generation(void **state)
     assert_int_equal(g.size, OLD);
     assert_int_equal(g.num_beams, 1);
     assert_memory_equal((char *)&g + OLD, (char *)&junk + OLD, sizeof g - OLD);
-    assert_int_equal(kvik_generation_set(&g, "{\"max_new_tokens\": 3, \"output_scores\": true}"),
-                     0);
-    assert_true(g.output_scores && g.max_new_tokens == 3);
+    assert_int_equal(kvik_generation_set(&g, "{\"max_new_tokens\": 3, \"top_k\": 7}"), 0);
+    assert_true(g.top_k == 7 && g.max_new_tokens == 3);
+    refused(kvik_generation_set(&g, "{\"output_scores\": true}"), KVIK_UNSUPPORTED, "output_scores",
+            "compiled with");
     refused(kvik_generation_set(&g, "{\"max_new_tokens\": 4, \"max_cache_len\": 9}"),
             KVIK_UNSUPPORTED, "max_cache_len", "compiled with");
     assert_int_equal(g.max_new_tokens, 3);
     kvik_result *r;
     kvik_prompt p = {.size = sizeof p, .ids = ids, .n = 5};
     if (kvik_generate(c, &g, &p, 1, NULL, &r) < 0) fail_msg("%s", kvik_last_error());
-    assert_non_null(r->scores);
-    assert_null(r->past_key_values); /* the bytes behind the struct would ask for them */
+    /* The bytes behind the struct would ask for both. */
+    assert_null(r->scores);
+    assert_null(r->past_key_values);
     kvik_result_free(r);
     kvik_generation_done(&g);
     assert_int_equal(g.size, OLD);
     assert_memory_equal((char *)&g + OLD, (char *)&junk + OLD, sizeof g - OLD);
     for (size_t i = 0; i < countof(wrong); i++)
         refused(kvik_generation_init_sized(&g, wrong[i], m), KVIK_ARG, "kvik_generation", "size");
-    refused(kvik_generation_init_sized(&g, 80, m), KVIK_ARG, "kvik_generation", "80 bytes");
+    refused(kvik_generation_init_sized(&g, 80, m), KVIK_ARG, "kvik_generation", "size is 80");
     kvik_generation_done(&(kvik_generation){0}); /* a struct that was never initialised */
 }
 
@@ -308,6 +311,30 @@ static void test_handed_out(void **state)
     assert_int_equal(kvik_cache_drop(c, s), 0);
 }
 
+/* A struct that ends inside a pointer: the half of the pointer is not read. */
+static void test_cut(void **state)
+{
+    (void)state;
+    static const size_t cut[] = {12, 16, 20, 28, offsetof(kvik_prompt, seq) + 4};
+    kvik_generation g;
+    kvik_result *r;
+    kvik_span span = {.ids = ids, .n = 4};
+    assert_int_equal(kvik_generation_init(&g, m), 0);
+    assert_int_equal(kvik_cache_new(c, &span.seq), 0);
+    for (size_t i = 0; i < countof(cut); i++) {
+        unsigned char half[64];
+        memset(half, JUNK, sizeof half);
+        memcpy(half, &cut[i], sizeof cut[i]);
+        refused(kvik_generate(c, &g, (const kvik_prompt *)(const void *)half, 1, NULL, &r),
+                KVIK_ARG, "kvik_prompt.size", "sizeof(kvik_prompt)");
+        refused(kvik_forward(c, (const kvik_span *)(const void *)half, 1, false, NULL), KVIK_ARG,
+                "kvik_span.size", "sizeof(kvik_span)");
+    }
+    assert_int_equal(kvik_cache_length(c, span.seq), 0);
+    assert_int_equal(kvik_cache_drop(c, span.seq), 0);
+    kvik_generation_done(&g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -315,6 +342,7 @@ int main(void)
         cmocka_unit_test(test_spans),      cmocka_unit_test(test_prompts),
         cmocka_unit_test(test_generation), cmocka_unit_test(test_sync),
         cmocka_unit_test(test_forgotten),  cmocka_unit_test(test_handed_out),
+        cmocka_unit_test(test_cut),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
