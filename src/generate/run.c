@@ -122,7 +122,8 @@ static int sync(struct run *r, struct row *w)
     if (w->prompt->append && !gen_plain(r->g, r->assist != NULL))
         return ERR(UNSUPPORTED, "ids that are appended to a sequence need greedy decoding or "
                                 "sampling; give the whole text instead");
-    struct sync_ids ids = {.id = w->ids, .n = w->n, .pad = w->pad, .append = w->prompt->append};
+    struct sync_ids ids = {
+        .id = w->ids, .n = w->n, .more = w->limit, .pad = w->pad, .append = w->prompt->append};
     TRY(sync_begin(r->x, r->tok, w->given, &ids, &w->sync));
     w->seq = w->given;
     w->have = w->sync.have;

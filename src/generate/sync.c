@@ -5,14 +5,12 @@
  * resume from them exactly.  Rows between that length and the divergence are recomputed with the
  * rest, as part of the new turn.
  *
- * A sequence is marked first, so a failure leaves it unchanged.  One case has no room for a mark: a
- * reserve, with a budget that cannot also hold the rows that the conversation drops.  Then the
- * tokens and turns of the sequence are noted instead, and a failure recomputes those rows to the
- * same bits. */
+ * A sequence is marked first, so a failure leaves it unchanged.  The rows that the conversation
+ * drops stay in the budget until the call has ended.  If they leave no room for the call's own rows
+ * within a reserve, the call is refused. */
 #include "generate/sync.h"
 
 #include <stdio.h>
-#include <string.h>
 
 /* Tokens of an excerpt before and after the divergence. */
 enum { BEFORE = 6, AFTER = 10 };
@@ -175,22 +173,8 @@ static int longest(const struct exec *x, kv_seq s, uint32_t same, uint32_t *have
     return unknown_whole(x, s, same, have);
 }
 
-/* Notes the tokens and turns that recompute() needs. */
-static int note(struct exec *x, struct sync *s)
-{
-    const struct kv_turn *turn = kv_turns(x->kv, s->seq, &s->n_turns);
-    s->tok = mem_array(MAX(s->len, 1), sizeof *s->tok);
-    s->turn = mem_array(MAX(s->n_turns, 1), sizeof *s->turn);
-    if (!s->tok || !s->turn) return ERR_NOMEM;
-    memcpy(s->tok, kv_tokens(x->kv, s->seq), s->len * sizeof *s->tok);
-    memcpy(s->turn, turn, s->n_turns * sizeof *s->turn);
-    return 0;
-}
-
 static void forget(struct sync *s)
 {
-    mem_free(s->tok);
-    mem_free(s->turn);
     sync_report_free(s->report);
     *s = (struct sync){0};
 }
@@ -212,15 +196,20 @@ static int cut(struct exec *x, struct sync *s, uint32_t rows, uint32_t have)
     return kv_trim(x->kv, s->seq, have, &s->kept);
 }
 
-/* Cuts the sequence.  Within a reserve this also works where the dropped rows cannot stay for a
- * rollback. */
-static int keep(struct exec *x, struct sync *s, uint32_t rows, uint32_t have)
+/* Cuts the sequence for a call that makes it `until` rows long.  The rows that leave stay for an
+ * undo, so a budget that holds a reserve once may lack room for the new rows beside them. */
+static int keep(struct exec *x, struct sync *s, uint32_t rows, uint32_t have, uint32_t until)
 {
+    char why[512];
+    TRY(kv_rely(x->kv, s->seq, until));
     int e = cut(x, s, rows, have);
-    if (e != ERR_FULL || !kv_reserved(x->kv, s->seq)) return e;
-    TRY(note(x, s));
-    kv_release(x->kv, &s->mark);
-    return cut(x, s, rows, have);
+    if (e >= 0) e = kv_rely(x->kv, s->seq, until); /* a crop may have needed the room */
+    if (e != ERR_FULL || have == s->len) return e;
+    snprintf(why, sizeof why, "%s", err_last());
+    return ERR(FULL,
+               "%s; %u cached tokens are replaced and stay until the call has ended, unless the "
+               "sequence is cropped to %u tokens before",
+               why, s->len - have, have);
 }
 
 /* Finds how many of the `same` agreeing rows can be kept (*have).  Fills in the counts of the
@@ -280,7 +269,7 @@ static int begin_with(struct exec *x, struct sync *s, const struct sync_ids *ids
 int sync_begin(struct exec *x, const struct tok *tok, kv_seq seq, const struct sync_ids *ids,
                struct sync *out)
 {
-    struct sync s = {.seq = seq, .len = kv_len(x->kv, seq), .salt = kv_salt(x->kv, seq)};
+    struct sync s = {.seq = seq, .len = kv_len(x->kv, seq)};
     uint32_t have;
     if (!kv_tokens(x->kv, seq)) return ERR(STALE, "the sequence was dropped");
     if (!(s.report = mem_alloc(sizeof *s.report))) return ERR_NOMEM;
@@ -288,7 +277,10 @@ int sync_begin(struct exec *x, const struct tok *tok, kv_seq seq, const struct s
     uint32_t same = compare(x, tok, ids, &s);
     int e = kv_mark(x->kv, seq, &s.mark);
     if (e >= 0) e = choose(x, &s, ids, same, &have);
-    if (e >= 0) e = keep(x, &s, (uint32_t)s.report->offset + same, have);
+    uint64_t until = (uint64_t)s.report->offset + ids->n + ids->more;
+    if (e >= 0)
+        e = keep(x, &s, (uint32_t)s.report->offset + same, have,
+                 (uint32_t)MIN(until, (uint64_t)x->max_len));
     if (e >= 0) e = begin_with(x, &s, ids);
     if (e < 0) {
         kv_rollback(x->kv, &s.mark);
@@ -300,27 +292,9 @@ int sync_begin(struct exec *x, const struct tok *tok, kv_seq seq, const struct s
     return 0;
 }
 
-/* Trims to the rows that the sequence still has, and recomputes the other noted rows. */
-static void recompute(struct exec *x, struct sync *s)
-{
-    uint32_t have = MIN(s->kept, kv_len(x->kv, s->seq)), whole = have;
-    int e = 0;
-    do {
-        e = kv_trim(x->kv, s->seq, whole, &have);
-        whole = have;
-        for (uint32_t i = 0; i < s->n_turns; i++) /* a turn is recomputed as a whole */
-            if (s->turn[i].pos < have && have < s->turn[i].pos + s->turn[i].n)
-                whole = s->turn[i].pos;
-    } while (e >= 0 && whole < have);
-    if (e >= 0 && !have) e = kv_resalt(x->kv, s->seq, &s->salt);
-    const struct kv_past past = {s->tok, s->turn, s->len, s->n_turns};
-    if (e >= 0) (void)exec_replay(x, s->seq, &past, have, s->len);
-}
-
 void sync_end(struct exec *x, struct sync *s, bool failed)
 {
     kv_settle(x->kv, &s->mark, failed);
-    if (failed && s->tok) recompute(x, s);
     forget(s);
 }
 

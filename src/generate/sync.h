@@ -8,21 +8,18 @@
 
 struct sync {
     kv_seq seq;          /* 0: no open sync */
-    struct kv_mark mark; /* undoes the cut; no sequence in the mark: see `tok` */
+    struct kv_mark mark; /* undoes the cut */
     uint32_t have;       /* ids[have, n) must be computed */
     /* rows that the sequence kept: `have`, and the rows before the ids of a crop */
     uint32_t kept;
-    /* Tokens and turns of a sequence with a reserve where the budget has no room to keep the
-     * dropped rows; owned. */
-    int32_t *tok;
-    struct kv_turn *turn;
-    uint32_t len, n_turns;
-    struct kv_salt salt;
+    uint32_t len;      /* rows before */
     kvik_sync *report; /* owned; the caller may take it */
 };
 struct sync_ids {
     const int32_t *id;
     uint32_t n;
+    /* most tokens that the caller appends after the ids before the end of the sync */
+    uint32_t more;
     uint32_t pad; /* masked columns before the ids */
     bool whole;   /* all ids may be reused; else the last one is always computed */
     bool append;  /* the ids follow the cached tokens */

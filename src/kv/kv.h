@@ -174,16 +174,22 @@ uint32_t kv_reserved(const struct kv *kv, kv_seq s);
  * to its new pages.  A sequence with a reserve has room for one mark.  kv_mark is ERR_FULL where a
  * further mark, or forks made since, need more than the budget has.
  *
- * Forks of s made after the mark may hold pages that the reserve lacks after a rollback.  The
- * reserve takes these pages as soon as there is room for them.  Until then an append of s can be
- * ERR_FULL; steps of other sequences go on, as far as the budget allows.  No step that names s may be open.  While s
- * is marked its reserve cannot be lowered (ERR_BUSY). */
+ * The reserve is intact after a rollback or a release, whoever forked s meanwhile: such a fork adds
+ * the pages that a rollback would lack to the reserve, or is ERR_FULL.  While s is marked its
+ * reserve cannot be lowered (ERR_BUSY).  If one of several marks ends before a later one, appends
+ * can be ERR_FULL, and the reserve is the greatest of theirs, until all have ended.
+ *
+ * No step that names s may be open. */
 struct kv_mark {
     kv_seq seq;
-    uint32_t at, reserve; /* used inside the store only */
+    uint32_t at; /* used inside the store only */
 };
 /* Marks what s holds. */
 int kv_mark(struct kv *kv, kv_seq s, struct kv_mark *out);
+/* Lets appends of a marked sequence rely on its reserve up to `len` rows, until its marks have
+ * ended.  A trim then needs room for as many rows beside the marked ones.  ERR_FULL if appends
+ * relied on fewer rows before and the budget lacks room for more. */
+int kv_rely(struct kv *kv, kv_seq s, uint32_t len);
 /* Restores what the mark remembers, and ends the mark. */
 void kv_rollback(struct kv *kv, struct kv_mark *m);
 /* Ends the mark and leaves the sequence as it is. */

@@ -171,10 +171,24 @@ struct stash {
 };
 struct slot {
     uint32_t gen, seq, reserve; /* reserve: rows promised to the handle, 0: none */
-    uint32_t prev, next;        /* ring of the slots with the same contents */
-    bool used, named;           /* named: scratch of reorder */
-    uint32_t marks;             /* marks that may roll the slot back */
-    struct stash *stash;        /* [n_groups * FORMS] */
+    /* rows that appends can rely on now; less than `reserve` only while the slot has marks */
+    uint32_t grow;
+    uint32_t prev, next; /* ring of the slots with the same contents */
+    bool used, named;    /* named: scratch of reorder */
+    uint32_t marks;      /* marks that may roll the slot back */
+    struct stash *stash; /* [n_groups * FORMS] */
+};
+/* A mark that has not ended.  seq 0: none. */
+struct mark {
+    kv_seq seq;
+    /* the contents; slot.reserve and slot.grow when the sequence was marked */
+    uint32_t at, reserve, grow;
+};
+/* Contents that a slot with marks has or may get back.  foreign: other slots own or mark them, too. */
+struct member {
+    const struct seq *s;
+    uint32_t own, lead, from; /* scratch of family.c */
+    bool foreign;
 };
 /* What begin did to a table cell: page `old` was replaced.  `old` keeps its reference until the
  * step ends. */
@@ -275,6 +289,8 @@ struct kv {
     struct slot *slot;    /* [max_seqs] */
     struct seq *seq;      /* [n_contents] */
     uint32_t n_contents, max_marks, n_marks;
+    struct mark *mark;     /* [max_marks] */
+    struct member *member; /* [max_marks + 1] scratch of family.c */
     struct index index;
     uint32_t *idle;  /* free slots, a stack */
     uint32_t *spare; /* contents without owners, a stack */
@@ -288,8 +304,7 @@ struct kv {
     size_t reserved; /* bytes of pages in stashes */
     size_t backed;   /* bytes of free pages that still hold memory */
     uint32_t heir;   /* slot whose reserve gets pages that are freed now; KV_NONE: the pool does */
-    /* a reserve lacks pages until it is filled again: the tier failed, or forks made after a mark
-     * hold pages that a rollback did not get back */
+    /* a reserve lacks pages until it is filled again, because the tier failed */
     bool owing;
     uint32_t n_keeps; /* checkpoints of live contents */
     uint64_t clock, seals, evictions, forks, rows_copied, rows_copied_by_fork;
@@ -402,6 +417,10 @@ struct seq *seq_part(struct kv *kv, uint32_t slot);
 /* Makes the slot an owner of contents `was` again if they have not changed since `edits`.  The
  * slot's own contents, which must equal them, become spare. */
 void seq_rejoin(struct kv *kv, uint32_t slot, uint32_t was, uint64_t edits);
+static inline uint32_t seq_grow(const struct kv *kv, const struct seq *s)
+{
+    return s->owners ? kv->slot[s->slot].grow : 0;
+}
 static inline uint32_t seq_reserve(const struct kv *kv, const struct seq *s)
 {
     return s->owners ? kv->slot[s->slot].reserve : 0;
@@ -588,13 +607,20 @@ size_t gain_whole(struct kv *kv, const struct seq *s, bool reset);
 
 /* reserve.c */
 /* Returns the pages that the sequence's reserve must hold so that growing from `len` rows on takes
- * none from the pool. */
+ * none from the pool, and ending the marks of its slot neither. */
 uint32_t reserve_need(const struct kv *kv, const struct seq *s, uint32_t gi, uint32_t form,
                       uint32_t len);
+/* Contents of one slot: member 0 has the slot, and marks remember the others. */
+struct family {
+    struct member *of;
+    uint32_t n, reserve; /* reserve: the most rows that a mark promises */
+};
 /* What reserve_need_as must know of a slot that is about to own the contents. */
 struct reserve_for {
     uint32_t reserve;    /* rows promised to the slot */
     bool marked, shared; /* the slot has marks; others own s too */
+    /* pages that only these contents hold are the slot's own; or NULL */
+    const struct family *family;
 };
 /* Returns the same number for a slot that is about to own s. */
 uint32_t reserve_need_as(const struct kv *kv, const struct seq *s, uint32_t gi, uint32_t form,
@@ -615,6 +641,18 @@ void reserve_return(struct kv *kv, uint32_t slot);
 /* Returns the bytes that the slot's reserve would lack (negative: would have to spare) after a trim
  * of its sequence to `len`.  A marked sequence's reserve spares nothing. */
 ptrdiff_t reserve_short(const struct kv *kv, uint32_t slot, uint32_t len);
+
+/* family.c: what a slot with marks needs */
+/* True if only the family holds page `id`, which is in cell i. */
+bool family_alone(const struct kv *kv, const struct family *f, uint32_t gi, uint32_t form,
+                  uint32_t i, uint32_t id);
+/* Returns the pages that a marked slot's reserve needs so that it lacks none after its marks have
+ * ended, once its own contents are cut to `len`.  0 for pages that may leave memory: they are
+ * replaced by writing others to the tier. */
+uint32_t family_need(const struct kv *kv, uint32_t slot, uint32_t gi, uint32_t form, uint32_t len);
+/* Returns the pages that the slot's reserve needs for a rollback of any of its marks, if other
+ * sequences keep all pages that the slot holds now. */
+uint32_t family_need_marks(const struct kv *kv, uint32_t slot, uint32_t gi, uint32_t form);
 
 /* queue.c: which pages may leave memory */
 int queue_open(struct kv *kv, struct group *g, uint32_t form);

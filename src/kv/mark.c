@@ -5,7 +5,8 @@
  * rollback makes the slot their owner again, which needs no memory and cannot fail.
  *
  * The pages of marked contents count in the budget and are never evicted, but can move to the tier.
- * Checkpoints of marked contents can be evicted like all others. */
+ * Checkpoints of marked contents can be evicted like all others.  The reserve of a marked sequence
+ * has what it needs after a rollback, too, whoever forks the sequence meanwhile (reserve.c). */
 #include "kv/kv_int.h"
 
 static void marks_count(struct kv *kv, struct seq *s, struct slot *slot, int by)
@@ -31,21 +32,48 @@ int kv_mark(struct kv *kv, kv_seq handle, struct kv_mark *out)
     if (kv->n_marks == kv->max_marks)
         return ERR(LIMIT, "cache: all %u marks are in use; release one or raise marks",
                    kv->max_marks);
-    uint32_t slot = slot_index(kv, handle);
+    uint32_t slot = slot_index(kv, handle), at = 0;
+    while (kv->mark[at].seq)
+        at++;
+    kv->mark[at] =
+        (struct mark){handle, (uint32_t)(s - kv->seq), kv->slot[slot].reserve, kv->slot[slot].grow};
     marks_count(kv, s, &kv->slot[slot], 1);
     int e = kv->slot[slot].reserve ? with_room(kv, attempt, &slot) : 0;
     if (e < 0) {
         marks_count(kv, s, &kv->slot[slot], -1);
+        kv->mark[at] = (struct mark){0};
         return e;
     }
-    *out = (struct kv_mark){handle, (uint32_t)(s - kv->seq), kv->slot[slot].reserve};
+    *out = (struct kv_mark){handle, at};
     return 0;
 }
 
 struct kv_past kv_marked(const struct kv *kv, const struct kv_mark *m)
 {
-    const struct seq *s = &kv->seq[m->at];
+    const struct seq *s = &kv->seq[kv->mark[m->at].at];
     return (struct kv_past){s->tok, s->turn, s->len, s->n_turns};
+}
+
+/* Returns the most rows that the slot's marks promise. */
+static uint32_t promised(const struct kv *kv, const struct slot *slot)
+{
+    uint32_t most = 0;
+    for (uint32_t i = 0; slot->marks && i < kv->max_marks; i++)
+        if (kv->mark[i].seq && slot_find(kv, kv->mark[i].seq) == slot)
+            most = MAX(most, kv->mark[i].reserve);
+    return most;
+}
+
+/* Fills the reserve after a mark ended.  Other marks may hold what appends would need; then appends
+ * rely on nothing until these marks have ended too. */
+static void settle(struct kv *kv, uint32_t slot, const struct mark *ended)
+{
+    struct slot *s = &kv->slot[slot];
+    s->grow = s->marks ? MIN(ended->grow, s->reserve) : s->reserve;
+    if (!s->reserve && !s->marks) reserve_return(kv, slot);
+    if (!s->reserve) return;
+    if (s->marks && reserve_fill(kv, slot, "a reserve") < 0) s->grow = 0;
+    reserve_refill(kv, slot);
 }
 
 /* Gives back contents that nobody owns any more; their pages return to the reserve of the slot. */
@@ -60,17 +88,15 @@ static void contents_end(struct kv *kv, struct seq *s, uint32_t slot)
 void kv_release(struct kv *kv, struct kv_mark *m)
 {
     if (!m->seq) return;
-    struct seq *s = &kv->seq[m->at];
+    struct mark mark = kv->mark[m->at];
+    struct seq *s = &kv->seq[mark.at];
     struct slot *slot = slot_find(kv, m->seq); /* NULL: the sequence was dropped */
     uint32_t at = slot ? slot_index(kv, m->seq) : KV_NONE;
+    kv->mark[m->at] = (struct mark){0};
     marks_count(kv, s, slot, -1);
     contents_end(kv, s, at);
     *m = (struct kv_mark){0};
-    if (!slot || kv->seq[slot->seq].busy) return;
-    if (slot->reserve)
-        reserve_refill(kv, at);
-    else if (!slot->marks)
-        reserve_return(kv, at);
+    if (slot && !kv->seq[slot->seq].busy) settle(kv, at, &mark);
 }
 
 /* Makes the slot an owner of marked contents s.  Copies s if a reorder gave it to another sequence
@@ -86,13 +112,16 @@ static void go_back(struct kv *kv, uint32_t slot, struct seq *s)
 
 void kv_rollback(struct kv *kv, struct kv_mark *m)
 {
-    struct slot *slot = m->seq ? slot_find(kv, m->seq) : NULL;
+    if (!m->seq) return;
+    struct mark mark = kv->mark[m->at];
+    struct slot *slot = slot_find(kv, m->seq);
     uint32_t at = slot ? slot_index(kv, m->seq) : KV_NONE;
-    if (slot) slot->reserve = m->reserve;
-    if (slot && slot->seq != m->at && !kv_fault.forget_rollback) {
+    kv->mark[m->at].reserve = 0;
+    if (slot) slot->reserve = MAX(mark.reserve, promised(kv, slot));
+    if (slot && slot->seq != mark.at && !kv_fault.forget_rollback) {
         struct seq *now = own_part(kv, at);
         contents_end(kv, now, at);
-        go_back(kv, at, &kv->seq[m->at]);
+        go_back(kv, at, &kv->seq[mark.at]);
     }
     if (slot) tail_settle(kv, &kv->seq[slot->seq]); /* its reserve may have changed */
     kv_release(kv, m);

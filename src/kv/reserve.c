@@ -19,7 +19,8 @@
  *
  * A fork, match or reorder shares pages of the sequence, and a trim makes its way to the reserved
  * length longer.  Each of these takes what the reserve then lacks, or is refused with nothing
- * changed.  A mark needs nothing, because its pages are in the reserve already. */
+ * changed.  A mark needs nothing, because its pages are in the reserve already.  family.c
+ * says what a marked sequence needs. */
 #include "kv/kv_int.h"
 
 #include <stdio.h>
@@ -45,17 +46,26 @@ static uint64_t pages_of(const struct group *g, uint32_t form, uint64_t rows)
     return (rows + g->rows[form] - 1) / g->rows[form] + 1;
 }
 
+/* True if only this sequence, or its family, holds the page of cell i. */
+static bool alone(const struct kv *kv, const struct seq *s, uint32_t gi, uint32_t form, uint32_t i,
+                  const struct reserve_for *r)
+{
+    const struct group *g = &kv->group[gi];
+    uint32_t id = seq_table(kv, g, form, s)[i];
+    if (r->family) return family_alone(kv, r->family, gi, form, i, id);
+    return !r->shared && g->form[form].page[id].refs == 1;
+}
+
 /* Counts the pages [from, to) of a table that are in memory and that only this sequence holds. */
-static uint32_t own_pages(const struct kv *kv, const struct seq *s, bool shared, uint32_t gi,
-                          uint32_t form, uint32_t from, uint32_t to)
+static uint32_t own_pages(const struct kv *kv, const struct seq *s, const struct reserve_for *r,
+                          uint32_t gi, uint32_t form, uint32_t from, uint32_t to)
 {
     const struct group *g = &kv->group[gi];
     const uint32_t *table = seq_table(kv, g, form, s);
     uint32_t n = 0;
-    for (; from < to && !shared; from++) {
-        const struct page *pg = &g->form[form].page[table[from]];
-        n += table[from] && pg->refs == 1 && !pg->spilled;
-    }
+    for (; from < to && !r->shared; from++)
+        n += table[from] && !g->form[form].page[table[from]].spilled &&
+             alone(kv, s, gi, form, from, r);
     return n;
 }
 
@@ -70,7 +80,9 @@ static uint32_t need_states(const struct kv *kv, const struct seq *s, uint32_t g
     uint32_t kept = every ? MIN(r->reserve - len, kv->max_tokens) / every + 1 : 0;
     for (uint32_t i = 0; i < s->g[gi].n_keeps; i++)
         refs += s->g[gi].keep[i].page == page;
-    bool own = len && len == s->len && !r->shared && g->form[RAW].page[page].refs == refs;
+    bool own = len && len == s->len && !r->shared;
+    own = own && (r->family ? family_alone(kv, r->family, gi, RAW, 0, page)
+                            : g->form[RAW].page[page].refs == refs);
     return 1 + kept + !own + !r->marked;
 }
 
@@ -96,7 +108,7 @@ static uint32_t need_streamed(const struct kv *kv, const struct seq *s, uint32_t
     if (form == SEALED) return MIN(rest, kv->max_tokens / rows + 1);
     uint32_t from = MAX(table_tail(g, len), table_first(g, RAW)), end = table_used(g, RAW, len);
     uint32_t tail = MAX(g->c.seal.tile, rows) / rows;
-    uint32_t own = own_pages(kv, s, r->shared, gi, RAW, from, end);
+    uint32_t own = own_pages(kv, s, r, gi, RAW, from, end);
     if (!r->marked) tail *= 2; /* a mark keeps the present tail */
     const uint32_t *table = seq_table(kv, g, RAW, s);
     for (uint32_t i = from; i < end; i++)
@@ -122,13 +134,14 @@ static uint32_t need_rows(const struct kv *kv, const struct seq *s, uint32_t gi,
     } else if (back != UINT64_MAX) {
         uint64_t most = pages_of(g, form, back + kv->max_tokens);
         if (!r->marked) most += pages_of(g, form, back);
-        uint32_t own = own_pages(kv, s, r->shared, gi, form, cut, now);
+        uint32_t own = own_pages(kv, s, r, gi, form, cut, now);
         rest = (uint32_t)MIN(rest, most - MIN(most, own));
     }
     if (form == RAW) {
-        uint32_t open = len % g->rows[RAW] ? seq_table(kv, g, RAW, s)[len / g->rows[RAW]] : 0;
+        uint32_t open = len / g->rows[RAW];
         copies += !r->marked;
-        copies += open && (r->shared || g->form[RAW].page[open].refs > 1);
+        copies +=
+            len % g->rows[RAW] && seq_table(kv, g, RAW, s)[open] && !alone(kv, s, gi, RAW, open, r);
     }
     return leading + rest + copies;
 }
@@ -142,11 +155,20 @@ uint32_t reserve_need_as(const struct kv *kv, const struct seq *s, uint32_t gi, 
     return need_rows(kv, s, gi, form, len, r);
 }
 
+/* Returns what the sequence's appends from `len` rows on need. */
+static uint32_t need_growth(const struct kv *kv, const struct seq *s, uint32_t gi, uint32_t form,
+                            uint32_t len)
+{
+    const struct reserve_for r = {seq_grow(kv, s), slot_marked(kv, s), seq_shared(s), NULL};
+    return reserve_need_as(kv, s, gi, form, len, &r);
+}
+
 uint32_t reserve_need(const struct kv *kv, const struct seq *s, uint32_t gi, uint32_t form,
                       uint32_t len)
 {
-    struct reserve_for r = {seq_reserve(kv, s), slot_marked(kv, s), seq_shared(s)};
-    return reserve_need_as(kv, s, gi, form, len, &r);
+    uint32_t need = need_growth(kv, s, gi, form, len);
+    if (!slot_marked(kv, s) || kv->group[gi].c.policy.kind == KV_FROZEN) return need;
+    return MAX(need, family_need(kv, s->slot, gi, form, len));
 }
 
 /* Counts the state pages that cutting the sequence to `len` frees: its state and the later
@@ -170,19 +192,25 @@ static uint32_t states_after(const struct kv *kv, const struct seq *s, uint32_t 
 ptrdiff_t reserve_short(const struct kv *kv, uint32_t slot, uint32_t len)
 {
     const struct seq *s = &kv->seq[kv->slot[slot].seq];
+    const struct reserve_for r = {.shared = seq_shared(s)};
     ptrdiff_t sum = 0;
     for (uint32_t i = 0; i < FORMS * kv->n_groups; i++) {
         const struct group *g = &kv->group[i / FORMS];
         const struct pages *p = &g->form[i % FORMS];
         uint32_t have = kv->slot[slot].stash[i].n;
+        ptrdiff_t lack = -(ptrdiff_t)have;
         if (g->c.policy.kind == KV_ROWS)
-            have += own_pages(kv, s, seq_shared(s), i / FORMS, i % FORMS,
-                              table_used(g, i % FORMS, len), table_used(g, i % FORMS, s->len));
+            have += own_pages(kv, s, &r, i / FORMS, i % FORMS, table_used(g, i % FORMS, len),
+                              table_used(g, i % FORMS, s->len));
         else if (g->c.policy.kind == KV_STATE && i % FORMS == RAW && len < s->len)
             have += states_after(kv, s, i / FORMS, len);
-        uint32_t need = reserve_need(kv, s, i / FORMS, i % FORMS, len);
-        if (slot_marked(kv, s)) have = MIN(have, need); /* the rollback may need the rest */
-        sum += ((ptrdiff_t)need - have) * (ptrdiff_t)p->bytes;
+        ptrdiff_t growth = (ptrdiff_t)need_growth(kv, s, i / FORMS, i % FORMS, len) - have;
+        if (slot_marked(kv, s)) /* nothing is spare: the rollback may need the rest */
+            lack = MAX(MAX(growth, 0),
+                       lack + (ptrdiff_t)family_need(kv, slot, i / FORMS, i % FORMS, len));
+        else
+            lack = growth;
+        sum += lack * (ptrdiff_t)p->bytes;
     }
     return sum;
 }
@@ -280,15 +308,16 @@ static int attempt(struct kv *kv, void *ctx)
 {
     struct reserving *r = ctx;
     struct slot *slot = &kv->slot[r->slot];
-    uint32_t old = slot->reserve, was = slot->seq;
+    uint32_t old = slot->reserve, grow = slot->grow, was = slot->seq;
     uint64_t edits = kv->seq[was].edits;
     if (r->len > kv->seq[was].len) TRY(reserve_settle(kv));
     (void)seq_own(kv, r->slot);
-    slot->reserve = r->len;
+    slot->reserve = slot->grow = r->len;
     tail_settle(kv, &kv->seq[slot->seq]);
     int e = reserve_fill(kv, r->slot, r->what);
     if (e >= 0) return 0;
     slot->reserve = old;
+    slot->grow = grow;
     tail_settle(kv, &kv->seq[slot->seq]);
     if (old)
         reserve_refill(kv, r->slot);
@@ -315,6 +344,30 @@ int kv_reserve(struct kv *kv, kv_seq handle, uint32_t len)
     TRY(with_room(kv, attempt, &r));
     kv->need = 0;
     return 0;
+}
+
+static int rely(struct kv *kv, void *ctx)
+{
+    const struct reserving *r = ctx;
+    return reserve_fill(kv, r->slot, r->what);
+}
+
+int kv_rely(struct kv *kv, kv_seq handle, uint32_t len)
+{
+    struct seq *s;
+    TRY(seq_idle(kv, handle, &s));
+    struct reserving r = {.slot = slot_index(kv, handle)};
+    struct slot *slot = &kv->slot[r.slot];
+    uint32_t old = slot->grow;
+    if (!slot->marks)
+        return ERR(ARG, "cache: sequence %#x is not marked, so its appends rely on its reserve",
+                   handle);
+    slot->grow = MIN(slot->reserve, len);
+    if (slot->grow <= old) return 0;
+    snprintf(r.what, sizeof r.what, "room for %u tokens beside an undo", len);
+    int e = with_room(kv, rely, &r);
+    if (e < 0) slot->grow = old;
+    return e;
 }
 
 size_t kv_reserve_bytes(const struct kv_config *c, uint32_t len)

@@ -56,7 +56,7 @@ static int slot_take(struct kv *kv, uint32_t *out)
     uint32_t last_gen = UINT32_MAX >> kv->slot_bits;
     struct slot *s = &kv->slot[i];
     s->gen = s->gen >= last_gen ? 1 : s->gen + 1; /* generation 0 would make handle 0 */
-    s->reserve = s->marks = 0;
+    s->reserve = s->grow = s->marks = 0;
     s->used = true;
     *out = i;
     return 0;
@@ -242,7 +242,7 @@ void seq_rejoin(struct kv *kv, uint32_t slot, uint32_t was, uint64_t edits)
 static void slot_give(struct kv *kv, uint32_t slot)
 {
     kv->slot[slot].used = false;
-    kv->slot[slot].reserve = 0;
+    kv->slot[slot].reserve = kv->slot[slot].grow = 0;
     reserve_return(kv, slot);
     kv->idle[kv->n_idle++] = slot;
 }
@@ -348,12 +348,18 @@ static ptrdiff_t beams_short(const struct kv *kv, const struct reordering *o)
         const struct slot *slot = &kv->slot[slot_index(kv, o->beam[i])];
         const struct seq *t = &kv->seq[o->now[o->from[i]]];
         bool shared = seq_shared(t) || o->takers[o->from[i]] > 1;
-        struct reserve_for r = {slot->reserve, slot->marks != 0, shared};
+        struct reserve_for r = {slot->grow, slot->marks != 0, shared, NULL};
+        struct reserve_for alone = {slot->reserve, false, true, NULL};
         for (uint32_t k = 0; slot->reserve && k < FORMS * kv->n_groups; k++) {
             const struct pages *p = &kv->group[k / FORMS].form[k % FORMS];
             uint32_t need = reserve_need_as(kv, t, k / FORMS, k % FORMS, t->len, &r);
             uint32_t have = slot->stash[k].n;
-            if (slot->marks) have = MIN(have, need); /* a rollback may need the rest */
+            if (slot->marks) { /* nothing is spare: a rollback may need the rest */
+                need = MAX(need, reserve_need_as(kv, t, k / FORMS, k % FORMS, t->len, &alone));
+                need = MAX(need,
+                           family_need_marks(kv, slot_index(kv, o->beam[i]), k / FORMS, k % FORMS));
+                have = MIN(have, need);
+            }
             sum += ((ptrdiff_t)need - have) * (ptrdiff_t)p->bytes;
         }
     }

@@ -364,9 +364,11 @@ static int store_open(struct kv *kv, const struct kv_config *c)
     kv->seq = kv_array(kv, kv->n_contents, sizeof *kv->seq);
     kv->idle = kv_array(kv, kv->max_seqs, sizeof *kv->idle);
     kv->spare = kv_array(kv, kv->n_contents, sizeof *kv->spare);
+    kv->mark = kv_array(kv, MAX(kv->max_marks, 1u), sizeof *kv->mark);
+    kv->member = kv_array(kv, kv->max_marks + 1, sizeof *kv->member);
     kv->scratch = kv_array(kv, (size_t)2 * kv->max_seqs, sizeof *kv->scratch);
     if (!kv->group || !kv->site_group || !kv->slot || !kv->seq || !kv->idle || !kv->spare ||
-        !kv->scratch)
+        !kv->mark || !kv->member || !kv->scratch)
         return ERR_NOMEM;
     kv->n_groups = c->n_groups;
     kv->n_idle = kv->max_seqs;
@@ -460,6 +462,8 @@ void kv_close(struct kv *kv)
     mem_free(kv->seq);
     mem_free(kv->idle);
     mem_free(kv->spare);
+    mem_free(kv->mark);
+    mem_free(kv->member);
     mem_free(kv->scratch);
     mem_free(kv);
 }

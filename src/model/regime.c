@@ -48,6 +48,7 @@ int regime_enter(struct exec *x, kv_seq seq, uint32_t n, struct exec_fed *g)
                        "recomputed, and row %u has no token",
                        len + n, t);
     TRY(kv_mark(x->kv, seq, &g->mark));
+    TRY(kv_rely(x->kv, seq, len + n));
     TRY(kv_trim(x->kv, seq, 0, &have));
     g->again = len;
     g->past = kv_marked(x->kv, &g->mark).tok;

@@ -262,11 +262,11 @@ static void op_step(struct model *m)
     struct kv *kv = m->kv;
     struct kv_usage u;
     kv_usage(kv, &u);
-    bool promised = !m->cross && !(m->rolled && kv->owing);
+    bool promised = !m->cross && !(m->tier && m->rolled && kv->owing);
     bool plain = u.reserved == 0 && !kv->n_marks, keeps = false;
     for (uint32_t i = 0; i < m->n_spans; i++) {
         const struct mseq *s = &m->seq[m->ms[i].seq];
-        promised &= s->reserve >= s->len + m->ms[i].n && !m->ms[i].undo;
+        promised &= kv->slot[kv_slot(kv, s->handle)].grow >= s->len + m->ms[i].n && !m->ms[i].undo;
     }
     for (uint32_t i = 0; i < m->cfg.n_groups; i++)
         keeps |= m->group[i].policy.every != 0;
@@ -373,6 +373,14 @@ static void op_new(struct model *m)
     *s = (struct mseq){.used = true, .handle = h, .salt = salt};
 }
 
+static bool marked(const struct model *m, const struct mseq *s)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < MARKS; i++)
+        any |= m->mark[i].mark.seq == s->handle;
+    return any;
+}
+
 static void op_fork(struct model *m)
 {
     m->doing = "fork";
@@ -386,7 +394,8 @@ static void op_fork(struct model *m)
     WANT(m->kv->rows_copied == copied, "a fork copied rows", copied, m->kv->rows_copied);
     if (e < 0) {
         WANT(e == (b ? ERR_FULL : ERR_LIMIT), "fork", (uint64_t)-e, 0);
-        WANT(e == ERR_LIMIT || a->reserve > a->len, "a fork of a sequence without a reserve", 0, 0);
+        bool promises = a->reserve > a->len || (a->reserve && marked(m, a));
+        WANT(e == ERR_LIMIT || promises, "a fork of a sequence without a reserve", 0, 0);
         WANT(evicted == m->kv->evictions, "a refused fork evicted", 0, 0);
         return;
     }
@@ -438,14 +447,7 @@ static void op_reorder(struct model *m)
     m->t->reorders++;
 }
 
-static bool marked(const struct model *m, const struct mseq *s)
-{
-    bool any = false;
-    for (uint32_t i = 0; i < MARKS; i++)
-        any |= m->mark[i].mark.seq == s->handle;
-    return any;
-}
-
+/* Marks a sequence, and sometimes changes how many rows its appends can rely on meanwhile. */
 static void op_mark(struct model *m)
 {
     m->doing = "mark";
@@ -471,6 +473,11 @@ static void op_mark(struct model *m)
     m->mark[i].seq = (uint32_t)(s - m->seq);
     m->mark[i].s = *s;
     m->t->marks++;
+    if (!model_chance(m, 40)) return;
+    uint32_t len = model_rnd(m, m->cfg.max_len + 1),
+             grow = m->kv->slot[kv_slot(m->kv, s->handle)].grow;
+    e = kv_rely(m->kv, s->handle, len);
+    WANT(e >= 0 || (e == ERR_FULL && len > grow), "rely", (uint64_t)-e, len);
 }
 
 /* Rolls back to a mark or releases it. The mark of a sequence that was dropped meanwhile is only
@@ -487,10 +494,15 @@ static void end_mark(struct model *m, struct mmark *k, bool back)
         kv_rollback(m->kv, &k->mark);
         m->rolled = true;
         if (lives) *s = k->s;
+        for (uint32_t i = 0; lives && i < MARKS;
+             i++) /* the reserve is not below that of other marks */
+            if (m->mark[i].mark.seq == s->handle)
+                s->reserve = MAX(s->reserve, m->mark[i].s.reserve);
         m->t->rollbacks += lives;
         m->t->reserved_rollbacks += lives && s->reserve > s->len;
     }
     WANT(k->mark.seq == 0, "a mark did not end", back, 0);
+    WANT(m->tier || !m->kv->owing, "a reserve lacks pages after a mark", back, 0);
     if (lives) WANT(kv_reserved(m->kv, s->handle) == s->reserve, "reserve", s->reserve, back);
     if (lives) model_verify(m, s);
 }

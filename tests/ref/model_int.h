@@ -48,7 +48,7 @@ struct model {
     struct mkept kept[KEPT];
     struct mmark mark[MARKS];
     bool owed;   /* a reserve lacked pages when `shot` was taken */
-    bool rolled; /* a reserve may lack pages that forks hold */
+    bool rolled; /* after a rollback in a store with a tier, a reserve may lack pages */
     uint64_t rng, names, op;
     const struct model_options *opt;
     struct model_totals *t;

@@ -67,22 +67,24 @@ static int hold(kvik_cache *c, kvik_seq *s)
 }
 
 /* The logits of a sequence that no generation has touched. */
-static void untouched(kvik_model *m, size_t i)
+static void untouched(kvik_model *m, size_t i, uint32_t held)
 {
     kvik_cache *c = open_cache(m, i, 0);
     kvik_seq s;
     assert_non_null(c);
     assert_int_equal(hold(c, &s), 0);
-    assert_int_equal(append(c, s, HELD, HELD + 1, want), 0);
+    for (uint32_t n = HELD; n < held; n++)
+        assert_int_equal(append(c, s, n, n + 1, NULL), 0);
+    assert_int_equal(append(c, s, held, held + 1, want), 0);
     kvik_cache_close(c);
 }
 
-static void unchanged(kvik_model *m, kvik_cache *c, kvik_seq s, size_t i)
+static void unchanged(kvik_model *m, kvik_cache *c, kvik_seq s, size_t i, uint32_t held)
 {
-    if (kvik_cache_length(c, s) != HELD)
+    if (kvik_cache_length(c, s) != held)
         fail_msg("%s %s: %lld tokens", caches[i].model, caches[i].impl,
                  (long long)kvik_cache_length(c, s));
-    if (append(c, s, HELD, HELD + 1, got) < 0) fail_msg("%s", kvik_last_error());
+    if (append(c, s, held, held + 1, got) < 0) fail_msg("%s", kvik_last_error());
     if (memcmp(got, want, kvik_model_vocab(m) * sizeof *got) != 0)
         fail_msg("%s %s: other logits", caches[i].model, caches[i].impl);
 }
@@ -128,7 +130,7 @@ static void cancelled(void **state)
     (void)state;
     for (size_t i = 0; i < CACHES; i++) {
         kvik_model *m = open_model(caches[i].model);
-        untouched(m, i);
+        untouched(m, i, HELD);
         for (uint32_t k = 0; k < 2 * 2 * 3; k++) {
             kvik_cache *c = open_cache(m, i, 0);
             struct stopper x = {.stop = stops[k / 4]};
@@ -144,7 +146,7 @@ static void cancelled(void **state)
             if (e != KVIK_CANCELLED)
                 fail_msg("%s, k %u: %d %s", caches[i].impl, k, e, kvik_last_error());
             assert_null(r);
-            unchanged(m, c, s, i);
+            unchanged(m, c, s, i, HELD);
             kvik_cache_close(c);
         }
         kvik_model_close(m);
@@ -158,7 +160,7 @@ static void full(void **state)
     for (size_t i = 0; i < CACHES; i++) {
         kvik_model *m = open_model(caches[i].model);
         kvik_usage u = {.size = sizeof u};
-        untouched(m, i);
+        untouched(m, i, HELD);
         kvik_cache *c = open_cache(m, i, 0);
         kvik_seq s;
         uint32_t refused = 0;
@@ -175,7 +177,7 @@ static void full(void **state)
                     NULL, &r);
                 if (e < 0) {
                     assert_int_equal(e, KVIK_FULL);
-                    unchanged(m, c, s, i);
+                    unchanged(m, c, s, i, HELD);
                     refused++;
                 }
                 kvik_result_free(r);
@@ -190,8 +192,81 @@ static void full(void **state)
     }
 }
 
+struct forker {
+    kvik_cache *c;
+    kvik_seq s;
+    uint32_t calls, forks;
+};
+
+/* Forks the sequence at the first token, and cancels at the third. */
+static bool fork_then_stop(void *ctx, uint32_t row, const int32_t *ids, size_t n, float *scores,
+                           uint32_t vocab)
+{
+    struct forker *x = ctx;
+    kvik_seq f;
+    (void)row, (void)ids, (void)n, (void)scores, (void)vocab;
+    if (x->calls == 0) x->forks += kvik_cache_fork(x->c, x->s, &f) >= 0;
+    return ++x->calls < 3;
+}
+
+/* The request is refused or cancelled; the sequence of `held` tokens and its reserve are unchanged. */
+static int fork_meanwhile(kvik_model *m, kvik_cache *c, kvik_seq s, size_t i, uint32_t held,
+                          uint32_t *forks)
+{
+    struct forker x = {c, s, 0, 0};
+    kvik_hooks hooks = {.size = sizeof hooks, .ctx = &x, .logits_processor = fork_then_stop};
+    kvik_result *r = NULL;
+    for (uint32_t n = HELD; n < held; n++)
+        assert_int_equal(append(c, s, n, n + 1, NULL), 0);
+    static const char few[] = "{\"max_new_tokens\": 20, \"eos_token_id\": null}",
+                      many[] = "{\"max_new_tokens\": 50, \"eos_token_id\": null}";
+    int e = generate(c, s, held == HELD ? few : many, &hooks, &r);
+    if (e == KVIK_FULL)
+        assert_non_null(strstr(kvik_last_error(), "unless the sequence is cropped to"));
+    else
+        assert_int_equal(e, KVIK_CANCELLED);
+    unchanged(m, c, s, i, held);
+    for (uint32_t n = held + 1; n < LONGEST; n++)
+        if (append(c, s, n, n + 1, NULL) < 0)
+            fail_msg("%s, at %u: %s", caches[i].impl, n, kvik_last_error());
+    *forks += x.forks;
+    return e;
+}
+
+/* Static caches from the least budget on.  The prompt parts from the sequence early, and the sequence is forked while the
+ * request runs.  The least budget has room for a request whose tokens fit beside those that they replace; others are
+ * refused. */
+static void forked_meanwhile(void **state)
+{
+    (void)state;
+    uint32_t forks = 0, refused = 0, done = 0;
+    for (size_t i = 0; i < CACHES; i++) {
+        if (!strstr(caches[i].impl, "static") || strstr(caches[i].impl, "offloaded")) continue;
+        kvik_model *m = open_model(caches[i].model);
+        kvik_cache *c;
+        kvik_seq s;
+        for (uint32_t held = HELD; held < LONGEST; held += 50) {
+            untouched(m, i, held);
+            for (uint64_t memory = 8 << 10; memory < 800 << 9; memory += 6 << 10) {
+                if (!(c = open_cache(m, i, memory))) continue;
+                bool holds = hold(c, &s) >= 0;
+                int e = holds ? fork_meanwhile(m, c, s, i, held, &forks) : 0;
+                refused += e == KVIK_FULL;
+                done += e == KVIK_CANCELLED;
+                if (held == HELD && e == KVIK_FULL)
+                    fail_msg("%s: %s", caches[i].impl, kvik_last_error());
+                kvik_cache_close(c);
+            }
+        }
+        kvik_model_close(m);
+    }
+    if (!forks || !refused || !done)
+        fail_msg("%u forks, %u refused, %u cancelled", forks, refused, done);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(cancelled), cmocka_unit_test(full)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(cancelled), cmocka_unit_test(full),
+                                       cmocka_unit_test(forked_meanwhile)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,118 @@
+/* family.c - what the reserve of a slot with marks needs.
+ *
+ * A mark may be rolled back or released, in any order.  A page that only the slot's own contents
+ * and those of its marks hold then belongs to the contents that remain, or returns to the reserve.
+ * So the reserve of a marked slot holds, for each of these contents, what the contents would need
+ * alone, less the pages that would return.  Steps, trims, rollbacks and releases keep this true
+ * without a page from the pool.  A fork takes what it makes lacking, or is refused. */
+#include "kv/kv_int.h"
+
+static void family_add(struct family *f, const struct seq *s)
+{
+    for (uint32_t k = 0; k < f->n; k++)
+        if (f->of[k].s == s) return;
+    f->of[f->n++].s = s;
+}
+
+static struct family family_of(const struct kv *kv, uint32_t slot)
+{
+    const struct slot *sl = &kv->slot[slot];
+    struct family f = {kv->member, 0, 0};
+    family_add(&f, &kv->seq[sl->seq]);
+    for (uint32_t i = 0; i < kv->max_marks; i++)
+        if (kv->mark[i].seq && slot_find(kv, kv->mark[i].seq) == sl) {
+            f.reserve = MAX(f.reserve, kv->mark[i].reserve);
+            family_add(&f, &kv->seq[kv->mark[i].at]);
+        }
+    for (uint32_t k = 0; k < f.n; k++) {
+        uint32_t mine = k == 0;
+        for (uint32_t i = 0; i < kv->max_marks; i++)
+            mine += kv->mark[i].seq && &kv->seq[kv->mark[i].at] == f.of[k].s &&
+                    slot_find(kv, kv->mark[i].seq) == sl;
+        f.of[k].foreign = f.of[k].s->owners + f.of[k].s->marks > mine;
+    }
+    return f;
+}
+
+bool family_alone(const struct kv *kv, const struct family *f, uint32_t gi, uint32_t form,
+                  uint32_t i, uint32_t id)
+{
+    const struct group *g = &kv->group[gi];
+    uint32_t refs = 0;
+    for (uint32_t k = 0; k < f->n; k++) {
+        const struct seq *s = f->of[k].s;
+        uint32_t before = refs;
+        refs += seq_table(kv, g, form, s)[i] == id;
+        for (uint32_t n = 0; g->c.policy.kind == KV_STATE && n < s->g[gi].n_keeps; n++)
+            refs += s->g[gi].keep[n].page == id;
+        if (refs > before && f->of[k].foreign) return false;
+    }
+    return g->form[form].page[id].refs == refs;
+}
+
+/* Finds the cells that member k needs: those before `lead`, and those from `from` on.  Others are
+ * kept by checkpoints, which are evictable. */
+static void member_cells(const struct kv *kv, struct member *m, uint32_t gi, uint32_t form)
+{
+    const struct group *g = &kv->group[gi];
+    m->own = m->lead = m->from = 0;
+    if (g->c.policy.kind == KV_STATE) return;
+    m->lead = table_first(g, form);
+    m->from = MAX(cut_at(g, m->s, gi, form, m->s->len), m->lead);
+}
+
+static bool member_needs(const struct kv *kv, const struct member *m, uint32_t gi, uint32_t form,
+                         uint32_t i, uint32_t id)
+{
+    return seq_table(kv, &kv->group[gi], form, m->s)[i] == id && (i < m->lead || i >= m->from);
+}
+
+/* Returns how many pages only the family holds, of those that member k needs and no member before
+ * it.  Adds each page to `own` of the members that hold it, once the first one is cut to `len`. */
+static uint32_t family_count(const struct kv *kv, struct family *f, uint32_t k, uint32_t gi,
+                             uint32_t form, uint32_t len)
+{
+    const struct group *g = &kv->group[gi];
+    const struct seq *now = f->of[0].s;
+    bool state = g->c.policy.kind == KV_STATE;
+    uint32_t n = 0, end = state ? len == now->len : table_used(g, form, len);
+    for (uint32_t i = 0; i < table_used(g, form, f->of[k].s->len); i++) {
+        uint32_t id = seq_table(kv, g, form, f->of[k].s)[i], first = 0;
+        if (!id || !member_needs(kv, &f->of[k], gi, form, i, id)) continue;
+        while (!member_needs(kv, &f->of[first], gi, form, i, id))
+            first++;
+        if (first < k || !family_alone(kv, f, gi, form, i, id)) continue;
+        n++;
+        for (uint32_t j = 0; j < f->n; j++)
+            f->of[j].own += seq_table(kv, g, form, f->of[j].s)[i] == id && (j || i < end);
+    }
+    return n;
+}
+
+uint32_t family_need(const struct kv *kv, uint32_t slot, uint32_t gi, uint32_t form, uint32_t len)
+{
+    struct family f = family_of(kv, slot);
+    uint32_t all = 0, need = 0;
+    if (leaves(kv, &kv->group[gi], form) || !kv->group[gi].form[form].n_ids) return 0;
+    for (uint32_t k = 0; k < f.n; k++)
+        member_cells(kv, &f.of[k], gi, form);
+    for (uint32_t k = 0; k < f.n; k++)
+        all += family_count(kv, &f, k, gi, form, len);
+    for (uint32_t k = 0; k < f.n; k++) {
+        uint32_t most = k ? f.reserve : MAX(f.reserve, kv->slot[slot].reserve);
+        const struct reserve_for r = {most, false, f.of[k].foreign, &f};
+        uint32_t rows = k ? f.of[k].s->len : len;
+        need = MAX(need, reserve_need_as(kv, f.of[k].s, gi, form, rows, &r) + f.of[k].own);
+    }
+    return need - MIN(need, all);
+}
+
+uint32_t family_need_marks(const struct kv *kv, uint32_t slot, uint32_t gi, uint32_t form)
+{
+    struct family f = family_of(kv, slot);
+    const struct reserve_for r = {f.reserve, false, true, NULL};
+    uint32_t need = 0;
+    for (uint32_t k = 1; k < f.n && !leaves(kv, &kv->group[gi], form); k++)
+        need = MAX(need, reserve_need_as(kv, f.of[k].s, gi, form, f.of[k].s->len, &r));
+    return need;
+}
