@@ -6,26 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { MOST = 64 };
+
 static void die(const char *what)
 {
     fprintf(stderr, "chat: %s: %s\n", what, kvik_last_error());
     exit(1);
-}
-
-/* Adds {"role", "content"} to a JSON array that grows in `chat`; a real program uses a JSON library. */
-static void add(char *chat, size_t size, const char *role, const char *content)
-{
-    size_t n = strlen(chat);
-    n = n > 1 ? n - 1 : 0; /* overwrite the closing bracket */
-    n += (size_t)snprintf(chat + n, size - n, "%s{\"role\": \"%s\", \"content\": \"",
-                          n ? ", " : "[", role);
-    for (; *content && n + 16 < size; content++)
-        n += (size_t)snprintf(chat + n, size - n,
-                              *content == '"' || *content == '\\' ? "\\%c"
-                              : (unsigned char)*content < ' '     ? "\\u%04x"
-                                                                  : "%c",
-                              (unsigned char)*content);
-    snprintf(chat + n, size - n, "\"}]");
 }
 
 static bool print_token(void *ctx, uint32_t row, int32_t id, const char *text)
@@ -38,7 +24,9 @@ static bool print_token(void *ctx, uint32_t row, int32_t id, const char *text)
 
 int main(int argc, char **argv)
 {
-    static char chat[65536];
+    kvik_message chat[MOST];
+    size_t messages = 0;
+    kvik_result *said[MOST / 2] = {0}; /* their texts are messages */
     const char *script[] = {"Hello! My name is Ada.", "What is my name?"};
     int n = argc > 2 ? argc - 2 : 2;
     kvik_model *model;
@@ -59,13 +47,14 @@ int main(int argc, char **argv)
     if (kvik_generation_init(&settings, model) < 0) die("settings");
     if (kvik_generation_set(&settings, "{\"max_new_tokens\": 32}") < 0) die("settings");
 
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < n && messages + 2 <= MOST; i++) {
         kvik_result *reply;
         int32_t *ids;
         size_t count;
-        add(chat, sizeof chat, "user", argc > 2 ? argv[i + 2] : script[i]);
-        if (kvik_chat_encode(kvik_model_tokenizer(model), chat, "{\"add_generation_prompt\": true}",
-                             &ids, &count) < 0)
+        chat[messages++] = (kvik_message){
+            .size = sizeof *chat, .role = "user", .content = argc > 2 ? argv[i + 2] : script[i]};
+        if (kvik_chat_encode_messages(kvik_model_tokenizer(model), chat, messages,
+                                      "{\"add_generation_prompt\": true}", &ids, &count) < 0)
             die("template");
         kvik_prompt prompt = {.size = sizeof prompt, .ids = ids, .n = count, .seq = conversation};
         if (kvik_generate(cache, &settings, &prompt, 1, &hooks, &reply) < 0) die("generate");
@@ -74,10 +63,13 @@ int main(int argc, char **argv)
         if (sync->divergence >= 0) /* the template or the tokenizer changed the history */
             printf("(from token %lld on it is \"%s\", it was \"%s\")\n",
                    (long long)sync->divergence, sync->given, sync->cached);
-        add(chat, sizeof chat, "assistant", reply->row[0]->text);
-        kvik_result_free(reply);
+        said[i] = reply;
+        chat[messages++] = (kvik_message){
+            .size = sizeof *chat, .role = "assistant", .content = reply->row[0]->text};
         kvik_free(ids);
     }
+    for (int i = 0; i < MOST / 2; i++)
+        kvik_result_free(said[i]);
     kvik_generation_done(&settings);
     kvik_cache_close(cache);
     kvik_model_close(model);
