@@ -66,7 +66,7 @@ typedef struct kvik_result kvik_result;
 
 /* Returns the sentence of this thread's last error.  It is valid until the thread's next error. */
 KVIK_API const char *kvik_last_error(void);
-/* Frees a string or array that the library has returned; NULL is allowed. */
+/* Frees a string or array that the library has returned. */
 KVIK_API void kvik_free(void *p);
 
 /* Opens a Hugging Face directory or a .gguf file.  Weights are used from the mapped files, so the files must not
@@ -84,6 +84,7 @@ KVIK_API int kvik_tokenizer_encode(const kvik_tokenizer *t, const char *text, si
  * may be NULL. */
 KVIK_API int kvik_tokenizer_decode(const kvik_tokenizer *t, const int32_t *ids, size_t n,
                                    bool skip_special_tokens, char **text, size_t *n_bytes);
+
 /* A message of a conversation. */
 typedef struct kvik_message {
     size_t size;
@@ -104,6 +105,7 @@ KVIK_API int kvik_chat_encode_messages(const kvik_tokenizer *t, const kvik_messa
 /* Opens a cache.  config NULL: defaults.  The cache owns its threads and its scratch memory; a forward step
  * allocates nothing. */
 KVIK_API int kvik_cache_open(kvik_model *m, const kvik_cache_config *config, kvik_cache **out);
+/* Closes a cache with its sequences; NULL is allowed, as in all functions that close or free. */
 KVIK_API void kvik_cache_close(kvik_cache *c);
 /* Makes an empty sequence. */
 KVIK_API int kvik_cache_new(kvik_cache *c, kvik_seq *out);
@@ -124,7 +126,8 @@ KVIK_API int kvik_generation_init_sized(kvik_generation *g, size_t size, const k
 KVIK_API int kvik_generation_set(kvik_generation *g, const char *json);
 /* Frees what the options own. */
 KVIK_API void kvik_generation_done(kvik_generation *g);
-/* Generates for one text. */
+
+/* Generates for one text; free *out with kvik_result_free. */
 KVIK_API int kvik_generate_text(kvik_cache *c, const kvik_generation *g, const char *text,
                                 kvik_result **out);
 /* Receives text as it is generated: one or more whole characters.  Return false to stop. */
@@ -194,6 +197,7 @@ KVIK_API int kvik_architectures(char **json);
 
 /* Opens the tokenizer of a model's path, or of a directory with tokenizer files alone. */
 KVIK_API int kvik_tokenizer_open(const char *path, kvik_tokenizer **out);
+/* Closes a tokenizer that kvik_tokenizer_open has opened. */
 KVIK_API void kvik_tokenizer_close(kvik_tokenizer *t);
 /* Returns the id of a token, or -1. */
 KVIK_API int32_t kvik_tokenizer_find(const kvik_tokenizer *t, const char *token);
@@ -229,6 +233,7 @@ KVIK_API int64_t kvik_decoder_put(kvik_decoder *d, const int32_t *ids, size_t n,
 /* Gives what was held back, with U+FFFD for a character that is not whole.  The decoder then begins a new text.  All
  * texts together are that of kvik_tokenizer_decode. */
 KVIK_API int64_t kvik_decoder_flush(kvik_decoder *d, const char **text);
+/* Closes a decoder. */
 KVIK_API void kvik_decoder_close(kvik_decoder *d);
 
 /* ---- Caches: configuration and use of memory ------------------------------------------------------ */
@@ -317,6 +322,7 @@ typedef struct kvik_usage {
      * on top of the limit (cache_memory). */
     uint64_t metadata;
 } kvik_usage;
+/* Fills *out. */
 KVIK_API int kvik_cache_usage(const kvik_cache *c, kvik_usage *out);
 
 /* ---- Sequences: operations on the tokens of a cache ----------------------------------------------- */
@@ -757,6 +763,7 @@ KVIK_API int kvik_sampler_open(const kvik_generation *g, uint32_t vocab, const k
                                kvik_sampler **out);
 /* Chooses the next token.  Returns 1 if *id is an end-of-sequence token, else 0.  Allocates nothing. */
 KVIK_API int kvik_sample(kvik_sampler *s, const kvik_choice *choice, int32_t *id);
+/* Closes a sampler. */
 KVIK_API void kvik_sampler_close(kvik_sampler *s);
 
 /* ---- Requests: several generations in one batch -------------------------------------------------
@@ -804,11 +811,12 @@ KVIK_API int kvik_request_start(kvik_cache *c, const kvik_generation *g, const k
  *
  * A callback cannot step, end or free requests that take part in the step (KVIK_BUSY). */
 KVIK_API int kvik_request_step(kvik_request *const *request, uint32_t n);
+/* Returns the state of a request. */
 KVIK_API enum kvik_state kvik_request_state(const kvik_request *r);
 /* Returns the error of a failed request, else 0.  *text (may be NULL) is its sentence, valid until the
  * request is freed. */
 KVIK_API int kvik_request_error(const kvik_request *r, const char **text);
-/* A paused request takes no part in steps.  It keeps its rows, which may move to disk like all others.
+/* Pause and resume a request.  A paused request takes no part in steps.  It keeps its rows, which may move to disk like all others.
  * The clock of max_time runs on. */
 KVIK_API void kvik_request_pause(kvik_request *r);
 KVIK_API void kvik_request_resume(kvik_request *r);
@@ -816,7 +824,7 @@ KVIK_API void kvik_request_resume(kvik_request *r);
  * KVIK_FINISH_CANCELLED; a beam search gives its best beams so far.  If no token has been chosen yet,
  * the rows are the prompts and your sequences are what they were.  A failed request gives its error. */
 KVIK_API int kvik_request_end(kvik_request *r, kvik_result **out);
-/* Frees a request in any state; NULL is allowed.  A request that was not ended leaves your sequences as
+/* Frees a request in any state.  A request that was not ended leaves your sequences as
  * they were before it started. */
 KVIK_API int kvik_request_free(kvik_request *r);
 
@@ -865,7 +873,9 @@ typedef struct kvik_outputs {
 /* Opens a batch of empty rows.  Closing it drops its sequences; those that a request continues are
  * dropped when the request ends. */
 KVIK_API int kvik_batch_open(kvik_cache *c, uint32_t rows, kvik_batch **out);
+/* Closes a batch. */
 KVIK_API void kvik_batch_close(kvik_batch *b);
+/* Returns the number of rows. */
 KVIK_API uint32_t kvik_batch_rows(const kvik_batch *b);
 /* Returns the number of columns: get_seq_length of Transformers. */
 KVIK_API uint32_t kvik_batch_length(const kvik_batch *b);
@@ -931,6 +941,7 @@ KVIK_API int kvik_cache_open_unbound(const kvik_cache_config *config, uint32_t n
  * for sinks with distances inside the cache, rotate the queries. */
 KVIK_API int kvik_cache_update(kvik_cache *c, uint32_t layer, const float *keys,
                                const float *values, const kvik_shape *shape, kvik_rows *out);
+/* Returns the number of tokens that a layer has seen. */
 KVIK_API int64_t kvik_cache_layer_length(const kvik_cache *c, uint32_t layer);
 /* Computes the number of columns that an update of n rows would return, and the position of the first (with sinks:
  * of the first after them, less their number). */

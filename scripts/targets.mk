@@ -4,7 +4,7 @@ PART ?= A
 MODEL ?= $$(scripts/fetch-model.sh)
 DEMO_PROMPT ?= Write one sentence about the sea.
 
-.PHONY: report unit examples replay bench-ops check-abi abi
+.PHONY: report unit examples replay bench-ops check-abi abi man
 # Groups of binaries for the current MODE, built together so that -j can parallelize them.
 unit: $(TESTBIN)
 replay: $(REPLAYBIN)
@@ -68,9 +68,16 @@ bench: all $(B)/bench_generate $(B)/bench_speculate
 bench-ops: $(BENCHBIN)
 	@for b in $(filter-out %/bench_generate %/bench_speculate,$(BENCHBIN)); do echo "== $$b"; $$b || exit 1; done
 
-install: all
+# The manual pages of the library, one for each section and function of the header. Without python3 there are none.
+MAN3 := build/man/man3
+man: $(MAN3)/kvik.3
+$(MAN3)/kvik.3: include/kvik.h man/kvik.1 scripts/make-man.py
+	@if command -v python3 >/dev/null; then scripts/make-man.py include/kvik.h $(MAN3); \
+	else echo "man: python3 is not installed, so the library has no manual pages"; fi
+
+install: all man
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/pkgconfig \
-	  $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/share/man/man1
+	  $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/man/man3
 	install -m 755 kvik $(DESTDIR)$(PREFIX)/bin/kvik
 	install -m 755 libkvik.so $(DESTDIR)$(PREFIX)/lib/libkvik.so.$(VERSION)
 	ln -sf libkvik.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/libkvik.so.$(SOVERSION)
@@ -81,3 +88,4 @@ install: all
 	  scripts/kvik.pc.in \
 	  > $(DESTDIR)$(PREFIX)/lib/pkgconfig/kvik.pc
 	install -m 644 man/kvik.1 $(DESTDIR)$(PREFIX)/share/man/man1/kvik.1
+	if [ -f $(MAN3)/kvik.3 ]; then install -m 644 $(MAN3)/*.3 $(DESTDIR)$(PREFIX)/share/man/man3; fi

@@ -49,6 +49,36 @@ elif command -v man >/dev/null 2>&1 && man --warnings -l man/kvik.1 >"$work/out"
 else
     skip "the man page is not checked: neither mandoc nor man is installed"
 fi
+
+# The library's pages: one for each section and each function of the header, without warnings.
+pages=$root/usr/share/man/man3
+missing=$(grep -v '^#' src/api/exports.txt | while read -r f; do [ -s "$pages/$f.3" ] || echo "$f"; done)
+check "every public function has a manual page" same "$missing" ""
+check "a function's page is in the page of its section" sh -c "
+    for f in '$pages'/*.3; do
+        to=\$(sed -n 's|^\.so man3/||p' \"\$f\")
+        [ -z \"\$to\" ] || grep -q \"^\.\(Fo\|It Vt\|It Fn\) \$(basename \"\$f\" .3)\$\" '$pages'/\"\$to\" || exit 1
+    done"
+check "kvik(3) has the story of the header" grep -q 'SEQUENCES' "$pages/kvik.3"
+basics=$(grep -c '^\.Fo' "$pages/kvik_basics.3")
+check "the header begins with the twenty functions that most programs need" same "$basics" 20
+whole=$(grep -L '^\.so ' "$pages"/*.3) # the others point to these
+if command -v mandoc >/dev/null 2>&1; then
+    # shellcheck disable=SC2086 # a list of files
+    mandoc -T lint -W warning $whole >"$work/err" 2>&1
+    check "the library's pages have no warnings of mandoc" err_empty
+fi
+if command -v man >/dev/null 2>&1; then
+    for f in $whole; do man --warnings -l "$f" 2>&1 >/dev/null; done >"$work/err"
+    check "the library's pages have no warnings of groff" err_empty
+    man -M "$root/usr/share/man" 3 kvik_generate >"$work/out" 2>"$work/err"
+    check "man 3 kvik_generate shows the page of its section" out_has "kvik_generate_stream"
+elif ! command -v mandoc >/dev/null 2>&1; then
+    skip "the library's pages are not checked: neither mandoc nor man is installed"
+fi
+scripts/make-man.py include/kvik.h "$work/again"
+check "the pages are the same each time" diff -r "$work/again" "$pages"
+
 for command in generate chat inspect tokenize render; do
     check "the man page has $command" grep -q "$command" man/kvik.1
 done
