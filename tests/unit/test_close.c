@@ -7,6 +7,8 @@
 #include "kvik.h"
 #include "testing.h"
 
+#include <pthread.h>
+
 enum { VOCAB = 384, NEW = 6, COLUMNS = 3 };
 static const char path[] = "tests/golden/models/llama-mha";
 static const int32_t ids[] = {42, 43, 44, 45, 46, 47, 48, 85, 14, 62};
@@ -200,10 +202,23 @@ static bool close_all(void *ctx, uint32_t row, int32_t id, const char *text)
     return true;
 }
 
+/* Starts the request that a callback closes the cache of, and runs it. */
+static int run_request(const struct closer *c, const kvik_generation *g, const kvik_prompt *p,
+                       const kvik_hooks *hooks, kvik_result **out)
+{
+    kvik_request *q;
+    need(kvik_request_start(c->cache, g, p, 1, hooks, &q));
+    while (need(kvik_request_step(&q, 1)) > 0) {
+    }
+    int e = kvik_request_end(q, out);
+    need(kvik_request_free(q));
+    return e;
+}
+
 static void test_callback(void **state)
 {
     (void)state;
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         struct closer c = {.model = NULL};
         kvik_generation g;
         kvik_result *r;
@@ -211,15 +226,16 @@ static void test_callback(void **state)
         kvik_inputs in = {.size = sizeof in, .ids = ids, .n = countof(ids)};
         need(kvik_model_open(path, &c.model));
         c.cache = open_cache(c.model);
-        c.draft = i == 1 ? open_cache(c.model) : NULL;
+        c.draft = i & 1 ? open_cache(c.model) : NULL;
         if (i == 2) need(kvik_batch_open(c.cache, 1, &c.batch));
         need(kvik_generation_init(&g, c.model));
         g.max_new_tokens = NEW;
         g.n_eos = 0;
         kvik_hooks hooks = {
             .size = sizeof hooks, .on_token = close_all, .ctx = &c, .assistant_model = c.draft};
-        need(i == 2 ? kvik_batch_generate(c.batch, &g, &in, &hooks, &r)
-                    : kvik_generate(c.cache, &g, &p, 1, &hooks, &r));
+        need(i == 3   ? run_request(&c, &g, &p, &hooks, &r)
+             : i == 2 ? kvik_batch_generate(c.batch, &g, &in, &hooks, &r)
+                      : kvik_generate(c.cache, &g, &p, 1, &hooks, &r));
         assert_true(c.calls > 1);
         assert_memory_equal(r->row[0]->ids, want_ids, sizeof want_ids);
         kvik_result_free(r);
@@ -267,7 +283,84 @@ static void test_batch_of_request(void **state)
     }
 }
 
-/* Caches of one model in two threads of the program would share its count; here one after the other. */
+/* Sessions, prefix directories and exports of a cache whose model is closed, loaded into one whose model is closed. */
+static void test_sessions(void **state)
+{
+    (void)state;
+    char dir[] = "/tmp/kvik-close-XXXXXX", file[64];
+    assert_non_null(mkdtemp(dir));
+    snprintf(file, sizeof file, "%s/a.session", dir);
+    kvik_cache *c[2];
+    kvik_snapshot *rows;
+    kvik_seq s, loaded[2], imported;
+    for (int i = 0; i < 2; i++) {
+        kvik_model *m;
+        need(kvik_model_open(path, &m));
+        c[i] = open_cache(m);
+        kvik_model_close(m);
+    }
+    kvik_span span = {.size = sizeof span, .ids = ids, .n = countof(ids)};
+    need(kvik_cache_new(c[0], &s));
+    span.seq = s;
+    need(kvik_forward(c[0], &span, 1, false, NULL));
+    need(kvik_cache_save(c[0], file, &s, 1, "note"));
+    need(kvik_cache_export(c[0], s, &rows));
+    kvik_cache_close(c[0]);
+    assert_int_equal(need(kvik_cache_load(c[1], file, 2, loaded, NULL)), 1);
+    need(kvik_cache_import(c[1], rows, &imported));
+    kvik_snapshot_free(rows);
+    for (int i = 0; i < 2; i++) {
+        float got[VOCAB], want[VOCAB];
+        static const int32_t more[] = {99};
+        kvik_span next = {
+            .size = sizeof next, .seq = i ? imported : loaded[0], .ids = more, .n = 1};
+        need(kvik_forward(c[1], &next, 1, false, got));
+        int32_t all[countof(ids) + 1];
+        memcpy(all, ids, sizeof ids);
+        all[countof(ids)] = more[0];
+        kvik_span whole = {.size = sizeof whole, .ids = all, .n = countof(all)};
+        need(kvik_cache_new(c[1], &whole.seq));
+        need(kvik_forward(c[1], &whole, 1, false, want));
+        assert_memory_equal(got, want, sizeof want);
+        need(kvik_cache_drop(c[1], whole.seq));
+    }
+    kvik_cache_close(c[1]);
+    unlink(file);
+    assert_int_equal(rmdir(dir), 0);
+}
+
+enum { THREADS = 4 };
+static void *in_thread(void *model)
+{
+    for (int i = 0; i < 5; i++) {
+        kvik_cache *c = open_cache(model);
+        use_cache(c);
+        kvik_cache_close(c);
+    }
+    kvik_cache *last = open_cache(model);
+    return last;
+}
+
+/* Threads open and close caches of one model, which is closed before the last of them. */
+static void test_threads(void **state)
+{
+    (void)state;
+    kvik_model *m;
+    pthread_t thread[THREADS];
+    need(kvik_model_open(path, &m));
+    for (int i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_create(&thread[i], NULL, in_thread, m), 0);
+    void *c[THREADS];
+    for (int i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_join(thread[i], &c[i]), 0);
+    kvik_model_close(m);
+    for (int i = 0; i < THREADS; i++) {
+        use_cache(c[i]);
+        kvik_cache_close(c[i]);
+    }
+}
+
+/* Several caches of one model, and closing nothing. */
 static void test_shared_model(void **state)
 {
     (void)state;
@@ -293,10 +386,9 @@ static void test_shared_model(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_orders),
-        cmocka_unit_test(test_callback),
-        cmocka_unit_test(test_batch_of_request),
-        cmocka_unit_test(test_shared_model),
+        cmocka_unit_test(test_orders),           cmocka_unit_test(test_callback),
+        cmocka_unit_test(test_batch_of_request), cmocka_unit_test(test_sessions),
+        cmocka_unit_test(test_threads),          cmocka_unit_test(test_shared_model),
     };
     return cmocka_run_group_tests(tests, setup, NULL);
 }

@@ -268,6 +268,45 @@ static void test_stream_refused(void **state)
     kvik_generation_done(&g);
 }
 
+/* The model's own tokenizer lives as long as a decoder or a cache of the model, in every order of closing. */
+static void test_closing(void **state)
+{
+    (void)state;
+    for (int k = 0; k < 24; k++) {
+        kvik_model *model;
+        kvik_cache *cache;
+        kvik_decoder *decoder[2];
+        const char *text;
+        const int32_t id = 'x' + 4;
+        kvik_cache_config config = {.size = sizeof config, .max_sequences = 1, .max_cache_len = 64};
+        need(kvik_model_open(dir, &model));
+        need(kvik_cache_open(model, &config, &cache));
+        for (int i = 0; i < 2; i++)
+            need(kvik_decoder_open(kvik_model_tokenizer(model), true, &decoder[i]));
+        int left[] = {0, 1, 2, 3}, at = k;
+        for (int n = 4; n > 0; at /= n, n--) {
+            int which = left[at % n];
+            left[at % n] = left[n - 1];
+            if (which == 0) kvik_model_close(model);
+            if (which == 1) {
+                kvik_generation g;
+                kvik_result *r;
+                options(&g, "{\"max_new_tokens\": 2}");
+                need(kvik_generate_text(cache, &g, "ab", &r));
+                assert_int_equal(r->row[0]->n, 5);
+                kvik_result_free(r);
+                kvik_generation_done(&g);
+                kvik_cache_close(cache);
+            }
+            if (which >= 2) {
+                assert_int_equal(kvik_decoder_put(decoder[which - 2], &id, 1, &text), 1);
+                assert_string_equal(text, "x");
+                kvik_decoder_close(decoder[which - 2]);
+            }
+        }
+    }
+}
+
 /* Every allocation of a call with two texts and ids fails once. */
 static void test_allocations(void **state)
 {
@@ -301,7 +340,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_texts),          cmocka_unit_test(test_append),
         cmocka_unit_test(test_refused),        cmocka_unit_test(test_stream),
-        cmocka_unit_test(test_stream_refused), cmocka_unit_test(test_allocations),
+        cmocka_unit_test(test_stream_refused), cmocka_unit_test(test_closing),
+        cmocka_unit_test(test_allocations),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
