@@ -206,6 +206,19 @@ KVIK_API int32_t kvik_tokenizer_find(const kvik_tokenizer *t, const char *token)
 KVIK_API const char *kvik_tokenizer_special(const kvik_tokenizer *t, const char *name);
 /* Returns the chat template, or NULL.  The tokenizer owns the text. */
 KVIK_API const char *kvik_tokenizer_template(const kvik_tokenizer *t);
+/* Replaces the chat template of a model.  Do it before other threads use the model.  end: a token that ends a turn, which
+ * kvik_generation_init then adds to eos_token_id; NULL, or a token that the vocabulary lacks: none. */
+KVIK_API int kvik_model_set_template(kvik_model *m, const char *template_text, const char *end);
+/* Chat formats that are built in, for models whose files have no template: "chatml", "gemma", "llama2", "llama3",
+ * "llama4", "mistral", "phi3", "alpaca", "zephyr", "vicuna", "deepseek".  Returns the name of the i-th; NULL after the
+ * last. */
+KVIK_API const char *kvik_format_name(uint32_t i);
+/* Returns the template of a format, or NULL if there is no such format. */
+KVIK_API const char *kvik_format_template(const char *name);
+/* Returns the token that ends a turn in a format; NULL: the model's end-of-sequence token. */
+KVIK_API const char *kvik_format_end(const char *name);
+/* Returns the name of the format whose special tokens the vocabulary has, or NULL. */
+KVIK_API const char *kvik_format_guess(const kvik_tokenizer *t);
 /* Renders n messages with the chat template; kwargs as of kvik_chat_encode_messages.  Free *text with kvik_free. */
 KVIK_API int kvik_chat_render_messages(const kvik_tokenizer *t, const kvik_message *message,
                                        size_t n, const char *kwargs, char **text);

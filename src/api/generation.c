@@ -5,6 +5,20 @@
 
 #include <string.h>
 
+/* Adds the token that ends a turn of the model's template. */
+static int add_turn_end(kvik_generation *g, int32_t id)
+{
+    json_t *list = json_array(), *o = json_pack("{s:o}", "eos_token_id", list);
+    for (uint32_t i = 0; i < g->n_eos; i++) {
+        if (g->eos_token_id[i] == id) id = -1;
+        json_array_append_new(list, json_integer(g->eos_token_id[i]));
+    }
+    if (id >= 0) json_array_append_new(list, json_integer(id));
+    int e = o ? gen_apply(g, o, "the end of a turn", true) : ERR(NOMEM, "out of memory");
+    json_decref(o);
+    return e;
+}
+
 KVIK_API int kvik_generation_init_sized(kvik_generation *g, size_t size, const kvik_model *m)
 {
     kvik_generation fresh;
@@ -24,6 +38,10 @@ KVIK_API int kvik_generation_init_sized(kvik_generation *g, size_t size, const k
                 pad = t ? tok_special_id(t, "pad_token") : -1;
         if (fresh.n_eos == 0 && !o && eos >= 0) fresh.eos_token_id[fresh.n_eos++] = eos;
         if (fresh.pad_token_id < 0 && !o) fresh.pad_token_id = pad;
+        if (m->turn_end >= 0 && (e = add_turn_end(&fresh, m->turn_end)) < 0) {
+            gen_done(&fresh);
+            return e;
+        }
     }
     g->size = size;
     return SIZED_OUT(g, &fresh, kvik_generation);

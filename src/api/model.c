@@ -50,6 +50,7 @@ KVIK_API int kvik_model_open(const char *path, kvik_model **out)
     kvik_model *k = mem_alloc(sizeof *k);
     if (!k) return ERR_NOMEM;
     k->refs = 1;
+    k->turn_end = -1;
     int e = model_open(path, &k->m);
     if (e >= 0) e = open_tokenizer(k, path);
     if (e < 0) {

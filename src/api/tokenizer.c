@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "base/map.h"
 #include "chat/chat.h"
+#include "chat/formats.h"
 #include "fmt/fmt.h"
 #include "generate/handle.h"
 
@@ -105,6 +106,51 @@ KVIK_API const char *kvik_tokenizer_special(const kvik_tokenizer *t, const char 
 KVIK_API const char *kvik_tokenizer_template(const kvik_tokenizer *t)
 {
     return t ? tok_chat_template(t->tok) : NULL;
+}
+
+KVIK_API int kvik_model_set_template(kvik_model *m, const char *template_text, const char *end)
+{
+    struct jinja *j;
+    if (!m || !template_text) return ERR(ARG, "a model and a template are needed");
+    if (!m->tok) return ERR(ARG, "the model has no tokenizer, so a template has no use");
+    int e = jinja_compile(template_text, strlen(template_text), &j);
+    if (e < 0) return err_prefix(e, "chat template");
+    jinja_drop(j);
+    TRY(tok_set_chat_template(m->tok->tok, template_text));
+    m->turn_end = end ? tok_find(m->tok->tok, end, strlen(end)) : -1;
+    return 0;
+}
+
+KVIK_API const char *kvik_format_name(uint32_t i)
+{
+    const struct chat_format *f = format_at(i);
+    return f ? f->name : NULL;
+}
+
+static const struct chat_format *format_find(const char *name)
+{
+    const struct chat_format *f = NULL;
+    for (uint32_t i = 0; name && (f = format_at(i)); i++)
+        if (!strcmp(f->name, name)) return f;
+    return NULL;
+}
+
+KVIK_API const char *kvik_format_template(const char *name)
+{
+    const struct chat_format *f = format_find(name);
+    return f ? f->text : NULL;
+}
+
+KVIK_API const char *kvik_format_end(const char *name)
+{
+    const struct chat_format *f = format_find(name);
+    return f ? f->end : NULL;
+}
+
+KVIK_API const char *kvik_format_guess(const kvik_tokenizer *t)
+{
+    const struct chat_format *f = t ? format_guess(t->tok) : NULL;
+    return f ? f->name : NULL;
 }
 
 /* A rendering's inputs, parsed; request_done releases them. */

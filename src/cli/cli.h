@@ -37,8 +37,10 @@ struct arg_option {
 struct common {
     uint64_t cache_memory;
     const char *compute, *isa, *on_full, *spill_dir;
+    const char *template; /* of commands that chat */
     uint32_t threads;
     bool verbose, json;
+    bool chats; /* prompts are messages, which a chat template renders */
 };
 struct command {
     const char *name, *usage, *summary, *about;
@@ -146,6 +148,22 @@ uint32_t session_context(const struct session *s);
 void session_close(struct session *s);
 /* Opens a model file, or a model of the local hub cache, and shows `what` meanwhile.  Returns an error code. */
 int session_model(const char *what, const char *path, kvik_model **out);
+/* template.c: the chat template of a run. */
+struct template
+{
+    const char *text;   /* borrowed from `owned` or the library */
+    const char *format; /* name of a built-in format, or NULL */
+    char *owned;
+};
+/* Reads a built-in format by its name, or a file.  Returns an error code. */
+int template_read(const char *given, struct template *out);
+void template_done(struct template *t);
+/* Checks --template before a model is opened; NULL: not given.  Returns an exit status. */
+int template_check(const char *given);
+/* Guesses the format of a model without a template, and says so.  Returns an error code. */
+int template_guess(const char *model, const kvik_tokenizer *t, struct template *out);
+/* Gives an open model the template of --template, or if it has none of its own, the guessed one.  Returns an error code. */
+int template_open(kvik_model *m, const char *name, const char *given);
 /* assistant.c: opens a model that drafts tokens for `sequences` prompts of at most `need` tokens.  Call it after
  * session_cache. */
 int session_assist(struct session *s, const char *path, uint32_t sequences, uint64_t need);

@@ -5,6 +5,9 @@
 
 static const struct arg_option table[] = {
     {"system", ARG_TEXT, offsetof(struct chat_options, system), "TEXT", NULL, "system message"},
+    {"template", ARG_TEXT, offsetof(struct chat_options, common.template), "FILE|NAME", NULL,
+     "chat template: a Jinja file, or a built-in format: chatml, gemma, llama2, llama3, llama4, mistral, phi3, "
+     "alpaca, zephyr, vicuna, deepseek (default: the model's own, else guessed)"},
     {"generation-config", ARG_TEXT, offsetof(struct chat_options, config), "JSON|FILE", NULL,
      "generation options as a JSON object; options on the command line win over it"},
     {"session", ARG_TEXT, offsetof(struct chat_options, session), "FILE", NULL,
@@ -76,6 +79,7 @@ static int run(struct chat *c, const struct chat_options *o, const struct args *
         return say_usage(a->n ? "kvik chat takes one MODEL; messages are typed or piped in"
                               : "kvik chat needs a MODEL");
     int status = session_check(o->config, a->generation);
+    if (!status) status = template_check(o->common.template);
     if (!status && o->session && chat_session_check(o->session) < 0) status = say_error(KVIK_ARG);
     if (!status) status = session_open_model(&c->s, a->word[0], &o->common);
     if (status) return status;
@@ -111,7 +115,7 @@ static int run(struct chat *c, const struct chat_options *o, const struct args *
 
 static int run_chat(const struct command *self, int argc, char **argv)
 {
-    struct chat_options o = {0};
+    struct chat_options o = {.common.chats = true};
     struct args a;
     struct chat c = {.o = &o};
     int status = args_parse(self, argc, argv, &o, &a);

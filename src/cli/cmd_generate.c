@@ -10,14 +10,17 @@ struct options {
     struct common common;
     struct arg_list input_ids, attention_mask;
     const char *system, *config, *logits_file, *prefix_cache, *assistant;
-    bool chat, cache_report;
+    bool cache_report;
 };
 
 static const struct arg_option table[] = {
-    {"chat", ARG_FLAG, offsetof(struct options, chat), NULL, NULL,
+    {"chat", ARG_FLAG, offsetof(struct options, common.chats), NULL, NULL,
      "apply the model's chat template to each PROMPT, as a user's message"},
     {"system", ARG_TEXT, offsetof(struct options, system), "TEXT", NULL,
      "system message; needs --chat"},
+    {"template", ARG_TEXT, offsetof(struct options, common.template), "FILE|NAME", NULL,
+     "with --chat: the chat template, a Jinja file, or a built-in format: chatml, gemma, llama2, llama3, llama4, mistral, phi3, "
+     "alpaca, zephyr, vicuna, deepseek (default: the model's own, else guessed)"},
     {"input-ids", ARG_LIST, offsetof(struct options, input_ids), "ID,...", NULL,
      "a prompt as token ids instead of PROMPT; repeat the option for a batch"},
     {"attention-mask", ARG_LIST, offsetof(struct options, attention_mask), "0|1,...", NULL,
@@ -94,7 +97,7 @@ static int encode(struct run *r, const char *text, size_t len, kvik_prompt *p)
     int32_t *ids;
     size_t n;
     if (!t) return ERR(ARG, "the model has no tokenizer; give token ids with --input-ids");
-    if (r->o->chat) {
+    if (r->o->common.chats) {
         json_t *m = json_array();
         if (r->o->system)
             json_array_append_new(m, say_message("system", r->o->system, strlen(r->o->system)));
@@ -266,12 +269,15 @@ static int check(const struct options *o, const struct args *a)
     if (!a->n)
         return say_usage("kvik generate needs a MODEL: a Hugging Face directory or a .gguf file");
     if (o->input_ids.n && a->n > 1) return say_usage("give either --input-ids or PROMPT, not both");
-    if (o->input_ids.n && o->chat)
+    if (o->input_ids.n && o->common.chats)
         return say_usage("--chat needs text; --input-ids are used as they are");
     if (o->attention_mask.n && o->attention_mask.n != o->input_ids.n)
         return say_usage("%zu --attention-mask for %zu --input-ids; give one each",
                          o->attention_mask.n, o->input_ids.n);
-    if (o->system && !o->chat) return say_usage("--system needs --chat");
+    if (o->system && !o->common.chats) return say_usage("--system needs --chat");
+    if (o->common.template && !o->common.chats) return say_usage("--template needs --chat");
+    int status = template_check(o->common.template);
+    if (status) return status;
     if (!o->input_ids.n && a->n == 1 && isatty(STDIN_FILENO))
         return say_usage("give a PROMPT, --input-ids, or text on standard input");
     return session_check(o->config, a->generation);

@@ -6,13 +6,14 @@
 
 struct options {
     struct common common;
-    const char *jsonl, *template_file, *messages, *kwargs, *special, *system, *now;
+    const char *jsonl, *template, *messages, *kwargs, *special, *system, *now;
     bool prompt;
 };
 
 static const struct arg_option table[] = {
-    {"template", ARG_TEXT, offsetof(struct options, template_file), "FILE", NULL,
-     "template file to use instead of a MODEL"},
+    {"template", ARG_TEXT, offsetof(struct options, template), "FILE|NAME", NULL,
+     "instead of a MODEL: a file with a template, or a built-in format: chatml, gemma, llama2, llama3, llama4, "
+     "mistral, phi3, alpaca, zephyr, vicuna, deepseek"},
     {"messages", ARG_TEXT, offsetof(struct options, messages), "JSON|FILE", NULL,
      "the chat as a list of {\"role\", \"content\"}"},
     {"system", ARG_TEXT, offsetof(struct options, system), "TEXT", NULL,
@@ -31,7 +32,7 @@ static const struct arg_option table[] = {
 
 struct renderer {
     kvik_tokenizer *tok; /* owned; NULL with --template */
-    char *text;          /* owned template text, or NULL: the tokenizer's */
+    struct template template;
 };
 
 /* Adds the tokenizer's special tokens to the request, unless the request has its own. */
@@ -51,14 +52,11 @@ static int own_special(const kvik_tokenizer *t, json_t *request)
 
 static int render(const struct renderer *r, const json_t *given, char **text)
 {
-    const char *source = r->text ? r->text : kvik_tokenizer_template(r->tok);
-    if (!source)
-        return ERR(NOTFOUND, "the model has no chat template; give one with --template FILE");
     json_t *request = json_copy((json_t *)(uintptr_t)given);
     char *s = NULL;
     int e = request ? own_special(r->tok, request) : ERR(NOMEM, "out of memory");
     if (e >= 0) e = json_text(request, &s);
-    if (e >= 0) e = kvik_template_render(source, s, text);
+    if (e >= 0) e = kvik_template_render(r->template.text, s, text);
     mem_free(s);
     json_decref(request);
     return e;
@@ -137,10 +135,20 @@ static int render_one(const struct renderer *r, const struct options *o, const c
     return 0;
 }
 
+/* Takes the template of --template or of the model; for a model without one, the format that its tokens suggest. */
+static int choose(struct renderer *r, const struct options *o, const char *model)
+{
+    char found[HUB_PATH];
+    if (o->template) return template_read(o->template, &r->template);
+    TRY(kvik_tokenizer_open(hub_find(model, found), &r->tok));
+    r->template.text = kvik_tokenizer_template(r->tok);
+    return r->template.text ? 0 : template_guess(model, r->tok, &r->template);
+}
+
 static int run(const struct options *o, const struct args *a)
 {
-    size_t first = o->template_file ? 0 : 1;
-    if (a->n < first) return say_usage("kvik render needs a MODEL or --template FILE");
+    size_t first = o->template ? 0 : 1;
+    if (a->n < first) return say_usage("kvik render needs a MODEL, or --template FILE or NAME");
     const char *const *text = a->word + first;
     size_t n = a->n - first;
     if ((o->jsonl != NULL) + (o->messages != NULL) + (n > 0) > 1)
@@ -149,14 +157,10 @@ static int run(const struct options *o, const struct args *a)
         return say_usage("give --jsonl, --messages or TEXT to render");
     if (o->system && !n) return say_usage("--system goes with TEXT; put it into the messages");
     struct renderer r = {0};
-    char found[HUB_PATH];
-    size_t len;
-    int e = o->template_file ? file_read(o->template_file, 4u << 20, &r.text, &len)
-                             : kvik_tokenizer_open(hub_find(a->word[0], found), &r.tok);
-    if (e < 0) return say_error(e);
-    int status = o->jsonl ? jsonl_run(o->jsonl, answer, &r) : render_one(&r, o, text, n);
+    int e = choose(&r, o, a->word[0]), status = e < 0 ? say_error(e) : 0;
+    if (e >= 0) status = o->jsonl ? jsonl_run(o->jsonl, answer, &r) : render_one(&r, o, text, n);
     kvik_tokenizer_close(r.tok);
-    mem_free(r.text);
+    template_done(&r.template);
     return status;
 }
 
@@ -172,10 +176,10 @@ static int run_render(const struct command *self, int argc, char **argv)
 
 const struct command command_render = {
     .name = "render",
-    .usage = "MODEL|--template FILE [TEXT...]",
+    .usage = "MODEL|--template T [TEXT...]",
     .summary = "show a chat as the model sees it",
     .about =
-        "Renders messages with the chat template of MODEL or of a file. Each TEXT is a message: the first is the\n"
+        "Renders messages with the chat template of MODEL, of a file or of a built-in format. Each TEXT is a message: the first is the\n"
         "user's, the second the assistant's, and so on.",
     .run = run_render,
     .option = table,

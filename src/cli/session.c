@@ -134,6 +134,7 @@ int session_open_model(struct session *s, const char *path, const struct common 
     *s = (struct session){.common = *common};
     snprintf(what, sizeof what, "loading %.80s", name && name[1] ? name + 1 : path);
     int e = session_model(what, path, &s->model);
+    if (e >= 0 && common->chats) e = template_open(s->model, path, common->template);
     if (e < 0) {
         int status = say_error(e);
         session_close(s);

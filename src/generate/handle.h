@@ -19,6 +19,7 @@ struct kvik_tokenizer {
 struct kvik_model {
     struct model *m;
     struct kvik_tokenizer *tok; /* held; NULL: the files hold none */
+    int32_t turn_end;           /* ends a reply, beside the model's own tokens; -1: none */
     atomic_uint refs;
 };
 struct kvik_cache {

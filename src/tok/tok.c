@@ -527,6 +527,15 @@ const char *tok_chat_template(const struct tok *t)
     return t->chat_template;
 }
 
+int tok_set_chat_template(struct tok *t, const char *text)
+{
+    char *copy = mem_strdup(text);
+    if (!copy) return ERR_NOMEM;
+    mem_free(t->chat_template);
+    t->chat_template = copy;
+    return 0;
+}
+
 const char *tok_kind(const struct tok *t)
 {
     return t->kind;

@@ -60,4 +60,6 @@ const char *tok_added(const struct tok *t, uint32_t i, size_t *n, int32_t *id, b
 int32_t tok_special_id(const struct tok *t, const char *name);
 const char *tok_special_text(const struct tok *t, const char *name);
 const char *tok_chat_template(const struct tok *t); /* source text or NULL */
+/* Replaces the template.  The only change to a tokenizer after open: no other thread may use it meanwhile. */
+int tok_set_chat_template(struct tok *t, const char *text);
 const char *tok_kind(const struct tok *t); /* "BPE (byte-level)", "BPE (byte fallback)", ... */
