@@ -186,6 +186,9 @@ KVIK_API uint32_t kvik_model_heads(const kvik_model *m);
 /* Describes a model as JSON: architecture, layers with the kind of their cache, tensors, tokenizer, template, bytes
  * of cache per token and codec, and the sampling values that a GGUF file recommends.  Free *json with kvik_free. */
 KVIK_API int kvik_model_describe(const kvik_model *m, char **json);
+/* Describes the files of a model as JSON, without loading it: format, name, architecture and whether this build runs
+ * it, bytes and types of the weights.  Free *json with kvik_free. */
+KVIK_API int kvik_model_peek(const char *path, char **json);
 /* Describes every cache strategy for this model as JSON: its properties, bytes per token, and bytes at the full
  * context.  Free *json with kvik_free. */
 KVIK_API int kvik_model_describe_caches(const kvik_model *m, char **json);

@@ -81,12 +81,12 @@ static int cache_most(const struct model *m, json_t *o)
 }
 
 /* Adds up the bytes of the tensors of each type, largest first. */
-static json_t *weight_types(const struct model *m)
+static json_t *weight_types(const struct checkpoint *ck)
 {
     size_t sum[DT_COUNT] = {0};
     json_t *o = json_object();
-    for (uint32_t i = 0; i < checkpoint_n_tensors(m->ck); i++) {
-        const struct tensor *t = checkpoint_tensor_at(m->ck, i);
+    for (uint32_t i = 0; i < checkpoint_n_tensors(ck); i++) {
+        const struct tensor *t = checkpoint_tensor_at(ck, i);
         sum[t->dtype] += t->bytes;
     }
     for (;;) {
@@ -100,17 +100,18 @@ static json_t *weight_types(const struct model *m)
 }
 
 /* Adds what a GGUF file says of itself: its name, and the name of its mix of types. */
-static int file_notes(const struct model *m, json_t *o)
+static int file_notes(const struct checkpoint *ck, json_t *o)
 {
-    const struct gguf *g = checkpoint_gguf(m->ck);
+    const struct gguf *g = checkpoint_gguf(ck);
     const char *name = NULL, *type = g ? gguf_file_type(g) : NULL;
     size_t n = 0;
     if (g && gguf_get_str(g, "general.name", &name, &n) <= 0) name = NULL;
     json_t *text = name ? json_stringn(name, n) : NULL; /* NULL too if the name is not UTF-8 */
     json_object_set_new(o, "name", text ? text : json_null());
     json_object_set_new(o, "file_type", type ? json_string(type) : json_null());
-    return json_object_set_new(o, "weight_types", weight_types(m)) < 0 ? ERR(NOMEM, "out of memory")
-                                                                       : 0;
+    return json_object_set_new(o, "weight_types", weight_types(ck)) < 0
+               ? ERR(NOMEM, "out of memory")
+               : 0;
 }
 
 static json_t *presets(void)
@@ -169,7 +170,7 @@ KVIK_API int kvik_model_describe(const kvik_model *k, char **out)
     json_object_set_new(o, "cache_bytes_per_token", cache_bytes(m));
     json_t *most = json_object();
     int e = most ? cache_most(m, most) : ERR(NOMEM, "out of memory");
-    if (e >= 0) e = file_notes(m, o);
+    if (e >= 0) e = file_notes(m->ck, o);
     json_object_set_new(o, "cache_bytes_at_context", most);
     json_object_set_new(o, "cache_implementations", presets());
     json_object_set_new(o, "tokenizer", tokenizer(k));
@@ -179,5 +180,36 @@ KVIK_API int kvik_model_describe(const kvik_model *k, char **out)
     json_object_set_new(o, "tensors", tensors(m));
     if (e >= 0) e = json_text(o, out);
     json_decref(o);
+    return e;
+}
+
+/* True if this build runs the architecture. */
+static bool supported(const char *name)
+{
+    for (uint32_t i = 0; name && model_arch_at(i); i++)
+        for (const char *const *s = model_arch_at(i)->names; *s; s++)
+            if (!strcmp(*s, name)) return true;
+    return false;
+}
+
+KVIK_API int kvik_model_peek(const char *path, char **out)
+{
+    struct checkpoint *ck;
+    if (!path || !out) return ERR(ARG, "a model path is needed");
+    TRY(checkpoint_open(path, &ck));
+    bool gguf = checkpoint_is_gguf(ck);
+    const json_t *config = checkpoint_config(ck);
+    const char *arch =
+        json_string_value(json_object_get(config, gguf ? "general.architecture" : "model_type"));
+    json_t *o =
+        json_pack("{s:s, s:s?, s:b, s:I}", "format", gguf ? "gguf" : "safetensors", "architecture",
+                  arch, "supported", supported(arch), "bytes", (json_int_t)checkpoint_bytes(ck));
+    int e = o ? file_notes(ck, o) : ERR(NOMEM, "out of memory");
+    const char *most = json_object_iter_key(json_object_iter(json_object_get(o, "weight_types")));
+    if (e >= 0 && json_object_set_new(o, "weights", most ? json_string(most) : json_null()) < 0)
+        e = ERR(NOMEM, "out of memory");
+    if (e >= 0) e = json_text(o, out);
+    json_decref(o);
+    checkpoint_close(ck);
     return e;
 }

@@ -70,7 +70,7 @@ void args_dashed(const char *name, char out[64]);
 const char *alias_find(const char *word);
 
 extern const struct command command_generate, command_chat, command_inspect, command_tokenize,
-    command_render, command_bench;
+    command_render, command_bench, command_models;
 
 /* advice.c: warns of given options that have no effect.  g: the final options. */
 void advice_tell(const kvik_generation *g, const json_t *options);
@@ -113,9 +113,29 @@ void interrupt_catch(void);
 bool interrupt_seen(void);
 void interrupt_clear(void);
 
-/* --- hub.c: returns `model`, or for a repository id of the local hub cache the path of its snapshot, in `out`. */
+/* --- folder.c: the names in a directory that end with `tail`, sorted, without hidden ones.  An absent directory is empty. */
+struct folder {
+    char **name; /* [n], owned */
+    size_t n;
+};
+int folder_list(const char *path, const char *tail, struct folder *out);
+void folder_done(struct folder *f);
+
+/* --- hub.c: the local caches.  Functions that return bool write `out` only if they return true. */
 #define HUB_PATH 4096
-const char *hub_find(const char *model, char out[HUB_PATH]);
+bool hub_dir(char out[HUB_PATH]);
+bool hub_own_dir(char out[HUB_PATH]); /* kvik's own, where bootstrap puts models */
+/* True if s[0, n) is "org/name" or "name" in the characters that the hub allows. */
+bool hub_is_repo(const char *s, size_t n);
+/* Finds the snapshot of a repository, and that of the folder of a repository. */
+bool hub_find(const char *repo, size_t n, char out[HUB_PATH]);
+bool hub_snapshot(const char *folder, char out[HUB_PATH]);
+
+/* --- locate.c: finds the path of the model that a person names.  Returns an error code. */
+int model_locate(const char *name, char out[HUB_PATH]);
+bool locate_is_weights(const char *dir); /* a directory in the layout of Hugging Face */
+/* Lists the .gguf files of a directory that hold models. */
+int locate_gguf(const char *dir, struct folder *out);
 
 /* --- session.c: a model, a cache and the settings of one run. */
 struct session {

@@ -237,7 +237,8 @@ static int run_inspect(const struct command *self, int argc, char **argv)
         status = o.caches ? say_usage("--caches needs a MODEL, this is a saved session")
                           : inspect_session(a.word[0], o.common.json);
     } else if (status == 0) {
-        int e = kvik_model_open(hub_find(a.word[0], found), &m);
+        int e = model_locate(a.word[0], found);
+        if (e >= 0) e = kvik_model_open(found, &m);
         status = e < 0      ? say_error(e)
                  : o.caches ? inspect_caches(m, o.common.json)
                             : print(m, o.common.json);

@@ -140,7 +140,8 @@ static int choose(struct renderer *r, const struct options *o, const char *model
 {
     char found[HUB_PATH];
     if (o->template) return template_read(o->template, &r->template);
-    TRY(kvik_tokenizer_open(hub_find(model, found), &r->tok));
+    TRY(model_locate(model, found));
+    TRY(kvik_tokenizer_open(found, &r->tok));
     r->template.text = kvik_tokenizer_template(r->tok);
     return r->template.text ? 0 : template_guess(model, r->tok, &r->template);
 }

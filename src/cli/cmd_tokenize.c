@@ -189,7 +189,8 @@ static int run(const struct options *o, const struct args *a)
         return say_usage("give TEXT, --jsonl, or text on standard input");
     kvik_tokenizer *t;
     char found[HUB_PATH];
-    int e = kvik_tokenizer_open(hub_find(a->word[0], found), &t);
+    int e = model_locate(a->word[0], found);
+    if (e >= 0) e = kvik_tokenizer_open(found, &t);
     if (e < 0) return say_error(e);
     int status = each(o, a, t);
     kvik_tokenizer_close(t);

@@ -1,43 +1,52 @@
-/* hub.c - finds a repository id such as "org/name" in the local cache of the Hugging Face hub: the snapshot of its main
- * branch.  The cache is $HF_HUB_CACHE, $HF_HOME/hub, $XDG_CACHE_HOME/huggingface/hub or ~/.cache/huggingface/hub, as for
- * the hub's own library.  Nothing is downloaded. */
+/* hub.c - the local cache of the Hugging Face hub: $HF_HUB_CACHE, $HF_HOME/hub, $XDG_CACHE_HOME/huggingface/hub or
+ * ~/.cache/huggingface/hub, as for the hub's own library.  A repository "org/name" is the folder models--org--name there, and
+ * its main branch a folder of snapshots, whose name is in refs/main.  Nothing is downloaded. */
 #include "base/map.h"
 #include "cli/cli.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static bool cache_dir(char out[HUB_PATH])
+static bool place_of(const char *const (*place)[2], size_t n, char out[HUB_PATH])
 {
-    static const struct {
-        const char *variable, *below;
-    } place[] = {{"HF_HUB_CACHE", ""},
-                 {"HF_HOME", "/hub"},
-                 {"XDG_CACHE_HOME", "/huggingface/hub"},
-                 {"HOME", "/.cache/huggingface/hub"}};
-    for (size_t i = 0; i < countof(place); i++) {
-        const char *v = getenv(place[i].variable);
-        if (v && *v) return snprintf(out, HUB_PATH, "%s%s", v, place[i].below) < HUB_PATH;
+    for (size_t i = 0; i < n; i++) {
+        const char *v = getenv(place[i][0]);
+        if (v && *v) return snprintf(out, HUB_PATH, "%s%s", v, place[i][1]) < HUB_PATH;
     }
     return false;
 }
 
-/* True for "org/name" or "name" in the characters that the hub allows; false for a path. */
-static bool is_repo(const char *s)
+bool hub_dir(char out[HUB_PATH])
 {
+    static const char *const place[][2] = {{"HF_HUB_CACHE", ""},
+                                           {"HUGGINGFACE_HUB_CACHE", ""},
+                                           {"HF_HOME", "/hub"},
+                                           {"XDG_CACHE_HOME", "/huggingface/hub"},
+                                           {"HOME", "/.cache/huggingface/hub"}};
+    return place_of(place, countof(place), out);
+}
+
+bool hub_own_dir(char out[HUB_PATH])
+{
+    static const char *const place[][2] = {{"XDG_CACHE_HOME", "/kvik"}, {"HOME", "/.cache/kvik"}};
+    return place_of(place, countof(place), out);
+}
+
+bool hub_is_repo(const char *s, size_t n)
+{
+    static const char allowed[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
     size_t slashes = 0;
-    for (const char *p = s; *p; p++) {
-        if (*p == '/') {
+    for (size_t i = 0; i < n; i++) {
+        bool begins = i == 0 || s[i - 1] == '/';
+        if (s[i] == '/') {
             slashes++;
-            if (p == s || !p[1]) return false;
-        } else if (*p == '.' && (p == s || p[-1] == '/' || p[1] == '.')) {
-            return false;
-        } else if (!strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.",
-                           *p)) {
+            if (begins || i + 1 == n) return false;
+        } else if (!strchr(allowed, s[i]) || (s[i] == '.' && (begins || s[i - 1] == '.'))) {
             return false;
         }
     }
-    return *s && slashes <= 1;
+    return n && n <= 200 && slashes <= 1;
 }
 
 /* The file refs/main holds the commit, 40 hex digits. */
@@ -53,19 +62,37 @@ static bool read_commit(const char *path, char commit[41])
     return good;
 }
 
-const char *hub_find(const char *model, char out[HUB_PATH])
+/* Without a main branch, as after a download of one revision, a single snapshot is the one that is meant. */
+static bool only_snapshot(const char *folder, char out[HUB_PATH])
 {
-    char cache[HUB_PATH], folder[512], commit[41], ref[HUB_PATH + 600];
-    if (dir_exists(model) || file_exists(model) || !is_repo(model) || strlen(model) > 200 ||
-        !cache_dir(cache))
-        return model;
-    size_t n = (size_t)snprintf(folder, sizeof folder, "models--");
-    for (const char *p = model; *p; p++)
-        n += (size_t)snprintf(folder + n, sizeof folder - n, *p == '/' ? "--" : "%c", *p);
-    snprintf(ref, sizeof ref, "%s/%s/refs/main", cache, folder);
-    if (!read_commit(ref, commit)) return model;
-    if (snprintf(out, HUB_PATH, "%s/%s/snapshots/%s", cache, folder, commit) >= HUB_PATH ||
-        !dir_exists(out))
-        return model;
-    return out;
+    struct folder f;
+    char path[HUB_PATH];
+    bool found = false;
+    if (snprintf(path, sizeof path, "%s/snapshots", folder) >= HUB_PATH ||
+        folder_list(path, "", &f) < 0)
+        return false;
+    if (f.n == 1) found = snprintf(out, HUB_PATH, "%s/%s", path, f.name[0]) < HUB_PATH;
+    folder_done(&f);
+    return found && dir_exists(out);
+}
+
+bool hub_snapshot(const char *folder, char out[HUB_PATH])
+{
+    char ref[HUB_PATH + 16], commit[41];
+    snprintf(ref, sizeof ref, "%s/refs/main", folder);
+    if (read_commit(ref, commit) &&
+        snprintf(out, HUB_PATH, "%s/snapshots/%s", folder, commit) < HUB_PATH && dir_exists(out))
+        return true;
+    return !file_exists(ref) && only_snapshot(folder, out);
+}
+
+bool hub_find(const char *repo, size_t n, char out[HUB_PATH])
+{
+    char cache[HUB_PATH], name[512], folder[HUB_PATH];
+    size_t at = 0;
+    if (!hub_is_repo(repo, n) || !hub_dir(cache)) return false;
+    for (size_t i = 0; i < n; i++)
+        at += (size_t)snprintf(name + at, sizeof name - at, repo[i] == '/' ? "--" : "%c", repo[i]);
+    return snprintf(folder, sizeof folder, "%s/models--%s", cache, name) < HUB_PATH &&
+           hub_snapshot(folder, out);
 }

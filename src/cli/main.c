@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 static const struct command *const commands[] = {
-    &command_generate, &command_chat,   &command_inspect,
-    &command_tokenize, &command_render, &command_bench,
+    &command_generate, &command_chat,  &command_inspect, &command_tokenize,
+    &command_render,   &command_bench, &command_models,
 };
 
 static void help(FILE *to)
@@ -22,7 +22,9 @@ static void help(FILE *to)
         fprintf(to, "  kvik %-9s %-34s %s\n", commands[i]->name, commands[i]->usage,
                 commands[i]->summary);
     fputs(
-        "\nMODEL is a Hugging Face model directory, a .gguf file, or a repository id in the local hub cache.\n"
+        "  kvik run      MODEL                              the same as kvik chat\n"
+        "\nMODEL is a Hugging Face model directory, a .gguf file or a directory with one, or a name that kvik models\n"
+        "lists: a repository id of the local hub cache, or a file of kvik's own cache.\n"
         "kvik COMMAND --help lists the options of a command; kvik --version prints the version.\n"
         "Exit status: 0 success, 1 failure, 2 wrong usage, 130 stopped by Ctrl-C.\n",
         to);
@@ -42,6 +44,7 @@ static int unknown(const char *word)
 
 static const struct command *find(const char *name)
 {
+    if (!strcmp(name, "run")) return &command_chat; /* as Ollama calls it */
     for (size_t i = 0; i < countof(commands); i++)
         if (!strcmp(name, commands[i]->name)) return commands[i];
     return NULL;

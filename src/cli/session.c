@@ -75,7 +75,8 @@ static void load(void *ctx)
 int session_model(const char *what, const char *path, kvik_model **out)
 {
     char found[HUB_PATH];
-    struct load l = {.out = out, .path = hub_find(path, found)};
+    struct load l = {.out = out, .path = found};
+    TRY(model_locate(path, found));
     progress_during(what, load, &l);
     return l.e;
 }

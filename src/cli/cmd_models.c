@@ -1,0 +1,180 @@
+/* cmd_models.c - kvik models: lists the models in the local caches, the Hugging Face hub's and kvik's own.  Weights are not
+ * loaded; a file that cannot be read is listed with the reason. */
+#include "base/map.h"
+#include "cli/cli.h"
+
+#include <string.h>
+
+struct options {
+    struct common common;
+};
+
+static const struct arg_option table[] = {
+    {"json", ARG_FLAG, offsetof(struct options, common.json), NULL, NULL, "print one JSON list"},
+};
+
+static const char *text(const json_t *o, const char *key)
+{
+    const char *s = json_string_value(json_object_get(o, key));
+    return s ? s : "-";
+}
+
+/* Returns what the weights are: the file's name for its mix of types, or the type of most bytes. */
+static json_t *quantization(const json_t *about)
+{
+    json_t *v = json_object_get(about, "file_type");
+    if (!json_is_string(v)) v = json_object_get(about, "weights");
+    return json_is_string(v) ? json_incref(v) : json_null();
+}
+
+/* Adds a model to the list.  name: what kvik takes as MODEL. */
+static int add(json_t *list, const char *cache, const char *name, const char *path)
+{
+    char *said = NULL;
+    json_t *about = NULL;
+    int e = kvik_model_peek(path, &said);
+    if (e >= 0) e = json_parse(said, strlen(said), "description", &about);
+    kvik_free(said);
+    json_t *o = json_pack("{s:s, s:o, s:s}", "cache", cache, "name", say_json(name, strlen(name)),
+                          "path", "");
+    if (!o) return ERR(NOMEM, "out of memory");
+    json_object_set_new(o, "path", say_json(path, strlen(path)));
+    if (e < 0) {
+        const char *why = kvik_last_error();
+        json_object_set_new(o, "error", say_json(why, strlen(why)));
+    } else {
+        json_object_set(o, "bytes", json_object_get(about, "bytes"));
+        json_object_set(o, "architecture", json_object_get(about, "architecture"));
+        json_object_set(o, "supported", json_object_get(about, "supported"));
+        json_object_set_new(o, "quantization", quantization(about));
+        if (!json_integer_value(json_object_get(about, "bytes")))
+            json_object_set_new(o, "error", json_string("no weights here"));
+    }
+    json_decref(about);
+    return json_array_append_new(list, o) < 0 ? ERR(NOMEM, "out of memory") : 0;
+}
+
+/* Adds what a directory holds: a model in the layout of Hugging Face, or every .gguf file.  repo: its name, NULL for kvik's own
+ * cache, where files are named by themselves. */
+static int add_folder(json_t *list, const char *cache, const char *repo, const char *dir)
+{
+    struct folder f;
+    char path[HUB_PATH], name[HUB_PATH];
+    if (repo && locate_is_weights(dir)) return add(list, cache, repo, dir);
+    TRY(locate_gguf(dir, &f));
+    int e = repo && !f.n ? add(list, cache, repo, dir) : 0;
+    for (size_t i = 0; e >= 0 && i < f.n; i++) {
+        if (repo && f.n > 1)
+            snprintf(name, sizeof name, "%s/%s", repo, f.name[i]);
+        else
+            snprintf(name, sizeof name, "%s", repo ? repo : f.name[i]);
+        if (snprintf(path, sizeof path, "%s/%s", dir, f.name[i]) < (int)sizeof path)
+            e = add(list, cache, name, path);
+    }
+    folder_done(&f);
+    return e;
+}
+
+/* Adds the repositories of the hub cache: "models--org--name" is "org/name". */
+static int add_hub(json_t *list, const char *hub)
+{
+    static const char prefix[] = "models--";
+    struct folder f;
+    int e = folder_list(hub, "", &f);
+    for (size_t i = 0; e >= 0 && i < f.n; i++) {
+        char folder[HUB_PATH], snapshot[HUB_PATH], repo[512];
+        const char *rest = f.name[i] + sizeof prefix - 1, *cut;
+        if (strncmp(f.name[i], prefix, sizeof prefix - 1)) continue;
+        cut = strstr(rest, "--");
+        snprintf(repo, sizeof repo, "%.*s%s%s", (int)(cut ? cut - rest : 255), rest, cut ? "/" : "",
+                 cut ? cut + 2 : "");
+        if (snprintf(folder, sizeof folder, "%s/%s", hub, f.name[i]) < (int)sizeof folder &&
+            hub_snapshot(folder, snapshot))
+            e = add_folder(list, "hub", repo, snapshot);
+    }
+    folder_done(&f);
+    return e;
+}
+
+static void put_padded(const char *s, size_t width)
+{
+    size_t n = strlen(s);
+    for (; *s; s++)
+        putchar((unsigned char)*s < 0x20 || *s == 0x7F ? '?' : *s);
+    for (; n < width + 2; n++)
+        putchar(' ');
+}
+
+static void put(const json_t *list)
+{
+    static const char *const key[] = {"name", "architecture", "quantization"};
+    size_t width[3] = {5, 12, 7}, i;
+    char size[16];
+    json_t *o;
+    json_array_foreach(list, i, o) for (size_t k = 0; k < 3; k++) width[k] =
+        MAX(width[k], MIN(strlen(text(o, key[k])), 60));
+    put_padded("MODEL", width[0]);
+    fputs("      SIZE  ", stdout);
+    put_padded("ARCHITECTURE", width[1]);
+    put_padded("WEIGHTS", width[2]);
+    puts("PATH");
+    json_array_foreach(list, i, o)
+    {
+        uint64_t bytes = (uint64_t)json_integer_value(json_object_get(o, "bytes"));
+        put_padded(text(o, "name"), width[0]);
+        printf("%10s  ", bytes ? bytes_text(bytes, size) : "-");
+        put_padded(text(o, "architecture"), width[1]);
+        put_padded(text(o, "quantization"), width[2]);
+        put_padded(text(o, "path"), 0);
+        if (json_object_get(o, "error"))
+            printf("(%s)", text(o, "error"));
+        else if (json_is_false(json_object_get(o, "supported")))
+            fputs("(this version does not run the architecture)", stdout);
+        putchar('\n');
+    }
+}
+
+static int list_all(bool json)
+{
+    char hub[HUB_PATH] = "", own[HUB_PATH] = "";
+    json_t *list = json_array();
+    int e = list ? 0 : ERR(NOMEM, "out of memory"), status = 0;
+    if (e >= 0 && hub_dir(hub)) e = add_hub(list, hub);
+    if (e >= 0 && hub_own_dir(own)) e = add_folder(list, "kvik", NULL, own);
+    if (e < 0) {
+        json_decref(list);
+        return say_error(e);
+    }
+    if (json) return say_json_line(list);
+    if (json_array_size(list))
+        put(list);
+    else
+        fprintf(stderr, "no models in %s or %s; hf download ORG/NAME fetches one into the first\n",
+                hub, own);
+    json_decref(list);
+    return status;
+}
+
+static int run_models(const struct command *self, int argc, char **argv)
+{
+    struct options o = {0};
+    struct args a;
+    int status = args_parse(self, argc, argv, &o, &a);
+    if (status == 0 && a.n)
+        status = say_usage("kvik models takes no arguments; kvik inspect MODEL shows one");
+    if (status == 0) status = list_all(o.common.json);
+    args_done(&a);
+    return MAX(status, 0);
+}
+
+const struct command command_models = {
+    .name = "models",
+    .usage = "[--json]",
+    .summary = "list the models in the local caches",
+    .about =
+        "Lists the models in the cache of the Hugging Face hub ($HF_HUB_CACHE, $HF_HOME/hub or ~/.cache/huggingface/hub)\n"
+        "and in kvik's own ($XDG_CACHE_HOME/kvik or ~/.cache/kvik). Every command takes the names of the first column as MODEL.",
+    .run = run_models,
+    .option = table,
+    .n_options = countof(table),
+};

@@ -1,0 +1,188 @@
+/* locate.c - finds the model that a person names: a path, a directory with one .gguf file, a file of kvik's own cache, or a
+ * repository id of the local hub cache.  Names of other programs get a sentence that says what kvik takes. */
+#include "base/map.h"
+#include "cli/cli.h"
+
+#include <string.h>
+
+#define TAKES                                                                                      \
+    "kvik takes a Hugging Face directory, a .gguf file, or a repository id of the hub cache"
+
+static int take(const char *path, char out[HUB_PATH])
+{
+    size_t n = strlen(path);
+    if (n >= HUB_PATH)
+        return ERR(LIMIT, "%.60s...: the path is longer than %d bytes", path, HUB_PATH - 1);
+    memcpy(out, path, n + 1);
+    return 0;
+}
+
+static int join(const char *dir, const char *name, char out[HUB_PATH])
+{
+    if (snprintf(out, HUB_PATH, "%s/%s", dir, name) < HUB_PATH) return 0;
+    return ERR(LIMIT, "%.60s...: the path is longer than %d bytes", dir, HUB_PATH - 1);
+}
+
+static bool holds(const char *dir, const char *name)
+{
+    char path[HUB_PATH];
+    return snprintf(path, sizeof path, "%s/%s", dir, name) < HUB_PATH && file_exists(path);
+}
+
+bool locate_is_weights(const char *dir)
+{
+    static const char *const name[] = {"model.safetensors", "model.safetensors.index.json",
+                                       "pytorch_model.bin", "pytorch_model.bin.index.json"};
+    for (size_t i = 0; i < countof(name); i++)
+        if (holds(dir, name[i])) return true;
+    return false;
+}
+
+int locate_gguf(const char *dir, struct folder *out)
+{
+    size_t n = 0;
+    TRY(folder_list(dir, ".gguf", out));
+    for (size_t i = 0; i < out->n;
+         i++) { /* an mmproj file is the part of a model that sees images */
+        if (strncmp(out->name[i], "mmproj", 6))
+            out->name[n++] = out->name[i];
+        else
+            mem_free(out->name[i]);
+    }
+    out->n = n;
+    return 0;
+}
+
+/* Names the .gguf files of a directory, of which one must be chosen. */
+static int choose(const char *shown, const struct folder *f)
+{
+    char list[512];
+    size_t n = 0;
+    if (strstr(f->name[0], "-00001-of-"))
+        return ERR(UNSUPPORTED,
+                   "%s has a model in %zu .gguf parts; kvik reads one file, so join them: "
+                   "llama-gguf-split --merge %s OUT.gguf",
+                   shown, f->n, f->name[0]);
+    for (size_t i = 0; i < f->n && n < sizeof list - 100; i++)
+        n += (size_t)snprintf(list + n, sizeof list - n, "%s%.80s", i ? ", " : "", f->name[i]);
+    if (f->n > 1 && n >= sizeof list - 100) snprintf(list + n, sizeof list - n, ", ...");
+    return ERR(ARG, "%s has %zu .gguf files; give one of them: %s/FILE with FILE of %s", shown,
+               f->n, shown, list);
+}
+
+/* Finds the model in a directory.  shown: what the person has typed. */
+static int in_folder(const char *dir, const char *shown, const char *repo, char out[HUB_PATH])
+{
+    struct folder f;
+    char path[HUB_PATH];
+    if (locate_is_weights(dir)) return take(dir, out);
+    TRY(locate_gguf(dir, &f));
+    int e = f.n > 1 ? choose(shown, &f) : f.n ? join(dir, f.name[0], path) : take(dir, path);
+    if (e >= 0 && f.n && !file_exists(path))
+        e = repo ? ERR(NOTFOUND,
+                       "%s: the download of %s is not complete; fetch it again: hf download %s",
+                       shown, f.name[0], repo)
+                 : ERR(NOTFOUND, "%s: %s is a link to nothing, or no file", shown, f.name[0]);
+    folder_done(&f);
+    return e < 0 ? e : take(path, out);
+}
+
+/* Says how to fetch what a URL names. */
+static int refuse_url(const char *url)
+{
+    static const char *const host[] = {"huggingface.co/", "hf.co/"};
+    const char *at = strstr(url, "://");
+    at = at ? at + 3 : url;
+    for (size_t i = 0; i < countof(host); i++) {
+        if (strncmp(at, host[i], strlen(host[i]))) continue;
+        const char *repo = at + strlen(host[i]);
+        size_t org = strcspn(repo, "/"),
+               n = org + (repo[org] ? 1 + strcspn(repo + org + 1, "/:?#") : 0);
+        if (repo[org] && hub_is_repo(repo, n))
+            return ERR(
+                ARG,
+                "%.200s is a URL, and kvik downloads nothing; fetch the model with: hf download "
+                "%.*s, then give %.*s",
+                url, (int)n, repo, (int)n, repo);
+    }
+    return ERR(
+        ARG,
+        "%.200s is a URL, and kvik downloads nothing; fetch the file with: curl -LO URL, then "
+        "give its path (" TAKES ")",
+        url);
+}
+
+/* "llama3.2:1b" is a name of Ollama, "org/name:Q4_K_M" one of llama.cpp. */
+static int refuse_tag(const char *name)
+{
+    size_t n = strcspn(name, ":");
+    if (memchr(name, '/', n))
+        return ERR(ARG, "%.200s: " TAKES ", without a tag; give %.*s, or %.*s/FILE.gguf", name,
+                   (int)n, name, (int)n, name);
+    return ERR(ARG,
+               "%.200s is a name of Ollama; " TAKES
+               ". Ollama's own file is a .gguf file too: ollama "
+               "show %.200s --modelfile names it behind FROM",
+               name, name);
+}
+
+static bool is_file_name(const char *s)
+{
+    static const char *const tail[] = {".gguf", ".safetensors", ".bin",
+                                       ".json", ".jsonl",       ".session"};
+    size_t n = strlen(s);
+    for (size_t i = 0; i < countof(tail); i++)
+        if (n >= strlen(tail[i]) && !strcmp(s + n - strlen(tail[i]), tail[i])) return true;
+    return false;
+}
+
+/* Finds NAME or NAME.gguf in kvik's own cache. */
+static bool in_own_cache(const char *name, char out[HUB_PATH])
+{
+    char dir[HUB_PATH];
+    if (strchr(name, '/') || !*name || !hub_own_dir(dir)) return false;
+    return (snprintf(out, HUB_PATH, "%s/%s", dir, name) < HUB_PATH && file_exists(out)) ||
+           (snprintf(out, HUB_PATH, "%s/%s.gguf", dir, name) < HUB_PATH && file_exists(out));
+}
+
+/* Finds "org/name/FILE" in the hub cache. */
+static bool in_snapshot(const char *name, char out[HUB_PATH])
+{
+    char dir[HUB_PATH];
+    size_t org = strcspn(name, "/"), n = org + (name[org] ? 1 + strcspn(name + org + 1, "/") : 0);
+    return name[n] == '/' && hub_find(name, n, dir) &&
+           snprintf(out, HUB_PATH, "%s/%s", dir, name + n + 1) < HUB_PATH && file_exists(out);
+}
+
+static int absent(const char *name)
+{
+    char hub[HUB_PATH] = "(no directory: HOME is not set)", own[HUB_PATH] = "";
+    (void)hub_dir(hub);
+    (void)hub_own_dir(own);
+    if (strchr(name, '/'))
+        return ERR(NOTFOUND,
+                   "%.200s: no such file or directory, and no such repository in the hub cache %s; "
+                   "fetch it with: hf download %.200s",
+                   name, hub, name);
+    return ERR(
+        NOTFOUND,
+        "%.200s: no such file or directory, and no model of this name in %s or %s; kvik models "
+        "lists what is there (" TAKES ")",
+        name, own, hub);
+}
+
+int model_locate(const char *name, char out[HUB_PATH])
+{
+    char found[HUB_PATH];
+    if (file_exists(name)) return take(name, out);
+    if (dir_exists(name)) return in_folder(name, name, NULL, out);
+    if (strstr(name, "://") || !strncmp(name, "hf.co/", 6) || !strncmp(name, "huggingface.co/", 15))
+        return refuse_url(name);
+    if (in_own_cache(name, found) || in_snapshot(name, found)) return take(found, out);
+    if (hub_find(name, strlen(name), found)) return in_folder(found, name, name, out);
+    if (strchr(name, ':') && *name != '/' && *name != '.' && !is_file_name(name))
+        return refuse_tag(name);
+    if (hub_is_repo(name, strlen(name)) && !is_file_name(name)) return absent(name);
+    if (strlen(name) > 255) return ERR(NOTFOUND, "%.60s...: no such file or directory", name);
+    return take(name, out); /* the library says that there is no such file */
+}
