@@ -86,10 +86,20 @@ static int help(struct chat *c, const char *text)
         if (slash[i].help)
             fprintf(stderr, "%-10s %-12s %s\n", slash[i].name, slash[i].argument, slash[i].help);
     fputs("Ctrl-C stops a reply and keeps its text; at the prompt it clears the line\n"
+          "\"\"\" begins and ends a message of several lines; a pasted block is one message\n"
           "a \\ at the end of a line continues the message on the next line\n"
+          "Tab completes commands, branches, options and files; the cursor keys recall messages\n"
+          "keys typed during a reply wait for the next message\n"
           "a message that begins with a slash is typed with two: //...\n",
           stderr);
     return 0;
+}
+
+const char *chat_command_at(size_t i)
+{
+    for (size_t k = 0; k < countof(slash); k++)
+        if (slash[k].help && !i--) return slash[k].name;
+    return NULL;
 }
 
 int chat_command(struct chat *c, const char *line, bool *leave)

@@ -255,14 +255,19 @@ static int change(struct chat *c, json_t *next)
     return 0;
 }
 
+bool chat_fixed(const char *name)
+{
+    for (size_t i = 0; i < countof(fixed); i++)
+        if (!strcmp(name, fixed[i])) return true;
+    return false;
+}
+
 static int set_one(struct chat *c, char *name, const char *value)
 {
     for (char *k = name; *k; k++)
         if (*k == '-') *k = '_';
-    for (size_t i = 0; i < countof(fixed); i++)
-        if (!strcmp(name, fixed[i]))
-            return ERR(ARG, "%s cannot change during a chat; it is given when kvik chat starts",
-                       name);
+    if (chat_fixed(name))
+        return ERR(ARG, "%s cannot change during a chat; it is given when kvik chat starts", name);
     json_t *next = json_copy(c->set), *one = json_object();
     if (!next || !one) {
         json_decref(next);

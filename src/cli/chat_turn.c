@@ -4,6 +4,7 @@
 #include "cli/cmd_chat.h"
 
 #include <string.h>
+#include <unistd.h>
 
 /* Fills an empty branch with the longest prefix that earlier conversations saved on disk. */
 static int begin(struct chat *c, const int32_t *ids, size_t n)
@@ -34,6 +35,7 @@ static int reply(struct chat *c, bool anew, kvik_result **res)
     int e = begin(c, ids, n);
     kvik_prompt p = {.size = sizeof p, .ids = ids, .n = n, .seq = chat_here(c)->seq};
     c->stream.prints = true;
+    c->stream.wrap = isatty(STDOUT_FILENO) ? &c->wrap : NULL;
     if (e >= 0) e = stream_generate(&c->stream, &c->s, &g, &p, 1, res);
     kvik_free(ids);
     return e;

@@ -191,7 +191,8 @@ int session_assist(struct session *s, const char *path, uint32_t sequences, uint
 /* --- stream.c: generates, prints the text as it grows, shows progress, and obeys Ctrl-C.  The text of beams is printed
  * at the end.  Printed text ends with a newline. */
 struct stream {
-    bool prints;           /* set by the caller: print the text of the one row as it grows */
+    bool prints;       /* set by the caller: print the text of the one row as it grows */
+    struct wrap *wrap; /* set by the caller: wraps the text; NULL: the text is printed as it is */
     bool spoke, ends_line; /* what has been printed */
     struct progress progress;
 };

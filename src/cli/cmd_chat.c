@@ -27,31 +27,14 @@ static const struct arg_option table[] = {
      "print on standard error, after each reply, what the cache held"},
 };
 
-/* Reads a message: lines up to the first that does not end with a backslash.  Returns what line_read returns. */
-static int read_message(struct chat *c, struct buf *out)
-{
-    char prompt[CHAT_NAME + 4];
-    const char *text;
-    size_t n;
-    snprintf(prompt, sizeof prompt, "%s> ", c->n > 1 ? chat_here(c)->name : "");
-    buf_clear(out);
-    for (;;) {
-        int got = line_read(c->editor, out->len ? "... " : prompt, &text, &n);
-        if (got < 0 || (got == 0 && !out->len)) return got;
-        bool more = got > 0 && n && text[n - 1] == '\\';
-        if (got > 0) TRY(buf_append(out, text, more ? n - 1 : n));
-        if (!more) return 1;
-        TRY(buf_putc(out, '\n'));
-    }
-}
-
 static int loop(struct chat *c, struct buf *line)
 {
     bool terminal = line_is_terminal(c->editor), leave = false;
     int status = 0;
     if (terminal) fputs("/help lists commands, Ctrl-C stops a reply, Ctrl-D leaves\n", stderr);
     while (!leave && !ferror(stdout)) {
-        int got = read_message(c, line), e;
+        bool is_message;
+        int got = chat_read(c, line, &is_message), e;
         if (got < 0) {
             interrupt_clear();
             if (!terminal) return EXIT_INTERRUPTED;
@@ -60,8 +43,10 @@ static int loop(struct chat *c, struct buf *line)
         }
         if (got == 0) break;
         if (!line->len) continue;
-        bool escaped = line->data[0] == '/' && line->data[1] == '/';
-        if (line->data[0] == '/' && !escaped)
+        bool slash = line->data[0] == '/' && !is_message, escaped = slash && line->data[1] == '/';
+        while (slash && !escaped && strchr(" \t", line->data[line->len - 1]))
+            line->data[--line->len] = 0; /* Tab leaves a blank */
+        if (slash && !escaped)
             e = chat_command(c, line->data, &leave);
         else
             e = chat_say(c, line->data + escaped, line->len - escaped);
@@ -101,7 +86,7 @@ static int run(struct chat *c, const struct chat_options *o, const struct args *
     if (!status && o->assistant) status = session_assist(&c->s, o->assistant, 1, need);
     if (status) return status;
     int e = chat_reset(c);
-    if (e >= 0) e = line_open(&c->editor);
+    if (e >= 0) e = line_open(chat_complete, c, &c->editor);
     if (e >= 0) e = chat_session_open(c);
     if (e < 0) return say_error(e);
     if (line_is_terminal(c->editor) || o->common.verbose) chat_banner(c, a->word[0]);
@@ -130,7 +115,7 @@ const struct command command_chat = {
     .usage = "MODEL",
     .summary = "talk with a model",
     .about =
-        "Each line of input is a message; a \\ at its end continues the message on the next line. Replies end by\n"
+        "Each line of input is a message; a pasted block, or lines between \"\"\", are one message. Replies end by\n"
         "themselves unless --max-new-tokens limits them. Ctrl-C stops a reply and keeps its text. /retry and\n"
         "/undo change the last exchange, /fork and /switch continue in branches that share cached blocks, /cache\n"
         "shows what it holds; /help lists all commands.",

@@ -2,6 +2,7 @@
 #pragma once
 #include "cli/cli.h"
 #include "cli/line.h"
+#include "cli/wrap.h"
 
 enum { CHAT_BRANCHES = 8, CHAT_NAME = 32, CHAT_PREVIEW = 64 };
 
@@ -22,6 +23,7 @@ struct chat {
     uint32_t n, at; /* number of branches; index of the current one */
     struct line_editor *editor;
     struct stream stream;
+    struct wrap wrap;
     uint64_t draws; /* replies so far; added to the seed, so that each reply draws other numbers */
     json_t *given, *set; /* owned: generation options of the command line, and those of /set */
     uint64_t seed;       /* drawn at the start; --seed and /seed win over it */
@@ -62,6 +64,7 @@ void chat_settings_done(struct chat *c);
 void chat_banner(const struct chat *c,
                  const char *model);             /* prints the model and how replies are decoded */
 int chat_set(struct chat *c, const char *text);  /* "NAME VALUE", "NAME -", "" */
+bool chat_fixed(const char *name);               /* an option that cannot change during a chat */
 int chat_seed(struct chat *c, const char *text); /* "N", "random", "" */
 
 /* --- chat_branch.c */
@@ -92,3 +95,12 @@ int chat_session_save(struct chat *c);
 
 /* --- chat_commands.c: obeys a line that begins with '/'.  *leave: the chat ends. */
 int chat_command(struct chat *c, const char *line, bool *leave);
+const char *
+chat_command_at(size_t i); /* the name of a command that /help lists; NULL behind the last one */
+
+/* --- chat_input.c: reads a message or a command.  Returns what line_read returns.  *is_message: the text is a message even
+ * if it begins with a slash. */
+int chat_read(struct chat *c, struct buf *out, bool *is_message);
+
+/* --- chat_complete.c: offers what Tab can put behind a line.  ctx: the chat. */
+void chat_complete(void *ctx, const char *typed, struct line_words *out);

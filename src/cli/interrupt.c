@@ -1,6 +1,6 @@
 /* interrupt.c - Ctrl-C.  The first one sets a flag that the hooks read between tokens.  A second one before the flag is
  * cleared ends the process at once.  System calls are not restarted after the handler, so a waiting read returns. */
-#include "cli/cli.h"
+#include "cli/terminal.h"
 
 #include <signal.h>
 #include <unistd.h>
@@ -10,7 +10,10 @@ static volatile sig_atomic_t seen;
 static void on_interrupt(int sig)
 {
     (void)sig;
-    if (seen) _exit(EXIT_INTERRUPTED);
+    if (seen) {
+        terminal_restore();
+        _exit(EXIT_INTERRUPTED);
+    }
     seen = 1;
 }
 

@@ -1,6 +1,6 @@
 /* stream.c - the hooks of a running generation.  They print text to standard output as it grows, show the progress of a
  * long prompt on standard error, and obey Ctrl-C between tokens. */
-#include "cli/cli.h"
+#include "cli/wrap.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -10,6 +10,16 @@ static bool ends_line(const char *text)
     return *text && text[strlen(text) - 1] == '\n';
 }
 
+static void print(struct stream *s, const char *text)
+{
+    if (s->wrap)
+        wrap_put(s->wrap, text);
+    else
+        fputs(text, stdout);
+    s->spoke = true;
+    s->ends_line = ends_line(text);
+}
+
 static bool on_token(void *ctx, uint32_t row, int32_t id, const char *text)
 {
     struct stream *s = ctx;
@@ -17,10 +27,8 @@ static bool on_token(void *ctx, uint32_t row, int32_t id, const char *text)
     (void)id;
     progress_end(&s->progress);
     if (s->prints && *text) {
-        fputs(text, stdout);
+        print(s, text);
         fflush(stdout);
-        s->spoke = true;
-        s->ends_line = ends_line(text);
     }
     return !interrupt_seen() && !ferror(stdout);
 }
@@ -38,6 +46,7 @@ static void on_notice(void *ctx, const char *text)
     progress_end(&s->progress);
     fflush(stdout);
     if (s->spoke && !s->ends_line && isatty(STDERR_FILENO)) fputc('\n', stderr);
+    if (s->wrap) wrap_begin(s->wrap, stdout);
     say_notice(NULL, text);
 }
 
@@ -52,15 +61,12 @@ int stream_generate(struct stream *s, struct session *session, const kvik_genera
                         .assistant_model = session->assistant_cache,
                         .ctx = s};
     s->spoke = s->ends_line = false;
+    if (s->wrap) wrap_begin(s->wrap, stdout);
     interrupt_clear();
     progress_begin(&s->progress, beams ? "searching" : "reading the prompt");
     int e = kvik_generate(session->cache, g, prompt, n, &hooks, out);
     progress_end(&s->progress);
-    if (e >= 0 && beams && s->prints && (*out)->row[0]->text) {
-        fputs((*out)->row[0]->text, stdout);
-        s->spoke = true;
-        s->ends_line = ends_line((*out)->row[0]->text);
-    }
+    if (e >= 0 && beams && s->prints && (*out)->row[0]->text) print(s, (*out)->row[0]->text);
     if (s->spoke && !s->ends_line) putchar('\n');
     return e;
 }

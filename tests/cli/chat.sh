@@ -56,6 +56,22 @@ check "and has both lines" err_has 'prefill 11 tokens'
 talk 'one \\\\' --cache-report
 check "the last line may end with a backslash" err_count '^cache ' 1
 
+talk '"""one\ntwo\n"""\n"""three"""\n' --cache-report
+check "quotes: a message of several lines, and of one" err_count '^cache ' 2
+check "quotes: the line ends stay" err_has 'prefill 9 tokens'
+talk '"""\n/exit\n"""\nab\n' --cache-report
+check "quotes: no command inside" err_count '^cache ' 2
+check "quotes: their own lines are no part of the message" err_has 'prefill 7 tokens'
+talk '"""one\ntwo' --cache-report
+check "quotes: the end of the input ends the message" err_count '^cache ' 1
+check "quotes: nothing is lost" err_has 'prefill 9 tokens'
+talk '/undoo\n/byebye\n/bey\n' --cache-report
+check "unknown: every nearest command" err_has 'did you mean /undo?'
+check "unknown: of the new ones, too" err_has 'did you mean /bye?'
+talk 'ab\n/clear\n/branches\n/bye\ncd\n' --cache-report
+check "clear: a new conversation" err_has '^\* main .* 0 messages'
+check "bye: leaves" err_count '^cache ' 1
+
 talk '/system\n/system Be brief.\n/system\nab\n/system -\n/system\n'
 check "system: none" err_count 'no system message; /system TEXT' 2
 check "system: set and shown" err_has '^Be brief\.$'

@@ -1,0 +1,9 @@
+/* history.h - messages of earlier chats, in a file of the user: $KVIK_HISTORY, else kvik/history in $XDG_STATE_HOME or
+ * ~/.local/state.  An empty KVIK_HISTORY keeps none.  The file has mode 0600 and at most some thousand messages. */
+#pragma once
+#include "cli/cli.h"
+
+/* Calls fn with each message, the oldest first. */
+void history_load(void (*fn)(void *ctx, const char *text), void *ctx);
+/* Appends a message.  The first failure of a process is said on stderr. */
+void history_add(const char *text);

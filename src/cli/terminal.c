@@ -1,0 +1,117 @@
+/* terminal.c - modes of the terminal and the signals that concern it.  The original mode comes back when the process is
+ * stopped (Ctrl-Z), killed, or leaves by a second Ctrl-C; handlers call only functions that are safe in a handler. */
+#include "cli/terminal.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <termios.h>
+#include <unistd.h>
+
+static const char paste_on[] = "\033[?2004h", paste_off[] = "\033[?2004l";
+static const int fatal[] = {SIGTERM, SIGHUP, SIGQUIT};
+
+static struct termios before; /* valid while `taken` */
+static volatile sig_atomic_t taken, event;
+static bool marks_pastes;
+
+static void tell(const char *code)
+{
+    if (marks_pastes) (void)!write(STDERR_FILENO, code, strlen(code));
+}
+
+void terminal_restore(void)
+{
+    if (!taken) return;
+    taken = 0;
+    tell(paste_off);
+    tcsetattr(STDIN_FILENO, TCSANOW, &before);
+}
+
+void terminal_quiet(void)
+{
+    struct termios t;
+    if (!taken || tcgetattr(STDIN_FILENO, &t) < 0) return;
+    t.c_lflag &= ~(tcflag_t)(ECHO | ICANON);
+    t.c_cc[VMIN] = 1;
+    t.c_cc[VTIME] = 0;
+    tcsetattr(STDIN_FILENO, TCSADRAIN, &t);
+}
+
+static void on_fatal(int sig)
+{
+    terminal_restore();
+    signal(sig, SIG_DFL);
+    raise(sig);
+}
+
+static void on_resize(int sig)
+{
+    (void)sig;
+    if (event == TERMINAL_SAME) event = TERMINAL_RESIZED;
+}
+
+static void catch (int sig, void (*handler)(int))
+{
+    struct sigaction a = {.sa_handler = handler}; /* a waiting read returns */
+    sigemptyset(&a.sa_mask);
+    sigaction(sig, &a, NULL);
+}
+
+/* Stops the process with the terminal as the shell left it, and takes the terminal again afterwards. */
+static void on_stop(int sig)
+{
+    struct termios now;
+    sigset_t set;
+    int kept = errno;
+    bool held = taken && tcgetattr(STDIN_FILENO, &now) == 0;
+    terminal_restore();
+    signal(sig, SIG_DFL);
+    sigemptyset(&set);
+    sigaddset(&set, sig);
+    raise(sig);
+    sigprocmask(SIG_UNBLOCK, &set, NULL); /* stops here */
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    catch (sig, on_stop);
+    if (held) {
+        tcsetattr(STDIN_FILENO, TCSANOW, &now);
+        taken = 1;
+        tell(paste_on);
+    }
+    event = TERMINAL_CONTINUED;
+    errno = kept;
+}
+
+void terminal_open(void)
+{
+    const char *term = getenv("TERM");
+    if (tcgetattr(STDIN_FILENO, &before) < 0) return;
+    marks_pastes = isatty(STDERR_FILENO) && term && strcmp(term, "dumb") != 0;
+    taken = 1;
+    for (size_t i = 0; i < countof(fatal); i++)
+        catch (fatal[i], on_fatal);
+    catch (SIGTSTP, on_stop);
+    catch (SIGWINCH, on_resize);
+    terminal_quiet();
+    tell(paste_on);
+}
+
+void terminal_close(void)
+{
+    terminal_restore();
+}
+
+enum terminal_event terminal_event(void)
+{
+    enum terminal_event what = (enum terminal_event)event;
+    event = TERMINAL_SAME;
+    return what;
+}
+
+unsigned terminal_columns(FILE *of)
+{
+    struct winsize w;
+    return ioctl(fileno(of), TIOCGWINSZ, &w) == 0 ? w.ws_col : 0;
+}

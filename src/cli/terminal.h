@@ -1,0 +1,19 @@
+/* terminal.h - the terminal during a chat: what is typed during a reply does not show, pasted text is marked, and the
+ * terminal is as before when the process stops or ends. */
+#pragma once
+#include "cli/cli.h"
+
+/* Takes the terminal on standard input.  Keys that are typed from now on show only where a line is edited; they wait for
+ * the next line.  Does nothing if standard input is not a terminal. */
+void terminal_open(void);
+void terminal_close(void);
+/* Makes the terminal quiet again, after a line editor has changed its mode. */
+void terminal_quiet(void);
+/* Gives the terminal back at once.  A signal handler may call it. */
+void terminal_restore(void);
+/* Says once what has happened to the terminal.  TERMINAL_CONTINUED: the process was stopped, and the cursor is on a new
+ * line. */
+enum terminal_event { TERMINAL_SAME, TERMINAL_RESIZED, TERMINAL_CONTINUED };
+enum terminal_event terminal_event(void);
+/* Returns the columns of the terminal on a stream, or 0. */
+unsigned terminal_columns(FILE *of);

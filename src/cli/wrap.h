@@ -1,0 +1,18 @@
+/* wrap.h - wraps words of a text that is printed piece by piece, at the edge of the terminal. */
+#pragma once
+#include "cli/cli.h"
+
+enum { WRAP_WORD = 256 };
+struct wrap {
+    FILE *to;
+    unsigned width, col;  /* columns of the terminal; column of the cursor */
+    char word[WRAP_WORD]; /* the word that ends at the cursor */
+    size_t n_word;        /* its bytes; WRAP_WORD: too long to move */
+    unsigned word_cols;   /* its columns */
+    int ticks;            /* backticks at the beginning of the line; -1: the line has other text */
+    bool code, fence;     /* inside a block of code; this line opens or closes one */
+};
+/* Begins a text at the left edge. */
+void wrap_begin(struct wrap *w, FILE *to);
+/* Prints a piece of the text, which has whole characters.  Lines of code blocks are not wrapped. */
+void wrap_put(struct wrap *w, const char *text);

@@ -1,0 +1,147 @@
+#!/bin/sh
+# What a chat does on a terminal: pasted blocks, quoted messages, keys typed during a reply, history, Tab, word wrap,
+# resizing, and the mode of the terminal afterwards. screen.py shows what a person would see.
+. "$(dirname "$0")/lib.inc"
+if ! python3 -c 'import pty; pty.openpty()' 2>/dev/null; then
+    skip "this system has no pseudo terminals (is /dev/pts mounted?)"
+    finish
+    exit
+fi
+python3 tests/cli/tiny.py $golden/models/llama-mha "$work/tiny" || exit 99
+export XDG_STATE_HOME="$work/state"
+unset KVIK_HISTORY LC_ALL LC_CTYPE LANG
+paste=$(printf '\033[200~')
+ends=$(printf '\033[201~')
+
+# screen COLUMNS STEPS COMMAND...: leaves the raw output in $work/out and what is on the screen in $work/err.
+screen() {
+    columns=$1 steps=$2
+    shift 2
+    last="$*  (steps: $steps)"
+    python3 tests/cli/screen.py 60 "$columns" "$steps" "$work/out" "$work/err" "$@"
+    rc=$?
+}
+# on COLUMNS STEPS ARGS...: the same for a greedy chat with short replies.
+on() {
+    columns=$1 steps=$2
+    shift 2
+    screen "$columns" "$steps" "$KVIK" chat "$work/tiny" --greedy --max-new-tokens 4 "$@"
+}
+shows() { err_has "$@"; }
+n_times() { [ "$(grep -c -- "$1" "$work/err")" = "$2" ]; }
+
+# Pasted blocks.
+on 80 "[('> ', '${paste}one\rtwo\r$ends'), ('two', '!\r'), ('prefill', ''), ('> ', '/branches\n'), ('2 messages', '\x04')]" --cache-report
+check "a pasted block is one message" status 0
+check "a pasted block: its lines are shown" shows '^two$'
+check "a pasted block: with its line ends and what was typed behind" shows 'prefill 11 tokens'
+on 80 "[('> ', '$paste/exit\r/bye$ends\r'), ('prefill', ''), ('> ', '\x04')]" --cache-report
+check "a pasted block that begins with a slash is a message" shows 'prefill 12 tokens'
+on 80 "[('> ', '$paste/branches\r$ends\r'), ('0 messages', '\x04')]"
+check "a pasted command of one line is a command" status 0
+on 80 "[('> ', '${paste}a\x07b\x1b[31mc\xe9$ends\r'), ('prefill', '\x04')]" --cache-report
+check "control characters in a pasted block are left out" shows '^> ab\[31mcé$'
+check "pasted text is marked by the terminal, as long as the chat runs" sh -c \
+    "python3 -c \"import sys; s = open('$work/out').read(); sys.exit(not (s.count('\\x1b[?2004h') == 1 and s.rstrip().endswith('\\x1b[?2004l')))\""
+
+# Messages of several lines.
+on 80 "[('> ', '\"\"\"one\r'), ('... ', 'two \\\\\r'), ('... ', '/exit\r'), ('... ', '\"\"\"\r'), ('prefill', ''), ('> ', '\x04')]" --cache-report
+check "quotes begin and end a message" shows 'prefill 17 tokens'
+on 80 "[('> ', '\"\"\"one\r'), ('... ', '\x03'), ('Ctrl-D', '/branches\r'), ('0 messages', '\x04')]"
+check "Ctrl-C leaves a quoted message" status 0
+
+# Keys typed during a reply.
+on 80 "[('> ', 'ab\r'), ('w', 'typed'), ('tokens/s]', ''), ('typed', '\r'), ('tokens/s]', '\x04')]" \
+    --max-new-tokens 100 --min-new-tokens 100 --threads 1
+check "keys typed during a reply: exit 0" status 0
+check "keys typed during a reply wait for the next message" shows '^> typed$'
+check "keys typed during a reply do not show in it" n_times typed 1
+
+# The history, in a file of this user alone.
+on 80 "[('> ', 'first\r'), ('tokens', '${paste}two\rlines$ends\r'), ('tokens', '/branches\r'), ('messages', '\x04')]"
+check "history: the file" test -f "$work/state/kvik/history"
+check "history: its mode" same "$(stat -c %a "$work/state/kvik/history" "$work/state/kvik" | tr '\n' ' ')" "600 700 "
+on 80 "[('> ', '\x1b[A\x1b[A'), ('lines', '\r'), ('prefill', '\x1b[A\x1b[A\x1b[A\x1b[A'), ('first', '\r'), ('prefill', '\x04')]" --cache-report
+check "history: another chat recalls messages" status 0
+check "history: of several lines too" shows 'prefill 11 tokens'
+cp "$work/state/kvik/history" "$work/before"
+KVIK_HISTORY='' on 80 "[('> ', 'secret\r'), ('tokens', '\x04')]"
+check "history: an empty KVIK_HISTORY keeps none" cmp -s "$work/before" "$work/state/kvik/history"
+KVIK_HISTORY="$work/mine" on 80 "[('> ', 'a\\\\b\r'), ('tokens', '\x04')]"
+check "history: KVIK_HISTORY names the file" same "$(cat "$work/mine")" 'a\\b'
+mkdir "$work/file" && printf 'message\n%.0s' $(seq 2100) >"$work/file/long"
+KVIK_HISTORY="$work/file/long" on 80 "[('> ', 'last\r'), ('tokens', '\x04')]"
+check "history: a long file is shortened" same "$(wc -l <"$work/file/long")" 1001
+KVIK_HISTORY="$work/tiny/config.json/x" on 80 "[('> ', 'x\r'), ('tokens', 'y\r'), ('tokens', '\x04')]"
+check "history: a file that cannot be made is said once" n_times 'the history cannot be kept' 1
+
+# Tab.
+on 80 "[('> ', '/fork side\r'), ('now on', '/sw\tm\t\r'), ('now on main', '/set top_\t'), ('top_p', '\x15/se\t'), ('/set', 'ed\t5\r'), ('seed 5', '/set do_s\tt\t\r'), ('sampling', '/x\t\x15\x04')]"
+check "Tab: completes" status 0
+check "Tab: commands and branches" shows 'side> /switch main$'
+check "Tab: lists options" shows '^top_h  top_k  top_p'
+check "Tab: lists commands" shows '^/set   /seed'
+check "Tab: words of an option" shows '> /set do_sample true$'
+touch "$work/saved-here"
+on 120 "[('> ', '/load $work/sav\t\r'), ('kvik: ', '\x04')]"
+check "Tab: files" shows "> /load $work/saved-here\$"
+
+# UTF-8, in any locale.
+on 80 "[('> ', 'é漢x\x7f\x7fa\r'), ('prefill', '\x04')]" --cache-report
+check "UTF-8 is edited by characters in the C locale" shows '^> éa$'
+check "UTF-8 reaches the model" shows 'prefill 5 tokens'
+
+# Words are wrapped: the same words as in a pipe, with no line longer than the screen. Only letters and spaces are allowed,
+# so that there are words.
+python3 - "$work/tiny/tokenizer.json" >"$work/others" <<'PY'
+import json, sys
+vocab = json.load(open(sys.argv[1]))["model"]["vocab"]
+print(",".join(str(i) for t, i in vocab.items() if t not in ("Ġ", *"abcdefgh")))
+PY
+words="--suppress-tokens $(cat "$work/others") --seed 4 --temperature 1000 --top-p 1 --max-new-tokens 200"
+# shellcheck disable=SC2086
+echo hello | "$KVIK" chat "$work/tiny" $words >"$work/text" 2>/dev/null
+# shellcheck disable=SC2086
+screen 30 "[('> ', 'hello\r'), ('tokens/s]', '\x04')]" "$KVIK" chat "$work/tiny" $words
+check "word wrap: exit 0" status 0
+python3 - "$work/text" "$work/err" >"$work/verdict" <<'PY'
+import sys
+text = open(sys.argv[1]).read().split()
+lines = open(sys.argv[2]).read().split("\n")
+first = lines.index("> hello") + 1
+last = next(i for i in range(first, len(lines)) if lines[i].startswith("["))
+reply = lines[first:last]
+full = all(len(a) + 1 + len(b.split()[0]) > 29 for a, b in zip(reply, reply[1:]) if b.split())
+print(" ".join(reply).split() == text, max(map(len, reply)) <= 29, len(reply) > 5, full)
+PY
+check "word wrap: the words are whole, the lines are full and fit" same "$(cat "$work/verdict")" "True True True True"
+# shellcheck disable=SC2086
+screen 30 "[('> ', 'hello\r'), ('tokens/s]', '\x04')]" sh -c "$KVIK chat $work/tiny $words >$work/piped"
+check "word wrap: not in a file" cmp -s "$work/text" "$work/piped"
+
+# A window that changes its size while a line is edited, and during a reply.
+on 40 "[('> ', 'abcdefghij klmnopqrst uvwxyz abcdefghij klmn'), ('klmn', ('resize', 60)), ('klmn', 'X\r'), ('tokens', '\x04')]"
+check "resizing: the edited line is drawn once more" shows '^> abcdefghij klmnopqrst uvwxyz abcdefghij klmnX$'
+# shellcheck disable=SC2086
+screen 30 "[('> ', 'hello\r'), ('a', ('resize', 50)), ('tokens/s]', '\x04')]" "$KVIK" chat "$work/tiny" $words
+check "resizing during a reply: exit 0" status 0
+
+# The terminal is as it was, whatever ends the chat.
+for end in "'/bye\r'" "'\x04'" 15 1; do
+    on 80 "[('> ', $end)]"
+    check "the mode of the terminal after $end" shows '^mode: ECHO ICANON ISIG;'
+done
+if [ -n "${KVIK_TEST_MODEL:-}" ]; then # a tiny model is too fast to be interrupted twice
+    long=$(python3 -c "print('word ' * 700)")
+    screen 80 "[('> ', '$paste$long$ends'), ('word word', '\r'), ('', '\x03'), ('', '\x03')]" "$KVIK" chat "$KVIK_TEST_MODEL" --threads 1
+    check "Ctrl-C twice ends the chat" status 130
+    check "the mode of the terminal after Ctrl-C twice" shows '^mode: ECHO ICANON ISIG;'
+else
+    skip "Ctrl-C twice (no model)"
+fi
+screen 80 "[('\$ ', '$KVIK chat $work/tiny --greedy\r'), ('> ', 'kept'), ('kept', '\x1a'), ('topped', 'stty -a\r'), ('isig', 'fg\r'), ('kept', 'X\r'), ('tokens', '\x04'), ('\$ ', 'exit\r')]" \
+    env PS1='$ ' ENV= sh -i
+check "Ctrl-Z: stops and goes on" status 0
+check "Ctrl-Z: the shell has its terminal" shows '^isig icanon iexten echo '
+check "Ctrl-Z: the edited line stays" shows '^> keptX$'
+finish
