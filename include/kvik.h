@@ -422,10 +422,14 @@ KVIK_API int kvik_cache_load(kvik_cache *c, const char *path, uint32_t max, kvik
  * session in the directory holds and this cache can resume from.  Returns its number of tokens, or 0 and no
  * sequence.  save: adds a sequence to the directory.  Above max_bytes (0: 1 GiB) the least recently used files that
  * kvik made are removed.  Files of other models, damaged files and files that another process writes are skipped;
- * files that kvik did not name are only read.  Where rows depend on turns (quanto, hqq) nothing is found. */
+ * files that kvik did not name are only read.  Rows that saved sequences have in common stand in one file, once.
+ * Where rows depend on turns (quanto, hqq) nothing is found. */
 KVIK_API int64_t kvik_prefix_load(kvik_cache *c, const char *dir, const int32_t *ids, size_t n,
                                   kvik_seq *s);
 KVIK_API int kvik_prefix_save(kvik_cache *c, const char *dir, kvik_seq s, uint64_t max_bytes);
+/* Checks a directory of prompts before a run, and makes it if it does not exist.  Returns 1, or 0 if this cache cannot
+ * use one because its rows depend on turns.  c NULL: checks the directory alone. */
+KVIK_API int kvik_prefix_check(kvik_cache *c, const char *dir);
 /* Reads and checks a whole session file, and describes it as JSON; free *json with kvik_free. */
 KVIK_API int kvik_session_describe(const char *path, char **json);
 

@@ -108,13 +108,27 @@ int durable_open(struct durable *f, const char *path, bool write)
     return e == 1 ? ERR(BUSY, "%s: other processes are writing it", path) : e;
 }
 
-/* Opens and locks the temporary file.  Returns 1 if another process renamed the file first.  A temporary file that
- * exists already is reused if it belongs to this user and has one name. */
-static int take_tmp(struct durable *f)
+/* True if the file begins with the mark, or as far as a process came that was killed: empty or with zeros. */
+static bool has_mark(int fd, const char *mark)
 {
+    char now[16] = {0}, zero[sizeof now] = {0};
+    size_t n = MIN(strlen(mark), sizeof now);
+    if (pread(fd, now, n, 0) < 0) return false;
+    return memcmp(now, mark, n) == 0 || memcmp(now, zero, n) == 0;
+}
+
+/* Opens and locks the temporary file.  Returns 1 if another process renamed the file first.  A temporary file that
+ * exists already is reused if it belongs to this user, has one name and begins with the mark. */
+static int take_tmp(struct durable *f, const char *mark)
+{
+    const int how = O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
     struct stat st;
     int e = injected(DURABLE_OPEN, NULL);
-    if (!e) f->fd = open(f->tmp, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
+    if (!e) f->fd = open(f->tmp, how | O_CREAT | O_EXCL, 0600);
+    if (!e && f->fd < 0 && errno == EEXIST) {
+        f->fd = open(f->tmp, how);
+        if (f->fd < 0 && errno == ENOENT) return 1;
+    }
     if (f->fd < 0) return failed(f->tmp, "cannot create", e ? e : errno);
     TRY(lock(f->path, f->fd));
     if (fstat(f->fd, &st) < 0 || !S_ISREG(st.st_mode))
@@ -131,10 +145,16 @@ static int take_tmp(struct durable *f)
             IO, "%s: this temporary file belongs to another user or has a second name; remove it",
             f->tmp);
     }
+    if (!has_mark(f->fd, mark)) {
+        close(f->fd);
+        f->fd = -1;
+        return ERR(IO, "%s: this file is not a temporary file of kvik; remove or rename it",
+                   f->tmp);
+    }
     return durable_truncate(f, 0);
 }
 
-int durable_create(struct durable *f, const char *path)
+int durable_create(struct durable *f, const char *path, const char *mark)
 {
     *f = (struct durable){.fd = -1};
     TRY(copy_path(f, path));
@@ -144,7 +164,7 @@ int durable_create(struct durable *f, const char *path)
     if (tmp) snprintf(tmp, n + 5, "%s.tmp", f->path);
     f->tmp = tmp;
     for (int i = 0; e == 1 && i < 8; i++)
-        e = take_tmp(f);
+        e = take_tmp(f, mark);
     if (e == 1) e = ERR(BUSY, "%s: other processes are writing it", path);
     if (e < 0) {
         if (e == ERR_BUSY) { /* the temporary file belongs to the other process */

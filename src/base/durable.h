@@ -12,9 +12,10 @@ struct durable {
 /* Opens an existing regular file for reading, or with `write` for both.  The file is locked until it is closed or the
  * process ends; ERR_BUSY if another process has locked it. */
 int durable_open(struct durable *f, const char *path, bool write);
-/* Creates a temporary file beside `path`, mode 0600, and locks it.  A temporary file left by a killed process is reused
- * if it belongs to this user and has one name; else the call fails. */
-int durable_create(struct durable *f, const char *path);
+/* Creates a temporary file beside `path`, mode 0600, and locks it.  mark: what the caller's files begin with.  A temporary
+ * file left by a killed process is reused if it belongs to this user, has one name, and begins with the mark or zeros;
+ * else the call fails. */
+int durable_create(struct durable *f, const char *path, const char *mark);
 int durable_read(struct durable *f, uint64_t at, void *data, size_t n);
 int durable_write(struct durable *f, uint64_t at, const void *data, size_t n);
 int durable_sync(struct durable *f);

@@ -165,6 +165,9 @@ uint32_t session_width(const struct session *s); /* sequences that one prompt ne
 int session_cache(struct session *s, uint32_t sequences, uint64_t need);
 /* Returns the most tokens of a sequence: the model's context, or with sinks, which keep distances short, far more. */
 uint32_t session_context(const struct session *s);
+/* Checks the directory of --prefix-cache (NULL: none).  Before the cache is open: whether it can be used at all; then:
+ * whether it has an effect, else one line says why not. */
+int session_prefix(const struct session *s, const char *dir);
 void session_close(struct session *s);
 /* Opens a model file, or a model of the local hub cache, and shows `what` meanwhile.  Returns an error code. */
 int session_model(const char *what, const char *path, kvik_model **out);

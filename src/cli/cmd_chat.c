@@ -66,6 +66,7 @@ static int run(struct chat *c, const struct chat_options *o, const struct args *
     int status = session_check(o->config, a->generation);
     if (!status) status = template_check(o->common.template);
     if (!status && o->session && chat_session_check(o->session) < 0) status = say_error(KVIK_ARG);
+    if (!status) status = session_prefix(&c->s, o->prefix_cache);
     if (!status) status = session_open_model(&c->s, a->word[0], &o->common);
     if (status) return status;
     if (chat_settings_open(c, o->config, a->generation) < 0) {
@@ -83,6 +84,7 @@ static int run(struct chat *c, const struct chat_options *o, const struct args *
     c->stops_full = o->context_full && !strcmp(o->context_full, "stop");
     uint32_t need = MIN(chat_limit(c).tokens, 1u << 20);
     status = session_cache(&c->s, CHAT_BRANCHES, need);
+    if (!status) status = session_prefix(&c->s, o->prefix_cache);
     if (!status && o->assistant) status = session_assist(&c->s, o->assistant, 1, need);
     if (status) return status;
     int e = chat_reset(c);

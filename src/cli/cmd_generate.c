@@ -306,10 +306,12 @@ static int run(struct run *r)
         r->prompt[i].size = sizeof *r->prompt;
     if (from_ids) status = prompts_of_ids(r);
     if (from_stdin) status = read_prompt(&piped, &n_piped);
+    if (!status) status = session_prefix(&r->s, o->prefix_cache);
     if (!status)
         status = session_open(&r->s, r->args->word[0], &o->common, o->config, r->args->generation);
     if (!status && !from_ids) status = prompts_of_text(r, piped, n_piped);
     if (!status) status = open_cache(r);
+    if (!status) status = session_prefix(&r->s, o->prefix_cache);
     if (!status) status = generate(r);
     mem_free(piped);
     return status;

@@ -234,6 +234,20 @@ int session_cache(struct session *s, uint32_t sequences, uint64_t need)
     return e < 0 ? say_error(e) : 0;
 }
 
+int session_prefix(const struct session *s, const char *dir)
+{
+    int e = dir ? kvik_prefix_check(s->cache, dir) : 1;
+    if (e < 0) return err_prefix(e, "--prefix-cache"), say_error(e);
+    if (!e)
+        fprintf(
+            stderr,
+            "kvik: --prefix-cache has no effect here: rows of this cache depend on the turns of the text, as "
+            "quanto and hqq encode by turns\n");
+    else if (dir && s->has_g && !s->g.use_cache)
+        fprintf(stderr, "kvik: --prefix-cache has no effect without a cache (--use-cache false)\n");
+    return 0;
+}
+
 void session_close(struct session *s)
 {
     if (s->has_g) kvik_generation_done(&s->g);

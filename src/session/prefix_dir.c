@@ -1,9 +1,13 @@
 /* prefix_dir.c - a directory of session files as a cache of prompts.
  *
- * A search ignores file names.  It reads the manifest of each file and takes the file that shares the longest prefix with
- * the prompt, so files may be copied, renamed and removed at any time.  A file that does not fit or has vanished is a
- * miss, never an error.  kvik changes and removes only files whose names it chose, because people may keep conversations
- * of their own in the directory.
+ * A search ignores file names.  It reads the manifest of each file and takes the sequence that shares the longest prefix
+ * with the prompt, so files may be copied, renamed and removed at any time.  A file that does not fit or has vanished is
+ * a miss, never an error.  kvik changes and removes only files whose names it chose, because people may keep
+ * conversations of their own in the directory.
+ *
+ * Rows that prompts have in common are stored once: a prompt goes into the file that shares the longest prefix with it,
+ * as a branch.  A file takes branches until it has an eighth of the directory's limit, or twice the bytes of the prompt,
+ * because files are removed as wholes.
  *
  * A loaded prefix must have the rows that prefill would compute.  So nothing is found where rows depend on turns (dynamic
  * NTK, codecs that seal by turns) or were computed behind padding. */
@@ -14,27 +18,37 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define SUFFIX     ".kvik"
-#define NAME_HEX   32u
-#define LEAST      16u /* least common tokens that are worth a load */
-#define MOST_BYTES ((uint64_t)1 << 30)
-#define PATH_BYTES 4096
+#define SUFFIX        ".kvik"
+#define NAME_HEX      32u
+#define LEAST         16u /* least common tokens that are worth a load */
+#define MOST_BYTES    ((uint64_t)1 << 30)
+#define MOST_BRANCHES 64u /* of one file, because every search reads its manifest */
+#define PATH_BYTES    4096
 
-struct found {
-    char path[PATH_BYTES]; /* "": none */
-    uint32_t common, len;
-};
 struct search {
     const json_t *meta;
     const int32_t *ids;
     size_t n;
-    struct found best;    /* shares the longest prefix with ids */
-    struct found covers;  /* begins with all of ids */
-    struct found extends; /* the longest file that is a prefix of ids */
+    /* for a save: bytes of the directory, and the salt of ids */
+    uint64_t max;
+    struct kv_salt salt;
+    char best[PATH_BYTES];  /* has the sequence that shares the longest prefix with ids; "": none */
+    uint32_t common;        /* length of that prefix */
+    char cover[PATH_BYTES]; /* has a sequence that begins with all of ids; "": none */
+    char home[PATH_BYTES];  /* the file that ids should become a branch of; "": a new one */
+    uint32_t home_common;
 };
+
+/* True if the name is 32 hexadecimal digits and the suffix, as name_of makes it. */
+static bool is_ours(const char *path, const char *suffix)
+{
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    return strspn(name, "0123456789abcdef") == NAME_HEX && strcmp(name + NAME_HEX, suffix) == 0;
+}
 
 static bool is_session(const char *name)
 {
@@ -42,35 +56,67 @@ static bool is_session(const char *name)
     return name[0] != '.' && n > k && strcmp(name + n - k, SUFFIX) == 0;
 }
 
-/* True if the name has the form that name_of makes. */
-static bool is_ours(const char *path)
+static uint32_t common_prefix(const struct session_seq *q, const int32_t *ids, size_t n)
 {
-    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-    return strlen(name) == NAME_HEX + strlen(SUFFIX) &&
-           strspn(name, "0123456789abcdef") == NAME_HEX;
+    uint32_t i = 0;
+    while (i < q->im.len && i < n && q->tok[i] == ids[i] && ids[i] >= 0)
+        i++;
+    return i;
 }
 
-static void look(struct search *s, const char *path)
+/* Finds the sequence of a file that shares the longest prefix with ids.  NULL: none shares one. */
+static struct session_seq *nearest(const struct session *file, const int32_t *ids, size_t n,
+                                   uint32_t *common)
 {
+    struct session_seq *best = NULL;
+    *common = 0;
+    for (uint32_t i = 0; i < file->n_seqs; i++) {
+        struct session_seq *q = &file->seq[i];
+        uint32_t k = q->im.foreign || q->im.salt.pad ? 0 : common_prefix(q, ids, n);
+        if (k <= *common) continue;
+        *common = k;
+        best = q;
+    }
+    return best;
+}
+
+/* True if a file has room for the tokens that it does not share. */
+static bool has_room(const struct search *s, const struct session *file,
+                     const struct session_seq *q, uint32_t common)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < q->n_parts; i++)
+        bytes += q->part[i].bytes;
+    uint64_t token = bytes / MAX(q->im.len, 1);
+    return file->n_seqs < MOST_BRANCHES &&
+           file->live + token * (s->n - common) <= MAX(s->max / 8, 2 * token * s->n);
+}
+
+static void on_look(void *ctx, const char *path)
+{
+    struct search *s = ctx;
     struct durable f;
     struct session file;
-    if (session_open_file(path, &f, &file) < 0) return;
-    bool fits = session_agree(s->meta, file.meta, path) >= 0 && file.n_seqs == 1;
-    if (fits && !file.seq[0].im.foreign && !file.seq[0].im.salt.pad) {
-        const struct session_seq *q = &file.seq[0];
-        struct found now = {.len = q->im.len};
-        snprintf(now.path, sizeof now.path, "%s", path);
-        while (now.common < q->im.len && now.common < s->n &&
-               q->tok[now.common] == s->ids[now.common] && s->ids[now.common] >= 0)
-            now.common++;
-        if (now.common > s->best.common) s->best = now;
-        if (now.common == s->n) s->covers = now;
-        if (now.common == now.len && now.len > s->extends.len && is_ours(path)) s->extends = now;
+    uint32_t common = 0;
+    if (!is_session(strrchr(path, '/') + 1) || session_open_file(path, &f, &file) < 0) return;
+    bool fits = session_agree(s->meta, file.meta, path) >= 0;
+    struct session_seq *q = fits ? nearest(&file, s->ids, s->n, &common) : NULL;
+    if (q && common > s->common) {
+        snprintf(s->best, sizeof s->best, "%s", path);
+        s->common = common;
+    }
+    if (q && common == s->n && kv_salt_same(&q->im.salt, &s->salt))
+        snprintf(s->cover, sizeof s->cover, "%s", path);
+    if (q && common >= LEAST && common > s->home_common && is_ours(path, SUFFIX) &&
+        has_room(s, &file, q, common)) {
+        snprintf(s->home, sizeof s->home, "%s", path);
+        s->home_common = common;
     }
     session_done(&file);
     durable_close(&f);
 }
 
+/* Calls fn for every session and every temporary file of kvik in the directory. */
 static int each(const char *dir, void (*fn)(void *ctx, const char *path), void *ctx)
 {
     char path[PATH_BYTES];
@@ -79,16 +125,11 @@ static int each(const char *dir, void (*fn)(void *ctx, const char *path), void *
     if (!d && errno == ENOENT) return 0;
     if (!d) return ERR(IO, "%s: %s", dir, strerror(errno));
     while ((e = readdir(d)))
-        if (is_session(e->d_name) &&
+        if ((is_session(e->d_name) || is_ours(e->d_name, SUFFIX ".tmp")) &&
             (size_t)snprintf(path, sizeof path, "%s/%s", dir, e->d_name) < sizeof path)
             fn(ctx, path);
     closedir(d);
     return 0;
-}
-
-static void on_look(void *ctx, const char *path)
-{
-    look(ctx, path);
 }
 
 static int search(kvik_cache *c, const char *dir, struct search *s)
@@ -102,40 +143,58 @@ static int search(kvik_cache *c, const char *dir, struct search *s)
     return e;
 }
 
-/* Loads the first `len` rows; if that fails, those in whole tiles.  Returns how many, or -1. */
-static int load_cut(kvik_cache *c, const char *path, uint32_t len, kvik_seq *out)
+/* --- Loading ---------------------------------------------------------------------------------- */
+
+/* Loads the sequence of a file that shares the longest prefix with ids, in one of three ways: only the common rows; only
+ * those in whole tiles; the whole sequence, whose rows a crop recomputes where layers with a window cannot be cut.
+ * Returns the number of common tokens that it has; -1: that way does not work. */
+static int load_one(kvik_cache *c, const char *path, const int32_t *ids, size_t n, int way,
+                    kvik_seq *out)
 {
     struct durable f;
     struct session s;
-    uint32_t tile = 1, want[2];
+    uint32_t tile = 1, common, have;
     for (uint32_t i = 0; i < c->x->n_groups; i++)
         tile = MAX(tile, c->x->group[i].seal.tile);
-    want[0] = len;
-    want[1] = len - len % tile;
-    for (int i = 0; i < 2; i++) {
-        if (want[i] < LEAST || (i && want[1] == want[0])) continue;
-        TRY(session_open_file(path, &f, &s));
-        session_cut(&s.seq[0], s.n_groups, want[i]);
-        int e = session_load(c, &f, &s, 1, out, NULL);
-        session_done(&s);
-        durable_close(&f);
-        if (e >= 0) return (int)want[i];
+    TRY(session_open_file(path, &f, &s));
+    struct session_seq *q = nearest(&s, ids, n, &common); /* the file may have changed */
+    have = way == 1 ? common - common % tile : common;
+    bool worth = q && have >= LEAST && (way != 1 || have < common);
+    if (way == 2) worth = worth && q->im.len > common && q->im.len - common <= common;
+    int e = -1;
+    if (worth) {
+        struct session one = s;
+        one.seq = q;
+        one.n_seqs = 1;
+        if (way < 2) session_cut(q, s.n_groups, have);
+        e = session_load(c, &f, &one, 1, out, NULL);
     }
-    return -1;
+    session_done(&s);
+    durable_close(&f);
+    return e < 0 ? -1 : (int)have;
+}
+
+/* Removes a file that no process is writing. */
+static bool remove_idle(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    bool idle = fd >= 0 && (flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK);
+    idle = idle && unlink(path) == 0;
+    if (fd >= 0) close(fd);
+    return idle;
 }
 
 /* Removes a file whose manifest is right and whose rows are damaged: every search would choose it again. */
 static void discard(const char *path)
 {
     char *json = NULL;
-    if (kvik_session_describe(path, &json) == ERR_FORMAT) (void)unlink(path);
+    if (kvik_session_describe(path, &json) == ERR_FORMAT) (void)remove_idle(path);
     mem_free(json);
 }
 
 KVIK_API int64_t kvik_prefix_load(kvik_cache *c, const char *dir, const int32_t *ids, size_t n,
                                   kvik_seq *out)
 {
-    kvik_seq s;
     TRY(cache_bound(c));
     if (!dir || !ids || !out) return ERR(ARG, "a prefix is searched by a directory and token ids");
     if (kv_by_turns(c->x->kv)) return 0;
@@ -144,17 +203,13 @@ KVIK_API int64_t kvik_prefix_load(kvik_cache *c, const char *dir, const int32_t 
     f->ids = ids;
     f->n = n;
     int64_t e = search(c, dir, f);
-    uint32_t common = f->best.common, len = f->best.len;
-    if (e >= 0 && common >= LEAST) {
-        int have = load_cut(c, f->best.path, common, &s);
-        if (have < 0 && len > common && len - common <= common && len <= c->x->max_len &&
-            kvik_cache_load(c, f->best.path, 1, &s, NULL) == 1)
-            have =
-                (int)common; /* layers with a window cannot be cut; a crop recomputes their rows */
-        if (have <= 0 && is_ours(f->best.path)) discard(f->best.path);
+    if (e >= 0 && f->common >= LEAST) {
+        int have = -1;
+        for (int way = 0; way < 3 && have < 0; way++)
+            have = load_one(c, f->best, ids, n, way, out);
+        if (have < 0 && is_ours(f->best, SUFFIX)) discard(f->best);
         if (have > 0) {
-            (void)utimensat(AT_FDCWD, f->best.path, NULL, 0);
-            *out = s;
+            (void)utimensat(AT_FDCWD, f->best, NULL, 0);
             e = have;
         }
     }
@@ -170,16 +225,22 @@ struct oldest {
     uint64_t sum;
 };
 
+static bool earlier(const struct timespec *a, const struct timespec *b)
+{
+    return a->tv_sec < b->tv_sec || (a->tv_sec == b->tv_sec && a->tv_nsec < b->tv_nsec);
+}
+
+/* Adds up the bytes of kvik's files.  A temporary file that nobody writes was left by a process that was killed, and is
+ * removed. */
 static void on_size(void *ctx, const char *path)
 {
     struct oldest *o = ctx;
     struct stat st;
-    if (!is_ours(path) || lstat(path, &st) < 0 || !S_ISREG(st.st_mode)) return;
+    bool tmp = is_ours(path, SUFFIX ".tmp");
+    if ((!tmp && !is_ours(path, SUFFIX)) || lstat(path, &st) < 0 || !S_ISREG(st.st_mode)) return;
+    if (tmp && remove_idle(path)) return;
     o->sum += (uint64_t)st.st_size;
-    if (o->path[0] &&
-        (st.st_mtim.tv_sec > o->when.tv_sec ||
-         (st.st_mtim.tv_sec == o->when.tv_sec && st.st_mtim.tv_nsec >= o->when.tv_nsec)))
-        return;
+    if (tmp || (o->path[0] && !earlier(&st.st_mtim, &o->when))) return;
     o->when = st.st_mtim;
     snprintf(o->path, sizeof o->path, "%s", path);
 }
@@ -192,7 +253,7 @@ static int shrink(const char *dir, uint64_t max)
         *o = (struct oldest){0};
         e = each(dir, on_size, o);
         if (e < 0 || o->sum <= max || !o->path[0]) break;
-        if (unlink(o->path) < 0 && errno != ENOENT) break;
+        if (!remove_idle(o->path) && errno != ENOENT) break;
     }
     mem_free(o);
     return e;
@@ -218,34 +279,59 @@ static void name_of(const kvik_cache *c, const struct search *s, const char *dir
     snprintf(out, PATH_BYTES, "%s/%.*s" SUFFIX, dir, (int)NAME_HEX, hex);
 }
 
+/* Saves the sequence as a branch of its home, or in a file of its own if there is none or another process writes it. */
+static int save_branch(kvik_cache *c, const char *dir, const struct search *f, kvik_seq s)
+{
+    char own[PATH_BYTES];
+    name_of(c, f, dir, own);
+    int e = session_save_branch(c, f->home[0] ? f->home : own, s);
+    if (e == ERR_BUSY && f->home[0]) e = session_save_branch(c, own, s);
+    return e == ERR_BUSY ? 0 : e;
+}
+
 KVIK_API int kvik_prefix_save(kvik_cache *c, const char *dir, kvik_seq s, uint64_t max_bytes)
 {
-    char path[PATH_BYTES];
     TRY(cache_bound(c));
     if (!dir) return ERR(ARG, "saving a prefix needs a directory");
     if (!kv_tokens(c->x->kv, s)) return ERR(STALE, "the sequence was dropped");
-    if (strlen(dir) + 64 > sizeof path) return ERR(ARG, "%.100s...: the path is too long", dir);
+    if (strlen(dir) + 64 > PATH_BYTES) return ERR(ARG, "%.100s...: the path is too long", dir);
     struct search *f = mem_alloc(sizeof *f);
     if (!f) return ERR_NOMEM;
     f->ids = kv_tokens(c->x->kv, s);
     f->n = kv_len(c->x->kv, s);
-    bool known = f->n >= LEAST && !kv_foreign(c->x->kv, s) && !kv_by_turns(c->x->kv) &&
-                 !kv_salt(c->x->kv, s).pad;
+    f->salt = kv_salt(c->x->kv, s);
+    f->max = max_bytes ? max_bytes : MOST_BYTES;
+    bool known =
+        f->n >= LEAST && !kv_foreign(c->x->kv, s) && !kv_by_turns(c->x->kv) && !f->salt.pad;
     for (size_t i = 0; i < f->n; i++)
         known &= f->ids[i] >= 0;
     int e = 0;
     if (known && mkdir(dir, 0700) < 0 && errno != EEXIST)
         e = ERR(IO, "%s: %s", dir, strerror(errno));
     if (e >= 0 && known) e = search(c, dir, f);
-    if (e >= 0 && known && f->covers.path[0]) {
-        (void)utimensat(AT_FDCWD, f->covers.path, NULL, 0);
+    if (e >= 0 && known && f->cover[0]) {
+        (void)utimensat(AT_FDCWD, f->cover, NULL, 0);
     } else if (e >= 0 && known) {
-        name_of(c, f, dir, path);
-        if (f->extends.path[0]) (void)rename(f->extends.path, path);
-        e = kvik_cache_save(c, path, &s, 1, NULL);
-        if (e == ERR_BUSY) e = 0;
-        if (e >= 0) e = shrink(dir, max_bytes ? max_bytes : MOST_BYTES);
+        e = save_branch(c, dir, f, s);
+        if (e >= 0) e = shrink(dir, f->max);
     }
     mem_free(f);
     return e;
+}
+
+/* --- Checking --------------------------------------------------------------------------------- */
+
+KVIK_API int kvik_prefix_check(kvik_cache *c, const char *dir)
+{
+    struct stat st;
+    if (c) TRY(cache_bound(c));
+    if (!dir) return ERR(ARG, "checking a directory of prompts needs its path");
+    if (strlen(dir) + 64 > PATH_BYTES) return ERR(ARG, "%.100s...: the path is too long", dir);
+    if (mkdir(dir, 0700) < 0 && errno != EEXIST)
+        return ERR(IO, "%s: cannot make the directory: %s", dir, strerror(errno));
+    if (stat(dir, &st) < 0) return ERR(IO, "%s: %s", dir, strerror(errno));
+    if (!S_ISDIR(st.st_mode)) return ERR(IO, "%s: not a directory", dir);
+    if (access(dir, R_OK | W_OK | X_OK) < 0)
+        return ERR(IO, "%s: cannot write to the directory: %s", dir, strerror(errno));
+    return !c || !kv_by_turns(c->x->kv);
 }

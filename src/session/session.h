@@ -13,6 +13,10 @@ void session_disk_init(struct session_disk *d, struct durable *f);
 int session_meta(kvik_cache *c, json_t **out);
 /* Returns 0 if KV rows of `theirs` mean the same as those of `mine`, else an error that names both.  what: the file. */
 int session_agree(const json_t *mine, const json_t *theirs, const char *what);
+/* Saves a sequence into a session as a branch: the sequences that the session has stay, except those that are a beginning
+ * of the new one.  If one of them begins with all of the new one, nothing is written.  Makes the file if there is none or
+ * if it does not fit the cache. */
+int session_save_branch(kvik_cache *c, const char *path, kvik_seq s);
 /* session_load.c: opens a file and reads its manifest; the caller closes both. */
 int session_open_file(const char *path, struct durable *f, struct session *s);
 /* Loads the sequences of an open file, as kvik_cache_load does. */

@@ -328,14 +328,19 @@ int session_read(struct session_io *io, struct session *out)
     return e;
 }
 
+void session_drop_seq(struct session *s)
+{
+    struct session_seq *q = &s->seq[--s->n_seqs];
+    mem_free(q->tok);
+    mem_free(q->turn);
+    mem_free(q->unseen);
+    mem_free(q->part);
+}
+
 void session_done(struct session *s)
 {
-    for (uint32_t i = 0; s->seq && i < s->n_seqs; i++) {
-        mem_free(s->seq[i].tok);
-        mem_free(s->seq[i].turn);
-        mem_free(s->seq[i].unseen);
-        mem_free(s->seq[i].part);
-    }
+    while (s->seq && s->n_seqs)
+        session_drop_seq(s);
     mem_free(s->seq);
     mem_free(s->note);
     json_decref(s->meta);

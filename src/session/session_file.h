@@ -64,6 +64,8 @@ int session_part_read(struct session_io *io, const struct session_part *p, void 
 /* Copies the image into a new sequence of s, whose n_groups is set. */
 int session_add_seq(struct session *s, const struct kv_image *im);
 int session_add_part(struct session_seq *q, const struct session_part *p);
+/* Removes the last sequence. */
+void session_drop_seq(struct session *s);
 /* Encodes the manifest (mem_free). */
 int session_encode(const struct session *s, char **out, size_t *n);
 void session_head(uint8_t out[SESSION_DATA]); /* without slots */

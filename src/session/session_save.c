@@ -157,6 +157,7 @@ struct saver {
     struct durable replaced;
     struct session old, new; /* old: of the file that is appended to */
     bool added;              /* the save appends, and nothing is committed yet */
+    bool branch;             /* the sequences of `old` stay */
     struct known known;
     uint32_t *page; /* owned: the page of every part so far, in order; 0: more than one page */
     size_t n_pages, cap_pages;
@@ -199,21 +200,81 @@ static int on_shared(struct kv_sink *sink, const struct kv_chunk *c, uint32_t pa
     return 0;
 }
 
+/* True if the new file has the bytes of the part; then sets its place. */
+static bool is_known(struct saver *v, struct session_part *p)
+{
+    const struct session_part *old = v->known.size ? known_at(&v->known, p->digest) : NULL;
+    if (!old || old->bytes != p->bytes) return false;
+    p->at = old->at;
+    return true;
+}
+
+static int write_part(struct saver *v, struct session_part *p, const void *data)
+{
+    p->at = v->new.end;
+    TRY(durable_write(&v->file, p->at, data, (size_t)p->bytes));
+    v->new.end += p->bytes;
+    return known_add(&v->known, p);
+}
+
 static int on_chunk(struct kv_sink *sink, const struct kv_chunk *c, const void *data, size_t n)
 {
     struct saver *v = (struct saver *)sink;
-    struct session_part p = {.c = *c, .at = v->new.end, .bytes = n};
+    struct session_part p = {.c = *c, .bytes = n};
     digest_of(data, n, p.digest);
-    const struct session_part *old = v->known.size ? known_at(&v->known, p.digest) : NULL;
-    if (old && old->bytes == n) {
-        p.at = old->at;
-    } else {
-        TRY(durable_write(&v->file, p.at, data, n));
-        v->new.end += n;
-        TRY(known_add(&v->known, &p));
-    }
+    if (!is_known(v, &p)) TRY(write_part(v, &p, data));
     return add_part(v, &p);
 }
+
+/* --- The sequences of the old session ------------------------------------------------------- */
+
+/* Copies a part that the new file does not have from the file that it replaces. */
+static int copy_part(struct saver *v, struct session_part *p)
+{
+    struct session_disk d;
+    session_disk_init(&d, &v->replaced);
+    void *data = mem_alloc((size_t)p->bytes);
+    int e = data ? session_part_read(&d.io, p, data) : ERR_NOMEM;
+    if (e >= 0) e = write_part(v, p, data);
+    mem_free(data);
+    return e;
+}
+
+static int keep_seq(struct saver *v, const struct session_seq *q)
+{
+    int e = session_add_seq(&v->new, &q->im);
+    for (uint32_t i = 0; e >= 0 && i < q->n_parts; i++) {
+        struct session_part p = q->part[i];
+        if (!is_known(v, &p)) e = copy_part(v, &p);
+        if (e >= 0) e = add_part(v, &p);
+    }
+    return e;
+}
+
+/* Keeps the sequences of the old session that are not a beginning of s.  Returns 1 if one of them begins with all of
+ * s. */
+static int keep_old(kvik_cache *c, struct saver *v, kvik_seq s)
+{
+    const int32_t *ids = kv_tokens(c->x->kv, s);
+    uint32_t n = kv_len(c->x->kv, s);
+    struct kv_salt salt = kv_salt(c->x->kv, s);
+    for (uint32_t i = 0; i < v->old.n_seqs; i++) {
+        const struct session_seq *q = &v->old.seq[i];
+        bool same = kv_salt_same(&q->im.salt, &salt) && !q->im.foreign &&
+                    memcmp(q->tok, ids, MIN(n, q->im.len) * sizeof *ids) == 0;
+        if (same && q->im.len >= n) return 1;
+        if (same) continue;
+        size_t pages = v->n_pages;
+        int e = keep_seq(v, q);
+        if (e < 0 && e != ERR_FORMAT) return e;
+        if (e >= 0) continue;
+        session_drop_seq(&v->new); /* a damaged sequence is lost already */
+        v->n_pages = pages;
+    }
+    return 0;
+}
+
+/* --- The file ------------------------------------------------------------------------------- */
 
 /* Returns 1 after opening a session to append to, 0 if a new file must be made. */
 static int open_old(struct saver *v, const char *path)
@@ -233,10 +294,12 @@ static int open_old(struct saver *v, const char *path)
         e = 0; /* a damaged session is replaced */
     } else if (e >= 0) {
         bool fits = session_agree(v->new.meta, v->old.meta, path) >= 0;
+        fits = fits && v->old.n_groups == v->new.n_groups;
         e = fits && v->old.live >= v->old.end / 2;
+        if (!fits) session_done(&v->old);
     }
     if (e > 0) return e;
-    session_done(&v->old);
+    if (e < 0 || !v->branch) session_done(&v->old);
     v->replaced = v->file;
     v->file = (struct durable){.fd = -1};
     return e;
@@ -250,11 +313,11 @@ static int begin(struct saver *v, const char *path)
     v->added = e;
     v->new.saves = v->old.saves + 1;
     v->new.end = v->added ? v->old.end : SESSION_DATA;
-    for (uint32_t i = 0; i < v->old.n_seqs; i++)
+    for (uint32_t i = 0; v->added && i < v->old.n_seqs; i++)
         for (uint32_t j = 0; j < v->old.seq[i].n_parts; j++)
             TRY(known_add(&v->known, &v->old.seq[i].part[j]));
     if (v->added) return 0;
-    TRY(durable_create(&v->file, path));
+    TRY(durable_create(&v->file, path, SESSION_MAGIC));
     session_head(head);
     return durable_write(&v->file, 0, head, sizeof head);
 }
@@ -327,19 +390,17 @@ static int save(kvik_cache *c, struct saver *v, const char *path, const kvik_seq
     v->new.n_note = note ? strlen(note) : 0;
     if (!(v->new.note = mem_strdup(note ? note : ""))) return ERR_NOMEM;
     TRY(begin(v, path));
+    int known = v->branch ? keep_old(c, v, *s) : 0;
+    if (known) return known;
     for (uint32_t i = 0; i < n; i++)
         TRY(kv_save(c->x->kv, s[i], &v->sink));
     return commit(v);
 }
 
-KVIK_API int kvik_cache_save(kvik_cache *c, const char *path, const kvik_seq *s, uint32_t n,
-                             const char *note)
+static int save_file(kvik_cache *c, const char *path, const kvik_seq *s, uint32_t n,
+                     const char *note, bool branch)
 {
-    struct saver v = {.file = {.fd = -1}, .replaced = {.fd = -1}};
-    TRY(cache_bound(c));
-    if (!path || (n && !s)) return ERR(ARG, "saving needs a path and sequences");
-    for (uint32_t i = 0; i < n; i++)
-        if (!kv_tokens(c->x->kv, s[i])) return ERR(STALE, "sequence %u was dropped", i);
+    struct saver v = {.file = {.fd = -1}, .replaced = {.fd = -1}, .branch = branch};
     int e = save(c, &v, path, s, n, note);
     if (e < 0 && v.added && v.old.both && v.file.fd >= 0) {
         char why[512];
@@ -354,4 +415,19 @@ KVIK_API int kvik_cache_save(kvik_cache *c, const char *path, const kvik_seq *s,
     mem_free(v.known.slot);
     mem_free(v.page);
     return MIN(e, 0);
+}
+
+int session_save_branch(kvik_cache *c, const char *path, kvik_seq s)
+{
+    return save_file(c, path, &s, 1, NULL, true);
+}
+
+KVIK_API int kvik_cache_save(kvik_cache *c, const char *path, const kvik_seq *s, uint32_t n,
+                             const char *note)
+{
+    TRY(cache_bound(c));
+    if (!path || (n && !s)) return ERR(ARG, "saving needs a path and sequences");
+    for (uint32_t i = 0; i < n; i++)
+        if (!kv_tokens(c->x->kv, s[i])) return ERR(STALE, "sequence %u was dropped", i);
+    return save_file(c, path, s, n, note, false);
 }

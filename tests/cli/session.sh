@@ -72,8 +72,38 @@ head -c 2000 /dev/zero >>"$file"
 run inspect "$file"
 check "a newer version: the message" err_has "version 255"
 
-run generate "$llama" --input-ids "$ids" --prefix-cache "$work/good"
-check "a file instead of a directory" status 1
+# A directory that cannot be used is an error before any text; one that has no effect is said.
+for command in generate chat; do
+    ids_of() { test $command = chat || echo "--input-ids $ids"; }
+    run $command "$llama" $(ids_of) --prefix-cache "$work/good"
+    check "$command, a file instead of a directory: exit 1" status 1
+    check "$command, a file instead of a directory: no text" test ! -s "$work/out"
+    check "$command, a file instead of a directory: the message" err_has "not a directory"
+done
+run generate "$work/no-model" --input-ids "$ids" --prefix-cache "$work/no/directory"
+check "a directory that cannot be made: the message" err_has "cannot make the directory"
+quanto='{"backend":"quanto","nbits":4,"q_group_size":8}'
+gen "$ids" --cache-implementation quantized --cache-config "$quanto" --prefix-cache "$work/none"
+check "a quantized cache: exit 0" status 0
+check "a quantized cache: one line says that nothing is saved" err_has "prefix-cache has no effect"
+check "a quantized cache: nothing is saved" test -z "$(ls "$work/none")"
+gen "$ids" --use-cache false --prefix-cache "$work/none"
+check "no cache: one line says that nothing is saved" err_has "prefix-cache has no effect"
+gen "$ids" --prefix-cache "$work/one"
+check "a cache that is saved: no word" test ! -s "$work/err"
+
+# Prompts with a common beginning store it once, in one call or in several.
+size() { cat "$work/$1"/*.kvik | wc -c; }
+gen "$ids,7,7,7" --input-ids "$ids,8,8,8" --input-ids "$ids,9,9,9" --prefix-cache "$work/call"
+for i in 7 8 9; do
+    gen "$ids,$i,$i,$i" --prefix-cache "$work/calls"
+done
+check "three prompts in one call are one file" test "$(ls "$work/call" | wc -l)" = 1
+check "three prompts in three calls are one file" test "$(ls "$work/calls" | wc -l)" = 1
+check "in one call: less than the bytes of two" test "$(size call)" -lt $(($(size one) * 2))
+check "in three calls: less than the bytes of two" test "$(size calls)" -lt $(($(size one) * 2))
+gen "$ids,9,9,9" --prefix-cache "$work/call"
+check "the last of them is found whole" reused "== 62"
 
 # A reader that was written from docs/SESSION-FORMAT.md alone.
 reader() { python3 "$(dirname "$0")/session.py" "$@" >"$work/read"; }

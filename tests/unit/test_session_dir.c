@@ -142,7 +142,7 @@ static void test_temporary(void **state)
     kvik_cache *c = open_cache("dynamic", NULL);
     kvik_seq s = feed(c, ids, 20);
     /* Left by a process that died; readable by all. */
-    assert_int_equal(file_write(tmp, "left", 4), 0);
+    assert_int_equal(file_write(tmp, "KVIKSESS and more", 17), 0);
     assert_int_equal(chmod(tmp, 0666), 0);
     save(c, file, s, "private");
     assert_int_equal(stat(file, &st), 0);
@@ -157,6 +157,13 @@ static void test_temporary(void **state)
     assert_memory_equal(text, "precious", 8);
     mem_free(text);
     assert_int_equal(stat(tmp, &st), 0); /* the file belongs to others and must stay */
+    clear(dir);
+    assert_int_equal(file_write(tmp, "precious", 8), 0); /* somebody's own file of that name */
+    assert_int_equal(kvik_cache_save(c, file, &s, 1, ""), KVIK_IO);
+    assert_non_null(strstr(kvik_last_error(), "not a temporary file"));
+    assert_int_equal(file_read(tmp, 1 << 20, &text, &n), 0);
+    assert_int_equal(n, 8);
+    mem_free(text);
     kvik_cache_close(c);
     clear(dir);
 }

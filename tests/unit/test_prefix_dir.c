@@ -1,0 +1,448 @@
+/* test_prefix_dir.c - a directory of prompts: rows in common stand once on disk, in one process and
+ * in several; limits, temporary files of killed processes, files that vanish or rot; kills at every
+ * system call of a save. */
+#include "base/durable.h"
+#include "base/map.h"
+#include "kvik.h"
+#include "session/session_file.h"
+#include "testing.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+
+#define MODEL "tests/golden/models/llama-mha"
+enum { COMMON = 160, TAIL = 20, VOCAB = 1024 };
+
+static char dir[] = "/tmp/kvik-prefix-XXXXXX";
+static int32_t ids[4 * COMMON];
+static kvik_model *m;
+static uint32_t vocab;
+
+static kvik_cache *open_cache(void)
+{
+    kvik_cache_config k = {.size = sizeof k,
+                           .max_cache_len = 2 * COMMON,
+                           .max_sequences = 4,
+                           .no_prefix_cache = true,
+                           .threads = 1};
+    kvik_cache *c = NULL;
+    if (kvik_cache_open(m, &k, &c) < 0) fail_msg("%s", kvik_last_error());
+    return c;
+}
+
+/* Fills `out` with COMMON tokens that all prompts have and n tokens of prompt `which` alone. */
+static uint32_t prompt(uint32_t which, uint32_t n, int32_t *out)
+{
+    memcpy(out, ids, COMMON * sizeof *out);
+    for (uint32_t i = 0; i < n; i++)
+        out[COMMON + i] = (int32_t)(5 + (which * 131 + i * 17) % (vocab - 5));
+    return COMMON + n;
+}
+
+static void forward(kvik_cache *c, kvik_seq s, const int32_t *t, uint32_t n, float *logits)
+{
+    kvik_span span = {.size = sizeof span, .seq = s, .ids = t, .n = n};
+    if (kvik_forward(c, &span, 1, false, logits) < 0) fail_msg("%s", kvik_last_error());
+}
+
+/* Computes n ids and saves them. */
+static int keep(kvik_cache *c, const int32_t *t, uint32_t n, uint64_t max)
+{
+    kvik_seq s;
+    assert_int_equal(kvik_cache_new(c, &s), 0);
+    forward(c, s, t, n, NULL);
+    int e = kvik_prefix_save(c, dir, s, max);
+    kvik_cache_drop(c, s);
+    return e;
+}
+
+static void must_keep(kvik_cache *c, uint32_t which, uint32_t n)
+{
+    int32_t t[2 * COMMON];
+    if (keep(c, t, prompt(which, n, t), 0) < 0) fail_msg("%s", kvik_last_error());
+}
+
+/* Returns how many tokens of the prompt the directory has. */
+static int64_t find(kvik_cache *c, uint32_t which, uint32_t n)
+{
+    int32_t t[2 * COMMON];
+    kvik_seq s;
+    int64_t have = kvik_prefix_load(c, dir, t, prompt(which, n, t), &s);
+    if (have < 0) fail_msg("%s", kvik_last_error());
+    if (have > 0) kvik_cache_drop(c, s);
+    return have;
+}
+
+/* Checks that a found prompt continues with the bits of one that is computed. */
+static void assert_bits(kvik_cache *c, uint32_t which, uint32_t n)
+{
+    static float want[VOCAB], got[VOCAB];
+    int32_t t[2 * COMMON];
+    kvik_seq a, b;
+    uint32_t len = prompt(which, n, t);
+    assert_int_equal(kvik_prefix_load(c, dir, t, len, &a), len);
+    assert_int_equal(kvik_cache_new(c, &b), 0);
+    forward(c, b, t, len, NULL);
+    forward(c, a, t, 3, got);
+    forward(c, b, t, 3, want);
+    assert_memory_equal(got, want, vocab * sizeof *got);
+    kvik_cache_drop(c, a);
+    kvik_cache_drop(c, b);
+}
+
+/* Adds up the files of the directory; path: the last one. */
+static uint64_t disk(int *files, char path[300])
+{
+    uint64_t sum = 0;
+    struct stat st;
+    struct dirent *e;
+    DIR *d = opendir(dir);
+    *files = 0;
+    while ((e = readdir(d))) {
+        if (e->d_name[0] == '.') continue;
+        snprintf(path, 300, "%s/%s", dir, e->d_name);
+        assert_int_equal(stat(path, &st), 0);
+        sum += (uint64_t)st.st_size;
+        ++*files;
+    }
+    closedir(d);
+    return sum;
+}
+
+static void clear(void)
+{
+    int files = 1;
+    char path[300];
+    while (disk(&files, path), files)
+        assert_int_equal(unlink(path), 0);
+}
+
+/* Three prompts with most tokens in common: the rows of the common tokens stand once, whether one
+ * cache saves all of them or three caches save one each. */
+static void test_common_once(void **state)
+{
+    (void)state;
+    char path[300];
+    int files;
+    for (int caches = 1; caches <= 3; caches += 2) {
+        kvik_cache *c[3], *other = open_cache();
+        for (int i = 0; i < 3; i++)
+            c[i] = i < caches ? open_cache() : c[0];
+        must_keep(c[0], 1, TAIL);
+        uint64_t one = disk(&files, path);
+        assert_int_equal(files, 1);
+        must_keep(c[1], 2, TAIL);
+        must_keep(c[2], 3, TAIL);
+        uint64_t all = disk(&files, path), row = one / (COMMON + TAIL);
+        assert_int_equal(files, 1);
+        /* two tails of whole blocks, and the manifests, which name every block of every prompt */
+        assert_true(all < one + 2 * row * (TAIL + 16) + 6 * 3 * 4096);
+        assert_true(all < 2 * one);
+        for (uint32_t i = 1; i <= 3; i++)
+            assert_bits(other, i, TAIL);
+        assert_int_equal(find(other, 9, TAIL), COMMON);
+        for (int i = 0; i < caches; i++)
+            kvik_cache_close(c[i]);
+        kvik_cache_close(other);
+        clear();
+    }
+}
+
+/* A prompt that continues a saved one takes its place; one that a saved prompt begins with is not
+ * saved again. */
+static void test_longer_and_shorter(void **state)
+{
+    (void)state;
+    char path[300], *json;
+    int files;
+    kvik_cache *c = open_cache();
+    must_keep(c, 1, TAIL);
+    must_keep(c, 2, TAIL);
+    uint64_t before = disk(&files, path);
+    must_keep(c, 1, TAIL - 3);
+    must_keep(c, 2, TAIL);
+    assert_int_equal(disk(&files, path), before);
+    for (uint32_t n = TAIL + 1; n < TAIL + 80; n += 13)
+        must_keep(c, 1, n); /* dead bytes pile up until the file is written anew */
+    (void)disk(&files, path);
+    assert_int_equal(files, 1);
+    assert_int_equal(kvik_session_describe(path, &json), 0);
+    assert_null(strstr(strstr(json, "\"sequences\""), "\"tokens\":181"));
+    kvik_free(json);
+    assert_bits(c, 1, TAIL + 79);
+    assert_bits(c, 2, TAIL);
+    kvik_cache_close(c);
+    clear();
+}
+
+/* A file that is written anew keeps the other branches, except one whose rows have rotted. */
+static void test_written_anew(void **state)
+{
+    (void)state;
+    char path[300], *data;
+    int files;
+    size_t n;
+    kvik_cache *c = open_cache();
+    for (int rot = 0; rot < 2; rot++) {
+        struct stat st;
+        ino_t ino = 0;
+        bool anew = false;
+        must_keep(c, 1, 4);
+        must_keep(c, 2, TAIL);
+        (void)disk(&files, path);
+        assert_int_equal(file_read(path, 1 << 24, &data, &n), 0);
+        struct session_part p = {.at = SESSION_DATA + 99};
+        data[p.at] ^= (char)rot;
+        int fd = open(path, O_WRONLY);
+        assert_int_equal(pwrite(fd, data, n, 0), n);
+        close(fd);
+        mem_free(data);
+        uint32_t last = 0;
+        for (uint32_t k = 5; k < 60 && !anew; k++) {
+            must_keep(c, 1, last = k);
+            (void)disk(&files, path);
+            assert_int_equal(stat(path, &st), 0);
+            anew = ino && st.st_ino != ino;
+            ino = st.st_ino;
+        }
+        assert_true(anew);
+        assert_bits(c, 1, last);
+        if (!rot) assert_bits(c, 2, TAIL);
+        clear();
+    }
+    kvik_cache_close(c);
+}
+
+/* The least recently used file goes first, and a file is as large as its limit allows. */
+static void test_limit(void **state)
+{
+    (void)state;
+    char path[300], gone[300];
+    int files;
+    int32_t t[2 * COMMON];
+    kvik_cache *c = open_cache();
+    must_keep(c, 1, TAIL);
+    uint64_t one = disk(&files, gone);
+    /* Branches go into the file until it has an eighth of the limit or twice the prompt. */
+    for (uint32_t i = 2; i < 40; i++)
+        assert_int_equal(keep(c, t, prompt(i, TAIL, t), 4 * one), 0);
+    assert_true(disk(&files, path) <= 4 * one);
+    assert_true(files >= 2);
+    assert_int_equal(find(c, 39, TAIL), COMMON + TAIL);
+    assert_int_equal(keep(c, t, prompt(50, TAIL, t), 1), 0);
+    disk(&files, path);
+    assert_int_equal(files, 0);
+    kvik_cache_close(c);
+    clear();
+}
+
+static void put(const char *name, size_t size, char path[300])
+{
+    char *data = mem_alloc(size);
+    memcpy(data, SESSION_MAGIC, 8);
+    snprintf(path, 300, "%s/%s", dir, name);
+    assert_int_equal(file_write(path, data, size), 0);
+    mem_free(data);
+}
+
+/* What a killed process left is removed; what another process is writing counts, and stays. */
+static void test_temporaries(void **state)
+{
+    (void)state;
+    char left[300], busy[300], own[300], path[300];
+    int files;
+    int32_t t[2 * COMMON];
+    kvik_cache *c = open_cache();
+    must_keep(c, 1, TAIL);
+    uint64_t one = disk(&files, path);
+    put("0123456789abcdef0123456789abcdef.kvik.tmp", 1 << 20, left);
+    put("fedcba9876543210fedcba9876543210.kvik.tmp", 1 << 20, busy);
+    put("letters.kvik.tmp", 1 << 20, own);
+    int fd = open(busy, O_RDONLY);
+    assert_int_equal(flock(fd, LOCK_EX), 0);
+    assert_int_equal(keep(c, ids + COMMON, COMMON, (1 << 20) + 3 * one), 0);
+    assert_int_equal(access(left, F_OK), -1);
+    assert_int_equal(access(busy, F_OK), 0);
+    assert_int_equal(access(own, F_OK), 0);
+    assert_int_equal(find(c, 1, TAIL), COMMON + TAIL);
+    assert_int_equal(keep(c, ids + 2 * COMMON, COMMON, (1 << 20) + one / 2), 0);
+    assert_int_equal(find(c, 1, TAIL), 0);
+    close(fd);
+    assert_int_equal(keep(c, t, prompt(1, TAIL, t), 0), 0);
+    assert_int_equal(access(busy, F_OK), -1);
+    kvik_cache_close(c);
+    clear();
+}
+
+/* Branches of a file that is removed or damaged are misses. */
+static void test_lost_base(void **state)
+{
+    (void)state;
+    char path[300], *data;
+    int files;
+    size_t n;
+    kvik_cache *c = open_cache();
+    must_keep(c, 1, TAIL);
+    must_keep(c, 2, TAIL);
+    (void)disk(&files, path);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(find(c, 2, TAIL), 0);
+    must_keep(c, 1, TAIL);
+    must_keep(c, 2, TAIL);
+    (void)disk(&files, path);
+    assert_int_equal(file_read(path, 1 << 24, &data, &n), 0);
+    data[SESSION_DATA + 99] ^= 1; /* a row that both have */
+    assert_int_equal(file_write(path, data, n), 0);
+    mem_free(data);
+    assert_int_equal(find(c, 2, TAIL), 0);
+    disk(&files, path);
+    assert_int_equal(files, 0);
+    must_keep(c, 2, TAIL);
+    assert_bits(c, 2, TAIL);
+    kvik_cache_close(c);
+    clear();
+}
+
+/* While another process writes the file, a prompt gets a file of its own. */
+static void test_busy(void **state)
+{
+    (void)state;
+    char path[300];
+    int files;
+    kvik_cache *c = open_cache();
+    must_keep(c, 1, TAIL);
+    (void)disk(&files, path);
+    int fd = open(path, O_RDONLY);
+    assert_int_equal(flock(fd, LOCK_EX), 0);
+    must_keep(c, 2, TAIL);
+    (void)disk(&files, path);
+    assert_int_equal(files, 2);
+    close(fd);
+    assert_bits(c, 1, TAIL);
+    assert_bits(c, 2, TAIL);
+    kvik_cache_close(c);
+    clear();
+}
+
+static pid_t child(uint32_t which, uint64_t die_at)
+{
+    pid_t pid = fork();
+    if (pid) return pid;
+    int32_t t[2 * COMMON];
+    kvik_seq s;
+    kvik_cache *c = open_cache();
+    uint32_t n = prompt(which, TAIL, t);
+    if (kvik_cache_new(c, &s) < 0) _exit(2);
+    forward(c, s, t, n, NULL);
+    struct durable_fault f = {.at = die_at};
+    if (die_at) durable_fault_set(&f);
+    _exit(kvik_prefix_save(c, dir, s, 0) < 0);
+}
+
+static void test_processes(void **state)
+{
+    (void)state;
+    enum { N = 6 };
+    char path[300];
+    int files, status;
+    pid_t pid[N];
+    for (uint32_t i = 0; i < N; i++)
+        pid[i] = child(i + 1, 0);
+    for (uint32_t i = 0; i < N; i++) {
+        assert_int_equal(waitpid(pid[i], &status, 0), pid[i]);
+        assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    }
+    kvik_cache *c = open_cache();
+    for (uint32_t i = 0; i < N; i++)
+        assert_bits(c, i + 1, TAIL);
+    (void)disk(&files, path);
+    assert_in_range(files, 1, N);
+    kvik_cache_close(c);
+    clear();
+}
+
+/* A kill at any call of a save loses no prompt that was there, and what it leaves is no hindrance. */
+static void test_kills(void **state)
+{
+    (void)state;
+    kvik_cache *c = open_cache();
+    int status = 0, files;
+    uint64_t at = 0;
+    char path[300];
+    must_keep(c, 1, TAIL);
+    must_keep(c, 2, TAIL);
+    do {
+        pid_t pid = child(3, ++at);
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        assert_int_equal(find(c, 1, TAIL), COMMON + TAIL);
+        assert_int_equal(find(c, 2, TAIL), COMMON + TAIL);
+    } while (WIFSIGNALED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+    assert_true(at > 5);
+    for (uint32_t i = 1; i <= 3; i++)
+        assert_bits(c, i, TAIL);
+    (void)disk(&files, path);
+    assert_int_equal(files, 1);
+    kvik_cache_close(c);
+    clear();
+}
+
+static void test_check(void **state)
+{
+    (void)state;
+    char path[300];
+    kvik_cache *c = open_cache();
+    kvik_cache_config k = {.size = sizeof k,
+                           .cache_implementation = "quantized",
+                           .cache_config = "{\"q_group_size\":8,\"residual_length\":8}",
+                           .max_cache_len = 64};
+    assert_int_equal(kvik_prefix_check(NULL, dir), 1);
+    assert_int_equal(kvik_prefix_check(c, dir), 1);
+    snprintf(path, sizeof path, "%s/new", dir);
+    assert_int_equal(kvik_prefix_check(c, path), 1);
+    assert_int_equal(rmdir(path), 0);
+    put("file", 10, path);
+    assert_int_equal(kvik_prefix_check(NULL, path), KVIK_IO);
+    assert_non_null(strstr(kvik_last_error(), "not a directory"));
+    snprintf(path, sizeof path, "%s/no/such", dir);
+    assert_int_equal(kvik_prefix_check(NULL, path), KVIK_IO);
+    assert_non_null(strstr(kvik_last_error(), "cannot make"));
+    kvik_cache_close(c);
+    if (kvik_cache_open(m, &k, &c) < 0) fail_msg("%s", kvik_last_error());
+    assert_int_equal(kvik_prefix_check(c, dir), 0);
+    kvik_cache_close(c);
+    clear();
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    if (!mkdtemp(dir) || kvik_model_open(MODEL, &m) < 0) return -1;
+    vocab = kvik_model_vocab(m);
+    for (uint32_t i = 0; i < 4 * COMMON; i++)
+        ids[i] = (int32_t)(5 + i * 37 % (vocab - 5));
+    return vocab <= VOCAB ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    kvik_model_close(m);
+    return rmdir(dir);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_common_once),  cmocka_unit_test(test_longer_and_shorter),
+        cmocka_unit_test(test_written_anew), cmocka_unit_test(test_limit),
+        cmocka_unit_test(test_temporaries),  cmocka_unit_test(test_lost_base),
+        cmocka_unit_test(test_busy),         cmocka_unit_test(test_processes),
+        cmocka_unit_test(test_kills),        cmocka_unit_test(test_check)};
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
