@@ -1,0 +1,77 @@
+#!/bin/sh
+# The pages for readers: every command of README.md runs, in order, in a directory with what a build leaves; the options in the
+# tables of docs/GUIDE.md are accepted; every program that a page names exists. The model reads a shorter LICENSE, and bench
+# measures little, so that the test takes seconds.
+. "$(dirname "$0")/lib.inc"
+root=$PWD
+
+# Prints the commands of the indented lines, one a line, without comments.
+commands() {
+    awk '/^    / { line = line substr($0, 5); if (sub(/\\$/, "", line)) next; sub(/ +#.*/, "", line); print line; line = "" }' "$1"
+}
+
+check "README: the pages and the picture that it shows exist" sh -c \
+    "sed 's/](\\([^)#]*\\)[^)]*)/\\n@\\1\\n/g' README.md | sed -n 's/^@//p' | grep -v : | xargs ls >/dev/null"
+check "README: the tests and benchmarks that it names exist" sh -c \
+    "grep -o 'tests/[a-z]*/[a-z_]*\\.[a-z]*' README.md | xargs ls >/dev/null && for b in \$(grep -o 'bench_[a-z]*' README.md); do ls bench/\${b#bench_}.c >/dev/null || exit 1; done"
+check "README: the picture is an image" python3 -c "from xml.dom import minidom; minidom.parse('docs/caches.svg')"
+check "README: the markers of the table stand" sh -c "grep -q '^<!-- caches -->' README.md && grep -q '^<!-- /caches -->' README.md"
+check "docs/GUIDE.md: the programs that it names exist" sh -c \
+    "sed -n 's/.*| \\(.*\\) |\$/\\1/p' docs/GUIDE.md | grep -o '[a-z_]*\\.c' | sed 's|^|examples/c/|' | xargs ls >/dev/null"
+check "demo builds the shared library, which the C example needs" sh -c \
+    "${MAKE:-make} -n MODE=release -W src/api/libkvik.map demo | grep -q 'ln -f .*libkvik.so'"
+
+# The tiny model accepts each command of the guide; two of them need a window or a chunk of the model.
+python3 tests/cli/tiny.py $golden/models/llama-mha "$work/tiny" || exit 99
+python3 tests/cli/tiny.py $golden/models/gemma2 "$work/windows" || exit 99
+grep -o '`[^`]*`' docs/GUIDE.md | tr -d '`' | grep '^kvik generate\|^--' >"$work/guide"
+n=0
+while read -r line; do
+    case $line in kvik*) ;; *) line="kvik generate \$MODEL TEXT $line" ;; esac
+    case $line in *sliding_window* | *hybrid*) MODEL=$work/windows ;; *) MODEL=$work/tiny ;; esac
+    PREFIX=once A=a B=b DIR=$work/prompts
+    line=$(echo "$line" | sed 's/"max_cache_len":1024/"max_cache_len":64/; s/"q_group_size":64/"q_group_size":16/')
+    n=$((n + 1)) last=$line
+    eval "timeout 60 $KVIK ${line#kvik } --max-new-tokens 4" >"$work/out" 2>"$work/err" </dev/null
+    rc=$?
+    check "guide: $line" status 0
+done <"$work/guide"
+check "guide: all commands were found" test $n -ge 12
+
+model=$(KVIK_TEST_MODEL=${KVIK_TEST_MODEL-} scripts/fetch-model.sh --offline 2>/dev/null) || model=
+if [ -z "$model" ] || [ ! -f libkvik.so ]; then
+    skip "README: its commands (the model or libkvik.so is not here)"
+    finish
+    exit
+fi
+mkdir -p "$work/home/.cache/kvik" "$work/there"
+ln -s "$model" "$work/home/.cache/kvik/SmolLM2-135M-Instruct.Q4_1.gguf"
+head -n 30 LICENSE >"$work/there/LICENSE"
+for f in libkvik.so libkvik.so.0 examples include; do ln -s "$root/$f" "$work/there/$f"; done
+ln -s "$(readlink -f "$KVIK")" "$work/there/kvik"
+commands README.md >"$work/commands"
+check "README: its commands were found" test "$(wc -l <"$work/commands")" -ge 12
+cd "$work/there" || exit 99
+HOME=$work/home
+export HOME
+n=0
+while read -r line; do
+    case $line in
+    ./bootstrap*) continue ;; # the test of the whole repository runs these
+    *"kvik bench"*) line="$line --depths 0,64 --runs 1 --steps 1" ;;
+    esac
+    last=$line n=$((n + 1))
+    printf 'What is a fjord?\n/fork other\n/cache\n' >"$work/in"
+    eval "$line" >"$work/out" 2>"$work/err" <"$work/in"
+    rc=$?
+    check "README: $last" status 0
+    case $line in
+    *"Who may use"*) check "README: the second question reuses the first" err_has '[1-9][0-9][0-9] prompt tokens reused' ;;
+    *"let you do"*--prefix-cache*) cp "$work/out" "$work/answer" ;;
+    *offloaded*) check "README: offloaded gives the same answer" cmp -s "$work/out" "$work/answer" ;;
+    *sink*) check "README: the story goes on" err_has 'decode 600 tokens' ;;
+    *"./fork"*) check "README: forks share the prompt" out_has 'of them shared' ;;
+    esac
+done <"$work/commands"
+cd "$root" || exit 99
+finish
