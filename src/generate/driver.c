@@ -295,6 +295,14 @@ static bool waits(const struct run *r)
     return exec_job_decodes(&r->job) || r->job.done == r->at;
 }
 
+/* Calls the run's callbacks that hear of a step; false: they cancel it. */
+static bool hear(void *ctx, uint64_t done, uint64_t total)
+{
+    struct run *r = ctx;
+    (void)gen_notice_full(r->x, r->hooks, &r->told);
+    return !r->progress || r->progress(r->progress_ctx, done, total);
+}
+
 /* After a step of the model: ends runs whose verdict failed, and tells the callers how far their prompts are. */
 static void told(struct run *r)
 {
@@ -304,10 +312,7 @@ static void told(struct run *r)
         release(r, true);
         return;
     }
-    r->x->telling = true; /* a callback that steps other requests would overwrite d->run */
-    (void)gen_notice_full(r->x, r->hooks, &r->told);
-    r->x->telling = false;
-    e = exec_tell(r->x, r->progress, r->progress_ctx, r->job.done, r->job.total);
+    e = exec_tell(r->x, hear, r, r->job.done, r->job.total);
     if (e < 0) fail(r, e);
 }
 

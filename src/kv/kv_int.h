@@ -197,9 +197,10 @@ struct change {
     uint32_t *cell, old;
     struct group *copied; /* old is a shared open block of this group; NULL: old is 0 */
 };
+/* A span of the open step, with what abort returns to. */
 struct step_span {
-    uint32_t seq, n, undo, tok0;
-    bool turn, last;
+    struct kv_span rows; /* as given; `turn` is false for the rows of frozen groups */
+    uint32_t seq, tok0;  /* the place of its contents; its first token in the step */
     /* The contents that the sequence shared before the step gave it a copy; KV_NONE: not shared.
      * Abort returns to them unless they have changed since. */
     uint32_t shared;

@@ -278,7 +278,7 @@ static void lane_cells(const struct kv_step *st, const struct group *g, uint32_t
     const struct step_span *sp = &st->span[lane];
     uint32_t from = g->lo[sp->tok0], end = st->kv->seq[sp->seq].len;
     if (form == SEALED)
-        end = g->edge[sp->tok0 + sp->n - 1];
+        end = g->edge[sp->tok0 + sp->rows.n - 1];
     else if (g->lossy)
         from = MAX(from, g->edge[sp->tok0]);
     *c0 = MAX(from / g->rows[form], table_first(g, form));
@@ -319,7 +319,7 @@ static void fill_shown(const struct kv_step *st, struct group *g, uint32_t form)
         const struct seq *s = &st->kv->seq[sp->seq];
         const uint32_t *table = seq_table(st->kv, g, form, s);
         uint32_t *shown = g->shown[form] + (size_t)sp->seq * g->stride[form];
-        for (uint32_t i = 0; i < table_used(g, form, s->len + sp->n); i++)
+        for (uint32_t i = 0; i < table_used(g, form, s->len + sp->rows.n); i++)
             shown[i] = g->form[form].page[table[i]].spilled ? 0 : table[i];
     }
 }

@@ -17,10 +17,10 @@ static void turn_begin(struct seq *s, struct step_span *sp)
     sp->n_turns = s->n_turns;
     sp->was_open = s->turn_open;
     sp->turn_n = s->n_turns ? s->turn[s->n_turns - 1].n : 0;
-    if (sp->turn && s->turn_open) {
-        s->turn[s->n_turns - 1].n += sp->n;
-    } else if (sp->turn) {
-        s->turn[s->n_turns++] = (struct kv_turn){s->len, sp->n};
+    if (sp->rows.turn && s->turn_open) {
+        s->turn[s->n_turns - 1].n += sp->rows.n;
+    } else if (sp->rows.turn) {
+        s->turn[s->n_turns++] = (struct kv_turn){s->len, sp->rows.n};
         s->turn_open = true;
     } else if (s->turn_open) {
         s->turn_open = false;
@@ -41,10 +41,10 @@ static void turn_commit(struct seq *s, const struct step_span *sp, uint32_t acce
         turn_undo(s, sp);
         return;
     }
-    if (!sp->turn) return;
+    if (!sp->rows.turn) return;
     struct kv_turn *t = &s->turn[s->n_turns - 1];
-    t->n -= sp->n - accepted;
-    if (sp->last) {
+    t->n -= sp->rows.n - accepted;
+    if (sp->rows.last) {
         s->turn_open = false;
         if (t->n == 1) s->n_turns--;
     }
@@ -122,11 +122,8 @@ static int spans_take(struct kv *kv, const struct kv_span *span, uint32_t n)
                     kv->max_tokens, i, a->n);
             break;
         }
-        st->span[i] = (struct step_span){.n = a->n,
-                                         .undo = a->undo,
-                                         .tok0 = st->n_tokens,
-                                         .turn = a->turn && !a->cross,
-                                         .last = a->last};
+        st->span[i] = (struct step_span){.rows = *a, .tok0 = st->n_tokens};
+        st->span[i].rows.turn = a->turn && !a->cross;
         st->n_tokens += a->n;
         own_begin(kv, &st->span[i], a->seq);
     }
@@ -146,7 +143,7 @@ static bool in_step(const struct kv_step *st, const struct group *g)
 static bool state_kept(const struct group *g, const struct step_span *sp, uint32_t len, uint32_t t)
 {
     uint32_t every = g->c.policy.every;
-    return t + 1 + sp->undo >= sp->n || (every && (len + t + 1) % every == 0);
+    return t + 1 + sp->rows.undo >= sp->rows.n || (every && (len + t + 1) % every == 0);
 }
 
 static uint32_t tiles_begun(const struct group *g, uint32_t rows)
@@ -215,10 +212,10 @@ static uint32_t count_pages(struct kv_step *st, const struct step_span *sp, stru
 {
     struct kv *kv = st->kv;
     struct seq *s = &kv->seq[sp->seq];
-    uint32_t len = seq_rows(g, s), end = len + sp->n;
+    uint32_t len = seq_rows(g, s), end = len + sp->rows.n;
     need[RAW] = need[SEALED] = 0;
     if (g->c.policy.kind == KV_STATE) {
-        for (uint32_t t = 0; t < sp->n; t++)
+        for (uint32_t t = 0; t < sp->rows.n; t++)
             need[RAW] += state_kept(g, sp, len, t);
         return 0;
     }
@@ -293,7 +290,7 @@ static int take_form(struct kv_step *st, struct group *g, uint32_t form, const s
     struct pages *p = &g->form[form];
     uint32_t len = seq_rows(g, s), *table = seq_table(kv, g, form, s);
     uint32_t i = form == RAW ? table_used(g, RAW, len) : tiles_begun(g, len);
-    uint32_t end = table_used(g, form, len + sp->n);
+    uint32_t end = table_used(g, form, len + sp->rows.n);
     for (; i < end; i++) {
         uint32_t id = take(kv, s, p, i ? table[i - 1] : 0, i);
         if (!id) return no_memory(p);
@@ -308,7 +305,7 @@ static int take_states(struct kv_step *st, struct group *g, const struct step_sp
     struct kv *kv = st->kv;
     const struct seq *s = &kv->seq[sp->seq];
     uint32_t len = s->len;
-    for (uint32_t t = 0; t < sp->n; t++) {
+    for (uint32_t t = 0; t < sp->rows.n; t++) {
         if (!state_kept(g, sp, len, t)) continue;
         g->dst[sp->tok0 + t] = take(kv, s, &g->form[RAW], 0, 0);
         if (!g->dst[sp->tok0 + t]) return no_memory(&g->form[RAW]);
@@ -445,9 +442,9 @@ static void fill_frozen(struct kv_step *st, struct group *g, const struct step_s
                         uint32_t lane)
 {
     const struct seq *s = &st->kv->seq[sp->seq];
-    uint32_t rows = st->cross ? sp->n : s->cross, tile = g->c.seal.tile;
+    uint32_t rows = st->cross ? sp->rows.n : s->cross, tile = g->c.seal.tile;
     g->len[lane] = rows;
-    for (uint32_t t = sp->tok0; t < sp->tok0 + sp->n; t++) {
+    for (uint32_t t = sp->tok0; t < sp->tok0 + sp->rows.n; t++) {
         g->lo[t] = 0;
         g->hi[t] = rows;
         g->edge[t] = tile ? MAX(rows - rows % tile, g->c.seal.lead) : 0;
@@ -461,8 +458,8 @@ static void fill_rows(struct kv_step *st, struct group *g, const struct step_spa
     struct kv *kv = st->kv;
     const struct seq *s = &kv->seq[sp->seq];
     const struct kv_seal *seal = &g->c.seal;
-    g->len[lane] = s->len + sp->n;
-    for (uint32_t t = 0; t < sp->n; t++) {
+    g->len[lane] = s->len + sp->rows.n;
+    for (uint32_t t = 0; t < sp->rows.n; t++) {
         uint32_t pos = s->len + t, at = sp->tok0 + t;
         struct kv_reach r = kv_reach(&g->c.policy, pos, 0);
         g->lo[at] = r.lo;
@@ -470,8 +467,8 @@ static void fill_rows(struct kv_step *st, struct group *g, const struct step_spa
         g->edge[at] = 0;
         if (!seal->tile) continue;
         /* all queries of a turn share the edge of its first query */
-        uint32_t e = t && sp->turn && seal->resid ? g->edge[at - 1]
-                                                  : kv_edge(seal, s->turn, s->n_turns, pos);
+        uint32_t e = t && sp->rows.turn && seal->resid ? g->edge[at - 1]
+                                                       : kv_edge(seal, s->turn, s->n_turns, pos);
         g->edge[at] = MAX(e, seal->lead);
     }
 }
@@ -482,10 +479,10 @@ static void fill_writes(struct kv_step *st, struct group *g, const struct step_s
     struct kv *kv = st->kv;
     struct seq *s = &kv->seq[sp->seq];
     uint32_t len = seq_rows(g, s), rows = g->rows[RAW], *table = seq_table(kv, g, RAW, s);
-    for (uint32_t t = 0; t < sp->n; t++)
+    for (uint32_t t = 0; t < sp->rows.n; t++)
         g->dst[sp->tok0 + t] = table[(len + t) / rows] * rows + (len + t) % rows;
     if (!g->form[SEALED].n_ids) return;
-    uint32_t end = table_used(g, SEALED, len + sp->n);
+    uint32_t end = table_used(g, SEALED, len + sp->rows.n);
     for (uint32_t i = tiles_begun(g, len); i < end; i++) {
         uint32_t *e = &g->enc[2 * (size_t)g->counts[2]++];
         e[0] = lane;
@@ -500,7 +497,7 @@ static void fill(struct kv_step *st, const struct kv_span *span)
         const struct step_span *sp = &st->span[i];
         struct seq *s = &kv->seq[sp->seq];
         st->slot[i] = sp->seq;
-        for (uint32_t t = 0; t < sp->n; t++) {
+        for (uint32_t t = 0; t < sp->rows.n; t++) {
             st->lane[sp->tok0 + t] = i;
             st->pos[sp->tok0 + t] = (st->cross ? 0 : s->len) + t;
             if (!st->cross)
@@ -516,7 +513,7 @@ static void fill(struct kv_step *st, const struct kv_span *span)
             const struct step_span *sp = &st->span[i];
             if (g->c.policy.kind == KV_STATE) {
                 g->from[i] = *seq_table(kv, g, RAW, &kv->seq[sp->seq]);
-                g->len[i] = kv->seq[sp->seq].len + sp->n;
+                g->len[i] = kv->seq[sp->seq].len + sp->rows.n;
                 continue;
             }
             if (g->c.policy.kind == KV_FROZEN)
@@ -585,7 +582,7 @@ static void commit_state(struct kv *kv, struct seq *s, uint32_t gi, const struct
     uint32_t *cell = seq_table(kv, g, RAW, s), every = g->c.policy.every;
     const uint32_t *dst = g->dst + sp->tok0;
     uint32_t len = s->len - accepted;
-    for (uint32_t t = 0; t < sp->n; t++) {
+    for (uint32_t t = 0; t < sp->rows.n; t++) {
         if (!dst[t]) continue;
         if (every && t < accepted && (len + t + 1) % every == 0)
             keep_add(kv, s, gi, len + t + 1, dst[t]);
@@ -596,14 +593,14 @@ static void commit_state(struct kv *kv, struct seq *s, uint32_t gi, const struct
         if (*cell) page_unref(kv, p, *cell);
         *cell = dst[t];
     }
-    if (every && accepted && sp->turn && sp->last) keep_add(kv, s, gi, s->len, *cell);
+    if (every && accepted && sp->rows.turn && sp->rows.last) keep_add(kv, s, gi, s->len, *cell);
 }
 
 static void commit_rows(struct kv *kv, struct seq *s, uint32_t gi, const struct step_span *sp,
                         uint32_t accepted)
 {
     struct group *g = &kv->group[gi];
-    uint32_t len = seq_rows(g, s), all = len + sp->n - accepted, every = g->c.policy.every;
+    uint32_t len = seq_rows(g, s), all = len + sp->rows.n - accepted, every = g->c.policy.every;
     for (uint32_t f = 0; f < FORMS; f++) {
         if (!g->form[f].n_ids) continue;
         uint32_t *table = seq_table(kv, g, f, s), i = table_used(g, f, len);
@@ -619,7 +616,7 @@ static void commit_rows(struct kv *kv, struct seq *s, uint32_t gi, const struct 
         uint64_t pos = ((uint64_t)(len - accepted) / every + 1) * every;
         for (; pos <= len; pos += every)
             keep_add(kv, s, gi, (uint32_t)pos, 0);
-        if (sp->turn && sp->last) keep_add(kv, s, gi, len, 0);
+        if (sp->rows.turn && sp->rows.last) keep_add(kv, s, gi, len, 0);
     }
     for (uint32_t f = 0; f < FORMS; f++) { /* pages that the step took may leave from now on */
         const uint32_t *table = seq_table(kv, g, f, s);
@@ -636,7 +633,7 @@ static void commit_span(struct kv_step *st, struct step_span *sp, uint32_t accep
     struct seq *s = &kv->seq[sp->seq];
     kv->heir = seq_reserve(kv, s) ? s->slot : KV_NONE;
     if (st->cross) {
-        s->cross = sp->n;
+        s->cross = sp->rows.n;
     } else {
         s->len += accepted;
         turn_commit(s, sp, accepted);
@@ -660,9 +657,10 @@ int kv_commit(struct kv_step *st, const uint32_t *accepted)
     if (!st || !st->open) return ERR(ARG, "cache: no step is open");
     struct kv *kv = st->kv;
     for (uint32_t i = 0; accepted && i < st->n_spans; i++)
-        if (accepted[i] > st->span[i].n || accepted[i] < st->span[i].n - st->span[i].undo)
+        if (accepted[i] > st->span[i].rows.n ||
+            accepted[i] < st->span[i].rows.n - st->span[i].rows.undo)
             return ERR(ARG, "cache: span %u accepts %u of %u rows, at most %u may be rejected", i,
-                       accepted[i], st->span[i].n, st->span[i].undo);
+                       accepted[i], st->span[i].rows.n, st->span[i].rows.undo);
     for (uint32_t i = 0; i < st->n_changes; i++) {
         const struct change *c = &st->change[i];
         if (!c->copied) continue;
@@ -672,7 +670,7 @@ int kv_commit(struct kv_step *st, const uint32_t *accepted)
     st->open = false;
     stage_end(kv);
     for (uint32_t i = 0; i < st->n_spans; i++)
-        commit_span(st, &st->span[i], accepted ? accepted[i] : st->span[i].n);
+        commit_span(st, &st->span[i], accepted ? accepted[i] : st->span[i].rows.n);
     for (uint32_t i = 0; i < st->n_spans; i++) /* checkpoints are evicted in favour of reserves */
         reserve_refill(kv, kv->seq[st->span[i].seq].slot);
     return 0;

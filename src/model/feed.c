@@ -14,17 +14,15 @@
 int feed_open(struct exec *x)
 {
     x->fed = mem_array(2 * (size_t)x->max_seqs, sizeof *x->fed);
-    x->place = mem_array(2 * (size_t)x->max_seqs, sizeof *x->place);
     x->span = mem_array(2 * (size_t)x->max_seqs, sizeof *x->span);
     x->call = mem_array(x->max_seqs, sizeof *x->call);
     x->said = mem_array(EXEC_HANDLES * (size_t)x->max_seqs, sizeof *x->said);
-    return x->fed && x->place && x->span && x->call && x->said ? 0 : ERR_NOMEM;
+    return x->fed && x->span && x->call && x->said ? 0 : ERR_NOMEM;
 }
 
 void feed_close(struct exec *x)
 {
     mem_free(x->fed);
-    mem_free(x->place);
     mem_free(x->call);
     mem_free(x->said);
     mem_free(x->span);
@@ -136,7 +134,7 @@ static void end(struct exec *x, const struct exec_feed *feed, struct exec_fed *g
 int exec_tell(struct exec *x, exec_progress progress, void *ctx, uint64_t done, uint64_t total)
 {
     if (!progress) return 0;
-    x->telling = true; /* the buffers of the feed are in use */
+    x->telling = true; /* the buffers of the feed are in use, and the driver's list of runs */
     bool goes_on = progress(ctx, done, total);
     x->telling = false;
     return goes_on ? 0 : ERR(CANCELLED, "cancelled");

@@ -37,8 +37,7 @@ uint32_t job_wanted(const struct exec_feed *f, uint32_t at, uint32_t n)
 struct plan {
     struct exec_job *const *job;
     uint32_t n_jobs;
-    struct exec_span *span;  /* [n] */
-    struct job_place *place; /* [n] */
+    struct exec_span *span; /* [n] */
     uint32_t n, room, lanes, rows;
 };
 
@@ -55,11 +54,12 @@ static void plan_drafts(struct plan *p, uint32_t k)
     for (uint32_t i = j->first; i < j->n && p->n < p->lanes; i++) {
         uint32_t n = draft_length(j, i);
         if (n > p->room || n > j->room - rows) return;
-        p->place[p->n] = (struct job_place){k, i};
         p->span[p->n++] = (struct exec_span){
             .rows = {.seq = j->feed[i].seq, .tok = j->feed[i].tok, .n = n, .undo = n - 1},
             .feed = &j->feed[i],
             .n_logits = n,
+            .job = k,
+            .index = i,
         };
         p->room -= n;
         rows += n;
@@ -90,9 +90,10 @@ static void plan_feeds(struct plan *p, uint32_t k)
             .at = at,
             .turn_end = g->start + f->n - 1,
             .n_logits = past ? 0 : job_wanted(f, at, take),
+            .job = k,
+            .index = i,
         };
-        p->span[p->n] = s;
-        p->place[p->n++] = (struct job_place){k, i};
+        p->span[p->n++] = s;
         p->room -= take;
         p->rows += s.n_logits;
     }
@@ -119,17 +120,17 @@ static void plan(struct plan *p)
  * row 0; the rows of any other feed follow those of the feeds before it. */
 static size_t target(const struct plan *p, uint32_t i)
 {
-    const struct exec_job *j = p->job[p->place[i].job];
+    const struct exec_job *j = p->job[p->span[i].job];
     size_t row = 0;
     if (j->draft) {
-        for (uint32_t s = i; s-- > 0 && p->place[s].job == p->place[i].job;)
+        for (uint32_t s = i; s-- > 0 && p->span[s].job == p->span[i].job;)
             row += p->span[s].n_logits;
         return row;
     }
-    if (j->one_row) return p->place[i].feed;
-    for (uint32_t f = 0; f < p->place[i].feed; f++)
+    if (j->one_row) return p->span[i].index;
+    for (uint32_t f = 0; f < p->span[i].index; f++)
         row += j->fed[f].rows;
-    return row + j->fed[p->place[i].feed].written;
+    return row + j->fed[p->span[i].index].written;
 }
 
 /* Returns the array that the step can write its logits to without a copy, or NULL if it needs a
@@ -140,12 +141,12 @@ static float *direct(const struct exec *x, const struct plan *p)
     uint32_t owner = 0;
     size_t next = 0;
     for (uint32_t i = 0; i < p->n; i++) {
-        const struct exec_job *j = p->job[p->place[i].job];
+        const struct exec_job *j = p->job[p->span[i].job];
         if (!p->span[i].n_logits) continue;
         size_t at = target(p, i);
-        if (!j->logits || (begin && (p->place[i].job != owner || at != next))) return NULL;
+        if (!j->logits || (begin && (p->span[i].job != owner || at != next))) return NULL;
         if (!begin) begin = j->logits + at * x->m->vocab;
-        owner = p->place[i].job;
+        owner = p->span[i].job;
         next = at + p->span[i].n_logits;
     }
     return begin;
@@ -156,7 +157,7 @@ static void distribute(const struct exec *x, const struct plan *p, const float *
 {
     size_t vocab = x->m->vocab;
     for (uint32_t i = 0; i < p->n; i++) {
-        const struct exec_job *j = p->job[p->place[i].job];
+        const struct exec_job *j = p->job[p->span[i].job];
         size_t n = p->span[i].n_logits * vocab;
         if (n && j->logits) memcpy(j->logits + target(p, i) * vocab, logits, n * sizeof *logits);
         logits += n;
@@ -176,10 +177,10 @@ static int judge(void *ctx, const float *logits, uint32_t *accepted)
     if (v->copied) distribute(v->x, p, logits);
     v->x->telling = true; /* the plan is in use */
     for (uint32_t i = 0, n; i < p->n; i += n) {
-        struct exec_job *j = p->job[p->place[i].job];
-        for (n = 1; i + n < p->n && p->place[i + n].job == p->place[i].job;)
+        struct exec_job *j = p->job[p->span[i].job];
+        for (n = 1; i + n < p->n && p->span[i + n].job == p->span[i].job;)
             n++;
-        if (j->draft) j->judge(j->ctx, p->place[i].feed, n, accepted + i);
+        if (j->draft) j->judge(j->ctx, p->span[i].index, n, accepted + i);
     }
     v->x->telling = false;
     return 0;
@@ -189,14 +190,14 @@ static int judge(void *ctx, const float *logits, uint32_t *accepted)
 static void advance(const struct plan *p)
 {
     for (uint32_t i = 0; i < p->n; i++) {
-        struct exec_job *j = p->job[p->place[i].job];
-        struct exec_fed *g = &j->fed[p->place[i].feed];
+        struct exec_job *j = p->job[p->span[i].job];
+        struct exec_fed *g = &j->fed[p->span[i].index];
         g->written += p->span[i].n_logits;
         g->done += p->span[i].rows.n;
-        j->done += j->draft ? j->feed[p->place[i].feed].n : p->span[i].rows.n;
+        j->done += j->draft ? j->feed[p->span[i].index].n : p->span[i].rows.n;
         j->computed += p->span[i].rows.n;
-        bool whole = j->draft || g->done == g->again + j->feed[p->place[i].feed].n;
-        if (whole && j->first == p->place[i].feed) j->first++;
+        bool whole = j->draft || g->done == g->again + j->feed[p->span[i].index].n;
+        if (whole && j->first == p->span[i].index) j->first++;
     }
 }
 
@@ -206,7 +207,7 @@ static bool without_drafts(const struct plan *p)
     bool any = false;
     for (uint32_t i = 0; i < p->n; i++) {
         any |= p->span[i].rows.undo > 0;
-        p->job[p->place[i].job]->single |= p->span[i].rows.undo > 0;
+        p->job[p->span[i].job]->single |= p->span[i].rows.undo > 0;
     }
     return any;
 }
@@ -217,7 +218,6 @@ int exec_step_jobs(struct exec *x, struct exec_job *const *job, uint32_t n, floa
         struct plan p = {.job = job,
                          .n_jobs = n,
                          .span = x->span,
-                         .place = x->place,
                          .room = x->step_tokens,
                          .lanes = MIN(kv_step_lanes(x->kv), 2 * x->max_seqs)};
         plan(&p);

@@ -221,7 +221,6 @@ struct exec {
     struct exec_feed *call;      /* [max_seqs] of the public call that runs */
     struct exec_fed *fed;        /* [2 * max_seqs] of the feed that runs */
     struct exec_span *span;      /* [2 * max_seqs] of the step that runs */
-    struct job_place *place;     /* [2 * max_seqs] of these spans */
     uint32_t regime_rows;   /* most rows that a change of regime drops; 0: there is one regime */
     struct exec_said *said; /* [EXEC_HANDLES * max_seqs] by kv_slot */
 };
@@ -266,9 +265,10 @@ struct exec_span {
     struct kv_span rows;
     /* the feed that this is a piece of; NULL: rows that are recomputed */
     const struct exec_feed *feed;
-    uint32_t at;       /* the piece's first token in the feed */
-    uint32_t turn_end; /* last position of the turn; tokens after it are turns of one token */
-    uint32_t n_logits; /* tokens whose logits are wanted: by feed->want, else the last ones */
+    uint32_t at;         /* the piece's first token in the feed */
+    uint32_t turn_end;   /* last position of the turn; tokens after it are turns of one token */
+    uint32_t n_logits;   /* tokens whose logits are wanted: by feed->want, else the last ones */
+    uint32_t job, index; /* job.c: the job of the step, and the feed in it, that the span serves */
 };
 /* Runs one step of at most step_tokens tokens, each sequence at most once.  logits: [sum of n_logits][vocab], in span
  * order.  A step that fails changes nothing. */
@@ -314,7 +314,9 @@ int exec_tell(struct exec *x, exec_progress progress, void *ctx, uint64_t done, 
 int exec_idle(const struct exec *x);
 
 /* --- job.c: the feeds of several callers, cut into steps that they share. */
-struct exec_fed {        /* how far one feed is */
+/* How far one feed is.  The feed is the caller's and does not change; this lives from the first step of the feed to its
+ * last, and a span lives for one step. */
+struct exec_fed {
     uint32_t done;       /* tokens, of `again` and of the feed */
     uint32_t again;      /* tokens to recompute first: rows of another regime (regime.c) */
     const int32_t *past; /* [again] tokens of the mark */
@@ -343,9 +345,6 @@ struct exec_job {
     uint32_t first;       /* feeds before it are done */
     bool single;          /* drafts do not fit: only the certain token of each feed is fed */
     bool one_row;         /* every feed has one row of logits */
-};
-struct job_place { /* of a span */
-    uint32_t job, feed;
 };
 /* Checks the feeds and prepares their sequences.  All feeds are `loose`: after an error the caller drops or restores the
  * sequences. */
