@@ -34,7 +34,8 @@ static void name_cpu(char *out, size_t room)
     if (f) fclose(f);
 }
 
-/* Prefers the name in the model's own file.  Else the name is the last part of the path, without ".gguf". */
+/* Names the model by the last part of its path, without ".gguf".  The part is a commit in the hub's cache; then the name in
+ * the model's own file is better. */
 static void name_model(const kvik_model *m, const char *word, char *out, size_t room)
 {
     json_t *o = bench_describe(m);
@@ -46,8 +47,9 @@ static void name_model(const kvik_model *m, const char *word, char *out, size_t 
     for (size_t i = 0; i + 1 < n; i++)
         if (word[i] == '/') from = word + i + 1;
     n -= (size_t)(from - word);
+    bool commit = n == 40 && strspn(from, "0123456789abcdef") >= 40;
     if (n > 5 && !memcmp(from + n - 5, ".gguf", 5)) n -= 5;
-    if (own && *own)
+    if (own && *own && commit)
         snprintf(out, room, "%s", own);
     else
         snprintf(out, room, "%.*s", (int)MIN(n, room), from);

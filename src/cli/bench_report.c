@@ -6,6 +6,9 @@
 #include <math.h>
 #include <string.h>
 
+/* The longest bar under a number, in percent of its cell. */
+enum { BAR_WIDTH = 85 };
+
 /* A text that does not fit leaves the page without its end; bench_report checks for the end. */
 #define put(b, ...) ((void)buf_printf(b, __VA_ARGS__))
 
@@ -34,11 +37,11 @@ static void style(struct buf *out)
         "th:first-child{text-align:left}td.why{text-align:left;color:var(--soft)}thead th{color:var(--soft);"
         "font-weight:500}\n"
         "td.mem,td.speed{background:linear-gradient(var(--mem) 0 0) no-repeat right bottom/var(--w) 3px}"
-        "td.speed{background-image:linear-gradient(var(--speed) 0 0)}td{white-space:nowrap}td.why{white-space:normal}"
+        "td.speed{background-image:linear-gradient(var(--speed) 0 0)}td{white-space:nowrap}td.why,td .note{white-space:normal}"
         ".every th{padding-top:1rem;border-bottom:none}.every thead th,.every td:first-child{text-align:left}"
         ".every thead th+th{text-align:right}\n"
         "@media(max-width:46rem){.chart,.kld{display:none}}\n"
-        "@media(max-width:40rem){table{font-size:13px}th,td{padding:.35rem .2rem}body{margin:1rem auto;padding:0 .8rem}}\n");
+        "@media(max-width:40rem){table{font-size:12px}th,td{padding:.35rem .15rem}body{margin:1rem auto;padding:0 .8rem}}\n");
     bench_plot_style(out);
     put(out, "</style>\n");
 }
@@ -55,12 +58,12 @@ static void overview_numbers(const struct bench *b, const struct bench_row *r, c
     char a[16], same[24];
     double speed = bench_speed(b, r);
     bool lost = bench_lost(p);
-    put(out, "<td class=\"mem\" style=\"--w:%.0f%%\">%s", 100 * (double)p->held / m->memory,
+    put(out, "<td class=\"mem\" style=\"--w:%.0f%%\">%s", BAR_WIDTH * (double)p->held / m->memory,
         bytes_text(p->held, a));
     if (p->disk) put(out, "<br><span class=\"note\">+ %s disk</span>", bytes_text(p->disk, a));
     put(out, "</td><td class=\"mem\" style=\"--w:%.0f%%\">%s</td>",
-        100 * (double)p->memory.peak / m->memory, bytes_text(p->memory.peak, a));
-    put(out, "<td class=\"speed\" style=\"--w:%.0f%%\">%.0f", 100 * speed / m->speed, speed);
+        BAR_WIDTH * (double)p->memory.peak / m->memory, bytes_text(p->memory.peak, a));
+    put(out, "<td class=\"speed\" style=\"--w:%.0f%%\">%.0f", BAR_WIDTH * speed / m->speed, speed);
     if (b->runs > 1)
         put(out, "<br><span class=\"note\">&plusmn;%.0f %%</span>",
             100 * bench_spread(r->at[b->n_depths - 1].decode, b->runs));

@@ -50,8 +50,8 @@ void bench_print(const struct bench *b)
            method.data ? method.data : "", bytes_text(b->weight_bytes, weights),
            b->bandwidth / 1e9);
     buf_done(&method);
-    printf("%-25s %10s %10s %6s %10s %9s %8s ", "strategy", "peak: call", "in pieces", "depth",
-           "cache", "prefill/s", "decode/s");
+    printf("%-25s %21s\n%-25s %10s %10s %6s %10s %9s %8s ", "", "peak: prompt in", "strategy",
+           "one call", "turns", "depth", "cache", "prefill/s", "decode/s");
     printf("%s%9s %7s\n", b->runs > 1 ? "spread " : "", "x dynamic", "x floor");
     for (uint32_t i = 0; i < b->n_rows; i++) {
         const struct bench_row *r = &b->row[i];
