@@ -20,6 +20,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #define SUFFIX        ".kvik"
@@ -28,6 +29,7 @@
 #define MOST_BYTES    ((uint64_t)1 << 30)
 #define MOST_BRANCHES 64u /* of one file, because every search reads its manifest */
 #define PATH_BYTES    4096
+#define LOCK_TICKS    1500u /* of 20 ms: how long a save waits for others */
 
 struct search {
     const json_t *meta;
@@ -289,6 +291,36 @@ static int save_branch(kvik_cache *c, const char *dir, const struct search *f, k
     return e == ERR_BUSY ? 0 : e;
 }
 
+/* Locks the directory, so that processes that save at the same time find each other's files.  Returns the descriptor; -1
+ * if another process keeps the lock for long, or the file system has none. */
+static int lock_dir(const char *dir)
+{
+    const struct timespec tick = {.tv_nsec = 20000000};
+    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC), e = -1;
+    for (uint32_t i = 0; fd >= 0 && i < LOCK_TICKS; i++) {
+        e = flock(fd, LOCK_EX | LOCK_NB);
+        if (e == 0 || errno != EWOULDBLOCK) break;
+        (void)nanosleep(&tick, NULL);
+    }
+    if (e == 0 || fd < 0) return fd;
+    close(fd);
+    return -1;
+}
+
+/* Adds the sequence of f to the directory, unless a file has it. */
+static int save_new(kvik_cache *c, const char *dir, struct search *f, kvik_seq s)
+{
+    int fd = lock_dir(dir), e = search(c, dir, f);
+    if (e >= 0 && f->cover[0]) {
+        (void)utimensat(AT_FDCWD, f->cover, NULL, 0);
+    } else if (e >= 0) {
+        e = save_branch(c, dir, f, s);
+        if (e >= 0) e = shrink(dir, f->max);
+    }
+    if (fd >= 0) close(fd);
+    return e;
+}
+
 KVIK_API int kvik_prefix_save(kvik_cache *c, const char *dir, kvik_seq s, uint64_t max_bytes)
 {
     TRY(cache_bound(c));
@@ -308,13 +340,7 @@ KVIK_API int kvik_prefix_save(kvik_cache *c, const char *dir, kvik_seq s, uint64
     int e = 0;
     if (known && mkdir(dir, 0700) < 0 && errno != EEXIST)
         e = ERR(IO, "%s: %s", dir, strerror(errno));
-    if (e >= 0 && known) e = search(c, dir, f);
-    if (e >= 0 && known && f->cover[0]) {
-        (void)utimensat(AT_FDCWD, f->cover, NULL, 0);
-    } else if (e >= 0 && known) {
-        e = save_branch(c, dir, f, s);
-        if (e >= 0) e = shrink(dir, f->max);
-    }
+    if (e >= 0 && known) e = save_new(c, dir, f, s);
     mem_free(f);
     return e;
 }
