@@ -54,10 +54,10 @@ static json_t *defaults(struct chat *c, const kvik_generation *own)
 {
     json_t *o = NULL;
     if (samples(own)) {
-        c->source = "the model's generation_config.json";
+        c->source = "values of the model's generation_config.json";
         o = json_object();
     } else if ((o = recommended(c->s.model))) {
-        c->source = "recommended by the model's file";
+        c->source = "values that the model's file recommends";
     } else {
         c->source = "kvik's values for chats";
         o = parse("{\"temperature\": 0.7, \"top_p\": 0.9, \"repetition_penalty\": 1.1}");
@@ -190,7 +190,6 @@ static void print_decoding(const struct chat *c)
             before = ", ";
         }
         if (g->do_sample) fprintf(stderr, "%sseed %llu", before, (unsigned long long)g->seed);
-        if (c->source) fprintf(stderr, " (%s; --greedy switches sampling off)", c->source);
     }
     fputc('\n', stderr);
 }
@@ -201,6 +200,8 @@ void chat_banner(const struct chat *c, const char *model)
     fprintf(stderr, "%s, context of %u tokens\n", slash && slash[1] ? slash + 1 : model,
             kvik_model_context(c->s.model));
     print_decoding(c);
+    if (c->source)
+        fprintf(stderr, "(%s; /set changes them, --greedy switches sampling off)\n", c->source);
 }
 
 /* Prints an option that the table above does not show. */

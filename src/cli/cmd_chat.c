@@ -38,7 +38,7 @@ static int loop(struct chat *c, struct buf *line)
         if (got < 0) {
             interrupt_clear();
             if (!terminal) return EXIT_INTERRUPTED;
-            fputs("\n(Ctrl-D or /exit leaves)\n", stderr);
+            fputs("\n(Ctrl-D or /bye leaves)\n", stderr);
             continue;
         }
         if (got == 0) break;

@@ -1,6 +1,6 @@
 /* progress.c - a progress line on standard error.  The line is drawn only on a terminal, only after a third of a second, and
  * at most ten times a second; it is erased when the work is done.  Logs and pipes never see it. */
-#include "cli/cli.h"
+#include "cli/terminal.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -12,21 +12,25 @@ void progress_begin(struct progress *p, const char *what)
     *p = (struct progress){.what = what, .begun = now_seconds(), .on = isatty(STDERR_FILENO)};
 }
 
-/* total 0: the amount of work is not known, so a mark moves. */
+/* total 0: the amount of work is not known, so a mark moves.  The line is cut at the edge of the screen, because a line
+ * that the terminal has broken cannot be erased. */
 static void draw(const char *what, double elapsed, uint64_t done, uint64_t total)
 {
     enum { WIDTH = 30 };
-    char bar[WIDTH + 1];
+    char bar[WIDTH + 1], line[256];
+    unsigned columns = terminal_columns(stderr);
     memset(bar, ' ', WIDTH);
     bar[WIDTH] = 0;
     if (total) {
         memset(bar, '=', (size_t)(WIDTH * MIN(done, total) / total));
-        fprintf(stderr, "\r%s [%s] %llu/%llu", what, bar, (unsigned long long)done,
-                (unsigned long long)total);
+        snprintf(line, sizeof line, "%s %llu/%llu [%s]", what, (unsigned long long)done,
+                 (unsigned long long)total, bar);
     } else {
         memset(bar + (size_t)(elapsed * 10) % (WIDTH - 3), '=', 3);
-        fprintf(stderr, "\r%s [%s] %.1f s", what, bar, elapsed);
+        snprintf(line, sizeof line, "%s %.1f s [%s]", what, elapsed, bar);
     }
+    if (columns && columns <= strlen(line)) line[columns - 1] = 0;
+    fprintf(stderr, "\r%s", line);
     fflush(stderr);
 }
 

@@ -20,7 +20,8 @@ config() { printf '%s' "$1" >"$work/tiny/generation_config.json"; }
 config '{"eos_token_id": 2}'
 talk "$work/tiny" '/set\n'
 check "defaults: exit 0" status 0
-check "defaults: the banner" err_has '^sampling: temperature 0.7, top_k 50, top_p 0.9, repetition_penalty 1.1, seed [0-9]* (kvik.s values for chats; --greedy'
+check "defaults: the banner" err_has '^sampling: temperature 0.7, top_k 50, top_p 0.9, repetition_penalty 1.1, seed [0-9]*$'
+check "defaults: where they come from" err_has '^(kvik.s values for chats; /set changes them, --greedy switches sampling off)$'
 check "defaults: the model and its context" err_has '^tiny, context of 256 tokens$'
 check "defaults: /set shows sampling" shown do_sample true
 check "defaults: /set shows the temperature" shown temperature '0.7$'
@@ -35,7 +36,7 @@ talk "$work/tiny" ''
 check "the seed is random" sh -c "[ '$first' != '$second' ] || [ '$first' != '$(seed_of)' ]"
 
 talk "$work/tiny" 'abcd\nefgh\n' --seed 7
-check "--seed: shown" err_has ' seed 7 '
+check "--seed: shown" err_has ' seed 7$'
 cp "$work/out" "$work/seven"
 talk "$work/tiny" 'abcd\nefgh\n' --seed 7
 check "--seed: the same replies" cmp -s "$work/out" "$work/seven"
@@ -88,12 +89,13 @@ check "/set: a missing value" err_has '/set temperature needs a value'
 check "/set: what cannot change" err_has 'cache_implementation cannot change during a chat'
 check "/set: options that are no generation options" err_has 'session is no generation option'
 check "/set: nothing to take back" err_has '/set has not changed top_k'
-check "/set: dashes before the name are fine" err_has ' seed 3 '
+check "/set: dashes before the name are fine" err_has ' seed 3$'
 check "/set: exit 1 in a pipe" status 1
 
 config '{"eos_token_id": 2, "do_sample": true, "temperature": 0.4}'
 talk "$work/tiny" '/set\n'
-check "a model with sampling values: they hold" err_has '^sampling: temperature 0.4, top_k 50, seed [0-9]* (the model.s generation_config.json'
+check "a model with sampling values: they hold" err_has '^sampling: temperature 0.4, top_k 50, seed [0-9]*$'
+check "a model with sampling values: the banner says so" err_has '^(values of the model.s generation_config.json; '
 check "a model with sampling values: no value of kvik" shown repetition_penalty '1 (off)'
 config '{"eos_token_id": 2, "top_p": 0.6}'
 talk "$work/tiny" ''
@@ -109,7 +111,8 @@ python3 tests/cli/gguf.py $plain "$work/without.gguf" 'tokens=<user>,<bot>' "$ch
 python3 tests/cli/gguf.py $plain "$work/with.gguf" 'tokens=<user>,<bot>' "$chatty" general.sampling.temp:=0.5 \
     general.sampling.top_k:=20 general.sampling.penalty_repeat:=2.5 general.sampling.top_p:=7.5 || exit 99
 talk "$work/with.gguf" 'ab\n'
-check "GGUF with values: they hold" err_has '^sampling: temperature 0.5, top_k 20, repetition_penalty 2.5, seed [0-9]* (recommended by the model.s file'
+check "GGUF with values: they hold" err_has '^sampling: temperature 0.5, top_k 20, repetition_penalty 2.5, seed [0-9]*$'
+check "GGUF with values: the banner says so" err_has '^(values that the model.s file recommends; '
 check "GGUF with values: exit 0" status 0
 talk "$work/without.gguf" ''
 check "GGUF without values: those of kvik" err_has '^sampling: temperature 0.7, '

@@ -131,13 +131,16 @@ for end in "'/bye\r'" "'\x04'" 15 1; do
     on 80 "[('> ', $end)]"
     check "the mode of the terminal after $end" shows '^mode: ECHO ICANON ISIG;'
 done
-if [ -n "${KVIK_TEST_MODEL:-}" ]; then # a tiny model is too fast to be interrupted twice
+if [ -f "${KVIK_TEST_MODEL:-}" ]; then # a tiny model is too fast to be interrupted twice
     long=$(python3 -c "print('word ' * 700)")
     screen 80 "[('> ', '$paste$long$ends'), ('word word', '\r'), ('', '\x03'), ('', '\x03')]" "$KVIK" chat "$KVIK_TEST_MODEL" --threads 1
     check "Ctrl-C twice ends the chat" status 130
     check "the mode of the terminal after Ctrl-C twice" shows '^mode: ECHO ICANON ISIG;'
+    screen 40 "[('> ', '$paste$long$ends'), ('word word', '\r'), ('reading the prompt', '\x03'), ('> ', '\x04')]" "$KVIK" chat "$KVIK_TEST_MODEL" --threads 1
+    check "a narrow window: Ctrl-C while the prompt is read" status 0
+    check "a narrow window: the progress line is erased" n_times 'reading the prompt' 0
 else
-    skip "Ctrl-C twice (no model)"
+    skip "Ctrl-C twice, progress in a narrow window (no model)"
 fi
 screen 80 "[('\$ ', '$KVIK chat $work/tiny --greedy\r'), ('> ', 'kept'), ('kept', '\x1a'), ('topped', 'stty -a\r'), ('isig', 'fg\r'), ('kept', 'X\r'), ('tokens', '\x04'), ('\$ ', 'exit\r')]" \
     env PS1='$ ' ENV= sh -i
