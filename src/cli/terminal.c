@@ -55,8 +55,9 @@ static void on_resize(int sig)
 
 static void catch (int sig, void (*handler)(int))
 {
-    struct sigaction a = {.sa_handler = handler}; /* a waiting read returns */
+    struct sigaction a = {.sa_handler = handler}, old; /* a waiting read returns */
     sigemptyset(&a.sa_mask);
+    if (sigaction(sig, NULL, &old) == 0 && old.sa_handler == SIG_IGN) return; /* as nohup wants */
     sigaction(sig, &a, NULL);
 }
 
@@ -113,5 +114,7 @@ enum terminal_event terminal_event(void)
 unsigned terminal_columns(FILE *of)
 {
     struct winsize w;
+    const char *term = getenv("TERM");
+    if (!term || !strcmp(term, "dumb")) return 0;
     return ioctl(fileno(of), TIOCGWINSZ, &w) == 0 ? w.ws_col : 0;
 }

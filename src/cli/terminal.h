@@ -15,5 +15,5 @@ void terminal_restore(void);
  * line. */
 enum terminal_event { TERMINAL_SAME, TERMINAL_RESIZED, TERMINAL_CONTINUED };
 enum terminal_event terminal_event(void);
-/* Returns the columns of the terminal on a stream, or 0. */
+/* Returns the columns of the terminal on a stream; 0 if there is none or it cannot move its cursor. */
 unsigned terminal_columns(FILE *of);

@@ -118,6 +118,9 @@ check "word wrap: the words are whole, the lines are full and fit" same "$(cat "
 # shellcheck disable=SC2086
 screen 30 "[('> ', 'hello\r'), ('tokens/s]', '\x04')]" sh -c "$KVIK chat $work/tiny $words >$work/piped"
 check "word wrap: not in a file" cmp -s "$work/text" "$work/piped"
+# shellcheck disable=SC2086
+screen 30 "[('> ', 'hello\r'), ('tokens/s]', '\x04')]" env TERM=dumb "$KVIK" chat "$work/tiny" $words
+check "word wrap: not on a terminal that cannot move its cursor" sh -c "! grep -q '$(printf '\033')' '$work/out'"
 
 # A window that changes its size while a line is edited, and during a reply.
 on 40 "[('> ', 'abcdefghij klmnopqrst uvwxyz abcdefghij klmn'), ('klmn', ('resize', 60)), ('klmn', 'X\r'), ('tokens', '\x04')]"
