@@ -75,11 +75,18 @@ $(MAN3)/kvik.3: include/kvik.h man/kvik.1 scripts/make-man.py
 	@if command -v python3 >/dev/null; then scripts/make-man.py include/kvik.h $(MAN3); \
 	else echo "man: python3 is not installed, so the library has no manual pages"; fi
 
+# What is installed has no debug symbols. STRIP=true keeps them; a cross compiler has a strip of its own.
+STRIP ?= strip
+INSTALL_BIN = install -m 755 -s --strip-program=$(STRIP)
 install: all man
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/pkgconfig \
-	  $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/man/man3
-	install -m 755 kvik $(DESTDIR)$(PREFIX)/bin/kvik
-	install -m 755 libkvik.so $(DESTDIR)$(PREFIX)/lib/libkvik.so.$(VERSION)
+	  $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/man/man3 \
+	  $(DESTDIR)$(PREFIX)/share/bash-completion/completions \
+	  $(DESTDIR)$(PREFIX)/share/zsh/site-functions
+	$(INSTALL_BIN) kvik $(DESTDIR)$(PREFIX)/bin/kvik
+	./kvik completion bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/kvik
+	./kvik completion zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_kvik
+	$(INSTALL_BIN) libkvik.so $(DESTDIR)$(PREFIX)/lib/libkvik.so.$(VERSION)
 	ln -sf libkvik.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/libkvik.so.$(SOVERSION)
 	ln -sf libkvik.so.$(SOVERSION) $(DESTDIR)$(PREFIX)/lib/libkvik.so
 	install -m 644 libkvik.a $(DESTDIR)$(PREFIX)/lib/libkvik.a

@@ -1,6 +1,6 @@
 /* args.c - reads the command line by three tables: the command's own options, the options that every model run shares,
- * and the library's generation options.  Generation options become one JSON object by their names in Transformers.  The
- * help is printed from the same tables.  "--name value" and "--name=value" are the same, '-' equals '_', and "--" ends
+ * and the library's generation options.  Generation options become one JSON object by their names in Transformers.  help.c
+ * and completion.c print the same tables.  "--name value" and "--name=value" are the same, '-' equals '_', and "--" ends
  * the options. */
 #include "base/near.h"
 #include "cli/cli.h"
@@ -30,6 +30,12 @@ static const struct arg_option shared[] = {
     {"verbose", ARG_FLAG, offsetof(struct common, verbose), NULL, NULL,
      "print more on standard error"},
 };
+
+const struct arg_option *args_shared(size_t *n)
+{
+    *n = countof(shared);
+    return shared;
+}
 
 struct parser {
     const struct command *c;
@@ -324,7 +330,7 @@ static int unknown(const struct command *c, const char *word)
     for (uint32_t i = 0; c->generation && (o = kvik_option_at(i)); i++)
         near_try(&near, o->name);
     if (!near.best)
-        return say_usage("unknown option --%s; kvik %s --help lists them", name, c->name);
+        return say_usage("unknown option --%s; kvik %s --help-all lists them", name, c->name);
     char best[64];
     args_dashed(near.best, best);
     return say_usage("unknown option --%s; did you mean --%s?", name, best);
@@ -383,8 +389,8 @@ int args_parse(const struct command *c, int argc, char **argv, void *into, struc
             out->word[out->n++] = w;
         else if (!strcmp(w, "--"))
             options = false;
-        else if (!strcmp(w, "--help") || !strcmp(w, "-h"))
-            return args_help(c, stdout), -1;
+        else if (!strcmp(w, "--help") || !strcmp(w, "-h") || !strcmp(w, "--help-all"))
+            return help_command(c, !strcmp(w, "--help-all"), stdout), -1;
         else if (w[1] != '-')
             e = unknown_short(c, w);
         else
@@ -405,93 +411,4 @@ void args_list_done(struct arg_list *l)
 {
     mem_free(l->item);
     *l = (struct arg_list){0};
-}
-
-/* Prints "  --name VALUE   text" and wraps the text at 100 columns. */
-static void help_line(FILE *to, const char *left, const char *text)
-{
-    enum { COLUMN = 33, WIDTH = 100 };
-    int at = fprintf(to, "  %-*s", COLUMN - 3, left);
-    if (at >= COLUMN) at = fprintf(to, "\n") * 0;
-    fprintf(to, "%*s", COLUMN - at, "");
-    at = COLUMN;
-    while (*text) {
-        int n = (int)strcspn(text, " ");
-        if (at > COLUMN && at + 1 + n > WIDTH) {
-            fprintf(to, "\n%*s", COLUMN, "");
-            at = COLUMN;
-        }
-        at += fprintf(to, "%s%.*s", at > COLUMN ? " " : "", n, text);
-        text += n;
-        while (*text == ' ')
-            text++;
-    }
-    fputc('\n', to);
-}
-
-static void help_own(FILE *to, const struct arg_option *o, size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        char left[96];
-        const char *value = o[i].choices ? o[i].choices : o[i].value;
-        snprintf(left, sizeof left, "--%s%s%s", o[i].name, value ? " " : "", value ? value : "");
-        help_line(to, left, o[i].help);
-    }
-}
-
-/* Choices that are too many for the left column are printed after the text, one word each, so that they wrap. */
-static void help_names(char *text, size_t size, const char *choices)
-{
-    size_t n = strlen(text);
-    if (n + 16 > size) return;
-    n += (size_t)snprintf(text + n, size - n, "; one of ");
-    for (const char *c = choices; *c && n + 3 < size; c++) {
-        text[n++] = *c == '|' ? ',' : *c;
-        if (*c == '|') text[n++] = ' ';
-    }
-    text[n] = 0;
-}
-
-/* Returns the placeholder of a value in the left column. */
-static const char *help_value(const kvik_option *o, bool many)
-{
-    static const char *const words[][2] = {
-        {"bool", "true|false"}, {"uint", "N"},    {"int", "N"},        {"float", "X"},
-        {"ids", "ID,..."},      {"json", "JSON"}, {"lists", "ID,..."}, {"pair", "START,FACTOR"},
-        {"biases", "JSON"},
-    };
-    if (o->choices) return many ? "NAME" : o->choices;
-    for (size_t i = 0; i < countof(words); i++)
-        if (!strcmp(o->type, words[i][0])) return words[i][1];
-    return "TEXT";
-}
-
-static void help_generation(FILE *to)
-{
-    const kvik_option *o, *before = NULL;
-    for (uint32_t i = 0; (o = kvik_option_at(i)); before = o, i++) {
-        char left[96], text[640];
-        if (!before || strcmp(o->group, before->group) != 0) fprintf(to, "\n%s\n", o->group);
-        bool many = o->choices && strlen(o->choices) > 48;
-        snprintf(left, sizeof left, "--%s %s", o->name, help_value(o, many));
-        for (char *k = left; *k && *k != ' '; k++)
-            if (*k == '_') *k = '-';
-        snprintf(text, sizeof text, *o->fallback ? "%s (default %s)" : "%s", o->help, o->fallback);
-        if (many) help_names(text, sizeof text, o->choices);
-        help_line(to, left, text);
-    }
-}
-
-void args_help(const struct command *c, FILE *to)
-{
-    fprintf(to, "usage: kvik %s %s\n\n%s\n", c->name, c->usage, c->about);
-    fputs("\noptions\n", to);
-    help_own(to, c->option, c->n_options);
-    if (c->runs_model) help_own(to, shared, countof(shared));
-    help_line(to, "--help", "print this");
-    if (!c->generation) return;
-    fputs(
-        "\ngeneration, by the names of Hugging Face Transformers; the model's own file sets other defaults\n",
-        to);
-    help_generation(to);
 }

@@ -63,14 +63,19 @@ int args_parse(const struct command *c, int argc, char **argv, void *into, struc
 int args_set(const struct command *c, const char *name, const char *value, json_t *into);
 void args_done(struct args *a);
 void args_list_done(struct arg_list *l);
-void args_help(const struct command *c, FILE *to);
+/* Returns the options of every command that runs a model. */
+const struct arg_option *args_shared(size_t *n);
+/* help.c: prints the help of a command; all: with the options that few runs need. */
+void help_command(const struct command *c, bool all, FILE *to);
 /* Writes the name of an option as the command line spells it, with dashes. */
 void args_dashed(const char *name, char out[64]);
 /* alias.c: returns what to give instead of an option of llama.cpp or Ollama, or NULL.  word: "-p" or "num_ctx". */
 const char *alias_find(const char *word);
 
 extern const struct command command_generate, command_chat, command_inspect, command_tokenize,
-    command_render, command_bench, command_models;
+    command_render, command_bench, command_models, command_completion;
+/* main.c: the i-th command, or NULL. */
+const struct command *command_at(size_t i);
 
 /* advice.c: warns of given options that have no effect.  g: the final options. */
 void advice_tell(const kvik_generation *g, const json_t *options);

@@ -7,9 +7,12 @@
 
 struct options {
     struct common common;
+    bool names;
 };
 
 static const struct arg_option table[] = {
+    {"names", ARG_FLAG, offsetof(struct options, names), NULL, NULL,
+     "print the names alone, without opening the files"},
     {"json", ARG_FLAG, offsetof(struct options, common.json), NULL, NULL, "print one JSON list"},
 };
 
@@ -30,28 +33,31 @@ static json_t *quantization(const json_t *about)
 /* Adds a model to the list.  name: what kvik takes as MODEL. */
 static int add(json_t *list, const char *cache, const char *name, const char *path)
 {
+    json_t *o = json_pack("{s:s, s:o, s:o}", "cache", cache, "name", say_json(name, strlen(name)),
+                          "path", say_json(path, strlen(path)));
+    return json_array_append_new(list, o) < 0 ? ERR(NOMEM, "out of memory") : 0;
+}
+
+/* Adds to an entry of the list what the files say, or why they cannot be read. */
+static void describe(json_t *o)
+{
     char *said = NULL;
     json_t *about = NULL;
-    int e = kvik_model_peek(path, &said);
+    int e = kvik_model_peek(text(o, "path"), &said);
     if (e >= 0) e = json_parse(said, strlen(said), "description", &about);
     kvik_free(said);
-    json_t *o = json_pack("{s:s, s:o, s:s}", "cache", cache, "name", say_json(name, strlen(name)),
-                          "path", "");
-    if (!o) return ERR(NOMEM, "out of memory");
-    json_object_set_new(o, "path", say_json(path, strlen(path)));
     if (e < 0) {
         const char *why = kvik_last_error();
         json_object_set_new(o, "error", say_json(why, strlen(why)));
-    } else {
-        json_object_set(o, "bytes", json_object_get(about, "bytes"));
-        json_object_set(o, "architecture", json_object_get(about, "architecture"));
-        json_object_set(o, "supported", json_object_get(about, "supported"));
-        json_object_set_new(o, "quantization", quantization(about));
-        if (!json_integer_value(json_object_get(about, "bytes")))
-            json_object_set_new(o, "error", json_string("no weights here"));
+        return;
     }
+    json_object_set(o, "bytes", json_object_get(about, "bytes"));
+    json_object_set(o, "architecture", json_object_get(about, "architecture"));
+    json_object_set(o, "supported", json_object_get(about, "supported"));
+    json_object_set_new(o, "quantization", quantization(about));
+    if (!json_integer_value(json_object_get(about, "bytes")))
+        json_object_set_new(o, "error", json_string("no weights here"));
     json_decref(about);
-    return json_array_append_new(list, o) < 0 ? ERR(NOMEM, "out of memory") : 0;
 }
 
 /* Adds what a directory holds: a model in the layout of Hugging Face, or every .gguf file.  repo: its name, NULL for kvik's own
@@ -134,25 +140,44 @@ static void put(const json_t *list)
     }
 }
 
-static int list_all(bool json)
+/* Prints the names, one a line.  A name with control characters is left out: it could not be typed. */
+static void put_names(const json_t *list)
+{
+    size_t i;
+    json_t *o;
+    json_array_foreach(list, i, o)
+    {
+        const char *s = text(o, "name"), *p = s;
+        while ((unsigned char)*p >= 0x20 && *p != 0x7F)
+            p++;
+        if (!*p) puts(s);
+    }
+}
+
+static int list_all(const struct options *how)
 {
     char hub[HUB_PATH] = "", own[HUB_PATH] = "";
-    json_t *list = json_array();
-    int e = list ? 0 : ERR(NOMEM, "out of memory"), status = 0;
+    json_t *list = json_array(), *o;
+    size_t i;
+    int e = list ? 0 : ERR(NOMEM, "out of memory");
     if (e >= 0 && hub_dir(hub)) e = add_hub(list, hub);
     if (e >= 0 && hub_own_dir(own)) e = add_folder(list, "kvik", NULL, own);
     if (e < 0) {
         json_decref(list);
         return say_error(e);
     }
-    if (json) return say_json_line(list);
-    if (json_array_size(list))
+    json_array_foreach(list, i, o) if (!how->names) describe(o);
+    if (how->names)
+        put_names(list);
+    else if (how->common.json)
+        return say_json_line(list);
+    else if (json_array_size(list))
         put(list);
     else
         fprintf(stderr, "no models in %s or %s; hf download ORG/NAME fetches one into the first\n",
                 hub, own);
     json_decref(list);
-    return status;
+    return 0;
 }
 
 static int run_models(const struct command *self, int argc, char **argv)
@@ -162,14 +187,14 @@ static int run_models(const struct command *self, int argc, char **argv)
     int status = args_parse(self, argc, argv, &o, &a);
     if (status == 0 && a.n)
         status = say_usage("kvik models takes no arguments; kvik inspect MODEL shows one");
-    if (status == 0) status = list_all(o.common.json);
+    if (status == 0) status = list_all(&o);
     args_done(&a);
     return MAX(status, 0);
 }
 
 const struct command command_models = {
     .name = "models",
-    .usage = "[--json]",
+    .usage = "[--json|--names]",
     .summary = "list the models in the local caches",
     .about =
         "Lists the models in the cache of the Hugging Face hub ($HF_HUB_CACHE, $HF_HOME/hub or ~/.cache/huggingface/hub)\n"

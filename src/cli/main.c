@@ -10,8 +10,13 @@
 
 static const struct command *const commands[] = {
     &command_generate, &command_chat,  &command_inspect, &command_tokenize,
-    &command_render,   &command_bench, &command_models,
+    &command_render,   &command_bench, &command_models,  &command_completion,
 };
+
+const struct command *command_at(size_t i)
+{
+    return i < countof(commands) ? commands[i] : NULL;
+}
 
 static void help(FILE *to)
 {
@@ -19,13 +24,13 @@ static void help(FILE *to)
           "Generates text with language models; the KV cache is the product.\n\ncommands\n",
           to);
     for (size_t i = 0; i < countof(commands); i++)
-        fprintf(to, "  kvik %-9s %-34s %s\n", commands[i]->name, commands[i]->usage,
+        fprintf(to, "  kvik %-10s %-44s %s\n", commands[i]->name, commands[i]->usage,
                 commands[i]->summary);
+    fprintf(to, "  kvik %-10s %-44s %s\n", "run", "MODEL", "the same as kvik chat");
     fputs(
-        "  kvik run      MODEL                              the same as kvik chat\n"
         "\nMODEL is a Hugging Face model directory, a .gguf file or a directory with one, or a name that kvik models\n"
         "lists: a repository id of the local hub cache, or a file of kvik's own cache.\n"
-        "kvik COMMAND --help lists the options of a command; kvik --version prints the version.\n"
+        "kvik COMMAND --help lists the options that matter, --help-all all of them; kvik --version prints the version.\n"
         "Exit status: 0 success, 1 failure, 2 wrong usage, 130 stopped by Ctrl-C.\n",
         to);
 }
@@ -81,7 +86,7 @@ int main(int argc, char **argv)
     const struct command *c = find(help_for ? argv[2] : word);
     if (!c) return unknown(help_for ? argv[2] : word);
     if (help_for) {
-        args_help(c, stdout);
+        help_command(c, false, stdout);
         return say_flush(0);
     }
     return say_flush(c->run(c, argc - 2, argv + 2));

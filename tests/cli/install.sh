@@ -7,10 +7,22 @@ last="make install DESTDIR=... PREFIX=/usr"
 make --no-print-directory install DESTDIR="$root" PREFIX=/usr >"$work/out" 2>"$work/err"
 rc=$?
 check "make install" status 0
-for f in bin/kvik lib/libkvik.so lib/libkvik.so.0 lib/libkvik.a include/kvik.h lib/pkgconfig/kvik.pc share/man/man1/kvik.1; do
+for f in bin/kvik lib/libkvik.so lib/libkvik.so.0 lib/libkvik.a include/kvik.h lib/pkgconfig/kvik.pc share/man/man1/kvik.1 \
+    share/bash-completion/completions/kvik share/zsh/site-functions/_kvik; do
     check "installs $f" test -e "$root/usr/$f"
 done
 check "the installed command runs" sh -c "'$root/usr/bin/kvik' --version >/dev/null"
+for f in bin/kvik lib/libkvik.so; do
+    check "$f has no debug symbols" sh -c "! objdump -h '$root/usr/$f' | grep -q debug_info"
+    check "$f has no symbol table" sh -c "! objdump -h '$root/usr/$f' | grep -q '\.symtab' && nm '$root/usr/$f' 2>&1 | grep -q 'no symbols'"
+done
+check "what is built keeps them" sh -c "objdump -h libkvik.so | grep -q debug_info"
+make --no-print-directory install DESTDIR="$work/plain" PREFIX=/usr STRIP=true >"$work/out" 2>"$work/err"
+rc=$?
+check "make install STRIP=true" status 0
+check "keeps debug symbols" sh -c "objdump -h '$work/plain/usr/lib/libkvik.so' | grep -q debug_info"
+check "the completion of bash is that of the command" sh -c "./kvik completion bash | cmp -s - '$root/usr/share/bash-completion/completions/kvik'"
+check "the completion of zsh is that of the command" sh -c "./kvik completion zsh | cmp -s - '$root/usr/share/zsh/site-functions/_kvik'"
 check "soname" sh -c "objdump -p '$root/usr/lib/libkvik.so' | grep -q 'SONAME *libkvik.so.0$'"
 check "kvik.pc has no placeholder and no staging path" sh -c "! grep -q '@\|$work' '$root/usr/lib/pkgconfig/kvik.pc'"
 
@@ -79,7 +91,7 @@ fi
 scripts/make-man.py include/kvik.h "$work/again"
 check "the pages are the same each time" diff -r "$work/again" "$pages"
 
-for command in generate chat inspect tokenize render; do
+for command in generate chat inspect tokenize render models completion; do
     check "the man page has $command" grep -q "$command" man/kvik.1
 done
 finish

@@ -149,6 +149,8 @@ for name in $names; do
     opens "every command takes the name $name" "$name"
 done
 check "there are names" [ "$(echo "$names" | wc -w)" -ge 6 ]
+run models --names
+check "models --names: one a line, those of the table" same "$(sort "$work/out" | tr '\n' ' ')" "$(./kvik models --json | python3 -c 'import json, sys; print("".join(sorted(m["name"] + " " for m in json.load(sys.stdin) if m["name"].isprintable())), end="")')"
 run models extra
 refused "models takes no argument" 2 "no arguments"
 

@@ -90,12 +90,12 @@ told "min_length without an end" min_length 3 'because no token ends the text; a
 gives "with sampling it has one" 'len(new) == 2' --do-sample --temperature 2
 check "without a notice" err_empty
 
-run generate --help
+run generate --help-all
 for group in length sampling scores search speculation cache results; do
-    check "--help has the group $group" out_has "^$group\$"
+    check "--help-all has the group $group" out_has "^$group\$"
 done
 for name in sequence-bias exponential-decay-length-penalty prompt-lookup-num-tokens; do
-    check "--help lists --$name" out_has "^  --$name "
+    check "--help-all lists --$name" out_has "^  --$name "
 done
 
 # The documentation equals the table.
