@@ -3,13 +3,14 @@
  * arguments, allocation failures, and no allocation for a token. */
 #include "base/base.h"
 #include "kvik.h"
+#include "models.h"
 #include "testing.h"
 
 #include <math.h>
 
 enum { VOCAB = 384, PROMPT = 10, NEW = 12 };
 static const char path[] = "tests/golden/models/llama-mha";
-static const int32_t ids[PROMPT] = {42, 43, 44, 45, 42, 43, 48, 85, 14, 62};
+static const int32_t ids[PROMPT] = {42, 43, 44, 45, 42, 43, 48, 57, 14, 62};
 static kvik_model *m;
 static kvik_cache *c;
 
@@ -57,7 +58,7 @@ static const char *const sets[] = {
     "{\"encoder_repetition_penalty\": 1.4}",
     "{\"no_repeat_ngram_size\": 2}",
     "{\"encoder_no_repeat_ngram_size\": 2}",
-    "{\"bad_words_ids\": [[5], [7, 8], [48, 85]]}",
+    "{\"bad_words_ids\": [[5], [7, 8], [48, 57]]}",
     "{\"sequence_bias\": [[[9], 4.0], [[62, 11], 30.0], [[11, 12], -3.0]]}",
     "{\"suppress_tokens\": [1, 2, 3], \"begin_suppress_tokens\": [4, 5]}",
     "{\"min_new_tokens\": 6, \"eos_token_id\": [3, 4, 5, 6, 7, 8]}",
@@ -91,19 +92,20 @@ static bool halve(void *ctx, uint32_t row, const int32_t *text, size_t n, float 
 }
 
 /* Compares every choice of a call, over all rows, with the sampler's. */
-static void compare(const kvik_generation *g, uint32_t n_prompts, bool masked,
-                    const kvik_hooks *hooks)
+static void compare(kvik_cache *of, uint32_t vocab, const kvik_generation *g, uint32_t n_prompts,
+                    bool masked, const kvik_hooks *hooks)
 {
     static const uint8_t mask[PROMPT] = {0, 0, 1, 1, 1, 1, 1, 1, 1, 1};
     kvik_prompt p[3];
     kvik_result *r;
     kvik_sampler *s;
-    float scores[VOCAB];
+    float *scores = malloc(vocab * sizeof *scores);
+    assert_non_null(scores);
     for (uint32_t i = 0; i < n_prompts; i++)
         p[i] = (kvik_prompt){
             .size = sizeof *p, .ids = ids, .n = PROMPT - i, .attention_mask = masked ? mask : NULL};
-    need(kvik_generate(c, g, p, n_prompts, hooks, &r));
-    need(kvik_sampler_open(g, VOCAB, hooks, &s));
+    need(kvik_generate(of, g, p, n_prompts, hooks, &r));
+    need(kvik_sampler_open(g, vocab, hooks, &s));
     uint64_t calls = mem_calls();
     for (uint32_t i = 0; i < r->n_rows; i++) {
         const kvik_row *row = r->row[i];
@@ -113,7 +115,7 @@ static void compare(const kvik_generation *g, uint32_t n_prompts, bool masked,
         size_t n_prompt = row->n_prompt - skip;
         memcpy(text, row->ids + skip, (row->n - skip) * sizeof *text);
         for (size_t at = 0; at < row->n - row->n_prompt; at++) {
-            size_t place = (at * r->logit_rows + i) * VOCAB;
+            size_t place = (at * r->logit_rows + i) * vocab;
             int32_t id = -1;
             kvik_choice choice = {.size = sizeof choice,
                                   .logits = r->logits + place,
@@ -125,7 +127,7 @@ static void compare(const kvik_generation *g, uint32_t n_prompts, bool masked,
                                   .scores = scores};
             int end = need(kvik_sample(s, &choice, &id));
             assert_int_equal(id, row->ids[row->n_prompt + at]);
-            assert_memory_equal(scores, r->scores + place, sizeof scores);
+            assert_memory_equal(scores, r->scores + place, vocab * sizeof *scores);
             bool last = row->n_prompt + at + 1 == row->n;
             assert_int_equal(end, last && row->finish == KVIK_FINISH_EOS);
         }
@@ -133,6 +135,7 @@ static void compare(const kvik_generation *g, uint32_t n_prompts, bool masked,
     assert_int_equal(mem_calls(), calls);
     kvik_sampler_close(s);
     kvik_result_free(r);
+    free(scores);
 }
 
 static void test_equal(void **state)
@@ -142,11 +145,37 @@ static void test_equal(void **state)
         kvik_generation g;
         options(&g, sets[i]);
         for (uint32_t n = 1; n <= 3; n++)
-            compare(&g, n, false, NULL);
-        compare(&g, 1, true, NULL);
+            compare(c, VOCAB, &g, n, false, NULL);
+        compare(c, VOCAB, &g, 1, true, NULL);
         g.num_return_sequences = g.do_sample ? 3 : 1;
-        compare(&g, 1, false, NULL);
+        compare(c, VOCAB, &g, 1, false, NULL);
         kvik_generation_done(&g);
+    }
+}
+
+/* Every golden model, with the options that look at the text and at the whole vocabulary. */
+static void test_models(void **state)
+{
+    (void)state;
+    const char *name[GOLDEN_MOST];
+    uint32_t n = golden_models(name);
+    assert_true(n > 20);
+    for (uint32_t i = 0; i < n; i++) {
+        char where[256];
+        kvik_model *model;
+        kvik_cache *cache;
+        kvik_generation g;
+        kvik_cache_config config = {.size = sizeof config, .max_sequences = 4, .max_cache_len = 40};
+        snprintf(where, sizeof where, GOLDEN_MODELS "/%s", name[i]);
+        need(kvik_model_open(where, &model));
+        need(kvik_cache_open(model, &config, &cache));
+        for (size_t k = 0; k < 2; k++) {
+            options(&g, sets[k ? countof(sets) - 1 : 14]);
+            compare(cache, kvik_model_vocab(model), &g, 2, false, NULL);
+            kvik_generation_done(&g);
+        }
+        kvik_cache_close(cache);
+        kvik_model_close(model);
     }
 }
 
@@ -158,7 +187,7 @@ static void test_hook(void **state)
     for (size_t i = 0; i < countof(sets); i++) {
         kvik_generation g;
         options(&g, sets[i]);
-        compare(&g, 2, false, &hooks);
+        compare(c, VOCAB, &g, 2, false, &hooks);
         kvik_generation_done(&g);
     }
     assert_true(calls > 2 * 2 * 12);
@@ -395,9 +424,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_equal),          cmocka_unit_test(test_hook),
-        cmocka_unit_test(test_length),         cmocka_unit_test(test_loop),
-        cmocka_unit_test(test_open_refused),   cmocka_unit_test(test_sample_refused),
-        cmocka_unit_test(test_hostile_logits), cmocka_unit_test(test_allocations),
+        cmocka_unit_test(test_models),         cmocka_unit_test(test_length),
+        cmocka_unit_test(test_loop),           cmocka_unit_test(test_open_refused),
+        cmocka_unit_test(test_sample_refused), cmocka_unit_test(test_hostile_logits),
+        cmocka_unit_test(test_allocations),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
