@@ -67,7 +67,6 @@ struct dev_limits {
     uint32_t tokens, k, n, heads, head_dim, max_len, tile;
 };
 int dev_reserve(struct dev *d, const struct dev_limits *lim);
-size_t dev_scratch_bytes(const struct dev *d);
 
 struct dev_weight { /* [rows][cols] as it lies in the file; possibly unaligned */
     const void *data;

@@ -282,8 +282,6 @@ uint32_t kv_max_tokens(const struct kv *kv);
  * of them at once.  UINT32_MAX while nothing has to stream; a kv_begin that is refused may lower it
  * (KV_STREAM_ON_FULL). */
 uint32_t kv_step_lanes(const struct kv *kv);
-/* Returns the raw bytes of one row over all KV_ROWS groups. */
-size_t kv_row_bytes(const struct kv *kv);
 /* True if every invariant holds; for assert and tests. */
 bool kv_check(const struct kv *kv);
 

@@ -481,17 +481,3 @@ uint32_t kv_max_tokens(const struct kv *kv)
 {
     return kv->max_tokens;
 }
-
-size_t kv_row_bytes(const struct kv *kv)
-{
-    size_t sum = 0;
-    for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
-        const struct kv_group *g = &kv->group[gi].c;
-        if (g->policy.kind != KV_ROWS) continue;
-        for (uint32_t i = 0; i < g->n_planes; i++) {
-            const struct kv_shape *s = &g->plane[i].shape;
-            sum += (size_t)g->n_sites * s->heads * s->dim * dtype_size(s->dtype);
-        }
-    }
-    return sum;
-}

@@ -524,9 +524,9 @@ static void test_open(void **state)
     assert_string_equal(dev_isa_name(d), "ref");
     assert_int_equal(dev_threads(d), 2);
     assert_int_equal(dev_reserve(d, &(struct dev_limits){.tokens = 4, .k = 64}), 0);
-    size_t small = dev_scratch_bytes(d);
+    size_t small = d->scratch_bytes;
     assert_int_equal(dev_reserve(d, &(struct dev_limits){.tokens = 9, .k = 32}), 0);
-    assert_true(dev_scratch_bytes(d) > small);
+    assert_true(d->scratch_bytes > small);
     assert_int_equal(dev_reserve(d, &(struct dev_limits){.k = UINT32_MAX}), ERR_LIMIT);
     mem_fail_at(0, false);
     assert_int_equal(dev_reserve(d, &(struct dev_limits){.tokens = 64, .k = 64}), ERR_NOMEM);

@@ -2,6 +2,7 @@
  * computing it each time, for every strategy. Also: the length of prefix hits, the reason of a
  * miss, and what is evicted when. */
 #include "generate/handle.h"
+#include "model/budget.h"
 #include "testing.h"
 
 #define MODELS "tests/golden/models/"
@@ -223,7 +224,7 @@ static void test_why_not(void **state)
         .size = sizeof config, .max_sequences = 1, .max_cache_len = 256, .threads = 1};
     config.cache_memory = 320 * 16 * 1024; /* room for about one sequence, see below */
     kvik_cache *c = open_cache(m, &config);
-    size_t row = kv_row_bytes(c->x->kv);
+    size_t row = budget_row(m->m->site, m->m->n_sites, c->x->group[0].plane[0].shape.dtype);
     kvik_cache_close(c);
     config.cache_memory = 300 * row;
     c = open_cache(m, &config);

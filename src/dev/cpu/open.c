@@ -113,11 +113,6 @@ uint32_t dev_threads(const struct dev *d)
     return pool_threads(d->pool);
 }
 
-size_t dev_scratch_bytes(const struct dev *d)
-{
-    return d->scratch_bytes;
-}
-
 /* Adds n items of `size` bytes, rounded up to a cache line, at *at; false on overflow. */
 static bool place(size_t *at, size_t n, size_t size, size_t *where)
 {
