@@ -180,13 +180,32 @@ static void test_continued(void **state)
     }
 }
 
+/* Files are described without a load; a template needs a tokenizer, and is compiled before it is taken. */
+static void test_peek_and_set(void **state)
+{
+    (void)state;
+    char *json;
+    kvik_model *m;
+    assert_int_equal(kvik_model_peek("tests/golden/models/gemma3.gguf", &json), 0);
+    assert_non_null(strstr(json, "\"architecture\":\"gemma3\""));
+    assert_non_null(strstr(json, "\"supported\":true"));
+    kvik_free(json);
+    assert_int_equal(kvik_model_peek(NULL, &json), KVIK_ARG);
+    assert_int_equal(kvik_model_peek("tests/golden/models/absent", &json), KVIK_NOTFOUND);
+    assert_int_equal(kvik_model_open("tests/golden/models/gemma3.gguf", &m), 0);
+    assert_int_equal(kvik_model_set_template(m, "{{ 1 }}", NULL), KVIK_ARG);
+    assert_non_null(strstr(kvik_last_error(), "no tokenizer"));
+    assert_int_equal(kvik_model_set_template(m, NULL, NULL), KVIK_ARG);
+    assert_int_equal(kvik_model_set_template(NULL, "x", NULL), KVIK_ARG);
+    kvik_model_close(m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_published),
-        cmocka_unit_test(test_every_format_expected),
-        cmocka_unit_test(test_odd_chats),
-        cmocka_unit_test(test_continued),
+        cmocka_unit_test(test_published),    cmocka_unit_test(test_every_format_expected),
+        cmocka_unit_test(test_odd_chats),    cmocka_unit_test(test_continued),
+        cmocka_unit_test(test_peek_and_set),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
