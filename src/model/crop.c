@@ -53,8 +53,7 @@ static int refill(struct exec *x, kv_seq s, const struct kv_past *past, uint32_t
 {
     uint32_t have;
     for (uint32_t i = from; i < to; i++)
-        if (past->tok[i] < 0)
-            return ERR(LOST, "row %u would have to be recomputed and has no token", i);
+        if (past->tok[i] < 0) return ERR(LOST, "row %u must be recomputed and has no token id", i);
     TRY(kv_rely(x->kv, s, to));
     TRY(kv_trim(x->kv, s, from, &have));
     return exec_replay(x, s, past, have, to);
