@@ -8,16 +8,16 @@
 #include <stdio.h>
 #include <string.h>
 
-static int find_preset(const char *name, const struct kv_preset **out)
+static int find_preset(const char *name, const struct preset **out)
 {
     char list[256] = "";
     struct near n;
-    if ((*out = kv_preset_find(name))) return 0;
+    if ((*out = preset_find(name))) return 0;
     near_begin(&n, name);
-    for (uint32_t i = 0; kv_preset_at(i); i++) {
+    for (uint32_t i = 0; preset_at(i); i++) {
         size_t k = strlen(list);
-        snprintf(list + k, sizeof list - k, "%s%s", i ? ", " : "", kv_preset_at(i)->name);
-        near_try(&n, kv_preset_at(i)->name);
+        snprintf(list + k, sizeof list - k, "%s%s", i ? ", " : "", preset_at(i)->name);
+        near_try(&n, preset_at(i)->name);
     }
     if (n.best)
         return ERR(ARG, "cache_implementation \"%s\" is unknown; did you mean \"%s\"?", name,
@@ -45,9 +45,9 @@ int settings_read(const kvik_cache_config *c, struct preset_choice *s)
     bool offload = c->on_full && strcmp(c->on_full, "offload") == 0;
     if (c->on_full && !offload && strcmp(c->on_full, "error") != 0)
         return ERR(ARG, "on_full is \"%s\"; it must be error or offload", c->on_full);
-    s->streaming = kv_preset_offloads(s->preset, &s->keys) ? KV_STREAM
-                   : offload                               ? KV_STREAM_ON_FULL
-                                                           : KV_RESIDENT;
+    s->streaming = preset_offloads(s->preset, &s->keys) ? KV_STREAM
+                   : offload                            ? KV_STREAM_ON_FULL
+                                                        : KV_RESIDENT;
     return 0;
 }
 
@@ -91,7 +91,7 @@ int settings_exec(const struct preset_choice *s, const struct model *m, const kv
                   struct exec_config *e)
 {
     TRY(compute_of(m, c->compute, e));
-    TRY(kv_preset_settle(s->preset, &s->keys, m->site, m->n_sites, &e->preset));
+    TRY(preset_settle(s->preset, &s->keys, m->site, m->n_sites, &e->preset));
     if (c->checkpoints > KVIK_TURN_ENDS)
         return ERR(LIMIT, "checkpoints is %u; the limit is KVIK_TURN_ENDS", c->checkpoints);
     e->preset.every = c->checkpoints;

@@ -117,8 +117,8 @@ static int file_notes(const struct checkpoint *ck, json_t *o)
 static json_t *presets(void)
 {
     json_t *a = json_array();
-    for (uint32_t i = 0; kv_preset_at(i); i++)
-        json_array_append_new(a, json_string(kv_preset_at(i)->name));
+    for (uint32_t i = 0; preset_at(i); i++)
+        json_array_append_new(a, json_string(preset_at(i)->name));
     return a;
 }
 

@@ -44,7 +44,7 @@ static void set_bytes(json_t *o, const char *key, size_t n)
 }
 
 /* The configuration with which a strategy is described; some need a key. */
-static void example_config(const struct kv_preset *p, const struct model *m, char out[96])
+static void example_config(const struct preset *p, const struct model *m, char out[96])
 {
     uint32_t window = MIN(1024u, m->context / 2);
     bool any = false;
@@ -61,7 +61,7 @@ static int groups_of(const struct model *m, const struct exec_config *e, struct 
 {
     uint32_t *number = mem_array(m->n_sites, sizeof *number);
     if (!number) return ERR_NOMEM;
-    int n = kv_preset_groups(m->site, m->n_sites, &e->preset, g, number);
+    int n = preset_groups(m->site, m->n_sites, &e->preset, g, number);
     mem_free(number);
     return n;
 }
@@ -93,13 +93,13 @@ int settings_most(const struct model *m, enum dtype rows, size_t *out)
     int n = g ? groups_of(m, &e, g) : ERR_NOMEM;
     if (n >= 0) {
         *out = cost_all(g, n, m->context, &streamed).most;
-        kv_preset_close(g, (uint32_t)n);
+        preset_close(g, (uint32_t)n);
     }
     mem_free(g);
     return n < 0 ? n : 0;
 }
 
-static json_t *strategy(const struct model *m, const struct kv_preset *p, size_t dense,
+static json_t *strategy(const struct model *m, const struct preset *p, size_t dense,
                         struct kv_group *g)
 {
     char example[96];
@@ -121,7 +121,7 @@ static json_t *strategy(const struct model *m, const struct kv_preset *p, size_t
     int n = groups_of(m, &e, g);
     if (n < 0) return unavailable(o);
     struct cost sum = cost_all(g, n, m->context, &streamed);
-    kv_preset_close(g, (uint32_t)n);
+    preset_close(g, (uint32_t)n);
     size_t memory = streamed ? sum.most - streamed + MIN(streamed, e.pool_bytes) : sum.most;
     json_object_set_new(o, "available", json_true());
     json_object_set_new(o, "memory_efficient", json_boolean(memory < dense));
@@ -152,8 +152,8 @@ KVIK_API int kvik_model_describe_caches(const kvik_model *k, char **out)
     struct kv_group *g = mem_array(m->n_sites, sizeof *g);
     json_t *o = json_object(), *list = json_array();
     int err = g && o && list ? 0 : ERR(NOMEM, "out of memory");
-    for (uint32_t i = 0; !err && kv_preset_at(i); i++)
-        json_array_append_new(list, strategy(m, kv_preset_at(i), row * m->context, g));
+    for (uint32_t i = 0; !err && preset_at(i); i++)
+        json_array_append_new(list, strategy(m, preset_at(i), row * m->context, g));
     if (!err) {
         json_object_set_new(o, "context", json_integer(m->context));
         json_object_set_new(o, "rows", json_string(dtype_name(e.preset.dtype)));

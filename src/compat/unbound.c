@@ -76,7 +76,7 @@ int unbound_open(const struct preset_choice *set, const kvik_cache_config *c, ui
 void unbound_layer_close(struct unbound_layer *l)
 {
     if (l->kv) kv_close(l->kv);
-    kv_preset_close(&l->group, l->group.n_planes ? 1 : 0);
+    preset_close(&l->group, l->group.n_planes ? 1 : 0);
     mem_free(l->seq);
     *l = (struct unbound_layer){.slides = l->slides};
 }
@@ -136,14 +136,14 @@ static int dtype_of(const char *name, enum dtype *out)
 
 static int store_open(struct unbound *u, struct unbound_layer *l)
 {
-    struct kv_preset_options o = {.dtype = l->dtype};
+    struct preset_options o = {.dtype = l->dtype};
     struct kv_site as = kv_site_rows(l->heads, l->dim_k, l->dim_v);
     uint32_t site = 0, max = u->set.max_cache_len;
-    TRY(kv_preset_settle(u->set.preset, &u->set.keys, NULL, 0, &o));
+    TRY(preset_settle(u->set.preset, &u->set.keys, NULL, 0, &o));
     if (!l->slides) o.window = 0;
     if (is_static(u) && o.window > max) o.window = max;
     if (u->set.streaming == KV_STREAM_ON_FULL) o.stream = true;
-    TRY(kv_preset_groups(&as, 1, &o, &l->group, &site));
+    TRY(preset_groups(&as, 1, &o, &l->group, &site));
     struct kv_config k = {
         .group = &l->group,
         .n_groups = 1,

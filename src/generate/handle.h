@@ -28,7 +28,7 @@ struct kvik_cache {
     struct exec *x;
     struct driver *driver;   /* of the requests */
     struct unbound *unbound; /* instead of both, where the cache was opened without a model */
-    const struct kv_preset *preset;
+    const struct preset *preset;
     uint64_t reused; /* by the last generate */
     /* for requests of other caches, when this cache drafts tokens for them */
     struct gen_assistant assistant;

@@ -160,10 +160,10 @@ static int take_cache(struct change *c, const kvik_option *o, const json_t *v, s
     char shown[SHOWN];
     struct near near;
     if (!s) return settings_bad(c, o, v, "a name");
-    if (kv_preset_find(s)) return take_text(c, s, offset);
+    if (preset_find(s)) return take_text(c, s, offset);
     near_begin(&near, s);
-    for (uint32_t i = 0; kv_preset_at(i); i++)
-        near_try(&near, kv_preset_at(i)->name);
+    for (uint32_t i = 0; preset_at(i); i++)
+        near_try(&near, preset_at(i)->name);
     for (size_t i = 0; option_cache_others[i]; i++) {
         near_try(&near, option_cache_others[i]);
         if (strcmp(s, option_cache_others[i]) == 0)

@@ -170,7 +170,7 @@ int gen_validate(const kvik_generation *g)
     for (uint32_t i = 0; i < g->n_stop_strings; i++)
         if (!g->stop_strings[i] || !*g->stop_strings[i])
             return ERR(ARG, "stop_strings has an empty text, which would stop at once");
-    if (g->cache_implementation && !kv_preset_find(g->cache_implementation))
+    if (g->cache_implementation && !preset_find(g->cache_implementation))
         return ERR(UNSUPPORTED, "cache_implementation \"%.40s\" is not supported in this version",
                    g->cache_implementation);
     TRY(validate_beams(g));

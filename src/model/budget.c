@@ -57,8 +57,8 @@ static bool groups_open(const struct budget *b, struct kv_config *c)
 {
     struct kv_group *group = mem_array(MAX(b->n_sites, 1), sizeof *group);
     uint32_t *number = mem_array(MAX(b->n_sites, 1), sizeof *number);
-    int n = group && number ? kv_preset_groups(b->site, b->n_sites, b->preset, group, number)
-                            : ERR_NOMEM;
+    int n =
+        group && number ? preset_groups(b->site, b->n_sites, b->preset, group, number) : ERR_NOMEM;
     mem_free(number);
     *c = b->store;
     c->group = group;
@@ -69,7 +69,7 @@ static bool groups_open(const struct budget *b, struct kv_config *c)
 static void groups_close(struct kv_config *c)
 {
     struct kv_group *group = (struct kv_group *)c->group;
-    kv_preset_close(group, c->n_groups);
+    preset_close(group, c->n_groups);
     mem_free(group);
 }
 
@@ -84,7 +84,7 @@ static size_t bytes_of(const struct budget *b, const struct kv_config *c, size_t
     size_t want = sequences_of(b, c, step), rows = 0;
     k.lanes = b->max_seqs;
     *staging = kv_staging_bytes(&k);
-    if (small && !ck_mul(c->max_tokens, row_of(b) * (kv_preset_encodes(b->preset) ? 2 : 1), &rows))
+    if (small && !ck_mul(c->max_tokens, row_of(b) * (preset_encodes(b->preset) ? 2 : 1), &rows))
         return SIZE_MAX;
     if (!ck_add(want, rows, &want) || !ck_add(want, *staging, &want)) return SIZE_MAX;
     k = *c;

@@ -6,7 +6,7 @@
 struct budget {
     const struct kv_site *site;
     uint32_t n_sites;
-    const struct kv_preset_options *preset;
+    const struct preset_options *preset;
     struct kv_config store; /* as it will be opened; the groups, pool and staging are not used */
     uint32_t max_seqs;      /* sequences of the caller; the store has more for its own use */
     bool reserve;           /* every sequence sets max_len rows aside */

@@ -116,7 +116,7 @@ static int store(struct exec *x, const struct exec_config *c)
     x->site = mem_array(m->n_sites, sizeof *x->site);
     x->group = mem_array(m->n_sites, sizeof *x->group);
     if (!x->site || !x->group) return ERR_NOMEM;
-    int n = kv_preset_groups(m->site, m->n_sites, &c->preset, x->group, x->site);
+    int n = preset_groups(m->site, m->n_sites, &c->preset, x->group, x->site);
     if (n < 0) return n;
     x->n_groups = (uint32_t)n;
     struct kv_config k = exec_store(m, c);
@@ -170,7 +170,7 @@ void exec_close(struct exec *x)
 {
     if (!x) return;
     if (x->kv) kv_close(x->kv);
-    if (x->group) kv_preset_close(x->group, x->n_groups);
+    if (x->group) preset_close(x->group, x->n_groups);
     if (x->dev) dev_close(x->dev);
     graph_close(x->graph);
     graph_close(x->encode);

@@ -200,7 +200,7 @@ struct exec_config {
     size_t stage_bytes;
     const char *spill_dir; /* NULL: see kv_tier_file_open */
     bool no_index;         /* the prefix index is off */
-    struct kv_preset_options preset;
+    struct preset_options preset;
 };
 struct exec {
     const struct model *m;

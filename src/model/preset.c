@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-static const struct kv_preset table[] = {
+static const struct preset table[] = {
     {.name = "dynamic",
      .brief = "grows by blocks of 16 rows; layers with a window keep only what they can see"},
     {.name = "static",
@@ -48,19 +48,19 @@ static const struct kv_preset table[] = {
      .brief = "the first num_sink_tokens rows and the last ones, window_length together"},
 };
 
-const struct kv_preset *kv_preset_find(const char *name)
+const struct preset *preset_find(const char *name)
 {
     for (uint32_t i = 0; i < countof(table); i++)
         if (strcmp(table[i].name, name) == 0) return &table[i];
     return NULL;
 }
 
-const struct kv_preset *kv_preset_at(uint32_t i)
+const struct preset *preset_at(uint32_t i)
 {
     return i < countof(table) ? &table[i] : NULL;
 }
 
-bool kv_preset_offloads(const struct kv_preset *p, const struct kv_keys *k)
+bool preset_offloads(const struct preset *p, const struct kv_keys *k)
 {
     return p->offload || k->offloading;
 }
@@ -85,8 +85,8 @@ size_t kv_site_bytes(const struct kv_site *s, enum dtype rows)
     return sum;
 }
 
-int kv_preset_settle(const struct kv_preset *p, const struct kv_keys *k, const struct kv_site *site,
-                     uint32_t n_sites, struct kv_preset_options *o)
+int preset_settle(const struct preset *p, const struct kv_keys *k, const struct kv_site *site,
+                  uint32_t n_sites, struct preset_options *o)
 {
     bool any = k->sliding_window || k->window_length;
     TRY(kv_keys_check(k, p));
@@ -100,14 +100,14 @@ int kv_preset_settle(const struct kv_preset *p, const struct kv_keys *k, const s
     o->window = k->window_length ? k->window_length - k->num_sink_tokens : k->sliding_window;
     o->sinks = k->num_sink_tokens;
     o->block_rows = k->block_rows;
-    o->stream = kv_preset_offloads(p, k);
+    o->stream = preset_offloads(p, k);
     o->stream_only_full = k->given & 1u << KV_KEY_OFFLOAD_ONLY_NON_SLIDING
                               ? k->offload_only_non_sliding
                               : p->reserve; /* as in Transformers */
     return kv_keys_codecs(k, p, &o->quant);
 }
 
-static struct kv_policy policy_of(const struct kv_site *s, const struct kv_preset_options *o)
+static struct kv_policy policy_of(const struct kv_site *s, const struct preset_options *o)
 {
     struct kv_policy p = {.kind = s->kind, .window = s->window, .chunk = s->chunk};
     if (s->kind == KV_STATE) p.every = o->every;
@@ -122,7 +122,7 @@ static struct kv_policy policy_of(const struct kv_site *s, const struct kv_prese
     return p;
 }
 
-static struct kv_group group_of(const struct kv_site *s, const struct kv_preset_options *o)
+static struct kv_group group_of(const struct kv_site *s, const struct preset_options *o)
 {
     bool state = s->kind == KV_STATE;
     struct kv_group g = {
@@ -156,7 +156,7 @@ static bool same(const struct kv_group *a, const struct kv_group *b)
     return eq;
 }
 
-bool kv_preset_encodes(const struct kv_preset_options *o)
+bool preset_encodes(const struct preset_options *o)
 {
     return o->quant.plane[0].kind || o->quant.plane[1].kind;
 }
@@ -174,7 +174,7 @@ static int codecs_open(struct kv_group *g, const struct kv_codec_pair *o)
     return 0;
 }
 
-void kv_preset_close(struct kv_group *group, uint32_t n_groups)
+void preset_close(struct kv_group *group, uint32_t n_groups)
 {
     for (uint32_t i = 0; i < n_groups; i++)
         for (uint32_t p = 0; p < group[i].n_planes; p++) {
@@ -183,8 +183,8 @@ void kv_preset_close(struct kv_group *group, uint32_t n_groups)
         }
 }
 
-int kv_preset_groups(const struct kv_site *site, uint32_t n_sites,
-                     const struct kv_preset_options *o, struct kv_group *group, uint32_t *number)
+int preset_groups(const struct kv_site *site, uint32_t n_sites, const struct preset_options *o,
+                  struct kv_group *group, uint32_t *number)
 {
     uint32_t n = 0, next = 0;
     if (o->block_rows % KV_STRIP || o->block_rows > KV_ATOM || o->block_rows & (o->block_rows - 1))
@@ -204,10 +204,10 @@ int kv_preset_groups(const struct kv_site *site, uint32_t n_sites,
             if (same(&group[j], &g)) number[i] = next++;
         }
     }
-    for (uint32_t j = 0; kv_preset_encodes(o) && j < n; j++) {
+    for (uint32_t j = 0; preset_encodes(o) && j < n; j++) {
         int e = codecs_open(&group[j], &o->quant);
         if (e < 0) {
-            kv_preset_close(group, j);
+            preset_close(group, j);
             return e;
         }
     }

@@ -23,7 +23,7 @@ struct kv_site {
 struct kv_site kv_site_rows(uint32_t heads, uint32_t dim, uint32_t dim_v);
 /* Bytes of one row, whose values have type `rows`; or of one state, whose values are always f32. */
 size_t kv_site_bytes(const struct kv_site *s, enum dtype rows);
-struct kv_preset {
+struct preset {
     const char *name;  /* of cache_implementation in Transformers */
     bool reserve;      /* reserves max_cache_len rows when a sequence begins */
     bool offload;      /* full pages live in the tier */
@@ -32,8 +32,8 @@ struct kv_preset {
     bool sink;         /* needs window_length and num_sink_tokens */
     const char *brief; /* one line for help and reports */
 };
-const struct kv_preset *kv_preset_find(const char *name); /* NULL: unknown */
-const struct kv_preset *kv_preset_at(uint32_t i);         /* NULL past the end */
+const struct preset *preset_find(const char *name); /* NULL: unknown */
+const struct preset *preset_at(uint32_t i);         /* NULL past the end */
 
 /* preset_keys.c: the keys of cache_config, the same for every preset.  '-' equals '_'; null means not given. */
 enum { KV_LEN_MOST = 1 << 28 }; /* largest max_cache_len */
@@ -74,11 +74,11 @@ int kv_keys_read(const json_t *o, const char *what, struct kv_keys *out);
 /* True for keys of Transformers that have no effect here (device, ...). */
 bool kv_keys_ignores(const char *key);
 /* Refuses contradictions among the keys and with the preset; each error names both sides. */
-int kv_keys_check(const struct kv_keys *k, const struct kv_preset *p);
+int kv_keys_check(const struct kv_keys *k, const struct preset *p);
 /* Finds the codecs of keys and values that the keys and the preset ask for; errors name the key. */
-int kv_keys_codecs(const struct kv_keys *k, const struct kv_preset *p, struct kv_codec_pair *out);
+int kv_keys_codecs(const struct kv_keys *k, const struct preset *p, struct kv_codec_pair *out);
 
-struct kv_preset_options {
+struct preset_options {
     enum dtype dtype; /* of raw rows */
     uint32_t window;  /* applies to sites without a window or chunk; 0: none */
     uint32_t sinks;   /* leading rows kept besides `window`, which then bounds all sites of rows */
@@ -90,19 +90,19 @@ struct kv_preset_options {
 };
 /* What a configuration chose: a preset, its keys, and the length and tier that follow from both. */
 struct preset_choice {
-    const struct kv_preset *preset;
+    const struct preset *preset;
     struct kv_keys keys;
     uint32_t max_cache_len; /* 0: not given */
     enum kv_streaming streaming;
 };
 /* Applies a preset and its keys to `o`; dtype stays.  A preset that needs a window looks for one in the sites, too. */
-int kv_preset_settle(const struct kv_preset *p, const struct kv_keys *k, const struct kv_site *site,
-                     uint32_t n_sites, struct kv_preset_options *o);
-bool kv_preset_encodes(const struct kv_preset_options *o); /* true if a plane has a codec */
-bool kv_preset_offloads(const struct kv_preset *p, const struct kv_keys *k);
+int preset_settle(const struct preset *p, const struct kv_keys *k, const struct kv_site *site,
+                  uint32_t n_sites, struct preset_options *o);
+bool preset_encodes(const struct preset_options *o); /* true if a plane has a codec */
+bool preset_offloads(const struct preset *p, const struct kv_keys *k);
 /* Makes groups: sites of the same kind, policy and shapes share one.  group: room for n_sites; number[i]: the number of
- * site i in the store.  Returns how many groups there are; kv_preset_close frees them when no store uses them. */
-int kv_preset_groups(const struct kv_site *site, uint32_t n_sites,
-                     const struct kv_preset_options *o, struct kv_group *group, uint32_t *number);
+ * site i in the store.  Returns how many groups there are; preset_close frees them when no store uses them. */
+int preset_groups(const struct kv_site *site, uint32_t n_sites, const struct preset_options *o,
+                  struct kv_group *group, uint32_t *number);
 /* Closes the codec instances of groups. */
-void kv_preset_close(struct kv_group *group, uint32_t n_groups);
+void preset_close(struct kv_group *group, uint32_t n_groups);

@@ -199,7 +199,7 @@ int kv_keys_read(const json_t *o, const char *what, struct kv_keys *out)
     return 0;
 }
 
-static int check_windows(const struct kv_keys *k, const struct kv_preset *p)
+static int check_windows(const struct kv_keys *k, const struct preset *p)
 {
     bool length = k->given & 1u << KV_KEY_WINDOW_LENGTH,
          sinks = k->given & 1u << KV_KEY_NUM_SINK_TOKENS;
@@ -227,14 +227,14 @@ static int check_windows(const struct kv_keys *k, const struct kv_preset *p)
     return 0;
 }
 
-static int check_tier(const struct kv_keys *k, const struct kv_preset *p)
+static int check_tier(const struct kv_keys *k, const struct preset *p)
 {
     if (p->offload && k->given & 1u << KV_KEY_OFFLOADING && !k->offloading)
         return ERR(ARG,
                    "cache_implementation \"%s\" and cache_config offloading=false contradict each "
                    "other; leave one of them out",
                    p->name);
-    if (k->offload_only_non_sliding && !kv_preset_offloads(p, k))
+    if (k->offload_only_non_sliding && !preset_offloads(p, k))
         return ERR(ARG,
                    "cache_config: offload_only_non_sliding needs offloading=true or an offloaded "
                    "cache_implementation, not \"%s\"",
@@ -242,7 +242,7 @@ static int check_tier(const struct kv_keys *k, const struct kv_preset *p)
     return 0;
 }
 
-static int no_codec(const char *key, const struct kv_preset *p)
+static int no_codec(const char *key, const struct preset *p)
 {
     return ERR(ARG,
                "cache_config: %s needs a backend (such as \"quanto\") or cache_implementation "
@@ -269,7 +269,7 @@ static int apply(const struct kv_key_option *w, struct kv_codec_pair *o)
                key, k ? k->name : KV_CODEC_NONE, v ? v->name : KV_CODEC_NONE);
 }
 
-int kv_keys_codecs(const struct kv_keys *k, const struct kv_preset *p, struct kv_codec_pair *out)
+int kv_keys_codecs(const struct kv_keys *k, const struct preset *p, struct kv_codec_pair *out)
 {
     const char *both = k->backend ? k->backend : p->quantized ? "quanto" : KV_CODEC_NONE;
     struct kv_codec_pair o = {.residual_length = k->residual_length};
@@ -296,7 +296,7 @@ int kv_keys_codecs(const struct kv_keys *k, const struct kv_preset *p, struct kv
     return 0;
 }
 
-int kv_keys_check(const struct kv_keys *k, const struct kv_preset *p)
+int kv_keys_check(const struct kv_keys *k, const struct preset *p)
 {
     TRY(check_windows(k, p));
     TRY(check_tier(k, p));

@@ -21,8 +21,8 @@ static const struct kv_site chunked[] = {SITE(0, 64, 16, 16), SITE(0, 0, 16, 16)
 
 enum layers { FULL, ALTERNATING, CHUNKED };
 
-static int settle(const char *impl, const char *config, enum layers which,
-                  struct kv_preset_options *o, struct kv_group *g, uint32_t *n_groups)
+static int settle(const char *impl, const char *config, enum layers which, struct preset_options *o,
+                  struct kv_group *g, uint32_t *n_groups)
 {
     static const struct {
         const struct kv_site *site;
@@ -31,15 +31,15 @@ static int settle(const char *impl, const char *config, enum layers which,
     struct kv_keys k;
     uint32_t site[4];
     json_t *j;
-    *o = (struct kv_preset_options){.dtype = DT_F32};
+    *o = (struct preset_options){.dtype = DT_F32};
     TRY(json_parse(config, strlen(config), "cache_config", &j));
     int e = kv_keys_read(j, "cache_config", &k);
     json_decref(j);
     if (e < 0) return e;
-    TRY(kv_preset_settle(kv_preset_find(impl), &k, of[which].site, of[which].n, o));
-    struct kv_preset_options plain = *o;
+    TRY(preset_settle(preset_find(impl), &k, of[which].site, of[which].n, o));
+    struct preset_options plain = *o;
     plain.quant = (struct kv_codec_pair){0}; /* codecs have tests of their own */
-    int n = kv_preset_groups(of[which].site, of[which].n, &plain, g, site);
+    int n = preset_groups(of[which].site, of[which].n, &plain, g, site);
     if (n < 0) return n;
     *n_groups = (uint32_t)n;
     return 0;
@@ -130,7 +130,7 @@ static void test_sentences(void **state)
 {
     (void)state;
     for (size_t i = 0; i < countof(sentences); i++) {
-        struct kv_preset_options o;
+        struct preset_options o;
         struct kv_group g[4];
         uint32_t n;
         int e = settle(sentences[i].impl, sentences[i].config, sentences[i].layers, &o, g, &n);
@@ -188,7 +188,7 @@ static void test_groups(void **state)
 {
     (void)state;
     for (size_t i = 0; i < countof(rows); i++) {
-        struct kv_preset_options o;
+        struct preset_options o;
         struct kv_group g[4];
         uint32_t n;
         if (settle(rows[i].impl, rows[i].config, rows[i].layers, &o, g, &n) < 0)
@@ -213,14 +213,14 @@ static void test_names(void **state)
         "hybrid_chunked", "offloaded_hybrid", "offloaded_hybrid_chunked"};
     (void)state;
     uint32_t n = 0, r = 0;
-    for (; kv_preset_at(n); n++) {
-        r += kv_preset_at(n)->reserve;
-        assert_true(strlen(kv_preset_at(n)->brief) > 10);
+    for (; preset_at(n); n++) {
+        r += preset_at(n)->reserve;
+        assert_true(strlen(preset_at(n)->brief) > 10);
     }
     assert_int_equal(n, 11);
     assert_int_equal(r, countof(reserved));
     for (size_t i = 0; i < countof(reserved); i++)
-        assert_true(kv_preset_find(reserved[i])->reserve);
+        assert_true(preset_find(reserved[i])->reserve);
 }
 
 /* On a model: the window applies, and the nearest name is suggested. */
@@ -289,7 +289,7 @@ static void test_codecs(void **state)
              {"{\"backend\": \"HQQ\", \"window_length\": 40, \"num_sink_tokens\": 8}", "hqq", 2, 8,
               128}};
     for (size_t i = 0; i < countof(c); i++) {
-        struct kv_preset_options o = {.dtype = DT_F16};
+        struct preset_options o = {.dtype = DT_F16};
         struct kv_group g[3];
         struct kv_keys k;
         uint32_t site[3];
@@ -297,10 +297,9 @@ static void test_codecs(void **state)
         assert_int_equal(json_parse(c[i].config, strlen(c[i].config), "cache_config", &j), 0);
         assert_int_equal(kv_keys_read(j, "cache_config", &k), 0);
         json_decref(j);
-        if (kv_preset_settle(kv_preset_find("quantized"), &k, of, 3, &o) < 0)
-            fail_msg("%s", err_last());
+        if (preset_settle(preset_find("quantized"), &k, of, 3, &o) < 0) fail_msg("%s", err_last());
         assert_string_equal(o.quant.plane[0].kind->name, c[i].backend);
-        int n = kv_preset_groups(of, 3, &o, g, site);
+        int n = preset_groups(of, 3, &o, g, site);
         if (n < 0) fail_msg("%s", err_last());
         assert_int_equal(n, c[i].groups);
         for (int q = 0; q < n; q++) {
@@ -310,7 +309,7 @@ static void test_codecs(void **state)
                         g[q].plane[1].codec->tile == g[q].seal.tile);
             assert_int_equal(g[q].stream, k.offloading);
         }
-        kv_preset_close(g, (uint32_t)n);
+        preset_close(g, (uint32_t)n);
         assert_null(g[0].plane[0].codec);
     }
 }
@@ -336,7 +335,7 @@ static void test_planes(void **state)
          {"quanto 4-bit groups of 64, unit 1", "hqq 4-bit channels of 32, zero first"},
          128}};
     for (size_t i = 0; i < countof(c); i++) {
-        struct kv_preset_options o = {.dtype = DT_F16};
+        struct preset_options o = {.dtype = DT_F16};
         struct kv_group g;
         struct kv_keys k;
         uint32_t site;
@@ -344,8 +343,8 @@ static void test_planes(void **state)
         assert_int_equal(json_parse(c[i].config, strlen(c[i].config), "cache_config", &j), 0);
         if (kv_keys_read(j, "cache_config", &k) < 0) fail_msg("%s", err_last());
         json_decref(j);
-        if (kv_preset_settle(kv_preset_find("dynamic"), &k, of, 1, &o) < 0 ||
-            kv_preset_groups(of, 1, &o, &g, &site) < 0)
+        if (preset_settle(preset_find("dynamic"), &k, of, 1, &o) < 0 ||
+            preset_groups(of, 1, &o, &g, &site) < 0)
             fail_msg("%s", err_last());
         assert_int_equal(g.seal.resid, c[i].resid);
         for (int p = 0; p < 2; p++) {
@@ -355,7 +354,7 @@ static void test_planes(void **state)
             assert_string_equal(text, c[i].text[p]);
             assert_int_equal(g.plane[p].codec->tile, g.seal.tile);
         }
-        kv_preset_close(&g, 1);
+        preset_close(&g, 1);
     }
 }
 
@@ -420,15 +419,15 @@ static void test_default_budget(void **state)
         kvik_model *m;
         if (kvik_model_open(models[i], &m) < 0) fail_msg("%s", kvik_last_error());
         for (uint32_t n = 0; n < countof(config) * countof(seqs) * countof(len); n++)
-            for (uint32_t p = 0; kv_preset_at(p); p++) {
+            for (uint32_t p = 0; preset_at(p); p++) {
                 kvik_cache_config k = {.size = sizeof k,
-                                       .cache_implementation = kv_preset_at(p)->name,
+                                       .cache_implementation = preset_at(p)->name,
                                        .cache_config = config[n % countof(config)],
                                        .max_sequences = seqs[n / countof(config) % countof(seqs)],
                                        .max_cache_len = len[n / countof(config) / countof(seqs)],
                                        .on_full = n % 2 ? "offload" : NULL};
                 bool windows = i || n % countof(config) != 2;
-                if (!kv_preset_at(p)->reserve || (kv_preset_at(p)->windowed && !windows)) continue;
+                if (!preset_at(p)->reserve || (preset_at(p)->windowed && !windows)) continue;
                 begin_all(m, models[i], &k);
             }
         kvik_model_close(m);

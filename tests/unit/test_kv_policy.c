@@ -159,24 +159,24 @@ static void test_shuffle(void **state)
 static void test_presets(void **state)
 {
     (void)state;
-    assert_non_null(kv_preset_find("dynamic"));
-    assert_true(kv_preset_find("static")->reserve && !kv_preset_find("dynamic")->reserve);
-    assert_null(kv_preset_find("Dynamic"));
+    assert_non_null(preset_find("dynamic"));
+    assert_true(preset_find("static")->reserve && !preset_find("dynamic")->reserve);
+    assert_null(preset_find("Dynamic"));
     uint32_t n = 0;
-    while (kv_preset_at(n))
-        assert_ptr_equal(kv_preset_find(kv_preset_at(n)->name), kv_preset_at(n)), n++;
+    while (preset_at(n))
+        assert_ptr_equal(preset_find(preset_at(n)->name), preset_at(n)), n++;
     assert_true(n >= 2);
     struct kv_site of[7];
     for (uint32_t i = 0; i < 6; i++)
         of[i] = kv_site_rows(2, 8, 8), of[i].window = i % 2 ? 0 : 32;
     of[6] = (struct kv_site){
         .kind = KV_STATE, .n_planes = 2, .plane = {{"conv", 1, 30}, {"ssm", 3, 7}}};
-    struct kv_preset_options o = {.dtype = DT_F16};
+    struct preset_options o = {.dtype = DT_F16};
     for (int i = 0; i < 2; i++)
         assert_int_equal(kv_codec_usual("shuffle", &o.quant.plane[i]), 0);
     struct kv_group g[7];
     uint32_t site[7];
-    assert_int_equal(kv_preset_groups(of, 7, &o, g, site), 3);
+    assert_int_equal(preset_groups(of, 7, &o, g, site), 3);
     static const uint32_t want[7] = {0, 3, 1, 4, 2, 5, 6};
     assert_memory_equal(site, want, sizeof want);
     assert_int_equal(g[0].policy.window, 32);
@@ -195,9 +195,9 @@ static void test_presets(void **state)
     struct kv *kv;
     assert_int_equal(kv_open(&kv, &c), 0);
     kv_close(kv);
-    kv_preset_close(g, 3);
+    preset_close(g, 3);
     o.block_rows = 8;
-    assert_int_equal(kv_preset_groups(of, 7, &o, g, site), ERR_ARG);
+    assert_int_equal(preset_groups(of, 7, &o, g, site), ERR_ARG);
 }
 
 int main(void)
