@@ -1,6 +1,6 @@
 /* cache.c - what the cache's own bookkeeping costs: one CSV row per case. The benchmark reads no
  * model and writes no KV row, so a step is begin, the views of 30 layers, and commit. */
-#include "kv/kv.h"
+#include "store.h"
 
 #include <stdio.h>
 #include <time.h>
@@ -80,22 +80,10 @@ static int reorder_time(struct kv *kv, const kv_seq *s, uint32_t n, double *best
 
 static int run(uint32_t window)
 {
-    struct kv_group g = {.policy = {.kind = KV_ROWS, .window = window},
-                         .n_sites = 30,
-                         .rows = 16,
-                         .n_planes = 2,
-                         .plane = {{"k", {3, 64, DT_F16, KV_STRIPS}, NULL},
-                                   {"v", {3, 64, DT_F16, KV_ROWMAJOR}, NULL}}};
-    struct kv_config c = {.group = &g,
-                          .n_groups = 1,
-                          .max_seqs = 64,
-                          .max_tokens = 256,
-                          .max_len = 16384,
-                          .pool_bytes = (size_t)16 << 30};
     struct kv *kv;
     double t;
     kv_seq s;
-    TRY(kv_open(&kv, &c));
+    TRY(store_open(&kv, window, false, (size_t)16 << 30));
     const char *name = window ? "window 512" : "full";
     static const uint32_t at[] = {100, 1200, 7000, 10000};
     TRY(kv_new(kv, NULL, &s));

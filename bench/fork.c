@@ -9,27 +9,14 @@
  * Each median is of 401 samples of 32 forks. The last column of a fork is the first token that the
  * fork appends: the fork then gets tables of its own and copies the filled rows of its open block. */
 #include "generate/handle.h"
-#include "kv/kv.h"
 #include "model/model.h"
+#include "store.h"
 
 #include <malloc.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { SAMPLES = 401, FORKS = 32 };
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *v, size_t n)
-{
-    qsort(v, n, sizeof *v, by_value);
-    return v[n / 2];
-}
 
 static int append(struct kv *kv, kv_seq s, uint32_t n)
 {
@@ -68,10 +55,10 @@ static int measure(kvik_cache *c, kvik_seq s)
         TRY(append(kv, f[0], 1));
         write[i] = now_seconds() - t;
         for (uint32_t k = 0; k < FORKS; k++)
-            TRY(kvik_cache_drop(c, f[k]));
+            TRY(kv_keep(kv, f[k])); /* as kvik_cache_drop, which needs a driver */
     }
-    printf("cache,fork,%u,%.3f,%llu,%zu,%.2f\n", kv_len(kv, s), 1e6 * median(fork, SAMPLES),
-           (unsigned long long)copied, bytes, 1e6 * median(write, SAMPLES));
+    printf("cache,fork,%u,%.3f,%llu,%zu,%.2f\n", kv_len(kv, s), 1e6 * median_of(fork, SAMPLES),
+           (unsigned long long)copied, bytes, 1e6 * median_of(write, SAMPLES));
     return 0;
 }
 
@@ -95,8 +82,8 @@ static int find(struct kv *kv, kv_seq s)
             if (have != (miss ? 16 : n)) return ERR(ARG, "%u rows found", have);
         }
     }
-    printf("cache,match,%u,%.2f,%.2f\n", n, 1e6 * median(t[0], SAMPLES),
-           1e6 * median(t[1], SAMPLES));
+    printf("cache,match,%u,%.2f,%.2f\n", n, 1e6 * median_of(t[0], SAMPLES),
+           1e6 * median_of(t[1], SAMPLES));
     return 0;
 }
 
@@ -121,24 +108,11 @@ static int others(struct kv *kv)
 
 static int run(void)
 {
-    struct kv_group g = {.policy = {.kind = KV_ROWS},
-                         .n_sites = 30,
-                         .rows = 16,
-                         .n_planes = 2,
-                         .plane = {{"k", {3, 64, DT_F16, KV_STRIPS}, NULL},
-                                   {"v", {3, 64, DT_F16, KV_ROWMAJOR}, NULL}}};
-    struct kv_config config = {.group = &g,
-                               .n_groups = 1,
-                               .max_seqs = 64,
-                               .max_tokens = 256,
-                               .max_len = 16384,
-                               .index = true,
-                               .pool_bytes = (size_t)16 << 30};
     struct exec x = {0};
     kvik_cache c = {.x = &x};
     static const uint32_t at[] = {100, 1000, 10000};
     kvik_seq s;
-    TRY(kv_open(&x.kv, &config));
+    TRY(store_open(&x.kv, 0, true, (size_t)16 << 30));
     int e = others(x.kv);
     if (e >= 0) e = kv_new(x.kv, NULL, &s);
     for (uint32_t i = 0; i < countof(at) && e >= 0; i++) {

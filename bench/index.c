@@ -7,24 +7,15 @@
  *
  * Every kept sequence has 128 tokens, and the first 64 are the same in all: a system prompt. Each
  * median is of 401 samples. */
-#include "kv/kv.h"
+#include "store.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { SAMPLES = 401, SHARED = 64, LENGTH = 128, LONG = 1024 };
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static double median_us(double *v, size_t n)
 {
-    qsort(v, n, sizeof *v, by_value);
-    return 1e6 * v[n / 2];
+    return 1e6 * median_of(v, n);
 }
 
 /* Makes the tokens of sequence k: the shared ones, then its own. */
@@ -99,24 +90,11 @@ static int measure(struct kv *kv, uint32_t kept)
 
 int main(void)
 {
-    struct kv_group g = {.policy = {.kind = KV_ROWS},
-                         .n_sites = 30,
-                         .rows = 16,
-                         .n_planes = 2,
-                         .plane = {{"k", {3, 64, DT_F16, KV_STRIPS}, NULL},
-                                   {"v", {3, 64, DT_F16, KV_ROWMAJOR}, NULL}}};
-    struct kv_config config = {.group = &g,
-                               .n_groups = 1,
-                               .max_seqs = 64,
-                               .max_tokens = 256,
-                               .max_len = 16384,
-                               .index = true,
-                               .pool_bytes = (size_t)48 << 30};
     static const uint32_t at[] = {10, 1000, 10000};
     int e = 0;
     for (uint32_t i = 0; i < countof(at) && e >= 0; i++) {
         struct kv *kv;
-        if ((e = kv_open(&kv, &config)) < 0) break;
+        if ((e = store_open(&kv, 0, true, (size_t)48 << 30)) < 0) break;
         e = measure(kv, at[i]);
         kv_close(kv);
     }

@@ -13,7 +13,6 @@
 #include "kv/kv.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
 enum {
     SEQS = 256,
@@ -45,12 +44,6 @@ static void done(struct kv_tier *t)
 
 static struct kv_tier tier = {"nothing", none, none, drop, done};
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* Measures the median time of a step of one token for each of n sequences. */
 static int steps(struct kv *kv, const kv_seq *s, uint32_t n, double *us)
 {
@@ -69,8 +62,7 @@ static int steps(struct kv *kv, const kv_seq *s, uint32_t n, double *us)
         }
         t[i] = now_seconds() - at;
     }
-    qsort(t, STEPS, sizeof *t, by_value);
-    *us = 1e6 * t[STEPS / 2];
+    *us = 1e6 * median_of(t, STEPS);
     return 0;
 }
 
