@@ -103,23 +103,7 @@ void unbound_usage(const struct unbound *u, struct kv_usage *out)
     for (uint32_t i = 0; i < u->n_layers; i++) {
         if (!u->layer[i].open) continue;
         kv_usage(u->layer[i].kv, &one);
-        out->live += one.live;
-        out->shared += one.shared;
-        out->states += one.states;
-        out->staging += one.staging;
-        out->spilled += one.spilled;
-        out->reserved += one.reserved;
-        out->peak += one.peak;
-        out->pool += one.pool;
-        out->need += one.need;
-        out->rows = MAX(out->rows, one.rows);
-        out->forks += one.forks;
-        out->rows_copied += one.rows_copied;
-        out->seals += one.seals;
-        out->evictions += one.evictions;
-        out->tier_read += one.tier_read;
-        out->tier_written += one.tier_written;
-        out->streaming |= one.streaming;
+        kv_usage_add(out, &one);
     }
 }
 

@@ -239,6 +239,8 @@ struct kv_usage {
 };
 /* Fills in the usage; looks at every page of kept sequences and checkpoints. */
 void kv_usage(const struct kv *kv, struct kv_usage *out);
+/* Adds what one more store holds, where the stores hold different layers of the same sequences. */
+void kv_usage_add(struct kv_usage *sum, const struct kv_usage *one);
 /* Returns kv_usage().streaming. */
 bool kv_streams(const struct kv *kv);
 /* A survey says what one sequence holds in one group (survey.c). */

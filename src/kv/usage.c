@@ -131,3 +131,36 @@ void kv_usage(const struct kv *kv, struct kv_usage *out)
     size_t used = pool_held(kv) - out->index;
     out->free = used < kv->pool ? kv->pool - used : 0;
 }
+
+void kv_usage_add(struct kv_usage *sum, const struct kv_usage *one)
+{
+    sum->live += one->live;
+    sum->shared += one->shared;
+    sum->states += one->states;
+    sum->reserved += one->reserved;
+    sum->free += one->free;
+    sum->peak += one->peak;
+    sum->pool += one->pool;
+    sum->need += one->need;
+    sum->seals += one->seals;
+    sum->evictions += one->evictions;
+    sum->forks += one->forks;
+    sum->rows_copied += one->rows_copied;
+    sum->rows_copied_by_fork += one->rows_copied_by_fork;
+    sum->index += one->index;
+    sum->index_tables += one->index_tables;
+    sum->staging += one->staging;
+    sum->spilled += one->spilled;
+    sum->tier_read += one->tier_read;
+    sum->tier_written += one->tier_written;
+    sum->metadata += one->metadata;
+    /* Every store counts the same sequences and rows. */
+    sum->max_refs = MAX(sum->max_refs, one->max_refs);
+    sum->seqs = MAX(sum->seqs, one->seqs);
+    sum->rows = MAX(sum->rows, one->rows);
+    sum->kept = MAX(sum->kept, one->kept);
+    sum->hits = MAX(sum->hits, one->hits);
+    sum->hit_rows = MAX(sum->hit_rows, one->hit_rows);
+    sum->streaming |= one->streaming;
+    sum->streaming_since = MAX(sum->streaming_since, one->streaming_since);
+}

@@ -186,6 +186,7 @@ static double drive(const char *name, const kvik_cache_config *k, const uint32_t
     kvik_usage u = {.size = sizeof u};
     kvik_cache_usage(c, &u);
     assert_true(!k->cache_memory || u.peak_bytes <= k->cache_memory);
+    assert_true(u.metadata > 0 && u.index == 0);
     if (k->cache_memory == 800 << 10 && !window) assert_true(u.streaming && u.tier_read > 0);
     kvik_cache_close(c);
     for (int p = 0; p < 2; p++) {
