@@ -222,12 +222,3 @@ void kv_forget(struct kv *kv)
     while (kv->index.oldest)
         give_up(kv, kv->index.oldest);
 }
-
-bool kv_kept(const struct kv *kv, uint32_t i, struct kv_kept *out)
-{
-    const struct seq *s = kv->index.newest;
-    while (s && i--)
-        s = s->older;
-    if (s) *out = (struct kv_kept){s->tok, s->len, s->turn, s->n_turns, s->salt, s->used};
-    return s != NULL;
-}

@@ -271,8 +271,6 @@ enum kv_place {
 /* Returns where one block of s is, as a set of KV_BLOCK_ bits. */
 enum kv_place kv_survey_block(const struct kv *kv, kv_seq s, uint32_t group, uint32_t block);
 uint32_t kv_len(const struct kv *kv, kv_seq s);
-/* Returns the rows of the frozen groups. */
-uint32_t kv_cross_len(const struct kv *kv, kv_seq s);
 /* Returns the tokens, [kv_len]; -1: a row without token id (an embedding). */
 const int32_t *kv_tokens(const struct kv *kv, kv_seq s);
 const struct kv_turn *kv_turns(const struct kv *kv, kv_seq s, uint32_t *n);
@@ -325,18 +323,6 @@ enum kv_miss kv_match_reason(const struct kv *kv);
 const char *kv_miss_text(enum kv_miss why);
 /* Empties the index. */
 void kv_forget(struct kv *kv);
-/* One kept sequence.  To save it, match an empty sequence of the same salt with these tokens and
- * turns, and save that sequence.  To add a kept sequence, load it and call kv_keep. */
-struct kv_kept {
-    const int32_t *tok;
-    uint32_t len;
-    const struct kv_turn *turn;
-    uint32_t n_turns;
-    struct kv_salt salt;
-    uint64_t used; /* time of the last use: the larger, the more recent */
-};
-/* Fills in the i-th kept sequence, in no particular order; false: there are fewer. */
-bool kv_kept(const struct kv *kv, uint32_t i, struct kv_kept *out);
 
 /* One forward.
  *

@@ -448,12 +448,6 @@ uint32_t kv_len(const struct kv *kv, kv_seq s)
     return slot ? kv->seq[slot->seq].len : 0;
 }
 
-uint32_t kv_cross_len(const struct kv *kv, kv_seq s)
-{
-    struct slot *slot = slot_find(kv, s);
-    return slot ? kv->seq[slot->seq].cross : 0;
-}
-
 const int32_t *kv_tokens(const struct kv *kv, kv_seq s)
 {
     struct slot *slot = slot_find(kv, s);

@@ -701,7 +701,6 @@ static void test_cross_rows(void **state)
     assert_int_equal(kv_commit(st, NULL), 0);
     /* A cross-attention is written only once. */
     assert_int_equal(kv_begin(kv, &cross, 1, &st), ERR_ARG);
-    assert_int_equal(kv_cross_len(kv, a), 50);
     assert_int_equal(kv_fork(kv, a, &b), 0);
     struct kv_span sp[2] = {{.seq = a, .n = 2}, {.seq = b, .n = 1}};
     assert_int_equal(kv_begin(kv, sp, 2, &st), 0);

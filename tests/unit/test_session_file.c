@@ -31,6 +31,16 @@ static void load_one(struct kv *kv, const uint8_t *data, size_t n, kv_seq *out)
     session_done(&s);
 }
 
+/* Checks how many rows of an encoder the saved sequence has. */
+static void want_cross(const uint8_t *data, size_t n, uint32_t cross)
+{
+    struct session s;
+    struct store_source v = {.io = {store_read, n, "memory"}, .data = data};
+    assert_int_equal(session_read(&v.io, &s), 0);
+    assert_int_equal(s.seq[0].im.cross, cross);
+    session_done(&s);
+}
+
 /* The chunks of a sequence hold everything its next token can read, so two files are equal if and
  * only if their sequences are. */
 static void round_trip(uint32_t rows_a, uint32_t rows_b, uint32_t len, uint32_t cross)
@@ -45,7 +55,6 @@ static void round_trip(uint32_t rows_a, uint32_t rows_b, uint32_t len, uint32_t 
     struct kv_salt had = kv_salt(a, s), has = kv_salt(b, t);
     assert_int_equal(has.regime, 7);
     assert_true(kv_salt_same(&had, &has));
-    assert_int_equal(kv_cross_len(b, t), cross);
     /* The loaded sequence continues like the saved one. */
     assert_int_equal(store_step(a, s, 40, false, true), 0);
     assert_int_equal(store_step(b, t, 40, false, true), 0);
@@ -72,6 +81,7 @@ static void round_trip(uint32_t rows_a, uint32_t rows_b, uint32_t len, uint32_t 
         session_done(&x);
         session_done(&y);
     }
+    want_cross(two, g.n, cross);
     load_one(a, two, g.n, &u);
     assert_true(kv_check(a));
     kv_close(a);
