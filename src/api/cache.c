@@ -1,6 +1,6 @@
 /* cache.c - caches bound to a model: sequences and forward. */
-#include "api/settings.h"
 #include "compat/unbound.h"
+#include "generate/cache_config.h"
 
 KVIK_API int kvik_cache_open(kvik_model *m, const kvik_cache_config *config, kvik_cache **out)
 {

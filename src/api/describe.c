@@ -1,186 +1,29 @@
-/* describe.c - describes a model as JSON, which `kvik inspect` prints. */
-#include "api/settings.h"
-#include "base/json.h"
-#include "generate/options.h"
-#include "model/budget.h"
+/* describe.c - the public calls that describe models and caches as JSON text, which `kvik inspect` prints. */
+#include "generate/describe.h"
 
+#include <stdlib.h>
 #include <string.h>
 
-static json_t *layers(const struct model *m)
+/* Gives the text of an object, whose reference is taken. */
+static int text_of(json_t *o, char **out)
 {
-    json_t *a = json_array();
-    for (uint32_t i = 0; i < m->n_sites; i++) {
-        const struct kv_site *s = &m->site[i];
-        const char *kind = s->kind == KV_STATE    ? "recurrent_state"
-                           : s->kind == KV_FROZEN ? "cross_attention"
-                           : s->window            ? "sliding_attention"
-                           : s->chunk             ? "chunked_attention"
-                                                  : "full_attention";
-        json_array_append_new(a, json_pack("{s:i, s:s, s:i, s:i, s:i}", "layer", (int)s->layer,
-                                           "kind", kind, "kv_heads", (int)s->plane[0].heads,
-                                           "head_dim", (int)s->plane[0].dim, "window",
-                                           (int)(s->window ? s->window : s->chunk)));
-    }
-    return a;
-}
-
-static json_t *tensors(const struct model *m)
-{
-    json_t *a = json_array();
-    for (uint32_t i = 0; i < checkpoint_n_tensors(m->ck); i++) {
-        const struct tensor *t = checkpoint_tensor_at(m->ck, i);
-        json_t *shape = json_array();
-        for (uint32_t d = 0; d < t->n_dims; d++)
-            json_array_append_new(shape, json_integer((json_int_t)t->dim[d]));
-        json_array_append_new(a, json_pack("{s:s, s:s, s:o, s:I}", "name", t->name, "dtype",
-                                           dtype_name(t->dtype), "shape", shape, "bytes",
-                                           (json_int_t)t->bytes));
-    }
-    return a;
-}
-
-static json_t *tokenizer(const kvik_model *k)
-{
-    if (!k->tok) return json_null();
-    const struct tok *t = k->tok->tok;
-    static const char *const special[] = {"bos_token", "eos_token", "pad_token", "unk_token"};
-    json_t *o = json_pack("{s:s, s:i, s:i}", "kind", tok_kind(t), "vocab", (int)tok_size(t),
-                          "added_tokens", (int)tok_n_added(t));
-    for (size_t i = 0; i < countof(special); i++) {
-        const char *s = tok_special_text(t, special[i]);
-        if (s)
-            json_object_set_new(
-                o, special[i],
-                json_pack("{s:s, s:i}", "text", s, "id", tok_special_id(t, special[i])));
-    }
-    return o;
-}
-
-/* Adds up the bytes of one token over all layers, for each form that rows can have. */
-static json_t *cache_bytes(const struct model *m)
-{
-    static const enum dtype types[] = {DT_F32, DT_F16, DT_BF16};
-    json_t *o = json_object();
-    for (size_t i = 0; i < countof(types); i++) {
-        json_object_set_new(o, dtype_name(types[i]),
-                            json_integer((json_int_t)budget_row(m->site, m->n_sites, types[i])));
-    }
-    return o;
-}
-
-/* Computes the bytes of one sequence at the whole context, for each form that rows can have. */
-static int cache_most(const struct model *m, json_t *o)
-{
-    static const enum dtype types[] = {DT_F32, DT_F16, DT_BF16};
-    for (size_t i = 0; i < countof(types); i++) {
-        size_t most;
-        TRY(settings_most(m, types[i], &most));
-        json_object_set_new(o, dtype_name(types[i]), json_integer((json_int_t)most));
-    }
-    return 0;
-}
-
-/* Adds up the bytes of the tensors of each type, largest first. */
-static json_t *weight_types(const struct checkpoint *ck)
-{
-    size_t sum[DT_COUNT] = {0};
-    json_t *o = json_object();
-    for (uint32_t i = 0; i < checkpoint_n_tensors(ck); i++) {
-        const struct tensor *t = checkpoint_tensor_at(ck, i);
-        sum[t->dtype] += t->bytes;
-    }
-    for (;;) {
-        int most = 0;
-        for (int i = 1; i < DT_COUNT; i++)
-            if (sum[i] > sum[most]) most = i;
-        if (!sum[most]) return o;
-        json_object_set_new(o, dtype_name((enum dtype)most), json_integer((json_int_t)sum[most]));
-        sum[most] = 0;
-    }
-}
-
-/* Adds what a GGUF file says of itself: its name, and the name of its mix of types. */
-static int file_notes(const struct checkpoint *ck, json_t *o)
-{
-    const struct gguf *g = checkpoint_gguf(ck);
-    const char *name = NULL, *type = g ? gguf_file_type(g) : NULL;
-    size_t n = 0;
-    if (g && gguf_get_str(g, "general.name", &name, &n) <= 0) name = NULL;
-    json_t *text = name ? json_stringn(name, n) : NULL; /* NULL too if the name is not UTF-8 */
-    json_object_set_new(o, "name", text ? text : json_null());
-    json_object_set_new(o, "file_type", type ? json_string(type) : json_null());
-    return json_object_set_new(o, "weight_types", weight_types(ck)) < 0
-               ? ERR(NOMEM, "out of memory")
-               : 0;
-}
-
-static json_t *presets(void)
-{
-    json_t *a = json_array();
-    for (uint32_t i = 0; preset_at(i); i++)
-        json_array_append_new(a, json_string(preset_at(i)->name));
-    return a;
-}
-
-/* Returns the sampling values that a GGUF file recommends under general.sampling, by the names of the generation
- * options; null if there are none. */
-static json_t *sampling(const struct model *m)
-{
-    static const struct {
-        const char *key, *option;
-        bool whole;
-    } known[] = {
-        {"general.sampling.temp", "temperature", false},
-        {"general.sampling.top_k", "top_k", true},
-        {"general.sampling.top_p", "top_p", false},
-        {"general.sampling.min_p", "min_p", false},
-        {"general.sampling.penalty_repeat", "repetition_penalty", false},
-    };
-    const struct gguf *file = checkpoint_gguf(m->ck);
-    json_t *o = json_object();
-    double v;
-    for (size_t i = 0; file && i < countof(known); i++) {
-        const kvik_option *range = kvik_option_at((uint32_t)option_find(known[i].option));
-        if (gguf_get_f64(file, known[i].key, &v) != 1 || v < range->min || v > range->max) continue;
-        json_object_set_new(o, known[i].option,
-                            known[i].whole ? json_integer((json_int_t)v) : json_real(v));
-    }
-    if (json_object_size(o)) return o;
+    int e = json_text(o, out);
     json_decref(o);
-    return json_null();
+    return e;
 }
 
 KVIK_API int kvik_model_describe(const kvik_model *k, char **out)
 {
-    const struct model *m = k->m;
-    const char *template_text = k->tok ? tok_chat_template(k->tok->tok) : NULL;
-    json_t *o = json_pack(
-        "{s:s, s:s, s:s, s:I, s:I, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:b, s:{s:s, s:f, s:i, s:b}}",
-        "path", m->what, "format", model_is_gguf(m) ? "gguf" : "safetensors", "architecture",
-        m->arch_name, "parameters", (json_int_t)m->n_params, "bytes",
-        (json_int_t)checkpoint_bytes(m->ck), "weights", dtype_name(m->weight_dtype), "hidden_size",
-        (int)m->hidden, "intermediate_size", (int)m->ffn, "attention_heads", (int)m->n_heads,
-        "kv_heads", (int)m->n_kv_heads, "head_dim", (int)m->head_dim, "vocab", (int)m->vocab,
-        "context", (int)m->context, "tied_head", m->tied, "rope", "type",
-        rope_type_name(m->rope[0].type), "theta", m->rope[0].theta, "dims", (int)m->rope[0].rot,
-        "interleaved", m->rope[0].interleaved);
-    if (!o) return ERR(NOMEM, "out of memory");
-    if (!m->rope[0].rot) json_object_set_new(o, "rope", json_null()); /* learned positions */
-    json_object_set_new(o, "layers", layers(m));
-    json_object_set_new(o, "cache_bytes_per_token", cache_bytes(m));
-    json_t *most = json_object();
-    int e = most ? cache_most(m, most) : ERR(NOMEM, "out of memory");
-    if (e >= 0) e = file_notes(m->ck, o);
-    json_object_set_new(o, "cache_bytes_at_context", most);
-    json_object_set_new(o, "cache_implementations", presets());
-    json_object_set_new(o, "tokenizer", tokenizer(k));
-    json_object_set_new(o, "sampling", sampling(m));
-    json_object_set_new(o, "chat_template",
-                        template_text ? json_string(template_text) : json_null());
-    json_object_set_new(o, "tensors", tensors(m));
-    if (e >= 0) e = json_text(o, out);
-    json_decref(o);
-    return e;
+    json_t *o;
+    TRY(describe_model(k, &o));
+    return text_of(o, out);
+}
+
+KVIK_API int kvik_model_describe_caches(const kvik_model *k, char **out)
+{
+    json_t *o;
+    TRY(describe_caches(k->m, &o));
+    return text_of(o, out);
 }
 
 /* True if this build runs the architecture. */
@@ -204,12 +47,41 @@ KVIK_API int kvik_model_peek(const char *path, char **out)
     json_t *o =
         json_pack("{s:s, s:s?, s:b, s:I}", "format", gguf ? "gguf" : "safetensors", "architecture",
                   arch, "supported", supported(arch), "bytes", (json_int_t)checkpoint_bytes(ck));
-    int e = o ? file_notes(ck, o) : ERR(NOMEM, "out of memory");
+    int e = o ? describe_file(ck, o) : ERR(NOMEM, "out of memory");
     const char *most = json_object_iter_key(json_object_iter(json_object_get(o, "weight_types")));
     if (e >= 0 && json_object_set_new(o, "weights", most ? json_string(most) : json_null()) < 0)
         e = ERR(NOMEM, "out of memory");
     if (e >= 0) e = json_text(o, out);
     json_decref(o);
     checkpoint_close(ck);
+    return e;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    const struct arch *const *x = a, *const *y = b;
+    return strcmp((*x)->names[0], (*y)->names[0]);
+}
+
+KVIK_API int kvik_architectures(char **out)
+{
+    uint32_t n = 0;
+    while (model_arch_at(n))
+        n++;
+    const struct arch **a = mem_array(MAX(n, 1), sizeof *a);
+    json_t *list = json_array();
+    int e = a && list ? 0 : ERR(NOMEM, "out of memory");
+    for (uint32_t i = 0; !e && i < n; i++)
+        a[i] = model_arch_at(i);
+    if (!e) qsort(a, n, sizeof *a, by_name);
+    for (uint32_t i = 0; !e && i < n; i++) {
+        json_t *names = json_array();
+        for (const char *const *s = a[i]->names; *s; s++)
+            json_array_append_new(names, json_string(*s));
+        json_array_append_new(list, names);
+    }
+    if (!e) e = json_text(list, out);
+    json_decref(list);
+    mem_free(a);
     return e;
 }

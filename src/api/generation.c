@@ -1,7 +1,7 @@
 /* generation.c - the public calls of generation: options, prompts, results, texts as they come. */
-#include "api/prompts.h"
 #include "compat/padded.h"
 #include "generate/generate.h"
+#include "generate/prompts.h"
 
 #include <string.h>
 

@@ -2,9 +2,9 @@
  *
  * A request owns copies of its configuration and prompts, so that a caller can free them as soon as the request has
  * started.  The driver of the cache (generate/driver.c) does everything else. */
-#include "api/prompts.h"
 #include "generate/generate.h"
 #include "generate/handle.h"
+#include "generate/prompts.h"
 
 struct kvik_request {
     kvik_cache *c;          /* held, as is hooks.assistant_model */

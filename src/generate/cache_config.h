@@ -1,4 +1,4 @@
-/* settings.h - a kvik_cache_config, read and checked. */
+/* cache_config.h - a kvik_cache_config, read and checked. */
 #pragma once
 #include "generate/handle.h"
 

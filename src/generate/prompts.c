@@ -1,5 +1,5 @@
 /* prompts.c - reads the prompts of a call: token ids, or texts that the model's tokenizer encodes. */
-#include "api/prompts.h"
+#include "generate/prompts.h"
 
 #include <string.h>
 

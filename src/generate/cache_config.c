@@ -1,6 +1,6 @@
 /* cache_config.c - turns a kvik_cache_config into settings: preset, keys of cache_config, and sizes that follow from the
  * budget.  Nothing is allocated here, so a wrong configuration fails before anything is made. */
-#include "api/settings.h"
+#include "generate/cache_config.h"
 #include "base/near.h"
 #include "generate/options.h"
 #include "model/budget.h"

@@ -1,6 +1,7 @@
 /* describe_cache.c - describes each cache strategy for one model: the properties that the guide compares, and bytes.  Both
  * come from the groups that a cache would be opened with. */
-#include "api/settings.h"
+#include "generate/cache_config.h"
+#include "generate/describe.h"
 #include "model/budget.h"
 
 #include <stdio.h>
@@ -139,9 +140,8 @@ static json_t *strategy(const struct model *m, const struct preset *p, size_t de
     return o;
 }
 
-KVIK_API int kvik_model_describe_caches(const kvik_model *k, char **out)
+int describe_caches(const struct model *m, json_t **out)
 {
-    const struct model *m = k->m;
     struct preset_choice s = {0};
     struct exec_config e = {0};
     static const kvik_cache_config none;
@@ -159,39 +159,12 @@ KVIK_API int kvik_model_describe_caches(const kvik_model *k, char **out)
         json_object_set_new(o, "rows", json_string(dtype_name(e.preset.dtype)));
         set_bytes(o, "dense_bytes", row * m->context);
         json_object_set(o, "caches", list);
-        err = json_text(o, out);
     }
     json_decref(list);
-    json_decref(o);
     mem_free(g);
+    if (err)
+        json_decref(o);
+    else
+        *out = o;
     return err;
-}
-
-static int by_name(const void *a, const void *b)
-{
-    const struct arch *const *x = a, *const *y = b;
-    return strcmp((*x)->names[0], (*y)->names[0]);
-}
-
-KVIK_API int kvik_architectures(char **out)
-{
-    uint32_t n = 0;
-    while (model_arch_at(n))
-        n++;
-    const struct arch **a = mem_array(MAX(n, 1), sizeof *a);
-    json_t *list = json_array();
-    int e = a && list ? 0 : ERR(NOMEM, "out of memory");
-    for (uint32_t i = 0; !e && i < n; i++)
-        a[i] = model_arch_at(i);
-    if (!e) qsort(a, n, sizeof *a, by_name);
-    for (uint32_t i = 0; !e && i < n; i++) {
-        json_t *names = json_array();
-        for (const char *const *s = a[i]->names; *s; s++)
-            json_array_append_new(names, json_string(*s));
-        json_array_append_new(list, names);
-    }
-    if (!e) e = json_text(list, out);
-    json_decref(list);
-    mem_free(a);
-    return e;
 }
