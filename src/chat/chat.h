@@ -41,3 +41,6 @@ int chat_render(const struct tok *t, const json_t *messages, const struct chat_o
  * The rendered text is the same either way; `text` may be NULL. */
 int chat_encode(const struct tok *t, const json_t *messages, const struct chat_options *o,
                 struct ids *out, struct buf *text);
+/* Adds the fields of message i to an object.  more: the text of a JSON object with further keys, or
+ * NULL; it cannot set a key that is set already. */
+int chat_message(json_t *o, size_t i, const char *role, const char *content, const char *more);

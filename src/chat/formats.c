@@ -134,3 +134,11 @@ const struct chat_format *format_guess(const struct tok *t)
         if (marked(t, format[i].mark)) return &format[i].is;
     return NULL;
 }
+
+const struct chat_format *format_find(const char *name)
+{
+    const struct chat_format *f = NULL;
+    for (uint32_t i = 0; name && (f = format_at(i)); i++)
+        if (!strcmp(f->name, name)) return f;
+    return NULL;
+}
