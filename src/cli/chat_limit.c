@@ -23,7 +23,8 @@ static uint32_t configured(const kvik_generation *g)
     return n;
 }
 
-struct chat_limit chat_limit(const struct chat *c)
+/* Returns the limit of the model and of the cache, which does not change during a chat. */
+static struct chat_limit cache_limit(const struct chat *c)
 {
     const kvik_generation *g = &c->s.g;
     struct chat_limit l = {.tokens = session_context(&c->s)};
@@ -35,6 +36,18 @@ struct chat_limit chat_limit(const struct chat *c)
         snprintf(l.raise, sizeof l.raise, "raise %s, ",
                  inner ? "max_cache_len in --cache-config" : "--max-cache-len");
     }
+    return l;
+}
+
+uint32_t chat_cache_len(const struct chat *c)
+{
+    return cache_limit(c).tokens;
+}
+
+struct chat_limit chat_limit(const struct chat *c)
+{
+    const kvik_generation *g = &c->s.g;
+    struct chat_limit l = cache_limit(c);
     if (!g->max_new_tokens && g->max_length && g->max_length < l.tokens) {
         l.tokens = g->max_length;
         snprintf(l.name, sizeof l.name, "max_length %u", l.tokens);

@@ -82,7 +82,7 @@ static int run(struct chat *c, const struct chat_options *o, const struct args *
         return say_failed("a chat has one reply; leave out --num-return-sequences");
     c->s.goes_back = c->s.fewer = true;
     c->stops_full = o->context_full && !strcmp(o->context_full, "stop");
-    uint32_t need = MIN(chat_limit(c).tokens, 1u << 20);
+    uint32_t need = MIN(chat_cache_len(c), 1u << 20);
     status = session_cache(&c->s, CHAT_BRANCHES, need);
     if (!status) status = session_prefix(&c->s, o->prefix_cache);
     if (!status && o->assistant) status = session_assist(&c->s, o->assistant, 1, need);

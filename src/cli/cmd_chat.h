@@ -52,6 +52,8 @@ struct chat_limit {
     char name[64], raise[64]; /* what the limit is called; "raise NAME, " if people can */
 };
 struct chat_limit chat_limit(const struct chat *c);
+/* Returns the tokens that the cache must have room for: max_length is not part of it, since /set can raise max_length. */
+uint32_t chat_cache_len(const struct chat *c);
 /* Renders the conversation as *n tokens, which leave room for a reply (kvik_free *ids).  Drops the oldest exchanges if
  * they have to go, also before a failure: the caller restores the messages then. */
 int chat_fit(struct chat *c, int32_t **ids, size_t *n);

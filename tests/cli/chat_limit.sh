@@ -68,6 +68,11 @@ talk "$a\n" --min-new-tokens 240
 check "a reply that ends at the context" err_has '^kvik: the reply ended at the model.s context of 256 tokens; the next message makes room by dropping'
 talk "$a\n" --max-new-tokens 10 --min-new-tokens 10
 check "a reply that ends by max_new_tokens: nothing is said" err_empty
+talk "/set max_length 200\n$a$b\n/branches\n" --max-length 40
+check "max_length raised by /set: longer messages fit" err_has '^\* main .* 2 messages'
+check "max_length raised by /set: exit 0" status 0
+talk "/set max_new_tokens 6\n$a$b\n/branches\n" --max-length 40
+check "max_new_tokens set over max_length: longer messages fit" err_has '^\* main .* 2 messages'
 talk "a\n" --context-full sometimes
 check "another word: refused" status 2
 
