@@ -19,16 +19,14 @@ static struct family family_of(const struct kv *kv, uint32_t slot)
     const struct slot *sl = &kv->slot[slot];
     struct family f = {kv->member, 0, 0};
     family_add(&f, &kv->seq[sl->seq]);
-    for (uint32_t i = 0; i < kv->max_marks; i++)
-        if (kv->mark[i].seq && slot_find(kv, kv->mark[i].seq) == sl) {
-            f.reserve = MAX(f.reserve, kv->mark[i].reserve);
-            family_add(&f, &kv->seq[kv->mark[i].at]);
-        }
+    for (uint32_t i = sl->marks; i; i = kv->mark[i - 1].next) {
+        f.reserve = MAX(f.reserve, kv->mark[i - 1].reserve);
+        family_add(&f, &kv->seq[kv->mark[i - 1].at]);
+    }
     for (uint32_t k = 0; k < f.n; k++) {
         uint32_t mine = k == 0;
-        for (uint32_t i = 0; i < kv->max_marks; i++)
-            mine += kv->mark[i].seq && &kv->seq[kv->mark[i].at] == f.of[k].s &&
-                    slot_find(kv, kv->mark[i].seq) == sl;
+        for (uint32_t i = sl->marks; i; i = kv->mark[i - 1].next)
+            mine += &kv->seq[kv->mark[i - 1].at] == f.of[k].s;
         f.of[k].foreign = f.of[k].s->owners + f.of[k].s->marks > mine;
     }
     return f;

@@ -175,7 +175,8 @@ struct slot {
     uint32_t grow;
     uint32_t prev, next; /* ring of the slots with the same contents */
     bool used, named;    /* named: scratch of reorder */
-    uint32_t marks;      /* marks that may roll the slot back */
+    /* 1 + the first of the marks that may roll the slot back; 0: none */
+    uint32_t marks;
     struct stash *stash; /* [n_groups * FORMS] */
 };
 /* A mark that has not ended.  seq 0: none. */
@@ -183,6 +184,7 @@ struct mark {
     kv_seq seq;
     /* the contents; slot.reserve and slot.grow when the sequence was marked */
     uint32_t at, reserve, grow;
+    uint32_t next; /* 1 + the next mark of the slot; 0: the last one */
 };
 /* Contents that a slot with marks has or may get back.  foreign: other slots own or mark them, too. */
 struct member {

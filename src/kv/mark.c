@@ -9,11 +9,25 @@
  * has what it needs after a rollback, too, whoever forks the sequence meanwhile (reserve.c). */
 #include "kv/kv_int.h"
 
-static void marks_count(struct kv *kv, struct seq *s, struct slot *slot, int by)
+static void mark_add(struct kv *kv, struct slot *slot, uint32_t at, kv_seq handle)
 {
-    s->marks += (uint32_t)by;
-    kv->n_marks += (uint32_t)by;
-    if (slot) slot->marks += (uint32_t)by;
+    struct seq *s = &kv->seq[slot->seq];
+    kv->mark[at] = (struct mark){handle, slot->seq, slot->reserve, slot->grow, slot->marks};
+    slot->marks = at + 1;
+    s->marks++;
+    kv->n_marks++;
+}
+
+/* Removes a mark; slot NULL: its sequence was dropped. */
+static void mark_remove(struct kv *kv, struct slot *slot, uint32_t at)
+{
+    uint32_t *link = slot ? &slot->marks : NULL;
+    while (link && *link != at + 1)
+        link = &kv->mark[*link - 1].next;
+    if (link) *link = kv->mark[at].next;
+    kv->seq[kv->mark[at].at].marks--;
+    kv->n_marks--;
+    kv->mark[at] = (struct mark){0};
 }
 
 /* Fills the reserve for the mark.  The first mark of a sequence lacks nothing; a mark made after
@@ -35,13 +49,10 @@ int kv_mark(struct kv *kv, kv_seq handle, struct kv_mark *out)
     uint32_t slot = slot_index(kv, handle), at = 0;
     while (kv->mark[at].seq)
         at++;
-    kv->mark[at] =
-        (struct mark){handle, (uint32_t)(s - kv->seq), kv->slot[slot].reserve, kv->slot[slot].grow};
-    marks_count(kv, s, &kv->slot[slot], 1);
+    mark_add(kv, &kv->slot[slot], at, handle);
     int e = kv->slot[slot].reserve ? with_room(kv, attempt, &slot) : 0;
     if (e < 0) {
-        marks_count(kv, s, &kv->slot[slot], -1);
-        kv->mark[at] = (struct mark){0};
+        mark_remove(kv, &kv->slot[slot], at);
         return e;
     }
     *out = (struct kv_mark){handle, at};
@@ -58,9 +69,8 @@ struct kv_past kv_marked(const struct kv *kv, const struct kv_mark *m)
 static uint32_t promised(const struct kv *kv, const struct slot *slot)
 {
     uint32_t most = 0;
-    for (uint32_t i = 0; slot->marks && i < kv->max_marks; i++)
-        if (kv->mark[i].seq && slot_find(kv, kv->mark[i].seq) == slot)
-            most = MAX(most, kv->mark[i].reserve);
+    for (uint32_t i = slot->marks; i; i = kv->mark[i - 1].next)
+        most = MAX(most, kv->mark[i - 1].reserve);
     return most;
 }
 
@@ -92,8 +102,7 @@ void kv_release(struct kv *kv, struct kv_mark *m)
     struct seq *s = &kv->seq[mark.at];
     struct slot *slot = slot_find(kv, m->seq); /* NULL: the sequence was dropped */
     uint32_t at = slot ? slot_index(kv, m->seq) : KV_NONE;
-    kv->mark[m->at] = (struct mark){0};
-    marks_count(kv, s, slot, -1);
+    mark_remove(kv, slot, m->at);
     contents_end(kv, s, at);
     *m = (struct kv_mark){0};
     if (slot && !kv->seq[slot->seq].busy) settle(kv, at, &mark);
