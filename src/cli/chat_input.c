@@ -46,7 +46,8 @@ static int add_line(struct buf *out, const char *s, size_t n, bool *quoted)
             cut_quotes(out);
             return 0;
         }
-        return first && !n ? 1 : buf_putc(out, '\n') < 0 ? ERR_NOMEM : 1;
+        if (!first || n) TRY(buf_putc(out, '\n'));
+        return 1;
     }
     if (!n || s[n - 1] != '\\') return 0;
     out->data[out->len - 1] = '\n';
@@ -63,7 +64,7 @@ int chat_read(struct chat *c, struct buf *out, bool *is_message)
     buf_clear(out);
     do {
         int got = line_read(c->editor, more ? "... " : prompt, &text, &n);
-        if (got < 0 || (got == 0 && !more)) return got;
+        if (got != 1 && (got || !more)) return got;
         if (got == 0) break; /* the end of the input ends the message */
         bool begins = !more;
         int e = add_line(out, text, n, &quoted);

@@ -35,12 +35,13 @@ static int loop(struct chat *c, struct buf *line)
     while (!leave && !ferror(stdout)) {
         bool is_message;
         int got = chat_read(c, line, &is_message), e;
-        if (got < 0) {
+        if (got == LINE_INTERRUPTED) {
             interrupt_clear();
             if (!terminal) return EXIT_INTERRUPTED;
             fputs("\n(Ctrl-D or /bye leaves)\n", stderr);
             continue;
         }
+        if (got < 0) return say_error(got);
         if (got == 0) break;
         if (!line->len) continue;
         bool slash = line->data[0] == '/' && !is_message, escaped = slash && line->data[1] == '/';

@@ -279,8 +279,8 @@ void line_remember(struct line_editor *e, const char *text, size_t n)
 static int read_plain(struct line_editor *e, const char **text, size_t *n)
 {
     int got = read_line(stdin, &e->line);
-    if (interrupt_seen()) return -1;
-    if (got <= 0) return 0;
+    if (interrupt_seen()) return LINE_INTERRUPTED;
+    if (got <= 0) return got;
     *text = e->line.data ? e->line.data : "";
     *n = e->line.len;
     return 1;
@@ -297,7 +297,7 @@ int line_read(struct line_editor *e, const char *prompt, const char **text, size
     if (interrupt_seen()) {
         el_reset(e->el);
         terminal_quiet();
-        return -1;
+        return LINE_INTERRUPTED;
     }
     if (!s || count <= 0) return 0;
     size_t len = (size_t)count;

@@ -18,8 +18,9 @@ typedef void (*line_complete)(void *ctx, const char *typed, struct line_words *o
 int line_open(line_complete complete, void *ctx, struct line_editor **out);
 void line_close(struct line_editor *e);
 bool line_is_terminal(const struct line_editor *e);
-/* Returns 1 and the text, which is borrowed until the next call; 0 at the end of input; -1 after Ctrl-C.  Text that was
- * pasted into a terminal can have several lines. */
+enum { LINE_INTERRUPTED = 2 };
+/* Returns 1 and the text, which is borrowed until the next call; 0 at the end of input; LINE_INTERRUPTED after Ctrl-C; or an
+ * error code.  Text that was pasted into a terminal can have several lines. */
 int line_read(struct line_editor *e, const char *prompt, const char **text, size_t *n);
 /* Keeps a message in the history, for the cursor keys, of this chat and later ones. */
 void line_remember(struct line_editor *e, const char *text, size_t n);

@@ -147,6 +147,21 @@ talk 'abcdefghijklmnop qrstuvwxyz!\n/fork b\ncd\n' --prefix-cache "$work/prefix"
 check "prefix cache: exit 0" status 0
 check "prefix cache: another run reuses it" sh -c \
     "grep 'prompt token' '$work/err' | sed -n 1p | grep -q '[1-9][0-9]* prompt tokens reused'"
+# A line longer than 16 MiB, and a quoted message longer than 64 MiB, are errors, neither the end of the input nor Ctrl-C.
+head -c 17000000 /dev/zero | tr '\0' a >"$work/line"
+last="kvik chat with a line of 17 MB"
+timeout -k 5 60 "$KVIK" chat "$work/tiny" <"$work/line" >"$work/out" 2>"$work/err"
+rc=$?
+check "a line that is too long: exit 1" status 1
+check "a line that is too long: said" err_has 'kvik: '
+head -c 15000000 /dev/zero | tr '\0' a >"$work/line"
+echo >>"$work/line"
+last="kvik chat with a quoted message of 75 MB"
+{ echo '"""'; cat "$work/line" "$work/line" "$work/line" "$work/line" "$work/line"; } |
+    timeout -k 5 60 "$KVIK" chat "$work/tiny" >"$work/out" 2>"$work/err"
+rc=$?
+check "a quoted message that is too long: exit 1" status 1
+check "a quoted message that is too long: said" err_has 'kvik: '
 talk '/save\n/load\n'
 check "save and load need a file" err_count 'needs a file name' 2
 
