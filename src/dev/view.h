@@ -62,9 +62,9 @@ struct kv_codec {
     bool lossless;
     /* The rows of a head lie in a tile as in a raw block of `tile` rows, a multiple of 16: attention reads them there. */
     bool in_place;
-    /* Writes, as snprintf does, every parameter that decides a byte of a tile or a decoded value, apart from the
-     * name, the tile and the shape, or the order of sums.  Tiles of two instances of a name with equal texts mean the same: session files, prefix
-     * directories and the prefix index rely on it.  "" if there is no parameter.  Mandatory. */
+    /* Writes, as snprintf does, every parameter that decides a byte of a tile, a decoded value or the order of sums, apart
+     * from the name, the tile and the shape.  Tiles of two instances of a name with equal texts mean the same: session
+     * files, prefix directories and the prefix index rely on it.  "" if there is no parameter.  Mandatory. */
     int (*describe)(const struct kv_codec *c, char *out, size_t n);
     /* Returns the bytes of one tile of a plane, all heads. */
     size_t (*bytes)(const struct kv_codec *c, const struct kv_shape *s);
