@@ -89,8 +89,8 @@ static bool unsampled(const struct chat *c, const kvik_generation *own, const js
 static int settle(struct chat *c, const json_t *set)
 {
     kvik_generation own;
-    json_t *user = json_copy(c->given), *all = NULL;
     TRY(kvik_generation_init(&own, c->s.model));
+    json_t *user = json_copy(c->given), *all = NULL;
     int e = !user || json_object_update(user, (json_t *)(uintptr_t)set) < 0 ? ERR_NOMEM : 0;
     if (e >= 0 && unsampled(c, &own, user, set)) {
         const json_t *t = json_object_get(user, "temperature");
