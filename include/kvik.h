@@ -207,7 +207,8 @@ KVIK_API int32_t kvik_tokenizer_find(const kvik_tokenizer *t, const char *token)
 /* Returns the text of a special token by its role ("bos_token", "eos_token", "pad_token", "unk_token", ...), or
  * NULL.  The tokenizer owns the text. */
 KVIK_API const char *kvik_tokenizer_special(const kvik_tokenizer *t, const char *name);
-/* Returns the chat template, or NULL.  The tokenizer owns the text. */
+/* Returns the chat template, or NULL.  The tokenizer owns the text, which is valid until kvik_model_set_template replaces
+ * it. */
 KVIK_API const char *kvik_tokenizer_template(const kvik_tokenizer *t);
 /* Replaces the chat template of a model.  Do it before other threads use the model.  end: a token that ends a turn, which
  * kvik_generation_init then adds to eos_token_id; NULL, or a token that the vocabulary lacks: none. */
