@@ -40,7 +40,10 @@ static void help_line(FILE *to, const char *left, const char *text)
 {
     enum { COLUMN = 33, WIDTH = 100 };
     int at = fprintf(to, "  %-*s", COLUMN - 3, left);
-    if (at >= COLUMN) at = fprintf(to, "\n") * 0;
+    if (at >= COLUMN) {
+        fputc('\n', to);
+        at = 0;
+    }
     fprintf(to, "%*s", COLUMN - at, "");
     at = COLUMN;
     while (*text) {
