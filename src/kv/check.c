@@ -225,6 +225,20 @@ static bool check_reserves(const struct kv *kv)
                                  : fail("reserved bytes", (uint32_t)bytes, (uint32_t)kv->reserved);
 }
 
+/* True if the list of every sequence has its marks, each once. */
+static bool check_marks(const struct kv *kv)
+{
+    uint32_t live = 0, listed = 0;
+    for (uint32_t i = 0; i < kv->max_marks; i++)
+        live += kv->mark[i].seq && slot_find(kv, kv->mark[i].seq);
+    for (uint32_t k = 0; k < kv->max_seqs; k++)
+        for (uint32_t i = kv->slot[k].used ? kv->slot[k].marks : 0; i; i = kv->mark[i - 1].next) {
+            if (slot_find(kv, kv->mark[i - 1].seq) != &kv->slot[k]) return fail("mark", k, i);
+            if (++listed > live) return fail("marks loop", k, i);
+        }
+    return listed == live ? true : fail("marks listed", listed, live);
+}
+
 bool kv_check(const struct kv *kv)
 {
     size_t sum[6] = {0};
@@ -248,7 +262,8 @@ bool kv_check(const struct kv *kv)
     }
     for (uint32_t k = 0; k < kv->max_seqs; k++)
         used += kv->slot[k].used;
-    if (!ok || !check_reserves(kv) || !check_index(kv) || !queue_check(kv)) return false;
+    if (!ok || !check_reserves(kv) || !check_index(kv) || !queue_check(kv) || !check_marks(kv))
+        return false;
     if (keeps != kv->n_keeps) return fail("number of checkpoints", keeps, kv->n_keeps);
     if (marks != kv->n_marks || marks > kv->max_marks) return fail("marks", marks, kv->n_marks);
     if (used + kv->n_idle != kv->max_seqs) return fail("idle slots", used, kv->n_idle);
