@@ -171,7 +171,7 @@ enum kvik_error {
     /* The sequence was dropped. */
     KVIK_STALE = -12
 };
-/* Returns the name of a code, such as "KVIK_ARG". */
+/* Returns the name of a code without its prefix: "ARG" for KVIK_ARG. */
 KVIK_API const char *kvik_error_name(int code);
 
 /* ---- Models: what a model is --------------------------------------------------------------------- */
