@@ -103,9 +103,9 @@ static int longest(const kvik_generation *g, const kvik_choice *in, size_t *out)
     if (!more && g->max_length) {
         if (prompt >= g->max_length)
             return ERR(ARG,
-                       "the prompt has %zu tokens and max_length is %u: nothing can be generated; "
+                       "the prompt has %zu token%s and max_length is %u: nothing can be generated; "
                        "raise max_length or set max_new_tokens",
-                       prompt, g->max_length);
+                       prompt, prompt == 1 ? "" : "s", g->max_length);
         more = g->max_length - prompt;
     }
     *out = in->max_length ? in->max_length : in->n_prompt + (more ? more : GEN_NEW_TOKENS);

@@ -53,9 +53,10 @@ static void put(const json_t *o)
     printf("  %-20s %lld\n", "blocks", number(o, "blocks"));
     if (number(o, "note_bytes")) put_size("note", number(o, "note_bytes"));
     json_array_foreach(json_object_get(o, "sequences"), i, s)
-        printf("  %-20s %lld tokens in %lld turns, %lld blocks of %s\n", i ? "" : "sequences",
-               number(s, "tokens"), number(s, "turns"), number(s, "blocks"),
-               bytes_text((uint64_t)number(s, "bytes"), size));
+        printf("  %-20s %lld token%s in %lld turn%s, %lld block%s, %s\n", i ? "" : "sequences",
+               number(s, "tokens"), number(s, "tokens") == 1 ? "" : "s", number(s, "turns"),
+               number(s, "turns") == 1 ? "" : "s", number(s, "blocks"),
+               number(s, "blocks") == 1 ? "" : "s", bytes_text((uint64_t)number(s, "bytes"), size));
 }
 
 int inspect_session(const char *path, bool json)

@@ -23,9 +23,9 @@ static int new_tokens(const struct run *r, uint32_t *out)
     if (longest >= max)
         return ERR(
             ARG,
-            "the prompt has %zu tokens and max_length is %zu: nothing can be generated; raise "
+            "the prompt has %zu token%s and max_length is %zu: nothing can be generated; raise "
             "max_length or set max_new_tokens",
-            longest, max);
+            longest, longest == 1 ? "" : "s", max);
     *out = (uint32_t)(max - longest);
     return 0;
 }
