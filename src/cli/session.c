@@ -239,10 +239,10 @@ int session_prefix(const struct session *s, const char *dir)
     int e = dir ? kvik_prefix_check(s->cache, dir) : 1;
     if (e < 0) return err_prefix(e, "--prefix-cache"), say_error(e);
     if (!e)
-        fprintf(
-            stderr,
-            "kvik: --prefix-cache has no effect here: rows of this cache depend on the turns of the text, as "
-            "quanto and hqq encode by turns\n");
+        fputs(
+            "kvik: --prefix-cache has no effect with this cache: its rows depend on the turns in which the "
+            "text was computed, as with quanto and hqq\n",
+            stderr);
     else if (dir && s->has_g && !s->g.use_cache)
         fprintf(stderr, "kvik: --prefix-cache has no effect without a cache (--use-cache false)\n");
     return 0;
