@@ -63,7 +63,7 @@ static const struct slash {
     {"/seed", "[N]", "show or set the seed of sampling; random draws one", chat_seed},
     {"/retry", "", "draw the last reply again", retry},
     {"/undo", "", "remove the last exchange", undo},
-    {"/fork", "NAME", "continue in a new branch that shares the conversation so far", chat_fork},
+    {"/fork", "NAME", "continue in a new branch that shares the past", chat_fork},
     {"/switch", "NAME", "continue in another branch", chat_switch},
     {"/branches", "", "list the branches and what they share", branches},
     {"/drop", "NAME", "drop a branch", chat_drop},
@@ -88,7 +88,7 @@ static int help(struct chat *c, const char *text)
     fputs("Ctrl-C stops a reply and keeps its text; at the prompt it clears the line\n"
           "\"\"\" begins and ends a message of several lines; a pasted block is one message\n"
           "a \\ at the end of a line continues the message on the next line\n"
-          "Tab completes commands, branches, options and files; the cursor keys recall messages\n"
+          "Tab completes commands, branches, options, files; cursor keys recall messages\n"
           "keys typed during a reply wait for the next message\n"
           "a message that begins with a slash is typed with two: //...\n",
           stderr);
