@@ -22,7 +22,7 @@ static const struct arg_option table[] = {
      "with temperature 0.7, top_p 0.9, repetition_penalty 1.1, and a random seed"},
     {"context-full", ARG_TEXT, offsetof(struct chat_options, context_full), "WHAT", "drop|stop",
      "what to do when the conversation reaches the model's context or max_cache_len. drop: drop the oldest "
-     "exchanges behind the system message; stop: take no more messages (default: drop)"},
+     "exchanges after the system message; stop: take no more messages (default: drop)"},
     {"cache-report", ARG_FLAG, offsetof(struct chat_options, cache_report), NULL, NULL,
      "print on standard error, after each reply, what the cache held"},
 };
