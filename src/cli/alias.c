@@ -25,9 +25,11 @@ static const struct {
     {"-ngl|gpu_layers|n_gpu_layers|num_gpu|main_gpu|-mg|-sm|split_mode|-ts|tensor_split|-dev|device",
      "this version of kvik computes on the CPU; leave the option out"},
     {"-ctk|cache_type_k",
-     "give --cache-implementation quantized --cache-config '{\"nbits_key\": 4, \"nbits_value\": 8}' with bits of your choice"},
+     "give --cache-implementation quantized --cache-config '{\"backend\": \"hqq\", \"axis\": 1, "
+     "\"nbits_key\": 4, \"nbits_value\": 8}' with bits of your choice"},
     {"-ctv|cache_type_v",
-     "give --cache-implementation quantized --cache-config '{\"nbits_key\": 8, \"nbits_value\": 4}' with bits of your choice"},
+     "give --cache-implementation quantized --cache-config '{\"backend\": \"hqq\", \"axis\": 1, "
+     "\"nbits_key\": 8, \"nbits_value\": 4}' with bits of your choice"},
     {"temp", "give --do-sample --temperature X"},
     {"typical", "give --do-sample --typical-p X"},
     {"mirostat|mirostat_lr|mirostat_ent|mirostat_tau|mirostat_eta|tfs_z",

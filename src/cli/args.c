@@ -134,18 +134,22 @@ static int take_bytes(const char *name, const char *value, uint64_t *out)
     return 0;
 }
 
-/* Reads a boolean: the inline value, or the next word if it is "true" or "false", else true. */
+/* Returns 1 for "true", 0 for "false", else -1.  Python's True and False count, as people copy them from Python. */
+static int truth(const char *v)
+{
+    if (!strcmp(v, "true") || !strcmp(v, "True")) return 1;
+    return !strcmp(v, "false") || !strcmp(v, "False") ? 0 : -1;
+}
+
+/* Reads a boolean: the inline value, or the next word if it is true or false, else true. */
 static int take_bool(struct parser *p, const char *name, const char *inline_value, bool *out)
 {
     const char *v = inline_value;
     *out = true;
-    if (!v && p->at < p->argc &&
-        (!strcmp(p->argv[p->at], "true") || !strcmp(p->argv[p->at], "false")))
-        v = p->argv[p->at++];
+    if (!v && p->at < p->argc && truth(p->argv[p->at]) >= 0) v = p->argv[p->at++];
     if (!v) return 0;
-    if (strcmp(v, "true") != 0 && strcmp(v, "false") != 0)
-        return say_usage("--%s: \"%.60s\" is neither true nor false", name, v);
-    *out = !strcmp(v, "true");
+    if (truth(v) < 0) return say_usage("--%s: \"%.60s\" is neither true nor false", name, v);
+    *out = truth(v) == 1;
     return 0;
 }
 

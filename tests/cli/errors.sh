@@ -71,6 +71,18 @@ other --chat-template --template
 other --prompt-cache --prefix-cache
 other --model-draft --assistant-model
 other --mlock 'leave the option out'
+for option in --cache-type-k --cache-type-v; do # the answer has to work as it stands
+    run generate "$model" --input-ids 5 $option q4_0
+    config=$(sed "s/.*--cache-config '\([^']*\)'.*/\1/" "$work/err")
+    run generate "$model" --input-ids 5 --max-new-tokens 2 --cache-implementation quantized --cache-config "$config"
+    check "$option: the suggested settings work" status 0
+done
+for value in True False; do # Python's; the word is not a prompt
+    run generate "$model" --input-ids 5 --max-new-tokens 2 --do_sample $value
+    check "--do_sample $value" status 0
+    run generate "$model" --input-ids 5 --max-new-tokens 2 --use-cache=$value
+    check "--use-cache=$value" status 0
+done
 run generate "$model" --input-ids 5 --temp=0.8
 refused "with = too" 2 --temperature
 run generate "$model" --input-ids 5 --top-k 40 --max-new-tokens 1
