@@ -11,7 +11,7 @@ static const struct {
     {"-m|model", "MODEL is the first argument: kvik generate MODEL PROMPT"},
     {"-hf|-hfr|-mu|hf_repo|hf_file|model_url",
      "MODEL is the first argument, a repository id of the local hub cache too; kvik downloads nothing"},
-    {"-p|prompt", "PROMPT is an argument behind MODEL: kvik generate MODEL PROMPT"},
+    {"-p|prompt", "PROMPT is an argument after MODEL: kvik generate MODEL PROMPT"},
     {"-f|file|-bf|binary_file",
      "kvik reads the prompt from standard input: kvik generate MODEL < FILE"},
     {"-e|escape|no_escape", "kvik takes the prompt as it is; leave the option out"},

@@ -306,6 +306,6 @@ const struct command command_completion = {
     .summary = "print a completion script for a shell",
     .about =
         "Prints a script that completes commands, options, values and models. make install installs it. By hand:\n"
-        "eval \"$(kvik completion bash)\" in ~/.bashrc, or with zsh in ~/.zshrc behind compinit.",
+        "eval \"$(kvik completion bash)\" in ~/.bashrc, or with zsh in ~/.zshrc after compinit.",
     .run = run_completion,
 };

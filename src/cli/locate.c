@@ -122,7 +122,7 @@ static int refuse_tag(const char *name)
     return ERR(ARG,
                "%.200s is a name of Ollama; " TAKES
                ". Ollama's own file is a .gguf file too: ollama "
-               "show %.200s --modelfile names it behind FROM",
+               "show %.200s --modelfile names it after FROM",
                name, name);
 }
 
