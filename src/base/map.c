@@ -3,7 +3,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -115,9 +117,23 @@ static bool write_all(int fd, const struct span *s)
     return true;
 }
 
+/* Writes into a device or a FIFO, which a new file must not replace. */
+static int write_into(const char *path, const struct span *span, size_t n_spans)
+{
+    int fd = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY), e = fd < 0 ? errno : 0;
+    for (size_t i = 0; !e && i < n_spans; i++)
+        if (!write_all(fd, &span[i])) e = errno;
+    if (fd >= 0 && close(fd) < 0 && !e) e = errno;
+    return e ? ERR(IO, "%s: %s", path, strerror(e)) : 0;
+}
+
 int file_write_spans(const char *path, const struct span *span, size_t n_spans)
 {
-    char tmp[4096];
+    char tmp[4096], real[PATH_MAX];
+    struct stat st;
+    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))
+        return write_into(path, span, n_spans);
+    if (realpath(path, real)) path = real; /* a link stays, its file is replaced */
     if ((size_t)snprintf(tmp, sizeof tmp, "%s.tmp.%ld", path, (long)getpid()) >= sizeof tmp)
         return ERR(LIMIT, "%.200s...: path too long", path);
     int fd = open(tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);

@@ -71,6 +71,18 @@ run bench "$model" --depths x
 refused "--depths are numbers" 2 depths
 run bench "$model" --report "$work/absent/r.html" --depths 0 --steps 1 --runs 1
 check "a report that cannot be written fails" status 1
+mkfifo "$work/fifo"
+cat "$work/fifo" >"$work/through" &
+run bench "$model" --svg "$work/fifo" --depths 0 --steps 1 --runs 1
+wait
+check "a picture into a FIFO succeeds" status 0
+check "a FIFO stays one" test -p "$work/fifo"
+check "a FIFO: the picture goes through it" grep -q '</svg>' "$work/through"
+echo old >"$work/target.svg"
+ln -s target.svg "$work/link.svg"
+run bench "$model" --svg "$work/link.svg" --depths 0 --steps 1 --runs 1
+check "a link stays one" test -L "$work/link.svg"
+check "a link: its file has the picture" grep -q '</svg>' "$work/target.svg"
 run bench
 refused "bench needs a model" 2 MODEL
 finish
