@@ -52,6 +52,13 @@ static bool is_ours(const char *path, const char *suffix)
     return strspn(name, "0123456789abcdef") == NAME_HEX && strcmp(name + NAME_HEX, suffix) == 0;
 }
 
+/* True if a path is a file with one name.  A file that links name is also somebody else's, and is only read. */
+static bool is_alone(const char *path)
+{
+    struct stat st;
+    return lstat(path, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink == 1;
+}
+
 static bool is_session(const char *name)
 {
     size_t n = strlen(name), k = strlen(SUFFIX);
@@ -110,7 +117,7 @@ static void on_look(void *ctx, const char *path)
     if (q && common == s->n && kv_salt_same(&q->im.salt, &s->salt))
         snprintf(s->cover, sizeof s->cover, "%s", path);
     if (q && common >= LEAST && common > s->home_common && is_ours(path, SUFFIX) &&
-        has_room(s, &file, q, common)) {
+        is_alone(path) && has_room(s, &file, q, common)) {
         snprintf(s->home, sizeof s->home, "%s", path);
         s->home_common = common;
     }
@@ -285,9 +292,12 @@ static void name_of(const kvik_cache *c, const struct search *s, const char *dir
 static int save_branch(kvik_cache *c, const char *dir, const struct search *f, kvik_seq s)
 {
     char own[PATH_BYTES];
+    struct stat st;
     name_of(c, f, dir, own);
+    bool taken = lstat(own, &st) == 0 && !is_alone(own);
+    if (taken && !f->home[0]) return 0;
     int e = session_save_branch(c, f->home[0] ? f->home : own, s);
-    if (e == ERR_BUSY && f->home[0]) e = session_save_branch(c, own, s);
+    if (e == ERR_BUSY && f->home[0] && !taken) e = session_save_branch(c, own, s);
     return e == ERR_BUSY ? 0 : e;
 }
 

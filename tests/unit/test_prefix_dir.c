@@ -279,6 +279,35 @@ static void test_temporaries(void **state)
     clear();
 }
 
+/* A file that has another name, or that a link names, is somebody else's too: it is read and never changed. */
+static void test_links(void **state)
+{
+    (void)state;
+    char path[300], mine[300], *was, *is;
+    int files;
+    size_t n, m_bytes;
+    kvik_cache *c = open_cache();
+    snprintf(mine, sizeof mine, "%s.mine", dir);
+    for (int symbolic = 0; symbolic < 2; symbolic++) {
+        must_keep(c, 1, TAIL);
+        (void)disk(&files, path);
+        assert_int_equal(symbolic ? rename(path, mine) : link(path, mine), 0);
+        if (symbolic) assert_int_equal(symlink(mine, path), 0);
+        assert_int_equal(file_read(mine, 1 << 24, &was, &n), 0);
+        must_keep(c, 2, TAIL);
+        assert_int_equal(find(c, 1, TAIL), COMMON + TAIL);
+        assert_int_equal(find(c, 2, TAIL), COMMON + TAIL);
+        assert_int_equal(file_read(mine, 1 << 24, &is, &m_bytes), 0);
+        assert_int_equal(m_bytes, n);
+        assert_memory_equal(is, was, n);
+        mem_free(was);
+        mem_free(is);
+        clear();
+        assert_int_equal(unlink(mine), 0);
+    }
+    kvik_cache_close(c);
+}
+
 /* Branches of a file that is removed or damaged are misses. */
 static void test_lost_base(void **state)
 {
@@ -446,7 +475,8 @@ int main(void)
         cmocka_unit_test(test_common_once),  cmocka_unit_test(test_longer_and_shorter),
         cmocka_unit_test(test_written_anew), cmocka_unit_test(test_limit),
         cmocka_unit_test(test_temporaries),  cmocka_unit_test(test_lost_base),
-        cmocka_unit_test(test_busy),         cmocka_unit_test(test_processes),
-        cmocka_unit_test(test_kills),        cmocka_unit_test(test_check)};
+        cmocka_unit_test(test_links),        cmocka_unit_test(test_busy),
+        cmocka_unit_test(test_processes),    cmocka_unit_test(test_kills),
+        cmocka_unit_test(test_check)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }
