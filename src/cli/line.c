@@ -18,6 +18,7 @@
 #include <wchar.h>
 
 #define PASTE_ENDS "\033[201~"
+#define MOST_BYTES (16u << 20) /* of a line or a pasted block */
 
 struct line_editor {
     EditLine *el; /* NULL: standard input is not a terminal */
@@ -121,13 +122,23 @@ static unsigned char paste(EditLine *el, int key)
     struct line_editor *e = editor_of(el);
     struct buf *b = &e->paste;
     char c;
+    bool whole = true;
     (void)key;
     buf_clear(b);
     while (read_byte(el, &c) == 1) {
-        if (buf_putc(b, c) < 0) return CC_ERROR;
+        if (buf_putc(b, c) <
+            0) { /* the rest is read up to its mark: it must not become typed lines */
+            whole = false;
+            memmove(b->data, b->data + b->len - sizeof ends, sizeof ends);
+            b->len = sizeof ends;
+            (void)buf_putc(b, c);
+        }
         size_t n = sizeof ends - 1;
         if (b->len < n || memcmp(b->data + b->len - n, ends, n) != 0) continue;
-        return insert(el, b->data, b->len - n) < 0 ? CC_ERROR : CC_REFRESH;
+        if (whole) return insert(el, b->data, b->len - n) < 0 ? CC_ERROR : CC_REFRESH;
+        fprintf(stderr, "\r\nkvik: the pasted block is longer than %u MiB and is left out\r\n",
+                MOST_BYTES >> 20);
+        return CC_REDISPLAY;
     }
     return interrupt_seen() ? CC_REFRESH : CC_EOF;
 }
@@ -160,8 +171,12 @@ static size_t common(const struct line_words *w)
 static void list(const struct line_words *w)
 {
     unsigned width = 0, most = terminal_columns(stderr), at = 0;
-    for (size_t i = 0; i < w->n; i++)
+    for (size_t i = 0; i < w->n; i++) {
+        for (char *s = w->word[i]; *s;
+             s++) /* names of files can hold codes that a terminal obeys */
+            if ((unsigned char)*s < 0x20 || *s == 0x7F) *s = '?';
         width = MAX(width, (unsigned)strlen(w->word[i]) + 2);
+    }
     fputs("\r\n", stderr);
     for (size_t i = 0; i < w->n; i++) {
         if (at && at + width > most) {
@@ -241,8 +256,8 @@ int line_open(line_complete complete_with, void *ctx, struct line_editor **out)
     struct line_editor *e = mem_alloc(sizeof *e);
     if (!e) return ERR_NOMEM;
     *e = (struct line_editor){.complete = complete_with, .ctx = ctx};
-    buf_init(&e->line, 16u << 20);
-    buf_init(&e->paste, 16u << 20);
+    buf_init(&e->line, MOST_BYTES);
+    buf_init(&e->paste, MOST_BYTES);
     /* models speak UTF-8; a locale without it would show escapes */
     if (strcmp(nl_langinfo(CODESET), "UTF-8") != 0) setlocale(LC_CTYPE, "C.UTF-8");
     if (isatty(STDIN_FILENO)) open_editor(e);
