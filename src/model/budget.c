@@ -73,7 +73,8 @@ static void groups_close(struct kv_config *c)
     mem_free(group);
 }
 
-/* A resident cache has room for every sequence at its longest, and what its undo keeps.  A streaming cache is meant to be small: what steps of two
+/* A resident cache has room for every sequence at its longest, for what its undo keeps, and for two spare blocks of each,
+ * which beams, candidates and negative prompts fork from.  A streaming cache is meant to be small: what steps of two
  * strips of every sequence need, the rows of one longer step, and staging.  If sequences have reserves, each holds the
  * pages of a whole step, whose length the caller may have chosen. */
 static size_t bytes_of(const struct budget *b, const struct kv_config *c, size_t *staging)
@@ -84,7 +85,8 @@ static size_t bytes_of(const struct budget *b, const struct kv_config *c, size_t
     size_t want = sequences_of(b, c, step), rows = 0;
     k.lanes = b->max_seqs;
     *staging = kv_staging_bytes(&k);
-    if (small && !ck_mul(c->max_tokens, row_of(b) * (preset_encodes(b->preset) ? 2 : 1), &rows))
+    size_t spare = small ? c->max_tokens : 2 * KV_STRIP * ((size_t)b->max_seqs + 1);
+    if (!ck_mul(spare, row_of(b) * (small && preset_encodes(b->preset) ? 2 : 1), &rows))
         return SIZE_MAX;
     if (!ck_add(want, rows, &want) || !ck_add(want, *staging, &want)) return SIZE_MAX;
     k = *c;
