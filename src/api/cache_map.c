@@ -1,79 +1,14 @@
-/* cache_map.c - describes the blocks of one sequence as JSON; see kvik_cache_map. */
-#include "base/buf.h"
-#include "base/json.h"
+/* cache_map.c - the blocks of one sequence as JSON text; see kvik_cache_map. */
 #include "generate/handle.h"
-
-static json_t *form(const struct kv_survey_form *f)
-{
-    return json_pack("{s:i, s:i, s:i, s:I, s:I, s:I}", "count", (int)f->pages, "shared",
-                     (int)f->shared, "spilled", (int)f->spilled, "bytes", (json_int_t)f->bytes,
-                     "shared_bytes", (json_int_t)f->shared_bytes, "spilled_bytes",
-                     (json_int_t)f->spilled_bytes);
-}
-
-static char letter(enum kv_place p)
-{
-    if (p == KV_BLOCK_GONE) return '.';
-    char c = p & KV_BLOCK_OPEN ? 'o' : 'r';
-    if (p & KV_BLOCK_SPILLED) c = 'd';
-    if (p & KV_BLOCK_ENCODED) c = p & KV_BLOCK_SPILLED ? 'z' : 'e';
-    return p & KV_BLOCK_SHARED ? (char)(c - 'a' + 'A') : c;
-}
-
-static json_t *letters(const struct kv *kv, kv_seq s, uint32_t group, uint32_t blocks)
-{
-    struct buf b;
-    int e = 0;
-    buf_init(&b, (size_t)1 << 30);
-    for (uint32_t i = 0; e >= 0 && i < blocks; i++)
-        e = buf_putc(&b, letter(kv_survey_block(kv, s, group, i)));
-    json_t *j = e < 0 ? NULL : json_stringn(b.data ? b.data : "", b.len);
-    buf_done(&b);
-    return j;
-}
-
-static json_t *layers(const struct exec *x, const struct kv_group *g)
-{
-    json_t *a = json_array();
-    for (uint32_t i = 0; i < x->m->n_sites; i++)
-        if (x->site[i] >= g->site0 && x->site[i] < g->site0 + g->n_sites)
-            json_array_append_new(a, json_integer(x->m->site[i].layer));
-    return a;
-}
-
-static json_t *group(const struct exec *x, kv_seq s, uint32_t gi)
-{
-    static const char *const kinds[] = {"rows", "state", "frozen"};
-    const struct kv_group *g = &x->group[gi];
-    const struct kv_policy *p = &g->policy;
-    const struct kv_codec *codec = g->n_planes ? g->plane[0].codec : NULL;
-    struct kv_survey v;
-    if (kv_survey(x->kv, s, gi, &v) < 0) return NULL;
-    json_t *o =
-        json_pack("{s:o, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i}", "layers", layers(x, g), "kind",
-                  kinds[p->kind], "window", (int)p->window, "chunk", (int)p->chunk, "sinks",
-                  (int)p->sinks, "rows", (int)v.rows, "block_rows", (int)v.block_rows, "tile_rows",
-                  (int)v.tile_rows, "checkpoints", (int)v.keeps);
-    if (!o) return NULL;
-    json_object_set_new(o, "codec", codec ? json_string(codec->name) : json_null());
-    json_object_set_new(o, "blocks", form(&v.form[0]));
-    json_object_set_new(o, "tiles", form(&v.form[1]));
-    json_object_set_new(o, "map", letters(x->kv, s, gi, v.blocks));
-    return o;
-}
 
 KVIK_API int kvik_cache_map(const kvik_cache *c, kvik_seq s, char **json)
 {
+    json_t *o;
     TRY(cache_bound(c));
-    const struct exec *x = c->x;
     if (!json) return ERR(ARG, "a place for the text is needed");
-    if (!kv_tokens(x->kv, s)) return ERR(STALE, "the sequence was dropped");
-    json_t *groups = json_array();
-    for (uint32_t i = 0; i < x->n_groups; i++)
-        json_array_append_new(groups, group(x, s, i));
-    bool whole = json_array_size(groups) == x->n_groups;
-    json_t *o = json_pack("{s:I, s:o}", "tokens", (json_int_t)kv_len(x->kv, s), "groups", groups);
-    int e = o && whole ? json_text(o, json) : ERR(NOMEM, "out of memory");
+    if (!kv_tokens(c->x->kv, s)) return ERR(STALE, "the sequence was dropped");
+    TRY(exec_map(c->x, s, &o));
+    int e = json_text(o, json);
     json_decref(o);
     return e;
 }

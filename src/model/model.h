@@ -376,6 +376,9 @@ int exec_crop(struct exec *x, kv_seq s, uint32_t want);
 /* Feeds rows [from, to) again, turn by turn; past: the sequence as it was. */
 int exec_replay(struct exec *x, kv_seq seq, const struct kv_past *past, uint32_t from, uint32_t to);
 
+/* --- block_map.c: describes where the blocks of s are, as JSON. */
+int exec_map(const struct exec *x, kv_seq s, json_t **out);
+
 /* --- regime.c: ropes whose frequencies depend on the length of the whole sequence (longrope).
  *
  * A regime is named by the least length that has it; 0 is the shortest.  It is part of the sequence's salt.  When a feed
