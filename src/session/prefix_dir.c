@@ -29,7 +29,6 @@
 #define MOST_BYTES    ((uint64_t)1 << 30)
 #define MOST_BRANCHES 64u /* of one file, because every search reads its manifest */
 #define PATH_BYTES    4096
-#define LOCK_TICKS    1500u /* of 20 ms: how long a save waits for others */
 
 struct search {
     const json_t *meta;
@@ -301,18 +300,25 @@ static int save_branch(kvik_cache *c, const char *dir, const struct search *f, k
     return e == ERR_BUSY ? 0 : e;
 }
 
+/* The seconds that a save waits for other processes.  A save that does not wait for them costs a duplicate at most. */
+static double patience = 2;
+
+void prefix_dir_patience(double seconds)
+{
+    patience = seconds;
+}
+
 /* Locks the directory, so that processes that save at the same time find each other's files.  Returns the descriptor; -1
  * if another process keeps the lock for long, or the file system has none. */
 static int lock_dir(const char *dir)
 {
     const struct timespec tick = {.tv_nsec = 20000000};
-    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC), e = -1;
-    for (uint32_t i = 0; fd >= 0 && i < LOCK_TICKS; i++) {
-        e = flock(fd, LOCK_EX | LOCK_NB);
-        if (e == 0 || errno != EWOULDBLOCK) break;
+    const double end = now_seconds() + patience;
+    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC), e;
+    if (fd < 0) return -1;
+    while ((e = flock(fd, LOCK_EX | LOCK_NB)) < 0 && errno == EWOULDBLOCK && now_seconds() < end)
         (void)nanosleep(&tick, NULL);
-    }
-    if (e == 0 || fd < 0) return fd;
+    if (e == 0) return fd;
     close(fd);
     return -1;
 }

@@ -22,3 +22,6 @@ int session_open_file(const char *path, struct durable *f, struct session *s);
 /* Loads the sequences of an open file, as kvik_cache_load does. */
 int session_load(kvik_cache *c, struct durable *f, const struct session *s, uint32_t max,
                  kvik_seq *out, char **note);
+
+/* prefix_dir.c: sets how many seconds a save waits for other processes that save to its directory.  For tests. */
+void prefix_dir_patience(double seconds);
