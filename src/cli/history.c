@@ -1,7 +1,7 @@
 /* history.c - the file has one message on each line; "\n" and "\\" stand for line ends and backslashes inside a message.
- * A message is appended with one write, so chats that run side by side do not mix their lines. */
+ * A message is appended with one write, so chats that run side by side do not mix their lines.  A file that has grown long
+ * is shortened when a chat begins. */
 #include "cli/history.h"
-#include "base/map.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -10,7 +10,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { KEPT = 1000, PATH = 4096, MOST_BYTES = 16 << 20 };
+enum {
+    KEPT = 1000,           /* newest messages that a chat recalls */
+    KEPT_BYTES = 4 << 20,  /* and their bytes in the file */
+    READ_BYTES = 16 << 20, /* the end of the file that is searched for them */
+    LONGEST = 128 << 10,   /* bytes of a line: 64 KiB of a message, each escaped */
+    PATH = 4096
+};
 
 /* Returns false if no history is kept. */
 static bool find_path(char out[PATH])
@@ -64,7 +70,7 @@ void history_add(const char *text)
     char path[PATH];
     struct buf line;
     if (!find_path(path)) return;
-    buf_init(&line, MOST_BYTES);
+    buf_init(&line, LONGEST);
     if (escape(&line, text) >= 0) {
         int e = append(path, line.data, line.len);
         if (e < 0 && errno == ENOENT) {
@@ -78,13 +84,53 @@ void history_add(const char *text)
     buf_done(&line);
 }
 
-/* Keeps the newest messages of a file that has grown long. */
-static void shorten(const char *path, const char *from)
+/* Reads at most the last READ_BYTES of a file into *out (mem_free), and writes how many were read to *n.  *size: the bytes
+ * of the whole file. */
+static bool read_end(const char *path, char **out, size_t *n, size_t *size)
+{
+    struct stat st;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    char *p = NULL;
+    if (fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode)) {
+        *size = (size_t)st.st_size;
+        *n = MIN(*size, READ_BYTES);
+        p = mem_alloc(*n + 1);
+    }
+    size_t got = 0;
+    for (ssize_t k = 1; p && got < *n && k > 0; got += k > 0 ? (size_t)k : 0)
+        k = pread(fd, p + got, *n - got, (off_t)(*size - *n + got));
+    if (fd >= 0) close(fd);
+    if (p) *n = got;
+    *out = p;
+    return p != NULL;
+}
+
+/* Removes overlong lines and what is no whole line.  whole: the text begins with the beginning of a line.  Returns the
+ * length that remains, and writes the number of lines to *lines. */
+static size_t clean(char *all, size_t n, bool whole, size_t *lines)
+{
+    char *to = all, *end;
+    *lines = 0;
+    for (char *line = all; (end = memchr(line, '\n', (size_t)(all + n - line))); line = end + 1) {
+        size_t k = (size_t)(end + 1 - line);
+        if (whole && k <= LONGEST) {
+            memmove(to, line, k);
+            to += k;
+            ++*lines;
+        }
+        whole = true;
+    }
+    *to = 0;
+    return (size_t)(to - all);
+}
+
+/* Replaces the file by the newest messages. */
+static void shorten(const char *path, const char *from, size_t n)
 {
     char tmp[PATH + 8];
     snprintf(tmp, sizeof tmp, "%s.new", path);
     unlink(tmp);
-    if (append(tmp, from, strlen(from)) == 0)
+    if (append(tmp, from, n) == 0)
         (void)!rename(tmp, path);
     else
         unlink(tmp);
@@ -93,15 +139,16 @@ static void shorten(const char *path, const char *from)
 void history_load(void (*fn)(void *ctx, const char *text), void *ctx)
 {
     char path[PATH], *all;
-    size_t n, lines = 0;
-    if (!find_path(path) || file_read(path, MOST_BYTES, &all, &n) < 0) return;
-    for (const char *s = all; (s = strchr(s, '\n')); s++)
-        lines++;
-    char *from = all;
-    for (size_t skip = lines > KEPT ? lines - KEPT : 0; skip; skip--)
-        from = strchr(from, '\n') + 1;
-    if (lines > 2 * KEPT) shorten(path, from);
-    for (char *line = from, *end; (end = strchr(line, '\n')); line = end + 1) {
+    size_t n, size, lines;
+    if (!find_path(path) || !read_end(path, &all, &n, &size)) return;
+    n = clean(all, n, n == size, &lines);
+    char *from = all, *behind = all + n;
+    for (size_t skip = lines > KEPT ? lines - KEPT : 0; skip || behind - from > KEPT_BYTES;
+         skip -= skip > 0)
+        from = (char *)memchr(from, '\n', (size_t)(behind - from)) + 1;
+    if (lines > 2 * KEPT || size > 2 * KEPT_BYTES) shorten(path, from, (size_t)(behind - from));
+    for (char *line = from, *end; (end = memchr(line, '\n', (size_t)(behind - line)));
+         line = end + 1) {
         char *to = line;
         for (char *s = line; s < end; s++) {
             bool coded = *s == '\\' && s + 1 < end;

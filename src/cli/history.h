@@ -1,5 +1,6 @@
 /* history.h - messages of earlier chats, in a file of the user: $KVIK_HISTORY, else kvik/history in $XDG_STATE_HOME or
- * ~/.local/state.  An empty KVIK_HISTORY keeps none.  The file has mode 0600 and at most some thousand messages. */
+ * ~/.local/state.  An empty KVIK_HISTORY keeps none.  The file has mode 0600 and at most some thousand messages or some
+ * MiB; a chat recalls the newest thousand in the last 4 MiB. */
 #pragma once
 #include "cli/cli.h"
 

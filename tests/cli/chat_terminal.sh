@@ -72,6 +72,23 @@ check "history: KVIK_HISTORY names the file" same "$(cat "$work/mine")" 'a\\b'
 mkdir "$work/file" && printf 'message\n%.0s' $(seq 2100) >"$work/file/long"
 KVIK_HISTORY="$work/file/long" on 80 "[('> ', 'last\r'), ('tokens', '\x04')]"
 check "history: a long file is shortened" same "$(wc -l <"$work/file/long")" 1001
+# 18 MiB in 300 pasted blocks and a line of 1 MiB that no chat writes.
+python3 - "$work/file/large" <<'PY'
+import sys
+with open(sys.argv[1], "w") as f:
+    for i in range(300):
+        f.write(f"paste {i} " + 60000 * "x" + "\n")
+    f.write((1 << 20) * "y" + "\nnewest\n")
+PY
+KVIK_HISTORY="$work/file/large" on 80 "[('> ', '\x1b[A'), ('newest', '\r'), ('tokens', '\x04')]"
+check "history: the newest message of a large file is recalled" shows '^> newest$'
+check "history: a large file is shortened to 4 MiB of whole messages" python3 - "$work/file/large" <<'PY'
+import sys
+s = open(sys.argv[1]).read().split("\n")
+n = sum(len(line) + 1 for line in s)
+sys.exit(not (4000000 < n < (4 << 20) + 10 and s[-4].startswith("paste 299 x") and s[-3:] == ["newest", "newest", ""]
+              and all(line.startswith("paste ") for line in s[:-3])))
+PY
 KVIK_HISTORY="$work/tiny/config.json/x" on 80 "[('> ', 'x\r'), ('tokens', 'y\r'), ('tokens', '\x04')]"
 check "history: a file that cannot be made is said once" n_times 'the history cannot be kept' 1
 
