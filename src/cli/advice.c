@@ -48,22 +48,23 @@ static bool unmatched(const kvik_generation *g)
     return g->prompt_lookup_num_tokens == 0;
 }
 
-#define SAMPLING "in greedy decoding; add --do-sample"
+/* Stands for the way to switch sampling on, which the command knows. */
+static const char sampling[] = "in greedy decoding; ";
 
 static const struct {
     const char *name;
     bool (*idle)(const kvik_generation *g);
     const char *why;
 } advice[] = {
-    {"temperature", greedy, SAMPLING},
-    {"top_h", greedy, SAMPLING},
-    {"top_k", greedy_alone, SAMPLING},
-    {"top_p", greedy, SAMPLING},
-    {"min_p", greedy, SAMPLING},
-    {"typical_p", greedy, SAMPLING},
-    {"epsilon_cutoff", greedy, SAMPLING},
-    {"eta_cutoff", greedy, SAMPLING},
-    {"seed", greedy, SAMPLING},
+    {"temperature", greedy, sampling},
+    {"top_h", greedy, sampling},
+    {"top_k", greedy_alone, sampling},
+    {"top_p", greedy, sampling},
+    {"min_p", greedy, sampling},
+    {"typical_p", greedy, sampling},
+    {"epsilon_cutoff", greedy, sampling},
+    {"eta_cutoff", greedy, sampling},
+    {"seed", greedy, sampling},
     {"length_penalty", single, "without beams; add --num-beams 4"},
     {"early_stopping", single, "without beams; add --num-beams 4"},
     {"diversity_penalty", together, "without groups of beams; add --num-beam-groups"},
@@ -79,13 +80,14 @@ static const struct {
     {"max_length", counted, "beside max_new_tokens, which wins; give only one of them"},
 };
 
-void advice_tell(const kvik_generation *g, const json_t *options)
+void advice_tell(const kvik_generation *g, const json_t *options, const char *to_sample)
 {
     for (size_t i = 0; i < countof(advice); i++) {
         char text[128], dashed[64];
         if (!json_object_get(options, advice[i].name) || !advice[i].idle(g)) continue;
         args_dashed(advice[i].name, dashed);
-        snprintf(text, sizeof text, "--%s has no effect %s", dashed, advice[i].why);
+        snprintf(text, sizeof text, "--%s has no effect %s%s", dashed, advice[i].why,
+                 advice[i].why == sampling ? to_sample : "");
         say_notice(NULL, text);
     }
 }

@@ -126,7 +126,7 @@ static void advise(const struct chat *c, const json_t *options)
     json_t *o = json_copy((json_t *)(uintptr_t)options);
     const json_t *t = json_object_get(o, "temperature");
     if (t && json_number_value(t) == 0) json_object_del(o, "temperature");
-    if (o) advice_tell(&c->s.g, o);
+    if (o) advice_tell(&c->s.g, o, c->o->greedy ? "leave out --greedy" : "add --do-sample");
     json_decref(o);
 }
 

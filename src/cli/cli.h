@@ -77,8 +77,8 @@ extern const struct command command_generate, command_chat, command_inspect, com
 /* main.c: the i-th command, or NULL. */
 const struct command *command_at(size_t i);
 
-/* advice.c: warns of given options that have no effect.  g: the final options. */
-void advice_tell(const kvik_generation *g, const json_t *options);
+/* advice.c: warns of given options that have no effect.  g: the final options; to_sample: how to switch sampling on. */
+void advice_tell(const kvik_generation *g, const json_t *options, const char *to_sample);
 
 /* --- say.c: messages for people, and text for JSON. */
 /* Prints "kvik: " and the library's sentence; returns the exit status for `code`. */

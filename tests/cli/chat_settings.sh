@@ -55,6 +55,8 @@ cp "$work/out" "$work/plain"
 talk "$work/tiny" 'abcd\n' --greedy
 check "--greedy: shown" err_has '^greedy decoding: a message always has the same reply$'
 check "--greedy: the text of kvik generate, which keeps the defaults of Transformers" cmp -s "$work/out" "$work/plain"
+talk "$work/tiny" 'abcd\n' --greedy --temperature 2
+check "--greedy with a temperature: which option to leave out" err_has '^--temperature has no effect in greedy decoding; leave out --greedy$'
 talk "$work/tiny" 'abcd\n' --do-sample false
 check "--do-sample false: greedy" cmp -s "$work/out" "$work/plain"
 talk "$work/tiny" 'abcd\n' --temperature 0
