@@ -1,34 +1,17 @@
 /* chat_limit.c - the limit of a conversation, and what happens there.  With --context-full drop the oldest exchanges behind
  * the system message are dropped, so that a conversation can go on forever.  Several are dropped at once: the cache has to
  * recompute the rest of the conversation after each drop. */
-#include "base/near.h"
 #include "cli/cmd_chat.h"
 
 #include <string.h>
-
-/* Returns max_cache_len of --cache-config, or 0. */
-static uint32_t configured(const kvik_generation *g)
-{
-    json_t *o = NULL, *v;
-    const char *key;
-    uint32_t n = 0;
-    if (!g->cache_config ||
-        json_parse(g->cache_config, strlen(g->cache_config), "cache_config", &o) < 0)
-        return 0;
-    json_object_foreach(o, key, v)
-    {
-        if (near_distance(key, "max_cache_len") == 0) n = (uint32_t)json_integer_value(v);
-    }
-    json_decref(o);
-    return n;
-}
 
 /* Returns the limit of the model and of the cache, which does not change during a chat. */
 static struct chat_limit cache_limit(const struct chat *c)
 {
     const kvik_generation *g = &c->s.g;
     struct chat_limit l = {.tokens = session_context(&c->s)};
-    uint32_t inner = configured(g), most = inner ? inner : g->max_cache_len;
+    int64_t given = session_configured(g, "max_cache_len");
+    uint32_t inner = given > 0 ? (uint32_t)given : 0, most = inner ? inner : g->max_cache_len;
     snprintf(l.name, sizeof l.name, "the model's context of %u tokens", l.tokens);
     if (most && most < l.tokens) {
         l.tokens = most;
@@ -87,6 +70,53 @@ static bool drop_oldest(json_t *messages)
     return true;
 }
 
+/* Returns how many times drop_oldest can drop. */
+static size_t exchanges(const json_t *messages)
+{
+    json_t *rest = json_copy((json_t *)(uintptr_t)messages);
+    size_t n = 0;
+    while (rest && drop_oldest(rest))
+        n++;
+    json_decref(rest);
+    return n;
+}
+
+/* Encodes the conversation without its `drop` oldest exchanges. */
+static int encode_without(const struct chat *c, const json_t *messages, size_t drop, int32_t **ids,
+                          size_t *n)
+{
+    json_t *rest = json_copy((json_t *)(uintptr_t)messages);
+    if (!rest) return ERR(NOMEM, "out of memory");
+    for (size_t i = 0; i < drop; i++)
+        drop_oldest(rest);
+    kvik_free(*ids);
+    *ids = NULL;
+    int e = encode(c, rest, ids, n);
+    json_decref(rest);
+    return e;
+}
+
+/* Drops as few of the oldest exchanges as leave at most `most` tokens, or all that can be dropped.  Encoding takes time in
+ * proportion to the conversation, so the number is found by bisection. */
+static int drop_to(struct chat *c, size_t most, int32_t **ids, size_t *n, size_t *dropped)
+{
+    json_t *messages = chat_here(c)->messages;
+    size_t few = 0, enough = exchanges(messages), at = 0;
+    while (enough - few > 1) {
+        at = few + (enough - few) / 2;
+        TRY(encode_without(c, messages, at, ids, n));
+        if (*n > most)
+            few = at;
+        else
+            enough = at;
+    }
+    if (at != enough) TRY(encode_without(c, messages, enough, ids, n));
+    for (size_t i = 0; i < enough; i++)
+        drop_oldest(messages);
+    *dropped = enough;
+    return 0;
+}
+
 static int too_long(const struct chat *c, const struct chat_limit *l, size_t n)
 {
     json_t *rest = json_copy(c->branch[c->at].messages);
@@ -114,12 +144,7 @@ int chat_fit(struct chat *c, int32_t **ids, size_t *n)
     TRY(encode(c, messages, ids, n));
     const size_t before = *n;
     bool full = !c->stops_full && *n + need > most;
-    while (full && *n + leave > most && drop_oldest(messages)) {
-        kvik_free(*ids);
-        *ids = NULL;
-        dropped++;
-        TRY(encode(c, messages, ids, n));
-    }
+    if (full && *n + leave > most) TRY(drop_to(c, most - leave, ids, n, &dropped));
     if (dropped == 1)
         fprintf(stderr, "kvik: dropped the oldest exchange (%zu tokens) to stay within %s\n",
                 before - *n, l.name);

@@ -165,6 +165,8 @@ int session_open_model(struct session *s, const char *path, const struct common 
 int session_given(const char *config, const json_t *options, json_t **out);
 /* Replaces s->g by the model's own options with `options` set.  Returns an error code and leaves s->g alone, or 0. */
 int session_settle(struct session *s, const json_t *options);
+/* Returns the number that cache_config has for a key, spelled with '_' or '-'; 0: another value; -1: no such key. */
+int64_t session_configured(const kvik_generation *g, const char *name);
 uint32_t session_width(const struct session *s); /* sequences that one prompt needs */
 /* sequences: prompts at once; need: tokens of the longest sequence. */
 int session_cache(struct session *s, uint32_t sequences, uint64_t need);

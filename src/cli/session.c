@@ -167,31 +167,27 @@ int session_open(struct session *s, const char *path, const struct common *commo
     return 0;
 }
 
-/* True if cache_config has the key, spelled with '_' or '-'. */
-static bool configured(const kvik_generation *g, const char *name)
+int64_t session_configured(const kvik_generation *g, const char *name)
 {
     json_t *o = NULL, *v;
     const char *key;
-    bool found = false;
+    int64_t value = -1;
     if (!g->cache_config ||
         json_parse(g->cache_config, strlen(g->cache_config), "cache_config", &o) < 0)
-        return false;
-    json_object_foreach(o, key, v) found |= near_distance(key, name) == 0;
+        return -1;
+    json_object_foreach(o, key, v)
+    {
+        if (near_distance(key, name) == 0) value = MAX(json_integer_value(v), 0);
+    }
     json_decref(o);
-    return found;
-}
-
-/* True if max_cache_len is strict: in cache_config it is; as an option of its own it is raised to what the text needs. */
-static bool strict_length(const kvik_generation *g)
-{
-    return configured(g, "max_cache_len");
+    return value;
 }
 
 uint32_t session_context(const struct session *s)
 {
     enum { ENDLESS = 1 << 24 };
     uint32_t context = kvik_model_context(s->model);
-    return configured(&s->g, "window_length") ? MAX(context, ENDLESS) : context;
+    return session_configured(&s->g, "window_length") >= 0 ? MAX(context, ENDLESS) : context;
 }
 
 /* Each beam, further answer, candidate of contrastive search and negative text is a sequence of its own. */
@@ -224,7 +220,8 @@ int session_cache(struct session *s, uint32_t sequences, uint64_t need)
         .on_notice = say_notice,
     };
     uint32_t context = session_context(s);
-    if (!strict_length(&s->g))
+    /* In cache_config max_cache_len is strict; as an option of its own it is raised to what the text needs. */
+    if (session_configured(&s->g, "max_cache_len") < 0)
         c.max_cache_len = MAX((uint32_t)MIN(need, context), s->g.max_cache_len);
     int e = kvik_cache_open(s->model, &c, &s->cache);
     for (; e < 0 && s->fewer && sequences > 2; e = kvik_cache_open(s->model, &c, &s->cache)) {

@@ -50,6 +50,10 @@ check "drop: at the model's context" err_has 'oldest exchanges* ([0-9]* tokens) 
 check "drop: exit 0" status 0
 check "drop: not at every message" sh -c "[ \$(grep -c dropped '$work/err') -le 2 ]"
 
+talk "m\nm\nm\nm\nm\nm\nm\nm\nm\nm\nm\nm\n$a$b\n/branches\n" --min-new-tokens 1 --max-new-tokens 1 --max-cache-len 110
+check "drop: as few of many exchanges as make room" err_has '^kvik: dropped the 7 oldest exchanges ('
+check "drop: the others stay" err_has '^\* main .* 12 messages'
+
 # shellcheck disable=SC2086
 talk "$a\n$b\n$c\n/branches\nd\n" $short --max-cache-len 80 --context-full stop
 check "stop: exit 1" status 1
