@@ -61,7 +61,7 @@ struct test_case {
     struct subject *s;
     uint32_t number, max_len, seqs, step, piece, prompt, checkpoints;
     const char *implementation, *on_full;
-    char config[400];
+    char config[720];
 };
 
 static uint64_t seed = 1, state;
