@@ -49,6 +49,34 @@ static json_t *recommended(const kvik_model *m)
     return found;
 }
 
+/* The sampling values of a chat with a model that has none of its own. */
+static const struct {
+    const char *name;
+    double value;
+} chosen[] = {{"temperature", 0.7}, {"top_p", 0.9}, {"repetition_penalty", 1.1}};
+
+static json_t *chosen_values(void)
+{
+    json_t *o = json_object();
+    for (size_t i = 0; i < countof(chosen); i++)
+        if (json_object_set_new(o, chosen[i].name, json_real(chosen[i].value)) < 0) {
+            json_decref(o);
+            return NULL;
+        }
+    return o;
+}
+
+bool chat_fallback(const char *option, char out[32])
+{
+    static const char *const other[][2] = {
+        {"max_new_tokens", "no limit"}, {"do_sample", "true"}, {"seed", "random"}};
+    for (size_t i = 0; i < countof(chosen); i++)
+        if (!strcmp(option, chosen[i].name)) return snprintf(out, 32, "%g", chosen[i].value) > 0;
+    for (size_t i = 0; i < countof(other); i++)
+        if (!strcmp(option, other[i][0])) return snprintf(out, 32, "%s", other[i][1]) > 0;
+    return false;
+}
+
 /* Returns the options of a chat below those of the user. */
 static json_t *defaults(struct chat *c, const kvik_generation *own)
 {
@@ -60,7 +88,7 @@ static json_t *defaults(struct chat *c, const kvik_generation *own)
         c->source = "values that the model's file recommends";
     } else {
         c->source = "kvik's values for chats";
-        o = parse("{\"temperature\": 0.7, \"top_p\": 0.9, \"repetition_penalty\": 1.1}");
+        o = chosen_values();
         if (o && own->repetition_penalty != 1) json_object_del(o, "repetition_penalty");
     }
     if (o && json_object_set_new(o, "do_sample", json_true()) < 0) {

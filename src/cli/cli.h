@@ -49,6 +49,8 @@ struct command {
     size_t n_options;
     bool generation; /* takes the options of kvik_options() */
     bool runs_model; /* lists those of struct common */
+    /* Writes the command's own default of a generation option for the help; false: it has none. */
+    bool (*fallback)(const char *option, char out[32]);
 };
 struct args {
     const char **word; /* what is not an option; owned array */

@@ -19,7 +19,7 @@ static const struct arg_option table[] = {
      "smaller model with the same vocabulary that drafts tokens; replies do not change"},
     {"greedy", ARG_FLAG, offsetof(struct chat_options, greedy), NULL, NULL,
      "always take the most likely token; by default a chat samples, with the model's own values or else "
-     "with temperature 0.7, top_p 0.9, repetition_penalty 1.1, and a random seed"},
+     "with the defaults below"},
     {"context-full", ARG_TEXT, offsetof(struct chat_options, context_full), "WHAT", "drop|stop",
      "what to do when the conversation reaches the model's context or max_cache_len. drop: drop the oldest "
      "exchanges after the system message; stop: take no more messages (default: drop)"},
@@ -127,4 +127,5 @@ const struct command command_chat = {
     .n_options = countof(table),
     .generation = true,
     .runs_model = true,
+    .fallback = chat_fallback,
 };

@@ -63,6 +63,8 @@ void chat_limit_tell(const struct chat *c, const kvik_result *r);
 /* --- chat_settings.c: each returns 0 or an error code and changes nothing then; a positive status after a sentence. */
 int chat_settings_open(struct chat *c, const char *config, const json_t *options);
 void chat_settings_done(struct chat *c);
+/* Writes the default of an option in words for the help, if it is another than that of kvik generate. */
+bool chat_fallback(const char *option, char out[32]);
 void chat_banner(const struct chat *c,
                  const char *model);             /* prints the model and how replies are decoded */
 int chat_set(struct chat *c, const char *text);  /* "NAME VALUE", "NAME -", "" */

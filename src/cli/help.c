@@ -104,7 +104,19 @@ static const char *help_value(const kvik_option *o, bool many)
     return "TEXT";
 }
 
-static unsigned help_generation(FILE *to, bool all)
+/* Writes the text of an option with the default that it has in the command. */
+static void help_text(const struct command *c, const kvik_option *o, char *text, size_t size)
+{
+    char own[32];
+    bool has_own = c->fallback && c->fallback(o->name, own);
+    const char *fallback = has_own ? own : o->fallback;
+    /* the table describes a default that depends on another option in its text */
+    const char *end = has_own ? strstr(o->help, "; with neither set") : NULL;
+    int n = (int)(end ? (size_t)(end - o->help) : strlen(o->help));
+    snprintf(text, size, *fallback ? "%.*s (default %s)" : "%.*s", n, o->help, fallback);
+}
+
+static unsigned help_generation(const struct command *c, FILE *to, bool all)
 {
     const kvik_option *o, *before = NULL;
     unsigned out = 0;
@@ -120,7 +132,7 @@ static unsigned help_generation(FILE *to, bool all)
         snprintf(left, sizeof left, "--%s %s", o->name, help_value(o, many));
         for (char *k = left; *k && *k != ' '; k++)
             if (*k == '_') *k = '-';
-        snprintf(text, sizeof text, *o->fallback ? "%s (default %s)" : "%s", o->help, o->fallback);
+        help_text(c, o, text, sizeof text);
         if (many) help_names(text, sizeof text, o->choices);
         help_line(to, left, text);
     }
@@ -144,7 +156,7 @@ void help_command(const struct command *c, bool all, FILE *to)
             "\ngeneration, by the names of Hugging Face Transformers; the model's own file sets other "
             "defaults\n",
             to);
-        out += help_generation(to, all);
+        out += help_generation(c, to, all);
     }
     if (out)
         fprintf(to, "\nkvik %s --help-all prints %u more options, and man kvik describes them.\n",

@@ -106,6 +106,19 @@ config '{"eos_token_id": 2, "repetition_penalty": 1.05}'
 talk "$work/tiny" ''
 check "a penalty alone: kept beside kvik's values" err_has 'temperature 0.7, .*repetition_penalty 1.05'
 
+# default COMMAND NAME VALUE: true if the help shows the option with this default, whatever the line breaks are.
+default() {
+    run "$1" --help
+    tr '\n' ' ' <"$work/out" | sed 's/  *--/\n--/g; s/   */ /g' | grep -q "^--$2 .*(default $3)"
+}
+for pair in max-new-tokens:'no limit' do-sample:true seed:random temperature:0.7 top-p:0.9 repetition-penalty:1.1; do
+    check "chat --help: --${pair%%:*} is ${pair#*:}" default chat "${pair%%:*}" "${pair#*:}"
+done
+check "chat --help: no default of kvik generate" sh -c "! grep -q 'set: 20' '$work/out'"
+for pair in do-sample:false seed:0 temperature:1 top-p:1 repetition-penalty:1; do
+    check "generate --help: --${pair%%:*} is ${pair#*:}" default generate "${pair%%:*}" "${pair#*:}"
+done
+
 # GGUF files can recommend sampling values. kvik generate does not use them.
 chatty='tokenizer.chat_template={% for m in messages %}{{ m.content }}{% endfor %}<bot>'
 plain=$golden/models/qwen2.gguf
