@@ -2,6 +2,8 @@
  * option, and names the option to add.  Transformers warns of the same options. */
 #include "cli/cli.h"
 
+#include <string.h>
+
 static bool greedy(const kvik_generation *g)
 {
     return !g->do_sample;
@@ -48,46 +50,61 @@ static bool unmatched(const kvik_generation *g)
     return g->prompt_lookup_num_tokens == 0;
 }
 
-/* Stands for the way to switch sampling on, which the command knows. */
-static const char sampling[] = "in greedy decoding; ";
+#define GREEDY   "in greedy decoding", "--do-sample", "true"
+#define BEAMLESS "without beams", "--num-beams", "4"
+#define UNENDED  "because no token ends the text", "--eos-token-id", "ID"
+#define UNCACHED "with --use-cache false; leave that out", NULL, NULL
 
 static const struct {
     const char *name;
     bool (*idle)(const kvik_generation *g);
-    const char *why;
+    const char *why, *add, *value; /* the option to add, or NULL */
 } advice[] = {
-    {"temperature", greedy, sampling},
-    {"top_h", greedy, sampling},
-    {"top_k", greedy_alone, sampling},
-    {"top_p", greedy, sampling},
-    {"min_p", greedy, sampling},
-    {"typical_p", greedy, sampling},
-    {"epsilon_cutoff", greedy, sampling},
-    {"eta_cutoff", greedy, sampling},
-    {"seed", greedy, sampling},
-    {"length_penalty", single, "without beams; add --num-beams 4"},
-    {"early_stopping", single, "without beams; add --num-beams 4"},
-    {"diversity_penalty", together, "without groups of beams; add --num-beam-groups"},
-    {"negative_prompt_ids", unguided, "without guidance; add --guidance-scale 1.5"},
-    {"min_length", endless, "because no token ends the text; add --eos-token-id"},
-    {"min_new_tokens", endless, "because no token ends the text; add --eos-token-id"},
-    {"exponential_decay_length_penalty", endless,
-     "because no token ends the text; add --eos-token-id"},
-    {"max_matching_ngram_size", unmatched,
-     "without prompt lookup; add --prompt-lookup-num-tokens 8"},
-    {"cache_implementation", uncached, "with --use-cache false; leave that out"},
-    {"cache_config", uncached, "with --use-cache false; leave that out"},
-    {"max_length", counted, "beside max_new_tokens, which wins; give only one of them"},
+    {"temperature", greedy, GREEDY},
+    {"top_h", greedy, GREEDY},
+    {"top_k", greedy_alone, GREEDY},
+    {"top_p", greedy, GREEDY},
+    {"min_p", greedy, GREEDY},
+    {"typical_p", greedy, GREEDY},
+    {"epsilon_cutoff", greedy, GREEDY},
+    {"eta_cutoff", greedy, GREEDY},
+    {"seed", greedy, GREEDY},
+    {"length_penalty", single, BEAMLESS},
+    {"early_stopping", single, BEAMLESS},
+    {"diversity_penalty", together, "without groups of beams", "--num-beam-groups", "2"},
+    {"negative_prompt_ids", unguided, "without guidance", "--guidance-scale", "1.5"},
+    {"min_length", endless, UNENDED},
+    {"min_new_tokens", endless, UNENDED},
+    {"exponential_decay_length_penalty", endless, UNENDED},
+    {"max_matching_ngram_size", unmatched, "without prompt lookup", "--prompt-lookup-num-tokens",
+     "8"},
+    {"cache_implementation", uncached, UNCACHED},
+    {"cache_config", uncached, UNCACHED},
+    {"max_length", counted, "beside max_new_tokens, which wins; give only one of them", NULL, NULL},
 };
 
-void advice_tell(const kvik_generation *g, const json_t *options, const char *to_sample)
+void advice_tell(const kvik_generation *g, const json_t *options, enum advice_from from)
 {
+    const bool set = from == ADVICE_SET;
     for (size_t i = 0; i < countof(advice); i++) {
-        char text[128], dashed[64];
+        char text[160], name[64], add[96] = "";
+        const char *value = advice[i].value;
         if (!json_object_get(options, advice[i].name) || !advice[i].idle(g)) continue;
-        args_dashed(advice[i].name, dashed);
-        snprintf(text, sizeof text, "--%s has no effect %s%s", dashed, advice[i].why,
-                 advice[i].why == sampling ? to_sample : "");
+        args_dashed(advice[i].name, name);
+        if (advice[i].add && set) {
+            char other[64];
+            args_plain(advice[i].add, other);
+            snprintf(add, sizeof add, "; /set %s %s", other, value);
+        } else if (advice[i].add && !strcmp(advice[i].add, "--do-sample") &&
+                   from == ADVICE_GREEDY) {
+            snprintf(add, sizeof add, "; leave out --greedy");
+        } else if (advice[i].add) {
+            bool flag = !strcmp(value, "true");
+            snprintf(add, sizeof add, "; add %s%s%s", advice[i].add, flag ? "" : " ",
+                     flag ? "" : value);
+        }
+        snprintf(text, sizeof text, "%s%s has no effect %s%s", set ? "" : "--",
+                 set ? advice[i].name : name, advice[i].why, add);
         say_notice(NULL, text);
     }
 }

@@ -43,6 +43,7 @@ struct parser {
     struct args *out;
     int argc, at;
     char **argv;
+    bool set; /* the option comes from /set of a chat: messages spell names without dashes */
 };
 
 static bool same(const char *a, size_t n, const char *b)
@@ -57,6 +58,26 @@ void args_dashed(const char *name, char out[64])
     snprintf(out, 64, "%s", name);
     for (char *c = out; *c; c++)
         if (*c == '_') *c = '-';
+}
+
+void args_plain(const char *name, char out[64])
+{
+    snprintf(out, 64, "%s", name + strspn(name, "-"));
+    for (char *c = out; *c; c++)
+        if (*c == '-') *c = '_';
+}
+
+/* Writes the name of an option as the person types it here. */
+static void spell(const struct parser *p, const char *name, char out[64])
+{
+    if (p->set) {
+        args_plain(name, out);
+        return;
+    }
+    memcpy(out, "--", 3);
+    char dashed[64];
+    args_dashed(name, dashed);
+    snprintf(out + 2, 62, "%.61s", dashed);
 }
 
 static const struct arg_option *find(const struct command *c, const char *name, size_t n)
@@ -82,7 +103,7 @@ static const char *value_of(struct parser *p, const char *name, const char *inli
 {
     if (inline_value) return inline_value;
     if (p->at < p->argc) return p->argv[p->at++];
-    say_usage("--%s needs a value: %s", name, what ? what : "VALUE");
+    say_usage("%s needs a value: %s", name, what ? what : "VALUE");
     return NULL;
 }
 
@@ -148,7 +169,7 @@ static int take_bool(struct parser *p, const char *name, const char *inline_valu
     *out = true;
     if (!v && p->at < p->argc && truth(p->argv[p->at]) >= 0) v = p->argv[p->at++];
     if (!v) return 0;
-    if (truth(v) < 0) return say_usage("--%s: \"%.60s\" is neither true nor false", name, v);
+    if (truth(v) < 0) return say_usage("%s: \"%.60s\" is neither true nor false", name, v);
     *out = truth(v) == 1;
     return 0;
 }
@@ -156,12 +177,13 @@ static int take_bool(struct parser *p, const char *name, const char *inline_valu
 static int take_own(struct parser *p, const struct arg_option *o, const char *inline_value)
 {
     void *at = (char *)p->into + o->offset;
+    char name[64];
     const char *v;
+    spell(p, o->name, name);
     if (o->kind == ARG_FLAG && inline_value) return say_usage("--%s takes no value", o->name);
     if (o->kind == ARG_FLAG || o->kind == ARG_BOOL)
-        return o->kind == ARG_BOOL ? take_bool(p, o->name, inline_value, at)
-                                   : (*(bool *)at = true, 0);
-    if (!(v = value_of(p, o->name, inline_value, o->value))) return EXIT_USAGE;
+        return o->kind == ARG_BOOL ? take_bool(p, name, inline_value, at) : (*(bool *)at = true, 0);
+    if (!(v = value_of(p, name, inline_value, o->value))) return EXIT_USAGE;
     if (o->choices && check_choice(o->name, o->choices, v)) return EXIT_USAGE;
     if (o->kind == ARG_UINT) return take_uint(o->name, v, at);
     if (o->kind == ARG_BYTES) return take_bytes(o->name, v, at);
@@ -181,13 +203,12 @@ static int take_own(struct parser *p, const struct arg_option *o, const char *in
 static json_t *value_json(const char *name, const char *type, const char *v)
 {
     json_t *j = NULL;
-    char *end, what[72];
-    snprintf(what, sizeof what, "--%s", name);
+    char *end;
     if (!strcmp(type, "choice") && (!strcmp(v, "true") || !strcmp(v, "false")))
         return json_boolean(!strcmp(v, "true"));
     if (!strcmp(type, "string") || !strcmp(type, "choice")) return say_json(v, strlen(v));
     if (!strcmp(type, "strings")) {
-        if (*v == '[' && json_parse(v, strlen(v), what, &j) == 0 && json_is_array(j)) return j;
+        if (*v == '[' && json_parse(v, strlen(v), name, &j) == 0 && json_is_array(j)) return j;
         json_decref(j);
         return say_json(v, strlen(v));
     }
@@ -198,7 +219,7 @@ static json_t *value_json(const char *name, const char *type, const char *v)
     if (!strcmp(type, "pair") && *v != '[') {
         char list[64];
         int n = snprintf(list, sizeof list, "[%.60s]", v);
-        return json_parse(list, (size_t)n, what, &j) == 0 ? j : NULL;
+        return json_parse(list, (size_t)n, name, &j) == 0 ? j : NULL;
     }
     if ((!strcmp(type, "ids") || !strcmp(type, "lists")) && *v != '[') {
         j = json_array();
@@ -212,7 +233,7 @@ static json_t *value_json(const char *name, const char *type, const char *v)
         }
         return strcmp(type, "lists") ? j : json_pack("[o]", j);
     }
-    return json_parse(v, strlen(v), what, &j) == 0 ? j : NULL;
+    return json_parse(v, strlen(v), name, &j) == 0 ? j : NULL;
 }
 
 static int put(struct parser *p, const char *key, json_t *v, bool append)
@@ -261,7 +282,7 @@ static int bad_value(const char *name, const kvik_option *o, const char *v)
 {
     char words[256];
     if (!strcmp(o->type, "json") && *v == '{') return say_usage("%s", err_last());
-    return say_usage("--%s must be %s, not \"%.60s\"", name, value_words(o, words), v);
+    return say_usage("%s must be %s, not \"%.60s\"", name, value_words(o, words), v);
 }
 
 static bool in_range(const kvik_option *o, const json_t *j)
@@ -274,19 +295,19 @@ static bool in_range(const kvik_option *o, const json_t *j)
 
 static int take_generation(struct parser *p, const kvik_option *o, const char *inline_value)
 {
-    char dashed[64], words[256];
-    args_dashed(o->name, dashed);
+    char name[64], words[256];
+    spell(p, o->name, name);
     if (!strcmp(o->type, "bool")) {
         bool on;
-        int e = take_bool(p, dashed, inline_value, &on);
+        int e = take_bool(p, name, inline_value, &on);
         return e ? e : put(p, o->name, json_boolean(on), false);
     }
-    const char *v = value_of(p, dashed, inline_value, value_words(o, words));
+    const char *v = value_of(p, name, inline_value, value_words(o, words));
     if (!v) return EXIT_USAGE;
-    json_t *j = value_json(dashed, o->type, v);
+    json_t *j = value_json(name, o->type, v);
     if (!j || !in_range(o, j)) {
         json_decref(j);
-        return bad_value(dashed, o, v);
+        return bad_value(name, o, v);
     }
     bool list = !strcmp(o->type, "strings") || !strcmp(o->type, "ids") ||
                 !strcmp(o->type, "lists") || !strcmp(o->type, "biases");
@@ -318,26 +339,45 @@ static bool known(const char *key)
     return yes;
 }
 
-static int unknown(const struct command *c, const char *word)
+/* Returns what /set takes instead of an option of another program: "/set NAME VALUE" from "give --NAME VALUE".  Other
+ * sentences stay. */
+static const char *set_instead(const struct command *c, const char *say, char out[96])
 {
+    const char *last = say, *at;
+    char typed[64], name[64];
+    if (strncmp(say, "give --", 7) != 0) return say;
+    while ((at = strstr(last + 1, "--")))
+        last = at;
+    size_t n = strcspn(last + 2, " ;");
+    if (!find_generation(c, last + 2, n) || strstr(say, "cache")) return say;
+    snprintf(typed, sizeof typed, "%.*s", (int)MIN(n, 63), last + 2);
+    args_plain(typed, name);
+    snprintf(out, 96, "/set %s%.*s", name, (int)strcspn(last + 2 + n, ";"), last + 2 + n);
+    return out;
+}
+
+static int unknown(const struct parser *p, const char *word)
+{
+    const struct command *c = p->c;
     struct near near;
-    char name[64];
+    char name[64], shown[72], best[64], instead[96];
     const kvik_option *o;
     snprintf(name, sizeof name, "%.*s", (int)MIN(strcspn(word, "="), 63), word);
+    snprintf(shown, sizeof shown, "%s%s", p->set ? "" : "--", name);
     const char *known_as = c->runs_model ? alias_find(name) : NULL;
-    if (known_as) return say_usage("unknown option --%s; %s", name, known_as);
+    if (known_as && p->set) known_as = set_instead(c, known_as, instead);
+    if (known_as) return say_usage("unknown option %s; %s", shown, known_as);
     near_begin(&near, name);
-    for (size_t i = 0; i < c->n_options; i++)
+    for (size_t i = 0; !p->set && i < c->n_options; i++)
         near_try(&near, c->option[i].name);
-    for (size_t i = 0; i < countof(shared); i++)
+    for (size_t i = 0; !p->set && i < countof(shared); i++)
         near_try(&near, shared[i].name);
     for (uint32_t i = 0; c->generation && (o = kvik_option_at(i)); i++)
         near_try(&near, o->name);
     if (!near.best)
-        return say_usage("unknown option --%s; kvik %s --help-all lists them", name, c->name);
-    char best[64];
-    args_dashed(near.best, best);
-    return say_usage("unknown option --%s; did you mean --%s?", name, best);
+        return say_usage("unknown option %s; kvik %s --help-all lists them", shown, c->name);
+    spell(p, near.best, best);
+    return say_usage("unknown option %s; did you mean %s?", shown, best);
 }
 
 /* A word with one dash may be an option of another program. */
@@ -364,14 +404,14 @@ static int take_option(struct parser *p, const char *word)
             key[i] = i == n ? 0 : word[i] == '-' ? '_' : word[i];
         if (known(key)) return take_known(p, key, inline_value);
     }
-    return unknown(p->c, word);
+    return unknown(p, word);
 }
 
 int args_set(const struct command *c, const char *name, const char *value, json_t *into)
 {
     char word[160], *argv[] = {(char *)(uintptr_t)value};
     struct args out = {.generation = into};
-    struct parser p = {.c = c, .out = &out, .argc = 1, .argv = argv};
+    struct parser p = {.c = c, .out = &out, .argc = 1, .argv = argv, .set = true};
     snprintf(word, sizeof word, "%s", name);
     if (strchr(word, '=') || find(c, word, strlen(word)))
         return say_usage("%.60s is no generation option; it is given when kvik %s starts", word,

@@ -149,12 +149,13 @@ static uint64_t draw_seed(void)
 }
 
 /* Warns of options that have no effect.  Temperature 0 has one: it means greedy decoding. */
-static void advise(const struct chat *c, const json_t *options)
+static void advise(const struct chat *c, const json_t *options, bool set)
 {
     json_t *o = json_copy((json_t *)(uintptr_t)options);
     const json_t *t = json_object_get(o, "temperature");
     if (t && json_number_value(t) == 0) json_object_del(o, "temperature");
-    if (o) advice_tell(&c->s.g, o, c->o->greedy ? "leave out --greedy" : "add --do-sample");
+    if (o)
+        advice_tell(&c->s.g, o, set ? ADVICE_SET : c->o->greedy ? ADVICE_GREEDY : ADVICE_COMMAND);
     json_decref(o);
 }
 
@@ -169,7 +170,7 @@ int chat_settings_open(struct chat *c, const char *config, const json_t *options
         return ERR(ARG,
                    "--greedy switches sampling off and do_sample switches it on; leave one out");
     TRY(settle(c, c->set));
-    advise(c, options);
+    advise(c, options, false);
     return 0;
 }
 
@@ -291,6 +292,20 @@ bool chat_fixed(const char *name)
     return false;
 }
 
+/* Prints the option that /set has changed, with its value. */
+static void print_change(const json_t *one)
+{
+    const char *key;
+    json_t *v;
+    char *text;
+    json_object_foreach((json_t *)(uintptr_t)one, key, v)
+    {
+        if (!strcmp(key, "seed") || json_text(v, &text) < 0) continue; /* the next line has it */
+        fprintf(stderr, "%s %s\n", key, text);
+        mem_free(text);
+    }
+}
+
 static int set_one(struct chat *c, char *name, const char *value)
 {
     for (char *k = name; *k; k++)
@@ -305,15 +320,20 @@ static int set_one(struct chat *c, char *name, const char *value)
     }
     if (!strcmp(value, "-")) {
         json_decref(one);
-        if (json_object_del(next, name) == 0) return change(c, next);
+        if (json_object_del(next, name) == 0) {
+            int e = change(c, next);
+            if (e >= 0) fprintf(stderr, "%s as before /set\n", name);
+            return e;
+        }
         json_decref(next);
         return ERR(ARG, "/set has not changed %s", name);
     }
     int e = args_set(&command_chat, name, value, one);
     if (!e) json_object_update(next, one);
-    if (!e && (e = change(c, next)) >= 0)
-        advise(c, one);
-    else if (e > 0)
+    if (!e && (e = change(c, next)) >= 0) {
+        print_change(one);
+        advise(c, one, true);
+    } else if (e > 0)
         json_decref(next);
     json_decref(one);
     return e;
@@ -327,6 +347,11 @@ int chat_set(struct chat *c, const char *text)
     if (!*text) return show(c);
     snprintf(name, sizeof name, "%.*s", (int)n, text);
     const char *value = text + n + strspn(text + n, " \t=");
+    if (!strcmp(name, "parameter")) /* as Ollama has it */
+        return ERR(ARG, "/set takes the name of the option itself: /set %s",
+                   *value ? value : "NAME VALUE");
+    if (!strcmp(name, "system"))
+        return ERR(ARG, "/system TEXT sets the system message, and /set sets generation options");
     if (!*value) return ERR(ARG, "/set %s needs a value; /set alone shows the options", name);
     int e = set_one(c, name, value);
     if (e) return e;

@@ -71,6 +71,8 @@ const struct arg_option *args_shared(size_t *n);
 void help_command(const struct command *c, bool all, FILE *to);
 /* Writes the name of an option as the command line spells it, with dashes. */
 void args_dashed(const char *name, char out[64]);
+/* Writes the name of an option as /set and Transformers spell it: without the leading dashes, with underscores. */
+void args_plain(const char *name, char out[64]);
 /* alias.c: returns what to give instead of an option of llama.cpp or Ollama, or NULL.  word: "-p" or "num_ctx". */
 const char *alias_find(const char *word);
 
@@ -79,8 +81,10 @@ extern const struct command command_generate, command_chat, command_inspect, com
 /* main.c: the i-th command, or NULL. */
 const struct command *command_at(size_t i);
 
-/* advice.c: warns of given options that have no effect.  g: the final options; to_sample: how to switch sampling on. */
-void advice_tell(const kvik_generation *g, const json_t *options, const char *to_sample);
+/* advice.c: warns of given options that have no effect.  g: the final options; from: where they were given, and how
+ * people switch sampling on there. */
+enum advice_from { ADVICE_COMMAND, ADVICE_GREEDY, ADVICE_SET };
+void advice_tell(const kvik_generation *g, const json_t *options, enum advice_from from);
 
 /* --- say.c: messages for people, and text for JSON. */
 /* Prints "kvik: " and the library's sentence; returns the exit status for `code`. */

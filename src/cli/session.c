@@ -163,7 +163,7 @@ int session_open(struct session *s, const char *path, const struct common *commo
         session_close(s);
         return status;
     }
-    advice_tell(&s->g, options, "add --do-sample");
+    advice_tell(&s->g, options, ADVICE_COMMAND);
     return 0;
 }
 

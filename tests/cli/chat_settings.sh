@@ -47,7 +47,7 @@ check "/seed N: the replies of that seed" cmp -s "$work/out" "$work/seven"
 check "/seed: shows the seed" err_has '^seed 7; /seed N sets another'
 talk "$work/tiny" '/seed random\n/seed x\n'
 check "/seed random: draws one" err_count '^seed [0-9]*$' 1
-check "/seed x: refused" err_has 'seed must be an integer'
+check "/seed x: refused" err_has '^kvik: seed must be an integer'
 check "/seed x: exit 1 in a pipe" status 1
 
 run generate "$work/tiny" "<user>abcd<bot>" --max-new-tokens 12
@@ -85,14 +85,29 @@ check "/set NAME -: takes the change back" err_has 'decode 12 tokens'
 talk "$work/tiny" '/set stop_strings xyz\n/set\n'
 check "/set: other options are shown" shown stop_strings '"xyz"'
 talk "$work/tiny" '/set top_p 2\n/set tempratur 1\n/set temperature\n/set cache_implementation static\n/set session x\n/set top_k -\n/set --seed 3\n'
-check "/set: the ranges of the command line" err_has 'top-p must be a number from 0 to 1, not "2"'
-check "/set: the nearest name" err_has 'did you mean --temperature'
+check "/set: the ranges of the command line" err_has '^kvik: top_p must be a number from 0 to 1, not "2"$'
+check "/set: the nearest name" err_has '^kvik: unknown option tempratur; did you mean temperature?$'
 check "/set: a missing value" err_has '/set temperature needs a value'
 check "/set: what cannot change" err_has 'cache_implementation cannot change during a chat'
 check "/set: options that are no generation options" err_has 'session is no generation option'
 check "/set: nothing to take back" err_has '/set has not changed top_k'
 check "/set: dashes before the name are fine" err_has ' seed 3$'
 check "/set: exit 1 in a pipe" status 1
+
+talk "$work/tiny" '/set max_new_tokens 3\n/set stop_strings xyz\n/set top_k 5\n/set top_k -\n'
+check "/set: the new value is printed" err_has '^max_new_tokens 3$'
+check "/set: the new text is printed" err_has '^stop_strings "xyz"$'
+check "/set NAME -: printed too" err_has '^top_k as before /set$'
+talk "$work/tiny" '/set temperature 0.5\n/set length_penalty 2\n' --greedy
+check "/set without effect: what to set" err_has '^temperature has no effect in greedy decoding; /set do_sample true$'
+check "/set without effect: with a value" err_has '^length_penalty has no effect without beams; /set num_beams 4$'
+talk "$work/tiny" '/set temp 0.5\n/set num_predict 3\n/set stop x\n/set num_ctx 9\n/set parameter temperature 3\n/set system Be kind.\n'
+check "/set: a name of other programs" err_has '^kvik: unknown option temp; /set temperature X$'
+check "/set: another one" err_has '^kvik: unknown option num_predict; /set max_new_tokens N$'
+check "/set: one with a remark" err_has '^kvik: unknown option stop; /set stop_strings TEXT$'
+check "/set: one that cannot be set" err_has '^kvik: unknown option num_ctx; a cache grows'
+check "/set parameter" err_has '^kvik: /set takes the name of the option itself: /set temperature 3$'
+check "/set system" err_has '^kvik: /system TEXT sets the system message'
 
 config '{"eos_token_id": 2, "do_sample": true, "temperature": 0.4}'
 talk "$work/tiny" '/set\n'

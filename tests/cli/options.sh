@@ -86,7 +86,7 @@ for option in temperature top_k top_p typical_p; do
 done
 told "length_penalty without beams" length_penalty 2 'without beams; add --num-beams 4'
 told "max_length beside the file's max_new_tokens" max_length 30 'beside max_new_tokens, which wins; give only one of them'
-told "min_length without an end" min_length 3 'because no token ends the text; add --eos-token-id'
+told "min_length without an end" min_length 3 'because no token ends the text; add --eos-token-id ID'
 gives "with sampling it has one" 'len(new) == 2' --do-sample --temperature 2
 check "without a notice" err_empty
 
