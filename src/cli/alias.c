@@ -1,13 +1,14 @@
-/* alias.c - options of llama.cpp and Ollama, and what kvik calls them.  A person who comes from there types these names.
- * The nearest spelling of kvik's own options would mislead. */
+/* alias.c - options and commands of llama.cpp and Ollama, and what kvik calls them.  A person who comes from there types
+ * these names.  The nearest spelling of kvik's own names would mislead. */
 #include "cli/cli.h"
 
 #include <string.h>
 
 /* Names as typed, between '|': with one dash if they are one letter or llama.cpp's short forms, else without dashes. */
-static const struct {
+struct alias {
     const char *names, *say;
-} alias[] = {
+};
+static const struct alias options[] = {
     {"-m|model", "MODEL is the first argument: kvik generate MODEL PROMPT"},
     {"-hf|-hfr|-mu|hf_repo|hf_file|model_url",
      "MODEL is the first argument, a repository id of the local hub cache too; kvik downloads nothing"},
@@ -68,6 +69,29 @@ static const struct {
     {"-v|log_verbose", "give --verbose"},
 };
 
+static const struct alias commands[] = {
+    {"list|ls|ps",
+     "kvik models lists the models of this machine; a model is loaded only while a command runs"},
+    {"show|info", "kvik inspect MODEL describes a model"},
+    {"pull|download|fetch|get|push",
+     "kvik downloads nothing; fetch a model with: hf download ORG/NAME"},
+    {"serve|server|start|stop", "kvik has no server in this version; a program can use libkvik"},
+    {"version|-v|-V", "kvik --version prints the version"},
+    {"rm|remove|delete", "kvik removes no models; kvik models lists where they are"},
+    {"create|cp|copy|convert|quantize",
+     "kvik makes no models; it reads Hugging Face directories and .gguf files as they are"},
+    {"complete|completions|predict|text", "kvik generate MODEL PROMPT completes a text"},
+    {"perplexity|benchmark", "kvik bench MODEL measures a model"},
+};
+
+static const struct alias slashes[] = {
+    {"/show|/info", "/set shows the options, /system the system message, /cache the cache"},
+    {"/history", "the cursor keys recall messages; /branches lists conversations"},
+    {"/regen|/regenerate|/again", "/retry draws the last reply again"},
+    {"/new", "/clear starts a new conversation"},
+    {"/model", "a chat has one model; /bye leaves, and kvik chat MODEL starts another"},
+};
+
 /* Compares a typed word with one of the names: '-' equals '_' behind the dashes that begin the word. */
 static bool is(const char *word, const char *name, size_t n)
 {
@@ -76,10 +100,25 @@ static bool is(const char *word, const char *name, size_t n)
     return !word[n];
 }
 
+static const char *find(const struct alias *a, size_t n, const char *word)
+{
+    for (size_t i = 0; i < n; i++)
+        for (const char *s = a[i].names; *s; s += strcspn(s, "|"), s += *s == '|')
+            if (is(word, s, strcspn(s, "|"))) return a[i].say;
+    return NULL;
+}
+
 const char *alias_find(const char *word)
 {
-    for (size_t i = 0; i < countof(alias); i++)
-        for (const char *s = alias[i].names; *s; s += strcspn(s, "|"), s += *s == '|')
-            if (is(word, s, strcspn(s, "|"))) return alias[i].say;
-    return NULL;
+    return find(options, countof(options), word);
+}
+
+const char *alias_command(const char *word)
+{
+    return find(commands, countof(commands), word);
+}
+
+const char *alias_slash(const char *word)
+{
+    return find(slashes, countof(slashes), word);
 }

@@ -73,6 +73,7 @@ static const struct slash {
     {"/clear", "", "start a new conversation", reset},
     {"/reset", "", NULL, reset},
     {"/help", "", "this list", help},
+    {"/?", "", NULL, help},
     {"/bye", "", "leave (also /exit, /quit, Ctrl-D)", NULL},
     {"/exit", "", NULL, NULL},
     {"/quit", "", NULL, NULL},
@@ -119,6 +120,8 @@ int chat_command(struct chat *c, const char *line, bool *leave)
         *leave = !slash[i].run;
         return slash[i].run ? slash[i].run(c, text) : 0;
     }
+    const char *known_as = alias_slash(word);
+    if (known_as) return ERR(ARG, "unknown command %s; %s", word, known_as);
     if (near.best) return ERR(ARG, "unknown command %s; did you mean %s?", word, near.best);
     return ERR(ARG, "unknown command %s; /help lists them", word);
 }

@@ -75,6 +75,9 @@ void args_dashed(const char *name, char out[64]);
 void args_plain(const char *name, char out[64]);
 /* alias.c: returns what to give instead of an option of llama.cpp or Ollama, or NULL.  word: "-p" or "num_ctx". */
 const char *alias_find(const char *word);
+/* Return what to type instead of a command of another program, "list", or of its chat, "/show"; or NULL. */
+const char *alias_command(const char *word);
+const char *alias_slash(const char *word);
 
 extern const struct command command_generate, command_chat, command_inspect, command_tokenize,
     command_render, command_bench, command_models, command_completion;

@@ -38,10 +38,15 @@ static void help(FILE *to)
 static int unknown(const char *word)
 {
     struct near near;
+    const char *kind = word[0] == '-' ? "option" : "command", *known_as = alias_command(word);
+    if (known_as) return say_usage("unknown %s \"%.60s\"; %s", kind, word, known_as);
+    if (word[0] == '-' && alias_find(word + (strncmp(word, "--", 2) ? 0 : 2)))
+        return say_usage("option %.60s before a command; kvik generate MODEL PROMPT completes a "
+                         "text, kvik chat MODEL talks with a model",
+                         word);
     near_begin(&near, word);
     for (size_t i = 0; i < countof(commands); i++)
         near_try(&near, commands[i]->name);
-    const char *kind = word[0] == '-' ? "option" : "command";
     if (near.best)
         return say_usage("unknown %s \"%.60s\"; did you mean \"%s\"?", kind, word, near.best);
     return say_usage("unknown %s \"%.60s\"; kvik --help lists the commands", kind, word);

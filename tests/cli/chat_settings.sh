@@ -109,6 +109,14 @@ check "/set: one that cannot be set" err_has '^kvik: unknown option num_ctx; a c
 check "/set parameter" err_has '^kvik: /set takes the name of the option itself: /set temperature 3$'
 check "/set system" err_has '^kvik: /system TEXT sets the system message'
 
+talk "$work/tiny" '/show info\n/history\n/regenerate\n'
+check "/show" err_has '^kvik: unknown command /show; /set shows the options'
+check "/history" err_has '^kvik: unknown command /history; the cursor keys'
+check "/regenerate" err_has '^kvik: unknown command /regenerate; /retry draws the last reply again$'
+talk "$work/tiny" '/?\n'
+check "/? is /help" err_has '^/retry  '
+check "/? is /help: exit 0" status 0
+
 config '{"eos_token_id": 2, "do_sample": true, "temperature": 0.4}'
 talk "$work/tiny" '/set\n'
 check "a model with sampling values: they hold" err_has '^sampling: temperature 0.4, top_k 50, seed [0-9]*$'

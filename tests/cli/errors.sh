@@ -99,6 +99,7 @@ refused "an unknown letter" 2 "two dashes"
 # Every option that the messages name exists.
 "$KVIK" generate --help-all >"$work/help"
 "$KVIK" chat --help-all >>"$work/help"
+"$KVIK" --help | grep -o -- '--version' | sed 's/^/  /' >>"$work/help"
 check "every option that alias.c names exists" python3 - "$work/help" src/cli/alias.c src/cli/advice.c <<'PY'
 import re, sys
 have = set(re.findall(r"^  (--[a-z-]+)", open(sys.argv[1]).read(), re.M))

@@ -34,6 +34,17 @@ check "--version has a number" out_has '[0-9]\.[0-9]'
 
 run generat "$model"
 refused "an unknown command suggests the nearest" 2 generate
+for pair in list:'kvik models' ls:'kvik models' ps:'kvik models' show:'kvik inspect' pull:'hf download' serve:'no server' \
+    version:'kvik --version' -v:'kvik --version' -V:'kvik --version' rm:'kvik models' create:'makes no models'; do
+    run "${pair%%:*}" some-model
+    refused "kvik ${pair%%:*}, as in other programs, says what to type" 2 "${pair#*:}"
+done
+for option in -m --model -p --prompt --ctx-size; do
+    run $option "$model"
+    refused "kvik $option: a command comes first" 2 "option $option before a command" "kvik generate MODEL PROMPT"
+done
+run prompt
+refused "a name of an option is no command" 2 'unknown command "prompt"'
 run generate "$model" --max-new-token 3 --input-ids 5
 refused "an unknown option suggests the nearest" 2 max-new-tokens
 run generate "$model" --input-ids 5 --temperatur=2
