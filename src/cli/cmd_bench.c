@@ -51,7 +51,8 @@ static int read_depths(const char *text, uint32_t context, struct bench *b)
         }
         if (b->n_depths == BENCH_DEPTHS) return say_usage("--depths: at most %u", BENCH_DEPTHS);
         if (b->n_depths && v <= b->depth[b->n_depths - 1])
-            return say_usage("--depths: %lu does not ascend", v);
+            return say_usage("--depths must ascend: %lu comes after %u", v,
+                             b->depth[b->n_depths - 1]);
         b->depth[b->n_depths++] = (uint32_t)v;
         if (!*end) break;
         p = end + 1;
@@ -193,7 +194,8 @@ const struct command command_bench = {
     .about =
         "Feeds a prompt in one call, then a conversation in pieces to each depth, and decodes there. Prints the peaks\n"
         "of cache memory, tokens per second, two ratios (to the dynamic cache, and to the floor of reading weights and\n"
-        "cache once from memory), and how far the logits after the prompt are from those of the dynamic cache.",
+        "cache once from memory), and by how much the logits after the prompt differ from those of the dynamic\n"
+        "cache.",
     .run = run_bench,
     .option = table,
     .n_options = countof(table),

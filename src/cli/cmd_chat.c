@@ -121,7 +121,7 @@ const struct command command_chat = {
         "Each line of input is a message; a pasted block, or lines between \"\"\", are one message. Replies end by\n"
         "themselves unless --max-new-tokens limits them. Ctrl-C stops a reply and keeps its text. /retry and\n"
         "/undo change the last exchange, /fork and /switch continue in branches that share cached blocks, /cache\n"
-        "shows what it holds; /help lists all commands.",
+        "shows what the cache holds; /help lists all commands.",
     .run = run_chat,
     .option = table,
     .n_options = countof(table),

@@ -29,7 +29,7 @@ static void put_strategy(const json_t *o)
         printf("not with this model: %s\n", why ? why : "?");
         return;
     }
-    printf("%-10s %-8s %-8s %-9s %-8s %-6s %10s %10s %10s%s%s\n", mark(yes(o, "memory_efficient")),
+    printf("%-10s %-8s %-8s %-9s %-8s %-8s %10s %10s %10s%s%s\n", mark(yes(o, "memory_efficient")),
            mark(yes(o, "sliding_layers")), mark(yes(o, "offloading")),
            mark(yes(o, "compiled_decode")), mark(yes(o, "initialization_needed")),
            mark(yes(o, "long_context")), bytes_text(bytes(o, "bytes_per_token"), token),
@@ -43,14 +43,15 @@ static void put_caches(const json_t *o)
     json_t *c;
     size_t i;
     char dense[16];
-    printf("cache strategies at the whole context of %llu tokens; rows are %s, all of them %s\n\n",
-           (unsigned long long)bytes(o, "context"), json_string_value(json_object_get(o, "rows")),
-           bytes_text(bytes(o, "dense_bytes"), dense));
-    printf("  %-24s %-10s %-8s %-8s %-9s %-8s %-6s %10s %10s %10s\n", "", "memory", "sliding",
-           "can be", "compiled", "must be", "long", "bytes", "most in", "most on");
-    printf("  %-24s %-10s %-8s %-8s %-9s %-8s %-6s %10s %10s %10s\n", "cache_implementation",
-           "efficient", "layers", "offload.", "decode", "made", "texts", "a token", "memory",
-           "disk");
+    printf(
+        "cache strategies at the whole context of %llu tokens; the KV rows are %s; the whole context takes %s\n\n",
+        (unsigned long long)bytes(o, "context"), json_string_value(json_object_get(o, "rows")),
+        bytes_text(bytes(o, "dense_bytes"), dense));
+    printf("  %-24s %-10s %-8s %-8s %-9s %-8s %-8s %10s %10s %10s\n", "", "memory", "sliding",
+           "can be", "compiled", "made", "for long", "bytes", "memory", "disk");
+    printf("  %-24s %-10s %-8s %-8s %-9s %-8s %-8s %10s %10s %10s\n", "cache_implementation",
+           "efficient", "layers", "offload.", "decode", "first", "texts", "a token", "at most",
+           "at most");
     json_array_foreach(json_object_get(o, "caches"), i, c) put_strategy(c);
 }
 

@@ -4,6 +4,7 @@
  * A form has as many ids as the budget could ever pay for, or as the tables could ever name,
  * whichever is less.  So the byte budget is the only limit.  Where the address space is limited
  * (RLIMIT_AS) the ranges shrink together until they fit. */
+#include "base/bytes.h"
 #include "kv/codec.h"
 #include "kv/kv_int.h"
 
@@ -221,12 +222,15 @@ static int pool_least(const struct kv *kv, size_t *least)
 static int pool_check(const struct kv *kv)
 {
     size_t all;
+    char limit[16], least[16];
     TRY(pool_least(kv, &all));
     if (kv->pool < all)
-        return ERR(LIMIT,
-                   "cache: a budget of %zu bytes is less than the %zu that one block for each of "
-                   "%u sequences%s takes; raise cache_memory or lower the number of sequences",
-                   kv->pool, all, kv->lanes, kv->stream.half ? " and the staging area" : "");
+        return ERR(
+            LIMIT,
+            "cache: a limit of %s is less than the %s that one block for each of %u sequence%s%s "
+            "takes; raise cache_memory or lower the number of sequences",
+            bytes_text(kv->pool, limit), bytes_text(all, least), kv->lanes,
+            kv->lanes == 1 ? "" : "s", kv->stream.half ? " and the staging area" : "");
     return 0;
 }
 

@@ -64,7 +64,7 @@ check "bench without --caches succeeds" status 0
 check "bench without --caches has dynamic only" sh -c "grep -q dynamic '$work/out' && ! grep -q sink '$work/out'"
 
 run bench "$model" --depths 40,0 --steps 1
-refused "--depths must ascend" 2 ascend
+refused "--depths must ascend" 2 'must ascend: 0 comes after 40'
 run bench "$model" --depths 1000000
 refused "--depths within the context" 2 context
 run bench "$model" --depths x

@@ -41,6 +41,10 @@ check "static: and names the length of the reserve" err_has "a reserve of 200 to
 run generate "$llama" --input-ids $ids --verbose
 check "dynamic: nothing is reserved" sh -c "! grep -q 'reserved' '$work/err'"
 
+run generate "$llama" --input-ids $ids --cache-implementation quantized --cache-config '{"q_group_size": 8}' --cache-report
+check "quantized: the report names tiles" err_has ', [1-9][0-9]* tiles quantized, '
+run generate "$llama" --input-ids $ids --cache-memory 10
+refused "a limit of 10 bytes: both numbers have units" 1 'a limit of 10 B is less than the [0-9.]* KiB that one block'
 run generate "$llama" --input-ids $ids --json --cache-implementation quantized --cache-config '{"q_group_size": 8}'
 check "quantized: exit 0" status 0
 check "quantized: rows were quantized" json "o['cache']['seals'] > 0"
@@ -106,6 +110,8 @@ refused "--on-full names its values" 2 error offload
 
 run inspect "$llama" --caches
 check "inspect --caches: exit 0" status 0
+check "inspect --caches: what the context takes" out_has '; the KV rows are f[0-9]*; the whole context takes [0-9.]* [KM]iB$'
+check "inspect --caches: the headings" sh -c "tr -s ' ' <'$work/out' | grep -q '^ cache_implementation .*first texts a token at most at most$'"
 check "inspect --caches: a line for each" test "$(grep -c '^  [a-z]' "$work/out")" = 12
 run inspect "$llama" --caches --json
 check "inspect --caches --json: eleven" json "len(o['caches']) == 11 and all(c['available'] for c in o['caches'])"
