@@ -6,6 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
+enum { LEAST_GAIN = 32 }; /* tokens that are worth a load of their own */
+
 struct options {
     struct common common;
     struct arg_list input_ids, attention_mask;
@@ -45,6 +47,7 @@ struct run {
     const struct args *args;
     struct session s;
     kvik_prompt *prompt; /* [n], owned with their ids and masks */
+    int64_t *loaded;     /* [n] tokens that came from the directory */
     uint32_t n;
     struct stream stream;
 };
@@ -223,15 +226,32 @@ static int print_result(struct run *r, const kvik_result *res)
     return cancelled && !status ? EXIT_INTERRUPTED : status;
 }
 
-/* Makes a sequence for a prompt, with the longest prefix that an earlier run has saved. */
-static int begin(struct run *r, kvik_prompt *p)
+/* True if an earlier prompt has loaded all that the directory can give prompt i, or nearly so.  The call then shares
+ * these rows; a second load would be a copy of them. */
+static bool is_loaded(const struct run *r, uint32_t i)
 {
+    const kvik_prompt *p = &r->prompt[i];
+    for (uint32_t j = 0; j < i; j++) {
+        const kvik_prompt *q = &r->prompt[j];
+        size_t same = 0;
+        while (same < MIN(p->n, q->n) && p->ids[same] == q->ids[same])
+            same++;
+        if (r->loaded[j] && ((size_t)r->loaded[j] < same || p->n - same < LEAST_GAIN)) return true;
+    }
+    return false;
+}
+
+/* Makes a sequence for prompt i, with the longest prefix that an earlier run has saved. */
+static int begin(struct run *r, uint32_t i)
+{
+    kvik_prompt *p = &r->prompt[i];
     int64_t n = 0;
-    if (r->o->prefix_cache && !p->attention_mask)
+    if (r->o->prefix_cache && !p->attention_mask && !is_loaded(r, i))
         n = kvik_prefix_load(r->s.cache, r->o->prefix_cache, p->ids, p->n, &p->seq);
     if (n > 0 && r->o->common.verbose)
         fprintf(stderr, "kvik: %lld of %zu tokens of the prompt come from %s\n", (long long)n, p->n,
                 r->o->prefix_cache);
+    r->loaded[i] = MAX(n, 0);
     return n < 0 ? (int)n : n ? 0 : kvik_cache_new(r->s.cache, &p->seq);
 }
 
@@ -250,7 +270,7 @@ static int generate(struct run *r)
     kvik_result *res;
     int e = 0;
     for (uint32_t i = 0; e >= 0 && r->s.g.use_cache && i < r->n; i++)
-        e = begin(r, &r->prompt[i]); /* the sequences live until after the report */
+        e = begin(r, i); /* the sequences live until after the report */
     if (e < 0) return say_error(e);
     r->s.g.output_logits = r->o->logits_file != NULL;
     r->stream.prints = r->n == 1 && r->s.g.num_return_sequences == 1 && !r->o->common.json;
@@ -301,7 +321,9 @@ static int run(struct run *r)
     bool from_ids = o->input_ids.n > 0, from_stdin = !from_ids && r->args->n == 1;
     if (status) return status;
     r->n = (uint32_t)(from_ids ? o->input_ids.n : from_stdin ? 1 : r->args->n - 1);
-    if (!(r->prompt = mem_array(r->n, sizeof *r->prompt))) return say_error(ERR_NOMEM);
+    r->prompt = mem_array(r->n, sizeof *r->prompt);
+    r->loaded = mem_array(r->n, sizeof *r->loaded);
+    if (!r->prompt || !r->loaded) return say_error(ERR_NOMEM);
     for (uint32_t i = 0; i < r->n; i++)
         r->prompt[i].size = sizeof *r->prompt;
     if (from_ids) status = prompts_of_ids(r);
@@ -329,6 +351,7 @@ static int run_generate(const struct command *self, int argc, char **argv)
         mem_free((void *)(uintptr_t)r.prompt[i].attention_mask);
     }
     mem_free(r.prompt);
+    mem_free(r.loaded);
     session_close(&r.s);
     args_done(&a);
     args_list_done(&o.input_ids);

@@ -3,7 +3,9 @@
  * A row whose prompt shares a prefix with an earlier row, its leader, waits for the leader.  Before the first choice, rows
  * that do not wait are prefilled up to the next place where a follower parts from them.  The followers then reuse that
  * prefix from the prefix index, by reference, and lead their own followers.  When no row waits any more, the run
- * gathers as usual.  KV rows are bit-identical however a prompt is cut, so only time changes. */
+ * gathers as usual.  KV rows are bit-identical however a prompt is cut, so only time changes.
+ *
+ * A sequence of the caller that was empty before the call follows as a fresh one does.  One with rows may only lead. */
 #include "generate/run.h"
 
 enum { LEAST_GAIN = 32 }; /* tokens that are worth a step of their own */
@@ -14,6 +16,18 @@ static uint32_t common(const struct row *a, const struct row *b)
     return sync_common(a->ids, b->ids, MIN(a->n, b->n) - 1);
 }
 
+/* True if the row was empty before the call, so that it may begin with the rows of another. */
+static bool may_follow(const struct row *w)
+{
+    return !w->given || (!w->sync.len && !w->prompt->append);
+}
+
+/* True if the row's sequence will begin with all of its ids. */
+static bool may_lead(const struct row *w)
+{
+    return !w->given || (!w->sync.report->offset && !w->prompt->append);
+}
+
 void share_begin(struct run *r)
 {
     struct kv *kv = r->x->kv;
@@ -21,9 +35,9 @@ void share_begin(struct run *r)
                gen_mode(r->g) == GEN_CONTRASTIVE; /* which computes every prompt itself */
     for (uint32_t i = r->per; !off && i < r->n; i += r->per) {
         struct row *w = &r->row[i];
-        for (uint32_t j = 0; j < i && !w->given && w->common + 1 < w->n; j += r->per) {
+        for (uint32_t j = 0; j < i && may_follow(w) && w->common + 1 < w->n; j += r->per) {
             const struct row *l = &r->row[j];
-            uint32_t n = l->given || l->pad != w->pad ? 0 : common(l, w);
+            uint32_t n = may_lead(l) && l->pad == w->pad ? common(l, w) : 0;
             if (n < MAX(w->common + 1, w->have + LEAST_GAIN)) continue;
             w->common = n;
             w->leader = j;
@@ -39,7 +53,10 @@ static int follow(struct run *r, struct row *w)
     TRY(kv_trim(r->x->kv, w->seq, 0, &none));
     TRY(exec_match(r->x, w->seq, w->ids, w->n, w->pad, &w->have));
     w->reused = w->have;
-    w->miss = w->have ? NULL : kv_miss_text(kv_match_reason(r->x->kv));
+    if (w->given)
+        sync_match(&w->sync, w->n, w->have);
+    else
+        w->miss = w->have ? NULL : kv_miss_text(kv_match_reason(r->x->kv));
     return 0;
 }
 

@@ -256,13 +256,20 @@ static uint32_t compare(struct exec *x, const struct tok *tok, const struct sync
     return ids->whole ? same : MIN(same, ids->n - 1);
 }
 
+void sync_match(struct sync *s, uint32_t n, uint32_t have)
+{
+    s->have = s->kept = have;
+    s->report->reused = have;
+    s->report->computed = n - have;
+}
+
 /* Gives an empty sequence the cached prefix that another sequence has of the ids. */
 static int begin_with(struct exec *x, struct sync *s, const struct sync_ids *ids)
 {
     if (s->len || ids->append) return 0;
-    TRY(exec_match(x, s->seq, ids->id, ids->n, ids->pad, &s->kept));
-    s->report->reused = s->kept;
-    s->report->computed -= s->kept;
+    uint32_t have;
+    TRY(exec_match(x, s->seq, ids->id, ids->n, ids->pad, &have));
+    sync_match(s, ids->n, have);
     return 0;
 }
 

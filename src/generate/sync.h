@@ -29,6 +29,8 @@ struct sync_ids {
  * unchanged, and there is nothing to end. */
 int sync_begin(struct exec *x, const struct tok *tok, kv_seq seq, const struct sync_ids *ids,
                struct sync *out);
+/* Notes that a sequence that was empty has the first `have` of n ids by reference. */
+void sync_match(struct sync *s, uint32_t n, uint32_t have);
 /* Counts the tokens, at most n, that are equal at the start of both arrays. */
 uint32_t sync_common(const int32_t *a, const int32_t *b, uint32_t n);
 /* Ends a sync after the tokens were computed, and frees what `s` owns.  failed: restores the

@@ -105,6 +105,40 @@ check "in three calls: less than the bytes of two" test "$(size calls)" -lt $(($
 gen "$ids,9,9,9" --prefix-cache "$work/call"
 check "the last of them is found whole" reused "== 62"
 
+# Prompts of one call compute their common beginning once, whether a directory keeps it or not. The ids are those of
+# single runs. Each row feeds three of its four new tokens.
+three() { run generate "$llama" --input-ids "$ids,7,7,7" --input-ids "$ids,8,8,8" --input-ids "$ids,9,9,9" --max-new-tokens 4 "$@"; }
+computed() { json "o['usage']['computed_tokens'] $1"; }
+for how in "" "--cache-implementation static" "--num-beams 2" "--num-return-sequences 2 --num-beams 2"; do
+    rm -rf "$work/three"
+    alone=
+    for i in 7 8 9; do
+        run generate "$llama" --input-ids "$ids,$i,$i,$i" --max-new-tokens 4 --json $how
+        alone="$alone + $(new)"
+    done
+    all() { json "o['sequences'] == [] $alone"; }
+    case $how in *beams*) fed=18 ;; *) fed=9 ;; esac
+    three $how --json
+    check "$how, three prompts: the ids of single runs" all
+    check "$how, three prompts: the beginning is computed once" computed "== 63 + 3 + 3 + $fed"
+    three $how --json --prefix-cache "$work/three"
+    check "$how, into a directory: the ids of single runs" all
+    check "$how, into a directory: the beginning is computed once" computed "== 63 + 3 + 3 + $fed"
+    three $how --json --prefix-cache "$work/three"
+    check "$how, from a directory: the ids of single runs" all
+    check "$how, from a directory: the beginning is not computed" computed "<= 1 + 3 + 3 + $fed"
+    check "$how, from a directory: the rows stand once" json "o['cache']['shared'] > 0"
+done
+three --json --num-return-sequences 2 --do-sample
+check "three prompts with two answers each: the beginning is computed once" computed "== 63 + 3 + 3 + 18"
+three --cache-report
+check "three prompts: the report counts what is fed" err_has "prefill 69 tokens"
+three --cache-report --prefix-cache "$work/report"
+check "three prompts into a directory: the report counts what is fed" err_has "prefill 69 tokens"
+check "three prompts into a directory: the rows stand once" err_has "shared [1-9]"
+three --cache-report --prefix-cache "$work/report"
+check "three prompts from a directory: the report counts what is fed" err_has "prefill [1-7] tokens"
+
 # A reader that was written from docs/SESSION-FORMAT.md alone.
 reader() { python3 "$(dirname "$0")/session.py" "$@" >"$work/read"; }
 gen "$ids" --prefix-cache "$work/full"

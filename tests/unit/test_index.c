@@ -519,7 +519,8 @@ static void test_streams(void **state)
 }
 
 /* Prompts of one call with a common prefix compute it once, for every way of decoding, and have the
- * tokens and logits they have alone. Two of them share more than the third. */
+ * tokens and logits they have alone. Two of them share more than the third.  Empty sequences of the
+ * caller share as those of the call do. */
 static void test_one_call(void **state)
 {
     (void)state;
@@ -529,10 +530,18 @@ static void test_one_call(void **state)
         uint32_t beams, chunk,
             /* Slack: tokens lost to rounding, each time a row continues another row's prefix. */
             slack;
-    } way[] = {
-        {"dynamic", NULL, 1, 0, 0},   {"dynamic", NULL, 3, 0, 0},
-        {"dynamic", NULL, 1, 100, 0}, {"static", "{\"max_cache_len\": 1200}", 1, 0, 16},
-        {"offloaded", NULL, 1, 0, 0}, {"sliding_window", "{\"sliding_window\": 24}", 1, 0, 0}};
+        bool given;
+    } way[] = {{"dynamic", NULL, 1, 0, 0, false},
+               {"dynamic", NULL, 3, 0, 0, false},
+               {"dynamic", NULL, 1, 100, 0, false},
+               {"static", "{\"max_cache_len\": 1200}", 1, 0, 16, false},
+               {"offloaded", NULL, 1, 0, 0, false},
+               {"sliding_window", "{\"sliding_window\": 24}", 1, 0, 0, false},
+               {"dynamic", NULL, 1, 0, 0, true},
+               {"dynamic", NULL, 3, 0, 0, true},
+               {"static", "{\"max_cache_len\": 1200}", 1, 0, 16, true},
+               {"offloaded", NULL, 1, 0, 0, true},
+               {"sliding_window", "{\"sliding_window\": 24}", 1, 0, 0, true}};
     static int32_t ids[3][LENGTH];
     kvik_model *m = open_model("llama-gqa-l3");
     for (uint32_t i = 0; i < 3; i++) {
@@ -558,12 +567,21 @@ static void test_one_call(void **state)
         g.output_logits = true;
         g.n_eos = 0;
         kvik_prompt p[3];
-        for (uint32_t i = 0; i < 3; i++)
+        for (uint32_t i = 0; i < 3; i++) {
             p[i] = (kvik_prompt){.size = sizeof *p, .ids = ids[i], .n = LENGTH};
+            if (way[w].given) assert_int_equal(kvik_cache_new(c, &p[i].seq), 0);
+        }
         kvik_result *a, *b;
         if (kvik_generate(c, &g, p, 3, NULL, &a) < 0) fail_msg("%s", kvik_last_error());
         uint64_t decoded = 0;
         for (uint32_t i = 0; i < 3; i++) {
+            const kvik_row *first = a->row[i * way[w].beams];
+            assert_true(!first->sync == !way[w].given);
+            if (first->sync) {
+                assert_int_equal(first->sync->reused, first->reused);
+                assert_int_equal(first->sync->computed, LENGTH - first->reused);
+                p[i].seq = 0;
+            }
             if (kvik_generate(alone, &g, &p[i], 1, NULL, &b) < 0) fail_msg("%s", kvik_last_error());
             decoded += b->computed_tokens - LENGTH;
             for (uint32_t k = 0; k < way[w].beams; k++)
