@@ -7,6 +7,7 @@
 #include "cli/cmd_chat.h"
 
 #include <errno.h>
+#include <stdarg.h>
 #include <string.h>
 #include <sys/random.h>
 
@@ -202,35 +203,53 @@ static double value_of(const kvik_generation *g, size_t i)
     return shown[i].whole ? (double)*(const uint32_t *)at : *(const double *)at;
 }
 
+/* Appends to a line, which is cut where its array ends. */
+__attribute__((format(printf, 2, 3))) static void add(char line[512], const char *fmt, ...)
+{
+    va_list ap;
+    size_t n = strlen(line);
+    va_start(ap, fmt);
+    vsnprintf(line + n, 512 - n, fmt, ap);
+    va_end(ap);
+}
+
 /* Prints how replies are decoded, with the values that have an effect. */
 static void print_decoding(const struct chat *c)
 {
     const kvik_generation *g = &c->s.g;
+    char line[512] = "";
     if (!g->do_sample && g->num_beams <= 1) {
-        fprintf(stderr, "%s decoding: a message always has the same reply",
-                g->penalty_alpha > 0 ? "contrastive" : "greedy");
+        add(line, "%s decoding: a message always has the same reply",
+            g->penalty_alpha > 0 ? "contrastive" : "greedy");
     } else {
-        fputs(g->num_beams > 1 ? "beam search" : "sampling", stderr);
-        if (g->num_beams > 1) fprintf(stderr, " with %u beams", g->num_beams);
+        add(line, "%s", g->num_beams > 1 ? "beam search" : "sampling");
+        if (g->num_beams > 1) add(line, " with %u beams", g->num_beams);
         const char *before = ": ";
         for (size_t i = 0; g->do_sample && i < countof(shown); i++) {
             if (!shown[i].always && value_of(g, i) == shown[i].off) continue;
-            fprintf(stderr, "%s%s %g", before, shown[i].name, value_of(g, i));
+            add(line, "%s%s %g", before, shown[i].name, value_of(g, i));
             before = ", ";
         }
-        if (g->do_sample) fprintf(stderr, "%sseed %llu", before, (unsigned long long)g->seed);
+        if (g->do_sample) add(line, "%sseed %llu", before, (unsigned long long)g->seed);
     }
-    fputc('\n', stderr);
+    wrap_line(stderr, line);
 }
 
 void chat_banner(const struct chat *c, const char *model)
 {
     const char *slash = strrchr(model, '/');
-    fprintf(stderr, "%s, context of %u tokens\n", slash && slash[1] ? slash + 1 : model,
-            kvik_model_context(c->s.model));
+    const struct chat_limit limit = chat_limit(c);
+    uint32_t context = kvik_model_context(c->s.model);
+    char line[512] = "";
+    add(line, "%.200s, context of %u tokens", slash && slash[1] ? slash + 1 : model,
+        MIN(limit.tokens, context));
+    if (limit.tokens < context) add(line, " (%s; the model has %u)", limit.name, context);
+    wrap_line(stderr, line);
     print_decoding(c);
-    if (c->source)
-        fprintf(stderr, "(%s; /set changes them, --greedy switches sampling off)\n", c->source);
+    if (!c->source) return;
+    line[0] = 0;
+    add(line, "(%s; /set changes them, --greedy switches sampling off)", c->source);
+    wrap_line(stderr, line);
 }
 
 /* Prints an option that the table above does not show. */

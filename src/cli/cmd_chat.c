@@ -31,7 +31,7 @@ static int loop(struct chat *c, struct buf *line)
 {
     bool terminal = line_is_terminal(c->editor), leave = false;
     int status = 0;
-    if (terminal) fputs("/help lists commands, Ctrl-C stops a reply, Ctrl-D leaves\n", stderr);
+    if (terminal) wrap_line(stderr, "/help lists commands, Ctrl-C stops a reply, Ctrl-D leaves");
     while (!leave && !ferror(stdout)) {
         bool is_message;
         int got = chat_read(c, line, &is_message), e;

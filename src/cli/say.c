@@ -2,17 +2,30 @@
  * a full disk is an error and not a truncated file. */
 #include "base/utf8.h"
 #include "cli/cli.h"
+#include "cli/wrap.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+/* Prints a message of any length. */
+static void say_line(const char *text)
+{
+    struct buf b;
+    buf_init(&b, SIZE_MAX / 2);
+    if (buf_puts(&b, "kvik: ") >= 0 && buf_puts(&b, text) >= 0)
+        wrap_line(stderr, b.data);
+    else
+        fprintf(stderr, "kvik: %s\n", text);
+    buf_done(&b);
+}
+
 int say_error(int code)
 {
     const char *s = kvik_last_error();
     fflush(stdout);
-    fprintf(stderr, "kvik: %s\n", *s ? s : kvik_error_name(code));
+    say_line(*s ? s : kvik_error_name(code));
     return EXIT_FAILED;
 }
 
@@ -24,7 +37,7 @@ static void say(const char *fmt, va_list ap)
     for (char *p = line; *p; p++)
         if ((unsigned char)*p < 0x20 || *p == 0x7F) *p = '?';
     fflush(stdout);
-    fprintf(stderr, "kvik: %s\n", line);
+    say_line(line);
 }
 
 int say_usage(const char *fmt, ...)
@@ -54,7 +67,7 @@ bool say_colour(FILE *to)
 void say_notice(void *ctx, const char *text)
 {
     (void)ctx;
-    fprintf(stderr, "%s\n", text);
+    wrap_line(stderr, text);
 }
 
 int say_flush(int status)

@@ -8,6 +8,7 @@
 #include "cli/terminal.h"
 
 #include <string.h>
+#include <unistd.h>
 #include <wchar.h>
 
 enum { NARROWEST = 20 };
@@ -121,4 +122,40 @@ void wrap_put(struct wrap *w, const char *text)
         else
             put_character(w, cp, text + i, len, most);
     }
+}
+
+/* Returns the columns of the first n bytes of s. */
+static unsigned columns(const char *s, size_t n)
+{
+    unsigned sum = 0;
+    for (size_t i = 0, len; i < n; i += len) {
+        int wide = wcwidth((wchar_t)utf8_decode(s + i, n - i, &len));
+        sum += wide > 0 ? (unsigned)wide : 0;
+    }
+    return sum;
+}
+
+void wrap_line(FILE *to, const char *text)
+{
+    unsigned width = terminal_columns(to), col = 0;
+    if (width < NARROWEST || !isatty(fileno(to))) {
+        fprintf(to, "%s\n", text);
+        return;
+    }
+    while (*text) {
+        size_t blanks = strspn(text, " "), n = blanks + strcspn(text + blanks, " \n");
+        unsigned cols = columns(text, n);
+        if (col && col + cols > width - 1) {
+            fputc('\n', to);
+            col = 0;
+            text += blanks;
+            n -= blanks;
+            cols -= (unsigned)blanks;
+        }
+        fwrite(text, 1, n, to);
+        col += cols;
+        text += n;
+        if (*text == '\n') fputc(*text++, to), col = 0;
+    }
+    fputc('\n', to);
 }

@@ -16,3 +16,5 @@ struct wrap {
 void wrap_begin(struct wrap *w, FILE *to);
 /* Prints a piece of the text, which has whole characters.  Lines of code blocks are not wrapped. */
 void wrap_put(struct wrap *w, const char *text);
+/* Prints a line of kvik's own.  On a terminal it breaks between words; elsewhere it stays one line. */
+void wrap_line(FILE *to, const char *text);

@@ -23,6 +23,9 @@ check "defaults: exit 0" status 0
 check "defaults: the banner" err_has '^sampling: temperature 0.7, top_k 50, top_p 0.9, repetition_penalty 1.1, seed [0-9]*$'
 check "defaults: where they come from" err_has '^(kvik.s values for chats; /set changes them, --greedy switches sampling off)$'
 check "defaults: the model and its context" err_has '^tiny, context of 256 tokens$'
+talk "$work/tiny" '' --max-cache-len 160
+check "--max-cache-len: the banner has the limit that holds" err_has '^tiny, context of 160 tokens (max_cache_len 160; the model has 256)$'
+talk "$work/tiny" '/set\n'
 check "defaults: /set shows sampling" shown do_sample true
 check "defaults: /set shows the temperature" shown temperature '0.7$'
 check "defaults: /set shows what is off" shown min_p '0 (off)'

@@ -44,6 +44,14 @@ check "control characters in a pasted block are left out" shows '^> ab\[31mcé$'
 check "pasted text is marked by the terminal, as long as the chat runs" sh -c \
     "python3 -c \"import sys; s = open('$work/out').read(); sys.exit(not (s.count('\\x1b[?2004h') == 1 and s.rstrip().endswith('\\x1b[?2004l')))\""
 
+# Lines of kvik's own are broken between words.
+screen 60 "[('> ', '/set temprature 0.5\r'), ('did you mean temperature', '/nonsense\r'), ('lists them', '\x04')]" "$KVIK" chat "$work/tiny" --seed 123456
+check "the banner is wrapped at words" shows '^sampling: temperature 0.7, top_k 50, top_p 0.9,$'
+check "the banner is wrapped: the rest" shows '^repetition_penalty 1.1, seed 123456$'
+check "the source of the values is wrapped" shows '^switches sampling off)$'
+screen 40 "[('> ', '/set temprature 0.5\r'), ('temperature?', '\x04')]" "$KVIK" chat "$work/tiny"
+check "errors are wrapped" shows '^you mean temperature?$'
+
 # Messages of several lines.
 on 80 "[('> ', '\"\"\"one\r'), ('... ', 'two \\\\\r'), ('... ', '/exit\r'), ('... ', '\"\"\"\r'), ('prefill', ''), ('> ', '\x04')]" --cache-report
 check "quotes begin and end a message" shows 'prefill 17 tokens'
