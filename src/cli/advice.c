@@ -45,6 +45,12 @@ static bool counted(const kvik_generation *g)
     return g->max_new_tokens > 0;
 }
 
+/* A dynamic cache grows with the text, and max_cache_len only sizes a static one. */
+static bool growing(const kvik_generation *g)
+{
+    return !g->cache_implementation || !strcmp(g->cache_implementation, "dynamic");
+}
+
 static bool unmatched(const kvik_generation *g)
 {
     return g->prompt_lookup_num_tokens == 0;
@@ -80,6 +86,10 @@ static const struct {
      "8"},
     {"cache_implementation", uncached, UNCACHED},
     {"cache_config", uncached, UNCACHED},
+    {"max_cache_len", growing,
+     "with a dynamic cache, which grows with the text; to limit its tokens give "
+     "--cache-config '{\"max_cache_len\": N}'",
+     NULL, NULL},
     {"max_length", counted, "beside max_new_tokens, which wins; give only one of them", NULL, NULL},
 };
 
@@ -87,7 +97,7 @@ void advice_tell(const kvik_generation *g, const json_t *options, enum advice_fr
 {
     const bool set = from == ADVICE_SET;
     for (size_t i = 0; i < countof(advice); i++) {
-        char text[160], name[64], add[96] = "";
+        char text[256], name[64], add[96] = "";
         const char *value = advice[i].value;
         if (!json_object_get(options, advice[i].name) || !advice[i].idle(g)) continue;
         args_dashed(advice[i].name, name);

@@ -155,6 +155,7 @@ static void advise(const struct chat *c, const json_t *options, bool set)
     json_t *o = json_copy((json_t *)(uintptr_t)options);
     const json_t *t = json_object_get(o, "temperature");
     if (t && json_number_value(t) == 0) json_object_del(o, "temperature");
+    json_object_del(o, "max_cache_len"); /* the limit of a conversation */
     if (o)
         advice_tell(&c->s.g, o, set ? ADVICE_SET : c->o->greedy ? ADVICE_GREEDY : ADVICE_COMMAND);
     json_decref(o);

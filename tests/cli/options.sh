@@ -87,6 +87,10 @@ done
 told "length_penalty without beams" length_penalty 2 'without beams; add --num-beams 4'
 told "max_length beside the file's max_new_tokens" max_length 30 'beside max_new_tokens, which wins; give only one of them'
 told "min_length without an end" min_length 3 'because no token ends the text; add --eos-token-id ID'
+gives "max_cache_len with the dynamic cache" 'len(new) == 2' --max-cache-len 3
+check "max_cache_len with the dynamic cache: what limits it" err_has "^--max-cache-len has no effect with a dynamic cache, .* --cache-config '{\"max_cache_len\": N}'\$"
+gives "max_cache_len with a static cache" 'len(new) == 2' --max-cache-len 30 --cache-implementation static
+check "max_cache_len with a static cache: no notice" err_empty
 gives "with sampling it has one" 'len(new) == 2' --do-sample --temperature 2
 check "without a notice" err_empty
 
