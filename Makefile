@@ -19,9 +19,15 @@ WARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -W
 ifdef CI
 WARN += -Werror
 endif
+ARCH := $(shell $(CC) -dumpmachine | cut -d- -f1)
+# Level 3 of the checked libc calls is used where the compiler and the C library have it.
+FORTIFY := $(shell $(CC) -O2 -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3 -include features.h -x c -E -dM /dev/null 2>/dev/null | \
+  grep -q 'FORTIFY_LEVEL 3' && echo 3 || echo 2)
+HARDEN := -fstack-protector-strong -fstack-clash-protection $(if $(filter x86_64,$(ARCH)),-fcf-protection)
+HARDEN_LD := -Wl,-z,relro,-z,now,-z,noexecstack
 # -ffp-contract=off: every fma is written out, so all code paths round alike (docs/ARCHITECTURE.md).
 BASEFLAGS := -std=c11 -D_GNU_SOURCE -g -fPIC -pthread -fno-math-errno -ffp-contract=off \
-  -fno-strict-aliasing -fvisibility=hidden -fstack-protector-strong -Iinclude -Isrc $(PKG_CFLAGS)
+  -fno-strict-aliasing -fvisibility=hidden $(HARDEN) -Iinclude -Isrc $(PKG_CFLAGS)
 ifeq ($(MODE),asan)
 OPT := -O1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all
 # With instrumentation compilers take minutes over these files; test_dev_guard fences their operands instead.
@@ -34,7 +40,7 @@ OPT := -O1 -fno-omit-frame-pointer -fsanitize=fuzzer-no-link,address,undefined -
 # Kernels never see unchecked bytes of a file, and clang takes minutes over instrumented vectors.
 $(B)/src/dev/cpu/%.o: OPT := -O1 -fno-omit-frame-pointer
 else
-OPT := -O2 -D_FORTIFY_SOURCE=2
+OPT := -O2 -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=$(FORTIFY)
 endif
 ALLFLAGS = $(BASEFLAGS) $(OPT) $(WARN) $(CFLAGS) -MMD -MP
 # libunistring has no pkg-config file.
@@ -52,7 +58,6 @@ FUZZSRC := $(wildcard tests/fuzz/fuzz_*.c)
 REPLAYBIN := $(FUZZSRC:tests/fuzz/fuzz_%.c=$(B)/replay_%)
 
 # ISA siblings: the suffix names the instruction set; dispatch is at run time by cpuid.
-ARCH := $(shell $(CC) -dumpmachine | cut -d- -f1)
 ifeq ($(ARCH),x86_64)
 $(B)/%_avx2.o: ISA := -mavx2 -mfma -mf16c
 $(B)/%_avx512.o: ISA := -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni
@@ -73,7 +78,7 @@ kvik: $(B)/kvik
 # The command shares the lowest floor (base) with the library, so it links the object with all names.
 $(B)/kvik: $(CLIOBJ) $(B)/kvik.o
 	@echo "  LD    $@"
-	$(Q)$(CC) $(OPT) -o $@ $^ $(LDLIBS) $(CLILIBS)
+	$(Q)$(CC) $(OPT) -pie $(HARDEN_LD) $(LDFLAGS) -o $@ $^ $(LDLIBS) $(CLILIBS)
 CLILIBS := -ledit
 
 $(B)/kvik.o: $(LIBOBJ)
@@ -92,7 +97,7 @@ libkvik.so: $(B)/libkvik.so
 	$(Q)ln -sf libkvik.so libkvik.so.$(SOVERSION)
 $(B)/libkvik.so: $(LIBOBJ) src/api/libkvik.map
 	@echo "  LD    $@"
-	$(Q)$(CC) -shared $(OPT) -Wl,-soname,libkvik.so.$(SOVERSION) -Wl,-z,relro,-z,now \
+	$(Q)$(CC) -shared $(OPT) $(HARDEN_LD) $(LDFLAGS) -Wl,-soname,libkvik.so.$(SOVERSION) \
 	  -Wl,--version-script=src/api/libkvik.map -o $@ $(LIBOBJ) $(LDLIBS)
 
 $(B)/%.o: %.c Makefile

@@ -16,6 +16,27 @@ for f in bin/kvik lib/libkvik.so; do
     check "$f has no debug symbols" sh -c "! objdump -h '$root/usr/$f' | grep -q debug_info"
     check "$f has no symbol table" sh -c "! objdump -h '$root/usr/$f' | grep -q '\.symtab' && nm '$root/usr/$f' 2>&1 | grep -q 'no symbols'"
 done
+# What the linker and the compiler do against a memory error.
+for f in bin/kvik lib/libkvik.so; do
+    readelf -hW "$root/usr/$f" >"$work/out" 2>&1
+    check "$f is loaded at an address of its own" out_has 'Type: *DYN'
+    readelf -lW "$root/usr/$f" >"$work/out" 2>&1
+    check "$f: relocations are read-only" out_has GNU_RELRO
+    check "$f: the stack cannot be executed" out_has 'GNU_STACK .* RW  '
+    check "$f: no segment is writable and executable" sh -c "grep -q ' LOAD ' '$work/out' && ! grep -q ' LOAD .* RWE ' '$work/out'"
+    readelf -dW "$root/usr/$f" >"$work/out" 2>&1
+    check "$f: symbols are bound when it is loaded" out_has 'Flags: NOW'
+    nm -D --undefined-only "$root/usr/$f" >"$work/out" 2>&1
+    check "$f: calls of the C library check their sizes" out_has '_chk@'
+    check "$f: returns check the stack" out_has '__stack_chk_fail'
+done
+check "bin/kvik is a position-independent executable" sh -c "readelf -dW '$root/usr/bin/kvik' | grep -q ' PIE'"
+readelf -SW "$root/usr/lib/libkvik.a" >"$work/out" 2>&1
+check "libkvik.a asks for no executable stack" out_has 'note.GNU-stack *PROGBITS *0* [0-9a-f]* 000000 00      0 '
+if [ "$(uname -m)" = x86_64 ]; then # start files of some systems lack the note, and then the linker drops it
+    check "libkvik.a is compiled for control-flow enforcement" sh -c "readelf -nW '$root/usr/lib/libkvik.a' | grep -q 'IBT, SHSTK'"
+    check "lib/libkvik.so marks the targets of indirect calls" sh -c "objdump -d '$root/usr/lib/libkvik.so' | grep -q endbr64"
+fi
 check "what is built keeps them" sh -c "objdump -h libkvik.so | grep -q debug_info"
 make --no-print-directory install DESTDIR="$work/plain" PREFIX=/usr STRIP=true >"$work/out" 2>"$work/err"
 rc=$?
