@@ -4,6 +4,7 @@
  * the options. */
 #include "base/near.h"
 #include "cli/cli.h"
+#include "cli/screen.h"
 
 #include <errno.h>
 #include <math.h>
@@ -30,6 +31,20 @@ static const struct arg_option shared[] = {
     {"verbose", ARG_FLAG, offsetof(struct common, verbose), NULL, NULL,
      "print more on standard error"},
 };
+
+static const struct arg_option everywhere = {
+    "raw",
+    ARG_FLAG,
+    offsetof(struct common, raw),
+    NULL,
+    NULL,
+    "on a terminal, print control characters of texts and names as they are; without it they are replaced, "
+    "since a terminal would obey them"};
+
+const struct arg_option *args_everywhere(void)
+{
+    return &everywhere;
+}
 
 const struct arg_option *args_shared(size_t *n)
 {
@@ -86,7 +101,7 @@ static const struct arg_option *find(const struct command *c, const char *name, 
         if (same(name, n, c->option[i].name)) return &c->option[i];
     for (size_t i = 0; i < countof(shared); i++)
         if (same(name, n, shared[i].name)) return &shared[i];
-    return NULL;
+    return same(name, n, everywhere.name) ? &everywhere : NULL;
 }
 
 static const kvik_option *find_generation(const struct command *c, const char *name, size_t n)
@@ -372,6 +387,7 @@ static int unknown(const struct parser *p, const char *word)
         near_try(&near, c->option[i].name);
     for (size_t i = 0; !p->set && i < countof(shared); i++)
         near_try(&near, shared[i].name);
+    if (!p->set) near_try(&near, everywhere.name);
     for (uint32_t i = 0; c->generation && (o = kvik_option_at(i)); i++)
         near_try(&near, o->name);
     if (!near.best)
@@ -441,6 +457,7 @@ int args_parse(const struct command *c, int argc, char **argv, void *into, struc
             e = take_option(&p, w + 2);
         if (e) return e;
     }
+    if (((const struct common *)into)->raw) screen_raw();
     return 0;
 }
 

@@ -1,5 +1,6 @@
 /* chat_map.c - the command /cache: shows the blocks of a branch and where they are, as kvik_cache_map reports them. */
 #include "cli/cmd_chat.h"
+#include "cli/screen.h"
 
 #include <string.h>
 
@@ -82,7 +83,9 @@ static void print_letter(char letter, bool colour)
 {
     for (size_t i = 0; colour && i < countof(mark); i++)
         if (mark[i].letter == letter) {
-            fprintf(stderr, "%s%c\033[0m", mark[i].colour, letter);
+            screen_code(stderr, mark[i].colour);
+            fputc(letter, stderr);
+            screen_code(stderr, "\033[0m");
             return;
         }
     fputc(letter, stderr);

@@ -2,6 +2,7 @@
  * the library, which reuses the cached prefix.  So a turn computes only new tokens, and stays right if the template renders
  * old turns differently. */
 #include "cli/cmd_chat.h"
+#include "cli/screen.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -35,7 +36,7 @@ static int reply(struct chat *c, bool anew, kvik_result **res)
     int e = begin(c, ids, n);
     kvik_prompt p = {.size = sizeof p, .ids = ids, .n = n, .seq = chat_here(c)->seq};
     c->stream.prints = true;
-    c->stream.wrap = isatty(STDOUT_FILENO) ? &c->wrap : NULL;
+    c->stream.wrap = screen_is_terminal(stdout) && !screen_is_raw() ? &c->wrap : NULL;
     if (e >= 0) e = stream_generate(&c->stream, &c->s, &g, &p, 1, res);
     kvik_free(ids);
     return e;
@@ -50,9 +51,10 @@ static void status(struct chat *c, const kvik_result *r)
     struct chat_held h = {0};
     uint64_t decoded = r->new_tokens - MIN(r->new_tokens, 1);
     (void)chat_held(c, chat_here(c)->seq, &h);
-    fprintf(stderr, "%s[%s%s%llu%s tokens, %llu reused", colour ? "\033[2m" : "",
-            c->n > 1 ? chat_here(c)->name : "", c->n > 1 ? ": " : "", (unsigned long long)h.tokens,
-            chat_context(c, context), (unsigned long long)(y ? y->reused : 0));
+    if (colour) screen_code(stderr, "\033[2m");
+    fprintf(stderr, "[%s%s%llu%s tokens, %llu reused", c->n > 1 ? chat_here(c)->name : "",
+            c->n > 1 ? ": " : "", (unsigned long long)h.tokens, chat_context(c, context),
+            (unsigned long long)(y ? y->reused : 0));
     if (y && y->divergence >= 0)
         fprintf(stderr, ", changed from token %lld on", (long long)y->divergence);
     if (y && y->recomputed) fprintf(stderr, ", %llu recomputed", (unsigned long long)y->recomputed);
@@ -60,7 +62,9 @@ static void status(struct chat *c, const kvik_result *r)
     if (h.disk) fprintf(stderr, ", %s on disk", bytes_text(h.disk, a));
     if (decoded && r->decode_seconds > 0)
         fprintf(stderr, ", %.1f tokens/s", (double)decoded / r->decode_seconds);
-    fprintf(stderr, "]%s\n", colour ? "\033[0m" : "");
+    fputc(']', stderr);
+    if (colour) screen_code(stderr, "\033[0m");
+    fputc('\n', stderr);
 }
 
 /* For --cache-report: prints what was reused and what was recomputed. */

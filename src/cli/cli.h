@@ -39,7 +39,7 @@ struct common {
     const char *compute, *isa, *on_full, *spill_dir;
     const char *template; /* of commands that chat */
     uint32_t threads;
-    bool verbose, json;
+    bool verbose, json, raw;
     bool chats; /* prompts are messages, which a chat template renders */
 };
 struct command {
@@ -67,6 +67,8 @@ void args_done(struct args *a);
 void args_list_done(struct arg_list *l);
 /* Returns the options of every command that runs a model. */
 const struct arg_option *args_shared(size_t *n);
+/* Returns the option that every command takes: --raw. */
+const struct arg_option *args_everywhere(void);
 /* help.c: prints the help of a command; all: with the options that few runs need. */
 void help_command(const struct command *c, bool all, FILE *to);
 /* Writes the name of an option as the command line spells it, with dashes. */

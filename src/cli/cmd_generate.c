@@ -214,7 +214,7 @@ static int print_result(struct run *r, const kvik_result *res)
         status = report_json(&r->s, &usage, res);
     else
         print_rows(r, res);
-    if (fflush(stdout) != 0) return EXIT_FAILED; /* reported by main */
+    if (fflush(stdout) != 0 || ferror(stdout)) return EXIT_FAILED; /* reported by main */
     tell_limits(r, res);
     if (r->o->logits_file) {
         int e = kvik_logits_save(res, r->o->logits_file);

@@ -1,6 +1,7 @@
 /* cmd_inspect.c - kvik inspect: prints the library's description of a model.  This file knows no architecture.  A key that
  * the library adds later appears in --json at once, and here under its own name. */
 #include "cli/cli.h"
+#include "cli/screen.h"
 
 #include <string.h>
 
@@ -32,7 +33,11 @@ static long long number(const json_t *o, const char *key)
 static void heading(const char *s)
 {
     bool bold = say_colour(stdout);
-    printf("\n%s%s%s\n", bold ? "\033[1m" : "", s, bold ? "\033[0m" : "");
+    putchar('\n');
+    if (bold) screen_code(stdout, "\033[1m");
+    fputs(s, stdout);
+    if (bold) screen_code(stdout, "\033[0m");
+    putchar('\n');
 }
 
 /* Makes a text printable on one line: control characters become spaces; at most `max` bytes, cut between characters. */

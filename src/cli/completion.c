@@ -84,6 +84,7 @@ static void each(const struct command *c, void (*fn)(const struct item *))
         own(&c->option[i], &it), fn(&it);
     for (size_t i = 0; c->runs_model && i < n; i++)
         own(&shared[i], &it), fn(&it);
+    own(args_everywhere(), &it), fn(&it);
     for (uint32_t i = 0; c->generation && (g = kvik_option_at(i)); i++)
         generation(g, &it), fn(&it);
     it = (struct item){.name = "help", .help = "print the options that matter"};

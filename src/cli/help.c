@@ -149,6 +149,7 @@ void help_command(const struct command *c, bool all, FILE *to)
     fputs("\noptions\n", to);
     out += help_own(to, c->option, c->n_options, all);
     if (c->runs_model) out += help_own(to, shared, n, all);
+    out += help_own(to, args_everywhere(), 1, all);
     help_line(to, "--help", "print this");
     if (c->generation) {
         help_line(to, "--help-all", "print every option");

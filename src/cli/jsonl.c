@@ -38,7 +38,7 @@ int jsonl_run(const char *path, jsonl_answer answer, void *ctx)
             status = say_error(got);
         } else if (line.len) {
             status = answer_line(&line, answer, ctx);
-            if (fflush(stdout) != 0) break; /* reported at the end */
+            if (fflush(stdout) != 0 || ferror(stdout)) break; /* reported at the end */
         }
     }
     if (ferror(f)) status = say_failed("%s: %s", path, strerror(errno));

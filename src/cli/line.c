@@ -7,6 +7,7 @@
 #include "cli/line.h"
 #include "base/utf8.h"
 #include "cli/history.h"
+#include "cli/screen.h"
 #include "cli/terminal.h"
 
 #include <errno.h>
@@ -23,7 +24,7 @@
 struct line_editor {
     EditLine *el; /* NULL: standard input is not a terminal */
     History *history;
-    const char *prompt;
+    char prompt[128]; /* cleaned: libedit prints the prompt past the filter of the screen */
     struct buf line, paste;
     line_complete complete;
     void *ctx;
@@ -38,7 +39,7 @@ static struct line_editor *editor_of(EditLine *el)
 
 static char *show_prompt(EditLine *el)
 {
-    return (char *)(uintptr_t)editor_of(el)->prompt;
+    return editor_of(el)->prompt;
 }
 
 /* Returns the screen row of the cursor below that of the prompt, in a window of `width` columns. */
@@ -62,8 +63,10 @@ static void draw_again(EditLine *el, enum terminal_event event)
 {
     unsigned width = terminal_columns(stderr), row = width ? cursor_row(el, width) : 0;
     if (event == TERMINAL_RESIZED) {
-        if (row) fprintf(stderr, "\033[%uA", row);
-        fputs("\r\033[J", stderr);
+        char up[16];
+        snprintf(up, sizeof up, "\033[%uA", row);
+        if (row) screen_code(stderr, up);
+        screen_code(stderr, "\r\033[J");
     }
     fflush(stderr);
     el_resize(el);
@@ -171,12 +174,8 @@ static size_t common(const struct line_words *w)
 static void list(const struct line_words *w)
 {
     unsigned width = 0, most = terminal_columns(stderr), at = 0;
-    for (size_t i = 0; i < w->n; i++) {
-        for (char *s = w->word[i]; *s;
-             s++) /* names of files can hold codes that a terminal obeys */
-            if ((unsigned char)*s < 0x20 || *s == 0x7F) *s = '?';
+    for (size_t i = 0; i < w->n; i++)
         width = MAX(width, (unsigned)strlen(w->word[i]) + 2);
-    }
     fputs("\r\n", stderr);
     for (size_t i = 0; i < w->n; i++) {
         if (at && at + width > most) {
@@ -230,7 +229,7 @@ static void open_editor(struct line_editor *e)
 {
     HistEvent ev;
     terminal_open();
-    e->el = el_init("kvik", stdin, stderr, stderr);
+    e->el = el_init("kvik", stdin, screen_editor(), screen_editor());
     e->history = e->el ? history_init() : NULL;
     if (!e->el) return;
     el_set(e->el, EL_CLIENTDATA, e);
@@ -305,7 +304,7 @@ int line_read(struct line_editor *e, const char *prompt, const char **text, size
 {
     int count = 0;
     if (!e->el) return read_plain(e, text, n);
-    e->prompt = prompt;
+    screen_clean(prompt, e->prompt, sizeof e->prompt);
     if (terminal_event() != TERMINAL_SAME) el_resize(e->el);
     const char *s = el_gets(e->el, &count);
     terminal_quiet();

@@ -2,6 +2,7 @@
  * exit status is 0, 1 after a failure, 2 if the command line is wrong, 130 after Ctrl-C. */
 #include "base/near.h"
 #include "cli/cli.h"
+#include "cli/screen.h"
 
 #include <locale.h>
 #include <signal.h>
@@ -73,6 +74,7 @@ static void on_bus_error(int sig)
 int main(int argc, char **argv)
 {
     setlocale(LC_CTYPE, "");
+    screen_open();
     sigaction(SIGBUS, &(struct sigaction){.sa_handler = on_bus_error}, NULL);
     if (argc < 2) {
         help(stderr);

@@ -1,5 +1,6 @@
 /* progress.c - a progress line on standard error.  The line is drawn only on a terminal, only after a third of a second, and
  * at most ten times a second; it is erased when the work is done.  Logs and pipes never see it. */
+#include "cli/screen.h"
 #include "cli/terminal.h"
 
 #include <pthread.h>
@@ -30,7 +31,8 @@ static void draw(const char *what, double elapsed, uint64_t done, uint64_t total
         snprintf(line, sizeof line, "%s %.1f s [%s]", what, elapsed, bar);
     }
     if (columns && columns <= strlen(line)) line[columns - 1] = 0;
-    fprintf(stderr, "\r%s", line);
+    screen_code(stderr, "\r");
+    fputs(line, stderr);
     fflush(stderr);
 }
 
@@ -45,7 +47,7 @@ void progress_show(struct progress *p, uint64_t done, uint64_t total)
 
 void progress_end(struct progress *p)
 {
-    if (p->shown) fputs("\r\033[K", stderr);
+    if (p->shown) screen_code(stderr, "\r\033[K");
     p->shown = p->on = false;
 }
 

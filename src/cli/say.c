@@ -2,6 +2,7 @@
  * a full disk is an error and not a truncated file. */
 #include "base/utf8.h"
 #include "cli/cli.h"
+#include "cli/screen.h"
 #include "cli/wrap.h"
 
 #include <errno.h>
@@ -61,7 +62,7 @@ int say_failed(const char *fmt, ...)
 bool say_colour(FILE *to)
 {
     const char *no = getenv("NO_COLOR"), *term = getenv("TERM");
-    return isatty(fileno(to)) && !(no && *no) && term && strcmp(term, "dumb") != 0;
+    return screen_is_terminal(to) && !(no && *no) && term && strcmp(term, "dumb") != 0;
 }
 
 void say_notice(void *ctx, const char *text)
@@ -73,7 +74,8 @@ void say_notice(void *ctx, const char *text)
 int say_flush(int status)
 {
     if (fflush(stdout) == 0 && !ferror(stdout)) return status;
-    return say_failed("standard output cannot be written: %s", strerror(errno));
+    int why = screen_error();
+    return say_failed("standard output cannot be written: %s", strerror(why ? why : EIO));
 }
 
 json_t *say_json(const char *s, size_t n)

@@ -1,6 +1,7 @@
 /* terminal.c - modes of the terminal and the signals that concern it.  The original mode comes back when the process is
  * stopped (Ctrl-Z), killed, or leaves by a second Ctrl-C; handlers call only functions that are safe in a handler. */
 #include "cli/terminal.h"
+#include "cli/screen.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -116,5 +117,5 @@ unsigned terminal_columns(FILE *of)
     struct winsize w;
     const char *term = getenv("TERM");
     if (!term || !strcmp(term, "dumb")) return 0;
-    return ioctl(fileno(of), TIOCGWINSZ, &w) == 0 ? w.ws_col : 0;
+    return ioctl(screen_fd(of), TIOCGWINSZ, &w) == 0 ? w.ws_col : 0;
 }

@@ -5,6 +5,7 @@
  * Wide characters (Chinese, Japanese) may be parted anywhere except before closing punctuation. */
 #include "cli/wrap.h"
 #include "base/utf8.h"
+#include "cli/screen.h"
 #include "cli/terminal.h"
 
 #include <string.h>
@@ -37,8 +38,8 @@ static void end_word(struct wrap *w)
 static void move_word(struct wrap *w)
 {
     for (unsigned i = 0; i < w->word_cols; i++)
-        fputc('\b', w->to);
-    if (w->word_cols) fputs("\033[K", w->to);
+        screen_code(w->to, "\b");
+    if (w->word_cols) screen_code(w->to, "\033[K");
     fputc('\n', w->to);
     fwrite(w->word, 1, w->n_word, w->to);
     w->col = w->word_cols;
@@ -116,8 +117,7 @@ void wrap_put(struct wrap *w, const char *text)
             put_space(w, cp == '\t', most);
         else if (cp == '\t')
             fputc('\t', w->to);
-        else if (cp < 0x20 || (cp >= 0x7F && cp < 0xA0) ||
-                 cp == UTF8_BAD) /* no codes from a model */
+        else if (screen_obeys(cp) || cp == UTF8_BAD) /* the screen would show U+FFFD */
             put_character(w, 0xFFFD, bad, 3, most);
         else
             put_character(w, cp, text + i, len, most);
@@ -138,7 +138,7 @@ static unsigned columns(const char *s, size_t n)
 void wrap_line(FILE *to, const char *text)
 {
     unsigned width = terminal_columns(to), col = 0;
-    if (width < NARROWEST || !isatty(fileno(to))) {
+    if (width < NARROWEST || !screen_is_terminal(to)) {
         fprintf(to, "%s\n", text);
         return;
     }

@@ -18,6 +18,21 @@ unsigned terminal_columns(FILE *of)
     return width;
 }
 
+int screen_fd(FILE *f)
+{
+    return fileno(f);
+}
+
+bool screen_is_terminal(FILE *f)
+{
+    return isatty(fileno(f));
+}
+
+void screen_code(FILE *to, const char *code)
+{
+    fputs(code, to);
+}
+
 /* Returns what a terminal of `width` columns shows of the bytes: rows that end with '\n'.  The caller frees it. */
 static char *show(const char *s, size_t n)
 {
