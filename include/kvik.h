@@ -192,6 +192,10 @@ KVIK_API int kvik_model_peek(const char *path, char **json);
 /* Describes every cache strategy for this model as JSON: its properties, bytes per token, and bytes at the full
  * context.  Free *json with kvik_free. */
 KVIK_API int kvik_model_describe_caches(const kvik_model *m, char **json);
+/* Hashes all weights, and compares with what an earlier run has remembered of these files.  Returns 1 if they agree, 0
+ * if nothing is remembered, KVIK_IO if they do not agree.  Sessions and directories of prompts need the same digest,
+ * which is remembered in $XDG_CACHE_HOME/kvik/digests; opening a model does not make it.  threads 0: all CPUs. */
+KVIK_API int kvik_model_verify(kvik_model *m, uint32_t threads);
 /* Lists the architectures of this build as JSON: an array of arrays of names (model_type, GGUF's
  * general.architecture).  Free *json with kvik_free. */
 KVIK_API int kvik_architectures(char **json);

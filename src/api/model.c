@@ -1,4 +1,5 @@
 /* model.c - opening and describing models. */
+#include "base/digest.h"
 #include "generate/handle.h"
 
 #include <string.h>
@@ -59,6 +60,13 @@ KVIK_API int kvik_model_open(const char *path, kvik_model **out)
     }
     *out = k;
     return 0;
+}
+
+KVIK_API int kvik_model_verify(kvik_model *k, uint32_t threads)
+{
+    uint8_t digest[DIGEST_BYTES];
+    if (!k) return ERR(ARG, "a model is needed");
+    return model_weights(k->m, threads, true, digest);
 }
 
 KVIK_API void kvik_model_close(kvik_model *k)

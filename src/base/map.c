@@ -24,6 +24,20 @@ static int open_regular(const char *path, struct stat *st)
     return fd;
 }
 
+static int64_t nanoseconds(const struct timespec *t)
+{
+    return (int64_t)t->tv_sec * 1000000000 + t->tv_nsec;
+}
+
+static struct map stamp(const struct stat *st)
+{
+    return (struct map){.size = (size_t)st->st_size,
+                        .dev = st->st_dev,
+                        .inode = st->st_ino,
+                        .mtime = nanoseconds(&st->st_mtim),
+                        .ctime = nanoseconds(&st->st_ctim)};
+}
+
 int map_open(struct map *m, const char *path)
 {
     struct stat st;
@@ -39,8 +53,9 @@ int map_open(struct map *m, const char *path)
     int e = errno;
     close(fd);
     if (p == MAP_FAILED) return ERR(IO, "%s: cannot map %zu bytes: %s", path, size, strerror(e));
-    *m =
-        (struct map){.data = p, .size = size, .mapped = true, .dev = st.st_dev, .inode = st.st_ino};
+    *m = stamp(&st);
+    m->data = p;
+    m->mapped = true;
     return 0;
 }
 
@@ -57,6 +72,14 @@ int map_check(const struct map *m, const char *path)
     if (st.st_dev != m->dev || st.st_ino != m->inode || (uint64_t)st.st_size >= m->size) return 0;
     return ERR(IO, "%s: the file shrank from %zu to %llu bytes while it was in use", path, m->size,
                (unsigned long long)st.st_size);
+}
+
+bool map_now(const struct map *m, const char *path, struct map *now)
+{
+    struct stat st;
+    if (!m->mapped || stat(path, &st) < 0) return false;
+    *now = stamp(&st);
+    return now->dev == m->dev && now->inode == m->inode;
 }
 
 int file_read(const char *path, size_t max, char **out, size_t *len)

@@ -7,12 +7,16 @@ struct map {
     size_t size;
     bool mapped;         /* false: the file is empty and data points to a static byte */
     uint64_t dev, inode; /* identity of the file, for map_check */
+    /* when its contents, and its contents or properties, last changed before the map_open; nanoseconds since 1970 */
+    int64_t mtime, ctime;
 };
 int map_open(struct map *m, const char *path);
 void map_close(struct map *m);
 /* Returns ERR_IO if the mapped file is still at `path` and has become shorter: reading the lost pages would raise
  * SIGBUS.  A file that was replaced by another one is fine, because the old file stays mapped. */
 int map_check(const struct map *m, const char *path);
+/* Writes the present size and times of the mapped file to *now.  False if `path` no longer names that file. */
+bool map_now(const struct map *m, const char *path, struct map *now);
 /* The whole file as a NUL-terminated string of *len bytes (mem_free); ERR_LIMIT above `max`. */
 int file_read(const char *path, size_t max, char **out, size_t *len);
 bool file_exists(const char *path);

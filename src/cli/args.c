@@ -28,6 +28,8 @@ static const struct arg_option shared[] = {
      "$TMPDIR, /var/tmp)"},
     {"isa", ARG_TEXT, offsetof(struct common, isa), "NAME", "ref|avx2|avx512|avx512bf16",
      "instruction set (default: $KVIK_ISA, else the best of this machine)"},
+    {"verify", ARG_FLAG, offsetof(struct common, verify), NULL, NULL,
+     "read and hash all weights first; fail if they are not those that an earlier run has hashed"},
     {"verbose", ARG_FLAG, offsetof(struct common, verbose), NULL, NULL,
      "print more on standard error"},
 };

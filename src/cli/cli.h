@@ -39,7 +39,7 @@ struct common {
     const char *compute, *isa, *on_full, *spill_dir;
     const char *template; /* of commands that chat */
     uint32_t threads;
-    bool verbose, json, raw;
+    bool verbose, json, raw, verify;
     bool chats; /* prompts are messages, which a chat template renders */
 };
 struct command {
@@ -189,6 +189,8 @@ int session_prefix(const struct session *s, const char *dir);
 void session_close(struct session *s);
 /* Opens a model file, or a model of the local hub cache, and shows `what` meanwhile.  Returns an error code. */
 int session_model(const char *what, const char *path, kvik_model **out);
+/* Hashes the weights of a model if --verify was given.  Returns an error code. */
+int session_verify(kvik_model *m, const struct common *common);
 /* template.c: the chat template of a run. */
 struct template
 {

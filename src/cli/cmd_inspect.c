@@ -17,6 +17,8 @@ static const struct arg_option table[] = {
      "compare the cache strategies for this model: properties and bytes"},
     {"architectures", ARG_FLAG, offsetof(struct options, architectures), NULL, NULL,
      "list the architectures of this build; takes no MODEL"},
+    {"verify", ARG_FLAG, offsetof(struct options, common.verify), NULL, NULL,
+     "read and hash all weights first; fail if they are not those that an earlier run has hashed"},
 };
 
 static const char *text(const json_t *o, const char *key)
@@ -244,6 +246,7 @@ static int run_inspect(const struct command *self, int argc, char **argv)
     } else if (status == 0) {
         int e = model_locate(a.word[0], found);
         if (e >= 0) e = kvik_model_open(found, &m);
+        if (e >= 0 && (e = session_verify(m, &o.common)) < 0) kvik_model_close(m);
         status = e < 0      ? say_error(e)
                  : o.caches ? inspect_caches(m, o.common.json)
                             : print(m, o.common.json);

@@ -43,6 +43,8 @@ static void put(const json_t *o)
                : "");
     printf("  %-20s %s (%s)\n", "model", text(o, "model"), text(o, "architecture"));
     printf("  %-20s %.16s\n", "fingerprint", text(o, "fingerprint"));
+    if (json_object_get(o, "weights"))
+        printf("  %-20s %.16s\n", "digest of weights", text(o, "weights"));
     printf("  %-20s %s, rows %s, saved by kvik %s on %s\n", "compute", text(o, "compute"),
            text(o, "rows"), text(o, "kvik"), text(o, "isa"));
     printf("  %-20s %s\n", "cache", text(o, "cache_implementation"));

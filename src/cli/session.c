@@ -81,6 +81,30 @@ int session_model(const char *what, const char *path, kvik_model **out)
     return l.e;
 }
 
+struct verify {
+    kvik_model *model;
+    uint32_t threads;
+    int e;
+};
+
+static void verify(void *ctx)
+{
+    struct verify *v = ctx;
+    v->e = kvik_model_verify(v->model, v->threads);
+}
+
+int session_verify(kvik_model *m, const struct common *common)
+{
+    struct verify v = {.model = m, .threads = common->threads};
+    if (!common->verify) return 0;
+    progress_during("hashing the weights", verify, &v);
+    if (v.e >= 0 && common->verbose)
+        fprintf(stderr, "kvik: all weights are hashed; %s\n",
+                v.e ? "they are those that an earlier run has hashed"
+                    : "no earlier digest is remembered");
+    return v.e;
+}
+
 int session_given(const char *config, const json_t *options, json_t **out)
 {
     char *text = NULL;
@@ -135,6 +159,7 @@ int session_open_model(struct session *s, const char *path, const struct common 
     *s = (struct session){.common = *common};
     snprintf(what, sizeof what, "loading %.80s", name && name[1] ? name + 1 : path);
     int e = session_model(what, path, &s->model);
+    if (e >= 0) e = session_verify(s->model, common);
     if (e >= 0 && common->chats) e = template_open(s->model, path, common->template);
     if (e < 0) {
         int status = say_error(e);

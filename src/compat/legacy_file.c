@@ -3,7 +3,7 @@
  *     layers.N.keys, layers.N.values   F32 [batch][heads][tokens][dim]
  *     attention_mask                   U8  [batch][length]     absent: every column is a token
  *     input_ids                        I32 [batch][length]     absent, or -1: not known
- *     __metadata__                     format, length, model, fingerprint (of the model)
+ *     __metadata__                     format, length, model, fingerprint and weights (digests of the model)
  *
  * Loading checks that the file is consistent; the import checks that it fits the model.  Only keys and values are
  * mandatory, because files of other programs have nothing else. */
@@ -18,12 +18,14 @@
 #define FORMAT_NAME "kvik legacy cache 1"
 enum { NAME = 40, HEX = 2 * DIGEST_BYTES + 1 };
 
-/* Writes the fingerprint of the model in hex. */
-static int fingerprint(const struct model *m, char out[HEX])
+/* Writes the two digests of the model in hex. */
+static int digests(struct model *m, char fingerprint[HEX], char weights[HEX])
 {
     uint8_t d[DIGEST_BYTES];
     TRY(model_fingerprint(m, d));
-    digest_hex(d, out);
+    digest_hex(d, fingerprint);
+    TRY(model_weights(m, 0, false, d));
+    digest_hex(d, weights);
     return 0;
 }
 
@@ -55,7 +57,7 @@ static struct tensor plane(const kvik_legacy *l, const kvik_legacy_layer *y, boo
 KVIK_API int kvik_legacy_save(const kvik_legacy *given, const kvik_model *m, const char *path)
 {
     kvik_legacy full = {0}, *l = &full;
-    char mine[HEX] = "", length[16];
+    char mine[HEX] = "", weights[HEX] = "", length[16];
     uint32_t k = 0;
     if (!given || !path) return ERR(ARG, "saving the legacy form needs keys, values and a path");
     TRY(SIZED_IN(&full, given, kvik_legacy));
@@ -70,13 +72,14 @@ KVIK_API int kvik_legacy_save(const kvik_legacy *given, const kvik_model *m, con
     }
     if (e >= 0 && l->attention_mask) t[k++] = cells(l, "attention_mask", DT_U8, l->attention_mask);
     if (e >= 0 && l->ids) t[k++] = cells(l, "input_ids", DT_I32, l->ids);
-    if (e >= 0 && m) e = fingerprint(m->m, mine);
+    if (e >= 0 && m) e = digests(m->m, mine, weights);
     snprintf(length, sizeof length, "%u", l->length);
     const struct safetensors_note note[] = {{"format", FORMAT_NAME},
                                             {"length", length},
                                             {"model", m ? m->m->arch_name : ""},
-                                            {"fingerprint", mine}};
-    if (e >= 0) e = safetensors_write_noted(path, t, k, note, m ? 4 : 2);
+                                            {"fingerprint", mine},
+                                            {"weights", weights}};
+    if (e >= 0) e = safetensors_write_noted(path, t, k, note, m ? countof(note) : 2);
     mem_free(t);
     mem_free(name);
     return e;
@@ -159,14 +162,20 @@ static int read_notes(const struct safetensors *s, const char *what, const kvik_
                       uint32_t *length)
 {
     const char *theirs = safetensors_metadata(s, "fingerprint"),
-               *model = safetensors_metadata(s, "model"), *n = safetensors_metadata(s, "length");
-    char mine[HEX], *end;
+               *model = safetensors_metadata(s, "model"), *n = safetensors_metadata(s, "length"),
+               *all = safetensors_metadata(s, "weights");
+    char mine[HEX], weights[HEX], *end;
     if (m && theirs) {
-        TRY(fingerprint(m->m, mine));
+        TRY(digests(m->m, mine, weights));
         if (strcmp(mine, theirs) != 0)
             return ERR(ARG,
                        "%s: keys and values of another model (%.64s %.12s; this model is %s %.12s)",
                        what, model ? model : "?", theirs, m->m->arch_name, mine);
+        if (all && strcmp(weights, all) != 0)
+            return ERR(ARG,
+                       "%s: keys and values of other weights of this model (%.12s; those of %s are "
+                       "%.12s)",
+                       what, all, m->m->what, weights);
     }
     *length = 0;
     if (!n) return 0;

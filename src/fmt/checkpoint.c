@@ -258,6 +258,17 @@ int checkpoint_recheck(const struct checkpoint *c)
     return 0;
 }
 
+uint32_t checkpoint_n_files(const struct checkpoint *c)
+{
+    return c->gguf ? 1 : c->n_files;
+}
+
+const struct map *checkpoint_file_at(const struct checkpoint *c, uint32_t i, const char **path)
+{
+    *path = c->gguf ? c->path : safetensors_path(c->file[i]);
+    return c->gguf ? gguf_map(c->gguf) : safetensors_map(c->file[i]);
+}
+
 const char *checkpoint_path(const struct checkpoint *c)
 {
     return c->path;

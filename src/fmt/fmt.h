@@ -92,6 +92,10 @@ void checkpoint_close(struct checkpoint *c);
 /* Returns ERR_IO if a mapped file has become shorter since it was opened.  Reading the lost pages would raise
  * SIGBUS, so a long-lived program calls this before each turn. */
 int checkpoint_recheck(const struct checkpoint *c);
+/* Returns the mapping of the i-th file with weights, and writes its path. */
+struct map;
+uint32_t checkpoint_n_files(const struct checkpoint *c);
+const struct map *checkpoint_file_at(const struct checkpoint *c, uint32_t i, const char **path);
 const char *checkpoint_path(const struct checkpoint *c);
 bool checkpoint_is_gguf(const struct checkpoint *c);
 const struct gguf *checkpoint_gguf(const struct checkpoint *c); /* NULL for a directory */

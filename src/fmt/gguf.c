@@ -358,6 +358,11 @@ int gguf_recheck(const struct gguf *g)
     return map_check(&g->map, g->what);
 }
 
+const struct map *gguf_map(const struct gguf *g)
+{
+    return &g->map;
+}
+
 uint32_t gguf_n_values(const struct gguf *g)
 {
     return g->n_values;

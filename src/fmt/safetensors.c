@@ -285,6 +285,16 @@ int safetensors_recheck(const struct safetensors *s)
     return map_check(&s->map, s->what);
 }
 
+const struct map *safetensors_map(const struct safetensors *s)
+{
+    return &s->map;
+}
+
+const char *safetensors_path(const struct safetensors *s)
+{
+    return s->what;
+}
+
 uint32_t safetensors_count(const struct safetensors *s)
 {
     return s->n;

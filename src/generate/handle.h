@@ -33,6 +33,7 @@ struct kvik_cache {
     /* for requests of other caches, when this cache drafts tokens for them */
     struct gen_assistant assistant;
     char fingerprint[65]; /* of the model, in hex; "" until a session needs it */
+    char weights[65];     /* digest of all weights of the model, in hex, as of the last session */
 };
 /* Take a reference to the handle and return it; the kvik_*_close of the handle gives it back. */
 static inline kvik_tokenizer *tokenizer_hold(const kvik_tokenizer *t)

@@ -1,11 +1,19 @@
-/* fingerprint.c - a digest that says which model KV rows belong to.  It tells two fine-tunes of one architecture apart.
+/* fingerprint.c - two digests that say which model KV rows belong to.
  *
- * Hashing all weights would read gigabytes from a mapped file that is mostly not in memory.  Training moves every value
- * of the tensors that it trains.  So the digest takes each tensor's name, type, shape and four windows of 1 KiB: the
- * first, the last, and two between; a small tensor is taken whole.  The configuration counts as well, without the
- * keys that cannot change a result. */
+ * The fingerprint takes the configuration, without the keys that cannot change a result, and of each tensor the name, type,
+ * shape and four windows of 1 KiB: the first, the last, and two between; a small tensor is taken whole.  It costs little, and
+ * all sessions have it.  Training changes every value of the tensors that it trains, so fine-tunes differ.
+ *
+ * The digest of the weights takes every byte, so that no local change of the weights is missed.  Reading all weights takes
+ * seconds for gigabytes.  So the digest is made when a session first needs it, and an entry in the user's cache directory
+ * keeps it for later runs (weights_entry.c).  Rows belong to the weights that are mapped: when a mapped file is written to,
+ * the digest is made again, and another one is an error. */
 #include "base/digest.h"
 #include "model/model.h"
+#include "model/weights_digest.h"
+
+#include <string.h>
+#include <time.h>
 
 #define WINDOW 1024u
 
@@ -55,4 +63,74 @@ int model_fingerprint(const struct model *m, uint8_t out[DIGEST_BYTES])
         add_tensor(&d, checkpoint_tensor_at(m->ck, i));
     digest_end(&d, out);
     return 0;
+}
+
+/* --- All weights ------------------------------------------------------------------------------ */
+
+static int written(const struct model *m)
+{
+    return ERR(
+        IO,
+        "%s: the weights were written to while the model was open, so its KV rows belong to no "
+        "model; open the model again",
+        m->what);
+}
+
+/* Hashes the weights.  old: the digest of the same files from an earlier time, or NULL. */
+static int hash_again(struct model *m, uint32_t threads, const struct weights_files *f,
+                      const uint8_t *old)
+{
+    struct weights_digest *w = &m->weights;
+    uint8_t fresh[DIGEST_BYTES];
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    if (!old && f->change == FILES_WRITTEN) return written(m);
+    TRY(weights_hash(m->ck, threads, fresh));
+    if (old && memcmp(old, fresh, sizeof fresh) != 0) {
+        weights_forget(f);
+        if (w->known || f->change != FILES_SAME) return written(m);
+        return ERR(
+            IO,
+            "%s: the weights are not those that an earlier run has hashed, although size and "
+            "times of the files are the same; check the disk, or fetch the model again",
+            m->what);
+    }
+    w->known = true;
+    memcpy(w->all, fresh, sizeof fresh);
+    memcpy(w->files, f->now, sizeof w->files);
+    if (!old) weights_remember(m->ck, f, (int64_t)now.tv_sec * 1000000000 + now.tv_nsec, fresh);
+    return 0;
+}
+
+/* Returns 1 if the digest agrees with one of an earlier time, 0 if there was none. */
+static int settle(struct model *m, uint32_t threads, bool again)
+{
+    struct weights_digest *w = &m->weights;
+    struct weights_files f;
+    uint8_t old[DIGEST_BYTES];
+    bool had = w->known;
+    TRY(checkpoint_recheck(m->ck));
+    weights_files(m->ck, &f);
+    if (had && !again && memcmp(f.now, w->files, sizeof w->files) == 0) return 1;
+    if (had)
+        memcpy(old, w->all, sizeof old);
+    else
+        had = weights_recall(&f, old);
+    if (had && !w->known && !again && f.change == FILES_SAME) {
+        w->known = true;
+        memcpy(w->all, old, sizeof old);
+        memcpy(w->files, f.now, sizeof w->files);
+        return 1;
+    }
+    TRY(hash_again(m, threads, &f, had ? old : NULL));
+    return had;
+}
+
+int model_weights(struct model *m, uint32_t threads, bool again, uint8_t out[DIGEST_BYTES])
+{
+    pthread_mutex_lock(&m->weights.lock);
+    int e = settle(m, threads, again);
+    if (e >= 0) memcpy(out, m->weights.all, DIGEST_BYTES);
+    pthread_mutex_unlock(&m->weights.lock);
+    return e;
 }

@@ -11,6 +11,8 @@
 #include "kv/kv.h"
 #include "model/preset.h"
 
+#include <pthread.h>
+
 /* --- rope.c: rotary frequencies, with the names and formulas of Transformers' modeling_rope_utils. */
 enum rope_type {
     ROPE_DEFAULT,
@@ -100,11 +102,22 @@ struct model {
     uint32_t n_own;
     enum dtype weight_dtype; /* of the bulk of the matrix weights */
     uint64_t n_params;
+    /* The digest of all weights, from the first session that needs it on. */
+    struct weights_digest {
+        pthread_mutex_t lock; /* caches of several threads may need it at once */
+        bool known;
+        uint8_t all[32],
+            files[32]; /* files: identity and times of the files when the digest was made */
+    } weights;
 };
 int model_open(const char *path, struct model **out);
 void model_close(struct model *m);
 /* fingerprint.c: writes a SHA-256 of the configuration and of samples of the weights, 4 KiB of every tensor. */
 int model_fingerprint(const struct model *m, uint8_t out[32]);
+/* Writes the SHA-256 of all weights.  The first call reads them all, with that many threads (0: the CPUs of this process),
+ * unless an earlier run has; `again`: this call reads them all in any case.  Returns 1 if the digest agrees with an earlier
+ * one, 0 if there was none.  ERR_IO if it does not agree, or if a file was written to since the model was opened. */
+int model_weights(struct model *m, uint32_t threads, bool again, uint8_t out[32]);
 /* --- config.c: keys of config.json, or of GGUF metadata under "<arch>.".  A key that is NULL is absent. */
 bool model_is_gguf(const struct model *m);
 int model_u32(const struct model *m, const char *hf, const char *gguf, uint32_t min, uint32_t max,

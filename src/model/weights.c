@@ -257,6 +257,7 @@ int model_open(const char *path, struct model **out)
 {
     struct model *m = mem_alloc(sizeof *m);
     if (!m) return ERR_NOMEM;
+    pthread_mutex_init(&m->weights.lock, NULL);
     int e = checkpoint_open(path, &m->ck);
     if (e < 0) goto fail;
     m->what = checkpoint_path(m->ck);
@@ -286,5 +287,6 @@ void model_close(struct model *m)
     for (uint32_t i = 0; i < MODEL_ROPES; i++)
         rope_done(&m->rope[i]);
     if (m->ck) checkpoint_close(m->ck);
+    pthread_mutex_destroy(&m->weights.lock);
     mem_free(m);
 }

@@ -31,9 +31,12 @@ static const char *base_name(const char *path)
 static int fingerprint(kvik_cache *c)
 {
     uint8_t d[DIGEST_BYTES];
-    if (c->fingerprint[0]) return 0;
-    TRY(model_fingerprint(c->model->m, d));
-    digest_hex(d, c->fingerprint);
+    if (!c->fingerprint[0]) {
+        TRY(model_fingerprint(c->model->m, d));
+        digest_hex(d, c->fingerprint);
+    }
+    TRY(model_weights(c->model->m, dev_threads(c->x->dev), false, d));
+    digest_hex(d, c->weights);
     return 0;
 }
 
@@ -50,11 +53,11 @@ int session_meta(kvik_cache *c, json_t **out)
         json_array_append_new(groups, json_string(text));
     }
     json_t *o =
-        json_pack("{s:s, s:o, s:s, s:s, s:s, s:s, s:s, s:s, s:o}", "kvik", KVIK_VERSION, "model",
-                  name, "architecture", m->arch_name, "fingerprint", c->fingerprint, "compute",
-                  x->compute == DEV_EXACT ? "exact" : "fast", "isa", dev_isa_name(x->dev), "rows",
-                  dtype_name(x->group[0].plane[0].shape.dtype), "cache_implementation",
-                  c->preset->name, "groups", groups);
+        json_pack("{s:s, s:o, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:o}", "kvik", KVIK_VERSION,
+                  "model", name, "architecture", m->arch_name, "fingerprint", c->fingerprint,
+                  "weights", c->weights, "compute", x->compute == DEV_EXACT ? "exact" : "fast",
+                  "isa", dev_isa_name(x->dev), "rows", dtype_name(x->group[0].plane[0].shape.dtype),
+                  "cache_implementation", c->preset->name, "groups", groups);
     if (!o || json_array_size(groups) != kv_n_groups(x->kv)) {
         json_decref(o);
         return ERR(NOMEM, "out of memory");
@@ -100,6 +103,14 @@ int session_agree(const json_t *mine, const json_t *theirs, const char *what)
             what, text_of(theirs, "model"), text_of(theirs, "architecture"),
             text_of(theirs, "fingerprint"), text_of(mine, "model"), text_of(mine, "architecture"),
             text_of(mine, "fingerprint"));
+    if (json_object_get(theirs, "weights") &&
+        strcmp(text_of(mine, "weights"), text_of(theirs, "weights")) != 0)
+        return ERR(
+            ARG,
+            "%s: saved with other weights of this model: %s (weights %.12s); those of %s are "
+            "%.12s. Open the model that the file was saved with, or name another file",
+            what, text_of(theirs, "model"), text_of(theirs, "weights"), text_of(mine, "model"),
+            text_of(mine, "weights"));
     if (strcmp(text_of(mine, "compute"), text_of(theirs, "compute")) != 0)
         return ERR(
             ARG,

@@ -45,7 +45,7 @@ def text():
 
 
 meta, note = json.loads(text()), text()
-for key in "kvik model architecture fingerprint compute isa rows cache_implementation groups".split():
+for key in "kvik model architecture fingerprint weights compute isa rows cache_implementation groups".split():
     assert key in meta, key
 groups, sequences = take("II")
 assert groups == len(meta["groups"])

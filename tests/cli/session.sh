@@ -150,4 +150,37 @@ gen "$ids,65" --prefix-cache "$work/full"
 check "another reader: a file that was added to" reader "$work"/full/*.kvik
 gen "$ids,65" --cache-config '{"sliding_window":20}' --prefix-cache "$work/window"
 check "another reader: a window" reader "$work"/window/*.kvik
+
+# A session belongs to all weights of its model. --verify hashes them, and changes no text.
+cp -r "$llama" "$work/model" && chmod -R u+w "$work/model"
+mine() { run generate "$work/model" --input-ids "$ids" --max-new-tokens 8 --json "$@"; }
+flip() { python3 -c "
+f = open('$work/model/model.safetensors', 'r+b'); f.seek(-5000, 2); b = f.read(1); f.seek(-1, 1); f.write(bytes([b[0] ^ 8]))"; }
+mine --prefix-cache "$work/mine"
+mine --prefix-cache "$work/mine" --verify --verbose
+check "--verify: exit 0" status 0
+check "--verify: says what was done" err_has "all weights are hashed"
+check "--verify: the prompt is reused" reused "== 59"
+flip
+mine --prefix-cache "$work/mine"
+check "a changed byte of the weights: exit 0" status 0
+check "a changed byte of the weights: nothing is reused" reused "== 0"
+mine --prefix-cache "$work/mine"
+check "a changed byte of the weights: its own rows are reused" reused "== 59"
+printf 'hello\n' >"$work/in"
+python3 tests/cli/tiny.py "$llama" "$work/model"
+talk() { "$KVIK" chat "$work/model" --session "$work/talk" --max-new-tokens 4 <"$work/in" >"$work/out" 2>"$work/err"; rc=$?; }
+talk
+check "a chat with a session: exit 0" status 0
+flip
+talk
+check "a chat with other weights: refused" status 1
+check "a chat with other weights: says so" err_has "saved with other weights of this model"
+flip
+talk
+check "a chat with the weights of then: exit 0" status 0
+run inspect "$work/talk"
+check "inspect prints the digest of the weights" out_has "digest of weights"
+run inspect "$work/model" --verify
+check "inspect --verify: exit 0" status 0
 finish

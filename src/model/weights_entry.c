@@ -1,0 +1,248 @@
+/* weights_entry.c - remembers the digest of the weights of a model in the user's cache directory, so that only the first
+ * session of a model reads all of its weights.
+ *
+ *     $XDG_CACHE_HOME/kvik/digests/NAME, or ~/.cache/kvik/digests/NAME    directory 0700, file 0600
+ *         kvik weights 1
+ *         files    SHA-256 of what identifies the files: path, device, inode, size and two times of each
+ *         weights  SHA-256 of the weights
+ *         check    SHA-256 of the lines above
+ *
+ * NAME is made of the paths of the files, so a model has one entry.  An entry of another user, a damaged one, and a
+ * directory that cannot be written are no errors: the weights are hashed again.
+ *
+ * A file can change twice within one tick of its clock.  So nothing is remembered of files that changed less than two
+ * seconds before they were hashed: every later change gives such a file another time.
+ *
+ * A small model is hashed faster than an entry is written, and has none. */
+#include "base/durable.h"
+#include "base/map.h"
+#include "model/weights_digest.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define MARK "kvik weights 1\n"
+
+enum {
+    HEX = 2 * DIGEST_BYTES + 1,
+    NAME_HEX = 32,
+    PATH_BYTES = 4096,
+    ENTRY_BYTES = (int)sizeof MARK - 1 + 3 * (9 + HEX) /* three lines of a word and a digest */
+};
+
+static const struct weights_limits usual = {
+    .margin = 2000000000, .least = (size_t)4 << 20, .most = 256};
+static struct weights_limits limits = usual;
+
+void weights_limits_set(const struct weights_limits *l)
+{
+    limits = l ? *l : usual;
+}
+
+/* --- The files of a checkpoint ---------------------------------------------------------------- */
+
+static void add_stamp(struct digest *d, const struct map *m)
+{
+    digest_u64(d, m->dev);
+    digest_u64(d, m->inode);
+    digest_u64(d, m->size);
+    digest_u64(d, (uint64_t)m->mtime);
+    digest_u64(d, (uint64_t)m->ctime);
+}
+
+void weights_files(const struct checkpoint *ck, struct weights_files *out)
+{
+    struct digest name, opened, current;
+    *out = (struct weights_files){.newest = INT64_MIN};
+    digest_begin(&name);
+    digest_begin(&opened);
+    digest_begin(&current);
+    for (uint32_t i = 0; i < checkpoint_n_files(ck); i++) {
+        const char *path;
+        char real[PATH_MAX];
+        const struct map *m = checkpoint_file_at(ck, i, &path);
+        struct map now;
+        if (!map_now(m, path, &now)) now = *m;
+        if (realpath(path, real)) path = real;
+        digest_text(&name, path);
+        digest_text(&opened, path);
+        digest_text(&current, path);
+        add_stamp(&opened, m);
+        add_stamp(&current, &now);
+        if (now.size != m->size || now.mtime != m->mtime)
+            out->change = FILES_WRITTEN;
+        else if (now.ctime != m->ctime)
+            out->change = MAX(out->change, FILES_TOUCHED);
+        out->newest = MAX(out->newest, MAX(now.mtime, now.ctime));
+    }
+    digest_end(&name, out->name);
+    digest_end(&opened, out->opened);
+    digest_end(&current, out->now);
+}
+
+/* --- The directory ---------------------------------------------------------------------------- */
+
+/* True if a file or directory is the user's and nobody else can write to it. */
+static bool is_own(const struct stat *st)
+{
+    return st->st_uid == geteuid() && !(st->st_mode & (S_IWGRP | S_IWOTH));
+}
+
+/* Writes the path of the directory.  False if the environment names no place. */
+static bool find_dir(char out[PATH_BYTES])
+{
+    const char *cache = secure_getenv("XDG_CACHE_HOME"), *home = secure_getenv("HOME");
+    int n = -1;
+    if (cache && *cache == '/')
+        n = snprintf(out, PATH_BYTES, "%s/kvik/digests", cache);
+    else if (home && *home == '/')
+        n = snprintf(out, PATH_BYTES, "%s/.cache/kvik/digests", home);
+    return n > 0 && n < PATH_BYTES - NAME_HEX - 1;
+}
+
+static bool is_own_dir(const char *dir)
+{
+    struct stat st;
+    return lstat(dir, &st) == 0 && S_ISDIR(st.st_mode) && is_own(&st);
+}
+
+/* Makes the directory and those above it.  False if the result is not a directory of the user alone. */
+static bool make_dir(char *dir)
+{
+    for (char *s = strchr(dir + 1, '/'); s; s = strchr(s + 1, '/')) {
+        *s = 0;
+        (void)mkdir(dir, 0700);
+        *s = '/';
+    }
+    (void)mkdir(dir, 0700);
+    return is_own_dir(dir);
+}
+
+/* Writes the path of the entry behind that of the directory. */
+static void add_name(const struct weights_files *f, char dir[PATH_BYTES])
+{
+    char hex[HEX];
+    digest_hex(f->name, hex);
+    size_t n = strlen(dir);
+    snprintf(dir + n, PATH_BYTES - n, "/%.*s", NAME_HEX, hex);
+}
+
+/* Removes the oldest files while the directory has more than the most entries.  Files of other names and temporary files
+ * of killed processes count: the directory is kvik's. */
+static void bound_dir(const char *dir)
+{
+    for (int again = 0; again < 16; again++) {
+        char oldest[256] = "";
+        int64_t when = INT64_MAX;
+        uint32_t n = 0;
+        const struct dirent *e;
+        DIR *d = opendir(dir);
+        while (d && (e = readdir(d))) {
+            struct stat st;
+            if (fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode))
+                continue;
+            n++;
+            int64_t at = (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec;
+            if (at >= when) continue;
+            when = at;
+            snprintf(oldest, sizeof oldest, "%s", e->d_name);
+        }
+        bool more = n > limits.most && unlinkat(dirfd(d), oldest, 0) == 0;
+        if (d) closedir(d);
+        if (!more) return;
+    }
+}
+
+/* --- Entries ---------------------------------------------------------------------------------- */
+
+static void put_line(char text[ENTRY_BYTES + 1], size_t *n, const char *word,
+                     const uint8_t digest[DIGEST_BYTES])
+{
+    char hex[HEX];
+    digest_hex(digest, hex);
+    *n += (size_t)snprintf(text + *n, ENTRY_BYTES + 1 - *n, "%-8s %s\n", word, hex);
+}
+
+static void write_text(const struct weights_files *f, const uint8_t digest[DIGEST_BYTES],
+                       char text[ENTRY_BYTES + 1])
+{
+    uint8_t check[DIGEST_BYTES];
+    size_t n = (size_t)snprintf(text, ENTRY_BYTES + 1, MARK);
+    put_line(text, &n, "files", f->opened);
+    put_line(text, &n, "weights", digest);
+    digest_of(text, n, check);
+    put_line(text, &n, "check", check);
+}
+
+static int digit(char c)
+{
+    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* Reads the digest of the weights, and accepts the text only if it is what these files and that digest make. */
+static bool read_text(const struct weights_files *f, const char text[ENTRY_BYTES],
+                      uint8_t out[DIGEST_BYTES])
+{
+    const char *hex = text + sizeof MARK - 1 + 9 + HEX + 9;
+    char again[ENTRY_BYTES + 1];
+    uint8_t digest[DIGEST_BYTES];
+    for (size_t i = 0; i < DIGEST_BYTES; i++) {
+        int hi = digit(hex[2 * i]), lo = digit(hex[2 * i + 1]);
+        if (hi < 0 || lo < 0) return false;
+        digest[i] = (uint8_t)(hi << 4 | lo);
+    }
+    write_text(f, digest, again);
+    if (memcmp(text, again, ENTRY_BYTES) != 0) return false;
+    memcpy(out, digest, DIGEST_BYTES);
+    return true;
+}
+
+bool weights_recall(const struct weights_files *f, uint8_t out[DIGEST_BYTES])
+{
+    char path[PATH_BYTES], text[ENTRY_BYTES];
+    struct durable file;
+    struct stat st;
+    if (!find_dir(path) || !is_own_dir(path)) return false;
+    add_name(f, path);
+    if (lstat(path, &st) < 0 || !S_ISREG(st.st_mode) || durable_open(&file, path, false) < 0)
+        return false;
+    bool good = fstat(file.fd, &st) == 0 && is_own(&st) && file.size == ENTRY_BYTES &&
+                durable_read(&file, 0, text, sizeof text) >= 0 && read_text(f, text, out);
+    durable_close(&file);
+    return good;
+}
+
+void weights_remember(const struct checkpoint *ck, const struct weights_files *f, int64_t begun,
+                      const uint8_t digest[DIGEST_BYTES])
+{
+    char path[PATH_BYTES], text[ENTRY_BYTES + 1];
+    struct weights_files after;
+    struct durable file;
+    weights_files(ck, &after);
+    bool settled = after.change == FILES_SAME && after.newest < begun - limits.margin;
+    if (!settled || checkpoint_bytes(ck) < limits.least || !find_dir(path) || !make_dir(path))
+        return;
+    size_t n = strlen(path);
+    add_name(f, path);
+    write_text(f, digest, text);
+    int e = durable_create(&file, path, MARK);
+    if (e >= 0) e = durable_write(&file, 0, text, ENTRY_BYTES);
+    if (e >= 0) (void)durable_replace(&file);
+    durable_close(&file);
+    path[n] = 0;
+    bound_dir(path);
+}
+
+void weights_forget(const struct weights_files *f)
+{
+    char path[PATH_BYTES];
+    if (!find_dir(path) || !is_own_dir(path)) return;
+    add_name(f, path);
+    (void)unlink(path);
+}
