@@ -80,8 +80,8 @@ KVIK_API const kvik_tokenizer *kvik_model_tokenizer(const kvik_model *m);
  * tokenizer adds by default (bos, eos). */
 KVIK_API int kvik_tokenizer_encode(const kvik_tokenizer *t, const char *text, size_t n_bytes,
                                    bool add_special_tokens, int32_t **ids, size_t *n);
-/* Decodes n ids as text that ends with a NUL; free *text with kvik_free.  *n_bytes does not count the NUL; n_bytes
- * may be NULL. */
+/* Decodes n ids as text that ends with a NUL; free *text with kvik_free.  An id that the tokenizer lacks has no text;
+ * a negative id is KVIK_ARG.  *n_bytes does not count the NUL; n_bytes may be NULL. */
 KVIK_API int kvik_tokenizer_decode(const kvik_tokenizer *t, const int32_t *ids, size_t n,
                                    bool skip_special_tokens, char **text, size_t *n_bytes);
 

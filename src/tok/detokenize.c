@@ -397,9 +397,9 @@ static int put_id(struct tok_stream *s, int32_t id)
 {
     size_t n;
     bool special;
+    if (id < 0) return ERR(ARG, "%d is not a token id", id);
     const char *p = tok_shown(s->t, id, &n, &special);
-    if (!p) return ERR(ARG, "token id %d is not in the vocabulary", id);
-    if (s->skip_special && special) return 0;
+    if (!p || (s->skip_special && special)) return 0;
     return feed(s, 0, p, n, true);
 }
 

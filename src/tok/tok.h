@@ -33,7 +33,8 @@ struct tok_span {
  * (ascending, disjoint) no special token is recognised, not even one that only overlaps a span. */
 int tok_encode(const struct tok *t, const char *text, size_t n, unsigned flags,
                const struct tok_span *plain, size_t n_plain, struct ids *out);
-/* Appends text.  Unknown ids are ERR_ARG.  Bytes that are not UTF-8 become U+FFFD, as the reference. */
+/* Appends text.  As in the reference, an id that the tokenizer lacks has no text (models have spare rows), and bytes that
+ * are not UTF-8 become U+FFFD.  A negative id is ERR_ARG. */
 int tok_decode(const struct tok *t, const int32_t *id, size_t n, bool skip_special,
                struct buf *out);
 
