@@ -3,6 +3,7 @@
 #include "base/buf.h"
 #include "generate/change.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static const struct owned {
@@ -220,17 +221,50 @@ int settings_apply_mask(struct change *c)
     return 0;
 }
 
-/* Adds b to the list.  A sequence that was given before keeps its place and takes the new bias. */
-static uint32_t bias_put(kvik_bias *list, uint32_t n, kvik_bias b)
+struct place {
+    kvik_bias *b; /* in the list */
+};
+
+static int by_ids(const void *a, const void *b)
 {
-    for (uint32_t i = 0; i < n; i++) {
-        if (list[i].n != b.n || memcmp(list[i].ids, b.ids, b.n * sizeof *b.ids) != 0) continue;
-        mem_free(list[i].ids);
-        list[i] = b;
-        return n;
+    const kvik_bias *x = ((const struct place *)a)->b, *y = ((const struct place *)b)->b;
+    if (x->n != y->n) return x->n < y->n ? -1 : 1;
+    return memcmp(x->ids, y->ids, x->n * sizeof *x->ids);
+}
+
+static int by_ids_and_place(const void *a, const void *b)
+{
+    const kvik_bias *x = ((const struct place *)a)->b, *y = ((const struct place *)b)->b;
+    int order = by_ids(a, b);
+    return order ? order : x < y ? -1 : x > y;
+}
+
+/* Drops the entries of a list whose sequence occurs earlier.  The earliest one keeps its place and takes the last bias. */
+static int drop_twice(kvik_bias *list, uint32_t *n)
+{
+    uint32_t kept = 0;
+    struct place *at = mem_array(*n, sizeof *at);
+    if (!at) return ERR_NOMEM;
+    for (uint32_t i = 0; i < *n; i++)
+        at[i].b = &list[i];
+    qsort(at, *n, sizeof *at, by_ids_and_place);
+    for (uint32_t i = 0, first = 0; i < *n; i++) {
+        if (i == first || by_ids(&at[first], &at[i]) != 0) {
+            first = i;
+            continue;
+        }
+        at[first].b->bias = at[i].b->bias;
+        at[i].b->n = 0; /* no sequence is empty, so this marks the entry */
     }
-    list[n] = b;
-    return n + 1;
+    for (uint32_t i = 0; i < *n; i++) {
+        if (list[i].n)
+            list[kept++] = list[i];
+        else
+            mem_free(list[i].ids);
+    }
+    *n = kept;
+    mem_free(at);
+    return 0;
 }
 
 static int bias_ids(const struct change *c, const kvik_option *o, const json_t *v,
@@ -312,8 +346,9 @@ int settings_take_biases(struct change *c, const kvik_option *o, const json_t *v
             e = read_bias(c, o, v, json_array_get(pair, 0),
                           json_array_size(pair) == 2 ? json_array_get(pair, 1) : NULL, &b);
         }
-        if (e >= 0) used = bias_put(list, used, b);
+        if (e >= 0) list[used++] = b;
     }
+    if (e >= 0 && used) e = drop_twice(list, &used);
     if (e < 0) {
         biases_drop(list, used);
         return e;

@@ -26,6 +26,7 @@ int table_open(struct kv *kv)
     x->n_buckets = LEAST_BUCKETS;
     while (x->n_buckets < MOST_BUCKETS && x->n_buckets < kv->pool / block)
         x->n_buckets *= 2;
+    x->secret = hash_key_new();
     x->bucket = kv_array(kv, x->n_buckets, sizeof *x->bucket);
     return x->bucket ? 0 : ERR_NOMEM;
 }
@@ -54,8 +55,8 @@ static uint64_t *bucket_of(const struct kv *kv, uint32_t what, const unsigned ch
 {
     uint64_t h;
     memcpy(&h, key, sizeof h);
-    h = (h ^ what) * 0x9E3779B97F4A7C15u;
-    return &kv->index.bucket[(h >> 32) & (kv->index.n_buckets - 1)];
+    h = hash_u64(&kv->index.secret, h ^ what);
+    return &kv->index.bucket[h & (kv->index.n_buckets - 1)];
 }
 
 uint64_t index_find(const struct kv *kv, uint32_t what, const unsigned char *key)

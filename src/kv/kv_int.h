@@ -9,6 +9,7 @@
  * Each operation leaves every invariant of check.c true, or returns an error and has changed
  * nothing. */
 #pragma once
+#include "base/hash.h"
 #include "kv/kv.h"
 
 enum { RAW, SEALED, FORMS };
@@ -273,6 +274,7 @@ struct index {
     struct room room;   /* memory of kept contents */
     uint64_t *bucket;   /* [n_buckets] references to first entries */
     uint32_t n_buckets; /* a power of two */
+    struct hash_key secret;
     uint64_t searches;  /* counter that numbers the searches, for seq.looked */
     size_t tier_most;   /* limit of bytes in the tier; beyond it kept contents are evicted */
     unsigned char *key; /* [max_len / KV_STRIP] keys of the query */

@@ -17,8 +17,7 @@ void trie_done(struct trie *t)
 
 static uint32_t trie_slot(const struct trie *t, uint64_t key)
 {
-    uint64_t h = key * 0x9E3779B97F4A7C15u;
-    uint32_t i = (uint32_t)(h >> 33) & t->mask;
+    uint32_t i = (uint32_t)hash_u64(&t->secret, key) & t->mask;
     while (t->key[i] != UINT64_MAX && t->key[i] != key)
         i = (i + 1) & t->mask;
     return i;
@@ -36,6 +35,7 @@ static int trie_grow(struct trie *t)
         mem_free(node);
         return ERR_NOMEM;
     }
+    if (!old.key) t->secret = hash_key_new();
     memset(key, 0xFF, n * sizeof *key);
     t->key = key;
     t->node = node;

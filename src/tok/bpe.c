@@ -21,16 +21,17 @@ struct pair {
     int32_t left, right;
 };
 
-static uint32_t hash_pair(uint64_t key)
+static uint32_t hash_pair(const struct bpe *b, uint64_t key)
 {
-    key *= 0x9E3779B97F4A7C15u;
-    return (uint32_t)(key >> 32 ^ key >> 17);
+    return (uint32_t)hash_u64(&b->key, key);
 }
 
 int bpe_init(struct bpe *b, uint32_t n_merges)
 {
     uint32_t n = 64;
-    if (n_merges > 1u << 28) return ERR(LIMIT, "tokenizer: %u merges are too many", n_merges);
+    if (n_merges > TOK_MAX_MERGES)
+        return ERR(LIMIT, "tokenizer: %u merges are too many; at most %u", n_merges,
+                   TOK_MAX_MERGES);
     while (n < n_merges + n_merges / 2)
         n *= 2;
     b->merge = mem_array(n, sizeof *b->merge);
@@ -38,6 +39,7 @@ int bpe_init(struct bpe *b, uint32_t n_merges)
     for (uint32_t i = 0; i < n; i++)
         b->merge[i].key = UINT64_MAX;
     b->mask = n - 1;
+    b->key = hash_key_new();
     b->unk = -1;
     return 0;
 }
@@ -53,7 +55,7 @@ void bpe_done(struct bpe *b)
 void bpe_merge_put(struct bpe *b, uint32_t left, uint32_t right, uint32_t rank, uint32_t id)
 {
     uint64_t key = (uint64_t)left << 32 | right;
-    uint32_t i = hash_pair(key) & b->mask;
+    uint32_t i = hash_pair(b, key) & b->mask;
     while (b->merge[i].key != UINT64_MAX && b->merge[i].key != key)
         i = (i + 1) & b->mask;
     b->used += b->merge[i].key == UINT64_MAX;
@@ -63,7 +65,7 @@ void bpe_merge_put(struct bpe *b, uint32_t left, uint32_t right, uint32_t rank, 
 static const struct bpe_merge *merge_find(const struct bpe *b, int32_t left, int32_t right)
 {
     uint64_t key = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
-    for (uint32_t i = hash_pair(key) & b->mask; b->merge[i].key != UINT64_MAX;
+    for (uint32_t i = hash_pair(b, key) & b->mask; b->merge[i].key != UINT64_MAX;
          i = (i + 1) & b->mask)
         if (b->merge[i].key == key) return &b->merge[i];
     return NULL;
@@ -80,7 +82,7 @@ static int hex_digit(char c)
 static bool edge_find(const struct bpe *b, int32_t left, int32_t right, uint32_t *slot)
 {
     uint64_t key = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
-    uint32_t i = hash_pair(key) & b->edge_mask;
+    uint32_t i = hash_pair(b, key) & b->edge_mask;
     while (b->edge[i] != UINT64_MAX && b->edge[i] != key)
         i = (i + 1) & b->edge_mask;
     *slot = i;

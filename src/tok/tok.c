@@ -176,21 +176,15 @@ int tok_add_token(struct tok *t, const char *s, size_t n, struct added a)
         while (next < t->vocab.size && t->vocab.piece[next].flags)
             next++; /* the model's ids have holes */
         TRY(vocab_put(&t->vocab, s, n, next, VOC_ADDED));
-        t->vocab.piece[next].flags &= (uint8_t)~VOC_ADDED;
         id = (int32_t)next;
     }
     a.id = id;
     t->next_added = MAX(t->next_added, (uint32_t)id + 1);
-    bool known = t->vocab.piece[id].flags & VOC_ADDED;
     t->vocab.piece[id].flags |= VOC_ADDED | (a.special ? VOC_SPECIAL : 0);
-    for (uint32_t i = 0; known && i < t->n_added; i++)
-        if (t->added[i].id == id) {
-            t->added[i] = a;
-            return 0;
-        }
     struct added *p =
         grow_one((void **)&t->added, &t->n_added, sizeof *p, TOK_MAX_ID, "added tokens");
     if (!p) return full(t->n_added, TOK_MAX_ID);
+    a.turn = t->n_added;
     *p = a;
     return 0;
 }
@@ -251,6 +245,25 @@ static int by_id(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
+static int by_id_and_turn(const void *a, const void *b)
+{
+    uint32_t x = ((const struct added *)a)->turn, y = ((const struct added *)b)->turn;
+    int order = by_id(a, b);
+    return order ? order : x < y ? -1 : x > y;
+}
+
+/* Sorts the added tokens by id.  Of several entries for one id, the last one in the file stays. */
+static void sort_added(struct tok *t)
+{
+    uint32_t n = 0;
+    if (t->n_added) qsort(t->added, t->n_added, sizeof *t->added, by_id_and_turn);
+    for (uint32_t i = 0; i < t->n_added; i++) {
+        n -= n && t->added[n - 1].id == t->added[i].id;
+        t->added[n++] = t->added[i];
+    }
+    t->n_added = n;
+}
+
 /* A normalized added token is matched in, and decoded as, its normalized form. */
 static int index_normal(struct tok *t, uint32_t i, const char *s, size_t n, struct work *w)
 {
@@ -272,7 +285,7 @@ static int index_normal(struct tok *t, uint32_t i, const char *s, size_t n, stru
 
 static int index_added(struct tok *t, struct work *w)
 {
-    if (t->n_added) qsort(t->added, t->n_added, sizeof *t->added, by_id);
+    sort_added(t);
     for (uint32_t i = 0; i < t->n_added; i++) {
         const struct added *a = &t->added[i];
         const char *s = vocab_text(&t->vocab, (uint32_t)a->id);

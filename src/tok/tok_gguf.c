@@ -222,6 +222,24 @@ static int by_score(const void *a, const void *b)
     return x->id < y->id ? -1 : x->id > y->id;
 }
 
+/* Looking for the merges of a piece takes the square of its bytes; real vocabularies need 2^24 in all. */
+#define SPLIT_MOST ((uint64_t)1 << 30)
+
+static int check_lengths(const struct tok *t, const struct scored *v, uint32_t n)
+{
+    uint64_t work = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        uint64_t len = t->vocab.piece[v[i].id].len;
+        if (len < SPLIT_MOST) work += len * len;
+        if (len >= SPLIT_MOST || work > SPLIT_MOST)
+            return ERR(LIMIT,
+                       KEY "tokens: the pieces are too long; entry %u has %llu bytes, and real "
+                           "pieces have fewer than 100",
+                       v[i].id, (unsigned long long)len);
+    }
+    return 0;
+}
+
 /* Every way to write a piece as two pieces is a merge; equal scores share a rank. */
 static int put_merges(struct tok *t, const struct scored *v, uint32_t n, bool count,
                       uint64_t *total)
@@ -258,7 +276,8 @@ static int score_merges(struct source *s)
         v[n++] = (struct scored){score == score ? score : 0, i};
     }
     qsort(v, n, sizeof *v, by_score);
-    int e = put_merges(t, v, n, true, &total);
+    int e = check_lengths(t, v, n);
+    if (e == 0) e = put_merges(t, v, n, true, &total);
     if (e == 0) e = bpe_init(&t->bpe, total > UINT32_MAX ? UINT32_MAX : (uint32_t)total);
     if (e == 0) e = put_merges(t, v, n, false, &total);
     mem_free(v);

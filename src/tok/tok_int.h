@@ -4,15 +4,17 @@
  * never written again, so threads may share it.  All scratch memory of a call lives in struct work. */
 #pragma once
 #include "base/buf.h"
+#include "base/hash.h"
 #include "base/json.h"
 #include "tok/tok.h"
 
 /* Limits on untrusted input.  Real files: 262 144 ids, patterns of 2 KB, added tokens of 60 bytes. */
 #define TOK_MAX_ID      (1u << 22) /* ids are below; bounds the tables a small file can ask for */
-#define TOK_MAX_STEPS   64u        /* normalizers, pre-tokenizers, decoders after flattening */
-#define TOK_MAX_NEST    8u         /* sequences in sequences */
-#define TOK_MAX_PATTERN 16384u     /* bytes of one regular expression */
-#define TOK_MAX_ADDED   1024u      /* bytes of one added token */
+#define TOK_MAX_MERGES  (1u << 24)
+#define TOK_MAX_STEPS   64u    /* normalizers, pre-tokenizers, decoders after flattening */
+#define TOK_MAX_NEST    8u     /* sequences in sequences */
+#define TOK_MAX_PATTERN 16384u /* bytes of one regular expression */
+#define TOK_MAX_ADDED   1024u  /* bytes of one added token */
 #define TOK_MAX_TEXT    ((size_t)1 << 30)
 #define TOK_MAX_FILE    ((size_t)256 << 20)
 
@@ -30,6 +32,7 @@ struct vocab {
     size_t blob_len, blob_cap;
     uint32_t size, cap, mask, used;
     uint32_t n_model;
+    struct hash_key key;
 };
 void vocab_done(struct vocab *v);
 /* A new text with a new id; ERR_FORMAT if either is taken, ERR_LIMIT for an id >= TOK_MAX_ID. */
@@ -146,6 +149,7 @@ struct bpe {
     /* owned or NULL; [edge_mask + 1]: pairs of characters a merge can join across */
     uint64_t *edge;
     uint32_t edge_mask;
+    struct hash_key key; /* of both tables */
     int32_t unk;
     bool fuse_unk, byte_fallback, ignore_merges;
     char *prefix, *suffix; /* owned or NULL: continuing_subword_prefix, end_of_word_suffix */
@@ -162,6 +166,7 @@ int bpe_encode(const struct bpe *b, const struct vocab *v, struct work *w, const
 /* --- added tokens (added.c) */
 struct added {
     int32_t id;
+    uint32_t turn; /* of two entries for one id the later one counts */
     bool single_word, lstrip, rstrip, normalized, special;
     char *shown; /* owned; with VOC_SHOWN: what decoding sees, the normalizer's form of the text */
     size_t n_shown;
@@ -171,6 +176,7 @@ struct trie {
     uint32_t *node; /* owned: child */
     uint32_t *what; /* owned, [n_node]: index into tok.added + 1, 0 none */
     uint32_t mask, used, n_node, cap_node;
+    struct hash_key secret;
     bool first[256];
 };
 void trie_done(struct trie *t);

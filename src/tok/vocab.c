@@ -4,21 +4,9 @@
 
 #include <string.h>
 
-static uint32_t hash_bytes(const char *s, size_t n)
+static uint32_t hash_piece(const struct vocab *v, const char *s, size_t n)
 {
-    uint64_t h = 0x9E3779B97F4A7C15u ^ n;
-    while (n >= 8) {
-        uint64_t w;
-        memcpy(&w, s, 8);
-        h = (h ^ w) * 0xFF51AFD7ED558CCDu;
-        h ^= h >> 32;
-        s += 8;
-        n -= 8;
-    }
-    uint64_t w = 0;
-    if (n) memcpy(&w, s, n);
-    h = (h ^ w) * 0xC4CEB9FE1A85EC53u;
-    return (uint32_t)(h ^ h >> 29);
+    return (uint32_t)hash_text(&v->key, s, n);
 }
 
 void vocab_done(struct vocab *v)
@@ -34,9 +22,10 @@ static int grow_slots(struct vocab *v)
     uint32_t n = v->slot ? (v->mask + 1) * 2 : 1024;
     uint32_t *slot = mem_array(n, sizeof *slot);
     if (!slot) return ERR_NOMEM;
+    if (!v->slot) v->key = hash_key_new();
     for (uint32_t id = 0; id < v->size; id++) {
         if (!v->piece[id].flags) continue;
-        uint32_t i = hash_bytes(vocab_text(v, id), v->piece[id].len) & (n - 1);
+        uint32_t i = hash_piece(v, vocab_text(v, id), v->piece[id].len) & (n - 1);
         while (slot[i])
             i = (i + 1) & (n - 1);
         slot[i] = id + 1;
@@ -75,7 +64,7 @@ static int grow_blob(struct vocab *v, size_t n)
 int32_t vocab_find(const struct vocab *v, const char *s, size_t n)
 {
     if (!v->slot) return -1;
-    for (uint32_t i = hash_bytes(s, n) & v->mask; v->slot[i]; i = (i + 1) & v->mask) {
+    for (uint32_t i = hash_piece(v, s, n) & v->mask; v->slot[i]; i = (i + 1) & v->mask) {
         uint32_t id = v->slot[i] - 1;
         if (v->piece[id].len == n && memcmp(vocab_text(v, id), s, n) == 0) return (int32_t)id;
     }
@@ -102,7 +91,7 @@ int vocab_put(struct vocab *v, const char *s, size_t n, uint32_t id, unsigned fl
     if (n) memcpy(v->blob + v->blob_len, s, n);
     v->piece[id] = (struct voc_piece){.off = v->blob_len, .len = n, .flags = (uint8_t)flags};
     v->blob_len += n;
-    uint32_t i = hash_bytes(s, n) & v->mask;
+    uint32_t i = hash_piece(v, s, n) & v->mask;
     while (v->slot[i])
         i = (i + 1) & v->mask;
     v->slot[i] = id + 1;

@@ -286,6 +286,43 @@ static void test_scores(void **state)
     json_decref(root);
 }
 
+/* Looking for the merges of a piece takes the square of its length: a piece of 16 KiB opens, longer ones and many of them
+ * are refused before the search. */
+static void test_long_pieces(void **state)
+{
+    (void)state;
+    static const struct {
+        uint64_t n;
+        size_t len;
+        int code;
+    } rows[] = {{1, 16384, 0}, {1, 1 << 20, ERR_LIMIT}, {2000, 1024, ERR_LIMIT}};
+    for (size_t i = 0; i < countof(rows); i++) {
+        struct meta m;
+        struct tok *t;
+        char *s = mem_alloc(rows[i].len);
+        memset(s, 'a', rows[i].len);
+        begin(&m);
+        key_str(&m, K "model", "llama");
+        key_bool(&m, K "add_bos_token", false);
+        array(&m, K "tokens", GGUF_STRING, rows[i].n + 2);
+        str(&m, "<s>", 3);
+        str(&m, "a", 1);
+        for (uint64_t k = 0; k < rows[i].n; k++) {
+            snprintf(s, 9, "%08u", (unsigned)k);
+            s[8] = 'a';
+            str(&m, s, rows[i].len);
+        }
+        array(&m, K "scores", GGUF_F32, rows[i].n + 2);
+        for (uint64_t k = 0; k < rows[i].n + 2; k++)
+            le(&m, 0, 4);
+        int e = open_meta(&m, &t);
+        if (e != rows[i].code) fail_msg("row %zu: %d %s", i, e, e < 0 ? err_last() : "");
+        if (e < 0) assert_non_null(strstr(err_last(), "too long"));
+        tok_close(t);
+        mem_free(s);
+    }
+}
+
 /* class: GHSA-g4cc-763q-h9h6 */
 static void test_special_ids(void **state)
 {
@@ -451,9 +488,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_byte_level),  cmocka_unit_test(test_pre_names),
-        cmocka_unit_test(test_scores),      cmocka_unit_test(test_special_ids),
-        cmocka_unit_test(test_byte_pieces), cmocka_unit_test(test_long_piece),
-        cmocka_unit_test(test_malformed),
+        cmocka_unit_test(test_scores),      cmocka_unit_test(test_long_pieces),
+        cmocka_unit_test(test_special_ids), cmocka_unit_test(test_byte_pieces),
+        cmocka_unit_test(test_long_piece),  cmocka_unit_test(test_malformed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
