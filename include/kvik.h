@@ -650,7 +650,8 @@ struct kvik_prompt {
 
 /* Why a row ended: max_new_tokens or max_length; an end-of-sequence token; a stop string; a callback cancelled;
  * kvik_hooks.stopping_criteria; max_time.  With fewer tokens than were asked for: the model's context, or
- * max_cache_len where that is less. */
+ * max_cache_len where that is less; NOT_FINITE: the model gave NaN or infinity, as damaged weights do (a notice says so;
+ * a beam search fails with KVIK_FORMAT). */
 enum kvik_finish {
     KVIK_FINISH_LENGTH,
     KVIK_FINISH_EOS,
@@ -659,9 +660,10 @@ enum kvik_finish {
     KVIK_FINISH_CRITERIA,
     KVIK_FINISH_TIME,
     KVIK_FINISH_CONTEXT,
-    KVIK_FINISH_MAX_CACHE_LEN
+    KVIK_FINISH_MAX_CACHE_LEN,
+    KVIK_FINISH_NOT_FINITE
 };
-/* Returns "length", "eos", "stop", "cancelled", "criteria", "time", "context" or "max_cache_len". */
+/* Returns "length", "eos", "stop", "cancelled", "criteria", "time", "context", "max_cache_len" or "not_finite". */
 KVIK_API const char *kvik_finish_name(enum kvik_finish f);
 
 typedef struct kvik_row {

@@ -70,8 +70,9 @@ KVIK_API void kvik_generation_done(kvik_generation *g)
 
 KVIK_API const char *kvik_finish_name(enum kvik_finish f)
 {
-    static const char *const names[] = {"length",   "eos",  "stop",    "cancelled",
-                                        "criteria", "time", "context", "max_cache_len"};
+    static const char *const names[] = {"length",    "eos",           "stop",
+                                        "cancelled", "criteria",      "time",
+                                        "context",   "max_cache_len", "not_finite"};
     return (unsigned)f < countof(names) ? names[f] : "?";
 }
 

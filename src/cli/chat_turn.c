@@ -96,12 +96,16 @@ static int answer(struct chat *c, bool anew)
     int e = before ? reply(c, anew, &r) : ERR(NOMEM, "out of memory");
     interrupt_clear();
     fflush(stdout);
-    if (e < 0 && before) { /* exchanges that were dropped come back */
+    if (e >= 0 && r->row[0]->finish == KVIK_FINISH_NOT_FINITE) { /* a notice has said so */
+        kvik_result_free(r);
+        e = EXIT_FAILED;
+    }
+    if (e && before) { /* exchanges that were dropped come back */
         json_array_clear(messages);
         json_array_extend(messages, before);
     }
     json_decref(before);
-    if (e < 0) return e;
+    if (e) return e;
     c->changed = true;
     const char *said = r->row[0]->text ? r->row[0]->text : "";
     json_t *message = say_message("assistant", said, strlen(said));
@@ -142,7 +146,7 @@ int chat_say(struct chat *c, const char *text, size_t n)
     if (!message || json_array_append_new(messages, message) < 0)
         return ERR(NOMEM, "out of memory");
     int e = answer(c, false);
-    if (e < 0) take_back(messages);
+    if (e) take_back(messages);
     return e;
 }
 
@@ -155,7 +159,7 @@ int chat_retry(struct chat *c)
     json_t *last = json_incref(json_array_get(messages, n - 1));
     take_back(messages);
     int e = answer(c, true);
-    if (e < 0) json_array_append(messages, last);
+    if (e) json_array_append(messages, last);
     json_decref(last);
     return e;
 }

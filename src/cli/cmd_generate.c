@@ -176,6 +176,7 @@ static void print_rows(struct run *r, const kvik_result *res)
         }
         size_t n = strlen(row->text);
         if (r->stream.spoke) continue; /* its text is already printed */
+        if (!n && row->finish == KVIK_FINISH_NOT_FINITE) continue;
         fputs(row->text, stdout);
         if (!n || row->text[n - 1] != '\n') putchar('\n');
     }
@@ -204,6 +205,14 @@ static void tell_limits(const struct run *r, const kvik_result *res)
     }
 }
 
+/* True if a text ended because logits are not finite; a notice has said so. */
+static bool is_broken(const kvik_result *res)
+{
+    for (uint32_t i = 0; i < res->n_rows; i++)
+        if (res->row[i]->finish == KVIK_FINISH_NOT_FINITE) return true;
+    return false;
+}
+
 static int print_result(struct run *r, const kvik_result *res)
 {
     kvik_usage usage = {.size = sizeof usage};
@@ -223,6 +232,7 @@ static int print_result(struct run *r, const kvik_result *res)
     if (r->o->cache_report || r->o->common.verbose) report_cache(&r->s, &usage, res);
     for (uint32_t i = 0; i < res->n_rows; i++)
         cancelled |= res->row[i]->finish == KVIK_FINISH_CANCELLED;
+    if (is_broken(res) && !status) status = EXIT_FAILED;
     return cancelled && !status ? EXIT_INTERRUPTED : status;
 }
 
@@ -278,9 +288,10 @@ static int generate(struct run *r)
     e = stream_generate(&r->stream, &r->s, &r->s.g, r->prompt, r->n, &res);
     if (e == KVIK_CANCELLED && interrupt_seen()) return EXIT_INTERRUPTED;
     if (e < 0) return say_error(e);
+    bool broken = is_broken(res);
     int status = print_result(r, res);
     kvik_result_free(res);
-    keep(r);
+    if (!broken) keep(r);
     return status;
 }
 

@@ -100,7 +100,7 @@ const char *checkpoint_path(const struct checkpoint *c);
 bool checkpoint_is_gguf(const struct checkpoint *c);
 const struct gguf *checkpoint_gguf(const struct checkpoint *c); /* NULL for a directory */
 /* Directory: config.json (NULL if absent; an object; Python's Infinity reads as the largest double,
- * NaN as null).  GGUF: the scalar and small-array metadata as one flat
+ * NaN as the text "NaN").  GGUF: the scalar and small-array metadata as one flat
  * object {"general.architecture": "llama", "llama.block_count": 30, ...}; tokenizer arrays left out. */
 const json_t *checkpoint_config(const struct checkpoint *c);
 const json_t *checkpoint_generation_config(const struct checkpoint *c); /* NULL if absent */

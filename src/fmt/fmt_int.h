@@ -26,6 +26,9 @@ int rd_str(struct rd *r, const char *field, const char **s, size_t *n);
 uint32_t le_u32(const void *p);
 uint64_t le_u64(const void *p);
 
+/* Returns the i-th number of metadata of a numeric type or bool. */
+double gguf_float_at(enum gguf_type t, const void *data, uint64_t i);
+
 /* Bytes of the whole tensor from dtype and dims: false if the innermost dimension is not whole blocks
  * or any product overflows.  A dimension of 0 counts as 1 for overflow, so that no product a
  * caller forms from the dims can wrap either. */
@@ -58,8 +61,8 @@ struct shards {
 int shards_parse(const char *text, size_t n, const char *what, struct shards *out);
 void shards_done(struct shards *s);
 
-/* config.json as Python writes it: NaN, Infinity and -Infinity are allowed (read as null and the
- * largest double).  The result is an object. */
+/* config.json as Python writes it: NaN, Infinity and -Infinity are allowed (read as the text "NaN"
+ * and the largest double).  The result is an object. */
 int config_parse(const char *text, size_t n, const char *what, json_t **out);
 
 /* ERR_IO if the file under the mapping has shrunk since it was opened. */

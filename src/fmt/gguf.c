@@ -72,6 +72,18 @@ static int take_strings(struct rd *r, struct gguf_value *v, uint64_t **out)
     return 0;
 }
 
+/* Refuses numbers that are not finite: every reader of the file would have to replace them by a default. */
+static int check_finite(const struct rd *r, const struct gguf_value *v)
+{
+    enum gguf_type type = v->type == GGUF_ARRAY ? v->item : v->type;
+    if (type != GGUF_F32 && type != GGUF_F64) return 0;
+    for (uint64_t i = 0; i < v->n; i++)
+        if (!isfinite(gguf_float_at(type, v->data, i)))
+            return ERR(FORMAT, "%s: key \"%.200s\" has a number that is not finite", r->what,
+                       v->key);
+    return 0;
+}
+
 static int take_array(struct rd *r, struct gguf_value *v, uint64_t **item)
 {
     uint32_t type;
@@ -84,7 +96,8 @@ static int take_array(struct rd *r, struct gguf_value *v, uint64_t **item)
     TRY(rd_count(r, v->key, type == GGUF_STRING ? MIN_STRING_BYTES : value_size[type], &v->n));
     v->data = r->data + r->pos;
     if (type == GGUF_STRING) return take_strings(r, v, item);
-    return rd_take(r, v->n * value_size[type], v->key, &p);
+    TRY(rd_take(r, v->n * value_size[type], v->key, &p));
+    return check_finite(r, v);
 }
 
 static int take_value(struct rd *r, struct gguf_value *v, uint64_t **item)
@@ -108,7 +121,7 @@ static int take_value(struct rd *r, struct gguf_value *v, uint64_t **item)
     }
     TRY(rd_take(r, value_size[type], v->key, &p));
     v->data = p;
-    return 0;
+    return check_finite(r, v);
 }
 
 static int take_values(struct gguf *g, struct rd *r, uint64_t n)

@@ -38,7 +38,7 @@ static uint64_t bits_at(enum gguf_type t, const void *data, uint64_t i)
     }
 }
 
-static double number_at(enum gguf_type t, const void *data, uint64_t i)
+double gguf_float_at(enum gguf_type t, const void *data, uint64_t i)
 {
     uint64_t u = bits_at(t, data, i);
     if (t == GGUF_F32) {
@@ -59,7 +59,7 @@ static double number_at(enum gguf_type t, const void *data, uint64_t i)
 double gguf_number_at(const struct gguf_value *v, uint64_t i)
 {
     if (v->type != GGUF_ARRAY || size_of[v->item] == 0 || i >= v->n) return (double)NAN;
-    return number_at(v->item, v->data, i);
+    return gguf_float_at(v->item, v->data, i);
 }
 
 int gguf_get_u32(const struct gguf *g, const char *key, uint32_t min, uint32_t max, uint32_t *out)
@@ -81,7 +81,7 @@ int gguf_get_f64(const struct gguf *g, const char *key, double *out)
     const struct gguf_value *v = gguf_get(g, key);
     if (!v) return 0;
     bool number = is_integer(v->type) || v->type == GGUF_F32 || v->type == GGUF_F64;
-    double d = number ? number_at(v->type, v->data, 0) : (double)NAN;
+    double d = number ? gguf_float_at(v->type, v->data, 0) : (double)NAN;
     if (!isfinite(d)) return ERR(FORMAT, "key \"%.200s\" must be a finite number", key);
     *out = d;
     return 1;
@@ -118,7 +118,7 @@ static json_t *number_json(enum gguf_type t, const void *data, uint64_t i)
     uint64_t u = bits_at(t, data, i);
     if (t == GGUF_BOOL) return json_boolean(u != 0);
     if (is_integer(t) && (is_signed(t) || u <= INT64_MAX)) return json_integer((json_int_t)u);
-    double d = number_at(t, data, i);
+    double d = gguf_float_at(t, data, i);
     return isfinite(d) ? json_real(d) : json_null();
 }
 

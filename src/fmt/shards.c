@@ -130,13 +130,14 @@ static size_t literal(const char *s, size_t n)
     return i < n ? i + 1 : n;
 }
 
-/* Python's json module writes NaN and Infinity, which are not JSON.  Returns the length of such a word at s
+/* Python's json module writes NaN and Infinity, which are not JSON.  Infinity stands for "no limit" in published files.  NaN
+ * becomes a text, so that whoever reads a number there refuses it.  Returns the length of such a word at s
  * and its replacement, or 0. */
 static size_t python_word(const char *s, size_t n, const char **json)
 {
     static const struct {
         const char *word, *json;
-    } words[] = {{"Infinity", "1.7976931348623157e308"}, {"NaN", "null"}};
+    } words[] = {{"Infinity", "1.7976931348623157e308"}, {"NaN", "\"NaN\""}};
     for (size_t i = 0; i < countof(words); i++) {
         size_t k = strlen(words[i].word);
         if (n < k || memcmp(s, words[i].word, k) != 0) continue;

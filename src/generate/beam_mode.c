@@ -124,6 +124,21 @@ static const float *logits_of(const struct beams *b, const struct item *it, uint
     return b->r->logits + (size_t)row * b->r->x->m->vocab;
 }
 
+/* Beams are ranked by their scores, so a search cannot go on without them. */
+static int check_logits(struct beams *b)
+{
+    const struct run *r = b->r;
+    for (uint32_t i = 0; i < r->n; i++)
+        for (uint32_t j = 0; !b->item[i].done && j < (b->shared ? b->n : 1); j++)
+            if (!group_of(b, &b->item[i], j)->over && !run_sound(r, logits_of(b, &b->item[i], j)))
+                return ERR(
+                    FORMAT,
+                    "prompt %u, step %u: the model's logits are not finite (NaN or infinity), so "
+                    "its beams cannot be ranked; its weights are damaged, or its numbers overflow",
+                    i, r->steps);
+    return 0;
+}
+
 static int keep_logits(struct beams *b)
 {
     size_t vocab = b->r->x->m->vocab;
@@ -394,6 +409,7 @@ static int choose(struct run *r, bool *running)
     if (!r->g->use_cache) drop_fresh(r);
     *running = false;
     TRY(keep_logits(b));
+    TRY(check_logits(b));
     for (uint32_t i = 0; i < r->n; i++) {
         struct item *it = &b->item[i];
         if (it->done) continue;

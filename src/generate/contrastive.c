@@ -26,6 +26,7 @@ struct contrast {   /* one row */
     int32_t *token; /* [k] owned */
     float *p;       /* [k] owned */
     uint32_t best;
+    bool broken; /* its logits are not finite */
 };
 struct contrasting {
     struct run *r;
@@ -212,6 +213,8 @@ static int gather_candidates(struct contrasting *c)
         TRY(run_keep(r, &r->kept_scores, r->steps, &kept_scores));
         memcpy(r->scores, o->logits, vocab * sizeof *r->scores);
         if (kept) memcpy(kept + i * vocab, r->scores, vocab * sizeof *kept);
+        o->broken = !run_sound(r, o->logits);
+        if (o->broken) memset(r->scores, 0, vocab * sizeof *r->scores); /* any candidates will do */
         struct gen_row view = run_text(r, i);
         TRY(run_process(r, &view, o->uncond, r->scores));
         if (kept_scores) memcpy(kept_scores + i * vocab, r->scores, vocab * sizeof *kept);
@@ -311,7 +314,7 @@ static int choose(struct run *r, bool *running)
         struct contrast *o = &c->row[i];
         if (r->row[i].done) continue;
         rank(c, o);
-        TRY(run_append(r, i, o->token[o->best], &cancel));
+        TRY(o->broken ? run_break(r, i, &cancel) : run_append(r, i, o->token[o->best], &cancel));
     }
     TRY(run_step_end(r, cancel, running));
     r->steps++;

@@ -62,6 +62,7 @@ void gen_chain_hooks(struct gen_chain *c, const kvik_hooks *hooks);
 /* --- sampling: seeded, independent of batch mates: the draw depends on (seed, row, step) only, so a row gives the same
  * tokens alone and in a batch at the same row index. */
 int32_t gen_argmax(const float *scores, uint32_t n); /* first of equals; NaN never wins */
+bool gen_finite(const float *logits, uint32_t n);    /* true if all are finite */
 int32_t gen_sample(struct gen_chain *c, const float *scores, uint64_t seed, uint32_t row,
                    uint32_t step);
 

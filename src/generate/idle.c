@@ -67,6 +67,8 @@ void idle_run(struct run *r)
     uint32_t last = r->kept_steps - 1, first = last + 1;
     bool cached = r->g->use_cache;
     if (!r->kept.data || !r->g->n_eos || r->n < 2) return;
+    for (uint32_t i = 0; i < r->n; i++)
+        if (r->row[i].finish == KVIK_FINISH_NOT_FINITE) return; /* its last token has been fed */
     kv_seq *seq = mem_array(r->n, sizeof *seq);
     for (uint32_t i = 0; i < r->n; i++)
         first = MIN(first, r->row[i].n - r->row[i].n_prompt);

@@ -1,5 +1,5 @@
-/* notice.c - the notice that the budget has been reached and pages stream from now on, with the same tokens.  A cache that
- * was opened as offloaded streams from the start and causes no notice. */
+/* notice.c - the notices of a run.  The budget has been reached and pages stream from now on, with the same tokens: a cache
+ * that was opened as offloaded streams from the start and causes no notice.  Logits are not finite, so a text ends. */
 #include "generate/notice.h"
 #include "base/bytes.h"
 #include "model/model.h"
@@ -18,4 +18,17 @@ bool gen_notice_full(const struct exec *x, const kvik_hooks *hooks, bool *told)
              bytes_text(u.pool, size), u.streaming_since);
     if (hooks && hooks->on_notice) hooks->on_notice(hooks->ctx, line);
     return true;
+}
+
+void gen_notice_broken(const kvik_hooks *hooks, uint32_t row, uint32_t tokens, bool *told)
+{
+    char line[256];
+    if (*told || !hooks || !hooks->on_notice) return;
+    *told = true;
+    snprintf(
+        line, sizeof line,
+        "row %u ends after %u new token%s: the model's logits are not finite (NaN or infinity). Its "
+        "weights are damaged, or its numbers overflow; compute 'exact' overflows least",
+        row, tokens, tokens == 1 ? "" : "s");
+    hooks->on_notice(hooks->ctx, line);
 }

@@ -4,6 +4,7 @@
  * cache (use_cache false) every step feeds everything again into a fresh sequence: the oracle that the other ways are
  * compared with. */
 #include "generate/guidance.h"
+#include "generate/notice.h"
 #include "generate/run.h"
 
 #include <string.h>
@@ -111,6 +112,21 @@ int run_append(struct run *r, uint32_t i, int32_t id, bool *cancel)
     return w->done ? emit(r, i, -1, &stopped, cancel) : 0;
 }
 
+bool run_sound(const struct run *r, const float *logits)
+{
+    return r->g->remove_invalid_values || gen_finite(logits, r->x->m->vocab);
+}
+
+int run_break(struct run *r, uint32_t i, bool *cancel)
+{
+    struct row *w = &r->row[i];
+    bool stopped = false;
+    w->done = true;
+    w->finish = KVIK_FINISH_NOT_FINITE;
+    gen_notice_broken(r->hooks, i, w->n - w->n_prompt, &r->told_broken);
+    return emit(r, i, -1, &stopped, cancel);
+}
+
 int run_step_end(struct run *r, bool cancel, bool *running)
 {
     bool stopped = false;
@@ -144,6 +160,7 @@ int run_choose(struct run *r, uint32_t i, const float *logits, bool *cancel)
     TRY(run_keep(r, &r->kept_scores, at, &kept_scores));
     memcpy(r->scores, logits, vocab * sizeof *r->scores);
     if (kept) memcpy(kept + i * vocab, r->scores, vocab * sizeof *kept);
+    if (!run_sound(r, logits)) return run_break(r, i, cancel);
     struct gen_row view = run_text(r, i);
     TRY(run_process(r, &view, r->guide ? logits + r->fed * vocab : NULL, r->scores));
     if (kept_scores) memcpy(kept_scores + i * vocab, r->scores, vocab * sizeof *kept);

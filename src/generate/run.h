@@ -89,6 +89,7 @@ struct run {
     struct buf piece;
     uint64_t drafted, accepted; /* draft tokens that were checked; that were right */
     bool told;                  /* that pages stream */
+    bool told_broken;           /* that logits are not finite */
     double begun, prefilled;    /* prefilled: when the first job was done, 0 before */
     uint64_t computed;          /* tokens */
 
@@ -163,6 +164,10 @@ int run_append(struct run *r, uint32_t i, int32_t id, bool *cancel);
 struct gen_row run_text(const struct run *r, uint32_t i); /* row i as processors see it */
 /* Chooses the next token of row i from the logits[vocab] of its last one, and appends it. */
 int run_choose(struct run *r, uint32_t i, const float *logits, bool *cancel);
+/* True if a row may be chosen from: its raw logits are finite, or remove_invalid_values replaces them. */
+bool run_sound(const struct run *r, const float *logits);
+/* Ends row i, whose logits are not finite, and tells the caller. */
+int run_break(struct run *r, uint32_t i, bool *cancel);
 /* After every row has its tokens: ends all rows if cancelled.  *running: a row still runs. */
 int run_step_end(struct run *r, bool cancel, bool *running);
 int run_cancel(struct run *r);

@@ -5,6 +5,7 @@
 #include "generate/random.h"
 
 #include <math.h>
+#include <string.h>
 
 static void philox(uint32_t counter[4], uint32_t k0, uint32_t k1)
 {
@@ -25,6 +26,26 @@ double random_uniform(uint64_t seed, uint32_t row, uint32_t step, uint32_t beam,
     philox(counter, (uint32_t)seed, (uint32_t)(seed >> 32));
     uint64_t bits = ((uint64_t)counter[0] << 32 | counter[1]) >> 11;
     return (double)bits * 0x1p-53;
+}
+
+bool gen_finite(const float *logits, uint32_t n)
+{
+    enum { AT_ONCE = 16 };             /* a loop of this length becomes vectors */
+    int32_t most[AT_ONCE] = {0}, bits; /* signed: SSE2 compares no others */
+    uint32_t i = 0;
+    for (; i + AT_ONCE <= n; i += AT_ONCE)
+        for (uint32_t k = 0; k < AT_ONCE; k++) {
+            memcpy(&bits, logits + i + k, sizeof bits);
+            bits &= 0x7FFFFFFF;
+            most[k] = most[k] > bits ? most[k] : bits;
+        }
+    for (; i < n; i++) {
+        memcpy(&bits, logits + i, sizeof bits);
+        most[0] = MAX(most[0], bits & 0x7FFFFFFF);
+    }
+    for (uint32_t k = 1; k < AT_ONCE; k++)
+        most[0] = MAX(most[0], most[k]);
+    return most[0] < 0x7F800000; /* infinity; the magnitudes of NaN are above it */
 }
 
 int32_t gen_argmax(const float *scores, uint32_t n)

@@ -89,9 +89,10 @@ static int judge_row(struct speculation *s, uint32_t k, const float *logits, uin
     struct row *w = &s->r->row[d->row];
     for (uint32_t t = 0; t <= d->got; t++) {
         int32_t draft = t < d->got ? w->ids[w->n] : -1;
+        uint32_t before = w->n;
         TRY(run_choose(s->r, d->row, logits + (size_t)t * s->r->x->m->vocab, &s->cancel));
         *accepted = t + 1;
-        bool right = w->ids[w->n - 1] == draft;
+        bool right = w->n > before && w->ids[w->n - 1] == draft;
         s->right[k] += right;
         if (!right || w->done || s->cancel) break;
     }

@@ -78,6 +78,51 @@ refused "a budget that ends in the middle: what it lacks, and the remedy" 1 "cac
 run generate "$model" --input-ids 5,6 --attention-mask 1
 refused "a mask of another length" 2 attention-mask
 
+# Numbers that are not finite: refused in metadata and options, reported in logits, and never an answer with exit 0.
+python3 tests/cli/tiny.py $golden/models/llama-mha "$work/tiny" || exit 99
+cp -r "$work/tiny" "$work/nan"
+python3 - "$work/nan/model.safetensors" <<'PY'
+import json, struct, sys
+d = bytearray(open(sys.argv[1], "rb").read())
+n, = struct.unpack_from("<Q", d)
+at = 8 + n + json.loads(d[8:8 + n])["model.norm.weight"]["data_offsets"][0]
+struct.pack_into("<f", d, at, float("nan"))
+open(sys.argv[1], "wb").write(d)
+PY
+run generate "$work/nan" abc --max-new-tokens 5
+refused "logits that are not finite" 1 "row 0 ends after 0 new tokens" "not finite"
+run generate "$work/nan" abc --max-new-tokens 5 --num-beams 2
+refused "a beam search without finite logits" 1 "not finite"
+run generate "$work/nan" abc def --max-new-tokens 5 --json
+check "logits that are not finite, with --json: exit 1" status 1
+check "and the finish reason" json "o['finish_reason'] == ['not_finite'] * 2 and o['text'] == ['', '']"
+check "and one notice" err_lines 1
+printf 'hello\nagain\n' | "$KVIK" chat "$work/nan" >"$work/out" 2>"$work/err"
+rc=$?
+last="kvik chat without finite logits"
+check "chat: logits that are not finite give exit 1" status 1
+check "chat: each message has its notice" same "$(grep -c 'not finite' "$work/err")" 2
+edit nan 'c["rms_norm_eps"] = float("nan")'
+run generate "$work/nan" --input-ids 5
+refused "NaN in config.json" 1 rms_norm_eps
+edit large 'pass'
+sed -i 's/"rms_norm_eps": [^,}]*/"rms_norm_eps": 1e999/' "$work/large/config.json"
+run generate "$work/large" --input-ids 5
+refused "a number beyond all floats in config.json" 1 config.json
+edit options 'pass'
+echo '{"temperature": NaN, "do_sample": true}' >"$work/options/generation_config.json"
+run generate "$work/options" --input-ids 5
+refused "NaN in generation_config.json" 1 generation_config.json temperature
+for value in nan NaN inf -inf 1e999; do
+    run generate "$model" --input-ids 5 --do-sample --temperature=$value
+    refused "temperature $value" 2 temperature
+    run generate "$model" --input-ids 5 --generation-config "{\"do_sample\": true, \"temperature\": $value}"
+    check "temperature $value in --generation-config is refused" sh -c "[ $rc -gt 0 ] && [ -s '$work/err' ] && [ ! -s '$work/out' ]"
+done
+python3 tests/cli/gguf.py $golden/models/gemma3.gguf "$work/nan.gguf" gemma3.attention.layer_norm_rms_epsilon:=nan || exit 99
+run generate "$work/nan.gguf" --input-ids 5
+refused "NaN in the metadata of a GGUF names the key" 1 layer_norm_rms_epsilon "not finite"
+
 # The disk is full: the output could not be delivered, which is a failure.
 if [ -w /dev/full ]; then
     "$KVIK" generate "$model" --input-ids 5,6 --max-new-tokens 2 --json >/dev/full 2>"$work/err"

@@ -74,7 +74,7 @@ for word in more:
                  ("tokenizer.ggml.add_space_prefix", struct.pack("<IB", 7, 0))]
     elif ":=" in word:
         key, v = word.split(":=", 1)
-        added = [(key, struct.pack("<If", 6, float(v)) if "." in v else struct.pack("<II", 4, int(v)))]
+        added = [(key, struct.pack("<If", 6, float(v)) if "." in v or v == "nan" else struct.pack("<II", 4, int(v)))]
     else:
         key, v = word.split("=", 1)
         added = [(key, struct.pack("<I", 8) + text(v))]
