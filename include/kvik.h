@@ -440,13 +440,18 @@ KVIK_API int kvik_session_describe(const char *path, char **json);
 
 /* ---- Interchange: KV rows in and out of a cache --------------------------------------------------- */
 
-/* The KV rows of one layer that the next token sees: all; those of the window; or sinks and window. */
+/* The KV rows of one layer that the next token sees: all; those of the window; or sinks and window.  And the state of
+ * a recurrent layer. */
 typedef struct kvik_layer_rows {
     uint32_t rows, heads, dim_k, dim_v;
-    /* [heads][rows][dim] f32; keys are rotated as the model caches them. */
+    /* [heads][rows][dim] f32; keys are rotated as the model caches them.  NULL: the layer has no attention. */
     float *keys, *values;
     /* [rows] ascending. */
     int32_t *position;
+    /* The last inputs of the convolution, [conv_channels][taps] f32, and the states of the scan, [channels][states].
+     * NULL: the layer has no state. */
+    uint32_t conv_channels, taps, channels, states;
+    float *conv, *ssm;
 } kvik_layer_rows;
 typedef struct kvik_snapshot {
     size_t size;
@@ -461,9 +466,9 @@ typedef struct kvik_snapshot {
     /* [n_layers] */
     kvik_layer_rows *layer;
 } kvik_snapshot;
-/* Exports the KV rows of a sequence as f32.  Free *out with kvik_snapshot_free. */
+/* Exports the KV rows and states of a sequence as f32.  Free *out with kvik_snapshot_free. */
 KVIK_API int kvik_cache_export(kvik_cache *c, kvik_seq s, kvik_snapshot **out);
-/* Makes a sequence that holds the rows of a snapshot, as one turn.  Rows from a cache of the same model without
+/* Makes a sequence that holds the rows and states of a snapshot, as one turn.  Rows from a cache of the same model without
  * quantization continue with the same bits.  Without ids, a crop that would have to recompute rows is KVIK_LOST. */
 KVIK_API int kvik_cache_import(kvik_cache *c, const kvik_snapshot *in, kvik_seq *out);
 /* Frees what kvik_cache_export has returned. */

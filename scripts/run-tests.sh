@@ -184,6 +184,8 @@ section "golden cases, command, examples"
 launch golden-A build/release/test_golden A
 launch golden-B build/release/test_golden B
 launch golden-C build/release/test_golden C
+launch golden-D build/release/test_golden D
+launch golden-script-D build/release/test_golden_script D
 launch golden-own build/release/test_golden own
 for t in tests/cli/*.sh; do
     [ -e "$t" ] || continue

@@ -38,6 +38,13 @@
  *  softmax  m = max; e = exp(x-m); l: lane i%16 sums ascending, then tree16; e * (1/l).
  *  gelu    (tanh form) 0.5 * x * (1 + tanh(u)) with u = sqrt(2/pi) * (x + 0.044715 * x^3), computed as
  *          x / (1 + exp(-2u)).
+ *  softplus  v = x + bias, rounded; max(v, 0) + log1p(exp(-|v|)), then clamped.  log1p(e) is 2 t, where s = e / (2 + e),
+ *          z = s*s and t = fma(s*z, P(z), s) with the polynomial of cpu/mathfn.h.
+ *  conv    y[c] = chain over the taps k ascending (the oldest first), y = fma(w[k][c], x[k][c], y) from the bias; taps
+ *          before the sequence's first token are left out.  Then silu.
+ *  scan    tokens one after another, whatever the step: u = dt*x; a = exp(dt * A); for state n ascending
+ *          h[n] = fma(h[n], a, u*B[n]) and p[n%4] = fma(h[n], C[n], p[n%4]) from +0;
+ *          y = fma(D, x, (p[0] + p[2]) + (p[1] + p[3])).
  *  exp, silu, tanh  own polynomials (cpu/mathfn.h), the same operations everywhere; silu is
  *          x / (1 + exp(-x)).  Which NaN a result is, is not part of the order.
  */
@@ -98,6 +105,11 @@ void dev_add(struct dev *d, float *x, const float *y, uint32_t n, uint32_t dim);
 void dev_silu_mul(struct dev *d, float *gate, const float *up, uint32_t n, uint32_t dim);
 void dev_gelu_mul(struct dev *d, float *gate, const float *up, uint32_t n, uint32_t dim);
 void dev_gelu(struct dev *d, float *x, uint32_t n, uint32_t dim);
+void dev_mul_row(struct dev *d, float *x, const float *w, uint32_t n,
+                 uint32_t dim); /* x *= w[dim] */
+/* x = min(max(softplus(x + bias[dim]), lo), hi) */
+void dev_softplus(struct dev *d, float *x, const float *bias, float lo, float hi, uint32_t n,
+                  uint32_t dim);
 /* gpt_oss: gate = (clamp(up, -limit, limit) + 1) * g / (1 + exp(-alpha * g)), g = min(gate, limit). */
 void dev_swiglu_clamped(struct dev *d, float *gate, const float *up, float alpha, float limit,
                         uint32_t n, uint32_t dim);
@@ -146,3 +158,31 @@ struct dev_probe {
  * be fast; attention itself keeps no probabilities. */
 void dev_attention_probe(struct dev *d, const struct kv_view *v, const struct dev_attn *a,
                          const struct dev_probe *lane);
+
+/* Recurrent states, on a view of a state group.  The lane's state is read from its page `from` (0: zeros), and written
+ * to the page `dst` of every token that has one. */
+/* A causal convolution of each channel over its last `taps` inputs, then silu.  The plane holds the last `taps` inputs,
+ * [taps][channels], the oldest first; zeros before the sequence's first token. */
+struct dev_conv {
+    const float *x, *w, *bias; /* [token][channels], [taps][channels], [channels] */
+    float *out;                /* [token][channels], not x */
+    uint32_t taps, channels;
+};
+void dev_conv(struct dev *d, const struct kv_view *v, uint32_t plane, const struct dev_conv *a);
+/* A selective scan (Mamba): each channel has `n` states, which decay by exp(dt * A) and take up dt * x * B; the output
+ * is their sum weighted with C, plus D * x.  Mamba 1: A of every state, one head per channel.  Mamba 2: heads of
+ * channels / heads neighbours share dt and A (`one_decay`).  The plane is [n][channels]. */
+struct dev_scan {
+    const float *x; /* [token], ldx apart: [channels] */
+    size_t ldx;
+    const float *dt;    /* [token][heads], after softplus */
+    const float *b, *c; /* [token], ldb apart: [groups][n] */
+    size_t ldb;
+    const float *a; /* [n][channels], or with one_decay [channels]; negative */
+    bool one_decay;
+    const float *d; /* [channels] */
+    float *out;     /* [token][channels], not x */
+    uint32_t channels, heads, groups, n;
+};
+#define DEV_SCAN_STATES 256u /* most states of a channel */
+void dev_scan(struct dev *d, const struct kv_view *v, uint32_t plane, const struct dev_scan *a);

@@ -209,7 +209,7 @@ struct kv_past kv_marked(const struct kv *kv, const struct kv_mark *m);
  * id. */
 int kv_trim(struct kv *kv, kv_seq s, uint32_t len, uint32_t *have);
 /* Marks every row of s that the next token cannot see as appended without contents (by an import).
- * A trim that needs such a row recomputes it. */
+ * A trim that needs such a row recomputes it.  Snapshots of earlier states are dropped. */
 int kv_unseen(struct kv *kv, kv_seq s);
 /* Computes the length that kv_trim would leave; changes nothing. */
 int kv_resume(const struct kv *kv, kv_seq s, uint32_t len, uint32_t *have);

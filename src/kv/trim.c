@@ -127,6 +127,8 @@ int kv_unseen(struct kv *kv, kv_seq handle)
     for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
         const struct kv_policy *p = &kv->group[gi].c.policy;
         if (p->kind == KV_ROWS) s->g[gi].unseen = kv_reach(p, s->len, 0).lo;
+        while (p->kind == KV_STATE && s->g[gi].n_keeps && s->g[gi].keep[0].pos < s->len)
+            keep_remove(kv, s, gi, 0);
     }
     return 0;
 }

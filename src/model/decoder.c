@@ -165,9 +165,9 @@ int model_read_rope(struct model *m, uint32_t i, const char *section)
 }
 
 /* The vocabulary is the embedding's first dimension.  config.json must agree with it; GGUF may leave it out. */
-int model_bind_ends(struct model *m)
+int model_bind_named_ends(struct model *m, const char *embed, const char *norm)
 {
-    static const char embed[] = "model.embed_tokens.weight", gguf[] = "token_embd.weight";
+    static const char gguf[] = "token_embd.weight";
     const struct tensor *t = model_find(m, embed, gguf, 0);
     if (!t || t->n_dims != 2 || t->dim[0] < 1 || t->dim[0] > 1u << 24)
         return ERR(FORMAT, "%s: the token embedding is missing or not a matrix", m->what);
@@ -183,8 +183,12 @@ int model_bind_ends(struct model *m)
     m->head = m->embed;
     if (!tied)
         TRY(model_matrix(m, "lm_head.weight", "output.weight", 0, m->vocab, m->hidden, &m->head));
-    return model_norm(m, NORM_RMS, "model.norm", "output_norm", 0, m->hidden, false,
-                      &m->final_norm);
+    return model_norm(m, NORM_RMS, norm, "output_norm", 0, m->hidden, false, &m->final_norm);
+}
+
+int model_bind_ends(struct model *m)
+{
+    return model_bind_named_ends(m, "model.embed_tokens.weight", "model.norm");
 }
 
 int model_bind_projs(struct model *m, uint32_t layer, const struct model_proj *p)

@@ -145,6 +145,9 @@ int model_matrix(struct model *m, const char *hf, const char *gguf, uint32_t lay
 /* Binds a vector of n values as f32.  *out is NULL if the tensor is absent and `optional`. */
 int model_vector(struct model *m, const char *hf, const char *gguf, uint32_t layer, uint32_t n,
                  bool optional, float **out);
+/* Binds an array of n_dims <= 4 dimensions as f32; none is above 2^20. */
+int model_array(struct model *m, const char *hf, const char *gguf, uint32_t layer,
+                const uint32_t *dim, uint32_t n_dims, float **out);
 /* Binds a norm of `width` values, with the model's epsilon.  Names are without ".weight" and ".bias".  The bias of a
  * LayerNorm may be absent.  *out has NORM_NONE if the norm is absent and `optional`. */
 int model_norm(struct model *m, enum norm_kind kind, const char *hf, const char *gguf,
@@ -190,6 +193,8 @@ int model_read_rope(struct model *m, uint32_t i, const char *section);
 /* Binds the embedding, the final norm and the head, and takes the vocabulary from the embedding's shape.  m->tied is
  * the default of tie_word_embeddings. */
 int model_bind_ends(struct model *m);
+/* The same for other Hugging Face names of the embedding and the final norm. */
+int model_bind_named_ends(struct model *m, const char *embed, const char *norm);
 struct model_proj {
     const char *hf, *gguf; /* without ".weight" and ".bias"; one %u */
     uint32_t rows, cols;

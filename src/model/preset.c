@@ -107,10 +107,14 @@ int preset_settle(const struct preset *p, const struct kv_keys *k, const struct 
     return kv_keys_codecs(k, p, &o->quant);
 }
 
+/* A snapshot of a state has the same size whatever the length, so there are some by default: without one, a crop would
+ * recompute the whole text. */
+enum { STATE_EVERY = 256 };
+
 static struct kv_policy policy_of(const struct kv_site *s, const struct preset_options *o)
 {
     struct kv_policy p = {.kind = s->kind, .window = s->window, .chunk = s->chunk};
-    if (s->kind == KV_STATE) p.every = o->every;
+    if (s->kind == KV_STATE) p.every = o->every ? o->every : STATE_EVERY;
     if (s->kind != KV_ROWS) return p;
     if (o->sinks) {
         p.sinks = o->sinks;

@@ -82,7 +82,8 @@ struct preset_options {
     enum dtype dtype; /* of raw rows */
     uint32_t window;  /* applies to sites without a window or chunk; 0: none */
     uint32_t sinks;   /* leading rows kept besides `window`, which then bounds all sites of rows */
-    uint32_t every;   /* kv_policy.every of groups with a window or a state */
+    /* kv_policy.every of groups with a window or a state; 0: none for windows, the default for states */
+    uint32_t every;
     uint32_t block_rows;        /* 0: 16; or 32, 64, 128, 256, for tests */
     bool stream;                /* full pages may live in the tier */
     bool stream_only_full;      /* pages of sites with a window or chunk stay in memory */

@@ -69,20 +69,26 @@ int model_matrix(struct model *m, const char *hf, const char *gguf, uint32_t lay
     return 0;
 }
 
-int model_vector(struct model *m, const char *hf, const char *gguf, uint32_t layer, uint32_t n,
-                 bool optional, float **out)
+/* Binds an array of n_dims dimensions as f32. */
+static int bind_array(struct model *m, const char *hf, const char *gguf, uint32_t layer,
+                      const uint32_t *dim, uint32_t n_dims, bool optional, float **out)
 {
     char name[160], want[64];
     const struct tensor *t = find(m, hf, gguf, layer, name, sizeof name);
+    size_t n = 1, k = 0;
+    bool fits = t && t->n_dims == n_dims;
     if (!t && optional) {
         *out = NULL;
         return 0;
     }
     if (!t) return ERR(FORMAT, "%s: tensor %s is missing", m->what, name);
-    if (t->n_dims != 1 || t->dim[0] != n) {
-        snprintf(want, sizeof want, "[%u]", n);
-        return shape_error(m, t, want);
+    for (uint32_t i = 0; i < n_dims; i++) {
+        fits = fits && t->dim[i] == dim[i];
+        n *= dim[i];
+        k += (size_t)snprintf(want + k, sizeof want - k, "%s%u%s", i ? ", " : "[", dim[i],
+                              i + 1 < n_dims ? "" : "]");
     }
+    if (!fits) return shape_error(m, t, want);
     if (!dev_weight_supported(t->dtype))
         return ERR(UNSUPPORTED, "%s: tensor %s has type %s", m->what, name, dtype_name(t->dtype));
     float *v = model_own(m, n, sizeof *v);
@@ -90,6 +96,18 @@ int model_vector(struct model *m, const char *hf, const char *gguf, uint32_t lay
     dev_to_f32(t->dtype, t->data, v, n);
     *out = v;
     return 0;
+}
+
+int model_vector(struct model *m, const char *hf, const char *gguf, uint32_t layer, uint32_t n,
+                 bool optional, float **out)
+{
+    return bind_array(m, hf, gguf, layer, &n, 1, optional, out);
+}
+
+int model_array(struct model *m, const char *hf, const char *gguf, uint32_t layer,
+                const uint32_t *dim, uint32_t n_dims, float **out)
+{
+    return bind_array(m, hf, gguf, layer, dim, n_dims, false, out);
 }
 
 int model_norm(struct model *m, enum norm_kind kind, const char *hf, const char *gguf,

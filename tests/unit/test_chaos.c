@@ -180,7 +180,8 @@ static void check_all(struct world *w)
     if (w->budget && u.peak_bytes > w->budget)
         wrong(w, "peak %llu over %llu", (unsigned long long)u.peak_bytes,
               (unsigned long long)w->budget);
-    if (u.bytes > u.peak_bytes || u.shared > u.live || u.bytes != u.live + u.states + u.staging)
+    if (u.bytes > u.peak_bytes || u.shared > u.live + u.states ||
+        u.bytes != u.live + u.states + u.staging)
         wrong(w, "usage: bytes %llu peak %llu live %llu shared %llu", (unsigned long long)u.bytes,
               (unsigned long long)u.peak_bytes, (unsigned long long)u.live,
               (unsigned long long)u.shared);

@@ -1,4 +1,4 @@
-/* test_dev_math.c - exp, silu, gelu and tanh against double precision. Every elementwise operation
+/* test_dev_math.c - exp, silu, softplus, gelu and tanh against double precision. Every elementwise operation
  * of every instruction set against the reference device, bit for bit, at lengths around the width
  * of a vector. */
 #include "dev/cpu/cpu.h"
@@ -50,9 +50,23 @@ static void same(const float *a, const float *b, size_t n, const char *isa, cons
 static const uint32_t dims[] = {1, 2, 7, 15, 16, 17, 31, 32, 33, 48, 63, 64, 100, 576, 577, 1536};
 
 /* Every map has a number, so that tests can loop over them. */
-enum { ADD, SILU_MUL, GELU_MUL, GELU, SWIGLU, SCALE, SCALE_ROWS, SOFTCAP, SIGMOID, MAPS };
-static const char *const map_name[MAPS] = {"add",   "silu_mul",   "gelu_mul", "gelu",   "swiglu",
-                                           "scale", "scale_rows", "softcap",  "sigmoid"};
+enum {
+    ADD,
+    SILU_MUL,
+    GELU_MUL,
+    GELU,
+    SWIGLU,
+    SCALE,
+    SCALE_ROWS,
+    SOFTCAP,
+    SIGMOID,
+    MUL_ROW,
+    SOFTPLUS,
+    MAPS
+};
+static const char *const map_name[MAPS] = {"add",     "silu_mul", "gelu_mul",   "gelu",
+                                           "swiglu",  "scale",    "scale_rows", "softcap",
+                                           "sigmoid", "mul_row",  "softplus"};
 
 static void apply(struct dev *d, int map, float *x, const float *y, uint32_t n, uint32_t dim)
 {
@@ -81,6 +95,12 @@ static void apply(struct dev *d, int map, float *x, const float *y, uint32_t n, 
     case SOFTCAP:
         dev_softcap(d, x, 30.0f, n, dim);
         break;
+    case MUL_ROW:
+        dev_mul_row(d, x, y, n, dim);
+        break;
+    case SOFTPLUS:
+        dev_softplus(d, x, y, 1e-3f, 20.0f, n, dim);
+        break;
     default:
         dev_sigmoid(d, x, n, dim);
     }
@@ -107,6 +127,11 @@ static double exact(int map, double x, double y)
         return x * y;
     case SOFTCAP:
         return 30 * tanh(x / 30);
+    case MUL_ROW:
+        return x * y;
+    case SOFTPLUS:
+        x = (double)(float)(x + y); /* the sum is rounded */
+        return fmin(fmax(fmax(x, 0) + log1p(exp(-fabs(x))), (double)1e-3f), 20);
     default:
         return 1 / (1 + exp(-x));
     }
@@ -115,7 +140,7 @@ static double exact(int map, double x, double y)
 static void test_math(void **state)
 {
     (void)state;
-    double worst_exp = 0, worst_silu = 0, worst_tanh = 0, worst_gelu = 0;
+    double worst_exp = 0, worst_silu = 0, worst_tanh = 0, worst_gelu = 0, worst_softplus = 0;
     /* Floats of both signs, evenly spaced by their bits. */
     for (uint32_t u = 0; u < 0xff800000u; u += 4099) {
         float x = half_from_bits(u);
@@ -124,12 +149,18 @@ static void test_math(void **state)
         worst_tanh = fmax(worst_tanh, ulps(math_tanh(x), tanh((double)x)));
         if (x > -80 && x < 1e30f)
             worst_silu = fmax(worst_silu, ulps(math_silu(x), x / (1 + exp(-(double)x))));
+        if (x > -80)
+            worst_softplus = fmax(
+                worst_softplus, ulps(math_softplus(x), fmax(x, 0) + log1p(exp(-fabs((double)x)))));
         if (x > -3 && x < 1e30f)
             worst_gelu = fmax(worst_gelu, ulps(math_gelu(x), exact(GELU, x, 0)));
     }
     assert_true(worst_exp < 1.1);
     assert_true(worst_tanh < 3);
     assert_true(worst_silu < 3);
+    assert_true(worst_softplus < 3);
+    assert_true(math_softplus(INFINITY) == INFINITY && math_softplus(-INFINITY) == 0);
+    assert_true(isnan(math_softplus(NAN)) && math_softplus(200.0f) == 200.0f);
     assert_true(worst_gelu < 30); /* the error of u times u */
     assert_true(math_exp(0.0f) == 1.0f && math_exp(-0.0f) == 1.0f);
     assert_true(math_exp(-INFINITY) == 0.0f && math_exp(INFINITY) == INFINITY);
@@ -151,9 +182,11 @@ static void test_accuracy(void **state)
     float *x = malloc(N * 4), *y = malloc(N * 4), *out = malloc(N * 4);
     assert_int_equal(dev_open(&(struct dev_config){1, NULL}, &d), 0);
     for (int map = 0; map < MAPS; map++) {
+        for (int i = 0; i < N / 4; i++)
+            y[i] = rnd_float();
         for (int i = 0; i < N; i++) {
             x[i] = out[i] = rnd_float() * (i % 2 ? 1 : 0.05f);
-            y[i] = rnd_float();
+            y[i] = map == MUL_ROW || map == SOFTPLUS ? y[i % (N / 4)] : rnd_float();
         }
         apply(d, map, out, y, map == SCALE_ROWS ? N : 4, map == SCALE_ROWS ? 1 : N / 4);
         for (int i = 0; i < N; i++) {

@@ -363,8 +363,10 @@ static uint64_t digest(const kvik_snapshot *p)
             size_t n;
         } part[] = {{r->keys, (size_t)r->heads * r->rows * r->dim_k * 4},
                     {r->values, (size_t)r->heads * r->rows * r->dim_v * 4},
-                    {r->position, (size_t)r->rows * 4}};
-        for (size_t i = 0; i < 3; i++)
+                    {r->position, (size_t)r->rows * 4},
+                    {r->conv, (size_t)r->conv_channels * r->taps * 4},
+                    {r->ssm, (size_t)r->channels * r->states * 4}};
+        for (size_t i = 0; i < sizeof part / sizeof *part; i++)
             for (size_t k = 0; k < part[i].n; k++)
                 h = (h ^ ((const unsigned char *)part[i].data)[k]) * 1099511628211u;
     }
@@ -630,7 +632,8 @@ static void run_pair(struct cell *c, uint32_t policy, uint32_t codec, bool all)
 static uint32_t head_dim_of(const char *says)
 {
     const char *at = strstr(says, "\"head_dim\":");
-    return at ? (uint32_t)strtoul(at + 11, NULL, 10) : 16;
+    uint32_t dim = at ? (uint32_t)strtoul(at + 11, NULL, 10) : 0;
+    return dim ? dim : 16; /* a model without attention has none, and nothing to quantize */
 }
 
 /* Lists all forms of every golden model, or two: the model's own form, and one of the others in

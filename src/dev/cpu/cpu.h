@@ -35,7 +35,12 @@ enum cpu_op {
     CPU_SWIGLU,  /* p: alpha, q: limit */
     CPU_SOFTCAP, /* p tanh(x / p) */
     CPU_SIGMOID,
-    CPU_ROPE, /* cpu_rope_fn */
+    CPU_MUL,      /* x * y */
+    CPU_SOFTPLUS, /* y: bias; p, q: bounds */
+    CPU_ROPE,     /* cpu_rope_fn */
+    /* recurrent states: ssm.h has the types */
+    CPU_CONV,
+    CPU_SCAN,
     /* attention and cache rows: attn.h has the types */
     CPU_ATTN_ATOM,
     CPU_KV_ROUND,

@@ -126,6 +126,30 @@ void dev_scale_rows(struct dev *d, float *x, const float *by, uint32_t n, uint32
     run(d, &e, scale_rows_task, n, dim);
 }
 
+/* The same operand for every token. */
+static void row_map_task(void *ctx, uint32_t task, uint32_t thread)
+{
+    const struct elem *e = ctx;
+    (void)thread;
+    uint32_t end = MIN((task + 1) * e->per_task, e->tokens);
+    for (uint32_t t = task * e->per_task; t < end; t++)
+        ((cpu_map_fn)e->fn)(e->x + (size_t)t * e->dim, e->y, e->p, e->q, e->dim);
+}
+
+void dev_mul_row(struct dev *d, float *x, const float *w, uint32_t n, uint32_t dim)
+{
+    struct elem e = {.x = x, .y = w, .dim = dim, .fn = cpu_kernel_get(d, CPU_MUL, CPU_ANY)};
+    run(d, &e, row_map_task, n, dim);
+}
+
+void dev_softplus(struct dev *d, float *x, const float *bias, float lo, float hi, uint32_t n,
+                  uint32_t dim)
+{
+    struct elem e = {.x = x, .y = bias, .p = lo, .q = hi, .dim = dim};
+    e.fn = cpu_kernel_get(d, CPU_SOFTPLUS, CPU_ANY);
+    run(d, &e, row_map_task, n, dim);
+}
+
 void dev_softcap(struct dev *d, float *x, float cap, uint32_t n, uint32_t dim)
 {
     run_map(d, CPU_SOFTCAP, &(struct elem){.x = x, .p = cap}, n, dim);

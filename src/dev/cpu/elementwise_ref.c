@@ -77,6 +77,24 @@ static void scale_ref(float *x, const float *y, float by, float q, size_t n)
 }
 CPU_KERNEL(DEV_REF, CPU_SCALE, CPU_ANY, scale_ref);
 
+static void mul_ref(float *x, const float *y, float p, float q, size_t n)
+{
+    (void)p, (void)q;
+    for (size_t i = 0; i < n; i++)
+        x[i] *= y[i];
+}
+CPU_KERNEL(DEV_REF, CPU_MUL, CPU_ANY, mul_ref);
+
+static void softplus_ref(float *x, const float *bias, float lo, float hi, size_t n)
+{
+    for (size_t i = 0; i < n; i++) { /* a NaN passes the comparisons */
+        float y = math_softplus(x[i] + bias[i]);
+        y = lo > y ? lo : y;
+        x[i] = hi < y ? hi : y;
+    }
+}
+CPU_KERNEL(DEV_REF, CPU_SOFTPLUS, CPU_ANY, softplus_ref);
+
 static void silu_mul_ref(float *gate, const float *up, float p, float q, size_t n)
 {
     (void)p, (void)q;

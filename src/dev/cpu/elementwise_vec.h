@@ -119,6 +119,27 @@ INLINE vf scale_of(vf x, vf y, vf by, vf q)
 }
 MAP(scale, CPU_SCALE, NULL);
 
+INLINE vf mul_of(vf x, vf y, vf p, vf q)
+{
+    (void)p, (void)q;
+    return vf_mul(x, y);
+}
+MAP(mul, CPU_MUL, y);
+
+INLINE vf softplus_of(vf x, vf bias, vf lo, vf hi)
+{
+    vf v = vf_add(x, bias), t = vf_exp(vf_min(v, vf_neg(v)));
+    vf s = vf_div(t, vf_add(vf_set1(2.0f), t)), z = vf_mul(s, s);
+    vf q = vf_fma(vf_set1(MATH_LOG_P4), z, vf_set1(MATH_LOG_P3));
+    q = vf_fma(q, z, vf_set1(MATH_LOG_P2));
+    q = vf_fma(q, z, vf_set1(MATH_LOG_P1));
+    q = vf_fma(q, z, vf_set1(MATH_LOG_P0));
+    q = vf_fma(vf_mul(s, z), q, s);
+    q = vf_add(vf_max(v, vf_zero()), vf_add(q, q));
+    return vf_min(hi, vf_max(lo, q));
+}
+MAP(softplus, CPU_SOFTPLUS, y);
+
 INLINE vf silu_mul_of(vf gate, vf up, vf p, vf q)
 {
     (void)p, (void)q;

@@ -1,0 +1,106 @@
+/* conv.c - the causal convolution in front of a selective scan: the splitting over sequences and channels, the state, and
+ * the readable kernel.
+ *
+ * A channel's output needs its last `taps` inputs.  Those of earlier steps are in the state's page, so a token's taps are
+ * rows of the step or rows of the page, and the kernel only gets pointers to them.  A result therefore depends on the
+ * inputs alone, and not on where a step began. */
+#include "dev/cpu/mathfn.h"
+#include "dev/cpu/ssm.h"
+
+#include <string.h>
+
+enum { TAPS_MOST = 16, CONV_STRIPS = 16 };
+
+struct convolution {
+    const struct dev_conv *a;
+    const struct kv_view *v;
+    uint32_t plane, strips, per_task, per_lane; /* per_lane: tasks of a lane */
+    cpu_conv_fn fn;
+};
+
+static void conv_ref(const float *const *row, uint32_t taps, const float *w, size_t ldw,
+                     const float *bias, uint32_t n, float *out)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        float y = bias[i];
+        for (uint32_t k = 0; k < taps; k++)
+            y = __builtin_fmaf(w[k * ldw + i], row[k][i], y);
+        out[i] = math_silu(y);
+    }
+}
+CPU_KERNEL(DEV_REF, CPU_CONV, CPU_ANY, conv_ref);
+
+struct scan_span scan_span(const struct kv_view *v, uint32_t plane, uint32_t lane)
+{
+    uint32_t t0 = 0, end = v->counts[1], t1;
+    while (t0 < end) { /* the first token whose lane is not below `lane` */
+        uint32_t mid = t0 + (end - t0) / 2;
+        if (v->lane[mid] < lane)
+            t0 = mid + 1;
+        else
+            end = mid;
+    }
+    for (t1 = t0; t1 < v->counts[1] && v->lane[t1] == lane; t1++) {
+    }
+    const unsigned char *page = v->raw.base + v->from[lane] * v->raw.grain + v->raw.offset[plane];
+    return (struct scan_span){t0, t1, t0 < t1 ? v->pos[t0] : 0,
+                              v->from[lane] ? (const float *)(const void *)page : NULL};
+}
+
+float *scan_dst(const struct kv_view *v, uint32_t plane, uint32_t t)
+{
+    unsigned char *page = v->raw.base + v->dst[t] * v->raw.grain + v->raw.offset[plane];
+    return v->dst[t] ? (float *)(void *)page : NULL;
+}
+
+uint32_t scan_per_task(const struct kv_view *v, uint32_t strips, size_t cost)
+{
+    enum { TASK = 1 << 14 };
+    size_t tokens = MAX(v->counts[1] / MAX(v->counts[0], 1), 1);
+    return (uint32_t)MIN(MAX(TASK / (tokens * cost), 1), MAX(strips, 1));
+}
+
+/* The inputs that the page after a token holds; zeros stand for inputs before the first token. */
+static void save(const struct dev_conv *a, const float *const *row, uint32_t missing, uint32_t c0,
+                 uint32_t n, float *page)
+{
+    for (uint32_t k = 0; k < a->taps; k++)
+        if (k < missing)
+            memset(page + (size_t)k * a->channels + c0, 0, n * sizeof *page);
+        else
+            memcpy(page + (size_t)k * a->channels + c0, row[k], n * sizeof *page);
+}
+
+static void conv_task(void *ctx, uint32_t task, uint32_t thread)
+{
+    const struct convolution *o = ctx;
+    const struct dev_conv *a = o->a;
+    uint32_t part = task % o->per_lane * o->per_task * SCAN_LANES;
+    uint32_t n = MIN(o->per_task * SCAN_LANES, a->channels - part);
+    struct scan_span s = scan_span(o->v, o->plane, task / o->per_lane);
+    const float *row[TAPS_MOST];
+    (void)thread;
+    for (uint32_t t = s.t0; t < s.t1; t++) {
+        uint32_t pos = s.pos + (t - s.t0), missing = a->taps - MIN(pos + 1, a->taps);
+        for (uint32_t k = missing; k < a->taps; k++) {
+            uint32_t back = a->taps - 1 - k; /* the input `back` tokens before this one */
+            row[k] = back <= t - s.t0
+                         ? a->x + (size_t)(t - back) * a->channels + part
+                         : s.from + (size_t)(a->taps - (back - (t - s.t0))) * a->channels + part;
+        }
+        o->fn(row + missing, a->taps - missing, a->w + (size_t)missing * a->channels + part,
+              a->channels, a->bias + part, n, a->out + (size_t)t * a->channels + part);
+        float *page = scan_dst(o->v, o->plane, t);
+        if (page) save(a, row, missing, part, n, page);
+    }
+}
+
+void dev_conv(struct dev *d, const struct kv_view *v, uint32_t plane, const struct dev_conv *a)
+{
+    struct convolution o = {.a = a, .v = v, .plane = plane};
+    o.strips = (a->channels + SCAN_LANES - 1) / SCAN_LANES;
+    o.per_task = scan_per_task(v, o.strips, (size_t)SCAN_LANES * (a->taps + 16));
+    o.per_lane = (o.strips + o.per_task - 1) / o.per_task;
+    o.fn = (cpu_conv_fn)cpu_kernel_get(d, CPU_CONV, CPU_ANY);
+    pool_run(d->pool, v->counts[0] * o.per_lane, conv_task, &o);
+}

@@ -1,0 +1,41 @@
+/* ssm.h - shared by the files of recurrent states (conv*.c, ssm*.c): types of their kernels, and how their work is
+ * split. */
+#pragma once
+#include "dev/cpu/cpu.h"
+
+#define SCAN_LANES 16u /* channels of a strip, one per lane of a vector */
+
+/* The tokens of one lane in a step, and the pages of its state. */
+struct scan_span {
+    uint32_t t0, t1;
+    uint32_t pos;      /* of token t0: how many tokens the state has seen */
+    const float *from; /* the plane of the page to read; NULL: zeros */
+};
+struct scan_span scan_span(const struct kv_view *v, uint32_t plane, uint32_t lane);
+/* Returns the plane of the page to write after token t, or NULL. */
+float *scan_dst(const struct kv_view *v, uint32_t plane, uint32_t t);
+/* Returns how many of `strips` strips a task takes, so that it has work for some microseconds.  cost: operations of one
+ * strip and token. */
+uint32_t scan_per_task(const struct kv_view *v, uint32_t strips, size_t cost);
+
+/* One token: out[i] = silu(bias[i] + the sum over k < taps of w[k * ldw + i] * row[k][i]), i < n. */
+typedef void (*cpu_conv_fn)(const float *const *row, uint32_t taps, const float *w, size_t ldw,
+                            const float *bias, uint32_t n, float *out);
+/* One strip of one lane, tokens one after another. */
+struct cpu_scan {
+    float *h; /* [states][SCAN_LANES] */
+    const float *x;
+    size_t ldx;
+    const float *dt; /* [tokens] apart by lddt: of lane i, dt[i / per] */
+    size_t lddt;
+    uint32_t head0, per; /* lane i belongs to head (head0 + i) / per */
+    const float *b, *c;
+    size_t ldb;
+    const float *a; /* [states], lda apart; lda 0: one row for all */
+    size_t lda;
+    const float *d;
+    float *out;
+    size_t ldo;
+    uint32_t lanes, states, tokens;
+};
+typedef void (*cpu_scan_fn)(const struct cpu_scan *j);

@@ -1,0 +1,204 @@
+/* mixer.c - see mixer.h. */
+#include "model/mixer.h"
+
+#include <math.h>
+#include <stdio.h>
+
+enum { NAME = 128 };
+
+/* Writes the names of a tensor: <hf>.<part>, and blk.%u.ssm_<gguf>. */
+struct names {
+    char hf[NAME], gguf[NAME];
+};
+static struct names name_of(const char *hf, const char *part, const char *gguf)
+{
+    struct names n;
+    snprintf(n.hf, sizeof n.hf, "%s.%s", hf, part);
+    snprintf(n.gguf, sizeof n.gguf, "blk.%%u.ssm_%s", gguf);
+    return n;
+}
+
+static int size_key(struct model *m, const char *prefix, const char *key, const char *gguf,
+                    uint32_t max, uint32_t *out)
+{
+    char hf[NAME];
+    snprintf(hf, sizeof hf, "%s%s", prefix, key);
+    return model_u32(m, hf, gguf, 1, max, out);
+}
+
+/* "auto" means a rank of a sixteenth of the hidden size. */
+static int read_rank(struct model *m, const char *key, uint32_t *rank)
+{
+    const json_t *v = model_is_gguf(m) ? NULL : json_object_get(m->config, key);
+    *rank = (m->hidden + 15) / 16;
+    if (json_is_string(v)) return model_expect_str(m, key, "auto");
+    return model_u32(m, key, "ssm.time_step_rank", 1, 1u << 16, rank);
+}
+
+int mixer1_read(struct model *m, const char *prefix, struct mixer1_shape *s)
+{
+    bool jamba = *prefix != 0;
+    float expand = 2;
+    char key[NAME];
+    snprintf(key, sizeof key, "%sexpand", prefix);
+    TRY(model_f32(m, key, NULL, &expand));
+    double inner = floor((double)expand * m->hidden);
+    if (!(inner >= 1 && inner <= 1 << 20))
+        return ERR(FORMAT, "%s: %s is %g; a mixer has 1 to %u channels", m->what, key,
+                   (double)expand, 1u << 20);
+    *s = (struct mixer1_shape){.inner = (uint32_t)inner, .states = 16, .taps = 4};
+    if (model_is_gguf(m)) TRY(model_need_u32(m, NULL, "ssm.inner_size", 1, 1u << 20, &s->inner));
+    TRY(size_key(m, prefix, jamba ? "d_state" : "state_size", "ssm.state_size", DEV_SCAN_STATES,
+                 &s->states));
+    TRY(size_key(m, prefix, jamba ? "d_conv" : "conv_kernel", "ssm.conv_kernel", MIXER_TAPS,
+                 &s->taps));
+    return read_rank(m, jamba ? "mamba_dt_rank" : "time_step_rank", &s->rank);
+}
+
+void mixer1_site(const struct mixer1_shape *s, uint32_t layer, struct kv_site *site)
+{
+    *site = (struct kv_site){
+        .kind = KV_STATE,
+        .layer = layer,
+        .n_planes = 2,
+        .plane = {{"conv", s->taps, s->inner}, {"ssm", s->states, s->inner}},
+    };
+}
+
+/* Returns a copy of src [cols][rows] as [rows][cols], which the model owns. */
+static float *transposed(struct model *m, const float *src, uint32_t rows, uint32_t cols)
+{
+    float *dst = model_own(m, (size_t)rows * cols, sizeof *dst);
+    for (size_t r = 0; dst && r < rows; r++)
+        for (size_t c = 0; c < cols; c++)
+            dst[r * cols + c] = src[c * rows + r];
+    return dst;
+}
+
+/* Binds the taps, [channels][1][taps] or GGUF's [channels][taps], as [taps][channels]; and the bias, zeros if absent. */
+static int bind_conv(struct model *m, uint32_t layer, const char *hf, uint32_t channels,
+                     uint32_t taps, float **w, float **bias)
+{
+    struct names n = name_of(hf, "conv1d.weight", "conv1d.weight");
+    const uint32_t dim[] = {channels, 1, taps}, flat[] = {channels, taps};
+    float *f;
+    bool gguf = model_is_gguf(m);
+    TRY(model_array(m, n.hf, n.gguf, layer, gguf ? flat : dim, gguf ? 2 : 3, &f));
+    *w = transposed(m, f, taps, channels);
+    n = name_of(hf, "conv1d.bias", "conv1d.bias");
+    TRY(model_vector(m, n.hf, n.gguf, layer, channels, true, bias));
+    if (!*bias) *bias = model_own(m, channels, sizeof **bias);
+    return *w && *bias ? 0 : ERR_NOMEM;
+}
+
+/* Turns n values of A_log into decays.  GGUF files hold the decays. */
+static void decays(const struct model *m, float *a, size_t n)
+{
+    for (size_t i = 0; !model_is_gguf(m) && i < n; i++)
+        a[i] = (float)-exp((double)a[i]);
+}
+
+static int bind_scan(struct model *m, uint32_t layer, const char *hf, struct mixer1 *w)
+{
+    const struct mixer1_shape *s = &w->s;
+    const uint32_t dim[] = {s->inner, s->states};
+    struct names n = name_of(hf, "A_log", "a");
+    float *f;
+    TRY(model_array(m, n.hf, n.gguf, layer, dim, 2, &f));
+    decays(m, f, (size_t)s->inner * s->states);
+    w->a = transposed(m, f, s->states, s->inner);
+    if (!w->a) return ERR_NOMEM;
+    n = name_of(hf, "D", "d");
+    TRY(model_vector(m, n.hf, n.gguf, layer, s->inner, false, &w->d));
+    n = name_of(hf, "dt_proj.bias", "dt.bias");
+    return model_vector(m, n.hf, n.gguf, layer, s->inner, false, &w->b_dt);
+}
+
+int mixer1_bind(struct model *m, uint32_t layer, const char *hf, const struct mixer1_shape *s,
+                struct mixer1 *out)
+{
+    struct mixer1 *w = out;
+    struct dev_weight in, params;
+    float *b_in;
+    struct names n_in = name_of(hf, "in_proj", "in"), n_x = name_of(hf, "x_proj", "x"),
+                 n_dt = name_of(hf, "dt_proj", "dt"), n_out = name_of(hf, "out_proj", "out");
+    w->s = *s;
+    const struct model_proj p[] = {
+        {n_in.hf, n_in.gguf, 2 * s->inner, m->hidden, &in, &b_in},
+        {n_x.hf, n_x.gguf, s->rank + 2 * s->states, s->inner, &params, NULL},
+        {n_dt.hf, n_dt.gguf, s->inner, s->rank, &w->dt, NULL},
+        {n_out.hf, n_out.gguf, m->hidden, s->inner, &w->out, &w->b_out},
+        {NULL, NULL, 0, 0, NULL, NULL},
+    };
+    TRY(model_bind_projs(m, layer, p));
+    w->x = model_rows(&in, 0, s->inner);
+    w->gate = model_rows(&in, s->inner, s->inner);
+    w->b_x = b_in;
+    w->b_gate = b_in ? b_in + s->inner : NULL;
+    w->dt_in = model_rows(&params, 0, s->rank);
+    w->b = model_rows(&params, s->rank, s->states);
+    w->c = model_rows(&params, s->rank + s->states, s->states);
+    TRY(bind_conv(m, layer, hf, s->inner, s->taps, &w->conv, &w->b_conv));
+    return bind_scan(m, layer, hf, w);
+}
+
+struct mixer1_buffers mixer1_buffers_new(struct graph *g, const struct mixer1_shape *s)
+{
+    return (struct mixer1_buffers){
+        .x = graph_buffer(g, s->inner),
+        .gate = graph_buffer(g, s->inner),
+        .conv = graph_buffer(g, s->inner),
+        .dt_in = graph_buffer(g, s->rank),
+        .b = graph_buffer(g, s->states),
+        .c = graph_buffer(g, s->states),
+        .dt = graph_buffer(g, s->inner),
+        .y = graph_buffer(g, s->inner),
+    };
+}
+
+/* The norms of the scan's parameters (Falcon Mamba, Jamba). */
+static void norm_params(struct graph *g, const struct mixer1 *w, const struct mixer1_buffers *b)
+{
+    if (w->dt_norm.kind) mod_norm(g, &w->dt_norm, b->dt_in, 1, w->s.rank, b->dt_in);
+    if (w->b_norm.kind) mod_norm(g, &w->b_norm, b->b, 1, w->s.states, b->b);
+    if (w->c_norm.kind) mod_norm(g, &w->c_norm, b->c, 1, w->s.states, b->c);
+}
+
+void mixer1_graph(struct graph *g, uint32_t site, const struct mixer1 *w,
+                  const struct mixer1_buffers *b, const float *x, float *out)
+{
+    const struct mixer1_shape *s = &w->s;
+    mod_linear(g, x, (struct mod_out[]){{&w->x, w->b_x, b->x}, {&w->gate, w->b_gate, b->gate}}, 2);
+    mod_conv(g, &(struct mod_conv){.site = site,
+                                   .plane = 0,
+                                   .conv = {.x = b->x,
+                                            .w = w->conv,
+                                            .bias = w->b_conv,
+                                            .out = b->conv,
+                                            .taps = s->taps,
+                                            .channels = s->inner}});
+    mod_linear(
+        g, b->conv,
+        (struct mod_out[]){{&w->dt_in, NULL, b->dt_in}, {&w->b, NULL, b->b}, {&w->c, NULL, b->c}},
+        3);
+    norm_params(g, w, b);
+    mod_linear(g, b->dt_in, (struct mod_out[]){{&w->dt, NULL, b->dt}}, 1);
+    mod_softplus(g, b->dt, w->b_dt, 0, INFINITY, s->inner);
+    mod_scan(g, &(struct mod_scan){.site = site,
+                                   .plane = 1,
+                                   .scan = {.x = b->conv,
+                                            .ldx = s->inner,
+                                            .dt = b->dt,
+                                            .b = b->b,
+                                            .c = b->c,
+                                            .ldb = s->states,
+                                            .a = w->a,
+                                            .d = w->d,
+                                            .out = b->y,
+                                            .channels = s->inner,
+                                            .heads = s->inner,
+                                            .groups = 1,
+                                            .n = s->states}});
+    mod_silu_mul(g, b->gate, b->y, s->inner);
+    mod_linear(g, b->gate, (struct mod_out[]){{&w->out, w->b_out, out}}, 1);
+}

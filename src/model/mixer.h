@@ -1,0 +1,34 @@
+/* mixer.h - the mixers of Mamba: what stands in a layer where attention would.  An input is projected and convolved over
+ * time, a selective scan runs over it, and the result is gated and projected back (state.h has the words).
+ *
+ * mixer1 is that of Mamba (Gu and Dao 2023), Falcon Mamba and Jamba: a decay of each state of each channel. */
+#pragma once
+#include "model/state.h"
+
+#define MIXER_TAPS 16u /* most taps of the convolution */
+
+struct mixer1_shape {
+    uint32_t inner, states, taps, rank; /* rank: of the projection of the time steps */
+};
+struct mixer1 {
+    struct mixer1_shape s;
+    struct dev_weight x, gate, dt_in, b, c, dt, out;
+    float *b_x, *b_gate, *b_out;             /* biases, or NULL */
+    float *conv, *b_conv;                    /* [taps][inner], [inner] */
+    float *b_dt, *a, *d;                     /* [inner], [states][inner] negative, [inner] */
+    struct mod_norm dt_norm, b_norm, c_norm; /* of the scan's parameters, or NORM_NONE */
+};
+/* Reads the shape by config keys that begin with `prefix` ("" or "mamba_") and GGUF's ssm.* keys; m->hidden is set. */
+int mixer1_read(struct model *m, const char *prefix, struct mixer1_shape *s);
+/* Declares the site of a layer with this mixer. */
+void mixer1_site(const struct mixer1_shape *s, uint32_t layer, struct kv_site *site);
+/* Binds the tensors under `hf` ("backbone.layers.%u.mixer") and GGUF's blk.%u.ssm_*.  The norms stay as they are. */
+int mixer1_bind(struct model *m, uint32_t layer, const char *hf, const struct mixer1_shape *s,
+                struct mixer1 *out);
+struct mixer1_buffers { /* shared by the layers of a graph */
+    float *x, *gate, *conv, *dt_in, *b, *c, *dt, *y;
+};
+struct mixer1_buffers mixer1_buffers_new(struct graph *g, const struct mixer1_shape *s);
+/* out = mixer of x, both [hidden] per token; out may be x. */
+void mixer1_graph(struct graph *g, uint32_t site, const struct mixer1 *w,
+                  const struct mixer1_buffers *b, const float *x, float *out);

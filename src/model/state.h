@@ -1,0 +1,19 @@
+/* state.h - the words of recurrent layers: a causal convolution and a selective scan.  Both keep what they know of the past
+ * in the planes of a site of kind KV_STATE, so a fork shares it and a snapshot is a page that stays. */
+#pragma once
+#include "model/model.h"
+
+struct mod_conv {
+    uint32_t site, plane;
+    struct dev_conv conv; /* with the shapes that dev_conv takes */
+};
+void mod_conv(struct graph *g, const struct mod_conv *a);
+struct mod_scan {
+    uint32_t site, plane;
+    struct dev_scan scan;
+};
+void mod_scan(struct graph *g, const struct mod_scan *a);
+/* x = min(max(softplus(x + bias), lo), hi): the time steps of a scan. */
+void mod_softplus(struct graph *g, float *x, const float *bias, float lo, float hi, uint32_t width);
+/* x *= w, [width], for each token. */
+void mod_mul_row(struct graph *g, float *x, const float *w, uint32_t width);

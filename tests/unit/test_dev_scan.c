@@ -1,0 +1,289 @@
+/* test_dev_scan.c - the causal convolution and the selective scan against double precision; every
+ * instruction set against the reference device, bit for bit; and one step of many tokens against
+ * steps of few, with states that pass through pages. */
+#include "dev/cpu/cpu.h"
+#include "testing.h"
+
+#include <math.h>
+
+enum { TOKENS = 23, LANES = 3, PAGES = 1 + LANES * (TOKENS + 1) };
+
+static uint64_t seed = 88172645463325252ull;
+static float rnd(float lo, float hi)
+{
+    seed ^= seed << 13;
+    seed ^= seed >> 7;
+    seed ^= seed << 17;
+    return lo + (hi - lo) * ((float)(seed >> 40) / (float)(1 << 24));
+}
+
+/* One mixer's shapes: channels, heads, groups, states, taps; one decay per head or one per state. */
+struct shape {
+    uint32_t channels, heads, groups, n, taps;
+    bool one_decay;
+};
+static const struct shape shapes[] = {
+    {80, 80, 1, 8, 4, false},   {1, 1, 1, 1, 1, false},     {33, 33, 1, 5, 2, false},
+    {64, 8, 2, 16, 4, true},    {48, 3, 1, 7, 3, true},     {40, 4, 2, 4, 4, true},
+    {120, 5, 5, 33, 4, true},   {16, 16, 1, 256, 5, false}, {640, 640, 1, 16, 4, false},
+    {1024, 16, 4, 64, 4, true},
+};
+
+struct mixer {
+    const struct shape *s;
+    size_t tokens; /* of all lanes */
+    float *x, *dt, *b, *c, *a, *d, *w, *bias;
+};
+
+static float *draw(size_t n, float lo, float hi)
+{
+    float *p = malloc(n * sizeof *p);
+    for (size_t i = 0; i < n; i++)
+        p[i] = rnd(lo, hi);
+    return p;
+}
+
+static struct mixer mixer_new(const struct shape *s)
+{
+    struct mixer m = {.s = s, .tokens = (size_t)LANES * TOKENS};
+    m.x = draw(m.tokens * s->channels, -2, 2);
+    m.dt = draw(m.tokens * s->heads, 0, 0.5f);
+    m.b = draw(m.tokens * s->groups * s->n, -1, 1);
+    m.c = draw(m.tokens * s->groups * s->n, -1, 1);
+    m.a = draw((size_t)s->channels * s->n, -4, -0.01f);
+    m.d = draw(s->channels, -1, 1);
+    m.w = draw((size_t)s->taps * s->channels, -1, 1);
+    m.bias = draw(s->channels, -1, 1);
+    if (s->one_decay) /* the channels of a head share a decay */
+        for (uint32_t i = 0; i < s->channels; i++)
+            m.a[i] = m.a[i / (s->channels / s->heads)];
+    return m;
+}
+
+static void mixer_free(struct mixer *m)
+{
+    float *all[] = {m->x, m->dt, m->b, m->c, m->a, m->d, m->w, m->bias};
+    for (size_t i = 0; i < countof(all); i++)
+        free(all[i]);
+}
+
+/* A step of `n` tokens of every lane from token `at` on, over pages with two planes. */
+struct step {
+    unsigned char *pages;
+    struct kv_view v;
+    uint32_t counts[3], lane[LANES * TOKENS], pos[LANES * TOKENS], dst[LANES * TOKENS], from[LANES];
+};
+
+static void step_new(struct step *t, const struct shape *s)
+{
+    memset(t, 0, sizeof *t);
+    size_t conv = (size_t)s->taps * s->channels * 4, ssm = (size_t)s->n * s->channels * 4;
+    t->v.raw.grain = (conv + ssm + 63) & ~(size_t)63;
+    t->v.raw.offset[1] = conv;
+    t->pages = malloc(PAGES * t->v.raw.grain);
+    memset(t->pages, 0xff, PAGES * t->v.raw.grain); /* NaN */
+    t->v.raw.base = t->pages;
+    t->v.counts = t->counts;
+    t->v.lane = t->lane;
+    t->v.pos = t->pos;
+    t->v.dst = t->dst;
+    t->v.from = t->from;
+}
+
+/* Page of the state of a lane after `len` tokens. */
+static uint32_t page_of(uint32_t lane, uint32_t len)
+{
+    return len ? 1 + lane * (TOKENS + 1) + len : 0;
+}
+
+static void step_set(struct step *t, uint32_t at, uint32_t n)
+{
+    t->counts[0] = LANES;
+    t->counts[1] = LANES * n;
+    for (uint32_t l = 0; l < LANES; l++) {
+        t->from[l] = page_of(l, at);
+        for (uint32_t i = 0; i < n; i++) {
+            t->lane[l * n + i] = l;
+            t->pos[l * n + i] = at + i;
+            /* checkpoints in the middle of a step, too */
+            bool keeps = i + 1 == n || (at + i) % 5 == 2;
+            t->dst[l * n + i] = keeps ? page_of(l, at + i + 1) : 0;
+        }
+    }
+}
+
+/* Copies rows [at, at + n) of every lane from x [lane][TOKENS][width], or back. */
+static void rows(float *x, float *part, uint32_t at, uint32_t n, size_t width, bool back)
+{
+    for (uint32_t l = 0; l < LANES; l++) {
+        float *whole = x + ((size_t)l * TOKENS + at) * width, *own = part + l * n * width;
+        memcpy(back ? whole : own, back ? own : whole, n * width * sizeof *x);
+    }
+}
+
+/* Runs both operations in steps of `chunk` tokens: y [2][lane][TOKENS][channels], of the convolution
+ * and the scan, and the last page of every lane. */
+static void run(struct dev *d, const struct mixer *m, uint32_t chunk, float *y, unsigned char *last)
+{
+    const struct shape *s = m->s;
+    size_t c = s->channels, gn = (size_t)s->groups * s->n;
+    struct step t;
+    step_new(&t, s);
+    float *x = malloc(m->tokens * c * 4), *out = malloc(m->tokens * c * 4),
+          *dt = malloc(m->tokens * s->heads * 4), *b = malloc(2 * m->tokens * gn * 4);
+    for (uint32_t at = 0, n; at < TOKENS; at += n) {
+        n = MIN(chunk, TOKENS - at);
+        step_set(&t, at, n);
+        rows(m->x, x, at, n, c, false);
+        rows(m->dt, dt, at, n, s->heads, false);
+        rows(m->b, b, at, n, gn, false);
+        rows(m->c, b + m->tokens * gn, at, n, gn, false);
+        dev_conv(d, &t.v, 0, &(struct dev_conv){x, m->w, m->bias, out, s->taps, s->channels});
+        rows(y, out, at, n, c, true);
+        dev_scan(d, &t.v, 1,
+                 &(struct dev_scan){.x = x,
+                                    .ldx = c,
+                                    .dt = dt,
+                                    .b = b,
+                                    .c = b + m->tokens * gn,
+                                    .ldb = gn,
+                                    .a = m->a,
+                                    .one_decay = s->one_decay,
+                                    .d = m->d,
+                                    .out = out,
+                                    .channels = s->channels,
+                                    .heads = s->heads,
+                                    .groups = s->groups,
+                                    .n = s->n});
+        rows(y + m->tokens * c, out, at, n, c, true);
+    }
+    size_t used = ((size_t)s->taps + s->n) * c * 4;
+    for (uint32_t l = 0; l < LANES; l++)
+        memcpy(last + l * used, t.pages + page_of(l, TOKENS) * t.v.raw.grain, used);
+    free(x);
+    free(out);
+    free(dt);
+    free(b);
+    free(t.pages);
+}
+
+/* The definition, token by token in double precision. */
+static void check_exact(const struct mixer *m, const float *y)
+{
+    const struct shape *s = m->s;
+    uint32_t c = s->channels, per = c / s->heads, of_group = c / s->groups;
+    double *h = malloc(s->n * sizeof *h);
+    for (uint32_t l = 0; l < LANES; l++)
+        for (uint32_t i = 0; i < c; i++) {
+            memset(h, 0, s->n * sizeof *h);
+            for (uint32_t t = 0; t < TOKENS; t++) {
+                size_t row = (size_t)l * TOKENS + t;
+                double conv = m->bias[i], sum = 0, most = 1;
+                for (uint32_t k = 0; k < s->taps; k++)
+                    if (t + k + 1 >= s->taps)
+                        conv += (double)m->w[k * c + i] * m->x[(row + k + 1 - s->taps) * c + i];
+                conv = conv / (1 + exp(-conv));
+                double x = m->x[row * c + i], dt = m->dt[row * s->heads + i / per];
+                for (uint32_t n = 0; n < s->n; n++) {
+                    size_t at = (row * s->groups + i / of_group) * s->n + n;
+                    double a = m->a[s->one_decay ? i : n * c + i];
+                    h[n] = h[n] * exp(dt * a) + dt * x * m->b[at];
+                    sum += h[n] * m->c[at];
+                    most += fabs(h[n] * m->c[at]);
+                }
+                sum += m->d[i] * x;
+                double got[2] = {y[row * c + i], y[(m->tokens + row) * c + i]};
+                if (!(fabs(got[0] - conv) <= 4e-6 * (1 + fabs(conv))))
+                    fail_msg("conv: channel %u token %u is %g, not %g", i, t, got[0], conv);
+                if (!(fabs(got[1] - sum) <= 3e-6 * most))
+                    fail_msg("scan: channel %u token %u is %g, not %g", i, t, got[1], sum);
+            }
+        }
+    free(h);
+}
+
+static void check_shape(struct dev *ref, const struct shape *s)
+{
+    static const uint32_t chunks[] = {TOKENS, 1, 2, 7};
+    struct mixer m = mixer_new(s);
+    size_t n = 2 * m.tokens * s->channels,
+           state = LANES * ((size_t)s->taps + s->n) * s->channels * 4;
+    float *want = malloc(n * 4), *got = malloc(n * 4);
+    unsigned char *held = malloc(state), *mine = malloc(state);
+    run(ref, &m, TOKENS, want, held);
+    check_exact(&m, want);
+    for (int isa = 0; isa < DEV_ISAS; isa++)
+        for (uint32_t threads = 1; threads < 4; threads += 2) {
+            struct dev *d;
+            if (!dev_isa_supported((enum dev_isa)isa)) continue;
+            assert_int_equal(dev_open(&(struct dev_config){threads, dev_isa_names()[isa]}, &d), 0);
+            for (size_t k = 0; k < countof(chunks); k++) {
+                run(d, &m, chunks[k], got, mine);
+                if (memcmp(want, got, n * 4) != 0 || memcmp(held, mine, state) != 0)
+                    fail_msg("%s, %u threads, steps of %u: %u channels, %u states differ",
+                             dev_isa_names()[isa], threads, chunks[k], s->channels, s->n);
+            }
+            dev_close(d);
+        }
+    free(want);
+    free(got);
+    free(held);
+    free(mine);
+    mixer_free(&m);
+}
+
+static void test_one_answer(void **state)
+{
+    (void)state;
+    struct dev *ref;
+    assert_int_equal(dev_open(&(struct dev_config){1, "ref"}, &ref), 0);
+    for (size_t i = 0; i < countof(shapes); i++)
+        check_shape(ref, &shapes[i]);
+    dev_close(ref);
+}
+
+/* Tokens of drafts have a page each, and every page is the state of a sequence that ends there. */
+static void test_pages(void **state)
+{
+    (void)state;
+    const struct shape s = {.channels = 20, .heads = 20, .groups = 1, .n = 3, .taps = 4};
+    struct mixer m = mixer_new(&s);
+    struct dev *d;
+    struct step t;
+    size_t used = ((size_t)s.taps + s.n) * s.channels * 4;
+    assert_int_equal(dev_open(NULL, &d), 0);
+    step_new(&t, &s);
+    step_set(&t, 0, TOKENS);
+    for (uint32_t i = 0; i < LANES * TOKENS; i++)
+        t.dst[i] = page_of(t.lane[i], t.pos[i] + 1);
+    float *out = malloc(m.tokens * s.channels * 4);
+    struct dev_conv conv = {m.x, m.w, m.bias, out, s.taps, s.channels};
+    struct dev_scan scan = {m.x,   s.channels, m.dt, m.b,        m.c,     s.n, m.a,
+                            false, m.d,        out,  s.channels, s.heads, 1,   s.n};
+    dev_conv(d, &t.v, 0, &conv);
+    dev_scan(d, &t.v, 1, &scan);
+    unsigned char *all = malloc(PAGES * t.v.raw.grain);
+    memcpy(all, t.pages, PAGES * t.v.raw.grain);
+    for (uint32_t len = 1; len <= TOKENS; len++) { /* lane 0 alone, of this length */
+        t.counts[0] = 1;
+        t.counts[1] = len;
+        memset(t.dst, 0, sizeof t.dst);
+        t.dst[len - 1] = page_of(1, 1);
+        dev_conv(d, &t.v, 0, &conv);
+        dev_scan(d, &t.v, 1, &scan);
+        assert_memory_equal(all + page_of(0, len) * t.v.raw.grain,
+                            t.pages + page_of(1, 1) * t.v.raw.grain, used);
+    }
+    free(all);
+    free(out);
+    free(t.pages);
+    mixer_free(&m);
+    dev_close(d);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_one_answer),
+                                       cmocka_unit_test(test_pages)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
