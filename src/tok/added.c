@@ -99,13 +99,14 @@ static bool touches_plain(struct added_scan *c, size_t from, size_t to)
     return false;
 }
 
-/* The longest token at c->at, as an index into tok.added, or -1; *len its bytes. */
+/* The longest token at c->at, as an index into tok.added, or -1; *len its bytes.  Counts the bytes that it compares. */
 static int64_t longest(struct added_scan *c, size_t *len)
 {
     const struct trie *t = c->trie;
     uint32_t node = 0;
     int64_t best = -1;
-    for (size_t i = c->at; i < c->n; i++) {
+    for (size_t i = c->at; i<c->n && * c->left> 0; i++) {
+        --*c->left;
         uint32_t k = trie_slot(t, (uint64_t)node << 8 | (uint8_t)c->s[i]);
         if (t->key[k] == UINT64_MAX) break;
         node = t->node[k];
@@ -134,9 +135,9 @@ static bool is_whole_word(const struct added_scan *c, size_t from, size_t to)
     return to == c->n || !uni_is_word(utf8_decode(c->s + to, c->n - to, &k));
 }
 
-bool added_next(struct added_scan *c, struct added_hit *out)
+int added_next(struct added_scan *c, struct added_hit *out)
 {
-    if (c->trie->n_node == 0) return false;
+    if (c->trie->n_node == 0) return 0;
     while (c->at < c->n) {
         if (!c->trie->first[(uint8_t)c->s[c->at]]) {
             c->at++;
@@ -144,6 +145,9 @@ bool added_next(struct added_scan *c, struct added_hit *out)
         }
         size_t len = 0;
         int64_t what = longest(c, &len);
+        if (*c->left == 0)
+            return ERR(LIMIT, "tokenizer: the added tokens take too many steps on this text; the "
+                              "tokenizer file is broken or hostile");
         if (what < 0) {
             c->at++;
             continue;
@@ -156,11 +160,12 @@ bool added_next(struct added_scan *c, struct added_hit *out)
         while (a->lstrip && from > c->done && uni_is_space(char_before(c->s, from, &k)))
             from = k;
         if (a->lstrip) from = MAX(from, c->done);
+        if (a->rstrip) to = MAX(to, c->done); /* white space that the last hit has stripped */
         while (a->rstrip && to < c->n && uni_is_space(utf8_decode(c->s + to, c->n - to, &k)))
             to += k;
         *out = (struct added_hit){from, to, a->id};
         c->done = to;
-        return true;
+        return 1;
     }
-    return false;
+    return 0;
 }

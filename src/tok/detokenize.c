@@ -10,6 +10,11 @@
 
 #define MAX_RUN   65536u
 #define MAX_TOKEN ((size_t)16 << 20)
+/* Bytes that the stages of a stream may pass on: some for the stream, for each token, and for each byte of a token.  Real
+ * decoders pass each byte on once per stage.  Replacements in a chain could otherwise multiply a token to gigabytes. */
+#define CREDIT       ((int64_t)1 << 20)
+#define CREDIT_TOKEN 1024
+#define CREDIT_BYTE  256
 /* Most bytes that a stream reserves for a buffer; longer tokens and runs are rare. */
 #define MAX_RESERVE ((size_t)4096)
 #define BAD_CHAR    "\xEF\xBF\xBD"
@@ -26,7 +31,9 @@ struct tok_stream {
     const struct tok *t;
     bool skip_special;
     uint32_t n;
-    struct buf *out; /* borrowed during a call */
+    int64_t credit;         /* of CREDIT, less what was passed on */
+    struct matcher matcher; /* of all stages */
+    struct buf *out;        /* borrowed during a call */
     struct stage stage[];
 };
 
@@ -214,7 +221,6 @@ static int put_literal(struct tok_stream *s, uint32_t i, const char *lit, size_t
 static int put_regex(struct tok_stream *s, uint32_t i)
 {
     struct stage *g = &s->stage[i];
-    struct matcher m = {0};
     struct hit hit;
     bool changed;
     size_t done = 0;
@@ -222,13 +228,12 @@ static int put_regex(struct tok_stream *s, uint32_t i)
     const char *t = g->hold.data ? g->hold.data : "";
     struct hits h = {
         .p = g->d->pattern, .s = t, .shadow = changed ? g->run.data : t, .n = g->hold.len};
-    while (e >= 0 && (e = hits_next(&h, &m, &hit)) > 0) {
+    while (e >= 0 && (e = hits_next(&h, &s->matcher, &hit)) > 0) {
         e = feed(s, i + 1, t + done, hit.from - done, false);
         if (e >= 0) e = feed(s, i + 1, g->d->text, g->d->n_text, false);
         done = hit.to;
     }
     if (e >= 0) e = feed(s, i + 1, t + done, g->hold.len - done, true);
-    matcher_done(&m);
     buf_clear(&g->hold);
     buf_clear(&g->run);
     return e;
@@ -295,6 +300,10 @@ static int put_one(struct tok_stream *s, uint32_t i, const char *p, size_t n, bo
 /* A fragment of whole characters of the token under way; `end` when it is the last one. */
 static int feed(struct tok_stream *s, uint32_t i, const char *p, size_t n, bool end)
 {
+    if (n >= (uint64_t)MAX(s->credit, 0))
+        return ERR(LIMIT, "tokenizer: the decoder makes too much text of its tokens; the tokenizer "
+                          "file is broken or hostile");
+    s->credit -= (int64_t)n + 1;
     if (i == s->n) return n ? buf_append(s->out, p, n) : 0;
     if (n == 0 && !end) return 0;
     struct stage *g = &s->stage[i];
@@ -325,6 +334,8 @@ static int finish(struct tok_stream *s, uint32_t i)
 
 static void rewind_stages(struct tok_stream *s)
 {
+    s->credit = CREDIT;
+    s->matcher.spent = 0;
     for (uint32_t i = 0; i < s->n; i++) {
         struct stage *g = &s->stage[i];
         buf_clear(&g->hold);
@@ -341,6 +352,7 @@ int tok_stream_new(const struct tok *t, bool skip_special, struct tok_stream **o
     s->t = t;
     s->skip_special = skip_special;
     s->n = t->n_dec;
+    s->credit = CREDIT;
     for (uint32_t i = 0; i < s->n; i++) {
         s->stage[i].d = &t->dec[i];
         buf_init(&s->stage[i].hold, MAX_TOKEN);
@@ -372,11 +384,14 @@ void tok_stream_drop(struct tok_stream *s)
         buf_done(&s->stage[i].hold);
         buf_done(&s->stage[i].run);
     }
+    matcher_done(&s->matcher);
     mem_free(s);
 }
 
 int tok_stream_copy(struct tok_stream *to, const struct tok_stream *from)
 {
+    to->credit = from->credit;
+    to->matcher.spent = from->matcher.spent;
     for (uint32_t i = 0; i < from->n; i++) {
         struct stage *a = &to->stage[i];
         const struct stage *b = &from->stage[i];
@@ -400,12 +415,14 @@ static int put_id(struct tok_stream *s, int32_t id)
     if (id < 0) return ERR(ARG, "%d is not a token id", id);
     const char *p = tok_shown(s->t, id, &n, &special);
     if (!p || (s->skip_special && special)) return 0;
+    s->credit += CREDIT_TOKEN + CREDIT_BYTE * (int64_t)n;
     return feed(s, 0, p, n, true);
 }
 
 static int guarded(struct tok_stream *s, int e, struct buf *out, size_t before)
 {
     s->out = NULL;
+    matcher_pause(&s->matcher);
     if (e >= 0) return 0;
     if (out->data) out->data[out->len = before] = 0;
     return e;
@@ -425,8 +442,9 @@ int tok_stream_end(struct tok_stream *s, struct buf *piece)
     s->out = piece;
     for (uint32_t i = 0; i < s->n && e >= 0; i++)
         e = finish(s, i);
+    e = guarded(s, e, piece, before);
     rewind_stages(s);
-    return guarded(s, e, piece, before);
+    return e;
 }
 
 int tok_decode(const struct tok *t, const int32_t *id, size_t n, bool skip_special, struct buf *out)

@@ -75,6 +75,17 @@ static int bytes(struct work *w)
     return 0;
 }
 
+int work_made(struct work *w, uint32_t step)
+{
+    w->made[step] += w->text.len;
+    if (w->made[step] <= w->most) return 0;
+    return ERR(
+        LIMIT,
+        "tokenizer: a step makes more than %zu bytes out of this text; the tokenizer file is "
+        "broken or hostile",
+        w->most);
+}
+
 static int step(const struct norm *m, struct work *w)
 {
     buf_clear(&w->next);
@@ -102,7 +113,9 @@ static int step(const struct norm *m, struct work *w)
 
 int normalize_run(const struct norm *v, uint32_t n, struct work *w)
 {
-    for (uint32_t i = 0; i < n && w->text.len > 0; i++)
+    for (uint32_t i = 0; i < n && w->text.len > 0; i++) {
         TRY(step(&v[i], w));
+        TRY(work_made(w, i));
+    }
     return 0;
 }

@@ -1,8 +1,9 @@
 /* pattern.c - regular expressions by PCRE2, and literal search.  Patterns come from model files
  * and are not trusted: length, nesting, match steps, heap and CPU time are bounded.  The step limit
- * of PCRE2 counts from each start position, so a search goes in windows of start positions, and
- * reads the thread's CPU clock after each window and after every few matches.  So no pattern costs
- * more than the budget of its text. */
+ * of PCRE2 counts from each start position, and one step may read the rest of the text.  So a search
+ * goes in windows of start positions with few steps, and takes twice the steps where those did not do.
+ * The thread's CPU clock is read after each window, before each repetition and after every few matches.
+ * So no pattern costs more than a few times the budget of its text. */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "base/utf8.h"
 #include "tok/oniguruma.h"
@@ -13,6 +14,7 @@
 #include <time.h>
 
 #define MATCH_STEPS   400000u /* and 8 per byte: real patterns take about one per byte */
+#define FIRST_STEPS   64u     /* of the first try; few matches need more */
 #define MATCH_HEAP    65536u  /* KiB */
 #define WINDOW        64u     /* start positions between two readings of the clock */
 #define FOUND         16u     /* matches between two readings of the clock */
@@ -125,6 +127,7 @@ static int64_t cpu_now(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
+/* Makes the scratch memory, and adds the time of n new bytes to the budget. */
 static int matcher_ready(struct matcher *m, size_t n)
 {
     if (!m->data) {
@@ -137,9 +140,15 @@ static int matcher_ready(struct matcher *m, size_t n)
         if (!m->data || !m->context) return ERR_NOMEM;
         pcre2_set_heap_limit(m->context, MATCH_HEAP);
     }
-    if (!m->deadline)
-        m->deadline = cpu_now() + BUDGET_BASE + BUDGET_BYTE * (int64_t)MIN(n, TOK_MAX_TEXT);
+    if (!m->deadline) m->deadline = cpu_now() + BUDGET_BASE - m->spent;
+    m->deadline += BUDGET_BYTE * (int64_t)MIN(n, TOK_MAX_TEXT);
     return 0;
+}
+
+void matcher_pause(struct matcher *m)
+{
+    if (m->deadline) m->spent = cpu_now() + BUDGET_BASE - m->deadline;
+    m->deadline = 0;
 }
 
 static int match_failed(const struct pattern *p, int rc)
@@ -151,22 +160,31 @@ static int match_failed(const struct pattern *p, int rc)
                (int)MIN(p->n, 60), p->text);
 }
 
-/* The first match at or after `from`. */
+static int match(const struct hits *h, size_t from, struct matcher *m)
+{
+    const pcre2_code *code = h->p->code;
+    uint32_t options = PCRE2_NO_UTF_CHECK | (h->p->jit ? 0 : PCRE2_NO_JIT);
+    int rc = pcre2_match(code, (PCRE2_SPTR)h->shadow, h->n, from, options, m->data, m->context);
+    if (rc != PCRE2_ERROR_JIT_STACKLIMIT) return rc;
+    options |= PCRE2_NO_JIT;
+    return pcre2_match(code, (PCRE2_SPTR)h->shadow, h->n, from, options, m->data, m->context);
+}
+
+/* The first match at or after `from`, which is 0 in the first search of a text. */
 static int search(const struct hits *h, size_t from, struct matcher *m, struct hit *out)
 {
     const struct pattern *p = h->p;
-    uint32_t steps = (uint32_t)MIN((size_t)MATCH_STEPS + 8 * h->n, (size_t)1 << 30);
-    TRY(matcher_ready(m, h->n));
-    pcre2_set_match_limit(m->context, steps);
-    for (;;) {
+    uint32_t most = (uint32_t)MIN((size_t)MATCH_STEPS + 8 * h->n, (size_t)1 << 30);
+    TRY(matcher_ready(m, from ? 0 : h->n));
+    for (uint32_t steps = FIRST_STEPS;;) {
         size_t window = from + WINDOW;
         pcre2_set_offset_limit(m->context, window < h->n ? window : PCRE2_UNSET);
-        uint32_t options = PCRE2_NO_UTF_CHECK | (p->jit ? 0 : PCRE2_NO_JIT);
-        int rc =
-            pcre2_match(p->code, (PCRE2_SPTR)h->shadow, h->n, from, options, m->data, m->context);
-        if (rc == PCRE2_ERROR_JIT_STACKLIMIT)
-            rc = pcre2_match(p->code, (PCRE2_SPTR)h->shadow, h->n, from, options | PCRE2_NO_JIT,
-                             m->data, m->context);
+        pcre2_set_match_limit(m->context, steps);
+        int rc = match(h, from, m);
+        if (rc == PCRE2_ERROR_MATCHLIMIT && steps < most && cpu_now() <= m->deadline) {
+            steps = MIN(steps * 2, most);
+            continue;
+        }
         if (rc >= 0) {
             const PCRE2_SIZE *v = pcre2_get_ovector_pointer(m->data);
             if (v[0] > v[1] || v[1] > h->n || v[0] < from) return match_failed(p, 0);

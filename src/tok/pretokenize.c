@@ -261,7 +261,9 @@ int pretokenize_run(const struct pre *v, uint32_t n, struct work *w)
 {
     w->parts.n = 0;
     if (w->text.len > 0) TRY(parts_push(&w->parts, 0, w->text.len));
-    for (uint32_t i = 0; i < n && w->parts.n > 0; i++)
+    for (uint32_t i = 0; i < n && w->parts.n > 0; i++) {
         TRY(step(&v[i], w));
+        TRY(work_made(w, TOK_MAX_STEPS + i));
+    }
     return 0;
 }

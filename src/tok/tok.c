@@ -7,7 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WORK_MAX(n) ((size_t)(n)*32 + ((size_t)16 << 20)) /* NFKC grows a character 11 times */
+/* Bytes that one step may make out of a text, over all parts of the text: NFKC makes 11 bytes out of one. */
+#define WORK_MAX(n) ((size_t)(n)*32 + 65536)
+/* Bytes that the search for added tokens may compare.  Added tokens begin alike for a few bytes, not for hundreds. */
+#define SCAN_MOST(n) ((uint64_t)(n)*64 + (1u << 20))
 
 void ids_done(struct ids *v)
 {
@@ -221,7 +224,7 @@ void tok_resolve_named(struct tok *t)
 
 static void work_init(struct work *w, size_t n)
 {
-    *w = (struct work){0};
+    *w = (struct work){.most = WORK_MAX(n)};
     buf_init(&w->text, WORK_MAX(n));
     buf_init(&w->next, WORK_MAX(n));
     buf_init(&w->shadow, WORK_MAX(n));
@@ -302,6 +305,7 @@ int tok_finish(struct tok *t)
 {
     struct work w;
     work_init(&w, TOK_MAX_ADDED);
+    w.most = WORK_MAX(t->vocab.blob_len);
     int e = index_added(t, &w);
     work_done(&w);
     if (e < 0) return e;
@@ -318,6 +322,7 @@ struct encoder {
     struct ids *out;
     const char *text;
     bool plain_all; /* TOK_PLAIN */
+    uint64_t left;  /* of SCAN_MOST */
     const struct tok_span *plain;
     size_t n_plain;
 };
@@ -337,7 +342,8 @@ static int encode_text(struct encoder *e, const char *s, size_t n, bool at_start
     return 0;
 }
 
-static bool overlaps_plain(const struct encoder *e, size_t from, size_t to)
+/* The plain spans that overlap the section are plain[first .. last). */
+static void find_plain(const struct encoder *e, size_t from, size_t to, size_t *first, size_t *last)
 {
     size_t lo = 0, hi = e->n_plain;
     while (lo < hi) {
@@ -347,7 +353,10 @@ static bool overlaps_plain(const struct encoder *e, size_t from, size_t to)
         else
             hi = mid;
     }
-    return lo < e->n_plain && e->plain[lo].from < to;
+    *first = lo;
+    while (lo < e->n_plain && e->plain[lo].from < to)
+        lo++;
+    *last = lo;
 }
 
 /* Encodes the text between raw matches: normalizes it, then cuts it at the tokens that match normalized text.
@@ -374,17 +383,18 @@ static int encode_section(struct encoder *e, size_t from, size_t to)
     size_t n = w->text.len, done = 0;
     char *s = mem_strndup(w->text.data, n);
     if (!s) return ERR_NOMEM;
-    struct added_scan c = {.t = t, .trie = &t->normal, .s = s, .n = n, .no_special = e->plain_all};
+    struct added_scan c = {
+        .t = t, .trie = &t->normal, .s = s, .n = n, .no_special = e->plain_all, .left = &e->left};
     struct tok_span *moved = NULL;
     int err = ERR_NOMEM;
-    if (overlaps_plain(e, from, to)) {
+    size_t first, last;
+    find_plain(e, from, to, &first, &last);
+    if (first < last) {
         bool same = n == to - from && memcmp(s, e->text + from, n) == 0;
-        moved = mem_array(e->n_plain, sizeof *moved);
+        moved = mem_array(last - first, sizeof *moved);
         if (!moved) goto out;
-        for (size_t i = 0; i < e->n_plain;
-             i++) { /* the spans, clipped and shifted to the section */
+        for (size_t i = first; i < last; i++) { /* the spans, clipped and shifted to the section */
             struct tok_span p = e->plain[i];
-            if (p.to <= from || p.from >= to) continue;
             moved[c.n_plain++] = (struct tok_span){p.from > from ? p.from - from : 0, p.to - from};
         }
         if (!same) {
@@ -394,11 +404,10 @@ static int encode_section(struct encoder *e, size_t from, size_t to)
         c.plain = moved;
     }
     struct added_hit hit;
-    err = 0;
-    while (err >= 0 && added_next(&c, &hit)) {
-        err = 0;
+    while ((err = added_next(&c, &hit)) > 0) {
         if (hit.from > done) err = encode_text(e, s + done, hit.from - done, at_start && done == 0);
         if (err >= 0) err = ids_push(e->out, hit.id);
+        if (err < 0) break;
         done = hit.to;
     }
     if (err >= 0) err = encode_text(e, s + done, n - done, at_start && done == 0);
@@ -417,15 +426,18 @@ static int encode_all(struct encoder *e, size_t n, unsigned flags)
                            .n = n,
                            .plain = e->plain,
                            .n_plain = e->n_plain,
-                           .no_special = e->plain_all};
+                           .no_special = e->plain_all,
+                           .left = &e->left};
     struct added_hit hit;
     size_t done = 0;
+    int found;
     for (uint32_t i = 0; flags & TOK_SPECIAL && i < t->n_head; i++)
         TRY(ids_push(e->out, t->head[i]));
-    for (; added_next(&c, &hit); done = hit.to) {
+    for (; (found = added_next(&c, &hit)) > 0; done = hit.to) {
         TRY(encode_section(e, done, hit.from));
         TRY(ids_push(e->out, hit.id));
     }
+    TRY(found);
     TRY(encode_section(e, done, n));
     for (uint32_t i = 0; flags & TOK_SPECIAL && i < t->n_tail; i++)
         TRY(ids_push(e->out, t->tail[i]));
@@ -457,6 +469,7 @@ int tok_encode(const struct tok *t, const char *text, size_t n, unsigned flags,
                         .out = out,
                         .text = text,
                         .plain_all = (flags & TOK_PLAIN) != 0,
+                        .left = SCAN_MOST(n),
                         .plain = plain,
                         .n_plain = n_plain};
     work_init(&e.w, n);

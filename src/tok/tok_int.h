@@ -51,12 +51,14 @@ struct hit {
 };
 struct matcher { /* scratch of one thread, reused over patterns */
     void *data, *context;
-    int64_t deadline; /* CPU nanoseconds of this thread; 0: not started */
+    int64_t deadline; /* CPU nanoseconds of this thread; 0: the clock stands */
+    int64_t spent;    /* of the budget, before the clock stood */
     uint32_t found;   /* matches since the matcher was made */
 };
 int pattern_new(const char *s, size_t n, bool regex, struct pattern **out);
 void pattern_drop(struct pattern *p);
 void matcher_done(struct matcher *m);
+void matcher_pause(struct matcher *m); /* until the next search, time is not counted */
 /* Iterates over the matches in s[0..n) as the reference does (an empty match never touches the end
  * of the one before).  *at starts at 0.  1 found, 0 none left, or an error (limits, time). */
 struct hits {
@@ -128,7 +130,10 @@ struct work {
     void *heap;      /* owned, [n_heap] */
     size_t n_sym, n_heap;
     bool at_start; /* work.text begins at offset 0 of the user's text */
+    /* Bytes that each normalizer and pre-tokenizer has made in this call, over all parts of the text, and their limit. */
+    size_t made[2 * TOK_MAX_STEPS], most;
 };
+int work_made(struct work *w, uint32_t step); /* counts w->text as made by that step */
 int parts_push(struct parts *p, size_t from, size_t to);
 int normalize_run(const struct norm *v, uint32_t n, struct work *w);
 int pretokenize_run(const struct pre *v, uint32_t n, struct work *w);
@@ -192,11 +197,13 @@ struct added_scan {
     const struct trie *trie;
     const char *s;
     size_t n, at, done;           /* next byte to look at; end of the last hit */
+    uint64_t *left;               /* bytes that all scans of one call may still compare */
     const struct tok_span *plain; /* in offsets of s; no special token may touch one */
     size_t n_plain, i_plain;
     bool no_special;
 };
-bool added_next(struct added_scan *c, struct added_hit *out);
+/* 1 found, 0 none left, or ERR_LIMIT. */
+int added_next(struct added_scan *c, struct added_hit *out);
 
 /* --- decoders (detokenize.c) */
 enum dec_kind {

@@ -139,12 +139,187 @@ static void test_bias_twice(void **state)
     buf_done(&b);
 }
 
+/* --- Tokenizers that multiply text, or look at the same text again and again. */
+
+#define MODEL "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\" \":2},\"merges\":[]}"
+
+static char *repeat(const char *unit, size_t n)
+{
+    size_t len = strlen(unit);
+    char *s = mem_alloc(len * n + 1);
+    assert_non_null(s);
+    for (size_t i = 0; i < n; i++)
+        memcpy(s + i * len, unit, len);
+    return s;
+}
+
+static int encode(const struct tok *t, const char *s, const struct tok_span *plain, size_t n_plain,
+                  size_t *n)
+{
+    struct ids v = {0};
+    int e = tok_encode(t, s, strlen(s), 0, plain, n_plain, &v);
+    *n = v.n;
+    ids_done(&v);
+    return e;
+}
+
+/* Replacements of 256 bytes each, in a chain: the first three stages alone would make 16 MB of one letter. */
+static void test_decoder_chain(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t stages, times;
+        int code;
+    } rows[] = {{4, 256, ERR_LIMIT}, {60, 1, 0}, {2, 100, ERR_LIMIT}, {1, 100, 0}};
+    for (size_t i = 0; i < countof(rows); i++) {
+        struct buf json, text;
+        char *many = repeat("a", rows[i].times);
+        int32_t ids[1000] = {0};
+        buf_init(&json, 1 << 20);
+        buf_init(&text, SIZE_MAX / 2);
+        buf_puts(&json, "{" MODEL ",\"decoder\":{\"type\":\"Sequence\",\"decoders\":[");
+        for (uint32_t k = 0; k < rows[i].stages; k++)
+            buf_printf(&json,
+                       "%s{\"type\":\"Replace\",\"pattern\":{\"String\":\"a\"},\"content\":\"%s\"}",
+                       k ? "," : "", many);
+        assert_int_equal(buf_puts(&json, "]}}"), 0);
+        struct tok *t = open_text(json.data);
+        assert_int_equal(tok_decode(t, ids, countof(ids), false, &text), rows[i].code);
+        assert_true(text.len == (rows[i].code ? 0 : countof(ids) * rows[i].times));
+        assert_in_range(text.cap, 0, 8 << 20);
+        tok_close(t);
+        buf_done(&json);
+        buf_done(&text);
+        mem_free(many);
+    }
+}
+
+/* Every part of a text between two added tokens is normalized by itself; the limit holds for their sum. */
+static void test_normalizer_chain(void **state)
+{
+    (void)state;
+    struct buf json;
+    size_t n;
+    char *many = repeat("b", 16000), *text = repeat("<x>a", 10000);
+    buf_init(&json, 1 << 20);
+    buf_printf(&json,
+               "{" MODEL ",\"added_tokens\":[{\"content\":\"<x>\",\"special\":true}],"
+               "\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":["
+               "{\"type\":\"Prepend\",\"prepend\":\"%s\"},"
+               "{\"type\":\"Replace\",\"pattern\":{\"String\":\"%s\"},\"content\":\"\"}]}}",
+               many, many);
+    struct tok *t = open_text(json.data);
+    assert_int_equal(encode(t, text, NULL, 0, &n), ERR_LIMIT);
+    text[16] = 0;
+    assert_int_equal(encode(t, text, NULL, 0, &n), 0);
+    assert_int_equal(n, 8);
+    tok_close(t);
+    buf_done(&json);
+    mem_free(many);
+    mem_free(text);
+}
+
+static void test_added_scan(void **state)
+{
+    (void)state;
+    struct buf json;
+    size_t n;
+    char *most = repeat("a", 1023), *text = repeat("a", 200000), *blank = repeat(" ", MANY);
+    buf_init(&json, 1 << 20);
+    buf_printf(&json,
+               "{" MODEL ",\"added_tokens\":[{\"content\":\"%sb\",\"special\":true},"
+               "{\"content\":\" \",\"special\":true,\"rstrip\":true}]}",
+               most);
+    struct tok *t = open_text(json.data);
+    assert_int_equal(encode(t, text, NULL, 0, &n), ERR_LIMIT);
+    text[1000] = 0;
+    assert_int_equal(encode(t, text, NULL, 0, &n), 0);
+    assert_int_equal(n, 1000);
+    assert_int_equal(encode(t, blank, NULL, 0, &n),
+                     0); /* each blank is a token, and strips all others */
+    assert_int_equal(n, MANY);
+    tok_close(t);
+    buf_done(&json);
+    mem_free(most);
+    mem_free(text);
+    mem_free(blank);
+}
+
+static void test_plain_spans(void **state)
+{
+    (void)state;
+    size_t n;
+    struct tok *t = open_text("{" MODEL ",\"added_tokens\":[{\"content\":\"<x>\",\"special\":true},"
+                              "{\"content\":\"<y>\",\"normalized\":true}]}");
+    char *text = repeat("<x>a", MANY / 2);
+    struct tok_span *plain = mem_array(MANY / 2, sizeof *plain);
+    for (size_t i = 0; i < MANY / 2; i++)
+        plain[i] = (struct tok_span){4 * i + 3, 4 * i + 4};
+    assert_int_equal(encode(t, text, plain, MANY / 2, &n), 0);
+    assert_int_equal(n, MANY);
+    tok_close(t);
+    mem_free(plain);
+    mem_free(text);
+}
+
+/* A single step of a pattern may read the rest of the text, so steps alone bound nothing. */
+static void test_long_steps(void **state)
+{
+    (void)state;
+    static const char *const slow[] = {"(?=a*a*b)?a", "(?=a*?a*?a*?b)?a"};
+    char *s = repeat("a", MANY / 2);
+    for (size_t i = 0; i < countof(slow); i++) {
+        struct pattern *p;
+        struct matcher m = {0};
+        struct hit hit;
+        struct hits h = {.s = s, .shadow = s, .n = MANY / 2};
+        assert_int_equal(pattern_new(slow[i], strlen(slow[i]), true, &p), 0);
+        h.p = p;
+        int e;
+        while ((e = hits_next(&h, &m, &hit)) > 0)
+            continue;
+        assert_int_equal(e, ERR_LIMIT);
+        matcher_done(&m);
+        pattern_drop(p);
+    }
+    mem_free(s);
+}
+
+/* Every text adds to the budget; a short one at the beginning does not set it for the rest. */
+static void test_budget(void **state)
+{
+    (void)state;
+    struct pattern *p;
+    struct matcher m = {0};
+    struct hit hit;
+    char *s = repeat("a ", 500);
+    assert_int_equal(pattern_new("a", 1, true, &p), 0);
+    struct hits one = {.p = p, .s = s, .shadow = s, .n = 1},
+                all = {.p = p, .s = s, .shadow = s, .n = 1000};
+    assert_int_equal(hits_next(&one, &m, &hit), 1);
+    int64_t first = m.deadline;
+    while (hits_next(&all, &m, &hit) > 0)
+        continue;
+    assert_int_equal(m.deadline - first, 2000 * 1000);
+    matcher_done(&m);
+    pattern_drop(p);
+    mem_free(s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pairs),      cmocka_unit_test(test_texts),
-        cmocka_unit_test(test_trie),       cmocka_unit_test(test_added_twice),
+        cmocka_unit_test(test_pairs),
+        cmocka_unit_test(test_texts),
+        cmocka_unit_test(test_trie),
+        cmocka_unit_test(test_added_twice),
         cmocka_unit_test(test_bias_twice),
+        cmocka_unit_test(test_decoder_chain),
+        cmocka_unit_test(test_normalizer_chain),
+        cmocka_unit_test(test_added_scan),
+        cmocka_unit_test(test_plain_spans),
+        cmocka_unit_test(test_long_steps),
+        cmocka_unit_test(test_budget),
     };
     alarm(ALARM);
     return cmocka_run_group_tests(tests, NULL, NULL);
