@@ -63,10 +63,11 @@ int fn_invoke(struct run *r, const struct fn_row *row, struct val self, const st
 }
 
 /* Fails if the call has an argument that is no parameter of the macro. */
-static int check_macro_args(const struct macro *m, const struct args *args)
+static int check_macro_args(struct run *r, const struct macro *m, const struct args *args)
 {
     const struct node *def = m->def;
     int n = (int)MIN(m->name->n, (size_t)100);
+    TRY(run_work(r, args->n_kw * def->n / 16)); /* names are compared in pairs */
     if (args->n > def->n)
         return ERR(FORMAT, "macro '%.*s' takes not more than %u argument(s)", n, m->name->s,
                    def->n);
@@ -107,7 +108,7 @@ static int macro_call(struct run *r, const struct macro *m, const struct args *a
                       struct val *out)
 {
     struct frame *saved;
-    TRY(check_macro_args(m, args));
+    TRY(check_macro_args(r, m, args));
     TRY(frame_push(r, m->env, &saved));
     int e = bind_params(r, m->def, args);
     if (e >= 0) e = node_capture(r, m->def->d, out);

@@ -70,13 +70,15 @@ static void narrow(const struct word *w, size_t *lo, size_t *hi, size_t at, unsi
     *hi = a;
 }
 
-/* Finds the longest special token at s, and the longest of at most `room` bytes; 0: none. */
+/* Finds the longest special token at s, and the longest of at most `room` bytes; 0: none.  Counts the bytes that it
+ * compares, of which *left may be compared. */
 static void longest_at(const struct word *w, size_t n_w, const char *s, size_t n, size_t room,
-                       size_t *any, size_t *own)
+                       uint64_t *left, size_t *any, size_t *own)
 {
     size_t lo = 0, hi = n_w;
     *any = *own = 0;
-    for (size_t at = 0; at < n && lo < hi; at++) {
+    for (size_t at = 0; at < n && lo<hi && * left> 0; at++) {
+        --*left;
         narrow(w, &lo, &hi, at, (unsigned char)s[at]);
         if (lo == hi || w[lo].n != at + 1) continue;
         *any = at + 1;
@@ -105,6 +107,7 @@ static int scan(const struct word *w, size_t n_w, const char *s, size_t n,
                 const struct jinja_span *foreign, size_t n_foreign, struct plain_spans *out)
 {
     bool first[256] = {false};
+    uint64_t left = TOK_SCAN_MOST(n);
     for (size_t i = 0; i < n_w; i++)
         first[(unsigned char)w[i].s[0]] = true;
     for (size_t at = 0, f = 0; at < n; at++) {
@@ -113,7 +116,11 @@ static int scan(const struct word *w, size_t n_w, const char *s, size_t n,
         while (f < n_foreign && foreign[f].to <= at)
             f++;
         size_t edge = f < n_foreign ? foreign[f].from : n;
-        longest_at(w, n_w, s + at, n - at, edge > at ? edge - at : 0, &any, &own);
+        longest_at(w, n_w, s + at, n - at, edge > at ? edge - at : 0, &left, &any, &own);
+        if (!left)
+            return ERR(LIMIT,
+                       "the special tokens of this tokenizer take too many steps on this text; "
+                       "the tokenizer file is broken or hostile");
         if (any > own) TRY(push(out, MAX(at, edge), MIN(at + any, foreign[f].to)));
         if (!own) continue;
         out->n_own++;

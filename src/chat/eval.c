@@ -24,12 +24,14 @@ static int given_value(struct run *r, const struct str *name, struct val *out)
 
 static int eval_name(struct run *r, const struct node *n, struct val *out)
 {
-    for (struct frame *f = r->frame; f; f = f->parent)
+    for (struct frame *f = r->frame; f; f = f->parent) {
+        TRY(run_work_bytes(r, f->n + 1)); /* a binding is looked at as fast as a byte */
         for (size_t i = f->n; i-- > 0;)
             if (f->v[i].sym == n->sym) {
                 *out = f->v[i].v;
                 return 0;
             }
+    }
     const struct str *name = n->value.str;
     if (r->ctx[n->sym].t == V_MISSING) {
         struct val v;

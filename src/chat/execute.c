@@ -17,6 +17,7 @@ int frame_push(struct run *r, struct frame *parent, struct frame **saved)
 int frame_set(struct run *r, uint32_t sym, struct val v)
 {
     struct frame *f = r->frame;
+    TRY(run_work_bytes(r, f->n));
     for (size_t i = 0; i < f->n; i++)
         if (f->v[i].sym == sym) {
             f->v[i].v = v;

@@ -118,10 +118,12 @@ int f_indent(struct call *c, struct val *out)
 
 int f_center(struct call *c, struct val *out)
 {
-    int64_t width, n = (int64_t)str_chars(c->self.str);
+    int64_t width;
+    size_t n;
     struct val s = c->self, blank, left, right;
     TRY(args_int(c, 0, 80, &width));
-    int64_t fill = MAX(width - n, (int64_t)0), before = fill / 2 + (fill & width & 1);
+    TRY(val_len(c->r, s, &n));
+    int64_t fill = MAX(width - (int64_t)n, (int64_t)0), before = fill / 2 + (fill & width & 1);
     TRY(str_puts(c->r, " ", &blank));
     TRY(val_binary(c->r, OP_MUL, blank, val_int(before), &left));
     TRY(val_binary(c->r, OP_MUL, blank, val_int(fill - before), &right));
@@ -143,6 +145,7 @@ int f_truncate(struct call *c, struct val *out)
     else
         TRY(args_str(c, 2, &end));
     TRY(val_len(c->r, s, &chars));
+    TRY(run_work_bytes(c->r, (s.t == V_STR ? s.str->n * 2 : 0) + end.str->n));
     int64_t n = (int64_t)chars, n_end = (int64_t)str_chars(end.str);
     if (length < n_end || leeway < 0)
         return ERR(FORMAT, "truncate needs a length of at least %lld and a leeway of at least 0",

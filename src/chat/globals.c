@@ -100,6 +100,7 @@ static int c_format(const struct str *f, struct buf *out)
 static int put_moment(struct run *r, const struct tm *tm, const char *format, struct val *out)
 {
     size_t cap = 16 * strlen(format) + 64;
+    TRY(run_work(r, 32)); /* a locale is made */
     TRY(run_work_bytes(r, cap));
     char *text;
     RUN_NEW(r, text, cap);

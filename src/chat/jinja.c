@@ -20,7 +20,11 @@ int run_work(struct run *r, size_t steps)
 
 int run_work_bytes(struct run *r, size_t bytes)
 {
-    return run_work(r, bytes / BYTES_PER_STEP);
+    if (bytes >= (size_t)JINJA_MAX_STEPS * BYTES_PER_STEP) return run_work(r, JINJA_MAX_STEPS + 1);
+    r->bytes += bytes; /* what is less than a step counts with the next bytes */
+    size_t steps = r->bytes / BYTES_PER_STEP;
+    r->bytes %= BYTES_PER_STEP;
+    return run_work(r, steps);
 }
 
 int run_enter(struct run *r)

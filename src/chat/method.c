@@ -15,9 +15,12 @@ int m_find(struct call *c, struct val *out)
     return run_work_bytes(c->r, hit == SIZE_MAX ? 0 : hit * 4);
 }
 
-static bool affix(const struct str *s, const struct str *a, bool end)
+static int affix(struct run *r, const struct str *s, const struct str *a, bool end, bool *hit)
 {
-    return a->n <= s->n && memcmp(end ? s->s + s->n - a->n : s->s, a->s, a->n) == 0;
+    *hit = false;
+    if (a->n > s->n) return 0;
+    *hit = memcmp(end ? s->s + s->n - a->n : s->s, a->s, a->n) == 0;
+    return run_work_bytes(r, a->n);
 }
 
 /* startswith and endswith: tests one text, or any text of a tuple. */
@@ -33,7 +36,7 @@ int m_affix(struct call *c, struct val *out)
         if (v[i].t != V_STR)
             return ERR(FORMAT, "%s first arg must be str or a tuple of str, not %s", c->row->name,
                        val_type_name(v[i]));
-        hit = affix(c->self.str, v[i].str, c->row->how);
+        TRY(affix(c->r, c->self.str, v[i].str, c->row->how, &hit));
     }
     *out = val_bool(hit);
     return 0;
@@ -43,9 +46,10 @@ int m_remove_affix(struct call *c, struct val *out)
 {
     struct val a;
     struct str *s = c->self.str;
-    bool end = c->row->how;
+    bool end = c->row->how, hit;
     TRY(args_str(c, 0, &a));
-    size_t cut = affix(s, a.str, end) ? a.str->n : 0;
+    TRY(affix(c->r, s, a.str, end, &hit));
+    size_t cut = hit ? a.str->n : 0;
     return str_sub(c->r, c->self, end ? 0 : cut, end ? s->n - cut : s->n, out);
 }
 

@@ -67,6 +67,7 @@ static int write_str(struct writer *w, struct val v)
 static int write_float(struct writer *w, double f)
 {
     char tmp[40];
+    TRY(run_work(w->r, 16)); /* a locale is made, and numbers are read back */
     if (w->json && isnan(f)) return buf_puts(w->out, "NaN");
     if (w->json && isinf(f)) return buf_puts(w->out, f < 0 ? "-Infinity" : "Infinity");
     float_repr(f, tmp);
@@ -86,9 +87,10 @@ static int write_line(struct writer *w)
 {
     struct val unit = w->indent;
     if (unit.t == V_NONE) return 0;
+    size_t n = unit.t == V_STR ? unit.str->n : (size_t)MAX(val_as_int(unit), (int64_t)0);
     TRY(buf_putc(w->out, '\n'));
     for (unsigned i = 0; i < w->level; i++) {
-        TRY(run_work(w->r, 1));
+        TRY(run_work_bytes(w->r, MIN(n, (size_t)RUN_MAX_MEMORY) + BYTES_PER_STEP));
         if (unit.t == V_STR) TRY(buf_append(w->out, unit.str->s, unit.str->n));
         for (int64_t k = unit.t == V_STR ? 0 : val_as_int(unit); k > 0; k--)
             TRY(buf_putc(w->out, ' '));

@@ -221,6 +221,7 @@ int str_escape(struct run *r, struct val v, struct val *out)
     TRY(val_str(r, v, &v));
     *out = v;
     if (v.safe) return 0;
+    TRY(run_work_bytes(r, v.str->n * 4));
     buf_init(&b, RUN_MAX_MEMORY);
     for (size_t i = 0; i < v.str->n && e >= 0; i++) {
         const char *hit = v.str->s[i] ? strchr(from, v.str->s[i]) : NULL;

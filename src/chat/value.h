@@ -165,6 +165,7 @@ struct run {
     struct text *out, *root_out;
     struct val captured; /* text of the block whose filter chain is being evaluated */
     uint64_t steps;
+    size_t bytes; /* of work, less than a step */
     unsigned depth, calls;
     int err_line;
     struct jinja_now now;

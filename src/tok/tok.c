@@ -9,8 +9,6 @@
 
 /* Bytes that one step may make out of a text, over all parts of the text: NFKC makes 11 bytes out of one. */
 #define WORK_MAX(n) ((size_t)(n)*32 + 65536)
-/* Bytes that the search for added tokens may compare.  Added tokens begin alike for a few bytes, not for hundreds. */
-#define SCAN_MOST(n) ((uint64_t)(n)*64 + (1u << 20))
 
 void ids_done(struct ids *v)
 {
@@ -322,7 +320,7 @@ struct encoder {
     struct ids *out;
     const char *text;
     bool plain_all; /* TOK_PLAIN */
-    uint64_t left;  /* of SCAN_MOST */
+    uint64_t left;  /* of TOK_SCAN_MOST */
     const struct tok_span *plain;
     size_t n_plain;
 };
@@ -469,7 +467,7 @@ int tok_encode(const struct tok *t, const char *text, size_t n, unsigned flags,
                         .out = out,
                         .text = text,
                         .plain_all = (flags & TOK_PLAIN) != 0,
-                        .left = SCAN_MOST(n),
+                        .left = TOK_SCAN_MOST(n),
                         .plain = plain,
                         .n_plain = n_plain};
     work_init(&e.w, n);

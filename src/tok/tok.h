@@ -54,6 +54,9 @@ uint32_t tok_size(const struct tok *t);                             /* ids are [
 int32_t tok_find(const struct tok *t, const char *piece, size_t n); /* id of a token text, or -1 */
 const char *tok_piece(const struct tok *t, int32_t id, size_t *n); /* raw vocabulary text or NULL */
 bool tok_is_special(const struct tok *t, int32_t id);
+/* Bytes that a search for added tokens in a text of n bytes may compare.  Real added tokens have few bytes in common with
+ * the texts around them. */
+#define TOK_SCAN_MOST(n) ((uint64_t)(n)*16 + (1u << 20))
 /* Added tokens in the order of their ids: index [0, tok_n_added). */
 uint32_t tok_n_added(const struct tok *t);
 const char *tok_added(const struct tok *t, uint32_t i, size_t *n, int32_t *id, bool *special);

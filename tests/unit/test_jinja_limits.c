@@ -220,6 +220,72 @@ static void sizes(void **state)
         must_fail(bomb[i]);
 }
 
+static void must_count(const char *src)
+{
+    struct buf out;
+    buf_init(&out, (size_t)64 << 20);
+    if (render_vars(src, strlen(src), empty, &out) != ERR_LIMIT ||
+        !strstr(err_last(), "takes more than 1000000 steps"))
+        fail_msg("%.200s: %s", src, err_last());
+    buf_done(&out);
+}
+
+/* Work on a long text or a long list of names counts as steps, also in operations whose result is short. */
+static void charges(void **state)
+{
+    (void)state;
+    static const char *const each[] = {
+        "s.startswith(s)",
+        "s.endswith(s)",
+        "s.endswith(('y', s))",
+        "s.removeprefix(s)",
+        "s.removesuffix(s)",
+        "blank | int",
+        "blank | float",
+        "(' ' ~ s) | truncate(3999990, false, '')",
+        "s | truncate(3999990, false, '') == ''",
+        "s | escape == ''",
+        "s == s[1:] ~ 'x'",
+        "s in s",
+        "s.replace('y', 'z') == ''",
+        "s.split('y') | length",
+        "s.splitlines() | length",
+        "s | wordcount",
+        "s.isalpha()",
+        "s | reverse == ''",
+        "{s: 1}[s]",
+        "s.strip('xyz')",
+        "s | format == ''",
+        "(s | tojson) == ''",
+        "[1] | tojson(indent=1000000) | length",
+    };
+    for (size_t i = 0; i < countof(each); i++) {
+        char src[512];
+        snprintf(src, sizeof src,
+                 "{%% set s = 'x' * 4000000 %%}{%% set blank = ' ' * 4000000 %%}"
+                 "{%% for i in range(9999) %%}{%% set x = %s %%}{%% endfor %%}",
+                 each[i]);
+        must_count(src);
+    }
+    struct buf b; /* a name that is found behind a thousand others; a thousand parameters by name */
+    buf_init(&b, 1 << 20);
+    for (int i = 0; i < 1000; i++)
+        assert_int_equal(buf_printf(&b, "{%% set a%d = 1 %%}", i), 0);
+    assert_int_equal(buf_puts(&b, "{% for i in range(99999) %}{% if a0 %}{% endif %}{% endfor %}"),
+                     0);
+    must_count(b.data);
+    buf_clear(&b);
+    assert_int_equal(buf_puts(&b, "{% macro f(a0"), 0);
+    for (int i = 1; i < 500; i++)
+        assert_int_equal(buf_printf(&b, ", a%d", i), 0);
+    assert_int_equal(buf_puts(&b, ") %}{% endmacro %}{% for i in range(300) %}{{ f(a0=1"), 0);
+    for (int i = 1; i < 500; i++)
+        assert_int_equal(buf_printf(&b, ", a%d=1", i), 0);
+    assert_int_equal(buf_puts(&b, ") }}{% endfor %}"), 0);
+    must_count(b.data);
+    buf_done(&b);
+}
+
 /* Variables may be large or deep, too: the result is an error or an answer, quickly. */
 static void data(void **state)
 {
@@ -388,7 +454,7 @@ int main(void)
         cmocka_unit_test(ranges),        cmocka_unit_test(nesting), cmocka_unit_test(recursion),
         cmocka_unit_test(sizes),         cmocka_unit_test(data),    cmocka_unit_test(accumulating),
         cmocka_unit_test(long_chat),     cmocka_unit_test(sandbox), cmocka_unit_test(sources),
-        cmocka_unit_test(out_of_memory),
+        cmocka_unit_test(out_of_memory), cmocka_unit_test(charges),
     };
     empty = json_object();
     int failed = cmocka_run_group_tests(tests, NULL, NULL);

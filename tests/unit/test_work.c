@@ -5,6 +5,7 @@
 
 #include <unistd.h>
 
+#include "chat/chat.h"
 #include "generate/options.h"
 #include "tok/tok_int.h"
 
@@ -245,6 +246,34 @@ static void test_added_scan(void **state)
     mem_free(blank);
 }
 
+/* A conversation is searched for special tokens before it is encoded. */
+static void test_special_scan(void **state)
+{
+    (void)state;
+    struct buf json;
+    char *most = repeat("a", 1023), *text = repeat("a", 3900000);
+    buf_init(&json, 1 << 20);
+    buf_printf(&json, "{" MODEL ",\"added_tokens\":[{\"content\":\"%sb\",\"special\":true}]}",
+               most);
+    struct tok *t = open_text(json.data);
+    struct chat_options o = {.template_text = "{{ messages[0].content }}"};
+    struct ids v = {0};
+    json_t *messages = json_pack("[{s:s, s:s}]", "role", "user", "content", text);
+    assert_int_equal(chat_encode(t, messages, &o, &v, NULL), ERR_LIMIT);
+    assert_int_equal(v.n, 0);
+    json_decref(messages);
+    text[1000] = 0;
+    messages = json_pack("[{s:s, s:s}]", "role", "user", "content", text);
+    assert_int_equal(chat_encode(t, messages, &o, &v, NULL), 0);
+    assert_int_equal(v.n, 1000);
+    json_decref(messages);
+    ids_done(&v);
+    tok_close(t);
+    buf_done(&json);
+    mem_free(most);
+    mem_free(text);
+}
+
 static void test_plain_spans(void **state)
 {
     (void)state;
@@ -317,6 +346,7 @@ int main(void)
         cmocka_unit_test(test_decoder_chain),
         cmocka_unit_test(test_normalizer_chain),
         cmocka_unit_test(test_added_scan),
+        cmocka_unit_test(test_special_scan),
         cmocka_unit_test(test_plain_spans),
         cmocka_unit_test(test_long_steps),
         cmocka_unit_test(test_budget),
