@@ -7,7 +7,10 @@
 
 int scan_error(const struct scan *j, const char *why)
 {
-    return ERR(FORMAT, "%s: JSON byte %zu: %s", j->what, j->pos, why);
+    size_t line = 1;
+    for (size_t i = 0; i < MIN(j->pos, j->n); i++)
+        line += j->s[i] == '\n';
+    return ERR(FORMAT, "%s: line %zu: JSON byte %zu: %s", j->what, line, j->pos, why);
 }
 
 int scan_init(struct scan *j, const char *s, size_t n, const char *what)
@@ -73,7 +76,7 @@ static int hex4(struct scan *j, uint32_t *out)
 /* After "\u": one code point, which may take two escapes. */
 static int code_point(struct scan *j, uint32_t *out)
 {
-    uint32_t u, low = 0;
+    uint32_t u = 0, low = 0;
     TRY(hex4(j, &u));
     if (u >= 0xD800 && u < 0xDC00 && at(j, j->pos) == '\\' && at(j, j->pos + 1) == 'u') {
         j->pos += 2;
@@ -82,7 +85,7 @@ static int code_point(struct scan *j, uint32_t *out)
         u = 0x10000 + ((u - 0xD800) << 10) + (low - 0xDC00);
     }
     if (u >= 0xD800 && u < 0xE000) return scan_error(j, "lone surrogate");
-    if (u == 0) return scan_error(j, "NUL in a string");
+    if (u == 0 && !j->nul) return scan_error(j, "NUL in a string");
     *out = u;
     return 0;
 }
@@ -92,7 +95,7 @@ static int escape(struct scan *j)
     static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
     char c = at(j, j->pos++), utf8[4];
     const char *k = c ? strchr(from, c) : NULL;
-    uint32_t u;
+    uint32_t u = 0;
     if (k) {
         j->text[j->used++] = to[k - from];
         return 0;
@@ -124,6 +127,11 @@ int scan_string(struct scan *j, const char **out)
     j->text[j->used++] = 0;
     *out = j->text + start;
     return 0;
+}
+
+size_t scan_length(const struct scan *j, const char *s)
+{
+    return (size_t)(j->text + j->used - s) - 1;
 }
 
 static bool digit(char c)

@@ -11,7 +11,8 @@ struct scan {
     size_t n, pos;
     const char *what; /* names the source in errors */
     char *text;       /* owned: decoded strings, each with its NUL; n bytes are always enough */
-    size_t used;
+    size_t used;      /* a caller that keeps no string may set it back */
+    bool nul;         /* strings may hold \u0000 */
 };
 /* ERR_FORMAT if the text is not UTF-8. */
 int scan_init(struct scan *j, const char *s, size_t n, const char *what);
@@ -22,8 +23,10 @@ int scan_error(const struct scan *j, const char *why); /* ERR_FORMAT with the po
 char scan_peek(struct scan *j);
 /* Consumes it; ERR_FORMAT if it is another. */
 int scan_char(struct scan *j, char c);
-/* A string without NUL, decoded into j->text; it lives as long as that. */
+/* A string without NUL (unless j->nul), decoded into j->text; it lives as long as that. */
 int scan_string(struct scan *j, const char **out);
+/* Bytes of s, the string or key that was read last. */
+size_t scan_length(const struct scan *j, const char *s);
 /* Digits only, no sign, fraction or exponent, below 2^64. */
 int scan_u64(struct scan *j, uint64_t *out);
 /* Any value. */

@@ -247,6 +247,23 @@ struct tok {
     uint32_t n_norm, n_pre, n_dec, n_added, n_head, n_tail, n_named;
     char kind[64];
 };
+/* --- the long lists of tokenizer.json (tok_lists.c) */
+#define TOK_JSON "tokenizer.json"
+struct tok_list {
+    const char *s; /* borrowed: JSON text */
+    size_t n;      /* 0: absent */
+};
+struct tok_lists {
+    struct tok_list vocab, merges, added;
+};
+/* Finds the lists; *rest is the file with null in their places. */
+int tok_lists_find(const char *json, size_t n, struct tok_lists *out, struct buf *rest);
+int tok_lists_vocab(struct tok *t, const struct tok_lists *l);
+int tok_lists_merges(struct tok *t, const struct tok_lists *l);
+/* Gives every added token to `each`. */
+int tok_lists_added(struct tok *t, const struct tok_lists *l,
+                    int (*each)(struct tok *t, const json_t *o));
+
 /* The GPT-2 pattern, which ByteLevel implies. */
 #define TOK_GPT2                                                                                   \
     "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define FILE_NAME "tokenizer.json"
+#define FILE_NAME TOK_JSON
 /* The reference ignores clean_up_tokenization_spaces for BPE unless this is set too. */
 #define CLEAN_BPE "clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output"
 
@@ -394,22 +394,6 @@ static int load_post(struct tok *t, const json_t *o, uint32_t depth)
 }
 
 /* --- the model */
-static int load_vocab(struct tok *t, const json_t *model)
-{
-    json_t *vocab = json_object_get(model, "vocab");
-    if (!json_is_object(vocab)) return ERR(FORMAT, FILE_NAME ": \"vocab\" must be an object");
-    for (void *i = json_object_iter(vocab); i; i = json_object_iter_next(vocab, i)) {
-        const json_t *v = json_object_iter_value(i);
-        const char *s = json_object_iter_key(i);
-        size_t n = json_object_iter_key_len(i);
-        json_int_t id = json_is_integer(v) ? json_integer_value(v) : -1;
-        if (id < 0 || id > UINT32_MAX)
-            return ERR(FORMAT, FILE_NAME ": the id of \"%.60s\" is not a number that fits", s);
-        TRY(vocab_put(&t->vocab, s, n, (uint32_t)id, VOC_MODEL));
-    }
-    return 0;
-}
-
 static int affix(const json_t *model, const char *key, char **out, size_t *n)
 {
     const char *s = NULL;
@@ -421,49 +405,7 @@ static int affix(const json_t *model, const char *key, char **out, size_t *n)
     return *out ? 0 : ERR_NOMEM;
 }
 
-/* "left right" or ["left", "right"]. */
-static int split_merge(const json_t *one, size_t at, const char *s[2], size_t n[2])
-{
-    const json_t *l = json_array_get(one, 0), *r = json_array_get(one, 1);
-    if (json_is_string(one)) {
-        s[0] = json_string_value(one);
-        size_t len = json_string_length(one);
-        const char *gap = memchr(s[0], ' ', len);
-        if (gap) {
-            n[0] = (size_t)(gap - s[0]);
-            s[1] = gap + 1;
-            n[1] = len - n[0] - 1;
-            if (n[0] && n[1] && !memchr(s[1], ' ', n[1])) return 0;
-        }
-    } else if (json_array_size(one) == 2 && json_is_string(l) && json_is_string(r)) {
-        s[0] = json_string_value(l);
-        n[0] = json_string_length(l);
-        s[1] = json_string_value(r);
-        n[1] = json_string_length(r);
-        return 0;
-    }
-    return ERR(FORMAT, FILE_NAME ": merge %zu is not a pair of tokens", at);
-}
-
-static int load_merges(struct tok *t, const json_t *model)
-{
-    const json_t *merges = json_object_get(model, "merges"), *one;
-    size_t i;
-    if (!json_is_array(merges)) return ERR(FORMAT, FILE_NAME ": \"merges\" must be a list");
-    if (json_array_size(merges) > UINT32_MAX) return ERR(LIMIT, FILE_NAME ": too many merges");
-    TRY(bpe_init(&t->bpe, (uint32_t)json_array_size(merges)));
-    json_array_foreach(merges, i, one)
-    {
-        const char *s[2] = {0};
-        size_t n[2] = {0};
-        if (json_is_string(one) && strncmp(json_string_value(one), "#version", 8) == 0) continue;
-        TRY(split_merge(one, i, s, n));
-        TRY(tok_add_merge(t, s[0], n[0], s[1], n[1], (uint32_t)i));
-    }
-    return 0;
-}
-
-static int load_model(struct tok *t, const json_t *root)
+static int load_model(struct tok *t, const json_t *root, const struct tok_lists *lists)
 {
     const json_t *m = json_object_get(root, "model");
     const char *type = NULL, *unk = NULL;
@@ -476,8 +418,8 @@ static int load_model(struct tok *t, const json_t *root)
                    type ? type : "(none)");
     TRY(affix(m, "continuing_subword_prefix", &b->prefix, &b->n_prefix));
     TRY(affix(m, "end_of_word_suffix", &b->suffix, &b->n_suffix));
-    TRY(load_vocab(t, m));
-    TRY(load_merges(t, m));
+    TRY(tok_lists_vocab(t, lists));
+    TRY(tok_lists_merges(t, lists));
     TRY(get_flag(m, "fuse_unk", &b->fuse_unk));
     TRY(get_flag(m, "byte_fallback", &b->byte_fallback));
     TRY(get_flag(m, "ignore_merges", &b->ignore_merges));
@@ -487,26 +429,19 @@ static int load_model(struct tok *t, const json_t *root)
     return 0;
 }
 
-static int load_added(struct tok *t, const json_t *root)
+static int load_added(struct tok *t, const json_t *o)
 {
-    const json_t *list = json_object_get(root, "added_tokens"), *one;
-    size_t i, n;
-    if (!list || json_is_null(list)) return 0;
-    if (!json_is_array(list)) return ERR(FORMAT, FILE_NAME ": \"added_tokens\" must be a list");
-    json_array_foreach(list, i, one)
-    {
-        struct added a = {0};
-        const char *s;
-        TRY(need_str(one, "content", &s, &n));
-        TRY(get_flag(one, "special", &a.special));
-        a.normalized = !a.special;
-        TRY(get_flag(one, "single_word", &a.single_word));
-        TRY(get_flag(one, "lstrip", &a.lstrip));
-        TRY(get_flag(one, "rstrip", &a.rstrip));
-        TRY(get_flag(one, "normalized", &a.normalized));
-        TRY(tok_add_token(t, s, n, a));
-    }
-    return 0;
+    struct added a = {0};
+    const char *s;
+    size_t n;
+    TRY(need_str(o, "content", &s, &n));
+    TRY(get_flag(o, "special", &a.special));
+    a.normalized = !a.special;
+    TRY(get_flag(o, "single_word", &a.single_word));
+    TRY(get_flag(o, "lstrip", &a.lstrip));
+    TRY(get_flag(o, "rstrip", &a.rstrip));
+    TRY(get_flag(o, "normalized", &a.normalized));
+    return tok_add_token(t, s, n, a);
 }
 
 static int load_step(struct tok *t, const json_t *root, const char *key, load_fn load)
@@ -515,15 +450,15 @@ static int load_step(struct tok *t, const json_t *root, const char *key, load_fn
     return o && !json_is_null(o) ? load(t, o, 0) : 0;
 }
 
-static int load_root(struct tok *t, const json_t *root)
+static int load_root(struct tok *t, const json_t *root, const struct tok_lists *lists)
 {
     struct dec *d;
     if (!json_is_object(root)) return ERR(FORMAT, FILE_NAME " is not an object");
-    TRY(load_model(t, root));
+    TRY(load_model(t, root, lists));
     TRY(load_step(t, root, "normalizer", load_norm));
     TRY(load_step(t, root, "pre_tokenizer", load_pre));
     TRY(load_step(t, root, "decoder", load_dec));
-    TRY(load_added(t, root));
+    TRY(tok_lists_added(t, lists, load_added));
     TRY(load_step(t, root, "post_processor", load_post));
     if (!json_is_object(json_object_get(root, "decoder"))) { /* tokens are words */
         TRY(tok_add_dec(t, &d));
@@ -589,11 +524,12 @@ static int load_config(struct tok *t, const json_t *config)
     return load_template(t, config);
 }
 
-static int open_parsed(const json_t *root, const json_t *config, struct tok **out)
+static int open_parsed(const json_t *root, const struct tok_lists *lists, const json_t *config,
+                       struct tok **out)
 {
     struct tok *t = tok_new();
     if (!t) return ERR_NOMEM;
-    int e = load_root(t, root);
+    int e = load_root(t, root, lists);
     if (e >= 0 && config) e = load_config(t, config);
     if (e < 0) {
         tok_close(t);
@@ -607,10 +543,14 @@ int tok_open_json(const char *json, size_t n, const char *config, size_t n_confi
 {
     json_t *root = NULL, *cfg = NULL;
     struct tok *t = NULL;
+    struct tok_lists lists;
+    struct buf rest;
     if (n > TOK_MAX_FILE) return ERR(LIMIT, FILE_NAME ": %zu bytes are too many", n);
-    int e = json_parse(json, n, FILE_NAME, &root);
+    int e = tok_lists_find(json, n, &lists, &rest);
+    if (e >= 0) e = json_parse(rest.data, rest.len, FILE_NAME, &root);
+    buf_done(&rest);
     if (e >= 0 && config) e = json_parse(config, n_config, "tokenizer_config.json", &cfg);
-    if (e >= 0) e = open_parsed(root, cfg, &t);
+    if (e >= 0) e = open_parsed(root, &lists, cfg, &t);
     json_decref(root);
     json_decref(cfg);
     if (e >= 0) e = tok_finish(t);

@@ -140,10 +140,6 @@ static void test_bias_twice(void **state)
     buf_done(&b);
 }
 
-/* --- Tokenizers that multiply text, or look at the same text again and again. */
-
-#define MODEL "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\" \":2},\"merges\":[]}"
-
 static char *repeat(const char *unit, size_t n)
 {
     size_t len = strlen(unit);
@@ -153,6 +149,78 @@ static char *repeat(const char *unit, size_t n)
         memcpy(s + i * len, unit, len);
     return s;
 }
+
+/* --- Memory: a tree of a list takes twenty times its text, so the long lists of tokenizer.json never become one. */
+
+static size_t tree, tree_most;
+
+static void *tree_alloc(size_t n)
+{
+    size_t *p = malloc(n + 16);
+    if (!p) return NULL;
+    *p = n;
+    tree += n;
+    tree_most = MAX(tree_most, tree);
+    return p + 2;
+}
+
+static void tree_free(void *p)
+{
+    if (!p) return;
+    size_t *from = (size_t *)p - 2;
+    tree -= *from;
+    free(from);
+}
+
+static void test_tree(void **state)
+{
+    (void)state;
+    enum { N = 50000 };
+    struct buf b;
+    size_t n;
+    buf_init(&b, (size_t)64 << 20);
+    buf_puts(&b, "{\"added_tokens\":[");
+    for (uint32_t i = 0; i < N; i++)
+        buf_printf(&b, "%s{\"content\":\"<%u>\",\"special\":true}", i ? "," : "", i);
+    buf_puts(&b, "],\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"\\u0000\":1");
+    for (uint32_t i = 2; i < N; i++)
+        buf_printf(&b, ",\"a%u\":%u", i, i);
+    buf_puts(&b, "},\"merges\":[");
+    for (uint32_t i = 10; i < N; i++) /* "a1" + "0" would need "0"; a version line is no merge */
+        buf_printf(&b, "%s\"#version: %u\"", i > 10 ? "," : "", i);
+    assert_int_equal(buf_puts(&b, "]}}"), 0);
+    json_malloc_t old_alloc;
+    json_free_t old_free;
+    json_get_alloc_funcs(&old_alloc, &old_free);
+    json_set_alloc_funcs(tree_alloc, tree_free);
+    struct tok *t = open_text(b.data);
+    json_set_alloc_funcs(old_alloc, old_free);
+    assert_int_equal(tree, 0);
+    assert_in_range(tree_most, 1, 65536);
+    assert_int_equal(tok_size(t), 2 * N);
+    assert_int_equal(tok_find(t, "", 1), 1); /* one byte, which is NUL */
+    assert_int_equal(tok_find(t, "<49999>", 7), 2 * N - 1);
+    assert_non_null(tok_piece(t, 77, &n));
+    tok_close(t);
+    buf_done(&b);
+}
+
+/* The rest of the file is short in real files, and refused where it is not. */
+static void test_rest(void **state)
+{
+    (void)state;
+    struct tok *t = NULL;
+    char *blank = repeat(" ", (size_t)17 << 20);
+    memcpy(blank, "{\"x\":", 5);
+    blank[((size_t)17 << 20) - 1] = '}';
+    blank[((size_t)17 << 20) - 2] = '1';
+    assert_int_equal(tok_open_json(blank, (size_t)17 << 20, NULL, 0, &t), ERR_LIMIT);
+    mem_free(blank);
+}
+
+/* --- Tokenizers that multiply text, or look at the same text again and again. */
+
+#define MODEL "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\" \":2},\"merges\":[]}"
 
 static int encode(const struct tok *t, const char *s, const struct tok_span *plain, size_t n_plain,
                   size_t *n)
@@ -350,6 +418,8 @@ int main(void)
         cmocka_unit_test(test_plain_spans),
         cmocka_unit_test(test_long_steps),
         cmocka_unit_test(test_budget),
+        cmocka_unit_test(test_tree),
+        cmocka_unit_test(test_rest),
     };
     alarm(ALARM);
     return cmocka_run_group_tests(tests, NULL, NULL);
