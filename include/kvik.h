@@ -276,7 +276,7 @@ struct kvik_cache_config {
     const char *cache_config;
     /* Limit of a sequence, in tokens.  0: the model's context. */
     uint32_t max_cache_len;
-    /* Memory limit of the cache, in bytes; the cache never exceeds it.  0: enough for max_sequences of
+    /* Memory limit of the cache, in bytes, its tokens and tables included; the cache never exceeds it.  0: enough for max_sequences of
      * max_cache_len tokens, at most half of the machine's memory; when offloaded, enough to stream. */
     uint64_t cache_memory;
     /* Limit of sequences that exist at once.  0: 64. */
@@ -339,8 +339,8 @@ typedef struct kvik_usage {
     uint64_t spilled;
     /* Moved from and to disk since the cache was opened. */
     uint64_t tier_read, tier_written;
-    /* Tables, tokens and indices, allocated when the cache is opened for max_sequences of max_cache_len tokens.  They come
-     * on top of the limit (cache_memory). */
+    /* Tables, tokens and indices: arrays of fixed size, and what the sequences use.  They count in the limit
+     * (cache_memory), but not in `bytes`. */
     uint64_t metadata;
 } kvik_usage;
 /* Fills *out. */

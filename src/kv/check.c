@@ -274,6 +274,7 @@ bool kv_check(const struct kv *kv)
         return fail("shared bytes", (uint32_t)sum[2], (uint32_t)kv->shared);
     if (sum[4] != kv->stream.spilled || sum[5] != kv->stream.stale)
         return fail("bytes in the tier", (uint32_t)sum[4], (uint32_t)kv->stream.spilled);
+    if (!meta_check(kv)) return fail("metadata", (uint32_t)kv->used, (uint32_t)kv->fixed);
     if (pool_held(kv) > kv->pool) return fail("over budget", (uint32_t)kv->live, 0);
     return kv->peak >= pool_rows(kv) ? true : fail("peak", (uint32_t)kv->peak, 0);
 }

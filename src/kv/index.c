@@ -19,6 +19,7 @@
 
 #include <string.h>
 
+#define ROOM_LEAST ((size_t)1 << 20) /* or the whole budget */
 #define ROOM_MOST  ((size_t)1 << 30)
 #define TIER_SHARE 8u /* pool sizes that kept contents may fill in the tier */
 
@@ -34,7 +35,7 @@ int index_open(struct kv *kv, const struct kv_config *c)
     x->gone = kv_array(kv, KV_GONE, sizeof *x->gone);
     if (!x->key || !x->gone) return ERR_NOMEM;
     TRY(table_open(kv));
-    return room_open(&x->room, MIN(MAX(kv->pool / 8, (size_t)1 << 20), ROOM_MOST));
+    return room_open(&x->room, MIN(MAX(kv->pool / 8, MIN(kv->pool, ROOM_LEAST)), ROOM_MOST));
 }
 
 void index_close(struct kv *kv)
@@ -209,12 +210,13 @@ static int attach(struct kv *kv, uint32_t slot, const struct seq *d, uint32_t m)
         page_unref(kv, &kv->group[0].form[RAW], *seq_table(kv, &kv->group[0], RAW, s));
     s->pinned = true;
     int e = reserve_settle(kv);
-    if (e >= 0 && kv->slot[slot].reserve) e = reserve_fill(kv, slot, "a prefix");
+    if (e >= 0) e = reserve_fill(kv, slot, "a prefix");
     if (e >= 0 && owner != KV_NONE) e = reserve_fill(kv, owner, "a prefix");
     s->pinned = false;
     if (e >= 0) return 0;
     seq_clear(kv, s);
     s->salt = salt;
+    meta_settle(kv, slot);
     reserve_refill(kv, slot);
     if (owner != KV_NONE) reserve_refill(kv, owner);
     return e;

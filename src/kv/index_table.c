@@ -12,12 +12,13 @@
 
 #include <string.h>
 
-enum { LEAST_BUCKETS = 1024, MOST_BUCKETS = 1 << 22 };
+enum { LEAST_BUCKETS = 64, MOST_BUCKETS = 1 << 22 };
 
 int table_open(struct kv *kv)
 {
     struct index *x = &kv->index;
-    size_t block = 1; /* bytes of the rows of one block, as far as rows stay raw */
+    /* bytes of one block: of its keys, and of its rows as far as these stay raw */
+    size_t block = KV_STRIP * sizeof(int32_t) + KV_KEY + sizeof(struct node);
     for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
         const struct group *g = &kv->group[gi];
         if (g->c.policy.kind != KV_STATE)

@@ -15,6 +15,7 @@
 #include "base/bytes.h"
 #include "kv/kv_int.h"
 
+#include <stdio.h>
 #include <string.h>
 
 struct need need_at(const struct group *g, const struct seq *s, uint32_t len, uint32_t slack,
@@ -282,8 +283,20 @@ static void settle(struct kv *kv, bool evict)
     }
 }
 
-int make_room(struct kv *kv, size_t bytes, const char *what)
+/* Explains that `bytes` more, `meta` of them metadata, exceed the budget by kv.need. */
+static int full(const struct kv *kv, size_t meta, const char *what)
 {
+    char need[16], limit[16], part[16], with[48] = "";
+    if (meta) snprintf(with, sizeof with, " (%s of it for metadata)", bytes_text(meta, part));
+    return ERR(FULL,
+               "cache full: %s needs %s more than the limit of %s%s; raise cache_memory, or drop a "
+               "sequence",
+               what, bytes_text(kv->need, need), bytes_text(kv->pool, limit), with);
+}
+
+int make_room(struct kv *kv, size_t bytes, size_t meta, const char *what)
+{
+    bytes += meta;
     size_t held = pool_held(kv) + bytes, got = 0;
     struct victim v = {0};
     if (held <= kv->pool) return 0;
@@ -310,11 +323,7 @@ int make_room(struct kv *kv, size_t bytes, const char *what)
     settle(kv, fits);
     if (!fits) {
         kv->need = missing - got - can;
-        char need[16], limit[16];
-        return ERR(FULL,
-                   "cache full: %s needs %s more than the limit of %s; raise cache_memory, or drop "
-                   "a sequence",
-                   what, bytes_text(kv->need, need), bytes_text(kv->pool, limit));
+        return full(kv, MIN(meta, kv->need), what);
     }
     held = pool_held(kv) + bytes;
     int e = held > kv->pool ? spill_out(kv, held - kv->pool) : 0;

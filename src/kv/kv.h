@@ -23,6 +23,10 @@
  * is the null page: nothing reads page 0, and the writes of idle lanes go there.  The table cells
  * of rows that no query can reach hold page 0.
  *
+ * Budget.  Everything counts: rows, states, staging, reserves, and metadata (tokens, turns, keys,
+ * tables, and the arrays made at open).  A fork, a second mark, a match and a longer sequence or
+ * reserve may need room for metadata alone; what undoes them never does (metadata.c).
+ *
  * Rules of use.  One thread owns a store, and there are no locks.  Nothing here allocates after
  * kv_open, because the configuration sizes all arrays.  A call that fails changes nothing. */
 #pragma once
@@ -95,7 +99,7 @@ struct kv_config {
     uint32_t max_seqs, max_tokens, max_len;
     /* largest number of sequences in one step; the budget has room for a block of each.  0: max_seqs */
     uint32_t lanes;
-    size_t pool_bytes; /* hard limit */
+    size_t pool_bytes; /* hard limit of rows, states, staging, reserves and metadata */
     uint32_t marks;    /* largest number of marks at once (kv_mark) */
     /* Most rows of a sequence that are trimmed to nothing and appended again while a mark keeps
      * them.  A reserve has room for these rows twice. */
@@ -137,7 +141,8 @@ struct kv_salt kv_salt(const struct kv *kv, kv_seq s);
 bool kv_salt_same(const struct kv_salt *a, const struct kv_salt *b);
 /* Changes the salt of an empty sequence; ERR_ARG if s has rows. */
 int kv_resalt(struct kv *kv, kv_seq s, const struct kv_salt *salt);
-/* Creates a second owner of the contents of src. The fork has no reserve, so its appends can be
+/* Creates a second owner of the contents of src; ERR_FULL if the budget has no room for its metadata.
+ * The fork has no reserve, so its appends can be
  * ERR_FULL until kv_reserve gives it one.  If src has a reserve, the fork adds the pages that src
  * can no longer count on to that reserve: a copy of the open block, and pages of a window.  If
  * these do not fit, the fork is ERR_FULL and changes nothing. */
@@ -146,16 +151,25 @@ int kv_fork(struct kv *kv, kv_seq src, kv_seq *out);
 int kv_drop(struct kv *kv, kv_seq s);
 /* Returns a number below max_seqs that no other live sequence has. */
 uint32_t kv_slot(const struct kv *kv, kv_seq s);
-/* Gives each beam[i] the contents that beam[from[i]] had before the call, all at once. */
+/* Gives each beam[i] the contents that beam[from[i]] had before the call, all at once.  ERR_FULL,
+ * with nothing changed, if reserves or longer sequences need room that the budget lacks. */
 int kv_reorder(struct kv *kv, const kv_seq *beam, const uint32_t *from, uint32_t n);
 /* Takes the pages that growing to `len` rows can need from the pool, all or nothing.  Appends up to
  * len then cannot fail for lack of budget.  Other operations on s keep this promise or are
  * ERR_FULL.  len 0 gives the reserve back. */
 int kv_reserve(struct kv *kv, kv_seq s, uint32_t len);
-/* Returns the bytes that an empty sequence takes for a reserve of `len` rows, in a store with these
+/* Returns the bytes of pages that an empty sequence takes for a reserve of `len` rows, in a store with these
  * groups, steps and streaming, with the copy of the open block that a fork needs.  SIZE_MAX if no
  * store can be so large. */
 size_t kv_reserve_bytes(const struct kv_config *c, uint32_t len);
+/* Returns the bytes of tokens, turns, keys and tables that one sequence of `rows` rows, or one mark of
+ * it, takes.  The budget holds them twice for each sequence, so that its first mark needs no room. */
+size_t kv_metadata_bytes(const struct kv_config *c, uint32_t rows);
+/* Returns the bytes of arrays of fixed size in a store with this configuration and pool. */
+size_t kv_fixed_bytes(const struct kv_config *c);
+/* Returns the smallest pool_bytes that leaves `bytes` beside the staging area and the arrays of fixed
+ * size; SIZE_MAX if no store can be so large. */
+size_t kv_pool_bytes(const struct kv_config *c, size_t bytes);
 /* Returns the smallest pool_bytes with which kv_open accepts the configuration; SIZE_MAX if no store can
  * be so large. */
 size_t kv_open_bytes(const struct kv_config *c);
@@ -171,8 +185,9 @@ uint32_t kv_reserved(const struct kv *kv, kv_seq s);
  * 0).  Marks use no handle, can be nested and end in any order.  A mark outlives its sequence.
  *
  * The contents of a mark stay in the budget.  After an append or a trim, s holds them in addition
- * to its new pages.  A sequence with a reserve has room for one mark.  kv_mark is ERR_FULL where a
- * further mark, or forks made since, need more than the budget has.
+ * to its new pages.  The metadata of one mark is part of each sequence's own, and a sequence with a
+ * reserve has room for one mark.  kv_mark is ERR_FULL where a further mark, or forks made since,
+ * need more than the budget has.
  *
  * The reserve is intact after a rollback or a release, whoever forked s meanwhile: such a fork adds
  * the pages that a rollback would lack to the reserve, or is ERR_FULL.  While s is marked its
@@ -234,7 +249,8 @@ struct kv_usage {
     uint64_t tier_read, tier_written; /* bytes since open */
     bool streaming;                   /* true once pages have left memory */
     uint32_t streaming_since; /* rows of the longest sequence in the step that began streaming */
-    /* bytes of tables, tokens and other arrays made at open; outside the pool */
+    /* bytes of tables, tokens and other arrays: those of fixed size, and those that the sequences
+     * use; part of the pool */
     size_t metadata;
 };
 /* Fills in the usage; looks at every page of kept sequences and checkpoints. */

@@ -56,6 +56,7 @@ struct pages {
     bool mapped;               /* the range is a mapping of its own; else it lies in the arena */
     size_t span, grain, bytes; /* bytes: grain * n_sites, the cost of one id */
     uint32_t n_sites, n_ids, n_runs;
+    uint32_t n_own;    /* ids for the pages of sequences; the others are for kept contents */
     uint32_t index;    /* group * FORMS + form */
     uint32_t n_live;   /* ids that have references or lie in a stash */
     uint32_t fresh;    /* runs from here on were never used */
@@ -179,6 +180,9 @@ struct slot {
     /* 1 + the first of the marks that may roll the slot back; 0: none */
     uint32_t marks;
     struct stash *stash; /* [n_groups * FORMS] */
+    /* rows and bytes of metadata that the slot is charged for (metadata.c) */
+    uint32_t meta_rows;
+    size_t meta;
 };
 /* A mark that has not ended.  seq 0: none. */
 struct mark {
@@ -186,6 +190,7 @@ struct mark {
     /* the contents; slot.reserve and slot.grow when the sequence was marked */
     uint32_t at, reserve, grow;
     uint32_t next; /* 1 + the next mark of the slot; 0: the last one */
+    size_t meta;   /* bytes of metadata that the mark is charged for once its sequence is dropped */
 };
 /* Contents that a slot with marks has or may get back.  foreign: other slots own or mark them, too. */
 struct member {
@@ -305,7 +310,8 @@ struct kv {
     struct kv_step step;
     uint32_t n_change_max;
     size_t pool, live, states, shared, peak, need;
-    size_t metadata; /* bytes of the arrays made at open */
+    size_t fixed;    /* bytes of metadata whose size no sequence changes */
+    size_t used;     /* bytes of metadata that slots and marks are charged for */
     size_t reserved; /* bytes of pages in stashes */
     size_t backed;   /* bytes of free pages that still hold memory */
     uint32_t heir;   /* slot whose reserve gets pages that are freed now; KV_NONE: the pool does */
@@ -342,7 +348,7 @@ struct kv_fault {
 extern struct kv_fault kv_fault;
 
 /* store.c */
-/* Allocates an array that lives as long as the store, and counts it as metadata. */
+/* Allocates an array that lives as long as the store, and counts it as metadata of fixed size. */
 void *kv_array(struct kv *kv, size_t n, size_t size);
 
 /* pool.c */
@@ -386,12 +392,43 @@ static inline size_t pool_rows(const struct kv *kv)
 {
     return kv->live + kv->states + staging_bytes(kv);
 }
-/* Returns all bytes that the budget bounds: rows, states, staging, pages of reserves, and the
- * tables of the index. */
+/* Returns all bytes that the budget bounds: rows, states, staging, pages of reserves, the tables of
+ * the index, and metadata. */
 static inline size_t pool_held(const struct kv *kv)
 {
-    return pool_rows(kv) + kv->reserved + kv->index.room.used;
+    return pool_rows(kv) + kv->reserved + kv->index.room.used + kv->fixed + kv->used;
 }
+
+/* metadata.c */
+/* Ids that contents may need beside one for each cell of a table: a copy on write holds both pages,
+ * and a reserve has copies. */
+#define KV_SPARE_IDS 3u
+/* Returns the bytes of the record of one page: where pages may leave memory, with its place in the
+ * queue and in the staging plan. */
+size_t meta_record(bool moves);
+/* Returns the bytes of the tables, checkpoints and page records of contents in one group. */
+size_t meta_group(const struct group *g, const bool moves[FORMS], uint32_t rows);
+/* Returns the bytes of tokens, turns and keys. */
+size_t meta_tokens(bool index, uint32_t rows);
+/* Rounds rows up to the step in which charges grow. */
+uint32_t meta_round(uint32_t rows);
+/* Returns the bytes of the metadata of contents of `rows` rows, rounded up. */
+size_t meta_unit(const struct kv *kv, uint32_t rows);
+/* Returns how many bytes the slot's charge changes if its contents are replaced by others of `rows`
+ * rows. */
+ptrdiff_t meta_change(const struct kv *kv, uint32_t slot, uint32_t rows);
+/* Returns the bytes that the slot's charge lacks for what the slot has. */
+size_t meta_lacks(const struct kv *kv, uint32_t slot);
+/* Returns the bytes that the slot's charge lacks for a step that ends at `rows` rows. */
+size_t meta_step(const struct kv *kv, uint32_t slot, uint32_t rows);
+/* Raises the slot's charge for such a step; the caller has made room. */
+void meta_grow(struct kv *kv, uint32_t slot, uint32_t rows);
+/* Charges the slot for exactly what it has.  The caller has made room if meta_lacks is not 0. */
+void meta_settle(struct kv *kv, uint32_t slot);
+/* Charges the marks of a slot that is being dropped, each for its own contents. */
+void meta_orphan(struct kv *kv, struct slot *slot);
+/* Recounts the charges for kv_check. */
+bool meta_check(const struct kv *kv);
 
 /* store.c */
 /* Sets the sizes of the group that follow from its configuration alone. */
@@ -600,9 +637,10 @@ void keep_thin(struct kv *kv, struct seq *s, uint32_t gi, uint32_t len);
 void keep_remove(struct kv *kv, struct seq *s, uint32_t gi, uint32_t i);
 bool keep_holds(const struct group *g, const struct seq_group *sg, uint32_t form, uint32_t index);
 void drop_unreachable(struct kv *kv, struct seq *s, uint32_t gi);
-/* Makes room for `bytes` more in memory: evicts kept contents and checkpoints, then moves pages to
- * the tier.  ERR_FULL (need is set, nothing is evicted) if that is impossible. */
-int make_room(struct kv *kv, size_t bytes, const char *what);
+/* Makes room for `bytes` more of pages and `meta` more of metadata: evicts kept contents and
+ * checkpoints, then moves pages to the tier.  ERR_FULL (need is set, nothing is evicted) if that is
+ * impossible. */
+int make_room(struct kv *kv, size_t bytes, size_t meta, const char *what);
 /* Runs `attempt`, which makes room.  If the budget is short and pages could move to the tier,
  * begins streaming and runs `attempt` again.  Calls streaming off if that fails too. */
 int with_room(struct kv *kv, int (*attempt)(struct kv *kv, void *ctx), void *ctx);
@@ -631,8 +669,10 @@ struct reserve_for {
 uint32_t reserve_need_as(const struct kv *kv, const struct seq *s, uint32_t gi, uint32_t form,
                          uint32_t len, const struct reserve_for *r);
 /* Gives back the pages that the slot's reserve does not need, and takes those that it lacks.
- * ERR_FULL if the budget has no room; then nothing is taken. */
+ * Charges the slot for its metadata.  ERR_FULL if the budget has no room; then nothing is taken. */
 int reserve_fill(struct kv *kv, uint32_t slot, const char *what);
+/* Makes room for the metadata of one more slot in the same attempt, and charges that slot, too. */
+int reserve_fill_beside(struct kv *kv, uint32_t slot, uint32_t beside, const char *what);
 /* Fills the reserve after an operation that made room for it.  Only a failing tier can prevent
  * this; then the next step, or any other call that takes pages, first tries again. */
 void reserve_refill(struct kv *kv, uint32_t slot);

@@ -92,7 +92,7 @@ static int take_cell(const struct loading *v, struct group *g, uint32_t form, ui
     struct pages *p = &g->form[form];
     uint32_t *table = seq_table(kv, g, form, v->s);
     if (table[i]) return 0;
-    TRY(make_room(kv, p->bytes, "loading a sequence"));
+    TRY(make_room(kv, p->bytes, 0, "loading a sequence"));
     uint32_t id = 0;
     if (kv->index.n) index_yield(kv, p, 1);
     if (p->n_live + 1 < p->n_ids) id = pages_take(kv, p, i ? table[i - 1] : 0, i);
@@ -200,7 +200,9 @@ static int load_attempt(struct kv *kv, void *ctx)
     TRY(reserve_settle(kv));
     seq_clear(kv, v->s); /* pages that a first attempt left */
     image_take(kv, v->im, v->s);
-    if (!kv->stream.active) TRY(make_room(kv, pages_bytes(kv, v->s), "loading a sequence"));
+    size_t pages = kv->stream.active ? 0 : pages_bytes(kv, v->s);
+    TRY(make_room(kv, pages, meta_lacks(kv, v->s->slot), "loading a sequence"));
+    meta_settle(kv, v->s->slot);
     TRY(load_all(v));
     /* the sequences whose pages are shared may have reserves */
     return reserve_fill_all(kv, "loading a sequence");

@@ -12,7 +12,11 @@
 static void mark_add(struct kv *kv, struct slot *slot, uint32_t at, kv_seq handle)
 {
     struct seq *s = &kv->seq[slot->seq];
-    kv->mark[at] = (struct mark){handle, slot->seq, slot->reserve, slot->grow, slot->marks};
+    kv->mark[at] = (struct mark){.seq = handle,
+                                 .at = slot->seq,
+                                 .reserve = slot->reserve,
+                                 .grow = slot->grow,
+                                 .next = slot->marks};
     slot->marks = at + 1;
     s->marks++;
     kv->n_marks++;
@@ -26,6 +30,7 @@ static void mark_remove(struct kv *kv, struct slot *slot, uint32_t at)
         link = &kv->mark[*link - 1].next;
     if (link) *link = kv->mark[at].next;
     kv->seq[kv->mark[at].at].marks--;
+    kv->used -= kv->mark[at].meta;
     kv->n_marks--;
     kv->mark[at] = (struct mark){0};
 }
@@ -35,7 +40,8 @@ static void mark_remove(struct kv *kv, struct slot *slot, uint32_t at)
 static int attempt(struct kv *kv, void *ctx)
 {
     uint32_t slot = *(uint32_t *)ctx;
-    return kv->slot[slot].reserve ? reserve_fill(kv, slot, "an undo within a reserve") : 0;
+    bool reserved = kv->slot[slot].reserve;
+    return reserve_fill(kv, slot, reserved ? "an undo within a reserve" : "a further undo");
 }
 
 int kv_mark(struct kv *kv, kv_seq handle, struct kv_mark *out)
@@ -50,9 +56,11 @@ int kv_mark(struct kv *kv, kv_seq handle, struct kv_mark *out)
     while (kv->mark[at].seq)
         at++;
     mark_add(kv, &kv->slot[slot], at, handle);
-    int e = kv->slot[slot].reserve ? with_room(kv, attempt, &slot) : 0;
+    bool lacks = kv->slot[slot].reserve || meta_lacks(kv, slot);
+    int e = lacks ? with_room(kv, attempt, &slot) : 0;
     if (e < 0) {
         mark_remove(kv, &kv->slot[slot], at);
+        meta_settle(kv, slot);
         return e;
     }
     *out = (struct kv_mark){handle, at};
@@ -104,6 +112,7 @@ void kv_release(struct kv *kv, struct kv_mark *m)
     uint32_t at = slot ? slot_index(kv, m->seq) : KV_NONE;
     mark_remove(kv, slot, m->at);
     contents_end(kv, s, at);
+    if (slot && !kv->seq[slot->seq].busy) meta_settle(kv, at);
     *m = (struct kv_mark){0};
     if (slot && !kv->seq[slot->seq].busy) settle(kv, at, &mark);
 }

@@ -25,7 +25,7 @@ int queue_open(struct kv *kv, struct group *g, uint32_t form)
 {
     struct queue *q = &g->form[form].queue;
     q->cells = g->stride[form];
-    q->at = kv_array(kv, g->form[form].n_ids, sizeof *q->at);
+    q->at = mem_array(g->form[form].n_ids, sizeof *q->at); /* counted with the records of pages */
     q->head = kv_array(kv, (size_t)2 * q->cells + 1, sizeof *q->head);
     if (!q->at || !q->head) return ERR_NOMEM;
     for (size_t n = (size_t)2 * q->cells + 1; n > 1 || !q->levels; n = (n + WORD - 1) / WORD) {

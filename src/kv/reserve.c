@@ -252,20 +252,28 @@ static int take_lacking(struct kv *kv, uint32_t slot)
     return 0;
 }
 
-int reserve_fill(struct kv *kv, uint32_t slot, const char *what)
+int reserve_fill_beside(struct kv *kv, uint32_t slot, uint32_t beside, const char *what)
 {
     const struct seq *s = &kv->seq[kv->slot[slot].seq];
-    size_t bytes = 0;
+    size_t bytes = 0, meta = meta_lacks(kv, slot);
+    if (beside != KV_NONE) meta += meta_lacks(kv, beside);
     for (uint32_t i = 0; i < FORMS * kv->n_groups; i++) {
         uint32_t need = reserve_need(kv, s, i / FORMS, i % FORMS, s->len);
         uint32_t have = kv->slot[slot].stash[i].n;
         if (need > have) bytes += (need - have) * kv->group[i / FORMS].form[i % FORMS].bytes;
     }
     if (!slot_marked(kv, s)) reserve_spare(kv, slot);
-    if (bytes) TRY(make_room(kv, bytes, what));
+    if (bytes + meta) TRY(make_room(kv, bytes, meta, what));
+    meta_settle(kv, slot);
+    if (beside != KV_NONE) meta_settle(kv, beside);
     if (bytes) TRY(take_lacking(kv, slot));
     if (pool_held(kv) + kv->backed > kv->pool) pool_trim(kv);
     return 0;
+}
+
+int reserve_fill(struct kv *kv, uint32_t slot, const char *what)
+{
+    return reserve_fill_beside(kv, slot, KV_NONE, what);
 }
 
 void reserve_refill(struct kv *kv, uint32_t slot)
@@ -319,6 +327,7 @@ static int attempt(struct kv *kv, void *ctx)
     slot->reserve = old;
     slot->grow = grow;
     tail_settle(kv, &kv->seq[slot->seq]);
+    meta_settle(kv, r->slot);
     if (old)
         reserve_refill(kv, r->slot);
     else

@@ -241,7 +241,10 @@ void seq_rejoin(struct kv *kv, uint32_t slot, uint32_t was, uint64_t edits)
 
 static void slot_give(struct kv *kv, uint32_t slot)
 {
+    meta_orphan(kv, &kv->slot[slot]);
     kv->slot[slot].used = false;
+    kv->slot[slot].marks = 0;
+    meta_settle(kv, slot);
     kv->slot[slot].reserve = kv->slot[slot].grow = 0;
     reserve_return(kv, slot);
     kv->idle[kv->n_idle++] = slot;
@@ -250,6 +253,18 @@ static void slot_give(struct kv *kv, uint32_t slot)
 struct forking {
     uint32_t from, slot;
 };
+
+/* Makes the new slot an owner of the contents, and makes room for its metadata. */
+static int fork_shared(struct kv *kv, void *ctx)
+{
+    const struct forking *f = ctx;
+    struct seq *s = &kv->seq[kv->slot[f->from].seq];
+    own_join(kv, f->slot, s);
+    int e = make_room(kv, 0, meta_lacks(kv, f->slot), "a fork");
+    if (e < 0) own_part(kv, f->slot);
+    meta_settle(kv, f->slot);
+    return e;
+}
 
 /* Copies the contents of a sequence with a reserve at once; its reserve takes the pages that the
  * sequence can no longer count on. */
@@ -260,12 +275,11 @@ static int fork_reserved(struct kv *kv, void *ctx)
     const struct seq *s = &kv->seq[kv->slot[f->from].seq];
     struct seq *d = spare_take(kv);
     seq_clone(kv, s, d);
-    int e = reserve_fill(kv, f->from, "a fork of a sequence with a reserve");
-    if (e >= 0) {
-        own_join(kv, f->slot, d);
-        return 0;
-    }
-    seq_give(kv, d);
+    own_join(kv, f->slot, d);
+    int e = reserve_fill_beside(kv, f->from, f->slot, "a fork of a sequence with a reserve");
+    if (e >= 0) return 0;
+    seq_give(kv, own_part(kv, f->slot));
+    meta_settle(kv, f->slot);
     reserve_refill(kv, f->from);
     return e;
 }
@@ -276,16 +290,13 @@ int kv_fork(struct kv *kv, kv_seq src, kv_seq *out)
     uint32_t i = 0;
     TRY(seq_idle(kv, src, &s));
     TRY(slot_take(kv, &i));
-    if (seq_reserve(kv, s)) {
-        int e = with_room(kv, fork_reserved, &(struct forking){slot_index(kv, src), i});
-        if (e < 0) {
-            slot_give(kv, i);
-            return e;
-        }
-    } else {
-        own_join(kv, i, s);
-        kv->max_refs = MAX(kv->max_refs, s->owners);
+    struct forking f = {slot_index(kv, src), i};
+    int e = with_room(kv, seq_reserve(kv, s) ? fork_reserved : fork_shared, &f);
+    if (e < 0) {
+        slot_give(kv, i);
+        return e;
     }
+    kv->max_refs = MAX(kv->max_refs, s->owners);
     kv->forks++;
     *out = handle_of(kv, i);
     return 0;
@@ -337,6 +348,7 @@ struct reordering {
     const uint32_t *from, *now;
     uint32_t n;
     uint32_t *takers; /* [n] number of beams that continue beam i */
+    ptrdiff_t meta;   /* bytes by which the charges of all beams change */
 };
 
 /* Returns the bytes that the beams' reserves lack after the reorder; negative: they have bytes to
@@ -387,9 +399,13 @@ static int beams_room(struct kv *kv, void *ctx)
             const struct seq *s = &kv->seq[o->now[i]];
             if (!o->takers[i] && !seq_shared(s)) freed += gain_whole(kv, s, reset);
         }
-    if (lack <= (ptrdiff_t)freed) return 0;
+    lack -= (ptrdiff_t)freed;
+    if (lack + o->meta <= 0) return 0;
     beams_pin(kv, o, true); /* the count may already include what their checkpoints would free */
-    int e = make_room(kv, (size_t)lack - freed, "the copies that a reorder may cost the reserves");
+    size_t all = (size_t)(lack + o->meta), meta = MIN((size_t)MAX(o->meta, 0), all);
+    int e = make_room(kv, all - meta, meta,
+                      lack > 0 ? "the copies that a reorder may cost the reserves"
+                               : "a reorder of sequences of different lengths");
     beams_pin(kv, o, false);
     return e;
 }
@@ -415,6 +431,18 @@ static void beams_rename(struct kv *kv, const kv_seq *beam, const uint32_t *from
     }
 }
 
+/* Returns the bytes by which the reorder changes the charges of all beams. */
+static ptrdiff_t beams_meta(const struct kv *kv, const kv_seq *beam, const uint32_t *from,
+                            uint32_t n, const uint32_t *now)
+{
+    ptrdiff_t sum = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        const struct seq *t = &kv->seq[now[from[i]]];
+        sum += meta_change(kv, slot_index(kv, beam[i]), MAX(t->len, t->cross));
+    }
+    return sum;
+}
+
 int kv_reorder(struct kv *kv, const kv_seq *beam, const uint32_t *from, uint32_t n)
 {
     uint32_t *now = kv->scratch, *takers = now + kv->max_seqs;
@@ -424,8 +452,11 @@ int kv_reorder(struct kv *kv, const kv_seq *beam, const uint32_t *from, uint32_t
         takers[i] = 0;
     for (uint32_t i = 0; i < n; i++)
         takers[from[i]]++;
-    if (reserved) TRY(with_room(kv, beams_room, &(struct reordering){beam, from, now, n, takers}));
+    struct reordering o = {beam, from, now, n, takers, beams_meta(kv, beam, from, n, now)};
+    if (reserved || o.meta > 0) TRY(with_room(kv, beams_room, &o));
     beams_rename(kv, beam, from, n, now);
+    for (uint32_t i = 0; i < n; i++)
+        meta_settle(kv, slot_index(kv, beam[i]));
     for (uint32_t i = 0; reserved && i < n;
          i++) { /* beams with reserves get contents of their own */
         uint32_t slot = slot_index(kv, beam[i]);

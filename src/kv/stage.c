@@ -115,13 +115,13 @@ static int group_open(struct kv *kv, struct group *g)
             return ERR(LIMIT, "cache: the staging area has more pages than 32 bits can name");
         pieces += (size_t)g->stride[f] * g->rows[f] / g->unit[f] + 2;
         ids += 2 * (size_t)p->n_ids;
-        g->shown[f] = kv_array(kv, (size_t)kv->n_contents * MAX(g->stride[f], 1), sizeof(uint32_t));
+        g->shown[f] = mem_array((size_t)kv->n_contents * MAX(g->stride[f], 1), sizeof(uint32_t));
         if (!g->shown[f]) return ERR_NOMEM;
         TRY(queue_open(kv, g, f));
     }
     if (!ids) return 0;
     g->piece = kv_array(kv, pieces, sizeof *g->piece);
-    g->staged = kv_array(kv, ids, sizeof *g->staged);
+    g->staged = mem_array(ids, sizeof *g->staged); /* counted with the records of pages */
     return g->piece && g->staged ? 0 : ERR_NOMEM;
 }
 

@@ -87,12 +87,14 @@ static void own_begin(struct kv *kv, struct step_span *sp, kv_seq handle)
 static void own_undo(struct kv *kv, const struct step_span *sp)
 {
     struct seq *s = &kv->seq[sp->seq];
+    uint32_t slot = s->slot;
     s->busy = false;
     tail_add(kv, s);
     if (sp->shared == KV_NONE)
         s->edits = sp->edits; /* the contents have not changed */
     else
-        seq_rejoin(kv, s->slot, sp->shared, sp->edits);
+        seq_rejoin(kv, slot, sp->shared, sp->edits);
+    meta_settle(kv, slot);
 }
 
 /* Fills st->span and marks the sequences busy; on error no sequence is busy. */
@@ -390,6 +392,13 @@ void step_undo(struct kv_step *st)
     st->open = false;
 }
 
+/* Returns the rows that the span's contents have if all of the span is accepted. */
+static uint32_t span_end(const struct kv_step *st, const struct step_span *sp)
+{
+    const struct seq *s = &st->kv->seq[sp->seq];
+    return st->cross ? MAX(s->len, sp->rows.n) : MAX(s->cross, s->len + sp->rows.n);
+}
+
 /* Notes the shared open blocks that will be copied, counts what the step takes from the pool, and
  * makes room for that. */
 static int plan(struct kv_step *st)
@@ -429,7 +438,12 @@ static int plan(struct kv_step *st)
             "in use",
             short_of->n_ids - 1, short_of->bytes);
     }
-    TRY(make_room(kv, bytes, "the step"));
+    size_t meta = 0;
+    for (uint32_t i = 0; i < st->n_spans; i++)
+        meta += meta_step(kv, kv->seq[st->span[i].seq].slot, span_end(st, &st->span[i]));
+    TRY(make_room(kv, bytes, meta, "the step"));
+    for (uint32_t i = 0; meta && i < st->n_spans; i++)
+        meta_grow(kv, kv->seq[st->span[i].seq].slot, span_end(st, &st->span[i]));
     for (uint32_t n = 0; n < FORMS * kv->n_groups; n++) {
         struct group *g = &kv->group[n / FORMS];
         if (kv->index.n && g->form[n % FORMS].n_ids)
@@ -650,6 +664,7 @@ static void commit_span(struct kv_step *st, struct step_span *sp, uint32_t accep
     s->busy = false;
     tail_add(kv, s);
     kv->heir = KV_NONE;
+    if (accepted < sp->rows.n) meta_settle(kv, s->slot);
 }
 
 int kv_commit(struct kv_step *st, const uint32_t *accepted)

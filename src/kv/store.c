@@ -13,6 +13,7 @@
 
 #define MAX_GROUPS 64u
 #define MAX_SITES  65536u
+#define KEPT_SHARE 16u /* part of the budget for the records of pages of kept contents */
 
 static int plane_check(uint32_t gi, const struct kv_group *g, const struct kv_plane *p)
 {
@@ -95,19 +96,21 @@ static int config_check(const struct kv_config *c)
 void *kv_array(struct kv *kv, size_t n, size_t size)
 {
     void *p = mem_array(n, size);
-    if (p) kv->metadata += n * size;
+    if (p) kv->fixed += n * size;
     return p;
 }
 
-/* Counts the arrays of pages and of the index's room, whose sizes are known only now. */
-static void metadata_rest(struct kv *kv)
+/* Counts the arrays of the index's room and of pages, whose sizes are known only now.  Where pages may leave memory, the
+ * sequences are charged for the records of their own pages (metadata.c). */
+static void fixed_rest(struct kv *kv)
 {
-    kv->metadata += sizeof *kv;
-    if (kv->index.room.unit) kv->metadata += kv->index.room.n_units * sizeof *kv->index.room.unit;
+    kv->fixed += sizeof *kv;
+    if (kv->index.room.unit) kv->fixed += kv->index.room.n_units * sizeof *kv->index.room.unit;
     for (uint32_t i = 0; i < FORMS * kv->n_groups; i++) {
-        const struct pages *p = &kv->group[i / FORMS].form[i % FORMS];
-        kv->metadata += p->n_ids * (sizeof *p->page + sizeof *p->seen);
-        kv->metadata += p->n_runs * sizeof *p->run;
+        const struct group *g = &kv->group[i / FORMS];
+        const struct pages *p = &g->form[i % FORMS];
+        bool moves = g->moves[i % FORMS];
+        kv->fixed += (moves ? p->n_ids - p->n_own : p->n_ids) * meta_record(moves);
     }
 }
 
@@ -142,8 +145,7 @@ static int form_grain(struct group *g, uint32_t form, size_t *grain)
 /* Returns the largest number of ids that can be in use at once, kept contents excluded. */
 static uint64_t ids_wanted(const struct kv *kv, const struct group *g, uint32_t form)
 {
-    uint64_t each =
-        (uint64_t)g->stride[form] + 3; /* a copy on write holds both pages; a reserve has copies */
+    uint64_t each = (uint64_t)g->stride[form] + KV_SPARE_IDS;
     if (g->c.policy.kind == KV_STATE)
         each = 5 + KV_KEEPS + kv->max_tokens / MAX(g->c.policy.every, 1u);
     uint64_t step = g->c.policy.kind == KV_STATE ? kv->max_tokens : 0;
@@ -158,14 +160,19 @@ static int form_size(struct kv *kv, struct group *g, uint32_t form, unsigned hal
     size_t grain, page;
     TRY(form_grain(g, form, &grain));
     if (!ck_mul(grain, g->c.n_sites, &page)) return ERR(LIMIT, "cache: a page is too large");
-    uint64_t n = ids_wanted(kv, g, form);
-    if (kv->index.on) n += g->moves[form] ? kv->index.tier_most / page : kv->pool / page;
-    if (!g->moves[form]) n = MIN(n, kv->pool / page);
-    n = MIN((n >> halvings) + 1 + KV_RUN, (uint64_t)(UINT32_MAX / g->rows[form]) - KV_RUN);
-    g->form[form].index = (uint32_t)(g - kv->group) * FORMS + form;
-    /* the last MIN is there because dst has 32 bits */
-    g->form[form].state = g->c.policy.kind == KV_STATE;
-    return pages_size(&g->form[form], (uint32_t)n, grain, g->c.n_sites, total);
+    struct pages *p = &g->form[form];
+    bool moves = g->moves[form];
+    uint64_t own = ids_wanted(kv, g, form) + 1 + KV_RUN, kept = 0;
+    if (kv->index.on) /* records of pages of kept contents have a small part of the budget */
+        kept = MIN((moves ? kv->index.tier_most : kv->pool) / page,
+                   kv->pool / (KEPT_SHARE * FORMS * kv->n_groups * meta_record(moves)));
+    uint64_t n = moves ? own + kept : MIN(own + kept, kv->pool / page + 1 + KV_RUN);
+    n = MIN(n >> halvings, (uint64_t)(UINT32_MAX / g->rows[form]) - KV_RUN); /* dst has 32 bits */
+    p->index = (uint32_t)(g - kv->group) * FORMS + form;
+    p->state = g->c.policy.kind == KV_STATE;
+    TRY(pages_size(p, (uint32_t)MAX(n, KV_RUN), grain, g->c.n_sites, total));
+    p->n_own = (uint32_t)MIN(own, p->n_ids);
+    return 0;
 }
 
 static void forms_close(struct kv *kv)
@@ -202,10 +209,12 @@ static int forms_open(struct kv *kv, unsigned halvings)
     return 0;
 }
 
-/* Computes the smallest pool in which every sequence of a step can have its first rows. */
-static int pool_least(const struct kv *kv, size_t *least)
+/* Computes the bytes with which every sequence of a step can have its first rows. */
+static int first_rows(const struct kv *kv, const struct kv_config *c, size_t *first)
 {
-    size_t each = 0;
+    size_t each;
+    if (!ck_mul(kv_metadata_bytes(c, 1), 2, &each))
+        return ERR(LIMIT, "cache: the tables of a sequence are too large");
     for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
         const struct group *g = &kv->group[gi];
         size_t raw, sum;
@@ -214,23 +223,7 @@ static int pool_least(const struct kv *kv, size_t *least)
             !ck_add(each, sum, &each))
             return ERR(LIMIT, "cache: a page is too large");
     }
-    if (!ck_mul(each, kv->lanes, least) || !ck_add(*least, staging_bytes(kv), least))
-        return ERR(LIMIT, "cache: a page is too large");
-    return 0;
-}
-
-static int pool_check(const struct kv *kv)
-{
-    size_t all;
-    char limit[16], least[16];
-    TRY(pool_least(kv, &all));
-    if (kv->pool < all)
-        return ERR(
-            LIMIT,
-            "cache: a limit of %s is less than the %s that one block for each of %u sequence%s%s "
-            "takes; raise cache_memory or lower the number of sequences",
-            bytes_text(kv->pool, limit), bytes_text(all, least), kv->lanes,
-            kv->lanes == 1 ? "" : "s", kv->stream.half ? " and the staging area" : "");
+    if (!ck_mul(each, kv->lanes, first)) return ERR(LIMIT, "cache: a page is too large");
     return 0;
 }
 
@@ -249,8 +242,9 @@ int group_measure(struct group *g)
     return 0;
 }
 
-/* Sizes the staging area of a store with this pool, and computes the smallest pool; opens nothing. */
-static int sketch(const struct kv_config *c, size_t pool, size_t *staging, size_t *least)
+/* Sizes the staging area of a store with this pool, and computes what the first rows take; opens
+ * nothing. */
+static int sketch(const struct kv_config *c, size_t pool, size_t *staging, size_t *first)
 {
     struct kv kv = {.n_groups = c->n_groups, .max_seqs = c->max_seqs, .pool = pool};
     kv.lanes = c->lanes ? MIN(c->lanes, c->max_seqs) : c->max_seqs;
@@ -261,16 +255,10 @@ static int sketch(const struct kv_config *c, size_t pool, size_t *staging, size_
         e = group_measure(&kv.group[i]);
     }
     if (e >= 0) e = stage_room(&kv, c);
-    if (e >= 0) e = pool_least(&kv, least);
+    if (e >= 0) e = first_rows(&kv, c, first);
     *staging = staging_bytes(&kv);
     mem_free(kv.group);
     return e;
-}
-
-size_t kv_open_bytes(const struct kv_config *c)
-{
-    size_t staging, least;
-    return sketch(c, 0, &staging, &least) < 0 ? SIZE_MAX : least;
 }
 
 size_t kv_staging_bytes(const struct kv_config *c)
@@ -289,7 +277,7 @@ static int group_open(struct kv *kv, struct group *g)
     g->stride[SEALED] = c->seal.tile ? kv->max_len / c->seal.tile : 0;
     kv->has_frozen |= c->policy.kind == KV_FROZEN;
     for (uint32_t f = 0; f < FORMS; f++)
-        g->table[f] = kv_array(kv, (size_t)kv->n_contents * MAX(g->stride[f], 1), sizeof(uint32_t));
+        g->table[f] = mem_array((size_t)kv->n_contents * MAX(g->stride[f], 1), sizeof(uint32_t));
     size_t encodes = (size_t)tokens / g->rows[SEALED] + seqs;
     g->len = kv_array(kv, seqs, sizeof(uint32_t));
     g->from = kv_array(kv, seqs, sizeof(uint32_t));
@@ -313,21 +301,22 @@ static int seq_open(struct kv *kv, struct seq *s, uint32_t i)
 {
     s->slot = KV_NONE;
     kv->spare[kv->n_contents - 1 - i] = i; /* contents 0 are handed out first */
-    s->tok = kv_array(kv, kv->max_len, sizeof *s->tok);
-    s->turn = kv_array(kv, (size_t)kv->max_len / 2 + 2, sizeof *s->turn);
+    /* metadata.c counts the arrays that grow with the rows */
+    s->tok = mem_array(kv->max_len, sizeof *s->tok);
+    s->turn = mem_array((size_t)kv->max_len / 2 + 2, sizeof *s->turn);
     s->g = kv_array(kv, kv->n_groups, sizeof *s->g);
     if (!s->tok || !s->turn || !s->g) return ERR_NOMEM;
     size_t blocks = kv->max_len / KV_STRIP + 1;
     s->id = i;
-    if (kv->index.on && (!(s->key = kv_array(kv, blocks, KV_KEY)) ||
-                         !(s->node = kv_array(kv, blocks, sizeof *s->node))))
+    if (kv->index.on &&
+        (!(s->key = mem_array(blocks, KV_KEY)) || !(s->node = mem_array(blocks, sizeof *s->node))))
         return ERR_NOMEM;
     for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
         struct group *g = &kv->group[gi];
         for (uint32_t f = 0; f < FORMS; f++)
             s->g[gi].table[f] = g->table[f] + (size_t)i * g->stride[f];
         if (!kv->group[gi].forgets || !kv->group[gi].c.policy.every) continue;
-        s->g[gi].keep = kv_array(kv, KV_KEEPS, sizeof(struct keep));
+        s->g[gi].keep = mem_array(KV_KEEPS, sizeof(struct keep));
         if (!s->g[gi].keep) return ERR_NOMEM;
     }
     seq_reset(kv, s);
@@ -384,7 +373,6 @@ static int store_open(struct kv *kv, const struct kv_config *c)
     }
     TRY(spill_open(kv, c));
     TRY(stage_room(kv, c));
-    TRY(pool_check(kv));
     for (uint32_t i = 0; i < kv->max_seqs; i++) {
         kv->slot[i].seq = KV_NONE;
         kv->slot[i].stash = kv_array(kv, (size_t)FORMS * kv->n_groups, sizeof *kv->slot[i].stash);
@@ -403,8 +391,63 @@ static int store_open(struct kv *kv, const struct kv_config *c)
     }
     if (e >= 0) e = stage_open(kv, c);
     if (e >= 0) kv->peak = pool_rows(kv);
-    metadata_rest(kv);
+    fixed_rest(kv);
     return e;
+}
+
+/* Opens a store whatever its pool, and tells what its arrays of fixed size and its staging take. */
+static int measure(const struct kv_config *c, size_t *fixed, size_t *staging)
+{
+    struct kv_config k = *c;
+    struct kv *kv = mem_alloc(sizeof *kv);
+    if (!kv) return ERR_NOMEM;
+    k.tier = NULL;
+    int e = store_open(kv, &k);
+    *fixed = kv->fixed;
+    *staging = staging_bytes(kv);
+    kv_close(kv);
+    return e;
+}
+
+size_t kv_fixed_bytes(const struct kv_config *c)
+{
+    size_t fixed, staging;
+    return measure(c, &fixed, &staging) < 0 ? SIZE_MAX : fixed;
+}
+
+size_t kv_pool_bytes(const struct kv_config *c, size_t bytes)
+{
+    struct kv_config k = *c;
+    k.pool_bytes = bytes;
+    for (uint32_t i = 0; i < 64; i++) { /* a larger pool has more pages, and some more records */
+        size_t fixed, staging, pool;
+        if (measure(&k, &fixed, &staging) < 0 || !ck_add(bytes, fixed + staging, &pool))
+            return SIZE_MAX;
+        if (pool <= k.pool_bytes) return k.pool_bytes;
+        k.pool_bytes = pool;
+    }
+    return SIZE_MAX;
+}
+
+size_t kv_open_bytes(const struct kv_config *c)
+{
+    size_t staging, first;
+    return sketch(c, 0, &staging, &first) < 0 ? SIZE_MAX : kv_pool_bytes(c, first);
+}
+
+static int pool_check(const struct kv *kv, const struct kv_config *c)
+{
+    size_t first, staging;
+    char limit[16], least[16], tables[16];
+    TRY(sketch(c, kv->pool, &staging, &first));
+    if (kv->pool >= first + kv->fixed + staging_bytes(kv)) return 0;
+    return ERR(
+        LIMIT,
+        "cache: a limit of %s is less than the %s that one block for each of %u sequence%s%s "
+        "and metadata (%s) take; raise cache_memory or lower the number of sequences",
+        bytes_text(kv->pool, limit), bytes_text(kv_open_bytes(c), least), kv->lanes,
+        kv->lanes == 1 ? "" : "s", kv->stream.half ? ", the staging area" : "",
+        bytes_text(kv->fixed + kv->lanes * 2 * meta_unit(kv, 1), tables));
 }
 
 int kv_open(struct kv **out, const struct kv_config *cfg)
@@ -413,6 +456,7 @@ int kv_open(struct kv **out, const struct kv_config *cfg)
     struct kv *kv = mem_alloc(sizeof *kv);
     if (!kv) return ERR_NOMEM;
     int e = store_open(kv, cfg);
+    if (e >= 0) e = pool_check(kv, cfg);
     if (e < 0) {
         kv_close(kv);
         return e;

@@ -169,7 +169,7 @@ static int reserve_room(struct kv *kv, void *ctx)
     ptrdiff_t lack = reserve_short(kv, t->slot, t->len);
     s->pinned = true; /* the checkpoint at that length must stay */
     pin_from(kv, s, t->len, true);
-    int e = lack > 0 ? make_room(kv, (size_t)lack, "a trim within a reserve") : 0;
+    int e = lack > 0 ? make_room(kv, (size_t)lack, 0, "a trim within a reserve") : 0;
     pin_from(kv, s, t->len, false);
     s->pinned = false;
     return e;
@@ -198,6 +198,7 @@ int kv_trim(struct kv *kv, kv_seq handle, uint32_t len, uint32_t *have)
     kv->heir = kv->slot[slot].reserve ? slot : KV_NONE;
     seq_cut(kv, s, m);
     kv->heir = KV_NONE;
+    meta_settle(kv, slot);
     reserve_refill(kv, slot);
     return 0;
 }

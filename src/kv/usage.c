@@ -122,7 +122,7 @@ void kv_usage(const struct kv *kv, struct kv_usage *out)
                              .hit_rows = kv->index.hit_rows,
                              .streaming = kv->stream.began,
                              .streaming_since = kv->stream.since,
-                             .metadata = kv->metadata};
+                             .metadata = kv->fixed + kv->used};
     for (uint32_t i = 0; i < kv->n_contents; i++) {
         const struct seq *s = &kv->seq[i];
         out->rows += (uint64_t)s->owners * s->len;

@@ -37,6 +37,15 @@ static size_t snapshots_of(const struct kv_group *g, uint32_t n, uint32_t max_le
     return sum;
 }
 
+/* Returns the tokens and tables of the longest sequences that a call has at once, each with two marks: its own, and that
+ * of the generation. */
+static size_t metadata_of(const struct kv_config *c)
+{
+    size_t one = kv_metadata_bytes(c, c->max_len), all;
+    uint64_t seqs = c->lanes ? MIN(c->lanes, c->max_seqs) : c->max_seqs;
+    return ck_mul(one, 2 * (size_t)seqs + c->marks, &all) ? all : SIZE_MAX;
+}
+
 /* Returns what the sequences of the caller and one more need in steps of `step` tokens, with their snapshots; SIZE_MAX: no
  * store can be so large. */
 static size_t sequences_of(const struct budget *b, const struct kv_config *c, uint32_t step)
@@ -48,7 +57,7 @@ static size_t sequences_of(const struct budget *b, const struct kv_config *c, ui
                                 .streaming = c->streaming == KV_STREAM ? KV_STREAM : KV_RESIDENT};
     size_t one = kv_reserve_bytes(&k, c->max_len), all;
     bool fits = ck_add(one, snapshots_of(c->group, c->n_groups, c->max_len), &one) &&
-                ck_mul(one, (size_t)b->max_seqs + 1, &all);
+                ck_mul(one, (size_t)b->max_seqs + 1, &all) && ck_add(all, metadata_of(c), &all);
     return fits ? all : SIZE_MAX;
 }
 
@@ -88,10 +97,11 @@ static size_t bytes_of(const struct budget *b, const struct kv_config *c, size_t
     size_t spare = small ? c->max_tokens : 2 * KV_STRIP * ((size_t)b->max_seqs + 1);
     if (!ck_mul(spare, row_of(b) * (small && preset_encodes(b->preset) ? 2 : 1), &rows))
         return SIZE_MAX;
-    if (!ck_add(want, rows, &want) || !ck_add(want, *staging, &want)) return SIZE_MAX;
+    if (!ck_add(want, rows, &want)) return SIZE_MAX;
     k = *c;
     k.stage_bytes = *staging;
-    return MAX(want, kv_open_bytes(&k));
+    size_t least = kv_open_bytes(&k);
+    return MAX(kv_pool_bytes(&k, want), least);
 }
 
 size_t budget_bytes(const struct budget *b, size_t most, size_t *staging)
@@ -114,9 +124,12 @@ uint32_t budget_step(const struct budget *b, size_t bytes, size_t staging, uint3
     uint32_t step = (uint32_t)MIN((size_t)wish, MAX(fit, KV_STRIP));
     struct kv_config c;
     if (!b->reserve) return step;
-    if (groups_open(b, &c))
-        while (step > KV_STRIP && sequences_of(b, &c, step) > most)
-            step = (step - 1) / KV_STRIP * KV_STRIP;
+    bool open = groups_open(b, &c);
+    c.pool_bytes = bytes;
+    size_t fixed = open ? kv_fixed_bytes(&c) : 0;
+    most -= MIN(most, fixed);
+    while (open && step > KV_STRIP && sequences_of(b, &c, step) > most)
+        step = (step - 1) / KV_STRIP * KV_STRIP;
     groups_close(&c);
     return step;
 }

@@ -270,9 +270,15 @@ static void op_step(struct model *m)
     }
     for (uint32_t i = 0; i < m->cfg.n_groups; i++)
         keeps |= m->group[i].policy.every != 0;
-    size_t back = 0, bytes = plain ? cost(m, &back) : 0, can = plain ? movable(m) : 0;
-    size_t held = u.live + u.states + u.staging + bytes; /* kept sequences are evicted */
-    if (keeps) held += u.index;                          /* snapshots may be evicted as well */
+    size_t back = 0, bytes = plain ? cost(m, &back) : 0, can = plain ? movable(m) : 0, meta = 0;
+    for (uint32_t i = 0; plain && i < m->n_spans; i++) {
+        const struct mseq *s = &m->seq[m->ms[i].seq];
+        uint32_t end = m->cross ? MAX(s->len, m->ms[i].n) : MAX(s->cross, s->len + m->ms[i].n);
+        meta += model_charge(m, s, end) - model_charge(m, s, MAX(s->len, s->cross));
+    }
+    size_t held =
+        u.live + u.states + u.staging + u.metadata + bytes + meta; /* kept sequences are evicted */
+    if (keeps) held += u.index; /* snapshots may be evicted as well */
     model_snapshot(m, m->shot[0]);
     uint64_t evicted = kv->evictions;
     if (model_chance(m, 3))
@@ -390,12 +396,17 @@ static void op_fork(struct model *m)
     if (!m->step->open) model_snapshot(m, m->shot[0]);
     kv_seq h = 0;
     uint64_t evicted = m->kv->evictions;
+    size_t held = pool_held(m->kv);
     int e = kv_fork(m->kv, a->handle, &h);
     WANT(m->kv->rows_copied == copied, "a fork copied rows", copied, m->kv->rows_copied);
     if (e < 0) {
         WANT(e == (b ? ERR_FULL : ERR_LIMIT), "fork", (uint64_t)-e, 0);
         bool promises = a->reserve > a->len || (a->reserve && marked(m, a));
-        WANT(e == ERR_LIMIT || promises, "a fork of a sequence without a reserve", 0, 0);
+        struct mseq fork = {.used = true};
+        size_t meta = model_charge(m, &fork, MAX(a->len, a->cross));
+        WANT(e == ERR_LIMIT || promises ||
+                 (m->kv->need && m->kv->need <= meta && held + meta > m->kv->pool),
+             "a fork of a sequence without a reserve", meta, m->kv->need);
         WANT(evicted == m->kv->evictions, "a refused fork evicted", 0, 0);
         return;
     }
@@ -430,9 +441,17 @@ static void op_reorder(struct model *m)
         beam[i] = m->seq[at[i]].handle;
         from[i] = model_chance(m, 40) ? i : model_rnd(m, n);
     }
+    size_t before = 0, after = 0;
+    bool reserved = false;
+    for (uint32_t i = 0; i < n; i++) {
+        const struct mseq *s = &m->seq[at[i]], *t = &m->seq[at[from[i]]];
+        before += model_charge(m, s, MAX(s->len, s->cross));
+        after += model_charge(m, s, MAX(t->len, t->cross));
+        reserved |= s->reserve != 0;
+    }
     int e = kv_reorder(m->kv, beam, from, n);
     if (e < 0) {
-        WANT(e == ERR_FULL, "reorder", (uint64_t)-e, n);
+        WANT(e == ERR_FULL && (reserved || after > before), "reorder", (uint64_t)-e, n);
         return;
     }
     for (uint32_t i = 0; i < n; i++)
@@ -465,7 +484,7 @@ static void op_mark(struct model *m)
     bool first = !marked(m, s);
     int e = kv_mark(m->kv, s->handle, &m->mark[i].mark);
     if (e < 0) {
-        WANT(e == ERR_FULL && s->reserve && (!first || m->kv->owing), "mark", (uint64_t)-e,
+        WANT(e == ERR_FULL && (!first || (s->reserve && m->kv->owing)), "mark", (uint64_t)-e,
              s->reserve);
         if (!m->step->open) model_want_same(m, "a refused mark changed something");
         return;
@@ -720,6 +739,7 @@ static void one_store(struct model *m, uint64_t ops)
         m->op++;
         op_any(m);
         WANT(pool_held(m->kv) <= m->kv->pool, "over budget", pool_held(m->kv), m->kv->pool);
+        if (m->op % 4 == 0) model_metadata(m);
         if (m->tier) WANT(!m->tier->bad && !m->tier->in_flight, "tier", m->tier->bad, 0);
         if (m->op % 64 == 0 || ops < 200)
             model_verify_all(m);
@@ -735,12 +755,13 @@ static void one_store(struct model *m, uint64_t ops)
     for (uint32_t i = 0; i < SEQS; i++)
         if (m->seq[i].used) WANT(kv_drop(m->kv, m->seq[i].handle) == 0, "drop", i, 0);
     kv_usage(m->kv, &u);
-    WANT(u.free == u.pool - u.staging && u.live == 0 && u.states == 0, "the index is not free",
-         u.live, u.index);
+    WANT(u.free == u.pool - u.staging - u.metadata && u.live == 0 && u.states == 0,
+         "the index is not free", u.live, u.index);
     kv_forget(m->kv);
     kv_usage(m->kv, &u);
     WANT(u.index == 0 && u.live == 0 && u.states == 0 && u.shared == 0 && u.reserved == 0 &&
-             u.spilled == 0 && u.free == u.pool - u.staging,
+             u.spilled == 0 && u.metadata == m->kv->fixed &&
+             u.free == u.pool - u.staging - u.metadata,
          "bytes left over", u.live, u.reserved);
     if (m->tier) {
         m->t->tier_reads += m->tier->reads;

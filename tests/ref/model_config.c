@@ -75,6 +75,18 @@ static struct kv_group draw_group(struct model *m, uint32_t kind)
     return g;
 }
 
+/* Adds what metadata takes to the budget drawn for rows: the arrays of fixed size, and those of the
+ * sequences. Usually every sequence can be long, sometimes metadata is what is short. */
+static void add_metadata(struct model *m)
+{
+    size_t staging = kv_staging_bytes(&m->cfg), rows = m->cfg.pool_bytes;
+    uint32_t len = model_chance(m, 70) ? m->cfg.max_len : 1 + model_rnd(m, m->cfg.max_len);
+    if (m->tier) len = MIN(len, m->cfg.max_len / 2);
+    rows -= m->cfg.stage_bytes ? MIN(staging, rows) : 0;
+    rows += kv_metadata_bytes(&m->cfg, len) * 2 * (m->cfg.max_seqs - model_rnd(m, 2));
+    m->cfg.pool_bytes = kv_pool_bytes(&m->cfg, rows);
+}
+
 void model_config(struct model *m)
 {
     static char name[64];
@@ -108,7 +120,10 @@ void model_config(struct model *m)
     m->cfg.index = model_chance(m, 70);
     m->cfg.turns = model_chance(m, 15);
     m->tier = NULL;
-    if (!streams || !(m->opt->stream || model_chance(m, 50))) return;
+    if (!streams || !(m->opt->stream || model_chance(m, 50))) {
+        add_metadata(m);
+        return;
+    }
     m->cfg.streaming = model_chance(m, 50) ? KV_STREAM : KV_STREAM_ON_FULL;
     m->tier = tier_mem_open();
     m->cfg.tier = &m->tier->tier;
@@ -116,10 +131,10 @@ void model_config(struct model *m)
     m->cfg.pool_bytes = m->cfg.max_seqs * block * (1 + model_rnd(m, 6)) + m->cfg.stage_bytes;
     if (model_chance(m, 70)) m->cfg.max_len = LEN;
     if (model_chance(m, 70)) m->cfg.max_seqs = 2;
-    if (model_chance(m, 50)) /* wide rows: few rows fit into a piece */
+    if (model_chance(m, 85)) /* wide rows: few rows fit into a piece, and most bytes are rows */
         for (uint32_t i = 0; i < n; i++)
             for (uint32_t k = 0; k < 2 && m->group[i].stream; k++)
-                m->group[i].plane[k].shape.dim *= 6;
+                m->group[i].plane[k].shape.dim *= 8;
     for (uint32_t i = 0; i < site; i++) /* shuffle the order of sites */
         m->order[i] = i;
     for (uint32_t i = site; i > 1; i--) {
@@ -128,4 +143,5 @@ void model_config(struct model *m)
         m->order[i - 1] = t;
     }
     m->cfg.order = m->order;
+    add_metadata(m);
 }

@@ -132,7 +132,11 @@ void model_match(struct model *m)
     WANT(kv_new(kv, &q.salt, &h) == 0, "new", 0, 0);
     uint32_t reserve = model_chance(m, 20) ? model_rnd(m, m->cfg.max_len) : 0;
     if (reserve && kv_reserve(kv, h, reserve) < 0) reserve = 0;
-    bool promised = kv->reserved != 0; /* with reserves fewer rows may be reused */
+    struct mseq fresh = {.used = true, .handle = h, .reserve = reserve};
+    bool promised =
+        kv->reserved != 0; /* with reserves, or without room for tables, fewer rows may be reused */
+    size_t meta = model_charge(m, &fresh, best) - model_charge(m, &fresh, 0);
+    promised |= kv->pool - pool_held(kv) < meta;
     struct kv_prefix p = {q.tok, q.n, q.turn, q.n_turns, !q.n_turns};
     WANT(kv_match(kv, h, &p, &have) == 0, "match", 0, 0);
     WANT((have == 0) == (kv_match_reason(kv) != KV_HIT), "reason", have, kv_match_reason(kv));

@@ -99,6 +99,12 @@ void model_config(struct model *m);
 /* Returns the store's (negative) error if the tier failed. */
 int model_kernel(struct model *m, uint32_t site);
 
+/* model_metadata.c */
+/* Returns the bytes of metadata that the budget holds for s with so many rows. */
+size_t model_charge(const struct model *m, const struct mseq *s, uint32_t rows);
+/* Compares the metadata that the store counts, and the budget with it. No step may be open. */
+void model_metadata(struct model *m);
+
 /* model_image.c: saves sequence a and loads it as b (NULL: there is no room) */
 void model_op_image(struct model *m, struct mseq *a, struct mseq *b);
 

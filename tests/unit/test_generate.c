@@ -280,29 +280,35 @@ static void budget(void **state)
     kvik_cache_close(c);
 }
 
-/* The arrays made at open grow with max_cache_len, and with nothing else. */
+/* Metadata is part of the budget.  What a sequence uses of it grows with its tokens, and ends with it. */
 static void metadata(void **state)
 {
     (void)state;
-    uint64_t bytes[2];
-    for (uint32_t i = 0; i < 2; i++) {
-        kvik_usage u = {.size = sizeof u};
-        kvik_seq s;
-        kvik_cache *c = cache_of((kvik_cache_config){.size = sizeof(kvik_cache_config),
-                                                     .max_sequences = 2,
-                                                     .max_cache_len = 512 << i,
-                                                     .cache_memory = 400 << 10});
-        assert_int_equal(kvik_cache_usage(c, &u), 0);
-        bytes[i] = u.metadata;
-        assert_int_equal(kvik_cache_new(c, &s), 0);
-        kvik_span span = {.size = sizeof span, .seq = s, .ids = ids, .n = 20};
-        assert_int_equal(kvik_forward(c, &span, 1, false, NULL), 0);
-        assert_int_equal(kvik_cache_usage(c, &u), 0);
-        assert_int_equal(u.metadata, bytes[i]);
-        kvik_cache_close(c);
-    }
-    assert_true(bytes[0] >= 2 * 512 * sizeof(int32_t));
-    assert_true(bytes[1] >= bytes[0] + 2 * 512 * sizeof(int32_t));
+    kvik_usage u = {.size = sizeof u};
+    kvik_seq s, f;
+    kvik_cache *c = cache_of((kvik_cache_config){.size = sizeof(kvik_cache_config),
+                                                 .max_sequences = 2,
+                                                 .max_cache_len = 512,
+                                                 .no_prefix_cache = true,
+                                                 .cache_memory = 400 << 10});
+    assert_int_equal(kvik_cache_usage(c, &u), 0);
+    uint64_t fixed = u.metadata, of_one;
+    assert_true(fixed > 0);
+    assert_int_equal(kvik_cache_new(c, &s), 0);
+    kvik_span span = {.size = sizeof span, .seq = s, .ids = ids, .n = 20};
+    assert_int_equal(kvik_forward(c, &span, 1, false, NULL), 0);
+    assert_int_equal(kvik_cache_usage(c, &u), 0);
+    of_one = u.metadata - fixed;
+    assert_true(of_one >= 2 * 20 * sizeof(int32_t));
+    assert_int_equal(kvik_cache_fork(c, s, &f), 0);
+    assert_int_equal(kvik_cache_usage(c, &u), 0);
+    assert_int_equal(u.metadata, fixed + 2 * of_one);
+    assert_true(u.bytes + u.reserved + u.metadata <= u.budget);
+    assert_int_equal(kvik_cache_drop(c, f), 0);
+    assert_int_equal(kvik_cache_drop(c, s), 0);
+    assert_int_equal(kvik_cache_usage(c, &u), 0);
+    assert_int_equal(u.metadata, fixed);
+    kvik_cache_close(c);
 }
 
 static void static_overflow(void **state)

@@ -1,5 +1,6 @@
 /* test_kv_basic.c - the store, case by case: the meaning of each promise of kv.h in bytes, error
  * codes and messages. */
+#include "base/bytes.h"
 #include "kv/kv_int.h"
 #include "testing.h"
 
@@ -16,15 +17,19 @@ static struct kv_group rows_group(uint32_t window, uint32_t site0, uint32_t n_si
 
 #define BLOCK ((size_t)16 * 2 * 4 * 4 * 2) /* bytes of a block at one site */
 
-static struct kv *store(const struct kv_group *g, uint32_t n, size_t pool)
+/* Bytes of metadata that the budget holds for a sequence of so many rows. */
+static size_t meta(const struct kv_group *g, uint32_t n, uint32_t rows)
+{
+    return 2 * kv_metadata_bytes(&(struct kv_config){.group = g, .n_groups = n}, rows);
+}
+
+/* bytes: of the budget, beside arrays of fixed size */
+static struct kv *store(const struct kv_group *g, uint32_t n, size_t bytes)
 {
     struct kv *kv = NULL;
-    struct kv_config c = {.group = g,
-                          .n_groups = n,
-                          .max_seqs = 8,
-                          .max_tokens = 256,
-                          .max_len = 1024,
-                          .pool_bytes = pool};
+    struct kv_config c = {
+        .group = g, .n_groups = n, .max_seqs = 8, .max_tokens = 256, .max_len = 1024};
+    c.pool_bytes = kv_pool_bytes(&c, bytes);
     int e = kv_open(&kv, &c);
     if (e < 0) print_error("%s\n", err_last());
     assert_int_equal(e, 0);
@@ -112,7 +117,7 @@ static void test_forks_share_contents(void **state)
 {
     (void)state;
     struct kv_group g = rows_group(0, 0, 3);
-    struct kv *kv = store(&g, 1, 50 * 3 * BLOCK);
+    struct kv *kv = store(&g, 1, 50 * 3 * BLOCK + 8 * meta(&g, 1, 40));
     struct kv_usage u;
     struct kv_step *st;
     kv_seq s[8], extra;
@@ -205,7 +210,7 @@ static void test_budget_to_the_byte(void **state)
     (void)state;
     struct kv_group g = rows_group(0, 0, 3);
     for (int short_by = 0; short_by < 2; short_by++) {
-        struct kv *kv = store(&g, 1, 10 * 3 * BLOCK - (size_t)short_by);
+        struct kv *kv = store(&g, 1, 10 * 3 * BLOCK + meta(&g, 1, 145) - (size_t)short_by);
         kv_seq a;
         struct kv_usage u;
         assert_int_equal(kv_new(kv, NULL, &a), 0);
@@ -269,6 +274,96 @@ static void test_open_refuses(void **state)
         assert_int_equal(e, row[i].want);
         assert_ptr_equal(kv, &n);
     }
+}
+
+/* The smallest budget opens a store with room for the first rows of every sequence.  A byte less is refused, and the
+ * message says how much is needed. */
+static void test_open_with_the_least(void **state)
+{
+    (void)state;
+    struct kv_group g[2] = {rows_group(0, 0, 3), rows_group(64, 3, 2)};
+    g[1].policy.every = 64;
+    for (uint32_t i = 0; i < 8; i++) {
+        struct kv_config c = {.group = g,
+                              .n_groups = 2,
+                              .max_seqs = 1 + i % 3,
+                              .max_tokens = 16u << i,
+                              .max_len = 256u << i,
+                              .index = i % 2};
+        struct kv *kv = NULL;
+        kv_seq s;
+        char text[16];
+        c.pool_bytes = kv_open_bytes(&c);
+        assert_int_equal(kv_open(&kv, &c), 0);
+        for (uint32_t k = 0; k < c.max_seqs; k++) {
+            assert_int_equal(kv_new(kv, NULL, &s), 0);
+            assert_int_equal(append(kv, s, 16, 0), 0);
+        }
+        assert_int_equal(pool_held(kv), c.pool_bytes);
+        assert_int_equal(append(kv, s, 1, 0), ERR_FULL);
+        kv_close(kv);
+        c.pool_bytes--;
+        assert_int_equal(kv_open(&kv, &c), ERR_LIMIT);
+        assert_non_null(strstr(err_last(), bytes_text(c.pool_bytes + 1, text)));
+    }
+}
+
+/* Metadata is part of the budget.  Forks, second marks and longer sequences are refused for want of it alone, and say so.
+ * What undoes them never is. */
+static void test_metadata_in_budget(void **state)
+{
+    (void)state;
+    struct kv_group g = rows_group(0, 0, 1);
+    size_t one = kv_metadata_bytes(&(struct kv_config){.group = &g, .n_groups = 1}, 64);
+    struct kv_config c = {
+        .group = &g, .n_groups = 1, .max_seqs = 8, .marks = 8, .max_tokens = 64, .max_len = 1024};
+    c.pool_bytes = kv_pool_bytes(&c, 8 * (4 * BLOCK + 2 * one));
+    struct kv *kv = NULL;
+    struct kv_usage u;
+    struct kv_mark m[2];
+    kv_seq a, b;
+    uint32_t have;
+    assert_int_equal(kv_open(&kv, &c), 0);
+    kv_usage(kv, &u);
+    size_t fixed = u.metadata;
+    assert_int_equal(kv_new(kv, NULL, &a), 0);
+    assert_int_equal(append(kv, a, 64, 0), 0);
+    kv_usage(kv, &u);
+    assert_int_equal(u.metadata, fixed + 2 * one);
+    assert_int_equal(u.free, u.pool - u.metadata - 4 * BLOCK);
+    assert_int_equal(kv_mark(kv, a, &m[0]), 0); /* paid for already */
+    kv_usage(kv, &u);
+    assert_int_equal(u.metadata, fixed + 2 * one);
+    kv->pool = pool_held(kv) + one - 1;
+    assert_int_equal(kv_mark(kv, a, &m[1]), ERR_FULL);
+    assert_non_null(strstr(err_last(), "for metadata"));
+    assert_int_equal(kv_fork(kv, a, &b), ERR_FULL);
+    assert_non_null(strstr(err_last(), "a fork needs"));
+    assert_int_equal(kv->need, one + 1);
+    kv->pool = pool_held(kv) + 2 * one;
+    assert_int_equal(kv_fork(kv, a, &b), 0);
+    assert_int_equal(kv_trim(kv, b, 10, &have), 0); /* tables of its own are paid for */
+    assert_int_equal(kv_trim(kv, a, 0, &have), 0);
+    kv->pool = pool_held(kv);
+    kv_rollback(kv, &m[0]);
+    assert_int_equal(kv_len(kv, a), 64);
+    assert_true(kv_check(kv));
+    assert_int_equal(kv_mark(kv, a, &m[0]), 0);
+    assert_int_equal(kv_drop(kv, a), 0); /* the mark outlives its sequence */
+    kv_usage(kv, &u);
+    assert_int_equal(u.metadata, fixed + 3 * one);
+    kv_release(kv, &m[0]);
+    kv_usage(kv, &u);
+    assert_int_equal(u.metadata, fixed + 2 * one);
+    kv->pool = pool_held(kv) + 4 * BLOCK;
+    assert_int_equal(append(kv, b, 55, 0), ERR_FULL); /* row 65 needs more tables */
+    assert_non_null(strstr(err_last(), "the step needs"));
+    assert_int_equal(kv_reserve(kv, b, 65), ERR_FULL);
+    assert_true(kv_check(kv));
+    assert_int_equal(kv_drop(kv, b), 0);
+    kv_usage(kv, &u);
+    assert_int_equal(u.metadata, fixed);
+    kv_close(kv);
 }
 
 static void test_open_without_memory(void **state)
@@ -396,17 +491,13 @@ static void test_sentences_name_numbers(void **state)
 }
 
 /* A store whose sequences can be marked: one layer that sees everything, and 16 with a window of 24 rows. */
-static struct kv *marked_store(size_t pool)
+static struct kv *marked_store(size_t bytes)
 {
     struct kv *kv = NULL;
     const struct kv_group g[2] = {rows_group(0, 0, 1), rows_group(24, 1, 16)};
-    struct kv_config c = {.group = g,
-                          .n_groups = 2,
-                          .max_seqs = 8,
-                          .marks = 4,
-                          .max_tokens = 16,
-                          .max_len = 1024,
-                          .pool_bytes = pool};
+    struct kv_config c = {
+        .group = g, .n_groups = 2, .max_seqs = 8, .marks = 4, .max_tokens = 16, .max_len = 1024};
+    c.pool_bytes = kv_pool_bytes(&c, bytes);
     if (kv_open(&kv, &c) < 0) fail_msg("%s", err_last());
     return kv;
 }
@@ -418,7 +509,7 @@ static void grow(struct kv *kv, kv_seq s, uint32_t len)
         if (append(kv, s, 1, 0) < 0) fail_msg("at row %u: %s", kv_len(kv, s), err_last());
 }
 
-/* The budget of a store in which a sequence of 64 rows with a reserve of 256 just fits, and a mark. */
+/* The budget beside arrays of fixed size in which a sequence of 64 rows with a reserve of 256 just fits, and a mark. */
 static size_t marked_budget(void)
 {
     struct kv_usage u;
@@ -431,9 +522,10 @@ static size_t marked_budget(void)
         assert_int_equal(append(kv, s, 16, 0), 0);
     assert_int_equal(kv_mark(kv, s, &m), 0);
     kv_usage(kv, &u);
+    size_t sum = u.live + u.reserved + u.metadata - kv->fixed;
     kv_release(kv, &m);
     kv_close(kv);
-    return u.live + u.reserved;
+    return sum;
 }
 
 /* What the reserve of a marked sequence has to spare in one group makes no room for what another group lacks: a trim is
@@ -518,7 +610,7 @@ static void test_match_loses_donor(void **state)
         assert_true(kv->owing);
         kv->pool = 1 << 20;
         assert_int_equal(kv_keep(kv, x), 0);
-        kv->pool = pool_held(kv) + spare;
+        kv->pool = pool_held(kv) + 2 * kv_metadata_bytes(&c, 480) + spare;
         assert_int_equal(kv_new(kv, NULL, &y), 0);
         assert_int_equal(kv_match(kv, y, &p, &have), 0);
         assert_int_equal(kv_len(kv, y), have);
@@ -568,8 +660,9 @@ static void test_fork_of_marked(void **state)
 static void test_reserve(void **state)
 {
     (void)state;
-    struct kv_group g = rows_group(0, 0, 1);
-    struct kv *kv = store(&g, 1, 41 * BLOCK);
+    struct kv_group g = rows_group(0, 0, 3);
+    size_t before = meta(&g, 1, 320), more = meta(&g, 1, 321) - before;
+    struct kv *kv = store(&g, 1, 41 * 3 * BLOCK + 2 * before + more);
     kv_seq a, b, c;
     struct kv_usage u;
     assert_int_equal(kv_new(kv, NULL, &a), 0);
@@ -578,10 +671,10 @@ static void test_reserve(void **state)
     assert_int_equal(kv_reserve(kv, a, 320), 0);
     kv_usage(kv, &u);
     /* 19 blocks up to the reserved length, and a copy of the open block. */
-    assert_int_equal(u.reserved, 20 * BLOCK);
+    assert_int_equal(u.reserved, 20 * 3 * BLOCK);
     assert_int_equal(kv_reserve(kv, b, 320), ERR_FULL);
     kv_usage(kv, &u);
-    assert_int_equal(u.need, BLOCK);
+    assert_int_equal(u.need, 3 * BLOCK - more);
     for (uint32_t i = 0; i < 20; i++)
         assert_int_equal(append(kv, b, 16, 0), 0);
     assert_int_equal(append(kv, b, 1, 0), ERR_FULL);
@@ -649,7 +742,7 @@ static void test_drafts_and_tiles(void **state)
     struct kv_group g = rows_group(0, 0, 1);
     g.seal.tile = 128;
     g.plane[0].codec = g.plane[1].codec = &kv_codec_shuffle;
-    struct kv *kv = store(&g, 1, 80 * BLOCK);
+    struct kv *kv = store(&g, 1, 80 * BLOCK + 8 * meta(&g, 1, 16));
     struct kv_usage u;
     struct kv_step *st;
     struct kv_view v;
@@ -725,7 +818,7 @@ static void test_memory_moves_between_forms(void **state)
     (void)state;
     struct kv_group g[2] = {rows_group(0, 0, 4), rows_group(0, 4, 4)};
     g[0].policy.window = 16;
-    struct kv *kv = store(g, 2, 40 * 4 * BLOCK);
+    struct kv *kv = store(g, 2, 40 * 4 * BLOCK + meta(g, 2, 480));
     kv_seq a;
     assert_int_equal(kv_new(kv, NULL, &a), 0);
     /* Pages of the window are freed while the other groups grow. */
@@ -806,6 +899,8 @@ int main(void)
         cmocka_unit_test(test_reorder_refuses),
         cmocka_unit_test(test_open_with_extremes),
         cmocka_unit_test(test_open_refuses),
+        cmocka_unit_test(test_open_with_the_least),
+        cmocka_unit_test(test_metadata_in_budget),
         cmocka_unit_test(test_open_without_memory),
         cmocka_unit_test(test_no_allocation_after_open),
         cmocka_unit_test(test_small_address_space),

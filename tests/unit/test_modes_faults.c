@@ -2,9 +2,8 @@
  * store, allocations, the caller's callbacks. Also at the last row a sequence can hold. After a
  * failure the caller's sequences and the store are unchanged, including the bits of the next
  * logits. */
-#include "generate/handle.h"
+#include "budgets.h"
 #include "generate/sync.h"
-#include "testing.h"
 
 #define TINY "tests/golden/models/llama-mha"
 
@@ -178,10 +177,13 @@ static void budgets(void **state)
     uint32_t full = 0;
     for (size_t i = 0; i < countof(ways); i++) {
         const struct way *w = &ways[i];
-        kvik_cache *c = open_cache((kvik_cache_config){.size = sizeof(kvik_cache_config),
-                                                       .cache_memory = 640 << 10,
-                                                       .step_tokens = BITE,
-                                                       .max_cache_len = 2000});
+        kvik_cache_config cc = {.size = sizeof cc,
+                                .compute = "exact",
+                                .max_sequences = 12,
+                                .step_tokens = BITE,
+                                .max_cache_len = 2000};
+        cc.cache_memory = budget_for(tiny, cc, 640 << 10, 12, 64);
+        kvik_cache *c = open_cache(cc);
         kvik_generation g = options(w);
         kvik_prompt p = {.size = sizeof p, .ids = ids, .n = countof(ids), .seq = held(c)};
         kvik_result *want, *r;

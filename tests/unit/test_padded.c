@@ -435,7 +435,10 @@ static void test_full(void **state)
     kvik_batch *d, *other[8] = {NULL};
     int e = 0;
     k.step_tokens = 8;
-    k.cache_memory = 450 << 10; /* 18 blocks */
+    kvik_model *m;
+    must(kvik_model_open("tests/golden/models/llama-mha", &m));
+    k.cache_memory = budget_for(m, k, 450 << 10, 3 * ROWS, WIDE + 1); /* 18 blocks */
+    kvik_model_close(m);
     bench_open(&t, "llama-mha", &k);
     float *want = malloc((size_t)ROWS * t.vocab * 4), *got = malloc((size_t)ROWS * t.vocab * 4);
     feed(&t, LEFT);

@@ -1,9 +1,7 @@
 /* test_padded.h - three batch rows of nine columns under masks of every kind, shared by the tests
  * of padded batches. */
 #pragma once
-#include "base/base.h"
-#include "kvik.h"
-#include "testing.h"
+#include "budgets.h"
 
 #define MODELS "tests/golden/models/"
 enum { ROWS = 3, WIDE = 9, STEPS = 6, MOST = 64 };

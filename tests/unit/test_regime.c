@@ -2,9 +2,7 @@
  * other rotary frequencies in all its rows. The next logits are, bit for bit, those of the same
  * tokens in a new sequence, however the sequence came to its tokens: decoded across the threshold,
  * in turns, cropped, forked, or rolled back after a failure. The golden model changes at 33 tokens. */
-#include "base/base.h"
-#include "kvik.h"
-#include "testing.h"
+#include "budgets.h"
 
 #define MODEL "tests/golden/models/phi3"
 enum { LONGEST = 96 };
@@ -275,9 +273,9 @@ static void quantized_full(void **state)
                                .max_cache_len = 128,
                                .max_sequences = 2,
                                .step_tokens = 32,
-                               .cache_memory = 64 << 10,
                                .threads = 1,
                                .no_prefix_cache = true};
+        k.cache_memory = budget_for(model, k, 64 << 10, 2, 64);
         if (kvik_cache_open(model, &k, &c) < 0) fail_msg("%s", kvik_last_error());
         kvik_seq s = fresh(c), other = fresh(c);
         kvik_span first = {.size = sizeof first, .seq = s, .ids = text, .n = 31},

@@ -1,8 +1,7 @@
 /* test_request.c - requests that start, join, pause, leave and fail next to each other. Each gives,
  * bit for bit, the ids, scores and logits that kvik_generate gives for it alone, for every
  * combination of ways of decoding. */
-#include "generate/handle.h"
-#include "testing.h"
+#include "budgets.h"
 
 /* The greatest number of requests at once; the greatest number of tokens of a prompt. */
 enum { MOST = 8, TEXT = 56 };
@@ -274,6 +273,7 @@ static void stage_open(struct stage *s, kvik_cache_config k)
     k.step_tokens = 16;
     kvik_cache_config h = {
         .size = sizeof h, .max_cache_len = TEXT + 40, .max_sequences = 16, .compute = "exact"};
+    if (k.cache_memory) k.cache_memory = budget_for(s->m, k, k.cache_memory, 4, TEXT + 40);
     s->c = open_cache(s->m, &k);
     k.cache_memory = 0;
     k.max_sequences = 64;

@@ -1,9 +1,8 @@
 /* test_speculate_ends.c - speculative decoding together with every other option of a call:
  * sampling, processors, ends, callbacks, batches, memory that is just enough, failing allocations;
  * and which combinations are refused or ignored. */
+#include "budgets.h"
 #include "generate/driver.h"
-#include "generate/handle.h"
-#include "testing.h"
 
 static kvik_model *m, *other, *small;
 static struct tok *letters; /* a tokenizer of two letters a token */
@@ -375,7 +374,10 @@ static void small_assistants(void **state)
     kvik_result *want, *got;
     assert_int_equal(kvik_generate(c, &g, &p, 1, NULL, &want), 0);
     for (size_t i = 0; i < countof(row); i++) {
-        kvik_cache *a = cache_of(m, row[i].c);
+        kvik_cache_config cc = row[i].c;
+        cc.size = sizeof cc;
+        if (cc.cache_memory) cc.cache_memory = budget_for(m, cc, cc.cache_memory, 1, 64);
+        kvik_cache *a = cache_of(m, cc);
         kvik_hooks h = {.size = sizeof h, .assistant_model = a};
         if (kvik_generate(c, &g, &p, 1, &h, &got) < 0) fail_msg("%s", kvik_last_error());
         assert_memory_equal(got->row[0]->ids, want->row[0]->ids, want->row[0]->n * sizeof *ids);

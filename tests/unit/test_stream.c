@@ -2,9 +2,7 @@
  * forwards, forks, crops, reorders, batches, windows, the codec hook, exact and fast compute,
  * streamed from the start or from the moment the budget is short. It stays within its budget.
  * Budgets are the smallest that open. */
-#include "base/base.h"
-#include "kvik.h"
-#include "testing.h"
+#include "budgets.h"
 
 #include <signal.h>
 #include <sys/resource.h>
@@ -19,7 +17,8 @@ static const char *const names[3] = {"llama-mha", "llama-bf16-long", "SmolLM2"};
 struct way {
     const char *name, *impl, *config, *on_full;
     uint32_t chunk, threads;
-    bool fits; /* the cache may fit into the budget */
+    bool fits;       /* the cache may fit into the budget */
+    uint32_t tokens; /* of the sequences that the budget has tables for; 0: DEEP + 100 */
 };
 static const struct way ways[] = {
     {.name = "offloaded", .impl = "offloaded"},
@@ -72,8 +71,11 @@ static kvik_cache *opened(kvik_model *m, const struct way *w, const char *comput
         c.cache_memory += c.cache_memory / 4;
     }
     if (!tight) return out;
-    kvik_cache_close(out); /* with room for steps and copies, or for reserves */
-    c.cache_memory += w->fits ? 2 * c.cache_memory : c.cache_memory / 2;
+    /* with room for steps and copies, or for reserves */
+    uint64_t rows = c.cache_memory - budget_metadata(out);
+    kvik_cache_close(out);
+    c.cache_memory = budget_for(m, c, w->fits ? 3 * rows : rows + rows / 3, (seqs + 3) / 4,
+                                w->tokens ? w->tokens : DEEP + 100);
     assert_int_equal(kvik_cache_open(m, &c, &out), 0);
     return out;
 }
@@ -159,7 +161,8 @@ static void agree(int k, const struct way *w, const struct way *base, const char
                      compute, i);
     kvik_cache_usage(c, &u);
     if (u.peak_bytes > u.budget) fail_msg("%s: peak over budget", w->name);
-    if (!w->fits && !(u.streaming && u.spilled && u.tier_read && (w->config || u.budget < whole)))
+    if (!w->fits &&
+        !(u.streaming && u.spilled && u.tier_read && (w->config || u.budget - u.metadata < whole)))
         fail_msg("%s, %s: nothing streamed: %zu of %zu bytes, %zu on disk, %zu read", names[k],
                  w->name, (size_t)u.peak_bytes, (size_t)whole, (size_t)u.spilled,
                  (size_t)u.tier_read);
@@ -195,8 +198,10 @@ static void codecs(void **state)
     for (size_t i = 0; i < countof(config); i++) {
         float *out[2];
         for (int k = 0; k < 2; k++) {
-            const struct way w = {
-                .name = config[i], .impl = k ? "offloaded" : NULL, .config = config[i]};
+            const struct way w = {.tokens = FAR,
+                                  .name = config[i],
+                                  .impl = k ? "offloaded" : NULL,
+                                  .config = config[i]};
             kvik_cache *c = opened(m, &w, "exact", 1, k);
             struct play p = {c, calloc(OUT * (size_t)kvik_model_vocab(m), sizeof(float)), 0,
                              kvik_model_vocab(m), w.name};
@@ -250,7 +255,7 @@ static void raw_turns(void **state)
             feed(&p, s, PROMPT, 1);
             kvik_cache_usage(c, &u);
             if (k == 2) raw = u.peak_bytes;
-            if (!k && !(u.budget < raw && u.peak_bytes <= u.budget && u.tier_read))
+            if (!k && !(u.budget - u.metadata < raw && u.peak_bytes <= u.budget && u.tier_read))
                 fail_msg("%s, %s: peak %zu of %zu bytes, rows of the prompt %zu, %zu read",
                          names[i % 2], w.name, (size_t)u.peak_bytes, (size_t)u.budget, (size_t)raw,
                          (size_t)u.tier_read);

@@ -3,9 +3,7 @@
  * error and the sequence has its old length. The same call without the fault then gives those
  * tokens. KVIK_TEST_LONG=1 tries every call, otherwise some of each run. */
 #include "base/aio.h"
-#include "generate/handle.h"
-#include "kvik.h"
-#include "testing.h"
+#include "budgets.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -20,7 +18,7 @@ static int32_t prompt[PROMPT];
 struct scene {
     const char *name, *implementation, *config; /* the streamed cache */
     const char *resident, *resident_config;
-    uint64_t memory;
+    uint64_t memory; /* beside metadata */
     const char *on_full;
 };
 #define QUANTO "{\"backend\":\"quanto\",\"q_group_size\":16,\"residual_length\":32"
@@ -31,6 +29,8 @@ static const struct scene scenes[] = {
      NULL},
     {"on_full", "dynamic", NULL, "dynamic", NULL, 500 << 10, "offload"},
 };
+
+static uint64_t memory[countof(scenes)]; /* with metadata */
 
 static int count_files(const char *path)
 {
@@ -43,20 +43,26 @@ static int count_files(const char *path)
     return n;
 }
 
-static int open_cache(const struct scene *s, bool resident, kvik_cache **out)
+/* Returns the configuration of a scene's cache. */
+static kvik_cache_config config_of(const struct scene *s, bool resident)
 {
-    kvik_cache_config config = {
-        .size = sizeof config,
+    return (kvik_cache_config){
+        .size = sizeof(kvik_cache_config),
         .cache_implementation = resident ? s->resident : s->implementation,
         .cache_config = resident ? s->resident_config : s->config,
         .max_cache_len = CONTEXT,
         .max_sequences = 1,
         .step_tokens = 64,
-        .cache_memory = resident ? 0 : s->memory,
         .threads = 1,
         .on_full = resident ? NULL : s->on_full,
         .spill_dir = dir,
     };
+}
+
+static int open_cache(const struct scene *s, bool resident, kvik_cache **out)
+{
+    kvik_cache_config config = config_of(s, resident);
+    if (!resident) config.cache_memory = memory[s - scenes];
     return kvik_cache_open(m, &config, out);
 }
 
@@ -179,6 +185,7 @@ static void check_scene(const struct scene *s, const char *backend)
     kvik_cache_close(c);
 
     setenv("KVIK_AIO", backend, 1);
+    memory[s - scenes] = budget_for(m, config_of(s, false), s->memory, 1, PROMPT + NEW);
     int fds = count_files("/proc/self/fd"), files = count_files(dir);
     int least = getenv("KVIK_TEST_SHORT") ? 1 : 3;
     run(s, &(struct aio_fault){0}, want, &o);
