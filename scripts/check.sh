@@ -121,6 +121,9 @@ FNR == 1 { inside = 0 }
     ban("strcpy|strcat|sprintf|vsprintf|gets|strtok|strncpy|strncat", "unbounded or treacherous copy")
     ban("atoi|atol|atoll|atof|sscanf|scanf", "a parser that cannot report an error")
     ban("system|popen|rand|srand", "process-wide state or a shell")
+    if (FILENAME != "src/base/descriptor.c")
+        ban("open|openat|creat|fopen|freopen|opendir|mkstemp|mkostemp|mkdtemp|tmpfile|memfd_create|pipe|pipe2|dup|dup2",
+            "fd_* of base/descriptor.h opens files, above descriptor 2")
 }' $(find src -name '*.[ch]' | sort) | fail "calls: banned in src" \
     "allocation must be countable and fail in tests, a library has no terminal, and input is untrusted"
 

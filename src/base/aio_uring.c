@@ -5,6 +5,7 @@
  * stay in the ring as a no-op.  After a wait the kernel holds no pointer to the caller's memory. */
 #ifdef KVIK_URING
 #include "base/aio_int.h"
+#include "base/descriptor.h"
 
 #include <errno.h>
 #include <liburing.h>
@@ -23,7 +24,10 @@ static int uring_open(struct aio *a)
 {
     struct io_uring *r = mem_alloc(sizeof *r);
     if (!r) return ERR_NOMEM;
+    struct fd_low low;
+    fd_low_take(&low);
     int e = io_uring_queue_init(AIO_DEPTH, r, 0);
+    fd_low_drop(&low);
     if (e == 0 && !(r->features & IORING_FEAT_RW_CUR_POS)) { /* 5.6: plain reads and writes */
         io_uring_queue_exit(r);
         e = -ENOSYS;

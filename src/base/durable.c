@@ -1,10 +1,11 @@
 /* durable.c - the system calls of durable.h.  Interrupted calls are repeated and short writes continued; success is
  * reported only when all bytes are written. */
 #include "base/durable.h"
+#include "base/beside.h"
+#include "base/descriptor.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,7 +52,9 @@ static int injected(enum durable_call call, bool *half)
 
 static int failed(const char *path, const char *what, int e)
 {
-    return ERR(IO, "%s: %s: %s", path, what, strerror(e));
+    return ERR(IO, "%s: %s: %s", path, what,
+               e == EFBIG ? "the file would be larger than this process may write (ulimit -f)"
+                          : strerror(e));
 }
 
 static int lock(const char *path, int fd)
@@ -65,7 +68,8 @@ static int lock(const char *path, int fd)
 static int copy_path(struct durable *f, const char *path)
 {
     char real[PATH_MAX];
-    f->path = mem_strdup(realpath(path, real) ? real : path);
+    TRY(path_real(path, real));
+    f->path = mem_strdup(real);
     return f->path ? 0 : ERR_NOMEM;
 }
 
@@ -83,7 +87,7 @@ static int open_once(struct durable *f, const char *path, bool write)
     *f = (struct durable){.fd = -1};
     int e = injected(DURABLE_OPEN, NULL);
     /* O_NONBLOCK: opening a FIFO must not block */
-    if (!e) f->fd = open(path, (write ? O_RDWR : O_RDONLY) | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (!e) f->fd = fd_open(path, (write ? O_RDWR : O_RDONLY) | O_NONBLOCK, 0);
     if (f->fd < 0 && !e) e = errno;
     if (e == ENOENT) return ERR(NOTFOUND, "%s: no such file", path);
     if (e) return failed(path, "cannot open", e);
@@ -108,71 +112,76 @@ int durable_open(struct durable *f, const char *path, bool write)
     return e == 1 ? ERR(BUSY, "%s: other processes are writing it", path) : e;
 }
 
-/* True if the file begins with the mark, or as far as a process came that was killed: empty or with zeros. */
+/* True if the file holds nothing but what a killed save may have left: it is empty, begins with the mark, or a power cut
+ * took its first page, which then has zeros alone. */
 static bool has_mark(int fd, const char *mark)
 {
-    char now[16] = {0}, zero[sizeof now] = {0};
-    size_t n = MIN(strlen(mark), sizeof now);
-    if (pread(fd, now, n, 0) < 0) return false;
-    return memcmp(now, mark, n) == 0 || memcmp(now, zero, n) == 0;
+    char now[4096] = {0};
+    ssize_t n = pread(fd, now, sizeof now, 0);
+    if (n < 0) return false;
+    if (memcmp(now, mark, strlen(mark)) == 0) return true;
+    for (ssize_t i = 0; i < n; i++)
+        if (now[i]) return false;
+    return true;
 }
 
-/* Opens and locks the temporary file.  Returns 1 if another process renamed the file first.  A temporary file that
- * exists already is reused if it belongs to this user, has one name and begins with the mark. */
+/* Closes a file that is not ours, so that durable_close does not remove the file. */
+static int leave(struct durable *f, int e)
+{
+    if (f->fd >= 0) close(f->fd);
+    f->fd = -1;
+    return e;
+}
+
+enum { TAKEN = 0, AGAIN = 1, OTHER = 2 };
+
+/* Opens and locks the temporary file f->tmp.  AGAIN: another process renamed the file first.  OTHER: the name belongs to
+ * something else, which stays as it is.  A temporary file that a killed process left is reused. */
 static int take_tmp(struct durable *f, const char *mark)
 {
-    const int how = O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
+    const int how = O_RDWR | O_NOFOLLOW | O_NONBLOCK;
     struct stat st;
     int e = injected(DURABLE_OPEN, NULL);
-    if (!e) f->fd = open(f->tmp, how | O_CREAT | O_EXCL, 0600);
+    if (!e) f->fd = fd_open(f->tmp, how | O_CREAT | O_EXCL, 0600);
     if (!e && f->fd < 0 && errno == EEXIST) {
-        f->fd = open(f->tmp, how);
-        if (f->fd < 0 && errno == ENOENT) return 1;
+        f->fd = fd_open(f->tmp, how, 0);
+        if (f->fd < 0) return errno == ENOENT ? AGAIN : OTHER;
     }
     if (f->fd < 0) return failed(f->tmp, "cannot create", e ? e : errno);
-    TRY(lock(f->path, f->fd));
-    if (fstat(f->fd, &st) < 0 || !S_ISREG(st.st_mode))
-        return ERR(IO, "%s: not a regular file", f->tmp);
-    if (!named(f->tmp, &st)) {
-        close(f->fd);
-        f->fd = -1;
-        return 1;
-    }
-    if (st.st_uid != geteuid() || st.st_nlink != 1 || fchmod(f->fd, 0600) < 0) {
-        close(f->fd);
-        f->fd = -1; /* another process owns the file, so it is not removed */
-        return ERR(
-            IO, "%s: this temporary file belongs to another user or has a second name; remove it",
-            f->tmp);
-    }
-    if (!has_mark(f->fd, mark)) {
-        close(f->fd);
-        f->fd = -1;
-        return ERR(IO, "%s: this file is not a temporary file of kvik; remove or rename it",
-                   f->tmp);
-    }
+    if (fstat(f->fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_uid != geteuid())
+        return leave(f, OTHER);
+    e = lock(f->path, f->fd);
+    if (e < 0) return leave(f, e);
+    if (!named(f->tmp, &st)) return leave(f, AGAIN);
+    if (fstat(f->fd, &st) < 0 || st.st_nlink != 1 || !has_mark(f->fd, mark)) return leave(f, OTHER);
+    if (fchmod(f->fd, 0600) < 0) return failed(f->tmp, "cannot create", errno);
     return durable_truncate(f, 0);
+}
+
+/* Takes the first name beside the file that is free or ours. */
+static int take_any(struct durable *f, const char *mark)
+{
+    char tmp[PATH_MAX];
+    int e = OTHER;
+    for (unsigned n = 0, tries = 0; n < 4 && (e == OTHER || e == AGAIN) && tries < 8; tries++) {
+        TRY(path_beside(f->path, n, tmp));
+        mem_free(f->tmp);
+        if (!(f->tmp = mem_strdup(tmp))) return ERR_NOMEM;
+        e = take_tmp(f, mark);
+        n += e == OTHER;
+    }
+    if (e == AGAIN) return ERR(BUSY, "%s: other processes are writing it", f->path);
+    if (e == OTHER)
+        return ERR(IO, "%s: the names for a temporary file are taken; remove %s", f->path, tmp);
+    return e;
 }
 
 int durable_create(struct durable *f, const char *path, const char *mark)
 {
     *f = (struct durable){.fd = -1};
-    TRY(copy_path(f, path));
-    size_t n = strlen(f->path);
-    char *tmp = mem_alloc(n + 5);
-    int e = tmp ? 1 : ERR_NOMEM;
-    if (tmp) snprintf(tmp, n + 5, "%s.tmp", f->path);
-    f->tmp = tmp;
-    for (int i = 0; e == 1 && i < 8; i++)
-        e = take_tmp(f, mark);
-    if (e == 1) e = ERR(BUSY, "%s: other processes are writing it", path);
-    if (e < 0) {
-        if (e == ERR_BUSY) { /* the temporary file belongs to the other process */
-            mem_free(f->tmp);
-            f->tmp = NULL;
-        }
-        durable_close(f);
-    }
+    int e = copy_path(f, path);
+    if (e >= 0) e = take_any(f, mark);
+    if (e < 0) durable_close(f);
     return e;
 }
 
@@ -200,6 +209,7 @@ int durable_write(struct durable *f, uint64_t at, const void *data, size_t n)
     bool half = false;
     int e = injected(DURABLE_WRITE, &half);
     trace(DURABLE_WRITE, at, data, n);
+    if (!e) e = fd_room(f->fd, at + n);
     if (e && half) n /= 2;
     while ((!e || half) && n) {
         ssize_t k = pwrite(f->fd, p, n, (off_t)at);
@@ -228,6 +238,7 @@ int durable_sync(struct durable *f)
 int durable_truncate(struct durable *f, uint64_t size)
 {
     int e = injected(DURABLE_TRUNCATE, NULL);
+    if (!e) e = fd_room(f->fd, size);
     while (!e && ftruncate(f->fd, (off_t)size) < 0)
         if (errno != EINTR) e = errno;
     trace(DURABLE_TRUNCATE, size, NULL, 0);
@@ -238,13 +249,9 @@ int durable_truncate(struct durable *f, uint64_t size)
 static int sync_dir(const struct durable *f)
 {
     char dir[PATH_MAX];
-    const char *slash = strrchr(f->path, '/');
-    size_t n = slash ? (size_t)(slash - f->path) : 0;
-    if (n >= sizeof dir) return ERR(LIMIT, "%s: the path is too long", f->path);
-    memcpy(dir, f->path, n);
-    dir[n] = '\0';
+    TRY(path_dir(f->path, dir));
     int e = injected(DURABLE_SYNC, NULL);
-    int fd = open(n ? dir : slash ? "/" : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int fd = fd_open(dir, O_RDONLY | O_DIRECTORY, 0);
     if (fd < 0) return 0; /* a directory may be writable and not readable */
     while (!e && fsync(fd) < 0)
         if (errno != EINTR) e = errno;
@@ -254,11 +261,28 @@ static int sync_dir(const struct durable *f)
                : 0;
 }
 
+/* Renames the temporary file to a name that no file has.  Some file systems cannot do that in one call. */
+static int rename_new(const struct durable *f)
+{
+    if (renameat2(AT_FDCWD, f->tmp, AT_FDCWD, f->path, RENAME_NOREPLACE) == 0) return 0;
+    if (errno != EINVAL && errno != ENOSYS) return errno;
+    if (link(f->tmp, f->path) == 0) {
+        (void)unlink(f->tmp);
+        return 0;
+    }
+    if (errno == EEXIST) return EEXIST;
+    return rename(f->tmp, f->path) < 0 ? errno : 0;
+}
+
 int durable_replace(struct durable *f)
 {
     TRY(durable_sync(f));
     int e = injected(DURABLE_RENAME, NULL);
-    if (!e && rename(f->tmp, f->path) < 0) e = errno;
+    if (!e && f->fresh) e = rename_new(f);
+    if (!e && !f->fresh && rename(f->tmp, f->path) < 0) e = errno;
+    if (e == EEXIST)
+        return ERR(BUSY, "%s: another process made this file meanwhile; save under another name",
+                   f->path);
     if (e) return failed(f->path, "cannot rename the temporary file", e);
     trace(DURABLE_RENAME, 0, NULL, 0);
     mem_free(f->tmp);

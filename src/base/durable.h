@@ -8,19 +8,21 @@ struct durable {
     char *path;    /* owned; name of the file, symbolic links resolved */
     char *tmp;     /* owned; temporary name until durable_replace, or NULL */
     uint64_t size; /* when it was opened */
+    bool fresh;    /* set by the caller: durable_replace replaces no file */
 };
 /* Opens an existing regular file for reading, or with `write` for both.  The file is locked until it is closed or the
  * process ends; ERR_BUSY if another process has locked it. */
 int durable_open(struct durable *f, const char *path, bool write);
-/* Creates a temporary file beside `path`, mode 0600, and locks it.  mark: what the caller's files begin with.  A temporary
- * file left by a killed process is reused if it belongs to this user, has one name, and begins with the mark or zeros;
- * else the call fails. */
+/* Creates a temporary file beside `path` (path_beside), mode 0600, and locks it.  mark: what the caller's files begin
+ * with, at most 16 bytes.  A temporary file that a killed process left is reused if it belongs to this user, has one name,
+ * and begins with the mark.  Whatever else has the name stays, and the next name is taken. */
 int durable_create(struct durable *f, const char *path, const char *mark);
 int durable_read(struct durable *f, uint64_t at, void *data, size_t n);
 int durable_write(struct durable *f, uint64_t at, const void *data, size_t n);
 int durable_sync(struct durable *f);
 int durable_truncate(struct durable *f, uint64_t size);
-/* Renames the temporary file to its final name and syncs the directory. */
+/* Renames the temporary file to its final name and syncs the directory.  ERR_BUSY if the file was to be new and another
+ * process made one of that name. */
 int durable_replace(struct durable *f);
 void durable_close(struct durable *f); /* removes a temporary file that was not renamed */
 

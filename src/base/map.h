@@ -21,7 +21,8 @@ bool map_now(const struct map *m, const char *path, struct map *now);
 int file_read(const char *path, size_t max, char **out, size_t *len);
 bool file_exists(const char *path);
 bool dir_exists(const char *path);
-/* Writes the whole file or nothing: a temporary file beside `path`, fsync, rename. */
+/* Writes the whole file or nothing: a temporary file beside `path`, fsync, rename.  The new file has the mode of the old
+ * one, and links are followed.  A device or a FIFO is written into. */
 int file_write(const char *path, const void *data, size_t n);
 struct span { /* borrowed bytes */
     const void *data;

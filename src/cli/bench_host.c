@@ -1,4 +1,5 @@
 /* bench_host.c - names what was measured: the model without its path, the processor, its threads, and the date. */
+#include "base/descriptor.h"
 #include "cli/bench.h"
 
 #include <sched.h>
@@ -21,7 +22,7 @@ static void name_cpu(char *out, size_t room)
 {
     char line[256];
     struct utsname u;
-    FILE *f = fopen("/proc/cpuinfo", "r");
+    FILE *f = fd_stream("/proc/cpuinfo");
     snprintf(out, room, "%s", uname(&u) == 0 ? u.machine : "unknown processor");
     while (f && fgets(line, sizeof line, f)) {
         char *value = strchr(line, ':');

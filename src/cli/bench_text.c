@@ -1,5 +1,6 @@
 /* bench_text.c - the tokens that are measured.  Speed and memory do not depend on them, but the comparison of logits does, so
  * they are a text: a file, or what the model writes by sampling with seed 0. */
+#include "base/descriptor.h"
 #include "cli/bench.h"
 
 #include <string.h>
@@ -48,7 +49,7 @@ static int from_file(struct bench *b)
     size_t n_bytes, n;
     int32_t *ids;
     if (!t) return say_failed("--text: %s has no tokenizer", b->model);
-    FILE *f = fopen(b->text, "rb");
+    FILE *f = fd_stream(b->text);
     if (!f) return say_failed("--text: %s cannot be read", b->text);
     int e = read_all(f, b->text, &text, &n_bytes);
     fclose(f);

@@ -1,4 +1,5 @@
 /* folder.c - the names in a directory, sorted, so that what the command prints does not depend on the file system. */
+#include "base/descriptor.h"
 #include "cli/cli.h"
 
 #include <dirent.h>
@@ -22,7 +23,7 @@ int folder_list(const char *path, const char *tail, struct folder *out)
 {
     const struct dirent *d;
     *out = (struct folder){0};
-    DIR *list = opendir(path);
+    DIR *list = fd_list(path);
     if (!list)
         return errno == ENOENT || errno == ENOTDIR ? 0 : ERR(IO, "%s: %s", path, strerror(errno));
     int e = 0;

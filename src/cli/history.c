@@ -2,6 +2,8 @@
  * A message is appended with one write, so chats that run side by side do not mix their lines.  A file that has grown long
  * is shortened when a chat begins. */
 #include "cli/history.h"
+#include "base/descriptor.h"
+#include "base/map.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -47,12 +49,20 @@ static void make_directories(const char *path)
     }
 }
 
+/* Returns 0 or an errno.  O_NONBLOCK: opening a FIFO that nobody reads must not block the chat. */
 static int append(const char *path, const char *data, size_t n)
 {
-    int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
-    if (fd < 0) return -1;
-    bool good = write(fd, data, n) == (ssize_t)n;
-    return close(fd) == 0 && good ? 0 : -1;
+    struct stat st;
+    int fd = fd_open(path, O_WRONLY | O_APPEND | O_CREAT | O_NONBLOCK, 0600), e = 0;
+    if (fd < 0) return errno;
+    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
+        e = ENXIO;
+    else
+        e = fd_room(fd, (uint64_t)st.st_size + n);
+    ssize_t k = e ? 0 : write(fd, data, n);
+    if (!e && k != (ssize_t)n) e = k < 0 ? errno : ENOSPC;
+    if (close(fd) < 0 && !e) e = errno;
+    return e;
 }
 
 static int escape(struct buf *b, const char *text)
@@ -73,13 +83,14 @@ void history_add(const char *text)
     buf_init(&line, LONGEST);
     if (escape(&line, text) >= 0) {
         int e = append(path, line.data, line.len);
-        if (e < 0 && errno == ENOENT) {
+        if (e == ENOENT) {
             make_directories(path);
             e = append(path, line.data, line.len);
         }
-        if (e < 0 && !told)
-            fprintf(stderr, "kvik: the history cannot be kept in %s: %s\n", path, strerror(errno));
-        told |= e < 0;
+        if (e && !told)
+            fprintf(stderr, "kvik: the history cannot be kept in %s: %s\n", path,
+                    e == ENXIO ? "not a regular file" : strerror(e));
+        told |= e != 0;
     }
     buf_done(&line);
 }
@@ -89,7 +100,7 @@ void history_add(const char *text)
 static bool read_end(const char *path, char **out, size_t *n, size_t *size)
 {
     struct stat st;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    int fd = fd_open(path, O_RDONLY | O_NONBLOCK, 0);
     char *p = NULL;
     if (fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode)) {
         *size = (size_t)st.st_size;
@@ -124,18 +135,6 @@ static size_t clean(char *all, size_t n, bool whole, size_t *lines)
     return (size_t)(to - all);
 }
 
-/* Replaces the file by the newest messages. */
-static void shorten(const char *path, const char *from, size_t n)
-{
-    char tmp[PATH + 8];
-    snprintf(tmp, sizeof tmp, "%s.new", path);
-    unlink(tmp);
-    if (append(tmp, from, n) == 0)
-        (void)!rename(tmp, path);
-    else
-        unlink(tmp);
-}
-
 void history_load(void (*fn)(void *ctx, const char *text), void *ctx)
 {
     char path[PATH], *all;
@@ -146,7 +145,8 @@ void history_load(void (*fn)(void *ctx, const char *text), void *ctx)
     for (size_t skip = lines > KEPT ? lines - KEPT : 0; skip || behind - from > KEPT_BYTES;
          skip -= skip > 0)
         from = (char *)memchr(from, '\n', (size_t)(behind - from)) + 1;
-    if (lines > 2 * KEPT || size > 2 * KEPT_BYTES) shorten(path, from, (size_t)(behind - from));
+    if (lines > 2 * KEPT || size > 2 * KEPT_BYTES)
+        (void)file_write(path, from, (size_t)(behind - from)); /* else only disk space is lost */
     for (char *line = from, *end; (end = memchr(line, '\n', (size_t)(behind - line)));
          line = end + 1) {
         char *to = line;

@@ -1,4 +1,5 @@
 /* inspect_session.c - kvik inspect SESSION: reads and checks every live byte of the file, then prints what it holds. */
+#include "base/descriptor.h"
 #include "base/map.h"
 #include "cli/cli.h"
 
@@ -7,7 +8,7 @@
 bool inspect_is_session(const char *path)
 {
     char magic[8];
-    FILE *f = dir_exists(path) ? NULL : fopen(path, "rb");
+    FILE *f = dir_exists(path) ? NULL : fd_stream(path);
     if (!f) return false;
     bool is = fread(magic, 1, sizeof magic, f) == sizeof magic && !memcmp(magic, "KVIKSESS", 8);
     fclose(f);

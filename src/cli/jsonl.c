@@ -1,6 +1,7 @@
 /* jsonl.c - a protocol of lines: each line of input is a JSON object and gets one line as its answer, in order.  Every
  * answer is flushed, so another process can hold a conversation over two pipes.  A line that is wrong gets
  * {"error": ...}. */
+#include "base/descriptor.h"
 #include "cli/cli.h"
 
 #include <errno.h>
@@ -28,7 +29,7 @@ static int answer_line(const struct buf *line, jsonl_answer answer, void *ctx)
 int jsonl_run(const char *path, jsonl_answer answer, void *ctx)
 {
     bool standard = !strcmp(path, "-");
-    FILE *f = standard ? stdin : fopen(path, "re");
+    FILE *f = standard ? stdin : fd_stream(path);
     struct buf line;
     int status = 0, got;
     if (!f) return say_failed("%s: %s", path, strerror(errno));

@@ -1,5 +1,6 @@
 /* main.c - the command: a table of subcommands.  Data goes to standard output, everything else to standard error.  The
  * exit status is 0, 1 after a failure, 2 if the command line is wrong, 130 after Ctrl-C. */
+#include "base/descriptor.h"
 #include "base/near.h"
 #include "cli/cli.h"
 #include "cli/screen.h"
@@ -73,8 +74,11 @@ static void on_bus_error(int sig)
 
 int main(int argc, char **argv)
 {
+    fd_fill();
     setlocale(LC_CTYPE, "");
     screen_open();
+    /* A write past the limit on file sizes fails with a sentence instead of ending the process. */
+    sigaction(SIGXFSZ, &(struct sigaction){.sa_handler = SIG_IGN}, NULL);
     sigaction(SIGBUS, &(struct sigaction){.sa_handler = on_bus_error}, NULL);
     if (argc < 2) {
         help(stderr);

@@ -13,7 +13,7 @@ static bool wanted(const kvik_generation *g)
     return g->typical_p < 1.0;
 }
 
-static int open(struct gen_chain *c)
+static int take_pairs(struct gen_chain *c)
 {
     c->pair = mem_array(c->vocab ? c->vocab : 1, sizeof *c->pair);
     return c->pair ? 0 : ERR_NOMEM;
@@ -120,4 +120,4 @@ static void apply(struct gen_chain *c, const struct gen_row *row, float *scores)
         if (!(far[i] < edge) && !(far[i] == edge && ties > 0 && ties--)) scores[i] = c->filter;
 }
 
-GEN_PROCESSOR(typical, 1950, true, wanted, apply, .open = open);
+GEN_PROCESSOR(typical, 1950, true, wanted, apply, .open = take_pairs);

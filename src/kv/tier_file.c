@@ -9,6 +9,7 @@
  * Written bytes stay in the page cache.  That is memory of the system, which takes it back when it
  * is needed; until then, reading a page back is a copy and not a disk access. */
 #include "base/aio.h"
+#include "base/descriptor.h"
 #include "kv/tier.h"
 
 #include <dirent.h>
@@ -101,7 +102,7 @@ static int open_nameless(const char *dir)
 {
     for (;;) {
         int e = aio_fault(AIO_OPEN, NULL);
-        int fd = e ? -1 : open(dir, O_TMPFILE | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
+        int fd = e ? -1 : fd_open(dir, O_TMPFILE | O_EXCL | O_RDWR, 0600);
         if (fd >= 0 || (e ? e : errno) != EINTR) return fd;
     }
 }
@@ -112,7 +113,8 @@ static int open_named(char *path)
     for (;;) {
         int e = aio_fault(AIO_OPEN, NULL);
         memcpy(x, "XXXXXX", 6);
-        int fd = e ? fail(e) : mkostemp(path, O_CLOEXEC); /* mode 0600 */
+        int fd =
+            e ? fail(e) : fd_take(mkostemp(path, O_CLOEXEC)); /* mode 0600; check-ok: fd_take */
         if (fd >= 0 || errno != EINTR) return fd;
     }
 }
@@ -134,7 +136,7 @@ static bool stale(int dir, const char *name)
     if (*end != '-' || pid <= 0) return false;
     if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode)) return false;
     if (st.st_uid != geteuid()) return false;
-    int fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    int fd = fd_open_at(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
     if (fd < 0) return false;
     bool free = flock(fd, LOCK_EX | LOCK_NB) == 0;
     if (!free && errno != EWOULDBLOCK) free = kill((pid_t)pid, 0) < 0 && errno == ESRCH;
@@ -148,7 +150,7 @@ static bool stale(int dir, const char *name)
 static void sweep(const char *dir)
 {
     struct dirent *d;
-    DIR *list = aio_fault(AIO_OPEN, NULL) ? NULL : opendir(dir);
+    DIR *list = aio_fault(AIO_OPEN, NULL) ? NULL : fd_list(dir);
     if (!list) return;
     while ((d = readdir(list)) != NULL)
         if (strncmp(d->d_name, NAME, strlen(NAME)) == 0 && stale(dirfd(list), d->d_name))

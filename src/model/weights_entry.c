@@ -14,6 +14,7 @@
  * seconds before they were hashed: every later change gives such a file another time.
  *
  * A small model is hashed faster than an entry is written, and has none. */
+#include "base/descriptor.h"
 #include "base/durable.h"
 #include "base/map.h"
 #include "model/weights_digest.h"
@@ -142,7 +143,7 @@ static void bound_dir(const char *dir)
         int64_t when = INT64_MAX;
         uint32_t n = 0;
         const struct dirent *e;
-        DIR *d = opendir(dir);
+        DIR *d = fd_list(dir);
         while (d && (e = readdir(d))) {
             struct stat st;
             if (fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode))

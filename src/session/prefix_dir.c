@@ -11,6 +11,8 @@
  *
  * A loaded prefix must have the rows that prefill would compute.  So nothing is found where rows depend on turns (dynamic
  * NTK, codecs that seal by turns) or were computed behind padding. */
+#include "base/beside.h"
+#include "base/descriptor.h"
 #include "session/session.h"
 
 #include <dirent.h>
@@ -49,6 +51,17 @@ static bool is_ours(const char *path, const char *suffix)
 {
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     return strspn(name, "0123456789abcdef") == NAME_HEX && strcmp(name + NAME_HEX, suffix) == 0;
+}
+
+/* True if the name is that of a temporary file of such a file; older versions of kvik wrote other ones. */
+static bool is_temporary(const char *path)
+{
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    size_t n = strlen(SUFFIX PATH_BESIDE);
+    if (is_ours(path, SUFFIX ".tmp")) return true;
+    return name[0] == '.' && strspn(name + 1, "0123456789abcdef") == NAME_HEX &&
+           strncmp(name + 1 + NAME_HEX, SUFFIX PATH_BESIDE, n) == 0 &&
+           !name[1 + NAME_HEX + n + strspn(name + 1 + NAME_HEX + n, "0123456789")];
 }
 
 /* True if a path is a file with one name.  A file that links name is also somebody else's, and is only read. */
@@ -129,11 +142,11 @@ static int each(const char *dir, void (*fn)(void *ctx, const char *path), void *
 {
     char path[PATH_BYTES];
     struct dirent *e;
-    DIR *d = opendir(dir);
+    DIR *d = fd_list(dir);
     if (!d && errno == ENOENT) return 0;
     if (!d) return ERR(IO, "%s: %s", dir, strerror(errno));
     while ((e = readdir(d)))
-        if ((is_session(e->d_name) || is_ours(e->d_name, SUFFIX ".tmp")) &&
+        if ((is_session(e->d_name) || is_temporary(e->d_name)) &&
             (size_t)snprintf(path, sizeof path, "%s/%s", dir, e->d_name) < sizeof path)
             fn(ctx, path);
     closedir(d);
@@ -185,7 +198,7 @@ static int load_one(kvik_cache *c, const char *path, const int32_t *ids, size_t 
 /* Removes a file that no process is writing. */
 static bool remove_idle(const char *path)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    int fd = fd_open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
     bool idle = fd >= 0 && (flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK);
     idle = idle && unlink(path) == 0;
     if (fd >= 0) close(fd);
@@ -244,7 +257,7 @@ static void on_size(void *ctx, const char *path)
 {
     struct oldest *o = ctx;
     struct stat st;
-    bool tmp = is_ours(path, SUFFIX ".tmp");
+    bool tmp = is_temporary(path);
     if ((!tmp && !is_ours(path, SUFFIX)) || lstat(path, &st) < 0 || !S_ISREG(st.st_mode)) return;
     if (tmp && remove_idle(path)) return;
     o->sum += (uint64_t)st.st_size;
@@ -315,7 +328,7 @@ static int lock_dir(const char *dir)
 {
     const struct timespec tick = {.tv_nsec = 20000000};
     const double end = now_seconds() + patience;
-    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC), e;
+    int fd = fd_open(dir, O_RDONLY | O_DIRECTORY, 0), e;
     if (fd < 0) return -1;
     while ((e = flock(fd, LOCK_EX | LOCK_NB)) < 0 && errno == EWOULDBLOCK && now_seconds() < end)
         (void)nanosleep(&tick, NULL);

@@ -255,19 +255,23 @@ static void put(const char *name, size_t size, char path[300])
 static void test_temporaries(void **state)
 {
     (void)state;
-    char left[300], busy[300], own[300], path[300];
+    char left[300], old[300], second[300], busy[300], own[300], path[300];
     int files;
     int32_t t[2 * COMMON];
     kvik_cache *c = open_cache();
     must_keep(c, 1, TAIL);
     uint64_t one = disk(&files, path);
-    put("0123456789abcdef0123456789abcdef.kvik.tmp", 1 << 20, left);
-    put("fedcba9876543210fedcba9876543210.kvik.tmp", 1 << 20, busy);
-    put("letters.kvik.tmp", 1 << 20, own);
+    put("0123456789abcdef0123456789abcdef.kvik.tmp", 1 << 20, old);
+    put(".0123456789abcdef0123456789abcdef.kvik.kvik-tmp", 1 << 20, left);
+    put(".0123456789abcdef0123456789abcdef.kvik.kvik-tmp2", 1 << 20, second);
+    put(".fedcba9876543210fedcba9876543210.kvik.kvik-tmp", 1 << 20, busy);
+    put(".letters.kvik.kvik-tmp", 1 << 20, own);
     int fd = open(busy, O_RDONLY);
     assert_int_equal(flock(fd, LOCK_EX), 0);
     assert_int_equal(keep(c, ids + COMMON, COMMON, (1 << 20) + 3 * one), 0);
     assert_int_equal(access(left, F_OK), -1);
+    assert_int_equal(access(old, F_OK), -1);
+    assert_int_equal(access(second, F_OK), -1);
     assert_int_equal(access(busy, F_OK), 0);
     assert_int_equal(access(own, F_OK), 0);
     assert_int_equal(find(c, 1, TAIL), COMMON + TAIL);
@@ -276,6 +280,7 @@ static void test_temporaries(void **state)
     close(fd);
     assert_int_equal(keep(c, t, prompt(1, TAIL, t), 0), 0);
     assert_int_equal(access(busy, F_OK), -1);
+    assert_int_equal(unlink(own), 0);
     kvik_cache_close(c);
     clear();
 }

@@ -497,7 +497,7 @@ static int set_up(void **state)
     (void)state;
     if (!mkdtemp(dir)) return -1;
     snprintf(file, sizeof file, "%s/s.kvik", dir);
-    snprintf(tmp, sizeof tmp, "%s/s.kvik.tmp", dir);
+    snprintf(tmp, sizeof tmp, "%s/.s.kvik.kvik-tmp", dir);
     if (kvik_model_open(MODEL, &m) < 0) return -1;
     vocab = kvik_model_vocab(m);
     assert_true(vocab <= VOCAB);

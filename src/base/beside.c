@@ -1,0 +1,64 @@
+/* beside.c - paths are text here; only path_real asks the system. */
+#include "base/beside.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    LINKS = 40,
+    NAME_KEPT = 200
+}; /* as Linux; a name of 255 bytes must have room for the ending */
+
+static int too_long(const char *path)
+{
+    return ERR(LIMIT, "%.200s...: the path is too long", path);
+}
+
+int path_dir(const char *path, char out[PATH_MAX])
+{
+    const char *slash = strrchr(path, '/');
+    size_t n = !slash ? 0 : slash == path ? 1 : (size_t)(slash - path);
+    if (n >= PATH_MAX) return too_long(path);
+    memcpy(out, n ? path : ".", MAX(n, 1));
+    out[MAX(n, 1)] = '\0';
+    return 0;
+}
+
+/* Writes the path of `name` in the directory of `path`. */
+static int in_same_dir(const char *path, const char *name, char out[PATH_MAX])
+{
+    const char *slash = strrchr(path, '/');
+    int n = slash ? (int)(slash + 1 - path) : 0;
+    return snprintf(out, PATH_MAX, "%.*s%s", n, path, name) < PATH_MAX ? 0 : too_long(path);
+}
+
+int path_real(const char *path, char out[PATH_MAX])
+{
+    char at[PATH_MAX], to[PATH_MAX];
+    if (snprintf(at, sizeof at, "%s", path) >= PATH_MAX) return too_long(path);
+    for (int i = 0; i < LINKS && !realpath(at, out); i++) {
+        ssize_t n = errno == ENOENT ? readlink(at, to, sizeof to - 1) : -1;
+        if (n < 0) break;
+        to[n] = '\0';
+        if (*to == '/')
+            memcpy(out, to, (size_t)n + 1);
+        else
+            TRY(in_same_dir(at, to, out));
+        memcpy(at, out, strlen(out) + 1);
+    }
+    if (!realpath(at, out)) memcpy(out, at, strlen(at) + 1);
+    return 0;
+}
+
+int path_beside(const char *path, unsigned n, char out[PATH_MAX])
+{
+    char name[NAME_MAX + 1], number[16] = "";
+    const char *slash = strrchr(path, '/');
+    if (n) snprintf(number, sizeof number, "%u", n + 1);
+    snprintf(name, sizeof name, ".%.*s" PATH_BESIDE "%s", NAME_KEPT, slash ? slash + 1 : path,
+             number);
+    return in_same_dir(path, name, out);
+}

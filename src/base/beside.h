@@ -1,0 +1,14 @@
+/* beside.h - names beside a file: the file that a link leads to, and the names of temporary files. */
+#pragma once
+#include "base/base.h"
+
+#include <limits.h>
+
+/* Follows the links of a path, also to a file that does not exist, so that a new file replaces no link. */
+int path_real(const char *path, char out[PATH_MAX]);
+/* Writes the path of the directory that the file lies in. */
+int path_dir(const char *path, char out[PATH_MAX]);
+/* Writes the name of the n-th temporary file beside a file: hidden, and with an ending that only kvik uses. */
+int path_beside(const char *path, unsigned n, char out[PATH_MAX]);
+
+#define PATH_BESIDE ".kvik-tmp" /* what the names of temporary files end in, before their number */

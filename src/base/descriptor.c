@@ -1,0 +1,98 @@
+/* descriptor.c - opens files, lists and streams with descriptors above 2. */
+#include "base/descriptor.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { LOWEST = 3 };
+
+int fd_take(int fd)
+{
+    if (fd < 0 || fd >= LOWEST) return fd;
+    int high = fcntl(fd, F_DUPFD_CLOEXEC, LOWEST), e = errno;
+    close(fd);
+    errno = e;
+    return high;
+}
+
+int fd_open_at(int dir, const char *name, int how, mode_t mode)
+{
+    int fd;
+    do
+        fd = openat(dir, name, how | O_CLOEXEC | O_NOCTTY, mode);
+    while (fd < 0 && errno == EINTR);
+    return fd_take(fd);
+}
+
+int fd_open(const char *path, int how, mode_t mode)
+{
+    return fd_open_at(AT_FDCWD, path, how, mode);
+}
+
+DIR *fd_list(const char *path)
+{
+    int fd = fd_open(path, O_RDONLY | O_DIRECTORY, 0);
+    DIR *list = fd < 0 ? NULL : fdopendir(fd);
+    if (!list && fd >= 0) {
+        int e = errno;
+        close(fd);
+        errno = e;
+    }
+    return list;
+}
+
+FILE *fd_stream(const char *path)
+{
+    int fd = fd_open(path, O_RDONLY, 0);
+    FILE *f = fd < 0 ? NULL : fdopen(fd, "rb");
+    if (!f && fd >= 0) {
+        int e = errno;
+        close(fd);
+        errno = e;
+    }
+    return f;
+}
+
+void fd_low_take(struct fd_low *l)
+{
+    *l = (struct fd_low){0};
+    while (l->n < LOWEST) {
+        int fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+        if (fd < 0) return;
+        if (fd >= LOWEST) {
+            close(fd);
+            return;
+        }
+        l->fd[l->n++] = fd;
+    }
+}
+
+void fd_low_drop(struct fd_low *l)
+{
+    while (l->n)
+        close(l->fd[--l->n]);
+}
+
+void fd_fill(void)
+{
+    for (int fd = 0; fd < LOWEST; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF && open("/dev/null", O_RDWR) < 0) return;
+}
+
+int fd_room(int fd, uint64_t end)
+{
+    struct rlimit limit;
+    struct stat st;
+    if (getrlimit(RLIMIT_FSIZE, &limit) < 0 || limit.rlim_cur == RLIM_INFINITY ||
+        end <= limit.rlim_cur)
+        return 0;
+    return fstat(fd, &st) == 0 && S_ISREG(st.st_mode) ? EFBIG : 0;
+}
+
+bool fd_private(const struct stat *st)
+{
+    return (st->st_uid == geteuid() || st->st_uid == 0) && !(st->st_mode & (S_IWGRP | S_IWOTH));
+}

@@ -1,0 +1,39 @@
+/* descriptor.h - the only place that opens files.
+ *
+ * A program may run with descriptors 0, 1 or 2 closed.  The next file that is opened takes their numbers, and then the
+ * text that is meant for a terminal goes into that file.  So no descriptor of kvik is below 3, and every descriptor is
+ * closed by exec. */
+#pragma once
+#include "base/base.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <sys/types.h>
+
+struct stat;
+
+/* As open, with O_CLOEXEC and O_NOCTTY; an interrupted call is repeated.  Returns -1 and sets errno on failure. */
+int fd_open(const char *path, int how, mode_t mode);
+int fd_open_at(int dir, const char *name, int how, mode_t mode);
+/* Takes the descriptor that another call opened, and returns one that is not below 3.  -1 stays -1. */
+int fd_take(int fd);
+/* Opens a directory for reading its names; closedir closes the list. */
+DIR *fd_list(const char *path);
+/* Opens a file for reading as a stream. */
+FILE *fd_stream(const char *path);
+/* Opens /dev/null in place of each of the descriptors 0 to 2 that is closed.  For programs, not for the library. */
+void fd_fill(void);
+
+/* Keeps the descriptors below 3 in use while a library opens descriptors of its own. */
+struct fd_low {
+    int fd[3], n;
+};
+void fd_low_take(struct fd_low *l);
+void fd_low_drop(struct fd_low *l);
+
+/* Returns EFBIG if a regular file must not reach to byte `end`, else 0.  The limit is that of the process
+ * (RLIMIT_FSIZE).  A write past this limit would raise a signal that ends the process, so every writer asks first. */
+int fd_room(int fd, uint64_t end);
+/* True if only this user and root can have written the file or directory: its owner is one of them, and neither the
+ * group nor others may write. */
+bool fd_private(const struct stat *st);

@@ -1,0 +1,288 @@
+/* test_files.c - what writing a file does to what already has its name, to the limits of the process,
+ * and to the descriptors of the standard streams. */
+#include "base/descriptor.h"
+#include "base/durable.h"
+#include "base/map.h"
+#include "kv/tier.h"
+#include "testing.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static char dir[] = "/tmp/kvik-files-XXXXXX", file[64], other[64];
+
+static void assert_text(const char *path, const char *want)
+{
+    char *text;
+    size_t n;
+    if (file_read(path, 1 << 20, &text, &n) < 0) fail_msg("%s", err_last());
+    assert_string_equal(text, want);
+    mem_free(text);
+}
+
+/* Counts all names, hidden ones too. */
+static int names(void)
+{
+    int n = 0;
+    DIR *d = opendir(dir);
+    while (readdir(d))
+        n++;
+    closedir(d);
+    return n - 2;
+}
+
+static void test_mode_stays(void **state)
+{
+    (void)state;
+    const mode_t mode[] = {0600, 0640, 0444, 0755};
+    struct stat st;
+    mode_t was = umask(022);
+    for (size_t i = 0; i < countof(mode); i++) {
+        assert_int_equal(file_write(file, "a", 1), 0);
+        assert_int_equal(stat(file, &st), 0);
+        assert_int_equal(st.st_mode & 0777, 0644);
+        assert_int_equal(chmod(file, mode[i]), 0);
+        assert_int_equal(file_write(file, "new", 3), 0);
+        assert_int_equal(stat(file, &st), 0);
+        assert_int_equal(st.st_mode & 07777, mode[i]);
+        assert_text(file, "new");
+        assert_int_equal(unlink(file), 0);
+    }
+    umask(was);
+    assert_int_equal(names(), 0);
+}
+
+static void test_owner_stays(void **state)
+{
+    (void)state;
+    struct stat st;
+    if (geteuid() != 0) skip();
+    assert_int_equal(file_write(file, "a", 1), 0);
+    assert_int_equal(chown(file, 65534, 65534), 0);
+    assert_int_equal(file_write(file, "b", 1), 0);
+    assert_int_equal(stat(file, &st), 0);
+    assert_int_equal(st.st_uid, 65534);
+    assert_int_equal(st.st_gid, 65534);
+    assert_int_equal(unlink(file), 0);
+}
+
+static void test_links_stay(void **state)
+{
+    (void)state;
+    char third[64];
+    struct stat st;
+    snprintf(third, sizeof third, "%s/third", dir);
+    for (int there = 0; there < 2; there++) {
+        if (there) assert_int_equal(file_write(other, "old", 3), 0);
+        assert_int_equal(symlink("third", file), 0);
+        assert_int_equal(symlink(other, third), 0);
+        assert_int_equal(file_write(file, "new", 3), 0);
+        assert_int_equal(lstat(file, &st), 0);
+        assert_true(S_ISLNK(st.st_mode));
+        assert_int_equal(lstat(third, &st), 0);
+        assert_true(S_ISLNK(st.st_mode));
+        assert_text(other, "new");
+        assert_int_equal(unlink(file) | unlink(third) | unlink(other), 0);
+    }
+    assert_int_equal(symlink("file", file), 0); /* a circle */
+    assert_int_equal(file_write(file, "new", 3), 0);
+    assert_int_equal(unlink(file), 0);
+    assert_int_equal(names(), 0);
+}
+
+static void test_devices_stay(void **state)
+{
+    (void)state;
+    struct stat st;
+    char got[8] = "";
+    assert_int_equal(stat("/dev/null", &st), 0);
+    dev_t device = st.st_rdev;
+    assert_int_equal(file_write("/dev/null", "x", 1), 0);
+    assert_int_equal(stat("/dev/null", &st), 0);
+    assert_true(S_ISCHR(st.st_mode) && st.st_rdev == device);
+    assert_int_equal(file_write("/dev/full", "x", 1), ERR_IO);
+    assert_int_equal(mkfifo(file, 0600), 0);
+    int reader = open(file, O_RDONLY | O_NONBLOCK);
+    assert_int_equal(file_write(file, "stream", 6), 0);
+    assert_int_equal(read(reader, got, sizeof got), 6);
+    assert_string_equal(got, "stream");
+    close(reader);
+    assert_int_equal(lstat(file, &st), 0);
+    assert_true(S_ISFIFO(st.st_mode));
+    assert_int_equal(unlink(file), 0);
+    assert_int_equal(file_write(dir, "x", 1), ERR_IO);
+    assert_int_equal(names(), 0);
+}
+
+/* A reader that leaves is an error, not the end of the process. */
+static void test_broken_pipe(void **state)
+{
+    (void)state;
+    int status;
+    assert_int_equal(mkfifo(file, 0600), 0);
+    pid_t pid = fork();
+    if (!pid) {
+        int reader = open(file, O_RDONLY | O_NONBLOCK);
+        char *much = mem_alloc(1 << 22);
+        pid_t leaver = fork();
+        if (!leaver) /* keeps the only reader until the first bytes have come */
+            _exit(poll(&(struct pollfd){.fd = reader, .events = POLLIN}, 1, 20000) != 1);
+        close(reader);
+        int e = file_write(file, much, 1 << 22);
+        _exit(e == ERR_IO && strstr(err_last(), "Broken pipe") ? 0 : 1);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    assert_int_equal(unlink(file), 0);
+}
+
+/* --- Limits of the process */
+
+static int write_durable(void)
+{
+    struct durable f;
+    static const char data[8192] = "MARK";
+    if (durable_create(&f, file, "MARK") < 0) return 3;
+    int e = durable_write(&f, 0, data, 2048);
+    if (e >= 0) e = durable_write(&f, 2048, data, 1);
+    if (e >= 0) e = durable_write(&f, 4000, data, sizeof data);
+    durable_close(&f);
+    return e == ERR_IO && strstr(err_last(), "ulimit -f") ? 0 : 1;
+}
+
+static int write_whole(void)
+{
+    char data[8192] = "";
+    int e = file_write(file, data, sizeof data);
+    if (file_write(file, data, 100) < 0) return 2; /* a smaller file fits */
+    if (unlink(file) < 0) return 3;
+    return e == ERR_IO && strstr(err_last(), "ulimit -f") ? 0 : 1;
+}
+
+static int cut_durable(void)
+{
+    struct durable f;
+    if (durable_create(&f, file, "MARK") < 0) return 3;
+    int e = durable_truncate(&f, 1 << 20);
+    durable_close(&f);
+    return e == ERR_IO ? 0 : 1;
+}
+
+/* The signal of a file that is too large would end the process: none is raised, and no name stays. */
+static void test_file_size_limit(void **state)
+{
+    (void)state;
+    int (*const writer[])(void) = {write_durable, write_whole, cut_durable};
+    for (size_t i = 0; i < countof(writer); i++) {
+        int status;
+        pid_t pid = fork();
+        if (!pid) {
+            signal(SIGXFSZ, SIG_DFL);
+            setrlimit(RLIMIT_FSIZE, &(struct rlimit){4096, 4096});
+            _exit(writer[i]());
+        }
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        assert_false(WIFSIGNALED(status));
+        assert_int_equal(WEXITSTATUS(status), 0);
+        assert_int_equal(names(), 0);
+    }
+}
+
+/* --- Descriptors of the standard streams */
+
+static int lowest_free(void)
+{
+    int fd = open("/dev/null", O_RDONLY);
+    close(fd);
+    return fd;
+}
+
+/* Runs with all three standard streams closed; returns the number of the step that took one. */
+static int open_everything(void)
+{
+    struct durable f;
+    struct kv_tier *tier;
+    const char *const how[] = {"threads", "uring"};
+    for (int fd = 0; fd < 3; fd++)
+        close(fd);
+    int fd = fd_open("/dev/null", O_RDWR, 0);
+    if (fd < 3 || lowest_free() != 0) return 1;
+    close(fd);
+    if (durable_create(&f, file, "MARK") < 0 || f.fd < 3 || lowest_free() != 0) return 2;
+    if (durable_replace(&f) < 0) return 3;
+    durable_close(&f);
+    if (durable_open(&f, file, false) < 0 || f.fd < 3) return 4;
+    durable_close(&f);
+    DIR *list = fd_list(dir);
+    FILE *stream = fd_stream(file);
+    if (!list || !stream || lowest_free() != 0) return 5;
+    closedir(list);
+    (void)fclose(stream);
+    for (size_t i = 0; i < countof(how); i++) {
+        if (kv_tier_file_open(dir, how[i], &tier) < 0) continue; /* no io_uring here */
+        if (lowest_free() != 0) return 6;
+        tier->close(tier);
+    }
+    fd_fill();
+    return lowest_free() < 3 ? 7 : 0;
+}
+
+static void test_low_descriptors(void **state)
+{
+    (void)state;
+    int status;
+    pid_t pid = fork();
+    if (!pid) _exit(open_everything());
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+    assert_int_equal(unlink(file), 0);
+}
+
+/* Another process that makes a file of the same name first keeps it. */
+static void test_new_file_replaces_none(void **state)
+{
+    (void)state;
+    struct durable f;
+    assert_int_equal(durable_create(&f, file, "MARK"), 0);
+    f.fresh = true;
+    assert_int_equal(durable_write(&f, 0, "MARK", 4), 0);
+    assert_int_equal(file_write(file, "theirs", 6), 0);
+    assert_int_equal(durable_replace(&f), ERR_BUSY);
+    durable_close(&f);
+    assert_text(file, "theirs");
+    assert_int_equal(names(), 1);
+    assert_int_equal(unlink(file), 0);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    if (!mkdtemp(dir)) return -1;
+    snprintf(file, sizeof file, "%s/file", dir);
+    snprintf(other, sizeof other, "%s/other", dir);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    return rmdir(dir);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_mode_stays),      cmocka_unit_test(test_owner_stays),
+        cmocka_unit_test(test_links_stay),      cmocka_unit_test(test_devices_stay),
+        cmocka_unit_test(test_broken_pipe),     cmocka_unit_test(test_file_size_limit),
+        cmocka_unit_test(test_low_descriptors), cmocka_unit_test(test_new_file_replaces_none),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
