@@ -82,7 +82,7 @@ static int in_folder(const char *dir, const char *shown, const char *repo, char 
         e = repo ? ERR(NOTFOUND,
                        "%s: the download of %s is not complete; fetch it again: hf download %s",
                        shown, f.name[0], repo)
-                 : ERR(NOTFOUND, "%s: %s is a link to nothing, or no file", shown, f.name[0]);
+                 : ERR(NOTFOUND, "%s: %s is a broken link, or not a file", shown, f.name[0]);
     folder_done(&f);
     return e < 0 ? e : take(path, out);
 }

@@ -51,7 +51,7 @@ static int unwrap(char **text)
     char *copy = inside ? mem_strdup(inside) : NULL;
     json_decref(o);
     if (!inside)
-        return ERR(FORMAT, "it is JSON without a text \"chat_template\", and no Jinja template");
+        return ERR(FORMAT, "it is JSON without a text \"chat_template\", not a Jinja template");
     if (!copy) return ERR_NOMEM;
     mem_free(*text);
     *text = copy;

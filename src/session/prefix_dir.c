@@ -217,7 +217,9 @@ KVIK_API int64_t kvik_prefix_load(kvik_cache *c, const char *dir, const int32_t 
                                   kvik_seq *out)
 {
     TRY(cache_bound(c));
-    if (!dir || !ids || !out) return ERR(ARG, "a prefix is searched by a directory and token ids");
+    if (!dir || !ids || !out)
+        return ERR(ARG,
+                   "loading a prefix needs a directory, token ids and a place for the sequence");
     if (kv_by_turns(c->x->kv)) return 0;
     struct search *f = mem_alloc(sizeof *f);
     if (!f) return ERR_NOMEM;

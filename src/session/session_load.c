@@ -76,9 +76,10 @@ static int image_check(const kvik_cache *c, const struct kv_image *im, const cha
             "neither",
             what);
     if ((regime && regime_of(x->m, regime) != regime) || (pad && !x->m->counts_padding))
-        return ERR(FORMAT,
-                   "%s: the rows have a rotary regime or a padding that this model does not have",
-                   what);
+        return ERR(
+            FORMAT,
+            "%s: the rows were computed with rotary frequencies or a padding that this model does not have",
+            what);
     if (im->len && regime != regime_of(x->m, im->len) && !x->regime_rows)
         return ERR(
             LIMIT,
