@@ -62,9 +62,9 @@ int main(int argc, char **argv)
 
     for (uint32_t i = 0; i < n; i++)
         printf("%u: ...%s\n", i + 1, result->row[i]->text);
-    printf("one prompt: %llu bytes; with %u continuations: %llu bytes, %llu of them shared\n",
-           (unsigned long long)before.bytes, n, (unsigned long long)after.bytes,
-           (unsigned long long)after.shared);
+    printf("one prompt: %.1f MiB; with %u continuations: %.1f MiB, of which %.1f MiB are shared\n",
+           (double)before.bytes / 1048576, n, (double)after.bytes / 1048576,
+           (double)after.shared / 1048576);
     kvik_result_free(result);
     kvik_free(ids);
     kvik_generation_done(&settings);

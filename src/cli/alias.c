@@ -41,7 +41,7 @@ static const struct alias options[] = {
      "kvik has --repetition-penalty X, which multiplies where these add"},
     {"-s", "give --do-sample --seed N"},
     {"-l|logit_bias", "give --sequence-bias '[[[TOKEN_ID], X]]'"},
-    {"ignore_eos", "give --eos-token-id '[]'"},
+    {"ignore_eos", "give --eos-token-id -1"},
     {"-r|reverse_prompt|stop", "give --stop-strings TEXT; repeat the option for several"},
     {"-sys|system_prompt|-sysf|system_prompt_file",
      "give --system TEXT; with kvik generate also --chat"},

@@ -191,16 +191,40 @@ static int take_bool(struct parser *p, const char *name, const char *inline_valu
     return 0;
 }
 
+/* Returns in words what stands behind an option of a command's own table. */
+static const char *own_words(const struct arg_option *o, char out[96])
+{
+    static const char *const words[][2] = {
+        {"TEXT", "a text"},
+        {"FILE", "the name of a file"},
+        {"DIR", "the name of a directory"},
+        {"N", "an integer"},
+        {"MODEL", "a model, as the command's own MODEL"},
+        {"BYTES", "a number of bytes such as 512M or 4G"},
+        {"JSON", "JSON, in single quotes for the shell"},
+        {"FILE|NAME", "the name of a file or of a built-in format"},
+        {"JSON|FILE",
+         "a JSON object, in single quotes for the shell, or the name of a file with one"},
+    };
+    if (o->choices) {
+        snprintf(out, 96, "one of %s", o->choices);
+        return out;
+    }
+    for (size_t i = 0; o->value && i < countof(words); i++)
+        if (!strcmp(o->value, words[i][0])) return words[i][1];
+    return o->value;
+}
+
 static int take_own(struct parser *p, const struct arg_option *o, const char *inline_value)
 {
     void *at = (char *)p->into + o->offset;
-    char name[64];
+    char name[64], words[96];
     const char *v;
     spell(p, o->name, name);
     if (o->kind == ARG_FLAG && inline_value) return say_usage("--%s takes no value", o->name);
     if (o->kind == ARG_FLAG || o->kind == ARG_BOOL)
         return o->kind == ARG_BOOL ? take_bool(p, name, inline_value, at) : (*(bool *)at = true, 0);
-    if (!(v = value_of(p, name, inline_value, o->value))) return EXIT_USAGE;
+    if (!(v = value_of(p, name, inline_value, own_words(o, words)))) return EXIT_USAGE;
     if (o->choices && check_choice(o->name, o->choices, v)) return EXIT_USAGE;
     if (o->kind == ARG_UINT) return take_uint(o->name, v, at);
     if (o->kind == ARG_BYTES) return take_bytes(o->name, v, at);

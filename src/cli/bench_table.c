@@ -38,6 +38,8 @@ static void print_quality(const struct bench *b)
         printf("%-25s %10s %10s %12s %10.2g\n", r->s.name, bytes_text(p->held, held),
                p->disk ? bytes_text(p->disk, disk) : "-", bench_quality(p, same), p->kld);
     }
+    printf(
+        "KLD: mean divergence of the probabilities of the next token from those of the dynamic cache; 0: none\n");
 }
 
 void bench_print(const struct bench *b)

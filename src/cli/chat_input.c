@@ -54,25 +54,46 @@ static int add_line(struct buf *out, const char *s, size_t n, bool *quoted)
     return 1;
 }
 
+/* True if a message that was refused goes on behind a line of it. */
+static bool goes_on(const char *s, size_t n, bool quoted)
+{
+    return quoted ? !ends_quoted(s, n) : n && s[n - 1] == '\\';
+}
+
 int chat_read(struct chat *c, struct buf *out, bool *is_message)
 {
     char prompt[CHAT_NAME + 4];
     const char *text;
     size_t n;
     bool quoted = false, more = false;
+    int bad = 0; /* why the message is refused; it is read to its end all the same */
     snprintf(prompt, sizeof prompt, "%s> ", c->n > 1 ? chat_here(c)->name : "");
     buf_clear(out);
     do {
         int got = line_read(c->editor, more ? "... " : prompt, &text, &n);
+        if (got < 0 && quoted && (got == ERR_LIMIT || got == ERR_NOMEM)) {
+            bad = got;
+            continue;
+        }
         if (got != 1 && (got || !more)) return got;
         if (got == 0) break; /* the end of the input ends the message */
         bool begins = !more;
-        int e = add_line(out, text, n, &quoted);
-        if (e < 0) return e;
+        int e = bad ? goes_on(text, n, quoted) : add_line(out, text, n, &quoted);
+        if (e < 0) {
+            bad = e;
+            e = goes_on(text, n, quoted);
+        }
         more = e > 0;
+        if (bad) continue;
         if (begins && !more) line_remember(c->editor, text, n); /* as it was typed */
         if (!begins && !more) line_remember(c->editor, out->data, out->len);
     } while (more);
+    if (bad == ERR_LIMIT)
+        return ERR(
+            LIMIT,
+            "the message is longer than the limit of %zu MiB, or has a line above 16 MiB; it is left out",
+            out->max >> 20);
+    if (bad) return ERR(NOMEM, "out of memory; the message is left out");
     while (out->len && out->data[out->len - 1] == '\n')
         out->data[--out->len] = 0;
     *is_message = quoted || (out->len && memchr(out->data, '\n', out->len));

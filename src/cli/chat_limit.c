@@ -146,11 +146,10 @@ int chat_fit(struct chat *c, int32_t **ids, size_t *n)
     bool full = !c->stops_full && *n + need > most;
     if (full && *n + leave > most) TRY(drop_to(c, most - leave, ids, n, &dropped));
     if (dropped == 1)
-        fprintf(stderr, "kvik: dropped the oldest exchange (%zu tokens) to stay within %s\n",
-                before - *n, l.name);
+        say_line("dropped the oldest exchange (%zu tokens) to stay within %s", before - *n, l.name);
     else if (dropped)
-        fprintf(stderr, "kvik: dropped the %zu oldest exchanges (%zu tokens) to stay within %s\n",
-                dropped, before - *n, l.name);
+        say_line("dropped the %zu oldest exchanges (%zu tokens) to stay within %s", dropped,
+                 before - *n, l.name);
     if (*n < most) return 0;
     int e = too_long(c, &l, *n);
     kvik_free(*ids);
@@ -166,13 +165,12 @@ void chat_limit_tell(const struct chat *c, const kvik_result *r)
         row->finish == KVIK_FINISH_CANCELLED)
         return;
     if (!c->stops_full)
-        fprintf(stderr,
-                "kvik: the reply ended at %s; the next message makes room by dropping the oldest "
-                "exchanges\n",
-                l.name);
+        say_line(
+            "the reply ended at %s; the next message makes room by dropping the oldest exchanges",
+            l.name);
     else
-        fprintf(stderr,
-                "kvik: the reply ended at %s; %sstart a new conversation with /clear, or drop the "
-                "oldest exchanges with --context-full drop\n",
-                l.name, l.raise);
+        say_line(
+            "the reply ended at %s; %sstart a new conversation with /clear, or drop the oldest "
+            "exchanges with --context-full drop",
+            l.name, l.raise);
 }

@@ -161,12 +161,18 @@ static void advise(const struct chat *c, const json_t *options, bool set)
     json_decref(o);
 }
 
-int chat_settings_open(struct chat *c, const char *config, const json_t *options)
+int chat_settings_open(struct chat *c, const json_t *options)
 {
+    const char *key;
     c->seed = draw_seed();
     c->set = json_object();
     if (!c->set) return ERR(NOMEM, "out of memory");
-    TRY(session_given(config, options, &c->given));
+    void *next;
+    json_t *v;
+    json_object_foreach_safe(c->given, next, key, v)
+    {
+        if (json_is_null(v)) json_object_del(c->given, key); /* as if it was not given */
+    }
     const json_t *wish = json_object_get(c->given, "do_sample");
     if (c->o->greedy && json_is_true(wish))
         return ERR(ARG,
@@ -296,6 +302,15 @@ static int show(const struct chat *c)
 static int change(struct chat *c, json_t *next)
 {
     int e = settle(c, next);
+    uint32_t width = e < 0 ? 0 : session_width(&c->s);
+    if (width > c->s.sequences) {
+        (void)settle(c, c->set);
+        e = ERR(
+            LIMIT,
+            "a reply would need %u sequences of the cache, which was opened for %u; set a smaller top_k or "
+            "num_beams first, or give the option when kvik chat starts",
+            width, c->s.sequences);
+    }
     if (e < 0) {
         json_decref(next);
         return e;
@@ -320,7 +335,9 @@ static void print_change(const json_t *one)
     char *text;
     json_object_foreach((json_t *)(uintptr_t)one, key, v)
     {
-        if (!strcmp(key, "seed") || json_text(v, &text) < 0) continue; /* the next line has it */
+        if (!strcmp(key, "seed")) continue; /* the next line has it */
+        if (json_is_real(v)) fprintf(stderr, "%s %g\n", key, json_real_value(v));
+        if (json_is_real(v) || json_text(v, &text) < 0) continue;
         fprintf(stderr, "%s %s\n", key, text);
         mem_free(text);
     }

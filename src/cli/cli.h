@@ -94,7 +94,8 @@ void advice_tell(const kvik_generation *g, const json_t *options, enum advice_fr
 /* --- say.c: messages for people, and text for JSON. */
 /* Prints "kvik: " and the library's sentence; returns the exit status for `code`. */
 int say_error(int code);
-/* Print a sentence; return EXIT_USAGE, EXIT_FAILED. */
+/* Print a sentence behind "kvik: "; the last two return EXIT_USAGE, EXIT_FAILED. */
+void say_line(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 int say_usage(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 int say_failed(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* True if `to` is a terminal, NO_COLOR is not set and TERM is not "dumb". */
@@ -108,7 +109,8 @@ json_t *say_json(const char *s, size_t n);
 json_t *say_message(const char *role, const char *content, size_t n); /* of a chat */
 /* Prints and releases o; EXIT_FAILED if memory is short. */
 int say_json_line(json_t *o);
-/* Reads one line without its end.  Returns 1, 0 at the end of the file, or an error code. */
+/* Reads one line without its end.  Returns 1, 0 at the end of the file, or an error code; after ERR_LIMIT and ERR_NOMEM
+ * the rest of the line has been read, and the next call reads the next line. */
 int read_line(FILE *from, struct buf *line);
 int read_all(FILE *from, const char *what, char **text, size_t *n); /* mem_free */
 
@@ -163,17 +165,18 @@ struct session {
     bool fewer;     /* a cache for fewer sequences will do, 2 at least */
     bool goes_back; /* conversations may be rewritten: the cache keeps checkpoints */
     bool has_g;
+    uint32_t sequences;    /* that the cache was opened for */
     kvik_model *assistant; /* --assistant-model, or NULL */
     kvik_cache *assistant_cache;
 };
-/* Checks generation options before anything is loaded; the result is the exit status. */
-int session_check(const char *config, const json_t *options);
+/* Merges --generation-config and the options of the command line, which win, and checks them before anything is loaded.
+ * The keys of *out have '_'.  Returns an exit status; the file is read once. */
+int session_options(const char *config, const json_t *options, json_t **out);
+/* given: of session_options; options: of the command line, of which those without effect cause a warning. */
 int session_open(struct session *s, const char *path, const struct common *common,
-                 const char *config, const json_t *options);
+                 const json_t *given, const json_t *options);
 /* session_open in steps, for a command with defaults of its own.  session_open_model opens the model. */
 int session_open_model(struct session *s, const char *path, const struct common *common);
-/* Merges --generation-config and the options of the command line into one object.  Its keys have '_'. */
-int session_given(const char *config, const json_t *options, json_t **out);
 /* Replaces s->g by the model's own options with `options` set.  Returns an error code and leaves s->g alone, or 0. */
 int session_settle(struct session *s, const json_t *options);
 /* Returns the number that cache_config has for a key, spelled with '_' or '-'; 0: another value; -1: no such key. */

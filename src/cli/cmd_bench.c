@@ -17,7 +17,7 @@ static const struct arg_option table[] = {
     {"caches", ARG_FLAG, offsetof(struct options, caches), NULL, NULL,
      "compare all cache strategies (default: only the dynamic cache)"},
     {"depths", ARG_TEXT, offsetof(struct options, depths), "N,N,...", NULL,
-     "numbers of cached tokens at which decoding is measured, ascending (default: 0,512,2048)"},
+     "measure decoding with this many cached tokens, in ascending order (default: 0,512,2048)"},
     {"runs", ARG_UINT, offsetof(struct options, runs), "N", NULL,
      "repetitions; the median is printed (default: 3)"},
     {"steps", ARG_UINT, offsetof(struct options, steps), "N", NULL,
@@ -49,7 +49,8 @@ static int read_depths(const char *text, uint32_t context, struct bench *b)
                                  spare, context);
             break; /* a default depth beyond the context of this model */
         }
-        if (b->n_depths == BENCH_DEPTHS) return say_usage("--depths: at most %u", BENCH_DEPTHS);
+        if (b->n_depths == BENCH_DEPTHS)
+            return say_usage("--depths: at most %u numbers", BENCH_DEPTHS);
         if (b->n_depths && v <= b->depth[b->n_depths - 1])
             return say_usage("--depths must ascend: %lu comes after %u", v,
                              b->depth[b->n_depths - 1]);
@@ -164,7 +165,7 @@ static int run_bench(const struct command *self, int argc, char **argv)
     if (status == 0 && (o.runs < 1 || o.runs > BENCH_RUNS || o.steps < 1 || o.steps > 256))
         status = say_usage("--runs is 1 to %u, --steps 1 to 256", BENCH_RUNS);
     interrupt_catch();
-    if (status == 0) status = session_open(&session, a.word[0], &o.common, NULL, none);
+    if (status == 0) status = session_open(&session, a.word[0], &o.common, none, none);
     if (status == 0) {
         bench_host(&b, a.word[0]);
         b.text = o.text;

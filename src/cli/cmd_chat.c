@@ -41,6 +41,11 @@ static int loop(struct chat *c, struct buf *line)
             fputs("\n(Ctrl-D or /bye leaves)\n", stderr);
             continue;
         }
+        if (got == KVIK_LIMIT ||
+            got == KVIK_NOMEM) { /* of this message; the next one can be read */
+            status = say_error(got);
+            continue;
+        }
         if (got < 0) return say_error(got);
         if (got == 0) break;
         if (!line->len) continue;
@@ -64,13 +69,13 @@ static int run(struct chat *c, const struct chat_options *o, const struct args *
     if (a->n != 1)
         return say_usage(a->n ? "kvik chat takes one MODEL; messages are typed or piped in"
                               : "kvik chat needs a MODEL");
-    int status = session_check(o->config, a->generation);
+    int status = session_options(o->config, a->generation, &c->given);
     if (!status) status = template_check(o->common.template);
     if (!status && o->session && chat_session_check(o->session) < 0) status = say_error(KVIK_ARG);
     if (!status) status = session_prefix(&c->s, o->prefix_cache);
     if (!status) status = session_open_model(&c->s, a->word[0], &o->common);
     if (status) return status;
-    if (chat_settings_open(c, o->config, a->generation) < 0) {
+    if (chat_settings_open(c, a->generation) < 0) {
         say_error(KVIK_ARG);
         return EXIT_USAGE;
     }

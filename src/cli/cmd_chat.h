@@ -61,7 +61,8 @@ int chat_fit(struct chat *c, int32_t **ids, size_t *n);
 void chat_limit_tell(const struct chat *c, const kvik_result *r);
 
 /* --- chat_settings.c: each returns 0 or an error code and changes nothing then; a positive status after a sentence. */
-int chat_settings_open(struct chat *c, const char *config, const json_t *options);
+/* c->given holds all options; options: those of the command line alone. */
+int chat_settings_open(struct chat *c, const json_t *options);
 void chat_settings_done(struct chat *c);
 /* Writes the default of an option in words for the help, if it is another than that of kvik generate. */
 bool chat_fallback(const char *option, char out[32]);

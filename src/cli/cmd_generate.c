@@ -46,6 +46,7 @@ struct run {
     const struct options *o;
     const struct args *args;
     struct session s;
+    json_t *given;       /* owned: the generation options */
     kvik_prompt *prompt; /* [n], owned with their ids and masks */
     int64_t *loaded;     /* [n] tokens that came from the directory */
     uint32_t n;
@@ -295,7 +296,7 @@ static int generate(struct run *r)
     return status;
 }
 
-static int check(const struct options *o, const struct args *a)
+static int check(const struct options *o, const struct args *a, json_t **given)
 {
     if (!a->n)
         return say_usage("kvik generate needs a MODEL: a Hugging Face directory or a .gguf file");
@@ -311,7 +312,7 @@ static int check(const struct options *o, const struct args *a)
     if (status) return status;
     if (!o->input_ids.n && a->n == 1 && isatty(STDIN_FILENO))
         return say_usage("give a PROMPT, --input-ids, or text on standard input");
-    return session_check(o->config, a->generation);
+    return session_options(o->config, a->generation, given);
 }
 
 /* If the command line has no prompt: reads standard input, without the newline at its end. */
@@ -328,7 +329,7 @@ static int run(struct run *r)
     const struct options *o = r->o;
     char *piped = NULL;
     size_t n_piped = 0;
-    int status = check(o, r->args);
+    int status = check(o, r->args, &r->given);
     bool from_ids = o->input_ids.n > 0, from_stdin = !from_ids && r->args->n == 1;
     if (status) return status;
     r->n = (uint32_t)(from_ids ? o->input_ids.n : from_stdin ? 1 : r->args->n - 1);
@@ -341,7 +342,7 @@ static int run(struct run *r)
     if (from_stdin) status = read_prompt(&piped, &n_piped);
     if (!status) status = session_prefix(&r->s, o->prefix_cache);
     if (!status)
-        status = session_open(&r->s, r->args->word[0], &o->common, o->config, r->args->generation);
+        status = session_open(&r->s, r->args->word[0], &o->common, r->given, r->args->generation);
     if (!status && !from_ids) status = prompts_of_text(r, piped, n_piped);
     if (!status) status = open_cache(r);
     if (!status) status = session_prefix(&r->s, o->prefix_cache);
@@ -364,6 +365,7 @@ static int run_generate(const struct command *self, int argc, char **argv)
     mem_free(r.prompt);
     mem_free(r.loaded);
     session_close(&r.s);
+    json_decref(r.given);
     args_done(&a);
     args_list_done(&o.input_ids);
     args_list_done(&o.attention_mask);

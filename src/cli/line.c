@@ -26,6 +26,8 @@ struct line_editor {
     History *history;
     char prompt[128]; /* cleaned: libedit prints the prompt past the filter of the screen */
     struct buf line, paste;
+    char early; /* a byte that was typed behind Ctrl-C and belongs to the next line */
+    bool has_early;
     line_complete complete;
     void *ctx;
 };
@@ -76,11 +78,23 @@ static void draw_again(EditLine *el, enum terminal_event event)
 /* Reads one byte.  Returns what read returns; -1 only after Ctrl-C or a failure. */
 static ssize_t read_byte(EditLine *el, char *out)
 {
+    struct line_editor *e = editor_of(el);
+    if (e->has_early) {
+        e->has_early = false;
+        *out = e->early;
+        return 1;
+    }
     for (;;) {
         ssize_t got = read(STDIN_FILENO, out, 1);
         int why = errno;
         enum terminal_event event = terminal_event();
         if (event != TERMINAL_SAME) draw_again(el, event);
+        if (got == 1 && interrupt_seen()) { /* Ctrl-C ends this line all the same */
+            e->early = *out;
+            e->has_early = true;
+            errno = EINTR;
+            return -1;
+        }
         if (got >= 0 || why != EINTR || interrupt_seen()) return got;
     }
 }
@@ -105,10 +119,18 @@ static int read_character(EditLine *el, wchar_t *out)
 static int insert(EditLine *el, const char *s, size_t n)
 {
     size_t k = 0, len;
+    bool paired = false; /* the last byte was the second one of a line end */
     wchar_t *text = mem_array(n + 1, sizeof *text);
     if (!text) return -1;
     for (size_t i = 0; i < n; i += len) {
         uint32_t cp = utf8_decode(s + i, n - i, &len);
+        bool pair = k && text[k - 1] == '\n' && i && (cp == '\n' || cp == '\r') &&
+                    (unsigned char)s[i - 1] + cp == '\r' + '\n';
+        if (pair && !paired) { /* "\r\n", which a terminal may have mapped to "\n\r" */
+            paired = true;
+            continue;
+        }
+        paired = false;
         if (cp == '\r') cp = '\n';
         if (cp < 0x20 && cp != '\n' && cp != '\t') continue;
         text[k++] = cp == UTF8_BAD ? 0xFFFD : (wchar_t)cp;
@@ -294,6 +316,9 @@ static int read_plain(struct line_editor *e, const char **text, size_t *n)
 {
     int got = read_line(stdin, &e->line);
     if (interrupt_seen()) return LINE_INTERRUPTED;
+    if (got == ERR_LIMIT)
+        return ERR(LIMIT, "a line is longer than the limit of %u MiB; its message is left out",
+                   MOST_BYTES >> 20);
     if (got <= 0) return got;
     *text = e->line.data ? e->line.data : "";
     *n = e->line.len;

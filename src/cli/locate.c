@@ -156,7 +156,7 @@ static bool in_snapshot(const char *name, char out[HUB_PATH])
 
 static int absent(const char *name)
 {
-    char hub[HUB_PATH] = "(no directory: HOME is not set)", own[HUB_PATH] = "";
+    char hub[HUB_PATH] = "(HOME is not set, so there is none)", own[HUB_PATH] = "";
     (void)hub_dir(hub);
     (void)hub_own_dir(own);
     if (strchr(name, '/'))

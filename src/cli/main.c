@@ -4,6 +4,7 @@
 #include "base/near.h"
 #include "cli/cli.h"
 #include "cli/screen.h"
+#include "cli/terminal.h"
 
 #include <locale.h>
 #include <signal.h>
@@ -68,6 +69,7 @@ static void on_bus_error(int sig)
     static const char text[] =
         "kvik: a model file was truncated, or its disk failed, while the file was in use\n";
     (void)sig;
+    terminal_restore();
     (void)!write(STDERR_FILENO, text, sizeof text - 1);
     _exit(EXIT_FAILED);
 }

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 /* Prints a message of any length. */
-static void say_line(const char *text)
+static void print_line(const char *text)
 {
     struct buf b;
     buf_init(&b, SIZE_MAX / 2);
@@ -26,7 +26,7 @@ int say_error(int code)
 {
     const char *s = kvik_last_error();
     fflush(stdout);
-    say_line(*s ? s : kvik_error_name(code));
+    print_line(*s ? s : kvik_error_name(code));
     return EXIT_FAILED;
 }
 
@@ -38,7 +38,15 @@ static void say(const char *fmt, va_list ap)
     for (char *p = line; *p; p++)
         if ((unsigned char)*p < 0x20 || *p == 0x7F) *p = '?';
     fflush(stdout);
-    say_line(line);
+    print_line(line);
+}
+
+void say_line(const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    say(fmt, ap);
+    va_end(ap);
 }
 
 int say_usage(const char *fmt, ...)
@@ -110,10 +118,12 @@ int say_json_line(json_t *o)
 
 int read_line(FILE *from, struct buf *line)
 {
-    int c;
+    int c, e = 0;
     buf_clear(line);
     while ((c = getc(from)) != EOF && c != '\n')
-        TRY(buf_putc(line, (char)c));
+        if (e >= 0) e = buf_putc(line, (char)c); /* a line that is too long is read to its end */
+    if (e < 0) return e;
+    if (c == EOF && ferror(from)) return ERR(IO, "the input cannot be read: %s", strerror(errno));
     if (c == EOF && !line->len) return 0;
     if (line->len && line->data[line->len - 1] == '\r') line->data[--line->len] = 0;
     return 1;

@@ -1,6 +1,5 @@
 /* session.c - opens the model and a cache of the right size, and settles the generation options.  Options come from the
  * model's generation_config.json, then from --generation-config, then from single options; later ones win. */
-#include "base/map.h"
 #include "base/near.h"
 #include "cli/cli.h"
 
@@ -22,40 +21,69 @@ static int set(kvik_generation *g, const char *text)
     return e;
 }
 
-/* Reads --generation-config: a JSON object, or the name of a file with one. */
-static int apply_config(kvik_generation *g, const char *config)
+/* Reads --generation-config, a JSON object or the name of a file with one, and checks it. */
+static int read_config(const char *config, json_t **out)
 {
+    bool inlined = config[strspn(config, " \t\r\n")] == '{';
+    const char *what = inlined ? "--generation-config" : config;
+    kvik_generation g;
     char *text;
-    size_t n;
-    if (!config) return 0;
-    if (config[strspn(config, " \t\r\n")] == '{') {
-        int e = set(g, config);
-        return e < 0 ? err_prefix(e, "--generation-config") : 0;
-    }
-    TRY(file_read(config, 16u << 20, &text, &n));
-    int e = set(g, text);
-    mem_free(text);
-    return e < 0 ? err_prefix(e, "%s", config) : 0;
-}
-
-static int apply(kvik_generation *g, const char *config, const json_t *options)
-{
-    char *text;
-    TRY(apply_config(g, config));
-    TRY(json_text(options, &text));
-    int e = kvik_generation_set(g, text);
+    if (inlined)
+        TRY(json_parse(config, strlen(config), what, out));
+    else
+        TRY(json_read(config, 16u << 20, out));
+    if (!json_is_object(*out)) return ERR(ARG, "%s: the options must be a JSON object", what);
+    TRY(json_text(*out, &text));
+    int e = kvik_generation_init(&g, NULL);
+    if (e >= 0 && (e = set(&g, text)) < 0) err_prefix(e, "%s", what);
+    kvik_generation_done(&g);
     mem_free(text);
     return e;
 }
 
-int session_check(const char *config, const json_t *options)
+/* Copies options, with '_' in their names. */
+static int merge(const json_t *from, json_t *to)
+{
+    json_t *v;
+    const char *key;
+    json_object_foreach((json_t *)(uintptr_t)from, key, v)
+    {
+        char name[64];
+        snprintf(name, sizeof name, "%s", key);
+        for (char *c = name; *c; c++)
+            if (*c == '-') *c = '_';
+        if (json_object_set(to, name, v) < 0) return ERR(NOMEM, "out of memory");
+    }
+    return 0;
+}
+
+/* Checks options without a model. */
+static int check(const json_t *options)
 {
     kvik_generation g;
+    char *text;
+    TRY(json_text(options, &text));
     int e = kvik_generation_init(&g, NULL);
-    if (e < 0) return say_error(e);
-    e = apply(&g, config, options);
+    if (e >= 0) e = kvik_generation_set(&g, text);
     kvik_generation_done(&g);
-    if (e >= 0) return 0;
+    mem_free(text);
+    return e;
+}
+
+int session_options(const char *config, const json_t *options, json_t **out)
+{
+    json_t *from = NULL, *to = json_object();
+    int e = to ? 0 : ERR(NOMEM, "out of memory");
+    if (e >= 0 && config) e = read_config(config, &from);
+    if (e >= 0) e = merge(from, to);
+    if (e >= 0) e = merge(options, to);
+    json_decref(from);
+    if (e >= 0) e = check(to);
+    if (e >= 0) {
+        *out = to;
+        return 0;
+    }
+    json_decref(to);
     say_error(e);
     return e == ERR_NOMEM || e == ERR_IO || e == ERR_NOTFOUND ? EXIT_FAILED : EXIT_USAGE;
 }
@@ -105,37 +133,6 @@ int session_verify(kvik_model *m, const struct common *common)
     return v.e;
 }
 
-int session_given(const char *config, const json_t *options, json_t **out)
-{
-    char *text = NULL;
-    size_t n = 0;
-    json_t *from = NULL, *to = json_object(), *v;
-    const char *key;
-    if (!to) return ERR(NOMEM, "out of memory");
-    bool inlined = config && config[strspn(config, " \t\r\n")] == '{';
-    int e = config && !inlined ? file_read(config, 16u << 20, &text, &n) : 0;
-    if (e >= 0 && config)
-        e = json_parse(inlined ? config : text, inlined ? strlen(config) : n, "--generation-config",
-                       &from);
-    mem_free(text);
-    json_object_foreach(from, key, v)
-    {
-        char name[64];
-        snprintf(name, sizeof name, "%s", key);
-        for (char *c = name; *c; c++)
-            if (*c == '-') *c = '_';
-        if (!json_is_null(v) && json_object_set(to, name, v) < 0) e = ERR(NOMEM, "out of memory");
-    }
-    json_decref(from);
-    if (e >= 0 && json_object_update(to, (json_t *)(uintptr_t)options) < 0)
-        e = ERR(NOMEM, "out of memory");
-    if (e < 0)
-        json_decref(to);
-    else
-        *out = to;
-    return MIN(e, 0);
-}
-
 int session_settle(struct session *s, const json_t *options)
 {
     kvik_generation g;
@@ -168,21 +165,17 @@ int session_open_model(struct session *s, const char *path, const struct common 
     }
     s->load_seconds = now_seconds() - begun;
     if (common->verbose)
-        fprintf(stderr, "kvik: %s: vocabulary %u, context %u, loaded in %.2f s\n", path,
-                kvik_model_vocab(s->model), kvik_model_context(s->model), s->load_seconds);
+        say_line("%s: vocabulary %u, context %u, loaded in %.2f s", path,
+                 kvik_model_vocab(s->model), kvik_model_context(s->model), s->load_seconds);
     return 0;
 }
 
 int session_open(struct session *s, const char *path, const struct common *common,
-                 const char *config, const json_t *options)
+                 const json_t *given, const json_t *options)
 {
     int status = session_open_model(s, path, common);
     if (status) return status;
-    int e = kvik_generation_init(&s->g, s->model);
-    if (e >= 0) {
-        s->has_g = true;
-        e = apply(&s->g, config, options);
-    }
+    int e = session_settle(s, given);
     if (e < 0) {
         status = say_error(e);
         session_close(s);
@@ -253,6 +246,7 @@ int session_cache(struct session *s, uint32_t sequences, uint64_t need)
         sequences /= 2; /* the limit is too small for all */
         c.max_sequences = sequences * width;
     }
+    s->sequences = c.max_sequences;
     return e < 0 ? say_error(e) : 0;
 }
 
@@ -261,12 +255,11 @@ int session_prefix(const struct session *s, const char *dir)
     int e = dir ? kvik_prefix_check(s->cache, dir) : 1;
     if (e < 0) return err_prefix(e, "--prefix-cache"), say_error(e);
     if (!e)
-        fputs(
-            "kvik: --prefix-cache has no effect with this cache: its rows depend on the turns in which the "
-            "text was computed, as with quanto and hqq\n",
-            stderr);
+        say_line(
+            "--prefix-cache has no effect with this cache: its rows depend on the turns in which the "
+            "text was computed, as with quanto and hqq");
     else if (dir && s->has_g && !s->g.use_cache)
-        fprintf(stderr, "kvik: --prefix-cache has no effect without a cache (--use-cache false)\n");
+        say_line("--prefix-cache has no effect without a cache (--use-cache false)");
     return 0;
 }
 

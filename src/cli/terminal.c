@@ -12,11 +12,14 @@
 #include <unistd.h>
 
 static const char paste_on[] = "\033[?2004h", paste_off[] = "\033[?2004l";
-static const int fatal[] = {SIGTERM, SIGHUP, SIGQUIT};
+/* Every signal that ends a process and can be caught, except that of Ctrl-C (interrupt.c). */
+static const int fatal[] = {SIGTERM, SIGHUP,  SIGQUIT, SIGPIPE,   SIGALRM, SIGUSR1,
+                            SIGUSR2, SIGXCPU, SIGXFSZ, SIGVTALRM, SIGPROF, SIGSYS,
+                            SIGTRAP, SIGABRT, SIGSEGV, SIGILL,    SIGFPE};
 
 static struct termios before; /* valid while `taken` */
 static volatile sig_atomic_t taken, event;
-static bool marks_pastes;
+static bool marks_pastes, registered;
 
 static void tell(const char *code)
 {
@@ -54,11 +57,12 @@ static void on_resize(int sig)
     if (event == TERMINAL_SAME) event = TERMINAL_RESIZED;
 }
 
+/* A signal that is ignored stays ignored, as nohup wants; a sanitizer keeps the handlers of its own. */
 static void catch (int sig, void (*handler)(int))
 {
     struct sigaction a = {.sa_handler = handler}, old; /* a waiting read returns */
     sigemptyset(&a.sa_mask);
-    if (sigaction(sig, NULL, &old) == 0 && old.sa_handler == SIG_IGN) return; /* as nohup wants */
+    if (sigaction(sig, NULL, &old) == 0 && old.sa_handler != SIG_DFL) return;
     sigaction(sig, &a, NULL);
 }
 
@@ -94,6 +98,7 @@ void terminal_open(void)
     taken = 1;
     for (size_t i = 0; i < countof(fatal); i++)
         catch (fatal[i], on_fatal);
+    if (!registered) registered = atexit(terminal_restore) == 0;
     catch (SIGTSTP, on_stop);
     catch (SIGWINCH, on_resize);
     terminal_quiet();

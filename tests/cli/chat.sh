@@ -153,7 +153,13 @@ last="kvik chat with a line of 17 MB"
 timeout -k 5 60 "$KVIK" chat "$work/tiny" <"$work/line" >"$work/out" 2>"$work/err"
 rc=$?
 check "a line that is too long: exit 1" status 1
-check "a line that is too long: said" err_has 'kvik: '
+check "a line that is too long: said" err_has 'a line is longer than the limit of 16 MiB'
+check "a line that is too long: it is left out" out_empty
+{ cat "$work/line"; printf '\nhello\n'; } >"$work/lines"
+timeout -k 5 60 "$KVIK" chat "$work/tiny" --max-new-tokens 5 --min-new-tokens 5 <"$work/lines" >"$work/out" 2>"$work/err"
+rc=$?
+check "a line that is too long: exit 1 in the end" status 1
+check "a line that is too long: the next message is answered" same "$(wc -l <"$work/out" | tr -d ' ')" 1
 head -c 15000000 /dev/zero | tr '\0' a >"$work/line"
 echo >>"$work/line"
 last="kvik chat with a quoted message of 75 MB"
@@ -161,7 +167,14 @@ last="kvik chat with a quoted message of 75 MB"
     timeout -k 5 60 "$KVIK" chat "$work/tiny" >"$work/out" 2>"$work/err"
 rc=$?
 check "a quoted message that is too long: exit 1" status 1
-check "a quoted message that is too long: said" err_has 'kvik: '
+check "a quoted message that is too long: said" err_has 'the message is longer than the limit of 64 MiB'
+last="kvik chat with 75 MB of lines that end in a backslash"
+{ for _ in 1 2 3 4 5; do tr '\n' '\\' <"$work/line"; echo; done; echo end; echo hello; } |
+    timeout -k 5 60 "$KVIK" chat "$work/tiny" --max-new-tokens 5 --min-new-tokens 5 >"$work/out" 2>"$work/err"
+rc=$?
+check "continued lines that are too long: exit 1" status 1
+check "continued lines that are too long: said" err_has 'the message is longer than the limit of 64 MiB'
+check "continued lines that are too long: the next message is answered" same "$(wc -l <"$work/out" | tr -d ' ')" 1
 talk '/save\n/load\n'
 check "save and load need a file" err_count 'needs a file name' 2
 

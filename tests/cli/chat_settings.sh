@@ -87,6 +87,11 @@ check "/set: the next reply obeys" err_has 'decode 3 tokens'
 check "/set NAME -: takes the change back" err_has 'decode 12 tokens'
 talk "$work/tiny" '/set stop_strings xyz\n/set\n'
 check "/set: other options are shown" shown stop_strings '"xyz"'
+# More sequences than the cache has room for are refused when they are set, not in the next reply.
+talk "$work/tiny" '/set penalty_alpha 0.6\n/set num_beams 9\n/set\nabcd\n'
+check "/set: too many candidates" err_has 'a reply would need 50 sequences of the cache, which was opened for 8'
+check "/set: too many beams" err_has 'a reply would need 9 sequences of the cache'
+check "/set: a refused value changes nothing" same "$(grep -c 'sequences' "$work/err")" 2
 talk "$work/tiny" '/set top_p 2\n/set tempratur 1\n/set temperature\n/set cache_implementation static\n/set session x\n/set top_k -\n/set --seed 3\n'
 check "/set: the ranges of the command line" err_has '^kvik: top_p must be a number from 0 to 1, not "2"$'
 check "/set: the nearest name" err_has '^kvik: unknown option tempratur; did you mean temperature?$'

@@ -37,6 +37,10 @@ check "a pasted block: its lines are shown" shows '^two$'
 check "a pasted block: with its line ends and what was typed behind" shows 'prefill 11 tokens'
 on 80 "[('> ', '$paste/exit\r/bye$ends\r'), ('prefill', ''), ('> ', '\x04')]" --cache-report
 check "a pasted block that begins with a slash is a message" shows 'prefill 12 tokens'
+on 80 "[('> ', '${paste}one\r\ntwo\r\n\r\nfour$ends\r'), ('prefill', '\x04')]" --cache-report
+check "the line ends of a pasted block of another system are line ends" shows 'prefill 15 tokens'
+on 80 "[('> ', '${paste}one\rtwo\r\rfour$ends\r'), ('prefill', '\x04')]" --cache-report
+check "as are those of this one" shows 'prefill 15 tokens'
 on 80 "[('> ', '$paste/branches\r$ends\r'), ('0 messages', '\x04')]"
 check "a pasted command of one line is a command" status 0
 on 80 "[('> ', '${paste}a\x07b\x1b[31mc\xe9$ends\r'), ('prefill', '\x04')]" --cache-report
@@ -51,6 +55,9 @@ check "the banner is wrapped: the rest" shows '^repetition_penalty 1.1, seed 123
 check "the source of the values is wrapped" shows '^switches sampling off)$'
 screen 40 "[('> ', '/set temprature 0.5\r'), ('temperature?', '\x04')]" "$KVIK" chat "$work/tiny"
 check "errors are wrapped" shows '^you mean temperature?$'
+
+screen 40 "[('> ', 'abcdefgh\r'), ('drop', '\x04')]" "$KVIK" chat "$work/tiny" --context-full stop --max-cache-len 40
+check "notices of a chat are wrapped" shows '^kvik: the reply ended at max_cache_len$'
 
 # Messages of several lines.
 on 80 "[('> ', '\"\"\"one\r'), ('... ', 'two \\\\\r'), ('... ', '/exit\r'), ('... ', '\"\"\"\r'), ('prefill', ''), ('> ', '\x04')]" --cache-report
@@ -155,10 +162,18 @@ screen 30 "[('> ', 'hello\r'), ('a', ('resize', 50)), ('tokens/s]', '\x04')]" "$
 check "resizing during a reply: exit 0" status 0
 
 # The terminal is as it was, whatever ends the chat.
-for end in "'/bye\r'" "'\x04'" 15 1; do
+ulimit -c 0 # some of the signals write a core file
+for end in "'/bye\r'" "'\x04'" 15 1 3 6 7 10 11 24; do
     on 80 "[('> ', $end)]"
     check "the mode of the terminal after $end" shows '^mode: ECHO ICANON ISIG;'
+    check "the terminal no longer marks pasted text after $end" sh -c "grep -o '2004[hl]' '$work/out' | tail -n 1 | grep -q l"
 done
+on 80 "[('> ', 'ab'), ('ab', 15)]"
+check "a signal while a line is edited: the mode of the terminal" shows '^mode: ECHO ICANON ISIG;'
+on 80 "[('> ', 'ab\x03\x04')]"
+check "Ctrl-D right behind Ctrl-C leaves" status 0
+on 80 "[('> ', 'ab\x03cd'), ('> ', 'e\r'), ('prefill', '\x04')]" --cache-report
+check "keys right behind Ctrl-C begin the next line" shows '^> cde$'
 if [ -f "${KVIK_TEST_MODEL:-}" ]; then # a tiny model is too fast to be interrupted twice
     long=$(python3 -c "print('word ' * 700)")
     screen 80 "[('> ', '$paste$long$ends'), ('word word', '\r'), ('', '\x03'), ('', '\x03')]" "$KVIK" chat "$KVIK_TEST_MODEL" --threads 1

@@ -23,12 +23,36 @@ run generate "$model" --input-ids 5 --cache-config "$(printf "{'a\033[31m':4}")"
 refused "control characters do not reach the terminal" 2 cache-config
 check "no escape in the message" sh -c "! grep -q '$(printf '\033')' '$work/err'"
 
+# Files of options with a NUL byte are refused, not cut there.
+for words in 'generate:--generation-config:{"max_new_tokens": 3}\0{' 'chat:--generation-config:{"max_new_tokens": 3}\0' 'chat:--template:{{ messages }}\0{{' \
+    'generate:--chat --template:chatml\0'; do
+    command=${words%%:*} rest=${words#*:}
+    option=${rest%%:*}
+    # shellcheck disable=SC2059 # the text has an escape
+    printf "${rest#*:}" >"$work/nul"
+    # shellcheck disable=SC2086
+    run "$command" "$model" $option "$work/nul"
+    refused "$command $option: a NUL byte" "$rc" nul
+    check "$command $option: a NUL byte is an error" sh -c "[ $rc = 1 ] || [ $rc = 2 ]"
+done
+printf '[{"role": "user", "content": "a"}]\0' >"$work/nul"
+run render --template chatml --messages "$work/nul"
+refused "render --messages: a NUL byte" 2 NUL
+run generate "$model" --input-ids 5 --generation-config "$work/none"
+refused "a --generation-config that is not there" 1 none
+echo '[1]' >"$work/list"
+run generate "$model" --input-ids 5 --generation-config "$work/list"
+refused "a --generation-config that is no object" 2 list "JSON object"
+
 # A value that is missing: what it would be.
 needs() {
     run generate "$model" --input-ids 5 "$1"
     refused "$1 without a value" 2 "$1 needs a value: $2"
 }
 needs --stop-strings "a text"
+needs --system "a text"
+needs --prefix-cache "the name of a directory"
+needs --compute "one of exact|fast"
 needs --max-new-tokens "an integer from 1"
 needs --temperature "a number from 0"
 needs --eos-token-id "a list of token ids"
