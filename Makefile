@@ -113,6 +113,8 @@ $(B)/test_kv: $(patsubst %.c,$(B)/%.o,$(wildcard tests/ref/flat.c tests/ref/kv_m
 # Tests that go through all codecs are also linked with the codecs in tests/codec.
 $(patsubst %,$(B)/test_%,codec_every codec_kernels cache_config matrix matrix_kv arch_identity chaos save): \
   $(patsubst %.c,$(B)/%.o,$(wildcard tests/codec/*.c))
+# Tests that let calls of the C library fail.
+$(patsubst %,$(B)/test_%,memory_faults file_faults power_cuts): $(B)/tests/shim/shim.o
 $(B)/bench_%: $(B)/bench/%.o $(B)/kvik.o
 	$(Q)$(CC) $(OPT) -o $@ $^ $(LDLIBS)
 # Examples use the public header and the shared library only.

@@ -15,6 +15,7 @@ static int text_of(json_t *o, char **out)
 KVIK_API int kvik_model_describe(const kvik_model *k, char **out)
 {
     json_t *o;
+    json_begin();
     TRY(describe_model(k, &o));
     return text_of(o, out);
 }
@@ -22,6 +23,7 @@ KVIK_API int kvik_model_describe(const kvik_model *k, char **out)
 KVIK_API int kvik_model_describe_caches(const kvik_model *k, char **out)
 {
     json_t *o;
+    json_begin();
     TRY(describe_caches(k->m, &o));
     return text_of(o, out);
 }
@@ -40,6 +42,7 @@ KVIK_API int kvik_model_peek(const char *path, char **out)
     struct checkpoint *ck;
     if (!path || !out) return ERR(ARG, "a model path is needed");
     TRY(checkpoint_open(path, &ck));
+    json_begin();
     bool gguf = checkpoint_is_gguf(ck);
     const json_t *config = checkpoint_config(ck);
     const char *arch =
@@ -68,6 +71,7 @@ KVIK_API int kvik_architectures(char **out)
     uint32_t n = 0;
     while (model_arch_at(n))
         n++;
+    json_begin();
     const struct arch **a = mem_array(MAX(n, 1), sizeof *a);
     json_t *list = json_array();
     int e = a && list ? 0 : ERR(NOMEM, "out of memory");

@@ -70,6 +70,8 @@ char *mem_strdup(const char *s);
 char *mem_strndup(const char *s, size_t n); /* copies n bytes and adds NUL */
 void mem_free(void *p);
 uint64_t mem_calls(void); /* allocations this process made with these functions */
+/* Allocations that failed in this thread.  An estimate that cannot return an error is void if the count has grown. */
+uint64_t mem_failures(void);
 void mem_fail_at(int64_t k, bool persistent); /* test hook: the k-th call from now fails; <0 off */
 
 double median_of(

@@ -117,10 +117,14 @@ int durable_open(struct durable *f, const char *path, bool write)
 static bool has_mark(int fd, const char *mark)
 {
     char now[4096] = {0};
-    ssize_t n = pread(fd, now, sizeof now, 0);
-    if (n < 0) return false;
+    size_t n = 0;
+    for (ssize_t k = 1; k && n < sizeof now;) { /* a short read says nothing about the file */
+        k = pread(fd, now + n, sizeof now - n, (off_t)n);
+        if (k < 0 && errno != EINTR) return false;
+        if (k > 0) n += (size_t)k;
+    }
     if (memcmp(now, mark, strlen(mark)) == 0) return true;
-    for (ssize_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++)
         if (now[i]) return false;
     return true;
 }

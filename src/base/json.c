@@ -1,6 +1,7 @@
 /* json.c - bounded, duplicate-rejecting JSON reading over jansson. */
 #include "base/json.h"
 #include "base/buf.h"
+#include "base/json_memory.h"
 #include "base/map.h"
 
 #include <math.h>
@@ -60,10 +61,11 @@ int json_parse(const char *text, size_t n, const char *what, json_t **out)
     /* JSON text holds no NUL byte, but jansson accepts one after a number. */
     if (n && memchr(text, 0, n)) return ERR(FORMAT, "%s: a NUL byte in JSON text", what);
     size_t flags = JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY;
-    json_t *j = json_loadb(text, n, flags, &e);
+    json_t *j = NULL;
+    TRY(json_load_safely(text, n, flags, &j, &e));
     /* tokenizer_config.json spells "no limit" as a model_max_length of 10^30, which overflows jansson's integers. */
     if (!j && json_error_code(&e) == json_error_numeric_overflow)
-        j = json_loadb(text, n, flags | JSON_DECODE_INT_AS_REAL, &e);
+        TRY(json_load_safely(text, n, flags | JSON_DECODE_INT_AS_REAL, &j, &e));
     if (!j) return refuse(text, n, what, &e);
     *out = j;
     return 0;
@@ -96,7 +98,9 @@ int json_text(const json_t *j, char **out)
 {
     struct sink k = {.error = 0};
     buf_init(&k.text, SIZE_MAX / 2);
-    if (json_dump_callback(j, add, &k, JSON_ENCODE_ANY | JSON_COMPACT) < 0 || k.error < 0) {
+    int e = json_dump_callback(j, add, &k, JSON_ENCODE_ANY | JSON_COMPACT);
+    if (e < 0 || k.error < 0 || json_lost()) {
+        json_begin();
         buf_done(&k.text);
         return ERR(NOMEM, "out of memory writing JSON");
     }

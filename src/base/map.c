@@ -53,7 +53,9 @@ int map_open(struct map *m, const char *path)
     void *p = mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0);
     int e = errno;
     close(fd);
-    if (p == MAP_FAILED) return ERR(IO, "%s: cannot map %zu bytes: %s", path, size, strerror(e));
+    if (p == MAP_FAILED)
+        return err_set(e == ENOMEM ? ERR_NOMEM : ERR_IO, "%s: cannot map %zu bytes: %s", path, size,
+                       strerror(e));
     *m = stamp(&st);
     m->data = p;
     m->mapped = true;
@@ -115,10 +117,17 @@ int file_read(const char *path, size_t max, char **out, size_t *len)
     return 0;
 }
 
+/* True if a failed stat says that there is nothing of that name.  Otherwise something may be there that cannot be looked
+ * at, and to take it for absent would do without it silently. */
+static bool absent(int e)
+{
+    return e == ENOENT || e == ENOTDIR || e == EACCES || e == ENAMETOOLONG || e == ELOOP;
+}
+
 bool file_exists(const char *path)
 {
     struct stat st;
-    return stat(path, &st) == 0 && S_ISREG(st.st_mode);
+    return stat(path, &st) == 0 ? S_ISREG(st.st_mode) : !absent(errno);
 }
 
 bool dir_exists(const char *path)

@@ -19,6 +19,7 @@ int map_check(const struct map *m, const char *path);
 bool map_now(const struct map *m, const char *path, struct map *now);
 /* The whole file as a NUL-terminated string of *len bytes (mem_free); ERR_LIMIT above `max`. */
 int file_read(const char *path, size_t max, char **out, size_t *len);
+/* True also if the system fails to look at the path: opening it then gives the error. */
 bool file_exists(const char *path);
 bool dir_exists(const char *path);
 /* Writes the whole file or nothing: a temporary file beside `path`, fsync, rename.  The new file has the mode of the old

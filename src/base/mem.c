@@ -19,8 +19,11 @@ static bool faulty(void)
     return atomic_fetch_sub(&fail_in, 1) == 0;
 }
 
+static _Thread_local uint64_t n_failures;
+
 static void *checked(void *p, size_t n)
 {
+    if (!p) n_failures++;
     if (!p) err_set(ERR_NOMEM, "out of memory: cannot allocate %zu bytes", n);
     return p;
 }
@@ -74,6 +77,11 @@ void mem_free(void *p)
 uint64_t mem_calls(void)
 {
     return atomic_load_explicit(&n_calls, memory_order_relaxed);
+}
+
+uint64_t mem_failures(void)
+{
+    return n_failures;
 }
 
 void mem_fail_at(int64_t k, bool persistent)

@@ -51,7 +51,9 @@ static int read_config(const char *dir, const char *name, json_t **out)
     if (!path) return ERR_NOMEM;
     if (file_exists(path)) {
         e = file_read(path, MAX_CONFIG, &text, &n);
-        if (e == 0) {
+        if (e == ERR_NOTFOUND) {
+            e = 0; /* it was not there after all */
+        } else if (e == 0) {
             e = config_parse(text, n, path, out);
             mem_free(text);
         }

@@ -149,6 +149,7 @@ static bool shown(const struct gguf_value *v)
 
 int gguf_json(const struct gguf *g, json_t **out)
 {
+    json_begin();
     json_t *o = json_object();
     for (uint32_t i = 0; o && i < gguf_n_values(g); i++) {
         const struct gguf_value *v = gguf_value_at(g, i);
@@ -164,6 +165,10 @@ int gguf_json(const struct gguf *g, json_t **out)
             json_decref(o);
             o = NULL;
         }
+    }
+    if (o && json_lost()) {
+        json_decref(o);
+        o = NULL;
     }
     if (!o) return ERR(NOMEM, "out of memory: GGUF metadata");
     *out = o;

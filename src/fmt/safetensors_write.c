@@ -2,6 +2,7 @@
  * first, then by name, and the header is padded to 8 bytes, so every tensor lies aligned in a mapped
  * file.  The data is written from where it is: no copy of the whole file is made in memory. */
 #include "base/buf.h"
+#include "base/json.h"
 #include "base/map.h"
 #include "fmt/fmt_int.h"
 
@@ -113,9 +114,11 @@ static int write_sorted(const char *path, const struct tensor **at, struct span 
 {
     struct buf text;
     buf_init(&text, MAX_HEADER + 8);
+    json_begin();
     json_t *o = json_object();
     int e = o ? add_notes(o, note, n_notes) : ERR(NOMEM, "out of memory: safetensors header");
     if (e == 0) e = header_json(path, at, n, o);
+    if (json_lost()) e = ERR(NOMEM, "out of memory: safetensors header");
     if (e == 0) e = header_text(path, o, &text);
     json_decref(o);
     if (e == 0) {

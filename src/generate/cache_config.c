@@ -113,8 +113,9 @@ int settings_exec(const struct preset_choice *s, const struct model *m, const kv
     if (e->step_tokens > 65536)
         return ERR(LIMIT, "step_tokens is %u; the limit is 65536", e->step_tokens);
     e->reserve = s->preset->reserve;
+    uint64_t failures = mem_failures();
     settle_budget(m, c, e);
-    return 0;
+    return mem_failures() == failures ? 0 : ERR_NOMEM;
 }
 
 void settings_hints(const struct preset_choice *s, const kvik_cache_config *c)

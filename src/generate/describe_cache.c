@@ -32,8 +32,13 @@ static struct cost cost_of(const struct kv_group *g, uint32_t len)
     return (struct cost){sealed, (rows - open) * sealed + open * raw};
 }
 
-static json_t *unavailable(json_t *o)
+/* Says why the machine or the model cannot have a strategy.  Returns NULL if only memory was lacking. */
+static json_t *unavailable(json_t *o, int e)
 {
+    if (e == ERR_NOMEM) {
+        json_decref(o);
+        return NULL;
+    }
     json_object_set_new(o, "available", json_false());
     json_object_set_new(o, "reason", json_string(err_last()));
     return o;
@@ -114,13 +119,12 @@ static json_t *strategy(const struct model *m, const struct preset *p, size_t de
     json_t *o = json_pack("{s:s, s:s, s:s?}", "cache_implementation", p->name, "brief", p->brief,
                           "cache_config", *example ? example : NULL);
     if (!o) return NULL;
-    if (settings_read(&k, &s) < 0 || settings_exec(&s, m, &k, &e) < 0) return unavailable(o);
-    if (p->sink && m->no_sinks) {
-        err_set(ERR_UNSUPPORTED, "a sink cache cannot be exact with this model: %s", m->no_sinks);
-        return unavailable(o);
-    }
-    int n = groups_of(m, &e, g);
-    if (n < 0) return unavailable(o);
+    int n = settings_read(&k, &s);
+    if (n >= 0) n = settings_exec(&s, m, &k, &e);
+    if (n >= 0 && p->sink && m->no_sinks)
+        n = ERR(UNSUPPORTED, "a sink cache cannot be exact with this model: %s", m->no_sinks);
+    if (n >= 0) n = groups_of(m, &e, g);
+    if (n < 0) return unavailable(o, n);
     struct cost sum = cost_all(g, n, m->context, &streamed);
     preset_close(g, (uint32_t)n);
     size_t memory = streamed ? sum.most - streamed + MIN(streamed, e.pool_bytes) : sum.most;
@@ -153,7 +157,8 @@ int describe_caches(const struct model *m, json_t **out)
     json_t *o = json_object(), *list = json_array();
     int err = g && o && list ? 0 : ERR(NOMEM, "out of memory");
     for (uint32_t i = 0; !err && preset_at(i); i++)
-        json_array_append_new(list, strategy(m, preset_at(i), row * m->context, g));
+        if (json_array_append_new(list, strategy(m, preset_at(i), row * m->context, g)) < 0)
+            err = ERR(NOMEM, "out of memory");
     if (!err) {
         json_object_set_new(o, "context", json_integer(m->context));
         json_object_set_new(o, "rows", json_string(dtype_name(e.preset.dtype)));

@@ -57,8 +57,9 @@ static json_t *group(const struct exec *x, kv_seq s, uint32_t gi)
     json_object_set_new(o, "codec", codec ? json_string(codec->name) : json_null());
     json_object_set_new(o, "blocks", form(&v.form[0]));
     json_object_set_new(o, "tiles", form(&v.form[1]));
-    json_object_set_new(o, "map", letters(x->kv, s, gi, v.blocks));
-    return o;
+    if (json_object_set_new(o, "map", letters(x->kv, s, gi, v.blocks)) == 0) return o;
+    json_decref(o);
+    return NULL;
 }
 
 int exec_map(const struct exec *x, kv_seq s, json_t **out)

@@ -144,7 +144,7 @@ static int each(const char *dir, void (*fn)(void *ctx, const char *path), void *
     struct dirent *e;
     DIR *d = fd_list(dir);
     if (!d && errno == ENOENT) return 0;
-    if (!d) return ERR(IO, "%s: %s", dir, strerror(errno));
+    if (!d) return err_set(errno == ENOMEM ? ERR_NOMEM : ERR_IO, "%s: %s", dir, strerror(errno));
     while ((e = readdir(d)))
         if ((is_session(e->d_name) || is_temporary(e->d_name)) &&
             (size_t)snprintf(path, sizeof path, "%s/%s", dir, e->d_name) < sizeof path)

@@ -200,6 +200,7 @@ static int check_parts(struct session_io *io, const struct session *s)
 
 static int describe(struct session_io *io, const struct session *s, char **json)
 {
+    json_begin();
     json_t *seqs = json_array();
     for (uint32_t i = 0; seqs && i < s->n_seqs; i++)
         json_array_append_new(seqs, describe_seq(&s->seq[i]));
@@ -208,9 +209,7 @@ static int describe(struct session_io *io, const struct session *s, char **json)
                           "interrupted", s->interrupted, "bytes", (json_int_t)io->size,
                           "live_bytes", (json_int_t)s->live, "blocks", (json_int_t)s->blocks,
                           "note_bytes", (json_int_t)s->n_note, "sequences", seqs);
-    int e = o && json_object_update_missing(o, s->meta) == 0 && json_array_size(seqs) == s->n_seqs
-                ? 0
-                : ERR(NOMEM, "out of memory");
+    int e = o && json_object_update_missing(o, s->meta) == 0 ? 0 : ERR(NOMEM, "out of memory");
     if (e >= 0) e = json_text(o, json);
     json_decref(o);
     return e;

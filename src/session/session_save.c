@@ -46,6 +46,7 @@ int session_meta(kvik_cache *c, json_t **out)
     const struct exec *x = c->x;
     char text[KV_GROUP_TEXT];
     TRY(fingerprint(c));
+    json_begin();
     json_t *groups = json_array(), *name = json_string(base_name(m->what));
     if (!name) name = json_string("?"); /* not UTF-8 */
     for (uint32_t i = 0; groups && i < kv_n_groups(x->kv); i++) {
@@ -58,7 +59,7 @@ int session_meta(kvik_cache *c, json_t **out)
                   "weights", c->weights, "compute", x->compute == DEV_EXACT ? "exact" : "fast",
                   "isa", dev_isa_name(x->dev), "rows", dtype_name(x->group[0].plane[0].shape.dtype),
                   "cache_implementation", c->preset->name, "groups", groups);
-    if (!o || json_array_size(groups) != kv_n_groups(x->kv)) {
+    if (!o || json_lost()) {
         json_decref(o);
         return ERR(NOMEM, "out of memory");
     }
