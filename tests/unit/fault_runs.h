@@ -285,7 +285,8 @@ static void empty(const char *path)
     struct dirent *e;
     DIR *d = opendir(path);
     while (d && (e = readdir(d)))
-        if (e->d_name[0] != '.' && snprintf(name, sizeof name, "%s/%s", path, e->d_name) > 0)
+        if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..") &&
+            snprintf(name, sizeof name, "%s/%s", path, e->d_name) > 0)
             unlink(name);
     if (d) closedir(d);
 }

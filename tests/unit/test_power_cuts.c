@@ -102,6 +102,11 @@ static void free_disk(struct disk *d)
     *d = (struct disk){0};
 }
 
+static bool is_dots(const char *name)
+{
+    return strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
+}
+
 /* Reads the directory. */
 static void snapshot(struct disk *d)
 {
@@ -112,7 +117,7 @@ static void snapshot(struct disk *d)
     while ((e = readdir(list))) {
         char path[400];
         struct stat st;
-        if (e->d_name[0] == '.') continue;
+        if (is_dots(e->d_name)) continue;
         snprintf(path, sizeof path, "%s/%s", live, e->d_name);
         assert_int_equal(stat(path, &st), 0);
         inode[d->n_files] = st.st_ino;
@@ -209,7 +214,7 @@ static void empty(const char *dir)
     while (list && (e = readdir(list))) {
         char path[400];
         snprintf(path, sizeof path, "%s/%s", dir, e->d_name);
-        if (e->d_name[0] != '.') unlink(path);
+        if (!is_dots(e->d_name)) unlink(path);
     }
     if (list) closedir(list);
 }
