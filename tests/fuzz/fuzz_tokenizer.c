@@ -1,7 +1,8 @@
 /* fuzz_tokenizer.c - a tokenizer.json, a NUL byte, and text. The target opens the tokenizer,
  * encodes the text in every mode, and decodes the ids whole and as a stream.
  * Besides not crashing: valid UTF-8 is encoded or refused with a message, and ids come from the
- * vocabulary. A stream never emits half a character and equals the whole decode. */
+ * vocabulary. A stream never emits half a character and equals the whole decode. A second tokenizer
+ * of the same file, whose hash tables have other keys, gives the same ids. */
 #include "base/utf8.h"
 #include "fuzz.h"
 #include "tok/tok.h"
@@ -41,7 +42,21 @@ static void decode_both(const struct tok *t, const struct ids *v, bool skip)
     buf_done(&flow);
 }
 
-static void encode(const struct tok *t, const char *text, size_t n)
+static void same_ids(const struct tok *t, const char *text, size_t n, unsigned flags,
+                     const struct tok_span *spans, size_t n_spans, int code, const struct ids *want)
+{
+    struct ids v = {0};
+    int e = tok_encode(t, text, n, flags, spans, n_spans, &v);
+    /* Only limits of time may differ. */
+    if (e != code && (e == ERR_LIMIT || code == ERR_LIMIT))
+        e = code;
+    else
+        MUST(v.n == want->n && (v.n == 0 || memcmp(v.id, want->id, v.n * sizeof *v.id) == 0));
+    MUST(e == code);
+    ids_done(&v);
+}
+
+static void encode(const struct tok *t, const struct tok *again, const char *text, size_t n)
 {
     size_t mid = n / 2;
     const struct tok_span spans[] = {{n / 4, mid}, {mid, n - n / 8}};
@@ -53,6 +68,7 @@ static void encode(const struct tok *t, const char *text, size_t n)
         MUST(e == 0 || utf8_valid(text, n) || e == ERR_FORMAT);
         for (size_t i = 0; i < v.n; i++)
             MUST(tok_piece(t, v.id[i], &len) != NULL);
+        same_ids(again, text, n, flags, spans, flags & 1 ? 2 : 0, e, &v);
         decode_both(t, &v, flags & 2);
         ids_done(&v);
     }
@@ -62,20 +78,23 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     const char *json = (const char *)data;
     size_t n = strnlen(json, size);
-    struct tok *t = NULL;
+    struct tok *t = NULL, *again = NULL;
     if (tok_open_json(json, n, NULL, 0, &t) < 0) {
         MUST(t == NULL && err_last()[0]);
         return 0;
     }
-    if (n < size) encode(t, json + n + 1, size - n - 1);
-    encode(t, json, n); /* the tokenizer's own file is a text too */
+    MUST(tok_open_json(json, n, NULL, 0, &again) == 0);
+    if (n < size) encode(t, again, json + n + 1, size - n - 1);
+    encode(t, again, json, n); /* the tokenizer's own file is a text too */
     struct ids all = {0};
     for (uint32_t id = 0; id < tok_size(t) && id < 512; id++) {
         size_t len;
         if (tok_piece(t, (int32_t)id, &len)) MUST(ids_push(&all, (int32_t)id) == 0);
     }
+    MUST(ids_push(&all, INT32_MAX) == 0); /* no token: empty text */
     decode_both(t, &all, false);
     ids_done(&all);
     tok_close(t);
+    tok_close(again);
     return 0;
 }
