@@ -37,9 +37,12 @@ enum {
     ENTRY_BYTES = (int)sizeof MARK - 1 + 3 * (9 + HEX) /* three lines of a word and a digest */
 };
 
-static const struct weights_limits usual = {
-    .margin = 2000000000, .least = (size_t)4 << 20, .most = 256};
-static struct weights_limits limits = usual;
+#define USUAL                                                                                      \
+    {                                                                                              \
+        .margin = 2000000000, .least = (size_t)4 << 20, .most = 256                                \
+    }
+static const struct weights_limits usual = USUAL;
+static struct weights_limits limits = USUAL; /* clang takes no other object as an initializer */
 
 void weights_limits_set(const struct weights_limits *l)
 {
