@@ -81,7 +81,7 @@ while read -r line; do
     *offloaded*) check "README: offloaded gives the same answer" cmp -s "$work/out" "$work/answer" ;;
     *quantized*) check "README: 4 bits give the answer of the page" out_has "$(quoted building)" ;;
     *sink*) check "README: the story goes on" err_has 'decode 600 tokens' ;;
-    *"./fork"*) check "README: forks share the prompt" out_has 'of them shared' ;;
+    *"./fork"*) check "README: forks share the prompt" out_has 'are shared' ;;
     esac
 done <"$work/commands"
 cd "$root" || exit 99
