@@ -190,19 +190,23 @@ static void tell_limits(const struct run *r, const kvik_result *res)
     for (uint32_t i = 0; i < res->n_rows; i++) {
         const kvik_row *row = res->row[i];
         size_t n = row->n - row->n_prompt;
-        char which[32] = "the text";
+        char which[64];
         if (row->finish != KVIK_FINISH_CONTEXT && row->finish != KVIK_FINISH_MAX_CACHE_LEN)
             continue;
-        if (res->n_rows > 1) snprintf(which, sizeof which, "text %u", i + 1);
-        fprintf(stderr, "kvik: %s ended after %zu new token%s, at ", which, n, n == 1 ? "" : "s");
-        if (row->finish == KVIK_FINISH_CONTEXT)
-            fprintf(stderr,
-                    "the model's context of %u tokens; shorten the prompt, or give "
-                    "--cache-implementation sink --cache-config '{\"window_length\": %u, "
-                    "\"num_sink_tokens\": 4}'\n",
-                    context, MAX(MIN(1024u, context / 2), 8));
+        if (res->n_rows > 1)
+            snprintf(which, sizeof which, "text %u ended after %zu new token%s", i + 1, n,
+                     n == 1 ? "" : "s");
         else
-            fputs("the max_cache_len of --cache-config; raise it, or shorten the prompt\n", stderr);
+            snprintf(which, sizeof which, "the text ended after %zu new token%s", n,
+                     n == 1 ? "" : "s");
+        if (row->finish == KVIK_FINISH_CONTEXT)
+            say_line("%s, at the model's context of %u tokens; shorten the prompt, or give "
+                     "--cache-implementation sink --cache-config '{\"window_length\": %u, "
+                     "\"num_sink_tokens\": 4}'",
+                     which, context, MAX(MIN(1024u, context / 2), 8));
+        else
+            say_line("%s, at the max_cache_len of --cache-config; raise it, or shorten the prompt",
+                     which);
     }
 }
 
@@ -260,8 +264,8 @@ static int begin(struct run *r, uint32_t i)
     if (r->o->prefix_cache && !p->attention_mask && !is_loaded(r, i))
         n = kvik_prefix_load(r->s.cache, r->o->prefix_cache, p->ids, p->n, &p->seq);
     if (n > 0 && r->o->common.verbose)
-        fprintf(stderr, "kvik: %lld of %zu tokens of the prompt come from %s\n", (long long)n, p->n,
-                r->o->prefix_cache);
+        say_line("%lld of %zu tokens of the prompt come from %s", (long long)n, p->n,
+                 r->o->prefix_cache);
     r->loaded[i] = MAX(n, 0);
     return n < 0 ? (int)n : n ? 0 : kvik_cache_new(r->s.cache, &p->seq);
 }

@@ -88,8 +88,8 @@ void history_add(const char *text)
             e = append(path, line.data, line.len);
         }
         if (e && !told)
-            fprintf(stderr, "kvik: the history cannot be kept in %s: %s\n", path,
-                    e == ENXIO ? "not a regular file" : strerror(e));
+            say_line("the history cannot be kept in %s: %s", path,
+                     e == ENXIO ? "not a regular file" : strerror(e));
         told |= e != 0;
     }
     buf_done(&line);

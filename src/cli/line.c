@@ -104,6 +104,7 @@ static int read_character(EditLine *el, wchar_t *out)
 {
     char s[4];
     size_t n = 0, len;
+    terminal_note();
     for (;;) {
         ssize_t got = read_byte(el, s + n);
         if (got <= 0) return (int)got;

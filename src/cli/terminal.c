@@ -17,8 +17,9 @@ static const int fatal[] = {SIGTERM, SIGHUP,  SIGQUIT, SIGPIPE,   SIGALRM, SIGUS
                             SIGUSR2, SIGXCPU, SIGXFSZ, SIGVTALRM, SIGPROF, SIGSYS,
                             SIGTRAP, SIGABRT, SIGSEGV, SIGILL,    SIGFPE};
 
-static struct termios before; /* valid while `taken` */
-static volatile sig_atomic_t taken, event;
+static struct termios before;  /* valid while `taken` */
+static struct termios editing; /* valid while `edits` */
+static volatile sig_atomic_t taken, edits, event;
 static bool marks_pastes, registered;
 
 static void tell(const char *code)
@@ -37,6 +38,7 @@ void terminal_restore(void)
 void terminal_quiet(void)
 {
     struct termios t;
+    edits = 0;
     if (!taken || tcgetattr(STDIN_FILENO, &t) < 0) return;
     t.c_lflag &= ~(tcflag_t)(ECHO | ICANON);
     t.c_cc[VMIN] = 1;
@@ -44,9 +46,15 @@ void terminal_quiet(void)
     tcsetattr(STDIN_FILENO, TCSADRAIN, &t);
 }
 
+/* True if the terminal is this process's: a job in the background that sets its mode would be stopped. */
+static bool in_foreground(void)
+{
+    return tcgetpgrp(STDIN_FILENO) == getpgrp();
+}
+
 static void on_fatal(int sig)
 {
-    terminal_restore();
+    if (in_foreground()) terminal_restore();
     signal(sig, SIG_DFL);
     raise(sig);
 }
@@ -90,6 +98,28 @@ static void on_stop(int sig)
     errno = kept;
 }
 
+void terminal_note(void)
+{
+    edits = 0;
+    if (taken && tcgetattr(STDIN_FILENO, &editing) == 0) edits = 1;
+}
+
+/* After a stop that no handler sees (SIGSTOP) the shell has set the terminal to its own mode. */
+static void on_continue(int sig)
+{
+    int kept = errno;
+    (void)sig;
+    if (taken && in_foreground()) {
+        if (edits)
+            tcsetattr(STDIN_FILENO, TCSANOW, &editing);
+        else
+            terminal_quiet();
+        tell(paste_on);
+        event = TERMINAL_CONTINUED;
+    }
+    errno = kept;
+}
+
 void terminal_open(void)
 {
     const char *term = getenv("TERM");
@@ -100,6 +130,7 @@ void terminal_open(void)
         catch (fatal[i], on_fatal);
     if (!registered) registered = atexit(terminal_restore) == 0;
     catch (SIGTSTP, on_stop);
+    catch (SIGCONT, on_continue);
     catch (SIGWINCH, on_resize);
     terminal_quiet();
     tell(paste_on);

@@ -9,6 +9,8 @@ void terminal_open(void);
 void terminal_close(void);
 /* Makes the terminal quiet again, after a line editor has changed its mode. */
 void terminal_quiet(void);
+/* Notes the mode of the terminal as that of the line editor, to which a stopped process returns. */
+void terminal_note(void);
 /* Gives the terminal back at once.  A signal handler may call it. */
 void terminal_restore(void);
 /* Says once what has happened to the terminal.  TERMINAL_CONTINUED: the process was stopped, and the cursor is on a new

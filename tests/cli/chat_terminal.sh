@@ -190,4 +190,7 @@ screen 80 "[('\$ ', '$KVIK chat $work/tiny --greedy\r'), ('> ', 'kept'), ('kept'
 check "Ctrl-Z: stops and goes on" status 0
 check "Ctrl-Z: the shell has its terminal" shows '^isig icanon iexten echo '
 check "Ctrl-Z: the edited line stays" shows '^> keptX$'
+on 80 "[('> ', 'kept'), ('kept', 19), ('', ('cooked',)), ('kept', 'X\r'), ('tokens', '\x04')]"
+check "SIGSTOP: goes on" status 0
+check "SIGSTOP: the line is edited as before" shows '> keptX$'
 finish

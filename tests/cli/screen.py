@@ -1,6 +1,6 @@
 """screen.py LIMIT COLUMNS STEPS OUT SCREEN COMMAND... - runs a command under a pseudo terminal of 24 rows. STEPS is a Python
-list of (text to wait for, what to do then): keys to send, a signal to send as a number, or ("resize", columns). Writes the
-raw output to OUT and to SCREEN what a terminal would show, with what has scrolled away, and then a line "mode: " with the
+list of (text to wait for, what to do then): keys to send, a signal to send as a number, ("resize", columns), or ("cooked",): the terminal
+echoes and edits lines, and the command continues. Writes the raw output to OUT and to SCREEN what a terminal would show, with what has scrolled away, and then a line "mode: " with the
 flags of the terminal and the status of the command. Exits with that status; 98: a step was never reached, 97: too slow."""
 import errno, fcntl, os, pty, re, select, signal, struct, sys, termios, time, unicodedata
 
@@ -93,7 +93,12 @@ while time.time() - asked < limit:
         start = seen.index(steps[0][0], start) + len(steps[0][0])
         what, steps = steps[0][1], steps[1:]
         time.sleep(0.05)
-        if isinstance(what, tuple):
+        if what == ("cooked",):  # as a shell sets the terminal when its job stops
+            mode = termios.tcgetattr(fd)
+            mode[3] |= termios.ECHO | termios.ICANON
+            termios.tcsetattr(fd, termios.TCSANOW, mode)
+            os.kill(pid, signal.SIGCONT)
+        elif isinstance(what, tuple):
             screen.width = what[1]
             resize(what[1])
         elif isinstance(what, int):
