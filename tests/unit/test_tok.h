@@ -58,7 +58,7 @@ static inline void stream(const struct tok *t, const struct ids *v, bool skip, s
     for (size_t i = 0; i < v->n; i++) {
         size_t before = out->len;
         assert_int_equal(tok_stream_put(s, v->id[i], out), 0);
-        assert_true(utf8_valid(out->data + before, out->len - before));
+        if (out->len > before) assert_true(utf8_valid(out->data + before, out->len - before));
     }
     assert_int_equal(tok_stream_end(s, out), 0);
     tok_stream_drop(s);
