@@ -23,11 +23,22 @@
  *   it was.
  * - The library never prints, exits or aborts.  It writes no file whose path you did not give it, except the spill
  *   file of an offloaded cache.
- * - One thread at a time uses a cache.  Threads can share models and tokenizers.
- * - Close and free in any order, also in a callback.  What a cache, a batch, a request or a running call still uses
- *   lives until that one is closed.
+ * - Close and free in any order.  What a cache, a batch, a request or a running call still uses lives until that one
+ *   is closed or returns.  Functions that close or free take NULL and do nothing.
+ * - NULL for any other pointer is KVIK_ARG, unless the comment of the function allows it.  A function without an
+ *   error code returns 0, NULL, -1 or KVIK_FAILED instead, for KVIK_BUSY as well, and leaves the sentence.
  * - Strings are UTF-8.  Shapes are in brackets, the last dimension is contiguous.
  * - Names of options are those of Hugging Face Transformers (below: Transformers).
+ *
+ * Threads, processes and callbacks.
+ * - One thread at a time uses a cache, with its batches and requests.  During a call, calls of other threads are
+ *   KVIK_BUSY, and what they close lives until the call returns.  So it is with a sampler and a decoder.  Threads
+ *   can share models and tokenizers, and use different caches of one model at the same time.
+ * - Models, caches, batches and requests belong to the process that opened them.  After fork() calls of the child
+ *   with them are KVIK_BUSY, and closing them does nothing.  Tokenizers, decoders, samplers, results and the numbers
+ *   of a model are memory alone: they work in the child.  Open the model again there; the weights are shared.
+ * - A callback may read the cache and use other sequences.  A call that would change a sequence of the running call
+ *   is KVIK_BUSY and changes nothing.
  *
  * Versions.  A struct that you allocate begins with `size`; set it to the size of the struct:
  *     kvik_cache_config config = {.size = sizeof config, .threads = 2};
@@ -161,7 +172,7 @@ enum kvik_error {
     KVIK_FULL = -6,
     /* A limit of the model, of the library, or max_cache_len. */
     KVIK_LIMIT = -7,
-    /* The cache or the sequence is in use by a call that has not returned. */
+    /* In use by a call that has not returned, or opened by the process that forked this one. */
     KVIK_BUSY = -8,
     /* Rows would have to be recomputed whose token ids are not known. */
     KVIK_LOST = -9,

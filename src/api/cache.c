@@ -7,7 +7,8 @@ KVIK_API int kvik_cache_open(kvik_model *m, const kvik_cache_config *config, kvi
     kvik_cache_config full = {0};
     struct preset_choice s = {0};
     struct exec_config x = {0};
-    if (!m || !out) return ERR(ARG, "a model is needed");
+    TRY(model_check(m));
+    if (!out) return ERR(ARG, "a place for the cache is needed");
     if (config) TRY(SIZED_IN(&full, config, kvik_cache_config));
     config = &full;
     TRY(settings_read(config, &s));
@@ -23,6 +24,7 @@ KVIK_API int kvik_cache_open(kvik_model *m, const kvik_cache_config *config, kvi
     }
     c->model = model_hold(m);
     c->refs = 1;
+    guard_init(&c->guard);
     c->preset = s.preset;
     settings_hints(&s, config);
     *out = c;
@@ -34,7 +36,8 @@ KVIK_API int kvik_cache_open_unbound(const kvik_cache_config *config, uint32_t n
 {
     kvik_cache_config full = {0};
     struct preset_choice s = {0};
-    if (!n_layers || n_layers > 4096 || !out) return ERR(ARG, "%u layers: 1 to 4096", n_layers);
+    if (!n_layers || n_layers > 4096) return ERR(ARG, "%u layers: 1 to 4096", n_layers);
+    if (!out) return ERR(ARG, "a place for the cache is needed");
     if (config) TRY(SIZED_IN(&full, config, kvik_cache_config));
     config = &full;
     TRY(settings_read(config, &s));
@@ -46,6 +49,7 @@ KVIK_API int kvik_cache_open_unbound(const kvik_cache_config *config, uint32_t n
         return e;
     }
     c->refs = 1;
+    guard_init(&c->guard);
     c->preset = s.preset;
     settings_hints(&s, config);
     *out = c;
@@ -54,7 +58,8 @@ KVIK_API int kvik_cache_open_unbound(const kvik_cache_config *config, uint32_t n
 
 KVIK_API void kvik_cache_close(kvik_cache *c)
 {
-    if (!c || !refs_drop(&c->refs)) return;
+    /* The threads and the spill file are those of the process that opened the cache. */
+    if (!c || guard_foreign(&c->guard) || !refs_drop(&c->refs)) return;
     if (c->unbound) unbound_close(c->unbound);
     driver_close(c->driver);
     exec_close(c->x);
@@ -65,7 +70,8 @@ KVIK_API void kvik_cache_close(kvik_cache *c)
 KVIK_API int kvik_cache_usage(const kvik_cache *c, kvik_usage *out)
 {
     struct kv_usage u;
-    if (!c || !out) return ERR(ARG, "a cache and a kvik_usage are needed");
+    USE_CACHE(c);
+    if (!out) return ERR(ARG, "a kvik_usage to fill is needed");
     if (c->unbound)
         unbound_usage(c->unbound, &u);
     else
@@ -98,25 +104,31 @@ KVIK_API int kvik_cache_usage(const kvik_cache *c, kvik_usage *out)
 
 KVIK_API int kvik_cache_new(kvik_cache *c, kvik_seq *out)
 {
+    USE_CACHE(c);
     TRY(cache_bound(c));
+    if (!out) return ERR(ARG, "a place for the sequence is needed");
     return cache_full(c, exec_new(c->x, out));
 }
 
 KVIK_API int kvik_cache_fork(kvik_cache *c, kvik_seq src, kvik_seq *out)
 {
+    USE_CACHE(c);
     TRY(cache_bound(c));
+    if (!out) return ERR(ARG, "a place for the sequence is needed");
     return kv_fork(c->x->kv, src, out);
 }
 
 KVIK_API int kvik_cache_drop(kvik_cache *c, kvik_seq s)
 {
+    USE_CACHE(c);
     TRY(cache_free(c, &s, 1));
     return kv_keep(c->x->kv, s);
 }
 
 KVIK_API int kvik_cache_crop(kvik_cache *c, kvik_seq s, int64_t len)
 {
-    if (c && c->unbound) return batch_crop(c->unbound, len);
+    USE_CACHE(c);
+    if (c->unbound) return batch_crop(c->unbound, len);
     TRY(cache_free(c, &s, 1));
     struct kv *kv = c->x->kv;
     const int32_t *known = kv_tokens(kv, s);
@@ -129,7 +141,10 @@ KVIK_API int kvik_cache_crop(kvik_cache *c, kvik_seq s, int64_t len)
 
 KVIK_API int kvik_cache_reorder(kvik_cache *c, const kvik_seq *s, const uint32_t *from, uint32_t n)
 {
-    if (c && c->unbound) return batch_reorder(c->unbound, from, n);
+    USE_CACHE(c);
+    if (n && (!from || (!s && !c->unbound)))
+        return ERR(ARG, "a reorder needs sequences and the indices of their new contents");
+    if (c->unbound) return batch_reorder(c->unbound, from, n);
     TRY(cache_free(c, s, n));
     return kv_reorder(c->x->kv, s, from, n);
 }
@@ -137,9 +152,10 @@ KVIK_API int kvik_cache_reorder(kvik_cache *c, const kvik_seq *s, const uint32_t
 KVIK_API int kvik_cache_reset(kvik_cache *c, kvik_seq s)
 {
     uint32_t have;
-    for (uint32_t i = 0; c && c->unbound && i < c->unbound->n_layers; i++)
+    USE_CACHE(c);
+    for (uint32_t i = 0; c->unbound && i < c->unbound->n_layers; i++)
         unbound_layer_close(&c->unbound->layer[i]); /* the next update may have another shape */
-    if (c && c->unbound) return 0;
+    if (c->unbound) return 0;
     TRY(cache_free(c, &s, 1));
     kv_seq was = 0; /* the prefix index keeps the rows, as of a dropped sequence */
     if (kv_reserved(c->x->kv, s) || kv_fork(c->x->kv, s, &was) < 0) was = 0;
@@ -150,6 +166,7 @@ KVIK_API int kvik_cache_reset(kvik_cache *c, kvik_seq s)
 
 KVIK_API int kvik_cache_reserve(kvik_cache *c, kvik_seq s, uint32_t len)
 {
+    USE_CACHE(c);
     TRY(cache_free(c, &s, 1));
     if (len > c->x->max_len)
         return ERR(LIMIT, "cannot reserve %u tokens: max_cache_len is %u", len, c->x->max_len);
@@ -158,7 +175,8 @@ KVIK_API int kvik_cache_reserve(kvik_cache *c, kvik_seq s, uint32_t len)
 
 KVIK_API int64_t kvik_cache_length(const kvik_cache *c, kvik_seq s)
 {
-    if (c && c->unbound) return kvik_cache_layer_length(c, 0);
+    USE_CACHE(c);
+    if (c->unbound) return kvik_cache_layer_length(c, 0);
     TRY(cache_bound(c));
     if (!kv_tokens(c->x->kv, s)) return ERR(STALE, "the sequence was dropped");
     return kv_len(c->x->kv, s);
@@ -166,6 +184,7 @@ KVIK_API int64_t kvik_cache_length(const kvik_cache *c, kvik_seq s)
 
 KVIK_API int kvik_forward(kvik_cache *c, const kvik_span *span, uint32_t n, bool all, float *logits)
 {
+    USE_CACHE(c);
     TRY(cache_bound(c));
     struct exec *x = c->x;
     if (n == 0 || !span) return ERR(ARG, "no tokens to append: n_spans is 0 or span is NULL");
@@ -178,6 +197,7 @@ KVIK_API int kvik_forward(kvik_cache *c, const kvik_span *span, uint32_t n, bool
         if (!kv_tokens(x->kv, s.seq))
             return ERR(STALE, "span %u: the sequence was dropped, or is of another cache", i);
         TRY(cache_free(c, &s.seq, 1));
+        if (s.n && !s.ids) return ERR(ARG, "span %u: %u tokens, but ids is NULL", i, s.n);
         x->call[i] = (struct exec_feed){.seq = s.seq, .tok = s.ids, .n = s.n, .all = all};
     }
     return cache_full(c, exec_feed(x, x->call, n, 0, logits, NULL, NULL));

@@ -4,6 +4,7 @@
 KVIK_API int kvik_cache_map(const kvik_cache *c, kvik_seq s, char **json)
 {
     json_t *o;
+    USE_CACHE(c);
     TRY(cache_bound(c));
     if (!json) return ERR(ARG, "a place for the text is needed");
     if (!kv_tokens(c->x->kv, s)) return ERR(STALE, "the sequence was dropped");

@@ -16,6 +16,7 @@ KVIK_API int kvik_cache_sync(kvik_cache *c, kvik_seq s, const int32_t *ids, size
                              kvik_sync *report)
 {
     struct sync y;
+    USE_CACHE(c);
     TRY(cache_free(c, &s, 1));
     struct exec *x = c->x;
     if (report) TRY(SIZED_CHECK(report, kvik_sync));

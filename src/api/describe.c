@@ -15,6 +15,8 @@ static int text_of(json_t *o, char **out)
 KVIK_API int kvik_model_describe(const kvik_model *k, char **out)
 {
     json_t *o;
+    TRY(model_check(k));
+    if (!out) return ERR(ARG, "a place for the description is needed");
     json_begin();
     TRY(describe_model(k, &o));
     return text_of(o, out);
@@ -23,6 +25,8 @@ KVIK_API int kvik_model_describe(const kvik_model *k, char **out)
 KVIK_API int kvik_model_describe_caches(const kvik_model *k, char **out)
 {
     json_t *o;
+    TRY(model_check(k));
+    if (!out) return ERR(ARG, "a place for the description is needed");
     json_begin();
     TRY(describe_caches(k->m, &o));
     return text_of(o, out);
@@ -40,7 +44,7 @@ static bool supported(const char *name)
 KVIK_API int kvik_model_peek(const char *path, char **out)
 {
     struct checkpoint *ck;
-    if (!path || !out) return ERR(ARG, "a model path is needed");
+    if (!path || !out) return ERR(ARG, "a model path and a place for the description are needed");
     TRY(checkpoint_open(path, &ck));
     json_begin();
     bool gguf = checkpoint_is_gguf(ck);
@@ -69,6 +73,7 @@ static int by_name(const void *a, const void *b)
 KVIK_API int kvik_architectures(char **out)
 {
     uint32_t n = 0;
+    if (!out) return ERR(ARG, "a place for the list is needed");
     while (model_arch_at(n))
         n++;
     json_begin();

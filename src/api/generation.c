@@ -24,6 +24,7 @@ static int add_turn_end(kvik_generation *g, int32_t id)
 KVIK_API int kvik_generation_init_sized(kvik_generation *g, size_t size, const kvik_model *m)
 {
     kvik_generation fresh;
+    if (m) TRY(model_check(m));
     if (!g) return ERR(ARG, "kvik_generation_init: NULL argument");
     TRY(SIZED_CHECK(&size, kvik_generation));
     gen_defaults(&fresh);
@@ -83,8 +84,9 @@ KVIK_API int kvik_generate(kvik_cache *c, const kvik_generation *g, const kvik_p
 {
     kvik_generation full;
     kvik_hooks room;
-    if (!c || !g || !prompt || !out)
-        return ERR(ARG, "a cache, a configuration and prompts are needed");
+    USE_CACHE(c);
+    if (!g || !out || (n && !prompt))
+        return ERR(ARG, "options, prompts and a place for the result are needed");
     TRY(cache_bound(c));
     TRY(generation_in(g, &full));
     TRY(hooks_in(hooks, &room, &hooks));
@@ -98,7 +100,7 @@ KVIK_API int kvik_generate(kvik_cache *c, const kvik_generation *g, const kvik_p
 KVIK_API int kvik_generate_text(kvik_cache *c, const kvik_generation *g, const char *text,
                                 kvik_result **out)
 {
-    if (!text) return ERR(ARG, "kvik_generate_text: the text is NULL");
+    if (!c || !text) return ERR(ARG, "kvik_generate_text: the cache or the text is NULL");
     kvik_prompt p = {.size = sizeof p, .text = text};
     return kvik_generate(c, g, &p, 1, NULL, out);
 }

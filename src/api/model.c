@@ -47,10 +47,11 @@ static int open_tokenizer(kvik_model *k, const char *path)
 
 KVIK_API int kvik_model_open(const char *path, kvik_model **out)
 {
-    if (!path || !out) return ERR(ARG, "a model path is needed");
+    if (!path || !out) return ERR(ARG, "a model path and a place for the model are needed");
     kvik_model *k = mem_alloc(sizeof *k);
     if (!k) return ERR_NOMEM;
     k->refs = 1;
+    guard_init(&k->guard);
     k->turn_end = -1;
     int e = model_open(path, &k->m);
     if (e >= 0) e = open_tokenizer(k, path);
@@ -65,44 +66,52 @@ KVIK_API int kvik_model_open(const char *path, kvik_model **out)
 KVIK_API int kvik_model_verify(kvik_model *k, uint32_t threads)
 {
     uint8_t digest[DIGEST_BYTES];
-    if (!k) return ERR(ARG, "a model is needed");
+    TRY(model_check(k));
     return model_weights(k->m, threads, true, digest);
 }
 
 KVIK_API void kvik_model_close(kvik_model *k)
 {
-    if (!k || !refs_drop(&k->refs)) return;
+    if (!k || guard_foreign(&k->guard) || !refs_drop(&k->refs)) return;
     kvik_tokenizer_close(k->tok);
     model_close(k->m);
     mem_free(k);
 }
 
+/* The numbers and the tokenizer of a model are read-only memory, which a forked process has as well.  Without a model
+ * there is none of them, and an error to read. */
+static const kvik_model *given(const kvik_model *k)
+{
+    if (!k) (void)ERR(ARG, "the model is NULL");
+    return k;
+}
+
 KVIK_API uint32_t kvik_model_vocab(const kvik_model *k)
 {
-    return k->m->vocab;
+    return given(k) ? k->m->vocab : 0;
 }
 
 KVIK_API uint32_t kvik_model_context(const kvik_model *k)
 {
-    return k->m->context;
+    return given(k) ? k->m->context : 0;
 }
 
 KVIK_API uint32_t kvik_model_layers(const kvik_model *k)
 {
-    return k->m->n_layers;
+    return given(k) ? k->m->n_layers : 0;
 }
 
 KVIK_API uint32_t kvik_model_hidden(const kvik_model *k)
 {
-    return k->m->hidden;
+    return given(k) ? k->m->hidden : 0;
 }
 
 KVIK_API uint32_t kvik_model_heads(const kvik_model *k)
 {
-    return k->m->n_heads;
+    return given(k) ? k->m->n_heads : 0;
 }
 
 KVIK_API const kvik_tokenizer *kvik_model_tokenizer(const kvik_model *k)
 {
-    return k->tok;
+    return given(k) ? k->tok : NULL;
 }

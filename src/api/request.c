@@ -14,6 +14,9 @@ struct kvik_request {
     struct gen_assist assist;
     struct run *run;
 };
+struct request_use { /* of one call; held */
+    kvik_cache *cache, *assistant;
+};
 
 static void done(struct kvik_request *q)
 {
@@ -51,14 +54,17 @@ static int start(struct kvik_request *q)
         return ERR(UNSUPPORTED,
                    "return_legacy_cache is an option of kvik_generate; a request gives "
                    "sequences (return_dict_in_generate), whose rows kvik_cache_export gives");
+    kvik_cache *in_use __attribute__((cleanup(cache_leave))) = NULL;
+    if (call.assist) TRY(cache_enter(q->hooks.assistant_model, &in_use));
     return cache_full(q->c, run_start(q->c->driver, &call, &q->run));
 }
 
 KVIK_API int kvik_request_start(kvik_cache *c, const kvik_generation *g, const kvik_prompt *prompt,
                                 uint32_t n, const kvik_hooks *hooks, kvik_request **out)
 {
-    if (!c || !g || !prompt || !out)
-        return ERR(ARG, "a cache, a configuration and prompts are needed");
+    USE_CACHE(c);
+    if (!g || !out || (n && !prompt))
+        return ERR(ARG, "options, prompts and a place for the request are needed");
     TRY(cache_bound(c));
     kvik_request *q = mem_alloc(sizeof *q);
     if (!q) return ERR_NOMEM;
@@ -73,14 +79,29 @@ KVIK_API int kvik_request_start(kvik_cache *c, const kvik_generation *g, const k
     return 0;
 }
 
-KVIK_API int kvik_request_step(kvik_request *const *request, uint32_t n)
+/* Begins a call with a request: uses its cache, and that of its assistant model.  After an error it uses neither. */
+static int enter(const struct kvik_request *q, struct request_use *use)
+{
+    if (!q) return ERR(ARG, "the request is NULL");
+    TRY(cache_enter(q->c, &use->cache));
+    int e = q->assist.assistant ? cache_enter(q->hooks.assistant_model, &use->assistant) : 0;
+    if (e < 0) {
+        cache_leave(&use->cache);
+        use->cache = NULL;
+    }
+    return e;
+}
+
+static void leave(struct request_use *use)
+{
+    cache_leave(&use->assistant);
+    cache_leave(&use->cache);
+}
+
+static int step(kvik_request *const *request, uint32_t n)
 {
     struct driver_batch b = {0};
     int running = 0;
-    if (!n) return 0;
-    if (!request || n > INT32_MAX) return ERR(ARG, "an array of requests is needed");
-    for (uint32_t i = 0; i < n; i++)
-        if (!request[i]) return ERR(ARG, "request %u is NULL", i);
     struct driver *d = request[0]->c->driver;
     for (uint32_t i = 0; i < n; i++)
         TRY(driver_add(d, &b, request[i]->run));
@@ -90,8 +111,38 @@ KVIK_API int kvik_request_step(kvik_request *const *request, uint32_t n)
     return running;
 }
 
+KVIK_API int kvik_request_step(kvik_request *const *request, uint32_t n)
+{
+    struct request_use use = {0};
+    uint32_t k = 0;
+    int e = 0;
+    if (!n) return 0;
+    if (!request || n > INT32_MAX) return ERR(ARG, "an array of requests is needed");
+    for (uint32_t i = 0; i < n; i++)
+        if (!request[i]) return ERR(ARG, "request %u is NULL", i);
+    while (k < n && (e = enter(request[k], &use)) >= 0)
+        k++;
+    if (e >= 0) e = step(request, n);
+    while (k-- > 0) { /* a callback cannot free a request that takes part */
+        const struct kvik_request *q = request[k];
+        use.cache = q->c;
+        use.assistant = q->assist.assistant ? q->hooks.assistant_model : NULL;
+        leave(&use);
+    }
+    return e;
+}
+
+/* Uses a request until the end of the block. */
+#define USE_REQUEST_OR(q, refused)                                                                 \
+    struct request_use in_use __attribute__((cleanup(leave))) = {0};                               \
+    if (enter(q, &in_use) < 0) return refused
+#define USE_REQUEST(q)                                                                             \
+    struct request_use in_use __attribute__((cleanup(leave))) = {0};                               \
+    TRY(enter(q, &in_use))
+
 KVIK_API enum kvik_state kvik_request_state(const kvik_request *q)
 {
+    USE_REQUEST_OR(q, KVIK_FAILED);
     switch (run_state(q->run)) {
     case RUN_ACTIVE:
         return KVIK_RUNNING;
@@ -107,25 +158,33 @@ KVIK_API enum kvik_state kvik_request_state(const kvik_request *q)
 KVIK_API int kvik_request_error(const kvik_request *q, const char **text)
 {
     const char *why;
+    USE_REQUEST(q);
     int e = run_error(q->run, &why);
     if (text) *text = e ? why : "";
-    return e;
+    return e ? err_set(e, "%s", why) : 0;
+}
+
+static void pause_or_resume(const kvik_request *q, bool paused)
+{
+    USE_REQUEST_OR(q, );
+    run_pause(q->run, paused);
 }
 
 KVIK_API void kvik_request_pause(kvik_request *q)
 {
-    run_pause(q->run, true);
+    pause_or_resume(q, true);
 }
 
 KVIK_API void kvik_request_resume(kvik_request *q)
 {
-    run_pause(q->run, false);
+    pause_or_resume(q, false);
 }
 
 KVIK_API int kvik_request_end(kvik_request *q, kvik_result **out)
 {
     kvik_result *r;
-    if (!q || !out) return ERR(ARG, "a request and a place for its result are needed");
+    USE_REQUEST(q);
+    if (!out) return ERR(ARG, "a place for the result is needed");
     TRY(cache_full(q->c, run_finish(q->run, &r)));
     q->c->reused = 0;
     for (uint32_t i = 0; i < r->n_rows; i++)
@@ -136,7 +195,8 @@ KVIK_API int kvik_request_end(kvik_request *q, kvik_result **out)
 
 KVIK_API int kvik_request_free(kvik_request *q)
 {
-    if (!q) return 0;
+    if (!q || guard_foreign(&q->c->guard)) return 0; /* the parent frees it */
+    USE_REQUEST(q);
     TRY(run_free(q->run));
     done(q);
     return 0;

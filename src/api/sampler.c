@@ -2,12 +2,16 @@
  * the loop themselves.
  *
  * A sampler has scratch memory and no state: what it chooses depends on the arguments of the call alone. */
+#include "base/guard.h"
+#include "base/refs.h"
 #include "generate/generate.h"
 #include "generate/sizes.h"
 
 #include <string.h>
 
 struct kvik_sampler {
+    struct guard guard; /* of threads alone */
+    atomic_uint refs;
     kvik_generation g; /* owned copy */
     kvik_hooks hooks;
     struct gen_chain *chain; /* owned */
@@ -58,6 +62,7 @@ KVIK_API int kvik_sampler_open(const kvik_generation *g, uint32_t vocab, const k
         return ERR(ARG, "a vocabulary of %u tokens: kvik_model_vocab gives that of a model", vocab);
     kvik_sampler *s = mem_alloc(sizeof *s);
     if (!s) return ERR_NOMEM;
+    s->refs = 1;
     s->vocab = vocab;
     int e = hooks_in(hooks, &s->hooks, &hooks);
     if (e >= 0) e = open_sampler(s, g);
@@ -71,7 +76,7 @@ KVIK_API int kvik_sampler_open(const kvik_generation *g, uint32_t vocab, const k
 
 KVIK_API void kvik_sampler_close(kvik_sampler *s)
 {
-    if (!s) return;
+    if (!s || !refs_drop(&s->refs)) return;
     gen_chain_drop(s->chain);
     gen_done(&s->g);
     mem_free(s->scores);
@@ -112,13 +117,11 @@ static int longest(const kvik_generation *g, const kvik_choice *in, size_t *out)
     return 0;
 }
 
-KVIK_API int kvik_sample(kvik_sampler *s, const kvik_choice *choice, int32_t *id)
+static int choose(kvik_sampler *s, const kvik_choice *choice, int32_t *id)
 {
     kvik_choice in = {0};
     struct gen_row row;
     size_t max_length;
-    if (!s || !choice || !id)
-        return ERR(ARG, "a sampler, a kvik_choice and a place for the token are needed");
     TRY(SIZED_IN(&in, choice, kvik_choice));
     TRY(check_choice(s, &in));
     TRY(longest(&s->g, &in, &max_length));
@@ -137,4 +140,19 @@ KVIK_API int kvik_sample(kvik_sampler *s, const kvik_choice *choice, int32_t *id
     for (uint32_t i = 0; i < s->g.n_eos; i++)
         if (s->g.eos_token_id[i] == *id) return 1;
     return 0;
+}
+
+KVIK_API int kvik_sample(kvik_sampler *s, const kvik_choice *choice, int32_t *id)
+{
+    if (!s || !choice || !id)
+        return ERR(ARG, "a sampler, a kvik_choice and a place for the token are needed");
+    TRY(guard_enter(&s->guard, "sampler"));
+    int e = s->guard.depth == 1
+                ? 0
+                : ERR(BUSY, "a logits processor cannot choose with the sampler that calls it");
+    refs_take(&s->refs); /* the processor may close the sampler */
+    if (e >= 0) e = choose(s, choice, id);
+    guard_leave(&s->guard);
+    kvik_sampler_close(s);
+    return e;
 }

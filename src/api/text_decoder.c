@@ -4,6 +4,7 @@
 #include "generate/handle.h"
 
 struct kvik_decoder {
+    struct guard guard;  /* of threads alone */
     kvik_tokenizer *tok; /* held */
     /* `before` takes the state of `stream` before a call, so that a call that fails changes nothing. */
     struct tok_stream *stream, *before; /* owned */
@@ -56,10 +57,9 @@ static int64_t give(kvik_decoder *d, int e, const char **text)
     return (int64_t)d->text.len;
 }
 
-KVIK_API int64_t kvik_decoder_put(kvik_decoder *d, const int32_t *ids, size_t n, const char **text)
+static int64_t put(kvik_decoder *d, const int32_t *ids, size_t n, const char **text)
 {
     int e = 0;
-    if (!d || (!ids && n) || !text) return ERR(ARG, "a decoder and token ids are needed");
     TRY(tok_stream_copy(d->before, d->stream));
     buf_clear(&d->text);
     for (size_t i = 0; e >= 0 && i < n; i++)
@@ -67,10 +67,28 @@ KVIK_API int64_t kvik_decoder_put(kvik_decoder *d, const int32_t *ids, size_t n,
     return give(d, e, text);
 }
 
-KVIK_API int64_t kvik_decoder_flush(kvik_decoder *d, const char **text)
+KVIK_API int64_t kvik_decoder_put(kvik_decoder *d, const int32_t *ids, size_t n, const char **text)
 {
-    if (!d || !text) return ERR(ARG, "a decoder and a place for its text are needed");
+    if (!d || (!ids && n) || !text)
+        return ERR(ARG, "a decoder, token ids and a place for their text are needed");
+    TRY(guard_enter(&d->guard, "decoder"));
+    int64_t e = put(d, ids, n, text);
+    guard_leave(&d->guard);
+    return e;
+}
+
+static int64_t flush(kvik_decoder *d, const char **text)
+{
     TRY(tok_stream_copy(d->before, d->stream));
     buf_clear(&d->text);
     return give(d, tok_stream_end(d->stream, &d->text), text);
+}
+
+KVIK_API int64_t kvik_decoder_flush(kvik_decoder *d, const char **text)
+{
+    if (!d || !text) return ERR(ARG, "a decoder and a place for its text are needed");
+    TRY(guard_enter(&d->guard, "decoder"));
+    int64_t e = flush(d, text);
+    guard_leave(&d->guard);
+    return e;
 }

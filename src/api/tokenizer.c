@@ -22,7 +22,7 @@ static int open_gguf(const char *path, struct tok **out)
 
 KVIK_API int kvik_tokenizer_open(const char *path, kvik_tokenizer **out)
 {
-    if (!path || !out) return ERR(ARG, "a path is needed");
+    if (!path || !out) return ERR(ARG, "a path and a place for the tokenizer are needed");
     if (!dir_exists(path) && !file_exists(path))
         return ERR(
             NOTFOUND,
@@ -78,7 +78,7 @@ KVIK_API int kvik_tokenizer_encode(const kvik_tokenizer *t, const char *text, si
 {
     struct ids v = {0};
     if (!t || (!text && n_bytes) || !ids || !n)
-        return ERR(ARG, "a tokenizer and a text are needed");
+        return ERR(ARG, "a tokenizer, a text and places for the ids are needed");
     int e = tok_encode(t->tok, text ? text : "", n_bytes, add_special_tokens ? TOK_SPECIAL : 0,
                        NULL, 0, &v);
     return take_ids(&v, e, ids, n);
@@ -88,30 +88,39 @@ KVIK_API int kvik_tokenizer_decode(const kvik_tokenizer *t, const int32_t *ids, 
                                    bool skip_special_tokens, char **text, size_t *n_bytes)
 {
     struct buf b;
-    if (!t || (!ids && n) || !text) return ERR(ARG, "a tokenizer and token ids are needed");
+    if (!t || (!ids && n) || !text)
+        return ERR(ARG, "a tokenizer, token ids and a place for the text are needed");
     buf_init(&b, SIZE_MAX / 2);
     return take_text(&b, tok_decode(t->tok, ids, n, skip_special_tokens, &b), text, n_bytes);
 }
 
+/* True if an argument of a call that returns no error code is not NULL; else there is an error to read. */
+static bool given(const void *argument)
+{
+    if (!argument) (void)ERR(ARG, "the tokenizer or the name is NULL");
+    return argument != NULL;
+}
+
 KVIK_API int32_t kvik_tokenizer_find(const kvik_tokenizer *t, const char *token)
 {
-    return t && token ? tok_find(t->tok, token, strlen(token)) : -1;
+    return given(t) && given(token) ? tok_find(t->tok, token, strlen(token)) : -1;
 }
 
 KVIK_API const char *kvik_tokenizer_special(const kvik_tokenizer *t, const char *name)
 {
-    return t && name ? tok_special_text(t->tok, name) : NULL;
+    return given(t) && given(name) ? tok_special_text(t->tok, name) : NULL;
 }
 
 KVIK_API const char *kvik_tokenizer_template(const kvik_tokenizer *t)
 {
-    return t ? tok_chat_template(t->tok) : NULL;
+    return given(t) ? tok_chat_template(t->tok) : NULL;
 }
 
 KVIK_API int kvik_model_set_template(kvik_model *m, const char *template_text, const char *end)
 {
     struct jinja *j;
-    if (!m || !template_text) return ERR(ARG, "a model and a template are needed");
+    TRY(model_check(m));
+    if (!template_text) return ERR(ARG, "a template is needed");
     if (!m->tok) return ERR(ARG, "the model has no tokenizer, so a template has no use");
     int e = jinja_compile(template_text, strlen(template_text), &j);
     if (e < 0) return err_prefix(e, "chat template");
@@ -127,21 +136,27 @@ KVIK_API const char *kvik_format_name(uint32_t i)
     return f ? f->name : NULL;
 }
 
+static const struct chat_format *format_named(const char *name)
+{
+    if (!name) (void)ERR(ARG, "the name of a chat format is NULL");
+    return format_find(name);
+}
+
 KVIK_API const char *kvik_format_template(const char *name)
 {
-    const struct chat_format *f = format_find(name);
+    const struct chat_format *f = format_named(name);
     return f ? f->text : NULL;
 }
 
 KVIK_API const char *kvik_format_end(const char *name)
 {
-    const struct chat_format *f = format_find(name);
+    const struct chat_format *f = format_named(name);
     return f ? f->end : NULL;
 }
 
 KVIK_API const char *kvik_format_guess(const kvik_tokenizer *t)
 {
-    const struct chat_format *f = t ? format_guess(t->tok) : NULL;
+    const struct chat_format *f = given(t) ? format_guess(t->tok) : NULL;
     return f ? f->name : NULL;
 }
 
@@ -174,7 +189,7 @@ static int chat_of(const kvik_tokenizer *t, const char *json, const kvik_message
 {
     json_t *messages;
     if (!t || (!json && !message) || (!text && (!ids || !n)))
-        return ERR(ARG, "a tokenizer and messages are needed");
+        return ERR(ARG, "a tokenizer, messages and a place for the result are needed");
     TRY(need_template(t));
     TRY(json ? json_parse(json, strlen(json), "messages", &messages)
              : messages_of(message, n_messages, &messages));

@@ -103,15 +103,12 @@ static int batch_select(struct unbound *u, const uint32_t *index, uint32_t n)
     return e;
 }
 
-static struct unbound *unbound_of(const kvik_cache *c)
-{
-    return c ? c->unbound : NULL;
-}
-
 KVIK_API int kvik_cache_select(kvik_cache *c, const uint32_t *index, uint32_t n)
 {
-    struct unbound *u = unbound_of(c);
-    if (!u || !index) return ERR(ARG, "rows are selected by index, in a cache without a model");
+    USE_CACHE(c);
+    struct unbound *u = c->unbound;
+    if (!u || (n && !index))
+        return ERR(ARG, "rows are selected by index, in a cache without a model");
     return batch_select(u, index, n);
 }
 
@@ -128,7 +125,8 @@ int batch_repeated(uint32_t rows, uint32_t times, uint32_t most, uint32_t **inde
 
 KVIK_API int kvik_cache_repeat(kvik_cache *c, uint32_t times)
 {
-    struct unbound *u = unbound_of(c);
+    USE_CACHE(c);
+    struct unbound *u = c->unbound;
     uint32_t batch, n, *index;
     if (!u || !times) return ERR(ARG, "rows are repeated once or more, in a cache without a model");
     TRY(batch_of(u, &batch));
@@ -141,7 +139,8 @@ KVIK_API int kvik_cache_repeat(kvik_cache *c, uint32_t times)
 
 KVIK_API int64_t kvik_cache_layer_length(const kvik_cache *c, uint32_t layer)
 {
-    struct unbound *u = unbound_of(c);
+    USE_CACHE(c);
+    const struct unbound *u = c->unbound;
     if (!u || layer >= u->n_layers) return ERR(ARG, "layer %u of a cache without a model", layer);
     return u->layer[layer].open ? kv_len(u->layer[layer].kv, u->layer[layer].seq[0]) : 0;
 }
@@ -149,7 +148,8 @@ KVIK_API int64_t kvik_cache_layer_length(const kvik_cache *c, uint32_t layer)
 KVIK_API int kvik_cache_mask_sizes(const kvik_cache *c, uint32_t layer, uint32_t n,
                                    uint32_t *kv_length, uint32_t *kv_offset)
 {
-    struct unbound *u = unbound_of(c);
+    USE_CACHE(c);
+    const struct unbound *u = c->unbound;
     if (!u || layer >= u->n_layers) return ERR(ARG, "layer %u of a cache without a model", layer);
     struct unbound_shape s = unbound_shape(u, &u->layer[layer], n);
     if (kv_length) *kv_length = s.rows;

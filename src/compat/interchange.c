@@ -105,10 +105,12 @@ static int site_out(const struct exec *x, struct rows_reader *r, uint32_t site, 
 
 KVIK_API int kvik_cache_export(kvik_cache *c, kvik_seq s, kvik_snapshot **out)
 {
+    USE_CACHE(c);
     TRY(cache_bound(c));
     struct exec *x = c->x;
     struct rows_reader r;
     kvik_snapshot *p;
+    if (!out) return ERR(ARG, "a place for the snapshot is needed");
     if (!kv_tokens(x->kv, s)) return ERR(STALE, "the sequence was dropped");
     if (regime_changes(x, s, 0))
         return ERR(
@@ -252,10 +254,12 @@ static int import_step(struct exec *x, const kvik_snapshot *in, kv_seq s, uint32
 KVIK_API int kvik_cache_import(kvik_cache *c, const kvik_snapshot *given, kvik_seq *out)
 {
     kvik_snapshot full = {0}, *in = &full;
+    USE_CACHE(c);
     TRY(cache_bound(c));
     struct exec *x = c->x;
     size_t widest = 0;
     kv_seq s;
+    TRY(exec_idle(x));
     if (!given || !out) return ERR(ARG, "an import needs a snapshot");
     TRY(SIZED_IN(&full, given, kvik_snapshot));
     TRY(import_check(x, in));

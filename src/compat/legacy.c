@@ -196,7 +196,9 @@ int legacy_of(kvik_cache *c, const kv_seq *seq, uint32_t n, const uint8_t *mask,
 
 KVIK_API int kvik_batch_to_legacy(const kvik_batch *b, kvik_legacy **out)
 {
-    if (!b || !out) return ERR(ARG, "a batch is needed");
+    USE_BATCH(b);
+    if (!out) return ERR(ARG, "a place for the keys and values is needed");
+    TRY(cache_free(b->c, b->seq, b->rows)); /* the mask lags behind a running call */
     uint8_t *mask = mem_array(b->rows, MAX(b->length, 1));
     int e = mask ? kvik_batch_mask(b, mask) : ERR_NOMEM;
     if (e >= 0) e = legacy_of(b->c, b->seq, b->rows, mask, b->length, out);
@@ -320,6 +322,7 @@ static int row_in(kvik_cache *c, const kvik_legacy *l, uint32_t b, uint32_t *col
 
 KVIK_API int kvik_batch_from_legacy(kvik_cache *c, const kvik_legacy *in, kvik_batch **out)
 {
+    USE_CACHE(c);
     TRY(cache_bound(c));
     if (!in || !out) return ERR(ARG, "a batch from the legacy form needs keys and values");
     kvik_legacy full = {0};

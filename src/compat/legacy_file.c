@@ -59,6 +59,7 @@ KVIK_API int kvik_legacy_save(const kvik_legacy *given, const kvik_model *m, con
     kvik_legacy full = {0}, *l = &full;
     char mine[HEX] = "", weights[HEX] = "", length[16];
     uint32_t k = 0;
+    if (m) TRY(model_check(m));
     if (!given || !path) return ERR(ARG, "saving the legacy form needs keys, values and a path");
     TRY(SIZED_IN(&full, given, kvik_legacy));
     if (!l->layer) return ERR(ARG, "saving the legacy form needs keys, values and a path");
@@ -229,7 +230,8 @@ int legacy_read(const struct safetensors *s, const char *what, const kvik_model 
 KVIK_API int kvik_legacy_load(const char *path, const kvik_model *m, kvik_legacy **out)
 {
     struct safetensors *s;
-    if (!path || !out) return ERR(ARG, "loading the legacy form needs a path");
+    if (m) TRY(model_check(m));
+    if (!path || !out) return ERR(ARG, "loading the legacy form needs a path and a place for it");
     TRY(safetensors_open(path, &s));
     int e = legacy_read(s, path, m, out);
     safetensors_close(s);

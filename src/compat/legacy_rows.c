@@ -78,9 +78,10 @@ static void legacy_end(const struct legacy_call *l, kvik_result *r)
     }
 }
 
-static int generate(kvik_cache *c, const kvik_generation *g, const kvik_prompt *prompt, uint32_t n,
+int legacy_generate(kvik_cache *c, const kvik_generation *g, const kvik_prompt *prompt, uint32_t n,
                     const kvik_hooks *hooks, kvik_result **out)
 {
+    TRY(cache_bound(c));
     struct legacy_call legacy = {c, prompt, n};
     const struct gen_finish finish = {legacy_result, &legacy};
     kvik_generation run = *g; /* borrows */
@@ -89,17 +90,4 @@ static int generate(kvik_cache *c, const kvik_generation *g, const kvik_prompt *
     TRY(cache_generate(c, &run, prompt, n, hooks, g->return_legacy_cache ? &finish : NULL, out));
     if (g->return_legacy_cache && !g->return_dict_in_generate) legacy_end(&legacy, *out);
     return 0;
-}
-
-int legacy_generate(kvik_cache *c, const kvik_generation *g, const kvik_prompt *prompt, uint32_t n,
-                    const kvik_hooks *hooks, kvik_result **out)
-{
-    TRY(cache_bound(c));
-    kvik_cache *draft = hooks ? hooks->assistant_model : NULL;
-    cache_hold(c); /* a callback may close both caches */
-    if (draft) cache_hold(draft);
-    int e = generate(c, g, prompt, n, hooks, out);
-    kvik_cache_close(draft);
-    kvik_cache_close(c);
-    return e;
 }

@@ -59,6 +59,7 @@ static int hull(kvik_cache *c, uint32_t rows, uint32_t columns, kvik_batch **out
 KVIK_API int kvik_batch_open(kvik_cache *c, uint32_t rows, kvik_batch **out)
 {
     kvik_batch *b;
+    USE_CACHE(c);
     TRY(cache_bound(c));
     if (!out) return ERR(ARG, "opening a batch needs a place for its handle");
     TRY(hull(c, rows, 1, &b));
@@ -74,9 +75,9 @@ KVIK_API int kvik_batch_open(kvik_cache *c, uint32_t rows, kvik_batch **out)
     return 0;
 }
 
-KVIK_API void kvik_batch_close(kvik_batch *b)
+static void close_batch(struct late_close *self)
 {
-    if (!b || !refs_drop(&b->refs)) return;
+    kvik_batch *b = (kvik_batch *)((char *)self - offsetof(struct kvik_batch, close));
     for (uint32_t i = 0; b->seq && i < b->rows; i++)
         if (b->seq[i] && !driver_inherit(b->c->driver, b->seq[i]))
             (void)kv_drop(b->c->x->kv, b->seq[i]);
@@ -85,6 +86,13 @@ KVIK_API void kvik_batch_close(kvik_batch *b)
     mem_free(b->mask);
     kvik_cache_close(b->c);
     mem_free(b);
+}
+
+KVIK_API void kvik_batch_close(kvik_batch *b)
+{
+    if (!b || guard_foreign(&b->c->guard) || !refs_drop(&b->refs)) return;
+    b->close.run = close_batch;
+    cache_close_late(b->c, &b->close);
 }
 
 int padded_of(kvik_cache *c, const kv_seq *seq, uint32_t n, const uint8_t *mask, uint32_t length,
@@ -102,17 +110,20 @@ int padded_of(kvik_cache *c, const kv_seq *seq, uint32_t n, const uint8_t *mask,
 
 KVIK_API uint32_t kvik_batch_rows(const kvik_batch *b)
 {
-    return b ? b->rows : 0;
+    USE_BATCH_OR(b, 0);
+    return b->rows;
 }
 
 KVIK_API uint32_t kvik_batch_length(const kvik_batch *b)
 {
-    return b ? b->length : 0;
+    USE_BATCH_OR(b, 0);
+    return b->length;
 }
 
 KVIK_API int kvik_batch_mask(const kvik_batch *b, uint8_t *mask)
 {
-    if (!b || !mask) return ERR(ARG, "reading a mask needs a batch and room for the mask");
+    USE_BATCH(b);
+    if (!mask) return ERR(ARG, "reading a mask needs room for it");
     for (uint32_t i = 0; b->length && i < b->rows; i++)
         memcpy(mask + (size_t)i * b->length, b->mask + (size_t)i * b->cap, b->length);
     return 0;
@@ -120,7 +131,8 @@ KVIK_API int kvik_batch_mask(const kvik_batch *b, uint8_t *mask)
 
 KVIK_API kvik_seq kvik_batch_seq(const kvik_batch *b, uint32_t row)
 {
-    return b && row < b->rows ? b->seq[row] : 0;
+    USE_BATCH_OR(b, 0);
+    return row < b->rows ? b->seq[row] : 0;
 }
 
 /* want: [rows] lengths to cut to.  Sequences that must compute rows again go first, marked; cutting
@@ -146,7 +158,7 @@ static int crop_rows(struct kvik_batch *b, const uint32_t *want, struct kv_mark 
 
 KVIK_API int kvik_batch_crop(kvik_batch *b, int64_t n)
 {
-    if (!b) return ERR(ARG, "a batch is needed");
+    USE_BATCH(b);
     TRY(cache_free(b->c, b->seq, b->rows));
     if (n < -(int64_t)b->length)
         return ERR(ARG, "crop by %lld columns, the batch has %u", (long long)-n, b->length);
@@ -166,7 +178,7 @@ KVIK_API int kvik_batch_crop(kvik_batch *b, int64_t n)
 KVIK_API int kvik_batch_reset(kvik_batch *b)
 {
     uint32_t have;
-    if (!b) return ERR(ARG, "a batch is needed");
+    USE_BATCH(b);
     TRY(cache_free(b->c, b->seq, b->rows));
     for (uint32_t i = 0; i < b->rows; i++)
         TRY(kv_trim(b->c->x->kv, b->seq[i], 0, &have));
@@ -176,7 +188,8 @@ KVIK_API int kvik_batch_reset(kvik_batch *b)
 
 KVIK_API int kvik_batch_select(kvik_batch *b, const uint32_t *index, uint32_t n)
 {
-    if (!b || !index) return ERR(ARG, "selecting rows needs a batch and their indices");
+    USE_BATCH(b);
+    if (n && !index) return ERR(ARG, "selecting rows needs their indices");
     TRY(cache_free(b->c, b->seq, b->rows));
     struct exec *x = b->c->x;
     if (!n || n > x->max_seqs)
@@ -218,13 +231,15 @@ KVIK_API int kvik_batch_select(kvik_batch *b, const uint32_t *index, uint32_t n)
 
 KVIK_API int kvik_batch_reorder(kvik_batch *b, const uint32_t *beam_idx)
 {
-    return kvik_batch_select(b, beam_idx, b ? b->rows : 0);
+    USE_BATCH(b);
+    return kvik_batch_select(b, beam_idx, b->rows);
 }
 
 KVIK_API int kvik_batch_repeat(kvik_batch *b, uint32_t times)
 {
     uint32_t n, *index;
-    if (!b || !times) return ERR(ARG, "repeating needs a batch and a number of times above 0");
+    USE_BATCH(b);
+    if (!times) return ERR(ARG, "repeating needs a number of times above 0");
     TRY(batch_repeated(b->rows, times, b->c->x->max_seqs, &index, &n));
     int e = kvik_batch_select(b, index, n);
     mem_free(index);
@@ -234,7 +249,9 @@ KVIK_API int kvik_batch_repeat(kvik_batch *b, uint32_t times)
 KVIK_API int kvik_batch_copy(const kvik_batch *b, kvik_batch **out)
 {
     kvik_batch *d;
-    if (!b || !out) return ERR(ARG, "copying needs a batch and a place for the copy");
+    USE_BATCH(b);
+    if (!out) return ERR(ARG, "copying needs a place for the copy");
+    TRY(cache_free(b->c, b->seq, b->rows)); /* the mask lags behind a running call */
     TRY(hull(b->c, b->rows, MAX(b->length, 1), &d));
     for (uint32_t i = 0; i < b->rows; i++) {
         int e = run_fork(b->c->x, b->seq[i], &d->seq[i]);

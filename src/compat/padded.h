@@ -11,7 +11,21 @@ struct kvik_batch {
     kv_seq *seq;                    /* [rows] owned */
     uint8_t *mask;                  /* [rows][cap] 1: the next token of the sequence */
     struct padded_scratch *scratch; /* of kvik_batch_forward; NULL: none yet */
+    struct late_close close;
 };
+/* Returns the cache of a batch; NULL, and an error to read, if the batch is NULL. */
+static inline const kvik_cache *batch_cache(const struct kvik_batch *b)
+{
+    if (!b) (void)ERR(ARG, "the batch is NULL");
+    return b ? b->c : NULL;
+}
+/* Use the cache of a batch until the end of the block, as USE_CACHE does. */
+#define USE_BATCH_OR(b, refused)                                                                   \
+    if (!batch_cache(b)) return refused;                                                           \
+    USE_CACHE_OR((b)->c, refused)
+#define USE_BATCH(b)                                                                               \
+    if (!batch_cache(b)) return ERR_ARG;                                                           \
+    USE_CACHE((b)->c)
 /* padded.c: makes room for so many columns in the mask; the batch stays as it is. */
 int padded_room(struct kvik_batch *b, uint32_t columns);
 uint32_t padded_ones(const uint8_t *mask, uint32_t n); /* counts the columns that are not masked */

@@ -306,7 +306,8 @@ KVIK_API int kvik_batch_forward(kvik_batch *b, const kvik_inputs *given, const k
     struct padded_scratch *s;
     kvik_inputs inputs = {0}, *in = &inputs;
     kvik_outputs outputs = {0};
-    if (!b || !given) return ERR(ARG, "a forward needs a batch and inputs");
+    USE_BATCH(b);
+    if (!given) return ERR(ARG, "a forward needs inputs");
     TRY(cache_free(b->c, b->seq, b->rows));
     TRY(SIZED_IN(&inputs, given, kvik_inputs));
     if (out) TRY(SIZED_IN(&outputs, out, kvik_outputs));

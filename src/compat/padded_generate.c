@@ -236,7 +236,8 @@ KVIK_API int kvik_batch_generate(kvik_batch *b, const kvik_generation *g, const 
     kvik_generation full, asked;
     kvik_hooks room;
     kvik_result *r = NULL;
-    if (!b || !g || !given || !out) return ERR(ARG, "a batch, a configuration and ids are needed");
+    USE_BATCH(b);
+    if (!g || !given || !out) return ERR(ARG, "options, ids and a place for the result are needed");
     TRY(cache_free(b->c, b->seq, b->rows));
     TRY(SIZED_IN(&inputs, given, kvik_inputs));
     TRY(generation_in(g, &full));

@@ -383,7 +383,8 @@ KVIK_API int kvik_cache_update(kvik_cache *c, uint32_t layer, const float *keys,
                                const float *values, const kvik_shape *shape, kvik_rows *out)
 {
     kvik_shape full = {0}, *s = &full;
-    struct unbound *u = c ? c->unbound : NULL;
+    USE_CACHE(c);
+    struct unbound *u = c->unbound;
     if (!u)
         return ERR(ARG,
                    "only a cache without a model takes updates; use kvik_forward with this cache");

@@ -70,12 +70,18 @@ static const struct run_mode *mode_of(const struct run *r)
                                   : gen_mode(g) == GEN_CONTRASTIVE ? &contrastive_mode
                                                                    : &plain_mode;
     if (!g->prompt_lookup_num_tokens && !r->assist) return mode;
-    if (gen_assisted(g, r->assist != NULL) && g->guidance_scale == 1) return &speculate_mode;
-    if (r->hooks && r->hooks->on_notice)
+    bool drafts = gen_assisted(g, r->assist != NULL) && g->guidance_scale == 1;
+    return drafts ? &speculate_mode : mode;
+}
+
+/* Tells that drafts are ignored.  The run has its sequences by now, so the callback cannot change them. */
+static void notice_mode(const struct run *r)
+{
+    bool asked = r->g->prompt_lookup_num_tokens || r->assist;
+    if (asked && r->mode != &speculate_mode && r->hooks && r->hooks->on_notice)
         r->hooks->on_notice(r->hooks->ctx,
                             "prompt lookup and assistants are for greedy decoding and sampling "
                             "without guidance; ignored");
-    return mode;
 }
 
 /* Sets the number of rows and of sequences: rows or beams or candidates, and negative texts. */
@@ -236,6 +242,7 @@ int run_start(struct driver *d, const struct gen_call *call, struct run **out)
     }
     insert(d, r);
     *out = r;
+    notice_mode(r);
     return 0;
 }
 

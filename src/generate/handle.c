@@ -3,6 +3,62 @@
 
 #include <stdio.h>
 
+int model_check(const kvik_model *m)
+{
+    if (!m) return ERR(ARG, "the model is NULL");
+    if (!guard_foreign(&m->guard)) return 0;
+    return ERR(BUSY,
+               "this model was opened by process %ld, of which this process is a fork; open the "
+               "model in the child (its weights are shared with the parent)",
+               (long)m->guard.pid);
+}
+
+int cache_enter(const kvik_cache *c, kvik_cache **used)
+{
+    kvik_cache *u = (kvik_cache *)(uintptr_t)c;
+    if (!u) return ERR(ARG, "the cache is NULL");
+    TRY(guard_enter(&u->guard, "cache"));
+    *used = cache_hold(u);
+    return 0;
+}
+
+/* Runs the closes that wait, unless another thread is in a call: that call then does so when it returns. */
+static void run_late(kvik_cache *c)
+{
+    while (atomic_load(&c->late) && guard_try(&c->guard)) {
+        struct late_close *l = atomic_exchange(&c->late, NULL);
+        while (l) {
+            struct late_close *next = l->next;
+            l->run(l);
+            l = next;
+        }
+        guard_leave(&c->guard);
+    }
+}
+
+void cache_leave(kvik_cache **used)
+{
+    kvik_cache *c = *used;
+    if (!c) return;
+    if (guard_leave(&c->guard)) run_late(c);
+    kvik_cache_close(c);
+}
+
+void cache_close_late(kvik_cache *c, struct late_close *close)
+{
+    cache_hold(c);
+    if (guard_try(&c->guard)) {
+        close->run(close);
+        if (guard_leave(&c->guard)) run_late(c);
+    } else {
+        close->next = atomic_load(&c->late);
+        while (!atomic_compare_exchange_weak(&c->late, &close->next, close))
+            ;
+        run_late(c);
+    }
+    kvik_cache_close(c);
+}
+
 int cache_bound(const kvik_cache *c)
 {
     return c && c->x ? 0 : ERR(ARG, "this cache has no model; append to it with kvik_cache_update");
@@ -33,7 +89,9 @@ int cache_generate(kvik_cache *c, const kvik_generation *g, const kvik_prompt *p
     kvik_result *r;
     const struct tok *tok = c->model->tok ? c->model->tok->tok : NULL;
     struct gen_assist assist = {0};
+    kvik_cache *in_use __attribute__((cleanup(cache_leave))) = NULL;
     if (hooks && hooks->assistant_model) {
+        TRY(cache_enter(hooks->assistant_model, &in_use));
         TRY(cache_bound(hooks->assistant_model));
         assist.assistant = &hooks->assistant_model->assistant;
         assist.assistant->x = hooks->assistant_model->x;

@@ -1,9 +1,14 @@
 /* handle.h - what the public handles are.
  *
  * Handles are counted, so that a program can close them in any order.  What uses a handle holds it; closing gives up one
- * reference, and the last one frees the thing. */
+ * reference, and the last one frees the thing.
+ *
+ * Every public call with a cache, or with a batch or a request of one, begins with USE_CACHE.  Until the call returns, the
+ * cache is held and its guard is taken, so another thread and a forked process are refused (KVIK_BUSY).  Calls of a
+ * callback nest.  cache_free refuses those that would change a sequence of the running call. */
 #pragma once
 #include "base/base.h"
+#include "base/guard.h"
 #include "base/refs.h"
 #include "generate/draft.h"
 #include "generate/driver.h"
@@ -21,10 +26,17 @@ struct kvik_model {
     struct kvik_tokenizer *tok; /* held; NULL: the files hold none */
     int32_t turn_end;           /* ends a reply, beside the model's own tokens; -1: none */
     atomic_uint refs;
+    struct guard guard; /* of processes alone: threads share a model */
+};
+struct late_close { /* a close that waits until the call of another thread returns */
+    struct late_close *next;
+    void (*run)(struct late_close *self);
 };
 struct kvik_cache {
     kvik_model *model; /* held */
     atomic_uint refs;
+    struct guard guard;
+    _Atomic(struct late_close *) late;
     struct exec *x;
     struct driver *driver;   /* of the requests */
     struct unbound *unbound; /* instead of both, where the cache was opened without a model */
@@ -52,6 +64,20 @@ static inline kvik_cache *cache_hold(kvik_cache *c)
     refs_take(&c->refs);
     return c;
 }
+/* Begins a public call: checks the handle, holds it and takes its guard.  ERR_ARG for NULL, ERR_BUSY. */
+int cache_enter(const kvik_cache *c, kvik_cache **used);
+void cache_leave(kvik_cache **used); /* *used NULL: nothing */
+/* Uses a cache until the end of the block; returns the error from a function that gives an int, or `refused`. */
+#define USE_CACHE_OR(c, refused)                                                                   \
+    kvik_cache *in_use __attribute__((cleanup(cache_leave))) = NULL;                               \
+    if (cache_enter(c, &in_use) < 0) return refused
+#define USE_CACHE(c)                                                                               \
+    kvik_cache *in_use __attribute__((cleanup(cache_leave))) = NULL;                               \
+    TRY(cache_enter(c, &in_use))
+/* Runs the close of something that belongs to the cache: now, or when the call of another thread has returned. */
+void cache_close_late(kvik_cache *c, struct late_close *close);
+/* The first check of every public call with a model that can fail: ERR_ARG for NULL, ERR_BUSY in a forked process. */
+int model_check(const kvik_model *m);
 /* Returns e.  If the budget is exhausted, adds to the error text what the caller can do. */
 int cache_full(const kvik_cache *c, int e);
 int cache_bound(const kvik_cache *c); /* an error for a cache without a model */

@@ -285,6 +285,10 @@ const struct option_neutral *option_neutral_find(const char *name)
 const char *kvik_option_nearest(const char *name)
 {
     struct near n;
+    if (!name) {
+        (void)ERR(ARG, "the name of an option is NULL");
+        return NULL;
+    }
     near_begin(&n, name);
     for (size_t i = 0; i < countof(table); i++)
         near_try(&n, table[i].name);

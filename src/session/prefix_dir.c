@@ -216,8 +216,10 @@ static void discard(const char *path)
 KVIK_API int64_t kvik_prefix_load(kvik_cache *c, const char *dir, const int32_t *ids, size_t n,
                                   kvik_seq *out)
 {
+    USE_CACHE(c);
     TRY(cache_bound(c));
-    if (!dir || !ids || !out)
+    TRY(exec_idle(c->x));
+    if (!dir || (n && !ids) || !out)
         return ERR(ARG,
                    "loading a prefix needs a directory, token ids and a place for the sequence");
     if (kv_by_turns(c->x->kv)) return 0;
@@ -355,6 +357,7 @@ static int save_new(kvik_cache *c, const char *dir, struct search *f, kvik_seq s
 
 KVIK_API int kvik_prefix_save(kvik_cache *c, const char *dir, kvik_seq s, uint64_t max_bytes)
 {
+    USE_CACHE(c);
     TRY(cache_bound(c));
     if (!dir) return ERR(ARG, "saving a prefix needs a directory");
     if (!kv_tokens(c->x->kv, s)) return ERR(STALE, "the sequence was dropped");
@@ -382,6 +385,8 @@ KVIK_API int kvik_prefix_save(kvik_cache *c, const char *dir, kvik_seq s, uint64
 KVIK_API int kvik_prefix_check(kvik_cache *c, const char *dir)
 {
     struct stat st;
+    kvik_cache *in_use __attribute__((cleanup(cache_leave))) = NULL;
+    if (c) TRY(cache_enter(c, &in_use));
     if (c) TRY(cache_bound(c));
     if (!dir) return ERR(ARG, "checking a directory of prompts needs its path");
     if (strlen(dir) + 64 > PATH_BYTES) return ERR(ARG, "%.100s...: the path is too long", dir);

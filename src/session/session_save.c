@@ -437,6 +437,7 @@ int session_save_branch(kvik_cache *c, const char *path, kvik_seq s)
 KVIK_API int kvik_cache_save(kvik_cache *c, const char *path, const kvik_seq *s, uint32_t n,
                              const char *note)
 {
+    USE_CACHE(c);
     TRY(cache_bound(c));
     if (!path || (n && !s)) return ERR(ARG, "saving needs a path and sequences");
     for (uint32_t i = 0; i < n; i++)

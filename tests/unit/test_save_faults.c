@@ -4,6 +4,7 @@
  * KVIK_TEST_LONG=1 tries every case; otherwise slow tests try a part. */
 #include "base/durable.h"
 #include "base/map.h"
+#include "generate/handle.h"
 #include "kvik.h"
 #include "testing.h"
 
@@ -356,6 +357,7 @@ static void kill_one(int way, uint64_t at, bool half, long nanoseconds)
     pid_t pid = fork();
     assert_true(pid >= 0);
     if (pid == 0) {
+        from->guard.pid = getpid(); /* it has one thread and no spill file; a program is refused */
         durable_fault_set(&(struct durable_fault){.at = at, .half = half});
         for (int i = 0; i < (at ? 1 : 1000); i++)
             if (save(!(i & 1)) < 0) _exit(1);
