@@ -1,0 +1,687 @@
+/* test_api_random.c - random calls of every public function, by the table of api_calls.h, with arguments that are often
+ * wrong: NULL, handles of other caches, stale and invented sequences, impossible sizes, hostile options; and callbacks
+ * that make such calls while one of them runs.
+ *
+ * A seed opens several caches of different strategies and makes a few hundred calls. No call may crash, hang, leak, return
+ * a code that does not exist, or fail without an error text. At the end a cache gives the logits that it gave before.
+ *
+ *     test_api_random              a few seeds; KVIK_TEST_LONG=1: thousands
+ *     test_api_random SEED         one seed; each call is printed
+ */
+#include "api_world.h"
+
+enum { KEPT = 6, BLOB = 4096, FLOATS = 1 << 25, CALLS = 250 };
+static uint64_t rng;
+static bool loud;
+
+static uint32_t below(uint32_t n)
+{
+    rng ^= rng << 13;
+    rng ^= rng >> 7;
+    rng ^= rng << 17;
+    return (uint32_t)((rng >> 16) % n);
+}
+static bool chance(uint32_t percent)
+{
+    return below(100) < percent;
+}
+
+/* An integer that an argument may be, or should not be. */
+static uint64_t hostile(void)
+{
+    static const uint64_t odd[] = {0,          1,          2,           3,
+                                   5,          8,          16,          63,
+                                   64,         65,         255,         4096,
+                                   65535,      1u << 31,   UINT32_MAX,  UINT32_MAX - 1,
+                                   INT32_MAX,  INT64_MAX,  UINT64_MAX,  (uint64_t)INT64_MIN,
+                                   1ull << 40, 1ull << 62, 0xFFFFFFFBu, (uint64_t)-5};
+    return chance(50) ? below(8) : odd[below(countof(odd))];
+}
+
+/* Handles of one kind that are open. */
+struct pool {
+    void *p[KEPT];
+    uint32_t n;
+};
+static struct pool pool[A_KINDS];
+static kvik_seq seqs[8]; /* that calls have given, some of them dropped */
+static struct api_world w;
+static float *floats;
+static int32_t ids_of[3][64];
+static uint8_t masks[3][4096];
+static char blob[3][ARGS][BLOB]; /* structs of a call, by depth */
+static uint64_t place[3][ARGS][8];
+static kvik_generation options[3][2];
+static int depth;
+
+static void *any(int kind)
+{
+    if (kind == A_CACHE && chance(60)) return w.cache; /* most sequences are of this one */
+    return pool[kind].n ? pool[kind].p[below(pool[kind].n)] : NULL;
+}
+
+static kvik_seq any_seq(void)
+{
+    uint32_t k = below(100);
+    if (k < 75) return seqs[below(countof(seqs))];
+    if (k < 85) return (kvik_seq)hostile() << below(8);
+    return below(16) << (4 + below(4)) |
+           below(32); /* perhaps one that a running call has made for itself */
+}
+
+/* --- Structs. */
+
+static const int32_t *any_ids(void)
+{
+    int32_t *ids = ids_of[depth];
+    for (size_t i = 0; i < countof(ids_of[0]); i++)
+        ids[i] = (int32_t)below(VOCAB);
+    if (chance(5)) ids[below(8)] = (int32_t)hostile();
+    return ids;
+}
+
+static const char *any_text(void)
+{
+    static const char *const text[] = {"sea",           "",    "the sea is", "\xff\xfe",
+                                       "<s><user>\n\t", "\xc3"};
+    return text[below(countof(text))];
+}
+
+static const char *any_options(void)
+{
+    static const char *const json[] = {
+        "{\"num_beams\": 3}",
+        "{\"num_beams\": 4, \"num_beam_groups\": 2, \"diversity_penalty\": 0.5}",
+        "{\"do_sample\": true, \"top_k\": 5, \"seed\": 3}",
+        "{\"penalty_alpha\": 0.6, \"top_k\": 3}",
+        "{\"guidance_scale\": 1.5}",
+        "{\"prompt_lookup_num_tokens\": 3}",
+        "{\"use_cache\": false}",
+        "{\"return_dict_in_generate\": true}",
+        "{\"return_legacy_cache\": true}",
+        "{\"output_logits\": true, \"output_scores\": true}",
+        "{\"num_return_sequences\": 3, \"do_sample\": true}",
+        "{\"num_return_sequences\": 2, \"num_beams\": 2}",
+        "{\"stop_strings\": [\"a\", \"\"]}",
+        "{\"max_length\": 3}",
+        "{\"min_new_tokens\": 3, \"eos_token_id\": [1, 42]}",
+        "{\"temperature\": 0.0001, \"do_sample\": true, \"top_p\": 0.01}",
+        "{\"sequence_bias\": [[[42, 43], 5.0]]}",
+        "{\"bad_words_ids\": [[42], [400]]}",
+        "{\"forced_eos_token_id\": 9999}",
+        "{\"prefill_chunk_size\": 2}",
+        "{\"max_time\": 0.000001}",
+        "{\"num_beams\": 4000000000}",
+        "{\"eos_token_id\": \"x\"}",
+        "{\"nothing\": 1}",
+        "[",
+        "",
+        "{}",
+    };
+    return json[below(countof(json))];
+}
+
+static kvik_generation *any_generation(int slot)
+{
+    kvik_generation *g = &options[depth][slot];
+    kvik_generation_done(g);
+    api_need(kvik_generation_init(g, w.model));
+    g->max_new_tokens = 1 + below(4);
+    for (int i = 0; i < 2; i++)
+        if (chance(40)) (void)kvik_generation_set(g, any_options());
+    if (chance(3)) g->num_return_sequences = (uint32_t)hostile();
+    if (chance(3)) g->max_new_tokens = (uint32_t)hostile() % 4096;
+    return g;
+}
+
+static bool nested(void);
+static bool on_token(void *ctx, uint32_t row, int32_t id, const char *text)
+{
+    (void)ctx, (void)row, (void)id, (void)text;
+    return nested();
+}
+static bool on_progress(void *ctx, uint64_t done, uint64_t total)
+{
+    (void)ctx, (void)done, (void)total;
+    return nested();
+}
+static void on_notice(void *ctx, const char *text)
+{
+    (void)ctx, (void)text;
+    (void)nested();
+}
+static bool on_scores(void *ctx, uint32_t row, const int32_t *id, size_t n, float *scores,
+                      uint32_t vocab)
+{
+    (void)ctx, (void)row, (void)id, (void)n;
+    scores[below(vocab)] += 1;
+    return nested();
+}
+static bool on_criteria(void *ctx, uint32_t row, const int32_t *id, size_t n)
+{
+    (void)ctx, (void)row, (void)id, (void)n;
+    return !nested();
+}
+static bool on_text(void *ctx, const char *text)
+{
+    (void)ctx, (void)text;
+    return nested();
+}
+
+static void fill_hooks(kvik_hooks *h)
+{
+    *h = (kvik_hooks){.size = sizeof *h};
+    if (chance(40)) h->on_token = on_token;
+    if (chance(40)) h->on_progress = on_progress;
+    if (chance(40)) h->on_notice = on_notice;
+    if (chance(30)) h->logits_processor = on_scores;
+    if (chance(30)) h->stopping_criteria = on_criteria;
+    if (chance(8)) h->assistant_model = any(A_CACHE);
+}
+
+static void fill_config(kvik_cache_config *k)
+{
+    static const char *const kind[] = {
+        NULL,   "dynamic", "static",         "offloaded", "offloaded_static", "quantized",
+        "sink", "hybrid",  "sliding_window", "nothing",   "offloaded_hybrid", ""};
+    static const char *const json[] = {NULL,
+                                       "{}",
+                                       "{\"max_cache_len\": 32}",
+                                       "{\"window_length\": 8, \"num_sink_tokens\": 2}",
+                                       "{\"backend\": \"hqq\", \"nbits\": 4}",
+                                       "{\"residual_length\": 4}",
+                                       "{\"sliding_window\": 8}",
+                                       "{\"nbits\": 77}",
+                                       "["};
+    *k = (kvik_cache_config){.size = sizeof *k};
+    k->cache_implementation = kind[below(countof(kind))];
+    k->cache_config = chance(40) ? json[below(countof(json))] : NULL;
+    k->max_cache_len = chance(90) ? 16 + below(49) : (uint32_t)hostile() % 2048;
+    k->max_sequences = chance(90) ? 1 + below(8) : (uint32_t)hostile() % 100;
+    k->cache_memory = chance(60)   ? 0
+                      : chance(80) ? (100 + below(900)) << 10
+                                   : hostile() % (1u << 30);
+    k->threads = 1 + below(2);
+    k->step_tokens = chance(50) ? 0 : below(20);
+    k->checkpoints = chance(70) ? 0 : below(9);
+    k->on_full = chance(60) ? NULL : chance(80) ? "offload" : "wrong";
+    k->no_prefix_cache = chance(30);
+}
+
+static void fill_inputs(kvik_inputs *in)
+{
+    *in = (kvik_inputs){.size = sizeof *in, .ids = any_ids(), .n = 1 + below(12)};
+    if (chance(60)) return;
+    static uint32_t column[64];
+    uint8_t *mask = masks[depth];
+    for (size_t i = 0; i < sizeof masks[0]; i++)
+        mask[i] = !chance(10);
+    if (chance(30)) {
+        in->attention_mask = mask; /* [24 rows][64] at most */
+        in->width = below(60);
+    }
+    if (chance(10)) in->logits_to_keep = below(14);
+    for (uint32_t i = 0; i < countof(column); i++)
+        column[i] = i;
+    if (chance(10)) {
+        in->columns = column;
+        in->n_columns = below(12);
+    }
+    if (chance(5)) in->cache_position = column;
+    if (chance(5)) in->position_ids = (const int32_t *)column, in->position_rows = 1;
+    if (chance(3)) in->embeds = floats;
+}
+
+/* Fills an array of 4 structs at `at`; returns how many the call may be told. */
+static uint32_t fill_array(int kind, char *at)
+{
+    for (int i = 0; i < 4; i++) {
+        if (kind == A_PROMPT) {
+            kvik_prompt p = {.size = sizeof p, .ids = any_ids(), .n = 1 + below(11)};
+            if (chance(40)) p.seq = any_seq();
+            if (chance(20)) p.append = true;
+            if (chance(15)) p.attention_mask = (const uint8_t *)p.ids; /* any bytes */
+            if (chance(15)) p = (kvik_prompt){.size = sizeof p, .text = any_text(), .seq = p.seq};
+            if (chance(3)) p.ids = NULL;
+            memcpy(at + i * sizeof p, &p, sizeof p);
+        } else if (kind == A_SPAN) {
+            kvik_span s = {
+                .size = sizeof s, .seq = any_seq(), .n = 1 + below(11), .ids = any_ids()};
+            if (chance(3)) s.ids = NULL;
+            memcpy(at + i * sizeof s, &s, sizeof s);
+        } else {
+            kvik_message m = {.size = sizeof m, .role = "user", .content = any_text()};
+            if (chance(5)) m.role = NULL;
+            if (chance(20)) m.more = any_options();
+            memcpy(at + i * sizeof m, &m, sizeof m);
+        }
+    }
+    if (!chance(5)) return 4;
+    *(size_t *)at = (size_t)hostile() % 512; /* one element of an odd size */
+    return 1;
+}
+
+/* Fills the one struct of a kind; false: the kind is none. */
+static bool fill_struct(int kind, char *at)
+{
+    kvik_shape *shape = (kvik_shape *)at;
+    kvik_choice *choice = (kvik_choice *)at;
+    kvik_outputs *out = (kvik_outputs *)at;
+    memset(at, 0, BLOB);
+    switch (kind) {
+    case A_CONFIG:
+        fill_config((kvik_cache_config *)at);
+        break;
+    case A_HOOKS:
+        fill_hooks((kvik_hooks *)at);
+        break;
+    case A_INPUTS:
+        fill_inputs((kvik_inputs *)at);
+        break;
+    case A_OUTPUTS:
+        *out = (kvik_outputs){.size = sizeof *out, .logits = floats};
+        if (chance(30)) out->hidden_states = floats + FLOATS / 3;
+        if (chance(30)) out->attentions = floats + FLOATS / 3 * 2;
+        break;
+    case A_USAGE:
+        *(size_t *)at = sizeof(kvik_usage);
+        break;
+    case A_ROWS:
+        *(size_t *)at = sizeof(kvik_rows);
+        break;
+    case A_SYNC: /* freed after the call, so its size stays */
+        *(size_t *)at = sizeof(kvik_sync);
+        return true;
+    case A_SHAPE:
+        *shape = (kvik_shape){.size = sizeof *shape, .batch = below(3), .heads = below(3)};
+        shape->n = below(6);
+        shape->dim_k = below(3) * 4;
+        shape->dim_v = chance(80) ? shape->dim_k : 4;
+        if (chance(60)) shape->batch = shape->heads = 1, shape->dim_k = shape->dim_v = 4;
+        shape->dtype = chance(80) ? NULL : chance(50) ? "f16" : "f7";
+        break;
+    case A_CHOICE:
+        *choice = (kvik_choice){.size = sizeof *choice, .logits = floats, .ids = any_ids()};
+        choice->n = below(12);
+        choice->n_prompt = below(12);
+        choice->masked = chance(90) ? 0 : hostile();
+        choice->max_length = chance(90) ? 0 : hostile();
+        choice->scores = chance(50) ? NULL : floats + VOCAB;
+        break;
+    default:
+        return false;
+    }
+    if (chance(4)) *(size_t *)at = (size_t)hostile() % (BLOB / 4);
+    return true;
+}
+
+/* --- Arguments. */
+
+static bool is_array(int kind)
+{
+    return kind == A_SEQS || kind == A_IDS || kind == A_INDEX || kind == A_REQUESTS ||
+           kind == A_SPAN || kind == A_PROMPT || kind == A_MESSAGES || kind == A_KINDS ||
+           kind == A_OUT_SEQ;
+}
+
+static uintptr_t any_path(int kind)
+{
+    static char missing[96];
+    snprintf(missing, sizeof missing, "%s/absent/%u", api_dir, below(3));
+    uint32_t k = below(20);
+    if (k == 0) return (uintptr_t)missing;
+    if (k == 1) return (uintptr_t)api_path[below(6)];
+    return api_value(&w, kind, 0);
+}
+
+static uintptr_t pointer(int kind, int at, uint32_t *most)
+{
+    char *b = blob[depth][at];
+    switch (kind) {
+    case A_MODEL:
+    case A_TOKENIZER:
+    case A_CACHE:
+    case A_UNBOUND:
+    case A_BATCH:
+    case A_REQUEST:
+    case A_DECODER:
+    case A_SAMPLER:
+    case A_RESULT:
+    case A_SNAPSHOT:
+    case A_LEGACY:
+        return (uintptr_t)any(chance(97) || (kind != A_CACHE && kind != A_UNBOUND) ? kind
+                              : kind == A_CACHE                                    ? A_UNBOUND
+                                                                                   : A_CACHE);
+    case A_REQUESTS:
+        for (int i = 0; i < 4; i++)
+            ((void **)b)[i] = any(A_REQUEST);
+        return (uintptr_t)b;
+    case A_SEQS:
+        for (int i = 0; i < 4; i++)
+            ((kvik_seq *)b)[i] = any_seq();
+        return (uintptr_t)b;
+    case A_INDEX:
+        for (int i = 0; i < 64; i++)
+            ((uint32_t *)b)[i] = chance(90) ? below(3) : (uint32_t)hostile();
+        return (uintptr_t)b;
+    case A_KINDS:
+        for (int i = 0; i < 4; i++)
+            ((const char **)b)[i] = chance(90) ? "full_attention" : any_text();
+        return (uintptr_t)b;
+    case A_PROMPT:
+    case A_SPAN:
+    case A_MESSAGES:
+        memset(b, 0, BLOB);
+        *most = MIN(*most, fill_array(kind, b));
+        return (uintptr_t)b;
+    case A_IDS:
+        return (uintptr_t)any_ids();
+    case A_GENERATION:
+        return (uintptr_t)any_generation(0);
+    case A_GENERATION_OUT:
+        return (uintptr_t)any_generation(1);
+    case A_ON_TEXT:
+        return (uintptr_t)on_text;
+    case A_TEXT:
+    case A_OPTION:
+    case A_FORMAT:
+        return (uintptr_t)any_text();
+    case A_JSON:
+        return (uintptr_t)any_options();
+    case A_MODEL_PATH:
+    case A_SESSION:
+    case A_SAVED:
+    case A_LEGACY_FILE:
+    case A_LOGITS_FILE:
+    case A_DIR:
+        return any_path(kind);
+    case A_LOGITS:
+    case A_FLOATS:
+        return (uintptr_t)floats;
+    case A_CTX:
+        return 0;
+    }
+    if (fill_struct(kind, b)) return (uintptr_t)b;
+    if (kind >= A_OUT_ID && kind <= A_OUT_LEGACY) return (uintptr_t)place[depth][at];
+    return api_value(&w, kind, at);
+}
+
+/* Makes the arguments of a call; false: there is no handle for one of them. */
+static bool arguments(const struct api_call *c, uintptr_t v[ARGS])
+{
+    uint32_t most = 4;
+    bool arrays = false;
+    memset(v, 0, ARGS * sizeof *v);
+    memset(place[depth], 0, sizeof place[depth]);
+    for (int i = 0; i < api_args(c); i++) {
+        int kind = c->arg[i] & ~A_OPTIONAL;
+        arrays |= is_array(kind);
+        if (kind >= A_POINTERS) continue;
+        v[i] = pointer(kind, i, &most);
+        if (!v[i] && kind != A_CTX) return false;
+        if (chance(c->arg[i] & A_OPTIONAL ? 30 : 2)) v[i] = 0;
+    }
+    for (int i = 0; i < api_args(c); i++) {
+        int kind = c->arg[i] & ~A_OPTIONAL;
+        if (kind == A_SEQ)
+            v[i] = any_seq();
+        else if (kind == A_FALSE)
+            v[i] = below(2);
+        else if (kind == A_BYTES)
+            v[i] = v[1] ? below((uint32_t)strlen((const char *)v[1]) + 1) : 0;
+        else if (kind == A_SIZE)
+            v[i] = sizeof(kvik_generation);
+        else if (kind == A_VOCAB)
+            v[i] = chance(90) ? VOCAB : below(VOCAB);
+        else if (kind == A_N)
+            v[i] = arrays ? below(32) : hostile();
+        else if (kind == A_1 && !strcmp(c->name, "kvik_model_verify"))
+            v[i] = below(3); /* threads that the call starts */
+        else if (kind == A_1 && arrays)
+            v[i] = chance(60) ? 1 : below(most + 1);
+        else if (kind == A_0 && chance(60))
+            v[i] = 0;
+        else if (kind >= A_POINTERS)
+            v[i] = hostile();
+    }
+    return true;
+}
+
+/* --- Calls. */
+
+static void keep_seq(kvik_seq s)
+{
+    seqs[below(countof(seqs))] = s;
+}
+
+static void close_handle(int kind, void *p)
+{
+    switch (kind) {
+    case A_MODEL:
+        kvik_model_close(p);
+        break;
+    case A_TOKENIZER:
+        kvik_tokenizer_close(p);
+        break;
+    case A_CACHE:
+    case A_UNBOUND:
+        kvik_cache_close(p);
+        break;
+    case A_BATCH:
+        kvik_batch_close(p);
+        break;
+    case A_REQUEST:
+        api_need(kvik_request_free(p));
+        break;
+    case A_DECODER:
+        kvik_decoder_close(p);
+        break;
+    case A_SAMPLER:
+        kvik_sampler_close(p);
+        break;
+    case A_RESULT:
+        kvik_result_free(p);
+        break;
+    case A_SNAPSHOT:
+        kvik_snapshot_free(p);
+        break;
+    case A_LEGACY:
+        kvik_legacy_free(p);
+        break;
+    }
+}
+
+static void remove_handle(int kind, const void *p)
+{
+    struct pool *o = &pool[kind];
+    for (uint32_t i = 0; i < o->n; i++)
+        if (o->p[i] == p) o->p[i--] = o->p[--o->n];
+}
+
+/* Puts a handle into its pool; one of a full pool is closed, unless a call is running. */
+static void keep(int kind, void *p)
+{
+    struct pool *o = &pool[kind];
+    if (o->n == KEPT && depth) {
+        close_handle(kind, p);
+        return;
+    }
+    if (o->n == KEPT) {
+        uint32_t i = 1 + below(KEPT - 1); /* the first of each stays */
+        close_handle(kind, o->p[i]);
+        o->p[i] = o->p[--o->n];
+    }
+    o->p[o->n++] = p;
+}
+
+static void take_outputs(const struct api_call *c, const uintptr_t v[ARGS], int64_t code)
+{
+    static const int to[][2] = {{A_OUT_MODEL, A_MODEL},       {A_OUT_TOKENIZER, A_TOKENIZER},
+                                {A_OUT_CACHE, A_CACHE},       {A_OUT_BATCH, A_BATCH},
+                                {A_OUT_REQUEST, A_REQUEST},   {A_OUT_RESULT, A_RESULT},
+                                {A_OUT_DECODER, A_DECODER},   {A_OUT_SAMPLER, A_SAMPLER},
+                                {A_OUT_SNAPSHOT, A_SNAPSHOT}, {A_OUT_LEGACY, A_LEGACY}};
+    for (int i = 0; i < api_args(c); i++) {
+        int kind = c->arg[i] & ~A_OPTIONAL;
+        uint64_t *out = place[depth][i];
+        if (kind == A_SYNC && v[i]) kvik_sync_done((kvik_sync *)v[i]);
+        if (v[i] != (uintptr_t)out || !*out) continue;
+        if (code < 0) fail_msg("%s failed with %lld and gave something", c->name, (long long)code);
+        if (kind == A_OUT_MEMORY) kvik_free((void *)(uintptr_t)*out);
+        if (kind == A_OUT_SEQ)
+            for (int k = 0; k < 4; k++)
+                if (((kvik_seq *)out)[k]) keep_seq(((kvik_seq *)out)[k]);
+        for (size_t k = 0; k < countof(to); k++) {
+            if (to[k][0] != kind) continue;
+            bool unbound = !strcmp(c->name, "kvik_cache_open_unbound");
+            keep(unbound ? A_UNBOUND : to[k][1], (void *)(uintptr_t)*out);
+        }
+    }
+}
+
+/* Closes a handle by a row of the table.  The first of each kind stays, and a result or an array that a call may be
+ * reading, too. */
+static void call_close(const struct api_call *c)
+{
+    int kind = c->arg[0];
+    struct pool *o = &pool[kind];
+    uintptr_t v[ARGS] = {0};
+    if (chance(20) || o->n < 2 || (depth && kind >= A_RESULT)) {
+        (void)api_invoke(c, v);
+        return;
+    }
+    void *p = o->p[1 + below(o->n - 1)];
+    v[0] = (uintptr_t)p;
+    if (loud) fprintf(stderr, "%*s%s(%p)\n", 2 * depth, "", c->name, p);
+    if (api_code(c, api_invoke(c, v)) >= 0) remove_handle(kind, p);
+}
+
+static void call(const struct api_call *c)
+{
+    uintptr_t v[ARGS];
+    int64_t least = KVIK_STALE;
+    if (c->does == D_CLOSES) {
+        call_close(c);
+        return;
+    }
+    if (!arguments(c, v)) return;
+    if (loud) {
+        fprintf(stderr, "%*s%s(", 2 * depth, "", c->name);
+        for (int i = 0; i < api_args(c); i++)
+            fprintf(stderr, "%s%#jx", i ? ", " : "", (uintmax_t)v[i]);
+    }
+    api_mark_error();
+    depth++;
+    uintptr_t r = api_invoke(c, v);
+    depth--;
+    int64_t code = api_code(c, r);
+    if (loud) fprintf(stderr, ") = %lld %s\n", (long long)code, code < 0 ? kvik_last_error() : "");
+    if (code < least) fail_msg("%s: %lld is no code", c->name, (long long)code);
+    if (code < 0 && c->returns != R_ID && !api_error_told())
+        fail_msg("%s: %lld without an error text", c->name, (long long)code);
+    take_outputs(c, v, code);
+}
+
+/* In a callback: sometimes a call.  False: the callback cancels. */
+static bool nested(void)
+{
+    if (depth < 3 && chance(25)) call(&api_calls[below(countof(api_calls))]);
+    return !chance(3);
+}
+
+/* --- Seeds. */
+
+static void logits_of(float out[VOCAB])
+{
+    kvik_cache *c = w.cache;
+    kvik_span span = {.size = sizeof span, .ids = api_ids, .n = IDS};
+    api_need(kvik_cache_new(c, &span.seq));
+    api_need(kvik_forward(c, &span, 1, false, out));
+    api_need(kvik_cache_drop(c, span.seq));
+}
+
+static void open_seed(void)
+{
+    static const int kind[] = {A_MODEL,   A_TOKENIZER, A_CACHE,  A_UNBOUND,  A_BATCH, A_REQUEST,
+                               A_DECODER, A_SAMPLER,   A_RESULT, A_SNAPSHOT, A_LEGACY};
+    const kvik_cache_config config = {
+        .size = sizeof config, .max_sequences = 24, .max_cache_len = 64, .threads = 1};
+    memset(pool, 0, sizeof pool);
+    for (int i = P_SESSION; i <= P_LOGITS; i++) /* an earlier seed may have swapped the files */
+        unlink(api_path[i]);
+    api_open(&w, &config);
+    for (size_t i = 0; i < countof(seqs); i++)
+        seqs[i] = w.mine;
+    for (size_t i = 0; i < countof(kind); i++)
+        keep(kind[i], (void *)api_value(&w, kind[i], 0));
+    for (int i = 0; i < 3; i++) {
+        kvik_cache *c;
+        kvik_cache_config k;
+        fill_config(&k);
+        if (kvik_cache_open(w.model, &k, &c) >= 0) keep(A_CACHE, c);
+    }
+}
+
+/* Closes everything but what the world closes, in any order of kinds. */
+static void close_seed(void)
+{
+    uint32_t first = below(A_KINDS);
+    for (uint32_t k = 0; k < A_KINDS; k++) {
+        int kind = (int)((first + k) % A_KINDS);
+        while (pool[kind].n > 1)
+            close_handle(kind, pool[kind].p[--pool[kind].n]);
+    }
+    for (int d = 0; d < 3; d++)
+        for (int i = 0; i < 2; i++)
+            kvik_generation_done(&options[d][i]);
+    api_close(&w);
+}
+
+static void one_seed(uint64_t seed)
+{
+    static float want[VOCAB], got[VOCAB];
+    rng = seed * 0x9e3779b97f4a7c15u + 0x1234567;
+    for (int i = 0; i < 8; i++)
+        (void)below(2);
+    memset(options, 0, sizeof options);
+    open_seed();
+    logits_of(want);
+    for (int i = 0; i < CALLS; i++)
+        call(&api_calls[below(countof(api_calls))]);
+    for (size_t i = 0; i < countof(seqs); i++)
+        (void)kvik_cache_drop(w.cache, seqs[i]);
+    while (pool[A_REQUEST].n > 1)
+        close_handle(A_REQUEST, pool[A_REQUEST].p[--pool[A_REQUEST].n]);
+    while (pool[A_BATCH].n > 1)
+        close_handle(A_BATCH, pool[A_BATCH].p[--pool[A_BATCH].n]);
+    logits_of(got);
+    assert_memory_equal(got, want, sizeof got);
+    close_seed();
+}
+
+static uint64_t only;
+
+static void test_random(void **state)
+{
+    (void)state;
+    uint64_t n = getenv("KVIK_TEST_LONG") ? 3000 : getenv("KVIK_TEST_SHORT") ? 12 : 40;
+    for (uint64_t seed = only ? only : 1; seed <= (only ? only : n); seed++) {
+        fprintf(stderr, "\rseed %llu ", (unsigned long long)seed);
+        one_seed(seed);
+    }
+    fprintf(stderr, "\n");
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_random)};
+    if (argc > 1) only = strtoull(argv[1], NULL, 0);
+    loud = only;
+    floats = calloc(FLOATS, sizeof *floats);
+    if (!floats) return 1;
+    api_files_make();
+    int e = cmocka_run_group_tests(tests, NULL, NULL);
+    api_files_remove();
+    free(floats);
+    return e;
+}
