@@ -31,8 +31,8 @@ int batch_crop(struct unbound *u, int64_t len)
                     continue;
                 }
                 if (want < 0)
-                    return ERR(ARG, "crop by %lld: layer %u has %lld rows", (long long)-len, i,
-                               (long long)old);
+                    return ERR(ARG, "crop by %llu: layer %u has %lld rows",
+                               (unsigned long long)-(uint64_t)len, i, (long long)old);
                 TRY(kv_resume(l->kv, l->seq[b], (uint32_t)want, &have));
                 if (have != want)
                     return ERR(LOST,

@@ -119,7 +119,7 @@ int driver_owns(const struct driver *d, kvik_seq seq)
 {
     for (const struct run *o = d->first; o; o = o->next)
         for (uint32_t i = 0; o->row && i < o->n; i++)
-            if (o->row[i].given && o->row[i].given == seq)
+            if (seq && (o->row[i].given == seq || o->row[i].seq == seq))
                 return ERR(BUSY,
                            "a request that has not ended continues this sequence (%#x); end it "
                            "first",

@@ -331,6 +331,31 @@ static void test_callbacks(void **state)
         }
 }
 
+/* Tries to crop every sequence that there may be. */
+static void guess(struct intruder *t)
+{
+    for (kvik_seq s = 1; s < 1 << 14; s++)
+        if (s != t->w->mine) (void)kvik_cache_crop(t->w->cache, s, 1);
+}
+
+/* A callback cannot change the sequence that a generation has made for itself, by guessing its number. */
+static void test_guessed(void **state)
+{
+    (void)state;
+    struct api_world w;
+    struct intruder t = {.w = &w, .instead = guess};
+    kvik_hooks hooks = {.size = sizeof hooks, .on_token = on_token, .ctx = &t};
+    kvik_result *r;
+    api_open(&w, &plain_config);
+    w.prompt.seq = 0;
+    api_need(kvik_generate(w.cache, &w.g, &w.prompt, 1, &hooks, &r));
+    const kvik_row *a = r->row[0], *b = w.result->row[0];
+    assert_int_equal(a->n, b->n);
+    assert_memory_equal(a->ids, b->ids, a->n * sizeof *a->ids);
+    kvik_result_free(r);
+    api_close(&w);
+}
+
 /* --- Threads. */
 
 static bool uses_cache(const struct api_call *c)
@@ -595,10 +620,11 @@ static void test_fork(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_names),         cmocka_unit_test(test_parameters),
-        cmocka_unit_test(test_null),          cmocka_unit_test(test_callbacks),
-        cmocka_unit_test(test_second_thread), cmocka_unit_test(test_one_cache),
-        cmocka_unit_test(test_own_caches),    cmocka_unit_test(test_fork),
+        cmocka_unit_test(test_names),     cmocka_unit_test(test_parameters),
+        cmocka_unit_test(test_null),      cmocka_unit_test(test_callbacks),
+        cmocka_unit_test(test_guessed),   cmocka_unit_test(test_second_thread),
+        cmocka_unit_test(test_one_cache), cmocka_unit_test(test_own_caches),
+        cmocka_unit_test(test_fork),
     };
     api_files_make();
     int e = cmocka_run_group_tests(tests, NULL, NULL);

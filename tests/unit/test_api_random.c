@@ -47,7 +47,7 @@ static struct pool pool[A_KINDS];
 static kvik_seq seqs[8]; /* that calls have given, some of them dropped */
 static struct api_world w;
 static float *floats;
-static int32_t ids_of[3][64];
+static int32_t ids_of[3][512]; /* [24 rows][12] at most */
 static uint8_t masks[3][4096];
 static char blob[3][ARGS][BLOB]; /* structs of a call, by depth */
 static uint64_t place[3][ARGS][8];
@@ -419,6 +419,8 @@ static bool arguments(const struct api_call *c, uintptr_t v[ARGS])
         if (kind >= A_POINTERS) continue;
         v[i] = pointer(kind, i, &most);
         if (!v[i] && kind != A_CTX) return false;
+        if (!strcmp(c->name, "kvik_generation_init_sized") && !i)
+            kvik_generation_done((kvik_generation *)v[i]); /* it forgets what the struct owns */
         if (chance(c->arg[i] & A_OPTIONAL ? 30 : 2)) v[i] = 0;
     }
     for (int i = 0; i < api_args(c); i++) {
@@ -526,6 +528,7 @@ static void take_outputs(const struct api_call *c, const uintptr_t v[ARGS], int6
         uint64_t *out = place[depth][i];
         if (kind == A_SYNC && v[i]) kvik_sync_done((kvik_sync *)v[i]);
         if (v[i] != (uintptr_t)out || !*out) continue;
+        if (kind == A_OUT_BORROWED) continue; /* an error may have a text */
         if (code < 0) fail_msg("%s failed with %lld and gave something", c->name, (long long)code);
         if (kind == A_OUT_MEMORY) kvik_free((void *)(uintptr_t)*out);
         if (kind == A_OUT_SEQ)
