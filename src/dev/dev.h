@@ -38,6 +38,7 @@
  *  softmax  m = max; e = exp(x-m); l: lane i%16 sums ascending, then tree16; e * (1/l).
  *  gelu    (tanh form) 0.5 * x * (1 + tanh(u)) with u = sqrt(2/pi) * (x + 0.044715 * x^3), computed as
  *          x / (1 + exp(-2u)).
+ *  gelu (erf form) max(x, 0) - u/2 * (P(t) * t * exp(-u/2 * u)) with u = |x|, t = 1 / fma(T, u, 1) (cpu/mathfn.h).
  *  softplus  v = x + bias, rounded; max(v, 0) + log1p(exp(-|v|)), then clamped.  log1p(e) is 2 t, where s = e / (2 + e),
  *          z = s*s and t = fma(s*z, P(z), s) with the polynomial of cpu/mathfn.h.
  *  conv    y[c] = chain over the taps k ascending (the oldest first), y = fma(w[k][c], x[k][c], y) from the bias; taps
@@ -104,6 +105,7 @@ void dev_layernorm(struct dev *d, const float *x, const float *w, const float *b
 void dev_add(struct dev *d, float *x, const float *y, uint32_t n, uint32_t dim); /* x += y */
 void dev_silu_mul(struct dev *d, float *gate, const float *up, uint32_t n, uint32_t dim);
 void dev_gelu_mul(struct dev *d, float *gate, const float *up, uint32_t n, uint32_t dim);
+void dev_gelu_erf_mul(struct dev *d, float *gate, const float *up, uint32_t n, uint32_t dim);
 void dev_gelu(struct dev *d, float *x, uint32_t n, uint32_t dim);
 void dev_mul_row(struct dev *d, float *x, const float *w, uint32_t n,
                  uint32_t dim); /* x *= w[dim] */

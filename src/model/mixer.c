@@ -1,4 +1,4 @@
-/* mixer.c - see mixer.h. */
+/* mixer.c - the mixer of Mamba, and what both mixers bind; see mixer.h. */
 #include "model/mixer.h"
 
 #include <math.h>
@@ -6,13 +6,9 @@
 
 enum { NAME = 128 };
 
-/* Writes the names of a tensor: <hf>.<part>, and blk.%u.ssm_<gguf>. */
-struct names {
-    char hf[NAME], gguf[NAME];
-};
-static struct names name_of(const char *hf, const char *part, const char *gguf)
+struct mixer_names mixer_name(const char *hf, const char *part, const char *gguf)
 {
-    struct names n;
+    struct mixer_names n;
     snprintf(n.hf, sizeof n.hf, "%s.%s", hf, part);
     snprintf(n.gguf, sizeof n.gguf, "blk.%%u.ssm_%s", gguf);
     return n;
@@ -75,24 +71,23 @@ static float *transposed(struct model *m, const float *src, uint32_t rows, uint3
     return dst;
 }
 
-/* Binds the taps, [channels][1][taps] or GGUF's [channels][taps], as [taps][channels]; and the bias, zeros if absent. */
-static int bind_conv(struct model *m, uint32_t layer, const char *hf, uint32_t channels,
-                     uint32_t taps, float **w, float **bias)
+/* Files hold the taps as [channels][1][taps], GGUF files as [channels][taps]. */
+int mixer_conv(struct model *m, uint32_t layer, const char *hf, uint32_t channels, uint32_t taps,
+               float **w, float **bias)
 {
-    struct names n = name_of(hf, "conv1d.weight", "conv1d.weight");
+    struct mixer_names n = mixer_name(hf, "conv1d.weight", "conv1d.weight");
     const uint32_t dim[] = {channels, 1, taps}, flat[] = {channels, taps};
     float *f;
     bool gguf = model_is_gguf(m);
     TRY(model_array(m, n.hf, n.gguf, layer, gguf ? flat : dim, gguf ? 2 : 3, &f));
     *w = transposed(m, f, taps, channels);
-    n = name_of(hf, "conv1d.bias", "conv1d.bias");
+    n = mixer_name(hf, "conv1d.bias", "conv1d.bias");
     TRY(model_vector(m, n.hf, n.gguf, layer, channels, true, bias));
     if (!*bias) *bias = model_own(m, channels, sizeof **bias);
     return *w && *bias ? 0 : ERR_NOMEM;
 }
 
-/* Turns n values of A_log into decays.  GGUF files hold the decays. */
-static void decays(const struct model *m, float *a, size_t n)
+void mixer_decays(const struct model *m, float *a, size_t n)
 {
     for (size_t i = 0; !model_is_gguf(m) && i < n; i++)
         a[i] = (float)-exp((double)a[i]);
@@ -102,15 +97,15 @@ static int bind_scan(struct model *m, uint32_t layer, const char *hf, struct mix
 {
     const struct mixer1_shape *s = &w->s;
     const uint32_t dim[] = {s->inner, s->states};
-    struct names n = name_of(hf, "A_log", "a");
+    struct mixer_names n = mixer_name(hf, "A_log", "a");
     float *f;
     TRY(model_array(m, n.hf, n.gguf, layer, dim, 2, &f));
-    decays(m, f, (size_t)s->inner * s->states);
+    mixer_decays(m, f, (size_t)s->inner * s->states);
     w->a = transposed(m, f, s->states, s->inner);
     if (!w->a) return ERR_NOMEM;
-    n = name_of(hf, "D", "d");
+    n = mixer_name(hf, "D", "d");
     TRY(model_vector(m, n.hf, n.gguf, layer, s->inner, false, &w->d));
-    n = name_of(hf, "dt_proj.bias", "dt.bias");
+    n = mixer_name(hf, "dt_proj.bias", "dt.bias");
     return model_vector(m, n.hf, n.gguf, layer, s->inner, false, &w->b_dt);
 }
 
@@ -120,8 +115,9 @@ int mixer1_bind(struct model *m, uint32_t layer, const char *hf, const struct mi
     struct mixer1 *w = out;
     struct dev_weight in, params;
     float *b_in;
-    struct names n_in = name_of(hf, "in_proj", "in"), n_x = name_of(hf, "x_proj", "x"),
-                 n_dt = name_of(hf, "dt_proj", "dt"), n_out = name_of(hf, "out_proj", "out");
+    struct mixer_names n_in = mixer_name(hf, "in_proj", "in"), n_x = mixer_name(hf, "x_proj", "x"),
+                       n_dt = mixer_name(hf, "dt_proj", "dt"),
+                       n_out = mixer_name(hf, "out_proj", "out");
     w->s = *s;
     const struct model_proj p[] = {
         {n_in.hf, n_in.gguf, 2 * s->inner, m->hidden, &in, &b_in},
@@ -138,7 +134,7 @@ int mixer1_bind(struct model *m, uint32_t layer, const char *hf, const struct mi
     w->dt_in = model_rows(&params, 0, s->rank);
     w->b = model_rows(&params, s->rank, s->states);
     w->c = model_rows(&params, s->rank + s->states, s->states);
-    TRY(bind_conv(m, layer, hf, s->inner, s->taps, &w->conv, &w->b_conv));
+    TRY(mixer_conv(m, layer, hf, s->inner, s->taps, &w->conv, &w->b_conv));
     return bind_scan(m, layer, hf, w);
 }
 

@@ -1,7 +1,8 @@
 /* mixer.h - the mixers of Mamba: what stands in a layer where attention would.  An input is projected and convolved over
  * time, a selective scan runs over it, and the result is gated and projected back (state.h has the words).
  *
- * mixer1 is that of Mamba (Gu and Dao 2023), Falcon Mamba and Jamba: a decay of each state of each channel. */
+ * mixer1 is that of Mamba (Gu and Dao 2023), Falcon Mamba and Jamba: a decay of each state of each channel.  mixer2 is that
+ * of Mamba 2 (Dao and Gu 2024) and Zamba 2: heads of channels with one decay, and the scan's parameters are convolved too. */
 #pragma once
 #include "model/state.h"
 
@@ -32,3 +33,42 @@ struct mixer1_buffers mixer1_buffers_new(struct graph *g, const struct mixer1_sh
 /* out = mixer of x, both [hidden] per token; out may be x. */
 void mixer1_graph(struct graph *g, uint32_t site, const struct mixer1 *w,
                   const struct mixer1_buffers *b, const float *x, float *out);
+
+struct mixer2_shape {
+    uint32_t inner, heads, groups, states, taps; /* inner: channels of all heads */
+    float dt_min, dt_max;                        /* bounds of a time step */
+    float eps;                                   /* of the norm of the result */
+};
+struct mixer2 {
+    struct mixer2_shape s;
+    struct dev_weight gate, conv_in, dt, out;
+    float *b_gate, *b_conv_in, *b_dt_in, *b_out; /* biases, or NULL */
+    float *conv, *b_conv; /* [taps][inner + 2 * groups * states], and its bias */
+    float *b_dt, *a, *d;  /* [heads], [inner] negative, [inner] */
+    float *norm;          /* [inner] */
+};
+/* Checks that the sizes of a mixer divide each other.  heads: the key that gives the heads, for the error. */
+int mixer2_check(const struct model *m, const struct mixer2_shape *s, const char *heads);
+void mixer2_site(const struct mixer2_shape *s, uint32_t layer, struct kv_site *site);
+/* Binds the tensors under `hf` and GGUF's blk.%u.ssm_*. */
+int mixer2_bind(struct model *m, uint32_t layer, const char *hf, const struct mixer2_shape *s,
+                struct mixer2 *out);
+struct mixer2_buffers {
+    float *gate, *conv_in, *conv, *dt, *y;
+};
+struct mixer2_buffers mixer2_buffers_new(struct graph *g, const struct mixer2_shape *s);
+/* out = mixer of x, both [hidden] per token; out may be x. */
+void mixer2_graph(struct graph *g, uint32_t site, const struct mixer2 *w,
+                  const struct mixer2_buffers *b, const float *x, float *out);
+
+/* --- what both mixers bind */
+struct mixer_names {
+    char hf[128], gguf[128];
+};
+/* Returns the names <hf>.<part> and blk.%u.ssm_<gguf>. */
+struct mixer_names mixer_name(const char *hf, const char *part, const char *gguf);
+/* Binds the taps as [taps][channels], and the bias, zeros if it is absent. */
+int mixer_conv(struct model *m, uint32_t layer, const char *hf, uint32_t channels, uint32_t taps,
+               float **w, float **bias);
+/* Turns n values of A_log into decays.  GGUF files hold the decays. */
+void mixer_decays(const struct model *m, float *a, size_t n);

@@ -86,7 +86,8 @@ static void route(struct pass *p, const struct mixture *a)
     struct moe_buffers *b = a->b;
     struct dev_mm mm = {&moe->router, moe->router_bias, b->score, moe->n};
     dev_matmul(p->dev, DEV_EXACT, a->x, b->hidden, p->n, &mm, 1);
-    if (moe->route == MOE_SOFTMAX_TOP) dev_softmax(p->dev, b->score, p->n, moe->n);
+    if (moe->route == MOE_SOFTMAX_TOP || moe->route == MOE_SOFTMAX_ALL)
+        dev_softmax(p->dev, b->score, p->n, moe->n);
     for (uint32_t t = 0; t < p->n; t++) {
         size_t at = (size_t)t * moe->top;
         choose(b->score + (size_t)t * moe->n, moe->n, moe->top, b->chosen + at, b->weight + at);

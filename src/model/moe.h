@@ -6,6 +6,7 @@
 
 enum moe_route {
     MOE_SOFTMAX_TOP, /* softmax over all experts, then the chosen weights are divided by their sum */
+    MOE_SOFTMAX_ALL, /* softmax over all experts; the chosen weights stay as they are */
     MOE_TOP_SOFTMAX, /* softmax over the chosen experts */
     MOE_SIGMOID_IN,  /* the sigmoid of a chosen expert's logit multiplies the expert's input */
 };

@@ -80,3 +80,44 @@ void mod_mul_row(struct graph *g, float *x, const float *by, uint32_t width)
     struct map *w = own(g, &(struct map){.x = x, .y = by, .width = width}, sizeof *w);
     if (w) graph_op(g, mul_row_run, w);
 }
+
+static int gelu_erf_mul_run(struct pass *p, const void *arg)
+{
+    const struct map *a = arg;
+    dev_gelu_erf_mul(p->dev, a->x, a->y, p->n, a->width);
+    return 0;
+}
+
+void mod_gelu_erf_mul(struct graph *g, float *gate, const float *up, uint32_t width)
+{
+    struct map *w = own(g, &(struct map){.x = gate, .y = up, .width = width}, sizeof *w);
+    if (w) graph_op(g, gelu_erf_mul_run, w);
+}
+
+struct join {
+    const float *x, *y; /* y NULL: x alone */
+    uint32_t width;
+    float *out;
+};
+
+static int join_run(struct pass *p, const void *arg)
+{
+    const struct join *a = arg;
+    size_t n = a->width, wide = a->y ? 2 * n : n;
+    for (size_t t = 0; t < p->n; t++) {
+        memcpy(a->out + t * wide, a->x + t * n, n * sizeof *a->out);
+        if (a->y) memcpy(a->out + t * wide + n, a->y + t * n, n * sizeof *a->out);
+    }
+    return 0;
+}
+
+void mod_join(struct graph *g, const float *x, const float *y, uint32_t width, float *out)
+{
+    struct join *w = own(g, &(struct join){x, y, width, out}, sizeof *w);
+    if (w) graph_op(g, join_run, w);
+}
+
+void mod_copy(struct graph *g, const float *x, uint32_t width, float *out)
+{
+    mod_join(g, x, NULL, width, out);
+}

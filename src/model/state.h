@@ -1,4 +1,4 @@
-/* state.h - the words of recurrent layers: a causal convolution and a selective scan.  Both keep what they know of the past
+/* state.h - the words of recurrent layers: a causal convolution and a selective scan, and the maps around them.  Both keep what they know of the past
  * in the planes of a site of kind KV_STATE, so a fork shares it and a snapshot is a page that stays. */
 #pragma once
 #include "model/model.h"
@@ -15,5 +15,11 @@ struct mod_scan {
 void mod_scan(struct graph *g, const struct mod_scan *a);
 /* x = min(max(softplus(x + bias), lo), hi): the time steps of a scan. */
 void mod_softplus(struct graph *g, float *x, const float *bias, float lo, float hi, uint32_t width);
+/* out = x beside y, [2 * width] of [width] each. */
+void mod_join(struct graph *g, const float *x, const float *y, uint32_t width, float *out);
+/* out = x, [width]. */
+void mod_copy(struct graph *g, const float *x, uint32_t width, float *out);
+/* gate = gelu(gate) * up, with the erf form of GELU. */
+void mod_gelu_erf_mul(struct graph *g, float *gate, const float *up, uint32_t width);
 /* x *= w, [width], for each token. */
 void mod_mul_row(struct graph *g, float *x, const float *w, uint32_t width);

@@ -62,11 +62,12 @@ enum {
     SIGMOID,
     MUL_ROW,
     SOFTPLUS,
+    GELU_ERF,
     MAPS
 };
 static const char *const map_name[MAPS] = {"add",     "silu_mul", "gelu_mul",   "gelu",
                                            "swiglu",  "scale",    "scale_rows", "softcap",
-                                           "sigmoid", "mul_row",  "softplus"};
+                                           "sigmoid", "mul_row",  "softplus",   "gelu_erf_mul"};
 
 static void apply(struct dev *d, int map, float *x, const float *y, uint32_t n, uint32_t dim)
 {
@@ -97,6 +98,9 @@ static void apply(struct dev *d, int map, float *x, const float *y, uint32_t n, 
         break;
     case MUL_ROW:
         dev_mul_row(d, x, y, n, dim);
+        break;
+    case GELU_ERF:
+        dev_gelu_erf_mul(d, x, y, n, dim);
         break;
     case SOFTPLUS:
         dev_softplus(d, x, y, 1e-3f, 20.0f, n, dim);
@@ -129,6 +133,8 @@ static double exact(int map, double x, double y)
         return 30 * tanh(x / 30);
     case MUL_ROW:
         return x * y;
+    case GELU_ERF:
+        return x / 2 * erfc(-x / sqrt(2.0)) * y;
     case SOFTPLUS:
         x = (double)(float)(x + y); /* the sum is rounded */
         return fmin(fmax(fmax(x, 0) + log1p(exp(-fabs(x))), (double)1e-3f), 20);

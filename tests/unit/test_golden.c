@@ -494,7 +494,7 @@ static const json_t *find_case(const json_t *index, const char *id)
 /* True if kvik has the architecture. */
 static bool runs(const char *arch)
 {
-    static const char *const not_yet[] = {"mamba2", "jamba", "zamba2", "t5", "whisper"};
+    static const char *const not_yet[] = {"t5", "whisper"};
     for (size_t i = 0; arch && i < sizeof not_yet / sizeof *not_yet; i++)
         if (strcmp(arch, not_yet[i]) == 0) return false;
     return true;

@@ -31,6 +31,7 @@ enum cpu_op {
     CPU_SCALE,      /* x *= p */
     CPU_SILU_MUL,   /* silu(x) * y */
     CPU_GELU_MUL,   /* gelu(x) * y */
+    CPU_GELU_ERF_MUL,
     CPU_GELU,
     CPU_SWIGLU,  /* p: alpha, q: limit */
     CPU_SOFTCAP, /* p tanh(x / p) */

@@ -95,6 +95,11 @@ void dev_gelu_mul(struct dev *d, float *gate, const float *up, uint32_t n, uint3
     run_map(d, CPU_GELU_MUL, &(struct elem){.x = gate, .y = up}, n, dim);
 }
 
+void dev_gelu_erf_mul(struct dev *d, float *gate, const float *up, uint32_t n, uint32_t dim)
+{
+    run_map(d, CPU_GELU_ERF_MUL, &(struct elem){.x = gate, .y = up}, n, dim);
+}
+
 void dev_gelu(struct dev *d, float *x, uint32_t n, uint32_t dim)
 {
     run_map(d, CPU_GELU, &(struct elem){.x = x}, n, dim);

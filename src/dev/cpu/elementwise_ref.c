@@ -103,6 +103,14 @@ static void silu_mul_ref(float *gate, const float *up, float p, float q, size_t 
 }
 CPU_KERNEL(DEV_REF, CPU_SILU_MUL, CPU_ANY, silu_mul_ref);
 
+static void gelu_erf_mul_ref(float *gate, const float *up, float p, float q, size_t n)
+{
+    (void)p, (void)q;
+    for (size_t i = 0; i < n; i++)
+        gate[i] = math_gelu_erf(gate[i]) * up[i];
+}
+CPU_KERNEL(DEV_REF, CPU_GELU_ERF_MUL, CPU_ANY, gelu_erf_mul_ref);
+
 static void gelu_mul_ref(float *gate, const float *up, float p, float q, size_t n)
 {
     (void)p, (void)q;

@@ -7,6 +7,8 @@
  * 0 and infinity.  exp(0) is exactly 1, exp(-inf) 0, NaN stays NaN.  Error below 1.1 ulp.
  * softplus: max(x, 0) + log1p(exp(-|x|)), which cancels nowhere.  log1p(t) = 2 atanh(s), s = t / (2 + t) <= 1/3, by a
  * polynomial in s * s (relative error 7e-10 before rounding).
+ * gelu_erf: max(x, 0) - u / 2 * erfc(u / sqrt(2)) with u = |x|; erfc(u / sqrt(2)) is exp(-u^2 / 2) times a polynomial in
+ * t = 1 / (1 + T u) without a constant term (relative error 5e-8 before rounding).
  * tanh: below 0.6 x + x^3 * Q(x^2), above 1 - 2 / (exp(2x) + 1). */
 #pragma once
 #include <stdint.h>
@@ -31,6 +33,7 @@
 #define MATH_TANH_Q5   0.0022310638f
 #define MATH_TANH_MID  0.6f                  /* polynomial below */
 #define MATH_TANH_TOP  10.0f                 /* 1 from here on */
+#define MATH_GELU_END  15.0f                 /* gelu_erf is max(x, 0) from here on */
 #define MATH_GELU_LINE 1.5957691216057308f   /* 2 sqrt(2/pi) */
 #define MATH_GELU_CUBE 0.071354816272600252f /* ... * 0.044715 */
 
@@ -39,6 +42,17 @@
 #define MATH_LOG_P2 0x1.250972p-3f
 #define MATH_LOG_P3 0x1.b6d6a8p-4f
 #define MATH_LOG_P4 0x1.f1aed4p-4f
+
+#define MATH_ERFC_T  0x1.147ae2p-2f /* t = 1 / (1 + T u) */
+#define MATH_ERFC_P0 0x1.b938cap-3f
+#define MATH_ERFC_P1 0x1.b8870ap-3f
+#define MATH_ERFC_P2 0x1.a0cd1ap-3f
+#define MATH_ERFC_P3 0x1.27e9dcp-3f
+#define MATH_ERFC_P4 0x1.b7dddep-3f
+#define MATH_ERFC_P5 -0x1.19028ap-3f
+#define MATH_ERFC_P6 0x1.5aae52p-2f
+#define MATH_ERFC_P7 -0x1.028e88p-2f
+#define MATH_ERFC_P8 0x1.d9b94cp-5f
 
 static inline float math_pow2(int32_t n) /* n in [-126, 127] */
 {
@@ -90,6 +104,22 @@ static inline float math_gelu(float x)
 {
     float u2 = x * __builtin_fmaf(MATH_GELU_CUBE, x * x, MATH_GELU_LINE);
     return x / (1.0f + math_exp(-u2));
+}
+
+static inline float math_gelu_erf(float x)
+{
+    float u = x < -x ? -x : x, t = 1.0f / __builtin_fmaf(MATH_ERFC_T, u, 1.0f);
+    float q = __builtin_fmaf(MATH_ERFC_P8, t, MATH_ERFC_P7);
+    q = __builtin_fmaf(q, t, MATH_ERFC_P6);
+    q = __builtin_fmaf(q, t, MATH_ERFC_P5);
+    q = __builtin_fmaf(q, t, MATH_ERFC_P4);
+    q = __builtin_fmaf(q, t, MATH_ERFC_P3);
+    q = __builtin_fmaf(q, t, MATH_ERFC_P2);
+    q = __builtin_fmaf(q, t, MATH_ERFC_P1);
+    q = __builtin_fmaf(q, t, MATH_ERFC_P0);
+    q = q * t * math_exp(-0.5f * u * u);
+    float half = u < MATH_GELU_END ? 0.5f * u : 0;
+    return (x > 0 ? x : 0) - half * q;
 }
 
 static inline float math_tanh(float x)

@@ -90,6 +90,11 @@ INLINE vf vf_min(vf x, vf y)
 {
     return (vf){_mm256_min_ps(x.a, y.a), _mm256_min_ps(x.b, y.b)};
 }
+INLINE vf vf_below(vf x, vf y) /* x where x < y, else +0 */
+{
+    return (vf){_mm256_and_ps(x.a, _mm256_cmp_ps(x.a, y.a, _CMP_LT_OQ)),
+                _mm256_and_ps(x.b, _mm256_cmp_ps(x.b, y.b, _CMP_LT_OQ))};
+}
 INLINE vf vf_sub(vf x, vf y)
 {
     return (vf){_mm256_sub_ps(x.a, y.a), _mm256_sub_ps(x.b, y.b)};

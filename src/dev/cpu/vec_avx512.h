@@ -71,6 +71,10 @@ INLINE vf vf_fma_n(vf a, vf b, vf c, uint32_t n)
 {
     return _mm512_mask3_fmadd_ps(a, b, c, vec_mask(n));
 }
+INLINE vf vf_below(vf a, vf b) /* a where a < b, else +0 */
+{
+    return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), a);
+}
 INLINE vf vf_max(vf a, vf b) /* b where one is NaN, as a > b ? a : b */
 {
     return _mm512_max_ps(a, b);

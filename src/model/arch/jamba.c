@@ -1,0 +1,225 @@
+/* jamba.c - Jamba (Lieber et al. 2024): most layers have the mixer of Mamba, one in attn_layer_period has attention, which
+ * knows no positions.  Some layers end in a mixture of experts, whose weights are the router's softmax as it is, the
+ * others in an MLP. */
+#include "model/block.h"
+#include "model/mixer.h"
+#include "model/moe.h"
+
+#include <math.h>
+#include <stdio.h>
+
+struct layer {
+    bool attends, experts;
+    struct block_attn attn; /* its norm is before the mixer, too */
+    struct mixer1 mixer;
+    struct block_mlp mlp; /* its norm is before the mixture, too */
+    struct moe moe;
+};
+struct jamba {
+    struct mixer1_shape s;
+    uint32_t n, top; /* experts */
+    struct layer layer[];
+};
+struct periods {
+    uint32_t attn, attn_at, moe, moe_at;
+};
+
+static int read_sizes(struct model *m)
+{
+    TRY(model_need_u32(m, "num_hidden_layers", "block_count", 1, 512, &m->n_layers));
+    TRY(model_need_u32(m, "hidden_size", "embedding_length", 1, 1u << 17, &m->hidden));
+    TRY(model_need_u32(m, "intermediate_size", "feed_forward_length", 1, 1u << 20, &m->ffn));
+    TRY(model_need_u32(m, "num_attention_heads", "attention.head_count", 1, 1024, &m->n_heads));
+    m->n_kv_heads = model_is_null(m, "num_key_value_heads") ? m->n_heads : MIN(8, m->n_heads);
+    TRY(model_u32(m, "num_key_value_heads", NULL, 1, 1024, &m->n_kv_heads));
+    m->head_dim = m->hidden / m->n_heads;
+    m->context = 262144;
+    TRY(model_u32(m, "max_position_embeddings", "context_length", 1, 1u << 28, &m->context));
+    m->norm_eps = 1e-6f;
+    TRY(model_f32(m, "rms_norm_eps", "attention.layer_norm_rms_epsilon", &m->norm_eps));
+    if (!(m->norm_eps >= 0)) return ERR(FORMAT, "%s: rms_norm_eps must not be negative", m->what);
+    return model_expect_str(m, "hidden_act", "silu");
+}
+
+/* GGUF files list the key-value heads of every layer; layers without attention have none. */
+static int gguf_heads(struct model *m, bool *attends)
+{
+    const json_t *list = json_object_get(m->config, "jamba.attention.head_count_kv");
+    if (!json_is_array(list) || json_array_size(list) != m->n_layers)
+        return ERR(FORMAT, "%s: attention.head_count_kv must be a list of %u numbers", m->what,
+                   m->n_layers);
+    for (uint32_t i = 0; i < m->n_layers; i++) {
+        json_int_t n = json_integer_value(json_array_get(list, i));
+        attends[i] = n != 0;
+        if (!attends[i]) continue;
+        if (n < 0 || n > 1024)
+            return ERR(FORMAT, "%s: attention.head_count_kv[%u] is %lld", m->what, i, (long long)n);
+        m->n_kv_heads = (uint32_t)n; /* of all such layers; the shapes of weights are checked */
+    }
+    return 0;
+}
+
+static int read_layers(struct model *m, struct jamba *w)
+{
+    struct periods p = {8, 4, 2, 1};
+    bool attends[512] = {false};
+    TRY(model_u32(m, "attn_layer_period", NULL, 1, 512, &p.attn));
+    TRY(model_u32(m, "attn_layer_offset", NULL, 0, 511, &p.attn_at));
+    TRY(model_u32(m, "expert_layer_period", NULL, 1, 512, &p.moe));
+    TRY(model_u32(m, "expert_layer_offset", NULL, 0, 511, &p.moe_at));
+    if (model_is_gguf(m)) TRY(gguf_heads(m, attends));
+    if (m->head_dim == 0 || m->head_dim > 1024 || m->n_heads % m->n_kv_heads)
+        return ERR(FORMAT, "%s: %u attention heads of %u values and %u key-value heads do not fit",
+                   m->what, m->n_heads, m->head_dim, m->n_kv_heads);
+    w->n = 16, w->top = 2;
+    TRY(model_u32(m, "num_experts", "expert_count", 1, MOE_MAX_EXPERTS, &w->n));
+    TRY(model_u32(m, "num_experts_per_tok", "expert_used_count", 1, MOE_MAX_EXPERTS, &w->top));
+    TRY(model_new_sites(m, m->n_layers));
+    for (uint32_t i = 0; i < m->n_layers; i++) {
+        struct layer *l = &w->layer[i];
+        l->attends = model_is_gguf(m) ? attends[i] : i % p.attn == p.attn_at;
+        l->experts = model_is_gguf(m) ? model_find(m, NULL, "blk.%u.ffn_gate_inp.weight", i) != NULL
+                                      : w->n > 1 && i % p.moe == p.moe_at;
+        if (l->experts && w->top > w->n)
+            return ERR(FORMAT, "%s: a token gets %u of %u experts", m->what, w->top, w->n);
+        if (!l->attends) mixer1_site(&w->s, i, &m->site[i]);
+    }
+    return 0;
+}
+
+static int bind_mixer(struct model *m, uint32_t i, const struct mixer1_shape *s, struct layer *l)
+{
+    const char *hf = "model.layers.%u.mamba";
+    TRY(mixer1_bind(m, i, hf, s, &l->mixer));
+    TRY(model_norm(m, NORM_RMS, "model.layers.%u.mamba.dt_layernorm", "blk.%u.ssm_dt_norm", i,
+                   s->rank, false, &l->mixer.dt_norm));
+    TRY(model_norm(m, NORM_RMS, "model.layers.%u.mamba.b_layernorm", "blk.%u.ssm_b_norm", i,
+                   s->states, false, &l->mixer.b_norm));
+    TRY(model_norm(m, NORM_RMS, "model.layers.%u.mamba.c_layernorm", "blk.%u.ssm_c_norm", i,
+                   s->states, false, &l->mixer.c_norm));
+    return model_norm(m, NORM_RMS, "model.layers.%u.input_layernorm", "blk.%u.attn_norm", i,
+                      m->hidden, false, &l->attn.norm);
+}
+
+static int bind_mlp(struct model *m, uint32_t i, struct block_mlp *b)
+{
+    const struct model_proj p[] = {
+        {"model.layers.%u.feed_forward.gate_proj", "blk.%u.ffn_gate", m->ffn, m->hidden, &b->gate,
+         NULL},
+        {"model.layers.%u.feed_forward.up_proj", "blk.%u.ffn_up", m->ffn, m->hidden, &b->up, NULL},
+        {"model.layers.%u.feed_forward.down_proj", "blk.%u.ffn_down", m->hidden, m->ffn, &b->down,
+         NULL},
+        {NULL, NULL, 0, 0, NULL, NULL},
+    };
+    return model_bind_projs(m, i, p);
+}
+
+/* Binds one matrix of every expert: a tensor each, or in GGUF files one stacked tensor. */
+static int bind_part(struct model *m, uint32_t i, const char *hf, const char *gguf, uint32_t rows,
+                     uint32_t cols, const struct moe *moe, size_t at)
+{
+    struct dev_weight *all = model_is_gguf(m) ? model_own(m, moe->n, sizeof *all) : NULL;
+    if (model_is_gguf(m)) {
+        if (!all) return ERR_NOMEM;
+        TRY(model_experts(m, NULL, gguf, i, moe->n, rows, cols, false, all));
+    }
+    for (uint32_t e = 0; e < moe->n; e++) {
+        struct dev_weight *to = (struct dev_weight *)(void *)((char *)&moe->expert[e] + at);
+        char name[96];
+        snprintf(name, sizeof name, "model.layers.%%u.feed_forward.experts.%u.%s.weight", e, hf);
+        if (all)
+            *to = all[e];
+        else
+            TRY(model_matrix(m, name, NULL, i, rows, cols, to));
+    }
+    return 0;
+}
+
+/* Binds experts whose tensors are stacked, with gate and up in one. */
+static int bind_stacked(struct model *m, uint32_t i, const struct moe *moe)
+{
+    static const char *const name[] = {"model.layers.%u.feed_forward.experts.gate_up_proj",
+                                       "model.layers.%u.feed_forward.experts.down_proj"};
+    uint32_t h = m->hidden, f = moe->ffn;
+    struct dev_weight *all = model_own(m, moe->n, sizeof *all);
+    if (!all) return ERR_NOMEM;
+    TRY(model_experts(m, name[0], NULL, i, moe->n, 2 * f, h, false, all));
+    for (uint32_t e = 0; e < moe->n; e++) {
+        moe->expert[e].gate = model_rows(&all[e], 0, f);
+        moe->expert[e].up = model_rows(&all[e], f, f);
+    }
+    TRY(model_experts(m, name[1], NULL, i, moe->n, h, f, false, all));
+    for (uint32_t e = 0; e < moe->n; e++)
+        moe->expert[e].down = all[e];
+    return 0;
+}
+
+static int bind_experts(struct model *m, uint32_t i, const struct jamba *w, struct moe *moe)
+{
+    uint32_t h = m->hidden, f = m->ffn;
+    TRY(moe_new(m, w->n, w->top, f, moe));
+    moe->route = MOE_SOFTMAX_ALL;
+    TRY(model_matrix(m, "model.layers.%u.feed_forward.router.weight", "blk.%u.ffn_gate_inp.weight",
+                     i, w->n, h, &moe->router));
+    if (model_find(m, "model.layers.%u.feed_forward.experts.gate_up_proj", NULL, i))
+        return bind_stacked(m, i, moe);
+    TRY(bind_part(m, i, "gate_proj", "blk.%u.ffn_gate_exps.weight", f, h, moe,
+                  offsetof(struct moe_expert, gate)));
+    TRY(bind_part(m, i, "up_proj", "blk.%u.ffn_up_exps.weight", f, h, moe,
+                  offsetof(struct moe_expert, up)));
+    return bind_part(m, i, "down_proj", "blk.%u.ffn_down_exps.weight", h, f, moe,
+                     offsetof(struct moe_expert, down));
+}
+
+static int jamba_open(struct model *m)
+{
+    TRY(read_sizes(m));
+    struct jamba *w = model_own(m, 1, sizeof *w + m->n_layers * sizeof w->layer[0]);
+    if (!w) return ERR_NOMEM;
+    m->arch_weights = w;
+    TRY(mixer1_read(m, "mamba_", &w->s));
+    TRY(read_layers(m, w));
+    TRY(model_bind_named_ends(m, "model.embed_tokens.weight", "model.final_layernorm"));
+    for (uint32_t i = 0; i < m->n_layers; i++) {
+        struct layer *l = &w->layer[i];
+        TRY(l->attends ? block_attn_bind(m, i, &m->site[i], &l->attn) : bind_mixer(m, i, &w->s, l));
+        TRY(model_norm(m, NORM_RMS, "model.layers.%u.pre_ff_layernorm", "blk.%u.ffn_norm", i,
+                       m->hidden, false, &l->mlp.norm));
+        TRY(l->experts ? bind_experts(m, i, w, &l->moe) : bind_mlp(m, i, &l->mlp));
+    }
+    return 0;
+}
+
+static int jamba_graph(const struct model *m, struct graph *g)
+{
+    const struct jamba *w = m->arch_weights;
+    struct block_buffers b = block_buffers_new(g, m, m->ffn);
+    struct mixer1_buffers mixer = mixer1_buffers_new(g, &w->s);
+    struct moe_buffers *moe = moe_buffers_new(g, m->hidden, w->n, w->top, m->ffn);
+    const struct block_form form = {.rope = -1, .scale = 1.0f / sqrtf((float)m->head_dim)};
+    float *h = graph_h(g), *x = graph_buffer(g, m->hidden);
+    mod_embed(g, &m->embed, 1);
+    for (uint32_t i = 0; i < m->n_layers; i++) {
+        const struct layer *l = &w->layer[i];
+        mod_mark(g, i);
+        if (l->attends) {
+            block_attn_graph(g, i, i, &l->attn, &form, &b);
+        } else {
+            mod_norm(g, &l->attn.norm, h, 1, m->hidden, x);
+            mixer1_graph(g, i, &l->mixer, &mixer, x, x);
+            mod_add(g, h, x, m->hidden);
+        }
+        if (!l->experts) {
+            block_mlp_graph(g, &l->mlp, &b);
+            continue;
+        }
+        mod_norm(g, &l->mlp.norm, h, 1, m->hidden, b.norm);
+        mod_moe(g, &l->moe, moe, b.norm, x);
+        mod_add(g, h, x, m->hidden);
+    }
+    return 0;
+}
+
+static const char *const names[] = {"jamba", "jamba+experts", NULL};
+static const struct arch jamba_arch = {.names = names, .open = jamba_open, .graph = jamba_graph};
+MODEL_ARCH(jamba, &jamba_arch);

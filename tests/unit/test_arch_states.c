@@ -1,0 +1,134 @@
+/* test_arch_states.c - what configurations of recurrent and hybrid models mean: old and new
+ * spellings give the same logits; a value that an architecture cannot honour is an error that names
+ * the key. And infinities in a configuration that Python wrote. */
+#include "base/json.h"
+#include "test_arch.h"
+
+static const struct {
+    const char *model, *change, *drop, *word;
+} refused[] = {
+    {"mamba", "{\"hidden_act\": \"gelu\"}", "", "hidden_act"},
+    {"mamba", "", "num_hidden_layers", "num_hidden_layers"},
+    {"mamba", "{\"num_hidden_layers\": 4}", "", "layers.3"},
+    {"mamba", "{\"hidden_size\": 0}", "", "hidden_size"},
+    {"mamba", "{\"expand\": 0}", "", "expand"},
+    {"mamba", "{\"expand\": 1e9}", "", "expand"},
+    {"mamba", "{\"expand\": -2}", "", "expand"},
+    {"mamba", "{\"expand\": 3}", "", "in_proj"},
+    {"mamba", "{\"state_size\": 0}", "", "state_size"},
+    {"mamba", "{\"state_size\": 257}", "", "state_size"},
+    {"mamba", "{\"state_size\": 9}", "", "x_proj"},
+    {"mamba", "{\"conv_kernel\": 17}", "", "conv_kernel"},
+    {"mamba", "{\"conv_kernel\": 3}", "", "conv1d"},
+    {"mamba", "{\"time_step_rank\": \"most\"}", "", "time_step_rank"},
+    {"mamba", "{\"time_step_rank\": \"auto\"}", "", "x_proj"}, /* a sixteenth of 40 is 3 */
+    {"mamba", "{\"layer_norm_epsilon\": -1}", "", "layer_norm_epsilon"},
+    {"mamba", "{\"tie_word_embeddings\": false}", "", "lm_head"},
+    {"falcon-mamba", "{\"mixer_rms_eps\": -1}", "", "mixer_rms_eps"},
+    {"mamba2", "{\"num_heads\": 7}", "", "num_heads"},
+    {"mamba2", "{\"n_groups\": 3}", "", "groups"},
+    {"mamba2", "{\"n_groups\": 4}", "", "in_proj"},
+    {"mamba2", "{\"state_size\": 257}", "", "state_size"},
+    {"mamba2", "{\"time_step_limit\": [0.5, 0.1]}", "", "time step"},
+    {"mamba2", "{\"time_step_limit\": 7}", "", "time_step_limit"},
+    {"mamba2", "{\"time_step_limit\": [0, \"much\"]}", "", "time_step_limit"},
+    {"mamba2", "{\"tie_word_embeddings\": 1}", "", "tie_word_embeddings"},
+    {"jamba", "{\"hidden_act\": \"gelu\"}", "", "hidden_act"},
+    {"jamba", "{\"attn_layer_period\": 0}", "", "attn_layer_period"},
+    {"jamba", "{\"attn_layer_period\": 2, \"attn_layer_offset\": 0}", "", "q_proj"},
+    {"jamba", "{\"num_experts_per_tok\": 3}", "", "experts"},
+    {"jamba", "{\"num_experts\": 0}", "", "num_experts"},
+    {"jamba", "{\"num_experts\": 3}", "", "router"},
+    {"jamba", "{\"num_key_value_heads\": 3}", "", "heads"},
+    {"jamba", "{\"num_attention_heads\": 1000}", "", "heads"},
+    {"jamba", "{\"mamba_d_state\": 0}", "", "mamba_d_state"},
+    {"jamba", "{\"rms_norm_eps\": -1}", "", "rms_norm_eps"},
+    {"zamba2", "{\"hidden_act\": \"silu\"}", "", "hidden_act"},
+    {"zamba2", "{\"layers_block_type\": 5}", "", "layers_block_type"},
+    {"zamba2", "{\"layers_block_type\": [\"hybrid\"]}", "", "layers_block_type"},
+    {"zamba2",
+     "{\"layers_block_type\": [\"mamba\", \"hybrid\", \"mamba\", \"full_attention\", \"mamba\"]}",
+     "", "layers_block_type[3]"},
+    {"zamba2", "{\"num_mem_blocks\": 2}", "", "shared_transformer"},
+    {"zamba2", "{\"num_mem_blocks\": 65}", "", "num_mem_blocks"},
+    {"zamba2", "{\"n_mamba_heads\": 5}", "", "n_mamba_heads"},
+    {"zamba2", "{\"use_shared_attention_adapter\": true}", "", "linear_q"},
+    {"zamba2", "{\"time_step_min\": -1}", "", "time step"},
+    {"zamba2", "{\"num_attention_heads\": 0}", "", "num_attention_heads"},
+};
+
+static const struct {
+    const char *model, *change, *drop;
+    bool same;
+} spellings[] = {
+    {"mamba", "{\"expand\": 2.0}", "conv_kernel hidden_act", true},
+    {"mamba", "{\"layer_norm_epsilon\": 0.1}", "", false},
+    {"falcon-mamba", "", "mixer_rms_eps", true},
+    {"falcon-mamba", "{\"mixer_rms_eps\": 0.1}", "", false},
+    {"falcon-mamba", "{\"model_type\": \"mamba\"}", "", false},
+    {"mamba2", "", "time_step_limit", true},
+    {"mamba2", "{\"time_step_limit\": [0.0, {\"__float__\": \"Infinity\"}]}", "", true},
+    {"mamba2", "{\"time_step_limit\": [0.0, 0.001]}", "", false},
+    {"jamba", "", "mamba_d_conv mamba_expand rms_norm_eps", true},
+    {"jamba", "{\"num_experts_per_tok\": 1}", "", false},
+    {"zamba2",
+     "{\"layers_block_type\": [\"mamba\", \"hybrid\", \"mamba\", \"linear_attention\", \"hybrid\"]}",
+     "mamba_d_conv mamba_expand num_mem_blocks mamba_ngroups", true},
+    {"zamba2", "{\"use_mem_rope\": false}", "", false},
+    {"zamba2", "{\"time_step_min\": 0.3}", "", false},
+};
+
+static void refusals(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < countof(refused); i++)
+        must_refuse(refused[i].model, refused[i].change, refused[i].drop, refused[i].word);
+}
+
+static void other_words(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < countof(spellings); i++) {
+        make(changed(spellings[i].model, spellings[i].change, spellings[i].drop));
+        compare(spellings[i].model, spellings[i].change, spellings[i].same);
+    }
+}
+
+/* Numbers that JSON lacks are read as the objects that newer releases write; words inside strings
+ * are words. */
+static void no_numbers(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *means; /* NULL: refused */
+    } cases[] = {
+        {"[0.0, Infinity]", "[0.0,{\"__float__\":\"Infinity\"}]"},
+        {"[-Infinity,NaN]", "[{\"__float__\":\"-Infinity\"},{\"__float__\":\"NaN\"}]"},
+        {"{\"NaN\": \"Infinity \\\" NaN\", \"a\": NaN}",
+         "{\"NaN\":\"Infinity \\\" NaN\",\"a\":{\"__float__\":\"NaN\"}}"},
+        {"[Infinit]", NULL},
+        {"[--Infinity]", NULL},
+        {"[InfinityInfinity]", NULL},
+        {"{NaN: 1}", NULL},
+        {"[NaN", NULL},
+        {"\"NaN\\", NULL},
+    };
+    for (size_t i = 0; i < countof(cases); i++) {
+        json_t *j = NULL;
+        char *text = NULL;
+        int e = json_parse(cases[i].text, strlen(cases[i].text), "x", &j);
+        if ((e < 0) != !cases[i].means) fail_msg("%s: %d", cases[i].text, e);
+        if (e < 0) continue;
+        assert_int_equal(json_text(j, &text), 0);
+        assert_string_equal(text, cases[i].means);
+        mem_free(text);
+        json_decref(j);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(refusals), cmocka_unit_test(other_words),
+                                       cmocka_unit_test(no_numbers)};
+    return cmocka_run_group_tests(tests, start, stop);
+}
