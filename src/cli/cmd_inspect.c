@@ -104,13 +104,25 @@ static void put_scalars(const json_t *o)
 
 static bool same_layer(const json_t *a, const json_t *b)
 {
-    static const char *const key[] = {"kind", "kv_heads", "head_dim", "window"};
+    static const char *const key[] = {"kind", "kv_heads", "head_dim", "window", "state_bytes"};
     for (size_t i = 0; i < countof(key); i++)
         if (!json_equal(json_object_get(a, key[i]), json_object_get(b, key[i]))) return false;
     return true;
 }
 
-/* Adjacent layers of the same kind share a line. */
+static void put_layer(const char *range, const json_t *l)
+{
+    char window[32] = "", size[16];
+    if (number(l, "window")) snprintf(window, sizeof window, ", window %lld", number(l, "window"));
+    if (number(l, "state_bytes"))
+        printf("  %-18s %s, %s for a sequence\n", range, text(l, "kind"),
+               bytes_text((uint64_t)number(l, "state_bytes"), size));
+    else
+        printf("  %-18s %s, %lld kv heads of %lld%s\n", range, text(l, "kind"),
+               number(l, "kv_heads"), number(l, "head_dim"), window);
+}
+
+/* Adjacent layers of the same kind share a line.  A layer of a hybrid model can be in two lines. */
 static void put_layers(const json_t *layers)
 {
     size_t n = json_array_size(layers);
@@ -118,14 +130,14 @@ static void put_layers(const json_t *layers)
     heading("layers");
     for (size_t i = 0, j; i < n; i = j) {
         const json_t *l = json_array_get(layers, i);
-        char range[32], window[32] = "";
-        for (j = i + 1; j < n && same_layer(l, json_array_get(layers, j)); j++)
-            continue;
-        snprintf(range, sizeof range, j == i + 1 ? "%zu" : "%zu-%zu", i, j - 1);
-        if (number(l, "window"))
-            snprintf(window, sizeof window, ", window %lld", number(l, "window"));
-        printf("  %-18s %s, %lld kv heads of %lld%s\n", range, text(l, "kind"),
-               number(l, "kv_heads"), number(l, "head_dim"), window);
+        long long first = number(l, "layer"), last = first;
+        char range[48];
+        for (j = i + 1; j < n; j++, last++) {
+            const json_t *next = json_array_get(layers, j);
+            if (!same_layer(l, next) || number(next, "layer") != last + 1) break;
+        }
+        snprintf(range, sizeof range, last == first ? "%lld" : "%lld-%lld", first, last);
+        put_layer(range, l);
     }
 }
 

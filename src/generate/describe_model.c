@@ -16,10 +16,13 @@ static json_t *layers(const struct model *m)
                            : s->window            ? "sliding_attention"
                            : s->chunk             ? "chunked_attention"
                                                   : "full_attention";
-        json_array_append_new(a, json_pack("{s:i, s:s, s:i, s:i, s:i}", "layer", (int)s->layer,
-                                           "kind", kind, "kv_heads", (int)s->plane[0].heads,
-                                           "head_dim", (int)s->plane[0].dim, "window",
-                                           (int)(s->window ? s->window : s->chunk)));
+        bool state = s->kind == KV_STATE;
+        json_t *o = json_pack("{s:i, s:s, s:i, s:i, s:i, s:I}", "layer", (int)s->layer, "kind",
+                              kind, "kv_heads", state ? 0 : (int)s->plane[0].heads, "head_dim",
+                              state ? 0 : (int)s->plane[0].dim, "window",
+                              (int)(s->window ? s->window : s->chunk), "state_bytes",
+                              (json_int_t)(state ? kv_site_bytes(s, DT_F32) : 0));
+        json_array_append_new(a, o);
     }
     return a;
 }

@@ -41,22 +41,15 @@ static int read_sizes(struct model *m)
     return model_expect_str(m, "hidden_act", "silu");
 }
 
-/* GGUF files list the key-value heads of every layer; layers without attention have none. */
-static int gguf_heads(struct model *m, bool *attends)
+/* Finds the layers with attention of a GGUF file, and their key-value heads, by their keys. */
+static void gguf_heads(struct model *m, bool *attends)
 {
-    const json_t *list = json_object_get(m->config, "jamba.attention.head_count_kv");
-    if (!json_is_array(list) || json_array_size(list) != m->n_layers)
-        return ERR(FORMAT, "%s: attention.head_count_kv must be a list of %u numbers", m->what,
-                   m->n_layers);
     for (uint32_t i = 0; i < m->n_layers; i++) {
-        json_int_t n = json_integer_value(json_array_get(list, i));
-        attends[i] = n != 0;
-        if (!attends[i]) continue;
-        if (n < 0 || n > 1024)
-            return ERR(FORMAT, "%s: attention.head_count_kv[%u] is %lld", m->what, i, (long long)n);
-        m->n_kv_heads = (uint32_t)n; /* of all such layers; the shapes of weights are checked */
+        const struct tensor *k = model_find(m, NULL, "blk.%u.attn_k.weight", i);
+        attends[i] = k != NULL;
+        if (k && k->n_dims == 2 && m->head_dim)
+            m->n_kv_heads = (uint32_t)MIN(MAX(k->dim[0] / m->head_dim, 1), m->n_heads);
     }
-    return 0;
 }
 
 static int read_layers(struct model *m, struct jamba *w)
@@ -67,7 +60,7 @@ static int read_layers(struct model *m, struct jamba *w)
     TRY(model_u32(m, "attn_layer_offset", NULL, 0, 511, &p.attn_at));
     TRY(model_u32(m, "expert_layer_period", NULL, 1, 512, &p.moe));
     TRY(model_u32(m, "expert_layer_offset", NULL, 0, 511, &p.moe_at));
-    if (model_is_gguf(m)) TRY(gguf_heads(m, attends));
+    if (model_is_gguf(m)) gguf_heads(m, attends);
     if (m->head_dim == 0 || m->head_dim > 1024 || m->n_heads % m->n_kv_heads)
         return ERR(FORMAT, "%s: %u attention heads of %u values and %u key-value heads do not fit",
                    m->what, m->n_heads, m->head_dim, m->n_kv_heads);

@@ -1,0 +1,209 @@
+/* test_states.c - what recurrent states cost: a crop recomputes from the nearest snapshot, rejected
+ * draft tokens and forks recompute and copy nothing, memory does not grow with the text, and states
+ * survive export, import, save and load. The results are bit-identical to those of a fresh
+ * sequence. */
+#include "generate/handle.h"
+#include "kvik.h"
+#include "testing.h"
+
+#include <math.h>
+#include <unistd.h>
+
+#define MODELS "tests/golden/models/"
+static const char *const models[] = {"mamba", "falcon-mamba", "mamba2", "jamba", "zamba2"};
+enum { LONG = 600, TURN = 40, DEEP = 1700 };
+
+static int32_t ids[DEEP];
+static float *want, *got;
+static uint32_t vocab;
+
+static void fill_ids(void)
+{
+    for (uint32_t i = 0, x = 9; i < DEEP; i++) {
+        x = x * 1664525u + 1013904223u;
+        ids[i] = (int32_t)(4 + (x >> 8) % (vocab - 4));
+    }
+}
+
+static kvik_cache *cache_of(kvik_model *m, uint32_t most)
+{
+    kvik_cache *c;
+    const kvik_cache_config k = {.size = sizeof k,
+                                 .max_sequences = 3,
+                                 .max_cache_len = most,
+                                 .no_prefix_cache = true,
+                                 .threads = 1,
+                                 .compute = "exact"};
+    if (kvik_cache_open(m, &k, &c) < 0) fail_msg("%s", kvik_last_error());
+    return c;
+}
+
+static void append(kvik_cache *c, kvik_seq s, uint32_t from, uint32_t to, float *logits)
+{
+    const kvik_span span = {.size = sizeof span, .seq = s, .ids = ids + from, .n = to - from};
+    if (kvik_forward(c, &span, 1, false, logits) < 0) fail_msg("%s", kvik_last_error());
+}
+
+/* Appends ids [at, to) after a crop to `len` tokens; returns how many tokens were computed. */
+static uint64_t crop(kvik_cache *c, kvik_seq s, uint32_t len, uint32_t to)
+{
+    uint64_t before = c->x->computed;
+    if (kvik_cache_crop(c, s, len) < 0) fail_msg("%s", kvik_last_error());
+    append(c, s, len, to, got);
+    return c->x->computed - before;
+}
+
+static void same(const char *what, const char *model)
+{
+    if (memcmp(want, got, vocab * sizeof *want) != 0) fail_msg("%s: %s: other bits", model, what);
+}
+
+static void expect(kvik_cache *c, uint32_t n)
+{
+    kvik_seq s;
+    assert_int_equal(kvik_cache_new(c, &s), 0);
+    append(c, s, 0, n, want);
+    assert_int_equal(kvik_cache_drop(c, s), 0);
+}
+
+static void crops(kvik_model *m, const char *name)
+{
+    kvik_cache *c = cache_of(m, LONG + TURN);
+    kvik_seq s;
+    expect(c, LONG - 9);
+    assert_int_equal(kvik_cache_new(c, &s), 0);
+    append(c, s, 0, TURN, NULL); /* two turns */
+    append(c, s, TURN, LONG, NULL);
+    for (uint32_t i = LONG; i < LONG + 5; i++)
+        append(c, s, i, i + 1, NULL);
+    assert_int_equal(crop(c, s, LONG - 20, LONG - 9), LONG - 9 - 512); /* snapshots every 256 */
+    same("crop", name);
+    expect(c, TURN + 1);
+    assert_int_equal(crop(c, s, TURN, TURN + 1), 1); /* and at turn ends */
+    same("crop to a turn", name);
+    kvik_cache_close(c);
+}
+
+static void forks(kvik_model *m, const char *name)
+{
+    kvik_cache *c = cache_of(m, LONG);
+    kvik_seq s, t;
+    kvik_usage u = {.size = sizeof u}, v = {.size = sizeof v};
+    assert_int_equal(kvik_cache_new(c, &s), 0);
+    append(c, s, 0, 64, NULL); /* whole blocks: attention layers have nothing to copy either */
+    assert_int_equal(kvik_cache_usage(c, &u), 0);
+    assert_int_equal(kvik_cache_fork(c, s, &t), 0);
+    assert_int_equal(kvik_cache_usage(c, &v), 0);
+    assert_true(v.bytes == u.bytes && v.shared > 0 && v.rows_copied == 0);
+    append(c, t, 64, 90, got);
+    append(c, s, 200, 230, NULL); /* the original goes another way */
+    assert_int_equal(kvik_cache_usage(c, &v), 0);
+    assert_int_equal(v.rows_copied, 0);
+    expect(c, 90);
+    same("fork", name);
+    kvik_cache_close(c);
+}
+
+/* A draft model that is wrong every time: rejected tokens are never computed again. */
+static void drafts(kvik_model *m, const char *name)
+{
+    kvik_cache *c = cache_of(m, LONG);
+    kvik_generation g;
+    kvik_result *plain, *guess;
+    const kvik_prompt p = {.size = sizeof p, .ids = ids, .n = 50};
+    assert_int_equal(kvik_generation_init(&g, m), 0);
+    g.max_new_tokens = 20;
+    g.n_eos = 0;
+    assert_int_equal(kvik_generate(c, &g, &p, 1, NULL, &plain), 0);
+    assert_int_equal(kvik_generation_set(
+                         &g, "{\"prompt_lookup_num_tokens\": 5, \"max_matching_ngram_size\": 1}"),
+                     0);
+    uint64_t before = c->x->computed;
+    assert_int_equal(kvik_generate(c, &g, &p, 1, NULL, &guess), 0);
+    assert_memory_equal(plain->row[0]->ids, guess->row[0]->ids, 70 * sizeof *ids);
+    if (c->x->computed - before > 50 + 20 * 6) fail_msg("%s: drafts were computed again", name);
+    kvik_result_free(plain);
+    kvik_result_free(guess);
+    kvik_generation_done(&g);
+    kvik_cache_close(c);
+}
+
+static void travels(kvik_model *m, const char *name)
+{
+    char path[64] = "/tmp/kvik-states-XXXXXX";
+    kvik_cache *c = cache_of(m, LONG);
+    kvik_seq s, t;
+    kvik_snapshot *p;
+    assert_int_equal(kvik_cache_new(c, &s), 0);
+    append(c, s, 0, 300, NULL);
+    assert_int_equal(kvik_cache_export(c, s, &p), 0);
+    assert_int_equal(p->n_layers, kvik_model_layers(m));
+    assert_true(p->layer[0].conv && p->layer[0].ssm && p->layer[0].channels);
+    assert_int_equal(kvik_cache_import(c, p, &t), 0);
+    append(c, t, 300, 310, got);
+    expect(c, 310);
+    same("import", name);
+    /* The snapshots on the way of an import have no contents, so a crop recomputes the text. */
+    assert_int_equal(crop(c, t, 290, 310), 310);
+    same("crop of an import", name);
+    p->layer[0].taps++;
+    assert_int_equal(kvik_cache_import(c, p, &t), KVIK_ARG);
+    p->layer[0].taps--;
+    kvik_snapshot_free(p);
+    close(mkstemp(path));
+    unlink(path);
+    assert_int_equal(kvik_cache_save(c, path, &s, 1, NULL), 0);
+    kvik_cache_close(c);
+    c = cache_of(m, LONG);
+    assert_int_equal(kvik_cache_load(c, path, 1, &t, NULL), 1);
+    append(c, t, 300, 310, got);
+    same("load", name);
+    unlink(path);
+    kvik_cache_close(c);
+}
+
+/* The memory of a model without attention is the same after any text. */
+static void constant(kvik_model *m)
+{
+    kvik_cache *c = cache_of(m, DEEP);
+    kvik_seq s;
+    kvik_usage u = {.size = sizeof u}, v = {.size = sizeof v};
+    assert_int_equal(kvik_cache_new(c, &s), 0);
+    append(c, s, 0, TURN, NULL);
+    assert_int_equal(kvik_cache_usage(c, &u), 0);
+    append(c, s, TURN, DEEP, NULL);
+    assert_int_equal(kvik_cache_usage(c, &v), 0);
+    assert_true(v.states == u.states && v.live == 0);
+    kvik_cache_close(c);
+}
+
+static void every_model(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < countof(models); i++) {
+        char path[80];
+        kvik_model *m;
+        snprintf(path, sizeof path, MODELS "%s", models[i]);
+        if (kvik_model_open(path, &m) < 0) fail_msg("%s", kvik_last_error());
+        vocab = kvik_model_vocab(m);
+        want = calloc(vocab, sizeof *want);
+        got = calloc(vocab, sizeof *got);
+        fill_ids();
+        if (kvik_model_context(m) > DEEP) {
+            crops(m, models[i]);
+            constant(m);
+        }
+        forks(m, models[i]);
+        drafts(m, models[i]);
+        if (kvik_model_context(m) > LONG) travels(m, models[i]);
+        free(want);
+        free(got);
+        kvik_model_close(m);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_model)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
