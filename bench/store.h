@@ -4,7 +4,8 @@
 #include "kv/kv.h"
 
 /* window: of all layers; 0: every row is seen.  index: the prefix index keeps dropped sequences. */
-static inline int store_open(struct kv **out, uint32_t window, bool index, size_t pool)
+static inline int store_open_for(struct kv **out, uint32_t seqs, uint32_t window, bool index,
+                                 size_t pool)
 {
     struct kv_group g = {.policy = {.kind = KV_ROWS, .window = window},
                          .n_sites = 30,
@@ -14,10 +15,15 @@ static inline int store_open(struct kv **out, uint32_t window, bool index, size_
                                    {"v", {3, 64, DT_F16, KV_ROWMAJOR}, NULL}}};
     struct kv_config config = {.group = &g,
                                .n_groups = 1,
-                               .max_seqs = 64,
+                               .max_seqs = seqs,
                                .max_tokens = 256,
-                               .max_len = 16384,
+                               .max_len = seqs > 64 ? 2048 : 16384,
                                .index = index,
                                .pool_bytes = pool};
     return kv_open(out, &config);
+}
+
+static inline int store_open(struct kv **out, uint32_t window, bool index, size_t pool)
+{
+    return store_open_for(out, 64, window, index, pool);
 }

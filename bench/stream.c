@@ -134,7 +134,9 @@ static int moving(struct kv_config *config, size_t row)
             config->max_len = GROWTH;
             config->index = kept;
             config->pool_bytes =
-                config->stage_bytes + (size_t)n * SHORT * row / 8 + row * GROWTH / 4;
+                kv_pool_bytes(config, (size_t)n * SHORT * row / 8 + row * GROWTH / 4 +
+                                          2 * (n * kv_metadata_bytes(config, SHORT) +
+                                               kv_metadata_bytes(config, GROWTH)));
             TRY(kv_open(&kv, config));
             int e = moves(kv, n, kept, config->group->rows * row);
             kv_close(kv);
@@ -162,7 +164,8 @@ int main(void)
     config.tier = &tier;
     config.streaming = KV_STREAM;
     config.stage_bytes = 8 << 20;
-    config.pool_bytes = ((size_t)SEQS * ROWS * 64) / 8 + config.stage_bytes;
+    size_t tables = 2 * SEQS * kv_metadata_bytes(&config, ROWS + 200);
+    config.pool_bytes = kv_pool_bytes(&config, (size_t)SEQS * ROWS * 64 / 8 + tables);
     if (e >= 0) e = filling(&config, "tier");
     /* Wide rows, so that the index has room for all contents that it is to keep. */
     g.plane[0].shape.dim = g.plane[1].shape.dim = 512;

@@ -141,6 +141,8 @@ static bool check_keys(const struct kv *kv, const struct seq *s)
 {
     if (s->n_listed > s->n_keys || s->n_keys > s->len / KV_STRIP)
         return fail("keys", s->n_listed, s->n_keys);
+    if (kv->index.on && !s->noted && index_donor(s) && s->n_listed < s->n_keys)
+        return fail("blocks that no search finds", s->n_listed, s->n_keys);
     for (uint32_t i = 0; i < s->n_listed; i++)
         if (!check_listed(kv, s, i, s->key + (size_t)i * KV_KEY)) return false;
     if (s->n_listed && !check_listed(kv, s, KV_LIST_BEGIN, s->first)) return false;

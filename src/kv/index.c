@@ -8,9 +8,11 @@
  * the token where rows are still raw, to the tile below, or to a checkpoint where a group forgets.
  *
  * Search.  Keys lead to sequences through a hash table (index_table.c).  So the cost of a hit or a
- * miss does not depend on how many sequences are kept.  Of sequences that share a prefix only
- * KV_LOOKS are looked at.  Keys are computed when a search first needs them, so a step pays
- * nothing.
+ * miss does not depend on how many sequences are kept or live.  Of sequences that share a prefix
+ * only KV_LOOKS are looked at.
+ *
+ * Keys of live sequences.  A step only notes that a sequence has a further full block (index_note).
+ * The next search computes the keys of the blocks that were noted since the last search, each once.
  *
  * Limits.  Kept contents are bounded by bytes alone.  Their arrays (index_room.c) and their pages
  * count in the budget and are evicted as soon as anything else needs the room: the least recently
@@ -33,7 +35,8 @@ int index_open(struct kv *kv, const struct kv_config *c)
     x->tier_most = TIER_SHARE * kv->pool;
     x->key = kv_array(kv, kv->max_len / KV_STRIP + 1, KV_KEY);
     x->gone = kv_array(kv, KV_GONE, sizeof *x->gone);
-    if (!x->key || !x->gone) return ERR_NOMEM;
+    x->noted = kv_array(kv, kv->n_contents, sizeof *x->noted);
+    if (!x->key || !x->gone || !x->noted) return ERR_NOMEM;
     TRY(table_open(kv));
     return room_open(&x->room, MIN(MAX(kv->pool / 8, MIN(kv->pool, ROOM_LEAST)), ROOM_MOST));
 }
@@ -42,6 +45,7 @@ void index_close(struct kv *kv)
 {
     mem_free(kv->index.key);
     mem_free(kv->index.gone);
+    mem_free(kv->index.noted);
     mem_free(kv->index.bucket);
     room_close(&kv->index.room);
 }
@@ -129,19 +133,22 @@ static uint32_t look(const struct kv *kv, const struct query *q, const struct se
     return m < KV_STRIP ? 0 : m;
 }
 
-void index_list_live(struct kv *kv, const unsigned char *key, uint32_t n_keys)
+void index_note(struct kv *kv, struct seq *s)
 {
-    for (uint32_t k = 0; k < kv->n_contents; k++) {
-        struct seq *d = &kv->seq[k];
-        uint32_t most = MIN(n_keys, d->len / KV_STRIP), had;
-        if (d->n_listed >= most || !index_donor(d)) continue;
-        do {
-            had = d->n_keys;
-            size_t last = (size_t)(had - 1) * KV_KEY;
-            if (had > most || (had && memcmp(d->key + last, key + last, KV_KEY) != 0)) break;
-            if (had < most) index_keys(kv, d, had + 1);
-        } while (d->n_keys > had);
-        index_list(kv, d);
+    if (!kv->index.on || s->noted || s->id >= kv->n_contents || s->n_listed >= s->len / KV_STRIP)
+        return;
+    s->noted = true;
+    kv->index.noted[kv->index.n_noted++] = s->id;
+}
+
+void index_list_live(struct kv *kv)
+{
+    while (kv->index.n_noted) {
+        struct seq *s = &kv->seq[kv->index.noted[--kv->index.n_noted]];
+        s->noted = false;
+        if (!index_donor(s)) continue; /* noted again once it is one */
+        index_keys(kv, s, UINT32_MAX);
+        index_list(kv, s);
     }
 }
 
@@ -274,7 +281,7 @@ int kv_match(struct kv *kv, kv_seq handle, const struct kv_prefix *p, uint32_t *
                       .n_turns = p->n_turns ? p->n_turns : !p->singly,
                       .salt = s->salt};
     query_keys(kv, &q);
-    index_list_live(kv, kv->index.key, q.n_keys);
+    index_list_live(kv);
     best = search(kv, &q, &most, &why);
     kv->index.miss = best ? KV_HIT : reason(kv, &q, why);
     if (!best) return 0;

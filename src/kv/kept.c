@@ -190,7 +190,7 @@ static void take(struct kv *kv, struct seq *s)
     if (m < KV_STRIP) return;
     seq_cut(kv, s, m);
     index_keys(kv, s, UINT32_MAX);
-    index_list_live(kv, s->key, s->n_keys);
+    index_list_live(kv);
     if (!s->n_keys || covered(kv, s)) return;
     give_up_covered(kv, s);
     struct seq *r = record(kv, s);

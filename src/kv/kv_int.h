@@ -148,6 +148,7 @@ struct seq {
     bool stays;   /* the tail counts as held in memory for a reserve */
     bool pinned;  /* the contents' checkpoints are not evicted now */
     bool kept;    /* no slot owns the contents, but others may resume from them (index.c) */
+    bool noted;   /* the contents are in index.noted */
     bool foreign; /* rows not computed from the tokens, so no match resumes from them */
     struct kv_salt salt;
     uint64_t used;        /* kv.clock at the last use of kept contents */
@@ -285,6 +286,8 @@ struct index {
     unsigned char *key; /* [max_len / KV_STRIP] keys of the query */
     unsigned char (*gone)[KV_KEY]; /* [KV_GONE] first keys of evicted prefixes */
     uint32_t n_gone;
+    uint32_t *noted; /* [n_contents] live contents with blocks that are not listed */
+    uint32_t n_noted;
     const struct seq *donor; /* contents that the last match resumed from */
     enum kv_miss miss;
     uint64_t hits, hit_rows;
@@ -554,9 +557,10 @@ uint32_t index_turns_same(const struct kv_turn *a, uint32_t n_a, const struct kv
 uint32_t index_turns_whole(const struct seq *s,
                            /* Returns m, or the start of the turn that m lies inside. */
                            uint32_t m);
-/* Lists live sequences as far as their blocks have the given keys; they have grown since they were
- * last listed. */
-void index_list_live(struct kv *kv, const unsigned char *key, uint32_t n_keys);
+/* Notes that contents have full blocks that are not listed. */
+void index_note(struct kv *kv, struct seq *s);
+/* Lists the full blocks of all contents that were noted since the last call. */
+void index_list_live(struct kv *kv);
 
 /* kept.c */
 /* Notes a use of s by a match. */

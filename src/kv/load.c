@@ -84,6 +84,7 @@ static void image_take(struct kv *kv, const struct kv_image *im, struct seq *s)
         s->g[gi].raw_unseen = im->unseen[2 * gi + 1];
     }
     set_cursors(kv, s);
+    index_note(kv, s);
 }
 
 static int take_cell(const struct loading *v, struct group *g, uint32_t form, uint32_t i)

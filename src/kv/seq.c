@@ -81,6 +81,7 @@ void own_join(struct kv *kv, uint32_t slot, struct seq *s)
     me->seq = (uint32_t)(s - kv->seq);
     if (!s->owners++) {
         s->slot = me->prev = me->next = slot;
+        index_note(kv, s);
         tail_settle(kv, s);
         return;
     }

@@ -89,6 +89,7 @@ static void own_undo(struct kv *kv, const struct step_span *sp)
     struct seq *s = &kv->seq[sp->seq];
     uint32_t slot = s->slot;
     s->busy = false;
+    index_note(kv, s);
     tail_add(kv, s);
     if (sp->shared == KV_NONE)
         s->edits = sp->edits; /* the contents have not changed */
@@ -665,6 +666,7 @@ static void commit_span(struct kv_step *st, struct step_span *sp, uint32_t accep
     tail_add(kv, s);
     kv->heir = KV_NONE;
     if (accepted < sp->rows.n) meta_settle(kv, s->slot);
+    index_note(kv, s);
 }
 
 int kv_commit(struct kv_step *st, const uint32_t *accepted)

@@ -115,6 +115,7 @@ void seq_cut(struct kv *kv, struct seq *s, uint32_t m)
     s->len = m;
     for (uint32_t gi = 0; gi < kv->n_groups; gi++) /* a turn that was cut short may have flushed */
         drop_unreachable(kv, s, gi);
+    index_note(kv, s);
     tail_add(kv, s);
 }
 

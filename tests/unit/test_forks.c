@@ -5,8 +5,7 @@
  * By default the prefix has 1 280 tokens, eight forks are decoded alone, and one of them is
  * computed without the cached prefix. KVIK_TEST_LONG=1 takes 4 000 tokens and all 64 forks, both
  * times. */
-#include "kvik.h"
-#include "testing.h"
+#include "budgets.h"
 
 enum { PREFIX = 4000, FORKS = 64, NEW = 32, BLOCK = 16 };
 static uint32_t n_prefix = 1280, n_short = 496, every = 9, from_nothing = FORKS;
@@ -36,13 +35,18 @@ static uint64_t block_bytes(void)
     return row * BLOCK;
 }
 
+static kvik_cache_config config_of(uint32_t n, uint64_t memory)
+{
+    return (kvik_cache_config){.size = sizeof(kvik_cache_config),
+                               .max_sequences = n,
+                               .max_cache_len = n_prefix + NEW,
+                               .cache_memory = memory};
+}
+
 static kvik_cache *open_cache(uint32_t n, uint64_t memory)
 {
     kvik_cache *c;
-    kvik_cache_config config = {.size = sizeof config,
-                                .max_sequences = n,
-                                .max_cache_len = n_prefix + NEW,
-                                .cache_memory = memory};
+    kvik_cache_config config = config_of(n, memory);
     if (kvik_cache_open(m, &config, &c) < 0) fail_msg("%s", kvik_last_error());
     return c;
 }
@@ -130,6 +134,10 @@ static void one_byte_short(void **state)
     if (!m) skip();
     uint64_t block = block_bytes(), exact = (n_short / BLOCK + FORKS * (NEW / BLOCK)) * block;
     float *want = malloc((size_t)FORKS * vocab * sizeof *want);
+    kvik_cache *any = open_cache(FORKS + 1, 0);
+    exact += budget_tables(any, 1, n_short) + budget_tables(any, FORKS, n_short + BLOCK + 1);
+    kvik_cache_close(any);
+    exact = budget_for(m, config_of(FORKS + 1, 0), exact, 0, 0);
     for (int short_by = 0; short_by < 2; short_by++) {
         kvik_cache *c = open_cache(FORKS + 1, exact - (uint64_t)short_by);
         kvik_seq root, s[FORKS];

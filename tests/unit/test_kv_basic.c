@@ -619,6 +619,64 @@ static void test_match_loses_donor(void **state)
     }
 }
 
+static void append_ids(struct kv *kv, kv_seq s, const int32_t *ids, uint32_t n)
+{
+    struct kv_span sp = {.seq = s, .n = n, .tok = ids};
+    struct kv_step *st;
+    assert_int_equal(kv_begin(kv, &sp, 1, &st), 0);
+    assert_int_equal(kv_commit(st, NULL), 0);
+}
+
+static uint32_t matched(struct kv *kv, const int32_t *ids, uint32_t n)
+{
+    kv_seq s;
+    uint32_t have;
+    struct kv_prefix p = {.tok = ids, .n = n};
+    assert_int_equal(kv_new(kv, NULL, &s), 0);
+    assert_int_equal(kv_match(kv, s, &p, &have), 0);
+    assert_int_equal(kv_drop(kv, s), 0);
+    return have;
+}
+
+/* A search looks at the live sequences that have grown since the last search, and at each of their blocks once. */
+static void test_live_sequences(void **state)
+{
+    (void)state;
+    enum { MANY = 300, LEN = 40 };
+    struct kv_group g = rows_group(0, 0, 1);
+    struct kv_config config = {.group = &g,
+                               .n_groups = 1,
+                               .max_seqs = MANY + 1,
+                               .max_tokens = 64,
+                               .max_len = 128,
+                               .pool_bytes = 8 << 20,
+                               .index = true};
+    static int32_t ids[MANY][2 * LEN];
+    kv_seq s[MANY];
+    struct kv *kv;
+    assert_int_equal(kv_open(&kv, &config), 0);
+    for (uint32_t i = 0; i < MANY; i++) {
+        for (int32_t k = 0; k < 2 * LEN; k++)
+            ids[i][k] = k + 1000 * (int32_t)i;
+        assert_int_equal(kv_new(kv, NULL, &s[i]), 0);
+        append_ids(kv, s[i], ids[i], LEN);
+    }
+    assert_int_equal(kv->index.n_noted, MANY);
+    assert_int_equal(matched(kv, ids[7], 2 * LEN), LEN);
+    assert_int_equal(kv->index.n_noted, 1); /* the sequence that resumed */
+    append_ids(kv, s[9], ids[9] + LEN, LEN);
+    append_ids(kv, s[8], ids[8] + LEN, 7); /* completes no block */
+    assert_int_equal(kv->index.n_noted, 2);
+    assert_int_equal(matched(kv, ids[9], 2 * LEN), 2 * LEN);
+    assert_int_equal(matched(kv, ids[8], 2 * LEN), LEN + 7);
+    assert_int_equal(kv->index.n_noted, 1);
+    for (uint32_t i = 0; i < MANY; i++) /* sequences may be dropped and names used again */
+        assert_int_equal(kv_drop(kv, s[i]), 0);
+    assert_int_equal(matched(kv, ids[9], 2 * LEN), 0);
+    assert_true(kv_check(kv));
+    kv_close(kv);
+}
+
 /* A fork keeps pages that a rollback would give back to the reserve.  The fork adds these pages to
  * the reserve, or is refused; so the reserve holds after the rollback without one page more.  The
  * same with a release, and with a fork that was made before the sequence grew. */
@@ -910,6 +968,7 @@ int main(void)
         cmocka_unit_test(test_marked_trim),
         cmocka_unit_test(test_fork_of_marked),
         cmocka_unit_test(test_match_loses_donor),
+        cmocka_unit_test(test_live_sequences),
         cmocka_unit_test(test_state_checkpoints),
         cmocka_unit_test(test_drafts_and_tiles),
         cmocka_unit_test(test_cross_rows),
