@@ -120,7 +120,7 @@ static int save_over(struct run *r)
     int e = save(r);
     if (e >= 0) return e;
     char text[512];
-    struct run other = {.scene = r->scene};
+    struct run other = {.scene = r->scene, .m = r->m};
     snprintf(text, sizeof text, "%s", kvik_last_error());
     (void)shim_disarm();
     if (open_cache(&other) < 0 || kvik_cache_load(other.c, session, 1, &other.loaded, NULL) < 0)
