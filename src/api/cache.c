@@ -23,6 +23,8 @@ KVIK_API int kvik_cache_open(kvik_model *m, const kvik_cache_config *config, kvi
         return e;
     }
     c->model = model_hold(m);
+    c->on_notice = config->on_notice;
+    c->notice_ctx = config->notice_ctx;
     c->refs = 1;
     guard_init(&c->guard);
     c->preset = s.preset;
@@ -64,6 +66,7 @@ KVIK_API void kvik_cache_close(kvik_cache *c)
     driver_close(c->driver);
     exec_close(c->x);
     kvik_model_close(c->model);
+    mem_free(c->seen);
     mem_free(c);
 }
 

@@ -128,4 +128,5 @@ void chat_done(struct chat *c)
     line_close(c->editor);
     chat_settings_done(c);
     session_close(&c->s);
+    mem_free(c->moved);
 }

@@ -39,9 +39,7 @@ static int map(struct chat *c, const char *text)
 static int save(struct chat *c, const char *text)
 {
     if (!*text) return ERR(ARG, "/save needs a file name");
-    TRY(chat_save(c, text));
-    fprintf(stderr, "saved %u branch%s to %s\n", c->n, c->n == 1 ? "" : "es", text);
-    return 0;
+    return chat_save_as(c, text);
 }
 
 static int load(struct chat *c, const char *text)

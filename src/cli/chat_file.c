@@ -34,7 +34,24 @@ int chat_save(struct chat *c, const char *path)
         seq[i] = c->branch[i].seq;
     int e = kvik_cache_save(c->s.cache, path, seq, c->n, note);
     mem_free(note);
-    return e;
+    if (e != KVIK_BUSY) return e;
+    char why[1024];
+    snprintf(why, sizeof why, "%s", kvik_last_error());
+    return err_set(e, "%s: /save NAME", why);
+}
+
+int chat_save_as(struct chat *c, const char *path)
+{
+    TRY(chat_save(c, path));
+    fprintf(stderr, "saved %u branch%s to %s\n", c->n, c->n == 1 ? "" : "es", path);
+    if (!c->lost) return 0;
+    char *moved = mem_strdup(path);
+    if (!moved) return ERR_NOMEM;
+    mem_free(c->moved);
+    c->moved = moved;
+    c->lost = c->changed = false;
+    fprintf(stderr, "this chat is saved in %s from now on\n", path);
+    return 0;
 }
 
 static bool is_message(const json_t *m)
@@ -169,7 +186,8 @@ int chat_session_open(struct chat *c)
 int chat_session_save(struct chat *c)
 {
     if (!c->o->session || !c->changed) return 0;
-    TRY(chat_save(c, c->o->session));
-    c->changed = false;
-    return 0;
+    int e = chat_save(c, c->moved ? c->moved : c->o->session);
+    c->lost = e == KVIK_BUSY;
+    if (e >= 0) c->changed = false;
+    return MIN(e, 0);
 }

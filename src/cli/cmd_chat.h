@@ -31,6 +31,8 @@ struct chat {
     bool open_ended;
     bool stops_full; /* --context-full stop */
     bool changed;    /* since the session was saved */
+    bool lost;       /* somebody else has saved the file of --session since it was loaded */
+    char *moved;     /* owned; the file that takes the place of --session after that; NULL: none */
 };
 static inline struct branch *chat_here(struct chat *c)
 {
@@ -91,6 +93,8 @@ int chat_map(struct chat *c);
 
 /* --- chat_file.c: a failed call changes nothing. */
 int chat_save(struct chat *c, const char *path);
+/* Saves to the file that /save names.  If somebody else has saved the file of --session, the chat continues in the new one. */
+int chat_save_as(struct chat *c, const char *path);
 int chat_load(struct chat *c, const char *path);    /* replaces all branches */
 void chat_loaded(struct chat *c, const char *path); /* prints what was loaded */
 /* Checks, before a model is loaded, that the file can be read or made. */

@@ -46,6 +46,10 @@ struct kvik_cache {
     struct gen_assistant assistant;
     char fingerprint[65]; /* of the model, in hex; "" until a session needs it */
     char weights[65];     /* digest of all weights of the model, in hex, as of the last session */
+    struct session_seen *seen; /* owned; sessions that were loaded or saved; NULL: none */
+    void (*on_notice)(void *ctx, const char *text);
+    void *notice_ctx;
+    bool told_private; /* that files which others can write are passed over */
 };
 /* Take a reference to the handle and return it; the kvik_*_close of the handle gives it back. */
 static inline kvik_tokenizer *tokenizer_hold(const kvik_tokenizer *t)

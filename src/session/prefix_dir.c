@@ -9,6 +9,9 @@
  * as a branch.  A file takes branches until it has an eighth of the directory's limit, or twice the bytes of the prompt,
  * because files are removed as wholes.
  *
+ * Rows of a file become part of a text without being computed, so a file is believed only if nobody but the user and root
+ * can have written it.  The same holds for the directory.
+ *
  * A loaded prefix must have the rows that prefill would compute.  So nothing is found where rows depend on turns (dynamic
  * NTK, codecs that seal by turns) or were computed behind padding. */
 #include "base/beside.h"
@@ -29,10 +32,13 @@
 #define NAME_HEX      32u
 #define LEAST         16u /* least common tokens that are worth a load */
 #define MOST_BYTES    ((uint64_t)1 << 30)
-#define MOST_BRANCHES 64u /* of one file, because every search reads its manifest */
+#define MOST_SEQS     1024u /* of a file that is searched */
+#define MOST_BRANCHES 64u   /* of one file, because every search reads its manifest */
 #define PATH_BYTES    4096
 
 struct search {
+    kvik_cache *cache;
+    struct session_need need;
     const json_t *meta;
     const int32_t *ids;
     size_t n;
@@ -64,11 +70,43 @@ static bool is_temporary(const char *path)
            !name[1 + NAME_HEX + n + strspn(name + 1 + NAME_HEX + n, "0123456789")];
 }
 
-/* True if a path is a file with one name.  A file that links name is also somebody else's, and is only read. */
+/* True if a path is a file with one name that only this user can write.  Other files are also somebody else's, and are only
+ * read, if at all. */
 static bool is_alone(const char *path)
 {
     struct stat st;
-    return lstat(path, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink == 1;
+    return lstat(path, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink == 1 && fd_private(&st);
+}
+
+/* Tells once that something is passed over because others can write to it. */
+static void tell(kvik_cache *c, const char *what, const char *path)
+{
+    char line[PATH_BYTES + 256];
+    if (c->told_private || !c->on_notice) return;
+    c->told_private = true;
+    snprintf(
+        line, sizeof line,
+        "saved prompts: the %s %s is passed over, because its owner is another user or others can "
+        "write to it (chmod go-w takes that away)",
+        what, path);
+    c->on_notice(c->notice_ctx, line);
+}
+
+/* True if the open file is the user's alone; see fd_private. */
+static bool is_trusted(void *ctx, const struct durable *f)
+{
+    struct stat st;
+    if (fstat(f->fd, &st) == 0 && fd_private(&st)) return true;
+    tell(ctx, "file", f->path);
+    return false;
+}
+
+/* What a search can use: texts as long as the model's, which a load cuts to what the cache has room for. */
+static struct session_need need_of(const kvik_cache *c)
+{
+    struct session_need n = session_need(c, MOST_SEQS);
+    n.len = MAX(n.len, kvik_model_context(c->model));
+    return n;
 }
 
 static bool is_session(const char *name)
@@ -119,7 +157,9 @@ static void on_look(void *ctx, const char *path)
     struct durable f;
     struct session file;
     uint32_t common = 0;
-    if (!is_session(strrchr(path, '/') + 1) || session_open_file(path, &f, &file) < 0) return;
+    if (!is_session(strrchr(path, '/') + 1) ||
+        session_open_file(path, &s->need, is_trusted, s->cache, &f, &file) < 0)
+        return;
     bool fits = session_agree(s->meta, file.meta, path) >= 0;
     struct session_seq *q = fits ? nearest(&file, s->ids, s->n, &common) : NULL;
     if (q && common > s->common) {
@@ -137,19 +177,35 @@ static void on_look(void *ctx, const char *path)
     durable_close(&f);
 }
 
+/* Opens the list of a directory.  *out NULL: there is none, or others can write to it. */
+static int open_dir(kvik_cache *c, const char *dir, DIR **out)
+{
+    struct stat st;
+    DIR *d = fd_list(dir);
+    *out = NULL;
+    if (!d && errno == ENOENT) return 0;
+    if (!d) return err_set(errno == ENOMEM ? ERR_NOMEM : ERR_IO, "%s: %s", dir, strerror(errno));
+    if (fstat(dirfd(d), &st) == 0 && fd_private(&st)) {
+        *out = d;
+        return 0;
+    }
+    closedir(d);
+    tell(c, "directory", dir);
+    return 0;
+}
+
 /* Calls fn for every session and every temporary file of kvik in the directory. */
-static int each(const char *dir, void (*fn)(void *ctx, const char *path), void *ctx)
+static int each(kvik_cache *c, const char *dir, void (*fn)(void *ctx, const char *path), void *ctx)
 {
     char path[PATH_BYTES];
     struct dirent *e;
-    DIR *d = fd_list(dir);
-    if (!d && errno == ENOENT) return 0;
-    if (!d) return err_set(errno == ENOMEM ? ERR_NOMEM : ERR_IO, "%s: %s", dir, strerror(errno));
-    while ((e = readdir(d)))
+    DIR *d;
+    TRY(open_dir(c, dir, &d));
+    while (d && (e = readdir(d)))
         if ((is_session(e->d_name) || is_temporary(e->d_name)) &&
             (size_t)snprintf(path, sizeof path, "%s/%s", dir, e->d_name) < sizeof path)
             fn(ctx, path);
-    closedir(d);
+    if (d) closedir(d);
     return 0;
 }
 
@@ -157,8 +213,10 @@ static int search(kvik_cache *c, const char *dir, struct search *s)
 {
     json_t *meta;
     TRY(session_meta(c, &meta));
+    s->cache = c;
+    s->need = need_of(c);
     s->meta = meta;
-    int e = each(dir, on_look, s);
+    int e = each(c, dir, on_look, s);
     s->meta = NULL;
     json_decref(meta);
     return e;
@@ -177,7 +235,8 @@ static int load_one(kvik_cache *c, const char *path, const int32_t *ids, size_t 
     uint32_t tile = 1, common, have;
     for (uint32_t i = 0; i < c->x->n_groups; i++)
         tile = MAX(tile, c->x->group[i].seal.tile);
-    TRY(session_open_file(path, &f, &s));
+    const struct session_need need = need_of(c);
+    TRY(session_open_file(path, &need, is_trusted, c, &f, &s));
     struct session_seq *q = nearest(&s, ids, n, &common); /* the file may have changed */
     have = way == 1 ? common - common % tile : common;
     bool worth = q && have >= LEAST && (way != 1 || have < common);
@@ -270,13 +329,13 @@ static void on_size(void *ctx, const char *path)
     snprintf(o->path, sizeof o->path, "%s", path);
 }
 
-static int shrink(const char *dir, uint64_t max)
+static int shrink(kvik_cache *c, const char *dir, uint64_t max)
 {
     struct oldest *o = mem_alloc(sizeof *o);
     int e = o ? 0 : ERR_NOMEM;
     while (e >= 0) {
         *o = (struct oldest){0};
-        e = each(dir, on_size, o);
+        e = each(c, dir, on_size, o);
         if (e < 0 || o->sum <= max || !o->path[0]) break;
         if (!remove_idle(o->path) && errno != ENOENT) break;
     }
@@ -327,7 +386,7 @@ void prefix_dir_patience(double seconds)
 }
 
 /* Locks the directory, so that processes that save at the same time find each other's files.  Returns the descriptor; -1
- * if another process keeps the lock for long, or the file system has none. */
+ * if another process keeps the lock for long, a signal arrives, or the file system has no locks. */
 static int lock_dir(const char *dir)
 {
     const struct timespec tick = {.tv_nsec = 20000000};
@@ -335,7 +394,7 @@ static int lock_dir(const char *dir)
     int fd = fd_open(dir, O_RDONLY | O_DIRECTORY, 0), e;
     if (fd < 0) return -1;
     while ((e = flock(fd, LOCK_EX | LOCK_NB)) < 0 && errno == EWOULDBLOCK && now_seconds() < end)
-        (void)nanosleep(&tick, NULL);
+        if (nanosleep(&tick, NULL) < 0) break; /* a signal, as of Ctrl-C: waits no longer */
     if (e == 0) return fd;
     close(fd);
     return -1;
@@ -349,7 +408,7 @@ static int save_new(kvik_cache *c, const char *dir, struct search *f, kvik_seq s
         (void)utimensat(AT_FDCWD, f->cover, NULL, 0);
     } else if (e >= 0) {
         e = save_branch(c, dir, f, s);
-        if (e >= 0) e = shrink(dir, f->max);
+        if (e >= 0) e = shrink(c, dir, f->max);
     }
     if (fd >= 0) close(fd);
     return e;
@@ -372,10 +431,13 @@ KVIK_API int kvik_prefix_save(kvik_cache *c, const char *dir, kvik_seq s, uint64
         f->n >= LEAST && !kv_foreign(c->x->kv, s) && !kv_by_turns(c->x->kv) && !f->salt.pad;
     for (size_t i = 0; i < f->n; i++)
         known &= f->ids[i] >= 0;
+    DIR *d = NULL;
     int e = 0;
     if (known && mkdir(dir, 0700) < 0 && errno != EEXIST)
         e = ERR(IO, "%s: %s", dir, strerror(errno));
-    if (e >= 0 && known) e = save_new(c, dir, f, s);
+    if (e >= 0 && known) e = open_dir(c, dir, &d);
+    if (d) closedir(d);
+    if (e >= 0 && d) e = save_new(c, dir, f, s);
     mem_free(f);
     return e;
 }

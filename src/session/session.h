@@ -9,6 +9,8 @@ struct session_disk { /* an open file as the source of a session */
     struct durable *f;
 };
 void session_disk_init(struct session_disk *d, struct durable *f);
+/* What this cache can use of a file with at most n sequences. */
+struct session_need session_need(const kvik_cache *c, uint32_t n);
 /* Describes what the KV rows of the cache mean (model, compute mode, groups), as an object for the file. */
 int session_meta(kvik_cache *c, json_t **out);
 /* Returns 0 if KV rows of `theirs` mean the same as those of `mine`, else an error that names both.  what: the file. */
@@ -17,8 +19,11 @@ int session_agree(const json_t *mine, const json_t *theirs, const char *what);
  * of the new one.  If one of them begins with all of the new one, nothing is written.  Makes the file if there is none or
  * if it does not fit the cache. */
 int session_save_branch(kvik_cache *c, const char *path, kvik_seq s);
-/* session_load.c: opens a file and reads its manifest; the caller closes both. */
-int session_open_file(const char *path, struct durable *f, struct session *s);
+/* session_load.c: opens a file and reads its manifest; the caller closes both.  need NULL: of any size.  trusted NULL, or
+ * asked about the open file before it is read; false: ERR_ARG. */
+int session_open_file(const char *path, const struct session_need *need,
+                      bool (*trusted)(void *ctx, const struct durable *f), void *ctx,
+                      struct durable *f, struct session *s);
 /* Loads the sequences of an open file, as kvik_cache_load does. */
 int session_load(kvik_cache *c, struct durable *f, const struct session *s, uint32_t max,
                  kvik_seq *out, char **note);

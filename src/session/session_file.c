@@ -21,45 +21,87 @@ static bool same_digest(const uint8_t *a, const uint8_t *b)
 
 /* --- Bytes ---------------------------------------------------------------------------------- */
 
+enum { WINDOW = 64 << 10, PIECE = 1 << 20 };
+
+static uint64_t little(const uint8_t *p, unsigned n)
+{
+    uint64_t v = 0;
+    for (unsigned i = 0; i < n; i++)
+        v |= (uint64_t)p[i] << 8 * i;
+    return v;
+}
+
+/* Reads a manifest from its first byte to its last, a window at a time, and hashes it on the way. */
 struct cursor {
-    const uint8_t *p, *end;
+    struct session_io *io;
+    uint64_t at, left; /* bytes that no window has had yet */
+    struct digest digest;
+    uint8_t *window;
+    size_t pos, n;
+    int e; /* of the last read */
     bool bad;
 };
 
-static uint64_t take(struct cursor *c, unsigned n)
+static bool fill(struct cursor *c)
 {
-    uint64_t v = 0;
-    if ((size_t)(c->end - c->p) < n) {
-        c->bad = true;
-        return 0;
+    size_t n = (size_t)MIN(c->left, (uint64_t)WINDOW);
+    if (!n || c->e < 0) return false;
+    c->e = c->io->read(c->io, c->at, c->window, n);
+    if (c->e < 0) return false;
+    digest_add(&c->digest, c->window, n);
+    c->at += n;
+    c->left -= n;
+    c->pos = 0;
+    c->n = n;
+    return true;
+}
+
+/* Writes zeros behind the end, and marks the cursor bad. */
+static void take_bytes(struct cursor *c, void *out, size_t n)
+{
+    uint8_t *to = out;
+    while (n) {
+        if (!c->bad && c->pos == c->n) c->bad = !fill(c);
+        if (c->bad) {
+            memset(to, 0, n);
+            return;
+        }
+        size_t k = MIN(n, c->n - c->pos);
+        memcpy(to, c->window + c->pos, k);
+        c->pos += k;
+        to += k;
+        n -= k;
     }
-    for (unsigned i = 0; i < n; i++)
-        v |= (uint64_t)c->p[i] << 8 * i;
-    c->p += n;
-    return v;
+}
+
+static uint64_t take64(struct cursor *c)
+{
+    uint8_t b[8];
+    take_bytes(c, b, sizeof b);
+    return little(b, sizeof b);
 }
 
 static uint32_t take32(struct cursor *c)
 {
-    return (uint32_t)take(c, 4);
+    uint8_t b[4];
+    take_bytes(c, b, sizeof b);
+    return (uint32_t)little(b, sizeof b);
 }
 
-/* Returns the count n if n entries of `size` bytes each can follow; else marks the cursor bad. */
-static uint32_t take_count(struct cursor *c, uint32_t n, size_t size)
+/* Returns the count n if it is at most `most` and n entries of `size` bytes each can follow; else marks the cursor bad. */
+static uint32_t take_count(struct cursor *c, uint32_t n, uint64_t most, size_t size)
 {
-    if (n > (size_t)(c->end - c->p) / size) c->bad = true;
+    if (n > most || n > (c->left + (c->n - c->pos)) / size) c->bad = true;
     return c->bad ? 0 : n;
 }
 
-static const uint8_t *take_bytes(struct cursor *c, uint64_t n)
+/* Takes a text with its length before it, and adds a NUL (mem_free). */
+static char *take_text(struct cursor *c, uint32_t most, size_t *n)
 {
-    const uint8_t *p = c->p;
-    if (n > (uint64_t)(c->end - c->p)) {
-        c->bad = true;
-        return NULL;
-    }
-    c->p += n;
-    return p;
+    *n = take_count(c, take32(c), most, 1);
+    char *text = mem_alloc(*n + 1);
+    if (text) take_bytes(c, text, *n);
+    return text;
 }
 
 /* --- The head ------------------------------------------------------------------------------- */
@@ -87,13 +129,12 @@ struct slot {
 
 static struct slot slot_read(const uint8_t *p)
 {
-    struct cursor c = {p, p + SESSION_SLOT, false};
     uint8_t want[DIGEST_BYTES];
-    struct slot s = {.saves = take(&c, 8)};
-    s.at = take(&c, 8);
-    s.bytes = take(&c, 8);
-    s.end = take(&c, 8);
-    memcpy(s.digest, take_bytes(&c, DIGEST_BYTES), DIGEST_BYTES);
+    struct slot s = {.saves = little(p, 8),
+                     .at = little(p + 8, 8),
+                     .bytes = little(p + 16, 8),
+                     .end = little(p + 24, 8)};
+    memcpy(s.digest, p + 32, DIGEST_BYTES);
     digest_of(p, SESSION_SLOT - DIGEST_BYTES, want);
     s.valid = same_digest(want, p + SESSION_SLOT - DIGEST_BYTES) && s.saves;
     return s;
@@ -101,9 +142,8 @@ static struct slot slot_read(const uint8_t *p)
 
 static int head_check(const struct session_io *io, const uint8_t *h)
 {
-    struct cursor c = {h + 8, h + SESSION_SLOT_AT, false};
     size_t gap = SESSION_SLOT_AT + SESSION_SLOT, second = SESSION_SLOT_AT + SESSION_SLOT_STEP;
-    uint32_t version = take32(&c);
+    uint32_t version = (uint32_t)little(h + 8, 4);
     if (version > SESSION_VERSION)
         return ERR(
             UNSUPPORTED,
@@ -149,9 +189,9 @@ static int read_part(struct cursor *c, const struct session *s, struct session_p
     p->c.form = take32(c);
     p->c.row = take32(c);
     p->c.n = take32(c);
-    p->at = take(c, 8);
-    p->bytes = take(c, 8);
-    memcpy(p->digest, take_bytes(c, DIGEST_BYTES), DIGEST_BYTES); /* take_count checked the size */
+    p->at = take64(c);
+    p->bytes = take64(c);
+    take_bytes(c, p->digest, DIGEST_BYTES);
     if (p->c.group >= s->n_groups || p->c.form > KV_CHUNK_SEALED || !p->bytes) return -1;
     return p->at < SESSION_DATA || p->at > s->manifest_at || p->bytes > s->manifest_at - p->at ? -1
                                                                                                : 0;
@@ -171,40 +211,46 @@ static void point(struct session_seq *q)
     q->im.unseen = q->unseen;
 }
 
-static int read_seq(struct session_io *io, struct cursor *c, const struct session *s,
-                    struct session_seq *q)
+/* Refuses a sequence that the reader could not use, before its arrays are read. */
+static int check_len(const struct session_io *io, uint32_t len)
 {
-    struct kv_image *im = &q->im;
+    if (!io->need || len <= io->need->len) return 0;
+    return ERR(
+        LIMIT,
+        "%s: the saved sequence has %u tokens, more than max_cache_len %u; raise max_cache_len",
+        io->what, len, io->need->len);
+}
+
+static int read_seq_head(struct session_io *io, struct cursor *c, struct kv_image *im,
+                         uint32_t *flags)
+{
     im->len = take32(c);
     im->cross = take32(c);
     im->n_turns = take32(c);
-    uint32_t flags = take32(c);
+    *flags = take32(c);
     im->salt.regime = take32(c);
     im->salt.pad = take32(c);
-    const uint8_t *digests = flags & SESSION_DIGESTS ? take_bytes(c, 2 * KV_DIGEST) : NULL;
-    if (digests) {
-        memcpy(im->salt.adapter, digests, KV_DIGEST);
-        memcpy(im->salt.source, digests + KV_DIGEST, KV_DIGEST);
+    if (*flags & SESSION_DIGESTS) {
+        take_bytes(c, im->salt.adapter, KV_DIGEST);
+        take_bytes(c, im->salt.source, KV_DIGEST);
     }
-    im->turn_open = flags & 1;
-    im->foreign = flags >> 1 & 1;
-    uint32_t n_unseen = take_count(c, 2 * s->n_groups, 4);
-    q->unseen = mem_array(MAX(n_unseen, 1), sizeof *q->unseen);
-    for (uint32_t i = 0; q->unseen && i < n_unseen; i++)
-        q->unseen[i] = take32(c);
-    im->len = take_count(c, im->len, 4);
-    q->tok = mem_array(MAX(im->len, 1), sizeof *q->tok);
-    for (uint32_t i = 0; q->tok && i < im->len; i++)
-        q->tok[i] = (int32_t)take32(c);
-    im->n_turns = take_count(c, im->n_turns, 8);
-    q->turn = mem_array(MAX(im->n_turns, 1), sizeof *q->turn);
-    for (uint32_t i = 0; q->turn && i < im->n_turns; i++) {
-        q->turn[i].pos = take32(c);
-        q->turn[i].n = take32(c);
-    }
-    q->n_parts = take_count(c, take32(c), PART_BYTES);
+    im->turn_open = *flags & 1;
+    im->foreign = *flags >> 1 & 1;
+    return check_len(io, im->len);
+}
+
+/* Returns how many chunks a sequence can have: in each group raw ones of 16 rows, and sealed ones of as many or more. */
+static uint64_t most_parts(const struct session *s, const struct kv_image *im)
+{
+    return (uint64_t)s->n_groups * 2 * (MAX(im->len, im->cross) / 16u + 2);
+}
+
+static int read_parts(struct session_io *io, struct cursor *c, const struct session *s,
+                      struct session_seq *q)
+{
+    q->n_parts = take_count(c, take32(c), most_parts(s, &q->im), PART_BYTES);
     q->part = mem_array(MAX(q->n_parts, 1), sizeof *q->part);
-    if (!q->unseen || !q->tok || !q->turn || !q->part) return ERR_NOMEM;
+    if (!q->part) return ERR_NOMEM;
     q->cap_parts = MAX(q->n_parts, 1);
     for (uint32_t i = 0; i < q->n_parts; i++) {
         if (read_part(c, s, &q->part[i]) < 0)
@@ -212,6 +258,31 @@ static int read_seq(struct session_io *io, struct cursor *c, const struct sessio
         if (i && order(&q->part[i - 1].c, &q->part[i].c) >= 0)
             return damaged(io, "its blocks do not ascend");
     }
+    return 0;
+}
+
+static int read_seq(struct session_io *io, struct cursor *c, const struct session *s,
+                    struct session_seq *q)
+{
+    struct kv_image *im = &q->im;
+    uint32_t flags;
+    TRY(read_seq_head(io, c, im, &flags));
+    uint32_t n_unseen = take_count(c, 2 * s->n_groups, UINT32_MAX, 4);
+    q->unseen = mem_array(MAX(n_unseen, 1), sizeof *q->unseen);
+    for (uint32_t i = 0; q->unseen && i < n_unseen; i++)
+        q->unseen[i] = take32(c);
+    im->len = take_count(c, im->len, UINT32_MAX, 4);
+    q->tok = mem_array(MAX(im->len, 1), sizeof *q->tok);
+    for (uint32_t i = 0; q->tok && i < im->len; i++)
+        q->tok[i] = (int32_t)take32(c);
+    im->n_turns = take_count(c, im->n_turns, im->len, 8);
+    q->turn = mem_array(MAX(im->n_turns, 1), sizeof *q->turn);
+    for (uint32_t i = 0; q->turn && i < im->n_turns; i++) {
+        q->turn[i].pos = take32(c);
+        q->turn[i].n = take32(c);
+    }
+    if (!q->unseen || !q->tok || !q->turn) return ERR_NOMEM;
+    TRY(read_parts(io, c, s, q));
     point(q);
     return c->bad || flags > 7 ? damaged(io, "its manifest") : 0;
 }
@@ -265,36 +336,58 @@ static int count_live(const struct session_io *io, struct session *s)
     return 0;
 }
 
-static int read_manifest(struct session_io *io, const uint8_t *data, struct session *s)
+static int read_sequences(struct session_io *io, struct cursor *c, struct session *s)
 {
-    struct cursor c = {data, data + s->manifest_bytes, false};
-    uint32_t n = take32(&c);
-    const uint8_t *text = take_bytes(&c, n);
-    if (!text) return damaged(io, "its manifest");
-    TRY(json_parse((const char *)text, n, io->what, &s->meta));
-    if (!json_is_object(s->meta)) return damaged(io, "its description");
-    s->n_note = take32(&c);
-    text = take_bytes(&c, s->n_note);
-    if (!text) return damaged(io, "its note");
-    if (!(s->note = mem_strndup((const char *)text, s->n_note))) return ERR_NOMEM;
-    s->n_groups = take32(&c);
-    n = take_count(&c, take32(&c), 28);
-    if (c.bad || s->n_groups > 65536) return damaged(io, "its manifest");
+    uint32_t n = take32(c);
+    if (!c->bad && io->need && n > io->need->seqs)
+        return ERR(LIMIT, "%s: the file has %u sequences, there is room for %u", io->what, n,
+                   io->need->seqs);
+    n = take_count(c, n, SESSION_SEQS_MOST, 28);
+    if (c->bad || s->n_groups > 65536) return damaged(io, "its manifest");
     s->seq = mem_array(MAX(n, 1), sizeof *s->seq);
     if (!s->seq) return ERR_NOMEM;
-    for (; s->n_seqs < n; s->n_seqs++) {
-        int e = read_seq(io, &c, s, &s->seq[s->n_seqs]);
-        if (e >= 0) continue;
-        s->n_seqs++; /* so that its arrays are freed */
-        return e;
-    }
-    if (c.bad || c.p != c.end) return damaged(io, "its manifest");
-    return count_live(io, s);
+    while (s->n_seqs < n) /* counted first, so that the arrays of a failure are freed */
+        TRY(read_seq(io, c, s, &s->seq[s->n_seqs++]));
+    return c->bad || c->left || c->pos < c->n ? damaged(io, "its manifest") : 0;
+}
+
+static int read_contents(struct session_io *io, struct cursor *c, struct session *s)
+{
+    size_t n;
+    char *text = take_text(c, SESSION_META_MOST, &n);
+    if (!text) return ERR_NOMEM;
+    int e = c->bad ? damaged(io, "its description") : json_parse(text, n, io->what, &s->meta);
+    mem_free(text);
+    if (e < 0) return e;
+    if (!json_is_object(s->meta)) return damaged(io, "its description");
+    s->note = take_text(c, SESSION_NOTE_MOST, &s->n_note);
+    if (!s->note) return ERR_NOMEM;
+    s->n_groups = take32(c);
+    return c->bad ? damaged(io, "its note") : read_sequences(io, c, s);
+}
+
+/* The contents are read before the digest is known, so nothing is believed of them: every count is compared with the bytes
+ * that follow and with what a session can have.  After an error the rest is hashed, because damage is named as such. */
+static int read_manifest(struct session_io *io, const uint8_t want[DIGEST_BYTES], struct session *s)
+{
+    struct cursor c = {.io = io, .at = s->manifest_at, .left = s->manifest_bytes};
+    if (!(c.window = mem_alloc(WINDOW))) return ERR_NOMEM;
+    digest_begin(&c.digest);
+    int e = read_contents(io, &c, s);
+    if (c.e < 0) e = c.e;
+    bool whole = e >= 0 || ((e == ERR_FORMAT || e == ERR_LIMIT) && c.left <= PIECE);
+    while (whole && c.left && c.e >= 0)
+        (void)fill(&c);
+    mem_free(c.window);
+    digest_end(&c.digest, s->digest);
+    if (whole && !c.left && !same_digest(s->digest, want))
+        e = damaged(io, "the checksum of its manifest is wrong");
+    return e < 0 ? e : count_live(io, s);
 }
 
 int session_read(struct session_io *io, struct session *out)
 {
-    uint8_t head[SESSION_DATA], digest[DIGEST_BYTES];
+    uint8_t head[SESSION_DATA];
     struct session s = {0};
     struct slot slot;
     int is = session_is(io);
@@ -313,14 +406,10 @@ int session_read(struct session_io *io, struct session *out)
     if (s.manifest_at < SESSION_DATA || s.manifest_at > s.end ||
         s.manifest_bytes != s.end - s.manifest_at)
         return damaged(io, "its head");
-    if (s.manifest_bytes > SIZE_MAX / 2) return damaged(io, "its head");
-    uint8_t *data = mem_alloc((size_t)s.manifest_bytes + 1);
-    int e = data ? io->read(io, s.manifest_at, data, (size_t)s.manifest_bytes) : ERR_NOMEM;
-    if (e >= 0) digest_of(data, (size_t)s.manifest_bytes, digest);
-    if (e >= 0 && !same_digest(digest, slot.digest))
-        e = damaged(io, "the checksum of its manifest is wrong");
-    if (e >= 0) e = read_manifest(io, data, &s);
-    mem_free(data);
+    if (s.manifest_bytes > SESSION_MANIFEST_MOST)
+        return ERR(FORMAT, "%s: the session is damaged (a manifest of %llu bytes)", io->what,
+                   (unsigned long long)s.manifest_bytes);
+    int e = read_manifest(io, slot.digest, &s);
     if (e < 0)
         session_done(&s);
     else
@@ -362,15 +451,39 @@ const struct session_part *session_find(const struct session_seq *s, const struc
     return NULL;
 }
 
+static int part_damaged(const struct session_io *io, const struct session_part *p)
+{
+    return ERR(FORMAT,
+               "%s: the session is damaged (the checksum of rows %u to %u of group %u is wrong)",
+               io->what, p->c.row, p->c.row + p->c.n, p->c.group);
+}
+
 int session_part_read(struct session_io *io, const struct session_part *p, void *data)
 {
     uint8_t digest[DIGEST_BYTES];
     TRY(io->read(io, p->at, data, (size_t)p->bytes));
     digest_of(data, (size_t)p->bytes, digest);
-    if (same_digest(digest, p->digest)) return 0;
-    return ERR(FORMAT,
-               "%s: the session is damaged (the checksum of rows %u to %u of group %u is wrong)",
-               io->what, p->c.row, p->c.row + p->c.n, p->c.group);
+    return same_digest(digest, p->digest) ? 0 : part_damaged(io, p);
+}
+
+int session_part_each(struct session_io *io, const struct session_part *p,
+                      int (*fn)(void *ctx, uint64_t at, const void *data, size_t n), void *ctx)
+{
+    uint8_t digest[DIGEST_BYTES];
+    struct digest d;
+    char *data = mem_alloc((size_t)MIN(p->bytes, (uint64_t)PIECE));
+    int e = data ? 0 : ERR_NOMEM;
+    digest_begin(&d);
+    for (uint64_t at = 0; e >= 0 && at < p->bytes; at += PIECE) {
+        size_t n = (size_t)MIN(p->bytes - at, (uint64_t)PIECE);
+        e = io->read(io, p->at + at, data, n);
+        if (e >= 0) digest_add(&d, data, n);
+        if (e >= 0 && fn) e = fn(ctx, at, data, n);
+    }
+    mem_free(data);
+    if (e < 0) return e;
+    digest_end(&d, digest);
+    return same_digest(digest, p->digest) ? 0 : part_damaged(io, p);
 }
 
 void session_cut(struct session_seq *q, uint32_t n_groups, uint32_t len)

@@ -16,10 +16,22 @@
 #define SESSION_SLOT_AT   64u
 #define SESSION_SLOT_STEP 512u
 
+/* What a file may have at most, whoever wrote it. */
+#define SESSION_META_MOST     ((uint32_t)1 << 20) /* bytes of the description */
+#define SESSION_NOTE_MOST     ((uint32_t)64 << 20)
+#define SESSION_SEQS_MOST     65536u
+#define SESSION_MANIFEST_MOST ((uint64_t)256 << 20)
+
+struct
+    session_need { /* what the reader can use; a file with more is refused before its arrays are read */
+    uint32_t len, seqs; /* tokens of a sequence; sequences */
+};
 struct session_io {
     int (*read)(struct session_io *io, uint64_t at, void *out, size_t n);
     uint64_t size;
     const char *what; /* the name in errors */
+    /* NULL: everything, as for a description */
+    const struct session_need *need;
 };
 struct session_part { /* a chunk: its place in the file and its digest */
     struct kv_chunk c;
@@ -41,13 +53,15 @@ struct session {
     uint32_t n_groups, n_seqs;
     struct session_seq *seq;
     uint64_t saves, manifest_at, manifest_bytes, end; /* end: of the live bytes */
-    uint64_t live;    /* live bytes; a chunk that sequences share counts once */
-    uint32_t blocks;  /* live chunks */
-    int slot;         /* the slot that points to this state */
-    bool both;        /* both slots do */
-    bool interrupted; /* a later save began and did not finish */
+    uint64_t live;                /* live bytes; a chunk that sequences share counts once */
+    uint32_t blocks;              /* live chunks */
+    int slot;                     /* the slot that points to this state */
+    bool both;                    /* both slots do */
+    bool interrupted;             /* a later save began and did not finish */
+    uint8_t digest[DIGEST_BYTES]; /* of the manifest, hence of all live bytes */
 };
-/* Reads head and manifest, no chunks.  ERR_FORMAT: damaged or not a session; ERR_UNSUPPORTED: of a newer version. */
+/* Reads head and manifest, no chunks.  ERR_FORMAT: damaged or not a session; ERR_UNSUPPORTED: of a newer version; ERR_LIMIT:
+ * more than io->need. */
 int session_read(struct session_io *io, struct session *out);
 void session_done(struct session *s);
 /* Returns 1 if the bytes begin like a session, 0 if not. */
@@ -60,6 +74,10 @@ void session_cut(struct session_seq *q, uint32_t n_groups, uint32_t len);
 int session_blocks(const struct session *s, const struct session_part ***out, size_t *n);
 /* Reads the bytes of a part and compares them with its digest. */
 int session_part_read(struct session_io *io, const struct session_part *p, void *data);
+/* The same piece by piece, for a part of any size: calls fn, if there is one, with each piece.  The digest is compared after
+ * the last one. */
+int session_part_each(struct session_io *io, const struct session_part *p,
+                      int (*fn)(void *ctx, uint64_t at, const void *data, size_t n), void *ctx);
 
 /* Copies the image into a new sequence of s, whose n_groups is set. */
 int session_add_seq(struct session *s, const struct kv_image *im);

@@ -1,4 +1,5 @@
 /* session_load.c - loading sequences from a file, and describing a file. */
+#include "session/seen.h"
 #include "session/session.h"
 
 #include <stdio.h>
@@ -23,7 +24,8 @@ static int missing(const struct loader *v, const struct kv_chunk *c)
 static int give_rows(struct loader *v, const struct session_part *p, const struct kv_chunk *c,
                      void *data, size_t bytes)
 {
-    if (p->bytes * c->n != bytes * p->c.n) return missing(v, c);
+    if (bytes % c->n || p->c.n > UINT16_MAX || p->bytes != (uint64_t)(bytes / c->n) * p->c.n)
+        return missing(v, c);
     void *whole = mem_alloc((size_t)p->bytes);
     int e = whole ? session_part_read(&v->disk.io, p, whole) : ERR_NOMEM;
     if (e >= 0) kv_chunk_cut(v->kv, &p->c, c->n, whole, data);
@@ -135,16 +137,24 @@ int session_load(kvik_cache *c, struct durable *f, const struct session *s, uint
     return e < 0 ? cache_full(c, e) : (int)s->n_seqs;
 }
 
+struct session_need session_need(const kvik_cache *c, uint32_t n)
+{
+    return (struct session_need){.len = c->x->max_len, .seqs = n};
+}
+
 /* A reader takes no lock.  A file that looks damaged may be one that another process is appending to, so reading is tried
  * again while the file grows. */
-int session_open_file(const char *path, struct durable *f, struct session *s)
+int session_open_file(const char *path, const struct session_need *need,
+                      bool (*trusted)(void *ctx, const struct durable *f), void *ctx,
+                      struct durable *f, struct session *s)
 {
     struct session_disk d;
     uint64_t before = UINT64_MAX;
     for (int i = 0;; i++) {
         TRY(durable_open(f, path, false));
         session_disk_init(&d, f);
-        int e = session_read(&d.io, s);
+        d.io.need = need;
+        int e = trusted && !trusted(ctx, f) ? ERR_ARG : session_read(&d.io, s);
         if (e >= 0) return e;
         bool same = f->size == before;
         before = f->size;
@@ -162,8 +172,11 @@ KVIK_API int kvik_cache_load(kvik_cache *c, const char *path, uint32_t max, kvik
     TRY(cache_bound(c));
     TRY(exec_idle(c->x));
     if (!path || (max && !s)) return ERR(ARG, "loading needs a path and room for the sequences");
-    TRY(session_open_file(path, &f, &file));
+    const struct session_need need = session_need(c, max);
+    TRY(session_seen_open(c));
+    TRY(session_open_file(path, &need, NULL, NULL, &f, &file));
     int e = session_load(c, &f, &file, max, s, note);
+    if (e >= 0) session_seen_add(c, file.digest);
     session_done(&file);
     durable_close(&f);
     return e;
@@ -187,15 +200,11 @@ static json_t *describe_seq(const struct session_seq *q)
 static int check_parts(struct session_io *io, const struct session *s)
 {
     const struct session_part **all;
-    size_t n, most = 1;
-    TRY(session_blocks(s, &all, &n));
-    for (size_t i = 0; i < n; i++)
-        most = MAX(most, (size_t)all[i]->bytes);
-    void *data = mem_alloc(most);
-    int e = data ? 0 : ERR_NOMEM;
+    size_t n;
+    int e = session_blocks(s, &all, &n);
+    if (e < 0) return e;
     for (size_t i = 0; e >= 0 && i < n; i++)
-        e = session_part_read(io, all[i], data);
-    mem_free(data);
+        e = session_part_each(io, all[i], NULL, NULL);
     mem_free(all);
     return e;
 }
@@ -223,7 +232,7 @@ KVIK_API int kvik_session_describe(const char *path, char **json)
     struct session s;
     struct session_disk d;
     if (!path || !json) return ERR(ARG, "describing a session needs its path");
-    TRY(session_open_file(path, &f, &s));
+    TRY(session_open_file(path, NULL, NULL, NULL, &f, &s));
     session_disk_init(&d, &f);
     int e = check_parts(&d.io, &s);
     if (e >= 0) e = describe(&d.io, &s, json);

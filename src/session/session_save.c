@@ -5,6 +5,7 @@
  * are synced first.  Then one slot points to them and is synced, then the other, then the file is cut to its end.  Until
  * the first slot is written the file is the old session; from then on it is the new one.  A file with more dead than live
  * bytes is written anew. */
+#include "session/seen.h"
 #include "session/session.h"
 
 #include <stdio.h>
@@ -170,6 +171,7 @@ struct saver {
     struct session old, new; /* old: of the file that is appended to */
     bool added;              /* the save appends, and nothing is committed yet */
     bool branch;             /* the sequences of `old` stay */
+    kvik_cache *cache;       /* whose sequences are saved */
     struct known known;
     uint32_t *page; /* owned: the page of every part so far, in order; 0: more than one page */
     size_t n_pages, cap_pages;
@@ -240,16 +242,22 @@ static int on_chunk(struct kv_sink *sink, const struct kv_chunk *c, const void *
 
 /* --- The sequences of the old session ------------------------------------------------------- */
 
-/* Copies a part that the new file does not have from the file that it replaces. */
+static int copy_piece(void *ctx, uint64_t at, const void *data, size_t n)
+{
+    struct saver *v = ctx;
+    return durable_write(&v->file, v->new.end + at, data, n);
+}
+
+/* Copies a part that the new file does not have from the file that it replaces.  A damaged part does not count: the next one
+ * is written over the copy. */
 static int copy_part(struct saver *v, struct session_part *p)
 {
     struct session_disk d;
     session_disk_init(&d, &v->replaced);
-    void *data = mem_alloc((size_t)p->bytes);
-    int e = data ? session_part_read(&d.io, p, data) : ERR_NOMEM;
-    if (e >= 0) e = write_part(v, p, data);
-    mem_free(data);
-    return e;
+    TRY(session_part_each(&d.io, p, copy_piece, v));
+    p->at = v->new.end;
+    v->new.end += p->bytes;
+    return known_add(&v->known, p);
 }
 
 static int keep_seq(struct saver *v, const struct session_seq *q)
@@ -288,6 +296,18 @@ static int keep_old(kvik_cache *c, struct saver *v, kvik_seq s)
 
 /* --- The file ------------------------------------------------------------------------------- */
 
+/* Refuses to replace what another chat or program saved.  The file is locked, so the answer holds until the save is over. */
+static int check_seen(const struct saver *v, const char *path)
+{
+    if (v->branch || session_seen(v->cache, v->old.digest)) return 0;
+    return ERR(
+        BUSY,
+        "%s: this is not the session that was loaded or last saved here: somebody else has saved "
+        "it since, %u sequence%s in %llu save%s. It is not replaced; to keep both, save under another name",
+        path, v->old.n_seqs, v->old.n_seqs == 1 ? "" : "s", (unsigned long long)v->old.saves,
+        v->old.saves == 1 ? "" : "s");
+}
+
 /* Returns 1 after opening a session to append to, 0 if a new file must be made. */
 static int open_old(struct saver *v, const char *path)
 {
@@ -304,7 +324,7 @@ static int open_old(struct saver *v, const char *path)
                     path);
     } else if ((e = session_read(&d.io, &v->old)) == ERR_FORMAT) {
         e = 0; /* a damaged session is replaced */
-    } else if (e >= 0) {
+    } else if (e >= 0 && (e = check_seen(v, path)) >= 0) {
         bool fits = session_agree(v->new.meta, v->old.meta, path) >= 0;
         fits = fits && v->old.n_groups == v->new.n_groups;
         e = fits && v->old.live >= v->old.end / 2;
@@ -330,6 +350,7 @@ static int begin(struct saver *v, const char *path)
             TRY(known_add(&v->known, &v->old.seq[i].part[j]));
     if (v->added) return 0;
     TRY(durable_create(&v->file, path, SESSION_MAGIC));
+    v->file.fresh = v->replaced.fd < 0;
     session_head(head);
     return durable_write(&v->file, 0, head, sizeof head);
 }
@@ -380,6 +401,8 @@ static int commit(struct saver *v)
     size_t n;
     TRY(session_encode(&v->new, &data, &n));
     digest_of(data, n, digest);
+    session_seen_add(v->cache,
+                     digest); /* whether or not the commit succeeds: the file may have it */
     v->new.manifest_at = v->new.end;
     v->new.manifest_bytes = n;
     v->new.end += n;
@@ -412,7 +435,8 @@ static int save(kvik_cache *c, struct saver *v, const char *path, const kvik_seq
 static int save_file(kvik_cache *c, const char *path, const kvik_seq *s, uint32_t n,
                      const char *note, bool branch)
 {
-    struct saver v = {.file = {.fd = -1}, .replaced = {.fd = -1}, .branch = branch};
+    struct saver v = {.file = {.fd = -1}, .replaced = {.fd = -1}, .branch = branch, .cache = c};
+    TRY(session_seen_open(c));
     int e = save(c, &v, path, s, n, note);
     if (e < 0 && v.added && v.old.both && v.file.fd >= 0) {
         char why[512];

@@ -113,6 +113,31 @@ talk 'cd\n' --session "$work/live" --seed 4 --cache-report
 check "session: continues and reuses the rows" err_has ' [1-9][0-9]* prompt tokens reused'
 talk '/branches\n' --session "$work/live"
 check "session: has both turns" err_has '^\* main .* 4 messages'
+# Two chats on one session: the one that would drop the other's turns keeps its own under another name.
+mkfifo "$work/two-in"
+timeout -k 5 60 "$KVIK" chat "$work/tiny" --greedy --max-new-tokens 4 --session "$work/two" <"$work/two-in" >"$work/two-out" 2>"$work/two-err" &
+exec 3>"$work/two-in"
+echo 'ab' >&3
+n=0
+while [ ! -s "$work/two" ] && [ $n -lt 200 ]; do sleep 0.05; n=$((n + 1)); done
+talk 'cd\nef\n' --session "$work/two"
+check "two chats: the second continues what the first saved" status 0
+cp "$work/two" "$work/kept"
+printf 'gh\n/save %s\nij\n' "$work/mine" >&3
+exec 3>&-
+wait $!
+rc=$?
+check "two chats: the first fails" status 1
+check "two chats: the session of the second stays" cmp -s "$work/two" "$work/kept"
+check "two chats: how to keep both" grep -q 'to keep both, save under another name: /save NAME' "$work/two-err"
+check "two chats: the first continues under the other name" grep -q 'this chat is saved in .*/mine from now on' "$work/two-err"
+talk '/branches\n' --session "$work/mine"
+check "two chats: the first has all its turns" err_has '^\* main .* 6 messages'
+talk '/branches\n' --session "$work/two"
+check "two chats: the second has all its turns" err_has '^\* main .* 6 messages'
+talk "ab\n/save $work/two\n"
+check "save over another session: refused" err_has 'is not replaced; to keep both'
+check "save over another session: the session stays" cmp -s "$work/two" "$work/kept"
 # A session that this run cannot continue is refused before the first reply, with both names and the way out.
 talk 'cd\n' --session "$work/live" --cache-implementation quantized
 check "session of another strategy: exit 1" status 1

@@ -92,6 +92,19 @@ check "no cache: one line says that nothing is saved" err_has "prefix-cache has 
 gen "$ids" --prefix-cache "$work/one"
 check "a cache that is saved: no word" test ! -s "$work/err"
 
+# Files that others can write are not believed, with one line that says so.
+gen "$ids" --prefix-cache "$work/trust"
+want=$(new)
+for open in "$work/trust" "$work"/trust/*.kvik; do
+    chmod go+w "$open"
+    gen "$ids" --prefix-cache "$work/trust"
+    chmod go-w "$open"
+    check "$(basename "$open"), open to others: the same ids" same "$(new)" "$want"
+    check "$(basename "$open"), open to others: nothing is reused" reused "== 0"
+    check "$(basename "$open"), open to others: one line" err_lines 1
+    check "$(basename "$open"), open to others: said" err_has "$open is passed over, because"
+done
+
 # Prompts with a common beginning store it once, in one call or in several.
 size() { cat "$work/$1"/*.kvik | wc -c; }
 gen "$ids,7,7,7" --input-ids "$ids,8,8,8" --input-ids "$ids,9,9,9" --prefix-cache "$work/call"

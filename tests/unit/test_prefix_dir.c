@@ -13,6 +13,7 @@
 #include <signal.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <time.h>
 
@@ -494,6 +495,142 @@ static void test_check(void **state)
     clear();
 }
 
+/* --- Files of others */
+
+static int notices;
+
+static void on_notice(void *ctx, const char *text)
+{
+    (void)ctx;
+    notices += strstr(text, "is passed over") != NULL;
+}
+
+static kvik_cache *open_noticing(void)
+{
+    kvik_cache_config k = {.size = sizeof k,
+                           .max_cache_len = 2 * COMMON,
+                           .max_sequences = 4,
+                           .no_prefix_cache = true,
+                           .threads = 1,
+                           .on_notice = on_notice};
+    kvik_cache *c = NULL;
+    if (kvik_cache_open(m, &k, &c) < 0) fail_msg("%s", kvik_last_error());
+    notices = 0;
+    return c;
+}
+
+/* Checks that nothing is found, that one notice is given, and that a save leaves the directory as it is. */
+static void assert_passed_over(bool whole_directory)
+{
+    char path[300];
+    int before, after;
+    kvik_cache *c = open_noticing();
+    (void)disk(&before, path);
+    assert_int_equal(find(c, 1, TAIL), 0);
+    assert_int_equal(find(c, 1, TAIL), 0);
+    assert_int_equal(notices, 1);
+    must_keep(c, 2, TAIL);
+    assert_int_equal(notices, 1);
+    (void)disk(&after, path);
+    assert_int_equal(after, before + !whole_directory);
+    kvik_cache_close(c);
+}
+
+/* A directory or a file that others can write, or that another user owns, is not believed. */
+static void test_others(void **state)
+{
+    (void)state;
+    const mode_t open_to[] = {0020, 0002};
+    char path[300];
+    int files;
+    kvik_cache *c = open_noticing();
+    for (size_t i = 0; i < countof(open_to); i++) {
+        must_keep(c, 1, TAIL);
+        (void)disk(&files, path);
+        assert_int_equal(chmod(dir, 0700 | open_to[i]), 0);
+        assert_passed_over(true);
+        assert_int_equal(chmod(dir, 0700), 0);
+        assert_int_equal(chmod(path, 0600 | open_to[i]), 0);
+        assert_passed_over(false);
+        clear();
+        must_keep(c, 1, TAIL);
+        (void)disk(&files, path);
+        assert_int_equal(chmod(path, 0644), 0); /* others may read */
+        notices = 0;
+        assert_int_equal(find(c, 1, TAIL), COMMON + TAIL);
+        assert_int_equal(notices, 0);
+        if (geteuid() == 0) {
+            assert_int_equal(chown(path, 65534, 65534), 0);
+            assert_passed_over(false);
+            assert_int_equal(chown(dir, 65534, 65534), 0);
+            assert_passed_over(true);
+            assert_int_equal(chown(dir, 0, 0), 0);
+        }
+        clear();
+    }
+    kvik_cache_close(c);
+}
+
+/* A file of another user under the name that a save wants is neither read nor added to. */
+static void test_taken_name(void **state)
+{
+    (void)state;
+    char path[300];
+    int files;
+    kvik_cache *c = open_noticing();
+    must_keep(c, 1, TAIL);
+    uint64_t before = disk(&files, path);
+    assert_int_equal(chmod(path, 0666), 0);
+    must_keep(c, 1, TAIL);
+    assert_int_equal(disk(&files, path), before);
+    assert_int_equal(files, 1);
+    kvik_cache_close(c);
+    clear();
+}
+
+static void test_own_mode(void **state)
+{
+    (void)state;
+    struct stat st;
+    char path[300];
+    kvik_cache *c = open_noticing();
+    mode_t was = umask(0);
+    snprintf(path, sizeof path, "%s/new", dir);
+    assert_int_equal(kvik_prefix_check(c, path), 1);
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_mode & 07777, 0700);
+    umask(was);
+    assert_int_equal(rmdir(path), 0);
+    kvik_cache_close(c);
+}
+
+static void on_alarm(int sig)
+{
+    (void)sig;
+}
+
+/* A signal, as of Ctrl-C, ends the wait for another process at once: with patience for an hour. */
+static void test_wait_interrupted(void **state)
+{
+    (void)state;
+    int fd = open(dir, O_RDONLY), files;
+    char path[300];
+    kvik_cache *c = open_noticing();
+    assert_int_equal(flock(fd, LOCK_EX), 0);
+    prefix_dir_patience(3600);
+    sigaction(SIGALRM, &(struct sigaction){.sa_handler = on_alarm, .sa_flags = SA_RESTART}, NULL);
+    /* again and again, because the first may come before the wait begins */
+    setitimer(ITIMER_REAL, &(struct itimerval){{0, 50000}, {0, 50000}}, NULL);
+    must_keep(c, 1, TAIL);
+    setitimer(ITIMER_REAL, &(struct itimerval){0}, NULL);
+    prefix_dir_patience(2);
+    close(fd);
+    (void)disk(&files, path);
+    assert_int_equal(files, 1);
+    kvik_cache_close(c);
+    clear();
+}
+
 static int setup(void **state)
 {
     (void)state;
@@ -519,6 +656,8 @@ int main(void)
         cmocka_unit_test(test_temporaries),  cmocka_unit_test(test_lost_base),
         cmocka_unit_test(test_links),        cmocka_unit_test(test_busy),
         cmocka_unit_test(test_lock_kept),    cmocka_unit_test(test_processes),
-        cmocka_unit_test(test_kills),        cmocka_unit_test(test_check)};
+        cmocka_unit_test(test_kills),        cmocka_unit_test(test_check),
+        cmocka_unit_test(test_others),       cmocka_unit_test(test_taken_name),
+        cmocka_unit_test(test_own_mode),     cmocka_unit_test(test_wait_interrupted)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -355,6 +355,7 @@ static void test_saved(void **state)
         kv_seq a = fresh(x), b;
         feed(x, &(struct exec_feed){.seq = a, .embeds = rows, .n = N}, 1, 0, NULL);
         feed(x, &(struct exec_feed){.seq = a, .tok = ids, .n = 5}, 1, 0, NULL);
+        unlink(path); /* another cache does not replace the session of the one before */
         if (kvik_cache_save(kc, path, &a, 1, NULL) < 0 ||
             kvik_cache_load(kc, path, 1, &b, NULL) < 0)
             fail_msg("way %zu: %s", w, kvik_last_error());

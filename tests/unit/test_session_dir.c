@@ -8,6 +8,8 @@
 #include "testing.h"
 
 #include <dirent.h>
+#include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -207,8 +209,6 @@ static void test_dangling(void **state)
     clear(dir);
 }
 
-/* --- A directory of prompts ------------------------------------------------------------------- */
-
 static int64_t find(kvik_cache *c, const int32_t *t, uint32_t n)
 {
     kvik_seq s;
@@ -216,6 +216,132 @@ static int64_t find(kvik_cache *c, const int32_t *t, uint32_t n)
     if (have > 0) kvik_cache_drop(c, s);
     return have;
 }
+
+/* --- Two caches at one file */
+
+/* A save that would drop what somebody else saved is refused, and both stay whole. */
+static void test_two_writers(void **state)
+{
+    (void)state;
+    kvik_seq s;
+    kvik_cache *one = open_cache("dynamic", NULL), *two = open_cache("dynamic", NULL);
+    kvik_seq a = feed(one, ids, 20), b = feed(two, ids, 30);
+    save(one, file, a, "one");
+    assert_int_equal(kvik_cache_save(two, file, &b, 1, "two"), KVIK_BUSY); /* never loaded there */
+    assert_non_null(strstr(kvik_last_error(), "save under another name"));
+    assert_session(one, file, 20, "one");
+    assert_int_equal(kvik_cache_load(two, file, 1, &s, NULL), 1);
+    save(two, file, b, "two"); /* adds to the file, whose inode stays */
+    assert_int_equal(kvik_cache_save(one, file, &a, 1, "lost"), KVIK_BUSY);
+    assert_session(two, file, 30, "two");
+    save(one, other, a, "one");
+    assert_session(two, other, 20, "one");
+    assert_session(one, file, 30, "two"); /* loads the file, and so knows it */
+    save(one, file, a, "one again");
+    save(one, file, a, "and again");
+    assert_int_equal(kvik_cache_save(two, file, &b, 1, "lost"), KVIK_BUSY);
+    assert_int_equal(unlink(file), 0); /* nothing is left to lose */
+    save(two, file, b, "new");
+    assert_session(two, file, 30, "new");
+    kvik_cache_close(one);
+    kvik_cache_close(two);
+    clear(dir);
+}
+
+/* Another cache makes the file while a new one is being written. */
+static kvik_cache *racer;
+static kvik_seq raced;
+
+static void on_write(enum durable_call call, uint64_t at, const void *data, size_t n)
+{
+    (void)at;
+    (void)data;
+    (void)n;
+    if (call != DURABLE_SYNC) return;
+    durable_trace = NULL;
+    save(racer, other, raced, "first");
+    assert_int_equal(rename(other, file), 0);
+}
+
+static void test_first_writer(void **state)
+{
+    (void)state;
+    kvik_cache *c = open_cache("dynamic", NULL);
+    kvik_seq s = feed(c, ids, 20);
+    racer = open_cache("dynamic", NULL);
+    raced = feed(racer, ids, 30);
+    durable_trace = on_write;
+    assert_int_equal(kvik_cache_save(c, file, &s, 1, "second"), KVIK_BUSY);
+    assert_null(durable_trace);
+    assert_session(c, file, 30, "first");
+    kvik_cache_close(racer);
+    kvik_cache_close(c);
+    clear(dir);
+}
+
+/* --- Sizes that no session has */
+
+/* Writes a sparse file of `size` bytes whose manifest is everything behind the head and begins with `data`. */
+static void put_sparse(uint64_t size, const void *data, size_t n)
+{
+    uint8_t head[SESSION_DATA];
+    struct session s = {.saves = 1, .manifest_at = SESSION_DATA, .end = size};
+    s.manifest_bytes = size - SESSION_DATA;
+    session_head(head);
+    session_slot(&s, (const uint8_t[DIGEST_BYTES]){1}, head + SESSION_SLOT_AT);
+    session_slot(&s, (const uint8_t[DIGEST_BYTES]){1}, head + SESSION_SLOT_AT + SESSION_SLOT_STEP);
+    int fd = open(file, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    assert_int_equal(ftruncate(fd, (off_t)size), 0);
+    assert_int_equal(pwrite(fd, head, sizeof head, 0), sizeof head);
+    assert_int_equal(pwrite(fd, data, n, SESSION_DATA), n);
+    close(fd);
+}
+
+/* Small files that claim to be large are refused with little memory, before their arrays are read. */
+static void test_sparse(void **state)
+{
+    (void)state;
+    enum { M = 1 << 20 };
+    /* bytes of the description "{}" and of the note; groups; sequences; tokens of the first one */
+    const struct {
+        uint64_t size;
+        uint32_t meta, note, groups, seqs, len;
+        int error;
+    } lie[] = {
+        {(uint64_t)4 << 30, 0, 0, 0, 0, 0, KVIK_FORMAT},
+        {250 * M, 0, 0, 0, 0, 0, KVIK_FORMAT},
+        {250 * M, 200 * M, 0, 0, 0, 0, KVIK_FORMAT},
+        {250 * M, 2, 200 * M, 0, 0, 0, KVIK_FORMAT},
+        {250 * M, 2, 0, 1, 2 * M, 0, KVIK_LIMIT},
+        {250 * M, 2, 0, 1, 1, 50 * M, KVIK_LIMIT},
+    };
+    kvik_cache *c = open_cache("dynamic", NULL);
+    char path[128], *json;
+    struct rusage before, after;
+    kvik_seq s;
+    assert_int_equal(mkdir(prompts, 0700), 0);
+    snprintf(path, sizeof path, "%s/0123456789abcdef0123456789abcdef.kvik", prompts);
+    getrusage(RUSAGE_SELF, &before);
+    for (size_t i = 0; i < countof(lie); i++) {
+        const uint32_t tail[] = {lie[i].note, lie[i].groups, lie[i].seqs, lie[i].len};
+        uint8_t data[6 + sizeof tail] = {0, 0, 0, 0, '{', '}'};
+        memcpy(data, &lie[i].meta, 4);
+        memcpy(data + 6, tail, sizeof tail);
+        put_sparse(lie[i].size, data, sizeof data);
+        assert_int_equal(link(file, path), 0);
+        assert_int_equal(kvik_cache_load(c, file, 1, &s, NULL), lie[i].error);
+        if (lie[i].error == KVIK_FORMAT)
+            assert_int_equal(kvik_session_describe(file, &json), KVIK_FORMAT);
+        assert_int_equal(find(c, ids, 50), 0);
+        assert_int_equal(unlink(path) | unlink(file), 0);
+    }
+    getrusage(RUSAGE_SELF, &after);
+    assert_true(after.ru_maxrss - before.ru_maxrss < 65536); /* KiB */
+    kvik_cache_close(c);
+    assert_int_equal(rmdir(prompts), 0);
+}
+
+/* --- A directory of prompts ------------------------------------------------------------------- */
 
 /* A conversation that somebody keeps in the directory is found, and is neither renamed, nor written
  * to, nor removed. */
@@ -372,11 +498,12 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_replaced),  cmocka_unit_test(test_grows_while_read),
-        cmocka_unit_test(test_temporary), cmocka_unit_test(test_taken_names),
-        cmocka_unit_test(test_dangling),  cmocka_unit_test(test_neighbours),
-        cmocka_unit_test(test_turns),     cmocka_unit_test(test_rot),
-        cmocka_unit_test(test_places),
+        cmocka_unit_test(test_replaced),     cmocka_unit_test(test_grows_while_read),
+        cmocka_unit_test(test_temporary),    cmocka_unit_test(test_taken_names),
+        cmocka_unit_test(test_dangling),     cmocka_unit_test(test_two_writers),
+        cmocka_unit_test(test_first_writer), cmocka_unit_test(test_sparse),
+        cmocka_unit_test(test_neighbours),   cmocka_unit_test(test_turns),
+        cmocka_unit_test(test_rot),          cmocka_unit_test(test_places),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
