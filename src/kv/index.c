@@ -17,6 +17,7 @@
  * Limits.  Kept contents are bounded by bytes alone.  Their arrays (index_room.c) and their pages
  * count in the budget and are evicted as soon as anything else needs the room: the least recently
  * used sequence first, its last rows first (keep.c). */
+#include "kv/image.h"
 #include "kv/kv_int.h"
 
 #include <string.h>
@@ -195,6 +196,46 @@ static struct seq *search(struct kv *kv, const struct query *q, uint32_t *most, 
     return best;
 }
 
+static void query_keys(struct kv *kv, struct query *q)
+{
+    unsigned char first[KV_KEY], *key = kv->index.key;
+    uint32_t blocks = index_known(q->tok, q->n) / KV_STRIP;
+    if (blocks) key_first(kv, &q->salt, first);
+    for (; q->n_keys < blocks; q->n_keys++, key += KV_KEY)
+        key_next(kv, q->n_keys ? key - KV_KEY : first, q->tok, q->turn, q->n_turns, q->n_keys, key);
+}
+
+/* The donor need not be able to resume at that length, because only pages of it are shared. */
+const struct seq *index_twin(struct kv *kv, const struct kv_image *im, uint32_t *rows)
+{
+    if (!kv->index.on || im->foreign || im->cross) return NULL;
+    struct query q = {.tok = im->tok,
+                      .n = MIN(im->len, kv->max_len),
+                      .turn = im->turn,
+                      .n_turns = im->n_turns,
+                      .salt = im->salt};
+    query_keys(kv, &q);
+    index_list_live(kv);
+    for (uint32_t b = blocks_found(kv, &q); b-- > 0;) {
+        uint64_t ref = index_find(kv, b, query_key(kv, b));
+        for (uint32_t looks = 0; ref && looks < KV_LOOKS; ref = index_next(kv, ref), looks++) {
+            struct seq *d = index_seq(kv, ref);
+            uint32_t m = (b + 1) * KV_STRIP;
+            if (!index_donor(d) || d->len < m || !kv_salt_same(&d->salt, &q.salt) ||
+                memcmp(d->tok, q.tok, m * sizeof *q.tok) != 0)
+                continue;
+            if (kv->index.turns) {
+                m = MIN(m, index_turns_same(q.turn, q.n_turns, d->turn, d->n_turns));
+                m = index_turns_whole(d, m);
+            }
+            index_wanted(kv, d);
+            *rows = m;
+            return d;
+        }
+    }
+    return NULL;
+}
+
 /* Whether kept contents are still there: they may have been given up for room. */
 static bool still_kept(const struct kv *kv, const struct seq *d)
 {
@@ -251,15 +292,6 @@ static enum kv_miss reason(const struct kv *kv, const struct query *q, enum kv_m
     for (uint32_t i = 0; i < MIN(x->n_gone, KV_GONE); i++)
         if (memcmp(x->gone[i], x->key, KV_KEY) == 0) return KV_MISS_EVICTED;
     return KV_MISS_NEW;
-}
-
-static void query_keys(struct kv *kv, struct query *q)
-{
-    unsigned char first[KV_KEY], *key = kv->index.key;
-    uint32_t blocks = index_known(q->tok, q->n) / KV_STRIP;
-    if (blocks) key_first(kv, &q->salt, first);
-    for (; q->n_keys < blocks; q->n_keys++, key += KV_KEY)
-        key_next(kv, q->n_keys ? key - KV_KEY : first, q->tok, q->turn, q->n_turns, q->n_keys, key);
 }
 
 int kv_match(struct kv *kv, kv_seq handle, const struct kv_prefix *p, uint32_t *have)

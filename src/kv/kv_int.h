@@ -561,6 +561,9 @@ uint32_t index_turns_whole(const struct seq *s,
 void index_note(struct kv *kv, struct seq *s);
 /* Lists the full blocks of all contents that were noted since the last call. */
 void index_list_live(struct kv *kv);
+/* Returns a sequence with the rows of the leading *rows tokens of the image, or NULL. */
+struct kv_image;
+const struct seq *index_twin(struct kv *kv, const struct kv_image *im, uint32_t *rows);
 
 /* kept.c */
 /* Notes a use of s by a match. */

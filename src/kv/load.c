@@ -5,7 +5,11 @@
  * and early pages may leave for the tier while later ones are read.
  *
  * Other sequences do not change, though checkpoints may be evicted.  On an error the new sequence
- * is dropped.  A page whose chunks an earlier sequence already has is shared with that sequence. */
+ * is dropped.
+ *
+ * A page whose chunks an earlier sequence of the file already has is shared with that sequence.  If
+ * the store has an index, full pages are also shared with the sequence that has most of the tokens
+ * in common.  Equal keys mean equal rows, so these chunks are not read. */
 #include "kv/image_int.h"
 
 #include <string.h>
@@ -16,6 +20,7 @@ struct loading {
     struct seq *s;
     struct kv_source *src;
     unsigned char *chunk;
+    uint32_t *shared; /* [n_groups][FORMS] the image's cells before it are those of another one */
 };
 
 static int turns_check(const struct kv_image *im)
@@ -139,15 +144,58 @@ static int share(const struct loading *v, struct group *g, const struct kv_chunk
     return 1;
 }
 
+/* True if the donor has the cell, and all of its contents are rows of the first m tokens. */
+static bool has_cell(const struct kv *kv, const struct group *g, uint32_t form, const struct seq *d,
+                     uint32_t i, uint32_t m)
+{
+    const struct seq_group *x = &d->g[g - kv->group];
+    uint32_t rows = g->rows[form], from = form == RAW ? MAX(x->unseen, x->raw_unseen) : x->unseen;
+    return i * rows >= from && (i + 1) * rows <= m && i < table_used(g, form, seq_rows(g, d)) &&
+           seq_table(kv, g, form, d)[i];
+}
+
+/* Shares the leading cells that one group of the image has in one form, as far as the donor has
+ * them with rows of the first m tokens. */
+static void share_form(const struct loading *v, uint32_t gi, uint32_t form, const struct seq *d,
+                       uint32_t m)
+{
+    struct kv *kv = v->kv;
+    struct group *g = &kv->group[gi];
+    uint32_t a, b, *end = &v->shared[FORMS * gi + form], *table = seq_table(kv, g, form, v->s);
+    struct image_walk w;
+    struct kv_chunk c;
+    image_first(&w, g, v->s, gi, form);
+    while (image_next(&w, &c)) {
+        cells_of(g, &c, &a, &b);
+        for (uint32_t i = a; i < b; i++) /* a chunk is shared whole or read whole */
+            if (!has_cell(kv, g, form, d, i, m)) return;
+        for (uint32_t i = MAX(a, *end); i < b; i++) {
+            table[i] = seq_table(kv, g, form, d)[i];
+            page_ref(kv, &g->form[form], table[i]);
+            tail_take(kv, v->s, g, form, i);
+            *end = i + 1;
+        }
+    }
+}
+
+static void share_twin(const struct loading *v, const struct seq *d, uint32_t m)
+{
+    for (uint32_t gi = 0; gi < v->kv->n_groups; gi++)
+        for (uint32_t f = 0; f < FORMS; f++)
+            if (v->kv->group[gi].c.policy.kind == KV_ROWS && v->kv->group[gi].form[f].n_ids)
+                share_form(v, gi, f, d, MIN(m, v->s->len));
+}
+
 static int load_chunk(const struct loading *v, struct group *g, const struct kv_chunk *c)
 {
     struct pages *p = &g->form[c->form];
     uint32_t a, b, *table = seq_table(v->kv, g, c->form, v->s);
     size_t at = 0;
+    cells_of(g, c, &a, &b);
+    if (b <= v->shared[FORMS * c->group + c->form]) return 0;
     int e = share(v, g, c);
     if (e) return MIN(e, 0);
     TRY(v->src->chunk(v->src, c, v->chunk, image_bytes(g, c)));
-    cells_of(g, c, &a, &b);
     for (uint32_t i = a; i < b; i++) {
         TRY(take_cell(v, g, c->form, i));
         at += image_move(g, c, page_at(p, 0, table[i]), p->span, v->chunk + at, true);
@@ -175,13 +223,25 @@ static int load_all(const struct loading *v)
     return 0;
 }
 
-/* Returns the bytes of all pages of the sequence. */
-static size_t pages_bytes(const struct kv *kv, const struct seq *s)
+static size_t shared_bytes(const struct loading *v, const struct group *g, uint32_t f)
 {
+    uint32_t n = 0, end = v->shared[FORMS * (g - v->kv->group) + f];
+    const uint32_t *table = seq_table(v->kv, g, f, v->s);
+    for (uint32_t i = 0; i < end; i++)
+        n += table[i] != 0;
+    return n * g->form[f].bytes;
+}
+
+/* Returns the bytes of all pages of the sequence that are not shared yet. */
+static size_t pages_bytes(const struct loading *v)
+{
+    const struct kv *kv = v->kv;
+    const struct seq *s = v->s;
     size_t sum = 0;
     for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
         const struct group *g = &kv->group[gi];
         for (uint32_t f = 0; f < FORMS; f++) {
+            sum -= shared_bytes(v, g, f);
             uint32_t used = table_used(g, f, seq_rows(g, s)), first = table_first(g, f);
             if (g->c.policy.kind == KV_STATE)
                 sum += f == RAW && s->len ? g->form[RAW].bytes : 0;
@@ -198,10 +258,14 @@ static size_t pages_bytes(const struct kv *kv, const struct seq *s)
 static int load_attempt(struct kv *kv, void *ctx)
 {
     const struct loading *v = ctx;
+    uint32_t common = 0;
     TRY(reserve_settle(kv));
     seq_clear(kv, v->s); /* pages that a first attempt left */
+    memset(v->shared, 0, kv->n_groups * FORMS * sizeof *v->shared);
+    const struct seq *twin = index_twin(kv, v->im, &common);
     image_take(kv, v->im, v->s);
-    size_t pages = kv->stream.active ? 0 : pages_bytes(kv, v->s);
+    if (twin) share_twin(v, twin, common);
+    size_t pages = kv->stream.active ? 0 : pages_bytes(v);
     TRY(make_room(kv, pages, meta_lacks(kv, v->s->slot), "loading a sequence"));
     meta_settle(kv, v->s->slot);
     TRY(load_all(v));
@@ -219,13 +283,16 @@ int kv_load(struct kv *kv, const struct kv_image *im, struct kv_source *src, kv_
     struct loading v = {.kv = kv, .im = im, .src = src};
     for (uint32_t i = 0; i < FORMS * kv->n_groups; i++)
         most = MAX(most, image_most(&kv->group[i / FORMS], i % FORMS));
-    int e = (v.chunk = mem_alloc(most)) ? seq_find(kv, handle, &v.s) : ERR_NOMEM;
+    v.shared = mem_array(MAX(kv->n_groups, 1), FORMS * sizeof *v.shared);
+    v.chunk = v.shared ? mem_alloc(most) : NULL;
+    int e = v.chunk ? seq_find(kv, handle, &v.s) : ERR_NOMEM;
     if (e >= 0) {
         bool began = kv->stream.began;
         e = with_room(kv, load_attempt, &v);
         if (!began && kv->stream.began) kv->stream.since = MAX(kv->stream.since, im->len);
     }
     mem_free(v.chunk);
+    mem_free(v.shared);
     if (e < 0) {
         (void)kv_drop(kv, handle);
         (void)reserve_fill_all(kv, "a reserve");

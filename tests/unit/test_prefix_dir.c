@@ -495,6 +495,62 @@ static void test_check(void **state)
     clear();
 }
 
+/* Prompts with long tails of their own are loaded from the directory as wholes.  The rows that they have in common stand
+ * once in memory, as on disk, and every prompt continues with its own bits. */
+static void test_shared_after_loading(void **state)
+{
+    (void)state;
+    enum { PROMPTS = 3, LONG = 150 };
+    static const struct {
+        const char *implementation, *config;
+    } kind[] = {
+        {NULL, NULL}, {"static", NULL}, {NULL, "{\"sliding_window\":64}"}, {"offloaded", NULL}};
+    static float want[VOCAB], got[VOCAB];
+    for (size_t k = 0; k < countof(kind); k++) {
+        kvik_cache_config config = {.size = sizeof config,
+                                    .cache_implementation = kind[k].implementation,
+                                    .cache_config = kind[k].config,
+                                    .max_cache_len = 2 * COMMON,
+                                    .max_sequences = 6,
+                                    .threads = 1};
+        kvik_cache *c, *plain;
+        int32_t t[2 * COMMON];
+        kvik_seq s[PROMPTS], fresh;
+        kvik_usage one = {.size = sizeof one}, all = {.size = sizeof all};
+        if (kvik_cache_open(m, &config, &c) < 0) fail_msg("%s", kvik_last_error());
+        config.no_prefix_cache = true;
+        if (kvik_cache_open(m, &config, &plain) < 0) fail_msg("%s", kvik_last_error());
+        for (uint32_t i = 0; i < PROMPTS; i++)
+            assert_int_equal(keep(plain, t, prompt(i, LONG, t), 0), 0);
+        for (uint32_t i = 0; i < PROMPTS; i++) {
+            uint32_t n = prompt(i, LONG, t);
+            assert_int_equal(kvik_prefix_load(c, dir, t, n, &s[i]), n);
+            if (!i) assert_int_equal(kvik_cache_usage(c, &one), 0);
+        }
+        assert_int_equal(kvik_cache_usage(c, &all), 0);
+        if (!kind[k].config) {
+            uint64_t row = (one.live + one.spilled) / (COMMON + LONG);
+            /* beside the first prompt two tails in whole blocks */
+            assert_true(all.live + all.spilled <
+                        one.live + one.spilled + 2 * row * (LONG + 2 * 16));
+            assert_true(all.shared > 0);
+        }
+        for (uint32_t i = 0; i < PROMPTS; i++) {
+            uint32_t n = prompt(i, LONG, t);
+            assert_int_equal(kvik_cache_new(plain, &fresh), 0);
+            forward(plain, fresh, t, n, NULL);
+            forward(plain, fresh, t, 3, want);
+            forward(c, s[i], t, 3, got);
+            assert_memory_equal(got, want, vocab * sizeof *got);
+            kvik_cache_drop(plain, fresh);
+            if (i == 1) kvik_cache_drop(c, s[0]); /* the others keep what they share */
+        }
+        kvik_cache_close(c);
+        kvik_cache_close(plain);
+        clear();
+    }
+}
+
 /* --- Files of others */
 
 static int notices;
@@ -650,14 +706,22 @@ static int teardown(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_common_once),  cmocka_unit_test(test_longer_and_shorter),
-        cmocka_unit_test(test_written_anew), cmocka_unit_test(test_limit),
-        cmocka_unit_test(test_temporaries),  cmocka_unit_test(test_lost_base),
-        cmocka_unit_test(test_links),        cmocka_unit_test(test_busy),
-        cmocka_unit_test(test_lock_kept),    cmocka_unit_test(test_processes),
-        cmocka_unit_test(test_kills),        cmocka_unit_test(test_check),
-        cmocka_unit_test(test_others),       cmocka_unit_test(test_taken_name),
-        cmocka_unit_test(test_own_mode),     cmocka_unit_test(test_wait_interrupted)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_common_once),
+                                       cmocka_unit_test(test_longer_and_shorter),
+                                       cmocka_unit_test(test_written_anew),
+                                       cmocka_unit_test(test_limit),
+                                       cmocka_unit_test(test_temporaries),
+                                       cmocka_unit_test(test_lost_base),
+                                       cmocka_unit_test(test_links),
+                                       cmocka_unit_test(test_busy),
+                                       cmocka_unit_test(test_lock_kept),
+                                       cmocka_unit_test(test_processes),
+                                       cmocka_unit_test(test_kills),
+                                       cmocka_unit_test(test_check),
+                                       cmocka_unit_test(test_shared_after_loading),
+                                       cmocka_unit_test(test_others),
+                                       cmocka_unit_test(test_taken_name),
+                                       cmocka_unit_test(test_own_mode),
+                                       cmocka_unit_test(test_wait_interrupted)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }
