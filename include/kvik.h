@@ -317,8 +317,7 @@ struct kvik_cache_config {
      * sequence, live or dropped, that begins with the same tokens (kvik_row.reused).  Rows of dropped sequences
      * count in cache_memory and are evicted first.  The index changes no bit of a result. */
     bool no_prefix_cache;
-    /* NULL, or a function that is told hints about this configuration, and of files in a directory of prompts that are
-     * passed over because others can write to them, one line each.  Called while the cache is open. */
+    /* NULL, or a function that is told hints and, later, which saved prompts are passed over, one line each. */
     void (*on_notice)(void *ctx, const char *text);
     void *notice_ctx;
 };
@@ -424,10 +423,9 @@ KVIK_API int kvik_cache_map(const kvik_cache *c, kvik_seq s, char **json);
 
 /* ---- Sessions: sequences on disk ------------------------------------------------------------------ */
 
-/* Saves n sequences in the file `path`, with a note (any text, or NULL).  Blocks that sequences share are stored
- * once.  At every instant the file holds either its old contents or all of the new ones.  If the file is a session
- * of this model and configuration, only blocks that it lacks are written.  A session that this cache has neither
- * loaded nor saved as it is now belongs to somebody else, and is not replaced: KVIK_BUSY.  Save under another name. */
+/* Saves n sequences in the file `path`, with a note (any text, or NULL); at every instant it has its old contents or all
+ * new ones.  Blocks that sequences share, or that a session of this model has, are not written again.  A session that
+ * this cache has not loaded, or that others have saved since, is not replaced: KVIK_BUSY.  Take another name. */
 KVIK_API int kvik_cache_save(kvik_cache *c, const char *path, const kvik_seq *s, uint32_t n,
                              const char *note);
 /* Loads a session as new sequences, at most max, and returns their number; after an error there are none.  They
@@ -439,10 +437,9 @@ KVIK_API int kvik_cache_load(kvik_cache *c, const char *path, uint32_t max, kvik
 /* A directory of sessions as a cache of prompts.  load: makes a sequence with the longest prefix of ids that a
  * session in the directory holds and this cache can resume from.  Returns its number of tokens, or 0 and no
  * sequence.  save: adds a sequence to the directory.  Above max_bytes (0: 1 GiB) the least recently used files that
- * kvik made are removed.  Files of other models, damaged files and files that another process writes are skipped;
- * files that kvik did not name are only read.  The directory and its files must be the user's own or root's and not
- * writable for others; else they are passed over, with a notice (kvik_cache_config.on_notice).  Rows that saved sequences have in common stand in one file, once.
- * Where rows depend on turns (quanto, hqq) nothing is found. */
+ * kvik made are removed.  Files of other models, damaged files and files that another process writes are skipped; so
+ * are, with a notice, files and directories that others than the user and root own or can write.  Rows that sequences
+ * have in common stand in one file, once.  Where rows depend on turns (quanto, hqq) nothing is found. */
 KVIK_API int64_t kvik_prefix_load(kvik_cache *c, const char *dir, const int32_t *ids, size_t n,
                                   kvik_seq *s);
 KVIK_API int kvik_prefix_save(kvik_cache *c, const char *dir, kvik_seq s, uint64_t max_bytes);

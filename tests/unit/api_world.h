@@ -121,6 +121,8 @@ static inline void api_open(struct api_world *w, const kvik_cache_config *config
     w->inputs.n = IDS;
     api_need(kvik_cache_export(w->cache, w->mine, &w->snapshot));
     api_need(kvik_batch_to_legacy(w->batch, &w->legacy));
+    unlink(api_path[P_SESSION]); /* a new cache does not replace the sessions of another */
+    unlink(api_path[P_SAVED]);
     api_need(kvik_cache_save(w->cache, api_path[P_SESSION], &w->mine, 1, "note"));
     api_need(kvik_legacy_save(w->legacy, NULL, api_path[P_LEGACY]));
     api_need(kvik_request_start(w->cache, &w->g, &fresh, 1, NULL, &w->request));
