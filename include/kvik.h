@@ -295,10 +295,10 @@ struct kvik_cache_config {
     /* Limit of tokens in one forward step; longer prompts take several.  0: 512, or fewer where rows stream from
      * disk. */
     uint32_t step_tokens;
-    /* Snapshots of sliding-window layers, for chats.  With them a chat whose history was rewritten resumes from the
-     * nearest snapshot instead of recomputing everything.  A snapshot is taken at the end of each prompt (the first
-     * and the newest four are kept) and every `checkpoints` tokens.  Snapshots are evicted before anything else.
-     * 0: none; KVIK_TURN_ENDS: only at the ends of prompts. */
+    /* Snapshots of sliding-window and recurrent layers, for chats: a chat whose history was rewritten resumes from the
+     * nearest snapshot instead of recomputing everything.  A snapshot is taken at the end of each prompt (the first and
+     * the newest four are kept) and every `checkpoints` tokens, and is evicted before anything else.  0: none of
+     * windows, one of recurrent layers every 256 tokens; KVIK_TURN_ENDS: only at the ends of prompts. */
     uint32_t checkpoints;
     /* 0: all CPUs of this process. */
     uint32_t threads;
@@ -451,8 +451,7 @@ KVIK_API int kvik_session_describe(const char *path, char **json);
 
 /* ---- Interchange: KV rows in and out of a cache --------------------------------------------------- */
 
-/* The KV rows of one layer that the next token sees: all; those of the window; or sinks and window.  And the state of
- * a recurrent layer. */
+/* The KV rows of one layer that the next token sees (all; a window; or sinks and window), and its recurrent state. */
 typedef struct kvik_layer_rows {
     uint32_t rows, heads, dim_k, dim_v;
     /* [heads][rows][dim] f32; keys are rotated as the model caches them.  NULL: the layer has no attention. */
