@@ -107,6 +107,10 @@ static int step(const struct norm *m, struct work *w)
         return strip(m, w);
     case NORM_BYTES:
         return bytes(w);
+    case NORM_MAP:
+        TRY(charsmap_apply(m->map, w->text.data, w->text.len, &w->next));
+        swap_texts(w);
+        return 0;
     }
     return 0;
 }

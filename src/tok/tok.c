@@ -4,6 +4,7 @@
 #include "base/utf8.h"
 #include "tok/tok_int.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,7 +33,9 @@ int ids_push(struct ids *v, int32_t id)
 struct tok *tok_new(void)
 {
     struct tok *t = mem_alloc(sizeof *t);
-    if (t) t->bpe.unk = -1;
+    if (!t) return NULL;
+    t->bpe.unk = t->uni.unk = -1;
+    t->uni.least = INFINITY;
     return t;
 }
 
@@ -41,6 +44,7 @@ void tok_close(struct tok *t)
     if (!t) return;
     for (uint32_t i = 0; i < t->n_norm; i++) {
         pattern_drop(t->norm[i].pattern);
+        charsmap_drop(t->norm[i].map);
         mem_free(t->norm[i].text);
     }
     for (uint32_t i = 0; i < t->n_pre; i++)
@@ -66,6 +70,7 @@ void tok_close(struct tok *t)
     trie_done(&t->raw);
     trie_done(&t->normal);
     bpe_done(&t->bpe);
+    unigram_done(&t->uni);
     vocab_done(&t->vocab);
     mem_free(t);
 }
@@ -237,6 +242,7 @@ static void work_done(struct work *w)
     mem_free(w->cut.v);
     mem_free(w->sym);
     mem_free(w->heap);
+    mem_free(w->path);
     matcher_done(&w->matcher);
 }
 
@@ -308,7 +314,7 @@ int tok_finish(struct tok *t)
     work_done(&w);
     if (e < 0) return e;
     if (t->vocab.size == 0) return ERR(FORMAT, "tokenizer: the vocabulary is empty");
-    TRY(bpe_index(&t->bpe, &t->vocab));
+    TRY(t->uni.on ? unigram_index(&t->uni, &t->vocab) : bpe_index(&t->bpe, &t->vocab));
     tok_resolve_named(t);
     return 0;
 }
@@ -325,6 +331,21 @@ struct encoder {
     size_t n_plain;
 };
 
+/* Cuts w->text into pre-tokens and gives each to the model. */
+static int encode_model(struct encoder *e)
+{
+    struct work *w = &e->w;
+    const struct tok *t = e->t;
+    TRY(pretokenize_run(t->pre, t->n_pre, w));
+    for (size_t i = 0; i < w->parts.n; i++) {
+        const char *s = w->text.data + w->parts.v[i].from;
+        size_t n = w->parts.v[i].to - w->parts.v[i].from;
+        TRY(t->uni.on ? unigram_encode(&t->uni, &t->vocab, w, s, n, e->out)
+                      : bpe_encode(&t->bpe, &t->vocab, w, s, n, e->out));
+    }
+    return 0;
+}
+
 static int encode_text(struct encoder *e, const char *s, size_t n, bool at_start)
 {
     struct work *w = &e->w;
@@ -332,12 +353,7 @@ static int encode_text(struct encoder *e, const char *s, size_t n, bool at_start
     buf_clear(&w->text);
     TRY(buf_append(&w->text, s, n));
     w->at_start = at_start;
-    TRY(pretokenize_run(e->t->pre, e->t->n_pre, w));
-    for (size_t i = 0; i < w->parts.n; i++) {
-        struct part p = w->parts.v[i];
-        TRY(bpe_encode(&e->t->bpe, &e->t->vocab, w, w->text.data + p.from, p.to - p.from, e->out));
-    }
-    return 0;
+    return encode_model(e);
 }
 
 /* The plain spans that overlap the section are plain[first .. last). */
@@ -371,13 +387,7 @@ static int encode_section(struct encoder *e, size_t from, size_t to)
     TRY(normalize_run(t->norm, t->n_norm, w));
     bool at_start = w->at_start;
     if (w->text.len == 0) return 0;
-    if (t->normal.n_node == 0) {
-        TRY(pretokenize_run(t->pre, t->n_pre, w));
-        for (size_t i = 0; i < w->parts.n; i++)
-            TRY(bpe_encode(&t->bpe, &t->vocab, w, w->text.data + w->parts.v[i].from,
-                           w->parts.v[i].to - w->parts.v[i].from, e->out));
-        return 0;
-    }
+    if (t->normal.n_node == 0) return encode_model(e);
     size_t n = w->text.len, done = 0;
     char *s = mem_strndup(w->text.data, n);
     if (!s) return ERR_NOMEM;

@@ -1,7 +1,8 @@
 /* tok_gguf.c - a tokenizer from GGUF metadata, built as the same lists a tokenizer.json would give.
  * tokenizer.ggml.model "gpt2" is byte-level BPE whose pre-tokenizer tokenizer.ggml.pre names;
  * "llama" is a SentencePiece BPE with scores: two adjacent pieces merge when their text is a piece,
- * the highest score first, which is a merge list whose ranks are the order of the scores.  Ids given
+ * the highest score first, which is a merge list whose ranks are the order of the scores.  "t5" is
+ * SentencePiece's Unigram model with its map of replacements.  Ids given
  * or implied by the file are checked after defaults are filled in. */
 #include "base/utf8.h"
 #include "fmt/fmt.h"
@@ -336,6 +337,74 @@ static int load_spm(struct source *s)
     return 0;
 }
 
+/* --- Unigram: the steps that Transformers gives a converted SentencePiece model */
+#define MAP_MOST ((uint64_t)64 << 20)
+
+static int load_map(struct source *s)
+{
+    const struct gguf_value *v = NULL;
+    struct norm *m;
+    TRY(array_of(s->g, KEY "precompiled_charsmap", GGUF_U8, 0, &v));
+    if (!v || v->n == 0) return 0;
+    if (v->n > MAP_MOST || (v->item != GGUF_U8 && v->item != GGUF_I8))
+        return ERR(FORMAT, KEY "precompiled_charsmap is not a list of bytes, at most %llu MiB",
+                   (unsigned long long)(MAP_MOST >> 20));
+    uint8_t *bytes = mem_array(v->n, 1);
+    if (!bytes) return ERR_NOMEM;
+    for (uint64_t i = 0; i < v->n; i++)
+        bytes[i] = (uint8_t)(int)gguf_number_at(v, i);
+    int e = tok_add_norm(s->t, &m);
+    if (e >= 0) {
+        m->kind = NORM_MAP;
+        e = charsmap_new(bytes, v->n, &m->map);
+    }
+    mem_free(bytes);
+    return e;
+}
+
+/* White space at the end vanishes, and a run of spaces becomes one mark. */
+static int squeeze_spaces(struct tok *t)
+{
+    struct norm *m;
+    TRY(tok_add_norm(t, &m));
+    m->kind = NORM_STRIP;
+    m->right = true;
+    TRY(tok_add_norm(t, &m));
+    m->kind = NORM_REPLACE;
+    m->n_text = 3;
+    if (!(m->text = mem_strdup("\xE2\x96\x81"))) return ERR_NOMEM;
+    return pattern_new(" {2,}", 5, true, &m->pattern);
+}
+
+static int load_t5(struct source *s)
+{
+    bool prefix = true, squeeze = true;
+    struct tok *t = s->t;
+    struct pre *p;
+    struct dec *d;
+    if (!s->scores) return ERR(FORMAT, KEY "scores is missing");
+    TRY(gguf_get_bool(s->g, KEY "add_space_prefix", &prefix));
+    TRY(gguf_get_bool(s->g, KEY "remove_extra_whitespaces", &squeeze));
+    TRY(load_map(s));
+    if (squeeze) TRY(squeeze_spaces(t));
+    TRY(tok_add_pre(t, &p));
+    *p = (struct pre){.kind = PRE_META,
+                      .scheme = prefix ? META_ALWAYS : META_NEVER,
+                      .split = true,
+                      .meta = "\xE2\x96\x81",
+                      .n_meta = 3};
+    TRY(tok_add_dec(t, &d));
+    *d = (struct dec){.kind = DEC_META, .mark = "\xE2\x96\x81", .n_mark = 3, .prefix = prefix};
+    t->uni.on = true;
+    for (uint32_t i = 0; i < s->tokens->n; i++) {
+        int type = type_of(s, i);
+        t->uni.byte_fallback |= type == PIECE_BYTE;
+        TRY(unigram_put(&t->uni, i, gguf_number_at(s->scores, i), type == PIECE_NORMAL));
+    }
+    snprintf(t->kind, sizeof t->kind, "Unigram%s", t->uni.byte_fallback ? " (byte fallback)" : "");
+    return 0;
+}
+
 /* --- special ids: given, or the default of the kind, and in the vocabulary either way */
 static int named_id(struct source *s, const char *key, const char *name, int64_t fallback,
                     int32_t *out)
@@ -358,15 +427,16 @@ static int named_id(struct source *s, const char *key, const char *name, int64_t
     return tok_add_named(s->t, name, p, n);
 }
 
-static int load_special(struct source *s, bool spm, const struct cut_rule *rule)
+static int load_special(struct source *s, bool spm, bool t5, const struct cut_rule *rule)
 {
-    bool bos = spm || (rule && rule->add_bos), eos = false;
+    bool bos = spm || (rule && rule->add_bos), eos = t5;
     int32_t bos_id, eos_id, other;
     TRY(named_id(s, "bos", "bos_token", spm ? 1 : -1, &bos_id));
-    TRY(named_id(s, "eos", "eos_token", spm ? 2 : -1, &eos_id));
-    TRY(named_id(s, "unknown", "unk_token", spm ? 0 : -1, &other));
+    TRY(named_id(s, "eos", "eos_token", spm ? 2 : t5 ? 1 : -1, &eos_id));
+    TRY(named_id(s, "unknown", "unk_token", spm ? 0 : t5 ? 2 : -1, &other));
     if (spm) s->t->bpe.unk = other;
-    TRY(named_id(s, "padding", "pad_token", -1, &other));
+    s->t->uni.unk = other;
+    TRY(named_id(s, "padding", "pad_token", t5 ? 0 : -1, &other));
     TRY(named_id(s, "eot", "eot_token", -1, &other));
     TRY(named_id(s, "mask", "mask_token", -1, &other));
     TRY(named_id(s, "cls", "cls_token", -1, &other));
@@ -388,13 +458,15 @@ static int load(struct source *s)
     TRY(gguf_get_str(s->g, KEY "model", &model, &n));
     bool gpt2 = n == 4 && memcmp(model, "gpt2", 4) == 0;
     bool spm = n == 5 && memcmp(model, "llama", 5) == 0;
-    if (!gpt2 && !spm)
-        return ERR(UNSUPPORTED, KEY "model \"%.*s\" is not supported; \"gpt2\" and \"llama\" are",
+    bool t5 = n == 2 && memcmp(model, "t5", 2) == 0;
+    if (!gpt2 && !spm && !t5)
+        return ERR(UNSUPPORTED,
+                   KEY "model \"%.*s\" is not supported; \"gpt2\", \"llama\" and \"t5\" are",
                    (int)MIN(n, 40), model ? model : "");
     for (uint64_t i = 0; i < s->tokens->n; i++)
         TRY(put_piece(s, i));
-    TRY(gpt2 ? load_gpt2(s, &rule) : load_spm(s));
-    TRY(load_special(s, spm, rule));
+    TRY(gpt2 ? load_gpt2(s, &rule) : t5 ? load_t5(s) : load_spm(s));
+    TRY(load_special(s, spm, t5, rule));
     int given = gguf_get_str(s->g, "tokenizer.chat_template", &text, &n);
     TRY(given);
     if (given && !(s->t->chat_template = mem_strndup(text, n))) return ERR_NOMEM;

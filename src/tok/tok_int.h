@@ -1,6 +1,6 @@
 /* tok_int.h - what the files of src/tok share.  One struct tok is built by a loader (tok_json.c or
  * tok_gguf.c) out of flat lists of normalizers, pre-tokenizers and decoders (nested sequences are
- * flattened), one BPE model, one vocabulary and two matchers of added tokens; after that it is
+ * flattened), one model (BPE or Unigram), one vocabulary and two matchers of added tokens; after that it is
  * never written again, so threads may share it.  All scratch memory of a call lives in struct work. */
 #pragma once
 #include "base/buf.h"
@@ -82,15 +82,33 @@ size_t uni_lower(uint32_t cp, uint32_t out[2]);
 /* Appends s to out with post-Unicode-14 characters replaced; *changed tells whether any was. */
 int uni_shadow(const char *s, size_t n, struct buf *out, bool *changed);
 enum uni_form { UNI_NFC, UNI_NFD, UNI_NFKC, UNI_NFKD };
+/* True if no grapheme cluster begins between `before` and cp. Zeroed *state carries over a text. */
+bool uni_joins(uint32_t before, uint32_t cp, int32_t *state);
 int uni_normalize(enum uni_form form, const char *s, size_t n, struct buf *out);
 
 /* --- normalizers (normalize.c) */
-enum norm_kind { NORM_FORM, NORM_PREPEND, NORM_REPLACE, NORM_LOWER, NORM_STRIP, NORM_BYTES };
+enum norm_kind {
+    NORM_FORM,
+    NORM_PREPEND,
+    NORM_REPLACE,
+    NORM_LOWER,
+    NORM_STRIP,
+    NORM_BYTES,
+    NORM_MAP
+};
+struct charsmap; /* charsmap.c: SentencePiece's table of replacements */
+/* Copies the bytes of a map; ERR_FORMAT if they are too short or not UTF-8. */
+int charsmap_new(const uint8_t *p, size_t n, struct charsmap **out);
+int charsmap_new_base64(const char *s, size_t n, struct charsmap **out);
+void charsmap_drop(struct charsmap *c);
+/* Appends s, which is UTF-8, with the replacements of the map to out. */
+int charsmap_apply(const struct charsmap *c, const char *s, size_t n, struct buf *out);
 struct norm {
     enum norm_kind kind;
     enum uni_form form;
     bool left, right;        /* NORM_STRIP */
     struct pattern *pattern; /* owned: NORM_REPLACE */
+    struct charsmap *map;    /* owned: NORM_MAP */
     char *text;              /* owned: what is put or prepended */
     size_t n_text;
 };
@@ -120,15 +138,17 @@ struct parts {
     struct part *v; /* owned */
     size_t n, cap;
 };
-struct sym; /* bpe.c */
+struct sym;      /* bpe.c */
+struct uni_step; /* unigram.c */
 struct work {
     struct buf text, next; /* text under work and the other half of the ping-pong */
     struct buf shadow;
     struct parts parts, cut;
     struct matcher matcher;
-    struct sym *sym; /* owned, [n_sym] */
-    void *heap;      /* owned, [n_heap] */
-    size_t n_sym, n_heap;
+    struct sym *sym;       /* owned, [n_sym] */
+    void *heap;            /* owned, [n_heap] */
+    struct uni_step *path; /* owned, [n_path]; unigram.c */
+    size_t n_sym, n_heap, n_path;
     bool at_start; /* work.text begins at offset 0 of the user's text */
     /* Bytes that each normalizer and pre-tokenizer has made in this call, over all parts of the text, and their limit. */
     size_t made[2 * TOK_MAX_STEPS], most;
@@ -167,6 +187,32 @@ void bpe_merge_put(struct bpe *b, uint32_t left, uint32_t right, uint32_t rank, 
 int bpe_index(struct bpe *b, struct vocab *v); /* once the vocabulary is complete */
 int bpe_encode(const struct bpe *b, const struct vocab *v, struct work *w, const char *s, size_t n,
                struct ids *out);
+
+/* --- the Unigram model (unigram.c) */
+#define UNI_MAX_PIECE 1024u      /* bytes of one piece; real ones have at most 100 */
+#define UNI_MAX_NODES (1u << 24) /* real vocabularies have 2^20 */
+struct uni_node {
+    uint32_t first; /* index of the first child; the children are ascending by label */
+    int32_t id;     /* of the piece that ends here, or -1 */
+    uint16_t n;     /* children */
+    uint8_t label;
+};
+struct unigram {
+    bool on; /* the tokenizer has this model */
+    bool byte_fallback;
+    double *score; /* owned, [cap]: by id */
+    uint32_t cap, n_node;
+    struct uni_node *node; /* owned, [n_node]: the pieces as a trie; node 0 is the root */
+    double least;          /* the lowest score of a piece */
+    int32_t unk;           /* -1: none */
+    int32_t byte_id[256];  /* ids of <0xNN>, -1 none */
+};
+void unigram_done(struct unigram *u);
+/* Sets the score of an id; a `normal` piece counts for the score of the unknown token. */
+int unigram_put(struct unigram *u, uint32_t id, double score, bool normal);
+int unigram_index(struct unigram *u, const struct vocab *v); /* once the vocabulary is complete */
+int unigram_encode(const struct unigram *u, const struct vocab *v, struct work *w, const char *s,
+                   size_t n, struct ids *out);
 
 /* --- added tokens (added.c) */
 struct added {
@@ -235,7 +281,8 @@ struct named {
 struct tok {
     struct vocab vocab;
     struct bpe bpe;
-    struct norm *norm; /* owned, as all below */
+    struct unigram uni; /* instead of bpe, if uni.on */
+    struct norm *norm;  /* owned, as all below */
     struct pre *pre;
     struct dec *dec;
     struct added *added; /* ascending ids after tok_finish */
@@ -260,6 +307,7 @@ struct tok_lists {
 int tok_lists_find(const char *json, size_t n, struct tok_lists *out, struct buf *rest);
 int tok_lists_vocab(struct tok *t, const struct tok_lists *l);
 int tok_lists_merges(struct tok *t, const struct tok_lists *l);
+int tok_lists_pieces(struct tok *t, const struct tok_lists *l); /* [[piece, score], ...] */
 /* Gives every added token to `each`. */
 int tok_lists_added(struct tok *t, const struct tok_lists *l,
                     int (*each)(struct tok *t, const json_t *o));

@@ -110,6 +110,7 @@ static int load_norm(struct tok *t, const json_t *o, uint32_t depth)
         {"NFC", NORM_FORM, UNI_NFC},   {"NFD", NORM_FORM, UNI_NFD},  {"NFKC", NORM_FORM, UNI_NFKC},
         {"NFKD", NORM_FORM, UNI_NFKD}, {"Prepend", NORM_PREPEND, 0}, {"Replace", NORM_REPLACE, 0},
         {"Lowercase", NORM_LOWER, 0},  {"Strip", NORM_STRIP, 0},     {"ByteLevel", NORM_BYTES, 0},
+        {"Precompiled", NORM_MAP, 0},
     };
     const char *type;
     struct norm *m;
@@ -127,6 +128,12 @@ static int load_norm(struct tok *t, const json_t *o, uint32_t depth)
     if (m->kind == NORM_REPLACE) {
         TRY(norm_text(m, o, "content"));
         return get_pattern(o, &m->pattern);
+    }
+    if (m->kind == NORM_MAP) {
+        const char *s;
+        size_t n;
+        TRY(need_str(o, "precompiled_charsmap", &s, &n));
+        return charsmap_new_base64(s, n, &m->map);
     }
     if (m->kind == NORM_STRIP) {
         TRY(get_flag(o, "strip_left", &m->left));
@@ -405,6 +412,20 @@ static int affix(const json_t *model, const char *key, char **out, size_t *n)
     return *out ? 0 : ERR_NOMEM;
 }
 
+static int load_unigram(struct tok *t, const json_t *m, const struct tok_lists *lists)
+{
+    const json_t *unk = json_object_get(m, "unk_id");
+    t->uni.on = true;
+    TRY(tok_lists_pieces(t, lists));
+    TRY(get_flag(m, "byte_fallback", &t->uni.byte_fallback));
+    if (!unk || json_is_null(unk)) return 0;
+    json_int_t id = json_is_integer(unk) ? json_integer_value(unk) : -1;
+    if (id < 0 || id >= t->vocab.size)
+        return ERR(FORMAT, FILE_NAME ": \"unk_id\" is not an id of the vocabulary");
+    t->uni.unk = (int32_t)id;
+    return 0;
+}
+
 static int load_model(struct tok *t, const json_t *root, const struct tok_lists *lists)
 {
     const json_t *m = json_object_get(root, "model");
@@ -413,8 +434,11 @@ static int load_model(struct tok *t, const json_t *root, const struct tok_lists 
     if (!json_is_object(m)) return ERR(FORMAT, FILE_NAME ": \"model\" must be an object");
     TRY(json_get_str(m, FILE_NAME, "type", &type));
     if (!type && json_object_get(m, "merges")) type = "BPE"; /* files older than the field */
+    if (!type && json_object_get(m, "unk_id")) type = "Unigram";
+    if (type && strcmp(type, "Unigram") == 0) return load_unigram(t, m, lists);
     if (!type || strcmp(type, "BPE") != 0)
-        return ERR(UNSUPPORTED, FILE_NAME ": model type \"%s\" is not supported; BPE is",
+        return ERR(UNSUPPORTED,
+                   FILE_NAME ": model type \"%s\" is not supported; BPE and Unigram are",
                    type ? type : "(none)");
     TRY(affix(m, "continuing_subword_prefix", &b->prefix, &b->n_prefix));
     TRY(affix(m, "end_of_word_suffix", &b->suffix, &b->n_suffix));
@@ -467,10 +491,14 @@ static int load_root(struct tok *t, const json_t *root, const struct tok_lists *
     bool bytes = false;
     for (uint32_t i = 0; i < t->n_pre; i++)
         bytes |= t->pre[i].kind == PRE_BYTES;
-    snprintf(t->kind, sizeof t->kind, "BPE (%s)",
-             bytes                  ? "byte-level"
-             : t->bpe.byte_fallback ? "byte fallback"
-                                    : "characters");
+    if (t->uni.on)
+        snprintf(t->kind, sizeof t->kind, "Unigram%s",
+                 t->uni.byte_fallback ? " (byte fallback)" : "");
+    else
+        snprintf(t->kind, sizeof t->kind, "BPE (%s)",
+                 bytes                  ? "byte-level"
+                 : t->bpe.byte_fallback ? "byte fallback"
+                                        : "characters");
     return 0;
 }
 
@@ -519,7 +547,7 @@ static int load_config(struct tok *t, const json_t *config)
     if (!json_is_object(config)) return ERR(FORMAT, "tokenizer_config.json is not an object");
     TRY(json_get_bool(config, "tokenizer_config.json", "clean_up_tokenization_spaces", &clean));
     TRY(json_get_bool(config, "tokenizer_config.json", CLEAN_BPE, &forced));
-    if (clean && forced) TRY(tok_clean_up(t));
+    if (clean && (forced || t->uni.on)) TRY(tok_clean_up(t));
     TRY(load_named(t, config));
     return load_template(t, config);
 }

@@ -135,6 +135,44 @@ int tok_lists_vocab(struct tok *t, const struct tok_lists *l)
     return e;
 }
 
+static int take_scored(struct tok *t, const json_t *pair, uint32_t id)
+{
+    const json_t *piece = json_array_get(pair, 0), *score = json_array_get(pair, 1);
+    if (json_array_size(pair) != 2 || !json_is_string(piece) || !json_is_number(score))
+        return ERR(FORMAT, TOK_JSON ": piece %u of the vocabulary is not [text, score]", id);
+    TRY(vocab_put(&t->vocab, json_string_value(piece), json_string_length(piece), id, VOC_MODEL));
+    return unigram_put(&t->uni, id, json_number_value(score), true);
+}
+
+static int take_pieces(struct tok *t, struct scan *j)
+{
+    bool first = true;
+    int e;
+    TRY(scan_char(j, '['));
+    for (uint32_t id = 0; (e = scan_item(j, &first)) == 1; id++) {
+        json_t *pair;
+        scan_peek(j);
+        size_t from = j->pos;
+        TRY(skip(j));
+        TRY(json_parse(j->s + from, j->pos - from, TOK_JSON ", vocab", &pair));
+        e = take_scored(t, pair, id);
+        json_decref(pair);
+        if (e < 0) return e;
+    }
+    return e;
+}
+
+int tok_lists_pieces(struct tok *t, const struct tok_lists *l)
+{
+    struct scan j;
+    if (!l->vocab.n || l->vocab.s[0] != '[')
+        return ERR(FORMAT, TOK_JSON ": \"vocab\" of a Unigram model must be a list");
+    TRY(open_scan(&j, l->vocab.s, l->vocab.n));
+    int e = take_pieces(t, &j);
+    scan_done(&j);
+    return e;
+}
+
 /* Reads "left right" or ["left", "right"]; returns 0 for the line that names a version, otherwise 1. */
 static int take_merge(struct scan *j, uint64_t at, const char *s[2], size_t n[2])
 {

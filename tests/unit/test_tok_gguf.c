@@ -206,10 +206,132 @@ static void test_pre_names(void **state)
         assert_non_null(strstr(err_last(), "tokenizer.ggml.pre"));
     }
     begin(&m);
-    key_str(&m, K "model", "t5");
+    key_str(&m, K "model", "rwkv");
     strings(&m, K "tokens", tiny);
     assert_int_equal(open_meta(&m, &t), ERR_UNSUPPORTED);
-    assert_non_null(strstr(err_last(), "t5"));
+    assert_non_null(strstr(err_last(), "rwkv"));
+}
+
+static size_t from_base64(const char *s, uint8_t *out)
+{
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    uint32_t v = 0;
+    size_t n = 0;
+    for (size_t i = 0; s[i] && s[i] != '='; i++) {
+        v = v << 6 | (uint32_t)(strchr(digits, s[i]) - digits);
+        if (i % 4) out[n++] = (uint8_t)(v >> (6 - i % 4 * 2));
+    }
+    return n;
+}
+
+/* Writes the metadata of a T5 tokenizer.json as a converter does. The list of pieces ends with unused ones of a very low
+ * score, as the converter pads it. */
+static void write_t5(struct meta *m, const json_t *root)
+{
+    const json_t *vocab = json_object_get(json_object_get(root, "model"), "vocab");
+    size_t size = json_array_size(vocab), n;
+    const json_t *norms = json_object_get(json_object_get(root, "normalizer"), "normalizers");
+    const char *map =
+        json_string_value(json_object_get(json_array_get(norms, 0), "precompiled_charsmap"));
+    begin(m);
+    key_str(m, K "model", "t5");
+    array(m, K "tokens", GGUF_STRING, size + 1);
+    for (size_t i = 0; i < size; i++) {
+        const json_t *piece = json_array_get(json_array_get(vocab, i), 0);
+        str(m, json_string_value(piece), json_string_length(piece));
+    }
+    str(m, "[PAD]", 5);
+    float *score = mem_array(size + 1, sizeof *score);
+    int *type = mem_array(size + 1, sizeof *type);
+    for (size_t i = 0; i < size; i++) {
+        score[i] = (float)json_number_value(json_array_get(json_array_get(vocab, i), 1));
+        type[i] = i < 2 ? 3 : i == 2 ? 2 : 1;
+    }
+    score[size] = -10000;
+    type[size] = 5;
+    floats(m, K "scores", score, size + 1);
+    numbers(m, K "token_type", type, size + 1);
+    uint8_t *bytes = mem_alloc(strlen(map));
+    n = from_base64(map, bytes);
+    array(m, K "precompiled_charsmap", GGUF_U8, n);
+    assert_int_equal(buf_append(&m->b, bytes, n), 0);
+    mem_free(bytes);
+    mem_free(score);
+    mem_free(type);
+}
+
+/* A T5 tokenizer, given as pieces, scores and the map, gives the ids of its tokenizer.json. */
+static void test_t5(void **state)
+{
+    (void)state;
+    size_t n, len, n_lines = 0;
+    char *text = unpack("tests/fixtures/tok/unigram.jsonl.xz", &n);
+    const char *s = text;
+    struct meta m;
+    struct tok *t;
+    json_t *o;
+    len = strcspn(s, "\n");
+    assert_int_equal(json_parse(s, len, "t5", &o), 0);
+    write_t5(&m, o);
+    json_decref(o);
+    if (open_meta(&m, &t) < 0) fail_msg("%s", err_last());
+    assert_string_equal(tok_kind(t), "Unigram");
+    assert_int_equal(tok_special_id(t, "eos_token"), 1);
+    assert_int_equal(tok_special_id(t, "pad_token"), 0);
+    for (s += len + 1; strncmp(s, "{\"version\"", 10) != 0; s += len + 1, n_lines++) {
+        struct ids ids = {0};
+        struct buf b;
+        len = strcspn(s, "\n");
+        assert_int_equal(json_parse(s, len, "t5", &o), 0);
+        const json_t *x = json_object_get(o, "text"), *want = json_object_get(o, "ids_special");
+        assert_int_equal(
+            tok_encode(t, json_string_value(x), json_string_length(x), TOK_SPECIAL, NULL, 0, &ids),
+            0);
+        assert_int_equal(ids.n, json_array_size(want));
+        for (size_t i = 0; i < ids.n; i++)
+            assert_int_equal(ids.id[i], json_integer_value(json_array_get(want, i)));
+        buf_init(&b, 1 << 24);
+        assert_int_equal(tok_decode(t, ids.id, ids.n, true, &b), 0);
+        const json_t *skip = json_object_get(o, "decode_skip");
+        assert_int_equal(b.len, json_string_length(skip));
+        if (b.len) assert_memory_equal(b.data, json_string_value(skip), b.len);
+        buf_done(&b);
+        ids_done(&ids);
+        json_decref(o);
+    }
+    assert_true(n_lines > 300);
+    tok_close(t);
+    mem_free(text);
+}
+
+/* T5 metadata with parts that are missing or wrong, and its two switches. */
+static void test_t5_parts(void **state)
+{
+    (void)state;
+    static const char *const pieces[] = {"<pad>", "</s>", "<unk>", "\xE2\x96\x81", "a", "b", NULL};
+    static const float scores[] = {0, 0, 0, -1, -2, -3};
+    static const int types[] = {3, 3, 2, 1, 1, 1};
+    for (int row = 0; row < 8; row++) {
+        struct meta m;
+        struct tok *t;
+        begin(&m);
+        key_str(&m, K "model", "t5");
+        strings(&m, K "tokens", pieces);
+        numbers(&m, K "token_type", types, 6);
+        if (row != 1) floats(&m, K "scores", scores, row == 2 ? 5 : 6);
+        if (row == 3) floats(&m, K "precompiled_charsmap", scores, 6);
+        if (row == 4) key_str(&m, K "precompiled_charsmap", "abc");
+        if (row == 5) key_u32(&m, K "unknown_token_id", 6);
+        if (row == 6) key_bool(&m, K "add_space_prefix", false);
+        if (row == 7) key_bool(&m, K "remove_extra_whitespaces", false);
+        int e = open_meta(&m, &t);
+        assert_int_equal(e, row >= 1 && row <= 5 ? ERR_FORMAT : 0);
+        if (e < 0) continue;
+        if (row == 0) EXPECT(t, "a  bxy ", TOK_SPECIAL, 3, 4, 3, 5, 2, 1);
+        if (row == 6) EXPECT(t, "a  bxy ", 0, 4, 3, 5, 2);
+        if (row == 7) EXPECT(t, "a  bxy ", 0, 3, 4, 3, 3, 5, 2, 3);
+        tok_close(t);
+    }
 }
 
 /* The golden Llama 2 tokenizer, given as pieces with scores, gives the ids of its merge list. */
@@ -488,7 +610,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_byte_level),  cmocka_unit_test(test_pre_names),
-        cmocka_unit_test(test_scores),      cmocka_unit_test(test_long_pieces),
+        cmocka_unit_test(test_scores),      cmocka_unit_test(test_t5),
+        cmocka_unit_test(test_t5_parts),    cmocka_unit_test(test_long_pieces),
         cmocka_unit_test(test_special_ids), cmocka_unit_test(test_byte_pieces),
         cmocka_unit_test(test_long_piece),  cmocka_unit_test(test_malformed),
     };

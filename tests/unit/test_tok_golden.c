@@ -1,4 +1,4 @@
-/* test_tok_golden.c - every line of tests/golden/tokenizers: ids with and without special tokens
+/* test_tok_golden.c - every line of tests/golden/tokenizers and of fixtures/tok/unigram.jsonl.xz: ids with and without special tokens
  * and the three ways of decoding equal those of the tokenizers package; streams equal whole
  * decodes. */
 #include "test_tok.h"
@@ -64,6 +64,14 @@ static int check_decode(const struct tok *t, const json_t *o, const char *ids, c
     return !good;
 }
 
+static int check_line(const struct tok *t, const json_t *o)
+{
+    return check_encode(t, o, "ids", 0) + check_encode(t, o, "ids_special", TOK_SPECIAL) +
+           check_decode(t, o, "ids", "decode", false) +
+           check_decode(t, o, "ids_special", "decode_special", false) +
+           check_decode(t, o, "ids_special", "decode_skip", true);
+}
+
 static void run(const char *name)
 {
     char path[256], *line = NULL;
@@ -76,11 +84,7 @@ static void run(const char *name)
     for (ssize_t n; (n = getline(&line, &cap, f)) > 0; n_lines++) {
         json_t *o;
         assert_int_equal(json_parse(line, (size_t)n, path, &o), 0);
-        bad += check_encode(t, o, "ids", 0);
-        bad += check_encode(t, o, "ids_special", TOK_SPECIAL);
-        bad += check_decode(t, o, "ids", "decode", false);
-        bad += check_decode(t, o, "ids_special", "decode_special", false);
-        bad += check_decode(t, o, "ids_special", "decode_skip", true);
+        bad += check_line(t, o);
         if (!json_object_get(o, "ids")) {
             const char *key = NULL;
             for (void *i = json_object_iter(o); i; i = json_object_iter_next(o, i))
@@ -111,11 +115,43 @@ static void test_qwen3(void **state)
     run("qwen3");
 }
 
+/* Tokenizers with a Unigram model, each before its own lines. */
+static void test_unigram(void **state)
+{
+    (void)state;
+    size_t n, n_lines = 0, n_tok = 0, len;
+    int bad = 0;
+    char *text = unpack("tests/fixtures/tok/unigram.jsonl.xz", &n);
+    struct tok *t = NULL;
+    for (const char *s = text; s < text + n; s += len + 1) {
+        len = strcspn(s, "\n");
+        if (strncmp(s, "{\"version\"", 10) == 0) {
+            tok_close(t);
+            if (tok_open_json(s, len, NULL, 0, &t) < 0) fail_msg("%s", err_last());
+            n_tok++;
+            continue;
+        }
+        json_t *o;
+        assert_int_equal(json_parse(s, len, "unigram.jsonl", &o), 0);
+        int wrong = check_line(t, o);
+        if (wrong) fprintf(stderr, "tokenizer %zu, line %zu\n", n_tok, n_lines);
+        bad += wrong;
+        n_lines++;
+        json_decref(o);
+    }
+    tok_close(t);
+    mem_free(text);
+    assert_int_equal(n_tok, 6);
+    assert_true(n_lines >= 500);
+    assert_int_equal(bad, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_llama2),
         cmocka_unit_test(test_qwen3),
+        cmocka_unit_test(test_unigram),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -120,7 +120,7 @@ static void test_crafted(void **state)
          ERR_UNSUPPORTED},
         {TOK("\"normalizer\":{\"type\":\"Replace\",\"pattern\":{},\"content\":\"x\"}"), ERR_FORMAT},
         {TOK("\"normalizer\":{\"type\":\"Precompiled\",\"precompiled_charsmap\":\"////\"}"),
-         ERR_UNSUPPORTED},
+         ERR_FORMAT},
         {TOK("\"pre_tokenizer\":{\"type\":\"FixedLength\",\"length\":0}"), ERR_UNSUPPORTED},
         {TOK("\"added_tokens\":[{\"id\":5}]"), ERR_FORMAT},
         {TOK("\"added_tokens\":[{\"content\":\"x\",\"special\":\"yes\"}]"), ERR_FORMAT},
@@ -305,6 +305,147 @@ static void test_growth(void **state)
     buf_done(&b);
 }
 
+#define PIECES "[[\"<unk>\",0],[\"a\",-1],[\"ab\",-3.5]]"
+#define UNI(x) "{\"model\":{\"type\":\"Unigram\"," x "}}"
+/* A trie of one unit that refers to itself, and a replacement. */
+#define SELF_MAP "BAAAAAAAAABhAA=="
+
+/* Unigram files whose parts are missing, of the wrong type or too long. */
+static void test_unigram_crafted(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *json;
+        int code;
+    } rows[] = {
+        {UNI("\"vocab\":" PIECES ",\"unk_id\":0"), 0},
+        {UNI("\"vocab\":" PIECES ",\"unk_id\":null"), 0},
+        {UNI("\"vocab\":" PIECES), 0},
+        {UNI("\"vocab\":" PIECES ",\"unk_id\":3"), ERR_FORMAT},
+        {UNI("\"vocab\":" PIECES ",\"unk_id\":-1"), ERR_FORMAT},
+        {UNI("\"vocab\":" PIECES ",\"unk_id\":\"<unk>\""), ERR_FORMAT},
+        {UNI("\"vocab\":" PIECES ",\"byte_fallback\":7"), ERR_FORMAT},
+        {UNI("\"vocab\":[]"), ERR_FORMAT},
+        {UNI("\"vocab\":{\"a\":0}"), ERR_FORMAT},
+        {UNI("\"unk_id\":0"), ERR_FORMAT},
+        {UNI("\"vocab\":[\"a\",-1]"), ERR_FORMAT},
+        {UNI("\"vocab\":[[\"a\"]]"), ERR_FORMAT},
+        {UNI("\"vocab\":[[\"a\",-1,0]]"), ERR_FORMAT},
+        {UNI("\"vocab\":[[0,-1]]"), ERR_FORMAT},
+        {UNI("\"vocab\":[[\"a\",\"b\"]]"), ERR_FORMAT},
+        {UNI("\"vocab\":[[\"a\",1e999]]"), ERR_FORMAT},
+        {UNI("\"vocab\":[[\"a\",-1],[\"a\",-2]]"), ERR_FORMAT},
+        {UNI("\"vocab\":[[\"\",-1],[\"a\",-1e308],[\"b\",1e308]],\"unk_id\":0"), 0},
+        {TOK("\"normalizer\":{\"type\":\"Precompiled\"}"), ERR_FORMAT},
+        {TOK("\"normalizer\":{\"type\":\"Precompiled\",\"precompiled_charsmap\":\"\"}"),
+         ERR_FORMAT},
+        {TOK("\"normalizer\":{\"type\":\"Precompiled\",\"precompiled_charsmap\":\"*\"}"),
+         ERR_FORMAT},
+        {TOK("\"normalizer\":{\"type\":\"Precompiled\",\"precompiled_charsmap\":\"AAAAAAAAAAA=\"}"),
+         ERR_FORMAT}, /* no trie */
+        {TOK("\"normalizer\":{\"type\":\"Precompiled\",\"precompiled_charsmap\":\"/////wAAAAA=\"}"),
+         ERR_FORMAT}, /* a trie of 4 GiB */
+        {TOK("\"normalizer\":{\"type\":\"Precompiled\",\"precompiled_charsmap\":\"BAAAAAAAAAD/AA==\"}"),
+         ERR_FORMAT}, /* no UTF-8 */
+        {TOK("\"normalizer\":{\"type\":\"Precompiled\",\"precompiled_charsmap\":\"" SELF_MAP "\"}"),
+         0},
+    };
+    for (size_t i = 0; i < countof(rows); i++) {
+        int e = open_code(rows[i].json);
+        if (e != rows[i].code) fail_msg("row %zu: %d, %s", i, e, e < 0 ? err_last() : "accepted");
+    }
+    char *big = repeat("a", 1025);
+    struct buf b;
+    buf_init(&b, 1 << 16);
+    assert_int_equal(buf_printf(&b, UNI("\"vocab\":[[\"%s\",0]]"), big), 0);
+    assert_int_equal(open_code(b.data), ERR_LIMIT);
+    buf_done(&b);
+    mem_free(big);
+    struct tok *t = open_text(UNI("\"vocab\":" PIECES));
+    /* "b" is no token, and there is no unknown token. */
+    assert_int_equal(encode_code(t, "abb"), ERR_FORMAT);
+    assert_int_equal(encode_code(t, "aba"), 0);
+    tok_close(t);
+}
+
+/* Any units of a map: bounds hold, and a search ends. The replacement grows the text to its limit at most. */
+static void test_charsmaps(void **state)
+{
+    (void)state;
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    uint32_t seed = 1;
+    int codes[3] = {0};
+    for (int round = 0; round < 3000; round++) {
+        uint8_t raw[4 + 4 * 300 + 8] = {0xB0, 0x04}; /* 300 units */
+        char text[2 * sizeof raw], json[4096], *p = text;
+        for (size_t i = 4; i < sizeof raw - 8; i++) {
+            seed = seed * 1664525 + 1013904223;
+            raw[i] = (uint8_t)(seed >> 24);
+            /* small offsets, and labels and leaves that hit */
+            if (i % 4 == 0) raw[i] = round % 3 ? (uint8_t)((i - 4) / 4 ^ (raw[7] & 3)) : raw[i];
+            if (i % 4 == 1) raw[i] &= 0x0D;
+            if (i % 4 > 1 && round % 2) raw[i] = 0;
+        }
+        memcpy(raw + sizeof raw - 8, "ab\0\xC3\xA9\0c", 8);
+        for (size_t i = 0; i < sizeof raw; i += 3) {
+            uint32_t v = (uint32_t)raw[i] << 16 |
+                         (uint32_t)(i + 1 < sizeof raw ? raw[i + 1] : 0) << 8 |
+                         (i + 2 < sizeof raw ? raw[i + 2] : 0);
+            for (size_t k = 0; k < 4; k++)
+                *p++ = i + k > sizeof raw ? '=' : digits[v >> (18 - 6 * k) & 63];
+        }
+        *p = 0;
+        snprintf(json, sizeof json,
+                 TOK("\"normalizer\":{\"type\":\"Precompiled\",\"precompiled_charsmap\":\"%s\"}"),
+                 text);
+        struct tok *t = open_text(json);
+        int e = encode_code(t, "ab \xC3\xA9\xEF\xAC\x81 xyz\x7F\x01 aaaaaaaaaaaa\r\n");
+        if (e != 0 && e != ERR_FORMAT && e != ERR_LIMIT) fail_msg("%d: %s", e, err_last());
+        codes[e == 0 ? 0 : e == ERR_FORMAT ? 1 : 2]++;
+        tok_close(t);
+    }
+    assert_true(codes[0] > 100 && codes[1] > 100);
+}
+
+/* The time of a text is linear in its bytes, also where each character begins many long pieces. */
+static void test_unigram_long(void **state)
+{
+    (void)state;
+    struct buf b;
+    buf_init(&b, 1 << 20);
+    buf_puts(&b, "{\"model\":{\"type\":\"Unigram\",\"unk_id\":0,\"vocab\":[[\"<unk>\",0]");
+    for (int i = 1; i <= 400; i++) {
+        char *piece = repeat("a", (size_t)i);
+        buf_printf(&b, ",[\"%s\",-%d.5]", piece, i);
+        mem_free(piece);
+    }
+    buf_puts(&b, "]}}");
+    struct tok *t = open_text(b.data);
+    buf_done(&b);
+    for (int unknown = 0; unknown < 2; unknown++) {
+        double took[2];
+        for (int big = 0; big < 2; big++) {
+            char *s = repeat(unknown ? "\xE2\x98\x83" : "a", big ? 1 << 18 : 1 << 15);
+            struct ids v = {0};
+            double start = cpu();
+            assert_int_equal(tok_encode(t, s, strlen(s), 0, NULL, 0, &v), 0);
+            took[big] = cpu() - start;
+            assert_int_equal(v.n, unknown ? 1 : ((big ? 1 << 18 : 1 << 15) + 399) / 400);
+            ids_done(&v);
+            mem_free(s);
+        }
+        if (took[1] > 25 * took[0] + 0.1) fail_msg("%.3f s, then %.3f s", took[0], took[1]);
+    }
+    tok_close(t);
+}
+
+static const char everything_uni[] =
+    "{\"normalizer\":{\"type\":\"Precompiled\",\"precompiled_charsmap\":\"" SELF_MAP "\"},"
+    "\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"\\u2581\",\"prepend_scheme\":\"always\"},"
+    "\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"Sequence\":{\"id\":\"A\"}},{\"SpecialToken\":{\"id\":\"s\"}}],\"special_tokens\":{\"s\":{\"ids\":[0]}}},"
+    "\"decoder\":{\"type\":\"Metaspace\",\"replacement\":\"\\u2581\"},"
+    "\"model\":{\"type\":\"Unigram\",\"unk_id\":0,\"byte_fallback\":true,\"vocab\":[[\"<unk>\",0],[\"\\u2581\",-2.5],[\"ab\",-3],[\"a\",-4.25]]}}";
+
 static const char everything[] =
     "{\"added_tokens\":[{\"content\":\"<x>\",\"special\":true,\"lstrip\":true},{\"content\":\"Y\",\"normalized\":true}],"
     "\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"NFKC\"},{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"\\\\s+\"},\"content\":\" \"},{\"type\":\"Lowercase\"}]},"
@@ -325,29 +466,34 @@ static void use(const struct tok *t)
     buf_done(&b);
 }
 
-static void test_truncated(void **state)
+static void check_truncated_file(const char *file)
 {
-    (void)state;
-    size_t n = strlen(everything);
-    assert_int_equal(open_len(everything, n), 0);
+    size_t n = strlen(file);
+    assert_int_equal(open_len(file, n), 0);
     for (size_t k = 0; k < n; k++) {
         char *exact = mem_alloc(k);
-        memcpy(exact, everything, k);
+        memcpy(exact, file, k);
         assert_true(open_len(exact, k) < 0);
         mem_free(exact);
     }
 }
 
-static void test_flipped(void **state)
+static void test_truncated(void **state)
 {
     (void)state;
-    size_t n = strlen(everything), opened = 0;
+    check_truncated_file(everything);
+    check_truncated_file(everything_uni);
+}
+
+static void check_flipped_file(const char *file)
+{
+    size_t n = strlen(file), opened = 0;
     char *copy = mem_alloc(n);
     static const uint8_t flips[] = {0x01, 0x20, 0x80};
     for (size_t i = 0; i < n; i++)
         for (size_t k = 0; k < countof(flips); k++) {
             struct tok *t = NULL;
-            memcpy(copy, everything, n);
+            memcpy(copy, file, n);
             copy[i] = (char)(copy[i] ^ flips[k]);
             if (tok_open_json(copy, n, NULL, 0, &t) < 0) continue;
             use(t);
@@ -358,11 +504,16 @@ static void test_flipped(void **state)
     mem_free(copy);
 }
 
-/* class: CVE-2024-32878 */
-static void test_out_of_memory(void **state)
+static void test_flipped(void **state)
 {
     (void)state;
-    size_t n = strlen(everything);
+    check_flipped_file(everything);
+    check_flipped_file(everything_uni);
+}
+
+static void check_out_of_memory(const char *file)
+{
+    size_t n = strlen(file);
     int failed = 0, worked = 0;
     for (int64_t k = 0; worked < 12; k++) {
         struct tok *t = NULL;
@@ -370,7 +521,7 @@ static void test_out_of_memory(void **state)
         struct buf b;
         buf_init(&b, 1 << 16);
         mem_fail_at(k, false);
-        int e = tok_open_json(everything, n, NULL, 0, &t);
+        int e = tok_open_json(file, n, NULL, 0, &t);
         if (e == 0) e = tok_encode(t, "ab <x> Y\xC3\xA9 aab", 14, TOK_SPECIAL, NULL, 0, &v);
         if (e == 0) e = tok_decode(t, v.id, v.n, true, &b);
         mem_fail_at(-1, false);
@@ -385,6 +536,14 @@ static void test_out_of_memory(void **state)
         assert_true(k < 5000);
     }
     if (failed < 30) fail_msg("only %d allocations", failed);
+}
+
+/* class: CVE-2024-32878 */
+static void test_out_of_memory(void **state)
+{
+    (void)state;
+    check_out_of_memory(everything);
+    check_out_of_memory(everything_uni);
 }
 
 /* One pre-token of a megabyte takes n log n: eight times the text must not take sixty-four times as
@@ -424,6 +583,8 @@ int main(void)
         cmocka_unit_test(test_structure_limits), cmocka_unit_test(test_growth),
         cmocka_unit_test(test_truncated),        cmocka_unit_test(test_flipped),
         cmocka_unit_test(test_out_of_memory),    cmocka_unit_test(test_long_words),
+        cmocka_unit_test(test_unigram_crafted),  cmocka_unit_test(test_charsmaps),
+        cmocka_unit_test(test_unigram_long),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
