@@ -224,14 +224,25 @@ static int search(kvik_cache *c, const char *dir, struct search *s)
 
 /* --- Loading ---------------------------------------------------------------------------------- */
 
+/* Trims a loaded sequence to the longest length up to *have that every layer can resume from.  ERR_NOTFOUND, and no sequence,
+ * if that is too short to be of use. */
+static int trim(kvik_cache *c, kvik_seq s, uint32_t *have)
+{
+    int e = kv_trim(c->x->kv, s, *have, have);
+    if (e >= 0 && *have < LEAST) e = ERR_NOTFOUND;
+    if (e < 0) (void)kv_drop(c->x->kv, s);
+    return e;
+}
+
 /* Loads the sequence of a file that shares the longest prefix with ids, in one of three ways: only the common rows; only
- * those in whole tiles; the whole sequence, whose rows a crop recomputes where layers with a window cannot be cut.
- * Returns the number of common tokens that it has; -1: that way does not work. */
+ * those in whole tiles; the whole sequence, trimmed to where layers with a window or a state can resume.  Returns the
+ * number of tokens that the sequence has; -1: that way does not work. */
 static int load_one(kvik_cache *c, const char *path, const int32_t *ids, size_t n, int way,
                     kvik_seq *out)
 {
     struct durable f;
     struct session s;
+    kvik_seq got;
     uint32_t tile = 1, common, have;
     for (uint32_t i = 0; i < c->x->n_groups; i++)
         tile = MAX(tile, c->x->group[i].seal.tile);
@@ -247,7 +258,9 @@ static int load_one(kvik_cache *c, const char *path, const int32_t *ids, size_t 
         one.seq = q;
         one.n_seqs = 1;
         if (way < 2) session_cut(q, s.n_groups, have);
-        e = session_load(c, &f, &one, 1, out, NULL);
+        e = session_load(c, &f, &one, 1, &got, NULL);
+        if (e >= 0 && way == 2) e = trim(c, got, &have);
+        if (e >= 0) *out = got;
     }
     session_done(&s);
     durable_close(&f);

@@ -6,6 +6,7 @@
 #include "kvik.h"
 #include "testing.h"
 
+#include <dirent.h>
 #include <math.h>
 #include <unistd.h>
 
@@ -162,6 +163,47 @@ static void travels(kvik_model *m, const char *name)
     kvik_cache_close(c);
 }
 
+/* Loads the longest prefix of ids [0, n) and continues it: it has as many tokens as the call returns. */
+static int64_t resume(kvik_cache *c, const char *name, const char *dir, uint32_t n)
+{
+    kvik_seq t;
+    int64_t have = kvik_prefix_load(c, dir, ids, n, &t);
+    if (have < 0) fail_msg("%s: %s", name, kvik_last_error());
+    if (!have) return 0;
+    assert_int_equal(kvik_cache_length(c, t), have);
+    append(c, t, (uint32_t)have, n, got);
+    assert_int_equal(kvik_cache_drop(c, t), 0);
+    expect(c, n);
+    same("prefix", name);
+    return have;
+}
+
+/* Prompts from a directory: one that goes on, and one that goes another way where no state is kept. */
+static void prefixes(kvik_model *m, const char *name)
+{
+    char dir[64] = "/tmp/kvik-prompts-XXXXXX", file[400];
+    kvik_cache *c = cache_of(m, LONG);
+    kvik_seq s;
+    struct dirent *f;
+    int32_t kept = ids[280];
+    assert_non_null(mkdtemp(dir));
+    assert_int_equal(kvik_cache_new(c, &s), 0);
+    append(c, s, 0, 300, NULL);
+    if (kvik_prefix_save(c, dir, s, 0) < 0) fail_msg("%s", kvik_last_error());
+    assert_int_equal(resume(c, name, dir, 310), 300);
+    ids[280] = kept == 5 ? 6 : 5;
+    assert_true(resume(c, name, dir, 290) <= 280);
+    ids[280] = kept;
+    kvik_cache_close(c);
+    DIR *d = opendir(dir);
+    while ((f = readdir(d))) {
+        snprintf(file, sizeof file, "%s/%s", dir, f->d_name);
+        if (f->d_name[0] != '.') unlink(file);
+    }
+    closedir(d);
+    rmdir(dir);
+}
+
 /* The memory of a model without attention is the same after any text. */
 static void constant(kvik_model *m)
 {
@@ -195,7 +237,10 @@ static void every_model(void **state)
         }
         forks(m, models[i]);
         drafts(m, models[i]);
-        if (kvik_model_context(m) > LONG) travels(m, models[i]);
+        if (kvik_model_context(m) > LONG) {
+            travels(m, models[i]);
+            prefixes(m, models[i]);
+        }
         free(want);
         free(got);
         kvik_model_close(m);
