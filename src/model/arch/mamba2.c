@@ -61,8 +61,8 @@ static int read_config(struct model *m, struct mixer2_shape *s)
     TRY(model_f32(m, "layer_norm_epsilon", "attention.layer_norm_rms_epsilon", &m->norm_eps));
     if (!(m->norm_eps >= 0))
         return ERR(FORMAT, "%s: layer_norm_epsilon must not be negative", m->what);
-    m->context = 1u << 20; /* a state has no end; the bound is that of a sequence */
-    TRY(model_u32(m, NULL, "context_length", 1, 1u << 28, &m->context));
+    /* A state has no end, and GGUF files name a length of no meaning.  Tables of a cache grow with the default length. */
+    m->context = 1u << 16;
     TRY(read_mixer(m, s));
     m->ffn = s->inner;
     m->no_sinks = "its layers have no attention";
