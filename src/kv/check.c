@@ -245,7 +245,7 @@ bool kv_check(const struct kv *kv)
 {
     size_t sum[6] = {0};
     bool ok = true;
-    uint32_t used = 0, spare = 0, marks = 0, keeps = 0;
+    uint32_t used = 0, spare = 0, marks = 0;
     for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
         count_refs(kv, gi);
         for (uint32_t f = 0; f < FORMS; f++) {
@@ -259,14 +259,12 @@ bool kv_check(const struct kv *kv)
         ok = check_owners(kv, s) && check_seq(kv, s);
         spare += !s->owners && !s->kept && !s->marks;
         marks += s->marks;
-        for (uint32_t gi = 0; !s->kept && gi < kv->n_groups; gi++)
-            keeps += s->g[gi].n_keeps;
     }
     for (uint32_t k = 0; k < kv->max_seqs; k++)
         used += kv->slot[k].used;
-    if (!ok || !check_reserves(kv) || !check_index(kv) || !queue_check(kv) || !check_marks(kv))
+    if (!ok || !check_reserves(kv) || !check_index(kv) || !queue_check(kv) || !check_marks(kv) ||
+        !age_check(kv))
         return false;
-    if (keeps != kv->n_keeps) return fail("number of checkpoints", keeps, kv->n_keeps);
     if (marks != kv->n_marks || marks > kv->max_marks) return fail("marks", marks, kv->n_marks);
     if (used + kv->n_idle != kv->max_seqs) return fail("idle slots", used, kv->n_idle);
     if (spare != kv->n_spare) return fail("spare contents", spare, kv->n_spare);

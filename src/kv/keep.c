@@ -81,7 +81,7 @@ void keep_remove(struct kv *kv, struct seq *s, uint32_t gi, uint32_t i)
     struct keep k = sg->keep[i];
     memmove(&sg->keep[i], &sg->keep[i + 1], (sg->n_keeps - i - 1) * sizeof k);
     sg->n_keeps--;
-    keep_count(kv, s, -1u);
+    age_update(kv, s);
     if (g->c.policy.kind == KV_STATE) {
         page_unref(kv, &g->form[RAW], k.page);
         return;
@@ -126,7 +126,7 @@ void keep_add(struct kv *kv, struct seq *s, uint32_t gi, uint32_t pos, uint32_t 
                                             .raw_from = n.raw_from,
                                             .row_from = n.row_from,
                                             .stamp = ++kv->clock};
-    keep_count(kv, s, 1);
+    age_update(kv, s);
     if (page) page_ref(kv, &g->form[RAW], page);
 }
 
@@ -158,25 +158,16 @@ struct victim {
  * victim. */
 static bool oldest(struct kv *kv, bool whole, struct victim *out)
 {
-    uint64_t best = UINT64_MAX;
     struct index *x = &kv->index;
     struct seq *kept = x->doomed ? x->doomed->newer : x->oldest;
     if (whole && kept) {
         *out = (struct victim){kept, KV_NONE, 0};
         return true;
     }
-    for (uint32_t k = 0; kv->n_keeps && k < kv->n_contents; k++) {
-        struct seq *s = &kv->seq[k];
-        if (!(s->owners + s->marks) || s->pinned || (s->busy && kv->step.open)) continue;
-        for (uint32_t gi = 0; gi < kv->n_groups; gi++)
-            for (uint32_t i = 0; i < s->g[gi].n_keeps; i++) {
-                const struct keep *c = &s->g[gi].keep[i];
-                if (c->doomed || c->stamp >= best) continue;
-                best = c->stamp;
-                *out = (struct victim){s, gi, i};
-            }
-    }
-    return best != UINT64_MAX;
+    struct victim v = {0};
+    if (!(v.s = age_oldest(kv, &v.gi, &v.i))) return false;
+    *out = v;
+    return true;
 }
 
 /* Returns the bytes that become free when one more owner releases page id.  Such a page cannot leave
@@ -262,9 +253,10 @@ static void settle_kept(struct kv *kv, bool evict, bool shrink, size_t bytes)
 /* Evicts the doomed checkpoints, or pardons them. */
 static void settle(struct kv *kv, bool evict)
 {
+    struct ages *a = &kv->ages;
     kv->stream.doomed = 0;
-    for (uint32_t k = 0; kv->n_keeps && k < kv->n_contents; k++) {
-        struct seq *s = &kv->seq[k];
+    for (uint32_t k = 0; k < a->n_doomed; k++) {
+        struct seq *s = &kv->seq[a->doomed[k]];
         for (uint32_t gi = 0; gi < kv->n_groups; gi++)
             for (uint32_t i = s->g[gi].n_keeps; i-- > 0;) {
                 if (!s->g[gi].keep[i].doomed) continue;
@@ -272,15 +264,18 @@ static void settle(struct kv *kv, bool evict)
                 if (!evict) s->g[gi].keep[i].doomed = false;
             }
     }
-    for (uint32_t k = 0; evict && kv->n_keeps && k < kv->n_contents; k++) {
-        struct seq *s = &kv->seq[k];
-        for (uint32_t gi = 0; gi < kv->n_groups; gi++)
+    for (uint32_t k = 0; k < a->n_doomed; k++) {
+        struct seq *s = &kv->seq[a->doomed[k]];
+        for (uint32_t gi = 0; evict && gi < kv->n_groups; gi++)
             for (uint32_t i = s->g[gi].n_keeps; i-- > 0;)
                 if (s->g[gi].keep[i].doomed) {
                     keep_remove(kv, s, gi, i);
                     kv->evictions++;
                 }
+        s->n_doomed = 0;
+        age_update(kv, s);
     }
+    a->n_doomed = 0;
 }
 
 /* Explains that `bytes` more, `meta` of them metadata, exceed the budget by kv.need. */
@@ -310,7 +305,7 @@ int make_room(struct kv *kv, size_t bytes, size_t meta, const char *what)
             if (v.gi == KV_NONE)
                 kv->index.doomed = v.s;
             else
-                v.s->g[v.gi].keep[v.i].doomed = true;
+                age_doom(kv, v.s, v.gi, v.i);
             got += gain(kv, &v, false);
             whole = !can || got < least;
         }

@@ -139,6 +139,7 @@ struct seq {
     /* Number of slots.  Contents without owners and marks are spare, and empty. */
     uint32_t owners;
     uint32_t marks;      /* marks that may roll a slot back to these contents */
+    uint32_t n_doomed;   /* checkpoints that the eviction plan being made has chosen */
     uint64_t edits;      /* kv.edits when the contents may last have changed */
     uint32_t held;       /* scratch of reorder */
     uint32_t len, cross; /* rows; rows of the frozen groups */
@@ -292,6 +293,15 @@ struct index {
     enum kv_miss miss;
     uint64_t hits, hit_rows;
 };
+/* The oldest checkpoint of all live contents (age.c).  The arrays are NULL if no group makes
+ * checkpoints. */
+struct ages {
+    uint64_t *stamp;  /* [n_contents] of the oldest checkpoint that may be evicted */
+    uint32_t *winner; /* [n_contents] of the two nodes below: the contents with the lower stamp */
+    /* [n_contents] contents with checkpoints that the eviction plan being made has chosen */
+    uint32_t *doomed, n_doomed;
+    uint64_t walked, strayed; /* choices that a walk was compared with, and that it disproved */
+};
 struct kv {
     uint32_t n_groups, n_sites;
     uint32_t max_seqs, max_tokens, max_len, slot_bits;
@@ -320,7 +330,7 @@ struct kv {
     uint32_t heir;   /* slot whose reserve gets pages that are freed now; KV_NONE: the pool does */
     /* a reserve lacks pages until it is filled again, because the tier failed */
     bool owing;
-    uint32_t n_keeps; /* checkpoints of live contents */
+    struct ages ages;
     uint64_t clock, seals, evictions, forks, rows_copied, rows_copied_by_fork;
     uint32_t max_refs;
     struct stream stream;
@@ -347,6 +357,8 @@ struct kv_fault {
     bool match_unref;     /* a match forgets to count its first reference */
     bool forget_rollback; /* a rollback does not restore the contents */
     bool short_reserve;   /* a reserve takes one page less than it needs */
+    bool walk_ages;       /* compare each choice of the oldest checkpoint with a walk over all */
+    bool stale_age;       /* the oldest checkpoint is not looked for again after a change */
 };
 extern struct kv_fault kv_fault;
 
@@ -634,11 +646,6 @@ struct need need_at(const struct group *g, const struct seq *s, uint32_t len, ui
  * held. */
 uint32_t cut_at(const struct group *g, const struct seq *s, uint32_t gi, uint32_t form,
                 uint32_t len);
-/* Counts n more checkpoints of s. */
-static inline void keep_count(struct kv *kv, const struct seq *s, uint32_t n)
-{
-    if (s->id < kv->n_contents) kv->n_keeps += n;
-}
 void keep_add(struct kv *kv, struct seq *s, uint32_t gi, uint32_t pos, uint32_t page);
 void keep_thin(struct kv *kv, struct seq *s, uint32_t gi, uint32_t len);
 void keep_remove(struct kv *kv, struct seq *s, uint32_t gi, uint32_t i);
@@ -654,6 +661,21 @@ int with_room(struct kv *kv, int (*attempt)(struct kv *kv, void *ctx), void *ctx
 /* Returns the bytes that go free when nobody holds the pages of s any more, after those counted
  * before.  reset: forgets the earlier counts. */
 size_t gain_whole(struct kv *kv, const struct seq *s, bool reset);
+
+/* age.c: which checkpoint is evicted first */
+int age_open(struct kv *kv);
+void age_close(struct kv *kv);
+/* Notes a change of what decides the oldest checkpoint of s: its checkpoints, `pinned`, `busy`, or
+ * kv.step.open. */
+void age_update(struct kv *kv, const struct seq *s);
+/* Pins or unpins all checkpoints of s. */
+void age_pin(struct kv *kv, struct seq *s, bool pin);
+/* Returns the contents with the oldest checkpoint that may be evicted, and its place; NULL: there
+ * is none. */
+struct seq *age_oldest(struct kv *kv, uint32_t *gi, uint32_t *i);
+/* Adds the oldest checkpoint of s to the eviction plan being made. */
+void age_doom(struct kv *kv, struct seq *s, uint32_t gi, uint32_t i);
+bool age_check(const struct kv *kv);
 
 /* reserve.c */
 /* Returns the pages that the sequence's reserve must hold so that growing from `len` rows on takes

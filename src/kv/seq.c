@@ -168,9 +168,9 @@ void seq_clear(struct kv *kv, struct seq *s)
         }
         for (uint32_t i = 0; i < s->g[gi].n_keeps; i++)
             if (s->g[gi].keep[i].page) page_unref(kv, &g->form[RAW], s->g[gi].keep[i].page);
-        keep_count(kv, s, -s->g[gi].n_keeps);
         s->g[gi].n_keeps = 0;
     }
+    age_update(kv, s);
     seq_reset(kv, s);
 }
 
@@ -205,11 +205,11 @@ void seq_clone(struct kv *kv, const struct seq *src, struct seq *dst)
             }
         }
         to->n_keeps = from->n_keeps;
-        keep_count(kv, dst, to->n_keeps);
         if (from->n_keeps) memcpy(to->keep, from->keep, from->n_keeps * sizeof *to->keep);
         for (uint32_t i = 0; i < to->n_keeps; i++)
             if (to->keep[i].page) page_ref(kv, &g->form[RAW], to->keep[i].page);
     }
+    age_update(kv, dst);
     tail_add(kv, dst);
 }
 
@@ -384,7 +384,7 @@ static void beams_pin(struct kv *kv, const struct reordering *o, bool pin)
     for (uint32_t i = 0; i < o->n; i++) {
         struct seq *s = &kv->seq[o->now[i]];
         pin_from(kv, s, o->takers[i] ? s->len : 0, pin);
-        s->pinned = pin;
+        age_pin(kv, s, pin);
     }
 }
 

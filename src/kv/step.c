@@ -89,6 +89,7 @@ static void own_undo(struct kv *kv, const struct step_span *sp)
     struct seq *s = &kv->seq[sp->seq];
     uint32_t slot = s->slot;
     s->busy = false;
+    age_update(kv, s);
     index_note(kv, s);
     tail_add(kv, s);
     if (sp->shared == KV_NONE)
@@ -583,6 +584,8 @@ int kv_begin(struct kv *kv, const struct kv_span *span, uint32_t n, struct kv_st
     fill(st, span);
     stage_plan(st);
     st->open = true;
+    for (uint32_t i = 0; i < st->n_spans; i++)
+        age_update(kv, &kv->seq[st->span[i].seq]);
     *out = st;
     return 0;
 }
@@ -663,6 +666,7 @@ static void commit_span(struct kv_step *st, struct step_span *sp, uint32_t accep
         if (s->g[gi].n_keeps > 4) keep_thin(kv, s, gi, s->len);
     }
     s->busy = false;
+    age_update(kv, s);
     tail_add(kv, s);
     kv->heir = KV_NONE;
     if (accepted < sp->rows.n) meta_settle(kv, s->slot);

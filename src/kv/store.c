@@ -371,6 +371,7 @@ static int store_open(struct kv *kv, const struct kv_config *c)
         kv->group[i].c = c->group[i];
         TRY(group_open(kv, &kv->group[i]));
     }
+    TRY(age_open(kv));
     TRY(spill_open(kv, c));
     TRY(stage_room(kv, c));
     for (uint32_t i = 0; i < kv->max_seqs; i++) {
@@ -485,6 +486,7 @@ void kv_close(struct kv *kv)
         mem_free(g->dst);
         mem_free(g->enc);
     }
+    age_close(kv);
     index_close(kv);
     for (uint32_t i = 0; kv->seq && i < kv->n_contents; i++) {
         struct seq *s = &kv->seq[i];

@@ -168,11 +168,11 @@ static int reserve_room(struct kv *kv, void *ctx)
     const struct trimming *t = ctx;
     struct seq *s = &kv->seq[kv->slot[t->slot].seq];
     ptrdiff_t lack = reserve_short(kv, t->slot, t->len);
-    s->pinned = true; /* the checkpoint at that length must stay */
+    age_pin(kv, s, true); /* the checkpoint at that length must stay */
     pin_from(kv, s, t->len, true);
     int e = lack > 0 ? make_room(kv, (size_t)lack, 0, "a trim within a reserve") : 0;
     pin_from(kv, s, t->len, false);
-    s->pinned = false;
+    age_pin(kv, s, false);
     return e;
 }
 

@@ -739,6 +739,7 @@ static void one_store(struct model *m, uint64_t ops)
         m->op++;
         op_any(m);
         WANT(pool_held(m->kv) <= m->kv->pool, "over budget", pool_held(m->kv), m->kv->pool);
+        WANT(!m->kv->ages.strayed, "not the oldest checkpoint", m->kv->ages.strayed, 0);
         if (m->op % 4 == 0) model_metadata(m);
         if (m->tier) WANT(!m->tier->bad && !m->tier->in_flight, "tier", m->tier->bad, 0);
         if (m->op % 64 == 0 || ops < 200)
@@ -779,6 +780,7 @@ static void one_store(struct model *m, uint64_t ops)
     m->t->stores++;
     m->t->hits += u.hits;
     m->t->hit_rows += u.hit_rows;
+    m->t->walked += m->kv->ages.walked;
     kv_close(m->kv);
     m->kv = NULL;
 }
@@ -792,7 +794,7 @@ int model_run(const struct model_options *o, struct model_totals *t)
     m->t = t;
     m->rng = model_mix(o->seed + 1);
     m->doing = "start";
-    kv_fault.poison = kv_fault.weak_keys = true;
+    kv_fault.poison = kv_fault.weak_keys = kv_fault.walk_ages = true;
     if (setjmp(m->out) == 0) {
         while (m->op < o->ops)
             one_store(m, MIN(o->ops - m->op, 1000));
@@ -804,7 +806,7 @@ int model_run(const struct model_options *o, struct model_totals *t)
         else if (m->tier)
             m->tier->tier.close(&m->tier->tier);
     }
-    kv_fault.poison = kv_fault.weak_keys = false;
+    kv_fault.poison = kv_fault.weak_keys = kv_fault.walk_ages = false;
     free(m->shot[0]);
     free(m->shot[1]);
     free(m);

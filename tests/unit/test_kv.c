@@ -7,7 +7,7 @@
  *           [--stream]            every store that can streams
  *           [--break-refs | --skip-cow | --skip-own | --trust-keys | --match-unref |
  *            --short-reserve | --drop-early | --keep-rejected | --skip-wait |
- *            --wrong-stage | --forget-write | --stale-open]   a deliberate fault
+ *            --wrong-stage | --forget-write | --stale-open | --stale-age]   a deliberate fault
  *           [--no-check]          without kv_check: only views are compared */
 #include "../ref/kv_model.h"
 #include "testing.h"
@@ -18,7 +18,7 @@ static void print_totals(const struct model_totals *t)
         "ops %llu forks %llu seals %llu evictions %llu max refs %u rows copied by fork %llu "
         "(steps %llu, aborts %llu, refused %llu, rejected rows %llu, trims %llu, reorders %llu, "
         "reserves %llu, rows copied on write %llu, rows verified %llu, views %llu, stores %llu; "
-        "pieces %llu, raw ones under a codec %llu, tier reads %llu, writes %llu, drops %llu, faults %llu, began when full %llu; loads %llu; kept %llu, prefixes %llu of %llu rows)\n",
+        "pieces %llu, raw ones under a codec %llu, tier reads %llu, writes %llu, drops %llu, faults %llu, began when full %llu; loads %llu; kept %llu, prefixes %llu of %llu rows; oldest checkpoints %llu)\n",
         (unsigned long long)t->ops, (unsigned long long)t->forks, (unsigned long long)t->seals,
         (unsigned long long)t->evictions, t->max_refs, (unsigned long long)t->rows_copied_by_fork,
         (unsigned long long)t->steps, (unsigned long long)t->aborts, (unsigned long long)t->refused,
@@ -30,7 +30,8 @@ static void print_totals(const struct model_totals *t)
         (unsigned long long)t->tier_reads, (unsigned long long)t->tier_writes,
         (unsigned long long)t->tier_drops, (unsigned long long)t->tier_faults,
         (unsigned long long)t->began_full, (unsigned long long)t->loads,
-        (unsigned long long)t->kept, (unsigned long long)t->hits, (unsigned long long)t->hit_rows);
+        (unsigned long long)t->kept, (unsigned long long)t->hits, (unsigned long long)t->hit_rows,
+        (unsigned long long)t->walked);
 }
 
 static void test_random(void **state)
@@ -45,6 +46,7 @@ static void test_random(void **state)
     assert_true(t.aborts > 100 && t.rejected_rows > 100 && t.max_refs > 4 && t.rows_copied > 100);
     assert_true(t.marks > 200 && t.rollbacks > 100 && t.reserved_rollbacks > 5);
     assert_true(t.hits > 100 && t.hit_rows > 5000 && t.kept > 100);
+    assert_true(t.walked > 5000);
     assert_int_equal(t.rows_copied_by_fork, 0);
 }
 
@@ -79,11 +81,11 @@ static void test_raw_streams(void **state)
 static void test_faults_are_caught(void **state)
 {
     (void)state;
-    bool *fault[] = {&kv_fault.break_refs,     &kv_fault.skip_cow,    &kv_fault.drop_early,
-                     &kv_fault.keep_rejected,  &kv_fault.skip_wait,   &kv_fault.wrong_stage,
-                     &kv_fault.forget_write,   &kv_fault.stale_open,  &kv_fault.skip_own,
-                     &kv_fault.trust_keys,     &kv_fault.match_unref, &kv_fault.short_reserve,
-                     &kv_fault.forget_rollback};
+    bool *fault[] = {&kv_fault.break_refs,      &kv_fault.skip_cow,    &kv_fault.drop_early,
+                     &kv_fault.keep_rejected,   &kv_fault.skip_wait,   &kv_fault.wrong_stage,
+                     &kv_fault.forget_write,    &kv_fault.stale_open,  &kv_fault.skip_own,
+                     &kv_fault.trust_keys,      &kv_fault.match_unref, &kv_fault.short_reserve,
+                     &kv_fault.forget_rollback, &kv_fault.stale_age};
     for (size_t i = 0; i < countof(fault); i++)
         for (int check = 0; check < 2; check++) {
             struct model_options o = {.ops = i < 11 ? 20000 : 60000,
@@ -135,6 +137,8 @@ static int long_run(int argc, char **argv)
             kv_fault.forget_write = true;
         else if (!strcmp(a, "--stale-open"))
             kv_fault.stale_open = true;
+        else if (!strcmp(a, "--stale-age"))
+            kv_fault.stale_age = true;
         else if (!strcmp(a, "--stream"))
             o.stream = true;
         else if (!strcmp(a, "--no-check"))
