@@ -8,7 +8,7 @@ KVIK_API int kvik_cache_open(kvik_model *m, const kvik_cache_config *config, kvi
     struct preset_choice s = {0};
     struct exec_config x = {0};
     TRY(model_check(m));
-    if (!out) return ERR(ARG, "a place for the cache is needed");
+    if (!out) return ERR(ARG, "a pointer for the cache is needed, and NULL was given");
     if (config) TRY(SIZED_IN(&full, config, kvik_cache_config));
     config = &full;
     TRY(settings_read(config, &s));
@@ -39,7 +39,7 @@ KVIK_API int kvik_cache_open_unbound(const kvik_cache_config *config, uint32_t n
     kvik_cache_config full = {0};
     struct preset_choice s = {0};
     if (!n_layers || n_layers > 4096) return ERR(ARG, "%u layers: 1 to 4096", n_layers);
-    if (!out) return ERR(ARG, "a place for the cache is needed");
+    if (!out) return ERR(ARG, "a pointer for the cache is needed, and NULL was given");
     if (config) TRY(SIZED_IN(&full, config, kvik_cache_config));
     config = &full;
     TRY(settings_read(config, &s));
@@ -109,7 +109,7 @@ KVIK_API int kvik_cache_new(kvik_cache *c, kvik_seq *out)
 {
     USE_CACHE(c);
     TRY(cache_bound(c));
-    if (!out) return ERR(ARG, "a place for the sequence is needed");
+    if (!out) return ERR(ARG, "a pointer for the sequence is needed, and NULL was given");
     return cache_full(c, exec_new(c->x, out));
 }
 
@@ -117,7 +117,7 @@ KVIK_API int kvik_cache_fork(kvik_cache *c, kvik_seq src, kvik_seq *out)
 {
     USE_CACHE(c);
     TRY(cache_bound(c));
-    if (!out) return ERR(ARG, "a place for the sequence is needed");
+    if (!out) return ERR(ARG, "a pointer for the sequence is needed, and NULL was given");
     return kv_fork(c->x->kv, src, out);
 }
 

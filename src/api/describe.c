@@ -16,7 +16,7 @@ KVIK_API int kvik_model_describe(const kvik_model *k, char **out)
 {
     json_t *o;
     TRY(model_check(k));
-    if (!out) return ERR(ARG, "a place for the description is needed");
+    if (!out) return ERR(ARG, "a pointer for the description is needed, and NULL was given");
     json_begin();
     TRY(describe_model(k, &o));
     return text_of(o, out);
@@ -26,7 +26,7 @@ KVIK_API int kvik_model_describe_caches(const kvik_model *k, char **out)
 {
     json_t *o;
     TRY(model_check(k));
-    if (!out) return ERR(ARG, "a place for the description is needed");
+    if (!out) return ERR(ARG, "a pointer for the description is needed, and NULL was given");
     json_begin();
     TRY(describe_caches(k->m, &o));
     return text_of(o, out);
@@ -44,7 +44,10 @@ static bool supported(const char *name)
 KVIK_API int kvik_model_peek(const char *path, char **out)
 {
     struct checkpoint *ck;
-    if (!path || !out) return ERR(ARG, "a model path and a place for the description are needed");
+    if (!path || !out)
+        return ERR(
+            ARG,
+            "a model path and a pointer for the description are needed, and one of them is NULL");
     TRY(checkpoint_open(path, &ck));
     json_begin();
     bool gguf = checkpoint_is_gguf(ck);
@@ -73,7 +76,7 @@ static int by_name(const void *a, const void *b)
 KVIK_API int kvik_architectures(char **out)
 {
     uint32_t n = 0;
-    if (!out) return ERR(ARG, "a place for the list is needed");
+    if (!out) return ERR(ARG, "a pointer for the list is needed, and NULL was given");
     while (model_arch_at(n))
         n++;
     json_begin();

@@ -86,7 +86,9 @@ KVIK_API int kvik_generate(kvik_cache *c, const kvik_generation *g, const kvik_p
     kvik_hooks room;
     USE_CACHE(c);
     if (!g || !out || (n && !prompt))
-        return ERR(ARG, "options, prompts and a place for the result are needed");
+        return ERR(
+            ARG,
+            "options, prompts and a pointer for the result are needed, and one of them is NULL");
     TRY(cache_bound(c));
     TRY(generation_in(g, &full));
     TRY(hooks_in(hooks, &room, &hooks));

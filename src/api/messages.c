@@ -26,7 +26,8 @@ int messages_of(const kvik_message *message, size_t n, json_t **out)
 KVIK_API int kvik_messages_json(const kvik_message *message, size_t n, char **json)
 {
     json_t *list;
-    if ((!message && n) || !json) return ERR(ARG, "messages and a place for the text are needed");
+    if ((!message && n) || !json)
+        return ERR(ARG, "messages and a pointer for the text are needed, and one of them is NULL");
     TRY(messages_of(message, n, &list));
     int e = json_text(list, json);
     json_decref(list);

@@ -47,7 +47,9 @@ static int open_tokenizer(kvik_model *k, const char *path)
 
 KVIK_API int kvik_model_open(const char *path, kvik_model **out)
 {
-    if (!path || !out) return ERR(ARG, "a model path and a place for the model are needed");
+    if (!path || !out)
+        return ERR(ARG,
+                   "a model path and a pointer for the model are needed, and one of them is NULL");
     kvik_model *k = mem_alloc(sizeof *k);
     if (!k) return ERR_NOMEM;
     k->refs = 1;

@@ -64,7 +64,9 @@ KVIK_API int kvik_request_start(kvik_cache *c, const kvik_generation *g, const k
 {
     USE_CACHE(c);
     if (!g || !out || (n && !prompt))
-        return ERR(ARG, "options, prompts and a place for the request are needed");
+        return ERR(
+            ARG,
+            "options, prompts and a pointer for the request are needed, and one of them is NULL");
     TRY(cache_bound(c));
     kvik_request *q = mem_alloc(sizeof *q);
     if (!q) return ERR_NOMEM;
@@ -184,7 +186,7 @@ KVIK_API int kvik_request_end(kvik_request *q, kvik_result **out)
 {
     kvik_result *r;
     USE_REQUEST(q);
-    if (!out) return ERR(ARG, "a place for the result is needed");
+    if (!out) return ERR(ARG, "a pointer for the result is needed, and NULL was given");
     TRY(cache_full(q->c, run_finish(q->run, &r)));
     q->c->reused = 0;
     for (uint32_t i = 0; i < r->n_rows; i++)

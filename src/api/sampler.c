@@ -57,7 +57,9 @@ static int open_sampler(struct kvik_sampler *s, const kvik_generation *g)
 KVIK_API int kvik_sampler_open(const kvik_generation *g, uint32_t vocab, const kvik_hooks *hooks,
                                kvik_sampler **out)
 {
-    if (!g || !out) return ERR(ARG, "options and a place for the sampler are needed");
+    if (!g || !out)
+        return ERR(ARG,
+                   "options and a pointer for the sampler are needed, and one of them is NULL");
     if (!vocab || vocab > INT32_MAX)
         return ERR(ARG, "a vocabulary of %u tokens: kvik_model_vocab gives that of a model", vocab);
     kvik_sampler *s = mem_alloc(sizeof *s);
@@ -145,7 +147,9 @@ static int choose(kvik_sampler *s, const kvik_choice *choice, int32_t *id)
 KVIK_API int kvik_sample(kvik_sampler *s, const kvik_choice *choice, int32_t *id)
 {
     if (!s || !choice || !id)
-        return ERR(ARG, "a sampler, a kvik_choice and a place for the token are needed");
+        return ERR(
+            ARG,
+            "a sampler, a kvik_choice and a pointer for the token are needed, and one of them is NULL");
     TRY(guard_enter(&s->guard, "sampler"));
     int e = s->guard.depth == 1
                 ? 0

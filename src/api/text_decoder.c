@@ -16,7 +16,9 @@ enum { ROOM = 4096 }; /* bytes of text that nearly every token stays below */
 KVIK_API int kvik_decoder_open(const kvik_tokenizer *t, bool skip_special_tokens,
                                kvik_decoder **out)
 {
-    if (!t || !out) return ERR(ARG, "a tokenizer and a place for the decoder are needed");
+    if (!t || !out)
+        return ERR(ARG,
+                   "a tokenizer and a pointer for the decoder are needed, and one of them is NULL");
     kvik_decoder *d = mem_alloc(sizeof *d);
     if (!d) return ERR_NOMEM;
     d->tok = tokenizer_hold(t);
@@ -70,7 +72,9 @@ static int64_t put(kvik_decoder *d, const int32_t *ids, size_t n, const char **t
 KVIK_API int64_t kvik_decoder_put(kvik_decoder *d, const int32_t *ids, size_t n, const char **text)
 {
     if (!d || (!ids && n) || !text)
-        return ERR(ARG, "a decoder, token ids and a place for their text are needed");
+        return ERR(
+            ARG,
+            "a decoder, token ids and a pointer for their text are needed, and one of them is NULL");
     TRY(guard_enter(&d->guard, "decoder"));
     int64_t e = put(d, ids, n, text);
     guard_leave(&d->guard);
@@ -86,7 +90,8 @@ static int64_t flush(kvik_decoder *d, const char **text)
 
 KVIK_API int64_t kvik_decoder_flush(kvik_decoder *d, const char **text)
 {
-    if (!d || !text) return ERR(ARG, "a decoder and a place for its text are needed");
+    if (!d || !text)
+        return ERR(ARG, "a decoder and a pointer for its text are needed, and one of them is NULL");
     TRY(guard_enter(&d->guard, "decoder"));
     int64_t e = flush(d, text);
     guard_leave(&d->guard);

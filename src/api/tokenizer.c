@@ -22,7 +22,9 @@ static int open_gguf(const char *path, struct tok **out)
 
 KVIK_API int kvik_tokenizer_open(const char *path, kvik_tokenizer **out)
 {
-    if (!path || !out) return ERR(ARG, "a path and a place for the tokenizer are needed");
+    if (!path || !out)
+        return ERR(ARG,
+                   "a path and a pointer for the tokenizer are needed, and one of them is NULL");
     if (!dir_exists(path) && !file_exists(path))
         return ERR(
             NOTFOUND,
@@ -78,7 +80,9 @@ KVIK_API int kvik_tokenizer_encode(const kvik_tokenizer *t, const char *text, si
 {
     struct ids v = {0};
     if (!t || (!text && n_bytes) || !ids || !n)
-        return ERR(ARG, "a tokenizer, a text and places for the ids are needed");
+        return ERR(
+            ARG,
+            "a tokenizer, a text and pointers for the ids are needed, and one of them is NULL");
     int e = tok_encode(t->tok, text ? text : "", n_bytes, add_special_tokens ? TOK_SPECIAL : 0,
                        NULL, 0, &v);
     return take_ids(&v, e, ids, n);
@@ -89,7 +93,9 @@ KVIK_API int kvik_tokenizer_decode(const kvik_tokenizer *t, const int32_t *ids, 
 {
     struct buf b;
     if (!t || (!ids && n) || !text)
-        return ERR(ARG, "a tokenizer, token ids and a place for the text are needed");
+        return ERR(
+            ARG,
+            "a tokenizer, token ids and a pointer for the text are needed, and one of them is NULL");
     buf_init(&b, SIZE_MAX / 2);
     return take_text(&b, tok_decode(t->tok, ids, n, skip_special_tokens, &b), text, n_bytes);
 }
@@ -189,7 +195,9 @@ static int chat_of(const kvik_tokenizer *t, const char *json, const kvik_message
 {
     json_t *messages;
     if (!t || (!json && !message) || (!text && (!ids || !n)))
-        return ERR(ARG, "a tokenizer, messages and a place for the result are needed");
+        return ERR(
+            ARG,
+            "a tokenizer, messages and a pointer for the result are needed, and one of them is NULL");
     TRY(need_template(t));
     TRY(json ? json_parse(json, strlen(json), "messages", &messages)
              : messages_of(message, n_messages, &messages));

@@ -109,7 +109,7 @@ int durable_open(struct durable *f, const char *path, bool write)
         e = open_once(f, path, write);
         if (e) durable_close(f);
     }
-    return e == 1 ? ERR(BUSY, "%s: other processes are writing it", path) : e;
+    return e == 1 ? ERR(BUSY, "%s: other processes write to this file; try again later", path) : e;
 }
 
 /* True if the file holds nothing but what a killed save may have left: it is empty, begins with the mark, or a power cut
@@ -151,14 +151,16 @@ static int take_tmp(struct durable *f, const char *mark)
         f->fd = fd_open(f->tmp, how, 0);
         if (f->fd < 0) return errno == ENOENT ? AGAIN : OTHER;
     }
-    if (f->fd < 0) return failed(f->tmp, "cannot create", e ? e : errno);
+    if (f->fd < 0)
+        return failed(f->path, "cannot create a temporary file beside it", e ? e : errno);
     if (fstat(f->fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_uid != geteuid())
         return leave(f, OTHER);
     e = lock(f->path, f->fd);
     if (e < 0) return leave(f, e);
     if (!named(f->tmp, &st)) return leave(f, AGAIN);
     if (fstat(f->fd, &st) < 0 || st.st_nlink != 1 || !has_mark(f->fd, mark)) return leave(f, OTHER);
-    if (fchmod(f->fd, 0600) < 0) return failed(f->tmp, "cannot create", errno);
+    if (fchmod(f->fd, 0600) < 0)
+        return failed(f->path, "cannot create a temporary file beside it", errno);
     return durable_truncate(f, 0);
 }
 
@@ -174,7 +176,8 @@ static int take_any(struct durable *f, const char *mark)
         e = take_tmp(f, mark);
         n += e == OTHER;
     }
-    if (e == AGAIN) return ERR(BUSY, "%s: other processes are writing it", f->path);
+    if (e == AGAIN)
+        return ERR(BUSY, "%s: other processes write to this file; try again later", f->path);
     if (e == OTHER)
         return ERR(IO, "%s: the names for a temporary file are taken; remove %s", f->path, tmp);
     return e;

@@ -96,7 +96,8 @@ int json_load_safely(const char *text, size_t n, size_t flags, json_t **out, jso
     bool before = lost;
     /* A token buffer doubles: 2 + 4 times a token, its copy, and small values for the rest of a piece. */
     size_t most = longest(text, n);
-    if (most > (SIZE_MAX - (64u << 10)) / 8) return ERR(LIMIT, "a JSON text of %zu bytes", n);
+    if (most > (SIZE_MAX - (64u << 10)) / 8)
+        return ERR(LIMIT, "a JSON text of %zu bytes is too long", n);
     char *memory = mem_alloc(8 * most + (64u << 10));
     if (!memory) return ERR_NOMEM;
     lost = false;

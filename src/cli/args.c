@@ -417,7 +417,7 @@ static int unknown(const struct parser *p, const char *word)
     for (uint32_t i = 0; c->generation && (o = kvik_option_at(i)); i++)
         near_try(&near, o->name);
     if (!near.best)
-        return say_usage("unknown option %s; kvik %s --help-all lists them", shown, c->name);
+        return say_usage("unknown option %s; kvik %s --help-all lists all options", shown, c->name);
     spell(p, near.best, best);
     return say_usage("unknown option %s; did you mean %s?", shown, best);
 }

@@ -193,8 +193,8 @@ const struct command command_bench = {
     .usage = "MODEL",
     .summary = "memory and speed of each cache strategy",
     .about =
-        "Feeds a prompt in one call, then a conversation in pieces to each depth, and decodes there. Prints the peaks\n"
-        "of cache memory, tokens per second, two ratios (to the dynamic cache, and to the floor of reading weights and\n"
+        "Prefills a prompt in one call, then a conversation in pieces up to each depth, and decodes there. Prints the\n"
+        "peaks of cache memory, tokens per second, two ratios (to the dynamic cache, and to the floor of reading weights and\n"
         "cache once from memory), and by how much the logits after the prompt differ from those of the dynamic\n"
         "cache.",
     .run = run_bench,

@@ -24,7 +24,7 @@ static const char *plural(uint64_t n)
 static void report_drafts(const kvik_result *r)
 {
     if (r->drafted)
-        fprintf(stderr, "drafts %llu of %llu token%s accepted; %u steps for %u tokens per row\n",
+        fprintf(stderr, "drafts %llu of %llu token%s accepted; %u steps for %u tokens per text\n",
                 (unsigned long long)r->accepted, (unsigned long long)r->drafted, plural(r->drafted),
                 r->steps, r->logit_steps);
 }
@@ -36,7 +36,7 @@ void report_cache(const struct session *s, const kvik_usage *u, const kvik_resul
     uint64_t fed = prompt > reused ? prompt - reused : 0,
              decoded = r->new_tokens - MIN(r->new_tokens, r->n_rows);
     const char *kind = s->g.use_cache ? s->g.cache_implementation : "none";
-    fprintf(stderr, "cache  %s: %llu token%s of %u row%s in %llu bytes (%s), peak %s of %s",
+    fprintf(stderr, "cache  %s: %llu token%s of %u text%s in %llu bytes (%s), peak %s of %s",
             kind ? kind : "dynamic", (unsigned long long)u->tokens, plural(u->tokens), r->n_rows,
             plural(r->n_rows), (unsigned long long)u->bytes, bytes_text(u->bytes, a),
             bytes_text(u->peak_bytes, b), bytes_text(u->budget, c));

@@ -50,8 +50,7 @@ static int unwrap(char **text)
     const char *inside = json_string_value(json_object_get(o, "chat_template"));
     char *copy = inside ? mem_strdup(inside) : NULL;
     json_decref(o);
-    if (!inside)
-        return ERR(FORMAT, "it is JSON without a text \"chat_template\", not a Jinja template");
+    if (!inside) return ERR(FORMAT, "a JSON file for a template needs a string \"chat_template\"");
     if (!copy) return ERR_NOMEM;
     mem_free(*text);
     *text = copy;

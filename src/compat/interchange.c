@@ -110,7 +110,7 @@ KVIK_API int kvik_cache_export(kvik_cache *c, kvik_seq s, kvik_snapshot **out)
     struct exec *x = c->x;
     struct rows_reader r;
     kvik_snapshot *p;
-    if (!out) return ERR(ARG, "a place for the snapshot is needed");
+    if (!out) return ERR(ARG, "a pointer for the snapshot is needed, and NULL was given");
     if (!kv_tokens(x->kv, s)) return ERR(STALE, "the sequence was dropped");
     if (regime_changes(x, s, 0))
         return ERR(

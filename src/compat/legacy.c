@@ -197,7 +197,7 @@ int legacy_of(kvik_cache *c, const kv_seq *seq, uint32_t n, const uint8_t *mask,
 KVIK_API int kvik_batch_to_legacy(const kvik_batch *b, kvik_legacy **out)
 {
     USE_BATCH(b);
-    if (!out) return ERR(ARG, "a place for the keys and values is needed");
+    if (!out) return ERR(ARG, "a pointer for the keys and values is needed, and NULL was given");
     TRY(cache_free(b->c, b->seq, b->rows)); /* the mask lags behind a running call */
     uint8_t *mask = mem_array(b->rows, MAX(b->length, 1));
     int e = mask ? kvik_batch_mask(b, mask) : ERR_NOMEM;

@@ -231,7 +231,7 @@ KVIK_API int kvik_legacy_load(const char *path, const kvik_model *m, kvik_legacy
 {
     struct safetensors *s;
     if (m) TRY(model_check(m));
-    if (!path || !out) return ERR(ARG, "loading the legacy form needs a path and a place for it");
+    if (!path || !out) return ERR(ARG, "loading the legacy form needs a path and a pointer for it");
     TRY(safetensors_open(path, &s));
     int e = legacy_read(s, path, m, out);
     safetensors_close(s);

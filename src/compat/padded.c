@@ -61,7 +61,7 @@ KVIK_API int kvik_batch_open(kvik_cache *c, uint32_t rows, kvik_batch **out)
     kvik_batch *b;
     USE_CACHE(c);
     TRY(cache_bound(c));
-    if (!out) return ERR(ARG, "opening a batch needs a place for its handle");
+    if (!out) return ERR(ARG, "opening a batch needs a pointer for its handle");
     TRY(hull(c, rows, 1, &b));
     for (uint32_t i = 0; i < rows; i++) {
         int e = exec_new(c->x, &b->seq[i]);
@@ -251,7 +251,7 @@ KVIK_API int kvik_batch_copy(const kvik_batch *b, kvik_batch **out)
 {
     kvik_batch *d;
     USE_BATCH(b);
-    if (!out) return ERR(ARG, "copying needs a place for the copy");
+    if (!out) return ERR(ARG, "copying needs a pointer for the copy");
     TRY(cache_free(b->c, b->seq, b->rows)); /* the mask lags behind a running call */
     TRY(hull(b->c, b->rows, MAX(b->length, 1), &d));
     for (uint32_t i = 0; i < b->rows; i++) {

@@ -237,7 +237,9 @@ KVIK_API int kvik_batch_generate(kvik_batch *b, const kvik_generation *g, const 
     kvik_hooks room;
     kvik_result *r = NULL;
     USE_BATCH(b);
-    if (!g || !given || !out) return ERR(ARG, "options, ids and a place for the result are needed");
+    if (!g || !given || !out)
+        return ERR(ARG,
+                   "options, ids and a pointer for the result are needed, and one of them is NULL");
     TRY(cache_free(b->c, b->seq, b->rows));
     TRY(SIZED_IN(&inputs, given, kvik_inputs));
     TRY(generation_in(g, &full));

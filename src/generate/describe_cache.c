@@ -122,7 +122,7 @@ static json_t *strategy(const struct model *m, const struct preset *p, size_t de
     int n = settings_read(&k, &s);
     if (n >= 0) n = settings_exec(&s, m, &k, &e);
     if (n >= 0 && p->sink && m->no_sinks)
-        n = ERR(UNSUPPORTED, "a sink cache cannot be exact with this model: %s", m->no_sinks);
+        n = ERR(UNSUPPORTED, "a sink cache cannot be exact: %s", m->no_sinks);
     if (n >= 0) n = groups_of(m, &e, g);
     if (n < 0) return unavailable(o, n);
     struct cost sum = cost_all(g, n, m->context, &streamed);

@@ -41,8 +41,8 @@
     X("sampling", temperature, temperature, FLOAT, 1, 0, 1e6, NULL,                                \
       "divides the logits when sampling; below 1: sharper, above 1: flatter")                      \
     X("sampling", top_h, top_h, FLOAT, 0, 0, 1, NULL,                                              \
-      "draw from the first of the 100 most likely tokens that hold this share of "                 \
-      "their entropy; 0: off")                                                                     \
+      "draw from the likeliest of the 100 most likely tokens, as many as hold this "               \
+      "share of the entropy of the 100; 0: off")                                                   \
     X("sampling", top_k, top_k, UINT, 50, 0, U32, NULL,                                            \
       "draw from the k most likely tokens; 0: from all")                                           \
     X("sampling", top_p, top_p, FLOAT, 1, 0, 1, NULL,                                              \
@@ -50,8 +50,8 @@
     X("sampling", min_p, min_p, FLOAT, 0, 0, 1, NULL,                                              \
       "remove tokens below this share of the probability of the most likely token")                \
     X("sampling", typical_p, typical_p, FLOAT, 1, 1e-6, 1, NULL,                                   \
-      "draw from the tokens nearest to the expected surprise, up to this "                         \
-      "probability; 1: off")                                                                       \
+      "draw from the tokens whose surprise is nearest to the expected one, as many as "            \
+      "have this probability together; 1: off")                                                    \
     X("sampling", epsilon_cutoff, epsilon_cutoff, FLOAT, 0, 0, 1, NULL,                            \
       "remove tokens below this probability; 0: off")                                              \
     X("sampling", eta_cutoff, eta_cutoff, FLOAT, 0, 0, 1, NULL,                                    \
@@ -102,13 +102,13 @@
     X("search", length_penalty, length_penalty, FLOAT, 1, -1e3, 1e3, NULL,                         \
       "beams: divide scores by length to this power; above 0 favours longer answers")              \
     X("search", early_stopping, early_stopping, EARLY, false, 0, 0, "false|true|never",            \
-      "beams: end when num_beams answers are complete (true), when none better is "                \
-      "likely (false), when none better is possible (never)")                                      \
+      "when a beam search ends. true: when num_beams answers are complete; false: when a "         \
+      "better one is unlikely; never: when a better one is impossible")                            \
     X("search", num_beam_groups, num_beam_groups, UINT, 1, 1, 65536, NULL,                         \
       "divide the beams into this many groups, which diversity_penalty keeps apart")               \
     X("search", diversity_penalty, diversity_penalty, FLOAT, 0, 0, 1e6, NULL,                      \
-      "groups: subtracted from the score of a token for every beam of an earlier "                 \
-      "group that just chose it")                                                                  \
+      "groups of beams: subtracted from the score of a token, once for each beam of an "           \
+      "earlier group that has chosen this token in the same step")                                 \
     X("search", penalty_alpha, penalty_alpha, FLOAT, 0, 0, 1, NULL,                                \
       "above 0: contrastive search among the top_k tokens, with this weight on being "             \
       "unlike the text so far")
@@ -123,8 +123,9 @@
       "tokens that an assistant model drafts at once")                                             \
     X("speculation", num_assistant_tokens_schedule, num_assistant_tokens_schedule, NAME, constant, \
       0, 0, "constant|heuristic|heuristic_transient",                                              \
-      "how num_assistant_tokens changes: never, with the drafts accepted, or with "                \
-      "the drafts accepted in this call")                                                          \
+      "how num_assistant_tokens changes. constant: never; heuristic: it grows when all "           \
+      "drafts are accepted and shrinks otherwise; heuristic_transient: the same, and "             \
+      "each call begins with the given value")                                                     \
     X("speculation", assistant_confidence_threshold, assistant_confidence_threshold, FLOAT, 0.4,   \
       0, 1, NULL, "the assistant stops drafting when its token is less probable than this")
 
@@ -134,9 +135,9 @@
     X("cache", cache_implementation, cache_implementation, CACHE, dynamic, 0, 0,                   \
       "dynamic|static|offloaded|offloaded_static|quantized|sliding_window|hybrid|h"                \
       "ybrid_chunked|offloaded_hybrid|offloaded_hybrid_chunked|sink",                              \
-      "how the cache stores the past: dynamic grows as needed, static reserves "                   \
-      "max_cache_len first, offloaded streams from disk, quantized stores few bits, "              \
-      "sink only the first and the last tokens")                                                   \
+      "how the cache stores the past. dynamic: grows as needed; static: reserves "                 \
+      "memory for max_cache_len tokens; offloaded: streams from disk; quantized: stores "          \
+      "few bits; sink: keeps the first and the last tokens alone")                                 \
     X("cache", cache_config, cache_config, CACHE_CONFIG, , 0, 0, NULL,                             \
       "settings of any cache as a JSON object: max_cache_len (strict), "                           \
       "sliding_window, window_length with num_sink_tokens, backend, nbits, axis_key, "             \

@@ -71,8 +71,8 @@ static int row_begin(struct run *r, struct row *w, uint32_t index, uint32_t limi
     if (r->x->reserve && n + limit - more > max_len)
         return ERR(
             FULL,
-            "row %u: %zu prompt tokens and %u new ones need a static cache of %zu, max_cache_len is %u; "
-            "raise it or lower max_new_tokens",
+            "row %u: %zu prompt tokens and %u new ones need a static cache of %zu tokens, and max_cache_len is %u; "
+            "raise max_cache_len, or lower max_new_tokens",
             index, n, limit, n + limit - more, max_len);
     w->limit = (uint32_t)MIN((size_t)limit, max_len - n + more);
     w->cut =

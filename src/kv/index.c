@@ -258,8 +258,8 @@ static int attach(struct kv *kv, uint32_t slot, const struct seq *d, uint32_t m)
         page_unref(kv, &kv->group[0].form[RAW], *seq_table(kv, &kv->group[0], RAW, s));
     age_pin(kv, s, true);
     int e = reserve_settle(kv);
-    if (e >= 0) e = reserve_fill(kv, slot, "a prefix");
-    if (e >= 0 && owner != KV_NONE) e = reserve_fill(kv, owner, "a prefix");
+    if (e >= 0) e = reserve_fill(kv, slot, "reusing a prefix");
+    if (e >= 0 && owner != KV_NONE) e = reserve_fill(kv, owner, "reusing a prefix");
     age_pin(kv, s, false);
     if (e >= 0) return 0;
     seq_clear(kv, s);

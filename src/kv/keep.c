@@ -282,7 +282,7 @@ static void settle(struct kv *kv, bool evict)
 static int full(const struct kv *kv, size_t meta, const char *what)
 {
     char need[16], limit[16], part[16], with[48] = "";
-    if (meta) snprintf(with, sizeof with, " (%s of it for metadata)", bytes_text(meta, part));
+    if (meta) snprintf(with, sizeof with, " (%s is for metadata)", bytes_text(meta, part));
     return ERR(FULL,
                "cache full: %s needs %s more than the limit of %s%s; raise cache_memory, or drop a "
                "sequence",

@@ -41,7 +41,9 @@ static int attempt(struct kv *kv, void *ctx)
 {
     uint32_t slot = *(uint32_t *)ctx;
     bool reserved = kv->slot[slot].reserve;
-    return reserve_fill(kv, slot, reserved ? "an undo within a reserve" : "a further undo");
+    return reserve_fill(kv, slot,
+                        reserved ? "keeping what an undo restores, beside a reserve,"
+                                 : "keeping what an undo restores");
 }
 
 int kv_mark(struct kv *kv, kv_seq handle, struct kv_mark *out)

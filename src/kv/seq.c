@@ -405,7 +405,7 @@ static int beams_room(struct kv *kv, void *ctx)
     beams_pin(kv, o, true); /* the count may already include what their checkpoints would free */
     size_t all = (size_t)(lack + o->meta), meta = MIN((size_t)MAX(o->meta, 0), all);
     int e = make_room(kv, all - meta, meta,
-                      lack > 0 ? "the copies that a reorder may cost the reserves"
+                      lack > 0 ? "keeping the reserves after a reorder"
                                : "a reorder of sequences of different lengths");
     beams_pin(kv, o, false);
     return e;

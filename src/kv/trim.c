@@ -170,7 +170,7 @@ static int reserve_room(struct kv *kv, void *ctx)
     ptrdiff_t lack = reserve_short(kv, t->slot, t->len);
     age_pin(kv, s, true); /* the checkpoint at that length must stay */
     pin_from(kv, s, t->len, true);
-    int e = lack > 0 ? make_room(kv, (size_t)lack, 0, "a trim within a reserve") : 0;
+    int e = lack > 0 ? make_room(kv, (size_t)lack, 0, "cropping a sequence with a reserve") : 0;
     pin_from(kv, s, t->len, false);
     age_pin(kv, s, false);
     return e;

@@ -86,8 +86,8 @@ static void tell(kvik_cache *c, const char *what, const char *path)
     c->told_private = true;
     snprintf(
         line, sizeof line,
-        "saved prompts: the %s %s is passed over, because its owner is another user or others can "
-        "write to it (chmod go-w takes that away)",
+        "--prefix-cache: the %s %s is not used, because another user owns it or can write to it; if it is "
+        "yours, chmod go-w makes it private",
         what, path);
     c->on_notice(c->notice_ctx, line);
 }
@@ -293,7 +293,7 @@ KVIK_API int64_t kvik_prefix_load(kvik_cache *c, const char *dir, const int32_t 
     TRY(exec_idle(c->x));
     if (!dir || (n && !ids) || !out)
         return ERR(ARG,
-                   "loading a prefix needs a directory, token ids and a place for the sequence");
+                   "loading a prefix needs a directory, token ids and a pointer for the sequence");
     if (kv_by_turns(c->x->kv)) return 0;
     struct search *f = mem_alloc(sizeof *f);
     if (!f) return ERR_NOMEM;

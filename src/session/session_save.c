@@ -302,8 +302,8 @@ static int check_seen(const struct saver *v, const char *path)
     if (v->branch || session_seen(v->cache, v->old.digest)) return 0;
     return ERR(
         BUSY,
-        "%s: this is not the session that was loaded or last saved here: somebody else has saved "
-        "it since, %u sequence%s in %llu save%s. It is not replaced; to keep both, save under another name",
+        "%s: the file holds a session that was not loaded here, or that another process has saved since (%u "
+        "sequence%s, %llu save%s). The file is not replaced; to keep both, save under another name",
         path, v->old.n_seqs, v->old.n_seqs == 1 ? "" : "s", (unsigned long long)v->old.saves,
         v->old.saves == 1 ? "" : "s");
 }

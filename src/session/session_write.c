@@ -102,7 +102,8 @@ int session_encode(const struct session *s, char **out, size_t *n)
     TRY(json_text(s->meta, &meta));
     size_t n_meta = strlen(meta), bytes = 4 + n_meta + 4 + s->n_note + 8;
     int e = n_meta > SESSION_META_MOST || s->n_note > SESSION_NOTE_MOST
-                ? ERR(LIMIT, "a session's note of %zu bytes: at most 64 MiB", s->n_note)
+                ? ERR(LIMIT, "the note has %zu bytes; the note of a session has at most 64 MiB",
+                      s->n_note)
                 : 0;
     for (uint32_t i = 0; i < s->n_seqs; i++)
         bytes += seq_bytes(s, &s->seq[i]);

@@ -102,7 +102,7 @@ for open in "$work/trust" "$work"/trust/*.kvik; do
     check "$(basename "$open"), open to others: the same ids" same "$(new)" "$want"
     check "$(basename "$open"), open to others: nothing is reused" reused "== 0"
     check "$(basename "$open"), open to others: one line" err_lines 1
-    check "$(basename "$open"), open to others: said" err_has "$open is passed over, because"
+    check "$(basename "$open"), open to others: said" err_has "$open is not used, because"
 done
 
 # Prompts with a common beginning store it once, in one call or in several.

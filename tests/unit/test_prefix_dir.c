@@ -558,7 +558,7 @@ static int notices;
 static void on_notice(void *ctx, const char *text)
 {
     (void)ctx;
-    notices += strstr(text, "is passed over") != NULL;
+    notices += strstr(text, "is not used") != NULL;
 }
 
 static kvik_cache *open_noticing(void)
