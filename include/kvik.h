@@ -23,20 +23,20 @@
  *   it was.
  * - The library never prints, exits or aborts.  It writes no file whose path you did not give it, except the spill
  *   file of an offloaded cache.
- * - Close and free in any order.  What a cache, a batch, a request or a running call still uses lives until that one
- *   is closed or returns.  Functions that close or free take NULL and do nothing.
- * - NULL for any other pointer is KVIK_ARG, unless the comment of the function allows it.  A function without an
- *   error code returns 0, NULL, -1 or KVIK_FAILED instead, for KVIK_BUSY as well, and leaves the sentence.
+ * - Close and free in any order.  A model or cache that a cache, a batch, a request or a running call still uses lives
+ *   until its user is closed or returns.  Functions that close or free take NULL and do nothing.
+ * - NULL for any other pointer is KVIK_ARG, unless the comment of the function allows it.  A function that returns no
+ *   error code gives 0, NULL, -1 or KVIK_FAILED instead, also when busy; kvik_last_error() then has the sentence.
  * - Strings are UTF-8.  Shapes are in brackets, the last dimension is contiguous.
  * - Names of options are those of Hugging Face Transformers (below: Transformers).
  *
  * Threads, processes and callbacks.
  * - One thread at a time uses a cache, with its batches and requests.  During a call, calls of other threads are
- *   KVIK_BUSY, and what they close lives until the call returns.  So it is with a sampler and a decoder.  Threads
+ *   KVIK_BUSY, and what they close lives until the call returns.  The same holds for a sampler and a decoder.  Threads
  *   can share models and tokenizers, and use different caches of one model at the same time.
  * - Models, caches, batches and requests belong to the process that opened them.  After fork() calls of the child
  *   with them are KVIK_BUSY, and closing them does nothing.  Tokenizers, decoders, samplers, results and the numbers
- *   of a model are memory alone: they work in the child.  Open the model again there; the weights are shared.
+ *   of a model work in the child.  To compute there, open the model again; parent and child share the weights.
  * - A callback may read the cache and use other sequences.  A call that would change a sequence of the running call
  *   is KVIK_BUSY and changes nothing.
  *
@@ -121,7 +121,7 @@ KVIK_API void kvik_cache_close(kvik_cache *c);
 /* Makes an empty sequence. */
 KVIK_API int kvik_cache_new(kvik_cache *c, kvik_seq *out);
 /* Makes a sequence with the contents of src.  The two share every block; nothing is copied until one of them
- * appends.  The new sequence has no reserve, also if src has one: kvik_cache_reserve gives it its own.  If src has a
+ * appends.  The new sequence has no reserve, even if src has one: kvik_cache_reserve gives it its own.  If src has a
  * reserve, the pages that src may then have to copy are set aside too, or the call is KVIK_FULL. */
 KVIK_API int kvik_cache_fork(kvik_cache *c, kvik_seq src, kvik_seq *out);
 /* Drops a sequence.  Until the memory is needed its rows remain for prompts that begin with the same tokens (see
@@ -170,7 +170,7 @@ enum kvik_error {
     KVIK_UNSUPPORTED = -5,
     /* The cache would exceed its budget (cache_memory). */
     KVIK_FULL = -6,
-    /* A limit of the model, of the library, or max_cache_len. */
+    /* The call exceeds a limit of the model or of the library, or max_cache_len. */
     KVIK_LIMIT = -7,
     /* In use by a call that has not returned, or opened by the process that forked this one. */
     KVIK_BUSY = -8,
@@ -203,9 +203,9 @@ KVIK_API int kvik_model_peek(const char *path, char **json);
 /* Describes every cache strategy for this model as JSON: its properties, bytes per token, and bytes at the full
  * context.  Free *json with kvik_free. */
 KVIK_API int kvik_model_describe_caches(const kvik_model *m, char **json);
-/* Hashes all weights, and compares with what an earlier run has remembered of these files.  Returns 1 if they agree, 0
- * if nothing is remembered, KVIK_IO if they do not agree.  Sessions and directories of prompts need the same digest,
- * which is remembered in $XDG_CACHE_HOME/kvik/digests; opening a model does not make it.  threads 0: all CPUs. */
+/* Hashes all weights and compares the digest with the one that an earlier run kept for these files.  Returns 1 if they
+ * are equal, 0 if none was kept, KVIK_IO if they differ.  Sessions and directories of prompts need this digest, which is
+ * kept in $XDG_CACHE_HOME/kvik/digests; opening a model does not hash the weights.  threads 0: all CPUs. */
 KVIK_API int kvik_model_verify(kvik_model *m, uint32_t threads);
 /* Lists the architectures of this build as JSON: an array of arrays of names (model_type, GGUF's
  * general.architecture).  Free *json with kvik_free. */
@@ -228,9 +228,8 @@ KVIK_API const char *kvik_tokenizer_template(const kvik_tokenizer *t);
 /* Replaces the chat template of a model.  Do it before other threads use the model.  end: a token that ends a turn, which
  * kvik_generation_init then adds to eos_token_id; NULL, or a token that the vocabulary lacks: none. */
 KVIK_API int kvik_model_set_template(kvik_model *m, const char *template_text, const char *end);
-/* Chat formats that are built in, for models whose files have no template: "chatml", "gemma", "llama2", "llama3",
- * "llama4", "mistral", "phi3", "alpaca", "zephyr", "vicuna", "deepseek".  Returns the name of the i-th; NULL after the
- * last. */
+/* Returns the name of built-in chat format i, or NULL after the last.  They serve models whose files have no template:
+ * "chatml", "gemma", "llama2", "llama3", "llama4", "mistral", "phi3", "alpaca", "zephyr", "vicuna", "deepseek". */
 KVIK_API const char *kvik_format_name(uint32_t i);
 /* Returns the template of a format, or NULL if there is no such format. */
 KVIK_API const char *kvik_format_template(const char *name);
@@ -259,8 +258,8 @@ typedef struct kvik_decoder kvik_decoder;
 /* Opens a decoder.  Memory for the usual token is taken here, so that decoding one allocates nothing. */
 KVIK_API int kvik_decoder_open(const kvik_tokenizer *t, bool skip_special_tokens,
                                kvik_decoder **out);
-/* Decodes n more ids.  *text is what became whole, ends with a NUL and is valid until the next call; returns its
- * bytes, often 0.  A call that fails changes nothing. */
+/* Decodes n more ids.  *text has the characters that became whole, ends with a NUL and is valid until the next call;
+ * returns its bytes, often 0.  A call that fails changes nothing. */
 KVIK_API int64_t kvik_decoder_put(kvik_decoder *d, const int32_t *ids, size_t n, const char **text);
 /* Gives what was held back, with U+FFFD for a character that is not whole.  The decoder then begins a new text.  All
  * texts together are that of kvik_tokenizer_decode. */
@@ -287,8 +286,8 @@ struct kvik_cache_config {
     const char *cache_config;
     /* Limit of a sequence, in tokens.  0: the model's context. */
     uint32_t max_cache_len;
-    /* Memory limit of the cache, in bytes, its tokens and tables included; the cache never exceeds it.  0: enough for max_sequences of
-     * max_cache_len tokens, at most half of the machine's memory; when offloaded, enough to stream. */
+    /* Memory limit of the cache, in bytes, its tokens and tables included; the cache never exceeds it.  0: enough for
+     * max_sequences of max_cache_len tokens, at most half of the machine's memory; when offloaded, enough to stream. */
     uint64_t cache_memory;
     /* Limit of sequences that exist at once.  0: 64. */
     uint32_t max_sequences;
@@ -317,7 +316,7 @@ struct kvik_cache_config {
      * sequence, live or dropped, that begins with the same tokens (kvik_row.reused).  Rows of dropped sequences
      * count in cache_memory and are evicted first.  The index changes no bit of a result. */
     bool no_prefix_cache;
-    /* NULL, or a function that is told hints and, later, which saved prompts are passed over, one line each. */
+    /* NULL, or a function that gets hints and, later, the saved prompts that are not used, one line each. */
     void (*on_notice)(void *ctx, const char *text);
     void *notice_ctx;
 };
@@ -334,7 +333,7 @@ typedef struct kvik_usage {
     /* Parts of `bytes`: KV rows; KV rows with several owners (in live as well); buffers for streaming; recurrent
      * states. */
     uint64_t live, shared, staging, states;
-    /* Held only for reuse (dropped sequences, snapshots): free memory to every other use. */
+    /* Held only for reuse (dropped sequences, snapshots); evicted as soon as anything else needs the memory. */
     uint64_t index;
     /* The limit, and what the last refused call was short of. */
     uint64_t budget, need;
@@ -395,9 +394,9 @@ typedef struct kvik_sync {
     uint64_t recomputed;
     /* Ids that were computed, in all. */
     uint64_t computed;
-    /* Position of ids[0]: above 0 where the ids continue a text whose end they are. */
+    /* Position of ids[0] in the text; above 0 only under a sink cache, where ids can be the end of a longer text. */
     uint64_t offset;
-    /* First position at which ids and cached tokens differ; -1: one begins with the other. */
+    /* First position at which ids and cached tokens differ; -1: one of the two is a prefix of the other. */
     int64_t divergence;
     /* The text around the divergence, as cached and as given.  NULL without a divergence or a tokenizer. */
     char *cached, *given;
@@ -437,8 +436,8 @@ KVIK_API int kvik_cache_load(kvik_cache *c, const char *path, uint32_t max, kvik
 /* A directory of sessions as a cache of prompts.  load: makes a sequence with the longest prefix of ids that a
  * session in the directory holds and this cache can resume from.  Returns its number of tokens, or 0 and no
  * sequence.  save: adds a sequence to the directory.  Above max_bytes (0: 1 GiB) the least recently used files that
- * kvik made are removed.  Files of other models, damaged files and files that another process writes are skipped; so
- * are, with a notice, files and directories that others than the user and root own or can write.  Rows that sequences
+ * kvik made are removed.  Files of other models, damaged files and files that another process writes are skipped.
+ * With a notice, so are files and directories that users other than you and root own or can write.  Rows that sequences
  * have in common stand in one file, once.  Where rows depend on turns (quanto, hqq) nothing is found. */
 KVIK_API int64_t kvik_prefix_load(kvik_cache *c, const char *dir, const int32_t *ids, size_t n,
                                   kvik_seq *s);
@@ -478,8 +477,8 @@ typedef struct kvik_snapshot {
 } kvik_snapshot;
 /* Exports the KV rows and states of a sequence as f32.  Free *out with kvik_snapshot_free. */
 KVIK_API int kvik_cache_export(kvik_cache *c, kvik_seq s, kvik_snapshot **out);
-/* Makes a sequence that holds the rows and states of a snapshot, as one turn.  Rows from a cache of the same model without
- * quantization continue with the same bits.  Without ids, a crop that would have to recompute rows is KVIK_LOST. */
+/* Makes a sequence that holds the rows and states of a snapshot, as one turn.  Rows from a cache of the same model
+ * without quantization continue with the same bits.  Without ids, a crop that would have to recompute rows is KVIK_LOST. */
 KVIK_API int kvik_cache_import(kvik_cache *c, const kvik_snapshot *in, kvik_seq *out);
 /* Frees what kvik_cache_export has returned. */
 KVIK_API void kvik_snapshot_free(kvik_snapshot *s);
@@ -519,7 +518,7 @@ KVIK_API int kvik_legacy_load(const char *path, const kvik_model *m, kvik_legacy
  * its present length.  TRUE: when num_beams sequences have finished.  NEVER: when no running beam can improve, even
  * at the longest length. */
 enum kvik_early { KVIK_EARLY_FALSE, KVIK_EARLY_TRUE, KVIK_EARLY_NEVER };
-/* A bias, added to the score of the last id where the other ids come before it. */
+/* A bias that is added to the score of the last id wherever the text ends with the other ids. */
 typedef struct kvik_bias {
     int32_t *ids;
     uint32_t n;
@@ -651,9 +650,9 @@ struct kvik_prompt {
     const int32_t *ids;
     size_t n;
     /* 0: a fresh sequence, dropped at the end.  Else ids are the whole text: the cached prefix is reused, and the
-     * sequence keeps what was generated (with beams: as much of the best row as exists). */
+     * sequence keeps what was generated (with beams: the rows of the best beam, as far as they are computed). */
     kvik_seq seq;
-    /* True: ids follow what seq holds instead of repeating it; processors and the result see ids alone.  Not with
+    /* True: ids follow what seq holds instead of repeating it; processors and the result see only ids.  Not with
      * beams, contrastive search or speculative decoding. */
     bool append;
     /* [n] or NULL.  Tokens where the mask is 0 are left out. */
@@ -663,10 +662,10 @@ struct kvik_prompt {
     const char *text;
 };
 
-/* Why a row ended: max_new_tokens or max_length; an end-of-sequence token; a stop string; a callback cancelled;
- * kvik_hooks.stopping_criteria; max_time.  With fewer tokens than were asked for: the model's context, or
- * max_cache_len where that is less; NOT_FINITE: the model gave NaN or infinity, as damaged weights do (a notice says so;
- * a beam search fails with KVIK_FORMAT). */
+/* Why a row ended.  LENGTH: max_new_tokens or max_length.  EOS: an end-of-sequence token.  STOP: a stop string.
+ * CANCELLED: a callback.  CRITERIA: kvik_hooks.stopping_criteria.  TIME: max_time.  CONTEXT, MAX_CACHE_LEN: the limit
+ * of the model or the lower one of the cache came first.  NOT_FINITE: the model gave NaN or infinity, as damaged weights
+ * do (a notice says so; a beam search fails with KVIK_FORMAT). */
 enum kvik_finish {
     KVIK_FINISH_LENGTH,
     KVIK_FINISH_EOS,
@@ -834,10 +833,10 @@ enum kvik_state {
     KVIK_FAILED
 };
 /* Checks the call and takes sequences, as kvik_generate does, but computes nothing yet.  The request
- * copies `g`, the prompts and the struct of hooks.  All requests of a cache, and kvik_generate beside them, share its max_sequences:
- * KVIK_LIMIT if they do not suffice.  A sequence of yours (kvik_prompt.seq) belongs to the request
- * until the request has ended or failed.  Until then calls that change the sequence are KVIK_BUSY and change
- * nothing: forward, sync, crop, reset, reorder, reserve, drop, generate and a second request.  Calls that read
+ * copies `g`, the prompts and the struct of hooks.  All requests of a cache, and kvik_generate beside them,
+ * share its max_sequences: KVIK_LIMIT if they do not suffice.  A sequence of yours (kvik_prompt.seq)
+ * belongs to the request until the request has ended or failed.  Until then calls that change the
+ * sequence are KVIK_BUSY and change nothing: forward, sync, crop, reset, reorder, reserve, drop, generate and a second request.  Calls that read
  * it are allowed: length, fork, export, save. */
 KVIK_API int kvik_request_start(kvik_cache *c, const kvik_generation *g, const kvik_prompt *prompt,
                                 uint32_t n, const kvik_hooks *hooks, kvik_request **out);
@@ -858,8 +857,8 @@ KVIK_API enum kvik_state kvik_request_state(const kvik_request *r);
 /* Returns the error of a failed request, else 0.  *text (may be NULL) is its sentence, valid until the
  * request is freed. */
 KVIK_API int kvik_request_error(const kvik_request *r, const char **text);
-/* Pause and resume a request.  A paused request takes no part in steps.  It keeps its rows, which may move to disk like all others.
- * The clock of max_time runs on. */
+/* Pause and resume a request.  A paused request takes no part in steps.  Its rows stay, and may move to disk
+ * like all others.  The clock of max_time runs on. */
 KVIK_API void kvik_request_pause(kvik_request *r);
 KVIK_API void kvik_request_resume(kvik_request *r);
 /* Gives the result, once; free it with kvik_result_free.  Rows of a request that still runs end with
@@ -959,10 +958,10 @@ KVIK_API int kvik_batch_from_legacy(kvik_cache *c, const kvik_legacy *in, kvik_b
 typedef struct kvik_shape {
     size_t size;
     uint32_t batch, heads, n, dim_k, dim_v;
-    /* How rows are kept: "f32" (NULL), "f16" or "bf16".  A layer keeps its first. */
+    /* How rows are kept: "f32" (NULL), "f16" or "bf16".  The first update of a layer decides for the layer. */
     const char *dtype;
 } kvik_shape;
-/* The cache owns the arrays, until its next call. */
+/* The cache owns the arrays; they are valid until the next call with it. */
 typedef struct kvik_rows {
     size_t size;
     uint32_t batch, heads, rows, dim_k, dim_v;
@@ -985,8 +984,8 @@ KVIK_API int kvik_cache_update(kvik_cache *c, uint32_t layer, const float *keys,
                                const float *values, const kvik_shape *shape, kvik_rows *out);
 /* Returns the number of tokens that a layer has seen. */
 KVIK_API int64_t kvik_cache_layer_length(const kvik_cache *c, uint32_t layer);
-/* Computes the number of columns that an update of n rows would return, and the position of the first (with sinks:
- * of the first after them, less their number). */
+/* Computes the number of columns that an update of n rows would return, and the position of the first column (with
+ * sinks: the position of the first column after the sinks, minus the number of sinks). */
 KVIK_API int kvik_cache_mask_sizes(const kvik_cache *c, uint32_t layer, uint32_t n,
                                    uint32_t *kv_length, uint32_t *kv_offset);
 /* Makes the batch the rows index[n]. */
