@@ -49,7 +49,10 @@ int path_real(const char *path, char out[PATH_MAX])
             TRY(in_same_dir(at, to, out));
         memcpy(at, out, strlen(out) + 1);
     }
-    if (!realpath(at, out)) memcpy(out, at, strlen(at) + 1);
+    if (realpath(at, out)) return 0;
+    int e = errno;
+    if (readlink(at, to, sizeof to) >= 0) return ERR(IO, "%s: %s", path, strerror(e));
+    memcpy(out, at, strlen(at) + 1);
     return 0;
 }
 

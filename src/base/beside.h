@@ -4,7 +4,8 @@
 
 #include <limits.h>
 
-/* Follows the links of a path, also to a file that does not exist, so that a new file replaces no link. */
+/* Follows the links of a path, also to a file that does not exist, so that a new file replaces no link.  A link that cannot be
+ * followed, as one of a circle, is an error. */
 int path_real(const char *path, char out[PATH_MAX]);
 /* Writes the path of the directory that the file lies in. */
 int path_dir(const char *path, char out[PATH_MAX]);

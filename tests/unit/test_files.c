@@ -75,7 +75,7 @@ static void test_owner_stays(void **state)
 static void test_links_stay(void **state)
 {
     (void)state;
-    char third[64];
+    char third[80];
     struct stat st;
     snprintf(third, sizeof third, "%s/third", dir);
     for (int there = 0; there < 2; there++) {
@@ -91,8 +91,17 @@ static void test_links_stay(void **state)
         assert_int_equal(unlink(file) | unlink(third) | unlink(other), 0);
     }
     assert_int_equal(symlink("file", file), 0); /* a circle */
-    assert_int_equal(file_write(file, "new", 3), 0);
+    assert_int_equal(file_write(file, "new", 3), ERR_IO);
+    assert_int_equal(lstat(file, &st), 0);
+    assert_true(S_ISLNK(st.st_mode));
     assert_int_equal(unlink(file), 0);
+    assert_int_equal(file_write(other, "old", 3), 0);
+    snprintf(third, sizeof third, "%s/below", other);
+    assert_int_equal(symlink(third, file), 0); /* below a file, where nothing can be */
+    assert_int_equal(file_write(file, "new", 3), ERR_IO);
+    assert_int_equal(lstat(file, &st), 0);
+    assert_true(S_ISLNK(st.st_mode));
+    assert_int_equal(unlink(file) | unlink(other), 0);
     assert_int_equal(names(), 0);
 }
 
