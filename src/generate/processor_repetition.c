@@ -1,9 +1,9 @@
 /* processor_repetition.c - the family that weighs what was said before: penalties for tokens of the text, of the prompt
  * and of other beams, and n-grams that must not come again. */
 #include "generate/chain.h"
+#include "generate/search.h"
 
 #include <math.h>
-#include <string.h>
 
 /* --- diversity_penalty: subtracted from a token's score once for every beam of an earlier group that chose the token in
  * this step (Hamming diversity). */
@@ -69,13 +69,13 @@ static void ban(const struct gen_chain *c, const struct gen_row *row, size_t n, 
 {
     size_t before = size - 1;
     if (row->n < before) return;
-    const int32_t *end = row->ids + row->n - before;
-    for (size_t i = before; i < n; i++) {
-        int32_t id = row->ids[i];
-        if ((uint32_t)id < c->vocab &&
-            (!before || memcmp(row->ids + i - before, end, before * sizeof *end) == 0))
-            scores[id] = -INFINITY;
-    }
+    if (!before) gen_remove(c, row->ids, (uint32_t)n, scores);
+    if (!before || n <= before) return;
+    struct gen_search s;
+    size_t at;
+    gen_search_begin(&s, row->ids, n - 1, row->ids + row->n - before, before);
+    while (gen_search_next(&s, &at))
+        gen_remove(c, &row->ids[at + before], 1, scores);
 }
 
 static bool wanted_ngram(const kvik_generation *g)

@@ -72,6 +72,20 @@ void key_tokens(const int32_t *tok, unsigned char out[KV_KEY])
     end(&h, out);
 }
 
+/* Returns the first turn that ends after row `from`.  Turns ascend and do not overlap. */
+static uint32_t turn_after(const struct kv_turn *turn, uint32_t n, uint32_t from)
+{
+    uint32_t lo = 0, hi = n;
+    while (lo < hi) {
+        uint32_t mid = lo + (hi - lo) / 2;
+        if (turn[mid].pos + turn[mid].n <= from)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
 void key_next(const struct kv *kv, const unsigned char *before, const int32_t *tok,
               const struct kv_turn *turn, uint32_t n_turns, uint32_t i, unsigned char out[KV_KEY])
 {
@@ -81,8 +95,8 @@ void key_next(const struct kv *kv, const unsigned char *before, const int32_t *t
     sha256_update(&h, KV_KEY, before);
     for (uint32_t t = from; t < to; t++)
         put32(&h, (uint32_t)tok[t]);
-    for (uint32_t k = 0; kv->index.turns && k < n_turns && turn[k].pos < to; k++) {
-        if (turn[k].pos + turn[k].n <= from) continue;
+    uint32_t k = kv->index.turns ? turn_after(turn, n_turns, from) : n_turns;
+    for (; k < n_turns && turn[k].pos < to; k++) {
         put32(&h, turn[k].pos);
         put32(&h, turn[k].n);
     }

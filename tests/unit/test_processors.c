@@ -302,6 +302,57 @@ static void run(const char *config, struct gen_row row, float scores[VOCAB])
     kvik_generation_done(&g);
 }
 
+/* Compares n-grams of every size with a search by comparing each place, over texts of few tokens. */
+static void test_ngrams(void **state)
+{
+    (void)state;
+    int32_t ids[48];
+    uint32_t x = 1, banned = 0;
+    for (uint32_t k = 0; k < 6000; k++) {
+        char config[80];
+        float scores[VOCAB];
+        uint32_t n = 1 + k % countof(ids), kinds = 1 + k % 3;
+        for (uint32_t i = 0; i < n; i++) {
+            x = x * 1664525u + 1013904223u;
+            uint32_t back = 1 + k / 48 % 7; /* most tokens repeat the one `back` places before */
+            ids[i] = i >= back && x >> 28 ? ids[i - back] : (int32_t)((x >> 8) % kinds) + 2;
+        }
+        uint32_t size = 1 + (x >> 8) % (n + 1), prompt = k % 2 ? 0 : 1 + (x >> 16) % n;
+        struct gen_row row = {.ids = ids, .n = n, .n_prompt = prompt ? prompt : n};
+        snprintf(config, sizeof config, "{\"%sno_repeat_ngram_size\": %u}",
+                 prompt ? "encoder_" : "", size);
+        run(config, row, scores);
+        bool want[VOCAB] = {false};
+        for (uint32_t i = size - 1; i < row.n_prompt && size <= n; i++)
+            want[ids[i]] |=
+                memcmp(ids + i + 1 - size, ids + n + 1 - size, (size - 1) * sizeof *ids) == 0;
+        for (uint32_t i = 0; i < VOCAB; i++) {
+            if ((scores[i] == -INFINITY) != want[i]) fail_msg("case %u: token %u", k, i);
+            banned += want[i] && size > 2;
+        }
+    }
+    assert_true(banned > 1000);
+}
+
+/* A huge size on a repetitive text takes a time that is linear in the length.  Comparing the words of all places would
+ * take many minutes. */
+static void test_ngrams_large(void **state)
+{
+    (void)state;
+    enum { LENGTH = 1200000 };
+    static int32_t ids[LENGTH];
+    float scores[VOCAB];
+    for (uint32_t period = 1; period < 4; period++) {
+        for (uint32_t i = 0; i < LENGTH; i++)
+            ids[i] = (int32_t)(i % period);
+        struct gen_row row = {.ids = ids, .n = LENGTH, .n_prompt = LENGTH - 1};
+        run("{\"no_repeat_ngram_size\": 600000, \"encoder_no_repeat_ngram_size\": 500000}", row,
+            scores);
+        for (uint32_t i = 0; i < VOCAB; i++)
+            assert_true((scores[i] == -INFINITY) == (i == LENGTH % period));
+    }
+}
+
 static const struct {
     const char *config;
     struct gen_row row;
@@ -677,6 +728,8 @@ int main(void)
         cmocka_unit_test(test_v4),
         cmocka_unit_test(test_chains),
         cmocka_unit_test(test_removals),
+        cmocka_unit_test(test_ngrams),
+        cmocka_unit_test(test_ngrams_large),
         cmocka_unit_test(test_values),
         cmocka_unit_test(test_foreign_ids),
         cmocka_unit_test(test_invalid_values),
