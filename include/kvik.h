@@ -762,7 +762,7 @@ struct kvik_hooks {
     kvik_logits_processor logits_processor;
     kvik_stopping_criteria stopping_criteria;
     /* A cache on a smaller model with the same vocabulary, which drafts tokens for greedy decoding and sampling.
-     * Drafts are checked in one step, so the result is the same, sooner.  With drafts (of prompt lookup as well)
+     * Drafts are checked in one step: the same result comes sooner.  With drafts (of prompt lookup as well)
      * callbacks come before a step ends: appending to the cache is KVIK_BUSY. */
     kvik_cache *assistant_model;
 };

@@ -67,6 +67,9 @@ static const struct alias options[] = {
     {"host|port|-np|parallel|-cb|cont_batching|keepalive",
      "kvik has no server in this version; a program can use libkvik"},
     {"-v|log_verbose", "give --verbose"},
+    {"session",
+     "kvik chat MODEL --session FILE continues a chat; with other commands leave the option out"},
+    {"stream|no_stream", "kvik generate prints the text as it comes; leave the option out"},
 };
 
 static const struct alias commands[] = {

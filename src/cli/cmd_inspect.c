@@ -70,6 +70,11 @@ static void put_weights(const json_t *o)
     putchar('\n');
 }
 
+static bool is_head(const char *key)
+{
+    return !strcmp(key, "attention_heads") || !strcmp(key, "kv_heads") || !strcmp(key, "head_dim");
+}
+
 /* Prints scalars and small objects of numbers, one on each line. */
 static void put_scalars(const json_t *o)
 {
@@ -81,6 +86,7 @@ static void put_scalars(const json_t *o)
         if (json_is_null(v) || json_is_array(v) || json_is_object(v) ||
             !strcmp(key, "chat_template") || !strcmp(key, "file_type") || !strcmp(key, "name"))
             continue;
+        if (is_head(key) && !json_integer_value(v)) continue; /* no attention in this model */
         if (!strcmp(key, "weights")) {
             put_weights(o);
             continue;

@@ -48,9 +48,9 @@ static void put_caches(const json_t *o)
         (unsigned long long)bytes(o, "context"), json_string_value(json_object_get(o, "rows")),
         bytes_text(bytes(o, "dense_bytes"), dense));
     printf("  %-24s %-10s %-8s %-8s %-9s %-8s %-8s %10s %10s %10s\n", "", "memory", "sliding",
-           "can be", "compiled", "made", "for long", "bytes", "memory", "disk");
+           "can be", "compiled", "needs", "for long", "bytes", "memory", "disk");
     printf("  %-24s %-10s %-8s %-8s %-9s %-8s %-8s %10s %10s %10s\n", "cache_implementation",
-           "efficient", "layers", "offload.", "decode", "first", "texts", "a token", "at most",
+           "efficient", "layers", "offload.", "decode", "init.", "texts", "a token", "at most",
            "at most");
     json_array_foreach(json_object_get(o, "caches"), i, c) put_strategy(c);
 }

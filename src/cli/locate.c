@@ -154,8 +154,19 @@ static bool in_snapshot(const char *name, char out[HUB_PATH])
            snprintf(out, HUB_PATH, "%s/%s", dir, name + n + 1) < HUB_PATH && file_exists(out);
 }
 
+/* Finds the first model of kvik's own cache whose name has the typed one inside, in any case of the letters. */
+static void suggest(const char *name, const char *own, char out[256])
+{
+    struct folder f = {0};
+    if (strlen(name) < 3 || !*own || locate_gguf(own, &f) < 0) return;
+    for (size_t i = 0; i < f.n && !*out; i++)
+        if (strcasestr(f.name[i], name)) snprintf(out, 256, " did you mean %.200s?", f.name[i]);
+    folder_done(&f);
+}
+
 static int absent(const char *name)
 {
+    char near[256] = "";
     char hub[HUB_PATH] = "(HOME is not set, so there is none)", own[HUB_PATH] = "";
     (void)hub_dir(hub);
     (void)hub_own_dir(own);
@@ -164,11 +175,12 @@ static int absent(const char *name)
                    "%.200s: no such file or directory, and no such repository in the hub cache %s; "
                    "fetch it with: hf download %.200s",
                    name, hub, name);
+    suggest(name, own, near);
     return ERR(
         NOTFOUND,
-        "%.200s: no such file or directory, and no model of this name in %s or %s; kvik models "
+        "%.200s: no such file or directory, and no model of this name in %s or %s;%s kvik models "
         "lists what is there (" TAKES ")",
-        name, own, hub);
+        name, own, hub, near);
 }
 
 int model_locate(const char *name, char out[HUB_PATH])

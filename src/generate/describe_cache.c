@@ -130,7 +130,7 @@ static json_t *strategy(const struct model *m, const struct preset *p, size_t de
     size_t memory = streamed ? sum.most - streamed + MIN(streamed, e.pool_bytes) : sum.most;
     json_object_set_new(o, "available", json_true());
     json_object_set_new(o, "memory_efficient", json_boolean(memory < dense));
-    json_object_set_new(o, "long_context", json_boolean(p->sink || memory < dense));
+    json_object_set_new(o, "long_context", json_boolean(p->sink || memory < dense || !sum.token));
     json_object_set_new(o, "sliding_layers", json_true());
     json_object_set_new(o, "offloading", json_true());
     json_object_set_new(o, "offloaded", json_boolean(streamed > 0));
@@ -153,16 +153,19 @@ int describe_caches(const struct model *m, json_t **out)
     TRY(settings_read(&none, &s));
     TRY(settings_exec(&s, m, &none, &e));
     row = budget_row(m->site, m->n_sites, e.preset.dtype);
+    size_t dense = row * m->context;
+    for (uint32_t i = 0; i < m->n_sites; i++)
+        if (m->site[i].kind == KV_STATE) dense += kv_site_bytes(&m->site[i], DT_F32);
     struct kv_group *g = mem_array(m->n_sites, sizeof *g);
     json_t *o = json_object(), *list = json_array();
     int err = g && o && list ? 0 : ERR(NOMEM, "out of memory");
     for (uint32_t i = 0; !err && preset_at(i); i++)
-        if (json_array_append_new(list, strategy(m, preset_at(i), row * m->context, g)) < 0)
+        if (json_array_append_new(list, strategy(m, preset_at(i), dense, g)) < 0)
             err = ERR(NOMEM, "out of memory");
     if (!err) {
         json_object_set_new(o, "context", json_integer(m->context));
         json_object_set_new(o, "rows", json_string(dtype_name(e.preset.dtype)));
-        set_bytes(o, "dense_bytes", row * m->context);
+        set_bytes(o, "dense_bytes", dense);
         json_object_set(o, "caches", list);
     }
     json_decref(list);

@@ -28,7 +28,7 @@ void gen_notice_broken(const kvik_hooks *hooks, uint32_t row, uint32_t tokens, b
     snprintf(
         line, sizeof line,
         "row %u ends after %u new token%s: the model's logits are not finite (NaN or infinity). Its "
-        "weights are damaged, or its numbers overflow; compute 'exact' overflows least",
+        "weights are damaged, or its numbers overflow; compute \"exact\" (--compute exact) has the widest range",
         row, tokens, tokens == 1 ? "" : "s");
     hooks->on_notice(hooks->ctx, line);
 }

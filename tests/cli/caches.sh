@@ -111,12 +111,15 @@ refused "--on-full names its values" 2 error offload
 run inspect "$llama" --caches
 check "inspect --caches: exit 0" status 0
 check "inspect --caches: what the context takes" out_has '; the KV rows are f[0-9]*; the whole context takes [0-9.]* [KM]iB$'
-check "inspect --caches: the headings" sh -c "tr -s ' ' <'$work/out' | grep -q '^ cache_implementation .*first texts a token at most at most$'"
+check "inspect --caches: the headings" sh -c "tr -s ' ' <'$work/out' | grep -q '^ cache_implementation .*init. texts a token at most at most$'"
 check "inspect --caches: a line for each" test "$(grep -c '^  [a-z]' "$work/out")" = 12
 run inspect "$llama" --caches --json
 check "inspect --caches --json: eleven" json "len(o['caches']) == 11 and all(c['available'] for c in o['caches'])"
 check "inspect --caches --json: quantized is smaller" json \
     "[c['max_bytes'] for c in o['caches'] if c['cache_implementation'] == 'quantized'][0] < o['dense_bytes']"
+run inspect "$golden/models/mamba" --caches --json
+check "inspect --caches: the states of a recurrent model count, and long texts take no more" json \
+    "o['dense_bytes'] > 0 and all(c['long_context'] for c in o['caches'] if c['available'])"
 run inspect "$golden/models/gpt2" --caches --json
 check "inspect --caches: a model that cannot have sinks says why" json \
     "any(not c['available'] and c['reason'] for c in o['caches'] if c['cache_implementation'] == 'sink')"

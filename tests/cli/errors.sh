@@ -76,6 +76,8 @@ other --num-predict --max-new-tokens
 other --num_predict --max-new-tokens
 other -c --cache-memory
 other --ctx-size max_cache_len
+other --session 'kvik chat MODEL --session'
+other --stream 'leave the option out'
 other --num_ctx max_cache_len
 other -t --threads
 other --num-thread --threads

@@ -60,7 +60,7 @@ check "safetensors win over .gguf in one directory" json "o['format'] == 'safete
 mkdir "$work/broken"
 ln -s /nonexistent "$work/broken/m.gguf"
 run inspect "$work/broken"
-refused "a directory with a link to nothing" 1 m.gguf "link to nothing"
+refused "a directory with a link to nothing" 1 m.gguf "broken link"
 mkdir "$work/many"
 i=0
 while [ $i -lt 200 ]; do i=$((i + 1)); : >"$work/many/model-with-a-rather-long-name-$i.gguf"; done
@@ -175,6 +175,8 @@ run generate "$(python3 -c 'print("a/" * 2000 + "b.gguf")')" --input-ids 5
 refused "a path of 2000 folders" 1 -i "path\|file"
 run generate "" --input-ids 5
 refused "an empty name" 1 "no such file"
+run generate SMALL.GG --input-ids 5
+refused "a part of a name in kvik's own cache: the whole name" 1 "did you mean small.gguf?"
 
 # kvik run is kvik chat.
 python3 "$OLDPWD/tests/cli/tiny.py" "$tiny" "$work/talk" 2>/dev/null || python3 tests/cli/tiny.py "$tiny" "$work/talk"
