@@ -55,39 +55,6 @@ static int refuse(const char *text, size_t n, const char *what, const json_error
     return ERR(FORMAT, "%s: line %d: %s", what, e->line, e->text);
 }
 
-/* Infinities and NaN stand in configurations that Python wrote, though JSON has no such numbers.  Returns the text with
- * {"__float__": "Infinity"} in their place, which newer releases of Transformers write; NULL: there is none. */
-static char *spell_numbers(const char *text, size_t n, size_t *length)
-{
-    static const char *const word[] = {"-Infinity", "Infinity", "NaN"};
-    struct buf out;
-    bool string = false;
-    size_t from = 0, found = 0;
-    int e = 0;
-    buf_init(&out, SIZE_MAX / 2);
-    for (size_t i = 0; e >= 0 && i < n; i++) {
-        if (string && text[i] == '\\')
-            i++;
-        else if (text[i] == '"')
-            string = !string;
-        for (size_t w = 0; !string && w < countof(word); w++) {
-            size_t k = strlen(word[w]);
-            if (n - i < k || memcmp(text + i, word[w], k) != 0) continue;
-            if ((e = buf_append(&out, text + from, i - from)) >= 0)
-                e = buf_printf(&out, "{\"__float__\": \"%s\"}", word[w]);
-            found++;
-            from = i + k;
-            i = from - 1;
-            break;
-        }
-    }
-    if (e >= 0 && found) e = buf_append(&out, text + from, n - from);
-    *length = out.len;
-    if (e >= 0 && found) return buf_take(&out);
-    buf_done(&out);
-    return NULL;
-}
-
 int json_parse(const char *text, size_t n, const char *what, json_t **out)
 {
     json_error_t e;
@@ -99,14 +66,6 @@ int json_parse(const char *text, size_t n, const char *what, json_t **out)
     /* tokenizer_config.json spells "no limit" as a model_max_length of 10^30, which overflows jansson's integers. */
     if (!j && json_error_code(&e) == json_error_numeric_overflow)
         TRY(json_load_safely(text, n, flags | JSON_DECODE_INT_AS_REAL, &j, &e));
-    size_t length;
-    char *spelled = j || json_error_code(&e) != json_error_invalid_syntax
-                        ? NULL
-                        : spell_numbers(text, n, &length);
-    json_error_t again;
-    int safe = spelled ? json_load_safely(spelled, length, flags, &j, &again) : 0;
-    mem_free(spelled);
-    TRY(safe);
     if (!j) return refuse(text, n, what, &e);
     *out = j;
     return 0;

@@ -68,6 +68,7 @@ static const struct {
     {"falcon-mamba", "{\"model_type\": \"mamba\"}", "", false},
     {"mamba2", "", "time_step_limit", true},
     {"mamba2", "{\"time_step_limit\": [0.0, {\"__float__\": \"Infinity\"}]}", "", true},
+    {"mamba2", "{\"time_step_limit\": [0.0, 1.7976931348623157e308]}", "", true},
     {"mamba2", "{\"time_step_limit\": [0.0, 0.001]}", "", false},
     {"jamba", "", "mamba_d_conv mamba_expand rms_norm_eps", true},
     {"jamba", "{\"num_experts_per_tok\": 1}", "", false},
@@ -94,18 +95,17 @@ static void other_words(void **state)
     }
 }
 
-/* Numbers that JSON lacks are read as the objects that newer releases write; words inside strings
- * are words. */
+/* Only a model's configuration may have Python's words for numbers that JSON lacks; words inside strings are words. */
 static void no_numbers(void **state)
 {
     (void)state;
     static const struct {
         const char *text, *means; /* NULL: refused */
     } cases[] = {
-        {"[0.0, Infinity]", "[0.0,{\"__float__\":\"Infinity\"}]"},
-        {"[-Infinity,NaN]", "[{\"__float__\":\"-Infinity\"},{\"__float__\":\"NaN\"}]"},
-        {"{\"NaN\": \"Infinity \\\" NaN\", \"a\": NaN}",
-         "{\"NaN\":\"Infinity \\\" NaN\",\"a\":{\"__float__\":\"NaN\"}}"},
+        {"{\"NaN\": \"Infinity \\\" NaN\"}", "{\"NaN\":\"Infinity \\\" NaN\"}"},
+        {"[0.0, Infinity]", NULL},
+        {"[-Infinity,NaN]", NULL},
+        {"{\"a\": NaN}", NULL},
         {"[Infinit]", NULL},
         {"[--Infinity]", NULL},
         {"[InfinityInfinity]", NULL},

@@ -1,6 +1,7 @@
 /* mamba2.c - Mamba 2 (Dao and Gu 2024): layers of one mixer, whose channels form heads. */
 #include "model/mixer.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -9,16 +10,16 @@ struct layer {
     struct mixer2 mixer;
 };
 
-/* Reads a bound of the time steps.  JSON has no infinity: Transformers writes an object of one string for it. */
+/* Reads a bound of the time steps.  JSON has no infinity: Transformers writes a word, which config_parse reads as the
+ * largest double, and newer releases write an object of one string. */
 static int bound(const struct model *m, const json_t *v, float *out)
 {
     const char *word = json_string_value(json_object_get(v, "__float__"));
-    if (json_is_number(v))
-        *out = (float)json_number_value(v);
-    else if (word && strcmp(word, "Infinity") == 0)
-        *out = INFINITY;
-    else
+    double x = json_number_value(v);
+    bool infinite = word ? strcmp(word, "Infinity") == 0 : x > (double)FLT_MAX;
+    if (!infinite && !json_is_number(v))
         return ERR(FORMAT, "%s: time_step_limit must be two numbers", m->what);
+    *out = infinite ? INFINITY : (float)MAX(x, (double)-FLT_MAX);
     return 0;
 }
 
