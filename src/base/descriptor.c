@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -90,6 +91,12 @@ int fd_room(int fd, uint64_t end)
         end <= limit.rlim_cur)
         return 0;
     return fstat(fd, &st) == 0 && S_ISREG(st.st_mode) ? EFBIG : 0;
+}
+
+const char *fd_error(int e)
+{
+    return e == EFBIG ? "the file would be larger than this process may write (ulimit -f)"
+                      : strerror(e);
 }
 
 bool fd_private(const struct stat *st)

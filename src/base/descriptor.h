@@ -34,6 +34,8 @@ void fd_low_drop(struct fd_low *l);
 /* Returns EFBIG if a regular file must not reach to byte `end`, else 0.  The limit is that of the process
  * (RLIMIT_FSIZE).  A write past this limit would raise a signal that ends the process, so every writer asks first. */
 int fd_room(int fd, uint64_t end);
+/* Returns the sentence for an errno; EFBIG names the limit of fd_room. */
+const char *fd_error(int e);
 /* True if only this user and root can have written the file or directory: its owner is one of them, and neither the
  * group nor others may write. */
 bool fd_private(const struct stat *st);

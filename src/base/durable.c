@@ -52,9 +52,7 @@ static int injected(enum durable_call call, bool *half)
 
 static int failed(const char *path, const char *what, int e)
 {
-    return ERR(IO, "%s: %s: %s", path, what,
-               e == EFBIG ? "the file would be larger than this process may write (ulimit -f)"
-                          : strerror(e));
+    return ERR(IO, "%s: %s: %s", path, what, fd_error(e));
 }
 
 static int lock(const char *path, int fd)

@@ -138,9 +138,7 @@ bool dir_exists(const char *path)
 
 static int write_failed(const char *path, int e)
 {
-    return ERR(IO, "%s: %s", path,
-               e == EFBIG ? "the file would be larger than this process may write (ulimit -f)"
-                          : strerror(e));
+    return ERR(IO, "%s: %s", path, fd_error(e));
 }
 
 /* Returns 0 or an errno.  If the reader of a FIFO leaves, the call fails with EPIPE; the signal that comes with it is

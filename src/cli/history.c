@@ -89,7 +89,7 @@ void history_add(const char *text)
         }
         if (e && !told)
             say_line("the history cannot be kept in %s: %s", path,
-                     e == ENXIO ? "not a regular file" : strerror(e));
+                     e == ENXIO ? "not a regular file" : fd_error(e));
         told |= e != 0;
     }
     buf_done(&line);
