@@ -77,7 +77,7 @@ static void longest_at(const struct word *w, size_t n_w, const char *s, size_t n
 {
     size_t lo = 0, hi = n_w;
     *any = *own = 0;
-    for (size_t at = 0; at < n && lo<hi && * left> 0; at++) {
+    for (size_t at = 0; *left > 0 && at < n && lo < hi; at++) {
         --*left;
         narrow(w, &lo, &hi, at, (unsigned char)s[at]);
         if (lo == hi || w[lo].n != at + 1) continue;

@@ -127,9 +127,8 @@ int session_verify(kvik_model *m, const struct common *common)
     if (!common->verify) return 0;
     progress_during("hashing the weights", verify, &v);
     if (v.e >= 0 && common->verbose)
-        fprintf(stderr, "kvik: all weights are hashed; %s\n",
-                v.e ? "they are those that an earlier run has hashed"
-                    : "no earlier digest is remembered");
+        say_line("all weights are hashed; %s", v.e ? "they are those that an earlier run has hashed"
+                                                   : "no earlier digest is remembered");
     return v.e;
 }
 

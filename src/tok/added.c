@@ -105,7 +105,7 @@ static int64_t longest(struct added_scan *c, size_t *len)
     const struct trie *t = c->trie;
     uint32_t node = 0;
     int64_t best = -1;
-    for (size_t i = c->at; i<c->n && * c->left> 0; i++) {
+    for (size_t i = c->at; *c->left > 0 && i < c->n; i++) {
         --*c->left;
         uint32_t k = trie_slot(t, (uint64_t)node << 8 | (uint8_t)c->s[i]);
         if (t->key[k] == UINT64_MAX) break;
