@@ -170,6 +170,7 @@ struct dev_conv {
     float *out;                /* [token][channels], not x */
     uint32_t taps, channels;
 };
+#define DEV_CONV_TAPS 16u /* most taps of the convolution */
 void dev_conv(struct dev *d, const struct kv_view *v, uint32_t plane, const struct dev_conv *a);
 /* A selective scan (Mamba): each channel has `n` states, which decay by exp(dt * A) and take up dt * x * B; the output
  * is their sum weighted with C, plus D * x.  Mamba 1: A of every state, one head per channel.  Mamba 2: heads of

@@ -4,8 +4,6 @@
 #include <math.h>
 #include <stdio.h>
 
-enum { NAME = 128 };
-
 struct mixer_names mixer_name(const char *hf, const char *part, const char *gguf)
 {
     struct mixer_names n;
@@ -14,12 +12,17 @@ struct mixer_names mixer_name(const char *hf, const char *part, const char *gguf
     return n;
 }
 
-static int size_key(struct model *m, const char *prefix, const char *key, const char *gguf,
-                    uint32_t max, uint32_t *out)
+int mixer_inner(struct model *m, const char *key, uint32_t *inner)
 {
-    char hf[NAME];
-    snprintf(hf, sizeof hf, "%s%s", prefix, key);
-    return model_u32(m, hf, gguf, 1, max, out);
+    float expand = 2;
+    if (model_is_gguf(m)) return model_need_u32(m, NULL, "ssm.inner_size", 1, 1u << 20, inner);
+    TRY(model_f32(m, key, NULL, &expand));
+    double n = floor((double)expand * m->hidden);
+    if (!(n >= 1 && n <= 1 << 20))
+        return ERR(FORMAT, "%s: %s is %g; a mixer has 1 to %u channels", m->what, key,
+                   (double)expand, 1u << 20);
+    *inner = (uint32_t)n;
+    return 0;
 }
 
 /* "auto" means a rank of a sixteenth of the hidden size. */
@@ -31,24 +34,13 @@ static int read_rank(struct model *m, const char *key, uint32_t *rank)
     return model_u32(m, key, "ssm.time_step_rank", 1, 1u << 16, rank);
 }
 
-int mixer1_read(struct model *m, const char *prefix, struct mixer1_shape *s)
+int mixer1_read(struct model *m, const struct mixer1_keys *k, struct mixer1_shape *s)
 {
-    bool jamba = *prefix != 0;
-    float expand = 2;
-    char key[NAME];
-    snprintf(key, sizeof key, "%sexpand", prefix);
-    TRY(model_f32(m, key, NULL, &expand));
-    double inner = floor((double)expand * m->hidden);
-    if (!(inner >= 1 && inner <= 1 << 20))
-        return ERR(FORMAT, "%s: %s is %g; a mixer has 1 to %u channels", m->what, key,
-                   (double)expand, 1u << 20);
-    *s = (struct mixer1_shape){.inner = (uint32_t)inner, .states = 16, .taps = 4};
-    if (model_is_gguf(m)) TRY(model_need_u32(m, NULL, "ssm.inner_size", 1, 1u << 20, &s->inner));
-    TRY(size_key(m, prefix, jamba ? "d_state" : "state_size", "ssm.state_size", DEV_SCAN_STATES,
-                 &s->states));
-    TRY(size_key(m, prefix, jamba ? "d_conv" : "conv_kernel", "ssm.conv_kernel", MIXER_TAPS,
-                 &s->taps));
-    return read_rank(m, jamba ? "mamba_dt_rank" : "time_step_rank", &s->rank);
+    *s = (struct mixer1_shape){.states = 16, .taps = 4};
+    TRY(mixer_inner(m, k->expand, &s->inner));
+    TRY(model_u32(m, k->states, "ssm.state_size", 1, DEV_SCAN_STATES, &s->states));
+    TRY(model_u32(m, k->taps, "ssm.conv_kernel", 1, DEV_CONV_TAPS, &s->taps));
+    return read_rank(m, k->rank, &s->rank);
 }
 
 void mixer1_site(const struct mixer1_shape *s, uint32_t layer, struct kv_site *site)

@@ -6,8 +6,6 @@
 #pragma once
 #include "model/state.h"
 
-#define MIXER_TAPS 16u /* most taps of the convolution */
-
 struct mixer1_shape {
     uint32_t inner, states, taps, rank; /* rank: of the projection of the time steps */
 };
@@ -19,8 +17,11 @@ struct mixer1 {
     float *b_dt, *a, *d;                     /* [inner], [states][inner] negative, [inner] */
     struct mod_norm dt_norm, b_norm, c_norm; /* of the scan's parameters, or NORM_NONE */
 };
-/* Reads the shape by config keys that begin with `prefix` ("" or "mamba_") and GGUF's ssm.* keys; m->hidden is set. */
-int mixer1_read(struct model *m, const char *prefix, struct mixer1_shape *s);
+struct mixer1_keys { /* of config.json */
+    const char *expand, *states, *taps, *rank;
+};
+/* Reads the shape by these keys, or by GGUF's ssm.* keys.  m->hidden is set. */
+int mixer1_read(struct model *m, const struct mixer1_keys *k, struct mixer1_shape *s);
 /* Declares the site of a layer with this mixer. */
 void mixer1_site(const struct mixer1_shape *s, uint32_t layer, struct kv_site *site);
 /* Binds the tensors under `hf` ("backbone.layers.%u.mixer") and GGUF's blk.%u.ssm_*.  The norms stay as they are. */
@@ -61,7 +62,9 @@ struct mixer2_buffers mixer2_buffers_new(struct graph *g, const struct mixer2_sh
 void mixer2_graph(struct graph *g, uint32_t site, const struct mixer2 *w,
                   const struct mixer2_buffers *b, const float *x, float *out);
 
-/* --- what both mixers bind */
+/* --- what both mixers read and bind */
+/* Reads the channels of a mixer: `key` (default 2) times m->hidden, or GGUF's ssm.inner_size. */
+int mixer_inner(struct model *m, const char *key, uint32_t *inner);
 struct mixer_names {
     char hf[128], gguf[128];
 };

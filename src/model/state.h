@@ -1,5 +1,6 @@
-/* state.h - the words of recurrent layers: a causal convolution and a selective scan, and the maps around them.  Both keep what they know of the past
- * in the planes of a site of kind KV_STATE, so a fork shares it and a snapshot is a page that stays. */
+/* state.h - the words of recurrent layers: a causal convolution, a selective scan, and the maps around them.  Convolution
+ * and scan keep what they know of the past in the planes of a site of kind KV_STATE.  So a fork shares the state, and a
+ * snapshot is a page that stays. */
 #pragma once
 #include "model/model.h"
 

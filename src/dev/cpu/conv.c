@@ -7,9 +7,8 @@
 #include "dev/cpu/mathfn.h"
 #include "dev/cpu/ssm.h"
 
+#include <assert.h>
 #include <string.h>
-
-enum { TAPS_MOST = 16, CONV_STRIPS = 16 };
 
 struct convolution {
     const struct dev_conv *a;
@@ -78,7 +77,7 @@ static void conv_task(void *ctx, uint32_t task, uint32_t thread)
     uint32_t part = task % o->per_lane * o->per_task * SCAN_LANES;
     uint32_t n = MIN(o->per_task * SCAN_LANES, a->channels - part);
     struct scan_span s = scan_span(o->v, o->plane, task / o->per_lane);
-    const float *row[TAPS_MOST];
+    const float *row[DEV_CONV_TAPS];
     (void)thread;
     for (uint32_t t = s.t0; t < s.t1; t++) {
         uint32_t pos = s.pos + (t - s.t0), missing = a->taps - MIN(pos + 1, a->taps);
@@ -98,6 +97,7 @@ static void conv_task(void *ctx, uint32_t task, uint32_t thread)
 void dev_conv(struct dev *d, const struct kv_view *v, uint32_t plane, const struct dev_conv *a)
 {
     struct convolution o = {.a = a, .v = v, .plane = plane};
+    assert(a->taps <= DEV_CONV_TAPS);
     o.strips = (a->channels + SCAN_LANES - 1) / SCAN_LANES;
     o.per_task = scan_per_task(v, o.strips, (size_t)SCAN_LANES * (a->taps + 16));
     o.per_lane = (o.strips + o.per_task - 1) / o.per_task;

@@ -166,11 +166,13 @@ static int bind_experts(struct model *m, uint32_t i, const struct jamba *w, stru
 
 static int jamba_open(struct model *m)
 {
+    static const struct mixer1_keys keys = {"mamba_expand", "mamba_d_state", "mamba_d_conv",
+                                            "mamba_dt_rank"};
     TRY(read_sizes(m));
     struct jamba *w = model_own(m, 1, sizeof *w + m->n_layers * sizeof w->layer[0]);
     if (!w) return ERR_NOMEM;
     m->arch_weights = w;
-    TRY(mixer1_read(m, "mamba_", &w->s));
+    TRY(mixer1_read(m, &keys, &w->s));
     TRY(read_layers(m, w));
     TRY(model_bind_named_ends(m, "model.embed_tokens.weight", "model.final_layernorm"));
     for (uint32_t i = 0; i < m->n_layers; i++) {

@@ -11,6 +11,8 @@ struct layer {
 
 static int read_config(struct model *m, struct mixer1_shape *s)
 {
+    static const struct mixer1_keys keys = {"expand", "state_size", "conv_kernel",
+                                            "time_step_rank"};
     TRY(model_need_u32(m, "num_hidden_layers", "block_count", 1, 512, &m->n_layers));
     TRY(model_need_u32(m, "hidden_size", "embedding_length", 1, 1u << 17, &m->hidden));
     TRY(model_expect_str(m, "hidden_act", "silu"));
@@ -20,7 +22,7 @@ static int read_config(struct model *m, struct mixer1_shape *s)
         return ERR(FORMAT, "%s: layer_norm_epsilon must not be negative", m->what);
     /* A state has no end, and GGUF files name a length of no meaning.  Tables of a cache grow with the default length. */
     m->context = 1u << 16;
-    TRY(mixer1_read(m, "", s));
+    TRY(mixer1_read(m, &keys, s));
     m->ffn = s->inner;
     m->no_sinks = "its layers have no attention";
     TRY(model_new_sites(m, m->n_layers));

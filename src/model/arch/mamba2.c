@@ -35,19 +35,12 @@ static int read_limit(struct model *m, struct mixer2_shape *s)
 
 static int read_mixer(struct model *m, struct mixer2_shape *s)
 {
-    float expand = 2;
     *s = (struct mixer2_shape){.heads = 128, .groups = 8, .states = 128, .taps = 4};
-    TRY(model_f32(m, "expand", NULL, &expand));
-    double inner = floor((double)expand * m->hidden);
-    if (!(inner >= 1 && inner <= 1 << 20))
-        return ERR(FORMAT, "%s: expand is %g; a mixer has 1 to %u channels", m->what,
-                   (double)expand, 1u << 20);
-    s->inner = (uint32_t)inner;
-    TRY(model_u32(m, NULL, "ssm.inner_size", 1, 1u << 20, &s->inner));
+    TRY(mixer_inner(m, "expand", &s->inner));
     TRY(model_u32(m, "num_heads", "ssm.time_step_rank", 1, 1u << 16, &s->heads));
     TRY(model_u32(m, "n_groups", "ssm.group_count", 1, 1u << 12, &s->groups));
     TRY(model_u32(m, "state_size", "ssm.state_size", 1, DEV_SCAN_STATES, &s->states));
-    TRY(model_u32(m, "conv_kernel", "ssm.conv_kernel", 1, MIXER_TAPS, &s->taps));
+    TRY(model_u32(m, "conv_kernel", "ssm.conv_kernel", 1, DEV_CONV_TAPS, &s->taps));
     s->eps = m->norm_eps;
     TRY(read_limit(m, s));
     return mixer2_check(m, s, "num_heads");

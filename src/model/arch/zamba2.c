@@ -33,7 +33,7 @@ struct zamba2 {
 
 static int read_sizes(struct model *m, struct mixer2_shape *s)
 {
-    float expand = 2, dt_min = 1e-3f;
+    float dt_min = 1e-3f;
     if (model_is_gguf(m))
         return ERR(UNSUPPORTED, "%s: zamba2 is supported from Hugging Face directories only",
                    m->what);
@@ -53,24 +53,20 @@ static int read_sizes(struct model *m, struct mixer2_shape *s)
     TRY(model_u32(m, "max_position_embeddings", NULL, 1, 1u << 28, &m->context));
     m->norm_eps = 1e-5f;
     TRY(model_f32(m, "rms_norm_eps", NULL, &m->norm_eps));
-    TRY(model_f32(m, "mamba_expand", NULL, &expand));
     TRY(model_f32(m, "time_step_min", NULL, &dt_min));
-    double inner = floor((double)expand * m->hidden);
-    if (!(inner >= 1 && inner <= 1 << 20) || !(m->norm_eps >= 0))
-        return ERR(FORMAT, "%s: mamba_expand is %g, rms_norm_eps %g", m->what, (double)expand,
-                   (double)m->norm_eps);
-    *s = (struct mixer2_shape){.inner = (uint32_t)inner,
-                               .heads = 8,
+    if (!(m->norm_eps >= 0)) return ERR(FORMAT, "%s: rms_norm_eps must not be negative", m->what);
+    *s = (struct mixer2_shape){.heads = 8,
                                .groups = 1,
                                .states = 64,
                                .taps = 4,
                                .dt_min = dt_min,
                                .dt_max = INFINITY,
                                .eps = 1e-5f};
+    TRY(mixer_inner(m, "mamba_expand", &s->inner));
     TRY(model_u32(m, "n_mamba_heads", NULL, 1, 1u << 16, &s->heads));
     TRY(model_u32(m, "mamba_ngroups", NULL, 1, 1u << 12, &s->groups));
     TRY(model_u32(m, "mamba_d_state", NULL, 1, DEV_SCAN_STATES, &s->states));
-    TRY(model_u32(m, "mamba_d_conv", NULL, 1, MIXER_TAPS, &s->taps));
+    TRY(model_u32(m, "mamba_d_conv", NULL, 1, DEV_CONV_TAPS, &s->taps));
     return mixer2_check(m, s, "n_mamba_heads");
 }
 
