@@ -16,18 +16,7 @@
 #include <string.h>
 
 #define FORMAT_NAME "kvik legacy cache 1"
-enum { NAME = 40, HEX = 2 * DIGEST_BYTES + 1 };
-
-/* Writes the two digests of the model in hex. */
-static int digests(struct model *m, char fingerprint[HEX], char weights[HEX])
-{
-    uint8_t d[DIGEST_BYTES];
-    TRY(model_fingerprint(m, d));
-    digest_hex(d, fingerprint);
-    TRY(model_weights(m, 0, false, d));
-    digest_hex(d, weights);
-    return 0;
-}
+enum { NAME = 40 };
 
 static struct tensor cells(const kvik_legacy *l, const char *name, enum dtype type,
                            const void *data)
@@ -57,7 +46,8 @@ static struct tensor plane(const kvik_legacy *l, const kvik_legacy_layer *y, boo
 KVIK_API int kvik_legacy_save(const kvik_legacy *given, const kvik_model *m, const char *path)
 {
     kvik_legacy full = {0}, *l = &full;
-    char mine[HEX] = "", weights[HEX] = "", length[16];
+    struct model_digests mine = {0};
+    char length[16];
     uint32_t k = 0;
     if (m) TRY(model_check(m));
     if (!given || !path) return ERR(ARG, "saving the legacy form needs keys, values and a path");
@@ -73,13 +63,13 @@ KVIK_API int kvik_legacy_save(const kvik_legacy *given, const kvik_model *m, con
     }
     if (e >= 0 && l->attention_mask) t[k++] = cells(l, "attention_mask", DT_U8, l->attention_mask);
     if (e >= 0 && l->ids) t[k++] = cells(l, "input_ids", DT_I32, l->ids);
-    if (e >= 0 && m) e = digests(m->m, mine, weights);
+    if (e >= 0 && m) e = model_digests(m->m, 0, &mine);
     snprintf(length, sizeof length, "%u", l->length);
     const struct safetensors_note note[] = {{"format", FORMAT_NAME},
                                             {"length", length},
                                             {"model", m ? m->m->arch_name : ""},
-                                            {"fingerprint", mine},
-                                            {"weights", weights}};
+                                            {"fingerprint", mine.fingerprint},
+                                            {"weights", mine.weights}};
     if (e >= 0) e = safetensors_write_noted(path, t, k, note, m ? countof(note) : 2);
     mem_free(t);
     mem_free(name);
@@ -165,18 +155,19 @@ static int read_notes(const struct safetensors *s, const char *what, const kvik_
     const char *theirs = safetensors_metadata(s, "fingerprint"),
                *model = safetensors_metadata(s, "model"), *n = safetensors_metadata(s, "length"),
                *all = safetensors_metadata(s, "weights");
-    char mine[HEX], weights[HEX], *end;
+    struct model_digests mine;
+    char *end;
     if (m && theirs) {
-        TRY(digests(m->m, mine, weights));
-        if (strcmp(mine, theirs) != 0)
+        TRY(model_digests(m->m, 0, &mine));
+        if (strcmp(mine.fingerprint, theirs) != 0)
             return ERR(ARG,
                        "%s: keys and values of another model (%.64s %.12s; this model is %s %.12s)",
-                       what, model ? model : "?", theirs, m->m->arch_name, mine);
-        if (all && strcmp(weights, all) != 0)
+                       what, model ? model : "?", theirs, m->m->arch_name, mine.fingerprint);
+        if (all && strcmp(mine.weights, all) != 0)
             return ERR(ARG,
                        "%s: keys and values of other weights of this model (%.12s; those of %s are "
                        "%.12s)",
-                       what, all, m->m->what, weights);
+                       what, all, m->m->what, mine.weights);
     }
     *length = 0;
     if (!n) return 0;

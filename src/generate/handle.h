@@ -44,9 +44,8 @@ struct kvik_cache {
     uint64_t reused; /* by the last generate */
     /* for requests of other caches, when this cache drafts tokens for them */
     struct gen_assistant assistant;
-    char fingerprint[65]; /* of the model, in hex; "" until a session needs it */
-    char weights[65];     /* digest of all weights of the model, in hex, as of the last session */
-    struct session_seen *seen; /* owned; sessions that were loaded or saved; NULL: none */
+    struct model_digests digests; /* of the model, as of the last session */
+    struct session_seen *seen;    /* owned; sessions that were loaded or saved; NULL: none */
     void (*on_notice)(void *ctx, const char *text);
     void *notice_ctx;
     bool told_private; /* that files which others can write are passed over */

@@ -135,3 +135,18 @@ int model_weights(struct model *m, uint32_t threads, bool again, uint8_t out[DIG
     pthread_mutex_unlock(&m->weights.lock);
     return e;
 }
+
+int model_digests(struct model *m, uint32_t threads, struct model_digests *out)
+{
+    uint8_t d[DIGEST_BYTES];
+    struct weights_digest *w = &m->weights;
+    pthread_mutex_lock(&w->lock);
+    int e = w->fingerprint[0] ? 0 : model_fingerprint(m, d);
+    if (e >= 0 && !w->fingerprint[0]) digest_hex(d, w->fingerprint);
+    memcpy(out->fingerprint, w->fingerprint, sizeof w->fingerprint);
+    pthread_mutex_unlock(&w->lock);
+    if (e < 0) return e;
+    TRY(model_weights(m, threads, false, d));
+    digest_hex(d, out->weights);
+    return 0;
+}

@@ -102,9 +102,10 @@ struct model {
     uint32_t n_own;
     enum dtype weight_dtype; /* of the bulk of the matrix weights */
     uint64_t n_params;
-    /* The digest of all weights, from the first session that needs it on. */
+    /* The digest of all weights, and the fingerprint in hex, from the first session that needs them on. */
     struct weights_digest {
-        pthread_mutex_t lock; /* caches of several threads may need it at once */
+        pthread_mutex_t lock; /* caches of several threads may need them at once */
+        char fingerprint[65]; /* "": not known */
         bool known;
         uint8_t all[32],
             files[32]; /* files: identity and times of the files when the digest was made */
@@ -118,6 +119,11 @@ int model_fingerprint(const struct model *m, uint8_t out[32]);
  * unless an earlier run has; `again`: this call reads them all in any case.  Returns 1 if the digest agrees with an earlier
  * one, 0 if there was none.  ERR_IO if it does not agree, or if a file was written to since the model was opened. */
 int model_weights(struct model *m, uint32_t threads, bool again, uint8_t out[32]);
+/* Writes both digests in hex, as the files of a model name them; see model_weights for threads and errors. */
+struct model_digests {
+    char fingerprint[65], weights[65];
+};
+int model_digests(struct model *m, uint32_t threads, struct model_digests *out);
 /* --- config.c: keys of config.json, or of GGUF metadata under "<arch>.".  A key that is NULL is absent. */
 bool model_is_gguf(const struct model *m);
 int model_u32(const struct model *m, const char *hf, const char *gguf, uint32_t min, uint32_t max,

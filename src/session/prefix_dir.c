@@ -363,8 +363,8 @@ static void name_of(const kvik_cache *c, const struct search *s, const char *dir
     uint8_t sum[DIGEST_BYTES];
     char hex[2 * DIGEST_BYTES + 1], group[KV_GROUP_TEXT];
     digest_begin(&d);
-    digest_text(&d, c->fingerprint);
-    digest_text(&d, c->weights);
+    digest_text(&d, c->digests.fingerprint);
+    digest_text(&d, c->digests.weights);
     digest_u64(&d, c->x->compute);
     for (uint32_t i = 0; i < kv_n_groups(c->x->kv); i++) {
         kv_group_text(c->x->kv, i, group);

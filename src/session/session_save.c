@@ -29,24 +29,12 @@ static const char *base_name(const char *path)
     return slash && slash[1] ? slash + 1 : path;
 }
 
-static int fingerprint(kvik_cache *c)
-{
-    uint8_t d[DIGEST_BYTES];
-    if (!c->fingerprint[0]) {
-        TRY(model_fingerprint(c->model->m, d));
-        digest_hex(d, c->fingerprint);
-    }
-    TRY(model_weights(c->model->m, dev_threads(c->x->dev), false, d));
-    digest_hex(d, c->weights);
-    return 0;
-}
-
 int session_meta(kvik_cache *c, json_t **out)
 {
     const struct model *m = c->model->m;
     const struct exec *x = c->x;
     char text[KV_GROUP_TEXT];
-    TRY(fingerprint(c));
+    TRY(model_digests(c->model->m, dev_threads(x->dev), &c->digests));
     json_begin();
     json_t *groups = json_array(), *name = json_string(base_name(m->what));
     if (!name) name = json_string("?"); /* not UTF-8 */
@@ -54,12 +42,12 @@ int session_meta(kvik_cache *c, json_t **out)
         kv_group_text(x->kv, i, text);
         json_array_append_new(groups, json_string(text));
     }
-    json_t *o =
-        json_pack("{s:s, s:o, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:o}", "kvik", KVIK_VERSION,
-                  "model", name, "architecture", m->arch_name, "fingerprint", c->fingerprint,
-                  "weights", c->weights, "compute", x->compute == DEV_EXACT ? "exact" : "fast",
-                  "isa", dev_isa_name(x->dev), "rows", dtype_name(x->group[0].plane[0].shape.dtype),
-                  "cache_implementation", c->preset->name, "groups", groups);
+    json_t *o = json_pack("{s:s, s:o, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:o}", "kvik",
+                          KVIK_VERSION, "model", name, "architecture", m->arch_name, "fingerprint",
+                          c->digests.fingerprint, "weights", c->digests.weights, "compute",
+                          x->compute == DEV_EXACT ? "exact" : "fast", "isa", dev_isa_name(x->dev),
+                          "rows", dtype_name(x->group[0].plane[0].shape.dtype),
+                          "cache_implementation", c->preset->name, "groups", groups);
     if (!o || json_lost()) {
         json_decref(o);
         return ERR(NOMEM, "out of memory");
