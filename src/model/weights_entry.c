@@ -7,7 +7,7 @@
  *         weights  SHA-256 of the weights
  *         check    SHA-256 of the lines above
  *
- * NAME is made of the paths of the files, so a model has one entry.  An entry of another user, a damaged one, and a
+ * NAME is made of the paths of the files, so a model has one entry.  An entry that others can write, a damaged one, and a
  * directory that cannot be written are no errors: the weights are hashed again.
  *
  * A file can change twice within one tick of its clock.  So nothing is remembered of files that changed less than two
@@ -92,12 +92,6 @@ void weights_files(const struct checkpoint *ck, struct weights_files *out)
 
 /* --- The directory ---------------------------------------------------------------------------- */
 
-/* True if a file or directory is the user's and nobody else can write to it. */
-static bool is_own(const struct stat *st)
-{
-    return st->st_uid == geteuid() && !(st->st_mode & (S_IWGRP | S_IWOTH));
-}
-
 /* Writes the path of the directory.  False if the environment names no place. */
 static bool find_dir(char out[PATH_BYTES])
 {
@@ -110,13 +104,13 @@ static bool find_dir(char out[PATH_BYTES])
     return n > 0 && n < PATH_BYTES - NAME_HEX - 1;
 }
 
-static bool is_own_dir(const char *dir)
+static bool is_private_dir(const char *dir)
 {
     struct stat st;
-    return lstat(dir, &st) == 0 && S_ISDIR(st.st_mode) && is_own(&st);
+    return lstat(dir, &st) == 0 && S_ISDIR(st.st_mode) && fd_private(&st);
 }
 
-/* Makes the directory and those above it.  False if the result is not a directory of the user alone. */
+/* Makes the directory and those above it.  False if the result is not private (fd_private). */
 static bool make_dir(char *dir)
 {
     for (char *s = strchr(dir + 1, '/'); s; s = strchr(s + 1, '/')) {
@@ -125,7 +119,7 @@ static bool make_dir(char *dir)
         *s = '/';
     }
     (void)mkdir(dir, 0700);
-    return is_own_dir(dir);
+    return is_private_dir(dir);
 }
 
 /* Writes the path of the entry behind that of the directory. */
@@ -212,11 +206,11 @@ bool weights_recall(const struct weights_files *f, uint8_t out[DIGEST_BYTES])
     char path[PATH_BYTES], text[ENTRY_BYTES];
     struct durable file;
     struct stat st;
-    if (!find_dir(path) || !is_own_dir(path)) return false;
+    if (!find_dir(path) || !is_private_dir(path)) return false;
     add_name(f, path);
     if (lstat(path, &st) < 0 || !S_ISREG(st.st_mode) || durable_open(&file, path, false) < 0)
         return false;
-    bool good = fstat(file.fd, &st) == 0 && is_own(&st) && file.size == ENTRY_BYTES &&
+    bool good = fstat(file.fd, &st) == 0 && fd_private(&st) && file.size == ENTRY_BYTES &&
                 durable_read(&file, 0, text, sizeof text) >= 0 && read_text(f, text, out);
     durable_close(&file);
     return good;
@@ -246,7 +240,7 @@ void weights_remember(const struct checkpoint *ck, const struct weights_files *f
 void weights_forget(const struct weights_files *f)
 {
     char path[PATH_BYTES];
-    if (!find_dir(path) || !is_own_dir(path)) return;
+    if (!find_dir(path) || !is_private_dir(path)) return;
     add_name(f, path);
     (void)unlink(path);
 }
