@@ -18,50 +18,60 @@ struct lookup {
     uint32_t vocab;
 };
 
-static bool forbidden(const struct lookup *l, const struct draft_row *w, uint32_t n, int32_t id)
+/* Sets the scores of the tokens after the first n of a row: -INFINITY is forbidden. */
+static void judge(const struct lookup *l, const struct draft_row *w, uint32_t n)
 {
     struct gen_row view = w->text;
-    if (!l->chain) return false;
+    if (!l->chain) return;
     view.n = n;
     for (uint32_t i = 0; i < l->vocab; i++)
         l->scores[i] = 1;
     (void)gen_chain_apply(l->chain, &view, l->scores);
-    return l->scores[id] == -INFINITY;
 }
 
-/* Copies the tokens from `at` on behind the text, as far as a draft may have them.  False: not even the first. */
-static bool take(const struct lookup *l, struct draft_row *w, uint32_t at)
+static bool forbidden(const struct lookup *l, int32_t id)
+{
+    return l->chain && l->scores[id] == -INFINITY;
+}
+
+/* Copies the tokens from `at` on behind the text, as far as a draft may have them. */
+static void take(const struct lookup *l, struct draft_row *w, uint32_t at)
 {
     uint32_t end = MIN(w->n, at + w->max);
     w->got = 0;
     for (; at < end; at++) {
         int32_t id = w->ids[at];
-        if (forbidden(l, w, w->n + w->got, id)) return w->got > 0;
-        if (run_ends(l->g, id)) return true; /* the search is over all the same */
+        judge(l, w, w->n + w->got);
+        if (forbidden(l, id) || run_ends(l->g, id)) return;
         w->ids[w->n + w->got++] = id;
     }
-    return w->got > 0;
 }
 
-static bool find(const struct lookup *l, struct draft_row *w, uint32_t size)
+/* Returns how many tokens before `end`, at most `most`, are the last tokens of the text. */
+static uint32_t common(const struct draft_row *w, uint32_t end, uint32_t most)
 {
-    const int32_t *last = w->ids + w->n - size;
-    for (uint32_t at = 0; at + size < w->n; at++)
-        if (w->ids[at] == *last && memcmp(w->ids + at, last, size * sizeof *last) == 0 &&
-            take(l, w, at + size))
-            return true;
-    return false;
+    uint32_t n = 0;
+    most = MIN(most, end);
+    while (n < most && w->ids[end - 1 - n] == w->ids[w->n - 1 - n])
+        n++;
+    return n;
+}
+
+static void find(const struct lookup *l, struct draft_row *w)
+{
+    uint32_t most = l->g->max_matching_ngram_size, best = 0, at = 0;
+    judge(l, w, w->n);
+    for (uint32_t end = 1; end < w->n && best < most; end++) {
+        uint32_t n = forbidden(l, w->ids[end]) ? 0 : common(w, end, most);
+        if (n > best) best = n, at = end;
+    }
+    if (best) take(l, w, at);
 }
 
 static int propose(void *ctx, struct draft_row *row, uint32_t n)
 {
-    const struct lookup *l = ctx;
-    for (uint32_t i = 0; i < n; i++) {
-        struct draft_row *w = &row[i];
-        if (!w->max) continue;
-        for (uint32_t size = MIN(l->g->max_matching_ngram_size, w->n - 1); size; size--)
-            if (find(l, w, size)) break;
-    }
+    for (uint32_t i = 0; i < n; i++)
+        if (row[i].max) find(ctx, &row[i]);
     return 0;
 }
 

@@ -66,8 +66,42 @@ static void as_the_reference(void **state)
     kvik_model_close(m);
 }
 
+/* A search compares each place of the text once, however long the n-grams may be. */
+static void long_ngrams(void **state)
+{
+    (void)state;
+    enum { LONG = 60000 };
+    static int32_t ids[LONG + 8];
+    kvik_model *m;
+    kvik_cache *c;
+    kvik_generation g;
+    struct drafter d;
+    kvik_cache_config cc = {
+        .size = sizeof cc, .max_sequences = 1, .max_cache_len = 32, .threads = 1};
+    assert_int_equal(kvik_model_open("tests/golden/models/qwen3-mixed", &m), 0);
+    assert_int_equal(kvik_cache_open(m, &cc, &c), 0);
+    for (int i = 0; i < LONG; i++)
+        ids[i] = 5;
+    ids[7] = ids[LONG - 1] = 6;
+    gen_defaults(&g);
+    g.prompt_lookup_num_tokens = 3;
+    g.max_matching_ngram_size = 65536;
+    struct run r = {.x = c->x, .g = &g};
+    struct draft_row w = {
+        .text = {.ids = ids, .n = LONG, .n_prompt = LONG}, .ids = ids, .n = LONG, .max = 3};
+    assert_int_equal(draft_lookup_open(&r, &d), 0);
+    assert_int_equal(d.propose(d.ctx, &w, 1), 0);
+    assert_int_equal(w.got, 3);
+    assert_int_equal(ids[LONG], 5);
+    d.close(d.ctx);
+    kvik_generation_done(&g);
+    kvik_cache_close(c);
+    kvik_model_close(m);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(as_the_reference)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(as_the_reference),
+                                       cmocka_unit_test(long_ngrams)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
