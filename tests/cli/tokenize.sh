@@ -81,6 +81,7 @@ printf '%s\n' nonsense '{"text": 5}' '{"ids": [-1]}' '{"ids": [1], "text": "a"}'
 run tokenize "$work/model" --jsonl "$work/odd"
 check "bad lines: exit 0" status 0
 check "bad lines: each is answered" same "$(grep -c error "$work/out")/$(wc -l <"$work/out")" 7/10
+check "an id without a token is empty text" same "$(sed -n 5p "$work/out")" '{"text":""}'
 run tokenize "$work/model" --jsonl "$work/absent"
 refused "a file that is not there" 1 absent
 run tokenize "$work/model" --decode 1,x

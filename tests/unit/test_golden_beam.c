@@ -233,7 +233,12 @@ static void cases(void **state)
         bool beam = false;
         json_array_foreach(json_object_get(c, "tags"), k, tag) beam |=
             !strcmp(json_string_value(tag), "beam");
-        if (beam && !strcmp(json_string_value(json_object_get(c, "meet")), "exact"))
+        if (!beam || strcmp(json_string_value(json_object_get(c, "meet")), "exact") != 0) continue;
+        /* kvik has no encoder-decoder models yet. */
+        const char *arch = json_string_value(json_object_get(c, "arch"));
+        if (!strcmp(arch, "t5") || !strcmp(arch, "whisper"))
+            n_absent++;
+        else
             run_case(json_string_value(json_object_get(c, "id")));
     }
     json_decref(index);

@@ -297,6 +297,8 @@ static int op_save(struct cell *c)
     char path[64];
     kvik_seq s[3], t[3];
     snprintf(path, sizeof path, "build/matrix-%d.session", (int)getpid());
+    /* A cell that was refused leaves its file, and a save replaces no session that its cache has not seen. */
+    remove(path);
     DO(begin(c, &s[0]));
     DO(kvik_cache_fork(c->cache, s[0], &s[1]));
     DO(kvik_cache_save(c->cache, path, s, 2, NULL));

@@ -99,7 +99,7 @@ static void plain(const struct moe *moe, const float *in, double *out)
         on[best] = true;
     }
     for (int e = 0; e < N; e++)
-        sum += on[e] ? exp(score[e]) : 0;
+        sum += on[e] || moe->route == MOE_SOFTMAX_ALL ? exp(score[e]) : 0;
     for (int e = 0; e < N; e++)
         if (on[e])
             w[e] = moe->route == MOE_SIGMOID_IN ? 1 / (1 + exp(-score[e])) : exp(score[e]) / sum;
@@ -132,9 +132,9 @@ static void against_plain(void **state)
 {
     (void)state;
     static float got[TOKENS][HIDDEN];
-    for (int k = 0; k < 4; k++) {
-        struct moe moe = layer(k == 3 ? MOE_TOP_SOFTMAX : (enum moe_route)k);
-        moe.clamped = k == 3;
+    for (int k = 0; k < 5; k++) {
+        struct moe moe = layer(k == 4 ? MOE_TOP_SOFTMAX : (enum moe_route)k);
+        moe.clamped = k == 4;
         moe.alpha = 1.702f;
         moe.limit = 0.5f;
         run(&moe, x[0], TOKENS, got[0]);
@@ -153,7 +153,7 @@ static void alone(void **state)
 {
     (void)state;
     static float all[TOKENS][HIDDEN], part[TOKENS][HIDDEN];
-    for (int k = 0; k < 3; k++) {
+    for (int k = 0; k < 4; k++) {
         struct moe moe = layer((enum moe_route)k);
         run(&moe, x[0], TOKENS, all[0]);
         for (uint32_t n = 1; n <= 7; n += 3)
@@ -175,7 +175,7 @@ static void ties(void **state)
     memset(bias, 0, sizeof bias);
     for (int e = TOP; e < N; e++)
         assert_int_equal(mprotect(weights[e], bytes, PROT_NONE), 0);
-    for (int k = 0; k < 3; k++) {
+    for (int k = 0; k < 4; k++) {
         struct moe moe = layer((enum moe_route)k);
         run(&moe, x[0], 2, out[0]);
     }

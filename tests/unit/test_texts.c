@@ -188,9 +188,9 @@ static void test_refused(void **state)
     kvik_cache_close(of_bare);
     kvik_model_close(bare);
     refused(kvik_generate_text(NULL, &g, "a", &r), KVIK_ARG, "cache");
-    refused(kvik_generate_text(c, NULL, "a", &r), KVIK_ARG, "configuration");
+    refused(kvik_generate_text(c, NULL, "a", &r), KVIK_ARG, "options");
     refused(kvik_generate_text(c, &g, NULL, &r), KVIK_ARG, "NULL");
-    refused(kvik_generate_text(c, &g, "a", NULL), KVIK_ARG, "configuration");
+    refused(kvik_generate_text(c, &g, "a", NULL), KVIK_ARG, "options");
     assert_null(r);
     assert_null(q);
     kvik_generation_done(&g);

@@ -111,9 +111,10 @@ static void test_refused(void **state)
         const char *json, *names; /* a word that the message must contain */
         int code;
     } rows[] = {
-        {"{\"model\":{\"type\":\"Unigram\",\"vocab\":[]}}", "Unigram", ERR_UNSUPPORTED},
+        {"{\"model\":{\"type\":\"WordLevel\",\"vocab\":{}}}", "WordLevel", ERR_UNSUPPORTED},
+        {"{\"model\":{\"type\":\"Unigram\",\"vocab\":[]}}", "empty", ERR_FORMAT},
         {"{\"model\":{\"type\":\"WordPiece\",\"vocab\":{}}}", "WordPiece", ERR_UNSUPPORTED},
-        {WITH("\"normalizer\":{\"type\":\"Precompiled\"}"), "Precompiled", ERR_UNSUPPORTED},
+        {WITH("\"normalizer\":{\"type\":\"Precompiled\"}"), "precompiled_charsmap", ERR_FORMAT},
         {WITH("\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"Nmt\"}]}"), "Nmt",
          ERR_UNSUPPORTED},
         {WITH("\"pre_tokenizer\":{\"type\":\"UnicodeScripts\"}"), "UnicodeScripts",
