@@ -1,9 +1,9 @@
 /* aio_threads.c - background transfers by a few threads in pread and pwrite, where io_uring is not granted.
  * One queue, first in first out; everything but the transfer itself happens under one lock. */
 #include "base/aio_int.h"
+#include "base/thread.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <string.h>
 
 #define WORKERS 4u /* a disk wants a few requests at once; more does not help a copy from memory */
@@ -58,7 +58,6 @@ static void threads_close(struct aio *a)
 static int threads_open(struct aio *a)
 {
     struct crew *c = mem_alloc(sizeof *c);
-    sigset_t all, old;
     pthread_attr_t attr;
     int e = 0;
     if (!c) return ERR_NOMEM;
@@ -70,11 +69,8 @@ static int threads_open(struct aio *a)
     a->own = c;
     pthread_attr_init(&attr);
     pthread_attr_setstacksize(&attr, STACK);
-    sigfillset(&all); /* signals belong to the host's threads */
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    while (c->n < WORKERS && (e = pthread_create(&c->worker[c->n], &attr, serve, c)) == 0)
+    while (c->n < WORKERS && (e = thread_start(&c->worker[c->n], &attr, serve, c)) == 0)
         c->n++;
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
     pthread_attr_destroy(&attr);
     if (c->n) return 0; /* fewer threads are slower, but correct */
     threads_close(a);

@@ -3,8 +3,8 @@
  * idle pool costs nothing and a busy machine is not made busier by waiting. */
 #include "base/thread.h"
 
-#include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
 
 #define SPIN                                                                                       \
@@ -98,6 +98,19 @@ uint32_t cpu_count(void)
     return n < 1 ? 1 : n > 64 ? 64 : (uint32_t)n;
 }
 
+int thread_start(pthread_t *out, const pthread_attr_t *attr, void *(*fn)(void *), void *arg)
+{
+    sigset_t all, old;
+    sigfillset(&all);
+    static const int faults[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
+    for (size_t i = 0; i < countof(faults); i++)
+        sigdelset(&all, faults[i]);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    int e = pthread_create(out, attr, fn, arg);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    return e;
+}
+
 int pool_open(struct pool **out, uint32_t n_threads)
 {
     if (n_threads == 0) n_threads = cpu_count();
@@ -116,7 +129,7 @@ int pool_open(struct pool **out, uint32_t n_threads)
     for (uint32_t i = 1; i < n_threads; i++) {
         struct start *s = mem_alloc(sizeof *s);
         if (s) *s = (struct start){p, i};
-        if (!s || pthread_create(&p->worker[i - 1], NULL, work, s) != 0) {
+        if (!s || thread_start(&p->worker[i - 1], NULL, work, s) != 0) {
             mem_free(s);
             pool_close(p);
             return ERR(NOMEM, "cannot start thread %u of %u", i + 1, n_threads);

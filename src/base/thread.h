@@ -2,6 +2,11 @@
  * the number of threads cannot change a bit of any result. */
 #pragma once
 #include "base/base.h"
+#include <pthread.h>
+
+/* pthread_create with all signals blocked in the new thread but those of its own faults: signals belong to the host's threads, one of which
+ * may wait in a system call that the signal shall end.  attr may be NULL. */
+int thread_start(pthread_t *out, const pthread_attr_t *attr, void *(*fn)(void *), void *arg);
 
 struct pool;
 /* n_threads 0: the CPUs this process may run on, at most 64.  The caller is one of the threads. */

@@ -1,5 +1,6 @@
 /* progress.c - a progress line on standard error.  The line is drawn only on a terminal, only after a third of a second, and
  * at most ten times a second; it is erased when the work is done.  Logs and pipes never see it. */
+#include "base/thread.h"
 #include "cli/screen.h"
 #include "cli/terminal.h"
 
@@ -82,7 +83,7 @@ void progress_during(const char *what, void (*fn)(void *ctx), void *ctx)
     struct ticker t = {.lock = PTHREAD_MUTEX_INITIALIZER, .done = PTHREAD_COND_INITIALIZER};
     pthread_t thread;
     progress_begin(&t.p, what);
-    bool ticking = t.p.on && pthread_create(&thread, NULL, tick, &t) == 0;
+    bool ticking = t.p.on && thread_start(&thread, NULL, tick, &t) == 0;
     fn(ctx);
     if (!ticking) return;
     pthread_mutex_lock(&t.lock);
