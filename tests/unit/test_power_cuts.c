@@ -247,9 +247,11 @@ static void cut_power(size_t end, enum loss loss)
 static int every_cut(void (*check)(size_t end, bool late))
 {
     int n = 0;
+    /* The short form looks for memory errors: it takes every fifth cut, and the last. */
+    size_t step = getenv("KVIK_TEST_SHORT") ? 5 : 1;
     int choices = getenv("KVIK_TEST_LONG") ? 40 : 2;
     end_record();
-    for (size_t end = 0; end <= n_changes; end++)
+    for (size_t end = n_changes % step; end <= n_changes; end += step)
         for (int k = 0; k < 2 + 2 * choices; k++, n++) {
             cut_power(end, k < 2 ? (enum loss)k : k % 2 ? TORN : SOME);
             check(end, end == n_changes);
