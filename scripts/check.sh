@@ -63,7 +63,7 @@ BEGIN {
 for f in $sources; do
     case $f in
     src/dev/cpu/*) wall=1200 ;;
-    include/kvik.h) wall=1000 ;; # the only public header, with a comment above each declaration
+    include/kvik.h) wall=1500 ;; # the only public header, with a comment above each declaration
     *) wall=800 ;;
     esac
     n=$(wc -l <"$f")
