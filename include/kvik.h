@@ -46,8 +46,8 @@
  * append fields.  A program that was compiled before keeps working: the library uses the defaults of fields that
  * the struct does not reach, and does not write them.  A struct that is larger than the library knows is accepted
  * if the bytes beyond are 0, else KVIK_UNSUPPORTED.  An impossible size, such as 0, is KVIK_ARG.  Structs that the
- * library allocates can grow as well, so arrays of them hold pointers.  kvik_bias, kvik_layer_rows and
- * kvik_legacy_layer never change. */
+ * library allocates can grow as well, so arrays of them hold pointers.  kvik_bias, kvik_plane,
+ * kvik_layer_rows and kvik_legacy_layer never change. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -450,17 +450,29 @@ KVIK_API int kvik_session_describe(const char *path, char **json);
 
 /* ---- Interchange: KV rows in and out of a cache --------------------------------------------------- */
 
-/* The KV rows of one layer that the next token sees (all; a window; or sinks and window), and its recurrent state. */
+/* Types of the values of a plane.  Later versions may add some. */
+enum kvik_dtype { KVIK_F32 };
+/* One array of what a layer keeps. */
+typedef struct kvik_plane {
+    /* Of the library; lives as long as the process. */
+    const char *name;
+    uint32_t dtype;
+    /* n_dims sizes, the last dimension contiguous. */
+    uint32_t n_dims, dim[4];
+    void *data;
+} kvik_plane;
+/* What one layer keeps of a sequence.  Attention has the planes `keys` and `values` [heads][rows][dim], the KV rows that
+ * the next token sees (all; a window; or sinks and window), keys rotated as the model caches them.  A recurrent state
+ * has `conv` [channels][taps], the last inputs of the convolution, and `ssm` [channels][states] or, in heads,
+ * [heads][channels][states], the states of the scan; with a gated delta rule `delta` [heads][key][value].  These are
+ * the shapes of Transformers without the batch. */
 typedef struct kvik_layer_rows {
-    uint32_t rows, heads, dim_k, dim_v;
-    /* [heads][rows][dim] f32; keys are rotated as the model caches them.  NULL: the layer has no attention. */
-    float *keys, *values;
-    /* [rows] ascending. */
+    /* Of keys and values; 0 and NULL if the layer has no attention.  position: [rows] ascending. */
+    uint32_t rows;
     int32_t *position;
-    /* The last inputs of the convolution, [conv_channels][taps] f32, and the states of the scan, [channels][states].
-     * NULL: the layer has no state. */
-    uint32_t conv_channels, taps, channels, states;
-    float *conv, *ssm;
+    /* [n_planes], in any order. */
+    uint32_t n_planes;
+    kvik_plane *plane;
 } kvik_layer_rows;
 typedef struct kvik_snapshot {
     size_t size;
@@ -480,6 +492,8 @@ KVIK_API int kvik_cache_export(kvik_cache *c, kvik_seq s, kvik_snapshot **out);
 /* Makes a sequence that holds the rows and states of a snapshot, as one turn.  Rows from a cache of the same model
  * without quantization continue with the same bits.  Without ids, a crop that would have to recompute rows is KVIK_LOST. */
 KVIK_API int kvik_cache_import(kvik_cache *c, const kvik_snapshot *in, kvik_seq *out);
+/* The plane of a layer with this name, or NULL. */
+KVIK_API const kvik_plane *kvik_layer_plane(const kvik_layer_rows *l, const char *name);
 /* Frees what kvik_cache_export has returned. */
 KVIK_API void kvik_snapshot_free(kvik_snapshot *s);
 

@@ -1,74 +1,116 @@
-/* interchange.c - rows and states of a sequence as arrays in memory, f32, and a new sequence from such arrays.  A layer of
- * the model can have a site of rows, a site with a state, or one of each.
+/* interchange.c - what a sequence keeps as arrays in memory, f32, and a new sequence from such arrays.  A layer of the model
+ * can have a site of rows, a site with a state, or one of each; every plane of a site is a named array.
  *
  * Export reads through kv/rows.h like every other reader, so quantized rows and pages on disk need no code here.  Import
  * appends the given rows where a forward would have computed them, as one turn.  f32 holds every row exactly, so rows
- * that were exported raw come back with the same bits. */
+ * that were exported raw come back with the same bits.  Planes of states lie in the store as kernels read them; their
+ * shapes here are those of Transformers (struct kv_site_plane says which planes are turned). */
 #include "generate/handle.h"
 #include "kv/rows.h"
 
+#include <stdio.h>
 #include <string.h>
 
 KVIK_API void kvik_snapshot_free(kvik_snapshot *s)
 {
     if (!s) return;
     for (uint32_t i = 0; s->layer && i < s->n_layers; i++) {
-        mem_free(s->layer[i].keys);
-        mem_free(s->layer[i].values);
+        for (uint32_t k = 0; s->layer[i].plane && k < s->layer[i].n_planes; k++)
+            mem_free(s->layer[i].plane[k].data);
+        mem_free(s->layer[i].plane);
         mem_free(s->layer[i].position);
-        mem_free(s->layer[i].conv);
-        mem_free(s->layer[i].ssm);
     }
     mem_free(s->layer);
     mem_free(s->ids);
     mem_free(s);
 }
 
-static int rows_new(kvik_layer_rows *l, const struct kv_group *g, uint32_t len)
+KVIK_API const kvik_plane *kvik_layer_plane(const kvik_layer_rows *l, const char *name)
 {
-    uint32_t sinks, lo, n = rows_seen(g, len, &sinks, &lo);
-    l->rows = n;
-    l->heads = g->plane[0].shape.heads;
-    l->dim_k = g->plane[0].shape.dim;
-    l->dim_v = g->plane[1].shape.dim;
-    l->keys = mem_array(MAX(n, 1), (size_t)l->heads * l->dim_k * sizeof(float));
-    l->values = mem_array(MAX(n, 1), (size_t)l->heads * l->dim_v * sizeof(float));
-    l->position = mem_array(MAX(n, 1), sizeof *l->position);
-    if (!l->keys || !l->values || !l->position) return ERR_NOMEM;
-    for (uint32_t i = 0; i < l->rows; i++)
-        l->position[i] = (int32_t)(i < sinks ? i : lo + i - sinks);
-    return 0;
+    if (!l || !name) {
+        (void)ERR(ARG, "a layer and the name of a plane are needed, and NULL was given");
+        return NULL;
+    }
+    for (uint32_t i = 0; l->plane && i < l->n_planes; i++)
+        if (l->plane[i].name && strcmp(l->plane[i].name, name) == 0) return &l->plane[i];
+    return NULL;
 }
 
-static int state_new(kvik_layer_rows *l, const struct kv_group *g)
+static bool holds_rows(const struct exec *x, uint32_t site)
 {
-    l->taps = g->plane[0].shape.heads;
-    l->conv_channels = g->plane[0].shape.dim;
-    l->states = g->plane[1].shape.heads;
-    l->channels = g->plane[1].shape.dim;
-    l->conv = mem_array((size_t)l->conv_channels * l->taps, sizeof *l->conv);
-    l->ssm = mem_array((size_t)l->channels * l->states, sizeof *l->ssm);
-    return l->conv && l->ssm ? 0 : ERR_NOMEM;
+    return x->m->site[site].kind == KV_ROWS;
+}
+
+static const char *plane_name(const struct kv_site *site, uint32_t plane)
+{
+    static const char *const of_rows[] = {"keys", "values"};
+    return site->kind == KV_ROWS ? of_rows[plane] : site->plane[plane].name;
+}
+
+/* Gives the name and the shape of a plane, of `rows` rows if it holds rows. */
+static kvik_plane plane_form(const struct kv_site *site, uint32_t plane, uint32_t rows)
+{
+    const struct kv_site_plane *p = &site->plane[plane];
+    uint32_t outer = p->turned ? p->dim : p->heads, inner = p->turned ? p->heads : p->dim;
+    kvik_plane f = {.name = plane_name(site, plane), .dtype = KVIK_F32};
+    if (site->kind == KV_ROWS) {
+        f.n_dims = 3;
+        f.dim[0] = p->heads, f.dim[1] = rows, f.dim[2] = p->dim;
+    } else if (p->parts) {
+        f.n_dims = 3;
+        f.dim[0] = p->parts, f.dim[1] = outer / p->parts, f.dim[2] = inner;
+    } else {
+        f.n_dims = 2;
+        f.dim[0] = outer, f.dim[1] = inner;
+    }
+    return f;
+}
+
+static size_t plane_values(const kvik_plane *p)
+{
+    size_t n = 1;
+    for (uint32_t i = 0; i < p->n_dims; i++)
+        n *= p->dim[i];
+    return n;
 }
 
 /* Refuses sites that a snapshot has no place for. */
 static int site_check(const struct exec *x, uint32_t site)
 {
-    const struct kv_group *g = exec_group(x, site);
-    if (g->policy.kind == KV_FROZEN)
+    const struct kv_site *of = x->m->site;
+    if (of[site].kind == KV_FROZEN)
         return ERR(UNSUPPORTED, "rows of an encoder cannot be exported or imported");
-    if (g->n_planes != 2)
-        return ERR(UNSUPPORTED, "layer %u keeps %u arrays; two can be exported or imported",
-                   x->m->site[site].layer, g->n_planes);
+    for (uint32_t i = 0; i < site; i++)
+        if (of[i].layer == of[site].layer && of[i].kind == of[site].kind)
+            return ERR(UNSUPPORTED,
+                       "layer %u has two sites of one kind; a snapshot has room for one",
+                       of[site].layer);
     return 0;
 }
 
-static int layer_new(const struct exec *x, uint32_t site, uint32_t len, kvik_snapshot *p)
+/* Adds the planes of a site to its layer. */
+static int site_new(const struct exec *x, uint32_t site, uint32_t len, kvik_snapshot *p)
 {
-    const struct kv_group *g = exec_group(x, site);
-    kvik_layer_rows *l = &p->layer[x->m->site[site].layer];
+    const struct kv_site *of = &x->m->site[site];
+    kvik_layer_rows *l = &p->layer[of->layer];
     TRY(site_check(x, site));
-    return g->policy.kind == KV_STATE ? state_new(l, g) : rows_new(l, g, len);
+    if (!l->plane) l->plane = mem_array(2 * KV_MAX_PLANES, sizeof *l->plane);
+    if (!l->plane) return ERR_NOMEM;
+    if (holds_rows(x, site)) {
+        uint32_t sinks, lo;
+        l->rows = rows_seen(exec_group(x, site), len, &sinks, &lo);
+        l->position = mem_array(MAX(l->rows, 1), sizeof *l->position);
+        if (!l->position) return ERR_NOMEM;
+        for (uint32_t i = 0; i < l->rows; i++)
+            l->position[i] = (int32_t)(i < sinks ? i : lo + i - sinks);
+    }
+    for (uint32_t i = 0; i < of->n_planes; i++) {
+        kvik_plane *to = &l->plane[l->n_planes++];
+        *to = plane_form(of, i, l->rows);
+        to->data = mem_array(MAX(plane_values(to), 1), sizeof(float));
+        if (!to->data) return ERR_NOMEM;
+    }
+    return 0;
 }
 
 static int snapshot_new(const struct exec *x, kv_seq s, kvik_snapshot **out)
@@ -86,7 +128,7 @@ static int snapshot_new(const struct exec *x, kv_seq s, kvik_snapshot **out)
     int e = p->ids && p->layer ? 0 : ERR_NOMEM;
     if (e >= 0) memcpy(p->ids, kv_tokens(x->kv, s), len * sizeof *p->ids);
     for (uint32_t i = 0; e >= 0 && i < x->m->n_sites; i++)
-        e = layer_new(x, i, len, p);
+        e = site_new(x, i, len, p);
     if (e < 0) {
         kvik_snapshot_free(p);
         return e;
@@ -95,12 +137,50 @@ static int snapshot_new(const struct exec *x, kv_seq s, kvik_snapshot **out)
     return 0;
 }
 
+/* Copies a plane of a page to an array in Transformers' shape, or back.  NULL to copy from: zeros. */
+static void plane_copy(const struct kv_site_plane *p, const float *from, bool out, float *to)
+{
+    size_t rows = p->heads, cols = p->dim;
+    if (!from)
+        memset(to, 0, rows * cols * sizeof *to);
+    else if (!p->turned)
+        memcpy(to, from, rows * cols * sizeof *to);
+    else
+        for (size_t r = 0; r < rows; r++)
+            for (size_t c = 0; c < cols; c++) {
+                size_t page = r * cols + c, array = c * rows + r;
+                to[out ? array : page] = from[out ? page : array];
+            }
+}
+
+/* Finds the arrays of a site's planes in its layer. */
+static void site_data(const struct kv_site *site, const kvik_layer_rows *l,
+                      float *data[KV_MAX_PLANES])
+{
+    for (uint32_t i = 0; i < site->n_planes; i++)
+        data[i] = kvik_layer_plane(l, plane_name(site, i))->data;
+}
+
+static int state_out(const struct exec *x, struct rows_reader *r, uint32_t site,
+                     float *const data[KV_MAX_PLANES])
+{
+    const struct kv_site *of = &x->m->site[site];
+    struct kv_view v;
+    int e;
+    while ((e = kv_next(r->step, x->site[site], &v)) > 0)
+        for (uint32_t i = 0; i < of->n_planes; i++)
+            plane_copy(&of->plane[i], rows_state(&v, v.from[0], i), true, data[i]);
+    return e;
+}
+
 static int site_out(const struct exec *x, struct rows_reader *r, uint32_t site, kvik_snapshot *p)
 {
-    const struct kv_group *g = exec_group(x, site);
-    kvik_layer_rows *l = &p->layer[x->m->site[site].layer];
-    if (g->policy.kind == KV_STATE) return rows_state(r, x->site[site], l->conv, l->ssm);
-    return rows_site(r, g, x->site[site], l->keys, l->values);
+    const struct kv_site *of = &x->m->site[site];
+    float *data[KV_MAX_PLANES];
+    site_data(of, &p->layer[of->layer], data);
+    if (holds_rows(x, site))
+        return rows_site(r, exec_group(x, site), x->site[site], data[0], data[1]);
+    return state_out(x, r, site, data);
 }
 
 KVIK_API int kvik_cache_export(kvik_cache *c, kvik_seq s, kvik_snapshot **out)
@@ -132,36 +212,46 @@ KVIK_API int kvik_cache_export(kvik_cache *c, kvik_seq s, kvik_snapshot **out)
     return 0;
 }
 
-static int check_state(const kvik_layer_rows *l, const struct kv_group *g, uint32_t i)
+static const char *shape_text(const kvik_plane *p, char text[64])
 {
-    const struct kv_shape *c = &g->plane[0].shape, *s = &g->plane[1].shape;
-    if (!l->conv || !l->ssm) return ERR(ARG, "layer %u: the state is missing", i);
-    if (l->taps != c->heads || l->conv_channels != c->dim || l->states != s->heads ||
-        l->channels != s->dim)
-        return ERR(ARG,
-                   "layer %u: a state of %u x %u and %u x %u values, the model has %u x %u and "
-                   "%u x %u",
-                   i, l->conv_channels, l->taps, l->channels, l->states, c->dim, c->heads, s->dim,
-                   s->heads);
+    int at = 0;
+    text[0] = 0;
+    for (uint32_t i = 0; i < p->n_dims && at < 64; i++)
+        at += snprintf(text + at, 64 - (size_t)at, "%s%u", i ? " x " : "", p->dim[i]);
+    return text;
+}
+
+/* Checks that the layer has the planes of a site, in their shapes. */
+static int check_planes(const kvik_layer_rows *l, const struct kv_site *site)
+{
+    for (uint32_t i = 0; i < site->n_planes; i++) {
+        const kvik_plane want = plane_form(site, i, l->rows);
+        const kvik_plane *p = kvik_layer_plane(l, want.name);
+        char given[64], needed[64];
+        if (!p || !p->data)
+            return ERR(ARG, "layer %u: the plane \"%s\" is missing", site->layer, want.name);
+        if (p->dtype != KVIK_F32)
+            return ERR(UNSUPPORTED,
+                       "layer %u: the plane \"%s\" has values of type %u; only KVIK_F32 is known",
+                       site->layer, want.name, p->dtype);
+        if (p->n_dims != want.n_dims ||
+            memcmp(p->dim, want.dim, want.n_dims * sizeof *p->dim) != 0) {
+            kvik_plane shown = *p;
+            shown.n_dims = MIN(shown.n_dims, 4);
+            return ERR(ARG, "layer %u: the plane \"%s\" has %s values, the model has %s",
+                       site->layer, want.name, shape_text(&shown, given),
+                       shape_text(&want, needed));
+        }
+    }
     return 0;
 }
 
-static int check_site(const struct exec *x, const kvik_snapshot *in, uint32_t site)
+static int check_positions(const struct exec *x, const kvik_snapshot *in, uint32_t site)
 {
-    uint32_t i = x->m->site[site].layer;
+    uint32_t i = x->m->site[site].layer, held = 0;
     const kvik_layer_rows *l = &in->layer[i];
-    const struct kv_group *g = exec_group(x, site);
-    TRY(site_check(x, site));
-    if (g->policy.kind == KV_STATE) return check_state(l, g, i);
-    const struct kv_shape *k = &g->plane[0].shape, *v = &g->plane[1].shape;
-    struct kv_reach r = kv_reach(&g->policy, in->length, 0);
-    uint32_t held = 0;
-    if (l->heads != k->heads || l->dim_k != k->dim || l->dim_v != v->dim)
-        return ERR(ARG,
-                   "layer %u: rows of %u heads of %u and %u values, the model has %u of %u and %u",
-                   i, l->heads, l->dim_k, l->dim_v, k->heads, k->dim, v->dim);
-    if (l->rows && (!l->keys || !l->values || !l->position))
-        return ERR(ARG, "layer %u: keys, values or positions are missing", i);
+    struct kv_reach r = kv_reach(&exec_group(x, site)->policy, in->length, 0);
+    if (l->rows && !l->position) return ERR(ARG, "layer %u: the positions are missing", i);
     for (uint32_t j = 0; j < l->rows; j++) {
         int32_t at = l->position[j];
         if (at < 0 || (uint32_t)at >= in->length || (j && at <= l->position[j - 1]))
@@ -179,6 +269,33 @@ static int check_site(const struct exec *x, const kvik_snapshot *in, uint32_t si
     return 0;
 }
 
+static int check_site(const struct exec *x, const kvik_snapshot *in, uint32_t site)
+{
+    const struct kv_site *of = &x->m->site[site];
+    TRY(site_check(x, site));
+    TRY(check_planes(&in->layer[of->layer], of));
+    return holds_rows(x, site) ? check_positions(x, in, site) : 0;
+}
+
+/* Checks that a layer has no plane that the model does not know, and none twice. */
+static int check_names(const struct exec *x, const kvik_layer_rows *l, uint32_t layer)
+{
+    if (l->n_planes && !l->plane) return ERR(ARG, "layer %u: the planes are missing", layer);
+    for (uint32_t k = 0; k < l->n_planes; k++) {
+        const char *name = l->plane[k].name;
+        bool known = false;
+        if (!name) return ERR(ARG, "layer %u: plane %u has no name", layer, k);
+        if (kvik_layer_plane(l, name) != &l->plane[k])
+            return ERR(ARG, "layer %u: two planes are named \"%s\"", layer, name);
+        for (uint32_t i = 0; i < x->m->n_sites; i++)
+            for (uint32_t p = 0; p < x->m->site[i].n_planes; p++)
+                known |= x->m->site[i].layer == layer &&
+                         strcmp(plane_name(&x->m->site[i], p), name) == 0;
+        if (!known) return ERR(ARG, "layer %u: the model has no plane \"%s\"", layer, name);
+    }
+    return 0;
+}
+
 static int import_check(const struct exec *x, const kvik_snapshot *in)
 {
     if (in->n_layers != x->m->n_layers || !in->layer)
@@ -192,34 +309,49 @@ static int import_check(const struct exec *x, const kvik_snapshot *in)
             return ERR(ARG, "token id %d is outside the vocabulary of %u", in->ids[i], x->m->vocab);
     if (in->regime && regime_of(x->m, in->regime) != in->regime)
         return ERR(ARG, "the model's rotary frequencies do not change at %u tokens", in->regime);
+    for (uint32_t i = 0; i < in->n_layers; i++)
+        TRY(check_names(x, &in->layer[i], i));
     for (uint32_t i = 0; i < x->m->n_sites; i++)
         TRY(check_site(x, in, i));
     return 0;
 }
 
-/* Packs rows [done, done + n) of one plane for dev_kv_write; rows that no later token sees are zero. */
-static void pack(const kvik_layer_rows *l, bool values, uint32_t done, uint32_t n, float *out)
+/* Packs rows [done, done + n) of a plane for dev_kv_write; rows that no later token sees are zero. */
+static void pack(const kvik_layer_rows *l, const kvik_plane *p, uint32_t done, uint32_t n,
+                 float *out)
 {
-    uint32_t dim = values ? l->dim_v : l->dim_k;
-    size_t width = (size_t)l->heads * dim;
+    uint32_t heads = p->dim[0], dim = p->dim[2];
+    size_t width = (size_t)heads * dim;
     memset(out, 0, n * width * sizeof *out);
     for (uint32_t j = 0; j < l->rows; j++) {
         uint32_t at = (uint32_t)l->position[j];
         if (at >= done && at - done < n)
-            rows_pack(values ? l->values : l->keys, l->rows, j, 1, l->heads, dim,
-                      out + (at - done) * width);
+            rows_pack(p->data, l->rows, j, 1, heads, dim, out + (at - done) * width);
     }
 }
 
 /* Writes what one view takes of rows [done, done + n). */
-static void site_in(struct exec *x, const struct kv_view *v, const kvik_layer_rows *l,
-                    uint32_t done, uint32_t n, float *buffer)
+static void rows_in(struct exec *x, const struct kv_view *v, const struct kv_site *site,
+                    const kvik_layer_rows *l, uint32_t done, uint32_t n, float *buffer)
 {
-    for (uint32_t plane = 0; plane < 2; plane++) {
-        pack(l, plane, done, n, buffer);
-        dev_kv_write(x->dev, v, plane, buffer, (size_t)v->shape[plane].heads * v->shape[plane].dim);
+    for (uint32_t i = 0; i < site->n_planes; i++) {
+        pack(l, kvik_layer_plane(l, plane_name(site, i)), done, n, buffer);
+        dev_kv_write(x->dev, v, i, buffer, (size_t)v->shape[i].heads * v->shape[i].dim);
     }
     dev_kv_seal(x->dev, v);
+}
+
+/* Writes the pages that tokens of the step have.  A snapshot knows the state after its last token only; earlier ones are
+ * zeros, which nobody reads: kv_unseen. */
+static void state_in(const struct kv_view *v, const struct kv_site *site, const kvik_layer_rows *l,
+                     uint32_t n, bool last)
+{
+    float *data[KV_MAX_PLANES];
+    site_data(site, l, data);
+    for (uint32_t t = 0; t < n; t++)
+        for (uint32_t i = 0; v->dst[t] && i < site->n_planes; i++)
+            plane_copy(&site->plane[i], last && t + 1 == n ? data[i] : NULL, false,
+                       rows_state(v, v->dst[t], i));
 }
 
 static int import_step(struct exec *x, const kvik_snapshot *in, kv_seq s, uint32_t done, uint32_t n,
@@ -236,13 +368,13 @@ static int import_step(struct exec *x, const kvik_snapshot *in, kv_seq s, uint32
     TRY(kv_begin(x->kv, &span, 1, &st));
     int e = 0;
     for (uint32_t i = 0; e >= 0 && i < x->m->n_sites; i++) {
-        const kvik_layer_rows *l = &in->layer[x->m->site[i].layer];
-        bool state = exec_group(x, i)->policy.kind == KV_STATE;
+        const struct kv_site *site = &x->m->site[i];
+        const kvik_layer_rows *l = &in->layer[site->layer];
         while ((e = kv_next(st, x->site[i], &v)) > 0)
-            if (state)
-                rows_state_put(&v, n - 1, last ? l->conv : NULL, last ? l->ssm : NULL);
+            if (site->kind == KV_STATE)
+                state_in(&v, site, l, n, last);
             else if (v.first)
-                site_in(x, &v, l, done, n, buffer);
+                rows_in(x, &v, site, l, done, n, buffer);
     }
     if (e < 0) {
         kv_abort(st);
@@ -263,9 +395,9 @@ KVIK_API int kvik_cache_import(kvik_cache *c, const kvik_snapshot *given, kvik_s
     if (!given || !out) return ERR(ARG, "an import needs a snapshot");
     TRY(SIZED_IN(&full, given, kvik_snapshot));
     TRY(import_check(x, in));
-    for (uint32_t i = 0; i < in->n_layers; i++)
-        widest =
-            MAX(widest, (size_t)in->layer[i].heads * MAX(in->layer[i].dim_k, in->layer[i].dim_v));
+    for (uint32_t i = 0; i < x->m->n_sites; i++)
+        for (uint32_t p = 0; p < x->m->site[i].n_planes && holds_rows(x, i); p++)
+            widest = MAX(widest, (size_t)x->m->site[i].plane[p].heads * x->m->site[i].plane[p].dim);
     uint32_t most = MIN(x->step_tokens, in->length);
     float *buffer = mem_array(most, MAX(widest, 1) * sizeof *buffer);
     if (!buffer) return ERR_NOMEM;

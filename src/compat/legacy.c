@@ -128,8 +128,8 @@ static void layer_pass(const kvik_legacy *l, uint32_t b, const kvik_legacy_layer
                        const uint32_t *column, const kvik_layer_rows *r, bool out)
 {
     struct passage p = {b, r->rows, y->tokens, l->length - y->tokens, column, r->position};
-    plane_pass(&p, y->heads, y->dim_k, r->keys, y->keys, out);
-    plane_pass(&p, y->heads, y->dim_v, r->values, y->values, out);
+    plane_pass(&p, y->heads, y->dim_k, kvik_layer_plane(r, "keys")->data, y->keys, out);
+    plane_pass(&p, y->heads, y->dim_v, kvik_layer_plane(r, "values")->data, y->values, out);
 }
 
 /* Fills column[k] with the column of token k of a sequence; returns the number of tokens. */
@@ -286,12 +286,20 @@ static int layer_in(const kvik_legacy *l, uint32_t b, const kvik_legacy_layer *y
     uint32_t first = l->length - y->tokens, k = 0;
     while (k < n && column[k] < first)
         k++;
-    *r = (kvik_layer_rows){.rows = n - k, .heads = y->heads, .dim_k = y->dim_k, .dim_v = y->dim_v};
-    size_t rows = MAX(r->rows, 1), heads = (size_t)y->heads * sizeof(float);
-    r->keys = mem_array(rows, heads * y->dim_k);
-    r->values = mem_array(rows, heads * y->dim_v);
-    r->position = mem_array(rows, sizeof *r->position);
-    if (!r->keys || !r->values || !r->position) return ERR_NOMEM;
+    *r = (kvik_layer_rows){.rows = n - k, .plane = mem_array(2, sizeof *r->plane)};
+    if (!r->plane) return ERR_NOMEM;
+    for (; r->n_planes < 2; r->n_planes++) {
+        uint32_t dim = r->n_planes ? y->dim_v : y->dim_k;
+        r->plane[r->n_planes] = (kvik_plane){
+            .name = r->n_planes ? "values" : "keys",
+            .n_dims = 3,
+            .dim = {y->heads, r->rows, dim},
+            .data = mem_array(MAX(r->rows, 1), (size_t)y->heads * dim * sizeof(float)),
+        };
+        if (!r->plane[r->n_planes].data) return ERR_NOMEM;
+    }
+    r->position = mem_array(MAX(r->rows, 1), sizeof *r->position);
+    if (!r->position) return ERR_NOMEM;
     for (uint32_t j = 0; j < r->rows; j++)
         r->position[j] = (int32_t)(k + j);
     layer_pass(l, b, y, column, r, false);

@@ -151,40 +151,10 @@ int rows_site(struct rows_reader *r, const struct kv_group *g, uint32_t site, fl
     return e;
 }
 
-static float *state_plane(const struct kv_view *v, uint32_t id, uint32_t plane)
+float *rows_state(const struct kv_view *v, uint32_t page, uint32_t plane)
 {
-    return (float *)(void *)(v->raw.base + id * v->raw.grain + v->raw.offset[plane]);
-}
-
-int rows_state(struct rows_reader *r, uint32_t site, float *first, float *second)
-{
-    float *const out[2] = {first, second};
-    struct kv_view v;
-    int e;
-    while ((e = kv_next(r->step, site, &v)) > 0)
-        for (uint32_t plane = 0; plane < 2; plane++) {
-            const struct kv_shape *s = &v.shape[plane];
-            const float *x = state_plane(&v, v.from[0], plane);
-            for (uint32_t d = 0; d < s->dim; d++)
-                for (uint32_t h = 0; h < s->heads; h++)
-                    out[plane][(size_t)d * s->heads + h] =
-                        v.from[0] ? x[(size_t)h * s->dim + d] : 0;
-        }
-    return e;
-}
-
-void rows_state_put(const struct kv_view *v, uint32_t t, const float *first, const float *second)
-{
-    const float *const in[2] = {first, second};
-    for (uint32_t k = 0; k <= t; k++)
-        for (uint32_t plane = 0; v->dst[k] && plane < 2; plane++) {
-            const struct kv_shape *s = &v->shape[plane];
-            const float *x = k == t ? in[plane] : NULL;
-            float *to = state_plane(v, v->dst[k], plane);
-            for (uint32_t h = 0; h < s->heads; h++)
-                for (uint32_t d = 0; d < s->dim; d++)
-                    to[(size_t)h * s->dim + d] = x ? x[(size_t)d * s->heads + h] : 0;
-        }
+    unsigned char *at = v->raw.base + page * v->raw.grain + v->raw.offset[plane];
+    return page ? (float *)(void *)at : NULL;
 }
 
 void rows_close(struct rows_reader *r)

@@ -35,12 +35,8 @@ uint32_t rows_seen(const struct kv_group *g, uint32_t len, uint32_t *sinks, uint
 /* Writes the rows of one site of group g that the next token sees, [heads][rows_seen][dim] each. */
 int rows_site(struct rows_reader *r, const struct kv_group *g, uint32_t site, float *keys,
               float *values);
-/* Writes the state of one site of a state group, the two planes [heads][dim] as [dim][heads]; zeros
- * for an empty sequence. */
-int rows_state(struct rows_reader *r, uint32_t site, float *first, float *second);
-/* Writes such planes to the pages that token t of the step and earlier ones have; NULL: zeros.
- * Earlier tokens always get zeros. */
-void rows_state_put(const struct kv_view *v, uint32_t t, const float *first, const float *second);
+/* Returns a plane [heads][dim] of a page in the view of a state group, or NULL for page 0. */
+float *rows_state(const struct kv_view *v, uint32_t page, uint32_t plane);
 void rows_close(struct rows_reader *r);
 
 /* Copies n rows of x, [heads][ld][dim] from row `at`, to out [n][heads][dim] as dev_kv_write takes

@@ -49,7 +49,8 @@ void mixer1_site(const struct mixer1_shape *s, uint32_t layer, struct kv_site *s
         .kind = KV_STATE,
         .layer = layer,
         .n_planes = 2,
-        .plane = {{"conv", s->taps, s->inner}, {"ssm", s->states, s->inner}},
+        .plane = {{"conv", s->taps, s->inner, .turned = true},
+                  {"ssm", s->states, s->inner, .turned = true}},
     };
 }
 

@@ -28,7 +28,8 @@ void mixer2_site(const struct mixer2_shape *s, uint32_t layer, struct kv_site *s
         .kind = KV_STATE,
         .layer = layer,
         .n_planes = 2,
-        .plane = {{"conv", s->taps, conv_width(s)}, {"ssm", s->states, s->inner}},
+        .plane = {{"conv", s->taps, conv_width(s), .turned = true},
+                  {"ssm", s->states, s->inner, .turned = true, .parts = s->heads}},
     };
 }
 

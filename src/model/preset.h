@@ -11,13 +11,17 @@
 struct kv_site_plane {
     const char *name;
     uint32_t heads, dim;
+    /* The shape of a state outside: `turned`, [dim][heads] instead of [heads][dim]; with `parts`, the first of these
+     * sizes is split in [parts][size / parts]. */
+    bool turned;
+    uint32_t parts;
 };
 struct kv_site {
     enum kv_kind kind;
     uint32_t layer;         /* the model's layer that writes it, for reports */
     uint32_t window, chunk; /* of KV_ROWS; 0: every row is seen */
     uint32_t n_planes;
-    struct kv_site_plane plane[KV_MAX_PLANES]; /* k, v | conv, ssm */
+    struct kv_site_plane plane[KV_MAX_PLANES]; /* k, v | conv, ssm | conv, delta */
 };
 /* A site of keys [heads][dim] and values [heads][dim_v] per token. */
 struct kv_site kv_site_rows(uint32_t heads, uint32_t dim, uint32_t dim_v);

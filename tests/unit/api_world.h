@@ -201,6 +201,8 @@ static inline uintptr_t api_value(struct api_world *w, int kind, int at)
         [A_USAGE] = &w->usage,
         [A_SYNC] = &w->sync,
         [A_SNAPSHOT] = w->snapshot,
+        [A_LAYER] = w->snapshot->layer,
+        [A_PLANE] = "keys",
         [A_LEGACY] = w->legacy,
         [A_RESULT] = w->result,
         [A_CHOICE] = &w->choice,

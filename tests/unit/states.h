@@ -1,8 +1,8 @@
 /* states.h - compares an exported sequence with the states and KV rows that the reference stored:
- * tensors <prefix>.N.conv|ssm|keys|values, batch row first. */
+ * tensors <prefix>.N.conv|ssm|delta|keys|values, batch row first. */
 #pragma once
 #include "fmt/fmt.h"
-#include "kvik.h"
+#include "planes.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -39,18 +39,13 @@ static inline const char *states_differ(const struct safetensors *s, const char 
 {
     for (uint32_t i = 0; i < p->n_layers; i++) {
         const kvik_layer_rows *l = &p->layer[i];
-        const struct {
-            const char *name;
-            const float *x;
-            size_t n;
-        } part[] = {{"conv", l->conv, (size_t)l->conv_channels * l->taps},
-                    {"ssm", l->ssm, (size_t)l->channels * l->states},
-                    {"keys", l->keys, (size_t)l->heads * l->rows * l->dim_k},
-                    {"values", l->values, (size_t)l->heads * l->rows * l->dim_v}};
-        for (size_t k = 0; k < (rows ? 4 : 2); k++) {
+        for (uint32_t k = 0; k < l->n_planes; k++) {
+            const kvik_plane *q = &l->plane[k];
             char name[80];
-            snprintf(name, sizeof name, "%s.%u.%s", prefix, i, part[k].name);
-            const char *why = state_differs(safetensors_find(s, name), row, part[k].x, part[k].n);
+            if (!rows && (strcmp(q->name, "keys") == 0 || strcmp(q->name, "values") == 0)) continue;
+            snprintf(name, sizeof name, "%s.%u.%s", prefix, i, q->name);
+            const char *why =
+                state_differs(safetensors_find(s, name), row, q->data, plane_values(q));
             if (why) return why;
         }
     }

@@ -3,6 +3,7 @@
  * are refused and change nothing. */
 #include "base/base.h"
 #include "kvik.h"
+#include "planes.h"
 #include "testing.h"
 
 #define LLAMA "tests/golden/models/llama-gqa-l3"
@@ -62,10 +63,11 @@ static void round_trip(const char *path, const char *impl, const char *config, b
     for (uint32_t i = 0; exact && i < a->n_layers; i++) {
         const kvik_layer_rows *l = &a->layer[i];
         assert_int_equal(l->rows, b->layer[i].rows);
-        assert_memory_equal(l->keys, b->layer[i].keys,
-                            sizeof(float) * l->heads * l->rows * l->dim_k);
-        assert_memory_equal(l->values, b->layer[i].values,
-                            sizeof(float) * l->heads * l->rows * l->dim_v);
+        assert_int_equal(l->n_planes, 2);
+        for (uint32_t k = 0; k < l->n_planes; k++)
+            assert_memory_equal(l->plane[k].data,
+                                kvik_layer_plane(&b->layer[i], l->plane[k].name)->data,
+                                sizeof(float) * plane_values(&l->plane[k]));
     }
     kvik_snapshot_free(b);
     if (exact) {
@@ -172,6 +174,53 @@ static void test_full_length(void **state)
     kvik_model_close(m);
 }
 
+static void refuse(kvik_cache *c, const kvik_snapshot *a, int code, const char *words)
+{
+    kvik_seq t;
+    assert_int_equal(kvik_cache_import(c, a, &t), code);
+    if (!strstr(kvik_last_error(), words))
+        fail_msg("\"%s\" is not in: %s", words, kvik_last_error());
+}
+
+/* Planes are found by name, in any order, and must be what the model has. */
+static void refuse_planes(kvik_cache *c, const kvik_snapshot *a, kvik_layer_rows *l)
+{
+    kvik_plane *k = plane_of(l, "keys"), was = *k, *planes = l->plane;
+    kvik_seq t;
+    assert_null(kvik_layer_plane(l, "conv"));
+    k->dim[2]++;
+    refuse(c, a, KVIK_ARG,
+           "layer 1: the plane \"keys\" has 2 x 40 x 17 values, the model has 2 x 40 x 16");
+    *k = was;
+    k->n_dims = 9;
+    refuse(c, a, KVIK_ARG, "the plane \"keys\" has");
+    *k = was;
+    k->dtype = 7;
+    refuse(c, a, KVIK_UNSUPPORTED, "values of type 7");
+    *k = was;
+    k->name = "ssm";
+    refuse(c, a, KVIK_ARG, "has no plane \"ssm\"");
+    k->name = "values";
+    refuse(c, a, KVIK_ARG, "two planes are named \"values\"");
+    k->name = NULL;
+    refuse(c, a, KVIK_ARG, "has no name");
+    *k = was;
+    k->data = NULL;
+    refuse(c, a, KVIK_ARG, "\"keys\" is missing");
+    *k = was;
+    l->n_planes--;
+    refuse(c, a, KVIK_ARG, "\"values\" is missing");
+    l->n_planes++;
+    l->plane = NULL;
+    refuse(c, a, KVIK_ARG, "the planes are missing");
+    l->plane = planes;
+    kvik_plane turned[] = {planes[1], planes[0]};
+    l->plane = turned;
+    assert_int_equal(kvik_cache_import(c, a, &t), 0);
+    assert_int_equal(kvik_cache_drop(c, t), 0);
+    l->plane = planes;
+}
+
 static void test_refusals(void **state)
 {
     (void)state;
@@ -189,15 +238,15 @@ static void test_refusals(void **state)
     a->n_layers--;
     assert_int_equal(kvik_cache_import(c, a, &t), KVIK_ARG);
     a->n_layers++;
-    a->layer[1].dim_k++;
-    assert_int_equal(kvik_cache_import(c, a, &t), KVIK_ARG);
-    a->layer[1].dim_k--;
+    refuse_planes(c, a, &a->layer[1]);
     a->layer[1].position[3] = 2;
     assert_int_equal(kvik_cache_import(c, a, &t), KVIK_ARG);
     a->layer[1].position[3] = 3;
     a->layer[1].rows--;
-    assert_int_equal(kvik_cache_import(c, a, &t), KVIK_ARG);
-    assert_non_null(strstr(kvik_last_error(), "39 of the 40"));
+    refuse(c, a, KVIK_ARG, "has 2 x 40 x 16 values, the model has 2 x 39 x 16");
+    plane_of(&a->layer[1], "keys")->dim[1]--, plane_of(&a->layer[1], "values")->dim[1]--;
+    refuse(c, a, KVIK_ARG, "39 of the 40");
+    plane_of(&a->layer[1], "keys")->dim[1]++, plane_of(&a->layer[1], "values")->dim[1]++;
     a->layer[1].rows++;
     a->ids[4] = 1 << 28;
     assert_int_equal(kvik_cache_import(c, a, &t), KVIK_ARG);
@@ -245,8 +294,10 @@ static void test_no_memory(void **state)
     }
     assert_int_equal(e, 0);
     assert_int_equal(kvik_cache_export(c, t, &b), 0);
-    assert_memory_equal(b->layer[0].keys, a->layer[0].keys,
-                        sizeof(float) * 40 * a->layer[0].heads * a->layer[0].dim_k);
+    const kvik_plane *keys = plane_of(&a->layer[0], "keys");
+    assert_int_equal(keys->dim[1], 40);
+    assert_memory_equal(plane_of(&b->layer[0], "keys")->data, keys->data,
+                        sizeof(float) * plane_values(keys));
     kvik_snapshot_free(a);
     kvik_snapshot_free(b);
     kvik_cache_close(c);

@@ -16,6 +16,7 @@
 #include "codecs.h"
 #include "kvik.h"
 #include "models.h"
+#include "planes.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -360,17 +361,12 @@ static uint64_t digest(const kvik_snapshot *p)
     uint64_t h = 1469598103934665603u;
     for (uint32_t l = 0; l < p->n_layers; l++) {
         const kvik_layer_rows *r = &p->layer[l];
-        const struct {
-            const void *data;
-            size_t n;
-        } part[] = {{r->keys, (size_t)r->heads * r->rows * r->dim_k * 4},
-                    {r->values, (size_t)r->heads * r->rows * r->dim_v * 4},
-                    {r->position, (size_t)r->rows * 4},
-                    {r->conv, (size_t)r->conv_channels * r->taps * 4},
-                    {r->ssm, (size_t)r->channels * r->states * 4}};
-        for (size_t i = 0; i < sizeof part / sizeof *part; i++)
-            for (size_t k = 0; k < part[i].n; k++)
-                h = (h ^ ((const unsigned char *)part[i].data)[k]) * 1099511628211u;
+        for (uint32_t i = 0; i <= r->n_planes; i++) {
+            const kvik_plane *q = i < r->n_planes ? &r->plane[i] : NULL;
+            const unsigned char *data = q ? q->data : (const void *)r->position;
+            for (size_t k = 0; k < 4 * (q ? plane_values(q) : r->rows); k++)
+                h = (h ^ data[k]) * 1099511628211u;
+        }
     }
     return h;
 }

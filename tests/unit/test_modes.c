@@ -590,7 +590,8 @@ static void legacy(void **state)
                 for (uint32_t h = 0; h < y->heads && mask[col]; h++)
                     assert_memory_equal(
                         y->values + (((size_t)i * y->heads + h) * y->tokens + col) * y->dim_v,
-                        s->layer[1].values + ((size_t)h * s->layer[1].rows + k) * y->dim_v,
+                        (const float *)kvik_layer_plane(&s->layer[1], "values")->data +
+                            ((size_t)h * s->layer[1].rows + k) * y->dim_v,
                         y->dim_v * sizeof(float));
                 if (mask[col]) assert_int_equal(l->ids[(size_t)i * l->length + col], row->ids[k++]);
             }

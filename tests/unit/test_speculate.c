@@ -5,6 +5,7 @@
 #include "generate/draft.h"
 #include "generate/handle.h"
 #include "kvik.h"
+#include "planes.h"
 #include "testing.h"
 
 enum { ROWS = 2, NEW = 40, MOST = 700 };
@@ -111,8 +112,8 @@ static uint64_t digest(kvik_cache *c, kvik_seq s)
     if (kvik_cache_export(c, s, &p) < 0) fail_msg("%s", kvik_last_error());
     for (uint32_t l = 0; l < p->n_layers; l++) {
         const kvik_layer_rows *r = &p->layer[l];
-        h = mix(h, r->keys, (size_t)r->heads * r->rows * r->dim_k * 4);
-        h = mix(h, r->values, (size_t)r->heads * r->rows * r->dim_v * 4);
+        for (uint32_t i = 0; i < r->n_planes; i++)
+            h = mix(h, r->plane[i].data, plane_values(&r->plane[i]) * sizeof(float));
         h = mix(h, r->position, (size_t)r->rows * 4);
     }
     h = mix(h, p->ids, (size_t)p->length * sizeof *p->ids);
