@@ -12,8 +12,10 @@ CC ?= cc
 OBJCOPY ?= objcopy
 # io_uring serves the spill file. Without its library (or with URING= ) a few threads serve it.
 URING := $(shell pkg-config --exists liburing 2>/dev/null && echo liburing)
-PKGS := jansson libpcre2-8 libutf8proc nettle $(URING)
-PKG_CFLAGS := $(shell pkg-config --cflags $(PKGS) 2>/dev/null) $(if $(URING),-DKVIK_URING)
+# libsndfile and libsoxr read recordings. Without one of them (or with AUDIO= ) kvik transcribe says what is missing.
+AUDIO := $(shell pkg-config --exists sndfile soxr 2>/dev/null && echo sndfile soxr)
+PKGS := jansson libpcre2-8 libutf8proc nettle $(URING) $(AUDIO)
+PKG_CFLAGS := $(shell pkg-config --cflags $(PKGS) 2>/dev/null) $(if $(URING),-DKVIK_URING) $(if $(AUDIO),-DKVIK_AUDIO)
 PKG_LIBS := $(shell pkg-config --libs $(PKGS) 2>/dev/null || echo -ljansson -lpcre2-8 -lutf8proc -lnettle)
 WARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wundef
 ifdef CI

@@ -35,6 +35,7 @@ BEGIN {
     may["base"] = " "
     may["fmt"] = " base "
     may["tok"] = " base fmt "
+    may["audio"] = " base "
     may["dev"] = " base "
     may["kv"] = " base dev "
     may["model"] = " base fmt dev kv "

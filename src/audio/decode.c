@@ -1,0 +1,231 @@
+/* decode.c - an audio file as mono samples at AUDIO_RATE: libsndfile decodes, and libsoxr changes the sampling rate.
+ * A build without these libraries says so when a file is opened. */
+#include "audio/audio.h"
+
+#ifdef KVIK_AUDIO
+#include "base/descriptor.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sndfile.h>
+#include <soxr.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define BLOCK 4096 /* frames that are decoded at once */
+
+struct decoder {
+    char *path;
+    int fd;
+    bool counted; /* the header says exactly how long the sound is */
+    SNDFILE *file;
+    SF_INFO info;
+    uint64_t frames; /* decoded since the beginning */
+    soxr_t soxr;     /* NULL: the file has AUDIO_RATE already */
+    float *block;    /* [BLOCK][channels] as decoded */
+    float *mono;     /* [BLOCK] mixed */
+    uint32_t at, n;  /* the part of mono that was not handed on */
+    bool ended;      /* the file has no more frames */
+    bool drained;    /* neither has the resampler */
+};
+
+/* Checks what the header says, before anything is allocated for it. */
+static int check_header(const struct decoder *d)
+{
+    const SF_INFO *i = &d->info;
+    TRY(container_sound(d->path, i->channels, i->samplerate));
+    bool unknown = i->frames < 0 || i->frames == SF_COUNT_MAX;
+    if (!unknown && i->frames / i->samplerate > AUDIO_SECONDS)
+        return ERR(LIMIT, "%s: longer than %u hours; cut the recording into parts", d->path,
+                   AUDIO_SECONDS / 3600);
+    return 0;
+}
+
+static int open_file(struct decoder *d)
+{
+    if (lseek(d->fd, 0, SEEK_SET) < 0) return ERR(IO, "%s: %s", d->path, fd_error(errno));
+    memset(&d->info, 0, sizeof d->info);
+    struct fd_low low;
+    fd_low_take(&low);
+    d->file = sf_open_fd(d->fd, SFM_READ, &d->info, false);
+    fd_low_drop(&low);
+    if (!d->file) return ERR(FORMAT, "%s: %s", d->path, sf_strerror(NULL));
+    d->frames = 0;
+    d->at = d->n = 0;
+    d->ended = d->drained = false;
+    return check_header(d);
+}
+
+static int open_resampler(struct decoder *d)
+{
+    if (d->info.samplerate == AUDIO_RATE) return 0;
+    soxr_error_t e = NULL;
+    soxr_io_spec_t io = soxr_io_spec(SOXR_FLOAT32_I, SOXR_FLOAT32_I);
+    soxr_quality_spec_t quality = soxr_quality_spec(SOXR_HQ, 0);
+    soxr_runtime_spec_t runtime = soxr_runtime_spec(1);
+    d->soxr = soxr_create(d->info.samplerate, AUDIO_RATE, 1, &e, &io, &quality, &runtime);
+    if (!d->soxr || e)
+        return ERR(UNSUPPORTED, "%s: resampling from %d Hz: %s", d->path, d->info.samplerate,
+                   e ? e : "failed");
+    return 0;
+}
+
+static int open_path(struct decoder *d)
+{
+    struct stat st;
+    d->fd = fd_open(d->path, O_RDONLY | O_NONBLOCK, 0);
+    if (d->fd < 0 || fstat(d->fd, &st)) return ERR(IO, "%s: %s", d->path, fd_error(errno));
+    /* A pipe or a device has no length, and the recording is read twice. */
+    if (!S_ISREG(st.st_mode)) return ERR(IO, "%s: not a regular file", d->path);
+    TRY(container_check(d->fd, (uint64_t)st.st_size, d->path, &d->counted));
+    TRY(open_file(d));
+    TRY(open_resampler(d));
+    d->block = mem_array((size_t)BLOCK * (size_t)d->info.channels, sizeof *d->block);
+    d->mono = mem_array(BLOCK, sizeof *d->mono);
+    return d->block && d->mono ? 0 : ERR_NOMEM;
+}
+
+int decoder_open(const char *path, struct decoder **out)
+{
+    struct decoder *d = mem_alloc(sizeof *d);
+    if (!d) return ERR_NOMEM;
+    d->fd = -1;
+    d->path = mem_strdup(path);
+    int e = d->path ? open_path(d) : ERR_NOMEM;
+    if (e) {
+        decoder_close(d);
+        return e;
+    }
+    *out = d;
+    return 0;
+}
+
+void decoder_close(struct decoder *d)
+{
+    if (!d) return;
+    if (d->file) sf_close(d->file);
+    if (d->soxr) soxr_delete(d->soxr);
+    if (d->fd >= 0) close(d->fd);
+    mem_free(d->block);
+    mem_free(d->mono);
+    mem_free(d->path);
+    mem_free(d);
+}
+
+double decoder_promised(const struct decoder *d)
+{
+    bool known = d->info.frames > 0 && d->info.frames != SF_COUNT_MAX;
+    return known ? (double)d->info.frames / d->info.samplerate : 0;
+}
+
+const char *decoder_name(const struct decoder *d)
+{
+    return d->path;
+}
+
+/* Opens the file anew: seeking in MP3 and Ogg does not give the same samples in every case. */
+int decoder_rewind(struct decoder *d)
+{
+    int channels = d->info.channels, rate = d->info.samplerate;
+    if (!d->frames && !d->ended) return 0;
+    sf_close(d->file);
+    d->file = NULL;
+    TRY(open_file(d));
+    if (d->info.channels != channels || d->info.samplerate != rate)
+        return ERR(IO, "%s: the file changed while it was read", d->path);
+    if (d->soxr) soxr_clear(d->soxr);
+    return 0;
+}
+
+/* Decodes the next block and mixes its channels. */
+static int next_block(struct decoder *d)
+{
+    sf_count_t got = sf_readf_float(d->file, d->block, BLOCK);
+    uint32_t channels = (uint32_t)d->info.channels;
+    d->at = d->n = 0;
+    for (sf_count_t i = 0; i < got; i++) {
+        float sum = 0;
+        for (uint32_t c = 0; c < channels; c++)
+            sum += d->block[(size_t)i * channels + c];
+        d->mono[i] = sum / (float)channels;
+    }
+    if (got > 0) {
+        d->n = (uint32_t)got;
+        d->frames += (uint64_t)got;
+        return 0;
+    }
+    d->ended = true;
+    uint64_t want = d->info.frames == SF_COUNT_MAX ? 0 : (uint64_t)MAX(d->info.frames, 0);
+    if (d->counted && d->frames < want)
+        return ERR(
+            FORMAT, "%s: the end of the file is missing: its header promises %.2f s, it has %.2f s",
+            d->path, (double)want / d->info.samplerate, (double)d->frames / d->info.samplerate);
+    if (sf_error(d->file)) return ERR(FORMAT, "%s: %s", d->path, sf_strerror(d->file));
+    return 0;
+}
+
+int decoder_read(struct decoder *d, float *out, uint32_t n)
+{
+    uint32_t got = 0;
+    while (got < n && !d->drained) {
+        if (d->at == d->n && !d->ended) TRY(next_block(d));
+        uint32_t left = d->n - d->at;
+        if (d->soxr) {
+            size_t used = 0, made = 0;
+            soxr_error_t e = soxr_process(d->soxr, d->ended ? NULL : d->mono + d->at, left, &used,
+                                          out + got, n - got, &made);
+            if (e) return ERR(IO, "%s: resampling: %s", d->path, e);
+            d->at += (uint32_t)used;
+            got += (uint32_t)made;
+            d->drained = d->ended && !made;
+        } else {
+            uint32_t take = MIN(left, n - got);
+            if (take) memcpy(out + got, d->mono + d->at, take * sizeof *out);
+            d->at += take;
+            got += take;
+            d->drained = d->ended;
+        }
+    }
+    return (int)got;
+}
+
+#else
+
+static int missing(const char *path)
+{
+    return ERR(UNSUPPORTED,
+               "%s: this build of kvik cannot read audio files, because libsndfile or libsoxr was "
+               "missing (Debian: libsndfile1-dev, libsoxr-dev); install them and build again",
+               path);
+}
+int decoder_open(const char *path, struct decoder **out)
+{
+    (void)out;
+    return missing(path);
+}
+void decoder_close(struct decoder *d)
+{
+    (void)d;
+}
+int decoder_read(struct decoder *d, float *out, uint32_t n)
+{
+    (void)d, (void)out, (void)n;
+    return ERR_UNSUPPORTED;
+}
+int decoder_rewind(struct decoder *d)
+{
+    (void)d;
+    return ERR_UNSUPPORTED;
+}
+double decoder_promised(const struct decoder *d)
+{
+    (void)d;
+    return 0;
+}
+const char *decoder_name(const struct decoder *d)
+{
+    (void)d;
+    return "";
+}
+#endif

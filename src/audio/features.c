@@ -1,0 +1,188 @@
+/* features.c - the log-mel features of a recording as Whisper's extractor defines them, without holding the recording.
+ *
+ * Frame t is centred on sample t * MEL_HOP, and the recording is mirrored at both ends.  All values are clamped to 8
+ * (powers of ten) below the largest of the whole recording, so the recording is read twice: once for that value,
+ * and a second time for the windows that are asked for. */
+#include "audio/audio.h"
+
+#include <math.h>
+#include <string.h>
+
+#define REACH (MEL_WINDOW / 2) /* samples of a frame before and behind its centre */
+#define BLOCK 8192u
+
+/* The recording as a sliding part of its samples. */
+struct stream {
+    struct audio *audio;
+    float part[BLOCK + 4 * MEL_WINDOW];
+    uint64_t base;  /* the number of the first sample in part */
+    uint32_t n;     /* samples in part */
+    uint64_t total; /* samples read or filled up, once `ended` */
+    uint64_t heard; /* samples read */
+    bool ended;
+};
+struct reader { /* behind struct features */
+    struct features open;
+    struct mel *mel;
+    struct stream stream;
+    uint64_t min_samples;
+    float floor;   /* the least value of the recording, before scaling */
+    uint64_t next; /* the frame that comes next */
+    /* The last frames that were read, a ring of `kept` frames, for windows that overlap. */
+    float *ring;
+    uint32_t kept;
+};
+
+static struct reader *reader_of(struct features *f)
+{
+    return (struct reader *)f;
+}
+
+static int stream_begin(struct stream *s)
+{
+    s->base = s->n = 0;
+    s->total = s->heard = 0;
+    s->ended = false;
+    return audio_rewind(s->audio);
+}
+
+/* Reads on until sample `end` - 1 is in part or the recording has ended; samples before `first` are not needed. */
+static int stream_reach(struct stream *s, uint64_t first, uint64_t end, uint64_t min_samples)
+{
+    while (!s->ended && s->base + s->n < end) {
+        if (s->n + BLOCK > countof(s->part)) {
+            uint32_t drop = (uint32_t)MIN(first - s->base, s->n);
+            memmove(s->part, s->part + drop, (s->n - drop) * sizeof(float));
+            s->base += drop;
+            s->n -= drop;
+        }
+        int got = audio_read(s->audio, s->part + s->n, BLOCK);
+        if (got < 0) return got;
+        s->heard += (uint32_t)got;
+        if (!got && s->heard < min_samples && s->base + s->n < min_samples) {
+            got = (int)MIN(BLOCK, min_samples - s->base - s->n);
+            memset(s->part + s->n, 0, (uint32_t)got * sizeof(float));
+        }
+        s->n += (uint32_t)got;
+        if (got) continue;
+        s->ended = true;
+        s->total = s->base + s->n;
+    }
+    return 0;
+}
+
+/* Computes frame t if the recording has it: 1, else 0. */
+static int frame_at(struct reader *r, uint64_t t, float *out)
+{
+    struct stream *s = &r->stream;
+    uint64_t centre = t * MEL_HOP, left = centre > REACH ? centre - REACH : 0;
+    float x[MEL_WINDOW];
+    /* Mirroring at the end looks back as far as a frame reaches. */
+    uint64_t keep = left > MEL_WINDOW ? left - MEL_WINDOW : 0;
+    TRY(stream_reach(s, keep, centre + REACH, r->min_samples));
+    if (s->ended && (t + 1) * MEL_HOP > s->total) return 0;
+    for (uint32_t i = 0; i < MEL_WINDOW; i++) {
+        int64_t at = (int64_t)centre - REACH + i;
+        if (at < 0) at = -at;
+        if (s->ended && at >= (int64_t)s->total) at = 2 * (int64_t)s->total - 2 - at;
+        x[i] = at < 0 ? 0 : s->part[(uint64_t)at - s->base];
+    }
+    mel_frame(r->mel, x, out);
+    return 1;
+}
+
+/* Reads the whole recording for its frames and its largest value. */
+static int survey(struct reader *r, features_progress progress, void *ctx)
+{
+    float frame[MEL_MOST], most = -10;
+    double promised = audio_promised(r->stream.audio);
+    uint64_t t = 0;
+    TRY(stream_begin(&r->stream));
+    for (;; t++) {
+        int e = frame_at(r, t, frame);
+        if (e < 0) return e;
+        if (!e) break;
+        for (uint32_t b = 0; b < r->open.bands; b++)
+            most = fmaxf(most, frame[b]);
+        if (t / 100 > AUDIO_SECONDS)
+            return ERR(LIMIT, "%s: longer than %u hours; cut the recording into parts",
+                       audio_name(r->stream.audio), AUDIO_SECONDS / 3600);
+        if (progress && t % 3000 == 0 && !progress(ctx, (double)t / 100, promised))
+            return ERR(CANCELLED, "%s: cancelled", audio_name(r->stream.audio));
+    }
+    if (!r->stream.heard)
+        return ERR(FORMAT, "%s: the recording has no samples", audio_name(r->stream.audio));
+    r->open.frames = t;
+    r->open.samples = r->stream.heard;
+    r->floor = most - 8;
+    return stream_begin(&r->stream);
+}
+
+int features_open(struct audio *a, uint32_t bands, uint64_t min_samples, features_progress progress,
+                  void *ctx, struct features **out)
+{
+    struct reader *r = mem_alloc(sizeof *r);
+    if (!r) return ERR_NOMEM;
+    r->open.bands = bands;
+    r->stream.audio = a;
+    /* A frame is mirrored at both ends, so the recording must be longer than half a frame. */
+    r->min_samples = MAX(min_samples, MEL_WINDOW);
+    int e = mel_open(bands, &r->mel);
+    if (!e) e = survey(r, progress, ctx);
+    if (e) {
+        features_close(&r->open);
+        return e;
+    }
+    *out = &r->open;
+    return 0;
+}
+
+void features_close(struct features *f)
+{
+    if (!f) return;
+    struct reader *r = reader_of(f);
+    mel_close(r->mel);
+    mem_free(r->ring);
+    mem_free(r);
+}
+
+/* Makes the ring hold at least n frames; the first call decides for most callers. */
+static int widen(struct reader *r, uint32_t n)
+{
+    if (n <= r->kept) return 0;
+    float *ring = mem_array((size_t)n * r->open.bands, sizeof *ring);
+    if (!ring) return ERR_NOMEM;
+    uint32_t b = r->open.bands;
+    for (uint64_t t = r->next > r->kept ? r->next - r->kept : 0; r->kept && t < r->next; t++)
+        memcpy(ring + t % n * b, r->ring + t % r->kept * b, b * sizeof *ring);
+    mem_free(r->ring);
+    r->ring = ring;
+    r->kept = n;
+    return 0;
+}
+
+int features_window(struct features *f, uint64_t first, uint32_t n, uint32_t columns, float *out)
+{
+    struct reader *r = reader_of(f);
+    uint32_t bands = f->bands;
+    if (n > columns || first + n > f->frames || first + r->kept < r->next)
+        return ERR(ARG, "frames %llu to %llu of a recording of %llu are not readable now",
+                   (unsigned long long)first, (unsigned long long)(first + n),
+                   (unsigned long long)f->frames);
+    TRY(widen(r, columns));
+    while (r->next < first + n) {
+        int e = frame_at(r, r->next, r->ring + r->next % r->kept * bands);
+        if (e < 0) return e;
+        if (!e)
+            return ERR(IO, "%s: the file became shorter while it was read",
+                       audio_name(r->stream.audio));
+        r->next++;
+    }
+    memset(out, 0, (size_t)bands * columns * sizeof *out);
+    for (uint32_t t = 0; t < n; t++) {
+        const float *frame = r->ring + (first + t) % r->kept * bands;
+        for (uint32_t b = 0; b < bands; b++)
+            out[(size_t)b * columns + t] = (fmaxf(frame[b], r->floor) + 4) / 4;
+    }
+    return 0;
+}

@@ -1,0 +1,82 @@
+/* source.c - a recording: an audio file, or samples of the caller's. */
+#include "audio/audio.h"
+
+#include <math.h>
+#include <string.h>
+
+struct audio {
+    struct decoder *file; /* NULL: samples of the caller's */
+    const float *samples;
+    uint64_t n, at;
+    char *name;
+};
+
+int audio_open(const char *path, struct audio **out)
+{
+    struct audio *a = mem_alloc(sizeof *a);
+    if (!a) return ERR_NOMEM;
+    int e = decoder_open(path, &a->file);
+    if (e) {
+        mem_free(a);
+        return e;
+    }
+    *out = a;
+    return 0;
+}
+
+int audio_samples(const float *samples, uint64_t n, const char *what, struct audio **out)
+{
+    struct audio *a = mem_alloc(sizeof *a);
+    if (!a) return ERR_NOMEM;
+    a->samples = samples;
+    a->n = n;
+    a->name = mem_strdup(what);
+    if (!a->name) {
+        mem_free(a);
+        return ERR_NOMEM;
+    }
+    *out = a;
+    return 0;
+}
+
+void audio_close(struct audio *a)
+{
+    if (!a) return;
+    decoder_close(a->file);
+    mem_free(a->name);
+    mem_free(a);
+}
+
+const char *audio_name(const struct audio *a)
+{
+    return a->file ? decoder_name(a->file) : a->name;
+}
+
+double audio_promised(const struct audio *a)
+{
+    return a->file ? decoder_promised(a->file) : (double)a->n / AUDIO_RATE;
+}
+
+int audio_rewind(struct audio *a)
+{
+    a->at = 0;
+    return a->file ? decoder_rewind(a->file) : 0;
+}
+
+int audio_read(struct audio *a, float *out, uint32_t n)
+{
+    int got;
+    if (a->file) {
+        got = decoder_read(a->file, out, n);
+        if (got < 0) return got;
+    } else {
+        got = (int)MIN(n, a->n - a->at);
+        if (got) memcpy(out, a->samples + a->at, (uint32_t)got * sizeof *out);
+    }
+    for (int i = 0; i < got; i++)
+        if (!isfinite(out[i]))
+            return ERR(FORMAT, "%s: the sound at %.2f s is not a finite number", audio_name(a),
+                       (double)(a->at + (uint32_t)i) / AUDIO_RATE);
+    a->at += (uint32_t)got;
+    return got;
+}
