@@ -922,7 +922,7 @@ typedef struct kvik_outputs {
     float *logits;
     /* [layers + 1][rows][n][hidden]: of the embedding and of each layer, the last one normalized. */
     float *hidden_states;
-    /* [layers][rows][heads][n][length + n] */
+    /* [layers][rows][heads][n][length + n]; zeros for layers without attention. */
     float *attentions;
 } kvik_outputs;
 /* Opens a batch of empty rows.  Closing it drops its sequences; those that a request continues are

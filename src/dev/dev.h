@@ -46,6 +46,10 @@
  *  scan    tokens one after another, whatever the step: u = dt*x; a = exp(dt * A); for state n ascending
  *          h[n] = fma(h[n], a, u*B[n]) and p[n%4] = fma(h[n], C[n], p[n%4]) from +0;
  *          y = fma(D, x, (p[0] + p[2]) + (p[1] + p[3])).
+ *  delta   tokens one after another, whatever the step, each column of a head's matrix by itself: a = exp(dt * A); for
+ *          key i ascending m[i%4] = fma(S[i], k[i], m[i%4]) from +0; u = (v - a * M) * beta with
+ *          M = (m[0] + m[2]) + (m[1] + m[3]), each rounded; then S[i] = fma(S[i], a, u*k[i]) and
+ *          p[i%4] = fma(S[i], q[i], p[i%4]) from +0; y = scale * ((p[0] + p[2]) + (p[1] + p[3])).
  *  exp, silu, tanh  own polynomials (cpu/mathfn.h), the same operations everywhere; silu is
  *          x / (1 + exp(-x)).  Which NaN a result is, is not part of the order.
  */
@@ -121,6 +125,7 @@ void dev_softcap(struct dev *d, float *x, float cap, uint32_t n,
                  uint32_t dim);                                      /* cap*tanh(x/cap) */
 void dev_softmax(struct dev *d, float *x, uint32_t n, uint32_t dim); /* rows, in place */
 void dev_sigmoid(struct dev *d, float *x, uint32_t n, uint32_t dim); /* 1 / (1 + exp(-x)) */
+void dev_mul(struct dev *d, float *x, const float *y, uint32_t n, uint32_t dim); /* x *= y */
 /* Rotates the first `rot` of each head's `dim` values in place: pairs (i, i + rot/2), or (2i, 2i+1) if
  * interleaved.  cos, sin: [n][rot/2], attention factor included.
  * out = (a*cos - b*sin, b*cos + a*sin), as fma(a, cos, -(b*sin)), fma(b, cos, a*sin). */
@@ -189,3 +194,20 @@ struct dev_scan {
 };
 #define DEV_SCAN_STATES 256u /* most states of a channel */
 void dev_scan(struct dev *d, const struct kv_view *v, uint32_t plane, const struct dev_scan *a);
+/* A gated delta rule: each head has a matrix, keys by values, that remembers.  A token lets it decay by exp(dt * A), reads the
+ * value under its key k, replaces the share beta of it by its own value v, and reads the value under q.  The plane is
+ * [heads][keys][values]. */
+struct dev_delta {
+    const float *q,
+        *k; /* [token], ldq apart: [key_heads][keys]; heads / key_heads neighbours share one */
+    size_t ldq;
+    const float *v; /* [token], ldv apart: [heads][values] */
+    size_t ldv;
+    const float *dt, *beta; /* [token][heads]; dt after softplus */
+    const float *a;         /* [heads] negative */
+    float scale;            /* of what is read under q */
+    float *out;             /* [token][heads][values], not v */
+    uint32_t heads, key_heads, keys, values;
+};
+#define DEV_DELTA_KEYS 256u /* most keys of a head */
+void dev_delta(struct dev *d, const struct kv_view *v, uint32_t plane, const struct dev_delta *a);

@@ -2,6 +2,7 @@
 #include "model/block.h"
 
 #include <math.h>
+#include <stdio.h>
 
 int block_attn_bind(struct model *m, uint32_t layer, const struct kv_site *site,
                     struct block_attn *b)
@@ -24,16 +25,28 @@ int block_attn_bind(struct model *m, uint32_t layer, const struct kv_site *site,
                       false, &b->norm);
 }
 
-int block_mlp_bind_projs(struct model *m, uint32_t layer, uint32_t ffn, struct block_mlp *b)
+int block_mlp_bind_at(struct model *m, uint32_t layer, const char *hf, const char *suffix,
+                      uint32_t ffn, struct block_mlp *b)
 {
+    static const char *const part[] = {"gate", "up", "down"};
     uint32_t h = m->hidden;
+    char name[3][2][96];
+    for (int i = 0; i < 3; i++) {
+        snprintf(name[i][0], sizeof name[i][0], "%s.%s_proj", hf, part[i]);
+        snprintf(name[i][1], sizeof name[i][1], "blk.%%u.ffn_%s%s", part[i], suffix);
+    }
     const struct model_proj p[] = {
-        {"model.layers.%u.mlp.gate_proj", "blk.%u.ffn_gate", ffn, h, &b->gate, &b->bgate},
-        {"model.layers.%u.mlp.up_proj", "blk.%u.ffn_up", ffn, h, &b->up, &b->bup},
-        {"model.layers.%u.mlp.down_proj", "blk.%u.ffn_down", h, ffn, &b->down, &b->bdown},
+        {name[0][0], name[0][1], ffn, h, &b->gate, &b->bgate},
+        {name[1][0], name[1][1], ffn, h, &b->up, &b->bup},
+        {name[2][0], name[2][1], h, ffn, &b->down, &b->bdown},
         {NULL, NULL, 0, 0, NULL, NULL},
     };
     return model_bind_projs(m, layer, p);
+}
+
+int block_mlp_bind_projs(struct model *m, uint32_t layer, uint32_t ffn, struct block_mlp *b)
+{
+    return block_mlp_bind_at(m, layer, "model.layers.%u.mlp", "", ffn, b);
 }
 
 int block_mlp_bind(struct model *m, uint32_t layer, uint32_t ffn, struct block_mlp *b)

@@ -23,6 +23,9 @@ int block_attn_bind(struct model *m, uint32_t layer, const struct kv_site *site,
                     struct block_attn *b);
 int block_mlp_bind(struct model *m, uint32_t layer, uint32_t ffn, struct block_mlp *b);
 int block_mlp_bind_projs(struct model *m, uint32_t layer, uint32_t ffn, struct block_mlp *b);
+/* Binds the projections under `hf` ("model.layers.%u.mlp") and GGUF's blk.%u.ffn_<gate, up, down><suffix>. */
+int block_mlp_bind_at(struct model *m, uint32_t layer, const char *hf, const char *suffix,
+                      uint32_t ffn, struct block_mlp *b);
 
 struct
     block_buffers { /* shared by all layers of a graph, as wide as the widest site of rows needs */

@@ -61,12 +61,6 @@ int gemma_read(struct model *m, uint32_t odd_layers, float attn_cap, float logit
     return read_cap(m, "final_logit_softcapping", "final_logit_softcapping", &m->logit_softcap);
 }
 
-static void plus_one(const struct model *m, struct mod_norm *norm, uint32_t n)
-{
-    for (uint32_t i = 0; norm->w && i < n && !model_is_gguf(m); i++) /* GGUF files hold w */
-        norm->w[i] += 1.0f;
-}
-
 static int bind_layer(struct model *m, uint32_t i, struct block_layer *l)
 {
     uint32_t h = m->hidden;
@@ -79,12 +73,12 @@ static int bind_layer(struct model *m, uint32_t i, struct block_layer *l)
     TRY(model_norm(m, NORM_RMS, "model.layers.%u.post_feedforward_layernorm",
                    "blk.%u.post_ffw_norm", i, h, false, &l->mlp.post_norm));
     l->mlp.gelu = true;
-    plus_one(m, &l->attn.norm, h);
-    plus_one(m, &l->attn.post_norm, h);
-    plus_one(m, &l->mlp.norm, h);
-    plus_one(m, &l->mlp.post_norm, h);
-    plus_one(m, &l->attn.q_norm, m->head_dim);
-    plus_one(m, &l->attn.k_norm, m->head_dim);
+    model_norm_plus_one(m, &l->attn.norm, h);
+    model_norm_plus_one(m, &l->attn.post_norm, h);
+    model_norm_plus_one(m, &l->mlp.norm, h);
+    model_norm_plus_one(m, &l->mlp.post_norm, h);
+    model_norm_plus_one(m, &l->attn.q_norm, m->head_dim);
+    model_norm_plus_one(m, &l->attn.k_norm, m->head_dim);
     return 0;
 }
 
@@ -93,7 +87,7 @@ int gemma_bind(struct model *m)
     struct gemma *w = m->arch_weights;
     bool biases = false;
     TRY(model_bind_ends(m));
-    plus_one(m, &m->final_norm, m->hidden);
+    model_norm_plus_one(m, &m->final_norm, m->hidden);
     w->embed_scale = embed_scale(m);
     w->layer = model_own(m, m->n_layers, sizeof *w->layer);
     if (!w->layer) return ERR_NOMEM;

@@ -2,7 +2,8 @@
  * time, a selective scan runs over it, and the result is gated and projected back (state.h has the words).
  *
  * mixer1 is that of Mamba (Gu and Dao 2023), Falcon Mamba and Jamba: a decay of each state of each channel.  mixer2 is that
- * of Mamba 2 (Dao and Gu 2024) and Zamba 2: heads of channels with one decay, and the scan's parameters are convolved too. */
+ * of Mamba 2 (Dao and Gu 2024) and Zamba 2: heads of channels with one decay, and the scan's parameters are convolved too.
+ * delta_net is that of Qwen3-Next: heads of memories that a gated delta rule corrects (Gated DeltaNet, Yang et al. 2024). */
 #pragma once
 #include "model/state.h"
 
@@ -62,7 +63,37 @@ struct mixer2_buffers mixer2_buffers_new(struct graph *g, const struct mixer2_sh
 void mixer2_graph(struct graph *g, uint32_t site, const struct mixer2 *w,
                   const struct mixer2_buffers *b, const float *x, float *out);
 
-/* --- what both mixers read and bind */
+struct delta_shape {
+    uint32_t heads, key_heads, keys, values,
+        taps;  /* key_heads divides heads, which are those of the values */
+    float eps; /* of the norm of the result */
+};
+struct delta_net {
+    struct delta_shape s;
+    struct dev_weight in,
+        z; /* of q, k and v; of the gate.  z without data: of all four, by key head */
+    struct dev_weight b,
+        a; /* of the shares; of the time steps.  a without data: of both, by key head */
+    struct dev_weight out;
+    float *conv, *b_conv;         /* [taps][channels of q, k and v], and zeros */
+    float *b_dt, *decay;          /* [heads]; the decays are negative */
+    struct mod_norm unit, y_norm; /* to unit length, of q and k; of what a head reads */
+};
+/* Reads the shape by the keys linear_*, or by GGUF's ssm.* keys. */
+int delta_read(struct model *m, struct delta_shape *s);
+void delta_site(const struct delta_shape *s, uint32_t layer, struct kv_site *site);
+/* Binds the tensors under `hf` ("model.layers.%u.linear_attn") and GGUF's blk.%u.ssm_*. */
+int delta_bind(struct model *m, uint32_t layer, const char *hf, const struct delta_shape *s,
+               struct delta_net *out);
+struct delta_buffers {
+    float *mixed, *qkv, *conv, *qk, *shares, *beta, *dt, *z, *y;
+};
+struct delta_buffers delta_buffers_new(struct graph *g, const struct delta_shape *s);
+/* out = mixer of x, both [hidden] per token; out may be x. */
+void delta_graph(struct graph *g, uint32_t site, const struct delta_net *w,
+                 const struct delta_buffers *b, const float *x, float *out);
+
+/* --- what the mixers read and bind */
 /* Reads the channels of a mixer: `key` (default 2) times m->hidden, or GGUF's ssm.inner_size. */
 int mixer_inner(struct model *m, const char *key, uint32_t *inner);
 struct mixer_names {

@@ -158,6 +158,8 @@ int model_array(struct model *m, const char *hf, const char *gguf, uint32_t laye
  * LayerNorm may be absent.  *out has NORM_NONE if the norm is absent and `optional`. */
 int model_norm(struct model *m, enum norm_kind kind, const char *hf, const char *gguf,
                uint32_t layer, uint32_t width, bool optional, struct mod_norm *out);
+/* Adds 1 to the n weights of a norm that Hugging Face files hold as w - 1.  GGUF files hold w. */
+void model_norm_plus_one(const struct model *m, struct mod_norm *norm, uint32_t n);
 /* Returns rows [row0, row0 + rows) of a matrix.  Fused projections are bound whole and cut with it. */
 struct dev_weight model_rows(const struct dev_weight *w, uint32_t row0, uint32_t rows);
 /* Binds a matrix that a Hugging Face file holds as [cols][rows] (Conv1D), as an owned transposed copy of type f32, f16
@@ -276,7 +278,7 @@ struct exec_probe {
     float *hidden;
     float *last; /* [n][hidden] or NULL: the result after the final norm alone */
     /* [n_layers][n_heads][n][columns] or NULL: attention probabilities over the sequence's rows, as output_attentions has
-     * them; columns are the rows after the feed. */
+     * them.  Layers without attention stay as they are; columns are the rows after the feed. */
     float *attention;
     uint32_t columns;
 };

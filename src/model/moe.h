@@ -30,6 +30,13 @@ int moe_read_counts(struct model *m, uint32_t *n, uint32_t *top);
 /* Initializes *moe.  The model owns expert[], which is zeroed. */
 int moe_new(struct model *m, uint32_t n, uint32_t top, uint32_t ffn, struct moe *moe);
 
+/* Where the experts of a layer stand: a tensor of each expert and matrix, <single>.<e>.<gate, up, down>.weight; or stacked
+ * tensors, <stacked>.gate_up_proj and down_proj; or GGUF's ffn_gate_exps, ffn_up_exps and ffn_down_exps. */
+struct moe_names {
+    const char *single, *gate, *up, *down, *stacked;
+};
+int moe_bind(struct model *m, uint32_t layer, const struct moe_names *n, struct moe *moe);
+
 struct moe_buffers; /* shared by all layers of a graph */
 struct moe_buffers *moe_buffers_new(struct graph *g, uint32_t hidden, uint32_t n, uint32_t top,
                                     uint32_t ffn);

@@ -48,6 +48,40 @@ void mod_scan(struct graph *g, const struct mod_scan *a)
     graph_op(g, scan_run, w);
 }
 
+static int delta_run(struct pass *p, const void *arg)
+{
+    const struct mod_delta *a = arg;
+    struct kv_view view;
+    int e;
+    while ((e = kv_next(p->step, a->site, &view)) > 0)
+        dev_delta(p->dev, &view, a->plane, &a->delta);
+    return e;
+}
+
+void mod_delta(struct graph *g, const struct mod_delta *a)
+{
+    struct mod_delta *w = own(g, a, sizeof *a);
+    if (!w) return;
+    w->site = graph_number(g, a->site);
+    graph_op(g, delta_run, w);
+}
+
+static int cut_run(struct pass *p, const void *arg)
+{
+    const struct mod_cut *a = arg;
+    for (size_t t = 0; t < p->n; t++)
+        for (size_t i = 0; i < a->parts; i++)
+            memcpy(a->out + t * a->ldo + i * a->width, a->x + t * a->ldx + i * a->stride + a->at,
+                   a->width * sizeof *a->out);
+    return 0;
+}
+
+void mod_cut(struct graph *g, const struct mod_cut *a)
+{
+    struct mod_cut *w = own(g, a, sizeof *a);
+    if (w) graph_op(g, cut_run, w);
+}
+
 struct map {
     float *x;
     const float *y;
@@ -79,6 +113,45 @@ void mod_mul_row(struct graph *g, float *x, const float *by, uint32_t width)
 {
     struct map *w = own(g, &(struct map){.x = x, .y = by, .width = width}, sizeof *w);
     if (w) graph_op(g, mul_row_run, w);
+}
+
+static int sigmoid_run(struct pass *p, const void *arg)
+{
+    const struct map *a = arg;
+    dev_sigmoid(p->dev, a->x, p->n, a->width);
+    return 0;
+}
+
+void mod_sigmoid(struct graph *g, float *x, uint32_t width)
+{
+    struct map *w = own(g, &(struct map){.x = x, .width = width}, sizeof *w);
+    if (w) graph_op(g, sigmoid_run, w);
+}
+
+static int mul_run(struct pass *p, const void *arg)
+{
+    const struct map *a = arg;
+    dev_mul(p->dev, a->x, a->y, p->n, a->width);
+    return 0;
+}
+
+void mod_mul(struct graph *g, float *x, const float *y, uint32_t width)
+{
+    struct map *w = own(g, &(struct map){.x = x, .y = y, .width = width}, sizeof *w);
+    if (w) graph_op(g, mul_run, w);
+}
+
+static int scale_rows_run(struct pass *p, const void *arg)
+{
+    const struct map *a = arg;
+    dev_scale_rows(p->dev, a->x, a->y, p->n, a->width);
+    return 0;
+}
+
+void mod_scale_rows(struct graph *g, float *x, const float *by, uint32_t width)
+{
+    struct map *w = own(g, &(struct map){.x = x, .y = by, .width = width}, sizeof *w);
+    if (w) graph_op(g, scale_rows_run, w);
 }
 
 static int gelu_erf_mul_run(struct pass *p, const void *arg)

@@ -1,5 +1,5 @@
-/* state.h - the words of recurrent layers: a causal convolution, a selective scan, and the maps around them.  Convolution
- * and scan keep what they know of the past in the planes of a site of kind KV_STATE.  So a fork shares the state, and a
+/* state.h - the words of recurrent layers: a causal convolution, a selective scan, a gated delta rule, and the maps around
+ * them.  The first three keep what they know of the past in the planes of a site of kind KV_STATE.  So a fork shares the state, and a
  * snapshot is a page that stays. */
 #pragma once
 #include "model/model.h"
@@ -14,6 +14,25 @@ struct mod_scan {
     struct dev_scan scan;
 };
 void mod_scan(struct graph *g, const struct mod_scan *a);
+struct mod_delta {
+    uint32_t site, plane;
+    struct dev_delta delta;
+};
+void mod_delta(struct graph *g, const struct mod_delta *a);
+/* Copies columns: out[i * width + c] = x[i * stride + at + c] for i < parts, c < width.  ldx, ldo: values per token. */
+struct mod_cut {
+    const float *x;
+    size_t ldx;
+    uint32_t parts, stride, at, width;
+    float *out;
+    size_t ldo;
+};
+void mod_cut(struct graph *g, const struct mod_cut *a);
+/* x = 1 / (1 + exp(-x)) */
+void mod_sigmoid(struct graph *g, float *x, uint32_t width);
+void mod_mul(struct graph *g, float *x, const float *y, uint32_t width); /* x *= y */
+/* x *= by, [width] of one value per token. */
+void mod_scale_rows(struct graph *g, float *x, const float *by, uint32_t width);
 /* x = min(max(softplus(x + bias), lo), hi): the time steps of a scan. */
 void mod_softplus(struct graph *g, float *x, const float *bias, float lo, float hi, uint32_t width);
 /* out = x beside y, [2 * width] of [width] each. */

@@ -132,6 +132,12 @@ const struct tensor *model_find(const struct model *m, const char *hf, const cha
     return (model_is_gguf(m) ? gguf : hf) ? find(m, hf, gguf, layer, name, sizeof name) : NULL;
 }
 
+void model_norm_plus_one(const struct model *m, struct mod_norm *norm, uint32_t n)
+{
+    for (uint32_t i = 0; norm->w && i < n && !model_is_gguf(m); i++)
+        norm->w[i] += 1.0f;
+}
+
 struct dev_weight model_rows(const struct dev_weight *w, uint32_t row0, uint32_t rows)
 {
     struct dev_weight part = *w;

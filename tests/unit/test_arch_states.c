@@ -55,6 +55,30 @@ static const struct {
     {"zamba2", "{\"use_shared_attention_adapter\": true}", "", "linear_q"},
     {"zamba2", "{\"time_step_min\": -1}", "", "time step"},
     {"zamba2", "{\"num_attention_heads\": 0}", "", "num_attention_heads"},
+    {"qwen3-next", "{\"hidden_act\": \"gelu\"}", "", "hidden_act"},
+    {"qwen3-next", "{\"layer_types\": 5}", "", "layer_types"},
+    {"qwen3-next", "{\"layer_types\": [\"full_attention\"]}", "", "layer_types"},
+    {"qwen3-next", "{\"layer_types\": [\"linear_attention\", \"mamba\", 1, 1, 1]}", "",
+     "layer_types[1]"},
+    {"qwen3-next", "", "layer_types", "layers.2.linear_attn"}, /* every fourth attends */
+    {"qwen3-next", "{\"full_attention_interval\": 0}", "layer_types", "full_attention_interval"},
+    {"qwen3-next", "{\"linear_num_value_heads\": 3}", "", "linear_num_key_heads 2"},
+    {"qwen3-next", "{\"linear_num_key_heads\": 0}", "", "linear_num_key_heads"},
+    {"qwen3-next", "{\"linear_num_key_heads\": 1}", "", "in_proj_qkvz"},
+    {"qwen3-next", "{\"linear_key_head_dim\": 257}", "", "linear_key_head_dim"},
+    {"qwen3-next", "{\"linear_value_head_dim\": 19}", "", "in_proj_qkvz"},
+    {"qwen3-next", "{\"linear_conv_kernel_dim\": 17}", "", "linear_conv_kernel_dim"},
+    {"qwen3-next", "{\"linear_conv_kernel_dim\": 3}", "", "conv1d"},
+    {"qwen3-next", "{\"num_experts\": 5}", "", "mlp.gate"},
+    {"qwen3-next", "{\"num_experts\": 0}", "", "mlp.gate_proj"},
+    {"qwen3-next", "{\"num_experts_per_tok\": 7}", "", "7 of 6 experts"},
+    {"qwen3-next", "{\"mlp_only_layers\": 1}", "", "mlp_only_layers"},
+    {"qwen3-next", "{\"mlp_only_layers\": [\"1\"]}", "", "mlp_only_layers[0]"},
+    {"qwen3-next", "{\"mlp_only_layers\": []}", "", "layers.1.mlp.gate"},
+    {"qwen3-next", "{\"decoder_sparse_step\": 2}", "", "mlp.gate_proj"},
+    {"qwen3-next", "{\"attention_bias\": true}", "", "attention_bias"},
+    {"qwen3-next", "{\"rms_norm_eps\": -1}", "", "rms_norm_eps"},
+    {"qwen3-next", "{\"head_dim\": 8}", "", "q_proj"},
 };
 
 static const struct {
@@ -77,6 +101,15 @@ static const struct {
      "mamba_d_conv mamba_expand num_mem_blocks mamba_ngroups", true},
     {"zamba2", "{\"use_mem_rope\": false}", "", false},
     {"zamba2", "{\"time_step_min\": 0.3}", "", false},
+    {"qwen3-next", "{\"mlp_only_layers\": [1, 77]}", "decoder_sparse_step linear_conv_kernel_dim",
+     true},
+    {"qwen3-next", "{\"partial_rotary_factor\": 0.5, \"rope_theta\": 10000}", "rope_parameters",
+     true},
+    {"qwen3-next", "{\"rope_parameters\": {\"rope_theta\": 10000}}", "",
+     false}, /* a quarter rotates */
+    {"qwen3-next", "{\"norm_topk_prob\": false}", "", false},
+    {"qwen3-next", "{\"num_experts_per_tok\": 1}", "", false},
+    {"qwen3-next", "{\"rms_norm_eps\": 0.1}", "", false},
 };
 
 static void refusals(void **state)

@@ -7,9 +7,9 @@
 
 enum { PAST = 13, NEW = 4, ALL = PAST + NEW, FED = 6, DEEP = 600 };
 static const uint32_t positions[FED] = {3, 4, 9, 10, 11, 30};
-static const char *const models[] = {"llama-mha",   "gpt2",       "gemma2",  "gemma3-old",
-                                     "gpt-oss",     "llama4",     "mixtral", "mistral",
-                                     "qwen3-mixed", "qwen2-upper"};
+static const char *const models[] = {"llama-mha",   "gpt2",        "gemma2",    "gemma3-old",
+                                     "gpt-oss",     "llama4",      "mixtral",   "mistral",
+                                     "qwen3-mixed", "qwen2-upper", "qwen3-next"};
 static struct safetensors *file;
 
 static int start(void **state)
@@ -66,7 +66,11 @@ static struct shown show(struct exec *x, uint32_t chunk)
     struct exec_probe a = {.attention = s.first = array(s.n_first), .columns = PAST};
     struct exec_probe b = {.attention = s.attention = array(s.n_attention), .columns = ALL};
     b.hidden = s.hidden = array(s.n_hidden);
-    memset(s.attention, 0x7f, s.n_attention * sizeof *s.attention); /* every element is written */
+    /* every element of a layer with attention is written */
+    for (uint32_t i = 0; i < m->n_sites; i++)
+        if (m->site[i].kind == KV_ROWS)
+            memset(s.attention + (size_t)m->site[i].layer * m->n_heads * NEW * ALL, 0x7f,
+                   (size_t)m->n_heads * NEW * ALL * sizeof *s.attention);
     kv_seq seq = fresh(x), other = fresh(x);
     take_ids();
     const struct exec_feed one[] = {{.seq = seq, .tok = ids, .n = PAST, .probe = &a},

@@ -42,6 +42,7 @@ enum cpu_op {
     /* recurrent states: ssm.h has the types */
     CPU_CONV,
     CPU_SCAN,
+    CPU_DELTA,
     /* attention and cache rows: attn.h has the types */
     CPU_ATTN_ATOM,
     CPU_KV_ROUND,

@@ -165,6 +165,11 @@ void dev_sigmoid(struct dev *d, float *x, uint32_t n, uint32_t dim)
     run_map(d, CPU_SIGMOID, &(struct elem){.x = x}, n, dim);
 }
 
+void dev_mul(struct dev *d, float *x, const float *y, uint32_t n, uint32_t dim)
+{
+    run_map(d, CPU_MUL, &(struct elem){.x = x, .y = y}, n, dim);
+}
+
 static void rope_task(void *ctx, uint32_t task, uint32_t thread)
 {
     const struct elem *e = ctx;

@@ -1,4 +1,4 @@
-/* ssm.h - shared by the files of recurrent states (conv*.c, ssm*.c): types of their kernels, and how their work is
+/* ssm.h - shared by the files of recurrent states (conv*.c, ssm*.c, delta*.c): types of their kernels, and how their work is
  * split. */
 #pragma once
 #include "dev/cpu/cpu.h"
@@ -39,3 +39,19 @@ struct cpu_scan {
     uint32_t lanes, states, tokens;
 };
 typedef void (*cpu_scan_fn)(const struct cpu_scan *j);
+
+/* One strip of values of one head, tokens one after another. */
+struct cpu_delta {
+    float *h; /* [keys][SCAN_LANES] */
+    const float *q, *k;
+    size_t ldq;
+    const float *v;
+    size_t ldv;
+    const float *dt, *beta; /* one each, lddt apart */
+    size_t lddt;
+    float a, scale;
+    float *out;
+    size_t ldo;
+    uint32_t lanes, keys, tokens;
+};
+typedef void (*cpu_delta_fn)(const struct cpu_delta *j);

@@ -6,7 +6,6 @@
 #include "model/moe.h"
 
 #include <math.h>
-#include <stdio.h>
 
 struct layer {
     bool attends, experts;
@@ -94,74 +93,16 @@ static int bind_mixer(struct model *m, uint32_t i, const struct mixer1_shape *s,
                       m->hidden, false, &l->attn.norm);
 }
 
-static int bind_mlp(struct model *m, uint32_t i, struct block_mlp *b)
-{
-    const struct model_proj p[] = {
-        {"model.layers.%u.feed_forward.gate_proj", "blk.%u.ffn_gate", m->ffn, m->hidden, &b->gate,
-         NULL},
-        {"model.layers.%u.feed_forward.up_proj", "blk.%u.ffn_up", m->ffn, m->hidden, &b->up, NULL},
-        {"model.layers.%u.feed_forward.down_proj", "blk.%u.ffn_down", m->hidden, m->ffn, &b->down,
-         NULL},
-        {NULL, NULL, 0, 0, NULL, NULL},
-    };
-    return model_bind_projs(m, i, p);
-}
-
-/* Binds one matrix of every expert: a tensor each, or in GGUF files one stacked tensor. */
-static int bind_part(struct model *m, uint32_t i, const char *hf, const char *gguf, uint32_t rows,
-                     uint32_t cols, const struct moe *moe, size_t at)
-{
-    struct dev_weight *all = model_is_gguf(m) ? model_own(m, moe->n, sizeof *all) : NULL;
-    if (model_is_gguf(m)) {
-        if (!all) return ERR_NOMEM;
-        TRY(model_experts(m, NULL, gguf, i, moe->n, rows, cols, false, all));
-    }
-    for (uint32_t e = 0; e < moe->n; e++) {
-        struct dev_weight *to = (struct dev_weight *)(void *)((char *)&moe->expert[e] + at);
-        char name[96];
-        snprintf(name, sizeof name, "model.layers.%%u.feed_forward.experts.%u.%s.weight", e, hf);
-        if (all)
-            *to = all[e];
-        else
-            TRY(model_matrix(m, name, NULL, i, rows, cols, to));
-    }
-    return 0;
-}
-
-/* Binds experts whose tensors are stacked, with gate and up in one. */
-static int bind_stacked(struct model *m, uint32_t i, const struct moe *moe)
-{
-    static const char *const name[] = {"model.layers.%u.feed_forward.experts.gate_up_proj",
-                                       "model.layers.%u.feed_forward.experts.down_proj"};
-    uint32_t h = m->hidden, f = moe->ffn;
-    struct dev_weight *all = model_own(m, moe->n, sizeof *all);
-    if (!all) return ERR_NOMEM;
-    TRY(model_experts(m, name[0], NULL, i, moe->n, 2 * f, h, false, all));
-    for (uint32_t e = 0; e < moe->n; e++) {
-        moe->expert[e].gate = model_rows(&all[e], 0, f);
-        moe->expert[e].up = model_rows(&all[e], f, f);
-    }
-    TRY(model_experts(m, name[1], NULL, i, moe->n, h, f, false, all));
-    for (uint32_t e = 0; e < moe->n; e++)
-        moe->expert[e].down = all[e];
-    return 0;
-}
-
 static int bind_experts(struct model *m, uint32_t i, const struct jamba *w, struct moe *moe)
 {
+    static const char experts[] = "model.layers.%u.feed_forward.experts";
+    static const struct moe_names names = {experts, "gate_proj", "up_proj", "down_proj", experts};
     uint32_t h = m->hidden, f = m->ffn;
     TRY(moe_new(m, w->n, w->top, f, moe));
     moe->route = MOE_SOFTMAX_ALL;
     TRY(model_matrix(m, "model.layers.%u.feed_forward.router.weight", "blk.%u.ffn_gate_inp.weight",
                      i, w->n, h, &moe->router));
-    if (model_find(m, "model.layers.%u.feed_forward.experts.gate_up_proj", NULL, i))
-        return bind_stacked(m, i, moe);
-    TRY(bind_part(m, i, "gate_proj", "blk.%u.ffn_gate_exps.weight", f, h, moe,
-                  offsetof(struct moe_expert, gate)));
-    TRY(bind_part(m, i, "up_proj", "blk.%u.ffn_up_exps.weight", f, h, moe,
-                  offsetof(struct moe_expert, up)));
-    return bind_part(m, i, "down_proj", "blk.%u.ffn_down_exps.weight", h, f, moe,
-                     offsetof(struct moe_expert, down));
+    return moe_bind(m, i, &names, moe);
 }
 
 static int jamba_open(struct model *m)
@@ -180,7 +121,9 @@ static int jamba_open(struct model *m)
         TRY(l->attends ? block_attn_bind(m, i, &m->site[i], &l->attn) : bind_mixer(m, i, &w->s, l));
         TRY(model_norm(m, NORM_RMS, "model.layers.%u.pre_ff_layernorm", "blk.%u.ffn_norm", i,
                        m->hidden, false, &l->mlp.norm));
-        TRY(l->experts ? bind_experts(m, i, w, &l->moe) : bind_mlp(m, i, &l->mlp));
+        TRY(l->experts
+                ? bind_experts(m, i, w, &l->moe)
+                : block_mlp_bind_at(m, i, "model.layers.%u.feed_forward", "", m->ffn, &l->mlp));
     }
     return 0;
 }

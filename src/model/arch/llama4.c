@@ -133,17 +133,7 @@ static int read_config(struct model *m, struct llama4 **out)
 static int bind_mlp(struct model *m, uint32_t i, const char *where, uint32_t ffn,
                     struct block_mlp *b)
 {
-    char name[3][96];
-    static const char *const part[] = {"gate_proj", "up_proj", "down_proj"};
-    for (int k = 0; k < 3; k++)
-        snprintf(name[k], sizeof name[k], "model.layers.%%u.feed_forward.%s%s", where, part[k]);
-    const struct model_proj p[] = {
-        {name[0], "", ffn, m->hidden, &b->gate, NULL},
-        {name[1], "", ffn, m->hidden, &b->up, NULL},
-        {name[2], "", m->hidden, ffn, &b->down, NULL},
-        {NULL, NULL, 0, 0, NULL, NULL},
-    };
-    TRY(model_bind_projs(m, i, p));
+    TRY(block_mlp_bind_at(m, i, where, "", ffn, b));
     return model_norm(m, NORM_RMS, "model.layers.%u.post_attention_layernorm", NULL, i, m->hidden,
                       false, &b->norm);
 }
@@ -181,8 +171,10 @@ static int llama4_open(struct model *m)
         struct layer *l = &w->layer[i];
         bool routed = l->moe.n;
         TRY(block_attn_bind(m, i, &m->site[i], &l->attn));
-        TRY(bind_mlp(m, i, routed ? "shared_expert." : "", routed ? m->ffn : w->ffn_dense,
-                     &l->mlp));
+        TRY(bind_mlp(m, i,
+                     routed ? "model.layers.%u.feed_forward.shared_expert"
+                            : "model.layers.%u.feed_forward",
+                     routed ? m->ffn : w->ffn_dense, &l->mlp));
         if (routed) TRY(bind_moe(m, i, w, &l->moe, tmp));
     }
     return 0;

@@ -6,7 +6,6 @@
 #include "model/moe.h"
 
 #include <math.h>
-#include <stdio.h>
 
 struct layer {
     struct block_attn attn;
@@ -30,62 +29,10 @@ static int read_config(struct model *m, uint32_t *n, uint32_t *top)
     return 0;
 }
 
-/* Binds checkpoints with one tensor per expert and matrix. */
-static int bind_single(struct model *m, uint32_t layer, struct moe *moe)
+static int bind_layer(struct model *m, uint32_t layer, struct layer *l)
 {
-    uint32_t h = m->hidden, f = moe->ffn;
-    for (uint32_t e = 0; e < moe->n; e++) {
-        struct {
-            const char *name;
-            uint32_t rows, cols;
-            struct dev_weight *w;
-        } part[] = {{"w1", f, h, &moe->expert[e].gate},
-                    {"w3", f, h, &moe->expert[e].up},
-                    {"w2", h, f, &moe->expert[e].down}};
-        for (size_t i = 0; i < countof(part); i++) {
-            char hf[96];
-            snprintf(hf, sizeof hf, "model.layers.%%u.block_sparse_moe.experts.%u.%s.weight", e,
-                     part[i].name);
-            TRY(model_matrix(m, hf, NULL, layer, part[i].rows, part[i].cols, part[i].w));
-        }
-    }
-    return 0;
-}
-
-/* Binds GGUF files, in which gate, up and down are each stacked over the experts. */
-static int bind_gguf(struct model *m, uint32_t layer, struct moe *moe, struct dev_weight *tmp)
-{
-    uint32_t h = m->hidden, f = moe->ffn, n = moe->n;
-    TRY(model_experts(m, NULL, "blk.%u.ffn_gate_exps.weight", layer, n, f, h, false, tmp));
-    for (uint32_t e = 0; e < n; e++)
-        moe->expert[e].gate = tmp[e];
-    TRY(model_experts(m, NULL, "blk.%u.ffn_up_exps.weight", layer, n, f, h, false, tmp));
-    for (uint32_t e = 0; e < n; e++)
-        moe->expert[e].up = tmp[e];
-    TRY(model_experts(m, NULL, "blk.%u.ffn_down_exps.weight", layer, n, h, f, false, tmp));
-    for (uint32_t e = 0; e < n; e++)
-        moe->expert[e].down = tmp[e];
-    return 0;
-}
-
-static int bind_stacked(struct model *m, uint32_t layer, struct moe *moe, struct dev_weight *tmp)
-{
-    uint32_t h = m->hidden, f = moe->ffn;
-    TRY(model_experts(m, "model.layers.%u.mlp.experts.gate_up_proj", NULL, layer, moe->n, 2 * f, h,
-                      false, tmp));
-    for (uint32_t e = 0; e < moe->n; e++) {
-        moe->expert[e].gate = model_rows(&tmp[e], 0, f);
-        moe->expert[e].up = model_rows(&tmp[e], f, f);
-    }
-    TRY(model_experts(m, "model.layers.%u.mlp.experts.down_proj", NULL, layer, moe->n, h, f, false,
-                      tmp));
-    for (uint32_t e = 0; e < moe->n; e++)
-        moe->expert[e].down = tmp[e];
-    return 0;
-}
-
-static int bind_layer(struct model *m, uint32_t layer, struct layer *l, struct dev_weight *tmp)
-{
+    static const struct moe_names names = {"model.layers.%u.block_sparse_moe.experts", "w1", "w3",
+                                           "w2", "model.layers.%u.mlp.experts"};
     static const char old_router[] = "model.layers.%u.block_sparse_moe.gate.weight";
     static const char new_router[] = "model.layers.%u.mlp.gate.weight";
     bool old = model_find(m, old_router, NULL, layer);
@@ -95,10 +42,7 @@ static int bind_layer(struct model *m, uint32_t layer, struct layer *l, struct d
                    layer, m->hidden, false, &l->norm));
     TRY(model_matrix(m, old ? old_router : new_router, "blk.%u.ffn_gate_inp.weight", layer, moe->n,
                      m->hidden, &moe->router));
-    if (model_is_gguf(m)) return bind_gguf(m, layer, moe, tmp);
-    return model_find(m, "model.layers.%u.mlp.experts.gate_up_proj", NULL, layer)
-               ? bind_stacked(m, layer, moe, tmp)
-               : bind_single(m, layer, moe);
+    return moe_bind(m, layer, &names, moe);
 }
 
 static int mixtral_open(struct model *m)
@@ -108,12 +52,11 @@ static int mixtral_open(struct model *m)
     TRY(model_bind_ends(m));
     TRY(rope_prepare(&m->rope[0]));
     struct layer *l = model_own(m, m->n_layers, sizeof *l);
-    struct dev_weight *tmp = model_own(m, n, sizeof *tmp);
-    if (!l || !tmp) return ERR_NOMEM;
+    if (!l) return ERR_NOMEM;
     m->arch_weights = l;
     for (uint32_t i = 0; i < m->n_layers; i++) {
         TRY(moe_new(m, n, top, m->ffn, &l[i].moe));
-        TRY(bind_layer(m, i, &l[i], tmp));
+        TRY(bind_layer(m, i, &l[i]));
     }
     return 0;
 }

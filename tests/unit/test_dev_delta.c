@@ -1,0 +1,278 @@
+/* test_dev_delta.c - the gated delta rule against double precision; every instruction set against the reference device,
+ * bit for bit; one step of many tokens against steps of few, with states that pass through pages; and a page for every
+ * token, as drafts have. */
+#include "dev/cpu/cpu.h"
+#include "testing.h"
+
+#include <math.h>
+
+enum { TOKENS = 19, LANES = 3, PAGES = 1 + LANES * (TOKENS + 1) };
+
+static uint64_t seed = 88172645463325252ull;
+static float rnd(float lo, float hi)
+{
+    seed ^= seed << 13;
+    seed ^= seed >> 7;
+    seed ^= seed << 17;
+    return lo + (hi - lo) * ((float)(seed >> 40) / (float)(1 << 24));
+}
+
+struct shape {
+    uint32_t heads, key_heads, keys, values;
+};
+static const struct shape shapes[] = {{4, 2, 8, 8},    {1, 1, 1, 1},   {6, 3, 33, 17},
+                                      {3, 1, 7, 40},   {2, 2, 256, 5}, {8, 4, 64, 64},
+                                      {2, 1, 128, 128}};
+
+struct mixer {
+    struct shape s;
+    size_t rows; /* tokens of all lanes */
+    float *q, *k, *v, *dt, *beta, *a;
+};
+
+static float *draw(size_t n, float lo, float hi)
+{
+    float *p = malloc(n * sizeof *p);
+    for (size_t i = 0; i < n; i++)
+        p[i] = rnd(lo, hi);
+    return p;
+}
+
+static struct mixer mixer_new(const struct shape *s)
+{
+    struct mixer m = {.s = *s, .rows = (size_t)LANES * TOKENS};
+    float most = 1 / sqrtf((float)s->keys); /* keys of length below 1, as in a model */
+    m.q = draw(m.rows * s->key_heads * s->keys, -1, 1);
+    m.k = draw(m.rows * s->key_heads * s->keys, -most, most);
+    m.v = draw(m.rows * s->heads * s->values, -2, 2);
+    m.dt = draw(m.rows * s->heads, 0, 0.5f);
+    m.beta = draw(m.rows * s->heads, 0, 1);
+    m.a = draw(s->heads, -3, -0.01f);
+    return m;
+}
+
+static void mixer_free(struct mixer *m)
+{
+    float *all[] = {m->q, m->k, m->v, m->dt, m->beta, m->a};
+    for (size_t i = 0; i < countof(all); i++)
+        free(all[i]);
+}
+
+/* A step of `n` tokens of every lane from token `at` on. */
+struct step {
+    unsigned char *pages;
+    struct kv_view v;
+    uint32_t counts[3], lane[LANES * TOKENS], pos[LANES * TOKENS], dst[LANES * TOKENS], from[LANES];
+};
+
+static void step_new(struct step *t, const struct shape *s)
+{
+    memset(t, 0, sizeof *t);
+    t->v.raw.grain = ((size_t)s->heads * s->keys * s->values * 4 + 63) & ~(size_t)63;
+    t->pages = malloc(PAGES * t->v.raw.grain);
+    memset(t->pages, 0xff, PAGES * t->v.raw.grain); /* NaN */
+    t->v.raw.base = t->pages;
+    t->v.counts = t->counts;
+    t->v.lane = t->lane;
+    t->v.pos = t->pos;
+    t->v.dst = t->dst;
+    t->v.from = t->from;
+}
+
+/* Page of the state of a lane after `len` tokens. */
+static uint32_t page_of(uint32_t lane, uint32_t len)
+{
+    return len ? 1 + lane * (TOKENS + 1) + len : 0;
+}
+
+static void step_set(struct step *t, uint32_t at, uint32_t n, bool all)
+{
+    t->counts[0] = LANES;
+    t->counts[1] = LANES * n;
+    for (uint32_t l = 0; l < LANES; l++) {
+        t->from[l] = page_of(l, at);
+        for (uint32_t i = 0; i < n; i++) {
+            t->lane[l * n + i] = l;
+            t->pos[l * n + i] = at + i;
+            /* checkpoints in the middle of a step, too */
+            bool keeps = all || i + 1 == n || (at + i) % 5 == 2;
+            t->dst[l * n + i] = keeps ? page_of(l, at + i + 1) : 0;
+        }
+    }
+}
+
+/* Copies rows [at, at + n) of every lane from x [lane][TOKENS][width] to rows of `ld` values, or back. */
+static void rows(float *x, size_t width, float *part, size_t ld, uint32_t at, uint32_t n, bool back)
+{
+    for (uint32_t l = 0; l < LANES; l++)
+        for (uint32_t i = 0; i < n; i++) {
+            float *whole = x + ((size_t)l * TOKENS + at + i) * width,
+                  *own = part + (l * n + i) * ld;
+            memcpy(back ? whole : own, back ? own : whole, width * sizeof *x);
+        }
+}
+
+/* Runs the rule in steps of `chunk` tokens: y [lane][TOKENS][heads][values], and the last page of every lane. */
+static void run(struct dev *d, const struct mixer *m, uint32_t chunk, bool all, float *y,
+                float *last)
+{
+    const struct shape *s = &m->s;
+    size_t kw = (size_t)s->key_heads * s->keys, vw = (size_t)s->heads * s->values;
+    size_t ld = 2 * kw + vw + 3, state = (size_t)s->heads * s->keys * s->values;
+    struct step t;
+    step_new(&t, s);
+    float *x = malloc(m->rows * ld * 4), *out = malloc(m->rows * vw * 4),
+          *dt = malloc(2 * m->rows * s->heads * 4);
+    for (uint32_t at = 0, n; at < TOKENS; at += n) {
+        n = MIN(chunk, TOKENS - at);
+        step_set(&t, at, n, all);
+        rows(m->q, kw, x, ld, at, n, false);
+        rows(m->k, kw, x + kw, ld, at, n, false);
+        rows(m->v, vw, x + 2 * kw, ld, at, n, false);
+        rows(m->dt, s->heads, dt, s->heads, at, n, false);
+        rows(m->beta, s->heads, dt + m->rows * s->heads, s->heads, at, n, false);
+        dev_delta(d, &t.v, 0,
+                  &(struct dev_delta){.q = x,
+                                      .k = x + kw,
+                                      .ldq = ld,
+                                      .v = x + 2 * kw,
+                                      .ldv = ld,
+                                      .dt = dt,
+                                      .beta = dt + m->rows * s->heads,
+                                      .a = m->a,
+                                      .scale = 0.25f,
+                                      .out = out,
+                                      .heads = s->heads,
+                                      .key_heads = s->key_heads,
+                                      .keys = s->keys,
+                                      .values = s->values});
+        rows(y, vw, out, vw, at, n, true);
+    }
+    for (uint32_t l = 0; l < LANES; l++)
+        memcpy(last + l * state, t.pages + page_of(l, TOKENS) * t.v.raw.grain, state * 4);
+    free(x);
+    free(out);
+    free(dt);
+    free(t.pages);
+}
+
+/* One head of one lane by the definition, in double precision. */
+static void check_head(const struct mixer *m, uint32_t lane, uint32_t head, const float *y,
+                       const float *last)
+{
+    const struct shape *s = &m->s;
+    uint32_t K = s->keys, V = s->values, key = head / (s->heads / s->key_heads);
+    double *h = calloc((size_t)K * V, sizeof *h);
+    for (uint32_t t = 0; t < TOKENS; t++) {
+        size_t row = (size_t)lane * TOKENS + t;
+        const float *q = m->q + (row * s->key_heads + key) * K,
+                    *k = m->k + (row * s->key_heads + key) * K,
+                    *v = m->v + (row * s->heads + head) * V, *out = y + (row * s->heads + head) * V;
+        double a = exp((double)m->dt[row * s->heads + head] * m->a[head]);
+        for (uint32_t c = 0; c < V; c++) {
+            double known = 0, sum = 0, most = 1;
+            for (uint32_t i = 0; i < K; i++)
+                known += a * h[(size_t)i * V + c] * k[i];
+            double u = (v[c] - known) * m->beta[row * s->heads + head];
+            for (uint32_t i = 0; i < K; i++) {
+                double *at = &h[(size_t)i * V + c];
+                *at = *at * a + k[i] * u;
+                sum += *at * q[i];
+                most += fabs(*at * q[i]);
+            }
+            if (!(fabs(out[c] - sum / 4) <= 3e-6 * most))
+                fail_msg("head %u token %u value %u is %g, not %g", head, t, c, out[c], sum / 4);
+        }
+    }
+    for (size_t i = 0; i < (size_t)K * V; i++) {
+        float got = last[((size_t)lane * s->heads + head) * K * V + i];
+        if (!(fabs(got - h[i]) <= 1e-5 * (1 + fabs(h[i]))))
+            fail_msg("state %zu of head %u is %g, not %g", i, head, got, h[i]);
+    }
+    free(h);
+}
+
+static void check_shape(struct dev *ref, const struct shape *s)
+{
+    static const uint32_t chunks[] = {TOKENS, 1, 2, 7};
+    struct mixer m = mixer_new(s);
+    size_t n = m.rows * s->heads * s->values * 4,
+           state = (size_t)LANES * s->heads * s->keys * s->values * 4;
+    float *want = malloc(n), *got = malloc(n), *held = malloc(state), *mine = malloc(state);
+    run(ref, &m, TOKENS, false, want, held);
+    for (uint32_t i = 0; i < LANES * s->heads; i++)
+        check_head(&m, i % LANES, i / LANES, want, held);
+    for (int isa = 0; isa < DEV_ISAS; isa++)
+        for (uint32_t threads = 1; threads < 4; threads += 2) {
+            struct dev *d;
+            if (!dev_isa_supported((enum dev_isa)isa)) continue;
+            assert_int_equal(dev_open(&(struct dev_config){threads, dev_isa_names()[isa]}, &d), 0);
+            for (size_t k = 0; k <= countof(chunks); k++) {
+                bool all = k == countof(chunks); /* a page for every token */
+                run(d, &m, all ? TOKENS : chunks[k], all, got, mine);
+                if (memcmp(want, got, n) != 0 || memcmp(held, mine, state) != 0)
+                    fail_msg("%s, %u threads, steps %zu: %u heads of %u keys and %u values differ",
+                             dev_isa_names()[isa], threads, k, s->heads, s->keys, s->values);
+            }
+            dev_close(d);
+        }
+    free(want);
+    free(got);
+    free(held);
+    free(mine);
+    mixer_free(&m);
+}
+
+static void test_one_answer(void **state)
+{
+    (void)state;
+    struct dev *ref;
+    assert_int_equal(dev_open(&(struct dev_config){1, "ref"}, &ref), 0);
+    for (size_t i = 0; i < countof(shapes); i++)
+        check_shape(ref, &shapes[i]);
+    dev_close(ref);
+}
+
+/* Every page that a step writes is the state of a sequence that ends there. */
+static void test_pages(void **state)
+{
+    (void)state;
+    const struct shape s = {.heads = 4, .key_heads = 2, .keys = 5, .values = 3};
+    struct mixer m = mixer_new(&s);
+    size_t vw = (size_t)s.heads * s.values, used = vw * s.keys * 4;
+    struct dev *d;
+    struct step t;
+    assert_int_equal(dev_open(NULL, &d), 0);
+    step_new(&t, &s);
+    float *out = malloc(m.rows * vw * 4);
+    struct dev_delta delta = {m.q,    m.k,     (size_t)s.key_heads * s.keys,
+                              m.v,    vw,      m.dt,
+                              m.beta, m.a,     1,
+                              out,    s.heads, s.key_heads,
+                              s.keys, s.values};
+    step_set(&t, 0, TOKENS, true);
+    dev_delta(d, &t.v, 0, &delta);
+    unsigned char *all = malloc(PAGES * t.v.raw.grain);
+    memcpy(all, t.pages, PAGES * t.v.raw.grain);
+    for (uint32_t len = 1; len <= TOKENS; len++) { /* lane 0 alone, of this length */
+        t.counts[0] = 1;
+        t.counts[1] = len;
+        memset(t.dst, 0, sizeof t.dst);
+        t.dst[len - 1] = page_of(1, 1);
+        dev_delta(d, &t.v, 0, &delta);
+        assert_memory_equal(all + page_of(0, len) * t.v.raw.grain,
+                            t.pages + page_of(1, 1) * t.v.raw.grain, used);
+    }
+    free(all);
+    free(out);
+    free(t.pages);
+    mixer_free(&m);
+    dev_close(d);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_one_answer),
+                                       cmocka_unit_test(test_pages)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
