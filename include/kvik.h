@@ -299,7 +299,7 @@ struct kvik_cache_config {
      * the newest four are kept) and every `checkpoints` tokens, and is evicted before anything else.  0: none of
      * windows, one of recurrent layers every 256 tokens; KVIK_TURN_ENDS: only at the ends of prompts. */
     uint32_t checkpoints;
-    /* 0: all CPUs of this process. */
+    /* 0: $KVIK_THREADS, or all CPUs of this process. */
     uint32_t threads;
     /* "exact": float32 throughout.  "fast": rounded activations, rows in 16 bits.  NULL: exact for float32 weights,
      * else fast. */

@@ -1,10 +1,14 @@
 #!/bin/bash
-# run-tests.sh [asan|tsan|long] - runs the tests, counts them and ends with "N passed, N failed, N skipped".
+# run-tests.sh [asan|tsan|long [SECTION...]] - runs the tests, counts them and ends with "N passed, N failed, N skipped".
 #
 # Without an argument, everything (make test): house rules; unit tests, command tests, examples and golden cases in
 # the release build; unit tests and the fuzz corpora again under ASan and UBSan; the table of vulnerability
 # classes. asan, tsan: only the unit tests and corpora of that build. long: the tests that are too slow for every
-# change (make test-long).
+# change (make test-long), or only the sections named: units, checker, tsan, fuzz.
+#
+# All tests share one queue, and the ASan build is made while the release tests run, so that no core waits at the end
+# of a section. One test more than there are cores runs at a time, because some tests sleep. A line of the report
+# names the wall time and the CPU time of a test.
 #
 # KVIK_TEST_MODEL tells tests where the real model is. If it is not set, the script fetches the model; without
 # network it skips the tests that need the model and counts them as skipped. The sanitizer builds run with
@@ -14,6 +18,7 @@ set -u
 cd "$(dirname "$0")/.." || exit 1
 make=${MAKE:-make}
 only=${1:-all}
+[ $# = 0 ] || shift
 jobs=$(nproc 2>/dev/null || echo 2)
 logs=build/logs
 passed=0 failed=0 skipped=0
@@ -30,55 +35,81 @@ export LC_ALL=C.UTF-8
 
 section() { printf '\n== %s (at %d s)\n' "$1" $((SECONDS - started)); }
 
-# launch NAME COMMAND...: runs one test in the background, at most $jobs at a time.
-names=()
+# launch NAME COMMAND...: runs one test in the background as soon as there is room for it.
+running=()
 launch() {
     local name=$1
     shift
-    names+=("$name")
-    while [ "$(jobs -rp | wc -l)" -ge "$jobs" ]; do wait -n; done
+    while [ "$(jobs -rp | wc -l)" -gt "$jobs" ]; do
+        wait -n
+        reap
+    done
+    running+=("$name")
     {
-        local t0=${EPOCHREALTIME/./}
+        local t0=${EPOCHREALTIME/./} rc
         timeout -k 10 "${KVIK_TEST_TIMEOUT:-1500}" "$@" </dev/null >"$logs/$name.log" 2>&1
-        echo "$? $(((${EPOCHREALTIME/./} - t0) / 100000))" >"$logs/$name.rc"
+        rc=$?
+        times >"$logs/$name.times"
+        echo "$rc $(((${EPOCHREALTIME/./} - t0) / 100000))" >"$logs/$name.rc.new"
+        mv "$logs/$name.rc.new" "$logs/$name.rc"
     } &
+}
+
+# cpu_of NAME: prints the CPU time of a test in tenths of a second: user and system, with its children.
+cpu_of() {
+    awk 'NR == 2 { gsub(/[ms]/, " "); print int(600 * ($1 + $3) + 10 * ($2 + $4) + 0.5) }' "$logs/$1.times" 2>/dev/null
 }
 
 # sum_of WORD FILE: adds up the numbers in cmocka's closing lines, one line per group.
 sum_of() { sed -n "s/^\[ *$1 *\] \([0-9]*\) test(s).*/\1/p" "$2" | awk '{ n += $1 } END { print n + 0 }'; }
 
-# gather [noskip]: waits for the launched tests, counts them, and shows the output of failed ones.
+# count NAME: counts a test that has ended, prints its line, and shows the output of a failed one.
+count() {
+    local name=$1 rc tenths cpu p f s
+    read -r rc tenths <"$logs/$name.rc" || rc=99 tenths=0
+    cpu=$(cpu_of "$name")
+    p=$(sum_of PASSED "$logs/$name.log")
+    f=$(sum_of FAILED "$logs/$name.log")
+    s=$(sum_of SKIPPED "$logs/$name.log")
+    # A crash prints no closing line, and a script prints none at all: then the exit status counts as one test.
+    if [ "$rc" = 77 ] && [ $((p + f + s)) = 0 ]; then s=1
+    elif [ "$rc" != 0 ] && [ "$f" = 0 ]; then f=1
+    elif [ $((p + f + s)) = 0 ]; then p=1; fi
+    # Tests that the short form leaves to the release build are not skipped tests of the suite.
+    case $name in asan-* | tsan-*) s=0 ;; esac
+    passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
+    printf '  %-36s %4d passed %3d failed %3d skipped %5d.%d s, cpu %4d.%d s\n' "$name" "$p" "$f" "$s" \
+        $((tenths / 10)) $((tenths % 10)) $((cpu / 10)) $((cpu % 10))
+    if [ "$f" != 0 ]; then
+        broken+=("$name")
+        [ "$rc" != 124 ] || echo "    (stopped after ${KVIK_TEST_TIMEOUT:-1500} s)"
+        tail -n 120 "$logs/$name.log" | sed 's/^/    | /'
+    fi
+}
+
+# reap: counts the tests that have ended since the last call.
+reap() {
+    local name left=()
+    for name in "${running[@]}"; do
+        if [ -f "$logs/$name.rc" ]; then count "$name"; else left+=("$name"); fi
+    done
+    running=("${left[@]}")
+}
+
+# gather: waits for all launched tests.
 gather() {
     wait
-    local name rc tenths p f s
-    for name in "${names[@]}"; do
-        read -r rc tenths <"$logs/$name.rc" || rc=99 tenths=0
-        p=$(sum_of PASSED "$logs/$name.log")
-        f=$(sum_of FAILED "$logs/$name.log")
-        s=$(sum_of SKIPPED "$logs/$name.log")
-        # A crash prints no closing line, and a script prints none at all: then the exit status counts as one test.
-        if [ "$rc" = 77 ] && [ $((p + f + s)) = 0 ]; then s=1
-        elif [ "$rc" != 0 ] && [ "$f" = 0 ]; then f=1
-        elif [ $((p + f + s)) = 0 ]; then p=1; fi
-        # Tests that the short form leaves to the release build are not skipped tests of the suite.
-        [ "${1-}" != noskip ] || s=0
-        passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
-        printf '  %-44s %4d passed %3d failed %3d skipped %6d.%d s\n' "$name" "$p" "$f" "$s" \
-            $((tenths / 10)) $((tenths % 10))
-        if [ "$f" != 0 ]; then
-            broken+=("$name")
-            [ "$rc" != 124 ] || echo "    (stopped after ${KVIK_TEST_TIMEOUT:-1500} s)"
-            tail -n 120 "$logs/$name.log" | sed 's/^/    | /'
-        fi
-    done
-    names=()
+    local name
+    for name in "${running[@]}"; do count "$name"; done
+    running=()
 }
 
 # build WHAT...: a failed build counts as one failed test, and the tests that need it do not run.
 build() {
     local log
     log=$logs/build-$(echo "$*" | tr -c 'A-Za-z0-9\n' '-').log
-    if ! $make --no-print-directory -j"$jobs" "$@" >"$log" 2>&1; then
+    local TIMEFORMAT=$'\n%lU %lS' # as times writes it
+    if ! { time $make --no-print-directory -j"$jobs" "$@" >"$log" 2>&1; } 2>"${log%.log}.times"; then
         echo "  build failed: make $*"
         grep -nE 'error|undefined|\*\*\*' "$log" | head -n 40 | sed 's/^/    | /'
         failed=$((failed + 1))
@@ -87,13 +118,22 @@ build() {
     fi
 }
 
-run_units() { # MODE
-    local b name
+# run_units MODE: the tests that take longest come first, so that none of them is alone at the end. A test whose caches
+# do not name their number of threads gets one: two tests with two threads each on two cores spend most of their time
+# waiting for each other. Golden cases, command tests, examples and TSan run with the default number.
+slow="smollm2 identity forks beam_cache stream_faults matrix matrix_kv arch_identity request kv power_cuts file_faults
+save_faults budget dev_attn tok_hostile api_calls"
+run_units() {
+    local b name threads=1
+    [ "$1" != tsan ] || threads=
+    for name in $slow; do
+        [ ! -x "build/$1/test_$name" ] || launch "$1-test_$name" env KVIK_THREADS=$threads "build/$1/test_$name"
+    done
     for b in tests/unit/test_*.c; do
         name=$(basename "$b" .c)
         [ "$name" != test_golden ] || continue # runs with a part as its argument, below
-        [ -x "build/$1/$name" ] || continue
-        launch "$1-$name" "build/$1/$name"
+        [[ " ${slow//$'\n'/ } " != *" ${name#test_} "* ]] || continue
+        [ ! -x "build/$1/$name" ] || launch "$1-$name" env KVIK_THREADS=$threads "build/$1/$name"
     done
 }
 
@@ -108,79 +148,114 @@ run_replays() { # MODE
     done
 }
 
-sanitized() { # MODE
-    build MODE="$1" all unit replay || return
+# sanitized MODE: launches the tests of a sanitizer build, which must have been built.
+sanitized() {
     local kept=${KVIK_TEST_MODEL-} name
     export KVIK_TEST_SHORT=1 KVIK_TEST_MODEL=none
+    unset KVIK_TEST_LONG
     run_units "$1"
     run_replays "$1"
     for name in usage failures generate; do
         launch "$1-cli-$name" env KVIK=build/"$1"/kvik tests/cli/$name.sh
     done
     [ ! -f "$kept" ] || launch "$1-smollm2" build/"$1"/kvik generate "$kept" "The sea" --max-new-tokens 3
-    gather noskip
     unset KVIK_TEST_SHORT KVIK_TEST_MODEL
     [ -z "$kept" ] || export KVIK_TEST_MODEL=$kept
 }
 
+# cpu_times: prints the CPU time of each kind of test.
+cpu_times() {
+    local f name
+    for f in "$logs"/*.times; do
+        [ -f "$f" ] || continue
+        name=$(basename "$f" .times)
+        echo "${name%%-*} $(cpu_of "$name")"
+    done | awk '{ n[$1] += $2 } END { for (k in n) printf "%s %.0f s\n", k, n[k] / 10 }' | sort | paste -sd, | sed 's/,/, /g'
+}
+
 finish() {
-    printf '\nwall time: %d s on %d cores\n' $((SECONDS - started)) "$jobs"
+    printf '\nwall time: %d s on %d cores; cpu: %s\n' $((SECONDS - started)) "$jobs" "$(cpu_times)"
     [ ${#broken[@]} = 0 ] || printf 'failed: %s\n' "${broken[@]}"
     echo "$passed passed, $failed failed, $skipped skipped"
     [ "$failed" = 0 ] || exit 1
     exit 0
 }
 
-case $only in
-asan | tsan)
-    section "unit tests and corpora, $only"
-    sanitized "$only"
-    finish
-    ;;
-long)
-    export KVIK_TEST_TIMEOUT=7200
+# find_model: sets KVIK_TEST_MODEL, to "none" without a model, and $model.
+find_model() {
+    if model=$(scripts/fetch-model.sh 2>"$logs/fetch.log"); then
+        export KVIK_TEST_MODEL=$model
+    else
+        sed 's/^/  /' "$logs/fetch.log"
+        echo "  no model: the tests that need SmolLM2 are skipped"
+        export KVIK_TEST_MODEL=none
+    fi
+}
+
+# The sections of the long form. Each can run alone.
+long_units() {
     section "unit tests in their long form, release"
-    if build unit; then
-        KVIK_TEST_MODEL=$(scripts/fetch-model.sh) && export KVIK_TEST_MODEL
-        run_units release
-        gather
-    fi
+    build unit || return
+    find_model
+    run_units release
+    gather
+}
+long_checker() {
     section "a million operations of the cache's model checker, ASan"
-    if build MODE=asan build/asan/test_kv; then
-        launch model-checker build/asan/test_kv --ops 1000000 --seed 1
-        gather
-        tail -n 3 "$logs/model-checker.log" | sed 's/^/  /'
-    fi
+    build MODE=asan build/asan/test_kv || return
+    launch model-checker build/asan/test_kv --ops 1000000 --seed 1
+    gather
+    tail -n 3 "$logs/model-checker.log" | sed 's/^/  /'
+}
+long_tsan() {
     section "threads, TSan"
+    build MODE=tsan all unit replay || return
     sanitized tsan
+    gather
+}
+long_fuzz() {
     section "fuzzing"
     launch fuzz "$make" --no-print-directory fuzz
     gather
     cat "$logs/fuzz.log"
+}
+
+case $only in
+asan | tsan)
+    section "unit tests and corpora, $only"
+    ! build MODE="$only" all unit replay || sanitized "$only"
+    gather
     finish
+    ;;
+long)
+    export KVIK_TEST_TIMEOUT=${KVIK_TEST_TIMEOUT:-7200}
+    for part in ${*:-units checker tsan fuzz}; do
+        export KVIK_TEST_LONG=1
+        case $part in
+        units | checker | tsan | fuzz) "long_$part" ;;
+        *) echo "run-tests.sh: no section \"$part\"; there are units, checker, tsan and fuzz" && exit 2 ;;
+        esac
+    done
+    finish
+    ;;
+all) ;;
+*)
+    echo "usage: run-tests.sh [asan|tsan|long [units|checker|tsan|fuzz]...]"
+    exit 2
     ;;
 esac
 
 section "release build"
 build all unit examples build/release/test_golden
-if model=$(scripts/fetch-model.sh 2>"$logs/fetch.log"); then
-    export KVIK_TEST_MODEL=$model
-else
-    sed 's/^/  /' "$logs/fetch.log"
-    echo "  no model: the tests that need SmolLM2 are skipped"
-    export KVIK_TEST_MODEL=none
-fi
+find_model
 
-section "house rules"
+section "tests"
+# The ASan build is one of the launched jobs, beside the tests of the release build.
+launch build-asan "$make" --no-print-directory -j"$jobs" MODE=asan all unit replay
+built=$!
 launch check scripts/check.sh
 launch check-abi scripts/check-abi.sh
-gather
-
-section "unit tests, release"
 run_units release
-gather
-
-section "golden cases, command, examples"
 launch golden-A build/release/test_golden A
 launch golden-B build/release/test_golden B
 launch golden-C build/release/test_golden C
@@ -202,14 +277,14 @@ for e in examples/c/*.c; do
         skipped=$((skipped + 1))
     fi
 done
-gather
 
 # Each mutant breaks one rule of the reduction order, and the identity test must fail on it.
 launch mutants scripts/mutants.sh
-gather
 
-section "unit tests and corpora, ASan and UBSan"
-sanitized asan
+wait "$built"
+read -r rc _ <"$logs/build-asan.rc"
+[ "$rc" != 0 ] || sanitized asan
+gather
 
 section "vulnerability classes"
 launch classes scripts/test-classes.sh

@@ -31,9 +31,9 @@ test:
 	@MAKE="$(MAKE)" scripts/run-tests.sh
 
 # The tests that are too slow for every change: the long forms of the tests, a million model-checker operations
-# under ASan, threads under TSan, and a minute of mutation per parser.
+# under ASan, threads under TSan, and a minute of mutation per parser. SECTIONS="units tsan" runs only these.
 test-long:
-	@MAKE="$(MAKE)" KVIK_TEST_LONG=1 scripts/run-tests.sh long
+	@MAKE="$(MAKE)" scripts/run-tests.sh long $(SECTIONS)
 
 test-classes:
 	@scripts/test-classes.sh

@@ -6,9 +6,12 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 
 #define SPIN                                                                                       \
     1000 /* pauses before sleeping: some 20 microseconds, longer than the gaps of a decode step */
+
+enum { MOST = 1024 }; /* threads of a pool */
 
 struct pool {
     uint32_t n_threads;
@@ -90,9 +93,25 @@ static void publish(struct pool *p)
     }
 }
 
+/* Reads $KVIK_THREADS. Returns 0 if it is not set or empty; an error if it is no number of threads. */
+static int threads_named(uint32_t *out)
+{
+    const char *v = getenv("KVIK_THREADS");
+    char *end;
+    *out = 0;
+    if (!v || !*v) return 0;
+    unsigned long n = strtoul(v, &end, 10);
+    if (*v < '0' || *v > '9' || *end || n < 1 || n > MOST)
+        return ERR(ARG, "KVIK_THREADS=%.40s: a number of threads from 1 to %d", v, MOST);
+    *out = (uint32_t)n;
+    return 0;
+}
+
 uint32_t cpu_count(void)
 {
     cpu_set_t set;
+    uint32_t named;
+    if (threads_named(&named) >= 0 && named) return named;
     if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
     int n = CPU_COUNT(&set);
     return n < 1 ? 1 : n > 64 ? 64 : (uint32_t)n;
@@ -113,8 +132,10 @@ int thread_start(pthread_t *out, const pthread_attr_t *attr, void *(*fn)(void *)
 
 int pool_open(struct pool **out, uint32_t n_threads)
 {
+    uint32_t named;
+    if (n_threads == 0) TRY(threads_named(&named));
     if (n_threads == 0) n_threads = cpu_count();
-    if (n_threads > 1024) return ERR(ARG, "%u threads: the limit is 1024", n_threads);
+    if (n_threads > MOST) return ERR(ARG, "%u threads: the limit is %d", n_threads, MOST);
     struct pool *p = mem_alloc(sizeof *p);
     if (!p) return ERR_NOMEM;
     p->worker = mem_array(n_threads, sizeof *p->worker);

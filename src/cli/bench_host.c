@@ -1,8 +1,8 @@
 /* bench_host.c - names what was measured: the model without its path, the processor, its threads, and the date. */
 #include "base/descriptor.h"
+#include "base/thread.h"
 #include "cli/bench.h"
 
-#include <sched.h>
 #include <string.h>
 #include <sys/utsname.h>
 #include <time.h>
@@ -59,13 +59,11 @@ static void name_model(const kvik_model *m, const char *word, char *out, size_t 
 
 void bench_host(struct bench *b, const char *word)
 {
-    cpu_set_t set;
     time_t t = time(NULL);
     struct tm day;
     name_model(b->session->model, word, b->model, sizeof b->model);
     name_cpu(b->cpu, sizeof b->cpu);
     b->threads = b->session->common.threads;
-    if (!b->threads && sched_getaffinity(0, sizeof set, &set) == 0)
-        b->threads = (uint32_t)CPU_COUNT(&set);
+    if (!b->threads) b->threads = cpu_count();
     if (gmtime_r(&t, &day)) strftime(b->date, sizeof b->date, "%Y-%m-%d", &day);
 }

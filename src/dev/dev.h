@@ -62,7 +62,7 @@ struct dev;
 enum dev_isa { DEV_REF, DEV_AVX2, DEV_AVX512, DEV_AVX512BF16, DEV_ISAS };
 enum dev_compute { DEV_EXACT, DEV_FAST };
 struct dev_config {
-    uint32_t n_threads; /* 0: all CPUs of this process */
+    uint32_t n_threads; /* 0: $KVIK_THREADS, else all CPUs of this process */
     const char *isa;    /* a name of dev_isa_names; NULL: $KVIK_ISA, else the best here */
 };
 int dev_open(const struct dev_config *c,

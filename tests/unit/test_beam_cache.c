@@ -170,10 +170,10 @@ static void same_bits(const kvik_result *r, kvik_cache *c)
 
 enum { PROMPT = 1000, BEAMS = 40, NEW = 24, BLOCK = 16 };
 
-/* 40 beams over 1000 tokens, in one group, or in 40 groups that each return their beam. The cache
- * holds the prompt once, and per beam an open block and the new blocks. */
-static void share(kvik_model *m, const char *compute, uint32_t new_tokens, uint32_t groups,
-                  bool bits)
+/* 40 beams over `length` tokens, in one group, or in 40 groups that each return their beam. The
+ * cache holds the prompt once, and per beam an open block and the new blocks. */
+static void share(kvik_model *m, const char *compute, uint32_t length, uint32_t new_tokens,
+                  uint32_t groups, bool bits)
 {
     static int32_t prompt[PROMPT];
     char json[200];
@@ -183,10 +183,10 @@ static void share(kvik_model *m, const char *compute, uint32_t new_tokens, uint3
         x = x * 1664525u + 1013904223u;
         prompt[i] = (int32_t)((x >> 8) % vocab);
     }
-    kvik_prompt p = {.size = sizeof p, .ids = prompt, .n = PROMPT};
+    kvik_prompt p = {.size = sizeof p, .ids = prompt, .n = length};
     kvik_cache_config config = {.size = sizeof config,
                                 .max_sequences = BEAMS,
-                                .max_cache_len = PROMPT + NEW,
+                                .max_cache_len = length + NEW,
                                 .compute = compute};
     snprintf(json, sizeof json, "{\"max_new_tokens\": %u, \"eos_token_id\": []}", new_tokens);
     kvik_cache *c = cache_of(m, config);
@@ -206,8 +206,8 @@ static void share(kvik_model *m, const char *compute, uint32_t new_tokens, uint3
     c = cache_of(m, config);
     r = generate(c, json, &p, 1);
     kvik_cache_usage(c, &all);
-    uint64_t block = one.peak_bytes / ((PROMPT + new_tokens - 1 + BLOCK - 1) / BLOCK);
-    uint64_t tail = BEAMS * ((PROMPT % BLOCK + new_tokens - 1 + BLOCK - 1) / BLOCK) * block;
+    uint64_t block = one.peak_bytes / ((length + new_tokens - 1 + BLOCK - 1) / BLOCK);
+    uint64_t tail = BEAMS * ((length % BLOCK + new_tokens - 1 + BLOCK - 1) / BLOCK) * block;
     printf(
         "one beam %llu bytes, %u beams in %u groups %llu: %.2f of one, bound 1.3 and tails of %llu; rows "
         "copied %llu\n",
@@ -216,20 +216,20 @@ static void share(kvik_model *m, const char *compute, uint32_t new_tokens, uint3
         (unsigned long long)all.rows_copied);
     assert_true((double)all.peak_bytes <= 1.3 * (double)one.peak_bytes + (double)tail);
     /* The blocks that the prompt fills are held once. */
-    assert_true(all.peak_bytes <= PROMPT / BLOCK * block + tail);
+    assert_true(all.peak_bytes <= length / BLOCK * block + tail);
     /* Only rows of open blocks are copied: at most the filled rows, by all beams but one, in each
      * step. */
     uint64_t copies = 0;
     for (uint32_t t = 0; t + 1 < new_tokens; t++)
-        copies += (BEAMS - 1) * ((PROMPT + t) % BLOCK);
+        copies += (BEAMS - 1) * ((length + t) % BLOCK);
     assert_true(all.rows_copied <= copies);
     if (groups == BEAMS) /* no beam is continued twice */
-        assert_int_equal(all.rows_copied, (BEAMS - 1) * (PROMPT % BLOCK));
+        assert_int_equal(all.rows_copied, (BEAMS - 1) * (length % BLOCK));
     uint64_t fed = r->prompt_tokens;
     for (uint32_t i = 0; i < r->n_rows; i++)
         fed -= r->row[i]->reused;
-    assert_int_equal(fed, PROMPT);
-    assert_int_equal(r->computed_tokens, PROMPT + (r->steps - 1) * BEAMS);
+    assert_int_equal(fed, length);
+    assert_int_equal(r->computed_tokens, length + (r->steps - 1) * BEAMS);
     if (bits) same_bits(r, c);
     kvik_result_free(r);
     kvik_cache_usage(c, &all);
@@ -242,8 +242,8 @@ static void shared_blocks(void **state)
     (void)state;
     kvik_model *m;
     assert_int_equal(kvik_model_open(LONG, &m), 0);
-    share(m, "exact", NEW, 1, true);
-    share(m, "exact", NEW, BEAMS, false);
+    share(m, "exact", PROMPT, NEW, 1, true);
+    share(m, "exact", PROMPT, NEW, BEAMS, false);
     kvik_model_close(m);
 }
 
@@ -254,7 +254,7 @@ static void shared_blocks_smollm2(void **state)
     const char *path = getenv("KVIK_TEST_SHORT") ? NULL : test_model();
     if (!path) skip();
     if (kvik_model_open(path, &m) < 0) fail_msg("%s", kvik_last_error());
-    share(m, "fast", 10, 1, true);
+    share(m, "fast", getenv("KVIK_TEST_LONG") ? PROMPT : 280, 10, 1, true);
     kvik_model_close(m);
 }
 

@@ -543,6 +543,36 @@ static void test_open(void **state)
     }
 }
 
+/* KVIK_THREADS is the number of threads where none is given; a given number wins. */
+static void test_threads_named(void **state)
+{
+    (void)state;
+    static const char *const wrong[] = {"0", "two", "2x", "-1", "1025", "99999999999999999999"};
+    char *kept = getenv("KVIK_THREADS") ? strdup(getenv("KVIK_THREADS")) : NULL;
+    struct dev *d = (struct dev *)&seed;
+    for (size_t i = 0; i < countof(wrong); i++) {
+        setenv("KVIK_THREADS", wrong[i], 1);
+        assert_int_equal(dev_open(&(struct dev_config){0, NULL}, &d), ERR_ARG);
+        assert_non_null(strstr(err_last(), "KVIK_THREADS"));
+        assert_ptr_equal(d, &seed);
+    }
+    for (uint32_t given = 0; given < 3; given++) {
+        setenv("KVIK_THREADS", "5", 1);
+        assert_int_equal(dev_open(&(struct dev_config){given, NULL}, &d), 0);
+        assert_int_equal(dev_threads(d), given ? given : 5);
+        dev_close(d);
+    }
+    setenv("KVIK_THREADS", "", 1);
+    assert_int_equal(dev_open(NULL, &d), 0);
+    assert_true(dev_threads(d) >= 1);
+    dev_close(d);
+    if (kept)
+        setenv("KVIK_THREADS", kept, 1);
+    else
+        unsetenv("KVIK_THREADS");
+    free(kept);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -550,7 +580,7 @@ int main(void)
         cmocka_unit_test(test_products),      cmocka_unit_test(test_bf16_alone),
         cmocka_unit_test(test_many),          cmocka_unit_test(test_not_finite),
         cmocka_unit_test(test_negative_zero), cmocka_unit_test(test_open),
-        cmocka_unit_test(test_tiny),
+        cmocka_unit_test(test_threads_named), cmocka_unit_test(test_tiny),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,13 +2,13 @@
  * hold the prefix once, and give the tokens of 64 separate runs. With one byte less memory a step
  * fails and changes nothing.
  *
- * By default the prefix has 1 280 tokens, eight forks are decoded alone, and one of them is
- * computed without the cached prefix. KVIK_TEST_LONG=1 takes 4 000 tokens and all 64 forks, both
- * times. */
+ * By default the prefix has 272 tokens (one border of attention atoms), four forks are decoded
+ * alone, one of them is computed without the cached prefix, and 16 forks run out of memory.
+ * KVIK_TEST_LONG=1 takes 4 000 tokens and all 64 forks, each time. */
 #include "budgets.h"
 
 enum { PREFIX = 4000, FORKS = 64, NEW = 32, BLOCK = 16 };
-static uint32_t n_prefix = 1280, n_short = 496, every = 9, from_nothing = FORKS;
+static uint32_t n_prefix = 272, n_short = 112, n_forks = 16, every = 21, from_nothing = FORKS;
 
 static kvik_model *m;
 static uint32_t vocab;
@@ -132,34 +132,35 @@ static void one_byte_short(void **state)
 {
     (void)state;
     if (!m) skip();
-    uint64_t block = block_bytes(), exact = (n_short / BLOCK + FORKS * (NEW / BLOCK)) * block;
-    float *want = malloc((size_t)FORKS * vocab * sizeof *want);
-    kvik_cache *any = open_cache(FORKS + 1, 0);
-    exact += budget_tables(any, 1, n_short) + budget_tables(any, FORKS, n_short + BLOCK + 1);
+    uint64_t block = block_bytes(), exact = (n_short / BLOCK + n_forks * (NEW / BLOCK)) * block;
+    float *want = malloc((size_t)n_forks * vocab * sizeof *want);
+    kvik_cache *any = open_cache(n_forks + 1, 0);
+    exact += budget_tables(any, 1, n_short) + budget_tables(any, n_forks, n_short + BLOCK + 1);
     kvik_cache_close(any);
-    exact = budget_for(m, config_of(FORKS + 1, 0), exact, 0, 0);
+    exact = budget_for(m, config_of(n_forks + 1, 0), exact, 0, 0);
     for (int short_by = 0; short_by < 2; short_by++) {
-        kvik_cache *c = open_cache(FORKS + 1, exact - (uint64_t)short_by);
+        kvik_cache *c = open_cache(n_forks + 1, exact - (uint64_t)short_by);
         kvik_seq root, s[FORKS];
         kvik_usage u = {.size = sizeof u}, before = {.size = sizeof before};
         assert_int_equal(kvik_cache_new(c, &root), 0);
         feed(c, root, prefix, n_short, NULL);
-        for (int i = 0; i < FORKS; i++)
+        for (uint32_t i = 0; i < n_forks; i++)
             assert_int_equal(kvik_cache_fork(c, root, &s[i]), 0);
         for (uint32_t step = 0; step < BLOCK; step++)
-            assert_int_equal(step_all(c, s, FORKS, step, logits), 0);
+            assert_int_equal(step_all(c, s, n_forks, step, logits), 0);
         kvik_cache_usage(c, &before);
         if (!short_by) { /* exactly enough: the 17th step takes the last block */
-            assert_int_equal(step_all(c, s, FORKS, BLOCK, want), 0);
+            assert_int_equal(step_all(c, s, n_forks, BLOCK, want), 0);
         } else {
-            assert_int_equal(step_all(c, s, FORKS, BLOCK, logits), KVIK_FULL);
+            assert_int_equal(step_all(c, s, n_forks, BLOCK, logits), KVIK_FULL);
             kvik_cache_usage(c, &u);
             assert_true(u.need > 0 && u.need <= block);
             assert_int_equal(u.bytes, before.bytes);
-            for (int i = 0; i < FORKS; i++)
+            for (uint32_t i = 0; i < n_forks; i++)
                 assert_int_equal(kvik_cache_length(c, s[i]), n_short + BLOCK);
-            assert_int_equal(step_all(c, s, FORKS - 1, BLOCK, logits), 0); /* one fork fewer fits */
-            assert_memory_equal(logits, want, (size_t)(FORKS - 1) * vocab * sizeof *want);
+            assert_int_equal(step_all(c, s, n_forks - 1, BLOCK, logits),
+                             0); /* one fork fewer fits */
+            assert_memory_equal(logits, want, (size_t)(n_forks - 1) * vocab * sizeof *want);
         }
         kvik_cache_close(c);
     }
@@ -169,7 +170,8 @@ static void one_byte_short(void **state)
 int main(void)
 {
     const char *path = getenv("KVIK_TEST_SHORT") ? NULL : test_model();
-    if (getenv("KVIK_TEST_LONG")) n_prefix = PREFIX, n_short = 992, every = from_nothing = 1;
+    if (getenv("KVIK_TEST_LONG"))
+        n_prefix = PREFIX, n_short = 992, n_forks = FORKS, every = from_nothing = 1;
     if (path && kvik_model_open(path, &m) < 0) {
         fprintf(stderr, "%s\n", kvik_last_error());
         return 1;

@@ -248,7 +248,7 @@ static void play(const struct scene *s, uint32_t round)
 static void beside(void **state)
 {
     (void)state;
-    uint32_t rounds = getenv("KVIK_TEST_SHORT") ? 2 : 8;
+    uint32_t rounds = getenv("KVIK_TEST_LONG") ? 8 : getenv("KVIK_TEST_SHORT") ? 2 : 4;
     for (uint32_t i = 0; i < rounds * countof(scenes); i++) {
         seed = 77 + i;
         play(&scenes[i % countof(scenes)], i / countof(scenes));
