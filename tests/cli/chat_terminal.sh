@@ -2,8 +2,7 @@
 # What a chat does on a terminal: pasted blocks, quoted messages, keys typed during a reply, history, Tab, word wrap,
 # resizing, and the mode of the terminal afterwards. screen.py shows what a person would see.
 . "$(dirname "$0")/lib.inc"
-if ! python3 -c 'import pty; pty.openpty()' 2>/dev/null; then
-    skip "this system has no pseudo terminals (is /dev/pts mounted?)"
+if ! has_pty; then
     finish
     exit
 fi

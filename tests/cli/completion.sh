@@ -124,9 +124,7 @@ print("  saw:", seen[-600:])
 sys.exit(1)
 PY
 tab=$(printf '\t')
-if ! python3 -c 'import pty; pty.openpty()' 2>/dev/null; then
-    skip "this system has no pseudo terminals (is /dev/pts mounted?)"
-else
+if has_pty; then
     if command -v bash >/dev/null 2>&1; then
         at() { check "bash at a prompt: $1" python3 "$work/prompt.py" "source '$work/kvik.bash'" "$2" "$3" "$work/here" bash --norc --noprofile -i; }
         at "a command" "kvik gen$tab" "kvik generate "

@@ -2,8 +2,7 @@
 # What a terminal would obey does not reach it: text of models and templates, names of branches and files, metadata, errors.
 # Pipes and files get the exact bytes, and so does a terminal with --raw. Also: the cause when output cannot be written.
 . "$(dirname "$0")/lib.inc"
-if ! python3 -c 'import pty; pty.openpty()' 2>/dev/null; then
-    skip "this system has no pseudo terminals (is /dev/pts mounted?)"
+if ! has_pty; then
     finish
     exit
 fi

@@ -2,8 +2,7 @@
 # Output that only a terminal shows: the progress bar, Ctrl-C, line editing in a chat. Also a chat over pipes. Runs on a
 # tiny model with a made tokenizer, so it needs no download.
 . "$(dirname "$0")/lib.inc"
-if ! python3 -c 'import pty; pty.openpty()' 2>/dev/null; then
-    skip "this system has no pseudo terminals (is /dev/pts mounted?)"
+if ! has_pty; then
     finish
     exit
 fi

@@ -18,6 +18,17 @@
 
 #define TOK_DIR "tests/golden/tokenizers/"
 
+/* Returns the unit n times; the caller frees it with mem_free. */
+static inline char *repeat(const char *unit, size_t n)
+{
+    size_t len = strlen(unit);
+    char *s = mem_alloc(len * n + 1);
+    assert_non_null(s);
+    for (size_t i = 0; i < n; i++)
+        memcpy(s + i * len, unit, len);
+    return s;
+}
+
 static inline char *unpack(const char *path, size_t *n)
 {
     char cmd[512];

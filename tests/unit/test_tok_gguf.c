@@ -260,6 +260,29 @@ static void write_t5(struct meta *m, const json_t *root)
     mem_free(type);
 }
 
+/* Compares the ids and the decoded text of one recorded text with what was recorded. Returns false
+ * for a line without a text. */
+static bool as_recorded(const struct tok *t, const json_t *line)
+{
+    const json_t *x = json_object_get(line, "text"), *want = json_object_get(line, "ids_special"),
+                 *skip = json_object_get(line, "decode_skip");
+    struct ids ids = {0};
+    struct buf b;
+    if (!x) return false;
+    assert_int_equal(
+        tok_encode(t, json_string_value(x), json_string_length(x), TOK_SPECIAL, NULL, 0, &ids), 0);
+    assert_int_equal(ids.n, json_array_size(want));
+    for (size_t i = 0; i < ids.n; i++)
+        assert_int_equal(ids.id[i], json_integer_value(json_array_get(want, i)));
+    buf_init(&b, 1 << 24);
+    assert_int_equal(tok_decode(t, ids.id, ids.n, true, &b), 0);
+    assert_int_equal(b.len, json_string_length(skip));
+    if (b.len) assert_memory_equal(b.data, json_string_value(skip), b.len);
+    buf_done(&b);
+    ids_done(&ids);
+    return true;
+}
+
 /* A T5 tokenizer, given as pieces, scores and the map, gives the ids of its tokenizer.json. */
 static void test_t5(void **state)
 {
@@ -279,24 +302,9 @@ static void test_t5(void **state)
     assert_int_equal(tok_special_id(t, "eos_token"), 1);
     assert_int_equal(tok_special_id(t, "pad_token"), 0);
     for (s += len + 1; strncmp(s, "{\"version\"", 10) != 0; s += len + 1, n_lines++) {
-        struct ids ids = {0};
-        struct buf b;
         len = strcspn(s, "\n");
         assert_int_equal(json_parse(s, len, "t5", &o), 0);
-        const json_t *x = json_object_get(o, "text"), *want = json_object_get(o, "ids_special");
-        assert_int_equal(
-            tok_encode(t, json_string_value(x), json_string_length(x), TOK_SPECIAL, NULL, 0, &ids),
-            0);
-        assert_int_equal(ids.n, json_array_size(want));
-        for (size_t i = 0; i < ids.n; i++)
-            assert_int_equal(ids.id[i], json_integer_value(json_array_get(want, i)));
-        buf_init(&b, 1 << 24);
-        assert_int_equal(tok_decode(t, ids.id, ids.n, true, &b), 0);
-        const json_t *skip = json_object_get(o, "decode_skip");
-        assert_int_equal(b.len, json_string_length(skip));
-        if (b.len) assert_memory_equal(b.data, json_string_value(skip), b.len);
-        buf_done(&b);
-        ids_done(&ids);
+        assert_true(as_recorded(t, o));
         json_decref(o);
     }
     assert_true(n_lines > 300);
@@ -376,26 +384,8 @@ static void test_scores(void **state)
     assert_non_null(f);
     for (ssize_t len; (len = getline(&line, &cap, f)) > 0;) {
         json_t *o;
-        struct ids ids = {0};
-        struct buf b;
         assert_int_equal(json_parse(line, (size_t)len, "llama2.jsonl", &o), 0);
-        const json_t *x = json_object_get(o, "text"), *want = json_object_get(o, "ids_special");
-        if (x) {
-            assert_int_equal(tok_encode(t, json_string_value(x), json_string_length(x), TOK_SPECIAL,
-                                        NULL, 0, &ids),
-                             0);
-            assert_int_equal(ids.n, json_array_size(want));
-            for (i = 0; i < ids.n; i++)
-                assert_int_equal(ids.id[i], json_integer_value(json_array_get(want, i)));
-            buf_init(&b, 1 << 24);
-            assert_int_equal(tok_decode(t, ids.id, ids.n, true, &b), 0);
-            const json_t *skip = json_object_get(o, "decode_skip");
-            assert_int_equal(b.len, json_string_length(skip));
-            if (b.len) assert_memory_equal(b.data, json_string_value(skip), b.len);
-            buf_done(&b);
-            n_lines++;
-        }
-        ids_done(&ids);
+        n_lines += as_recorded(t, o);
         json_decref(o);
     }
     assert_true(n_lines > 300);

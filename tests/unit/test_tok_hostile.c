@@ -29,16 +29,6 @@ static int open_code(const char *json)
     return open_len(json, strlen(json));
 }
 
-static char *repeat(const char *unit, size_t n)
-{
-    size_t len = strlen(unit);
-    char *s = mem_alloc(len * n + 1);
-    assert_non_null(s);
-    for (size_t i = 0; i < n; i++)
-        memcpy(s + i * len, unit, len);
-    return s;
-}
-
 /* class: CVE-2025-52566, GHSA-7rxv-5jhh-j6xx */
 static void test_many_tokens(void **state)
 {

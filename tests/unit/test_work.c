@@ -140,16 +140,6 @@ static void test_bias_twice(void **state)
     buf_done(&b);
 }
 
-static char *repeat(const char *unit, size_t n)
-{
-    size_t len = strlen(unit);
-    char *s = mem_alloc(len * n + 1);
-    assert_non_null(s);
-    for (size_t i = 0; i < n; i++)
-        memcpy(s + i * len, unit, len);
-    return s;
-}
-
 /* --- Memory: a tree of a list takes twenty times its text, so the long lists of tokenizer.json never become one. */
 
 static size_t tree, tree_most;
