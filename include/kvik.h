@@ -928,6 +928,11 @@ typedef struct kvik_outputs {
 /* Opens a batch of empty rows.  Closing it drops its sequences; those that a request continues are
  * dropped when the request ends. */
 KVIK_API int kvik_batch_open(kvik_cache *c, uint32_t rows, kvik_batch **out);
+/* Makes a batch of n sequences, such as those of kvik_row.seq or of kvik_cache_load.  The batch owns them from then on;
+ * after an error they stay the caller's.  mask: [n][width], 1 for each of the first tokens of a sequence; its later
+ * tokens follow in columns of their own.  width 0 (mask NULL): every row begins in the first column. */
+KVIK_API int kvik_batch_of(kvik_cache *c, const kvik_seq *seq, uint32_t n, const uint8_t *mask,
+                           uint32_t width, kvik_batch **out);
 /* Closes a batch. */
 KVIK_API void kvik_batch_close(kvik_batch *b);
 /* Returns the number of rows. */
@@ -996,6 +1001,9 @@ KVIK_API int kvik_cache_open_unbound(const kvik_cache_config *config, uint32_t n
  * for sinks with distances inside the cache, rotate the queries. */
 KVIK_API int kvik_cache_update(kvik_cache *c, uint32_t layer, const float *keys,
                                const float *values, const kvik_shape *shape, kvik_rows *out);
+/* Reads the rows of a layer that the next update will see, without the padding of a static cache.  A layer without an
+ * update has none: everything in *out is then 0. */
+KVIK_API int kvik_cache_layer(kvik_cache *c, uint32_t layer, kvik_rows *out);
 /* Returns the number of tokens that a layer has seen. */
 KVIK_API int64_t kvik_cache_layer_length(const kvik_cache *c, uint32_t layer);
 /* Computes the number of columns that an update of n rows would return, and the position of the first column (with

@@ -27,6 +27,12 @@ check-abi: libkvik.so
 abi: libkvik.so
 	@scripts/check-abi.sh write
 
+# The Python package in the source tree: its declarations are written from the header, and it loads ./libkvik.so.
+.PHONY: python
+python: python/kvik/_abi.py libkvik.so
+python/kvik/_abi.py: include/kvik.h scripts/make-abi.py
+	$(Q)scripts/make-abi.py include/kvik.h $@
+
 test:
 	@MAKE="$(MAKE)" scripts/run-tests.sh
 

@@ -108,6 +108,55 @@ int padded_of(kvik_cache *c, const kv_seq *seq, uint32_t n, const uint8_t *mask,
     return 0;
 }
 
+int padded_settle(struct kvik_batch *b, const uint8_t *mask, uint32_t columns)
+{
+    uint32_t longest = 0;
+    for (uint32_t i = 0; i < b->rows; i++) {
+        uint32_t ones = padded_ones(mask + (size_t)i * columns, columns);
+        uint32_t len = kv_len(b->c->x->kv, b->seq[i]);
+        longest = MAX(longest, len - MIN(len, ones));
+    }
+    TRY(padded_room(b, columns + longest));
+    b->length = columns + longest;
+    for (uint32_t i = 0; i < b->rows; i++) {
+        uint8_t *to = b->mask + (size_t)i * b->cap;
+        uint32_t len = kv_len(b->c->x->kv, b->seq[i]);
+        for (uint32_t j = 0; j < b->length; j++) {
+            to[j] = (j >= columns || mask[(size_t)i * columns + j]) && len;
+            len -= to[j];
+        }
+    }
+    return 0;
+}
+
+KVIK_API int kvik_batch_of(kvik_cache *c, const kvik_seq *seq, uint32_t n, const uint8_t *mask,
+                           uint32_t width, kvik_batch **out)
+{
+    kvik_batch *b;
+    USE_CACHE(c);
+    TRY(cache_bound(c));
+    if (!seq || !out || (width && !mask))
+        return ERR(ARG, "a batch is made of sequences, and of a mask that has `width` columns");
+    if (width > UINT32_MAX / 4) return ERR(LIMIT, "a mask of %u columns is too wide", width);
+    TRY(cache_free(c, seq, n));
+    for (uint32_t i = 0; i < n; i++) {
+        if (!kv_tokens(c->x->kv, seq[i])) return ERR(STALE, "sequence %u was dropped", i);
+        for (uint32_t j = 0; j < i; j++)
+            if (seq[j] == seq[i]) return ERR(ARG, "rows %u and %u are the same sequence", j, i);
+    }
+    TRY(hull(c, n, 1, &b));
+    kv_seq *own = b->seq;
+    memcpy(own, seq, n * sizeof *seq);
+    int e = padded_settle(b, mask, width);
+    if (e < 0) {
+        memset(own, 0, n * sizeof *own); /* they stay the caller's */
+        kvik_batch_close(b);
+        return e;
+    }
+    *out = b;
+    return 0;
+}
+
 KVIK_API uint32_t kvik_batch_rows(const kvik_batch *b)
 {
     USE_BATCH_OR(b, 0);

@@ -32,6 +32,9 @@ uint32_t padded_ones(const uint8_t *mask, uint32_t n); /* counts the columns tha
 /* Makes a batch of existing sequences, which the batch owns from then on; mask [n][length]. */
 int padded_of(kvik_cache *c, const kv_seq *seq, uint32_t n, const uint8_t *mask, uint32_t length,
               kvik_batch **out);
+/* Sets the mask to what each sequence has now: the columns of mask [rows][columns], then one for each later token.  A
+ * sequence with fewer tokens than its mask has ones loses the last of these. */
+int padded_settle(struct kvik_batch *b, const uint8_t *mask, uint32_t columns);
 /* padded_forward.c */
 void padded_scratch_free(struct padded_scratch *s);
 

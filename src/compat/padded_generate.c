@@ -195,31 +195,6 @@ static void results(const struct call *c, kvik_result *r)
     }
 }
 
-/* Sets the mask to what each sequence has now: the columns of the prompt, then one per cached token.  A search may have
- * kept fewer. */
-static void settle(const struct call *c)
-{
-    struct kvik_batch *b = c->b;
-    uint32_t longest = 0;
-    for (uint32_t i = 0; i < b->rows; i++) {
-        uint32_t ones = padded_ones(c->mask + (size_t)i * c->columns, c->columns);
-        uint32_t len = kv_len(b->c->x->kv, b->seq[i]);
-        longest = MAX(longest, len - MIN(len, ones));
-    }
-    b->length = c->columns + longest;
-    assert(b->length <= b->cap);
-    for (uint32_t i = 0; i < b->rows; i++) {
-        uint8_t *to = b->mask + (size_t)i * b->cap;
-        uint32_t len = kv_len(b->c->x->kv, b->seq[i]);
-        memcpy(to, c->mask + (size_t)i * c->columns, c->columns);
-        memset(to + c->columns, 1, longest);
-        for (uint32_t j = 0; j < b->length; j++) {
-            to[j] = to[j] && len;
-            len -= to[j];
-        }
-    }
-}
-
 /* Returns a bound of the columns: of the prompts, of the cached text before a cropped end, and as many new ones as the
  * options ask for, within max_cache_len. */
 static uint32_t room_for(const struct kvik_batch *b, const kvik_generation *g, uint32_t columns)
@@ -257,7 +232,9 @@ KVIK_API int kvik_batch_generate(kvik_batch *b, const kvik_generation *g, const 
         e = legacy_generate(b->c, &asked, c.prompt, b->rows, hooks, &r);
     }
     if (e >= 0) {
-        settle(&c);
+        e = padded_settle(b, c.mask,
+                          c.columns); /* room_for has made the room, so this cannot fail */
+        assert(e >= 0);
         results(&c, r);
         *out = r;
     }

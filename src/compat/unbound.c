@@ -344,16 +344,22 @@ static int check_room(const struct unbound_layer *l, uint32_t n)
                max);
 }
 
+/* Makes room in the buffers of results for `rows` rows of a layer. */
+static int rows_room(struct unbound *u, const struct unbound_layer *l, uint32_t rows)
+{
+    size_t heads = (size_t)l->batch * l->heads;
+    TRY(grow(&u->keys, &u->n_keys, heads * rows * l->dim_k, sizeof *u->keys));
+    TRY(grow(&u->values, &u->n_values, heads * rows * l->dim_v, sizeof *u->values));
+    return grow(&u->position, &u->n_position, rows, sizeof *u->position);
+}
+
 /* Grows the buffers for this update. */
 static int update_buffers(struct update *p)
 {
     struct unbound *u = p->u;
     const struct unbound_layer *l = p->l;
-    size_t heads = (size_t)l->batch * l->heads, rows = p->shape.rows;
     size_t step = MIN((size_t)p->n * l->batch, MAX(kv_max_tokens(l->kv), l->batch));
-    TRY(grow(&u->keys, &u->n_keys, heads * rows * l->dim_k, sizeof *u->keys));
-    TRY(grow(&u->values, &u->n_values, heads * rows * l->dim_v, sizeof *u->values));
-    TRY(grow(&u->position, &u->n_position, rows, sizeof *u->position));
+    TRY(rows_room(u, l, p->shape.rows));
     TRY(grow(&u->packed, &u->n_packed, step * l->heads * MAX(l->dim_k, l->dim_v),
              sizeof *u->packed));
     TRY(grow(&u->scratch, &u->n_scratch, rows_scratch(&l->group), 1));
@@ -414,5 +420,43 @@ KVIK_API int kvik_cache_update(kvik_cache *c, uint32_t layer, const float *keys,
                             .keys = u->keys,
                             .values = u->values,
                             .position = u->position};
+    return SIZED_OUT(out, &rows, kvik_rows);
+}
+
+static int layer_read(struct unbound *u, struct unbound_layer *l, kvik_rows *out)
+{
+    uint32_t sinks, lo, n = rows_seen(&l->group, kv_len(l->kv, l->seq[0]), &sinks, &lo);
+    TRY(rows_room(u, l, MAX(n, 1)));
+    for (uint32_t b = 0; n && b < l->batch; b++) {
+        struct rows_reader r;
+        size_t first = (size_t)b * l->heads * n;
+        TRY(rows_open(l->kv, l->seq[b], &r));
+        int e =
+            rows_site(&r, &l->group, 0, u->keys + first * l->dim_k, u->values + first * l->dim_v);
+        rows_close(&r);
+        if (e < 0) return e;
+    }
+    for (uint32_t i = 0; i < n; i++)
+        u->position[i] = (int32_t)(i < sinks ? i : lo + i - sinks);
+    *out = (kvik_rows){.batch = l->batch,
+                       .heads = l->heads,
+                       .rows = n,
+                       .dim_k = l->dim_k,
+                       .dim_v = l->dim_v,
+                       .keys = u->keys,
+                       .values = u->values,
+                       .position = u->position};
+    return 0;
+}
+
+KVIK_API int kvik_cache_layer(kvik_cache *c, uint32_t layer, kvik_rows *out)
+{
+    kvik_rows rows = {0};
+    USE_CACHE(c);
+    struct unbound *u = c->unbound;
+    if (!u || layer >= u->n_layers) return ERR(ARG, "layer %u of a cache without a model", layer);
+    if (!out) return ERR(ARG, "reading a layer needs a place for its rows");
+    TRY(SIZED_CHECK(out, kvik_rows));
+    if (u->layer[layer].open) TRY(layer_read(u, &u->layer[layer], &rows));
     return SIZED_OUT(out, &rows, kvik_rows);
 }

@@ -1,0 +1,95 @@
+"""Arrays in and out: numpy everywhere, torch tensors where the caller uses torch.
+
+Torch is never imported here unless a caller asks for it by name (return_tensors="pt"); a tensor can only come from a
+program that has imported torch already.
+"""
+import sys
+from importlib.util import find_spec
+from typing import Any, Optional, Sequence
+
+import numpy as np
+
+
+def torch_module() -> Any:
+    """Returns torch if the program has imported it, else None."""
+    return sys.modules.get("torch")
+
+
+def want_torch() -> Any:
+    """Imports torch where it is installed; returns it or None."""
+    if torch_module() is None and find_spec("torch") is not None:
+        import torch  # noqa: F401
+    return torch_module()
+
+
+def is_torch(value: Any) -> bool:
+    """True if the value is a torch tensor."""
+    torch = torch_module()
+    return torch is not None and isinstance(value, getattr(torch, "Tensor", ()))
+
+
+def to_numpy(value: Any, dtype: Any = None) -> np.ndarray:
+    """Returns the value as a contiguous array of the dtype, without a copy where it is one already.
+
+    Takes numpy arrays, torch tensors (bfloat16 included), nested lists and anything with __array__ or __dlpack__.
+    """
+    if is_torch(value):
+        value = value.detach()
+        if value.dtype == torch_module().bfloat16:
+            value = value.float()
+        value = value.cpu().numpy()
+    elif not hasattr(value, "__array__") and hasattr(value, "__dlpack__"):
+        value = np.from_dlpack(value)
+    return np.ascontiguousarray(value, dtype)
+
+
+def ids_2d(value: Any, what: str = "input_ids") -> np.ndarray:
+    """Returns token ids as int32 [rows][n].  One row may come without its dimension."""
+    ids = to_numpy(value)
+    if ids.ndim == 1:
+        ids = ids[None]
+    if ids.ndim != 2:
+        raise ValueError(f"{what} has the shape {list(ids.shape)}; expected [batch, tokens]")
+    if ids.size and ids.dtype.kind not in "iub":
+        raise TypeError(f"{what} holds {ids.dtype}; expected integers")
+    if ids.size and (ids.max() > 2**31 - 1 or ids.min() < -2**31):
+        raise ValueError(f"{what} holds a number beyond 32 bits, which is no token id")
+    return np.ascontiguousarray(ids, np.int32)
+
+
+def mask_2d(value: Any) -> Optional[np.ndarray]:
+    """Returns an attention mask as uint8 [rows][columns]; None for none."""
+    if value is None:
+        return None
+    mask = to_numpy(value)
+    if mask.ndim == 1:
+        mask = mask[None]
+    if mask.ndim != 2:
+        raise ValueError(f"attention_mask has the shape {list(mask.shape)}; expected [batch, columns]")
+    return np.ascontiguousarray(mask != 0, np.uint8)
+
+
+def like(array: np.ndarray, torch: bool) -> Any:
+    """Returns an array as what the caller uses: a torch tensor over the same memory, or the array."""
+    if not torch:
+        return array
+    module = torch_module()
+    if not array.flags.writeable:
+        array = array.copy()
+    return module.from_numpy(array)
+
+
+def tensors(rows: Sequence[Sequence[int]], kind: Optional[str]) -> Any:
+    """Returns rows of equal length as the tensors that were asked for: "pt", "np", or lists (None).
+
+    "pt" gives numpy arrays where torch is not installed.
+    """
+    if kind is None:
+        return [list(row) for row in rows]
+    name = getattr(kind, "value", kind)
+    if name not in ("pt", "np"):
+        raise ValueError(f"return_tensors={kind!r}: expected 'pt' or 'np'")
+    array = np.array(rows, np.int64)
+    if array.size == 0:
+        array = array.reshape(len(rows), 0)
+    return like(array, name == "pt" and want_torch() is not None)

@@ -1,0 +1,99 @@
+"""The shared library: where it is, how it is called, and how its errors become exceptions.
+
+``call("kvik_x", ...)`` calls a function that returns an error code and raises the exception of that code, with the
+library's sentence.  Functions that return anything else are called as ``lib.kvik_x(...)``.  ctypes releases the GIL
+during every call.
+"""
+import ctypes
+import os
+from pathlib import Path
+from typing import Any, Callable, Optional, Tuple
+
+import numpy as np
+
+from . import _abi, errors
+
+
+def _library_path() -> str:
+    """Returns libkvik.so: $KVIK_LIBRARY, the one in the wheel, or the one of a source tree."""
+    given = os.environ.get("KVIK_LIBRARY")
+    if given:
+        return given
+    here = Path(__file__).resolve().parent
+    for place in (here / "libkvik.so", here.parent.parent / "libkvik.so"):
+        if place.exists():
+            return str(place)
+    return "libkvik.so.0"  # of the system
+
+
+def _load() -> ctypes.CDLL:
+    try:
+        library = ctypes.CDLL(_library_path())
+    except OSError as e:
+        raise ImportError(
+            f"libkvik.so cannot be loaded ({e}). Install the wheel, run `make` in the source tree, or name the library in "
+            "the environment variable KVIK_LIBRARY.") from e
+    for name, (result, arguments) in _abi.FUNCTIONS.items():
+        function = getattr(library, name, None)
+        if function is None:  # an older library: the call will say so
+            continue
+        function.restype, function.argtypes = result, arguments
+    return library
+
+
+lib = _load()
+
+
+def last_error() -> str:
+    """Returns the sentence of this thread's last error."""
+    return (lib.kvik_last_error() or b"").decode("utf-8", "replace")
+
+
+def check(code: int) -> int:
+    """Returns a code that is no error; raises the exception of one that is."""
+    if code < 0:
+        raise errors.of_code(code, last_error())
+    return code
+
+
+def call(name: str, *args: Any) -> int:
+    """Calls a function that returns an error code or a count; raises on an error."""
+    if name not in _abi.FUNCTIONS:  # without a declaration, ctypes would cut addresses to 32 bits
+        raise AttributeError(f"{name} is not declared; run scripts/make-abi.py")
+    return check(getattr(lib, name)(*args))
+
+
+def text_of(name: str, *args: Any) -> str:
+    """Calls a function whose last parameter receives a text, and frees the text."""
+    out = ctypes.c_char_p()
+    call(name, *args, ctypes.byref(out))
+    try:
+        return (out.value or b"").decode("utf-8", "replace")
+    finally:
+        lib.kvik_free(out)
+
+
+def encode(value: Optional[str]) -> Optional[bytes]:
+    """Returns a text as UTF-8 for a parameter that may be NULL.  A lone surrogate becomes U+FFFD, as in files."""
+    return None if value is None else value.encode("utf-8", "replace")
+
+
+def sized(kind: Callable[..., Any], **fields: Any) -> Any:
+    """Makes a struct with its size set."""
+    return kind(size=ctypes.sizeof(kind), **fields)
+
+
+def address(array: Optional[np.ndarray]) -> Optional[int]:
+    """Returns the address of an array for a call; None for none.  The caller keeps the array alive."""
+    return None if array is None else array.ctypes.data
+
+
+def view(pointer: Optional[int], shape: Tuple[int, ...], dtype: Any, owner: Any = None) -> np.ndarray:
+    """Returns an array over memory of the library, without a copy.  `owner` lives as long as the array."""
+    dtype = np.dtype(dtype)
+    count = int(np.prod(shape, dtype=np.int64))
+    if not pointer or not count:
+        return np.zeros(shape, dtype)
+    buffer = (ctypes.c_char * (count * dtype.itemsize)).from_address(pointer)
+    buffer._owner = owner
+    return np.frombuffer(buffer, dtype, count).reshape(shape)

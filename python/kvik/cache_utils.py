@@ -1,0 +1,415 @@
+"""The caches, by the names and with the arguments of Transformers.
+
+Versions of Transformers differ in the arguments of some classes; both forms work, by name and by position.  ``device`` is
+accepted and means this machine's CPU.  ``dtype`` is recorded: how rows are kept follows from the model (rows of 16 bits for
+weights of 16 bits or fewer, else f32), or from the first update() of a cache without a model.  ``max_batch_size`` is
+recorded; a batch of any size works.
+"""
+from typing import Any, Dict, Iterator, List, Optional, Tuple
+
+
+from . import legacy
+from .caches import Cache
+from .configuration import PretrainedConfig
+from .errors import ArgumentError
+
+
+def _window(config: Any) -> Optional[int]:
+    get = getattr(config, "get_text_config", None)
+    return getattr(get(decoder=True) if get else config, "sliding_window", None)
+
+
+def _context(config: Any) -> Optional[int]:
+    get = getattr(config, "get_text_config", None)
+    return getattr(get(decoder=True) if get else config, "max_position_embeddings", None)
+
+
+class DynamicCache(Cache):
+    """Grows with the text.  Layers with a window keep what their next token sees.
+
+    offloading: full pages live on disk and stream through memory layer by layer; offload_only_non_sliding leaves layers
+    with a window in memory.  ddp_cache_data: an iterable of (keys, values) per layer to begin with.
+    """
+
+    _implementation = "dynamic"
+
+    def __init__(self, ddp_cache_data: Any = None, config: Any = None, offloading: bool = False,
+                 offload_only_non_sliding: bool = False, num_hidden_layers: Optional[int] = None, **kwargs: Any) -> None:
+        data = None
+        if isinstance(ddp_cache_data, PretrainedConfig):
+            config = ddp_cache_data
+        elif ddp_cache_data is not None and not isinstance(ddp_cache_data, int):
+            data = ddp_cache_data
+        data = kwargs.pop("_distributed_cache_data", data)
+        if offloading:
+            kwargs["cache_implementation"] = "offloaded"
+            if offload_only_non_sliding:
+                kwargs["cache_config"] = {**(kwargs.get("cache_config") or {}), "offload_only_non_sliding": True}
+        super().__init__(config, **kwargs)
+        if data is not None:
+            layers = list(data)
+            if layers:
+                self._held, self._torch = legacy.to_layers(layers)
+
+
+class OffloadedCache(DynamicCache):
+    """A dynamic cache whose full pages live on disk."""
+
+    _implementation = "offloaded"
+
+    def __init__(self, config: Any = None, **kwargs: Any) -> None:
+        Cache.__init__(self, config, **kwargs)
+
+
+class StaticCache(Cache):
+    """Reserves max_cache_len rows when a sequence begins; a longer text is an error, and nothing fails before.
+
+    max_cache_len None: the model's context.  ``StaticCache(config, max_cache_len)`` and ``StaticCache(config, batch_size,
+    max_cache_len, device, dtype)`` both work.
+    """
+
+    _implementation = "static"
+    _offloaded = "offloaded_static"
+    is_compileable = True
+
+    def __init__(self, config: Any, *args: Any, offloading: bool = False, offload_only_non_sliding: bool = True,
+                 **kwargs: Any) -> None:
+        kwargs = _static_arguments(type(self).__name__, args, kwargs)
+        self._max_batch_size = kwargs.pop("max_batch_size", None)
+        kwargs.pop("layer_device_map", None)
+        kwargs.pop("offload_device", None)
+        if kwargs.get("max_cache_len") is None:
+            kwargs["max_cache_len"] = _context(config)
+        if kwargs.get("max_cache_len") is not None and int(kwargs["max_cache_len"]) < 1:
+            raise ValueError(f"max_cache_len={kwargs['max_cache_len']}: at least 1")
+        if offloading:
+            kwargs["cache_implementation"] = self._offloaded
+            if not offload_only_non_sliding:
+                kwargs["cache_config"] = {**(kwargs.get("cache_config") or {}), "offload_only_non_sliding": False}
+        super().__init__(config, **kwargs)
+
+    def get_max_cache_shape(self, layer_idx: Optional[int] = 0) -> Optional[int]:
+        """Returns max_cache_len."""
+        return self._settings.max_cache_len
+
+
+def _static_arguments(name: str, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Dict[str, Any]:
+    """Sorts positional arguments: (max_cache_len) of version 5, or (batch_size, max_cache_len, device, dtype)."""
+    if len(args) == 1 and "max_cache_len" not in kwargs and not isinstance(args[0], str):
+        names: Tuple[str, ...] = ("max_cache_len",)
+    elif len(args) >= 2 and isinstance(args[1], bool):
+        names = ("max_cache_len", "offloading", "offload_only_non_sliding")
+    else:
+        names = ("max_batch_size", "max_cache_len", "device", "dtype", "max_batch_size_2", "layer_device_map")
+    if len(args) > len(names):
+        raise TypeError(f"{name} got {len(args)} positional arguments after config; at most {len(names)}")
+    out = dict(kwargs)
+    out.update(zip(names, args))
+    batch = [out.pop(k, None) for k in ("max_batch_size", "batch_size", "max_batch_size_2")]
+    out["max_batch_size"] = next((b for b in batch if b is not None), None)
+    return out
+
+
+class OffloadedStaticCache(StaticCache):
+    """A static cache whose full pages live on disk; layers with a window stay in memory."""
+
+    _implementation = "offloaded_static"
+
+
+class SlidingWindowCache(StaticCache):
+    """Keeps the last ``sliding_window`` tokens of every layer.  The configuration must have a window."""
+
+    _implementation = "sliding_window"
+    is_sliding = True
+
+    def __init__(self, config: Any, *args: Any, **kwargs: Any) -> None:
+        window = _window(config)
+        if not window:
+            raise ValueError("SlidingWindowCache needs a configuration with sliding_window, and this one has none; "
+                             "DynamicCache() is for models with full attention")
+        super().__init__(config, *args, **kwargs)
+        self._window_length = window
+
+    def get_max_cache_shape(self, layer_idx: Optional[int] = 0) -> Optional[int]:
+        """Returns the window, or max_cache_len if that is lower."""
+        most = self._settings.max_cache_len
+        return self._window_length if most is None else min(self._window_length, most)
+
+
+class HybridCache(StaticCache):
+    """Keeps each layer by its kind: a window where the layer has one, else all rows."""
+
+    _implementation = "hybrid"
+    _offloaded = "offloaded_hybrid"
+
+
+class HybridChunkedCache(HybridCache):
+    """As HybridCache, for layers with chunked attention."""
+
+    _implementation = "hybrid_chunked"
+    _offloaded = "offloaded_hybrid_chunked"
+
+
+class OffloadedHybridCache(HybridChunkedCache):
+    """As HybridChunkedCache, with full pages on disk."""
+
+    _implementation = "offloaded_hybrid_chunked"
+
+
+class SinkCache(Cache):
+    """Keeps the first num_sink_tokens tokens and the latest, window_length in all, for texts without an end."""
+
+    _implementation = "sink"
+    is_sliding = True
+
+    def __init__(self, window_length: int, num_sink_tokens: int, **kwargs: Any) -> None:
+        if not 0 <= int(num_sink_tokens) < int(window_length):
+            raise ValueError(f"num_sink_tokens={num_sink_tokens} must be less than window_length={window_length}, which "
+                             "counts the sinks")
+        self.window_length, self.num_sink_tokens = int(window_length), int(num_sink_tokens)
+        given = dict(kwargs.pop("cache_config", None) or {})
+        super().__init__(cache_config={**given, "window_length": self.window_length,
+                                       "num_sink_tokens": self.num_sink_tokens}, **kwargs)
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        """Returns the tokens that the cache holds: at most window_length."""
+        return min(super().get_seq_length(layer_idx), self.window_length)
+
+    def get_max_cache_shape(self, layer_idx: Optional[int] = 0) -> Optional[int]:
+        """Returns window_length."""
+        return self.window_length
+
+    @property
+    def seen_tokens(self) -> int:
+        """The tokens that the cache has seen, evicted ones included."""
+        return Cache.get_seq_length(self)
+
+
+class CacheConfig:
+    """Settings of a cache: keyword arguments that are attributes."""
+
+    cache_implementation: Optional[str] = None
+
+    def __init__(self, cache_implementation: Optional[str] = None, **kwargs: Any) -> None:
+        self.cache_implementation = cache_implementation or self.cache_implementation
+        self.__dict__.update(kwargs)
+
+    @classmethod
+    def from_dict(cls, config_dict: Dict[str, Any], **kwargs: Any) -> "CacheConfig":
+        """Makes settings of a dictionary."""
+        return cls(**{**config_dict, **kwargs})
+
+    def to_dict(self) -> Dict[str, Any]:
+        """Returns the settings that the library reads."""
+        return {k: v for k, v in self.__dict__.items() if k not in ("cache_implementation", "compute_dtype", "device")}
+
+    def validate(self) -> None:
+        """Checks the settings; raises ValueError."""
+
+
+class QuantizedCacheConfig(CacheConfig):
+    """Settings of a quantized cache.  compute_dtype and device are recorded."""
+
+    cache_implementation = "quantized"
+
+    def __init__(self, backend: str = "quanto", nbits: Optional[int] = 4, axis_key: Optional[int] = 0,
+                 axis_value: Optional[int] = 0, q_group_size: Optional[int] = 64, residual_length: Optional[int] = 128,
+                 compute_dtype: Any = None, device: Optional[str] = "cpu", **kwargs: Any) -> None:
+        super().__init__("quantized", **kwargs)
+        self.backend, self.nbits, self.axis_key, self.axis_value = backend, nbits, axis_key, axis_value
+        self.q_group_size, self.residual_length = q_group_size, residual_length
+        self.compute_dtype, self.device = compute_dtype, device
+        self.validate()
+
+    def validate(self) -> None:
+        """Raises ValueError for a value that no backend takes."""
+        for name, good, what in (("nbits", self.nbits in (None, 1, 2, 3, 4, 8), "1, 2, 3, 4 or 8"),
+                                 ("q_group_size", (self.q_group_size or 1) > 0, "above 0"),
+                                 ("residual_length", (self.residual_length or 0) >= 0, "0 or more"),
+                                 ("axis_key", self.axis_key in (None, 0, 1, -1), "0, 1 or -1"),
+                                 ("axis_value", self.axis_value in (None, 0, 1, -1), "0, 1 or -1")):
+            if not good:
+                raise ValueError(f"{name}={getattr(self, name)}: expected {what}")
+
+
+class StaticCacheConfig(CacheConfig):
+    """Settings of a static cache."""
+
+    cache_implementation = "static"
+
+
+class QuantizedCache(Cache):
+    """Keeps all but the latest rows in nbits bits.
+
+    ``QuantizedCache(backend, config, nbits, axis_key, axis_value, q_group_size, residual_length)``, or
+    ``QuantizedCache(QuantizedCacheConfig(...))``.  backend: "quanto" or "hqq".
+    """
+
+    _implementation = "quantized"
+    _backend: Optional[str] = None
+
+    def __init__(self, backend: Any = None, config: Any = None, nbits: Optional[int] = None,
+                 axis_key: Optional[int] = None, axis_value: Optional[int] = None, q_group_size: Optional[int] = None,
+                 residual_length: Optional[int] = None, cache_config: Any = None, **kwargs: Any) -> None:
+        if isinstance(backend, (CacheConfig, dict)):
+            cache_config, backend = backend, None
+        elif backend is not None and not isinstance(backend, str):
+            raise TypeError(f"backend is 'quanto', 'hqq' or a QuantizedCacheConfig, not {type(backend).__name__}")
+        values = dict(cache_config if isinstance(cache_config, dict) else cache_config.to_dict() if cache_config else {})
+        given = {"backend": self._backend or backend, "nbits": nbits, "axis_key": axis_key, "axis_value": axis_value,
+                 "q_group_size": q_group_size, "residual_length": residual_length}
+        values.update({k: v for k, v in given.items() if v is not None})
+        super().__init__(config, cache_config=values, **kwargs)
+        self.cache_config = values
+
+
+class QuantoQuantizedCache(QuantizedCache):
+    """A quantized cache with the backend quanto.  Takes a configuration of the model, or a QuantizedCacheConfig."""
+
+    _backend = "quanto"
+
+    def __init__(self, config: Any = None, *args: Any, **kwargs: Any) -> None:
+        if isinstance(config, (CacheConfig, dict)):
+            kwargs["cache_config"], config = config, None
+        super().__init__(None, config, *args, **kwargs)
+
+
+class HQQQuantizedCache(QuantoQuantizedCache):
+    """A quantized cache with the backend hqq."""
+
+    _backend = "hqq"
+
+
+class MambaCache(Cache):
+    """The states of a Mamba model; made by generate() and forward() themselves where none is given."""
+
+    _implementation = "dynamic"
+
+    def __init__(self, config: Any, batch_size: Optional[int] = None, dtype: Any = None, device: Any = None,
+                 max_batch_size: Optional[int] = None, **kwargs: Any) -> None:
+        super().__init__(config, device=device, dtype=dtype, **kwargs)
+        self._max_batch_size = max_batch_size or batch_size
+
+
+class HybridMambaAttentionDynamicCache(MambaCache):
+    """Keys and values of the attention layers and states of the others, for Jamba and its kind."""
+
+
+class EncoderDecoderCache(Cache):
+    """Two caches: of the decoder's self-attention, and of its attention to the encoder.
+
+    ``EncoderDecoderCache(self_attention_cache, cross_attention_cache)``, or an iterable of (keys, values, cross keys, cross
+    values) per layer.
+    """
+
+    def __init__(self, *caches: Any, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        if len(caches) == 1:
+            caches = self._of_layers(list(caches[0]))
+        elif len(caches) == 0 and kwargs.get("_empty"):
+            caches = (DynamicCache(), DynamicCache())
+        if len(caches) != 2:
+            raise ValueError(f"EncoderDecoderCache takes two caches, or one iterable of layers; got {len(caches)}")
+        for cache in caches:
+            if not isinstance(cache, Cache):
+                raise TypeError(f"EncoderDecoderCache takes caches, not {type(cache).__name__}")
+        self.self_attention_cache, self.cross_attention_cache = caches
+        self.is_updated: Dict[int, bool] = {i: True for i in range(len(self.cross_attention_cache))
+                                            if self.cross_attention_cache.get_seq_length(i)}
+
+    @staticmethod
+    def _of_layers(layers: List[Any]) -> Tuple[Any, Any]:
+        own, cross = [], []
+        for layer in layers:
+            if len(layer) not in (2, 4, 6):
+                raise ValueError(f"a layer of an encoder-decoder cache has {len(layer)} arrays; expected 4 (keys, values, "
+                                 "cross keys, cross values) or 6")
+            own.append(layer[:2])
+            if len(layer) > 2:
+                cross.append(layer[2:4] if len(layer) == 4 else layer[3:5])
+        return (DynamicCache.from_legacy_cache(own) if own else DynamicCache(),
+                DynamicCache.from_legacy_cache(cross) if cross else DynamicCache())
+
+    @classmethod
+    def from_legacy_cache(cls, past_key_values: Any = None, **kwargs: Any) -> Any:
+        """Makes a cache of (keys, values, cross keys, cross values) per layer; None makes an empty one."""
+        return cls(*cls._of_layers(list(past_key_values or ())), **kwargs)
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        """Returns the tokens of the decoder."""
+        return self.self_attention_cache.get_seq_length(layer_idx)
+
+    def get_max_cache_shape(self, layer_idx: Optional[int] = 0) -> Optional[int]:
+        """Returns the limit of the decoder's text, or None."""
+        return self.self_attention_cache.get_max_cache_shape()
+
+    def update(self, *args: Any, **kwargs: Any) -> Any:
+        """Raises: an update names one of the two caches."""
+        raise ArgumentError("update self_attention_cache or cross_attention_cache")
+
+    def to_legacy_cache(self) -> Tuple[Tuple[Any, ...], ...]:
+        """Returns (keys, values, cross keys, cross values) per layer."""
+        own, cross = self.self_attention_cache.to_legacy_cache(), self.cross_attention_cache.to_legacy_cache()
+        return tuple(layer + (cross[i] if i < len(cross) else ()) for i, layer in enumerate(own))
+
+    def __getitem__(self, layer_idx: int) -> Tuple[Any, ...]:
+        return self.self_attention_cache[layer_idx] + (
+            self.cross_attention_cache[layer_idx] if layer_idx < len(self.cross_attention_cache) else ())
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.to_legacy_cache())
+
+    def __len__(self) -> int:
+        return len(self.self_attention_cache)
+
+    @property
+    def is_initialized(self) -> bool:
+        """True if the decoder's cache has been used."""
+        return self.self_attention_cache.is_initialized
+
+    def reset(self) -> None:
+        """Removes the rows of both caches."""
+        self.self_attention_cache.reset()
+        self.cross_attention_cache.reset()
+        self.is_updated.clear()
+
+    def crop(self, max_length: int) -> None:
+        """Crops the decoder's text; the encoder's stays."""
+        self.self_attention_cache.crop(max_length)
+
+    def reorder_cache(self, beam_idx: Any) -> None:
+        """Reorders the rows of both caches."""
+        self.self_attention_cache.reorder_cache(beam_idx)
+        self.cross_attention_cache.reorder_cache(beam_idx)
+
+    def batch_repeat_interleave(self, repeats: int) -> None:
+        """Repeats the rows of both caches."""
+        self.self_attention_cache.batch_repeat_interleave(repeats)
+        self.cross_attention_cache.batch_repeat_interleave(repeats)
+
+    def batch_select_indices(self, indices: Any) -> None:
+        """Selects rows of both caches."""
+        self.self_attention_cache.batch_select_indices(indices)
+        self.cross_attention_cache.batch_select_indices(indices)
+
+    def fork(self) -> Any:
+        """Returns a cache with the same contents."""
+        copy = super().fork()
+        copy.self_attention_cache = self.self_attention_cache.fork()
+        copy.cross_attention_cache = self.cross_attention_cache.fork()
+        copy.is_updated = dict(self.is_updated)
+        return copy
+
+
+def as_cache(value: Any) -> Tuple[Optional[Cache], bool]:
+    """Returns past_key_values as a cache, and True if it came as tuples."""
+    if value is None or isinstance(value, Cache):
+        return value, False
+    if legacy.is_legacy(value):
+        return (DynamicCache.from_legacy_cache(value) if len(value) else DynamicCache()), True
+    raise TypeError(f"past_key_values is a cache of kvik or a tuple of layers, not {type(value).__module__}."
+                    f"{type(value).__name__}" + ("; import the cache from kvik" if hasattr(value, "get_seq_length") else ""))
+
+
+__all__ = [name for name, value in list(globals().items())
+           if isinstance(value, type) and (issubclass(value, (Cache, CacheConfig)))]

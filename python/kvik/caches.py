@@ -1,0 +1,547 @@
+"""What all caches have in common.
+
+A cache begins without a model.  The first forward or generate() that gets it binds it to the model: from then on its rows
+are sequences in a store of that model (`Batch`).  A cache that update() fills stays without a model (`Unbound`).  A cache
+made of legacy tuples, of a pickle or of a session waits for its model.
+"""
+import json
+import os
+import tempfile
+import threading
+from contextlib import contextmanager
+from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
+
+import ctypes
+import numpy as np
+
+from . import _abi, legacy
+from ._arrays import is_torch, like, to_numpy
+from ._lib import address, call, encode, lib, sized, text_of
+from .devices import accept_device, dtype_name
+from .errors import ArgumentError, BusyError
+from .store import Batch, ModelHandle, Settings, Store, settings_of
+from .unbound import Unbound, settings_for, window_of, with_window
+
+_GUESS = 64  # layers of a cache without a model whose number is not known; it grows
+
+
+class Cache:
+    """The rows that a model has computed for a text, and how they are kept.
+
+    Every cache takes ``cache_memory`` (bytes, or "64M"), ``on_full`` ("error" or "offload"), ``max_sequences``,
+    ``checkpoints`` and ``spill_dir`` besides its own arguments.  ``copy.deepcopy`` makes a fork that shares every row
+    until one of the two appends.
+    """
+
+    _implementation: Optional[str] = None
+    is_compileable = False
+    is_sliding = False
+
+    def __init__(self, config: Any = None, device: Any = None, dtype: Any = None, **kwargs: Any) -> None:
+        if self._implementation is not None:
+            kwargs.setdefault("cache_implementation", self._implementation)
+        settings = settings_of(kwargs)
+        if kwargs:
+            raise TypeError(f"{type(self).__name__} takes no argument {next(iter(kwargs))!r}")
+        accept_device(device)
+        self._setup(settings, config, dtype_name(dtype))
+
+    def _setup(self, settings: Settings, config: Any = None, dtype: Optional[str] = None) -> None:
+        self._settings, self.config, self.dtype = settings, config, dtype
+        self._batch: Optional[Batch] = None
+        self._unbound: Optional[Unbound] = None
+        self._held: Optional[legacy.Layers] = None
+        self._session: Optional[Dict[str, Any]] = None
+        self._torch = False
+        self._guard = threading.RLock()
+
+    @classmethod
+    def _of(cls, settings: Settings, batch: Optional[Batch], torch: bool = False, config: Any = None) -> Any:
+        """Makes a cache of a batch."""
+        cache = cls.__new__(cls)
+        cache._setup(settings, config)
+        cache._batch, cache._torch = batch, torch
+        return cache
+
+    # -- use
+
+    @contextmanager
+    def _use(self) -> Iterator[None]:
+        """Refuses a second thread while a call with this cache runs."""
+        if self._batch is not None and os.getpid() != self._batch.store.pid:
+            raise BusyError("the cache belongs to the process that forked this one; open the model again in this process")
+        if not self._guard.acquire(blocking=False):
+            raise BusyError("the cache is in use by a call that has not returned; use a deepcopy of it in each thread")
+        try:
+            yield
+        finally:
+            self._guard.release()
+
+    @contextmanager
+    def _bound(self) -> Iterator[Batch]:
+        """The batch of a cache that has one, with its store locked."""
+        assert self._batch is not None
+        with self._use(), self._batch.store.locked():
+            yield self._batch
+
+    def _bind(self, model: ModelHandle, defaults: Settings, rows: int) -> Batch:
+        """Returns the batch of this cache in a store of the model.  rows: of the first input."""
+        batch = self._batch
+        if batch is not None:
+            if batch.store.model is not model:
+                raise ArgumentError("the cache holds rows of another model; every model needs a cache of its own")
+            if batch.rows != rows and not batch.length:
+                batch = self._batch = None
+            elif batch.rows != rows:
+                raise ArgumentError(f"the input has {rows} rows, the cache has {batch.rows}")
+        if batch is None:
+            settings = self._settings.over(defaults)
+            if self._unbound is not None and self._held is None:
+                self._held = self._unbound_layers()
+            if self._session is not None:
+                self._batch = _load_session(model, settings, self._session)
+            elif self._held is not None:
+                if self._held[0][0].shape[0] != rows:
+                    raise ArgumentError(f"the input has {rows} rows, the cache has {self._held[0][0].shape[0]}")
+                with model.using(settings, rows) as store:
+                    self._batch = legacy.to_batch(store, self._held)
+            else:
+                self._batch = Batch.open(model, settings, rows)
+            self._held = self._unbound = self._session = None
+            batch = self._batch
+        return batch
+
+    # -- lengths
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        """Returns the number of columns, padding included."""
+        if self._batch is not None:
+            return self._batch.length
+        if self._unbound is not None:
+            return self._unbound.length(layer_idx or 0)
+        if self._session is not None:
+            return int(self._session["length"])
+        return self._held[0][0].shape[2] if self._held else 0
+
+    def get_max_cache_shape(self, layer_idx: Optional[int] = 0) -> Optional[int]:
+        """Returns the most tokens that the cache holds; None if there is no limit."""
+        return None
+
+    def get_max_length(self, layer_idx: Optional[int] = 0) -> int:
+        """Returns what get_max_cache_shape does, with -1 for no limit."""
+        most = self.get_max_cache_shape()
+        return -1 if most is None else most
+
+    def get_usable_length(self, new_seq_length: int, layer_idx: int = 0) -> int:
+        """Returns the cached tokens that remain when so many are added."""
+        most, have = self.get_max_cache_shape(), self.get_seq_length(layer_idx)
+        return most - new_seq_length if most is not None and have + new_seq_length > most else have
+
+    def get_mask_sizes(self, query_length: Any, layer_idx: int = 0) -> Tuple[int, int]:
+        """Returns the columns that an update of so many rows returns, and the position of the first."""
+        n = int(query_length if np.isscalar(query_length) else to_numpy(query_length).shape[0])
+        if self._unbound is not None and layer_idx < self._unbound.n_layers:
+            length, offset = ctypes.c_uint32(), ctypes.c_uint32()
+            call("kvik_cache_mask_sizes", self._unbound.pointer, layer_idx, n, ctypes.byref(length), ctypes.byref(offset))
+            return length.value, offset.value
+        return self.get_seq_length(layer_idx) + n, 0
+
+    @property
+    def seen_tokens(self) -> int:
+        """The number of columns."""
+        return self.get_seq_length()
+
+    @property
+    def max_cache_len(self) -> Optional[int]:
+        """The limit of a row in tokens, or None."""
+        return self._settings.max_cache_len
+
+    @property
+    def max_batch_size(self) -> int:
+        """The number of rows."""
+        if self._batch is not None:
+            return self._batch.rows
+        layers = self._held or []
+        return layers[0][0].shape[0] if layers else int(getattr(self, "_max_batch_size", 0) or 0)
+
+    batch_size = max_batch_size
+
+    @property
+    def is_initialized(self) -> bool:
+        """True if the cache has been used."""
+        return any(x is not None for x in (self._batch, self._unbound, self._held, self._session))
+
+    def has_previous_state(self, layer_idx: Optional[int] = None) -> bool:
+        """True if the cache holds tokens."""
+        return self.get_seq_length() > 0
+
+    # -- rows
+
+    def update(self, key_states: Any, value_states: Any, layer_idx: int,
+               cache_kwargs: Optional[Dict[str, Any]] = None, *args: Any, **kwargs: Any) -> Tuple[Any, Any]:
+        """Appends keys and values [batch, heads, n, dim] to a layer; returns those that attention must see.
+
+        For models that are written elsewhere.  Takes numpy arrays or torch tensors and returns the same, in the dtype that
+        was given.  Positions follow from the order; ``cache_position`` in cache_kwargs is not needed.
+        """
+        torch = is_torch(key_states)
+        dtype = dtype_name(key_states.dtype) or "float32"
+        keys, values = to_numpy(key_states, np.float32), to_numpy(value_states, np.float32)
+        if keys.ndim != 4 or values.ndim != 4 or keys.shape[:3] != values.shape[:3]:
+            raise ValueError(f"update() got keys {list(keys.shape)} and values {list(values.shape)}; expected "
+                             "[batch, heads, tokens, dim] with equal batch, heads and tokens")
+        with self._use():
+            store = self._for_updates(keys.shape[0], layer_idx)
+            self._torch = torch
+            out_keys, out_values = store.update(layer_idx, keys, values, dtype)
+        if not torch:
+            return out_keys.astype(key_states.dtype, copy=False), out_values.astype(value_states.dtype, copy=False)
+        return like(out_keys, True).to(key_states), like(out_values, True).to(value_states)
+
+    def _for_updates(self, batch: int, layer: int) -> Unbound:
+        if self._unbound is None:
+            held = self._held if self._batch is None else legacy.of_batch(self._batch)
+            kinds = self._kinds()
+            n = max(len(kinds or ()), getattr(self.config, "num_hidden_layers", None) or _GUESS, layer + 1,
+                    len(held or ()))
+            settings = with_window(self._settings, window_of(self._text_config(), kinds))
+            self._unbound = Unbound(settings_for(settings, batch), n, kinds if kinds and len(kinds) == n else None)
+            for i, (k, v) in enumerate(held or ()):
+                if k.shape[2]:
+                    self._unbound.update(i, k, v, "float32")
+            self._held = self._batch = None
+        elif layer >= self._unbound.n_layers:
+            self._unbound = self._unbound.copy(2 * layer)
+        return self._unbound
+
+    def _text_config(self) -> Any:
+        get = getattr(self.config, "get_text_config", None)
+        return get(decoder=True) if get else self.config
+
+    def _kinds(self) -> Optional[List[str]]:
+        """Returns the kinds of the layers by the configuration; None: all are full, or as the settings say."""
+        config = self._text_config()
+        if config is None or self._settings.cache_implementation in ("sink", "sliding_window"):
+            return None
+        kinds = getattr(config, "layer_types", None)
+        n = getattr(config, "num_hidden_layers", None)
+        if kinds:
+            known = ("sliding_attention", "chunked_attention")
+            return [k if k in known else "full_attention" for k in kinds]
+        if n and getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True):
+            return ["sliding_attention"] * n
+        return None
+
+    def _unbound_layers(self) -> legacy.Layers:
+        assert self._unbound is not None
+        return [self._unbound.layer(i) for i in range(self._unbound.used())]
+
+    def _layers(self) -> legacy.Layers:
+        """Returns the rows of all layers as f32 arrays."""
+        if self._batch is not None:
+            with self._bound() as batch:
+                return legacy.of_batch(batch)
+        if self._unbound is not None:
+            with self._use():
+                return self._unbound_layers()
+        if self._session is not None:
+            raise ArgumentError("the cache was loaded and has not met its model yet; use it with the model first")
+        return self._held or []
+
+    def to_legacy_cache(self) -> Tuple[Tuple[Any, Any], ...]:
+        """Returns the rows as a tuple of (keys, values) per layer, f32 [batch, heads, tokens, dim], copied.
+
+        A layer with a window gives the rows that its next token sees.  Columns of padding are zeros.
+        """
+        return legacy.as_tuples(self._layers(), self._torch)
+
+    @classmethod
+    def from_legacy_cache(cls, past_key_values: Any = None, **kwargs: Any) -> Any:
+        """Makes a cache of such a tuple.  None makes an empty one."""
+        cache = cls(**kwargs)
+        if past_key_values is not None:
+            cache._held, cache._torch = legacy.to_layers(past_key_values)
+        return cache
+
+    def __getitem__(self, layer_idx: int) -> Tuple[Any, Any]:
+        layers = self._layers()
+        if not -len(layers) <= layer_idx < len(layers):
+            raise KeyError(f"the cache has {len(layers)} layers; layer {layer_idx} was asked for")
+        return legacy.as_tuples([layers[layer_idx]], self._torch)[0]
+
+    def __iter__(self) -> Iterator[Tuple[Any, Any]]:
+        return iter(self.to_legacy_cache())
+
+    def __len__(self) -> int:
+        if self._batch is not None:
+            return int(lib.kvik_model_layers(self._batch.store.model.pointer))
+        return self._unbound.used() if self._unbound is not None else len(self._held or ())
+
+    def __bool__(self) -> bool:
+        return True
+
+    @property
+    def key_cache(self) -> List[Any]:
+        """The keys of every layer."""
+        return [k for k, _ in self.to_legacy_cache()]
+
+    @property
+    def value_cache(self) -> List[Any]:
+        """The values of every layer."""
+        return [v for _, v in self.to_legacy_cache()]
+
+    # -- operations on all rows
+
+    def crop(self, max_length: int) -> None:
+        """Keeps the first max_length columns if it is 0 or more; a negative number removes that many."""
+        n = int(max_length)
+        if self._batch is not None:
+            with self._bound() as batch:
+                if n == 0:
+                    call("kvik_batch_reset", batch.pointer)
+                else:
+                    call("kvik_batch_crop", batch.pointer, n)
+        elif self._unbound is not None:
+            with self._use():
+                call("kvik_cache_crop", self._unbound.pointer, 0, n)
+        elif self._held is not None:
+            self._held = [(np.ascontiguousarray(k[:, :, :n]), np.ascontiguousarray(v[:, :, :n])) for k, v in self._held]
+
+    def reset(self) -> None:
+        """Removes all columns."""
+        if self._batch is not None:
+            with self._bound() as batch:
+                call("kvik_batch_reset", batch.pointer)
+        elif self._unbound is not None:
+            with self._use():
+                call("kvik_cache_reset", self._unbound.pointer, 0)
+        self._held = self._session = None
+
+    def reorder_cache(self, beam_idx: Any) -> None:
+        """Gives row i the contents of row beam_idx[i]."""
+        index = _indices(beam_idx)
+        if self._batch is not None:
+            with self._bound() as batch:
+                if len(index) != batch.rows:
+                    raise ArgumentError(f"beam_idx has {len(index)} entries for {batch.rows} rows")
+                call("kvik_batch_reorder", batch.pointer, address(index))
+        elif self._unbound is not None:
+            with self._use():
+                call("kvik_cache_reorder", self._unbound.pointer, None, address(index), len(index))
+        elif self._held is not None:
+            self._held = [(k[index], v[index]) for k, v in self._held]
+
+    def batch_repeat_interleave(self, repeats: int) -> None:
+        """Repeats every row: 0, 0, .., 1, 1, .."""
+        if self._batch is not None:
+            with self._bound() as batch:
+                call("kvik_batch_repeat", batch.pointer, repeats)
+        elif self._unbound is not None:
+            with self._use():
+                call("kvik_cache_repeat", self._unbound.pointer, repeats)
+        elif self._held is not None:
+            self._held = [(k.repeat(repeats, 0), v.repeat(repeats, 0)) for k, v in self._held]
+
+    def batch_select_indices(self, indices: Any) -> None:
+        """Makes the cache the rows indices[0], indices[1], ..."""
+        index = _indices(indices)
+        if self._batch is not None:
+            with self._bound() as batch:
+                call("kvik_batch_select", batch.pointer, address(index), len(index))
+        elif self._unbound is not None:
+            with self._use():
+                call("kvik_cache_select", self._unbound.pointer, address(index), len(index))
+        elif self._held is not None:
+            self._held = [(k[index], v[index]) for k, v in self._held]
+
+    # -- forks and files
+
+    def fork(self) -> Any:
+        """Returns a cache with the same contents.  The two share every row until one of them appends; nothing is copied.
+
+        Caches that update() fills are copied.
+        """
+        copy = type(self).__new__(type(self))
+        copy.__dict__.update(self.__dict__)
+        copy._guard = threading.RLock()
+        if self._batch is not None:
+            with self._bound() as batch:
+                pointer = ctypes.c_void_p()
+                call("kvik_batch_copy", batch.pointer, ctypes.byref(pointer))
+                copy._batch = Batch(batch.store, pointer)
+        elif self._unbound is not None:
+            with self._use():
+                copy._unbound = self._unbound.copy()
+        return copy
+
+    def __deepcopy__(self, memo: Dict[int, Any]) -> Any:
+        return self.fork()
+
+    __copy__ = fork
+
+    def save(self, path: Union[str, "os.PathLike[str]"], note: str = "") -> None:
+        """Saves the cache as a session file, with the rows as they are kept.  Its model must have computed it."""
+        if self._batch is None:
+            raise ArgumentError("only a cache that a model has filled can be saved")
+        with self._bound() as batch:
+            _save_session(batch, os.fspath(path), note)
+
+    @classmethod
+    def load(cls, path: Union[str, "os.PathLike[str]"], model: Any = None, **kwargs: Any) -> Any:
+        """Loads a session file.  It continues with the bits that it would have had without the file.
+
+        model: the model that the session belongs to; without it, the cache loads when it first meets a model.
+        """
+        cache = cls(**kwargs)
+        with open(path, "rb") as f:
+            head = f.read(1)
+        if not head:
+            raise ArgumentError(f"{os.fspath(path)}: an empty file is no session")
+        described = json.loads(text_of("kvik_session_describe", encode(os.fspath(path))))
+        cache._session = {"path": os.path.abspath(path), **_note_of(described)}
+        if model is not None:
+            cache._bind(model._handle, model._defaults, cache._session["rows"])
+        return cache
+
+    def __getstate__(self) -> Dict[str, Any]:
+        state: Dict[str, Any] = {k: v for k, v in self.__dict__.items()
+                                 if k not in ("_guard", "_batch", "_unbound", "_held", "_session")}
+        session = self._session
+        if self._batch is not None:
+            with self._bound() as batch, tempfile.TemporaryDirectory() as folder:
+                path = os.path.join(folder, "cache.session")
+                _save_session(batch, path, "")
+                with open(path, "rb") as f:
+                    session = {"bytes": f.read(), "length": batch.length, "rows": batch.rows}
+        state["_held"] = self._unbound_layers() if self._unbound is not None else self._held
+        state["_session"] = session
+        return state
+
+    def __setstate__(self, state: Dict[str, Any]) -> None:
+        self._batch = self._unbound = None
+        self.__dict__.update(state)
+        self._guard = threading.RLock()
+
+    def sync(self, model: Any, input_ids: Any) -> List[Dict[str, Any]]:
+        """Makes the cache hold exactly these texts: reuses the prefix that agrees and computes the rest.
+
+        input_ids: a list of ids, or one list for each row.  Returns a report for each row: ``reused``, ``recomputed``,
+        ``computed``, ``divergence`` (-1: none), ``cached`` and ``given`` (the text there), ``reason``.
+        """
+        rows = [to_numpy(r).ravel() for r in (input_ids if np.ndim(input_ids[0]) else [input_ids])]
+        with self._use():
+            batch = self._bind(model._handle, model._defaults, len(rows))
+            with batch.store.locked() as store:
+                fresh, reports = _sync(store, batch, [np.ascontiguousarray(r, np.int32) for r in rows])
+                self._batch = fresh
+        return reports
+
+    def memory(self) -> Dict[str, int]:
+        """Returns what the store of this cache holds, in bytes: ``bytes``, ``peak_bytes``, ``shared``, ``spilled``, ...
+
+        Caches of one model and one configuration share a store; ``own_bytes`` is what this cache's rows take.
+        """
+        if self._batch is not None:
+            with self._bound() as batch:
+                out = batch.store.usage()
+                out["own_bytes"] = sum(_map_bytes(batch.store, s) for s in batch.sequences())
+            return out
+        if self._unbound is not None:
+            usage = sized(_abi.kvik_usage)
+            call("kvik_cache_usage", self._unbound.pointer, ctypes.byref(usage))
+            return {n: int(getattr(usage, n)) for n, _ in _abi.kvik_usage._fields_ if n != "size"}
+        return {}
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(length={self.get_seq_length()})"
+
+
+def _indices(value: Any) -> np.ndarray:
+    index = to_numpy(value).ravel()
+    if index.dtype == bool:
+        index = np.flatnonzero(index)
+    if index.size and index.min() < 0:
+        raise ArgumentError(f"row {int(index.min())}: rows are counted from 0")
+    return np.ascontiguousarray(index, np.uint32)
+
+
+def _map_bytes(store: Store, seq: int) -> int:
+    described = json.loads(text_of("kvik_cache_map", store.pointer, seq))
+    return sum(g[part].get("bytes", 0) for g in described["groups"] for part in ("blocks", "tiles") if part in g)
+
+
+def _save_session(batch: Batch, path: str, note: str) -> None:
+    mask = np.zeros((batch.rows, batch.length), np.uint8)
+    call("kvik_batch_mask", batch.pointer, address(mask))
+    ours = json.dumps({"rows": batch.rows, "length": batch.length, "mask": np.packbits(mask).tobytes().hex(), "note": note})
+    call("kvik_cache_save", batch.store.pointer, encode(path), batch.sequences(), batch.rows, encode(ours))
+
+
+def _note_of(described: Dict[str, Any]) -> Dict[str, Any]:
+    try:
+        values = json.loads(described.get("note") or "")
+        return {"rows": int(values["rows"]), "length": int(values["length"]), "note": values.get("note", "")}
+    except (ValueError, KeyError, TypeError):  # a session of the command: one row for each sequence
+        lengths = [int(s["tokens"]) for s in described.get("sequences", [])]
+        return {"rows": len(lengths), "length": max(lengths, default=0), "note": described.get("note") or ""}
+
+
+def _load_session(model: ModelHandle, settings: Settings, session: Dict[str, Any]) -> Batch:
+    if "bytes" in session:
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "cache.session")
+            with open(path, "wb") as f:
+                f.write(session["bytes"])
+            return _load_session(model, settings, {**{k: v for k, v in session.items() if k != "bytes"}, "path": path})
+    with model.using(settings, session["rows"]) as store:
+        seqs = (ctypes.c_uint32 * 1024)()
+        note = ctypes.c_char_p()
+        n = call("kvik_cache_load", store.pointer, encode(session["path"]), 1024, seqs, ctypes.byref(note))
+        text = (note.value or b"").decode("utf-8", "replace")
+        lib.kvik_free(note)
+        return _batch_of(store, seqs, n, _mask_of(text, n))
+
+
+def _mask_of(note: str, rows: int) -> Optional[np.ndarray]:
+    try:
+        values = json.loads(note)
+        bits = np.unpackbits(np.frombuffer(bytes.fromhex(values["mask"]), np.uint8))
+        return bits[: rows * values["length"]].reshape(rows, values["length"])
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _batch_of(store: Store, seqs: Any, n: int, mask: Optional[np.ndarray]) -> Batch:
+    """Makes a batch of sequences, which it then owns; drops them if that fails."""
+    pointer = ctypes.c_void_p()
+    mask = None if mask is None else np.ascontiguousarray(mask, np.uint8)
+    try:
+        call("kvik_batch_of", store.pointer, seqs, n, address(mask), 0 if mask is None else mask.shape[1],
+             ctypes.byref(pointer))
+    except BaseException:
+        for i in range(n):
+            lib.kvik_cache_drop(store.pointer, seqs[i])
+        raise
+    return Batch(store, pointer)
+
+
+def _sync(store: Store, batch: Batch, rows: List[np.ndarray]) -> Tuple[Batch, List[Dict[str, Any]]]:
+    """Syncs a fork of each row, so that a failure leaves the batch as it was."""
+    seqs = (ctypes.c_uint32 * len(rows))()
+    reports: List[Dict[str, Any]] = []
+    made = 0
+    try:
+        for i, ids in enumerate(rows):
+            out = ctypes.c_uint32()
+            call("kvik_cache_fork", store.pointer, lib.kvik_batch_seq(batch.pointer, i), ctypes.byref(out))
+            seqs[i], made = out.value, made + 1
+            report = sized(_abi.kvik_sync)
+            call("kvik_cache_sync", store.pointer, seqs[i], address(ids), ids.size, None, ctypes.byref(report))
+            reports.append({name: (lambda v: v.decode("utf-8", "replace") if isinstance(v, bytes) else v)(
+                getattr(report, name)) for name, _ in _abi.kvik_sync._fields_ if name != "size"})
+            lib.kvik_sync_done(ctypes.byref(report))
+    except BaseException:
+        for i in range(made):
+            lib.kvik_cache_drop(store.pointer, seqs[i])
+        raise
+    return _batch_of(store, seqs, len(rows), None), reports

@@ -1,0 +1,105 @@
+"""Configurations of models: config.json as attributes, or what the metadata of a GGUF file says."""
+import copy
+import json
+from pathlib import Path
+from typing import Any, Dict, Iterator, Optional
+
+from . import hub
+from ._lib import encode, text_of
+from .errors import FormatError
+
+
+class PretrainedConfig:
+    """The configuration of a model.
+
+    Attributes are the keys of config.json (``num_hidden_layers``, ``sliding_window``, ...).  Nested objects, such as
+    ``text_config``, are configurations of their own.
+    """
+
+    model_type = ""
+
+    def __init__(self, **kwargs: Any) -> None:
+        for key, value in kwargs.items():
+            if key.endswith("_config") and isinstance(value, dict) and key != "quantization_config":
+                value = PretrainedConfig(**value)
+            setattr(self, key, value)
+
+    @classmethod
+    def from_dict(cls, values: Dict[str, Any], **kwargs: Any) -> "PretrainedConfig":
+        """Makes a configuration of a dictionary."""
+        return cls(**{**values, **kwargs})
+
+    @classmethod
+    def from_pretrained(cls, name: Any, **kwargs: Any) -> "PretrainedConfig":
+        """Reads the configuration of a model's directory or .gguf file.  The weights are not loaded."""
+        known = {k: kwargs.pop(k) for k in ("revision", "gguf_file") if k in kwargs}
+        return cls.from_dict(read_config(hub.resolve(name, **known)), **kwargs)
+
+    def get_text_config(self, decoder: bool = False) -> "PretrainedConfig":
+        """Returns the configuration of the text model, which is this one unless it is nested."""
+        return getattr(self, "text_config", None) or self
+
+    def to_dict(self) -> Dict[str, Any]:
+        """Returns the keys and values."""
+        return {k: v.to_dict() if isinstance(v, PretrainedConfig) else copy.deepcopy(v) for k, v in vars(self).items()}
+
+    def to_json_string(self) -> str:
+        """Returns the configuration as JSON."""
+        return json.dumps(self.to_dict(), indent=2, sort_keys=True) + "\n"
+
+    def get(self, key: str, default: Optional[Any] = None) -> Any:
+        """Returns a value, or the default."""
+        return getattr(self, key, default)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(vars(self))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PretrainedConfig) and self.to_dict() == other.to_dict()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__} {self.to_json_string()}"
+
+
+def _from_description(d: Dict[str, Any]) -> Dict[str, Any]:
+    """Returns what the description of a model says, under the keys of config.json."""
+    layers = d.get("layers") or []
+    windows = {layer.get("window") for layer in layers if layer.get("window")}
+    tokens = d.get("tokenizer") or {}
+    values: Dict[str, Any] = {
+        "model_type": d.get("architecture"), "vocab_size": d.get("vocab"), "hidden_size": d.get("hidden_size"),
+        "intermediate_size": d.get("intermediate_size"), "num_hidden_layers": len(layers),
+        "num_attention_heads": d.get("attention_heads"), "num_key_value_heads": d.get("kv_heads"),
+        "head_dim": d.get("head_dim"), "max_position_embeddings": d.get("context"),
+        "tie_word_embeddings": d.get("tied_head"), "sliding_window": min(windows) if windows else None,
+        "layer_types": [layer["kind"] for layer in layers] or None,
+    }
+    for role in ("bos", "eos", "pad"):
+        values[f"{role}_token_id"] = (tokens.get(f"{role}_token") or {}).get("id")
+    return values
+
+
+def read_config(path: str, model: Any = None) -> Dict[str, Any]:
+    """Returns the configuration of a path.  model: a handle whose description stands in for config.json."""
+    file = Path(path) / "config.json"
+    if file.exists():
+        try:
+            values = json.loads(file.read_text(encoding="utf-8"))
+        except ValueError as e:
+            raise FormatError(f"{file}: {e}") from e
+        if not isinstance(values, dict):
+            raise FormatError(f"{file}: expected a JSON object")
+        return values
+    if model is not None:
+        return _from_description(json.loads(text_of("kvik_model_describe", model)))
+    return _from_description(json.loads(text_of("kvik_model_peek", encode(path))))
+
+
+class AutoConfig(PretrainedConfig):
+    """Reads the configuration of any model."""
+
+
+class MambaConfig(PretrainedConfig):
+    """The configuration of a Mamba model."""
+
+    model_type = "mamba"

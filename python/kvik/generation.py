@@ -1,0 +1,482 @@
+"""generate(): options, prompts and callbacks as the library takes them, and its result as Transformers returns it."""
+import ctypes
+import json
+from dataclasses import replace
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+import numpy as np
+
+from . import _abi, legacy
+from ._arrays import ids_2d, is_torch, like, mask_2d, to_numpy
+from ._lib import address, call, encode, lib, sized, view
+from .cache_utils import DynamicCache, as_cache
+from .caches import Cache, _batch_of
+from .errors import ArgumentError, LimitError
+from .generation_config import GenerationConfig, merged
+from .outputs import GenerateOutput
+from .store import CACHE_NAMES, ModelHandle, Settings, Store, settings_of
+
+_OPTIONS_OF_CACHE = ("cache_implementation", "cache_config", "max_cache_len")
+_IGNORED = ("tokenizer", "position_ids", "token_type_ids", "return_dict", "trust_remote_code", "dola_layers")
+_RESERVING = ("static", "offloaded_static")
+
+
+class LogitsProcessorList(list):
+    """A list of callables (input_ids, scores) -> scores, called one after the other."""
+
+    def __call__(self, input_ids: Any, scores: Any, **kwargs: Any) -> Any:
+        for processor in self:
+            scores = processor(input_ids, scores, **kwargs)
+        return scores
+
+
+class StoppingCriteriaList(list):
+    """A list of callables (input_ids, scores) -> bool; a row ends when one of them says so."""
+
+    def __call__(self, input_ids: Any, scores: Any, **kwargs: Any) -> bool:
+        return any(_true(criterion(input_ids, scores, **kwargs)) for criterion in self)
+
+
+class LogitsProcessor:
+    """A base class for processors of scores: implement __call__(input_ids, scores) -> scores."""
+
+
+class StoppingCriteria:
+    """A base class for criteria: implement __call__(input_ids, scores) -> bool."""
+
+
+def _true(value: Any) -> bool:
+    return bool(np.asarray(to_numpy(value) if not isinstance(value, (bool, np.bool_)) else value).all())
+
+
+class Options:
+    """A kvik_generation with the options of one call."""
+
+    def __init__(self, model: Optional[ModelHandle], values: Dict[str, Any]) -> None:
+        self.struct = _abi.kvik_generation()
+        self.ready = False
+        call("kvik_generation_init_sized", ctypes.byref(self.struct), ctypes.sizeof(self.struct),
+             model.pointer if model else None)
+        self.ready = True
+        given = {k: _plain(k, v) for k, v in values.items() if v is not None}
+        if given:
+            call("kvik_generation_set", ctypes.byref(self.struct), encode(json.dumps(given)))
+
+    def __del__(self) -> None:
+        if self.__dict__.get("ready") and lib is not None:
+            lib.kvik_generation_done(ctypes.byref(self.struct))
+
+    def pad(self) -> int:
+        """Returns the id that fills rows which have ended."""
+        g = self.struct
+        return g.pad_token_id if g.pad_token_id >= 0 else g.eos_token_id[0] if g.n_eos else 0
+
+    def new_tokens(self, prompt: int) -> int:
+        """Returns the most new tokens after so long a prompt."""
+        g = self.struct
+        return g.max_new_tokens or max(int(g.max_length) - prompt, 0) if g.max_new_tokens or g.max_length else 20
+
+    def sequences(self, rows: int) -> int:
+        """Returns the sequences of a cache that rows of prompts need."""
+        g = self.struct
+        each = g.num_beams if g.num_beams > 1 else max(g.num_return_sequences, 1)
+        width = each
+        if g.num_beams <= 1 and not g.do_sample and g.penalty_alpha > 0:
+            width = max(each, g.top_k)
+        return rows * (width + (each if g.guidance_scale != 1 else 0))
+
+
+def _plain(name: str, value: Any) -> Any:
+    """Returns the value of an option as JSON has it."""
+    if is_torch(value) or isinstance(value, (np.ndarray, np.generic)):
+        value = to_numpy(value).tolist()
+    if name == "negative_prompt_ids" and value and isinstance(value[0], list):
+        value = value[0]
+    if name == "sequence_bias" and isinstance(value, dict):
+        return [[list(k), float(v)] for k, v in value.items()]
+    if name == "cache_implementation":
+        return CACHE_NAMES.get(value, value)
+    if hasattr(value, "to_dict"):
+        value = {k: v for k, v in value.to_dict().items() if v is not None}
+    if isinstance(value, tuple):
+        value = list(value)
+    return value
+
+
+class Callbacks:
+    """The hooks of a call.  An exception in one of them ends the generation and is raised after it."""
+
+    def __init__(self, streamer: Any, processors: List[Callable[..., Any]], criteria: List[Callable[..., Any]],
+                 torch: bool, beams: bool, assistant: Optional[Store], notices: Callable[[str], None]) -> None:
+        self.streamer, self.processors, self.criteria, self.torch = streamer, processors, criteria, torch
+        self.error: Optional[BaseException] = None
+        self.notices = notices
+        self.last_scores: Any = None
+        hooks = {"on_progress": _abi.kvik_on_progress(self._progress), "on_notice": _abi.kvik_on_notice(self._notice)}
+        if not beams:  # with beams, on_progress is called in every step
+            hooks["on_token"] = _abi.kvik_on_token(self._token)
+        if processors:
+            hooks["logits_processor"] = _abi.kvik_logits_processor(self._scores)
+        if criteria:
+            hooks["stopping_criteria"] = _abi.kvik_stopping_criteria(self._stops)
+        self.struct = sized(_abi.kvik_hooks, **hooks, assistant_model=assistant.pointer if assistant else None)
+
+    def _token(self, ctx: Any, row: int, token: int, text: bytes) -> bool:
+        try:
+            if self.streamer is not None and token >= 0:
+                self.streamer.put(like(np.array([token], np.int64), self.torch))
+            return True
+        except BaseException as e:  # noqa: BLE001 - raised again after the call
+            self.error = self.error or e
+            return False
+
+    def _progress(self, ctx: Any, done: int, total: int) -> bool:
+        try:  # a signal handler of Python runs here
+            return self.error is None
+        except BaseException as e:  # noqa: BLE001
+            self.error = e
+            return False
+
+    def _notice(self, ctx: Any, text: bytes) -> None:
+        try:
+            self.notices((text or b"").decode("utf-8", "replace"))
+        except BaseException as e:  # noqa: BLE001
+            self.error = self.error or e
+
+    def _inputs(self, ids: int, n: int, scores: Optional[int], vocab: int) -> Tuple[Any, Any]:
+        tokens = view(ids, (1, n), np.int32).astype(np.int64)
+        values = None if scores is None else view(scores, (1, vocab), np.float32)
+        return like(tokens, self.torch), None if values is None else like(values, self.torch)
+
+    def _scores(self, ctx: Any, row: int, ids: int, n: int, scores: int, vocab: int) -> bool:
+        try:
+            tokens, given = self._inputs(ids, n, scores, vocab)
+            out = given
+            for processor in self.processors:
+                out = processor(tokens, out, row) if getattr(processor, "_kvik_row", False) else processor(tokens, out)
+            result = to_numpy(out, np.float32).reshape(-1)
+            if result.size != vocab:
+                raise ValueError(f"a logits processor returned {result.size} scores for {vocab} tokens")
+            if out is not given:
+                view(scores, (vocab,), np.float32)[:] = result
+            return True
+        except BaseException as e:  # noqa: BLE001
+            self.error = self.error or e
+            return False
+
+    def _stops(self, ctx: Any, row: int, ids: int, n: int) -> bool:
+        try:
+            tokens, _ = self._inputs(ids, n, None, 0)
+            return any(_true(criterion(tokens, None)) for criterion in self.criteria)
+        except BaseException as e:  # noqa: BLE001
+            self.error = self.error or e
+            return True
+
+
+def _allowed(function: Callable[[int, Any], Any], per_prompt: int) -> Callable[..., Any]:
+    """Makes a processor of prefix_allowed_tokens_fn."""
+    def processor(tokens: Any, scores: Any, row: int) -> Any:
+        allowed = np.atleast_1d(to_numpy(function(row // per_prompt, tokens[0]))).astype(np.int64)
+        if not allowed.size:
+            raise ValueError("prefix_allowed_tokens_fn allowed no token")
+        keep = to_numpy(scores).copy()
+        out = np.full_like(keep, -np.inf)
+        out[:, allowed] = keep[:, allowed]
+        return out
+    processor._kvik_row = True  # type: ignore[attr-defined]
+    return processor
+
+
+class Result:
+    """Owns a kvik_result; arrays over its memory keep it alive."""
+
+    def __init__(self, pointer: Any) -> None:
+        self.pointer = pointer
+        self.value = ctypes.cast(pointer, ctypes.POINTER(_abi.kvik_result)).contents
+
+    def __del__(self) -> None:
+        pointer = self.__dict__.pop("pointer", None)
+        if pointer and lib is not None:
+            lib.kvik_result_free(pointer)
+
+    def rows(self) -> List[Any]:
+        """Returns the rows."""
+        return [self.value.row[i].contents for i in range(self.value.n_rows)]
+
+    def sequences(self, pad: int) -> np.ndarray:
+        """Returns the ids of all rows, filled with pad."""
+        rows = self.rows()
+        out = np.full((len(rows), max(r.n for r in rows)), pad, np.int64)
+        for i, r in enumerate(rows):
+            out[i, : r.n] = view(r.ids, (r.n,), np.int32)
+        return out
+
+    def steps(self, field: str, torch: bool) -> Any:
+        """Returns logits or scores as a tuple of [rows, vocab] per step, or None."""
+        r = self.value
+        pointer = getattr(r, field)
+        if not pointer:
+            return None
+        all_steps = view(pointer, (r.logit_steps, r.logit_rows, r.vocab), np.float32, self)
+        return tuple(like(step, torch) for step in all_steps)
+
+    def beam_indices(self) -> Optional[np.ndarray]:
+        """Returns [rows][new tokens], -1 after the end of a row; None without beams."""
+        rows = self.rows()
+        if not rows or not rows[0].beam_indices:
+            return None
+        out = np.full((len(rows), max(r.n - r.n_prompt for r in rows)), -1, np.int64)
+        for i, r in enumerate(rows):
+            out[i, : r.n - r.n_prompt] = view(r.beam_indices, (r.n - r.n_prompt,), np.int32)
+        return out
+
+
+class Call:
+    """One call of generate()."""
+
+    def __init__(self, model: Any, inputs: Any, generation_config: Any, kwargs: Dict[str, Any]) -> None:
+        self.model = model
+        if hasattr(inputs, "keys"):
+            kwargs = {**dict(inputs), **kwargs}
+            inputs = None
+        given = kwargs.pop("input_ids", None)
+        if given is not None and inputs is not None:
+            raise ArgumentError("inputs and input_ids are one argument; give it once")
+        ids = inputs if given is None else given
+        for name in ("inputs_embeds", "decoder_input_ids", "decoder_inputs_embeds", "pixel_values"):
+            if kwargs.pop(name, None) is not None:
+                raise NotImplementedError(f"generate() takes input_ids; {name} works with forward() only")
+        mask = kwargs.pop("attention_mask", None)
+        self.past, self.legacy_in = as_cache(_first(kwargs, "past_key_values", "cache_params"))
+        for name in _IGNORED:
+            kwargs.pop(name, None)
+        kwargs.pop("cache_position", None)
+        kwargs.pop("negative_prompt_attention_mask", None)
+        explicit = kwargs.get("cache_implementation") or getattr(generation_config, "cache_implementation", None)
+        if self.past is not None and explicit:
+            raise ArgumentError(f"cache_implementation={explicit!r} and a cache object (past_key_values) were both given; "
+                                "the object decides, so leave the name out")
+        own = {k: kwargs.pop(k) for k in list(kwargs) if k in Settings.__dataclass_fields__ and k not in _OPTIONS_OF_CACHE}
+        values = merged(model.generation_config, generation_config, kwargs)
+        self.torch = is_torch(ids)
+        if ids is None:
+            bos = values.get("bos_token_id", getattr(model.config, "bos_token_id", None))
+            if bos is None:
+                raise ArgumentError("generate() without input_ids begins with bos_token_id, which is not defined")
+            ids = np.array([[bos]])
+        self.ids, self.mask = ids_2d(ids), mask_2d(mask)
+        if self.ids.shape[1] == 0:
+            raise ArgumentError("input_ids has no tokens")
+        if self.mask is not None and self.mask.shape[0] != self.ids.shape[0]:
+            raise ArgumentError(f"attention_mask has {self.mask.shape[0]} rows, input_ids {self.ids.shape[0]}")
+        self.want_dict = bool(values.get("return_dict_in_generate"))
+        self.options = Options(model._handle, values)
+        self.settings = self._settings(own)
+
+    def _settings(self, own: Dict[str, Any]) -> Settings:
+        g = self.options.struct
+        values: Dict[str, Any] = dict(own)
+        if g.cache_implementation:
+            values["cache_implementation"] = g.cache_implementation.decode()
+        if g.cache_config:
+            values["cache_config"] = g.cache_config.decode()
+        if g.max_cache_len:
+            values["max_cache_len"] = g.max_cache_len
+        settings = settings_of(values).over(self.model._defaults)
+        if settings.cache_implementation in _RESERVING and not settings.max_cache_len and \
+                "max_cache_len" not in (settings.cache_config or ""):
+            need = self.ids.shape[1] + self.options.new_tokens(self.ids.shape[1])
+            settings = replace(settings, max_cache_len=min(need, lib.kvik_model_context(self.model._handle.pointer)))
+        return settings
+
+    # -- running
+
+    def run(self, callbacks: "Callbacks") -> Any:
+        """Generates, and returns sequences or a GenerateOutput."""
+        if self.past is not None:
+            return self._with_cache(callbacks, self.past)
+        rows = self.ids.shape[0]
+        need = self.options.sequences(rows)
+        handle = self.model._handle
+        for attempt in range(2):
+            with handle.using(self.settings, need) as store:
+                try:
+                    result = self._generate(store, callbacks)
+                except LimitError as e:  # the store is full of caches: another one has room
+                    if attempt or "max_sequences" not in str(e):
+                        raise
+                    handle.forget(store)
+                    continue
+                cache = self._cache_of(store, result) if self.want_dict else None
+                return self._output(result, cache)
+        raise AssertionError
+
+    def _finish(self, code: Callable[[Any], Any], callbacks: "Callbacks") -> Result:
+        out = ctypes.c_void_p()
+        try:
+            code(ctypes.byref(out))
+        except Exception:
+            if callbacks.error is not None:
+                raise callbacks.error from None
+            raise
+        result = Result(out)
+        if callbacks.error is not None:
+            for row in result.rows():
+                row.seq = 0 if self.past is not None else row.seq
+            raise callbacks.error
+        if any(r.finish == _abi.KVIK_FINISH_CANCELLED for r in result.rows()):
+            raise KeyboardInterrupt  # a signal came while a callback was entered
+        return result
+
+    def _generate(self, store: Store, callbacks: "Callbacks") -> Result:
+        rows, n = self.ids.shape
+        if self.mask is not None and self.mask.shape[1] != n:
+            raise ArgumentError(f"the attention mask has {self.mask.shape[1]} columns for {n} ids")
+        prompts = (_abi.kvik_prompt * rows)()
+        for i in range(rows):
+            prompts[i].size = ctypes.sizeof(_abi.kvik_prompt)
+            prompts[i].ids = self.ids[i].ctypes.data
+            prompts[i].n = n
+            prompts[i].attention_mask = None if self.mask is None else self.mask[i].ctypes.data
+
+        def generate(out: Any) -> None:
+            call("kvik_generate", store.pointer, ctypes.byref(self.options.struct), ctypes.byref(prompts), rows,
+                 ctypes.byref(callbacks.struct), out)
+        try:
+            return self._finish(generate, callbacks)
+        finally:
+            del prompts
+
+    def _with_cache(self, callbacks: "Callbacks", cache: Cache) -> Any:
+        g = self.options.struct
+        rows = self.ids.shape[0]
+        repeat = g.num_return_sequences if g.num_return_sequences > 1 and g.num_beams <= 1 else 1
+        with cache._use():
+            batch = cache._bind(self.model._handle, self.model._defaults, rows)
+            with batch.store.locked():
+                ids, mask = self.ids, self.mask
+                if repeat > 1:
+                    call("kvik_batch_repeat", batch.pointer, repeat)
+                    ids = np.repeat(ids, repeat, 0)
+                    mask = None if mask is None else np.repeat(mask, repeat, 0)
+                    g.num_return_sequences = 1
+                inputs = sized(_abi.kvik_inputs, ids=address(ids), n=ids.shape[1], attention_mask=address(mask),
+                               width=0 if mask is None else mask.shape[1])
+                result = self._finish(lambda out: call(
+                    "kvik_batch_generate", batch.pointer, ctypes.byref(g), ctypes.byref(inputs),
+                    ctypes.byref(callbacks.struct), out), callbacks)
+                del ids, mask
+            cache._torch = self.torch
+        return self._output(result, cache)
+
+    # -- results
+
+    def _cache_of(self, store: Store, result: Result) -> Optional[Cache]:
+        """Makes a cache of the sequences that the rows of a result came with."""
+        rows = result.rows()
+        if not rows or not all(r.seq for r in rows):
+            for r in rows:
+                if r.seq:
+                    lib.kvik_cache_drop(store.pointer, r.seq)
+            return None
+        seqs = (ctypes.c_uint32 * len(rows))(*(r.seq for r in rows))
+        mask = self.mask
+        if mask is not None:
+            mask = np.repeat(mask, len(rows) // mask.shape[0], 0)
+        elif any(r.n_prompt != self.ids.shape[1] for r in rows):
+            mask = None
+        batch = _batch_of(store, seqs, len(rows), mask)
+        return DynamicCache._of(self.settings, batch, self.torch, self.model.config)
+
+    def _output(self, result: Result, cache: Optional[Cache]) -> Any:
+        sequences = like(result.sequences(self.options.pad()), self.torch)
+        if not self.want_dict:
+            return sequences
+        r, g = result.value, self.options.struct
+        past: Any = cache
+        if g.return_legacy_cache or (self.legacy_in and cache is not None):
+            past = legacy.as_tuples(legacy.from_struct(r.past_key_values, free=False), self.torch) \
+                if r.past_key_values else cache.to_legacy_cache() if cache is not None else None
+        rows = result.rows()
+        beams = result.beam_indices()
+        scores = None
+        if g.num_beams > 1:
+            scores = like(np.array([row.score for row in rows], np.float32), self.torch)
+        names = {getattr(_abi, n): n[len("KVIK_FINISH_"):].lower() for n in dir(_abi) if n.startswith("KVIK_FINISH_")}
+        state = "cache_params" if getattr(self.model, "_state_name", None) else "past_key_values"
+        return GenerateOutput(
+            sequences=sequences, scores=result.steps("scores", self.torch), logits=result.steps("logits", self.torch),
+            sequences_scores=scores, beam_indices=None if beams is None else like(beams, self.torch),
+            past_key_values=past, **({state: past} if state != "past_key_values" else {}),
+            texts=[(row.text or b"").decode("utf-8", "replace") for row in rows],
+            finish_reasons=[names.get(row.finish, str(row.finish)) for row in rows],
+            stats={"prefill_seconds": r.prefill_seconds, "decode_seconds": r.decode_seconds,
+                   "prompt_tokens": r.prompt_tokens, "new_tokens": r.new_tokens, "computed_tokens": r.computed_tokens,
+                   "steps": r.steps, "drafted": r.drafted, "accepted": r.accepted})
+
+
+def _first(kwargs: Dict[str, Any], *names: str) -> Any:
+    found = [v for v in (kwargs.pop(n, None) for n in names) if v is not None]
+    return found[0] if found else None
+
+
+def _list(value: Any) -> List[Any]:
+    return [] if value is None else list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+class GenerationMixin:
+    """generate(), for models."""
+
+    generation_config: GenerationConfig
+
+    def generate(self, inputs: Any = None, generation_config: Optional[GenerationConfig] = None,
+                 logits_processor: Any = None, stopping_criteria: Any = None,
+                 prefix_allowed_tokens_fn: Optional[Callable[[int, Any], Any]] = None,
+                 synced_gpus: Optional[bool] = None, assistant_model: Any = None, streamer: Any = None,
+                 negative_prompt_ids: Any = None, negative_prompt_attention_mask: Any = None,
+                 use_model_defaults: Optional[bool] = None, custom_generate: Any = None, **kwargs: Any) -> Any:
+        """Generates text after input_ids [batch, tokens].
+
+        Options are keyword arguments (``max_new_tokens=20``, ``do_sample=True``, ``num_beams=4``, ``stop_strings=["."]``,
+        ...; docs/OPTIONS.md), fields of generation_config, or those of the model.  past_key_values continues a cache.
+        cache_implementation and cache_config name a strategy; cache_memory and on_full limit its memory.
+
+        Returns ids [rows, tokens], the prompt included, int64, in torch if the input was; with
+        return_dict_in_generate=True a GenerateOutput.  Raises OutOfMemoryError at cache_memory, ArgumentError for options.
+        Ctrl-C ends the generation, and the cache is usable after it.
+        """
+        if custom_generate is not None:
+            raise NotImplementedError("custom_generate is not supported; write a loop over forward()")
+        if negative_prompt_ids is not None:
+            kwargs["negative_prompt_ids"] = negative_prompt_ids
+        this = Call(self, inputs, generation_config, kwargs)
+        g = this.options.struct
+        if streamer is not None and g.num_beams > 1:
+            raise ArgumentError("a streamer needs num_beams=1: beams change earlier tokens")
+        processors = _list(logits_processor)
+        if prefix_allowed_tokens_fn is not None:
+            processors.append(_allowed(prefix_allowed_tokens_fn, max(g.num_beams, g.num_return_sequences, 1)))
+        assistant = None
+        try:
+            if assistant_model is not None:
+                assistant = assistant_model._handle.store(assistant_model._defaults, this.options.sequences(1))
+            callbacks = Callbacks(streamer, processors, _list(stopping_criteria), this.torch, g.num_beams > 1,
+                                  assistant, self._notice)
+            if streamer is not None:
+                streamer.put(like(this.ids.astype(np.int64), this.torch))
+            out = this.run(callbacks)
+            if streamer is not None:
+                streamer.end()
+            return out
+        except BaseException as e:
+            if streamer is not None and hasattr(streamer, "fail"):
+                streamer.fail(e)
+            raise
+        finally:
+            if assistant is not None:
+                assistant.lock.release()
+
+    def _notice(self, text: str) -> None:
+        raise NotImplementedError
+
+

@@ -1,0 +1,100 @@
+"""Options of generation as an object."""
+import json
+import os
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Union
+
+from . import _abi, hub
+from ._lib import encode, lib
+from .errors import ArgumentError
+
+
+def option_names() -> List[str]:
+    """Returns the names of all options."""
+    names: List[str] = []
+    import ctypes
+    while True:
+        row = lib.kvik_option_at(len(names))
+        if not row:
+            return names
+        option = ctypes.cast(row, ctypes.POINTER(_abi.kvik_option)).contents if isinstance(row, int) else row.contents
+        names.append(option.name.decode())
+
+
+class GenerationConfig:
+    """Options of generate() by name: ``GenerationConfig(max_new_tokens=20, do_sample=True)``.
+
+    docs/OPTIONS.md explains each option.  An option that was not given is None here and has its default.
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        self.__dict__.update(kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return None
+
+    @classmethod
+    def from_pretrained(cls, name: Union[str, "os.PathLike[str]"], config_file_name: str = "generation_config.json",
+                        **kwargs: Any) -> "GenerationConfig":
+        """Reads the options of a model's directory, or of a directory of save_pretrained()."""
+        path = Path(hub.resolve(name))
+        path = path / config_file_name if path.is_dir() else path.parent / config_file_name
+        values = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        return cls(**{**values, **kwargs})
+
+    @classmethod
+    def from_model_config(cls, config: Any) -> "GenerationConfig":
+        """Makes options of the special tokens of a configuration."""
+        return cls(**{k: v for k, v in config.to_dict().items() if k.endswith("_token_id")})
+
+    @classmethod
+    def from_dict(cls, values: Dict[str, Any], **kwargs: Any) -> "GenerationConfig":
+        """Makes options of a dictionary."""
+        return cls(**{**values, **kwargs})
+
+    def to_dict(self) -> Dict[str, Any]:
+        """Returns the options that were given."""
+        return dict(self.__dict__)
+
+    def to_json_string(self) -> str:
+        """Returns the options as JSON."""
+        return json.dumps(self.to_dict(), indent=2, sort_keys=True, default=str) + "\n"
+
+    def save_pretrained(self, directory: Union[str, "os.PathLike[str]"],
+                        config_file_name: str = "generation_config.json") -> None:
+        """Writes the options to a file in a directory."""
+        os.makedirs(directory, exist_ok=True)
+        Path(directory, config_file_name).write_text(self.to_json_string(), encoding="utf-8")
+
+    def update(self, **kwargs: Any) -> Dict[str, Any]:
+        """Sets options that exist; returns those that do not."""
+        known = set(option_names())
+        unknown = {k: v for k, v in kwargs.items() if k not in known}
+        self.__dict__.update({k: v for k, v in kwargs.items() if k in known})
+        return unknown
+
+    def validate(self) -> None:
+        """Raises ArgumentError for an unknown option, with the nearest name."""
+        known = set(option_names())
+        for name in self.__dict__:
+            if name not in known and not name.startswith("_") and name != "transformers_version":
+                near = lib.kvik_option_nearest(encode(name))
+                raise ArgumentError(f"unknown option {name!r}" + (f"; did you mean {near.decode()!r}?" if near else ""))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, GenerationConfig) and self.to_dict() == other.to_dict()
+
+    def __repr__(self) -> str:
+        return f"GenerationConfig {self.to_json_string()}"
+
+
+def merged(model: Optional[GenerationConfig], given: Any, kwargs: Dict[str, Any]) -> Dict[str, Any]:
+    """Returns the options of a call: the model's, over them those of a given object, over them keyword arguments."""
+    values: Dict[str, Any] = dict(model.__dict__) if model is not None else {}
+    if given is not None:
+        theirs = given if isinstance(given, dict) else given.to_dict()
+        values.update({k: v for k, v in theirs.items() if v is not None})
+    values.update(kwargs)
+    return {k: v for k, v in values.items() if not k.startswith("_") and k != "transformers_version"}

@@ -1,0 +1,64 @@
+"""Names of models: a directory, a .gguf file, or an id of the Hugging Face hub that is in the local cache.
+
+Nothing is downloaded.
+"""
+import os
+from pathlib import Path
+from typing import List, Optional, Union
+
+from .errors import MissingError
+
+
+def cache_dir() -> Path:
+    """Returns the directory of the hub's local cache, by the variables that the hub's own library reads."""
+    for variable, rest in (("HF_HUB_CACHE", ""), ("HUGGINGFACE_HUB_CACHE", ""), ("HF_HOME", "hub"),
+                           ("XDG_CACHE_HOME", "huggingface/hub")):
+        value = os.environ.get(variable)
+        if value:
+            return Path(value) / rest
+    return Path.home() / ".cache" / "huggingface" / "hub"
+
+
+def _snapshot(folder: Path, revision: str) -> Optional[Path]:
+    snapshots = folder / "snapshots"
+    ref = folder / "refs" / revision
+    if ref.is_file():
+        commit = snapshots / ref.read_text(encoding="utf-8").strip()
+        if commit.is_dir():
+            return commit
+    if (snapshots / revision).is_dir():
+        return snapshots / revision
+    found = sorted(snapshots.iterdir()) if snapshots.is_dir() else []
+    return found[0] if revision == "main" and len(found) == 1 else None
+
+
+def _gguf(folder: Path) -> List[Path]:
+    return sorted(p for p in folder.iterdir() if p.suffix == ".gguf")
+
+
+def resolve(name: Union[str, "os.PathLike[str]"], revision: Optional[str] = None, gguf_file: Optional[str] = None,
+            cache: Optional[str] = None) -> str:
+    """Returns the path of a model.
+
+    name: a directory, a .gguf file, or "org/name".  A directory that has no config.json and one .gguf file means that
+    file; ``gguf_file`` names one of several.  Raises MissingError with the places that were searched.
+    """
+    path = Path(os.path.expanduser(os.fspath(name)))
+    if not path.exists():
+        folder = (Path(cache) if cache else cache_dir()) / ("models--" + os.fspath(name).replace("/", "--"))
+        found = _snapshot(folder, revision or "main")
+        if found is None:
+            raise MissingError(f"no model {os.fspath(name)!r}: it is no path, and the local cache of the hub has no "
+                               f"{folder}. kvik downloads nothing; fetch it with the hub's own tool first.")
+        path = found
+    if path.is_dir() and gguf_file:
+        path = path / gguf_file
+        if not path.exists():
+            raise MissingError(f"no file {path}")
+    elif path.is_dir() and not (path / "config.json").exists():
+        files = _gguf(path)
+        if len(files) == 1:
+            path = files[0]
+        elif len(files) > 1:
+            raise MissingError(f"{path} holds {len(files)} .gguf files; choose one with gguf_file={files[0].name!r}")
+    return str(path)

@@ -1,0 +1,279 @@
+"""Models: forward() and generate() over an open model."""
+import ctypes
+import warnings
+from typing import Any, Dict, Optional
+
+import numpy as np
+
+from . import _abi, hub
+from ._arrays import ids_2d, is_torch, like, mask_2d, to_numpy
+from ._lib import address, call, lib, sized
+from .cache_utils import DynamicCache, as_cache
+from .configuration import PretrainedConfig, read_config
+from .devices import accept_device, cpu, dtype_name, dtype_object
+from .errors import ArgumentError
+from .generation import GenerationMixin
+from .generation_config import GenerationConfig
+from .outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
+from .store import Batch, ModelHandle, Settings, settings_of
+
+_COMPUTE = {"float32": "exact"}
+_FORWARD_IGNORED = ("token_type_ids", "position_embeddings", "output_router_logits", "cache_kwargs")
+
+
+class PreTrainedModel(GenerationMixin):
+    """A model that ``from_pretrained`` has opened.
+
+    ``config``, ``generation_config``, ``device``, ``dtype``.  Calling it computes logits; generate() makes text.  One model
+    can serve several threads, each with a cache of its own.
+    """
+
+    _architectures: Optional[tuple] = None
+    _head = True
+    _state_name: Optional[str] = None
+    main_input_name = "input_ids"
+    training = False
+
+    def __init__(self, handle: ModelHandle, config: PretrainedConfig, defaults: Settings, dtype: Optional[str]) -> None:
+        self._handle, self.config, self._defaults = handle, config, defaults
+        self._dtype = dtype or dtype_name(getattr(config, "dtype", None) or getattr(config, "torch_dtype", None)) or "float32"
+        self.name_or_path = handle.path
+        self.generation_config = GenerationConfig()
+        try:
+            self.generation_config = GenerationConfig.from_pretrained(handle.path)
+        except (OSError, ValueError):  # the library reads the same file, and says what is wrong when it generates
+            pass
+        self.generation_config = GenerationConfig(**{k: v for k, v in self.generation_config.to_dict().items()
+                                                     if not k.startswith("_") and k != "transformers_version"})
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path: Any, *_: Any, dtype: Any = None, torch_dtype: Any = None,
+                        device_map: Any = None, **kwargs: Any) -> Any:
+        """Opens a directory, a .gguf file, or a hub id in the local cache.
+
+        dtype (torch_dtype): torch.float32 computes with float32 throughout; other types are recorded, and weights are used
+        as the files have them.  device_map is accepted; models run on the CPU.  Of kvik: cache_memory, max_sequences,
+        threads, compute, isa, spill_dir, on_full are defaults for the caches of this model.
+        """
+        accept_device(device_map)
+        name = dtype_name(dtype if dtype is not None else torch_dtype)
+        where = {k: kwargs.pop(k) for k in ("revision", "gguf_file") if k in kwargs}
+        path = hub.resolve(pretrained_model_name_or_path, cache=kwargs.pop("cache_dir", None), **where)
+        defaults = settings_of(kwargs)
+        if name in _COMPUTE and defaults.compute is None:
+            defaults = Settings(compute=_COMPUTE[name]).over(defaults)
+        handle = ModelHandle(path)
+        config = PretrainedConfig.from_dict(read_config(path, handle.pointer))
+        model = (_class_for(cls, config) if cls._architectures is None else cls)(handle, config, defaults, name)
+        model._check_class()
+        return model
+
+    def _check_class(self) -> None:
+        kind = getattr(self.config, "model_type", None)
+        if self._architectures and kind not in self._architectures:
+            warnings.warn(f"{self.name_or_path} is a model of type {kind!r}; {type(self).__name__} was asked for. It is "
+                          "opened as what it is", stacklevel=4)
+
+    # -- what a model is
+
+    @property
+    def device(self) -> Any:
+        """The device: the CPU."""
+        return cpu()
+
+    @property
+    def dtype(self) -> Any:
+        """The dtype that was asked for, or that of the configuration: torch's where torch is imported, else its name."""
+        return dtype_object(self._dtype)
+
+    def to(self, *args: Any, **kwargs: Any) -> Any:
+        """Returns itself; see `devices`."""
+        for value in (*args, *kwargs.values()):
+            if isinstance(value, str) or type(value).__name__ == "device":
+                accept_device(value)
+        return self
+
+    def eval(self) -> Any:
+        """Returns itself: models are for inference only."""
+        return self
+
+    def train(self, mode: bool = True) -> Any:
+        """Raises for mode True: models are for inference only."""
+        if mode:
+            raise NotImplementedError("kvik is for inference only")
+        return self
+
+    def half(self) -> Any:
+        """Returns itself; weights are used as the files have them."""
+        return self
+
+    cuda = cpu = float = bfloat16 = requires_grad_ = lambda self, *args, **kwargs: self
+
+    def can_generate(self) -> bool:
+        """True if the model has a head."""
+        return self._head
+
+    def num_parameters(self, **_: Any) -> int:
+        """Returns the number of weights."""
+        return int(self.describe()["parameters"])
+
+    def describe(self) -> Dict[str, Any]:
+        """Returns what the library knows of the model: layers, tensors, tokenizer, bytes of cache per token."""
+        import json
+        from ._lib import text_of
+        return json.loads(text_of("kvik_model_describe", self._handle.pointer))
+
+    def describe_caches(self) -> Dict[str, Any]:
+        """Returns every cache strategy for this model with its bytes per token and at the full context."""
+        import json
+        from ._lib import text_of
+        return json.loads(text_of("kvik_model_describe_caches", self._handle.pointer))
+
+    def _notice(self, text: str) -> None:
+        warnings.warn(text, stacklevel=6)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name_or_path!r})"
+
+    # -- forward
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """As forward()."""
+        return self.forward(*args, **kwargs)
+
+    def forward(self, input_ids: Any = None, attention_mask: Any = None, position_ids: Any = None,
+                past_key_values: Any = None, inputs_embeds: Any = None, use_cache: Optional[bool] = None,
+                output_attentions: Optional[bool] = None, output_hidden_states: Optional[bool] = None,
+                return_dict: Optional[bool] = None, cache_position: Any = None, logits_to_keep: Any = 0,
+                cache_params: Any = None, **kwargs: Any) -> Any:
+        """Computes the logits of input_ids [batch, n] after the cached tokens, and appends them to the cache.
+
+        attention_mask: [batch, cached + n].  position_ids: [1 or batch, n].  cache_position: [n], length, length + 1, ...;
+        anything else is an error.  inputs_embeds: [batch, n, hidden] in place of ids.  logits_to_keep: logits of the last
+        so many columns, 0 for all.
+
+        Returns ``logits`` f32 [batch, kept, vocab], ``past_key_values`` (a new cache if none was given, unless
+        use_cache=False), ``hidden_states`` ([batch, n, hidden] of the embedding and each layer) and ``attentions``
+        ([batch, heads, n, cached + n] per layer).  Masked columns are zeros.
+        """
+        logits_to_keep = kwargs.pop("num_logits_to_keep", logits_to_keep)
+        kwargs = {k: v for k, v in kwargs.items() if v is not None and k not in _FORWARD_IGNORED}
+        if kwargs:
+            raise TypeError(f"forward() takes no argument {next(iter(kwargs))!r}")
+        if (input_ids is None) == (inputs_embeds is None):
+            raise ArgumentError("give either input_ids or inputs_embeds")
+        given = past_key_values if past_key_values is not None else cache_params
+        cache, was_legacy = as_cache(given)
+        call_ = _Forward(self, input_ids, inputs_embeds, attention_mask, position_ids, cache_position, logits_to_keep)
+        hidden = bool(output_hidden_states) or not self._head
+        keep = use_cache is not False
+        if cache is None:
+            cache = DynamicCache._of(Settings(), None, call_.torch, self.config)
+        elif not keep:
+            cache = cache.fork()
+        with cache._use():
+            batch = cache._bind(self._handle, self._defaults, call_.rows)
+            with batch.store.locked():
+                out = call_.run(batch, hidden, bool(output_attentions))
+            cache._torch = call_.torch
+        past: Any = (cache.to_legacy_cache() if was_legacy else cache) if keep else None
+        result = self._result(out, past, bool(output_hidden_states))
+        return result.to_tuple() if return_dict is False else result
+
+    def _result(self, out: Dict[str, Any], past: Any, hidden: bool) -> Any:
+        cache = {"past_key_values": past}
+        if self._state_name:
+            cache = {self._state_name: past}
+        states = out["hidden_states"]
+        if not self._head:
+            return BaseModelOutputWithPast(last_hidden_state=states[-1], **cache, hidden_states=states if hidden else None,
+                                           attentions=out["attentions"])
+        return CausalLMOutputWithPast(logits=out["logits"], **cache, hidden_states=states if hidden else None,
+                                      attentions=out["attentions"])
+
+
+class _Forward:
+    """The arrays of one forward."""
+
+    def __init__(self, model: PreTrainedModel, ids: Any, embeds: Any, mask: Any, positions: Any, cache_position: Any,
+                 keep: Any) -> None:
+        self.model = model
+        self.torch = is_torch(ids if embeds is None else embeds)
+        self.ids = None if ids is None else ids_2d(ids)
+        self.embeds = None
+        if embeds is not None:
+            self.embeds = to_numpy(embeds, np.float32)
+            width = lib.kvik_model_hidden(model._handle.pointer)
+            if self.embeds.ndim != 3 or self.embeds.shape[2] != width:
+                raise ArgumentError(f"inputs_embeds has the shape {list(self.embeds.shape)}; expected [batch, n, {width}]")
+        shape = (self.ids if self.ids is not None else self.embeds).shape
+        self.rows, self.n = shape[0], shape[1]
+        if not self.rows or not self.n:
+            raise ArgumentError("forward() needs at least one token")
+        self.mask = mask_2d(mask)
+        if self.mask is not None and self.mask.shape[0] != self.rows:
+            raise ArgumentError(f"attention_mask has {self.mask.shape[0]} rows for {self.rows} rows of input")
+        self.positions = None if positions is None else np.atleast_2d(to_numpy(positions, np.int32))
+        if self.positions is not None and (self.positions.shape[1] != self.n or self.positions.shape[0] not in (1, self.rows)):
+            raise ArgumentError(f"position_ids has the shape {list(self.positions.shape)}; expected [1 or {self.rows}, {self.n}]")
+        self.cache_position = None if cache_position is None else to_numpy(cache_position).ravel()
+        self.columns = None
+        self.keep = 0
+        if np.ndim(keep if not is_torch(keep) else to_numpy(keep)):
+            self.columns = np.ascontiguousarray(to_numpy(keep).ravel() % self.n, np.uint32)
+        else:
+            self.keep = min(int(keep or 0), self.n)
+
+    def _check_position(self, length: int) -> Optional[np.ndarray]:
+        if self.cache_position is None:
+            return None
+        given = self.cache_position
+        if self.model._state_name:
+            return None  # 4.x: Mamba tells a prompt from a token by numbers that are no positions
+        if given.size != self.n:
+            expected = f"[{length}]" if self.n == 1 else f"[{length}, ..., {length + self.n - 1}]"
+            raise ArgumentError(f"cache_position has {given.size} entries for {self.n} token{'s' * (self.n > 1)}; "
+                                f"expected {expected}")
+        if given.size and given.min() < 0:
+            raise ArgumentError(f"cache_position holds {int(given.min())}; positions begin at 0")
+        return np.ascontiguousarray(given, np.uint32)
+
+    def run(self, batch: Batch, hidden: bool, attentions: bool) -> Dict[str, Any]:
+        """Appends to the batch; returns arrays."""
+        model = self.model._handle.pointer
+        length = batch.length
+        position = self._check_position(length)
+        kept = self.columns.size if self.columns is not None else self.keep or self.n
+        layers, width = lib.kvik_model_layers(model), lib.kvik_model_hidden(model)
+        logits = np.empty((self.rows, kept, lib.kvik_model_vocab(model)), np.float32) if self.model._head else None
+        states = np.empty((layers + 1, self.rows, self.n, width), np.float32) if hidden else None
+        weights = np.empty((layers, self.rows, lib.kvik_model_heads(model), self.n, length + self.n), np.float32) \
+            if attentions else None
+        inputs = sized(_abi.kvik_inputs, ids=address(self.ids), embeds=address(self.embeds), n=self.n,
+                       width=0 if self.mask is None else self.mask.shape[1], attention_mask=address(self.mask),
+                       cache_position=address(position), position_ids=address(self.positions),
+                       position_rows=0 if self.positions is None else self.positions.shape[0], logits_to_keep=self.keep,
+                       n_columns=0 if self.columns is None else self.columns.size, columns=address(self.columns))
+        outputs = sized(_abi.kvik_outputs, logits=address(logits), hidden_states=address(states), attentions=address(weights))
+        call("kvik_batch_forward", batch.pointer, ctypes.byref(inputs), ctypes.byref(outputs))
+        return {"logits": None if logits is None else like(logits, self.torch),
+                "hidden_states": None if states is None else tuple(like(s, self.torch) for s in states),
+                "attentions": None if weights is None else tuple(like(w, self.torch) for w in weights)}
+
+
+def _class_for(asked: Any, config: PretrainedConfig) -> Any:
+    """Returns the class of a model type, for the classes that take any."""
+    from .models import model_class
+    return model_class(getattr(config, "model_type", "") or "", asked) or asked
+
+
+class AutoModelForCausalLM(PreTrainedModel):
+    """Opens any model that generates text."""
+
+
+class AutoModel(PreTrainedModel):
+    """Opens any model without its head: forward() gives last_hidden_state."""
+
+    _head = False
+
+

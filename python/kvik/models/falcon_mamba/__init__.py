@@ -1,0 +1,4 @@
+"""FalconMamba models."""
+from .modeling_falcon_mamba import FalconMambaForCausalLM, FalconMambaModel
+
+__all__ = ["FalconMambaForCausalLM", "FalconMambaModel"]

@@ -1,0 +1,4 @@
+"""Jamba models."""
+from .modeling_jamba import JambaForCausalLM, JambaModel
+
+__all__ = ["JambaForCausalLM", "JambaModel"]

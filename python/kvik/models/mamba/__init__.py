@@ -1,0 +1,4 @@
+"""Mamba models."""
+from .modeling_mamba import MambaForCausalLM, MambaModel
+
+__all__ = ["MambaForCausalLM", "MambaModel"]

@@ -1,0 +1,4 @@
+"""Mixtral models."""
+from .modeling_mixtral import MixtralForCausalLM, MixtralModel
+
+__all__ = ["MixtralForCausalLM", "MixtralModel"]

@@ -1,0 +1,212 @@
+"""Handles of models and of cache stores.
+
+A store (`kvik_cache`) holds the sequences of many caches of one model under one configuration and one budget.  Caches that
+are made one after another share a store, and so share threads, scratch memory and common prefixes.  A store runs one call
+at a time; a second thread waits for it, or takes a store of its own where it begins a new cache.
+"""
+import ctypes
+import json
+import os
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
+from typing import Any, Dict, Iterator, List, Optional
+
+from . import _abi
+from ._lib import call, encode, lib, sized
+from .errors import BusyError, LimitError
+
+_KEEP = 4  # stores of a model that stay open without a cache in them
+_SEQUENCES = 64
+
+CACHE_NAMES = {"mamba": "dynamic", "dynamic_full": "dynamic", "offloaded_dynamic": "offloaded"}
+"""Names of Transformers that mean a strategy of another name."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The configuration of a store: kvik_cache_config, as values that compare and hash.  None: the library's default."""
+
+    cache_implementation: Optional[str] = None
+    cache_config: Optional[str] = None
+    max_cache_len: Optional[int] = None
+    cache_memory: Optional[int] = None
+    max_sequences: Optional[int] = None
+    step_tokens: Optional[int] = None
+    checkpoints: Optional[int] = None
+    threads: Optional[int] = None
+    compute: Optional[str] = None
+    isa: Optional[str] = None
+    on_full: Optional[str] = None
+    spill_dir: Optional[str] = None
+    no_prefix_cache: Optional[bool] = None
+
+    def struct(self) -> Any:
+        """Returns the configuration as the library takes it."""
+        given = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) is not None}
+        given = {k: encode(v) if isinstance(v, str) else v for k, v in given.items()}
+        return sized(_abi.kvik_cache_config, **given)
+
+    def over(self, other: "Settings") -> "Settings":
+        """Returns these settings, with those of the other where these have none."""
+        mine = {f.name: getattr(self, f.name) for f in fields(self)}
+        return replace(other, **{k: v for k, v in mine.items() if v is not None})
+
+
+def settings_of(values: Dict[str, Any]) -> Settings:
+    """Takes the settings of a store out of a dictionary of arguments."""
+    known = {f.name for f in fields(Settings)}
+    found = {k: values.pop(k) for k in list(values) if k in known}
+    name = found.get("cache_implementation")
+    if name is not None:
+        found["cache_implementation"] = CACHE_NAMES.get(name, name)
+    if found.get("cache_config") is not None:
+        found["cache_config"] = config_json(found["cache_config"])
+    if found.get("cache_memory") is not None:
+        found["cache_memory"] = parse_bytes(found["cache_memory"])
+    return Settings(**found)
+
+
+def config_json(value: Any) -> Optional[str]:
+    """Returns a cache_config (a dictionary, JSON, or an object with to_dict) as JSON without keys that are None."""
+    if isinstance(value, str):
+        return value
+    values = value if isinstance(value, dict) else value.to_dict()
+    values = {str(k): v for k, v in values.items() if v is not None}
+    return json.dumps(values, sort_keys=True) if values else None
+
+
+def parse_bytes(value: Any) -> int:
+    """Returns a number of bytes: 64 * 2**20, "64M", "1.5 GiB"."""
+    if not isinstance(value, str):
+        return int(value)
+    text = value.strip().upper().rstrip("B").rstrip("I").strip()
+    scale = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}.get(text[-1:], 1)
+    try:
+        return int(float(text[:-1] if scale > 1 else text) * scale)
+    except ValueError:
+        raise ValueError(f"cache_memory={value!r}: expected bytes, or a text such as '64M'") from None
+
+
+class ModelHandle:
+    """An open model and its stores."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.pid = os.getpid()
+        pointer = ctypes.c_void_p()
+        call("kvik_model_open", encode(path), ctypes.byref(pointer))
+        self.pointer = pointer
+        self._lock = threading.Lock()
+        self._idle: List["Store"] = []  # the newest last
+
+    def __del__(self) -> None:
+        pointer = self.__dict__.pop("pointer", None)
+        if pointer and lib is not None:
+            lib.kvik_model_close(pointer)
+
+    def store(self, settings: Settings, sequences: int = 0) -> "Store":
+        """Returns a store with these settings that no other thread uses, with its lock taken."""
+        if os.getpid() != self.pid:
+            raise BusyError("the model was opened by the process that forked this one; open it again in this process")
+        if sequences > (settings.max_sequences or _SEQUENCES):
+            settings = replace(settings, max_sequences=1 << (sequences - 1).bit_length())
+        with self._lock:
+            for store in reversed(self._idle):
+                if store.settings == settings and store.lock.acquire(blocking=False):
+                    self._idle.remove(store)
+                    self._idle.append(store)
+                    return store
+        store = Store(self, settings)
+        store.lock.acquire()
+        with self._lock:
+            self._idle.append(store)
+            del self._idle[:-_KEEP]
+        return store
+
+    def forget(self, store: "Store") -> None:
+        """Takes a store out of those that new caches begin in.  Caches in it keep it open."""
+        with self._lock:
+            if store in self._idle:
+                self._idle.remove(store)
+
+    @contextmanager
+    def using(self, settings: Settings, sequences: int = 0) -> Iterator["Store"]:
+        """A store for the time of a `with`."""
+        store = self.store(settings, sequences)
+        try:
+            yield store
+        finally:
+            store.lock.release()
+
+
+class Store:
+    """A cache of the library (`kvik_cache`) with the lock that lets one thread at a time call it."""
+
+    def __init__(self, model: ModelHandle, settings: Settings) -> None:
+        self.model, self.settings, self.pid = model, settings, os.getpid()
+        self.lock = threading.RLock()
+        pointer = ctypes.c_void_p()
+        call("kvik_cache_open", model.pointer, ctypes.byref(settings.struct()), ctypes.byref(pointer))
+        self.pointer = pointer
+
+    def __del__(self) -> None:
+        pointer = self.__dict__.pop("pointer", None)
+        if pointer and lib is not None:
+            lib.kvik_cache_close(pointer)
+
+    @contextmanager
+    def locked(self) -> Iterator["Store"]:
+        """Waits until no other thread calls the store."""
+        if os.getpid() != self.pid:  # the lock may be held by a thread that this process does not have
+            raise BusyError("the cache belongs to the process that forked this one; open the model again in this process")
+        with self.lock:
+            yield self
+
+    def usage(self) -> Dict[str, int]:
+        """Returns what the store holds, in bytes: the fields of kvik_usage."""
+        out = sized(_abi.kvik_usage)
+        call("kvik_cache_usage", self.pointer, ctypes.byref(out))
+        return {name: int(getattr(out, name)) for name, _ in _abi.kvik_usage._fields_ if name != "size"}
+
+
+class Batch:
+    """A padded batch of sequences (`kvik_batch`) in a store.  Its columns are what get_seq_length counts."""
+
+    def __init__(self, store: Store, pointer: ctypes.c_void_p) -> None:
+        self.store, self.pointer = store, pointer
+
+    @classmethod
+    def open(cls, model: ModelHandle, settings: Settings, rows: int) -> "Batch":
+        """Opens a batch of empty rows in a store that has room for them."""
+        wanted = rows
+        for _ in range(3):
+            with model.using(settings, wanted) as store:
+                pointer = ctypes.c_void_p()
+                try:
+                    call("kvik_batch_open", store.pointer, rows, ctypes.byref(pointer))
+                    return cls(store, pointer)
+                except LimitError:  # full of other caches: a new store has room
+                    model.forget(store)
+                    wanted = max(rows * 2, _SEQUENCES)
+        raise LimitError(f"no store of {wanted} sequences has room for {rows} rows; raise max_sequences")
+
+    def __del__(self) -> None:
+        pointer = self.__dict__.pop("pointer", None)
+        if pointer and lib is not None:
+            lib.kvik_batch_close(pointer)
+
+    @property
+    def rows(self) -> int:
+        """The number of rows."""
+        return int(lib.kvik_batch_rows(self.pointer))
+
+    @property
+    def length(self) -> int:
+        """The number of columns, padding included."""
+        return int(lib.kvik_batch_length(self.pointer))
+
+    def sequences(self) -> Any:
+        """Returns the sequences of the rows, as an array for calls that read them."""
+        n = self.rows
+        return (ctypes.c_uint32 * n)(*(lib.kvik_batch_seq(self.pointer, i) for i in range(n)))

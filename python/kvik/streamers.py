@@ -1,0 +1,110 @@
+"""Streamers: what receives tokens while generate() runs."""
+import ctypes
+from queue import Queue
+from typing import Any, Iterator, List, Optional
+
+import numpy as np
+
+from ._arrays import to_numpy
+from ._lib import address, check, lib
+
+
+class BaseStreamer:
+    """A class with put(ids), which gets the prompt and then each token, and end()."""
+
+    def put(self, value: Any) -> None:
+        """Receives ids."""
+        raise NotImplementedError
+
+    def end(self) -> None:
+        """Is called after the last token."""
+        raise NotImplementedError
+
+
+class TextStreamer(BaseStreamer):
+    """Prints the text as it is generated, each character as soon as it is complete.
+
+    skip_prompt: does not print the prompt.  Further arguments, such as skip_special_tokens, are those of decode().
+    """
+
+    def __init__(self, tokenizer: Any, skip_prompt: bool = False, **decode_kwargs: Any) -> None:
+        self.tokenizer, self.skip_prompt, self.decode_kwargs = getattr(tokenizer, "tokenizer", tokenizer), skip_prompt, decode_kwargs
+        self.next_tokens_are_prompt = True
+        self._decoder: Optional[ctypes.c_void_p] = None
+        self._ids: List[int] = []
+
+    def __del__(self) -> None:
+        decoder = self.__dict__.pop("_decoder", None)
+        if decoder and lib is not None:
+            lib.kvik_decoder_close(decoder)
+
+    def _open(self) -> ctypes.c_void_p:
+        if self._decoder is None:
+            decoder = ctypes.c_void_p()
+            check(lib.kvik_decoder_open(self.tokenizer._handle, bool(self.decode_kwargs.get("skip_special_tokens")),
+                                        ctypes.byref(decoder)))
+            self._decoder = decoder
+        return self._decoder
+
+    def put(self, value: Any) -> None:
+        """Receives ids of one row, and hands on the characters that they complete."""
+        ids = np.ascontiguousarray(to_numpy(value), np.int32)
+        if ids.ndim > 1 and ids.shape[0] > 1:
+            raise ValueError("TextStreamer only supports batch size 1")
+        ids = ids.ravel()
+        if self.skip_prompt and self.next_tokens_are_prompt:
+            self.next_tokens_are_prompt = False
+            return
+        self.next_tokens_are_prompt = False
+        text = ctypes.c_char_p()
+        check(lib.kvik_decoder_put(self._open(), address(ids), ids.size, ctypes.byref(text)))
+        piece = (text.value or b"").decode("utf-8", "replace")
+        if piece:
+            self.on_finalized_text(piece)
+
+    def end(self) -> None:
+        """Hands on what was held back."""
+        text = ctypes.c_char_p()
+        check(lib.kvik_decoder_flush(self._open(), ctypes.byref(text)))
+        self.next_tokens_are_prompt = True
+        self.on_finalized_text((text.value or b"").decode("utf-8", "replace"), stream_end=True)
+
+    def on_finalized_text(self, text: str, stream_end: bool = False) -> None:
+        """Receives text that will not change.  Prints it; subclasses do what they want."""
+        print(text, flush=True, end="" if not stream_end else None)
+
+
+class TextIteratorStreamer(TextStreamer):
+    """An iterator over the text, for a generate() that runs in another thread.
+
+    timeout: seconds to wait for the next piece; queue.Empty is raised after it.  If generate() fails, the iterator raises
+    its exception.
+    """
+
+    def __init__(self, tokenizer: Any, skip_prompt: bool = False, timeout: Optional[float] = None,
+                 **decode_kwargs: Any) -> None:
+        super().__init__(tokenizer, skip_prompt, **decode_kwargs)
+        self.text_queue: "Queue[Any]" = Queue()
+        self.stop_signal = None
+        self.timeout = timeout
+
+    def on_finalized_text(self, text: str, stream_end: bool = False) -> None:
+        """Puts text into the queue."""
+        self.text_queue.put(text, timeout=self.timeout)
+        if stream_end:
+            self.text_queue.put(self.stop_signal, timeout=self.timeout)
+
+    def fail(self, error: BaseException) -> None:
+        """Ends the iterator with an exception."""
+        self.text_queue.put(error)
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        value = self.text_queue.get(timeout=self.timeout)
+        if isinstance(value, BaseException):
+            raise value
+        if value is self.stop_signal:
+            raise StopIteration
+        return value

@@ -1,0 +1,342 @@
+"""Tokenizers and chat templates, called as those of Transformers."""
+import ctypes
+import json
+import os
+from typing import Any, Dict, Iterable, List, Optional, Sequence, Union
+
+import numpy as np
+
+from . import hub
+from ._arrays import is_torch, tensors, to_numpy
+from ._lib import address, call, encode, lib, text_of, view
+from .batch_encoding import BatchEncoding
+from .errors import KvikError
+from .tool_schema import tool_json
+
+_ROLES = ("bos_token", "eos_token", "pad_token", "unk_token", "sep_token", "cls_token", "mask_token")
+_STRATEGIES = {True: "longest", "longest": "longest", "max_length": "max_length", False: None, "do_not_pad": None, None: None}
+
+
+def _config(path: str) -> Dict[str, Any]:
+    file = os.path.join(path, "tokenizer_config.json")
+    try:
+        with open(file, encoding="utf-8") as f:
+            values = json.load(f)
+    except (OSError, ValueError):  # the library has read what it needs, or has said what is wrong
+        return {}
+    return values if isinstance(values, dict) else {}
+
+
+class PreTrainedTokenizer:
+    """A tokenizer of a model's directory or .gguf file.
+
+    Attributes: ``bos_token``, ``eos_token``, ``pad_token``, ``unk_token`` with their ids (``eos_token_id``), which may be
+    set; ``padding_side`` and ``truncation_side`` ("left" or "right"); ``model_max_length``; ``chat_template``.
+    """
+
+    def __init__(self, path: str, **kwargs: Any) -> None:
+        handle = ctypes.c_void_p()
+        call("kvik_tokenizer_open", encode(path), ctypes.byref(handle))
+        self._handle = handle
+        self.name_or_path = path
+        self.init_kwargs = _config(path)
+        self.padding_side = kwargs.get("padding_side") or self.init_kwargs.get("padding_side") or "right"
+        self.truncation_side = kwargs.get("truncation_side") or self.init_kwargs.get("truncation_side") or "right"
+        self.model_max_length = int(kwargs.get("model_max_length") or self.init_kwargs.get("model_max_length") or 10**30)
+        self.clean_up_tokenization_spaces = False
+        for role in _ROLES:
+            given = kwargs.get(role)
+            setattr(self, role, str(given) if given is not None else self._special(role))
+        text = lib.kvik_tokenizer_template(self._handle)
+        self._own_template = text.decode("utf-8", "replace") if text else None
+        self.chat_template = kwargs.get("chat_template") or self._own_template
+
+    @classmethod
+    def from_pretrained(cls, name: Any, *_: Any, **kwargs: Any) -> "PreTrainedTokenizer":
+        """Opens the tokenizer of a directory, a .gguf file, or a hub id in the local cache."""
+        where = {k: kwargs.pop(k) for k in ("revision", "gguf_file") if k in kwargs}
+        return PreTrainedTokenizer(hub.resolve(name, cache=kwargs.pop("cache_dir", None), **where), **kwargs)
+
+    def __del__(self) -> None:
+        handle = self.__dict__.pop("_handle", None)
+        if handle and lib is not None:
+            lib.kvik_tokenizer_close(handle)
+
+    def __reduce__(self) -> Any:
+        roles = {role: getattr(self, role) for role in _ROLES}
+        return _reopen, (self.name_or_path, {**roles, "padding_side": self.padding_side,
+                                             "truncation_side": self.truncation_side,
+                                             "model_max_length": self.model_max_length,
+                                             "chat_template": self.chat_template})
+
+    def __repr__(self) -> str:
+        return f"PreTrainedTokenizer({self.name_or_path!r}, vocab_size={self.vocab_size})"
+
+    # -- special tokens
+
+    def _special(self, role: str) -> Optional[str]:
+        text = lib.kvik_tokenizer_special(self._handle, role.encode())
+        return text.decode("utf-8", "replace") if text else None
+
+    def __getattr__(self, name: str) -> Any:
+        if name.endswith("_token_id") and name[:-3] in _ROLES:
+            token = self.__dict__.get(name[:-3])
+            return None if token is None else self._id(token)
+        raise AttributeError(f"the tokenizer has no {name!r}")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name.endswith("_token_id") and name[:-3] in _ROLES:
+            name, value = name[:-3], None if value is None else self.decode([value])
+        object.__setattr__(self, name, value)
+
+    def _id(self, token: str) -> Optional[int]:
+        found = lib.kvik_tokenizer_find(self._handle, encode(token))
+        return found if found >= 0 else None
+
+    @property
+    def special_tokens_map(self) -> Dict[str, str]:
+        """The special tokens by role."""
+        return {role: getattr(self, role) for role in _ROLES if getattr(self, role) is not None}
+
+    @property
+    def all_special_tokens(self) -> List[str]:
+        """The special tokens, each once."""
+        return list(dict.fromkeys(self.special_tokens_map.values()))
+
+    @property
+    def all_special_ids(self) -> List[int]:
+        """The ids of the special tokens, each once."""
+        return [i for i in map(self._id, self.all_special_tokens) if i is not None]
+
+    @property
+    def vocab_size(self) -> int:
+        """The number of token ids."""
+        return int(lib.kvik_tokenizer_vocab(self._handle)) if hasattr(lib, "kvik_tokenizer_vocab") else 0
+
+    def __len__(self) -> int:
+        return self.vocab_size
+
+    def convert_tokens_to_ids(self, tokens: Union[str, Iterable[str]]) -> Any:
+        """Returns the id of a token, or of each; the id of the unknown token where the vocabulary lacks it."""
+        if isinstance(tokens, str):
+            found = self._id(tokens)
+            return self.unk_token_id if found is None else found
+        return [self.convert_tokens_to_ids(t) for t in tokens]
+
+    # -- encoding
+
+    def _encode(self, text: str, add_special_tokens: bool) -> List[int]:
+        if not isinstance(text, str):
+            raise TypeError(f"text input must be a str or a list of them, not {type(text).__name__}")
+        data = encode(text) or b""
+        ids, n = ctypes.c_void_p(), ctypes.c_size_t()
+        call("kvik_tokenizer_encode", self._handle, data, len(data), add_special_tokens, ctypes.byref(ids),
+             ctypes.byref(n))
+        try:
+            return view(ids.value, (n.value,), np.int32).tolist()
+        finally:
+            lib.kvik_free(ids)
+
+    def encode(self, text: str, add_special_tokens: bool = True, return_tensors: Optional[str] = None,
+               **kwargs: Any) -> Any:
+        """Returns the ids of a text: a list, or with return_tensors a tensor [1, tokens]."""
+        out = self(text, add_special_tokens=add_special_tokens, return_tensors=return_tensors, **kwargs)
+        return out["input_ids"]
+
+    def tokenize(self, text: str, add_special_tokens: bool = False, **_: Any) -> List[str]:
+        """Returns the text of each token."""
+        return [self.decode([i]) for i in self._encode(text, add_special_tokens)]
+
+    def __call__(self, text: Union[str, Sequence[str]], add_special_tokens: bool = True,
+                 padding: Union[bool, str] = False, truncation: Union[bool, str, None] = None,
+                 max_length: Optional[int] = None, return_tensors: Optional[str] = None,
+                 return_attention_mask: Optional[bool] = None, padding_side: Optional[str] = None,
+                 pad_to_multiple_of: Optional[int] = None, return_length: bool = False,
+                 **_: Any) -> BatchEncoding:
+        """Encodes a text, or several.
+
+        padding: True or "longest", "max_length", or False.  truncation: True cuts at max_length (default:
+        model_max_length).  return_tensors: "pt", "np", or None for lists.  Returns ``input_ids`` and ``attention_mask``,
+        [batch, tokens], or plain lists for one text without return_tensors.
+        """
+        single = isinstance(text, str)
+        rows = [self._encode(t, add_special_tokens) for t in ([text] if single else text)]
+        return self._finish(rows, single, padding, truncation, max_length, return_tensors, return_attention_mask,
+                            padding_side, pad_to_multiple_of, return_length)
+
+    def pad(self, encoded: Any, padding: Union[bool, str] = True, max_length: Optional[int] = None,
+            return_tensors: Optional[str] = None, padding_side: Optional[str] = None,
+            pad_to_multiple_of: Optional[int] = None, **_: Any) -> BatchEncoding:
+        """Pads encoded texts: {"input_ids": [[...], ...]} or a list of such mappings of one text each."""
+        ids = encoded["input_ids"] if hasattr(encoded, "keys") else [e["input_ids"] for e in encoded]
+        rows = [to_numpy(row).ravel().tolist() for row in ids]
+        return self._finish(rows, False, padding, None, max_length, return_tensors, None, padding_side,
+                            pad_to_multiple_of, False)
+
+    def _finish(self, rows: List[List[int]], single: bool, padding: Any, truncation: Any, max_length: Optional[int],
+                kind: Optional[str], with_mask: Optional[bool], side: Optional[str], multiple: Optional[int],
+                with_length: bool) -> BatchEncoding:
+        if truncation and truncation != "do_not_truncate":
+            rows = [self._cut(row, max_length or self.model_max_length) for row in rows]
+        if padding not in _STRATEGIES:
+            raise ValueError(f"padding={padding!r}: expected True, False, 'longest', 'max_length' or 'do_not_pad'")
+        strategy = _STRATEGIES[padding]
+        masks = [[1] * len(row) for row in rows]
+        if strategy:
+            rows, masks = self._pad(rows, strategy, max_length, side or self.padding_side, multiple)
+        if kind is not None and len({len(row) for row in rows}) > 1:
+            raise ValueError("the texts have different numbers of tokens, so they make no tensor; pass padding=True, and "
+                             "truncation=True with max_length if they may be cut")
+        flat = single and kind is None
+        out = {"input_ids": rows[0] if flat else tensors(rows, kind)}
+        if with_mask is not False:
+            out["attention_mask"] = masks[0] if flat else tensors(masks, kind)
+        if with_length:
+            out["length"] = [len(row) for row in rows]
+        return BatchEncoding(out)
+
+    def _cut(self, row: List[int], limit: int) -> List[int]:
+        if len(row) <= limit:
+            return row
+        return row[-limit:] if self.truncation_side == "left" else row[:limit]
+
+    def _pad(self, rows: List[List[int]], strategy: str, limit: Optional[int], side: str,
+             multiple: Optional[int]) -> Any:
+        width = max(map(len, rows), default=0)
+        if strategy == "max_length":
+            width = max(width, limit or min(self.model_max_length, 2**20))
+        if multiple:
+            width = -(-width // multiple) * multiple
+        if all(len(row) == width for row in rows):
+            return rows, [[1] * width for _ in rows]
+        pad = self.pad_token_id
+        if pad is None:
+            raise ValueError("padding needs a pad token, and this tokenizer has none; set one, for example "
+                             "tokenizer.pad_token = tokenizer.eos_token")
+        out, masks = [], []
+        for row in rows:
+            fill = width - len(row)
+            left = side == "left"
+            out.append([pad] * fill + row if left else row + [pad] * fill)
+            masks.append([0] * fill + [1] * len(row) if left else [1] * len(row) + [0] * fill)
+        return out, masks
+
+    # -- decoding
+
+    def decode(self, token_ids: Any, skip_special_tokens: bool = False,
+               clean_up_tokenization_spaces: Optional[bool] = None, **_: Any) -> Any:
+        """Returns the text of ids: an id, a list, an array or a tensor of one dimension.  Two dimensions give a list.
+
+        clean_up_tokenization_spaces removes the spaces before punctuation.
+        """
+        ids = np.atleast_1d(to_numpy(token_ids)) if not isinstance(token_ids, list) else token_ids
+        if getattr(ids, "ndim", 1) > 1 or (isinstance(ids, list) and ids and not np.isscalar(ids[0])
+                                           and not (is_torch(ids[0]) and ids[0].ndim == 0)):
+            return self.batch_decode(ids, skip_special_tokens, clean_up_tokenization_spaces)
+        array = np.ascontiguousarray(ids if not isinstance(ids, list) else [int(i) for i in ids], np.int32)
+        text = ctypes.c_char_p()
+        call("kvik_tokenizer_decode", self._handle, address(array), array.size, skip_special_tokens, ctypes.byref(text),
+             None)
+        try:
+            out = (text.value or b"").decode("utf-8", "replace")
+        finally:
+            lib.kvik_free(text)
+        clean = self.clean_up_tokenization_spaces if clean_up_tokenization_spaces is None else clean_up_tokenization_spaces
+        return _clean(out) if clean else out
+
+    def batch_decode(self, sequences: Any, skip_special_tokens: bool = False,
+                     clean_up_tokenization_spaces: Optional[bool] = None, **kwargs: Any) -> List[str]:
+        """Returns the text of each row."""
+        return [self.decode(row, skip_special_tokens, clean_up_tokenization_spaces, **kwargs) for row in sequences]
+
+    def convert_ids_to_tokens(self, ids: Any, skip_special_tokens: bool = False) -> Any:
+        """Returns the text of an id, or of each."""
+        if np.isscalar(ids):
+            return self.decode([int(ids)])
+        special = set(self.all_special_ids) if skip_special_tokens else ()
+        return [self.decode([int(i)]) for i in ids if int(i) not in special]
+
+    # -- chats
+
+    def apply_chat_template(self, conversation: Any, tools: Optional[Sequence[Any]] = None,
+                            documents: Optional[Sequence[Dict[str, str]]] = None, chat_template: Optional[str] = None,
+                            add_generation_prompt: bool = False, continue_final_message: bool = False,
+                            tokenize: bool = True, padding: Union[bool, str] = False,
+                            truncation: Union[bool, str] = False, max_length: Optional[int] = None,
+                            return_tensors: Optional[str] = None, return_dict: Optional[bool] = None,
+                            return_assistant_tokens_mask: bool = False,
+                            tokenizer_kwargs: Optional[Dict[str, Any]] = None, **kwargs: Any) -> Any:
+        """Renders messages with the chat template and encodes them.
+
+        conversation: a list of {"role", "content"}, or a list of such lists.  tools: JSON schemas or functions with type
+        hints.  tokenize=False returns the text.  return_dict: True returns ``input_ids`` and ``attention_mask`` (the
+        default with return_tensors None and False: the ids alone).  Further arguments are variables of the template.
+
+        Special tokens that are spelled inside a message are encoded as plain text; pass allow_special_tokens=True for
+        what Transformers does.
+        """
+        if return_assistant_tokens_mask:
+            raise NotImplementedError("return_assistant_tokens_mask: kvik does not report the spans of {% generation %}")
+        batched = bool(conversation) and (isinstance(conversation[0], (list, tuple)) or hasattr(conversation[0], "messages"))
+        chats = [getattr(c, "messages", c) for c in (conversation if batched else [conversation])]
+        options = dict(kwargs)
+        if add_generation_prompt:
+            options["add_generation_prompt"] = True
+        if continue_final_message:
+            options["continue_final_message"] = True
+        if tools:
+            options["tools"] = [tool_json(t) for t in tools]
+        if documents:
+            options["documents"] = list(documents)
+        template = chat_template or self.chat_template
+        if not tokenize:
+            texts = [self._render(chat, options, template) for chat in chats]
+            return texts if batched else texts[0]
+        rows = [self._encode_chat(chat, options, template) for chat in chats]
+        out = self._finish(rows, not batched, padding, truncation, max_length, return_tensors, None,
+                           (tokenizer_kwargs or {}).get("padding_side"), None, False)
+        return out if return_dict else out["input_ids"]
+
+    def _request(self, template: str, chat: Any, options: Dict[str, Any]) -> str:
+        return text_of("kvik_template_render", encode(template), encode(json.dumps(
+            {"messages": list(chat), "kwargs": options, "special_tokens": self.special_tokens_map})))
+
+    def _render(self, chat: Any, options: Dict[str, Any], template: Optional[str]) -> str:
+        if template is not None and template != self._own_template:
+            return self._request(template, chat, options)
+        return text_of("kvik_chat_render", self._handle, encode(json.dumps(list(chat))), encode(json.dumps(options)))
+
+    def _encode_chat(self, chat: Any, options: Dict[str, Any], template: Optional[str]) -> List[int]:
+        if template is not None and template != self._own_template:
+            return self._encode(self._request(template, chat, options), False)
+        ids, n = ctypes.c_void_p(), ctypes.c_size_t()
+        call("kvik_chat_encode", self._handle, encode(json.dumps(list(chat))), encode(json.dumps(options)),
+             ctypes.byref(ids), ctypes.byref(n))
+        try:
+            return view(ids.value, (n.value,), np.int32).tolist()
+        finally:
+            lib.kvik_free(ids)
+
+
+def _reopen(path: str, settings: Dict[str, Any]) -> PreTrainedTokenizer:
+    return PreTrainedTokenizer(path, **settings)
+
+
+def _clean(text: str) -> str:
+    for spaced, joined in ((" .", "."), (" ?", "?"), (" !", "!"), (" ,", ","), (" ' ", "'"), (" n't", "n't"),
+                           (" 'm", "'m"), (" 's", "'s"), (" 've", "'ve"), (" 're", "'re")):
+        text = text.replace(spaced, joined)
+    return text
+
+
+class AutoTokenizer:
+    """Opens the tokenizer of any model: ``AutoTokenizer.from_pretrained(name)``."""
+
+    def __init__(self) -> None:
+        raise KvikError("AutoTokenizer is not made directly; call AutoTokenizer.from_pretrained(name)")
+
+    from_pretrained = PreTrainedTokenizer.from_pretrained
+
+
+PreTrainedTokenizerFast = PreTrainedTokenizer
+PreTrainedTokenizerBase = PreTrainedTokenizer

@@ -1,0 +1,106 @@
+"""A cache without a model: the caller computes keys and values, update() returns what attention must see."""
+import ctypes
+import json
+from dataclasses import replace
+from typing import Any, List, Optional, Tuple
+
+import numpy as np
+
+from . import _abi
+from ._lib import address, call, lib, sized, view
+from .store import Settings
+
+_NAMES = {"float16": b"f16", "bfloat16": b"bf16"}
+_GROW = 8  # layers beyond those that are known
+
+
+class Unbound:
+    """A kvik_cache without a model, of n_layers; layers that no update has touched cost nothing."""
+
+    def __init__(self, settings: Settings, n_layers: int, kinds: Optional[List[str]] = None) -> None:
+        self.settings, self.n_layers, self.kinds = settings, n_layers, kinds
+        names = (ctypes.c_char_p * n_layers)(*(k.encode() for k in kinds)) if kinds else None
+        pointer = ctypes.c_void_p()
+        call("kvik_cache_open_unbound", ctypes.byref(settings.struct()), n_layers,
+             ctypes.cast(names, ctypes.c_void_p) if names else None, ctypes.byref(pointer))
+        self.pointer = pointer
+
+    def __del__(self) -> None:
+        pointer = self.__dict__.pop("pointer", None)
+        if pointer and lib is not None:
+            lib.kvik_cache_close(pointer)
+
+    def update(self, layer: int, keys: np.ndarray, values: np.ndarray, dtype: str) -> Tuple[np.ndarray, np.ndarray]:
+        """Appends rows [batch][heads][n][dim] to a layer; returns copies of the keys and values to attend to."""
+        batch, heads, n, dim = keys.shape
+        shape = sized(_abi.kvik_shape, batch=batch, heads=heads, n=n, dim_k=dim, dim_v=values.shape[3],
+                      dtype=_NAMES.get(dtype))
+        out = sized(_abi.kvik_rows)
+        call("kvik_cache_update", self.pointer, layer, address(keys), address(values), ctypes.byref(shape),
+             ctypes.byref(out))
+        return self._arrays(out)
+
+    @staticmethod
+    def _arrays(out: Any) -> Tuple[np.ndarray, np.ndarray]:
+        shape = (out.batch, out.heads, out.rows)
+        return (view(out.keys, (*shape, out.dim_k), np.float32).copy(),
+                view(out.values, (*shape, out.dim_v), np.float32).copy())
+
+    def layer(self, layer: int) -> Tuple[np.ndarray, np.ndarray]:
+        """Returns the rows of a layer that the next update will see."""
+        out = sized(_abi.kvik_rows)
+        call("kvik_cache_layer", self.pointer, layer, ctypes.byref(out))
+        return self._arrays(out)
+
+    def length(self, layer: int = 0) -> int:
+        """Returns the number of tokens that a layer has seen; 0 for one that does not exist yet."""
+        if layer >= self.n_layers:
+            return 0
+        return call("kvik_cache_layer_length", self.pointer, layer)
+
+    def used(self) -> int:
+        """Returns the number of layers up to the last that has rows."""
+        return max((i + 1 for i in range(self.n_layers) if self.length(i)), default=0)
+
+    def copy(self, n_layers: Optional[int] = None) -> "Unbound":
+        """Returns a cache with the same rows in memory of its own; rows of quantized layers are quantized again."""
+        kinds = self.kinds
+        if kinds and n_layers and n_layers > len(kinds):
+            kinds = kinds + [kinds[-1]] * (n_layers - len(kinds))
+        out = Unbound(self.settings, n_layers or self.n_layers, kinds)
+        for i in range(self.n_layers):
+            seen = self.length(i)
+            if not seen:
+                continue
+            keys, values = self.layer(i)
+            before = seen - keys.shape[2]  # tokens that a window has passed
+            if before > 0:
+                out.update(i, np.zeros((*keys.shape[:2], before, keys.shape[3]), np.float32),
+                           np.zeros((*values.shape[:2], before, values.shape[3]), np.float32), "float32")
+            if keys.shape[2]:
+                out.update(i, keys, values, "float32")
+        return out
+
+
+def settings_for(settings: Settings, batch: int) -> Settings:
+    """Returns the settings of a cache without a model that has room for a batch."""
+    return replace(settings, max_sequences=max(settings.max_sequences or 16, batch), compute=None, isa=settings.isa,
+                   step_tokens=None, checkpoints=None, on_full=settings.on_full)
+
+
+def window_of(config: Any, kinds: Optional[List[str]]) -> Optional[int]:
+    """Returns the window of a configuration's sliding or chunked layers."""
+    if config is None:
+        return None
+    if kinds and "chunked_attention" in kinds:
+        return getattr(config, "attention_chunk_size", None)
+    return getattr(config, "sliding_window", None)
+
+
+def with_window(settings: Settings, window: Optional[int]) -> Settings:
+    """Adds the window of layers to the configuration, unless it has one."""
+    values = json.loads(settings.cache_config) if settings.cache_config else {}
+    if window and "sliding_window" not in values and "window_length" not in values:
+        values["sliding_window"] = int(window)
+        return replace(settings, cache_config=json.dumps(values, sort_keys=True))
+    return settings

@@ -1,0 +1,65 @@
+"""What the tests of the Python package share: the package of the source tree, the golden models and their cases."""
+import json
+import os
+import struct
+import sys
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.environ.get("KVIK_PYTHON") or os.path.join(ROOT, "python"))
+GOLDEN = os.path.join(ROOT, "tests", "golden")
+CHAT_MODEL = os.environ.get("KVIK_TEST_MODEL", "none")
+
+import numpy as np  # noqa: E402
+
+import kvik  # noqa: E402
+
+_models = {}
+
+
+def model_path(name):
+    """Returns the directory of a golden model."""
+    return os.path.join(GOLDEN, "models", name)
+
+
+def model(name, dtype=None):
+    """Opens a golden model, once."""
+    key = name, dtype
+    if key not in _models:
+        _models[key] = kvik.AutoModelForCausalLM.from_pretrained(model_path(name), dtype=dtype, threads=1, max_sequences=16)
+    return _models[key]
+
+
+def read_json(*path):
+    """Reads a file of the golden set."""
+    with open(os.path.join(GOLDEN, *path), encoding="utf-8") as f:
+        return json.load(f)
+
+
+def tensors(*path):
+    """Reads a safetensors file with f32 and integer tensors."""
+    with open(os.path.join(GOLDEN, *path), "rb") as f:
+        data = f.read()
+    size = struct.unpack("<Q", data[:8])[0]
+    kinds = {"F32": np.float32, "I32": np.int32, "I64": np.int64, "U8": np.uint8}
+    out = {}
+    for name, t in json.loads(data[8:8 + size]).items():
+        if name != "__metadata__":
+            begin, end = t["data_offsets"]
+            out[name] = np.frombuffer(data[8 + size + begin:8 + size + end], kinds[t["dtype"]]).reshape(t["shape"])
+    return out
+
+
+def cache_of(class_name, args, config):
+    """Makes a cache as a recorded case says; "config": "model" means the model's."""
+    given = {k: config if v == "model" else v for k, v in args.items()}
+    class_name = {"Sink": "SinkCache", None: "DynamicCache"}.get(class_name, class_name)
+    return getattr(kvik, class_name)(**given)
+
+
+def up_to_eos(row, eos):
+    """Cuts a row after its first end-of-sequence token."""
+    row = list(row)
+    for i, token in enumerate(row):
+        if token in eos:
+            return row[:i + 1]
+    return row
