@@ -28,7 +28,7 @@ KVIK_API int kvik_cache_open(kvik_model *m, const kvik_cache_config *config, kvi
     c->refs = 1;
     guard_init(&c->guard);
     c->preset = s.preset;
-    settings_hints(&s, config);
+    settings_hints(&s, m->m, config);
     *out = c;
     return 0;
 }
@@ -53,7 +53,7 @@ KVIK_API int kvik_cache_open_unbound(const kvik_cache_config *config, uint32_t n
     c->refs = 1;
     guard_init(&c->guard);
     c->preset = s.preset;
-    settings_hints(&s, config);
+    settings_hints(&s, NULL, config);
     *out = c;
     return 0;
 }

@@ -157,6 +157,11 @@ static void put_cache(const json_t *o)
     const json_t *most = json_object_get(o, "cache_bytes_at_context");
     json_object_foreach(json_object_get(o, "cache_bytes_per_token"), key, v)
     {
+        if (!json_integer_value(v)) { /* states alone, which are f32 whatever rows would be */
+            printf("  %-18s %s for a text of any length: recurrent states, no KV rows\n", "states",
+                   bytes_text((uint64_t)number(most, key), size));
+            break;
+        }
         printf("  %-18s %lld bytes per token, %s for the whole context\n", key,
                (long long)json_integer_value(v), bytes_text((uint64_t)number(most, key), size));
     }

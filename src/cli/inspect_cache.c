@@ -32,7 +32,8 @@ static void put_strategy(const json_t *o)
     printf("%-10s %-8s %-8s %-9s %-8s %-8s %10s %10s %10s%s%s\n", mark(yes(o, "memory_efficient")),
            mark(yes(o, "sliding_layers")), mark(yes(o, "offloading")),
            mark(yes(o, "compiled_decode")), mark(yes(o, "initialization_needed")),
-           mark(yes(o, "long_context")), bytes_text(bytes(o, "bytes_per_token"), token),
+           mark(yes(o, "long_context")),
+           bytes(o, "bytes_per_token") ? bytes_text(bytes(o, "bytes_per_token"), token) : "-",
            bytes_text(bytes(o, "max_bytes"), most),
            bytes(o, "max_disk_bytes") ? bytes_text(bytes(o, "max_disk_bytes"), disk) : "-",
            config ? "  with " : "", config ? config : "");

@@ -40,7 +40,8 @@ void report_cache(const struct session *s, const kvik_usage *u, const kvik_resul
             kind ? kind : "dynamic", (unsigned long long)u->tokens, plural(u->tokens), r->n_rows,
             plural(r->n_rows), (unsigned long long)u->bytes, bytes_text(u->bytes, a),
             bytes_text(u->peak_bytes, b), bytes_text(u->budget, c));
-    if (u->tokens) fprintf(stderr, ", %s per token", bytes_text(u->bytes / u->tokens, d));
+    if (u->tokens && u->live)
+        fprintf(stderr, ", %s per token", bytes_text(u->bytes / u->tokens, d));
     fprintf(stderr, "\n       rows %s, shared %s, staging %s, states %s", bytes_text(u->live, a),
             bytes_text(u->shared, b), bytes_text(u->staging, c), bytes_text(u->states, d));
     if (u->reserved) fprintf(stderr, ", reserved %s more", bytes_text(u->reserved, a));

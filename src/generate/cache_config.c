@@ -1,6 +1,7 @@
 /* cache_config.c - turns a kvik_cache_config into settings: preset, keys of cache_config, and sizes that follow from the
  * budget.  Nothing is allocated here, so a wrong configuration fails before anything is made. */
 #include "generate/cache_config.h"
+#include "base/bytes.h"
 #include "base/near.h"
 #include "generate/options.h"
 #include "model/budget.h"
@@ -90,8 +91,9 @@ static void settle_budget(const struct model *m, const kvik_cache_config *c, str
 int settings_exec(const struct preset_choice *s, const struct model *m, const kvik_cache_config *c,
                   struct exec_config *e)
 {
+    const struct preset *p = preset_for(s->preset, &s->keys, m->site, m->n_sites);
     TRY(compute_of(m, c->compute, e));
-    TRY(preset_settle(s->preset, &s->keys, m->site, m->n_sites, &e->preset));
+    TRY(preset_settle(p, &s->keys, m->site, m->n_sites, &e->preset));
     if (c->checkpoints > KVIK_TURN_ENDS)
         return ERR(LIMIT, "checkpoints is %u; the limit is KVIK_TURN_ENDS", c->checkpoints);
     e->preset.every = c->checkpoints;
@@ -112,16 +114,43 @@ int settings_exec(const struct preset_choice *s, const struct model *m, const kv
     e->step_tokens = MIN(c->step_tokens ? c->step_tokens : 512, e->max_len * (uint64_t)e->max_seqs);
     if (e->step_tokens > 65536)
         return ERR(LIMIT, "step_tokens is %u; the limit is 65536", e->step_tokens);
-    e->reserve = s->preset->reserve;
+    e->reserve = p->reserve;
     uint64_t failures = mem_failures();
     settle_budget(m, c, e);
     return mem_failures() == failures ? 0 : ERR_NOMEM;
 }
 
-void settings_hints(const struct preset_choice *s, const kvik_cache_config *c)
+/* Says that nothing can be quantized or leave memory, if a model has states alone; false: there is nothing to say. */
+static bool hint_states(const struct preset_choice *s, const struct model *m,
+                        const kvik_cache_config *c, bool encodes)
+{
+    size_t bytes = 0;
+    char line[256], size[16];
+    for (uint32_t i = 0; m && i < m->n_sites; i++) {
+        if (m->site[i].kind != KV_STATE) return false;
+        bytes += kv_site_bytes(&m->site[i], DT_F32);
+    }
+    if (!m) return false;
+    const struct preset *p = preset_for(s->preset, &s->keys, m->site, m->n_sites);
+    const char *what = encodes                                 ? "quantized"
+                       : s->streaming == KV_STREAM             ? "moved to disk"
+                       : p->windowed || s->keys.sliding_window ? "forgotten"
+                                                               : NULL;
+    if (!what) return false;
+    snprintf(line, sizeof line,
+             "nothing is %s: the model has no attention, only states, which take %s a sequence "
+             "whatever the length of the text",
+             what, bytes_text(bytes, size));
+    c->on_notice(c->notice_ctx, line);
+    return true;
+}
+
+void settings_hints(const struct preset_choice *s, const struct model *m,
+                    const kvik_cache_config *c)
 {
     struct kv_codec_pair o;
     if (!c->on_notice || kv_keys_codecs(&s->keys, s->preset, &o) < 0) return;
+    if (hint_states(s, m, c, o.plane[0].kind || o.plane[1].kind)) return;
     for (int p = 0; p < 2; p++) {
         const struct kv_codec_kind *kind = o.plane[p].kind;
         int axis = kv_codec_option_at(kind, "axis");

@@ -53,7 +53,7 @@ static void set_bytes(json_t *o, const char *key, size_t n)
 static void example_config(const struct preset *p, const struct model *m, char out[96])
 {
     uint32_t window = MIN(1024u, m->context / 2);
-    bool any = false;
+    bool any = preset_for(p, &kv_keys_none, m->site, m->n_sites) != p;
     for (uint32_t i = 0; i < m->n_sites; i++)
         any |= m->site[i].window || m->site[i].chunk;
     out[0] = 0;
@@ -136,7 +136,7 @@ static json_t *strategy(const struct model *m, const struct preset *p, size_t de
     json_object_set_new(o, "offloaded", json_boolean(streamed > 0));
     json_object_set_new(o, "compiled_decode", json_true());
     json_object_set_new(o, "initialization_needed", json_false());
-    json_object_set_new(o, "reserves", json_boolean(p->reserve));
+    json_object_set_new(o, "reserves", json_boolean(e.reserve));
     json_object_set_new(o, "lossy", json_boolean(p->quantized));
     set_bytes(o, "bytes_per_token", sum.token);
     set_bytes(o, "max_bytes", memory);

@@ -116,11 +116,19 @@ int describe_file(const struct checkpoint *ck, json_t *o)
                : 0;
 }
 
-static json_t *presets(void)
+/* Lists the strategies that make a difference to the model.  States cannot be cut, quantized or moved to disk. */
+static json_t *presets(const struct model *m)
 {
     json_t *a = json_array();
-    for (uint32_t i = 0; preset_at(i); i++)
-        json_array_append_new(a, json_string(preset_at(i)->name));
+    bool rows = false;
+    for (uint32_t i = 0; i < m->n_sites; i++)
+        rows |= m->site[i].kind != KV_STATE;
+    for (uint32_t i = 0; preset_at(i); i++) {
+        const struct preset *p = preset_at(i);
+        if (p->sink && m->no_sinks) continue;
+        if (!rows && (p->windowed || p->quantized || p->offload)) continue;
+        json_array_append_new(a, json_string(p->name));
+    }
     return a;
 }
 
@@ -174,7 +182,7 @@ int describe_model(const kvik_model *k, json_t **out)
     int e = most ? cache_most(m, most) : ERR(NOMEM, "out of memory");
     if (e >= 0) e = describe_file(m->ck, o);
     json_object_set_new(o, "cache_bytes_at_context", most);
-    json_object_set_new(o, "cache_implementations", presets());
+    json_object_set_new(o, "cache_implementations", presets(m));
     json_object_set_new(o, "tokenizer", tokenizer(k));
     json_object_set_new(o, "sampling", sampling(m));
     json_object_set_new(o, "chat_template",

@@ -244,8 +244,7 @@ static const struct option_neutral neutrals[] = {
     {"generation_kwargs", NULL},
 };
 
-const char *const option_cache_others[] = {"mamba",           "jamba", "zamba",
-                                           "encoder_decoder", "paged", NULL};
+const char *const option_cache_others[] = {"encoder_decoder", "paged", NULL};
 
 const kvik_option *kvik_option_at(uint32_t i)
 {

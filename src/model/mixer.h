@@ -49,8 +49,12 @@ struct mixer2 {
     float *b_dt, *a, *d;  /* [heads], [inner] negative, [inner] */
     float *norm;          /* [inner] */
 };
-/* Checks that the sizes of a mixer divide each other.  heads: the key that gives the heads, for the error. */
-int mixer2_check(const struct model *m, const struct mixer2_shape *s, const char *heads);
+struct mixer2_keys { /* of config.json */
+    const char *expand, *heads, *groups, *states, *taps;
+};
+/* Reads the sizes by these keys, or by GGUF's ssm.* keys, and checks that they divide each other.  *s has the defaults of
+ * absent keys, and the bounds of a time step. */
+int mixer2_read(struct model *m, const struct mixer2_keys *k, struct mixer2_shape *s);
 void mixer2_site(const struct mixer2_shape *s, uint32_t layer, struct kv_site *site);
 /* Binds the tensors under `hf` and GGUF's blk.%u.ssm_*. */
 int mixer2_bind(struct model *m, uint32_t layer, const char *hf, const struct mixer2_shape *s,
@@ -94,6 +98,9 @@ void delta_graph(struct graph *g, uint32_t site, const struct delta_net *w,
                  const struct delta_buffers *b, const float *x, float *out);
 
 /* --- what the mixers read and bind */
+/* Reads the configuration of a stack of Mamba's layers, without attention: layers, hidden, norm_eps; and sets what follows
+ * from it. */
+int mixer_read_stack(struct model *m);
 /* Reads the channels of a mixer: `key` (default 2) times m->hidden, or GGUF's ssm.inner_size. */
 int mixer_inner(struct model *m, const char *key, uint32_t *inner);
 struct mixer_names {

@@ -6,7 +6,8 @@ static uint32_t conv_width(const struct mixer2_shape *s)
     return s->inner + 2 * s->groups * s->states;
 }
 
-int mixer2_check(const struct model *m, const struct mixer2_shape *s, const char *heads)
+/* Checks that the sizes divide each other.  heads: the key that gives the heads. */
+static int check(const struct model *m, const struct mixer2_shape *s, const char *heads)
 {
     if (s->inner % s->heads || s->heads % s->groups)
         return ERR(FORMAT,
@@ -20,6 +21,16 @@ int mixer2_check(const struct model *m, const struct mixer2_shape *s, const char
         return ERR(FORMAT, "%s: a time step from %g to %g is no range", m->what, (double)s->dt_min,
                    (double)s->dt_max);
     return 0;
+}
+
+int mixer2_read(struct model *m, const struct mixer2_keys *k, struct mixer2_shape *s)
+{
+    TRY(mixer_inner(m, k->expand, &s->inner));
+    TRY(model_u32(m, k->heads, "ssm.time_step_rank", 1, 1u << 16, &s->heads));
+    TRY(model_u32(m, k->groups, "ssm.group_count", 1, 1u << 12, &s->groups));
+    TRY(model_u32(m, k->states, "ssm.state_size", 1, DEV_SCAN_STATES, &s->states));
+    TRY(model_u32(m, k->taps, "ssm.conv_kernel", 1, DEV_CONV_TAPS, &s->taps));
+    return check(m, s, k->heads);
 }
 
 void mixer2_site(const struct mixer2_shape *s, uint32_t layer, struct kv_site *site)

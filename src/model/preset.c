@@ -48,8 +48,17 @@ static const struct preset table[] = {
      .brief = "the first num_sink_tokens rows and the last ones, window_length together"},
 };
 
+/* Names of older releases for the caches of single architectures. */
+static const struct preset own[] = {
+    {.name = "mamba", .states = true, .brief = "as dynamic; the model has recurrent states"},
+    {.name = "jamba", .states = true, .brief = "as dynamic; the model has recurrent states"},
+    {.name = "zamba", .states = true, .brief = "as dynamic; the model has recurrent states"},
+};
+
 const struct preset *preset_find(const char *name)
 {
+    for (uint32_t i = 0; i < countof(own); i++)
+        if (strcmp(own[i].name, name) == 0) return &own[i];
     for (uint32_t i = 0; i < countof(table); i++)
         if (strcmp(table[i].name, name) == 0) return &table[i];
     return NULL;
@@ -85,14 +94,39 @@ size_t kv_site_bytes(const struct kv_site *s, enum dtype rows)
     return sum;
 }
 
+static bool windows(const struct kv_keys *k, const struct kv_site *site, uint32_t n)
+{
+    bool any = k->sliding_window || k->window_length;
+    for (uint32_t i = 0; i < n; i++)
+        any |= site[i].window || site[i].chunk;
+    return any;
+}
+
+static bool states(const struct kv_site *site, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (site[i].kind == KV_STATE) return true;
+    return false;
+}
+
+const struct preset *preset_for(const struct preset *p, const struct kv_keys *k,
+                                const struct kv_site *site, uint32_t n_sites)
+{
+    bool own_cache = strcmp(p->name, "hybrid") == 0 && states(site, n_sites);
+    return own_cache && !windows(k, site, n_sites) ? &table[0] : p;
+}
+
 int preset_settle(const struct preset *p, const struct kv_keys *k, const struct kv_site *site,
                   uint32_t n_sites, struct preset_options *o)
 {
-    bool any = k->sliding_window || k->window_length;
     TRY(kv_keys_check(k, p));
-    for (uint32_t i = 0; i < n_sites; i++)
-        any |= site[i].window || site[i].chunk;
-    if (p->windowed && !any && n_sites)
+    if (p->states && !states(site, n_sites))
+        return ERR(
+            ARG,
+            "cache_implementation \"%s\" is for models with recurrent states, and this one has "
+            "none; leave it out",
+            p->name);
+    if (p->windowed && n_sites && !windows(k, site, n_sites))
         return ERR(ARG,
                    "cache_implementation \"%s\" needs a window and the model has none; give "
                    "cache_config {\"sliding_window\": N}",

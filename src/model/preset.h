@@ -34,10 +34,12 @@ struct preset {
     bool quantized;    /* a codec, quanto unless cache_config says otherwise */
     bool windowed;     /* needs a model, or a cache_config, with a window */
     bool sink;         /* needs window_length and num_sink_tokens */
+    bool states;       /* needs a model with recurrent states */
     const char *brief; /* one line for help and reports */
 };
-const struct preset *preset_find(const char *name); /* NULL: unknown */
-const struct preset *preset_at(uint32_t i);         /* NULL past the end */
+/* Returns NULL if the name is unknown.  "mamba", "jamba" and "zamba" are names that lists do not show: the model's own cache. */
+const struct preset *preset_find(const char *name);
+const struct preset *preset_at(uint32_t i); /* NULL past the end */
 
 /* preset_keys.c: the keys of cache_config, the same for every preset.  '-' equals '_'; null means not given. */
 enum { KV_LEN_MOST = 1 << 28 }; /* largest max_cache_len */
@@ -100,6 +102,9 @@ struct preset_choice {
     uint32_t max_cache_len; /* 0: not given */
     enum kv_streaming streaming;
 };
+/* Returns what a preset is for these sites: "hybrid" is "dynamic" where states and no windows are, as in Transformers. */
+const struct preset *preset_for(const struct preset *p, const struct kv_keys *k,
+                                const struct kv_site *site, uint32_t n_sites);
 /* Applies a preset and its keys to `o`; dtype stays.  A preset that needs a window looks for one in the sites, too. */
 int preset_settle(const struct preset *p, const struct kv_keys *k, const struct kv_site *site,
                   uint32_t n_sites, struct preset_options *o);

@@ -123,6 +123,21 @@ check "inspect --caches: the states of a recurrent model count, and long texts t
 run inspect "$golden/models/gpt2" --caches --json
 check "inspect --caches: a model that cannot have sinks says why" json \
     "any(not c['available'] and c['reason'] for c in o['caches'] if c['cache_implementation'] == 'sink')"
+run inspect "$golden/models/mamba"
+check "inspect: states take the same for any text" out_has '^  states  *11.2 KiB for a text of any length'
+check "inspect: no bytes per token where there are no rows" sh -c "! grep -q 'per token' '$work/out'"
+check "inspect: only what makes a difference" out_has '^  implementations  *dynamic static$'
+run inspect "$golden/models/gpt2"
+check "inspect: no sinks where they cannot be exact" sh -c "grep -q 'implementations  *dynamic .*offloaded_hybrid_chunked$' '$work/out'"
+run inspect "$golden/models/jamba"
+check "inspect: a hybrid has bytes per token" out_has 'bytes per token'
+dynamic "$golden/models/jamba"
+for how in jamba mamba hybrid; do same "$golden/models/jamba" --cache-implementation $how; done
+run generate "$llama" --input-ids $ids --cache-implementation mamba
+refused "the cache of another architecture" 1 'for models with recurrent states'
+run generate "$golden/models/mamba" --input-ids 5,6,7 --max-new-tokens 2 --cache-implementation quantized
+check "quantized states: works" status 0
+check "quantized states: says that nothing changes" err_has 'nothing is quantized: the model has no attention'
 run inspect --architectures
 check "inspect --architectures" out_has llama
 run inspect --architectures --json

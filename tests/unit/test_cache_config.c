@@ -19,7 +19,11 @@ static const struct kv_site alternating[] = {SITE(32, 0, 16, 16), SITE(0, 0, 16,
                                              SITE(32, 0, 16, 16)};
 static const struct kv_site chunked[] = {SITE(0, 64, 16, 16), SITE(0, 0, 16, 16)};
 
-enum layers { FULL, ALTERNATING, CHUNKED };
+static const struct kv_site hybrid[] = {
+    {.kind = KV_STATE, .n_planes = 2, .plane = {{"conv", 4, 32}, {"ssm", 8, 32}}},
+    SITE(0, 0, 16, 16)};
+
+enum layers { FULL, ALTERNATING, CHUNKED, STATES };
 
 static int settle(const char *impl, const char *config, enum layers which, struct preset_options *o,
                   struct kv_group *g, uint32_t *n_groups)
@@ -27,7 +31,7 @@ static int settle(const char *impl, const char *config, enum layers which, struc
     static const struct {
         const struct kv_site *site;
         uint32_t n;
-    } of[] = {{full, 2}, {alternating, 3}, {chunked, 2}};
+    } of[] = {{full, 2}, {alternating, 3}, {chunked, 2}, {hybrid, 2}};
     struct kv_keys k;
     uint32_t site[4];
     json_t *j;
@@ -36,7 +40,8 @@ static int settle(const char *impl, const char *config, enum layers which, struc
     int e = kv_keys_read(j, "cache_config", &k);
     json_decref(j);
     if (e < 0) return e;
-    TRY(preset_settle(preset_find(impl), &k, of[which].site, of[which].n, o));
+    const struct preset *p = preset_for(preset_find(impl), &k, of[which].site, of[which].n);
+    TRY(preset_settle(p, &k, of[which].site, of[which].n, o));
     struct preset_options plain = *o;
     plain.quant = (struct kv_codec_pair){0}; /* codecs have tests of their own */
     int n = preset_groups(of[which].site, of[which].n, &plain, g, site);
@@ -59,6 +64,13 @@ static const struct {
     {"dynamic", "{\"window_length\": 20, \"num_sink_tokens\": 0}", FULL, {NULL}},
     {"hybrid", "{}", ALTERNATING, {NULL}},
     {"hybrid_chunked", "{}", CHUNKED, {NULL}},
+    {"hybrid", "{}", STATES, {NULL}},
+    {"mamba", "{}", STATES, {NULL}},
+    {"jamba", "{\"backend\": \"hqq\"}", STATES, {NULL}},
+    {"zamba", "{\"max_cache_len\": 64}", STATES, {NULL}},
+    {"mamba", "{}", FULL, {"\"mamba\" is for models with recurrent states", "leave it out"}},
+    {"jamba", "{}", ALTERNATING, {"\"jamba\" is for models with recurrent states"}},
+    {"hybrid_chunked", "{}", STATES, {"\"hybrid_chunked\" needs a window"}},
     {"sliding_window", "{\"sliding_window\": 8}", FULL, {NULL}},
     {"offloaded_hybrid", "{\"window_length\": 20, \"num_sink_tokens\": 4}", FULL, {NULL}},
     {"sink", "{\"window_length\": 256, \"num_sink_tokens\": 4}", FULL, {NULL}},
@@ -469,14 +481,64 @@ static void test_reserve(void **state)
     assert_true(reserved[2] * 11 < reserved[0]);
 }
 
+/* On a model without attention a strategy that cuts, quantizes or moves rows says that there are none. */
+static char heard[512];
+static void hear(void *ctx, const char *line)
+{
+    (void)ctx;
+    snprintf(heard, sizeof heard, "%s", line);
+}
+
+static void test_states(void **state)
+{
+    static const struct {
+        const char *model, *impl, *config, *says; /* "": nothing */
+    } cases[] = {
+        {"mamba", "dynamic", NULL, ""},
+        {"mamba", "mamba", NULL, ""},
+        {"mamba", "hybrid", NULL, ""},
+        {"mamba", "static", NULL, ""},
+        {"mamba", "quantized", NULL,
+         "nothing is quantized: the model has no attention, only states, which take 11.2 KiB"},
+        {"mamba2", "dynamic", "{\"backend_key\": \"hqq\"}", "nothing is quantized"},
+        {"mamba", "offloaded", NULL, "nothing is moved to disk"},
+        {"falcon-mamba", "dynamic", "{\"offloading\": true}", "nothing is moved to disk"},
+        {"mamba", "sliding_window", "{\"sliding_window\": 20}", "nothing is forgotten"},
+        {"jamba", "quantized", "{\"q_group_size\": 10}", ""},
+        {"jamba", "jamba", NULL, ""},
+        {"zamba2", "offloaded", NULL, ""},
+        {"qwen3-next", "hybrid", NULL, ""},
+    };
+    (void)state;
+    for (size_t i = 0; i < countof(cases); i++) {
+        char path[80];
+        kvik_model *m;
+        kvik_cache *c;
+        const kvik_cache_config k = {.size = sizeof k,
+                                     .cache_implementation = cases[i].impl,
+                                     .cache_config = cases[i].config,
+                                     .max_cache_len = 64,
+                                     .max_sequences = 1,
+                                     .on_notice = hear};
+        snprintf(path, sizeof path, "tests/golden/models/%s", cases[i].model);
+        assert_int_equal(kvik_model_open(path, &m), 0);
+        heard[0] = 0;
+        if (kvik_cache_open(m, &k, &c) < 0) fail_msg("%s: %s", path, kvik_last_error());
+        if (*cases[i].says ? !strstr(heard, cases[i].says) : *heard)
+            fail_msg("%s %s: \"%s\" is not in \"%s\"", path, cases[i].impl, cases[i].says, heard);
+        kvik_cache_close(c);
+        kvik_model_close(m);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sentences), cmocka_unit_test(test_groups),
-        cmocka_unit_test(test_names),     cmocka_unit_test(test_bound),
-        cmocka_unit_test(test_reserve),   cmocka_unit_test(test_default_budget),
-        cmocka_unit_test(test_codecs),    cmocka_unit_test(test_planes),
-        cmocka_unit_test(test_hint),
+        cmocka_unit_test(test_sentences),      cmocka_unit_test(test_states),
+        cmocka_unit_test(test_groups),         cmocka_unit_test(test_names),
+        cmocka_unit_test(test_bound),          cmocka_unit_test(test_reserve),
+        cmocka_unit_test(test_default_budget), cmocka_unit_test(test_codecs),
+        cmocka_unit_test(test_planes),         cmocka_unit_test(test_hint),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -86,7 +86,7 @@ static const struct {
     {"{\"cache_implementation\": \"static\"}", 0, ""},
     {"{\"cache_implementation\": \"statc\"}", ERR_ARG, "did you mean \"static\"?"},
     {"{\"cache_implementation\": \"quantized\"}", 0, ""},
-    {"{\"cache_implementation\": \"mamba\"}", ERR_UNSUPPORTED, "mamba"},
+    {"{\"cache_implementation\": \"paged\"}", ERR_UNSUPPORTED, "paged"},
     {"{\"cache_implementation\": 1}", ERR_ARG, "cache_implementation"},
     {"{\"cache_config\": {\"max_cache_len\": 64, \"batch_size\": 2, \"offloading\": false}}", 0,
      ""},

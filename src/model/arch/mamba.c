@@ -13,19 +13,9 @@ static int read_config(struct model *m, struct mixer1_shape *s)
 {
     static const struct mixer1_keys keys = {"expand", "state_size", "conv_kernel",
                                             "time_step_rank"};
-    TRY(model_need_u32(m, "num_hidden_layers", "block_count", 1, 512, &m->n_layers));
-    TRY(model_need_u32(m, "hidden_size", "embedding_length", 1, 1u << 17, &m->hidden));
-    TRY(model_expect_str(m, "hidden_act", "silu"));
-    m->norm_eps = 1e-5f;
-    TRY(model_f32(m, "layer_norm_epsilon", "attention.layer_norm_rms_epsilon", &m->norm_eps));
-    if (!(m->norm_eps >= 0))
-        return ERR(FORMAT, "%s: layer_norm_epsilon must not be negative", m->what);
-    /* A state has no end, and GGUF files name a length of no meaning.  Tables of a cache grow with the default length. */
-    m->context = 1u << 16;
+    TRY(mixer_read_stack(m));
     TRY(mixer1_read(m, &keys, s));
     m->ffn = s->inner;
-    m->no_sinks = "its layers have no attention";
-    TRY(model_new_sites(m, m->n_layers));
     for (uint32_t i = 0; i < m->n_layers; i++)
         mixer1_site(s, i, &m->site[i]);
     return 0;

@@ -33,34 +33,16 @@ static int read_limit(struct model *m, struct mixer2_shape *s)
     return bound(m, json_array_get(v, 1), &s->dt_max);
 }
 
-static int read_mixer(struct model *m, struct mixer2_shape *s)
-{
-    *s = (struct mixer2_shape){.heads = 128, .groups = 8, .states = 128, .taps = 4};
-    TRY(mixer_inner(m, "expand", &s->inner));
-    TRY(model_u32(m, "num_heads", "ssm.time_step_rank", 1, 1u << 16, &s->heads));
-    TRY(model_u32(m, "n_groups", "ssm.group_count", 1, 1u << 12, &s->groups));
-    TRY(model_u32(m, "state_size", "ssm.state_size", 1, DEV_SCAN_STATES, &s->states));
-    TRY(model_u32(m, "conv_kernel", "ssm.conv_kernel", 1, DEV_CONV_TAPS, &s->taps));
-    s->eps = m->norm_eps;
-    TRY(read_limit(m, s));
-    return mixer2_check(m, s, "num_heads");
-}
-
 static int read_config(struct model *m, struct mixer2_shape *s)
 {
-    TRY(model_need_u32(m, "num_hidden_layers", "block_count", 1, 512, &m->n_layers));
-    TRY(model_need_u32(m, "hidden_size", "embedding_length", 1, 1u << 17, &m->hidden));
-    TRY(model_expect_str(m, "hidden_act", "silu"));
-    m->norm_eps = 1e-5f;
-    TRY(model_f32(m, "layer_norm_epsilon", "attention.layer_norm_rms_epsilon", &m->norm_eps));
-    if (!(m->norm_eps >= 0))
-        return ERR(FORMAT, "%s: layer_norm_epsilon must not be negative", m->what);
-    /* A state has no end, and GGUF files name a length of no meaning.  Tables of a cache grow with the default length. */
-    m->context = 1u << 16;
-    TRY(read_mixer(m, s));
+    static const struct mixer2_keys keys = {"expand", "num_heads", "n_groups", "state_size",
+                                            "conv_kernel"};
+    TRY(mixer_read_stack(m));
+    *s = (struct mixer2_shape){
+        .heads = 128, .groups = 8, .states = 128, .taps = 4, .eps = m->norm_eps};
+    TRY(read_limit(m, s));
+    TRY(mixer2_read(m, &keys, s));
     m->ffn = s->inner;
-    m->no_sinks = "its layers have no attention";
-    TRY(model_new_sites(m, m->n_layers));
     for (uint32_t i = 0; i < m->n_layers; i++)
         mixer2_site(s, i, &m->site[i]);
     return 0;

@@ -33,8 +33,10 @@ struct zamba2 {
 
 static int read_sizes(struct model *m, struct mixer2_shape *s)
 {
+    static const struct mixer2_keys keys = {"mamba_expand", "n_mamba_heads", "mamba_ngroups",
+                                            "mamba_d_state", "mamba_d_conv"};
     float dt_min = 1e-3f;
-    if (model_is_gguf(m))
+    if (model_is_gguf(m)) /* llama.cpp has no names for it */
         return ERR(UNSUPPORTED, "%s: zamba2 is supported from Hugging Face directories only",
                    m->what);
     TRY(model_need_u32(m, "num_hidden_layers", NULL, 1, 512, &m->n_layers));
@@ -62,12 +64,7 @@ static int read_sizes(struct model *m, struct mixer2_shape *s)
                                .dt_min = dt_min,
                                .dt_max = INFINITY,
                                .eps = 1e-5f};
-    TRY(mixer_inner(m, "mamba_expand", &s->inner));
-    TRY(model_u32(m, "n_mamba_heads", NULL, 1, 1u << 16, &s->heads));
-    TRY(model_u32(m, "mamba_ngroups", NULL, 1, 1u << 12, &s->groups));
-    TRY(model_u32(m, "mamba_d_state", NULL, 1, DEV_SCAN_STATES, &s->states));
-    TRY(model_u32(m, "mamba_d_conv", NULL, 1, DEV_CONV_TAPS, &s->taps));
-    return mixer2_check(m, s, "n_mamba_heads");
+    return mixer2_read(m, &keys, s);
 }
 
 static int read_options(struct model *m, struct zamba2 *w)
