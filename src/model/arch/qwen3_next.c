@@ -24,19 +24,21 @@ struct qwen3_next {
     struct layer layer[];
 };
 
-/* Reads the layers with attention: those of layer_types, else every full_attention_interval-th. */
+/* Reads the layers with attention: those of layer_types, else every full_attention_interval-th.  In GGUF files the tensors
+ * tell. */
 static int read_types(struct model *m, struct qwen3_next *w)
 {
     const json_t *types = model_is_gguf(m) ? NULL : json_object_get(m->config, "layer_types");
     uint32_t every = 4;
     if (json_is_null(types)) types = NULL;
-    TRY(model_u32(m, "full_attention_interval", "full_attention_interval", 1, 512, &every));
+    TRY(model_u32(m, "full_attention_interval", NULL, 1, 512, &every));
     if (types && (!json_is_array(types) || json_array_size(types) != m->n_layers))
         return ERR(FORMAT, "%s: layer_types must be a list of %u strings, one for each layer",
                    m->what, m->n_layers);
     for (uint32_t i = 0; i < m->n_layers; i++) {
         const char *s = types ? json_string_value(json_array_get(types, i)) : "";
         bool full = types && s ? strcmp(s, "full_attention") == 0 : (i + 1) % every == 0;
+        if (model_is_gguf(m)) full = model_find(m, NULL, "blk.%u.attn_q.weight", i) != NULL;
         if (!s || (types && !full && strcmp(s, "linear_attention") != 0))
             return ERR(UNSUPPORTED,
                        "%s: layer_types[%u] is \"%s\"; %s has linear_attention and full_attention",
@@ -57,7 +59,9 @@ static int read_sparse(struct model *m, struct qwen3_next *w)
         return ERR(FORMAT, "%s: mlp_only_layers must be a list", m->what);
     TRY(model_u32(m, "decoder_sparse_step", NULL, 1, 1u << 16, &step));
     for (uint32_t i = 0; i < m->n_layers; i++)
-        w->layer[i].sparse = w->n && (i + 1) % step == 0;
+        w->layer[i].sparse =
+            w->n && (model_is_gguf(m) ? model_find(m, NULL, "blk.%u.ffn_gate_inp.weight", i) != NULL
+                                      : (i + 1) % step == 0);
     for (size_t k = 0; k < json_array_size(dense); k++) {
         const json_t *one = json_array_get(dense, k);
         json_int_t i = json_integer_value(one);
@@ -125,6 +129,19 @@ static int bind_attention(struct model *m, uint32_t i, struct block_attn *a)
     return 0;
 }
 
+/* Binds the gate of the shared expert, a matrix of one row, or a vector in some GGUF files. */
+static int bind_share(struct model *m, uint32_t i, struct dev_weight *share)
+{
+    static const char hf[] = "model.layers.%u.mlp.shared_expert_gate.weight",
+                      gguf[] = "blk.%u.ffn_gate_inp_shexp.weight";
+    const struct tensor *t = model_find(m, hf, gguf, i);
+    float *row;
+    if (!t || t->n_dims != 1) return model_matrix(m, hf, gguf, i, 1, m->hidden, share);
+    TRY(model_vector(m, hf, gguf, i, m->hidden, false, &row));
+    *share = (struct dev_weight){.data = row, .rows = 1, .cols = m->hidden, .dtype = DT_F32};
+    return 0;
+}
+
 static int bind_mixture(struct model *m, uint32_t i, const struct qwen3_next *w, struct layer *l)
 {
     static const char experts[] = "model.layers.%u.mlp.experts";
@@ -136,8 +153,7 @@ static int bind_mixture(struct model *m, uint32_t i, const struct qwen3_next *w,
     TRY(moe_bind(m, i, &names, &l->moe));
     TRY(block_mlp_bind_at(m, i, "model.layers.%u.mlp.shared_expert", "_shexp", w->shared_ffn,
                           &l->mlp));
-    return model_matrix(m, "model.layers.%u.mlp.shared_expert_gate.weight",
-                        "blk.%u.ffn_gate_inp_shexp.weight", i, 1, m->hidden, &l->share);
+    return bind_share(m, i, &l->share);
 }
 
 static int bind_layer(struct model *m, uint32_t i, const struct qwen3_next *w, struct layer *l)
