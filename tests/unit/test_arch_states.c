@@ -79,6 +79,9 @@ static const struct {
     {"qwen3-next", "{\"attention_bias\": true}", "", "attention_bias"},
     {"qwen3-next", "{\"rms_norm_eps\": -1}", "", "rms_norm_eps"},
     {"qwen3-next", "{\"head_dim\": 8}", "", "q_proj"},
+    {"qwen3-5", "", "num_key_value_heads", "k_proj"}, /* 4 is the default */
+    {"qwen3-5", "{\"num_experts\": 4, \"num_experts_per_tok\": 2}", "", "mlp.gate"},
+    {"qwen3-5", "{\"full_attention_interval\": 2}", "layer_types", "layers.1.self_attn"},
 };
 
 static const struct {
@@ -110,6 +113,9 @@ static const struct {
     {"qwen3-next", "{\"norm_topk_prob\": false}", "", false},
     {"qwen3-next", "{\"num_experts_per_tok\": 1}", "", false},
     {"qwen3-next", "{\"rms_norm_eps\": 0.1}", "", false},
+    {"qwen3-5", "", "layer_types linear_conv_kernel_dim", true},
+    {"qwen3-5", "{\"attention_bias\": false}", "", false},
+    {"qwen3-5", "{\"model_type\": \"qwen3_next\", \"num_experts\": 0}", "", true},
 };
 
 static void refusals(void **state)

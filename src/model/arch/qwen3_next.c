@@ -1,6 +1,7 @@
-/* qwen3_next.c - Qwen3-Next (Qwen team 2025): three of four layers have the mixer of a gated delta net, the others attention
- * with a gate for its result, norms of heads and rotations of a part of each head.  The second half of a layer is a
- * mixture of experts with a shared expert, or an MLP.  Norm weights are stored as w - 1, except in the mixer. */
+/* qwen3_next.c - Qwen3-Next and Qwen3.5 (Qwen team 2025, 2026): three of four layers have the mixer of a gated delta net, the
+ * others attention with a gate for its result, norms of heads and rotations of a part of each head.  The second half of a
+ * layer is a mixture of experts with a shared expert, or an MLP.  Norm weights are stored as w - 1, except in the mixer.
+ * "qwen3_5" and "qwen3_5_moe" are models of text and images; their text part runs here. */
 #include "model/block.h"
 #include "model/mixer.h"
 #include "model/moe.h"
@@ -16,6 +17,16 @@ struct layer {
     struct block_mlp mlp; /* or the shared expert */
     struct dev_weight share;
     struct moe moe;
+};
+/* Defaults of absent keys. */
+struct family {
+    const char *name;
+    uint32_t kv_heads, ffn, experts, top;
+};
+static const struct family families[] = {
+    {"qwen3_next", 2, 5632, 512, 10},
+    {"qwen3_5_moe", 2, 512, 256, 8}, /* without MLPs */
+    {"qwen3_5", 4, 12288, 0, 0},
 };
 struct qwen3_next {
     struct delta_shape s;
@@ -73,10 +84,9 @@ static int read_sparse(struct model *m, struct qwen3_next *w)
     return 0;
 }
 
-static int read_experts(struct model *m, struct qwen3_next *w)
+static int read_experts(struct model *m, const struct family *f, struct qwen3_next *w)
 {
-    bool gguf = model_is_gguf(m);
-    w->n = gguf ? 0 : 512, w->top = gguf ? 0 : 10, w->ffn = w->shared_ffn = 512;
+    w->n = f ? f->experts : 0, w->top = f ? f->top : 0, w->ffn = w->shared_ffn = 512;
     w->renormalizes = true;
     TRY(model_u32(m, "num_experts", "expert_count", 0, MOE_MAX_EXPERTS, &w->n));
     TRY(model_u32(m, "num_experts_per_tok", "expert_used_count", 1, MOE_MAX_EXPERTS, &w->top));
@@ -85,7 +95,7 @@ static int read_experts(struct model *m, struct qwen3_next *w)
                   1u << 20, &w->shared_ffn));
     if (w->n && (w->top == 0 || w->top > w->n))
         return ERR(FORMAT, "%s: a token gets %u of %u experts", m->what, w->top, w->n);
-    if (!gguf) TRY(json_get_bool(m->config, m->what, "norm_topk_prob", &w->renormalizes));
+    if (f == families) TRY(json_get_bool(m->config, m->what, "norm_topk_prob", &w->renormalizes));
     return read_sparse(m, w);
 }
 
@@ -171,7 +181,11 @@ static int bind_layer(struct model *m, uint32_t i, const struct qwen3_next *w, s
 
 static int qwen3_next_open(struct model *m)
 {
-    if (!model_is_gguf(m)) m->context = 32768, m->head_dim = 256, m->n_kv_heads = 2;
+    const struct family *f = model_is_gguf(m) ? NULL : families;
+    TRY(model_enter_text(m));
+    while (f && strncmp(m->arch_name, f->name, strlen(f->name)) != 0)
+        f++;
+    if (f) m->context = 32768, m->head_dim = 256, m->n_kv_heads = f->kv_heads, m->ffn = f->ffn;
     TRY(model_expect_str(m, "hidden_act", "silu"));
     TRY(model_read_decoder(m));
     struct qwen3_next *w = model_own(m, 1, sizeof *w + m->n_layers * sizeof w->layer[0]);
@@ -179,7 +193,7 @@ static int qwen3_next_open(struct model *m)
     m->arch_weights = w;
     TRY(delta_read(m, &w->s));
     TRY(read_types(m, w));
-    TRY(read_experts(m, w));
+    TRY(read_experts(m, f, w));
     TRY(read_rope(m));
     TRY(model_bind_ends(m));
     model_norm_plus_one(m, &m->final_norm, m->hidden);
@@ -280,7 +294,9 @@ static int qwen3_next_graph(const struct model *m, struct graph *g)
     return 0;
 }
 
-static const char *const names[] = {"qwen3_next", "qwen3next+experts", "qwen3next", NULL};
+static const char *const names[] = {
+    "qwen3_next",   "qwen3next+experts", "qwen3next",        "qwen3_5",
+    "qwen3_5_text", "qwen3_5_moe",       "qwen3_5_moe_text", NULL};
 static const struct arch qwen3_next_arch = {
     .names = names, .open = qwen3_next_open, .graph = qwen3_next_graph};
 MODEL_ARCH(qwen3_next, &qwen3_next_arch);
