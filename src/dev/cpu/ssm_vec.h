@@ -46,6 +46,35 @@ INLINE vf turn_state(float *at, vf a, vf u, float b, float c, vf p)
     return vf_fma(h, vf_set1(c), p);
 }
 
+/* Mamba 2: all states have one decay.  The four chains have names, because an array with an index would live in memory. */
+INLINE vf turn_heads(const struct cpu_scan *j, vf a, vf u, const float *b, const float *c)
+{
+    vf p0 = vf_zero(), p1 = p0, p2 = p0, p3 = p0;
+    float *h = j->h;
+    uint32_t n = 0;
+    for (; n + 4 <= j->states; n += 4, h += 4 * SCAN_LANES) {
+        p0 = turn_state(h, a, u, b[n], c[n], p0);
+        p1 = turn_state(h + SCAN_LANES, a, u, b[n + 1], c[n + 1], p1);
+        p2 = turn_state(h + 2 * SCAN_LANES, a, u, b[n + 2], c[n + 2], p2);
+        p3 = turn_state(h + 3 * SCAN_LANES, a, u, b[n + 3], c[n + 3], p3);
+    }
+    if (n < j->states) p0 = turn_state(h, a, u, b[n], c[n], p0);
+    if (n + 1 < j->states) p1 = turn_state(h + SCAN_LANES, a, u, b[n + 1], c[n + 1], p1);
+    if (n + 2 < j->states) p2 = turn_state(h + 2 * SCAN_LANES, a, u, b[n + 2], c[n + 2], p2);
+    return vf_add(vf_add(p0, p2), vf_add(p1, p3));
+}
+
+/* Mamba 1: every state has a decay of its own; a is that of state 0. */
+INLINE vf turn_states(const struct cpu_scan *j, vf dt, vf a, vf u, const float *b, const float *c)
+{
+    vf p[4] = {vf_zero(), vf_zero(), vf_zero(), vf_zero()};
+    for (uint32_t n = 0; n < j->states; n++) {
+        if (n) a = vf_exp(vf_mul(dt, part_load(j->a + n * j->lda, j->lanes)));
+        p[n % 4] = turn_state(j->h + n * SCAN_LANES, a, u, b[n], c[n], p[n % 4]);
+    }
+    return vf_add(vf_add(p[0], p[2]), vf_add(p[1], p[3]));
+}
+
 static void VEC(scan)(const struct cpu_scan *j)
 {
     const vf d = part_load(j->d, j->lanes), a0 = part_load(j->a, j->lanes);
@@ -53,16 +82,8 @@ static void VEC(scan)(const struct cpu_scan *j)
         const float *b = j->b + t * j->ldb, *c = j->c + t * j->ldb;
         const vf x = part_load(j->x + t * j->ldx, j->lanes);
         const vf dt = time_steps(j, j->dt + t * j->lddt), u = vf_mul(dt, x);
-        vf p[4] = {vf_zero(), vf_zero(), vf_zero(), vf_zero()}, a = vf_exp(vf_mul(dt, a0));
-        uint32_t n = 0;
-        for (; !j->lda && n + 4 <= j->states; n += 4) /* Mamba 2: one decay, four chains at once */
-            for (uint32_t i = 0; i < 4; i++)
-                p[i] = turn_state(j->h + (n + i) * SCAN_LANES, a, u, b[n + i], c[n + i], p[i]);
-        for (; n < j->states; n++) {
-            if (j->lda && n) a = vf_exp(vf_mul(dt, part_load(j->a + n * j->lda, j->lanes)));
-            p[n % 4] = turn_state(j->h + n * SCAN_LANES, a, u, b[n], c[n], p[n % 4]);
-        }
-        vf y = vf_add(vf_add(p[0], p[2]), vf_add(p[1], p[3]));
+        const vf a = vf_exp(vf_mul(dt, a0));
+        const vf y = j->lda ? turn_states(j, dt, a, u, b, c) : turn_heads(j, a, u, b, c);
         part_store(j->out + t * j->ldo, vf_fma(d, x, y), j->lanes);
     }
 }
