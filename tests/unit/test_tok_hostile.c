@@ -1,15 +1,8 @@
 /* test_tok_hostile.c - tokenizer files and texts meant to do harm. Each test names the class of
- * defect it covers (tests/fixtures/classes.txt). Times are CPU time of this thread. */
+ * defect it covers (tests/fixtures/classes.txt). The program may use only a minute of CPU time, and
+ * each text would take minutes without the limit that it tests. */
+#include "cpu_limit.h"
 #include "test_tok.h"
-
-#include <time.h>
-
-static double cpu(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 #define VOCAB  "\"vocab\":{\"a\":0,\"b\":1,\"ab\":2,\"!\":3,\" \":4}"
 #define MODEL  "\"model\":{\"type\":\"BPE\"," VOCAB ",\"merges\":[\"a b\"]}"
@@ -168,7 +161,6 @@ static void test_bombs(void **state)
             for (size_t k = 0; k < countof(lengths); k++) {
                 char *s = repeat("a", lengths[k] + 1);
                 s[lengths[k]] = '!';
-                double start = cpu();
                 int e = 0;
                 if (where < 2) {
                     e = encode_code(t, s);
@@ -181,10 +173,9 @@ static void test_bombs(void **state)
                     buf_done(&b);
                     mem_free(id);
                 }
-                double took = cpu() - start;
-                if (took > 0.1 || (e != 0 && e != ERR_LIMIT))
-                    fail_msg("%s, %zu characters, place %d: code %d after %.3f s", bombs[i],
-                             lengths[k], where, e, took);
+                if (e != 0 && e != ERR_LIMIT)
+                    fail_msg("%s, %zu characters, place %d: code %d", bombs[i], lengths[k], where,
+                             e);
                 if (i == 0 && k > 0) assert_int_equal(e, ERR_LIMIT); /* this one is a bomb */
                 mem_free(s);
             }
@@ -206,12 +197,10 @@ static void test_slow_patterns(void **state)
             TOK("\"pre_tokenizer\":{\"type\":\"Split\",\"behavior\":\"Removed\",\"pattern\":{\"Regex\":\"%s\"}}"),
             slow[i]);
         struct tok *t = open_text(json);
-        double start = cpu();
         bool matches = i == 5; /* at every letter, each time after a search of the whole rest */
         int e = encode_code(t, matches ? s + 390000 : s);
         assert_true(e == 0 || e == ERR_LIMIT); /* PCRE2 optimizes some of them to linear time */
         if (i == 0 || i == 2 || matches) assert_int_equal(e, ERR_LIMIT);
-        assert_true(cpu() - start < 3);
         tok_close(t);
     }
     mem_free(s);
@@ -239,11 +228,9 @@ static void test_pattern_limits(void **state)
         buf_done(&b);
         mem_free(mid);
     }
-    /* Nested counts multiply. Such patterns are refused or compiled small, quickly. */
-    double start = cpu();
+    /* Nested counts multiply. Such patterns are refused or compiled small. */
     open_code(TOK(
         "\"pre_tokenizer\":{\"type\":\"Split\",\"behavior\":\"Removed\",\"pattern\":{\"Regex\":\"(?:(?:(?:a{1,999}){1,999}){1,999}){1,999}\"}}"));
-    assert_true(cpu() - start < 0.5);
 }
 
 static void test_structure_limits(void **state)
@@ -413,18 +400,12 @@ static void test_unigram_long(void **state)
     struct tok *t = open_text(b.data);
     buf_done(&b);
     for (int unknown = 0; unknown < 2; unknown++) {
-        double took[2];
-        for (int big = 0; big < 2; big++) {
-            char *s = repeat(unknown ? "\xE2\x98\x83" : "a", big ? 1 << 18 : 1 << 15);
-            struct ids v = {0};
-            double start = cpu();
-            assert_int_equal(tok_encode(t, s, strlen(s), 0, NULL, 0, &v), 0);
-            took[big] = cpu() - start;
-            assert_int_equal(v.n, unknown ? 1 : ((big ? 1 << 18 : 1 << 15) + 399) / 400);
-            ids_done(&v);
-            mem_free(s);
-        }
-        if (took[1] > 25 * took[0] + 0.1) fail_msg("%.3f s, then %.3f s", took[0], took[1]);
+        char *s = repeat(unknown ? "\xE2\x98\x83" : "a", 1 << 19);
+        struct ids v = {0};
+        assert_int_equal(tok_encode(t, s, strlen(s), 0, NULL, 0, &v), 0);
+        assert_int_equal(v.n, unknown ? 1 : ((1 << 19) + 399) / 400);
+        ids_done(&v);
+        mem_free(s);
     }
     tok_close(t);
 }
@@ -536,8 +517,7 @@ static void test_out_of_memory(void **state)
     check_out_of_memory(everything_uni);
 }
 
-/* One pre-token of a megabyte takes n log n: eight times the text must not take sixty-four times as
- * long. */
+/* One pre-token of a megabyte takes n log n; the square would take hours. */
 static void test_long_words(void **state)
 {
     (void)state;
@@ -547,18 +527,9 @@ static void test_long_words(void **state)
     for (size_t k = 0; k < 2; k++) {
         struct tok *t = open_golden(names[k]);
         for (size_t i = 0; i < countof(units); i++) {
-            double took[2];
-            for (int big = 0; big < 2; big++) {
-                size_t n = (big ? 1 << 20 : 1 << 17) / strlen(units[i]);
-                char *s = repeat(units[i], n);
-                double start = cpu();
-                assert_int_equal(encode_code(t, s), 0);
-                took[big] = cpu() - start;
-                mem_free(s);
-            }
-            if (took[1] > 25 * took[0] + 0.1)
-                fail_msg("%s, unit %zu: %.3f s for 128 KiB, %.3f s for 1 MiB", names[k], i, took[0],
-                         took[1]);
+            char *s = repeat(units[i], ((size_t)1 << 20) / strlen(units[i]));
+            assert_int_equal(encode_code(t, s), 0);
+            mem_free(s);
         }
         tok_close(t);
     }
@@ -566,6 +537,7 @@ static void test_long_words(void **state)
 
 int main(void)
 {
+    cpu_limit(60);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_many_tokens),      cmocka_unit_test(test_huge_text),
         cmocka_unit_test(test_crafted),          cmocka_unit_test(test_bombs),

@@ -1,15 +1,14 @@
 /* test_work.c - work that must not grow with the square of a file or a list.  Where the work can be counted, the test counts
- * it.  Elsewhere the sizes are such that an algorithm whose time grows with the square needs minutes, and an alarm ends
- * the process after one. */
+ * it.  Elsewhere the sizes are such that an algorithm whose time grows with the square needs minutes of CPU time, and the
+ * program may use one. */
+#include "cpu_limit.h"
 #include "test_tok.h"
-
-#include <unistd.h>
 
 #include "chat/chat.h"
 #include "generate/options.h"
 #include "tok/tok_int.h"
 
-enum { ALARM = 60, MANY = 400000 };
+enum { MANY = 400000 };
 
 /* --- Keys that collide under a hash without a secret.  The longest run of taken slots bounds the cost of one search. */
 
@@ -411,6 +410,6 @@ int main(void)
         cmocka_unit_test(test_tree),
         cmocka_unit_test(test_rest),
     };
-    alarm(ALARM);
+    cpu_limit(60);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
