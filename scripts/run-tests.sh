@@ -12,8 +12,8 @@
 #
 # KVIK_TEST_MODEL tells tests where the real model is. If it is not set, the script fetches the model; without
 # network it skips the tests that need the model and counts them as skipped. The sanitizer builds run with
-# KVIK_TEST_SHORT=1 and without the model (except for three tokens): they look for memory errors, and the release
-# build looks for wrong numbers. Logs stay in build/logs.
+# KVIK_TEST_SHORT=1 (TSan: 2, shorter still) and without the model (except for three tokens): they look for memory
+# errors and races, and the release build looks for wrong numbers. Logs stay in build/logs.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 make=${MAKE:-make}
@@ -152,6 +152,7 @@ run_replays() { # MODE
 sanitized() {
     local kept=${KVIK_TEST_MODEL-} name
     export KVIK_TEST_SHORT=1 KVIK_TEST_MODEL=none
+    [ "$1" != tsan ] || KVIK_TEST_SHORT=2
     unset KVIK_TEST_LONG
     run_units "$1"
     run_replays "$1"
@@ -278,7 +279,7 @@ for e in examples/c/*.c; do
     fi
 done
 
-section "the Python package"
+# The Python package.
 if $make --no-print-directory python >"$logs/python.log" 2>&1 && python=$(scripts/python.sh 2>>"$logs/python.log"); then
     for t in tests/python/test_*.py; do
         launch "python-$(basename "$t" .py)" "$python" -X faulthandler "$t"
@@ -292,7 +293,6 @@ if $make --no-print-directory python >"$logs/python.log" 2>&1 && python=$(script
             skipped=$((skipped + 1))
         fi
     done
-    gather
 else
     sed 's/^/  /' "$logs/python.log"
     echo "  no Python with numpy: the tests of the package are skipped"

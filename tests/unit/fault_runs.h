@@ -402,7 +402,7 @@ static void sweep_scene(const struct scene *s, const struct sweep *w)
     empty(prefixes);
     empty(sessions);
     bool all = getenv("KVIK_TEST_LONG") != NULL;
-    uint64_t tries = all ? n : MIN(n, getenv("KVIK_TEST_SHORT") ? SAMPLE / 3 : SAMPLE);
+    uint64_t tries = all ? n : MIN(n, MAX(SAMPLE / test_share(), 2));
     for (uint64_t i = 1; i <= tries; i++) {
         x = x * 6364136223846793005u + 1442695040888963407u;
         f = (struct shim_fault){.at = all ? i : 1 + (x >> 33) % n,

@@ -667,7 +667,7 @@ static uint64_t only;
 static void test_random(void **state)
 {
     (void)state;
-    uint64_t n = getenv("KVIK_TEST_LONG") ? 3000 : getenv("KVIK_TEST_SHORT") ? 12 : 40;
+    uint64_t n = getenv("KVIK_TEST_LONG") ? 3000 : MAX(40 / test_share(), 3);
     for (uint64_t seed = only ? only : 1; seed <= (only ? only : n); seed++) {
         fprintf(stderr, "\rseed %llu ", (unsigned long long)seed);
         one_seed(seed);

@@ -2,8 +2,9 @@
  * Settings: the strategy, the prefill chunk size, padding, other rows of the batch, threads, block
  * rows, the instruction set, recomputing everything.
  * test_identity.c tests two models in depth. This test covers every family, beyond every window,
- * chunk and rotary threshold, where forwards are as long as positions allow. KVIK_TEST_SHORT: exact
- * compute only, half as long, one attention atom crossed, and the models take the settings in turn. */
+ * chunk and rotary threshold, where forwards are as long as positions allow. In fast compute the
+ * models take the settings in turn. KVIK_TEST_SHORT: exact compute only, half as long, one attention
+ * atom crossed, and settings, codecs and the scalar device in turn. */
 #include "base/base.h"
 #include "codecs.h"
 #include "dev/dev.h"
@@ -161,7 +162,7 @@ static void offloaded(kvik_model *m, const char *model, const float *want, const
     struct way w = {.name = "offloaded, small", .impl = "offloaded", .chunk = 64};
     float *got = NULL;
     uint64_t before = written;
-    for (w.memory = 32 << 10; !got && w.memory < 16 << 20; w.memory += w.memory / 4)
+    for (w.memory = 32 << 10; !got && w.memory < 16 << 20; w.memory += w.memory / (small ? 1 : 4))
         got = run(m, model, &w, compute);
     if (!got) fail_msg("%s: %s", model, kvik_last_error());
     same_logits(m, model, want, got, &w, compute);
@@ -177,10 +178,12 @@ static void all_ways(kvik_model *m, const char *model, const char *compute)
     bool counts = strncmp(model, "llama4", 6) == 0;
     float *padded = want;
     if (counts) padded = run(m, model, &(struct way){.name = "padded base", .pad = PAD}, compute);
-    /* In the short form the models take the ways in turn. */
-    enum { TURNS = 3 };
+    /* In the short form and in fast compute the models take the ways in turn: how fast kernels split
+     * their work does not depend on the family. */
+    bool in_turn = small || (strcmp(compute, "fast") == 0 && !getenv("KVIK_TEST_LONG"));
     static size_t turn;
-    for (size_t i = small ? turn++ % TURNS : 0; i < countof(ways); i += small ? TURNS : 1)
+    size_t turns = small ? test_share() : in_turn ? 3 : 1;
+    for (size_t i = in_turn ? turn++ % turns : 0; i < countof(ways); i += turns)
         if (!ways[i].only || says(m, ways[i].only))
             same(m, model, ways[i].pad ? padded : want, &ways[i], compute);
     offloaded(m, model, want, compute);
@@ -190,12 +193,12 @@ static void all_ways(kvik_model *m, const char *model, const char *compute)
 
 /* The scalar reference device is slow, so it is compared with the others on a short prompt, beyond
  * the windows. */
-static void isas(kvik_model *m, const char *model, const char *compute)
+static void isas(kvik_model *m, const char *model, const char *compute, uint32_t turn)
 {
     static const uint32_t depth[] = {50, DEEP};
     for (int k = 0; k < 2 - small; k++) {
         float *want = NULL;
-        for (int i = k ? DEV_AVX2 : DEV_REF; i <= DEV_AVX512; i++) {
+        for (int i = k || turn % test_share() ? DEV_AVX2 : DEV_REF; i <= DEV_AVX512; i++) {
             struct way w = {.name = dev_isa_names()[i],
                             .isa = dev_isa_names()[i],
                             .depth = MIN(depth[k], depth_of(m))};
@@ -214,7 +217,7 @@ static void positions(kvik_model *m, const char *model)
 {
     static const uint32_t chunks[] = {DEEP, 64, 7, 1};
     static int32_t ids[DEEP];
-    uint32_t vocab = kvik_model_vocab(m), n = MIN(150, depth_of(m));
+    uint32_t vocab = kvik_model_vocab(m), n = MIN(small ? 40u : 150u, depth_of(m));
     size_t size = (size_t)n * vocab * sizeof(float);
     float *out[2] = {malloc(size), malloc(size)};
     fill(ids, n, vocab, 11);
@@ -260,12 +263,12 @@ static void codecs(kvik_model *m, const char *model, uint32_t turn)
         {.name = "chunks of 7", .chunk = 7},
         {.name = "batch", .rows = ROWS, .place = 1, .threads = 2},
         {.name = "offloaded", .impl = "offloaded", .chunk = 64}};
-    enum { SHARE = 7 };
+    const uint32_t share = 7 * test_share();
     struct codec_variant v;
     for (uint32_t i = 1; codec_variant(i, head_dim_of(m), &v); i++) {
         char config[sizeof v.config + 2], name[200];
         uint32_t depth = MIN(DEEP / 2, depth_of(m));
-        if (i % SHARE != turn % SHARE) continue;
+        if (i % share != turn % share) continue;
         snprintf(config, sizeof config, "{%s}", v.config);
         float *want =
             run(m, model, &(struct way){.name = v.name, .config = config, .depth = depth}, "exact");
@@ -304,7 +307,7 @@ static void one_answer(void **state)
         if (kvik_model_open(path, &m) < 0) fail_msg("%s", kvik_last_error());
         for (int fast = 0; fast < 2 - small; fast++) {
             all_ways(m, names[i], fast ? "fast" : "exact");
-            isas(m, names[i], fast ? "fast" : "exact");
+            isas(m, names[i], fast ? "fast" : "exact", asked);
         }
         codecs(m, names[i], asked++);
         positions(m, names[i]);

@@ -11,12 +11,14 @@
  * Strategies are those that kvik_model_describe_caches lists, models those of tests/golden/models.
  * Models with windows or chunks occur a second time with wider ones and a longer context.
  * KVIK_TEST_LONG=1 runs each strategy with each variant of cache_config, up to 2 048 tokens; else a
- * third of the strategies with one variant each, up to 650 tokens. */
+ * third of the strategies with one variant each, up to 650 tokens, and with KVIK_TEST_SHORT a part
+ * of these. */
 #include "base/base.h"
 #include "base/json.h"
 #include "codecs.h"
 #include "kvik.h"
 #include "models.h"
+#include "share.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -339,7 +341,7 @@ static void run_model(struct subject *s, bool all, uint32_t *number, uint32_t on
     for (uint32_t i = 0; i < s->n_names; i++) {
         state = seed * 7919u + *number;
         draw(2);
-        uint32_t one = draw(countof(variants)), skip = draw(3);
+        uint32_t one = draw(countof(variants)), skip = draw(3 * test_share());
         for (uint32_t v = 0; v < countof(variants); v++) {
             struct test_case t = {.s = s, .implementation = s->name[i], .number = ++*number};
             if (!all && !only && (v != one || skip)) continue;

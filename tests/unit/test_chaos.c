@@ -758,7 +758,7 @@ static bool open_models(void)
 int main(int argc, char **argv)
 {
     uint32_t first = 0, count = 0, failed = 0, done = 0;
-    double limit = getenv("KVIK_TEST_LONG") || argc > 1 ? 1e9 : getenv("KVIK_TEST_SHORT") ? 3 : 10;
+    double limit = getenv("KVIK_TEST_LONG") || argc > 1 ? 1e9 : getenv("KVIK_TEST_SHORT") ? 3 : 6;
     for (int i = 1; i < argc; i++) {
         if (argv[i][0] == '-')
             verbose += (int)strlen(argv[i]) - 1;

@@ -16,6 +16,7 @@
 #include "kv/image.h"
 #include "kv/kv.h"
 #include "kv/rows.h"
+#include "share.h"
 
 #include <stddef.h>
 #include <stdio.h>
@@ -605,7 +606,8 @@ int main(int argc, char **argv)
                 for (uint32_t op = 0; op < countof(operations); op++) {
                     bool streamed = false;
                     bool whole = all || (codec.native && !brief);
-                    if (!whole && (p + 2 * c + 3 * k + op) % (brief ? 13 : 5)) continue;
+                    if (!whole && (p + 2 * c + 3 * k + op) % (brief ? 3 * test_share() + 1 : 5))
+                        continue;
                     int e = run_cell(&t, &policies[p], &codec, k, op, &streamed);
                     n_cells++;
                     n_streamed += streamed;

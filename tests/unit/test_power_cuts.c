@@ -247,8 +247,8 @@ static void cut_power(size_t end, enum loss loss)
 static int every_cut(void (*check)(size_t end, bool late))
 {
     int n = 0;
-    /* The short form looks for memory errors: it takes every fifth cut, and the last. */
-    size_t step = getenv("KVIK_TEST_SHORT") ? 5 : 1;
+    /* The short forms look for memory errors and races: they take every seventh cut or fewer, and the last. */
+    size_t step = 2 * test_share() - 1;
     int choices = getenv("KVIK_TEST_LONG") ? 40 : 2;
     end_record();
     for (size_t end = n_changes % step; end <= n_changes; end += step)

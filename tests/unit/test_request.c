@@ -248,7 +248,10 @@ static void play(const struct scene *s, uint32_t round)
 static void beside(void **state)
 {
     (void)state;
-    uint32_t rounds = getenv("KVIK_TEST_LONG") ? 8 : getenv("KVIK_TEST_SHORT") ? 2 : 4;
+    uint32_t rounds = getenv("KVIK_TEST_LONG") ? 8
+                      : test_share() > 4       ? 1
+                      : test_share() > 1       ? 2
+                                               : 4;
     for (uint32_t i = 0; i < rounds * countof(scenes); i++) {
         seed = 77 + i;
         play(&scenes[i % countof(scenes)], i / countof(scenes));
@@ -949,7 +952,7 @@ static void no_allocations(void **state)
     stage_close(&s);
 }
 
-/* Every allocation fails once: in the start, or in a step, where only the request that needed the
+/* Every allocation fails once (in a short form some of them): in the start, or in a step, where only the request that needed the
  * memory fails. */
 static void failing_allocations(void **state)
 {
@@ -961,7 +964,7 @@ static void failing_allocations(void **state)
         other->g.output_logits = other->g.output_scores = false;
         start(other, s.c);
         int e = -1;
-        for (int k = 0; e < 0; k++) {
+        for (int k = 0; e < 0; k += (int)test_share()) {
             kvik_result *r;
             mem_fail_at(k, false);
             e = kvik_request_start(s.c, &a->g, a->prompt, a->n, &a->hooks, &a->request);

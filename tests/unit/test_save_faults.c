@@ -154,9 +154,9 @@ static void test_flips(void **state)
     mem_free(data);
     print_message("a session of %d tokens: %zu bytes\n", OLD, n);
     assert_true(n <= 64 << 10);
-    assert_int_equal(flip(1, 0), 0); /* every one is refused */
+    assert_int_equal(flip(test_share(), 0), 0); /* every one is refused */
     must_save(1);
-    flip(all() ? 1 : 31, 1); /* bytes of superseded saves may change */
+    flip(all() ? 1 : 31 * test_share(), 1); /* bytes of superseded saves may change */
     assert_live_unharmed();
 }
 
@@ -178,9 +178,9 @@ static void test_cuts(void **state)
     (void)state;
     unlink(file);
     must_save(0);
-    cut(1);
+    cut(test_share());
     must_save(1);
-    cut(all() ? 1 : 7);
+    cut(all() ? 1 : 7 * test_share());
     assert_int_equal(state_of(true), 1);
     assert_live_unharmed();
 }

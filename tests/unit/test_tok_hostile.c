@@ -3,6 +3,7 @@
  * each text would take minutes without the limit that it tests. */
 #include "cpu_limit.h"
 #include "test_tok.h"
+#include "testing.h"
 
 #define VOCAB  "\"vocab\":{\"a\":0,\"b\":1,\"ab\":2,\"!\":3,\" \":4}"
 #define MODEL  "\"model\":{\"type\":\"BPE\"," VOCAB ",\"merges\":[\"a b\"]}"
@@ -527,7 +528,7 @@ static void test_long_words(void **state)
     for (size_t k = 0; k < 2; k++) {
         struct tok *t = open_golden(names[k]);
         for (size_t i = 0; i < countof(units); i++) {
-            char *s = repeat(units[i], ((size_t)1 << 20) / strlen(units[i]));
+            char *s = repeat(units[i], ((size_t)1 << 20) / test_share() / strlen(units[i]));
             assert_int_equal(encode_code(t, s), 0);
             mem_free(s);
         }

@@ -11,6 +11,8 @@
 
 #include <cmocka.h>
 
+#include "share.h"
+
 /* Returns the path of SmolLM2-135M-Instruct.Q4_1.gguf: $KVIK_TEST_MODEL, or the demo's place; NULL
  * if absent. */
 static inline const char *test_model(void)
