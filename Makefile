@@ -30,10 +30,12 @@ HARDEN_LD := -Wl,-z,relro,-z,now,-z,noexecstack
 # -ffp-contract=off: every fma is written out, so all code paths round alike (docs/ARCHITECTURE.md).
 BASEFLAGS := -std=c11 -D_GNU_SOURCE -g -fPIC -pthread -fno-math-errno -ffp-contract=off \
   -fno-strict-aliasing -fvisibility=hidden $(HARDEN) -Iinclude -Isrc $(PKG_CFLAGS)
+RELEASE_OPT := -O2 -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=$(FORTIFY)
 ifeq ($(MODE),asan)
 OPT := -O1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all
-# With instrumentation compilers take minutes over these files; test_dev_guard fences their operands instead.
-$(B)/src/dev/cpu/dot_%.o $(B)/src/dev/cpu/strip_%.o: OPT := -O1 -fno-omit-frame-pointer
+# With instrumentation compilers take minutes over these files; test_dev_guard fences their operands instead. Without
+# it they are those of the release build.
+PLAIN := $(patsubst %.c,%.o,$(wildcard src/dev/cpu/dot_*.c src/dev/cpu/strip_*.c))
 else ifeq ($(MODE),tsan)
 OPT := -O1 -fno-omit-frame-pointer -fsanitize=thread
 else ifeq ($(MODE),fuzz)
@@ -42,7 +44,7 @@ OPT := -O1 -fno-omit-frame-pointer -fsanitize=fuzzer-no-link,address,undefined -
 # Kernels never see unchecked bytes of a file, and clang takes minutes over instrumented vectors.
 $(B)/src/dev/cpu/%.o: OPT := -O1 -fno-omit-frame-pointer
 else
-OPT := -O2 -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=$(FORTIFY)
+OPT := $(RELEASE_OPT)
 endif
 ALLFLAGS = $(BASEFLAGS) $(OPT) $(WARN) $(CFLAGS) -MMD -MP
 # libunistring has no pkg-config file.
@@ -61,9 +63,9 @@ REPLAYBIN := $(FUZZSRC:tests/fuzz/fuzz_%.c=$(B)/replay_%)
 
 # ISA siblings: the suffix names the instruction set; dispatch is at run time by cpuid.
 ifeq ($(ARCH),x86_64)
-$(B)/%_avx2.o: ISA := -mavx2 -mfma -mf16c
-$(B)/%_avx512.o: ISA := -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni
-$(B)/%_avx512bf16.o: ISA := -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mavx512bf16
+%_avx2.o: ISA := -mavx2 -mfma -mf16c
+%_avx512.o: ISA := -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni
+%_avx512bf16.o: ISA := -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mavx512bf16
 endif
 
 .PHONY: all deps demo test test-long test-classes check asan tsan fuzz bench golden matrix install clean libs
@@ -106,6 +108,17 @@ $(B)/%.o: %.c Makefile
 	@mkdir -p $(@D)
 	@echo "  CC    $<"
 	$(Q)$(CC) $(ALLFLAGS) $(ISA) -c -o $@ $<
+
+ifdef PLAIN
+$(PLAIN:%=$(B)/%): $(B)/%.o: build/release/%.o
+	@mkdir -p $(@D)
+	$(Q)cp -p $< $@
+$(PLAIN:%=build/release/%): OPT := $(RELEASE_OPT)
+$(PLAIN:%=build/release/%): build/release/%.o: %.c Makefile
+	@mkdir -p $(@D)
+	@echo "  CC    $<"
+	$(Q)$(CC) $(ALLFLAGS) $(ISA) -c -o $@ $<
+endif
 
 # Unit tests see internal headers and link the static objects.
 $(B)/test_%: $(B)/tests/unit/test_%.o $(B)/kvik.o
