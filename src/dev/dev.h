@@ -10,17 +10,14 @@
  *  matmul, exact   y[o] = tree16 over K of x[k] * w[o][k], w converted exactly to f32 as the format
  *          defines (GGUF: the `gguf` package's dequantization, products and sums rounded as there).
  *          Then + bias.
- *  matmul, fast, quantized w   x is quantized per token and block of 32 of K: dx = amax/127,
- *          q = round-to-even(x/dx) clamped to [-127, 127], dx kept f32 (0: all codes 0; an infinity or NaN
- *          in the block: codes 0 and dx NaN, so that it shows).  Codes are taken 64 at a time; lane l owns codes
- *          4l..4l+3: isum[l] = their exact integer dot, xsum[l] = the integer sum of x codes.
- *          acc[l] = fma(dw*dx, (float)isum[l], acc[l]); formats with an offset then
- *          acc[l] = fma(mw, dx*(float)xsum[l], acc[l]); dw, mw: scale and offset of the sub-block
- *          the lane's codes lie in (one rounding each); symmetric formats use signed codes (or subtract
- *          the constant in integers, same thing).  A last half chunk (K % 64 == 32) touches lanes 0..7.
- *          Then tree16.
- *          Two terms: so for x, giving y1, and for what its codes leave over, r[k] = x[k] - dx * q[k]
- *          (product and difference each rounded), giving y2; y = y1 + y2, then + bias.
+ *  matmul, fast, quantized w   x is quantized per token and group of 256 of K (the last may be shorter), groups
+ *          counted from the first column: dx = amax/32512, q = round-to-even(x * (32512/amax)).  amax below 2^-100:
+ *          dx 0 and all codes 0; an infinity or NaN in the group: codes 0 and dx NaN, so that it shows.
+ *          A block is what one scale of w serves, 32 columns or 16 (Q2_K, Q3_K, Q6_K): isum = the exact integer dot of
+ *          its signed codes (or of unsigned codes less a constant, same thing) with q, xsum = the integer sum of q.
+ *          Within a group, blocks ascending from +0: s = fma(dw, (float)isum, s); formats with an offset then
+ *          s = fma(mw, (float)xsum, s); dw, mw: scale and offset of the block (one rounding each).
+ *          Groups ascending from +0: y = fma(dx, s, y).  Then + bias.  No sum has lanes here.
  *  matmul, fast, bf16 w   x rounded to bf16 (nearest even), then as exact.  f16 and f32 w: as exact.
  *          The avx512bf16 path (VDPBF16PS) is a path of its own: identical within itself.
  *  attention   score(j) = chain over d ascending, s = fma(q[d], k[j][d], s) from +0, then * scale, then

@@ -173,49 +173,36 @@ static float plain_float(const float *x, const float *w, uint32_t k)
     return tree(acc);
 }
 
-/* int8 products likewise. Codes and scales come from the formats' decoders, which test_formats
- * checks. */
-static float one_term(enum dtype t, const float *x, const unsigned char *w, uint32_t k, float *rest)
+/* The same with codes of x, a group of 256 columns after another. Codes and scales of w come from the formats'
+ * decoders, which test_formats checks. */
+static float plain_codes(enum dtype t, const float *x, const unsigned char *w, uint32_t k)
 {
-    float acc[16] = {0};
+    float acc = 0;
     struct cpu_wchunk *c = malloc((k + 63) / 64 * sizeof *c);
     cpu_unpack_ref(t)(w, 0, k, c);
-    for (uint32_t b = 0; b < k / 32; b++) {
-        float amax = 0;
-        for (int i = 0; i < 32; i++)
-            amax = fmaxf(amax, fabsf(x[32 * b + i]));
-        float dx = amax / 127.0f;
-        for (uint32_t l = 0; l < 8; l++) {
-            uint32_t lane = b % 2 * 8 + l;
-            int isum = 0, xsum = 0;
-            for (uint32_t i = 4 * lane; i < 4 * lane + 4; i++) {
-                float v = dx > 0 ? x[b / 2 * 64 + i] / dx : 0;
-                int q = (int)nearbyintf(fminf(fmaxf(v, -127), 127));
-                float part = dx * (float)q;
-                rest[b / 2 * 64 + i] = x[b / 2 * 64 + i] - part;
-                isum += q * (c[b / 2].q[i] - cpu_format[t].zero);
+    uint32_t scaled = t == DT_Q2_K || t == DT_Q3_K || t == DT_Q6_K ? 16 : 32;
+    for (uint32_t g = 0; g < k; g += 256) {
+        uint32_t end = MIN(g + 256, k);
+        float amax = 0, s = 0;
+        for (uint32_t i = g; i < end; i++)
+            amax = fmaxf(amax, fabsf(x[i]));
+        float d = amax < 0x1p-100f ? 0 : amax / 32512.0f, by = d > 0 ? 32512.0f / amax : 0;
+        for (uint32_t b = g; b < end; b += scaled) {
+            int32_t isum = 0, xsum = 0;
+            const float *dw = &c[b / 64].d[b % 64 / 4], *mw = &c[b / 64].m[b % 64 / 4];
+            for (uint32_t i = b; i < b + scaled; i++) {
+                int q = (int)nearbyintf(x[i] * by);
+                assert_in_range(q + 32512, 0, 65024);
+                isum += q * (c[i / 64].q[i % 64] - cpu_format[t].zero);
                 xsum += q;
             }
-            float dwdx = c[b / 2].d[lane] * dx;
-            acc[lane] = fmaf(dwdx, (float)isum, acc[lane]);
-            if (cpu_format[t].has_min) {
-                float s = dx * (float)xsum;
-                acc[lane] = fmaf(c[b / 2].m[lane], s, acc[lane]);
-            }
+            s = fmaf(*dw, (float)isum, s);
+            if (cpu_format[t].has_min) s = fmaf(*mw, (float)xsum, s);
         }
+        acc = fmaf(d, s, acc);
     }
     free(c);
-    return tree(acc);
-}
-
-/* Returns the int8 product of x, plus the product of the remainder that the codes of x leave. */
-static float plain_int8(enum dtype t, const float *x, const unsigned char *w, uint32_t k)
-{
-    float *r = malloc(k * 4), *rr = malloc(k * 4);
-    float first = one_term(t, x, w, k, r), second = one_term(t, r, w, k, rr);
-    free(r);
-    free(rr);
-    return first + second;
+    return acc;
 }
 
 struct problem {
@@ -239,7 +226,7 @@ static void solve(struct problem *p)
                 xr[j] = p->type == DT_BF16 ? half_bf16_to_f32(half_f32_to_bf16(x[j])) : x[j];
             p->want[DEV_EXACT][i * p->rows + r] = plain_float(x, row, k);
             p->want[DEV_FAST][i * p->rows + r] = cpu_format[p->type].quantized
-                                                     ? plain_int8(p->type, x, src, k)
+                                                     ? plain_codes(p->type, x, src, k)
                                                      : plain_float(xr, row, k);
         }
     }
@@ -262,8 +249,10 @@ static void make_problem(struct problem *p, enum dtype t, uint32_t k, uint32_t r
         p->x[i] = rnd_float();
     /* Blocks of zeros, and of very small values. */
     if (n > 1) memset(p->x, 0, MIN(k, 64) * 4);
-    for (uint32_t i = 0; n > 2 && i < MIN(k, 64); i++) /* their scale is rounded by a third */
+    for (uint32_t i = 0; n > 2 && i < MIN(k, 64); i++)
         p->x[k + i] = (float)i * (i % 2 ? 5.0f : -5.0f) * 0x1p-149f;
+    for (uint32_t i = 0; cpu_format[t].quantized && n > 3 && i < k; i++) /* very different scales */
+        p->x[2 * k + i] *= i < 256 ? 0x1p-96f : 0x1p+30f;
     for (int mode = 0; mode < 2; mode++)
         p->want[mode] = malloc((size_t)n * rows * 4);
     solve(p);

@@ -15,11 +15,11 @@ enum cpu_op {
     /* per weight type */
     CPU_UNPACK,    /* cpu_unpack_fn: quantized types */
     CPU_TO_F32,    /* cpu_to_f32_fn */
-    CPU_FEW_Q8,    /* cpu_mm_fn, n <= CPU_FEW: optional */
+    CPU_ONE_Q,     /* cpu_mm_fn, n == 1, x is cpu_xgroup: quantized types, optional */
+    CPU_MM_Q,      /* cpu_mm_fn, x is cpu_xgroup: quantized types */
     CPU_GEMV_F32,  /* cpu_mm_fn, n == 1, quantized types n <= CPU_FEW: optional */
     CPU_GEMV_BF16, /* cpu_mm_fn, n == 1, packed x: optional */
     /* any weight type (registered under CPU_ANY) */
-    CPU_MM_Q8,      /* cpu_mm_fn: x is cpu_xchunk */
     CPU_MM_F32,     /* cpu_mm_fn: x is f32 */
     CPU_MM_BF16,    /* cpu_mm_fn: x is packed bf16; only instruction sets with their own rounding */
     CPU_QUANTIZE,   /* cpu_quantize_fn */
@@ -73,20 +73,33 @@ struct cpu_wchunk {
 struct cpu_format {
     bool quantized, has_min;
     int zero;
+    uint32_t scaled; /* codes under one scale in a product: 32 or 16 */
 };
 extern const struct cpu_format cpu_format[DT_COUNT];
-/* Activations, same chunks: x = d * q; sum = integer sum of the lane's four codes, s = d * sum. */
-struct cpu_xchunk {
-    int8_t q[64];
-    float d[16], s[16];
-    int32_t sum[16];
+/* Activations of 256 columns under one scale: x = d * q.  Of every four codes the second and the third change places, so
+ * that one load of two words fits the words of four bytes of weights.  `sum` and `sum32` are sums of 16 and of 32 codes;
+ * what lies behind column K is never read. */
+#define CPU_GROUP 256u
+struct cpu_xgroup {
+    int16_t q[CPU_GROUP];
+    int32_t sum[CPU_GROUP / 16], sum32[CPU_GROUP / 32];
+    float d;
+    float pad[7];
 };
+/* Largest code: 127 * 256, so that a code can also be taken as two codes of int8. */
+#define CPU_X_CODE 32512
+static inline uint32_t cpu_x_place(uint32_t i) /* where column i is in q */
+{
+    return (i & ~3u) | (i & 1u) << 1 | (i & 2u) >> 1;
+}
+/* The scale d for a largest |x| of these bits; returns what x is multiplied with before rounding.  0 gives codes 0. */
+float cpu_group_scale(uint32_t bits, float *d);
 
 /* Elements [k0, k0 + k) of a row (k0 a multiple of 256) into ceil(k / 64) chunks. */
 typedef void (*cpu_unpack_fn)(const unsigned char *row, uint32_t k0, uint32_t k,
                               struct cpu_wchunk *dst);
 typedef void (*cpu_to_f32_fn)(const void *src, float *dst, size_t n);
-typedef void (*cpu_quantize_fn)(const float *x, uint32_t k, struct cpu_xchunk *out);
+typedef void (*cpu_quantize_fn)(const float *x, uint32_t k, struct cpu_xgroup *out);
 /* To bf16 and back: out is f32, or packed bf16 where CPU_MM_BF16 exists. */
 typedef void (*cpu_round_fn)(const float *x, uint32_t k, void *out);
 /* One row; out may be x.  w, b: NULL for none; softmax takes neither, nor eps. */
@@ -97,9 +110,10 @@ typedef void (*cpu_map_fn)(float *x, const float *y, float p, float q, size_t n)
 typedef void (*cpu_rope_fn)(float *x, uint32_t heads, uint32_t dim, uint32_t rot, bool interleaved,
                             const float *cos, const float *sin); /* one token */
 
-/* One job of a matmul: some rows of one weight for at most CPU_TILE tokens. */
+/* One job of a matmul: some rows of one weight for some tokens, at most CPU_TILE of them unless w is quantized. */
 struct cpu_mm {
     const unsigned char *w; /* first row of the job */
+    uint32_t before;        /* rows that the weight has before it */
     size_t row_bytes;
     enum dtype dtype;
     uint32_t rows, k, n;
@@ -113,12 +127,12 @@ struct cpu_mm {
     unsigned char *scratch; /* this thread's CPU_THREAD_BYTES, 64-byte aligned */
 };
 typedef void (*cpu_mm_fn)(const struct cpu_mm *j);
-#define CPU_TILE         64u  /* vectors of a job: tokens, or twice the tokens */
-#define CPU_FEW          4u   /* vectors, at most, of a kernel that decodes as it goes */
-#define CPU_X_TOKENS     256u /* vectors that are converted at a time */
+#define CPU_TILE         64u  /* tokens of a job of float x */
+#define CPU_FEW          4u   /* tokens, at most, of a kernel of float x that decodes as it goes */
+#define CPU_X_TOKENS     256u /* tokens that are converted at a time */
 #define CPU_THREAD_BYTES (48u << 10)
-#define CPU_Y_ROWS       512u /* most rows of a job */
-#define CPU_Y_BYTES      (CPU_Y_ROWS * CPU_TILE * 4u)
+/* The reference product of quantized weights, for shapes that a vector kernel does not take; j->unpack is used. */
+void cpu_mm_q_ref(const struct cpu_mm *j);
 
 struct dev {
     struct pool *pool; /* owned */
@@ -126,11 +140,11 @@ struct dev {
     struct dev_limits lim;
     unsigned char *scratch; /* owned; everything below lies in it */
     size_t scratch_bytes;
-    struct cpu_xchunk *xq; /* [x_tokens][ceil(k/64)] */
+    struct cpu_xgroup *xq; /* [x_tokens][ceil(k/256)] */
     unsigned char *xb;     /* [x_tokens][xb_stride] */
-    size_t xq_chunks, xb_stride;
+    size_t xq_groups, xb_stride;
     uint32_t x_tokens;
-    unsigned char *thread; /* [threads][CPU_THREAD_BYTES + CPU_Y_BYTES] */
+    unsigned char *thread; /* [threads][CPU_THREAD_BYTES] */
     void *attn;            /* attn_bytes, 64-byte aligned: the attention files' own */
     size_t attn_bytes;
     unsigned char *probe; /* [threads][probe_bytes]: a tile of one head */

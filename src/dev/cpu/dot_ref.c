@@ -1,6 +1,6 @@
 /* dot_ref.c - the canonical order of dev.h in plain C: what every faster kernel must equal bit for bit.
- * Weights are decoded 256 values at a time for all tokens of the job; the 16 lanes of a (token, row)
- * wait in the thread's scratch meanwhile. */
+ * Weights are decoded 256 values at a time for all tokens of the job.  Meanwhile the 16 lanes of a (token, row) wait in
+ * the thread's scratch, or the sum of quantized weights in y. */
 #include "dev/cpu/cpu.h"
 
 #include <string.h>
@@ -44,36 +44,61 @@ static void mm_f32_ref(const struct cpu_mm *j)
 }
 CPU_KERNEL(DEV_REF, CPU_MM_F32, CPU_ANY, mm_f32_ref);
 
-static void add_chunk(const struct cpu_wchunk *w, const struct cpu_xchunk *x,
-                      const struct cpu_format *f, uint32_t lanes, float *acc)
+/* Sum of (code of w) * (code of x) over `n` columns from `i` of a chunk, and of the codes of x. */
+static int32_t dot(const struct cpu_wchunk *w, int zero, const struct cpu_xgroup *x, uint32_t at,
+                   uint32_t i, uint32_t n, int32_t *xsum)
 {
-    for (uint32_t l = 0; l < lanes; l++) {
-        int isum = 0;
-        for (uint32_t i = 4 * l; i < 4 * l + 4; i++)
-            isum += (w->q[i] - f->zero) * x->q[i];
-        acc[l] = __builtin_fmaf(w->d[l] * x->d[l], (float)isum, acc[l]);
-        if (f->has_min) acc[l] = __builtin_fmaf(w->m[l], x->s[l], acc[l]);
+    int32_t sum = 0;
+    *xsum = 0;
+    for (uint32_t end = i + n; i < end; i++) {
+        int q = x->q[cpu_x_place(at + i)];
+        sum += (w->q[i] - zero) * q;
+        *xsum += q;
     }
+    return sum;
 }
 
-static void mm_q8_ref(const struct cpu_mm *j)
+/* One group of columns of one row and token. */
+static float group_sum(const struct cpu_wchunk *w, const struct cpu_format *f,
+                       const struct cpu_xgroup *x, uint32_t k)
 {
-    float(*acc)[16] = (float(*)[16])j->scratch;
-    struct cpu_wchunk *w = (struct cpu_wchunk *)(j->scratch + CPU_TILE * sizeof *acc);
+    float s = 0;
+    for (uint32_t i = 0; i < k; i += f->scaled) {
+        const struct cpu_wchunk *c = w + i / 64;
+        uint32_t lane = i % 64 / 4;
+        int32_t xsum, sum = dot(c, f->zero, x, i / 64 * 64, i % 64, f->scaled, &xsum);
+        s = __builtin_fmaf(c->d[lane], (float)sum, s);
+        if (f->has_min) s = __builtin_fmaf(c->m[lane], (float)xsum, s);
+    }
+    return s;
+}
+
+void cpu_mm_q_ref(const struct cpu_mm *j)
+{
+    struct cpu_wchunk *w = (struct cpu_wchunk *)(void *)j->scratch;
     const struct cpu_format *f = &cpu_format[j->dtype];
-    for (uint32_t r = 0; r < j->rows; r++) {
-        memset(acc, 0, j->n * sizeof *acc);
-        for (uint32_t k = 0; k < j->k; k += 256) {
-            uint32_t m = MIN(j->k - k, 256);
+    for (uint32_t r = 0; r < j->rows; r++)
+        for (uint32_t k = 0; k < j->k; k += CPU_GROUP) {
+            uint32_t m = MIN(j->k - k, CPU_GROUP);
             j->unpack(j->w + r * j->row_bytes, k, m, w);
             for (uint32_t t = 0; t < j->n; t++) {
-                const struct cpu_xchunk *x =
-                    (const struct cpu_xchunk *)(j->x + t * j->ldx) + k / 64;
-                for (uint32_t i = 0; i < m; i += 64)
-                    add_chunk(w + i / 64, x + i / 64, f, MIN((m - i) / 4, 16), acc[t]);
+                const struct cpu_xgroup *x =
+                    (const struct cpu_xgroup *)(const void *)(j->x + t * j->ldx) + k / CPU_GROUP;
+                float *y = j->y + t * j->ldy + r;
+                float acc = __builtin_fmaf(x->d, group_sum(w, f, x, m), k ? *y : 0.0f);
+                *y = j->bias && k + m == j->k ? acc + j->bias[r] : acc;
             }
         }
-        store_row(j, r, acc);
-    }
 }
-CPU_KERNEL(DEV_REF, CPU_MM_Q8, CPU_ANY, mm_q8_ref);
+#define QUANTIZED(type) CPU_KERNEL(DEV_REF, CPU_MM_Q, DT_##type, cpu_mm_q_ref)
+QUANTIZED(Q4_0);
+QUANTIZED(Q4_1);
+QUANTIZED(Q5_0);
+QUANTIZED(Q5_1);
+QUANTIZED(Q8_0);
+QUANTIZED(Q2_K);
+QUANTIZED(Q3_K);
+QUANTIZED(Q4_K);
+QUANTIZED(Q5_K);
+QUANTIZED(Q6_K);
+QUANTIZED(MXFP4);

@@ -254,15 +254,6 @@ INLINE void float_to_f32(enum dtype t, const unsigned char *src, float *dst, siz
 
 /* One token, or a few: beams and small batches read the weights once. */
 
-INLINE vi dot_codes(enum dtype t, vb w, vb x, vi init)
-{
-#if !VEC_Q8_UNSIGNED
-    if (t == DT_Q8_0) return vi_dot_signed(vb_xor1(w, 0x80), x);
-#endif
-    (void)t;
-    return vi_dot(w, x, init);
-}
-
 INLINE void gemv_store(const struct cpu_mm *j, uint32_t r, uint32_t token, vf acc)
 {
     float y = vf_tree(acc);
@@ -275,44 +266,6 @@ struct few { /* where a group of rows is */
     const unsigned char *b[VEC_GEMV]; /* [row] current block */
     struct scales s[VEC_GEMV];
 };
-
-/* Chunk i of x and chunk c of the current blocks; lanes is 16, or 8 for a half chunk. */
-INLINE void few_chunk(enum dtype t, int zero, const struct few *f, uint32_t second, uint32_t c,
-                      uint32_t i, uint32_t lanes, vf (*acc)[CPU_FEW])
-{
-    const struct cpu_xchunk *x[CPU_FEW];
-    vi init[CPU_FEW];
-    UNROLL for (int k = 0; k < f->tokens; k++)
-    {
-        uint32_t token = MIN((uint32_t)k, f->j->n - 1); /* three tokens: the last one twice */
-        x[k] = (const struct cpu_xchunk *)(f->j->x + token * f->j->ldx) + i;
-        init[k] = has_min(t) || (!VEC_Q8_UNSIGNED && t == DT_Q8_0)
-                      ? vi_zero()
-                      : vi_scale_neg(vi_load(x[k]->sum), zero);
-    }
-    UNROLL for (int r = 0; r < f->rows; r++)
-    {
-        const unsigned char *b = f->b[r];
-        vf d, m = vf_zero();
-        vb q = is_k(t) ? codes_k(t, b, c) : codes_32(t, b, b + second);
-        if (is_k(t))
-            scales_k(t, f->s + r, c, &d, &m);
-        else
-            scales_32(t, b, b + second, &d, &m);
-        UNROLL for (int k = 0; k < f->tokens; k++)
-        {
-            vf v = vf_from_int(dot_codes(t, q, vb_load(x[k]->q), init[k]));
-            vf dd = vf_mul(d, vf_load(x[k]->d));
-            if (lanes == 16) {
-                acc[r][k] = vf_fma(dd, v, acc[r][k]);
-                if (has_min(t)) acc[r][k] = vf_fma(m, vf_load(x[k]->s), acc[r][k]);
-            } else {
-                acc[r][k] = vf_fma_n(dd, v, acc[r][k], lanes);
-                if (has_min(t)) acc[r][k] = vf_fma_n(m, vf_load(x[k]->s), acc[r][k], lanes);
-            }
-        }
-    }
-}
 
 /* The same for f32 x: codes become weights in registers, product, then sum, each rounded, as to_f32_type has
  * it.  A scale serves 16 codes at least. */
@@ -390,16 +343,6 @@ INLINE void few_all(enum dtype t, int zero, chunk_fn chunk, uint32_t rows, int t
             few_rows(t, zero, chunk, (int)rows, tokens, j, r);
     for (; r < j->rows; r++)
         few_rows(t, zero, chunk, 1, tokens, j, r);
-}
-
-INLINE void few_q8(enum dtype t, int zero, const struct cpu_mm *j)
-{
-    if (j->n == 1)
-        few_all(t, zero, few_chunk, VEC_GEMV, 1, j);
-    else if (j->n == 2)
-        few_all(t, zero, few_chunk, 2, 2, j);
-    else
-        few_all(t, zero, few_chunk, 2, 4, j);
 }
 
 INLINE void few_exact(enum dtype t, int zero, const struct cpu_mm *j)
@@ -480,87 +423,6 @@ INLINE void tile_end(const struct tile *p, uint32_t t, int tokens, vf (*acc)[VEC
     }
 }
 
-enum kind { SIGNED8, SYMMETRIC, OFFSET };
-
-/* Chunk c of `rows` rows from r0 for some tokens. */
-INLINE void q8_chunk(enum kind kind, int zero, const struct tile *p, uint32_t c, uint32_t t,
-                     int tokens, uint32_t lanes, int r0, int rows, vf (*acc)[VEC_TOKENS])
-{
-    const struct cpu_xchunk *x[VEC_TOKENS];
-    vi init[VEC_TOKENS];
-    UNROLL for (int i = 0; i < tokens; i++)
-    {
-        x[i] =
-            (const struct cpu_xchunk *)(p->j->x + (t + (uint32_t)i) * p->j->ldx) + p->k0 / 64 + c;
-        init[i] = kind == SYMMETRIC ? vi_scale_neg(vi_load(x[i]->sum), zero) : vi_zero();
-    }
-    UNROLL for (int r = r0; r < r0 + rows; r++)
-    {
-        const struct cpu_wchunk *w = p->panel + (uint32_t)r * PANEL_CHUNKS + c;
-        vb q = vb_load(w->q);
-        vf d = vf_load(w->d), m = kind == OFFSET ? vf_load(w->m) : vf_zero();
-        if (kind == SIGNED8) q = vb_xor1(q, 0x80);
-        UNROLL for (int i = 0; i < tokens; i++)
-        {
-#if VEC_Q8_UNSIGNED
-            vi s = vi_dot(q, vb_load(x[i]->q), init[i]);
-#else
-            vi s = kind == SIGNED8 ? vi_dot_signed(q, vb_load(x[i]->q))
-                                   : vi_dot(q, vb_load(x[i]->q), init[i]);
-#endif
-            vf dd = vf_mul(d, vf_load(x[i]->d));
-            if (lanes == 16) {
-                acc[r][i] = vf_fma(dd, vf_from_int(s), acc[r][i]);
-                if (kind == OFFSET) acc[r][i] = vf_fma(m, vf_load(x[i]->s), acc[r][i]);
-            } else {
-                acc[r][i] = vf_fma_n(dd, vf_from_int(s), acc[r][i], lanes);
-                if (kind == OFFSET) acc[r][i] = vf_fma_n(m, vf_load(x[i]->s), acc[r][i], lanes);
-            }
-        }
-    }
-}
-
-INLINE void q8_tile(enum kind kind, int zero, const struct tile *p, uint32_t t, int tokens)
-{
-    vf acc[4][VEC_TOKENS];
-    tile_begin(p, t, tokens, acc);
-    UNROLL for (int r0 = 0; r0 < 4; r0 += VEC_ROWS)
-    {
-        for (uint32_t c = 0; c < p->k / 64; c++)
-            q8_chunk(kind, zero, p, c, t, tokens, 16, r0, VEC_ROWS, acc);
-        if (p->k % 64) q8_chunk(kind, zero, p, p->k / 64, t, tokens, 8, r0, VEC_ROWS, acc);
-    }
-    tile_end(p, t, tokens, acc);
-}
-
-/* Four rows' chunks into the panel; rows past the end repeat the last. */
-static void q8_panel(struct tile *p)
-{
-    const struct cpu_mm *j = p->j;
-    struct cpu_wchunk *panel = (struct cpu_wchunk *)j->scratch;
-    for (uint32_t r = 0; r < 4; r++)
-        j->unpack(j->w + MIN(p->row + r, j->rows - 1) * j->row_bytes, p->k0, p->k,
-                  panel + r * PANEL_CHUNKS);
-    p->panel = panel;
-}
-
-INLINE void mm_q8_kind(enum kind kind, int zero, const struct cpu_mm *j)
-{
-    struct tile p = {.j = j, .lanes = (float(*)[4][16])(j->scratch + PANEL_BYTES)};
-    for (p.row = 0; p.row < j->rows; p.row += 4)
-        for (p.k0 = 0; p.k0 < j->k; p.k0 += p.k) {
-            p.k = MIN(j->k - p.k0, PANEL_CHUNKS * 64);
-            p.first = p.k0 == 0;
-            p.last = p.k0 + p.k == j->k;
-            q8_panel(&p);
-            uint32_t t = 0;
-            for (; t + VEC_TOKENS <= j->n; t += VEC_TOKENS)
-                q8_tile(kind, zero, &p, t, VEC_TOKENS);
-            for (; t < j->n; t++)
-                q8_tile(kind, zero, &p, t, 1);
-        }
-}
-
 INLINE void f32_step(const struct tile *p, uint32_t k, uint32_t n, uint32_t t, int tokens, int r0,
                      int rows, vf (*acc)[VEC_TOKENS])
 {
@@ -625,23 +487,7 @@ static void VEC(mm_f32)(const struct cpu_mm *j)
 }
 CPU_KERNEL(VEC_ISA, CPU_MM_F32, CPU_ANY, VEC(mm_f32));
 
-static void VEC(mm_q8)(const struct cpu_mm *j)
-{
-    const struct cpu_format *f = &cpu_format[j->dtype];
-    if (f->has_min)
-        mm_q8_kind(OFFSET, 0, j);
-    else if (!VEC_Q8_UNSIGNED && j->dtype == DT_Q8_0)
-        mm_q8_kind(SIGNED8, 0, j);
-    else
-        mm_q8_kind(SYMMETRIC, f->zero, j);
-}
-CPU_KERNEL(VEC_ISA, CPU_MM_Q8, CPU_ANY, VEC(mm_q8));
-
 #define QUANTIZED(type, zero)                                                                      \
-    static void VEC(gemv_##type)(const struct cpu_mm *j)                                           \
-    {                                                                                              \
-        few_q8(DT_##type, zero, j);                                                                \
-    }                                                                                              \
     static void VEC(exact_##type)(const struct cpu_mm *j)                                          \
     {                                                                                              \
         few_exact(DT_##type, zero, j);                                                             \
@@ -655,7 +501,6 @@ CPU_KERNEL(VEC_ISA, CPU_MM_Q8, CPU_ANY, VEC(mm_q8));
     {                                                                                              \
         to_f32_type(DT_##type, zero, src, dst, n);                                                 \
     }                                                                                              \
-    CPU_KERNEL(VEC_ISA, CPU_FEW_Q8, DT_##type, VEC(gemv_##type));                                  \
     CPU_KERNEL(VEC_ISA, CPU_GEMV_F32, DT_##type, VEC(exact_##type));                               \
     CPU_KERNEL(VEC_ISA, CPU_UNPACK, DT_##type, VEC(unpack_##type));                                \
     CPU_KERNEL(VEC_ISA, CPU_TO_F32, DT_##type, VEC(to_f32_##type))
@@ -692,20 +537,6 @@ CPU_KERNEL(VEC_ISA, CPU_TO_F32, DT_F16, VEC(to_f32_F16));
 CPU_KERNEL(VEC_ISA, CPU_TO_F32, DT_BF16, VEC(to_f32_BF16));
 
 /* Activations. */
-
-static void VEC(quantize)(const float *x, uint32_t k, struct cpu_xchunk *out)
-{
-    for (uint32_t b = 0; b < k / 32; b++, x += 32) {
-        struct cpu_xchunk *c = out + b / 2;
-        uint32_t at = b % 2;
-        float d = vec_quantize(x, c->q + 32 * at, c->sum + 8 * at);
-        for (uint32_t l = 8 * at; l < 8 * at + 8; l++) {
-            c->d[l] = d;
-            c->s[l] = d * (float)c->sum[l];
-        }
-    }
-}
-CPU_KERNEL(VEC_ISA, CPU_QUANTIZE, CPU_ANY, VEC(quantize));
 
 static void VEC(round_bf16)(const float *x, uint32_t k, void *out)
 {

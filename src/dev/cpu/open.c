@@ -135,14 +135,14 @@ int dev_reserve(struct dev *d, const struct dev_limits *lim)
     };
     if (l.k > 1u << 24)
         return ERR(LIMIT, "matrix rows of %u values: the limit is %u", l.k, 1u << 24);
-    uint32_t threads = pool_threads(d->pool),
-             x_tokens = 2 * MIN(MAX(l.tokens, 1), CPU_X_TOKENS / 2);
-    size_t chunks = (l.k + 63) / 64, xb_stride = ((size_t)l.k * 4 + 63) & ~(size_t)63;
+    uint32_t threads = pool_threads(d->pool), x_tokens = MIN(MAX(l.tokens, 1), CPU_X_TOKENS);
+    size_t groups = (l.k + CPU_GROUP - 1) / CPU_GROUP,
+           xb_stride = ((size_t)l.k * 4 + 63) & ~(size_t)63;
     size_t attn_bytes = cpu_attn_scratch(&l, threads), total = 0, xq, xb, thread, attn, probe;
     size_t probe_bytes = (size_t)MAX(l.tile, KV_STRIP) * l.head_dim * sizeof(float);
-    if (!place(&total, x_tokens * chunks, sizeof(struct cpu_xchunk), &xq) ||
+    if (!place(&total, x_tokens * groups, sizeof(struct cpu_xgroup), &xq) ||
         !place(&total, x_tokens, xb_stride, &xb) ||
-        !place(&total, threads, CPU_THREAD_BYTES + CPU_Y_BYTES, &thread) ||
+        !place(&total, threads, CPU_THREAD_BYTES, &thread) ||
         !place(&total, attn_bytes, 1, &attn) || !place(&total, threads, probe_bytes, &probe))
         return ERR(LIMIT, "scratch for %u tokens of %u values overflows", l.tokens, l.k);
     unsigned char *s = mem_aligned(total);
@@ -151,8 +151,8 @@ int dev_reserve(struct dev *d, const struct dev_limits *lim)
     d->scratch = s;
     d->scratch_bytes = total;
     d->lim = l;
-    d->xq = (struct cpu_xchunk *)(s + xq);
-    d->xq_chunks = chunks;
+    d->xq = (struct cpu_xgroup *)(s + xq);
+    d->xq_groups = groups;
     d->xb = s + xb;
     d->xb_stride = xb_stride;
     d->x_tokens = x_tokens;

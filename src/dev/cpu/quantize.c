@@ -1,46 +1,42 @@
-/* quantize.c - activations on their way into a product: int8 codes per token and block of 32, or bf16.
+/* quantize.c - activations on their way into a product: codes of 16 bits per token and group of 256, or bf16.
  *
- * d = amax / 127, q = nearest-even(x / d) clamped to [-127, 127]; a block of zeros (or one so small
- * that d underflows) has d = 0 and codes 0.  A block with an infinity or NaN gets d = NaN, so that it
- * shows in the result.  The maximum is taken on the bits, where NaN and infinity order above all. */
+ * d = amax / 32512, q = nearest-even(x * (32512 / amax)).  A group of zeros, or of values below 2^-100 (whose
+ * reciprocal could overflow), has d = 0 and codes 0.  A group with an infinity or NaN has d = NaN and codes 0, so that
+ * it shows in the result.  The maximum is taken on the bits, where NaN and infinity order above all. */
 #include "dev/cpu/cpu.h"
 #include "dev/cpu/half.h"
 
 #include <string.h>
 
-static float block_scale(const float *x)
+float cpu_group_scale(uint32_t bits, float *d)
 {
-    uint32_t top = 0;
-    for (int i = 0; i < 32; i++) {
-        uint32_t u = half_bits(x[i]) & 0x7fffffffu;
-        top = u > top ? u : top;
+    float amax = half_from_bits(bits);
+    bool finite = bits < 0x7f800000u;
+    if (!finite || amax < 0x1p-100f) {
+        *d = finite ? 0.0f : half_from_bits(0x7fc00000u);
+        return 0;
     }
-    if (top >= 0x7f800000u) return half_from_bits(0x7fc00000u);
-    return half_from_bits(top) / 127.0f;
+    *d = amax / (float)CPU_X_CODE;
+    return (float)CPU_X_CODE / amax;
 }
 
-static int8_t code(float x, float d)
+static void quantize_ref(const float *x, uint32_t k, struct cpu_xgroup *out)
 {
     const float round = 0x1.8p+23f;
-    float v = x / d;
-    v = v > 127.0f ? 127.0f : v;
-    v = v < -127.0f ? -127.0f : v;
-    return (int8_t)((v + round) - round);
-}
-
-static void quantize_ref(const float *x, uint32_t k, struct cpu_xchunk *out)
-{
-    for (uint32_t b = 0; b < k / 32; b++, x += 32) {
-        struct cpu_xchunk *c = out + b / 2;
-        uint32_t at = b % 2;
-        float d = block_scale(x);
-        for (uint32_t i = 0; i < 32; i++)
-            c->q[32 * at + i] = d > 0 ? code(x[i], d) : 0; /* d is NaN: 0 */
-        for (uint32_t l = 8 * at; l < 8 * at + 8; l++) {
-            c->sum[l] = c->q[4 * l] + c->q[4 * l + 1] + c->q[4 * l + 2] + c->q[4 * l + 3];
-            c->d[l] = d;
-            c->s[l] = d * (float)c->sum[l];
+    for (; k; x += CPU_GROUP, out++) {
+        uint32_t n = MIN(k, CPU_GROUP), top = 0;
+        for (uint32_t i = 0; i < n; i++)
+            top = MAX(top, half_bits(x[i]) & 0x7fffffffu);
+        float by = cpu_group_scale(top, &out->d);
+        memset(out->sum, 0, sizeof out->sum);
+        memset(out->sum32, 0, sizeof out->sum32);
+        for (uint32_t i = 0; i < n; i++) {
+            int q = by > 0 ? (int)((x[i] * by + round) - round) : 0;
+            out->q[cpu_x_place(i)] = (int16_t)q;
+            out->sum[i / 16] += q;
+            out->sum32[i / 32] += q;
         }
+        k -= n;
     }
 }
 CPU_KERNEL(DEV_REF, CPU_QUANTIZE, CPU_ANY, quantize_ref);

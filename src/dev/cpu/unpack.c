@@ -10,10 +10,12 @@
 #include <string.h>
 
 const struct cpu_format cpu_format[DT_COUNT] = {
-    [DT_Q4_0] = {true, false, 8},  [DT_Q4_1] = {true, true, 0},    [DT_Q5_0] = {true, false, 16},
-    [DT_Q5_1] = {true, true, 0},   [DT_Q8_0] = {true, false, 128}, [DT_Q2_K] = {true, true, 0},
-    [DT_Q3_K] = {true, false, 4},  [DT_Q4_K] = {true, true, 0},    [DT_Q5_K] = {true, true, 0},
-    [DT_Q6_K] = {true, false, 32}, [DT_MXFP4] = {true, false, 12},
+    [DT_Q4_0] = {true, false, 8, 32},   [DT_Q4_1] = {true, true, 0, 32},
+    [DT_Q5_0] = {true, false, 16, 32},  [DT_Q5_1] = {true, true, 0, 32},
+    [DT_Q8_0] = {true, false, 128, 32}, [DT_Q2_K] = {true, true, 0, 16},
+    [DT_Q3_K] = {true, false, 4, 16},   [DT_Q4_K] = {true, true, 0, 32},
+    [DT_Q5_K] = {true, true, 0, 32},    [DT_Q6_K] = {true, false, 32, 16},
+    [DT_MXFP4] = {true, false, 12, 32},
 };
 
 static void fill(float *lanes, uint32_t n, float v)

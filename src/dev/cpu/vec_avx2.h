@@ -14,6 +14,8 @@
 #define VEC_TOKENS 2
 #define VEC_GEMV   2
 #define VEC_GEMV_F 4
+#define VEC_PANELS 1
+#define VEC_MANY   4
 #define INLINE     static inline __attribute__((always_inline))
 
 typedef struct {
@@ -255,27 +257,121 @@ INLINE vi vi_load(const int32_t *p)
     return (vi){_mm256_loadu_si256((const __m256i *)p),
                 _mm256_loadu_si256((const __m256i *)(p + 8))};
 }
-INLINE vi vi_scale_neg(vi v, int z)
+INLINE vi vi_set1(int32_t x)
 {
-    const __m256i k = _mm256_set1_epi32(-z);
-    return (vi){_mm256_mullo_epi32(v.a, k), _mm256_mullo_epi32(v.b, k)};
+    return (vi){_mm256_set1_epi32(x), _mm256_set1_epi32(x)};
 }
-/* u at most 127: a pair of products stays below 2^15. */
-INLINE __m256i vec_dot(__m256i u, __m256i s)
+INLINE void vi_store(void *p, vi v)
 {
-    return _mm256_madd_epi16(_mm256_maddubs_epi16(u, s), _mm256_set1_epi16(1));
+    _mm256_storeu_si256(p, v.a);
+    _mm256_storeu_si256((__m256i *)p + 1, v.b);
 }
-INLINE vi vi_dot(vb u, vb s, vi init)
+INLINE vi vi_add(vi x, vi y)
 {
-    return (vi){_mm256_add_epi32(init.a, vec_dot(u.a, s.a)),
-                _mm256_add_epi32(init.b, vec_dot(u.b, s.b))};
+    return (vi){_mm256_add_epi32(x.a, y.a), _mm256_add_epi32(x.b, y.b)};
 }
-/* Signed times signed: |w| * (sign of w given to s), |w| <= 128 and |s| <= 127. */
-#define VEC_Q8_UNSIGNED 0
-INLINE vi vi_dot_signed(vb w, vb s)
+INLINE vi vi_max(vi x, vi y)
 {
-    return (vi){vec_dot(_mm256_sign_epi8(w.a, w.a), _mm256_sign_epi8(s.a, w.a)),
-                vec_dot(_mm256_sign_epi8(w.b, w.b), _mm256_sign_epi8(s.b, w.b))};
+    return (vi){_mm256_max_epi32(x.a, y.a), _mm256_max_epi32(x.b, y.b)};
+}
+INLINE vi vi_and(vi v, uint32_t m)
+{
+    const __m256i k = _mm256_set1_epi32((int)m);
+    return (vi){_mm256_and_si256(v.a, k), _mm256_and_si256(v.b, k)};
+}
+INLINE vi vi_shl(vi v, int n)
+{
+    return (vi){_mm256_slli_epi32(v.a, n), _mm256_slli_epi32(v.b, n)};
+}
+INLINE vi vi_shr(vi v, int n)
+{
+    return (vi){_mm256_srli_epi32(v.a, n), _mm256_srli_epi32(v.b, n)};
+}
+INLINE vi vi_sar(vi v, int n)
+{
+    return (vi){_mm256_srai_epi32(v.a, n), _mm256_srai_epi32(v.b, n)};
+}
+INLINE vi vi_bits(vf v)
+{
+    return (vi){_mm256_castps_si256(v.a), _mm256_castps_si256(v.b)};
+}
+INLINE vi vi_round(vf v)
+{
+    return (vi){_mm256_cvtps_epi32(v.a), _mm256_cvtps_epi32(v.b)};
+}
+INLINE int32_t vi_total(vi v)
+{
+    __m256i s = _mm256_add_epi32(v.a, v.b);
+    __m128i h = _mm_add_epi32(_mm256_castsi256_si128(s), _mm256_extracti128_si256(s, 1));
+    h = _mm_add_epi32(h, _mm_shuffle_epi32(h, 0x4e));
+    return _mm_cvtsi128_si32(_mm_add_epi32(h, _mm_shuffle_epi32(h, 0xb1)));
+}
+INLINE vi vi_dot16(vi acc, vi w, vi x)
+{
+    return (vi){_mm256_add_epi32(acc.a, _mm256_madd_epi16(w.a, x.a)),
+                _mm256_add_epi32(acc.b, _mm256_madd_epi16(w.b, x.b))};
+}
+INLINE __m256i vec_join_words(__m256i a, __m256i b) /* of 8 lanes below 2^15 each */
+{
+    return _mm256_permute4x64_epi64(_mm256_packs_epi32(a, b), 0xd8);
+}
+INLINE void vi_put_words(int16_t *p, vi v)
+{
+    __m256i w = vec_join_words(v.a, v.b);
+    w = _mm256_shufflehi_epi16(_mm256_shufflelo_epi16(w, 0xd8), 0xd8);
+    _mm256_storeu_si256((__m256i *)p, w);
+}
+INLINE vf vec_two_halves(__m256i a, __m256i b)
+{
+    __m256i w = _mm256_permute4x64_epi64(_mm256_packus_epi32(a, b), 0xd8);
+    return (vf){_mm256_cvtph_ps(_mm256_castsi256_si128(w)),
+                _mm256_cvtph_ps(_mm256_extracti128_si256(w, 1))};
+}
+INLINE vf vf_low_f16(vi v)
+{
+    v = vi_and(v, 0xffff);
+    return vec_two_halves(v.a, v.b);
+}
+INLINE vf vf_high_f16(vi v)
+{
+    v = vi_shr(v, 16);
+    return vec_two_halves(v.a, v.b);
+}
+
+INLINE __m256i vec_two(const unsigned char *p, size_t apart)
+{
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)p)),
+                                   _mm_loadu_si128((const __m128i *)(p + apart)), 1);
+}
+INLINE void vec_rows4(const unsigned char *p, size_t stride, __m256i *out)
+{
+    __m256i a = vec_two(p, 4 * stride), b = vec_two(p + stride, 4 * stride);
+    __m256i c = vec_two(p + 2 * stride, 4 * stride), d = vec_two(p + 3 * stride, 4 * stride);
+    __m256i t = _mm256_unpacklo_epi32(a, b), u = _mm256_unpacklo_epi32(c, d);
+    out[0] = _mm256_unpacklo_epi64(t, u);
+    out[1] = _mm256_unpackhi_epi64(t, u);
+    t = _mm256_unpackhi_epi32(a, b), u = _mm256_unpackhi_epi32(c, d);
+    out[2] = _mm256_unpacklo_epi64(t, u);
+    out[3] = _mm256_unpackhi_epi64(t, u);
+}
+INLINE void vi_rows4(const unsigned char *p, size_t stride, vi *out)
+{
+    __m256i a[4], b[4];
+    vec_rows4(p, stride, a);
+    vec_rows4(p + 8 * stride, stride, b);
+    for (int i = 0; i < 4; i++)
+        out[i] = (vi){a[i], b[i]};
+}
+INLINE __m256i vec_column(const unsigned char *p, size_t stride)
+{
+    int32_t w[8];
+    for (size_t r = 0; r < 8; r++)
+        memcpy(&w[r], p + r * stride, 4);
+    return _mm256_set_epi32(w[7], w[6], w[5], w[4], w[3], w[2], w[1], w[0]);
+}
+INLINE vi vi_rows1(const unsigned char *p, size_t stride)
+{
+    return (vi){vec_column(p, stride), vec_column(p + 8 * stride, stride)};
 }
 
 INLINE vb vb_load2(const void *a, const void *b)
@@ -350,39 +446,4 @@ INLINE vb vb_lookup(const uint8_t *table16, vb v)
 {
     __m256i t = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)table16));
     return (vb){_mm256_shuffle_epi8(t, v.a), _mm256_shuffle_epi8(t, v.b)};
-}
-
-INLINE __m256i vec_codes(const float *x, __m256 d)
-{
-    __m256 v = _mm256_div_ps(_mm256_loadu_ps(x), d);
-    v = _mm256_max_ps(_mm256_min_ps(v, _mm256_set1_ps(127.0f)), _mm256_set1_ps(-127.0f));
-    return _mm256_cvtps_epi32(v);
-}
-INLINE float vec_quantize(const float *x, int8_t *q, int32_t *sum)
-{
-    const __m256i abs = _mm256_set1_epi32(0x7fffffff);
-    __m256i m = _mm256_setzero_si256();
-    for (int i = 0; i < 32; i += 8)
-        m = _mm256_max_epu32(m,
-                             _mm256_and_si256(_mm256_loadu_si256((const __m256i *)(x + i)), abs));
-    __m128i h = _mm_max_epu32(_mm256_castsi256_si128(m), _mm256_extracti128_si256(m, 1));
-    h = _mm_max_epu32(h, _mm_shuffle_epi32(h, 0x4e));
-    h = _mm_max_epu32(h, _mm_shuffle_epi32(h, 0xb1));
-    uint32_t top = (uint32_t)_mm_cvtsi128_si32(h);
-    float d;
-    if (top >= 0x7f800000u) top = 0x7fc00000u;
-    memcpy(&d, &top, 4);
-    d /= 127.0f;
-    __m256i codes = _mm256_setzero_si256();
-    if (d > 0) {
-        __m256 dv = _mm256_set1_ps(d);
-        __m256i ab = _mm256_packs_epi32(vec_codes(x, dv), vec_codes(x + 8, dv));
-        __m256i cd = _mm256_packs_epi32(vec_codes(x + 16, dv), vec_codes(x + 24, dv));
-        /* packing works inside 128-bit halves: put the groups of four back in order */
-        codes = _mm256_permutevar8x32_epi32(_mm256_packs_epi16(ab, cd),
-                                            _mm256_set_epi32(7, 3, 6, 2, 5, 1, 4, 0));
-    }
-    _mm256_storeu_si256((__m256i *)q, codes);
-    _mm256_storeu_si256((__m256i *)sum, vec_dot(_mm256_set1_epi8(1), codes));
-    return d;
 }

@@ -15,6 +15,8 @@
 #define VEC_TOKENS 4
 #define VEC_GEMV   4
 #define VEC_GEMV_F 8 /* ... and of a float one */
+#define VEC_PANELS 2 /* register tile of dot_q_vec.h: panels of 16 rows x tokens */
+#define VEC_MANY   6
 #define INLINE     static inline __attribute__((always_inline))
 
 typedef __m512 vf;
@@ -238,18 +240,109 @@ INLINE vi vi_load(const int32_t *p)
 {
     return _mm512_loadu_si512(p);
 }
-/* -z * v */
-INLINE vi vi_scale_neg(vi v, int z)
+INLINE vi vi_set1(int32_t x)
 {
-    return _mm512_mullo_epi32(v, _mm512_set1_epi32(-z));
+    return _mm512_set1_epi32(x);
 }
-/* init + four-code dots; u unsigned.  Codes from 128 up are fine here, not in the AVX2 sibling. */
-INLINE vi vi_dot(vb u, vb s, vi init)
+INLINE void vi_store(void *p, vi v)
 {
-    return _mm512_dpbusd_epi32(init, u, s);
+    _mm512_storeu_si512(p, v);
 }
-/* Both signed: u carries w + 128, and init already has -128 * (sum of s). */
-#define VEC_Q8_UNSIGNED 1
+INLINE vi vi_add(vi a, vi b)
+{
+    return _mm512_add_epi32(a, b);
+}
+INLINE vi vi_max(vi a, vi b)
+{
+    return _mm512_max_epi32(a, b);
+}
+INLINE vi vi_and(vi v, uint32_t m)
+{
+    return _mm512_and_si512(v, _mm512_set1_epi32((int)m));
+}
+INLINE vi vi_shl(vi v, int n) /* of 32 bits */
+{
+    return _mm512_slli_epi32(v, (unsigned)n);
+}
+INLINE vi vi_shr(vi v, int n)
+{
+    return _mm512_srli_epi32(v, (unsigned)n);
+}
+INLINE vi vi_sar(vi v, int n)
+{
+    return _mm512_srai_epi32(v, (unsigned)n);
+}
+INLINE vi vi_bits(vf v)
+{
+    return _mm512_castps_si512(v);
+}
+INLINE vi vi_round(vf v) /* nearest even */
+{
+    return _mm512_cvtps_epi32(v);
+}
+INLINE int32_t vi_total(vi v)
+{
+    return _mm512_reduce_add_epi32(v);
+}
+/* acc + the dot product of the two signed words of each lane. */
+INLINE vi vi_dot16(vi acc, vi w, vi x)
+{
+    return _mm512_dpwssd_epi32(acc, w, x);
+}
+/* 16 numbers as words; of every four the second and the third change places. */
+INLINE void vi_put_words(int16_t *p, vi v)
+{
+    __m256i w = _mm512_cvtepi32_epi16(v);
+    w = _mm256_shufflehi_epi16(_mm256_shufflelo_epi16(w, 0xd8), 0xd8);
+    _mm256_storeu_si256((__m256i *)p, w);
+}
+/* The low and the high half of each lane, an f16. */
+INLINE vf vf_low_f16(vi v)
+{
+    return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(v));
+}
+INLINE vf vf_high_f16(vi v)
+{
+    return vf_low_f16(_mm512_srli_epi32(v, 16));
+}
+
+/* 16 bytes from each of four addresses, `apart` apart. */
+INLINE __m512i vec_four(const unsigned char *p, size_t apart)
+{
+    __m512i v = _mm512_castsi128_si512(_mm_loadu_si128((const __m128i *)p));
+    v = _mm512_inserti32x4(v, _mm_loadu_si128((const __m128i *)(p + apart)), 1);
+    v = _mm512_inserti32x4(v, _mm_loadu_si128((const __m128i *)(p + 2 * apart)), 2);
+    return _mm512_inserti32x4(v, _mm_loadu_si128((const __m128i *)(p + 3 * apart)), 3);
+}
+/* Transposes 16 bytes of each of 16 rows: lane r of out[i] gets bytes 4i..4i+3 of row r. */
+INLINE void vi_rows4(const unsigned char *p, size_t stride, vi *out)
+{
+    __m512i a = vec_four(p, 4 * stride), b = vec_four(p + stride, 4 * stride);
+    __m512i c = vec_four(p + 2 * stride, 4 * stride), d = vec_four(p + 3 * stride, 4 * stride);
+    __m512i t = _mm512_unpacklo_epi32(a, b), u = _mm512_unpacklo_epi32(c, d);
+    out[0] = _mm512_unpacklo_epi64(t, u);
+    out[1] = _mm512_unpackhi_epi64(t, u);
+    t = _mm512_unpackhi_epi32(a, b), u = _mm512_unpackhi_epi32(c, d);
+    out[2] = _mm512_unpacklo_epi64(t, u);
+    out[3] = _mm512_unpackhi_epi64(t, u);
+}
+INLINE __m128i vec_column(const unsigned char *p, size_t stride)
+{
+    int32_t w[4];
+    memcpy(&w[0], p, 4);
+    memcpy(&w[1], p + stride, 4);
+    memcpy(&w[2], p + 2 * stride, 4);
+    memcpy(&w[3], p + 3 * stride, 4);
+    return _mm_set_epi32(w[3], w[2], w[1], w[0]);
+}
+/* Four bytes of each of 16 rows. */
+INLINE vi vi_rows1(const unsigned char *p, size_t stride)
+{
+    __m512i v = _mm512_castsi128_si512(vec_column(p, stride));
+    v = _mm512_inserti32x4(v, vec_column(p + 4 * stride, stride), 1);
+    v = _mm512_inserti32x4(v, vec_column(p + 8 * stride, stride), 2);
+    return _mm512_inserti32x4(v, vec_column(p + 12 * stride, stride), 3);
+}
 
 INLINE vb vb_load(const void *p)
 {
@@ -321,31 +414,4 @@ INLINE vb vb_lookup(const uint8_t *table16, vb v)
 {
     return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)table16)),
                                v);
-}
-
-/* One block of 32 activations: codes, sums of four, scale (quantize.c has the rule). */
-INLINE float vec_quantize(const float *x, int8_t *q, int32_t *sum)
-{
-    const __m512i abs = _mm512_set1_epi32(0x7fffffff);
-    __m512 a = _mm512_loadu_ps(x), b = _mm512_loadu_ps(x + 16);
-    uint32_t top =
-        _mm512_reduce_max_epu32(_mm512_max_epu32(_mm512_and_si512(_mm512_castps_si512(a), abs),
-                                                 _mm512_and_si512(_mm512_castps_si512(b), abs)));
-    float d;
-    if (top >= 0x7f800000u) top = 0x7fc00000u;
-    memcpy(&d, &top, 4);
-    d /= 127.0f;
-    __m256i codes = _mm256_setzero_si256();
-    if (d > 0) {
-        const __m512 hi = _mm512_set1_ps(127.0f), lo = _mm512_set1_ps(-127.0f),
-                     dv = _mm512_set1_ps(d);
-        a = _mm512_max_ps(_mm512_min_ps(_mm512_div_ps(a, dv), hi), lo);
-        b = _mm512_max_ps(_mm512_min_ps(_mm512_div_ps(b, dv), hi), lo);
-        codes = _mm256_set_m128i(_mm512_cvtepi32_epi8(_mm512_cvtps_epi32(b)),
-                                 _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(a)));
-    }
-    _mm256_storeu_si256((__m256i *)q, codes);
-    __m256i s = _mm256_dpbusd_epi32(_mm256_setzero_si256(), _mm256_set1_epi8(1), codes);
-    _mm256_storeu_si256((__m256i *)sum, s);
-    return d;
 }
