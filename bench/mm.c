@@ -114,18 +114,21 @@ static void bench_isa(enum dev_isa isa, const struct options *o, const float *x,
     double floor = read_bandwidth(d);
     printf("\n%s, %u threads, K %u: memory read %.1f GB/s\n", dev_isa_name(d), dev_threads(d), o->k,
            floor);
-    printf("%-6s | fast: GB/s  of mem  GMAC/s(n=%u)  (n=8) | exact: GB/s  GMAC/s\n", "type",
-           o->tokens);
+    printf("%-6s | fast: GB/s  of mem  GMAC/s(n=%u)  (n=8)  (n=4)  (n=1) | exact: GB/s  GMAC/s\n",
+           "type", o->tokens);
     for (int t = 0; t < DT_COUNT; t++) {
         if (!dev_weight_supported((enum dtype)t) || o->k % dtype_block((enum dtype)t)) continue;
         if (o->type && strcmp(o->type, dtype_name((enum dtype)t)) != 0) continue;
         double gbs = decode_rate(d, (enum dtype)t, DEV_FAST, o, x, y);
         double fast = prompt_rate(d, (enum dtype)t, DEV_FAST, o, o->tokens, x, y);
         double few = prompt_rate(d, (enum dtype)t, DEV_FAST, o, 8, x, y);
+        double four = prompt_rate(d, (enum dtype)t, DEV_FAST, o, 4, x, y);
+        double one = prompt_rate(d, (enum dtype)t, DEV_FAST, o, 1, x, y);
         double xgbs = decode_rate(d, (enum dtype)t, DEV_EXACT, o, x, y);
         double exact = prompt_rate(d, (enum dtype)t, DEV_EXACT, o, o->tokens, x, y);
-        printf("%-6s | %10.1f  %5.0f%%  %13.1f  %5.1f | %11.1f  %6.1f\n", dtype_name((enum dtype)t),
-               gbs, 100 * gbs / floor, fast, few, xgbs, exact);
+        printf("%-6s | %10.1f  %5.0f%%  %13.1f  %5.1f  %5.1f  %5.1f | %11.1f  %6.1f\n",
+               dtype_name((enum dtype)t), gbs, 100 * gbs / floor, fast, few, four, one, xgbs,
+               exact);
         fflush(stdout);
     }
     dev_close(d);

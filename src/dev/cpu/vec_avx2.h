@@ -362,16 +362,24 @@ INLINE void vi_rows4(const unsigned char *p, size_t stride, vi *out)
     for (int i = 0; i < 4; i++)
         out[i] = (vi){a[i], b[i]};
 }
-INLINE __m256i vec_column(const unsigned char *p, size_t stride)
+/* Four bytes of each of four rows, in registers throughout: words stored one by one and loaded as a vector would stall. */
+INLINE __m128i vec_column(const unsigned char *p, size_t stride)
 {
-    int32_t w[8];
-    for (size_t r = 0; r < 8; r++)
-        memcpy(&w[r], p + r * stride, 4);
-    return _mm256_set_epi32(w[7], w[6], w[5], w[4], w[3], w[2], w[1], w[0]);
+    int32_t w[4];
+    memcpy(&w[0], p, 4);
+    memcpy(&w[1], p + stride, 4);
+    memcpy(&w[2], p + 2 * stride, 4);
+    memcpy(&w[3], p + 3 * stride, 4);
+    __m128i v = _mm_cvtsi32_si128(w[0]);
+    v = _mm_insert_epi32(v, w[1], 1);
+    v = _mm_insert_epi32(v, w[2], 2);
+    return _mm_insert_epi32(v, w[3], 3);
 }
 INLINE vi vi_rows1(const unsigned char *p, size_t stride)
 {
-    return (vi){vec_column(p, stride), vec_column(p + 8 * stride, stride)};
+    return (vi){
+        _mm256_set_m128i(vec_column(p + 4 * stride, stride), vec_column(p, stride)),
+        _mm256_set_m128i(vec_column(p + 12 * stride, stride), vec_column(p + 8 * stride, stride))};
 }
 
 INLINE vb vb_load2(const void *a, const void *b)

@@ -326,6 +326,7 @@ INLINE void vi_rows4(const unsigned char *p, size_t stride, vi *out)
     out[2] = _mm512_unpacklo_epi64(t, u);
     out[3] = _mm512_unpackhi_epi64(t, u);
 }
+/* Four bytes of each of four rows, in registers throughout: words stored one by one and loaded as a vector would stall. */
 INLINE __m128i vec_column(const unsigned char *p, size_t stride)
 {
     int32_t w[4];
@@ -333,7 +334,10 @@ INLINE __m128i vec_column(const unsigned char *p, size_t stride)
     memcpy(&w[1], p + stride, 4);
     memcpy(&w[2], p + 2 * stride, 4);
     memcpy(&w[3], p + 3 * stride, 4);
-    return _mm_set_epi32(w[3], w[2], w[1], w[0]);
+    __m128i v = _mm_cvtsi32_si128(w[0]);
+    v = _mm_insert_epi32(v, w[1], 1);
+    v = _mm_insert_epi32(v, w[2], 2);
+    return _mm_insert_epi32(v, w[3], 3);
 }
 /* Four bytes of each of 16 rows. */
 INLINE vi vi_rows1(const unsigned char *p, size_t stride)
