@@ -33,6 +33,12 @@ python: python/kvik/_abi.py libkvik.so
 python/kvik/_abi.py: include/kvik.h scripts/make-abi.py
 	$(Q)scripts/make-abi.py include/kvik.h $@
 
+# GUIDE is a directory with the snippets of Hugging Face's guide to caches, which are not in this repository.
+.PHONY: test-guide
+GUIDE ?= ../shared/guide
+test-guide: python
+	@scripts/test-guide.sh $(GUIDE)
+
 test:
 	@MAKE="$(MAKE)" scripts/run-tests.sh
 

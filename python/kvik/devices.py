@@ -3,7 +3,7 @@
 Names of other devices are accepted, so that programs written for them run: they mean this machine's CPU, with one warning.
 """
 import warnings
-from typing import Any, Optional
+from typing import Any, Callable, Optional, Tuple
 
 from ._arrays import torch_module
 
@@ -38,6 +38,11 @@ def cpu() -> Any:
 def infer_device() -> str:
     """Returns the name of the device that models run on: "cpu"."""
     return "cpu"
+
+
+def get_backend() -> Tuple[str, int, Callable[..., None]]:
+    """Returns the device, the number of devices and a function that frees cached memory, as accelerate's test helper."""
+    return "cpu", 1, lambda *_: None
 
 
 def accept_device(device: Any) -> None:

@@ -1,5 +1,6 @@
 """Models: forward() and generate() over an open model."""
 import ctypes
+import os
 import warnings
 from typing import Any, Dict, Optional
 
@@ -53,12 +54,15 @@ class PreTrainedModel(GenerationMixin):
 
         dtype (torch_dtype): torch.float32 computes with float32 throughout; other types are recorded, and weights are used
         as the files have them.  device_map is accepted; models run on the CPU.  Of kvik: cache_memory, max_sequences,
-        threads, compute, isa, spill_dir, on_full are defaults for the caches of this model.
+        threads, compute, isa, spill_dir, on_full are defaults for the caches of this model; the variable KVIK_CACHE_MEMORY is
+        that of cache_memory.
         """
         accept_device(device_map)
         name = dtype_name(dtype if dtype is not None else torch_dtype)
         where = {k: kwargs.pop(k) for k in ("revision", "gguf_file") if k in kwargs}
         path = hub.resolve(pretrained_model_name_or_path, cache=kwargs.pop("cache_dir", None), **where)
+        if os.environ.get("KVIK_CACHE_MEMORY"):
+            kwargs.setdefault("cache_memory", os.environ["KVIK_CACHE_MEMORY"])
         defaults = settings_of(kwargs)
         if name in _COMPUTE and defaults.compute is None:
             defaults = Settings(compute=_COMPUTE[name]).over(defaults)

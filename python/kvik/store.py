@@ -109,8 +109,10 @@ class ModelHandle:
         """Returns a store with these settings that no other thread uses, with its lock taken."""
         if os.getpid() != self.pid:
             raise BusyError("the model was opened by the process that forked this one; open it again in this process")
+        if settings.cache_memory and not settings.max_sequences:  # a small budget has no room for blocks of 64 sequences
+            settings = replace(settings, max_sequences=max(sequences, 16))
         if sequences > (settings.max_sequences or _SEQUENCES):
-            settings = replace(settings, max_sequences=1 << (sequences - 1).bit_length())
+            settings = replace(settings, max_sequences=sequences)
         with self._lock:
             for store in reversed(self._idle):
                 if store.settings == settings and store.lock.acquire(blocking=False):
