@@ -75,6 +75,8 @@ class StaticCache(Cache):
     def __init__(self, config: Any, *args: Any, offloading: bool = False, offload_only_non_sliding: bool = True,
                  **kwargs: Any) -> None:
         kwargs = _static_arguments(type(self).__name__, args, kwargs)
+        offloading = kwargs.pop("offloading", offloading)
+        offload_only_non_sliding = kwargs.pop("offload_only_non_sliding", offload_only_non_sliding)
         self._max_batch_size = kwargs.pop("max_batch_size", None)
         kwargs.pop("layer_device_map", None)
         kwargs.pop("offload_device", None)

@@ -338,6 +338,7 @@ class Cache:
                 call("kvik_batch_repeat", batch.pointer, repeats)
         elif self._unbound is not None:
             with self._use():
+                self._unbound.rows(self._unbound.batch() * repeats)
                 call("kvik_cache_repeat", self._unbound.pointer, repeats)
         elif self._held is not None:
             self._held = [(k.repeat(repeats, 0), v.repeat(repeats, 0)) for k, v in self._held]
@@ -350,6 +351,7 @@ class Cache:
                 call("kvik_batch_select", batch.pointer, address(index), len(index))
         elif self._unbound is not None:
             with self._use():
+                self._unbound.rows(len(index))
                 call("kvik_cache_select", self._unbound.pointer, address(index), len(index))
         elif self._held is not None:
             self._held = [(k[index], v[index]) for k, v in self._held]

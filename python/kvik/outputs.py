@@ -24,6 +24,9 @@ class ModelOutput(dict):
     def __setattr__(self, name: str, value: Any) -> None:
         self[name] = value
 
+    def __delattr__(self, name: str) -> None:
+        self.pop(name, None)
+
     def __getitem__(self, key: Any) -> Any:
         return dict.__getitem__(self, key) if isinstance(key, str) else self.to_tuple()[key]
 

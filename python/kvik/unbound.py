@@ -11,13 +11,17 @@ from ._lib import address, call, lib, sized, view
 from .store import Settings
 
 _NAMES = {"float16": b"f16", "bfloat16": b"bf16"}
-_GROW = 8  # layers beyond those that are known
+_FIRST = 2048  # tokens that a row has room for at first; a longer one moves to a larger cache
 
 
 class Unbound:
     """A kvik_cache without a model, of n_layers; layers that no update has touched cost nothing."""
 
     def __init__(self, settings: Settings, n_layers: int, kinds: Optional[List[str]] = None) -> None:
+        self.grows = settings.cache_implementation in (None, "dynamic") and (
+            settings.max_cache_len is None or settings.max_cache_len % _FIRST == 0)
+        if self.grows and settings.max_cache_len is None:
+            settings = replace(settings, max_cache_len=_FIRST)
         self.settings, self.n_layers, self.kinds = settings, n_layers, kinds
         names = (ctypes.c_char_p * n_layers)(*(k.encode() for k in kinds)) if kinds else None
         pointer = ctypes.c_void_p()
@@ -33,12 +37,30 @@ class Unbound:
     def update(self, layer: int, keys: np.ndarray, values: np.ndarray, dtype: str) -> Tuple[np.ndarray, np.ndarray]:
         """Appends rows [batch][heads][n][dim] to a layer; returns copies of the keys and values to attend to."""
         batch, heads, n, dim = keys.shape
+        self._room(layer, n)
         shape = sized(_abi.kvik_shape, batch=batch, heads=heads, n=n, dim_k=dim, dim_v=values.shape[3],
                       dtype=_NAMES.get(dtype))
         out = sized(_abi.kvik_rows)
         call("kvik_cache_update", self.pointer, layer, address(keys), address(values), ctypes.byref(shape),
              ctypes.byref(out))
         return self._arrays(out)
+
+    def _room(self, layer: int, n: int) -> None:
+        """Moves to a larger cache if so many more rows need one.  Limits that the caller has set stay."""
+        limit = self.settings.max_cache_len
+        if self.grows and limit and self.length(layer) + n > limit:
+            self.become(replace(self.settings, max_cache_len=2 * max(limit, self.length(layer) + n)))
+
+    def rows(self, wanted: int) -> None:
+        """Makes room for a batch of so many rows."""
+        if wanted > (self.settings.max_sequences or 16):
+            self.become(replace(self.settings, max_sequences=wanted))
+
+    def become(self, settings: Settings) -> None:
+        """Moves to a cache with other limits."""
+        other = self.copy(settings=settings)
+        self.pointer, other.pointer = other.pointer, self.pointer
+        self.settings = settings
 
     @staticmethod
     def _arrays(out: Any) -> Tuple[np.ndarray, np.ndarray]:
@@ -58,16 +80,21 @@ class Unbound:
             return 0
         return call("kvik_cache_layer_length", self.pointer, layer)
 
+    def batch(self) -> int:
+        """Returns the rows of the batch; 1 if no layer has any."""
+        return next((self.layer(i)[0].shape[0] for i in range(self.n_layers) if self.length(i)), 1)
+
     def used(self) -> int:
         """Returns the number of layers up to the last that has rows."""
         return max((i + 1 for i in range(self.n_layers) if self.length(i)), default=0)
 
-    def copy(self, n_layers: Optional[int] = None) -> "Unbound":
+    def copy(self, n_layers: Optional[int] = None, settings: Optional[Settings] = None) -> "Unbound":
         """Returns a cache with the same rows in memory of its own; rows of quantized layers are quantized again."""
         kinds = self.kinds
         if kinds and n_layers and n_layers > len(kinds):
             kinds = kinds + [kinds[-1]] * (n_layers - len(kinds))
-        out = Unbound(self.settings, n_layers or self.n_layers, kinds)
+        out = Unbound(settings or self.settings, n_layers or self.n_layers, kinds)
+        out.grows = self.grows
         for i in range(self.n_layers):
             seen = self.length(i)
             if not seen:
@@ -84,7 +111,7 @@ class Unbound:
 
 def settings_for(settings: Settings, batch: int) -> Settings:
     """Returns the settings of a cache without a model that has room for a batch."""
-    return replace(settings, max_sequences=max(settings.max_sequences or 16, batch), compute=None, isa=settings.isa,
+    return replace(settings, max_sequences=max(settings.max_sequences or 1, batch), compute=None, isa=settings.isa,
                    step_tokens=None, checkpoints=None, on_full=settings.on_full)
 
 

@@ -63,3 +63,9 @@ def up_to_eos(row, eos):
         if token in eos:
             return row[:i + 1]
     return row
+
+
+def has_torch():
+    """True if torch is installed; tests without it use numpy."""
+    from importlib.util import find_spec
+    return find_spec("torch") is not None

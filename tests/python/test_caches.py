@@ -1,0 +1,366 @@
+"""Caches as objects: standalone updates, both forms of arguments, forks, pickles, sessions, and operations on rows.
+
+The scenarios are those of Transformers' own cache tests.
+"""
+import copy
+import os
+import pickle
+import tempfile
+import unittest
+
+import numpy as np
+from common import has_torch, kvik, model
+
+RNG = np.random.default_rng(7)
+
+
+def rows(n, batch=2, heads=2, dim=8):
+    return RNG.standard_normal((batch, heads, n, dim)).astype(np.float32)
+
+
+class Config(kvik.PretrainedConfig):
+    """A configuration of a model that is not there."""
+
+
+def config(**kwargs):
+    return Config(**{"num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 2, "hidden_size": 16,
+                     "max_position_embeddings": 64, **kwargs})
+
+
+class Standalone(unittest.TestCase):
+    """cache.update(), for models that are written elsewhere."""
+
+    def test_dynamic(self):
+        cache = kvik.DynamicCache()
+        self.assertEqual((cache.get_seq_length(), cache.get_max_cache_shape(), cache.get_max_length()), (0, None, -1))
+        parts = [rows(n) for n in (5, 1, 3)]
+        for i, part in enumerate(parts):
+            for layer in (0, 1):
+                keys, values = cache.update(part, part + layer, layer)
+            want = np.concatenate(parts[:i + 1], 2)
+            np.testing.assert_array_equal(keys, want)
+            np.testing.assert_array_equal(values, want + 1)
+        self.assertEqual(cache.get_seq_length(), 9)
+        self.assertEqual(len(cache), 2)
+        np.testing.assert_array_equal(cache[0][0], want)
+        np.testing.assert_array_equal(cache.value_cache[1], want + 1)
+        self.assertEqual([k.shape for k, _ in cache], [(2, 2, 9, 8)] * 2)
+        with self.assertRaises(KeyError):
+            cache[2]
+
+    def test_many_layers(self):
+        cache = kvik.DynamicCache()
+        part = rows(2, 1)
+        for layer in range(100):
+            keys, _ = cache.update(part, part, layer)
+        np.testing.assert_array_equal(keys, part)
+        self.assertEqual(len(cache), 100)
+        np.testing.assert_array_equal(cache[3][0], part)
+
+    def test_crop(self):
+        cache = kvik.DynamicCache()
+        part = rows(6)
+        cache.update(part, part, 0)
+        cache.crop(-2)
+        self.assertEqual(cache.get_seq_length(), 4)
+        cache.crop(10)
+        self.assertEqual(cache.get_seq_length(), 4)
+        cache.crop(3)
+        np.testing.assert_array_equal(cache[0][0], part[:, :, :3])
+        cache.crop(0)
+        self.assertEqual(cache.get_seq_length(), 0)
+        cache.update(part, part, 0)
+        with self.assertRaises(kvik.ArgumentError):
+            cache.crop(-7)
+
+    def test_rows(self):
+        part = rows(4, 3)
+        cache = kvik.DynamicCache()
+        cache.update(part, part, 0)
+        cache.reorder_cache(np.array([2, 2, 0]))
+        np.testing.assert_array_equal(cache[0][0], part[[2, 2, 0]])
+        cache.batch_select_indices([0, 2])
+        np.testing.assert_array_equal(cache[0][0], part[[2, 0]])
+        cache.batch_repeat_interleave(2)
+        np.testing.assert_array_equal(cache[0][0], part[[2, 2, 0, 0]])
+        for bad in ([0, 1, 2], [0, 1, 2, 9], [0, 1, 2, -1]):
+            with self.assertRaises(kvik.ArgumentError):
+                cache.reorder_cache(bad)
+        cache.reset()
+        self.assertEqual(cache.get_seq_length(), 0)
+
+    def test_static(self):
+        cache = kvik.StaticCache(config(), max_cache_len=6)
+        self.assertEqual((cache.get_max_cache_shape(), cache.get_max_length(), cache.max_cache_len), (6, 6, 6))
+        part = rows(4)
+        keys, values = cache.update(part, part, 0, {"cache_position": np.arange(4)})
+        self.assertEqual(keys.shape, (2, 2, 6, 8))
+        np.testing.assert_array_equal(keys[:, :, :4], part)
+        self.assertFalse(values[:, :, 4:].any())
+        cache.update(part[:, :, :2], part[:, :, :2], 0)
+        with self.assertRaises(kvik.LimitError):
+            cache.update(part[:, :, :1], part[:, :, :1], 0)
+        self.assertEqual(cache.get_seq_length(), 6)
+
+    def test_sliding_sizes(self):
+        cache = kvik.DynamicCache(config=config(sliding_window=4, num_hidden_layers=1))
+        first = rows(2, 1)
+        cache.update(first, first, 0)
+        # columns and position of the first, before an update of n rows
+        for n, want in ((1, (3, 0)), (1, (4, 0)), (1, (4, 1)), (3, (6, 2)), (6, (9, 5)), (1, (4, 11))):
+            self.assertEqual(cache.get_mask_sizes(n, 0), want)
+            keys, _ = cache.update(rows(n, 1), rows(n, 1), 0)
+            self.assertEqual(keys.shape[2], want[0])
+        self.assertEqual(cache.get_seq_length(), 15)
+
+    def test_sink(self):
+        cache = kvik.SinkCache(window_length=6, num_sink_tokens=2)
+        part = rows(10, 1)
+        for i in range(10):
+            keys, _ = cache.update(part[:, :, i:i + 1], part[:, :, i:i + 1], 0)
+        np.testing.assert_array_equal(keys[:, :, :2], part[:, :, :2])
+        np.testing.assert_array_equal(keys[:, :, 2:], part[:, :, 6:])
+        self.assertEqual((cache.get_seq_length(), cache.seen_tokens, cache.get_max_length()), (6, 10, 6))
+        with self.assertRaises(ValueError):
+            kvik.SinkCache(4, 4)
+
+    def test_quantized(self):
+        for backend, axis in (("quanto", 0), ("hqq", 1)):
+            cache = kvik.QuantizedCache(backend, config(), nbits=4, axis_key=axis, axis_value=axis, q_group_size=16,
+                                        residual_length=4)
+            part = rows(8, 1, 2, 16)
+            keys, _ = cache.update(part, part, 0)
+            np.testing.assert_array_equal(keys, part)  # the prompt sees itself as given
+            new = rows(1, 1, 2, 16)
+            keys, _ = cache.update(new, new, 0)
+            error = np.abs(keys[:, :, :8] - part).max()
+            self.assertTrue(0 < error < 0.5, f"{backend}: {error}")
+            np.testing.assert_array_equal(keys[:, :, 8:], new)
+
+    def test_dtypes(self):
+        cache = kvik.DynamicCache()
+        part = rows(3).astype(np.float16)
+        keys, _ = cache.update(part, part, 0)
+        self.assertEqual(keys.dtype, np.float16)
+        np.testing.assert_array_equal(keys, part)
+
+    @unittest.skipUnless(has_torch(), "torch is not installed")
+    def test_torch(self):
+        import torch
+        cache = kvik.DynamicCache()
+        part = torch.randn(1, 2, 3, 8, dtype=torch.bfloat16)
+        keys, values = cache.update(part, part, 0)
+        self.assertEqual(keys.dtype, torch.bfloat16)
+        self.assertTrue(torch.equal(keys, part) and torch.equal(values, part))
+        self.assertTrue(issubclass(kvik.OutOfMemoryError, torch.OutOfMemoryError))
+
+    def test_shapes(self):
+        cache = kvik.DynamicCache()
+        with self.assertRaises(ValueError):
+            cache.update(rows(3)[0], rows(3)[0], 0)
+        with self.assertRaises(ValueError):
+            cache.update(rows(3), rows(4), 0)
+        cache.update(rows(3), rows(3), 0)
+        with self.assertRaises(kvik.ArgumentError):
+            cache.update(rows(3, 4), rows(3, 4), 0)
+        with self.assertRaises(kvik.ArgumentError):
+            cache.update(rows(3, 2, 4), rows(3, 2, 4), 0)
+
+    def test_encoder_decoder(self):
+        own, cross = kvik.DynamicCache(), kvik.DynamicCache()
+        cache = kvik.EncoderDecoderCache(own, cross)
+        encoder, part = rows(7), rows(2)
+        cache.cross_attention_cache.update(encoder, encoder, 0)
+        cache.self_attention_cache.update(part, part, 0)
+        self.assertEqual(cache.get_seq_length(), 2)
+        legacy = cache.to_legacy_cache()
+        self.assertEqual([x.shape[2] for x in legacy[0]], [2, 2, 7, 7])
+        again = kvik.EncoderDecoderCache.from_legacy_cache(legacy)
+        np.testing.assert_array_equal(again[0][2], encoder)
+        self.assertTrue(again.is_updated[0])
+        fork = copy.deepcopy(cache)
+        fork.crop(1)
+        self.assertEqual((cache.get_seq_length(), fork.get_seq_length()), (2, 1))
+        cache.reorder_cache([1, 0])
+        np.testing.assert_array_equal(cache[0][2], encoder[[1, 0]])
+        for bad in ((own,) * 3, ([(1, 2, 3)],)):
+            with self.assertRaises(ValueError):
+                kvik.EncoderDecoderCache(*bad)
+        with self.assertRaises(TypeError):
+            kvik.EncoderDecoderCache(own, 3)
+
+
+class Arguments(unittest.TestCase):
+    """Arguments of both versions, by name and by position."""
+
+    def test_static(self):
+        c = config(sliding_window=8)
+        for cache in (kvik.StaticCache(c, 24), kvik.StaticCache(c, 2, 24), kvik.StaticCache(c, 2, 24, "cpu", "float16"),
+                      kvik.StaticCache(config=c, max_batch_size=2, max_cache_len=24, device="cpu", dtype="bfloat16"),
+                      kvik.StaticCache(config=c, batch_size=2, max_cache_len=24), kvik.StaticCache(c, 24, True),
+                      kvik.OffloadedStaticCache(c, 2, 24, "cpu", offload_device="cpu"), kvik.HybridCache(c, 2, 24)):
+            self.assertEqual(cache.max_cache_len, 24)
+        self.assertEqual(kvik.SlidingWindowCache(c, 2, 24).get_max_cache_shape(), 8)
+        self.assertEqual(kvik.StaticCache(c).max_cache_len, 64)
+        with self.assertRaises(ValueError):
+            kvik.SlidingWindowCache(config())
+        with self.assertRaises(TypeError):
+            kvik.DynamicCache(no_such_argument=1)
+
+    def test_quantized(self):
+        given = kvik.QuantizedCacheConfig(nbits=2, compute_dtype="float16", device="cpu", q_group_size=16)
+        for cache in (kvik.QuantoQuantizedCache(given), kvik.QuantizedCache(given),
+                      kvik.QuantoQuantizedCache(config(), 2, q_group_size=16), kvik.QuantizedCache("quanto", config(), 2)):
+            self.assertEqual((cache.cache_config["backend"], cache.cache_config["nbits"]), ("quanto", 2))
+        self.assertEqual(kvik.HQQQuantizedCache(config()).cache_config["backend"], "hqq")
+        with self.assertRaises(ValueError):
+            kvik.QuantizedCacheConfig(nbits=5)
+
+    def test_others(self):
+        kvik.MambaCache(config(), 1, "float16", "cpu")
+        kvik.HybridMambaAttentionDynamicCache(config(), 1, dtype="float16", device=None)
+        kvik.OffloadedCache()
+        kvik.DynamicCache(None, config(), True, True)
+        kvik.DynamicCache(num_hidden_layers=2)
+        self.assertEqual(len(kvik.DynamicCache([(rows(2), rows(2))] * 3)), 3)
+
+
+class Bound(unittest.TestCase):
+    """Caches that a model has filled."""
+
+    def setUp(self):
+        self.model = model("llama-mha")
+        self.ids = RNG.integers(3, 300, (1, 40))
+        self.cache = kvik.DynamicCache()
+        self.logits = self.model(self.ids, past_key_values=self.cache).logits
+        self.next = self.ids[:, :1]
+
+    def after(self, cache, ids=None):
+        return self.model(self.next if ids is None else ids, past_key_values=cache).logits
+
+    def test_fork(self):
+        before = self.cache.memory()
+        forks = [copy.deepcopy(self.cache) for _ in range(8)]
+        usage = self.cache.memory()
+        self.assertEqual(usage["live"], before["live"])  # nothing is copied
+        want = self.after(copy.deepcopy(self.cache))
+        for fork in forks:
+            np.testing.assert_array_equal(self.after(fork), want)
+            self.assertEqual(fork.get_seq_length(), 41)
+        self.assertEqual(self.cache.get_seq_length(), 40)
+
+    def test_pickle(self):
+        again = pickle.loads(pickle.dumps(self.cache))
+        self.assertEqual(again.get_seq_length(), 40)
+        np.testing.assert_array_equal(self.after(again), self.after(self.cache))
+
+    def test_pickle_quantized_padded(self):
+        cache = kvik.QuantizedCache("quanto", self.model.config, q_group_size=16, residual_length=8)
+        ids = RNG.integers(3, 300, (2, 20))
+        mask = np.ones((2, 20), int)
+        mask[0, :6] = 0
+        self.model(ids, attention_mask=mask, past_key_values=cache)
+        again = pickle.loads(pickle.dumps(cache))
+        wide = np.concatenate([mask, np.ones((2, 1), int)], 1)
+        got = [self.model(ids[:, :1], attention_mask=wide, past_key_values=c).logits for c in (again, cache)]
+        np.testing.assert_array_equal(*got)
+
+    def test_pickle_standalone(self):
+        cache = kvik.DynamicCache()
+        part = rows(3)
+        cache.update(part, part, 0)
+        again = pickle.loads(pickle.dumps(cache))
+        np.testing.assert_array_equal(again[0][0], part)
+
+    def test_session(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "cache.session")
+            self.cache.save(path, "a note")
+            for given in (None, self.model):
+                again = kvik.DynamicCache.load(path, given)
+                self.assertEqual(again.get_seq_length(), 40)
+                np.testing.assert_array_equal(self.after(again), self.after(copy.deepcopy(self.cache)))
+            with self.assertRaises(kvik.KvikError):
+                kvik.DynamicCache.load(os.path.join(folder, "cache.session"), model("qwen2"))
+            with open(path, "r+b") as f:
+                f.truncate(100)
+            with self.assertRaises(kvik.KvikError):
+                kvik.DynamicCache.load(path)
+
+    def test_legacy(self):
+        legacy = self.cache.to_legacy_cache()
+        cache = kvik.DynamicCache.from_legacy_cache(legacy)
+        np.testing.assert_array_equal(self.after(cache), self.after(copy.deepcopy(self.cache)))
+        out = self.model(self.next, past_key_values=legacy)
+        self.assertIsInstance(out.past_key_values, tuple)
+        self.assertEqual(out.past_key_values[0][0].shape[2], 41)
+
+    def test_own_model(self):
+        """A cache that kvik filled goes on in a model that is written elsewhere, and back."""
+        copy_ = copy.deepcopy(self.cache)
+        shape = self.cache[0][0].shape
+        part = rows(1, 1, shape[1], shape[3])
+        keys, _ = copy_.update(part, part, 0)
+        np.testing.assert_array_equal(keys[:, :, :40], self.cache[0][0])
+        self.assertEqual(copy_.get_seq_length(), 41)
+
+    def test_crop_and_rows(self):
+        whole = self.model(np.concatenate([self.ids[:, :30], self.next], 1)).logits[:, -1]
+        fork = copy.deepcopy(self.cache)
+        fork.crop(30)
+        np.testing.assert_array_equal(self.after(fork)[:, -1], whole)
+        fork = copy.deepcopy(self.cache)
+        fork.crop(-10)
+        np.testing.assert_array_equal(self.after(fork)[:, -1], whole)
+        fork.batch_repeat_interleave(3)
+        self.assertEqual(fork.batch_size, 3)
+        fork.reorder_cache([2, 1, 0])
+        fork.batch_select_indices([1])
+        self.assertEqual(fork.batch_size, 1)
+        fork.crop(0)
+        self.assertEqual(fork.get_seq_length(), 0)
+
+    def test_sync(self):
+        ids = self.ids[0].tolist()
+        report = self.cache.sync(self.model, ids[:25] + [7, 8, 9])[0]
+        self.assertEqual((report["reused"], report["divergence"]), (25, 25))
+        self.assertEqual(self.cache.get_seq_length(), 28)
+
+    def test_forward_arguments(self):
+        with self.assertRaisesRegex(kvik.ArgumentError, r"cache_position has 30 entries for 1 token; expected \[40\]"):
+            self.model(self.next, past_key_values=self.cache, cache_position=np.arange(30))
+        with self.assertRaises(kvik.ArgumentError):
+            self.model(self.next, past_key_values=self.cache, cache_position=[39])
+        with self.assertRaises(kvik.ArgumentError):
+            self.model(np.repeat(self.next, 2, 0), past_key_values=self.cache)
+        with self.assertRaises(kvik.ArgumentError):
+            model("qwen2")(self.next, past_key_values=self.cache)
+        with self.assertRaises(TypeError):
+            self.model(self.next, no_such_argument=1)
+        with self.assertRaises(TypeError):
+            self.model(self.next, past_key_values=object())
+        out = self.model(self.next, past_key_values=copy.deepcopy(self.cache), output_attentions=True,
+                         output_hidden_states=True, cache_position=[40])
+        c = self.model.config
+        self.assertEqual(len(out.attentions), c.num_hidden_layers)
+        self.assertEqual(out.attentions[0].shape, (1, c.num_attention_heads, 1, 41))
+        self.assertEqual(len(out.hidden_states), c.num_hidden_layers + 1)
+        np.testing.assert_allclose(out.attentions[0].sum(-1), 1, rtol=1e-5)
+        self.assertEqual(self.model(self.ids, logits_to_keep=2).logits.shape[1], 2)
+        self.assertIsNone(self.model(self.next, use_cache=False).past_key_values)
+        self.assertEqual(len(self.model(self.next, return_dict=False)), 2)
+        np.testing.assert_array_equal(self.model(self.ids, use_cache=False).logits, self.logits)
+
+    def test_budget(self):
+        ids = RNG.integers(3, 300, (1, 100))
+        options = {"max_new_tokens": 60, "cache_memory": "240K", "max_sequences": 1}
+        with self.assertRaises(kvik.OutOfMemoryError) as e:
+            self.model.generate(ids, **options)
+        self.assertIn("cache full", str(e.exception))
+        want = self.model.generate(ids, max_new_tokens=60)
+        options["cache_memory"] = "1M"
+        np.testing.assert_array_equal(self.model.generate(ids, cache_implementation="offloaded", **options), want)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,198 @@
+"""Wrong use gives an exception of Python with the library's sentence, never a crash: threads, fork, signals, garbage."""
+import copy
+import gc
+import os
+import signal
+import threading
+import unittest
+
+import numpy as np
+from common import kvik, model
+
+IDS = np.array([[5, 6, 7, 8, 9]])
+
+
+class Streamer(kvik.BaseStreamer):
+    """Calls a function for each token."""
+
+    def __init__(self, function):
+        self.function = function
+
+    def put(self, value):
+        self.function(value)
+
+    def end(self):
+        pass
+
+
+class Misuse(unittest.TestCase):
+    def setUp(self):
+        self.model = model("llama-mha")
+        self.want = self.model.generate(IDS, max_new_tokens=50, min_new_tokens=50)
+
+    def generate(self, **options):
+        return self.model.generate(IDS, max_new_tokens=50, min_new_tokens=50, **options)
+
+    def test_two_threads_one_cache(self):
+        cache, inside, go = kvik.DynamicCache(), threading.Event(), threading.Event()
+
+        def wait(value):
+            if np.ndim(value) == 1:  # a token: the call has begun
+                inside.set()
+                go.wait(20)
+
+        thread = threading.Thread(target=self.generate, kwargs={"past_key_values": cache, "streamer": Streamer(wait)})
+        thread.start()
+        self.assertTrue(inside.wait(20))
+        try:
+            for call in (lambda: self.model(IDS, past_key_values=cache), lambda: cache.crop(1), cache.reset, cache.fork,
+                         lambda: self.generate(past_key_values=cache)):
+                with self.assertRaisesRegex(kvik.BusyError, "in use by a call that has not returned"):
+                    call()
+        finally:
+            go.set()
+            thread.join()
+        self.assertEqual(cache.get_seq_length(), 54)
+
+    def test_two_threads_two_caches(self):
+        out = []
+        threads = [threading.Thread(target=lambda: out.append(self.generate(past_key_values=kvik.DynamicCache())))
+                   for _ in range(4)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        self.assertEqual(len(out), 4)
+        for ids in out:
+            np.testing.assert_array_equal(ids, self.want)
+
+    def test_fork(self):
+        cache = kvik.DynamicCache()
+        self.model(IDS, past_key_values=cache)
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                refused = 0
+                for call in (lambda: self.model(IDS, past_key_values=cache), lambda: cache.crop(2), self.generate,
+                             lambda: copy.deepcopy(cache)):
+                    try:
+                        call()
+                    except kvik.BusyError:
+                        refused += 1
+                del cache
+                gc.collect()
+                again = kvik.AutoModelForCausalLM.from_pretrained(self.model.name_or_path, threads=1, max_sequences=4)
+                same = np.array_equal(again.generate(IDS, max_new_tokens=50, min_new_tokens=50), self.want)
+                code = 0 if refused == 4 and same else 2
+            finally:
+                os._exit(code)
+        self.assertEqual(os.waitpid(child, 0)[1], 0)
+        self.assertEqual(cache.get_seq_length(), 5)
+
+    def test_interrupt(self):
+        cache = kvik.DynamicCache()
+        timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        with self.assertRaises(KeyboardInterrupt):
+            while True:
+                cache.reset()
+                self.model.generate(IDS, max_new_tokens=200, min_new_tokens=200, past_key_values=cache)
+        timer.join()
+        cache.reset()
+        np.testing.assert_array_equal(self.generate(past_key_values=cache), self.want)
+
+    def test_exceptions_in_callbacks(self):
+        def fail(*_):
+            raise ZeroDivisionError("of the callback")
+        cache = kvik.DynamicCache()
+        for options in ({"streamer": Streamer(fail)}, {"logits_processor": [fail]}, {"stopping_criteria": [fail]},
+                        {"prefix_allowed_tokens_fn": fail}):
+            for past in (None, cache):
+                cache.reset()
+                with self.assertRaisesRegex(ZeroDivisionError, "of the callback"):
+                    self.generate(past_key_values=past, **options)
+        with self.assertRaisesRegex(ValueError, "returned 3 scores"):
+            self.generate(logits_processor=[lambda ids, scores: scores[:, :3]])
+        cache.reset()
+        np.testing.assert_array_equal(self.generate(past_key_values=cache), self.want)
+
+    def test_garbage_while_streaming(self):
+        """Caches and models that become garbage while a call runs."""
+        others = [kvik.DynamicCache() for _ in range(3)]
+        for cache in others:
+            self.model(IDS, past_key_values=cache)
+        del cache
+
+        def collect(_):
+            if others:
+                others.pop()
+            gc.collect()
+        np.testing.assert_array_equal(self.generate(streamer=Streamer(collect)), self.want)
+        local = kvik.AutoModelForCausalLM.from_pretrained(self.model.name_or_path, threads=1, max_sequences=4)
+        holder = [local]
+        generate = local.generate
+        del local
+
+        def drop(_):
+            holder.clear()
+            gc.collect()
+        out = generate(IDS, max_new_tokens=50, min_new_tokens=50, streamer=Streamer(drop), past_key_values=kvik.DynamicCache())
+        np.testing.assert_array_equal(out, self.want)
+
+    def test_calls_in_callbacks(self):
+        """A callback can use other caches; the cache of the call refuses."""
+        cache, other, seen = kvik.DynamicCache(), kvik.DynamicCache(), []
+
+        def use(value):
+            try:
+                self.model(IDS, past_key_values=other)
+                other.crop(0)
+            except kvik.BusyError:
+                pass
+            if np.ndim(value) == 1:
+                try:
+                    self.model(IDS, past_key_values=cache)
+                except kvik.BusyError:
+                    seen.append(cache.get_seq_length())
+        np.testing.assert_array_equal(self.generate(past_key_values=cache, streamer=Streamer(use)), self.want)
+        self.assertEqual(len(seen), 50)
+
+    def test_result_outlives_all(self):
+        local = kvik.AutoModelForCausalLM.from_pretrained(self.model.name_or_path, threads=1, max_sequences=4)
+        out = local.generate(IDS, max_new_tokens=4, output_logits=True, return_dict_in_generate=True)
+        total = sum(float(step.sum()) for step in out.logits)
+        cache = out.past_key_values
+        del local, out.past_key_values
+        logits = out.logits
+        del out
+        gc.collect()
+        self.assertAlmostEqual(sum(float(step.sum()) for step in logits), total)
+        self.assertEqual(cache.fork().get_seq_length(), 8)
+
+    def test_bad_arguments(self):
+        for bad in (np.zeros((1, 0), int), np.zeros((1, 2, 3), int), np.array([[2**40]])):
+            with self.assertRaises(ValueError):
+                self.model.generate(bad)
+        with self.assertRaises(TypeError):
+            self.model.generate(np.array([[1.5]]))
+        for ids in (10**6, -1):
+            with self.assertRaises(kvik.KvikError):
+                self.model.generate(np.array([[ids]]), max_new_tokens=1)
+            with self.assertRaises(kvik.KvikError):
+                self.model(np.array([[ids]]))
+        for options in ({"attention_mask": np.ones((2, 5))}, {"attention_mask": np.ones((1, 4))}, {"max_new_tokns": 3},
+                        {"temperature": -1.0}, {"cache_implementation": "sloding_window"},
+                        {"cache_implementation": "static", "past_key_values": kvik.DynamicCache()}):
+            with self.assertRaises(kvik.ArgumentError):
+                self.model.generate(IDS, **options)
+        with self.assertRaisesRegex(kvik.ArgumentError, "did you mean"):
+            self.model.generate(IDS, max_new_tokns=3)
+        with self.assertRaises(kvik.MissingError):
+            kvik.AutoModelForCausalLM.from_pretrained("nobody/no-such-model")
+        with self.assertRaises(kvik.KvikError):
+            kvik.AutoTokenizer.from_pretrained(self.model.name_or_path)  # the golden models have none
+
+
+if __name__ == "__main__":
+    unittest.main()

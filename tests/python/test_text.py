@@ -1,0 +1,137 @@
+"""Tokenizers, chats, streamers, callbacks and the pipeline, on a small chat model (KVIK_TEST_MODEL)."""
+import io
+import os
+import pickle
+import threading
+import unittest
+from contextlib import redirect_stdout
+
+import numpy as np
+from common import CHAT_MODEL, kvik
+
+MESSAGES = [{"role": "user", "content": "What is the capital of France?"}]
+
+
+@unittest.skipUnless(os.path.exists(CHAT_MODEL), "no chat model")
+class Text(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.tokenizer = kvik.AutoTokenizer.from_pretrained(CHAT_MODEL)
+        cls.model = kvik.AutoModelForCausalLM.from_pretrained(CHAT_MODEL, max_sequences=8)
+
+    def test_encoding(self):
+        t = self.tokenizer
+        one = t("The sea is")
+        self.assertEqual(one.input_ids, one["input_ids"])
+        self.assertEqual(one.attention_mask, [1, 1, 1])
+        self.assertEqual(t.decode(one.input_ids), "The sea is")
+        t.padding_side = "left"
+        two = t(["The sea is", "A"], padding=True, return_tensors="np")
+        self.assertEqual(two["attention_mask"].tolist(), [[1, 1, 1], [0, 0, 1]])
+        self.assertEqual(t(["The sea is", "A"], padding=True, return_tensors="np", padding_side="right")
+                         .attention_mask.tolist(), [[1, 1, 1], [1, 0, 0]])
+        self.assertEqual(t("The sea is", truncation=True, max_length=2).input_ids, one.input_ids[:2])
+        self.assertEqual(t(["A", "B"], padding="max_length", max_length=4, return_tensors="np").input_ids.shape, (2, 4))
+        with self.assertRaisesRegex(ValueError, "padding=True"):
+            t(["The sea is", "A"], return_tensors="np")
+        with self.assertRaises(AttributeError):
+            one.no_such_field  # noqa: B018
+        self.assertEqual(set(dict(**one)), {"input_ids", "attention_mask"})
+        self.assertIs(one.to("cpu"), one)
+        ids = np.array(one.input_ids)
+        self.assertEqual(t.batch_decode(np.stack([ids, ids])[:, -2:]), [" sea is"] * 2)
+        again = pickle.loads(pickle.dumps(t))
+        self.assertEqual(again("The sea is").input_ids, one.input_ids)
+        self.assertEqual((again.padding_side, again.eos_token_id), ("left", t.eos_token_id))
+
+    def test_chat(self):
+        t = self.tokenizer
+        text = t.apply_chat_template(MESSAGES, tokenize=False, add_generation_prompt=True)
+        self.assertTrue(text.endswith("<|im_start|>assistant\n"))
+        out = t.apply_chat_template(MESSAGES, add_generation_prompt=True, return_dict=True, return_tensors="np")
+        self.assertEqual(t.decode(out.input_ids[0]), text)
+        self.assertEqual(t.apply_chat_template(MESSAGES, add_generation_prompt=True), out.input_ids[0].tolist())
+        own = t.apply_chat_template(MESSAGES, chat_template="{{ messages[0].content }}!", tokenize=False)
+        self.assertEqual(own, MESSAGES[0]["content"] + "!")
+        both = t.apply_chat_template([MESSAGES, MESSAGES], return_tensors="np")
+        self.assertEqual(both.shape[0], 2)
+
+        def weather(city: str, days: int = 1):
+            """Tells the weather.
+
+            Args:
+                city: The city.
+                days: How many days ahead.
+            """
+        shown = t.apply_chat_template(MESSAGES, tools=[weather], chat_template="{{ tools | tojson }}", tokenize=False)
+        self.assertIn('"required": ["city"]', shown)
+
+    def test_stream(self):
+        inputs = self.tokenizer("The sea is", return_tensors="np")
+        want = self.tokenizer.decode(self.model.generate(**inputs, max_new_tokens=12)[0])
+        printed = io.StringIO()
+        with redirect_stdout(printed):
+            self.model.generate(**inputs, max_new_tokens=12, streamer=kvik.TextStreamer(self.tokenizer))
+        self.assertEqual(printed.getvalue(), want + "\n")
+        streamer = kvik.TextIteratorStreamer(self.tokenizer, skip_prompt=True, timeout=60)
+        thread = threading.Thread(target=self.model.generate, kwargs=dict(inputs, max_new_tokens=12, streamer=streamer))
+        thread.start()
+        self.assertEqual("The sea is" + "".join(streamer), want)
+        thread.join()
+
+    def test_stream_that_fails(self):
+        streamer = kvik.TextIteratorStreamer(self.tokenizer, timeout=60)
+
+        def run():
+            try:
+                self.model.generate(np.array([[1]]), max_new_tokens=5, temperature=-1, streamer=streamer)
+            except kvik.ArgumentError as e:
+                streamer.fail(e)
+        thread = threading.Thread(target=run)
+        thread.start()
+        with self.assertRaises(kvik.ArgumentError):
+            list(streamer)
+        thread.join()
+
+    def test_callbacks(self):
+        inputs = self.tokenizer("The sea is", return_tensors="np")
+        comma = self.tokenizer(",").input_ids[0]
+
+        def only(ids, scores):
+            out = np.full_like(scores, -np.inf)
+            out[:, comma] = 0
+            return out
+        out = self.model.generate(**inputs, max_new_tokens=3, logits_processor=[only])
+        self.assertEqual(out[0, 3:].tolist(), [comma] * 3)
+        out = self.model.generate(**inputs, max_new_tokens=3, prefix_allowed_tokens_fn=lambda row, ids: [comma])
+        self.assertEqual(out[0, 3:].tolist(), [comma] * 3)
+        out = self.model.generate(**inputs, max_new_tokens=9, return_dict_in_generate=True,
+                                  stopping_criteria=kvik.StoppingCriteriaList([lambda ids, _: ids.shape[1] >= 5]))
+        self.assertEqual((out.sequences.shape[1], out.finish_reasons), (5, ["criteria"]))
+        out = self.model.generate(**inputs, max_new_tokens=20, stop_strings=["wonder"], return_dict_in_generate=True)
+        self.assertEqual(out.finish_reasons, ["stop"])
+        self.assertIn("wonder", out.texts[0])
+
+    def test_sampling(self):
+        inputs = self.tokenizer("The sea is", return_tensors="np")
+        options = {"do_sample": True, "temperature": 0.9, "top_k": 40, "max_new_tokens": 8, "num_return_sequences": 3}
+        first = self.model.generate(**inputs, seed=3, **options)
+        np.testing.assert_array_equal(first, self.model.generate(**inputs, seed=3, **options))
+        self.assertEqual(first.shape[0], 3)
+        config = kvik.GenerationConfig(seed=3, **options)
+        np.testing.assert_array_equal(first, self.model.generate(inputs.input_ids, config))
+
+    def test_pipeline(self):
+        pipe = kvik.pipeline("text-generation", model=self.model, tokenizer=self.tokenizer)
+        out = pipe("The sea is", max_new_tokens=5)
+        self.assertTrue(out[0]["generated_text"].startswith("The sea is a"))
+        new = pipe("The sea is", max_new_tokens=5, return_full_text=False)[0]["generated_text"]
+        self.assertEqual("The sea is" + new, out[0]["generated_text"])
+        chat = pipe(MESSAGES, max_new_tokens=12)[0]["generated_text"]
+        self.assertEqual(chat[0], MESSAGES[0])
+        self.assertIn("Paris", chat[1]["content"])
+        self.assertEqual(len(pipe(["The", "A"], max_new_tokens=2)), 2)
+
+
+if __name__ == "__main__":
+    unittest.main()
