@@ -211,6 +211,25 @@ KVIK_API int kvik_model_verify(kvik_model *m, uint32_t threads);
  * general.architecture).  Free *json with kvik_free. */
 KVIK_API int kvik_architectures(char **json);
 
+/* What the encoder of an encoder-decoder model takes. */
+typedef struct kvik_encoder {
+    size_t size;
+    /* 0: the model has no encoder. */
+    uint32_t layers;
+    /* Rows that it writes at most. */
+    uint32_t rows;
+    /* Values of each frame of features; 0: the input is token ids. */
+    uint32_t bins;
+    /* Frames that make one row; 1 for ids. */
+    uint32_t stride;
+    /* True if every input has exactly rows * stride frames. */
+    bool whole;
+    /* The token that begins the decoder's text; -1: the model names none. */
+    int32_t decoder_start_token_id;
+} kvik_encoder;
+/* Describes the encoder of a model.  Returns 1, or 0 if it has none. */
+KVIK_API int kvik_model_encoder(const kvik_model *m, kvik_encoder *out);
+
 /* ---- Tokenizers: tokenizers, chat templates and a decoder for streams ----------------------------- */
 
 /* Opens the tokenizer of a model's path, or of a directory with tokenizer files alone. */
@@ -319,6 +338,13 @@ struct kvik_cache_config {
     /* NULL, or a function that gets hints and, later, the saved prompts that are not used, one line each. */
     void (*on_notice)(void *ctx, const char *text);
     void *notice_ctx;
+    /* How the rows of an encoder are stored, which decoders of encoder-decoder models read (cross attention); the strategy
+     * above is for the decoder's own rows.  "dynamic", "static" or "quantized", and a JSON object with the keys for
+     * precision of cache_config.  NULL: as computed.  They stay in memory. */
+    const char *cross_cache_implementation;
+    const char *cross_cache_config;
+    /* Limit of an encoder's input, in rows.  0: the model's, or 512. */
+    uint64_t max_encoder_len;
 };
 
 /* What a cache holds, in bytes where nothing else is said. */
@@ -384,6 +410,28 @@ typedef struct kvik_span {
  * true [sum of n][vocab], after every token. */
 KVIK_API int kvik_forward(kvik_cache *c, const kvik_span *span, uint32_t n_spans, bool all,
                           float *logits);
+
+/* The input of an encoder: token ids, of which those where the mask is 0 are left out; or features. */
+typedef struct kvik_source {
+    size_t size;
+    /* [n] */
+    const int32_t *ids;
+    size_t n;
+    /* [n] or NULL. */
+    const uint8_t *attention_mask;
+    /* [bins][n_frames] f32, or NULL. */
+    const float *features;
+    size_t n_frames;
+} kvik_source;
+/* Reads features [bins][frames] or [batch][bins][frames] from a safetensors file as f32.  dim: [3] batch, bins and
+ * frames.  Free *data with kvik_free. */
+KVIK_API int kvik_features_load(const char *path, const char *tensor, uint32_t *dim, float **data);
+/* Gives an empty sequence of an encoder-decoder model the rows of its encoder; kvik_forward then appends the decoder's
+ * tokens.  They are computed once for an input: other sequences share them, as forks and beams do (unless
+ * no_prefix_cache is set).  Resetting a sequence drops them. */
+KVIK_API int kvik_cache_encode(kvik_cache *c, kvik_seq s, const kvik_source *in);
+/* Returns how many encoder rows s has, 0 before kvik_cache_encode, or a negative code. */
+KVIK_API int64_t kvik_cache_encoder_length(const kvik_cache *c, kvik_seq s);
 
 /* How kvik_cache_sync or kvik_generate matched a conversation with a sequence. */
 typedef struct kvik_sync {
@@ -464,7 +512,8 @@ typedef struct kvik_plane {
 /* What one layer keeps of a sequence.  Attention has the planes `keys` and `values` [heads][rows][dim], the KV rows that
  * the next token sees (all; a window; or sinks and window), keys rotated as the model caches them.  A recurrent state
  * has `conv` [channels][taps], the last inputs of the convolution, and `ssm` [channels][states] or, in heads,
- * [heads][channels][states], the states of the scan; with a gated delta rule `delta` [heads][key][value].  These are
+ * [heads][channels][states], the states of the scan; with a gated delta rule `delta` [heads][key][value].  Rows of an encoder are `cross_keys` and
+ * `cross_values` [heads][rows][dim], the same number in all layers.  These are
  * the shapes of Transformers without the batch. */
 typedef struct kvik_layer_rows {
     /* Of keys and values; 0 and NULL if the layer has no attention.  position: [rows] ascending. */
@@ -486,6 +535,8 @@ typedef struct kvik_snapshot {
     uint32_t pad;
     /* [n_layers] */
     kvik_layer_rows *layer;
+    /* SHA-256 of what the encoder was given; zeros: not known. */
+    uint8_t source[32];
 } kvik_snapshot;
 /* Exports the KV rows and states of a sequence as f32.  Free *out with kvik_snapshot_free. */
 KVIK_API int kvik_cache_export(kvik_cache *c, kvik_seq s, kvik_snapshot **out);
@@ -516,6 +567,11 @@ typedef struct kvik_legacy {
     int32_t *ids;
     /* [n_layers] */
     kvik_legacy_layer *layer;
+    /* Of models with an encoder, else NULL: keys and values of its rows, [n_layers], each [batch][heads][encoder_length]
+     * [dim]; and [batch][encoder_length], 1: a row.  The mask may be NULL in an import only: all are. */
+    kvik_legacy_layer *cross;
+    uint8_t *encoder_mask;
+    uint64_t encoder_length;
 } kvik_legacy;
 /* Frees what the library has returned. */
 KVIK_API void kvik_legacy_free(kvik_legacy *l);
@@ -631,6 +687,13 @@ struct kvik_generation {
     bool disable_compile;
     /* Of cache_implementation above. */
     uint32_t max_cache_len;
+    /* As cache_implementation and cache_config, of the encoder's rows. */
+    char *cross_cache_implementation;
+    char *cross_cache_config;
+    /* The token that begins the decoder's text of a model with an encoder.  -1: the model's own. */
+    int32_t decoder_start_token_id;
+    /* Of the two above: limit of an encoder's input, in rows.  0: the model's. */
+    uint32_t max_encoder_len;
 };
 
 /* A row of the table of options, from which kvik_generation_set, --help and bindings are made. */
@@ -674,6 +737,15 @@ struct kvik_prompt {
     /* NULL, or a text instead of ids (which are then NULL and 0).  It is encoded with the model's tokenizer, with the
      * special tokens that a text begins with, and without them if `append` is set. */
     const char *text;
+    /* Of models with an encoder (T5, BART, Whisper).  ids, their mask or the text are then the encoder's input, and these
+     * tokens begin the decoder's text, [n_decoder].  NULL: decoder_start_token_id alone.  The result has the decoder's
+     * tokens.  With `seq` the encoder's input may be left out if the sequence has it. */
+    const int32_t *decoder_ids;
+    size_t n_decoder;
+    /* The encoder's input as features instead of ids, as input_features of Transformers: [bins][n_frames], see
+     * kvik_model_encoder. */
+    const float *features;
+    size_t n_frames;
 };
 
 /* Why a row ended.  LENGTH: max_new_tokens or max_length.  EOS: an end-of-sequence token.  STOP: a stop string.
@@ -924,6 +996,9 @@ typedef struct kvik_outputs {
     float *hidden_states;
     /* [layers][rows][heads][n][length + n]; zeros for layers without attention. */
     float *attentions;
+    /* [layers][rows][heads][n][encoder rows]: attention to the rows of the encoder, as many as the row of the batch with
+     * the most has (kvik_cache_encoder_length); zeros behind those of the others. */
+    float *cross_attentions;
 } kvik_outputs;
 /* Opens a batch of empty rows.  Closing it drops its sequences; those that a request continues are
  * dropped when the request ends. */

@@ -1,6 +1,7 @@
 /* cache.c - caches bound to a model: sequences and forward. */
 #include "compat/unbound.h"
 #include "generate/cache_config.h"
+#include "generate/heard.h"
 
 KVIK_API int kvik_cache_open(kvik_model *m, const kvik_cache_config *config, kvik_cache **out)
 {
@@ -113,6 +114,35 @@ KVIK_API int kvik_cache_new(kvik_cache *c, kvik_seq *out)
     return cache_full(c, exec_new(c->x, out));
 }
 
+KVIK_API int kvik_cache_encode(kvik_cache *c, kvik_seq s, const kvik_source *in)
+{
+    kvik_source full = {0};
+    USE_CACHE(c);
+    TRY(cache_free(c, &s, 1));
+    if (!in) return ERR(ARG, "an input of the encoder is needed");
+    TRY(SIZED_IN(&full, in, kvik_source));
+    if (!kv_tokens(c->x->kv, s)) return ERR(STALE, "the sequence was dropped");
+    const kvik_prompt p = {.size = sizeof p,
+                           .ids = full.ids,
+                           .n = full.n,
+                           .attention_mask = full.attention_mask,
+                           .features = full.features,
+                           .n_frames = full.n_frames};
+    struct gen_source *source;
+    TRY(source_alone(c->x, &p, &source));
+    int e = exec_encode(c->x, s, &source->in);
+    sources_end(source, 1);
+    return cache_full(c, e);
+}
+
+KVIK_API int64_t kvik_cache_encoder_length(const kvik_cache *c, kvik_seq s)
+{
+    USE_CACHE(c);
+    TRY(cache_bound(c));
+    if (!kv_tokens(c->x->kv, s)) return ERR(STALE, "the sequence was dropped");
+    return kv_cross(c->x->kv, s);
+}
+
 KVIK_API int kvik_cache_fork(kvik_cache *c, kvik_seq src, kvik_seq *out)
 {
     USE_CACHE(c);
@@ -163,6 +193,7 @@ KVIK_API int kvik_cache_reset(kvik_cache *c, kvik_seq s)
     kv_seq was = 0; /* the prefix index keeps the rows, as of a dropped sequence */
     if (kv_reserved(c->x->kv, s) || kv_fork(c->x->kv, s, &was) < 0) was = 0;
     int e = kv_trim(c->x->kv, s, 0, &have);
+    if (e >= 0 && kv_cross(c->x->kv, s)) e = kv_thaw(c->x->kv, s);
     if (was) (void)kv_keep(c->x->kv, was);
     return e;
 }

@@ -7,18 +7,20 @@
     _Static_assert(offsetof(type, field) + sizeof(((type *)0)->field) == sizeof(type),             \
                    #type " has padding behind its last field");                                    \
     _Static_assert(offsetof(type, size) == 0, #type " begins with its size")
-ENDS_WITH(kvik_cache_config, notice_ctx);
+ENDS_WITH(kvik_cache_config, max_encoder_len);
 ENDS_WITH(kvik_usage, metadata);
-ENDS_WITH(kvik_snapshot, layer);
-ENDS_WITH(kvik_legacy, layer);
+ENDS_WITH(kvik_snapshot, source);
+ENDS_WITH(kvik_legacy, encoder_length);
 ENDS_WITH(kvik_span, ids);
 ENDS_WITH(kvik_sync, reason);
 ENDS_WITH(kvik_shape, dtype);
 ENDS_WITH(kvik_rows, position);
-ENDS_WITH(kvik_generation, max_cache_len);
-ENDS_WITH(kvik_prompt, text);
+ENDS_WITH(kvik_generation, max_encoder_len);
+ENDS_WITH(kvik_prompt, n_frames);
+ENDS_WITH(kvik_source, n_frames);
+ENDS_WITH(kvik_encoder, decoder_start_token_id);
 ENDS_WITH(kvik_message, more);
 ENDS_WITH(kvik_hooks, assistant_model);
 ENDS_WITH(kvik_choice, scores);
 ENDS_WITH(kvik_inputs, columns);
-ENDS_WITH(kvik_outputs, attentions);
+ENDS_WITH(kvik_outputs, cross_attentions);

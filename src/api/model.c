@@ -117,3 +117,18 @@ KVIK_API const kvik_tokenizer *kvik_model_tokenizer(const kvik_model *k)
 {
     return given(k) ? k->tok : NULL;
 }
+
+KVIK_API int kvik_model_encoder(const kvik_model *m, kvik_encoder *out)
+{
+    TRY(model_check(m));
+    if (!out) return ERR(ARG, "a kvik_encoder to fill is needed");
+    const struct model_encoder *e = &m->m->encoder;
+    const kvik_encoder full = {.layers = e->n_layers,
+                               .rows = e->rows,
+                               .bins = e->bins,
+                               .stride = e->stride,
+                               .whole = e->whole,
+                               .decoder_start_token_id = e->n_layers ? e->start : -1};
+    TRY(SIZED_OUT(out, &full, kvik_encoder));
+    return e->n_layers > 0;
+}

@@ -10,7 +10,8 @@ enum { LEAST_GAIN = 32 }; /* tokens that are worth a load of their own */
 
 struct options {
     struct common common;
-    struct arg_list input_ids, attention_mask;
+    struct arg_list input_ids, attention_mask, decoder_ids;
+    const char *features;
     const char *system, *config, *logits_file, *prefix_cache, *assistant;
     bool cache_report;
 };
@@ -27,6 +28,11 @@ static const struct arg_option table[] = {
      "a prompt as token ids instead of PROMPT; repeat the option for a batch"},
     {"attention-mask", ARG_LIST, offsetof(struct options, attention_mask), "0|1,...", NULL,
      "mask of the --input-ids before it; tokens under a 0 are left out"},
+    {"decoder-input-ids", ARG_LIST, offsetof(struct options, decoder_ids), "ID,...", NULL,
+     "for a model with an encoder, which reads the prompt: tokens that begin the decoder's text; one for each prompt"},
+    {"input-features", ARG_TEXT, offsetof(struct options, features), "FILE[:TENSOR]", NULL,
+     "for a model whose encoder hears: features [bins, frames] or [batch, bins, frames] of a safetensors file instead of "
+     "PROMPT (default tensor: input_features)"},
     {"generation-config", ARG_TEXT, offsetof(struct options, config), "JSON|FILE", NULL,
      "generation options as a JSON object; options on the command line win over it"},
     {"logits-file", ARG_TEXT, offsetof(struct options, logits_file), "FILE", NULL,
@@ -49,6 +55,9 @@ struct run {
     json_t *given;       /* owned: the generation options */
     kvik_prompt *prompt; /* [n], owned with their ids and masks */
     int64_t *loaded;     /* [n] tokens that came from the directory */
+    float *features;     /* [n][bins][frames] owned, or NULL */
+    uint32_t shape[3];
+    kvik_encoder encoder;
     uint32_t n;
     struct stream stream;
 };
@@ -91,6 +100,49 @@ static int prompts_of_ids(struct run *r)
         if (!o->attention_mask.n) continue;
         if ((status = mask_parse(o->attention_mask.item[i], n, &mask))) return status;
         r->prompt[i].attention_mask = mask;
+    }
+    return 0;
+}
+
+/* Reads --input-features; its batch is the prompts. */
+static int read_features(struct run *r)
+{
+    const char *at = strrchr(r->o->features, ':');
+    size_t n = at ? (size_t)(at - r->o->features) : strlen(r->o->features);
+    char *path = mem_alloc(n + 1);
+    if (!path) return say_error(ERR_NOMEM);
+    memcpy(path, r->o->features, n);
+    path[n] = 0;
+    int e = kvik_features_load(path, at ? at + 1 : "input_features", r->shape, &r->features);
+    mem_free(path);
+    if (e < 0) return err_prefix(e, "--input-features"), say_error(e);
+    r->n = r->shape[0];
+    return 0;
+}
+
+static int prompts_of_features(struct run *r)
+{
+    if (r->shape[1] != r->encoder.bins)
+        return say_failed(
+            "--input-features has %u values a frame, and the model's encoder takes %s%u",
+            r->shape[1], r->encoder.bins ? "" : "token ids: ", r->encoder.bins);
+    for (uint32_t i = 0; i < r->n; i++) {
+        r->prompt[i].features = r->features + (size_t)i * r->shape[1] * r->shape[2];
+        r->prompt[i].n_frames = r->shape[2];
+    }
+    return 0;
+}
+
+static int decoder_prompts(struct run *r)
+{
+    const struct arg_list *l = &r->o->decoder_ids;
+    if (l->n && l->n != r->n)
+        return say_usage("%zu --decoder-input-ids for %u prompts; give one each", l->n, r->n);
+    for (uint32_t i = 0; l->n && i < r->n; i++) {
+        int32_t *ids;
+        int status = ids_parse("--decoder-input-ids", l->item[i], &ids, &r->prompt[i].n_decoder);
+        if (status) return status;
+        r->prompt[i].decoder_ids = ids;
     }
     return 0;
 }
@@ -146,7 +198,7 @@ static int open_cache(struct run *r)
     size_t longest = 0;
     for (uint32_t i = 0; i < r->n; i++) {
         const kvik_prompt *p = &r->prompt[i];
-        size_t n = length(p);
+        size_t n = r->encoder.layers ? p->n_decoder : length(p);
         if (n > context)
             return say_failed(
                 "prompt %u has %zu tokens, the model's context is %u; shorten it by %zu", i + 1, n,
@@ -155,7 +207,7 @@ static int open_cache(struct run *r)
             if ((uint32_t)p->ids[k] >= vocab)
                 return say_failed("prompt %u: token id %d is outside the vocabulary of %u", i + 1,
                                   p->ids[k], vocab);
-        longest = MAX(longest, p->n);
+        longest = MAX(longest, r->encoder.layers ? p->n_decoder + 1 : p->n);
     }
     const kvik_generation *g = &r->s.g;
     uint64_t need = g->max_new_tokens ? longest + (uint64_t)g->max_new_tokens
@@ -304,6 +356,8 @@ static int check(const struct options *o, const struct args *a, json_t **given)
 {
     if (!a->n)
         return say_usage("kvik generate needs a MODEL: a Hugging Face directory or a .gguf file");
+    if (o->features && (o->input_ids.n || a->n > 1 || o->common.chats))
+        return say_usage("give either --input-features or a text or --input-ids, not both");
     if (o->input_ids.n && a->n > 1) return say_usage("give either --input-ids or PROMPT, not both");
     if (o->input_ids.n && o->common.chats)
         return say_usage("--chat needs text; --input-ids are used as they are");
@@ -314,7 +368,7 @@ static int check(const struct options *o, const struct args *a, json_t **given)
     if (o->common.template && !o->common.chats) return say_usage("--template needs --chat");
     int status = template_check(o->common.template);
     if (status) return status;
-    if (!o->input_ids.n && a->n == 1 && isatty(STDIN_FILENO))
+    if (!o->input_ids.n && !o->features && a->n == 1 && isatty(STDIN_FILENO))
         return say_usage("give a PROMPT, --input-ids, or text on standard input");
     return session_options(o->config, a->generation, given);
 }
@@ -334,20 +388,26 @@ static int run(struct run *r)
     char *piped = NULL;
     size_t n_piped = 0;
     int status = check(o, r->args, &r->given);
-    bool from_ids = o->input_ids.n > 0, from_stdin = !from_ids && r->args->n == 1;
+    bool from_ids = o->input_ids.n > 0, from_features = o->features != NULL;
+    bool from_stdin = !from_ids && !from_features && r->args->n == 1;
     if (status) return status;
     r->n = (uint32_t)(from_ids ? o->input_ids.n : from_stdin ? 1 : r->args->n - 1);
+    if (from_features && (status = read_features(r))) return status;
     r->prompt = mem_array(r->n, sizeof *r->prompt);
     r->loaded = mem_array(r->n, sizeof *r->loaded);
     if (!r->prompt || !r->loaded) return say_error(ERR_NOMEM);
     for (uint32_t i = 0; i < r->n; i++)
         r->prompt[i].size = sizeof *r->prompt;
     if (from_ids) status = prompts_of_ids(r);
+    if (!status) status = decoder_prompts(r);
     if (from_stdin) status = read_prompt(&piped, &n_piped);
     if (!status) status = session_prefix(&r->s, o->prefix_cache);
     if (!status)
         status = session_open(&r->s, r->args->word[0], &o->common, r->given, r->args->generation);
-    if (!status && !from_ids) status = prompts_of_text(r, piped, n_piped);
+    r->encoder.size = sizeof r->encoder;
+    if (!status && kvik_model_encoder(r->s.model, &r->encoder) < 0) status = say_error(KVIK_ARG);
+    if (!status && !from_ids && !from_features) status = prompts_of_text(r, piped, n_piped);
+    if (!status && from_features) status = prompts_of_features(r);
     if (!status) status = open_cache(r);
     if (!status) status = session_prefix(&r->s, o->prefix_cache);
     if (!status) status = generate(r);
@@ -365,14 +425,17 @@ static int run_generate(const struct command *self, int argc, char **argv)
     for (uint32_t i = 0; r.prompt && i < r.n; i++) {
         mem_free((void *)(uintptr_t)r.prompt[i].ids);
         mem_free((void *)(uintptr_t)r.prompt[i].attention_mask);
+        mem_free((void *)(uintptr_t)r.prompt[i].decoder_ids);
     }
     mem_free(r.prompt);
     mem_free(r.loaded);
+    kvik_free(r.features);
     session_close(&r.s);
     json_decref(r.given);
     args_done(&a);
     args_list_done(&o.input_ids);
     args_list_done(&o.attention_mask);
+    args_list_done(&o.decoder_ids);
     return MAX(status, 0);
 }
 

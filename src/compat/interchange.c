@@ -43,8 +43,11 @@ static bool holds_rows(const struct exec *x, uint32_t site)
 
 static const char *plane_name(const struct kv_site *site, uint32_t plane)
 {
-    static const char *const of_rows[] = {"keys", "values"};
-    return site->kind == KV_ROWS ? of_rows[plane] : site->plane[plane].name;
+    static const char *const of_rows[] = {"keys", "values"}, *const frozen[] = {"cross_keys",
+                                                                                "cross_values"};
+    return site->kind == KV_ROWS     ? of_rows[plane]
+           : site->kind == KV_FROZEN ? frozen[plane]
+                                     : site->plane[plane].name;
 }
 
 /* Gives the name and the shape of a plane, of `rows` rows if it holds rows. */
@@ -53,7 +56,7 @@ static kvik_plane plane_form(const struct kv_site *site, uint32_t plane, uint32_
     const struct kv_site_plane *p = &site->plane[plane];
     uint32_t outer = p->turned ? p->dim : p->heads, inner = p->turned ? p->heads : p->dim;
     kvik_plane f = {.name = plane_name(site, plane), .dtype = KVIK_F32};
-    if (site->kind == KV_ROWS) {
+    if (site->kind != KV_STATE) {
         f.n_dims = 3;
         f.dim[0] = p->heads, f.dim[1] = rows, f.dim[2] = p->dim;
     } else if (p->parts) {
@@ -78,8 +81,6 @@ static size_t plane_values(const kvik_plane *p)
 static int site_check(const struct exec *x, uint32_t site)
 {
     const struct kv_site *of = x->m->site;
-    if (of[site].kind == KV_FROZEN)
-        return ERR(UNSUPPORTED, "rows of an encoder cannot be exported or imported");
     for (uint32_t i = 0; i < site; i++)
         if (of[i].layer == of[site].layer && of[i].kind == of[site].kind)
             return ERR(UNSUPPORTED,
@@ -89,8 +90,9 @@ static int site_check(const struct exec *x, uint32_t site)
 }
 
 /* Adds the planes of a site to its layer. */
-static int site_new(const struct exec *x, uint32_t site, uint32_t len, kvik_snapshot *p)
+static int site_new(const struct exec *x, uint32_t site, kv_seq s, kvik_snapshot *p)
 {
+    uint32_t len = kv_len(x->kv, s);
     const struct kv_site *of = &x->m->site[site];
     kvik_layer_rows *l = &p->layer[of->layer];
     TRY(site_check(x, site));
@@ -106,7 +108,7 @@ static int site_new(const struct exec *x, uint32_t site, uint32_t len, kvik_snap
     }
     for (uint32_t i = 0; i < of->n_planes; i++) {
         kvik_plane *to = &l->plane[l->n_planes++];
-        *to = plane_form(of, i, l->rows);
+        *to = plane_form(of, i, of->kind == KV_FROZEN ? kv_cross(x->kv, s) : l->rows);
         to->data = mem_array(MAX(plane_values(to), 1), sizeof(float));
         if (!to->data) return ERR_NOMEM;
     }
@@ -125,10 +127,12 @@ static int snapshot_new(const struct exec *x, kv_seq s, kvik_snapshot **out)
     p->pad = kv_salt(x->kv, s).pad;
     p->ids = mem_array(MAX(len, 1), sizeof *p->ids);
     p->layer = mem_array(p->n_layers, sizeof *p->layer);
+    struct kv_salt salt = kv_salt(x->kv, s);
+    memcpy(p->source, salt.source, sizeof p->source);
     int e = p->ids && p->layer ? 0 : ERR_NOMEM;
     if (e >= 0) memcpy(p->ids, kv_tokens(x->kv, s), len * sizeof *p->ids);
     for (uint32_t i = 0; e >= 0 && i < x->m->n_sites; i++)
-        e = site_new(x, i, len, p);
+        e = site_new(x, i, s, p);
     if (e < 0) {
         kvik_snapshot_free(p);
         return e;
@@ -178,7 +182,7 @@ static int site_out(const struct exec *x, struct rows_reader *r, uint32_t site, 
     const struct kv_site *of = &x->m->site[site];
     float *data[KV_MAX_PLANES];
     site_data(of, &p->layer[of->layer], data);
-    if (holds_rows(x, site))
+    if (of->kind != KV_STATE)
         return rows_site(r, exec_group(x, site), x->site[site], data[0], data[1]);
     return state_out(x, r, site, data);
 }
@@ -222,10 +226,10 @@ static const char *shape_text(const kvik_plane *p, char text[64])
 }
 
 /* Checks that the layer has the planes of a site, in their shapes. */
-static int check_planes(const kvik_layer_rows *l, const struct kv_site *site)
+static int check_planes(const kvik_layer_rows *l, const struct kv_site *site, uint32_t heard)
 {
     for (uint32_t i = 0; i < site->n_planes; i++) {
-        const kvik_plane want = plane_form(site, i, l->rows);
+        const kvik_plane want = plane_form(site, i, site->kind == KV_FROZEN ? heard : l->rows);
         const kvik_plane *p = kvik_layer_plane(l, want.name);
         char given[64], needed[64];
         if (!p || !p->data)
@@ -269,11 +273,24 @@ static int check_positions(const struct exec *x, const kvik_snapshot *in, uint32
     return 0;
 }
 
+/* Returns how many rows of an encoder the snapshot has: those of the first layer that has any. */
+static uint32_t heard_of(const struct exec *x, const kvik_snapshot *in)
+{
+    for (uint32_t i = 0; x->encode && i < in->n_layers; i++) {
+        const kvik_layer_rows *l = &in->layer[i];
+        for (uint32_t k = 0; l->plane && k < l->n_planes; k++)
+            if (l->plane[k].name && strcmp(l->plane[k].name, "cross_keys") == 0 &&
+                l->plane[k].n_dims == 3)
+                return l->plane[k].dim[1];
+    }
+    return 0;
+}
+
 static int check_site(const struct exec *x, const kvik_snapshot *in, uint32_t site)
 {
     const struct kv_site *of = &x->m->site[site];
     TRY(site_check(x, site));
-    TRY(check_planes(&in->layer[of->layer], of));
+    TRY(check_planes(&in->layer[of->layer], of, heard_of(x, in)));
     return holds_rows(x, site) ? check_positions(x, in, site) : 0;
 }
 
@@ -311,6 +328,9 @@ static int import_check(const struct exec *x, const kvik_snapshot *in)
         return ERR(ARG, "the model's rotary frequencies do not change at %u tokens", in->regime);
     for (uint32_t i = 0; i < in->n_layers; i++)
         TRY(check_names(x, &in->layer[i], i));
+    if (x->encode && (!heard_of(x, in) || heard_of(x, in) > x->encoder_rows))
+        return ERR(LIMIT, "the snapshot has %u rows of an encoder, and 1 to %u are needed",
+                   heard_of(x, in), x->encoder_rows);
     for (uint32_t i = 0; i < x->m->n_sites; i++)
         TRY(check_site(x, in, i));
     return 0;
@@ -370,11 +390,40 @@ static int import_step(struct exec *x, const kvik_snapshot *in, kv_seq s, uint32
     for (uint32_t i = 0; e >= 0 && i < x->m->n_sites; i++) {
         const struct kv_site *site = &x->m->site[i];
         const kvik_layer_rows *l = &in->layer[site->layer];
+        if (site->kind == KV_FROZEN) continue;
         while ((e = kv_next(st, x->site[i], &v)) > 0)
             if (site->kind == KV_STATE)
                 state_in(&v, site, l, n, last);
             else if (v.first)
                 rows_in(x, &v, site, l, done, n, buffer);
+    }
+    if (e < 0) {
+        kv_abort(st);
+        return e;
+    }
+    return kv_commit(st, NULL);
+}
+
+/* Writes all rows of the encoder. */
+static int import_cross(struct exec *x, const kvik_snapshot *in, kv_seq s, uint32_t n,
+                        float *buffer)
+{
+    struct kv_step *st;
+    struct kv_view v;
+    struct kv_span span = {.seq = s, .n = n, .cross = true};
+    TRY(kv_begin(x->kv, &span, 1, &st));
+    int e = 0;
+    for (uint32_t i = 0; e >= 0 && i < x->m->n_sites; i++) {
+        const struct kv_site *site = &x->m->site[i];
+        while (site->kind == KV_FROZEN && (e = kv_next(st, x->site[i], &v)) > 0) {
+            for (uint32_t k = 0; v.first && k < site->n_planes; k++) {
+                const kvik_plane *p =
+                    kvik_layer_plane(&in->layer[site->layer], plane_name(site, k));
+                rows_pack(p->data, n, 0, n, p->dim[0], p->dim[2], buffer);
+                dev_kv_write(x->dev, &v, k, buffer, (size_t)p->dim[0] * p->dim[2]);
+            }
+            if (v.first) dev_kv_seal(x->dev, &v);
+        }
     }
     if (e < 0) {
         kv_abort(st);
@@ -396,16 +445,18 @@ KVIK_API int kvik_cache_import(kvik_cache *c, const kvik_snapshot *given, kvik_s
     TRY(SIZED_IN(&full, given, kvik_snapshot));
     TRY(import_check(x, in));
     for (uint32_t i = 0; i < x->m->n_sites; i++)
-        for (uint32_t p = 0; p < x->m->site[i].n_planes && holds_rows(x, i); p++)
+        for (uint32_t p = 0; p < x->m->site[i].n_planes && x->m->site[i].kind != KV_STATE; p++)
             widest = MAX(widest, (size_t)x->m->site[i].plane[p].heads * x->m->site[i].plane[p].dim);
-    uint32_t most = MIN(x->step_tokens, in->length);
-    float *buffer = mem_array(most, MAX(widest, 1) * sizeof *buffer);
+    uint32_t most = MIN(x->step_tokens, in->length), heard = heard_of(x, in);
+    float *buffer = mem_array(MAX(most, heard), MAX(widest, 1) * sizeof *buffer);
     if (!buffer) return ERR_NOMEM;
     int e = exec_new(x, &s);
     struct kv_salt salt = {.regime = MAX(in->regime, regime_of(x->m, in->length)),
                            .pad = x->m->counts_padding ? in->pad : 0};
+    if (x->encode) memcpy(salt.source, in->source, sizeof salt.source);
     if (e >= 0) e = kv_resalt(x->kv, s, &salt);
     if (e >= 0) {
+        if (heard) e = import_cross(x, in, s, heard, buffer);
         for (uint32_t done = 0, n; e >= 0 && done < in->length; done += n) {
             n = MIN(most, in->length - done);
             if ((e = import_step(x, in, s, done, n, buffer)) < 0) break;

@@ -15,6 +15,12 @@ KVIK_API void kvik_legacy_free(kvik_legacy *l)
         mem_free(l->layer[i].keys);
         mem_free(l->layer[i].values);
     }
+    for (uint32_t i = 0; l->cross && i < l->n_layers; i++) {
+        mem_free(l->cross[i].keys);
+        mem_free(l->cross[i].values);
+    }
+    mem_free(l->cross);
+    mem_free(l->encoder_mask);
     mem_free(l->layer);
     mem_free(l->attention_mask);
     mem_free(l->ids);
@@ -149,6 +155,8 @@ static int row_out(kvik_cache *c, kv_seq s, kvik_legacy *l, uint32_t b, uint32_t
     TRY(kvik_cache_export(c, s, &snap));
     for (uint32_t i = 0; i < l->n_layers; i++)
         layer_pass(l, b, &l->layer[i], column, &snap->layer[i], true);
+    for (uint32_t i = 0; l->cross && i < l->n_layers; i++)
+        legacy_cross_pass(l, b, &l->cross[i], &snap->layer[i], true);
     for (uint32_t k = 0; k < n; k++)
         l->ids[(size_t)b * l->length + column[k]] = snap->ids[k];
     kvik_snapshot_free(snap);
@@ -179,10 +187,11 @@ int legacy_of(kvik_cache *c, const kv_seq *seq, uint32_t n, const uint8_t *mask,
         if (!kv_tokens(x->kv, seq[i])) return ERR(STALE, "row %u: the sequence was dropped", i);
         if (!mask) length = MAX(i ? length : 0, kv_len(x->kv, seq[i]));
     }
-    TRY(legacy_new(x->m->n_sites, n, length, &l));
+    TRY(legacy_new(legacy_layers(x), n, length, &l));
     uint32_t *column = mem_array(MAX(length, 1), sizeof *column);
     int e = column ? fill_mask(x, seq, mask, l) : ERR_NOMEM;
     if (e >= 0) e = layers_new(x, l);
+    if (e >= 0 && x->encode) e = legacy_cross_new(x, seq, l);
     for (uint32_t b = 0; e >= 0 && b < n; b++)
         e = row_out(c, seq[b], l, b, column);
     mem_free(column);
@@ -249,9 +258,10 @@ static int check_row(const struct exec *x, const kvik_legacy *in, uint32_t b, ui
 static int legacy_check(const struct exec *x, const kvik_legacy *in, uint32_t *length)
 {
     uint32_t columns;
-    if (in->n_layers != x->m->n_sites || !in->layer)
+    if (in->n_layers != legacy_layers(x) || !in->layer)
         return ERR(ARG, "keys and values of %u layers, the model has %u", in->n_layers,
-                   x->m->n_sites);
+                   legacy_layers(x));
+    if (x->encode) TRY(legacy_cross_check(x, in));
     if (!in->batch || in->batch > x->max_seqs)
         return ERR(LIMIT, "a batch of %u rows, the cache was opened for max_sequences %u",
                    in->batch, x->max_seqs);
@@ -323,6 +333,8 @@ static int row_in(kvik_cache *c, const kvik_legacy *l, uint32_t b, uint32_t *col
         s->ids[k] = l->ids ? l->ids[(size_t)b * l->length + column[k]] : -1;
     for (uint32_t i = 0; e >= 0 && i < l->n_layers; i++)
         e = layer_in(l, b, &l->layer[i], column, n, &s->layer[i]);
+    for (uint32_t i = 0; l->cross && e >= 0 && i < l->n_layers; i++)
+        e = legacy_cross_in(l, b, &l->cross[i], &s->layer[i]);
     if (e >= 0) e = kvik_cache_import(c, s, out);
     kvik_snapshot_free(s);
     return e;
@@ -346,11 +358,20 @@ KVIK_API int kvik_batch_from_legacy(kvik_cache *c, const kvik_legacy *in, kvik_b
     for (size_t i = 0; e >= 0 && i < cells; i++)
         mask[i] = l.length && (!in->attention_mask || in->attention_mask[i]);
     l.attention_mask = mask;
+    uint8_t *heard = NULL;
+    if (!c->x->encode) {
+        l.cross = NULL;
+    } else if (e >= 0 && !l.encoder_mask) {
+        l.encoder_mask = heard = mem_array(l.batch, l.encoder_length);
+        if (heard) memset(heard, 1, l.batch * l.encoder_length);
+        e = heard ? 0 : ERR_NOMEM;
+    }
     for (uint32_t b = 0; e >= 0 && b < l.batch; b++)
         e = row_in(c, &l, b, column, &seq[b]);
     if (e >= 0) e = padded_of(c, seq, l.batch, mask, l.length, out);
     for (uint32_t b = 0; e < 0 && seq && b < l.batch; b++)
         if (seq[b]) (void)kv_drop(c->x->kv, seq[b]);
+    mem_free(heard);
     mem_free(mask);
     mem_free(column);
     mem_free(seq);

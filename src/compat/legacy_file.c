@@ -1,6 +1,8 @@
 /* legacy_file.c - the legacy form as a safetensors file, for exchange with other programs.
  *
  *     layers.N.keys, layers.N.values   F32 [batch][heads][tokens][dim]
+ *     cross.layers.N.keys, .values     the same of an encoder's rows, if the model has an encoder
+ *     encoder_mask                     U8  [batch][encoder rows]
  *     attention_mask                   U8  [batch][length]     absent: every column is a token
  *     input_ids                        I32 [batch][length]     absent, or -1: not known
  *     __metadata__                     format, length, model, fingerprint and weights (digests of the model)
@@ -53,13 +55,23 @@ KVIK_API int kvik_legacy_save(const kvik_legacy *given, const kvik_model *m, con
     if (!given || !path) return ERR(ARG, "saving the legacy form needs keys, values and a path");
     TRY(SIZED_IN(&full, given, kvik_legacy));
     if (!l->layer) return ERR(ARG, "saving the legacy form needs keys, values and a path");
-    struct tensor *t = mem_array(2 * (size_t)l->n_layers + 2, sizeof *t);
-    char *name = mem_array(2 * (size_t)l->n_layers, NAME);
+    struct tensor *t = mem_array(4 * (size_t)l->n_layers + 3, sizeof *t);
+    char *name = mem_array(4 * (size_t)l->n_layers, NAME);
     int e = t && name ? 0 : ERR_NOMEM;
     for (uint32_t i = 0; e >= 0 && i < 2 * l->n_layers; i++) {
         char *s = name + (size_t)i * NAME;
         snprintf(s, NAME, "layers.%u.%s", i / 2, i % 2 ? "values" : "keys");
         t[k++] = plane(l, &l->layer[i / 2], i % 2, s);
+    }
+    for (uint32_t i = 0; l->cross && e >= 0 && i < 2 * l->n_layers; i++) {
+        char *s = name + (2 * (size_t)l->n_layers + i) * NAME;
+        snprintf(s, NAME, "cross.layers.%u.%s", i / 2, i % 2 ? "values" : "keys");
+        t[k++] = plane(l, &l->cross[i / 2], i % 2, s);
+    }
+    if (e >= 0 && l->cross && l->encoder_mask) {
+        t[k] = cells(l, "encoder_mask", DT_U8, l->encoder_mask);
+        t[k].dim[1] = l->encoder_length;
+        t[k++].bytes = l->batch * l->encoder_length;
     }
     if (e >= 0 && l->attention_mask) t[k++] = cells(l, "attention_mask", DT_U8, l->attention_mask);
     if (e >= 0 && l->ids) t[k++] = cells(l, "input_ids", DT_I32, l->ids);
@@ -83,10 +95,10 @@ static int bad(const char *what, const char *name, const char *why)
 
 /* Finds the keys or values of layer i and checks their type and shape. */
 static int find_plane(const struct safetensors *s, const char *what, const kvik_legacy *l,
-                      uint32_t i, bool values, const struct tensor **out)
+                      const char *of, uint32_t i, bool values, const struct tensor **out)
 {
     char name[NAME];
-    snprintf(name, sizeof name, "layers.%u.%s", i, values ? "values" : "keys");
+    snprintf(name, sizeof name, "%slayers.%u.%s", of, i, values ? "values" : "keys");
     const struct tensor *t = safetensors_find(s, name);
     if (!t) return bad(what, name, "the tensor is missing");
     if (t->dtype != DT_F32 || t->n_dims != 4)
@@ -99,12 +111,13 @@ static int find_plane(const struct safetensors *s, const char *what, const kvik_
     return 0;
 }
 
-static int load_layer(const struct safetensors *s, const char *what, kvik_legacy *l, uint32_t i)
+static int load_layer(const struct safetensors *s, const char *what, kvik_legacy *l, const char *of,
+                      uint32_t i)
 {
     const struct tensor *k, *v;
-    kvik_legacy_layer *y = &l->layer[i];
-    TRY(find_plane(s, what, l, i, false, &k));
-    TRY(find_plane(s, what, l, i, true, &v));
+    kvik_legacy_layer *y = *of ? &l->cross[i] : &l->layer[i];
+    TRY(find_plane(s, what, l, of, i, false, &k));
+    TRY(find_plane(s, what, l, of, i, true, &v));
     if (k->dim[1] != v->dim[1] || k->dim[2] != v->dim[2])
         return ERR(FORMAT, "%s: layer %u: keys and values differ in heads or tokens", what, i);
     *y = (kvik_legacy_layer){.heads = (uint32_t)k->dim[1],
@@ -146,6 +159,29 @@ static int load_cells(const struct safetensors *s, const char *what, kvik_legacy
         if (!l->ids) return ERR_NOMEM;
         memcpy(l->ids, t->data, t->bytes);
     }
+    return 0;
+}
+
+/* Loads the rows of an encoder, if the file has any. */
+static int load_cross(const struct safetensors *s, const char *what, kvik_legacy *l)
+{
+    if (!safetensors_find(s, "cross.layers.0.keys")) return 0;
+    l->cross = mem_array(l->n_layers, sizeof *l->cross);
+    if (!l->cross) return ERR_NOMEM;
+    for (uint32_t i = 0; i < l->n_layers; i++) {
+        TRY(load_layer(s, what, l, "cross.", i));
+        if (l->cross[i].tokens != l->cross[0].tokens)
+            return bad(what, "cross.layers", "the layers have different numbers of rows");
+    }
+    l->encoder_length = l->cross[0].tokens;
+    const struct tensor *t = safetensors_find(s, "encoder_mask");
+    if (!t) return 0;
+    if (t->dtype != DT_U8 || t->n_dims != 2 || t->dim[0] != l->batch ||
+        t->dim[1] != l->encoder_length)
+        return bad(what, "encoder_mask", "it must be U8 [batch][encoder rows]");
+    l->encoder_mask = mem_alloc(MAX(t->bytes, 1));
+    if (!l->encoder_mask) return ERR_NOMEM;
+    memcpy(l->encoder_mask, t->data, t->bytes);
     return 0;
 }
 
@@ -191,11 +227,12 @@ static int load(const struct safetensors *s, const char *what, const kvik_model 
     for (uint32_t i = 0; i < l->n_layers; i++) {
         if (i == 0) {
             const struct tensor *t;
-            TRY(find_plane(s, what, l, 0, false, &t));
+            TRY(find_plane(s, what, l, "", 0, false, &t));
             l->batch = (uint32_t)t->dim[0];
         }
-        TRY(load_layer(s, what, l, i));
+        TRY(load_layer(s, what, l, "", i));
     }
+    TRY(load_cross(s, what, l));
     TRY(read_notes(s, what, m, &l->length));
     const struct tensor *mask = safetensors_find(s, "attention_mask");
     if (!l->length && mask && mask->n_dims == 2 && mask->dim[1] <= UINT32_MAX)

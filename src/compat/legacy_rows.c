@@ -6,6 +6,8 @@
 #include "compat/padded.h"
 #include "generate/driver.h"
 
+#include <string.h>
+
 static int legacy_rows_check(const kvik_cache *c, const kvik_generation *g)
 {
     kvik_legacy *l;
@@ -21,8 +23,9 @@ static int legacy_rows_check(const kvik_cache *c, const kvik_generation *g)
 
 static void fill_mask(const kvik_row *row, const kvik_prompt *p, size_t longest, uint8_t *mask)
 {
-    for (size_t i = 0; i < p->n; i++)
+    for (size_t i = 0; p && i < p->n; i++)
         mask[longest - p->n + i] = !p->attention_mask || p->attention_mask[i];
+    if (!p) memset(mask + longest - row->n_prompt, 1, row->n_prompt); /* a decoder's own tokens */
     for (size_t i = row->n_prompt; i + 1 < row->n; i++)
         mask[longest + i - row->n_prompt] = 1;
 }
@@ -41,7 +44,7 @@ static int legacy_rows(kvik_cache *c, const kvik_prompt *prompt, uint32_t n_prom
     int e = mask && seq ? 0 : ERR_NOMEM;
     for (uint32_t i = 0; e >= 0 && i < r->n_rows; i++) {
         seq[i] = r->row[i]->seq;
-        fill_mask(r->row[i], &prompt[i / per], longest, mask + i * length);
+        fill_mask(r->row[i], c->x->encode ? NULL : &prompt[i / per], longest, mask + i * length);
         whole &= padded_ones(mask + i * length, (uint32_t)length) == kv_len(c->x->kv, seq[i]);
     }
     if (e >= 0)

@@ -42,6 +42,18 @@ void padded_scratch_free(struct padded_scratch *s);
  * as the longest sequence has tokens, and every sequence ends in the last column. */
 int legacy_of(kvik_cache *c, const kv_seq *seq, uint32_t n, const uint8_t *mask, uint32_t length,
               kvik_legacy **out);
+/* legacy_cross.c: the rows of an encoder in the legacy form. */
+/* Returns the layers of the legacy form: those of the text, whose sites come first. */
+uint32_t legacy_layers(const struct exec *x);
+/* Allocates the cross layers of l; their columns are as many as the sequence with the most has rows. */
+int legacy_cross_new(const struct exec *x, const kv_seq *seq, kvik_legacy *l);
+/* Copies the rows of batch row b to the columns of a layer, or back. */
+void legacy_cross_pass(const kvik_legacy *l, uint32_t b, const kvik_legacy_layer *y,
+                       const kvik_layer_rows *r, bool out);
+int legacy_cross_check(const struct exec *x, const kvik_legacy *in);
+/* Adds the planes of batch row b to a layer of a snapshot. */
+int legacy_cross_in(const kvik_legacy *l, uint32_t b, const kvik_legacy_layer *y,
+                    kvik_layer_rows *r);
 /* legacy_rows.c: generates, and adds the KV rows as arrays to the result if return_legacy_cache is set. */
 int legacy_generate(kvik_cache *c, const kvik_generation *g, const kvik_prompt *prompt, uint32_t n,
                     const kvik_hooks *hooks, kvik_result **out);

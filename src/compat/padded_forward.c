@@ -199,6 +199,13 @@ static int probe_new(const struct kvik_batch *b, const kvik_outputs *out, struct
             p->attention = mem_array(bytes, p->columns);
             if (!p->attention) return ERR_NOMEM;
         }
+        if (out->cross_attentions && (p->heard = kv_cross(x->kv, b->seq[i]))) {
+            size_t bytes;
+            if (!ck_mul(layers * m->n_heads * sizeof(float), n, &bytes))
+                return ERR(LIMIT, "attentions of %zu columns are too many", n);
+            p->cross = mem_array(bytes, p->heard);
+            if (!p->cross) return ERR_NOMEM;
+        }
     }
     return 0;
 }
@@ -267,6 +274,28 @@ static void attention_out(const struct kvik_batch *b, const kvik_inputs *in,
     }
 }
 
+/* The same of attention to the rows of the encoder. */
+static void cross_out(const struct kvik_batch *b, const kvik_inputs *in,
+                      const struct padded_scratch *s, float *out)
+{
+    const struct model *m = b->c->x->m;
+    size_t n = in->n, width = 0;
+    for (uint32_t i = 0; i < b->rows; i++)
+        width = MAX(width, kv_cross(b->c->x->kv, b->seq[i]));
+    memset(out, 0, (size_t)m->n_layers * b->rows * m->n_heads * n * width * sizeof *out);
+    for (uint32_t i = 0; i < b->rows; i++) {
+        const struct exec_probe *p = &s->probe[i];
+        const uint8_t *is = s->real + (size_t)i * n;
+        for (size_t l = 0; p->cross && l < m->n_layers; l++)
+            for (size_t h = 0; h < m->n_heads; h++)
+                for (size_t j = 0, k = 0; j < n; j++)
+                    if (is[j])
+                        memcpy(out + (((l * b->rows + i) * m->n_heads + h) * n + j) * width,
+                               p->cross + ((l * m->n_heads + h) * s->count[i] + k++) * p->heard,
+                               p->heard * sizeof *out);
+    }
+}
+
 static void remember(struct kvik_batch *b, const kvik_inputs *in, const struct padded_scratch *s)
 {
     for (uint32_t i = 0; i < b->rows; i++)
@@ -279,7 +308,7 @@ static int feed(struct kvik_batch *b, const kvik_inputs *in, const kvik_outputs 
 {
     struct exec *x = b->c->x;
     uint32_t k = 0, kept = choose_columns(in, s->keep);
-    bool probing = out && (out->hidden_states || out->attentions);
+    bool probing = out && (out->hidden_states || out->attentions || out->cross_attentions);
     float *logits = out ? out->logits : NULL;
     for (uint32_t i = 0; i < b->rows; i++) {
         TRY(row_feed(b, in, s, i, &x->call[k]));
@@ -297,6 +326,7 @@ static int feed(struct kvik_batch *b, const kvik_inputs *in, const kvik_outputs 
     if (logits) logits_out(b, in, s, kept, logits);
     if (out && out->hidden_states) hidden_out(b, in, s, out->hidden_states);
     if (out && out->attentions) attention_out(b, in, s, out->attentions);
+    if (out && out->cross_attentions) cross_out(b, in, s, out->cross_attentions);
     remember(b, in, s);
     return 0;
 }
@@ -320,6 +350,7 @@ KVIK_API int kvik_batch_forward(kvik_batch *b, const kvik_inputs *given, const k
     for (uint32_t i = 0; i < b->rows; i++) {
         mem_free(s->probe[i].hidden);
         mem_free(s->probe[i].attention);
+        mem_free(s->probe[i].cross);
         s->probe[i] = (struct exec_probe){0};
     }
     return e;

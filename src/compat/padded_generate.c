@@ -162,6 +162,24 @@ static int prompts(struct call *c, const kvik_generation *g, const kvik_hooks *h
     return 0;
 }
 
+/* The ids of a batch are the decoder's; its sequences have the rows of the encoder already. */
+static int decoders(struct call *c)
+{
+    for (uint32_t i = 0; i < c->b->rows; i++) {
+        kvik_prompt *p = &c->prompt[i];
+        for (size_t k = 0; k < p->n; k++)
+            if (!p->attention_mask[k])
+                return ERR(UNSUPPORTED, "row %u column %zu: tokens of a decoder cannot be masked",
+                           i, k);
+        *p = (kvik_prompt){.size = sizeof *p,
+                           .decoder_ids = p->ids,
+                           .n_decoder = p->n,
+                           .seq = p->seq,
+                           .append = p->append};
+    }
+    return 0;
+}
+
 static int call_begin(struct call *c, const kvik_generation *g, const kvik_hooks *hooks)
 {
     struct kvik_batch *b = c->b;
@@ -171,7 +189,8 @@ static int call_begin(struct call *c, const kvik_generation *g, const kvik_hooks
     if (c->append) c->ids = mem_array((size_t)b->rows * c->columns, sizeof *c->ids);
     if (!c->prompt || !c->mask || (c->append && !c->ids)) return ERR_NOMEM;
     TRY(masks(c));
-    return prompts(c, g, hooks);
+    TRY(prompts(c, g, hooks));
+    return b->c->x->encode ? decoders(c) : 0;
 }
 
 static void call_end(struct call *c)

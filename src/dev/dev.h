@@ -21,7 +21,7 @@
  *  matmul, fast, bf16 w   x rounded to bf16 (nearest even), then as exact.  f16 and f32 w: as exact.
  *          The avx512bf16 path (VDPBF16PS) is a path of its own: identical within itself.
  *  attention   score(j) = chain over d ascending, s = fma(q[d], k[j][d], s) from +0, then * scale, then
- *          softcap.  Rows go in atoms: maximal runs inside one span [256k, 256(k+1)), one form (a
+ *          softcap, or + the bias of the row's distance (never both).  Rows go in atoms: maximal runs inside one span [256k, 256(k+1)), one form (a
  *          lossless codec counts as raw), clipped to reach.  Per atom: m = max; p(j) = exp(s-m); l: lane
  *          j%16 sums ascending, then tree16; acc[d] = chain over j ascending of fma(p(j), v[j][d], acc[d]).
  *          Atoms merge ascending into (M, L, O): M' = max(M, m); a = exp(M-M'), b = exp(m-M');
@@ -108,6 +108,9 @@ void dev_silu_mul(struct dev *d, float *gate, const float *up, uint32_t n, uint3
 void dev_gelu_mul(struct dev *d, float *gate, const float *up, uint32_t n, uint32_t dim);
 void dev_gelu_erf_mul(struct dev *d, float *gate, const float *up, uint32_t n, uint32_t dim);
 void dev_gelu(struct dev *d, float *x, uint32_t n, uint32_t dim);
+void dev_gelu_erf(struct dev *d, float *x, uint32_t n, uint32_t dim);
+void dev_relu(struct dev *d, float *x, uint32_t n, uint32_t dim);                /* max(x, 0) */
+void dev_mul(struct dev *d, float *x, const float *y, uint32_t n, uint32_t dim); /* x *= y */
 void dev_mul_row(struct dev *d, float *x, const float *w, uint32_t n,
                  uint32_t dim); /* x *= w[dim] */
 /* x = min(max(softplus(x + bias[dim]), lo), hi) */
@@ -122,7 +125,6 @@ void dev_softcap(struct dev *d, float *x, float cap, uint32_t n,
                  uint32_t dim);                                      /* cap*tanh(x/cap) */
 void dev_softmax(struct dev *d, float *x, uint32_t n, uint32_t dim); /* rows, in place */
 void dev_sigmoid(struct dev *d, float *x, uint32_t n, uint32_t dim); /* 1 / (1 + exp(-x)) */
-void dev_mul(struct dev *d, float *x, const float *y, uint32_t n, uint32_t dim); /* x *= y */
 /* Rotates the first `rot` of each head's `dim` values in place: pairs (i, i + rot/2), or (2i, 2i+1) if
  * interleaved.  cos, sin: [n][rot/2], attention factor included.
  * out = (a*cos - b*sin, b*cos + a*sin), as fma(a, cos, -(b*sin)), fma(b, cos, a*sin). */
@@ -134,6 +136,12 @@ void dev_rope(struct dev *d, float *x, size_t ldx, uint32_t n, uint32_t heads, u
 void dev_kv_write(struct dev *d, const struct kv_view *v, uint32_t plane, const float *x,
                   size_t ldx);
 void dev_kv_seal(struct dev *d, const struct kv_view *v); /* encodes v->enc, after the writes */
+/* A score's bias by the distance of its row from the query's own: w[h][clamp(row - pos, -back, ahead) + back], of
+ * w[heads][back + 1 + ahead]. */
+struct dev_bias {
+    const float *w;
+    uint32_t back, ahead;
+};
 struct dev_attn {
     const float *q; /* [token][n_heads][dim], rotated */
     size_t ldq;     /* values per token */
@@ -147,6 +155,7 @@ struct dev_attn {
      * which are read with these when they do not touch the window (sinks < lo).  NULL: q serves. */
     const float *q_sink;
     const float *sink_logit; /* [n_heads] or NULL: takes part in the softmax and adds no value */
+    const struct dev_bias *bias; /* NULL: none; not with a softcap, nor where the view has sinks */
 };
 /* Planes 0 (K) and 1 (V) of a view piece.  Running (M, L, O) is kept in the device's scratch between
  * the first and the last piece; `out` is written with the last. */

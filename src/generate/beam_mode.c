@@ -350,7 +350,8 @@ static uint32_t gather_beams(struct beams *b)
                                               .n = cached ? 1 : len,
                                               .pad = it->row->pad,
                                               .loose = true,
-                                              .ends = it->row->ends};
+                                              .ends = it->row->ends,
+                                              .source = run_hears(r, it->row)};
         }
     }
     return n;
@@ -366,7 +367,8 @@ static uint32_t gather_prompts(struct beams *b)
                                         .n = w->n - w->have,
                                         .pad = w->pad,
                                         .loose = true,
-                                        .ends = w->ends};
+                                        .ends = w->ends,
+                                        .source = run_hears(r, w)};
         for (uint32_t g = 0; g < b->groups; g++)
             b->item[i].group[g].at = i;
     }

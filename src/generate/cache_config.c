@@ -27,6 +27,22 @@ static int find_preset(const char *name, const struct preset **out)
                list);
 }
 
+static int read_cross(const kvik_cache_config *c, struct preset_choice *s)
+{
+    s->cross = NULL;
+    s->cross_keys = kv_keys_none;
+    if (c->cross_cache_implementation) {
+        int e = find_preset(c->cross_cache_implementation, &s->cross);
+        if (e < 0) return err_prefix(e, "cross_cache_implementation"), e;
+    }
+    if (!c->cross_cache_config) return 0;
+    json_t *o;
+    TRY(json_parse(c->cross_cache_config, strlen(c->cross_cache_config), "cross_cache_config", &o));
+    int e = kv_keys_read(o, "cross_cache_config", &s->cross_keys);
+    json_decref(o);
+    return e;
+}
+
 int settings_read(const kvik_cache_config *c, struct preset_choice *s)
 {
     s->keys = kv_keys_none;
@@ -40,6 +56,7 @@ int settings_read(const kvik_cache_config *c, struct preset_choice *s)
         if (e < 0) return e;
     }
     TRY(kv_keys_check(&s->keys, s->preset));
+    TRY(read_cross(c, s));
     if (c->max_cache_len > KV_LEN_MOST)
         return ERR(LIMIT, "max_cache_len is %u; the limit is %d", c->max_cache_len, KV_LEN_MOST);
     s->max_cache_len = s->keys.max_cache_len ? s->keys.max_cache_len : c->max_cache_len;
@@ -88,6 +105,31 @@ static void settle_budget(const struct model *m, const kvik_cache_config *c, str
         e->step_tokens = budget_step(&b, e->pool_bytes, e->stage_bytes, e->step_tokens);
 }
 
+enum { ENCODER_MOST = 1 << 20 };
+
+static int encoder_rows(const struct model *m, const kvik_cache_config *c, struct exec_config *e)
+{
+    e->encoder_rows = m->encoder.n_layers ? m->encoder.rows : 0;
+    if (!m->encoder.n_layers) {
+        if (c->cross_cache_implementation || c->cross_cache_config || c->max_encoder_len)
+            return ERR(ARG,
+                       "%s: cross_cache_implementation, cross_cache_config and "
+                       "max_encoder_len are for models with an encoder, and %s has none",
+                       m->what, m->arch_name);
+        return 0;
+    }
+    if (!c->max_encoder_len) return 0;
+    if (c->max_encoder_len > (m->encoder.fixed ? m->encoder.rows : ENCODER_MOST))
+        return ERR(LIMIT, "%s: max_encoder_len is %llu; the limit is %u", m->what,
+                   (unsigned long long)c->max_encoder_len,
+                   m->encoder.fixed ? m->encoder.rows : (uint32_t)ENCODER_MOST);
+    if (m->encoder.whole && c->max_encoder_len < m->encoder.rows)
+        return ERR(ARG, "%s: max_encoder_len is %llu, and every input of the encoder has %u rows",
+                   m->what, (unsigned long long)c->max_encoder_len, m->encoder.rows);
+    e->encoder_rows = (uint32_t)c->max_encoder_len;
+    return 0;
+}
+
 int settings_exec(const struct preset_choice *s, const struct model *m, const kvik_cache_config *c,
                   struct exec_config *e)
 {
@@ -99,6 +141,8 @@ int settings_exec(const struct preset_choice *s, const struct model *m, const kv
     e->preset.every = c->checkpoints;
     e->streaming = s->streaming;
     if (s->streaming == KV_STREAM_ON_FULL) e->preset.stream = true;
+    TRY(preset_settle_cross(s->cross, &s->cross_keys, &e->preset));
+    TRY(encoder_rows(m, c, e));
     e->spill_dir = c->spill_dir;
     e->no_index = c->no_prefix_cache;
     e->threads = c->threads;

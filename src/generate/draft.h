@@ -12,6 +12,8 @@ struct draft_row {       /* one running row */
     uint32_t n;
     uint32_t max; /* longest draft that is of use */
     uint32_t got; /* length of the draft, 0 before the call */
+    /* what the encoder was given; NULL: no encoder, or not known */
+    const struct exec_source *source;
 };
 #define DRAFT_MOST 64u /* longest draft that a schedule may reach */
 struct drafter {

@@ -56,6 +56,11 @@ static int settle(struct assistant *s, struct helper *h, const struct draft_row 
             rest(s, h);
             return 0;
         }
+        if (e >= 0 && s->a->x->encode && w->source) e = exec_encode(s->a->x, h->sure, w->source);
+        if (e == ERR_FULL || e == ERR_LIMIT || exec_unheard(s->a->x, h->sure)) {
+            rest(s, h);
+            return 0;
+        }
         if (e < 0) return e;
         return exec_match(s->a->x, h->sure, w->ids, w->n, 0, &have);
     }

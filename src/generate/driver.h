@@ -45,7 +45,7 @@ int driver_owns(const struct driver *d, kvik_seq seq);
 bool driver_inherit(struct driver *d, kvik_seq seq);
 
 /* Checks the call, takes sequences and sets up the rows.  Computes nothing, except rows that a sequence of the caller's
- * needs to be cropped. */
+ * needs to be cropped, and the rows of an encoder. */
 int run_start(struct driver *d, const struct gen_call *call, struct run **out);
 /* The runs that a step advances, in this order.  Zeros: none yet. */
 struct driver_batch {

@@ -50,6 +50,10 @@ struct gen_row {
     uint32_t n_chosen;
     size_t pad; /* columns of the prompt left out of ids; lengths count them, as in Transformers */
     size_t max_length; /* n of the longest text the row may get */
+    /* What the encoder was given, with masked columns: the prompt of processors that look at the encoder's.  NULL: the
+     * prompt of the text. */
+    const int32_t *heard;
+    size_t n_heard;
 };
 /* The registered processors that a configuration wants; scratch is reserved once. */
 struct gen_chain;

@@ -33,7 +33,8 @@ static int feed(struct run *r, const kv_seq *seq, uint32_t at)
                                           .n = cached ? 1 : len,
                                           .pad = w->pad,
                                           .loose = true,
-                                          .ends = w->ends};
+                                          .ends = w->ends,
+                                          .source = run_hears(r, w)};
     }
     if (!k) return 0;
     TRY(exec_feed(r->x, r->feed, k, 0, r->logits, NULL, NULL));

@@ -31,7 +31,9 @@
     X("length", pad_token_id, pad_token_id, INT, -1, -1, ID_MAX, NULL,                             \
       "token that fills finished rows in the output; -1: none")                                    \
     X("length", bos_token_id, bos_token_id, INT, -1, -1, ID_MAX, NULL,                             \
-      "token that begins a text; -1: none")
+      "token that begins a text; -1: none")                                                        \
+    X("length", decoder_start_token_id, decoder_start_token_id, INT, -1, -1, ID_MAX, NULL,         \
+      "token that begins the decoder's text, in models with an encoder; -1: the model's own")
 
 #define OPTIONS_SAMPLING(X)                                                                        \
     X("sampling", do_sample, do_sample, BOOL, false, 0, 1, NULL,                                   \
@@ -61,11 +63,12 @@
     X("scores", repetition_penalty, repetition_penalty, FLOAT, 1, 1e-6, 1e6, NULL,                 \
       "above 1: tokens that are already in the text become less likely")                           \
     X("scores", encoder_repetition_penalty, encoder_repetition_penalty, FLOAT, 1, 1e-6, 1e6, NULL, \
-      "above 1: tokens of the prompt become more likely")                                          \
+      "above 1: tokens of the prompt, or of the encoder's input, become more likely")              \
     X("scores", no_repeat_ngram_size, no_repeat_ngram_size, UINT, 0, 0, U32, NULL,                 \
       "ban every sequence of this many tokens that the text already has; 0: off")                  \
     X("scores", encoder_no_repeat_ngram_size, encoder_no_repeat_ngram_size, UINT, 0, 0, U32, NULL, \
-      "ban every sequence of this many tokens that the prompt has; 0: off")                        \
+      "ban every sequence of this many tokens that the prompt, or the encoder's input, has; "      \
+      "0: off")                                                                                    \
     X("scores", sequence_bias, sequence_bias, BIASES, , 0, 0, NULL,                                \
       "adds to the score of token sequences: [[[5], -2.0], [[7, 8], 1.5]]")                        \
     X("scores", bad_words_ids, bad_words_ids, LISTS, , 0, 0, NULL,                                 \
@@ -143,6 +146,14 @@
       "sliding_window, window_length with num_sink_tokens, backend, nbits, axis_key, "             \
       "axis_value, q_group_size, residual_length, offloading, "                                    \
       "offload_only_non_sliding")                                                                  \
+    X("cache", cross_cache_implementation, cross_cache_implementation, CACHE, , 0, 0,              \
+      "dynamic|static|quantized",                                                                  \
+      "how the rows of an encoder are stored, in models with one; none: as they were computed")    \
+    X("cache", cross_cache_config, cross_cache_config, CACHE_CONFIG, , 0, 0, NULL,                 \
+      "settings of the encoder's rows as a JSON object: backend, nbits, axis_key, axis_value, "    \
+      "q_group_size, residual_length")                                                             \
+    X("cache", max_encoder_len, max_encoder_len, UINT, , 0, 1048576, NULL,                         \
+      "rows that an encoder's input may have; none: as many as the model was made for")            \
     X("cache", max_cache_len, max_cache_len, UINT, , 1, U32, NULL,                                 \
       "tokens that a static cache reserves; raised to what the text needs")                        \
     X("cache", prefill_chunk_size, prefill_chunk_size, UINT, , 1, U32, NULL,                       \
@@ -236,7 +247,6 @@ static const struct option_neutral neutrals[] = {
     {"is_assistant", NULL},
     {"assistant_lookbehind", NULL},
     {"target_lookbehind", NULL},
-    {"decoder_start_token_id", NULL},
     {"trust_remote_code", NULL},
     {"transformers_version", NULL},
     {"_from_model_config", NULL},

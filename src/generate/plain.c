@@ -54,7 +54,8 @@ int run_gather_rows(struct run *r)
                                           .n = w->n - w->have,
                                           .pad = w->pad,
                                           .loose = true,
-                                          .ends = w->ends};
+                                          .ends = w->ends,
+                                          .source = run_hears(r, w)};
     }
     r->fed = k;
     for (uint32_t i = 0; r->guide && i < r->n; i += per) {

@@ -40,6 +40,13 @@ static void penalize(struct gen_chain *c, const int32_t *ids, size_t n, float p,
         gen_seen_clear(c, ids[i]);
 }
 
+/* What processors of the encoder look at. */
+static const int32_t *heard(const struct gen_row *row, size_t *n)
+{
+    *n = row->heard ? row->n_heard : row->n_prompt;
+    return row->heard ? row->heard : row->ids;
+}
+
 static bool wanted_encoder(const kvik_generation *g)
 {
     return g->encoder_repetition_penalty != 1.0;
@@ -47,7 +54,9 @@ static bool wanted_encoder(const kvik_generation *g)
 
 static void apply_encoder(struct gen_chain *c, const struct gen_row *row, float *scores)
 {
-    penalize(c, row->ids, row->n_prompt, (float)(1.0 / c->g.encoder_repetition_penalty), scores);
+    size_t n;
+    const int32_t *ids = heard(row, &n);
+    penalize(c, ids, n, (float)(1.0 / c->g.encoder_repetition_penalty), scores);
 }
 
 static bool wanted_repetition(const kvik_generation *g)
@@ -64,18 +73,18 @@ static void apply_repetition(struct gen_chain *c, const struct gen_row *row, flo
  * encoder_no_repeat_ngram_size looks in the prompt instead.  With n = 1 every token of the text is banned. */
 
 /* Bans the tokens of ids[0, n) that follow an occurrence of the row's last size - 1 tokens. */
-static void ban(const struct gen_chain *c, const struct gen_row *row, size_t n, uint32_t size,
-                float *scores)
+static void ban(const struct gen_chain *c, const struct gen_row *row, const int32_t *ids, size_t n,
+                uint32_t size, float *scores)
 {
     size_t before = size - 1;
     if (row->n < before) return;
-    if (!before) gen_remove(c, row->ids, (uint32_t)n, scores);
+    if (!before) gen_remove(c, ids, (uint32_t)n, scores);
     if (!before || n <= before) return;
     struct gen_search s;
     size_t at;
-    gen_search_begin(&s, row->ids, n - 1, row->ids + row->n - before, before);
+    gen_search_begin(&s, ids, n - 1, row->ids + row->n - before, before);
     while (gen_search_next(&s, &at))
-        gen_remove(c, &row->ids[at + before], 1, scores);
+        gen_remove(c, &ids[at + before], 1, scores);
 }
 
 static bool wanted_ngram(const kvik_generation *g)
@@ -85,7 +94,7 @@ static bool wanted_ngram(const kvik_generation *g)
 
 static void apply_ngram(struct gen_chain *c, const struct gen_row *row, float *scores)
 {
-    ban(c, row, row->n, c->g.no_repeat_ngram_size, scores);
+    ban(c, row, row->ids, row->n, c->g.no_repeat_ngram_size, scores);
 }
 
 static bool wanted_encoder_ngram(const kvik_generation *g)
@@ -95,7 +104,9 @@ static bool wanted_encoder_ngram(const kvik_generation *g)
 
 static void apply_encoder_ngram(struct gen_chain *c, const struct gen_row *row, float *scores)
 {
-    ban(c, row, row->n_prompt, c->g.encoder_no_repeat_ngram_size, scores);
+    size_t n;
+    const int32_t *ids = heard(row, &n);
+    ban(c, row, ids, n, c->g.encoder_no_repeat_ngram_size, scores);
 }
 
 GEN_PROCESSOR(diversity, 300, false, wanted_diversity, apply_diversity);

@@ -18,7 +18,8 @@ static int encode(const kvik_cache *c, uint32_t i, kvik_prompt *p)
             i, ids ? "ids" : "an attention_mask");
     if (!c->model->tok)
         return ERR(ARG, "prompt %u is a text, but the model has no tokenizer; give token ids", i);
-    unsigned flags = p->append ? 0 : TOK_SPECIAL;
+    /* an encoder hears a whole text, whatever the decoder appends */
+    unsigned flags = p->append && !c->x->encode ? 0 : TOK_SPECIAL;
     int e = tok_encode(c->model->tok->tok, p->text, strlen(p->text), flags, NULL, 0, &v);
     if (e < 0) {
         ids_done(&v);
@@ -26,6 +27,36 @@ static int encode(const kvik_cache *c, uint32_t i, kvik_prompt *p)
     }
     p->ids = v.id;
     p->n = v.n;
+    return 0;
+}
+
+static size_t features_of(const kvik_cache *c, const kvik_prompt *p)
+{
+    return p->n_frames * c->model->m->encoder.bins;
+}
+
+/* Copies what the decoder and the features of an encoder's prompt are.  After an error p points to nothing of the
+ * program's. */
+static int copy_others(const kvik_cache *c, kvik_prompt *p)
+{
+    const int32_t *ids = p->decoder_ids;
+    const float *features = p->features;
+    size_t n = features_of(c, p);
+    p->decoder_ids = NULL;
+    p->features = NULL;
+    if (ids) {
+        int32_t *own = mem_array(MAX(p->n_decoder, 1), sizeof *own);
+        if (!own) return ERR_NOMEM;
+        if (p->n_decoder) memcpy(own, ids, p->n_decoder * sizeof *own);
+        p->decoder_ids = own;
+    }
+    if (features) {
+        float *own =
+            mem_array(MAX(n, 1), sizeof *own); /* the run refuses frames without features */
+        if (!own) return ERR_NOMEM;
+        if (n) memcpy(own, features, n * sizeof *own);
+        p->features = own;
+    }
     return 0;
 }
 
@@ -56,7 +87,9 @@ int prompts_begin(struct prompts *s, const kvik_cache *c, const kvik_prompt *giv
     for (uint32_t i = 0; i < n; i++) {
         kvik_prompt p = {0};
         TRY(SIZED_NTH(&p, given, i, kvik_prompt));
-        int e = p.text ? encode(c, i, &p) : copy ? copy_ids(&p) : 0;
+        int e = copy ? copy_others(c, &p) : 0;
+        int text = p.text ? encode(c, i, &p) : copy ? copy_ids(&p) : 0;
+        e = e < 0 ? e : text;
         s->p[s->n++] = p; /* also half a copy, which is freed with the rest */
         if (e < 0) return e;
     }
@@ -68,7 +101,10 @@ void prompts_end(struct prompts *s)
     for (uint32_t i = 0; i < s->n; i++) {
         const kvik_prompt *p = &s->p[i];
         if (p->text || s->copied) mem_free((void *)(uintptr_t)p->ids);
-        if (s->copied) mem_free((void *)(uintptr_t)p->attention_mask);
+        if (!s->copied) continue;
+        mem_free((void *)(uintptr_t)p->attention_mask);
+        mem_free((void *)(uintptr_t)p->decoder_ids);
+        mem_free((void *)(uintptr_t)p->features);
     }
     mem_free(s->p);
     *s = (struct prompts){0};

@@ -107,6 +107,7 @@ static int row_begin(struct run *r, struct row *w, uint32_t index, uint32_t limi
 static int match(struct run *r, struct row *w)
 {
     TRY(exec_new(r->x, &w->seq));
+    if (w->source) TRY(exec_encode(r->x, w->seq, &w->source->in));
     TRY(exec_match(r->x, w->seq, w->ids, w->n, w->pad, &w->have));
     w->reused = w->have;
     if (!w->have) w->miss = kv_miss_text(kv_match_reason(r->x->kv));
@@ -122,6 +123,11 @@ static int sync(struct run *r, struct row *w)
     if (w->prompt->append && !gen_plain(r->g, r->assist != NULL))
         return ERR(UNSUPPORTED, "ids that are appended to a sequence need greedy decoding or "
                                 "sampling; give the whole text instead");
+    if (w->source && w->source->given) {
+        bool before = kv_cross(r->x->kv, w->given) > 0;
+        TRY(exec_encode(r->x, w->given, &w->source->in));
+        w->heard = !before;
+    }
     struct sync_ids ids = {
         .id = w->ids, .n = w->n, .more = w->limit, .pad = w->pad, .append = w->prompt->append};
     TRY(sync_begin(r->x, r->tok, w->given, &ids, &w->sync));
@@ -151,6 +157,24 @@ int run_fork(struct exec *x, kv_seq from, kv_seq *out)
     return 0;
 }
 
+/* Options that need what an encoder does not give. */
+static int check_sources(const struct run *r)
+{
+    const kvik_generation *g = r->g;
+    bool looks = g->encoder_repetition_penalty != 1 || g->encoder_no_repeat_ngram_size;
+    if (g->guidance_scale != 1)
+        return ERR(UNSUPPORTED,
+                   "guidance_scale is for models without an encoder: what the encoder of the "
+                   "negative text would be given is not defined");
+    for (uint32_t i = 0; looks && i < r->n_prompts; i++)
+        if (!r->source[i].columns)
+            return ERR(ARG, "row %u: %s looks at the token ids of the encoder, and there are none",
+                       i,
+                       g->encoder_no_repeat_ngram_size ? "encoder_no_repeat_ngram_size"
+                                                       : "encoder_repetition_penalty");
+    return 0;
+}
+
 int run_begin(struct run *r, const kvik_prompt *prompt)
 {
     uint32_t limit, n_prompts = r->n_prompts;
@@ -159,8 +183,11 @@ int run_begin(struct run *r, const kvik_prompt *prompt)
     buf_init(&r->piece, (size_t)1 << 30);
     r->row = mem_array(r->n, sizeof *r->row);
     if (!r->row) return ERR_NOMEM;
+    TRY(sources_begin(r->x, r->g, prompt, n_prompts, &r->source));
     for (uint32_t i = 0; i < r->n; i++) {
-        r->row[i].prompt = &prompt[i / r->per];
+        const struct gen_source *s = r->source ? &r->source[i / r->per] : NULL;
+        r->row[i].source = s;
+        r->row[i].prompt = s ? &s->text : &prompt[i / r->per];
         r->row[i].given = i % r->per ? 0 : prompt[i / r->per].seq;
     }
     for (uint32_t i = 0; i < n_prompts; i++)
@@ -178,6 +205,7 @@ int run_begin(struct run *r, const kvik_prompt *prompt)
     gen_chain_hooks(r->chain, r->hooks);
     r->kept.wanted = r->g->output_logits;
     r->kept_scores.wanted = r->g->output_scores;
+    if (r->source) TRY(check_sources(r));
     TRY(new_tokens(r, &limit));
     for (uint32_t i = 0; i < r->n; i++)
         TRY(row_begin(r, &r->row[i], i / r->per, limit));
@@ -203,6 +231,7 @@ void run_end(struct run *r, bool failed)
         else if (mine)
             kv_drop(r->x->kv, w->seq);
         sync_end(r->x, &w->sync, failed);
+        if (failed && w->heard) (void)kv_thaw(r->x->kv, w->given);
         bool theirs = !failed && r->g->return_dict_in_generate; /* in the result */
         if (w->orphaned && !theirs) kv_drop(r->x->kv, w->given);
         if (w->stream) tok_stream_drop(w->stream);
@@ -211,6 +240,8 @@ void run_end(struct run *r, bool failed)
         mem_free(w->ids);
         mem_free(w->ends);
     }
+    sources_end(r->source, r->n_prompts);
+    r->source = NULL;
     guide_end(r);
     if (r->chain) gen_chain_drop(r->chain);
     buf_done(&r->piece);

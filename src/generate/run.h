@@ -7,17 +7,20 @@
 #pragma once
 #include "generate/driver.h"
 #include "generate/generate.h"
+#include "generate/heard.h"
 #include "generate/sync.h"
 #include "model/model.h"
 #include "tok/tok.h"
 
 struct row {
     const kvik_prompt *prompt;
-    kv_seq given;     /* the caller's sequence, which this row continues; else 0 */
-    kv_seq seq;       /* `given`, or the row's own */
-    struct sync sync; /* of `given` */
-    int32_t *ids;     /* [n_prompt + limit] prompt without masked columns, then generated tokens */
-    uint32_t *ends;   /* turn ends for use_cache=false, else NULL */
+    const struct gen_source *source; /* of models with an encoder, else NULL */
+    bool heard;                      /* `given` has got the encoder's rows from this run */
+    kv_seq given;                    /* the caller's sequence, which this row continues; else 0 */
+    kv_seq seq;                      /* `given`, or the row's own */
+    struct sync sync;                /* of `given` */
+    int32_t *ids;   /* [n_prompt + limit] prompt without masked columns, then generated tokens */
+    uint32_t *ends; /* turn ends for use_cache=false, else NULL */
     uint32_t n, n_prompt;
     uint32_t have;  /* tokens fed */
     uint32_t limit; /* new tokens at most */
@@ -74,6 +77,7 @@ struct run {
     const struct run_mode *mode;
     void *own; /* the mode's */
     struct row *row;
+    struct gen_source *source; /* [n_prompts] or NULL */
     uint32_t n_prompts;
     uint32_t n;          /* rows */
     uint32_t per;        /* rows for each prompt, adjacent; 1 with beams */
@@ -109,6 +113,12 @@ struct run {
 int run_begin(struct run *r, const kvik_prompt *prompt);
 /* Gives everything back but the struct.  After a failure the caller's sequences are what they were. */
 void run_end(struct run *r, bool failed);
+/* What the encoder must be given before a feed of the row: its input where nothing is cached (use_cache false), else NULL,
+ * because the row's sequence has the rows. */
+static inline const struct exec_source *run_hears(const struct run *r, const struct row *w)
+{
+    return w->source && !r->g->use_cache ? &w->source->in : NULL;
+}
 /* Forks `from`, with a reserve of its own if the preset gives one. */
 int run_fork(struct exec *x, kv_seq from, kv_seq *out);
 /* share.c: what prompts have in common is computed once.  After run_begin: finds which rows wait for which. */
@@ -125,6 +135,8 @@ static inline struct gen_row run_view(const struct row *w, const int32_t *ids, s
                             .n = n,
                             .n_prompt = w->n_prompt,
                             .pad = w->prompt->n - w->n_prompt,
+                            .heard = w->source ? w->source->columns : NULL,
+                            .n_heard = w->source ? w->source->n_columns : 0,
                             .max_length = (size_t)w->n_prompt + w->limit,
                             .row = row};
 }

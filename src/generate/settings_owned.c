@@ -23,6 +23,8 @@ static const struct owned {
     {AT(cache_implementation), NONE, FLAT},
     {AT(cache_config), NONE, FLAT},
     {AT(unmet), NONE, FLAT},
+    {AT(cross_cache_implementation), NONE, FLAT},
+    {AT(cross_cache_config), NONE, FLAT},
 };
 
 static void **pointer(kvik_generation *g, const struct owned *o)

@@ -31,7 +31,9 @@ static bool may_lead(const struct row *w)
 void share_begin(struct run *r)
 {
     struct kv *kv = r->x->kv;
-    bool off = !r->g->use_cache || !kv_indexes(kv) || kv_by_turns(kv) || r->x->regime_rows ||
+    /* what two texts share after an encoder depends on its input */
+    bool off = r->source || !r->g->use_cache || !kv_indexes(kv) || kv_by_turns(kv) ||
+               r->x->regime_rows ||
                gen_mode(r->g) == GEN_CONTRASTIVE; /* which computes every prompt itself */
     for (uint32_t i = r->per; !off && i < r->n; i += r->per) {
         struct row *w = &r->row[i];

@@ -11,6 +11,7 @@
 enum {
     LEAST(kvik_cache_config, max_cache_len),
     LEAST(kvik_choice, scores),
+    LEAST(kvik_encoder, decoder_start_token_id),
     LEAST(kvik_generation, unmet),
     LEAST(kvik_hooks, ctx),
     LEAST(kvik_inputs, n),
@@ -21,6 +22,7 @@ enum {
     LEAST(kvik_rows, position),
     LEAST(kvik_shape, dim_v),
     LEAST(kvik_snapshot, layer),
+    LEAST(kvik_source, n_frames),
     LEAST(kvik_span, ids),
     LEAST(kvik_sync, divergence),
     LEAST(kvik_usage, states),

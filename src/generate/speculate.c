@@ -75,8 +75,13 @@ static int propose(struct speculation *s)
         /* the last of the tokens still to come is chosen, never drafted */
         uint32_t most = MIN(MIN(w->limit - (w->n - w->n_prompt) - 1, s->maker.most), s->room - 1);
         uint32_t fits = exec_draft_fits(r->x, w->seq, 1 + most);
-        s->row[s->n_rows++] = (struct draft_row){
-            .text = run_text(r, i), .row = i, .ids = w->ids, .n = w->n, .max = MAX(fits, 1) - 1};
+        s->row[s->n_rows++] =
+            (struct draft_row){.text = run_text(r, i),
+                               .row = i,
+                               .ids = w->ids,
+                               .n = w->n,
+                               .max = MAX(fits, 1) - 1,
+                               .source = w->source && w->source->given ? &w->source->in : NULL};
     }
     memset(s->right, 0, s->n_rows * sizeof *s->right);
     return s->maker.propose(s->maker.ctx, s->row, s->n_rows);

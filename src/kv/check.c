@@ -146,7 +146,7 @@ static bool check_keys(const struct kv *kv, const struct seq *s)
     for (uint32_t i = 0; i < s->n_listed; i++)
         if (!check_listed(kv, s, i, s->key + (size_t)i * KV_KEY)) return false;
     if (s->n_listed && !check_listed(kv, s, KV_LIST_BEGIN, s->first)) return false;
-    if (!s->kept) return true;
+    if (!s->kept || (!s->len && s->cross)) return true;
     if (s->n_listed != s->len / KV_STRIP) return fail("keys of kept contents", s->n_listed, s->len);
     return check_listed(kv, s, KV_LIST_END, s->key + (size_t)(s->n_keys - 1) * KV_KEY);
 }
@@ -166,7 +166,7 @@ static bool check_index(const struct kv *kv)
     if (bytes != x->room.used) return fail("bytes of the index", (uint32_t)bytes, kept);
     for (const struct seq *s = NULL; (s = seq_each(kv, s));) {
         if (!check_keys(kv, s)) return false;
-        listed += s->n_listed + (s->n_listed > 0) + s->kept;
+        listed += s->n_listed + (s->n_listed > 0) + (s->n_listed && s->kept);
     }
     for (uint32_t i = 0; i < x->n_buckets; i++)
         for (uint64_t at = x->bucket[i]; at; at = index_chain(kv, at))

@@ -96,7 +96,8 @@ void index_keys(struct kv *kv, struct seq *s, uint32_t most)
 
 bool index_donor(const struct seq *s)
 {
-    return (s->owners || s->kept) && !s->busy && !s->foreign && !s->cross && s->len >= KV_STRIP;
+    bool known = !s->cross || frozen_known(s);
+    return (s->owners || s->kept) && !s->busy && !s->foreign && known && s->len >= KV_STRIP;
 }
 
 struct query {
@@ -105,6 +106,7 @@ struct query {
     const struct kv_turn *turn;
     uint32_t n_turns;
     struct kv_salt salt;
+    uint32_t cross; /* frozen rows that the sequence has already */
 };
 
 static const unsigned char *query_key(const struct kv *kv, uint32_t i)
@@ -119,7 +121,7 @@ static uint32_t look(const struct kv *kv, const struct query *q, const struct se
 {
     uint32_t m = 0, end = MIN(q->n, d->len);
     *why = KV_MISS_NEW;
-    if (!kv_salt_same(&d->salt, &q->salt)) return 0;
+    if (!kv_salt_same(&d->salt, &q->salt) || (q->cross && q->cross != d->cross)) return 0;
     for (m = kv_fault.trust_keys ? MIN(n, end) : 0; m < end && q->tok[m] == d->tok[m];)
         m++;
     m = kv_fault.trust_keys ? m : MIN(m, index_known(q->tok, m));
@@ -252,6 +254,8 @@ static int attach(struct kv *kv, uint32_t slot, const struct seq *d, uint32_t m)
     struct seq *s = seq_own(kv, slot);
     struct kv_salt salt = s->salt;
     uint32_t owner = seq_reserve(kv, d) ? d->slot : KV_NONE;
+    bool frozen = s->cross != 0; /* then the donor has the same frozen rows */
+    if (frozen) seq_clear(kv, s);
     seq_clone(kv, d, s);
     seq_cut(kv, s, m);
     if (kv_fault.match_unref && s->len >= KV_STRIP && *seq_table(kv, &kv->group[0], RAW, s))
@@ -262,7 +266,10 @@ static int attach(struct kv *kv, uint32_t slot, const struct seq *d, uint32_t m)
     if (e >= 0 && owner != KV_NONE) e = reserve_fill(kv, owner, "reusing a prefix");
     age_pin(kv, s, false);
     if (e >= 0) return 0;
-    seq_clear(kv, s);
+    if (frozen)
+        seq_cut(kv, s, 0);
+    else
+        seq_clear(kv, s);
     s->salt = salt;
     meta_settle(kv, slot);
     reserve_refill(kv, slot);
@@ -300,9 +307,9 @@ int kv_match(struct kv *kv, kv_seq handle, const struct kv_prefix *p, uint32_t *
     uint32_t most = 0;
     enum kv_miss why = KV_HIT;
     TRY(seq_idle(kv, handle, &s));
-    if (s->len || s->cross)
+    if (s->len)
         return ERR(ARG, "cache: only an empty sequence can reuse a prefix, and %#x has %u rows",
-                   handle, s->len + s->cross);
+                   handle, s->len);
     *have = 0;
     kv->index.miss = KV_MISS_OFF;
     if (!kv->index.on) return 0;
@@ -311,7 +318,8 @@ int kv_match(struct kv *kv, kv_seq handle, const struct kv_prefix *p, uint32_t *
                       .n = MIN(p->n, kv->max_len),
                       .turn = p->n_turns ? p->turn : &all,
                       .n_turns = p->n_turns ? p->n_turns : !p->singly,
-                      .salt = s->salt};
+                      .salt = s->salt,
+                      .cross = s->cross};
     query_keys(kv, &q);
     index_list_live(kv);
     best = search(kv, &q, &most, &why);

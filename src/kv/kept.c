@@ -12,7 +12,8 @@
 static bool covers(const struct kv *kv, const struct seq *s, const struct seq *part)
 {
     uint32_t len = part->len - part->len % KV_STRIP;
-    if (!index_donor(s) || s == part || !kv_salt_same(&s->salt, &part->salt) || s->len < len)
+    if (!index_donor(s) || s == part || !kv_salt_same(&s->salt, &part->salt) || s->len < len ||
+        s->cross != part->cross)
         return false;
     if (memcmp(s->tok, part->tok, len * sizeof *s->tok) != 0) return false;
     if (kv->index.turns &&
@@ -115,6 +116,15 @@ static void give_up_covered(struct kv *kv, const struct seq *s)
     }
 }
 
+/* Evicts kept contents that have nothing but the frozen rows of s. */
+static void give_up_frozen(struct kv *kv, const struct seq *s)
+{
+    for (struct seq *o = kv->index.oldest, *next; o; o = next) {
+        next = o->newer;
+        if (!o->len && o->cross && kv_salt_same(&o->salt, &s->salt)) give_up(kv, o);
+    }
+}
+
 /* Takes n bytes of a block of memory; without a block only counts them. */
 static void *part(unsigned char *base, size_t *at, size_t n)
 {
@@ -185,14 +195,15 @@ static struct seq *record(struct kv *kv, const struct seq *s)
 static void take(struct kv *kv, struct seq *s)
 {
     struct index *x = &kv->index;
-    if (!x->on || s->foreign || s->cross || kv->narrow) return;
+    if (!x->on || s->foreign || kv->narrow || (s->cross && !frozen_known(s))) return;
     uint32_t m = seq_resume(kv, s, index_known(s->tok, s->len));
-    if (m < KV_STRIP) return;
-    seq_cut(kv, s, m);
+    if (m < KV_STRIP && !s->cross) return;
+    seq_cut(kv, s, m < KV_STRIP ? 0 : m); /* frozen rows alone are worth keeping */
     index_keys(kv, s, UINT32_MAX);
     index_list_live(kv);
-    if (!s->n_keys || covered(kv, s)) return;
+    if (s->n_keys ? covered(kv, s) : !s->cross || frozen_donor(kv, s)) return;
     give_up_covered(kv, s);
+    if (s->n_keys && s->cross) give_up_frozen(kv, s);
     struct seq *r = record(kv, s);
     if (!r) return;
     index_hide(kv, s, 0);

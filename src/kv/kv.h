@@ -139,7 +139,8 @@ int kv_new(struct kv *kv, const struct kv_salt *salt, kv_seq *out);
 struct kv_salt kv_salt(const struct kv *kv, kv_seq s);
 /* True if both salts are equal, so that rows may be shared. */
 bool kv_salt_same(const struct kv_salt *a, const struct kv_salt *b);
-/* Changes the salt of an empty sequence; ERR_ARG if s has rows. */
+/* Changes the salt of a sequence without rows.  Frozen rows allow changes of what they do not depend on: anything but
+ * the source and the adapter. */
 int kv_resalt(struct kv *kv, kv_seq s, const struct kv_salt *salt);
 /* Creates a second owner of the contents of src; ERR_FULL if the budget has no room for its metadata.
  * The fork has no reserve, so its appends can be
@@ -287,6 +288,8 @@ enum kv_place {
 /* Returns where one block of s is, as a set of KV_BLOCK_ bits. */
 enum kv_place kv_survey_block(const struct kv *kv, kv_seq s, uint32_t group, uint32_t block);
 uint32_t kv_len(const struct kv *kv, kv_seq s);
+/* Returns how many frozen rows the sequence has; 0: none were written. */
+uint32_t kv_cross(const struct kv *kv, kv_seq s);
 /* Returns the tokens, [kv_len]; -1: a row without token id (an embedding). */
 const int32_t *kv_tokens(const struct kv *kv, kv_seq s);
 const struct kv_turn *kv_turns(const struct kv *kv, kv_seq s, uint32_t *n);
@@ -331,6 +334,11 @@ int kv_keep(struct kv *kv, kv_seq s);
 /* Makes the empty sequence s, which has its salt, an owner of the longest cached prefix: *have rows
  * (0: no hit).  Copies no row, and evicts nothing but kept sequences. */
 int kv_match(struct kv *kv, kv_seq s, const struct kv_prefix *p, uint32_t *have);
+/* Makes the sequence s, which has no rows of any kind, an owner of the frozen rows of a sequence with the same source and
+ * adapter, live or kept: *rows of them, 0 if there is none.  Copies no row. */
+int kv_adopt(struct kv *kv, kv_seq s, uint32_t *rows);
+/* Drops the frozen rows of a sequence that has no others, and its source. */
+int kv_thaw(struct kv *kv, kv_seq s);
 /* True if the store has an index. */
 bool kv_indexes(const struct kv *kv);
 /* Returns the reason for the result of the last kv_match. */

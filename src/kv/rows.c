@@ -134,15 +134,17 @@ int rows_open(struct kv *kv, kv_seq s, struct rows_reader *r)
 {
     struct kv_span span = {.seq = s, .n = 1};
     r->len = kv_len(kv, s);
+    r->cross = kv_cross(kv, s);
     return kv_begin(kv, &span, 1, &r->step);
 }
 
 int rows_site(struct rows_reader *r, const struct kv_group *g, uint32_t site, float *keys,
               float *values)
 {
-    struct rows_ask a = {.to = r->len, .plane = {keys, values}};
+    uint32_t len = g->policy.kind == KV_FROZEN ? r->cross : r->len;
+    struct rows_ask a = {.to = len, .plane = {keys, values}};
     struct kv_view v;
-    a.ld = rows_seen(g, r->len, &a.sinks, &a.lo);
+    a.ld = rows_seen(g, len, &a.sinks, &a.lo);
     if (!(a.scratch = mem_alloc(rows_scratch(g)))) return ERR_NOMEM;
     int e;
     while ((e = kv_next(r->step, site, &v)) > 0)

@@ -27,7 +27,7 @@ void rows_read(const struct kv_view *v, const struct rows_ask *a);
  * row, so no other step can begin until rows_close, which aborts that step. */
 struct rows_reader {
     struct kv_step *step;
-    uint32_t len; /* rows of the sequence */
+    uint32_t len, cross; /* rows of the sequence; frozen ones */
 };
 int rows_open(struct kv *kv, kv_seq s, struct rows_reader *r);
 /* Returns how many rows of a site the next token sees: the sinks, then the rows from *lo on. */

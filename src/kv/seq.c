@@ -146,10 +146,12 @@ int kv_resalt(struct kv *kv, kv_seq handle, const struct kv_salt *salt)
 {
     struct seq *s;
     TRY(seq_idle(kv, handle, &s));
-    if (s->len || s->cross)
+    bool frozen = s->cross && (memcmp(s->salt.source, salt->source, KV_DIGEST) != 0 ||
+                               memcmp(s->salt.adapter, salt->adapter, KV_DIGEST) != 0);
+    if (s->len || frozen)
         return ERR(ARG,
                    "cache: the salt of a sequence with %u rows cannot change; trim it to 0 first",
-                   s->len);
+                   s->len + s->cross);
     seq_own(kv, slot_index(kv, handle))->salt = *salt;
     return 0;
 }
@@ -478,6 +480,12 @@ uint32_t kv_len(const struct kv *kv, kv_seq s)
 {
     struct slot *slot = slot_find(kv, s);
     return slot ? kv->seq[slot->seq].len : 0;
+}
+
+uint32_t kv_cross(const struct kv *kv, kv_seq s)
+{
+    struct slot *slot = slot_find(kv, s);
+    return slot ? kv->seq[slot->seq].cross : 0;
 }
 
 const int32_t *kv_tokens(const struct kv *kv, kv_seq s)

@@ -7,7 +7,7 @@
 static int buffers(struct exec *x)
 {
     struct pass *p = x->pass;
-    size_t n = x->step_tokens, bytes;
+    size_t n = MAX(x->step_tokens, x->encoder_rows), bytes;
     if (!ck_mul(n, x->m->hidden * sizeof(float), &bytes))
         return ERR(NOMEM, "%u tokens of %u activations are too large for memory; lower step_tokens",
                    x->step_tokens, x->m->hidden);
@@ -31,20 +31,20 @@ static int buffers(struct exec *x)
 
 /* Records the step of one phase and sizes the device's scratch by what it holds. */
 static int record(struct exec *x, int (*write)(const struct model *m, struct graph *g),
-                  uint32_t tile, struct graph **out)
+                  uint32_t tokens, uint32_t tile, struct graph **out)
 {
     const struct model *m = x->m;
-    TRY(graph_open(x, out));
+    TRY(graph_open(x, tokens, out));
     TRY(write(m, *out));
     if ((*out)->error < 0) return (*out)->error;
     graph_needs(*out, m->hidden, m->vocab); /* the head is not part of the graph */
     struct dev_limits lim = {
-        .tokens = x->step_tokens,
+        .tokens = tokens,
         .k = (*out)->max_k,
         .n = (*out)->max_n,
         .heads = (*out)->max_heads,
         .head_dim = (*out)->max_dim,
-        .max_len = x->max_len,
+        .max_len = MAX(x->max_len, x->encoder_rows),
         .tile = tile,
     };
     return dev_reserve(x->dev, &lim);
@@ -53,8 +53,9 @@ static int record(struct exec *x, int (*write)(const struct model *m, struct gra
 static int compile(struct exec *x, uint32_t tile)
 {
     const struct arch *a = x->m->arch;
-    TRY(record(x, a->graph, tile, &x->graph));
-    return a->encode ? record(x, a->encode, tile, &x->encode) : 0;
+    uint32_t rows = x->encoder_rows ? x->encoder_rows : x->step_tokens;
+    TRY(record(x, a->graph, x->step_tokens, tile, &x->graph));
+    return a->encode ? record(x, a->encode, rows, tile, &x->encode) : 0;
 }
 
 const struct kv_group *exec_group(const struct exec *x, uint32_t site)
@@ -100,9 +101,9 @@ struct kv_config exec_store(const struct model *m, const struct exec_config *c)
         /* one for each sequence of a call, and one for recomputed rows */
         .marks = 2 * c->max_seqs + 2,
         .redo = regime_rows(m, c->max_len),
-        .max_tokens = c->step_tokens,
+        .max_tokens = MAX(c->step_tokens, c->encoder_rows),
         /* reading the rows of a full sequence begins a step for one more row */
-        .max_len = c->max_len + 1,
+        .max_len = MAX(c->max_len + 1, c->encoder_rows),
         .pool_bytes = c->pool_bytes,
         .streaming = c->streaming,
         .stage_bytes = c->stage_bytes,
@@ -148,6 +149,7 @@ int exec_open(const struct model *m, const struct exec_config *c, struct exec **
     x->step_tokens = c->step_tokens;
     x->max_seqs = c->max_seqs;
     x->max_len = c->max_len;
+    x->encoder_rows = c->encoder_rows;
     x->regime_rows = regime_rows(m, c->max_len);
     x->reserve = c->reserve;
     x->streaming = c->streaming;
@@ -194,7 +196,8 @@ static int prepare_token(struct exec *x, const struct exec_span *s, uint32_t len
 {
     struct pass *p = x->pass;
     const struct exec_feed *f = s->feed;
-    int32_t id = !f ? s->rows.tok[j] : f->embeds ? 0 : f->tok[s->at + j];
+    const int32_t *own = s->source ? s->source->ids : s->rows.tok;
+    int32_t id = f ? (f->embeds ? 0 : f->tok[s->at + j]) : own ? own[j] : 0;
     if (id < 0 || (uint32_t)id >= x->m->vocab)
         return ERR(ARG, "token id %d is outside the vocabulary of %u", id, x->m->vocab);
     p->ids[t] = id;
@@ -207,7 +210,7 @@ static int prepare_token(struct exec *x, const struct exec_span *s, uint32_t len
 static int prepare(struct exec *x, const struct exec_span *span, uint32_t n)
 {
     struct pass *p = x->pass;
-    uint32_t t = 0;
+    uint32_t t = 0, most = (n && span[0].rows.cross ? x->encode : x->graph)->tokens;
     p->fed = span;
     p->n_fed = n;
     p->embeds = p->probed = false;
@@ -218,8 +221,8 @@ static int prepare(struct exec *x, const struct exec_span *span, uint32_t n)
         uint32_t pad = salt.pad;
         p->embeds |= s->feed && s->feed->embeds;
         p->probed |= s->feed && s->feed->probe;
-        if (s->rows.n > x->step_tokens - t)
-            return ERR(LIMIT, "a step has more tokens than step_tokens (%u)", x->step_tokens);
+        if (s->rows.n > most - t)
+            return ERR(LIMIT, "a step has more tokens than step_tokens (%u)", most);
         for (uint32_t j = 0; j < s->rows.n; j++, t++) {
             TRY(prepare_token(x, s, len, j, t));
             p->column[t] = len + j + pad;
@@ -250,6 +253,7 @@ static void head(struct exec *x, const struct exec_span *span, uint32_t n, float
                        m->hidden * sizeof *p->rows);
     if (row == 0) return;
     norm_rows(x->dev, &m->final_norm, p->rows, row, m->hidden, p->rows);
+    if (m->head_scale != 0) dev_scale(x->dev, p->rows, m->head_scale, row, m->hidden);
     struct dev_mm mm = {&m->head, NULL, logits, m->vocab};
     dev_matmul(x->dev, x->compute, p->rows, m->hidden, row, &mm, 1);
     if (m->logit_softcap) dev_softcap(x->dev, logits, m->logit_softcap, row, m->vocab);

@@ -66,6 +66,11 @@ static int check_feed(const struct exec *x, const struct exec_feed *feed, uint32
         if (feed[j].seq == feed[i].seq)
             return ERR(ARG, "rows %u and %u are the same sequence; append to it once per call", j,
                        i);
+    if (!feed[i].source && exec_unheard(x, feed[i].seq))
+        return ERR(ARG,
+                   "row %u: the sequence has no encoder rows; give it the encoder's input first "
+                   "(kvik_cache_encode)",
+                   i);
     if (!feed[i].tok && !feed[i].embeds)
         return ERR(ARG, "row %u: neither token ids nor embeddings", i);
     for (uint32_t j = 0; j < feed[i].n && !feed[i].embeds; j++)
@@ -77,6 +82,10 @@ static int check_feed(const struct exec *x, const struct exec_feed *feed, uint32
         return ERR(ARG,
                    "row %u: attention weights of %u columns, but the sequence then has %u rows", i,
                    feed[i].probe->columns, after);
+    uint32_t heard = kv_cross(x->kv, feed[i].seq);
+    if (feed[i].probe && feed[i].probe->cross && feed[i].probe->heard != heard)
+        return ERR(ARG, "row %u: attention weights of %u encoder rows, but the sequence has %u", i,
+                   feed[i].probe->heard, heard);
     return moved(x, &feed[i]) ? check_positions(x, &feed[i]) : 0;
 }
 
@@ -108,6 +117,7 @@ static int begin(struct exec *x, const struct exec_feed *feed, struct exec_fed *
     g[i] = (struct exec_fed){.start = kv_len(x->kv, feed[i].seq),
                              .moved = moved(x, &feed[i]),
                              .rows = job_wanted(&feed[i], 0, feed[i].n)};
+    if (feed[i].source) TRY(exec_encode(x, feed[i].seq, feed[i].source));
     /* the rows depend on the padding, and so does the salt */
     if (!g[i].start && x->m->counts_padding) {
         struct kv_salt salt = kv_salt(x->kv, feed[i].seq);

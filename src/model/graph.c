@@ -9,11 +9,12 @@
 #include <assert.h>
 #include <string.h>
 
-int graph_open(struct exec *x, struct graph **out)
+int graph_open(struct exec *x, uint32_t tokens, struct graph **out)
 {
     struct graph *g = mem_alloc(sizeof *g);
     if (!g) return ERR_NOMEM;
     g->x = x;
+    g->tokens = tokens;
     *out = g;
     return 0;
 }
@@ -43,10 +44,10 @@ static void *keep(struct graph *g, void *p)
 float *graph_buffer(struct graph *g, size_t width)
 {
     size_t n;
-    if (!ck_mul(width, g->x->step_tokens, &n) || !ck_mul(n, sizeof(float), &n)) {
+    if (!ck_mul(width, g->tokens, &n) || !ck_mul(n, sizeof(float), &n)) {
         if (g->error >= 0)
             g->error = ERR(NOMEM, "a buffer of %zu values for each of %u tokens is too large",
-                           width, g->x->step_tokens);
+                           width, g->tokens);
         return NULL;
     }
     return keep(g, mem_aligned(n));
@@ -80,7 +81,7 @@ static void word(struct graph *g, graph_run run, const void *arg, size_t size)
 
 uint32_t graph_step_tokens(const struct graph *g)
 {
-    return g->x->step_tokens;
+    return g->tokens;
 }
 
 void graph_needs(struct graph *g, uint32_t k, uint32_t n)
@@ -133,7 +134,7 @@ static const struct rotation *rotation(struct graph *g, uint32_t rope, uint32_t 
     *r = (struct rotation){.rope = rope, .limit = limit};
     r->cos = graph_buffer(g, half);
     r->sin = graph_buffer(g, half);
-    r->at = graph_own(g, g->x->step_tokens, sizeof *r->at);
+    r->at = graph_own(g, g->tokens, sizeof *r->at);
     if (g->error < 0) return NULL;
     g->n_rotations++;
     return r;
@@ -298,6 +299,7 @@ const float *mod_rope_query(struct graph *g, uint32_t site, uint32_t rope, float
 struct attention {
     struct mod_attention a;
     uint32_t number;    /* the store's, of the site */
+    bool cross;         /* the rows are an encoder's */
     size_t ldk, ldv;    /* values per token: keys, values */
     struct dev_attn at; /* as the device takes it */
 };
@@ -315,7 +317,7 @@ static int attention_run(struct pass *p, const void *arg)
         }
         if (!w->a.q) continue;
         dev_attention(p->dev, &view, &w->at);
-        if (p->probed) probe_attention(p, w->a.layer, &view, &w->at);
+        if (p->probed) probe_attention(p, w->a.layer, w->cross, &view, &w->at);
     }
     return e;
 }
@@ -326,6 +328,7 @@ void mod_attention(struct graph *g, const struct mod_attention *a)
     struct attention w = {
         .a = *a,
         .number = graph_number(g, a->site),
+        .cross = graph_site(g, a->site)->kind == KV_FROZEN,
         .ldk = (size_t)k->heads * k->dim,
         .ldv = (size_t)v->heads * v->dim,
         .at = {.q = a->q,
@@ -336,6 +339,7 @@ void mod_attention(struct graph *g, const struct mod_attention *a)
                .scale = a->scale,
                .softcap = a->softcap,
                .q_sink = a->q_sink,
+               .bias = a->bias,
                .sink_logit = a->sink_logit},
     };
     assert(a->heads % k->heads == 0);
@@ -378,6 +382,27 @@ static int gelu_run(struct pass *p, const void *arg)
     return 0;
 }
 
+static int gelu_erf_run(struct pass *p, const void *arg)
+{
+    const struct map *a = arg;
+    dev_gelu_erf(p->dev, a->x, p->n, a->width);
+    return 0;
+}
+
+static int relu_run(struct pass *p, const void *arg)
+{
+    const struct map *a = arg;
+    dev_relu(p->dev, a->x, p->n, a->width);
+    return 0;
+}
+
+static int mul_run(struct pass *p, const void *arg)
+{
+    const struct map *a = arg;
+    dev_mul(p->dev, a->x, a->y, p->n, a->width);
+    return 0;
+}
+
 static void map_word(struct graph *g, graph_run run, struct map a)
 {
     word(g, run, &a, sizeof a);
@@ -401,4 +426,19 @@ void mod_gelu_mul(struct graph *g, float *x, const float *y, uint32_t width)
 void mod_gelu(struct graph *g, float *x, uint32_t width)
 {
     map_word(g, gelu_run, (struct map){x, NULL, width});
+}
+
+void mod_gelu_erf(struct graph *g, float *x, uint32_t width)
+{
+    map_word(g, gelu_erf_run, (struct map){x, NULL, width});
+}
+
+void mod_relu(struct graph *g, float *x, uint32_t width)
+{
+    map_word(g, relu_run, (struct map){x, NULL, width});
+}
+
+void mod_mul(struct graph *g, float *x, const float *y, uint32_t width)
+{
+    map_word(g, mul_run, (struct map){x, y, width});
 }

@@ -9,16 +9,17 @@ struct graph_op {
 struct rotation { /* cosines and sines of one rope, computed at the start of every step */
     uint32_t rope;
     uint32_t limit; /* 0: true positions; else positions min(pos, limit - 1), for the sink rows */
-    uint32_t *at;   /* [step_tokens] */
+    uint32_t *at;   /* [tokens] */
     float *cos, *sin;
 };
 struct sink_copy { /* a copy of a buffer of queries, rotated for the sink rows */
     const float *q;
     size_t width; /* heads * dim */
-    float *copy;  /* [step_tokens][width] */
+    float *copy;  /* [tokens][width] */
 };
 struct graph {
     struct exec *x;
+    uint32_t tokens; /* most of a step */
     struct graph_op *op;
     uint32_t n_ops;
     void **own;
@@ -30,8 +31,9 @@ struct graph {
     uint32_t n_rotations;
     struct sink_copy sink_copy[4];
     uint32_t n_sink_copies;
+    struct attend_room *room; /* attend.c: rows of the step that runs, one for each shape */
 };
-int graph_open(struct exec *x, struct graph **out);
+int graph_open(struct exec *x, uint32_t tokens, struct graph **out);
 void graph_close(struct graph *g);
 int graph_replay(const struct graph *g, struct pass *p);
 /* out = norm of n rows of `width` values of x, which out may be. */

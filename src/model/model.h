@@ -76,6 +76,17 @@ struct mod_norm {
     float eps;
 };
 
+/* What a model's encoder is and takes. */
+struct model_encoder {
+    uint32_t n_layers; /* 0: the model has no encoder */
+    uint32_t rows;     /* most rows of an input, unless the cache is opened for more */
+    bool fixed;        /* no cache can have more: the encoder has learned positions */
+    uint32_t bins;     /* values of a frame of features; 0: the input is token ids */
+    uint32_t stride;   /* frames of each row; 1 for ids */
+    bool whole;        /* every input has exactly rows * stride frames */
+    int32_t start;     /* decoder_start_token_id of the configuration; -1: none */
+};
+
 #define MODEL_ROPES 2u
 struct model {
     struct checkpoint *ck; /* owned */
@@ -96,9 +107,11 @@ struct model {
     struct dev_weight embed, head;
     bool tied;
     struct mod_norm final_norm; /* of [hidden] */
-    float logit_softcap;        /* 0: none */
-    void *arch_weights;         /* the architecture's table, owned by own[] */
-    void **own;                 /* blocks freed at close */
+    float head_scale;           /* of the head's input; 0: none */
+    struct model_encoder encoder;
+    float logit_softcap; /* 0: none */
+    void *arch_weights;  /* the architecture's table, owned by own[] */
+    void **own;          /* blocks freed at close */
     uint32_t n_own;
     enum dtype weight_dtype; /* of the bulk of the matrix weights */
     uint64_t n_params;
@@ -220,6 +233,7 @@ struct exec_config {
     const char *isa;
     enum dev_compute compute;
     uint32_t step_tokens, max_seqs, max_len;
+    uint32_t encoder_rows; /* most rows of an encoder's input; 0: the model has no encoder */
     size_t pool_bytes;
     bool reserve; /* static: every sequence reserves max_len rows when it begins */
     enum kv_streaming streaming;
@@ -233,7 +247,7 @@ struct exec {
     struct dev *dev;
     struct kv *kv;
     enum dev_compute compute;
-    uint32_t step_tokens, max_seqs, max_len;
+    uint32_t step_tokens, max_seqs, max_len, encoder_rows;
     uint32_t *site;         /* [n_sites] the store's number of each site of the model */
     struct kv_group *group; /* [n_groups], for reports */
     uint32_t n_groups;
@@ -265,6 +279,21 @@ int exec_tier_open(const char *dir, struct kv_tier **out);
 
 /* Makes a sequence, and reserves its rows if the preset says so. */
 int exec_new(struct exec *x, kv_seq *out);
+/* encoder.c: what an encoder is given.  An input is one or the other. */
+struct exec_source {
+    const int32_t *ids; /* [n] or NULL */
+    uint32_t n;
+    const float *features; /* [bins][frames], as input_features has them, or NULL */
+    uint32_t frames;
+};
+/* Returns the rows that the encoder makes of an input; an error if the input does not fit the model or the cache. */
+int exec_source_rows(const struct exec *x, const struct exec_source *s);
+/* Gives a sequence without rows the frozen rows of an input: by reference if another sequence has them, else it runs the
+ * encoder.  A sequence that has the rows of this input stays as it is; rows of another input are ERR_ARG. */
+int exec_encode(struct exec *x, kv_seq seq, const struct exec_source *s);
+/* True if decoding needs the rows of an encoder, and this sequence has none. */
+bool exec_unheard(const struct exec *x, kv_seq seq);
+
 /* Gives an empty sequence the longest cached prefix of n tokens that will be fed as one turn: *have < n rows.  `pad` is
  * that of exec_feed.  kv_match_reason tells why a prefix was not found. */
 int exec_match(struct exec *x, kv_seq seq, const int32_t *ids, uint32_t n, uint32_t pad,
@@ -281,6 +310,9 @@ struct exec_probe {
      * them.  Layers without attention stay as they are; columns are the rows after the feed. */
     float *attention;
     uint32_t columns;
+    /* [n_layers][n_heads][n][heard] or NULL: the same over the rows of the encoder, of which the sequence has `heard` */
+    float *cross;
+    uint32_t heard;
 };
 
 /* One sequence's part of a step.  `rows` goes to the store as it is; what the call brings and wants stays in its feed. */
@@ -289,9 +321,10 @@ struct exec_span {
     /* tok: NULL if the tokens have no ids (embeddings, moved positions).  cross: all tokens of the encoder; every span of
      * the step has it, or none. */
     struct kv_span rows;
-    /* the feed that this is a piece of; NULL: rows that are recomputed */
+    /* the feed that this is a piece of; NULL: rows that are recomputed, or an encoder's */
     const struct exec_feed *feed;
-    uint32_t at;         /* the piece's first token in the feed */
+    const struct exec_source *source; /* of an encoder's step: the input; NULL: rows.tok */
+    uint32_t at;                      /* the piece's first token in the feed */
     uint32_t turn_end;   /* last position of the turn; tokens after it are turns of one token */
     uint32_t n_logits;   /* tokens whose logits are wanted: by feed->want, else the last ones */
     uint32_t job, index; /* job.c: the job of the step, and the feed in it, that the span serves */
@@ -328,6 +361,8 @@ struct exec_feed {
     /* [n] tokens whose logits are wanted, a row each, in order; NULL: see `all` */
     const uint8_t *want;
     struct exec_probe *probe; /* what the caller wants besides logits, or NULL */
+    /* the encoder's input, which a sequence without rows is given first (exec_encode); or NULL */
+    const struct exec_source *source;
 };
 typedef bool (*exec_progress)(void *ctx, uint64_t done, uint64_t total);
 /* Runs feeds to their end.  chunk: most tokens of one sequence in one step, 0: step_tokens.  logits may be NULL. */
@@ -421,8 +456,8 @@ int regime_enter(struct exec *x, kv_seq seq, uint32_t n, struct exec_fed *g);
 /* --- probe.c: what a feed shows besides logits */
 /* Copies the last layer's result after the final norm.  Call it after the words of the step. */
 void probe_last(struct pass *p);
-/* Copies the probabilities of one piece of a layer's attention. */
-void probe_attention(struct pass *p, uint32_t layer, const struct kv_view *v,
+/* Copies the probabilities of one piece of a layer's attention; cross: to the rows of an encoder. */
+void probe_attention(struct pass *p, uint32_t layer, bool cross, const struct kv_view *v,
                      const struct dev_attn *a);
 
 /* --- graph.c: a step as a list of operations, recorded once and replayed.
@@ -449,11 +484,12 @@ struct pass { /* inputs of the step that runs */
     uint32_t *accepted;   /* [step_tokens] by spans */
 };
 typedef int (*graph_run)(struct pass *p, const void *arg);
-float *graph_buffer(struct graph *g, size_t width);      /* [step_tokens][width], 64-byte aligned */
+float *graph_buffer(struct graph *g,
+                    size_t width); /* [graph_step_tokens][width], 64-byte aligned */
 void *graph_own(struct graph *g, size_t n, size_t size); /* zeroed, lives as long as the exec */
 void graph_op(struct graph *g, graph_run run,
-              const void *arg); /* a new word: any file may add one */
-uint32_t graph_step_tokens(const struct graph *g);
+              const void *arg);                            /* a new word: any file may add one */
+uint32_t graph_step_tokens(const struct graph *g);         /* most tokens of a step of this phase */
 void graph_needs(struct graph *g, uint32_t k, uint32_t n); /* widest matmul input and output */
 float *graph_h(struct graph *g);                           /* p->h */
 /* Return a site as the model declares it, and the store's number of the site, for kv_next. */
@@ -494,11 +530,24 @@ struct mod_attention {
     const float *q_sink; /* the queries that meet the sink rows; NULL: q meets them, too */
     float *out;          /* [heads][dim of values] per token */
     float scale, softcap;
-    const float *sink_logit; /* [heads] or NULL */
+    const float *sink_logit;     /* [heads] or NULL */
+    const struct dev_bias *bias; /* or NULL */
 };
 /* Writes k and v, quantizes the tiles that this step completes, attends. */
 void mod_attention(struct graph *g, const struct mod_attention *a);
+/* attend.c: attention inside one step, of an encoder: every token sees all tokens of its span, and nothing is kept. */
+struct mod_attend {
+    uint32_t heads, kv_heads, dim, dim_v; /* kv_heads 0: heads; dim_v 0: dim */
+    const float *q, *k, *v; /* [heads][dim], [kv_heads][dim], [kv_heads][dim_v] per token */
+    float *out;             /* [heads][dim_v] per token */
+    float scale;
+    const struct dev_bias *bias; /* or NULL */
+};
+void mod_attend(struct graph *g, const struct mod_attend *a);
 void mod_add(struct graph *g, float *x, const float *y, uint32_t width);      /* x += y */
 void mod_silu_mul(struct graph *g, float *x, const float *y, uint32_t width); /* x = silu(x) * y */
 void mod_gelu_mul(struct graph *g, float *x, const float *y, uint32_t width); /* tanh form */
 void mod_gelu(struct graph *g, float *x, uint32_t width);
+void mod_gelu_erf(struct graph *g, float *x, uint32_t width);
+void mod_relu(struct graph *g, float *x, uint32_t width);
+void mod_mul(struct graph *g, float *x, const float *y, uint32_t width); /* x *= y */

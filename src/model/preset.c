@@ -141,6 +141,30 @@ int preset_settle(const struct preset *p, const struct kv_keys *k, const struct 
     return kv_keys_codecs(k, p, &o->quant);
 }
 
+int preset_settle_cross(const struct preset *cross, const struct kv_keys *k,
+                        struct preset_options *o)
+{
+    static const struct preset plain = {.name = "dynamic"};
+    const uint32_t window = 1u << KV_KEY_SLIDING_WINDOW | 1u << KV_KEY_WINDOW_LENGTH |
+                            1u << KV_KEY_NUM_SINK_TOKENS | 1u << KV_KEY_OFFLOAD_ONLY_NON_SLIDING |
+                            1u << KV_KEY_TEST_BLOCK_ROWS;
+    if ((cross && cross->offload) || k->offloading)
+        return ERR(UNSUPPORTED,
+                   "the rows of an encoder stay in memory; only those of the decoder can "
+                   "be offloaded (cache_implementation)");
+    if (cross && (cross->windowed || cross->sink))
+        return ERR(
+            ARG,
+            "cross_cache_implementation \"%s\" forgets rows, and a decoder reads all rows of "
+            "its encoder; give dynamic, static or quantized",
+            cross->name);
+    if (k->given & window)
+        return ERR(ARG, "cross_cache_config: windows, sinks and blocks are not for an encoder's "
+                        "rows, which are all read; give keys of precision");
+    TRY(kv_keys_check(k, cross ? cross : &plain));
+    return kv_keys_codecs(k, cross ? cross : &plain, &o->cross_quant);
+}
+
 /* A snapshot of a state has the same size whatever the length, so there are some by default: without one, a crop would
  * recompute the whole text. */
 enum { STATE_EVERY = 256 };
@@ -196,14 +220,16 @@ static bool same(const struct kv_group *a, const struct kv_group *b)
 
 bool preset_encodes(const struct preset_options *o)
 {
-    return o->quant.plane[0].kind || o->quant.plane[1].kind;
+    return o->quant.plane[0].kind || o->quant.plane[1].kind || o->cross_quant.plane[0].kind ||
+           o->cross_quant.plane[1].kind;
 }
 
-static int codecs_open(struct kv_group *g, const struct kv_codec_pair *o)
+static int codecs_open(struct kv_group *g, const struct preset_options *p)
 {
     struct kv_codec *k, *v;
     struct kv_seal seal;
-    if (g->policy.kind == KV_STATE) return 0;
+    const struct kv_codec_pair *o = g->policy.kind == KV_FROZEN ? &p->cross_quant : &p->quant;
+    if (g->policy.kind == KV_STATE || (!o->plane[0].kind && !o->plane[1].kind)) return 0;
     TRY(kv_codec_pair_open(o, &g->plane[0].shape, &g->plane[1].shape, &k, &v, &seal));
     seal.lead = MAX(seal.lead, g->policy.sinks);
     g->plane[0].codec = k;
@@ -243,7 +269,7 @@ int preset_groups(const struct kv_site *site, uint32_t n_sites, const struct pre
         }
     }
     for (uint32_t j = 0; preset_encodes(o) && j < n; j++) {
-        int e = codecs_open(&group[j], &o->quant);
+        int e = codecs_open(&group[j], o);
         if (e < 0) {
             preset_close(group, j);
             return e;

@@ -90,10 +90,11 @@ struct preset_options {
     uint32_t sinks;   /* leading rows kept besides `window`, which then bounds all sites of rows */
     /* kv_policy.every of groups with a window or a state; 0: none for windows, the default for states */
     uint32_t every;
-    uint32_t block_rows;        /* 0: 16; or 32, 64, 128, 256, for tests */
-    bool stream;                /* full pages may live in the tier */
-    bool stream_only_full;      /* pages of sites with a window or chunk stay in memory */
-    struct kv_codec_pair quant; /* instances are made for each group */
+    uint32_t block_rows;              /* 0: 16; or 32, 64, 128, 256, for tests */
+    bool stream;                      /* full pages may live in the tier */
+    bool stream_only_full;            /* pages of sites with a window or chunk stay in memory */
+    struct kv_codec_pair quant;       /* instances are made for each group */
+    struct kv_codec_pair cross_quant; /* of frozen sites, in place of quant */
 };
 /* What a configuration chose: a preset, its keys, and the length and tier that follow from both. */
 struct preset_choice {
@@ -101,6 +102,9 @@ struct preset_choice {
     struct kv_keys keys;
     uint32_t max_cache_len; /* 0: not given */
     enum kv_streaming streaming;
+    /* of frozen sites; NULL: as they were computed */
+    const struct preset *cross;
+    struct kv_keys cross_keys;
 };
 /* Returns what a preset is for these sites: "hybrid" is "dynamic" where states and no windows are, as in Transformers. */
 const struct preset *preset_for(const struct preset *p, const struct kv_keys *k,
@@ -108,6 +112,10 @@ const struct preset *preset_for(const struct preset *p, const struct kv_keys *k,
 /* Applies a preset and its keys to `o`; dtype stays.  A preset that needs a window looks for one in the sites, too. */
 int preset_settle(const struct preset *p, const struct kv_keys *k, const struct kv_site *site,
                   uint32_t n_sites, struct preset_options *o);
+/* The same for frozen sites; cross NULL: stored as they were computed.  A preset or key that has no meaning for rows that
+ * never grow is an error, and so is streaming. */
+int preset_settle_cross(const struct preset *cross, const struct kv_keys *k,
+                        struct preset_options *o);
 bool preset_encodes(const struct preset_options *o); /* true if a plane has a codec */
 bool preset_offloads(const struct preset *p, const struct kv_keys *k);
 /* Makes groups: sites of the same kind, policy and shapes share one.  group: room for n_sites; number[i]: the number of

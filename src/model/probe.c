@@ -50,7 +50,7 @@ void probe_last(struct pass *p)
     }
 }
 
-void probe_attention(struct pass *p, uint32_t layer, const struct kv_view *v,
+void probe_attention(struct pass *p, uint32_t layer, bool cross, const struct kv_view *v,
                      const struct dev_attn *a)
 {
     bool any = false;
@@ -59,10 +59,11 @@ void probe_attention(struct pass *p, uint32_t layer, const struct kv_view *v,
         struct dev_probe *to = &p->shown[i];
         *to = (struct dev_probe){0};
         const struct exec_probe *of = s->feed ? s->feed->probe : NULL;
-        if (!of || !of->attention) continue;
-        to->columns = of->columns;
+        float *out = !of ? NULL : cross ? of->cross : of->attention;
+        if (!out) continue;
+        to->columns = cross ? of->heard : of->columns;
         to->ldh = (size_t)s->feed->n * to->columns;
-        to->out = of->attention + layer * a->n_heads * to->ldh + (size_t)s->at * to->columns;
+        to->out = out + layer * a->n_heads * to->ldh + (size_t)s->at * to->columns;
         any = true;
     }
     if (any) dev_attention_probe(p->dev, v, a, p->shown);

@@ -128,19 +128,6 @@ void mod_sigmoid(struct graph *g, float *x, uint32_t width)
     if (w) graph_op(g, sigmoid_run, w);
 }
 
-static int mul_run(struct pass *p, const void *arg)
-{
-    const struct map *a = arg;
-    dev_mul(p->dev, a->x, a->y, p->n, a->width);
-    return 0;
-}
-
-void mod_mul(struct graph *g, float *x, const float *y, uint32_t width)
-{
-    struct map *w = own(g, &(struct map){.x = x, .y = y, .width = width}, sizeof *w);
-    if (w) graph_op(g, mul_run, w);
-}
-
 static int scale_rows_run(struct pass *p, const void *arg)
 {
     const struct map *a = arg;

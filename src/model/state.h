@@ -30,7 +30,6 @@ struct mod_cut {
 void mod_cut(struct graph *g, const struct mod_cut *a);
 /* x = 1 / (1 + exp(-x)) */
 void mod_sigmoid(struct graph *g, float *x, uint32_t width);
-void mod_mul(struct graph *g, float *x, const float *y, uint32_t width); /* x *= y */
 /* x *= by, [width] of one value per token. */
 void mod_scale_rows(struct graph *g, float *x, const float *by, uint32_t width);
 /* x = min(max(softplus(x + bias), lo), hi): the time steps of a scan. */

@@ -285,6 +285,14 @@ static void discard(const char *path)
     mem_free(json);
 }
 
+/* Prefixes are found by their tokens alone. */
+static int no_encoder(const kvik_cache *c)
+{
+    return !c->x->encode ? 0
+                         : ERR(UNSUPPORTED, "a directory of prompts is for models without an "
+                                            "encoder; save sessions instead");
+}
+
 KVIK_API int64_t kvik_prefix_load(kvik_cache *c, const char *dir, const int32_t *ids, size_t n,
                                   kvik_seq *out)
 {
@@ -294,6 +302,7 @@ KVIK_API int64_t kvik_prefix_load(kvik_cache *c, const char *dir, const int32_t 
     if (!dir || (n && !ids) || !out)
         return ERR(ARG,
                    "loading a prefix needs a directory, token ids and a pointer for the sequence");
+    TRY(no_encoder(c));
     if (kv_by_turns(c->x->kv)) return 0;
     struct search *f = mem_alloc(sizeof *f);
     if (!f) return ERR_NOMEM;
@@ -432,6 +441,7 @@ KVIK_API int kvik_prefix_save(kvik_cache *c, const char *dir, kvik_seq s, uint64
     USE_CACHE(c);
     TRY(cache_bound(c));
     if (!dir) return ERR(ARG, "saving a prefix needs a directory");
+    TRY(no_encoder(c));
     if (!kv_tokens(c->x->kv, s)) return ERR(STALE, "the sequence was dropped");
     if (strlen(dir) + 64 > PATH_BYTES) return ERR(ARG, "%.100s...: the path is too long", dir);
     struct search *f = mem_alloc(sizeof *f);
@@ -464,6 +474,7 @@ KVIK_API int kvik_prefix_check(kvik_cache *c, const char *dir)
     if (c) TRY(cache_enter(c, &in_use));
     if (c) TRY(cache_bound(c));
     if (!dir) return ERR(ARG, "checking a directory of prompts needs its path");
+    if (c) TRY(no_encoder(c));
     if (strlen(dir) + 64 > PATH_BYTES) return ERR(ARG, "%.100s...: the path is too long", dir);
     if (mkdir(dir, 0700) < 0 && errno != EEXIST)
         return ERR(IO, "%s: cannot make the directory: %s", dir, strerror(errno));

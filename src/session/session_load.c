@@ -71,12 +71,20 @@ static int image_check(const kvik_cache *c, const struct kv_image *im, const cha
         if (im->tok[i] < -1 || (im->tok[i] >= 0 && (uint32_t)im->tok[i] >= x->m->vocab))
             return ERR(FORMAT, "%s: token id %d is outside the vocabulary of %u", what, im->tok[i],
                        x->m->vocab);
+    if (x->encode && im->cross) memcpy(known.source, im->salt.source, sizeof known.source);
     if (!kv_salt_same(&im->salt, &known))
         return ERR(
             UNSUPPORTED,
             "%s: the rows were computed with an adapter or after an encoder, and this model has "
             "neither",
             what);
+    if (im->cross > x->encoder_rows)
+        return ERR(LIMIT,
+                   "%s: the saved sequence has %u rows of an encoder, and the cache was opened for "
+                   "%u; raise max_encoder_len",
+                   what, im->cross, x->encoder_rows);
+    if (x->encode && im->len && !im->cross)
+        return ERR(FORMAT, "%s: a saved sequence has tokens but no rows of the encoder", what);
     if ((regime && regime_of(x->m, regime) != regime) || (pad && !x->m->counts_padding))
         return ERR(
             FORMAT,

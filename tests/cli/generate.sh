@@ -40,6 +40,21 @@ same_case llama-mha.basic.dynamic --threads 1
 same_case llama-mha.basic.dynamic --threads 2
 same_case llama-mha.basic.dynamic --compute exact
 
+# Models with an encoder: the prompt goes to it, and the text begins with the decoder's own tokens.
+run generate "$golden/models/t5" --input-ids 138,332,71,355,55,165,249,285,242 --max-new-tokens 12 --json
+check "an encoder reads the prompt" json "o['sequences'] == [[0, 121, 96, 272, 272, 345, 272, 96, 96, 317, 317, 317, 317]]"
+run generate "$golden/models/t5" --input-ids 138,332,71,355,55,165,249,285,242 --decoder-input-ids 0,121,96 \
+    --max-new-tokens 3 --cross-cache-implementation static --json
+check "decoder tokens begin the text" json "o['sequences'] == [[0, 121, 96, 272, 272, 345]]"
+run generate "$golden/models/t5" --input-ids 5,6 --decoder-input-ids 0,1 --decoder-input-ids 0
+refused "more decoder texts than prompts" 2 decoder-input-ids
+run generate "$golden/models/t5" --input-features "$golden/cases/whisper.basic.dynamic.safetensors"
+refused "features for an encoder of ids" 1 input-features
+run generate "$golden/models/llama-mha" --input-ids 5,6 --decoder-input-ids 0 --max-new-tokens 2
+refused "decoder tokens without an encoder" 1 decoder_ids
+run generate "$golden/models/t5" --input-ids 5,6 --cross-cache-implementation offloaded --max-new-tokens 2
+refused "an encoder's rows on disk" 1 "stay in memory"
+
 model=$golden/models/llama-mha
 # Beams: rows of each prompt with the best first, their scores, and the beam of each token.
 run generate "$model" --input-ids 5,6,7 --input-ids 8,9 --num-beams 4 --num-return-sequences 2 \

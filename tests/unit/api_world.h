@@ -18,6 +18,8 @@ struct api_world {
     kvik_prompt prompt;
     kvik_hooks hooks;
     kvik_span span;
+    kvik_source source;
+    kvik_encoder encoder;
     kvik_inputs inputs;
     kvik_outputs outputs;
     kvik_usage usage;
@@ -80,6 +82,8 @@ static inline void api_structs(struct api_world *w)
     w->prompt = (kvik_prompt){.size = sizeof w->prompt, .ids = api_ids, .n = IDS, .seq = w->mine};
     w->hooks = (kvik_hooks){.size = sizeof w->hooks};
     w->span = (kvik_span){.size = sizeof w->span, .seq = w->mine, .ids = api_ids, .n = IDS};
+    w->source = (kvik_source){.size = sizeof w->source, .ids = api_ids, .n = IDS};
+    w->encoder = (kvik_encoder){.size = sizeof w->encoder};
     w->inputs = (kvik_inputs){.size = sizeof w->inputs, .ids = api_ids, .n = IDS};
     w->outputs = (kvik_outputs){.size = sizeof w->outputs, .logits = w->floats};
     w->usage = (kvik_usage){.size = sizeof w->usage};
@@ -125,6 +129,7 @@ static inline void api_open(struct api_world *w, const kvik_cache_config *config
     unlink(api_path[P_SAVED]);
     api_need(kvik_cache_save(w->cache, api_path[P_SESSION], &w->mine, 1, "note"));
     api_need(kvik_legacy_save(w->legacy, NULL, api_path[P_LEGACY]));
+    api_need(kvik_logits_save(w->result, api_path[P_LOGITS]));
     api_need(kvik_request_start(w->cache, &w->g, &fresh, 1, NULL, &w->request));
     api_need(kvik_decoder_open(w->tokenizer, false, &w->decoder));
     api_need(kvik_sampler_open(&w->g, VOCAB, NULL, &w->sampler));
@@ -191,11 +196,15 @@ static inline uintptr_t api_value(struct api_world *w, int kind, int at)
         [A_SAVED] = api_path[P_SAVED],
         [A_LEGACY_FILE] = api_path[P_LEGACY],
         [A_LOGITS_FILE] = api_path[P_LOGITS],
+        [A_FEATURES_FILE] = api_path[P_LOGITS],
+        [A_TENSOR] = "logits",
         [A_DIR] = api_path[P_PREFIXES],
         [A_LOGITS] = w->floats,
         [A_FLOATS] = w->floats,
         [A_MASK] = w->room,
         [A_SPAN] = &w->span,
+        [A_SOURCE] = &w->source,
+        [A_ENCODER] = &w->encoder,
         [A_INPUTS] = &w->inputs,
         [A_OUTPUTS] = &w->outputs,
         [A_USAGE] = &w->usage,

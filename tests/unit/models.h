@@ -2,6 +2,7 @@
  * covered without being listed. */
 #pragma once
 #include <dirent.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,17 +11,33 @@
 #define GOLDEN_MODELS "tests/golden/models"
 enum { GOLDEN_MOST = 128 };
 
-/* Lists the models' names in alphabetical order, each to be put behind GOLDEN_MODELS "/". Returns
- * their number. The names live until the program ends. */
-static inline uint32_t golden_models(const char *name[GOLDEN_MOST])
+/* True if the model, or the one that a .gguf file was made of, has an encoder. Its sequences need
+ * the encoder's input before tokens: test_hearing covers them. */
+static inline bool golden_hears(const char *name)
+{
+    char path[256], text[8192];
+    size_t len = strlen(name);
+    if (len > 5 && strcmp(name + len - 5, ".gguf") == 0) len -= 5;
+    snprintf(path, sizeof path, GOLDEN_MODELS "/%.*s/config.json", (int)len, name);
+    FILE *f = fopen(path, "r");
+    if (!f) return false;
+    text[fread(text, 1, sizeof text - 1, f)] = 0;
+    fclose(f);
+    return strstr(text, "\"is_encoder_decoder\": true") != NULL;
+}
+
+/* Lists the names of the models that do or do not have an encoder, in alphabetical order, each to
+ * be put behind GOLDEN_MODELS "/". Returns their number. The names live until the program ends. */
+static inline uint32_t golden_list(const char *name[GOLDEN_MOST], bool hears)
 {
     static char kept[GOLDEN_MOST][128];
     struct dirent **found = NULL;
     uint32_t n = 0;
     int all = scandir(GOLDEN_MODELS, &found, NULL, alphasort);
     for (int i = 0; i < all; i++) {
-        if (found[i]->d_name[0] != '.' && n < GOLDEN_MOST) {
-            snprintf(kept[n], sizeof kept[n], "%.127s", found[i]->d_name);
+        const char *at = found[i]->d_name;
+        if (at[0] != '.' && n < GOLDEN_MOST && golden_hears(at) == hears) {
+            snprintf(kept[n], sizeof kept[n], "%.127s", at);
             name[n] = kept[n];
             n++;
         }
@@ -28,4 +45,9 @@ static inline uint32_t golden_models(const char *name[GOLDEN_MOST])
     }
     free(found);
     return n;
+}
+
+static inline uint32_t golden_models(const char *name[GOLDEN_MOST])
+{
+    return golden_list(name, false);
 }

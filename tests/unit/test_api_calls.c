@@ -119,6 +119,8 @@ static void test_null(void **state)
         for (int left = 0; left < 2 && c->does != D_CLOSES;
              left++) { /* then without the optional */
             int64_t code = api_code(c, api_invoke(c, v));
+            /* the model of the test has no encoder */
+            if (c->f == (api_function *)(void (*)(void))kvik_cache_encode) code -= KVIK_ARG;
             if (code < 0 && c->returns != R_ID) fail_msg("%s: %s", c->name, kvik_last_error());
             if (c->returns == R_U32) assert_false(api_none(c, api_invoke(c, v)));
             api_release(&w, c);

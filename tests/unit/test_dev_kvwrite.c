@@ -199,7 +199,7 @@ static void test_seal(void **state)
                 assert_memory_equal(at, want + (at - t.sealed),
                                     toy_lossless.bytes(&toy_lossless, &t.view.shape[p]));
             }
-        struct dev_attn a = {t.q, 120, t.out, 120, 6, 0.2f, 0, NULL, NULL};
+        struct dev_attn a = {t.q, 120, t.out, 120, 6, 0.2f, 0, NULL, NULL, NULL};
         float got[360];
         dev_attention(d, &t.view, &a);
         memcpy(got, t.out, sizeof got);

@@ -71,7 +71,7 @@ static void run(const struct moe *moe, const float *in, uint32_t n, float *out)
     struct dev_config d = {.n_threads = 2};
     struct graph *g;
     assert_int_equal(dev_open(&d, &e.dev), 0);
-    assert_int_equal(graph_open(&e, &g), 0);
+    assert_int_equal(graph_open(&e, TOKENS, &g), 0);
     mod_moe(g, moe, moe_buffers_new(g, HIDDEN, N, TOP, FFN), in, out);
     assert_int_equal(g->error, 0);
     struct dev_limits lim = {

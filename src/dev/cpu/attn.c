@@ -401,9 +401,13 @@ static void decode_unit(void *ctx, uint32_t task, uint32_t thread)
             gather(j, m, j->v->edge[m->token], h0 + i, thread, true, &t.span[i]);
         }
         task_scores(j, &t, h, h + step);
-        for (uint32_t q = h * nq; q < (h + step) * nq; q++)
+        for (uint32_t q = h * nq; q < (h + step) * nq; q++) {
+            uint32_t at = q % nq, head = (h0 + q / nq) * j->group + at % j->group;
+            attn_bias(j->a->bias, head, j->v->pos[token[at / j->group]], m->a, m->b,
+                      t.p + (size_t)q * KV_ATOM + (m->a - row0));
             j->k->soft(t.p + (size_t)q * KV_ATOM, m->a - row0, m->b - row0, j->a->softcap,
                        t.out + q * j->state);
+        }
         task_values(j, &t, h, h + step);
     }
 }
@@ -571,10 +575,14 @@ static void block_span(const struct job *j, const struct walk *w, const struct a
         score_block(j, row, qt, nq, row0, &sp, p);
     }
     memset(part, 0, nq * j->state * sizeof *part);
-    for (uint32_t q = 0; q < nq; q++)
-        if (row[q / g].a < row[q / g].b)
-            j->k->soft(p + (size_t)q * KV_ATOM, row[q / g].a - row0, row[q / g].b - row0,
-                       j->a->softcap, part + q * j->state);
+    for (uint32_t q = 0; q < nq; q++) {
+        const struct atom *r = &row[q / g];
+        if (r->a >= r->b) continue;
+        attn_bias(j->a->bias, head * g + q % g, j->v->pos[bl->t0 + q / g], r->a, r->b,
+                  p + (size_t)q * KV_ATOM + (r->a - row0));
+        j->k->soft(p + (size_t)q * KV_ATOM, r->a - row0, r->b - row0, j->a->softcap,
+                   part + q * j->state);
+    }
     if (by_tile(j, all->phase, 1))
         add_tiles(j, w, p, row, row0, part);
     else
@@ -707,6 +715,7 @@ void dev_attention(struct dev *d, const struct kv_view *v, const struct dev_attn
     }
     lay_out(j.n_tokens, a->n_heads, j.dk, j.dv, j.tiled ? v->sealed.rows : 0, pool_threads(d->pool),
             &j.lay);
+    assert(!a->bias || (a->softcap == 0 && !v->sinks));
     assert(j.lay.total <= d->attn_bytes && a->n_heads % j.n_kv == 0);
     j.block = (struct block *)(j.scratch + j.lay.block);
     struct iter *it = (struct iter *)(j.scratch + j.lay.iter);

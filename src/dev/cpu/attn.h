@@ -36,6 +36,19 @@ enum attn_phase { ATTN_SEALED, ATTN_SINKS, ATTN_LEAD, ATTN_TAIL, ATTN_PHASES };
 void attn_phase_rows(const struct kv_view *v, bool lossy, uint32_t token, uint32_t phase,
                      uint32_t *a, uint32_t *b);
 
+/* Adds the bias of the distance to the scores of rows [a, b), absolute, of one query; p[0] is row a's. */
+static inline void attn_bias(const struct dev_bias *bias, uint32_t head, uint32_t pos, uint32_t a,
+                             uint32_t b, float *p)
+{
+    if (!bias) return;
+    const float *w = bias->w + (size_t)head * (bias->back + 1 + (size_t)bias->ahead) + bias->back;
+    for (uint32_t j = a; j < b; j++) {
+        int64_t apart = (int64_t)j - pos;
+        apart = MIN(MAX(apart, -(int64_t)bias->back), (int64_t)bias->ahead);
+        p[j - a] += w[apart];
+    }
+}
+
 /* Rounds n values to one type of cache row; registered as CPU_KV_ROUND of that type. */
 typedef void (*kv_round_fn)(const float *x, uint32_t n, void *out);
 

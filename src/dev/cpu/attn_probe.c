@@ -55,6 +55,7 @@ static void scores(const struct job *j, uint32_t token, uint32_t head, unsigned 
             struct tiles_from from = {j->v, 0, j->v->lane[token], j->own};
             tiles_query(&from, q, (float *)buf);
             tiles_score(&from, a, b, head / group, (float *)buf, 1, j->a->scale, out + a, 0);
+            attn_bias(j->a->bias, head, j->v->pos[token], a, b, out + a);
             continue;
         }
         for (uint32_t row = a - a % KV_STRIP; row < b; row += KV_STRIP) {
@@ -62,6 +63,7 @@ static void scores(const struct job *j, uint32_t token, uint32_t head, unsigned 
             const void *k = keys(j, token, phase, row, r0, r1, head / group, buf);
             j->k->score(s->dtype, q, 1, s->dim, &k, 0, 1, j->a->scale, p);
             memcpy(out + r0, p + (r0 - row), (r1 - r0) * sizeof *out);
+            attn_bias(j->a->bias, head, j->v->pos[token], r0, r1, out + r0);
         }
     }
 }

@@ -33,6 +33,8 @@ enum cpu_op {
     CPU_GELU_MUL,   /* gelu(x) * y */
     CPU_GELU_ERF_MUL,
     CPU_GELU,
+    CPU_GELU_ERF,
+    CPU_RELU,
     CPU_SWIGLU,  /* p: alpha, q: limit */
     CPU_SOFTCAP, /* p tanh(x / p) */
     CPU_SIGMOID,

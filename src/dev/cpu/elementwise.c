@@ -105,6 +105,21 @@ void dev_gelu(struct dev *d, float *x, uint32_t n, uint32_t dim)
     run_map(d, CPU_GELU, &(struct elem){.x = x}, n, dim);
 }
 
+void dev_gelu_erf(struct dev *d, float *x, uint32_t n, uint32_t dim)
+{
+    run_map(d, CPU_GELU_ERF, &(struct elem){.x = x}, n, dim);
+}
+
+void dev_relu(struct dev *d, float *x, uint32_t n, uint32_t dim)
+{
+    run_map(d, CPU_RELU, &(struct elem){.x = x}, n, dim);
+}
+
+void dev_mul(struct dev *d, float *x, const float *y, uint32_t n, uint32_t dim)
+{
+    run_map(d, CPU_MUL, &(struct elem){.x = x, .y = y}, n, dim);
+}
+
 void dev_swiglu_clamped(struct dev *d, float *gate, const float *up, float alpha, float limit,
                         uint32_t n, uint32_t dim)
 {
@@ -163,11 +178,6 @@ void dev_softcap(struct dev *d, float *x, float cap, uint32_t n, uint32_t dim)
 void dev_sigmoid(struct dev *d, float *x, uint32_t n, uint32_t dim)
 {
     run_map(d, CPU_SIGMOID, &(struct elem){.x = x}, n, dim);
-}
-
-void dev_mul(struct dev *d, float *x, const float *y, uint32_t n, uint32_t dim)
-{
-    run_map(d, CPU_MUL, &(struct elem){.x = x, .y = y}, n, dim);
 }
 
 static void rope_task(void *ctx, uint32_t task, uint32_t thread)

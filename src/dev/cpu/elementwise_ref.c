@@ -127,6 +127,22 @@ static void gelu_ref(float *x, const float *y, float p, float q, size_t n)
 }
 CPU_KERNEL(DEV_REF, CPU_GELU, CPU_ANY, gelu_ref);
 
+static void gelu_erf_ref(float *x, const float *y, float p, float q, size_t n)
+{
+    (void)y, (void)p, (void)q;
+    for (size_t i = 0; i < n; i++)
+        x[i] = math_gelu_erf(x[i]);
+}
+CPU_KERNEL(DEV_REF, CPU_GELU_ERF, CPU_ANY, gelu_erf_ref);
+
+static void relu_ref(float *x, const float *y, float p, float q, size_t n)
+{
+    (void)y, (void)p, (void)q;
+    for (size_t i = 0; i < n; i++)
+        x[i] = 0 > x[i] ? 0 : x[i]; /* a NaN passes the comparison */
+}
+CPU_KERNEL(DEV_REF, CPU_RELU, CPU_ANY, relu_ref);
+
 static void swiglu_ref(float *gate, const float *up, float alpha, float limit, size_t n)
 {
     for (size_t i = 0; i < n; i++) { /* a NaN passes the comparisons */

@@ -162,9 +162,9 @@ INLINE vf gelu_mul_of(vf gate, vf up, vf p, vf q)
 }
 MAP(gelu_mul, CPU_GELU_MUL, y);
 
-INLINE vf gelu_erf_mul_of(vf x, vf up, vf p, vf r)
+INLINE vf gelu_erf_of(vf x, vf y, vf p, vf r)
 {
-    (void)p, (void)r;
+    (void)y, (void)p, (void)r;
     const vf one = vf_set1(1.0f);
     vf u = vf_max(vf_neg(x), x), t = vf_div(one, vf_fma(vf_set1(MATH_ERFC_T), u, one));
     vf q = vf_fma(vf_set1(MATH_ERFC_P8), t, vf_set1(MATH_ERFC_P7));
@@ -178,9 +178,22 @@ INLINE vf gelu_erf_mul_of(vf x, vf up, vf p, vf r)
     q = vf_mul(vf_mul(q, t), vf_exp(vf_mul(vf_mul(vf_set1(-0.5f), u), u)));
     /* past the end, where u may be infinite, u / 2 counts as 0; a NaN comes through max */
     vf half = vf_mul(vf_set1(0.5f), vf_below(u, vf_set1(MATH_GELU_END)));
-    return vf_mul(vf_sub(vf_max(x, vf_zero()), vf_mul(half, q)), up);
+    return vf_sub(vf_max(x, vf_zero()), vf_mul(half, q));
+}
+MAP(gelu_erf, CPU_GELU_ERF, NULL);
+
+INLINE vf gelu_erf_mul_of(vf x, vf up, vf p, vf r)
+{
+    return vf_mul(gelu_erf_of(x, up, p, r), up);
 }
 MAP(gelu_erf_mul, CPU_GELU_ERF_MUL, y);
+
+INLINE vf relu_of(vf x, vf y, vf p, vf q)
+{
+    (void)y, (void)p, (void)q;
+    return vf_max(vf_zero(), x); /* a NaN comes through max */
+}
+MAP(relu, CPU_RELU, NULL);
 
 INLINE vf swiglu_of(vf gate, vf up, vf alpha, vf limit)
 {

@@ -1,0 +1,137 @@
+/* heard.c - see heard.h. */
+#include "generate/heard.h"
+
+#include <string.h>
+
+/* Points the input to the ids that the mask leaves. */
+static int take_ids(struct gen_source *s, const kvik_prompt *p, uint32_t i)
+{
+    uint32_t k = 0;
+    if (p->n > INT32_MAX) return ERR(LIMIT, "row %u: %zu tokens for the encoder", i, p->n);
+    s->columns = p->ids;
+    s->n_columns = p->n;
+    s->in = (struct exec_source){.ids = p->ids, .n = (uint32_t)p->n};
+    s->given = true;
+    if (!p->attention_mask) return 0;
+    s->kept = mem_array(p->n, sizeof *s->kept);
+    if (!s->kept) return ERR_NOMEM;
+    for (size_t c = 0; c < p->n; c++)
+        if (p->attention_mask[c]) s->kept[k++] = p->ids[c];
+    if (!k) return ERR(ARG, "row %u: the attention mask hides every token", i);
+    s->in = (struct exec_source){.ids = s->kept, .n = k};
+    return 0;
+}
+
+/* The token that begins the decoder's text. */
+static int start_of(const struct exec *x, const kvik_generation *g, int32_t *out)
+{
+    int32_t own = x->m->encoder.start;
+    *out = g->decoder_start_token_id >= 0 ? g->decoder_start_token_id
+           : own >= 0                     ? own
+                                          : g->bos_token_id;
+    if (*out >= 0) return 0;
+    return ERR(ARG,
+               "%s: neither decoder_start_token_id nor bos_token_id is set, so it is not known "
+               "how the decoder's text begins",
+               x->m->what);
+}
+
+/* Sets the decoder's tokens.  A model that reads text needs the start token before them; one that hears (features) is
+ * given its whole prompt. */
+static int take_text(const struct exec *x, const kvik_generation *g, const kvik_prompt *p,
+                     struct gen_source *s)
+{
+    int32_t start = -1;
+    bool appends = p->decoder_ids && (p->append || (p->seq && kv_len(x->kv, p->seq)));
+    s->text = (kvik_prompt){.size = sizeof s->text, .seq = p->seq, .append = p->append};
+    if (!p->decoder_ids || !x->m->encoder.bins) TRY(start_of(x, g, &start));
+    bool before =
+        !p->decoder_ids || (!appends && start >= 0 && p->n_decoder && p->decoder_ids[0] != start);
+    size_t n = p->n_decoder + before;
+    if (p->decoder_ids && !p->n_decoder)
+        return ERR(ARG, "decoder_ids has no tokens; leave it out to begin with the start token");
+    s->ids = mem_array(n, sizeof *s->ids);
+    if (!s->ids) return ERR_NOMEM;
+    if (before) s->ids[0] = start;
+    if (p->n_decoder) memcpy(s->ids + before, p->decoder_ids, p->n_decoder * sizeof *s->ids);
+    s->text.ids = s->ids;
+    s->text.n = n;
+    return 0;
+}
+
+static int take_input(const struct exec *x, const kvik_prompt *p, uint32_t i, struct gen_source *s)
+{
+    bool ids = p->ids && p->n;
+    if (p->n_frames && !p->features)
+        return ERR(ARG, "row %u: n_frames is %zu and features is NULL", i, p->n_frames);
+    if (p->n_frames > INT32_MAX)
+        return ERR(LIMIT, "row %u: %zu frames for the encoder", i, p->n_frames);
+    if (ids && p->features)
+        return ERR(ARG, "row %u: the encoder takes token ids or features, and both are given", i);
+    if (p->features) {
+        s->in = (struct exec_source){.features = p->features, .frames = (uint32_t)p->n_frames};
+        s->given = true;
+    } else if (ids) {
+        TRY(take_ids(s, p, i));
+    } else if (!p->seq || !kv_cross(x->kv, p->seq)) {
+        return ERR(ARG, "row %u: the encoder has no input; give token ids%s", i,
+                   x->m->encoder.bins ? " or features" : "");
+    }
+    int rows = s->given ? exec_source_rows(x, &s->in) : 0;
+    return MIN(rows, 0);
+}
+
+static int begin(const struct exec *x, const kvik_generation *g, const kvik_prompt *p, uint32_t i,
+                 struct gen_source *s)
+{
+    if (p->n_decoder && !p->decoder_ids)
+        return ERR(ARG, "row %u: n_decoder is %zu and decoder_ids is NULL", i, p->n_decoder);
+    TRY(take_input(x, p, i, s));
+    return take_text(x, g, p, s);
+}
+
+int source_alone(const struct exec *x, const kvik_prompt *p, struct gen_source **out)
+{
+    if (!x->encode) return ERR(ARG, "%s: %s has no encoder", x->m->what, x->m->arch_name);
+    struct gen_source *s = mem_array(1, sizeof *s);
+    if (!s) return ERR_NOMEM;
+    int e = take_input(x, p, 0, s);
+    if (e < 0)
+        sources_end(s, 1);
+    else
+        *out = s;
+    return e;
+}
+
+int sources_begin(const struct exec *x, const kvik_generation *g, const kvik_prompt *prompt,
+                  uint32_t n, struct gen_source **out)
+{
+    *out = NULL;
+    if (!x->encode) {
+        for (uint32_t i = 0; i < n; i++)
+            if (prompt[i].decoder_ids || prompt[i].n_decoder || prompt[i].features)
+                return ERR(ARG, "row %u: %s is for models with an encoder, and %s has none", i,
+                           prompt[i].features ? "features" : "decoder_ids", x->m->arch_name);
+        return 0;
+    }
+    struct gen_source *s = mem_array(n, sizeof *s);
+    if (!s) return ERR_NOMEM;
+    int e = 0;
+    for (uint32_t i = 0; e >= 0 && i < n; i++)
+        e = begin(x, g, &prompt[i], i, &s[i]);
+    if (e < 0) {
+        sources_end(s, n);
+        return e;
+    }
+    *out = s;
+    return 0;
+}
+
+void sources_end(struct gen_source *s, uint32_t n)
+{
+    for (uint32_t i = 0; s && i < n; i++) {
+        mem_free(s[i].ids);
+        mem_free(s[i].kept);
+    }
+    mem_free(s);
+}

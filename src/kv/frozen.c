@@ -1,0 +1,110 @@
+/* frozen.c - frozen rows shared between sequences that were given the same input.
+ *
+ * The rows of the frozen groups depend on the source and the adapter of a sequence's salt alone.  So a sequence without
+ * rows can own those of any other with the same two, live or kept, whatever that one's text is. */
+#include "kv/kv_int.h"
+
+#include <string.h>
+
+bool frozen_known(const struct seq *s)
+{
+    static const uint8_t none[KV_DIGEST];
+    return memcmp(s->salt.source, none, sizeof none) != 0;
+}
+
+const struct seq *frozen_donor(const struct kv *kv, const struct seq *s)
+{
+    for (struct seq *d = seq_each(kv, NULL); d; d = seq_each(kv, d))
+        if (d != s && d->cross && (d->owners || d->kept) && !d->busy && !d->foreign &&
+            memcmp(d->salt.source, s->salt.source, KV_DIGEST) == 0 &&
+            memcmp(d->salt.adapter, s->salt.adapter, KV_DIGEST) == 0)
+            return d;
+    return NULL;
+}
+
+/* Gives up the frozen pages. */
+static void thaw(struct kv *kv, struct seq *s)
+{
+    for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
+        struct group *g = &kv->group[gi];
+        if (g->c.policy.kind != KV_FROZEN) continue;
+        for (uint32_t f = 0; f < FORMS; f++) {
+            uint32_t *table = seq_table(kv, g, f, s), n = table_used(g, f, s->cross);
+            for (uint32_t i = 0; i < n; i++) {
+                if (table[i]) page_unref(kv, &g->form[f], table[i]);
+                table[i] = 0;
+            }
+            s->g[gi].cut[f] = table_first(g, f);
+        }
+        s->g[gi].unseen = s->g[gi].raw_unseen = 0;
+    }
+    s->cross = 0;
+}
+
+static void freeze(struct kv *kv, const struct seq *from, struct seq *to)
+{
+    to->cross = from->cross;
+    for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
+        struct group *g = &kv->group[gi];
+        if (g->c.policy.kind != KV_FROZEN) continue;
+        to->g[gi].unseen = from->g[gi].unseen;
+        to->g[gi].raw_unseen = from->g[gi].raw_unseen;
+        for (uint32_t f = 0; f < FORMS; f++) {
+            uint32_t *table = seq_table(kv, g, f, to), n = table_used(g, f, from->cross);
+            to->g[gi].cut[f] = from->g[gi].cut[f];
+            if (n) memcpy(table, seq_table(kv, g, f, from), n * sizeof *table);
+            for (uint32_t i = 0; i < n; i++)
+                if (table[i]) page_ref(kv, &g->form[f], table[i]);
+        }
+    }
+}
+
+static void drop(struct kv *kv, uint32_t slot, struct seq *s)
+{
+    tail_drop(kv, s);
+    thaw(kv, s);
+    tail_add(kv, s);
+    meta_settle(kv, slot);
+    reserve_refill(kv, slot);
+}
+
+int kv_adopt(struct kv *kv, kv_seq handle, uint32_t *rows)
+{
+    struct seq *s;
+    TRY(seq_idle(kv, handle, &s));
+    if (s->len || s->cross)
+        return ERR(ARG, "cache: only an empty sequence can share frozen rows, and %#x has %u rows",
+                   handle, s->len + s->cross);
+    *rows = 0;
+    if (!kv->index.on || !frozen_known(s)) return 0;
+    struct seq *d = (struct seq *)(uintptr_t)frozen_donor(kv, s);
+    if (!d) return 0;
+    uint32_t slot = slot_index(kv, handle);
+    s = seq_own(kv, slot);
+    tail_drop(kv, s);
+    freeze(kv, d, s);
+    tail_add(kv, s);
+    index_wanted(kv, d);
+    int e = reserve_fill(kv, slot, "sharing frozen rows");
+    if (e < 0) { /* the caller may try to write them */
+        drop(kv, slot, s);
+        return 0;
+    }
+    *rows = s->cross;
+    kv->index.hits++;
+    return 0;
+}
+
+int kv_thaw(struct kv *kv, kv_seq handle)
+{
+    struct seq *s;
+    TRY(seq_idle(kv, handle, &s));
+    if (s->len)
+        return ERR(ARG, "cache: the frozen rows of a sequence with %u others cannot be dropped",
+                   s->len);
+    uint32_t slot = slot_index(kv, handle);
+    s = seq_own(kv, slot);
+    drop(kv, slot, s);
+    memset(s->salt.source, 0, sizeof s->salt.source);
+    return 0;
+}

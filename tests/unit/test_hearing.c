@@ -1,0 +1,582 @@
+/* test_hearing.c - encoder-decoder models: every golden model with an encoder, through every way of
+ * decoding and every pair of strategies for the decoder's own rows and for the encoder's. */
+#include "base/json.h"
+#include "generate/handle.h"
+#include "kvik.h"
+#include "models.h"
+#include "testing.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { IDS = 21, NEW = 9, INPUTS = 3, MOST = 8192 };
+
+static kvik_model *model;
+static kvik_encoder encoder;
+static int32_t ids[INPUTS][IDS];
+static float features[INPUTS][MOST];
+
+static int64_t need(int64_t e)
+{
+    if (e < 0) fail_msg("%s", kvik_last_error());
+    return e;
+}
+
+static void refused(int64_t e, int code, const char *says)
+{
+    if (e != code || !strstr(kvik_last_error(), says))
+        fail_msg("%lld, \"%s\": \"%s\" is expected", (long long)e, kvik_last_error(), says);
+}
+
+/* Input i of the encoder. */
+static kvik_prompt prompt(int i)
+{
+    kvik_prompt p = {.size = sizeof p};
+    if (encoder.bins) {
+        p.features = features[i];
+        p.n_frames = (size_t)encoder.rows * encoder.stride;
+    } else {
+        p.ids = ids[i];
+        p.n = IDS - 3 * (size_t)i;
+    }
+    return p;
+}
+
+static kvik_source source(int i)
+{
+    kvik_prompt p = prompt(i);
+    return (kvik_source){.size = sizeof(kvik_source),
+                         .ids = p.ids,
+                         .n = p.n,
+                         .features = p.features,
+                         .n_frames = p.n_frames};
+}
+
+static void inputs(void)
+{
+    uint32_t seed = 7, vocab = kvik_model_vocab(model);
+    assert_true((size_t)encoder.bins * encoder.rows * encoder.stride <= MOST);
+    for (int i = 0; i < INPUTS; i++) {
+        for (int k = 0; k < IDS; k++) {
+            seed = seed * 1664525u + 1013904223u;
+            ids[i][k] = (int32_t)(2 + (seed >> 8) % (vocab - 2));
+        }
+        for (int k = 0; k < MOST; k++) {
+            seed = seed * 1664525u + 1013904223u;
+            features[i][k] = (float)(seed >> 8) / (float)(1 << 23) - 1;
+        }
+    }
+}
+
+static kvik_cache_config plain(void)
+{
+    return (kvik_cache_config){.size = sizeof(kvik_cache_config),
+                               .max_sequences = 24,
+                               .max_cache_len = 32,
+                               .threads = 2,
+                               .compute = "exact"};
+}
+
+static kvik_cache *open_cache(kvik_cache_config k)
+{
+    kvik_cache *c;
+    need(kvik_cache_open(model, &k, &c));
+    return c;
+}
+
+static kvik_generation options(const char *json)
+{
+    kvik_generation g;
+    need(kvik_generation_init(&g, model));
+    g.max_new_tokens = NEW;
+    g.n_eos = 0;
+    g.output_logits = true;
+    if (json) need(kvik_generation_set(&g, json));
+    return g;
+}
+
+static kvik_result *run(kvik_cache *c, const char *json, const kvik_prompt *p, uint32_t n)
+{
+    kvik_result *r;
+    kvik_generation g = options(json);
+    need(kvik_generate(c, &g, p, n, NULL, &r));
+    kvik_generation_done(&g);
+    return r;
+}
+
+static void same(const char *what, const kvik_result *a, const kvik_result *b)
+{
+    if (a->n_rows != b->n_rows || a->logit_steps != b->logit_steps)
+        fail_msg("%s: another shape", what);
+    for (uint32_t i = 0; i < a->n_rows; i++)
+        if (a->row[i]->n != b->row[i]->n ||
+            memcmp(a->row[i]->ids, b->row[i]->ids, a->row[i]->n * sizeof(int32_t)) != 0)
+            fail_msg("%s: other tokens in row %u", what, i);
+    size_t n = (size_t)a->logit_steps * a->logit_rows * a->vocab;
+    if (a->logits && b->logits && memcmp(a->logits, b->logits, n * sizeof(float)) != 0)
+        fail_msg("%s: other logits", what);
+}
+
+/* Every pair of strategies gives the bits of the plain cache, unless it rounds rows. */
+static void strategies(void)
+{
+    static const struct {
+        const char *implementation, *config;
+        bool rounds;
+    } own[] = {{"dynamic", NULL, false},
+               {"static", NULL, false},
+               {"offloaded", NULL, false},
+               {"quantized", "{\"nbits\": 4, \"residual_length\": 4, \"q_group_size\": 12}", true}},
+      cross[] = {
+          {NULL, NULL, false},
+          {"static", NULL, false},
+          {"dynamic", NULL, false},
+          {"quantized", "{\"nbits\": 4, \"residual_length\": 4, \"q_group_size\": 12}", true}};
+    kvik_prompt p[INPUTS] = {prompt(0), prompt(1), prompt(2)};
+    kvik_cache *c = open_cache(plain());
+    kvik_result *want = run(c, NULL, p, INPUTS);
+    kvik_cache_close(c);
+    for (size_t i = 0; i < countof(own); i++)
+        for (size_t k = 0; k < countof(cross); k++) {
+            char what[64];
+            kvik_cache_config config = plain();
+            config.cache_implementation = own[i].implementation;
+            config.cache_config = own[i].config;
+            config.cross_cache_implementation = cross[k].implementation;
+            config.cross_cache_config = cross[k].config;
+            config.threads = 1 + (uint32_t)k;
+            config.isa = (i + k) % 2 ? "ref" : NULL;
+            config.step_tokens = i % 2 ? 3 : 0;
+            snprintf(what, sizeof what, "%s, cross %s", own[i].implementation,
+                     cross[k].implementation ? cross[k].implementation : "default");
+            c = open_cache(config);
+            kvik_result *got = run(c, NULL, p, INPUTS), *again = run(c, NULL, p, INPUTS);
+            if (!own[i].rounds && !cross[k].rounds) same(what, want, got);
+            same(what, got, again);
+            kvik_result_free(got);
+            kvik_result_free(again);
+            kvik_cache_close(c);
+        }
+    kvik_result_free(want);
+}
+
+/* What a batch, padding, forks of one prompt, drafts or no cache at all must not change. */
+static void ways(void)
+{
+    kvik_cache *c = open_cache(plain());
+    kvik_prompt p[INPUTS] = {prompt(0), prompt(1), prompt(2)};
+    kvik_result *all = run(c, NULL, p, INPUTS);
+    for (int i = 0; i < INPUTS; i++) {
+        kvik_result *one = run(c, NULL, &p[i], 1);
+        assert_memory_equal(one->row[0]->ids, all->row[i]->ids, one->row[0]->n * sizeof(int32_t));
+        kvik_result_free(one);
+    }
+    kvik_result *bare = run(c, "{\"use_cache\": false}", p, INPUTS);
+    same("no cache", all, bare);
+    kvik_result_free(bare);
+    kvik_result *drafted = run(c, "{\"prompt_lookup_num_tokens\": 3}", p, INPUTS);
+    same("prompt lookup", all, drafted);
+    kvik_result_free(drafted);
+    if (!encoder.bins) { /* the same inputs behind padding */
+        int32_t padded[INPUTS][IDS];
+        uint8_t mask[INPUTS][IDS];
+        kvik_prompt q[INPUTS];
+        for (int i = 0; i < INPUTS; i++) {
+            size_t pad = IDS - p[i].n;
+            memset(mask[i], 1, IDS);
+            memset(mask[i], 0, pad);
+            memset(padded[i], 0, sizeof padded[i]);
+            memcpy(padded[i] + pad, ids[i], p[i].n * sizeof(int32_t));
+            q[i] = (kvik_prompt){
+                .size = sizeof *q, .ids = padded[i], .n = IDS, .attention_mask = mask[i]};
+        }
+        kvik_result *got = run(c, NULL, q, INPUTS);
+        same("padding", all, got);
+        kvik_result_free(got);
+    }
+    kvik_cache *helper = open_cache(plain());
+    kvik_hooks hooks = {.size = sizeof hooks, .assistant_model = helper};
+    kvik_generation g = options(NULL);
+    kvik_result *helped;
+    need(kvik_generate(c, &g, p, INPUTS, &hooks, &helped));
+    same("an assistant", all, helped);
+    kvik_result_free(helped);
+    kvik_generation_done(&g);
+    kvik_cache_close(helper);
+    kvik_result_free(all);
+    kvik_cache_close(c);
+}
+
+static const char *const modes[] = {
+    "{\"do_sample\": true, \"num_return_sequences\": 3, \"seed\": 5}",
+    "{\"num_beams\": 3, \"num_return_sequences\": 2}",
+    "{\"num_beams\": 4, \"num_beam_groups\": 2, \"diversity_penalty\": 0.5}",
+    "{\"penalty_alpha\": 0.6, \"top_k\": 3}",
+    "{\"forced_bos_token_id\": 5, \"forced_eos_token_id\": 6, \"repetition_penalty\": 1.3}",
+};
+
+/* Other modes give the same with quantized places of nothing: static and dynamic caches agree, and
+ * so do a request and a call. */
+static void decoding(void)
+{
+    kvik_cache_config k = plain();
+    kvik_cache *a = open_cache(k);
+    k.cache_implementation = "static";
+    k.cross_cache_implementation = "static";
+    k.threads = 1;
+    kvik_cache *b = open_cache(k);
+    kvik_prompt p[2] = {prompt(1), prompt(2)};
+    for (size_t i = 0; i < countof(modes); i++) {
+        kvik_result *x = run(a, modes[i], p, 2), *y = run(b, modes[i], p, 2), *z;
+        same(modes[i], x, y);
+        kvik_generation g = options(modes[i]);
+        kvik_request *q;
+        need(kvik_request_start(a, &g, p, 2, NULL, &q));
+        while (kvik_request_state(q) == KVIK_RUNNING)
+            need(kvik_request_step(&q, 1));
+        need(kvik_request_end(q, &z));
+        same(modes[i], x, z);
+        need(kvik_request_free(q));
+        kvik_generation_done(&g);
+        kvik_result_free(x);
+        kvik_result_free(y);
+        kvik_result_free(z);
+    }
+    kvik_cache_close(a);
+    kvik_cache_close(b);
+}
+
+static kvik_seq hear(kvik_cache *c, int i)
+{
+    kvik_seq s;
+    kvik_source in = source(i);
+    need(kvik_cache_new(c, &s));
+    need(kvik_cache_encode(c, s, &in));
+    return s;
+}
+
+static const int32_t text[6] = {3, 9, 4, 11, 7, 2};
+
+/* Appends tokens [from, to) and returns the logits of the last. */
+static void say(kvik_cache *c, kvik_seq s, uint32_t from, uint32_t to, float *logits)
+{
+    kvik_span span = {.size = sizeof span, .seq = s, .ids = text + from, .n = to - from};
+    need(kvik_forward(c, &span, 1, false, logits));
+}
+
+/* Forks, crops, resets, sessions, exports and legacy arrays of sequences with an encoder. */
+static void sequences(void)
+{
+    kvik_cache *c = open_cache(plain());
+    size_t row = kvik_model_vocab(model) * sizeof(float);
+    float *want = malloc(row), *got = malloc(row);
+    char path[] = "/tmp/kvik-hearing-XXXXXX";
+    kvik_source first = source(0), other = source(1);
+    kvik_seq s = hear(c, 0), f, l;
+    kvik_usage u = {.size = sizeof u};
+    say(c, s, 0, 6, want);
+    need(kvik_cache_usage(c, &u));
+    uint64_t alone = u.live;
+    need(kvik_cache_fork(c, s, &f));
+    need(kvik_cache_usage(c, &u));
+    assert_int_equal(u.live, alone); /* nothing is copied */
+    need(kvik_cache_crop(c, f, 3));
+    say(c, f, 3, 6, got);
+    assert_memory_equal(want, got, row);
+    refused(kvik_cache_encode(c, f, &other), KVIK_ARG, "another encoder input");
+    need(kvik_cache_encode(c, f, &first)); /* it has these rows */
+    need(kvik_cache_reset(c, f));
+    assert_int_equal(kvik_cache_encoder_length(c, f), 0);
+    need(kvik_cache_encode(c, f, &other));
+    need(kvik_cache_reset(c, f));
+    kvik_span span = {.size = sizeof span, .seq = f, .ids = text, .n = 1};
+    refused(kvik_forward(c, &span, 1, false, got), KVIK_ARG, "no encoder rows");
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
+    need(kvik_cache_crop(c, s, 3));
+    need(kvik_cache_save(c, path, &s, 1, NULL));
+    kvik_cache *d = open_cache(plain());
+    assert_int_equal(need(kvik_cache_load(d, path, 1, &l, NULL)), 1);
+    assert_int_equal(kvik_cache_encoder_length(d, l), kvik_cache_encoder_length(c, s));
+    say(d, l, 3, 6, got);
+    assert_memory_equal(want, got, row);
+    kvik_snapshot *rows;
+    need(kvik_cache_export(c, s, &rows));
+    assert_non_null(kvik_layer_plane(&rows->layer[0], "cross_keys"));
+    need(kvik_cache_import(d, rows, &l));
+    say(d, l, 3, 6, got);
+    assert_memory_equal(want, got, row);
+    kvik_snapshot_free(rows);
+    unlink(path);
+    assert_true(kv_check(c->x->kv) && kv_check(d->x->kv));
+    kvik_cache_close(d);
+    kvik_cache_close(c);
+    free(want);
+    free(got);
+}
+
+/* A batch: cross attentions sum to one, and its legacy form comes back with the same bits. */
+static void batches(void)
+{
+    kvik_cache *c = open_cache(plain());
+    kvik_batch *b, *back;
+    kvik_legacy *l, *file;
+    char path[] = "/tmp/kvik-hearing-XXXXXX";
+    uint32_t layers = kvik_model_layers(model), heads = kvik_model_heads(model),
+             vocab = kvik_model_vocab(model);
+    size_t rows = 0;
+    need(kvik_batch_open(c, 2, &b));
+    for (uint32_t i = 0; i < 2; i++) {
+        kvik_source in = source((int)i);
+        need(kvik_cache_encode(c, kvik_batch_seq(b, i), &in));
+        rows = MAX(rows, (size_t)need(kvik_cache_encoder_length(c, kvik_batch_seq(b, i))));
+    }
+    int32_t in[2][4] = {{3, 9, 4, 11}, {7, 2, 5, 8}};
+    size_t cells = (size_t)layers * 2 * heads * 4 * rows;
+    float *cross = calloc(cells, sizeof *cross),
+          *own = calloc(layers * 2 * heads * 16, sizeof *own);
+    float *want = calloc(2 * vocab, sizeof *want), *got = calloc(2 * vocab, sizeof *got);
+    kvik_inputs inputs = {.size = sizeof inputs, .ids = in[0], .n = 4};
+    kvik_outputs out = {.size = sizeof out, .attentions = own, .cross_attentions = cross};
+    need(kvik_batch_forward(b, &inputs, &out));
+    for (size_t i = 0; i < cells; i += rows) {
+        double sum = 0;
+        for (size_t k = 0; k < rows; k++)
+            sum += (double)cross[i + k];
+        if (fabs(sum - 1) > 1e-5) fail_msg("cross attentions sum to %g", sum);
+    }
+    need(kvik_batch_to_legacy(b, &l));
+    assert_int_equal(l->encoder_length, rows);
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
+    need(kvik_legacy_save(l, model, path));
+    need(kvik_legacy_load(path, model, &file));
+    unlink(path);
+    need(kvik_batch_from_legacy(c, file, &back));
+    int32_t next[2] = {6, 6};
+    inputs = (kvik_inputs){.size = sizeof inputs, .ids = next, .n = 1};
+    out = (kvik_outputs){.size = sizeof out, .logits = want};
+    need(kvik_batch_forward(b, &inputs, &out));
+    out.logits = got;
+    need(kvik_batch_forward(back, &inputs, &out));
+    assert_memory_equal(want, got, 2 * vocab * sizeof *want);
+    file->encoder_length++;
+    kvik_batch *bad;
+    refused(kvik_batch_from_legacy(c, file, &bad), encoder.bins ? KVIK_LIMIT : KVIK_ARG,
+            encoder.bins ? "rows of an encoder" : "cross layer 0");
+    file->encoder_length--;
+    kvik_legacy_free(l);
+    kvik_legacy_free(file);
+    kvik_batch_close(b);
+    kvik_batch_close(back);
+    kvik_cache_close(c);
+    free(cross);
+    free(own);
+    free(want);
+    free(got);
+}
+
+/* The encoder runs once for an input, whoever asks, and its rows are held once. */
+static void sharing(void)
+{
+    kvik_cache *c = open_cache(plain());
+    kvik_prompt p = prompt(0);
+    kvik_usage u = {.size = sizeof u};
+    uint64_t before = c->x->computed;
+    kvik_seq s = hear(c, 0), t;
+    uint64_t rows = (uint64_t)kvik_cache_encoder_length(c, s);
+    assert_int_equal(c->x->computed - before, rows);
+    need(kvik_cache_usage(c, &u));
+    uint64_t live = u.live;
+    t = hear(c, 0);
+    assert_int_equal(c->x->computed - before, rows);
+    need(kvik_cache_usage(c, &u));
+    assert_int_equal(u.live, live);
+    need(kvik_cache_drop(c, s));
+    need(kvik_cache_drop(c, t)); /* kept for the next request */
+    kvik_result *r = run(c, NULL, &p, 1);
+    assert_int_equal(c->x->computed - before, rows + NEW);
+    kvik_result_free(r);
+    r = run(c, "{\"num_beams\": 4}", &p, 1);
+    kvik_result_free(r);
+    before = c->x->computed;
+    s = hear(c, 1);
+    assert_true(c->x->computed > before);
+    assert_true(kv_check(c->x->kv));
+    kvik_cache_close(c);
+}
+
+static void refusals(void)
+{
+    kvik_cache *c = open_cache(plain());
+    kvik_prompt p = prompt(0);
+    kvik_result *r;
+    kvik_generation g = options("{\"guidance_scale\": 1.5}");
+    refused(kvik_generate(c, &g, &p, 1, NULL, &r), KVIK_UNSUPPORTED, "without an encoder");
+    kvik_generation_done(&g);
+    g = options(NULL);
+    kvik_prompt none = {.size = sizeof none, .decoder_ids = text, .n_decoder = 2};
+    refused(kvik_generate(c, &g, &none, 1, NULL, &r), KVIK_ARG, "the encoder has no input");
+    kvik_prompt both = p;
+    both.ids = ids[0];
+    both.n = IDS;
+    both.features = features[0];
+    both.n_frames = 4;
+    refused(kvik_generate(c, &g, &both, 1, NULL, &r), KVIK_ARG, "both are given");
+    kvik_prompt wrong = {.size = sizeof wrong, .ids = ids[0], .n = IDS};
+    if (!encoder.bins)
+        wrong = (kvik_prompt){.size = sizeof wrong, .features = features[0], .n_frames = 4};
+    refused(kvik_generate(c, &g, &wrong, 1, NULL, &r), KVIK_ARG, "the encoder takes");
+    kvik_source in = source(0);
+    kvik_seq s;
+    need(kvik_cache_new(c, &s));
+    if (encoder.bins) {
+        float *x = malloc(sizeof features[0]);
+        memcpy(x, features[0], sizeof features[0]);
+        x[5] = NAN;
+        in.features = x;
+        refused(kvik_cache_encode(c, s, &in), KVIK_ARG, "not a finite number");
+        free(x);
+    } else {
+        int32_t big[2] = {1, 1 << 20};
+        in.ids = big;
+        in.n = 2;
+        refused(kvik_cache_encode(c, s, &in), KVIK_ARG, "outside the vocabulary");
+    }
+    kvik_generation_done(&g);
+    kvik_cache_close(c);
+    kvik_cache_config k = plain();
+    k.cross_cache_implementation = "sink";
+    refused(kvik_cache_open(model, &k, &c), KVIK_ARG, "cross_cache_implementation");
+    k.cross_cache_implementation = "offloaded";
+    refused(kvik_cache_open(model, &k, &c), KVIK_UNSUPPORTED, "stay in memory");
+    k.cross_cache_implementation = NULL;
+    k.cross_cache_config = "{\"sliding_window\": 4}";
+    refused(kvik_cache_open(model, &k, &c), KVIK_ARG, "cross_cache_config");
+}
+
+static void every_model(void (*test)(void))
+{
+    const char *name[GOLDEN_MOST];
+    uint32_t n = golden_list(name, true);
+    assert_true(n > 0);
+    for (uint32_t i = 0; i < n; i++) {
+        char path[300];
+        if (strstr(name[i], ".gguf")) continue;
+        snprintf(path, sizeof path, GOLDEN_MODELS "/%s", name[i]);
+        if (strcmp(name[i], "whisper") == 0 && kvik_model_open(path, &model) < 0) continue;
+        if (strcmp(name[i], "whisper") != 0) need(kvik_model_open(path, &model));
+        encoder = (kvik_encoder){.size = sizeof encoder};
+        assert_int_equal(need(kvik_model_encoder(model, &encoder)), 1);
+        inputs();
+        test();
+        kvik_model_close(model);
+    }
+}
+
+#define TEST(name)                                                                                 \
+    static void test_##name(void **state)                                                          \
+    {                                                                                              \
+        (void)state;                                                                               \
+        every_model(name);                                                                         \
+    }
+TEST(strategies)
+TEST(ways)
+TEST(decoding)
+TEST(sequences)
+TEST(batches)
+TEST(sharing)
+TEST(refusals)
+
+/* GGUF and safetensors hold the same weights. */
+static void test_gguf(void **state)
+{
+    (void)state;
+    kvik_result *r[2];
+    for (int k = 0; k < 2; k++) {
+        need(kvik_model_open(k ? GOLDEN_MODELS "/t5.gguf" : GOLDEN_MODELS "/t5", &model));
+        encoder = (kvik_encoder){.size = sizeof encoder};
+        need(kvik_model_encoder(model, &encoder));
+        inputs();
+        kvik_prompt p[INPUTS] = {prompt(0), prompt(1), prompt(2)};
+        kvik_cache *c = open_cache(plain());
+        r[k] = run(c, NULL, p, INPUTS);
+        kvik_cache_close(c);
+        kvik_model_close(model);
+    }
+    size_t n = (size_t)r[0]->logit_steps * r[0]->logit_rows * r[0]->vocab;
+    for (size_t i = 0; i < n; i++)
+        if (!(fabsf(r[0]->logits[i] - r[1]->logits[i]) <= 1e-4f * (1 + fabsf(r[0]->logits[i]))))
+            fail_msg("logit %zu: %g and %g", i, (double)r[0]->logits[i], (double)r[1]->logits[i]);
+    kvik_result_free(r[0]);
+    kvik_result_free(r[1]);
+}
+
+/* Configurations that no file should have are refused with a sentence. */
+static void test_hostile(void **state)
+{
+    (void)state;
+    static const char *const change[] = {
+        "{\"num_layers\": 0}",
+        "{\"num_layers\": 5}",
+        "{\"num_decoder_layers\": 3}",
+        "{\"num_decoder_layers\": 100000}",
+        "{\"d_model\": 0}",
+        "{\"d_kv\": 0}",
+        "{\"d_kv\": 1024}",
+        "{\"d_ff\": -1}",
+        "{\"num_heads\": 0}",
+        "{\"relative_attention_num_buckets\": 0}",
+        "{\"relative_attention_num_buckets\": 17}",
+        "{\"relative_attention_num_buckets\": 2000000000}",
+        "{\"relative_attention_max_distance\": 0}",
+        "{\"relative_attention_max_distance\": 4}",
+        "{\"relative_attention_max_distance\": 4000000000}",
+        "{\"decoder_start_token_id\": -7}",
+        "{\"layer_norm_epsilon\": -1}",
+        "{\"feed_forward_proj\": \"gated-swish\"}",
+        "{\"feed_forward_proj\": \"gated-gelu\"}",
+        "{\"vocab_size\": 100}",
+        "{\"n_positions\": 0}",
+    };
+    char dir[] = "/tmp/kvik-hearing-XXXXXX", path[128], from[600], cwd[512];
+    assert_non_null(mkdtemp(dir));
+    assert_non_null(getcwd(cwd, sizeof cwd));
+    snprintf(from, sizeof from, "%s/" GOLDEN_MODELS "/t5/model.safetensors", cwd);
+    snprintf(path, sizeof path, "%s/model.safetensors", dir);
+    assert_int_equal(symlink(from, path), 0);
+    for (size_t i = 0; i < countof(change); i++) {
+        json_t *c, *with;
+        need(json_read(GOLDEN_MODELS "/t5/config.json", 1 << 20, &c));
+        need(json_parse(change[i], strlen(change[i]), "change", &with));
+        json_object_update(c, with);
+        snprintf(path, sizeof path, "%s/config.json", dir);
+        assert_int_equal(json_dump_file(c, path, 0), 0);
+        json_decref(c);
+        json_decref(with);
+        int e = kvik_model_open(dir, &model);
+        if (e >= 0) fail_msg("%s is accepted", change[i]);
+        if (e == KVIK_NOMEM || !*kvik_last_error()) fail_msg("%s: %d", change[i], e);
+    }
+    unlink(path);
+    snprintf(path, sizeof path, "%s/model.safetensors", dir);
+    unlink(path);
+    rmdir(dir);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_strategies), cmocka_unit_test(test_ways),
+        cmocka_unit_test(test_decoding),   cmocka_unit_test(test_sequences),
+        cmocka_unit_test(test_batches),    cmocka_unit_test(test_sharing),
+        cmocka_unit_test(test_refusals),   cmocka_unit_test(test_gguf),
+        cmocka_unit_test(test_hostile),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
