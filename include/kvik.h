@@ -339,8 +339,8 @@ struct kvik_cache_config {
     void (*on_notice)(void *ctx, const char *text);
     void *notice_ctx;
     /* How the rows of an encoder are stored, which decoders of encoder-decoder models read (cross attention); the strategy
-     * above is for the decoder's own rows.  "dynamic", "static" or "quantized", and a JSON object with the keys for
-     * precision of cache_config.  NULL: as computed.  They stay in memory. */
+     * above is for the decoder's own rows.  "dynamic", "static", "offloaded" or "quantized", and a JSON object with
+     * the keys for precision and offloading of cache_config.  NULL: as computed, in memory. */
     const char *cross_cache_implementation;
     const char *cross_cache_config;
     /* Limit of an encoder's input, in rows.  0: the model's, or 512. */

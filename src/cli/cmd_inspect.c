@@ -165,6 +165,13 @@ static void put_cache(const json_t *o)
         printf("  %-18s %lld bytes per token, %s for the whole context\n", key,
                (long long)json_integer_value(v), bytes_text((uint64_t)number(most, key), size));
     }
+    const json_t *heard = json_object_get(o, "encoder");
+    json_object_foreach(json_object_get(heard, "cache_bytes_per_row"), key, v)
+    {
+        snprintf(size, sizeof size, "cross %s", key);
+        printf("  %-18s %lld bytes per row of the encoder, %lld rows at most\n", size,
+               (long long)json_integer_value(v), (long long)number(heard, "rows"));
+    }
     printf("  %-18s", "implementations");
     json_array_foreach(json_object_get(o, "cache_implementations"), i, v)
         printf(" %s", json_string_value(v) ? json_string_value(v) : "?");

@@ -63,8 +63,10 @@ int settings_read(const kvik_cache_config *c, struct preset_choice *s)
     bool offload = c->on_full && strcmp(c->on_full, "offload") == 0;
     if (c->on_full && !offload && strcmp(c->on_full, "error") != 0)
         return ERR(ARG, "on_full is \"%s\"; it must be error or offload", c->on_full);
+    /* offloaded rows of an encoder leave memory when the decoder's rows need it */
+    bool cross = s->cross_keys.offloading || (s->cross && s->cross->offload);
     s->streaming = preset_offloads(s->preset, &s->keys) ? KV_STREAM
-                   : offload                            ? KV_STREAM_ON_FULL
+                   : offload || cross                   ? KV_STREAM_ON_FULL
                                                         : KV_RESIDENT;
     return 0;
 }
@@ -96,6 +98,7 @@ static void settle_budget(const struct model *m, const kvik_cache_config *c, str
                              .preset = &e->preset,
                              .store = exec_store(m, e),
                              .max_seqs = e->max_seqs,
+                             .frozen_rows = e->encoder_rows,
                              .reserve = e->reserve,
                              .step_given = c->step_tokens != 0};
     e->pool_bytes = c->cache_memory;
@@ -140,8 +143,11 @@ int settings_exec(const struct preset_choice *s, const struct model *m, const kv
         return ERR(LIMIT, "checkpoints is %u; the limit is KVIK_TURN_ENDS", c->checkpoints);
     e->preset.every = c->checkpoints;
     e->streaming = s->streaming;
-    if (s->streaming == KV_STREAM_ON_FULL) e->preset.stream = true;
+    bool full = c->on_full && strcmp(c->on_full, "offload") == 0;
+    if (full) e->preset.stream = true;
     TRY(preset_settle_cross(s->cross, &s->cross_keys, &e->preset));
+    if (full && !e->preset.cross_quant.plane[0].kind && !e->preset.cross_quant.plane[1].kind)
+        e->preset.cross_stream = true;
     TRY(encoder_rows(m, c, e));
     e->spill_dir = c->spill_dir;
     e->no_index = c->no_prefix_cache;

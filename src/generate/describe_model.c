@@ -71,6 +71,22 @@ static json_t *cache_bytes(const struct model *m)
     return o;
 }
 
+/* What the encoder takes, and the bytes of each of its rows for each form that rows can have. */
+static json_t *encoder(const struct model *m)
+{
+    static const enum dtype types[] = {DT_F32, DT_F16, DT_BF16};
+    json_t *rows = json_object();
+    for (size_t i = 0; i < countof(types); i++) {
+        size_t sum = 0;
+        for (uint32_t k = 0; k < m->n_sites; k++)
+            if (m->site[k].kind == KV_FROZEN) sum += kv_site_bytes(&m->site[k], types[i]);
+        json_object_set_new(rows, dtype_name(types[i]), json_integer((json_int_t)sum));
+    }
+    return json_pack("{s:i, s:i, s:i, s:i, s:o}", "layers", (int)m->encoder.n_layers, "rows",
+                     (int)m->encoder.rows, "bins", (int)m->encoder.bins, "stride",
+                     (int)m->encoder.stride, "cache_bytes_per_row", rows);
+}
+
 /* Computes the bytes of one sequence at the whole context, for each form that rows can have. */
 static int cache_most(const struct model *m, json_t *o)
 {
@@ -178,6 +194,7 @@ int describe_model(const kvik_model *k, json_t **out)
     if (!m->rope[0].rot) json_object_set_new(o, "rope", json_null()); /* learned positions */
     json_object_set_new(o, "layers", layers(m));
     json_object_set_new(o, "cache_bytes_per_token", cache_bytes(m));
+    if (m->encoder.n_layers) json_object_set_new(o, "encoder", encoder(m));
     json_t *most = json_object();
     int e = most ? cache_most(m, most) : ERR(NOMEM, "out of memory");
     if (e >= 0) e = describe_file(m->ck, o);

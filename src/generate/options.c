@@ -147,11 +147,11 @@
       "axis_value, q_group_size, residual_length, offloading, "                                    \
       "offload_only_non_sliding")                                                                  \
     X("cache", cross_cache_implementation, cross_cache_implementation, CACHE, , 0, 0,              \
-      "dynamic|static|quantized",                                                                  \
+      "dynamic|static|offloaded|quantized",                                                        \
       "how the rows of an encoder are stored, in models with one; none: as they were computed")    \
     X("cache", cross_cache_config, cross_cache_config, CACHE_CONFIG, , 0, 0, NULL,                 \
       "settings of the encoder's rows as a JSON object: backend, nbits, axis_key, axis_value, "    \
-      "q_group_size, residual_length")                                                             \
+      "q_group_size, residual_length, offloading")                                                 \
     X("cache", max_encoder_len, max_encoder_len, UINT, , 0, 1048576, NULL,                         \
       "rows that an encoder's input may have; none: as many as the model was made for")            \
     X("cache", max_cache_len, max_cache_len, UINT, , 1, U32, NULL,                                 \

@@ -2,7 +2,7 @@
  *
  * The rows of the frozen groups depend on the source and the adapter of a sequence's salt alone.  So a sequence without
  * rows can own those of any other with the same two, live or kept, whatever that one's text is. */
-#include "kv/kv_int.h"
+#include "kv/frozen.h"
 
 #include <string.h>
 

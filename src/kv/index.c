@@ -17,8 +17,8 @@
  * Limits.  Kept contents are bounded by bytes alone.  Their arrays (index_room.c) and their pages
  * count in the budget and are evicted as soon as anything else needs the room: the least recently
  * used sequence first, its last rows first (keep.c). */
+#include "kv/frozen.h"
 #include "kv/image.h"
-#include "kv/kv_int.h"
 
 #include <string.h>
 

@@ -4,7 +4,7 @@
  * (index_room.c), with their references.  Records are listed in the order of their last use, and
  * the least recently used are evicted first.  Contents that a longer sequence covers are not
  * kept. */
-#include "kv/kv_int.h"
+#include "kv/frozen.h"
 
 #include <string.h>
 

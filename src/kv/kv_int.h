@@ -577,13 +577,6 @@ void index_list_live(struct kv *kv);
 struct kv_image;
 const struct seq *index_twin(struct kv *kv, const struct kv_image *im, uint32_t *rows);
 
-/* frozen.c */
-/* True if the salt says what the frozen rows of the contents were made of, so that they can be shared. */
-bool frozen_known(const struct seq *s);
-/* Returns other contents, not in an open step, with the frozen rows of the same source and adapter; NULL: there are
- * none. */
-const struct seq *frozen_donor(const struct kv *kv, const struct seq *s);
-
 /* kept.c */
 /* Notes a use of s by a match. */
 void index_wanted(struct kv *kv, struct seq *s);

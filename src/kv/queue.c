@@ -15,7 +15,7 @@
  * Cost.  A queue has one list for each cell of a table and each class of pages.  A tree of bits
  * says which lists have pages.  Entering, leaving and finding the next page cost the depth of that
  * tree, at most 6, whatever the cache holds. */
-#include "kv/kv_int.h"
+#include "kv/frozen.h"
 
 #include <stdio.h>
 
@@ -153,7 +153,7 @@ static void tail_count(struct kv *kv, const struct seq *s, int whole, int stays)
         if (!g->moves[RAW]) continue;
         struct pages *p = &g->form[RAW];
         const uint32_t *table = seq_table(kv, g, RAW, s);
-        for (uint32_t i = tail_first(g, s->len); i < table_used(g, RAW, s->len); i++) {
+        for (uint32_t i = seq_tail(g, s); i < table_used(g, RAW, seq_rows(g, s)); i++) {
             if (!table[i]) continue;
             p->queue.at[table[i]].tails += (uint32_t)whole;
             p->queue.at[table[i]].stays += (uint32_t)stays;
@@ -192,7 +192,7 @@ void tail_take(struct kv *kv, const struct seq *s, struct group *g, uint32_t for
     struct pages *p = &g->form[form];
     uint32_t id = seq_table(kv, g, form, s)[cell];
     if (!g->moves[form]) return;
-    if (form == RAW && cell >= tail_first(g, s->len)) p->queue.at[id].tails++;
+    if (form == RAW && cell >= seq_tail(g, s)) p->queue.at[id].tails++;
     queue_place(kv, g, form, id, cell);
 }
 
@@ -201,7 +201,7 @@ void pin_from(struct kv *kv, const struct seq *s, uint32_t len, bool pin)
     for (uint32_t n = 0; n < FORMS * kv->n_groups; n++) {
         struct group *g = &kv->group[n / FORMS];
         uint32_t f = n % FORMS, i = f == RAW ? tail_first(g, len) : table_used(g, f, len);
-        if (!g->moves[f]) continue;
+        if (!g->moves[f] || g->c.policy.kind == KV_FROZEN) continue;
         const uint32_t *table = seq_table(kv, g, f, s);
         for (uint32_t end = table_used(g, f, s->len); i < end; i++) {
             if (!table[i]) continue;
@@ -226,7 +226,7 @@ static void count_tails(const struct kv *kv, const struct group *g, bool stays)
     for (const struct seq *s = NULL; (s = seq_each(kv, s));) {
         const uint32_t *table = seq_table(kv, g, RAW, s);
         if (s->busy || (stays && !tail_reserved(kv, s))) continue;
-        for (uint32_t i = tail_first(g, s->len); i < table_used(g, RAW, s->len); i++)
+        for (uint32_t i = seq_tail(g, s); i < table_used(g, RAW, seq_rows(g, s)); i++)
             g->form[RAW].seen[table[i]] += table[i] != 0;
     }
 }
@@ -252,7 +252,7 @@ static bool check_places(const struct kv *kv, const struct group *g, uint32_t fo
 {
     for (const struct seq *s = NULL; (s = seq_each(kv, s));) {
         const uint32_t *table = seq_table(kv, g, form, s);
-        for (uint32_t i = 0; !s->busy && i < table_used(g, form, s->len); i++)
+        for (uint32_t i = 0; !s->busy && i < table_used(g, form, seq_rows(g, s)); i++)
             if (table[i] &&
                 g->form[form].queue.at[table[i]].cell != (i < table_first(g, form) ? 0 : i + 1))
                 return fail("place of a page", table[i], i);

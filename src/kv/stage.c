@@ -276,13 +276,15 @@ static void lane_cells(const struct kv_step *st, const struct group *g, uint32_t
                        uint32_t lane, uint32_t *c0, uint32_t *c1)
 {
     const struct step_span *sp = &st->span[lane];
-    uint32_t from = g->lo[sp->tok0], end = st->kv->seq[sp->seq].len;
+    const struct seq *s = &st->kv->seq[sp->seq];
+    bool frozen = g->c.policy.kind == KV_FROZEN;
+    uint32_t from = g->lo[sp->tok0], end = frozen ? s->cross : s->len;
     if (form == SEALED)
         end = g->edge[sp->tok0 + sp->rows.n - 1];
     else if (g->lossy)
         from = MAX(from, g->edge[sp->tok0]);
     *c0 = MAX(from / g->rows[form], table_first(g, form));
-    *c1 = end / g->rows[form];
+    *c1 = frozen ? table_used(g, form, end) : end / g->rows[form]; /* the open block stays */
 }
 
 /* Appends the spilled pages of one unit that are not yet in the piece (`seen`); returns the new
@@ -319,7 +321,8 @@ static void fill_shown(const struct kv_step *st, struct group *g, uint32_t form)
         const struct seq *s = &st->kv->seq[sp->seq];
         const uint32_t *table = seq_table(st->kv, g, form, s);
         uint32_t *shown = g->shown[form] + (size_t)sp->seq * g->stride[form];
-        for (uint32_t i = 0; i < table_used(g, form, s->len + sp->rows.n); i++)
+        uint32_t rows = g->c.policy.kind == KV_FROZEN ? s->cross : s->len + sp->rows.n;
+        for (uint32_t i = 0; i < table_used(g, form, rows); i++)
             shown[i] = g->form[form].page[table[i]].spilled ? 0 : table[i];
     }
 }

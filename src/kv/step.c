@@ -201,7 +201,7 @@ static uint32_t count_tail(const struct kv_step *st, const struct step_span *sp,
                            const struct group *g)
 {
     const struct seq *s = &st->kv->seq[sp->seq];
-    uint32_t i = table_tail(g, s->len), end = s->len / g->rows[RAW], n = 0;
+    uint32_t rows = seq_rows(g, s), i = table_tail(g, rows), end = rows / g->rows[RAW], n = 0;
     const uint32_t *table = seq_table(st->kv, g, RAW, s);
     for (; g->moves[RAW] && i < end; i++)
         n += g->form[RAW].page[table[i]].spilled && !counted(st, sp, g, i);
@@ -326,7 +326,7 @@ static int bring_back(struct kv_step *st, struct group *g)
     for (uint32_t i = 0; i < st->n_spans && p->n_spilled; i++) {
         const struct seq *s = &kv->seq[st->span[i].seq];
         const uint32_t *table = seq_table(kv, g, RAW, s);
-        uint32_t b = table_tail(g, s->len), end = table_used(g, RAW, s->len);
+        uint32_t rows = seq_rows(g, s), b = table_tail(g, rows), end = table_used(g, RAW, rows);
         /* pages of the reserve have memory already */
         struct stash *own = &kv->slot[s->slot].stash[p->index];
         for (; b < end; b++) {

@@ -9,7 +9,7 @@ size_t budget_row(const struct kv_site *site, uint32_t n_sites, enum dtype rows)
 {
     size_t sum = 0;
     for (uint32_t i = 0; i < n_sites; i++)
-        if (site[i].kind != KV_STATE) sum += kv_site_bytes(&site[i], rows);
+        if (site[i].kind == KV_ROWS) sum += kv_site_bytes(&site[i], rows);
     return sum;
 }
 
@@ -55,7 +55,11 @@ static size_t sequences_of(const struct budget *b, const struct kv_config *c, ui
                                 .max_tokens = step,
                                 .redo = c->redo,
                                 .streaming = c->streaming == KV_STREAM ? KV_STREAM : KV_RESIDENT};
-    size_t one = kv_reserve_bytes(&k, c->max_len), all;
+    size_t one = kv_reserve_bytes(&k, c->max_len), all, frozen = 0;
+    for (uint32_t i = 0; i < b->n_sites; i++)
+        if (b->site[i].kind == KV_FROZEN) frozen += kv_site_bytes(&b->site[i], b->preset->dtype);
+    if (!ck_mul(frozen, b->frozen_rows + KV_STRIP, &frozen) || !ck_add(one, frozen, &one))
+        return SIZE_MAX;
     bool fits = ck_add(one, snapshots_of(c->group, c->n_groups, c->max_len), &one) &&
                 ck_mul(one, (size_t)b->max_seqs + 1, &all) && ck_add(all, metadata_of(c), &all);
     return fits ? all : SIZE_MAX;

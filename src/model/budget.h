@@ -9,6 +9,7 @@ struct budget {
     const struct preset_options *preset;
     struct kv_config store; /* as it will be opened; the groups, pool and staging are not used */
     uint32_t max_seqs;      /* sequences of the caller; the store has more for its own use */
+    uint32_t frozen_rows;   /* most rows of an encoder's input */
     bool reserve;           /* every sequence sets max_len rows aside */
     bool step_given; /* store.max_tokens is the caller's choice, so budget_step does not lower it */
 };
@@ -19,5 +20,5 @@ size_t budget_half(void);
 size_t budget_bytes(const struct budget *b, size_t most, size_t *staging);
 /* Returns how many tokens of a wanted step fit a streaming cache of so many bytes. */
 uint32_t budget_step(const struct budget *b, size_t bytes, size_t staging, uint32_t wish);
-/* Bytes of the rows of one token over all sites, in type `rows`. */
+/* Bytes of the rows of one token over all sites, in type `rows`; rows of an encoder are nobody's token. */
 size_t budget_row(const struct kv_site *site, uint32_t n_sites, enum dtype rows);

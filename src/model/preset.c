@@ -148,21 +148,22 @@ int preset_settle_cross(const struct preset *cross, const struct kv_keys *k,
     const uint32_t window = 1u << KV_KEY_SLIDING_WINDOW | 1u << KV_KEY_WINDOW_LENGTH |
                             1u << KV_KEY_NUM_SINK_TOKENS | 1u << KV_KEY_OFFLOAD_ONLY_NON_SLIDING |
                             1u << KV_KEY_TEST_BLOCK_ROWS;
-    if ((cross && cross->offload) || k->offloading)
-        return ERR(UNSUPPORTED,
-                   "the rows of an encoder stay in memory; only those of the decoder can "
-                   "be offloaded (cache_implementation)");
+    o->cross_stream = (cross && cross->offload) || k->offloading;
     if (cross && (cross->windowed || cross->sink))
         return ERR(
             ARG,
             "cross_cache_implementation \"%s\" forgets rows, and a decoder reads all rows of "
-            "its encoder; give dynamic, static or quantized",
+            "its encoder; give dynamic, static, offloaded or quantized",
             cross->name);
     if (k->given & window)
         return ERR(ARG, "cross_cache_config: windows, sinks and blocks are not for an encoder's "
-                        "rows, which are all read; give keys of precision");
+                        "rows, which are all read; give keys of precision or offloading");
     TRY(kv_keys_check(k, cross ? cross : &plain));
-    return kv_keys_codecs(k, cross ? cross : &plain, &o->cross_quant);
+    TRY(kv_keys_codecs(k, cross ? cross : &plain, &o->cross_quant));
+    if (o->cross_stream && (o->cross_quant.plane[0].kind || o->cross_quant.plane[1].kind))
+        return ERR(UNSUPPORTED, "rows of an encoder can be quantized or offloaded, not both; leave "
+                                "out one in cross_cache_config");
+    return 0;
 }
 
 /* A snapshot of a state has the same size whatever the length, so there are some by default: without one, a crop would
@@ -202,8 +203,10 @@ static struct kv_group group_of(const struct kv_site *s, const struct preset_opt
                                 : i   ? KV_ROWMAJOR
                                       : KV_STRIPS},
         };
-    g.stream = o->stream && s->kind == KV_ROWS &&
-               !(o->stream_only_full && (g.policy.window || g.policy.chunk));
+    g.stream = s->kind == KV_FROZEN
+                   ? o->cross_stream
+                   : o->stream && s->kind == KV_ROWS &&
+                         !(o->stream_only_full && (g.policy.window || g.policy.chunk));
     g.seal.lead = g.policy.sinks;
     return g;
 }

@@ -90,11 +90,13 @@ struct preset_options {
     uint32_t sinks;   /* leading rows kept besides `window`, which then bounds all sites of rows */
     /* kv_policy.every of groups with a window or a state; 0: none for windows, the default for states */
     uint32_t every;
-    uint32_t block_rows;              /* 0: 16; or 32, 64, 128, 256, for tests */
-    bool stream;                      /* full pages may live in the tier */
-    bool stream_only_full;            /* pages of sites with a window or chunk stay in memory */
-    struct kv_codec_pair quant;       /* instances are made for each group */
-    struct kv_codec_pair cross_quant; /* of frozen sites, in place of quant */
+    uint32_t block_rows;        /* 0: 16; or 32, 64, 128, 256, for tests */
+    bool stream;                /* full pages may live in the tier */
+    bool stream_only_full;      /* pages of sites with a window or chunk stay in memory */
+    struct kv_codec_pair quant; /* instances are made for each group */
+    /* Of frozen sites, in place of stream and quant. */
+    bool cross_stream;
+    struct kv_codec_pair cross_quant;
 };
 /* What a configuration chose: a preset, its keys, and the length and tier that follow from both. */
 struct preset_choice {
@@ -113,7 +115,7 @@ const struct preset *preset_for(const struct preset *p, const struct kv_keys *k,
 int preset_settle(const struct preset *p, const struct kv_keys *k, const struct kv_site *site,
                   uint32_t n_sites, struct preset_options *o);
 /* The same for frozen sites; cross NULL: stored as they were computed.  A preset or key that has no meaning for rows that
- * never grow is an error, and so is streaming. */
+ * never grow is an error. */
 int preset_settle_cross(const struct preset *cross, const struct kv_keys *k,
                         struct preset_options *o);
 bool preset_encodes(const struct preset_options *o); /* true if a plane has a codec */

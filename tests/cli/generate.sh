@@ -52,8 +52,11 @@ run generate "$golden/models/t5" --input-features "$golden/cases/whisper.basic.d
 refused "features for an encoder of ids" 1 input-features
 run generate "$golden/models/llama-mha" --input-ids 5,6 --decoder-input-ids 0 --max-new-tokens 2
 refused "decoder tokens without an encoder" 1 decoder_ids
-run generate "$golden/models/t5" --input-ids 5,6 --cross-cache-implementation offloaded --max-new-tokens 2
-refused "an encoder's rows on disk" 1 "stay in memory"
+run generate "$golden/models/t5" --input-ids 5,6 --cross-cache-implementation sink --max-new-tokens 2
+refused "an encoder's rows in a window" 1 cross_cache_implementation
+
+run inspect "$golden/models/t5"
+check "inspect shows the rows of both caches" sh -c "grep -q '^  f32  *768 bytes per token' '$work/out' && grep -q '^  cross f32  *768 bytes per row of the encoder' '$work/out'"
 
 model=$golden/models/llama-mha
 # Beams: rows of each prompt with the best first, their scores, and the beam of each token.

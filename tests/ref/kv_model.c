@@ -200,13 +200,15 @@ static size_t movable(struct model *m)
                     in_step |= m->ms[k].seq == i;
                 if (!m->seq[i].used) continue;
                 uint32_t slot = (uint32_t)(model_inside(m, &m->seq[i]) - kv->seq);
-                uint32_t len = m->seq[i].len, whole = tile ? len / tile * tile : len;
+                bool frozen = m->group[gi].policy.kind == KV_FROZEN;
+                uint32_t len = frozen ? m->seq[i].cross : m->seq[i].len;
+                uint32_t whole = tile ? len / tile * tile : len;
                 const uint32_t *cell = &g->table[form][slot * g->stride[form]];
                 for (uint32_t k = 0; form == SEALED && (k + 1) * tile <= len; k++)
                     full |= cell[k] == id;
                 for (uint32_t k = 0; form == RAW && k * rows < len; k++) {
                     /* The block is written, copied, or quantized from. */
-                    bool tail = (k + 1) * rows > whole;
+                    bool tail = !frozen && (k + 1) * rows > whole;
                     left |= in_step && tail && !m->cross && cell[k] == id;
                     full |= k * rows >= lead && !(in_step && tail) && cell[k] == id;
                 }

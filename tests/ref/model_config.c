@@ -100,7 +100,9 @@ void model_config(struct model *m)
             if (i == 0 && strcmp(kinds[k], m->opt->only) == 0) kind = k;
         if (i == 0 && kind == 7) kind = 0; /* one group must count the rows */
         m->group[i] = draw_group(m, kind);
-        m->group[i].stream = m->group[i].policy.kind == KV_ROWS && model_chance(m, 75);
+        bool moves = m->group[i].policy.kind == KV_ROWS ||
+                     (m->group[i].policy.kind == KV_FROZEN && !m->group[i].seal.tile);
+        m->group[i].stream = moves && model_chance(m, 75);
         streams |= m->group[i].stream;
         m->group[i].site0 = site;
         site += m->group[i].n_sites;

@@ -502,8 +502,8 @@ static int groups(struct toy *t, const struct policy *p, const struct codec_vari
         g->n_planes = 2;
         g->plane[0] = (struct kv_plane){"k", {HEADS, DIM, DT_F32, KV_STRIPS}, NULL};
         g->plane[1] = (struct kv_plane){"v", {HEADS, DIM, DT_F32, KV_ROWMAJOR}, NULL};
-        g->stream = g->policy.kind == KV_ROWS;
         TRY(plane_codecs(g, codec));
+        g->stream = g->policy.kind == KV_ROWS || !g->seal.tile;
     }
     t->n_groups = p->n;
     return 0;
