@@ -77,7 +77,8 @@ static void set_up(struct setup *s, uint32_t rows, bool shuffle)
 static double pass(struct dev *d, struct setup *s, uint32_t pos, uint32_t n)
 {
     double t[RUNS];
-    struct dev_attn a = {s->q, HEADS * DIM, s->out, HEADS * DIM, HEADS, 0.125f, 0, NULL, NULL};
+    struct dev_attn a = {s->q,   HEADS * DIM, s->out, HEADS * DIM, HEADS,
+                         0.125f, 0,           NULL,   NULL,        NULL};
     s->counts[0] = 1;
     s->counts[1] = n;
     for (uint32_t i = 0; i < n; i++)

@@ -143,7 +143,8 @@ static double seal(struct dev *d, struct setup *s)
 
 static double attend(struct dev *d, struct setup *s)
 {
-    struct dev_attn a = {s->q, HEADS * DIM, s->out, HEADS * DIM, HEADS, 0.125f, 0, NULL, NULL};
+    struct dev_attn a = {s->q,   HEADS * DIM, s->out, HEADS * DIM, HEADS,
+                         0.125f, 0,           NULL,   NULL,        NULL};
     double best = 1e9;
     s->counts[0] = s->counts[1] = 1;
     s->hi = s->depth;

@@ -83,6 +83,10 @@ static int run(struct chat *c, const struct chat_options *o, const struct args *
     if (!t || !kvik_tokenizer_template(t))
         return say_failed("%s has no %s; kvik generate completes texts", a->word[0],
                           t ? "chat template" : "tokenizer");
+    kvik_encoder encoder = {.size = sizeof encoder};
+    if (kvik_model_encoder(c->s.model, &encoder) == 1)
+        return say_failed("%s has an encoder, which reads one text; kvik generate answers it",
+                          a->word[0]);
     if (!c->s.g.use_cache) return say_failed("a chat needs its cache; leave out --use-cache false");
     if (c->s.g.num_return_sequences > 1)
         return say_failed("a chat has one reply; leave out --num-return-sequences");
