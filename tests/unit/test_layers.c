@@ -347,8 +347,8 @@ static void reports(void **state)
                      1, false, NULL),
         0);
     assert_int_equal(kvik_cache_export(c, seq, &rows), 0);
-    const kvik_plane *heard = kvik_layer_plane(&rows->layer[2], "cross_keys");
-    assert_true(heard && heard->dim[1] == HEARD);
+    const kvik_plane *plane = kvik_layer_plane(&rows->layer[2], "cross_keys");
+    assert_true(plane && plane->dim[1] == HEARD);
     kvik_snapshot_free(rows);
     assert_int_equal(kvik_cache_map(c, seq, &text), 0);
     assert_non_null(strstr(text, "\"frozen\""));
