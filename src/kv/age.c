@@ -31,7 +31,7 @@ static uint32_t match(const struct kv *kv, uint32_t node)
     return stamp[a] < stamp[b] ? a : b;
 }
 
-int age_open(struct kv *kv)
+int age_arrays(struct kv *kv)
 {
     struct ages *a = &kv->ages;
     bool any = false;
@@ -39,15 +39,19 @@ int age_open(struct kv *kv)
         any |= kv->group[i].forgets && kv->group[i].c.policy.every;
     if (!any) return 0;
     uint32_t n = kv->n_contents;
-    a->stamp = kv_array(kv, n, sizeof *a->stamp);
-    a->winner = kv_array(kv, n, sizeof *a->winner);
-    a->doomed = kv_array(kv, n, sizeof *a->doomed);
-    if (!a->stamp || !a->winner || !a->doomed) return ERR_NOMEM;
-    for (uint32_t i = 0; i < n; i++)
+    TRY(kv_array(kv, &a->stamp, n, sizeof *a->stamp));
+    TRY(kv_array(kv, &a->winner, n, sizeof *a->winner));
+    return kv_array(kv, &a->doomed, n, sizeof *a->doomed);
+}
+
+void age_open(struct kv *kv)
+{
+    struct ages *a = &kv->ages;
+    if (!a->stamp) return;
+    for (uint32_t i = 0; i < kv->n_contents; i++)
         a->stamp[i] = NEVER;
-    for (uint32_t i = n - 1; i >= 1; i--)
+    for (uint32_t i = kv->n_contents - 1; i >= 1; i--)
         a->winner[i] = match(kv, i);
-    return 0;
 }
 
 void age_close(struct kv *kv)

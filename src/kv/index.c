@@ -26,7 +26,7 @@
 #define ROOM_MOST  ((size_t)1 << 30)
 #define TIER_SHARE 8u /* pool sizes that kept contents may fill in the tier */
 
-int index_open(struct kv *kv, const struct kv_config *c)
+int index_arrays(struct kv *kv, const struct kv_config *c)
 {
     struct index *x = &kv->index;
     x->turns = c->turns;
@@ -34,12 +34,19 @@ int index_open(struct kv *kv, const struct kv_config *c)
         x->turns |= kv->group[gi].c.seal.resid > 0;
     if (!x->on) return 0;
     x->tier_most = TIER_SHARE * kv->pool;
-    x->key = kv_array(kv, kv->max_len / KV_STRIP + 1, KV_KEY);
-    x->gone = kv_array(kv, KV_GONE, sizeof *x->gone);
-    x->noted = kv_array(kv, kv->n_contents, sizeof *x->noted);
-    if (!x->key || !x->gone || !x->noted) return ERR_NOMEM;
-    TRY(table_open(kv));
-    return room_open(&x->room, MIN(MAX(kv->pool / 8, MIN(kv->pool, ROOM_LEAST)), ROOM_MOST));
+    x->room.n_units = room_units(MIN(MAX(kv->pool / 8, MIN(kv->pool, ROOM_LEAST)), ROOM_MOST));
+    TRY(kv_array(kv, &x->key, kv->max_len / KV_STRIP + 1, KV_KEY));
+    TRY(kv_array(kv, &x->gone, KV_GONE, sizeof *x->gone));
+    TRY(kv_array(kv, &x->noted, kv->n_contents, sizeof *x->noted));
+    return table_array(kv);
+}
+
+int index_open(struct kv *kv)
+{
+    struct index *x = &kv->index;
+    if (!x->on) return 0;
+    x->secret = hash_key_new();
+    return room_open(&x->room, x->room.n_units);
 }
 
 void index_close(struct kv *kv)

@@ -34,11 +34,17 @@ static void unlink_free(struct room *r, uint32_t at)
     u->free = false;
 }
 
-int room_open(struct room *r, size_t bytes)
+uint32_t room_units(size_t bytes)
 {
     uint8_t order = 0;
     while (order + 1u < KV_ROOM_ORDERS && (size_t)KV_ROOM_UNIT << (order + 1) <= bytes)
         order++;
+    return 1u << order;
+}
+
+int room_open(struct room *r, uint32_t n_units)
+{
+    uint8_t order = (uint8_t)__builtin_ctz(n_units);
     for (; !(r->base = pool_reserve((size_t)KV_ROOM_UNIT << order)) && order > 6; order--)
         ;
     r->n_units = 1u << order;

@@ -14,7 +14,7 @@
 
 enum { LEAST_BUCKETS = 64, MOST_BUCKETS = 1 << 22 };
 
-int table_open(struct kv *kv)
+int table_array(struct kv *kv)
 {
     struct index *x = &kv->index;
     /* bytes of one block: of its keys, and of its rows as far as these stay raw */
@@ -27,9 +27,7 @@ int table_open(struct kv *kv)
     x->n_buckets = LEAST_BUCKETS;
     while (x->n_buckets < MOST_BUCKETS && x->n_buckets < kv->pool / block)
         x->n_buckets *= 2;
-    x->secret = hash_key_new();
-    x->bucket = kv_array(kv, x->n_buckets, sizeof *x->bucket);
-    return x->bucket ? 0 : ERR_NOMEM;
+    return kv_array(kv, &x->bucket, x->n_buckets, sizeof *x->bucket);
 }
 
 struct seq *index_seq(const struct kv *kv, uint64_t ref)

@@ -181,7 +181,7 @@ struct slot {
     bool used, named;    /* named: scratch of reorder */
     /* 1 + the first of the marks that may roll the slot back; 0: none */
     uint32_t marks;
-    struct stash *stash; /* [n_groups * FORMS] */
+    struct stash *stash; /* [n_groups * FORMS], part of kv.stash */
     /* rows and bytes of metadata that the slot is charged for (metadata.c) */
     uint32_t meta_rows;
     size_t meta;
@@ -310,7 +310,9 @@ struct kv {
     struct group *group;
     uint32_t *site_group; /* [n_sites] */
     struct slot *slot;    /* [max_seqs] */
+    struct stash *stash;  /* [max_seqs][n_groups * FORMS] */
     struct seq *seq;      /* [n_contents] */
+    struct seq_group *seq_group; /* [n_contents][n_groups] */
     uint32_t n_contents, max_marks, n_marks;
     struct mark *mark;     /* [max_marks] */
     struct member *member; /* [max_marks + 1] scratch of family.c */
@@ -335,7 +337,8 @@ struct kv {
     uint32_t max_refs;
     struct stream stream;
     bool has_frozen;
-    bool narrow; /* the system granted less address space than the budget can fill */
+    bool measured; /* sizes only: the store has no arrays, pages or ranges */
+    bool narrow;   /* the system granted less address space than the budget can fill */
 };
 
 /* Faults and extra checks for tests.  All are zero in a program. */
@@ -363,8 +366,10 @@ struct kv_fault {
 extern struct kv_fault kv_fault;
 
 /* store.c */
-/* Allocates an array that lives as long as the store, and counts it as metadata of fixed size. */
-void *kv_array(struct kv *kv, size_t n, size_t size);
+/* Declares an array that lives as long as the store: counts it as metadata of fixed size, allocates
+ * it, and stores its address in the pointer at `at`.  While the store is only measured, the array is
+ * counted and not made.  So a store has exactly the arrays that were measured. */
+int kv_array(struct kv *kv, void *at, size_t n, size_t size);
 
 /* pool.c */
 /* Computes the sizes; *total: bytes of address space. */
@@ -551,7 +556,9 @@ uint32_t seq_resume(const struct kv *kv, const struct seq *s, uint32_t m);
 void seq_cut(struct kv *kv, struct seq *s, uint32_t m);
 
 /* index.c */
-int index_open(struct kv *kv, const struct kv_config *c);
+/* Sizes the index and declares its arrays. */
+int index_arrays(struct kv *kv, const struct kv_config *c);
+int index_open(struct kv *kv);
 void index_close(struct kv *kv);
 /* Most sequences that one search looks at, and that it passes at one key. */
 #define KV_LOOKS 64u
@@ -596,8 +603,10 @@ static inline struct seq *seq_each(const struct kv *kv, const struct seq *s)
 }
 
 /* index_room.c */
-/* Reserves address space for the room, or less if the system refuses that much. */
-int room_open(struct room *r, size_t bytes);
+/* Returns the units of a room of that many bytes. */
+uint32_t room_units(size_t bytes);
+/* Reserves address space for n_units, or less if the system refuses that much. */
+int room_open(struct room *r, uint32_t n_units);
 void room_close(struct room *r);
 /* Takes zeroed memory; rounds *bytes up to the size of the block.  NULL: no block of that size is
  * free. */
@@ -609,7 +618,8 @@ void room_give(struct room *r, void *at);
 #define KV_LIST_BEGIN (UINT32_MAX - 1)
 /* The key of the last full block of kept contents. */
 #define KV_LIST_END UINT32_MAX
-int table_open(struct kv *kv);
+/* Sizes the hash table and declares its array. */
+int table_array(struct kv *kv);
 /* Lists all keys of s. */
 void index_list(struct kv *kv, struct seq *s);
 /* Removes the keys of blocks `from` and later. */
@@ -663,7 +673,8 @@ int with_room(struct kv *kv, int (*attempt)(struct kv *kv, void *ctx), void *ctx
 size_t gain_whole(struct kv *kv, const struct seq *s, bool reset);
 
 /* age.c: which checkpoint is evicted first */
-int age_open(struct kv *kv);
+int age_arrays(struct kv *kv);
+void age_open(struct kv *kv);
 void age_close(struct kv *kv);
 /* Notes a change of what decides the oldest checkpoint of s: its checkpoints, `pinned`, `busy`, or
  * kv.step.open. */
@@ -752,7 +763,7 @@ void pin_from(struct kv *kv, const struct seq *s, uint32_t len, bool pin);
 bool queue_check(const struct kv *kv);
 
 /* spill.c: pages that leave memory */
-int spill_open(struct kv *kv, const struct kv_config *c);
+int spill_arrays(struct kv *kv, const struct kv_config *c);
 void spill_close(struct kv *kv);
 static inline bool leaves(const struct kv *kv, const struct group *g, uint32_t form)
 {
@@ -780,6 +791,7 @@ void spill_call_off(struct kv *kv);
 bool form_moves(const struct group *g, uint32_t form); /* its pages may leave memory */
 /* Sizes the staging area. */
 int stage_room(struct kv *kv, const struct kv_config *c);
+int stage_arrays(struct kv *kv);
 int stage_open(struct kv *kv, const struct kv_config *c);
 void stage_close(struct kv *kv);
 /* Plans the pieces of every group and starts to read the first. */

@@ -25,15 +25,14 @@ int queue_open(struct kv *kv, struct group *g, uint32_t form)
 {
     struct queue *q = &g->form[form].queue;
     q->cells = g->stride[form];
-    q->at = mem_array(g->form[form].n_ids, sizeof *q->at); /* counted with the records of pages */
-    q->head = kv_array(kv, (size_t)2 * q->cells + 1, sizeof *q->head);
-    if (!q->at || !q->head) return ERR_NOMEM;
+    TRY(kv_array(kv, &q->head, (size_t)2 * q->cells + 1, sizeof *q->head));
     for (size_t n = (size_t)2 * q->cells + 1; n > 1 || !q->levels; n = (n + WORD - 1) / WORD) {
-        uint64_t *bits = kv_array(kv, (n + WORD - 1) / WORD, sizeof *bits);
-        if (!bits) return ERR_NOMEM;
-        q->bits[q->levels++] = bits;
+        TRY(kv_array(kv, &q->bits[q->levels], (n + WORD - 1) / WORD, sizeof *q->bits[0]));
+        q->levels++;
     }
-    return 0;
+    if (kv->measured) return 0;
+    q->at = mem_array(g->form[form].n_ids, sizeof *q->at); /* counted with the records of pages */
+    return q->at ? 0 : ERR_NOMEM;
 }
 
 void queue_close(struct group *g, uint32_t form)

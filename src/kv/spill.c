@@ -208,15 +208,14 @@ void spill_call_off(struct kv *kv)
     if (kv->stream.on_full && kv->stream.active && !kv->stream.began) activate(kv, false);
 }
 
-int spill_open(struct kv *kv, const struct kv_config *c)
+int spill_arrays(struct kv *kv, const struct kv_config *c)
 {
     struct stream *st = &kv->stream;
     if (c->streaming == KV_RESIDENT) return 0;
     st->on_full = c->streaming == KV_STREAM_ON_FULL;
     st->active = !st->on_full;
     for (int i = 0; i < 2; i++)
-        if (!(st->load[i].io = kv_array(kv, KV_TIER_DEPTH, sizeof *st->load[i].io)))
-            return ERR_NOMEM;
+        TRY(kv_array(kv, &st->load[i].io, KV_TIER_DEPTH, sizeof *st->load[i].io));
     return 0;
 }
 

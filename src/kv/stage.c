@@ -85,12 +85,9 @@ int stage_room(struct kv *kv, const struct kv_config *c)
     return 0;
 }
 
-static int order_open(struct kv *kv, const struct kv_config *c)
+static int order_fill(struct kv *kv, const struct kv_config *c)
 {
     struct stream *st = &kv->stream;
-    st->order = kv_array(kv, kv->n_sites, sizeof *st->order);
-    st->rank = kv_array(kv, kv->n_sites, sizeof *st->rank);
-    if (!st->order || !st->rank) return ERR_NOMEM;
     for (uint32_t i = 0; i < kv->n_sites; i++)
         st->rank[i] = KV_NONE;
     for (uint32_t i = 0; i < kv->n_sites; i++) {
@@ -107,22 +104,37 @@ static int order_open(struct kv *kv, const struct kv_config *c)
 static int group_open(struct kv *kv, struct group *g)
 {
     const unsigned char *end = kv->stream.arena + kv->stream.arena_bytes;
-    size_t pieces = 1, ids = 0;
+    size_t ids = 0;
     for (uint32_t f = 0; f < FORMS; f++) {
         const struct pages *p = &g->form[f];
         if (!g->moves[f]) continue;
         if ((size_t)(end - p->base) / p->grain > UINT32_MAX)
             return ERR(LIMIT, "cache: the staging area has more pages than 32 bits can name");
-        pieces += (size_t)g->stride[f] * g->rows[f] / g->unit[f] + 2;
         ids += 2 * (size_t)p->n_ids;
         g->shown[f] = mem_array((size_t)kv->n_contents * MAX(g->stride[f], 1), sizeof(uint32_t));
         if (!g->shown[f]) return ERR_NOMEM;
-        TRY(queue_open(kv, g, f));
     }
     if (!ids) return 0;
-    g->piece = kv_array(kv, pieces, sizeof *g->piece);
     g->staged = mem_array(ids, sizeof *g->staged); /* counted with the records of pages */
-    return g->piece && g->staged ? 0 : ERR_NOMEM;
+    return g->staged ? 0 : ERR_NOMEM;
+}
+
+int stage_arrays(struct kv *kv)
+{
+    struct stream *st = &kv->stream;
+    if (!st->half) return 0;
+    for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
+        struct group *g = &kv->group[gi];
+        size_t pieces = 1;
+        for (uint32_t f = 0; f < FORMS; f++) {
+            if (!g->moves[f]) continue;
+            pieces += (size_t)g->stride[f] * g->rows[f] / g->unit[f] + 2;
+            TRY(queue_open(kv, g, f));
+        }
+        if (pieces > 1) TRY(kv_array(kv, &g->piece, pieces, sizeof *g->piece));
+    }
+    TRY(kv_array(kv, &st->order, kv->n_sites, sizeof *st->order));
+    return kv_array(kv, &st->rank, kv->n_sites, sizeof *st->rank);
 }
 
 int stage_open(struct kv *kv, const struct kv_config *c)
@@ -138,7 +150,7 @@ int stage_open(struct kv *kv, const struct kv_config *c)
     }
     for (uint32_t gi = 0; gi < kv->n_groups; gi++)
         TRY(group_open(kv, &kv->group[gi]));
-    return order_open(kv, c);
+    return order_fill(kv, c);
 }
 
 void stage_close(struct kv *kv)

@@ -95,19 +95,23 @@ static int config_check(const struct kv_config *c)
     return 0;
 }
 
-void *kv_array(struct kv *kv, size_t n, size_t size)
+int kv_array(struct kv *kv, void *at, size_t n, size_t size)
 {
-    void *p = mem_array(n, size);
-    if (p) kv->fixed += n * size;
-    return p;
+    void *p = kv->measured ? NULL : mem_array(n, size);
+    size_t bytes;
+    if (!ck_mul(n, size, &bytes) || !ck_add(kv->fixed, bytes, &kv->fixed))
+        return ERR(LIMIT, "cache: its tables exceed the address space");
+    if (kv->measured) return 0;
+    memcpy(at, &p, sizeof p);
+    return p ? 0 : ERR_NOMEM;
 }
 
 /* Counts the arrays of the index's room and of pages, whose sizes are known only now.  Where pages may leave memory, the
  * sequences are charged for the records of their own pages (metadata.c). */
 static void fixed_rest(struct kv *kv)
 {
-    kv->fixed += sizeof *kv;
-    if (kv->index.room.unit) kv->fixed += kv->index.room.n_units * sizeof *kv->index.room.unit;
+    kv->fixed += sizeof *kv + kv->n_groups * sizeof *kv->group;
+    if (kv->index.room.unit || kv->measured) kv->fixed += kv->index.room.n_units * sizeof *kv->index.room.unit;
     for (uint32_t i = 0; i < FORMS * kv->n_groups; i++) {
         const struct group *g = &kv->group[i / FORMS];
         const struct pages *p = &g->form[i % FORMS];
@@ -186,9 +190,8 @@ static void forms_close(struct kv *kv)
     kv->stream.arena = NULL;
 }
 
-/* Opens all forms.  Where pages may leave memory, one mapping holds all ranges and the staging area
- * behind them. */
-static int forms_open(struct kv *kv, unsigned halvings)
+/* Sizes all forms, and the one mapping that holds them and the staging area where pages may leave memory. */
+static int forms_size(struct kv *kv, unsigned halvings)
 {
     size_t bytes, sum = staging_bytes(kv);
     for (uint32_t gi = 0; gi < kv->n_groups; gi++)
@@ -199,7 +202,16 @@ static int forms_open(struct kv *kv, unsigned halvings)
                 return ERR(LIMIT, "cache: its pages exceed the address space");
         }
     kv->stream.arena_bytes = sum;
-    if (kv->stream.half && !(kv->stream.arena = pool_reserve(sum))) return ERR_LIMIT;
+    return 0;
+}
+
+/* Opens all forms.  Where pages may leave memory, one mapping holds all ranges and the staging area
+ * behind them. */
+static int forms_open(struct kv *kv, unsigned halvings)
+{
+    TRY(forms_size(kv, halvings));
+    if (kv->stream.half && !(kv->stream.arena = pool_reserve(kv->stream.arena_bytes)))
+        return ERR_LIMIT;
     unsigned char *at = kv->stream.arena;
     for (uint32_t gi = 0; gi < kv->n_groups; gi++)
         for (uint32_t f = 0; f < FORMS; f++) {
@@ -269,7 +281,7 @@ size_t kv_staging_bytes(const struct kv_config *c)
     return sketch(c, SIZE_MAX, &staging, &least) < 0 ? SIZE_MAX : staging;
 }
 
-static int group_open(struct kv *kv, struct group *g)
+static int group_arrays(struct kv *kv, struct group *g)
 {
     const struct kv_group *c = &g->c;
     uint32_t seqs = kv->max_seqs, tokens = kv->max_tokens;
@@ -278,24 +290,29 @@ static int group_open(struct kv *kv, struct group *g)
     g->stride[RAW] = state ? 1 : (kv->max_len + c->rows - 1) / c->rows;
     g->stride[SEALED] = c->seal.tile ? kv->max_len / c->seal.tile : 0;
     kv->has_frozen |= c->policy.kind == KV_FROZEN;
-    for (uint32_t f = 0; f < FORMS; f++)
-        g->table[f] = mem_array((size_t)kv->n_contents * MAX(g->stride[f], 1), sizeof(uint32_t));
     size_t encodes = (size_t)tokens / g->rows[SEALED] + seqs;
-    g->len = kv_array(kv, seqs, sizeof(uint32_t));
-    g->from = kv_array(kv, seqs, sizeof(uint32_t));
-    g->lo = kv_array(kv, tokens, sizeof(uint32_t));
-    g->hi = kv_array(kv, tokens, sizeof(uint32_t));
-    g->edge = kv_array(kv, tokens, sizeof(uint32_t));
-    g->dst = kv_array(kv, tokens, sizeof(uint32_t));
-    g->enc = kv_array(kv, c->seal.tile ? encodes : 1, 2 * sizeof(uint32_t));
-    if (!g->table[RAW] || !g->table[SEALED] || !g->len || !g->from || !g->lo || !g->hi ||
-        !g->edge || !g->dst || !g->enc)
-        return ERR_NOMEM;
-    for (uint32_t i = 0; i < c->n_sites; i++)
-        kv->site_group[c->site0 + i] = (uint32_t)(g - kv->group);
+    TRY(kv_array(kv, &g->len, seqs, sizeof(uint32_t)));
+    TRY(kv_array(kv, &g->from, seqs, sizeof(uint32_t)));
+    TRY(kv_array(kv, &g->lo, tokens, sizeof(uint32_t)));
+    TRY(kv_array(kv, &g->hi, tokens, sizeof(uint32_t)));
+    TRY(kv_array(kv, &g->edge, tokens, sizeof(uint32_t)));
+    TRY(kv_array(kv, &g->dst, tokens, sizeof(uint32_t)));
+    TRY(kv_array(kv, &g->enc, c->seal.tile ? encodes : 1, 2 * sizeof(uint32_t)));
     /* the changes of one step: new blocks, one copy per sequence, tiles; states are in dst */
     if (!state) kv->n_change_max += tokens / c->rows + 3 * seqs;
     if (c->seal.tile) kv->n_change_max += tokens / c->seal.tile;
+    return 0;
+}
+
+/* Makes the tables of a group, which metadata.c counts with the sequences. */
+static int group_open(struct kv *kv, struct group *g)
+{
+    for (uint32_t f = 0; f < FORMS; f++) {
+        g->table[f] = mem_array((size_t)kv->n_contents * MAX(g->stride[f], 1), sizeof(uint32_t));
+        if (!g->table[f]) return ERR_NOMEM;
+    }
+    for (uint32_t i = 0; i < g->c.n_sites; i++)
+        kv->site_group[g->c.site0 + i] = (uint32_t)(g - kv->group);
     return 0;
 }
 
@@ -306,8 +323,8 @@ static int seq_open(struct kv *kv, struct seq *s, uint32_t i)
     /* metadata.c counts the arrays that grow with the rows */
     s->tok = mem_array(kv->max_len, sizeof *s->tok);
     s->turn = mem_array((size_t)kv->max_len / 2 + 2, sizeof *s->turn);
-    s->g = kv_array(kv, kv->n_groups, sizeof *s->g);
-    if (!s->tok || !s->turn || !s->g) return ERR_NOMEM;
+    s->g = kv->seq_group + (size_t)i * kv->n_groups;
+    if (!s->tok || !s->turn) return ERR_NOMEM;
     size_t blocks = kv->max_len / KV_STRIP + 1;
     s->id = i;
     if (kv->index.on &&
@@ -325,21 +342,21 @@ static int seq_open(struct kv *kv, struct seq *s, uint32_t i)
     return 0;
 }
 
-static int step_open(struct kv *kv)
+static int step_arrays(struct kv *kv)
 {
     struct kv_step *st = &kv->step;
-    st->kv = kv;
-    st->span = kv_array(kv, kv->max_seqs, sizeof *st->span);
-    st->change = kv_array(kv, MAX(kv->n_change_max, 1u), sizeof *st->change);
-    st->slot = kv_array(kv, kv->max_seqs, sizeof *st->slot);
-    st->lane = kv_array(kv, kv->max_tokens, sizeof *st->lane);
-    st->pos = kv_array(kv, kv->max_tokens, sizeof *st->pos);
-    st->given = kv_array(kv, kv->n_sites, sizeof *st->given);
-    return st->span && st->change && st->slot && st->lane && st->pos && st->given ? 0 : ERR_NOMEM;
+    TRY(kv_array(kv, &st->span, kv->max_seqs, sizeof *st->span));
+    TRY(kv_array(kv, &st->change, MAX(kv->n_change_max, 1u), sizeof *st->change));
+    TRY(kv_array(kv, &st->slot, kv->max_seqs, sizeof *st->slot));
+    TRY(kv_array(kv, &st->lane, kv->max_tokens, sizeof *st->lane));
+    TRY(kv_array(kv, &st->pos, kv->max_tokens, sizeof *st->pos));
+    return kv_array(kv, &st->given, kv->n_sites, sizeof *st->given);
 }
 
-static int store_open(struct kv *kv, const struct kv_config *c)
+/* Copies the configuration, sizes the groups, and declares the arrays that do not depend on the pages. */
+static int store_arrays(struct kv *kv, const struct kv_config *c)
 {
+    kv->step.kv = kv;
     kv->max_seqs = c->max_seqs;
     kv->lanes = c->lanes ? MIN(c->lanes, c->max_seqs) : c->max_seqs;
     kv->max_tokens = c->max_tokens;
@@ -353,62 +370,72 @@ static int store_open(struct kv *kv, const struct kv_config *c)
         kv->slot_bits++;
     for (uint32_t i = 0; i < c->n_groups; i++)
         kv->n_sites += c->group[i].n_sites;
-    kv->group = kv_array(kv, c->n_groups, sizeof *kv->group);
-    kv->site_group = kv_array(kv, kv->n_sites, sizeof *kv->site_group);
-    kv->slot = kv_array(kv, kv->max_seqs, sizeof *kv->slot);
-    kv->seq = kv_array(kv, kv->n_contents, sizeof *kv->seq);
-    kv->idle = kv_array(kv, kv->max_seqs, sizeof *kv->idle);
-    kv->spare = kv_array(kv, kv->n_contents, sizeof *kv->spare);
-    kv->mark = kv_array(kv, MAX(kv->max_marks, 1u), sizeof *kv->mark);
-    kv->member = kv_array(kv, kv->max_marks + 1, sizeof *kv->member);
-    kv->scratch = kv_array(kv, (size_t)2 * kv->max_seqs, sizeof *kv->scratch);
-    if (!kv->group || !kv->site_group || !kv->slot || !kv->seq || !kv->idle || !kv->spare ||
-        !kv->mark || !kv->member || !kv->scratch)
-        return ERR_NOMEM;
+    if (!(kv->group = mem_array(MAX(c->n_groups, 1u), sizeof *kv->group))) return ERR_NOMEM;
     kv->n_groups = c->n_groups;
+    size_t stashes = (size_t)FORMS * kv->n_groups;
+    TRY(kv_array(kv, &kv->site_group, kv->n_sites, sizeof *kv->site_group));
+    TRY(kv_array(kv, &kv->slot, kv->max_seqs, sizeof *kv->slot));
+    TRY(kv_array(kv, &kv->stash, kv->max_seqs * stashes, sizeof *kv->stash));
+    TRY(kv_array(kv, &kv->seq, kv->n_contents, sizeof *kv->seq));
+    TRY(kv_array(kv, &kv->seq_group, (size_t)kv->n_contents * kv->n_groups, sizeof *kv->seq_group));
+    TRY(kv_array(kv, &kv->idle, kv->max_seqs, sizeof *kv->idle));
+    TRY(kv_array(kv, &kv->spare, kv->n_contents, sizeof *kv->spare));
+    TRY(kv_array(kv, &kv->mark, MAX(kv->max_marks, 1u), sizeof *kv->mark));
+    TRY(kv_array(kv, &kv->member, kv->max_marks + 1, sizeof *kv->member));
+    TRY(kv_array(kv, &kv->scratch, (size_t)2 * kv->max_seqs, sizeof *kv->scratch));
+    for (uint32_t i = 0; i < kv->n_groups; i++) {
+        kv->group[i].c = c->group[i];
+        TRY(group_arrays(kv, &kv->group[i]));
+    }
+    TRY(age_arrays(kv));
+    TRY(spill_arrays(kv, c));
+    TRY(stage_room(kv, c));
+    TRY(index_arrays(kv, c));
+    return step_arrays(kv);
+}
+
+static int store_open(struct kv *kv, const struct kv_config *c)
+{
+    TRY(store_arrays(kv, c));
     kv->n_idle = kv->max_seqs;
     kv->n_spare = kv->n_contents;
     kv->heir = KV_NONE;
-    for (uint32_t i = 0; i < kv->n_groups; i++) {
-        kv->group[i].c = c->group[i];
+    age_open(kv);
+    for (uint32_t i = 0; i < kv->n_groups; i++)
         TRY(group_open(kv, &kv->group[i]));
-    }
-    TRY(age_open(kv));
-    TRY(spill_open(kv, c));
-    TRY(stage_room(kv, c));
     for (uint32_t i = 0; i < kv->max_seqs; i++) {
         kv->slot[i].seq = KV_NONE;
-        kv->slot[i].stash = kv_array(kv, (size_t)FORMS * kv->n_groups, sizeof *kv->slot[i].stash);
-        if (!kv->slot[i].stash) return ERR_NOMEM;
+        kv->slot[i].stash = kv->stash + (size_t)i * FORMS * kv->n_groups;
         kv->idle[kv->max_seqs - 1 - i] = i; /* slot 0 is handed out first */
     }
     for (uint32_t i = 0; i < kv->n_contents; i++)
         TRY(seq_open(kv, &kv->seq[i], i));
-    TRY(index_open(kv, c));
-    TRY(step_open(kv));
+    TRY(index_open(kv));
     int e = ERR_LIMIT;
     for (unsigned halvings = 0; halvings < 16 && e == ERR_LIMIT; halvings++) {
         e = forms_open(kv, halvings);
         if (e < 0) forms_close(kv);
         kv->narrow = halvings > 0;
     }
+    if (e >= 0) e = stage_arrays(kv);
     if (e >= 0) e = stage_open(kv, c);
     if (e >= 0) kv->peak = pool_rows(kv);
     fixed_rest(kv);
     return e;
 }
 
-/* Opens a store whatever its pool, and tells what its arrays of fixed size and its staging take. */
+/* Computes what the arrays of fixed size and the staging area of a store take, whatever its pool.  The
+ * same declarations make the arrays of a store, so what is measured here is what kv_open counts. */
 static int measure(const struct kv_config *c, size_t *fixed, size_t *staging)
 {
-    struct kv_config k = *c;
-    struct kv *kv = mem_alloc(sizeof *kv);
-    if (!kv) return ERR_NOMEM;
-    k.tier = NULL;
-    int e = store_open(kv, &k);
-    *fixed = kv->fixed;
-    *staging = staging_bytes(kv);
-    kv_close(kv);
+    struct kv kv = {.measured = true};
+    int e = store_arrays(&kv, c);
+    if (e >= 0) e = forms_size(&kv, 0);
+    if (e >= 0) e = stage_arrays(&kv);
+    if (e >= 0) fixed_rest(&kv);
+    *fixed = kv.fixed;
+    *staging = staging_bytes(&kv);
+    mem_free(kv.group);
     return e;
 }
 
@@ -498,10 +525,9 @@ void kv_close(struct kv *kv)
         mem_free(s->turn);
         mem_free(s->key);
         mem_free(s->node);
-        mem_free(s->g);
     }
-    for (uint32_t i = 0; kv->slot && i < kv->max_seqs; i++)
-        mem_free(kv->slot[i].stash);
+    mem_free(kv->stash);
+    mem_free(kv->seq_group);
     mem_free(kv->step.span);
     mem_free(kv->step.change);
     mem_free(kv->step.slot);

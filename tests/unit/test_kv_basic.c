@@ -449,6 +449,34 @@ static void test_small_address_space(void **state)
     kv_fault.map_limit = 0;
 }
 
+/* Measuring a store builds nothing: it allocates a few small arrays whatever the length of the sequences, and
+ * needs no address space.  What it measures is what kv_open then counts. */
+static void test_measuring_builds_nothing(void **state)
+{
+    (void)state;
+    struct kv_group g[2] = {rows_group(64, 0, 2), rows_group(0, 0, 2)};
+    g[1].site0 = 2;
+    struct kv_config c = {.group = g, .n_groups = 2, .max_seqs = 4, .max_tokens = 8, .marks = 5};
+    for (uint32_t i = 0; i < 4; i++) {
+        struct kv *kv;
+        struct kv_usage u;
+        uint64_t calls = mem_calls();
+        c.index = i & 1;
+        c.max_len = i & 2 ? 1u << 28 : 64;
+        kv_fault.map_limit = 1;
+        c.pool_bytes = kv_pool_bytes(&c, 1 << 20);
+        kv_fault.map_limit = 0;
+        assert_true(c.pool_bytes > 1 << 20 && c.pool_bytes < SIZE_MAX);
+        assert_true(mem_calls() - calls <= 64);
+        if (i & 2) continue;
+        size_t fixed = kv_fixed_bytes(&c);
+        assert_int_equal(kv_open(&kv, &c), 0);
+        kv_usage(kv, &u);
+        assert_int_equal(u.metadata, fixed);
+        kv_close(kv);
+    }
+}
+
 /* One sequence fills aligned runs of 16 page ids, also while other sequences grow. */
 static void test_adjacent_pages(void **state)
 {
@@ -962,6 +990,7 @@ int main(void)
         cmocka_unit_test(test_open_without_memory),
         cmocka_unit_test(test_no_allocation_after_open),
         cmocka_unit_test(test_small_address_space),
+        cmocka_unit_test(test_measuring_builds_nothing),
         cmocka_unit_test(test_adjacent_pages),
         cmocka_unit_test(test_sentences_name_numbers),
         cmocka_unit_test(test_reserve),
