@@ -1,10 +1,10 @@
-/* keeps.c - what it costs to evict the oldest checkpoint of 1, 256 or 4 096 sequences with states.
+/* keeps.c - what it costs to evict the oldest snapshot of 1, 256 or 4 096 sequences with states.
  * The benchmark computes no state.
  *
- * The sequences grow in turn, by one checkpoint a step.  Memory holds two checkpoints for each
+ * The sequences grow in turn, by one snapshot a step.  Memory holds two snapshots for each
  * sequence, so each step evicts the oldest of all.  Then the same steps run with ample memory:
  *
- *     cache,keeps,sequences,median us of a step,checkpoints evicted a step,median us with ample memory */
+ *     cache,keeps,sequences,median us of a step,snapshots evicted a step,median us with ample memory */
 #include "kv/kv.h"
 
 #include <stdio.h>
@@ -20,7 +20,7 @@ static int grow(struct kv *kv, kv_seq s)
     return kv_commit(st, NULL);
 }
 
-/* Takes all steps.  Measures the last ones: their median time, and how many checkpoints a step
+/* Takes all steps.  Measures the last ones: their median time, and how many snapshots a step
  * evicts. */
 static int steps(struct kv *kv, uint32_t n, uint32_t all, double *us, double *evicted)
 {

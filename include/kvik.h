@@ -313,10 +313,10 @@ struct kvik_cache_config {
     /* Limit of tokens in one forward step; longer prompts take several.  0: 512, or fewer where rows stream from
      * disk. */
     uint32_t step_tokens;
-    /* Snapshots of sliding-window and recurrent layers, for chats: a chat whose history was rewritten resumes from the
-     * nearest snapshot instead of recomputing everything.  A snapshot is taken at the end of each prompt (the first and
-     * the newest four are kept) and every `checkpoints` tokens, and is evicted before anything else.  0: none of
-     * windows, one of recurrent layers every 256 tokens; KVIK_TURN_ENDS: only at the ends of prompts. */
+    /* Snapshots of sliding-window and recurrent layers: a text that was rewritten, or that another sequence shares,
+     * resumes from the nearest snapshot instead of recomputing everything.  A snapshot is taken before the last token of
+     * each prompt and every `checkpoints` tokens; of those passed, the newest four stay and one for each doubling of the
+     * distance.  Snapshots are evicted before anything else.  0: every 256; KVIK_TURN_ENDS: only at the ends of prompts. */
     uint32_t checkpoints;
     /* 0: $KVIK_THREADS, or all CPUs of this process. */
     uint32_t threads;

@@ -162,8 +162,7 @@ struct session {
     kvik_cache *cache;
     kvik_generation g;
     double load_seconds;
-    bool fewer;     /* a cache for fewer sequences will do, 2 at least */
-    bool goes_back; /* conversations may be rewritten: the cache keeps checkpoints */
+    bool fewer; /* a cache for fewer sequences will do, 2 at least */
     bool has_g;
     uint32_t sequences;    /* that the cache was opened for */
     kvik_model *assistant; /* --assistant-model, or NULL */

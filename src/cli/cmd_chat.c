@@ -90,7 +90,7 @@ static int run(struct chat *c, const struct chat_options *o, const struct args *
     if (!c->s.g.use_cache) return say_failed("a chat needs its cache; leave out --use-cache false");
     if (c->s.g.num_return_sequences > 1)
         return say_failed("a chat has one reply; leave out --num-return-sequences");
-    c->s.goes_back = c->s.fewer = true;
+    c->s.fewer = true;
     c->stops_full = o->context_full && !strcmp(o->context_full, "stop");
     uint32_t need = MIN(chat_cache_len(c), 1u << 20);
     status = session_cache(&c->s, CHAT_BRANCHES, need);

@@ -231,7 +231,6 @@ int session_cache(struct session *s, uint32_t sequences, uint64_t need)
         .max_encoder_len = s->g.max_encoder_len,
         .cache_memory = s->common.cache_memory,
         .max_sequences = sequences * width,
-        .checkpoints = s->goes_back ? KVIK_TURN_ENDS : 0,
         .threads = s->common.threads,
         .compute = s->common.compute,
         .isa = s->common.isa,

@@ -120,7 +120,8 @@ static int dtype_of(const char *name, enum dtype *out)
 
 static int store_open(struct unbound *u, struct unbound_layer *l)
 {
-    struct preset_options o = {.dtype = l->dtype};
+    /* kvik cannot compute the rows of the caller's model again, so it never resumes at a snapshot */
+    struct preset_options o = {.dtype = l->dtype, .every = PRESET_NEVER};
     struct kv_site as = kv_site_rows(l->heads, l->dim_k, l->dim_v);
     uint32_t site = 0, max = u->set.max_cache_len;
     TRY(preset_settle(u->set.preset, &u->set.keys, NULL, 0, &o));

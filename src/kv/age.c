@@ -1,21 +1,21 @@
-/* age.c - the oldest checkpoint of all live contents, which is evicted first.
+/* age.c - the oldest snapshot of all live contents, which is evicted first.
  *
- * Order.  Checkpoints are evicted in the order of their stamps.  A copy of contents has the stamps
+ * Order.  Snapshots are evicted in the order of their stamps.  A copy of contents has the stamps
  * of the original.  Of equal stamps, that of the contents with the lower index comes first.  The
- * checkpoints of one sequence and group are in the order of their stamps.  So contents compete with
- * one stamp, that of their oldest checkpoint.
+ * snapshots of one sequence and group are in the order of their stamps.  So contents compete with
+ * one stamp, that of their oldest snapshot.
  *
- * Excluded.  Checkpoints of pinned contents and of contents in the open step are not evicted.
- * Checkpoints that the eviction plan being made has chosen (doomed) do not compete again.
+ * Excluded.  Snapshots of pinned contents and of contents in the open step are not evicted.
+ * Snapshots that the eviction plan being made has chosen (doomed) do not compete again.
  *
  * Cost.  A tournament has a leaf for each of the contents, and in each node above the winner of its
  * two children.  A change of contents replays the matches of one leaf: at most 12 for 4 096
- * contents, whatever the number of checkpoints. */
+ * contents, whatever the number of snapshots. */
 #include "kv/kv_int.h"
 
 #include <stdio.h>
 
-#define NEVER UINT64_MAX /* stamp of contents without a checkpoint that may be evicted */
+#define NEVER UINT64_MAX /* stamp of contents without a snapshot that may be evicted */
 
 /* Returns the contents that won in node i; nodes n_contents and above are the leaves. */
 static uint32_t winner(const struct kv *kv, uint32_t i)
@@ -62,7 +62,7 @@ void age_close(struct kv *kv)
     kv->ages = (struct ages){0};
 }
 
-/* Returns the stamp of the oldest checkpoint of s that may be evicted, and its place. */
+/* Returns the stamp of the oldest snapshot of s that may be evicted, and its place. */
 static uint64_t oldest_of(const struct kv *kv, const struct seq *s, uint32_t *gi, uint32_t *i)
 {
     uint64_t best = NEVER;
@@ -102,7 +102,7 @@ void age_pin(struct kv *kv, struct seq *s, bool pin)
     age_update(kv, s);
 }
 
-/* Finds the oldest checkpoint by a look at all of them. */
+/* Finds the oldest snapshot by a look at all of them. */
 static struct keep *walk(const struct kv *kv)
 {
     struct keep *best = NULL;
@@ -149,16 +149,16 @@ bool age_check(const struct kv *kv)
 {
     const struct ages *a = &kv->ages;
     uint32_t gi = 0, i = 0;
-    if (a->n_doomed) return fail("doomed checkpoints", a->n_doomed, 0);
+    if (a->n_doomed) return fail("doomed snapshots", a->n_doomed, 0);
     for (uint32_t k = 0; k < kv->n_contents; k++) {
         const struct seq *s = &kv->seq[k];
         if (s->n_doomed || s->pinned) return fail("doomed or pinned", k, s->n_doomed);
         for (gi = 0; gi < kv->n_groups; gi++)
             for (i = 1; i < s->g[gi].n_keeps; i++)
                 if (s->g[gi].keep[i].stamp <= s->g[gi].keep[i - 1].stamp)
-                    return fail("ages of checkpoints", k, i);
+                    return fail("ages of snapshots", k, i);
         if (a->stamp && a->stamp[k] != oldest_of(kv, s, &gi, &i))
-            return fail("age of the oldest checkpoint", k, gi);
+            return fail("age of the oldest snapshot", k, gi);
     }
     for (uint32_t node = kv->n_contents - 1; a->stamp && node; node--)
         if (a->winner[node] != match(kv, node)) return fail("older", node, a->winner[node]);

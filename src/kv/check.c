@@ -1,8 +1,8 @@
 /* check.c - checks all invariants of a store by recounting from the tables; for assert and tests.
  *
- * Every reference is a table cell, a state checkpoint, or an entry of the open step.  Every count
+ * Every reference is a table cell, a state snapshot, or an entry of the open step.  Every count
  * of bytes is a sum over pages.  The cells of a sequence are exactly those that the drop rule and
- * its checkpoints want.  The scratch counters of the pages are zero before and after. */
+ * its snapshots want.  The scratch counters of the pages are zero before and after. */
 #include "kv/kv_int.h"
 
 #include <stdio.h>
@@ -192,7 +192,7 @@ static bool check_seq(const struct kv *kv, const struct seq *s)
         for (uint32_t i = 0; i < sg->n_keeps; i++) {
             const struct keep *k = &sg->keep[i];
             if (k->doomed || k->pos > s->len || (i && k->pos <= k[-1].pos))
-                return fail("checkpoints", i, k->pos);
+                return fail("snapshots", i, k->pos);
         }
         for (uint32_t f = 0; f < FORMS; f++)
             if (kv->group[gi].form[f].n_ids && !check_cells(kv, s, gi, f)) return false;

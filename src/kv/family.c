@@ -49,7 +49,7 @@ bool family_alone(const struct kv *kv, const struct family *f, uint32_t gi, uint
 }
 
 /* Finds the cells that member k needs: those before `lead`, and those from `from` on.  Others are
- * kept by checkpoints, which are evictable. */
+ * kept by snapshots, which are evictable. */
 static void member_cells(const struct kv *kv, struct member *m, uint32_t gi, uint32_t form)
 {
     const struct group *g = &kv->group[gi];

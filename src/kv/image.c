@@ -64,10 +64,10 @@ static uint32_t unit_rows(const struct group *g, uint32_t form)
 void image_first(struct image_walk *w, const struct group *g, const struct seq *s, uint32_t gi,
                  uint32_t form)
 {
-    *w = (struct image_walk){.g = g, .gi = gi, .form = form};
+    *w = (struct image_walk){.g = g, .sg = &s->g[gi], .gi = gi, .form = form};
     if (!g->form[form].n_ids) return;
-    if (g->c.policy.kind == KV_STATE) {
-        w->at = s->len; /* the chunk is the state after `len` rows */
+    if (g->c.policy.kind == KV_STATE) { /* the chunk at row n is the state after n rows */
+        w->from = s->len;
         w->end = form == RAW && s->len ? s->len + 1 : 0;
         return;
     }
@@ -75,22 +75,67 @@ void image_first(struct image_walk *w, const struct group *g, const struct seq *
     struct need n = need_at(g, s, rows, 0, s->turn_open);
     if (form == RAW) {
         w->end = rows;
-        w->keep = MIN((g->keep_rows + KV_STRIP - 1) / KV_STRIP * KV_STRIP, rows);
-        w->from = MAX(n.raw_from / KV_STRIP * KV_STRIP, w->keep);
+        w->lead = MIN((g->keep_rows + KV_STRIP - 1) / KV_STRIP * KV_STRIP, rows);
+        w->from = MAX(n.raw_from / KV_STRIP * KV_STRIP, w->lead);
     } else {
         w->end = rows - rows % tile;
         w->from = MAX(n.row_from / tile, g->c.seal.lead / tile) * tile;
-        w->at = w->from;
+    }
+}
+
+/* Computes the rows [*a, *b) that the k-th range has: the leading rows, the newest ones, or those of a
+ * snapshot.  Raw ranges begin and end with a strip. */
+static void range(const struct image_walk *w, uint32_t k, uint32_t *a, uint32_t *b)
+{
+    const struct group *g = w->g;
+    *a = k ? w->from : 0;
+    *b = k ? w->end : w->lead;
+    if (k < 2) return;
+    const struct keep *keep = &w->sg->keep[k - 2];
+    if (g->c.policy.kind == KV_STATE) {
+        *a = keep->pos;
+        *b = keep->pos + 1;
+    } else if (w->form == RAW) {
+        *a = MAX(keep->raw_from / KV_STRIP * KV_STRIP, w->lead);
+        *b = (keep->pos + KV_STRIP - 1) / KV_STRIP * KV_STRIP;
+    } else {
+        uint32_t tile = g->rows[SEALED];
+        *a = MAX(keep->row_from / tile, g->c.seal.lead / tile) * tile;
+        *b = keep->pos - keep->pos % tile;
+    }
+    *b = MIN(*b, w->end);
+}
+
+/* Computes the first run of rows at or after w->at that some range has, up to `stop` or further. */
+static void run_of(const struct image_walk *w, uint32_t stop, uint32_t *from, uint32_t *to)
+{
+    uint32_t n = 2 + w->sg->n_keeps, a, b;
+    *from = UINT32_MAX;
+    for (uint32_t k = 0; k < n; k++) {
+        range(w, k, &a, &b);
+        if (b > w->at && a < b) *from = MIN(*from, MAX(a, w->at));
+    }
+    *to = *from;
+    for (uint32_t before = *to + 1; before != *to && *to < stop;) {
+        before = *to;
+        for (uint32_t k = 0; k < n; k++) {
+            range(w, k, &a, &b);
+            if (a <= *to && *to < b) *to = b;
+        }
     }
 }
 
 bool image_next(struct image_walk *w, struct kv_chunk *c)
 {
-    if (w->form == RAW && w->at >= w->keep) w->at = MAX(w->at, w->from);
-    if (w->at >= w->end) return false;
-    uint32_t unit = unit_rows(w->g, w->form), stop = (w->at / unit + 1) * unit;
-    *c = (struct kv_chunk){w->gi, w->form, w->at, MIN(stop, w->end) - w->at};
-    w->at += c->n;
+    bool state = w->g->c.policy.kind == KV_STATE;
+    uint32_t unit = state ? 1 : unit_rows(w->g, w->form), from, to;
+    run_of(w, 0, &from, &to);
+    if (from >= w->end) return false;
+    uint32_t stop = (from / unit + 1) * unit;
+    w->at = from;
+    run_of(w, stop, &from, &to);
+    *c = (struct kv_chunk){w->gi, w->form, from, MIN(stop, to) - from};
+    w->at = from + c->n;
     return true;
 }
 
@@ -158,16 +203,16 @@ size_t image_move(const struct group *g, const struct kv_chunk *c, unsigned char
     return (size_t)(chunk - from);
 }
 
-void kv_chunk_cut(const struct kv *kv, const struct kv_chunk *whole, uint32_t n, const void *data,
-                  void *out)
+void kv_chunk_cut(const struct kv *kv, const struct kv_chunk *whole, const struct kv_chunk *part,
+                  const void *data, void *out)
 {
     const struct group *g = &kv->group[whole->group];
-    struct kv_chunk part = *whole;
     const unsigned char *from = data;
     unsigned char *to = out;
-    part.n = n;
+    uint32_t n = part->n;
     if (whole->form == SEALED) { /* tile by tile */
-        memcpy(out, data, image_bytes(g, &part));
+        struct kv_chunk before = {.form = SEALED, .n = part->row - whole->row};
+        memcpy(out, from + image_bytes(g, &before), image_bytes(g, part));
         return;
     }
     for (uint32_t i = 0; i < g->c.n_sites * g->c.n_planes; i++) {

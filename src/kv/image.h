@@ -10,9 +10,9 @@
  *   sealed  [tile][site][plane] as the codec encodes them
  *   state   [site][plane][head * dim]
  *
- * A sequence has three kinds of chunks of KV rows.  Raw chunks cover the rows that it keeps
- * forever.  Further raw chunks begin at the first row that its next token reads raw.  Tiles begin
- * at the first row that its next token reads. */
+ * A sequence has the rows that it keeps forever, those that its next token reads raw or sealed, and
+ * those that each of its snapshots keeps for a token at its length.  Of a state it has the newest one
+ * and those of its snapshots. */
 #pragma once
 #include "kv/kv.h"
 
@@ -29,7 +29,11 @@ struct kv_image {
     const struct kv_turn *turn; /* [n_turns] */
     /* [n_groups][2] first row with contents, first row with raw contents */
     const uint32_t *unseen;
+    const uint32_t *n_keeps; /* [n_groups] snapshots of each group */
+    const uint32_t *keep;    /* lengths of the snapshots, group after group, ascending */
 };
+/* Limit of the snapshots of one group. */
+#define KV_KEEPS 40u
 /* Receives what kv_save writes, in ascending order (group, form, row). */
 struct kv_sink {
     /* called first; the image is borrowed */
@@ -50,13 +54,12 @@ struct kv_source {
 };
 int kv_save(struct kv *kv, kv_seq s, struct kv_sink *sink);
 /* Loads a new sequence; after an error there is no sequence.  The image may be any bytes, because
- * kv_load checks it.  Checkpoints are not part of an image.  So a trim of a group that forgets, to
- * less than what its next token needs, has to recompute. */
+ * kv_load checks it.  Of the snapshots the newest are loaded, as many as there is room for. */
 int kv_load(struct kv *kv, const struct kv_image *im, struct kv_source *src, kv_seq *out);
 
-/* Copies the bytes of the first n rows of a chunk out of the bytes of the whole chunk. */
-void kv_chunk_cut(const struct kv *kv, const struct kv_chunk *whole, uint32_t n, const void *data,
-                  void *out);
+/* Copies the bytes of a chunk out of those of a longer one.  Raw chunks begin at the same row. */
+void kv_chunk_cut(const struct kv *kv, const struct kv_chunk *whole, const struct kv_chunk *part,
+                  const void *data, void *out);
 
 /* True if the image of s had `foreign` set. */
 bool kv_foreign(const struct kv *kv, kv_seq s);

@@ -4,12 +4,13 @@
 #include "kv/image.h"
 #include "kv/kv_int.h"
 
-/* Walks the chunks of one group in one form. */
+/* Walks the chunks of one group in one form: rows [0, lead), [from, end), and those of the snapshots. */
 struct image_walk {
     const struct group *g;
+    const struct seq_group *sg;
     uint32_t gi, form;
     uint32_t at, end;
-    uint32_t keep, from; /* raw chunks: rows [0, keep) and [from, end) */
+    uint32_t lead, from;
 };
 void image_first(struct image_walk *w, const struct group *g, const struct seq *s, uint32_t gi,
                  uint32_t form);

@@ -2,10 +2,10 @@
  * tokens.
  *
  * Donors.  A sequence can resume from any other: from live sequences, and from contents that
- * kv_keep leaves behind when their last owner drops them.  Kept contents have tables, checkpoints
+ * kv_keep leaves behind when their last owner drops them.  Kept contents have tables, snapshots
  * and the drop rule like all others.  So one chain of keys, over full blocks of tokens, stands for
  * the pages of all groups at once.  A match clones the donor and cuts the clone as a trim does: to
- * the token where rows are still raw, to the tile below, or to a checkpoint where a group forgets.
+ * the token where rows are still raw, to the tile below, or to a snapshot where a group forgets.
  *
  * Search.  Keys lead to sequences through a hash table (index_table.c).  So the cost of a hit or a
  * miss does not depend on how many sequences are kept or live.  Of sequences that share a prefix
@@ -134,7 +134,7 @@ static uint32_t look(const struct kv *kv, const struct query *q, const struct se
     m = kv_fault.trust_keys ? m : MIN(m, index_known(q->tok, m));
     if (m < KV_STRIP) return 0;
     if (kv->index.turns) m = MIN(m, index_turns_same(q->turn, q->n_turns, d->turn, d->n_turns));
-    *why = m < KV_STRIP ? KV_MISS_TURNS : KV_MISS_CHECKPOINT;
+    *why = m < KV_STRIP ? KV_MISS_TURNS : KV_MISS_SNAPSHOT;
     for (uint32_t before = m + 1; before != m;) {
         before = m;
         m = seq_resume(kv, d, m);
@@ -292,7 +292,7 @@ static enum kv_miss reason(const struct kv *kv, const struct query *q, enum kv_m
     unsigned char first[KV_KEY];
     if (q->n < KV_STRIP) return KV_MISS_SHORT;
     if (!q->n_keys) return KV_MISS_IDS;
-    if (said == KV_MISS_CHECKPOINT || said == KV_MISS_TURNS) return said;
+    if (said == KV_MISS_SNAPSHOT || said == KV_MISS_TURNS) return said;
     key_tokens(q->tok, first);
     uint64_t ref = index_find(kv, KV_LIST_BEGIN, first);
     said = KV_MISS_NEW;
@@ -373,8 +373,8 @@ const char *kv_miss_text(enum kv_miss why)
                          "regime of rotary frequencies)",
         [KV_MISS_TURNS] = "these tokens were computed in other turns, and the rows depend on "
                           "them",
-        [KV_MISS_CHECKPOINT] = "the rows were dropped, and no checkpoint is near enough to the "
-                               "beginning",
+        [KV_MISS_SNAPSHOT] = "the rows were dropped, and no snapshot is near enough to the "
+                             "beginning",
         [KV_MISS_EVICTED] = "this prefix was evicted when the cache was full",
         [KV_MISS_ROOM] = "sharing the prefix would take pages of a reserve",
     };

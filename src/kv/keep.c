@@ -1,17 +1,17 @@
-/* keep.c - what a sequence still needs: the drop rule, checkpoints, eviction.
+/* keep.c - what a sequence still needs: the drop rule, snapshots, eviction.
  *
  * Drop rule.  A sequence of length n needs the rows that a query at n or later can reach.  A row
  * must be raw if queries read it raw or if its tile is incomplete.  Both bounds only grow with n.
  * So each table has a cursor (`cut`), and a commit looks only at the pages that the cursor newly
  * passes.
  *
- * Checkpoints.  Groups that forget (state, window, chunk) keep checkpoints at multiples of `every`
- * and at turn ends.  Trims can return to these lengths.  A checkpoint of a state holds a page.  A
- * checkpoint of a window makes the drop rule leave pages in the table.  The newest four stay, then
+ * Snapshots.  Groups that forget (state, window, chunk) keep snapshots at multiples of `every`
+ * and at turn ends.  Trims can return to these lengths.  A snapshot of a state holds a page.  A
+ * snapshot of a window makes the drop rule leave pages in the table.  The newest four stay, then
  * one per doubling of the distance.
  *
  * Eviction.  When a step or a reserve needs room, kept contents of the prefix index are evicted
- * first.  Checkpoints follow, the oldest first. */
+ * first.  Snapshots follow, the oldest first. */
 #include "base/bytes.h"
 #include "kv/kv_int.h"
 
@@ -59,7 +59,7 @@ bool keep_holds(const struct group *g, const struct seq_group *sg, uint32_t form
     return false;
 }
 
-/* Computes the cells [*a, *b) that only checkpoint k may be keeping. */
+/* Computes the cells [*a, *b) that only snapshot k may be keeping. */
 static void keep_range(const struct group *g, const struct seq_group *sg, const struct keep *k,
                        uint32_t form, uint32_t *a, uint32_t *b)
 {
@@ -100,7 +100,7 @@ static uint32_t doubling(uint32_t distance)
     return 31u - (uint32_t)__builtin_clz(distance | 1);
 }
 
-/* Keeps the newest four checkpoints, then the oldest of every doubling of the distance to `len`. */
+/* Keeps the newest four snapshots, then the oldest of every doubling of the distance to `len`. */
 void keep_thin(struct kv *kv, struct seq *s, uint32_t gi, uint32_t len)
 {
     struct seq_group *sg = &s->g[gi];
@@ -118,7 +118,7 @@ void keep_add(struct kv *kv, struct seq *s, uint32_t gi, uint32_t pos, uint32_t 
 {
     struct group *g = &kv->group[gi];
     struct seq_group *sg = &s->g[gi];
-    if (sg->n_keeps && sg->keep[sg->n_keeps - 1].pos == pos) return;
+    if (sg->n_keeps && sg->keep[sg->n_keeps - 1].pos >= pos) return;
     if (sg->n_keeps == KV_KEEPS) keep_remove(kv, s, gi, 0);
     struct need n = need_at(g, s, pos, 0, false);
     sg->keep[sg->n_keeps++] = (struct keep){.pos = pos,
@@ -154,7 +154,7 @@ struct victim {
 };
 
 /* Finds the next victim: kept contents not yet doomed (if wanted), the least recently used first,
- * then the oldest checkpoint.  Skips sequences of an open step.  Returns false if there is no
+ * then the oldest snapshot.  Skips sequences of an open step.  Returns false if there is no
  * victim. */
 static bool oldest(struct kv *kv, bool whole, struct victim *out)
 {
@@ -250,7 +250,7 @@ static void settle_kept(struct kv *kv, bool evict, bool shrink, size_t bytes)
     }
 }
 
-/* Evicts the doomed checkpoints, or pardons them. */
+/* Evicts the doomed snapshots, or pardons them. */
 static void settle(struct kv *kv, bool evict)
 {
     struct ages *a = &kv->ages;
@@ -295,7 +295,7 @@ int make_room(struct kv *kv, size_t bytes, size_t meta, const char *what)
     size_t held = pool_held(kv) + bytes, got = 0;
     struct victim v = {0};
     if (held <= kv->pool) return 0;
-    /* Pages leave for the tier only after the checkpoints are evicted.  Kept contents are evicted
+    /* Pages leave for the tier only after the snapshots are evicted.  Kept contents are evicted
      * only if both are not enough. */
     size_t missing = held - kv->pool, can = spill_can(kv), least = missing - MIN(missing, can);
     size_t want = missing;

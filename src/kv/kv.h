@@ -50,7 +50,7 @@ struct kv_policy {
     uint32_t chunk;  /* 0: none; C: the rows since the start of the current chunk */
     uint32_t sinks;  /* leading rows that always stay reachable */
     uint32_t slack;  /* rows held beyond the reach, so that short trims are cheap */
-    uint32_t every;  /* period of the checkpoints of a window or a state; 0: none */
+    uint32_t every;  /* period of the snapshots of a window or a state; 0: none */
 };
 struct kv_reach {
     uint32_t sinks, lo, hi;
@@ -179,7 +179,7 @@ size_t kv_open_bytes(const struct kv_config *c);
 size_t kv_staging_bytes(const struct kv_config *c);
 /* Returns the number of rows promised to the sequence; 0: no reserve. */
 uint32_t kv_reserved(const struct kv *kv, kv_seq s);
-/* Undo.  A mark remembers what s holds: rows, tokens, turns, salt, checkpoints and reserve.
+/* Undo.  A mark remembers what s holds: rows, tokens, turns, salt, snapshots and reserve.
  *
  * Rolling back restores all of this whatever was done to s since, and cannot fail.  Releasing
  * forgets the mark.  Either call ends the mark, and does nothing for a mark without a sequence (seq
@@ -238,7 +238,7 @@ struct kv_usage {
     size_t need; /* bytes that the last failed begin or reserve was short of, else 0 */
     uint64_t seals, evictions, forks, rows_copied, rows_copied_by_fork; /* counted since open */
     uint32_t max_refs, seqs;
-    /* Bytes of memory that serve only a later match or trim: kept sequences and checkpoints.  They
+    /* Bytes of memory that serve only a later match or trim: kept sequences and snapshots.  They
      * are evicted before any call fails, so they count as free.  live, shared and states do not
      * include them. */
     size_t index;
@@ -254,7 +254,7 @@ struct kv_usage {
      * use; part of the pool */
     size_t metadata;
 };
-/* Fills in the usage; looks at every page of kept sequences and checkpoints. */
+/* Fills in the usage; looks at every page of kept sequences and snapshots. */
 void kv_usage(const struct kv *kv, struct kv_usage *out);
 /* Adds what one more store holds, where the stores hold different layers of the same sequences. */
 void kv_usage_add(struct kv_usage *sum, const struct kv_usage *one);
@@ -262,7 +262,7 @@ void kv_usage_add(struct kv_usage *sum, const struct kv_usage *one);
 bool kv_streams(const struct kv *kv);
 /* A survey says what one sequence holds in one group (survey.c). */
 struct
-    /* Counts whole pages.  shared: with other sequences or with checkpoints.  spilled: in the tier
+    /* Counts whole pages.  shared: with other sequences or with snapshots.  spilled: in the tier
      * only. */
     kv_survey_form {
     uint32_t pages, shared, spilled;
@@ -271,7 +271,7 @@ struct
 struct kv_survey {
     uint32_t rows, blocks;          /* blocks of block_rows rows, dropped blocks included */
     uint32_t block_rows, tile_rows; /* tile_rows 0: no codec */
-    uint32_t keeps, reserved;       /* checkpoints; rows promised by the reserve */
+    uint32_t keeps, reserved;       /* snapshots; rows promised by the reserve */
     struct kv_survey_form form[2];  /* raw blocks (or states), sealed tiles */
 };
 /* Fills in what s holds in one group. */
@@ -323,7 +323,7 @@ enum kv_miss {
     KV_MISS_IDS,
     KV_MISS_SALT,
     KV_MISS_TURNS,
-    KV_MISS_CHECKPOINT, /* the rows are no longer cached in a form to resume from */
+    KV_MISS_SNAPSHOT, /* the rows are no longer cached in a form to resume from */
     KV_MISS_EVICTED,
     KV_MISS_ROOM, /* a reserve could no longer promise its rows */
     KV_MISSES

@@ -9,17 +9,16 @@
  * Each operation leaves every invariant of check.c true, or returns an error and has changed
  * nothing. */
 #pragma once
-#include "base/hash.h"
-#include "kv/kv.h"
+#include "kv/image.h"
+#include "kv/index_int.h"
 
 enum { RAW, SEALED, FORMS };
 
-#define KV_RUN   16u /* ids of an aligned run: 256 rows of 16-row blocks */
-#define KV_KEEPS 40u /* checkpoints of one sequence and group: newest 4 and one per doubling */
-#define KV_NONE  UINT32_MAX
+#define KV_RUN  16u /* ids of an aligned run: 256 rows of 16-row blocks */
+#define KV_NONE UINT32_MAX
 
 struct page {
-    uint32_t refs;       /* table cells, checkpoints and step entries that name the page */
+    uint32_t refs;       /* table cells, snapshots and step entries that name the page */
     uint32_t prev, next; /* links in the stash that holds the page */
     uint32_t stage;      /* place in the piece being shown (stage.c) */
     uint16_t stash;      /* 1 + the slot whose reserve holds the page; 0: none */
@@ -105,33 +104,26 @@ struct group {
     uint32_t *staged;       /* page ids, piece by piece */
     uint32_t *shown[FORMS]; /* [n_contents][stride] the table that views show instead */
 };
-/* A checkpoint: a length that a trim can return to although the group forgets.  The checkpoint
- * keeps the state after `pos` rows, or the pages that a query at `pos` reads.  Checkpoints are
+/* A snapshot: a length that a trim can return to although the group forgets.  The snapshot
+ * keeps the state after `pos` rows, or the pages that a query at `pos` reads.  Snapshots are
  * evictable. */
 struct keep {
     uint32_t pos;
-    uint32_t page;     /* state groups: the checkpoint's page, with a reference */
+    uint32_t page;     /* state groups: the snapshot's page, with a reference */
     uint32_t raw_from; /* rows [raw_from, pos) are held raw */
     uint32_t row_from; /* rows [row_from, pos) are held in some form */
-    uint64_t stamp;    /* age; the checkpoint with the smallest stamp is evicted first */
+    uint64_t stamp;    /* age; the snapshot with the smallest stamp is evicted first */
     bool doomed;       /* true if the eviction plan being made has chosen it */
 };
 struct seq_group {
     uint32_t *table[FORMS]; /* page ids: [stride]; of kept contents only the cells in use */
-    /* first page not yet released; before it only leading pages and those of checkpoints remain */
+    /* first page not yet released; before it only leading pages and those of snapshots remain */
     uint32_t cut[FORMS];
     uint32_t unseen;     /* rows before it, sinks excepted, have no contents (kv_unseen) */
     uint32_t raw_unseen; /* rows before it, leading ones excepted, were not loaded raw (load.c) */
     uint32_t n_keeps;
     struct keep *keep; /* [KV_KEEPS] ascending; NULL where the group makes none */
 };
-/* An entry of the prefix index's table: one key of one sequence (index_table.c).  A reference to an
- * entry is a sequence's id + 1 and the number of the block; 0: none. */
-struct node {
-    uint64_t prev, next; /* other sequences with the same key; prev 0: the first sequence */
-    uint64_t chain;      /* of a first sequence: the next key of the same bucket */
-};
-#define KV_KEY 32u /* bytes of a key: SHA-256 */
 /* Contents, named by one slot or by several (forks that nobody has changed yet). */
 struct seq {
     /* One of the slots, the head of their ring.  Contents with a reserve have only this slot. */
@@ -139,7 +131,7 @@ struct seq {
     /* Number of slots.  Contents without owners and marks are spare, and empty. */
     uint32_t owners;
     uint32_t marks;      /* marks that may roll a slot back to these contents */
-    uint32_t n_doomed;   /* checkpoints that the eviction plan being made has chosen */
+    uint32_t n_doomed;   /* snapshots that the eviction plan being made has chosen */
     uint64_t edits;      /* kv.edits when the contents may last have changed */
     uint32_t held;       /* scratch of reorder */
     uint32_t len, cross; /* rows; rows of the frozen groups */
@@ -147,7 +139,7 @@ struct seq {
     bool turn_open; /* the last turn is not complete */
     bool busy;
     bool stays;   /* the tail counts as held in memory for a reserve */
-    bool pinned;  /* the contents' checkpoints are not evicted now */
+    bool pinned;  /* the contents' snapshots are not evicted now */
     bool kept;    /* no slot owns the contents, but others may resume from them (index.c) */
     bool noted;   /* the contents are in index.noted */
     bool foreign; /* rows not computed from the tokens, so no match resumes from them */
@@ -253,52 +245,12 @@ struct kv_step {
     uint32_t *lane, *pos;   /* [max_tokens] */
     uint32_t *given;        /* [n_sites] pieces that kv_next has shown since it last returned 0 */
 };
-#define KV_GONE 64u /* evicted prefixes that the index remembers */
-/* Memory of kept contents: blocks of 1 KiB times a power of two, out of one range of addresses
- * (index_room.c). */
-#define KV_ROOM_UNIT   1024u
-#define KV_ROOM_ORDERS 24u
-/* Belongs to the first unit of each block. */
-struct room_unit {
-    uint32_t prev, next;
-    uint8_t order;
-    bool free;
-};
-struct room {
-    unsigned char *base; /* NULL: there is no room */
-    uint32_t n_units;    /* a power of two */
-    uint32_t usable;     /* units below are readable and writable */
-    struct room_unit *unit;
-    uint32_t list[KV_ROOM_ORDERS]; /* free blocks of each size */
-    size_t used;                   /* bytes of blocks that are taken */
-};
-struct index {
-    bool on;
-    bool turns;                  /* the contents of rows depend on the turns, too */
-    uint32_t n;                  /* number of kept contents */
-    struct seq *oldest, *newest; /* kept contents; the least recently used are evicted first */
-    struct seq *doomed; /* the newest contents that the eviction plan being made has chosen */
-    struct room room;   /* memory of kept contents */
-    uint64_t *bucket;   /* [n_buckets] references to first entries */
-    uint32_t n_buckets; /* a power of two */
-    struct hash_key secret;
-    uint64_t searches;  /* counter that numbers the searches, for seq.looked */
-    size_t tier_most;   /* limit of bytes in the tier; beyond it kept contents are evicted */
-    unsigned char *key; /* [max_len / KV_STRIP] keys of the query */
-    unsigned char (*gone)[KV_KEY]; /* [KV_GONE] first keys of evicted prefixes */
-    uint32_t n_gone;
-    uint32_t *noted; /* [n_contents] live contents with blocks that are not listed */
-    uint32_t n_noted;
-    const struct seq *donor; /* contents that the last match resumed from */
-    enum kv_miss miss;
-    uint64_t hits, hit_rows;
-};
-/* The oldest checkpoint of all live contents (age.c).  The arrays are NULL if no group makes
- * checkpoints. */
+/* The oldest snapshot of all live contents (age.c).  The arrays are NULL if no group makes
+ * snapshots. */
 struct ages {
-    uint64_t *stamp;  /* [n_contents] of the oldest checkpoint that may be evicted */
+    uint64_t *stamp;  /* [n_contents] of the oldest snapshot that may be evicted */
     uint32_t *winner; /* [n_contents] of the two nodes below: the contents with the lower stamp */
-    /* [n_contents] contents with checkpoints that the eviction plan being made has chosen */
+    /* [n_contents] contents with snapshots that the eviction plan being made has chosen */
     uint32_t *doomed, n_doomed;
     uint64_t walked, strayed; /* choices that a walk was compared with, and that it disproved */
 };
@@ -308,10 +260,10 @@ struct kv {
     uint32_t lanes; /* sequences of one step */
     uint32_t redo;  /* kv_config.redo */
     struct group *group;
-    uint32_t *site_group; /* [n_sites] */
-    struct slot *slot;    /* [max_seqs] */
-    struct stash *stash;  /* [max_seqs][n_groups * FORMS] */
-    struct seq *seq;      /* [n_contents] */
+    uint32_t *site_group;        /* [n_sites] */
+    struct slot *slot;           /* [max_seqs] */
+    struct stash *stash;         /* [max_seqs][n_groups * FORMS] */
+    struct seq *seq;             /* [n_contents] */
     struct seq_group *seq_group; /* [n_contents][n_groups] */
     uint32_t n_contents, max_marks, n_marks;
     struct mark *mark;     /* [max_marks] */
@@ -360,8 +312,8 @@ struct kv_fault {
     bool match_unref;     /* a match forgets to count its first reference */
     bool forget_rollback; /* a rollback does not restore the contents */
     bool short_reserve;   /* a reserve takes one page less than it needs */
-    bool walk_ages;       /* compare each choice of the oldest checkpoint with a walk over all */
-    bool stale_age;       /* the oldest checkpoint is not looked for again after a change */
+    bool walk_ages;       /* compare each choice of the oldest snapshot with a walk over all */
+    bool stale_age;       /* the oldest snapshot is not looked for again after a change */
 };
 extern struct kv_fault kv_fault;
 
@@ -426,7 +378,7 @@ static inline size_t pool_held(const struct kv *kv)
 /* Returns the bytes of the record of one page: where pages may leave memory, with its place in the
  * queue and in the staging plan. */
 size_t meta_record(bool moves);
-/* Returns the bytes of the tables, checkpoints and page records of contents in one group. */
+/* Returns the bytes of the tables, snapshots and page records of contents in one group. */
 size_t meta_group(const struct group *g, const bool moves[FORMS], uint32_t rows);
 /* Returns the bytes of tokens, turns and keys. */
 size_t meta_tokens(bool index, uint32_t rows);
@@ -602,48 +554,6 @@ static inline struct seq *seq_each(const struct kv *kv, const struct seq *s)
     return i < kv->n_contents ? &kv->seq[i] : kv->index.oldest;
 }
 
-/* index_room.c */
-/* Returns the units of a room of that many bytes. */
-uint32_t room_units(size_t bytes);
-/* Reserves address space for n_units, or less if the system refuses that much. */
-int room_open(struct room *r, uint32_t n_units);
-void room_close(struct room *r);
-/* Takes zeroed memory; rounds *bytes up to the size of the block.  NULL: no block of that size is
- * free. */
-void *room_take(struct room *r, size_t *bytes);
-void room_give(struct room *r, void *at);
-
-/* index_table.c: which sequences have which keys */
-/* The key of a first block's tokens, whatever the salt and the turns. */
-#define KV_LIST_BEGIN (UINT32_MAX - 1)
-/* The key of the last full block of kept contents. */
-#define KV_LIST_END UINT32_MAX
-/* Sizes the hash table and declares its array. */
-int table_array(struct kv *kv);
-/* Lists all keys of s. */
-void index_list(struct kv *kv, struct seq *s);
-/* Removes the keys of blocks `from` and later. */
-void index_hide(struct kv *kv, struct seq *s, uint32_t from);
-/* Returns the first sequence listed with the key as its `what`-th block, or under a KV_LIST_ key;
- * 0: none. */
-uint64_t index_find(const struct kv *kv, uint32_t what, const unsigned char *key);
-/* Returns the next sequence listed with the same key; 0: none. */
-uint64_t index_next(const struct kv *kv, uint64_t ref);
-/* Returns the first sequence of the bucket's next key. */
-uint64_t index_chain(const struct kv *kv, uint64_t first);
-struct seq *index_seq(const struct kv *kv, uint64_t ref);
-
-/* index_key.c */
-void key_tokens(const int32_t *tok,
-                /* Computes the key of the first block's tokens alone. */
-                unsigned char out[KV_KEY]);
-/* Computes the start of a chain of keys: the salt, and what the groups keep. */
-void key_first(const struct kv *kv, const struct kv_salt *salt, unsigned char out[KV_KEY]);
-/* Computes the key of block i from the key of the block before; the first block follows
- * key_first. */
-void key_next(const struct kv *kv, const unsigned char *before, const int32_t *tok,
-              const struct kv_turn *turn, uint32_t n_turns, uint32_t i, unsigned char out[KV_KEY]);
-
 /* keep.c: what a sequence still needs */
 struct need {
     /* First row that is needed raw, and first row that is needed in some form. */
@@ -662,7 +572,7 @@ void keep_remove(struct kv *kv, struct seq *s, uint32_t gi, uint32_t i);
 bool keep_holds(const struct group *g, const struct seq_group *sg, uint32_t form, uint32_t index);
 void drop_unreachable(struct kv *kv, struct seq *s, uint32_t gi);
 /* Makes room for `bytes` more of pages and `meta` more of metadata: evicts kept contents and
- * checkpoints, then moves pages to the tier.  ERR_FULL (need is set, nothing is evicted) if that is
+ * snapshots, then moves pages to the tier.  ERR_FULL (need is set, nothing is evicted) if that is
  * impossible. */
 int make_room(struct kv *kv, size_t bytes, size_t meta, const char *what);
 /* Runs `attempt`, which makes room.  If the budget is short and pages could move to the tier,
@@ -672,19 +582,19 @@ int with_room(struct kv *kv, int (*attempt)(struct kv *kv, void *ctx), void *ctx
  * before.  reset: forgets the earlier counts. */
 size_t gain_whole(struct kv *kv, const struct seq *s, bool reset);
 
-/* age.c: which checkpoint is evicted first */
+/* age.c: which snapshot is evicted first */
 int age_arrays(struct kv *kv);
 void age_open(struct kv *kv);
 void age_close(struct kv *kv);
-/* Notes a change of what decides the oldest checkpoint of s: its checkpoints, `pinned`, `busy`, or
+/* Notes a change of what decides the oldest snapshot of s: its snapshots, `pinned`, `busy`, or
  * kv.step.open. */
 void age_update(struct kv *kv, const struct seq *s);
-/* Pins or unpins all checkpoints of s. */
+/* Pins or unpins all snapshots of s. */
 void age_pin(struct kv *kv, struct seq *s, bool pin);
-/* Returns the contents with the oldest checkpoint that may be evicted, and its place; NULL: there
+/* Returns the contents with the oldest snapshot that may be evicted, and its place; NULL: there
  * is none. */
 struct seq *age_oldest(struct kv *kv, uint32_t *gi, uint32_t *i);
-/* Adds the oldest checkpoint of s to the eviction plan being made. */
+/* Adds the oldest snapshot of s to the eviction plan being made. */
 void age_doom(struct kv *kv, struct seq *s, uint32_t gi, uint32_t i);
 bool age_check(const struct kv *kv);
 

@@ -4,14 +4,18 @@
  * these pages one by one, and asks the source for their rows.  So a file cannot make a table wrong,
  * and early pages may leave for the tier while later ones are read.
  *
- * Other sequences do not change, though checkpoints may be evicted.  On an error the new sequence
+ * Other sequences do not change, though snapshots may be evicted.  On an error the new sequence
  * is dropped.
+ *
+ * Snapshots of the image are loaded as far as there is room, the newest first.  Without room for any
+ * of them the sequence is loaded all the same.
  *
  * A page whose chunks an earlier sequence of the file already has is shared with that sequence.  If
  * the store has an index, full pages are also shared with the sequence that has most of the tokens
  * in common.  Equal keys mean equal rows, so these chunks are not read. */
 #include "kv/image_int.h"
 
+#include <assert.h>
 #include <string.h>
 
 struct loading {
@@ -21,6 +25,7 @@ struct loading {
     struct kv_source *src;
     unsigned char *chunk;
     uint32_t *shared; /* [n_groups][FORMS] the image's cells before it are those of another one */
+    uint32_t keeps;   /* snapshots that each group loads at most, the newest of the image */
 };
 
 static int turns_check(const struct kv_image *im)
@@ -39,6 +44,17 @@ static int turns_check(const struct kv_image *im)
     return 0;
 }
 
+static int keeps_check(const struct kv *kv, uint32_t gi, uint32_t len, const uint32_t *keep,
+                       uint32_t n)
+{
+    if (n > KV_KEEPS || (n && !kv->group[gi].forgets))
+        return ERR(FORMAT, "cache: %u snapshots of group %u", n, gi);
+    for (uint32_t i = 0; i < n; i++)
+        if (!keep[i] || keep[i] > len || (i && keep[i] <= keep[i - 1]))
+            return ERR(FORMAT, "cache: a snapshot of group %u at row %u of %u", gi, keep[i], len);
+    return 0;
+}
+
 static int image_check(const struct kv *kv, const struct kv_image *im)
 {
     if (im->len > kv->max_len || im->cross > kv->max_len)
@@ -53,6 +69,9 @@ static int image_check(const struct kv *kv, const struct kv_image *im)
         if (im->unseen[i] > im->len)
             return ERR(FORMAT, "cache: rows below %u of %u are said to be missing", im->unseen[i],
                        im->len);
+    const uint32_t *keep = im->keep;
+    for (uint32_t gi = 0; gi < kv->n_groups; keep += im->n_keeps[gi++])
+        TRY(keeps_check(kv, gi, im->len, keep, im->n_keeps[gi]));
     return turns_check(im);
 }
 
@@ -74,6 +93,23 @@ static void set_cursors(struct kv *kv, struct seq *s)
     }
 }
 
+/* Gives the sequence the newest snapshots of the image, at most `most` in each group.  States have no
+ * page yet. */
+static void keeps_take(struct kv *kv, const struct kv_image *im, struct seq *s, uint32_t most)
+{
+    const uint32_t *end = im->keep;
+    for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
+        const struct group *g = &kv->group[gi];
+        end += im->n_keeps[gi];
+        if (!s->g[gi].keep) continue;
+        for (uint32_t n = MIN(im->n_keeps[gi], most); n > 0; n--)
+            keep_add(kv, s, gi, end[-(ptrdiff_t)n], 0);
+        for (uint32_t i = 0; i < s->g[gi].n_keeps && g->c.policy.kind == KV_STATE; i++)
+            assert(!s->g[gi].keep[i].page);
+    }
+    age_pin(kv, s, true); /* until the load is over */
+}
+
 static void image_take(struct kv *kv, const struct kv_image *im, struct seq *s)
 {
     s->salt = im->salt;
@@ -92,32 +128,36 @@ static void image_take(struct kv *kv, const struct kv_image *im, struct seq *s)
     index_note(kv, s);
 }
 
-static int take_cell(const struct loading *v, struct group *g, uint32_t form, uint32_t i)
+/* Takes the page of one cell, after page `after`. */
+static int take_page(struct kv *kv, struct pages *p, uint32_t after, uint32_t index, uint32_t *out)
 {
-    struct kv *kv = v->kv;
-    struct pages *p = &g->form[form];
-    uint32_t *table = seq_table(kv, g, form, v->s);
-    if (table[i]) return 0;
     TRY(make_room(kv, p->bytes, 0, "loading a sequence"));
     uint32_t id = 0;
     if (kv->index.n) index_yield(kv, p, 1);
-    if (p->n_live + 1 < p->n_ids) id = pages_take(kv, p, i ? table[i - 1] : 0, i);
+    if (p->n_live + 1 < p->n_ids) id = pages_take(kv, p, after, index);
     if (!id)
         return ERR(NOMEM, "cache: the system has no memory for another page of %zu bytes",
                    p->bytes);
-    table[i] = id;
-    tail_take(kv, v->s, g, form, i);
+    *out = id;
     kv->peak = MAX(kv->peak, pool_rows(kv));
     if (pool_held(kv) + kv->backed > kv->pool) pool_trim(kv);
     return 0;
 }
 
-/* Computes the cells [*a, *b) that the chunk lies in. */
+static int take_cell(const struct loading *v, struct group *g, uint32_t form, uint32_t i)
+{
+    uint32_t *table = seq_table(v->kv, g, form, v->s);
+    if (table[i]) return 0;
+    TRY(take_page(v->kv, &g->form[form], i ? table[i - 1] : 0, i, &table[i]));
+    tail_take(v->kv, v->s, g, form, i);
+    return 0;
+}
+
+/* Computes the cells [*a, *b) that the chunk of rows lies in. */
 static void cells_of(const struct group *g, const struct kv_chunk *c, uint32_t *a, uint32_t *b)
 {
-    bool state = g->c.policy.kind == KV_STATE;
-    *a = state ? 0 : c->row / g->rows[c->form];
-    *b = state ? 1 : (c->row + c->n - 1) / g->rows[c->form] + 1;
+    *a = c->row / g->rows[c->form];
+    *b = (c->row + c->n - 1) / g->rows[c->form] + 1;
 }
 
 /* Shares the pages that the chunk fills with an earlier sequence.  Returns 1 if they are shared, 0
@@ -129,7 +169,7 @@ static int share(const struct loading *v, struct group *g, const struct kv_chunk
     uint32_t a, b, *table = seq_table(v->kv, g, c->form, v->s);
     cells_of(g, c, &a, &b);
     bool whole = c->form == SEALED || c->n == g->rows[RAW];
-    if (!whole || g->c.policy.kind == KV_STATE || !v->src->same) return 0;
+    if (!whole || !v->src->same) return 0;
     int e = v->src->same(v->src, c, &of);
     if (e <= 0) return e;
     TRY(seq_find(v->kv, of, &other));
@@ -186,8 +226,53 @@ static void share_twin(const struct loading *v, const struct seq *d, uint32_t m)
                 share_form(v, gi, f, d, MIN(m, v->s->len));
 }
 
+/* Returns the snapshot of the sequence at row `pos`, or NULL. */
+static struct keep *keep_at(const struct seq_group *sg, uint32_t pos)
+{
+    for (uint32_t i = 0; i < sg->n_keeps; i++)
+        if (sg->keep[i].pos == pos) return &sg->keep[i];
+    return NULL;
+}
+
+/* Returns the page with the state of a chunk that an earlier sequence of the file has, or 0. */
+static int state_shared(const struct loading *v, const struct kv_chunk *c, uint32_t *page)
+{
+    kv_seq of;
+    struct seq *other;
+    *page = 0;
+    int e = v->src->same ? v->src->same(v->src, c, &of) : 0;
+    if (e <= 0) return e;
+    TRY(seq_find(v->kv, of, &other));
+    const struct keep *k = keep_at(&other->g[c->group], c->row);
+    if (k) *page = k->page;
+    if (!k && other->len == c->row) *page = *seq_table(v->kv, &v->kv->group[c->group], RAW, other);
+    return 0;
+}
+
+/* Loads the newest state or that of a snapshot, or both. */
+static int load_state(const struct loading *v, struct group *g, const struct kv_chunk *c)
+{
+    struct pages *p = &g->form[RAW];
+    struct keep *k = keep_at(&v->s->g[c->group], c->row);
+    uint32_t page;
+    TRY(state_shared(v, c, &page));
+    if (page) {
+        page_ref(v->kv, p, page);
+    } else {
+        TRY(v->src->chunk(v->src, c, v->chunk, image_bytes(g, c)));
+        TRY(take_page(v->kv, p, 0, 0, &page));
+        (void)image_move(g, c, page_at(p, 0, page), p->span, v->chunk, true);
+    }
+    if (k) k->page = page;
+    if (c->row != v->s->len) return 0;
+    *seq_table(v->kv, g, RAW, v->s) = page;
+    if (k) page_ref(v->kv, p, page);
+    return 0;
+}
+
 static int load_chunk(const struct loading *v, struct group *g, const struct kv_chunk *c)
 {
+    if (g->c.policy.kind == KV_STATE) return load_state(v, g, c);
     struct pages *p = &g->form[c->form];
     uint32_t a, b, *table = seq_table(v->kv, g, c->form, v->s);
     size_t at = 0;
@@ -243,11 +328,15 @@ static size_t pages_bytes(const struct loading *v)
         for (uint32_t f = 0; f < FORMS; f++) {
             sum -= shared_bytes(v, g, f);
             uint32_t used = table_used(g, f, seq_rows(g, s)), first = table_first(g, f);
+            const struct seq_group *sg = &s->g[gi];
+            bool last = sg->n_keeps && sg->keep[sg->n_keeps - 1].pos == s->len;
             if (g->c.policy.kind == KV_STATE)
-                sum += f == RAW && s->len ? g->form[RAW].bytes : 0;
+                sum += f == RAW && s->len ? (1 + sg->n_keeps - last) * g->form[RAW].bytes : 0;
             else if (used)
-                sum += (used - MIN(used, s->g[gi].cut[f])) * g->form[f].bytes +
+                sum += (used - MIN(used, sg->cut[f])) * g->form[f].bytes +
                        (f == RAW ? MIN(used, first) * g->form[f].bytes : 0);
+            for (uint32_t i = first; i < MIN(used, sg->cut[f]) && sg->n_keeps; i++)
+                sum += keep_holds(g, sg, f, i) ? g->form[f].bytes : 0;
         }
     }
     return sum;
@@ -255,15 +344,16 @@ static size_t pages_bytes(const struct loading *v)
 
 /* Makes room and loads.  Without a tier all pages must fit before anything moves; else each page
  * makes its own room. */
-static int load_attempt(struct kv *kv, void *ctx)
+static int load_with(const struct loading *v)
 {
-    const struct loading *v = ctx;
+    struct kv *kv = v->kv;
     uint32_t common = 0;
     TRY(reserve_settle(kv));
     seq_clear(kv, v->s); /* pages that a first attempt left */
     memset(v->shared, 0, kv->n_groups * FORMS * sizeof *v->shared);
     const struct seq *twin = index_twin(kv, v->im, &common);
     image_take(kv, v->im, v->s);
+    keeps_take(kv, v->im, v->s, v->keeps);
     if (twin) share_twin(v, twin, common);
     size_t pages = kv->stream.active ? 0 : pages_bytes(v);
     TRY(make_room(kv, pages, meta_lacks(kv, v->s->slot), "loading a sequence"));
@@ -271,6 +361,22 @@ static int load_attempt(struct kv *kv, void *ctx)
     TRY(load_all(v));
     /* the sequences whose pages are shared may have reserves */
     return reserve_fill_all(kv, "loading a sequence");
+}
+
+/* Tries with all snapshots, then with fewer and fewer. */
+static int load_attempt(struct kv *kv, void *ctx)
+{
+    struct loading *v = ctx;
+    uint32_t most = 0;
+    for (uint32_t gi = 0; gi < kv->n_groups; gi++)
+        most = MAX(most, v->im->n_keeps[gi]);
+    int e = ERR_FULL;
+    for (v->keeps = most; e == ERR_FULL; v->keeps /= 2) {
+        e = load_with(v);
+        age_pin(kv, v->s, false);
+        if (!v->keeps) break;
+    }
+    return e;
 }
 
 int kv_load(struct kv *kv, const struct kv_image *im, struct kv_source *src, kv_seq *out)

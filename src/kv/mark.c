@@ -5,7 +5,7 @@
  * rollback makes the slot their owner again, which needs no memory and cannot fail.
  *
  * The pages of marked contents count in the budget and are never evicted, but can move to the tier.
- * Checkpoints of marked contents can be evicted like all others.  The reserve of a marked sequence
+ * Snapshots of marked contents can be evicted like all others.  The reserve of a marked sequence
  * has what it needs after a rollback, too, whoever forks the sequence meanwhile (reserve.c). */
 #include "kv/kv_int.h"
 

@@ -1,6 +1,6 @@
 /* metadata.c - the bytes that sequences need beside their rows, and how the budget holds them.
  *
- * What counts.  The tokens, turns, keys and table cells of contents, their checkpoints, and the
+ * What counts.  The tokens, turns, keys and table cells of contents, their snapshots, and the
  * records of pages that may leave memory.  All of them grow with the rows.  Arrays whose size does
  * not depend on the sequences in use are counted once, when the store is opened (kv.fixed).
  *

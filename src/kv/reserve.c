@@ -11,7 +11,7 @@
  *   raw rows of tiles   plus what the next token sees, for a mark; less pages of its own
  *   pages that stream   one step, and twice the blocks that a step continues from; less those of
  *                       its own
- *   states              one step: the next state and its checkpoints; plus the state before, and
+ *   states              one step: the next state and its snapshots; plus the state before, and
  *                       one that a mark keeps
  *   open block          one copy for a mark, and one more while another owner shares the block
  *   rows that a mark    the pages of kv_config.redo rows, unless the sequence is marked
@@ -69,15 +69,15 @@ static uint32_t own_pages(const struct kv *kv, const struct seq *s, const struct
     return n;
 }
 
-/* Returns the pages for the next state and its checkpoints, in addition to the present state.  The
+/* Returns the pages for the next state and its snapshots, in addition to the present state.  The
  * present state does not return to the reserve if others hold it too, and an empty sequence has
- * none.  Checkpoints of the sequence itself are evictable. */
+ * none.  Snapshots of the sequence itself are evictable. */
 static uint32_t need_states(const struct kv *kv, const struct seq *s, uint32_t gi, uint32_t len,
                             const struct reserve_for *r)
 {
     const struct group *g = &kv->group[gi];
     uint32_t every = g->c.policy.every, page = *seq_table(kv, g, RAW, s), refs = 1;
-    uint32_t kept = every ? MIN(r->reserve - len, kv->max_tokens) / every + 1 : 0;
+    uint32_t kept = every ? MIN(r->reserve - len, kv->max_tokens) / every + 2 : 0;
     for (uint32_t i = 0; i < s->g[gi].n_keeps; i++)
         refs += s->g[gi].keep[i].page == page;
     bool own = len && len == s->len && !r->shared;
@@ -172,7 +172,7 @@ uint32_t reserve_need(const struct kv *kv, const struct seq *s, uint32_t gi, uin
 }
 
 /* Counts the state pages that cutting the sequence to `len` frees: its state and the later
- * checkpoints. */
+ * snapshots. */
 static uint32_t states_after(const struct kv *kv, const struct seq *s, uint32_t gi, uint32_t len)
 {
     const struct pages *p = &kv->group[gi].form[RAW];

@@ -11,12 +11,22 @@ struct saving {
     unsigned char *chunk, *page; /* page: NULL if all pages are in memory */
 };
 
-/* Finds the bytes of the page that `cell` names, in memory or in the tier. */
+/* Returns the page of the state after `row` rows: the newest one, or that of a snapshot. */
+static uint32_t state_page(const struct saving *v, const struct group *g, uint32_t row)
+{
+    const struct seq_group *sg = &v->s->g[g - v->kv->group];
+    for (uint32_t i = 0; i < sg->n_keeps && row != v->s->len; i++)
+        if (sg->keep[i].pos == row) return sg->keep[i].page;
+    return *seq_table(v->kv, g, RAW, v->s);
+}
+
+/* Packs the part of a chunk that lies in the page of `cell`, in memory or in the tier. */
 static int save_page(const struct saving *v, struct group *g, const struct kv_chunk *c,
                      uint32_t cell, unsigned char *out, size_t *n)
 {
     struct pages *p = &g->form[c->form];
-    uint32_t id = seq_table(v->kv, g, c->form, v->s)[cell];
+    bool state = g->c.policy.kind == KV_STATE;
+    uint32_t id = state ? state_page(v, g, c->row) : seq_table(v->kv, g, c->form, v->s)[cell];
     unsigned char *at = page_at(p, 0, id);
     size_t span = p->span;
     if (p->page[id].spilled) {
@@ -81,12 +91,17 @@ int kv_save(struct kv *kv, kv_seq handle, struct kv_sink *sink)
 {
     struct seq *s;
     TRY(seq_idle(kv, handle, &s));
-    uint32_t *unseen = mem_array(kv->n_groups, 2 * sizeof *unseen);
+    /* two numbers of each group, the number of its snapshots, and their lengths */
+    uint32_t *unseen = mem_array(kv->n_groups, (3 + KV_KEEPS) * sizeof *unseen);
     struct saving v = {.kv = kv, .s = s, .sink = sink};
     int e = unseen ? buffers(&v) : ERR_NOMEM;
+    uint32_t *n_keeps = unseen + 2 * kv->n_groups, *keep = n_keeps + kv->n_groups, n = 0;
     for (uint32_t gi = 0; e >= 0 && gi < kv->n_groups; gi++) {
         unseen[2 * gi] = s->g[gi].unseen;
         unseen[2 * gi + 1] = s->g[gi].raw_unseen;
+        n_keeps[gi] = s->g[gi].n_keeps;
+        for (uint32_t i = 0; i < n_keeps[gi]; i++)
+            keep[n++] = s->g[gi].keep[i].pos;
     }
     struct kv_image im = {.len = s->len,
                           .cross = s->cross,
@@ -96,7 +111,9 @@ int kv_save(struct kv *kv, kv_seq handle, struct kv_sink *sink)
                           .salt = s->salt,
                           .tok = s->tok,
                           .turn = s->turn,
-                          .unseen = unseen};
+                          .unseen = unseen,
+                          .n_keeps = n_keeps,
+                          .keep = keep};
     if (e >= 0) e = sink->image(sink, &im);
     if (e >= 0) e = save_all(&v);
     mem_free(unseen);

@@ -404,7 +404,7 @@ static int beams_room(struct kv *kv, void *ctx)
         }
     lack -= (ptrdiff_t)freed;
     if (lack + o->meta <= 0) return 0;
-    beams_pin(kv, o, true); /* the count may already include what their checkpoints would free */
+    beams_pin(kv, o, true); /* the count may already include what their snapshots would free */
     size_t all = (size_t)(lack + o->meta), meta = MIN((size_t)MAX(o->meta, 0), all);
     int e = make_room(kv, all - meta, meta,
                       lack > 0 ? "keeping the reserves after a reorder"

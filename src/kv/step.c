@@ -142,12 +142,22 @@ static bool in_step(const struct kv_step *st, const struct group *g)
     return (g->c.policy.kind == KV_FROZEN) == st->cross;
 }
 
+/* Returns how many rows before the end of a turn its snapshot is taken.  A search of the same tokens
+ * reuses all but the last, whose logits it wants.  Where rows depend on turns, only whole turns are
+ * reused. */
+static uint32_t turn_back(const struct kv *kv)
+{
+    return kv->index.turns ? 0 : 1;
+}
+
 /* True if the state after the span's t-th row is kept: at rows where commit may stop, and at
- * checkpoints. */
-static bool state_kept(const struct group *g, const struct step_span *sp, uint32_t len, uint32_t t)
+ * snapshots. */
+static bool state_kept(const struct kv *kv, const struct group *g, const struct step_span *sp,
+                       uint32_t len, uint32_t t)
 {
     uint32_t every = g->c.policy.every;
-    return t + 1 + sp->rows.undo >= sp->rows.n || (every && (len + t + 1) % every == 0);
+    uint32_t back = every && sp->rows.turn && sp->rows.last ? turn_back(kv) : 0;
+    return t + 1 + sp->rows.undo + back >= sp->rows.n || (every && (len + t + 1) % every == 0);
 }
 
 static uint32_t tiles_begun(const struct group *g, uint32_t rows)
@@ -220,7 +230,7 @@ static uint32_t count_pages(struct kv_step *st, const struct step_span *sp, stru
     need[RAW] = need[SEALED] = 0;
     if (g->c.policy.kind == KV_STATE) {
         for (uint32_t t = 0; t < sp->rows.n; t++)
-            need[RAW] += state_kept(g, sp, len, t);
+            need[RAW] += state_kept(kv, g, sp, len, t);
         return 0;
     }
     uint32_t back = count_tail(st, sp, g);
@@ -310,7 +320,7 @@ static int take_states(struct kv_step *st, struct group *g, const struct step_sp
     const struct seq *s = &kv->seq[sp->seq];
     uint32_t len = s->len;
     for (uint32_t t = 0; t < sp->rows.n; t++) {
-        if (!state_kept(g, sp, len, t)) continue;
+        if (!state_kept(kv, g, sp, len, t)) continue;
         g->dst[sp->tok0 + t] = take(kv, s, &g->form[RAW], 0, 0);
         if (!g->dst[sp->tok0 + t]) return no_memory(&g->form[RAW]);
     }
@@ -590,7 +600,16 @@ int kv_begin(struct kv *kv, const struct kv_span *span, uint32_t n, struct kv_st
     return 0;
 }
 
-/* Moves one state page into the table, references those of checkpoints, and gives the others
+/* Returns the length at which the span's end of a turn has a snapshot; KV_NONE: nowhere.  At row 0
+ * every sequence can begin. */
+static uint32_t turn_keep(const struct kv *kv, const struct seq *s, const struct step_span *sp,
+                          uint32_t accepted)
+{
+    bool ends = sp->rows.turn && sp->rows.last && accepted && s->len > turn_back(kv);
+    return ends ? s->len - turn_back(kv) : KV_NONE;
+}
+
+/* Moves one state page into the table, references those of snapshots, and gives the others
  * back. */
 static void commit_state(struct kv *kv, struct seq *s, uint32_t gi, const struct step_span *sp,
                          uint32_t accepted)
@@ -599,10 +618,11 @@ static void commit_state(struct kv *kv, struct seq *s, uint32_t gi, const struct
     struct pages *p = &g->form[RAW];
     uint32_t *cell = seq_table(kv, g, RAW, s), every = g->c.policy.every;
     const uint32_t *dst = g->dst + sp->tok0;
-    uint32_t len = s->len - accepted;
+    uint32_t len = s->len - accepted, end = turn_keep(kv, s, sp, accepted);
+    if (every && end == len) keep_add(kv, s, gi, len, *cell); /* a step that only ends the turn */
     for (uint32_t t = 0; t < sp->rows.n; t++) {
         if (!dst[t]) continue;
-        if (every && t < accepted && (len + t + 1) % every == 0)
+        if (every && t < accepted && ((len + t + 1) % every == 0 || len + t + 1 == end))
             keep_add(kv, s, gi, len + t + 1, dst[t]);
         if (t + 1 != accepted) {
             page_unref(kv, p, dst[t]);
@@ -611,7 +631,6 @@ static void commit_state(struct kv *kv, struct seq *s, uint32_t gi, const struct
         if (*cell) page_unref(kv, p, *cell);
         *cell = dst[t];
     }
-    if (every && accepted && sp->rows.turn && sp->rows.last) keep_add(kv, s, gi, s->len, *cell);
 }
 
 static void commit_rows(struct kv *kv, struct seq *s, uint32_t gi, const struct step_span *sp,
@@ -632,9 +651,12 @@ static void commit_rows(struct kv *kv, struct seq *s, uint32_t gi, const struct 
     }
     if (g->forgets && every && accepted) {
         uint64_t pos = ((uint64_t)(len - accepted) / every + 1) * every;
-        for (; pos <= len; pos += every)
+        uint32_t end = turn_keep(kv, s, sp, accepted);
+        for (; pos <= len; pos += every) {
+            if (pos > end) keep_add(kv, s, gi, end, 0);
             keep_add(kv, s, gi, (uint32_t)pos, 0);
-        if (sp->rows.turn && sp->rows.last) keep_add(kv, s, gi, len, 0);
+        }
+        if (end <= len) keep_add(kv, s, gi, end, 0);
     }
     for (uint32_t f = 0; f < FORMS; f++) { /* pages that the step took may leave from now on */
         const uint32_t *table = seq_table(kv, g, f, s);
@@ -692,7 +714,7 @@ int kv_commit(struct kv_step *st, const uint32_t *accepted)
     stage_end(kv);
     for (uint32_t i = 0; i < st->n_spans; i++)
         commit_span(st, &st->span[i], accepted ? accepted[i] : st->span[i].rows.n);
-    for (uint32_t i = 0; i < st->n_spans; i++) /* checkpoints are evicted in favour of reserves */
+    for (uint32_t i = 0; i < st->n_spans; i++) /* snapshots are evicted in favour of reserves */
         reserve_refill(kv, kv->seq[st->span[i].seq].slot);
     return 0;
 }

@@ -111,7 +111,8 @@ int kv_array(struct kv *kv, void *at, size_t n, size_t size)
 static void fixed_rest(struct kv *kv)
 {
     kv->fixed += sizeof *kv + kv->n_groups * sizeof *kv->group;
-    if (kv->index.room.unit || kv->measured) kv->fixed += kv->index.room.n_units * sizeof *kv->index.room.unit;
+    if (kv->index.room.unit || kv->measured)
+        kv->fixed += kv->index.room.n_units * sizeof *kv->index.room.unit;
     for (uint32_t i = 0; i < FORMS * kv->n_groups; i++) {
         const struct group *g = &kv->group[i / FORMS];
         const struct pages *p = &g->form[i % FORMS];
@@ -153,7 +154,7 @@ static uint64_t ids_wanted(const struct kv *kv, const struct group *g, uint32_t 
 {
     uint64_t each = (uint64_t)g->stride[form] + KV_SPARE_IDS;
     if (g->c.policy.kind == KV_STATE)
-        each = 5 + KV_KEEPS + kv->max_tokens / MAX(g->c.policy.every, 1u);
+        each = 6 + KV_KEEPS + kv->max_tokens / MAX(g->c.policy.every, 1u);
     uint64_t step = g->c.policy.kind == KV_STATE ? kv->max_tokens : 0;
     return kv->n_contents * each + step;
 }

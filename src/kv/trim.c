@@ -3,18 +3,23 @@
  *
  * A group of KV rows can resume at m under two conditions.  The rows that a query at m reads are
  * held in the form in which it reads them.  The rows of the tile that m lies in are held raw.  A
- * group of states can resume only where a checkpoint has a page.
+ * group of states can resume only where a snapshot has a page.
  *
  * Each group lowers the answer for the others until all agree.  A trim writes no rows.  It gives
  * back the pages beyond m; if a shared block becomes the open one, the next begin copies it. */
 #include "kv/kv_int.h"
 
-static uint32_t resume_state(const struct seq *s, const struct seq_group *sg, uint32_t m)
+/* Returns the longest length up to m with a snapshot; 0: there is none. */
+static uint32_t resume_keep(const struct seq_group *sg, uint32_t m)
 {
-    if (m == s->len) return m;
     for (uint32_t i = sg->n_keeps; i-- > 0;)
         if (sg->keep[i].pos <= m) return sg->keep[i].pos;
     return 0;
+}
+
+static uint32_t resume_state(const struct seq *s, const struct seq_group *sg, uint32_t m)
+{
+    return m == s->len ? m : resume_keep(sg, m);
 }
 
 /* Checks whether group g can resume at m.  Returns m, or a smaller upper bound that must be checked
@@ -28,7 +33,10 @@ static uint32_t resume_look(const struct kv *kv, const struct seq *s, const stru
     uint32_t first = MAX(n.row_from, g->c.policy.sinks);
     if (first < MIN(m, s->g[g - kv->group].unseen)) return first;
     uint32_t whole = MAX(n.raw_from, (g->keep_rows + KV_STRIP - 1) / KV_STRIP * KV_STRIP);
-    if (whole < MIN(m, s->g[g - kv->group].raw_unseen)) return whole;
+    if (whole < MIN(m, s->g[g - kv->group].raw_unseen)) { /* but a snapshot is whole */
+        uint32_t keep = resume_keep(&s->g[g - kv->group], m);
+        if (keep != m) return MAX(whole, keep);
+    }
     if (m % rows && !raw[m / rows]) return m - m % rows;
     for (uint32_t k = MAX(n.row_from / tile, table_first(g, SEALED));
          g->form[SEALED].n_ids && k < m / tile; k++)
@@ -128,7 +136,7 @@ int kv_unseen(struct kv *kv, kv_seq handle)
     for (uint32_t gi = 0; gi < kv->n_groups; gi++) {
         const struct kv_policy *p = &kv->group[gi].c.policy;
         if (p->kind == KV_ROWS) s->g[gi].unseen = kv_reach(p, s->len, 0).lo;
-        while (p->kind == KV_STATE && s->g[gi].n_keeps && s->g[gi].keep[0].pos < s->len)
+        while (s->g[gi].n_keeps && s->g[gi].keep[0].pos < s->len)
             keep_remove(kv, s, gi, 0);
     }
     return 0;
@@ -168,7 +176,7 @@ static int reserve_room(struct kv *kv, void *ctx)
     const struct trimming *t = ctx;
     struct seq *s = &kv->seq[kv->slot[t->slot].seq];
     ptrdiff_t lack = reserve_short(kv, t->slot, t->len);
-    age_pin(kv, s, true); /* the checkpoint at that length must stay */
+    age_pin(kv, s, true); /* the snapshot at that length must stay */
     pin_from(kv, s, t->len, true);
     int e = lack > 0 ? make_room(kv, (size_t)lack, 0, "cropping a sequence with a reserve") : 0;
     pin_from(kv, s, t->len, false);

@@ -2,7 +2,7 @@
  *
  * Every operation maintains the sums over pages in memory.  Two amounts are counted here, page by
  * page: the pages that several slots own through shared contents, and the pages that only the index
- * holds (kept contents and checkpoints). */
+ * holds (kept contents and snapshots). */
 #include "kv/kv_int.h"
 
 /* Computes the cells [*a, *b) of a table that serve only a later match or trim: all cells of kept

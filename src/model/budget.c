@@ -3,7 +3,7 @@
 
 #include <unistd.h>
 
-enum { CHECKPOINTS = 5 }; /* snapshots of turn ends that a sequence keeps at once */
+enum { SNAPSHOTS = 5 }; /* snapshots of turn ends that a sequence keeps at once */
 
 size_t budget_row(const struct kv_site *site, uint32_t n_sites, enum dtype rows)
 {
@@ -32,7 +32,7 @@ static size_t snapshots_of(const struct kv_group *g, uint32_t n, uint32_t max_le
         for (uint32_t p = 0; p < g[i].n_planes; p++)
             row += (size_t)g[i].plane[p].shape.heads * g[i].plane[p].shape.dim *
                    dtype_size(g[i].plane[p].shape.dtype) * g[i].n_sites;
-        if (g[i].policy.every) sum += CHECKPOINTS * row * (seen ? MIN(seen, max_len) : 1);
+        if (g[i].policy.every) sum += SNAPSHOTS * row * (seen ? MIN(seen, max_len) : 1);
     }
     return sum;
 }

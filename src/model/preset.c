@@ -173,7 +173,8 @@ enum { STATE_EVERY = 256 };
 static struct kv_policy policy_of(const struct kv_site *s, const struct preset_options *o)
 {
     struct kv_policy p = {.kind = s->kind, .window = s->window, .chunk = s->chunk};
-    if (s->kind == KV_STATE) p.every = o->every ? o->every : STATE_EVERY;
+    uint32_t every = o->every == PRESET_NEVER ? 0 : o->every ? o->every : STATE_EVERY;
+    if (s->kind == KV_STATE) p.every = every;
     if (s->kind != KV_ROWS) return p;
     if (o->sinks) {
         p.sinks = o->sinks;
@@ -181,7 +182,7 @@ static struct kv_policy policy_of(const struct kv_site *s, const struct preset_o
     } else if (!p.window && !p.chunk) {
         p.window = o->window;
     }
-    if (p.window || p.chunk) p.every = o->every;
+    if (p.window || p.chunk) p.every = every;
     return p;
 }
 

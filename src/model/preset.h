@@ -84,11 +84,12 @@ int kv_keys_check(const struct kv_keys *k, const struct preset *p);
 /* Finds the codecs of keys and values that the keys and the preset ask for; errors name the key. */
 int kv_keys_codecs(const struct kv_keys *k, const struct preset *p, struct kv_codec_pair *out);
 
+#define PRESET_NEVER UINT32_MAX
 struct preset_options {
     enum dtype dtype; /* of raw rows */
     uint32_t window;  /* applies to sites without a window or chunk; 0: none */
     uint32_t sinks;   /* leading rows kept besides `window`, which then bounds all sites of rows */
-    /* kv_policy.every of groups with a window or a state; 0: none for windows, the default for states */
+    /* kv_policy.every of groups with a window or a state; 0: the default; PRESET_NEVER: no snapshots */
     uint32_t every;
     uint32_t block_rows;        /* 0: 16; or 32, 64, 128, 256, for tests */
     bool stream;                /* full pages may live in the tier */

@@ -45,10 +45,11 @@ struct search {
     /* for a save: bytes of the directory, and the salt of ids */
     uint64_t max;
     struct kv_salt salt;
-    char best[PATH_BYTES];  /* has the sequence that shares the longest prefix with ids; "": none */
-    uint32_t common;        /* length of that prefix */
-    char cover[PATH_BYTES]; /* has a sequence that begins with all of ids; "": none */
-    char home[PATH_BYTES];  /* the file that ids should become a branch of; "": a new one */
+    /* has the sequence with the longest usable prefix of ids, or with the longest prefix; "": none */
+    char best[PATH_BYTES];
+    uint32_t common, usable; /* length of that prefix; of it usable, as session_usable says */
+    char cover[PATH_BYTES];  /* has a sequence that begins with all of ids; "": none */
+    char home[PATH_BYTES];   /* the file that ids should become a branch of; "": a new one */
     uint32_t home_common;
 };
 
@@ -123,17 +124,20 @@ static uint32_t common_prefix(const struct session_seq *q, const int32_t *ids, s
     return i;
 }
 
-/* Finds the sequence of a file that shares the longest prefix with ids.  NULL: none shares one. */
-static struct session_seq *nearest(const struct session *file, const int32_t *ids, size_t n,
-                                   uint32_t *common)
+/* Finds the sequence of a file of which the longest prefix of ids is usable; of equals the one that shares the longest prefix.
+ * NULL: none shares one. */
+static struct session_seq *nearest(const kvik_cache *c, const struct session *file,
+                                   const int32_t *ids, size_t n, uint32_t *common, uint32_t *usable)
 {
     struct session_seq *best = NULL;
-    *common = 0;
+    *common = *usable = 0;
     for (uint32_t i = 0; i < file->n_seqs; i++) {
         struct session_seq *q = &file->seq[i];
         uint32_t k = q->im.foreign || q->im.salt.pad ? 0 : common_prefix(q, ids, n);
-        if (k <= *common) continue;
+        uint32_t use = k ? session_usable(c, q, k) : 0;
+        if (use < *usable || (use == *usable && k <= *common)) continue;
         *common = k;
+        *usable = use;
         best = q;
     }
     return best;
@@ -156,17 +160,19 @@ static void on_look(void *ctx, const char *path)
     struct search *s = ctx;
     struct durable f;
     struct session file;
-    uint32_t common = 0;
+    uint32_t common = 0, usable = 0;
     if (!is_session(strrchr(path, '/') + 1) ||
         session_open_file(path, &s->need, is_trusted, s->cache, &f, &file) < 0)
         return;
     bool fits = session_agree(s->meta, file.meta, path) >= 0;
-    struct session_seq *q = fits ? nearest(&file, s->ids, s->n, &common) : NULL;
-    if (q && common > s->common) {
+    fits = fits && file.n_groups == s->cache->x->n_groups;
+    struct session_seq *q = fits ? nearest(s->cache, &file, s->ids, s->n, &common, &usable) : NULL;
+    if (q && (usable > s->usable || (usable == s->usable && common > s->common))) {
         snprintf(s->best, sizeof s->best, "%s", path);
         s->common = common;
+        s->usable = usable;
     }
-    if (q && common == s->n && kv_salt_same(&q->im.salt, &s->salt))
+    if (q && common == s->n && usable + 1 >= s->n && kv_salt_same(&q->im.salt, &s->salt))
         snprintf(s->cover, sizeof s->cover, "%s", path);
     if (q && common >= LEAST && common > s->home_common && is_ours(path, SUFFIX) &&
         is_alone(path) && has_room(s, &file, q, common)) {
@@ -234,23 +240,24 @@ static int trim(kvik_cache *c, kvik_seq s, uint32_t *have)
     return e;
 }
 
-/* Loads the sequence of a file that shares the longest prefix with ids, in one of three ways: only the common rows; only
- * those in whole tiles; the whole sequence, trimmed to where layers with a window or a state can resume.  Returns the
- * number of tokens that the sequence has; -1: that way does not work. */
+/* Loads the sequence of a file that nearest() finds, in one of three ways: only the usable rows, up to a snapshot where layers
+ * forget; only those in whole tiles; the whole sequence, trimmed to where all layers can resume.  Returns the number of
+ * tokens that the sequence has; -1: that way does not work. */
 static int load_one(kvik_cache *c, const char *path, const int32_t *ids, size_t n, int way,
                     kvik_seq *out)
 {
     struct durable f;
     struct session s;
     kvik_seq got;
-    uint32_t tile = 1, common, have;
+    uint32_t tile = 1, common, usable, have;
     for (uint32_t i = 0; i < c->x->n_groups; i++)
         tile = MAX(tile, c->x->group[i].seal.tile);
     const struct session_need need = need_of(c);
     TRY(session_open_file(path, &need, is_trusted, c, &f, &s));
-    struct session_seq *q = nearest(&s, ids, n, &common); /* the file may have changed */
-    have = way == 1 ? common - common % tile : common;
-    bool worth = q && have >= LEAST && (way != 1 || have < common);
+    struct session_seq *q = /* the file may have changed */
+        s.n_groups == c->x->n_groups ? nearest(c, &s, ids, n, &common, &usable) : NULL;
+    have = !q ? 0 : way == 2 ? common : way == 1 ? usable - usable % tile : usable;
+    bool worth = q && have >= LEAST && (way != 1 || have < usable);
     if (way == 2) worth = worth && q->im.len > common && q->im.len - common <= common;
     int e = -1;
     if (worth) {

@@ -15,6 +15,8 @@ struct session_need session_need(const kvik_cache *c, uint32_t n);
 int session_meta(kvik_cache *c, json_t **out);
 /* Returns 0 if KV rows of `theirs` mean the same as those of `mine`, else an error that names both.  what: the file. */
 int session_agree(const json_t *mine, const json_t *theirs, const char *what);
+/* Returns how many of the first n tokens a cache can resume from the sequence of a file, at most. */
+uint32_t session_usable(const kvik_cache *c, const struct session_seq *q, uint32_t n);
 /* Saves a sequence into a session as a branch: the sequences that the session has stay, except those that are a beginning
  * of the new one.  If one of them begins with all of the new one, nothing is written.  Makes the file if there is none or
  * if it does not fit the cache. */

@@ -140,10 +140,10 @@ static struct slot slot_read(const uint8_t *p)
     return s;
 }
 
-static int head_check(const struct session_io *io, const uint8_t *h)
+static int head_check(const struct session_io *io, const uint8_t *h, struct session *s)
 {
     size_t gap = SESSION_SLOT_AT + SESSION_SLOT, second = SESSION_SLOT_AT + SESSION_SLOT_STEP;
-    uint32_t version = (uint32_t)little(h + 8, 4);
+    uint32_t version = s->version = (uint32_t)little(h + 8, 4);
     if (version > SESSION_VERSION)
         return ERR(
             UNSUPPORTED,
@@ -204,8 +204,10 @@ static int order(const struct kv_chunk *a, const struct kv_chunk *b)
     return (a->row > b->row) - (a->row < b->row);
 }
 
-static void point(struct session_seq *q)
+static void point(const struct session *s, struct session_seq *q)
 {
+    q->im.n_keeps = q->keep;
+    q->im.keep = q->keep + s->n_groups;
     q->im.tok = q->tok;
     q->im.turn = q->turn;
     q->im.unseen = q->unseen;
@@ -240,15 +242,36 @@ static int read_seq_head(struct session_io *io, struct cursor *c, struct kv_imag
 }
 
 /* Returns how many chunks a sequence can have: in each group raw ones of 16 rows, and sealed ones of as many or more. */
-static uint64_t most_parts(const struct session *s, const struct kv_image *im)
+static uint64_t most_parts(const struct session *s, const struct session_seq *q)
 {
-    return (uint64_t)s->n_groups * 2 * (MAX(im->len, im->cross) / 16u + 2);
+    uint64_t sum = (uint64_t)s->n_groups * 2 * (MAX(q->im.len, q->im.cross) / 16u + 2);
+    for (uint32_t i = 0; i < s->n_groups; i++)
+        sum += 2 * (uint64_t)q->keep[i];
+    return sum;
+}
+
+/* Reads the snapshots of each group: their numbers, then their lengths. */
+static int read_keeps(struct cursor *c, const struct session *s, struct session_seq *q, bool any)
+{
+    uint32_t n = 0, groups = take_count(c, s->n_groups, UINT32_MAX, 1), *number;
+    if (!(number = mem_array(MAX(groups, 1), sizeof *number))) return ERR_NOMEM;
+    for (uint32_t i = 0; any && i < groups; i++) {
+        number[i] = take_count(c, take32(c), KV_KEEPS, 1);
+        n += number[i];
+    }
+    n = take_count(c, n, UINT32_MAX, 4);
+    q->keep = mem_array((size_t)s->n_groups + n + 1, sizeof *q->keep);
+    if (q->keep && !c->bad) memcpy(q->keep, number, groups * sizeof *number);
+    for (uint32_t i = 0; q->keep && i < n; i++)
+        q->keep[s->n_groups + i] = take32(c);
+    mem_free(number);
+    return q->keep ? 0 : ERR_NOMEM;
 }
 
 static int read_parts(struct session_io *io, struct cursor *c, const struct session *s,
                       struct session_seq *q)
 {
-    q->n_parts = take_count(c, take32(c), most_parts(s, &q->im), PART_BYTES);
+    q->n_parts = take_count(c, take32(c), most_parts(s, q), PART_BYTES);
     q->part = mem_array(MAX(q->n_parts, 1), sizeof *q->part);
     if (!q->part) return ERR_NOMEM;
     q->cap_parts = MAX(q->n_parts, 1);
@@ -265,7 +288,7 @@ static int read_seq(struct session_io *io, struct cursor *c, const struct sessio
                     struct session_seq *q)
 {
     struct kv_image *im = &q->im;
-    uint32_t flags;
+    uint32_t flags, most = s->version > 1 ? 15 : 7;
     TRY(read_seq_head(io, c, im, &flags));
     uint32_t n_unseen = take_count(c, 2 * s->n_groups, UINT32_MAX, 4);
     q->unseen = mem_array(MAX(n_unseen, 1), sizeof *q->unseen);
@@ -282,9 +305,10 @@ static int read_seq(struct session_io *io, struct cursor *c, const struct sessio
         q->turn[i].n = take32(c);
     }
     if (!q->unseen || !q->tok || !q->turn) return ERR_NOMEM;
+    TRY(read_keeps(c, s, q, flags & SESSION_KEEPS));
     TRY(read_parts(io, c, s, q));
-    point(q);
-    return c->bad || flags > 7 ? damaged(io, "its manifest") : 0;
+    point(s, q);
+    return c->bad || flags > most ? damaged(io, "its manifest") : 0;
 }
 
 static int by_place(const void *a, const void *b)
@@ -397,7 +421,7 @@ int session_read(struct session_io *io, struct session *out)
         return ERR(FORMAT, "%s: not a kvik session, or a truncated one (%llu bytes)", io->what,
                    (unsigned long long)io->size);
     TRY(io->read(io, 0, head, sizeof head));
-    TRY(head_check(io, head));
+    TRY(head_check(io, head, &s));
     TRY(pick_slot(io, head, &s, &slot));
     s.saves = slot.saves;
     s.manifest_at = slot.at;
@@ -423,6 +447,7 @@ void session_drop_seq(struct session *s)
     mem_free(q->tok);
     mem_free(q->turn);
     mem_free(q->unseen);
+    mem_free(q->keep);
     mem_free(q->part);
 }
 
@@ -448,7 +473,10 @@ const struct session_part *session_find(const struct session_seq *s, const struc
         else
             hi = mid;
     }
-    return NULL;
+    const struct kv_chunk *p = lo ? &s->part[lo - 1].c : NULL;
+    bool within = p && c->form == KV_CHUNK_SEALED && p->form == c->form && p->group == c->group &&
+                  (uint64_t)p->row + p->n >= (uint64_t)c->row + c->n;
+    return within ? &s->part[lo - 1] : NULL;
 }
 
 static int part_damaged(const struct session_io *io, const struct session_part *p)
@@ -499,4 +527,15 @@ void session_cut(struct session_seq *q, uint32_t n_groups, uint32_t len)
     if (t && t->n == 1) im->n_turns--;
     for (uint32_t i = 0; i < 2 * n_groups; i++)
         q->unseen[i] = MIN(q->unseen[i], len);
+    const uint32_t *from = q->keep + n_groups;
+    uint32_t *to = q->keep + n_groups;
+    for (uint32_t gi = 0; gi < n_groups; gi++) { /* the later snapshots go */
+        uint32_t n = q->keep[gi];
+        q->keep[gi] = 0;
+        for (; n > 0; n--, from++)
+            if (*from <= len) {
+                *to++ = *from;
+                q->keep[gi]++;
+            }
+    }
 }

@@ -8,8 +8,9 @@
 #include "kv/image.h"
 
 #define SESSION_MAGIC   "KVIKSESS"
-#define SESSION_VERSION 1u
+#define SESSION_VERSION 2u    /* version 1 has no snapshots */
 #define SESSION_DIGESTS 4u    /* flag of a sequence: its salt has digests */
+#define SESSION_KEEPS   8u    /* flag of a sequence: it has snapshots */
 #define SESSION_DATA    1024u /* where chunks begin */
 #define SESSION_SLOT    128u  /* bytes of a slot */
 /* The first slot, and the distance to the second, which lies in another sector. */
@@ -43,6 +44,7 @@ struct session_seq {
     int32_t *tok;       /* owned, like all arrays here */
     struct kv_turn *turn;
     uint32_t *unseen;
+    uint32_t *keep;            /* [n_groups] numbers of snapshots, then their lengths */
     struct session_part *part; /* [n_parts] ascending */
     uint32_t n_parts, cap_parts;
 };
@@ -53,8 +55,9 @@ struct session {
     uint32_t n_groups, n_seqs;
     struct session_seq *seq;
     uint64_t saves, manifest_at, manifest_bytes, end; /* end: of the live bytes */
-    uint64_t live;                /* live bytes; a chunk that sequences share counts once */
-    uint32_t blocks;              /* live chunks */
+    uint64_t live;   /* live bytes; a chunk that sequences share counts once */
+    uint32_t blocks; /* live chunks */
+    uint32_t version;
     int slot;                     /* the slot that points to this state */
     bool both;                    /* both slots do */
     bool interrupted;             /* a later save began and did not finish */
@@ -66,7 +69,7 @@ int session_read(struct session_io *io, struct session *out);
 void session_done(struct session *s);
 /* Returns 1 if the bytes begin like a session, 0 if not. */
 int session_is(struct session_io *io);
-/* Returns the part of a chunk that begins at the same row, or NULL. */
+/* Returns the part that begins at the row of the chunk, or that has all its tiles; NULL: there is none. */
 const struct session_part *session_find(const struct session_seq *s, const struct kv_chunk *c);
 /* Cuts the image to its first `len` rows.  Whether their chunks suffice shows when they are loaded. */
 void session_cut(struct session_seq *q, uint32_t n_groups, uint32_t len);

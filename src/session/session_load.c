@@ -20,7 +20,7 @@ static int missing(const struct loader *v, const struct kv_chunk *c)
                v->disk.io.what, c->row, c->row + c->n, c->group);
 }
 
-/* Gives the first rows of a longer chunk, of a sequence that was cut. */
+/* Gives the rows that are wanted of a longer chunk: the sequence was cut, or has fewer snapshots. */
 static int give_rows(struct loader *v, const struct session_part *p, const struct kv_chunk *c,
                      void *data, size_t bytes)
 {
@@ -28,7 +28,7 @@ static int give_rows(struct loader *v, const struct session_part *p, const struc
         return missing(v, c);
     void *whole = mem_alloc((size_t)p->bytes);
     int e = whole ? session_part_read(&v->disk.io, p, whole) : ERR_NOMEM;
-    if (e >= 0) kv_chunk_cut(v->kv, &p->c, c->n, whole, data);
+    if (e >= 0) kv_chunk_cut(v->kv, &p->c, c, whole, data);
     mem_free(whole);
     return e;
 }
@@ -37,7 +37,7 @@ static int give_chunk(struct kv_source *source, const struct kv_chunk *c, void *
 {
     struct loader *v = (struct loader *)source;
     const struct session_part *p = session_find(&v->s->seq[v->at], c);
-    if (p && p->c.n > c->n) return give_rows(v, p, c, data, bytes);
+    if (p && (p->c.n > c->n || p->c.row != c->row)) return give_rows(v, p, c, data, bytes);
     if (!p || p->c.n != c->n || p->bytes != bytes) return missing(v, c);
     return session_part_read(&v->disk.io, p, data);
 }
@@ -49,7 +49,7 @@ static int give_same(struct kv_source *source, const struct kv_chunk *c, kv_seq 
     for (uint32_t i = 0; p && i < v->at; i++) {
         const struct session_part *q = session_find(&v->s->seq[i], c);
         if (!q || q->at != p->at || q->bytes != p->bytes || q->c.n != p->c.n) continue;
-        if (p->c.n != c->n) return 0;
+        if (p->c.n != c->n || p->c.row != c->row) return 0;
         *of = v->seq[i];
         return 1;
     }
@@ -145,6 +145,29 @@ int session_load(kvik_cache *c, struct durable *f, const struct session *s, uint
     return e < 0 ? cache_full(c, e) : (int)s->n_seqs;
 }
 
+/* True if a group drops rows that a shorter text of `len` or fewer would need. */
+static bool forgets(const struct kv_policy *p, uint32_t len)
+{
+    return p->kind == KV_STATE || (p->kind == KV_ROWS && kv_reach(p, len, 0).lo > p->sinks);
+}
+
+uint32_t session_usable(const kvik_cache *c, const struct session_seq *q, uint32_t n)
+{
+    if (n >= q->im.len) return q->im.len;
+    for (uint32_t before = 0; before != n;) {
+        const uint32_t *keep = q->im.keep;
+        before = n;
+        for (uint32_t gi = 0; gi < c->x->n_groups; keep += q->im.n_keeps[gi++]) {
+            uint32_t k = q->im.n_keeps[gi];
+            if (!forgets(&c->x->group[gi].policy, q->im.len)) continue;
+            while (k && keep[k - 1] > n)
+                k--;
+            n = k ? keep[k - 1] : 0;
+        }
+    }
+    return n;
+}
+
 struct session_need session_need(const kvik_cache *c, uint32_t n)
 {
     return (struct session_need){.len = c->x->max_len, .seqs = n};
@@ -192,16 +215,19 @@ KVIK_API int kvik_cache_load(kvik_cache *c, const char *path, uint32_t max, kvik
 
 /* --- Describing ----------------------------------------------------------------------------- */
 
-static json_t *describe_seq(const struct session_seq *q)
+static json_t *describe_seq(const struct session_seq *q, uint32_t n_groups)
 {
     json_int_t bytes = 0, unknown = 0;
+    uint32_t keeps = 0;
+    for (uint32_t i = 0; i < n_groups; i++)
+        keeps = MAX(keeps, q->keep[i]);
     for (uint32_t i = 0; i < q->n_parts; i++)
         bytes += (json_int_t)q->part[i].bytes;
     for (uint32_t i = 0; i < q->im.len; i++)
         unknown += q->tok[i] < 0;
-    return json_pack("{s:I, s:I, s:I, s:I, s:I}", "tokens", (json_int_t)q->im.len, "unknown_tokens",
-                     unknown, "turns", (json_int_t)q->im.n_turns, "blocks", (json_int_t)q->n_parts,
-                     "bytes", bytes);
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "tokens", (json_int_t)q->im.len,
+                     "unknown_tokens", unknown, "turns", (json_int_t)q->im.n_turns, "snapshots",
+                     (json_int_t)keeps, "blocks", (json_int_t)q->n_parts, "bytes", bytes);
 }
 
 /* Reads every live chunk and compares its digest. */
@@ -222,12 +248,12 @@ static int describe(struct session_io *io, const struct session *s, char **json)
     json_begin();
     json_t *seqs = json_array();
     for (uint32_t i = 0; seqs && i < s->n_seqs; i++)
-        json_array_append_new(seqs, describe_seq(&s->seq[i]));
-    json_t *o = json_pack("{s:s, s:i, s:I, s:b, s:I, s:I, s:I, s:I, s:o}", "type", "session",
-                          "version", (int)SESSION_VERSION, "saves", (json_int_t)s->saves,
-                          "interrupted", s->interrupted, "bytes", (json_int_t)io->size,
-                          "live_bytes", (json_int_t)s->live, "blocks", (json_int_t)s->blocks,
-                          "note_bytes", (json_int_t)s->n_note, "sequences", seqs);
+        json_array_append_new(seqs, describe_seq(&s->seq[i], s->n_groups));
+    json_t *o =
+        json_pack("{s:s, s:i, s:I, s:b, s:I, s:I, s:I, s:I, s:o}", "type", "session", "version",
+                  (int)s->version, "saves", (json_int_t)s->saves, "interrupted", s->interrupted,
+                  "bytes", (json_int_t)io->size, "live_bytes", (json_int_t)s->live, "blocks",
+                  (json_int_t)s->blocks, "note_bytes", (json_int_t)s->n_note, "sequences", seqs);
     int e = o && json_object_update_missing(o, s->meta) == 0 ? 0 : ERR(NOMEM, "out of memory");
     if (e >= 0) e = json_text(o, json);
     json_decref(o);

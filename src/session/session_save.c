@@ -194,7 +194,9 @@ static int on_shared(struct kv_sink *sink, const struct kv_chunk *c, uint32_t pa
     for (uint32_t i = 0; i + 1 < v->new.n_seqs; first += v->new.seq[i++].n_parts) {
         const struct session_seq *q = &v->new.seq[i];
         const struct session_part *p = session_find(q, c);
-        if (!p || p->c.n != c->n || v->page[first + (size_t)(p - q->part)] != page) continue;
+        if (!p || p->c.row != c->row || p->c.n != c->n ||
+            v->page[first + (size_t)(p - q->part)] != page)
+            continue;
         struct session_part copy = *p;
         int e = add_part(v, &copy);
         return e < 0 ? e : 1;
@@ -259,8 +261,8 @@ static int keep_seq(struct saver *v, const struct session_seq *q)
     return e;
 }
 
-/* Keeps the sequences of the old session that are not a beginning of s.  Returns 1 if one of them begins with all of
- * s. */
+/* Keeps the sequences of the old session that s does not replace: those that do not begin s, and those whose prompt
+ * could not resume from s.  Returns 1 if one of them begins with all of s, and a prompt like s can resume from it. */
 static int keep_old(kvik_cache *c, struct saver *v, kvik_seq s)
 {
     const int32_t *ids = kv_tokens(c->x->kv, s);
@@ -270,8 +272,10 @@ static int keep_old(kvik_cache *c, struct saver *v, kvik_seq s)
         const struct session_seq *q = &v->old.seq[i];
         bool same = kv_salt_same(&q->im.salt, &salt) && !q->im.foreign &&
                     memcmp(q->tok, ids, MIN(n, q->im.len) * sizeof *ids) == 0;
-        if (same && q->im.len >= n) return 1;
-        if (same) continue;
+        uint32_t have = n;
+        if (same && q->im.len >= n && session_usable(c, q, n) + 1 >= n) return 1;
+        if (same && q->im.len <= n) TRY(kv_resume(c->x->kv, s, q->im.len, &have));
+        if (same && q->im.len <= n && have + 1 >= q->im.len) continue;
         size_t pages = v->n_pages;
         int e = keep_seq(v, q);
         if (e < 0 && e != ERR_FORMAT) return e;
@@ -314,7 +318,7 @@ static int open_old(struct saver *v, const char *path)
         e = 0; /* a damaged session is replaced */
     } else if (e >= 0 && (e = check_seen(v, path)) >= 0) {
         bool fits = session_agree(v->new.meta, v->old.meta, path) >= 0;
-        fits = fits && v->old.n_groups == v->new.n_groups;
+        fits = fits && v->old.n_groups == v->new.n_groups && v->old.version == SESSION_VERSION;
         e = fits && v->old.live >= v->old.end / 2;
         if (!fits) session_done(&v->old);
     }

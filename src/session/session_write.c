@@ -9,15 +9,22 @@ int session_add_seq(struct session *s, const struct kv_image *im)
     if (!all) return ERR_NOMEM;
     s->seq = all;
     struct session_seq *q = &all[s->n_seqs++];
-    size_t n_unseen = 2 * (size_t)s->n_groups;
+    size_t n_unseen = 2 * (size_t)s->n_groups, n_keeps = 0;
+    for (uint32_t i = 0; i < s->n_groups; i++)
+        n_keeps += im->n_keeps[i];
     *q = (struct session_seq){.im = *im};
     q->tok = mem_array(MAX(im->len, 1), sizeof *q->tok);
     q->turn = mem_array(MAX(im->n_turns, 1), sizeof *q->turn);
     q->unseen = mem_array(MAX(n_unseen, 1), sizeof *q->unseen);
-    if (!q->tok || !q->turn || !q->unseen) return ERR_NOMEM;
+    q->keep = mem_array(s->n_groups + n_keeps + 1, sizeof *q->keep);
+    if (!q->tok || !q->turn || !q->unseen || !q->keep) return ERR_NOMEM;
     memcpy(q->tok, im->tok, im->len * sizeof *q->tok);
     memcpy(q->turn, im->turn, im->n_turns * sizeof *q->turn);
     memcpy(q->unseen, im->unseen, n_unseen * sizeof *q->unseen);
+    memcpy(q->keep, im->n_keeps, s->n_groups * sizeof *q->keep);
+    memcpy(q->keep + s->n_groups, im->keep, n_keeps * sizeof *q->keep);
+    q->im.n_keeps = q->keep;
+    q->im.keep = q->keep + s->n_groups;
     q->im.tok = q->tok;
     q->im.turn = q->turn;
     q->im.unseen = q->unseen;
@@ -55,9 +62,20 @@ static bool has_digests(const struct kv_image *im)
     return !kv_salt_same(&im->salt, &none);
 }
 
+/* Returns how many snapshots the groups of a sequence have together. */
+static uint32_t all_keeps(const struct session *s, const struct session_seq *q)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < s->n_groups; i++)
+        n += q->keep[i];
+    return n;
+}
+
 static size_t seq_bytes(const struct session *s, const struct session_seq *q)
 {
     size_t digests = has_digests(&q->im) ? 2 * KV_DIGEST : 0;
+    size_t keeps = all_keeps(s, q);
+    if (keeps) digests += 4 * (s->n_groups + keeps);
     return 16 + 8 + digests + 8 * (size_t)s->n_groups + 4 * (size_t)q->im.len +
            8 * (size_t)q->im.n_turns + 4 + 64 * (size_t)q->n_parts;
 }
@@ -68,7 +86,11 @@ static void put_seq(uint8_t **at, const struct session *s, const struct session_
     put(at, im->len, 4);
     put(at, im->cross, 4);
     put(at, im->n_turns, 4);
-    put(at, im->turn_open | im->foreign << 1 | (has_digests(im) ? SESSION_DIGESTS : 0), 4);
+    uint32_t keeps = all_keeps(s, q);
+    put(at,
+        im->turn_open | im->foreign << 1 | (has_digests(im) ? SESSION_DIGESTS : 0) |
+            (keeps ? SESSION_KEEPS : 0),
+        4);
     put(at, im->salt.regime, 4);
     put(at, im->salt.pad, 4);
     if (has_digests(im)) {
@@ -83,6 +105,8 @@ static void put_seq(uint8_t **at, const struct session *s, const struct session_
         put(at, q->turn[i].pos, 4);
         put(at, q->turn[i].n, 4);
     }
+    for (uint32_t i = 0; keeps && i < s->n_groups + keeps; i++)
+        put(at, q->keep[i], 4);
     put(at, q->n_parts, 4);
     for (uint32_t i = 0; i < q->n_parts; i++) {
         const struct session_part *p = &q->part[i];

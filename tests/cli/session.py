@@ -13,7 +13,7 @@ def sha(b):
     return hashlib.sha256(b).digest()
 
 
-assert data[:8] == b"KVIKSESS" and struct.unpack_from("<I", data, 8)[0] == 1
+assert data[:8] == b"KVIKSESS" and struct.unpack_from("<I", data, 8)[0] == 2
 assert not any(data[12:64]) and not any(data[192:576]) and not any(data[704:1024])
 slots = []
 for at in 64, 576:
@@ -59,13 +59,22 @@ for line in meta["groups"]:
 first, places = None, {}
 for _ in range(sequences):
     length, cross, n_turns, flags, salt = take("IIIIQ")
-    assert flags <= 3 and salt == 0 and cross == 0
+    assert flags in (0, 1, 2, 3, 8, 9, 10, 11) and salt == 0 and cross == 0
     unseen = take("%dI" % (2 * groups))
     assert max(unseen) <= length
     ids = take("%di" % length)
     first = first or ids
     turns = take("%dI" % (2 * n_turns))
     assert all(p + k <= length for p, k in zip(turns[::2], turns[1::2]))
+    snapshots = []
+    if flags & 8:
+        for count in take("%dI" % groups):
+            assert count <= 40
+            snapshots.append(count)
+        snapshots = [take("%dI" % count) for count in snapshots]
+    for lengths in snapshots:
+        assert list(lengths) == sorted(set(lengths)) and all(0 < k <= length for k in lengths)
+    states = [set() for _ in range(groups)]
     before = ()
     raw = [set() for _ in range(groups)]
     for _ in range(take("I")[0]):
@@ -76,11 +85,16 @@ for _ in range(sequences):
         assert 1024 <= where and where + n_bytes <= at
         assert sha(data[where:where + n_bytes]) == want
         assert places.setdefault(where, (n_bytes, want)) == (n_bytes, want)
-        if form == 0 and " state" not in meta["groups"][group]:
+        if form == 0 and " state" in meta["groups"][group]:
+            assert n_rows == 1
+            states[group].add(row)
+        elif form == 0:
             assert row % 16 == 0 and n_rows <= 16 and (n_rows == 16 or row + n_rows == length)
             assert n_bytes == n_rows * row_bytes[group]
             raw[group] |= set(range(row, row + n_rows))
     for g, line in enumerate(meta["groups"]):
+        if " state" in line:
+            assert states[g] == {length, *(snapshots[g] if snapshots else ())}
         if "rows" in line and "window" not in line and "tiles" not in line:
             assert raw[g] == set(range(length))
 assert pos == len(manifest)

@@ -46,7 +46,7 @@ check "inspect: the checksums are checked" out_has "all checksums right"
 check "inspect: tokens" out_has "tokens in"
 run inspect "$file" --json
 check "inspect --json: exit 0" status 0
-check "inspect --json: the kind of file" json "o['type'] == 'session' and o['version'] == 1 and o['saves'] >= 1"
+check "inspect --json: the kind of file" json "o['type'] == 'session' and o['version'] == 2 and o['saves'] >= 1"
 check "inspect --json: the sequence" json "o['sequences'][0]['tokens'] >= 67 and o['live_bytes'] <= o['bytes']"
 run inspect "$file" --caches
 check "inspect --caches needs a model" status 2

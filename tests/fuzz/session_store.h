@@ -15,7 +15,7 @@ static inline struct kv *store_open(uint32_t rows)
 {
     struct kv_group g[5] = {
         {.policy = {.kind = KV_ROWS}, .n_sites = 2},
-        {.policy = {.kind = KV_ROWS, .window = 21, .sinks = 3}, .n_sites = 1},
+        {.policy = {.kind = KV_ROWS, .window = 21, .sinks = 3, .every = 50}, .n_sites = 1},
         {.policy = {.kind = KV_ROWS}, .seal = {.tile = 128, .lead = 5}, .n_sites = 1},
         {.policy = {.kind = KV_STATE, .every = 16}, .n_sites = 1},
         {.policy = {.kind = KV_FROZEN}, .n_sites = 1},
@@ -178,7 +178,7 @@ static inline int store_give(struct kv_source *source, const struct kv_chunk *c,
 {
     struct store_source *v = (struct store_source *)source;
     const struct session_part *p = session_find(&v->s->seq[v->at], c);
-    if (!p || p->bytes != bytes) return ERR(FORMAT, "not there");
+    if (!p || p->c.row != c->row || p->bytes != bytes) return ERR(FORMAT, "not there");
     return session_part_read(&v->io, p, data);
 }
 

@@ -146,8 +146,9 @@ static size_t cost(struct model *m, size_t *back)
             const struct mspan *ms = &m->ms[i];
             uint32_t a = m->cross ? 0 : m->seq[ms->seq].len, b = a + ms->n;
             if (g->policy.kind == KV_STATE) {
+                uint32_t early = g->policy.every && ms->turn && ms->last && !kv_by_turns(kv);
                 for (uint32_t t = 0; t < ms->n; t++)
-                    if (t + 1 + ms->undo >= ms->n ||
+                    if (t + 1 + ms->undo + early >= ms->n ||
                         (g->policy.every && (a + t + 1) % g->policy.every == 0))
                         sum += in->form[RAW].bytes;
                 continue;
@@ -562,12 +563,10 @@ bool model_resumable(struct model *m, const struct mseq *s, const struct seq *q,
     for (uint32_t gi = 0; gi < m->kv->n_groups; gi++) {
         const struct kv_group *g = &m->group[gi];
         const struct group *in = &m->kv->group[gi];
-        if (g->policy.kind == KV_STATE) {
-            bool kept = r == 0 || r == s->len;
-            for (uint32_t i = 0; i < q->g[gi].n_keeps; i++)
-                kept |= q->g[gi].keep[i].pos == r;
-            if (!kept) return false;
-        }
+        bool kept = false; /* there is a snapshot */
+        for (uint32_t i = 0; i < q->g[gi].n_keeps; i++)
+            kept |= q->g[gi].keep[i].pos == r;
+        if (g->policy.kind == KV_STATE && !kept && r && r != s->len) return false;
         if (g->policy.kind != KV_ROWS) continue;
         const uint32_t *raw = seq_table(m->kv, in, RAW, q),
                        *tiles = seq_table(m->kv, in, SEALED, q);
@@ -583,7 +582,7 @@ bool model_resumable(struct model *m, const struct mseq *s, const struct seq *q,
             if (as_raw && !raw[j / g->rows]) return false;
             uint32_t strip =
                 j / KV_STRIP * KV_STRIP; /* an import may have given only some rows of a block */
-            if (as_raw && strip >= in->keep_rows && j < q->g[gi].raw_unseen) return false;
+            if (as_raw && strip >= in->keep_rows && j < q->g[gi].raw_unseen && !kept) return false;
         }
     }
     return true;
@@ -741,7 +740,7 @@ static void one_store(struct model *m, uint64_t ops)
         m->op++;
         op_any(m);
         WANT(pool_held(m->kv) <= m->kv->pool, "over budget", pool_held(m->kv), m->kv->pool);
-        WANT(!m->kv->ages.strayed, "not the oldest checkpoint", m->kv->ages.strayed, 0);
+        WANT(!m->kv->ages.strayed, "not the oldest snapshot", m->kv->ages.strayed, 0);
         if (m->op % 4 == 0) model_metadata(m);
         if (m->tier) WANT(!m->tier->bad && !m->tier->in_flight, "tier", m->tier->bad, 0);
         if (m->op % 64 == 0 || ops < 200)

@@ -16,7 +16,7 @@ struct model_totals {
     uint64_t pieces, raw_pieces, tier_reads, tier_writes, tier_drops, tier_faults, began_full,
         loads;
     uint64_t hits, hit_rows, kept;
-    uint64_t walked; /* choices of the oldest checkpoint that a walk was compared with */
+    uint64_t walked; /* choices of the oldest snapshot that a walk was compared with */
     uint64_t marks, rollbacks, reserved_rollbacks;
     uint32_t max_refs;
 };

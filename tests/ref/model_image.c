@@ -14,7 +14,7 @@ static struct box { /* an image in memory */
     struct kv_image im;
     int32_t tok[LEN];
     struct kv_turn turn[LEN];
-    uint32_t unseen[2 * GROUPS];
+    uint32_t unseen[2 * GROUPS], n_keeps[GROUPS], keep[GROUPS * KV_KEEPS];
     struct kv_chunk chunk[CHUNKS];
     size_t at[CHUNKS], bytes[CHUNKS];
     uint32_t n, fail_at, asked;
@@ -22,6 +22,7 @@ static struct box { /* an image in memory */
     size_t used;
     kv_seq same;
     uint32_t n_groups;
+    const struct kv *kv;
 } box;
 
 static int put_image(struct kv_sink *s, const struct kv_image *im)
@@ -32,6 +33,12 @@ static int put_image(struct kv_sink *s, const struct kv_image *im)
     memcpy(b->tok, im->tok, im->len * sizeof *b->tok);
     memcpy(b->turn, im->turn, im->n_turns * sizeof *b->turn);
     memcpy(b->unseen, im->unseen, 2 * b->n_groups * sizeof *b->unseen);
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < b->n_groups; i++)
+        n += b->n_keeps[i] = im->n_keeps[i];
+    memcpy(b->keep, im->keep, n * sizeof *b->keep);
+    b->im.n_keeps = b->n_keeps;
+    b->im.keep = b->keep;
     b->im.tok = b->tok;
     b->im.turn = b->turn;
     b->im.unseen = b->unseen;
@@ -62,8 +69,30 @@ static int give_chunk(struct kv_source *s, const struct kv_chunk *c, void *data,
         memcpy(data, b->data + b->at[i], bytes);
         return 0;
     }
+    for (uint32_t i = 0; i < b->n; i++) { /* with fewer snapshots some chunks are shorter */
+        const struct kv_chunk *w = &b->chunk[i];
+        bool starts = c->form ? w->row <= c->row : w->row == c->row;
+        if (w->group != c->group || w->form != c->form || !starts || w->row + w->n < c->row + c->n)
+            continue;
+        kv_chunk_cut(b->kv, w, c, b->data + b->at[i], data);
+        return 0;
+    }
     return ERR(FORMAT, "group %u form %u rows %u+%u are not there", c->group, c->form, c->row,
                c->n);
+}
+
+/* The copy has the newest snapshots of the original: all of them, unless there was no room. */
+static void want_keeps(struct model *m, const struct mseq *s, bool full)
+{
+    const struct seq *q = model_inside(m, s);
+    const uint32_t *keep = box.keep;
+    for (uint32_t gi = 0; gi < m->kv->n_groups; gi++) {
+        uint32_t n = box.n_keeps[gi], has = q->g[gi].n_keeps;
+        WANT(has <= n && (has == n || full), "snapshots of a loaded sequence", has, n);
+        for (uint32_t i = 0; i < has; i++)
+            WANT(q->g[gi].keep[i].pos == keep[n - has + i], "snapshot", q->g[gi].keep[i].pos, i);
+        keep += n;
+    }
 }
 
 static int give_same(struct kv_source *s, const struct kv_chunk *c, kv_seq *of)
@@ -90,6 +119,7 @@ void model_op_image(struct model *m, struct mseq *a, struct mseq *b)
     box.used = 0;
     box.same = a->handle;
     box.n_groups = m->kv->n_groups;
+    box.kv = m->kv;
     if (!m->step->open) model_snapshot(m, m->shot[0]);
     int e = kv_save(m->kv, a->handle, &box.sink);
     if (e == ERR_LIMIT || tier_failed(m, e)) return;
@@ -113,5 +143,8 @@ void model_op_image(struct model *m, struct mseq *a, struct mseq *b)
     b->reserve = 0;
     b->trimmed = true;
     m->t->loads++;
+    struct kv_usage u;
+    kv_usage(m->kv, &u);
+    want_keeps(m, b, m->kv->stream.active || u.pool - pool_held(m->kv) < u.pool / 2);
     model_verify(m, b);
 }

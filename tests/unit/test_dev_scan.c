@@ -105,7 +105,7 @@ static void step_set(struct step *t, uint32_t at, uint32_t n)
         for (uint32_t i = 0; i < n; i++) {
             t->lane[l * n + i] = l;
             t->pos[l * n + i] = at + i;
-            /* checkpoints in the middle of a step, too */
+            /* snapshots in the middle of a step, too */
             bool keeps = i + 1 == n || (at + i) % 5 == 2;
             t->dst[l * n + i] = keeps ? page_of(l, at + i + 1) : 0;
         }

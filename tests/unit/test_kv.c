@@ -19,7 +19,7 @@ static void print_totals(const struct model_totals *t)
         "ops %llu forks %llu seals %llu evictions %llu max refs %u rows copied by fork %llu "
         "(steps %llu, aborts %llu, refused %llu, rejected rows %llu, trims %llu, reorders %llu, "
         "reserves %llu, rows copied on write %llu, rows verified %llu, views %llu, stores %llu; "
-        "pieces %llu, raw ones under a codec %llu, tier reads %llu, writes %llu, drops %llu, faults %llu, began when full %llu; loads %llu; kept %llu, prefixes %llu of %llu rows; oldest checkpoints %llu)\n",
+        "pieces %llu, raw ones under a codec %llu, tier reads %llu, writes %llu, drops %llu, faults %llu, began when full %llu; loads %llu; kept %llu, prefixes %llu of %llu rows; oldest snapshots %llu)\n",
         (unsigned long long)t->ops, (unsigned long long)t->forks, (unsigned long long)t->seals,
         (unsigned long long)t->evictions, t->max_refs, (unsigned long long)t->rows_copied_by_fork,
         (unsigned long long)t->steps, (unsigned long long)t->aborts, (unsigned long long)t->refused,

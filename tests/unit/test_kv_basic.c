@@ -776,7 +776,7 @@ static void test_reserve(void **state)
     kv_close(kv);
 }
 
-static void test_state_checkpoints(void **state)
+static void test_state_snapshots(void **state)
 {
     (void)state;
     struct kv_group g = {.policy = {.kind = KV_STATE, .every = 8},
@@ -998,7 +998,7 @@ int main(void)
         cmocka_unit_test(test_fork_of_marked),
         cmocka_unit_test(test_match_loses_donor),
         cmocka_unit_test(test_live_sequences),
-        cmocka_unit_test(test_state_checkpoints),
+        cmocka_unit_test(test_state_snapshots),
         cmocka_unit_test(test_drafts_and_tiles),
         cmocka_unit_test(test_cross_rows),
         cmocka_unit_test(test_memory_moves_between_forms),

@@ -46,7 +46,7 @@ static const struct policy policies[] = {
     {"chunk", {{KV_ROWS, 0, 32, 0, 0, 0}}, 1},
     {"sink", {{KV_ROWS, 20, 0, 3, 0, 0}}, 1},
     {"state", {{KV_STATE, 0, 0, 0, 0, 32}}, 1},
-    {"state without checkpoints", {{KV_STATE, 0, 0, 0, 0, 0}}, 1},
+    {"state without snapshots", {{KV_STATE, 0, 0, 0, 0, 0}}, 1},
     {"full + state", {{KV_ROWS, 0, 0, 0, 0, 0}, {KV_STATE, 0, 0, 0, 0, 64}}, 2},
     {"window + state", {{KV_ROWS, 48, 0, 0, 0, 64}, {KV_STATE, 0, 0, 0, 0, 64}}, 2},
     {"full + window", {{KV_ROWS, 0, 0, 0, 0, 0}, {KV_ROWS, 24, 0, 0, 0, 32}}, 2},
@@ -372,6 +372,11 @@ static int take_image(struct kv_sink *k, const struct kv_image *im)
     s->image.tok = copy_of(im->tok, im->len * sizeof *im->tok);
     s->image.turn = copy_of(im->turn, im->n_turns * sizeof *im->turn);
     s->image.unseen = copy_of(im->unseen, (size_t)s->n_groups * 2 * sizeof *im->unseen);
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < s->n_groups; i++)
+        n += im->n_keeps[i];
+    s->image.n_keeps = copy_of(im->n_keeps, s->n_groups * sizeof *im->n_keeps);
+    s->image.keep = copy_of(im->keep, n * sizeof *im->keep);
     return 0;
 }
 

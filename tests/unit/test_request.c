@@ -173,6 +173,10 @@ static const struct scene {
       .step_tokens = 20}},
     {"llama-mha", "llama-mha", {.cache_implementation = "offloaded", .step_tokens = 16}},
     {"llama-dynamic", "llama-dynamic", {.cache_implementation = "dynamic", .step_tokens = 16}},
+    {"mamba", "mamba2", {.cache_implementation = "dynamic", .step_tokens = 16}},
+    {"mamba2", "llama-mha", {.cache_implementation = "static", .step_tokens = 24}},
+    {"jamba", "jamba", {.cache_implementation = "dynamic", .step_tokens = 20, .checkpoints = 8}},
+    {"zamba2", "mamba", {.cache_implementation = "offloaded", .step_tokens = 16}},
 };
 
 /* Runs one step of a random part of the started requests, in random order. */

@@ -219,12 +219,12 @@ static void test_foreign(void **state)
     must_save(0);
     char *data;
     size_t n = read_all(&data);
-    data[8] = 2;
+    data[8] = 3;
     put_all(data, n);
     assert_int_equal(state_of(false), KVIK_UNSUPPORTED);
-    assert_non_null(strstr(kvik_last_error(), "version 2"));
+    assert_non_null(strstr(kvik_last_error(), "version 3"));
     assert_int_equal(save(1), KVIK_UNSUPPORTED); /* the file is not overwritten */
-    data[8] = 1;
+    data[8] = 2;
     data[n / 2] ^= 1; /* a damaged file is replaced */
     put_all(data, n);
     must_save(1);

@@ -114,7 +114,9 @@ static void test_images_are_checked(void **state)
     struct kv_turn turn[2] = {{0, 200}, {0, 0}};
     static uint32_t unseen[10] = {0, 0, 151};
     static int32_t tok[STORE_LEN] = {-2};
-    struct kv_image bad[] = {good, good, good, good, good, good, good, good};
+    static uint32_t n_keeps[5] = {0, KV_KEEPS + 1}, none[5] = {1}, keep[2 * KV_KEEPS];
+    struct kv_image bad[] = {good, good, good, good, good, good,
+                             good, good, good, good, good, good};
     bad[0].len = STORE_LEN + 1;
     bad[1].cross = STORE_LEN + 1;
     bad[2].turn = turn;
@@ -125,6 +127,13 @@ static void test_images_are_checked(void **state)
     bad[6].tok = tok;
     bad[7].len = 140; /* the last blocks differ */
     bad[7].n_turns = 0;
+    assert_true(good.n_keeps[1] >= 2 && good.n_keeps[3] >= 2);
+    memcpy(keep, good.keep, (good.n_keeps[1] + good.n_keeps[3]) * sizeof *keep);
+    bad[8].n_keeps = n_keeps;
+    bad[9].n_keeps = none; /* of rows that are never forgotten */
+    bad[10].keep = (uint32_t[2 * KV_KEEPS]){0};
+    keep[good.n_keeps[1] + good.n_keeps[3] - 1] = 151;
+    bad[11].keep = keep;
     for (size_t i = 0; i < countof(bad); i++) {
         im = bad[i];
         int e = kv_load(kv, &im, &v.source, &out);

@@ -196,7 +196,7 @@ static void thoughts_dropped(void **state)
                 "{\"sliding_window\": 40, \"backend\": \"quanto\", \"q_group_size\": 32}"}};
     for (size_t k = 0; k < countof(row); k++) {
         uint64_t again[2] = {0, 0}, computed[2] = {0, 0}, peak[2];
-        for (int on = 0; on < 2; on++) {
+        for (int all = 0; all < 2; all++) {
             struct talk t;
             kvik_usage u = {.size = sizeof u};
             kvik_cache_config c = {.size = sizeof c,
@@ -206,14 +206,14 @@ static void thoughts_dropped(void **state)
                                    .max_sequences = 2,
                                    .threads = 1,
                                    .no_prefix_cache = true,
-                                   .checkpoints = on ? KVIK_TURN_ENDS : 0};
+                                   .checkpoints = all ? 0 : KVIK_TURN_ENDS};
             talk_open(&t, row[k].model, &c);
             for (int turn = 0; turn < 12; turn++) {
                 kvik_sync r = {.size = sizeof r};
                 say(&t, 6);
                 assert_int_equal(kvik_cache_sync(t.c, t.s, t.ids, t.n, t.logits, &r), 0);
-                again[on] += r.recomputed;
-                computed[on] += r.computed;
+                again[all] += r.recomputed;
+                computed[all] += r.computed;
                 kvik_sync_done(&r);
                 from_nothing(&t, !row[k].config || !strstr(row[k].config, "quanto"));
                 assert_true(kv_check(t.c->x->kv));
@@ -222,17 +222,17 @@ static void thoughts_dropped(void **state)
                 forget(&t, start, 20); /* remove the thoughts */
             }
             kvik_cache_usage(t.c, &u);
-            peak[on] = u.peak_bytes;
+            peak[all] = u.peak_bytes;
             talk_close(&t);
         }
         print_message(
-            "  %-12s %-8s computed again %4llu of %4llu, with checkpoints %3llu of %4llu; peak %llu "
-            "and %llu KiB\n",
+            "  %-12s %-8s computed again with snapshots at turn ends %llu of %llu, by default %llu of %llu; "
+            "peak %llu and %llu KiB\n",
             row[k].model, row[k].name, (unsigned long long)again[0],
             (unsigned long long)computed[0], (unsigned long long)again[1],
             (unsigned long long)computed[1], (unsigned long long)peak[0] >> 10,
             (unsigned long long)peak[1] >> 10);
-        assert_true(again[1] < again[0] / 4);
+        assert_true(again[0] <= 12 && again[1] <= 12); /* one token of each turn */
     }
 }
 

@@ -6,7 +6,7 @@
  * and in a prefill alike.  (The scan by chunks of the papers adds in another order, which depends on where chunks begin.)
  *
  * A strip's state is copied from its page, lives in the L1 cache while its tokens pass, and is copied to the page of every
- * token that has one: the page of the step's last token, those of drafts, and checkpoints. */
+ * token that has one: the page of the step's last token, those of drafts, and snapshots. */
 #include "dev/cpu/ssm.h"
 #include "dev/cpu/mathfn.h"
 

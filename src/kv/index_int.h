@@ -1,0 +1,96 @@
+/* index_int.h - inside the prefix index: its structs, the table that finds keys, and the memory of kept contents. */
+#pragma once
+#include "base/hash.h"
+#include "kv/image.h"
+
+struct pages;
+struct seq;
+
+/* An entry of the prefix index's table: one key of one sequence (index_table.c).  A reference to an
+ * entry is a sequence's id + 1 and the number of the block; 0: none. */
+struct node {
+    uint64_t prev, next; /* other sequences with the same key; prev 0: the first sequence */
+    uint64_t chain;      /* of a first sequence: the next key of the same bucket */
+};
+#define KV_KEY  32u /* bytes of a key: SHA-256 */
+#define KV_GONE 64u /* evicted prefixes that the index remembers */
+/* Memory of kept contents: blocks of 1 KiB times a power of two, out of one range of addresses
+ * (index_room.c). */
+#define KV_ROOM_UNIT   1024u
+#define KV_ROOM_ORDERS 24u
+/* Belongs to the first unit of each block. */
+struct room_unit {
+    uint32_t prev, next;
+    uint8_t order;
+    bool free;
+};
+struct room {
+    unsigned char *base; /* NULL: there is no room */
+    uint32_t n_units;    /* a power of two */
+    uint32_t usable;     /* units below are readable and writable */
+    struct room_unit *unit;
+    uint32_t list[KV_ROOM_ORDERS]; /* free blocks of each size */
+    size_t used;                   /* bytes of blocks that are taken */
+};
+struct index {
+    bool on;
+    bool turns;                  /* the contents of rows depend on the turns, too */
+    uint32_t n;                  /* number of kept contents */
+    struct seq *oldest, *newest; /* kept contents; the least recently used are evicted first */
+    struct seq *doomed; /* the newest contents that the eviction plan being made has chosen */
+    struct room room;   /* memory of kept contents */
+    uint64_t *bucket;   /* [n_buckets] references to first entries */
+    uint32_t n_buckets; /* a power of two */
+    struct hash_key secret;
+    uint64_t searches;  /* counter that numbers the searches, for seq.looked */
+    size_t tier_most;   /* limit of bytes in the tier; beyond it kept contents are evicted */
+    unsigned char *key; /* [max_len / KV_STRIP] keys of the query */
+    unsigned char (*gone)[KV_KEY]; /* [KV_GONE] first keys of evicted prefixes */
+    uint32_t n_gone;
+    uint32_t *noted; /* [n_contents] live contents with blocks that are not listed */
+    uint32_t n_noted;
+    const struct seq *donor; /* contents that the last match resumed from */
+    enum kv_miss miss;
+    uint64_t hits, hit_rows;
+};
+/* index_room.c */
+/* Returns the units of a room of that many bytes. */
+uint32_t room_units(size_t bytes);
+/* Reserves address space for n_units, or less if the system refuses that much. */
+int room_open(struct room *r, uint32_t n_units);
+void room_close(struct room *r);
+/* Takes zeroed memory; rounds *bytes up to the size of the block.  NULL: no block of that size is
+ * free. */
+void *room_take(struct room *r, size_t *bytes);
+void room_give(struct room *r, void *at);
+
+/* index_table.c: which sequences have which keys */
+/* The key of a first block's tokens, whatever the salt and the turns. */
+#define KV_LIST_BEGIN (UINT32_MAX - 1)
+/* The key of the last full block of kept contents. */
+#define KV_LIST_END UINT32_MAX
+/* Sizes the hash table and declares its array. */
+int table_array(struct kv *kv);
+/* Lists all keys of s. */
+void index_list(struct kv *kv, struct seq *s);
+/* Removes the keys of blocks `from` and later. */
+void index_hide(struct kv *kv, struct seq *s, uint32_t from);
+/* Returns the first sequence listed with the key as its `what`-th block, or under a KV_LIST_ key;
+ * 0: none. */
+uint64_t index_find(const struct kv *kv, uint32_t what, const unsigned char *key);
+/* Returns the next sequence listed with the same key; 0: none. */
+uint64_t index_next(const struct kv *kv, uint64_t ref);
+/* Returns the first sequence of the bucket's next key. */
+uint64_t index_chain(const struct kv *kv, uint64_t first);
+struct seq *index_seq(const struct kv *kv, uint64_t ref);
+
+/* index_key.c */
+void key_tokens(const int32_t *tok,
+                /* Computes the key of the first block's tokens alone. */
+                unsigned char out[KV_KEY]);
+/* Computes the start of a chain of keys: the salt, and what the groups keep. */
+void key_first(const struct kv *kv, const struct kv_salt *salt, unsigned char out[KV_KEY]);
+/* Computes the key of block i from the key of the block before; the first block follows
+ * key_first. */
+void key_next(const struct kv *kv, const unsigned char *before, const int32_t *tok,
+              const struct kv_turn *turn, uint32_t n_turns, uint32_t i, unsigned char out[KV_KEY]);
