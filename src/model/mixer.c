@@ -21,8 +21,8 @@ int mixer_read_stack(struct model *m)
     TRY(model_f32(m, "layer_norm_epsilon", "attention.layer_norm_rms_epsilon", &m->norm_eps));
     if (!(m->norm_eps >= 0))
         return ERR(FORMAT, "%s: layer_norm_epsilon must not be negative", m->what);
-    /* A state has no end, and GGUF files name a length of no meaning.  Tables of a cache grow with the default length. */
-    m->context = 1u << 16;
+    /* A state has no end, and GGUF files name a length of no meaning. */
+    m->context = 1u << 20;
     m->no_sinks = "its layers have no attention";
     return model_new_sites(m, m->n_layers);
 }
