@@ -299,27 +299,6 @@ else
     skipped=$((skipped + 1))
 fi
 
-section "the Python package"
-if $make --no-print-directory python >"$logs/python.log" 2>&1 && python=$(scripts/python.sh 2>>"$logs/python.log"); then
-    for t in tests/python/test_*.py; do
-        launch "python-$(basename "$t" .py)" "$python" -X faulthandler "$t"
-    done
-    for e in examples/python/*.py; do
-        [ -e "$e" ] || continue
-        name=$(basename "$e" .py)
-        if [ -n "$model" ]; then
-            launch "python-example-$name" env PYTHONPATH=python "$python" -X faulthandler tests/python/example.py "$e" "$model"
-        else
-            skipped=$((skipped + 1))
-        fi
-    done
-    gather
-else
-    sed 's/^/  /' "$logs/python.log"
-    echo "  no Python with numpy: the tests of the package are skipped"
-    skipped=$((skipped + 1))
-fi
-
 # Each mutant breaks one rule of the reduction order, and the identity test must fail on it.
 launch mutants scripts/mutants.sh
 
