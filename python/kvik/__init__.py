@@ -15,7 +15,7 @@ from importlib import import_module
 from typing import Any, List
 
 from . import errors as _errors
-from ._lib import lib as _lib
+from ._lib import lib as _library
 from .batch_encoding import BatchEncoding
 from .cache_utils import (Cache, DynamicCache, EncoderDecoderCache, HQQQuantizedCache, HybridCache, HybridChunkedCache,
                           HybridMambaAttentionDynamicCache, MambaCache, OffloadedCache, OffloadedHybridCache,
@@ -32,7 +32,7 @@ from .pipelines import TextGenerationPipeline, pipeline
 from .streamers import BaseStreamer, TextIteratorStreamer, TextStreamer
 from .tokenization import AutoTokenizer, PreTrainedTokenizer, PreTrainedTokenizerFast
 
-__version__: str = _lib.kvik_version().decode()
+__version__: str = _library.kvik_version().decode()
 
 _BY_ARCHITECTURE = {
     "LlamaForCausalLM": "llama", "LlamaModel": "llama", "MistralForCausalLM": "mistral", "MistralModel": "mistral",
