@@ -9,7 +9,6 @@ inputs = tokenizer("The sea is", return_tensors="np")
 
 for name, config in (("dynamic", None), ("static", None), ("offloaded", None), ("offloaded_static", None),
                      ("quantized", {"backend": "quanto", "nbits": 4}),
-                     ("quantized", {"backend": "hqq", "nbits": 4, "axis_key": 1, "axis_value": 1}),
                      ("sliding_window", {"sliding_window": 8}), ("sink", {"window_length": 8, "num_sink_tokens": 2})):
     out = model.generate(**inputs, max_new_tokens=16, cache_implementation=name, cache_config=config,
                          return_dict_in_generate=True)
