@@ -67,9 +67,8 @@ KVIK_API int kvik_model_open(const char *path, kvik_model **out)
 
 KVIK_API int kvik_model_verify(kvik_model *k, uint32_t threads)
 {
-    uint8_t digest[DIGEST_BYTES];
     TRY(model_check(k));
-    return model_weights(k->m, threads, true, digest);
+    return model_weights_again(k->m, threads);
 }
 
 KVIK_API void kvik_model_close(kvik_model *k)

@@ -14,7 +14,7 @@ struct kvik_request {
     struct gen_assist assist;
     struct run *run;
 };
-struct request_use { /* of one call; held */
+struct request_use { /* of one call; held.  NULL: not in use */
     kvik_cache *cache, *assistant;
 };
 
@@ -81,23 +81,30 @@ KVIK_API int kvik_request_start(kvik_cache *c, const kvik_generation *g, const k
     return 0;
 }
 
-/* Begins a call with a request: uses its cache, and that of its assistant model.  After an error it uses neither. */
-static int enter(const struct kvik_request *q, struct request_use *use)
+/* What a call with a request uses: its cache, and that of its assistant model. */
+static struct request_use use_of(const struct kvik_request *q)
 {
-    if (!q) return ERR(ARG, "the request is NULL");
-    TRY(cache_enter(q->c, &use->cache));
-    int e = q->assist.assistant ? cache_enter(q->hooks.assistant_model, &use->assistant) : 0;
-    if (e < 0) {
-        cache_leave(&use->cache);
-        use->cache = NULL;
-    }
-    return e;
+    return (struct request_use){q->c, q->assist.assistant ? q->hooks.assistant_model : NULL};
 }
 
 static void leave(struct request_use *use)
 {
     cache_leave(&use->assistant);
     cache_leave(&use->cache);
+}
+
+/* Begins a call with a request.  After an error it uses nothing. */
+static int enter(const struct kvik_request *q, struct request_use *use)
+{
+    if (!q) return ERR(ARG, "the request is NULL");
+    const struct request_use all = use_of(q);
+    TRY(cache_enter(all.cache, &use->cache));
+    int e = all.assistant ? cache_enter(all.assistant, &use->assistant) : 0;
+    if (e < 0) {
+        cache_leave(&use->cache);
+        use->cache = NULL;
+    }
+    return e;
 }
 
 static int step(kvik_request *const *request, uint32_t n)
@@ -126,9 +133,7 @@ KVIK_API int kvik_request_step(kvik_request *const *request, uint32_t n)
         k++;
     if (e >= 0) e = step(request, n);
     while (k-- > 0) { /* a callback cannot free a request that takes part */
-        const struct kvik_request *q = request[k];
-        use.cache = q->c;
-        use.assistant = q->assist.assistant ? q->hooks.assistant_model : NULL;
+        use = use_of(request[k]);
         leave(&use);
     }
     return e;

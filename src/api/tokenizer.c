@@ -1,8 +1,8 @@
 /* tokenizer.c - tokenizers and chat templates as the public header shows them: plain pointers and JSON text
  * around tok/ and chat/. */
 #include "api/messages.h"
+#include "base/file.h"
 #include "base/json.h"
-#include "base/map.h"
 #include "chat/chat.h"
 #include "chat/formats.h"
 #include "chat/rendering.h"

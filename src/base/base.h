@@ -78,3 +78,5 @@ double median_of(
     double *v,
     size_t n); /* sorts v in place; with even n the upper of the two middle values; 0 if n is 0 */
 double now_seconds(void); /* monotonic clock; for durations only */
+struct timespec;
+int64_t nanoseconds(const struct timespec *t);

@@ -1,10 +1,11 @@
-/* beside.c - paths are text here; only path_real asks the system. */
+/* beside.c - paths are text here; only path_real asks the system, and only path_make_dirs changes something. */
 #include "base/beside.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum {
@@ -25,6 +26,18 @@ int path_dir(const char *path, char out[PATH_MAX])
     memcpy(out, n ? path : ".", MAX(n, 1));
     out[MAX(n, 1)] = '\0';
     return 0;
+}
+
+void path_make_dirs(const char *dir)
+{
+    char at[PATH_MAX];
+    if (!*dir || snprintf(at, sizeof at, "%s", dir) >= PATH_MAX) return;
+    for (char *s = strchr(at + 1, '/'); s; s = strchr(s + 1, '/')) {
+        *s = 0;
+        (void)mkdir(at, 0700);
+        *s = '/';
+    }
+    (void)mkdir(at, 0700);
 }
 
 /* Writes the path of `name` in the directory of `path`. */

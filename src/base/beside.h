@@ -1,4 +1,4 @@
-/* beside.h - names beside a file: the file that a link leads to, and the names of temporary files. */
+/* beside.h - paths around a file: the file that a link leads to, the names of temporary files, and its directory. */
 #pragma once
 #include "base/base.h"
 
@@ -9,6 +9,9 @@
 int path_real(const char *path, char out[PATH_MAX]);
 /* Writes the path of the directory that the file lies in. */
 int path_dir(const char *path, char out[PATH_MAX]);
+/* Makes a directory and those above it, for this user alone.  What is there already stays as it is.  Errors are not reported:
+ * the file that is made in the directory fails. */
+void path_make_dirs(const char *dir);
 /* Writes the name of the n-th temporary file beside a file: hidden, and with an ending that only kvik uses. */
 int path_beside(const char *path, unsigned n, char out[PATH_MAX]);
 

@@ -1,8 +1,8 @@
 /* json.c - bounded, duplicate-rejecting JSON reading over jansson. */
 #include "base/json.h"
 #include "base/buf.h"
+#include "base/file.h"
 #include "base/json_memory.h"
-#include "base/map.h"
 
 #include <math.h>
 #include <stdlib.h>

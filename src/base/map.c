@@ -1,48 +1,26 @@
-/* map.c - maps a file, reads a whole file, writes a whole file. */
+/* map.c - maps a file, and tells whether a file has changed. */
 #include "base/map.h"
-#include "base/beside.h"
-#include "base/descriptor.h"
+#include "base/file.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <signal.h>
-#include <stdatomic.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-static int open_regular(const char *path, struct stat *st)
+static struct stamp stamp_of(const struct stat *st)
 {
-    int fd = fd_open(path, O_RDONLY | O_NONBLOCK, 0); /* opening a FIFO must not block */
-    if (fd < 0)
-        return err_set(errno == ENOENT ? ERR_NOTFOUND : ERR_IO, "%s: %s", path, strerror(errno));
-    if (fstat(fd, st) < 0 || !S_ISREG(st->st_mode)) {
-        close(fd);
-        return ERR(IO, "%s: not a regular file", path);
-    }
-    return fd;
-}
-
-static int64_t nanoseconds(const struct timespec *t)
-{
-    return (int64_t)t->tv_sec * 1000000000 + t->tv_nsec;
-}
-
-static struct map stamp(const struct stat *st)
-{
-    return (struct map){.size = (size_t)st->st_size,
-                        .dev = st->st_dev,
-                        .inode = st->st_ino,
-                        .mtime = nanoseconds(&st->st_mtim),
-                        .ctime = nanoseconds(&st->st_ctim)};
+    return (struct stamp){.size = (uint64_t)st->st_size,
+                          .dev = st->st_dev,
+                          .inode = st->st_ino,
+                          .mtime = nanoseconds(&st->st_mtim),
+                          .ctime = nanoseconds(&st->st_ctim)};
 }
 
 int map_open(struct map *m, const char *path)
 {
     struct stat st;
-    int fd = open_regular(path, &st);
+    int fd = file_open(path, &st);
     if (fd < 0) return fd;
     size_t size = (size_t)st.st_size;
     if (size == 0) {
@@ -56,9 +34,7 @@ int map_open(struct map *m, const char *path)
     if (p == MAP_FAILED)
         return err_set(e == ENOMEM ? ERR_NOMEM : ERR_IO, "%s: cannot map %zu bytes: %s", path, size,
                        strerror(e));
-    *m = stamp(&st);
-    m->data = p;
-    m->mapped = true;
+    *m = (struct map){.data = p, .size = size, .mapped = true, .stamp = stamp_of(&st)};
     return 0;
 }
 
@@ -70,190 +46,16 @@ void map_close(struct map *m)
 
 int map_check(const struct map *m, const char *path)
 {
-    struct stat st;
-    if (!m->mapped || stat(path, &st) < 0) return 0;
-    if (st.st_dev != m->dev || st.st_ino != m->inode || (uint64_t)st.st_size >= m->size) return 0;
+    struct stamp now;
+    if (!map_now(m, path, &now) || now.size >= m->stamp.size) return 0;
     return ERR(IO, "%s: the file shrank from %zu to %llu bytes while it was in use", path, m->size,
-               (unsigned long long)st.st_size);
+               (unsigned long long)now.size);
 }
 
-bool map_now(const struct map *m, const char *path, struct map *now)
+bool map_now(const struct map *m, const char *path, struct stamp *now)
 {
     struct stat st;
     if (!m->mapped || stat(path, &st) < 0) return false;
-    *now = stamp(&st);
-    return now->dev == m->dev && now->inode == m->inode;
-}
-
-int file_read(const char *path, size_t max, char **out, size_t *len)
-{
-    struct stat st;
-    size_t got = 0;
-    int fd = open_regular(path, &st);
-    if (fd < 0) return fd;
-    size_t size = (size_t)st.st_size;
-    if (size > max) {
-        close(fd);
-        return ERR(LIMIT, "%s: %zu bytes, the limit is %zu", path, size, max);
-    }
-    char *p = mem_alloc(size + 1);
-    if (!p) {
-        close(fd);
-        return ERR_NOMEM;
-    }
-    while (got < size) {
-        ssize_t n = read(fd, p + got, size - got);
-        if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) break;
-        got += (size_t)n;
-    }
-    close(fd);
-    if (got != size) {
-        mem_free(p);
-        return ERR(IO, "%s: read %zu of %zu bytes", path, got, size);
-    }
-    *out = p;
-    *len = size;
-    return 0;
-}
-
-/* True if a failed stat says that there is nothing of that name.  Otherwise something may be there that cannot be looked
- * at, and to take it for absent would do without it silently. */
-static bool absent(int e)
-{
-    return e == ENOENT || e == ENOTDIR || e == EACCES || e == ENAMETOOLONG || e == ELOOP;
-}
-
-bool file_exists(const char *path)
-{
-    struct stat st;
-    return stat(path, &st) == 0 ? S_ISREG(st.st_mode) : !absent(errno);
-}
-
-bool dir_exists(const char *path)
-{
-    struct stat st;
-    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
-}
-
-static int write_failed(const char *path, int e)
-{
-    return ERR(IO, "%s: %s", path, fd_error(e));
-}
-
-/* Returns 0 or an errno.  If the reader of a FIFO leaves, the call fails with EPIPE; the signal that comes with it is
- * taken back, because it would end the process. */
-static int write_all(int fd, const struct span *span, size_t n_spans)
-{
-    uint64_t sum = 0;
-    for (size_t i = 0; i < n_spans; i++)
-        sum += span[i].n;
-    int e = fd_room(fd, sum);
-    for (size_t i = 0; !e && i < n_spans; i++) {
-        const char *p = span[i].data;
-        for (size_t left = span[i].n; !e && left;) {
-            ssize_t k = write(fd, p, left);
-            if (k < 0 && errno == EINTR) continue;
-            if (k <= 0) {
-                e = k < 0 ? errno : ENOSPC;
-                break;
-            }
-            p += k;
-            left -= (size_t)k;
-        }
-    }
-    return e;
-}
-
-/* Writes into a device or a FIFO, which a new file must not replace. */
-static int write_into(const char *path, const struct span *span, size_t n_spans)
-{
-    sigset_t pipe, was;
-    sigemptyset(&pipe);
-    sigaddset(&pipe, SIGPIPE);
-    pthread_sigmask(SIG_BLOCK, &pipe, &was);
-    int fd = fd_open(path, O_WRONLY, 0), e = fd < 0 ? errno : 0;
-    if (!e) e = write_all(fd, span, n_spans);
-    if (fd >= 0 && close(fd) < 0 && !e) e = errno;
-    if (e == EPIPE && !sigismember(&was, SIGPIPE))
-        (void)sigtimedwait(&pipe, NULL, &(struct timespec){0});
-    pthread_sigmask(SIG_SETMASK, &was, NULL);
-    return e ? write_failed(path, e) : 0;
-}
-
-/* Gives the new file the owner, group and mode of the file that it replaces, as far as the system allows. */
-static int keep_mode(int fd, const struct stat *old)
-{
-    struct stat st;
-    if (fstat(fd, &st) < 0) return errno;
-    bool moved = st.st_uid != old->st_uid || st.st_gid != old->st_gid;
-    bool same = !moved || fchown(fd, old->st_uid, old->st_gid) == 0;
-    /* a group that is not the old one gets no rights of the old one */
-    mode_t mode = old->st_mode & (same ? 0777u : 0707u);
-    return fchmod(fd, mode) < 0 ? errno : 0;
-}
-
-/* Opens the new file: without a name where the file system can do that, so that a killed process leaves nothing. */
-static int open_new(const char *path, bool named, char tmp[PATH_MAX])
-{
-    static atomic_uint number;
-    char dir[PATH_MAX];
-    int fd = -1;
-    errno = ENAMETOOLONG;
-    if (path_dir(path, dir) < 0) return -1;
-    for (int tries = 0; tries < 100; tries++) {
-        unsigned n = (unsigned)getpid() * 64u + atomic_fetch_add(&number, 1u) % 64u;
-        if (path_beside(path, n, tmp) < 0) return -1;
-        if (!named) return fd_open(dir, O_TMPFILE | O_RDWR, 0666);
-        fd = fd_open(tmp, O_WRONLY | O_CREAT | O_EXCL, 0666);
-        if (fd >= 0 || errno != EEXIST) break;
-    }
-    return fd;
-}
-
-static int give_name(int fd, const char *tmp)
-{
-    char self[64];
-    snprintf(self, sizeof self, "/proc/self/fd/%d", fd);
-    return linkat(AT_FDCWD, self, AT_FDCWD, tmp, AT_SYMLINK_FOLLOW) < 0 ? errno : 0;
-}
-
-/* Writes a new file beside `path` and renames it.  Returns 0 or an errno. */
-static int replace(const char *path, const struct stat *old, bool named, const struct span *span,
-                   size_t n_spans)
-{
-    char tmp[PATH_MAX];
-    int fd = open_new(path, named, tmp), e = fd < 0 ? errno : 0;
-    bool linked = !e && named;
-    if (!e && old) e = keep_mode(fd, old);
-    if (!e) e = write_all(fd, span, n_spans);
-    if (!e && fsync(fd) < 0) e = errno;
-    if (!e && !named) {
-        e = give_name(fd, tmp);
-        linked = !e;
-    }
-    if (fd >= 0 && close(fd) < 0 && !e) e = errno;
-    if (!e && rename(tmp, path) < 0) e = errno;
-    if (e && linked) unlink(tmp);
-    return e;
-}
-
-int file_write_spans(const char *path, const struct span *span, size_t n_spans)
-{
-    char real[PATH_MAX];
-    struct stat st;
-    bool old = stat(path, &st) == 0;
-    if (old && S_ISDIR(st.st_mode)) return write_failed(path, EISDIR);
-    if (old && !S_ISREG(st.st_mode)) return write_into(path, span, n_spans);
-    TRY(path_real(path, real));
-    int e = replace(real, old ? &st : NULL, false, span, n_spans);
-    /* a file system without nameless files, or a system without /proc */
-    if (e == EOPNOTSUPP || e == EISDIR || e == EINVAL || e == ENOENT || e == EXDEV || e == EEXIST)
-        e = replace(real, old ? &st : NULL, true, span, n_spans);
-    return e ? write_failed(path, e) : 0;
-}
-
-int file_write(const char *path, const void *data, size_t n)
-{
-    return file_write_spans(path, &(struct span){data, n}, 1);
+    *now = stamp_of(&st);
+    return now->dev == m->stamp.dev && now->inode == m->stamp.inode;
 }

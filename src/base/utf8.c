@@ -1,4 +1,4 @@
-/* utf8.c - strict UTF-8 decoding and encoding. */
+/* utf8.c - strict UTF-8 decoding and encoding, and hexadecimal digits. */
 #include "base/utf8.h"
 
 static int need(unsigned char c)
@@ -88,4 +88,12 @@ size_t utf8_pending(const char *s, size_t n)
         return back;
     }
     return 0;
+}
+
+int hex_digit(char c)
+{
+    if (c >= '0' && c <= '9') return c - '0';
+    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+    return -1;
 }

@@ -1,4 +1,4 @@
-/* utf8.h - strict UTF-8 (no surrogates, no overlong forms, at most U+10FFFF). */
+/* utf8.h - strict UTF-8 (no surrogates, no overlong forms, at most U+10FFFF), and hexadecimal digits. */
 #pragma once
 #include "base/base.h"
 
@@ -15,6 +15,8 @@ static inline size_t utf8_back(const char *s, size_t at)
     while (at > 0 && ((unsigned char)s[at] & 0xC0) == 0x80);
     return at;
 }
+/* Returns the value of a hexadecimal digit of either case, or -1. */
+int hex_digit(char c);
 size_t utf8_count(const char *s, size_t n); /* code points; each malformed byte counts as one */
 /* Returns how many bytes (0..3) at the end of s begin an incomplete character; a stream holds these back. */
 size_t utf8_pending(const char *s, size_t n);

@@ -150,13 +150,6 @@ static int lex_name(struct lexer *x)
     return push_token(x, t);
 }
 
-static int hex_value(char c)
-{
-    if (c >= '0' && c <= '9') return c - '0';
-    if ((c | 32) >= 'a' && (c | 32) <= 'f') return (c | 32) - 'a' + 10;
-    return -1;
-}
-
 /* Writes the character of the escape after a backslash; returns the bytes of input used. */
 static int unescape_one(const char *s, size_t n, int line, char **to)
 {
@@ -173,7 +166,7 @@ static int unescape_one(const char *s, size_t n, int line, char **to)
     size_t digits = ch == 'x' ? 2 : ch == 'u' ? 4 : ch == 'U' ? 8 : 0;
     uint32_t cp = 0;
     for (size_t i = 1; i <= digits; i++) {
-        int h = i < n ? hex_value(s[i]) : -1;
+        int h = i < n ? hex_digit(s[i]) : -1;
         if (h < 0) return compile_fail(line, "truncated \\x, \\u or \\U escape in a string");
         cp = cp << 4 | (uint32_t)h;
     }

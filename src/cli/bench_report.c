@@ -1,6 +1,6 @@
 /* bench_report.c - writes the measurements as one self-contained HTML page: a headline, a chart of all strategies, plots, tables
  * and the method.  The page is light or dark as the browser prefers, and fits a phone. */
-#include "base/map.h"
+#include "base/file.h"
 #include "cli/bench.h"
 
 #include <math.h>

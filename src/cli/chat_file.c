@@ -3,7 +3,7 @@
  *
  * The note is {"kvik_chat": 1, "at": NAME, "draws": N, "branches": [{"name", "messages"}]}, with one branch for each
  * sequence, in the order of the sequences. */
-#include "base/map.h"
+#include "base/file.h"
 #include "cli/cmd_chat.h"
 
 #include <errno.h>

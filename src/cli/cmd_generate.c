@@ -1,6 +1,5 @@
 /* cmd_generate.c - kvik generate: prompts in, text out.  The whole command line is checked before the model is opened.  A
  * prompt that is too long for the model is refused before anything is computed. */
-#include "base/map.h"
 #include "cli/cli.h"
 
 #include <string.h>

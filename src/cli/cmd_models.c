@@ -1,6 +1,5 @@
 /* cmd_models.c - kvik models: lists the models in the local caches, the Hugging Face hub's and kvik's own.  Weights are not
  * loaded; a file that cannot be read is listed with the reason. */
-#include "base/map.h"
 #include "cli/cli.h"
 
 #include <string.h>

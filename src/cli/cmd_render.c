@@ -1,5 +1,4 @@
 /* cmd_render.c - kvik render: prints a chat as the model sees it, without running the model. */
-#include "base/map.h"
 #include "cli/cli.h"
 
 #include <string.h>

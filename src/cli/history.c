@@ -2,8 +2,9 @@
  * A message is appended with one write, so chats that run side by side do not mix their lines.  A file that has grown long
  * is shortened when a chat begins. */
 #include "cli/history.h"
+#include "base/beside.h"
 #include "base/descriptor.h"
-#include "base/map.h"
+#include "base/file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -35,18 +36,6 @@ static bool find_path(char out[PATH])
     else
         return false;
     return n > 0 && n < PATH;
-}
-
-/* Makes the directories of a path, for this user alone. */
-static void make_directories(const char *path)
-{
-    char dir[PATH];
-    snprintf(dir, sizeof dir, "%s", path);
-    for (char *s = strchr(dir + 1, '/'); s; s = strchr(s + 1, '/')) {
-        *s = 0;
-        mkdir(dir, 0700);
-        *s = '/';
-    }
 }
 
 /* Returns 0 or an errno.  O_NONBLOCK: opening a FIFO that nobody reads must not block the chat. */
@@ -84,7 +73,8 @@ void history_add(const char *text)
     if (escape(&line, text) >= 0) {
         int e = append(path, line.data, line.len);
         if (e == ENOENT) {
-            make_directories(path);
+            char dir[PATH_MAX];
+            if (path_dir(path, dir) >= 0) path_make_dirs(dir);
             e = append(path, line.data, line.len);
         }
         if (e && !told)

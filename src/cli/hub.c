@@ -1,7 +1,7 @@
 /* hub.c - the local cache of the Hugging Face hub: $HF_HUB_CACHE, $HF_HOME/hub, $XDG_CACHE_HOME/huggingface/hub or
  * ~/.cache/huggingface/hub, as for the hub's own library.  A repository "org/name" is the folder models--org--name there, and
  * its main branch a folder of snapshots, whose name is in refs/main.  Nothing is downloaded. */
-#include "base/map.h"
+#include "base/file.h"
 #include "cli/cli.h"
 
 #include <stdlib.h>

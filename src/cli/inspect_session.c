@@ -1,6 +1,6 @@
 /* inspect_session.c - kvik inspect SESSION: reads and checks every live byte of the file, then prints what it holds. */
 #include "base/descriptor.h"
-#include "base/map.h"
+#include "base/file.h"
 #include "cli/cli.h"
 
 #include <string.h>

@@ -1,6 +1,6 @@
 /* locate.c - finds the model that a person names: a path, a directory with one .gguf file, a file of kvik's own cache, or a
  * repository id of the local hub cache.  Names of other programs get a sentence that says what kvik takes. */
-#include "base/map.h"
+#include "base/file.h"
 #include "cli/cli.h"
 
 #include <string.h>

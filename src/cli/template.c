@@ -1,6 +1,6 @@
 /* template.c - chooses the chat template: a file or a built-in format of --template, else the model's own, else the format
  * that the model's special tokens suggest.  A guess is announced with one line. */
-#include "base/map.h"
+#include "base/file.h"
 #include "base/near.h"
 #include "base/utf8.h"
 #include "cli/cli.h"

@@ -3,6 +3,7 @@
  * The tensors of a checkpoint are copies of the descriptions in its files, indexed by name across all shards.
  * Their names and data stay borrowed from those files. */
 #include "base/buf.h"
+#include "base/file.h"
 #include "base/map.h"
 #include "fmt/fmt_int.h"
 

@@ -2,8 +2,8 @@
  * first, then by name, and the header is padded to 8 bytes, so every tensor lies aligned in a mapped
  * file.  The data is written from where it is: no copy of the whole file is made in memory. */
 #include "base/buf.h"
+#include "base/file.h"
 #include "base/json.h"
-#include "base/map.h"
 #include "fmt/fmt_int.h"
 
 #include <stdlib.h>

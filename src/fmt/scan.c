@@ -61,13 +61,9 @@ static int hex4(struct scan *j, uint32_t *out)
 {
     uint32_t u = 0;
     for (int i = 0; i < 4; i++, j->pos++) {
-        char c = at(j, j->pos);
-        uint32_t d = c >= '0' && c <= '9'   ? (uint32_t)(c - '0')
-                     : c >= 'a' && c <= 'f' ? (uint32_t)(c - 'a' + 10)
-                     : c >= 'A' && c <= 'F' ? (uint32_t)(c - 'A' + 10)
-                                            : 16;
-        if (d == 16) return scan_error(j, "bad \\u escape");
-        u = u << 4 | d;
+        int d = hex_digit(at(j, j->pos));
+        if (d < 0) return scan_error(j, "bad \\u escape");
+        u = u << 4 | (uint32_t)d;
     }
     *out = u;
     return 0;

@@ -77,7 +77,25 @@ static int written(const struct model *m)
         m->what);
 }
 
-/* Hashes the weights.  old: the digest of the same files from an earlier time, or NULL. */
+/* Takes a digest as that of the mapped weights, whose files are as f says. */
+static void accept(struct weights_digest *w, const struct weights_files *f,
+                   const uint8_t digest[DIGEST_BYTES])
+{
+    w->known = true;
+    memcpy(w->all, digest, sizeof w->all);
+    memcpy(w->files, f->now, sizeof w->files);
+}
+
+/* Returns the digest of the same files from an earlier time, of this process or of an earlier run; NULL if there is none.
+ * space: where the digest of an earlier run is put. */
+static const uint8_t *earlier(const struct weights_digest *w, const struct weights_files *f,
+                              uint8_t space[DIGEST_BYTES])
+{
+    if (w->known) return w->all;
+    return weights_recall(f, space) ? space : NULL;
+}
+
+/* Hashes the weights, and compares their digest with an earlier one, which may be NULL. */
 static int hash_again(struct model *m, uint32_t threads, const struct weights_files *f,
                       const uint8_t *old)
 {
@@ -96,41 +114,47 @@ static int hash_again(struct model *m, uint32_t threads, const struct weights_fi
             "times of the files are the same; check the disk, or fetch the model again",
             m->what);
     }
-    w->known = true;
-    memcpy(w->all, fresh, sizeof fresh);
-    memcpy(w->files, f->now, sizeof w->files);
-    if (!old) weights_remember(m->ck, f, (int64_t)now.tv_sec * 1000000000 + now.tv_nsec, fresh);
-    return 0;
+    accept(w, f, fresh);
+    if (!old) weights_remember(m->ck, f, nanoseconds(&now), fresh);
+    return old != NULL;
 }
 
-/* Returns 1 if the digest agrees with one of an earlier time, 0 if there was none. */
-static int settle(struct model *m, uint32_t threads, bool again)
+static int verify(struct model *m, uint32_t threads)
+{
+    struct weights_files f;
+    uint8_t space[DIGEST_BYTES];
+    TRY(checkpoint_recheck(m->ck));
+    weights_files(m->ck, &f);
+    return hash_again(m, threads, &f, earlier(&m->weights, &f, space));
+}
+
+/* Hashes the weights only if no digest is at hand, or if their files have changed since. */
+static int settle(struct model *m, uint32_t threads)
 {
     struct weights_digest *w = &m->weights;
     struct weights_files f;
-    uint8_t old[DIGEST_BYTES];
-    bool had = w->known;
+    uint8_t space[DIGEST_BYTES];
     TRY(checkpoint_recheck(m->ck));
     weights_files(m->ck, &f);
-    if (had && !again && memcmp(f.now, w->files, sizeof w->files) == 0) return 1;
-    if (had)
-        memcpy(old, w->all, sizeof old);
-    else
-        had = weights_recall(&f, old);
-    if (had && !w->known && !again && f.change == FILES_SAME) {
-        w->known = true;
-        memcpy(w->all, old, sizeof old);
-        memcpy(w->files, f.now, sizeof w->files);
-        return 1;
-    }
-    TRY(hash_again(m, threads, &f, had ? old : NULL));
-    return had;
+    if (w->known && memcmp(f.now, w->files, sizeof w->files) == 0) return 1;
+    const uint8_t *old = earlier(w, &f, space);
+    if (!old || w->known || f.change != FILES_SAME) return hash_again(m, threads, &f, old);
+    accept(w, &f, old);
+    return 1;
 }
 
-int model_weights(struct model *m, uint32_t threads, bool again, uint8_t out[DIGEST_BYTES])
+int model_weights_again(struct model *m, uint32_t threads)
 {
     pthread_mutex_lock(&m->weights.lock);
-    int e = settle(m, threads, again);
+    int e = verify(m, threads);
+    pthread_mutex_unlock(&m->weights.lock);
+    return e;
+}
+
+int model_weights(struct model *m, uint32_t threads, uint8_t out[DIGEST_BYTES])
+{
+    pthread_mutex_lock(&m->weights.lock);
+    int e = settle(m, threads);
     if (e >= 0) memcpy(out, m->weights.all, DIGEST_BYTES);
     pthread_mutex_unlock(&m->weights.lock);
     return e;
@@ -146,7 +170,7 @@ int model_digests(struct model *m, uint32_t threads, struct model_digests *out)
     memcpy(out->fingerprint, w->fingerprint, sizeof w->fingerprint);
     pthread_mutex_unlock(&w->lock);
     if (e < 0) return e;
-    TRY(model_weights(m, threads, false, d));
+    TRY(model_weights(m, threads, d));
     digest_hex(d, out->weights);
     return 0;
 }

@@ -129,9 +129,11 @@ void model_close(struct model *m);
 /* fingerprint.c: writes a SHA-256 of the configuration and of samples of the weights, 4 KiB of every tensor. */
 int model_fingerprint(const struct model *m, uint8_t out[32]);
 /* Writes the SHA-256 of all weights.  The first call reads them all, with that many threads (0: the CPUs of this process),
- * unless an earlier run has; `again`: this call reads them all in any case.  Returns 1 if the digest agrees with an earlier
- * one, 0 if there was none.  ERR_IO if it does not agree, or if a file was written to since the model was opened. */
-int model_weights(struct model *m, uint32_t threads, bool again, uint8_t out[32]);
+ * unless an earlier run has.  Returns 1 if the digest agrees with an earlier one, 0 if there was none.  ERR_IO if it does
+ * not agree, or if a file was written to since the model was opened. */
+int model_weights(struct model *m, uint32_t threads, uint8_t out[32]);
+/* As model_weights, but reads all weights in any case. */
+int model_weights_again(struct model *m, uint32_t threads);
 /* Writes both digests in hex, as the files of a model name them; see model_weights for threads and errors. */
 struct model_digests {
     char fingerprint[65], weights[65];

@@ -14,9 +14,11 @@
  * seconds before they were hashed: every later change gives such a file another time.
  *
  * A small model is hashed faster than an entry is written, and has none. */
+#include "base/beside.h"
 #include "base/descriptor.h"
 #include "base/durable.h"
 #include "base/map.h"
+#include "base/utf8.h"
 #include "model/weights_digest.h"
 
 #include <dirent.h>
@@ -51,13 +53,13 @@ void weights_limits_set(const struct weights_limits *l)
 
 /* --- The files of a checkpoint ---------------------------------------------------------------- */
 
-static void add_stamp(struct digest *d, const struct map *m)
+static void add_stamp(struct digest *d, const struct stamp *s)
 {
-    digest_u64(d, m->dev);
-    digest_u64(d, m->inode);
-    digest_u64(d, m->size);
-    digest_u64(d, (uint64_t)m->mtime);
-    digest_u64(d, (uint64_t)m->ctime);
+    digest_u64(d, s->dev);
+    digest_u64(d, s->inode);
+    digest_u64(d, s->size);
+    digest_u64(d, (uint64_t)s->mtime);
+    digest_u64(d, (uint64_t)s->ctime);
 }
 
 void weights_files(const struct checkpoint *ck, struct weights_files *out)
@@ -71,17 +73,18 @@ void weights_files(const struct checkpoint *ck, struct weights_files *out)
         const char *path;
         char real[PATH_MAX];
         const struct map *m = checkpoint_file_at(ck, i, &path);
-        struct map now;
-        if (!map_now(m, path, &now)) now = *m;
+        const struct stamp was = m->stamp;
+        struct stamp now;
+        if (!map_now(m, path, &now)) now = was;
         if (realpath(path, real)) path = real;
         digest_text(&name, path);
         digest_text(&opened, path);
         digest_text(&current, path);
-        add_stamp(&opened, m);
+        add_stamp(&opened, &was);
         add_stamp(&current, &now);
-        if (now.size != m->size || now.mtime != m->mtime)
+        if (now.size != was.size || now.mtime != was.mtime)
             out->change = FILES_WRITTEN;
-        else if (now.ctime != m->ctime)
+        else if (now.ctime != was.ctime)
             out->change = MAX(out->change, FILES_TOUCHED);
         out->newest = MAX(out->newest, MAX(now.mtime, now.ctime));
     }
@@ -110,18 +113,6 @@ static bool is_private_dir(const char *dir)
     return lstat(dir, &st) == 0 && S_ISDIR(st.st_mode) && fd_private(&st);
 }
 
-/* Makes the directory and those above it.  False if the result is not private (fd_private). */
-static bool make_dir(char *dir)
-{
-    for (char *s = strchr(dir + 1, '/'); s; s = strchr(s + 1, '/')) {
-        *s = 0;
-        (void)mkdir(dir, 0700);
-        *s = '/';
-    }
-    (void)mkdir(dir, 0700);
-    return is_private_dir(dir);
-}
-
 /* Writes the path of the entry behind that of the directory. */
 static void add_name(const struct weights_files *f, char dir[PATH_BYTES])
 {
@@ -146,7 +137,7 @@ static void bound_dir(const char *dir)
             if (fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode))
                 continue;
             n++;
-            int64_t at = (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec;
+            int64_t at = nanoseconds(&st.st_mtim);
             if (at >= when) continue;
             when = at;
             snprintf(oldest, sizeof oldest, "%s", e->d_name);
@@ -178,11 +169,6 @@ static void write_text(const struct weights_files *f, const uint8_t digest[DIGES
     put_line(text, &n, "check", check);
 }
 
-static int digit(char c)
-{
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 /* Reads the digest of the weights, and accepts the text only if it is what these files and that digest make. */
 static bool read_text(const struct weights_files *f, const char text[ENTRY_BYTES],
                       uint8_t out[DIGEST_BYTES])
@@ -191,7 +177,7 @@ static bool read_text(const struct weights_files *f, const char text[ENTRY_BYTES
     char again[ENTRY_BYTES + 1];
     uint8_t digest[DIGEST_BYTES];
     for (size_t i = 0; i < DIGEST_BYTES; i++) {
-        int hi = digit(hex[2 * i]), lo = digit(hex[2 * i + 1]);
+        int hi = hex_digit(hex[2 * i]), lo = hex_digit(hex[2 * i + 1]);
         if (hi < 0 || lo < 0) return false;
         digest[i] = (uint8_t)(hi << 4 | lo);
     }
@@ -224,8 +210,9 @@ void weights_remember(const struct checkpoint *ck, const struct weights_files *f
     struct durable file;
     weights_files(ck, &after);
     bool settled = after.change == FILES_SAME && after.newest < begun - limits.margin;
-    if (!settled || checkpoint_bytes(ck) < limits.least || !find_dir(path) || !make_dir(path))
-        return;
+    if (!settled || checkpoint_bytes(ck) < limits.least || !find_dir(path)) return;
+    path_make_dirs(path);
+    if (!is_private_dir(path)) return;
     size_t n = strlen(path);
     add_name(f, path);
     write_text(f, digest, text);

@@ -46,16 +46,11 @@ static int count_pieces(struct hashing *h, uint32_t *n)
 
 static int hash_pieces(struct hashing *h, uint32_t n, uint32_t threads)
 {
-    struct pool *p = NULL;
+    struct pool *p;
     threads = MIN(threads ? threads : cpu_count(), n);
-    if (threads > 1) TRY(pool_open(&p, threads));
-    if (p) {
-        pool_run(p, n, hash_piece, h);
-        pool_close(p);
-    } else {
-        for (uint32_t i = 0; i < n; i++)
-            hash_piece(h, i, 0);
-    }
+    TRY(pool_open(&p, MAX(threads, 1)));
+    pool_run(p, n, hash_piece, h);
+    pool_close(p);
     return 0;
 }
 

@@ -334,14 +334,9 @@ KVIK_API int64_t kvik_prefix_load(kvik_cache *c, const char *dir, const int32_t 
 
 struct oldest {
     char path[PATH_BYTES];
-    struct timespec when;
+    int64_t when; /* nanoseconds since 1970 */
     uint64_t sum;
 };
-
-static bool earlier(const struct timespec *a, const struct timespec *b)
-{
-    return a->tv_sec < b->tv_sec || (a->tv_sec == b->tv_sec && a->tv_nsec < b->tv_nsec);
-}
 
 /* Adds up the bytes of kvik's files.  A temporary file that nobody writes was left by a process that was killed, and is
  * removed. */
@@ -353,8 +348,9 @@ static void on_size(void *ctx, const char *path)
     if ((!tmp && !is_ours(path, SUFFIX)) || lstat(path, &st) < 0 || !S_ISREG(st.st_mode)) return;
     if (tmp && remove_idle(path)) return;
     o->sum += (uint64_t)st.st_size;
-    if (tmp || (o->path[0] && !earlier(&st.st_mtim, &o->when))) return;
-    o->when = st.st_mtim;
+    int64_t when = nanoseconds(&st.st_mtim);
+    if (tmp || (o->path[0] && when >= o->when)) return;
+    o->when = when;
     snprintf(o->path, sizeof o->path, "%s", path);
 }
 

@@ -71,14 +71,6 @@ static const struct bpe_merge *merge_find(const struct bpe *b, int32_t left, int
     return NULL;
 }
 
-static int hex_digit(char c)
-{
-    if (c >= '0' && c <= '9') return c - '0';
-    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-    return -1;
-}
-
 static bool edge_find(const struct bpe *b, int32_t left, int32_t right, uint32_t *slot)
 {
     uint64_t key = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;

@@ -116,14 +116,6 @@ static int put_byte(struct tok_stream *s, uint32_t i, uint8_t byte)
     return 0;
 }
 
-static int hex(char c)
-{
-    if (c >= '0' && c <= '9') return c - '0';
-    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-    return -1;
-}
-
 static int put_fallback(struct tok_stream *s, uint32_t i, const char *p, size_t n, bool end)
 {
     struct stage *g = &s->stage[i];
@@ -132,9 +124,9 @@ static int put_fallback(struct tok_stream *s, uint32_t i, const char *p, size_t 
     const char *t = g->hold.data;
     size_t len = g->hold.len;
     if (!end && len <= 6) return 0;
-    if (end && len == 6 && memcmp(t, "<0x", 3) == 0 && t[5] == '>' && hex(t[3]) >= 0 &&
-        hex(t[4]) >= 0) {
-        TRY(put_byte(s, i, (uint8_t)(hex(t[3]) << 4 | hex(t[4]))));
+    if (end && len == 6 && memcmp(t, "<0x", 3) == 0 && t[5] == '>' && hex_digit(t[3]) >= 0 &&
+        hex_digit(t[4]) >= 0) {
+        TRY(put_byte(s, i, (uint8_t)(hex_digit(t[3]) << 4 | hex_digit(t[4]))));
         buf_clear(&g->hold);
         return 0;
     }

@@ -34,11 +34,6 @@ static int refuse(const struct rewrite *r, const char *what)
                (int)MIN(r->n, 80), r->s, what, r->i);
 }
 
-static bool is_hex(char c)
-{
-    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
-}
-
 /* \xHH, \x{H...}, \uHHHH: r->i is behind the letter. */
 static int put_code(struct rewrite *r, char letter)
 {
@@ -47,7 +42,7 @@ static int put_code(struct rewrite *r, char letter)
     if (braces) from++;
     to = from;
     size_t most = braces ? 6 : letter == 'x' ? 2 : 4;
-    while (to < r->n && to - from < most && is_hex(r->s[to]))
+    while (to < r->n && to - from < most && hex_digit(r->s[to]) >= 0)
         to++;
     if (to == from || (letter == 'u' && to - from < 4)) return refuse(r, "a bad code point");
     if (letter == 'x' && !braces && to - from == 2 && r->s[from] > '7')

@@ -123,8 +123,7 @@ void matcher_done(struct matcher *m)
 static int64_t cpu_now(void)
 {
     struct timespec t;
-    if (clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) != 0) return 0;
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+    return clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) == 0 ? nanoseconds(&t) : 0;
 }
 
 /* Makes the scratch memory, and adds the time of n new bytes to the budget. */

@@ -2,7 +2,7 @@
  * their type name in four tables; a name that is in none is refused, because a tokenizer with a
  * step left out is silently wrong.  The file is not trusted: sizes, ids and nesting are checked
  * here or by the tables that are filled. */
-#include "base/map.h"
+#include "base/file.h"
 #include "base/utf8.h"
 #include "tok/tok_int.h"
 

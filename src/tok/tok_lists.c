@@ -144,17 +144,25 @@ static int take_scored(struct tok *t, const json_t *pair, uint32_t id)
     return unigram_put(&t->uni, id, json_number_value(score), true);
 }
 
+/* Reads the next item of a list as a tree of its own (json_decref).  Returns 1, or 0 at the end of the list. */
+static int next_tree(struct scan *j, bool *first, const char *what, json_t **out)
+{
+    int e = scan_item(j, first);
+    if (e != 1) return e;
+    scan_peek(j);
+    size_t from = j->pos;
+    TRY(skip(j));
+    TRY(json_parse(j->s + from, j->pos - from, what, out));
+    return 1;
+}
+
 static int take_pieces(struct tok *t, struct scan *j)
 {
     bool first = true;
+    json_t *pair;
     int e;
     TRY(scan_char(j, '['));
-    for (uint32_t id = 0; (e = scan_item(j, &first)) == 1; id++) {
-        json_t *pair;
-        scan_peek(j);
-        size_t from = j->pos;
-        TRY(skip(j));
-        TRY(json_parse(j->s + from, j->pos - from, TOK_JSON ", vocab", &pair));
+    for (uint32_t id = 0; (e = next_tree(j, &first, TOK_JSON ", vocab", &pair)) == 1; id++) {
         e = take_scored(t, pair, id);
         json_decref(pair);
         if (e < 0) return e;
@@ -245,14 +253,10 @@ int tok_lists_merges(struct tok *t, const struct tok_lists *l)
 static int take_added(struct tok *t, struct scan *j, int (*each)(struct tok *t, const json_t *o))
 {
     bool first = true;
+    json_t *o;
     int e;
     TRY(scan_char(j, '['));
-    while ((e = scan_item(j, &first)) == 1) {
-        json_t *o;
-        scan_peek(j);
-        size_t from = j->pos;
-        TRY(skip(j));
-        TRY(json_parse(j->s + from, j->pos - from, TOK_JSON ", added_tokens", &o));
+    while ((e = next_tree(j, &first, TOK_JSON ", added_tokens", &o)) == 1) {
         e = each(t, o);
         json_decref(o);
         if (e < 0) return e;

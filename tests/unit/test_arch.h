@@ -1,7 +1,7 @@
 /* test_arch.h - opens a tiny golden model with a changed config.json and checks the refusal or the
  * logits. */
 #pragma once
-#include "base/map.h"
+#include "base/file.h"
 #include "fmt/fmt_int.h"
 #include "kvik.h"
 #include "model/model.h"

@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "base/map.h"
+#include "base/file.h"
 #include "chat/prompt.h"
 
 #include <stdio.h>

@@ -3,7 +3,7 @@
  * template survive. */
 #include "testing.h"
 
-#include "base/map.h"
+#include "base/file.h"
 #include "chat/prompt.h"
 #include "fmt/fmt.h"
 #include "tok/tok.h"

@@ -1,7 +1,7 @@
 /* test_decoder.c - the streaming decoder: its texts are whole characters and together those of kvik_tokenizer_decode, however
  * the ids are cut. A call that fails changes nothing, a token allocates nothing, and the decoder outlives its tokenizer. */
 #include "base/base.h"
-#include "base/map.h"
+#include "base/file.h"
 #include "base/utf8.h"
 #include "kvik.h"
 #include "test_tok.h"

@@ -2,7 +2,7 @@
  * and to the descriptors of the standard streams. */
 #include "base/descriptor.h"
 #include "base/durable.h"
-#include "base/map.h"
+#include "base/file.h"
 #include "kv/tier.h"
 #include "testing.h"
 

@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "../fuzz/walk_fmt.h"
-#include "base/map.h"
+#include "base/file.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,6 @@
 /* test_fmt_checkpoint.c - model directories and .gguf files through one interface: which files are
  * found, which are preferred, and which are refused with which message. */
+#include "base/map.h"
 #include "fmt/fmt_int.h"
 #include "test_fmt_gguf.h"
 

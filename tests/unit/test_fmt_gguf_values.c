@@ -1,6 +1,7 @@
 /* test_fmt_gguf_values.c - correct GGUF files give callers what they contain: metadata of every
  * type through the getters and as JSON, tensors of every type, and the real model when it is
  * present. */
+#include "base/map.h"
 #include "test_fmt_gguf.h"
 
 #include <fcntl.h>

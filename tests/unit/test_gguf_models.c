@@ -3,7 +3,7 @@
  * weights are the same f32 numbers under other names, with another order of rotary pairs and 1
  * added to norms. */
 #include "base/base.h"
-#include "base/map.h"
+#include "base/file.h"
 #include "kvik.h"
 #include "models.h"
 #include "testing.h"

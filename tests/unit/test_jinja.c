@@ -3,7 +3,7 @@
  * cases and the script that made them are in tests/golden/chat. */
 #include "testing.h"
 
-#include "base/map.h"
+#include "base/file.h"
 #include "chat/prompt.h"
 
 static json_t *vars;

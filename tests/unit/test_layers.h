@@ -2,7 +2,7 @@
  * random weights for it. The architecture is built from the words that a file in src/model/arch
  * uses. */
 #pragma once
-#include "base/map.h"
+#include "base/file.h"
 #include "fmt/fmt.h"
 #include "generate/handle.h"
 #include "model/block.h"

@@ -1,7 +1,7 @@
 /* test_model.c - wrong configurations and tensors: each gives one clear error before anything is
  * computed. The tests copy a tiny real checkpoint and change one thing. */
 #include "base/base.h"
-#include "base/map.h"
+#include "base/file.h"
 #include "kvik.h"
 #include "testing.h"
 

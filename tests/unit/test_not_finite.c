@@ -2,8 +2,8 @@
  * with a finish reason and one notice, and never returns a token that such logits gave.  The models are copies of a golden
  * one with one changed weight. */
 #include "base/base.h"
+#include "base/file.h"
 #include "base/json.h"
-#include "base/map.h"
 #include "kvik.h"
 #include "testing.h"
 

@@ -2,7 +2,7 @@
  * in several; limits, temporary files of killed processes, files that vanish or rot; kills at every
  * system call of a save. */
 #include "base/durable.h"
-#include "base/map.h"
+#include "base/file.h"
 #include "kvik.h"
 #include "session/session.h"
 #include "session/session_file.h"

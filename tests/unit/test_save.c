@@ -2,7 +2,7 @@
  * every policy, codec and place of the rows. A session that cannot be loaded is refused with the
  * reason. A second save writes only what is new. */
 #include "base/base.h"
-#include "base/map.h"
+#include "base/file.h"
 #include "kvik.h"
 #include "testing.h"
 

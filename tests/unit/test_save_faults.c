@@ -3,7 +3,7 @@
  * gives the old or the new session, bit for bit, or an error that leaves the cache unchanged.
  * KVIK_TEST_LONG=1 tries every case; otherwise slow tests try a part. */
 #include "base/durable.h"
-#include "base/map.h"
+#include "base/file.h"
 #include "generate/handle.h"
 #include "kvik.h"
 #include "testing.h"

@@ -2,7 +2,7 @@
  * that is replaced while it is being opened; temporary files of others; a directory of prompts that
  * also holds somebody's conversations; rows with bit rot; manifests with wrong places. */
 #include "base/durable.h"
-#include "base/map.h"
+#include "base/file.h"
 #include "kvik.h"
 #include "session/session_file.h"
 #include "testing.h"

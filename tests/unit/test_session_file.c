@@ -2,7 +2,7 @@
  * frozen rows) through a session file in memory: every byte that the next token can read, into
  * blocks of any size. KVIK_CORPUS=DIR writes such files, the seeds of the fuzz target. */
 #include "../fuzz/session_store.h"
-#include "base/map.h"
+#include "base/file.h"
 #include "testing.h"
 
 static uint8_t one[STORE_FILE], two[STORE_FILE];

@@ -1,8 +1,8 @@
 /* test_smollm2.c - the real model against Transformers with the same weights
  * (tests/fixtures/smollm2, made by scripts/make-fixtures.py): greedy tokens in exact compute,
  * logits, and the distance of fast compute (KLD over the evaluation text, at most 5e-4 by design). */
+#include "base/file.h"
 #include "base/json.h"
-#include "base/map.h"
 #include "fmt/fmt.h"
 #include "kvik.h"
 #include "testing.h"

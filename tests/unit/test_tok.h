@@ -11,8 +11,8 @@
 
 #include <cmocka.h>
 
+#include "base/file.h"
 #include "base/json.h"
-#include "base/map.h"
 #include "base/utf8.h"
 #include "tok/tok.h"
 

@@ -1,7 +1,7 @@
 /* test_weights_digest.c - the digest of all weights: every local change of a model is refused by its sessions; the entries in
  * the user's cache directory are believed only if they are right; a file that changes while it is mapped. */
 #include "base/durable.h"
-#include "base/map.h"
+#include "base/file.h"
 #include "fmt/fmt.h"
 #include "generate/handle.h"
 #include "kvik.h"
@@ -100,10 +100,18 @@ static int load(const char *path, const char *session)
 }
 
 /* Returns model_weights of a model that is opened for it. */
-static int digest_once(const char *path, bool again, uint8_t out[DIGEST_BYTES])
+static int digest_once(const char *path, uint8_t out[DIGEST_BYTES])
 {
     kvik_model *m = open_model(path);
-    int e = model_weights(m->m, 1, again, out);
+    int e = model_weights(m->m, 1, out);
+    kvik_model_close(m);
+    return e;
+}
+
+static int verify_once(const char *path)
+{
+    kvik_model *m = open_model(path);
+    int e = model_weights_again(m->m, 1);
     kvik_model_close(m);
     return e;
 }
@@ -306,7 +314,7 @@ static void test_shards(void **state)
     uint8_t want[DIGEST_BYTES], got[DIGEST_BYTES];
     char path[PATH + 64], index[1 << 16] = "{\"weight_map\": {";
     struct safetensors *s;
-    assert_int_equal(digest_once(model, false, want), 0);
+    assert_int_equal(digest_once(model, want), 0);
     assert_int_equal(safetensors_open(weights, &s), 0);
     uint32_t n = safetensors_count(s);
     for (uint32_t half = 0; half < 2; half++) {
@@ -327,12 +335,12 @@ static void test_shards(void **state)
     write_file(path, index, strlen(index));
     unlink(weights);
     tick();
-    assert_int_equal(digest_once(model, false, got), 0);
+    assert_int_equal(digest_once(model, got), 0);
     assert_memory_equal(got, want, sizeof want);
-    assert_int_equal(digest_once(model, false, got), 1); /* from an entry */
+    assert_int_equal(digest_once(model, got), 1); /* from an entry */
     snprintf(path, sizeof path, "%s/part-1.safetensors", model);
     flip(path, size_of(path) - 5000);
-    assert_int_equal(digest_once(model, false, got), 0);
+    assert_int_equal(digest_once(model, got), 0);
     assert_memory_not_equal(got, want, sizeof want);
 }
 
@@ -344,23 +352,21 @@ static void test_entry(void **state)
     uint8_t want[DIGEST_BYTES], got[DIGEST_BYTES];
     char entry[ENTRY];
     struct stat st;
-    assert_int_equal(digest_once(model, false, want), 0);
+    assert_int_equal(digest_once(model, want), 0);
     assert_int_equal(entries(entry), 1);
     assert_int_equal(stat(entry, &st), 0);
     assert_int_equal(st.st_mode & 0777, 0600);
     assert_int_equal(stat(digests, &st), 0);
     assert_int_equal(st.st_mode & 0777, 0700);
-    assert_int_equal(digest_once(model, false, got), 1);
+    assert_int_equal(digest_once(model, got), 1);
     assert_memory_equal(got, want, sizeof want);
-    assert_int_equal(digest_once(model, true, got), 1); /* --verify */
-    assert_memory_equal(got, want, sizeof want);
-    flip(weights, size_of(weights) - 5000); /* the entry is stale */
+    assert_int_equal(verify_once(model), 1); /* --verify */
+    flip(weights, size_of(weights) - 5000);  /* the entry is stale */
     tick();
-    assert_int_equal(digest_once(model, true, got), 0);
-    assert_memory_not_equal(got, want, sizeof want);
+    assert_int_equal(verify_once(model), 0);
     assert_int_equal(entries(NULL), 1); /* replaced */
-    assert_int_equal(digest_once(model, false, want), 1);
-    assert_memory_equal(got, want, sizeof want);
+    assert_int_equal(digest_once(model, got), 1);
+    assert_memory_not_equal(got, want, sizeof want);
 }
 
 /* Gives the entry another digest of the weights, with a right checksum. */
@@ -387,10 +393,10 @@ static void test_verify(void **state)
     (void)state;
     uint8_t want[DIGEST_BYTES], got[DIGEST_BYTES];
     char entry[ENTRY];
-    assert_int_equal(digest_once(model, false, want), 0);
+    assert_int_equal(digest_once(model, want), 0);
     entries(entry);
     forge(entry);
-    assert_int_equal(digest_once(model, false, got), 1);
+    assert_int_equal(digest_once(model, got), 1);
     assert_memory_not_equal(got, want, sizeof want);
     kvik_model *m = open_model(model);
     assert_int_equal(kvik_model_verify(m, 1), KVIK_IO);
@@ -407,19 +413,18 @@ static void test_damaged_entry(void **state)
     (void)state;
     uint8_t want[DIGEST_BYTES], got[DIGEST_BYTES];
     char entry[ENTRY];
-    assert_int_equal(digest_once(model, false, want), 0);
+    assert_int_equal(digest_once(model, want), 0);
     entries(entry);
     size_t n = size_of(entry);
     for (size_t i = 0; i < n; i += 9) {
         flip(entry, i);
-        assert_int_equal(digest_once(model, false, got),
-                         0); /* hashed, and the entry written anew */
+        assert_int_equal(digest_once(model, got), 0); /* hashed, and the entry written anew */
         assert_memory_equal(got, want, sizeof want);
-        assert_int_equal(digest_once(model, false, got), 1);
+        assert_int_equal(digest_once(model, got), 1);
     }
     for (size_t i = 0; i < n; i += 40) {
         assert_int_equal(truncate(entry, (off_t)i), 0);
-        assert_int_equal(digest_once(model, false, got), 0);
+        assert_int_equal(digest_once(model, got), 0);
         assert_memory_equal(got, want, sizeof want);
     }
 }
@@ -430,10 +435,10 @@ static void test_entry_of_others(void **state)
     (void)state;
     uint8_t want[DIGEST_BYTES], got[DIGEST_BYTES];
     char entry[ENTRY], real[PATH];
-    assert_int_equal(digest_once(model, false, want), 0);
+    assert_int_equal(digest_once(model, want), 0);
     entries(entry);
     forge(entry);
-    assert_int_equal(digest_once(model, false, got), 1);
+    assert_int_equal(digest_once(model, got), 1);
     for (int i = 0; i < 4; i++) {
         if (i == 0) assert_int_equal(chmod(entry, 0622), 0);
         if (i == 1) assert_int_equal(chmod(digests, 0777), 0);
@@ -452,7 +457,7 @@ static void test_entry_of_others(void **state)
         if (i == 1) assert_int_equal(chmod(digests, 0700), 0);
         if (i == 2) assert_int_equal(rename(real, entry), 0);
     }
-    assert_int_equal(digest_once(model, false, got), 0);
+    assert_int_equal(digest_once(model, got), 0);
     assert_memory_equal(got, want, sizeof want);
 }
 
@@ -461,7 +466,7 @@ static void test_no_directory(void **state)
 {
     (void)state;
     uint8_t want[DIGEST_BYTES], got[DIGEST_BYTES];
-    assert_int_equal(digest_once(model, false, want), 0);
+    assert_int_equal(digest_once(model, want), 0);
     remove_tree(cache);
     write_file(cache, "", 0); /* a file, where the directory should be */
     for (int i = 0; i < 3; i++) {
@@ -474,9 +479,9 @@ static void test_no_directory(void **state)
             if (geteuid() == 0) break;
         }
         for (int k = 0; k < 2; k++) {
-            assert_int_equal(digest_once(model, false, got), 0);
+            assert_int_equal(digest_once(model, got), 0);
             assert_memory_equal(got, want, sizeof want);
-            assert_int_equal(digest_once(model, true, got), 0);
+            assert_int_equal(verify_once(model), 0);
         }
         kvik_model *m = open_model(model);
         assert_int_equal(save(m, file), 0);
@@ -494,11 +499,11 @@ static void test_new_file(void **state)
     const struct weights_limits careful = {
         .margin = INT64_C(3600000000000), .least = 0, .most = 256};
     weights_limits_set(&careful);
-    assert_int_equal(digest_once(model, false, got), 0);
+    assert_int_equal(digest_once(model, got), 0);
     assert_int_equal(entries(NULL), 0);
-    assert_int_equal(digest_once(model, false, got), 0);
+    assert_int_equal(digest_once(model, got), 0);
     weights_limits_set(NULL); /* this model is too small for an entry */
-    assert_int_equal(digest_once(model, false, got), 0);
+    assert_int_equal(digest_once(model, got), 0);
     assert_int_equal(entries(NULL), 0);
 }
 
@@ -513,8 +518,8 @@ static void test_bounded(void **state)
         snprintf(to, sizeof to, "%s/model-%d", dir, i);
         assert_int_equal(rename(model, to), 0);
         tick();
-        assert_int_equal(digest_once(to, false, got), 0);
-        assert_int_equal(digest_once(to, false, got), 1); /* the newest entry stays */
+        assert_int_equal(digest_once(to, got), 0);
+        assert_int_equal(digest_once(to, got), 1); /* the newest entry stays */
         assert_int_equal(entries(NULL), MIN(i + 1, 3));
         assert_int_equal(rename(to, model), 0);
         tick();
@@ -525,7 +530,7 @@ static void test_bounded(void **state)
     assert_int_equal(utimensat(AT_FDCWD, left, old, 0), 0);
     flip(weights, size_of(weights) - 1);
     tick();
-    assert_int_equal(digest_once(model, false, got), 0);
+    assert_int_equal(digest_once(model, got), 0);
     assert_int_equal(access(left, F_OK), -1);
 }
 
@@ -535,26 +540,26 @@ static void test_faults(void **state)
     (void)state;
     uint8_t want[DIGEST_BYTES], got[DIGEST_BYTES];
     char entry[ENTRY];
-    assert_int_equal(digest_once(model, false, want), 0);
+    assert_int_equal(digest_once(model, want), 0);
     uint64_t calls = 1;
     for (uint64_t at = 0; at <= calls; at++) { /* the first round counts the calls */
         struct durable_fault f = {.at = at, .error = at % 2 ? ENOSPC : EIO, .half = at % 3 == 0};
         if (entries(entry)) unlink(entry);
         durable_fault_set(&f);
-        int e = digest_once(model, false, got);
+        int e = digest_once(model, got);
         if (!at) calls = durable_fault_calls();
         durable_fault_set(NULL);
         assert_int_equal(e, 0);
         assert_true(calls >= 4);
         assert_memory_equal(got, want, sizeof want);
-        assert_true(digest_once(model, false, got) >= 0);
+        assert_true(digest_once(model, got) >= 0);
         assert_memory_equal(got, want, sizeof want);
     }
     for (int64_t k = 0;; k++) {
         kvik_model *m = open_model(model);
         if (entries(entry)) unlink(entry);
         mem_fail_at(k, true);
-        int e = model_weights(m->m, 2, false, got);
+        int e = model_weights(m->m, 2, got);
         mem_fail_at(-1, false);
         kvik_model_close(m);
         if (e >= 0) assert_memory_equal(got, want, sizeof want);
@@ -571,7 +576,7 @@ static void test_written_while_open(void **state)
     uint8_t want[DIGEST_BYTES], got[DIGEST_BYTES];
     kvik_model *m = open_model(model);
     assert_int_equal(save(m, file), 0);
-    assert_int_equal(model_weights(m->m, 1, false, want), 1);
+    assert_int_equal(model_weights(m->m, 1, want), 1);
     size_t at = size_of(weights) - 5000;
     flip(weights, at);
     assert_int_equal(save(m, file), KVIK_IO);
@@ -579,7 +584,7 @@ static void test_written_while_open(void **state)
     assert_int_equal(kvik_model_verify(m, 1), KVIK_IO);
     flip(weights, at); /* the old contents, at a new time */
     assert_int_equal(save(m, file), 0);
-    assert_int_equal(model_weights(m->m, 1, false, got), 1);
+    assert_int_equal(model_weights(m->m, 1, got), 1);
     assert_memory_equal(got, want, sizeof want);
     kvik_model_close(m);
     assert_int_equal(load(model, file), 1);
@@ -603,18 +608,18 @@ static void test_replaced_while_open(void **state)
     char other[PATH + 8];
     for (int known = 0; known < 2; known++) {
         kvik_model *m = open_model(model);
-        if (known) assert_true(model_weights(m->m, 1, false, want) >= 0);
+        if (known) assert_true(model_weights(m->m, 1, want) >= 0);
         snprintf(other, sizeof other, "%s.new", weights);
         copy_file(weights, other);
         flip(other, size_of(other) - 5000);
         assert_int_equal(rename(other, weights), 0);
         if (!known) hash_dir(MODEL, 1, want);
-        assert_true(model_weights(m->m, 1, false, got) >= 0);
+        assert_true(model_weights(m->m, 1, got) >= 0);
         assert_memory_equal(got, want, sizeof want);
         assert_int_equal(save(m, file), 0);
         kvik_model_close(m);
         assert_int_equal(load(model, file), KVIK_ARG);
-        assert_int_equal(digest_once(model, false, got) >= 0, 1);
+        assert_int_equal(digest_once(model, got) >= 0, 1);
         assert_memory_not_equal(got, want, sizeof want);
         flip(weights, size_of(weights) - 5000);
         tick();

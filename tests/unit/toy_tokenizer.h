@@ -2,7 +2,7 @@
  * follow, then words that no text has. It adds <s> to a text. */
 #pragma once
 #include "base/buf.h"
-#include "base/map.h"
+#include "base/file.h"
 #include "base/utf8.h"
 #include "testing.h"
 

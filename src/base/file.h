@@ -1,0 +1,21 @@
+/* file.h - whole files: read into memory, written beside and renamed. */
+#pragma once
+#include "base/base.h"
+
+struct stat;
+
+/* Opens a regular file for reading and writes its properties to *st.  Returns the descriptor. */
+int file_open(const char *path, struct stat *st);
+/* The whole file as a NUL-terminated string of *len bytes (mem_free); ERR_LIMIT above `max`. */
+int file_read(const char *path, size_t max, char **out, size_t *len);
+/* True also if the system fails to look at the path: opening it then gives the error. */
+bool file_exists(const char *path);
+bool dir_exists(const char *path);
+/* Writes the whole file or nothing: a temporary file beside `path`, fsync, rename.  The new file has the mode of the old
+ * one, and links are followed.  A device or a FIFO is written into. */
+int file_write(const char *path, const void *data, size_t n);
+struct span { /* borrowed bytes */
+    const void *data;
+    size_t n;
+};
+int file_write_spans(const char *path, const struct span *span, size_t n_spans);
