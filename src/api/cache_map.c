@@ -8,7 +8,7 @@ KVIK_API int kvik_cache_map(const kvik_cache *c, kvik_seq s, char **json)
     TRY(cache_bound(c));
     if (!json) return ERR(ARG, "a pointer for the text is needed, and NULL was given");
     if (!kv_tokens(c->x->kv, s)) return ERR(STALE, "the sequence was dropped");
-    json_begin();
+    JSON_SCOPE(scope);
     TRY(exec_map(c->x, s, &o));
     int e = json_text(o, json);
     json_decref(o);

@@ -17,7 +17,7 @@ KVIK_API int kvik_model_describe(const kvik_model *k, char **out)
     json_t *o;
     TRY(model_check(k));
     if (!out) return ERR(ARG, "a pointer for the description is needed, and NULL was given");
-    json_begin();
+    JSON_SCOPE(scope);
     TRY(describe_model(k, &o));
     return text_of(o, out);
 }
@@ -27,7 +27,7 @@ KVIK_API int kvik_model_describe_caches(const kvik_model *k, char **out)
     json_t *o;
     TRY(model_check(k));
     if (!out) return ERR(ARG, "a pointer for the description is needed, and NULL was given");
-    json_begin();
+    JSON_SCOPE(scope);
     TRY(describe_caches(k->m, &o));
     return text_of(o, out);
 }
@@ -49,7 +49,7 @@ KVIK_API int kvik_model_peek(const char *path, char **out)
             ARG,
             "a model path and a pointer for the description are needed, and one of them is NULL");
     TRY(checkpoint_open(path, &ck));
-    json_begin();
+    JSON_SCOPE(scope);
     bool gguf = checkpoint_is_gguf(ck);
     const json_t *config = checkpoint_config(ck);
     const char *arch =
@@ -79,7 +79,7 @@ KVIK_API int kvik_architectures(char **out)
     if (!out) return ERR(ARG, "a pointer for the list is needed, and NULL was given");
     while (model_arch_at(n))
         n++;
-    json_begin();
+    JSON_SCOPE(scope);
     const struct arch **a = mem_array(MAX(n, 1), sizeof *a);
     json_t *list = json_array();
     int e = a && list ? 0 : ERR(NOMEM, "out of memory");

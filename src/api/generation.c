@@ -8,15 +8,15 @@
 /* Adds the token that ends a turn of the model's template. */
 static int add_turn_end(kvik_generation *g, int32_t id)
 {
-    json_begin();
+    JSON_SCOPE(scope);
     json_t *list = json_array(), *o = json_pack("{s:o}", "eos_token_id", list);
     for (uint32_t i = 0; i < g->n_eos; i++) {
         if (g->eos_token_id[i] == id) id = -1;
         json_array_append_new(list, json_integer(g->eos_token_id[i]));
     }
     if (id >= 0) json_array_append_new(list, json_integer(id));
-    int e = o && !json_lost() ? gen_apply(g, o, "the end of a turn", true)
-                              : ERR(NOMEM, "out of memory");
+    int e = o ? json_whole(&scope) : ERR(NOMEM, "out of memory");
+    if (e >= 0) e = gen_apply(g, o, "the end of a turn", true);
     json_decref(o);
     return e;
 }

@@ -5,7 +5,7 @@
 
 int messages_of(const kvik_message *message, size_t n, json_t **out)
 {
-    json_begin();
+    JSON_SCOPE(scope);
     json_t *list = json_array();
     int e = list ? 0 : ERR(NOMEM, "out of memory");
     for (size_t i = 0; e >= 0 && i < n; i++) {
@@ -15,7 +15,7 @@ int messages_of(const kvik_message *message, size_t n, json_t **out)
         if (e >= 0) e = SIZED_NTH(&m, message, i, kvik_message);
         if (e >= 0) e = chat_message(o, i, m.role, m.content, m.more);
     }
-    if (e >= 0 && json_lost()) e = ERR(NOMEM, "out of memory");
+    if (e >= 0) e = json_whole(&scope);
     if (e < 0)
         json_decref(list);
     else

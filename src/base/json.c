@@ -17,9 +17,10 @@ static bool requote(const char *text, size_t n, char out[HINT_MAX])
     for (size_t i = 0; i < n; i++)
         out[i] = text[i] == '\'' ? '"' : text[i];
     out[n] = 0;
-    json_t *j = json_loadb(out, n, JSON_DECODE_ANY, NULL);
+    json_t *j = NULL;
+    int e = json_load_safely(out, n, JSON_DECODE_ANY, &j, NULL);
     json_decref(j);
-    return j != NULL;
+    return e == 0 && j;
 }
 
 /* True if an object's text has a name without quotes, as after a shell has removed the double quotes. */
@@ -97,10 +98,10 @@ static int add(const char *s, size_t n, void *ctx)
 int json_text(const json_t *j, char **out)
 {
     struct sink k = {.error = 0};
+    JSON_SCOPE(scope);
     buf_init(&k.text, SIZE_MAX / 2);
     int e = json_dump_callback(j, add, &k, JSON_ENCODE_ANY | JSON_COMPACT);
-    if (e < 0 || k.error < 0 || json_lost()) {
-        json_begin();
+    if (e < 0 || k.error < 0 || json_lost_outside()) {
         buf_done(&k.text);
         return ERR(NOMEM, "out of memory writing JSON");
     }

@@ -7,11 +7,21 @@
 /* `what` names the source in errors ("config.json").  Depth limit: jansson's 2048. */
 int json_parse(const char *text, size_t n, const char *what, json_t **out);
 int json_read(const char *path, size_t max, json_t **out);
-/* A function that builds values calls json_begin first.  Then json_lost is true if jansson has lacked memory in this
- * thread since, so that the values may be incomplete. */
-void json_begin(void);
-bool json_lost(void);
-/* The value as compact text (mem_free).  Fails with ERR_NOMEM if json_lost. */
+/* A function that builds values opens a scope, which the end of its block closes.  jansson does not always say that it has
+ * lacked memory; json_whole does.  Scopes nest, and a scope knows nothing of what was before it. */
+struct json_scope {
+    uint64_t before;
+};
+#define JSON_SCOPE(s)                                                                              \
+    struct json_scope s __attribute__((cleanup(json_scope_close)));                                \
+    json_scope_open(&s)
+void json_scope_open(struct json_scope *s);
+void json_scope_close(struct json_scope *s);
+/* Returns ERR_NOMEM if jansson has lacked memory in this thread since the scope was opened, so that values may be
+ * incomplete; else 0. */
+int json_whole(const struct json_scope *s);
+/* The value as compact text (mem_free).  Fails with ERR_NOMEM also if jansson has lacked memory since the outermost open
+ * scope of this thread was opened, or since json_text said so. */
 int json_text(const json_t *j, char **out);
 /* Typed getters.  Return 1 if the key is present, 0 and leave *out alone if it is absent or null.  A wrong type
  * or a value out of range is ERR_FORMAT; the sentence names `what` and the key. */

@@ -1,63 +1,109 @@
-/* json_memory.c - notes when jansson lacks memory, because jansson does not always say so.
+/* json_memory.c - counts when jansson lacks memory, because jansson does not always say so.
  *
  * Its reader ignores a token buffer that cannot grow: a key then lacks a character or a number lacks a digit, and without
  * its closing quote a string is read and copied beyond its end.  Its objects silently lack a member that could not be made.
  *
- * So every allocation of jansson passes through here to the function that jansson had before, and a failure is noted for
- * the thread.  While a text is read, a failed allocation is served from a reserve instead, and the text ends there: the
- * reader sees one more piece of it at most, for which the reserve is large enough. */
+ * So while a scope of any thread is open, every allocation of jansson passes through here to the function that jansson had
+ * before, and a failure is counted for the thread.  While a text is read, a failed allocation is served from a reserve
+ * instead, and the text ends there: the reader sees one more piece of it at most, for which the reserve is large enough.
+ *
+ * The functions of jansson are one pair for the whole process, and the host may use jansson too.  Its own functions are in
+ * place whenever no scope is open.  In a scope its calls reach them through here, unchanged, and values may be made in a scope
+ * and freed outside.  Functions that the host sets while a scope is open stay, and the scope then counts no failures. */
 #include "base/json_memory.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #define PIECE 1024u /* jansson asks for at most so many bytes of a text */
 
-static json_malloc_t below;
-static json_free_t below_free;
-static _Thread_local bool lost;
+/* the functions of the host; other threads of the host may be in counting_malloc while they are set */
+static _Atomic(json_malloc_t) below;
+static _Atomic(json_free_t) below_free;
+static pthread_mutex_t lock =
+    PTHREAD_MUTEX_INITIALIZER; /* of n_scopes, and while functions are set */
+static uint64_t n_scopes;
+/* of this thread: allocations that failed, open scopes, and the failures before the first of them or that json_text has told */
+static _Thread_local uint64_t failures, depth, told;
 /* NULL outside of json_load_safely */
 static _Thread_local char *reserve;
 static _Thread_local size_t used, size;
 
-static void *noting_malloc(size_t n)
+static void *counting_malloc(size_t n)
 {
-    void *p = below(n);
+    void *p = atomic_load(&below)(n);
     if (p) return p;
-    lost = true;
+    failures++;
     if (!reserve || n > size - used) return NULL;
     p = reserve + used;
     used += MIN((n + 15) & ~(size_t)15, size - used);
     return p;
 }
 
-static void noting_free(void *p)
+static void counting_free(void *p)
 {
     uintptr_t at = (uintptr_t)p, from = (uintptr_t)reserve;
-    if (!reserve || at < from || at >= from + size) below_free(p);
+    if (!reserve || at < from || at >= from + size) atomic_load (&below_free)(p);
 }
 
-__attribute__((constructor)) static void begin_notes(void)
+static void take_lock(void)
 {
-    json_get_alloc_funcs(&below, &below_free);
-    json_set_alloc_funcs(noting_malloc, noting_free);
+    pthread_mutex_lock(&lock);
 }
 
-/* A host may close this library and use jansson further. */
-__attribute__((destructor)) static void end_notes(void)
+static void give_lock(void)
+{
+    pthread_mutex_unlock(&lock);
+}
+
+/* A child of fork() uses JSON as well, and must not find the lock taken by a thread that it lacks. */
+static void survive_fork(void)
+{
+    (void)pthread_atfork(take_lock, give_lock, give_lock);
+}
+
+void json_scope_open(struct json_scope *s)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    json_malloc_t now;
+    json_free_t now_free;
+    pthread_once(&once, survive_fork);
+    take_lock();
+    json_get_alloc_funcs(&now, &now_free);
+    if (now != counting_malloc) {
+        atomic_store(&below, now);
+        atomic_store(&below_free, now_free);
+        json_set_alloc_funcs(counting_malloc, counting_free);
+    }
+    n_scopes++;
+    give_lock();
+    s->before = failures;
+    if (!depth++) told = failures;
+}
+
+void json_scope_close(struct json_scope *s)
 {
     json_malloc_t now;
     json_free_t now_free;
+    (void)s;
+    depth--;
+    take_lock();
     json_get_alloc_funcs(&now, &now_free);
-    if (now == noting_malloc) json_set_alloc_funcs(below, below_free);
+    if (--n_scopes == 0 && now == counting_malloc)
+        json_set_alloc_funcs(atomic_load(&below), atomic_load(&below_free));
+    give_lock();
 }
 
-void json_begin(void)
+int json_whole(const struct json_scope *s)
 {
-    lost = false;
+    return failures == s->before ? 0 : ERR(NOMEM, "out of memory");
 }
 
-bool json_lost(void)
+bool json_lost_outside(void)
 {
+    bool lost = failures != told;
+    told = failures;
     return lost;
 }
 
@@ -79,12 +125,13 @@ static size_t longest(const char *text, size_t n)
 struct source {
     const char *text;
     size_t n, at;
+    uint64_t before; /* failures */
 };
 
 static size_t give(void *out, size_t n, void *ctx)
 {
     struct source *s = ctx;
-    n = lost ? 0 : MIN(n, MIN(s->n - s->at, PIECE));
+    n = failures != s->before ? 0 : MIN(n, MIN(s->n - s->at, PIECE));
     memcpy(out, s->text + s->at, n);
     s->at += n;
     return n;
@@ -92,23 +139,22 @@ static size_t give(void *out, size_t n, void *ctx)
 
 int json_load_safely(const char *text, size_t n, size_t flags, json_t **out, json_error_t *error)
 {
-    struct source s = {.text = text, .n = n};
-    bool before = lost;
+    struct source s = {.text = text, .n = n, .before = failures};
     /* A token buffer doubles: 2 + 4 times a token, its copy, and small values for the rest of a piece. */
     size_t most = longest(text, n);
     if (most > (SIZE_MAX - (64u << 10)) / 8)
         return ERR(LIMIT, "a JSON text of %zu bytes is too long", n);
     char *memory = mem_alloc(8 * most + (64u << 10));
     if (!memory) return ERR_NOMEM;
-    lost = false;
+    JSON_SCOPE(scope);
     used = 0;
     size = 8 * most + (64u << 10);
     reserve = memory;
     json_t *j = json_load_callback(give, &s, flags, error);
-    bool failed = lost;
+    bool failed = failures != s.before;
     if (failed) json_decref(j);
     reserve = NULL;
-    lost = before;
+    failures = s.before; /* the caller gets an error for them */
     mem_free(memory);
     if (failed) return ERR(NOMEM, "out of memory reading JSON");
     *out = j;

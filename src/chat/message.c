@@ -6,8 +6,9 @@
 
 static int set_text(json_t *o, size_t i, const char *key, const char *text)
 {
+    JSON_SCOPE(scope);
     json_t *v = json_stringn(text, strlen(text));
-    if (!v && json_lost()) return ERR(NOMEM, "out of memory");
+    if (!v) TRY(json_whole(&scope));
     if (!v) return ERR(FORMAT, "message %zu: its %s is not valid UTF-8", i, key);
     return json_object_set_new(o, key, v) < 0 ? ERR(NOMEM, "out of memory") : 0;
 }

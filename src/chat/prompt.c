@@ -190,11 +190,12 @@ static int render_list(const char *template_text, const json_t *special, json_t 
     json_t *vars = NULL;
     const json_t *final = NULL;
     size_t from = out->len;
+    JSON_SCOPE(scope);
     int e = jinja_compile(template_text, strlen(template_text), &j);
     if (e < 0) err_prefix(e, "chat template");
     if (e >= 0 && o->continue_final_message) e = tag_final(list, template_text, &final);
     if (e >= 0) e = make_vars(list, o, &vars);
-    if (e >= 0 && json_lost()) e = ERR(NOMEM, "out of memory");
+    if (e >= 0) e = json_whole(&scope);
     if (e >= 0) {
         e = jinja_run(j, vars, special, o->now, out, marks);
         if (e < 0) err_prefix(e, "chat template");
@@ -220,12 +221,13 @@ int prompt_render(const char *template_text, const json_t *special, const json_t
                   const struct chat_options *o, struct buf *out, struct rendered *marks)
 {
     json_t *list;
-    json_begin();
     if (o->continue_final_message && o->add_generation_prompt)
         return ERR(ARG, "continue_final_message and add_generation_prompt are not compatible: one "
                         "leaves the final message open, the other begins a new one");
+    JSON_SCOPE(scope);
     TRY(copy_messages(messages, &list));
-    int e = render_list(template_text, special, list, o, out, marks);
+    int e = json_whole(&scope);
+    if (e >= 0) e = render_list(template_text, special, list, o, out, marks);
     json_decref(list);
     return e;
 }

@@ -39,13 +39,14 @@ static int take_list(json_t *kwargs, const char *key, json_t **out)
 static int rendering_init(struct rendering *r, json_t *messages, const json_t *kwargs)
 {
     *r = (struct rendering){.messages = messages};
-    json_begin();
+    JSON_SCOPE(scope);
     if (!json_is_array(messages))
         return ERR(ARG, "messages must be a JSON list of {\"role\", \"content\"}");
     if (kwargs && !json_is_null(kwargs) && !json_is_object(kwargs))
         return ERR(ARG, "kwargs must be a JSON object");
     r->kwargs = json_is_object(kwargs) ? json_copy((json_t *)(uintptr_t)kwargs) : json_object();
-    if (!r->kwargs || json_lost()) return ERR(NOMEM, "out of memory");
+    if (!r->kwargs) return ERR(NOMEM, "out of memory");
+    TRY(json_whole(&scope));
     TRY(take_flag(r->kwargs, "add_generation_prompt", &r->o.add_generation_prompt));
     TRY(take_flag(r->kwargs, "continue_final_message", &r->o.continue_final_message));
     TRY(take_flag(r->kwargs, "allow_special_tokens", &r->o.allow_special));

@@ -1,6 +1,7 @@
 /* main.c - the command: a table of subcommands.  Data goes to standard output, everything else to standard error.  The
  * exit status is 0, 1 after a failure, 2 if the command line is wrong, 130 after Ctrl-C. */
 #include "base/descriptor.h"
+#include "base/json.h"
 #include "base/near.h"
 #include "cli/cli.h"
 #include "cli/screen.h"
@@ -76,6 +77,7 @@ static void on_bus_error(int sig)
 
 int main(int argc, char **argv)
 {
+    JSON_SCOPE(scope); /* values that lack members never become text */
     fd_fill();
     setlocale(LC_CTYPE, "");
     screen_open();

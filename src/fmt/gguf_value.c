@@ -149,7 +149,7 @@ static bool shown(const struct gguf_value *v)
 
 int gguf_json(const struct gguf *g, json_t **out)
 {
-    json_begin();
+    JSON_SCOPE(scope);
     json_t *o = json_object();
     for (uint32_t i = 0; o && i < gguf_n_values(g); i++) {
         const struct gguf_value *v = gguf_value_at(g, i);
@@ -166,7 +166,7 @@ int gguf_json(const struct gguf *g, json_t **out)
             o = NULL;
         }
     }
-    if (o && json_lost()) {
+    if (o && json_whole(&scope) < 0) {
         json_decref(o);
         o = NULL;
     }

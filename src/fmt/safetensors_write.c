@@ -114,11 +114,11 @@ static int write_sorted(const char *path, const struct tensor **at, struct span 
 {
     struct buf text;
     buf_init(&text, MAX_HEADER + 8);
-    json_begin();
+    JSON_SCOPE(scope);
     json_t *o = json_object();
     int e = o ? add_notes(o, note, n_notes) : ERR(NOMEM, "out of memory: safetensors header");
     if (e == 0) e = header_json(path, at, n, o);
-    if (json_lost()) e = ERR(NOMEM, "out of memory: safetensors header");
+    if (e == 0) e = json_whole(&scope);
     if (e == 0) e = header_text(path, o, &text);
     json_decref(o);
     if (e == 0) {

@@ -299,7 +299,6 @@ static int apply_all(struct change *c, const json_t *o)
         }
     }
     TRY(settings_apply_mask(c));
-    if (json_lost()) return ERR(NOMEM, "out of memory");
     char *text = NULL;
     if (json_object_size(c->unmet)) TRY(json_text(c->unmet, &text));
     settings_replace(c, offsetof(kvik_generation, unmet), text, 0);
@@ -311,10 +310,11 @@ int gen_apply(kvik_generation *g, const json_t *o, const char *what, bool strict
     if (!json_is_object(o)) return ERR(ARG, "%s: must be a JSON object of option names", what);
     struct change c = {.what = what, .strict = strict, .from = g, .to = *g};
     int err = 0;
-    json_begin();
+    JSON_SCOPE(scope);
     if (g->unmet) err = json_parse(g->unmet, strlen(g->unmet), "kvik_generation.unmet", &c.unmet);
     if (!err && !c.unmet && !(c.unmet = json_object())) err = ERR(NOMEM, "out of memory");
     if (!err) err = apply_all(&c, o);
+    if (!err) err = json_whole(&scope);
     json_decref(c.unmet);
     if (err) {
         settings_drop_others(&c.to, g);

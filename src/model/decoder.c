@@ -106,7 +106,7 @@ static int gguf_rope(struct model *m, struct rope *r)
     uint32_t rot = m->head_dim;
     TRY(model_u32(m, NULL, "rope.dimension_count", 2, m->head_dim, &rot));
     bool longrope = model_find(m, NULL, "rope_factors_long.weight", 0);
-    json_begin();
+    JSON_SCOPE(scope);
     json_t *o = json_pack("{s:{s:s, s:f, s:f, s:i}}", "rope_parameters", "rope_type",
                           longrope ? "longrope" : type, "rope_theta", (double)theta, "factor",
                           longrope ? (double)m->context / original : (double)factor,
@@ -117,7 +117,7 @@ static int gguf_rope(struct model *m, struct rope *r)
     if (longrope && e >= 0) e = gguf_factors(m, in, "long_factor", "rope_factors_long.weight", rot);
     if (longrope && e >= 0 && attn > 0)
         (void)json_object_set_new(in, "attention_factor", json_real((double)attn));
-    if (e >= 0 && json_lost()) e = ERR(NOMEM, "out of memory");
+    if (e >= 0) e = json_whole(&scope);
     if (e >= 0) e = rope_read(r, o, m->what, m->context);
     json_decref(o);
     if (e < 0) return e;

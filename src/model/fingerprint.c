@@ -37,7 +37,7 @@ static void add_tensor(struct digest *d, const struct tensor *t)
 static int add_config(struct digest *d, const json_t *config)
 {
     static const char *const idle[] = {"_name_or_path", "transformers_version"};
-    json_begin();
+    JSON_SCOPE(scope);
     json_t *copy = json_copy((json_t *)(uintptr_t)config);
     if (!copy) return ERR(NOMEM, "out of memory");
     for (size_t i = 0; i < countof(idle); i++)

@@ -245,7 +245,7 @@ static int check_parts(struct session_io *io, const struct session *s)
 
 static int describe(struct session_io *io, const struct session *s, char **json)
 {
-    json_begin();
+    JSON_SCOPE(scope);
     json_t *seqs = json_array();
     for (uint32_t i = 0; seqs && i < s->n_seqs; i++)
         json_array_append_new(seqs, describe_seq(&s->seq[i], s->n_groups));

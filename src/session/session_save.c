@@ -35,7 +35,7 @@ int session_meta(kvik_cache *c, json_t **out)
     const struct exec *x = c->x;
     char text[KV_GROUP_TEXT];
     TRY(model_digests(c->model->m, dev_threads(x->dev), &c->digests));
-    json_begin();
+    JSON_SCOPE(scope);
     json_t *groups = json_array(), *name = json_string(base_name(m->what));
     if (!name) name = json_string("?"); /* not UTF-8 */
     for (uint32_t i = 0; groups && i < kv_n_groups(x->kv); i++) {
@@ -48,9 +48,10 @@ int session_meta(kvik_cache *c, json_t **out)
                           x->compute == DEV_EXACT ? "exact" : "fast", "isa", dev_isa_name(x->dev),
                           "rows", dtype_name(x->group[0].plane[0].shape.dtype),
                           "cache_implementation", c->preset->name, "groups", groups);
-    if (!o || json_lost()) {
+    int e = o ? json_whole(&scope) : ERR(NOMEM, "out of memory");
+    if (e < 0) {
         json_decref(o);
-        return ERR(NOMEM, "out of memory");
+        return e;
     }
     *out = o;
     return 0;

@@ -161,6 +161,74 @@ static void tree_free(void *p)
     free(from);
 }
 
+/* The host may use jansson with functions of its own, so those of the library are in place only while it needs them. */
+static void assert_host_functions(json_malloc_t alloc, json_free_t release)
+{
+    json_malloc_t now;
+    json_free_t now_free;
+    json_get_alloc_funcs(&now, &now_free);
+    assert_ptr_equal(now, alloc);
+    assert_ptr_equal(now_free, release);
+}
+
+static void test_host_functions(void **state)
+{
+    (void)state;
+    json_t *j;
+    char *text;
+    assert_host_functions(malloc, free);
+    {
+        JSON_SCOPE(outer);
+        assert_int_equal(json_parse("{\"a\":[1,2]}", 11, "test", &j), 0); /* a scope in a scope */
+        assert_int_equal(json_whole(&outer), 0);
+    }
+    assert_host_functions(malloc, free);
+    json_decref(j);
+    json_set_alloc_funcs(tree_alloc, tree_free); /* after the first call of the library */
+    assert_int_equal(json_parse("{\"a\":[1,2]}", 11, "test", &j), 0);
+    assert_host_functions(tree_alloc, tree_free);
+    assert_int_equal(json_text(j, &text), 0);
+    assert_string_equal(text, "{\"a\":[1,2]}");
+    mem_free(text);
+    assert_true(tree > 0); /* the values of the library come from the host */
+    json_decref(j);
+    assert_int_equal(tree, 0);
+    tree_most = 0;
+    json_set_alloc_funcs(malloc, free);
+}
+
+static void *fail_alloc(size_t n)
+{
+    (void)n;
+    return NULL;
+}
+
+/* A scope counts the failures of its own time, also in a scope in it; json_text those of the outermost one. */
+static void test_scopes(void **state)
+{
+    (void)state;
+    char *text;
+    json_t *j;
+    json_set_alloc_funcs(fail_alloc, free);
+    {
+        JSON_SCOPE(outer);
+        assert_null(json_array());
+        {
+            JSON_SCOPE(inner);
+            assert_int_equal(json_whole(&inner), 0);
+            assert_int_equal(json_parse("[1]", 3, "test", &j), ERR_NOMEM); /* told by its result */
+            assert_int_equal(json_whole(&inner), 0);
+            assert_null(json_array());
+            assert_int_equal(json_whole(&inner), ERR_NOMEM);
+        }
+        assert_int_equal(json_whole(&outer), ERR_NOMEM);
+        assert_int_equal(json_text(json_true(), &text), ERR_NOMEM);
+    }
+    json_set_alloc_funcs(malloc, free);
+    assert_int_equal(json_text(json_true(), &text), 0);
+    mem_free(text);
+}
+
 static void test_tree(void **state)
 {
     (void)state;
@@ -183,6 +251,7 @@ static void test_tree(void **state)
     json_get_alloc_funcs(&old_alloc, &old_free);
     json_set_alloc_funcs(tree_alloc, tree_free);
     struct tok *t = open_text(b.data);
+    assert_host_functions(tree_alloc, tree_free);
     json_set_alloc_funcs(old_alloc, old_free);
     assert_int_equal(tree, 0);
     assert_in_range(tree_most, 1, 65536);
@@ -407,6 +476,8 @@ int main(void)
         cmocka_unit_test(test_plain_spans),
         cmocka_unit_test(test_long_steps),
         cmocka_unit_test(test_budget),
+        cmocka_unit_test(test_host_functions),
+        cmocka_unit_test(test_scopes),
         cmocka_unit_test(test_tree),
         cmocka_unit_test(test_rest),
     };
