@@ -196,3 +196,15 @@ int file_write(const char *path, const void *data, size_t n)
 {
     return file_write_spans(path, &(struct span){data, n}, 1);
 }
+
+int file_writable(const char *path)
+{
+    char real[PATH_MAX], dir[PATH_MAX];
+    struct stat st;
+    bool old = stat(path, &st) == 0;
+    if (old && S_ISDIR(st.st_mode)) return write_failed(path, EISDIR);
+    if (old && !S_ISREG(st.st_mode)) return access(path, W_OK) < 0 ? write_failed(path, errno) : 0;
+    TRY(path_real(path, real));
+    TRY(path_dir(real, dir));
+    return access(dir, W_OK | X_OK) < 0 ? write_failed(path, errno) : 0;
+}

@@ -19,3 +19,5 @@ struct span { /* borrowed bytes */
     size_t n;
 };
 int file_write_spans(const char *path, const struct span *span, size_t n_spans);
+/* Fails as file_write would for this path, as far as that can be seen before: for calls that compute long and write then. */
+int file_writable(const char *path);

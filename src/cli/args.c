@@ -28,30 +28,19 @@ static const struct arg_option shared[] = {
      "$TMPDIR, /var/tmp)"},
     {"isa", ARG_TEXT, offsetof(struct common, isa), "NAME", "ref|avx2|avx512|avx512bf16",
      "instruction set (default: $KVIK_ISA, else the best of this machine)"},
-    {"verify", ARG_FLAG, offsetof(struct common, verify), NULL, NULL,
-     "read and hash all weights first; fail if they are not those that an earlier run has hashed"},
+    ARG_VERIFY,
     {"verbose", ARG_FLAG, offsetof(struct common, verbose), NULL, NULL,
      "print more on standard error"},
+    {"raw", ARG_FLAG, offsetof(struct common, raw), NULL, NULL,
+     "on a terminal, print control characters of texts and names as they are; without it they are replaced, "
+     "since a terminal would obey them"},
 };
 
-static const struct arg_option everywhere = {
-    "raw",
-    ARG_FLAG,
-    offsetof(struct common, raw),
-    NULL,
-    NULL,
-    "on a terminal, print control characters of texts and names as they are; without it they are replaced, "
-    "since a terminal would obey them"};
-
-const struct arg_option *args_everywhere(void)
+const struct arg_option *args_shared(const struct command *c, size_t *n)
 {
-    return &everywhere;
-}
-
-const struct arg_option *args_shared(size_t *n)
-{
-    *n = countof(shared);
-    return shared;
+    size_t from = c->runs_model ? 0 : countof(shared) - 1; /* the last is of every command */
+    *n = countof(shared) - from;
+    return shared + from;
 }
 
 struct parser {
@@ -103,7 +92,7 @@ static const struct arg_option *find(const struct command *c, const char *name, 
         if (same(name, n, c->option[i].name)) return &c->option[i];
     for (size_t i = 0; i < countof(shared); i++)
         if (same(name, n, shared[i].name)) return &shared[i];
-    return same(name, n, everywhere.name) ? &everywhere : NULL;
+    return NULL;
 }
 
 static const kvik_option *find_generation(const struct command *c, const char *name, size_t n)
@@ -323,6 +312,11 @@ static int bad_value(const char *name, const kvik_option *o, const char *v)
 {
     char words[256];
     if (!strcmp(o->type, "json") && *v == '{') return say_usage("%s", err_last());
+    if (!strcmp(o->name, "max_new_tokens") && !strcmp(v, "-1"))
+        return say_usage(
+            "%s must be at least 1, not -1; for no limit give a large number: the end of "
+            "the text and the model's context end the reply",
+            name);
     return say_usage("%s must be %s, not \"%.60s\"", name, value_words(o, words), v);
 }
 
@@ -413,7 +407,6 @@ static int unknown(const struct parser *p, const char *word)
         near_try(&near, c->option[i].name);
     for (size_t i = 0; !p->set && i < countof(shared); i++)
         near_try(&near, shared[i].name);
-    if (!p->set) near_try(&near, everywhere.name);
     for (uint32_t i = 0; c->generation && (o = kvik_option_at(i)); i++)
         near_try(&near, o->name);
     if (!near.best)

@@ -32,7 +32,7 @@ int chat_save(struct chat *c, const char *path)
     TRY(write_note(c, &note));
     for (uint32_t i = 0; i < c->n; i++)
         seq[i] = c->branch[i].seq;
-    int e = kvik_cache_save(c->s.cache, path, seq, c->n, note);
+    int e = stored_save(c->s.cache, path, seq, c->n, note);
     mem_free(note);
     if (e != KVIK_BUSY) return e;
     char why[1024];
@@ -105,7 +105,7 @@ int chat_load(struct chat *c, const char *path)
     uint32_t at = 0;
     uint64_t draws = 0;
     char *note = NULL;
-    int n = kvik_cache_load(c->s.cache, path, CHAT_BRANCHES, seq, &note);
+    int n = stored_load(c->s.cache, path, CHAT_BRANCHES, seq, &note);
     if (n < 0) return n;
     int e = read_note(path, note, (uint32_t)n, b, &at, &draws);
     kvik_free(note);

@@ -13,7 +13,7 @@ static int begin(struct chat *c, const int32_t *ids, size_t n)
     struct branch *b = chat_here(c);
     kvik_seq s;
     if (!c->o->prefix_cache || kvik_cache_length(c->s.cache, b->seq)) return 0;
-    int64_t got = kvik_prefix_load(c->s.cache, c->o->prefix_cache, ids, n, &s);
+    int64_t got = stored_prefix_load(c->s.cache, c->o->prefix_cache, ids, n, &s);
     if (got <= 0) return (int)got;
     kvik_cache_drop(c->s.cache, b->seq);
     b->seq = s;
@@ -124,7 +124,7 @@ static int answer(struct chat *c, bool anew)
     chat_limit_tell(c, r);
     kvik_result_free(r);
     if (c->o->prefix_cache) /* a failure to save does not lose the reply */
-        e = kvik_prefix_save(c->s.cache, c->o->prefix_cache, chat_here(c)->seq, 0);
+        e = stored_prefix_save(c->s.cache, c->o->prefix_cache, chat_here(c)->seq);
     if (e < 0) say_error(e);
     return 0;
 }
@@ -169,7 +169,7 @@ const char *chat_preview(const json_t *messages, size_t i, char out[CHAT_PREVIEW
     const char *s = json_string_value(json_object_get(json_array_get(messages, i), "content"));
     size_t n = 0;
     for (s = s ? s : ""; *s && n < CHAT_PREVIEW - 4; s++)
-        out[n++] = (unsigned char)*s < 0x20 ? ' ' : *s;
+        out[n++] = screen_one_line(*s);
     while (*s && n && ((unsigned char)*s & 0xC0) == 0x80) /* never cut inside a character */
         s--, n--;
     snprintf(out + n, CHAT_PREVIEW - n, "%s", *s ? "..." : "");

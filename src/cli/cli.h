@@ -65,10 +65,15 @@ int args_parse(const struct command *c, int argc, char **argv, void *into, struc
 int args_set(const struct command *c, const char *name, const char *value, json_t *into);
 void args_done(struct args *a);
 void args_list_done(struct arg_list *l);
-/* Returns the options of every command that runs a model. */
-const struct arg_option *args_shared(size_t *n);
-/* Returns the option that every command takes: --raw. */
-const struct arg_option *args_everywhere(void);
+/* Returns the options that commands share: those of every command, and those of commands that run a model. */
+const struct arg_option *args_shared(const struct command *c, size_t *n);
+/* --verify, which `kvik inspect` has as well. */
+#define ARG_VERIFY                                                                                 \
+    {                                                                                              \
+        "verify", ARG_FLAG, offsetof(struct common, verify), NULL, NULL,                           \
+            "read and hash all weights first; fail if they are not those that an earlier run "     \
+            "has hashed"                                                                           \
+    }
 /* help.c: prints the help of a command; all: with the options that few runs need. */
 void help_command(const struct command *c, bool all, FILE *to);
 /* Writes the name of an option as the command line spells it, with dashes. */
@@ -212,6 +217,13 @@ int template_open(kvik_model *m, const char *name, const char *given);
 /* assistant.c: opens a model that drafts tokens for `sequences` prompts of at most `need` tokens.  Call it after
  * session_cache. */
 int session_assist(struct session *s, const char *path, uint32_t sequences, uint64_t need);
+
+/* --- stored.c: the calls of kvik.h that read and write saved rows, with a progress line. */
+int stored_load(kvik_cache *cache, const char *path, uint32_t most, kvik_seq *seq, char **note);
+int stored_save(kvik_cache *cache, const char *path, kvik_seq *seq, uint32_t n, const char *note);
+int64_t stored_prefix_load(kvik_cache *cache, const char *dir, const int32_t *ids, size_t n,
+                           kvik_seq *seq);
+int stored_prefix_save(kvik_cache *cache, const char *dir, kvik_seq seq);
 
 /* --- stream.c: generates, prints the text as it grows, shows progress, and obeys Ctrl-C.  The text of beams is printed
  * at the end.  Printed text ends with a newline. */

@@ -1,6 +1,7 @@
 /* cmd_bench.c - kvik bench: measures memory and speed of each cache strategy.  Speeds are compared with the dynamic cache
  * and with the limit of memory bandwidth, measured in the same run.  All numbers are medians. */
 #include "base/bandwidth.h"
+#include "base/file.h"
 #include "cli/bench.h"
 
 #include <stdlib.h>
@@ -152,6 +153,16 @@ static int show(const struct bench *b, const struct options *o)
     return 0;
 }
 
+/* Minutes of measurements must not end at a directory that is absent. */
+static int check_outputs(const struct options *o)
+{
+    int e = o->report ? file_writable(o->report) : 0;
+    if (e < 0) return err_prefix(e, "--report"), say_error(e);
+    e = o->svg ? file_writable(o->svg) : 0;
+    if (e < 0) return err_prefix(e, "--svg"), say_error(e);
+    return 0;
+}
+
 static int run_bench(const struct command *self, int argc, char **argv)
 {
     struct options o = {.runs = 3, .steps = 16};
@@ -164,6 +175,7 @@ static int run_bench(const struct command *self, int argc, char **argv)
         status = say_usage(a.n ? "kvik bench takes one MODEL" : "kvik bench needs a MODEL");
     if (status == 0 && (o.runs < 1 || o.runs > BENCH_RUNS || o.steps < 1 || o.steps > 256))
         status = say_usage("--runs is 1 to %u, --steps 1 to 256", BENCH_RUNS);
+    if (status == 0) status = check_outputs(&o);
     interrupt_catch();
     if (status == 0) status = session_open(&session, a.word[0], &o.common, none, none);
     if (status == 0) {

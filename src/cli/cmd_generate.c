@@ -1,5 +1,6 @@
 /* cmd_generate.c - kvik generate: prompts in, text out.  The whole command line is checked before the model is opened.  A
  * prompt that is too long for the model is refused before anything is computed. */
+#include "base/file.h"
 #include "cli/cli.h"
 
 #include <string.h>
@@ -313,7 +314,7 @@ static int begin(struct run *r, uint32_t i)
     kvik_prompt *p = &r->prompt[i];
     int64_t n = 0;
     if (r->o->prefix_cache && !p->attention_mask && !is_loaded(r, i))
-        n = kvik_prefix_load(r->s.cache, r->o->prefix_cache, p->ids, p->n, &p->seq);
+        n = stored_prefix_load(r->s.cache, r->o->prefix_cache, p->ids, p->n, &p->seq);
     if (n > 0 && r->o->common.verbose)
         say_line("%lld of %zu tokens of the prompt come from %s", (long long)n, p->n,
                  r->o->prefix_cache);
@@ -327,7 +328,7 @@ static void keep(struct run *r)
     int e = 0;
     for (uint32_t i = 0; r->o->prefix_cache && r->s.g.use_cache && i < r->n; i++)
         if (!r->prompt[i].attention_mask)
-            e = MIN(e, kvik_prefix_save(r->s.cache, r->o->prefix_cache, r->prompt[i].seq, 0));
+            e = MIN(e, stored_prefix_save(r->s.cache, r->o->prefix_cache, r->prompt[i].seq));
     if (e < 0) say_error(e);
 }
 
@@ -367,6 +368,8 @@ static int check(const struct options *o, const struct args *a, json_t **given)
     if (o->common.template && !o->common.chats) return say_usage("--template needs --chat");
     int status = template_check(o->common.template);
     if (status) return status;
+    int e = o->logits_file ? file_writable(o->logits_file) : 0;
+    if (e < 0) return err_prefix(e, "--logits-file"), say_error(e);
     if (!o->input_ids.n && !o->features && a->n == 1 && isatty(STDIN_FILENO))
         return say_usage("give a PROMPT, --input-ids, or text on standard input");
     return session_options(o->config, a->generation, given);

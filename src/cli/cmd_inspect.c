@@ -17,8 +17,7 @@ static const struct arg_option table[] = {
      "compare the cache strategies for this model: properties and bytes"},
     {"architectures", ARG_FLAG, offsetof(struct options, architectures), NULL, NULL,
      "list the architectures of this build; takes no MODEL"},
-    {"verify", ARG_FLAG, offsetof(struct options, common.verify), NULL, NULL,
-     "read and hash all weights first; fail if they are not those that an earlier run has hashed"},
+    ARG_VERIFY,
 };
 
 static const char *text(const json_t *o, const char *key)
@@ -42,14 +41,14 @@ static void heading(const char *s)
     putchar('\n');
 }
 
-/* Makes a text printable on one line: control characters become spaces; at most `max` bytes, cut between characters. */
+/* Prints a text on one line; at most `max` bytes, cut between characters. */
 static void put_short(const char *s, size_t max)
 {
     size_t n = strlen(s), cut = MIN(n, max);
     while (cut < n && cut > 0 && ((unsigned char)s[cut] & 0xC0) == 0x80)
         cut--;
     for (size_t i = 0; i < cut; i++)
-        putchar((unsigned char)s[i] < 0x20 || s[i] == 0x7F ? ' ' : s[i]);
+        putchar(screen_one_line(s[i]));
     if (cut < n) fputs("...", stdout);
 }
 

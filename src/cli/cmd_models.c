@@ -1,6 +1,7 @@
 /* cmd_models.c - kvik models: lists the models in the local caches, the Hugging Face hub's and kvik's own.  Weights are not
  * loaded; a file that cannot be read is listed with the reason. */
 #include "cli/cli.h"
+#include "cli/screen.h"
 
 #include <string.h>
 
@@ -105,7 +106,7 @@ static void put_padded(const char *s, size_t width)
 {
     size_t n = strlen(s);
     for (; *s; s++)
-        putchar((unsigned char)*s < 0x20 || *s == 0x7F ? '?' : *s);
+        putchar(screen_one_line(*s));
     for (; n < width + 2; n++)
         putchar(' ');
 }
@@ -147,7 +148,7 @@ static void put_names(const json_t *list)
     json_array_foreach(list, i, o)
     {
         const char *s = text(o, "name"), *p = s;
-        while ((unsigned char)*p >= 0x20 && *p != 0x7F)
+        while (*p && screen_one_line(*p) == *p)
             p++;
         if (!*p) puts(s);
     }

@@ -79,12 +79,11 @@ static void each(const struct command *c, void (*fn)(const struct item *))
     struct item it;
     size_t n;
     const kvik_option *g;
-    const struct arg_option *shared = args_shared(&n);
+    const struct arg_option *shared = args_shared(c, &n);
     for (size_t i = 0; i < c->n_options; i++)
         own(&c->option[i], &it), fn(&it);
-    for (size_t i = 0; c->runs_model && i < n; i++)
+    for (size_t i = 0; i < n; i++)
         own(&shared[i], &it), fn(&it);
-    own(args_everywhere(), &it), fn(&it);
     for (uint32_t i = 0; c->generation && (g = kvik_option_at(i)); i++)
         generation(g, &it), fn(&it);
     it = (struct item){.name = "help", .help = "print the options that matter"};

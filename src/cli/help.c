@@ -142,14 +142,13 @@ static unsigned help_generation(const struct command *c, FILE *to, bool all)
 void help_command(const struct command *c, bool all, FILE *to)
 {
     size_t n;
-    const struct arg_option *shared = args_shared(&n);
+    const struct arg_option *shared = args_shared(c, &n);
     unsigned out = 0;
     all |= !c->generation; /* the other commands have few options */
     fprintf(to, "usage: kvik %s %s\n\n%s\n", c->name, c->usage, c->about);
     fputs("\noptions\n", to);
     out += help_own(to, c->option, c->n_options, all);
-    if (c->runs_model) out += help_own(to, shared, n, all);
-    out += help_own(to, args_everywhere(), 1, all);
+    out += help_own(to, shared, n, all);
     help_line(to, "--help", "print this");
     if (c->generation) {
         help_line(to, "--help-all", "print every option");

@@ -22,11 +22,50 @@ static void print_line(const char *text)
     buf_done(&b);
 }
 
+static bool in_word(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           (c && strchr("_-./", c));
+}
+
+/* Returns the option whose name in the library begins at `at` as a whole word: the command spells it with dashes. */
+static const char *option_at(const char *text, const char *at)
+{
+    static const char *const name[] = {"cache_memory", "on_full", "spill_dir"};
+    for (size_t i = 0; i < countof(name); i++) {
+        size_t n = strlen(name[i]);
+        if (!strncmp(at, name[i], n) && !in_word(at[n]) && (at == text || !in_word(at[-1])))
+            return name[i];
+    }
+    return NULL;
+}
+
+/* Appends a message of the library, with those of its option names spelled that the command takes as options of its own. */
+static int put_spelled(struct buf *b, const char *text)
+{
+    for (const char *s = text; *s;) {
+        const char *name = option_at(text, s);
+        char dashed[64];
+        if (name) {
+            args_dashed(name, dashed);
+            TRY(buf_printf(b, "--%s", dashed));
+            s += strlen(name);
+        } else {
+            TRY(buf_putc(b, *s++));
+        }
+    }
+    return 0;
+}
+
 int say_error(int code)
 {
     const char *s = kvik_last_error();
+    struct buf b;
     fflush(stdout);
-    print_line(*s ? s : kvik_error_name(code));
+    buf_init(&b, SIZE_MAX / 2);
+    if (!*s) s = kvik_error_name(code);
+    print_line(put_spelled(&b, s) >= 0 && b.data ? b.data : s);
+    buf_done(&b);
     return EXIT_FAILED;
 }
 
@@ -36,7 +75,7 @@ static void say(const char *fmt, va_list ap)
     vsnprintf(line, sizeof line, fmt, ap);
     /* words of the command line may hold control characters, which must not reach the terminal */
     for (char *p = line; *p; p++)
-        if ((unsigned char)*p < 0x20 || *p == 0x7F) *p = '?';
+        *p = screen_one_line(*p);
     fflush(stdout);
     print_line(line);
 }

@@ -31,3 +31,11 @@ static inline bool screen_obeys(uint32_t cp)
     return cp < 0x20 || (cp >= 0x7F && cp < 0xA0) || (cp >= 0x202A && cp <= 0x202E) ||
            (cp >= 0x2066 && cp <= 0x2069);
 }
+
+/* Returns a byte of a text that must stay on one line, in a file too: white space becomes a space, and another control
+ * character a question mark. */
+static inline char screen_one_line(char c)
+{
+    if (c == '\n' || c == '\t' || c == '\r') return ' ';
+    return (unsigned char)c < 0x20 || c == 0x7F ? '?' : c;
+}

@@ -12,7 +12,14 @@
  *
  * When.  Only a longer sequence or reserve, a fork, a second mark, a match, a load, or a reorder of
  * sequences of different lengths raise the charge.  Each of them makes room first.  A step compares
- * two numbers for each of its sequences, and looks further once every META_ROWS rows. */
+ * two numbers for each of its sequences, and looks further once every META_ROWS rows.
+ *
+ * Who.  Between two calls of the store, every slot is charged for exactly what it has (meta_check).  A
+ * function that changes a slot's contents, reserve or marks therefore calls meta_settle as its last
+ * step, after the last thing that can fail.  If it may raise the charge, it has made room for
+ * meta_lacks or meta_change bytes before.  The exceptions: while a step is open its slots may be
+ * charged for more rows than they have (meta_grow), and its end settles them if fewer rows stay; and the
+ * marks of a slot that is dropped are charged each by itself (meta_orphan). */
 #include "kv/kv_int.h"
 
 #define META_ROWS 64u
