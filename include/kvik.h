@@ -22,7 +22,7 @@
  * - Results are written through the last pointers.  A call that fails writes none of them and leaves every cache as
  *   it was.
  * - The library never prints, exits or aborts.  It writes no file whose path you did not give it, except the spill
- *   file of an offloaded cache.
+ *   file of an offloaded cache, and the digest of a model's weights (see kvik_model_verify).
  * - Close and free in any order.  A model or cache that a cache, a batch, a request or a running call still uses lives
  *   until its user is closed or returns.  Functions that close or free take NULL and do nothing.
  * - NULL for any other pointer is KVIK_ARG, unless the comment of the function allows it.  A function that returns no
@@ -46,8 +46,12 @@
  * append fields.  A program that was compiled before keeps working: the library uses the defaults of fields that
  * the struct does not reach, and does not write them.  A struct that is larger than the library knows is accepted
  * if the bytes beyond are 0, else KVIK_UNSUPPORTED.  An impossible size, such as 0, is KVIK_ARG.  Structs that the
- * library allocates can grow as well, so arrays of them hold pointers.  kvik_bias, kvik_plane,
- * kvik_layer_rows and kvik_legacy_layer never change. */
+ * library allocates can grow as well, so arrays of them hold pointers.  kvik_bias, kvik_plane, kvik_layer_rows and
+ * kvik_legacy_layer never change.
+ *
+ * The process.  kvik reads JSON with jansson, whose allocation functions are one pair for the process.  kvik puts its
+ * own in front of that pair only while a call of this library works with JSON, and calls the pair through them.  So a
+ * program may give jansson functions of its own: before its first call of this library, as jansson demands. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -204,8 +208,8 @@ KVIK_API int kvik_model_peek(const char *path, char **json);
  * context.  Free *json with kvik_free. */
 KVIK_API int kvik_model_describe_caches(const kvik_model *m, char **json);
 /* Hashes all weights and compares the digest with the one that an earlier run kept for these files.  Returns 1 if they
- * are equal, 0 if none was kept, KVIK_IO if they differ.  Sessions and directories of prompts need this digest, which is
- * kept in $XDG_CACHE_HOME/kvik/digests; opening a model does not hash the weights.  threads 0: all CPUs. */
+ * are equal, 0 if none was kept, KVIK_IO if they differ.  Sessions and directories of prompts need this digest, which
+ * is kept in $XDG_CACHE_HOME/kvik/digests; opening a model does not hash the weights.  threads 0: all CPUs. */
 KVIK_API int kvik_model_verify(kvik_model *m, uint32_t threads);
 /* Lists the architectures of this build as JSON: an array of arrays of names (model_type, GGUF's
  * general.architecture).  Free *json with kvik_free. */
@@ -241,11 +245,11 @@ KVIK_API int32_t kvik_tokenizer_find(const kvik_tokenizer *t, const char *token)
 /* Returns the text of a special token by its role ("bos_token", "eos_token", "pad_token", "unk_token", ...), or
  * NULL.  The tokenizer owns the text. */
 KVIK_API const char *kvik_tokenizer_special(const kvik_tokenizer *t, const char *name);
-/* Returns the chat template, or NULL.  The tokenizer owns the text, which is valid until kvik_model_set_template replaces
- * it. */
+/* Returns the chat template, or NULL.  The tokenizer owns the text, which is valid until kvik_model_set_template
+ * replaces it. */
 KVIK_API const char *kvik_tokenizer_template(const kvik_tokenizer *t);
-/* Replaces the chat template of a model.  Do it before other threads use the model.  end: a token that ends a turn, which
- * kvik_generation_init then adds to eos_token_id; NULL, or a token that the vocabulary lacks: none. */
+/* Replaces the chat template of a model.  Do it before other threads use the model.  end: a token that ends a turn,
+ * which kvik_generation_init then adds to eos_token_id; NULL, or a token that the vocabulary lacks: none. */
 KVIK_API int kvik_model_set_template(kvik_model *m, const char *template_text, const char *end);
 /* Returns the name of built-in chat format i, or NULL after the last.  They serve models whose files have no template:
  * "chatml", "gemma", "llama2", "llama3", "llama4", "mistral", "phi3", "alpaca", "zephyr", "vicuna", "deepseek". */
@@ -314,9 +318,10 @@ struct kvik_cache_config {
      * disk. */
     uint32_t step_tokens;
     /* Snapshots of sliding-window and recurrent layers: a text that was rewritten, or that another sequence shares,
-     * resumes from the nearest snapshot instead of recomputing everything.  A snapshot is taken before the last token of
-     * each prompt and every `checkpoints` tokens; of those passed, the newest four stay and one for each doubling of the
-     * distance.  Snapshots are evicted before anything else.  0: every 256; KVIK_TURN_ENDS: only at the ends of prompts. */
+     * resumes from the nearest snapshot instead of recomputing everything.  A snapshot is taken before the last token
+     * of each prompt and every `checkpoints` tokens; of those passed, the newest four stay and one for each doubling
+     * of the distance.  Snapshots are evicted before anything else.  0: every 256; KVIK_TURN_ENDS: only at the ends of
+     * prompts. */
     uint32_t checkpoints;
     /* 0: $KVIK_THREADS, or all CPUs of this process. */
     uint32_t threads;
@@ -338,9 +343,9 @@ struct kvik_cache_config {
     /* NULL, or a function that gets hints and, later, the saved prompts that are not used, one line each. */
     void (*on_notice)(void *ctx, const char *text);
     void *notice_ctx;
-    /* How the rows of an encoder are stored, which decoders of encoder-decoder models read (cross attention); the strategy
-     * above is for the decoder's own rows.  "dynamic", "static", "offloaded" or "quantized", and a JSON object with
-     * the keys for precision and offloading of cache_config.  NULL: as computed, in memory. */
+    /* How the rows of an encoder are stored, which decoders of encoder-decoder models read (cross attention); the
+     * strategy above is for the decoder's own rows.  "dynamic", "static", "offloaded" or "quantized", and a JSON
+     * object with the keys for precision and offloading of cache_config.  NULL: as computed, in memory. */
     const char *cross_cache_implementation;
     const char *cross_cache_config;
     /* Limit of an encoder's input, in rows.  0: the model's, or 512. */
@@ -389,8 +394,8 @@ KVIK_API int kvik_cache_usage(const kvik_cache *c, kvik_usage *out);
 KVIK_API int kvik_cache_crop(kvik_cache *c, kvik_seq s, int64_t len);
 /* Gives s[i] the contents that s[from[i]] had, for all i at once. */
 KVIK_API int kvik_cache_reorder(kvik_cache *c, const kvik_seq *s, const uint32_t *from, uint32_t n);
-/* Reserves memory for len tokens of s, so that appending up to there cannot be KVIK_FULL.  0 gives the reserve up.  Forks
- * of s do not share it. */
+/* Reserves memory for len tokens of s, so that appending up to there cannot be KVIK_FULL.  0 gives the reserve up.
+ * Forks of s do not share it. */
 KVIK_API int kvik_cache_reserve(kvik_cache *c, kvik_seq s, uint32_t len);
 /* Returns the number of tokens, or a negative code. */
 KVIK_API int64_t kvik_cache_length(const kvik_cache *c, kvik_seq s);
@@ -470,9 +475,13 @@ KVIK_API int kvik_cache_map(const kvik_cache *c, kvik_seq s, char **json);
 
 /* ---- Sessions: sequences on disk ------------------------------------------------------------------ */
 
-/* Saves n sequences in the file `path`, with a note (any text, or NULL); at every instant it has its old contents or all
- * new ones.  Blocks that sequences share, or that a session of this model has, are not written again.  A session that
- * this cache has not loaded, or that others have saved since, is not replaced: KVIK_BUSY.  Take another name. */
+/* Saves n sequences in the file `path`, with a note (any text, or NULL); at every instant the file has its old contents
+ * or all new ones.  Blocks that sequences share, or that a session of this model has, are not written again.
+ *
+ * A session that this cache has not loaded, or that others have saved since, is not replaced: KVIK_BUSY.  To keep both,
+ * take another name.  To replace it, save under another name in the same directory, and rename() that file to `path`:
+ * a crash then leaves the old session or the new one.  unlink(path) before the save works too, but there is no
+ * session until the save has ended.  This cache can save under `path` again afterwards. */
 KVIK_API int kvik_cache_save(kvik_cache *c, const char *path, const kvik_seq *s, uint32_t n,
                              const char *note);
 /* Loads a session as new sequences, at most max, and returns their number; after an error there are none.  They
@@ -509,12 +518,12 @@ typedef struct kvik_plane {
     uint32_t n_dims, dim[4];
     void *data;
 } kvik_plane;
-/* What one layer keeps of a sequence.  Attention has the planes `keys` and `values` [heads][rows][dim], the KV rows that
- * the next token sees (all; a window; or sinks and window), keys rotated as the model caches them.  A recurrent state
- * has `conv` [channels][taps], the last inputs of the convolution, and `ssm` [channels][states] or, in heads,
- * [heads][channels][states], the states of the scan; with a gated delta rule `delta` [heads][key][value].  Rows of an encoder are `cross_keys` and
- * `cross_values` [heads][rows][dim], the same number in all layers.  These are
- * the shapes of Transformers without the batch. */
+/* What one layer keeps of a sequence.  Attention has the planes `keys` and `values` [heads][rows][dim], the KV rows
+ * that the next token sees (all; a window; or sinks and window), keys rotated as the model caches them.  A recurrent
+ * state has `conv` [channels][taps], the last inputs of the convolution, and `ssm` [channels][states] or, in heads,
+ * [heads][channels][states], the states of the scan; with a gated delta rule `delta` [heads][key][value].  Rows of an
+ * encoder are `cross_keys` and `cross_values` [heads][rows][dim], the same number in all layers.  These are the shapes
+ * of Transformers without the batch. */
 typedef struct kvik_layer_rows {
     /* Of keys and values; 0 and NULL if the layer has no attention.  position: [rows] ascending. */
     uint32_t rows;
@@ -541,7 +550,8 @@ typedef struct kvik_snapshot {
 /* Exports the KV rows and states of a sequence as f32.  Free *out with kvik_snapshot_free. */
 KVIK_API int kvik_cache_export(kvik_cache *c, kvik_seq s, kvik_snapshot **out);
 /* Makes a sequence that holds the rows and states of a snapshot, as one turn.  Rows from a cache of the same model
- * without quantization continue with the same bits.  Without ids, a crop that would have to recompute rows is KVIK_LOST. */
+ * without quantization continue with the same bits.  Without ids, a crop that would have to recompute rows is
+ * KVIK_LOST. */
 KVIK_API int kvik_cache_import(kvik_cache *c, const kvik_snapshot *in, kvik_seq *out);
 /* The plane of a layer with this name, or NULL. */
 KVIK_API const kvik_plane *kvik_layer_plane(const kvik_layer_rows *l, const char *name);
@@ -567,8 +577,9 @@ typedef struct kvik_legacy {
     int32_t *ids;
     /* [n_layers] */
     kvik_legacy_layer *layer;
-    /* Of models with an encoder, else NULL: keys and values of its rows, [n_layers], each [batch][heads][encoder_length]
-     * [dim]; and [batch][encoder_length], 1: a row.  The mask may be NULL in an import only: all are. */
+    /* Of models with an encoder, else NULL: keys and values of its rows, [n_layers], each
+     * [batch][heads][encoder_length][dim]; and [batch][encoder_length], 1: a row.  The mask may be NULL in an import
+     * only: all are. */
     kvik_legacy_layer *cross;
     uint8_t *encoder_mask;
     uint64_t encoder_length;
@@ -737,9 +748,9 @@ struct kvik_prompt {
     /* NULL, or a text instead of ids (which are then NULL and 0).  It is encoded with the model's tokenizer, with the
      * special tokens that a text begins with, and without them if `append` is set. */
     const char *text;
-    /* Of models with an encoder (T5, BART, Whisper).  ids, their mask or the text are then the encoder's input, and these
-     * tokens begin the decoder's text, [n_decoder].  NULL: decoder_start_token_id alone.  The result has the decoder's
-     * tokens.  With `seq` the encoder's input may be left out if the sequence has it. */
+    /* Of models with an encoder (T5, BART, Whisper).  ids, their mask or the text are then the encoder's input, and
+     * these tokens begin the decoder's text, [n_decoder].  NULL: decoder_start_token_id alone.  The result has the
+     * decoder's tokens.  With `seq` the encoder's input may be left out if the sequence has it. */
     const int32_t *decoder_ids;
     size_t n_decoder;
     /* The encoder's input as features instead of ids, as input_features of Transformers: [bins][n_frames], see
@@ -750,8 +761,8 @@ struct kvik_prompt {
 
 /* Why a row ended.  LENGTH: max_new_tokens or max_length.  EOS: an end-of-sequence token.  STOP: a stop string.
  * CANCELLED: a callback.  CRITERIA: kvik_hooks.stopping_criteria.  TIME: max_time.  CONTEXT, MAX_CACHE_LEN: the limit
- * of the model or the lower one of the cache came first.  NOT_FINITE: the model gave NaN or infinity, as damaged weights
- * do (a notice says so; a beam search fails with KVIK_FORMAT). */
+ * of the model or the lower one of the cache came first.  NOT_FINITE: the model gave NaN or infinity, as damaged
+ * weights do (a notice says so; a beam search fails with KVIK_FORMAT). */
 enum kvik_finish {
     KVIK_FINISH_LENGTH,
     KVIK_FINISH_EOS,
@@ -922,8 +933,8 @@ enum kvik_state {
  * copies `g`, the prompts and the struct of hooks.  All requests of a cache, and kvik_generate beside them,
  * share its max_sequences: KVIK_LIMIT if they do not suffice.  A sequence of yours (kvik_prompt.seq)
  * belongs to the request until the request has ended or failed.  Until then calls that change the
- * sequence are KVIK_BUSY and change nothing: forward, sync, crop, reset, reorder, reserve, drop, generate and a second request.  Calls that read
- * it are allowed: length, fork, export, save. */
+ * sequence are KVIK_BUSY and change nothing: forward, sync, crop, reset, reorder, reserve, drop, generate and a second
+ * request.  Calls that read it are allowed: length, fork, export, save. */
 KVIK_API int kvik_request_start(kvik_cache *c, const kvik_generation *g, const kvik_prompt *prompt,
                                 uint32_t n, const kvik_hooks *hooks, kvik_request **out);
 /* Advances n requests of one cache and returns how many of them still run.  A request that decodes
@@ -996,8 +1007,8 @@ typedef struct kvik_outputs {
     float *hidden_states;
     /* [layers][rows][heads][n][length + n]; zeros for layers without attention. */
     float *attentions;
-    /* [layers][rows][heads][n][encoder rows]: attention to the rows of the encoder, as many as the row of the batch with
-     * the most has (kvik_cache_encoder_length); zeros behind those of the others. */
+    /* [layers][rows][heads][n][encoder rows]: attention to the rows of the encoder, as many as the row of the batch
+     * with the most has (kvik_cache_encoder_length); zeros behind those of the others. */
     float *cross_attentions;
 } kvik_outputs;
 /* Opens a batch of empty rows.  Closing it drops its sequences; those that a request continues are

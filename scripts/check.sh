@@ -162,6 +162,9 @@ if [ -f include/kvik.h ] && command -v cc >/dev/null 2>&1; then
         "users include it first, with their own flags"
 fi
 
+awk 'length > 120 { print FILENAME ":" FNR ": " length " columns" }' include/kvik.h |
+    fail "header: kvik.h has at most 120 columns" "users read it in their editors"
+
 # clang-format splits a declaration rather than let a comment behind it pass the margin, so such a comment stands above.
 awk '
 FNR == 1 { before = "" }

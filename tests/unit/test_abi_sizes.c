@@ -292,6 +292,145 @@ static void test_forgotten(void **state)
     kvik_cache_close(free_rows);
 }
 
+/* Writes the first `size` bytes of a struct, which is then that long, and a pattern behind them. */
+static void *older(unsigned char out[512], const void *full, size_t size)
+{
+    memset(out, JUNK, 512);
+    memcpy(out, full, size);
+    memcpy(out, &size, sizeof size);
+    return out;
+}
+
+#define UP_TO(type, field)                                                                         \
+    ((offsetof(type, field) + sizeof(((type *)0)->field) + sizeof(size_t) - 1) / sizeof(size_t) *  \
+     sizeof(size_t))
+
+/* The first versions of the structs that have grown, or can be shorter: what lies behind them is neither read nor
+ * written. */
+static void test_older(void **state)
+{
+    (void)state;
+    unsigned char a[512], b[512];
+    float one[4] = {1, 2, 3, 4}, logits[2 * VOCAB], want[2 * VOCAB];
+    kvik_batch *rows[2];
+    kvik_message message = {.role = "user", .content = "hello"};
+    char *json;
+    older(a, &message, UP_TO(kvik_message, content));
+    assert_int_equal(kvik_messages_json((const kvik_message *)(const void *)a, 1, &json), 0);
+    assert_string_equal(json, "[{\"role\":\"user\",\"content\":\"hello\"}]");
+    kvik_free(json);
+
+    kvik_inputs in = {.size = sizeof in, .ids = ids, .n = 2};
+    kvik_outputs out = {.size = sizeof out, .logits = want};
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(kvik_batch_open(c, 1, &rows[i]), 0);
+    assert_int_equal(kvik_batch_forward(rows[0], &in, &out), 0);
+    out.logits = logits;
+    older(a, &in, UP_TO(kvik_inputs, n));
+    older(b, &out, UP_TO(kvik_outputs, logits));
+    if (kvik_batch_forward(rows[1], (const kvik_inputs *)(const void *)a,
+                           (const kvik_outputs *)(const void *)b) < 0)
+        fail_msg("%s", kvik_last_error());
+    assert_memory_equal(logits, want, 2 * kvik_model_vocab(m) * sizeof *want);
+    for (int i = 0; i < 2; i++)
+        kvik_batch_close(rows[i]);
+
+    kvik_hooks hooks = {0};
+    kvik_generation g;
+    kvik_result *r;
+    kvik_prompt p = {.size = sizeof p, .ids = ids, .n = 5};
+    assert_int_equal(kvik_generation_init(&g, m), 0);
+    g.max_new_tokens = 2;
+    older(a, &hooks, UP_TO(kvik_hooks, ctx));
+    if (kvik_generate(c, &g, &p, 1, (const kvik_hooks *)(const void *)a, &r) < 0)
+        fail_msg("%s", kvik_last_error());
+    assert_int_equal(r->row[0]->n, 7);
+    kvik_result_free(r);
+    kvik_generation_done(&g);
+
+    kvik_cache *free_rows;
+    kvik_shape shape = {.batch = 1, .heads = 1, .n = 1, .dim_k = 4, .dim_v = 4};
+    struct {
+        kvik_rows rows;
+        uint64_t behind[2];
+    } newer = {{.size = sizeof newer}, {1, 1}};
+    older(a, &shape, UP_TO(kvik_shape, dim_v));
+    assert_int_equal(kvik_cache_open_unbound(NULL, 1, NULL, &free_rows), 0);
+    if (kvik_cache_update(free_rows, 0, one, one, (const kvik_shape *)(const void *)a,
+                          &newer.rows) < 0)
+        fail_msg("%s", kvik_last_error());
+    assert_memory_equal(newer.rows.keys, one, sizeof one);
+    assert_true(newer.behind[0] == 0 && newer.behind[1] == 0); /* fields that are not known */
+    kvik_cache_close(free_rows);
+}
+
+/* Programs of a later kvik.h: fields that this library does not know may be 0, and are refused otherwise. */
+static void test_newer(void **state)
+{
+    (void)state;
+    struct {
+        kvik_choice choice;
+        uint64_t behind;
+    } choice = {{.size = sizeof choice, .ids = ids, .n = 2, .n_prompt = 2}, 0};
+    struct {
+        kvik_snapshot snapshot;
+        uint64_t behind;
+    } snapshot;
+    struct {
+        kvik_legacy legacy;
+        uint64_t behind;
+    } legacy;
+    float logits[VOCAB] = {0};
+    int32_t id = -1;
+    kvik_generation g;
+    kvik_sampler *sampler;
+    assert_int_equal(kvik_generation_init(&g, NULL), 0);
+    assert_int_equal(kvik_sampler_open(&g, VOCAB, NULL, &sampler), 0);
+    logits[77] = 5;
+    choice.choice.logits = logits;
+    assert_int_equal(kvik_sample(sampler, &choice.choice, &id), 0);
+    assert_int_equal(id, 77);
+    choice.behind = 1;
+    refused(kvik_sample(sampler, &choice.choice, &id), KVIK_UNSUPPORTED, "kvik_choice", "newer");
+    kvik_sampler_close(sampler);
+    kvik_generation_done(&g);
+
+    kvik_seq s, copy;
+    kvik_snapshot *got;
+    kvik_legacy *old;
+    kvik_batch *batch, *again;
+    kvik_span span = {.size = sizeof span, .ids = ids, .n = 6};
+    assert_int_equal(kvik_cache_new(c, &s), 0);
+    span.seq = s;
+    assert_int_equal(kvik_forward(c, &span, 1, false, NULL), 0);
+    assert_int_equal(kvik_cache_export(c, s, &got), 0);
+    snapshot.snapshot = *got;
+    snapshot.snapshot.size = sizeof snapshot;
+    snapshot.behind = 0;
+    assert_int_equal(kvik_cache_import(c, &snapshot.snapshot, &copy), 0);
+    assert_int_equal(kvik_cache_drop(c, copy), 0);
+    snapshot.behind = 1;
+    refused(kvik_cache_import(c, &snapshot.snapshot, &copy), KVIK_UNSUPPORTED, "kvik_snapshot",
+            "newer");
+    kvik_snapshot_free(got);
+    assert_int_equal(kvik_cache_drop(c, s), 0);
+
+    kvik_inputs in = {.size = sizeof in, .ids = ids, .n = 2};
+    assert_int_equal(kvik_batch_open(c, 1, &batch), 0);
+    assert_int_equal(kvik_batch_forward(batch, &in, NULL), 0);
+    assert_int_equal(kvik_batch_to_legacy(batch, &old), 0);
+    legacy.legacy = *old;
+    legacy.legacy.size = sizeof legacy;
+    legacy.behind = 0;
+    assert_int_equal(kvik_batch_from_legacy(c, &legacy.legacy, &again), 0);
+    kvik_batch_close(again);
+    legacy.behind = 1;
+    refused(kvik_batch_from_legacy(c, &legacy.legacy, &again), KVIK_UNSUPPORTED, "kvik_legacy",
+            "newer");
+    kvik_legacy_free(old);
+    kvik_batch_close(batch);
+}
+
 /* A struct that the library filled in can be passed back as it is. */
 static void test_handed_out(void **state)
 {
@@ -342,7 +481,8 @@ int main(void)
         cmocka_unit_test(test_spans),      cmocka_unit_test(test_prompts),
         cmocka_unit_test(test_generation), cmocka_unit_test(test_sync),
         cmocka_unit_test(test_forgotten),  cmocka_unit_test(test_handed_out),
-        cmocka_unit_test(test_cut),
+        cmocka_unit_test(test_cut),        cmocka_unit_test(test_older),
+        cmocka_unit_test(test_newer),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
