@@ -31,7 +31,7 @@ static bool in_word(char c)
 /* Returns the option whose name in the library begins at `at` as a whole word: the command spells it with dashes. */
 static const char *option_at(const char *text, const char *at)
 {
-    static const char *const name[] = {"cache_memory", "on_full", "spill_dir"};
+    static const char *const name[] = {"cache_memory", "spill_dir"};
     for (size_t i = 0; i < countof(name); i++) {
         size_t n = strlen(name[i]);
         if (!strncmp(at, name[i], n) && !in_word(at[n]) && (at == text || !in_word(at[-1])))

@@ -476,9 +476,20 @@ static void end(struct run *r)
         mem_free(own[i]);
 }
 
+/* Beams that were just forked have not been fed yet. */
+static bool owns(const struct run *r, kv_seq seq)
+{
+    const struct beams *b = r->own;
+    for (uint32_t i = 0; b->item && i < r->n; i++)
+        for (uint32_t j = 0; b->item[i].seq && j < b->n; j++)
+            if (b->item[i].seq[j] == seq) return true;
+    return false;
+}
+
 const struct run_mode beam_mode = {.begin = begin,
                                    .gather = gather,
                                    .choose = choose,
                                    .cancel = cancel,
                                    .finish = beam_rows,
+                                   .owns = owns,
                                    .end = end};

@@ -28,6 +28,7 @@ struct drafter {
 /* What draft_model.c knows of an assistant between calls; lives beside its cache. */
 struct gen_assistant {
     struct exec *x;
+    struct assistant *first; /* open drafters */
     uint32_t asked,
         learned; /* num_assistant_tokens, and what the schedule "heuristic" made of it */
 };
@@ -36,3 +37,5 @@ struct gen_assistant {
 int draft_lookup_open(const struct run *r, struct drafter *out);
 /* draft_model.c: the draft is what a smaller model decodes (assistant_model). */
 int draft_model_open(const struct run *r, struct gen_assistant *a, struct drafter *out);
+/* True if a drafter has this sequence, so that nobody else may change it. */
+bool draft_model_owns(const struct gen_assistant *a, kvik_seq seq);

@@ -20,6 +20,7 @@ struct helper {             /* of one row */
 };
 struct assistant {
     struct gen_assistant *a;
+    struct assistant *next; /* of those that are open on `a` */
     const kvik_generation *g;
     struct gen_chain *chain; /* processors apply to drafts too */
     struct helper *helper;   /* [n] by rows */
@@ -187,6 +188,10 @@ static void close_assistant(void *ctx)
 {
     struct assistant *s = ctx;
     if (!s) return;
+    struct assistant **at = &s->a->first;
+    while (*at && *at != s)
+        at = &(*at)->next;
+    if (*at) *at = s->next;
     for (uint32_t i = 0; s->helper && i < s->n; i++) {
         drop(s, &s->helper[i].draft);
         if (s->helper[i].sure) (void)kv_keep(s->a->x->kv, s->helper[i].sure);
@@ -244,6 +249,8 @@ int draft_model_open(const struct run *r, struct gen_assistant *a, struct drafte
     }
     if (!schedule_is(s, "heuristic") || a->asked != tokens) a->learned = tokens;
     a->asked = tokens;
+    s->next = a->first;
+    a->first = s;
     for (uint32_t i = 0; i < s->n; i++)
         s->helper[i].tokens = a->learned;
     *out = (struct drafter){.propose = propose,
@@ -252,4 +259,12 @@ int draft_model_open(const struct run *r, struct gen_assistant *a, struct drafte
                             .ctx = s,
                             .most = schedule_is(s, "constant") ? tokens : MAX(tokens, DRAFT_MOST)};
     return 0;
+}
+
+bool draft_model_owns(const struct gen_assistant *a, kvik_seq seq)
+{
+    for (const struct assistant *s = a->first; s && seq; s = s->next)
+        for (uint32_t i = 0; i < s->n; i++)
+            if (s->helper[i].sure == seq || s->helper[i].draft == seq) return true;
+    return false;
 }

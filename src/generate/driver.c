@@ -115,15 +115,25 @@ static int shape(struct run *r)
     return 0;
 }
 
+/* True if the run continues the sequence, or made it for a row, beam, candidate or negative text: what the mode made is in
+ * the feeds.  A feed may also name a sequence that was dropped, which no handle of a later one equals. */
+static bool runs_with(const struct run *r, kvik_seq seq)
+{
+    for (uint32_t i = 0; r->row && i < r->n; i++)
+        if (r->row[i].given == seq || r->row[i].seq == seq) return true;
+    for (uint32_t i = 0; r->feed && i < r->lanes; i++)
+        if (r->feed[i].seq == seq) return true;
+    if (guide_owns(r, seq)) return true;
+    return r->own && r->mode->owns && r->mode->owns(r, seq);
+}
+
 int driver_owns(const struct driver *d, kvik_seq seq)
 {
-    for (const struct run *o = d->first; o; o = o->next)
-        for (uint32_t i = 0; o->row && i < o->n; i++)
-            if (seq && (o->row[i].given == seq || o->row[i].seq == seq))
-                return ERR(BUSY,
-                           "a request that has not ended continues this sequence (%#x); end it "
-                           "first",
-                           seq);
+    for (const struct run *o = d->first; seq && o; o = o->next)
+        if (runs_with(o, seq))
+            return ERR(BUSY,
+                       "a request that has not ended continues this sequence (%#x); end it first",
+                       seq);
     return 0;
 }
 

@@ -37,8 +37,8 @@ struct gen_call {
 };
 int driver_open(struct exec *x, struct driver **out);
 void driver_close(struct driver *d); /* after its runs */
-/* ERR_BUSY: a row of a run that has not ended is this sequence, of the caller's or made for the row, so that nobody else
- * may change it. */
+/* ERR_BUSY: a run that has not ended continues this sequence of the caller's, or made it, so that nobody else may change
+ * it. */
 int driver_owns(const struct driver *d, kvik_seq seq);
 /* Called when the owner of a sequence is closed.  Returns true if a run continues the sequence: that run drops it when
  * it ends, unless its result gives the sequence to the caller. */

@@ -144,3 +144,10 @@ void guide_apply(struct run *r, const float *uncond, float *scores)
     for (uint32_t v = 0; v < vocab; v++)
         scores[v] = scale * (scores[v] - un[v]) + un[v];
 }
+
+bool guide_owns(const struct run *r, kv_seq seq)
+{
+    for (uint32_t i = 0; r->guide && r->guide->row && i < r->width; i++)
+        if (r->guide->row[i].seq == seq) return true;
+    return false;
+}

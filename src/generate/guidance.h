@@ -7,6 +7,8 @@ struct guide;
 /* Sets r->guide if guidance_scale asks for it: one negative text for each of r->width rows (beams: of each beam). */
 int guide_begin(struct run *r);
 void guide_end(struct run *r);
+/* True if a negative text is this sequence. */
+bool guide_owns(const struct run *r, kv_seq seq);
 /* Sets the feed of a row's negative text: the negative prompt, later the newest of the tokens fresh[0..n) that the row
  * generated.  Without a cache the feed is the whole text, into a sequence that guide_fed drops.  w: the row, or the row of
  * a beam. */

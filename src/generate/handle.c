@@ -67,8 +67,13 @@ int cache_bound(const kvik_cache *c)
 int cache_free(const kvik_cache *c, const kv_seq *s, uint32_t n)
 {
     TRY(cache_bound(c));
-    for (uint32_t i = 0; s && i < n; i++)
+    for (uint32_t i = 0; s && i < n; i++) {
         TRY(driver_owns(c->driver, s[i]));
+        if (draft_model_owns(&c->assistant, s[i]))
+            return ERR(BUSY,
+                       "a request that has not ended drafts in this sequence (%#x); end it first",
+                       s[i]);
+    }
     return 0;
 }
 

@@ -60,6 +60,8 @@ struct run_mode {
     int (*finish)(struct run *r, kvik_result *out);
     /* Gives back what `begin` and later calls took.  May be NULL. */
     void (*end)(struct run *r);
+    /* True if the mode has made this sequence.  NULL: those it made are in the feeds. */
+    bool (*owns)(const struct run *r, kv_seq seq);
 };
 extern const struct run_mode plain_mode, speculate_mode, contrastive_mode, beam_mode;
 

@@ -575,6 +575,57 @@ static void disturb(kvik_cache *c, kvik_seq mine, kvik_seq other, kvik_batch *b,
     free(logits);
 }
 
+/* Tries to change every sequence of a cache whose number can be guessed. */
+static void guess(kvik_cache *c, const struct way *way, const char *when)
+{
+    for (kvik_seq s = 1; s < 1024; s++) {
+        if (kvik_cache_length(c, s) < 0) continue;
+        int e = kvik_cache_crop(c, s, 0);
+        if (e != KVIK_BUSY) fail_msg("%s, %s: sequence %#x was changed: %d", way->name, when, s, e);
+    }
+}
+
+struct guesser {
+    const struct asked *a;
+    kvik_cache *c;
+};
+
+static bool guess_inside(void *ctx, uint32_t row, const int32_t *ids, size_t n, float *scores,
+                         uint32_t vocab)
+{
+    const struct guesser *g = ctx;
+    (void)row, (void)ids, (void)n, (void)scores, (void)vocab;
+    guess(g->c, g->a->way, "in a callback");
+    if (g->a->hooks.assistant_model)
+        guess(g->a->hooks.assistant_model, g->a->way, "of the assistant, in a callback");
+    return true;
+}
+
+/* Beams, candidates, negative texts and an assistant have sequences of their own, which nobody was given. */
+static void guessed(void **state)
+{
+    (void)state;
+    for (uint32_t way = 0; way < countof(ways); way++) {
+        struct stage s;
+        stage_open(&s, (kvik_cache_config){.max_sequences = 12});
+        struct asked *a = ask(&s, way, 6);
+        struct guesser g = {a, s.c};
+        a->hooks.ctx = &g;
+        a->hooks.logits_processor = guess_inside;
+        start(a, s.c);
+        int left;
+        do {
+            left = kvik_request_step(&a->request, 1);
+            assert_true(left >= 0);
+            if (left) guess(s.c, a->way, "between steps");
+            if (left && a->hooks.assistant_model)
+                guess(a->hooks.assistant_model, a->way, "of the assistant, between steps");
+        } while (left);
+        end(a);
+        stage_close(&s);
+    }
+}
+
 /* Whoever changes the sequence of a running request is refused, and the request gives its tokens.  Reading is allowed. */
 static void undisturbed(void **state)
 {
@@ -1000,6 +1051,7 @@ int main(void)
         cmocka_unit_test(budgets),
         cmocka_unit_test(limits),
         cmocka_unit_test(own_sequence),
+        cmocka_unit_test(guessed),
         cmocka_unit_test(undisturbed),
         cmocka_unit_test(handles),
         cmocka_unit_test(early),
