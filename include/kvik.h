@@ -864,6 +864,100 @@ struct kvik_hooks {
     kvik_cache *assistant_model;
 };
 
+/* ---- Speech: recordings as text ----------------------------------------------------------------------
+ *
+ * A cache of a speech model (Whisper) turns a recording into text, in windows of 30 seconds, as Transformers does.
+ * Memory does not grow with the length of the recording, apart from the transcript.
+ *
+ *     kvik_speech speech;
+ *     kvik_transcript *t;
+ *     kvik_speech_init(&speech);
+ *     if (kvik_transcribe(cache, "talk.mp3", &speech, &t) == 0) puts(t->text);
+ *     kvik_transcript_free(t); */
+
+typedef struct kvik_word {
+    /* As it is written, with the space before it. */
+    char *text;
+    /* Seconds from the beginning of the recording. */
+    double start, end;
+} kvik_word;
+/* A few words that belong together. */
+typedef struct kvik_segment {
+    char *text;
+    double start, end;
+    /* [n] the tokens of the segment, its timestamps included. */
+    int32_t *ids;
+    size_t n;
+    /* With word_timestamps: [n_words]. */
+    kvik_word **word;
+    size_t n_words;
+    /* Of the window that the segment is part of: the temperature of the draw that was accepted, the mean natural logarithm of
+     * its tokens' probabilities, how far it can be compressed, and the probability that nobody speaks. */
+    double temperature, avg_logprob, compression_ratio, no_speech_prob;
+} kvik_segment;
+typedef struct kvik_transcript {
+    char *text;
+    /* "en", ...; "" if the model knows one language only. */
+    char *language;
+    /* Of the recording. */
+    double seconds;
+    kvik_segment **segment;
+    size_t n_segments;
+    uint32_t windows;
+} kvik_transcript;
+/* Receives a segment as soon as it is known.  Return false to stop with KVIK_CANCELLED. */
+typedef bool (*kvik_on_segment)(void *ctx, const kvik_segment *segment);
+enum kvik_hearing {
+    /* The recording is read once, for its length and its loudness. */
+    KVIK_HEARING_READ,
+    KVIK_HEARING_TRANSCRIBE
+};
+/* Tells how many seconds of a recording are done; total 0: not known.  Return false to stop with KVIK_CANCELLED. */
+typedef bool (*kvik_on_hearing)(void *ctx, enum kvik_hearing what, double seconds, double total);
+/* How to transcribe.  The names are those of Transformers. */
+typedef struct kvik_speech {
+    size_t size;
+    /* A name or a code: "German", "de".  NULL: the language of the first window. */
+    const char *language;
+    /* "transcribe" (NULL), or "translate": into English. */
+    const char *task;
+    /* NULL, or text that the recording may continue: names and terms as they are spelled. */
+    const char *prompt;
+    /* False: one window without timestamps, for recordings of at most one window. */
+    bool return_timestamps;
+    /* Times of words, for models whose generation_config.json names alignment_heads. */
+    bool word_timestamps;
+    /* Each window sees the text of those before it. */
+    bool condition_on_prev_tokens;
+    /* [n_temperatures]: tried in turn until the text of a window is good enough.  NULL: 0, 0.2, 0.4, 0.6, 0.8, 1. */
+    const double *temperatures;
+    uint32_t n_temperatures;
+    /* A text that compresses better is tried again.  0: any. */
+    double compression_ratio_threshold;
+    /* A text with a lower mean log-probability is tried again.  0: any. */
+    double logprob_threshold;
+    /* Such a text is dropped instead if nobody speaks with more than this probability.  0: never. */
+    double no_speech_threshold;
+    /* Of the draws at temperatures above 0. */
+    uint64_t seed;
+    kvik_on_segment on_segment;
+    kvik_on_hearing on_hearing;
+    /* The first argument of both callbacks. */
+    void *ctx;
+} kvik_speech;
+/* Sets the defaults: timestamps, all temperatures, 1.35, -1 and 0.6 for the three thresholds. */
+KVIK_API int kvik_speech_init_sized(kvik_speech *o, size_t size);
+#define kvik_speech_init(o) kvik_speech_init_sized((o), sizeof *(o))
+/* Transcribes a WAV, FLAC, Ogg (Vorbis, Opus) or MP3 file; options NULL: the defaults.  out may be NULL if on_segment
+ * receives the segments.  KVIK_UNSUPPORTED: the model is no speech model, or this build reads no audio files. */
+KVIK_API int kvik_transcribe(kvik_cache *c, const char *path, const kvik_speech *o,
+                             kvik_transcript **out);
+/* The same for n samples of one channel at 16 000 Hz, full scale 1. */
+KVIK_API int kvik_transcribe_samples(kvik_cache *c, const float *samples, size_t n,
+                                     const kvik_speech *o, kvik_transcript **out);
+/* Frees a transcript. */
+KVIK_API void kvik_transcript_free(kvik_transcript *t);
+
 /* ---- Sampler: tokens for loops of your own ----------------------------------------------------------
  *
  * A sampler chooses tokens from logits as kvik_generate does, bit for bit: with the same processors, and draws

@@ -43,6 +43,7 @@ BEGIN {
     may["generate"] = " base tok model kv dev chat kvik.h " # the option struct is the public one
     may["session"] = " base kv generate kvik.h "
     may["compat"] = " base fmt kv model generate kvik.h "
+    may["speech"] = " base tok audio kv model generate kvik.h "
     may["api"] = " base fmt tok dev kv model chat generate session compat kvik.h "
     may["cli"] = " base kvik.h "
 }

@@ -87,7 +87,7 @@ const char *alias_command(const char *word);
 const char *alias_slash(const char *word);
 
 extern const struct command command_generate, command_chat, command_inspect, command_tokenize,
-    command_render, command_bench, command_models, command_completion;
+    command_render, command_transcribe, command_bench, command_models, command_completion;
 /* main.c: the i-th command, or NULL. */
 const struct command *command_at(size_t i);
 
@@ -128,6 +128,8 @@ struct progress {
 void progress_begin(struct progress *p, const char *what);
 void progress_show(struct progress *p, uint64_t done, uint64_t total);
 void progress_end(struct progress *p);
+/* Erases the line before other output; the next progress_show draws it again. */
+void progress_hide(struct progress *p);
 /* Calls fn on this thread and shows a moving mark until fn returns. */
 void progress_during(const char *what, void (*fn)(void *ctx), void *ctx);
 

@@ -13,8 +13,8 @@
 #include <unistd.h>
 
 static const struct command *const commands[] = {
-    &command_generate, &command_chat,  &command_inspect, &command_tokenize,
-    &command_render,   &command_bench, &command_models,  &command_completion,
+    &command_generate, &command_chat,  &command_transcribe, &command_inspect,    &command_tokenize,
+    &command_render,   &command_bench, &command_models,     &command_completion,
 };
 
 const struct command *command_at(size_t i)

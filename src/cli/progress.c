@@ -52,6 +52,12 @@ void progress_end(struct progress *p)
     p->shown = p->on = false;
 }
 
+void progress_hide(struct progress *p)
+{
+    if (p->shown) screen_code(stderr, "\r\033[K");
+    p->shown = false;
+}
+
 struct ticker {
     struct progress p;
     pthread_mutex_t lock;

@@ -24,6 +24,7 @@ enum {
     LEAST(kvik_snapshot, layer),
     LEAST(kvik_source, n_frames),
     LEAST(kvik_span, ids),
+    LEAST(kvik_speech, ctx),
     LEAST(kvik_sync, divergence),
     LEAST(kvik_usage, states),
 };

@@ -62,6 +62,9 @@ enum {
     A_SPAN,
     A_SOURCE,
     A_ENCODER,
+    A_SPEECH,
+    A_RECORDING, /* a file */
+    A_TRANSCRIPT,
     A_INPUTS,
     A_OUTPUTS,
     A_USAGE,
@@ -90,6 +93,7 @@ enum {
     A_OUT_SAMPLER,
     A_OUT_SNAPSHOT,
     A_OUT_LEGACY,
+    A_OUT_TRANSCRIPT,
     A_KINDS,
     A_POINTERS,
     A_SEQ,
@@ -100,6 +104,7 @@ enum {
     A_N, /* IDS */
     A_BYTES,
     A_SIZE, /* of a kvik_generation */
+    A_SPEECH_SIZE,
     A_VOCAB,
     A_CODE,
     A_OPTIONAL = 256, /* NULL is allowed */
@@ -246,6 +251,7 @@ static const struct api_call api_calls[] = {
     CALL(kvik_sampler_open, R_INT, D_NOTHING, A_GENERATION, A_VOCAB, CAN(A_HOOKS), A_OUT_SAMPLER),
     CALL(kvik_session_describe, R_INT, D_NOTHING, A_SESSION, A_OUT_MEMORY),
     CALL(kvik_snapshot_free, R_VOID, D_CLOSES, A_SNAPSHOT),
+    CALL(kvik_speech_init_sized, R_INT, D_NOTHING, A_SPEECH, A_SPEECH_SIZE),
     CALL(kvik_sync_done, R_VOID, D_CLOSES, A_SYNC),
     CALL(kvik_template_render, R_INT, D_NOTHING, A_TEMPLATE, A_REQUEST_JSON, A_OUT_MEMORY),
     CALL(kvik_tokenizer_close, R_VOID, D_CLOSES, A_TOKENIZER),
@@ -257,5 +263,9 @@ static const struct api_call api_calls[] = {
     CALL(kvik_tokenizer_open, R_INT, D_NOTHING, A_MODEL_PATH, A_OUT_TOKENIZER),
     CALL(kvik_tokenizer_special, R_POINTER, D_NOTHING, A_TOKENIZER, A_OPTION),
     CALL(kvik_tokenizer_template, R_POINTER, D_NOTHING, A_TOKENIZER),
+    CALL(kvik_transcribe, R_INT, D_ADDS, A_CACHE, A_RECORDING, CAN(A_SPEECH), A_OUT_TRANSCRIPT),
+    CALL(kvik_transcribe_samples, R_INT, D_ADDS, A_CACHE, A_FLOATS, A_N, CAN(A_SPEECH),
+         A_OUT_TRANSCRIPT),
+    CALL(kvik_transcript_free, R_VOID, D_CLOSES, A_TRANSCRIPT),
     CALL(kvik_version, R_POINTER, D_NOTHING, A_END),
 };

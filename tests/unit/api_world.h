@@ -20,6 +20,7 @@ struct api_world {
     kvik_span span;
     kvik_source source;
     kvik_encoder encoder;
+    kvik_speech speech;
     kvik_inputs inputs;
     kvik_outputs outputs;
     kvik_usage usage;
@@ -84,6 +85,7 @@ static inline void api_structs(struct api_world *w)
     w->span = (kvik_span){.size = sizeof w->span, .seq = w->mine, .ids = api_ids, .n = IDS};
     w->source = (kvik_source){.size = sizeof w->source, .ids = api_ids, .n = IDS};
     w->encoder = (kvik_encoder){.size = sizeof w->encoder};
+    api_need(kvik_speech_init(&w->speech));
     w->inputs = (kvik_inputs){.size = sizeof w->inputs, .ids = api_ids, .n = IDS};
     w->outputs = (kvik_outputs){.size = sizeof w->outputs, .logits = w->floats};
     w->usage = (kvik_usage){.size = sizeof w->usage};
@@ -205,6 +207,8 @@ static inline uintptr_t api_value(struct api_world *w, int kind, int at)
         [A_SPAN] = &w->span,
         [A_SOURCE] = &w->source,
         [A_ENCODER] = &w->encoder,
+        [A_SPEECH] = &w->speech,
+        [A_RECORDING] = "tests/fixtures/audio/tone.wav",
         [A_INPUTS] = &w->inputs,
         [A_OUTPUTS] = &w->outputs,
         [A_USAGE] = &w->usage,
@@ -239,6 +243,8 @@ static inline uintptr_t api_value(struct api_world *w, int kind, int at)
         return 3;
     case A_SIZE:
         return sizeof w->g;
+    case A_SPEECH_SIZE:
+        return sizeof w->speech;
     case A_VOCAB:
         return VOCAB;
     case A_CODE:
@@ -336,6 +342,9 @@ static inline void api_release(struct api_world *w, const struct api_call *c)
             break;
         case A_OUT_LEGACY:
             kvik_legacy_free(p);
+            break;
+        case A_OUT_TRANSCRIPT:
+            kvik_transcript_free(p);
             break;
         }
         w->out[i] = 0;

@@ -433,6 +433,8 @@ static bool arguments(const struct api_call *c, uintptr_t v[ARGS])
             v[i] = v[1] ? below((uint32_t)strlen((const char *)v[1]) + 1) : 0;
         else if (kind == A_SIZE)
             v[i] = sizeof(kvik_generation);
+        else if (kind == A_SPEECH_SIZE)
+            v[i] = sizeof(kvik_speech);
         else if (kind == A_VOCAB)
             v[i] = chance(90) ? VOCAB : below(VOCAB);
         else if (kind == A_N)

@@ -1,0 +1,190 @@
+/* cmd_transcribe.c - kvik transcribe: the text of recordings. */
+#include "cli/cli.h"
+#include "cli/transcript_print.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { TEMPERATURES = 16 };
+
+struct options {
+    struct common common;
+    const char *language, *task, *prompt, *format, *temperature, *compression, *logprob, *no_speech;
+    bool timestamps, words, condition;
+    uint32_t seed;
+};
+
+static const struct arg_option table[] = {
+    {"language", ARG_TEXT, offsetof(struct options, language), "NAME", NULL,
+     "language of the recordings: a name or a code, such as German or de (default: the language of each "
+     "recording's first window)"},
+    {"task", ARG_TEXT, offsetof(struct options, task), "TASK", "transcribe|translate",
+     "write what is said, or translate it into English (default: transcribe)"},
+    {"format", ARG_TEXT, offsetof(struct options, format), "FORMAT", "text|json|srt|vtt",
+     "text: one line per segment; json: one object per recording; srt, vtt: subtitles (default: text)"},
+    {"json", ARG_FLAG, offsetof(struct options, common.json), NULL, NULL,
+     "the same as --format json"},
+    {"word-timestamps", ARG_FLAG, offsetof(struct options, words), NULL, NULL,
+     "find the times of words; they are part of json and vtt"},
+    {"return-timestamps", ARG_BOOL, offsetof(struct options, timestamps), "true|false", NULL,
+     "false: without times of segments, for recordings of at most one window (default: true)"},
+    {"prompt", ARG_TEXT, offsetof(struct options, prompt), "TEXT", NULL,
+     "text that the recordings may continue: names and terms as they are spelled"},
+    {"condition-on-prev-tokens", ARG_BOOL, offsetof(struct options, condition), "true|false", NULL,
+     "show each window the text of those before it (default: false)"},
+    {"temperature", ARG_TEXT, offsetof(struct options, temperature), "X,...", NULL,
+     "temperatures, tried in turn until the text of a window is good enough (default: "
+     "0,0.2,0.4,0.6,0.8,1)"},
+    {"compression-ratio-threshold", ARG_TEXT, offsetof(struct options, compression), "X", NULL,
+     "try again if the text compresses better than this; 0: never (default: 1.35)"},
+    {"logprob-threshold", ARG_TEXT, offsetof(struct options, logprob), "X", NULL,
+     "try again if the mean log-probability is lower; 0: never (default: -1)"},
+    {"no-speech-threshold", ARG_TEXT, offsetof(struct options, no_speech), "X", NULL,
+     "drop such a text instead if nobody speaks with more than this probability; 0: never (default: 0.6)"},
+    {"seed", ARG_UINT, offsetof(struct options, seed), "N", NULL,
+     "seed of the draws at temperatures above 0 (default: 0)"},
+};
+
+struct run {
+    struct transcript_print print;
+    struct progress progress;
+    enum kvik_hearing shown;
+};
+
+static int read_number(const char *name, const char *text, double *out)
+{
+    char *end;
+    if (!text) return 0;
+    errno = 0;
+    double v = strtod(text, &end);
+    if (end == text || *end || errno || !isfinite(v))
+        return say_usage("--%s: \"%.60s\" is not a number", name, text);
+    *out = v;
+    return 0;
+}
+
+static int read_list(const char *text, double out[TEMPERATURES], uint32_t *n)
+{
+    char part[64];
+    for (const char *at = text; text && at; *n += 1) {
+        size_t len = strcspn(at, ",");
+        if (*n == TEMPERATURES)
+            return say_usage("--temperature: more than %d temperatures", TEMPERATURES);
+        snprintf(part, sizeof part, "%.*s", (int)MIN(len, sizeof part - 1), at);
+        int status = read_number("temperature", part, &out[*n]);
+        if (status) return status;
+        at = at[len] ? at + len + 1 : NULL;
+    }
+    return 0;
+}
+
+static bool on_hearing(void *ctx, enum kvik_hearing what, double seconds, double total)
+{
+    struct run *r = ctx;
+    if (what != r->shown) {
+        progress_end(&r->progress);
+        progress_begin(&r->progress, what == KVIK_HEARING_READ ? "reading s" : "transcribing s");
+        r->shown = what;
+    }
+    progress_show(&r->progress, (uint64_t)seconds, (uint64_t)total);
+    return !interrupt_seen();
+}
+
+static bool on_segment(void *ctx, const kvik_segment *segment)
+{
+    struct run *r = ctx;
+    progress_hide(&r->progress);
+    transcript_print_segment(&r->print, segment);
+    return !interrupt_seen();
+}
+
+static int one(struct session *s, const struct options *o, kvik_speech *speech, const char *path)
+{
+    bool json = o->common.json;
+    struct run r = {.print = {.format = json ? TRANSCRIPT_JSON : transcript_format(o->format)},
+                    .shown = KVIK_HEARING_READ};
+    kvik_transcript *t = NULL;
+    speech->ctx = &r;
+    progress_begin(&r.progress, "reading s");
+    transcript_print_begin(&r.print);
+    int e = kvik_transcribe(s->cache, path, speech, json ? &t : NULL);
+    progress_end(&r.progress);
+    if (e == KVIK_CANCELLED && interrupt_seen()) return EXIT_INTERRUPTED;
+    if (e < 0) return say_error(e);
+    int status = json ? transcript_print_json(path, t) : 0;
+    kvik_transcript_free(t);
+    return status;
+}
+
+static int each(const struct options *o, const struct args *a, kvik_speech *speech)
+{
+    struct session s;
+    int status = session_open_model(&s, a->word[0], &o->common);
+    if (status) return status;
+    json_t *none = json_object();
+    int e = none ? session_settle(&s, none) : KVIK_NOMEM;
+    json_decref(none);
+    status = e < 0 ? say_error(e) : session_cache(&s, 2, session_context(&s));
+    interrupt_catch();
+    for (size_t i = 1; i < a->n && !status; i++)
+        status = one(&s, o, speech, a->word[i]);
+    session_close(&s);
+    return status;
+}
+
+static int run(struct options *o, const struct args *a)
+{
+    double temperature[TEMPERATURES];
+    kvik_speech speech;
+    if (a->n < 2) return say_usage("kvik transcribe needs a MODEL and a FILE");
+    if (o->format && !strcmp(o->format, "json")) o->common.json = true;
+    if (o->format && o->common.json && strcmp(o->format, "json") != 0)
+        return say_usage("--json goes with no other --format");
+    if (a->n > 2 && !o->common.json && transcript_format(o->format) != TRANSCRIPT_TEXT)
+        return say_usage("subtitles are of one FILE; run the command for each");
+    int e = kvik_speech_init(&speech);
+    if (e < 0) return say_error(e);
+    speech.language = o->language;
+    speech.task = o->task;
+    speech.prompt = o->prompt;
+    speech.return_timestamps = o->timestamps;
+    speech.word_timestamps = o->words;
+    speech.condition_on_prev_tokens = o->condition;
+    speech.seed = o->seed;
+    speech.on_segment = o->common.json ? NULL : on_segment;
+    speech.on_hearing = on_hearing;
+    int status = read_list(o->temperature, temperature, &speech.n_temperatures);
+    if (speech.n_temperatures) speech.temperatures = temperature;
+    if (!status)
+        status = read_number("compression-ratio-threshold", o->compression,
+                             &speech.compression_ratio_threshold);
+    if (!status) status = read_number("logprob-threshold", o->logprob, &speech.logprob_threshold);
+    if (!status)
+        status = read_number("no-speech-threshold", o->no_speech, &speech.no_speech_threshold);
+    return status ? status : each(o, a, &speech);
+}
+
+static int run_transcribe(const struct command *self, int argc, char **argv)
+{
+    struct options o = {.timestamps = true};
+    struct args a;
+    int status = args_parse(self, argc, argv, &o, &a);
+    if (status == 0) status = run(&o, &a);
+    args_done(&a);
+    return MAX(status, 0);
+}
+
+const struct command command_transcribe = {
+    .name = "transcribe",
+    .usage = "MODEL FILE...",
+    .summary = "recordings to text",
+    .about =
+        "Writes what is said in recordings (WAV, FLAC, Ogg, MP3) with a Whisper model. Long recordings\n"
+        "are read in windows of 30 seconds.",
+    .run = run_transcribe,
+    .option = table,
+    .n_options = countof(table),
+    .runs_model = true,
+};

@@ -1,0 +1,43 @@
+/* judge.c - figures by which the text of a window is judged: how far it can be compressed, and how likely the model
+ * finds it.  Text that repeats itself compresses well. */
+#include "speech/speech.h"
+
+#include <math.h>
+#ifdef KVIK_AUDIO
+#include <zlib.h>
+#endif
+
+int judge_compression(const int32_t *ids, size_t n, uint32_t vocab, double *out)
+{
+#ifdef KVIK_AUDIO
+    uint32_t width = (uint32_t)(log2(vocab) / 8) + 1;
+    *out = 0;
+    if (!n) return 0;
+    uLong raw = (uLong)n * width;
+    uLongf packed = compressBound(raw);
+    uint8_t *bytes = mem_alloc(raw + packed);
+    if (!bytes) return ERR_NOMEM;
+    for (size_t i = 0; i < n; i++)
+        for (uint32_t b = 0; b < width; b++)
+            bytes[i * width + b] = (uint8_t)((uint32_t)ids[i] >> 8 * b);
+    int e = compress(bytes + raw, &packed, bytes, raw);
+    if (e == Z_OK) *out = (double)raw / (double)packed;
+    mem_free(bytes);
+    return e == Z_OK ? 0 : ERR(NOMEM, "out of memory");
+#else
+    (void)ids, (void)n, (void)vocab, (void)out;
+    return ERR(UNSUPPORTED, "this build of kvik has no zlib (Debian: zlib1g-dev), which "
+                            "compression_ratio_threshold needs; set it to 0");
+#endif
+}
+
+double judge_logprob(const float *scores, uint32_t vocab, int32_t id, double by)
+{
+    double most = -INFINITY, sum = 0;
+    for (uint32_t i = 0; i < vocab; i++)
+        most = fmax(most, (double)scores[i]);
+    if (!isfinite(most)) return -INFINITY;
+    for (uint32_t i = 0; i < vocab; i++)
+        sum += exp(((double)scores[i] - most) * by);
+    return ((double)scores[id] - most) * by - log(sum);
+}

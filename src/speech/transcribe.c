@@ -1,0 +1,280 @@
+/* transcribe.c - a whole recording: window after window, each beginning at the last timestamp of the one before it, each with
+ * its prompt.
+ *
+ * The prompt of a window is <|startofprev|> and the text before it, if it is to be seen, then <|startoftranscript|>, the
+ * language, the task, and perhaps <|notimestamps|>. */
+#include "speech/speech.h"
+
+#include <ctype.h>
+#include <string.h>
+
+struct recording {
+    struct listener l;
+    struct audio *audio;
+    struct features *features;
+    struct transcript *transcript;
+    int32_t head[4]; /* <|startoftranscript|> .. */
+    size_t n_head;
+    struct ids past;          /* text that later windows may see: the prompt, then the segments */
+    size_t past_prompt;       /* of past, tokens of the caller's prompt */
+    bool keep_past;           /* the next window sees the text before it */
+    bool keep_segments;       /* the caller takes a transcript */
+    struct speech_part *part; /* [max_length + 1] */
+};
+
+static const double temperatures[] = {0, 0.2, 0.4, 0.6, 0.8, 1};
+
+KVIK_API int kvik_speech_init_sized(kvik_speech *o, size_t size)
+{
+    static const kvik_speech defaults = {
+        .return_timestamps = true,
+        .compression_ratio_threshold = 1.35,
+        .logprob_threshold = -1,
+        .no_speech_threshold = 0.6,
+    };
+    if (!o) return ERR(ARG, "kvik_speech_init: NULL argument");
+    TRY(SIZED_CHECK(&size, kvik_speech));
+    o->size = size;
+    return SIZED_OUT(o, &defaults, kvik_speech);
+}
+
+/* --- prompts */
+
+/* Finds the tokens that begin the text of every window. */
+static int make_head(struct recording *r)
+{
+    const struct speech_marks *k = &r->l.marks;
+    const kvik_speech *w = &r->l.want;
+    int32_t language = -1;
+    bool translate = w->task && !strcmp(w->task, "translate");
+    if (w->task && !translate && strcmp(w->task, "transcribe") != 0)
+        return ERR(ARG, "task \"%s\": \"transcribe\" and \"translate\" are supported", w->task);
+    if (!k->multilingual && (w->language || translate))
+        return ERR(ARG, "the model knows one language only; leave out %s",
+                   w->language ? "the language" : "the task");
+    r->head[r->n_head++] = k->start;
+    if (k->multilingual && k->languages) {
+        if (w->language)
+            TRY(language_find(k, w->language, &language));
+        else
+            TRY(listener_language(&r->l, &language));
+        TRY(transcript_speaks(r->transcript, k, language));
+        r->head[r->n_head++] = language;
+        int32_t task = translate ? k->translate : k->transcribe;
+        if (translate && task < 0) return ERR(UNSUPPORTED, "the model does not translate");
+        if (task >= 0) r->head[r->n_head++] = task;
+    }
+    if (!r->l.timestamps && k->no_timestamps >= 0) r->head[r->n_head++] = k->no_timestamps;
+    return 0;
+}
+
+/* Encodes the caller's prompt as Transformers does: with one space before it and none behind. */
+static int take_prompt(struct recording *r)
+{
+    const char *text = r->l.want.prompt;
+    struct buf b;
+    if (!text) return 0;
+    if (r->l.marks.previous < 0) return ERR(UNSUPPORTED, "the model takes no prompt");
+    size_t n = strlen(text);
+    while (n > 0 && isspace((unsigned char)text[n - 1]))
+        n--;
+    while (n > 0 && isspace((unsigned char)*text)) {
+        text++;
+        n--;
+    }
+    buf_init(&b, 1 << 24);
+    int e = buf_putc(&b, ' ');
+    if (e >= 0) e = buf_append(&b, text, n);
+    if (e >= 0)
+        e = tok_encode(r->l.cache->model->tok->tok, b.data, b.len, TOK_PLAIN, NULL, 0, &r->past);
+    buf_done(&b);
+    r->past_prompt = r->past.n;
+    if (e >= 0 && r->past.n > r->l.marks.max_length / 2 - 1)
+        return ERR(LIMIT, "the prompt has %zu tokens; at most %u are possible", r->past.n,
+                   r->l.marks.max_length / 2 - 1);
+    return e;
+}
+
+/* Writes the text that a window begins with to l->ids; *start: the place of <|startoftranscript|>. */
+static int make_prompt(struct recording *r, size_t *n, size_t *start)
+{
+    struct listener *l = &r->l;
+    size_t most = l->marks.max_length / 2 - 1, k = 0;
+    const int32_t *past = r->past.id;
+    size_t n_past = r->keep_past ? r->past.n : r->past_prompt;
+    if (n_past && l->marks.previous >= 0) {
+        size_t from = n_past > most ? n_past - most : 0;
+        l->ids[k++] = l->marks.previous;
+        memcpy(l->ids + k, past + from, (n_past - from) * sizeof *past);
+        k += n_past - from;
+    }
+    *start = k;
+    if (k + r->n_head >= l->marks.max_length)
+        return ERR(LIMIT, "max_length is %u, too few for a prompt of %zu tokens",
+                   l->marks.max_length, k + r->n_head);
+    memcpy(l->ids + k, r->head, r->n_head * sizeof *r->head);
+    *n = k + r->n_head;
+    return 0;
+}
+
+/* Remembers the text of a segment for later windows.  Of two timestamps at its end the second belongs to what follows. */
+static int remember(struct recording *r, const int32_t *ids, size_t n)
+{
+    size_t most = r->l.marks.max_length / 2 - 1, over;
+    if (n > 2 && ids[n - 2] >= r->l.marks.first_timestamp) n--;
+    for (size_t i = 0; i < n; i++)
+        TRY(ids_push(&r->past, ids[i]));
+    /* The caller's prompt stays: windows that see no text before them see the prompt. */
+    if (r->past.n > r->past_prompt + 4 * most) {
+        over = r->past.n - r->past_prompt - most;
+        memmove(r->past.id + r->past_prompt, r->past.id + r->past_prompt + over,
+                (r->past.n - r->past_prompt - over) * sizeof *r->past.id);
+        r->past.n -= over;
+    }
+    return 0;
+}
+
+/* --- windows */
+
+static int tell(const struct recording *r, enum kvik_hearing what, double seconds, double total)
+{
+    const kvik_speech *w = &r->l.want;
+    if (!w->on_hearing || w->on_hearing(w->ctx, what, seconds, total)) return 0;
+    return ERR(CANCELLED, "%s: cancelled at %.2f s", audio_name(r->audio), seconds);
+}
+
+static bool reading(void *ctx, double seconds, double total)
+{
+    return tell(ctx, KVIK_HEARING_READ, seconds, total) >= 0;
+}
+
+/* Adds the segments of a window that begins at `offset` seconds. */
+static int add_segments(struct recording *r, const struct speech_said *said, uint32_t frames,
+                        double offset, uint32_t *advance)
+{
+    const int32_t *ids = said->ids + said->n_prompt;
+    size_t n = segments_cut(&r->l.marks, ids, said->n - said->n_prompt, frames, r->part, advance);
+    for (size_t i = 0; i < n; i++) {
+        const struct speech_part *p = &r->part[i];
+        const kvik_segment *s;
+        if (p->from == p->to) continue;
+        TRY(transcript_add(r->transcript, &r->l, said, p, offset, &s));
+        TRY(remember(r, ids + p->from, p->to - p->from));
+        if (r->l.want.on_segment && !r->l.want.on_segment(r->l.want.ctx, s))
+            return ERR(CANCELLED, "%s: cancelled at %.2f s", audio_name(r->audio), offset);
+        if (!r->keep_segments) transcript_forget(r->transcript);
+    }
+    return 0;
+}
+
+/* Transcribes the window that begins at frame `at`; *advance: frames until the next. */
+static int window(struct recording *r, uint64_t at, uint32_t *advance)
+{
+    struct listener *l = &r->l;
+    struct speech_said said;
+    size_t n, start;
+    uint32_t frames = (uint32_t)MIN(r->features->frames - at, l->marks.frames);
+    /* Frames of sound: a short recording was filled up with silence. */
+    uint64_t sound = (r->features->samples + MEL_HOP - 1) / MEL_HOP;
+    TRY(features_window(r->features, at, frames, l->marks.frames, l->features));
+    TRY(listener_hear(l));
+    if (!r->n_head) TRY(make_head(r));
+    TRY(make_prompt(r, &n, &start));
+    sound = MIN(sound, r->features->frames);
+    TRY(listener_decode(l, n, start, (uint32_t)MIN(sound > at ? sound - at : 0, frames), &said));
+    r->keep_past = l->want.condition_on_prev_tokens && said.temperature < 0.5;
+    *advance = frames;
+    if (said.skip) return 0;
+    return add_segments(r, &said, frames, (double)at * SPEECH_FRAME, advance);
+}
+
+static int windows(struct recording *r)
+{
+    uint64_t frames = r->features->frames;
+    double total = (double)r->features->samples / AUDIO_RATE;
+    uint32_t advance;
+    if (frames > r->l.marks.frames && !r->l.timestamps)
+        return ERR(ARG,
+                   "%s: the recording has %.2f s and a window %.2f; longer recordings need "
+                   "return_timestamps",
+                   audio_name(r->audio), total, r->l.marks.frames * SPEECH_FRAME);
+    for (uint64_t at = 0; at < frames; at += advance) {
+        TRY(tell(r, KVIK_HEARING_TRANSCRIBE, MIN((double)at * SPEECH_FRAME, total), total));
+        TRY(window(r, at, &advance));
+    }
+    return tell(r, KVIK_HEARING_TRANSCRIBE, total, total);
+}
+
+static int transcribe(kvik_cache *c, struct recording *r, const kvik_speech *o,
+                      kvik_transcript **out)
+{
+    TRY(listener_open(c, o, &r->l));
+    r->keep_past = o->condition_on_prev_tokens;
+    r->keep_segments = out != NULL;
+    r->part = mem_array(r->l.marks.max_length + 1, sizeof *r->part);
+    if (!r->part) return ERR_NOMEM;
+    TRY(transcript_new(&r->transcript));
+    TRY(take_prompt(r));
+    TRY(features_open(r->audio, r->l.marks.bands, r->l.marks.samples, reading, r, &r->features));
+    TRY(windows(r));
+    if (!out) return 0;
+    return transcript_take(r->transcript, (double)r->features->samples / AUDIO_RATE, r->l.windows,
+                           out);
+}
+
+/* Transcribes what `audio` gives, and closes it. */
+static int run(kvik_cache *c, struct audio *audio, const kvik_speech *o, kvik_transcript **out)
+{
+    struct recording r = {.audio = audio};
+    int e = transcribe(c, &r, o, out);
+    features_close(r.features);
+    transcript_drop(r.transcript);
+    ids_done(&r.past);
+    mem_free(r.part);
+    listener_done(&r.l);
+    audio_close(audio);
+    return cache_full(c, e);
+}
+
+/* Checks a call, and completes the options. */
+static int check(kvik_cache *c, const kvik_speech *o, kvik_transcript **out, kvik_speech *full)
+{
+    TRY(cache_bound(c));
+    TRY(exec_idle(c->x));
+    TRY(kvik_speech_init(full));
+    if (o) TRY(SIZED_IN(full, o, kvik_speech));
+    full->size = sizeof *full;
+    if (!out && !full->on_segment)
+        return ERR(ARG, "a pointer for the transcript is needed, or on_segment");
+    if (!full->temperatures || !full->n_temperatures) {
+        full->temperatures = temperatures;
+        full->n_temperatures = countof(temperatures);
+    }
+    if (full->n_temperatures > 64)
+        return ERR(ARG, "%u temperatures; at most 64 are possible", full->n_temperatures);
+    return 0;
+}
+
+KVIK_API int kvik_transcribe(kvik_cache *c, const char *path, const kvik_speech *o,
+                             kvik_transcript **out)
+{
+    struct audio *audio;
+    kvik_speech full;
+    USE_CACHE(c);
+    if (!path) return ERR(ARG, "the path of a recording is needed, and NULL was given");
+    TRY(check(c, o, out, &full));
+    TRY(audio_open(path, &audio));
+    return run(c, audio, &full, out);
+}
+
+KVIK_API int kvik_transcribe_samples(kvik_cache *c, const float *samples, size_t n,
+                                     const kvik_speech *o, kvik_transcript **out)
+{
+    struct audio *audio;
+    kvik_speech full;
+    USE_CACHE(c);
+    if (!samples && n) return ERR(ARG, "samples are needed, and NULL was given");
+    TRY(check(c, o, out, &full));
+    TRY(audio_samples(samples, n, "the recording", &audio));
+    return run(c, audio, &full, out);
+}

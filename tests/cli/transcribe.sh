@@ -1,0 +1,50 @@
+#!/bin/sh
+# kvik transcribe with a tiny random model, whose words mean nothing: the forms of the output, several files, and refusals.
+. "$(dirname "$0")/lib.inc"
+
+M=tests/fixtures/speech/tiny
+A=tests/fixtures/audio
+run transcribe $M $A/tone.wav
+if err_has libsndfile; then
+    skip "this build reads no recordings"
+    finish
+    exit 0
+fi
+check "text: one run gives the same as another" status 0
+cp "$work/out" "$work/first"
+run transcribe $M $A/tone.wav --threads 1
+check "text does not depend on the threads" cmp -s "$work/out" "$work/first"
+run transcribe $M $A/tone.wav --json --word-timestamps --temperature 0 --logprob-threshold 0 --no-speech-threshold 0 \
+    --compression-ratio-threshold 0
+check "json" status 0
+cp "$work/out" "$work/json"
+check "json: one object with segments and words" python3 -c "
+import json
+o = json.load(open('$work/json'))
+assert o['seconds'] == 0.7 and o['language'] in ('en', 'de', 'ja'), o
+assert o['text'] == ''.join(s['text'] for s in o['segments'])
+for s in o['segments']:
+    assert s['start'] <= s['end'] and s['tokens'] and s['temperature'] == 0
+    assert all(0 <= w['start'] <= w['end'] <= 1 for w in s.get('words', []))
+"
+run transcribe $M $A/tone.flac $A/tone.mp3 --json
+check "several files give a line each" test "$(grep -c '^{' "$work/out")" = 2
+run transcribe $M $A/tone.wav --format vtt
+check "vtt has its header" test "$(head -n 1 "$work/out")" = WEBVTT
+run transcribe $M $A/tone.wav --format srt
+check "srt" status 0
+run transcribe $M $A/tone.wav $A/tone.mp3 --format srt
+check "subtitles of two files are refused" status 2
+run transcribe $M $A/missing.wav
+check "a missing file is an error" status 1
+run transcribe $M $M/config.json
+check "a file that is no recording is refused" status 1
+run transcribe $M $A/tone.wav --language klingon
+check "an unknown language is refused" status 1
+run transcribe $M $A/tone.wav --temperature hot
+check "a temperature that is no number is refused" status 2
+run transcribe $golden/models/gpt2 $A/tone.wav
+check "a model that hears nothing is refused" status 1
+run transcribe $M
+check "without a file the usage is wrong" status 2
+finish
