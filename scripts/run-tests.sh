@@ -215,6 +215,9 @@ long_tsan() {
     gather
 }
 long_fuzz() {
+    section "whisper-base against Transformers"
+    launch speech scripts/test-speech.sh
+    gather
     section "fuzzing"
     launch fuzz "$make" --no-print-directory fuzz
     gather
