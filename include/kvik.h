@@ -891,8 +891,8 @@ typedef struct kvik_segment {
     /* With word_timestamps: [n_words]. */
     kvik_word **word;
     size_t n_words;
-    /* Of the window that the segment is part of: the temperature of the draw that was accepted, the mean natural logarithm of
-     * its tokens' probabilities, how far it can be compressed, and the probability that nobody speaks. */
+    /* Of the window that the segment is part of: the temperature of the draw that was accepted, the mean natural
+     * logarithm of its tokens' probabilities, how far it can be compressed, and the probability that nobody speaks. */
     double temperature, avg_logprob, compression_ratio, no_speech_prob;
 } kvik_segment;
 typedef struct kvik_transcript {

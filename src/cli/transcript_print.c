@@ -115,7 +115,6 @@ static json_t *segment_json(const kvik_segment *s)
 
 int transcript_print_json(const char *path, const kvik_transcript *t)
 {
-    json_begin();
     json_t *o = json_object(), *segments = json_array();
     json_object_set_new(o, "file", say_json(path, strlen(path)));
     json_object_set_new(o, "language", *t->language ? json_string(t->language) : json_null());

@@ -26,10 +26,11 @@ static int options_at(const struct listener *l, double temperature, kvik_generat
     gen_defaults(g);
     int e = gen_apply(g, own, "generation_config.json", false);
     if (e < 0) return e;
-    json_begin();
+    JSON_SCOPE(scope);
     json_t *o = json_pack("{s:b, s:f, s:i}", "do_sample", temperature > 0, "temperature",
                           temperature > 0 ? temperature : 1.0, "num_beams", 1);
-    e = o && !json_lost() ? gen_apply(g, o, "the temperature", true) : ERR(NOMEM, "out of memory");
+    e = o ? json_whole(&scope) : ERR(NOMEM, "out of memory");
+    if (e >= 0) e = gen_apply(g, o, "the temperature", true);
     json_decref(o);
     return e;
 }
