@@ -11,6 +11,7 @@
 #define CHANNELS  32   /* most channels */
 #define RATE_LOW  1000 /* Hz */
 #define RATE_HIGH 768000
+#define CHUNKS    4096 /* most chunks of a WAV file before its sound; each costs a read */
 
 struct input {
     int fd;
@@ -56,8 +57,12 @@ int container_sound(const char *what, int64_t channels, int64_t rate)
 static int check_wav(const struct input *in, bool *counted)
 {
     uint8_t h[8], fmt[8];
+    uint32_t chunks = 0;
     for (uint64_t at = 12; bytes_at(in, at, h, 8);) {
         uint64_t n = little(h + 4);
+        if (chunks++ == CHUNKS)
+            return ERR(FORMAT, "%s: a WAV file with more than %d chunks before its sound", in->what,
+                       CHUNKS);
         if (!memcmp(h, "fmt ", 4) && bytes_at(in, at + 8, fmt, 8))
             TRY(container_sound(in->what, fmt[2] | fmt[3] << 8, little(fmt + 4)));
         if (memcmp(h, "data", 4) != 0) {

@@ -2,6 +2,7 @@
  * WAV, FLAC, Ogg and MP3 files are decoded; files that lie, that were cut, or that hold no numbers are refused with a
  * sentence. */
 #include "audio/audio.h"
+#include "cpu_limit.h"
 #include "fmt/fmt.h"
 #include "testing.h"
 
@@ -246,6 +247,12 @@ static void hostile(void **state)
     }
     assert_int_equal(reading("FORM....AIFFCOMM", 16), ERR_UNSUPPORTED);
     struct audio *a;
+    /* A file without blocks on the disk, which is all empty chunks: without a limit 2^31 of them are read. */
+    assert_true(reading("RIFF....WAVE", 12) < 0);
+    assert_int_equal(truncate(path, (off_t)1 << 34), 0);
+    cpu_limit(60);
+    assert_int_equal(audio_open(path, &a), ERR_FORMAT);
+    assert_non_null(strstr(err_last(), "more than 4096 chunks"));
     assert_int_equal(audio_open("/dev/zero", &a), ERR_IO);
     assert_non_null(strstr(err_last(), "not a regular file"));
     assert_int_equal(audio_open(dir, &a), ERR_IO);
