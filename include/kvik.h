@@ -416,7 +416,8 @@ typedef struct kvik_span {
 KVIK_API int kvik_forward(kvik_cache *c, const kvik_span *span, uint32_t n_spans, bool all,
                           float *logits);
 
-/* The input of an encoder: token ids, of which those where the mask is 0 are left out; or features. */
+/* The input of an encoder: token ids, of which those where the mask is 0 are left out; or features.  The mask can hide
+ * ids before and behind the others, and none between them. */
 typedef struct kvik_source {
     size_t size;
     /* [n] */
@@ -748,9 +749,9 @@ struct kvik_prompt {
     /* NULL, or a text instead of ids (which are then NULL and 0).  It is encoded with the model's tokenizer, with the
      * special tokens that a text begins with, and without them if `append` is set. */
     const char *text;
-    /* Of models with an encoder (T5, BART, Whisper).  ids, their mask or the text are then the encoder's input, and
-     * these tokens begin the decoder's text, [n_decoder].  NULL: decoder_start_token_id alone.  The result has the
-     * decoder's tokens.  With `seq` the encoder's input may be left out if the sequence has it. */
+    /* Of models with an encoder (T5, BART, Whisper).  ids, their mask (see kvik_source) or the text are then the
+     * encoder's input, and these tokens begin the decoder's text, [n_decoder].  NULL: decoder_start_token_id alone.  The
+     * result has the decoder's tokens.  With `seq` the encoder's input may be left out if the sequence has it. */
     const int32_t *decoder_ids;
     size_t n_decoder;
     /* The encoder's input as features instead of ids, as input_features of Transformers: [bins][n_frames], see

@@ -3,10 +3,12 @@
 
 #include <string.h>
 
-/* Points the input to the ids that the mask leaves. */
+/* Points the input to the ids that the mask leaves.  Padding before or behind a text changes nothing.  Without a column
+ * between two tokens these would stand nearer to each other than in Transformers. */
 static int take_ids(struct gen_source *s, const kvik_prompt *p, uint32_t i)
 {
     uint32_t k = 0;
+    size_t hidden = 0; /* columns since the last token */
     if (p->n > INT32_MAX) return ERR(LIMIT, "row %u: %zu tokens for the encoder", i, p->n);
     s->columns = p->ids;
     s->n_columns = p->n;
@@ -15,8 +17,19 @@ static int take_ids(struct gen_source *s, const kvik_prompt *p, uint32_t i)
     if (!p->attention_mask) return 0;
     s->kept = mem_array(p->n, sizeof *s->kept);
     if (!s->kept) return ERR_NOMEM;
-    for (size_t c = 0; c < p->n; c++)
-        if (p->attention_mask[c]) s->kept[k++] = p->ids[c];
+    for (size_t c = 0; c < p->n; c++) {
+        if (!p->attention_mask[c]) {
+            hidden++;
+            continue;
+        }
+        if (k && hidden)
+            return ERR(UNSUPPORTED,
+                       "row %u: the attention mask hides column %zu, which lies between tokens of "
+                       "the encoder; only columns before and behind them can be hidden",
+                       i, c - 1);
+        s->kept[k++] = p->ids[c];
+        hidden = 0;
+    }
     if (!k) return ERR(ARG, "row %u: the attention mask hides every token", i);
     s->in = (struct exec_source){.ids = s->kept, .n = k};
     return 0;

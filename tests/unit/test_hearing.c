@@ -507,6 +507,12 @@ static void refusals(void)
         in.ids = big;
         in.n = 2;
         refused(kvik_cache_encode(c, s, &in), KVIK_ARG, "outside the vocabulary");
+        /* Transformers lets the columns around a hidden one stand apart; rows next to each other are other tokens. */
+        const uint8_t hole[IDS] = {0, 1, 0, 1, 1};
+        wrong = (kvik_prompt){.size = sizeof wrong, .ids = ids[0], .n = 5, .attention_mask = hole};
+        refused(kvik_generate(c, &g, &wrong, 1, NULL, &r), KVIK_UNSUPPORTED, "hides column 2");
+        in = (kvik_source){.size = sizeof in, .ids = ids[0], .n = 5, .attention_mask = hole};
+        refused(kvik_cache_encode(c, s, &in), KVIK_UNSUPPORTED, "hides column 2");
     }
     kvik_generation_done(&g);
     kvik_cache_close(c);
