@@ -106,6 +106,9 @@ static int read_tokens(const kvik_model *m, const json_t *o, struct speech_marks
     k->max_length = m->m->context;
     TRY(json_get_u32(o, "generation_config.json", "max_length", 1, 1u << 24, &k->max_length));
     k->max_length = MIN(k->max_length, m->m->context);
+    if (k->max_length < 2) /* half of it is for the text before a window */
+        return ERR(FORMAT, "%s: a max_length of %u leaves no room for a text; 2 is the least",
+                   m->m->what, k->max_length);
     k->median = 7;
     TRY(json_get_u32(m->m->config, "config.json", "median_filter_width", 1, 63, &k->median));
     return read_heads(m, o, k);

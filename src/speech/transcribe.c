@@ -52,6 +52,10 @@ static int make_head(struct recording *r)
     if (!k->multilingual && (w->language || translate))
         return ERR(ARG, "the model knows one language only; leave out %s",
                    w->language ? "the language" : "the task");
+    if (!k->languages && (w->language || translate))
+        return ERR(UNSUPPORTED,
+                   "generation_config.json has no lang_to_id, so the model cannot be told %s",
+                   w->language ? "the language" : "to translate");
     r->head[r->n_head++] = k->start;
     if (k->multilingual && k->languages) {
         if (w->language)

@@ -361,7 +361,8 @@ static void hostile(void **state)
              {"alignment_heads", "{}", "not a list of heads"},
              {"lang_to_id", "{\"<|en|>\": 99999}", "lang_to_id"},
              {"lang_to_id", "[1]", "lang_to_id"},
-             {"max_length", "1", "max_length"}};
+             {"lang_to_id", "null", "no lang_to_id"},
+             {"max_length", "1", "max_length of 1"}};
     char dir[] = "/tmp/kvik-speech-XXXXXX", path[512], from[512];
     static const char *const file[] = {"config.json", "model.safetensors", "tokenizer.json",
                                        "preprocessor_config.json"};
@@ -387,6 +388,8 @@ static void hostile(void **state)
         json_decref(g);
         assert_int_equal(kvik_speech_init(&o), 0);
         o.word_timestamps = true;
+        o.language = "en";
+        o.prompt = "a b c d";
         int e = kvik_model_open(dir, &m);
         if (e >= 0) {
             if ((e = kvik_cache_open(m, NULL, &k)) >= 0) {
