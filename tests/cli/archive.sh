@@ -80,7 +80,10 @@ defines() { nm -g --defined-only "$@" 2>/dev/null | awk 'NF == 3 { print $3 }' |
 model=$golden/models/llama-mha
 packages="jansson libpcre2-8 libutf8proc nettle"
 nm -u build/release/kvik.o | grep -q io_uring_queue_init && packages="$packages liburing"
-static_libs="$(pkg-config --static --libs $packages) -lunistring -lm -pthread"
+static_libs="$(pkg-config --static --libs $packages) -lunistring"
+# Debian has no archives of libsndfile and libsoxr, so they stay shared in every program.
+audio=
+if nm -u build/release/kvik.o | grep -q sf_open_fd; then audio=$(pkg-config --libs sndfile soxr zlib); fi
 archives=$(for name in jansson pcre2-8 utf8proc nettle unistring uring; do cc -print-file-name=lib$name.a; done)
 
 # What the same calls give with the shared library, from a program that defines one of the names.
@@ -115,9 +118,9 @@ for pair in $compilers; do
     extension=${pair%%:*} compiler=${pair#*:}
     # All names; jansson and the others are shared libraries, whose own names are hidden.
     program "all_$extension" "$extension" "$work/none"
-    linked "all_$extension" "$extension" "$compiler" $static_libs
+    linked "all_$extension" "$extension" "$compiler" $static_libs $audio -lm -pthread
     # Unused sections are dropped; those that register architectures, kernels, codecs and processors must stay.
-    linked "all_$extension" "$extension" "$compiler" -Wl,--gc-sections $static_libs
+    linked "all_$extension" "$extension" "$compiler" -Wl,--gc-sections $static_libs $audio -lm -pthread
     # Everything static: jansson's archive defines utf8_encode and others for itself, and the program the rest.
     missing=
     for archive in $archives; do
@@ -133,6 +136,10 @@ for pair in $compilers; do
     fi
     program "static_$extension" "$extension" "$work/of_archives"
     check "static_$extension: defines a hundred names" [ "$(wc -l <"$work/static_$extension.names")" -gt 100 ]
-    linked "static_$extension" "$extension" "$compiler" -static $static_libs
+    if [ -n "$audio" ]; then
+        linked "static_$extension" "$extension" "$compiler" -Wl,-Bstatic $static_libs -Wl,-Bdynamic $audio -lm -pthread
+    else
+        linked "static_$extension" "$extension" "$compiler" -static $static_libs -lm -pthread
+    fi
 done
 finish

@@ -75,7 +75,7 @@ while read -r line; do
         check "README: the second question reuses the first" err_has "$(grep -o '[0-9]* prompt tokens reused' "$root/README.md")"
         ;;
     *warehouse*--prefix-cache*)
-        check "README: the first question has the answer of the page" out_has "$(quoted warehouse)"
+        check "README: the first question has the answer of the page" out_has "$(quoted building)"
         cp "$work/out" "$work/answer"
         ;;
     *offloaded*) check "README: offloaded gives the same answer" cmp -s "$work/out" "$work/answer" ;;

@@ -408,6 +408,8 @@ static void saved_free(struct saved *s)
     free((void *)(uintptr_t)s->image.tok);
     free((void *)(uintptr_t)s->image.turn);
     free((void *)(uintptr_t)s->image.unseen);
+    free((void *)(uintptr_t)s->image.n_keeps);
+    free((void *)(uintptr_t)s->image.keep);
     free(s);
 }
 
