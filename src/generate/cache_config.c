@@ -108,11 +108,14 @@ static void settle_budget(const struct model *m, const kvik_cache_config *c, str
         e->step_tokens = budget_step(&b, e->pool_bytes, e->stage_bytes, e->step_tokens);
 }
 
-enum { ENCODER_MOST = 1 << 20 };
+/* Buffers of the encoder are as long as its rows, so a configuration alone cannot ask for more than ENCODER_DEFAULT. */
+enum { ENCODER_MOST = 1 << 20, ENCODER_DEFAULT = 1 << 14 };
 
 static int encoder_rows(const struct model *m, const kvik_cache_config *c, struct exec_config *e)
 {
-    e->encoder_rows = m->encoder.n_layers ? m->encoder.rows : 0;
+    e->encoder_rows = !m->encoder.n_layers ? 0
+                      : m->encoder.fixed   ? m->encoder.rows
+                                           : MIN(m->encoder.rows, ENCODER_DEFAULT);
     if (!m->encoder.n_layers) {
         if (c->cross_cache_implementation || c->cross_cache_config || c->max_encoder_len)
             return ERR(ARG,

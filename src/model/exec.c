@@ -9,8 +9,8 @@ static int buffers(struct exec *x)
     struct pass *p = x->pass;
     size_t n = MAX(x->step_tokens, x->encoder_rows), bytes;
     if (!ck_mul(n, x->m->hidden * sizeof(float), &bytes))
-        return ERR(NOMEM, "%u tokens of %u activations are too large for memory; lower step_tokens",
-                   x->step_tokens, x->m->hidden);
+        return ERR(NOMEM, "%zu tokens of %u activations are too large for memory; lower %s", n,
+                   x->m->hidden, n > x->step_tokens ? "max_encoder_len" : "step_tokens");
     p->h = mem_aligned(bytes);
     p->rows = mem_aligned(bytes);
     p->pos = mem_array(n, sizeof *p->pos);

@@ -46,6 +46,9 @@ static int check_positions(const struct exec *x, const struct exec_feed *f)
                        "%s: its rotary frequencies (%s) depend on how many tokens there are, so "
                        "position ids other than the tokens' own cannot be right",
                        m->what, rope_type_name(m->rope[i].type));
+    if (m->encoder.n_layers && !m->n_ropes && !m->learned_positions)
+        return ERR(UNSUPPORTED, "%s: its attention counts rows, so it takes no position ids",
+                   m->what);
     for (uint32_t i = 0; i < x->n_groups; i++)
         if (x->group[i].policy.sinks)
             return ERR(UNSUPPORTED,

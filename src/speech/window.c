@@ -68,6 +68,9 @@ int listener_open(kvik_cache *c, const kvik_speech *o, struct listener *l)
     *l = (struct listener){.cache = c, .x = c->x, .want = *o, .vocab = c->model->m->vocab};
     int e = marks_read(c->model, &l->marks);
     if (e < 0) return e;
+    if (l->x->max_len < l->marks.max_length)
+        return ERR(LIMIT, "a transcript needs a cache for %u tokens; max_cache_len is %u",
+                   l->marks.max_length, l->x->max_len);
     l->timestamps = o->return_timestamps;
     if (l->timestamps && l->marks.no_timestamps < 0)
         e = ERR(UNSUPPORTED, "the model has no timestamps; set return_timestamps to false");

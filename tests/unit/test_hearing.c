@@ -357,6 +357,13 @@ static void batches(void)
     float *want = calloc(2 * vocab, sizeof *want), *got = calloc(2 * vocab, sizeof *got);
     kvik_inputs inputs = {.size = sizeof inputs, .ids = in[0], .n = 4};
     kvik_outputs out = {.size = sizeof out, .attentions = own, .cross_attentions = cross};
+    if (!encoder.bins) { /* distances count rows, so positions would change nothing */
+        const int32_t apart[4] = {0, 5, 10, 15};
+        inputs.position_ids = apart;
+        inputs.position_rows = 1;
+        refused(kvik_batch_forward(b, &inputs, &out), KVIK_UNSUPPORTED, "no position ids");
+        inputs = (kvik_inputs){.size = sizeof inputs, .ids = in[0], .n = 4};
+    }
     need(kvik_batch_forward(b, &inputs, &out));
     for (size_t i = 0; i < cells; i += rows) {
         double sum = 0;

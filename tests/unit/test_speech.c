@@ -346,6 +346,13 @@ static void refusals(void **state)
     assert_non_null(strstr(kvik_last_error(), "does not transcribe"));
     kvik_cache_close(text);
     kvik_model_close(other);
+    assert_int_equal(kvik_model_open(TINY, &other), 0);
+    kvik_cache_config small = {.size = sizeof small, .max_cache_len = 8};
+    assert_int_equal(kvik_cache_open(other, &small, &text), 0);
+    assert_int_equal(kvik_transcribe_samples(text, sound, N, NULL, &t), KVIK_LIMIT);
+    assert_non_null(strstr(kvik_last_error(), "max_cache_len is 8"));
+    kvik_cache_close(text);
+    kvik_model_close(other);
 }
 
 /* Files of a model whose numbers cannot be true are refused by name. */

@@ -58,8 +58,9 @@ static int read_config(struct model *m, struct whisper *w)
     e->fixed = e->whole = true;
     e->stride = 2;
     e->start = -1;
-    if (model_u32(m, "decoder_start_token_id", NULL, 0, INT32_MAX, &start) > 0)
-        e->start = (int32_t)start;
+    int found = model_u32(m, "decoder_start_token_id", NULL, 0, INT32_MAX, &start);
+    if (found < 0) return found;
+    if (found) e->start = (int32_t)start;
     m->n_kv_heads = m->n_heads;
     m->head_dim = m->hidden / m->n_heads;
     m->norm_eps = 1e-5f;
