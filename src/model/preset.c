@@ -166,8 +166,8 @@ int preset_settle_cross(const struct preset *cross, const struct kv_keys *k,
     return 0;
 }
 
-/* A snapshot of a state has the same size whatever the length, so there are some by default: without one, a crop would
- * recompute the whole text. */
+/* A snapshot of a state, or of the rows of a window, has the same size whatever the length, so there are some by
+ * default: without one, a crop behind what is kept would recompute the whole text. */
 enum { STATE_EVERY = 256 };
 
 static struct kv_policy policy_of(const struct kv_site *s, const struct preset_options *o)

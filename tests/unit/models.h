@@ -12,7 +12,7 @@
 enum { GOLDEN_MOST = 128 };
 
 /* True if the model, or the one that a .gguf file was made of, has an encoder. Its sequences need
- * the encoder's input before tokens: test_hearing covers them. */
+ * the encoder's input before tokens: test_hearing and test_matrix cover them. */
 static inline bool golden_hears(const char *name)
 {
     char path[256], text[8192];
@@ -30,15 +30,15 @@ static inline bool golden_hears(const char *name)
  * be put behind GOLDEN_MODELS "/". Returns their number. The names live until the program ends. */
 static inline uint32_t golden_list(const char *name[GOLDEN_MOST], bool hears)
 {
-    static char kept[GOLDEN_MOST][128];
+    static char kept[2][GOLDEN_MOST][128];
     struct dirent **found = NULL;
     uint32_t n = 0;
     int all = scandir(GOLDEN_MODELS, &found, NULL, alphasort);
     for (int i = 0; i < all; i++) {
         const char *at = found[i]->d_name;
         if (at[0] != '.' && n < GOLDEN_MOST && golden_hears(at) == hears) {
-            snprintf(kept[n], sizeof kept[n], "%.127s", at);
-            name[n] = kept[n];
+            snprintf(kept[hears][n], sizeof kept[hears][n], "%.127s", at);
+            name[n] = kept[hears][n];
             n++;
         }
         free(found[i]);

@@ -2,13 +2,16 @@
  * with the same tokens in a fresh sequence of a resident cache with that policy and codec.
  *
  *     build/release/test_matrix [all] [-v]     all: every form of every model with every codec and operation, tiers
- *                                              in turn; else two forms of each model, and every pair of values of
- *                                              two axes at least once
+ *                                              in turn; else two forms of each model (all of one with an
+ *                                              encoder), and every pair of values of two axes at least once
  *
  * The models are those of tests/golden/models (test_gguf_models.c covers a .gguf next to its
  * original), the codecs are the variants of codecs.h. A new file of either is covered without being
  * listed. Prompts are long for a quarter of the models, elsewhere short. KVIK_TEST_SHORT takes a
  * part of the cells, the codecs in turn.
+ *
+ * Sequences of a model with an encoder hear an input before their tokens. Every second pair of such a model
+ * has its codec for the encoder's rows as well; the others move these rows to disk when the tier does.
  *
  * A cell passes, or its cache is refused with a reason that is listed for the combination; anything
  * else fails. Streamed cells get the smallest memory (found by doubling) in which they finish, so
@@ -26,12 +29,12 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Numbers of tokens of the parts: long, so that pages of several atoms stream, or within 128
+/* Numbers of tokens of the parts: long, so that pages of several atoms stream, or within 128 or 64
  * positions. */
 struct lengths {
     uint32_t prompt, a, b;
 };
-static const struct lengths longer = {523, 70, 61}, shorter = {43, 9, 13};
+static const struct lengths longer = {523, 70, 61}, shorter = {43, 9, 13}, shortest = {23, 6, 9};
 enum { DECODE = 7, MOST = 700 };
 
 /* The forms that every golden model is run in. config: members of cache_config, or "". The error
@@ -57,8 +60,8 @@ struct policy { /* one form of one model */
     const char *model, *implementation, *config;
     const struct form *form;
 };
-enum { POLICIES_MOST = 256 };
-static struct policy policies[POLICIES_MOST];
+enum { POLICIES_MOST = 320 };
+static struct policy policies[POLICIES_MOST]; /* those of models with an encoder are the last */
 static const char *const tiers[] = {"resident", "offloaded", "on_full"};
 enum { TIERS = sizeof tiers / sizeof *tiers };
 static uint32_t n_policies, n_codecs;
@@ -69,10 +72,13 @@ struct cell {
     kvik_cache *cache;
     struct lengths n;
     uint32_t vocab, most;
-    uint64_t peak;    /* peak bytes of the resident reference */
-    uint64_t rows;    /* digest of the reference's exported rows */
-    bool native;      /* no codec */
-    const char *says; /* the model's description */
+    kvik_encoder encoder; /* bins and rows 0: the model has none */
+    bool hears;
+    const char *cross; /* cross_cache_config, or NULL */
+    uint64_t peak;     /* peak bytes of the resident reference */
+    uint64_t rows;     /* digest of the reference's exported rows */
+    bool native;       /* no codec */
+    const char *says;  /* the model's description */
     uint32_t head_dim;
     const float *want_a, *want_b; /* logits [1 + DECODE][vocab] after PROMPT+A and PROMPT+B */
     const int32_t *beams;         /* result of beam search on the resident cache */
@@ -94,6 +100,33 @@ static const int32_t *part_b(const struct cell *c)
 static const int32_t *part_decode(const struct cell *c)
 {
     return c->ids + c->n.prompt + c->n.a + c->n.b;
+}
+
+enum { HEARD = 37, FEATURES = 8192 };
+static float features[2][FEATURES];
+
+/* Input 0 or 1 of the encoder, with the tokens that begin the decoder's text. */
+static kvik_prompt heard(const struct cell *c, int i, const int32_t *ids, uint32_t n)
+{
+    kvik_prompt p = {.size = sizeof p, .ids = ids, .n = n};
+    if (!c->hears) return p;
+    p = (kvik_prompt){.size = sizeof p, .decoder_ids = ids, .n_decoder = n};
+    if (c->encoder.bins) {
+        p.features = features[i];
+        p.n_frames = (size_t)c->encoder.rows * c->encoder.stride;
+    } else {
+        p.ids = c->ids + 3 * i;
+        p.n = HEARD - 5 * (uint32_t)i;
+    }
+    return p;
+}
+
+static int hear(const struct cell *c, kvik_seq s, int i)
+{
+    kvik_prompt p = heard(c, i, NULL, 0);
+    kvik_source in = {
+        .size = sizeof in, .ids = p.ids, .n = p.n, .features = p.features, .n_frames = p.n_frames};
+    return c->hears ? kvik_cache_encode(c->cache, s, &in) : 0;
 }
 
 static int feed(struct cell *c, kvik_seq s, const int32_t *ids, uint32_t n, float *logits)
@@ -139,6 +172,7 @@ static int go_b(struct cell *c, kvik_seq s)
 static int begin(struct cell *c, kvik_seq *s)
 {
     int e = kvik_cache_new(c->cache, s);
+    if (e >= 0) e = hear(c, *s, 0);
     return e < 0 ? e : feed(c, *s, c->ids, c->n.prompt, NULL);
 }
 
@@ -229,6 +263,8 @@ static int op_batch(struct cell *c)
     kvik_inputs in = {.size = sizeof in, .ids = ids, .n = n, .logits_to_keep = 1};
     kvik_outputs out = {.size = sizeof out, .logits = l};
     int e = kvik_batch_open(c->cache, 2, &b);
+    for (uint32_t i = 0; e >= 0 && i < 2; i++)
+        e = hear(c, kvik_batch_seq(b, i), (int)i);
     if (e >= 0) e = kvik_batch_forward(b, &in, NULL);
     if (e >= 0) e = kvik_batch_repeat(b, 2); /* rows 0 0 1 1 */
     if (e >= 0) e = kvik_batch_select(b, (uint32_t[]){1, 0}, 2);
@@ -258,6 +294,7 @@ static int one_turn(struct cell *c, uint32_t first, float *out)
 {
     kvik_seq s;
     DO(kvik_cache_new(c->cache, &s));
+    DO(hear(c, s, 0));
     if (first) DO(feed(c, s, c->ids, first, NULL));
     DO(feed(c, s, c->ids + first, c->n.prompt + c->n.a - first, out));
     DO(decode(c, s, out));
@@ -340,8 +377,7 @@ static int generate(struct cell *c, const char *options, const int32_t *want, in
 {
     kvik_generation g;
     kvik_result *r = NULL;
-    kvik_prompt p[2] = {{.size = sizeof(kvik_prompt), .ids = c->ids, .n = c->n.prompt},
-                        {.size = sizeof(kvik_prompt), .ids = c->ids + 7, .n = 11}};
+    kvik_prompt p[2] = {heard(c, 0, c->ids, c->n.prompt), heard(c, 1, c->ids + 7, 11)};
     int e = kvik_generation_init(&g, NULL);
     if (e >= 0) e = kvik_generation_set(&g, options);
     if (e >= 0) e = kvik_generate(c->cache, &g, p, 2, NULL, &r);
@@ -463,6 +499,10 @@ static int open_cache(struct cell *c, const struct policy *p, const char *config
                            .cache_implementation = p->implementation,
                            .cache_config = offload ? merged : config,
                            .max_cache_len = c->most,
+                           .cross_cache_config = c->hears && c->cross  ? c->cross
+                                                 : c->hears && offload ? "{\"offloading\":true}"
+                                                                       : NULL,
+                           .max_encoder_len = c->hears && !c->encoder.bins ? HEARD : 0,
                            .cache_memory = memory,
                            .max_sequences = 6,
                            .step_tokens = 64,
@@ -591,7 +631,7 @@ static void run_pair(struct cell *c, uint32_t policy, uint32_t codec, bool all)
     const struct policy *p = &policies[policy];
     struct codec_variant v;
     const struct codec_variant *k = &v;
-    char config[900];
+    char config[900], cross[900];
     size_t n = (size_t)(1 + DECODE) * c->vocab;
     float *a = malloc(n * sizeof *a), *b = malloc(n * sizeof *b);
     int32_t beams[64], greedy[64];
@@ -608,6 +648,8 @@ static void run_pair(struct cell *c, uint32_t policy, uint32_t codec, bool all)
              v.config);
     c->rows = 0;
     c->native = v.native;
+    snprintf(cross, sizeof cross, "{%s}", v.config);
+    c->cross = (policy + codec) % 2 ? cross : NULL;
     int e = reference(c, p, config, needs, a, b, beams, greedy);
     c->want_a = a;
     c->want_b = b;
@@ -636,17 +678,19 @@ static uint32_t head_dim_of(const char *says)
     return dim ? dim : 16; /* a model without attention has none, and nothing to quantize */
 }
 
-/* Lists all forms of every golden model, or two: the model's own form, and one of the others in
- * turn. */
+/* Lists all forms of every golden model, or of those without an encoder two: the model's own form, and one of the
+ * others in turn. */
 static void list_policies(bool all)
 {
     static const char *name[GOLDEN_MOST];
     uint32_t n = golden_models(name), count = sizeof forms / sizeof *forms, m = 0;
+    uint32_t deaf = n;
+    n += golden_list(name + n, true);
     for (uint32_t i = 0; i < n; i++) {
         size_t len = strlen(name[i]);
         if (len > 5 && strcmp(name[i] + len - 5, ".gguf") == 0) continue;
         for (uint32_t f = 0; f < count && n_policies < POLICIES_MOST; f++)
-            if (all || f == 0 || f == 1 + m % (count - 1))
+            if (all || i >= deaf || f == 0 || f == 1 + m % (count - 1))
                 policies[n_policies++] =
                     (struct policy){name[i], forms[f].implementation, forms[f].config, &forms[f]};
         m++;
@@ -698,11 +742,19 @@ int main(int argc, char **argv)
         /* Prompts of full length everywhere would take minutes in the gate, and an hour with all cells. */
         bool brief = kvik_model_context(c.model) < 256 || getenv("KVIK_TEST_SHORT") ||
                      (all ? p->form != forms && i % 4 : i % 4);
-        c.n = brief ? shorter : longer;
+        c.n = kvik_model_context(c.model) < 128 ? shortest : brief ? shorter : longer;
         c.most = c.n.prompt + c.n.a + c.n.b + DECODE + 16;
         for (uint32_t j = 0, x = 7; j < MOST; j++) {
             x = x * 1664525u + 1013904223u;
             c.ids[j] = (int32_t)(4 + (x >> 8) % (c.vocab - 4));
+        }
+        c.encoder.size = sizeof c.encoder;
+        c.hears = kvik_model_encoder(c.model, &c.encoder) > 0;
+        if ((size_t)c.encoder.bins * c.encoder.rows * c.encoder.stride > FEATURES) return 1;
+        for (uint32_t j = 0, x = 5; j < FEATURES; j++) {
+            x = x * 1664525u + 1013904223u;
+            features[0][j] = (float)(x >> 8) / (1 << 23) - 1;
+            features[1][FEATURES - 1 - j] = features[0][j];
         }
         char *says = NULL;
         if (kvik_model_describe(c.model, &says) < 0) return 1;
