@@ -29,6 +29,7 @@ from .generation import LogitsProcessor, LogitsProcessorList, StoppingCriteria, 
 from .generation_config import GenerationConfig
 from .model import AutoModel, AutoModelForCausalLM, PreTrainedModel
 from .pipelines import TextGenerationPipeline, pipeline
+from .seq2seq import AutoModelForSeq2SeqLM
 from .streamers import BaseStreamer, TextIteratorStreamer, TextStreamer
 from .tokenization import AutoTokenizer, PreTrainedTokenizer, PreTrainedTokenizerFast
 
@@ -42,7 +43,7 @@ _BY_ARCHITECTURE = {
     "GPT2LMHeadModel": "gpt2", "GPT2Model": "gpt2", "Llama4ForCausalLM": "llama4", "GptOssForCausalLM": "gpt_oss",
     "MambaForCausalLM": "mamba", "MambaModel": "mamba", "Mamba2ForCausalLM": "mamba2", "Mamba2Model": "mamba2",
     "FalconMambaForCausalLM": "falcon_mamba", "JambaForCausalLM": "jamba", "JambaModel": "jamba",
-    "Zamba2ForCausalLM": "zamba2",
+    "Zamba2ForCausalLM": "zamba2", "T5ForConditionalGeneration": "t5",
 }
 
 
@@ -60,7 +61,7 @@ def __dir__() -> List[str]:
 
 
 __all__ = [
-    "ArgumentError", "AutoConfig", "AutoModel", "AutoModelForCausalLM", "AutoTokenizer", "BaseStreamer", "BatchEncoding",
+    "ArgumentError", "AutoConfig", "AutoModel", "AutoModelForCausalLM", "AutoModelForSeq2SeqLM", "AutoTokenizer", "BaseStreamer", "BatchEncoding",
     "BusyError", "Cache", "CancelledError", "DynamicCache", "EncoderDecoderCache", "FileError", "FormatError",
     "GenerationConfig", "HQQQuantizedCache", "HostMemoryError", "HybridCache", "HybridChunkedCache",
     "HybridMambaAttentionDynamicCache", "KvikError", "LimitError", "LogitsProcessor", "LogitsProcessorList", "LostError",

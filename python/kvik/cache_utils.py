@@ -398,7 +398,9 @@ class EncoderDecoderCache(Cache):
         """Returns a cache with the same contents."""
         copy = super().fork()
         copy.self_attention_cache = self.self_attention_cache.fork()
-        copy.cross_attention_cache = self.cross_attention_cache.fork()
+        cross = self.cross_attention_cache
+        beside = getattr(cross, "beside", None)  # rows of an encoder lie in the sequences of the decoder's cache
+        copy.cross_attention_cache = beside(copy.self_attention_cache) if beside else cross.fork()
         copy.is_updated = dict(self.is_updated)
         return copy
 

@@ -16,7 +16,7 @@ from .generation_config import GenerationConfig, merged
 from .outputs import GenerateOutput
 from .store import CACHE_NAMES, ModelHandle, Settings, Store, settings_of
 
-_OPTIONS_OF_CACHE = ("cache_implementation", "cache_config", "max_cache_len")
+_OPTIONS_OF_CACHE = ("cache_implementation", "cache_config", "max_cache_len", "cross_cache_implementation", "cross_cache_config")
 _IGNORED = ("tokenizer", "position_ids", "token_type_ids", "return_dict", "trust_remote_code", "dola_layers")
 _RESERVING = ("static", "offloaded_static")
 
@@ -94,7 +94,7 @@ def _plain(name: str, value: Any) -> Any:
         value = value[0]
     if name == "sequence_bias" and isinstance(value, dict):
         return [[list(k), float(v)] for k, v in value.items()]
-    if name == "cache_implementation":
+    if name in ("cache_implementation", "cross_cache_implementation"):
         return CACHE_NAMES.get(value, value)
     if hasattr(value, "to_dict"):
         value = {k: v for k, v in value.to_dict().items() if v is not None}
@@ -243,10 +243,14 @@ class Call:
         if given is not None and inputs is not None:
             raise ArgumentError("inputs and input_ids are one argument; give it once")
         ids = inputs if given is None else given
+        self.seq2seq = bool(getattr(model, "_seq2seq", False))
+        self.decoder: Any = kwargs.pop("decoder_input_ids", None) if self.seq2seq else None
         for name in ("inputs_embeds", "decoder_input_ids", "decoder_inputs_embeds", "pixel_values"):
             if kwargs.pop(name, None) is not None:
                 raise NotImplementedError(f"generate() takes input_ids; {name} works with forward() only")
         mask = kwargs.pop("attention_mask", None)
+        if self.decoder is not None:
+            self.decoder = ids_2d(self.decoder)
         self.past, self.legacy_in = as_cache(_first(kwargs, "past_key_values", "cache_params"))
         for name in _IGNORED:
             kwargs.pop(name, None)
@@ -269,7 +273,11 @@ class Call:
             raise ArgumentError("input_ids has no tokens")
         if self.mask is not None and self.mask.shape[0] != self.ids.shape[0]:
             raise ArgumentError(f"attention_mask has {self.mask.shape[0]} rows, input_ids {self.ids.shape[0]}")
+        if self.decoder is not None and (self.decoder.shape[0] != self.ids.shape[0] or not self.decoder.shape[1]):
+            raise ArgumentError(f"decoder_input_ids has the shape {list(self.decoder.shape)} for {self.ids.shape[0]} rows")
         self.want_dict = bool(values.get("return_dict_in_generate"))
+        if self.seq2seq and self.past is not None:  # the rows then come back with their sequences
+            values = {**values, "return_dict_in_generate": True}
         self.options = Options(model._handle, values)
         self.settings = self._settings(own)
 
@@ -282,18 +290,38 @@ class Call:
             values["cache_config"] = g.cache_config.decode()
         if g.max_cache_len:
             values["max_cache_len"] = g.max_cache_len
-        settings = settings_of(values).over(self.model._defaults)
+        if g.cross_cache_implementation:
+            values["cross_cache_implementation"] = g.cross_cache_implementation.decode()
+        if g.cross_cache_config:
+            values["cross_cache_config"] = g.cross_cache_config.decode()
+        settings = settings_of(values)
+        if self.seq2seq and self.past is not None:
+            from .seq2seq import settings_of_pair
+            if self.past.get_seq_length():
+                raise NotImplementedError("generate() of a model with an encoder begins with an empty cache; continue with "
+                                          "forward()")
+            settings = settings_of_pair(self.past).over(settings)
+        settings = settings.over(self.model._defaults)
         if settings.cache_implementation in _RESERVING and not settings.max_cache_len and \
                 "max_cache_len" not in (settings.cache_config or ""):
-            need = self.ids.shape[1] + self.options.new_tokens(self.ids.shape[1])
+            prompt = self.begin().shape[1]
+            need = prompt + self.options.new_tokens(prompt)
             settings = replace(settings, max_cache_len=min(need, lib.kvik_model_context(self.model._handle.pointer)))
         return settings
+
+    def begin(self) -> np.ndarray:
+        """Returns the ids that the text begins with: of a model with an encoder, the decoder's."""
+        if not self.seq2seq:
+            return self.ids
+        if self.decoder is not None:
+            return self.decoder
+        return np.full((self.ids.shape[0], 1), max(self.options.struct.decoder_start_token_id, 0), np.int32)
 
     # -- running
 
     def run(self, callbacks: "Callbacks") -> Any:
         """Generates, and returns sequences or a GenerateOutput."""
-        if self.past is not None:
+        if self.past is not None and not self.seq2seq:
             return self._with_cache(callbacks, self.past)
         rows = self.ids.shape[0]
         need = self.options.sequences(rows)
@@ -307,7 +335,7 @@ class Call:
                         raise
                     handle.forget(store)
                     continue
-                cache = self._cache_of(store, result) if self.want_dict else None
+                cache = self._cache_of(store, result) if self.want_dict or self.past is not None else None
                 return self._output(result, cache)
         raise AssertionError
 
@@ -337,6 +365,9 @@ class Call:
             prompts[i].size = ctypes.sizeof(_abi.kvik_prompt)
             prompts[i].ids = self.ids[i].ctypes.data
             prompts[i].n = n
+            if self.decoder is not None:
+                prompts[i].decoder_ids = self.decoder[i].ctypes.data
+                prompts[i].n_decoder = self.decoder.shape[1]
             prompts[i].attention_mask = None if self.mask is None else self.mask[i].ctypes.data
 
         def generate(out: Any) -> None:
@@ -380,6 +411,9 @@ class Call:
                     lib.kvik_cache_drop(store.pointer, r.seq)
             return None
         seqs = (ctypes.c_uint32 * len(rows))(*(r.seq for r in rows))
+        if self.seq2seq:
+            from .seq2seq import pair_of
+            return pair_of(self.settings, _batch_of(store, seqs, len(rows), None), self.torch, self.model.config, self.past)
         mask = self.mask
         if mask is not None:
             mask = np.repeat(mask, len(rows) // mask.shape[0], 0)
@@ -463,7 +497,7 @@ class GenerationMixin:
             callbacks = Callbacks(streamer, processors, _list(stopping_criteria), this.torch, g.num_beams > 1,
                                   assistant, self._notice)
             if streamer is not None:
-                streamer.put(like(this.ids.astype(np.int64), this.torch))
+                streamer.put(like(this.begin().astype(np.int64), this.torch))
             out = this.run(callbacks)
             if streamer is not None:
                 streamer.end()

@@ -38,12 +38,15 @@ def to_layers(value: Any) -> Tuple[Layers, bool]:
     return layers, torch
 
 
-def from_struct(legacy: Any, free: bool = True) -> Layers:
-    """Copies a kvik_legacy into arrays, and frees it."""
+def from_struct(legacy: Any, free: bool = True, cross: bool = False) -> Layers:
+    """Copies a kvik_legacy, or the rows of the encoder in it, into arrays, and frees it."""
     try:
         out: Layers = []
+        table = legacy.contents.cross if cross else legacy.contents.layer
+        if not table:
+            return out
         for i in range(legacy.contents.n_layers):
-            layer = legacy.contents.layer[i]
+            layer = table[i]
             shape = (legacy.contents.batch, layer.heads, layer.tokens)
             out.append((view(layer.keys, (*shape, layer.dim_k), np.float32).copy(),
                         view(layer.values, (*shape, layer.dim_v), np.float32).copy()))
@@ -58,6 +61,13 @@ def of_batch(batch: Batch) -> Layers:
     out = ctypes.POINTER(_abi.kvik_legacy)()
     call("kvik_batch_to_legacy", batch.pointer, ctypes.byref(out))
     return from_struct(out)
+
+
+def cross_of_batch(batch: Batch) -> Layers:
+    """Returns the encoder's rows of a batch, [batch, heads, rows, dim] per layer."""
+    out = ctypes.POINTER(_abi.kvik_legacy)()
+    call("kvik_batch_to_legacy", batch.pointer, ctypes.byref(out))
+    return from_struct(out, cross=True)
 
 
 def to_batch(store: Store, layers: Layers, length: int = 0, mask: Optional[np.ndarray] = None,

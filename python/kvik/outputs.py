@@ -57,6 +57,12 @@ class BaseModelOutputWithPast(ModelOutput):
     _fields = ("last_hidden_state", "past_key_values", "cache_params", "hidden_states", "attentions")
 
 
+class Seq2SeqLMOutput(ModelOutput):
+    """Of forward() of a model with an encoder: ``logits`` [batch, tokens, vocab], ``past_key_values``."""
+
+    _fields = ("loss", "logits", "past_key_values")
+
+
 class GenerateOutput(ModelOutput):
     """Of generate(return_dict_in_generate=True).
 

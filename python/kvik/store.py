@@ -40,6 +40,9 @@ class Settings:
     on_full: Optional[str] = None
     spill_dir: Optional[str] = None
     no_prefix_cache: Optional[bool] = None
+    cross_cache_implementation: Optional[str] = None
+    cross_cache_config: Optional[str] = None
+    max_encoder_len: Optional[int] = None
 
     def struct(self) -> Any:
         """Returns the configuration as the library takes it."""

@@ -22,6 +22,7 @@ _MODULES: Dict[str, str] = {
     "falcon_mamba": "falcon_mamba",
     "jamba": "jamba",
     "zamba2": "zamba2",
+    "t5": "t5",
 }
 
 

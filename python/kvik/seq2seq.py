@@ -1,0 +1,150 @@
+"""Models with an encoder: generate() and forward() over the two caches of a decoder."""
+import ctypes
+from dataclasses import replace
+from typing import Any, List, Optional
+
+from . import _abi, legacy
+from ._arrays import ids_2d, is_torch, mask_2d
+from ._lib import address, call, lib, sized
+from .cache_utils import DynamicCache, EncoderDecoderCache
+from .caches import Cache
+from .errors import ArgumentError
+from .model import PreTrainedModel, _Forward
+from .outputs import Seq2SeqLMOutput
+from .store import Batch, Settings
+
+
+class CrossCache(DynamicCache):
+    """The rows of the encoder in the sequences of the decoder's cache.  What reorders or removes those does it here."""
+
+    def __init__(self, own: Cache) -> None:
+        self._own = own
+        super().__init__()
+        self._torch = own._torch
+
+    @property
+    def _batch(self) -> Optional[Batch]:  # type: ignore[override]
+        return self._own._batch
+
+    @_batch.setter
+    def _batch(self, value: Any) -> None:
+        pass
+
+    def beside(self, own: Cache) -> Any:
+        """Returns the same for a fork of the decoder's cache."""
+        return CrossCache(own)
+
+    def reorder_cache(self, beam_idx: Any) -> None:
+        """Does nothing: the decoder's cache reorders both."""
+
+    def batch_repeat_interleave(self, repeats: int) -> None:
+        """Does nothing: the decoder's cache repeats both."""
+
+    def batch_select_indices(self, indices: Any) -> None:
+        """Does nothing: the decoder's cache selects both."""
+
+    def reset(self) -> None:
+        """Does nothing: the decoder's cache resets both."""
+
+    def crop(self, max_length: int) -> None:
+        """Raises: the encoder's rows stay as long as the text."""
+        raise ArgumentError("the rows of an encoder cannot be cropped; reset() of the whole cache removes them")
+
+    def _layers(self) -> legacy.Layers:
+        with self._bound() as batch:
+            return legacy.cross_of_batch(batch)
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        """Returns the encoder's rows: those of the row of the batch with the most."""
+        b = self._batch
+        return max(int(lib.kvik_cache_encoder_length(b.store.pointer, s)) for s in b.sequences()) if b else 0
+
+
+def settings_of_pair(cache: Any) -> Settings:
+    """Returns the settings of a store for an empty cache that was given."""
+    if not isinstance(cache, EncoderDecoderCache):
+        return cache._settings
+    cross = cache.cross_attention_cache._settings
+    return replace(cache.self_attention_cache._settings, cross_cache_implementation=cross.cache_implementation,
+                   cross_cache_config=cross.cache_config, max_encoder_len=cross.max_cache_len)
+
+
+def pair_of(settings: Settings, batch: Batch, torch: bool, config: Any, into: Any = None) -> Any:
+    """Makes an EncoderDecoderCache of a batch, or makes the one that was given hold it."""
+    pair = into if isinstance(into, EncoderDecoderCache) else EncoderDecoderCache(DynamicCache(), DynamicCache())
+    own = pair.self_attention_cache
+    own._batch, own._torch = batch, torch
+    own._settings, own.config = settings, config
+    pair.cross_attention_cache = CrossCache(own)
+    pair._torch = torch
+    pair.is_updated = {i: True for i in range(len(own))}
+    return pair
+
+
+class Seq2SeqModel(PreTrainedModel):
+    """A model whose decoder reads what an encoder made of input_ids."""
+
+    _seq2seq = True
+
+    def forward(self, input_ids: Any = None, attention_mask: Any = None, decoder_input_ids: Any = None,  # type: ignore[override]
+                decoder_attention_mask: Any = None, past_key_values: Any = None, use_cache: Optional[bool] = None,
+                return_dict: Optional[bool] = None, cache_position: Any = None, **kwargs: Any) -> Any:
+        """Computes the logits of decoder_input_ids [batch, n] after the cached tokens, and appends them to the cache.
+
+        Without a cache, or with an empty one, the encoder reads input_ids first; a cache that holds its rows needs
+        input_ids no more.  Returns ``logits`` [batch, n, vocab] and ``past_key_values``, an EncoderDecoderCache.
+        """
+        for name, value in kwargs.items():
+            if value is not None and value is not False:
+                raise TypeError(f"forward() of a model with an encoder takes no argument {name!r}")
+        if decoder_input_ids is None:
+            raise ArgumentError("forward() of a model with an encoder needs decoder_input_ids")
+        call_ = _Forward(self, decoder_input_ids, None, decoder_attention_mask, None, cache_position, 0)
+        cache = past_key_values
+        if cache is not None and not isinstance(cache, Cache):
+            raise ArgumentError("past_key_values of a model with an encoder is an EncoderDecoderCache")
+        held = cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache
+        batch = held._batch if held is not None else None
+        if batch is None:
+            if held is not None and held.is_initialized:
+                raise ArgumentError("a cache of legacy arrays cannot continue a model with an encoder; use the one that "
+                                    "forward() or generate() returned")
+            settings = (Settings() if cache is None else settings_of_pair(cache)).over(self._defaults)
+            batch = self._encode(settings, input_ids, attention_mask, call_.rows)
+            cache = pair_of(settings, batch, is_torch(decoder_input_ids), self.config, cache)
+            held = cache.self_attention_cache
+        elif not batch.length and input_ids is not None and not any(
+                lib.kvik_cache_encoder_length(batch.store.pointer, s) for s in batch.sequences()):  # after reset()
+            assert held is not None
+            held._batch = batch = self._encode(held._settings.over(self._defaults), input_ids, attention_mask, call_.rows)
+        elif batch.store.model is not self._handle:
+            raise ArgumentError("the cache holds rows of another model; every model needs a cache of its own")
+        elif batch.rows != call_.rows:
+            raise ArgumentError(f"the input has {call_.rows} rows, the cache has {batch.rows}")
+        with held._use(), batch.store.locked():
+            out = call_.run(batch, False, False)
+        result = Seq2SeqLMOutput(logits=out["logits"], past_key_values=None if use_cache is False else cache)
+        return result.to_tuple() if return_dict is False else result
+
+    def _encode(self, settings: Settings, input_ids: Any, attention_mask: Any, rows: int) -> Batch:
+        if input_ids is None:
+            raise ArgumentError("the cache has no rows of the encoder yet; give input_ids")
+        ids, mask = ids_2d(input_ids), mask_2d(attention_mask)
+        if ids.shape[0] != rows:
+            raise ArgumentError(f"input_ids has {ids.shape[0]} rows, decoder_input_ids {rows}")
+        if mask is not None and mask.shape != ids.shape:
+            raise ArgumentError(f"attention_mask has the shape {list(mask.shape)}, input_ids {list(ids.shape)}")
+        batch = Batch.open(self._handle, settings, rows)
+        with batch.store.locked():
+            for i, seq in enumerate(batch.sequences()):
+                source = sized(_abi.kvik_source, ids=address(ids[i]), n=ids.shape[1],
+                               attention_mask=None if mask is None else address(mask[i]))
+                call("kvik_cache_encode", batch.store.pointer, seq, ctypes.byref(source))
+        return batch
+
+
+class AutoModelForSeq2SeqLM(Seq2SeqModel):
+    """Opens any model with an encoder that reads ids."""
+
+
+__all__: List[str] = ["AutoModelForSeq2SeqLM", "Seq2SeqModel"]

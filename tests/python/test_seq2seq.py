@@ -1,0 +1,79 @@
+"""Models with an encoder through the Python package: recorded runs of generate(), and a loop over forward()."""
+import copy
+import unittest
+
+import numpy as np
+from common import kvik, model_path, read_json
+
+
+def cache_of(spec, config):
+    """Makes a cache as a recorded case says."""
+    args = {k: cache_of(v, config) if isinstance(v, dict) and "class" in v else v for k, v in spec["args"].items()}
+    if spec["class"] == "EncoderDecoderCache":
+        return kvik.EncoderDecoderCache(args["self_attention_cache"], args["cross_attention_cache"])
+    return getattr(kvik, spec["class"])(**{k: config if v == "model" else v for k, v in args.items()})
+
+
+class Seq2Seq(unittest.TestCase):
+    """T5."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.model = kvik.AutoModelForSeq2SeqLM.from_pretrained(model_path("t5"), dtype="float32", threads=1)
+
+    def test_class(self):
+        from kvik.models.t5.modeling_t5 import T5ForConditionalGeneration
+        self.assertIsInstance(self.model, T5ForConditionalGeneration)
+
+    def test_golden(self):
+        run = 0
+        for entry in read_json("index.json")["cases"]:
+            if entry["model"] != "t5" or entry["kind"] != "generate" or entry["meet"] not in ("exact", "tokens"):
+                continue
+            with self.subTest(entry["id"]):
+                case = read_json("cases", entry["id"] + ".json")
+                options = dict(case["generate"])
+                if case["cache"]:
+                    options["past_key_values"] = cache_of(case["cache"], self.model.config)
+                out = self.model.generate(np.array(case["input_ids"]), attention_mask=case["attention_mask"], **options)
+                self.assertEqual(out.tolist(), case["expect"]["sequences"])
+                if case["cache"]:
+                    self.assertEqual(options["past_key_values"].get_seq_length(), case["expect"]["cache"]["seq_length"])
+                run += 1
+        self.assertGreater(run, 8)
+
+    def test_loop(self):
+        case = read_json("cases", "t5.basic.dynamic.json")
+        ids, want = np.array(case["input_ids"]), case["expect"]["sequences"]
+        step, cache, got = np.array([[want[0][0]]]), kvik.EncoderDecoderCache(kvik.DynamicCache(), kvik.DynamicCache()), []
+        for i in range(len(want[0]) - 1):
+            out = self.model(input_ids=ids if i == 0 else None, decoder_input_ids=step, past_key_values=cache, use_cache=True)
+            step = out.logits[:, -1:].argmax(-1)
+            got.append(int(step[0, 0]))
+        self.assertEqual(got, want[0][1:])
+        self.assertIs(out.past_key_values, cache)
+        expect = case["expect"]["cache"]
+        for i, layer in enumerate(cache.to_legacy_cache()):
+            self.assertEqual([list(a.shape) for a in layer],
+                             [expect[p]["layers"][i][k] for p in ("self_attention", "cross_attention") for k in ("keys", "values")])
+
+    def test_result(self):
+        case = read_json("cases", "t5.basic.dynamic.json")
+        ids, want = np.array(case["input_ids"]), case["expect"]["sequences"]
+        out = self.model.generate(ids, max_new_tokens=4, do_sample=False, decoder_input_ids=[want[0][:3]],
+                                  cache_implementation="static", cross_cache_implementation="static",
+                                  return_dict_in_generate=True)
+        self.assertEqual(out.sequences.tolist(), [want[0][:7]])
+        self.assertIsInstance(out.past_key_values, kvik.EncoderDecoderCache)
+        self.assertEqual(out.past_key_values.cross_attention_cache.get_seq_length(), ids.shape[1])
+        with self.assertRaises(kvik.ArgumentError):
+            self.model(decoder_input_ids=[[0]])
+        fork = copy.deepcopy(out.past_key_values)
+        fork.batch_repeat_interleave(2)
+        self.assertEqual(self.model(decoder_input_ids=[[1], [1]], past_key_values=fork).logits.shape[0], 2)
+        self.assertEqual(fork.to_legacy_cache()[0][2].shape[0], 2)
+        self.assertEqual(out.past_key_values.self_attention_cache.get_seq_length(), 6)
+
+
+if __name__ == "__main__":
+    unittest.main()
