@@ -348,7 +348,7 @@ struct kvik_cache_config {
      * object with the keys for precision and offloading of cache_config.  NULL: as computed, in memory. */
     const char *cross_cache_implementation;
     const char *cross_cache_config;
-    /* Limit of an encoder's input, in rows.  0: the model's, or 512. */
+    /* Limit of an encoder's input, in rows.  0: the model's, at most 16 384; 512 if it names none. */
     uint64_t max_encoder_len;
 };
 
@@ -434,7 +434,7 @@ typedef struct kvik_source {
 KVIK_API int kvik_features_load(const char *path, const char *tensor, uint32_t *dim, float **data);
 /* Gives an empty sequence of an encoder-decoder model the rows of its encoder; kvik_forward then appends the decoder's
  * tokens.  They are computed once for an input: other sequences share them, as forks and beams do (unless
- * no_prefix_cache is set).  Resetting a sequence drops them. */
+ * no_prefix_cache is set).  Resetting a sequence drops them; a crop to 0 tokens keeps them. */
 KVIK_API int kvik_cache_encode(kvik_cache *c, kvik_seq s, const kvik_source *in);
 /* Returns how many encoder rows s has, 0 before kvik_cache_encode, or a negative code. */
 KVIK_API int64_t kvik_cache_encoder_length(const kvik_cache *c, kvik_seq s);
@@ -749,7 +749,7 @@ struct kvik_prompt {
     /* NULL, or a text instead of ids (which are then NULL and 0).  It is encoded with the model's tokenizer, with the
      * special tokens that a text begins with, and without them if `append` is set. */
     const char *text;
-    /* Of models with an encoder (T5, BART, Whisper).  ids, their mask (see kvik_source) or the text are then the
+    /* Of models with an encoder (T5, Whisper).  ids, their mask (see kvik_source) or the text are then the
      * encoder's input, and these tokens begin the decoder's text, [n_decoder].  NULL: decoder_start_token_id alone.
      * The result has the decoder's tokens.  With `seq` the encoder's input may be left out if the sequence has it. */
     const int32_t *decoder_ids;
