@@ -113,8 +113,7 @@ class Seq2SeqModel(PreTrainedModel):
             batch = self._encode(settings, input_ids, attention_mask, call_.rows)
             cache = pair_of(settings, batch, is_torch(decoder_input_ids), self.config, cache)
             held = cache.self_attention_cache
-        elif not batch.length and input_ids is not None and not any(
-                lib.kvik_cache_encoder_length(batch.store.pointer, s) for s in batch.sequences()):  # after reset()
+        elif not batch.length and input_ids is not None:  # after reset(), which may leave the rows of the last input
             assert held is not None
             held._batch = batch = self._encode(held._settings.over(self._defaults), input_ids, attention_mask, call_.rows)
         elif batch.store.model is not self._handle:

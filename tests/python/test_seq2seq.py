@@ -73,6 +73,10 @@ class Seq2Seq(unittest.TestCase):
         self.assertEqual(self.model(decoder_input_ids=[[1], [1]], past_key_values=fork).logits.shape[0], 2)
         self.assertEqual(fork.to_legacy_cache()[0][2].shape[0], 2)
         self.assertEqual(out.past_key_values.self_attention_cache.get_seq_length(), 6)
+        again = out.past_key_values
+        again.reset()
+        self.model(input_ids=ids[:, :5], decoder_input_ids=[[0]], past_key_values=again)
+        self.assertEqual(again.cross_attention_cache.get_seq_length(), 5)
 
 
 if __name__ == "__main__":
