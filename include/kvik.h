@@ -242,6 +242,9 @@ KVIK_API int kvik_tokenizer_open(const char *path, kvik_tokenizer **out);
 KVIK_API void kvik_tokenizer_close(kvik_tokenizer *t);
 /* Returns the id of a token, or -1. */
 KVIK_API int32_t kvik_tokenizer_find(const kvik_tokenizer *t, const char *token);
+/* Returns the number of token ids, those of added tokens included.  The width of the logits (kvik_model_vocab) may be
+ * higher. */
+KVIK_API uint32_t kvik_tokenizer_vocab(const kvik_tokenizer *t);
 /* Returns the text of a special token by its role ("bos_token", "eos_token", "pad_token", "unk_token", ...), or
  * NULL.  The tokenizer owns the text. */
 KVIK_API const char *kvik_tokenizer_special(const kvik_tokenizer *t, const char *name);

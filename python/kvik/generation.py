@@ -1,8 +1,11 @@
 """generate(): options, prompts and callbacks as the library takes them, and its result as Transformers returns it."""
 import ctypes
 import json
+import signal
+import threading
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 import numpy as np
 
@@ -121,17 +124,42 @@ class Callbacks:
             hooks["stopping_criteria"] = _abi.kvik_stopping_criteria(self._stops)
         self.struct = sized(_abi.kvik_hooks, **hooks, assistant_model=assistant.pointer if assistant else None)
 
+    @contextmanager
+    def interruptible(self) -> Iterator[None]:
+        """Notes Ctrl-C instead of raising KeyboardInterrupt for the time of a `with`, and raises it at the end.
+
+        Python runs signal handlers where a callback is entered, before its first statement.  ctypes drops what is raised
+        there, so the generation would go on.  A second Ctrl-C raises at once, for callbacks of the program that hang.
+        """
+        if threading.current_thread() is not threading.main_thread() or \
+                signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+            yield
+            return
+
+        def note(number: int, frame: Any) -> None:
+            if isinstance(self.error, KeyboardInterrupt):
+                signal.default_int_handler(number, frame)
+            self.error = KeyboardInterrupt()
+
+        signal.signal(signal.SIGINT, note)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        if isinstance(self.error, KeyboardInterrupt):
+            raise self.error
+
     def _token(self, ctx: Any, row: int, token: int, text: bytes) -> bool:
         try:
             if self.streamer is not None and token >= 0:
                 self.streamer.put(like(np.array([token], np.int64), self.torch))
-            return True
+            return self.error is None
         except BaseException as e:  # noqa: BLE001 - raised again after the call
             self.error = self.error or e
             return False
 
     def _progress(self, ctx: Any, done: int, total: int) -> bool:
-        try:  # a signal handler of Python runs here
+        try:
             return self.error is None
         except BaseException as e:  # noqa: BLE001
             self.error = e
@@ -498,7 +526,8 @@ class GenerationMixin:
                                   assistant, self._notice)
             if streamer is not None:
                 streamer.put(like(this.begin().astype(np.int64), this.torch))
-            out = this.run(callbacks)
+            with callbacks.interruptible():
+                out = this.run(callbacks)
             if streamer is not None:
                 streamer.end()
             return out

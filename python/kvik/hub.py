@@ -48,8 +48,8 @@ def resolve(name: Union[str, "os.PathLike[str]"], revision: Optional[str] = None
         folder = (Path(cache) if cache else cache_dir()) / ("models--" + os.fspath(name).replace("/", "--"))
         found = _snapshot(folder, revision or "main")
         if found is None:
-            raise MissingError(f"no model {os.fspath(name)!r}: it is no path, and the local cache of the hub has no "
-                               f"{folder}. kvik downloads nothing; fetch it with the hub's own tool first.")
+            raise MissingError(f"no model {os.fspath(name)!r}: no such file or directory, and no {folder} in the local cache of "
+                               "the hub. kvik downloads nothing: give a path, or fetch the model with `hf download` first.")
         path = found
     if path.is_dir() and gguf_file:
         path = path / gguf_file

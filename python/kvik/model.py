@@ -2,6 +2,7 @@
 import ctypes
 import os
 import warnings
+from dataclasses import fields
 from typing import Any, Dict, Optional
 
 import numpy as np
@@ -19,6 +20,10 @@ from .outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
 from .store import Batch, ModelHandle, Settings, settings_of
 
 _COMPUTE = {"float32": "exact"}
+# Arguments of from_pretrained: kvik's, and those of Transformers that change nothing here.
+_OPEN_TAKES = {f.name for f in fields(Settings)} | {
+    "revision", "gguf_file", "cache_dir", "token", "use_auth_token", "local_files_only", "force_download", "trust_remote_code",
+    "low_cpu_mem_usage", "use_safetensors", "attn_implementation"}
 _FORWARD_IGNORED = ("token_type_ids", "position_embeddings", "output_router_logits", "cache_kwargs")
 
 
@@ -55,9 +60,12 @@ class PreTrainedModel(GenerationMixin):
         dtype (torch_dtype): torch.float32 computes with float32 throughout; other types are recorded, and weights are used
         as the files have them.  device_map is accepted; models run on the CPU.  Of kvik: cache_memory, max_sequences,
         threads, compute, isa, spill_dir, on_full are defaults for the caches of this model; the variable KVIK_CACHE_MEMORY is
-        that of cache_memory.
+        that of cache_memory.  Arguments that kvik does not have are ignored with a warning.
         """
         accept_device(device_map)
+        unknown = [k for k in kwargs if k not in _OPEN_TAKES]
+        if unknown:
+            warnings.warn(f"from_pretrained() ignores {', '.join(unknown)}; kvik has no such argument", stacklevel=3)
         name = dtype_name(dtype if dtype is not None else torch_dtype)
         where = {k: kwargs.pop(k) for k in ("revision", "gguf_file") if k in kwargs}
         path = hub.resolve(pretrained_model_name_or_path, cache=kwargs.pop("cache_dir", None), **where)
@@ -75,8 +83,8 @@ class PreTrainedModel(GenerationMixin):
     def _check_class(self) -> None:
         kind = getattr(self.config, "model_type", None)
         if self._architectures and kind not in self._architectures:
-            warnings.warn(f"{self.name_or_path} is a model of type {kind!r}; {type(self).__name__} was asked for. It is "
-                          "opened as what it is", stacklevel=4)
+            warnings.warn(f"{self.name_or_path} is a model of type {kind!r}, not one for {type(self).__name__}; it runs as "
+                          f"{kind!r}", stacklevel=4)
 
     # -- what a model is
 

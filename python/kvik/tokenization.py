@@ -110,8 +110,8 @@ class PreTrainedTokenizer:
 
     @property
     def vocab_size(self) -> int:
-        """The number of token ids."""
-        return int(lib.kvik_tokenizer_vocab(self._handle)) if hasattr(lib, "kvik_tokenizer_vocab") else 0
+        """The number of token ids, those of added tokens included."""
+        return int(lib.kvik_tokenizer_vocab(self._handle))
 
     def __len__(self) -> int:
         return self.vocab_size

@@ -112,6 +112,11 @@ KVIK_API int32_t kvik_tokenizer_find(const kvik_tokenizer *t, const char *token)
     return given(t) && given(token) ? tok_find(t->tok, token, strlen(token)) : -1;
 }
 
+KVIK_API uint32_t kvik_tokenizer_vocab(const kvik_tokenizer *t)
+{
+    return given(t) ? tok_size(t->tok) : 0;
+}
+
 KVIK_API const char *kvik_tokenizer_special(const kvik_tokenizer *t, const char *name)
 {
     return given(t) && given(name) ? tok_special_text(t->tok, name) : NULL;

@@ -267,5 +267,6 @@ static const struct api_call api_calls[] = {
     CALL(kvik_transcribe_samples, R_INT, D_ADDS, A_CACHE, A_FLOATS, A_N, CAN(A_SPEECH),
          A_OUT_TRANSCRIPT),
     CALL(kvik_transcript_free, R_VOID, D_CLOSES, A_TRANSCRIPT),
+    CALL(kvik_tokenizer_vocab, R_U32, D_NOTHING, A_TOKENIZER),
     CALL(kvik_version, R_POINTER, D_NOTHING, A_END),
 };
