@@ -12,7 +12,7 @@ run --help
 check "--help succeeds" status 0
 check "--help is on stdout" out_has generate
 check "--help: nothing on stderr" err_empty
-for command in generate chat inspect tokenize render bench models completion; do
+for command in generate chat inspect tokenize render transcribe bench models completion; do
     run --help
     check "--help lists $command" out_has "$command"
     run $command --help
@@ -23,7 +23,7 @@ for name in offloaded_static hybrid_chunked sink; do
     run generate --help
     check "generate --help lists the cache $name" out_has "[ |]$name"
 done
-for absent in serve transcribe pull; do
+for absent in serve pull; do
     run --help
     check "--help does not list $absent, which does not work" sh -c "! grep -qw $absent '$work/out'"
 done
