@@ -4,6 +4,7 @@
 #include "audio/audio.h"
 #include "cpu_limit.h"
 #include "fmt/fmt.h"
+#include "test_sound.h"
 #include "testing.h"
 
 #include <math.h>
@@ -20,18 +21,10 @@ enum { N = 48077 };
 static float sound[N];
 static char dir[64] = "/tmp/kvik-audio-XXXXXX", path[128];
 
-/* The recording of fixtures/audio/make_features.py. */
 static int make_sound(void **state)
 {
     (void)state;
-    uint32_t x = 12345;
-    for (int64_t i = 0; i < N; i++) {
-        x = (x * 1103515245u + 12345u) & 0x7fffffffu;
-        int64_t wave = llabs(i * (40 + i / 16) % 4096 - 2048) - 1024;
-        int64_t noise = (int64_t)(x >> 16) % 256 - 128;
-        sound[i] = (float)(wave * 8 + noise * (i % 8192 / 64)) / 32768.0f;
-    }
-    memset(sound + N / 2, 0, 4000 * sizeof *sound);
+    test_sound(sound, N);
     snprintf(path, sizeof path, "%s/sound", mkdtemp(dir) ? dir : "?");
     return 0;
 }

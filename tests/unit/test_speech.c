@@ -2,6 +2,7 @@
  * random model in every mode, and single rules on random inputs. Hostile model files are refused. */
 #include "base/json.h"
 #include "speech/speech.h"
+#include "test_sound.h"
 #include "testing.h"
 
 #include <math.h>
@@ -17,14 +18,7 @@ static kvik_cache *cache;
 static int setup(void **state)
 {
     (void)state;
-    uint32_t x = 12345;
-    for (int64_t i = 0; i < N; i++) {
-        x = (x * 1103515245u + 12345u) & 0x7fffffffu;
-        int64_t wave = llabs(i * (40 + i / 16) % 4096 - 2048) - 1024;
-        int64_t noise = (int64_t)(x >> 16) % 256 - 128;
-        sound[i] = (float)(wave * 8 + noise * (i % 8192 / 64)) / 32768.0f;
-    }
-    memset(sound + N / 2, 0, 4000 * sizeof *sound);
+    test_sound(sound, N);
     kvik_cache_config c = {.size = sizeof c, .max_sequences = 2, .max_cache_len = 48, .threads = 2};
     if (json_read("tests/fixtures/speech/cases.json", 16u << 20, &cases) < 0 ||
         kvik_model_open(TINY, &model) < 0 || kvik_cache_open(model, &c, &cache) < 0)
