@@ -51,6 +51,7 @@ static int unknown(const char *word)
     near_begin(&near, word);
     for (size_t i = 0; i < countof(commands); i++)
         near_try(&near, commands[i]->name);
+    near_try(&near, "run");
     if (near.best)
         return say_usage("unknown %s \"%.60s\"; did you mean \"%s\"?", kind, word, near.best);
     return say_usage("unknown %s \"%.60s\"; kvik --help lists the commands", kind, word);

@@ -148,13 +148,20 @@ static int read_window(const kvik_model *m, struct speech_marks *k)
     return 0;
 }
 
+int marks_check_model(const kvik_model *m)
+{
+    if (m->m->encoder.bins) return 0;
+    return ERR(
+        UNSUPPORTED,
+        "%s: a model of architecture %s does not transcribe recordings; a Whisper model does",
+        m->m->what, m->m->arch_name);
+}
+
 int marks_read(const kvik_model *m, struct speech_marks *k)
 {
     const json_t *o = checkpoint_generation_config(m->m->ck);
     *k = (struct speech_marks){0};
-    if (!m->m->encoder.bins)
-        return ERR(UNSUPPORTED, "%s: a model of architecture %s does not transcribe recordings",
-                   m->m->what, m->m->arch_name);
+    TRY(marks_check_model(m));
     if (!m->tok) return ERR(UNSUPPORTED, "%s: the model has no tokenizer", m->m->what);
     if (!o) return ERR(UNSUPPORTED, "%s: generation_config.json is missing", m->m->what);
     int e = read_tokens(m, o, k);

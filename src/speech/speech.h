@@ -32,7 +32,9 @@ struct speech_marks {
     uint32_t bands, frames; /* of a window */
     uint64_t samples;       /* of a window */
 };
-/* Reads them.  ERR_UNSUPPORTED: not a speech model. */
+/* ERR_UNSUPPORTED: not a speech model. */
+int marks_check_model(const kvik_model *m);
+/* Reads them.  ERR_UNSUPPORTED as above. */
 int marks_read(const kvik_model *m, struct speech_marks *out);
 void marks_done(struct speech_marks *k);
 

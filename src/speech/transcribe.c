@@ -245,6 +245,8 @@ static int check(kvik_cache *c, const kvik_speech *o, kvik_transcript **out, kvi
 {
     TRY(cache_bound(c));
     TRY(exec_idle(c->x));
+    TRY(marks_check_model(
+        c->model)); /* before the file: a text model can read no recording at all */
     TRY(kvik_speech_init(full));
     if (o) TRY(SIZED_IN(full, o, kvik_speech));
     full->size = sizeof *full;

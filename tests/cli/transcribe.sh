@@ -45,6 +45,8 @@ run transcribe $M $A/tone.wav --temperature hot
 check "a temperature that is no number is refused" status 2
 run transcribe $golden/models/gpt2 $A/tone.wav
 check "a model that hears nothing is refused" status 1
+run transcribe $golden/models/gpt2 $M/config.json
+refused "the model is checked before the file is read" 1 'gpt2 does not transcribe recordings'
 run transcribe $M
 check "without a file the usage is wrong" status 2
 finish

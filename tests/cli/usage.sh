@@ -34,6 +34,10 @@ check "--version has a number" out_has '[0-9]\.[0-9]'
 
 run generat "$model"
 refused "an unknown command suggests the nearest" 2 generate
+for pair in genrate:generate chta:chat rum:run trancribe:transcribe; do
+    run "${pair%:*}" "$model"
+    refused "the command nearest to ${pair%:*} is ${pair#*:}" 2 "did you mean \"${pair#*:}\""
+done
 for pair in list:'kvik models' ls:'kvik models' ps:'kvik models' show:'kvik inspect' pull:'hf download' serve:'no server' \
     version:'kvik --version' -v:'kvik --version' -V:'kvik --version' rm:'kvik models' create:'makes no models'; do
     run "${pair%%:*}" some-model
