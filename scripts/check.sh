@@ -166,6 +166,13 @@ fi
 awk 'length > 120 { print FILENAME ":" FNR ": " length " columns" }' include/kvik.h |
     fail "header: kvik.h has at most 120 columns" "users read it in their editors"
 
+# The reference of the Python package is written from its docstrings (make python-reference).
+if command -v python3 >/dev/null 2>&1; then
+    scripts/make-python-reference.py --check python/kvik 2>&1 |
+        fail "docstrings: every public class, function and method of the package has one" \
+            "the reference and help() have nothing else"
+fi
+
 # clang-format splits a declaration rather than let a comment behind it pass the margin, so such a comment stands above.
 awk '
 FNR == 1 { before = "" }

@@ -33,6 +33,12 @@ python: python/kvik/_abi.py libkvik.so
 python/kvik/_abi.py: include/kvik.h scripts/make-abi.py
 	$(Q)scripts/make-abi.py include/kvik.h $@
 
+# The reference of the package, from its docstrings.
+.PHONY: python-reference
+python-reference: build/API-PYTHON.md
+build/API-PYTHON.md: scripts/make-python-reference.py $(wildcard python/kvik/*.py)
+	$(Q)scripts/make-python-reference.py python/kvik $@
+
 # GUIDE is a directory with the snippets of Hugging Face's guide to caches, which are not in this repository.
 .PHONY: test-guide
 GUIDE ?= ../shared/guide
