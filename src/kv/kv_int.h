@@ -669,6 +669,8 @@ void tail_take(struct kv *kv, const struct seq *s, struct group *g, uint32_t for
 /* Pins or unpins pages of s: those that a step after `len` rows continues from, and those of later
  * rows.  Pinned pages stay in memory. */
 void pin_from(struct kv *kv, const struct seq *s, uint32_t len, bool pin);
+/* Pins or unpins all pages of s, those of frozen groups included. */
+void pin_whole(struct kv *kv, const struct seq *s, bool pin);
 /* Checks the queues for kv_check. */
 bool queue_check(const struct kv *kv);
 

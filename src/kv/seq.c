@@ -385,7 +385,10 @@ static void beams_pin(struct kv *kv, const struct reordering *o, bool pin)
 {
     for (uint32_t i = 0; i < o->n; i++) {
         struct seq *s = &kv->seq[o->now[i]];
-        pin_from(kv, s, o->takers[i] ? s->len : 0, pin);
+        if (o->takers[i])
+            pin_from(kv, s, s->len, pin);
+        else
+            pin_whole(kv, s, pin);
         age_pin(kv, s, pin);
     }
 }

@@ -57,8 +57,6 @@ static int group_check(uint32_t gi, const struct kv_group *g, uint32_t site)
         return ERR(ARG, "cache: group %u: only rows have windows, chunks, sinks and slack", gi);
     if (p->kind == KV_STATE && g->stream)
         return ERR(ARG, "cache: group %u: states cannot leave memory", gi);
-    if (p->kind == KV_FROZEN && g->stream && s->tile)
-        return ERR(ARG, "cache: group %u: frozen rows with a codec cannot leave memory", gi);
     if (p->kind == KV_STATE && s->tile)
         return ERR(ARG, "cache: group %u: states cannot have a codec", gi);
     bool small = s->tile < KV_STRIP && KV_STRIP % MAX(s->tile, 1) == 0;

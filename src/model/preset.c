@@ -159,11 +159,7 @@ int preset_settle_cross(const struct preset *cross, const struct kv_keys *k,
         return ERR(ARG, "cross_cache_config: windows, sinks and blocks are not for an encoder's "
                         "rows, which are all read; give keys of precision or offloading");
     TRY(kv_keys_check(k, cross ? cross : &plain));
-    TRY(kv_keys_codecs(k, cross ? cross : &plain, &o->cross_quant));
-    if (o->cross_stream && (o->cross_quant.plane[0].kind || o->cross_quant.plane[1].kind))
-        return ERR(UNSUPPORTED, "rows of an encoder can be quantized or offloaded, not both; leave "
-                                "out one in cross_cache_config");
-    return 0;
+    return kv_keys_codecs(k, cross ? cross : &plain, &o->cross_quant);
 }
 
 /* A snapshot of a state, or of the rows of a window, has the same size whatever the length, so there are some by

@@ -179,8 +179,8 @@ static size_t cost(struct model *m, size_t *back)
     return sum + *back;
 }
 
-/* Returns the bytes in memory that may be spilled: pages of rows that are not leading and that the
- * step (drawn but not yet begun) does not write. */
+/* Returns the bytes in memory that may be spilled: pages of rows that are not leading, and not in the tail of a sequence
+ * of the step (drawn but not yet begun). */
 static size_t movable(struct model *m)
 {
     struct kv *kv = m->kv;
@@ -210,7 +210,7 @@ static size_t movable(struct model *m)
                 for (uint32_t k = 0; form == RAW && k * rows < len; k++) {
                     /* The block is written, copied, or quantized from. */
                     bool tail = !frozen && (k + 1) * rows > whole;
-                    left |= in_step && tail && !m->cross && cell[k] == id;
+                    left |= in_step && tail && cell[k] == id;
                     full |= k * rows >= lead && !(in_step && tail) && cell[k] == id;
                 }
             }

@@ -90,19 +90,19 @@ static void add_metadata(struct model *m)
 void model_config(struct model *m)
 {
     static char name[64];
+    const char *only = m->opt->only;
     uint32_t site = 0, n = 1 + model_rnd(m, GROUPS);
-    bool streams = false;
+    bool streams = false, frozen = only && strcmp(only, kinds[7]) == 0;
     size_t block = 0;
     name[0] = 0;
+    if (frozen) n = MAX(n, 2);
     for (uint32_t i = 0; i < n; i++) {
         uint32_t kind = model_rnd(m, countof(kinds));
-        for (uint32_t k = 0; m->opt->only && k < countof(kinds); k++)
-            if (i == 0 && strcmp(kinds[k], m->opt->only) == 0) kind = k;
+        for (uint32_t k = 0; only && k < countof(kinds); k++)
+            if (i == frozen && strcmp(kinds[k], only) == 0) kind = k;
         if (i == 0 && kind == 7) kind = 0; /* one group must count the rows */
         m->group[i] = draw_group(m, kind);
-        bool moves = m->group[i].policy.kind == KV_ROWS ||
-                     (m->group[i].policy.kind == KV_FROZEN && !m->group[i].seal.tile);
-        m->group[i].stream = moves && model_chance(m, 75);
+        m->group[i].stream = m->group[i].policy.kind != KV_STATE && model_chance(m, 75);
         streams |= m->group[i].stream;
         m->group[i].site0 = site;
         site += m->group[i].n_sites;

@@ -18,7 +18,8 @@ static kvik_model *model;
 static kvik_encoder encoder;
 static int32_t ids[INPUTS][IDS];
 static float features[INPUTS][MOST];
-static uint64_t spilled; /* most bytes that test_room has seen on disk */
+/* Most bytes that test_room has seen on disk, of rows as computed and of codes. */
+static uint64_t spilled[2];
 
 static int64_t need(int64_t e)
 {
@@ -121,6 +122,9 @@ static void same(const char *what, const kvik_result *a, const kvik_result *b)
         fail_msg("%s: other logits", what);
 }
 
+#define CODES    "\"nbits\": 4, \"residual_length\": 4, \"q_group_size\": 12"
+#define STREAMED "{" CODES ", \"offloading\": true}"
+
 /* Every pair of strategies gives the bits of the plain cache, unless it rounds rows. */
 static void strategies(void)
 {
@@ -130,12 +134,12 @@ static void strategies(void)
     } own[] = {{"dynamic", NULL, false},
                {"static", NULL, false},
                {"offloaded", NULL, false},
-               {"quantized", "{\"nbits\": 4, \"residual_length\": 4, \"q_group_size\": 12}", true}},
-      cross[] = {
-          {NULL, NULL, false},
-          {"static", NULL, false},
-          {"offloaded", NULL, false},
-          {"quantized", "{\"nbits\": 4, \"residual_length\": 4, \"q_group_size\": 12}", true}};
+               {"quantized", "{" CODES "}", true}},
+      cross[] = {{NULL, NULL, false},
+                 {"static", NULL, false},
+                 {"offloaded", NULL, false},
+                 {"quantized", "{" CODES "}", true},
+                 {"quantized", STREAMED, true}};
     kvik_prompt p[INPUTS] = {prompt(0), prompt(1), prompt(2)};
     kvik_cache *c = open_cache(plain());
     kvik_result *want = run(c, NULL, p, INPUTS);
@@ -433,11 +437,13 @@ static void sharing(void)
     kvik_cache_close(c);
 }
 
-/* Rows of an encoder leave memory and come back with the same bits. */
-static void room(void)
+/* Rows of an encoder leave memory and come back with the same bits.  codes: they are quantized, too. */
+static void leave(bool codes)
 {
     enum { N = 6 };
     kvik_cache_config k = plain();
+    if (codes) k.cross_cache_implementation = "quantized";
+    if (codes) k.cross_cache_config = "{" CODES "}";
     kvik_usage u = {.size = sizeof u};
     k.max_sequences = N;
     kvik_cache *c = open_cache(k);
@@ -452,7 +458,10 @@ static void room(void)
     need(kvik_cache_usage(c, &u));
     uint64_t budget = u.budget;
     kvik_cache_close(c);
-    k.cross_cache_implementation = "offloaded";
+    if (codes)
+        k.cross_cache_config = STREAMED;
+    else
+        k.cross_cache_implementation = "offloaded";
     k.no_prefix_cache = true;
     k.step_tokens = 2;
     for (uint64_t part = 95; part > 10; part -= 5) {
@@ -469,13 +478,19 @@ static void room(void)
                 fail_msg("input %d at %d%% of the budget: other logits", i, (int)part);
             assert_true(kv_check(c->x->kv));
             need(kvik_cache_usage(c, &u));
-            spilled = MAX(spilled, u.spilled);
+            spilled[codes] = MAX(spilled[codes], u.spilled);
         }
         kvik_cache_close(c);
     }
     longer = false;
     free(want);
     free(got);
+}
+
+static void room(void)
+{
+    leave(false);
+    leave(true);
 }
 
 static void refusals(void)
@@ -565,7 +580,7 @@ static void test_room(void **state)
 {
     (void)state;
     every_model(room);
-    assert_true(spilled > 0);
+    assert_true(spilled[0] > 0 && spilled[1] > 0);
 }
 TEST(refusals)
 

@@ -4,7 +4,7 @@
  *   test_kv                       the suite, with a short random run; KVIK_TEST_SHORT: a shorter one,
  *                                 without the deliberate faults
  *   test_kv --ops N --seed S      a long run, one summary line
- *           [--config NAME]       the first group of every store is of this kind
+ *           [--config NAME]       the first group of every store is of this kind (frozen: the second)
  *           [--stream]            every store that can streams
  *           [--break-refs | --skip-cow | --skip-own | --trust-keys | --match-unref |
  *            --short-reserve | --drop-early | --keep-rejected | --skip-wait |
@@ -66,15 +66,15 @@ static void test_streams(void **state)
     assert_true(t.tier_faults > 20 && t.began_full > 0);
 }
 
-/* Raw rows under lossy codecs. */
+/* Raw rows under lossy codecs; frozen rows of every kind beside others. */
 static void test_raw_streams(void **state)
 {
     (void)state;
-    static const char *const only[] = {"resid", "codec"};
+    static const char *const only[] = {"resid", "codec", "frozen"};
     struct model_totals t = {0};
     for (uint64_t i = 0; i < countof(only); i++) {
         struct model_options o = {.ops = 40000 / test_share(),
-                                  .seed = 9 + 2 * i,
+                                  .seed = 9 + 4 * i,
                                   .check = true,
                                   .stream = true,
                                   .only = only[i]};
