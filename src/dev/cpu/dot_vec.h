@@ -33,39 +33,31 @@ struct scales { /* of a block of 256, expanded; lane groups of d and m */
     float d[16], m[16];
 };
 
-INLINE __m128i words(uint32_t a, uint32_t b, uint32_t c, uint32_t d)
-{
-    return _mm_set_epi32((int)d, (int)c, (int)b, (int)a);
-}
-
 /* In registers throughout: bytes stored one by one and loaded as a vector would stall. */
 INLINE void scales_load(enum dtype t, const unsigned char *b, struct scales *s)
 {
-    const __m128i nib = _mm_set1_epi8(15);
     if (t == DT_Q2_K) {
-        __m128i v = _mm_loadu_si128((const __m128i *)b);
-        vf d = vf_from_bytes(_mm_and_si128(v, nib));
-        vf m = vf_from_bytes(_mm_and_si128(_mm_srli_epi16(v, 4), nib));
+        v16 v = v16_load(b);
+        vf d = vf_from_bytes(v16_and1(v, 15));
+        vf m = vf_from_bytes(v16_and1(v16_shr(v, 4), 15));
         vf_store(s->d, vf_mul(d, vf_set1(f16_load(b + 80))));
         vf_store(s->m, vf_mul(m, vf_set1(-f16_load(b + 82))));
     } else if (t == DT_Q3_K) {
-        __m128i lo = _mm_loadl_epi64((const __m128i *)(b + 96));
-        __m128i hi = _mm_set1_epi32((int)load_u32(b + 104));
-        lo = _mm_and_si128(_mm_unpacklo_epi64(lo, _mm_srli_epi16(lo, 4)), nib);
-        hi = _mm_and_si128(_mm_srlv_epi32(hi, words(0, 2, 4, 6)), _mm_set1_epi8(3));
-        vf v = vf_from_bytes(_mm_or_si128(lo, _mm_slli_epi16(hi, 4)));
+        uint32_t a = load_u32(b + 96), c = load_u32(b + 100), h = load_u32(b + 104);
+        v16 lo = v16_and1(v16_from_u32(a, c, a >> 4, c >> 4), 15);
+        v16 hi = v16_and1(v16_from_u32(h, h >> 2, h >> 4, h >> 6), 3);
+        vf v = vf_from_bytes(v16_or(lo, v16_shl(hi, 4)));
         v = vf_add(v, vf_set1(-32.0f));
         vf_store(s->d, vf_mul(v, vf_set1(f16_load(b + 108))));
     } else if (t == DT_Q6_K) {
-        __m128i v = _mm_loadu_si128((const __m128i *)(b + 192));
-        vf f = vf_from_bytes(_mm_xor_si128(v, _mm_set1_epi8((char)0x80)));
+        vf f = vf_from_bytes(v16_xor1(v16_load(b + 192), 0x80));
         f = vf_add(f, vf_set1(-128.0f));
         vf_store(s->d, vf_mul(f, vf_set1(f16_load(b + 208))));
     } else if (t == DT_Q4_K || t == DT_Q5_K) { /* d of eight sub-blocks, then their m */
         uint32_t a = load_u32(b + 4), c = load_u32(b + 8), h = load_u32(b + 12);
         const uint32_t low = 0x0f0f0f0fu, six = 0x3f3f3f3fu, two = 0x30303030u;
-        __m128i v =
-            words(a & six, (h & low) | (a >> 2 & two), c & six, (h >> 4 & low) | (c >> 2 & two));
+        v16 v = v16_from_u32(a & six, (h & low) | (a >> 2 & two), c & six,
+                             (h >> 4 & low) | (c >> 2 & two));
         vf k = vf_pair(f16_load(b), -f16_load(b + 2));
         vf_store(s->d, vf_mul(vf_from_bytes(v), k));
     }

@@ -44,7 +44,7 @@ INLINE vtab vec_table(enum dtype t, vf x)
     return (vtab){_mm_packus_epi16(_mm256_castsi256_si128(l), _mm256_extracti128_si256(l, 1)),
                   _mm_packus_epi16(_mm256_castsi256_si128(h), _mm256_extracti128_si256(h, 1))};
 }
-INLINE void vec_look_up(vtab table, __m128i codes, void *dst)
+INLINE void vec_look_up(vtab table, v16 codes, void *dst)
 {
     __m128i x = _mm_shuffle_epi8(table.lo, codes), y = _mm_shuffle_epi8(table.hi, codes);
     _mm_storeu_si128(dst, _mm_unpacklo_epi8(x, y));

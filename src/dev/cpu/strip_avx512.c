@@ -34,7 +34,7 @@ INLINE vtab vec_table(enum dtype t, vf x)
 {
     return vec_words(t, x);
 }
-INLINE void vec_look_up(vtab table, __m128i codes, void *dst)
+INLINE void vec_look_up(vtab table, v16 codes, void *dst)
 {
     _mm256_storeu_si256(dst, _mm256_permutexvar_epi16(_mm256_cvtepu8_epi16(codes), table));
 }

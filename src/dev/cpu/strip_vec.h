@@ -1,4 +1,4 @@
-/* strip_vec.h - strips out of affine tiles (affine.h) on vectors of 16 lanes, stated once for AVX2 and AVX-512:
+/* strip_vec.h - strips out of affine tiles (affine.h) on vectors of 16 lanes, stated once for AVX2, AVX-512 and NEON:
  * strip_avx2.c and strip_avx512.c include it after the vec_*.h and after what differs: rounding,
  * storing and looking up.
  *
@@ -32,25 +32,24 @@ INLINE vf affine_value(enum dtype t, bool zero_first, vf q, vf a, vf b)
 /* 16 bytes of each of 16 rows to 16 columns. */
 INLINE void transpose(const unsigned char *const *row, uint32_t at, unsigned char (*col)[KV_STRIP])
 {
-    __m128i x[16], y[16];
-    UNROLL for (int i = 0; i < 16; i++) x[i] = _mm_loadu_si128((const void *)(row[i] + at));
+    v16 x[16], y[16];
+    UNROLL for (int i = 0; i < 16; i++) x[i] = v16_load(row[i] + at);
     UNROLL for (int round = 0; round < 4; round++)
     {
         UNROLL for (int i = 0; i < 8; i++)
         {
-            y[2 * i] = _mm_unpacklo_epi8(x[i], x[i + 8]);
-            y[2 * i + 1] = _mm_unpackhi_epi8(x[i], x[i + 8]);
+            y[2 * i] = v16_zip_lo(x[i], x[i + 8]);
+            y[2 * i + 1] = v16_zip_hi(x[i], x[i + 8]);
         }
         UNROLL for (int i = 0; i < 16; i++) x[i] = y[i];
     }
-    UNROLL for (int i = 0; i < 16; i++) _mm_storeu_si128((void *)col[i], x[i]);
+    UNROLL for (int i = 0; i < 16; i++) v16_store(col[i], x[i]);
 }
 
-INLINE __m128i codes_of(__m128i bytes, const uint32_t bits, uint32_t k)
+INLINE v16 codes_of(v16 bytes, const uint32_t bits, uint32_t k)
 {
     if (bits == 8) return bytes;
-    return _mm_and_si128(_mm_srli_epi16(bytes, (int)(bits * k)),
-                         _mm_set1_epi8((char)((1u << bits) - 1)));
+    return v16_and1(v16_shr(bytes, (int)(bits * k)), (uint8_t)((1u << bits) - 1));
 }
 
 /* One chunk of columns of keys: 16 bytes, 128 / bits channels from d0 on.  a, b: of the row groups, lanes are rows; or
@@ -61,7 +60,7 @@ INLINE void keys_chunk(enum dtype t, const uint32_t bits, bool zero_first,
 {
     const uint32_t size = t == DT_F32 ? 4 : 2, per = 8 / bits;
     for (uint32_t i = 0; i < 16; i++) {
-        __m128i bytes = _mm_loadu_si128((const void *)col[i]);
+        v16 bytes = v16_load(col[i]);
         UNROLL for (uint32_t k = 0; k < per; k++)
         {
             uint32_t d = d0 + i + 16 * k;
@@ -118,7 +117,7 @@ INLINE void values_row(enum dtype t, const uint32_t bits, bool zero_first,
     vtab look = vec_table(DT_BF16, a);
     uint32_t left = 0, g = 0; /* channels that a and b still hold for */
     for (uint32_t c = 0; c < dim * bits / 8; c += 16) {
-        __m128i bytes = _mm_loadu_si128((const void *)(codes + c));
+        v16 bytes = v16_load(codes + c);
         UNROLL for (uint32_t k = 0; k < per; k++)
         {
             uint32_t d = c * (8 / bits) + 16 * k;
@@ -146,24 +145,21 @@ INLINE void values_row(enum dtype t, const uint32_t bits, bool zero_first,
 /* Words of 16 rows of 16 to 16 columns of 16, a column being the 32 bytes of one channel of a strip. */
 INLINE void transpose_words(const uint16_t *row, uint32_t stride, unsigned char *dst)
 {
-    __m256i x[16], y[16];
-    UNROLL for (int i = 0; i < 16; i++) x[i] =
-        _mm256_loadu_si256((const void *)(row + (size_t)i * stride));
+    w16 x[16], y[16];
+    UNROLL for (int i = 0; i < 16; i++) x[i] = w16_load(row + (size_t)i * stride);
     UNROLL for (int round = 0; round < 4; round++)
     {
         UNROLL for (int i = 0; i < 8; i++)
         {
-            y[2 * i] = _mm256_unpacklo_epi16(x[i], x[i + 8]);
-            y[2 * i + 1] = _mm256_unpackhi_epi16(x[i], x[i + 8]);
+            y[2 * i] = w16_zip_lo(x[i], x[i + 8]);
+            y[2 * i + 1] = w16_zip_hi(x[i], x[i + 8]);
         }
         UNROLL for (int i = 0; i < 16; i++) x[i] = y[i];
     }
     UNROLL for (int c = 0; c < 8; c++)
     {
-        __m256i lo = _mm256_permute2x128_si256(x[2 * c], x[2 * c + 1], 0x20);
-        __m256i hi = _mm256_permute2x128_si256(x[2 * c], x[2 * c + 1], 0x31);
-        _mm256_storeu_si256((void *)(dst + c * 32), lo);
-        _mm256_storeu_si256((void *)(dst + (c + 8) * 32), hi);
+        w16_store_lo(dst + c * 32, x[2 * c], x[2 * c + 1]);
+        w16_store_hi(dst + (c + 8) * 32, x[2 * c], x[2 * c + 1]);
     }
 }
 

@@ -18,6 +18,8 @@
 #define VEC_MANY   4
 #define INLINE     static inline __attribute__((always_inline))
 
+#include "dev/cpu/vec_sse.h"
+
 typedef struct {
     __m256 a, b;
 } vf;
@@ -136,14 +138,14 @@ INLINE vf vf_from_int(vi v)
 {
     return (vf){_mm256_cvtepi32_ps(v.a), _mm256_cvtepi32_ps(v.b)};
 }
-INLINE vf vf_from_bytes(__m128i v)
+INLINE vf vf_from_bytes(v16 v)
 {
     return (vf){_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(v)),
                 _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_unpackhi_epi64(v, v)))};
 }
 INLINE vf vf_from_u8(const uint8_t *p)
 {
-    return vf_from_bytes(_mm_loadu_si128((const __m128i *)p));
+    return vf_from_bytes(v16_load(p));
 }
 INLINE vf vf_from_f16(const void *p)
 {
@@ -390,7 +392,7 @@ INLINE vb vb_load(const void *p)
 {
     return vb_load2(p, (const char *)p + 32);
 }
-INLINE __m128i vb_quarter(vb v, uint32_t g)
+INLINE v16 vb_quarter(vb v, uint32_t g)
 {
     __m256i h = g < 2 ? v.a : v.b;
     return g % 2 ? _mm256_extracti128_si256(h, 1) : _mm256_castsi256_si128(h);

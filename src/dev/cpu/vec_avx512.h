@@ -19,6 +19,8 @@
 #define VEC_MANY   6
 #define INLINE     static inline __attribute__((always_inline))
 
+#include "dev/cpu/vec_sse.h"
+
 typedef __m512 vf;
 typedef __m512i vi;
 typedef __m512i vb;
@@ -118,13 +120,13 @@ INLINE vf vf_from_int(vi v)
 {
     return _mm512_cvtepi32_ps(v);
 }
-INLINE vf vf_from_bytes(__m128i v) /* unsigned */
+INLINE vf vf_from_bytes(v16 v) /* unsigned */
 {
     return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(v));
 }
 INLINE vf vf_from_u8(const uint8_t *p) /* 16 bytes */
 {
-    return vf_from_bytes(_mm_loadu_si128((const __m128i *)p));
+    return vf_from_bytes(v16_load(p));
 }
 INLINE vf vf_from_f16(const void *p)
 {
@@ -353,7 +355,7 @@ INLINE vb vb_load(const void *p)
     return _mm512_loadu_si512(p);
 }
 /* Bytes [16g, 16g + 16). */
-INLINE __m128i vb_quarter(vb v, uint32_t g)
+INLINE v16 vb_quarter(vb v, uint32_t g)
 {
     return g == 0   ? _mm512_castsi512_si128(v)
            : g == 1 ? _mm512_extracti32x4_epi32(v, 1)
