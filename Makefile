@@ -2,7 +2,6 @@
 MODE ?= release
 V ?= 0
 PREFIX ?= /usr/local
-DESTDIR ?=
 VERSION := 0.1.0
 SOVERSION := 0
 B := build/$(MODE)
@@ -61,12 +60,13 @@ EXBIN := $(patsubst examples/c/%.c,$(B)/ex_%,$(wildcard examples/c/*.c))
 FUZZSRC := $(wildcard tests/fuzz/fuzz_*.c)
 REPLAYBIN := $(FUZZSRC:tests/fuzz/fuzz_%.c=$(B)/replay_%)
 
-# ISA siblings: the suffix names the instruction set; dispatch is at run time by cpuid.
-ifeq ($(ARCH),x86_64)
-%_avx2.o: ISA := -mavx2 -mfma -mf16c
-%_avx512.o: ISA := -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni
-%_avx512bf16.o: ISA := -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mavx512bf16
-endif
+# ISA siblings: the suffix names the instruction set; dispatch is at run time by cpuid or hwcap.
+ISA_x86_64_avx2 := -mavx2 -mfma -mf16c
+ISA_x86_64_avx512 := $(ISA_x86_64_avx2) -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni
+ISA_x86_64_avx512bf16 := $(ISA_x86_64_avx512) -mavx512bf16
+ISA_aarch64_neondot := -march=armv8.2-a+dotprod
+ISA_aarch64_neoni8mm := $(ISA_aarch64_neondot)+i8mm
+ISA = $(ISA_$(ARCH)_$(lastword $(subst _, ,$(*F))))
 
 .PHONY: all deps demo test test-long test-classes check asan tsan fuzz bench golden matrix install clean libs
 .DELETE_ON_ERROR:
@@ -123,7 +123,7 @@ endif
 # Unit tests see internal headers and link the static objects.
 $(B)/test_%: $(B)/tests/unit/test_%.o $(B)/kvik.o
 	$(Q)$(CC) $(OPT) -o $@ $^ $(LDLIBS) -lcmocka -ldl
-	@mkdir -p build; ln -sf $(MODE)/test_$* build/test_$*
+	$(if $(filter arm,$(MODE)),,@mkdir -p build; ln -sf $(MODE)/test_$* build/test_$*)
 $(B)/test_kv: $(patsubst %.c,$(B)/%.o,$(wildcard tests/ref/flat.c tests/ref/kv_model.c tests/ref/model_*.c))
 # Tests that go through all codecs are also linked with the codecs in tests/codec.
 $(patsubst %,$(B)/test_%,codec_every codec_kernels cache_config matrix matrix_kv arch_identity chaos save): \
@@ -147,4 +147,4 @@ clean:
 .SECONDARY:
 
 -include scripts/targets.mk
--include $(shell [ -d build ] && find build -name '*.d')
+-include $(shell [ -d build ] && find build -name '*.d' -type f)

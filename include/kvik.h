@@ -331,7 +331,8 @@ struct kvik_cache_config {
     /* "exact": float32 throughout.  "fast": rounded activations, rows in 16 bits.  NULL: exact for float32 weights,
      * else fast. */
     const char *compute;
-    /* "ref", "avx2", "avx512" or "avx512bf16".  NULL: $KVIK_ISA, or the best of this machine. */
+    /* "ref", "avx2", "avx512" or "avx512bf16"; on ARM "ref", "neon", "neondot" or "neoni8mm".  NULL: $KVIK_ISA, or
+     * the best of this machine. */
     const char *isa;
     /* What to do at cache_memory.  "error" (default): fail, nothing is lost.  "offload": move old rows to a file on
      * disk and continue; the tokens do not change. */

@@ -53,6 +53,12 @@ test:
 test-long:
 	@MAKE="$(MAKE)" scripts/run-tests.sh long $(SECTIONS)
 
+# Cross-compiles for 64-bit ARM and runs the tests of kernels, golden cases and identity under qemu; takes many minutes.
+# NAMES="dev_mm golden" runs only these.
+.PHONY: test-arm
+test-arm:
+	@MAKE="$(MAKE)" scripts/test-arm.sh $(NAMES)
+
 test-classes:
 	@scripts/test-classes.sh
 

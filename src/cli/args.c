@@ -26,7 +26,8 @@ static const struct arg_option shared[] = {
     {"spill-dir", ARG_TEXT, offsetof(struct common, spill_dir), "DIR", NULL,
      "directory of the spill file, which is unlinked as soon as it is open (default: $KVIK_SPILL_DIR, "
      "$TMPDIR, /var/tmp)"},
-    {"isa", ARG_TEXT, offsetof(struct common, isa), "NAME", "ref|avx2|avx512|avx512bf16",
+    {"isa", ARG_TEXT, offsetof(struct common, isa), "NAME",
+     "ref|avx2|avx512|avx512bf16|neon|neondot|neoni8mm",
      "instruction set (default: $KVIK_ISA, else the best of this machine)"},
     ARG_VERIFY,
     {"verbose", ARG_FLAG, offsetof(struct common, verbose), NULL, NULL,

@@ -1,6 +1,6 @@
 /* dev.h - floor 2: a backend's operations on activations, weights and cache views.
  *
- * THE CANONICAL ORDER.  Every path (scalar reference, AVX2, AVX-512) gives the same bits for the same
+ * THE CANONICAL ORDER.  Every path (scalar reference, AVX2, AVX-512, NEON) gives the same bits for the same
  * operation, and no result depends on how many tokens share the call, on threads, or on which kernel
  * (decode or prefill) ran.  All fma are explicit; the build has -ffp-contract=off.
  *
@@ -56,7 +56,17 @@
 #include "dev/view.h"
 
 struct dev;
-enum dev_isa { DEV_REF, DEV_AVX2, DEV_AVX512, DEV_AVX512BF16, DEV_ISAS };
+/* Of an architecture each includes those above it; a machine has those of one architecture. */
+enum dev_isa {
+    DEV_REF,
+    DEV_NEON,     /* ARM of 64 bits */
+    DEV_NEONDOT,  /* dot products of bytes (FEAT_DotProd) */
+    DEV_NEONI8MM, /* matrix products of bytes (FEAT_I8MM) */
+    DEV_AVX2,
+    DEV_AVX512,
+    DEV_AVX512BF16, /* the only one that rounds in its own way */
+    DEV_ISAS
+};
 enum dev_compute { DEV_EXACT, DEV_FAST };
 struct dev_config {
     uint32_t n_threads; /* 0: $KVIK_THREADS, else all CPUs of this process */

@@ -198,7 +198,7 @@ static void isas(kvik_model *m, const char *model, const char *compute, uint32_t
     static const uint32_t depth[] = {50, DEEP};
     for (int k = 0; k < 2 - small; k++) {
         float *want = NULL;
-        for (int i = k || turn % test_share() ? DEV_AVX2 : DEV_REF; i <= DEV_AVX512; i++) {
+        for (int i = k || turn % test_share() ? DEV_REF + 1 : DEV_REF; i <= DEV_AVX512; i++) {
             struct way w = {.name = dev_isa_names()[i],
                             .isa = dev_isa_names()[i],
                             .depth = MIN(depth[k], depth_of(m))};

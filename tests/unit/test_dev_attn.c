@@ -230,7 +230,10 @@ static void test_chunks(void **state)
         toy_open(&t, &c);
         size_t bytes = len * 3 * 16 * sizeof(float);
         float *want = toy_alloc(bytes), *got = toy_alloc(bytes);
-        struct dev *d = device(dev_isa_supported(DEV_AVX2) ? DEV_AVX2 : DEV_REF, 2);
+        struct dev *d = device(dev_isa_supported(DEV_AVX2)   ? DEV_AVX2
+                               : dev_isa_supported(DEV_NEON) ? DEV_NEON
+                                                             : DEV_REF,
+                               2);
         prefill(d, &t, len, len, want);
         for (size_t k = 0; k < countof(chunks); k++) {
             prefill(d, &t, len, chunks[k], got);

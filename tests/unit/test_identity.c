@@ -203,7 +203,7 @@ static void positions(kvik_model *m, const char *compute)
 static void isas(kvik_model *m, const char *compute, uint32_t depth, bool with_ref)
 {
     float *want = NULL;
-    for (int i = with_ref ? DEV_REF : DEV_AVX2; i <= DEV_AVX512; i++) {
+    for (int i = with_ref ? DEV_REF : DEV_REF + 1; i <= DEV_AVX512; i++) {
         if (!dev_isa_supported((enum dev_isa)i)) continue;
         struct way w = {
             .name = dev_isa_names()[i], .compute = compute, .isa = dev_isa_names()[i], .steps = 3};

@@ -1,4 +1,4 @@
-/* delta_vec.h - the kernel of delta.c on 16 lanes, stated once for AVX2 and AVX-512: delta_avx2.c and delta_avx512.c
+/* delta_vec.h - the kernel of delta.c on 16 lanes, stated once for AVX2, AVX-512 and NEON: delta_avx2.c and delta_avx512.c
  * include it after the vec_*.h that gives the vectors. */
 #include "dev/cpu/ssm.h"
 

@@ -1,4 +1,4 @@
-/* elementwise_vec.h - the kernels of elementwise_ref.c on 16 lanes, stated once for AVX2 and AVX-512:
+/* elementwise_vec.h - the kernels of elementwise_ref.c on 16 lanes, stated once for AVX2, AVX-512 and NEON:
  * elementwise_avx2.c and elementwise_avx512.c include it after the vec_*.h that gives the vectors. */
 #include "dev/cpu/cpu.h"
 

@@ -7,9 +7,12 @@
 #include <string.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
+#elif defined(__aarch64__)
+#include <sys/auxv.h>
 #endif
 
-static const char *const isa_names[DEV_ISAS] = {"ref", "avx2", "avx512", "avx512bf16"};
+static const char *const isa_names[DEV_ISAS] = {"ref",  "neon",   "neondot",   "neoni8mm",
+                                                "avx2", "avx512", "avx512bf16"};
 
 /* Bounds of the section the CPU_KERNEL lines fill; weak, so that an empty one links. */
 extern const struct cpu_kernel *const __start_kvik_cpu[]
@@ -35,6 +38,12 @@ bool dev_isa_supported(enum dev_isa isa)
                   __builtin_cpu_supports("avx512vnni");
     if (isa == DEV_AVX512) return avx512;
     if (isa == DEV_AVX512BF16) return avx512 && __builtin_cpu_supports("avx512bf16");
+#elif defined(__aarch64__)
+    const unsigned long asimddp = 1ul << 20, i8mm = 1ul << 13; /* HWCAP_ASIMDDP, HWCAP2_I8MM */
+    if (isa == DEV_NEON) return true;
+    bool dot = getauxval(AT_HWCAP) & asimddp;
+    if (isa == DEV_NEONDOT) return dot;
+    if (isa == DEV_NEONI8MM) return dot && getauxval(AT_HWCAP2) & i8mm;
 #endif
     return false;
 }

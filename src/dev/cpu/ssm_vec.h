@@ -1,4 +1,4 @@
-/* ssm_vec.h - the kernels of conv.c and ssm.c on 16 lanes, stated once for AVX2 and AVX-512: ssm_avx2.c and
+/* ssm_vec.h - the kernels of conv.c and ssm.c on 16 lanes, stated once for AVX2, AVX-512 and NEON: ssm_avx2.c and
  * ssm_avx512.c include it after the vec_*.h that gives the vectors. */
 #include "dev/cpu/ssm.h"
 
