@@ -63,29 +63,60 @@ static int lock(const char *path, int fd)
     return 0; /* a file system without locks */
 }
 
+/* Returns the last part of a path, which is a name in its directory. */
+static const char *name_of(const char *path)
+{
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    return *name ? name : ".";
+}
+
 static int copy_path(struct durable *f, const char *path)
 {
-    char real[PATH_MAX];
-    TRY(path_real(path, real));
-    f->path = mem_strdup(real);
+    f->path = mem_strdup(path);
     return f->path ? 0 : ERR_NOMEM;
 }
 
-/* True if `path` still names the open file.  Another process may replace the file while this one waits for its lock. */
-static bool named(const char *path, const struct stat *st)
+static int copy_real_path(struct durable *f, const char *path)
 {
-    struct stat now;
-    return stat(path, &now) == 0 && now.st_ino == st->st_ino && now.st_dev == st->st_dev;
+    char real[PATH_MAX];
+    TRY(path_real(path, real));
+    return copy_path(f, real);
 }
 
-/* Returns 1 if another process replaced the file before it was locked. */
-static int open_once(struct durable *f, const char *path, bool write)
+/* Opens the directory of the file, or the caller's directory once more.  Returns 0 or an errno. */
+static int take_dir(struct durable *f, int dir)
+{
+    char at[PATH_MAX];
+    if (dir != AT_FDCWD)
+        f->dir = fd_open_at(dir, ".", O_PATH | O_DIRECTORY, 0);
+    else if (path_dir(f->path, at) < 0)
+        return ENAMETOOLONG;
+    else
+        f->dir = fd_open(at, O_PATH | O_DIRECTORY, 0); /* the directory may be unreadable */
+    return f->dir < 0 ? errno : 0;
+}
+
+/* True if `name` still is the open file.  Another process may replace the file while this one waits for its lock. */
+static bool named(int dir, const char *name, const struct stat *st)
+{
+    struct stat now;
+    return fstatat(dir, name, &now, AT_SYMLINK_NOFOLLOW) == 0 && now.st_ino == st->st_ino &&
+           now.st_dev == st->st_dev;
+}
+
+/* Returns 1 if another process replaced the file before it was locked.  O_NONBLOCK: opening a FIFO must not block. */
+static int open_once(struct durable *f, int dir, const char *path, bool write)
 {
     struct stat st;
-    *f = (struct durable){.fd = -1};
+    *f = (struct durable){.fd = -1, .dir = -1};
+    bool here = dir == AT_FDCWD;
+    if (write) TRY(here ? copy_real_path(f, path) : copy_path(f, path));
     int e = injected(DURABLE_OPEN, NULL);
-    /* O_NONBLOCK: opening a FIFO must not block */
-    if (!e) f->fd = fd_open(path, (write ? O_RDWR : O_RDONLY) | O_NONBLOCK, 0);
+    if (!e && write) e = take_dir(f, dir);
+    if (!e && write)
+        f->fd = fd_open_at(f->dir, name_of(f->path), O_RDWR | O_NOFOLLOW | O_NONBLOCK, 0);
+    else if (!e)
+        f->fd = fd_open_at(dir, here ? path : name_of(path), O_RDONLY | O_NONBLOCK, 0);
     if (f->fd < 0 && !e) e = errno;
     if (e == ENOENT) return ERR(NOTFOUND, "%s: no such file", path);
     if (e) return failed(path, "cannot open", e);
@@ -93,18 +124,24 @@ static int open_once(struct durable *f, const char *path, bool write)
         return ERR(IO, "%s: not a regular file", path);
     if (write && durable_opened) durable_opened(path);
     if (write) TRY(lock(path, f->fd));
-    if (write && !named(path, &st)) return 1;
+    if (write && !named(f->dir, name_of(f->path), &st)) return 1;
     if (fstat(f->fd, &st) < 0) return failed(path, "cannot open", errno); /* it may have grown */
     f->size = (uint64_t)st.st_size;
-    if (!write && durable_opened) durable_opened(path);
-    return copy_path(f, path);
+    if (write) return 0;
+    if (durable_opened) durable_opened(path);
+    return here ? copy_real_path(f, path) : copy_path(f, path);
 }
 
 int durable_open(struct durable *f, const char *path, bool write)
 {
+    return durable_open_at(f, AT_FDCWD, path, write);
+}
+
+int durable_open_at(struct durable *f, int dir, const char *path, bool write)
+{
     int e = 1;
     for (int i = 0; e == 1 && i < 8; i++) {
-        e = open_once(f, path, write);
+        e = open_once(f, dir, path, write);
         if (e) durable_close(f);
     }
     return e == 1 ? ERR(BUSY, "%s: other processes write to this file; try again later", path) : e;
@@ -144,9 +181,9 @@ static int take_tmp(struct durable *f, const char *mark)
     const int how = O_RDWR | O_NOFOLLOW | O_NONBLOCK;
     struct stat st;
     int e = injected(DURABLE_OPEN, NULL);
-    if (!e) f->fd = fd_open(f->tmp, how | O_CREAT | O_EXCL, 0600);
+    if (!e) f->fd = fd_open_at(f->dir, f->tmp, how | O_CREAT | O_EXCL, 0600);
     if (!e && f->fd < 0 && errno == EEXIST) {
-        f->fd = fd_open(f->tmp, how, 0);
+        f->fd = fd_open_at(f->dir, f->tmp, how, 0);
         if (f->fd < 0) return errno == ENOENT ? AGAIN : OTHER;
     }
     if (f->fd < 0)
@@ -155,7 +192,7 @@ static int take_tmp(struct durable *f, const char *mark)
         return leave(f, OTHER);
     e = lock(f->path, f->fd);
     if (e < 0) return leave(f, e);
-    if (!named(f->tmp, &st)) return leave(f, AGAIN);
+    if (!named(f->dir, f->tmp, &st)) return leave(f, AGAIN);
     if (fstat(f->fd, &st) < 0 || st.st_nlink != 1 || !has_mark(f->fd, mark)) return leave(f, OTHER);
     if (fchmod(f->fd, 0600) < 0)
         return failed(f->path, "cannot create a temporary file beside it", errno);
@@ -170,7 +207,7 @@ static int take_any(struct durable *f, const char *mark)
     for (unsigned n = 0, tries = 0; n < 4 && (e == OTHER || e == AGAIN) && tries < 8; tries++) {
         TRY(path_beside(f->path, n, tmp));
         mem_free(f->tmp);
-        if (!(f->tmp = mem_strdup(tmp))) return ERR_NOMEM;
+        if (!(f->tmp = mem_strdup(name_of(tmp)))) return ERR_NOMEM;
         e = take_tmp(f, mark);
         n += e == OTHER;
     }
@@ -183,8 +220,15 @@ static int take_any(struct durable *f, const char *mark)
 
 int durable_create(struct durable *f, const char *path, const char *mark)
 {
-    *f = (struct durable){.fd = -1};
-    int e = copy_path(f, path);
+    return durable_create_at(f, AT_FDCWD, path, mark);
+}
+
+int durable_create_at(struct durable *f, int dir, const char *path, const char *mark)
+{
+    *f = (struct durable){.fd = -1, .dir = -1};
+    int e = dir == AT_FDCWD ? copy_real_path(f, path) : copy_path(f, path);
+    int why = e < 0 ? 0 : take_dir(f, dir);
+    if (why) e = failed(f->path, "cannot create a temporary file beside it", why);
     if (e >= 0) e = take_any(f, mark);
     if (e < 0) durable_close(f);
     return e;
@@ -206,6 +250,21 @@ int durable_read(struct durable *f, uint64_t at, void *data, size_t n)
         n -= (size_t)k;
     }
     return e ? failed(f->path, "cannot read", e) : 0;
+}
+
+uint64_t durable_held(const struct durable *f, uint64_t at, uint64_t n)
+{
+    const uint64_t end = at + n;
+    uint64_t sum = 0;
+    while (at < end) {
+        off_t from = lseek(f->fd, (off_t)at, SEEK_DATA);
+        if (from < 0 && errno == ENXIO) return sum; /* a hole up to the end of the file */
+        off_t to = from < 0 ? -1 : lseek(f->fd, from, SEEK_HOLE);
+        if (to < 0) return sum + (end - at); /* a file system that knows no holes */
+        if ((uint64_t)from < end) sum += MIN((uint64_t)to, end) - (uint64_t)from;
+        at = (uint64_t)to;
+    }
+    return sum;
 }
 
 int durable_write(struct durable *f, uint64_t at, const void *data, size_t n)
@@ -253,10 +312,8 @@ int durable_truncate(struct durable *f, uint64_t size)
 /* Some file systems cannot sync a directory (EINVAL).  That is not an error. */
 static int sync_dir(const struct durable *f)
 {
-    char dir[PATH_MAX];
-    TRY(path_dir(f->path, dir));
     int e = injected(DURABLE_SYNC, NULL);
-    int fd = fd_open(dir, O_RDONLY | O_DIRECTORY, 0);
+    int fd = fd_open_at(f->dir, ".", O_RDONLY | O_DIRECTORY, 0);
     if (fd < 0) return 0; /* a directory may be writable and not readable */
     while (!e && fsync(fd) < 0)
         if (errno != EINTR) e = errno;
@@ -269,14 +326,15 @@ static int sync_dir(const struct durable *f)
 /* Renames the temporary file to a name that no file has.  Some file systems cannot do that in one call. */
 static int rename_new(const struct durable *f)
 {
-    if (renameat2(AT_FDCWD, f->tmp, AT_FDCWD, f->path, RENAME_NOREPLACE) == 0) return 0;
+    const char *name = name_of(f->path);
+    if (renameat2(f->dir, f->tmp, f->dir, name, RENAME_NOREPLACE) == 0) return 0;
     if (errno != EINVAL && errno != ENOSYS) return errno;
-    if (link(f->tmp, f->path) == 0) {
-        (void)unlink(f->tmp);
+    if (linkat(f->dir, f->tmp, f->dir, name, 0) == 0) {
+        (void)unlinkat(f->dir, f->tmp, 0);
         return 0;
     }
     if (errno == EEXIST) return EEXIST;
-    return rename(f->tmp, f->path) < 0 ? errno : 0;
+    return renameat(f->dir, f->tmp, f->dir, name) < 0 ? errno : 0;
 }
 
 int durable_replace(struct durable *f)
@@ -284,7 +342,7 @@ int durable_replace(struct durable *f)
     TRY(durable_sync(f));
     int e = injected(DURABLE_RENAME, NULL);
     if (!e && f->fresh) e = rename_new(f);
-    if (!e && !f->fresh && rename(f->tmp, f->path) < 0) e = errno;
+    if (!e && !f->fresh && renameat(f->dir, f->tmp, f->dir, name_of(f->path)) < 0) e = errno;
     if (e == EEXIST)
         return ERR(BUSY, "%s: another process made this file meanwhile; save under another name",
                    f->path);
@@ -297,9 +355,10 @@ int durable_replace(struct durable *f)
 
 void durable_close(struct durable *f)
 {
-    if (f->tmp && f->fd >= 0) unlink(f->tmp);
+    if (f->tmp && f->fd >= 0) (void)unlinkat(f->dir, f->tmp, 0);
     if (f->fd >= 0) close(f->fd);
+    if (f->dir >= 0) close(f->dir);
     mem_free(f->path);
     mem_free(f->tmp);
-    *f = (struct durable){.fd = -1};
+    *f = (struct durable){.fd = -1, .dir = -1};
 }

@@ -1,23 +1,34 @@
 /* durable.h - file changes that survive a crash.  A file is either written beside its name and then renamed, or
- * appended to and then committed by a few bytes inside one sector.  Tests can make every system call fail. */
+ * appended to and then committed by a few bytes inside one sector.  Tests can make every system call fail.
+ *
+ * A file that is written keeps its directory open, and all names are looked up there.  So the file that was locked, the
+ * temporary file and the new name always lie in one directory, also if another process renames or replaces it meanwhile. */
 #pragma once
 #include "base/base.h"
 
 struct durable {
     int fd;
-    char *path;    /* owned; name of the file, symbolic links resolved */
-    char *tmp;     /* owned; temporary name until durable_replace, or NULL */
+    int dir; /* owned; directory of the file, or -1 if the file is only read */
+    /* owned; path of the file for errors, symbolic links resolved; its last part is the name in `dir` */
+    char *path;
+    char *tmp;     /* owned; temporary name in `dir` until durable_replace, or NULL */
     uint64_t size; /* when it was opened */
     bool fresh;    /* set by the caller: durable_replace replaces no file */
 };
 /* Opens an existing regular file for reading, or with `write` for both.  The file is locked until it is closed or the
  * process ends; ERR_BUSY if another process has locked it. */
 int durable_open(struct durable *f, const char *path, bool write);
+/* The same for a file in an open directory: of `path` only the last part is looked up, in `dir`.  A link in its place is not
+ * followed if the file is to be written.  dir AT_FDCWD: as durable_open. */
+int durable_open_at(struct durable *f, int dir, const char *path, bool write);
 /* Creates a temporary file beside `path` (path_beside), mode 0600, and locks it.  mark: what the caller's files begin
  * with, at most 16 bytes.  A temporary file that a killed process left is reused if it belongs to this user, has one name,
  * and begins with the mark.  Whatever else has the name stays, and the next name is taken. */
 int durable_create(struct durable *f, const char *path, const char *mark);
+int durable_create_at(struct durable *f, int dir, const char *path, const char *mark);
 int durable_read(struct durable *f, uint64_t at, void *data, size_t n);
+/* Returns how many of the n bytes from `at` on take space on the disk: all that are in no hole of the file. */
+uint64_t durable_held(const struct durable *f, uint64_t at, uint64_t n);
 int durable_write(struct durable *f, uint64_t at, const void *data, size_t n);
 int durable_sync(struct durable *f);
 int durable_truncate(struct durable *f, uint64_t size);

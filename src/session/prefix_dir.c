@@ -10,7 +10,8 @@
  * because files are removed as wholes.
  *
  * Rows of a file become part of a text without being computed, so a file is believed only if nobody but the user and root
- * can have written it.  The same holds for the directory.
+ * can have written it.  The same holds for the directory.  The directory is opened once, and every name is looked up in the
+ * open directory, so that a directory that takes its place after the check has no effect.
  *
  * A loaded prefix must have the rows that prefill would compute.  So nothing is found where rows depend on turns (dynamic
  * NTK, codecs that seal by turns) or were computed behind padding. */
@@ -35,9 +36,17 @@
 #define MOST_SEQS     1024u /* of a file that is searched */
 #define MOST_BRANCHES 64u   /* of one file, because every search reads its manifest */
 #define PATH_BYTES    4096
+#define NAME_BYTES    256
+
+struct place { /* an open directory that was checked */
+    DIR *list;
+    int fd; /* of the list */
+    const char *path;
+};
 
 struct search {
     kvik_cache *cache;
+    const struct place *place;
     struct session_need need;
     const json_t *meta;
     const int32_t *ids;
@@ -46,37 +55,46 @@ struct search {
     uint64_t max;
     struct kv_salt salt;
     /* has the sequence with the longest usable prefix of ids, or with the longest prefix; "": none */
-    char best[PATH_BYTES];
+    char best[NAME_BYTES];
     uint32_t common, usable; /* length of that prefix; of it usable, as session_usable says */
-    char cover[PATH_BYTES];  /* has a sequence that begins with all of ids; "": none */
-    char home[PATH_BYTES];   /* the file that ids should become a branch of; "": a new one */
+    char cover[NAME_BYTES];  /* has a sequence that begins with all of ids; "": none */
+    char home[NAME_BYTES];   /* the file that ids should become a branch of; "": a new one */
     uint32_t home_common;
 };
 
 /* True if the name is 32 hexadecimal digits and the suffix, as name_of makes it. */
-static bool is_ours(const char *path, const char *suffix)
+static bool is_ours(const char *name, const char *suffix)
 {
-    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     return strspn(name, "0123456789abcdef") == NAME_HEX && strcmp(name + NAME_HEX, suffix) == 0;
 }
 
 /* True if the name is that of a temporary file of such a file; older versions of kvik wrote other ones. */
-static bool is_temporary(const char *path)
+static bool is_temporary(const char *name)
 {
-    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     size_t n = strlen(SUFFIX PATH_BESIDE);
-    if (is_ours(path, SUFFIX ".tmp")) return true;
+    if (is_ours(name, SUFFIX ".tmp")) return true;
     return name[0] == '.' && strspn(name + 1, "0123456789abcdef") == NAME_HEX &&
            strncmp(name + 1 + NAME_HEX, SUFFIX PATH_BESIDE, n) == 0 &&
            !name[1 + NAME_HEX + n + strspn(name + 1 + NAME_HEX + n, "0123456789")];
 }
 
-/* True if a path is a file with one name that only this user can write.  Other files are also somebody else's, and are only
- * read, if at all. */
-static bool is_alone(const char *path)
+static int look(const struct place *p, const char *name, struct stat *st)
+{
+    return fstatat(p->fd, name, st, AT_SYMLINK_NOFOLLOW);
+}
+
+/* Writes the path of a file, which names the file in errors. */
+static void path_of(const struct place *p, const char *name, char out[PATH_BYTES + NAME_BYTES])
+{
+    snprintf(out, PATH_BYTES + NAME_BYTES, "%s/%s", p->path, name);
+}
+
+/* True if a name is that of a file with one name that only this user can write.  Other files are also somebody else's, and are
+ * only read, if at all. */
+static bool is_alone(const struct place *p, const char *name)
 {
     struct stat st;
-    return lstat(path, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink == 1 && fd_private(&st);
+    return look(p, name, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink == 1 && fd_private(&st);
 }
 
 /* Tells once that something is passed over because others can write to it. */
@@ -155,77 +173,81 @@ static bool has_room(const struct search *s, const struct session *file,
            file->live + token * (s->n - common) <= MAX(s->max / 8, 2 * token * s->n);
 }
 
-static void on_look(void *ctx, const char *path)
+static void on_look(void *ctx, const struct place *p, const char *name)
 {
     struct search *s = ctx;
     struct durable f;
     struct session file;
+    char path[PATH_BYTES + NAME_BYTES];
     uint32_t common = 0, usable = 0;
-    if (!is_session(strrchr(path, '/') + 1) ||
-        session_open_file(path, &s->need, is_trusted, s->cache, &f, &file) < 0)
+    path_of(p, name, path);
+    if (!is_session(name) ||
+        session_open_file(p->fd, path, &s->need, is_trusted, s->cache, &f, &file) < 0)
         return;
     bool fits = session_agree(s->meta, file.meta, path) >= 0;
     fits = fits && file.n_groups == s->cache->x->n_groups;
     struct session_seq *q = fits ? nearest(s->cache, &file, s->ids, s->n, &common, &usable) : NULL;
     if (q && (usable > s->usable || (usable == s->usable && common > s->common))) {
-        snprintf(s->best, sizeof s->best, "%s", path);
+        snprintf(s->best, sizeof s->best, "%s", name);
         s->common = common;
         s->usable = usable;
     }
     if (q && common == s->n && usable + 1 >= s->n && kv_salt_same(&q->im.salt, &s->salt))
-        snprintf(s->cover, sizeof s->cover, "%s", path);
-    if (q && common >= LEAST && common > s->home_common && is_ours(path, SUFFIX) &&
-        is_alone(path) && has_room(s, &file, q, common)) {
-        snprintf(s->home, sizeof s->home, "%s", path);
+        snprintf(s->cover, sizeof s->cover, "%s", name);
+    if (q && common >= LEAST && common > s->home_common && is_ours(name, SUFFIX) &&
+        is_alone(p, name) && has_room(s, &file, q, common)) {
+        snprintf(s->home, sizeof s->home, "%s", name);
         s->home_common = common;
     }
     session_done(&file);
     durable_close(&f);
 }
 
-/* Opens the list of a directory.  *out NULL: there is none, or others can write to it. */
-static int open_dir(kvik_cache *c, const char *dir, DIR **out)
+/* Opens a directory.  Returns 0 if there is none, or if others can write to it: nothing is open then. */
+static int place_open(kvik_cache *c, const char *dir, struct place *p)
 {
     struct stat st;
     DIR *d = fd_list(dir);
-    *out = NULL;
+    *p = (struct place){.fd = -1, .path = dir};
     if (!d && errno == ENOENT) return 0;
     if (!d) return err_set(errno == ENOMEM ? ERR_NOMEM : ERR_IO, "%s: %s", dir, strerror(errno));
     if (fstat(dirfd(d), &st) == 0 && fd_private(&st)) {
-        *out = d;
-        return 0;
+        p->list = d;
+        p->fd = dirfd(d);
+        return 1;
     }
     closedir(d);
     tell(c, "directory", dir);
     return 0;
 }
 
-/* Calls fn for every session and every temporary file of kvik in the directory. */
-static int each(kvik_cache *c, const char *dir, void (*fn)(void *ctx, const char *path), void *ctx)
+static void place_close(struct place *p)
 {
-    char path[PATH_BYTES];
-    struct dirent *e;
-    DIR *d;
-    TRY(open_dir(c, dir, &d));
-    while (d && (e = readdir(d)))
-        if ((is_session(e->d_name) || is_temporary(e->d_name)) &&
-            (size_t)snprintf(path, sizeof path, "%s/%s", dir, e->d_name) < sizeof path)
-            fn(ctx, path);
-    if (d) closedir(d);
-    return 0;
+    if (p->list) closedir(p->list);
 }
 
-static int search(kvik_cache *c, const char *dir, struct search *s)
+/* Calls fn for every session and every temporary file of kvik in the directory. */
+static void each(const struct place *p,
+                 void (*fn)(void *ctx, const struct place *p, const char *name), void *ctx)
+{
+    struct dirent *e;
+    rewinddir(p->list);
+    while ((e = readdir(p->list)))
+        if (is_session(e->d_name) || is_temporary(e->d_name)) fn(ctx, p, e->d_name);
+}
+
+static int search(kvik_cache *c, const struct place *p, struct search *s)
 {
     json_t *meta;
     TRY(session_meta(c, &meta));
     s->cache = c;
+    s->place = p;
     s->need = need_of(c);
     s->meta = meta;
-    int e = each(c, dir, on_look, s);
+    each(p, on_look, s);
     s->meta = NULL;
     json_decref(meta);
-    return e;
+    return 0;
 }
 
 /* --- Loading ---------------------------------------------------------------------------------- */
@@ -243,9 +265,11 @@ static int trim(kvik_cache *c, kvik_seq s, uint32_t *have)
 /* Loads the sequence of a file that nearest() finds, in one of three ways: only the usable rows, up to a snapshot where layers
  * forget; only those in whole tiles; the whole sequence, trimmed to where all layers can resume.  Returns the number of
  * tokens that the sequence has; -1: that way does not work. */
-static int load_one(kvik_cache *c, const char *path, const int32_t *ids, size_t n, int way,
-                    kvik_seq *out)
+static int load_one(kvik_cache *c, const struct search *found, int way, kvik_seq *out)
 {
+    const int32_t *ids = found->ids;
+    const size_t n = found->n;
+    char path[PATH_BYTES + NAME_BYTES];
     struct durable f;
     struct session s;
     kvik_seq got;
@@ -253,7 +277,8 @@ static int load_one(kvik_cache *c, const char *path, const int32_t *ids, size_t 
     for (uint32_t i = 0; i < c->x->n_groups; i++)
         tile = MAX(tile, c->x->group[i].seal.tile);
     const struct session_need need = need_of(c);
-    TRY(session_open_file(path, &need, is_trusted, c, &f, &s));
+    path_of(found->place, found->best, path);
+    TRY(session_open_file(found->place->fd, path, &need, is_trusted, c, &f, &s));
     struct session_seq *q = /* the file may have changed */
         s.n_groups == c->x->n_groups ? nearest(c, &s, ids, n, &common, &usable) : NULL;
     have = !q ? 0 : way == 2 ? common : way == 1 ? usable - usable % tile : usable;
@@ -275,21 +300,29 @@ static int load_one(kvik_cache *c, const char *path, const int32_t *ids, size_t 
 }
 
 /* Removes a file that no process is writing. */
-static bool remove_idle(const char *path)
+static bool remove_idle(const struct place *p, const char *name)
 {
-    int fd = fd_open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
+    int fd = fd_open_at(p->fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
     bool idle = fd >= 0 && (flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK);
-    idle = idle && unlink(path) == 0;
+    idle = idle && unlinkat(p->fd, name, 0) == 0;
     if (fd >= 0) close(fd);
     return idle;
 }
 
 /* Removes a file whose manifest is right and whose rows are damaged: every search would choose it again. */
-static void discard(const char *path)
+static void discard(const struct place *p, const char *name)
 {
-    char *json = NULL;
-    if (kvik_session_describe(path, &json) == ERR_FORMAT) (void)remove_idle(path);
-    mem_free(json);
+    struct durable f;
+    struct session s;
+    char path[PATH_BYTES + NAME_BYTES];
+    path_of(p, name, path);
+    int e = session_open_file(p->fd, path, NULL, NULL, NULL, &f, &s);
+    if (e >= 0) {
+        e = session_check(&f, &s);
+        session_done(&s);
+        durable_close(&f);
+    }
+    if (e == ERR_FORMAT) (void)remove_idle(p, name);
 }
 
 /* Prefixes are found by their tokens alone. */
@@ -311,65 +344,60 @@ KVIK_API int64_t kvik_prefix_load(kvik_cache *c, const char *dir, const int32_t 
                    "loading a prefix needs a directory, token ids and a pointer for the sequence");
     TRY(no_encoder(c));
     if (kv_by_turns(c->x->kv)) return 0;
-    struct search *f = mem_alloc(sizeof *f);
-    if (!f) return ERR_NOMEM;
-    f->ids = ids;
-    f->n = n;
-    int64_t e = search(c, dir, f);
-    if (e >= 0 && f->common >= LEAST) {
+    struct search f = {.ids = ids, .n = n};
+    struct place p;
+    int64_t e = place_open(c, dir, &p);
+    if (e <= 0) return e;
+    e = search(c, &p, &f);
+    if (e >= 0 && f.common >= LEAST) {
         int have = -1;
         for (int way = 0; way < 3 && have < 0; way++)
-            have = load_one(c, f->best, ids, n, way, out);
-        if (have < 0 && is_ours(f->best, SUFFIX)) discard(f->best);
+            have = load_one(c, &f, way, out);
+        if (have < 0 && is_ours(f.best, SUFFIX)) discard(&p, f.best);
         if (have > 0) {
-            (void)utimensat(AT_FDCWD, f->best, NULL, 0);
+            (void)utimensat(p.fd, f.best, NULL, 0);
             e = have;
         }
     }
-    mem_free(f);
+    place_close(&p);
     return e;
 }
 
 /* --- Saving ----------------------------------------------------------------------------------- */
 
 struct oldest {
-    char path[PATH_BYTES];
+    char name[NAME_BYTES];
     int64_t when; /* nanoseconds since 1970 */
     uint64_t sum;
 };
 
 /* Adds up the bytes of kvik's files.  A temporary file that nobody writes was left by a process that was killed, and is
  * removed. */
-static void on_size(void *ctx, const char *path)
+static void on_size(void *ctx, const struct place *p, const char *name)
 {
     struct oldest *o = ctx;
     struct stat st;
-    bool tmp = is_temporary(path);
-    if ((!tmp && !is_ours(path, SUFFIX)) || lstat(path, &st) < 0 || !S_ISREG(st.st_mode)) return;
-    if (tmp && remove_idle(path)) return;
+    bool tmp = is_temporary(name);
+    if ((!tmp && !is_ours(name, SUFFIX)) || look(p, name, &st) < 0 || !S_ISREG(st.st_mode)) return;
+    if (tmp && remove_idle(p, name)) return;
     o->sum += (uint64_t)st.st_size;
     int64_t when = nanoseconds(&st.st_mtim);
-    if (tmp || (o->path[0] && when >= o->when)) return;
+    if (tmp || (o->name[0] && when >= o->when)) return;
     o->when = when;
-    snprintf(o->path, sizeof o->path, "%s", path);
+    snprintf(o->name, sizeof o->name, "%s", name);
 }
 
-static int shrink(kvik_cache *c, const char *dir, uint64_t max)
+static void shrink(const struct place *p, uint64_t max)
 {
-    struct oldest *o = mem_alloc(sizeof *o);
-    int e = o ? 0 : ERR_NOMEM;
-    while (e >= 0) {
-        *o = (struct oldest){0};
-        e = each(c, dir, on_size, o);
-        if (e < 0 || o->sum <= max || !o->path[0]) break;
-        if (!remove_idle(o->path) && errno != ENOENT) break;
+    for (;;) {
+        struct oldest o = {0};
+        each(p, on_size, &o);
+        if (o.sum <= max || !o.name[0]) break;
+        if (!remove_idle(p, o.name) && errno != ENOENT) break;
     }
-    mem_free(o);
-    return e;
 }
 
-static void name_of(const kvik_cache *c, const struct search *s, const char *dir,
-                    char out[PATH_BYTES])
+static void name_of(const kvik_cache *c, const struct search *s, char out[NAME_BYTES])
 {
     struct digest d;
     uint8_t sum[DIGEST_BYTES];
@@ -386,19 +414,24 @@ static void name_of(const kvik_cache *c, const struct search *s, const char *dir
         digest_u64(&d, (uint32_t)s->ids[i]);
     digest_end(&d, sum);
     digest_hex(sum, hex);
-    snprintf(out, PATH_BYTES, "%s/%.*s" SUFFIX, dir, (int)NAME_HEX, hex);
+    snprintf(out, NAME_BYTES, "%.*s" SUFFIX, (int)NAME_HEX, hex);
 }
 
 /* Saves the sequence as a branch of its home, or in a file of its own if there is none or another process writes it. */
-static int save_branch(kvik_cache *c, const char *dir, const struct search *f, kvik_seq s)
+static int save_branch(kvik_cache *c, const struct search *f, kvik_seq s)
 {
-    char own[PATH_BYTES];
+    const struct place *p = f->place;
+    char own[NAME_BYTES], path[PATH_BYTES + NAME_BYTES];
     struct stat st;
-    name_of(c, f, dir, own);
-    bool taken = lstat(own, &st) == 0 && !is_alone(own);
+    name_of(c, f, own);
+    bool taken = look(p, own, &st) == 0 && !is_alone(p, own);
     if (taken && !f->home[0]) return 0;
-    int e = session_save_branch(c, f->home[0] ? f->home : own, s);
-    if (e == ERR_BUSY && f->home[0] && !taken) e = session_save_branch(c, own, s);
+    path_of(p, f->home[0] ? f->home : own, path);
+    int e = session_save_branch(c, p->fd, path, s);
+    if (e == ERR_BUSY && f->home[0] && !taken) {
+        path_of(p, own, path);
+        e = session_save_branch(c, p->fd, path, s);
+    }
     return e == ERR_BUSY ? 0 : e;
 }
 
@@ -410,33 +443,28 @@ void prefix_dir_patience(double seconds)
     patience = seconds;
 }
 
-/* Locks the directory, so that processes that save at the same time find each other's files.  Returns the descriptor; -1
- * if another process keeps the lock for long, a signal arrives, or the file system has no locks. */
-static int lock_dir(const char *dir)
+/* Locks the directory, so that processes that save at the same time find each other's files.  The lock ends when the place
+ * is closed.  There is no lock if another process keeps it for long, a signal arrives, or the file system has no locks. */
+static void lock_place(const struct place *p)
 {
     const struct timespec tick = {.tv_nsec = 20000000};
     const double end = now_seconds() + patience;
-    int fd = fd_open(dir, O_RDONLY | O_DIRECTORY, 0), e;
-    if (fd < 0) return -1;
-    while ((e = flock(fd, LOCK_EX | LOCK_NB)) < 0 && errno == EWOULDBLOCK && now_seconds() < end)
+    while (flock(p->fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK && now_seconds() < end)
         if (nanosleep(&tick, NULL) < 0) break; /* a signal, as of Ctrl-C: waits no longer */
-    if (e == 0) return fd;
-    close(fd);
-    return -1;
 }
 
 /* Adds the sequence of f to the directory, unless a file has it. */
-static int save_new(kvik_cache *c, const char *dir, struct search *f, kvik_seq s)
+static int save_new(kvik_cache *c, const struct place *p, struct search *f, kvik_seq s)
 {
-    int fd = lock_dir(dir), e = search(c, dir, f);
-    if (e >= 0 && f->cover[0]) {
-        (void)utimensat(AT_FDCWD, f->cover, NULL, 0);
-    } else if (e >= 0) {
-        e = save_branch(c, dir, f, s);
-        if (e >= 0) e = shrink(c, dir, f->max);
+    lock_place(p);
+    TRY(search(c, p, f));
+    if (f->cover[0]) {
+        (void)utimensat(p->fd, f->cover, NULL, 0);
+        return 0;
     }
-    if (fd >= 0) close(fd);
-    return e;
+    TRY(save_branch(c, f, s));
+    shrink(p, f->max);
+    return 0;
 }
 
 KVIK_API int kvik_prefix_save(kvik_cache *c, const char *dir, kvik_seq s, uint64_t max_bytes)
@@ -447,24 +475,20 @@ KVIK_API int kvik_prefix_save(kvik_cache *c, const char *dir, kvik_seq s, uint64
     TRY(no_encoder(c));
     if (!kv_tokens(c->x->kv, s)) return ERR(STALE, "the sequence was dropped");
     if (strlen(dir) + 64 > PATH_BYTES) return ERR(ARG, "%.100s...: the path is too long", dir);
-    struct search *f = mem_alloc(sizeof *f);
-    if (!f) return ERR_NOMEM;
-    f->ids = kv_tokens(c->x->kv, s);
-    f->n = kv_len(c->x->kv, s);
-    f->salt = kv_salt(c->x->kv, s);
-    f->max = max_bytes ? max_bytes : MOST_BYTES;
-    bool known =
-        f->n >= LEAST && !kv_foreign(c->x->kv, s) && !kv_by_turns(c->x->kv) && !f->salt.pad;
-    for (size_t i = 0; i < f->n; i++)
-        known &= f->ids[i] >= 0;
-    DIR *d = NULL;
-    int e = 0;
-    if (known && mkdir(dir, 0700) < 0 && errno != EEXIST)
-        e = ERR(IO, "%s: %s", dir, strerror(errno));
-    if (e >= 0 && known) e = open_dir(c, dir, &d);
-    if (d) closedir(d);
-    if (e >= 0 && d) e = save_new(c, dir, f, s);
-    mem_free(f);
+    struct search f = {.ids = kv_tokens(c->x->kv, s),
+                       .n = kv_len(c->x->kv, s),
+                       .salt = kv_salt(c->x->kv, s),
+                       .max = max_bytes ? max_bytes : MOST_BYTES};
+    struct place p;
+    bool known = f.n >= LEAST && !kv_foreign(c->x->kv, s) && !kv_by_turns(c->x->kv) && !f.salt.pad;
+    for (size_t i = 0; i < f.n; i++)
+        known &= f.ids[i] >= 0;
+    if (!known) return 0;
+    if (mkdir(dir, 0700) < 0 && errno != EEXIST) return ERR(IO, "%s: %s", dir, strerror(errno));
+    int e = place_open(c, dir, &p);
+    if (e <= 0) return e;
+    e = save_new(c, &p, &f, s);
+    place_close(&p);
     return e;
 }
 

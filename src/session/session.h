@@ -20,12 +20,14 @@ uint32_t session_usable(const kvik_cache *c, const struct session_seq *q, uint32
 /* Saves a sequence into a session as a branch: the sequences that the session has stay, except those that are a beginning
  * of the new one.  If one of them begins with all of the new one, nothing is written.  Makes the file if there is none or
  * if it does not fit the cache. */
-int session_save_branch(kvik_cache *c, const char *path, kvik_seq s);
+int session_save_branch(kvik_cache *c, int dir, const char *path, kvik_seq s);
 /* session_load.c: opens a file and reads its manifest; the caller closes both.  need NULL: of any size.  trusted NULL, or
- * asked about the open file before it is read; false: ERR_ARG. */
-int session_open_file(const char *path, const struct session_need *need,
+ * asked about the open file before it is read; false: ERR_ARG.  dir: as for durable_open_at, here and above. */
+int session_open_file(int dir, const char *path, const struct session_need *need,
                       bool (*trusted)(void *ctx, const struct durable *f), void *ctx,
                       struct durable *f, struct session *s);
+/* Reads every live block of an open session and compares its digest. */
+int session_check(struct durable *f, const struct session *s);
 /* Loads the sequences of an open file, as kvik_cache_load does. */
 int session_load(kvik_cache *c, struct durable *f, const struct session *s, uint32_t max,
                  kvik_seq *out, char **note);

@@ -409,6 +409,23 @@ static int read_manifest(struct session_io *io, const uint8_t want[DIGEST_BYTES]
     return e < 0 ? e : count_live(io, s);
 }
 
+/* Refuses a manifest whose length the file only claims: a hole of 256 MiB costs the writer nothing, and the reader as many
+ * bytes of memory. */
+static int check_manifest(struct session_io *io, const struct session *s)
+{
+    const uint64_t n = s->manifest_bytes;
+    if (n > SESSION_MANIFEST_MOST)
+        return ERR(FORMAT, "%s: the session is damaged (a manifest of %llu bytes)", io->what,
+                   (unsigned long long)n);
+    if (n <= SESSION_SPARSE_FREE || !io->held) return 0;
+    const uint64_t held = io->held(io, s->manifest_at, n);
+    if (held >= n / SESSION_SPARSE) return 0;
+    return ERR(FORMAT,
+               "%s: the session is damaged (of a manifest of %llu bytes %llu are on the disk, the "
+               "rest is a hole)",
+               io->what, (unsigned long long)n, (unsigned long long)held);
+}
+
 int session_read(struct session_io *io, struct session *out)
 {
     uint8_t head[SESSION_DATA];
@@ -430,9 +447,7 @@ int session_read(struct session_io *io, struct session *out)
     if (s.manifest_at < SESSION_DATA || s.manifest_at > s.end ||
         s.manifest_bytes != s.end - s.manifest_at)
         return damaged(io, "its head");
-    if (s.manifest_bytes > SESSION_MANIFEST_MOST)
-        return ERR(FORMAT, "%s: the session is damaged (a manifest of %llu bytes)", io->what,
-                   (unsigned long long)s.manifest_bytes);
+    TRY(check_manifest(io, &s));
     int e = read_manifest(io, slot.digest, &s);
     if (e < 0)
         session_done(&s);

@@ -22,6 +22,10 @@
 #define SESSION_NOTE_MOST     ((uint32_t)64 << 20)
 #define SESSION_SEQS_MOST     65536u
 #define SESSION_MANIFEST_MOST ((uint64_t)256 << 20)
+/* A manifest above SESSION_SPARSE_FREE bytes must have one byte on the disk for SESSION_SPARSE bytes of its length.  A save
+ * writes all of it; a copy with holes (cp --sparse) loses only pages of zeros, of which lists of digests have none. */
+#define SESSION_SPARSE      16u
+#define SESSION_SPARSE_FREE ((uint64_t)4 << 20)
 
 struct
     session_need { /* what the reader can use; a file with more is refused before its arrays are read */
@@ -33,6 +37,8 @@ struct session_io {
     const char *what; /* the name in errors */
     /* NULL: everything, as for a description */
     const struct session_need *need;
+    /* returns how many of n bytes take space on the disk; NULL: all */
+    uint64_t (*held)(struct session_io *io, uint64_t at, uint64_t n);
 };
 struct session_part { /* a chunk: its place in the file and its digest */
     struct kv_chunk c;

@@ -2,6 +2,7 @@
 #include "session/seen.h"
 #include "session/session.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -175,14 +176,14 @@ struct session_need session_need(const kvik_cache *c, uint32_t n)
 
 /* A reader takes no lock.  A file that looks damaged may be one that another process is appending to, so reading is tried
  * again while the file grows. */
-int session_open_file(const char *path, const struct session_need *need,
+int session_open_file(int dir, const char *path, const struct session_need *need,
                       bool (*trusted)(void *ctx, const struct durable *f), void *ctx,
                       struct durable *f, struct session *s)
 {
     struct session_disk d;
     uint64_t before = UINT64_MAX;
     for (int i = 0;; i++) {
-        TRY(durable_open(f, path, false));
+        TRY(durable_open_at(f, dir, path, false));
         session_disk_init(&d, f);
         d.io.need = need;
         int e = trusted && !trusted(ctx, f) ? ERR_ARG : session_read(&d.io, s);
@@ -205,7 +206,7 @@ KVIK_API int kvik_cache_load(kvik_cache *c, const char *path, uint32_t max, kvik
     if (!path || (max && !s)) return ERR(ARG, "loading needs a path and room for the sequences");
     const struct session_need need = session_need(c, max);
     TRY(session_seen_open(c));
-    TRY(session_open_file(path, &need, NULL, NULL, &f, &file));
+    TRY(session_open_file(AT_FDCWD, path, &need, NULL, NULL, &f, &file));
     int e = session_load(c, &f, &file, max, s, note);
     if (e >= 0) session_seen_add(c, file.digest);
     session_done(&file);
@@ -230,15 +231,16 @@ static json_t *describe_seq(const struct session_seq *q, uint32_t n_groups)
                      (json_int_t)keeps, "blocks", (json_int_t)q->n_parts, "bytes", bytes);
 }
 
-/* Reads every live chunk and compares its digest. */
-static int check_parts(struct session_io *io, const struct session *s)
+int session_check(struct durable *f, const struct session *s)
 {
+    struct session_disk d;
     const struct session_part **all;
     size_t n;
+    session_disk_init(&d, f);
     int e = session_blocks(s, &all, &n);
     if (e < 0) return e;
     for (size_t i = 0; e >= 0 && i < n; i++)
-        e = session_part_each(io, all[i], NULL, NULL);
+        e = session_part_each(&d.io, all[i], NULL, NULL);
     mem_free(all);
     return e;
 }
@@ -266,9 +268,9 @@ KVIK_API int kvik_session_describe(const char *path, char **json)
     struct session s;
     struct session_disk d;
     if (!path || !json) return ERR(ARG, "describing a session needs its path");
-    TRY(session_open_file(path, NULL, NULL, NULL, &f, &s));
+    TRY(session_open_file(AT_FDCWD, path, NULL, NULL, NULL, &f, &s));
     session_disk_init(&d, &f);
-    int e = check_parts(&d.io, &s);
+    int e = session_check(&f, &s);
     if (e >= 0) e = describe(&d.io, &s, json);
     session_done(&s);
     durable_close(&f);

@@ -8,6 +8,7 @@
 #include "session/seen.h"
 #include "session/session.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -16,9 +17,15 @@ static int read_at(struct session_io *io, uint64_t at, void *out, size_t n)
     return durable_read(((struct session_disk *)io)->f, at, out, n);
 }
 
+static uint64_t held_at(struct session_io *io, uint64_t at, uint64_t n)
+{
+    return durable_held(((struct session_disk *)io)->f, at, n);
+}
+
 void session_disk_init(struct session_disk *d, struct durable *f)
 {
-    *d = (struct session_disk){.io = {.read = read_at, .size = f->size, .what = f->path}, .f = f};
+    *d = (struct session_disk){
+        .io = {.read = read_at, .held = held_at, .size = f->size, .what = f->path}, .f = f};
 }
 
 /* --- The meaning of KV rows ----------------------------------------------------------------- */
@@ -157,6 +164,7 @@ struct saver {
     struct durable file;
     /* Kept open and locked, so that no other process appends to a file that is about to be replaced. */
     struct durable replaced;
+    int dir;                 /* as for durable_open_at */
     struct session old, new; /* old: of the file that is appended to */
     bool added;              /* the save appends, and nothing is committed yet */
     bool branch;             /* the sequences of `old` stay */
@@ -305,7 +313,7 @@ static int check_seen(const struct saver *v, const char *path)
 static int open_old(struct saver *v, const char *path)
 {
     struct session_disk d;
-    int e = durable_open(&v->file, path, true);
+    int e = durable_open_at(&v->file, v->dir, path, true);
     if (e == ERR_NOTFOUND) return 0;
     if (e < 0) return e;
     session_disk_init(&d, &v->file);
@@ -326,8 +334,18 @@ static int open_old(struct saver *v, const char *path)
     if (e > 0) return e;
     if (e < 0 || !v->branch) session_done(&v->old);
     v->replaced = v->file;
-    v->file = (struct durable){.fd = -1};
+    v->file = (struct durable){.fd = -1, .dir = -1};
     return e;
+}
+
+/* Creates the new file in the directory of the file that it replaces. */
+static int create(struct saver *v, const char *path)
+{
+    bool fresh = v->replaced.fd < 0;
+    TRY(durable_create_at(&v->file, fresh ? v->dir : v->replaced.dir,
+                          fresh ? path : v->replaced.path, SESSION_MAGIC));
+    v->file.fresh = fresh;
+    return 0;
 }
 
 static int begin(struct saver *v, const char *path)
@@ -342,8 +360,7 @@ static int begin(struct saver *v, const char *path)
         for (uint32_t j = 0; j < v->old.seq[i].n_parts; j++)
             TRY(known_add(&v->known, &v->old.seq[i].part[j]));
     if (v->added) return 0;
-    TRY(durable_create(&v->file, path, SESSION_MAGIC));
-    v->file.fresh = v->replaced.fd < 0;
+    TRY(create(v, path));
     session_head(head);
     return durable_write(&v->file, 0, head, sizeof head);
 }
@@ -425,10 +442,14 @@ static int save(kvik_cache *c, struct saver *v, const char *path, const kvik_seq
     return commit(v);
 }
 
-static int save_file(kvik_cache *c, const char *path, const kvik_seq *s, uint32_t n,
+static int save_file(kvik_cache *c, int dir, const char *path, const kvik_seq *s, uint32_t n,
                      const char *note, bool branch)
 {
-    struct saver v = {.file = {.fd = -1}, .replaced = {.fd = -1}, .branch = branch, .cache = c};
+    struct saver v = {.file = {.fd = -1, .dir = -1},
+                      .replaced = {.fd = -1, .dir = -1},
+                      .dir = dir,
+                      .branch = branch,
+                      .cache = c};
     TRY(session_seen_open(c));
     int e = save(c, &v, path, s, n, note);
     if (e < 0 && v.added && v.old.both && v.file.fd >= 0) {
@@ -446,9 +467,9 @@ static int save_file(kvik_cache *c, const char *path, const kvik_seq *s, uint32_
     return MIN(e, 0);
 }
 
-int session_save_branch(kvik_cache *c, const char *path, kvik_seq s)
+int session_save_branch(kvik_cache *c, int dir, const char *path, kvik_seq s)
 {
-    return save_file(c, path, &s, 1, NULL, true);
+    return save_file(c, dir, path, &s, 1, NULL, true);
 }
 
 KVIK_API int kvik_cache_save(kvik_cache *c, const char *path, const kvik_seq *s, uint32_t n,
@@ -459,5 +480,5 @@ KVIK_API int kvik_cache_save(kvik_cache *c, const char *path, const kvik_seq *s,
     if (!path || (n && !s)) return ERR(ARG, "saving needs a path and sequences");
     for (uint32_t i = 0; i < n; i++)
         if (!kv_tokens(c->x->kv, s[i])) return ERR(STALE, "sequence %u was dropped", i);
-    return save_file(c, path, s, n, note, false);
+    return save_file(c, AT_FDCWD, path, s, n, note, false);
 }

@@ -280,6 +280,26 @@ static void on_names(enum shim_kind kind, const char *from, const char *to, bool
     o->link = link;
 }
 
+/* Writes the path of a name in an open directory to `out`, if it must be made.  Returns the path. */
+static const char *path_at(int dir, const char *name, char out[PATH_MAX])
+{
+    char at[64];
+    if (dir == AT_FDCWD || name[0] == '/') return name;
+    snprintf(at, sizeof at, "/proc/self/fd/%d", dir);
+    ssize_t n = readlink(at, out, PATH_MAX - 1);
+    if (n < 0) return name;
+    snprintf(out + n, PATH_MAX - (size_t)n, "/%s", name);
+    return out;
+}
+
+static void on_names_at(enum shim_kind kind, int a, const char *from, int b, const char *to,
+                        bool link)
+{
+    char first[PATH_MAX], second[PATH_MAX];
+    if (!root[0]) return;
+    on_names(kind, path_at(a, from, first), to ? path_at(b, to, second) : NULL, link);
+}
+
 /* --- Files ---------------------------------------------------------------------------------- */
 
 static int opened(int fd, bool made)
@@ -440,12 +460,11 @@ PUBLIC int rename(const char *from, const char *to)
     return e;
 }
 
-/* The record knows only paths, which kvik gives to these calls too. */
 PUBLIC int renameat(int a, const char *from, int b, const char *to)
 {
     NEXT(renameat);
     int e = fails(SHIM_RENAME, NULL) ? -1 : next(a, from, b, to);
-    if (e == 0) on_names(SHIM_RENAME, from, to, false);
+    if (e == 0) on_names_at(SHIM_RENAME, a, from, b, to, false);
     return e;
 }
 
@@ -453,7 +472,7 @@ PUBLIC int renameat2(int a, const char *from, int b, const char *to, unsigned fl
 {
     NEXT(renameat2);
     int e = fails(SHIM_RENAME, NULL) ? -1 : next(a, from, b, to, flags);
-    if (e == 0) on_names(SHIM_RENAME, from, to, false);
+    if (e == 0) on_names_at(SHIM_RENAME, a, from, b, to, false);
     return e;
 }
 
@@ -469,7 +488,7 @@ PUBLIC int linkat(int a, const char *from, int b, const char *to, int flags)
 {
     NEXT(linkat);
     int e = fails(SHIM_RENAME, NULL) ? -1 : next(a, from, b, to, flags);
-    if (e == 0) on_names(SHIM_RENAME, from, to, true);
+    if (e == 0) on_names_at(SHIM_RENAME, a, from, b, to, true);
     return e;
 }
 
@@ -485,7 +504,7 @@ PUBLIC int unlinkat(int dir, const char *path, int flags)
 {
     NEXT(unlinkat);
     int e = fails(SHIM_UNLINK, NULL) ? -1 : next(dir, path, flags);
-    if (e == 0) on_names(SHIM_UNLINK, path, NULL, false);
+    if (e == 0) on_names_at(SHIM_UNLINK, dir, path, -1, NULL, false);
     return e;
 }
 

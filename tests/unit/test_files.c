@@ -270,6 +270,46 @@ static void test_new_file_replaces_none(void **state)
     assert_int_equal(unlink(file), 0);
 }
 
+/* Writes "new" over file with the directory swapped in the middle: everything happens in the first one. */
+static void replace_swapped(int at)
+{
+    char moved[80], theirs[96];
+    struct durable f;
+    snprintf(moved, sizeof moved, "%s-moved", dir);
+    snprintf(theirs, sizeof theirs, "%s/file", moved);
+    assert_int_equal(
+        at ? durable_create_at(&f, at, file, "MARK") : durable_create(&f, file, "MARK"), 0);
+    assert_int_equal(durable_write(&f, 0, "MARK", 4), 0);
+    assert_int_equal(rename(dir, moved), 0);
+    assert_int_equal(mkdir(dir, 0777), 0);
+    assert_int_equal(durable_replace(&f), 0);
+    durable_close(&f);
+    assert_int_equal(names(), 0);
+    assert_int_equal(rmdir(dir), 0);
+    assert_int_equal(rename(moved, dir), 0);
+    assert_text(file, "MARK");
+    assert_int_equal(names(), 1);
+}
+
+static void test_swapped_directory(void **state)
+{
+    (void)state;
+    struct durable f;
+    int at = open(dir, O_PATH | O_DIRECTORY);
+    replace_swapped(0);
+    replace_swapped(at);
+    assert_int_equal(durable_open_at(&f, at, file, true), 0);
+    durable_close(&f);
+    /* a link in the place of the file is followed by path, and not in a directory that was checked */
+    assert_int_equal(rename(file, other), 0);
+    assert_int_equal(symlink(other, file), 0);
+    assert_int_equal(durable_open_at(&f, at, file, true), ERR_IO);
+    assert_int_equal(durable_open(&f, file, true), 0);
+    durable_close(&f);
+    assert_int_equal(unlink(file) | unlink(other), 0);
+    close(at);
+}
+
 static int setup(void **state)
 {
     (void)state;
@@ -288,10 +328,11 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_mode_stays),      cmocka_unit_test(test_owner_stays),
-        cmocka_unit_test(test_links_stay),      cmocka_unit_test(test_devices_stay),
-        cmocka_unit_test(test_broken_pipe),     cmocka_unit_test(test_file_size_limit),
-        cmocka_unit_test(test_low_descriptors), cmocka_unit_test(test_new_file_replaces_none),
+        cmocka_unit_test(test_mode_stays),        cmocka_unit_test(test_owner_stays),
+        cmocka_unit_test(test_links_stay),        cmocka_unit_test(test_devices_stay),
+        cmocka_unit_test(test_broken_pipe),       cmocka_unit_test(test_file_size_limit),
+        cmocka_unit_test(test_low_descriptors),   cmocka_unit_test(test_new_file_replaces_none),
+        cmocka_unit_test(test_swapped_directory),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

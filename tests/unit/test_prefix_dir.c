@@ -660,6 +660,81 @@ static void test_own_mode(void **state)
     kvik_cache_close(c);
 }
 
+/* --- A directory that is swapped after the check --- */
+
+static char swap_in[64], swap_out[64];
+
+static void on_swap(const char *path) /* the first file of a search was opened just now */
+{
+    (void)path;
+    durable_opened = NULL;
+    assert_int_equal(rename(dir, swap_out), 0);
+    assert_int_equal(rename(swap_in, dir), 0);
+}
+
+static void swap_back(void)
+{
+    assert_null(durable_opened); /* on_swap was called */
+    assert_int_equal(rename(dir, swap_in), 0);
+    assert_int_equal(rename(swap_out, dir), 0);
+}
+
+/* Another directory takes the place of the checked one during a search.  It is open to all and has a file of the found
+ * file's name with other rows.  Neither is anything read from it, nor written into it. */
+static void test_swapped(void **state)
+{
+    (void)state;
+    char mine[300], theirs[400], path[300];
+    struct stat st;
+    int files;
+    kvik_cache *c = open_cache();
+    snprintf(swap_in, sizeof swap_in, "%s-in", dir);
+    snprintf(swap_out, sizeof swap_out, "%s-out", dir);
+    must_keep(c, 2, TAIL);
+    (void)disk(&files, path);
+    assert_int_equal(mkdir(swap_in, 0700), 0);
+    must_keep(c, 1, TAIL);
+    (void)disk(&files, mine);
+    assert_int_equal(files, 1);
+    clear();
+    must_keep(c, 1, 2 * TAIL);
+    (void)disk(&files, mine);
+    snprintf(theirs, sizeof theirs, "%s%s", swap_in, mine + strlen(dir));
+    assert_int_equal(rename(mine, theirs), 0);
+    must_keep(c, 2, TAIL);
+    (void)disk(&files, path);
+    assert_int_equal(rename(path, mine), 0);
+    assert_int_equal(chmod(swap_in, 0777), 0);
+
+    durable_opened = on_swap;
+    assert_int_equal(find(c, 2, TAIL), COMMON + TAIL);
+    swap_back();
+
+    assert_int_equal(stat(theirs, &st), 0);
+    const off_t before = st.st_size;
+    uint64_t bytes = disk(&files, path);
+    durable_opened = on_swap;
+    must_keep(c, 3, TAIL);
+    assert_int_equal(disk(&files, path), before);
+    assert_int_equal(files, 1);
+    swap_back();
+    assert_true(disk(&files, path) > bytes);
+    assert_bits(c, 3, TAIL);
+
+    /* and a removal for room takes place where the files were counted */
+    durable_opened = on_swap;
+    int32_t t[2 * COMMON];
+    assert_int_equal(keep(c, t, prompt(4, TAIL, t), 1), 0);
+    assert_int_equal(disk(&files, path), before);
+    swap_back();
+    (void)disk(&files, path);
+    assert_int_equal(files, 0);
+    assert_int_equal(unlink(theirs), 0);
+    assert_int_equal(rmdir(swap_in), 0);
+    kvik_cache_close(c);
+    clear();
+}
+
 static void on_alarm(int sig)
 {
     (void)sig;
@@ -706,22 +781,15 @@ static int teardown(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_common_once),
-                                       cmocka_unit_test(test_longer_and_shorter),
-                                       cmocka_unit_test(test_written_anew),
-                                       cmocka_unit_test(test_limit),
-                                       cmocka_unit_test(test_temporaries),
-                                       cmocka_unit_test(test_lost_base),
-                                       cmocka_unit_test(test_links),
-                                       cmocka_unit_test(test_busy),
-                                       cmocka_unit_test(test_lock_kept),
-                                       cmocka_unit_test(test_processes),
-                                       cmocka_unit_test(test_kills),
-                                       cmocka_unit_test(test_check),
-                                       cmocka_unit_test(test_shared_after_loading),
-                                       cmocka_unit_test(test_others),
-                                       cmocka_unit_test(test_taken_name),
-                                       cmocka_unit_test(test_own_mode),
-                                       cmocka_unit_test(test_wait_interrupted)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_common_once),  cmocka_unit_test(test_longer_and_shorter),
+        cmocka_unit_test(test_written_anew), cmocka_unit_test(test_limit),
+        cmocka_unit_test(test_temporaries),  cmocka_unit_test(test_lost_base),
+        cmocka_unit_test(test_links),        cmocka_unit_test(test_busy),
+        cmocka_unit_test(test_lock_kept),    cmocka_unit_test(test_processes),
+        cmocka_unit_test(test_kills),        cmocka_unit_test(test_check),
+        cmocka_unit_test(test_swapped),      cmocka_unit_test(test_shared_after_loading),
+        cmocka_unit_test(test_others),       cmocka_unit_test(test_taken_name),
+        cmocka_unit_test(test_own_mode),     cmocka_unit_test(test_wait_interrupted)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -312,8 +312,9 @@ static void test_sparse(void **state)
         {250 * M, 0, 0, 0, 0, 0, KVIK_FORMAT},
         {250 * M, 200 * M, 0, 0, 0, 0, KVIK_FORMAT},
         {250 * M, 2, 200 * M, 0, 0, 0, KVIK_FORMAT},
-        {250 * M, 2, 0, 1, 2 * M, 0, KVIK_LIMIT},
-        {250 * M, 2, 0, 1, 1, 50 * M, KVIK_LIMIT},
+        {250 * M, 2, 0, 1, 1, 50 * M, KVIK_FORMAT},
+        {3 * M, 2, 0, 1, 2 * M, 0, KVIK_LIMIT},
+        {3 * M, 2, 0, 1, 1, 50 * M, KVIK_LIMIT},
     };
     kvik_cache *c = open_cache("dynamic", NULL);
     char path[128], *json;
