@@ -5,6 +5,7 @@
 #include "base/json_memory.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -111,6 +112,29 @@ int json_text(const json_t *j, char **out)
     return 0;
 }
 
+const char *json_found(const json_t *v, char out[JSON_FOUND])
+{
+    if (!v || json_is_null(v))
+        snprintf(out, JSON_FOUND, "null");
+    else if (json_is_boolean(v))
+        snprintf(out, JSON_FOUND, "%s", json_is_true(v) ? "true" : "false");
+    else if (json_is_integer(v))
+        snprintf(out, JSON_FOUND, "%lld", (long long)json_integer_value(v));
+    else if (json_is_real(v))
+        snprintf(out, JSON_FOUND, "%g", json_real_value(v));
+    else if (json_is_array(v))
+        snprintf(out, JSON_FOUND, "a list of %zu", json_array_size(v));
+    else if (json_is_object(v))
+        snprintf(out, JSON_FOUND, "an object with %zu keys", json_object_size(v));
+    else if (strlen(json_string_value(v)) != json_string_length(v))
+        snprintf(out, JSON_FOUND, "a string with a NUL");
+    else if (json_string_length(v) > 40)
+        snprintf(out, JSON_FOUND, "a string of %zu bytes", json_string_length(v));
+    else
+        snprintf(out, JSON_FOUND, "the string \"%s\"", json_string_value(v));
+    return out;
+}
+
 static json_t *present(const json_t *o, const char *key)
 {
     json_t *v = json_object_get(o, key);
@@ -122,9 +146,11 @@ int json_get_u32(const json_t *o, const char *what, const char *key, uint32_t mi
 {
     json_t *v = present(o, key);
     if (!v) return 0;
+    char found[JSON_FOUND];
     double d = json_number_value(v);
     if (!json_is_number(v) || json_is_boolean(v) || d != floor(d) || !(d >= min && d <= max))
-        return ERR(FORMAT, "%s: \"%s\" must be an integer from %u to %u", what, key, min, max);
+        return ERR(FORMAT, "%s: \"%s\" must be an integer from %u to %u, not %s", what, key, min,
+                   max, json_found(v, found));
     *out = (uint32_t)d;
     return 1;
 }
@@ -133,7 +159,9 @@ int json_get_f64(const json_t *o, const char *what, const char *key, double *out
 {
     json_t *v = present(o, key);
     if (!v) return 0;
-    if (!json_is_number(v)) return ERR(FORMAT, "%s: \"%s\" must be a number", what, key);
+    char found[JSON_FOUND];
+    if (!json_is_number(v))
+        return ERR(FORMAT, "%s: \"%s\" must be a number, not %s", what, key, json_found(v, found));
     *out = json_number_value(v);
     return 1;
 }
@@ -142,7 +170,10 @@ int json_get_bool(const json_t *o, const char *what, const char *key, bool *out)
 {
     json_t *v = present(o, key);
     if (!v) return 0;
-    if (!json_is_boolean(v)) return ERR(FORMAT, "%s: \"%s\" must be true or false", what, key);
+    char found[JSON_FOUND];
+    if (!json_is_boolean(v))
+        return ERR(FORMAT, "%s: \"%s\" must be true or false, not %s", what, key,
+                   json_found(v, found));
     *out = json_is_true(v);
     return 1;
 }
@@ -151,8 +182,10 @@ int json_get_str(const json_t *o, const char *what, const char *key, const char 
 {
     json_t *v = present(o, key);
     if (!v) return 0;
+    char found[JSON_FOUND];
     if (!json_is_string(v) || strlen(json_string_value(v)) != json_string_length(v))
-        return ERR(FORMAT, "%s: \"%s\" must be a string (without NUL)", what, key);
+        return ERR(FORMAT, "%s: \"%s\" must be a string (without NUL), not %s", what, key,
+                   json_found(v, found));
     *out = json_string_value(v);
     return 1;
 }

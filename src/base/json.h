@@ -23,8 +23,11 @@ int json_whole(const struct json_scope *s);
 /* The value as compact text (mem_free).  Fails with ERR_NOMEM also if jansson has lacked memory since the outermost open
  * scope of this thread was opened, or since json_text said so. */
 int json_text(const json_t *j, char **out);
+/* Writes a short text of a value for an error: numbers and short strings as they stand, else their type and size. */
+#define JSON_FOUND 64
+const char *json_found(const json_t *v, char out[JSON_FOUND]);
 /* Typed getters.  Return 1 if the key is present, 0 and leave *out alone if it is absent or null.  A wrong type
- * or a value out of range is ERR_FORMAT; the sentence names `what` and the key. */
+ * or a value out of range is ERR_FORMAT; the sentence names `what`, the key, what is expected and what was found. */
 int json_get_u32(const json_t *o, const char *what, const char *key, uint32_t min, uint32_t max,
                  uint32_t *out);
 int json_get_f64(const json_t *o, const char *what, const char *key, double *out);

@@ -182,7 +182,7 @@ int block_upper_window(struct model *m)
     bool use = false;
     uint32_t window = 4096, from = 28;
     if (model_is_gguf(m)) return 0;
-    TRY(json_get_bool(m->config, m->what, "use_sliding_window", &use));
+    TRY(json_get_bool(m->config, m->config_file, "use_sliding_window", &use));
     TRY(model_u32(m, "max_window_layers", NULL, 0, 1u << 30, &from));
     TRY(model_read_window(m, &window));
     return model_slide(m, use ? window : 0, from, 0);

@@ -23,7 +23,7 @@ int model_read_decoder(struct model *m)
     TRY(model_u32(m, "num_key_value_heads", "attention.head_count_kv", 1, 1024, &m->n_kv_heads));
     if (m->n_heads % m->n_kv_heads)
         return ERR(FORMAT, "%s: %u attention heads are not a multiple of %u key-value heads",
-                   m->what, m->n_heads, m->n_kv_heads);
+                   m->config_file, m->n_heads, m->n_kv_heads);
     if (m->head_dim == 0) m->head_dim = m->hidden / m->n_heads;
     TRY(model_u32(m, "head_dim", "attention.key_length", 1, 1024, &m->head_dim));
     if (m->head_dim == 0) return ERR(FORMAT, "%s: the head dimension is 0", m->what);
@@ -31,7 +31,9 @@ int model_read_decoder(struct model *m)
     TRY(model_u32(m, "max_position_embeddings", "context_length", 1, 1u << 28, &m->context));
     m->norm_eps = 1e-6f;
     TRY(model_f32(m, "rms_norm_eps", "attention.layer_norm_rms_epsilon", &m->norm_eps));
-    if (!(m->norm_eps >= 0)) return ERR(FORMAT, "%s: rms_norm_eps must not be negative", m->what);
+    if (!(m->norm_eps >= 0))
+        return ERR(FORMAT, "%s: rms_norm_eps must not be negative, but is %g", m->config_file,
+                   (double)m->norm_eps);
     return model_new_sites(m, m->n_layers);
 }
 
@@ -59,10 +61,12 @@ static int layer_type(struct model *m, const json_t *types, uint32_t i, bool *sl
 int model_slide(struct model *m, uint32_t window, uint32_t from, uint32_t period)
 {
     const json_t *types = model_is_gguf(m) ? NULL : json_object_get(m->config, "layer_types");
+    char found[JSON_FOUND];
     if (json_is_null(types)) types = NULL;
     if (types && (!json_is_array(types) || json_array_size(types) != m->n_layers))
-        return ERR(FORMAT, "%s: layer_types must be a list of %u strings, one for each layer",
-                   m->what, m->n_layers);
+        return ERR(FORMAT,
+                   "%s: layer_types must be a list of %u strings, one for each layer, not %s",
+                   m->config_file, m->n_layers, json_found(types, found));
     for (uint32_t i = 0; i < m->n_layers; i++) {
         bool slides = window && i >= from && (period == 0 || (i + 1) % period != 0);
         if (types) TRY(layer_type(m, types, i, &slides));
@@ -70,7 +74,7 @@ int model_slide(struct model *m, uint32_t window, uint32_t from, uint32_t period
             return ERR(
                 FORMAT,
                 "%s: layer_types[%u] is \"sliding_attention\", but there is no sliding_window",
-                m->what, i);
+                m->config_file, i);
         m->site[i].window = slides ? window : 0;
     }
     return 0;
@@ -101,7 +105,7 @@ static int gguf_rope(struct model *m, struct rope *r)
     uint32_t original = m->context;
     TRY(model_u32(m, NULL, "rope.scaling.original_context_length", 1, 1u << 30, &original));
     snprintf(key, sizeof key, "%s.rope.scaling.type", m->arch_name);
-    TRY(json_get_str(c, m->what, key, &type));
+    TRY(json_get_str(c, m->config_file, key, &type));
     if (!type || strcmp(type, "none") == 0) type = "default";
     uint32_t rot = m->head_dim;
     TRY(model_u32(m, NULL, "rope.dimension_count", 2, m->head_dim, &rot));
@@ -118,7 +122,7 @@ static int gguf_rope(struct model *m, struct rope *r)
     if (longrope && e >= 0 && attn > 0)
         (void)json_object_set_new(in, "attention_factor", json_real((double)attn));
     if (e >= 0) e = json_whole(&scope);
-    if (e >= 0) e = rope_read(r, o, m->what, m->context);
+    if (e >= 0) e = rope_read(r, o, m->config_file, m->context);
     json_decref(o);
     if (e < 0) return e;
     if (attn > 0 && !longrope) r->attention_factor *= attn;
@@ -143,17 +147,18 @@ static int read_rope(struct model *m, uint32_t i, const char *section)
         json_t *one = json_pack("{s:O, s:O?}", "rope_parameters", (json_t *)(uintptr_t)o,
                                 "rope_theta", json_object_get(c, "rope_theta"));
         if (!one) return ERR(NOMEM, "out of memory");
-        int e = rope_read(r, one, m->what, m->context);
+        int e = rope_read(r, one, m->config_file, m->context);
         json_decref(one);
         if (e < 0) return e;
     } else {
-        TRY(rope_read(r, c, m->what, m->context));
+        TRY(rope_read(r, c, m->config_file, m->context));
         o = json_object_get(c, "rope_parameters");
     }
-    TRY(json_get_f64(c, m->what, "partial_rotary_factor", &partial));
-    if (json_is_object(o)) TRY(json_get_f64(o, m->what, "partial_rotary_factor", &partial));
+    TRY(json_get_f64(c, m->config_file, "partial_rotary_factor", &partial));
+    if (json_is_object(o)) TRY(json_get_f64(o, m->config_file, "partial_rotary_factor", &partial));
     if (!(partial > 0 && partial <= 1))
-        return ERR(FORMAT, "%s: partial_rotary_factor must be above 0 and at most 1", m->what);
+        return ERR(FORMAT, "%s: partial_rotary_factor must be above 0 and at most 1, not %g",
+                   m->config_file, partial);
     r->rot = (uint32_t)(m->head_dim * partial);
     return 0;
 }
@@ -180,7 +185,7 @@ int model_bind_named_ends(struct model *m, const char *embed, const char *norm)
     if (model_is_gguf(m))
         tied = !model_find(m, NULL, "output.weight", 0);
     else
-        TRY(json_get_bool(m->config, m->what, "tie_word_embeddings", &tied));
+        TRY(json_get_bool(m->config, m->config_file, "tie_word_embeddings", &tied));
     m->tied = tied;
     m->head = m->embed;
     if (!tied)

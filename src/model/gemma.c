@@ -18,7 +18,8 @@ static int read_cap(const struct model *m, const char *hf, const char *gguf, flo
     int e = model_f32(m, hf, gguf, cap);
     if (e < 0) return e;
     if (*cap < 0 || (e > 0 && *cap == 0 && !model_is_gguf(m)))
-        return ERR(FORMAT, "%s: %s must be above 0, or null", m->what, hf);
+        return ERR(FORMAT, "%s: %s must be above 0, or null, not %g", m->config_file, hf,
+                   (double)*cap);
     return 0;
 }
 
@@ -28,7 +29,9 @@ static int read_scale(const struct model *m, uint32_t odd_layers, float *scale)
     if (model_is_gguf(m))
         by = (float)(m->n_layers == odd_layers ? m->hidden / m->n_heads : m->head_dim);
     TRY(model_f32(m, "query_pre_attn_scalar", NULL, &by));
-    if (!(by > 0)) return ERR(FORMAT, "%s: query_pre_attn_scalar must be above 0", m->what);
+    if (!(by > 0))
+        return ERR(FORMAT, "%s: query_pre_attn_scalar must be above 0, not %g", m->config_file,
+                   (double)by);
     *scale = (float)(1 / sqrt((double)by));
     return 0;
 }
@@ -94,7 +97,7 @@ int gemma_bind(struct model *m)
     for (uint32_t i = 0; i < m->n_layers; i++)
         TRY(bind_layer(m, i, &w->layer[i]));
     if (model_is_gguf(m)) return 0;
-    TRY(json_get_bool(m->config, m->what, "attention_bias", &biases));
+    TRY(json_get_bool(m->config, m->config_file, "attention_bias", &biases));
     return block_stack_biases(m, w->layer, biases, biases);
 }
 

@@ -20,7 +20,7 @@ int mixer_read_stack(struct model *m)
     m->norm_eps = 1e-5f;
     TRY(model_f32(m, "layer_norm_epsilon", "attention.layer_norm_rms_epsilon", &m->norm_eps));
     if (!(m->norm_eps >= 0))
-        return ERR(FORMAT, "%s: layer_norm_epsilon must not be negative", m->what);
+        return ERR(FORMAT, "%s: layer_norm_epsilon must not be negative", m->config_file);
     /* A state has no end, and GGUF files name a length of no meaning. */
     m->context = 1u << 20;
     m->no_sinks = "its layers have no attention";

@@ -13,7 +13,7 @@ static int check(const struct model *m, const struct mixer2_shape *s, const char
         return ERR(FORMAT,
                    "%s: %u channels, %s of %u and %u groups: heads must divide the channels, and "
                    "groups the heads",
-                   m->what, s->inner, heads, s->heads, s->groups);
+                   m->config_file, s->inner, heads, s->heads, s->groups);
     if ((uint64_t)s->groups * s->states > 1u << 20)
         return ERR(FORMAT, "%s: %u groups of %u states; the limit is %u together", m->what,
                    s->groups, s->states, 1u << 20);

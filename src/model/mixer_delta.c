@@ -30,14 +30,14 @@ int delta_read(struct model *m, struct delta_shape *s)
         TRY(model_need_u32(m, NULL, "ssm.inner_size", 1, 1u << 20, &inner));
         s->values = inner / s->heads;
         if (inner % s->heads)
-            return ERR(FORMAT, "%s: ssm.inner_size %u is not a multiple of %u heads", m->what,
-                       inner, s->heads);
+            return ERR(FORMAT, "%s: ssm.inner_size %u is not a multiple of %u heads",
+                       m->config_file, inner, s->heads);
     }
     TRY(model_u32(m, "linear_value_head_dim", NULL, 1, 1024, &s->values));
     if (s->heads % s->key_heads)
         return ERR(FORMAT,
                    "%s: linear_num_value_heads %u is not a multiple of linear_num_key_heads %u",
-                   m->what, s->heads, s->key_heads);
+                   m->config_file, s->heads, s->key_heads);
     return 0;
 }
 

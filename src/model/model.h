@@ -93,7 +93,8 @@ struct model {
     const json_t *config;  /* the object that holds the keys: config.json or its text_config */
     const struct arch *arch;
     char arch_name[64];
-    const char *what; /* path, for errors */
+    const char *what;  /* path, for errors */
+    char *config_file; /* owned; path of config.json, or of the GGUF file, for errors */
     uint32_t n_layers, hidden, n_heads, n_kv_heads, head_dim, ffn, vocab, context;
     float norm_eps;
     struct rope rope[MODEL_ROPES];

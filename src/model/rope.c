@@ -33,7 +33,7 @@ static int type_of(const char *s, const char *what, enum rope_type *out)
 static int positive(const char *what, const char *key, double v)
 {
     if (!((float)v > 0) || !(v <= FLT_MAX))
-        return ERR(FORMAT, "%s: \"%s\" must be a positive number", what, key);
+        return ERR(FORMAT, "%s: \"%s\" must be a positive number, not %g", what, key, v);
     return 0;
 }
 

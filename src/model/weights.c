@@ -226,8 +226,9 @@ static int arch_of(struct model *m)
                    "%s: no config.json; a model directory holds config.json, model.safetensors and "
                    "tokenizer.json",
                    m->what);
-    if (!json_is_object(c)) return ERR(FORMAT, "%s: config.json must be an object", m->what);
-    TRY(json_get_str(c, m->what, model_is_gguf(m) ? "general.architecture" : "model_type", &name));
+    if (!json_is_object(c)) return ERR(FORMAT, "%s: the file must hold an object", m->config_file);
+    TRY(json_get_str(c, m->config_file, model_is_gguf(m) ? "general.architecture" : "model_type",
+                     &name));
     if (!name) return ERR(FORMAT, "%s: the configuration names no architecture", m->what);
     if (strlen(name) >= sizeof m->arch_name)
         return ERR(FORMAT, "%s: architecture name too long", m->what);
@@ -277,6 +278,17 @@ static void survey(struct model *m)
     }
 }
 
+/* Writes the name of the file that has the configuration. */
+static int name_config(struct model *m)
+{
+    const char *end = model_is_gguf(m) ? "" : "/config.json";
+    size_t n = strlen(m->what), k = strlen(end);
+    if (!(m->config_file = mem_alloc(n + k + 1))) return ERR_NOMEM;
+    memcpy(m->config_file, m->what, n);
+    memcpy(m->config_file + n, end, k);
+    return 0;
+}
+
 int model_open(const char *path, struct model **out)
 {
     struct model *m = mem_alloc(sizeof *m);
@@ -285,6 +297,7 @@ int model_open(const char *path, struct model **out)
     int e = checkpoint_open(path, &m->ck);
     if (e < 0) goto fail;
     m->what = checkpoint_path(m->ck);
+    if ((e = name_config(m)) < 0) goto fail;
     if ((e = arch_of(m)) < 0) goto fail;
     if (checkpoint_n_tensors(m->ck) == 0) {
         e = ERR(NOTFOUND,
@@ -311,6 +324,7 @@ void model_close(struct model *m)
     for (uint32_t i = 0; i < MODEL_ROPES; i++)
         rope_done(&m->rope[i]);
     if (m->ck) checkpoint_close(m->ck);
+    mem_free(m->config_file);
     pthread_mutex_destroy(&m->weights.lock);
     mem_free(m);
 }

@@ -156,6 +156,53 @@ static void refusals(void **state)
             must_refuse(all[i], hostile[k].change, "", hostile[k].word);
 }
 
+/* An error names the file, the key, what is expected and what was found. */
+static const struct {
+    const char *model, *change, *sentence;
+} sentences[] = {
+    {"mistral", "{\"sliding_window\": 0}",
+     "\"sliding_window\" must be an integer from 1 to 1073741824, not 0"},
+    {"mistral", "{\"num_hidden_layers\": \"2\"}",
+     "\"num_hidden_layers\" must be an integer from 1 to 512, not the string \"2\""},
+    {"mistral", "{\"hidden_size\": 48.5}",
+     "\"hidden_size\" must be an integer from 1 to 131072, not 48.5"},
+    {"mistral", "{\"rope_theta\": true}", "\"rope_theta\" must be a number, not true"},
+    {"mistral", "{\"rope_theta\": -1}", "\"rope_theta\" must be a positive number, not -1"},
+    {"mistral", "{\"rms_norm_eps\": [1, 2]}", "\"rms_norm_eps\" must be a number, not a list of 2"},
+    {"mistral", "{\"rms_norm_eps\": -0.5}", "rms_norm_eps must not be negative, but is -0.5"},
+    {"mistral", "{\"hidden_act\": 1}", "\"hidden_act\" must be a string (without NUL), not 1"},
+    {"mistral", "{\"hidden_act\": \"gelu\"}",
+     "hidden_act is \"gelu\", but mistral supports only \"silu\""},
+    {"mistral", "{\"tie_word_embeddings\": {\"a\": 1}}",
+     "\"tie_word_embeddings\" must be true or false, not an object with 1 keys"},
+    {"mistral", "{\"rope_scaling\": {\"type\": \"linear\", \"factor\": \"8\"}}",
+     "\"factor\" must be a number, not the string \"8\""},
+    {"mistral", "{\"partial_rotary_factor\": 2}",
+     "partial_rotary_factor must be above 0 and at most 1, not 2"},
+    {"qwen2", "{\"use_sliding_window\": 1}", "\"use_sliding_window\" must be true or false, not 1"},
+    {"qwen2", "{\"layer_types\": 5}",
+     "layer_types must be a list of 3 strings, one for each layer, not 5"},
+    {"qwen3", "{\"attention_bias\": null, \"num_attention_heads\": -4}",
+     "\"num_attention_heads\" must be an integer from 1 to 1024, not -4"},
+    {"gemma2", "{\"query_pre_attn_scalar\": 0}", "query_pre_attn_scalar must be above 0, not 0"},
+    {"gemma2", "{\"final_logit_softcapping\": -3}",
+     "final_logit_softcapping must be above 0, or null, not -3"},
+    {"gemma3", "{\"text_config\": []}", "text_config must be an object, not a list of 0"},
+};
+
+static void whole_sentences(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < countof(sentences); i++) {
+        struct model *m;
+        char want[400];
+        make(changed(sentences[i].model, sentences[i].change, ""));
+        if (model_open(dir, &m) >= 0) fail_msg("%s: opened", sentences[i].change);
+        snprintf(want, sizeof want, "%s/config.json: %s", dir, sentences[i].sentence);
+        assert_string_equal(err_last(), want);
+    }
+}
+
 #define OLD_ROPE                                                                                   \
     "\"rope_theta\": 1000000, \"rope_scaling\": {\"type\": \"linear\", \"factor\": 8.0}"
 static const struct {
@@ -261,7 +308,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(layer_windows),  cmocka_unit_test(refusals),
         cmocka_unit_test(other_words),    cmocka_unit_test(window_of_one),
-        cmocka_unit_test(text_of_images),
+        cmocka_unit_test(text_of_images), cmocka_unit_test(whole_sentences),
     };
     return cmocka_run_group_tests(tests, start, stop);
 }

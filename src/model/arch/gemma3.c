@@ -12,7 +12,7 @@ static int read_ropes(struct model *m)
     float local = 10000;
     m->rope[0].theta = 1e6;
     if (json_is_object(by_kind) && !json_object_get(by_kind, "full_attention"))
-        return ERR(UNSUPPORTED, "%s: rope_parameters has no \"full_attention\"", m->what);
+        return ERR(UNSUPPORTED, "%s: rope_parameters has no \"full_attention\"", m->config_file);
     TRY(model_read_rope(m, 0, "full_attention"));
     TRY(model_f32(m, "rope_local_base_freq", "rope.freq_base_swa", &local));
     m->rope[1].theta = local;
@@ -21,7 +21,7 @@ static int read_ropes(struct model *m)
     } else {
         json_t *plain = json_pack("{s:f}", "rope_theta", (double)local);
         if (!plain) return ERR(NOMEM, "out of memory");
-        int e = rope_read(&m->rope[1], plain, m->what, m->context);
+        int e = rope_read(&m->rope[1], plain, m->config_file, m->context);
         json_decref(plain);
         if (e < 0) return e;
         m->rope[1].rot = m->rope[0].rot;

@@ -33,22 +33,22 @@ static int read_config(struct model *m)
     m->norm_eps = 1e-5f;
     TRY(model_f32(m, "layer_norm_epsilon", "attention.layer_norm_epsilon", &m->norm_eps));
     if (!(m->norm_eps >= 0))
-        return ERR(FORMAT, "%s: layer_norm_epsilon must not be negative", m->what);
+        return ERR(FORMAT, "%s: layer_norm_epsilon must not be negative", m->config_file);
     if (m->hidden % m->n_heads)
-        return ERR(FORMAT, "%s: n_embd %u is not a multiple of n_head %u", m->what, m->hidden,
-                   m->n_heads);
+        return ERR(FORMAT, "%s: n_embd %u is not a multiple of n_head %u", m->config_file,
+                   m->hidden, m->n_heads);
     m->n_kv_heads = m->n_heads;
     m->head_dim = m->hidden / m->n_heads;
     m->learned_positions = true;
     m->no_sinks = "its positions are learned, so rows cannot move to other positions";
     if (!model_is_gguf(m)) {
-        TRY(json_get_str(c, m->what, "activation_function", &act));
-        TRY(json_get_bool(c, m->what, "add_cross_attention", &cross));
+        TRY(json_get_str(c, m->config_file, "activation_function", &act));
+        TRY(json_get_bool(c, m->config_file, "add_cross_attention", &cross));
     }
     if (strcmp(act, "gelu_new") != 0 && strcmp(act, "gelu_pytorch_tanh") != 0)
         return ERR(UNSUPPORTED,
-                   "%s: activation_function is \"%s\", but gpt2 supports only gelu_new", m->what,
-                   act);
+                   "%s: activation_function is \"%s\", but gpt2 supports only gelu_new",
+                   m->config_file, act);
     if (cross) return ERR(UNSUPPORTED, "%s: add_cross_attention is not supported", m->what);
     return model_new_sites(m, m->n_layers);
 }
@@ -117,7 +117,7 @@ static int bind_ends(struct model *m, struct namer *n, struct gpt2 *w)
     if (model_is_gguf(m))
         m->tied = !model_find(m, NULL, "output.weight", 0);
     else
-        TRY(json_get_bool(m->config, m->what, "tie_word_embeddings", &m->tied));
+        TRY(json_get_bool(m->config, m->config_file, "tie_word_embeddings", &m->tied));
     m->head = m->embed;
     if (!m->tied)
         TRY(model_matrix(m, "lm_head.weight", "output.weight", 0, m->vocab, m->hidden, &m->head));
@@ -130,8 +130,8 @@ static int read_scale(struct model *m, struct gpt2 *w)
     const json_t *c = m->config;
     bool by_dim = true, by_layer = false;
     if (!model_is_gguf(m)) {
-        TRY(json_get_bool(c, m->what, "scale_attn_weights", &by_dim));
-        TRY(json_get_bool(c, m->what, "scale_attn_by_inverse_layer_idx", &by_layer));
+        TRY(json_get_bool(c, m->config_file, "scale_attn_weights", &by_dim));
+        TRY(json_get_bool(c, m->config_file, "scale_attn_by_inverse_layer_idx", &by_layer));
     }
     for (uint32_t i = 0; i < m->n_layers; i++)
         w->layer[i].scale =

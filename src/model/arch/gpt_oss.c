@@ -27,7 +27,7 @@ static int read_config(struct model *m)
     TRY(model_slide(m, window, 0, 2));
     if (!json_is_object(json_object_get(m->config, "rope_parameters")) &&
         !json_is_object(json_object_get(m->config, "rope_scaling")))
-        return ERR(FORMAT, "%s: the configuration lacks \"rope_parameters\"", m->what);
+        return ERR(FORMAT, "%s: the configuration lacks \"rope_parameters\"", m->config_file);
     m->rope[0].theta = 150000;
     return model_read_rope(m, 0, NULL);
 }
@@ -119,7 +119,7 @@ static int bind_layer(struct model *m, uint32_t i, struct layer *l, struct dev_w
     moe->limit = 7;
     TRY(model_f32(m, "swiglu_alpha", NULL, &moe->alpha));
     TRY(model_f32(m, "swiglu_limit", NULL, &moe->limit));
-    if (!(moe->limit > 0)) return ERR(FORMAT, "%s: swiglu_limit must be above 0", m->what);
+    if (!(moe->limit > 0)) return ERR(FORMAT, "%s: swiglu_limit must be above 0", m->config_file);
     TRY(block_attn_bind(m, i, &m->site[i], &l->attn));
     TRY(model_vector(m, "model.layers.%u.self_attn.sinks", NULL, i, m->n_heads, false,
                      &l->sink_logit));

@@ -36,7 +36,9 @@ static int read_sizes(struct model *m)
     TRY(model_u32(m, "max_position_embeddings", "context_length", 1, 1u << 28, &m->context));
     m->norm_eps = 1e-6f;
     TRY(model_f32(m, "rms_norm_eps", "attention.layer_norm_rms_epsilon", &m->norm_eps));
-    if (!(m->norm_eps >= 0)) return ERR(FORMAT, "%s: rms_norm_eps must not be negative", m->what);
+    if (!(m->norm_eps >= 0))
+        return ERR(FORMAT, "%s: rms_norm_eps must not be negative, but is %g", m->config_file,
+                   (double)m->norm_eps);
     return model_expect_str(m, "hidden_act", "silu");
 }
 

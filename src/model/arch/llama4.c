@@ -25,9 +25,12 @@ struct llama4 {
 /* Reads a list of config.json; *out is NULL if the key is absent or null. */
 static int list_of(const struct model *m, const char *key, const json_t **out)
 {
+    char found[JSON_FOUND];
     *out = json_object_get(m->config, key);
     if (json_is_null(*out)) *out = NULL;
-    if (*out && !json_is_array(*out)) return ERR(FORMAT, "%s: %s must be a list", m->what, key);
+    if (*out && !json_is_array(*out))
+        return ERR(FORMAT, "%s: %s must be a list, not %s", m->config_file, key,
+                   json_found(*out, found));
     return 0;
 }
 
@@ -38,11 +41,14 @@ static int read_rope_layers(struct model *m, struct llama4 *w)
     TRY(model_u32(m, "no_rope_layer_interval", NULL, 1, 1u << 16, &every));
     TRY(list_of(m, "no_rope_layers", &list));
     if (json_array_size(list) && json_array_size(list) < m->n_layers)
-        return ERR(FORMAT, "%s: no_rope_layers must have %u entries", m->what, m->n_layers);
+        return ERR(FORMAT, "%s: no_rope_layers must have %u entries, not %zu", m->config_file,
+                   m->n_layers, json_array_size(list));
     for (uint32_t i = 0; i < m->n_layers; i++) {
         const json_t *one = json_array_get(list, i);
+        char found[JSON_FOUND];
         if (one && !json_is_integer(one))
-            return ERR(FORMAT, "%s: no_rope_layers[%u] must be 0 or 1", m->what, i);
+            return ERR(FORMAT, "%s: no_rope_layers[%u] must be 0 or 1, not %s", m->config_file, i,
+                       json_found(one, found));
         w->layer[i].rope = one ? json_integer_value(one) != 0 : (i + 1) % every != 0;
     }
     return 0;
@@ -56,14 +62,16 @@ static int read_chunks(struct model *m, const struct llama4 *w)
     TRY(model_u32(m, "attention_chunk_size", NULL, 1, 1u << 30, &chunk));
     TRY(list_of(m, "layer_types", &types));
     if (types && json_array_size(types) != m->n_layers)
-        return ERR(FORMAT, "%s: layer_types must be a list of %u", m->what, m->n_layers);
+        return ERR(FORMAT, "%s: layer_types must be a list of %u, not of %zu", m->config_file,
+                   m->n_layers, json_array_size(types));
     for (uint32_t i = 0; i < m->n_layers; i++) {
         const char *s = types ? json_string_value(json_array_get(types, i)) : "";
         bool chunked = types && s ? strcmp(s, "chunked_attention") == 0 : w->layer[i].rope;
         if (!s || (types && !chunked && strcmp(s, "full_attention") != 0))
             return ERR(UNSUPPORTED,
-                       "%s: layer_types[%u] must be chunked_attention or full_attention", m->what,
-                       i);
+                       "%s: layer_types[%u] must be chunked_attention or full_attention, not %s",
+                       m->config_file, i,
+                       json_found(json_array_get(types, i), (char[JSON_FOUND]){""}));
         if (chunked && !chunk)
             return ERR(FORMAT, "%s: layer %u is chunked, but attention_chunk_size is null", m->what,
                        i);
@@ -86,7 +94,7 @@ static int read_moe_layers(struct model *m, struct llama4 *w)
         json_int_t i = json_integer_value(one);
         if (!json_is_integer(one) || i < 0 || i >= m->n_layers)
             return ERR(FORMAT, "%s: moe_layers[%zu] must be the number of a layer, below %u",
-                       m->what, k, m->n_layers);
+                       m->config_file, k, m->n_layers);
         w->layer[i].moe.n = w->n;
     }
     return 0;
@@ -114,15 +122,16 @@ static int read_config(struct model *m, struct llama4 **out)
     w->attn_scale = 0.1f;
     TRY(moe_read_counts(m, &w->n, &w->top));
     TRY(model_u32(m, "intermediate_size_mlp", NULL, 1, 1u << 20, &w->ffn_dense));
-    TRY(json_get_bool(m->config, m->what, "use_qk_norm", &w->qk_norm));
+    TRY(json_get_bool(m->config, m->config_file, "use_qk_norm", &w->qk_norm));
     const json_t *tuned = json_object_get(m->config, "attn_temperature_tuning");
     if (json_is_integer(tuned)) /* published models say 4 */
         w->tuned = json_integer_value(tuned) != 0;
     else
-        TRY(json_get_bool(m->config, m->what, "attn_temperature_tuning", &w->tuned));
+        TRY(json_get_bool(m->config, m->config_file, "attn_temperature_tuning", &w->tuned));
     TRY(model_f32(m, "floor_scale", NULL, &w->floor_scale));
     TRY(model_f32(m, "attn_scale", NULL, &w->attn_scale));
-    if (!(w->floor_scale > 0)) return ERR(FORMAT, "%s: floor_scale must be above 0", m->what);
+    if (!(w->floor_scale > 0))
+        return ERR(FORMAT, "%s: floor_scale must be above 0", m->config_file);
     TRY(read_rope_layers(m, w));
     TRY(read_chunks(m, w));
     TRY(read_moe_layers(m, w));

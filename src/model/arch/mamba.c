@@ -26,9 +26,10 @@ static int read_norms(struct model *m, struct mod_norm *norm)
 {
     bool norms = strcmp(m->arch_name, "falcon_mamba") == 0;
     float eps = 1e-6f;
-    if (model_is_gguf(m)) TRY(json_get_bool(m->config, m->what, "mamba.ssm.dt_b_c_rms", &norms));
+    if (model_is_gguf(m))
+        TRY(json_get_bool(m->config, m->config_file, "mamba.ssm.dt_b_c_rms", &norms));
     TRY(model_f32(m, "mixer_rms_eps", NULL, &eps));
-    if (!(eps >= 0)) return ERR(FORMAT, "%s: mixer_rms_eps must not be negative", m->what);
+    if (!(eps >= 0)) return ERR(FORMAT, "%s: mixer_rms_eps must not be negative", m->config_file);
     *norm = (struct mod_norm){.kind = norms ? NORM_RMS : NORM_NONE, .eps = eps};
     return 0;
 }

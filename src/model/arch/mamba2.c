@@ -18,7 +18,7 @@ static int bound(const struct model *m, const json_t *v, float *out)
     double x = json_number_value(v);
     bool infinite = word ? strcmp(word, "Infinity") == 0 : x > (double)FLT_MAX;
     if (!infinite && !json_is_number(v))
-        return ERR(FORMAT, "%s: time_step_limit must be two numbers", m->what);
+        return ERR(FORMAT, "%s: time_step_limit must be two numbers", m->config_file);
     *out = infinite ? INFINITY : (float)MAX(x, (double)-FLT_MAX);
     return 0;
 }

@@ -8,7 +8,7 @@ static int qwen3_open(struct model *m)
     if (!model_is_gguf(m)) {
         m->context = 32768;
         m->head_dim = 128;
-        TRY(json_get_bool(m->config, m->what, "attention_bias", &biases));
+        TRY(json_get_bool(m->config, m->config_file, "attention_bias", &biases));
     }
     TRY(model_expect_str(m, "hidden_act", "silu"));
     TRY(model_read_decoder(m));

@@ -41,11 +41,13 @@ static int read_types(struct model *m, struct qwen3_next *w)
 {
     const json_t *types = model_is_gguf(m) ? NULL : json_object_get(m->config, "layer_types");
     uint32_t every = 4;
+    char found[JSON_FOUND];
     if (json_is_null(types)) types = NULL;
     TRY(model_u32(m, "full_attention_interval", NULL, 1, 512, &every));
     if (types && (!json_is_array(types) || json_array_size(types) != m->n_layers))
-        return ERR(FORMAT, "%s: layer_types must be a list of %u strings, one for each layer",
-                   m->what, m->n_layers);
+        return ERR(FORMAT,
+                   "%s: layer_types must be a list of %u strings, one for each layer, not %s",
+                   m->config_file, m->n_layers, json_found(types, found));
     for (uint32_t i = 0; i < m->n_layers; i++) {
         const char *s = types ? json_string_value(json_array_get(types, i)) : "";
         bool full = types && s ? strcmp(s, "full_attention") == 0 : (i + 1) % every == 0;
@@ -65,9 +67,11 @@ static int read_sparse(struct model *m, struct qwen3_next *w)
 {
     const json_t *dense = model_is_gguf(m) ? NULL : json_object_get(m->config, "mlp_only_layers");
     uint32_t step = 1;
+    char found[JSON_FOUND];
     if (json_is_null(dense)) dense = NULL;
     if (dense && !json_is_array(dense))
-        return ERR(FORMAT, "%s: mlp_only_layers must be a list", m->what);
+        return ERR(FORMAT, "%s: mlp_only_layers must be a list, not %s", m->config_file,
+                   json_found(dense, found));
     TRY(model_u32(m, "decoder_sparse_step", NULL, 1, 1u << 16, &step));
     for (uint32_t i = 0; i < m->n_layers; i++)
         w->layer[i].sparse =
@@ -77,8 +81,8 @@ static int read_sparse(struct model *m, struct qwen3_next *w)
         const json_t *one = json_array_get(dense, k);
         json_int_t i = json_integer_value(one);
         if (!json_is_integer(one))
-            return ERR(FORMAT, "%s: mlp_only_layers[%zu] must be the number of a layer", m->what,
-                       k);
+            return ERR(FORMAT, "%s: mlp_only_layers[%zu] must be the number of a layer, not %s",
+                       m->config_file, k, json_found(one, found));
         if (i >= 0 && i < m->n_layers) w->layer[i].sparse = false;
     }
     return 0;
@@ -95,7 +99,8 @@ static int read_experts(struct model *m, const struct family *f, struct qwen3_ne
                   1u << 20, &w->shared_ffn));
     if (w->n && (w->top == 0 || w->top > w->n))
         return ERR(FORMAT, "%s: a token gets %u of %u experts", m->what, w->top, w->n);
-    if (f == families) TRY(json_get_bool(m->config, m->what, "norm_topk_prob", &w->renormalizes));
+    if (f == families)
+        TRY(json_get_bool(m->config, m->config_file, "norm_topk_prob", &w->renormalizes));
     return read_sparse(m, w);
 }
 
@@ -129,7 +134,7 @@ static int bind_attention(struct model *m, uint32_t i, struct block_attn *a)
     model_norm_plus_one(m, &a->q_norm, m->head_dim);
     model_norm_plus_one(m, &a->k_norm, m->head_dim);
     if (model_is_gguf(m)) return 0;
-    TRY(json_get_bool(m->config, m->what, "attention_bias", &biases));
+    TRY(json_get_bool(m->config, m->config_file, "attention_bias", &biases));
     if (biases && (!a->bq || !a->bk || !a->bv || !a->bo))
         return ERR(
             FORMAT,

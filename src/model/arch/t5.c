@@ -57,14 +57,15 @@ static int read_act(const struct model *m, struct t5 *t)
         t->act = t->gated ? GELU_TANH : RELU;
         return 0;
     }
-    TRY(json_get_str(m->config, m->what, "feed_forward_proj", &name));
+    TRY(json_get_str(m->config, m->config_file, "feed_forward_proj", &name));
     for (size_t i = 0; i < countof(forms); i++) {
         if (strcmp(forms[i].name, name) != 0) continue;
         t->gated = forms[i].gated;
         t->act = forms[i].act;
         return 0;
     }
-    return ERR(UNSUPPORTED, "%s: feed_forward_proj \"%s\" is not supported by t5", m->what, name);
+    return ERR(UNSUPPORTED, "%s: feed_forward_proj \"%s\" is not supported by t5", m->config_file,
+               name);
 }
 
 enum { MOST_BUCKETS = 4096, MOST_DISTANCE = 1 << 14 };
@@ -94,7 +95,7 @@ static int read_config(struct model *m, struct t5 *t, uint32_t *buckets, uint32_
     m->norm_eps = 1e-6f;
     TRY(model_f32(m, "layer_norm_epsilon", "attention.layer_norm_rms_epsilon", &m->norm_eps));
     if (!(m->norm_eps >= 0))
-        return ERR(FORMAT, "%s: layer_norm_epsilon must not be negative", m->what);
+        return ERR(FORMAT, "%s: layer_norm_epsilon must not be negative", m->config_file);
     *buckets = 32;
     *distance = 128; /* llama.cpp's files do not name another */
     TRY(model_u32(m, "relative_attention_num_buckets", "attention.relative_buckets_count", 4,
@@ -224,7 +225,7 @@ static int bind_ends(struct model *m, struct t5 *t)
     if (model_is_gguf(m))
         m->tied = !head;
     else
-        TRY(json_get_bool(m->config, m->what, "tie_word_embeddings", &m->tied));
+        TRY(json_get_bool(m->config, m->config_file, "tie_word_embeddings", &m->tied));
     m->head = m->embed;
     if (!m->tied && head)
         TRY(model_matrix(m, "lm_head.weight", "output.weight", 0, m->vocab, m->hidden, &m->head));

@@ -46,14 +46,14 @@ static int read_config(struct model *m, struct whisper *w)
     TRY(model_need_u32(m, "max_source_positions", NULL, 1, 1u << 16, &e->rows));
     TRY(model_need_u32(m, "max_target_positions", NULL, 1, 1u << 16, &m->context));
     TRY(model_need_u32(m, "num_mel_bins", NULL, 1, 512, &e->bins));
-    TRY(json_get_str(m->config, m->what, "activation_function", &act));
+    TRY(json_get_str(m->config, m->config_file, "activation_function", &act));
     if (strcmp(act, "gelu") != 0)
         return ERR(UNSUPPORTED, "%s: activation_function is \"%s\", but whisper supports only gelu",
-                   m->what, act);
+                   m->config_file, act);
     if (m->hidden % m->n_heads || m->hidden % w->encoder_heads)
-        return ERR(FORMAT, "%s: d_model %u is not a multiple of %u and %u heads", m->what,
+        return ERR(FORMAT, "%s: d_model %u is not a multiple of %u and %u heads", m->config_file,
                    m->hidden, w->encoder_heads, m->n_heads);
-    TRY(json_get_bool(m->config, m->what, "scale_embedding", &scaled));
+    TRY(json_get_bool(m->config, m->config_file, "scale_embedding", &scaled));
     w->embed_scale = scaled ? sqrtf((float)m->hidden) : 1;
     e->fixed = e->whole = true;
     e->stride = 2;
@@ -134,7 +134,7 @@ static int bind_ends(struct model *m, struct whisper *w)
     TRY(model_need_u32(m, "vocab_size", NULL, 1, 1u << 24, &m->vocab));
     TRY(model_matrix(m, "model.decoder.embed_tokens.weight", NULL, 0, m->vocab, d, &m->embed));
     m->tied = true;
-    TRY(json_get_bool(m->config, m->what, "tie_word_embeddings", &m->tied));
+    TRY(json_get_bool(m->config, m->config_file, "tie_word_embeddings", &m->tied));
     m->head = m->embed;
     if (!m->tied) TRY(model_matrix(m, "proj_out.weight", NULL, 0, m->vocab, d, &m->head));
     TRY(model_matrix(m, "model.encoder.embed_positions.weight", NULL, 0, m->encoder.rows, d,

@@ -56,7 +56,9 @@ static int read_sizes(struct model *m, struct mixer2_shape *s)
     m->norm_eps = 1e-5f;
     TRY(model_f32(m, "rms_norm_eps", NULL, &m->norm_eps));
     TRY(model_f32(m, "time_step_min", NULL, &dt_min));
-    if (!(m->norm_eps >= 0)) return ERR(FORMAT, "%s: rms_norm_eps must not be negative", m->what);
+    if (!(m->norm_eps >= 0))
+        return ERR(FORMAT, "%s: rms_norm_eps must not be negative, but is %g", m->config_file,
+                   (double)m->norm_eps);
     *s = (struct mixer2_shape){.heads = 8,
                                .groups = 1,
                                .states = 64,
@@ -74,8 +76,8 @@ static int read_options(struct model *m, struct zamba2 *w)
     TRY(model_expect_str(m, "hidden_act", "gelu"));
     TRY(model_u32(m, "num_mem_blocks", NULL, 1, 64, &w->blocks));
     TRY(model_u32(m, "adapter_rank", NULL, 1, 1u << 16, &w->rank));
-    TRY(json_get_bool(m->config, m->what, "use_shared_attention_adapter", &w->adapts));
-    TRY(json_get_bool(m->config, m->what, "use_mem_rope", &w->rotates));
+    TRY(json_get_bool(m->config, m->config_file, "use_shared_attention_adapter", &w->adapts));
+    TRY(json_get_bool(m->config, m->config_file, "use_mem_rope", &w->rotates));
     if (!w->rotates) return 0;
     TRY(model_read_rope(m, 0, NULL));
     return rope_prepare(&m->rope[0]);
@@ -87,7 +89,7 @@ static int read_layers(struct model *m, struct zamba2 *w)
     const json_t *types = json_object_get(m->config, "layers_block_type");
     if (!json_is_array(types)) types = json_object_get(m->config, "layer_types");
     if (!json_is_array(types) || json_array_size(types) != m->n_layers)
-        return ERR(FORMAT, "%s: layers_block_type must be a list of %u strings", m->what,
+        return ERR(FORMAT, "%s: layers_block_type must be a list of %u strings", m->config_file,
                    m->n_layers);
     for (uint32_t i = 0; i < m->n_layers; i++) {
         const char *s = json_string_value(json_array_get(types, i));
