@@ -142,7 +142,8 @@ int val_hash(struct run *r, struct val v, uint32_t *out)
     if (val_is_tuple(v)) return ERR(UNSUPPORTED, "a tuple as a key is not supported");
     if (v.t != V_STR && v.t != V_NONE && !val_is_num(v))
         return ERR(FORMAT, "unhashable type: '%s'", val_type_name(v));
-    *out = v.t == V_STR ? hash_bytes(v.str->s, v.str->n) : hash_bytes((const char *)&f, sizeof f);
+    *out = (uint32_t)(v.t == V_STR ? hash_text(&r->key, v.str->s, v.str->n)
+                                   : hash_text(&r->key, &f, sizeof f));
     return 0;
 }
 

@@ -1,16 +1,8 @@
-/* dict.c - dictionaries in order of insertion, with an index by open addressing.  Probes count as
- * steps, so keys that were chosen to collide end at the limit. */
+/* dict.c - dictionaries in order of insertion, with an index by open addressing.  Hashes are keyed (base/hash.h), so nobody
+ * can choose keys that collide, and probes count as steps. */
 #include "chat/value.h"
 
 #include <string.h>
-
-uint32_t hash_bytes(const char *s, size_t n)
-{
-    uint32_t h = 2166136261u;
-    for (size_t i = 0; i < n; i++)
-        h = (h ^ (unsigned char)s[i]) * 16777619u;
-    return h ^ h >> 15;
-}
 
 int dict_new(struct run *r, size_t cap, struct dict **out)
 {

@@ -115,7 +115,12 @@ int jinja_run(const struct jinja *j, const json_t *vars, const json_t *trusted,
               const struct jinja_now *now, struct buf *out, struct rendered *marks)
 {
     struct text text;
-    struct run r = {.j = j, .vars = vars, .trusted = trusted, .out = &text, .root_out = &text};
+    struct run r = {.key = hash_key_new(),
+                    .j = j,
+                    .vars = vars,
+                    .trusted = trusted,
+                    .out = &text,
+                    .root_out = &text};
     struct rendered m = {0};
     if (now) r.now = *now;
     r.foreign.all = true;

@@ -4,6 +4,7 @@
 #pragma once
 #include "base/base.h"
 #include "base/buf.h"
+#include "base/hash.h"
 #include "base/json.h"
 #include "chat/arena.h"
 #include "chat/chat.h"
@@ -156,6 +157,7 @@ struct macro {
 };
 struct run {
     const struct jinja *j;
+    struct hash_key key; /* of the dictionaries of this rendering */
     struct arena mem;
     const json_t *vars, *trusted; /* trusted: texts that count as written by the template */
     struct str_buf foreign;       /* owner of strings that are foreign as a whole */
@@ -285,7 +287,6 @@ int dict_put(struct run *r, struct dict *d, struct val k, struct val v);
 /* *out: the value under k, NULL when absent. */
 int dict_find(struct run *r, const struct dict *d, struct val k, struct val **out);
 int dict_view(struct run *r, const struct dict *d, enum seq_kind kind, struct val *out);
-uint32_t hash_bytes(const char *s, size_t n);
 
 /* ---- compare.c */
 int val_equal(struct run *r, struct val a, struct val b, bool *out);

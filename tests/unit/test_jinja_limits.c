@@ -399,6 +399,64 @@ static void sources(void **state)
     must_fail_vars("{{ \0 }}", 7, empty);
 }
 
+/* Finds two texts of BLOCK letters after which FNV-1a, begun at *h, has one state; sets *h to that state. */
+enum { BLOCK = 6, STAGES = 13, SEEN = 1 << 19 };
+
+static void collide(uint32_t *h, char pair[2][BLOCK + 1])
+{
+    static uint32_t state[SEEN], text[SEEN];
+    const uint32_t begun = *h;
+    memset(text, 0, sizeof text);
+    for (uint32_t n = 1;; n++) {
+        uint32_t s = begun, at;
+        char now[BLOCK + 1] = "";
+        for (uint32_t i = 0, k = n * 2654435761u; i < BLOCK; i++, k /= 26) {
+            now[i] = (char)('a' + k % 26);
+            s = (s ^ (uint8_t)now[i]) * 16777619u;
+        }
+        for (at = s % SEEN; text[at] && state[at] != s; at = (at + 1) % SEEN)
+            ;
+        if (!text[at]) {
+            assert_true(n < SEEN / 2);
+            state[at] = s;
+            text[at] = n;
+            continue;
+        }
+        memcpy(pair[0], now, sizeof now);
+        for (uint32_t i = 0, k = text[at] * 2654435761u; i < BLOCK; i++, k /= 26)
+            pair[1][i] = (char)('a' + k % 26);
+        *h = s;
+        return;
+    }
+}
+
+/* 8192 keys with one hash of a well-known kind take no more steps than others: a message must not be able to choose them. */
+static void colliding_keys(void **state)
+{
+    (void)state;
+    static const char src[] = "{{ x | length }} {{ x[last] }}";
+    char pair[STAGES][2][BLOCK + 1] = {{""}}, key[STAGES * BLOCK + 1];
+    json_t *x = json_object(), *vars = json_object();
+    uint32_t h = 2166136261u;
+    struct buf out;
+    for (int i = 0; i < STAGES; i++)
+        collide(&h, pair[i]);
+    for (uint32_t n = 0; n < 1u << STAGES; n++) {
+        for (int i = 0; i < STAGES; i++)
+            memcpy(key + i * BLOCK, pair[i][n >> i & 1], BLOCK + 1);
+        json_object_set_new(x, key, json_integer(n));
+    }
+    json_object_set_new(vars, "x", x);
+    json_object_set_new(vars, "last", json_string(key));
+    buf_init(&out, 1 << 20);
+    if (render_vars(src, sizeof src - 1, vars, &out) < 0) fail_msg("%s", err_last());
+    assert_int_equal(buf_puts(&out, ""), 0);
+    assert_int_equal(out.len, 9);
+    assert_memory_equal(out.data, "8192 8191", 9);
+    buf_done(&out);
+    json_decref(vars);
+}
+
 /* Every allocation of a compilation and a rendering fails once; each time all memory is freed. */
 static void out_of_memory(void **state)
 {
@@ -429,10 +487,12 @@ int main(void)
 {
     cpu_limit(10);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ranges),        cmocka_unit_test(nesting), cmocka_unit_test(recursion),
-        cmocka_unit_test(sizes),         cmocka_unit_test(data),    cmocka_unit_test(accumulating),
-        cmocka_unit_test(long_chat),     cmocka_unit_test(sandbox), cmocka_unit_test(sources),
-        cmocka_unit_test(out_of_memory), cmocka_unit_test(charges),
+        cmocka_unit_test(ranges),    cmocka_unit_test(nesting),
+        cmocka_unit_test(recursion), cmocka_unit_test(sizes),
+        cmocka_unit_test(data),      cmocka_unit_test(accumulating),
+        cmocka_unit_test(long_chat), cmocka_unit_test(sandbox),
+        cmocka_unit_test(sources),   cmocka_unit_test(out_of_memory),
+        cmocka_unit_test(charges),   cmocka_unit_test(colliding_keys),
     };
     empty = json_object();
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
