@@ -18,6 +18,12 @@
 #include <assert.h>
 #include <string.h>
 
+/* Decoding takes TURN strips of one head at a time.  Strips lie in runs too short for the processor to foresee, so the
+ * strips AHEAD of them are asked for meanwhile, a line with each row of products: asked for all at once, or for the
+ * first cache, they come later. */
+#define TURN  2u
+#define AHEAD 4u
+
 struct iter { /* where a decoding token stands in its walk */
     uint32_t token, phase, next;
 };
@@ -267,29 +273,22 @@ static void form_q(const struct job *j, uint32_t phase, const uint32_t *token, u
         tiles_query(&from, query_at(j, queries, token, head, q), qt + (size_t)q * j->dk);
 }
 
+/* next: as the kernels want it, or NULL. */
 static void score_strips(const struct job *j, const float *qt, uint32_t nq, const struct span *sp,
-                         uint32_t s0, uint32_t s1, float *p)
+                         const void *const *next, uint32_t s0, uint32_t s1, float *p)
 {
     for (uint32_t q = 0; q < nq; q += j->k->score_max)
         j->k->score(j->v->shape[0].dtype, qt + (size_t)q * j->dk, MIN(nq - q, j->k->score_max),
-                    j->dk, sp->k, s0, s1, j->a->scale, p + (size_t)q * KV_ATOM);
+                    j->dk, sp->k, q ? NULL : next, s0, s1, j->a->scale, p + (size_t)q * KV_ATOM);
 }
 
 static void add_rows(const struct job *j, const float *p, uint32_t nq, const struct span *sp,
-                     uint32_t r0, uint32_t r1, float *state)
+                     const void *const *next, uint32_t r0, uint32_t r1, float *state)
 {
     if (r0 >= r1) return;
     for (uint32_t q = 0; q < nq; q += j->k->pv_max)
         j->k->pv(j->v->shape[1].dtype, p + (size_t)q * KV_ATOM, MIN(nq - q, j->k->pv_max), sp->v,
-                 r0, r1, j->dv, state + q * j->state + ATTN_HEAD, j->state);
-}
-
-/* Asks the second cache for a strip that is needed next: strips of a plane lie in runs too short for the
- * processor to foresee (one core, from memory: 6.9 GB/s without, 11.3 with; first cache: 7.6). */
-static void fetch(const void *strip, size_t bytes)
-{
-    for (size_t i = 0; i < bytes; i += 64)
-        __builtin_prefetch((const char *)strip + i, 0, 2);
+                 q ? NULL : next, r0, r1, j->dv, state + q * j->state + ATTN_HEAD, j->state);
 }
 
 /* What a decode unit computes: its atom with some kv heads, where all queries see all rows.  p, qt and out lie
@@ -306,7 +305,6 @@ static void task_scores(const struct job *j, const struct task *t, uint32_t h, u
 {
     const struct atom *m = t->m;
     size_t kq = (size_t)t->nq * j->dk, pq = (size_t)t->nq * KV_ATOM;
-    size_t bytes = (size_t)KV_STRIP * j->dk * dtype_size(j->v->shape[0].dtype);
     uint32_t row0 = m->a / KV_ATOM * KV_ATOM, s0 = (m->a - row0) / KV_STRIP;
     uint32_t s1 = (m->b - row0 + KV_STRIP - 1) / KV_STRIP;
     bool pending = by_strip(j, m, 0), values = !by_strip(j, m, 1) && !by_tile(j, m->phase, 1);
@@ -325,17 +323,20 @@ static void task_scores(const struct job *j, const struct task *t, uint32_t h, u
         return;
     }
     if (pending) pending_open(j, m, 0, t->thread, &keys);
-    for (uint32_t s = s0; s < s1; s++)
+    for (uint32_t s = s0, n; s < s1; s += n) {
+        n = pending ? 1 : MIN(TURN, s1 - s);
         for (uint32_t i = h; i < end; i++) {
             struct span *sp = &t->span[i];
-            if (pending)
-                sp->k[s] = pending_get(m, s, t->h0 + i, &keys);
-            else if (s + 1 < s1)
-                fetch(sp->k[s + 1], bytes);
-            else if (values)
-                fetch(sp->v[s0], bytes);
-            score_strips(j, t->qt + i * kq, t->nq, sp, s, s + 1, t->p + i * pq);
+            const void *next[ATTN_STRIPS];
+            if (pending) sp->k[s] = pending_get(m, s, t->h0 + i, &keys);
+            for (uint32_t c = s; !pending && c < s + n; c++)
+                next[c] = c + AHEAD < s1 ? sp->k[c + AHEAD]
+                          : values       ? sp->v[MIN(s0 + c + AHEAD - s1, s1 - 1)]
+                                         : sp->k[c];
+            score_strips(j, t->qt + i * kq, t->nq, sp, pending ? NULL : next, s, s + n,
+                         t->p + i * pq);
         }
+    }
 }
 
 /* The weighted sums of values of heads [h0 + h, h0 + end). */
@@ -343,7 +344,6 @@ static void task_values(const struct job *j, const struct task *t, uint32_t h, u
 {
     const struct atom *m = t->m;
     size_t pq = (size_t)t->nq * KV_ATOM, oq = (size_t)t->nq * j->state;
-    size_t bytes = (size_t)KV_STRIP * j->dv * dtype_size(j->v->shape[1].dtype);
     uint32_t row0 = m->a / KV_ATOM * KV_ATOM, a = m->a - row0, b = m->b - row0;
     uint32_t s0 = a / KV_STRIP, s1 = (b + KV_STRIP - 1) / KV_STRIP;
     bool pending = by_strip(j, m, 1);
@@ -362,16 +362,18 @@ static void task_values(const struct job *j, const struct task *t, uint32_t h, u
         return;
     }
     if (pending) pending_open(j, m, 1, t->thread, &values);
-    for (uint32_t s = s0; s < s1; s++)
+    for (uint32_t s = s0, n; s < s1; s += n) {
+        n = pending ? 1 : MIN(TURN, s1 - s);
         for (uint32_t i = h; i < end; i++) {
             struct span *sp = &t->span[i];
-            if (pending)
-                sp->v[s] = pending_get(m, s, t->h0 + i, &values);
-            else if (s + 1 < s1)
-                fetch(sp->v[s + 1], bytes);
-            add_rows(j, t->p + i * pq, t->nq, sp, MAX(a, s * KV_STRIP), MIN(b, (s + 1) * KV_STRIP),
-                     t->out + i * oq);
+            const void *next[ATTN_STRIPS];
+            if (pending) sp->v[s] = pending_get(m, s, t->h0 + i, &values);
+            for (uint32_t c = s; !pending && c < s + n; c++)
+                next[c] = sp->v[MIN(c + AHEAD, s1 - 1)];
+            add_rows(j, t->p + i * pq, t->nq, sp, pending ? NULL : next, MAX(a, s * KV_STRIP),
+                     MIN(b, (s + n) * KV_STRIP), t->out + i * oq);
         }
+    }
 }
 
 /* One decode unit with kv heads [h0, h0 + per); all its queries see all its rows.  Pages hold all heads of their rows
@@ -506,13 +508,13 @@ static void add_block(const struct job *j, const float *p, const struct atom *ro
         bool common = c0 < c1;
         for (uint32_t q = q0; q < q1; q++) {
             const struct atom *r = &row[q / j->group];
-            add_rows(j, p + (size_t)q * KV_ATOM, 1, sp, r->a - row0, common ? c0 : r->b - row0,
-                     part + q * j->state);
+            add_rows(j, p + (size_t)q * KV_ATOM, 1, sp, NULL, r->a - row0,
+                     common ? c0 : r->b - row0, part + q * j->state);
         }
         if (!common) continue;
-        add_rows(j, p + (size_t)q0 * KV_ATOM, q1 - q0, sp, c0, c1, part + q0 * j->state);
+        add_rows(j, p + (size_t)q0 * KV_ATOM, q1 - q0, sp, NULL, c0, c1, part + q0 * j->state);
         for (uint32_t q = q0; q < q1; q++)
-            add_rows(j, p + (size_t)q * KV_ATOM, 1, sp, c1, row[q / j->group].b - row0,
+            add_rows(j, p + (size_t)q * KV_ATOM, 1, sp, NULL, c1, row[q / j->group].b - row0,
                      part + q * j->state);
     }
 }
@@ -530,7 +532,7 @@ static void score_block(const struct job *j, const struct atom *row, const float
             b = MAX(b, row[i].b - row0);
         }
         if (a < b)
-            score_strips(j, qt + (size_t)q0 * j->dk, n, sp, a / KV_STRIP,
+            score_strips(j, qt + (size_t)q0 * j->dk, n, sp, NULL, a / KV_STRIP,
                          (b + KV_STRIP - 1) / KV_STRIP, p + (size_t)q0 * KV_ATOM);
     }
 }

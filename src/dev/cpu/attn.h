@@ -16,14 +16,16 @@
 struct attn_kernels {
     uint32_t score_max, pv_max; /* most queries one call takes */
     /* Scores of nq queries with strips [s0, s1) of K, times scale: p[i][16 * s + row].  All 16 rows of a
-     * strip are computed, visible or not; rows never mix.  qt: [dim][nq].  p: rows of KV_ATOM. */
+     * strip are computed, visible or not; rows never mix.  qt: [dim][nq].  p: rows of KV_ATOM.
+     * While strip s is computed the cache is asked for next[s]; next may be NULL. */
     void (*score)(enum dtype t, const float *qt, uint32_t nq, uint32_t dim, const void *const *k,
-                  uint32_t s0, uint32_t s1, float scale, float *p);
+                  const void *const *next, uint32_t s0, uint32_t s1, float scale, float *p);
     /* Rows [a, b) of one query: softcap, max, p = exp(s - max), l.  Stores max and l in state[0..1]. */
     void (*soft)(float *p, uint32_t a, uint32_t b, float softcap, float *state);
-    /* O[i][d] += p[i][j] * v[j][d], j ascending over rows [r0, r1); O at stride ld.  v: strips. */
-    void (*pv)(enum dtype t, const float *p, uint32_t nq, const void *const *v, uint32_t r0,
-               uint32_t r1, uint32_t dim, float *o, size_t ld);
+    /* O[i][d] += p[i][j] * v[j][d], j ascending over rows [r0, r1); O at stride ld.  v: strips; next: as above. */
+    void (*pv)(enum dtype t, const float *p, uint32_t nq, const void *const *v,
+               const void *const *next, uint32_t r0, uint32_t r1, uint32_t dim, float *o,
+               size_t ld);
     void (*merge)(float *run, const float *part, uint32_t dim); /* run <- run + part */
     void (*done)(const float *run, uint32_t dim, float *out);   /* out = O * (1/L), 0 if L is 0 */
 };

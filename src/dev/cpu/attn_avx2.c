@@ -1,13 +1,16 @@
 /* attn_avx2.c - attention with AVX2, FMA and F16C (attn_vec.h has the kernels).  A vector is a pair of
- * registers, of which there are 16: 6 queries of scores, 3 x 32 values of O. */
+ * registers, of which there are 16: 6 queries of scores, 3 x 32 or 6 x 16 values of O. */
 #if defined(__x86_64__)
 #include "dev/cpu/vec_avx2.h"
 
 #define SCORE_MAX      6
 #define SCORE_CASES(X) X(1) X(2) X(3) X(4) X(5) X(6)
-#define PV_MAX         3
+#define SCORE_PAIR     3
+#define PV_MAX         6
+#define PV_FEW         3
 #define PV_VECS        2
-#define PV_CASES(X)    X(1) X(2) X(3)
+#define PV_VECS_MANY   1
+#define PV_CASES(X)    X(1) X(2) X(3) X(4) X(5) X(6)
 
 /* Nearest even, at most 65504 in size; NaN stays NaN. */
 INLINE __m128i vec_to_f16(__m256 x)

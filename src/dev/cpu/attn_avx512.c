@@ -5,6 +5,7 @@
 
 #define SCORE_MAX      12
 #define SCORE_CASES(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12)
+#define SCORE_PAIR     6
 #define PV_MAX         6
 #define PV_VECS        4
 #define PV_CASES(X)    X(1) X(2) X(3) X(4) X(5) X(6)

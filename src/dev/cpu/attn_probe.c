@@ -61,7 +61,7 @@ static void scores(const struct job *j, uint32_t token, uint32_t head, unsigned 
         for (uint32_t row = a - a % KV_STRIP; row < b; row += KV_STRIP) {
             uint32_t r0 = MAX(row, a), r1 = MIN(row + KV_STRIP, b);
             const void *k = keys(j, token, phase, row, r0, r1, head / group, buf);
-            j->k->score(s->dtype, q, 1, s->dim, &k, 0, 1, j->a->scale, p);
+            j->k->score(s->dtype, q, 1, s->dim, &k, NULL, 0, 1, j->a->scale, p);
             memcpy(out + r0, p + (r0 - row), (r1 - r0) * sizeof *out);
             attn_bias(j->a->bias, head, j->v->pos[token], r0, r1, out + r0);
         }

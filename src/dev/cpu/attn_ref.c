@@ -17,8 +17,9 @@ static float load(enum dtype t, const void *x, size_t i)
 }
 
 static void score(enum dtype t, const float *qt, uint32_t nq, uint32_t dim, const void *const *k,
-                  uint32_t s0, uint32_t s1, float scale, float *p)
+                  const void *const *next, uint32_t s0, uint32_t s1, float scale, float *p)
 {
+    (void)next;
     for (uint32_t s = s0; s < s1; s++)
         for (uint32_t i = 0; i < nq; i++) {
             float acc[KV_STRIP] = {0};
@@ -48,9 +49,10 @@ static void soft(float *p, uint32_t a, uint32_t b, float softcap, float *state)
     state[1] = l[0];
 }
 
-static void pv(enum dtype t, const float *p, uint32_t nq, const void *const *v, uint32_t r0,
-               uint32_t r1, uint32_t dim, float *o, size_t ld)
+static void pv(enum dtype t, const float *p, uint32_t nq, const void *const *v,
+               const void *const *next, uint32_t r0, uint32_t r1, uint32_t dim, float *o, size_t ld)
 {
+    (void)next;
     for (uint32_t i = 0; i < nq; i++)
         for (uint32_t j = r0; j < r1; j++) {
             size_t row = (size_t)(j % KV_STRIP) * dim;

@@ -10,6 +10,13 @@
 
 #include <math.h>
 
+#ifndef SCORE_PAIR
+#define SCORE_PAIR 0 /* most queries of two strips at once */
+#endif
+#ifndef PV_FEW
+#define PV_FEW       PV_MAX /* up to so many queries O has PV_VECS vectors each, above PV_VECS_MANY */
+#define PV_VECS_MANY PV_VECS
+#endif
 #if defined(__clang__)
 #define UNROLL _Pragma("unroll")
 #else
@@ -33,30 +40,63 @@ INLINE vf load_n(enum dtype t, const void *p, size_t i, uint32_t n)
     return load16(t, half, 0);
 }
 
-INLINE void score_strips(enum dtype t, const uint32_t nq, const float *qt, uint32_t dim,
-                         const void *const *k, uint32_t s0, uint32_t s1, float scale, float *p)
+/* The same pointer, of which the compiler forgets what was loaded through it: values that all vectors of a row need are
+ * loaded again, which is cheaper than registers that spill. */
+INLINE const float *again(const float *p)
 {
-    for (uint32_t s = s0; s < s1; s++) {
-        vf acc[SCORE_MAX];
-        const void *strip = k[s];
-        UNROLL for (uint32_t i = 0; i < nq; i++) acc[i] = vf_zero();
-        for (uint32_t d = 0; d < dim; d++) {
-            vf x = load16(t, strip, (size_t)d * KV_STRIP);
-            UNROLL for (uint32_t i = 0; i < nq; i++) acc[i] =
-                vf_fma(vf_set1(qt[d * nq + i]), x, acc[i]);
+    __asm__("" : "+r"(p));
+    return p;
+}
+
+/* Asks for the lines of the n bytes at p, some of which lie in a line that was asked for before. */
+INLINE void ask(const void *p, const uint32_t n)
+{
+    UNROLL for (uint32_t i = 0; i < n; i += 64) __builtin_prefetch((const char *)p + i, 0, 2);
+}
+
+/* Strips [s, s + ns).  A strip of few queries has too few chains to keep the processor busy, so two go together. */
+INLINE void score_some(enum dtype t, const uint32_t nq, const uint32_t ns, const float *qt,
+                       uint32_t dim, const void *const *k, const void *const *next, uint32_t s,
+                       float scale, float *p)
+{
+    const uint32_t size = t == DT_F32 ? 4 : 2;
+    vf acc[2][SCORE_MAX];
+    UNROLL for (uint32_t c = 0; c < ns; c++) UNROLL for (uint32_t i = 0; i < nq; i++) acc[c][i] =
+        vf_zero();
+    for (uint32_t d = 0; d < dim; d++) {
+        UNROLL for (uint32_t c = 0; c < ns; c++)
+        {
+            vf x = load16(t, k[s + c], (size_t)d * KV_STRIP);
+            const float *q = again(qt + (size_t)d * nq);
+            UNROLL for (uint32_t i = 0; i < nq; i++) acc[c][i] =
+                vf_fma(vf_set1(q[i]), x, acc[c][i]);
+            if (t == DT_F32 || d % 2 == 0)
+                ask((const char *)next[s + c] + (size_t)d * KV_STRIP * size, 64);
         }
-        UNROLL for (uint32_t i = 0; i < nq; i++)
-            vf_store(p + i * KV_ATOM + s * KV_STRIP, vf_mul(acc[i], vf_set1(scale)));
     }
+    UNROLL for (uint32_t c = 0; c < ns; c++) UNROLL for (uint32_t i = 0; i < nq; i++)
+        vf_store(p + i * KV_ATOM + (s + c) * KV_STRIP, vf_mul(acc[c][i], vf_set1(scale)));
+}
+
+INLINE void score_strips(enum dtype t, const uint32_t nq, const float *qt, uint32_t dim,
+                         const void *const *k, const void *const *next, uint32_t s0, uint32_t s1,
+                         float scale, float *p)
+{
+    uint32_t s = s0;
+    if (nq <= SCORE_PAIR)
+        for (; s + 2 <= s1; s += 2)
+            score_some(t, nq, 2, qt, dim, k, next, s, scale, p);
+    for (; s < s1; s++)
+        score_some(t, nq, 1, qt, dim, k, next, s, scale, p);
 }
 
 INLINE void score_of(enum dtype t, const float *qt, uint32_t nq, uint32_t dim, const void *const *k,
-                     uint32_t s0, uint32_t s1, float scale, float *p)
+                     const void *const *next, uint32_t s0, uint32_t s1, float scale, float *p)
 {
     switch (nq) {
 #define CASE(n)                                                                                    \
     case n:                                                                                        \
-        score_strips(t, n, qt, dim, k, s0, s1, scale, p);                                          \
+        score_strips(t, n, qt, dim, k, next, s0, s1, scale, p);                                    \
         break;
         SCORE_CASES(CASE)
 #undef CASE
@@ -64,14 +104,15 @@ INLINE void score_of(enum dtype t, const float *qt, uint32_t nq, uint32_t dim, c
 }
 
 static void score(enum dtype t, const float *qt, uint32_t nq, uint32_t dim, const void *const *k,
-                  uint32_t s0, uint32_t s1, float scale, float *p)
+                  const void *const *next, uint32_t s0, uint32_t s1, float scale, float *p)
 {
+    if (!next) next = k;
     if (t == DT_F16)
-        score_of(DT_F16, qt, nq, dim, k, s0, s1, scale, p);
+        score_of(DT_F16, qt, nq, dim, k, next, s0, s1, scale, p);
     else if (t == DT_BF16)
-        score_of(DT_BF16, qt, nq, dim, k, s0, s1, scale, p);
+        score_of(DT_BF16, qt, nq, dim, k, next, s0, s1, scale, p);
     else
-        score_of(DT_F32, qt, nq, dim, k, s0, s1, scale, p);
+        score_of(DT_F32, qt, nq, dim, k, next, s0, s1, scale, p);
 }
 
 static void soft(float *p, uint32_t a, uint32_t b, float softcap, float *state)
@@ -100,24 +141,27 @@ static void soft(float *p, uint32_t a, uint32_t b, float softcap, float *state)
 
 /* Columns [d0, d0 + 16 nv) of O, of which the last vector has `tail` (1..16). */
 INLINE void pv_columns(enum dtype t, const uint32_t nq, const uint32_t nv, const uint32_t tail,
-                       const float *p, const void *const *v, uint32_t r0, uint32_t r1, uint32_t dim,
-                       uint32_t d0, float *o, size_t ld)
+                       const float *p, const void *const *v, const void *const *next, uint32_t r0,
+                       uint32_t r1, uint32_t dim, uint32_t d0, float *o, size_t ld)
 {
+    const uint32_t size = t == DT_F32 ? 4 : 2;
     vf acc[PV_MAX][PV_VECS];
     UNROLL for (uint32_t i = 0; i < nq; i++) UNROLL for (uint32_t c = 0; c < nv; c++) acc[i][c] =
         vf_load(o + i * ld + d0 + 16 * c);
     for (uint32_t j = r0; j < r1;) {
         const void *strip = v[j / KV_STRIP];
+        const char *ahead = next[j / KV_STRIP];
         uint32_t end = MIN(r1, j / KV_STRIP * KV_STRIP + KV_STRIP);
         for (size_t at = (size_t)(j % KV_STRIP) * dim + d0; j < end; j++, at += dim) {
-            vf x[PV_VECS];
-            UNROLL for (uint32_t c = 0; c < nv; c++) x[c] =
-                tail == 16 ? load16(t, strip, at + 16 * c) : load_n(t, strip, at + 16 * c, tail);
-            UNROLL for (uint32_t i = 0; i < nq; i++)
+            UNROLL for (uint32_t c = 0; c < nv; c++)
             {
-                vf w = vf_set1(p[i * KV_ATOM + j]);
-                UNROLL for (uint32_t c = 0; c < nv; c++) acc[i][c] = vf_fma(w, x[c], acc[i][c]);
+                vf x = tail == 16 ? load16(t, strip, at + 16 * c)
+                                  : load_n(t, strip, at + 16 * c, tail);
+                const float *w = again(p + j);
+                UNROLL for (uint32_t i = 0; i < nq; i++) acc[i][c] =
+                    vf_fma(vf_set1(w[i * KV_ATOM]), x, acc[i][c]);
             }
+            ask(ahead + at * size, 16 * nv * size);
         }
     }
     UNROLL for (uint32_t i = 0; i < nq; i++) UNROLL for (uint32_t c = 0; c < nv; c++)
@@ -125,38 +169,42 @@ INLINE void pv_columns(enum dtype t, const uint32_t nq, const uint32_t nv, const
 }
 
 INLINE void pv_rows(enum dtype t, const uint32_t nq, const float *p, const void *const *v,
-                    uint32_t r0, uint32_t r1, uint32_t dim, float *o, size_t ld)
+                    const void *const *next, uint32_t r0, uint32_t r1, uint32_t dim, float *o,
+                    size_t ld)
 {
+    const uint32_t vecs = nq <= PV_FEW ? PV_VECS : PV_VECS_MANY;
     uint32_t d = 0;
-    for (; d + 16 * PV_VECS <= dim; d += 16 * PV_VECS)
-        pv_columns(t, nq, PV_VECS, 16, p, v, r0, r1, dim, d, o, ld);
+    for (; d + 16 * vecs <= dim; d += 16 * vecs)
+        pv_columns(t, nq, vecs, 16, p, v, next, r0, r1, dim, d, o, ld);
     for (; d + 16 <= dim; d += 16)
-        pv_columns(t, nq, 1, 16, p, v, r0, r1, dim, d, o, ld);
-    if (d < dim) pv_columns(t, nq, 1, dim - d, p, v, r0, r1, dim, d, o, ld);
+        pv_columns(t, nq, 1, 16, p, v, next, r0, r1, dim, d, o, ld);
+    if (d < dim) pv_columns(t, nq, 1, dim - d, p, v, next, r0, r1, dim, d, o, ld);
 }
 
-INLINE void pv_of(enum dtype t, const float *p, uint32_t nq, const void *const *v, uint32_t r0,
-                  uint32_t r1, uint32_t dim, float *o, size_t ld)
+INLINE void pv_of(enum dtype t, const float *p, uint32_t nq, const void *const *v,
+                  const void *const *next, uint32_t r0, uint32_t r1, uint32_t dim, float *o,
+                  size_t ld)
 {
     switch (nq) {
 #define CASE(n)                                                                                    \
     case n:                                                                                        \
-        pv_rows(t, n, p, v, r0, r1, dim, o, ld);                                                   \
+        pv_rows(t, n, p, v, next, r0, r1, dim, o, ld);                                             \
         break;
         PV_CASES(CASE)
 #undef CASE
     }
 }
 
-static void pv(enum dtype t, const float *p, uint32_t nq, const void *const *v, uint32_t r0,
-               uint32_t r1, uint32_t dim, float *o, size_t ld)
+static void pv(enum dtype t, const float *p, uint32_t nq, const void *const *v,
+               const void *const *next, uint32_t r0, uint32_t r1, uint32_t dim, float *o, size_t ld)
 {
+    if (!next) next = v;
     if (t == DT_F16)
-        pv_of(DT_F16, p, nq, v, r0, r1, dim, o, ld);
+        pv_of(DT_F16, p, nq, v, next, r0, r1, dim, o, ld);
     else if (t == DT_BF16)
-        pv_of(DT_BF16, p, nq, v, r0, r1, dim, o, ld);
+        pv_of(DT_BF16, p, nq, v, next, r0, r1, dim, o, ld);
     else
-        pv_of(DT_F32, p, nq, v, r0, r1, dim, o, ld);
+        pv_of(DT_F32, p, nq, v, next, r0, r1, dim, o, ld);
 }
 
 static void merge(float *run, const float *part, uint32_t dim)
