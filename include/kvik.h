@@ -899,6 +899,8 @@ typedef struct kvik_segment {
     /* Of the window that the segment is part of: the temperature of the draw that was accepted, the mean natural
      * logarithm of its tokens' probabilities, how far it can be compressed, and the probability that nobody speaks. */
     double temperature, avg_logprob, compression_ratio, no_speech_prob;
+    /* With word_timestamps: [n] when each token ends, in seconds from the beginning of the recording.  Else NULL. */
+    double *time;
 } kvik_segment;
 typedef struct kvik_transcript {
     char *text;
@@ -949,6 +951,8 @@ typedef struct kvik_speech {
     kvik_on_hearing on_hearing;
     /* The first argument of both callbacks. */
     void *ctx;
+    /* Limit of a window's text in tokens.  0: as many as the model can have. */
+    uint32_t max_new_tokens;
 } kvik_speech;
 /* Sets the defaults: timestamps, all temperatures, 1.35, -1 and 0.6 for the three thresholds. */
 KVIK_API int kvik_speech_init_sized(kvik_speech *o, size_t size);
@@ -960,6 +964,15 @@ KVIK_API int kvik_transcribe(kvik_cache *c, const char *path, const kvik_speech 
 /* The same for n samples of one channel at 16 000 Hz, full scale 1. */
 KVIK_API int kvik_transcribe_samples(kvik_cache *c, const float *samples, size_t n,
                                      const kvik_speech *o, kvik_transcript **out);
+/* Computes the features of n samples of one channel at 16 000 Hz, as WhisperFeatureExtractor of Transformers does:
+ * out [bins][frames] f32, a frame for each 160 samples.  bins: 1 to 512, those of kvik_model_encoder.  Returns the
+ * number of frames; out NULL: only that.  Less than 400 samples are filled up with zeros to 400.  For a window of its
+ * own, fill a shorter recording up with zeros. */
+KVIK_API int64_t kvik_speech_features(const float *samples, size_t n, uint32_t bins, float *out);
+/* Transcribes features [bins][n_frames].  Those of one window must be whole, rows * stride frames of
+ * kvik_model_encoder; n_sound of the n_frames are sound, and what is behind them is silence. */
+KVIK_API int kvik_transcribe_features(kvik_cache *c, const float *features, size_t n_frames,
+                                      size_t n_sound, const kvik_speech *o, kvik_transcript **out);
 /* Frees a transcript. */
 KVIK_API void kvik_transcript_free(kvik_transcript *t);
 

@@ -2,7 +2,7 @@
  *
  * transcribe.c goes through a recording in windows.  window.c decodes one window, once or at several temperatures, under the
  * rules of timestamp_rules.c, and judges the result.  segments.c cuts the tokens of a window at their timestamps; alignment.c
- * and words.c give words their times; transcript.c keeps what was heard. */
+ * and words.c give words their times; transcript.c keeps what was heard.  extractor.c gives callers the features. */
 #pragma once
 #include "audio/audio.h"
 #include "base/json.h"

@@ -10,8 +10,12 @@
 
 struct recording {
     struct listener l;
-    struct audio *audio;
+    const char *name;    /* for errors */
+    struct audio *audio; /* NULL: the features are given */
     struct features *features;
+    const float *given; /* [bands][given_frames], the caller's */
+    size_t given_frames;
+    uint64_t frames, samples;
     struct transcript *transcript;
     int32_t head[4]; /* <|startoftranscript|> .. */
     size_t n_head;
@@ -144,7 +148,7 @@ static int tell(const struct recording *r, enum kvik_hearing what, double second
 {
     const kvik_speech *w = &r->l.want;
     if (!w->on_hearing || w->on_hearing(w->ctx, what, seconds, total)) return 0;
-    return ERR(CANCELLED, "%s: cancelled at %.2f s", audio_name(r->audio), seconds);
+    return ERR(CANCELLED, "%s: cancelled at %.2f s", r->name, seconds);
 }
 
 static bool reading(void *ctx, double seconds, double total)
@@ -165,10 +169,21 @@ static int add_segments(struct recording *r, const struct speech_said *said, uin
         TRY(transcript_add(r->transcript, &r->l, said, p, offset, &s));
         TRY(remember(r, ids + p->from, p->to - p->from));
         if (r->l.want.on_segment && !r->l.want.on_segment(r->l.want.ctx, s))
-            return ERR(CANCELLED, "%s: cancelled at %.2f s", audio_name(r->audio), offset);
+            return ERR(CANCELLED, "%s: cancelled at %.2f s", r->name, offset);
         if (!r->keep_segments) transcript_forget(r->transcript);
     }
     return 0;
+}
+
+/* Copies frames of given features into the window, and zeros behind them. */
+static void take_given(struct recording *r, uint64_t at, uint32_t n)
+{
+    const struct speech_marks *k = &r->l.marks;
+    for (uint32_t b = 0; b < k->bands; b++) {
+        float *row = r->l.features + (size_t)b * k->frames;
+        memset(row, 0, k->frames * sizeof *row);
+        memcpy(row, r->given + b * r->given_frames + at, n * sizeof *row);
+    }
 }
 
 /* Transcribes the window that begins at frame `at`; *advance: frames until the next. */
@@ -177,14 +192,17 @@ static int window(struct recording *r, uint64_t at, uint32_t *advance)
     struct listener *l = &r->l;
     struct speech_said said;
     size_t n, start;
-    uint32_t frames = (uint32_t)MIN(r->features->frames - at, l->marks.frames);
+    uint32_t frames = (uint32_t)MIN(r->frames - at, l->marks.frames);
     /* Frames of sound: a short recording was filled up with silence. */
-    uint64_t sound = (r->features->samples + MEL_HOP - 1) / MEL_HOP;
-    TRY(features_window(r->features, at, frames, l->marks.frames, l->features));
+    uint64_t sound = (r->samples + MEL_HOP - 1) / MEL_HOP;
+    if (r->given)
+        take_given(r, at, frames);
+    else
+        TRY(features_window(r->features, at, frames, l->marks.frames, l->features));
     TRY(listener_hear(l));
     if (!r->n_head) TRY(make_head(r));
     TRY(make_prompt(r, &n, &start));
-    sound = MIN(sound, r->features->frames);
+    sound = MIN(sound, r->frames);
     TRY(listener_decode(l, n, start, (uint32_t)MIN(sound > at ? sound - at : 0, frames), &said));
     r->keep_past = l->want.condition_on_prev_tokens && said.temperature < 0.5;
     *advance = frames;
@@ -194,19 +212,44 @@ static int window(struct recording *r, uint64_t at, uint32_t *advance)
 
 static int windows(struct recording *r)
 {
-    uint64_t frames = r->features->frames;
-    double total = (double)r->features->samples / AUDIO_RATE;
+    uint64_t frames = r->frames;
+    double total = (double)r->samples / AUDIO_RATE;
     uint32_t advance;
     if (frames > r->l.marks.frames && !r->l.timestamps)
         return ERR(ARG,
                    "%s: the recording has %.2f s and a window %.2f; longer recordings need "
                    "return_timestamps",
-                   audio_name(r->audio), total, r->l.marks.frames * SPEECH_FRAME);
+                   r->name, total, r->l.marks.frames * SPEECH_FRAME);
     for (uint64_t at = 0; at < frames; at += advance) {
         TRY(tell(r, KVIK_HEARING_TRANSCRIBE, MIN((double)at * SPEECH_FRAME, total), total));
         TRY(window(r, at, &advance));
     }
     return tell(r, KVIK_HEARING_TRANSCRIBE, total, total);
+}
+
+/* Reads a recording for its length and its loudness. */
+static int survey(struct recording *r)
+{
+    const struct speech_marks *k = &r->l.marks;
+    TRY(features_open(r->audio, k->bands, k->samples, reading, r, &r->features));
+    r->frames = r->features->frames;
+    r->samples = r->features->samples;
+    return 0;
+}
+
+/* Of one window all frames are read, of more of them those that are sound, as Transformers does. */
+static int check_given(struct recording *r)
+{
+    uint32_t window = r->l.marks.frames;
+    uint64_t sound = r->samples / MEL_HOP;
+    if (r->given_frames < window)
+        return ERR(ARG, "%zu frames of features; a window of the model has %u", r->given_frames,
+                   window);
+    if (sound > r->given_frames || !sound)
+        return ERR(ARG, "%llu of %zu frames of features cannot be sound", (unsigned long long)sound,
+                   r->given_frames);
+    r->frames = r->given_frames > window ? sound : window;
+    return 0;
 }
 
 static int transcribe(kvik_cache *c, struct recording *r, const kvik_speech *o,
@@ -219,25 +262,32 @@ static int transcribe(kvik_cache *c, struct recording *r, const kvik_speech *o,
     if (!r->part) return ERR_NOMEM;
     TRY(transcript_new(&r->transcript));
     TRY(take_prompt(r));
-    TRY(features_open(r->audio, r->l.marks.bands, r->l.marks.samples, reading, r, &r->features));
+    TRY(r->given ? check_given(r) : survey(r));
     TRY(windows(r));
     if (!out) return 0;
-    return transcript_take(r->transcript, (double)r->features->samples / AUDIO_RATE, r->l.windows,
-                           out);
+    return transcript_take(r->transcript, (double)r->samples / AUDIO_RATE, r->l.windows, out);
+}
+
+/* Transcribes, and frees what that took. */
+static int run(kvik_cache *c, struct recording *r, const kvik_speech *o, kvik_transcript **out)
+{
+    int e = transcribe(c, r, o, out);
+    features_close(r->features);
+    transcript_drop(r->transcript);
+    ids_done(&r->past);
+    mem_free(r->part);
+    listener_done(&r->l);
+    return cache_full(c, e);
 }
 
 /* Transcribes what `audio` gives, and closes it. */
-static int run(kvik_cache *c, struct audio *audio, const kvik_speech *o, kvik_transcript **out)
+static int run_audio(kvik_cache *c, struct audio *audio, const kvik_speech *o,
+                     kvik_transcript **out)
 {
-    struct recording r = {.audio = audio};
-    int e = transcribe(c, &r, o, out);
-    features_close(r.features);
-    transcript_drop(r.transcript);
-    ids_done(&r.past);
-    mem_free(r.part);
-    listener_done(&r.l);
+    struct recording r = {.audio = audio, .name = audio_name(audio)};
+    int e = run(c, &r, o, out);
     audio_close(audio);
-    return cache_full(c, e);
+    return e;
 }
 
 /* Checks a call, and completes the options. */
@@ -270,7 +320,7 @@ KVIK_API int kvik_transcribe(kvik_cache *c, const char *path, const kvik_speech 
     if (!path) return ERR(ARG, "the path of a recording is needed, and NULL was given");
     TRY(check(c, o, out, &full));
     TRY(audio_open(path, &audio));
-    return run(c, audio, &full, out);
+    return run_audio(c, audio, &full, out);
 }
 
 KVIK_API int kvik_transcribe_samples(kvik_cache *c, const float *samples, size_t n,
@@ -282,5 +332,21 @@ KVIK_API int kvik_transcribe_samples(kvik_cache *c, const float *samples, size_t
     if (!samples && n) return ERR(ARG, "samples are needed, and NULL was given");
     TRY(check(c, o, out, &full));
     TRY(audio_samples(samples, n, "the recording", &audio));
-    return run(c, audio, &full, out);
+    return run_audio(c, audio, &full, out);
+}
+
+KVIK_API int kvik_transcribe_features(kvik_cache *c, const float *features, size_t n_frames,
+                                      size_t n_sound, const kvik_speech *o, kvik_transcript **out)
+{
+    kvik_speech full;
+    USE_CACHE(c);
+    if (!features) return ERR(ARG, "features are needed, and NULL was given");
+    TRY(check(c, o, out, &full));
+    if (n_sound > n_frames || n_frames > (uint64_t)AUDIO_SECONDS * AUDIO_RATE / MEL_HOP)
+        return ERR(ARG, "%zu of %zu frames of features cannot be sound", n_sound, n_frames);
+    struct recording r = {.name = "the recording",
+                          .given = features,
+                          .given_frames = n_frames,
+                          .samples = (uint64_t)n_sound * MEL_HOP};
+    return run(c, &r, &full, out);
 }

@@ -23,6 +23,7 @@ static void free_segment(kvik_segment *s)
     mem_free(s->word);
     mem_free(s->text);
     mem_free(s->ids);
+    mem_free(s->time);
     mem_free(s);
 }
 
@@ -117,8 +118,11 @@ static int fill(const struct transcript *t, const struct listener *l,
     buf_init(&text, 1 << 24);
     int e = id && at ? 0 : ERR_NOMEM;
     s->ids = mem_array(MAX(n, 1), sizeof *s->ids);
-    if (!s->ids) e = ERR_NOMEM;
+    if (said->time) s->time = mem_array(MAX(n, 1), sizeof *s->time);
+    if (!s->ids || (said->time && !s->time)) e = ERR_NOMEM;
     if (e >= 0) {
+        for (size_t i = 0; said->time && i < n; i++)
+            s->time[i] = offset + said->time[part->from + i];
         memcpy(s->ids, ids, n * sizeof *ids);
         s->n = n;
         s->start = offset + part->start;

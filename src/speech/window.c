@@ -161,6 +161,7 @@ static int decode(struct listener *l, kv_seq seq, uint32_t i, struct speech_said
     const kvik_generation *g = &l->g[i];
     double sum = 0, by = g->do_sample ? g->temperature : 1;
     size_t n = out->n_prompt, most = l->marks.max_length;
+    if (l->want.max_new_tokens) most = MIN(most, n + l->want.max_new_tokens);
     memcpy(l->scores, l->logits, l->vocab * sizeof *l->scores);
     while (n < most) {
         struct gen_row row = {.ids = l->ids, .n = n, .n_prompt = out->n_prompt, .max_length = most};

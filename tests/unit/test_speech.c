@@ -226,6 +226,34 @@ static void compare_words(const kvik_segment *s, const json_t *want)
     words_done(w, n_words);
 }
 
+/* Features of the same recording give the same transcript. */
+static void compare_features(const kvik_speech *o, size_t n, const kvik_transcript *want)
+{
+    enum { WINDOW = 16000, BINS = 8 };
+    static float padded[N], features[BINS * (N / 160 + 1)];
+    kvik_transcript *t;
+    size_t whole = n > WINDOW ? n : WINDOW;
+    memset(padded, 0, sizeof padded);
+    memcpy(padded, sound, n * sizeof *sound);
+    int64_t frames = kvik_speech_features(padded, whole, BINS, NULL);
+    assert_int_equal(frames, whole / 160);
+    assert_int_equal(kvik_speech_features(padded, whole, BINS, features), frames);
+    if (kvik_transcribe_features(cache, features, (size_t)frames,
+                                 MIN((n + 159) / 160, (size_t)frames), o, &t) < 0)
+        fail_msg("%s", kvik_last_error());
+    assert_string_equal(t->text, want->text);
+    assert_int_equal(t->n_segments, want->n_segments);
+    for (size_t s = 0; s < t->n_segments; s++) {
+        const kvik_segment *a = t->segment[s], *b = want->segment[s];
+        assert_int_equal(a->n, b->n);
+        assert_memory_equal(a->ids, b->ids, a->n * sizeof *a->ids);
+        assert_int_equal(a->n_words, b->n_words);
+        assert_true((a->time != NULL) == o->word_timestamps);
+        if (a->time) assert_memory_equal(a->time, b->time, a->n * sizeof *a->time);
+    }
+    kvik_transcript_free(t);
+}
+
 static bool count(void *ctx, const kvik_segment *s)
 {
     ++*(int *)ctx;
@@ -251,10 +279,16 @@ static void runs(void **state)
             fail_msg("run %zu: %s", i, kvik_last_error());
         assert_int_equal(told, t->n_segments);
         assert_true(fabs(t->seconds - (double)n / 16000) < 1e-9);
+        o.on_segment = NULL;
+        compare_features(&o, n, t);
         if (list) {
             assert_int_equal(t->n_segments, json_array_size(list));
             for (size_t s = 0; s < t->n_segments; s++) {
                 compare_segment(t->segment[s], json_array_get(list, s));
+                const json_t *times = json_object_get(json_array_get(list, s), "times");
+                for (size_t k = 0; o.word_timestamps && k < t->segment[s]->n; k++)
+                    assert_true(fabs(t->segment[s]->time[k] -
+                                     json_number_value(json_array_get(times, k))) < 1e-5);
                 if (o.word_timestamps) compare_words(t->segment[s], json_array_get(list, s));
             }
         } else {
@@ -267,6 +301,32 @@ static void runs(void **state)
         }
         kvik_transcript_free(t);
     }
+}
+
+/* max_new_tokens is the limit of a window, and features that are no window's are refused. */
+static void limits(void **state)
+{
+    (void)state;
+    kvik_speech o;
+    kvik_transcript *t;
+    static float features[8 * 120];
+    assert_int_equal(kvik_speech_init(&o), 0);
+    o.return_timestamps = false;
+    o.max_new_tokens = 3;
+    assert_int_equal(kvik_transcribe_features(cache, features, 100, 40, &o, &t), 0);
+    assert_true(t->n_segments > 0 && t->segment[0]->n <= 3);
+    kvik_transcript_free(t);
+    static const size_t wrong[][2] = {{99, 40}, {100, 101}, {120, 0}, {0, 0}, {SIZE_MAX, 5}};
+    for (size_t i = 0; i < countof(wrong); i++)
+        assert_int_equal(
+            kvik_transcribe_features(cache, features, wrong[i][0], wrong[i][1], &o, &t), KVIK_ARG);
+    assert_int_equal(kvik_transcribe_features(cache, NULL, 100, 100, &o, &t), KVIK_ARG);
+    assert_int_equal(kvik_transcribe_features(cache, features, 120, 120, &o, &t), KVIK_ARG);
+    assert_int_equal(kvik_speech_features(features, 960, 0, NULL), KVIK_ARG);
+    assert_int_equal(kvik_speech_features(features, 960, 513, NULL), KVIK_ARG);
+    assert_int_equal(kvik_speech_features(NULL, 960, 8, NULL), KVIK_ARG);
+    assert_int_equal(kvik_speech_features(features, 10, 8, NULL), 2);
+    assert_int_equal(kvik_speech_features(features, 10, 8, features), 2);
 }
 
 /* Draws at temperatures above 0 depend on the seed alone, and only they differ. */
@@ -412,9 +472,10 @@ static void hostile(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rules),    cmocka_unit_test(cuts),        cmocka_unit_test(alignment),
-        cmocka_unit_test(grouping), cmocka_unit_test(compression), cmocka_unit_test(runs),
-        cmocka_unit_test(draws),    cmocka_unit_test(refusals),    cmocka_unit_test(hostile)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(rules),       cmocka_unit_test(cuts),
+                                       cmocka_unit_test(alignment),   cmocka_unit_test(grouping),
+                                       cmocka_unit_test(compression), cmocka_unit_test(runs),
+                                       cmocka_unit_test(limits),      cmocka_unit_test(draws),
+                                       cmocka_unit_test(refusals),    cmocka_unit_test(hostile)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }
