@@ -970,9 +970,13 @@ KVIK_API int kvik_transcribe_samples(kvik_cache *c, const float *samples, size_t
  * own, fill a shorter recording up with zeros. */
 KVIK_API int64_t kvik_speech_features(const float *samples, size_t n, uint32_t bins, float *out);
 /* Transcribes features [bins][n_frames].  Those of one window must be whole, rows * stride frames of
- * kvik_model_encoder; n_sound of the n_frames are sound, and what is behind them is silence. */
+ * kvik_model_encoder.  n_sound of the n_frames are sound, and what is behind them is silence; 0: not known, all may be
+ * sound. */
 KVIK_API int kvik_transcribe_features(kvik_cache *c, const float *features, size_t n_frames,
                                       size_t n_sound, const kvik_speech *o, kvik_transcript **out);
+/* Returns the name of language i that kvik_speech.language takes, in small letters, or NULL after the last; *code (may
+ * be NULL) is its code, "de".  Some languages have several names.  Static texts.  A model knows some of them. */
+KVIK_API const char *kvik_speech_language(uint32_t i, const char **code);
 /* Frees a transcript. */
 KVIK_API void kvik_transcript_free(kvik_transcript *t);
 

@@ -11,7 +11,6 @@
 Names and arguments are those of Hugging Face Transformers.  numpy arrays go in and out; torch tensors where the program uses
 torch.
 """
-from importlib import import_module
 from typing import Any, List
 
 from . import errors as _errors
@@ -28,46 +27,40 @@ from .errors import (ArgumentError, BusyError, CancelledError, FileError, Format
 from .generation import LogitsProcessor, LogitsProcessorList, StoppingCriteria, StoppingCriteriaList
 from .generation_config import GenerationConfig
 from .model import AutoModel, AutoModelForCausalLM, PreTrainedModel
-from .pipelines import TextGenerationPipeline, pipeline
+from .models import CLASSES as _CLASSES, class_named as _class_named
+from .pipelines import AutomaticSpeechRecognitionPipeline, TextGenerationPipeline, pipeline
+from .processing import (AutoFeatureExtractor, AutoProcessor, BatchFeature, WhisperFeatureExtractor, WhisperProcessor,
+                         WhisperTokenizer, WhisperTokenizerFast)
 from .seq2seq import AutoModelForSeq2SeqLM
+from .speech import AutoModelForSpeechSeq2Seq
 from .streamers import BaseStreamer, TextIteratorStreamer, TextStreamer
 from .tokenization import AutoTokenizer, PreTrainedTokenizer, PreTrainedTokenizerFast
 
 __version__: str = _library.kvik_version().decode()
 
-_BY_ARCHITECTURE = {
-    "LlamaForCausalLM": "llama", "LlamaModel": "llama", "MistralForCausalLM": "mistral", "MistralModel": "mistral",
-    "MixtralForCausalLM": "mixtral", "GemmaForCausalLM": "gemma", "GemmaModel": "gemma", "Gemma2ForCausalLM": "gemma2",
-    "Gemma2Model": "gemma2", "Gemma3ForCausalLM": "gemma3", "Phi3ForCausalLM": "phi3", "Phi3Model": "phi3",
-    "Qwen2ForCausalLM": "qwen2", "Qwen2Model": "qwen2", "Qwen3ForCausalLM": "qwen3", "Qwen3Model": "qwen3",
-    "GPT2LMHeadModel": "gpt2", "GPT2Model": "gpt2", "Llama4ForCausalLM": "llama4", "GptOssForCausalLM": "gpt_oss",
-    "MambaForCausalLM": "mamba", "MambaModel": "mamba", "Mamba2ForCausalLM": "mamba2", "Mamba2Model": "mamba2",
-    "FalconMambaForCausalLM": "falcon_mamba", "JambaForCausalLM": "jamba", "JambaModel": "jamba",
-    "Zamba2ForCausalLM": "zamba2", "T5ForConditionalGeneration": "t5",
-}
-
-
 def __getattr__(name: str) -> Any:
     if name == "OutOfMemoryError":  # not in the dictionary, so that it can follow an import of torch
         return _errors.adopt_torch()
-    if name in _BY_ARCHITECTURE:
-        folder = _BY_ARCHITECTURE[name]
-        return getattr(import_module(f"{__name__}.models.{folder}.modeling_{folder}"), name)
+    if name in _CLASSES:
+        return _class_named(name)
     raise AttributeError(f"module 'kvik' has no {name!r}")
 
 
 def __dir__() -> List[str]:
-    return sorted({*globals(), *_BY_ARCHITECTURE, "OutOfMemoryError"})
+    return sorted({*globals(), *_CLASSES, "OutOfMemoryError"})
 
 
 __all__ = [
-    "ArgumentError", "AutoConfig", "AutoModel", "AutoModelForCausalLM", "AutoModelForSeq2SeqLM", "AutoTokenizer", "BaseStreamer", "BatchEncoding",
-    "BusyError", "Cache", "CancelledError", "DynamicCache", "EncoderDecoderCache", "FileError", "FormatError",
-    "GenerationConfig", "HQQQuantizedCache", "HostMemoryError", "HybridCache", "HybridChunkedCache",
-    "HybridMambaAttentionDynamicCache", "KvikError", "LimitError", "LogitsProcessor", "LogitsProcessorList", "LostError",
-    "MambaCache", "MambaConfig", "MissingError", "OffloadedCache", "OffloadedHybridCache", "OffloadedStaticCache",
-    "OutOfMemoryError", "PreTrainedModel", "PreTrainedTokenizer", "PreTrainedTokenizerFast", "PretrainedConfig",
-    "QuantizedCache", "QuantizedCacheConfig", "QuantoQuantizedCache", "SinkCache", "SlidingWindowCache", "StaleError",
-    "StaticCache", "StaticCacheConfig", "StoppingCriteria", "StoppingCriteriaList", "TextGenerationPipeline",
-    "TextIteratorStreamer", "TextStreamer", "UnsupportedError", "infer_device", "pipeline", *_BY_ARCHITECTURE,
+    "ArgumentError", "AutoConfig", "AutoFeatureExtractor", "AutoModel", "AutoModelForCausalLM",
+    "AutoModelForSeq2SeqLM", "AutoModelForSpeechSeq2Seq", "AutoProcessor", "AutoTokenizer",
+    "AutomaticSpeechRecognitionPipeline", "BaseStreamer", "BatchEncoding", "BatchFeature", "BusyError", "Cache",
+    "CancelledError", "DynamicCache", "EncoderDecoderCache", "FileError", "FormatError", "GenerationConfig",
+    "HQQQuantizedCache", "HostMemoryError", "HybridCache", "HybridChunkedCache", "HybridMambaAttentionDynamicCache",
+    "KvikError", "LimitError", "LogitsProcessor", "LogitsProcessorList", "LostError", "MambaCache", "MambaConfig",
+    "MissingError", "OffloadedCache", "OffloadedHybridCache", "OffloadedStaticCache", "OutOfMemoryError",
+    "PreTrainedModel", "PreTrainedTokenizer", "PreTrainedTokenizerFast", "PretrainedConfig", "QuantizedCache",
+    "QuantizedCacheConfig", "QuantoQuantizedCache", "SinkCache", "SlidingWindowCache", "StaleError", "StaticCache",
+    "StaticCacheConfig", "StoppingCriteria", "StoppingCriteriaList", "TextGenerationPipeline", "TextIteratorStreamer",
+    "TextStreamer", "UnsupportedError", "WhisperFeatureExtractor", "WhisperProcessor", "WhisperTokenizer",
+    "WhisperTokenizerFast", "infer_device", "pipeline", *_CLASSES,
 ]

@@ -106,30 +106,17 @@ def _plain(name: str, value: Any) -> Any:
     return value
 
 
-class Callbacks:
-    """The hooks of a call.  An exception in one of them ends the generation and is raised after it."""
+class Interruptible:
+    """The callbacks of a call: an exception in one of them is kept in ``error``, ends the call, and is raised after it."""
 
-    def __init__(self, streamer: Any, processors: List[Callable[..., Any]], criteria: List[Callable[..., Any]],
-                 torch: bool, beams: bool, assistant: Optional[Store], notices: Callable[[str], None]) -> None:
-        self.streamer, self.processors, self.criteria, self.torch = streamer, processors, criteria, torch
-        self.error: Optional[BaseException] = None
-        self.notices = notices
-        self.last_scores: Any = None
-        hooks = {"on_progress": _abi.kvik_on_progress(self._progress), "on_notice": _abi.kvik_on_notice(self._notice)}
-        if not beams:  # with beams, on_progress is called in every step
-            hooks["on_token"] = _abi.kvik_on_token(self._token)
-        if processors:
-            hooks["logits_processor"] = _abi.kvik_logits_processor(self._scores)
-        if criteria:
-            hooks["stopping_criteria"] = _abi.kvik_stopping_criteria(self._stops)
-        self.struct = sized(_abi.kvik_hooks, **hooks, assistant_model=assistant.pointer if assistant else None)
+    error: Optional[BaseException] = None
 
     @contextmanager
     def interruptible(self) -> Iterator[None]:
         """Notes Ctrl-C instead of raising KeyboardInterrupt for the time of a `with`, and raises it at the end.
 
         Python runs signal handlers where a callback is entered, before its first statement.  ctypes drops what is raised
-        there, so the generation would go on.  A second Ctrl-C raises at once, for callbacks of the program that hang.
+        there, so the call would go on.  A second Ctrl-C raises at once, for callbacks of the program that hang.
         """
         if threading.current_thread() is not threading.main_thread() or \
                 signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
@@ -148,6 +135,24 @@ class Callbacks:
             signal.signal(signal.SIGINT, signal.default_int_handler)
         if isinstance(self.error, KeyboardInterrupt):
             raise self.error
+
+
+class Callbacks(Interruptible):
+    """The hooks of generate()."""
+
+    def __init__(self, streamer: Any, processors: List[Callable[..., Any]], criteria: List[Callable[..., Any]],
+                 torch: bool, beams: bool, assistant: Optional[Store], notices: Callable[[str], None]) -> None:
+        self.streamer, self.processors, self.criteria, self.torch = streamer, processors, criteria, torch
+        self.notices = notices
+        self.last_scores: Any = None
+        hooks = {"on_progress": _abi.kvik_on_progress(self._progress), "on_notice": _abi.kvik_on_notice(self._notice)}
+        if not beams:  # with beams, on_progress is called in every step
+            hooks["on_token"] = _abi.kvik_on_token(self._token)
+        if processors:
+            hooks["logits_processor"] = _abi.kvik_logits_processor(self._scores)
+        if criteria:
+            hooks["stopping_criteria"] = _abi.kvik_stopping_criteria(self._stops)
+        self.struct = sized(_abi.kvik_hooks, **hooks, assistant_model=assistant.pointer if assistant else None)
 
     def _token(self, ctx: Any, row: int, token: int, text: bytes) -> bool:
         try:
@@ -273,7 +278,10 @@ class Call:
         ids = inputs if given is None else given
         self.seq2seq = bool(getattr(model, "_seq2seq", False))
         self.decoder: Any = kwargs.pop("decoder_input_ids", None) if self.seq2seq else None
-        for name in ("inputs_embeds", "decoder_input_ids", "decoder_inputs_embeds", "pixel_values"):
+        self.source: Any = None
+        features, encoded = (kwargs.pop(n, None) if self.seq2seq else None for n in ("input_features", "encoder_outputs"))
+        for name in ("inputs_embeds", "decoder_input_ids", "decoder_inputs_embeds", "pixel_values", "input_features",
+                     "encoder_outputs"):
             if kwargs.pop(name, None) is not None:
                 raise NotImplementedError(f"generate() takes input_ids; {name} works with forward() only")
         mask = kwargs.pop("attention_mask", None)
@@ -289,25 +297,36 @@ class Call:
             raise ArgumentError(f"cache_implementation={explicit!r} and a cache object (past_key_values) were both given; "
                                 "the object decides, so leave the name out")
         own = {k: kwargs.pop(k) for k in list(kwargs) if k in Settings.__dataclass_fields__ and k not in _OPTIONS_OF_CACHE}
-        values = merged(model.generation_config, generation_config, kwargs)
+        values = merged(model._own_options(), generation_config, kwargs)
         self.torch = is_torch(ids)
-        if ids is None:
+        if self.seq2seq:
+            self._take_encoder(encoded, ids, mask, features)
+        elif ids is None:
             bos = values.get("bos_token_id", getattr(model.config, "bos_token_id", None))
             if bos is None:
                 raise ArgumentError("generate() without input_ids begins with bos_token_id, which is not defined")
             ids = np.array([[bos]])
-        self.ids, self.mask = ids_2d(ids), mask_2d(mask)
-        if self.ids.shape[1] == 0:
-            raise ArgumentError("input_ids has no tokens")
-        if self.mask is not None and self.mask.shape[0] != self.ids.shape[0]:
-            raise ArgumentError(f"attention_mask has {self.mask.shape[0]} rows, input_ids {self.ids.shape[0]}")
-        if self.decoder is not None and (self.decoder.shape[0] != self.ids.shape[0] or not self.decoder.shape[1]):
-            raise ArgumentError(f"decoder_input_ids has the shape {list(self.decoder.shape)} for {self.ids.shape[0]} rows")
+        if not self.seq2seq:
+            self.ids, self.mask = ids_2d(ids), mask_2d(mask)
+            self.rows = self.ids.shape[0]
+            if self.ids.shape[1] == 0:
+                raise ArgumentError("input_ids has no tokens")
+            if self.mask is not None and self.mask.shape[0] != self.rows:
+                raise ArgumentError(f"attention_mask has {self.mask.shape[0]} rows, input_ids {self.rows}")
         self.want_dict = bool(values.get("return_dict_in_generate"))
         if self.seq2seq and self.past is not None:  # the rows then come back with their sequences
             values = {**values, "return_dict_in_generate": True}
         self.options = Options(model._handle, values)
         self.settings = self._settings(own)
+
+    def _take_encoder(self, outputs: Any, ids: Any, mask: Any, features: Any) -> None:
+        from .encoder import take_input
+        self.source = take_input(self.model._handle, outputs, ids, mask, features)
+        if self.source is None:
+            raise ArgumentError(f"generate() of this model needs {self.model.main_input_name}")
+        self.torch, self.rows, self.mask = self.source.torch, self.source.rows, None
+        if self.decoder is not None and (self.decoder.shape[0] != self.rows or not self.decoder.shape[1]):
+            raise ArgumentError(f"decoder_input_ids has the shape {list(self.decoder.shape)} for {self.rows} rows")
 
     def _settings(self, own: Dict[str, Any]) -> Settings:
         g = self.options.struct
@@ -343,7 +362,7 @@ class Call:
             return self.ids
         if self.decoder is not None:
             return self.decoder
-        return np.full((self.ids.shape[0], 1), max(self.options.struct.decoder_start_token_id, 0), np.int32)
+        return np.full((self.rows, 1), max(self.options.struct.decoder_start_token_id, 0), np.int32)
 
     # -- running
 
@@ -351,7 +370,7 @@ class Call:
         """Generates, and returns sequences or a GenerateOutput."""
         if self.past is not None and not self.seq2seq:
             return self._with_cache(callbacks, self.past)
-        rows = self.ids.shape[0]
+        rows = self.rows
         need = self.options.sequences(rows)
         handle = self.model._handle
         for attempt in range(2):
@@ -385,17 +404,20 @@ class Call:
         return result
 
     def _generate(self, store: Store, callbacks: "Callbacks") -> Result:
-        rows, n = self.ids.shape
-        if self.mask is not None and self.mask.shape[1] != n:
-            raise ArgumentError(f"the attention mask has {self.mask.shape[1]} columns for {n} ids")
+        rows = self.rows
+        if self.mask is not None and self.mask.shape[1] != self.ids.shape[1]:
+            raise ArgumentError(f"the attention mask has {self.mask.shape[1]} columns for {self.ids.shape[1]} ids")
         prompts = (_abi.kvik_prompt * rows)()
         for i in range(rows):
             prompts[i].size = ctypes.sizeof(_abi.kvik_prompt)
-            prompts[i].ids = self.ids[i].ctypes.data
-            prompts[i].n = n
             if self.decoder is not None:
                 prompts[i].decoder_ids = self.decoder[i].ctypes.data
                 prompts[i].n_decoder = self.decoder.shape[1]
+            if self.source is not None:
+                self.source.fill(prompts[i], i)
+                continue
+            prompts[i].ids = self.ids[i].ctypes.data
+            prompts[i].n = self.ids.shape[1]
             prompts[i].attention_mask = None if self.mask is None else self.mask[i].ctypes.data
 
         def generate(out: Any) -> None:
@@ -538,6 +560,10 @@ class GenerationMixin:
         finally:
             if assistant is not None:
                 assistant.lock.release()
+
+    def _own_options(self) -> GenerationConfig:
+        """Returns the options of the model that the library knows."""
+        return self.generation_config
 
     def _notice(self, text: str) -> None:
         raise NotImplementedError

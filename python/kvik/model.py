@@ -261,16 +261,22 @@ class _Forward:
         states = np.empty((layers + 1, self.rows, self.n, width), np.float32) if hidden else None
         weights = np.empty((layers, self.rows, lib.kvik_model_heads(model), self.n, length + self.n), np.float32) \
             if attentions else None
+        cross = None
+        if attentions and getattr(self.model, "_seq2seq", False):
+            heard = max(int(lib.kvik_cache_encoder_length(batch.store.pointer, s)) for s in batch.sequences())
+            cross = np.empty((layers, self.rows, lib.kvik_model_heads(model), self.n, heard), np.float32)
         inputs = sized(_abi.kvik_inputs, ids=address(self.ids), embeds=address(self.embeds), n=self.n,
                        width=0 if self.mask is None else self.mask.shape[1], attention_mask=address(self.mask),
                        cache_position=address(position), position_ids=address(self.positions),
                        position_rows=0 if self.positions is None else self.positions.shape[0], logits_to_keep=self.keep,
                        n_columns=0 if self.columns is None else self.columns.size, columns=address(self.columns))
-        outputs = sized(_abi.kvik_outputs, logits=address(logits), hidden_states=address(states), attentions=address(weights))
+        outputs = sized(_abi.kvik_outputs, logits=address(logits), hidden_states=address(states), attentions=address(weights),
+                        cross_attentions=address(cross))
         call("kvik_batch_forward", batch.pointer, ctypes.byref(inputs), ctypes.byref(outputs))
         return {"logits": None if logits is None else like(logits, self.torch),
                 "hidden_states": None if states is None else tuple(like(s, self.torch) for s in states),
-                "attentions": None if weights is None else tuple(like(w, self.torch) for w in weights)}
+                "attentions": None if weights is None else tuple(like(w, self.torch) for w in weights),
+                "cross_attentions": None if cross is None else tuple(like(w, self.torch) for w in cross)}
 
 
 def _class_for(asked: Any, config: PretrainedConfig) -> Any:

@@ -58,9 +58,11 @@ class BaseModelOutputWithPast(ModelOutput):
 
 
 class Seq2SeqLMOutput(ModelOutput):
-    """Of forward() of a model with an encoder: ``logits`` [batch, tokens, vocab], ``past_key_values``."""
+    """Of forward() of a model with an encoder: ``logits`` [batch, tokens, vocab], ``past_key_values``, and by request
+    ``decoder_hidden_states``, ``decoder_attentions``, ``cross_attentions``."""
 
-    _fields = ("loss", "logits", "past_key_values")
+    _fields = ("loss", "logits", "past_key_values", "decoder_hidden_states", "decoder_attentions", "cross_attentions",
+               "encoder_last_hidden_state", "encoder_hidden_states", "encoder_attentions")
 
 
 class GenerateOutput(ModelOutput):

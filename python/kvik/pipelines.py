@@ -1,8 +1,17 @@
-"""pipeline("text-generation"): a model with its tokenizer, from texts to texts."""
+"""Pipelines: a model with what stands before and behind it, from texts to texts or from recordings to texts."""
+import os
+import struct
+import tempfile
 from typing import Any, Dict, List, Optional, Union
 
-from .errors import UnsupportedError
+import numpy as np
+
+from ._arrays import to_numpy
+from .configuration import PretrainedConfig
+from .errors import ArgumentError, UnsupportedError
 from .model import AutoModelForCausalLM
+from .processing import WhisperFeatureExtractor, WhisperTokenizer
+from .speech import AutoModelForSpeechSeq2Seq, language_names
 from .tokenization import AutoTokenizer
 
 
@@ -82,10 +91,161 @@ def _is_chat(value: Any) -> bool:
     return isinstance(value, (list, tuple)) and bool(value) and isinstance(value[0], dict)
 
 
+class AutomaticSpeechRecognitionPipeline:
+    """Turns recordings into text: files (WAV, FLAC, Ogg, MP3), their bytes, or samples.
+
+    Files are read as a stream, so memory does not grow with their length.
+    """
+
+    task = "automatic-speech-recognition"
+
+    def __init__(self, model: Any, tokenizer: Any = None, feature_extractor: Any = None, processor: Any = None,
+                 **kwargs: Any) -> None:
+        options = dict(kwargs.pop("model_kwargs", None) or {})
+        for name in ("dtype", "torch_dtype", "device_map", "revision"):
+            if kwargs.get(name) is not None:
+                options[name] = kwargs.pop(name)
+        if isinstance(model, (str, os.PathLike)):
+            model = AutoModelForSpeechSeq2Seq.from_pretrained(model, **options)
+        if getattr(model, "main_input_name", None) != "input_features":
+            raise UnsupportedError(f"{model!r} is no speech model")
+        self.model = model
+        self._tokenizer, self._extractor = tokenizer, feature_extractor
+        if processor is not None:
+            self._tokenizer, self._extractor = tokenizer or processor.tokenizer, feature_extractor or processor.feature_extractor
+        for name in ("device", "framework", "batch_size", "chunk_length_s", "stride_length_s", "ignore_warning"):
+            kwargs.pop(name, None)
+        self.defaults = kwargs
+
+    @property
+    def tokenizer(self) -> Any:
+        """The tokenizer of the model."""
+        if self._tokenizer is None or isinstance(self._tokenizer, str):
+            self._tokenizer = WhisperTokenizer.from_pretrained(self._tokenizer or self.model.name_or_path)
+        return self._tokenizer
+
+    @property
+    def feature_extractor(self) -> Any:
+        """The feature extractor of the model."""
+        if self._extractor is None or isinstance(self._extractor, str):
+            self._extractor = WhisperFeatureExtractor.from_pretrained(self._extractor or self.model.name_or_path)
+        return self._extractor
+
+    @property
+    def device(self) -> Any:
+        """The device of the model."""
+        return self.model.device
+
+    def __call__(self, inputs: Any, return_timestamps: Any = None, return_language: Optional[bool] = None,
+                 generate_kwargs: Optional[Dict[str, Any]] = None, **kwargs: Any) -> Any:
+        """Transcribes a recording, or a list of them.
+
+        inputs: the path of a file, its bytes, samples [n] at 16 000 Hz (numpy or torch), or {"raw" or "array": samples,
+        "sampling_rate": rate}, of any rate.  return_timestamps: True gives ``chunks``, a list of {"text", "timestamp":
+        (start, end)} in seconds, one for each few words; "word" one for each word.  return_language adds "language", the
+        name of it, to each chunk.  generate_kwargs, or further arguments: options of generate() that concern speech,
+        such as language, task, temperature and max_new_tokens, and of a cache.
+
+        Returns {"text"} with the chunks; a list of those for a list.  Recordings of more than a window (30 seconds) need
+        return_timestamps.  One greedy run, unless temperature gives several; chunk_length_s is accepted and not needed.
+        """
+        if isinstance(inputs, (list, tuple)) and not (inputs and np.isscalar(inputs[0]) and not isinstance(inputs[0], (str, bytes))):
+            return [self(item, return_timestamps, return_language, generate_kwargs, **kwargs) for item in inputs]
+        options = {**self.defaults, **kwargs}
+        options.update({**(options.pop("generate_kwargs", None) or {}), **(generate_kwargs or {})})
+        for name in ("chunk_length_s", "stride_length_s", "ignore_warning", "batch_size"):
+            options.pop(name, None)
+        timed = return_timestamps if return_timestamps is not None else options.pop("return_timestamps", None)
+        options.pop("return_timestamps", None)
+        wants_language = options.pop("return_language", None) if return_language is None else return_language
+        if timed not in (None, False, True, "word"):
+            raise ArgumentError(f"return_timestamps={timed!r}: expected True, False or 'word'")
+        general = self.model._general(options, None)
+        if general:
+            return self._general(inputs, timed, options)
+        told = self._transcribe(inputs, {**options, "return_timestamps": bool(timed), "word_timestamps": timed == "word"})
+        out: Dict[str, Any] = {"text": told["text"] if timed else self._text(told)}
+        if timed or wants_language:
+            out["chunks"] = self._chunks(told, timed, bool(wants_language))
+        return out
+
+    def _transcribe(self, inputs: Any, options: Dict[str, Any]) -> Dict[str, Any]:
+        if isinstance(inputs, (str, os.PathLike)):
+            return self.model.transcribe(inputs, **options)
+        if isinstance(inputs, (bytes, bytearray)):
+            return self._by_file(bytes(inputs), options)
+        rate = 16000
+        if isinstance(inputs, dict):
+            given = dict(inputs)
+            rate = given.get("sampling_rate")
+            inputs = given.get("raw") if given.get("raw") is not None else given.get("array")
+            if inputs is None or rate is None:
+                raise ValueError('a recording given as a dictionary needs "sampling_rate", and "raw" or "array"')
+        samples = to_numpy(inputs, np.float32)
+        if samples.ndim == 2:  # channels first, as torchaudio and Transformers have them
+            samples = np.ascontiguousarray(samples.mean(0), np.float32)
+        if rate != 16000:  # the library resamples files
+            return self._by_file(_wav(samples, int(rate)), options)
+        return self.model.transcribe(samples, **options)
+
+    def _by_file(self, data: bytes, options: Dict[str, Any]) -> Dict[str, Any]:
+        with tempfile.NamedTemporaryFile(suffix=".audio") as f:
+            f.write(data)
+            f.flush()
+            return self.model.transcribe(f.name, **options)
+
+    def _text(self, told: Dict[str, Any]) -> str:
+        """Returns the text of all tokens: without times, a segment can end inside a character."""
+        ids = [int(i) for s in told["segments"] for i in s["tokens"]]
+        return self.tokenizer.decode(ids, skip_special_tokens=True)
+
+    def _chunks(self, told: Dict[str, Any], timed: Any, language: bool) -> List[Dict[str, Any]]:
+        chunks = []
+        if not timed:
+            chunks = [{"text": self._text(told)}]
+        for segment in told["segments"] if timed else []:
+            if timed == "word":
+                chunks += [dict(w) for w in segment["words"]]
+            else:
+                chunks.append({"text": segment["text"], "timestamp": (round(segment["start"], 2), round(segment["end"], 2))})
+        if language:
+            names = {code: name for name, code in reversed(list(language_names().items()))}
+            for chunk in chunks:
+                chunk["language"] = names.get(told["language"], told["language"])
+        return chunks
+
+    def _general(self, inputs: Any, timed: Any, options: Dict[str, Any]) -> Dict[str, Any]:
+        """Uses generate() with options that the search for speech does not follow, such as beams."""
+        if isinstance(inputs, (str, os.PathLike, bytes, dict)) or timed:
+            raise UnsupportedError(f"{', '.join(self.model._general(options, None))}: with this option the pipeline takes samples "
+                                   "at 16 000 Hz, and gives no timestamps")
+        features = self.feature_extractor(inputs, sampling_rate=16000)
+        return {"text": self.tokenizer.batch_decode(self.model.generate(features.input_features, **options),
+                                                    skip_special_tokens=True)[0]}
+
+
+def _wav(samples: np.ndarray, rate: int) -> bytes:
+    """Returns samples as a WAV file of 32-bit floats."""
+    data = np.ascontiguousarray(samples, "<f4").tobytes()
+    form = struct.pack("<HHIIHH", 3, 1, rate, rate * 4, 4, 32)
+    return b"RIFF" + struct.pack("<I", 36 + len(data)) + b"WAVEfmt " + struct.pack("<I", 16) + form + b"data" + \
+        struct.pack("<I", len(data)) + data
+
+
+_TASKS = {"text-generation": TextGenerationPipeline, "automatic-speech-recognition": AutomaticSpeechRecognitionPipeline}
+
+
 def pipeline(task: Optional[str] = None, model: Any = None, tokenizer: Any = None, **kwargs: Any) -> Any:
-    """Makes a pipeline.  task: "text-generation"."""
-    if task not in (None, "text-generation"):
-        raise UnsupportedError(f"pipeline({task!r}): this version has 'text-generation'")
+    """Makes a pipeline.
+
+    task: "text-generation", or "automatic-speech-recognition"; without it, what the model is for.  model: a directory, a
+    .gguf file, a hub id in the local cache, or an open model.  Further arguments are options of the pipeline's calls.
+    """
     if model is None:
         raise ValueError("pipeline() needs a model: a directory, a .gguf file, a hub id in the local cache, or an open model")
-    return TextGenerationPipeline(model, tokenizer, **kwargs)
+    if task is None:
+        kind = getattr(model, "config", None) or PretrainedConfig.from_pretrained(model)
+        task = "automatic-speech-recognition" if getattr(kind, "model_type", "") == "whisper" else "text-generation"
+    if task not in _TASKS:
+        raise UnsupportedError(f"pipeline({task!r}): this version has {' and '.join(map(repr, _TASKS))}")
+    return _TASKS[task](model, tokenizer, **kwargs)

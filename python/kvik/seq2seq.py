@@ -1,13 +1,13 @@
 """Models with an encoder: generate() and forward() over the two caches of a decoder."""
-import ctypes
 from dataclasses import replace
 from typing import Any, List, Optional
 
-from . import _abi, legacy
-from ._arrays import ids_2d, is_torch, mask_2d
-from ._lib import address, call, lib, sized
+from . import legacy
+from ._arrays import is_torch
+from ._lib import lib
 from .cache_utils import DynamicCache, EncoderDecoderCache
 from .caches import Cache
+from .encoder import Encoder, EncoderInput, take_input
 from .errors import ArgumentError
 from .model import PreTrainedModel, _Forward
 from .outputs import Seq2SeqLMOutput
@@ -86,13 +86,25 @@ class Seq2SeqModel(PreTrainedModel):
 
     _seq2seq = True
 
+    def get_encoder(self) -> Encoder:
+        """Returns the encoder; what it returns is for ``encoder_outputs=``."""
+        return Encoder(self)
+
     def forward(self, input_ids: Any = None, attention_mask: Any = None, decoder_input_ids: Any = None,  # type: ignore[override]
-                decoder_attention_mask: Any = None, past_key_values: Any = None, use_cache: Optional[bool] = None,
-                return_dict: Optional[bool] = None, cache_position: Any = None, **kwargs: Any) -> Any:
+                decoder_attention_mask: Any = None, encoder_outputs: Any = None, past_key_values: Any = None,
+                use_cache: Optional[bool] = None, output_attentions: Optional[bool] = None,
+                output_hidden_states: Optional[bool] = None, return_dict: Optional[bool] = None, cache_position: Any = None,
+                input_features: Any = None, **kwargs: Any) -> Any:
         """Computes the logits of decoder_input_ids [batch, n] after the cached tokens, and appends them to the cache.
 
-        Without a cache, or with an empty one, the encoder reads input_ids first; a cache that holds its rows needs
-        input_ids no more.  Returns ``logits`` [batch, n, vocab] and ``past_key_values``, an EncoderDecoderCache.
+        Without a cache, or with an empty one, the encoder reads input_ids [batch, tokens] (of a speech model
+        input_features f32 [batch, bins, frames]), or encoder_outputs, which get_encoder() made; a cache that holds its
+        rows needs them no more.
+
+        Returns ``logits`` f32 [batch, n, vocab] and ``past_key_values``, an EncoderDecoderCache; with
+        output_hidden_states ``decoder_hidden_states``, [batch, n, hidden] of the embedding and each layer; with
+        output_attentions ``decoder_attentions`` [batch, heads, n, cached + n] and ``cross_attentions``
+        [batch, heads, n, encoder rows] of each layer.  The encoder's own states and attentions are None.
         """
         for name, value in kwargs.items():
             if value is not None and value is not False:
@@ -100,6 +112,7 @@ class Seq2SeqModel(PreTrainedModel):
         if decoder_input_ids is None:
             raise ArgumentError("forward() of a model with an encoder needs decoder_input_ids")
         call_ = _Forward(self, decoder_input_ids, None, decoder_attention_mask, None, cache_position, 0)
+        given = take_input(self._handle, encoder_outputs, input_ids, attention_mask, input_features)
         cache = past_key_values
         if cache is not None and not isinstance(cache, Cache):
             raise ArgumentError("past_key_values of a model with an encoder is an EncoderDecoderCache")
@@ -110,35 +123,30 @@ class Seq2SeqModel(PreTrainedModel):
                 raise ArgumentError("a cache of legacy arrays cannot continue a model with an encoder; use the one that "
                                     "forward() or generate() returned")
             settings = (Settings() if cache is None else settings_of_pair(cache)).over(self._defaults)
-            batch = self._encode(settings, input_ids, attention_mask, call_.rows)
+            batch = self._encode(settings, given, call_.rows)
             cache = pair_of(settings, batch, is_torch(decoder_input_ids), self.config, cache)
             held = cache.self_attention_cache
-        elif not batch.length and input_ids is not None:  # after reset(), which may leave the rows of the last input
+        elif not batch.length and given is not None:  # after reset(), which may leave the rows of the last input
             assert held is not None
-            held._batch = batch = self._encode(held._settings.over(self._defaults), input_ids, attention_mask, call_.rows)
+            held._batch = batch = self._encode(held._settings.over(self._defaults), given, call_.rows)
         elif batch.store.model is not self._handle:
             raise ArgumentError("the cache holds rows of another model; every model needs a cache of its own")
         elif batch.rows != call_.rows:
             raise ArgumentError(f"the input has {call_.rows} rows, the cache has {batch.rows}")
         with held._use(), batch.store.locked():
-            out = call_.run(batch, False, False)
-        result = Seq2SeqLMOutput(logits=out["logits"], past_key_values=None if use_cache is False else cache)
+            out = call_.run(batch, bool(output_hidden_states), bool(output_attentions))
+        result = Seq2SeqLMOutput(logits=out["logits"], past_key_values=None if use_cache is False else cache,
+                                 decoder_hidden_states=out["hidden_states"], decoder_attentions=out["attentions"],
+                                 cross_attentions=out["cross_attentions"])
         return result.to_tuple() if return_dict is False else result
 
-    def _encode(self, settings: Settings, input_ids: Any, attention_mask: Any, rows: int) -> Batch:
-        if input_ids is None:
-            raise ArgumentError("the cache has no rows of the encoder yet; give input_ids")
-        ids, mask = ids_2d(input_ids), mask_2d(attention_mask)
-        if ids.shape[0] != rows:
-            raise ArgumentError(f"input_ids has {ids.shape[0]} rows, decoder_input_ids {rows}")
-        if mask is not None and mask.shape != ids.shape:
-            raise ArgumentError(f"attention_mask has the shape {list(mask.shape)}, input_ids {list(ids.shape)}")
+    def _encode(self, settings: Settings, given: Optional[EncoderInput], rows: int) -> Batch:
+        if given is None:
+            raise ArgumentError(f"the cache has no rows of the encoder yet; give {self.main_input_name}")
+        if given.rows != rows:
+            raise ArgumentError(f"{self.main_input_name} has {given.rows} rows, decoder_input_ids {rows}")
         batch = Batch.open(self._handle, settings, rows)
-        with batch.store.locked():
-            for i, seq in enumerate(batch.sequences()):
-                source = sized(_abi.kvik_source, ids=address(ids[i]), n=ids.shape[1],
-                               attention_mask=None if mask is None else address(mask[i]))
-                call("kvik_cache_encode", batch.store.pointer, seq, ctypes.byref(source))
+        given.encode(batch)
         return batch
 
 

@@ -55,7 +55,12 @@ class PreTrainedTokenizer:
     def from_pretrained(cls, name: Any, *_: Any, **kwargs: Any) -> "PreTrainedTokenizer":
         """Opens the tokenizer of a directory, a .gguf file, or a hub id in the local cache."""
         where = {k: kwargs.pop(k) for k in ("revision", "gguf_file") if k in kwargs}
-        return PreTrainedTokenizer(hub.resolve(name, cache=kwargs.pop("cache_dir", None), **where), **kwargs)
+        path = hub.resolve(name, cache=kwargs.pop("cache_dir", None), **where)
+        found = cls(path, **kwargs)
+        if cls is PreTrainedTokenizer and found._id("<|startoftranscript|>") is not None:
+            from .processing import WhisperTokenizer
+            return WhisperTokenizer(path, **kwargs)
+        return found
 
     def __del__(self) -> None:
         handle = self.__dict__.pop("_handle", None)
@@ -64,13 +69,13 @@ class PreTrainedTokenizer:
 
     def __reduce__(self) -> Any:
         roles = {role: getattr(self, role) for role in _ROLES}
-        return _reopen, (self.name_or_path, {**roles, "padding_side": self.padding_side,
+        return _reopen, (type(self), self.name_or_path, {**roles, "padding_side": self.padding_side,
                                              "truncation_side": self.truncation_side,
                                              "model_max_length": self.model_max_length,
                                              "chat_template": self.chat_template})
 
     def __repr__(self) -> str:
-        return f"PreTrainedTokenizer({self.name_or_path!r}, vocab_size={self.vocab_size})"
+        return f"{type(self).__name__}({self.name_or_path!r}, vocab_size={self.vocab_size})"
 
     # -- special tokens
 
@@ -318,8 +323,8 @@ class PreTrainedTokenizer:
             lib.kvik_free(ids)
 
 
-def _reopen(path: str, settings: Dict[str, Any]) -> PreTrainedTokenizer:
-    return PreTrainedTokenizer(path, **settings)
+def _reopen(kind: Any, path: str, settings: Dict[str, Any]) -> PreTrainedTokenizer:
+    return kind(path, **settings)
 
 
 def _clean(text: str) -> str:

@@ -40,6 +40,12 @@ static const struct {
     {"yo", "yoruba"},      {"yue", "cantonese"}, {"zh", "chinese"},       {"zh", "mandarin"},
 };
 
+KVIK_API const char *kvik_speech_language(uint32_t i, const char **code)
+{
+    if (code) *code = i < countof(known) ? known[i].code : NULL;
+    return i < countof(known) ? known[i].name : NULL;
+}
+
 int language_find(const struct speech_marks *k, const char *name, int32_t *id)
 {
     char token[64];

@@ -16,6 +16,7 @@ struct recording {
     const float *given; /* [bands][given_frames], the caller's */
     size_t given_frames;
     uint64_t frames, samples;
+    bool all; /* given features do not say where the sound ends */
     struct transcript *transcript;
     int32_t head[4]; /* <|startoftranscript|> .. */
     size_t n_head;
@@ -202,8 +203,10 @@ static int window(struct recording *r, uint64_t at, uint32_t *advance)
     TRY(listener_hear(l));
     if (!r->n_head) TRY(make_head(r));
     TRY(make_prompt(r, &n, &start));
-    sound = MIN(sound, r->frames);
-    TRY(listener_decode(l, n, start, (uint32_t)MIN(sound > at ? sound - at : 0, frames), &said));
+    sound = r->all ? at + l->marks.frames : MIN(sound, r->frames);
+    TRY(listener_decode(
+        l, n, start, (uint32_t)MIN(sound > at ? sound - at : 0, r->all ? l->marks.frames : frames),
+        &said));
     r->keep_past = l->want.condition_on_prev_tokens && said.temperature < 0.5;
     *advance = frames;
     if (said.skip) return 0;
@@ -245,9 +248,14 @@ static int check_given(struct recording *r)
     if (r->given_frames < window)
         return ERR(ARG, "%zu frames of features; a window of the model has %u", r->given_frames,
                    window);
-    if (sound > r->given_frames || !sound)
+    if (sound > r->given_frames)
         return ERR(ARG, "%llu of %zu frames of features cannot be sound", (unsigned long long)sound,
                    r->given_frames);
+    if (!sound) {
+        r->all = true;
+        sound = r->given_frames;
+        r->samples = sound * MEL_HOP;
+    }
     r->frames = r->given_frames > window ? sound : window;
     return 0;
 }

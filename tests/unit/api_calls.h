@@ -253,6 +253,7 @@ static const struct api_call api_calls[] = {
     CALL(kvik_snapshot_free, R_VOID, D_CLOSES, A_SNAPSHOT),
     CALL(kvik_speech_features, R_I64, D_NOTHING, A_FLOATS, A_N, A_N, CAN(A_LOGITS)),
     CALL(kvik_speech_init_sized, R_INT, D_NOTHING, A_SPEECH, A_SPEECH_SIZE),
+    CALL(kvik_speech_language, R_POINTER, D_NOTHING, A_0, CAN(A_OUT_BORROWED)),
     CALL(kvik_sync_done, R_VOID, D_CLOSES, A_SYNC),
     CALL(kvik_template_render, R_INT, D_NOTHING, A_TEMPLATE, A_REQUEST_JSON, A_OUT_MEMORY),
     CALL(kvik_tokenizer_close, R_VOID, D_CLOSES, A_TOKENIZER),

@@ -329,6 +329,27 @@ static void limits(void **state)
     assert_int_equal(kvik_speech_features(features, 10, 8, features), 2);
 }
 
+/* Every name that is listed is one that a transcript takes, with its code. */
+static void languages(void **state)
+{
+    (void)state;
+    const char *code, *name;
+    uint32_t n = 0;
+    for (; (name = kvik_speech_language(n, &code)); n++) {
+        char token[32];
+        int32_t id = -1;
+        snprintf(token, sizeof token, "<|%s|>", code);
+        json_t *map = json_pack("{s:i}", token, 7);
+        struct speech_marks k = {.languages = map};
+        assert_int_equal(language_find(&k, name, &id), 0);
+        assert_int_equal(id, 7);
+        json_decref(map);
+    }
+    assert_true(n > 100);
+    assert_null(code);
+    assert_null(kvik_speech_language(n, NULL));
+}
+
 /* Draws at temperatures above 0 depend on the seed alone, and only they differ. */
 static void draws(void **state)
 {
@@ -472,10 +493,10 @@ static void hostile(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(rules),       cmocka_unit_test(cuts),
-                                       cmocka_unit_test(alignment),   cmocka_unit_test(grouping),
-                                       cmocka_unit_test(compression), cmocka_unit_test(runs),
-                                       cmocka_unit_test(limits),      cmocka_unit_test(draws),
-                                       cmocka_unit_test(refusals),    cmocka_unit_test(hostile)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rules),    cmocka_unit_test(cuts),        cmocka_unit_test(alignment),
+        cmocka_unit_test(grouping), cmocka_unit_test(compression), cmocka_unit_test(runs),
+        cmocka_unit_test(limits),   cmocka_unit_test(languages),   cmocka_unit_test(draws),
+        cmocka_unit_test(refusals), cmocka_unit_test(hostile)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }

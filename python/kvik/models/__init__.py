@@ -1,38 +1,124 @@
-"""Classes by architecture; `model_class` finds the one of a model type."""
+"""Classes by architecture, from one table: ``kvik.models.jamba.modeling_jamba`` and the like are made when they are imported."""
+import sys
 from importlib import import_module
-from typing import Any, Dict, Optional
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any, Dict, Optional, Sequence, Tuple
 
-_MODULES: Dict[str, str] = {
-    "llama": "llama",
-    "mistral": "mistral",
-    "mixtral": "mixtral",
-    "gemma": "gemma",
-    "gemma2": "gemma2",
-    "gemma3": "gemma3",
-    "gemma3_text": "gemma3",
-    "phi3": "phi3",
-    "qwen2": "qwen2",
-    "qwen3": "qwen3",
-    "gpt2": "gpt2",
-    "llama4": "llama4",
-    "llama4_text": "llama4",
-    "gpt_oss": "gpt_oss",
-    "mamba": "mamba",
-    "mamba2": "mamba2",
-    "falcon_mamba": "falcon_mamba",
-    "jamba": "jamba",
-    "zamba2": "zamba2",
-    "t5": "t5",
+# Folder; what the names of its classes begin with; model types; the suffixes of its classes.
+_TEXT = ("ForCausalLM", "Model")
+_TABLE: Tuple[Tuple[str, str, Tuple[str, ...], Tuple[str, ...]], ...] = (
+    ("llama", "Llama", ("llama",), _TEXT),
+    ("llama4", "Llama4", ("llama4", "llama4_text"), _TEXT),
+    ("mistral", "Mistral", ("mistral",), _TEXT),
+    ("mixtral", "Mixtral", ("mixtral",), _TEXT),
+    ("gemma", "Gemma", ("gemma",), _TEXT),
+    ("gemma2", "Gemma2", ("gemma2",), _TEXT),
+    ("gemma3", "Gemma3", ("gemma3", "gemma3_text"), _TEXT),
+    ("phi3", "Phi3", ("phi3",), _TEXT),
+    ("qwen2", "Qwen2", ("qwen2",), _TEXT),
+    ("qwen3", "Qwen3", ("qwen3",), _TEXT),
+    ("qwen3_next", "Qwen3Next", ("qwen3_next",), _TEXT),
+    ("qwen3_5", "Qwen3_5", ("qwen3_5", "qwen3_5_text"), _TEXT),
+    ("qwen3_5_moe", "Qwen3_5Moe", ("qwen3_5_moe", "qwen3_5_moe_text"), _TEXT),
+    ("gpt2", "GPT2", ("gpt2",), ("LMHeadModel", "Model")),
+    ("gpt_oss", "GptOss", ("gpt_oss",), _TEXT),
+    ("mamba", "Mamba", ("mamba",), _TEXT),
+    ("mamba2", "Mamba2", ("mamba2",), _TEXT),
+    ("falcon_mamba", "FalconMamba", ("falcon_mamba",), _TEXT),
+    ("jamba", "Jamba", ("jamba",), _TEXT),
+    ("zamba2", "Zamba2", ("zamba2",), _TEXT),
+    ("t5", "T5", ("t5",), ("ForConditionalGeneration",)),
+    ("mt5", "MT5", ("mt5",), ("ForConditionalGeneration",)),
+    ("whisper", "Whisper", ("whisper",), ("ForConditionalGeneration",)),
+)
+_ROWS = {row[0]: row for row in _TABLE}
+_STATES = ("mamba", "mamba2", "falcon_mamba")  # whose cache is the argument cache_params
+# Other names that Transformers has in these modules, and the modules of kvik that have them.
+_MORE: Dict[str, Dict[str, str]] = {
+    "mamba": {"MambaCache": "cache_utils", "MambaConfig": "configuration"},
+    "falcon_mamba": {"MambaCache": "cache_utils"},
+    "jamba": {"HybridMambaAttentionDynamicCache": "cache_utils"},
+    "whisper": {"WhisperProcessor": "processing", "WhisperFeatureExtractor": "processing", "WhisperTokenizer": "processing",
+                "WhisperTokenizerFast": "processing"},
 }
+
+CLASSES: Dict[str, str] = {prefix + suffix: folder for folder, prefix, _, suffixes in _TABLE for suffix in suffixes}
+"""The folder of each class."""
+
+
+def _make(folder: str, suffix: str, module: str) -> Any:
+    """Makes one class."""
+    from ..model import PreTrainedModel
+    from ..seq2seq import Seq2SeqModel
+    from ..speech import SpeechSeq2SeqModel
+    prefix, kinds = _ROWS[folder][1:3]
+    base, does = PreTrainedModel, "that generates text"
+    if suffix == "ForConditionalGeneration":
+        base, does = Seq2SeqModel, "an encoder reads input_ids, a decoder writes text"
+        if folder == "whisper":
+            base, does = SpeechSeq2SeqModel, "recordings to text"
+    values: Dict[str, Any] = {"_architectures": kinds, "__module__": module}
+    if suffix == "Model":
+        values["_head"], does = False, "without its head; forward() gives last_hidden_state"
+    if folder in _STATES:
+        values["_state_name"] = "cache_params"
+    values["__doc__"] = f"A {prefix} model: {does}."
+    return type(prefix + suffix, (base,), values)
+
+
+def _fill(module: ModuleType, folder: str) -> None:
+    prefix, _, suffixes = _ROWS[folder][1:]
+    inner = f"{__name__}.{folder}.modeling_{folder}"
+    names = [prefix + s for s in suffixes]
+    for name, suffix in zip(names, suffixes):
+        own = module.__name__ == inner
+        setattr(module, name, _make(folder, suffix, inner) if own else getattr(import_module(inner), name))
+    for name, source in _MORE.get(folder, {}).items():
+        setattr(module, name, getattr(import_module(f"..{source}", __name__), name))
+        names.append(name)
+    module.__all__ = names  # type: ignore[attr-defined]
+
+
+class _Loader(Loader):
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+
+    def create_module(self, spec: ModuleSpec) -> Optional[ModuleType]:
+        return None
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__doc__ = f"{_ROWS[self.folder][1]} models, by the names of Transformers."
+        _fill(module, self.folder)
+
+
+class _Finder(MetaPathFinder):
+    """Finds kvik.models.FOLDER and kvik.models.FOLDER.modeling_FOLDER."""
+
+    def find_spec(self, fullname: str, path: Optional[Sequence[str]], target: Any = None) -> Optional[ModuleSpec]:
+        if not fullname.startswith(__name__ + "."):
+            return None
+        folder, _, inner = fullname[len(__name__) + 1:].partition(".")
+        if folder not in _ROWS or inner not in ("", f"modeling_{folder}"):
+            return None
+        return ModuleSpec(fullname, _Loader(folder), is_package=not inner)
+
+
+if not any(type(f).__qualname__ == "_Finder" and type(f).__module__ == __name__ for f in sys.meta_path):
+    sys.meta_path.append(_Finder())
+
+
+def class_named(name: str) -> Any:
+    """Returns a class of the table by its name."""
+    folder = CLASSES[name]
+    return getattr(import_module(f"{__name__}.{folder}.modeling_{folder}"), name)
 
 
 def model_class(model_type: str, asked: Any) -> Optional[Any]:
     """Returns the class of a model type: with a head, or without if the class that was asked for has none."""
-    name = _MODULES.get(model_type)
-    if name is None:
-        return None
-    module = import_module(f"{__name__}.{name}.modeling_{name}")
-    for value in vars(module).values():
-        if isinstance(value, type) and getattr(value, "_architectures", None) and value._head == asked._head:
-            return value
+    for folder, prefix, kinds, suffixes in _TABLE:
+        if model_type in kinds:
+            fit = [s for s in suffixes if (s == "Model") != asked._head]
+            return class_named(prefix + fit[0]) if fit else None
     return None

@@ -1,4 +1,0 @@
-"""Gemma3 models."""
-from .modeling_gemma3 import Gemma3ForCausalLM, Gemma3Model
-
-__all__ = ["Gemma3ForCausalLM", "Gemma3Model"]

@@ -1,4 +1,0 @@
-"""GptOss models."""
-from .modeling_gpt_oss import GptOssForCausalLM, GptOssModel
-
-__all__ = ["GptOssForCausalLM", "GptOssModel"]

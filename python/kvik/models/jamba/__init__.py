@@ -1,4 +1,0 @@
-"""Jamba models."""
-from .modeling_jamba import JambaForCausalLM, JambaModel
-
-__all__ = ["JambaForCausalLM", "JambaModel"]

@@ -1,4 +1,0 @@
-"""Llama models."""
-from .modeling_llama import LlamaForCausalLM, LlamaModel
-
-__all__ = ["LlamaForCausalLM", "LlamaModel"]

@@ -1,4 +1,0 @@
-"""Mistral models."""
-from .modeling_mistral import MistralForCausalLM, MistralModel
-
-__all__ = ["MistralForCausalLM", "MistralModel"]

@@ -1,4 +1,0 @@
-"""Mixtral models."""
-from .modeling_mixtral import MixtralForCausalLM, MixtralModel
-
-__all__ = ["MixtralForCausalLM", "MixtralModel"]

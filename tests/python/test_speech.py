@@ -1,0 +1,244 @@
+"""Speech models through the Python package, against what Transformers recorded (tests/fixtures/speech/generate.json)."""
+import copy
+import json
+import os
+import pickle
+import tempfile
+import threading
+import unittest
+
+import numpy as np
+from common import GOLDEN, ROOT, kvik, model_path, read_json, tensors
+from sound import sound
+
+SPEECH = os.path.join(ROOT, "tests", "fixtures", "speech")
+TINY = os.path.join(SPEECH, "tiny")
+TONE = os.path.join(ROOT, "tests", "fixtures", "audio", "tone.flac")
+SOUND = sound(48077)
+
+
+def recorded():
+    with open(os.path.join(SPEECH, "generate.json"), encoding="utf-8") as f:
+        return json.load(f)
+
+
+def slices(rows):
+    """The parts of the recording that a case hears, each cut out of a recording as long as the longest."""
+    whole = sound(max(end for _, end in rows))
+    return [whole[begin:end] for begin, end in rows]
+
+
+class Speech(unittest.TestCase):
+    """The tiny model."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.model = kvik.AutoModelForSpeechSeq2Seq.from_pretrained(TINY, dtype="float32", threads=1)
+        cls.processor = kvik.AutoProcessor.from_pretrained(TINY)
+        cls.want = recorded()
+
+    def features(self, n=12000, **kwargs):
+        return self.processor(sound(n), sampling_rate=16000, return_tensors="np", **kwargs).input_features
+
+    def test_classes(self):
+        from kvik.models.whisper.modeling_whisper import WhisperForConditionalGeneration
+        from kvik.models.whisper import WhisperProcessor
+        self.assertIsInstance(self.model, WhisperForConditionalGeneration)
+        self.assertIs(kvik.WhisperForConditionalGeneration, WhisperForConditionalGeneration)
+        self.assertIs(type(self.processor), WhisperProcessor)
+        self.assertIsInstance(kvik.AutoTokenizer.from_pretrained(TINY), kvik.WhisperTokenizer)
+        self.assertIsInstance(pickle.loads(pickle.dumps(self.processor.tokenizer)), kvik.WhisperTokenizer)
+
+    def test_features(self):
+        got = self.features()
+        self.assertEqual((got.shape, got.dtype), ((1, 8, 100), np.float32))
+        self.assertLess(np.abs(got[0][:, ::5] - np.array(self.want["features"])).max(), 1e-4)
+        saved = tensors(os.path.relpath(os.path.join(ROOT, "tests", "fixtures", "audio", "features.safetensors"), GOLDEN))
+        for bins, name, part in ((80, "padded80", np.s_[:, :330]), (128, "padded128", np.s_[:, :330:5])):
+            got = kvik.WhisperFeatureExtractor(feature_size=bins)(SOUND, sampling_rate=16000).input_features
+            self.assertEqual(got.shape, (1, bins, 3000))
+            self.assertLess(np.abs(got[0][part] - saved[name]).max(), 1e-4)
+        both = self.processor.feature_extractor([SOUND, SOUND[:20000]], sampling_rate=16000, truncation=False, padding="longest",
+                                                return_attention_mask=True)
+        self.assertEqual(both["input_features"].shape, (2, 8, 300))
+        self.assertEqual(both.attention_mask.sum(-1).tolist(), [300, 125])
+
+    def test_generate(self):
+        for case in self.want["runs"]:
+            with self.subTest(case["options"]):
+                inputs = self.processor(slices(case["rows"]), sampling_rate=16000, return_tensors="np", return_attention_mask=True,
+                                        **case["extractor"])
+                got = self.model.generate(**inputs, **case["options"])
+                expect = case["expect"]
+                if isinstance(expect, list):
+                    self.assertEqual(got.tolist(), expect)
+                    continue
+                self.assertEqual(got["sequences"].tolist(), expect["sequences"])
+                for mine, theirs in zip(got.get("segments", []), expect.get("segments", [])):
+                    self.assertEqual(len(mine), len(theirs))
+                    for a, b in zip(mine, theirs):
+                        self.assertEqual(a["tokens"].tolist(), b["tokens"])
+                        self.assertAlmostEqual(a["start"], b["start"], 5)
+                        self.assertAlmostEqual(a["end"], b["end"], 5)
+                        if "token_timestamps" in b:
+                            np.testing.assert_allclose(a["token_timestamps"], b["token_timestamps"], atol=1e-5)
+
+    def test_golden(self):
+        """A model without marks, with every kind of cache: what test_golden.py does for text."""
+        model = kvik.WhisperForConditionalGeneration.from_pretrained(model_path("whisper"), dtype="float32", threads=1)
+        from test_seq2seq import cache_of
+        run = 0
+        for entry in read_json("index.json")["cases"]:
+            if entry["model"] != "whisper" or entry["kind"] != "generate" or entry["meet"] not in ("exact", "tokens"):
+                continue
+            with self.subTest(entry["id"]):
+                case = read_json("cases", entry["id"] + ".json")
+                options = dict(case["generate"])
+                if case["cache"]:
+                    options["past_key_values"] = cache_of(case["cache"], model.config)
+                heard = tensors("cases", case["tensors"])[case["input_features"]]
+                if case.get("decoder_input_ids"):
+                    options["decoder_input_ids"] = case["decoder_input_ids"]
+                self.assertEqual(model.generate(heard, **options).tolist(), case["expect"]["sequences"])
+                run += 1
+        self.assertGreater(run, 15)
+
+    def test_forward(self):
+        heard = self.features()
+        out = self.model(heard, decoder_input_ids=[[331, 332, 336]], output_attentions=True, output_hidden_states=True)
+        self.assertEqual(out.logits.shape, (1, 3, 392))
+        self.assertEqual([a.shape for a in out.cross_attentions], [(1, 2, 3, 50)] * 2)
+        self.assertEqual([a.shape for a in out.decoder_attentions], [(1, 2, 3, 3)] * 2)
+        self.assertEqual([a.shape for a in out.decoder_hidden_states], [(1, 3, 16)] * 3)
+        np.testing.assert_allclose(out.cross_attentions[0].sum(-1), 1, atol=1e-5)
+        encoded = self.model.get_encoder()(heard)
+        again = self.model(encoder_outputs=encoded, decoder_input_ids=[[331, 332]])
+        np.testing.assert_array_equal(again.logits, out.logits[:, :2])
+        more = self.model(decoder_input_ids=[[336]], past_key_values=copy.deepcopy(again.past_key_values))
+        np.testing.assert_array_equal(more.logits[:, 0], out.logits[:, 2])
+        with self.assertRaises(kvik.UnsupportedError):
+            encoded.last_hidden_state
+        self.assertEqual(self.model.detect_language(heard).shape, (1,))
+        self.assertEqual(self.model.generate(language="en", num_beams=3, max_new_tokens=2, encoder_outputs=encoded).tolist(),
+                         self.model.generate(heard, language="en", num_beams=3, max_new_tokens=2).tolist())
+
+    def test_tokenizer(self):
+        tokenizer = self.processor.tokenizer
+        self.assertEqual(self.processor.get_prompt_ids("lighthouse bell ").tolist(), self.want["prompt"])
+        self.assertEqual(self.processor.get_decoder_prompt_ids("translate", "german"), [(1, 333), (2, 335), (3, 340)])
+        with self.assertRaises(kvik.ArgumentError):
+            self.processor.get_prompt_ids("a <|endoftext|>")
+        with self.assertRaises(kvik.ArgumentError):
+            self.processor.get_decoder_prompt_ids("translate", "klingon")
+        for case in self.want["encoded"]:
+            tokenizer = kvik.WhisperTokenizer.from_pretrained(TINY)
+            tokenizer.set_prefix_tokens(**case["prefix"])
+            self.assertEqual(tokenizer("The bell")["input_ids"], case["ids"])
+        for case in self.want["decoded"]:
+            self.assertEqual(tokenizer.decode(case["ids"], **case["options"]), case["text"])
+        first = tokenizer.timestamp_begin
+        ids = [first + 5, 288, 261, first + 30, first + 30, 309, first + 44, first + 2, 288, first + 10]
+        self.assertEqual(tokenizer.decode(ids, decode_with_timestamps=True).count("<|"), 6)
+        told = tokenizer.decode(ids, output_offsets=True)
+        self.assertEqual([o["timestamp"] for o in told["offsets"]], [(0.1, 0.6), (0.6, 0.88), (30.04, 30.2)])
+        self.assertEqual("".join(o["text"] for o in told["offsets"]), told["text"])
+        self.assertEqual(self.processor(text="The bell")["input_ids"], self.processor.tokenizer("The bell")["input_ids"])
+
+    def test_pipeline(self):
+        asr = kvik.pipeline("automatic-speech-recognition", TINY)
+        for case in self.want["pipes"]:
+            got = asr(sound(case["samples"]), generate_kwargs={"language": "en", "max_new_tokens": 40, "num_beams": 1}, **case["options"])
+            self.assertEqual(got, case["expect"])
+        timed = asr(SOUND, return_timestamps=True, language="en")
+        words = asr(SOUND, return_timestamps="word", generate_kwargs={"language": "en"}, return_language=True)
+        self.assertEqual("".join(c["text"] for c in timed["chunks"]), timed["text"])
+        self.assertEqual({c["language"] for c in words["chunks"]}, {"english"})
+        segments = self.model.generate(self.processor(SOUND, sampling_rate=16000, truncation=False, padding="longest").input_features,
+                                       language="en", return_timestamps=True, return_segments=True).segments[0]
+        self.assertEqual([c["timestamp"] for c in timed["chunks"]], [(round(s["start"], 2), round(s["end"], 2)) for s in segments])
+        with open(TONE, "rb") as f:
+            data = f.read()
+        self.assertEqual(asr(TONE, return_timestamps=True), asr(data, return_timestamps=True))
+        self.assertEqual(asr({"array": SOUND[:16000], "sampling_rate": 16000}), asr(SOUND[:16000]))
+        self.assertTrue(asr({"raw": SOUND[:8000], "sampling_rate": 8000})["text"])
+        self.assertEqual(asr([SOUND[:9000], SOUND[:16000]]), [asr(SOUND[:9000]), asr(SOUND[:16000])])
+        self.assertEqual(kvik.pipeline(model=self.model)(SOUND[:9000]), asr(SOUND[:9000]))
+        self.assertTrue(asr(SOUND[:9000], num_beams=2, max_new_tokens=4)["text"])
+
+    def test_cache(self):
+        """Strategies and budgets work for transcripts as for text."""
+        want = self.model.transcribe(SOUND, return_timestamps=True, language="en")["text"]
+        for options in ({"cache_implementation": "static"}, {"cache_implementation": "dynamic", "max_sequences": 4}):
+            self.assertEqual(self.model.transcribe(SOUND, return_timestamps=True, language="en", **options)["text"], want)
+        with self.assertRaises(kvik.LimitError):
+            self.model.transcribe(SOUND, return_timestamps=True, cache_memory=4096)
+
+    def test_errors(self):
+        heard = self.features()
+        bad = self.processor(SOUND, sampling_rate=16000, truncation=False, padding="longest").input_features
+        for call, sentence in (
+                (lambda: self.model.generate(heard, language="fr"), "does not know it"),
+                (lambda: self.model.generate(heard, language="fr", num_beams=2), "knows no language"),
+                (lambda: self.model.generate(heard, language=["en", "de"]), "one name for each row"),
+                (lambda: self.model.generate(heard[:, :, :50]), "a window of the model has 100"),
+                (lambda: self.model.generate(heard[:, :4]), "expected \\[batch, 8, frames\\]"),
+                (lambda: self.model.generate(bad), "needs return_timestamps"),
+                (lambda: self.model.generate(np.concatenate([bad, bad]), return_timestamps=True), "attention_mask"),
+                (lambda: self.model.generate(heard, task="sing"), "'transcribe' and 'translate'"),
+                (lambda: self.model.generate(heard, num_beams=2, return_timestamps=True), "do not go together"),
+                (lambda: self.model.generate(), "input_features"),
+                (lambda: self.model.generate(heard, max_new_token=3), "max_new_tokens"),
+                (lambda: self.processor(SOUND, sampling_rate=8000), "sampling rate of 8000"),
+                (lambda: self.processor(np.zeros((2, 3, 4)), sampling_rate=16000), "one channel"),
+                (lambda: kvik.WhisperFeatureExtractor(hop_length=80), "hop_length=80"),
+                (lambda: kvik.pipeline("automatic-speech-recognition", TINY)(SOUND), "return_timestamps"),
+                (lambda: kvik.pipeline("automatic-speech-recognition", model_path("t5")), "no speech model"),
+                (lambda: self.model.transcribe("/nowhere.wav"), "nowhere.wav")):
+            with self.assertRaisesRegex((kvik.KvikError, ValueError), sentence):
+                call()
+
+    def test_hooks(self):
+        """Progress, its exceptions, streaming from two threads, and a call from another thread."""
+        told = []
+        heard = self.processor(SOUND, sampling_rate=16000, truncation=False, padding="longest").input_features
+        self.model.generate(heard, return_timestamps=True, monitor_progress=lambda state: told.append(state.tolist()))
+        self.assertEqual(told[-1], [[300, 300]])
+        self.assertEqual(told, sorted(told))
+
+        def stop(state):
+            raise KeyError("enough")
+        with self.assertRaises(KeyError):
+            self.model.generate(heard, return_timestamps=True, monitor_progress=stop)
+        one = self.features()
+        want = self.processor.tokenizer.decode(self.model.generate(one, language="en", num_beams=1, do_sample=False,
+                                                                   decoder_input_ids=[[331, 332, 336, 340]])[0, 4:])
+        texts = []
+
+        def stream():
+            streamer = kvik.TextIteratorStreamer(self.processor.tokenizer, skip_prompt=True)
+            thread = threading.Thread(target=self.model.generate, args=(one,), kwargs={
+                "decoder_input_ids": [[331, 332, 336, 340]], "streamer": streamer})
+            thread.start()
+            texts.append("".join(streamer))
+            thread.join()
+        threads = [threading.Thread(target=stream) for _ in range(2)] + [
+            threading.Thread(target=lambda: texts.append(self.model.transcribe(SOUND, return_timestamps=True)["text"]))]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        self.assertEqual(len(texts), 3)
+        self.assertEqual(sorted(texts, key=texts.count)[-1], want)
+
+    def test_wav(self):
+        """A recording of another rate, in a file and as samples, is the same."""
+        from kvik.pipelines import _wav
+        asr = kvik.pipeline("automatic-speech-recognition", self.model)
+        with tempfile.NamedTemporaryFile(suffix=".wav") as f:
+            f.write(_wav(SOUND[:11025], 11025))
+            f.flush()
+            self.assertEqual(asr(f.name), asr({"raw": SOUND[:11025], "sampling_rate": 11025}))
+
+
+if __name__ == "__main__":
+    unittest.main()
