@@ -303,8 +303,6 @@ static int check(kvik_cache *c, const kvik_speech *o, kvik_transcript **out, kvi
 {
     TRY(cache_bound(c));
     TRY(exec_idle(c->x));
-    TRY(marks_check_model(
-        c->model)); /* before the file: a text model can read no recording at all */
     TRY(kvik_speech_init(full));
     if (o) TRY(SIZED_IN(full, o, kvik_speech));
     full->size = sizeof *full;
@@ -316,7 +314,7 @@ static int check(kvik_cache *c, const kvik_speech *o, kvik_transcript **out, kvi
     }
     if (full->n_temperatures > 64)
         return ERR(ARG, "%u temperatures; at most 64 are possible", full->n_temperatures);
-    return 0;
+    return marks_check_model(c->model); /* before the file: a text model can read none */
 }
 
 KVIK_API int kvik_transcribe(kvik_cache *c, const char *path, const kvik_speech *o,
