@@ -149,8 +149,7 @@ int settings_exec(const struct preset_choice *s, const struct model *m, const kv
     bool full = c->on_full && strcmp(c->on_full, "offload") == 0;
     if (full) e->preset.stream = true;
     TRY(preset_settle_cross(s->cross, &s->cross_keys, &e->preset));
-    if (full && !e->preset.cross_quant.plane[0].kind && !e->preset.cross_quant.plane[1].kind)
-        e->preset.cross_stream = true;
+    if (full) e->preset.cross_stream = true;
     TRY(encoder_rows(m, c, e));
     e->spill_dir = c->spill_dir;
     e->no_index = c->no_prefix_cache;

@@ -12,7 +12,7 @@
 enum { GOLDEN_MOST = 128 };
 
 /* True if the model, or the one that a .gguf file was made of, has an encoder. Its sequences need
- * the encoder's input before tokens: test_hearing and test_matrix cover them. */
+ * the encoder's input before tokens (hearing.h). */
 static inline bool golden_hears(const char *name)
 {
     char path[256], text[8192];
@@ -50,4 +50,14 @@ static inline uint32_t golden_list(const char *name[GOLDEN_MOST], bool hears)
 static inline uint32_t golden_models(const char *name[GOLDEN_MOST])
 {
     return golden_list(name, false);
+}
+
+/* All models, those with an encoder last. */
+static inline uint32_t golden_all(const char *name[GOLDEN_MOST])
+{
+    const char *hears[GOLDEN_MOST];
+    uint32_t n = golden_list(name, false), more = golden_list(hears, true);
+    for (uint32_t i = 0; i < more && n < GOLDEN_MOST; i++)
+        name[n++] = hears[i];
+    return n;
 }

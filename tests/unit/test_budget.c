@@ -16,8 +16,7 @@
 #include "base/base.h"
 #include "base/json.h"
 #include "codecs.h"
-#include "kvik.h"
-#include "models.h"
+#include "hearing.h"
 #include "share.h"
 
 #include <sys/stat.h>
@@ -58,12 +57,13 @@ struct subject { /* a model, and what its caches may be called */
     const char *name[32];
     uint32_t n_names;
     json_t *caches;
+    struct hearing hearing;
 };
 struct test_case {
     struct subject *s;
     uint32_t number, max_len, seqs, step, piece, prompt, checkpoints;
     const char *implementation, *on_full;
-    char config[720];
+    char config[720], cross[720]; /* cross: of the encoder's rows */
 };
 
 static uint64_t seed = 1, state;
@@ -80,11 +80,12 @@ static uint32_t draw(uint32_t n)
 
 static void print_case(const struct test_case *t, const char *word, const char *why)
 {
-    printf("%s case %u: %s %s %s on_full %s: %u sequences of %u tokens, prompt %u, pieces of %u, "
-           "step_tokens %u, checkpoints %u%s%s\n",
-           word, t->number, t->s->path, t->implementation, t->config,
-           t->on_full ? t->on_full : "error", t->seqs, t->max_len, t->prompt, t->piece, t->step,
-           t->checkpoints, why ? ": " : "", why ? why : "");
+    printf(
+        "%s case %u: %s %s %s cross %s on_full %s: %u sequences of %u tokens, prompt %u, pieces of %u, "
+        "step_tokens %u, checkpoints %u%s%s\n",
+        word, t->number, t->s->path, t->implementation, t->config, t->cross,
+        t->on_full ? t->on_full : "error", t->seqs, t->max_len, t->prompt, t->piece, t->step,
+        t->checkpoints, why ? ": " : "", why ? why : "");
 }
 
 static void fail(const struct test_case *t, const char *what)
@@ -107,7 +108,7 @@ static bool fill(const struct test_case *t, kvik_cache *c)
     kvik_seq seq[8];
     kvik_span span[8];
     for (uint32_t i = 0; i < t->seqs; i++)
-        if (kvik_cache_new(c, &seq[i]) < 0) return fail(t, "a new sequence"), false;
+        if (hearing_new(&t->s->hearing, c, &seq[i]) < 0) return fail(t, "a new sequence"), false;
     for (uint32_t at = 0, n = t->prompt; at < t->max_len; at += n, n = t->piece) {
         n = MIN(n, t->max_len - at);
         for (uint32_t i = 0; i < t->seqs; i++)
@@ -145,8 +146,14 @@ static void generate(const struct test_case *t, kvik_cache *c, uint32_t m)
              ends, ends);
     if (kvik_generation_init(&g, t->s->model) < 0 || kvik_generation_set(&g, options) < 0)
         return fail(t, options);
-    for (uint32_t i = 0; i < rows; i++)
+    for (uint32_t i = 0; i < rows; i++) {
         p[i] = (kvik_prompt){.size = sizeof *p, .ids = ids + i, .n = prompt};
+        hearing_prompt(&t->s->hearing, &p[i]);
+    }
+    /* A decoder's text begins with its start token, which would be added otherwise. */
+    if (t->s->hearing.hears) g.decoder_start_token_id = *ids;
+    for (uint32_t i = 1; i < rows && t->s->hearing.hears; i++)
+        p[i].decoder_ids = ids;
     int e = kvik_generate(c, &g, p, rows, NULL, &r);
     kvik_generation_done(&g);
     if (refused(e)) {
@@ -172,6 +179,7 @@ static void run_case(const struct test_case *t, bool all_modes)
     const kvik_cache_config k = {.size = sizeof k,
                                  .cache_implementation = t->implementation,
                                  .cache_config = t->config,
+                                 .cross_cache_config = *t->cross ? t->cross : NULL,
                                  .max_cache_len = t->max_len,
                                  .max_sequences = t->seqs,
                                  .step_tokens = t->step,
@@ -222,6 +230,10 @@ static void draw_case(struct test_case *t, const char *variant)
     t->piece = draw(2) || t->max_len < 40 ? 1 : 1 + draw(60);
     t->checkpoints = every[draw(countof(every))];
     t->on_full = draw(4) ? NULL : "offload";
+    if (!t->s->hearing.hears) return;
+    if (draw(2) || !codec_variant(draw(10), t->s->head_dim, &v)) v.config[0] = 0;
+    snprintf(t->cross, sizeof t->cross, "{\"offloading\":%s%s%s}", draw(2) ? "true" : "false",
+             *v.config ? "," : "", v.config);
 }
 
 /* Changes the widths of windows and chunks and the context; false if the model has none. */
@@ -300,6 +312,7 @@ static bool subject_open(struct subject *s)
     s->vocab = kvik_model_vocab(s->model);
     s->head_dim = number_in(says, "\"head_dim\":", 16);
     s->window = number_in(says, "\"window\":", 0);
+    hearing_open(&s->hearing, s->model);
     s->caches = json_loads(caches, 0, NULL);
     json_t *list = json_object_get(s->caches, "caches");
     for (size_t i = 0; i < json_array_size(list) && i < countof(s->name); i++)
@@ -361,7 +374,7 @@ int main(int argc, char **argv)
     static const char *name[GOLDEN_MOST];
     static const uint32_t wide[] = {64, 300, 512};
     bool all = getenv("KVIK_TEST_LONG") != NULL;
-    uint32_t n = golden_models(name), number = 0, only = 0, given = 0;
+    uint32_t n = golden_all(name), number = 0, only = 0, given = 0;
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "-v") == 0)
             verbose = true;
@@ -374,7 +387,8 @@ int main(int argc, char **argv)
     if (!all) longest = 650;
     for (uint32_t i = 0; i < n; i++)
         for (uint32_t w = 0; w < 2; w++) {
-            struct subject s = {.n_names = 0};
+            static struct subject s;
+            memset(&s, 0, sizeof s);
             state = seed + i * 2 + w;
             snprintf(s.path, sizeof s.path, GOLDEN_MODELS "/%s", name[i]);
             char copy[300] = "";

@@ -8,13 +8,12 @@
  * The models are those of tests/golden/models, the codecs all that are registered.
  *
  * Three documented exceptions are not compared. A sequence imported under a codec is quantized again
- * as one turn. A sequence of a longrope model under a codec is not compared if a crop left it in
+ * as one turn, and so are the rows of an encoder. A sequence of a longrope model under a codec is not compared if a crop left it in
  * its long regime. A sequence under dynamic NTK is not compared after an import or a crop inside an
  * update, whose remaining rows keep the frequencies of the whole update. */
 #include "codecs.h"
 #include "generate/handle.h"
-#include "kvik.h"
-#include "models.h"
+#include "hearing.h"
 
 #include <stdarg.h>
 #include <stdbool.h>
@@ -31,9 +30,10 @@ struct golden {
     /* The greatest number of positions, or 0; the length where longrope changes, or 0. */
     uint32_t context, original;
     bool dynamic; /* dynamic NTK: a row keeps the frequencies of its update */
+    struct hearing hearing;
 };
 static struct golden models[GOLDEN_MOST];
-static uint32_t n_models;
+static uint32_t n_models, n_deaf; /* those without an encoder are the first */
 
 struct truth { /* one sequence: its tokens, and marks on the tokens that begin an update */
     kvik_seq s;
@@ -45,9 +45,9 @@ struct truth { /* one sequence: its tokens, and marks on the tokens that begin a
 struct world {
     uint32_t seed, model, vocab, most, lanes, n, op; /* lanes: max_sequences */
     kvik_cache *cache, *plain;
-    bool codec, reserves, failed;
+    bool codec, cross_codec, reserves, failed;
     uint64_t budget;
-    char text[1200];
+    char text[2400];
     const char *what; /* the name of the operation that runs */
     float *got, *want;
     struct truth seq[SEQS], trial;
@@ -114,7 +114,7 @@ static void truth_feed(const struct world *w, struct truth *t, const int32_t *id
 static int truth_logits(struct world *w, const struct truth *t, bool all, float *out)
 {
     kvik_seq s;
-    int e = kvik_cache_new(w->plain, &s);
+    int e = hearing_new(&models[w->model].hearing, w->plain, &s);
     if (e < 0) return e;
     for (uint32_t i = 0, j; e >= 0 && i < t->n; i = j) {
         for (j = i + 1; j < t->n && !t->begin[j];)
@@ -126,10 +126,14 @@ static int truth_logits(struct world *w, const struct truth *t, bool all, float 
     return e;
 }
 
-static void draw_ids(const struct world *w, int32_t *ids, uint32_t n)
+/* Draws tokens that come after `before` others.  A decoder's text begins with its start token, which a generation would
+ * add otherwise. */
+static void draw_ids(const struct world *w, uint32_t before, int32_t *ids, uint32_t n)
 {
+    const struct hearing *h = &models[w->model].hearing;
     for (uint32_t i = 0; i < n; i++)
         ids[i] = (int32_t)between(4, w->vocab - 1);
+    if (!before && h->hears) ids[0] = h->encoder.decoder_start_token_id;
 }
 
 /* ---- What must hold after every operation ---- */
@@ -151,7 +155,7 @@ static void probe(struct world *w, const struct truth *t)
     kvik_seq f;
     int32_t id;
     if (t->n >= w->most || t->lost) return;
-    draw_ids(w, &id, 1);
+    draw_ids(w, t->n, &id, 1);
     if (kvik_cache_fork(w->cache, t->s, &f) < 0) return;
     kvik_span span = {.size = sizeof span, .seq = f, .ids = &id, .n = 1};
     int e = kvik_forward(w->cache, &span, 1, false, w->got);
@@ -211,6 +215,10 @@ static void op_new(struct world *w)
     if (w->n == w->lanes) return;
     struct truth *t = &w->seq[w->n];
     int e = kvik_cache_new(w->cache, &t->s);
+    bool made = e >= 0;
+    if (made) e = hearing_begin(&models[w->model].hearing, w->cache, t->s);
+    if (made && e < 0 && kvik_cache_drop(w->cache, t->s) < 0)
+        wrong(w, "a sequence that heard nothing cannot be dropped");
     if (e < 0) {
         refused(w, e, 0);
         return;
@@ -237,7 +245,7 @@ static void op_feed(struct world *w)
         uint32_t len = draw_length();
         if (t->n + len > w->most && dice(4)) len = w->most - t->n ? between(1, w->most - t->n) : 1;
         if (len > 90) len = 90;
-        draw_ids(w, ids[i], len);
+        draw_ids(w, t->n, ids[i], len);
         span[i] = (kvik_span){.size = sizeof(kvik_span), .seq = t->s, .ids = ids[i], .n = len};
         if (t->n + len > w->most) due = KVIK_LIMIT;
         total += len;
@@ -315,10 +323,14 @@ static void op_reset(struct world *w)
 {
     struct truth *t = &w->seq[dice(w->n)];
     int e = kvik_cache_reset(w->cache, t->s);
-    if (e < 0)
-        refused(w, e, 0);
-    else
+    if (e >= 0) {
         truth_crop(w, t, 0);
+        e = hearing_begin(&models[w->model].hearing, w->cache, t->s);
+        if (e < 0 && kvik_cache_drop(w->cache, t->s) < 0)
+            wrong(w, "a sequence that heard nothing cannot be dropped");
+        if (e < 0) *t = w->seq[--w->n];
+    }
+    if (e < 0) refused(w, e, 0);
 }
 
 static void op_reorder(struct world *w)
@@ -359,6 +371,11 @@ static void op_exchange(struct world *w)
     kvik_snapshot_free(p);
     if (e < 0) {
         refused(w, e, 0);
+        return;
+    }
+    if (w->cross_codec) { /* the encoder's rows are others now */
+        if (kvik_cache_length(w->cache, s) != from->n || kvik_cache_drop(w->cache, s) < 0)
+            wrong(w, "imported: %s", kvik_last_error());
         return;
     }
     *t = *from;
@@ -427,7 +444,8 @@ static void follow(struct world *w, struct truth *t, const kvik_generation *g, c
 }
 
 /* Draws the way of decoding. */
-static void draw_way(kvik_generation *g)
+/* hears: guidance is refused for models with an encoder. */
+static void draw_way(kvik_generation *g, bool hears)
 {
     g->num_beams = dice(3) ? 1 : between(2, BEAMS);
     if (g->num_beams == 2 && dice(2)) {
@@ -440,7 +458,7 @@ static void draw_way(kvik_generation *g)
         g->penalty_alpha = 0.6;
         g->top_k = between(2, BEAMS);
     }
-    if (!dice(4)) g->guidance_scale = 1.5;
+    if (!dice(4) && !hears) g->guidance_scale = 1.5;
     g->return_dict_in_generate = !dice(4);
     g->num_return_sequences = dice(4) || (g->num_beams == 1 && !g->do_sample) ? 1 : 2;
 }
@@ -467,12 +485,12 @@ static void op_generate(struct world *w)
     uint32_t same = !t ? 0 : dice(3) ? t->n : dice(t->n + 1), extra = between(1, 30);
     if (same + extra > w->most) return;
     if (t) memcpy(ids, t->ids, same * sizeof *ids);
-    draw_ids(w, ids + same, extra);
+    draw_ids(w, same, ids + same, extra);
     kvik_generation_init(&g, NULL);
     g.max_new_tokens = between(1, 10);
     /* The text would end early. */
     if (same + extra + g.max_new_tokens > w->most) g.max_new_tokens = 1;
-    draw_way(&g);
+    draw_way(&g, models[w->model].hearing.hears);
     g.prefill_chunk_size = dice(3) ? 0 : between(1, 30);
     struct stopper stop = {.after = dice(4) ? UINT32_MAX : dice(6)};
     kvik_hooks hooks = {.size = sizeof hooks,
@@ -480,6 +498,7 @@ static void op_generate(struct world *w)
                         .on_progress = on_progress,
                         .ctx = &stop};
     kvik_prompt p = {.size = sizeof p, .ids = ids, .n = same + extra, .seq = t ? t->s : 0};
+    hearing_prompt(&models[w->model].hearing, &p);
     int e = kvik_generate(w->cache, &g, &p, 1, dice(2) ? &hooks : NULL, &r);
     if (e < 0) {
         /* A sequence with a reserve cannot be forked, so only the common prefix is kept. */
@@ -521,6 +540,7 @@ enum { OPS = sizeof operations / sizeof *operations };
 struct draw {
     /* Members of cache_config; the same for the plain cache. */
     char keys[900], plain[900], memory[40];
+    char cross[900], plain_cross[900]; /* members of cross_cache_config */
     kvik_cache_config config;
 };
 
@@ -571,6 +591,18 @@ static void draw_codec(const struct world *w, char *out, size_t n)
         groups[dice(5)], between(1, 40));
 }
 
+/* Draws how the rows of an encoder are kept. */
+static void draw_cross(struct world *w, struct draw *d, uint32_t tier)
+{
+    char codec[700] = "";
+    if (!models[w->model].hearing.hears) return;
+    if ((w->cross_codec = dice(2))) draw_codec(w, codec, sizeof codec);
+    add(d->plain_cross, sizeof d->plain_cross, "{%s}", codec + (*codec == ','));
+    bool moves = tier == 0 || dice(4) == 0;
+    add(d->cross, sizeof d->cross, "{\"offloading\":%s%s}", moves ? "true" : "false", codec);
+    d->config.cross_cache_config = d->cross;
+}
+
 /* Draws keys, implementation and sizes; the memory limit is found later. */
 static void draw_config(struct world *w, struct draw *d)
 {
@@ -616,6 +648,7 @@ static void draw_config(struct world *w, struct draw *d)
                                     .compute = "exact",
                                     .spill_dir = ".",
                                     .on_full = tier == 1 || tier == 2 ? "offload" : NULL};
+    draw_cross(w, d, tier);
 }
 
 /* Opens the cache with 1 to 2.5 times the least memory that opens and computes 50 tokens. The search
@@ -625,7 +658,7 @@ static int open_small(struct world *w, struct draw *d)
     int e = KVIK_FULL;
     uint64_t memory = between(4, 12) << 10;
     static int32_t ids[50];
-    draw_ids(w, ids, 50);
+    draw_ids(w, 0, ids, 50);
     for (; memory < 1u << 27; memory += memory / 4) {
         d->config.cache_memory = memory;
         e = kvik_cache_open(models[w->model].opened, &d->config, &w->cache);
@@ -633,7 +666,7 @@ static int open_small(struct world *w, struct draw *d)
         if (e < 0) continue;
         kvik_seq s;
         kvik_span span = {.size = sizeof span, .seq = 0, .ids = ids, .n = 50};
-        e = kvik_cache_new(w->cache, &s);
+        e = hearing_new(&models[w->model].hearing, w->cache, &s);
         span.seq = s;
         if (e >= 0) e = kvik_forward(w->cache, &span, 1, false, NULL);
         kvik_cache_close(w->cache);
@@ -652,6 +685,7 @@ static int world_open(struct world *w)
         draw_config(w, &d);
         kvik_cache_config plain = {.size = sizeof plain,
                                    .cache_config = d.plain,
+                                   .cross_cache_config = *d.plain_cross ? d.plain_cross : NULL,
                                    .max_sequences = 2 * BEAMS,
                                    .step_tokens = 128,
                                    .threads = 1,
@@ -665,11 +699,12 @@ static int world_open(struct world *w)
     }
     w->budget = d.config.cache_memory;
     w->lanes = d.config.max_sequences;
-    snprintf(
-        w->text, sizeof w->text, "%s %s %s on_full %s memory %llu sequences %u step %u threads %u",
-        models[w->model].name, d.config.cache_implementation, d.keys,
-        d.config.on_full ? d.config.on_full : "error", (unsigned long long)d.config.cache_memory,
-        d.config.max_sequences, d.config.step_tokens, d.config.threads);
+    snprintf(w->text, sizeof w->text,
+             "%s %s %s cross %s on_full %s memory %llu sequences %u step %u threads %u",
+             models[w->model].name, d.config.cache_implementation, d.keys, d.cross,
+             d.config.on_full ? d.config.on_full : "error",
+             (unsigned long long)d.config.cache_memory, d.config.max_sequences,
+             d.config.step_tokens, d.config.threads);
     return e;
 }
 
@@ -702,7 +737,7 @@ static bool chaos(uint32_t seed)
     for (int i = 0; i < 8; i++)
         dice(2);
     w.seed = seed;
-    w.model = dice(n_models);
+    w.model = dice(6) ? dice(n_models) : n_deaf + dice(n_models - n_deaf);
     w.vocab = kvik_model_vocab(models[w.model].opened);
     w.what = "open";
     if (world_open(&w) < 0) {
@@ -737,7 +772,9 @@ static bool chaos(uint32_t seed)
 static bool open_models(void)
 {
     const char *name[GOLDEN_MOST];
-    n_models = golden_models(name);
+    n_models = golden_all(name);
+    while (n_deaf + 1 < n_models && !golden_hears(name[n_deaf]))
+        n_deaf++;
     for (uint32_t i = 0; i < n_models; i++) {
         struct golden *g = &models[i];
         char path[200];
@@ -747,6 +784,7 @@ static bool open_models(void)
             printf("FAIL %s: %s\n", path, kvik_last_error());
             return false;
         }
+        hearing_open(&g->hearing, g->opened);
         const struct model *m = g->opened->m;
         if (m->learned_positions) g->context = m->context;
         g->dynamic = m->rope[0].type == ROPE_DYNAMIC;

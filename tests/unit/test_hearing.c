@@ -338,6 +338,64 @@ static void sequences(void)
     free(got);
 }
 
+enum { FORKS = 12, STEPS = 28 };
+
+/* Decodes one more token of every fork, each its own. */
+static void all_step(kvik_cache *c, const kvik_seq *s, uint32_t n, uint32_t step, float *logits)
+{
+    static int32_t id[FORKS];
+    kvik_span span[FORKS];
+    for (uint32_t i = 0; i < n; i++) {
+        id[i] = (int32_t)(3 + (step * 7 + i * 5) % 90);
+        span[i] = (kvik_span){.size = sizeof *span, .seq = s[i], .ids = &id[i], .n = 1};
+    }
+    need(kvik_forward(c, span, n, false, logits));
+}
+
+/* Forks decode together, hold the encoder's rows once, and give the bits of separate sequences. */
+static void forks(void)
+{
+    kvik_cache_config k = plain();
+    k.no_prefix_cache = true;
+    k.max_sequences = FORKS;
+    k.max_cache_len = 6 + STEPS;
+    kvik_cache *c = open_cache(k), *d = open_cache(k);
+    kvik_seq s[FORKS];
+    kvik_usage u = {.size = sizeof u};
+    size_t row = kvik_model_vocab(model) * sizeof(float);
+    char *want = malloc(FORKS * STEPS * row), *got = malloc(FORKS * row);
+    s[0] = hear(d, 0);
+    need(kvik_cache_usage(d, &u));
+    uint64_t one = u.live;
+    say(d, s[0], 0, 6, NULL);
+    need(kvik_cache_usage(d, &u));
+    uint64_t block = u.live - one; /* of the decoder's own rows */
+    need(kvik_cache_drop(d, s[0]));
+    s[0] = hear(c, 0);
+    say(c, s[0], 0, 6, NULL);
+    for (uint32_t i = 1; i < FORKS; i++)
+        need(kvik_cache_fork(c, s[0], &s[i]));
+    for (uint32_t t = 0; t < STEPS; t++)
+        all_step(c, s, FORKS, t, (float *)(void *)(want + t * FORKS * row));
+    need(kvik_cache_usage(c, &u));
+    assert_int_equal(u.live, one + FORKS * ((6 + STEPS + 15) / 16) * block);
+    for (uint32_t i = 0; i < FORKS; i += 5) {
+        kvik_seq alone = hear(d, 0);
+        say(d, alone, 0, 6, NULL);
+        for (uint32_t t = 0; t < STEPS; t++) {
+            int32_t id = (int32_t)(3 + (t * 7 + i * 5) % 90);
+            kvik_span span = {.size = sizeof span, .seq = alone, .ids = &id, .n = 1};
+            need(kvik_forward(d, &span, 1, false, (float *)(void *)got));
+            assert_memory_equal(got, want + (t * FORKS + i) * row, row);
+        }
+        need(kvik_cache_drop(d, alone));
+    }
+    kvik_cache_close(d);
+    kvik_cache_close(c);
+    free(want);
+    free(got);
+}
+
 /* A batch: cross attentions sum to one, and its legacy form comes back with the same bits. */
 static void batches(void)
 {
@@ -574,6 +632,7 @@ TEST(strategies)
 TEST(ways)
 TEST(decoding)
 TEST(sequences)
+TEST(forks)
 TEST(batches)
 TEST(sharing)
 static void test_room(void **state)
@@ -668,6 +727,7 @@ int main(void)
         cmocka_unit_test(test_batches),    cmocka_unit_test(test_sharing),
         cmocka_unit_test(test_room),       cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_gguf),       cmocka_unit_test(test_hostile),
+        cmocka_unit_test(test_forks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,7 +11,7 @@
  * part of the cells, the codecs in turn.
  *
  * Sequences of a model with an encoder hear an input before their tokens. Every second pair of such a model
- * has its codec for the encoder's rows as well; the others move these rows to disk when the tier does.
+ * has its codec for the encoder's rows as well; these rows move to disk when the tier does.
  *
  * A cell passes, or its cache is refused with a reason that is listed for the combination; anything
  * else fails. Streamed cells get the smallest memory (found by doubling) in which they finish, so
@@ -488,20 +488,27 @@ enum { OPS = sizeof operations / sizeof *operations };
 
 static int n_cells, n_pass, n_refused, n_failed, n_streamed, verbose;
 
+/* Adds a member to the text of an object. */
+static void offloading(char *out, size_t n, const char *config)
+{
+    snprintf(out, n, "%.*s%s\"offloading\":true}", (int)strlen(config) - 1, config,
+             config[1] == '}' ? "" : ",");
+}
+
 static int open_cache(struct cell *c, const struct policy *p, const char *config, const char *tier,
                       uint64_t memory)
 {
-    char merged[400];
+    char merged[400], cross[400];
     bool offload = strcmp(tier, "offloaded") == 0, on_full = strcmp(tier, "on_full") == 0;
-    snprintf(merged, sizeof merged, "%.*s%s\"offloading\":true}", (int)strlen(config) - 1, config,
-             config[1] == '}' ? "" : ",");
+    offloading(merged, sizeof merged, config);
+    offloading(cross, sizeof cross, c->cross ? c->cross : "{}");
     kvik_cache_config k = {.size = sizeof k,
                            .cache_implementation = p->implementation,
                            .cache_config = offload ? merged : config,
                            .max_cache_len = c->most,
-                           .cross_cache_config = c->hears && c->cross  ? c->cross
-                                                 : c->hears && offload ? "{\"offloading\":true}"
-                                                                       : NULL,
+                           .cross_cache_config = !c->hears ? NULL
+                                                 : offload ? cross
+                                                           : c->cross,
                            .max_encoder_len = c->hears && !c->encoder.bins ? HEARD : 0,
                            .cache_memory = memory,
                            .max_sequences = 6,

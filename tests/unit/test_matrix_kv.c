@@ -510,7 +510,7 @@ static int groups(struct toy *t, const struct policy *p, const struct codec_vari
         g->plane[0] = (struct kv_plane){"k", {HEADS, DIM, DT_F32, KV_STRIPS}, NULL};
         g->plane[1] = (struct kv_plane){"v", {HEADS, DIM, DT_F32, KV_ROWMAJOR}, NULL};
         TRY(plane_codecs(g, codec));
-        g->stream = g->policy.kind == KV_ROWS || !g->seal.tile;
+        g->stream = true;
     }
     t->n_groups = p->n;
     return 0;

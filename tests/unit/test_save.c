@@ -3,7 +3,7 @@
  * reason. A second save writes only what is new. */
 #include "base/base.h"
 #include "base/file.h"
-#include "kvik.h"
+#include "hearing.h"
 #include "testing.h"
 
 #include <dirent.h>
@@ -16,12 +16,15 @@ enum { N = 150, MORE = 4, VOCAB = 1024, FREE = 1 << 20 };
 static char dir[] = "/tmp/kvik-save-XXXXXX", file[64];
 static int32_t ids[2 * N];
 static float want[MORE * VOCAB], got[MORE * VOCAB];
+static struct hearing hearing; /* of the model opened last */
+static const char *cross;      /* cross_cache_config of the caches opened next */
 
 static kvik_model *open_model(const char *path)
 {
     kvik_model *m;
     if (kvik_model_open(path, &m) < 0) fail_msg("%s", kvik_last_error());
     uint32_t vocab = kvik_model_vocab(m);
+    hearing_open(&hearing, m);
     assert_true(vocab <= VOCAB);
     for (uint32_t i = 0; i < 2 * N; i++)
         ids[i] = (int32_t)(5 + i * 37 % (vocab - 5));
@@ -33,7 +36,8 @@ static kvik_cache *open_cache(kvik_model *m, const char *impl, const char *confi
     kvik_cache_config k = {.size = sizeof k,
                            .cache_implementation = impl,
                            .cache_config = config,
-                           .max_cache_len = 2 * N,
+                           .max_cache_len = MIN(2 * N, kvik_model_context(m)),
+                           .cross_cache_config = cross,
                            .max_sequences = 2,
                            .cache_memory = memory,
                            .spill_dir = dir,
@@ -55,7 +59,7 @@ static void forward(kvik_cache *c, kvik_seq s, const int32_t *t, uint32_t n, flo
 static kvik_seq converse(kvik_cache *c, uint32_t n)
 {
     kvik_seq s;
-    assert_int_equal(kvik_cache_new(c, &s), 0);
+    if (hearing_new(&hearing, c, &s) < 0) fail_msg("%s", kvik_last_error());
     uint32_t first = n / 2, at = first;
     forward(c, s, ids, first, NULL);
     for (; at < first + 9 && at < n; at++)
@@ -132,39 +136,50 @@ struct scene {
     /* The cache that loads the session; NULL: one like the first. */
     const char *other, *other_config;
     uint64_t memory; /* memory limit of the second cache */
+    const char *cross, *other_cross;
 };
 #define QUANTO "{\"backend\":\"quanto\",\"q_group_size\":16,\"residual_length\":16"
 #define HQQ                                                                                        \
     "{\"backend\":\"hqq\",\"q_group_size\":16,\"residual_length\":16,\"axis_key\":1,\"axis_value\":1"
+#define QUANTO12 "{\"backend\":\"quanto\",\"q_group_size\":12,\"residual_length\":16"
+#define T5       "tests/golden/models/t5"
+#define WHISPER  "tests/golden/models/whisper"
 static const struct scene scenes[] = {
-    {LLAMA, "dynamic", NULL, NULL, NULL, 0},
-    {LLAMA, "static", NULL, NULL, NULL, 0},
-    {LLAMA, "dynamic", NULL, "static", NULL, 0},
-    {LLAMA, "static", NULL, "offloaded", NULL, 500 << 10},
-    {LLAMA, "offloaded", NULL, "dynamic", NULL, 0},
-    {LLAMA, "dynamic", "{\"test_block_rows\":64}", "dynamic", NULL, 0},
-    {LLAMA, "dynamic", NULL, "dynamic", "{\"test_block_rows\":256}", 0},
-    {LLAMA, "sliding_window", "{\"sliding_window\":20}", NULL, NULL, 0},
+    {LLAMA, "dynamic", NULL, NULL, NULL, 0, NULL, NULL},
+    {LLAMA, "static", NULL, NULL, NULL, 0, NULL, NULL},
+    {LLAMA, "dynamic", NULL, "static", NULL, 0, NULL, NULL},
+    {LLAMA, "static", NULL, "offloaded", NULL, 500 << 10, NULL, NULL},
+    {LLAMA, "offloaded", NULL, "dynamic", NULL, 0, NULL, NULL},
+    {LLAMA, "dynamic", "{\"test_block_rows\":64}", "dynamic", NULL, 0, NULL, NULL},
+    {LLAMA, "dynamic", NULL, "dynamic", "{\"test_block_rows\":256}", 0, NULL, NULL},
+    {LLAMA, "sliding_window", "{\"sliding_window\":20}", NULL, NULL, 0, NULL, NULL},
     {LLAMA, "sliding_window", "{\"sliding_window\":20}", "dynamic",
-     "{\"sliding_window\":20,\"test_block_rows\":64}", 0},
-    {LLAMA, "sink", "{\"window_length\":24,\"num_sink_tokens\":3}", NULL, NULL, 0},
+     "{\"sliding_window\":20,\"test_block_rows\":64}", 0, NULL, NULL},
+    {LLAMA, "sink", "{\"window_length\":24,\"num_sink_tokens\":3}", NULL, NULL, 0, NULL, NULL},
     {LLAMA, "sink", "{\"window_length\":24,\"num_sink_tokens\":3,\"test_block_rows\":128}", "sink",
-     "{\"window_length\":24,\"num_sink_tokens\":3}", 0},
-    {LLAMA, "quantized", QUANTO "}", NULL, NULL, 0},
-    {LLAMA, "quantized", QUANTO "}", "quantized", QUANTO ",\"offloading\":true}", 500 << 10},
-    {LLAMA, "quantized", QUANTO ",\"offloading\":true}", "quantized", QUANTO "}", 0},
+     "{\"window_length\":24,\"num_sink_tokens\":3}", 0, NULL, NULL},
+    {LLAMA, "quantized", QUANTO "}", NULL, NULL, 0, NULL, NULL},
+    {LLAMA, "quantized", QUANTO "}", "quantized", QUANTO ",\"offloading\":true}", 500 << 10, NULL,
+     NULL},
+    {LLAMA, "quantized", QUANTO ",\"offloading\":true}", "quantized", QUANTO "}", 0, NULL, NULL},
     {LLAMA, "quantized", QUANTO ",\"axis_key\":-1,\"axis_value\":-1}", "quantized",
-     QUANTO ",\"axis_key\":-1,\"axis_value\":-1,\"test_block_rows\":64}", 0},
-    {LLAMA, "quantized", HQQ "}", NULL, NULL, 0},
+     QUANTO ",\"axis_key\":-1,\"axis_value\":-1,\"test_block_rows\":64}", 0, NULL, NULL},
+    {LLAMA, "quantized", HQQ "}", NULL, NULL, 0, NULL, NULL},
     {LLAMA, "dynamic", "{\"backend\":\"shuffle\",\"test_block_rows\":32}", "dynamic",
-     "{\"backend\":\"shuffle\"}", 0},
-    {"tests/golden/models/gemma2", "hybrid", NULL, NULL, NULL, 0},
-    {"tests/golden/models/gemma3", "dynamic", NULL, NULL, NULL, 0},
-    {"tests/golden/models/mistral", "dynamic", NULL, NULL, NULL, 0},
-    {"tests/golden/models/gpt-oss", "dynamic", NULL, NULL, NULL, 0},
-    {"tests/golden/models/llama4", "hybrid_chunked", NULL, "dynamic", NULL, 0},
-    {"tests/golden/models/phi3", "dynamic", NULL, NULL, NULL, 0},
-    {"tests/golden/models/qwen3", "dynamic", NULL, NULL, NULL, 0},
+     "{\"backend\":\"shuffle\"}", 0, NULL, NULL},
+    {"tests/golden/models/gemma2", "hybrid", NULL, NULL, NULL, 0, NULL, NULL},
+    {"tests/golden/models/gemma3", "dynamic", NULL, NULL, NULL, 0, NULL, NULL},
+    {"tests/golden/models/mistral", "dynamic", NULL, NULL, NULL, 0, NULL, NULL},
+    {"tests/golden/models/gpt-oss", "dynamic", NULL, NULL, NULL, 0, NULL, NULL},
+    {"tests/golden/models/llama4", "hybrid_chunked", NULL, "dynamic", NULL, 0, NULL, NULL},
+    {"tests/golden/models/phi3", "dynamic", NULL, NULL, NULL, 0, NULL, NULL},
+    {"tests/golden/models/qwen3", "dynamic", NULL, NULL, NULL, 0, NULL, NULL},
+    {T5, "dynamic", NULL, NULL, NULL, 0, NULL, NULL},
+    {T5, "static", NULL, "offloaded", NULL, 420 << 10, NULL, "{\"offloading\":true}"},
+    {T5, "quantized", QUANTO12 "}", "quantized", QUANTO12 ",\"offloading\":true}", 0, QUANTO12 "}",
+     QUANTO12 ",\"offloading\":true}"},
+    {WHISPER, "dynamic", NULL, "static", NULL, 0, NULL, NULL},
+    {WHISPER, "static", NULL, "dynamic", NULL, 0, QUANTO12 ",\"offloading\":true}", QUANTO12 "}"},
 };
 
 static void same_bits(const struct scene *s, uint32_t n)
@@ -173,9 +188,13 @@ static void same_bits(const struct scene *s, uint32_t n)
     kvik_model *m = open_model(s->model);
     uint32_t vocab = kvik_model_vocab(m);
     bool offloads = strstr(s->impl, "offloaded") || (s->config && strstr(s->config, "offloading"));
+    if (kvik_model_context(m) < n + 3 * MORE + 40) n = kvik_model_context(m) - 36;
+    cross = s->cross;
     kvik_cache *a = open_cache(m, s->impl, s->config, offloads ? 500 << 10 : 0);
+    cross = s->other ? s->other_cross : s->cross;
     kvik_cache *b = open_cache(m, s->other ? s->other : s->impl,
                                s->other ? s->other_config : s->config, s->memory);
+    cross = NULL;
     kvik_seq x = converse(a, n);
     unlink(file);
     save(a, &x, 1);

@@ -1,0 +1,58 @@
+/* hearing.h - gives sequences and prompts of models with an encoder an input, so that tests treat every golden model
+ * alike.  The input is the same in all tests; models without an encoder get none. */
+#pragma once
+#include "kvik.h"
+#include "models.h"
+
+enum { HEARD_IDS = 37, HEARD_FEATURES = 8192 };
+
+struct hearing {
+    bool hears;
+    kvik_encoder encoder;
+    int32_t ids[HEARD_IDS];
+    float features[HEARD_FEATURES];
+};
+
+/* Describes the input of a model; aborts if the features of the model are too many. */
+static inline void hearing_open(struct hearing *h, const kvik_model *m)
+{
+    h->encoder = (kvik_encoder){.size = sizeof h->encoder};
+    h->hears = kvik_model_encoder(m, &h->encoder) > 0;
+    if ((size_t)h->encoder.bins * h->encoder.rows * h->encoder.stride > HEARD_FEATURES) abort();
+    uint32_t seed = 9, vocab = kvik_model_vocab(m);
+    for (uint32_t i = 0; i < HEARD_FEATURES; i++) {
+        seed = seed * 1664525u + 1013904223u;
+        h->features[i] = (float)(seed >> 8) / (float)(1 << 23) - 1;
+        if (i < HEARD_IDS) h->ids[i] = (int32_t)(2 + (seed >> 8) % (vocab - 2));
+    }
+}
+
+/* Makes the ids of a prompt the beginning of the decoder's text, behind the input. */
+static inline void hearing_prompt(const struct hearing *h, kvik_prompt *p)
+{
+    if (!h->hears) return;
+    p->decoder_ids = p->ids;
+    p->n_decoder = p->n;
+    p->ids = h->encoder.bins ? NULL : h->ids;
+    p->n = h->encoder.bins ? 0 : HEARD_IDS;
+    p->features = h->encoder.bins ? h->features : NULL;
+    p->n_frames = h->encoder.bins ? (size_t)h->encoder.rows * h->encoder.stride : 0;
+}
+
+/* Gives a sequence without rows the input. */
+static inline int hearing_begin(const struct hearing *h, kvik_cache *c, kvik_seq s)
+{
+    kvik_prompt p = {.size = sizeof p};
+    hearing_prompt(h, &p);
+    kvik_source in = {
+        .size = sizeof in, .ids = p.ids, .n = p.n, .features = p.features, .n_frames = p.n_frames};
+    return h->hears ? kvik_cache_encode(c, s, &in) : 0;
+}
+
+/* Creates a sequence with the input. */
+static inline int hearing_new(const struct hearing *h, kvik_cache *c, kvik_seq *s)
+{
+    int e = kvik_cache_new(c, s);
+    if (e >= 0) e = hearing_begin(h, c, *s);
+    return e;
+}
