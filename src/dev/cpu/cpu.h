@@ -15,7 +15,6 @@ enum cpu_op {
     /* per weight type */
     CPU_UNPACK,    /* cpu_unpack_fn: quantized types */
     CPU_TO_F32,    /* cpu_to_f32_fn */
-    CPU_ONE_Q,     /* cpu_mm_fn, n == 1, x is cpu_xgroup: quantized types, optional */
     CPU_MM_Q,      /* cpu_mm_fn, x is cpu_xgroup: quantized types */
     CPU_GEMV_F32,  /* cpu_mm_fn, n == 1, quantized types n <= CPU_FEW: optional */
     CPU_GEMV_BF16, /* cpu_mm_fn, n == 1, packed x: optional */
@@ -112,7 +111,7 @@ typedef void (*cpu_map_fn)(float *x, const float *y, float p, float q, size_t n)
 typedef void (*cpu_rope_fn)(float *x, uint32_t heads, uint32_t dim, uint32_t rot, bool interleaved,
                             const float *cos, const float *sin); /* one token */
 
-/* One job of a matmul: some rows of one weight for some tokens, at most CPU_TILE of them unless w is quantized. */
+/* One job of a matmul: some rows of one weight for some tokens, at most CPU_TILE of them. */
 struct cpu_mm {
     const unsigned char *w; /* first row of the job */
     uint32_t before;        /* rows that the weight has before it */
@@ -129,7 +128,7 @@ struct cpu_mm {
     unsigned char *scratch; /* this thread's CPU_THREAD_BYTES, 64-byte aligned */
 };
 typedef void (*cpu_mm_fn)(const struct cpu_mm *j);
-#define CPU_TILE         64u  /* tokens of a job of float x */
+#define CPU_TILE         64u  /* tokens of a job */
 #define CPU_FEW          4u   /* tokens, at most, of a kernel of float x that decodes as it goes */
 #define CPU_X_TOKENS     256u /* tokens that are converted at a time */
 #define CPU_THREAD_BYTES (48u << 10)

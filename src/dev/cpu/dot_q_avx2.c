@@ -2,6 +2,7 @@
 #if defined(__x86_64__)
 #include "dev/cpu/vec_avx2.h"
 
+#define PIN(v) __asm__("" : "+x"((v).a), "+x"((v).b))
 #include "dev/cpu/dot_q_vec.h"
 #else
 typedef int dot_q_avx2_unused;

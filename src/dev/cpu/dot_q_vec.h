@@ -6,11 +6,12 @@
  * words, two in a lane, and the activation of the two columns is broadcast to all lanes.  A block of 32 columns is
  * summed in int32: one conversion to float, and never a sum across lanes.
  *
- * One token (decode): codes go from the transposition straight into the products.  More tokens: the words of two
- * groups of 16 rows and of 256 columns are written to a panel that stays in the first cache, and tiles of panels x
- * tokens run over it.  Both make the sums of dev.h, so both give the same bits. */
+ * One loop serves one token and many: the codes of a block of 16 rows are 16 vectors, which AVX-512 keeps in registers,
+ * and the tokens pass them, VEC_MANY at once.  What a token has summed waits in the thread's scratch, 64 bytes for each
+ * token, until the next block.  So a block is decoded once for all tokens of the job, and few tokens pay no more for
+ * decoding than one. */
+#include "dev/cpu/blocks.h"
 #include "dev/cpu/cpu.h"
-#include "dev/cpu/half.h"
 
 #if defined(__clang__)
 #define UNROLL _Pragma("unroll")
@@ -19,48 +20,35 @@
 #endif
 
 enum { ROWS = 16, GROUP = CPU_GROUP };
-_Static_assert(GROUP == 256, "a panel has one block of the K formats");
+_Static_assert(GROUP == 256, "a group has one block of the K formats");
 
-struct panel {
-    int16_t w[GROUP / 32][16][2 * ROWS];            /* [block][pair of columns][row] */
-    float d[GROUP / 16][ROWS], m[GROUP / 16][ROWS]; /* of each block of 32, or each half of one */
+/* Where the codes of a block stay in registers, the loop over them is unrolled, and a token has two chains of sums, because
+ * one product takes as long as four can start in.  AVX2 has neither the registers nor the latency: its loop stays a
+ * loop, since gcc would make all products first and write them to memory. */
+#define IN_REGISTERS (VEC_MANY < 4)
+enum { CHAINS = IN_REGISTERS ? 2 : 1 };
+#ifndef PIN /* keeps the order of sums in the program, where a compiler that reorders them runs out of registers */
+#define PIN(v) (void)0
+#endif
+#if IN_REGISTERS
+#define PAIRS UNROLL
+#elif defined(__clang__)
+#define PAIRS _Pragma("clang loop unroll(disable)")
+#else
+#define PAIRS _Pragma("GCC unroll 1")
+#endif
+
+struct sums {
+    float s[ROWS], y[ROWS]; /* of the group, and of the groups before */
 };
-_Static_assert(VEC_PANELS * sizeof(struct panel) <= CPU_THREAD_BYTES, "scratch");
+_Static_assert(CPU_TILE * sizeof(struct sums) <= CPU_THREAD_BYTES, "scratch");
 
-INLINE bool q_halves(enum dtype t) /* a scale serves 16 codes */
-{
-    return t == DT_Q2_K || t == DT_Q3_K || t == DT_Q6_K;
-}
-INLINE bool q_has_min(enum dtype t)
-{
-    return t == DT_Q4_1 || t == DT_Q5_1 || t == DT_Q2_K || t == DT_Q4_K || t == DT_Q5_K;
-}
-INLINE uint32_t q_bytes(enum dtype t)
-{
-    return t == DT_Q4_0    ? 18
-           : t == DT_Q4_1  ? 20
-           : t == DT_Q5_0  ? 22
-           : t == DT_Q5_1  ? 24
-           : t == DT_Q8_0  ? 34
-           : t == DT_MXFP4 ? 17
-           : t == DT_Q2_K  ? 84
-           : t == DT_Q3_K  ? 110
-           : t == DT_Q4_K  ? 144
-           : t == DT_Q5_K  ? 176
-                           : 210;
-}
-INLINE bool q_is_k(enum dtype t)
-{
-    return q_bytes(t) > 40;
-}
-
-/* Where words go: into a panel, or into the products of one token. */
-struct sink {
-    struct panel *out; /* NULL: products */
-    const struct cpu_xgroup *x;
+struct pass { /* 16 rows x the tokens of a job */
+    struct sums *sums;
+    const unsigned char *x; /* struct cpu_xgroup of the first token */
+    size_t ldx;
+    uint32_t n;
     int zero;
-    vi acc[2];
-    vf s;
 };
 
 INLINE vi x_pair(const struct cpu_xgroup *x, uint32_t block, uint32_t pair)
@@ -70,51 +58,69 @@ INLINE vi x_pair(const struct cpu_xgroup *x, uint32_t block, uint32_t pair)
     return vi_set1(v);
 }
 
-/* Sum `sub` of the group begins: a block of 32, or half a block. */
-INLINE void sum_begin(enum dtype t, struct sink *k, uint32_t sub)
+/* A block of decoded codes, `w`, for `tokens` tokens.  d, m: of the block, or of each half of it. */
+INLINE void block_some(enum dtype t, const struct pass *p, uint32_t first, int tokens, uint32_t b,
+                       const vi *w, const vf *d, const vf *m)
 {
-    if (k->out) return;
-    int32_t sum = q_halves(t) ? k->x->sum[sub] : k->x->sum32[sub];
-    k->acc[0] = k->zero ? vi_set1(-k->zero * sum) : vi_zero();
-    k->acc[1] = vi_zero();
-}
-INLINE void put(struct sink *k, uint32_t block, uint32_t pair, vi words)
-{
-    if (k->out)
-        vi_store(k->out->w[block][pair], words);
-    else
-        k->acc[pair % 2] = vi_dot16(k->acc[pair % 2], words, x_pair(k->x, block, pair));
-}
-INLINE void sum_end(enum dtype t, struct sink *k, uint32_t sub, vf d, vf m)
-{
-    if (k->out) {
-        vf_store(k->out->d[sub], d);
-        if (q_has_min(t)) vf_store(k->out->m[sub], m);
-        return;
+    const struct cpu_xgroup *x[VEC_MANY];
+    struct sums *sums = p->sums + first;
+    vf s[VEC_MANY];
+    const uint32_t subs = block_halves(t) ? 2 : 1, pairs = 16 / subs;
+    UNROLL for (int i = 0; i < tokens; i++)
+    {
+        x[i] = (const struct cpu_xgroup *)(const void *)(p->x + (first + (uint32_t)i) * p->ldx);
+        s[i] = vf_load(sums[i].s);
     }
-    k->s = vf_fma(d, vf_from_int(vi_add(k->acc[0], k->acc[1])), k->s);
-    if (!q_has_min(t)) return;
-    int32_t sum = q_halves(t) ? k->x->sum[sub] : k->x->sum32[sub];
-    k->s = vf_fma(m, vf_from_int(vi_set1(sum)), k->s);
+    UNROLL for (uint32_t h = 0; h < subs; h++)
+    {
+        vi acc[VEC_MANY][CHAINS];
+        int32_t sum[VEC_MANY];
+        UNROLL for (int i = 0; i < tokens; i++)
+        {
+            sum[i] = subs == 2 ? x[i]->sum[2 * b + h] : x[i]->sum32[b];
+            acc[i][0] = p->zero ? vi_set1(-p->zero * sum[i]) : vi_zero();
+            if (CHAINS == 2) acc[i][CHAINS - 1] = vi_zero();
+        }
+        PAIRS for (uint32_t k = h * pairs; k < (h + 1) * pairs; k++)
+            UNROLL for (int i = 0; i < tokens; i++)
+        {
+            acc[i][k % CHAINS] = vi_dot16(acc[i][k % CHAINS], w[k], x_pair(x[i], b, k));
+            PIN(acc[i][k % CHAINS]);
+        }
+        UNROLL for (int i = 0; i < tokens; i++)
+        {
+            vi all = CHAINS == 2 ? vi_add(acc[i][0], acc[i][CHAINS - 1]) : acc[i][0];
+            s[i] = vf_fma(d[h], vf_from_int(all), s[i]);
+            if (block_has_min(t)) s[i] = vf_fma(m[h], vf_from_int(vi_set1(sum[i])), s[i]);
+        }
+    }
+    UNROLL for (int i = 0; i < tokens; i++) vf_store(sums[i].s, s[i]);
 }
-
-/* Codes 4i..4i+3 of a block, a byte each. */
-INLINE void put_bytes(struct sink *k, uint32_t block, uint32_t i, vi bytes)
+INLINE void block_tokens(enum dtype t, const struct pass *p, uint32_t b, const vi *w, const vf *d,
+                         const vf *m)
 {
-    put(k, block, 2 * i, vi_and(bytes, 0x00ff00ff));
-    put(k, block, 2 * i + 1, vb_shr(bytes, 8));
+    uint32_t i = 0;
+    for (; i + VEC_MANY <= p->n; i += VEC_MANY)
+        block_some(t, p, i, VEC_MANY, b, w, d, m);
+    if (VEC_MANY > 2 && i + 2 <= p->n) {
+        block_some(t, p, i, 2, b, w, d, m);
+        i += 2;
+    }
+    if (i < p->n) block_some(t, p, i, 1, b, w, d, m);
 }
 
-static const uint8_t q_e2m1_plus12[16] = {12, 13, 14, 15, 16, 18, 20, 24,
-                                          12, 11, 10, 9,  8,  6,  4,  0};
+/* Codes 4i..4i+3 of a block, a byte each, become words. */
+INLINE void put_bytes(vi *w, uint32_t i, vi bytes)
+{
+    w[2 * i] = vi_and(bytes, 0x00ff00ff);
+    w[2 * i + 1] = vb_shr(bytes, 8);
+}
 
 INLINE vf e8m0_halves(const unsigned char *p, size_t stride)
 {
     float d[ROWS];
-    for (uint32_t r = 0; r < ROWS; r++) {
-        uint32_t e = p[r * stride];
-        d[r] = half_from_bits(e < 2 ? 0x200000u << e : (e - 1) << 23);
-    }
+    for (uint32_t r = 0; r < ROWS; r++)
+        d[r] = block_e8m0_half(p[r * stride]);
     return vf_load(d);
 }
 
@@ -127,11 +133,36 @@ INLINE vi fifth_bits(vi h)
     return vi_shl(vb_or(low, high), 4);
 }
 
-/* A block of 32 of 16 rows. */
-INLINE void block_32(enum dtype t, const unsigned char *p, size_t stride, uint32_t block,
-                     struct sink *k)
+/* A block of 32 of 16 rows: its codes as they lie in memory become words. */
+INLINE void codes_32(enum dtype t, const vi *v, vi bits, vi *w)
 {
-    vi v[8], bits = vi_zero(), head = vi_zero();
+    if (t == DT_Q8_0) {
+        UNROLL for (uint32_t i = 0; i < 8; i++) put_bytes(w, i, vb_xor1(v[i], 0x80));
+    } else if (t == DT_Q4_0 || t == DT_Q4_1) {
+        UNROLL for (uint32_t i = 0; i < 4; i++)
+        {
+            w[2 * i] = vi_and(v[i], 0x000f000f);
+            w[2 * i + 1] = vi_and(vb_shr(v[i], 8), 0x000f000f);
+            w[2 * i + 8] = vi_and(vb_shr(v[i], 4), 0x000f000f);
+            w[2 * i + 9] = vb_shr(v[i], 12);
+        }
+    } else {
+        UNROLL for (uint32_t i = 0; i < 8; i++)
+        {
+            vi q = vb_and1(i < 4 ? v[i] : vb_shr(v[i - 4], 4), 15);
+            if (t == DT_MXFP4)
+                q = vb_lookup(block_e2m1_plus12, q);
+            else
+                q = vb_or(q, fifth_bits(vi_shr(bits, (int)(4 * i))));
+            put_bytes(w, i, q);
+        }
+    }
+}
+
+INLINE void block_32(enum dtype t, const unsigned char *p, size_t stride, uint32_t b,
+                     const struct pass *k)
+{
+    vi v[8], w[16], bits = vi_zero(), head = vi_zero();
     vf d, m = vf_zero();
     uint32_t at = t == DT_Q4_0 || t == DT_Q8_0 ? 2
                   : t == DT_Q4_1               ? 4
@@ -140,34 +171,34 @@ INLINE void block_32(enum dtype t, const unsigned char *p, size_t stride, uint32
                                                : 8;
     if (t != DT_MXFP4) head = vi_rows1(p, stride);
     d = t == DT_MXFP4 ? e8m0_halves(p, stride) : vf_low_f16(head);
-    if (q_has_min(t)) m = vf_high_f16(head);
+    if (block_has_min(t)) m = vf_high_f16(head);
     if (t == DT_Q5_0) bits = vi_rows1(p + 2, stride);
     if (t == DT_Q5_1) bits = vi_rows1(p + 4, stride);
-    sum_begin(t, k, block);
     vi_rows4(p + at, stride, v);
-    if (t == DT_Q8_0) {
-        vi_rows4(p + at + 16, stride, v + 4);
-        UNROLL for (uint32_t i = 0; i < 8; i++) put_bytes(k, block, i, vb_xor1(v[i], 0x80));
-    } else if (t == DT_Q4_0 || t == DT_Q4_1) {
-        UNROLL for (uint32_t i = 0; i < 4; i++)
-        {
-            put(k, block, 2 * i, vi_and(v[i], 0x000f000f));
-            put(k, block, 2 * i + 1, vi_and(vb_shr(v[i], 8), 0x000f000f));
-            put(k, block, 2 * i + 8, vi_and(vb_shr(v[i], 4), 0x000f000f));
-            put(k, block, 2 * i + 9, vb_shr(v[i], 12));
-        }
-    } else {
-        UNROLL for (uint32_t i = 0; i < 8; i++)
-        {
-            vi q = vb_and1(i < 4 ? v[i] : vb_shr(v[i - 4], 4), 15);
-            if (t == DT_MXFP4)
-                q = vb_lookup(q_e2m1_plus12, q);
-            else
-                q = vb_or(q, fifth_bits(vi_shr(bits, (int)(4 * i))));
-            put_bytes(k, block, i, q);
-        }
+    if (t == DT_Q8_0) vi_rows4(p + at + 16, stride, v + 4);
+    codes_32(t, v, bits, w);
+    block_tokens(t, k, b, w, &d, &m);
+}
+
+/* Blocks of 4 times as many bytes as 16 divides: headers come with the codes.  Q4_1: four blocks are 5 x 16 bytes.  Q5_1: two
+ * are 3 x 16. */
+INLINE uint32_t run_blocks(enum dtype t)
+{
+    return t == DT_Q4_1 ? 4 : t == DT_Q5_1 ? 2 : 0;
+}
+INLINE void run_32(enum dtype t, const unsigned char *p, size_t stride, uint32_t b,
+                   const struct pass *k)
+{
+    const uint32_t lanes = block_bytes(t) / 4, n = run_blocks(t);
+    vi v[20], w[16];
+    UNROLL for (uint32_t i = 0; i < n * lanes / 4; i++) vi_rows4(p + 16 * i, stride, v + 4 * i);
+    UNROLL for (uint32_t i = 0; i < n; i++)
+    {
+        const vi *q = v + lanes * i;
+        vf d = vf_low_f16(q[0]), m = vf_high_f16(q[0]);
+        codes_32(t, q + lanes - 4, q[1], w);
+        block_tokens(t, k, b + i, w, &d, &m);
     }
-    sum_end(t, k, block, d, m);
 }
 
 /* Byte i of 16 that lie in four vectors. */
@@ -224,16 +255,16 @@ INLINE void scales_of(enum dtype t, const unsigned char *p, size_t stride, vf *d
     }
 }
 
-/* Codes 4i..4i+3 of block b (of 8) from the bytes of the low and of the high bits. */
+/* Codes 4i..4i+3 of block b (of 8) from the bytes of the low and of the high bits; the high bits were moved down before, by 4
+ * in the second half of Q3_K and Q5_K. */
 INLINE vi k_codes(enum dtype t, uint32_t b, vi low, vi high)
 {
-    int chunk = (int)(b / 2), half = (int)(b % 2);
+    int chunk = (int)(b / 2), half = (int)(b % 2), s = 4 * (chunk % 2) + 2 * half;
     if (t == DT_Q4_K || t == DT_Q5_K) {
         vi q = vb_and1(vb_shr(low, 4 * half), 15);
         if (t == DT_Q4_K) return q;
         return vb_or(q, vi_shl(vb_and1(vb_shr(high, (int)b), 1), 4));
     }
-    int s = 4 * (chunk % 2) + 2 * half;
     if (t == DT_Q6_K) {
         vi q = vb_and1(vb_shr(low, 4 * (chunk % 2)), 15);
         return vb_or(q, vi_shl(vb_and1(vb_shr(high, s), 3), 4));
@@ -243,39 +274,45 @@ INLINE vi k_codes(enum dtype t, uint32_t b, vi low, vi high)
     return vb_or(q, vi_shl(vb_and1(vb_shr(high, (int)b), 1), 2));
 }
 
-/* A block of 256 of 16 rows. */
-INLINE void block_256(enum dtype t, const unsigned char *p, size_t stride, struct sink *k)
+INLINE void rows_32(const unsigned char *p, size_t stride, vi *v)
+{
+    vi_rows4(p, stride, v);
+    vi_rows4(p + 16, stride, v + 4);
+}
+
+/* A block of 256 of 16 rows, in two halves of four blocks of 32, of which one is stated. */
+INLINE void block_256(enum dtype t, const unsigned char *p, size_t stride, const struct pass *k)
 {
     vf d[16], m[16];
     scales_of(t, p, stride, d, m);
-    const uint32_t low_at = t == DT_Q2_K || t == DT_Q4_K ? 16
-                            : t == DT_Q3_K               ? 32
-                            : t == DT_Q5_K               ? 48
-                                                         : 0;
-    const uint32_t high_at = t == DT_Q3_K ? 0 : t == DT_Q5_K ? 16 : 128;
-    /* Q4_K and Q5_K: block b has nibbles of 32 bytes b/2.  Q6_K: of 32 bytes b/4 * 2 + b%2.  Q2_K, Q3_K: pairs of bits of
-     * 32 bytes b/4. */
-    UNROLL for (uint32_t b = 0; b < 8; b++)
-    {
-        uint32_t low = t == DT_Q4_K || t == DT_Q5_K ? b / 2
-                       : t == DT_Q6_K               ? b / 4 * 2 + b % 2
-                                                    : b / 4;
-        uint32_t high = t == DT_Q6_K ? b / 4 : 0;
-        vi l[8], h[8];
-        vi_rows4(p + low_at + 32 * low, stride, l);
-        vi_rows4(p + low_at + 32 * low + 16, stride, l + 4);
-        if (t == DT_Q3_K || t == DT_Q5_K || t == DT_Q6_K) {
-            vi_rows4(p + high_at + 32 * high, stride, h);
-            vi_rows4(p + high_at + 32 * high + 16, stride, h + 4);
-        }
-        UNROLL for (uint32_t i = 0; i < 8; i++)
+    const uint32_t subs = block_halves(t) ? 2 : 1;
+    const bool nibbles = t == DT_Q4_K || t == DT_Q5_K, two = t == DT_Q3_K || t == DT_Q5_K;
+    const unsigned char *low = p + (t == DT_Q2_K || t == DT_Q4_K ? 16
+                                    : t == DT_Q3_K               ? 32
+                                    : t == DT_Q5_K               ? 48
+                                                                 : 0);
+    const unsigned char *high = p + (t == DT_Q3_K ? 0 : t == DT_Q5_K ? 16 : 128);
+    vi l[2][8], h[8];
+    if (two) rows_32(high, stride, h);
+    for (uint32_t half = 0; half < 2; half++) {
+        /* Q4_K, Q5_K: a block has nibbles of 32 bytes, and so has its neighbour.  Q6_K: block u has nibbles of 32 bytes
+         * u % 2.  Q2_K, Q3_K: all four have pairs of bits of 32 bytes. */
+        rows_32(low, stride, l[0]);
+        if (t == DT_Q6_K) rows_32(low + 32, stride, l[1]);
+        if (t == DT_Q6_K) rows_32(high, stride, h);
+        UNROLL for (uint32_t u = 0; u < 4; u++)
         {
-            uint32_t sub = q_halves(t) ? 2 * b + i / 4 : b;
-            if (i == 0 || (i == 4 && q_halves(t))) sum_begin(t, k, sub);
-            bool two = t == DT_Q3_K || t == DT_Q5_K || t == DT_Q6_K;
-            put_bytes(k, b, i, k_codes(t, b, l[i], two ? h[i] : l[i]));
-            if (i == 7 || (i == 3 && q_halves(t))) sum_end(t, k, sub, d[sub], m[sub]);
+            vi w[16];
+            const vi *from = l[t == DT_Q6_K ? u % 2 : 0];
+            if (nibbles && u == 2) rows_32(low + 32, stride, l[0]);
+            UNROLL for (uint32_t i = 0; i < 8; i++)
+                put_bytes(w, i, k_codes(t, u, from[i], two || t == DT_Q6_K ? h[i] : from[i]));
+            uint32_t b = 4 * half + u;
+            block_tokens(t, k, b, w, d + subs * b, m + subs * b);
         }
+        if (two) UNROLL for (uint32_t i = 0; i < 8; i++) h[i] = vb_shr(h[i], 4);
+        low += nibbles || t == DT_Q6_K ? 64 : 32;
+        high += 32;
     }
 }
 
@@ -289,17 +326,22 @@ INLINE void ask(const unsigned char *p, size_t n)
 
 /* Columns [k0, k0 + k) of 16 rows, k at most GROUP. */
 INLINE void group_of(enum dtype t, const unsigned char *w, size_t stride, uint32_t k0, uint32_t k,
-                     struct sink *s)
+                     const struct pass *s)
 {
-    uint32_t bytes = q_bytes(t);
-    size_t at = (size_t)k0 / (q_is_k(t) ? 256 : 32) * bytes;
+    const uint32_t bytes = block_bytes(t), run = run_blocks(t);
+    size_t at = (size_t)k0 / (block_is_k(t) ? 256 : 32) * bytes;
     const unsigned char *p = w + at, *next = w + ROWS * stride + ROWS * at;
-    if (q_is_k(t)) {
+    if (block_is_k(t)) {
         ask(next, ROWS * bytes);
         block_256(t, p, stride, s);
         return;
     }
-    for (uint32_t b = 0; b < k / 32; b++, p += bytes, next += ROWS * bytes) {
+    uint32_t b = 0;
+    for (; run && b + run <= k / 32; b += run, p += run * bytes, next += ROWS * run * bytes) {
+        ask(next, ROWS * run * bytes);
+        run_32(t, p, stride, b, s);
+    }
+    for (; b < k / 32; b++, p += bytes, next += ROWS * bytes) {
         ask(next, ROWS * bytes);
         block_32(t, p, stride, b, s);
     }
@@ -332,9 +374,10 @@ INLINE int64_t group_first(const struct cpu_mm *j, uint32_t r, uint32_t *skip)
     return (int64_t)r - *skip;
 }
 
-INLINE void one_token(enum dtype t, int zero, const struct cpu_mm *j)
+INLINE void products(enum dtype t, int zero, const struct cpu_mm *j)
 {
-    const struct cpu_xgroup *x = (const struct cpu_xgroup *)(const void *)j->x;
+    struct pass p = {
+        .sums = (struct sums *)(void *)j->scratch, .ldx = j->ldx, .n = j->n, .zero = zero};
     if (j->before + j->rows < ROWS) {
         cpu_mm_q_ref(j);
         return;
@@ -344,181 +387,35 @@ INLINE void one_token(enum dtype t, int zero, const struct cpu_mm *j)
         uint32_t skip;
         int64_t first = group_first(j, r, &skip);
         const unsigned char *w = j->w + first * (int64_t)j->row_bytes;
-        vf acc = vf_zero();
-        struct sink s = {.zero = zero};
+        for (uint32_t i = 0; i < j->n; i++) {
+            vf_store(p.sums[i].s, vf_zero());
+            vf_store(p.sums[i].y, vf_zero());
+        }
         for (uint32_t k = 0; k < j->k; k += GROUP) {
-            s.x = x + k / GROUP;
-            s.s = vf_zero();
-            group_of(t, w, j->row_bytes, k, MIN(j->k - k, GROUP), &s);
-            acc = vf_fma(vf_set1(s.x->d), s.s, acc);
-        }
-        if (j->bias) acc = vf_add(acc, y_load(j->bias + first, skip));
-        y_store(j->y + first, skip, acc);
-    }
-}
-
-/* More tokens. */
-
-struct tile {
-    const struct cpu_mm *j;
-    const struct panel *panel;
-    uint32_t blocks, group; /* blocks of 32 in the panel; its place in K */
-    int64_t first[VEC_PANELS];
-    uint32_t skip[VEC_PANELS]; /* ROWS: nothing is stored */
-    int zero;
-    bool start, end;
-};
-
-INLINE void tile_sums(bool halves, bool min, const struct tile *p, int tokens,
-                      const struct cpu_xgroup *const *x, uint32_t block, uint32_t sub,
-                      vf (*s)[VEC_MANY])
-{
-    vi acc[VEC_PANELS][VEC_MANY];
-    UNROLL for (int t = 0; t < tokens; t++)
-    {
-        int32_t sum = halves ? x[t]->sum[sub] : x[t]->sum32[sub];
-        vi init = vi_set1(-p->zero * sum);
-        UNROLL for (int r = 0; r < VEC_PANELS; r++) acc[r][t] = init;
-    }
-    uint32_t end = halves ? sub % 2 * 8 + 8 : 16;
-    for (uint32_t i = end - (halves ? 8 : 16); i < end; i++) {
-        vi w[VEC_PANELS];
-        UNROLL for (int r = 0; r < VEC_PANELS; r++) w[r] =
-            vi_load((const void *)p->panel[r].w[block][i]);
-        UNROLL for (int t = 0; t < tokens; t++)
-        {
-            vi v = x_pair(x[t], block, i);
-            UNROLL for (int r = 0; r < VEC_PANELS; r++) acc[r][t] = vi_dot16(acc[r][t], w[r], v);
-        }
-    }
-    UNROLL for (int r = 0; r < VEC_PANELS; r++)
-    {
-        vf d = vf_load(p->panel[r].d[sub]), m = min ? vf_load(p->panel[r].m[sub]) : vf_zero();
-        UNROLL for (int t = 0; t < tokens; t++)
-        {
-            s[r][t] = vf_fma(d, vf_from_int(acc[r][t]), s[r][t]);
-            if (!min) continue;
-            int32_t sum = halves ? x[t]->sum[sub] : x[t]->sum32[sub];
-            s[r][t] = vf_fma(m, vf_from_int(vi_set1(sum)), s[r][t]);
-        }
-    }
-}
-
-INLINE void tile_run(bool halves, bool min, const struct tile *p, uint32_t t0, int tokens)
-{
-    const struct cpu_mm *j = p->j;
-    const struct cpu_xgroup *x[VEC_MANY];
-    vf s[VEC_PANELS][VEC_MANY];
-    UNROLL for (int t = 0; t < tokens; t++)
-    {
-        x[t] = (const struct cpu_xgroup *)(const void *)(j->x + (t0 + (uint32_t)t) * j->ldx) +
-               p->group;
-        UNROLL for (int r = 0; r < VEC_PANELS; r++) s[r][t] = vf_zero();
-    }
-    for (uint32_t b = 0; b < p->blocks; b++) {
-        if (halves) {
-            tile_sums(true, min, p, tokens, x, b, 2 * b, s);
-            tile_sums(true, min, p, tokens, x, b, 2 * b + 1, s);
-        } else {
-            tile_sums(false, min, p, tokens, x, b, b, s);
-        }
-    }
-    UNROLL for (int r = 0; r < VEC_PANELS; r++)
-    {
-        if (p->skip[r] == ROWS) continue;
-        UNROLL for (int t = 0; t < tokens; t++)
-        {
-            float *y = j->y + (t0 + (uint32_t)t) * j->ldy + p->first[r];
-            vf acc = p->start ? vf_zero() : y_load(y, p->skip[r]);
-            acc = vf_fma(vf_set1(x[t]->d), s[r][t], acc);
-            if (p->end && j->bias) acc = vf_add(acc, y_load(j->bias + p->first[r], p->skip[r]));
-            y_store(y, p->skip[r], acc);
-        }
-    }
-}
-
-INLINE void tile_all(bool halves, bool min, const struct tile *p)
-{
-    uint32_t t = 0, n = p->j->n;
-    for (; t + VEC_MANY <= n; t += VEC_MANY)
-        tile_run(halves, min, p, t, VEC_MANY);
-    if (VEC_MANY > 4 && t + 4 <= n) {
-        tile_run(halves, min, p, t, 4);
-        t += 4;
-    }
-    if (t + 2 <= n) {
-        tile_run(halves, min, p, t, 2);
-        t += 2;
-    }
-    if (t < n) tile_run(halves, min, p, t, 1);
-}
-static void all_whole(const struct tile *p)
-{
-    tile_all(false, false, p);
-}
-static void all_whole_min(const struct tile *p)
-{
-    tile_all(false, true, p);
-}
-static void all_halves(const struct tile *p)
-{
-    tile_all(true, false, p);
-}
-static void all_halves_min(const struct tile *p)
-{
-    tile_all(true, true, p);
-}
-
-typedef void (*panel_fn)(const unsigned char *w, size_t stride, uint32_t k0, uint32_t k,
-                         struct panel *out);
-
-INLINE void more_tokens(enum dtype t, int zero, panel_fn fill, const struct cpu_mm *j)
-{
-    struct panel *panel = (struct panel *)(void *)j->scratch;
-    struct tile p = {.j = j, .panel = panel, .zero = zero};
-    if (j->before + j->rows < ROWS) {
-        cpu_mm_q_ref(j);
-        return;
-    }
-    for (uint32_t r = 0; r < j->rows; r += VEC_PANELS * ROWS)
-        for (uint32_t k = 0; k < j->k; k += GROUP) {
-            uint32_t n = MIN(j->k - k, GROUP);
-            p.blocks = n / 32;
-            p.group = k / GROUP;
-            p.start = k == 0;
-            p.end = k + n == j->k;
-            for (uint32_t i = 0; i < VEC_PANELS; i++) {
-                uint32_t at = r + i * ROWS;
-                p.first[i] = 0;
-                p.skip[i] = ROWS;
-                if (at >= j->rows) continue; /* the panel has old words, and its sums go nowhere */
-                p.first[i] = group_first(j, at, &p.skip[i]);
-                fill(j->w + p.first[i] * (int64_t)j->row_bytes, j->row_bytes, k, n, panel + i);
+            p.x = j->x + k / GROUP * sizeof(struct cpu_xgroup);
+            group_of(t, w, j->row_bytes, k, MIN(j->k - k, GROUP), &p);
+            for (uint32_t i = 0; i < j->n; i++) {
+                const struct cpu_xgroup *x =
+                    (const struct cpu_xgroup *)(const void *)(p.x + i * p.ldx);
+                struct sums *s = p.sums + i;
+                vf_store(s->y, vf_fma(vf_set1(x->d), vf_load(s->s), vf_load(s->y)));
+                vf_store(s->s, vf_zero());
             }
-            if (q_halves(t))
-                (q_has_min(t) ? all_halves_min : all_halves)(&p);
-            else
-                (q_has_min(t) ? all_whole_min : all_whole)(&p);
         }
+        for (uint32_t i = 0; i < j->n; i++) {
+            vf y = vf_load(p.sums[i].y);
+            if (j->bias) y = vf_add(y, y_load(j->bias + first, skip));
+            y_store(j->y + i * j->ldy + first, skip, y);
+        }
+    }
 }
 
 #define QUANTIZED(type, zero)                                                                      \
-    static void one_##type(const struct cpu_mm *j)                                                 \
+    static void products_##type(const struct cpu_mm *j)                                            \
     {                                                                                              \
-        one_token(DT_##type, zero, j);                                                             \
+        products(DT_##type, zero, j);                                                              \
     }                                                                                              \
-    static void panel_##type(const unsigned char *w, size_t stride, uint32_t k0, uint32_t k,       \
-                             struct panel *out)                                                    \
-    {                                                                                              \
-        struct sink s = {.out = out};                                                              \
-        group_of(DT_##type, w, stride, k0, k, &s);                                                 \
-    }                                                                                              \
-    static void more_##type(const struct cpu_mm *j)                                                \
-    {                                                                                              \
-        more_tokens(DT_##type, zero, panel_##type, j);                                             \
-    }                                                                                              \
-    CPU_KERNEL(VEC_ISA, CPU_ONE_Q, DT_##type, one_##type);                                         \
-    CPU_KERNEL(VEC_ISA, CPU_MM_Q, DT_##type, more_##type)
+    CPU_KERNEL(VEC_ISA, CPU_MM_Q, DT_##type, products_##type)
 QUANTIZED(Q4_0, 8);
 QUANTIZED(Q4_1, 0);
 QUANTIZED(Q5_0, 16);

@@ -5,8 +5,8 @@
  * the chains of fma overlap.  More tokens (prefill): four rows are decoded into a panel that stays in the
  * first cache, and tiles of rows x tokens run over it; long K goes in pieces, the lanes of every
  * (token, row) waiting in the thread's scratch.  Both walk K in the same order, so both give the same bits. */
+#include "dev/cpu/blocks.h"
 #include "dev/cpu/cpu.h"
-#include "dev/cpu/half.h"
 
 #if defined(__clang__)
 #define UNROLL _Pragma("unroll")
@@ -63,29 +63,6 @@ INLINE void scales_load(enum dtype t, const unsigned char *b, struct scales *s)
     }
 }
 
-INLINE bool is_k(enum dtype t)
-{
-    return t == DT_Q2_K || t == DT_Q3_K || t == DT_Q4_K || t == DT_Q5_K || t == DT_Q6_K;
-}
-INLINE bool has_min(enum dtype t)
-{
-    return t == DT_Q4_1 || t == DT_Q5_1 || t == DT_Q2_K || t == DT_Q4_K || t == DT_Q5_K;
-}
-INLINE uint32_t block_bytes(enum dtype t)
-{
-    return t == DT_Q4_0    ? 18
-           : t == DT_Q4_1  ? 20
-           : t == DT_Q5_0  ? 22
-           : t == DT_Q5_1  ? 24
-           : t == DT_Q8_0  ? 34
-           : t == DT_MXFP4 ? 17
-           : t == DT_Q2_K  ? 84
-           : t == DT_Q3_K  ? 110
-           : t == DT_Q4_K  ? 144
-           : t == DT_Q5_K  ? 176
-                           : 210;
-}
-
 /* Codes of chunk c of a block of 256. */
 INLINE vb codes_k(enum dtype t, const unsigned char *b, uint32_t c)
 {
@@ -105,29 +82,23 @@ INLINE vb codes_k(enum dtype t, const unsigned char *b, uint32_t c)
     return q;
 }
 
-static const uint8_t e2m1_plus12[16] = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};
-
 /* Codes of two blocks of 32. */
 INLINE vb codes_32(enum dtype t, const unsigned char *a, const unsigned char *b)
 {
     if (t == DT_Q8_0) return vb_xor1(vb_load2(a + 2, b + 2), 0x80);
-    if (t == DT_MXFP4) return vb_lookup(e2m1_plus12, vb_nibbles(a + 1, b + 1));
+    if (t == DT_MXFP4) return vb_lookup(block_e2m1_plus12, vb_nibbles(a + 1, b + 1));
     uint32_t at = t == DT_Q4_0 ? 2 : t == DT_Q4_1 ? 4 : t == DT_Q5_0 ? 6 : 8;
     vb q = vb_nibbles(a + at, b + at);
     if (t == DT_Q5_0 || t == DT_Q5_1) q = vb_or_bits(q, load_u32(a + at - 4), load_u32(b + at - 4));
     return q;
 }
 
-INLINE float e8m0_half(uint32_t e)
-{
-    return half_from_bits(e < 2 ? 0x200000u << e : (e - 1) << 23);
-}
 INLINE void scales_32(enum dtype t, const unsigned char *a, const unsigned char *b, vf *d, vf *m)
 {
-    if (has_min(t))
+    if (block_has_min(t))
         vf_pair2_f16(a, b, d, m);
     else if (t == DT_MXFP4)
-        *d = vf_pair(e8m0_half(a[0]), e8m0_half(b[0]));
+        *d = vf_pair(block_e8m0_half(a[0]), block_e8m0_half(b[0]));
     else
         *d = vf_pair_f16(a, b);
 }
@@ -170,14 +141,14 @@ INLINE void put_chunk(enum dtype t, struct cpu_wchunk *o, vb q, vf d, vf m)
 {
     vb_store(o->q, q);
     vf_store(o->d, d);
-    if (has_min(t)) vf_store(o->m, m);
+    if (block_has_min(t)) vf_store(o->m, m);
 }
 INLINE void unpack_type(enum dtype t, const unsigned char *row, uint32_t k0, uint32_t k,
                         struct cpu_wchunk *o)
 {
     uint32_t bytes = block_bytes(t);
     vf d, m = vf_zero();
-    if (is_k(t)) {
+    if (block_is_k(t)) {
         const unsigned char *b = row + (size_t)(k0 / 256) * bytes;
         for (uint32_t i = 0; i < k / 256; i++, b += bytes) {
             struct scales s;
@@ -208,14 +179,14 @@ INLINE void unpack_type(enum dtype t, const unsigned char *row, uint32_t k0, uin
 INLINE void to_f32_type(enum dtype t, int zero, const unsigned char *src, float *dst, size_t n)
 {
     struct cpu_wchunk c[4];
-    for (; n; src += (is_k(t) ? 1 : 8) * block_bytes(t)) {
+    for (; n; src += (block_is_k(t) ? 1 : 8) * block_bytes(t)) {
         uint32_t m = (uint32_t)MIN(n, 256);
         unpack_type(t, src, 0, m, c);
         for (uint32_t i = 0; i < m / 16; i++) {
             const struct cpu_wchunk *w = c + i / 4;
             vf v = vf_add(vf_from_u8(w->q + 16 * (i % 4)), vf_set1((float)-zero));
             v = vf_mul(v, vf_set1(w->d[4 * (i % 4)]));
-            if (has_min(t)) v = vf_add(v, vf_set1(w->m[4 * (i % 4)]));
+            if (block_has_min(t)) v = vf_add(v, vf_set1(w->m[4 * (i % 4)]));
             vf_store(dst + 16 * i, v);
         }
         dst += m;
@@ -274,8 +245,8 @@ INLINE void exact_chunk(enum dtype t, int zero, const struct few *f, uint32_t se
     {
         const unsigned char *b = f->b[r];
         vf d, m = vf_zero();
-        vb q = is_k(t) ? codes_k(t, b, c) : codes_32(t, b, b + second);
-        if (is_k(t))
+        vb q = block_is_k(t) ? codes_k(t, b, c) : codes_32(t, b, b + second);
+        if (block_is_k(t))
             scales_k(t, f->s + r, c, &d, &m);
         else
             scales_32(t, b, b + second, &d, &m);
@@ -284,7 +255,7 @@ INLINE void exact_chunk(enum dtype t, int zero, const struct few *f, uint32_t se
             vf v = vf_from_bytes(vb_quarter(q, g));
             if (zero) v = vf_add(v, vf_set1((float)-zero));
             v = vf_mul(v, vf_spread(d, g));
-            if (has_min(t)) v = vf_add(v, vf_spread(m, g));
+            if (block_has_min(t)) v = vf_add(v, vf_spread(m, g));
             UNROLL for (int k = 0; k < f->tokens; k++) acc[r][k] =
                 vf_fma(vf_load(x[k] + 16 * g), v, acc[r][k]);
         }
@@ -297,7 +268,8 @@ typedef void (*chunk_fn)(enum dtype t, int zero, const struct few *f, uint32_t s
 INLINE void few_rows(enum dtype t, int zero, chunk_fn chunk, int rows, int tokens,
                      const struct cpu_mm *j, uint32_t r0)
 {
-    uint32_t bytes = block_bytes(t), step = (uint32_t)rows * (is_k(t) ? bytes / 4 : 2 * bytes);
+    uint32_t bytes = block_bytes(t),
+             step = (uint32_t)rows * (block_is_k(t) ? bytes / 4 : 2 * bytes);
     const unsigned char *next = j->w + r0 * j->row_bytes;
     struct few f = {.j = j, .rows = rows, .tokens = tokens};
     vf acc[VEC_GEMV][CPU_FEW];
@@ -306,7 +278,7 @@ INLINE void few_rows(enum dtype t, int zero, chunk_fn chunk, int rows, int token
         f.b[r] = next + (uint32_t)r * j->row_bytes;
         UNROLL for (int k = 0; k < tokens; k++) acc[r][k] = vf_zero();
     }
-    for (uint32_t i = 0; is_k(t) && i < j->k / 256; i++) {
+    for (uint32_t i = 0; block_is_k(t) && i < j->k / 256; i++) {
         UNROLL for (int r = 0; r < rows; r++) scales_load(t, f.b[r], f.s + r);
         UNROLL for (uint32_t c = 0; c < 4; c++, next += step)
         {
@@ -315,12 +287,12 @@ INLINE void few_rows(enum dtype t, int zero, chunk_fn chunk, int rows, int token
         }
         UNROLL for (int r = 0; r < rows; r++) f.b[r] += bytes;
     }
-    for (uint32_t i = 0; !is_k(t) && i < j->k / 64; i++, next += step) {
+    for (uint32_t i = 0; !block_is_k(t) && i < j->k / 64; i++, next += step) {
         fetch(t, next, step);
         chunk(t, zero, &f, bytes, 0, i, 16, acc);
         UNROLL for (int r = 0; r < rows; r++) f.b[r] += 2 * bytes;
     }
-    if (!is_k(t) && j->k % 64) chunk(t, zero, &f, 0, 0, j->k / 64, 8, acc);
+    if (!block_is_k(t) && j->k % 64) chunk(t, zero, &f, 0, 0, j->k / 64, 8, acc);
     UNROLL for (int r = 0; r < rows; r++)
         UNROLL for (int k = 0; k < tokens; k++) if ((uint32_t)k < j->n)
             gemv_store(j, r0 + (uint32_t)r, (uint32_t)k, acc[r][k]);

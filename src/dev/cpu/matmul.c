@@ -60,7 +60,7 @@ static void convert_x(struct plan *p)
 
 static cpu_mm_fn kernel_for(const struct dev *d, enum x_form form, enum dtype t, uint32_t n)
 {
-    static const enum cpu_op gemv[] = {CPU_GEMV_F32, CPU_ONE_Q, CPU_GEMV_BF16};
+    static const enum cpu_op gemv[] = {CPU_GEMV_F32, CPU_MM_Q, CPU_GEMV_BF16};
     static const enum cpu_op many[] = {CPU_MM_F32, CPU_MM_Q, CPU_MM_BF16};
     /* Where no kernel takes packed bf16, x was rounded to bf16 but is stored as f32. */
     if (form == X_BF16 && !cpu_kernel_get(d, CPU_MM_BF16, CPU_ANY)) form = X_F32;
@@ -109,26 +109,17 @@ static void mm_task(void *ctx, uint32_t task, uint32_t thread)
     kernel_for(d, form, type, j.n)(&j);
 }
 
-/* Tokens of a job of quantized weights: all, so that rows are decoded once, unless the threads would have too few jobs. */
-static uint32_t many_tokens(const struct plan *p, uint32_t threads, uint32_t total)
-{
-    uint32_t jobs = MAX((total + 31) / 32, 1), tiles = MIN((4 * threads + jobs - 1) / jobs, p->n);
-    uint32_t tile = MAX((p->n + tiles - 1) / MAX(tiles, 1), 24);
-    return threads == 1 ? p->n : MIN(tile, p->n);
-}
-
 /* Rows per job: enough jobs to level the threads out, each of at least 8 rows (a kernel works on 4 or 8 at once, with
- * quantized weights on 16 or 32) and, when there is one token, not more than about 256 KiB of weights. */
+ * quantized weights on 16) and, when there is one token, not more than about 256 KiB of weights. */
 static void split_rows(struct plan *p)
 {
     uint32_t threads = pool_threads(p->d->pool), total = 0, want;
-    bool floats = p->form[X_F32] || p->form[X_BF16];
     for (uint32_t i = 0; i < p->n_mm; i++)
         total += p->mm[i].w->rows;
-    p->tile = floats ? CPU_TILE : many_tokens(p, threads, total);
-    p->tiles = (p->n + p->tile - 1) / p->tile;
+    p->tiles = (p->n + CPU_TILE - 1) / CPU_TILE;
+    p->tile = (p->n + p->tiles - 1) / p->tiles;
     want = threads == 1 ? 1 : MAX(threads * 6 / p->tiles, 1);
-    uint32_t unit = !p->form[X_Q] ? 8 : p->n == 1 ? 16 : 32;
+    uint32_t unit = p->form[X_Q] ? 16 : 8;
     p->first[0] = 0;
     for (uint32_t i = 0; i < p->n_mm; i++) {
         size_t row_bytes = 1;

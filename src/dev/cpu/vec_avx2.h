@@ -14,8 +14,7 @@
 #define VEC_TOKENS 2
 #define VEC_GEMV   2
 #define VEC_GEMV_F 4
-#define VEC_PANELS 1
-#define VEC_MANY   4
+#define VEC_MANY   4 /* tokens at once in dot_q_vec.h */
 #define INLINE     static inline __attribute__((always_inline))
 
 #include "dev/cpu/vec_sse.h"

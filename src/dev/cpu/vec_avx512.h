@@ -15,8 +15,7 @@
 #define VEC_TOKENS 4
 #define VEC_GEMV   4
 #define VEC_GEMV_F 8 /* ... and of a float one */
-#define VEC_PANELS 2 /* register tile of dot_q_vec.h: panels of 16 rows x tokens */
-#define VEC_MANY   6
+#define VEC_MANY   2 /* tokens at once in dot_q_vec.h */
 #define INLINE     static inline __attribute__((always_inline))
 
 #include "dev/cpu/vec_sse.h"
@@ -311,10 +310,12 @@ INLINE vf vf_high_f16(vi v)
 /* 16 bytes from each of four addresses, `apart` apart. */
 INLINE __m512i vec_four(const unsigned char *p, size_t apart)
 {
-    __m512i v = _mm512_castsi128_si512(_mm_loadu_si128((const __m128i *)p));
-    v = _mm512_inserti32x4(v, _mm_loadu_si128((const __m128i *)(p + apart)), 1);
-    v = _mm512_inserti32x4(v, _mm_loadu_si128((const __m128i *)(p + 2 * apart)), 2);
-    return _mm512_inserti32x4(v, _mm_loadu_si128((const __m128i *)(p + 3 * apart)), 3);
+    const __m128i *a = (const __m128i *)p, *b = (const __m128i *)(p + 2 * apart);
+    __m256i low = _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128(a)),
+                                          _mm_loadu_si128((const __m128i *)(p + apart)), 1);
+    __m256i high = _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128(b)),
+                                           _mm_loadu_si128((const __m128i *)(p + 3 * apart)), 1);
+    return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
 }
 /* Transposes 16 bytes of each of 16 rows: lane r of out[i] gets bytes 4i..4i+3 of row r. */
 INLINE void vi_rows4(const unsigned char *p, size_t stride, vi *out)
