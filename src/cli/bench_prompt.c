@@ -38,7 +38,7 @@ static int feed_prompt(struct bench *b, struct bench_prompt *p, kvik_cache *c, k
     kvik_result_free(r);
     if (interrupt_seen()) return ERR_CANCELLED;
     kvik_cache_usage(c, &u);
-    p->held = u.bytes - u.index + u.reserved;
+    p->held = u.bytes + u.reserved;
     /* Rows leave their unquantized form at the very end, so the curve has its peak there. */
     struct bench_curve *m = &p->memory;
     if (u.seals && u.peak_bytes > p->held && m->n + 1 < BENCH_SAMPLES) {

@@ -93,6 +93,8 @@ int bench_open(const struct bench *b, const struct bench_strategy *s, kvik_cache
         .on_full = o->on_full,
         .spill_dir = o->spill_dir,
         .no_prefix_cache = true,
+        /* Peaks are of what the strategy needs, not of snapshots that anything evicts. */
+        .checkpoints = KVIK_TURN_ENDS,
     };
     TRY(kvik_cache_open(b->session->model, &c, cache));
     return kvik_cache_new(*cache, seq);
@@ -112,7 +114,7 @@ void bench_sample(kvik_cache *c, uint32_t tokens, struct bench_curve *curve)
 {
     kvik_usage u = {.size = sizeof u};
     kvik_cache_usage(c, &u);
-    uint64_t bytes = u.bytes - u.index + u.reserved;
+    uint64_t bytes = u.bytes + u.reserved;
     curve->peak = MAX(curve->peak, MAX(u.peak_bytes, bytes));
     if (curve->n == BENCH_SAMPLES) return;
     curve->tokens[curve->n] = tokens;

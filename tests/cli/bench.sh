@@ -3,6 +3,10 @@
 . "$(dirname "$0")/lib.inc"
 model=$golden/models/llama-mha
 
+run bench $golden/models/llama-bf16-long --caches --depths 600 --steps 2 --runs 1 --json
+check "bench: windows and sinks hold what their rows take, and less than dynamic" json \
+    "all(s['depths'][0]['cache_bytes'] <= p['memory_bytes'] <= p['peak_bytes'] <= o['strategies'][1]['peak_bytes'] and p['memory_bytes'] < o['strategies'][0]['prompt_in_one_call']['memory_bytes'] for s in o['strategies'] if 'window' in s['strategy'] for p in [s['prompt_in_one_call']])"
+
 run bench "$model" --caches --depths 0,40 --steps 2 --runs 2 --json --report "$work/r.html" --svg "$work/r.svg"
 check "bench succeeds" status 0
 check "bench announces its work" err_has "measuring 10 strategies, 2 runs"
