@@ -1,6 +1,6 @@
 #!/bin/sh
 # The pages for readers: every command of README.md runs, in order, in a directory with what a build leaves; the options in the
-# tables of docs/GUIDE.md are accepted; every program that a page names exists. bench measures little, so that the test takes
+# tables of docs/GUIDE.md are accepted (tests/python/test_guide_page.py runs its snippets); every program that a page names exists. bench measures little, so that the test takes
 # seconds. The answers are those that the page quotes.
 . "$(dirname "$0")/lib.inc"
 root=$PWD
@@ -16,6 +16,15 @@ check "README: the tests and benchmarks that it names exist" sh -c \
     "grep -o 'tests/[a-z]*/[a-z_]*\\.[a-z]*' README.md | xargs ls >/dev/null && for b in \$(grep -o 'bench_[a-z]*' README.md); do ls bench/\${b#bench_}.c >/dev/null || exit 1; done"
 check "README: the picture is an image" python3 -c "from xml.dom import minidom; minidom.parse('docs/caches.svg')"
 check "README: the markers of the table stand" sh -c "grep -q '^<!-- caches -->' README.md && grep -q '^<!-- /caches -->' README.md"
+for page in GUIDE COMING-FROM COMPARISON PYTHON; do
+    check "docs/$page.md: the pages and pictures that it links exist" sh -c \
+        "cd docs && sed 's/](\\([^)#]*\\)[^)]*)/\\n@\\1\\n/g' $page.md | sed -n 's/^@//p' | grep -v : | grep . | xargs ls >/dev/null"
+done
+check "docs/COMPARISON.md: the tests that it names exist" sh -c \
+    "grep -o 'tests/[a-z]*/[a-z_]*\\.[a-z]*' docs/COMPARISON.md | xargs ls >/dev/null"
+check "docs/growth.svg is an image" python3 -c "from xml.dom import minidom; minidom.parse('docs/growth.svg')"
+check "docs/COMING-FROM.md: the functions that it names are in kvik.h" sh -c \
+    "for f in \$(grep -o 'kvik_[a-z_]*[a-z]' docs/COMING-FROM.md | sort -u); do grep -q \$f include/kvik.h || exit 1; done"
 check "docs/GUIDE.md: the programs that it names exist" sh -c \
     "sed -n 's/.*| \\(.*\\) |\$/\\1/p' docs/GUIDE.md | grep -o '[a-z_]*\\.c' | sed 's|^|examples/c/|' | xargs ls >/dev/null"
 check "demo builds the shared library, which the C example needs" sh -c \
@@ -24,7 +33,7 @@ check "demo builds the shared library, which the C example needs" sh -c \
 # The tiny model accepts each command of the guide; two of them need a window or a chunk of the model.
 python3 tests/cli/tiny.py $golden/models/llama-mha "$work/tiny" || exit 99
 python3 tests/cli/tiny.py $golden/models/gemma2 "$work/windows" || exit 99
-grep -o '`[^`]*`' docs/GUIDE.md | tr -d '`' | grep '^kvik generate\|^--' >"$work/guide"
+sed -n '/^## The code of the Transformers guide/,$p' docs/GUIDE.md | grep -o '`[^`]*`' | tr -d '`' | grep '^kvik generate\|^--' >"$work/guide"
 n=0
 while read -r line; do
     case $line in kvik*) ;; *) line="kvik generate \$MODEL TEXT $line" ;; esac
@@ -49,6 +58,10 @@ if [ -z "$model" ] || [ ! -f libkvik.so ]; then
 fi
 mkdir -p "$work/home/.cache/kvik" "$work/there"
 ln -s "$model" "$work/home/.cache/kvik/SmolLM2-135M-Instruct.Q4_1.gguf"
+mkdir "$work/there/python" && cp -r python/kvik "$work/there/python"
+python3 scripts/make-abi.py include/kvik.h "$work/there/python/kvik/_abi.py" # a second make of this tree may run beside this test
+python=$(scripts/python.sh 2>/dev/null) || python=
+[ "${python#/}" = "$python" ] && [ -e "$root/$python" ] && python=$root/$python # build/venv
 for f in libkvik.so libkvik.so.0 examples include; do ln -s "$root/$f" "$work/there/$f"; done
 ln -s "$(readlink -f "$KVIK")" "$work/there/kvik"
 commands README.md >"$work/commands"
@@ -61,6 +74,13 @@ n=0
 while read -r line; do
     case $line in
     ./bootstrap*) continue ;; # the test of the whole repository runs these
+    "make python && "*)
+        if [ -z "$python" ]; then
+            skip "README: $line (no Python with numpy)"
+            continue
+        fi
+        line=$(echo "${line#*&& }" | sed "s| python3 | $python |")
+        ;;
     *"kvik run"* | *"kvik chat"*) line="$line --max-new-tokens 24" ;;
     *"kvik bench"*) line="$line --depths 0,64 --runs 1 --steps 1" ;;
     esac
@@ -81,6 +101,7 @@ while read -r line; do
     *offloaded*) check "README: offloaded gives the same answer" cmp -s "$work/out" "$work/answer" ;;
     *quantized*) check "README: 4 bits give the answer of the page" out_has "$(quoted building)" ;;
     *sink*) check "README: the story goes on" err_has 'decode 600 tokens' ;;
+    *prefix.py*) check "README: the package shares the prompt" out_has 'tokens of the prefix' ;;
     *"./fork"*) check "README: forks share the prompt" out_has 'are shared' ;;
     esac
 done <"$work/commands"

@@ -5,7 +5,7 @@ import json, os, shutil, sys
 
 source, out = sys.argv[1:3]
 os.makedirs(out, exist_ok=True)
-for name in ("config.json", "generation_config.json", "model.safetensors"):
+for name in sorted(n for n in os.listdir(source) if n.endswith((".json", ".safetensors"))):
     shutil.copy(os.path.join(source, name), out)
     os.chmod(os.path.join(out, name), 0o644)
 size = json.load(open(os.path.join(source, "config.json")))["vocab_size"]

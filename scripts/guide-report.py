@@ -1,0 +1,168 @@
+#!/usr/bin/env python3
+"""guide-report.py FILE... - writes docs/growth.svg and the tables between the markers of docs/GUIDE.md and docs/COMPARISON.md.
+
+Each FILE is what `kvik bench MODEL --caches --depths 0,512,1024,2048 --json` has printed; of several, speeds are medians.  The
+measurements go to bench/results/caches.json.  Without a FILE the page and the picture are made anew from those.
+"""
+import json
+import os
+import statistics
+import sys
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+KEPT = os.path.join(ROOT, "bench", "results", "caches.json")
+# Lines of the picture: strategy, colour on white, colour on black.
+LINES = [("dynamic", "#0b6fb8", "#4aa3e8"), ("static", "#59636e", "#9198a1"), ("offloaded", "#8250df", "#b794f6"),
+         ("quanto 4 bits", "#b3590a", "#f0883e"), ("window of 512", "#116329", "#56d364"),
+         ("4 sinks, window of 508", "#a40e26", "#ff7b72")]
+MIB = 2**20
+
+
+def gather(paths):
+    """Returns the measurements of several runs as one: medians of speeds, and the bytes, which are the same in all."""
+    runs = []
+    for path in paths:
+        with open(path, encoding="utf-8") as f:
+            runs.append(json.load(f))
+    out = {k: runs[0][k] for k in ("model", "cpu", "threads", "date", "kvik")}
+    out["runs"] = len(runs)
+    out["strategies"] = []
+    for i, s in enumerate(runs[0]["strategies"]):
+        rows = [r["strategies"][i]["depths"] for r in runs]
+        prompt = {k: s["prompt_in_one_call"][k] for k in ("tokens", "peak_bytes", "memory_bytes", "disk_bytes", "quality")}
+        out["strategies"].append({"strategy": s["strategy"], "memory": s["memory"], "prompt": prompt, "depths": [
+            {"depth": d["depth"], "tokens_per_second": round(statistics.median(
+                row[k]["decode_tokens_per_second"] for row in rows), 1)} for k, d in enumerate(s["depths"])]})
+    return out
+
+
+def memory_at(s, tokens):
+    """Returns the bytes in memory after so many tokens: those of the last sample up to there."""
+    return [b for n, b in s["memory"] if n <= max(tokens, s["memory"][0][0])][-1]
+
+
+def table(o):
+    """Returns the table of the page."""
+    depths = [d["depth"] for d in o["strategies"][0]["depths"]]
+    later = [d for d in depths if d]
+    lines = ["| a conversation in pieces | " + " | ".join(f"MiB at {d}" for d in later) + " | "
+             + " | ".join(f"tokens/s at {d}" for d in depths) + " |", "|---" * (1 + len(later) + len(depths)) + "|"]
+    for s in o["strategies"]:
+        lines.append(f"| {s['strategy']} | " + " | ".join(f"{memory_at(s, d) / MIB:.1f}" for d in later) + " | "
+                     + " | ".join(f"{d['tokens_per_second']:.0f}" for d in s["depths"]) + " |")
+    lines += ["", f"{o['model']}, {o['threads']} threads of {o['cpu']}, {o['date']}, kvik {o['kvik']}; medians of {o['runs']} runs. "
+              "Single runs differ by a third."]
+    return "\n".join(lines)
+
+
+# The guide's columns, as **guide → kvik**: the name of the measurements, the guide's words for memory, initialization, speed and
+# long contexts, and kvik's for initialization and long contexts.
+SAYS = [("Dynamic", "dynamic", "no", "no", "mid", "no", "no", "up to the budget, then from disk (`on_full=\"offload\"`)"),
+        ("Static", "static", "no", "yes", "high", "no", "no", "up to `max_cache_len`"),
+        ("Offloaded", "offloaded", "yes", "no", "low", "yes", "no", "yes"),
+        ("Offloaded static", "offloaded static", "no", "yes", "high", "yes", "no", "yes"),
+        ("Quantized (quanto, 4 bits)", "quanto 4 bits", "yes", "no", "low", "yes", "no", "yes"),
+        ("Sliding window (512)", "window of 512", "no", "yes", "high", "no", "no", "yes, memory does not grow"),
+        ("Sink (4 and 508)", "4 sinks, window of 508", "yes", "yes", "mid", "yes", "no, the name is `sink`", "yes, without an end")]
+
+
+def comparison(o):
+    """Returns the first table of the comparison."""
+    by = {s["strategy"]: s for s in o["strategies"]}
+    base = by["dynamic"]["depths"][-1]["tokens_per_second"]
+    lines = ["| cache | memory efficient | made before the call | speed | long contexts | logits |", "|---|---|---|---|---|---|"]
+    for title, name, memory, made, speed, long, made_here, long_here in SAYS:
+        p, rate = by[name]["prompt"], by[name]["depths"][-1]["tokens_per_second"]
+        held = f"{p['memory_bytes'] / MIB:.1f} MiB"
+        if p["disk_bytes"]:
+            held += f", {p['disk_bytes'] / MIB:.1f} on disk"
+        if p["peak_bytes"] > p["memory_bytes"]:
+            held += f", peak {p['peak_bytes'] / MIB:.1f}"
+        q = p["quality"]
+        same = "identical" if q["identical"] else f"{q['same_token']} of {q['positions']} next tokens, mean KLD {q['kld']:.2g}"
+        lines.append(f"| {title} | {memory} → {held} | {made} → {made_here} | {speed} → {rate:.0f} tokens/s ({rate / base:.2f}) "
+                     f"| {long} → {long_here} | {same} |")
+    lines += ["", f"Memory after a prompt of {by['dynamic']['prompt']['tokens']} tokens in one call, speed with as many tokens cached (and as a share of "
+              f"dynamic). {o['model']}, {o['threads']} threads of {o['cpu']}, {o['date']}, kvik {o['kvik']}; speeds are medians of {o['runs']} runs, "
+              "and single runs differ by a third."]
+    return "\n".join(lines)
+
+
+def line(points, box, most_x, most_y, css):
+    """Returns a polyline in a box (x, y, width, height)."""
+    x, y, w, h = box
+    at = " ".join(f"{x + w * a / most_x:.1f},{y + h - h * b / most_y:.1f}" for a, b in points)
+    return f'<polyline points="{at}" class="{css}"/>'
+
+
+def axes(box, most_x, most_y, step_y, title, unit):
+    """Returns the frame of a plot."""
+    x, y, w, h = box
+    out = [f'<text x="{x}" y="{y - 26}" class="ink" font-weight="600">{title}</text>',
+           f'<text x="{x}" y="{y - 10}" class="soft" font-size="12">{unit}</text>']
+    for v in range(0, int(most_y) + 1, step_y):
+        at = y + h - h * v / most_y
+        out.append(f'<line x1="{x}" x2="{x + w}" y1="{at:.1f}" y2="{at:.1f}" class="rule"/>'
+                   f'<text x="{x - 6}" y="{at + 4:.1f}" class="soft" font-size="12" text-anchor="end">{v}</text>')
+    for v in range(0, most_x + 1, 512):
+        out.append(f'<text x="{x + w * v / most_x:.1f}" y="{y + h + 18}" class="soft" font-size="12" text-anchor="middle">{v}</text>')
+    return out
+
+
+def picture(o):
+    """Returns the picture: memory and speed by the length of the text."""
+    by = {s["strategy"]: s for s in o["strategies"]}
+    left, right = (48, 96, 330, 220), (444, 96, 330, 220)
+    fast = max(d["tokens_per_second"] for s in o["strategies"] for d in s["depths"])
+    most = 50 * (int(fast) // 50 + 1)
+    css = "".join(f".l{i}{{stroke:{a}}}.t{i}{{fill:{a}}}" for i, (_, a, _) in enumerate(LINES))
+    dark = "".join(f".l{i}{{stroke:{b}}}.t{i}{{fill:{b}}}" for i, (_, _, b) in enumerate(LINES))
+    out = ['<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 800 414" role="img" '
+           "style=\"font:14px system-ui,-apple-system,'Segoe UI',Roboto,Helvetica,Arial,sans-serif\">",
+           "<style>.paper{fill:#fff;stroke:#d1d9e0}.ink{fill:#1f2328}.soft{fill:#59636e}.rule{stroke:#d1d9e0}"
+           f"polyline{{fill:none;stroke-width:2.2}}{css}"
+           "@media (prefers-color-scheme:dark){.paper{fill:#0d1117;stroke:#3d444d}.ink{fill:#f0f6fc}.soft{fill:#9198a1}"
+           f".rule{{stroke:#3d444d}}{dark}}}</style>",
+           "<title>Windows and sinks stop growing, quantized caches grow slowly, offloaded ones stop in memory</title>",
+           '<rect x="0.5" y="0.5" width="799" height="413" rx="6" class="paper"/>',
+           '<text x="16" y="34" class="ink" font-size="17" font-weight="600">What grows with the text, and what does not</text>']
+    out += axes(left, 2048, 50, 10, "Memory of the cache, MiB", "by tokens in the cache")
+    out += axes(right, 2048, most, 50, "Decoding, tokens/s", "by tokens in the cache")
+    for i, (name, _, _) in enumerate(LINES):
+        s = by[name]
+        points = [(n, b / MIB) for n, b in s["memory"] if n <= 2048]
+        out.append(line(points, left, 2048, 50, f"l{i}"))
+        out.append(line([(d["depth"], d["tokens_per_second"]) for d in s["depths"]], right, 2048, most, f"l{i}"))
+        column, row = i % 3, i // 3
+        out.append(f'<text x="{48 + 250 * column}" y="{362 + 22 * row}" class="t{i}" font-weight="600">— {name}</text>')
+    out.append(f'<text x="16" y="406" class="soft" font-size="11.5">{o["model"]}, {o["threads"]} threads of {o["cpu"]}, {o["date"]}, '
+               f'kvik {o["kvik"]}; medians of {o["runs"]} runs</text>')
+    out.append("</svg>")
+    return "\n".join(out) + "\n"
+
+
+def replace(path, marker, new):
+    """Puts text between the markers <!-- marker --> and <!-- /marker --> of a page."""
+    with open(path, encoding="utf-8") as f:
+        text = f.read()
+    begin, end = text.index(f"<!-- {marker} -->") + len(f"<!-- {marker} -->"), text.index(f"<!-- /{marker} -->")
+    with open(path, "w", encoding="utf-8") as f:
+        f.write(text[:begin] + "\n\n" + new + "\n\n" + text[end:])
+
+
+def main():
+    """Writes the files."""
+    if sys.argv[1:]:
+        with open(KEPT, "w", encoding="utf-8") as f:
+            json.dump(gather(sys.argv[1:]), f, indent=1)
+            f.write("\n")
+    with open(KEPT, encoding="utf-8") as f:
+        measured = json.load(f)
+    with open(os.path.join(ROOT, "docs", "growth.svg"), "w", encoding="utf-8") as f:
+        f.write(picture(measured))
+    for page, marker, text in (("GUIDE.md", "growth", table(measured)), ("COMPARISON.md", "measured", comparison(measured))):
+        replace(os.path.join(ROOT, "docs", page), marker, text)
+
+
+if __name__ == "__main__":
+    main()
