@@ -1,6 +1,9 @@
 /* thread.c - fork-join pool.  A job is a generation number, a counter and a function.  Both sides spin
  * briefly (a decode step forks some 150 times, microseconds apart) and then sleep on a condition, so an
- * idle pool costs nothing and a busy machine is not made busier by waiting. */
+ * idle pool costs nothing and a busy machine is not made busier by waiting.
+ *
+ * How long a thread spins it learns from its own waits: longer when that caught the work or would have, half as long
+ * when the wait went on for much longer, or when the system took the processor away meanwhile, since then others want it. */
 #include "base/thread.h"
 
 #include <sched.h>
@@ -8,8 +11,11 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-#define SPIN                                                                                       \
-    1000 /* pauses before sleeping: some 20 microseconds, longer than the gaps of a decode step */
+/* Pauses before sleeping.  The most are some 20 microseconds, longer than the gaps of a decode step. */
+#define SPIN_MOST  1000u
+#define SPIN_LEAST 32u
+#define SPIN_CLOCK 16u   /* after so many pauses a wait is timed */
+#define SPIN_LATE  50e-6 /* seconds: a wait that lasted longer was not worth spinning */
 
 enum { MOST = 1024 }; /* threads of a pool */
 
@@ -28,6 +34,7 @@ struct pool {
     _Atomic uint32_t sleepers;
     pthread_cond_t finished;
     atomic_bool waiting; /* the caller sleeps until busy is 0 */
+    uint32_t spin;       /* the caller's */
 };
 struct start {
     struct pool *pool;
@@ -54,19 +61,35 @@ static void drain(struct pool *p, uint32_t thread)
     }
 }
 
+/* Spins until *value is x (until) or is no longer x.  False: the thread should sleep now.  *begun: when the wait began, or
+ * 0 while that is too short to tell. */
+static bool spin(_Atomic uint32_t *value, uint32_t x, bool until, uint32_t most, double *begun)
+{
+    *begun = 0;
+    for (uint32_t i = 0; i < most; i++) {
+        if ((atomic_load_explicit(value, memory_order_acquire) == x) == until) return true;
+        if (i == SPIN_CLOCK) *begun = now_seconds();
+        relax();
+    }
+    return false;
+}
+
+/* Returns how long to spin next time, after a wait that is over. */
+static uint32_t learn(uint32_t most, double begun)
+{
+    if (begun > 0 && now_seconds() - begun > SPIN_LATE) return MAX(most / 2, SPIN_LEAST);
+    return MIN(most + most / 8, SPIN_MOST);
+}
+
 static void *work(void *arg)
 {
     struct start s = *(struct start *)arg;
     struct pool *p = s.pool;
-    uint32_t seen = 0;
+    uint32_t seen = 0, most = SPIN_MOST;
     mem_free(arg);
     for (;;) {
-        int spin = 0;
-        while (atomic_load_explicit(&p->generation, memory_order_acquire) == seen) {
-            if (++spin < SPIN) {
-                relax();
-                continue;
-            }
+        double begun;
+        if (!spin(&p->generation, seen, false, most, &begun)) {
             pthread_mutex_lock(&p->lock);
             atomic_fetch_add(&p->sleepers, 1);
             while (atomic_load(&p->generation) == seen)
@@ -74,6 +97,7 @@ static void *work(void *arg)
             atomic_fetch_sub(&p->sleepers, 1);
             pthread_mutex_unlock(&p->lock);
         }
+        most = learn(most, begun);
         seen++;
         if (atomic_load(&p->quit)) return NULL;
         drain(p, s.index);
@@ -149,6 +173,7 @@ int pool_open(struct pool **out, uint32_t n_threads)
     pthread_cond_init(&p->wake, NULL);
     pthread_cond_init(&p->finished, NULL);
     p->n_threads = 1;
+    p->spin = SPIN_MOST;
     for (uint32_t i = 1; i < n_threads; i++) {
         struct start *s = mem_alloc(sizeof *s);
         if (s) *s = (struct start){p, i};
@@ -197,14 +222,14 @@ void pool_run(struct pool *p, uint32_t n, pool_fn fn, void *ctx)
     atomic_store_explicit(&p->busy, p->n_threads - 1, memory_order_relaxed);
     publish(p);
     drain(p, 0);
-    for (int spin = 0; spin < SPIN; spin++) {
-        if (!atomic_load_explicit(&p->busy, memory_order_acquire)) return;
-        relax();
+    double begun;
+    if (!spin(&p->busy, 0, true, p->spin, &begun)) {
+        pthread_mutex_lock(&p->lock);
+        atomic_store(&p->waiting, true);
+        while (atomic_load(&p->busy))
+            pthread_cond_wait(&p->finished, &p->lock);
+        atomic_store(&p->waiting, false);
+        pthread_mutex_unlock(&p->lock);
     }
-    pthread_mutex_lock(&p->lock);
-    atomic_store(&p->waiting, true);
-    while (atomic_load(&p->busy))
-        pthread_cond_wait(&p->finished, &p->lock);
-    atomic_store(&p->waiting, false);
-    pthread_mutex_unlock(&p->lock);
+    p->spin = learn(p->spin, begun);
 }
