@@ -60,6 +60,7 @@ struct pages {
     uint32_t n_live;   /* ids that have references or lie in a stash */
     uint32_t fresh;    /* runs from here on were never used */
     uint32_t usable;   /* runs below are readable and writable */
+    size_t huge;       /* bytes of a site that were looked at for huge pages */
     uint32_t hand;     /* where the next release of memory starts looking */
     uint32_t n_backed; /* free ids that still hold memory */
     uint32_t n_spilled, n_stale;

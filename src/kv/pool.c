@@ -9,7 +9,11 @@
  * Ids.  Ids come in aligned runs of 16.  A sequence that holds id p takes p + 1 next.  A new
  * sequence starts in a wholly free run, at the place of its block in a span of 256 rows.  The rows
  * that an attention atom reads then lie side by side.  This placement is a hint: when no run is
- * wholly free, any id serves. */
+ * wholly free, any id serves.
+ *
+ * Huge pages.  Reading a long sequence from small pages costs the processor more than the reading itself.  So
+ * 2 MiB of a site are put into one huge page, where the system has them, once nearly all ids that lie in them
+ * have been in use: so no memory is taken that rows do not need. */
 #include "kv/kv_int.h"
 
 #include <string.h>
@@ -17,6 +21,11 @@
 #include <unistd.h>
 
 #define EXTENT_BYTES ((size_t)64 << 10) /* smallest piece of a range made usable at once */
+#define HUGE_BYTES   ((uintptr_t)2 << 20)
+#define HUGE_LAG     4u /* runs that several sequences may still be filling */
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25
+#endif
 
 struct kv_fault kv_fault;
 
@@ -48,7 +57,36 @@ static void list_link(struct pages *p, uint32_t r)
     p->list[k] = r;
 }
 
-/* Makes the runs up to and including r usable.  Returns -1 if the system refuses. */
+/* True if nearly all ids with bytes in [from, to) of a site's range have been in use. */
+static bool well_used(const struct pages *p, size_t from, size_t to)
+{
+    uint32_t id = (uint32_t)(from / p->grain), end = (uint32_t)((to - 1) / p->grain) + 1;
+    uint32_t n = end - id, used = 0;
+    for (; id < end; id++) /* the run of the null page serves no sequence while there are others */
+        used += id < KV_RUN || p->run[id / KV_RUN].backed >> id % KV_RUN & 1;
+    return used >= n - n / 8;
+}
+
+/* Puts memory into huge pages: at every site those that lie wholly in its first `used` bytes, and did not in the first
+ * `before` bytes.  Pages with contents are copied together now; pages that no one has written yet (those of a reserve)
+ * come as huge ones when they are.  A system that has none leaves everything as it is. */
+static void make_huge(const struct pages *p, size_t before, size_t used)
+{
+    for (uint32_t s = 0; s < p->n_sites; s++) {
+        unsigned char *site = p->base + s * p->span;
+        size_t skew = (uintptr_t)site %
+                      HUGE_BYTES; /* the site's first huge page begins so many bytes before it */
+        for (size_t i = (before + skew) / HUGE_BYTES; (i + 1) * HUGE_BYTES <= used + skew; i++) {
+            if (i * HUGE_BYTES < skew) continue;
+            size_t at = i * HUGE_BYTES - skew;
+            if (!well_used(p, at, at + HUGE_BYTES)) continue;
+            madvise(site + at, HUGE_BYTES, MADV_HUGEPAGE);
+            madvise(site + at, HUGE_BYTES, MADV_COLLAPSE);
+        }
+    }
+}
+
+/* Makes the runs up to and including r, the first that was never used, usable.  Returns -1 if the system refuses. */
 static int extend(struct pages *p, uint32_t r)
 {
     if (r < p->usable) return 0;
@@ -60,6 +98,9 @@ static int extend(struct pages *p, uint32_t r)
     for (uint32_t s = 0; s < p->n_sites; s++)
         if (mprotect(p->base + s * p->span + from, to - from, PROT_READ | PROT_WRITE) != 0)
             return -1;
+    size_t filled = (p->usable - MIN(p->usable, HUGE_LAG)) * run_bytes;
+    make_huge(p, p->huge, filled);
+    p->huge = filled;
     p->usable = end;
     return 0;
 }
