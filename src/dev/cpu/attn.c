@@ -21,7 +21,7 @@
 /* Decoding takes TURN strips of one head at a time.  Strips lie in runs too short for the processor to foresee, so the
  * strips AHEAD of them are asked for meanwhile, a line with each row of products: asked for all at once, or for the
  * first cache, they come later. */
-#define TURN  2u
+#define TURN  4u
 #define AHEAD 4u
 
 struct iter { /* where a decoding token stands in its walk */

@@ -18,9 +18,11 @@
 #define PV_VECS_MANY PV_VECS
 #endif
 #if defined(__clang__)
-#define UNROLL _Pragma("unroll")
+#define UNROLL      _Pragma("unroll")
+#define UNROLL_SOME _Pragma("unroll 4")
 #else
-#define UNROLL _Pragma("GCC unroll 16")
+#define UNROLL      _Pragma("GCC unroll 16")
+#define UNROLL_SOME _Pragma("GCC unroll 4")
 #endif
 
 /* 16 values of a row or strip from element i on; t is constant where this is inlined. */
@@ -63,7 +65,8 @@ INLINE void score_some(enum dtype t, const uint32_t nq, const uint32_t ns, const
     vf acc[2][SCORE_MAX];
     UNROLL for (uint32_t c = 0; c < ns; c++) UNROLL for (uint32_t i = 0; i < nq; i++) acc[c][i] =
         vf_zero();
-    for (uint32_t d = 0; d < dim; d++) {
+    UNROLL_SOME for (uint32_t d = 0; d < dim; d++)
+    {
         UNROLL for (uint32_t c = 0; c < ns; c++)
         {
             vf x = load16(t, k[s + c], (size_t)d * KV_STRIP);
@@ -152,7 +155,9 @@ INLINE void pv_columns(enum dtype t, const uint32_t nq, const uint32_t nv, const
         const void *strip = v[j / KV_STRIP];
         const char *ahead = next[j / KV_STRIP];
         uint32_t end = MIN(r1, j / KV_STRIP * KV_STRIP + KV_STRIP);
-        for (size_t at = (size_t)(j % KV_STRIP) * dim + d0; j < end; j++, at += dim) {
+        size_t at = (size_t)(j % KV_STRIP) * dim + d0;
+        UNROLL_SOME for (; j < end; j++, at += dim)
+        {
             UNROLL for (uint32_t c = 0; c < nv; c++)
             {
                 vf x = tail == 16 ? load16(t, strip, at + 16 * c)

@@ -12,7 +12,6 @@ static inline __m512 math_exp_avx512(__m512 x)
     x = _mm512_min_ps(_mm512_set1_ps(MATH_EXP_HI), x);
     const __m512 round = _mm512_set1_ps(MATH_ROUND);
     __m512 big = _mm512_fmadd_ps(x, _mm512_set1_ps(MATH_LOG2E), round);
-    __m512i n = _mm512_sub_epi32(_mm512_castps_si512(big), _mm512_set1_epi32(0x4b400000));
     __m512 fn = _mm512_sub_ps(big, round);
     __m512 r = _mm512_fmadd_ps(fn, _mm512_set1_ps(-MATH_LN2_HI), x);
     r = _mm512_fmadd_ps(fn, _mm512_set1_ps(-MATH_LN2_LO), r);
@@ -21,12 +20,7 @@ static inline __m512 math_exp_avx512(__m512 x)
     p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(MATH_EXP_P1));
     p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(MATH_EXP_P0));
     p = _mm512_add_ps(_mm512_fmadd_ps(_mm512_mul_ps(r, r), p, r), _mm512_set1_ps(1.0f));
-    const __m512i bias = _mm512_set1_epi32(127);
-    __m512i half = _mm512_srai_epi32(n, 1), rest = _mm512_sub_epi32(n, half);
-    half = _mm512_slli_epi32(_mm512_add_epi32(half, bias), 23);
-    rest = _mm512_slli_epi32(_mm512_add_epi32(rest, bias), 23);
-    p = _mm512_mul_ps(p, _mm512_castsi512_ps(half));
-    return _mm512_mul_ps(p, _mm512_castsi512_ps(rest));
+    return _mm512_scalef_ps(p, fn); /* p 2^fn, rounded once: as two exact halves round */
 }
 
 static inline __m512 math_silu_avx512(__m512 x)
