@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static struct stamp stamp_of(const struct stat *st)
+struct stamp stamp_of(const struct stat *st)
 {
     return (struct stamp){.size = (uint64_t)st->st_size,
                           .dev = st->st_dev,
@@ -17,25 +17,29 @@ static struct stamp stamp_of(const struct stat *st)
                           .ctime = nanoseconds(&st->st_ctim)};
 }
 
+int map_file(struct map *m, int fd, const struct stat *st, const char *path)
+{
+    size_t size = (size_t)st->st_size;
+    if (size == 0) {
+        *m = (struct map){.data = (const uint8_t *)""};
+        return 0;
+    }
+    void *p = mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (p == MAP_FAILED)
+        return err_set(errno == ENOMEM ? ERR_NOMEM : ERR_IO, "%s: cannot map %zu bytes: %s", path,
+                       size, strerror(errno));
+    *m = (struct map){.data = p, .size = size, .mapped = true, .stamp = stamp_of(st)};
+    return 0;
+}
+
 int map_open(struct map *m, const char *path)
 {
     struct stat st;
     int fd = file_open(path, &st);
     if (fd < 0) return fd;
-    size_t size = (size_t)st.st_size;
-    if (size == 0) {
-        close(fd);
-        *m = (struct map){.data = (const uint8_t *)""};
-        return 0;
-    }
-    void *p = mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0);
-    int e = errno;
+    int e = map_file(m, fd, &st, path);
     close(fd);
-    if (p == MAP_FAILED)
-        return err_set(e == ENOMEM ? ERR_NOMEM : ERR_IO, "%s: cannot map %zu bytes: %s", path, size,
-                       strerror(e));
-    *m = (struct map){.data = p, .size = size, .mapped = true, .stamp = stamp_of(&st)};
-    return 0;
+    return e;
 }
 
 void map_close(struct map *m)

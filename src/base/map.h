@@ -15,6 +15,11 @@ struct map {
     struct stamp stamp; /* at map_open; zeros if not mapped */
 };
 int map_open(struct map *m, const char *path);
+/* Maps a file that the caller has opened and closes.  path: for errors. */
+struct stat;
+int map_file(struct map *m, int fd, const struct stat *st, const char *path);
+/* Returns what tells the state of a file from another. */
+struct stamp stamp_of(const struct stat *st);
 void map_close(struct map *m);
 /* Returns ERR_IO if the mapped file is still at `path` and has become shorter: reading the lost pages would raise
  * SIGBUS.  A file that was replaced by another one is fine, because the old file stays mapped. */

@@ -19,7 +19,7 @@ enum { N = 40, PIECE = 1 << 20, PATH = 160, ENTRY = 512 };
 
 static char dir[] = "/tmp/kvik-weights-XXXXXX", model[PATH], weights[PATH], file[PATH], cache[PATH],
             digests[PATH];
-static const struct weights_limits eager = {.margin = 0, .least = 0, .most = 256};
+static const struct cache_limits eager = {.margin = 0, .least = 0, .most = 256};
 
 static void write_file(const char *path, const void *data, size_t n)
 {
@@ -179,7 +179,7 @@ static int setup(void **state)
     snprintf(to, sizeof to, "%s/config.json", model);
     copy_file(MODEL "/config.json", to);
     setenv("XDG_CACHE_HOME", cache, 1);
-    weights_limits_set(&eager);
+    cache_limits_set(&eager);
     tick();
     return 0;
 }
@@ -496,13 +496,12 @@ static void test_new_file(void **state)
 {
     (void)state;
     uint8_t got[DIGEST_BYTES];
-    const struct weights_limits careful = {
-        .margin = INT64_C(3600000000000), .least = 0, .most = 256};
-    weights_limits_set(&careful);
+    const struct cache_limits careful = {.margin = INT64_C(3600000000000), .least = 0, .most = 256};
+    cache_limits_set(&careful);
     assert_int_equal(digest_once(model, got), 0);
     assert_int_equal(entries(NULL), 0);
     assert_int_equal(digest_once(model, got), 0);
-    weights_limits_set(NULL); /* this model is too small for an entry */
+    cache_limits_set(NULL); /* this model is too small for an entry */
     assert_int_equal(digest_once(model, got), 0);
     assert_int_equal(entries(NULL), 0);
 }
@@ -512,8 +511,8 @@ static void test_bounded(void **state)
     (void)state;
     uint8_t got[DIGEST_BYTES];
     char to[PATH], left[2 * PATH];
-    const struct weights_limits few = {.margin = 0, .least = 0, .most = 3};
-    weights_limits_set(&few);
+    const struct cache_limits few = {.margin = 0, .least = 0, .most = 3};
+    cache_limits_set(&few);
     for (int i = 0; i < 6; i++) {
         snprintf(to, sizeof to, "%s/model-%d", dir, i);
         assert_int_equal(rename(model, to), 0);
