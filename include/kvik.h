@@ -22,7 +22,8 @@
  * - Results are written through the last pointers.  A call that fails writes none of them and leaves every cache as
  *   it was.
  * - The library never prints, exits or aborts.  It writes no file whose path you did not give it, except the spill
- *   file of an offloaded cache, and the digest of a model's weights (see kvik_model_verify).
+ *   file of an offloaded cache, and what it keeps in $XDG_CACHE_HOME/kvik (or ~/.cache/kvik) for later runs: digests
+ *   of weights (see kvik_model_verify), and compiled vocabularies.  These can be removed at any time.
  * - Close and free in any order.  A model or cache that a cache, a batch, a request or a running call still uses lives
  *   until its user is closed or returns.  Functions that close or free take NULL and do nothing.
  * - NULL for any other pointer is KVIK_ARG, unless the comment of the function allows it.  A function that returns no

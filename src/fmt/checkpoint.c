@@ -268,8 +268,9 @@ uint32_t checkpoint_n_files(const struct checkpoint *c)
 
 const struct map *checkpoint_file_at(const struct checkpoint *c, uint32_t i, const char **path)
 {
-    *path = c->gguf ? c->path : safetensors_path(c->file[i]);
-    return c->gguf ? gguf_map(c->gguf) : safetensors_map(c->file[i]);
+    if (c->gguf) return gguf_map(c->gguf, path);
+    *path = safetensors_path(c->file[i]);
+    return safetensors_map(c->file[i]);
 }
 
 const char *checkpoint_path(const struct checkpoint *c)

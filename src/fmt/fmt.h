@@ -83,6 +83,10 @@ uint32_t gguf_n_tensors(const struct gguf *g);
 const struct tensor *gguf_tensor_at(const struct gguf *g, uint32_t i);
 const struct tensor *gguf_find(const struct gguf *g, const char *name);
 
+/* Returns the mapping of the file, which is not mapped after gguf_parse, and writes its path. */
+struct map;
+const struct map *gguf_map(const struct gguf *g, const char **path);
+
 /* --- checkpoint: a Hugging Face directory (config.json, model.safetensors or a sharded index,
  * generation_config.json optional) or a .gguf file.  A directory without weights opens too (tokenizer
  * tools need none); n_tensors is 0 then. */
@@ -93,7 +97,6 @@ void checkpoint_close(struct checkpoint *c);
  * SIGBUS, so a long-lived program calls this before each turn. */
 int checkpoint_recheck(const struct checkpoint *c);
 /* Returns the mapping of the i-th file with weights, and writes its path. */
-struct map;
 uint32_t checkpoint_n_files(const struct checkpoint *c);
 const struct map *checkpoint_file_at(const struct checkpoint *c, uint32_t i, const char **path);
 const char *checkpoint_path(const struct checkpoint *c);

@@ -69,7 +69,6 @@ int config_parse(const char *text, size_t n, const char *what, json_t **out);
 int safetensors_recheck(const struct safetensors *s);
 int gguf_recheck(const struct gguf *g);
 struct map;
-const struct map *gguf_map(const struct gguf *g);
 const struct map *safetensors_map(const struct safetensors *s);
 const char *safetensors_path(const struct safetensors *s);
 /* Says what a file that is not a model file looks like (a Git LFS pointer, a web page), or "". */

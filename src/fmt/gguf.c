@@ -371,8 +371,9 @@ int gguf_recheck(const struct gguf *g)
     return map_check(&g->map, g->what);
 }
 
-const struct map *gguf_map(const struct gguf *g)
+const struct map *gguf_map(const struct gguf *g, const char **path)
 {
+    *path = g->what;
     return &g->map;
 }
 

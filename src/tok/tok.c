@@ -42,6 +42,7 @@ struct tok *tok_new(void)
 void tok_close(struct tok *t)
 {
     if (!t) return;
+    compiled_drop(t);
     for (uint32_t i = 0; i < t->n_norm; i++) {
         pattern_drop(t->norm[i].pattern);
         charsmap_drop(t->norm[i].map);
@@ -305,7 +306,7 @@ static int index_added(struct tok *t, struct work *w)
     return 0;
 }
 
-int tok_finish(struct tok *t)
+static int build_tables(struct tok *t)
 {
     struct work w;
     work_init(&w, TOK_MAX_ADDED);
@@ -314,7 +315,12 @@ int tok_finish(struct tok *t)
     work_done(&w);
     if (e < 0) return e;
     if (t->vocab.size == 0) return ERR(FORMAT, "tokenizer: the vocabulary is empty");
-    TRY(t->uni.on ? unigram_index(&t->uni, &t->vocab) : bpe_index(&t->bpe, &t->vocab));
+    return t->uni.on ? unigram_index(&t->uni, &t->vocab) : bpe_index(&t->bpe, &t->vocab);
+}
+
+int tok_finish(struct tok *t)
+{
+    if (!t->compiled) TRY(build_tables(t));
     tok_resolve_named(t);
     return 0;
 }

@@ -16,10 +16,13 @@ int ids_push(struct ids *v, int32_t id);
 /* A directory with tokenizer.json (tokenizer_config.json, special_tokens_map.json,
  * chat_template.jinja, chat_template.json optional). */
 int tok_open_dir(const char *dir, struct tok **out);
+/* Both keep what they build in the user's cache directory, and take it from there the next time (compiled.c). */
 int tok_open_gguf(const struct gguf *g, struct tok **out);
 /* tokenizer.json text alone (tests, fuzzing); config may be NULL (tokenizer_config.json text). */
 int tok_open_json(const char *json, size_t n, const char *config, size_t n_config,
                   struct tok **out);
+/* What tok_compile has made of a tokenizer.json (tests, fuzzing).  data: at a multiple of 64, as long as the tokenizer. */
+int tok_open_compiled(const void *data, size_t n, struct tok **out);
 void tok_close(struct tok *t);
 
 enum {

@@ -167,6 +167,24 @@ static const struct cut_rule *find_rule(const char *name, size_t n)
     return NULL;
 }
 
+static int put_pairs(struct source *s)
+{
+    struct tok *t = s->t;
+    TRY(bpe_init(&t->bpe, (uint32_t)s->merges->n));
+    for (uint64_t i = 0; i < s->merges->n; i++) {
+        const char *m;
+        size_t len;
+        TRY(gguf_string_at(s->merges, s->g, i, &m, &len));
+        const char *gap =
+            len > 1 ? memchr(m + 1, ' ', len - 1) : NULL; /* a piece may begin with it */
+        if (!gap || gap + 1 == m + len)
+            return ERR(FORMAT, KEY "merges: entry %llu is not a pair", (unsigned long long)i);
+        size_t left = (size_t)(gap - m);
+        TRY(tok_add_merge(t, m, left, gap + 1, len - left - 1, (uint32_t)i));
+    }
+    return 0;
+}
+
 static int load_gpt2(struct source *s, const struct cut_rule **rule)
 {
     struct tok *t = s->t;
@@ -180,6 +198,7 @@ static int load_gpt2(struct source *s, const struct cut_rule **rule)
         return ERR(UNSUPPORTED, KEY "pre \"%.*s\" is not a pre-tokenizer this version knows",
                    (int)MIN(n, 60), name);
     if (!s->merges) return ERR(FORMAT, KEY "merges is missing");
+    if (s->merges->n > UINT32_MAX) return ERR(LIMIT, KEY "merges has too many entries");
     if ((*rule)->digits) {
         TRY(tok_add_pre(t, &p));
         p->kind = PRE_DIGITS;
@@ -192,19 +211,7 @@ static int load_gpt2(struct source *s, const struct cut_rule **rule)
     TRY(tok_add_dec(t, &d));
     d->kind = DEC_BYTES;
     t->bpe.ignore_merges = (*rule)->ignore_merges;
-    if (s->merges->n > UINT32_MAX) return ERR(LIMIT, KEY "merges has too many entries");
-    TRY(bpe_init(&t->bpe, (uint32_t)s->merges->n));
-    for (uint64_t i = 0; i < s->merges->n; i++) {
-        const char *m;
-        size_t len;
-        TRY(gguf_string_at(s->merges, s->g, i, &m, &len));
-        const char *gap =
-            len > 1 ? memchr(m + 1, ' ', len - 1) : NULL; /* a piece may begin with it */
-        if (!gap || gap + 1 == m + len)
-            return ERR(FORMAT, KEY "merges: entry %llu is not a pair", (unsigned long long)i);
-        size_t left = (size_t)(gap - m);
-        TRY(tok_add_merge(t, m, left, gap + 1, len - left - 1, (uint32_t)i));
-    }
+    if (!t->compiled) TRY(put_pairs(s));
     snprintf(t->kind, sizeof t->kind, "BPE (byte-level, %s%.*s)", given ? "" : "assumed ",
              (int)MIN(n, 40), name);
     return 0;
@@ -330,7 +337,7 @@ static int load_spm(struct source *s)
                    KEY "remove_extra_whitespaces of a \"llama\" tokenizer is not supported");
     TRY(spm_normalizers(t, prefix));
     TRY(spm_decoders(t, prefix));
-    TRY(score_merges(s));
+    if (!t->compiled) TRY(score_merges(s));
     t->bpe.byte_fallback = true;
     t->bpe.fuse_unk = true;
     snprintf(t->kind, sizeof t->kind, "BPE (byte fallback, scores)");
@@ -396,7 +403,7 @@ static int load_t5(struct source *s)
     TRY(tok_add_dec(t, &d));
     *d = (struct dec){.kind = DEC_META, .mark = "\xE2\x96\x81", .n_mark = 3, .prefix = prefix};
     t->uni.on = true;
-    for (uint32_t i = 0; i < s->tokens->n; i++) {
+    for (uint32_t i = 0; !t->compiled && i < s->tokens->n; i++) {
         int type = type_of(s, i);
         t->uni.byte_fallback |= type == PIECE_BYTE;
         TRY(unigram_put(&t->uni, i, gguf_number_at(s->scores, i), type == PIECE_NORMAL));
@@ -463,7 +470,7 @@ static int load(struct source *s)
         return ERR(UNSUPPORTED,
                    KEY "model \"%.*s\" is not supported; \"gpt2\", \"llama\" and \"t5\" are",
                    (int)MIN(n, 40), model ? model : "");
-    for (uint64_t i = 0; i < s->tokens->n; i++)
+    for (uint64_t i = 0; !s->t->compiled && i < s->tokens->n; i++)
         TRY(put_piece(s, i));
     TRY(gpt2 ? load_gpt2(s, &rule) : t5 ? load_t5(s) : load_spm(s));
     TRY(load_special(s, spm, t5, rule));
@@ -473,11 +480,32 @@ static int load(struct source *s)
     return tok_finish(s->t);
 }
 
+/* Opens the tokenizer by the tables of an earlier run, or by its lists, whose tables are then kept. */
+static int open_kept(struct source *s, const struct map *m, const char *path)
+{
+    struct tok_source source;
+    struct stamp now;
+    compiled_source(path, &m->stamp, &source);
+    int e = compiled_find(s->t, &source);
+    if (e >= 0) e = load(s);
+    if (e < 0 && e != ERR_NOMEM && s->t->compiled) { /* such tables are not what this file makes */
+        tok_close(s->t);
+        *s = (struct source){.g = s->g, .t = tok_new()};
+        e = s->t ? load(s) : ERR_NOMEM;
+    }
+    if (e >= 0 && !s->t->compiled && map_now(m, path, &now) &&
+        memcmp(&now, &m->stamp, sizeof now) == 0)
+        compiled_keep(s->t, &source, "", 0);
+    return e;
+}
+
 int tok_open_gguf(const struct gguf *g, struct tok **out)
 {
+    const char *path;
+    const struct map *m = gguf_map(g, &path);
     struct source s = {.g = g, .t = tok_new()};
     if (!s.t) return ERR_NOMEM;
-    int e = load(&s);
+    int e = m->mapped ? open_kept(&s, m, path) : load(&s);
     if (e < 0) {
         tok_close(s.t);
         return e;

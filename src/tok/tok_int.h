@@ -6,6 +6,7 @@
 #include "base/buf.h"
 #include "base/hash.h"
 #include "base/json.h"
+#include "base/user_cache.h"
 #include "tok/tok.h"
 
 /* Limits on untrusted input.  Real files: 262 144 ids, patterns of 2 KB, added tokens of 60 bytes. */
@@ -274,6 +275,10 @@ struct dec {
 };
 
 /* --- the whole */
+struct tok_list {
+    const char *s; /* borrowed: JSON text */
+    size_t n;      /* 0: absent */
+};
 struct named {
     char *name, *text; /* owned */
     int32_t id;        /* -1: not in the vocabulary */
@@ -293,13 +298,13 @@ struct tok {
     uint32_t next_added; /* while loading: behind the highest added id */
     uint32_t n_norm, n_pre, n_dec, n_added, n_head, n_tail, n_named;
     char kind[64];
+    /* The tables of vocab, bpe, uni, raw and normal belong to `entry`, or to the caller of compiled_take. */
+    bool compiled;
+    struct cache_entry entry;
+    struct tok_list rest; /* borrowed from the same: tokenizer.json without its lists */
 };
 /* --- the long lists of tokenizer.json (tok_lists.c) */
 #define TOK_JSON "tokenizer.json"
-struct tok_list {
-    const char *s; /* borrowed: JSON text */
-    size_t n;      /* 0: absent */
-};
 struct tok_lists {
     struct tok_list vocab, merges, added;
 };
@@ -311,6 +316,26 @@ int tok_lists_pieces(struct tok *t, const struct tok_lists *l); /* [[piece, scor
 /* Gives every added token to `each`. */
 int tok_lists_added(struct tok *t, const struct tok_lists *l,
                     int (*each)(struct tok *t, const json_t *o));
+
+/* --- compiled vocabularies (compiled.c) */
+struct tok_source { /* the file that the lists are read from */
+    struct cache_sources of;
+    struct cache_key key;
+    int64_t begun;
+};
+typedef int (*tok_put)(void *ctx, const void *data, size_t n);
+/* Gives the tables of a finished tokenizer, and the rest of its file, to `put` piece by piece. */
+int tok_compile(const struct tok *t, const char *rest, size_t n_rest, tok_put put, void *ctx);
+/* Checks a compiled vocabulary and gives its tables to a new tokenizer, which borrows them.  data: at a multiple of 64. */
+int compiled_take(struct tok *t, const void *data, size_t n);
+void compiled_drop(struct tok *t); /* before the tables are freed */
+/* The stamp is that of the file before it is read. */
+void compiled_source(const char *path, const struct stamp *stamp, struct tok_source *out);
+/* Takes the tables of an earlier run from the user's cache directory.  Returns 1, or 0 if there are none. */
+int compiled_find(struct tok *t, const struct tok_source *s);
+/* Keeps the tables for later runs, if there is a place for them.  The file has not changed since it was read. */
+void compiled_keep(const struct tok *t, const struct tok_source *s, const char *rest,
+                   size_t n_rest);
 
 /* The GPT-2 pattern, which ByteLevel implies. */
 #define TOK_GPT2                                                                                   \
@@ -331,5 +356,5 @@ int tok_clean_up(struct tok *t); /* decoder steps of clean_up_tokenization_space
 int tok_add_merge(struct tok *t, const char *l, size_t n_l, const char *r, size_t n_r,
                   uint32_t rank);
 void tok_resolve_named(struct tok *t); /* ids of the named tokens */
-/* Builds the matchers and indexes and checks the invariants; the last step of both loaders. */
+/* Builds the matchers and indexes, unless they are compiled, and checks the invariants; the last step of both loaders. */
 int tok_finish(struct tok *t);

@@ -8,6 +8,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define FILE_NAME TOK_JSON
 /* The reference ignores clean_up_tokenization_spaces for BPE unless this is set too. */
@@ -416,7 +417,7 @@ static int load_unigram(struct tok *t, const json_t *m, const struct tok_lists *
 {
     const json_t *unk = json_object_get(m, "unk_id");
     t->uni.on = true;
-    TRY(tok_lists_pieces(t, lists));
+    if (lists) TRY(tok_lists_pieces(t, lists));
     TRY(get_flag(m, "byte_fallback", &t->uni.byte_fallback));
     if (!unk || json_is_null(unk)) return 0;
     json_int_t id = json_is_integer(unk) ? json_integer_value(unk) : -1;
@@ -442,8 +443,8 @@ static int load_model(struct tok *t, const json_t *root, const struct tok_lists 
                    type ? type : "(none)");
     TRY(affix(m, "continuing_subword_prefix", &b->prefix, &b->n_prefix));
     TRY(affix(m, "end_of_word_suffix", &b->suffix, &b->n_suffix));
-    TRY(tok_lists_vocab(t, lists));
-    TRY(tok_lists_merges(t, lists));
+    if (lists) TRY(tok_lists_vocab(t, lists));
+    if (lists) TRY(tok_lists_merges(t, lists));
     TRY(get_flag(m, "fuse_unk", &b->fuse_unk));
     TRY(get_flag(m, "byte_fallback", &b->byte_fallback));
     TRY(get_flag(m, "ignore_merges", &b->ignore_merges));
@@ -474,6 +475,7 @@ static int load_step(struct tok *t, const json_t *root, const char *key, load_fn
     return o && !json_is_null(o) ? load(t, o, 0) : 0;
 }
 
+/* lists NULL: the tokenizer has compiled tables. */
 static int load_root(struct tok *t, const json_t *root, const struct tok_lists *lists)
 {
     struct dec *d;
@@ -482,7 +484,7 @@ static int load_root(struct tok *t, const json_t *root, const struct tok_lists *
     TRY(load_step(t, root, "normalizer", load_norm));
     TRY(load_step(t, root, "pre_tokenizer", load_pre));
     TRY(load_step(t, root, "decoder", load_dec));
-    TRY(tok_lists_added(t, lists, load_added));
+    if (lists) TRY(tok_lists_added(t, lists, load_added));
     TRY(load_step(t, root, "post_processor", load_post));
     if (!json_is_object(json_object_get(root, "decoder"))) { /* tokens are words */
         TRY(tok_add_dec(t, &d));
@@ -552,13 +554,38 @@ static int load_config(struct tok *t, const json_t *config)
     return load_template(t, config);
 }
 
-static int open_parsed(const json_t *root, const struct tok_lists *lists, const json_t *config,
-                       struct tok **out)
+/* Loads the steps from the file without its lists, the lists, and the configuration. */
+static int load_text(struct tok *t, const char *rest, size_t n, const struct tok_lists *lists,
+                     const char *config, size_t n_config)
+{
+    json_t *root = NULL, *cfg = NULL;
+    int e = json_parse(rest, n, FILE_NAME, &root);
+    if (e >= 0 && config) e = json_parse(config, n_config, "tokenizer_config.json", &cfg);
+    if (e >= 0) e = load_root(t, root, lists);
+    if (e >= 0 && config) e = load_config(t, cfg);
+    json_decref(root);
+    json_decref(cfg);
+    return e < 0 ? e : tok_finish(t);
+}
+
+/* Loads the whole file.  *rest becomes the file without its lists (buf_done). */
+static int load_file(struct tok *t, const char *json, size_t n, const char *config, size_t n_config,
+                     struct buf *rest)
+{
+    struct tok_lists lists;
+    buf_init(rest, 0);
+    if (n > TOK_MAX_FILE) return ERR(LIMIT, FILE_NAME ": %zu bytes are too many", n);
+    TRY(tok_lists_find(json, n, &lists, rest));
+    return load_text(t, rest->data, rest->len, &lists, config, n_config);
+}
+
+int tok_open_json(const char *json, size_t n, const char *config, size_t n_config, struct tok **out)
 {
     struct tok *t = tok_new();
+    struct buf rest;
     if (!t) return ERR_NOMEM;
-    int e = load_root(t, root, lists);
-    if (e >= 0 && config) e = load_config(t, config);
+    int e = load_file(t, json, n, config, n_config, &rest);
+    buf_done(&rest);
     if (e < 0) {
         tok_close(t);
         return e;
@@ -567,21 +594,12 @@ static int open_parsed(const json_t *root, const struct tok_lists *lists, const 
     return 0;
 }
 
-int tok_open_json(const char *json, size_t n, const char *config, size_t n_config, struct tok **out)
+int tok_open_compiled(const void *data, size_t n, struct tok **out)
 {
-    json_t *root = NULL, *cfg = NULL;
-    struct tok *t = NULL;
-    struct tok_lists lists;
-    struct buf rest;
-    if (n > TOK_MAX_FILE) return ERR(LIMIT, FILE_NAME ": %zu bytes are too many", n);
-    int e = tok_lists_find(json, n, &lists, &rest);
-    if (e >= 0) e = json_parse(rest.data, rest.len, FILE_NAME, &root);
-    buf_done(&rest);
-    if (e >= 0 && config) e = json_parse(config, n_config, "tokenizer_config.json", &cfg);
-    if (e >= 0) e = open_parsed(root, &lists, cfg, &t);
-    json_decref(root);
-    json_decref(cfg);
-    if (e >= 0) e = tok_finish(t);
+    struct tok *t = tok_new();
+    if (!t) return ERR_NOMEM;
+    int e = compiled_take(t, data, n);
+    if (e >= 0) e = load_text(t, t->rest.s, t->rest.n, NULL, NULL, 0);
     if (e < 0) {
         tok_close(t);
         return e;
@@ -631,18 +649,62 @@ static int load_beside(struct tok *t, const char *dir)
     return 0;
 }
 
+/* Writes the stamp of a regular file.  False if there is none. */
+static bool stamp_at(const char *path, struct stamp *out)
+{
+    struct stat st;
+    if (stat(path, &st) < 0 || !S_ISREG(st.st_mode)) return false;
+    *out = stamp_of(&st);
+    return true;
+}
+
+/* Opens a tokenizer.json by the tables of an earlier run, or by its text, whose tables are then kept. */
+static int open_kept(const char *dir, const char *config, size_t n_config, struct tok **out)
+{
+    char path[4096], *json = NULL;
+    size_t n = 0;
+    struct buf rest;
+    struct tok_source source;
+    struct stamp before, after;
+    struct tok *t = tok_new();
+    if (!t) return ERR_NOMEM;
+    bool there = snprintf(path, sizeof path, "%s/" FILE_NAME, dir) < (int)sizeof path &&
+                 stamp_at(path, &before);
+    if (there) compiled_source(path, &before, &source);
+    int found = there ? compiled_find(t, &source) : 0, e = found;
+    if (found > 0) e = load_text(t, t->rest.s, t->rest.n, NULL, config, n_config);
+    if (e < 0 && e != ERR_NOMEM) { /* such tables are not what this file makes */
+        tok_close(t);
+        found = e = 0;
+        if (!(t = tok_new())) return ERR_NOMEM;
+    }
+    buf_init(&rest, 0);
+    if (!found && e >= 0) e = read_optional(dir, FILE_NAME, TOK_MAX_FILE, &json, &n);
+    if (!found && e >= 0 && !json)
+        e = ERR(NOTFOUND, "%s: no tokenizer.json; kvik needs the \"fast\" tokenizer file", dir);
+    if (!found && e >= 0) e = load_file(t, json, n, config, n_config, &rest);
+    mem_free(json);
+    if (!found && e >= 0 && there && stamp_at(path, &after) &&
+        memcmp(&before, &after, sizeof before) == 0)
+        compiled_keep(t, &source, rest.data, rest.len);
+    buf_done(&rest);
+    if (e < 0) {
+        tok_close(t);
+        return e;
+    }
+    *out = t;
+    return 0;
+}
+
 int tok_open_dir(const char *dir, struct tok **out)
 {
-    char *json = NULL, *config = NULL;
-    size_t n = 0, n_config = 0;
+    char *config = NULL;
+    size_t n_config = 0;
     struct tok *t = NULL;
-    TRY(read_optional(dir, FILE_NAME, TOK_MAX_FILE, &json, &n));
-    if (!json)
-        return ERR(NOTFOUND, "%s: no tokenizer.json; kvik needs the \"fast\" tokenizer file", dir);
     int e = read_optional(dir, "tokenizer_config.json", 16u << 20, &config, &n_config);
-    if (e >= 0) e = tok_open_json(json, n, config, n_config, &t);
-    mem_free(json);
+    if (e >= 0) e = open_kept(dir, config, n_config, &t);
     mem_free(config);
+    if (e == ERR_NOTFOUND) return e;
     if (e >= 0) e = load_beside(t, dir);
     if (e >= 0) tok_resolve_named(t);
     if (e < 0) {
