@@ -94,8 +94,8 @@ static int generate_for(struct run *r, kvik_seq s, const int32_t *ids, size_t n)
     kvik_generation g;
     kvik_result *got = NULL;
     kvik_prompt p = {.size = sizeof p, .ids = ids, .n = n, .seq = s};
-    int e = kvik_generation_init(&g, r->m ? r->m : shared);
-    if (e >= 0) e = kvik_generation_set(&g, "{\"eos_token_id\": [], \"repetition_penalty\": 1.1}");
+    TRY(kvik_generation_init(&g, r->m ? r->m : shared)); /* a call that fails sets nothing */
+    int e = kvik_generation_set(&g, "{\"eos_token_id\": [], \"repetition_penalty\": 1.1}");
     if (e >= 0) {
         g.max_new_tokens = NEW;
         e = kvik_generate(r->c, &g, &p, 1, NULL, &got);
