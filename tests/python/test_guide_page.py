@@ -19,7 +19,8 @@ ROOT = os.path.dirname(os.path.dirname(HERE))
 PAGES = ["docs/GUIDE.md", "docs/COMING-FROM.md", "docs/COMPARISON.md"]
 CHAT_MODEL = os.environ.get("KVIK_TEST_MODEL", "none")
 IDS = {"mistralai/Mistral-7B-v0.1": "mistral", "google/gemma-2-2b": "gemma2", "state-spaces/mamba-130m-hf": "mamba",
-       "ai21labs/Jamba-v0.1": "jamba", "meta-llama/Llama-4-Scout-17B-16E": "llama4", "google-t5/t5-small": "t5"}
+       "ai21labs/Jamba-v0.1": "jamba", "meta-llama/Llama-4-Scout-17B-16E": "llama4", "google-t5/t5-small": "t5",
+       "openai/whisper-tiny": None}  # None: the model of the tests of speech
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.S | re.M)
 
 
@@ -44,9 +45,12 @@ def serve(folder):
     jobs = []
     for name, source in IDS.items():
         snapshot = os.path.join(hub, "models--" + name.replace("/", "--"), "snapshots", "0" * 40)
-        os.makedirs(snapshot)
-        jobs.append(subprocess.Popen([sys.executable, os.path.join(ROOT, "tests", "cli", "tiny.py"),
-                                      os.path.join(ROOT, "tests", "golden", "models", source), snapshot]))
+        os.makedirs(snapshot if source else os.path.dirname(snapshot))
+        if not source:
+            os.symlink(os.path.join(ROOT, "tests", "fixtures", "speech", "tiny"), snapshot)
+        else:
+            jobs.append(subprocess.Popen([sys.executable, os.path.join(ROOT, "tests", "cli", "tiny.py"),
+                                          os.path.join(ROOT, "tests", "golden", "models", source), snapshot]))
         refs = os.path.join(hub, "models--" + name.replace("/", "--"), "refs")
         os.makedirs(refs)
         with open(os.path.join(refs, "main"), "w", encoding="utf-8") as f:
