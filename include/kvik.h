@@ -1136,7 +1136,7 @@ KVIK_API int kvik_batch_open(kvik_cache *c, uint32_t rows, kvik_batch **out);
  * tokens follow in columns of their own.  width 0 (mask NULL): every row begins in the first column. */
 KVIK_API int kvik_batch_of(kvik_cache *c, const kvik_seq *seq, uint32_t n, const uint8_t *mask,
                            uint32_t width, kvik_batch **out);
-/* Closes a batch. */
+/* Closes a batch.  Its rows stay for later prompts that begin alike, as those of kvik_cache_drop. */
 KVIK_API void kvik_batch_close(kvik_batch *b);
 /* Returns the number of rows. */
 KVIK_API uint32_t kvik_batch_rows(const kvik_batch *b);

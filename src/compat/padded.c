@@ -75,12 +75,13 @@ KVIK_API int kvik_batch_open(kvik_cache *c, uint32_t rows, kvik_batch **out)
     return 0;
 }
 
+/* The index keeps the rows for later prompts that begin alike, as after kvik_cache_drop. */
 static void close_batch(struct late_close *self)
 {
     kvik_batch *b = (kvik_batch *)((char *)self - offsetof(struct kvik_batch, close));
     for (uint32_t i = 0; b->seq && i < b->rows; i++)
         if (b->seq[i] && !driver_inherit(b->c->driver, b->seq[i]))
-            (void)kv_drop(b->c->x->kv, b->seq[i]);
+            (void)kv_keep(b->c->x->kv, b->seq[i]);
     padded_scratch_free(b->scratch);
     mem_free(b->seq);
     mem_free(b->mask);

@@ -281,13 +281,40 @@ static void test_sink_crop(void **state)
     bench_close(&t);
 }
 
+/* The rows of a closed batch serve a later prompt that begins alike. */
+static void test_closed_batch(void **state)
+{
+    enum { N = 40 };
+    struct bench t;
+    kvik_cache_config k = SMALL;
+    kvik_generation g;
+    kvik_batch *b;
+    kvik_result *r;
+    int32_t ids[N + 1];
+    (void)state;
+    bench_open(&t, "llama-mha", &k);
+    for (int32_t i = 0; i <= N; i++)
+        ids[i] = 5 + i % 7 * 3 + i;
+    must(kvik_batch_open(t.c, 1, &b));
+    kvik_inputs in = {.size = sizeof in, .ids = ids, .n = N, .logits_to_keep = 1};
+    must(kvik_batch_forward(b, &in, NULL));
+    kvik_batch_close(b);
+    must(kvik_generation_init(&g, t.m));
+    g.max_new_tokens = 1;
+    kvik_prompt prompt = {.size = sizeof prompt, .ids = ids, .n = N + 1};
+    must(kvik_generate(t.c, &g, &prompt, 1, NULL, &r));
+    assert_int_equal(r->row[0]->reused, N);
+    kvik_result_free(r);
+    kvik_generation_done(&g);
+    bench_close(&t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_continuations),
-        cmocka_unit_test(test_early_end),
-        cmocka_unit_test(test_append),
-        cmocka_unit_test(test_sink_crop),
+        cmocka_unit_test(test_continuations), cmocka_unit_test(test_early_end),
+        cmocka_unit_test(test_append),        cmocka_unit_test(test_sink_crop),
+        cmocka_unit_test(test_closed_batch),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
