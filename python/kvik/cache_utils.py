@@ -62,9 +62,11 @@ class OffloadedCache(DynamicCache):
 
 
 class StaticCache(Cache):
-    """Reserves max_cache_len rows when a sequence begins; a longer text is an error, and nothing fails before.
+    """Reserves max_cache_len rows when a sequence begins, so that later steps find room.
 
-    max_cache_len None: the model's context.  ``StaticCache(config, max_cache_len)`` and ``StaticCache(config, batch_size,
+    Where prompt and new tokens need more than max_cache_len, generate() raises OutOfMemoryError before the first token;
+    forward() raises LimitError at the first row too many.  The cache is then as it was before the call.  max_cache_len
+    None: the model's context.  ``StaticCache(config, max_cache_len)`` and ``StaticCache(config, batch_size,
     max_cache_len, device, dtype)`` both work.
     """
 
@@ -283,7 +285,10 @@ class HQQQuantizedCache(QuantoQuantizedCache):
 
 
 class MambaCache(Cache):
-    """The states of a Mamba model; made by generate() and forward() themselves where none is given."""
+    """The states of a Mamba model; made by generate() and forward() themselves where none is given.
+
+    ``conv_states`` and ``ssm_states`` hold the states of each layer.
+    """
 
     _implementation = "dynamic"
 

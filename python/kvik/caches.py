@@ -16,9 +16,9 @@ import numpy as np
 
 from . import _abi, legacy
 from ._arrays import is_torch, like, to_numpy
-from ._lib import address, call, encode, lib, sized, text_of
+from ._lib import address, call, encode, lib, sized, text_of, view
 from .devices import accept_device, dtype_name
-from .errors import ArgumentError, BusyError
+from .errors import ArgumentError, BusyError, MissingError
 from .store import Batch, ModelHandle, Settings, Store, settings_of
 from .unbound import Unbound, settings_for, window_of, with_window
 
@@ -290,6 +290,39 @@ class Cache:
         """The values of every layer."""
         return [v for _, v in self.to_legacy_cache()]
 
+    def _states(self, name: str) -> List[Any]:
+        """Returns a plane of each layer with the batch in front; None for layers without it."""
+        if self._batch is None:
+            return []
+        rows = []
+        with self._bound() as batch:
+            for seq in batch.sequences():
+                out = ctypes.POINTER(_abi.kvik_snapshot)()
+                call("kvik_cache_export", batch.store.pointer, seq, ctypes.byref(out))
+                try:
+                    layers = ctypes.cast(out.contents.layer, ctypes.POINTER(_abi.kvik_layer_rows))
+                    rows.append([_plane(layers[i], name) for i in range(out.contents.n_layers)])
+                finally:
+                    lib.kvik_snapshot_free(out)
+        return [None if parts[0] is None else like(np.stack(parts), self._torch) for parts in zip(*rows)]
+
+    @property
+    def conv_states(self) -> List[Any]:
+        """Of recurrent layers, the last inputs of the convolution: f32 [batch, channels, taps] per layer, copied; None for
+        other layers.  [] before the first use."""
+        return self._states("conv")
+
+    @property
+    def ssm_states(self) -> List[Any]:
+        """Of recurrent layers, the states of the scan: f32 [batch, channels, states] per layer, in heads [batch, heads,
+        channels, states], copied; None for other layers.  [] before the first use."""
+        return self._states("ssm")
+
+    @property
+    def recurrent_states(self) -> List[Any]:
+        """Of layers with a gated delta rule, f32 [batch, heads, key, value] per layer, copied; None for other layers."""
+        return self._states("delta")
+
     # -- operations on all rows
 
     def crop(self, max_length: int) -> None:
@@ -382,9 +415,20 @@ class Cache:
     __copy__ = fork
 
     def save(self, path: Union[str, "os.PathLike[str]"], note: str = "") -> None:
-        """Saves the cache as a session file, with the rows as they are kept.  Its model must have computed it."""
+        """Saves the cache as a session file, with the rows as they are kept.  Its model must have computed it.
+
+        note: a text that the file keeps.  A file of this cache is replaced when the new one is whole.  Raises MissingError for
+        a directory that does not exist, ArgumentError for a cache that no model has filled, BusyError for a file that holds
+        another session, FileError if writing fails.
+        """
+        folder = os.path.dirname(os.path.abspath(path))
+        if not os.path.isdir(folder):
+            raise MissingError(f"{os.fspath(path)}: there is no directory {folder}")
+        if self._unbound is not None:
+            raise ArgumentError("the rows come from update(), and a session belongs to a model; use pickle for this cache")
         if self._batch is None:
-            raise ArgumentError("only a cache that a model has filled can be saved")
+            raise ArgumentError("the cache waits for its model; call the model with it first" if self.is_initialized else
+                                "the cache is empty; call a model with it first")
         with self._bound() as batch:
             _save_session(batch, os.fspath(path), note)
 
@@ -456,6 +500,14 @@ class Cache:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(length={self.get_seq_length()})"
+
+
+def _plane(layer: Any, name: str) -> Optional[np.ndarray]:
+    found = lib.kvik_layer_plane(ctypes.byref(layer), name.encode())
+    if not found:
+        return None
+    plane = found.contents if hasattr(found, "contents") else ctypes.cast(found, ctypes.POINTER(_abi.kvik_plane)).contents
+    return view(plane.data, tuple(plane.dim[: plane.n_dims]), np.float32).copy()
 
 
 def _indices(value: Any) -> np.ndarray:

@@ -54,6 +54,18 @@ class EncoderInput:
         raise UnsupportedError("kvik keeps what the decoder reads of an encoder, not the encoder's hidden states; pass this "
                                "object as encoder_outputs")
 
+    def repeated(self, times: int) -> "EncoderInput":
+        """Returns the same with every row several times."""
+        if times == 1:
+            return self
+        copy = object.__new__(EncoderInput)
+        copy.__dict__.update(self.__dict__)
+        for name in ("ids", "mask", "features"):
+            value = getattr(self, name)
+            setattr(copy, name, None if value is None else np.repeat(value, times, 0))
+        copy.rows = self.rows * times
+        return copy
+
     def fill(self, prompt: Any, row: int) -> None:
         """Points a kvik_prompt to a row.  This object must live as long."""
         if self.features is not None:

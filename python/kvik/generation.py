@@ -14,7 +14,7 @@ from ._arrays import ids_2d, is_torch, like, mask_2d, to_numpy
 from ._lib import address, call, encode, lib, sized, view
 from .cache_utils import DynamicCache, as_cache
 from .caches import Cache, _batch_of
-from .errors import ArgumentError, LimitError
+from .errors import ArgumentError, LimitError, UnsupportedError
 from .generation_config import GenerationConfig, merged
 from .outputs import GenerateOutput
 from .store import CACHE_NAMES, ModelHandle, Settings, Store, settings_of
@@ -279,12 +279,14 @@ class Call:
         self.seq2seq = bool(getattr(model, "_seq2seq", False))
         self.decoder: Any = kwargs.pop("decoder_input_ids", None) if self.seq2seq else None
         self.source: Any = None
+        self.filled = False
         features, encoded = (kwargs.pop(n, None) if self.seq2seq else None for n in ("input_features", "encoder_outputs"))
         for name in ("inputs_embeds", "decoder_input_ids", "decoder_inputs_embeds", "pixel_values", "input_features",
                      "encoder_outputs"):
             if kwargs.pop(name, None) is not None:
-                raise NotImplementedError(f"generate() takes input_ids; {name} works with forward() only")
+                raise UnsupportedError(f"generate() takes input_ids; {name} works with forward() only")
         mask = kwargs.pop("attention_mask", None)
+        decoder_torch = is_torch(self.decoder)
         if self.decoder is not None:
             self.decoder = ids_2d(self.decoder)
         self.past, self.legacy_in = as_cache(_first(kwargs, "past_key_values", "cache_params"))
@@ -298,7 +300,7 @@ class Call:
                                 "the object decides, so leave the name out")
         own = {k: kwargs.pop(k) for k in list(kwargs) if k in Settings.__dataclass_fields__ and k not in _OPTIONS_OF_CACHE}
         values = merged(model._own_options(), generation_config, kwargs)
-        self.torch = is_torch(ids)
+        self.torch = is_torch(ids) or decoder_torch
         if self.seq2seq:
             self._take_encoder(encoded, ids, mask, features)
         elif ids is None:
@@ -314,17 +316,27 @@ class Call:
             if self.mask is not None and self.mask.shape[0] != self.rows:
                 raise ArgumentError(f"attention_mask has {self.mask.shape[0]} rows, input_ids {self.rows}")
         self.want_dict = bool(values.get("return_dict_in_generate"))
+        self.shown = {n: bool(values.pop(n, None)) and self.want_dict for n in ("output_attentions", "output_hidden_states")}
         if self.seq2seq and self.past is not None:  # the rows then come back with their sequences
             values = {**values, "return_dict_in_generate": True}
         self.options = Options(model._handle, values)
+        if any(self.shown.values()) and self.options.struct.num_beams > 1:
+            raise UnsupportedError("output_attentions and output_hidden_states of beams: kvik does not keep what dropped beams "
+                                   "saw; use them without num_beams, or call forward() with the sequences")
         self.settings = self._settings(own)
 
     def _take_encoder(self, outputs: Any, ids: Any, mask: Any, features: Any) -> None:
         from .encoder import take_input
         self.source = take_input(self.model._handle, outputs, ids, mask, features)
+        self.mask = None
+        if self.past is not None and self.past.get_seq_length():  # its rows have read their input
+            if self.decoder is None:
+                raise ArgumentError("a cache that holds a text needs decoder_input_ids, the whole text with that of the cache")
+            self.filled, self.ids, self.rows = True, self.decoder, self.decoder.shape[0]
+            return
         if self.source is None:
             raise ArgumentError(f"generate() of this model needs {self.model.main_input_name}")
-        self.torch, self.rows, self.mask = self.source.torch, self.source.rows, None
+        self.torch, self.rows = self.source.torch, self.source.rows
         if self.decoder is not None and (self.decoder.shape[0] != self.rows or not self.decoder.shape[1]):
             raise ArgumentError(f"decoder_input_ids has the shape {list(self.decoder.shape)} for {self.rows} rows")
 
@@ -344,9 +356,6 @@ class Call:
         settings = settings_of(values)
         if self.seq2seq and self.past is not None:
             from .seq2seq import settings_of_pair
-            if self.past.get_seq_length():
-                raise NotImplementedError("generate() of a model with an encoder begins with an empty cache; continue with "
-                                          "forward()")
             settings = settings_of_pair(self.past).over(settings)
         settings = settings.over(self.model._defaults)
         if settings.cache_implementation in _RESERVING and not settings.max_cache_len and \
@@ -368,7 +377,7 @@ class Call:
 
     def run(self, callbacks: "Callbacks") -> Any:
         """Generates, and returns sequences or a GenerateOutput."""
-        if self.past is not None and not self.seq2seq:
+        if self.past is not None and (self.filled or not self.seq2seq):
             return self._with_cache(callbacks, self.past)
         rows = self.rows
         need = self.options.sequences(rows)
@@ -431,6 +440,10 @@ class Call:
     def _with_cache(self, callbacks: "Callbacks", cache: Cache) -> Any:
         g = self.options.struct
         rows = self.ids.shape[0]
+        pair, cache = cache, cache.self_attention_cache if self.seq2seq else cache
+        if g.num_beams > 1 and g.num_return_sequences > 1:
+            return self._several_beams(callbacks, cache)
+        before = cache.fork() if any(self.shown.values()) and cache.is_initialized else None
         repeat = g.num_return_sequences if g.num_return_sequences > 1 and g.num_beams <= 1 else 1
         with cache._use():
             batch = cache._bind(self.model._handle, self.model._defaults, rows)
@@ -448,6 +461,24 @@ class Call:
                     ctypes.byref(callbacks.struct), out), callbacks)
                 del ids, mask
             cache._torch = self.torch
+        return self._output(result, pair, before)
+
+    def _several_beams(self, callbacks: "Callbacks", cache: Cache) -> Any:
+        """Several beams of each prompt: the cache then holds all of them.  Rows that it holds now are reused."""
+        if self.filled:
+            raise UnsupportedError("num_return_sequences with num_beams continues no text of a model with an encoder; give an "
+                                   "empty cache")
+        with cache._use():
+            batch = cache._bind(self.model._handle, self.model._defaults, self.rows)
+            if batch.length > self.ids.shape[1] or (self.mask is not None and self.mask.shape[1] != self.ids.shape[1]):
+                raise ArgumentError(f"num_return_sequences with num_beams needs the whole text in input_ids: there are "
+                                    f"{self.ids.shape[1]} columns, and {batch.length} are cached")
+            self.options.struct.return_dict_in_generate = True
+            with batch.store.locked() as store:
+                result = self._generate(store, callbacks)
+                made = self._cache_of(store, result)
+            if made is not None:
+                cache._batch, cache._torch = made._batch, self.torch
         return self._output(result, cache)
 
     # -- results
@@ -472,8 +503,9 @@ class Call:
         batch = _batch_of(store, seqs, len(rows), mask)
         return DynamicCache._of(self.settings, batch, self.torch, self.model.config)
 
-    def _output(self, result: Result, cache: Optional[Cache]) -> Any:
-        sequences = like(result.sequences(self.options.pad()), self.torch)
+    def _output(self, result: Result, cache: Optional[Cache], before: Optional[Cache] = None) -> Any:
+        ids = result.sequences(self.options.pad())
+        sequences = like(ids, self.torch)
         if not self.want_dict:
             return sequences
         r, g = result.value, self.options.struct
@@ -487,16 +519,65 @@ class Call:
         if g.num_beams > 1:
             scores = like(np.array([row.score for row in rows], np.float32), self.torch)
         names = {getattr(_abi, n): n[len("KVIK_FINISH_"):].lower() for n in dir(_abi) if n.startswith("KVIK_FINISH_")}
+        shown = self._show(ids, before) if any(self.shown.values()) else {}
         state = "cache_params" if getattr(self.model, "_state_name", None) else "past_key_values"
         return GenerateOutput(
             sequences=sequences, scores=result.steps("scores", self.torch), logits=result.steps("logits", self.torch),
             sequences_scores=scores, beam_indices=None if beams is None else like(beams, self.torch),
-            past_key_values=past, **({state: past} if state != "past_key_values" else {}),
+            **shown, past_key_values=past, **({state: past} if state != "past_key_values" else {}),
             texts=[(row.text or b"").decode("utf-8", "replace") for row in rows],
             finish_reasons=[names.get(row.finish, str(row.finish)) for row in rows],
             stats={"prefill_seconds": r.prefill_seconds, "decode_seconds": r.decode_seconds,
                    "prompt_tokens": r.prompt_tokens, "new_tokens": r.new_tokens, "computed_tokens": r.computed_tokens,
                    "steps": r.steps, "drafted": r.drafted, "accepted": r.accepted})
+
+
+    def _show(self, ids: np.ndarray, before: Optional[Cache]) -> Dict[str, Any]:
+        """Computes the text again in the steps of the generation, for what forward() shows of each.
+
+        The bits are those of the generation, whose length of a prompt and whose cache this has.
+        """
+        model, prompt = self.model, self.begin().shape[1]
+        each = ids.shape[0] // self.begin().shape[0]
+        cache: Any = before if before is not None else DynamicCache._of(self.settings, None, self.torch, model.config)
+        if before is not None and before.max_batch_size != ids.shape[0]:
+            before.batch_repeat_interleave(ids.shape[0] // before.max_batch_size)
+        have = cache.get_seq_length()
+        appends = not self.seq2seq and self.mask is not None and self.mask.shape[1] == have + prompt and have
+        if appends:  # ids follow what the cache holds
+            ids, prompt = np.concatenate([np.zeros((ids.shape[0], have), ids.dtype), ids], 1), prompt + have
+        elif have >= prompt:
+            have = prompt - 1
+            cache.crop(have)
+        mask = None
+        if self.mask is not None:
+            rest = np.ones((ids.shape[0], ids.shape[1] - prompt), np.uint8)
+            mask = np.concatenate([np.repeat(self.mask, each, 0), rest], 1)
+        more: Dict[str, Any] = dict(self.shown)
+        if self.seq2seq:
+            more["encoder_outputs"] = None if self.filled else self.source.repeated(each)
+            if before is not None:
+                from .seq2seq import beside
+                cache = beside(before)
+            else:
+                from .seq2seq import empty_pair
+                cache = empty_pair(self.settings)
+        steps = []
+        edges = [have, *range(prompt, ids.shape[1])]
+        for begin, end in zip(edges, edges[1:]):
+            part = like(np.ascontiguousarray(ids[:, begin:end]), self.torch)
+            if self.seq2seq:
+                steps.append(model.forward(decoder_input_ids=part, past_key_values=cache, **more))
+                more.pop("encoder_outputs", None)
+                continue
+            given: Dict[str, Any] = {"attention_mask": None, "position_ids": None}
+            if mask is not None:
+                places = np.maximum(np.cumsum(mask[:, :end].astype(np.int64), 1) - 1, 0)
+                given = {"attention_mask": mask[:, :end], "position_ids": places[:, begin:end]}
+            steps.append(model.forward(part, past_key_values=cache, **given, **more))
+        names = ("decoder_attentions", "cross_attentions", "decoder_hidden_states") if self.seq2seq else \
+            ("attentions", "hidden_states")
+        return {name: tuple(s[name] for s in steps) for name in names if steps and steps[0].get(name) is not None}
 
 
 def _first(kwargs: Dict[str, Any], *names: str) -> Any:

@@ -69,12 +69,16 @@ class GenerateOutput(ModelOutput):
     """Of generate(return_dict_in_generate=True).
 
     ``sequences`` [rows, tokens]; ``scores`` and ``logits``: a tuple of [rows, vocab] per new token;
-    ``sequences_scores``, ``beam_indices`` with beams; ``past_key_values``.  Of kvik: ``texts``, ``finish_reasons``,
-    ``stats``.
+    ``sequences_scores``, ``beam_indices`` with beams; ``past_key_values``.  With output_attentions and
+    output_hidden_states, ``attentions`` and ``hidden_states``: for each new token a tuple with an array for each layer,
+    [rows, heads, n, cached + n] and [rows, n, hidden], where n is the prompt's length for the first, else 1; of models with
+    an encoder ``decoder_attentions``, ``cross_attentions`` and ``decoder_hidden_states``.  They are computed again behind the
+    generation, with the same bits, and not with beams.  Of kvik: ``texts``, ``finish_reasons``, ``stats``.
     """
 
     _fields = ("sequences", "scores", "logits", "attentions", "hidden_states", "past_key_values", "sequences_scores",
-               "beam_indices", "texts", "finish_reasons", "stats")
+               "decoder_attentions", "cross_attentions", "decoder_hidden_states", "encoder_attentions",
+               "encoder_hidden_states", "beam_indices", "texts", "finish_reasons", "stats")
 
 
 GenerateDecoderOnlyOutput = GenerateOutput

@@ -81,6 +81,21 @@ def pair_of(settings: Settings, batch: Batch, torch: bool, config: Any, into: An
     return pair
 
 
+def beside(own: Cache) -> EncoderDecoderCache:
+    """Makes an EncoderDecoderCache of a decoder's cache whose sequences have the encoder's rows."""
+    pair = EncoderDecoderCache(own, CrossCache(own))
+    pair.is_updated = {i: True for i in range(len(own))}
+    return pair
+
+
+def empty_pair(settings: Settings) -> EncoderDecoderCache:
+    """Makes an empty EncoderDecoderCache with the settings of a store."""
+    own, cross = DynamicCache._of(settings, None), DynamicCache._of(Settings(
+        cache_implementation=settings.cross_cache_implementation, cache_config=settings.cross_cache_config,
+        max_cache_len=settings.max_encoder_len), None)
+    return EncoderDecoderCache(own, cross)
+
+
 class Seq2SeqModel(PreTrainedModel):
     """A model whose decoder reads what an encoder made of input_ids."""
 

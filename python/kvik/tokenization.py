@@ -232,6 +232,7 @@ class PreTrainedTokenizer:
                clean_up_tokenization_spaces: Optional[bool] = None, **_: Any) -> Any:
         """Returns the text of ids: an id, a list, an array or a tensor of one dimension.  Two dimensions give a list.
 
+        Ids behind the vocabulary have no text, as in Transformers; negative ids are an error.
         clean_up_tokenization_spaces removes the spaces before punctuation.
         """
         ids = np.atleast_1d(to_numpy(token_ids)) if not isinstance(token_ids, list) else token_ids
@@ -273,7 +274,8 @@ class PreTrainedTokenizer:
                             tokenizer_kwargs: Optional[Dict[str, Any]] = None, **kwargs: Any) -> Any:
         """Renders messages with the chat template and encodes them.
 
-        conversation: a list of {"role", "content"}, or a list of such lists.  tools: JSON schemas or functions with type
+        conversation: a list of {"role", "content"}, or a list of such lists; what a message without one of them looks like
+        is the template's affair.  tools: JSON schemas or functions with type
         hints.  tokenize=False returns the text.  return_dict: True returns ``input_ids`` and ``attention_mask`` (the
         default with return_tensors None and False: the ids alone).  Further arguments are variables of the template.
 
@@ -284,6 +286,8 @@ class PreTrainedTokenizer:
             raise NotImplementedError("return_assistant_tokens_mask: kvik does not report the spans of {% generation %}")
         batched = bool(conversation) and (isinstance(conversation[0], (list, tuple)) or hasattr(conversation[0], "messages"))
         chats = [getattr(c, "messages", c) for c in (conversation if batched else [conversation])]
+        if not all(chats):
+            raise ValueError("a chat without messages has no text; give at least one message")
         options = dict(kwargs)
         if add_generation_prompt:
             options["add_generation_prompt"] = True
