@@ -203,7 +203,7 @@ class Bytes(unittest.TestCase):
         shown = ("bytes", "peak_bytes", "live", "shared", "staging", "states", "reserved", "spilled", "tokens", "rows_copied")
         for name in ("llama-gqa-l3", "gemma2", "jamba"):
             for strategy in ("dynamic", "static", "quantized", "offloaded"):
-                if (name, strategy) == ("jamba", "quantized"):  # it has no rows to quantize
+                if (name, strategy) == ("jamba", "quantized"):  # heads of 10 values need a group size of their own
                     continue
                 with self.subTest(f"{name} {strategy}"):
                     options = ["--max-new-tokens", "20", "--do-sample", "false", "--cache-implementation", strategy]
