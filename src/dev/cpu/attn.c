@@ -39,9 +39,15 @@ struct block { /* tokens [t0, t0 + n) of one lane */
 struct span { /* strips of one 256-row span and kv head; only those the atom needs are set */
     const void *k[ATTN_STRIPS], *v[ATTN_STRIPS];
 };
+struct ready { /* whose queries lie in a thread's qt: those of all its heads from h0 on */
+    const float *queries;
+    uint32_t token, h0; /* token NONE: of several */
+    bool own;           /* in the form of a codec's kernels */
+};
+#define NONE UINT32_MAX
 struct layout {
-    size_t run, wave, iter, block, thread;      /* offsets */
-    size_t per_thread, p, qt, span, part, tile; /* inside one thread's part */
+    size_t run, wave, iter, block, thread;             /* offsets */
+    size_t per_thread, ready, p, qt, span, part, tile; /* inside one thread's part */
     size_t total;
 };
 struct job {
@@ -93,6 +99,7 @@ static void lay_out(uint32_t tokens, uint32_t heads, uint32_t dk, uint32_t dv, u
     l->wave = put(&l->total, mul(ATTN_WAVE, heads), state * sizeof(float));
     l->iter = put(&l->total, tokens, sizeof(struct iter));
     l->block = put(&l->total, tokens, sizeof(struct block));
+    l->ready = put(&l->per_thread, 1, sizeof(struct ready));
     l->p = put(&l->per_thread, queries, KV_ATOM * sizeof(float));
     l->qt = put(&l->per_thread, queries, dk * sizeof(float));
     l->span = put(&l->per_thread, heads, sizeof(struct span));
@@ -376,6 +383,35 @@ static void task_values(const struct job *j, const struct task *t, uint32_t h, u
     }
 }
 
+/* The strips of a head from those of an earlier one: rows of all heads lie in the same raw pages. */
+static void gather_next(const struct job *j, const struct atom *m, uint32_t heads,
+                        const struct span *first, struct span *out)
+{
+    uint32_t row0 = m->a / KV_ATOM * KV_ATOM, s = (m->a - row0) / KV_STRIP;
+    size_t rows = (size_t)heads * j->v->raw.rows;
+    size_t k = rows * j->dk * dtype_size(j->v->shape[0].dtype);
+    size_t v = rows * j->dv * dtype_size(j->v->shape[1].dtype);
+    for (; s < (m->b - row0 + KV_STRIP - 1) / KV_STRIP; s++) {
+        out->k[s] = (const unsigned char *)first->k[s] + k;
+        out->v[s] = (const unsigned char *)first->v[s] + v;
+    }
+}
+
+/* Forms the queries of a decode unit, unless the thread has them from its last one. */
+static void unit_queries(const struct job *j, const struct unit *u, const struct task *t,
+                         const uint32_t *token, uint32_t per)
+{
+    struct ready *r = thread_part(j, t->thread, j->lay.ready);
+    struct ready now = {queries_of(j, t->m->phase), u->n == 1 ? *token : NONE, t->h0,
+                        by_tile(j, t->m->phase, 0)};
+    if (now.token != NONE && r->token == now.token && r->queries == now.queries &&
+        r->h0 == now.h0 && r->own == now.own)
+        return;
+    *r = now;
+    for (uint32_t i = 0; i < per; i++)
+        form_q(j, t->m->phase, token, u->n, t->h0 + i, t->qt + (size_t)i * t->nq * j->dk);
+}
+
 /* One decode unit with kv heads [h0, h0 + per); all its queries see all its rows.  Pages hold all heads of their rows
  * next to each other, so heads go inside strips and pieces and memory is read in order.  Only tiles that are decoded
  * as a whole are decoded, hence used, head by head.  States lie [kv head][token][head of the group]. */
@@ -397,11 +433,13 @@ static void decode_unit(void *ctx, uint32_t task, uint32_t thread)
     memset(t.out, 0, (size_t)per * nq * j->state * sizeof *t.out);
     for (uint32_t i = 0; i < u->n; i++)
         token[i] = m[i].token;
+    unit_queries(j, u, &t, token, per);
     for (uint32_t h = 0; h < per; h += step) {
-        for (uint32_t i = h; i < h + step; i++) {
-            form_q(j, m->phase, token, u->n, h0 + i, t.qt + (size_t)i * nq * j->dk);
-            gather(j, m, j->v->edge[m->token], h0 + i, thread, true, &t.span[i]);
-        }
+        for (uint32_t i = h; i < h + step; i++)
+            if (i > h && !j->tiled)
+                gather_next(j, m, i - h, &t.span[h], &t.span[i]);
+            else
+                gather(j, m, j->v->edge[m->token], h0 + i, thread, true, &t.span[i]);
         task_scores(j, &t, h, h + step);
         for (uint32_t q = h * nq; q < (h + step) * nq; q++) {
             uint32_t at = q % nq, head = (h0 + q / nq) * j->group + at % j->group;
@@ -723,6 +761,8 @@ void dev_attention(struct dev *d, const struct kv_view *v, const struct dev_attn
     struct iter *it = (struct iter *)(j.scratch + j.lay.iter);
     uint32_t decoding = plan(&j, it);
     if (v->first) begin_states(&j);
+    for (uint32_t i = 0; i < pool_threads(d->pool); i++)
+        ((struct ready *)thread_part(&j, i, j.lay.ready))->token = NONE;
     decode(&j, it, decoding);
     pool_run(j.pool, j.n_blocks * j.n_kv, block_unit, &j);
     if (v->last) end_states(&j);

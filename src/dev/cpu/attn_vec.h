@@ -220,7 +220,8 @@ static void merge(float *run, const float *part, uint32_t dim)
         return;
     }
     float m = part[0] > run[0] ? part[0] : run[0];
-    float a = math_exp(run[0] - m), b = math_exp(part[0] - m);
+    float da = run[0] - m, db = part[0] - m; /* one of them is 0, whose exp is exactly 1 */
+    float a = da == 0 ? 1 : math_exp(da), b = db == 0 ? 1 : math_exp(db);
     run[0] = m;
     run[1] = fmaf(run[1], a, part[1] * b);
     for (uint32_t d = ATTN_HEAD; d < n; d += 16)
