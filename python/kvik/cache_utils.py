@@ -53,7 +53,10 @@ class DynamicCache(Cache):
 
 
 class OffloadedCache(DynamicCache):
-    """A dynamic cache whose full pages live on disk."""
+    """A dynamic cache whose full pages live on disk.  Its results are those of DynamicCache, bit for bit.
+
+    cache_memory: the most bytes in memory (an int, or "64M").  spill_dir: the directory of the unlinked file.
+    """
 
     _implementation = "offloaded"
 
@@ -141,7 +144,10 @@ class SlidingWindowCache(StaticCache):
 
 
 class HybridCache(StaticCache):
-    """Keeps each layer by its kind: a window where the layer has one, else all rows."""
+    """Keeps each layer by its kind: a window where the layer has one, else max_cache_len rows, reserved first.
+
+    The model must have a layer with a window or a chunk.  DynamicCache keeps layers by their kinds as well, without a reserve.
+    """
 
     _implementation = "hybrid"
     _offloaded = "offloaded_hybrid"
@@ -161,7 +167,12 @@ class OffloadedHybridCache(HybridChunkedCache):
 
 
 class SinkCache(Cache):
-    """Keeps the first num_sink_tokens tokens and the latest, window_length in all, for texts without an end."""
+    """Keeps the first num_sink_tokens tokens and the latest, window_length in all, for texts without an end.
+
+    A prompt of any length is accepted; each token sees the sinks and its own window.  Raises ValueError unless
+    0 <= num_sink_tokens < window_length, and UnsupportedError at first use with a model whose rows are bound to their positions
+    (learned positions, chunks, frequencies that depend on the length).
+    """
 
     _implementation = "sink"
     is_sliding = True
@@ -246,7 +257,11 @@ class QuantizedCache(Cache):
     """Keeps all but the latest rows in nbits bits.
 
     ``QuantizedCache(backend, config, nbits, axis_key, axis_value, q_group_size, residual_length)``, or
-    ``QuantizedCache(QuantizedCacheConfig(...))``.  backend: "quanto" or "hqq".
+    ``QuantizedCache(QuantizedCacheConfig(...))``.
+
+    backend: "quanto" (nbits 2 or 4) or "hqq" (1, 2, 3, 4 or 8; axes 1 are the better ones).  axis_key, axis_value: along which
+    direction the values of a group lie.  q_group_size: values that share a scale.  residual_length: rows that may stay
+    as they are.  Wrong values, and groups that do not fit the heads of the model, raise ArgumentError at first use.
     """
 
     _implementation = "quantized"
@@ -287,7 +302,7 @@ class HQQQuantizedCache(QuantoQuantizedCache):
 class MambaCache(Cache):
     """The states of a Mamba model; made by generate() and forward() themselves where none is given.
 
-    ``conv_states`` and ``ssm_states`` hold the states of each layer.
+    ``conv_states`` and ``ssm_states`` hold the states of each layer, which have the same bytes after any text.
     """
 
     _implementation = "dynamic"
@@ -306,7 +321,8 @@ class EncoderDecoderCache(Cache):
     """Two caches: of the decoder's self-attention, and of its attention to the encoder.
 
     ``EncoderDecoderCache(self_attention_cache, cross_attention_cache)``, or an iterable of (keys, values, cross keys, cross
-    values) per layer.
+    values) per layer.  The two may be of different classes; the second: dynamic, static, offloaded or quantized.  crop() cuts the
+    decoder's text; the encoder's rows stay.  Raises ValueError or TypeError for anything else.
     """
 
     def __init__(self, *caches: Any, **kwargs: Any) -> None:

@@ -436,7 +436,8 @@ class Cache:
     def load(cls, path: Union[str, "os.PathLike[str]"], model: Any = None, **kwargs: Any) -> Any:
         """Loads a session file.  It continues with the bits that it would have had without the file.
 
-        model: the model that the session belongs to; without it, the cache loads when it first meets a model.
+        model: the model that the session belongs to; without it, the cache loads when it first meets a model.  Raises
+        FormatError for a damaged file and ArgumentError for one of other weights, with the reason.
         """
         cache = cls(**kwargs)
         with open(path, "rb") as f:
@@ -483,9 +484,14 @@ class Cache:
         return reports
 
     def memory(self) -> Dict[str, int]:
-        """Returns what the store of this cache holds, in bytes: ``bytes``, ``peak_bytes``, ``shared``, ``spilled``, ...
+        """Returns what the store of this cache holds, in bytes: the fields of kvik_usage, by name.
 
-        Caches of one model and one configuration share a store; ``own_bytes`` is what this cache's rows take.
+        ``bytes`` in memory now and ``peak_bytes`` since the store was opened; of them ``live`` rows, ``shared`` rows, ``states``
+        and ``staging``; ``spilled`` on disk; ``index`` kept for reuse alone; ``metadata`` besides; ``budget``.  Counts:
+        ``tokens``, ``forks``, ``rows_copied``, ``seals``, ``evictions``.
+
+        Caches of one model and one configuration share a store; ``own_bytes`` is what this cache's rows take, with rows that
+        it shares and snapshots.  A cache that has not been used returns an empty dictionary.
         """
         if self._batch is not None:
             with self._bound() as batch:

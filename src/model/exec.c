@@ -73,18 +73,18 @@ const struct kv_policy *exec_sinks(const struct exec *x)
     return NULL;
 }
 
-/* Checks that the model and the preset agree. */
+/* Checks that the model and the preset agree.  Sinks come first: their default length is beyond any model's. */
 static int agree(const struct exec *x)
 {
     const struct model *m = x->m;
+    if (m->no_sinks && exec_sinks(x))
+        return ERR(UNSUPPORTED, "%s: a sink cache cannot be exact with this model: %s", m->what,
+                   m->no_sinks);
     if (m->learned_positions && x->max_len > m->context)
         return ERR(
             LIMIT,
             "%s: max_cache_len is %u, but the model has learned positions for %u tokens only",
             m->what, x->max_len, m->context);
-    if (m->no_sinks && exec_sinks(x))
-        return ERR(UNSUPPORTED, "%s: a sink cache cannot be exact with this model: %s", m->what,
-                   m->no_sinks);
     return 0;
 }
 

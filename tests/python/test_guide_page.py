@@ -20,7 +20,7 @@ PAGES = ["docs/GUIDE.md", "docs/COMING-FROM.md", "docs/COMPARISON.md"]
 CHAT_MODEL = os.environ.get("KVIK_TEST_MODEL", "none")
 IDS = {"mistralai/Mistral-7B-v0.1": "mistral", "google/gemma-2-2b": "gemma2", "state-spaces/mamba-130m-hf": "mamba",
        "ai21labs/Jamba-v0.1": "jamba", "meta-llama/Llama-4-Scout-17B-16E": "llama4", "google-t5/t5-small": "t5",
-       "openai/whisper-tiny": None}  # None: the model of the tests of speech
+       "openai-community/gpt2": "gpt2", "openai/whisper-tiny": None}  # None: the model of the tests of speech
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.S | re.M)
 
 
@@ -113,6 +113,8 @@ def run(page):
         except Exception:
             bad += 1
             print(f"{page}:{line}: FAILED\n{traceback.format_exc()}", flush=True)
+            if first:
+                break  # the other blocks need the first
         else:
             print(f"{page}:{line}: {language}, {sum(os.times()[:4]) - begin:.2f} s of processor time", flush=True)
     if os.environ.get("KVIK_WRITE_GUIDE"):
