@@ -754,7 +754,7 @@ struct kvik_prompt {
     /* NULL, or a text instead of ids (which are then NULL and 0).  It is encoded with the model's tokenizer, with the
      * special tokens that a text begins with, and without them if `append` is set. */
     const char *text;
-    /* Of models with an encoder (T5, Whisper).  ids, their mask (see kvik_source) or the text are then the
+    /* Of models with an encoder (T5, BART, Whisper).  ids, their mask (see kvik_source) or the text are then the
      * encoder's input, and these tokens begin the decoder's text, [n_decoder].  NULL: decoder_start_token_id alone.
      * The result has the decoder's tokens.  With `seq` the encoder's input may be left out if the sequence has it. */
     const int32_t *decoder_ids;

@@ -3,11 +3,12 @@
 
 #include <string.h>
 
-/* Points the input to the ids that the mask leaves.  Padding before or behind a text changes nothing.  Without a column
+/* Points the input to the ids that the mask leaves.  Padding behind a text changes nothing, and padding before it at most
+ * its positions (BART).  Without a column
  * between two tokens these would stand nearer to each other than in Transformers. */
-static int take_ids(struct gen_source *s, const kvik_prompt *p, uint32_t i)
+static int take_ids(const struct model *m, struct gen_source *s, const kvik_prompt *p, uint32_t i)
 {
-    uint32_t k = 0;
+    uint32_t k = 0, first = 0;
     size_t hidden = 0; /* columns since the last token */
     if (p->n > INT32_MAX) return ERR(LIMIT, "row %u: %zu tokens for the encoder", i, p->n);
     s->columns = p->ids;
@@ -27,11 +28,13 @@ static int take_ids(struct gen_source *s, const kvik_prompt *p, uint32_t i)
                        "row %u: the attention mask hides column %zu, which lies between tokens of "
                        "the encoder; only columns before and behind them can be hidden",
                        i, c - 1);
+        if (!k) first = (uint32_t)hidden;
         s->kept[k++] = p->ids[c];
         hidden = 0;
     }
     if (!k) return ERR(ARG, "row %u: the attention mask hides every token", i);
-    s->in = (struct exec_source){.ids = s->kept, .n = k};
+    if (!m->encoder.counts_padding) first = 0;
+    s->in = (struct exec_source){.ids = s->kept, .n = k, .first = first};
     return 0;
 }
 
@@ -85,7 +88,7 @@ static int take_input(const struct exec *x, const kvik_prompt *p, uint32_t i, st
         s->in = (struct exec_source){.features = p->features, .frames = (uint32_t)p->n_frames};
         s->given = true;
     } else if (ids) {
-        TRY(take_ids(s, p, i));
+        TRY(take_ids(x->m, s, p, i));
     } else if (!p->seq || !kv_cross(x->kv, p->seq)) {
         return ERR(ARG, "row %u: the encoder has no input; give token ids%s", i,
                    x->m->encoder.bins ? " or features" : "");

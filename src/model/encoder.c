@@ -42,6 +42,11 @@ static int rows_of_ids(const struct model *m, const struct exec_source *s)
     for (uint32_t i = 0; i < s->n; i++)
         if (s->ids[i] < 0 || (uint32_t)s->ids[i] >= m->vocab)
             return ERR(ARG, "token id %d is outside the vocabulary of %u", s->ids[i], m->vocab);
+    if (s->n && (uint64_t)s->first + s->n > m->encoder.rows && m->encoder.fixed)
+        return ERR(LIMIT,
+                   "the encoder's input has %u tokens behind %u masked columns, which count; the "
+                   "model has %u positions",
+                   s->n, s->first, m->encoder.rows);
     return (int)MIN(s->n, (uint32_t)INT32_MAX);
 }
 
@@ -66,6 +71,7 @@ static void digest_source(const struct exec *x, const struct exec_source *s, uin
     digest_begin(&d);
     digest_text(&d, s->features ? "features" : "ids");
     digest_u64(&d, n);
+    if (s->first) digest_u64(&d, s->first); /* the same ids at other positions have other rows */
     digest_add(&d, s->features ? (const void *)s->features : s->ids, n * sizeof(float));
     digest_end(&d, out);
 }

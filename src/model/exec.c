@@ -202,6 +202,7 @@ static int prepare_token(struct exec *x, const struct exec_span *s, uint32_t len
         return ERR(ARG, "token id %d is outside the vocabulary of %u", id, x->m->vocab);
     p->ids[t] = id;
     p->pos[t] = f && f->pos ? f->pos[s->at + j] : len + j;
+    if (s->source) p->pos[t] += s->source->first;
     p->end[t] = f && f->ends ? f->ends[s->at + j] : MAX(s->turn_end, len + j);
     return 0;
 }
@@ -254,7 +255,7 @@ static void head(struct exec *x, const struct exec_span *span, uint32_t n, float
     if (row == 0) return;
     norm_rows(x->dev, &m->final_norm, p->rows, row, m->hidden, p->rows);
     if (m->head_scale != 0) dev_scale(x->dev, p->rows, m->head_scale, row, m->hidden);
-    struct dev_mm mm = {&m->head, NULL, logits, m->vocab};
+    struct dev_mm mm = {&m->head, m->head_bias, logits, m->vocab};
     dev_matmul(x->dev, x->compute, p->rows, m->hidden, row, &mm, 1);
     if (m->logit_softcap) dev_softcap(x->dev, logits, m->logit_softcap, row, m->vocab);
 }

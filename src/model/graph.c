@@ -196,7 +196,9 @@ struct norm {
 void norm_rows(struct dev *d, const struct mod_norm *norm, const float *x, uint32_t n,
                uint32_t width, float *out)
 {
-    if (norm->kind == NORM_LAYER)
+    if (norm->kind == NORM_NONE) {
+        if (out != x) memcpy(out, x, (size_t)n * width * sizeof *out);
+    } else if (norm->kind == NORM_LAYER)
         dev_layernorm(d, x, norm->w, norm->b, norm->eps, n, width, out);
     else
         dev_rmsnorm(d, x, norm->w, norm->eps, n, width, out);

@@ -78,13 +78,14 @@ struct mod_norm {
 
 /* What a model's encoder is and takes. */
 struct model_encoder {
-    uint32_t n_layers; /* 0: the model has no encoder */
-    uint32_t rows;     /* most rows of an input, unless the cache is opened for more */
-    bool fixed;        /* no cache can have more: the encoder has learned positions */
-    uint32_t bins;     /* values of a frame of features; 0: the input is token ids */
-    uint32_t stride;   /* frames of each row; 1 for ids */
-    bool whole;        /* every input has exactly rows * stride frames */
-    int32_t start;     /* decoder_start_token_id of the configuration; -1: none */
+    uint32_t n_layers;   /* 0: the model has no encoder */
+    uint32_t rows;       /* most rows of an input, unless the cache is opened for more */
+    bool fixed;          /* no cache can have more: the encoder has learned positions */
+    uint32_t bins;       /* values of a frame of features; 0: the input is token ids */
+    uint32_t stride;     /* frames of each row; 1 for ids */
+    bool whole;          /* every input has exactly rows * stride frames */
+    bool counts_padding; /* masked columns before an input count in its positions */
+    int32_t start;       /* decoder_start_token_id of the configuration; -1: none */
 };
 
 #define MODEL_ROPES 2u
@@ -107,8 +108,9 @@ struct model {
     uint32_t n_sites;
     struct dev_weight embed, head;
     bool tied;
-    struct mod_norm final_norm; /* of [hidden] */
+    struct mod_norm final_norm; /* of [hidden], or NORM_NONE */
     float head_scale;           /* of the head's input; 0: none */
+    float *head_bias;           /* [vocab] or NULL */
     struct model_encoder encoder;
     float logit_softcap; /* 0: none */
     void *arch_weights;  /* the architecture's table, owned by own[] */
@@ -286,6 +288,7 @@ int exec_new(struct exec *x, kv_seq *out);
 struct exec_source {
     const int32_t *ids; /* [n] or NULL */
     uint32_t n;
+    uint32_t first;        /* position of the first id; 0 unless the encoder counts padding */
     const float *features; /* [bins][frames], as input_features has them, or NULL */
     uint32_t frames;
 };

@@ -181,8 +181,8 @@ static void offloaded(kvik_model *m, const char *model, const float *want, const
 static void all_ways(kvik_model *m, const char *model, const char *compute)
 {
     float *want = run(m, model, &(struct way){.name = "base"}, compute);
-    /* Llama 4 counts the masked columns, so padded rows are compared with each other. */
-    bool counts = strncmp(model, "llama4", 6) == 0;
+    /* Llama 4 and the encoder of BART count the masked columns, so padded rows are compared with each other. */
+    bool counts = strncmp(model, "llama4", 6) == 0 || strstr(model, "bart");
     float *padded = want;
     if (counts) padded = run(m, model, &(struct way){.name = "padded base", .pad = PAD}, compute);
     /* In the short form and in fast compute the models take the ways in turn: how fast kernels split

@@ -185,16 +185,19 @@ static void ways(void)
     kvik_result *drafted = run(c, "{\"prompt_lookup_num_tokens\": 3}", p, INPUTS);
     same("prompt lookup", all, drafted);
     kvik_result_free(drafted);
-    if (!encoder.bins) { /* the same inputs behind padding */
+    if (!encoder
+             .bins) { /* the same inputs with padding; where it counts in positions, behind them */
+        bool behind = model->m->encoder.counts_padding;
         int32_t padded[INPUTS][IDS];
         uint8_t mask[INPUTS][IDS];
         kvik_prompt q[INPUTS];
         for (int i = 0; i < INPUTS; i++) {
             size_t pad = IDS - p[i].n;
-            memset(mask[i], 1, IDS);
-            memset(mask[i], 0, pad);
+            size_t at = behind ? 0 : pad;
+            memset(mask[i], 0, IDS);
+            memset(mask[i] + at, 1, p[i].n);
             memset(padded[i], 0, sizeof padded[i]);
-            memcpy(padded[i] + pad, ids[i], p[i].n * sizeof(int32_t));
+            memcpy(padded[i] + at, ids[i], p[i].n * sizeof(int32_t));
             q[i] = (kvik_prompt){
                 .size = sizeof *q, .ids = padded[i], .n = IDS, .attention_mask = mask[i]};
         }
@@ -264,7 +267,7 @@ static int heard(kvik_cache *c, int i, kvik_seq *s)
         many[k] = ids[i][k % IDS];
     if (longer && !encoder.bins) {
         in.ids = many;
-        in.n = 400 - (size_t)i;
+        in.n = MIN(400u, encoder.rows) - (size_t)i;
     }
     need(kvik_cache_new(c, s));
     return kvik_cache_encode(c, *s, &in);
@@ -419,7 +422,8 @@ static void batches(void)
     float *want = calloc(2 * vocab, sizeof *want), *got = calloc(2 * vocab, sizeof *got);
     kvik_inputs inputs = {.size = sizeof inputs, .ids = in[0], .n = 4};
     kvik_outputs out = {.size = sizeof out, .attentions = own, .cross_attentions = cross};
-    if (!encoder.bins) { /* distances count rows, so positions would change nothing */
+    if (!model->m
+             ->learned_positions) { /* distances count rows, so positions would change nothing */
         const int32_t apart[4] = {0, 5, 10, 15};
         inputs.position_ids = apart;
         inputs.position_rows = 1;
@@ -492,6 +496,38 @@ static void sharing(void)
     s = hear(c, 1);
     assert_true(c->x->computed > before);
     assert_true(kv_check(c->x->kv));
+    kvik_cache_close(c);
+}
+
+/* Where masked columns before an input count in its positions, the same ids behind other columns have rows of their own;
+ * elsewhere the rows are shared. */
+static void columns(void)
+{
+    if (encoder.bins) return;
+    int32_t padded[3][IDS + 2] = {{0}};
+    uint8_t mask[3][IDS + 2];
+    kvik_cache *c = open_cache(plain());
+    uint64_t before = c->x->computed;
+    for (int i = 0; i < 3; i++) { /* two columns behind, one on each side, two before */
+        memset(mask[i], 0, sizeof mask[i]);
+        memset(mask[i] + i, 1, IDS);
+        memcpy(padded[i] + i, ids[0], sizeof ids[0]);
+        kvik_source in = {
+            .size = sizeof in, .ids = padded[i], .n = IDS + 2, .attention_mask = mask[i]};
+        kvik_seq s;
+        need(kvik_cache_new(c, &s));
+        need(kvik_cache_encode(c, s, &in));
+    }
+    assert_int_equal(c->x->computed - before, IDS * (model->m->encoder.counts_padding ? 3 : 1));
+    if (encoder.rows < 400 && model->m->encoder.counts_padding) { /* no positions are left */
+        int32_t many[400] = {0};
+        uint8_t last[400] = {0};
+        last[399] = 1;
+        kvik_source in = {.size = sizeof in, .ids = many, .n = 400, .attention_mask = last};
+        kvik_seq s;
+        need(kvik_cache_new(c, &s));
+        refused(kvik_cache_encode(c, s, &in), KVIK_LIMIT, "masked columns");
+    }
     kvik_cache_close(c);
 }
 
@@ -635,6 +671,7 @@ TEST(sequences)
 TEST(forks)
 TEST(batches)
 TEST(sharing)
+TEST(columns)
 static void test_room(void **state)
 {
     (void)state;
@@ -727,7 +764,7 @@ int main(void)
         cmocka_unit_test(test_batches),    cmocka_unit_test(test_sharing),
         cmocka_unit_test(test_room),       cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_gguf),       cmocka_unit_test(test_hostile),
-        cmocka_unit_test(test_forks),
+        cmocka_unit_test(test_forks),      cmocka_unit_test(test_columns),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
