@@ -1,5 +1,6 @@
 /* speculate.c - make bench: speculative decoding by prompt lookup against plain decoding, in turns
  * in one run.
+ * Two texts are sampled, one of them nearly by chance: there hardly a draft token is right.
  * The output is steps, tokens per second, and what verifying k draft tokens costs in steps of one
  * token. All figures are medians; nothing here is a test.
  *
@@ -12,7 +13,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { RUNS = 3, NEW = 100, MOST = 20 };
+enum { RUNS = 5, NEW = 100, MOST = 20 };
 
 static const char line[] =
     "The old lighthouse keeper climbed the stairs every evening, lit the lamp, "
@@ -21,6 +22,7 @@ static const char list[] =
     "Copy this list three times: apples and pears, plums and cherries, figs and dates.\n"
     "1. apples and pears, plums and cherries, figs and dates.\n2. apples and pears,";
 static const char story[] = "Once upon a time there was a small boat that wanted to see the sea.";
+static const char talk[] = "The cat and the dog sat on the mat, and the bird on the tree, and the";
 
 static void die(void)
 {
@@ -35,14 +37,17 @@ struct side {
     int32_t ids[NEW];
 };
 
-static void run(kvik_cache *c, const kvik_model *m, const char *text, uint32_t drafts, int i,
-                struct side *s)
+static void run(kvik_cache *c, const kvik_model *m, const char *text, float temperature,
+                uint32_t drafts, int i, struct side *s)
 {
     kvik_generation g;
     kvik_result *r;
     if (kvik_generation_init(&g, m) < 0) die();
     g.max_new_tokens = g.min_new_tokens = NEW;
     g.prompt_lookup_num_tokens = drafts;
+    g.do_sample = temperature > 0;
+    g.temperature = temperature > 0 ? temperature : 1;
+    g.seed = 7;
     if (kvik_generate_text(c, &g, text, &r) < 0) die();
     s->rate[i] = (NEW - 1) / r->decode_seconds;
     s->steps = r->steps;
@@ -53,15 +58,19 @@ static void run(kvik_cache *c, const kvik_model *m, const char *text, uint32_t d
     kvik_generation_done(&g);
 }
 
-static void text(kvik_cache *c, const kvik_model *m, const char *name, const char *t)
+static void text(kvik_cache *c, const kvik_model *m, const char *name, const char *t,
+                 float temperature)
 {
     static const uint32_t drafts[] = {3, 10};
     struct side plain, with[countof(drafts)];
-    for (int i = 0; i < RUNS; i++) {
-        run(c, m, t, 0, i, &plain);
-        for (size_t k = 0; k < countof(drafts); k++)
-            run(c, m, t, drafts[k], i, &with[k]);
-    }
+    for (int i = 0; i < RUNS; i++)
+        for (size_t j = 0; j <= countof(drafts); j++) {
+            size_t k = (j + (size_t)i) % (countof(drafts) + 1); /* each comes first once */
+            if (k < countof(drafts))
+                run(c, m, t, temperature, drafts[k], i, &with[k]);
+            else
+                run(c, m, t, temperature, 0, i, &plain);
+        }
     double rate = median_of(plain.rate, RUNS);
     printf("%-10s plain        %3u steps %6.1f tokens/s\n", name, plain.steps, rate);
     for (size_t k = 0; k < countof(drafts); k++) {
@@ -128,9 +137,11 @@ int main(int argc, char **argv)
     for (int i = 0; i < 5; i++)
         strcat(repeated, line);
     cost(c);
-    text(c, m, "repetition", repeated);
-    text(c, m, "a list", list);
-    text(c, m, "a story", story);
+    text(c, m, "repetition", repeated, 0);
+    text(c, m, "a list", list, 0);
+    text(c, m, "a story", story, 0);
+    text(c, m, "sampled", talk, 1);
+    text(c, m, "chance", talk, 1.6f);
     kvik_cache_close(c);
     kvik_model_close(m);
     return 0;

@@ -118,7 +118,7 @@
 
 #define OPTIONS_SPECULATION(X)                                                                     \
     X("speculation", prompt_lookup_num_tokens, prompt_lookup_num_tokens, UINT, 0, 0, 65536, NULL,  \
-      "draft this many tokens at once from matching earlier text, and keep the "                   \
+      "draft up to this many tokens at once from matching earlier text, and keep the "             \
       "accepted ones; 0: off")                                                                     \
     X("speculation", max_matching_ngram_size, max_matching_ngram_size, UINT, 2, 1, 65536, NULL,    \
       "the longest match that prompt_lookup_num_tokens searches for")                              \

@@ -8,7 +8,7 @@
  *
  * Rows are ragged: each has its own number of draft tokens, and a job that is too wide for one step takes several.  A step
  * that does not fit the budget is done again without drafts. */
-#include "generate/draft.h"
+#include "generate/draft_length.h"
 
 #include <string.h>
 
@@ -17,7 +17,8 @@
 struct speculation {
     struct run *r;
     struct drafter maker;
-    struct draft_row *row; /* [r->n] the running rows, in order */
+    struct draft_length *length; /* of drafts by prompt lookup; NULL: as long as the maker likes */
+    struct draft_row *row;       /* [r->n] the running rows, in order */
     uint32_t n_rows;
     float *logits;   /* [room][vocab] */
     uint32_t room;   /* tokens of a step */
@@ -30,20 +31,23 @@ static void end(struct run *r)
 {
     struct speculation *s = r->own;
     if (s->maker.close) s->maker.close(s->maker.ctx);
+    draft_length_close(s->length);
     mem_free(s->row);
     mem_free(s->right);
     mem_free(s->logits);
     mem_free(s);
 }
 
-static int maker_open(const struct run *r, struct drafter *out)
+static int maker_open(const struct run *r, struct speculation *s)
 {
     if (r->assist && r->assist->maker) {
-        *out = *r->assist->maker;
+        s->maker = *r->assist->maker;
         return 0;
     }
-    if (r->g->prompt_lookup_num_tokens) return draft_lookup_open(r, out);
-    return draft_model_open(r, r->assist->assistant, out);
+    if (!r->g->prompt_lookup_num_tokens)
+        return draft_model_open(r, r->assist->assistant, &s->maker);
+    TRY(draft_length_open(r->n, &s->length));
+    return draft_lookup_open(r, &s->maker);
 }
 
 static int begin(struct run *r)
@@ -51,7 +55,7 @@ static int begin(struct run *r)
     struct speculation *s = mem_alloc(sizeof *s);
     if (!(r->own = s)) return ERR_NOMEM;
     s->r = r;
-    TRY(maker_open(r, &s->maker));
+    TRY(maker_open(r, s));
     size_t row = r->x->m->vocab * sizeof(float), rows = MAX(LOGIT_BYTES / row, r->n), bytes;
     uint64_t wanted = (uint64_t)r->n * ((uint64_t)s->maker.most + 1);
     rows = MAX(rows, (size_t)MIN(s->maker.most, DRAFT_MOST) + 1);
@@ -74,6 +78,8 @@ static int propose(struct speculation *s)
         if (w->done) continue;
         /* the last of the tokens still to come is chosen, never drafted */
         uint32_t most = MIN(MIN(w->limit - (w->n - w->n_prompt) - 1, s->maker.most), s->room - 1);
+        if (s->length) draft_length_learn(s->length, i, w->ids, w->n);
+        if (s->length && most) most = draft_length_ask(s->length, i, most);
         uint32_t fits = exec_draft_fits(r->x, w->seq, 1 + most);
         s->row[s->n_rows++] =
             (struct draft_row){.text = run_text(r, i),
@@ -84,7 +90,10 @@ static int propose(struct speculation *s)
                                .source = w->source && w->source->given ? &w->source->in : NULL};
     }
     memset(s->right, 0, s->n_rows * sizeof *s->right);
-    return s->maker.propose(s->maker.ctx, s->row, s->n_rows);
+    TRY(s->maker.propose(s->maker.ctx, s->row, s->n_rows));
+    for (uint32_t k = 0; s->length && k < s->n_rows; k++)
+        s->row[k].got = draft_length_take(s->length, &s->row[k]);
+    return 0;
 }
 
 /* Chooses tokens from the logits of a draft, up to the first choice that is not the draft token. */
