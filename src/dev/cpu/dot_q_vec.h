@@ -1,5 +1,5 @@
-/* dot_q_vec.h - products of quantized weights with quantized activations, stated once for AVX2 and AVX-512:
- * dot_q_avx2.c and dot_q_avx512.c include it after the vec_*.h that gives the vectors.
+/* dot_q_vec.h - products of quantized weights with quantized activations, stated once for AVX2, AVX-512
+ * and NEON: dot_q_avx2.c and its siblings include it after the vec_*.h that gives the vectors.
  *
  * The 16 lanes of a vector are 16 rows of the weights.  The rows stay in memory as the file has them; 16 bytes of
  * each are loaded and transposed in registers, so that a lane has four neighbouring codes of its row.  Codes become
@@ -13,6 +13,9 @@
 #include "dev/cpu/blocks.h"
 #include "dev/cpu/cpu.h"
 
+#ifndef QUADS
+#define QUADS 0
+#endif
 #if defined(__clang__)
 #define UNROLL _Pragma("unroll")
 #else
@@ -25,8 +28,8 @@ _Static_assert(GROUP == 256, "a group has one block of the K formats");
 /* Where the codes of a block stay in registers, the loop over them is unrolled, and a token has two chains of sums, because
  * one product takes as long as four can start in.  AVX2 has neither the registers nor the latency: its loop stays a
  * loop, since gcc would make all products first and write them to memory. */
-#define IN_REGISTERS (VEC_MANY < 4)
-enum { CHAINS = IN_REGISTERS ? 2 : 1 };
+#define IN_REGISTERS (VEC_MANY < 4 && !QUADS)
+enum { CHAINS = IN_REGISTERS || QUADS ? 2 : 1 };
 #ifndef PIN /* keeps the order of sums in the program, where a compiler that reorders them runs out of registers */
 #define PIN(v) (void)0
 #endif
@@ -51,12 +54,34 @@ struct pass { /* 16 rows x the tokens of a job */
     int zero;
 };
 
-INLINE vi x_pair(const struct cpu_xgroup *x, uint32_t block, uint32_t pair)
+/* How four neighbouring codes of a row, a byte each in one lane, are kept and multiplied.  Here: as two words in each of
+ * two vectors.  A file that defines QUADS has its own way, with bytes and two chains for each token: dot_q_neondot.c. */
+#if !QUADS
+enum { CODES = 16, PIECES = 16 }; /* vectors of a block of 32, and steps of its products */
+
+INLINE void put_bytes(vi *w, uint32_t i, vi bytes)
+{
+    w[2 * i] = vi_and(bytes, 0x00ff00ff);
+    w[2 * i + 1] = vb_shr(bytes, 8);
+}
+/* Adds the products of piece k of block b to the chains of a token. */
+INLINE void piece_dot(vi *acc, const vi *w, const struct cpu_xgroup *x, uint32_t b, uint32_t k)
 {
     int32_t v;
-    memcpy(&v, x->q + 32 * block + 2 * pair, 4);
-    return vi_set1(v);
+    memcpy(&v, x->q + 32 * b + 2 * k, 4);
+    acc[k % CHAINS] = vi_dot16(acc[k % CHAINS], w[k], vi_set1(v));
+    PIN(acc[k % CHAINS]);
 }
+INLINE vi chains_sum(const vi *acc)
+{
+    return CHAINS == 2 ? vi_add(acc[0], acc[CHAINS - 1]) : acc[0];
+}
+/* 16 columns of an activation. */
+INLINE void x_put(int16_t *q, vi v)
+{
+    vi_put_words(q, v);
+}
+#endif
 
 /* A block of decoded codes, `w`, for `tokens` tokens.  d, m: of the block, or of each half of it. */
 INLINE void block_some(enum dtype t, const struct pass *p, uint32_t first, int tokens, uint32_t b,
@@ -65,7 +90,7 @@ INLINE void block_some(enum dtype t, const struct pass *p, uint32_t first, int t
     const struct cpu_xgroup *x[VEC_MANY];
     struct sums *sums = p->sums + first;
     vf s[VEC_MANY];
-    const uint32_t subs = block_halves(t) ? 2 : 1, pairs = 16 / subs;
+    const uint32_t subs = block_halves(t) ? 2 : 1, pieces = PIECES / subs;
     UNROLL for (int i = 0; i < tokens; i++)
     {
         x[i] = (const struct cpu_xgroup *)(const void *)(p->x + (first + (uint32_t)i) * p->ldx);
@@ -78,18 +103,15 @@ INLINE void block_some(enum dtype t, const struct pass *p, uint32_t first, int t
         UNROLL for (int i = 0; i < tokens; i++)
         {
             sum[i] = subs == 2 ? x[i]->sum[2 * b + h] : x[i]->sum32[b];
-            acc[i][0] = p->zero ? vi_set1(-p->zero * sum[i]) : vi_zero();
+            acc[i][0] = p->zero && !QUADS ? vi_set1(-p->zero * sum[i]) : vi_zero();
             if (CHAINS == 2) acc[i][CHAINS - 1] = vi_zero();
         }
-        PAIRS for (uint32_t k = h * pairs; k < (h + 1) * pairs; k++)
-            UNROLL for (int i = 0; i < tokens; i++)
-        {
-            acc[i][k % CHAINS] = vi_dot16(acc[i][k % CHAINS], w[k], x_pair(x[i], b, k));
-            PIN(acc[i][k % CHAINS]);
-        }
+        PAIRS for (uint32_t k = h * pieces; k < (h + 1) * pieces; k++)
+            UNROLL for (int i = 0; i < tokens; i++) piece_dot(acc[i], w, x[i], b, k);
         UNROLL for (int i = 0; i < tokens; i++)
         {
-            vi all = CHAINS == 2 ? vi_add(acc[i][0], acc[i][CHAINS - 1]) : acc[i][0];
+            vi all = chains_sum(acc[i]);
+            if (p->zero && QUADS) all = vi_add(all, vi_set1(-p->zero * sum[i]));
             s[i] = vf_fma(d[h], vf_from_int(all), s[i]);
             if (block_has_min(t)) s[i] = vf_fma(m[h], vf_from_int(vi_set1(sum[i])), s[i]);
         }
@@ -107,13 +129,6 @@ INLINE void block_tokens(enum dtype t, const struct pass *p, uint32_t b, const v
         i += 2;
     }
     if (i < p->n) block_some(t, p, i, 1, b, w, d, m);
-}
-
-/* Codes 4i..4i+3 of a block, a byte each, become words. */
-INLINE void put_bytes(vi *w, uint32_t i, vi bytes)
-{
-    w[2 * i] = vi_and(bytes, 0x00ff00ff);
-    w[2 * i + 1] = vb_shr(bytes, 8);
 }
 
 INLINE vf e8m0_halves(const unsigned char *p, size_t stride)
@@ -137,8 +152,9 @@ INLINE vi fifth_bits(vi h)
 INLINE void codes_32(enum dtype t, const vi *v, vi bits, vi *w)
 {
     if (t == DT_Q8_0) {
-        UNROLL for (uint32_t i = 0; i < 8; i++) put_bytes(w, i, vb_xor1(v[i], 0x80));
-    } else if (t == DT_Q4_0 || t == DT_Q4_1) {
+        UNROLL for (uint32_t i = 0; i < 8; i++)
+            put_bytes(w, i, QUADS ? v[i] : vb_xor1(v[i], 0x80)); /* signed, or plus 128 */
+    } else if ((t == DT_Q4_0 || t == DT_Q4_1) && !QUADS) {
         UNROLL for (uint32_t i = 0; i < 4; i++)
         {
             w[2 * i] = vi_and(v[i], 0x000f000f);
@@ -152,7 +168,7 @@ INLINE void codes_32(enum dtype t, const vi *v, vi bits, vi *w)
             vi q = vb_and1(i < 4 ? v[i] : vb_shr(v[i - 4], 4), 15);
             if (t == DT_MXFP4)
                 q = vb_lookup(block_e2m1_plus12, q);
-            else
+            else if (t == DT_Q5_0 || t == DT_Q5_1)
                 q = vb_or(q, fifth_bits(vi_shr(bits, (int)(4 * i))));
             put_bytes(w, i, q);
         }
@@ -162,7 +178,7 @@ INLINE void codes_32(enum dtype t, const vi *v, vi bits, vi *w)
 INLINE void block_32(enum dtype t, const unsigned char *p, size_t stride, uint32_t b,
                      const struct pass *k)
 {
-    vi v[8], w[16], bits = vi_zero(), head = vi_zero();
+    vi v[8], w[CODES], bits = vi_zero(), head = vi_zero();
     vf d, m = vf_zero();
     uint32_t at = t == DT_Q4_0 || t == DT_Q8_0 ? 2
                   : t == DT_Q4_1               ? 4
@@ -190,7 +206,7 @@ INLINE void run_32(enum dtype t, const unsigned char *p, size_t stride, uint32_t
                    const struct pass *k)
 {
     const uint32_t lanes = block_bytes(t) / 4, n = run_blocks(t);
-    vi v[20], w[16];
+    vi v[20], w[CODES];
     UNROLL for (uint32_t i = 0; i < n * lanes / 4; i++) vi_rows4(p + 16 * i, stride, v + 4 * i);
     UNROLL for (uint32_t i = 0; i < n; i++)
     {
@@ -302,7 +318,7 @@ INLINE void block_256(enum dtype t, const unsigned char *p, size_t stride, const
         if (t == DT_Q6_K) rows_32(high, stride, h);
         UNROLL for (uint32_t u = 0; u < 4; u++)
         {
-            vi w[16];
+            vi w[CODES];
             const vi *from = l[t == DT_Q6_K ? u % 2 : 0];
             if (nibbles && u == 2) rows_32(low + 32, stride, l[0]);
             UNROLL for (uint32_t i = 0; i < 8; i++)
@@ -378,22 +394,24 @@ INLINE void products(enum dtype t, int zero, const struct cpu_mm *j)
 {
     struct pass p = {
         .sums = (struct sums *)(void *)j->scratch, .ldx = j->ldx, .n = j->n, .zero = zero};
-    if (j->before + j->rows < ROWS) {
+    /* A weight of fewer than 16 rows.  The reference does not know the activations of QUADS; there all lanes have one row. */
+    const bool few = j->before + j->rows < ROWS, tiny = QUADS && few;
+    if (few && !QUADS) {
         cpu_mm_q_ref(j);
         return;
     }
-    ask(j->w, ROWS * j->row_bytes);
-    for (uint32_t r = 0; r < j->rows; r += ROWS) {
-        uint32_t skip;
-        int64_t first = group_first(j, r, &skip);
-        const unsigned char *w = j->w + first * (int64_t)j->row_bytes;
+    ask(j->w, (tiny ? 1 : ROWS) * j->row_bytes);
+    for (uint32_t r = 0; r < j->rows; r += tiny ? 1 : ROWS) {
+        uint32_t skip = ROWS - 1;
+        int64_t first = tiny ? (int64_t)r - skip : group_first(j, r, &skip);
+        const unsigned char *w = j->w + (tiny ? r : first) * (int64_t)j->row_bytes;
         for (uint32_t i = 0; i < j->n; i++) {
             vf_store(p.sums[i].s, vf_zero());
             vf_store(p.sums[i].y, vf_zero());
         }
         for (uint32_t k = 0; k < j->k; k += GROUP) {
             p.x = j->x + k / GROUP * sizeof(struct cpu_xgroup);
-            group_of(t, w, j->row_bytes, k, MIN(j->k - k, GROUP), &p);
+            group_of(t, w, tiny ? 0 : j->row_bytes, k, MIN(j->k - k, GROUP), &p);
             for (uint32_t i = 0; i < j->n; i++) {
                 const struct cpu_xgroup *x =
                     (const struct cpu_xgroup *)(const void *)(p.x + i * p.ldx);
@@ -420,7 +438,7 @@ QUANTIZED(Q4_0, 8);
 QUANTIZED(Q4_1, 0);
 QUANTIZED(Q5_0, 16);
 QUANTIZED(Q5_1, 0);
-QUANTIZED(Q8_0, 128);
+QUANTIZED(Q8_0, QUADS ? 0 : 128);
 QUANTIZED(Q2_K, 0);
 QUANTIZED(Q3_K, 4);
 QUANTIZED(Q4_K, 0);
@@ -444,7 +462,7 @@ static void VEC(quantize)(const float *x, uint32_t k, struct cpu_xgroup *out)
         for (uint32_t i = 0; i < n; i += 16) {
             /* an infinity times 0 is a NaN: its code is masked, whatever it became */
             vi q = vi_and(vi_round(vf_mul(vf_load(x + i), inv)), out->d > 0 ? UINT32_MAX : 0);
-            vi_put_words(out->q + i, q);
+            x_put(out->q + i, q);
             out->sum[i / 16] = vi_total(q);
         }
         for (uint32_t i = 0; i < n / 32; i++)

@@ -11,8 +11,10 @@
 #include <stdint.h>
 #include <string.h>
 
-#define VEC_ISA    DEV_NEON
-#define VEC(name)  name##_neon
+#ifndef VEC_ISA /* quads_neon.h serves two others */
+#define VEC_ISA   DEV_NEON
+#define VEC(name) name##_neon
+#endif
 #define VEC_ROWS   2 /* 32 registers, 8 vectors */
 #define VEC_TOKENS 2
 #define VEC_GEMV   2
