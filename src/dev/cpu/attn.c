@@ -502,7 +502,7 @@ static void run_wave(struct job *j, uint32_t n)
     }
     /* With few units, heads are shared out too, unless a fork would cost more than it saves. */
     j->unit = unit;
-    j->split = n_units < 4 * threads && rows > 48 ? j->n_kv : 1;
+    j->split = n_units <= 2 * threads && rows > 48 ? j->n_kv : 1;
     pool_run(j->pool, n_units * j->split, decode_unit, j);
     for (uint32_t u = 0; u < n_units; u++)
         for (uint32_t i = 0; i < unit[u].n; i++)
