@@ -13,7 +13,8 @@
  *
  * Huge pages.  Reading a long sequence from small pages costs the processor more than the reading itself.  So
  * 2 MiB of a site are put into one huge page, where the system has them, once nearly all ids that lie in them
- * have been in use: so no memory is taken that rows do not need. */
+ * have been in use: so no memory is taken that rows do not need.  Of a huge page that is given back in part, the system
+ * takes that part when it needs memory. */
 #include "kv/kv_int.h"
 
 #include <string.h>
