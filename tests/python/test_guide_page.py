@@ -60,6 +60,7 @@ def serve(folder):
         assert job.wait() == 0
     os.environ.update(HOME=home, HF_HUB_CACHE=hub, HF_HUB_OFFLINE="1", PATH=ROOT + os.pathsep + os.environ["PATH"],
                       MODEL=os.path.join(home, ".cache", "kvik", "SmolLM2-135M-Instruct.Q4_1.gguf"), KVIK_HISTORY="")
+    os.environ.setdefault("KVIK_THREADS", "1")  # as the unit tests: other tests have the other cores
     for name in ("XDG_CACHE_HOME", "XDG_STATE_HOME", "HF_HOME", "KVIK_CACHE_MEMORY"):
         os.environ.pop(name, None)
     os.chdir(folder)
