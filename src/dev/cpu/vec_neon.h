@@ -19,7 +19,6 @@
 #define VEC_TOKENS 2
 #define VEC_GEMV   2
 #define VEC_GEMV_F 4
-#define VEC_PANELS 1
 #define VEC_MANY   4
 #define INLINE     static inline __attribute__((always_inline))
 
