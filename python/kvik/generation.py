@@ -329,7 +329,7 @@ class Call:
         from .encoder import take_input
         self.source = take_input(self.model._handle, outputs, ids, mask, features)
         self.mask = None
-        if self.past is not None and self.past.get_seq_length():  # its rows have read their input
+        if self.past is not None and _length(self.past):  # its rows have read their input
             if self.decoder is None:
                 raise ArgumentError("a cache that holds a text needs decoder_input_ids, the whole text with that of the cache")
             self.filled, self.ids, self.rows = True, self.decoder, self.decoder.shape[0]
@@ -578,6 +578,12 @@ class Call:
         names = ("decoder_attentions", "cross_attentions", "decoder_hidden_states") if self.seq2seq else \
             ("attentions", "hidden_states")
         return {name: tuple(s[name] for s in steps) for name in names if steps and steps[0].get(name) is not None}
+
+
+def _length(cache: Any) -> int:
+    """Returns the tokens of a cache; raises BusyError while a call uses it."""
+    with getattr(cache, "self_attention_cache", cache)._use():
+        return int(cache.get_seq_length())
 
 
 def _first(kwargs: Dict[str, Any], *names: str) -> Any:

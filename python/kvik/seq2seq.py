@@ -1,9 +1,9 @@
 """Models with an encoder: generate() and forward() over the two caches of a decoder."""
+from contextlib import nullcontext
 from dataclasses import replace
-from typing import Any, List, Optional
+from typing import Any, List, Optional, Tuple
 
 from . import legacy
-from ._arrays import is_torch
 from ._lib import lib
 from .cache_utils import DynamicCache, EncoderDecoderCache
 from .caches import Cache
@@ -132,28 +132,32 @@ class Seq2SeqModel(PreTrainedModel):
         if cache is not None and not isinstance(cache, Cache):
             raise ArgumentError("past_key_values of a model with an encoder is an EncoderDecoderCache")
         held = cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache
+        with held._use() if held is not None else nullcontext():
+            cache, batch = self._ready(cache, held, given, call_)
+            with batch.store.locked():
+                out = call_.run(batch, bool(output_hidden_states), bool(output_attentions))
+        result = Seq2SeqLMOutput(logits=out["logits"], past_key_values=None if use_cache is False else cache,
+                                 decoder_hidden_states=out["hidden_states"], decoder_attentions=out["attentions"],
+                                 cross_attentions=out["cross_attentions"])
+        return result.to_tuple() if return_dict is False else result
+
+    def _ready(self, cache: Any, held: Optional[Cache], given: Optional[EncoderInput], call_: _Forward) -> Tuple[Any, Batch]:
+        """Returns the cache of a forward(), and its batch, whose rows the encoder has filled."""
         batch = held._batch if held is not None else None
-        if batch is None:
+        if held is None or batch is None:
             if held is not None and held.is_initialized:
                 raise ArgumentError("a cache of legacy arrays cannot continue a model with an encoder; use the one that "
                                     "forward() or generate() returned")
             settings = (Settings() if cache is None else settings_of_pair(cache)).over(self._defaults)
             batch = self._encode(settings, given, call_.rows)
-            cache = pair_of(settings, batch, is_torch(decoder_input_ids), self.config, cache)
-            held = cache.self_attention_cache
-        elif not batch.length and given is not None:  # after reset(), which may leave the rows of the last input
-            assert held is not None
+            return pair_of(settings, batch, call_.torch, self.config, cache), batch
+        if not batch.length and given is not None:  # after reset(), which may leave the rows of the last input
             held._batch = batch = self._encode(held._settings.over(self._defaults), given, call_.rows)
         elif batch.store.model is not self._handle:
             raise ArgumentError("the cache holds rows of another model; every model needs a cache of its own")
         elif batch.rows != call_.rows:
             raise ArgumentError(f"the input has {call_.rows} rows, the cache has {batch.rows}")
-        with held._use(), batch.store.locked():
-            out = call_.run(batch, bool(output_hidden_states), bool(output_attentions))
-        result = Seq2SeqLMOutput(logits=out["logits"], past_key_values=None if use_cache is False else cache,
-                                 decoder_hidden_states=out["hidden_states"], decoder_attentions=out["attentions"],
-                                 cross_attentions=out["cross_attentions"])
-        return result.to_tuple() if return_dict is False else result
+        return cache, batch
 
     def _encode(self, settings: Settings, given: Optional[EncoderInput], rows: int) -> Batch:
         if given is None:

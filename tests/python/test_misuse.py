@@ -8,7 +8,8 @@ import threading
 import unittest
 
 import numpy as np
-from common import kvik, model
+from common import ROOT, kvik, model, model_path
+from sound import sound
 
 IDS = np.array([[5, 6, 7, 8, 9]])
 
@@ -198,6 +199,108 @@ class Misuse(unittest.TestCase):
             kvik.AutoModelForCausalLM.from_pretrained("nobody/no-such-model")
         with self.assertRaises(kvik.KvikError):
             kvik.AutoTokenizer.from_pretrained(self.model.name_or_path)  # the golden models have none
+
+
+class WithEncoder(unittest.TestCase):
+    """The same for models with an encoder: a text one, and one of speech."""
+
+    OPTIONS = {"max_new_tokens": 30, "min_new_tokens": 30, "do_sample": False}
+
+    def setUp(self):
+        self.model = kvik.AutoModelForSeq2SeqLM.from_pretrained(model_path("t5"), dtype="float32", threads=1, max_sequences=8)
+        tiny = os.path.join(ROOT, "tests", "fixtures", "speech", "tiny")
+        self.speech = kvik.AutoModelForSpeechSeq2Seq.from_pretrained(tiny, dtype="float32", threads=1, max_sequences=8)
+        self.want = self.model.generate(IDS, **self.OPTIONS)
+        self.sound = sound(48077)
+
+    def hear(self, **options):
+        return self.speech.transcribe(self.sound, return_timestamps=True, language="en", **options)["text"]
+
+    def test_garbage_while_streaming(self):
+        others = [self.model.generate(IDS, max_new_tokens=2, return_dict_in_generate=True).past_key_values for _ in range(4)]
+
+        def collect(_):
+            if others:
+                others.pop()
+            gc.collect()
+        np.testing.assert_array_equal(self.model.generate(IDS, streamer=Streamer(collect), **self.OPTIONS), self.want)
+        self.assertFalse(others)
+        holder, text = [self.speech], self.hear()
+        transcribe = self.speech.transcribe
+        self.speech = None
+
+        def drop(seconds, total):
+            holder.clear()
+            gc.collect()
+        self.assertEqual(transcribe(self.sound, drop, return_timestamps=True, language="en")["text"], text)
+
+    def test_threads(self):
+        text, out = self.hear(), []
+
+        def run(function):
+            try:
+                out.append(function())
+            except BaseException as e:  # noqa: BLE001 - compared below
+                out.append(e)
+        cache = self.model.generate(IDS, max_new_tokens=2, return_dict_in_generate=True).past_key_values
+        calls = [self.hear, self.hear, lambda: self.model.generate(IDS, **self.OPTIONS).tolist(),
+                 lambda: self.model.generate(IDS, past_key_values=kvik.EncoderDecoderCache(kvik.DynamicCache(), kvik.DynamicCache()),
+                                             **self.OPTIONS).tolist()] * 2
+        threads = [threading.Thread(target=run, args=(call,)) for call in calls]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        self.assertEqual(sorted(map(str, out)), sorted([text] * 4 + [str(self.want.tolist())] * 4))
+        inside, go = threading.Event(), threading.Event()
+
+        def wait(value):
+            if np.ndim(value) == 1:
+                inside.set()
+                go.wait(20)
+        thread = threading.Thread(target=self.model.generate, kwargs={
+            "decoder_input_ids": self.want[:, :3], "past_key_values": cache, "streamer": Streamer(wait), **self.OPTIONS})
+        thread.start()
+        self.assertTrue(inside.wait(20))
+        try:
+            for call in (lambda: self.model(decoder_input_ids=[[1]], past_key_values=cache), lambda: cache.crop(1), cache.fork,
+                         lambda: self.model.generate(decoder_input_ids=self.want[:, :3], past_key_values=cache)):
+                with self.assertRaisesRegex(kvik.BusyError, "in use by a call that has not returned"):
+                    call()
+        finally:
+            go.set()
+            thread.join()
+        self.assertEqual(cache.get_seq_length(), 32)
+
+    def test_fork(self):
+        cache = self.model.generate(IDS, max_new_tokens=2, return_dict_in_generate=True).past_key_values
+        child = os.fork()
+        if child == 0:
+            refused = 0
+            try:
+                for call in (lambda: self.model(decoder_input_ids=[[1]], past_key_values=cache), self.hear,
+                             lambda: self.model.generate(IDS, **self.OPTIONS), lambda: copy.deepcopy(cache)):
+                    try:
+                        call()
+                    except kvik.BusyError:
+                        refused += 1
+            finally:
+                os._exit(0 if refused == 4 else 1)
+        self.assertEqual(os.waitpid(child, 0)[1], 0)
+        self.assertTrue(self.hear())
+
+    def test_interrupt(self):
+        text = self.hear()
+        timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        with self.assertRaises(KeyboardInterrupt):
+            while True:
+                self.hear()
+        timer.join()
+        self.assertIs(signal.getsignal(signal.SIGINT), signal.default_int_handler)
+        self.assertEqual(self.hear(), text)
+        with self.assertRaisesRegex(ZeroDivisionError, "of the callback"):
+            self.hear(progress=lambda seconds, total: 1 / 0 if seconds else (_ for _ in ()).throw(ZeroDivisionError("of the callback")))
 
 
 if __name__ == "__main__":
