@@ -404,7 +404,7 @@ KVIK_API int kvik_cache_reorder(kvik_cache *c, const kvik_seq *s, const uint32_t
 KVIK_API int kvik_cache_reserve(kvik_cache *c, kvik_seq s, uint32_t len);
 /* Returns the number of tokens, or a negative code. */
 KVIK_API int64_t kvik_cache_length(const kvik_cache *c, kvik_seq s);
-/* Removes all tokens of s. */
+/* Removes all tokens of s, and the rows of an encoder; a crop to 0 keeps those. */
 KVIK_API int kvik_cache_reset(kvik_cache *c, kvik_seq s);
 
 /* Tokens to append to one sequence. */
@@ -1150,7 +1150,7 @@ KVIK_API kvik_seq kvik_batch_seq(const kvik_batch *b, uint32_t row);
 KVIK_API int kvik_batch_forward(kvik_batch *b, const kvik_inputs *in, const kvik_outputs *out);
 /* Keeps the first n columns (beyond the end: all); n <= 0 removes the last -n. */
 KVIK_API int kvik_batch_crop(kvik_batch *b, int64_t n);
-/* Removes all columns. */
+/* Removes all columns, and the rows of an encoder; kvik_batch_crop keeps those. */
 KVIK_API int kvik_batch_reset(kvik_batch *b);
 /* Gives row i the contents of row beam_idx[i], [rows]. */
 KVIK_API int kvik_batch_reorder(kvik_batch *b, const uint32_t *beam_idx);

@@ -330,10 +330,7 @@ class Cache:
         n = int(max_length)
         if self._batch is not None:
             with self._bound() as batch:
-                if n == 0:
-                    call("kvik_batch_reset", batch.pointer)
-                else:
-                    call("kvik_batch_crop", batch.pointer, n)
+                call("kvik_batch_crop", batch.pointer, n or -batch.length)
         elif self._unbound is not None:
             with self._use():
                 call("kvik_cache_crop", self._unbound.pointer, 0, n)

@@ -184,18 +184,12 @@ KVIK_API int kvik_cache_reorder(kvik_cache *c, const kvik_seq *s, const uint32_t
 
 KVIK_API int kvik_cache_reset(kvik_cache *c, kvik_seq s)
 {
-    uint32_t have;
     USE_CACHE(c);
     for (uint32_t i = 0; c->unbound && i < c->unbound->n_layers; i++)
         unbound_layer_close(&c->unbound->layer[i]); /* the next update may have another shape */
     if (c->unbound) return 0;
     TRY(cache_free(c, &s, 1));
-    kv_seq was = 0; /* the prefix index keeps the rows, as of a dropped sequence */
-    if (kv_reserved(c->x->kv, s) || kv_fork(c->x->kv, s, &was) < 0) was = 0;
-    int e = kv_trim(c->x->kv, s, 0, &have);
-    if (e >= 0 && kv_cross(c->x->kv, s)) e = kv_thaw(c->x->kv, s);
-    if (was) (void)kv_keep(c->x->kv, was);
-    return e;
+    return cache_clear(c, s);
 }
 
 KVIK_API int kvik_cache_reserve(kvik_cache *c, kvik_seq s, uint32_t len)

@@ -228,11 +228,10 @@ KVIK_API int kvik_batch_crop(kvik_batch *b, int64_t n)
 
 KVIK_API int kvik_batch_reset(kvik_batch *b)
 {
-    uint32_t have;
     USE_BATCH(b);
     TRY(cache_free(b->c, b->seq, b->rows));
     for (uint32_t i = 0; i < b->rows; i++)
-        TRY(kv_trim(b->c->x->kv, b->seq[i], 0, &have));
+        TRY(cache_clear(b->c, b->seq[i]));
     b->length = 0;
     return 0;
 }

@@ -163,10 +163,20 @@ static int prompts(struct call *c, const kvik_generation *g, const kvik_hooks *h
 }
 
 /* The ids of a batch are the decoder's; its sequences have the rows of the encoder already. */
-static int decoders(struct call *c)
+static int decoders(struct call *c, const kvik_generation *g)
 {
+    const struct exec *x = c->b->c->x;
+    int32_t own = x->m->encoder.start;
+    int32_t start = g->decoder_start_token_id >= 0 ? g->decoder_start_token_id
+                    : own >= 0                     ? own
+                                                   : g->bos_token_id;
     for (uint32_t i = 0; i < c->b->rows; i++) {
         kvik_prompt *p = &c->prompt[i];
+        /* A token put before them would have no column. */
+        if (!x->m->encoder.bins && !p->append && !kv_len(x->kv, p->seq) && p->n && start >= 0 &&
+            p->ids[0] != start)
+            return ERR(ARG, "row %u: the text of a decoder begins with its start token, %d", i,
+                       start);
         for (size_t k = 0; k < p->n; k++)
             if (!p->attention_mask[k])
                 return ERR(UNSUPPORTED, "row %u column %zu: tokens of a decoder cannot be masked",
@@ -190,7 +200,7 @@ static int call_begin(struct call *c, const kvik_generation *g, const kvik_hooks
     if (!c->prompt || !c->mask || (c->append && !c->ids)) return ERR_NOMEM;
     TRY(masks(c));
     TRY(prompts(c, g, hooks));
-    return b->c->x->encode ? decoders(c) : 0;
+    return b->c->x->encode ? decoders(c, g) : 0;
 }
 
 static void call_end(struct call *c)

@@ -77,6 +77,18 @@ int cache_free(const kvik_cache *c, const kv_seq *s, uint32_t n)
     return 0;
 }
 
+int cache_clear(const kvik_cache *c, kv_seq s)
+{
+    struct kv *kv = c->x->kv;
+    uint32_t have;
+    kv_seq was = 0;
+    if (kv_reserved(kv, s) || kv_fork(kv, s, &was) < 0) was = 0;
+    int e = kv_trim(kv, s, 0, &have);
+    if (e >= 0 && kv_cross(kv, s)) e = kv_thaw(kv, s);
+    if (was) (void)kv_keep(kv, was);
+    return e;
+}
+
 int cache_full(const kvik_cache *c, int e)
 {
     struct kv_usage u;

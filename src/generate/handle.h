@@ -87,6 +87,8 @@ int cache_bound(const kvik_cache *c); /* an error for a cache without a model */
 /* The first check of every public call that changes sequences: as cache_bound, and ERR_BUSY if one of s[n] belongs to a
  * request that has not ended.  Handles of dropped sequences pass. */
 int cache_free(const kvik_cache *c, const kv_seq *s, uint32_t n);
+/* Empties a sequence, frozen rows included; the prefix index keeps the rows, as of a dropped sequence. */
+int cache_clear(const kvik_cache *c, kv_seq s);
 
 /* Generates with a cache that has a model; finish (NULL: nothing) sees the result before it is the caller's. */
 int cache_generate(kvik_cache *c, const kvik_generation *g, const kvik_prompt *prompt, uint32_t n,

@@ -460,6 +460,36 @@ static void batches(void)
     file->encoder_length--;
     kvik_legacy_free(l);
     kvik_legacy_free(file);
+    need(kvik_batch_crop(b, -(int64_t)kvik_batch_length(b)));
+    assert_true(kvik_cache_encoder_length(c, kvik_batch_seq(b, 0)) > 0);
+    kvik_result *all, *one;
+    kvik_generation g = options(NULL);
+    inputs = (kvik_inputs){.size = sizeof inputs, .ids = in[0], .n = 4};
+    if (!encoder.bins) {
+        refused(kvik_batch_generate(b, &g, &inputs, NULL, &all), KVIK_ARG, "start token");
+        in[0][0] = in[1][0] = encoder.decoder_start_token_id;
+    }
+    need(kvik_batch_generate(b, &g, &inputs, NULL, &all));
+    for (uint32_t i = 0; i < 2; i++) { /* as the rows alone */
+        kvik_seq s = hear(c, (int)i);
+        kvik_span span = {.size = sizeof span, .seq = s, .ids = in[i], .n = 1};
+        need(kvik_forward(c, &span, 1, false, NULL));
+        kvik_prompt p = {.size = sizeof p, .decoder_ids = in[i], .n_decoder = 4, .seq = s};
+        one = run(c, NULL, &p, 1);
+        assert_int_equal(one->row[0]->n, 4 + NEW);
+        assert_int_equal(all->row[i]->n, 4 + NEW);
+        assert_memory_equal(one->row[0]->ids, all->row[i]->ids, (4 + NEW) * sizeof(int32_t));
+        kvik_result_free(one);
+    }
+    assert_int_equal(kvik_batch_length(b), 4 + NEW - 1);
+    kvik_result_free(all);
+    kvik_generation_done(&g);
+    need(kvik_batch_reset(b));
+    for (uint32_t i = 0; i < 2; i++) {
+        kvik_source other = source(2);
+        assert_int_equal(kvik_cache_encoder_length(c, kvik_batch_seq(b, i)), 0);
+        need(kvik_cache_encode(c, kvik_batch_seq(b, i), &other));
+    }
     kvik_batch_close(b);
     kvik_batch_close(back);
     kvik_cache_close(c);
