@@ -135,7 +135,8 @@ static int store_open(struct unbound *u, struct unbound_layer *l)
         .max_seqs = 2 * u->max_batch, /* a batch, and the one that a selection makes of it */
         .marks = u->max_batch,
         .max_tokens = MAX(u->set.streaming == KV_RESIDENT ? STEP : STREAM_STEP, u->max_batch),
-        .max_len = max && !(is_static(u) && o.window) ? max : MAX(max, MAX_ROWS),
+        /* One more than a row may have: reading a layer begins a step of one row, and throws it away. */
+        .max_len = (max && !(is_static(u) && o.window) ? max : MAX(max, MAX_ROWS)) + 1,
         .streaming = u->set.streaming,
     };
     size_t staging = 0, half = budget_half() / u->n_layers;
@@ -157,11 +158,17 @@ static int store_open(struct unbound *u, struct unbound_layer *l)
     return e;
 }
 
+/* Returns the limit of a row. */
+static uint32_t most_rows(const struct unbound_layer *l)
+{
+    return kv_max_len(l->kv) - 1;
+}
+
 static int row_new(struct unbound *u, struct unbound_layer *l, kv_seq *out)
 {
     kv_seq s;
     TRY(kv_new(l->kv, NULL, &s));
-    int e = is_static(u) ? kv_reserve(l->kv, s, kv_max_len(l->kv)) : 0;
+    int e = is_static(u) ? kv_reserve(l->kv, s, most_rows(l)) : 0;
     if (e < 0) {
         kv_drop(l->kv, s);
         return e;
@@ -339,7 +346,7 @@ static int check_shape(const struct unbound_layer *l, uint32_t layer, const kvik
 
 static int check_room(const struct unbound_layer *l, uint32_t n)
 {
-    uint32_t len = kv_len(l->kv, l->seq[0]), max = kv_max_len(l->kv);
+    uint32_t len = kv_len(l->kv, l->seq[0]), max = most_rows(l);
     if (n <= max - MIN(len, max)) return 0;
     return ERR(LIMIT, "%u rows after the %u already cached do not fit in max_cache_len %u", n, len,
                max);

@@ -362,5 +362,20 @@ class Bound(unittest.TestCase):
         np.testing.assert_array_equal(self.model.generate(ids, cache_implementation="offloaded", **options), want)
 
 
+class Full(unittest.TestCase):
+    def test_static(self):
+        """A static cache that is exactly full can be read, and takes no more."""
+        for n in (4, 16, 32):
+            cache = kvik.StaticCache(kvik.PretrainedConfig(num_hidden_layers=2), n)
+            rows = np.arange(2 * n * 8, dtype=np.float32).reshape(1, 2, n, 8)
+            cache.update(rows, rows + 1, 0)
+            for _ in range(2):
+                np.testing.assert_array_equal(cache[0][0], rows)
+                np.testing.assert_array_equal(cache[0][1], rows + 1)
+            with self.assertRaises(kvik.LimitError):
+                cache.update(rows[:, :, :1], rows[:, :, :1], 0)
+            self.assertEqual(cache.get_seq_length(), n)
+
+
 if __name__ == "__main__":
     unittest.main()
