@@ -184,7 +184,13 @@ static int run_bench(const struct command *self, int argc, char **argv)
         b.runs = o.runs;
         b.steps = o.steps;
         b.weight_bytes = weight_bytes(session.model);
-        status = read_depths(o.depths, kvik_model_context(session.model), &b);
+        kvik_encoder encoder = {.size = sizeof encoder};
+        if (kvik_model_encoder(session.model, &encoder) > 0)
+            status = say_failed("%s has an encoder, and bench measures texts that have none before "
+                                "them",
+                                a.word[0]);
+        else
+            status = read_depths(o.depths, kvik_model_context(session.model), &b);
         if (status == 0) status = prepare(&b, o.caches);
         if (status == 0) status = measure(&b);
         if (status == 0) status = show(&b, &o);

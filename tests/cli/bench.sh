@@ -87,6 +87,8 @@ ln -s target.svg "$work/link.svg"
 run bench "$model" --svg "$work/link.svg" --depths 0 --steps 1 --runs 1
 check "a link stays one" test -L "$work/link.svg"
 check "a link: its file has the picture" grep -q '</svg>' "$work/target.svg"
+run bench "$golden/models/t5"
+refused "bench: a model with an encoder" 1 "has an encoder"
 run bench
 refused "bench needs a model" 2 MODEL
 finish

@@ -522,6 +522,22 @@ static void sharing(void)
     kvik_result_free(r);
     r = run(c, "{\"num_beams\": 4}", &p, 1);
     kvik_result_free(r);
+    kvik_generation g = options(NULL);
+    kvik_request *q[2];
+    for (int i = 0; i < 3; i++) { /* requests: beside each other, then after both have ended */
+        uint64_t at = c->x->computed;
+        for (int k = 0; k < 2; k++)
+            need(kvik_request_start(c, &g, &p, 1, NULL, &q[k]));
+        while (kvik_request_state(q[0]) == KVIK_RUNNING || kvik_request_state(q[1]) == KVIK_RUNNING)
+            need(kvik_request_step(q, 2));
+        assert_true(c->x->computed - at <= 2 * NEW);
+        for (int k = 0; k < 2; k++) {
+            need(kvik_request_end(q[k], &r));
+            kvik_result_free(r);
+            need(kvik_request_free(q[k]));
+        }
+    }
+    kvik_generation_done(&g);
     before = c->x->computed;
     s = hear(c, 1);
     assert_true(c->x->computed > before);
