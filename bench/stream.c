@@ -42,7 +42,8 @@ static void done(struct kv_tier *t)
     (void)t;
 }
 
-static struct kv_tier tier = {"nothing", none, none, drop, done};
+static struct kv_tier tier = {
+    .name = "nothing", .start = none, .finish = none, .drop = drop, .close = done};
 
 /* Measures the median time of a step of one token for each of n sequences. */
 static int steps(struct kv *kv, const kv_seq *s, uint32_t n, double *us)

@@ -87,10 +87,12 @@ report: all
 	@model=$(MODEL) && scripts/report.sh "$$model"
 
 # bench: the whole model against the bandwidth floor. bench-ops: single operations, no model needed.
-bench: all $(B)/bench_generate $(B)/bench_steps $(B)/bench_speculate
-	@model=$(MODEL) && $(B)/bench_generate "$$model" && $(B)/bench_steps "$$model" && $(B)/bench_speculate "$$model"
+bench: all $(B)/bench_generate $(B)/bench_steps $(B)/bench_speculate $(B)/bench_offload
+	@model=$(MODEL) && $(B)/bench_generate "$$model" && $(B)/bench_steps "$$model" && $(B)/bench_speculate "$$model" && \
+	$(B)/bench_offload "$$model" $(or $(THREADS),0) cold && \
+	./kvik bench "$$model" --caches --depths 0,512,2048
 bench-ops: $(BENCHBIN)
-	@for b in $(filter-out %/bench_generate %/bench_steps %/bench_speculate,$(BENCHBIN)); do echo "== $$b"; $$b || exit 1; done
+	@for b in $(filter-out %/bench_generate %/bench_steps %/bench_speculate %/bench_offload %/bench_lengths,$(BENCHBIN)); do echo "== $$b"; $$b || exit 1; done
 
 # The manual pages of the library, one for each section and function of the header. Without python3 there are none.
 MAN3 := build/man/man3

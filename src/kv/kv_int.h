@@ -231,6 +231,12 @@ struct stream {
     uint32_t since, lanes;    /* kv_usage, kv_step_lanes */
     uint32_t *order, *rank;   /* [n_sites] */
     struct load load[2];
+    /* Distance from a page in the arena to the same page in the mapping of the tier, a multiple of every grain
+     * that moves; 0: no mapping.  arena_all: bytes of the reservation, with the mapping. */
+    size_t window, arena_all;
+    uint32_t direct;      /* the site whose spilled pages are read in the mapping; KV_NONE: none */
+    bool cold, missed;    /* some page was not ready in this step or the one before; in this step */
+    uint64_t turn, ahead; /* sites of all steps before this one; the first not asked for yet */
     size_t spilled, stale; /* bytes */
     size_t queued;         /* bytes of the pages in queues */
     size_t doomed;         /* bytes of those that the eviction plan being made frees */
@@ -713,6 +719,15 @@ void stage_plan(struct kv_step *st);
 int stage_show(struct kv_step *st, uint32_t site, uint32_t k, struct kv_view *v);
 /* Waits for the reads in flight. */
 void stage_end(struct kv *kv);
+
+/* spill_map.c: returns how far behind the arena a mapping of the tier may begin; 0: there can be none. */
+size_t window_distance(const struct kv *kv, const struct kv_tier *tier);
+/* Maps the tier, if that is possible; without a mapping all pages are staged. */
+void window_open(struct kv *kv, struct kv_tier *tier);
+/* Begins a step with spilled pages.  Returns true if its first pages are expected to be ready. */
+bool window_step(struct kv *kv);
+/* Sees if the spilled pages of a site can be read in place, and sets stream.direct. */
+void window_look(struct kv *kv, uint32_t site);
 
 /* step.c */
 /* Undoes everything that kv_begin did. */

@@ -9,6 +9,9 @@
  * reach, which all sites of a group share, so each step plans them once.  Pages that no token of
  * the step reads are not staged.  Pages that several lanes share (forks, beams) are staged once.
  *
+ * In place.  If the tier is mapped and all spilled pages of a site are ready there (spill_map.c), nothing
+ * is staged: one view shows all rows, as if they were in memory.
+ *
  * Views.  The staging area lies behind all ranges in one mapping.  Seen from the range of a form at
  * any site, the area holds further pages with ids of their own.  So a view keeps its base and its
  * grain and only has another table, `shown`.  There the spilled pages of the piece have the ids of
@@ -150,6 +153,7 @@ int stage_open(struct kv *kv, const struct kv_config *c)
     }
     for (uint32_t gi = 0; gi < kv->n_groups; gi++)
         TRY(group_open(kv, &kv->group[gi]));
+    window_open(kv, c->tier);
     return order_fill(kv, c);
 }
 
@@ -382,7 +386,7 @@ void stage_plan(struct kv_step *st)
         if (g->form[RAW].n_spilled) plan_pieces(st, g, RAW, n);
         any |= g->n_pieces > 0;
     }
-    if (any) (void)load_begin(kv, &kv->stream.load[0], next_site(kv, 0), 0);
+    if (any && !window_step(kv)) (void)load_begin(kv, &kv->stream.load[0], next_site(kv, 0), 0);
 }
 
 /* Sets the rows of the k-th piece.  Under a lossy codec the form without pieces is shown with the
@@ -401,12 +405,37 @@ static void show_rows(const struct group *g, uint32_t k, struct kv_view *v)
     *(pc->form == SEALED ? &v->raw1 : &v->row1) = other ? all : 0;
 }
 
+/* Shows all rows of a site; spilled pages have the ids of their places in the mapping. */
+static void show_direct(struct kv_step *st, struct group *g, struct kv_view *v)
+{
+    for (uint32_t k = 0; k < g->n_pieces; k++) { /* a form without pieces shows its own table */
+        const uint32_t form = g->piece[k].form;
+        const struct pages *p = &g->form[form];
+        if (k && g->piece[k - 1].form == form) continue;
+        const uint32_t shift = (uint32_t)(st->kv->stream.window / p->grain);
+        (form == RAW ? &v->raw : &v->sealed)->table = g->shown[form];
+        for (uint32_t lane = 0; lane < st->n_spans; lane++) {
+            const uint32_t seq = st->span[lane].seq;
+            const uint32_t *table = seq_table(st->kv, g, form, &st->kv->seq[seq]);
+            uint32_t *shown = g->shown[form] + (size_t)seq * g->stride[form], i, end;
+            lane_cells(st, g, form, lane, &i, &end);
+            for (; i < end; i++)
+                if (p->page[table[i]].spilled) shown[i] = table[i] + shift;
+        }
+    }
+}
+
 int stage_show(struct kv_step *st, uint32_t site, uint32_t k, struct kv_view *v)
 {
     struct kv *kv = st->kv;
     struct group *g = group_at(kv, site);
     struct load *l;
     if (!g->n_pieces) return 0;
+    if (!k) window_look(kv, site);
+    if (kv->stream.direct == site) {
+        show_direct(st, g, v);
+        return 0;
+    }
     TRY(stage_ready(kv, site, k, &l));
     const struct piece *pc = &g->piece[k];
     const struct pages *p = &g->form[pc->form];

@@ -778,6 +778,6 @@ int kv_next(struct kv_step *st, uint32_t site, struct kv_view *v)
         v->codec[i] = g->c.plane[i].codec;
     }
     TRY(stage_show(st, site, piece, v));
-    st->given[site]++;
+    st->given[site] = v->last ? MAX(g->n_pieces, 1) : piece + 1;
     return 1;
 }

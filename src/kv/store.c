@@ -185,7 +185,7 @@ static void forms_close(struct kv *kv)
     for (uint32_t gi = 0; gi < kv->n_groups; gi++)
         for (uint32_t f = 0; f < FORMS; f++)
             pages_close(&kv->group[gi].form[f]);
-    if (kv->stream.arena) munmap(kv->stream.arena, kv->stream.arena_bytes);
+    if (kv->stream.arena) munmap(kv->stream.arena, kv->stream.arena_all);
     kv->stream.arena = NULL;
 }
 
@@ -204,13 +204,28 @@ static int forms_size(struct kv *kv, unsigned halvings)
     return 0;
 }
 
+/* Reserves the arena, and behind it address space for a mapping of the tier, if there is enough. */
+static int arena_reserve(struct stream *st, size_t window)
+{
+    st->window = 0;
+    st->arena = NULL;
+    if (window && ck_add(window, st->arena_bytes - 2 * st->half, &st->arena_all))
+        st->arena = pool_reserve(st->arena_all);
+    if (st->arena) {
+        st->window = window;
+        return 0;
+    }
+    st->arena_all = st->arena_bytes;
+    st->arena = pool_reserve(st->arena_bytes);
+    return st->arena ? 0 : ERR_LIMIT;
+}
+
 /* Opens all forms.  Where pages may leave memory, one mapping holds all ranges and the staging area
  * behind them. */
-static int forms_open(struct kv *kv, unsigned halvings)
+static int forms_open(struct kv *kv, unsigned halvings, const struct kv_tier *tier)
 {
     TRY(forms_size(kv, halvings));
-    if (kv->stream.half && !(kv->stream.arena = pool_reserve(kv->stream.arena_bytes)))
-        return ERR_LIMIT;
+    if (kv->stream.half) TRY(arena_reserve(&kv->stream, window_distance(kv, tier)));
     unsigned char *at = kv->stream.arena;
     for (uint32_t gi = 0; gi < kv->n_groups; gi++)
         for (uint32_t f = 0; f < FORMS; f++) {
@@ -412,7 +427,7 @@ static int store_open(struct kv *kv, const struct kv_config *c)
     TRY(index_open(kv));
     int e = ERR_LIMIT;
     for (unsigned halvings = 0; halvings < 16 && e == ERR_LIMIT; halvings++) {
-        e = forms_open(kv, halvings);
+        e = forms_open(kv, halvings, c->tier);
         if (e < 0) forms_close(kv);
         kv->narrow = halvings > 0;
     }

@@ -25,6 +25,14 @@ struct kv_tier {
     /* Gives the space of these bytes back.  No transfer that touches them may be in flight. */
     void (*drop)(struct kv_tier *t, uint64_t at, size_t n);
     void (*close)(struct kv_tier *t); /* frees t and everything it holds on disk */
+    /* The rest may be NULL together.  Maps the first n bytes at `mem`, in reserved address space, for
+     * reading: what a finished transfer has written can be read there.  Fails where the system
+     * cannot, with an errno; nothing has changed then. */
+    int (*map)(struct kv_tier *t, void *mem, size_t n);
+    /* True if these bytes can be read in the mapping now, without waiting for a device. */
+    bool (*ready)(struct kv_tier *t, uint64_t at, size_t n);
+    /* Asks the system to get these bytes ready soon. */
+    void (*ahead)(struct kv_tier *t, uint64_t at, size_t n);
 };
 /* Transfers that may be in flight at once, over all starts. */
 #define KV_TIER_DEPTH 64u

@@ -7,7 +7,9 @@
  * removes files that no process holds.
  *
  * Written bytes stay in the page cache.  That is memory of the system, which takes it back when it
- * is needed; until then, reading a page back is a copy and not a disk access. */
+ * is needed.  Until then pages are read where they are, through a mapping of the file.  The mapping
+ * is read only where the page cache has the bytes: a read error would be a signal (SIGBUS) there,
+ * and is an error in a transfer. */
 #include "base/aio.h"
 #include "base/descriptor.h"
 #include "kv/tier.h"
@@ -20,6 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
@@ -37,10 +40,11 @@ struct tier_file {
     struct kv_tier tier;
     int fd;
     struct aio *aio;
-    uint64_t size, block; /* of the file; of the file system's allocation */
-    uint64_t written;     /* the end of all that was ever written: behind it is nothing to read */
-    char *dir;            /* named in errors */
-    char *path;           /* NULL: the file has no name */
+    uint64_t size, block;  /* of the file; of the file system's allocation */
+    uint64_t written;      /* the end of all that was ever written: behind it is nothing to read */
+    unsigned char *window; /* where the file is mapped, or NULL; the mapping is the caller's */
+    char *dir;             /* named in errors */
+    char *path;            /* NULL: the file has no name */
     struct op op[KV_TIER_DEPTH];
 };
 _Static_assert(KV_TIER_DEPTH <= AIO_DEPTH, "every transfer of the tier has room in aio");
@@ -310,6 +314,55 @@ static void file_drop(struct kv_tier *tier, uint64_t at, size_t n)
         ;
 }
 
+/* --- The mapping -------------------------------------------------------------------------- */
+
+/* True if the mapping shows what is written, which some network file systems do not promise.  The
+ * file's first bytes belong to a page that never leaves memory. */
+static bool coherent(struct tier_file *t)
+{
+    static const char text[] = "kvik cache pages";
+    if (grow(t, sizeof text) < 0) return false;
+    if (pwrite(t->fd, text, sizeof text, 0) != sizeof text) return false;
+    unsigned char *p = mmap(NULL, sizeof text, PROT_READ, MAP_SHARED, t->fd, 0);
+    if (p == MAP_FAILED) return false;
+    bool same = memcmp(p, text, sizeof text) == 0;
+    same = same && pwrite(t->fd, "K", 1, 0) == 1 && p[0] == 'K';
+    munmap(p, sizeof text);
+    return same;
+}
+
+static int file_map(struct kv_tier *tier, void *mem, size_t n)
+{
+    struct tier_file *t = (struct tier_file *)tier;
+    const char *wanted = env("KVIK_SPILL_MAP");
+    if ((wanted && strcmp(wanted, "0") == 0) || !coherent(t)) return ENOTSUP;
+    if (mmap(mem, n, PROT_READ, MAP_SHARED | MAP_FIXED, t->fd, 0) == MAP_FAILED) return errno;
+    t->window = mem;
+    return 0;
+}
+
+static bool file_ready(struct kv_tier *tier, uint64_t at, size_t n)
+{
+    struct tier_file *t = (struct tier_file *)tier;
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    unsigned char held[4096];
+    uint64_t from = at / page * page, end = at + n;
+    if (end > t->written) return false;
+    for (size_t k; from < end; from += k * page) {
+        k = MIN((size_t)((end - from + page - 1) / page), sizeof held);
+        if (mincore(t->window + from, k * page, held) < 0) return false;
+        for (size_t i = 0; i < k; i++)
+            if (!(held[i] & 1)) return false;
+    }
+    return true;
+}
+
+static void file_ahead(struct kv_tier *tier, uint64_t at, size_t n)
+{
+    struct tier_file *t = (struct tier_file *)tier;
+    (void)posix_fadvise(t->fd, (off_t)at, (off_t)n, POSIX_FADV_WILLNEED);
+}
+
 static void file_close(struct kv_tier *tier)
 {
     struct tier_file *t = (struct tier_file *)tier;
@@ -330,7 +383,8 @@ int kv_tier_file_open(const char *dir, const char *backend, struct kv_tier **out
     TRY(choose(dir, &dir));
     struct tier_file *t = mem_alloc(sizeof *t);
     if (!t) return ERR_NOMEM;
-    t->tier = (struct kv_tier){"file", file_start, file_finish, file_drop, file_close};
+    t->tier = (struct kv_tier){"file",     file_start, file_finish, file_drop,
+                               file_close, file_map,   file_ready,  file_ahead};
     t->fd = -1;
     t->dir = mem_strdup(dir);
     int err = t->dir ? open_file(t) : ERR_NOMEM;

@@ -75,7 +75,11 @@ int kv_tier_memory_open(size_t size, struct kv_tier **out)
         mem_free(t);
         return ERR(NOMEM, "cannot reserve %zu bytes for a memory tier", size);
     }
-    t->tier = (struct kv_tier){"memory", memory_start, memory_finish, memory_drop, memory_close};
+    t->tier = (struct kv_tier){.name = "memory",
+                               .start = memory_start,
+                               .finish = memory_finish,
+                               .drop = memory_drop,
+                               .close = memory_close};
     t->size = size;
     t->page = (size_t)sysconf(_SC_PAGESIZE);
     *out = &t->tier;

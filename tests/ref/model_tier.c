@@ -92,6 +92,10 @@ struct tier_mem *tier_mem_open(void)
 {
     struct tier_mem *t = calloc(1, sizeof *t);
     if (!t) abort();
-    t->tier = (struct kv_tier){"memory", mem_start, mem_finish, mem_drop, mem_close};
+    t->tier = (struct kv_tier){.name = "memory",
+                               .start = mem_start,
+                               .finish = mem_finish,
+                               .drop = mem_drop,
+                               .close = mem_close};
     return t;
 }

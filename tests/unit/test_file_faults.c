@@ -96,6 +96,7 @@ int main(int argc, char **argv)
     struct CMUnitTest tests[countof(scenes) + 1];
     size_t n = 0;
     setenv("KVIK_AIO", "threads", 1);
+    setenv("KVIK_SPILL_MAP", "0", 1); /* every read is a call */
     for (size_t i = 0; i < countof(scenes); i++)
         if (argc < 2 || strcmp(argv[1], scenes[i].name) == 0)
             tests[n++] = (struct CMUnitTest){scenes[i].name, sweep, NULL, NULL, &scenes[i]};

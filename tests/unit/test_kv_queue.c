@@ -36,7 +36,8 @@ static void done(struct kv_tier *t)
 
 static struct kv *store(uint32_t sinks)
 {
-    static struct kv_tier tier = {"nothing", start, finish, drop, done};
+    static struct kv_tier tier = {
+        .name = "nothing", .start = start, .finish = finish, .drop = drop, .close = done};
     struct kv_group g = {.policy = {.kind = KV_ROWS, .window = sinks ? 512 : 0, .sinks = sinks},
                          .n_sites = 1,
                          .rows = 16,

@@ -226,6 +226,7 @@ int main(void)
 {
     const char *base = getenv("KVIK_TEST_DIR");
     uint64_t seed = 7;
+    setenv("KVIK_SPILL_MAP", "0", 1); /* so that every read is a transfer, which can fail */
     snprintf(dir, sizeof dir, "%s/kvik-test-faults-XXXXXX", base ? base : "/var/tmp");
     if (!mkdtemp(dir)) {
         perror(dir);

@@ -11,6 +11,7 @@
 #include <linux/seccomp.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -426,6 +427,53 @@ static void test_memory(void **state)
     t->close(t);
 }
 
+/* --- The mapping ---------------------------------------------------------------------------- */
+
+/* What a transfer writes can be read in the mapping.  Bytes that the page cache has lost are not ready; they become ready
+ * after they were asked for.  Bytes that were never written are not ready, and so are those behind them. */
+static void test_mapping(void **state)
+{
+    (void)state;
+    enum { BYTES = 1 << 20, AT = 5 * 4096 + 100 };
+    struct kv_tier *t;
+    unsigned char *data = malloc(BYTES), *window;
+    assert_int_equal(kv_tier_file_open(dir, NULL, &t), 0);
+    window = mmap(NULL, 2 * BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    assert_ptr_not_equal(window, MAP_FAILED);
+    setenv("KVIK_SPILL_MAP", "0", 1);
+    assert_int_not_equal(t->map(t, window, 2 * BYTES), 0);
+    unsetenv("KVIK_SPILL_MAP");
+    if (t->map(t, window, 2 * BYTES) != 0) skip();
+    assert_false(t->ready(t, AT, 1));
+    for (int round = 0; round < 2; round++) {
+        for (uint32_t i = 0; i < BYTES; i++)
+            data[i] = (unsigned char)(i * 7 + i / 251 + (uint32_t)round);
+        assert_int_equal(move(t, (char *)data, AT, BYTES, true), 0);
+        assert_true(t->ready(t, AT, BYTES));
+        assert_memory_equal(window + AT, data, BYTES);
+        assert_false(t->ready(t, AT, BYTES + 1));
+    }
+    int fd =
+        open("/proc/self/maps", O_RDONLY); /* any descriptor: the next number below is the file's */
+    close(fd);
+    while (--fd > 2) {
+        struct stat st;
+        if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && !st.st_nlink) break;
+    }
+    assert_int_equal(madvise(window, 2 * BYTES, MADV_DONTNEED), 0);
+    assert_int_equal(fsync(fd) | posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED), 0);
+    bool lost = !t->ready(t, AT, BYTES);
+    if (!lost) print_message("note: this file system keeps its pages\n");
+    t->ahead(t, AT, BYTES);
+    for (int i = 0; i < 5000 && !t->ready(t, AT, BYTES); i++)
+        usleep(1000);
+    assert_true(t->ready(t, AT, BYTES));
+    assert_memory_equal(window + AT, data, BYTES);
+    t->close(t);
+    munmap(window, 2 * BYTES);
+    free(data);
+}
+
 /* --- The disk ------------------------------------------------------------------------------- */
 
 /* Opening makes these calls: list the directory, O_TMPFILE, then open a name and unlink it. */
@@ -756,6 +804,7 @@ int main(void)
         cmocka_unit_test(test_backend_names),
         cmocka_unit_test(check_bytes_memory),
         cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_mapping),
         cmocka_unit_test(test_refused),
     };
     int failed = cmocka_run_group_tests_name("tier", tests, NULL, NULL);

@@ -1,0 +1,257 @@
+/* offload.c - decoding with a cache of which a quarter is in memory, next to the same cache in memory.
+ *
+ *     build/release/bench_offload MODEL [THREADS] [cold]
+ *
+ *     offload,depth,tokens a second in memory,offloaded,ratio,MiB read a token
+ *     cold,depth,tokens a second,MB/s read,MB/s of the storage,ratio
+ *
+ * The spill file is in the page cache, as it is after it was written.  With `cold` it is thrown out of the page cache
+ * before each token, and the rate of reading is compared with that of the storage: a file without holes of the same size,
+ * cold, read in order in pieces of 1 MiB by four threads.  Caches alternate token by token, so that a machine that slows down slows both.  The text is not computed: its rows are filled with one value, as in lengths.c. */
+#include "generate/handle.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { STEP = 64, TOKENS = 25, COLD_TOKENS = 7, READERS = 4, PIECE = 1 << 20 };
+static const uint32_t depths[] = {2048, 7000};
+
+static void fill(const struct kv_view *v, uint32_t n)
+{
+    uint32_t before = 0;
+    for (uint32_t t = 0; t < n; t++) {
+        uint32_t page = v->dst[t] / MAX(v->raw.rows, 1u);
+        if (!page || page == before) continue;
+        uint16_t *at = (uint16_t *)(void *)(v->raw.base + page * v->raw.grain);
+        for (size_t i = 0; i < v->raw.grain / sizeof *at; i++)
+            at[i] = 0x1c23;
+        before = page;
+    }
+}
+
+static int grow(struct exec *x, kv_seq s, uint32_t len)
+{
+    static int32_t ids[STEP];
+    struct kv *kv = x->kv;
+    while (kv_len(kv, s) < len) {
+        uint32_t n = MIN(len - kv_len(kv, s), STEP);
+        struct kv_step *st;
+        struct kv_view v;
+        struct kv_span span = {
+            .seq = s, .n = n, .tok = ids, .turn = true, .last = kv_len(kv, s) + n == len};
+        TRY(kv_begin(kv, &span, 1, &st));
+        for (uint32_t site = 0; site < x->m->n_sites; site++)
+            while (kv_next(st, site, &v) > 0)
+                fill(&v, n);
+        TRY(kv_commit(st, NULL));
+    }
+    return 0;
+}
+
+/* --- The spill file --------------------------------------------------------------------------- */
+
+/* Returns a second descriptor of the newest file without a name that this process has open; -1: there is none. */
+static int spill_file(void)
+{
+    for (int fd = 255; fd > 2; fd--) {
+        struct stat st;
+        char path[64];
+        if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_nlink || !st.st_size) continue;
+        snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+        return open(path, O_RDONLY | O_CLOEXEC);
+    }
+    return -1;
+}
+
+/* Throws the file out of the page cache, which keeps pages that are mapped. */
+static void cool(int fd)
+{
+    FILE *maps = fopen("/proc/self/maps", "r");
+    struct stat st;
+    char line[512];
+    if (fstat(fd, &st) < 0) return;
+    while (maps && fgets(line, sizeof line, maps)) {
+        unsigned long from, to, inode;
+        if (sscanf(line, "%lx-%lx %*s %*s %*s %lu", &from, &to, &inode) == 3 && inode == st.st_ino)
+            madvise((void *)from, to - from, MADV_DONTNEED);
+    }
+    if (maps) fclose(maps);
+    fsync(fd);
+    posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+}
+
+struct reader {
+    pthread_t thread;
+    int fd, first;
+};
+
+static void *read_some(void *arg)
+{
+    const struct reader *r = arg;
+    char *mem = malloc(PIECE);
+    off_t at = (off_t)r->first * PIECE;
+    while (mem && pread(r->fd, mem, PIECE, at) > 0)
+        at += (off_t)READERS * PIECE;
+    free(mem);
+    return NULL;
+}
+
+/* Makes a file without holes that has as many bytes on the disk as the spill file. */
+static int plain_file(int spill)
+{
+    const char *dir = getenv("TMPDIR") ? getenv("TMPDIR") : "/var/tmp";
+    int fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    struct stat st;
+    char *mem = malloc(PIECE);
+    if (fd < 0 || !mem || fstat(spill, &st) < 0) return -1;
+    memset(mem, 0x5A, PIECE);
+    for (off_t at = 0; at < 512 * (off_t)st.st_blocks; at += PIECE)
+        if (pwrite(fd, mem, PIECE, at) != PIECE) return -1;
+    free(mem);
+    return fd;
+}
+
+/* Returns bytes a second of a cold file without holes. */
+static double storage_rate(int fd)
+{
+    struct reader r[READERS] = {{0}};
+    struct stat st;
+    cool(fd);
+    double t = now_seconds();
+    for (int i = 0; i < READERS; i++) {
+        r[i].fd = fd;
+        r[i].first = i;
+        if (pthread_create(&r[i].thread, NULL, read_some, &r[i]) != 0) return 0;
+    }
+    for (int i = 0; i < READERS; i++)
+        pthread_join(r[i].thread, NULL);
+    t = now_seconds() - t;
+    return fstat(fd, &st) == 0 ? (double)st.st_size / t : 0;
+}
+
+/* --- Measuring -------------------------------------------------------------------------------- */
+
+struct side {
+    kvik_cache *c;
+    kvik_seq s;
+    float *logits;
+};
+
+static int side_open(kvik_model *m, int threads, uint64_t memory, struct side *out)
+{
+    const kvik_cache_config k = {.size = sizeof k,
+                                 .max_cache_len = depths[countof(depths) - 1] + 4 * STEP,
+                                 .step_tokens = STEP,
+                                 .max_sequences = 1,
+                                 .threads = threads,
+                                 .cache_memory = memory,
+                                 .cache_implementation = memory ? "offloaded" : "dynamic",
+                                 .no_prefix_cache = true};
+    TRY(kvik_cache_open(m, &k, &out->c));
+    TRY(kvik_cache_new(out->c, &out->s));
+    out->logits = mem_array(out->c->x->m->vocab, sizeof *out->logits);
+    return out->logits ? 0 : ERR_NOMEM;
+}
+
+static void side_close(struct side *s)
+{
+    kvik_cache_close(s->c);
+    mem_free(s->logits);
+}
+
+static int token(struct side *s, double *seconds)
+{
+    const int32_t id = 7;
+    const kvik_span span = {.size = sizeof span, .seq = s->s, .ids = &id, .n = 1};
+    double t = now_seconds();
+    int e = kvik_forward(s->c, &span, 1, false, s->logits);
+    *seconds = now_seconds() - t;
+    return e;
+}
+
+static uint64_t tier_read(const struct side *s)
+{
+    kvik_usage u = {.size = sizeof u};
+    (void)kvik_cache_usage(s->c, &u);
+    return u.tier_read;
+}
+
+static int warm(struct side *in, struct side *off, uint32_t depth)
+{
+    static double a[TOKENS], b[TOKENS];
+    double first;
+    TRY(token(in, &first));
+    TRY(token(off, &first));
+    uint64_t before = tier_read(off);
+    for (int i = 0; i < TOKENS; i++) {
+        TRY(token(in, &a[i]));
+        TRY(token(off, &b[i]));
+    }
+    double x = 1 / median_of(a, TOKENS), y = 1 / median_of(b, TOKENS);
+    printf("offload,%u,%.1f,%.1f,%.3f,%.1f\n", depth, x, y, y / x,
+           (double)(tier_read(off) - before) / TOKENS / (1 << 20));
+    return 0;
+}
+
+static int cold(struct side *off, uint32_t depth)
+{
+    double t[COLD_TOKENS], rate[COLD_TOKENS];
+    int fd = spill_file(), plain = fd < 0 ? -1 : plain_file(fd), e = 0;
+    if (plain < 0) return ERR(IO, "no spill file was found, or no second file can be made");
+    uint64_t before = tier_read(off);
+    for (int i = 0; e >= 0 && i < COLD_TOKENS; i++) {
+        rate[i] = storage_rate(plain);
+        cool(fd);
+        e = token(off, &t[i]);
+    }
+    double bytes = (double)(tier_read(off) - before) / COLD_TOKENS, x = median_of(t, COLD_TOKENS);
+    double own = bytes / x, disk = median_of(rate, COLD_TOKENS);
+    printf("cold,%u,%.1f,%.0f,%.0f,%.3f\n", depth, 1 / x, own / 1e6, disk / 1e6, own / disk);
+    close(plain);
+    close(fd);
+    return e;
+}
+
+static int run(const char *path, int threads, bool with_cold)
+{
+    kvik_model *m;
+    TRY(kvik_model_open(path, &m));
+    int e = 0;
+    for (uint32_t i = 0; e >= 0 && i < countof(depths); i++) {
+        struct side in = {0}, off = {0};
+        kvik_usage u = {.size = sizeof u};
+        e = side_open(m, threads, 0, &in);
+        if (e >= 0) e = grow(in.c->x, in.s, depths[i]);
+        if (e >= 0) e = kvik_cache_usage(in.c, &u);
+        if (e >= 0) e = side_open(m, threads, u.live / 4 + u.metadata, &off);
+        if (e >= 0) e = grow(off.c->x, off.s, depths[i]);
+        if (e >= 0) e = warm(&in, &off, depths[i]);
+        if (e >= 0 && with_cold) e = cold(&off, depths[i]);
+        fflush(stdout);
+        side_close(&off);
+        side_close(&in);
+    }
+    kvik_model_close(m);
+    return e;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2) {
+        fprintf(stderr, "usage: bench_offload MODEL [THREADS] [cold]\n");
+        return 2;
+    }
+    bool with_cold = strcmp(argv[argc - 1], "cold") == 0;
+    long threads = argc - with_cold > 2 ? strtol(argv[2], NULL, 10) : 0;
+    if (run(argv[1], (int)threads, with_cold) < 0) {
+        fprintf(stderr, "bench_offload: %s\n", kvik_last_error());
+        return 1;
+    }
+    return 0;
+}
