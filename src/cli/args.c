@@ -26,6 +26,9 @@ static const struct arg_option shared[] = {
     {"spill-dir", ARG_TEXT, offsetof(struct common, spill_dir), "DIR", NULL,
      "directory of the spill file, which is unlinked as soon as it is open (default: $KVIK_SPILL_DIR, "
      "$TMPDIR, /var/tmp)"},
+    {"trace", ARG_TEXT, offsetof(struct common, trace), "FILE", NULL,
+     "write what the cache did when, as JSON in Chrome's trace format, for chrome://tracing or "
+     "ui.perfetto.dev: forwards, layers, reads of the spill file, evictions and waits; the newest 65536 events"},
     {"isa", ARG_TEXT, offsetof(struct common, isa), "NAME",
      "ref|avx2|avx512|avx512bf16|neon|neondot|neoni8mm",
      "instruction set (default: $KVIK_ISA, else the best of this machine)"},

@@ -38,6 +38,7 @@ struct common {
     uint64_t cache_memory;
     const char *compute, *isa, *on_full, *spill_dir;
     const char *template; /* of commands that chat */
+    const char *trace;
     uint32_t threads;
     bool verbose, json, raw, verify;
     bool chats; /* prompts are messages, which a chat template renders */

@@ -1,6 +1,8 @@
 /* session.c - opens the model and a cache of the right size, and settles the generation options.  Options come from the
  * model's generation_config.json, then from --generation-config, then from single options; later ones win. */
+#include "base/file.h"
 #include "base/near.h"
+#include "base/trace.h"
 #include "cli/cli.h"
 
 #include <string.h>
@@ -154,7 +156,9 @@ int session_open_model(struct session *s, const char *path, const struct common 
     double begun = now_seconds();
     *s = (struct session){.common = *common};
     snprintf(what, sizeof what, "loading %.80s", name && name[1] ? name + 1 : path);
-    int e = session_model(what, path, &s->model);
+    int e = common->trace ? file_writable(common->trace) : 0;
+    if (e >= 0 && common->trace) e = trace_begin();
+    if (e >= 0) e = session_model(what, path, &s->model);
     if (e >= 0) e = session_verify(s->model, common);
     if (e >= 0 && common->chats) e = template_open(s->model, path, common->template);
     if (e < 0) {
@@ -271,5 +275,7 @@ void session_close(struct session *s)
     kvik_model_close(s->assistant);
     kvik_cache_close(s->cache);
     kvik_model_close(s->model);
+    int e = trace_end(s->common.trace);
+    if (e < 0) say_error(e);
     *s = (struct session){0};
 }

@@ -218,6 +218,7 @@ struct load {
     uint32_t site, piece; /* KV_NONE: nothing */
     uint32_t at, end;     /* range of group.staged whose reads have not started */
     uint32_t n_io;        /* transfers in flight */
+    double begun;         /* of these transfers, for a trace */
     struct kv_io *io;     /* [KV_TIER_DEPTH] */
 };
 /* The state of a store whose pages may leave memory. */
@@ -251,6 +252,8 @@ struct kv_step {
     uint32_t *slot;         /* [max_seqs] */
     uint32_t *lane, *pos;   /* [max_tokens] */
     uint32_t *given;        /* [n_sites] pieces that kv_next has shown since it last returned 0 */
+    double begun, entered;  /* for a trace: the step; the layer that is being computed */
+    uint32_t layer;         /* its site; KV_NONE: none yet */
 };
 /* The oldest snapshot of all live contents (age.c).  The arrays are NULL if no group makes
  * snapshots. */

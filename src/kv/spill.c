@@ -8,6 +8,7 @@
  *
  * Leaving takes no memory, because transfers read the page in place.  The bytes of freed pages in
  * the tier are dropped in batches. */
+#include "base/trace.h"
 #include "kv/kv_int.h"
 
 #include <string.h>
@@ -112,6 +113,8 @@ static int write_picked(struct kv *kv, struct pages *p)
 
 int spill_out(struct kv *kv, size_t bytes)
 {
+    const double begun = trace_now();
+    const uint64_t written = kv->stream.bytes_written;
     int e = 0;
     pick_out(kv, bytes);
     for (uint32_t n = 0; n < FORMS * kv->n_groups; n++) {
@@ -126,6 +129,7 @@ int spill_out(struct kv *kv, size_t bytes)
         p->queue.picked = 0;
     }
     kv->stream.began |= kv->stream.spilled > 0;
+    trace_add(TRACE_WAIT, "evict", begun, KV_NONE, kv->stream.bytes_written - written);
     return e;
 }
 

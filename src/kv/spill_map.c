@@ -11,6 +11,7 @@
  * Ahead.  As soon as one page was not ready, the system is asked for the pages of the sites that follow.
  * Order and contents are known, because each step reads all sites in order; behind the last site follow
  * those of the next step.  This costs system calls, so nothing is asked for while all is ready. */
+#include "base/trace.h"
 #include "kv/kv_int.h"
 
 #include <unistd.h>
@@ -90,7 +91,10 @@ static void ask_ahead(struct kv *kv, uint32_t i)
     for (size_t sum = 0; sum < AHEAD && r < st->turn + i + kv->n_sites; r++) {
         uint32_t site = st->order[r % kv->n_sites];
         if (r >= st->ahead) {
+            const double begun = trace_now();
             (void)site_pages(kv, site, true);
+            trace_add(TRACE_FETCH, "ask ahead", begun, site,
+                      site_bytes(&kv->group[kv->site_group[site]]));
             st->ahead = r + 1;
         }
         sum += site_bytes(&kv->group[kv->site_group[site]]);
@@ -101,7 +105,9 @@ void window_look(struct kv *kv, uint32_t site)
 {
     struct stream *st = &kv->stream;
     if (!st->window) return;
+    const double begun = trace_now();
     bool ready = site_pages(kv, site, false);
+    trace_add(TRACE_WAIT, ready ? "in place" : "not ready", begun, site, 0);
     if (!ready) st->cold = st->missed = true;
     if (st->cold) ask_ahead(kv, st->rank[site]);
     st->direct = ready ? site : KV_NONE;

@@ -16,6 +16,7 @@
  * any site, the area holds further pages with ids of their own.  So a view keeps its base and its
  * grain and only has another table, `shown`.  There the spilled pages of the piece have the ids of
  * their places in the area. */
+#include "base/trace.h"
 #include "kv/kv_int.h"
 
 #include <assert.h>
@@ -204,6 +205,7 @@ static int wave(struct kv *kv, struct load *l)
                                   .n = n * p->grain};
         at += n;
     }
+    l->begun = trace_now();
     TRY(kv->stream.tier->start(kv->stream.tier, l->io, k));
     l->n_io = k;
     l->at = at;
@@ -215,9 +217,12 @@ static int land(struct kv *kv, struct load *l)
     if (!l->n_io) return 0;
     uint32_t n = l->n_io;
     l->n_io = 0;
+    uint64_t bytes = 0;
     TRY(kv->stream.tier->finish(kv->stream.tier, l->io, n));
     for (uint32_t i = 0; i < n; i++)
-        kv->stream.bytes_read += l->io[i].n;
+        bytes += l->io[i].n;
+    kv->stream.bytes_read += bytes;
+    trace_add(TRACE_FETCH, "fetch", l->begun, l->site, bytes);
     return 0;
 }
 
@@ -267,7 +272,9 @@ static int stage_ready(struct kv *kv, uint32_t site, uint32_t k, struct load **o
         l = &st->load[0];
         TRY(load_begin(kv, l, site, k));
     }
+    const double begun = trace_now();
     TRY(load_wait(kv, l));
+    trace_add(TRACE_WAIT, "wait", begun, site, 0);
     struct load *other = &st->load[l == st->load];
     uint32_t then = k + 1 < group_at(kv, site)->n_pieces ? site : next_site(kv, st->rank[site] + 1);
     uint32_t piece = then == site ? k + 1 : 0;

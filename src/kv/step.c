@@ -6,6 +6,7 @@
  * into the table.  Nothing is given back before commit, and commit cannot fail.
  *
  * begin fills the arrays of the views once per step.  kv_next only adds the address of a site. */
+#include "base/trace.h"
 #include "kv/kv_int.h"
 
 #include <string.h>
@@ -592,6 +593,8 @@ int kv_begin(struct kv *kv, const struct kv_span *span, uint32_t n, struct kv_st
     kv->need = 0;
     if (pool_held(kv) + kv->backed > kv->pool) pool_trim(kv);
     fill(st, span);
+    st->layer = KV_NONE;
+    st->begun = trace_now();
     stage_plan(st);
     st->open = true;
     for (uint32_t i = 0; i < st->n_spans; i++)
@@ -695,6 +698,15 @@ static void commit_span(struct kv_step *st, struct step_span *sp, uint32_t accep
     index_note(kv, s);
 }
 
+/* Ends the layer that was being computed, and enters another one.  A layer ends where the next one first asks for its rows. */
+static void trace_layer(struct kv_step *st, uint32_t site)
+{
+    if (!atomic_load_explicit(&trace_on, memory_order_relaxed) || st->layer == site) return;
+    if (st->layer != KV_NONE) trace_add(TRACE_LAYER, "layer", st->entered, st->layer, 0);
+    st->layer = site;
+    st->entered = trace_now();
+}
+
 int kv_commit(struct kv_step *st, const uint32_t *accepted)
 {
     if (!st || !st->open) return ERR(ARG, "cache: no step is open");
@@ -712,6 +724,8 @@ int kv_commit(struct kv_step *st, const uint32_t *accepted)
     st->n_changes = 0;
     st->open = false;
     stage_end(kv);
+    trace_layer(st, KV_NONE);
+    trace_add(TRACE_STEP, "forward", st->begun, KV_NONE, 0);
     for (uint32_t i = 0; i < st->n_spans; i++)
         commit_span(st, &st->span[i], accepted ? accepted[i] : st->span[i].rows.n);
     for (uint32_t i = 0; i < st->n_spans; i++) /* snapshots are evicted in favour of reserves */
@@ -777,6 +791,7 @@ int kv_next(struct kv_step *st, uint32_t site, struct kv_view *v)
         v->shape[i] = g->c.plane[i].shape;
         v->codec[i] = g->c.plane[i].codec;
     }
+    trace_layer(st, site);
     TRY(stage_show(st, site, piece, v));
     st->given[site] = v->last ? MAX(g->n_pieces, 1) : piece + 1;
     return 1;
