@@ -23,7 +23,8 @@
  *   it was.
  * - The library never prints, exits or aborts.  It writes no file whose path you did not give it, except the spill
  *   file of an offloaded cache, and what it keeps in $XDG_CACHE_HOME/kvik (or ~/.cache/kvik) for later runs: digests
- *   of weights (see kvik_model_verify), and compiled vocabularies.  These can be removed at any time.
+ *   of weights (see kvik_model_verify), compiled vocabularies and quantized weights.  You can remove these at any
+ *   time.
  * - Close and free in any order.  A model or cache that a cache, a batch, a request or a running call still uses lives
  *   until its user is closed or returns.  Functions that close or free take NULL and do nothing.
  * - NULL for any other pointer is KVIK_ARG, unless the comment of the function allows it.  A function that returns no
@@ -199,6 +200,21 @@ KVIK_API uint32_t kvik_model_context(const kvik_model *m);
 KVIK_API uint32_t kvik_model_layers(const kvik_model *m);
 KVIK_API uint32_t kvik_model_hidden(const kvik_model *m);
 KVIK_API uint32_t kvik_model_heads(const kvik_model *m);
+typedef struct kvik_model_options {
+    size_t size;
+    /* NULL, or "q8_0", "q4_0" or "q4_k": matrices of f32, f16 and bf16 are quantized to this type.  The first open of a
+     * model writes them to $XDG_CACHE_HOME/kvik/weights (or ~/.cache/kvik/weights) as a GGUF file, which later ones
+     * map; at most 16 such files are kept.  Where nothing can be written they are quantized in memory.  The matrix of
+     * the head is q8_0 in any case; norms, biases, positions and routers stay.  Rows that are no multiple of 256
+     * values are q8_0 instead of q4_k; those that are no multiple of 32 stay. */
+    const char *quantize;
+    /* NULL, or receives a sentence about what was quantized and where it is kept. */
+    void (*on_notice)(void *ctx, const char *text);
+    void *ctx;
+} kvik_model_options;
+/* Opens a model as kvik_model_open does, with options; NULL: none. */
+KVIK_API int kvik_model_open_with(const char *path, const kvik_model_options *options,
+                                  kvik_model **out);
 /* Describes a model as JSON: architecture, layers with the kind of their cache, tensors, tokenizer, template, bytes
  * of cache per token and codec, and the sampling values that a GGUF file recommends.  Free *json with kvik_free. */
 KVIK_API int kvik_model_describe(const kvik_model *m, char **json);

@@ -20,6 +20,7 @@ ENDS_WITH(kvik_prompt, n_frames);
 ENDS_WITH(kvik_source, n_frames);
 ENDS_WITH(kvik_encoder, decoder_start_token_id);
 ENDS_WITH(kvik_message, more);
+ENDS_WITH(kvik_model_options, ctx);
 ENDS_WITH(kvik_hooks, assistant_model);
 ENDS_WITH(kvik_choice, scores);
 ENDS_WITH(kvik_inputs, columns);

@@ -45,17 +45,38 @@ static int open_tokenizer(kvik_model *k, const char *path)
     return 0;
 }
 
+static int quantize_of(const kvik_model_options *o, struct quantize *out)
+{
+    static const enum dtype known[] = {DT_Q8_0, DT_Q4_0, DT_Q4_K};
+    *out = (struct quantize){.to = DT_F32, .on_notice = o->on_notice, .ctx = o->ctx};
+    for (size_t i = 0; o->quantize && i < countof(known); i++)
+        if (strcmp(o->quantize, dtype_name(known[i])) == 0) out->to = known[i];
+    return o->quantize && out->to == DT_F32
+               ? ERR(ARG, "quantize is \"%.40s\"; it can be q8_0, q4_0 or q4_k", o->quantize)
+               : 0;
+}
+
 KVIK_API int kvik_model_open(const char *path, kvik_model **out)
 {
+    return kvik_model_open_with(path, NULL, out);
+}
+
+KVIK_API int kvik_model_open_with(const char *path, const kvik_model_options *options,
+                                  kvik_model **out)
+{
+    kvik_model_options o = {.size = sizeof o};
+    struct quantize q;
     if (!path || !out)
         return ERR(ARG,
                    "a model path and a pointer for the model are needed, and one of them is NULL");
+    if (options) TRY(SIZED_IN(&o, options, kvik_model_options));
+    TRY(quantize_of(&o, &q));
     kvik_model *k = mem_alloc(sizeof *k);
     if (!k) return ERR_NOMEM;
     k->refs = 1;
     guard_init(&k->guard);
     k->turn_end = -1;
-    int e = model_open(path, &k->m);
+    int e = model_open_quantized(path, &q, &k->m);
     if (e >= 0) e = open_tokenizer(k, path);
     if (e < 0) {
         kvik_model_close(k);

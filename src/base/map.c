@@ -63,3 +63,11 @@ bool map_now(const struct map *m, const char *path, struct stamp *now)
     *now = stamp_of(&st);
     return now->dev == m->stamp.dev && now->inode == m->stamp.inode;
 }
+
+void map_forget(const void *data, size_t n)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = (uintptr_t)data, to = from + n;
+    from = (from + page - 1) / page * page;
+    to = to / page * page;
+    if (from < to) (void)madvise((void *)from, to - from, MADV_DONTNEED);
+}

@@ -24,5 +24,7 @@ void map_close(struct map *m);
 /* Returns ERR_IO if the mapped file is still at `path` and has become shorter: reading the lost pages would raise
  * SIGBUS.  A file that was replaced by another one is fine, because the old file stays mapped. */
 int map_check(const struct map *m, const char *path);
+/* Tells the system that bytes of a mapped file are not needed for a while, so that they do not count as memory in use. */
+void map_forget(const void *data, size_t n);
 /* Writes the present stamp of the mapped file to *now.  False if `path` no longer names that file. */
 bool map_now(const struct map *m, const char *path, struct stamp *now);

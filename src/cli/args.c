@@ -32,6 +32,7 @@ static const struct arg_option shared[] = {
     {"isa", ARG_TEXT, offsetof(struct common, isa), "NAME",
      "ref|avx2|avx512|avx512bf16|neon|neondot|neoni8mm",
      "instruction set (default: $KVIK_ISA, else the best of this machine)"},
+    ARG_QUANTIZE,
     ARG_VERIFY,
     {"verbose", ARG_FLAG, offsetof(struct common, verbose), NULL, NULL,
      "print more on standard error"},

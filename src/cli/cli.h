@@ -36,7 +36,7 @@ struct arg_option {
 /* Options that every command takes.  Commands that run no model do not list them. */
 struct common {
     uint64_t cache_memory;
-    const char *compute, *isa, *on_full, *spill_dir;
+    const char *compute, *isa, *on_full, *spill_dir, *quantize;
     const char *template; /* of commands that chat */
     const char *trace;
     uint32_t threads;
@@ -68,7 +68,13 @@ void args_done(struct args *a);
 void args_list_done(struct arg_list *l);
 /* Returns the options that commands share: those of every command, and those of commands that run a model. */
 const struct arg_option *args_shared(const struct command *c, size_t *n);
-/* --verify, which `kvik inspect` has as well. */
+/* --quantize and --verify, which `kvik inspect` has as well. */
+#define ARG_QUANTIZE                                                                               \
+    {                                                                                              \
+        "quantize", ARG_TEXT, offsetof(struct common, quantize), "TYPE", "q8_0|q4_0|q4_k",         \
+            "quantize weights of f32, f16 and bf16; they are kept in ~/.cache/kvik/weights and "   \
+            "mapped from then on (default: the weights as they are)"                               \
+    }
 #define ARG_VERIFY                                                                                 \
     {                                                                                              \
         "verify", ARG_FLAG, offsetof(struct common, verify), NULL, NULL,                           \
@@ -198,7 +204,7 @@ uint32_t session_context(const struct session *s);
 int session_prefix(const struct session *s, const char *dir);
 void session_close(struct session *s);
 /* Opens a model file, or a model of the local hub cache, and shows `what` meanwhile.  Returns an error code. */
-int session_model(const char *what, const char *path, kvik_model **out);
+int session_model(const char *what, const char *path, const char *quantize, kvik_model **out);
 /* Hashes the weights of a model if --verify was given.  Returns an error code. */
 int session_verify(kvik_model *m, const struct common *common);
 /* template.c: the chat template of a run. */

@@ -17,6 +17,7 @@ static const struct arg_option table[] = {
      "compare the cache strategies for this model: properties and bytes"},
     {"architectures", ARG_FLAG, offsetof(struct options, architectures), NULL, NULL,
      "list the architectures of this build; takes no MODEL"},
+    ARG_QUANTIZE,
     ARG_VERIFY,
 };
 
@@ -247,6 +248,10 @@ static int print(const kvik_model *m, bool json)
         heading("rope");
         put_scalars(json_object_get(o, "rope"));
     }
+    if (json_is_object(json_object_get(o, "quantized"))) {
+        heading("quantized weights");
+        put_scalars(json_object_get(o, "quantized"));
+    }
     put_layers(json_object_get(o, "layers"));
     put_cache(o);
     put_tokenizer(o);
@@ -260,7 +265,6 @@ static int run_inspect(const struct command *self, int argc, char **argv)
     struct options o = {0};
     struct args a;
     kvik_model *m;
-    char found[HUB_PATH];
     int status = args_parse(self, argc, argv, &o, &a);
     if (status == 0 && o.architectures && (a.n || o.caches))
         status = say_usage("--architectures needs no MODEL and no --caches");
@@ -273,8 +277,7 @@ static int run_inspect(const struct command *self, int argc, char **argv)
         status = o.caches ? say_usage("--caches needs a MODEL, this is a saved session")
                           : inspect_session(a.word[0], o.common.json);
     } else if (status == 0) {
-        int e = model_locate(a.word[0], found);
-        if (e >= 0) e = kvik_model_open(found, &m);
+        int e = session_model("loading the model", a.word[0], o.common.quantize, &m);
         if (e >= 0 && (e = session_verify(m, &o.common)) < 0) kvik_model_close(m);
         status = e < 0      ? say_error(e)
                  : o.caches ? inspect_caches(m, o.common.json)

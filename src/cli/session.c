@@ -92,22 +92,34 @@ int session_options(const char *config, const json_t *options, json_t **out)
 
 struct load {
     kvik_model **out;
-    const char *path;
+    const char *path, *quantize;
+    char *notice; /* owned */
     int e;
 };
+
+static void on_notice(void *ctx, const char *text)
+{
+    struct load *l = ctx;
+    mem_free(l->notice);
+    l->notice = mem_strdup(text);
+}
 
 static void load(void *ctx)
 {
     struct load *l = ctx;
-    l->e = kvik_model_open(l->path, l->out);
+    const kvik_model_options o = {
+        .size = sizeof o, .quantize = l->quantize, .on_notice = on_notice, .ctx = l};
+    l->e = kvik_model_open_with(l->path, &o, l->out);
 }
 
-int session_model(const char *what, const char *path, kvik_model **out)
+int session_model(const char *what, const char *path, const char *quantize, kvik_model **out)
 {
     char found[HUB_PATH];
-    struct load l = {.out = out, .path = found};
+    struct load l = {.out = out, .path = found, .quantize = quantize};
     TRY(model_locate(path, found));
     progress_during(what, load, &l);
+    if (l.notice) say_line("%s", l.notice);
+    mem_free(l.notice);
     return l.e;
 }
 
@@ -158,7 +170,7 @@ int session_open_model(struct session *s, const char *path, const struct common 
     snprintf(what, sizeof what, "loading %.80s", name && name[1] ? name + 1 : path);
     int e = common->trace ? file_writable(common->trace) : 0;
     if (e >= 0 && common->trace) e = trace_begin();
-    if (e >= 0) e = session_model(what, path, &s->model);
+    if (e >= 0) e = session_model(what, path, common->quantize, &s->model);
     if (e >= 0) e = session_verify(s->model, common);
     if (e >= 0 && common->chats) e = template_open(s->model, path, common->template);
     if (e < 0) {

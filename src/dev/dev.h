@@ -107,6 +107,8 @@ void dev_embed(struct dev *d, const struct dev_weight *w, const int32_t *id, uin
                float *out);
 /* Converts n elements of any supported weight type to f32; n whole blocks. */
 void dev_to_f32(enum dtype t, const void *src, float *dst, size_t n);
+/* Quantizes n values, whole blocks, to q8_0, q4_0 or q4_k.  False if a value is not finite, or too large for a scale in f16. */
+bool dev_encode(enum dtype t, const float *x, void *out, size_t n);
 
 /* Elementwise; n tokens, rows of `dim`, dense. */
 void dev_rmsnorm(struct dev *d, const float *x, const float *w, float eps, uint32_t n, uint32_t dim,

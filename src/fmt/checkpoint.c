@@ -4,7 +4,7 @@
  * Their names and data stay borrowed from those files. */
 #include "base/buf.h"
 #include "base/file.h"
-#include "base/map.h"
+#include "base/user_cache.h"
 #include "fmt/fmt_int.h"
 
 #include <string.h>
@@ -22,6 +22,9 @@ struct checkpoint {
     uint32_t n_tensors;
     struct names by_name;
     size_t bytes;
+    struct gguf *adopted;     /* owned: tensors that replace those of the files, or NULL */
+    struct cache_entry entry; /* owned: where these lie, */
+    void *memory;             /* or owned memory */
 };
 
 /* dir/name; mem_free. */
@@ -247,6 +250,9 @@ void checkpoint_close(struct checkpoint *c)
         safetensors_close(c->file[i]);
     mem_free(c->file);
     gguf_close(c->gguf);
+    gguf_close(c->adopted);
+    cache_entry_close(&c->entry);
+    mem_free(c->memory);
     json_decref(c->config);
     json_decref(c->generation);
     mem_free(c->path);
@@ -258,16 +264,66 @@ int checkpoint_recheck(const struct checkpoint *c)
     if (c->gguf) TRY(gguf_recheck(c->gguf));
     for (uint32_t i = 0; i < c->n_files; i++)
         TRY(safetensors_recheck(c->file[i]));
+    return c->entry.path ? map_check(&c->entry.map, c->entry.path) : 0;
+}
+
+/* Returns the tensor that takes the place of one in the files. */
+static struct tensor *place_of(struct checkpoint *c, const struct tensor *t)
+{
+    struct tensor *old = (struct tensor *)(uintptr_t)names_find(&c->by_name, t->name);
+    if (!old || old->n_dims != t->n_dims || t->n_dims < 2) return NULL;
+    uint32_t n = t->n_dims - 2;
+    for (uint32_t i = 0; i < n; i++)
+        if (old->dim[i] != t->dim[i]) return NULL;
+    bool same = old->dim[n] == t->dim[n] && old->dim[n + 1] == t->dim[n + 1];
+    bool turned = old->dim[n] == t->dim[n + 1] && old->dim[n + 1] == t->dim[n];
+    return same || turned ? old : NULL;
+}
+
+int checkpoint_adopt(struct checkpoint *c, const struct cache_entry *entry, void *memory, size_t n)
+{
+    struct gguf *g;
+    TRY(gguf_parse(entry ? entry->map.data : memory, entry ? entry->size : n, c->path, &g));
+    for (uint32_t i = 0; i < gguf_n_tensors(g); i++)
+        if (!place_of(c, gguf_tensor_at(g, i))) {
+            gguf_close(g);
+            return ERR(FORMAT, "%s: the quantized tensors are those of another model", c->path);
+        }
+    for (uint32_t i = 0; i < gguf_n_tensors(g); i++) {
+        const struct tensor *t = gguf_tensor_at(g, i);
+        struct tensor *old = place_of(c, t);
+        const char *name = old->name;
+        c->bytes -= old->bytes;
+        *old = *t;
+        old->name = name;
+        c->bytes += old->bytes;
+    }
+    c->adopted = g;
+    if (entry) c->entry = *entry;
+    c->memory = entry ? NULL : memory;
     return 0;
+}
+
+size_t checkpoint_adopted(const struct checkpoint *c, const struct cache_entry **entry)
+{
+    size_t bytes = 0;
+    *entry = c->entry.path ? &c->entry : NULL;
+    for (uint32_t i = 0; c->adopted && i < gguf_n_tensors(c->adopted); i++)
+        bytes += gguf_tensor_at(c->adopted, i)->bytes;
+    return bytes;
 }
 
 uint32_t checkpoint_n_files(const struct checkpoint *c)
 {
-    return c->gguf ? 1 : c->n_files;
+    return (c->gguf ? 1 : c->n_files) + (c->entry.path != NULL);
 }
 
 const struct map *checkpoint_file_at(const struct checkpoint *c, uint32_t i, const char **path)
 {
+    if (c->entry.path && i + 1 == checkpoint_n_files(c)) {
+        *path = c->entry.path;
+        return &c->entry.map;
+    }
     if (c->gguf) return gguf_map(c->gguf, path);
     *path = safetensors_path(c->file[i]);
     return safetensors_map(c->file[i]);

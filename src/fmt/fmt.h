@@ -93,11 +93,18 @@ const struct map *gguf_map(const struct gguf *g, const char **path);
 struct checkpoint;
 int checkpoint_open(const char *path, struct checkpoint **out);
 void checkpoint_close(struct checkpoint *c);
+/* Gives tensors of a checkpoint the types and data of the tensors of the same names in a GGUF file, which either is an entry of the
+ * user's cache directory or lies in memory.  Shapes may be transposed in their last two dimensions.  The checkpoint owns entry
+ * (or memory) from then on; after a failure the caller still does, and the checkpoint is as it was. */
+struct cache_entry;
+int checkpoint_adopt(struct checkpoint *c, const struct cache_entry *entry, void *memory, size_t n);
+/* The entry is NULL in memory.  Returns the bytes of the adopted tensors; 0: there are none. */
+size_t checkpoint_adopted(const struct checkpoint *c, const struct cache_entry **entry);
 /* Returns ERR_IO if a mapped file has become shorter since it was opened.  Reading the lost pages would raise
  * SIGBUS, so a long-lived program calls this before each turn. */
 int checkpoint_recheck(const struct checkpoint *c);
 /* Returns the mapping of the i-th file with weights, and writes its path. */
-uint32_t checkpoint_n_files(const struct checkpoint *c);
+uint32_t checkpoint_n_files(const struct checkpoint *c); /* an adopted entry is the last */
 const struct map *checkpoint_file_at(const struct checkpoint *c, uint32_t i, const char **path);
 const char *checkpoint_path(const struct checkpoint *c);
 bool checkpoint_is_gguf(const struct checkpoint *c);

@@ -1,4 +1,5 @@
 /* describe_model.c - what a model is, as JSON. */
+#include "base/user_cache.h"
 #include "generate/cache_config.h"
 #include "generate/describe.h"
 #include "generate/options.h"
@@ -176,6 +177,15 @@ static json_t *sampling(const struct model *m)
     return json_null();
 }
 
+/* What --quantize has made of the weights, or null. */
+static json_t *quantized(const struct model *m)
+{
+    const struct cache_entry *entry;
+    size_t bytes = checkpoint_adopted(m->ck, &entry);
+    if (!bytes) return json_null();
+    return json_pack("{s:I, s:s?}", "bytes", (json_int_t)bytes, "file", entry ? entry->path : NULL);
+}
+
 int describe_model(const kvik_model *k, json_t **out)
 {
     const struct model *m = k->m;
@@ -192,6 +202,7 @@ int describe_model(const kvik_model *k, json_t **out)
         "interleaved", m->rope[0].interleaved);
     if (!o) return ERR(NOMEM, "out of memory");
     if (!m->rope[0].rot) json_object_set_new(o, "rope", json_null()); /* learned positions */
+    json_object_set_new(o, "quantized", quantized(m));
     json_object_set_new(o, "layers", layers(m));
     json_object_set_new(o, "cache_bytes_per_token", cache_bytes(m));
     if (m->encoder.n_layers) json_object_set_new(o, "encoder", encoder(m));

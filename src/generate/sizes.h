@@ -17,6 +17,7 @@ enum {
     LEAST(kvik_inputs, n),
     LEAST(kvik_legacy, layer),
     LEAST(kvik_message, content),
+    LEAST(kvik_model_options, ctx),
     LEAST(kvik_outputs, logits),
     LEAST(kvik_prompt, n),
     LEAST(kvik_rows, position),

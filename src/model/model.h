@@ -126,8 +126,22 @@ struct model {
         uint8_t all[32],
             files[32]; /* files: identity and times of the files when the digest was made */
     } weights;
+    /* While a plan of quantizing is made: the matrices that the architecture binds (weights_quantize.c).  NULL otherwise. */
+    struct matrix_list *matrices;
 };
 int model_open(const char *path, struct model **out);
+/* Opens a model whose matrices of f32, f16 and bf16 are quantized; see weights_quantize.c. */
+struct quantize {
+    enum dtype to; /* q8_0, q4_0 or q4_k; DT_F32: nothing is quantized */
+    void (*on_notice)(void *ctx, const char *text);
+    void *ctx;
+};
+int model_open_quantized(const char *path, const struct quantize *q, struct model **out);
+int weights_quantize(struct model *m, const struct quantize *q);
+/* Opens the architecture of m->ck.  With m->matrices it also notes which tensors are matrices. */
+int model_bind(struct model *m);
+void model_done(struct model *m); /* frees what model_bind has made, and not the checkpoint */
+void matrix_note(struct matrix_list *l, const struct tensor *t, bool turned);
 void model_close(struct model *m);
 /* fingerprint.c: writes a SHA-256 of the configuration and of samples of the weights, 4 KiB of every tensor. */
 int model_fingerprint(const struct model *m, uint8_t out[32]);
@@ -166,6 +180,9 @@ const struct tensor *model_find(const struct model *m, const char *hf, const cha
 /* Binds a matrix [rows][cols] by its Hugging Face or GGUF name, and checks its shape. */
 int model_matrix(struct model *m, const char *hf, const char *gguf, uint32_t layer, uint32_t rows,
                  uint32_t cols, struct dev_weight *out);
+/* Binds a matrix that stays as the file has it: what routes tokens to experts, and learned positions. */
+int model_plain(struct model *m, const char *hf, const char *gguf, uint32_t layer, uint32_t rows,
+                uint32_t cols, struct dev_weight *out);
 /* Binds a vector of n values as f32.  *out is NULL if the tensor is absent and `optional`. */
 int model_vector(struct model *m, const char *hf, const char *gguf, uint32_t layer, uint32_t n,
                  bool optional, float **out);

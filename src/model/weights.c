@@ -52,8 +52,8 @@ static int shape_error(const struct model *m, const struct tensor *t, const char
                t->name, got, want);
 }
 
-int model_matrix(struct model *m, const char *hf, const char *gguf, uint32_t layer, uint32_t rows,
-                 uint32_t cols, struct dev_weight *out)
+int model_plain(struct model *m, const char *hf, const char *gguf, uint32_t layer, uint32_t rows,
+                uint32_t cols, struct dev_weight *out)
 {
     char name[160], want[64];
     const struct tensor *t = find(m, hf, gguf, layer, name, sizeof name);
@@ -66,6 +66,14 @@ int model_matrix(struct model *m, const char *hf, const char *gguf, uint32_t lay
         return ERR(UNSUPPORTED, "%s: tensor %s has type %s, which matrix products do not support",
                    m->what, name, dtype_name(t->dtype));
     *out = (struct dev_weight){t->data, rows, cols, t->dtype};
+    return 0;
+}
+
+int model_matrix(struct model *m, const char *hf, const char *gguf, uint32_t layer, uint32_t rows,
+                 uint32_t cols, struct dev_weight *out)
+{
+    TRY(model_plain(m, hf, gguf, layer, rows, cols, out));
+    if (m->matrices) matrix_note(m->matrices, model_find(m, hf, gguf, layer), false);
     return 0;
 }
 
@@ -182,9 +190,12 @@ int model_transposed(struct model *m, const char *hf, const char *gguf, uint32_t
                      uint32_t rows, uint32_t cols, struct dev_weight *out)
 {
     struct dev_weight w;
-    if (model_is_gguf(m)) return model_matrix(m, hf, gguf, layer, rows, cols, out);
-    TRY(model_matrix(m, hf, gguf, layer, cols, rows, &w));
-    return own_transposed(m, model_find(m, hf, gguf, layer), 0, rows, cols, out);
+    const struct tensor *t = model_find(m, hf, gguf, layer);
+    bool turned = t && dtype_block(t->dtype) > 1; /* quantized matrices lie as products read them */
+    if (model_is_gguf(m) || turned) return model_matrix(m, hf, gguf, layer, rows, cols, out);
+    TRY(model_plain(m, hf, gguf, layer, cols, rows, &w));
+    if (m->matrices) matrix_note(m->matrices, t, true);
+    return own_transposed(m, t, 0, rows, cols, out);
 }
 
 int model_experts(struct model *m, const char *hf, const char *gguf, uint32_t layer, uint32_t n,
@@ -192,8 +203,8 @@ int model_experts(struct model *m, const char *hf, const char *gguf, uint32_t la
 {
     char name[160], want[64];
     const struct tensor *t = find(m, hf, gguf, layer, name, sizeof name);
-    bool swap = transposed && !model_is_gguf(m);
     if (!t) return ERR(FORMAT, "%s: tensor %s is missing", m->what, name);
+    bool swap = transposed && !model_is_gguf(m) && dtype_block(t->dtype) == 1;
     uint32_t r = swap ? cols : rows, c = swap ? rows : cols;
     if (t->n_dims != 3 || t->dim[0] != n || t->dim[1] != r || t->dim[2] != c) {
         snprintf(want, sizeof want, "[%u, %u, %u]", n, r, c);
@@ -202,6 +213,7 @@ int model_experts(struct model *m, const char *hf, const char *gguf, uint32_t la
     if (!dev_weight_supported(t->dtype))
         return ERR(UNSUPPORTED, "%s: tensor %s has type %s, which matrix products do not support",
                    m->what, name, dtype_name(t->dtype));
+    if (m->matrices) matrix_note(m->matrices, t, swap);
     struct dev_weight whole = {t->data, n * rows, cols, t->dtype};
     for (uint32_t i = 0; i < n; i++) {
         if (swap)
@@ -289,42 +301,59 @@ static int name_config(struct model *m)
     return 0;
 }
 
-int model_open(const char *path, struct model **out)
+int model_bind(struct model *m)
+{
+    m->what = checkpoint_path(m->ck);
+    TRY(name_config(m));
+    TRY(arch_of(m));
+    if (checkpoint_n_tensors(m->ck) == 0)
+        return ERR(NOTFOUND,
+                   "%s: no weights; model.safetensors or model.safetensors.index.json is needed",
+                   m->what);
+    survey(m);
+    return m->arch->open(m);
+}
+
+int model_open_quantized(const char *path, const struct quantize *q, struct model **out)
 {
     struct model *m = mem_alloc(sizeof *m);
     if (!m) return ERR_NOMEM;
     pthread_mutex_init(&m->weights.lock, NULL);
     int e = checkpoint_open(path, &m->ck);
-    if (e < 0) goto fail;
-    m->what = checkpoint_path(m->ck);
-    if ((e = name_config(m)) < 0) goto fail;
-    if ((e = arch_of(m)) < 0) goto fail;
-    if (checkpoint_n_tensors(m->ck) == 0) {
-        e = ERR(NOTFOUND,
-                "%s: no weights; model.safetensors or model.safetensors.index.json is needed",
-                m->what);
-        goto fail;
+    if (e >= 0 && q->to != DT_F32) e = weights_quantize(m, q);
+    if (e >= 0) e = model_bind(m);
+    if (e < 0) {
+        model_close(m);
+        return e;
     }
-    survey(m);
-    if ((e = m->arch->open(m)) < 0) goto fail;
     *out = m;
     return 0;
-fail:
-    model_close(m);
-    return e;
+}
+
+int model_open(const char *path, struct model **out)
+{
+    const struct quantize none = {.to = DT_F32};
+    return model_open_quantized(path, &none, out);
+}
+
+/* Frees all but the files. */
+void model_done(struct model *m)
+{
+    for (uint32_t i = 0; i < m->n_own; i++)
+        mem_free(m->own[i]);
+    mem_free(m->own);
+    mem_free(m->site);
+    mem_free(m->config_file);
+    for (uint32_t i = 0; i < MODEL_ROPES; i++)
+        rope_done(&m->rope[i]);
+    pthread_mutex_destroy(&m->weights.lock);
 }
 
 void model_close(struct model *m)
 {
     if (!m) return;
-    for (uint32_t i = 0; i < m->n_own; i++)
-        mem_free(m->own[i]);
-    mem_free(m->own);
-    mem_free(m->site);
-    for (uint32_t i = 0; i < MODEL_ROPES; i++)
-        rope_done(&m->rope[i]);
-    if (m->ck) checkpoint_close(m->ck);
-    mem_free(m->config_file);
-    pthread_mutex_destroy(&m->weights.lock);
+    struct checkpoint *ck = m->ck;
+    model_done(m);
+    if (ck) checkpoint_close(ck);
     mem_free(m);
 }

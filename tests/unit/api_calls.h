@@ -62,6 +62,7 @@ enum {
     A_SPAN,
     A_SOURCE,
     A_ENCODER,
+    A_MODEL_OPTIONS,
     A_SPEECH,
     A_RECORDING, /* a file */
     A_TRANSCRIPT,
@@ -226,6 +227,7 @@ static const struct api_call api_calls[] = {
     CALL(kvik_model_hidden, R_U32, D_NOTHING, A_MODEL),
     CALL(kvik_model_layers, R_U32, D_NOTHING, A_MODEL),
     CALL(kvik_model_open, R_INT, D_NOTHING, A_MODEL_PATH, A_OUT_MODEL),
+    CALL(kvik_model_open_with, R_INT, D_NOTHING, A_MODEL_PATH, CAN(A_MODEL_OPTIONS), A_OUT_MODEL),
     CALL(kvik_model_peek, R_INT, D_NOTHING, A_MODEL_PATH, A_OUT_MEMORY),
     CALL(kvik_model_set_template, R_INT, D_NOTHING, A_MODEL, A_TEMPLATE, CAN(A_TEXT)),
     CALL(kvik_model_tokenizer, R_POINTER, D_NOTHING, A_MODEL),

@@ -111,8 +111,8 @@ static int bind_ends(struct model *m, struct namer *n, struct gpt2 *w)
     TRY(model_u32(m, "vocab_size", "vocab_size", 1, 1u << 24, &m->vocab));
     TRY(model_matrix(m, name(n, "wte.weight"), "token_embd.weight", 0, m->vocab, m->hidden,
                      &m->embed));
-    TRY(model_matrix(m, name(n, "wpe.weight"), "position_embd.weight", 0, m->context, m->hidden,
-                     &w->positions));
+    TRY(model_plain(m, name(n, "wpe.weight"), "position_embd.weight", 0, m->context, m->hidden,
+                    &w->positions));
     m->tied = true;
     if (model_is_gguf(m))
         m->tied = !model_find(m, NULL, "output.weight", 0);

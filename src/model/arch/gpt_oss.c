@@ -64,7 +64,7 @@ static int bind_bias(struct model *m, const char *hf, uint32_t layer, uint32_t n
                      float **out)
 {
     struct dev_weight w;
-    TRY(model_matrix(m, hf, NULL, layer, n, width, &w));
+    TRY(model_plain(m, hf, NULL, layer, n, width, &w));
     float *all = model_own(m, (size_t)n * width, sizeof *all);
     if (!all) return ERR_NOMEM;
     dev_to_f32(w.dtype, w.data, all, (size_t)n * width);
@@ -125,8 +125,8 @@ static int bind_layer(struct model *m, uint32_t i, struct layer *l, struct dev_w
                      &l->sink_logit));
     TRY(model_norm(m, NORM_RMS, "model.layers.%u.post_attention_layernorm", NULL, i, m->hidden,
                    false, &l->norm));
-    TRY(model_matrix(m, "model.layers.%u.mlp.router.weight", NULL, i, moe->n, m->hidden,
-                     &moe->router));
+    TRY(model_plain(m, "model.layers.%u.mlp.router.weight", NULL, i, moe->n, m->hidden,
+                    &moe->router));
     TRY(model_vector(m, "model.layers.%u.mlp.router.bias", NULL, i, moe->n, false,
                      &moe->router_bias));
     return bind_experts(m, i, moe, tmp);

@@ -102,8 +102,8 @@ static int bind_experts(struct model *m, uint32_t i, const struct jamba *w, stru
     uint32_t h = m->hidden, f = m->ffn;
     TRY(moe_new(m, w->n, w->top, f, moe));
     moe->route = MOE_SOFTMAX_ALL;
-    TRY(model_matrix(m, "model.layers.%u.feed_forward.router.weight", "blk.%u.ffn_gate_inp.weight",
-                     i, w->n, h, &moe->router));
+    TRY(model_plain(m, "model.layers.%u.feed_forward.router.weight", "blk.%u.ffn_gate_inp.weight",
+                    i, w->n, h, &moe->router));
     return moe_bind(m, i, &names, moe);
 }
 

@@ -153,8 +153,8 @@ static int bind_moe(struct model *m, uint32_t i, const struct llama4 *w, struct 
     uint32_t h = m->hidden, f = m->ffn;
     TRY(moe_new(m, w->n, w->top, f, moe));
     moe->route = MOE_SIGMOID_IN;
-    TRY(model_matrix(m, "model.layers.%u.feed_forward.router.weight", NULL, i, w->n, h,
-                     &moe->router));
+    TRY(model_plain(m, "model.layers.%u.feed_forward.router.weight", NULL, i, w->n, h,
+                    &moe->router));
     TRY(model_experts(m, "model.layers.%u.feed_forward.experts.gate_up_proj", NULL, i, w->n, 2 * f,
                       h, true, tmp));
     for (uint32_t e = 0; e < w->n; e++) {

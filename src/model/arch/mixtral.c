@@ -40,8 +40,8 @@ static int bind_layer(struct model *m, uint32_t layer, struct layer *l)
     TRY(block_attn_bind(m, layer, &m->site[layer], &l->attn));
     TRY(model_norm(m, NORM_RMS, "model.layers.%u.post_attention_layernorm", "blk.%u.ffn_norm",
                    layer, m->hidden, false, &l->norm));
-    TRY(model_matrix(m, old ? old_router : new_router, "blk.%u.ffn_gate_inp.weight", layer, moe->n,
-                     m->hidden, &moe->router));
+    TRY(model_plain(m, old ? old_router : new_router, "blk.%u.ffn_gate_inp.weight", layer, moe->n,
+                    m->hidden, &moe->router));
     return moe_bind(m, layer, &names, moe);
 }
 

@@ -151,7 +151,7 @@ static int bind_share(struct model *m, uint32_t i, struct dev_weight *share)
                       gguf[] = "blk.%u.ffn_gate_inp_shexp.weight";
     const struct tensor *t = model_find(m, hf, gguf, i);
     float *row;
-    if (!t || t->n_dims != 1) return model_matrix(m, hf, gguf, i, 1, m->hidden, share);
+    if (!t || t->n_dims != 1) return model_plain(m, hf, gguf, i, 1, m->hidden, share);
     TRY(model_vector(m, hf, gguf, i, m->hidden, false, &row));
     *share = (struct dev_weight){.data = row, .rows = 1, .cols = m->hidden, .dtype = DT_F32};
     return 0;
@@ -163,8 +163,8 @@ static int bind_mixture(struct model *m, uint32_t i, const struct qwen3_next *w,
     static const struct moe_names names = {experts, "gate_proj", "up_proj", "down_proj", experts};
     TRY(moe_new(m, w->n, w->top, w->ffn, &l->moe));
     l->moe.route = w->renormalizes ? MOE_SOFTMAX_TOP : MOE_SOFTMAX_ALL;
-    TRY(model_matrix(m, "model.layers.%u.mlp.gate.weight", "blk.%u.ffn_gate_inp.weight", i, w->n,
-                     m->hidden, &l->moe.router));
+    TRY(model_plain(m, "model.layers.%u.mlp.gate.weight", "blk.%u.ffn_gate_inp.weight", i, w->n,
+                    m->hidden, &l->moe.router));
     TRY(moe_bind(m, i, &names, &l->moe));
     TRY(block_mlp_bind_at(m, i, "model.layers.%u.mlp.shared_expert", "_shexp", w->shared_ffn,
                           &l->mlp));

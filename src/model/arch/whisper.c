@@ -137,10 +137,10 @@ static int bind_ends(struct model *m, struct whisper *w)
     TRY(json_get_bool(m->config, m->config_file, "tie_word_embeddings", &m->tied));
     m->head = m->embed;
     if (!m->tied) TRY(model_matrix(m, "proj_out.weight", NULL, 0, m->vocab, d, &m->head));
-    TRY(model_matrix(m, "model.encoder.embed_positions.weight", NULL, 0, m->encoder.rows, d,
-                     &w->encoder_positions));
-    TRY(model_matrix(m, "model.decoder.embed_positions.weight", NULL, 0, m->context, d,
-                     &w->positions));
+    TRY(model_plain(m, "model.encoder.embed_positions.weight", NULL, 0, m->encoder.rows, d,
+                    &w->encoder_positions));
+    TRY(model_plain(m, "model.decoder.embed_positions.weight", NULL, 0, m->context, d,
+                    &w->positions));
     TRY(bind_conv(m, 0, m->encoder.bins, &w->conv[0], &w->conv_bias[0]));
     TRY(bind_conv(m, 1, d, &w->conv[1], &w->conv_bias[1]));
     TRY(model_norm(m, NORM_LAYER, "model.encoder.layer_norm", NULL, 0, d, false, &w->encoder_norm));
