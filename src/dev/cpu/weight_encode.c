@@ -24,12 +24,19 @@ static bool put_scale(unsigned char *out, float d)
     return isfinite(half_f16_to_f32(h));
 }
 
+/* Returns 1 / d; 0 where that is no number, since such a scale is 0 as f16. */
+static float inverse(float d)
+{
+    float by = 1 / d;
+    return isfinite(by) ? by : 0;
+}
+
 static bool encode_q8_0(const float *x, unsigned char *out)
 {
     float most = 0;
     for (int i = 0; i < SUB; i++)
         most = fmaxf(most, fabsf(x[i]));
-    float d = most / 127, by = d == 0 ? 0 : 1 / d;
+    float d = most / 127, by = inverse(d);
     for (int i = 0; i < SUB; i++)
         out[2 + i] = (unsigned char)(int8_t)roundf(x[i] * by);
     return put_scale(out, d);
@@ -41,7 +48,7 @@ static bool encode_q4_0(const float *x, unsigned char *out)
     unsigned char q[SUB];
     for (int i = 1; i < SUB; i++)
         if (fabsf(x[i]) > fabsf(most)) most = x[i];
-    float d = most / -8, by = d == 0 ? 0 : 1 / d;
+    float d = most / -8, by = inverse(d);
     for (int i = 0; i < SUB; i++)
         q[i] = (unsigned char)fmin(fmax((double)x[i] * (double)by + 8.5, 0), CODE);
     for (int i = 0; i < SUB / 2; i++)
