@@ -28,6 +28,8 @@ class TextGenerationPipeline:
         if isinstance(model, str) or not hasattr(model, "generate"):
             tokenizer = tokenizer if tokenizer is not None else model
             model = AutoModelForCausalLM.from_pretrained(model, **options)
+        if getattr(model.config, "model_type", "") == "whisper":
+            raise UnsupportedError(f"{model!r} is a speech model; give pipeline('automatic-speech-recognition', ...)")
         if tokenizer is None:
             tokenizer = model.name_or_path
         self.model = model

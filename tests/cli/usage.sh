@@ -39,7 +39,7 @@ for pair in genrate:generate chta:chat rum:run trancribe:transcribe; do
     refused "the command nearest to ${pair%:*} is ${pair#*:}" 2 "did you mean \"${pair#*:}\""
 done
 for pair in list:'kvik models' ls:'kvik models' ps:'kvik models' show:'kvik inspect' pull:'hf download' serve:'no server' \
-    version:'kvik --version' -v:'kvik --version' -V:'kvik --version' rm:'kvik models' create:'makes no models'; do
+    version:'kvik --version' -v:'kvik --version' -V:'kvik --version' rm:'kvik models' create:'makes no models' quantize:'--quantize q4_0'; do
     run "${pair%%:*}" some-model
     refused "kvik ${pair%%:*}, as in other programs, says what to type" 2 "${pair#*:}"
 done
@@ -51,6 +51,8 @@ run prompt
 refused "a name of an option is no command" 2 'unknown command "prompt"'
 run generate "$model" --max-new-token 3 --input-ids 5
 refused "an unknown option suggests the nearest" 2 max-new-tokens
+run generate "$model" --input-ids 5 --load-in-4bit
+refused "--load-in-4bit, as in Transformers, says what to type" 2 "--quantize q4_0"
 run generate "$model" --input-ids 5 --temperatur=2
 refused "an unknown option with = suggests the nearest" 2 temperature
 run generate "$model" --input-ids 5 --cache-implementation dynamik

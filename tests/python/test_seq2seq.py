@@ -24,6 +24,8 @@ class Seq2Seq(unittest.TestCase):
     def test_class(self):
         from kvik.models.t5.modeling_t5 import T5ForConditionalGeneration
         self.assertIsInstance(self.model, T5ForConditionalGeneration)
+        for model, name in (("bart", "BartForConditionalGeneration"), ("mbart", "MBartForConditionalGeneration")):
+            self.assertIsInstance(kvik.AutoModelForSeq2SeqLM.from_pretrained(model_path(model)), getattr(kvik, name))
 
     def test_golden(self):
         run = 0

@@ -193,6 +193,7 @@ class Speech(unittest.TestCase):
                 (lambda: kvik.WhisperFeatureExtractor(hop_length=80), "hop_length=80"),
                 (lambda: kvik.pipeline("automatic-speech-recognition", TINY)(SOUND), "return_timestamps"),
                 (lambda: kvik.pipeline("automatic-speech-recognition", model_path("t5")), "no speech model"),
+                (lambda: kvik.pipeline("text-generation", TINY), "is a speech model"),
                 (lambda: self.model.transcribe("/nowhere.wav"), "nowhere.wav")):
             with self.assertRaisesRegex((kvik.KvikError, ValueError), sentence):
                 call()

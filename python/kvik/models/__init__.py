@@ -31,6 +31,8 @@ _TABLE: Tuple[Tuple[str, str, Tuple[str, ...], Tuple[str, ...]], ...] = (
     ("zamba2", "Zamba2", ("zamba2",), _TEXT),
     ("t5", "T5", ("t5",), ("ForConditionalGeneration",)),
     ("mt5", "MT5", ("mt5",), ("ForConditionalGeneration",)),
+    ("bart", "Bart", ("bart",), ("ForConditionalGeneration",)),
+    ("mbart", "MBart", ("mbart",), ("ForConditionalGeneration",)),
     ("whisper", "Whisper", ("whisper",), ("ForConditionalGeneration",)),
 )
 _ROWS = {row[0]: row for row in _TABLE}
