@@ -124,25 +124,41 @@ def exported(tree):
             for a in n.names if a.name in listed]
 
 
-def architectures(trees):
-    """Returns the classes of single architectures: the keys of _BY_ARCHITECTURE."""
-    for n in trees["__init__"].body:
-        if isinstance(n, ast.Assign) and getattr(n.targets[0], "id", "") == "_BY_ARCHITECTURE":
-            return [k.value for k in n.value.keys]
-    return []
+def architectures(models):
+    """Returns the classes of single architectures, from the table of kvik/models."""
+    values = {}
+    for n in models["models.__init__"].body:
+        target = n.targets[0] if isinstance(n, ast.Assign) else getattr(n, "target", None)
+        if getattr(target, "id", "") == "_TEXT":
+            values["_TEXT"] = ast.literal_eval(n.value)
+        if getattr(target, "id", "") == "_TABLE":
+            rows = [row.elts for row in n.value.elts]
+            return [row[1].value + suffix for row in rows
+                    for suffix in (values[row[3].id] if isinstance(row[3], ast.Name) else ast.literal_eval(row[3]))]
+    raise LookupError("kvik/models/__init__.py has no _TABLE")
 
 
-def of_class(name, node, known, put):
+def unlisted(own, public):
+    """Returns the classes above a class up to the first public one: the page shows their methods in the class itself."""
+    out = []
+    for c in own:
+        if c.name in public:
+            break
+        out.append(c)
+    return [c for c in out if not c.name.startswith("_")]
+
+
+def of_class(name, node, known, public, put):
     """Writes a class."""
     own = bases(node, known)
     init = next((methods(c)["__init__"] for c in [node, *own] if "__init__" in methods(c)), None)
     opened = "from_pretrained" in {m for c in [node, *own] for m in methods(c)}  # nobody calls the constructor of a model
     put(f"### {signature(name, init) if init and not opened else name}", "")
-    above = [c.name for c in own[:1] if not c.name.startswith("_") and c.name != "GenerationMixin"]
+    above = [c.name for c in own if c.name in public][:1]
     put(doc(node), "", *(f"Its base is {a}." for a in above), *[""] * len(above))
-    seen = methods(node)
-    if any(c.name == "GenerationMixin" for c in own) and name == "PreTrainedModel":
-        seen = {**seen, **methods(known["GenerationMixin"][1])}
+    seen = {**methods(node)}
+    for c in unlisted(own, public):
+        seen = {**seen, **{m: f for m, f in methods(c).items() if m not in seen}}
     for m, f in seen.items():
         text = doc_of(m, node, known)
         if (m.startswith("_") and m not in SHOWN) or not text:
@@ -152,7 +168,7 @@ def of_class(name, node, known, put):
         put(f"- **`{call}`**{' *' + what + '*' if what else ''}: " + text.replace("\n", "\n  ").rstrip(), "")
 
 
-def page(trees, put):
+def page(trees, models, put):
     """Writes the page."""
     known = classes(trees)
     put("# Reference of the Python package", "",
@@ -168,12 +184,12 @@ def page(trees, put):
         for _, name in [x for x in names if x[0] == module]:
             node = next((n for n in trees[module].body if getattr(n, "name", None) == name), None)
             if isinstance(node, ast.ClassDef):
-                of_class(name, node, known, put)
+                of_class(name, node, known, {n for _, n in names}, put)
             elif isinstance(node, ast.FunctionDef):
                 put(f"### {signature(name, node)}\n", doc(node), "")
     put("## Classes of one architecture", "",
         "They open a model as AutoModelForCausalLM does, and warn about a model of another type: "
-        + ", ".join(f"`{n}`" for n in architectures(trees)) + ".")
+        + ", ".join(f"`{n}`" for n in architectures(models)) + ".")
 
 
 def main():
@@ -187,7 +203,7 @@ def main():
         print("\n".join(found), end="\n" if found else "")
         return 1 if found else 0
     lines = []
-    page(trees, lambda *parts: lines.extend(parts))
+    page(trees, models, lambda *parts: lines.extend(parts))
     os.makedirs(os.path.dirname(sys.argv[2]) or ".", exist_ok=True)
     with open(sys.argv[2], "w", encoding="utf-8") as f:
         f.write("\n".join(lines) + "\n")

@@ -36,7 +36,7 @@ python/kvik/_abi.py: include/kvik.h scripts/make-abi.py
 # The reference of the package, from its docstrings.
 .PHONY: python-reference
 python-reference: build/API-PYTHON.md
-build/API-PYTHON.md: scripts/make-python-reference.py $(wildcard python/kvik/*.py)
+build/API-PYTHON.md: scripts/make-python-reference.py $(wildcard python/kvik/*.py python/kvik/models/*.py)
 	$(Q)scripts/make-python-reference.py python/kvik $@
 
 # GUIDE is a directory with the snippets of Hugging Face's guide to caches, which are not in this repository.

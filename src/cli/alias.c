@@ -83,8 +83,9 @@ static const struct alias commands[] = {
     {"serve|server|start|stop", "kvik has no server in this version; a program can use libkvik"},
     {"version|-v|-V", "kvik --version prints the version"},
     {"rm|remove|delete", "kvik removes no models; kvik models lists where they are"},
-    {"quantize", "give --quantize q8_0, q4_0 or q4_k to a command that opens a model: kvik generate "
-                 "MODEL PROMPT --quantize q4_0"},
+    {"quantize",
+     "give --quantize q8_0, q4_0 or q4_k to a command that opens a model: kvik generate "
+     "MODEL PROMPT --quantize q4_0"},
     {"create|cp|copy|convert",
      "kvik makes no models; it reads Hugging Face directories and .gguf files as they are"},
     {"complete|completions|predict|text", "kvik generate MODEL PROMPT completes a text"},
