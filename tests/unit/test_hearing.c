@@ -551,11 +551,10 @@ static void columns(void)
 {
     if (encoder.bins) return;
     int32_t padded[3][IDS + 2] = {{0}};
-    uint8_t mask[3][IDS + 2];
+    uint8_t mask[3][IDS + 2] = {{0}};
     kvik_cache *c = open_cache(plain());
     uint64_t before = c->x->computed;
-    for (int i = 0; i < 3; i++) { /* two columns behind, one on each side, two before */
-        memset(mask[i], 0, sizeof mask[i]);
+    for (uint32_t i = 0; i < 3; i++) { /* two columns behind, one on each side, two before */
         memset(mask[i] + i, 1, IDS);
         memcpy(padded[i] + i, ids[0], sizeof ids[0]);
         kvik_source in = {
