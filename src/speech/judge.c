@@ -1,5 +1,5 @@
-/* judge.c - figures by which the text of a window is judged: how far it can be compressed, and how likely the model
- * finds it.  Text that repeats itself compresses well. */
+/* judge.c - how the text of a window is judged: how far it can be compressed, how likely the model finds it, and whether
+ * it is tried again.  Text that repeats itself compresses well. */
 #include "speech/speech.h"
 
 #include <math.h>
@@ -40,4 +40,27 @@ double judge_logprob(const float *scores, uint32_t vocab, int32_t id, double by)
     for (uint32_t i = 0; i < vocab; i++)
         sum += exp(((double)scores[i] - most) * by);
     return ((double)scores[id] - most) * by - log(sum);
+}
+
+/* True if the text should be tried again; sets out->skip. */
+static bool again(const kvik_speech *w, struct speech_said *out)
+{
+    bool repeats = w->compression_ratio_threshold > 0 &&
+                   out->compression_ratio > w->compression_ratio_threshold;
+    bool unlikely = w->logprob_threshold != 0 && out->avg_logprob < w->logprob_threshold;
+    out->skip =
+        unlikely && w->no_speech_threshold > 0 && out->no_speech_prob > w->no_speech_threshold;
+    return (repeats || unlikely) && !out->skip;
+}
+
+int judge_tries(const kvik_speech *w, judge_try *decode, void *ctx, struct speech_said *out)
+{
+    for (uint32_t i = 0; i < w->n_temperatures; i++) {
+        TRY(decode(ctx, i, out));
+        out->temperature = w->temperatures[i];
+        if (!again(w, out)) break;
+    }
+    /* What was drawn at a high temperature would mislead the next window. */
+    out->keep = w->condition_on_prev_tokens && out->temperature < 0.5;
+    return 0;
 }

@@ -82,16 +82,22 @@ void words_done(struct speech_word *w, size_t n);
 int judge_compression(const int32_t *ids, size_t n, uint32_t vocab, double *out);
 /* Returns the natural logarithm of the probability of an id among scores, each multiplied by `by`. */
 double judge_logprob(const float *scores, uint32_t vocab, int32_t id, double by);
-
-/* --- window.c */
 struct speech_said { /* what was heard in a window */
     int32_t *ids;    /* the prompt, then new tokens; owned by the listener */
     size_t n_prompt, n;
     bool skip; /* no speech */
+    bool keep; /* shown to the next window */
     double temperature, avg_logprob, compression_ratio, no_speech_prob;
     /* [n - n_prompt] with word_timestamps, seconds in the window; owned by the listener */
     double *time;
 };
+/* Decodes at temperature i: the text, and its figures in *out. */
+typedef int judge_try(void *ctx, uint32_t i, struct speech_said *out);
+/* Tries the temperatures in turn until a text is good enough or without speech; the last one stands if none is.  Sets
+ * out->temperature, skip and keep. */
+int judge_tries(const kvik_speech *w, judge_try *decode, void *ctx, struct speech_said *out);
+
+/* --- window.c */
 struct listener {
     kvik_cache *cache;
     struct exec *x;

@@ -207,7 +207,7 @@ static int window(struct recording *r, uint64_t at, uint32_t *advance)
     TRY(listener_decode(
         l, n, start, (uint32_t)MIN(sound > at ? sound - at : 0, r->all ? l->marks.frames : frames),
         &said));
-    r->keep_past = l->want.condition_on_prev_tokens && said.temperature < 0.5;
+    r->keep_past = said.keep;
     *advance = frames;
     if (said.skip) return 0;
     return add_segments(r, &said, frames, (double)at * SPEECH_FRAME, advance);

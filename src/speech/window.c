@@ -177,22 +177,9 @@ static int decode(struct listener *l, kv_seq seq, uint32_t i, struct speech_said
         TRY(step(l, seq, &l->ids[n - 1]));
     }
     out->n = n;
-    out->temperature = l->want.temperatures[i];
     out->avg_logprob = n > out->n_prompt ? sum / (double)(n - out->n_prompt) : 0;
     return judge_compression(l->ids + out->n_prompt, n - out->n_prompt, l->vocab,
                              &out->compression_ratio);
-}
-
-/* True if the text should be tried again; sets out->skip. */
-static bool judge(const struct listener *l, struct speech_said *out)
-{
-    const kvik_speech *w = &l->want;
-    bool repeats = w->compression_ratio_threshold > 0 &&
-                   out->compression_ratio > w->compression_ratio_threshold;
-    bool unlikely = w->logprob_threshold != 0 && out->avg_logprob < w->logprob_threshold;
-    out->skip =
-        unlikely && w->no_speech_threshold > 0 && out->no_speech_prob > w->no_speech_threshold;
-    return (repeats || unlikely) && !out->skip;
 }
 
 /* --- times of tokens */
@@ -246,17 +233,19 @@ static int find_times(struct listener *l, kv_seq seq, uint32_t frames, struct sp
 
 /* --- the window */
 
-static int try_all(struct listener *l, kv_seq base, struct speech_said *out)
+struct attempt {
+    struct listener *l;
+    kv_seq base; /* the prompt */
+};
+
+static int attempt(void *ctx, uint32_t i, struct speech_said *out)
 {
-    for (uint32_t i = 0; i < l->want.n_temperatures; i++) {
-        kv_seq seq;
-        TRY(kv_fork(l->x->kv, base, &seq));
-        int e = decode(l, seq, i, out);
-        (void)kv_drop(l->x->kv, seq);
-        if (e < 0) return e;
-        if (!judge(l, out)) break;
-    }
-    return 0;
+    const struct attempt *a = ctx;
+    kv_seq seq;
+    TRY(kv_fork(a->l->x->kv, a->base, &seq));
+    int e = decode(a->l, seq, i, out);
+    (void)kv_drop(a->l->x->kv, seq);
+    return e;
 }
 
 int listener_decode(struct listener *l, size_t n, size_t start, uint32_t frames,
@@ -267,7 +256,8 @@ int listener_decode(struct listener *l, size_t n, size_t start, uint32_t frames,
     l->n_prompt = n;
     TRY(kv_fork(l->x->kv, l->heard, &base));
     int e = begin(l, base, n, start, &out->no_speech_prob);
-    if (e >= 0) e = try_all(l, base, out);
+    struct attempt tries = {.l = l, .base = base};
+    if (e >= 0) e = judge_tries(&l->want, attempt, &tries, out);
     if (e >= 0 && l->want.word_timestamps && !out->skip) e = find_times(l, base, frames, out);
     (void)kv_drop(l->x->kv, base);
     if (e >= 0 && out->n > n && out->ids[out->n - 1] == l->marks.eos) out->n--;
