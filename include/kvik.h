@@ -1180,7 +1180,9 @@ KVIK_API int kvik_batch_copy(const kvik_batch *b, kvik_batch **out);
  * cached columns are reused, except the last.  With a mask of length + n columns they are appended.  New ids
  * without such a mask are an error.  The batch keeps what was generated, except the last token of each row; columns
  * after the end of a row are masked.  Rows of the result have the ids that were given here and the new ones;
- * row->seq is 0, the batch keeps the sequences. */
+ * row->seq is 0, the batch keeps the sequences.
+ * With an encoder that reads text the ids of an empty row must begin with the decoder's start token, or the call is
+ * KVIK_ARG: kvik_generate puts it before each row that lacks it, but here it would have no column. */
 KVIK_API int kvik_batch_generate(kvik_batch *b, const kvik_generation *g, const kvik_inputs *in,
                                  const kvik_hooks *hooks, kvik_result **out);
 /* Copies a batch into the legacy form, and makes one from it. */

@@ -61,6 +61,25 @@ static void print_man(const kvik_option *o)
     printf(*o->fallback ? "; default %s\n" : "\n", o->fallback);
 }
 
+/* The options of a command of its own, which are no generation options. */
+static const char transcribe[] =
+    "\n# Options of kvik transcribe\n\n"
+    "The options of every run (`kvik transcribe --help`) are possible too.\n\n"
+    "| option | values | default | |\n|---|---|---|---|\n"
+    "| `--language` | a name or a code | - | language of the recordings; none: that of each recording's first window |\n"
+    "| `--task` | transcribe, translate | transcribe | write what is said, or translate it into English |\n"
+    "| `--format` | text, json, srt, vtt | text | one line per segment; one object per recording; subtitles |\n"
+    "| `--json` |  | - | the same as `--format json` |\n"
+    "| `--word-timestamps` |  | - | find the times of words; they are part of json and vtt |\n"
+    "| `--return-timestamps` | true, false | true | false: without times of segments, for recordings of at most one window |\n"
+    "| `--prompt` | a text | - | text that the recordings may continue: names and terms as they are spelled |\n"
+    "| `--condition-on-prev-tokens` | true, false | false | show each window the text of those before it, unless that of the last was drawn at a temperature of 0.5 or more |\n"
+    "| `--temperature` | 1 to 16 numbers | 0,0.2,0.4,0.6,0.8,1 | tried in turn until the text of a window is good enough; if none is, the last one stands |\n"
+    "| `--compression-ratio-threshold` | a number | 1.35 | try again if the text compresses better than this; 0: never |\n"
+    "| `--logprob-threshold` | a number | -1 | try again if the mean log-probability of the tokens, the end included, is lower; 0: never |\n"
+    "| `--no-speech-threshold` | a number | 0.6 | drop a text that logprob-threshold finds unlikely if nobody speaks with more than this probability; 0: never |\n"
+    "| `--seed` | from 0 | 0 | seed of the draws at temperatures above 0 |\n";
+
 int main(int argc, char **argv)
 {
     bool man = argc > 1 && !strcmp(argv[1], "man");
@@ -81,5 +100,6 @@ int main(int argc, char **argv)
         (man ? print_man : print_markdown)(o);
     }
     if (man) puts(".El");
+    if (!man) fputs(transcribe, stdout);
     return 0;
 }

@@ -85,7 +85,8 @@ static bool on_hearing(void *ctx, enum kvik_hearing what, double seconds, double
     struct run *r = ctx;
     if (what != r->shown) {
         progress_end(&r->progress);
-        progress_begin(&r->progress, what == KVIK_HEARING_READ ? "reading s" : "transcribing s");
+        progress_begin(&r->progress,
+                       what == KVIK_HEARING_READ ? "seconds read" : "seconds transcribed");
         r->shown = what;
     }
     progress_show(&r->progress, (uint64_t)seconds, (uint64_t)total);
@@ -107,7 +108,7 @@ static int one(struct session *s, const struct options *o, kvik_speech *speech, 
                     .shown = KVIK_HEARING_READ};
     kvik_transcript *t = NULL;
     speech->ctx = &r;
-    progress_begin(&r.progress, "reading s");
+    progress_begin(&r.progress, "seconds read");
     transcript_print_begin(&r.print);
     int e = kvik_transcribe(s->cache, path, speech, json ? &t : NULL);
     progress_end(&r.progress);
