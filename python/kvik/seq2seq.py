@@ -151,7 +151,7 @@ class Seq2SeqModel(PreTrainedModel):
             settings = (Settings() if cache is None else settings_of_pair(cache)).over(self._defaults)
             batch = self._encode(settings, given, call_.rows)
             return pair_of(settings, batch, call_.torch, self.config, cache), batch
-        if not batch.length and given is not None:  # after reset(), which may leave the rows of the last input
+        if not batch.length and given is not None:  # a crop to 0 left the rows of the last input
             held._batch = batch = self._encode(held._settings.over(self._defaults), given, call_.rows)
         elif batch.store.model is not self._handle:
             raise ArgumentError("the cache holds rows of another model; every model needs a cache of its own")

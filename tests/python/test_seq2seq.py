@@ -14,8 +14,27 @@ def cache_of(spec, config):
     return getattr(kvik, spec["class"])(**{k: config if v == "model" else v for k, v in args.items()})
 
 
+def run_cases(test, model, name, folder, index):
+    """Runs the recorded generate() calls of a model in a folder of cases; returns their number."""
+    run = 0
+    for entry in index["cases"]:
+        if entry["model"] != name or entry["kind"] != "generate" or entry["meet"] not in ("exact", "tokens"):
+            continue
+        with test.subTest(entry["id"]):
+            case = read_json(folder, entry["id"] + ".json")
+            options = dict(case["generate"], decoder_input_ids=case.get("decoder_input_ids"))
+            if case["cache"]:
+                options["past_key_values"] = cache_of(case["cache"], model.config)
+            out = model.generate(np.array(case["input_ids"]), attention_mask=case["attention_mask"], **options)
+            test.assertEqual(out.tolist(), case["expect"]["sequences"])
+            if case["cache"]:
+                test.assertEqual(options["past_key_values"].get_seq_length(), case["expect"]["cache"]["seq_length"])
+            run += 1
+    return run
+
+
 class Seq2Seq(unittest.TestCase):
-    """T5."""
+    """T5, BART and mBART."""
 
     @classmethod
     def setUpClass(cls):
@@ -28,21 +47,14 @@ class Seq2Seq(unittest.TestCase):
             self.assertIsInstance(kvik.AutoModelForSeq2SeqLM.from_pretrained(model_path(model)), getattr(kvik, name))
 
     def test_golden(self):
-        run = 0
-        for entry in read_json("index.json")["cases"]:
-            if entry["model"] != "t5" or entry["kind"] != "generate" or entry["meet"] not in ("exact", "tokens"):
-                continue
-            with self.subTest(entry["id"]):
-                case = read_json("cases", entry["id"] + ".json")
-                options = dict(case["generate"])
-                if case["cache"]:
-                    options["past_key_values"] = cache_of(case["cache"], self.model.config)
-                out = self.model.generate(np.array(case["input_ids"]), attention_mask=case["attention_mask"], **options)
-                self.assertEqual(out.tolist(), case["expect"]["sequences"])
-                if case["cache"]:
-                    self.assertEqual(options["past_key_values"].get_seq_length(), case["expect"]["cache"]["seq_length"])
-                run += 1
-        self.assertGreater(run, 8)
+        self.assertGreater(run_cases(self, self.model, "t5", "cases", read_json("index.json")), 8)
+
+    def test_bart(self):
+        for name, kind in (("bart", "Bart"), ("mbart", "MBart")):
+            model = kvik.AutoModelForSeq2SeqLM.from_pretrained(model_path(name), dtype="float32", threads=1)
+            self.assertIs(type(model), getattr(kvik, kind + "ForConditionalGeneration"))
+            self.assertEqual(type(model).__module__, f"kvik.models.{name}.modeling_{name}")
+            self.assertGreater(run_cases(self, model, name, "cases-own", read_json("cases-own", "index.json")), 7)
 
     def test_loop(self):
         case = read_json("cases", "t5.basic.dynamic.json")
@@ -76,7 +88,13 @@ class Seq2Seq(unittest.TestCase):
         self.assertEqual(fork.to_legacy_cache()[0][2].shape[0], 2)
         self.assertEqual(out.past_key_values.self_attention_cache.get_seq_length(), 6)
         again = out.past_key_values
+        again.crop(0)  # the rows of the encoder stay
+        self.assertEqual((again.get_seq_length(), again.cross_attention_cache.get_seq_length()), (0, ids.shape[1]))
+        self.assertEqual(self.model(decoder_input_ids=[want[0][:1]], past_key_values=again).logits[0, -1].argmax(), want[0][1])
         again.reset()
+        self.assertEqual(again.cross_attention_cache.get_seq_length(), 0)
+        with self.assertRaises(kvik.ArgumentError):
+            self.model(decoder_input_ids=[[0]], past_key_values=again)
         self.model(input_ids=ids[:, :5], decoder_input_ids=[[0]], past_key_values=again)
         self.assertEqual(again.cross_attention_cache.get_seq_length(), 5)
 
