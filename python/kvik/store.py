@@ -113,9 +113,18 @@ class ModelHandle:
         if os.getpid() != self.pid:
             raise BusyError("the model was opened by the process that forked this one; open it again in this process")
         if settings.cache_memory and not settings.max_sequences:  # a small budget has no room for blocks of 64 sequences
-            settings = replace(settings, max_sequences=max(sequences, 16))
+            if sequences < 16:
+                try:
+                    return self._store(replace(settings, max_sequences=16))
+                except LimitError:  # nor for those of 16: as many as are needed
+                    sequences = max(sequences, 1)
+            settings = replace(settings, max_sequences=sequences)
         if sequences > (settings.max_sequences or _SEQUENCES):
             settings = replace(settings, max_sequences=sequences)
+        return self._store(settings)
+
+    def _store(self, settings: Settings) -> "Store":
+        """Returns a store that is open and that no thread uses, or a new one, with its lock taken."""
         with self._lock:
             for store in reversed(self._idle):
                 if store.settings == settings and store.lock.acquire(blocking=False):
@@ -185,7 +194,7 @@ class Batch:
     def open(cls, model: ModelHandle, settings: Settings, rows: int) -> "Batch":
         """Opens a batch of empty rows in a store that has room for them."""
         wanted = rows
-        for _ in range(3):
+        for _ in range(_KEEP + 2):
             with model.using(settings, wanted) as store:
                 pointer = ctypes.c_void_p()
                 try:
@@ -193,7 +202,8 @@ class Batch:
                     return cls(store, pointer)
                 except LimitError:  # full of other caches: a new store has room
                     model.forget(store)
-                    wanted = max(rows * 2, _SEQUENCES)
+                    if not settings.cache_memory:
+                        wanted = max(rows * 2, _SEQUENCES)
         raise LimitError(f"no store of {wanted} sequences has room for {rows} rows; raise max_sequences")
 
     def __del__(self) -> None:
