@@ -43,6 +43,22 @@ def to_numpy(value: Any, dtype: Any = None) -> np.ndarray:
     return np.ascontiguousarray(value, dtype)
 
 
+def samples_of(value: Any) -> np.ndarray:
+    """Returns a recording as f32 samples of full scale 1: [n], or [channels, n] as it came.
+
+    Integers of a sound file, int16 or int32, are divided by their full scale.  Other integers have none that could be known.
+    """
+    samples = to_numpy(value)
+    if samples.ndim == 2 and samples.shape[0] > samples.shape[1]:
+        raise ValueError(f"samples have the shape {list(samples.shape)}; expected [channels, samples], so transpose an array of "
+                         "[samples, channels]")
+    if samples.dtype in (np.int16, np.int32):
+        return samples.astype(np.float32) / np.float32(np.iinfo(samples.dtype).max + 1)
+    if samples.dtype.kind != "f":
+        raise ValueError(f"samples of the type {samples.dtype}; expected floats of full scale 1, or int16 or int32 of a sound file")
+    return np.ascontiguousarray(samples, np.float32)
+
+
 def ids_2d(value: Any, what: str = "input_ids") -> np.ndarray:
     """Returns token ids as int32 [rows][n].  One row may come without its dimension."""
     ids = to_numpy(value)

@@ -1,4 +1,5 @@
-"""Names of models: a directory, a .gguf file, or an id of the Hugging Face hub that is in the local cache.
+"""Names of models: a directory, a .gguf file, an id of the Hugging Face hub that is in the local cache, or the name of a
+file in kvik's own cache.
 
 Nothing is downloaded.
 """
@@ -17,6 +18,18 @@ def cache_dir() -> Path:
         if value:
             return Path(value) / rest
     return Path.home() / ".cache" / "huggingface" / "hub"
+
+
+def own_cache() -> Path:
+    """Returns the directory of kvik's own cache, where the command looks for names without a slash."""
+    given = os.environ.get("XDG_CACHE_HOME")
+    return (Path(given) if given else Path.home() / ".cache") / "kvik"
+
+
+def _own(name: str) -> Optional[Path]:
+    if not name or "/" in name:
+        return None
+    return next((p for p in (own_cache() / name, own_cache() / (name + ".gguf")) if p.is_file()), None)
 
 
 def _snapshot(folder: Path, revision: str) -> Optional[Path]:
@@ -40,16 +53,16 @@ def resolve(name: Union[str, "os.PathLike[str]"], revision: Optional[str] = None
             cache: Optional[str] = None) -> str:
     """Returns the path of a model.
 
-    name: a directory, a .gguf file, or "org/name".  A directory that has no config.json and one .gguf file means that
+    name: a directory, a .gguf file, "org/name", or the name of a file in kvik's own cache, with or without ".gguf".  A directory that has no config.json and one .gguf file means that
     file; ``gguf_file`` names one of several.  Raises MissingError with the places that were searched.
     """
     path = Path(os.path.expanduser(os.fspath(name)))
     if not path.exists():
         folder = (Path(cache) if cache else cache_dir()) / ("models--" + os.fspath(name).replace("/", "--"))
-        found = _snapshot(folder, revision or "main")
+        found = (None if cache or revision else _own(os.fspath(name))) or _snapshot(folder, revision or "main")
         if found is None:
-            raise MissingError(f"no model {os.fspath(name)!r}: no such file or directory, and no {folder} in the local cache of "
-                               "the hub. kvik downloads nothing: give a path, or fetch the model with `hf download` first.")
+            raise MissingError(f"no model {os.fspath(name)!r}: no such file or directory, none of this name in {own_cache()}, and "
+                               f"no {folder} in the local cache of the hub. kvik downloads nothing: give a path, or fetch the model with `hf download` first.")
         path = found
     if path.is_dir() and gguf_file:
         path = path / gguf_file

@@ -13,7 +13,8 @@ from ._lib import address, call, lib, sized
 from .cache_utils import DynamicCache, as_cache
 from .configuration import PretrainedConfig, read_config
 from .devices import accept_device, cpu, dtype_name, dtype_object
-from .errors import ArgumentError
+from .encoder import encoder_of
+from .errors import ArgumentError, UnsupportedError
 from .generation import GenerationMixin
 from .generation_config import GenerationConfig
 from .outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
@@ -76,6 +77,8 @@ class PreTrainedModel(GenerationMixin):
             defaults = Settings(compute=_COMPUTE[name]).over(defaults)
         handle = ModelHandle(path)
         config = PretrainedConfig.from_dict(read_config(path, handle.pointer))
+        if cls.main_input_name == "input_features" and not encoder_of(handle).bins:
+            raise UnsupportedError(f"{path} is a model of type {getattr(config, 'model_type', None)!r}, and no speech model")
         model = (_class_for(cls, config) if cls._architectures is None else cls)(handle, config, defaults, name)
         model._check_class()
         return model

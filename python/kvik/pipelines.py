@@ -6,9 +6,9 @@ from typing import Any, Dict, List, Optional, Union
 
 import numpy as np
 
-from ._arrays import to_numpy
+from ._arrays import samples_of
 from .configuration import PretrainedConfig
-from .errors import ArgumentError, UnsupportedError
+from .errors import ArgumentError, KvikError, UnsupportedError
 from .model import AutoModelForCausalLM
 from .processing import WhisperFeatureExtractor, WhisperTokenizer
 from .speech import AutoModelForSpeechSeq2Seq, language_names
@@ -142,8 +142,9 @@ class AutomaticSpeechRecognitionPipeline:
                  generate_kwargs: Optional[Dict[str, Any]] = None, **kwargs: Any) -> Any:
         """Transcribes a recording, or a list of them.
 
-        inputs: the path of a file, its bytes, samples [n] at 16 000 Hz (numpy or torch), or {"raw" or "array": samples,
-        "sampling_rate": rate}, of any rate.  return_timestamps: True gives ``chunks``, a list of {"text", "timestamp":
+        inputs: the path of a file, its bytes, samples [n] or [channels, n] at 16 000 Hz (numpy or torch), or {"raw" or
+        "array": samples, "sampling_rate": rate}, of any rate.  Samples are floats of full scale 1, or int16 or int32, which
+        are divided by their full scale; [n, channels] raises ValueError.  return_timestamps: True gives ``chunks``, a list of {"text", "timestamp":
         (start, end)} in seconds, one for each few words; "word" one for each word.  return_language adds "language", the
         name of it, to each chunk.  generate_kwargs, or further arguments: options of generate() that concern speech,
         such as language, task, temperature and max_new_tokens, and of a cache.
@@ -183,18 +184,21 @@ class AutomaticSpeechRecognitionPipeline:
             inputs = given.get("raw") if given.get("raw") is not None else given.get("array")
             if inputs is None or rate is None:
                 raise ValueError('a recording given as a dictionary needs "sampling_rate", and "raw" or "array"')
-        samples = to_numpy(inputs, np.float32)
-        if samples.ndim == 2:  # channels first, as torchaudio and Transformers have them
-            samples = np.ascontiguousarray(samples.mean(0), np.float32)
+        samples = _one_channel(inputs)
         if rate != 16000:  # the library resamples files
             return self._by_file(_wav(samples, int(rate)), options)
         return self.model.transcribe(samples, **options)
 
     def _by_file(self, data: bytes, options: Dict[str, Any]) -> Dict[str, Any]:
+        if not data:
+            raise ValueError("the recording has no bytes; expected those of a WAV, FLAC, Ogg or MP3 file")
         with tempfile.NamedTemporaryFile(suffix=".audio") as f:
             f.write(data)
             f.flush()
-            return self.model.transcribe(f.name, **options)
+            try:
+                return self.model.transcribe(f.name, **options)
+            except KvikError as e:  # the caller never saw that file
+                raise type(e)(str(e).replace(f.name, "the recording's bytes")) from None
 
     def _text(self, told: Dict[str, Any]) -> str:
         """Returns the text of all tokens: without times, a segment can end inside a character."""
@@ -221,9 +225,17 @@ class AutomaticSpeechRecognitionPipeline:
         if isinstance(inputs, (str, os.PathLike, bytes, dict)) or timed:
             raise UnsupportedError(f"{', '.join(self.model._general(options, None))}: with this option the pipeline takes samples "
                                    "at 16 000 Hz, and gives no timestamps")
-        features = self.feature_extractor(inputs, sampling_rate=16000)
+        features = self.feature_extractor(_one_channel(inputs), sampling_rate=16000)
         return {"text": self.tokenizer.batch_decode(self.model.generate(features.input_features, **options),
                                                     skip_special_tokens=True)[0]}
+
+
+def _one_channel(samples: Any) -> np.ndarray:
+    """Returns samples [n] or [channels, n], channels first as torchaudio and Transformers have them, as the channels' mean."""
+    samples = samples_of(samples)
+    if samples.ndim not in (1, 2):
+        raise ValueError(f"samples have the shape {list(samples.shape)}; expected [samples] or [channels, samples]")
+    return np.ascontiguousarray(samples.mean(0), np.float32) if samples.ndim == 2 else samples
 
 
 def _wav(samples: np.ndarray, rate: int) -> bytes:

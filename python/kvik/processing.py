@@ -87,7 +87,8 @@ class WhisperFeatureExtractor:
 
         Returns ``input_features`` f32 [batch, feature_size, samples / 160] (numpy, or torch with return_tensors="pt"), and with
         return_attention_mask ``attention_mask`` int32 [batch, frames], 1 for frames of the recording.  The values are those
-        of Transformers within 1e-4.  Raises ValueError for another sampling rate, or for several channels.
+        of Transformers within 1e-4.  Raises ValueError for another sampling rate, for integers (Transformers takes
+        them as they are, which gives features of another loudness), or for several channels.
         """
         if sampling_rate is None:
             warnings.warn("features without sampling_rate: the samples are taken for 16 000 a second", stacklevel=2)
@@ -128,7 +129,13 @@ class WhisperFeatureExtractor:
 
 def _rows_of(speech: Any) -> List[np.ndarray]:
     several = isinstance(speech, (list, tuple)) and bool(speech) and not np.isscalar(speech[0])
-    rows = [to_numpy(row, np.float32) for row in speech] if several else [to_numpy(speech, np.float32)]
+    rows = [to_numpy(row) for row in speech] if several else [to_numpy(speech)]
+    for row in rows:
+        if row.ndim == 2 and row.shape[0] > row.shape[1]:
+            raise ValueError(f"samples have the shape {list(row.shape)}; expected [batch, samples] of one channel each")
+        if row.dtype.kind in "iub" and row.size:  # Transformers takes them as they are, and the features are others
+            raise ValueError(f"samples of the type {row.dtype}; expected floats of full scale 1: divide int16 by 32768")
+    rows = [to_numpy(row, np.float32) for row in rows]
     if len(rows) == 1 and not several and rows[0].ndim == 2:
         rows = list(rows[0])
     for row in rows:

@@ -7,7 +7,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 import numpy as np
 
 from . import _abi
-from ._arrays import is_torch, like, to_numpy
+from ._arrays import is_torch, like, samples_of, to_numpy
 from ._lib import address, call, encode, lib, sized, view
 from .encoder import EncoderInput, encoder_of
 from .errors import ArgumentError, UnsupportedError
@@ -18,7 +18,7 @@ from .seq2seq import Seq2SeqModel
 from .store import Settings, settings_of
 
 # Options of generate() that the search of the speech interface follows; any other one makes the general search run.
-_OWN = {f for f in Settings.__dataclass_fields__} | {"max_new_tokens", "seed", "return_dict_in_generate"}
+_OWN = {f for f in Settings.__dataclass_fields__} | {"max_new_tokens", "max_length", "seed", "return_dict_in_generate"}
 _NEUTRAL = {"num_beams": 1, "do_sample": False, "num_return_sequences": 1, "output_scores": False, "output_logits": False,
             "output_attentions": False, "output_hidden_states": False, "use_cache": True}
 _OF_SPEECH = ("return_timestamps", "task", "language", "is_multilingual", "condition_on_prev_tokens",
@@ -196,8 +196,8 @@ class SpeechSeq2SeqModel(Seq2SeqModel):
         the language that is heard.  task: "transcribe" or "translate".  temperature: a number, or several that are tried
         in turn until a text passes compression_ratio_threshold, logprob_threshold and no_speech_threshold.
         prompt_ids: of processor.get_prompt_ids().  condition_on_prev_tokens shows each window the text before it.
-        max_new_tokens is the limit of each pass over a window.  A window whose text has time marks, which a model may write
-        unasked, is heard again from the last of them, so the result can have more tokens.  Without a task kvik
+        max_new_tokens is the limit of each pass over a window; so is max_length, which counts new tokens too, as in
+        Transformers.  A window whose text has time marks, which a model may write unasked, is heard again from the last of them, so the result can have more tokens.  Without a task kvik
         transcribes; Transformers leaves the token of the task out where neither a language nor a task is known.
 
         Returns the new token ids [rows, tokens], int64, padded at the right, without the prompt and the end-of-sequence
@@ -234,12 +234,21 @@ class SpeechSeq2SeqModel(Seq2SeqModel):
                 general.setdefault("temperature", temperature)
             return self._decode(input_features, options, generation_config, general, kwargs, prompt_ids, bool(want_dict))
         source = EncoderInput(self._handle, features=input_features)
+        most = values.get("max_new_tokens") or self._given(kwargs, generation_config, "max_length")
         options.update(temperature=temperature, prompt=self._prompt_text(prompt_ids), seed=kwargs.get("seed"),
-                       word_timestamps=bool(return_token_timestamps), max_new_tokens=values.get("max_new_tokens"))
+                       word_timestamps=bool(return_token_timestamps), max_new_tokens=most)
         if prompt_condition_type == "all-segments" and not options["condition_on_prev_tokens"]:
             raise ArgumentError("prompt_condition_type='all-segments' needs condition_on_prev_tokens=True")
         texts = self._hear(source, options, attention_mask, kwargs, monitor_progress)
         return self._answer(texts, source.torch, bool(return_token_timestamps), bool(return_segments or want_dict))
+
+    def _given(self, kwargs: Dict[str, Any], config: Any, name: str) -> Any:
+        """Returns an option that the caller gave, as an argument or in an object that differs from the model's own."""
+        value = kwargs.get(name)
+        if value is None and config is not None:
+            value = (config if isinstance(config, dict) else config.to_dict()).get(name)
+            value = None if value == self.generation_config.to_dict().get(name) else value
+        return value
 
     def _general(self, kwargs: Dict[str, Any], config: Any) -> Dict[str, Any]:
         """Returns the options that the search for speech does not follow."""
@@ -297,7 +306,8 @@ class SpeechSeq2SeqModel(Seq2SeqModel):
             return hearing.run(lambda out: call(function, store.pointer, *args, ctypes.byref(hearing.struct), out))
 
     def transcribe(self, recording: Any, progress: Optional[Callable[[float, float], None]] = None, **options: Any) -> Dict[str, Any]:
-        """Transcribes a recording of any length: the path of a WAV, FLAC, Ogg or MP3 file, or samples at 16 000 Hz.
+        """Transcribes a recording of any length: the path of a WAV, FLAC, Ogg or MP3 file, or samples at 16 000 Hz
+        (floats of full scale 1, or int16 or int32).
 
         Memory does not grow with the length of a file.  options: those of generate() that concern speech (language, task,
         return_timestamps, temperature, the thresholds, condition_on_prev_tokens, max_new_tokens, seed), ``prompt`` (a text),
@@ -306,8 +316,10 @@ class SpeechSeq2SeqModel(Seq2SeqModel):
         Returns ``text``, ``language``, ``seconds`` and ``segments``, see SpeechOutput.  Of kvik.
         """
         if isinstance(recording, (str, os.PathLike)):
+            if "://" in os.fspath(recording):
+                raise ArgumentError(f"{os.fspath(recording)}: kvik downloads nothing; fetch the recording first, and give its path")
             return self._transcribe(options, options, progress, "kvik_transcribe", encode(os.fspath(recording)))
-        samples = to_numpy(recording, np.float32)
+        samples = samples_of(recording)
         if samples.ndim != 1:
             raise ArgumentError(f"samples have the shape {list(samples.shape)}; expected [n], one channel")
         return self._transcribe(options, options, progress, "kvik_transcribe_samples", address(samples), samples.size)
@@ -338,9 +350,9 @@ class SpeechSeq2SeqModel(Seq2SeqModel):
         rows = encoded.rows if isinstance(encoded, EncoderInput) else len(features) if features is not None else 0
         if begin is None and self._says("no_timestamps_token_id") is not None:
             begin, made = self._begin(features, encoded, options, rows, prompt_ids), True
-            if rest.get("max_new_tokens") is None and rest.get("max_length") is None:
+            if not merged(self.generation_config, config, kwargs).get("max_new_tokens"):
                 most = self._says("max_target_positions") or lib.kvik_model_context(self._handle.pointer)
-                limit = self._says("max_length")
+                limit = rest.get("max_length") or self._given({}, config, "max_length") or self._says("max_length")
                 rest["max_length"] = min(limit + begin.shape[1], most) if limit else most
         elif prompt_ids is not None:
             raise UnsupportedError("prompt_ids and decoder_input_ids do not go together")

@@ -4,8 +4,10 @@ import gc
 import os
 import signal
 import sys
+import tempfile
 import threading
 import unittest
+import unittest.mock
 
 import numpy as np
 from common import ROOT, kvik, model, model_path
@@ -301,6 +303,19 @@ class WithEncoder(unittest.TestCase):
         self.assertEqual(self.hear(), text)
         with self.assertRaisesRegex(ZeroDivisionError, "of the callback"):
             self.hear(progress=lambda seconds, total: 1 / 0 if seconds else (_ for _ in ()).throw(ZeroDivisionError("of the callback")))
+
+
+class Names(unittest.TestCase):
+    def test_own_cache(self):
+        """A name without a slash is that of a file in kvik's own cache, as for the command."""
+        with tempfile.TemporaryDirectory() as home, unittest.mock.patch.dict(
+                os.environ, {"XDG_CACHE_HOME": home, "HF_HUB_CACHE": os.path.join(home, "hub")}):
+            os.mkdir(os.path.join(home, "kvik"))
+            file = os.path.join(home, "kvik", "small.gguf")
+            open(file, "wb").close()
+            self.assertEqual([kvik.hub.resolve("small"), kvik.hub.resolve("small.gguf")], [file, file])
+            with self.assertRaisesRegex(kvik.MissingError, "none of this name in " + os.path.join(home, "kvik")):
+                kvik.AutoModelForCausalLM.from_pretrained("large")
 
 
 if __name__ == "__main__":

@@ -165,6 +165,54 @@ class Speech(unittest.TestCase):
         self.assertEqual(kvik.pipeline(model=self.model)(SOUND[:9000]), asr(SOUND[:9000]))
         self.assertTrue(asr(SOUND[:9000], num_beams=2, max_new_tokens=4)["text"])
 
+    def test_samples(self):
+        """Integers are scaled and channels are told from samples; nothing is heard as something else."""
+        asr = kvik.pipeline("automatic-speech-recognition", self.model)
+        heard = SOUND[:9000]
+        for kind in (np.int16, np.int32):
+            whole = np.round(heard.astype(np.float64) * np.iinfo(kind).max).astype(kind)
+            want = asr(whole.astype(np.float32) / np.float32(np.iinfo(kind).max + 1))
+            self.assertEqual(asr(whole), want)
+            self.assertEqual(asr({"raw": whole, "sampling_rate": 16000}), want)
+            self.assertEqual(asr(whole, num_beams=2, max_new_tokens=4),
+                             asr(whole.astype(np.float32) / np.float32(np.iinfo(kind).max + 1), num_beams=2, max_new_tokens=4))
+        self.assertEqual(asr(np.stack([heard, heard])), asr(heard))
+        both = np.stack([heard, heard], 1)
+        small = np.zeros(9000, np.uint8)
+        for call, sentence in (
+                (lambda: asr(both), r"\[9000, 2\]; expected \[channels, samples\]"),
+                (lambda: asr((both * 32767).astype(np.int16)), r"\[9000, 2\]; expected \[channels, samples\]"),
+                (lambda: asr({"array": both, "sampling_rate": 44100}), r"\[9000, 2\]"),
+                (lambda: asr(both, num_beams=2), r"\[9000, 2\]"),
+                (lambda: asr(np.zeros((2, 3, 4), np.float32)), r"\[2, 3, 4\]"),
+                (lambda: asr(small), "type uint8"),
+                (lambda: asr({"raw": small, "sampling_rate": 8000}), "type uint8"),
+                (lambda: asr(small.astype(np.int64)), "type int64"),
+                (lambda: self.model.transcribe(small), "type uint8"),
+                (lambda: self.processor(small.astype(np.int16), sampling_rate=16000), "type int16"),
+                (lambda: self.processor([small], sampling_rate=16000), "type uint8"),
+                (lambda: self.processor(both, sampling_rate=16000), r"\[9000, 2\]")):
+            with self.assertRaisesRegex(ValueError, sentence):
+                call()
+
+    def test_max_length(self):
+        """max_length counts new tokens, as in Transformers, in each way to search and in each window."""
+        one = self.features()
+        whole = self.processor(SOUND, sampling_rate=16000, truncation=False, padding="longest").input_features
+        got = self.model.generate(one, language="en", max_length=12)
+        self.assertEqual(got.tolist(), [[59, 277, 86, 281, 364, 364, 98, 364, 145, 241, 92, 350]])  # Transformers 5.23
+        got = self.model.generate(whole, language="en", max_length=6, return_timestamps=True)
+        self.assertEqual(got.tolist(), [[349, 241, 371, 380, 228, 387, 356, 241, 92, 359, 349, 60, 391, 391]])
+        config = kvik.GenerationConfig(max_length=6)
+        self.assertEqual(self.model.generate(whole, config, language="en", return_timestamps=True).tolist(), got.tolist())
+        for options in ({"num_beams": 2}, {"repetition_penalty": 1.1}):
+            want = self.model.generate(one, language="en", max_new_tokens=12, **options).tolist()
+            self.assertEqual(self.model.generate(one, language="en", max_length=12, **options).tolist(), want)
+            self.assertEqual(self.model.generate(one, kvik.GenerationConfig(max_length=12), language="en", **options).tolist(), want)
+            self.assertEqual(len(want[0]), 12)
+        self.assertEqual(self.model.generate(one, language="en", max_length=400, num_beams=2).tolist(),
+                         self.model.generate(one, language="en", num_beams=2).tolist())
+
     def test_cache(self):
         """Strategies and budgets work for transcripts as for text."""
         want = self.model.transcribe(SOUND, return_timestamps=True, language="en")["text"]
@@ -194,6 +242,10 @@ class Speech(unittest.TestCase):
                 (lambda: kvik.pipeline("automatic-speech-recognition", TINY)(SOUND), "return_timestamps"),
                 (lambda: kvik.pipeline("automatic-speech-recognition", model_path("t5")), "no speech model"),
                 (lambda: kvik.pipeline("text-generation", TINY), "is a speech model"),
+                (lambda: kvik.AutoModelForSpeechSeq2Seq.from_pretrained(model_path("llama-mha")), "'llama', and no speech model"),
+                (lambda: kvik.pipeline(model=self.model)(b""), "no bytes"),
+                (lambda: kvik.pipeline(model=self.model)(b"no sound"), "^the recording's bytes"),
+                (lambda: kvik.pipeline(model=self.model)("https://example.org/a.flac"), "downloads nothing"),
                 (lambda: self.model.transcribe("/nowhere.wav"), "nowhere.wav")):
             with self.assertRaisesRegex((kvik.KvikError, ValueError), sentence):
                 call()
