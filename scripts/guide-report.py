@@ -70,7 +70,7 @@ def comparison(o):
     """Returns the first table of the comparison."""
     by = {s["strategy"]: s for s in o["strategies"]}
     base = by["dynamic"]["depths"][-1]["tokens_per_second"]
-    lines = ["| cache | memory efficient | made before the call | speed | long contexts | logits |", "|---|---|---|---|---|---|"]
+    lines = ["| cache | memory efficient | initialization recommended | speed | long contexts | logits |", "|---|---|---|---|---|---|"]
     for title, name, memory, made, speed, long, made_here, long_here in SAYS:
         p, rate = by[name]["prompt"], by[name]["depths"][-1]["tokens_per_second"]
         held = f"{p['memory_bytes'] / MIB:.1f} MiB"

@@ -55,13 +55,15 @@ class PreTrainedModel(GenerationMixin):
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: Any, *_: Any, dtype: Any = None, torch_dtype: Any = None,
-                        device_map: Any = None, **kwargs: Any) -> Any:
-        """Opens a directory, a .gguf file, or a hub id in the local cache.
+                        device_map: Any = None, quantize: Optional[str] = None, **kwargs: Any) -> Any:
+        """Opens a directory, a .gguf file, a hub id in the local cache, or a name that `kvik models` lists.
 
         dtype (torch_dtype): torch.float32 computes with float32 throughout; other types are recorded, and weights are used
         as the files have them.  device_map is accepted; models run on the CPU.  Of kvik: cache_memory, max_sequences,
         threads, compute, isa, spill_dir, on_full are defaults for the caches of this model; the variable KVIK_CACHE_MEMORY is
-        that of cache_memory.  Arguments that kvik does not have are ignored with a warning.
+        that of cache_memory.  quantize="q8_0", "q4_0" or "q4_k" quantizes matrices of float32, float16 and bfloat16, as
+        --quantize of the command does: the first opening writes them to ~/.cache/kvik/weights, later ones map them, and
+        describe() names the types.  Arguments that kvik does not have are ignored with a warning.
         """
         accept_device(device_map)
         unknown = [k for k in kwargs if k not in _OPEN_TAKES]
@@ -75,7 +77,7 @@ class PreTrainedModel(GenerationMixin):
         defaults = settings_of(kwargs)
         if name in _COMPUTE and defaults.compute is None:
             defaults = Settings(compute=_COMPUTE[name]).over(defaults)
-        handle = ModelHandle(path)
+        handle = ModelHandle(path, quantize)
         config = PretrainedConfig.from_dict(read_config(path, handle.pointer))
         if cls.main_input_name == "input_features" and not encoder_of(handle).bins:
             raise UnsupportedError(f"{path} is a model of type {getattr(config, 'model_type', None)!r}, and no speech model")

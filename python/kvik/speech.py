@@ -197,8 +197,9 @@ class SpeechSeq2SeqModel(Seq2SeqModel):
         in turn until a text passes compression_ratio_threshold, logprob_threshold and no_speech_threshold.
         prompt_ids: of processor.get_prompt_ids().  condition_on_prev_tokens shows each window the text before it.
         max_new_tokens is the limit of each pass over a window; so is max_length, which counts new tokens too, as in
-        Transformers.  A window whose text has time marks, which a model may write unasked, is heard again from the last of them, so the result can have more tokens.  Without a task kvik
-        transcribes; Transformers leaves the token of the task out where neither a language nor a task is known.
+        Transformers.  A window whose text has time marks, which a model may write unasked, is heard again from the last of
+        them, so the result can have more tokens.  Without a task kvik transcribes; Transformers leaves the token of the
+        task out where neither a language nor a task is known.
 
         Returns the new token ids [rows, tokens], int64, padded at the right, without the prompt and the end-of-sequence
         token.  With return_token_timestamps or return_segments a SpeechOutput.  Beams, sampling, processors, streamers,

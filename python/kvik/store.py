@@ -94,11 +94,12 @@ def parse_bytes(value: Any) -> int:
 class ModelHandle:
     """An open model and its stores."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, quantize: Optional[str] = None) -> None:
         self.path = path
         self.pid = os.getpid()
         pointer = ctypes.c_void_p()
-        call("kvik_model_open", encode(path), ctypes.byref(pointer))
+        options = sized(_abi.kvik_model_options, quantize=encode(quantize))
+        call("kvik_model_open_with", encode(path), ctypes.byref(options), ctypes.byref(pointer))
         self.pointer = pointer
         self._lock = threading.Lock()
         self._idle: List["Store"] = []  # the newest last

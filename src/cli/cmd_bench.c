@@ -186,9 +186,8 @@ static int run_bench(const struct command *self, int argc, char **argv)
         b.weight_bytes = weight_bytes(session.model);
         kvik_encoder encoder = {.size = sizeof encoder};
         if (kvik_model_encoder(session.model, &encoder) > 0)
-            status = say_failed("%s has an encoder, and bench measures texts that have none before "
-                                "them",
-                                a.word[0]);
+            status =
+                say_failed("%s: kvik bench does not measure models with an encoder", a.word[0]);
         else
             status = read_depths(o.depths, kvik_model_context(session.model), &b);
         if (status == 0) status = prepare(&b, o.caches);

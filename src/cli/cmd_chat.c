@@ -68,7 +68,7 @@ static int run(struct chat *c, const struct chat_options *o, const struct args *
 {
     if (a->n != 1)
         return say_usage(a->n ? "kvik chat takes one MODEL; messages are typed or piped in"
-                              : "kvik chat needs a MODEL");
+                              : "kvik chat, or kvik run, needs a MODEL");
     int status = session_options(o->config, a->generation, &c->given);
     if (!status) status = template_check(o->common.template);
     if (!status && o->session && chat_session_check(o->session) < 0) status = say_error(KVIK_ARG);

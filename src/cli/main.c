@@ -1,6 +1,7 @@
 /* main.c - the command: a table of subcommands.  Data goes to standard output, everything else to standard error.  The
  * exit status is 0, 1 after a failure, 2 if the command line is wrong, 130 after Ctrl-C. */
 #include "base/descriptor.h"
+#include "base/file.h"
 #include "base/json.h"
 #include "base/near.h"
 #include "cli/cli.h"
@@ -43,6 +44,9 @@ static int unknown(const char *word)
 {
     struct near near;
     const char *kind = word[0] == '-' ? "option" : "command", *known_as = alias_command(word);
+    size_t n = strlen(word);
+    if (file_exists(word) || dir_exists(word) || (n > 5 && !strcmp(word + n - 5, ".gguf")))
+        return say_usage("unknown command \"%.60s\"; kvik run MODEL talks with a model", word);
     if (known_as) return say_usage("unknown %s \"%.60s\"; %s", kind, word, known_as);
     if (word[0] == '-' && alias_find(word + (strncmp(word, "--", 2) ? 0 : 2)))
         return say_usage("option %.60s before a command; kvik generate MODEL PROMPT completes a "

@@ -324,7 +324,9 @@ static int make_kept(struct job *j)
 {
     struct sink s = {0};
     if (!cache_sources_settled(&kind, &j->sources, j->begun)) {
-        (void)ERR(IO, "%s", "the model is small, or its files have just been written");
+        (void)ERR(IO, "%s",
+                  j->sources.bytes < kind.least ? "the model is small"
+                                                : "the model's files have just been written");
         return 0;
     }
     if (cache_write_begin(&kind, &j->key, j->bytes, &s.w) < 0) return 0;

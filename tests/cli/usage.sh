@@ -47,6 +47,12 @@ for option in -m --model -p --prompt --ctx-size; do
     run $option "$model"
     refused "kvik $option: a command comes first" 2 "option $option before a command" "kvik generate MODEL PROMPT"
 done
+for place in "$model" other.gguf; do
+    run "$place"
+    refused "a model without a command: $place" 2 "kvik run MODEL"
+done
+run run
+refused "kvik run without a model" 2 "kvik run, needs a MODEL"
 run prompt
 refused "a name of an option is no command" 2 'unknown command "prompt"'
 run generate "$model" --max-new-token 3 --input-ids 5

@@ -1,8 +1,10 @@
 """Wrong use gives an exception of Python with the library's sentence, never a crash: threads, fork, signals, garbage."""
 import copy
 import gc
+import json
 import os
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
@@ -316,6 +318,18 @@ class Names(unittest.TestCase):
             self.assertEqual([kvik.hub.resolve("small"), kvik.hub.resolve("small.gguf")], [file, file])
             with self.assertRaisesRegex(kvik.MissingError, "none of this name in " + os.path.join(home, "kvik")):
                 kvik.AutoModelForCausalLM.from_pretrained("large")
+
+    def test_quantize(self):
+        """quantize= gives the weights, and so the ids, that --quantize of the command gives."""
+        for kind in ("q8_0", "q4_0", "q4_k"):
+            with self.subTest(kind):
+                quantized = kvik.AutoModelForCausalLM.from_pretrained(model_path("llama-mha"), quantize=kind, threads=1)
+                run = subprocess.run([os.path.join(ROOT, "kvik"), "generate", model_path("llama-mha"), "--input-ids", "5,6,7,8,9",
+                                      "--max-new-tokens", "12", "--quantize", kind, "--json"], capture_output=True, check=True)
+                self.assertEqual(quantized.generate(IDS, max_new_tokens=12).tolist(), json.loads(run.stdout)["sequences"])
+                self.assertGreater(quantized.describe()["weight_types"].get("q8_0" if kind == "q4_k" else kind, 0), 0)
+        with self.assertRaisesRegex(kvik.ArgumentError, "q8_0, q4_0 or q4_k"):
+            kvik.AutoModelForCausalLM.from_pretrained(model_path("llama-mha"), quantize="q5")
 
 
 if __name__ == "__main__":
