@@ -196,8 +196,8 @@ class SpeechSeq2SeqModel(Seq2SeqModel):
         the language that is heard.  task: "transcribe" or "translate".  temperature: a number, or several that are tried
         in turn until a text passes compression_ratio_threshold, logprob_threshold and no_speech_threshold.
         prompt_ids: of processor.get_prompt_ids().  condition_on_prev_tokens shows each window the text before it.
-        max_new_tokens is the limit of each pass over a window; so is max_length, which counts new tokens too, as in
-        Transformers.  A window whose text has time marks, which a model may write unasked, is heard again from the last of
+        max_new_tokens is the limit of each pass over a window; so is max_length, which counts new tokens too
+        (Transformers raises it by the length of the prompt with each further window).  A window whose text has time marks, which a model may write unasked, is heard again from the last of
         them, so the result can have more tokens.  Without a task kvik transcribes; Transformers leaves the token of the
         task out where neither a language nor a task is known.
 

@@ -88,7 +88,7 @@ run bench "$model" --svg "$work/link.svg" --depths 0 --steps 1 --runs 1
 check "a link stays one" test -L "$work/link.svg"
 check "a link: its file has the picture" grep -q '</svg>' "$work/target.svg"
 run bench "$golden/models/t5"
-refused "bench: a model with an encoder" 1 "has an encoder"
+refused "bench: a model with an encoder" 1 "does not measure models with an encoder"
 run bench
 refused "bench needs a model" 2 MODEL
 finish
