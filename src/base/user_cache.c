@@ -111,8 +111,14 @@ static void add_name(const struct cache_kind *kind, const struct cache_key *key,
     snprintf(dir + n, PATH_BYTES - n, "/%.*s%s", NAME_HEX, hex, kind->suffix);
 }
 
-/* Removes the oldest files while the directory has more than the most entries.  Files of other names and temporary files
- * of killed processes count: the directory is kvik's. */
+/* Whether a name is that of an entry, or of its temporary file, which begins alike after a point. */
+static bool is_ours(const char *name)
+{
+    return strspn(name + (*name == '.'), "0123456789abcdef") >= NAME_HEX;
+}
+
+/* Removes the oldest files while the directory has more than the most entries.  Temporary files of killed processes count;
+ * files of other names are the user's. */
 static void bound_dir(const struct cache_kind *kind, const char *dir)
 {
     for (int again = 0; again < 16; again++) {
@@ -123,7 +129,8 @@ static void bound_dir(const struct cache_kind *kind, const char *dir)
         DIR *d = fd_list(dir);
         while (d && (e = readdir(d))) {
             struct stat st;
-            if (fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode))
+            if (!is_ours(e->d_name) || fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
+                !S_ISREG(st.st_mode))
                 continue;
             n++;
             int64_t at = nanoseconds(&st.st_mtim);

@@ -121,12 +121,12 @@ int chat_list(struct chat *c)
     return 0;
 }
 
-void chat_done(struct chat *c)
+int chat_done(struct chat *c, int status)
 {
     for (uint32_t i = 0; i < CHAT_BRANCHES; i++)
         json_decref(c->branch[i].messages);
     line_close(c->editor);
     chat_settings_done(c);
-    session_close(&c->s);
     mem_free(c->moved);
+    return session_close(&c->s, status);
 }

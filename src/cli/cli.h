@@ -202,7 +202,8 @@ uint32_t session_context(const struct session *s);
 /* Checks the directory of --prefix-cache (NULL: none).  Before the cache is open: whether it can be used at all; then:
  * whether it has an effect, else one line says why not. */
 int session_prefix(const struct session *s, const char *dir);
-void session_close(struct session *s);
+/* Frees everything and writes the trace. Returns `status`, or 1 if the trace could not be written. */
+int session_close(struct session *s, int status);
 /* Opens a model file, or a model of the local hub cache, and shows `what` meanwhile.  Returns an error code. */
 int session_model(const char *what, const char *path, const char *quantize, kvik_model **out);
 /* Hashes the weights of a model if --verify was given.  Returns an error code. */

@@ -198,7 +198,7 @@ static int run_bench(const struct command *self, int argc, char **argv)
         mem_free(b.row);
         mem_free(b.ids);
         mem_free(b.logits);
-        session_close(&session);
+        status = session_close(&session, status);
     }
     json_decref(none);
     args_done(&a);

@@ -117,7 +117,7 @@ static int run_chat(const struct command *self, int argc, char **argv)
     struct chat c = {.o = &o};
     int status = args_parse(self, argc, argv, &o, &a);
     if (status == 0) status = run(&c, &o, &a);
-    chat_done(&c);
+    status = chat_done(&c, status);
     args_done(&a);
     return MAX(status, 0);
 }

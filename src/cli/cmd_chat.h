@@ -80,7 +80,7 @@ int chat_fork(struct chat *c, const char *name);
 int chat_switch(struct chat *c, const char *name);
 int chat_drop(struct chat *c, const char *name);
 int chat_list(struct chat *c);
-void chat_done(struct chat *c);
+int chat_done(struct chat *c, int status); /* as session_close */
 
 /* --- chat_map.c */
 /* Returns " of 8192", or "" if sequences may grow without end. */

@@ -432,7 +432,7 @@ static int run_generate(const struct command *self, int argc, char **argv)
     mem_free(r.prompt);
     mem_free(r.loaded);
     kvik_free(r.features);
-    session_close(&r.s);
+    status = session_close(&r.s, status);
     json_decref(r.given);
     args_done(&a);
     args_list_done(&o.input_ids);

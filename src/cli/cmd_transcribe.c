@@ -131,8 +131,7 @@ static int each(const struct options *o, const struct args *a, kvik_speech *spee
     interrupt_catch();
     for (size_t i = 1; i < a->n && !status; i++)
         status = one(&s, o, speech, a->word[i]);
-    session_close(&s);
-    return status;
+    return session_close(&s, status);
 }
 
 static int run(struct options *o, const struct args *a)

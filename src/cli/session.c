@@ -173,11 +173,7 @@ int session_open_model(struct session *s, const char *path, const struct common 
     if (e >= 0) e = session_model(what, path, common->quantize, &s->model);
     if (e >= 0) e = session_verify(s->model, common);
     if (e >= 0 && common->chats) e = template_open(s->model, path, common->template);
-    if (e < 0) {
-        int status = say_error(e);
-        session_close(s);
-        return status;
-    }
+    if (e < 0) return session_close(s, say_error(e));
     s->load_seconds = now_seconds() - begun;
     if (common->verbose)
         say_line("%s: vocabulary %u, context %u, loaded in %.2f s", path,
@@ -191,11 +187,7 @@ int session_open(struct session *s, const char *path, const struct common *commo
     int status = session_open_model(s, path, common);
     if (status) return status;
     int e = session_settle(s, given);
-    if (e < 0) {
-        status = say_error(e);
-        session_close(s);
-        return status;
-    }
+    if (e < 0) return session_close(s, say_error(e));
     advice_tell(&s->g, options, ADVICE_COMMAND);
     return 0;
 }
@@ -280,7 +272,7 @@ int session_prefix(const struct session *s, const char *dir)
     return 0;
 }
 
-void session_close(struct session *s)
+int session_close(struct session *s, int status)
 {
     if (s->has_g) kvik_generation_done(&s->g);
     kvik_cache_close(s->assistant_cache);
@@ -288,6 +280,7 @@ void session_close(struct session *s)
     kvik_cache_close(s->cache);
     kvik_model_close(s->model);
     int e = trace_end(s->common.trace);
-    if (e < 0) say_error(e);
+    if (e < 0) status = MAX(status, say_error(e));
     *s = (struct session){0};
+    return status;
 }

@@ -129,5 +129,8 @@ if [ -w /dev/full ]; then
     rc=$?
     last="kvik generate > /dev/full"
     check "output that cannot be written is exit 1" status 1
+    run generate "$model" --input-ids 5,6 --max-new-tokens 2 --trace /dev/full
+    check "a trace that cannot be written is exit 1" status 1
+    check "and names the file" err_has /dev/full
 fi
 finish

@@ -510,7 +510,7 @@ static void test_bounded(void **state)
 {
     (void)state;
     uint8_t got[DIGEST_BYTES];
-    char to[PATH], left[2 * PATH];
+    char to[PATH], left[2 * PATH], own[2 * PATH];
     const struct cache_limits few = {.margin = 0, .least = 0, .most = 3};
     cache_limits_set(&few);
     for (int i = 0; i < 6; i++) {
@@ -523,14 +523,19 @@ static void test_bounded(void **state)
         assert_int_equal(rename(to, model), 0);
         tick();
     }
-    snprintf(left, sizeof left, "%s/left.tmp", digests); /* by a run that was killed */
-    write_file(left, "", 0);
+    snprintf(left, sizeof left, "%s/.%032d.0", digests, 7); /* by a run that was killed */
+    snprintf(own, sizeof own, "%s/mine.gguf", digests);     /* the user's */
     const struct timespec old[2] = {{.tv_sec = 1}, {.tv_sec = 1}};
+    write_file(left, "", 0);
+    write_file(own, "", 0);
     assert_int_equal(utimensat(AT_FDCWD, left, old, 0), 0);
+    assert_int_equal(utimensat(AT_FDCWD, own, old, 0), 0);
     flip(weights, size_of(weights) - 1);
     tick();
     assert_int_equal(digest_once(model, got), 0);
     assert_int_equal(access(left, F_OK), -1);
+    assert_int_equal(access(own, F_OK), 0);
+    assert_int_equal(unlink(own), 0);
 }
 
 /* No failure of a system call or allocation changes the digest. */
