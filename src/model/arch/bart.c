@@ -43,12 +43,12 @@ static int read_act(const struct model *m, struct bart *w)
         void (*run)(struct graph *g, float *x, uint32_t width);
     } acts[] = {{"gelu", mod_gelu_erf}, {"gelu_new", mod_gelu}, {"relu", mod_relu}};
     const char *name = "gelu";
-    TRY(json_get_str(m->config, m->what, "activation_function", &name));
+    TRY(json_get_str(m->config, m->config_file, "activation_function", &name));
     for (size_t i = 0; i < countof(acts); i++)
         if (strcmp(acts[i].name, name) == 0) w->act = acts[i].run;
     if (w->act) return 0;
-    return ERR(UNSUPPORTED, "%s: activation_function \"%s\" is not supported by %s", m->what, name,
-               m->arch_name);
+    return ERR(UNSUPPORTED, "%s: activation_function \"%s\" is not supported by %s", m->config_file,
+               name, m->arch_name);
 }
 
 static int read_stack(const struct model *m, const char *name, struct stack *s)
@@ -62,8 +62,8 @@ static int read_stack(const struct model *m, const char *name, struct stack *s)
     TRY(model_need_u32(m, heads, NULL, 1, 1024, &s->heads));
     TRY(model_need_u32(m, ffn, NULL, 1, 1u << 20, &s->ffn));
     if (m->hidden % s->heads)
-        return ERR(FORMAT, "%s: d_model %u is not a multiple of the %u heads of the %s", m->what,
-                   m->hidden, s->heads, name);
+        return ERR(FORMAT, "%s: d_model %u is not a multiple of the %u heads of the %s",
+                   m->config_file, m->hidden, s->heads, name);
     return 0;
 }
 
@@ -78,7 +78,7 @@ static int read_config(struct model *m, struct bart *w)
     TRY(read_stack(m, "decoder", &w->decoder));
     TRY(model_need_u32(m, "max_position_embeddings", NULL, 1, 1u << 20, &m->context));
     TRY(read_act(m, w));
-    TRY(json_get_bool(m->config, m->what, "scale_embedding", &scaled));
+    TRY(json_get_bool(m->config, m->config_file, "scale_embedding", &scaled));
     w->embed_scale = scaled ? sqrtf((float)m->hidden) : 1;
     e->n_layers = w->encoder.n_layers;
     e->rows = m->context;
@@ -144,7 +144,7 @@ static int bind_stack(struct model *m, const struct bart *w, struct stack *s)
     char name[80];
     struct dev_weight table;
     snprintf(name, sizeof name, "model.%s.embed_positions.weight", s->name);
-    TRY(model_matrix(m, name, NULL, 0, m->context + FIRST, m->hidden, &table));
+    TRY(model_plain(m, name, NULL, 0, m->context + FIRST, m->hidden, &table));
     s->positions = model_rows(&table, FIRST, m->context);
     snprintf(name, sizeof name, "model.%s.layernorm_embedding", s->name);
     TRY(model_norm(m, NORM_LAYER, name, NULL, 0, m->hidden, false, &s->embed_norm));
@@ -167,7 +167,7 @@ static int bind_ends(struct model *m)
         i++;
     TRY(model_matrix(m, embed[i], NULL, 0, m->vocab, d, &m->embed));
     m->tied = true;
-    TRY(json_get_bool(m->config, m->what, "tie_word_embeddings", &m->tied));
+    TRY(json_get_bool(m->config, m->config_file, "tie_word_embeddings", &m->tied));
     m->head = m->embed;
     if (!m->tied) TRY(model_matrix(m, "lm_head.weight", NULL, 0, m->vocab, d, &m->head));
     if (!model_find(m, "final_logits_bias", NULL, 0)) return 0;
