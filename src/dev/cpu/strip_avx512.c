@@ -38,26 +38,6 @@ INLINE void vec_look_up(vtab table, v16 codes, void *dst)
 {
     _mm256_storeu_si256(dst, _mm256_permutexvar_epi16(_mm256_cvtepu8_epi16(codes), table));
 }
-INLINE float vec_one(enum dtype t, const void *p, size_t i)
-{
-    float x;
-    uint16_t h;
-    if (t == DT_F16) return f16_load((const uint16_t *)p + i);
-    if (t == DT_F32) {
-        memcpy(&x, (const float *)p + i, sizeof x);
-        return x;
-    }
-    memcpy(&h, (const uint16_t *)p + i, sizeof h);
-    uint32_t wide = (uint32_t)h << 16;
-    memcpy(&x, &wide, sizeof x);
-    return x;
-}
-INLINE vf vec_get(enum dtype t, const void *p, size_t i)
-{
-    if (t == DT_F16) return vf_from_f16((const uint16_t *)p + i);
-    if (t == DT_BF16) return vf_from_bf16((const uint16_t *)p + i);
-    return vf_load((const float *)p + i);
-}
 
 #include "dev/cpu/strip_vec.h"
 #else

@@ -23,6 +23,28 @@ struct strip_rows {
     const unsigned char *unit[KV_STRIP], *codes[KV_STRIP];
 };
 
+INLINE float vec_one(enum dtype t, const void *p, size_t i)
+{
+    float x;
+    uint16_t h;
+    if (t == DT_F16) return f16_load((const uint16_t *)p + i);
+    if (t == DT_F32) {
+        memcpy(&x, (const float *)p + i, sizeof x);
+        return x;
+    }
+    memcpy(&h, (const uint16_t *)p + i, sizeof h);
+    uint32_t wide = (uint32_t)h << 16;
+    memcpy(&x, &wide, sizeof x);
+    return x;
+}
+
+INLINE vf vec_get(enum dtype t, const void *p, size_t i)
+{
+    if (t == DT_F16) return vf_from_f16((const uint16_t *)p + i);
+    if (t == DT_BF16) return vf_from_bf16((const uint16_t *)p + i);
+    return vf_load((const float *)p + i);
+}
+
 INLINE vf affine_value(enum dtype t, bool zero_first, vf q, vf a, vf b)
 {
     if (zero_first) return vf_mul(vec_round(t, vec_sub(q, b)), a);
