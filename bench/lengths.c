@@ -9,6 +9,7 @@
  * a reader what other values cost.  The speed is that of the median of 65 tokens.  scripts/make-lengths.py writes two models of
  * the same size.  LENGTH ends the list early. */
 #include "generate/handle.h"
+#include "uncomputed.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,47 +18,13 @@
 enum { STEP = 512, TOKENS = 65 };
 static const uint32_t lengths[] = {1000, 2000, 5000, 10000, 20000, 50000, 100000};
 
-/* Fills the pages that a step writes at one site.  The pattern is a small number in f32, f16 and bf16. */
-static void fill(const struct kv_view *v, uint32_t n)
-{
-    uint32_t before = 0;
-    for (uint32_t t = 0; t < n; t++) {
-        uint32_t page = v->dst[t] / MAX(v->raw.rows, 1u);
-        if (!page || page == before) continue;
-        uint16_t *at = (uint16_t *)(void *)(v->raw.base + page * v->raw.grain);
-        for (size_t i = 0; i < v->raw.grain / sizeof *at; i++)
-            at[i] = 0x1c23;
-        before = page;
-    }
-}
-
-/* Appends a turn up to `len` tokens whose rows are not computed. */
-static int grow(struct exec *x, kv_seq s, uint32_t len)
-{
-    static int32_t ids[STEP];
-    struct kv *kv = x->kv;
-    while (kv_len(kv, s) < len) {
-        uint32_t n = MIN(len - kv_len(kv, s), STEP);
-        struct kv_step *st;
-        struct kv_view v;
-        struct kv_span span = {
-            .seq = s, .n = n, .tok = ids, .turn = true, .last = kv_len(kv, s) + n == len};
-        TRY(kv_begin(kv, &span, 1, &st));
-        for (uint32_t site = 0; site < x->m->n_sites; site++)
-            while (kv_next(st, site, &v) > 0)
-                fill(&v, n);
-        TRY(kv_commit(st, NULL));
-    }
-    return 0;
-}
-
 static int measure(kvik_cache *c, const char *model, kvik_seq s, uint32_t len)
 {
     static double seconds[TOKENS];
     const int32_t id = 7;
     const kvik_span span = {.size = sizeof span, .seq = s, .ids = &id, .n = 1};
     kvik_usage u = {.size = sizeof u};
-    TRY(grow(c->x, s, len));
+    TRY(grow(c->x, s, len, STEP));
     float *logits = mem_array(c->x->m->vocab, sizeof *logits);
     int e = logits ? 0 : ERR_NOMEM;
     for (int i = -3; e >= 0 && i < TOKENS; i++) { /* three tokens to warm up */

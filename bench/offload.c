@@ -7,8 +7,9 @@
  *
  * The spill file is in the page cache, as it is after it was written.  With `cold` it is thrown out of the page cache
  * before each token, and the rate of reading is compared with that of the storage: a file without holes of the same size,
- * cold, read in order in pieces of 1 MiB by four threads.  Caches alternate token by token, so that a machine that slows down slows both.  The text is not computed: its rows are filled with one value, as in lengths.c. */
+ * cold, read in order in pieces of 1 MiB by four threads.  Caches alternate token by token, so that a machine that slows down slows both.  The text is not computed: its rows are filled with one value (uncomputed.h). */
 #include "generate/handle.h"
+#include "uncomputed.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -21,38 +22,6 @@
 
 enum { STEP = 64, TOKENS = 25, COLD_TOKENS = 7, READERS = 4, PIECE = 1 << 20 };
 static const uint32_t depths[] = {2048, 7000};
-
-static void fill(const struct kv_view *v, uint32_t n)
-{
-    uint32_t before = 0;
-    for (uint32_t t = 0; t < n; t++) {
-        uint32_t page = v->dst[t] / MAX(v->raw.rows, 1u);
-        if (!page || page == before) continue;
-        uint16_t *at = (uint16_t *)(void *)(v->raw.base + page * v->raw.grain);
-        for (size_t i = 0; i < v->raw.grain / sizeof *at; i++)
-            at[i] = 0x1c23;
-        before = page;
-    }
-}
-
-static int grow(struct exec *x, kv_seq s, uint32_t len)
-{
-    static int32_t ids[STEP];
-    struct kv *kv = x->kv;
-    while (kv_len(kv, s) < len) {
-        uint32_t n = MIN(len - kv_len(kv, s), STEP);
-        struct kv_step *st;
-        struct kv_view v;
-        struct kv_span span = {
-            .seq = s, .n = n, .tok = ids, .turn = true, .last = kv_len(kv, s) + n == len};
-        TRY(kv_begin(kv, &span, 1, &st));
-        for (uint32_t site = 0; site < x->m->n_sites; site++)
-            while (kv_next(st, site, &v) > 0)
-                fill(&v, n);
-        TRY(kv_commit(st, NULL));
-    }
-    return 0;
-}
 
 /* --- The spill file --------------------------------------------------------------------------- */
 
@@ -227,10 +196,10 @@ static int run(const char *path, int threads, bool with_cold)
         struct side in = {0}, off = {0};
         kvik_usage u = {.size = sizeof u};
         e = side_open(m, threads, 0, &in);
-        if (e >= 0) e = grow(in.c->x, in.s, depths[i]);
+        if (e >= 0) e = grow(in.c->x, in.s, depths[i], STEP);
         if (e >= 0) e = kvik_cache_usage(in.c, &u);
         if (e >= 0) e = side_open(m, threads, u.live / 4 + u.metadata, &off);
-        if (e >= 0) e = grow(off.c->x, off.s, depths[i]);
+        if (e >= 0) e = grow(off.c->x, off.s, depths[i], STEP);
         if (e >= 0) e = warm(&in, &off, depths[i]);
         if (e >= 0 && with_cold) e = cold(&off, depths[i]);
         fflush(stdout);

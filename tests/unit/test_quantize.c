@@ -3,13 +3,13 @@
 #include "base/durable.h"
 #include "base/file.h"
 #include "base/user_cache.h"
+#include "cache_folder.h"
 #include "dev/dev.h"
 #include "fmt/fmt.h"
 #include "generate/handle.h"
 #include "kvik.h"
 #include "testing.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -18,20 +18,6 @@
 enum { PATH = 256, N = 12 };
 static char dir[] = "/tmp/kvik-quantize-XXXXXX", cache[PATH], folder[PATH], told[4096];
 static const struct cache_limits eager = {.margin = 0, .least = 0, .most = 32};
-
-static void remove_tree(const char *path)
-{
-    char name[2 * PATH];
-    const struct dirent *e;
-    DIR *d = opendir(path);
-    while (d && (e = readdir(d))) {
-        if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..")) continue;
-        snprintf(name, sizeof name, "%s/%s", path, e->d_name);
-        if (unlink(name) < 0) remove_tree(name);
-    }
-    if (d) closedir(d);
-    rmdir(path);
-}
 
 static int setup(void **state)
 {
@@ -47,16 +33,7 @@ static int setup(void **state)
 
 static unsigned entries(char path[2 * PATH])
 {
-    const struct dirent *e;
-    unsigned n = 0;
-    DIR *d = opendir(folder);
-    while (d && (e = readdir(d)))
-        if (e->d_name[0] != '.') {
-            n++;
-            if (path) snprintf(path, 2 * PATH, "%s/%.200s", folder, e->d_name);
-        }
-    if (d) closedir(d);
-    return n;
+    return count_entries(folder, path, 2 * PATH);
 }
 
 static void on_notice(void *ctx, const char *text)

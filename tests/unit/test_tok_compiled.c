@@ -2,11 +2,11 @@
  * tokenizers, entries that are damaged, stale or somebody else's, and bytes that were changed behind every checksum. */
 #include "base/map.h"
 #include "base/user_cache.h"
+#include "cache_folder.h"
 #include "fmt/fmt.h"
 #include "test_tok.h"
 #include "tok/tok_int.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -15,20 +15,6 @@ enum { PATH = 200 };
 static char dir[] = "/tmp/kvik-compiled-XXXXXX", cache[PATH], folder[PATH];
 static const char *smol; /* $KVIK_TEST_MODEL */
 static const struct cache_limits eager = {.margin = 0, .least = 0, .most = 32};
-
-static void remove_tree(const char *path)
-{
-    char name[512];
-    const struct dirent *e;
-    DIR *d = opendir(path);
-    while (d && (e = readdir(d))) {
-        if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..")) continue;
-        snprintf(name, sizeof name, "%s/%s", path, e->d_name);
-        if (unlink(name) < 0) remove_tree(name);
-    }
-    if (d) closedir(d);
-    rmdir(path);
-}
 
 static int setup(void **state)
 {
@@ -41,19 +27,9 @@ static int setup(void **state)
     return 0;
 }
 
-/* Returns the number of entries, and writes the path of one of them. */
 static unsigned entries(char path[2 * PATH + 64])
 {
-    const struct dirent *e;
-    unsigned n = 0;
-    DIR *d = opendir(folder);
-    while (d && (e = readdir(d)))
-        if (e->d_name[0] != '.') {
-            n++;
-            if (path) snprintf(path, 2 * PATH + 64, "%s/%s", folder, e->d_name);
-        }
-    if (d) closedir(d);
-    return n;
+    return count_entries(folder, path, 2 * PATH + 64);
 }
 
 static void write_text(const char *name, const char *data, size_t n)

@@ -2,6 +2,7 @@
  * the user's cache directory are believed only if they are right; a file that changes while it is mapped. */
 #include "base/durable.h"
 #include "base/file.h"
+#include "cache_folder.h"
 #include "fmt/fmt.h"
 #include "generate/handle.h"
 #include "kvik.h"
@@ -9,7 +10,6 @@
 #include "session/session_file.h"
 #include "testing.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -132,33 +132,9 @@ static size_t size_of(const char *path)
     return (size_t)st.st_size;
 }
 
-/* Returns the number of files in the directory of digests, and writes the path of one of them. */
 static unsigned entries(char path[ENTRY])
 {
-    const struct dirent *e;
-    unsigned n = 0;
-    DIR *d = opendir(digests);
-    while (d && (e = readdir(d)))
-        if (e->d_name[0] != '.') {
-            n++;
-            if (path) snprintf(path, ENTRY, "%s/%s", digests, e->d_name);
-        }
-    if (d) closedir(d);
-    return n;
-}
-
-static void remove_tree(const char *path)
-{
-    char name[512];
-    const struct dirent *e;
-    DIR *d = opendir(path);
-    while (d && (e = readdir(d))) {
-        if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..")) continue;
-        snprintf(name, sizeof name, "%s/%s", path, e->d_name);
-        if (unlink(name) < 0) remove_tree(name);
-    }
-    if (d) closedir(d);
-    rmdir(path);
+    return count_entries(digests, path, ENTRY);
 }
 
 /* A copy of the model, and no entries. */

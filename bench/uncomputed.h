@@ -1,0 +1,38 @@
+/* uncomputed.h - long texts for benchmarks whose rows and states are not computed: they are filled with one value, which
+ * costs a reader what other values cost. */
+#pragma once
+#include "generate/handle.h"
+
+/* Fills the pages that a step writes at one site.  The pattern is a small number in f32, f16 and bf16. */
+static void fill(const struct kv_view *v, uint32_t n)
+{
+    uint32_t before = 0;
+    for (uint32_t t = 0; t < n; t++) {
+        uint32_t page = v->dst[t] / MAX(v->raw.rows, 1u);
+        if (!page || page == before) continue;
+        uint16_t *at = (uint16_t *)(void *)(v->raw.base + page * v->raw.grain);
+        for (size_t i = 0; i < v->raw.grain / sizeof *at; i++)
+            at[i] = 0x1c23;
+        before = page;
+    }
+}
+
+/* Appends a turn up to `len` tokens whose rows are not computed, at most `most` (512) tokens a step. */
+static int grow(struct exec *x, kv_seq s, uint32_t len, uint32_t most)
+{
+    static int32_t ids[512];
+    struct kv *kv = x->kv;
+    while (kv_len(kv, s) < len) {
+        uint32_t n = MIN(len - kv_len(kv, s), MIN(most, countof(ids)));
+        struct kv_step *st;
+        struct kv_view v;
+        struct kv_span span = {
+            .seq = s, .n = n, .tok = ids, .turn = true, .last = kv_len(kv, s) + n == len};
+        TRY(kv_begin(kv, &span, 1, &st));
+        for (uint32_t site = 0; site < x->m->n_sites; site++)
+            while (kv_next(st, site, &v) > 0)
+                fill(&v, n);
+        TRY(kv_commit(st, NULL));
+    }
+    return 0;
+}
