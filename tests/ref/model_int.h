@@ -86,6 +86,12 @@ struct mseq *model_vacant(struct model *m);
  * and holds the tile of r raw. */
 bool model_resumable(struct model *m, const struct mseq *s, const struct seq *q, uint32_t r);
 
+/* Runs an operation that is allowed while a step on other sequences is open. */
+void model_op_small(struct model *m);
+
+/* model_step.c */
+void model_op_step(struct model *m);
+
 /* model_index.c: kv_keep and kv_match */
 struct kv_salt
 model_salt(struct model *m); /* usually the same salt, sometimes one that differs in one field */

@@ -11,7 +11,7 @@
  * as one turn, and so are the rows of an encoder. A sequence of a longrope model under a codec is not compared if a crop left it in
  * its long regime. A sequence under dynamic NTK is not compared after an import or a crop inside an
  * update, whose remaining rows keep the frequencies of the whole update. */
-#include "codecs.h"
+#include "drawn_cache.h"
 #include "generate/handle.h"
 #include "hearing.h"
 
@@ -537,123 +537,9 @@ enum { OPS = sizeof operations / sizeof *operations };
 
 /* ---- Configurations ---- */
 
-struct draw {
-    /* Members of cache_config; the same for the plain cache. */
-    char keys[900], plain[900], memory[40];
-    char cross[900], plain_cross[900]; /* members of cross_cache_config */
-    kvik_cache_config config;
-};
-
-static void add(char *out, size_t n, const char *format, ...) __attribute__((format(printf, 3, 4)));
-static void add(char *out, size_t n, const char *format, ...)
-{
-    va_list a;
-    size_t at = strlen(out);
-    va_start(a, format);
-    vsnprintf(out + at, n - at, format, a);
-    va_end(a);
-}
-
-/* One of the registered codecs, for keys and values or one of them. */
-static void draw_variant(const struct world *w, char *out, size_t n)
-{
-    struct codec_variant v;
-    char *says;
-    uint32_t most = 1;
-    if (kvik_model_describe(models[w->model].opened, &says) < 0) abort();
-    const char *at = strstr(says, "\"head_dim\":");
-    uint32_t dim = at ? (uint32_t)strtoul(at + 11, NULL, 10) : 16;
-    kvik_free(says);
-    while (codec_variant(most, dim, &v))
-        most++;
-    if (codec_variant(between(1, most - 1), dim, &v)) add(out, n, ",%s", v.config);
-}
-
-static void draw_codec(const struct world *w, char *out, size_t n)
-{
-    if (dice(2)) {
-        draw_variant(w, out, n);
-        return;
-    }
-    static const uint32_t groups[] = {4, 8, 16, 32, 64};
-    bool hqq = dice(2);
-    uint32_t nbits = hqq ? (uint32_t[]){1, 2, 3, 4, 8}[dice(5)] : dice(2) ? 2 : 4;
-    add(out, n,
-        ",\"backend\":\"%s\",\"nbits\":%u,\"axis_key\":%d,\"axis_value\":%d,\"q_group_size\":%u,"
-        "\"residual_length\":%u",
-        hqq ? "hqq" : "quanto", nbits,
-        dice(2) ? 0
-        : hqq   ? 1
-                : -1,
-        dice(2) ? 0
-        : hqq   ? 1
-                : -1,
-        groups[dice(5)], between(1, 40));
-}
-
-/* Draws how the rows of an encoder are kept. */
-static void draw_cross(struct world *w, struct draw *d, uint32_t tier)
-{
-    char codec[700] = "";
-    if (!models[w->model].hearing.hears) return;
-    if ((w->cross_codec = dice(2))) draw_codec(w, codec, sizeof codec);
-    add(d->plain_cross, sizeof d->plain_cross, "{%s}", codec + (*codec == ','));
-    bool moves = tier == 0 || dice(4) == 0;
-    add(d->cross, sizeof d->cross, "{\"offloading\":%s%s}", moves ? "true" : "false", codec);
-    d->config.cross_cache_config = d->cross;
-}
-
-/* Draws keys, implementation and sizes; the memory limit is found later. */
-static void draw_config(struct world *w, struct draw *d)
-{
-    static const char *const names[] = {
-        "dynamic",   "dynamic",        "dynamic",          "static",
-        "sink",      "sliding_window", "hybrid",           "hybrid_chunked",
-        "quantized", "offloaded",      "offloaded_static", "offloaded_hybrid"};
-    uint32_t context = models[w->model].context;
-    memset(d, 0, sizeof *d);
-    w->most = between(60, context ? context : MOST - 1);
-    w->codec = dice(2);
-    const char *name = names[dice(sizeof names / sizeof *names)];
-    bool sink = strcmp(name, "sink") == 0;
-    if (strcmp(name, "quantized") == 0) w->codec = true;
-    w->reserves = strstr(name, "static") || strstr(name, "sliding") || strstr(name, "hybrid");
-    add(d->plain, sizeof d->plain, "{\"max_cache_len\":%u", MOST);
-    if (context) snprintf(d->plain, sizeof d->plain, "{\"max_cache_len\":%u", context);
-    add(d->keys, sizeof d->keys, "{\"max_cache_len\":%u", w->most);
-    char policy[700] = "";
-    if (sink || dice(4) == 0) {
-        uint32_t sinks = between(0, 6);
-        add(policy, sizeof policy, ",\"window_length\":%u,\"num_sink_tokens\":%u",
-            sinks + between(1, 30), sinks);
-    } else if (dice(3) == 0) {
-        add(policy, sizeof policy, ",\"sliding_window\":%u", between(1, 40));
-    }
-    if (w->codec) draw_codec(w, policy, sizeof policy);
-    add(d->keys, sizeof d->keys, "%s", policy);
-    add(d->plain, sizeof d->plain, "%s}", policy);
-    if (dice(3) == 0) add(d->keys, sizeof d->keys, ",\"test_block_rows\":%u", 16u << dice(5));
-    uint32_t tier = dice(4);
-    if (tier == 0) add(d->keys, sizeof d->keys, ",\"offloading\":true");
-    if (tier == 0 && dice(2))
-        add(d->keys, sizeof d->keys, ",\"offload_only_non_sliding\":%s",
-            dice(2) ? "true" : "false");
-    add(d->keys, sizeof d->keys, "}");
-    d->config = (kvik_cache_config){.size = sizeof(kvik_cache_config),
-                                    .cache_implementation = name,
-                                    .cache_config = d->keys,
-                                    .max_sequences = between(2, SEQS),
-                                    .step_tokens = dice(4) ? between(8, 64) : between(1, 7),
-                                    .threads = between(1, 2),
-                                    .compute = "exact",
-                                    .spill_dir = ".",
-                                    .on_full = tier == 1 || tier == 2 ? "offload" : NULL};
-    draw_cross(w, d, tier);
-}
-
 /* Opens the cache with 1 to 2.5 times the least memory that opens and computes 50 tokens. The search
  * for the least memory grows by quarters. */
-static int open_small(struct world *w, struct draw *d)
+static int open_small(struct world *w, struct drawn_cache *d)
 {
     int e = KVIK_FULL;
     uint64_t memory = between(4, 12) << 10;
@@ -679,10 +565,12 @@ static int open_small(struct world *w, struct draw *d)
 
 static int world_open(struct world *w)
 {
-    struct draw d;
+    struct drawn_cache d;
+    const struct golden *g = &models[w->model];
+    const struct drawn_for of = {dice, g->opened, g->hearing.hears, g->context, MOST, SEQS};
     int e = KVIK_ARG;
     for (int i = 0; e < 0 && i < 200; i++) {
-        draw_config(w, &d);
+        draw_cache(&of, &d);
         kvik_cache_config plain = {.size = sizeof plain,
                                    .cache_config = d.plain,
                                    .cross_cache_config = *d.plain_cross ? d.plain_cross : NULL,
@@ -697,6 +585,10 @@ static int world_open(struct world *w)
                   : kvik_cache_open(models[w->model].opened, &d.config, &w->cache);
         if (e < 0) kvik_cache_close(w->plain);
     }
+    w->most = d.most;
+    w->codec = d.codec;
+    w->cross_codec = d.cross_codec;
+    w->reserves = d.reserves;
     w->budget = d.config.cache_memory;
     w->lanes = d.config.max_sequences;
     snprintf(w->text, sizeof w->text,

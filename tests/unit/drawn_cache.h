@@ -1,0 +1,144 @@
+/* drawn_cache.h - draws the configuration of a cache (implementation, codec, window, blocks, tier, sizes) and of the plain
+ * cache that must give the same bits. */
+#pragma once
+#include "codecs.h"
+#include "kvik.h"
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct drawn_cache {
+    /* Members of cache_config; the same for the plain cache. */
+    char keys[900], plain[900];
+    char cross[900], plain_cross[900]; /* members of cross_cache_config */
+    kvik_cache_config config;
+    uint32_t most; /* max_cache_len */
+    bool codec, cross_codec, reserves;
+};
+
+struct drawn_for {
+    uint32_t (*dice)(uint32_t n); /* returns a random number below n */
+    const kvik_model *model;
+    bool hears;                  /* the model has an encoder */
+    uint32_t context;            /* the greatest number of positions, or 0 */
+    uint32_t longest, sequences; /* limits of max_cache_len and max_sequences */
+};
+
+static inline uint32_t drawn_between(const struct drawn_for *w, uint32_t a, uint32_t b)
+{
+    return a + w->dice(b - a + 1);
+}
+
+static inline void drawn_add(char *out, size_t n, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+static inline void drawn_add(char *out, size_t n, const char *format, ...)
+{
+    va_list a;
+    size_t at = strlen(out);
+    va_start(a, format);
+    vsnprintf(out + at, n - at, format, a);
+    va_end(a);
+}
+
+/* Appends one of the registered codecs, for keys and values or one of them. */
+static inline void drawn_variant(const struct drawn_for *w, char *out, size_t n)
+{
+    struct codec_variant v;
+    char *says;
+    uint32_t most = 1;
+    if (kvik_model_describe(w->model, &says) < 0) abort();
+    const char *at = strstr(says, "\"head_dim\":");
+    uint32_t dim = at ? (uint32_t)strtoul(at + 11, NULL, 10) : 16;
+    kvik_free(says);
+    while (codec_variant(most, dim, &v))
+        most++;
+    if (codec_variant(drawn_between(w, 1, most - 1), dim, &v)) drawn_add(out, n, ",%s", v.config);
+}
+
+static inline void drawn_codec(const struct drawn_for *w, char *out, size_t n)
+{
+    if (w->dice(2)) {
+        drawn_variant(w, out, n);
+        return;
+    }
+    static const uint32_t groups[] = {4, 8, 16, 32, 64};
+    bool hqq = w->dice(2);
+    uint32_t nbits = hqq ? (uint32_t[]){1, 2, 3, 4, 8}[w->dice(5)] : w->dice(2) ? 2 : 4;
+    drawn_add(
+        out, n,
+        ",\"backend\":\"%s\",\"nbits\":%u,\"axis_key\":%d,\"axis_value\":%d,\"q_group_size\":%u,"
+        "\"residual_length\":%u",
+        hqq ? "hqq" : "quanto", nbits,
+        w->dice(2) ? 0
+        : hqq      ? 1
+                   : -1,
+        w->dice(2) ? 0
+        : hqq      ? 1
+                   : -1,
+        groups[w->dice(5)], drawn_between(w, 1, 40));
+}
+
+/* Draws how the rows of an encoder are kept. */
+static inline void drawn_cross(const struct drawn_for *w, struct drawn_cache *d, uint32_t tier)
+{
+    char codec[700] = "";
+    if (!w->hears) return;
+    if ((d->cross_codec = w->dice(2))) drawn_codec(w, codec, sizeof codec);
+    drawn_add(d->plain_cross, sizeof d->plain_cross, "{%s}", codec + (*codec == ','));
+    bool moves = tier == 0 || w->dice(4) == 0;
+    drawn_add(d->cross, sizeof d->cross, "{\"offloading\":%s%s}", moves ? "true" : "false", codec);
+    d->config.cross_cache_config = d->cross;
+}
+
+/* Draws everything but the memory limit, which the test finds by trying. */
+static inline void draw_cache(const struct drawn_for *w, struct drawn_cache *d)
+{
+    static const char *const names[] = {
+        "dynamic",   "dynamic",        "dynamic",          "static",
+        "sink",      "sliding_window", "hybrid",           "hybrid_chunked",
+        "quantized", "offloaded",      "offloaded_static", "offloaded_hybrid"};
+    uint32_t context = w->context;
+    memset(d, 0, sizeof *d);
+    d->most = drawn_between(w, 60, context ? context : w->longest - 1);
+    d->codec = w->dice(2);
+    const char *name = names[w->dice(sizeof names / sizeof *names)];
+    bool sink = strcmp(name, "sink") == 0;
+    if (strcmp(name, "quantized") == 0) d->codec = true;
+    d->reserves = strstr(name, "static") || strstr(name, "sliding") || strstr(name, "hybrid");
+    drawn_add(d->plain, sizeof d->plain, "{\"max_cache_len\":%u", w->longest);
+    if (context) snprintf(d->plain, sizeof d->plain, "{\"max_cache_len\":%u", context);
+    drawn_add(d->keys, sizeof d->keys, "{\"max_cache_len\":%u", d->most);
+    char policy[700] = "";
+    if (sink || w->dice(4) == 0) {
+        uint32_t sinks = drawn_between(w, 0, 6);
+        drawn_add(policy, sizeof policy, ",\"window_length\":%u,\"num_sink_tokens\":%u",
+                  sinks + drawn_between(w, 1, 30), sinks);
+    } else if (w->dice(3) == 0) {
+        drawn_add(policy, sizeof policy, ",\"sliding_window\":%u", drawn_between(w, 1, 40));
+    }
+    if (d->codec) drawn_codec(w, policy, sizeof policy);
+    drawn_add(d->keys, sizeof d->keys, "%s", policy);
+    drawn_add(d->plain, sizeof d->plain, "%s}", policy);
+    if (w->dice(3) == 0)
+        drawn_add(d->keys, sizeof d->keys, ",\"test_block_rows\":%u", 16u << w->dice(5));
+    uint32_t tier = w->dice(4);
+    if (tier == 0) drawn_add(d->keys, sizeof d->keys, ",\"offloading\":true");
+    if (tier == 0 && w->dice(2))
+        drawn_add(d->keys, sizeof d->keys, ",\"offload_only_non_sliding\":%s",
+                  w->dice(2) ? "true" : "false");
+    drawn_add(d->keys, sizeof d->keys, "}");
+    d->config = (kvik_cache_config){.size = sizeof(kvik_cache_config),
+                                    .cache_implementation = name,
+                                    .cache_config = d->keys,
+                                    .max_sequences = drawn_between(w, 2, w->sequences),
+                                    .step_tokens = w->dice(4) ? drawn_between(w, 8, 64)
+                                                              : drawn_between(w, 1, 7),
+                                    .threads = drawn_between(w, 1, 2),
+                                    .compute = "exact",
+                                    .spill_dir = ".",
+                                    .on_full = tier == 1 || tier == 2 ? "offload" : NULL};
+    drawn_cross(w, d, tier);
+}
