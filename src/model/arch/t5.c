@@ -2,32 +2,15 @@
  * Scores are not scaled; instead each head adds a bias by the distance of the two tokens, in buckets that grow with the
  * distance: to both sides in the encoder, backwards in the decoder.  Layer 0 holds the table of all layers.  The cross
  * sites follow the decoder's own. */
-#include "model/model.h"
+#include "model/seq2seq.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-struct attn {
-    struct mod_norm norm;
-    struct dev_weight q, k, v, o;
-};
-struct mlp {
-    struct mod_norm norm;
-    struct dev_weight gate, up, down; /* gate: only if gated */
-};
-struct layer {
-    struct attn self, cross; /* cross: of the decoder */
-    struct mlp mlp;
-};
-enum act { RELU, GELU_TANH, GELU_ERF, SILU };
 struct t5 {
-    uint32_t inner; /* heads * d_kv */
-    enum act act;
-    bool gated;
     struct dev_bias before, around; /* of the decoder; of the encoder */
-    struct mod_norm encoder_norm;
-    struct layer *encoder, *decoder; /* [layers] */
+    struct s2s_stack encoder, decoder;
 };
 
 /* Names of a layer's tensors in both kinds of file. */
@@ -36,25 +19,25 @@ struct names {
 };
 
 /* --- the configuration */
-static int read_act(const struct model *m, struct t5 *t)
+static int read_act(const struct model *m, struct s2s_stack *t)
 {
     static const struct {
         const char *name;
         bool gated;
-        enum act act;
+        enum s2s_act act;
     } forms[] = {
-        {"relu", false, RELU},
-        {"gelu", false, GELU_ERF},
-        {"gelu_new", false, GELU_TANH},
-        {"gated-gelu", true, GELU_TANH},
-        {"gated-gelu_new", true, GELU_TANH},
-        {"gated-relu", true, RELU},
-        {"gated-silu", true, SILU},
+        {"relu", false, S2S_RELU},
+        {"gelu", false, S2S_GELU_ERF},
+        {"gelu_new", false, S2S_GELU_TANH},
+        {"gated-gelu", true, S2S_GELU_TANH},
+        {"gated-gelu_new", true, S2S_GELU_TANH},
+        {"gated-relu", true, S2S_RELU},
+        {"gated-silu", true, S2S_SILU},
     };
     const char *name = "relu";
     if (model_is_gguf(m)) { /* as llama.cpp: a gate means GELU */
         t->gated = model_find(m, NULL, "enc.blk.%u.ffn_gate.weight", 0);
-        t->act = t->gated ? GELU_TANH : RELU;
+        t->act = t->gated ? S2S_GELU_TANH : S2S_RELU;
         return 0;
     }
     TRY(json_get_str(m->config, m->config_file, "feed_forward_proj", &name));
@@ -73,7 +56,6 @@ enum { MOST_BUCKETS = 4096, MOST_DISTANCE = 1 << 14 };
 static int read_config(struct model *m, struct t5 *t, uint32_t *buckets, uint32_t *distance)
 {
     struct model_encoder *e = &m->encoder;
-    uint32_t start = 0;
     TRY(model_need_u32(m, "num_layers", "block_count", 1, 512, &e->n_layers));
     m->n_layers = e->n_layers;
     TRY(model_u32(m, "num_decoder_layers", "decoder_block_count", 1, 512, &m->n_layers));
@@ -82,16 +64,11 @@ static int read_config(struct model *m, struct t5 *t, uint32_t *buckets, uint32_
     TRY(model_need_u32(m, "num_heads", "attention.head_count", 1, 1024, &m->n_heads));
     TRY(model_need_u32(m, "d_kv", "attention.key_length", 1, 1024, &m->head_dim));
     m->n_kv_heads = m->n_heads;
-    t->inner = m->n_heads * m->head_dim;
     m->context = 512;
     TRY(model_u32(m, "n_positions", "context_length", 1, 1u << 24, &m->context));
     e->rows = m->context;
     e->stride = 1;
-    e->start = -1;
-    int found =
-        model_u32(m, "decoder_start_token_id", "decoder_start_token_id", 0, INT32_MAX, &start);
-    if (found < 0) return found;
-    if (found) e->start = (int32_t)start;
+    TRY(s2s_start(m));
     m->norm_eps = 1e-6f;
     TRY(model_f32(m, "layer_norm_epsilon", "attention.layer_norm_rms_epsilon", &m->norm_eps));
     if (!(m->norm_eps >= 0))
@@ -107,12 +84,20 @@ static int read_config(struct model *m, struct t5 *t, uint32_t *buckets, uint32_
                    "%s: relative_attention_max_distance is %u; with %u buckets it must be above %u",
                    m->what, *distance, *buckets, *buckets / 2);
     m->no_sinks = "its attention adds a bias by distance, and rows would move";
-    TRY(model_new_sites(m, 2 * m->n_layers));
-    for (uint32_t i = 0; i < m->n_layers; i++) {
-        m->site[m->n_layers + i].kind = KV_FROZEN;
-        m->site[m->n_layers + i].layer = i;
-    }
-    return read_act(m, t);
+    TRY(s2s_sites(m));
+    t->encoder = (struct s2s_stack){.name = "encoder",
+                                    .n_layers = e->n_layers,
+                                    .heads = m->n_heads,
+                                    .dim = m->head_dim,
+                                    .ffn = m->ffn,
+                                    .scale = 1};
+    TRY(read_act(m, &t->encoder));
+    t->decoder = t->encoder;
+    t->decoder.name = "decoder";
+    t->decoder.n_layers = m->n_layers;
+    t->encoder.bias = &t->around;
+    t->decoder.bias = &t->before;
+    return 0;
 }
 
 /* --- the bias */
@@ -151,23 +136,24 @@ static int bind_bias(struct model *m, const struct names *n, uint32_t buckets, u
 }
 
 /* --- the weights */
-static int bind_attn(struct model *m, const struct t5 *t, uint32_t layer, const struct names *n,
-                     const struct names *norm, struct attn *a)
+static int bind_attn(struct model *m, uint32_t layer, const struct names *n,
+                     const struct names *norm, struct s2s_attn *a)
 {
     static const char *const hf[] = {"q", "k", "v", "o"};
     struct dev_weight *w[] = {&a->q, &a->k, &a->v, &a->o};
     char h[96], g[96];
+    uint32_t inner = m->n_heads * m->head_dim;
     for (uint32_t i = 0; i < 4; i++) {
         snprintf(h, sizeof h, "%s.%s.weight", n->hf, hf[i]);
         snprintf(g, sizeof g, "%s_%s.weight", n->gguf, hf[i]);
-        TRY(model_matrix(m, h, g, layer, i < 3 ? t->inner : m->hidden, i < 3 ? m->hidden : t->inner,
+        TRY(model_matrix(m, h, g, layer, i < 3 ? inner : m->hidden, i < 3 ? m->hidden : inner,
                          w[i]));
     }
     return model_norm(m, NORM_RMS, norm->hf, norm->gguf, layer, m->hidden, false, &a->norm);
 }
 
-static int bind_mlp(struct model *m, const struct t5 *t, uint32_t layer, const struct names *n,
-                    const struct names *norm, struct mlp *a)
+static int bind_mlp(struct model *m, bool gated, uint32_t layer, const struct names *n,
+                    const struct names *norm, struct s2s_mlp *a)
 {
     char h[96], g[96];
     uint32_t d = m->hidden, f = m->ffn;
@@ -175,10 +161,10 @@ static int bind_mlp(struct model *m, const struct t5 *t, uint32_t layer, const s
         const char *hf, *gguf;
         uint32_t rows, cols;
         struct dev_weight *w;
-    } part[] = {{t->gated ? "wi_1" : "wi", "up", f, d, &a->up},
+    } part[] = {{gated ? "wi_1" : "wi", "up", f, d, &a->up},
                 {"wo", "down", d, f, &a->down},
                 {"wi_0", "gate", f, d, &a->gate}};
-    for (uint32_t i = 0; i < (t->gated ? 3u : 2u); i++) {
+    for (uint32_t i = 0; i < (gated ? 3u : 2u); i++) {
         snprintf(h, sizeof h, "%s.%s.weight", n->hf, part[i].hf);
         snprintf(g, sizeof g, "%s_%s.weight", n->gguf, part[i].gguf);
         TRY(model_matrix(m, h, g, layer, part[i].rows, part[i].cols, part[i].w));
@@ -189,21 +175,23 @@ static int bind_mlp(struct model *m, const struct t5 *t, uint32_t layer, const s
 #define ENC "encoder.block.%u.layer."
 #define DEC "decoder.block.%u.layer."
 
-static int bind_encoder(struct model *m, const struct t5 *t, uint32_t i, struct layer *l)
+static int bind_encoder(struct model *m, const struct t5 *t, uint32_t i, struct s2s_layer *l)
 {
-    TRY(bind_attn(m, t, i, &(struct names){ENC "0.SelfAttention", "enc.blk.%u.attn"},
+    TRY(bind_attn(m, i, &(struct names){ENC "0.SelfAttention", "enc.blk.%u.attn"},
                   &(struct names){ENC "0.layer_norm", "enc.blk.%u.attn_norm"}, &l->self));
-    return bind_mlp(m, t, i, &(struct names){ENC "1.DenseReluDense", "enc.blk.%u.ffn"},
+    return bind_mlp(m, t->encoder.gated, i,
+                    &(struct names){ENC "1.DenseReluDense", "enc.blk.%u.ffn"},
                     &(struct names){ENC "1.layer_norm", "enc.blk.%u.ffn_norm"}, &l->mlp);
 }
 
-static int bind_decoder(struct model *m, const struct t5 *t, uint32_t i, struct layer *l)
+static int bind_decoder(struct model *m, const struct t5 *t, uint32_t i, struct s2s_layer *l)
 {
-    TRY(bind_attn(m, t, i, &(struct names){DEC "0.SelfAttention", "dec.blk.%u.attn"},
+    TRY(bind_attn(m, i, &(struct names){DEC "0.SelfAttention", "dec.blk.%u.attn"},
                   &(struct names){DEC "0.layer_norm", "dec.blk.%u.attn_norm"}, &l->self));
-    TRY(bind_attn(m, t, i, &(struct names){DEC "1.EncDecAttention", "dec.blk.%u.cross_attn"},
+    TRY(bind_attn(m, i, &(struct names){DEC "1.EncDecAttention", "dec.blk.%u.cross_attn"},
                   &(struct names){DEC "1.layer_norm", "dec.blk.%u.cross_attn_norm"}, &l->cross));
-    return bind_mlp(m, t, i, &(struct names){DEC "2.DenseReluDense", "dec.blk.%u.ffn"},
+    return bind_mlp(m, t->encoder.gated, i,
+                    &(struct names){DEC "2.DenseReluDense", "dec.blk.%u.ffn"},
                     &(struct names){DEC "2.layer_norm", "dec.blk.%u.ffn_norm"}, &l->mlp);
 }
 
@@ -231,7 +219,7 @@ static int bind_ends(struct model *m, struct t5 *t)
         TRY(model_matrix(m, "lm_head.weight", "output.weight", 0, m->vocab, m->hidden, &m->head));
     m->head_scale = m->tied ? 1.0f / sqrtf((float)m->hidden) : 0;
     TRY(model_norm(m, NORM_RMS, "encoder.final_layer_norm", "enc.output_norm", 0, m->hidden, false,
-                   &t->encoder_norm));
+                   &t->encoder.last_norm));
     return model_norm(m, NORM_RMS, "decoder.final_layer_norm", "dec.output_norm", 0, m->hidden,
                       false, &m->final_norm);
 }
@@ -250,135 +238,30 @@ static int t5_open(struct model *m)
                                      "dec.blk.%u.attn_rel_b.weight"};
     TRY(bind_bias(m, &enc, buckets, distance, true, &t->around));
     TRY(bind_bias(m, &dec, buckets, distance, false, &t->before));
-    t->encoder = model_own(m, m->encoder.n_layers, sizeof *t->encoder);
-    t->decoder = model_own(m, m->n_layers, sizeof *t->decoder);
-    if (!t->encoder || !t->decoder) return ERR_NOMEM;
+    t->encoder.layer = model_own(m, m->encoder.n_layers, sizeof *t->encoder.layer);
+    t->decoder.layer = model_own(m, m->n_layers, sizeof *t->decoder.layer);
+    if (!t->encoder.layer || !t->decoder.layer) return ERR_NOMEM;
     for (uint32_t i = 0; i < m->encoder.n_layers; i++)
-        TRY(bind_encoder(m, t, i, &t->encoder[i]));
+        TRY(bind_encoder(m, t, i, &t->encoder.layer[i]));
     for (uint32_t i = 0; i < m->n_layers; i++)
-        TRY(bind_decoder(m, t, i, &t->decoder[i]));
+        TRY(bind_decoder(m, t, i, &t->decoder.layer[i]));
     return 0;
 }
 
 /* --- the graphs */
-struct buffers {
-    float *norm, *q, *k, *v, *att, *gate, *up;
-};
-
-static struct buffers buffers_new(struct graph *g, const struct model *m, const struct t5 *t)
-{
-    return (struct buffers){.norm = graph_buffer(g, m->hidden),
-                            .q = graph_buffer(g, t->inner),
-                            .k = graph_buffer(g, t->inner),
-                            .v = graph_buffer(g, t->inner),
-                            .att = graph_buffer(g, t->inner),
-                            .gate = t->gated ? graph_buffer(g, m->ffn) : NULL,
-                            .up = graph_buffer(g, m->ffn)};
-}
-
-static void activate(struct graph *g, enum act act, float *x, const float *by, uint32_t width)
-{
-    if (act == SILU && by) {
-        mod_silu_mul(g, x, by, width);
-    } else if (act == GELU_TANH && by) {
-        mod_gelu_mul(g, x, by, width);
-    } else {
-        if (act == RELU) mod_relu(g, x, width);
-        if (act == GELU_TANH) mod_gelu(g, x, width);
-        if (act == GELU_ERF) mod_gelu_erf(g, x, width);
-        if (by) mod_mul(g, x, by, width);
-    }
-}
-
-static void mlp(const struct model *m, struct graph *g, const struct mlp *a,
-                const struct buffers *b)
-{
-    const struct t5 *t = m->arch_weights;
-    mod_norm(g, &a->norm, graph_h(g), 1, m->hidden, b->norm);
-    if (t->gated) {
-        mod_linear(g, b->norm, (struct mod_out[]){{&a->gate, NULL, b->gate}, {&a->up, NULL, b->up}},
-                   2);
-        activate(g, t->act, b->gate, b->up, m->ffn);
-    } else {
-        mod_linear(g, b->norm, (struct mod_out[]){{&a->up, NULL, b->up}}, 1);
-        activate(g, t->act, b->up, NULL, m->ffn);
-    }
-    mod_linear(g, t->gated ? b->gate : b->up, (struct mod_out[]){{&a->down, NULL, b->norm}}, 1);
-    mod_add(g, graph_h(g), b->norm, m->hidden);
-}
-
-/* h += o(att) */
-static void add_attention(const struct model *m, struct graph *g, const struct attn *a,
-                          const struct buffers *b)
-{
-    mod_linear(g, b->att, (struct mod_out[]){{&a->o, NULL, b->norm}}, 1);
-    mod_add(g, graph_h(g), b->norm, m->hidden);
-}
-
-static void project(const struct model *m, struct graph *g, const struct attn *a,
-                    const struct buffers *b)
-{
-    mod_norm(g, &a->norm, graph_h(g), 1, m->hidden, b->norm);
-    mod_linear(g, b->norm,
-               (struct mod_out[]){{&a->q, NULL, b->q}, {&a->k, NULL, b->k}, {&a->v, NULL, b->v}},
-               3);
-}
-
 static int t5_encode(const struct model *m, struct graph *g)
 {
     const struct t5 *t = m->arch_weights;
-    struct buffers b = buffers_new(g, m, t);
     mod_embed(g, &m->embed, 1);
-    for (uint32_t i = 0; i < m->encoder.n_layers; i++) {
-        const struct layer *l = &t->encoder[i];
-        project(m, g, &l->self, &b);
-        mod_attend(g, &(struct mod_attend){.heads = m->n_heads,
-                                           .dim = m->head_dim,
-                                           .q = b.q,
-                                           .k = b.k,
-                                           .v = b.v,
-                                           .out = b.att,
-                                           .scale = 1,
-                                           .bias = &t->around});
-        add_attention(m, g, &l->self, &b);
-        mlp(m, g, &l->mlp, &b);
-    }
-    mod_norm(g, &t->encoder_norm, graph_h(g), 1, m->hidden, b.norm);
-    for (uint32_t i = 0; i < m->n_layers; i++) {
-        const struct attn *a = &t->decoder[i].cross;
-        mod_linear(g, b.norm, (struct mod_out[]){{&a->k, NULL, b.k}, {&a->v, NULL, b.v}}, 2);
-        mod_attention(
-            g, &(struct mod_attention){
-                   .layer = i, .site = m->n_layers + i, .heads = m->n_heads, .k = b.k, .v = b.v});
-    }
+    s2s_encode(m, g, &t->encoder, &t->decoder);
     return 0;
 }
 
 static int t5_graph(const struct model *m, struct graph *g)
 {
     const struct t5 *t = m->arch_weights;
-    struct buffers b = buffers_new(g, m, t);
-    struct mod_attention at = {.heads = m->n_heads, .q = b.q, .out = b.att, .scale = 1};
     mod_embed(g, &m->embed, 1);
-    for (uint32_t i = 0; i < m->n_layers; i++) {
-        const struct layer *l = &t->decoder[i];
-        mod_mark(g, i);
-        at.layer = at.site = i;
-        at.k = b.k;
-        at.v = b.v;
-        at.bias = &t->before;
-        project(m, g, &l->self, &b);
-        mod_attention(g, &at);
-        add_attention(m, g, &l->self, &b);
-        at.site = m->n_layers + i;
-        at.k = at.v = NULL;
-        at.bias = NULL;
-        mod_norm(g, &l->cross.norm, graph_h(g), 1, m->hidden, b.norm);
-        mod_linear(g, b.norm, (struct mod_out[]){{&l->cross.q, NULL, b.q}}, 1);
-        mod_attention(g, &at);
-        add_attention(m, g, &l->cross, &b);
-        mlp(m, g, &l->mlp, &b);
-    }
+    s2s_decode(m, g, &t->decoder);
     return 0;
 }
 
