@@ -24,7 +24,7 @@
  * - The library never prints, exits or aborts.  It writes no file whose path you did not give it, except the spill
  *   file of an offloaded cache, and what it keeps in $XDG_CACHE_HOME/kvik (or ~/.cache/kvik) for later runs: digests
  *   of weights (see kvik_model_verify), compiled vocabularies and quantized weights.  You can remove these at any
- *   time.
+ *   time.  A home that is not there is not made; then nothing is kept.
  * - Close and free in any order.  A model or cache that a cache, a batch, a request or a running call still uses lives
  *   until its user is closed or returns.  Functions that close or free take NULL and do nothing.
  * - NULL for any other pointer is KVIK_ARG, unless the comment of the function allows it.  A function that returns no

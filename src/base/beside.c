@@ -28,11 +28,11 @@ int path_dir(const char *path, char out[PATH_MAX])
     return 0;
 }
 
-void path_make_dirs(const char *dir)
+void path_make_dirs(const char *dir, size_t kept)
 {
     char at[PATH_MAX];
-    if (!*dir || snprintf(at, sizeof at, "%s", dir) >= PATH_MAX) return;
-    for (char *s = strchr(at + 1, '/'); s; s = strchr(s + 1, '/')) {
+    if (strlen(dir) <= kept || snprintf(at, sizeof at, "%s", dir) >= PATH_MAX) return;
+    for (char *s = strchr(at + kept + 1, '/'); s; s = strchr(s + 1, '/')) {
         *s = 0;
         (void)mkdir(at, 0700);
         *s = '/';

@@ -9,9 +9,10 @@
 int path_real(const char *path, char out[PATH_MAX]);
 /* Writes the path of the directory that the file lies in. */
 int path_dir(const char *path, char out[PATH_MAX]);
-/* Makes a directory and those above it, for this user alone.  What is there already stays as it is.  Errors are not reported:
- * the file that is made in the directory fails. */
-void path_make_dirs(const char *dir);
+/* Makes a directory and those above it, for this user alone.  What is there already stays as it is.  The directory that the
+ * first `kept` bytes name is not made: a home that does not exist is a mistake, or means that nothing shall be kept.  Errors
+ * are not reported: the file that is made in the directory fails. */
+void path_make_dirs(const char *dir, size_t kept);
 /* Writes the name of the n-th temporary file beside a file: hidden, and with an ending that only kvik uses. */
 int path_beside(const char *path, unsigned n, char out[PATH_MAX]);
 

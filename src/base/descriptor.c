@@ -33,9 +33,9 @@ int fd_open(const char *path, int how, mode_t mode)
     return fd_open_at(AT_FDCWD, path, how, mode);
 }
 
-DIR *fd_list(const char *path)
+DIR *fd_list_at(int dir, const char *name)
 {
-    int fd = fd_open(path, O_RDONLY | O_DIRECTORY, 0);
+    int fd = fd_open_at(dir, name, O_RDONLY | O_DIRECTORY, 0);
     DIR *list = fd < 0 ? NULL : fdopendir(fd);
     if (!list && fd >= 0) {
         int e = errno;
@@ -43,6 +43,11 @@ DIR *fd_list(const char *path)
         errno = e;
     }
     return list;
+}
+
+DIR *fd_list(const char *path)
+{
+    return fd_list_at(AT_FDCWD, path);
 }
 
 FILE *fd_stream(const char *path)

@@ -19,6 +19,7 @@ int fd_open_at(int dir, const char *name, int how, mode_t mode);
 int fd_take(int fd);
 /* Opens a directory for reading its names; closedir closes the list. */
 DIR *fd_list(const char *path);
+DIR *fd_list_at(int dir, const char *name);
 /* Opens a file for reading as a stream. */
 FILE *fd_stream(const char *path);
 /* Opens /dev/null in place of each of the descriptors 0 to 2 that is closed.  For programs, not for the library. */

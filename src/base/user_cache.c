@@ -13,10 +13,12 @@
 #include "base/durable.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <time.h>
@@ -26,6 +28,7 @@ enum {
     HEX = 2 * DIGEST_BYTES + 1,
     NAME_HEX = 32,
     PATH_BYTES = 4096,
+    LEFT_SECONDS = 60,
     LINE = 9 + HEX,
     TAIL = 2 * LINE /* two lines of a word and a digest */
 };
@@ -83,53 +86,84 @@ bool cache_sources_settled(const struct cache_kind *kind, const struct cache_sou
 
 /* --- The directory ---------------------------------------------------------------------------- */
 
-/* Writes the path of the folder.  False if the environment names no place. */
-static bool find_dir(const struct cache_kind *kind, char out[PATH_BYTES])
+/* Writes the path of the folder.  Returns the length of the part that kvik never makes, which is HOME, or -1 if the
+ * environment names no place. */
+static int find_dir(const struct cache_kind *kind, char out[PATH_BYTES])
 {
     const char *cache = secure_getenv("XDG_CACHE_HOME"), *home = secure_getenv("HOME");
-    int n = -1;
-    if (cache && *cache == '/')
+    int n = -1, kept = 0;
+    if (cache && *cache == '/') {
         n = snprintf(out, PATH_BYTES, "%s/kvik/%s", cache, kind->folder);
-    else if (home && *home == '/')
+    } else if (home && *home == '/') {
         n = snprintf(out, PATH_BYTES, "%s/.cache/kvik/%s", home, kind->folder);
-    return n > 0 && n < PATH_BYTES - NAME_HEX - 16;
+        kept = (int)MIN(strlen(home), PATH_BYTES);
+    }
+    return n > 0 && n < PATH_BYTES - NAME_HEX - 16 ? kept : -1;
 }
 
-static bool is_private_dir(const char *dir)
+/* Opens the folder, and writes its path.  make: makes it if it is absent.  All names are then looked up in the open directory,
+ * so a directory that takes its place meanwhile is neither read nor written.  Returns -1 and sets errno on failure: EPERM if
+ * others can write the folder.  The path is empty if there is none. */
+static int open_dir(const struct cache_kind *kind, bool make, char path[PATH_BYTES])
 {
+    const int how = O_RDONLY | O_DIRECTORY | O_NOFOLLOW;
     struct stat st;
-    return lstat(dir, &st) == 0 && S_ISDIR(st.st_mode) && fd_private(&st);
+    int kept = find_dir(kind, path);
+    if (kept < 0) {
+        *path = '\0';
+        errno = ENOENT;
+        return -1;
+    }
+    int fd = fd_open(path, how, 0);
+    if (fd < 0 && errno == ENOENT && make) {
+        path_make_dirs(path, (size_t)kept);
+        fd = fd_open(path, how, 0);
+    }
+    if (fd < 0 || (fstat(fd, &st) == 0 && fd_private(&st))) return fd;
+    close(fd);
+    errno = EPERM;
+    return -1;
 }
 
-/* Writes the path of the entry behind that of the directory. */
-static void add_name(const struct cache_kind *kind, const struct cache_key *key,
-                     char dir[PATH_BYTES])
+static int no_dir(const char *path, int e)
+{
+    if (!*path) return ERR(NOTFOUND, "neither XDG_CACHE_HOME nor HOME names a cache directory");
+    if (e == EPERM || e == ENOTDIR || e == ELOOP)
+        return ERR(IO, "%s: not a directory that only this user can write", path);
+    return ERR(IO, "%s: %s", path,
+               e == ENOENT ? "HOME is not there, and kvik does not make it" : strerror(e));
+}
+
+/* Writes the path of the entry behind that of the directory, and returns its name. */
+static const char *add_name(const struct cache_kind *kind, const struct cache_key *key,
+                            char dir[PATH_BYTES])
 {
     char hex[HEX];
     digest_hex(key->name, hex);
     size_t n = strlen(dir);
     snprintf(dir + n, PATH_BYTES - n, "/%.*s%s", NAME_HEX, hex, kind->suffix);
+    return dir + n + 1;
 }
 
-/* Whether a name is that of an entry, or of its temporary file, which begins alike after a point. */
+/* True if a name is that of an entry, or of its temporary file, which begins alike after a point. */
 static bool is_ours(const char *name)
 {
     return strspn(name + (*name == '.'), "0123456789abcdef") >= NAME_HEX;
 }
 
-/* Removes the oldest files while the directory has more than the most entries.  Temporary files of killed processes count;
- * files of other names are the user's. */
-static void bound_dir(const struct cache_kind *kind, const char *dir)
+/* Removes the oldest files while the directory has more than the most entries.  Temporary files count; files of other names
+ * are the user's. */
+static void bound_dir(const struct cache_kind *kind, int dir)
 {
     for (int again = 0; again < 16; again++) {
         char oldest[256] = "";
         int64_t when = INT64_MAX;
         uint32_t n = 0;
         const struct dirent *e;
-        DIR *d = fd_list(dir);
+        DIR *d = fd_list_at(dir, ".");
         while (d && (e = readdir(d))) {
             struct stat st;
-            if (!is_ours(e->d_name) || fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
+            if (!is_ours(e->d_name) || fstatat(dir, e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
                 !S_ISREG(st.st_mode))
                 continue;
             n++;
@@ -138,10 +172,37 @@ static void bound_dir(const struct cache_kind *kind, const char *dir)
             when = at;
             snprintf(oldest, sizeof oldest, "%s", e->d_name);
         }
-        bool more = n > (limited ? limits.most : kind->most) && unlinkat(dirfd(d), oldest, 0) == 0;
+        bool more = n > (limited ? limits.most : kind->most) && unlinkat(dir, oldest, 0) == 0;
         if (d) closedir(d);
         if (!more) return;
     }
+}
+
+/* True if a temporary file is left of a process that was killed: nobody has written to it for a minute, and nobody locks it. */
+static bool is_left(int dir, const char *name)
+{
+    struct stat st;
+    struct timespec now;
+    int fd = fd_open_at(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
+    if (fd < 0) return false;
+    clock_gettime(CLOCK_REALTIME, &now);
+    bool left = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid() &&
+                nanoseconds(&now) - nanoseconds(&st.st_mtim) > (int64_t)LEFT_SECONDS * 1000000000 &&
+                flock(fd, LOCK_EX | LOCK_NB) == 0;
+    close(fd);
+    return left;
+}
+
+/* Removes what killed processes left: a file of quantized weights can be gigabytes. */
+static void sweep(int dir)
+{
+    const struct dirent *e;
+    DIR *d = fd_list_at(dir, ".");
+    while (d && (e = readdir(d)))
+        if (*e->d_name == '.' && is_ours(e->d_name) && strstr(e->d_name, PATH_BESIDE) &&
+            is_left(dir, e->d_name))
+            (void)unlinkat(dir, e->d_name, 0);
+    if (d) closedir(d);
 }
 
 /* --- Reading ---------------------------------------------------------------------------------- */
@@ -211,9 +272,10 @@ bool cache_find(const struct cache_kind *kind, const struct cache_key *key, stru
     char path[PATH_BYTES];
     struct stat st;
     struct cache_entry e = {0};
-    if (!find_dir(kind, path) || !is_private_dir(path)) return false;
-    add_name(kind, key, path);
-    int fd = fd_open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
+    int dir = open_dir(kind, false, path);
+    if (dir < 0) return false;
+    int fd = fd_open_at(dir, add_name(kind, key, path), O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
+    close(dir);
     if (fd < 0) return false;
     bool good = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && fd_private(&st) &&
                 st.st_size >= TAIL && map_file(&e.map, fd, &st, path) >= 0;
@@ -239,9 +301,10 @@ void cache_entry_close(struct cache_entry *e)
 void cache_forget(const struct cache_kind *kind, const struct cache_key *key)
 {
     char path[PATH_BYTES];
-    if (!find_dir(kind, path) || !is_private_dir(path)) return;
-    add_name(kind, key, path);
-    (void)unlink(path);
+    int dir = open_dir(kind, false, path);
+    if (dir < 0) return;
+    (void)unlinkat(dir, add_name(kind, key, path), 0);
+    close(dir);
 }
 
 /* --- Writing ---------------------------------------------------------------------------------- */
@@ -252,24 +315,21 @@ struct cache_writer {
     struct durable file;
     struct digest sum;
     uint64_t at;
-    char dir[PATH_BYTES];
+    int dir; /* owned; or -1 */
 };
 
 static int open_place(struct cache_writer *w, uint64_t room)
 {
     char path[PATH_BYTES];
     struct statvfs fs;
-    if (!find_dir(w->kind, path))
-        return ERR(NOTFOUND, "neither XDG_CACHE_HOME nor HOME names a cache directory");
-    path_make_dirs(path);
-    if (!is_private_dir(path))
-        return ERR(IO, "%s: not a directory that only this user can write", path);
-    if (statvfs(path, &fs) == 0 && (uint64_t)fs.f_bavail * fs.f_frsize / 2 < room)
+    w->dir = open_dir(w->kind, true, path);
+    if (w->dir < 0) return no_dir(path, errno);
+    sweep(w->dir);
+    if (fstatvfs(w->dir, &fs) == 0 && (uint64_t)fs.f_bavail * fs.f_frsize / 2 < room)
         return ERR(IO, "%s: the disk has too little room for %.1f MiB", path,
                    (double)room / (1 << 20));
-    memcpy(w->dir, path, sizeof path);
-    add_name(w->kind, &w->key, path);
-    return durable_create(&w->file, path, w->kind->mark);
+    (void)add_name(w->kind, &w->key, path);
+    return durable_create_at(&w->file, w->dir, path, w->kind->mark);
 }
 
 int cache_write_begin(const struct cache_kind *kind, const struct cache_key *key, uint64_t room,
@@ -277,7 +337,7 @@ int cache_write_begin(const struct cache_kind *kind, const struct cache_key *key
 {
     struct cache_writer *w = mem_alloc(sizeof *w);
     if (!w) return ERR_NOMEM;
-    *w = (struct cache_writer){.kind = kind, .key = *key, .file.fd = -1};
+    *w = (struct cache_writer){.kind = kind, .key = *key, .file.fd = -1, .file.dir = -1, .dir = -1};
     digest_begin(&w->sum);
     int e = open_place(w, room);
     if (e < 0) {
@@ -320,5 +380,6 @@ void cache_write_drop(struct cache_writer *w)
 {
     if (!w) return;
     durable_close(&w->file);
+    if (w->dir >= 0) close(w->dir);
     mem_free(w);
 }

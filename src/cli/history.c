@@ -21,18 +21,19 @@ enum {
     PATH = 4096
 };
 
-/* Returns false if no history is kept. */
-static bool find_path(char out[PATH])
+/* Returns false if no history is kept.  Writes the length of the part that is not made if it is absent, which is HOME. */
+static bool find_path(char out[PATH], size_t *kept)
 {
     const char *named = getenv("KVIK_HISTORY"), *state = getenv("XDG_STATE_HOME"),
                *home = getenv("HOME");
     int n;
+    *kept = 0;
     if (named)
         n = snprintf(out, PATH, "%s", named);
     else if (state && *state == '/')
         n = snprintf(out, PATH, "%s/kvik/history", state);
     else if (home && *home)
-        n = snprintf(out, PATH, "%s/.local/state/kvik/history", home);
+        n = snprintf(out, PATH, "%s/.local/state/kvik/history", home), *kept = strlen(home);
     else
         return false;
     return n > 0 && n < PATH;
@@ -68,13 +69,14 @@ void history_add(const char *text)
     static bool told;
     char path[PATH];
     struct buf line;
-    if (!find_path(path)) return;
+    size_t kept;
+    if (!find_path(path, &kept)) return;
     buf_init(&line, LONGEST);
     if (escape(&line, text) >= 0) {
         int e = append(path, line.data, line.len);
         if (e == ENOENT) {
             char dir[PATH_MAX];
-            if (path_dir(path, dir) >= 0) path_make_dirs(dir);
+            if (path_dir(path, dir) >= 0) path_make_dirs(dir, kept);
             e = append(path, line.data, line.len);
         }
         if (e && !told)
@@ -128,8 +130,8 @@ static size_t clean(char *all, size_t n, bool whole, size_t *lines)
 void history_load(void (*fn)(void *ctx, const char *text), void *ctx)
 {
     char path[PATH], *all;
-    size_t n, size, lines;
-    if (!find_path(path) || !read_end(path, &all, &n, &size)) return;
+    size_t n, size, lines, kept;
+    if (!find_path(path, &kept) || !read_end(path, &all, &n, &size)) return;
     n = clean(all, n, n == size, &lines);
     char *from = all, *behind = all + n;
     for (size_t skip = lines > KEPT ? lines - KEPT : 0; skip || behind - from > KEPT_BYTES;
