@@ -10,7 +10,10 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
+
+enum { READER_MS = 3000, STEP_MS = 20 }; /* how long a FIFO may be without a reader */
 
 int file_open(const char *path, struct stat *st)
 {
@@ -104,6 +107,20 @@ static int write_all(int fd, const struct span *span, size_t n_spans)
     return e;
 }
 
+/* Opens a device or a FIFO.  Opening a FIFO waits for its reader, who may start later, but not for ever. */
+static int open_into(const char *path)
+{
+    const int how = O_WRONLY | O_NONBLOCK;
+    int fd = -1;
+    for (int left = READER_MS; (fd = fd_open(path, how, 0)) < 0 && errno == ENXIO && left > 0;
+         left -= STEP_MS)
+        (void)nanosleep(&(struct timespec){.tv_nsec = STEP_MS * 1000000}, NULL);
+    if (fd < 0) return -1;
+    int flags = fcntl(fd, F_GETFL);
+    if (flags >= 0) (void)fcntl(fd, F_SETFL, flags & ~O_NONBLOCK);
+    return fd;
+}
+
 /* Writes into a device or a FIFO, which a new file must not replace. */
 static int write_into(const char *path, const struct span *span, size_t n_spans)
 {
@@ -111,12 +128,13 @@ static int write_into(const char *path, const struct span *span, size_t n_spans)
     sigemptyset(&pipe);
     sigaddset(&pipe, SIGPIPE);
     pthread_sigmask(SIG_BLOCK, &pipe, &was);
-    int fd = fd_open(path, O_WRONLY, 0), e = fd < 0 ? errno : 0;
+    int fd = open_into(path), e = fd < 0 ? errno : 0;
     if (!e) e = write_all(fd, span, n_spans);
     if (fd >= 0 && close(fd) < 0 && !e) e = errno;
     if (e == EPIPE && !sigismember(&was, SIGPIPE))
         (void)sigtimedwait(&pipe, NULL, &(struct timespec){0});
     pthread_sigmask(SIG_SETMASK, &was, NULL);
+    if (e == ENXIO) return ERR(IO, "%s: no process reads from it", path);
     return e ? write_failed(path, e) : 0;
 }
 

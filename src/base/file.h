@@ -12,7 +12,7 @@ int file_read(const char *path, size_t max, char **out, size_t *len);
 bool file_exists(const char *path);
 bool dir_exists(const char *path);
 /* Writes the whole file or nothing: a temporary file beside `path`, fsync, rename.  The new file has the mode of the old
- * one, and links are followed.  A device or a FIFO is written into. */
+ * one, and links are followed.  A device or a FIFO is written into; ERR_IO if no process reads from the FIFO within 3 s. */
 int file_write(const char *path, const void *data, size_t n);
 struct span { /* borrowed bytes */
     const void *data;

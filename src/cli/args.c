@@ -26,7 +26,7 @@ static const struct arg_option shared[] = {
     {"spill-dir", ARG_TEXT, offsetof(struct common, spill_dir), "DIR", NULL,
      "directory of the spill file, which is unlinked as soon as it is open (default: $KVIK_SPILL_DIR, "
      "$TMPDIR, /var/tmp)"},
-    {"trace", ARG_TEXT, offsetof(struct common, trace), "FILE", NULL,
+    {"trace", ARG_OUT, offsetof(struct common, trace), "FILE", NULL,
      "write what the cache did when, as JSON in Chrome's trace format, for chrome://tracing or "
      "ui.perfetto.dev: forwards, layers, reads of the spill file, evictions and waits; the newest 65536 events"},
     {"isa", ARG_TEXT, offsetof(struct common, isa), "NAME",
@@ -222,7 +222,11 @@ static int take_own(struct parser *p, const struct arg_option *o, const char *in
     if (o->choices && check_choice(o->name, o->choices, v)) return EXIT_USAGE;
     if (o->kind == ARG_UINT) return take_uint(o->name, v, at);
     if (o->kind == ARG_BYTES) return take_bytes(o->name, v, at);
-    if (o->kind == ARG_TEXT) {
+    if (o->kind == ARG_OUT && !strcmp(v, "-"))
+        return say_usage("--%s -: standard output has the answers; give a file, such as "
+                         "/dev/stderr, or ./- for one of that name",
+                         o->name);
+    if (o->kind == ARG_TEXT || o->kind == ARG_OUT) {
         *(const char **)at = v;
         return 0;
     }

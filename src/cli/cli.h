@@ -19,6 +19,7 @@ enum arg_kind {
     ARG_UINT,  /* uint32_t */
     ARG_BYTES, /* uint64_t with K, M, G */
     ARG_TEXT,  /* const char *, borrowed from argv */
+    ARG_OUT,   /* the same, a file to write; "-" is refused, since standard output has the text */
     ARG_LIST,  /* struct arg_list, one per occurrence */
 };
 struct arg_list {

@@ -35,7 +35,7 @@ static const struct arg_option table[] = {
      "PROMPT (default tensor: input_features)"},
     {"generation-config", ARG_TEXT, offsetof(struct options, config), "JSON|FILE", NULL,
      "generation options as a JSON object; options on the command line win over it"},
-    {"logits-file", ARG_TEXT, offsetof(struct options, logits_file), "FILE", NULL,
+    {"logits-file", ARG_OUT, offsetof(struct options, logits_file), "FILE", NULL,
      "write the raw logits [steps, rows, vocab] to a safetensors file; with --output-scores true also "
      "the processed scores"},
     {"prefix-cache", ARG_TEXT, offsetof(struct options, prefix_cache), "DIR", NULL,

@@ -69,11 +69,12 @@ static const struct command *find(const char *name)
     return NULL;
 }
 
-/* Weights are mapped, so reading a file that was truncated after it was opened raises SIGBUS. */
+/* Weights and the spill file are mapped, so reading raises SIGBUS where the file was truncated after it was opened, and where a
+ * page that was in the page cache has just left it and the disk fails. */
 static void on_bus_error(int sig)
 {
     static const char text[] =
-        "kvik: a model file was truncated, or its disk failed, while the file was in use\n";
+        "kvik: a model file was truncated, or the disk of a model file or of the spill file failed, while it was in use\n";
     (void)sig;
     terminal_restore();
     (void)!write(STDERR_FILENO, text, sizeof text - 1);

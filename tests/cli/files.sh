@@ -33,6 +33,20 @@ wait $!
 check "a FIFO: exit 0" status 0
 check "a FIFO: stays" test -p "$work/fifo"
 check "a FIFO: gets all bytes" cmp -s "$work/first" "$work/through"
+run generate "$model" --input-ids 5,6 --max-new-tokens 2 --trace "$work/fifo"
+check "a FIFO that nobody reads: exit 1" status 1
+check "a FIFO that nobody reads: the message" err_has "no process reads from it"
+here=$PWD
+kvik=$(realpath "$KVIK")
+cd "$work" || exit 99
+for option in "generate m --input-ids 5 --trace" "generate m --input-ids 5 --logits-file" "bench m --report" "bench m --svg"; do
+    "$kvik" $option - >>dash 2>&1
+    echo "rc $?" >>dash
+done
+cd "$here" || exit 99
+check "- as a file to write is refused" same "$(grep -c 'rc 2' "$work/dash")" 4
+check "and the message says how to write a file of that name" same "$(grep -c '[.]/-' "$work/dash")" 4
+check "and no file of that name is made" test ! -e "$work/-"
 logits /dev/full
 check "a full device: exit 1" status 1
 check "a full device: the message" err_has "No space left"
@@ -85,5 +99,15 @@ if has_pty; then
     rc=$?
     check "a FIFO as history: the chat ends" status 0
     check "a FIFO as history: said" err_has "cannot be kept in"
+    last="kvik chat, the home is not there"
+    (
+        unset KVIK_HISTORY XDG_STATE_HOME XDG_CACHE_HOME
+        HOME="$work/nobody" python3 tests/cli/screen.py 60 80 "[('> ', 'x\r'), ('tokens', '\x04')]" "$work/out" \
+            "$work/err" "$KVIK" chat "$work/tiny" --greedy --max-new-tokens 4
+    )
+    rc=$?
+    check "a home that is not there: the chat ends" status 0
+    check "a home that is not there: said" err_has "cannot be kept in"
+    check "a home that is not there: is not made" test ! -e "$work/nobody"
 fi
 finish
