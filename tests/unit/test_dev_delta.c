@@ -1,21 +1,9 @@
 /* test_dev_delta.c - the gated delta rule against double precision; every instruction set against the reference device,
  * bit for bit; one step of many tokens against steps of few, with states that pass through pages; and a page for every
  * token, as drafts have. */
-#include "dev/cpu/cpu.h"
-#include "testing.h"
+#include "state_pages.h"
 
 #include <math.h>
-
-enum { TOKENS = 19, LANES = 3, PAGES = 1 + LANES * (TOKENS + 1) };
-
-static uint64_t seed = 88172645463325252ull;
-static float rnd(float lo, float hi)
-{
-    seed ^= seed << 13;
-    seed ^= seed >> 7;
-    seed ^= seed << 17;
-    return lo + (hi - lo) * ((float)(seed >> 40) / (float)(1 << 24));
-}
 
 struct shape {
     uint32_t heads, key_heads, keys, values;
@@ -29,14 +17,6 @@ struct mixer {
     size_t rows; /* tokens of all lanes */
     float *q, *k, *v, *dt, *beta, *a;
 };
-
-static float *draw(size_t n, float lo, float hi)
-{
-    float *p = malloc(n * sizeof *p);
-    for (size_t i = 0; i < n; i++)
-        p[i] = rnd(lo, hi);
-    return p;
-}
 
 static struct mixer mixer_new(const struct shape *s)
 {
@@ -58,60 +38,6 @@ static void mixer_free(struct mixer *m)
         free(all[i]);
 }
 
-/* A step of `n` tokens of every lane from token `at` on. */
-struct step {
-    unsigned char *pages;
-    struct kv_view v;
-    uint32_t counts[3], lane[LANES * TOKENS], pos[LANES * TOKENS], dst[LANES * TOKENS], from[LANES];
-};
-
-static void step_new(struct step *t, const struct shape *s)
-{
-    memset(t, 0, sizeof *t);
-    t->v.raw.grain = ((size_t)s->heads * s->keys * s->values * 4 + 63) & ~(size_t)63;
-    t->pages = malloc(PAGES * t->v.raw.grain);
-    memset(t->pages, 0xff, PAGES * t->v.raw.grain); /* NaN */
-    t->v.raw.base = t->pages;
-    t->v.counts = t->counts;
-    t->v.lane = t->lane;
-    t->v.pos = t->pos;
-    t->v.dst = t->dst;
-    t->v.from = t->from;
-}
-
-/* Page of the state of a lane after `len` tokens. */
-static uint32_t page_of(uint32_t lane, uint32_t len)
-{
-    return len ? 1 + lane * (TOKENS + 1) + len : 0;
-}
-
-static void step_set(struct step *t, uint32_t at, uint32_t n, bool all)
-{
-    t->counts[0] = LANES;
-    t->counts[1] = LANES * n;
-    for (uint32_t l = 0; l < LANES; l++) {
-        t->from[l] = page_of(l, at);
-        for (uint32_t i = 0; i < n; i++) {
-            t->lane[l * n + i] = l;
-            t->pos[l * n + i] = at + i;
-            /* checkpoints in the middle of a step, too */
-            bool keeps = all || i + 1 == n || (at + i) % 5 == 2;
-            t->dst[l * n + i] = keeps ? page_of(l, at + i + 1) : 0;
-        }
-    }
-}
-
-/* Copies rows [at, at + n) of every lane from x [lane][TOKENS][width] to rows of `ld` values, or back. */
-static void rows(float *x, size_t width, float *part, size_t ld, uint32_t at, uint32_t n, bool back)
-{
-    for (uint32_t l = 0; l < LANES; l++)
-        for (uint32_t i = 0; i < n; i++) {
-            float *whole = x + ((size_t)l * TOKENS + at + i) * width,
-                  *own = part + (l * n + i) * ld;
-            memcpy(back ? whole : own, back ? own : whole, width * sizeof *x);
-        }
-}
-
 /* Runs the rule in steps of `chunk` tokens: y [lane][TOKENS][heads][values], and the last page of every lane. */
 static void run(struct dev *d, const struct mixer *m, uint32_t chunk, bool all, float *y,
                 float *last)
@@ -120,7 +46,7 @@ static void run(struct dev *d, const struct mixer *m, uint32_t chunk, bool all, 
     size_t kw = (size_t)s->key_heads * s->keys, vw = (size_t)s->heads * s->values;
     size_t ld = 2 * kw + vw + 3, state = (size_t)s->heads * s->keys * s->values;
     struct step t;
-    step_new(&t, s);
+    step_new(&t, state * 4, 0);
     float *x = malloc(m->rows * ld * 4), *out = malloc(m->rows * vw * 4),
           *dt = malloc(2 * m->rows * s->heads * 4);
     for (uint32_t at = 0, n; at < TOKENS; at += n) {
@@ -233,41 +159,36 @@ static void test_one_answer(void **state)
     dev_close(ref);
 }
 
-/* Every page that a step writes is the state of a sequence that ends there. */
+struct rule {
+    struct dev *d;
+    struct step *t;
+    struct dev_delta delta;
+};
+
+static void run_rule(void *arg)
+{
+    const struct rule *o = arg;
+    dev_delta(o->d, &o->t->v, 0, &o->delta);
+}
+
 static void test_pages(void **state)
 {
     (void)state;
     const struct shape s = {.heads = 4, .key_heads = 2, .keys = 5, .values = 3};
     struct mixer m = mixer_new(&s);
     size_t vw = (size_t)s.heads * s.values, used = vw * s.keys * 4;
-    struct dev *d;
     struct step t;
-    assert_int_equal(dev_open(NULL, &d), 0);
-    step_new(&t, &s);
     float *out = malloc(m.rows * vw * 4);
-    struct dev_delta delta = {m.q,    m.k,     (size_t)s.key_heads * s.keys,
-                              m.v,    vw,      m.dt,
-                              m.beta, m.a,     1,
-                              out,    s.heads, s.key_heads,
-                              s.keys, s.values};
-    step_set(&t, 0, TOKENS, true);
-    dev_delta(d, &t.v, 0, &delta);
-    unsigned char *all = malloc(PAGES * t.v.raw.grain);
-    memcpy(all, t.pages, PAGES * t.v.raw.grain);
-    for (uint32_t len = 1; len <= TOKENS; len++) { /* lane 0 alone, of this length */
-        t.counts[0] = 1;
-        t.counts[1] = len;
-        memset(t.dst, 0, sizeof t.dst);
-        t.dst[len - 1] = page_of(1, 1);
-        dev_delta(d, &t.v, 0, &delta);
-        assert_memory_equal(all + page_of(0, len) * t.v.raw.grain,
-                            t.pages + page_of(1, 1) * t.v.raw.grain, used);
-    }
-    free(all);
+    struct rule o = {.t = &t,
+                     .delta = {m.q, m.k, (size_t)s.key_heads * s.keys, m.v, vw, m.dt, m.beta, m.a,
+                               1, out, s.heads, s.key_heads, s.keys, s.values}};
+    assert_int_equal(dev_open(NULL, &o.d), 0);
+    step_new(&t, used, 0);
+    check_pages(&t, used, run_rule, &o);
     free(out);
     free(t.pages);
     mixer_free(&m);
-    dev_close(d);
+    dev_close(o.d);
 }
 
 int main(void)

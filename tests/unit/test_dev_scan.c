@@ -1,21 +1,9 @@
 /* test_dev_scan.c - the causal convolution and the selective scan against double precision; every
  * instruction set against the reference device, bit for bit; and one step of many tokens against
  * steps of few, with states that pass through pages. */
-#include "dev/cpu/cpu.h"
-#include "testing.h"
+#include "state_pages.h"
 
 #include <math.h>
-
-enum { TOKENS = 23, LANES = 3, PAGES = 1 + LANES * (TOKENS + 1) };
-
-static uint64_t seed = 88172645463325252ull;
-static float rnd(float lo, float hi)
-{
-    seed ^= seed << 13;
-    seed ^= seed >> 7;
-    seed ^= seed << 17;
-    return lo + (hi - lo) * ((float)(seed >> 40) / (float)(1 << 24));
-}
 
 /* One mixer's shapes: channels, heads, groups, states, taps; one decay per head or one per state. */
 struct shape {
@@ -34,14 +22,6 @@ struct mixer {
     size_t tokens; /* of all lanes */
     float *x, *dt, *b, *c, *a, *d, *w, *bias;
 };
-
-static float *draw(size_t n, float lo, float hi)
-{
-    float *p = malloc(n * sizeof *p);
-    for (size_t i = 0; i < n; i++)
-        p[i] = rnd(lo, hi);
-    return p;
-}
 
 static struct mixer mixer_new(const struct shape *s)
 {
@@ -67,60 +47,6 @@ static void mixer_free(struct mixer *m)
         free(all[i]);
 }
 
-/* A step of `n` tokens of every lane from token `at` on, over pages with two planes. */
-struct step {
-    unsigned char *pages;
-    struct kv_view v;
-    uint32_t counts[3], lane[LANES * TOKENS], pos[LANES * TOKENS], dst[LANES * TOKENS], from[LANES];
-};
-
-static void step_new(struct step *t, const struct shape *s)
-{
-    memset(t, 0, sizeof *t);
-    size_t conv = (size_t)s->taps * s->channels * 4, ssm = (size_t)s->n * s->channels * 4;
-    t->v.raw.grain = (conv + ssm + 63) & ~(size_t)63;
-    t->v.raw.offset[1] = conv;
-    t->pages = malloc(PAGES * t->v.raw.grain);
-    memset(t->pages, 0xff, PAGES * t->v.raw.grain); /* NaN */
-    t->v.raw.base = t->pages;
-    t->v.counts = t->counts;
-    t->v.lane = t->lane;
-    t->v.pos = t->pos;
-    t->v.dst = t->dst;
-    t->v.from = t->from;
-}
-
-/* Page of the state of a lane after `len` tokens. */
-static uint32_t page_of(uint32_t lane, uint32_t len)
-{
-    return len ? 1 + lane * (TOKENS + 1) + len : 0;
-}
-
-static void step_set(struct step *t, uint32_t at, uint32_t n)
-{
-    t->counts[0] = LANES;
-    t->counts[1] = LANES * n;
-    for (uint32_t l = 0; l < LANES; l++) {
-        t->from[l] = page_of(l, at);
-        for (uint32_t i = 0; i < n; i++) {
-            t->lane[l * n + i] = l;
-            t->pos[l * n + i] = at + i;
-            /* snapshots in the middle of a step, too */
-            bool keeps = i + 1 == n || (at + i) % 5 == 2;
-            t->dst[l * n + i] = keeps ? page_of(l, at + i + 1) : 0;
-        }
-    }
-}
-
-/* Copies rows [at, at + n) of every lane from x [lane][TOKENS][width], or back. */
-static void rows(float *x, float *part, uint32_t at, uint32_t n, size_t width, bool back)
-{
-    for (uint32_t l = 0; l < LANES; l++) {
-        float *whole = x + ((size_t)l * TOKENS + at) * width, *own = part + l * n * width;
-        memcpy(back ? whole : own, back ? own : whole, n * width * sizeof *x);
-    }
-}
-
 /* Runs both operations in steps of `chunk` tokens: y [2][lane][TOKENS][channels], of the convolution
  * and the scan, and the last page of every lane. */
 static void run(struct dev *d, const struct mixer *m, uint32_t chunk, float *y, unsigned char *last)
@@ -128,18 +54,18 @@ static void run(struct dev *d, const struct mixer *m, uint32_t chunk, float *y, 
     const struct shape *s = m->s;
     size_t c = s->channels, gn = (size_t)s->groups * s->n;
     struct step t;
-    step_new(&t, s);
+    step_new(&t, s->taps * c * 4, s->n * c * 4);
     float *x = malloc(m->tokens * c * 4), *out = malloc(m->tokens * c * 4),
           *dt = malloc(m->tokens * s->heads * 4), *b = malloc(2 * m->tokens * gn * 4);
     for (uint32_t at = 0, n; at < TOKENS; at += n) {
         n = MIN(chunk, TOKENS - at);
-        step_set(&t, at, n);
-        rows(m->x, x, at, n, c, false);
-        rows(m->dt, dt, at, n, s->heads, false);
-        rows(m->b, b, at, n, gn, false);
-        rows(m->c, b + m->tokens * gn, at, n, gn, false);
+        step_set(&t, at, n, false);
+        rows(m->x, c, x, c, at, n, false);
+        rows(m->dt, s->heads, dt, s->heads, at, n, false);
+        rows(m->b, gn, b, gn, at, n, false);
+        rows(m->c, gn, b + m->tokens * gn, gn, at, n, false);
         dev_conv(d, &t.v, 0, &(struct dev_conv){x, m->w, m->bias, out, s->taps, s->channels});
-        rows(y, out, at, n, c, true);
+        rows(y, c, out, c, at, n, true);
         dev_scan(d, &t.v, 1,
                  &(struct dev_scan){.x = x,
                                     .ldx = c,
@@ -155,7 +81,7 @@ static void run(struct dev *d, const struct mixer *m, uint32_t chunk, float *y, 
                                     .heads = s->heads,
                                     .groups = s->groups,
                                     .n = s->n});
-        rows(y + m->tokens * c, out, at, n, c, true);
+        rows(y + m->tokens * c, c, out, c, at, n, true);
     }
     size_t used = ((size_t)s->taps + s->n) * c * 4;
     for (uint32_t l = 0; l < LANES; l++)
@@ -242,43 +168,39 @@ static void test_one_answer(void **state)
     dev_close(ref);
 }
 
-/* Tokens of drafts have a page each, and every page is the state of a sequence that ends there. */
+struct both {
+    struct dev *d;
+    struct step *t;
+    struct dev_conv conv;
+    struct dev_scan scan;
+};
+
+static void run_both(void *arg)
+{
+    const struct both *o = arg;
+    dev_conv(o->d, &o->t->v, 0, &o->conv);
+    dev_scan(o->d, &o->t->v, 1, &o->scan);
+}
+
 static void test_pages(void **state)
 {
     (void)state;
     const struct shape s = {.channels = 20, .heads = 20, .groups = 1, .n = 3, .taps = 4};
     struct mixer m = mixer_new(&s);
-    struct dev *d;
     struct step t;
-    size_t used = ((size_t)s.taps + s.n) * s.channels * 4;
-    assert_int_equal(dev_open(NULL, &d), 0);
-    step_new(&t, &s);
-    step_set(&t, 0, TOKENS);
-    for (uint32_t i = 0; i < LANES * TOKENS; i++)
-        t.dst[i] = page_of(t.lane[i], t.pos[i] + 1);
+    size_t conv = (size_t)s.taps * s.channels * 4, scan = (size_t)s.n * s.channels * 4;
     float *out = malloc(m.tokens * s.channels * 4);
-    struct dev_conv conv = {m.x, m.w, m.bias, out, s.taps, s.channels};
-    struct dev_scan scan = {m.x,   s.channels, m.dt, m.b,        m.c,     s.n, m.a,
-                            false, m.d,        out,  s.channels, s.heads, 1,   s.n};
-    dev_conv(d, &t.v, 0, &conv);
-    dev_scan(d, &t.v, 1, &scan);
-    unsigned char *all = malloc(PAGES * t.v.raw.grain);
-    memcpy(all, t.pages, PAGES * t.v.raw.grain);
-    for (uint32_t len = 1; len <= TOKENS; len++) { /* lane 0 alone, of this length */
-        t.counts[0] = 1;
-        t.counts[1] = len;
-        memset(t.dst, 0, sizeof t.dst);
-        t.dst[len - 1] = page_of(1, 1);
-        dev_conv(d, &t.v, 0, &conv);
-        dev_scan(d, &t.v, 1, &scan);
-        assert_memory_equal(all + page_of(0, len) * t.v.raw.grain,
-                            t.pages + page_of(1, 1) * t.v.raw.grain, used);
-    }
-    free(all);
+    struct both o = {.t = &t,
+                     .conv = {m.x, m.w, m.bias, out, s.taps, s.channels},
+                     .scan = {m.x, s.channels, m.dt, m.b, m.c, s.n, m.a, false, m.d, out,
+                              s.channels, s.heads, 1, s.n}};
+    assert_int_equal(dev_open(NULL, &o.d), 0);
+    step_new(&t, conv, scan);
+    check_pages(&t, conv + scan, run_both, &o);
     free(out);
     free(t.pages);
     mixer_free(&m);
-    dev_close(d);
+    dev_close(o.d);
 }
 
 int main(void)

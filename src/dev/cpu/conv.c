@@ -29,36 +29,6 @@ static void conv_ref(const float *const *row, uint32_t taps, const float *w, siz
 }
 CPU_KERNEL(DEV_REF, CPU_CONV, CPU_ANY, conv_ref);
 
-struct scan_span scan_span(const struct kv_view *v, uint32_t plane, uint32_t lane)
-{
-    uint32_t t0 = 0, end = v->counts[1], t1;
-    while (t0 < end) { /* the first token whose lane is not below `lane` */
-        uint32_t mid = t0 + (end - t0) / 2;
-        if (v->lane[mid] < lane)
-            t0 = mid + 1;
-        else
-            end = mid;
-    }
-    for (t1 = t0; t1 < v->counts[1] && v->lane[t1] == lane; t1++) {
-    }
-    const unsigned char *page = v->raw.base + v->from[lane] * v->raw.grain + v->raw.offset[plane];
-    return (struct scan_span){t0, t1, t0 < t1 ? v->pos[t0] : 0,
-                              v->from[lane] ? (const float *)(const void *)page : NULL};
-}
-
-float *scan_dst(const struct kv_view *v, uint32_t plane, uint32_t t)
-{
-    unsigned char *page = v->raw.base + v->dst[t] * v->raw.grain + v->raw.offset[plane];
-    return v->dst[t] ? (float *)(void *)page : NULL;
-}
-
-uint32_t scan_per_task(const struct kv_view *v, uint32_t strips, size_t cost)
-{
-    enum { TASK = 1 << 14 };
-    size_t tokens = MAX(v->counts[1] / MAX(v->counts[0], 1), 1);
-    return (uint32_t)MIN(MAX(TASK / (tokens * cost), 1), MAX(strips, 1));
-}
-
 /* The inputs that the page after a token holds; zeros stand for inputs before the first token. */
 static void save(const struct dev_conv *a, const float *const *row, uint32_t missing, uint32_t c0,
                  uint32_t n, float *page)

@@ -1,8 +1,8 @@
 /* delta_vec.h - the kernel of delta.c on 16 lanes, stated once for AVX2, AVX-512 and NEON: delta_avx2.c and delta_avx512.c
  * include it after the vec_*.h that gives the vectors. */
-#include "dev/cpu/ssm.h"
+#include "dev/cpu/turn_vec.h"
 
-/* What all lanes find under a key.  The four chains have names, because an array with an index would live in memory. */
+/* Returns what all lanes find under a key, in four chains as in turn(). */
 INLINE vf found(const float *h, const float *k, uint32_t keys)
 {
     vf m0 = vf_zero(), m1 = m0, m2 = m0, m3 = m0;
@@ -19,31 +19,6 @@ INLINE vf found(const float *h, const float *k, uint32_t keys)
     return vf_add(vf_add(m0, m2), vf_add(m1, m3));
 }
 
-/* One row: it decays by a, takes up u * k, and adds to p. */
-INLINE vf turn_row(float *at, vf a, vf u, float k, float q, vf p)
-{
-    vf h = vf_fma(vf_load(at), a, vf_mul(u, vf_set1(k)));
-    vf_store(at, h);
-    return vf_fma(h, vf_set1(q), p);
-}
-
-/* All rows turn; returns what all lanes find under q afterwards. */
-INLINE vf turn(float *h, const struct cpu_delta *j, vf a, vf u, const float *k, const float *q)
-{
-    vf p0 = vf_zero(), p1 = p0, p2 = p0, p3 = p0;
-    uint32_t i = 0;
-    for (; i + 4 <= j->keys; i += 4, h += 4 * SCAN_LANES) {
-        p0 = turn_row(h, a, u, k[i], q[i], p0);
-        p1 = turn_row(h + SCAN_LANES, a, u, k[i + 1], q[i + 1], p1);
-        p2 = turn_row(h + 2 * SCAN_LANES, a, u, k[i + 2], q[i + 2], p2);
-        p3 = turn_row(h + 3 * SCAN_LANES, a, u, k[i + 3], q[i + 3], p3);
-    }
-    if (i < j->keys) p0 = turn_row(h, a, u, k[i], q[i], p0);
-    if (i + 1 < j->keys) p1 = turn_row(h + SCAN_LANES, a, u, k[i + 1], q[i + 1], p1);
-    if (i + 2 < j->keys) p2 = turn_row(h + 2 * SCAN_LANES, a, u, k[i + 2], q[i + 2], p2);
-    return vf_add(vf_add(p0, p2), vf_add(p1, p3));
-}
-
 static void VEC(delta)(const struct cpu_delta *j)
 {
     const bool whole = j->lanes == SCAN_LANES;
@@ -54,7 +29,7 @@ static void VEC(delta)(const struct cpu_delta *j)
         const vf v = whole ? vf_load(value) : vf_load_n(value, j->lanes);
         const vf u =
             vf_mul(vf_sub(v, vf_mul(a, found(j->h, k, j->keys))), vf_set1(j->beta[t * j->lddt]));
-        const vf y = vf_mul(vf_set1(j->scale), turn(j->h, j, a, u, k, q));
+        const vf y = vf_mul(vf_set1(j->scale), turn(j->h, j->keys, a, u, k, q));
         if (whole)
             vf_store(out, y);
         else

@@ -1,22 +1,16 @@
-/* ssm.c - the selective scan: the splitting over sequences and channels, the state, and the readable kernel.
+/* ssm.c - the selective scan: what a strip of channels reads of each token, and the readable kernel.
  *
  * A channel is a small linear system: n numbers that decay, take up an input, and are read as a weighted sum.  Decay, input
- * and weights depend on the token, which is what "selective" means.  Channels do not meet, so a strip of 16 channels is a
- * vector, and a task is some strips of one sequence.  The tokens of a sequence follow one another, in a step of one token
- * and in a prefill alike.  (The scan by chunks of the papers adds in another order, which depends on where chunks begin.)
- *
- * A strip's state is copied from its page, lives in the L1 cache while its tokens pass, and is copied to the page of every
- * token that has one: the page of the step's last token, those of drafts, and snapshots. */
+ * and weights depend on the token, which is what "selective" means.  Channels do not meet, so a column of the state is a
+ * channel (scan_work.c).  (The scan by chunks of the papers adds in another order, which depends on where chunks begin.) */
 #include "dev/cpu/ssm.h"
 #include "dev/cpu/mathfn.h"
 
 #include <assert.h>
-#include <string.h>
 
 struct scan {
     const struct dev_scan *a;
-    const struct kv_view *v;
-    uint32_t plane, per_group, strips, per_task, per_lane; /* per_lane: tasks of a lane */
+    uint32_t per_group; /* strips of a group */
     cpu_scan_fn fn;
 };
 
@@ -39,77 +33,52 @@ static void scan_ref(const struct cpu_scan *j)
 }
 CPU_KERNEL(DEV_REF, CPU_SCAN, CPU_ANY, scan_ref);
 
-/* Copies a strip of `lanes` channels from channel c0 on between a page and h. */
-static void state_load(const struct dev_scan *a, const float *page, uint32_t c0, uint32_t lanes,
-                       float *h)
+/* The channels of a strip lie in one group. */
+static struct scan_strip place(const void *arg, uint32_t i)
 {
-    if (!page || lanes < SCAN_LANES) memset(h, 0, (size_t)a->n * SCAN_LANES * sizeof *h);
-    for (uint32_t n = 0; page && n < a->n; n++)
-        memcpy(h + n * SCAN_LANES, page + (size_t)n * a->channels + c0, lanes * sizeof *h);
+    const struct scan *o = arg;
+    uint32_t of_group = o->a->channels / o->a->groups, in = i % o->per_group * SCAN_LANES;
+    return (struct scan_strip){i, i / o->per_group * of_group + in, MIN(SCAN_LANES, of_group - in)};
 }
 
-static void state_save(const struct dev_scan *a, const float *h, uint32_t c0, uint32_t lanes,
-                       float *page)
+static void pass(const void *arg, const struct scan_strip *s, uint32_t t, uint32_t n, float *h)
 {
-    for (uint32_t n = 0; n < a->n; n++)
-        memcpy(page + (size_t)n * a->channels + c0, h + n * SCAN_LANES, lanes * sizeof *h);
-}
-
-/* Scans strip i, whose channels lie in one group, over the tokens of a span. */
-static void strip(const struct scan *o, const struct scan_span *s, uint32_t i, float *h)
-{
+    const struct scan *o = arg;
     const struct dev_scan *a = o->a;
-    uint32_t of_group = a->channels / a->groups, group = i / o->per_group;
-    uint32_t in = i % o->per_group * SCAN_LANES, c0 = group * of_group + in;
-    uint32_t per = a->channels / a->heads;
-    struct cpu_scan j = {.h = h,
-                         .ldx = a->ldx,
-                         .lddt = a->heads,
-                         .head0 = c0 % per,
-                         .per = per,
-                         .ldb = a->ldb,
-                         .a = a->a + c0,
-                         .lda = a->one_decay ? 0 : a->channels,
-                         .d = a->d + c0,
-                         .ldo = a->channels,
-                         .lanes = MIN(SCAN_LANES, of_group - in),
-                         .states = a->n};
-    state_load(a, s->from, c0, j.lanes, h);
-    for (uint32_t t = s->t0; t < s->t1; t += j.tokens) {
-        uint32_t end = t;
-        while (end + 1 < s->t1 && !o->v->dst[end])
-            end++;
-        j.tokens = end + 1 - t;
-        j.x = a->x + t * a->ldx + c0;
-        j.dt = a->dt + (size_t)t * a->heads + c0 / per;
-        j.b = a->b + t * a->ldb + (size_t)group * a->n;
-        j.c = a->c + t * a->ldb + (size_t)group * a->n;
-        j.out = a->out + (size_t)t * a->channels + c0;
-        o->fn(&j);
-        float *page = scan_dst(o->v, o->plane, end);
-        if (page) state_save(a, h, c0, j.lanes, page);
-    }
-}
-
-static void scan_task(void *ctx, uint32_t task, uint32_t thread)
-{
-    const struct scan *o = ctx;
-    uint32_t first = task % o->per_lane * o->per_task, end = MIN(first + o->per_task, o->strips);
-    struct scan_span s = scan_span(o->v, o->plane, task / o->per_lane);
-    _Alignas(64) float h[DEV_SCAN_STATES * SCAN_LANES];
-    (void)thread;
-    for (uint32_t i = first; i < end; i++)
-        strip(o, &s, i, h);
+    uint32_t c0 = (uint32_t)s->at, per = a->channels / a->heads;
+    size_t row = t, group = (size_t)(s->i / o->per_group) * a->n;
+    o->fn(&(struct cpu_scan){.h = h,
+                             .x = a->x + row * a->ldx + c0,
+                             .ldx = a->ldx,
+                             .dt = a->dt + row * a->heads + c0 / per,
+                             .lddt = a->heads,
+                             .head0 = c0 % per,
+                             .per = per,
+                             .b = a->b + row * a->ldb + group,
+                             .c = a->c + row * a->ldb + group,
+                             .ldb = a->ldb,
+                             .a = a->a + c0,
+                             .lda = a->one_decay ? 0 : a->channels,
+                             .d = a->d + c0,
+                             .out = a->out + row * a->channels + c0,
+                             .ldo = a->channels,
+                             .lanes = s->lanes,
+                             .states = a->n,
+                             .tokens = n});
 }
 
 void dev_scan(struct dev *d, const struct kv_view *v, uint32_t plane, const struct dev_scan *a)
 {
-    struct scan o = {.a = a, .v = v, .plane = plane};
+    struct scan o = {.a = a, .fn = (cpu_scan_fn)cpu_kernel_get(d, CPU_SCAN, CPU_ANY)};
     assert(a->n <= DEV_SCAN_STATES && a->channels % a->groups == 0);
     o.per_group = (a->channels / a->groups + SCAN_LANES - 1) / SCAN_LANES;
-    o.strips = o.per_group * a->groups;
-    o.per_task = scan_per_task(v, o.strips, (size_t)SCAN_LANES * a->n * (a->one_decay ? 2 : 12));
-    o.per_lane = (o.strips + o.per_task - 1) / o.per_task;
-    o.fn = (cpu_scan_fn)cpu_kernel_get(d, CPU_SCAN, CPU_ANY);
-    pool_run(d->pool, v->counts[0] * o.per_lane, scan_task, &o);
+    scan_run(d, &(struct scan_work){.v = v,
+                                    .plane = plane,
+                                    .strips = o.per_group * a->groups,
+                                    .rows = a->n,
+                                    .width = a->channels,
+                                    .cost = (size_t)SCAN_LANES * a->n * (a->one_decay ? 2 : 12),
+                                    .arg = &o,
+                                    .place = place,
+                                    .pass = pass});
 }

@@ -1,9 +1,10 @@
-/* ssm.h - shared by the files of recurrent states (conv*.c, ssm*.c, delta*.c): types of their kernels, and how their work is
- * split. */
+/* ssm.h - shared by the files of recurrent states (conv*.c, ssm*.c, delta*.c): types of their kernels, and how scan_work.c splits
+ * their work. */
 #pragma once
 #include "dev/cpu/cpu.h"
 
-#define SCAN_LANES 16u /* channels of a strip, one per lane of a vector */
+#define SCAN_LANES 16u /* columns of a strip, one per lane of a vector */
+#define SCAN_ROWS  (DEV_SCAN_STATES > DEV_DELTA_KEYS ? DEV_SCAN_STATES : DEV_DELTA_KEYS)
 
 /* The tokens of one lane in a step, and the pages of its state. */
 struct scan_span {
@@ -17,6 +18,25 @@ float *scan_dst(const struct kv_view *v, uint32_t plane, uint32_t t);
 /* Returns how many of `strips` strips a task takes, so that it has work for some microseconds.  cost: operations of one
  * strip and token. */
 uint32_t scan_per_task(const struct kv_view *v, uint32_t strips, size_t cost);
+
+/* A strip of a state: its first value in the first row of the page, and its columns (1 to SCAN_LANES). */
+struct scan_strip {
+    uint32_t i; /* its number */
+    size_t at;
+    uint32_t lanes;
+};
+struct scan_work {
+    const struct kv_view *v;
+    uint32_t plane, strips;
+    uint32_t rows; /* of a strip's state, at most SCAN_ROWS */
+    size_t width;  /* from a row of the page to the next */
+    size_t cost;   /* operations of one strip and token */
+    const void *arg;
+    struct scan_strip (*place)(const void *arg, uint32_t i);
+    /* Passes n tokens from token t on over the strip's state h [rows][SCAN_LANES]. */
+    void (*pass)(const void *arg, const struct scan_strip *s, uint32_t t, uint32_t n, float *h);
+};
+void scan_run(struct dev *d, const struct scan_work *w);
 
 /* One token: out[i] = silu(bias[i] + the sum over k < taps of w[k * ldw + i] * row[k][i]), i < n. */
 typedef void (*cpu_conv_fn)(const float *const *row, uint32_t taps, const float *w, size_t ldw,

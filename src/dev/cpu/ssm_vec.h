@@ -1,6 +1,6 @@
 /* ssm_vec.h - the kernels of conv.c and ssm.c on 16 lanes, stated once for AVX2, AVX-512 and NEON: ssm_avx2.c and
  * ssm_avx512.c include it after the vec_*.h that gives the vectors. */
-#include "dev/cpu/ssm.h"
+#include "dev/cpu/turn_vec.h"
 
 INLINE vf part_load(const float *p, uint32_t lanes)
 {
@@ -38,39 +38,13 @@ INLINE vf time_steps(const struct cpu_scan *j, const float *dt)
     return vf_load(each);
 }
 
-/* One state: h decays by a, takes up u * b, and adds to p. */
-INLINE vf turn_state(float *at, vf a, vf u, float b, float c, vf p)
-{
-    vf h = vf_fma(vf_load(at), a, vf_mul(u, vf_set1(b)));
-    vf_store(at, h);
-    return vf_fma(h, vf_set1(c), p);
-}
-
-/* Mamba 2: all states have one decay.  The four chains have names, because an array with an index would live in memory. */
-INLINE vf turn_heads(const struct cpu_scan *j, vf a, vf u, const float *b, const float *c)
-{
-    vf p0 = vf_zero(), p1 = p0, p2 = p0, p3 = p0;
-    float *h = j->h;
-    uint32_t n = 0;
-    for (; n + 4 <= j->states; n += 4, h += 4 * SCAN_LANES) {
-        p0 = turn_state(h, a, u, b[n], c[n], p0);
-        p1 = turn_state(h + SCAN_LANES, a, u, b[n + 1], c[n + 1], p1);
-        p2 = turn_state(h + 2 * SCAN_LANES, a, u, b[n + 2], c[n + 2], p2);
-        p3 = turn_state(h + 3 * SCAN_LANES, a, u, b[n + 3], c[n + 3], p3);
-    }
-    if (n < j->states) p0 = turn_state(h, a, u, b[n], c[n], p0);
-    if (n + 1 < j->states) p1 = turn_state(h + SCAN_LANES, a, u, b[n + 1], c[n + 1], p1);
-    if (n + 2 < j->states) p2 = turn_state(h + 2 * SCAN_LANES, a, u, b[n + 2], c[n + 2], p2);
-    return vf_add(vf_add(p0, p2), vf_add(p1, p3));
-}
-
-/* Mamba 1: every state has a decay of its own; a is that of state 0. */
+/* Mamba 1: every state has a decay of its own; a is that of state 0.  (In Mamba 2 all states have one decay.) */
 INLINE vf turn_states(const struct cpu_scan *j, vf dt, vf a, vf u, const float *b, const float *c)
 {
     vf p[4] = {vf_zero(), vf_zero(), vf_zero(), vf_zero()};
     for (uint32_t n = 0; n < j->states; n++) {
         if (n) a = vf_exp(vf_mul(dt, part_load(j->a + n * j->lda, j->lanes)));
-        p[n % 4] = turn_state(j->h + n * SCAN_LANES, a, u, b[n], c[n], p[n % 4]);
+        p[n % 4] = turn_row(j->h + n * SCAN_LANES, a, u, b[n], c[n], p[n % 4]);
     }
     return vf_add(vf_add(p[0], p[2]), vf_add(p[1], p[3]));
 }
@@ -83,7 +57,7 @@ static void VEC(scan)(const struct cpu_scan *j)
         const vf x = part_load(j->x + t * j->ldx, j->lanes);
         const vf dt = time_steps(j, j->dt + t * j->lddt), u = vf_mul(dt, x);
         const vf a = vf_exp(vf_mul(dt, a0));
-        const vf y = j->lda ? turn_states(j, dt, a, u, b, c) : turn_heads(j, a, u, b, c);
+        const vf y = j->lda ? turn_states(j, dt, a, u, b, c) : turn(j->h, j->states, a, u, b, c);
         part_store(j->out + t * j->ldo, vf_fma(d, x, y), j->lanes);
     }
 }
