@@ -295,6 +295,13 @@ KVIK_API int kvik_chat_encode(const kvik_tokenizer *t, const char *messages, con
 /* Renders a template that is given as text.  request: a JSON object {"messages", "kwargs", "special_tokens", "now":
  * ISO time}.  Free *text with kvik_free. */
 KVIK_API int kvik_template_render(const char *template_text, const char *request, char **text);
+/* Renders a request of kvik_template_render and encodes it as *n ids; template_text NULL: the chat template of the
+ * tokenizer.  special_tokens replace those of the tokenizer, as variables of the template.  *assistant gets *n flags:
+ * true for an id with text of a {% generation %} block, which is what the model is to say; assistant NULL: no flags.
+ * Free *ids and *assistant with kvik_free. */
+KVIK_API int kvik_chat_encode_request(const kvik_tokenizer *t, const char *template_text,
+                                      const char *request, int32_t **ids, bool **assistant,
+                                      size_t *n);
 
 /* A decoder of ids that come one by one.  Bytes are held back until they are a whole character. */
 typedef struct kvik_decoder kvik_decoder;

@@ -2,6 +2,8 @@
 import ctypes
 import json
 import os
+import re
+import warnings
 from typing import Any, Dict, Iterable, List, Optional, Sequence, Union
 
 import numpy as np
@@ -180,15 +182,20 @@ class PreTrainedTokenizer:
 
     def _finish(self, rows: List[List[int]], single: bool, padding: Any, truncation: Any, max_length: Optional[int],
                 kind: Optional[str], with_mask: Optional[bool], side: Optional[str], multiple: Optional[int],
-                with_length: bool) -> BatchEncoding:
+                with_length: bool, marked: Optional[List[List[int]]] = None) -> BatchEncoding:
         if truncation and truncation != "do_not_truncate":
             rows = [self._cut(row, max_length or self.model_max_length) for row in rows]
+            marked = marked and [self._cut(row, max_length or self.model_max_length) for row in marked]
         if padding not in _STRATEGIES:
             raise ValueError(f"padding={padding!r}: expected True, False, 'longest', 'max_length' or 'do_not_pad'")
         strategy = _STRATEGIES[padding]
         masks = [[1] * len(row) for row in rows]
         if strategy:
-            rows, masks = self._pad(rows, strategy, max_length, side or self.padding_side, multiple)
+            side = side or self.padding_side
+            rows, masks = self._pad(rows, strategy, max_length, side, multiple)
+            if marked is not None:
+                width = len(rows[0]) if rows else 0
+                marked = [[0] * (width - len(m)) + m if side == "left" else m + [0] * (width - len(m)) for m in marked]
         if kind is not None and len({len(row) for row in rows}) > 1:
             raise ValueError("the texts have different numbers of tokens, so they make no tensor; pass padding=True, and "
                              "truncation=True with max_length if they may be cut")
@@ -196,6 +203,8 @@ class PreTrainedTokenizer:
         out = {"input_ids": rows[0] if flat else tensors(rows, kind)}
         if with_mask is not False:
             out["attention_mask"] = masks[0] if flat else tensors(masks, kind)
+        if marked is not None:
+            out["assistant_masks"] = marked[0] if flat else tensors(marked, kind)
         if with_length:
             out["length"] = [len(row) for row in rows]
         return BatchEncoding(out)
@@ -279,11 +288,21 @@ class PreTrainedTokenizer:
         hints.  tokenize=False returns the text.  return_dict: True returns ``input_ids`` and ``attention_mask`` (the
         default with return_tensors None and False: the ids alone).  Further arguments are variables of the template.
 
+        return_assistant_tokens_mask: True adds ``assistant_masks``, 1 for the tokens of {% generation %} blocks, which is where
+        templates put the words of the model.
+
         Special tokens that are spelled inside a message are encoded as plain text; pass allow_special_tokens=True for
         what Transformers does.
         """
+        template = chat_template or self.chat_template
         if return_assistant_tokens_mask:
-            raise NotImplementedError("return_assistant_tokens_mask: kvik does not report the spans of {% generation %}")
+            if return_dict is False or not tokenize:
+                raise ValueError("return_assistant_tokens_mask=True needs return_dict=True and tokenize=True")
+            if continue_final_message:
+                raise ValueError("return_assistant_tokens_mask=True and continue_final_message=True exclude each other")
+            if template is not None and not re.search(r"\{%[-+]?\s*generation\s*[-+]?%\}", template):
+                warnings.warn("the chat template has no {% generation %}, so assistant_masks holds only zeros", stacklevel=2)
+            return_dict = True
         batched = bool(conversation) and (isinstance(conversation[0], (list, tuple)) or hasattr(conversation[0], "messages"))
         chats = [getattr(c, "messages", c) for c in (conversation if batched else [conversation])]
         if not all(chats):
@@ -297,34 +316,34 @@ class PreTrainedTokenizer:
             options["tools"] = [tool_json(t) for t in tools]
         if documents:
             options["documents"] = list(documents)
-        template = chat_template or self.chat_template
         if not tokenize:
             texts = [self._render(chat, options, template) for chat in chats]
             return texts if batched else texts[0]
-        rows = [self._encode_chat(chat, options, template) for chat in chats]
-        out = self._finish(rows, not batched, padding, truncation, max_length, return_tensors, None,
-                           (tokenizer_kwargs or {}).get("padding_side"), None, False)
+        pairs = [self._encode_chat(chat, options, template, return_assistant_tokens_mask) for chat in chats]
+        out = self._finish([ids for ids, _ in pairs], not batched, padding, truncation, max_length, return_tensors, None,
+                           (tokenizer_kwargs or {}).get("padding_side"), None, False,
+                           [m for _, m in pairs] if return_assistant_tokens_mask else None)
         return out if return_dict else out["input_ids"]
 
-    def _request(self, template: str, chat: Any, options: Dict[str, Any]) -> str:
-        return text_of("kvik_template_render", encode(template), encode(json.dumps(
-            {"messages": list(chat), "kwargs": options, "special_tokens": self.special_tokens_map})))
+    def _request(self, chat: Any, options: Dict[str, Any]) -> Optional[bytes]:
+        return encode(json.dumps({"messages": list(chat), "kwargs": options, "special_tokens": self.special_tokens_map}))
 
     def _render(self, chat: Any, options: Dict[str, Any], template: Optional[str]) -> str:
         if template is not None and template != self._own_template:
-            return self._request(template, chat, options)
+            return text_of("kvik_template_render", encode(template), self._request(chat, options))
         return text_of("kvik_chat_render", self._handle, encode(json.dumps(list(chat))), encode(json.dumps(options)))
 
-    def _encode_chat(self, chat: Any, options: Dict[str, Any], template: Optional[str]) -> List[int]:
-        if template is not None and template != self._own_template:
-            return self._encode(self._request(template, chat, options), False)
-        ids, n = ctypes.c_void_p(), ctypes.c_size_t()
-        call("kvik_chat_encode", self._handle, encode(json.dumps(list(chat))), encode(json.dumps(options)),
-             ctypes.byref(ids), ctypes.byref(n))
+    def _encode_chat(self, chat: Any, options: Dict[str, Any], template: Optional[str], marked: bool) -> Any:
+        """Returns the ids of a chat, and with marked a flag for each."""
+        ids, flags, n = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_size_t()
+        call("kvik_chat_encode_request", self._handle, encode(template), self._request(chat, options), ctypes.byref(ids),
+             ctypes.byref(flags) if marked else None, ctypes.byref(n))
         try:
-            return view(ids.value, (n.value,), np.int32).tolist()
+            return (view(ids.value, (n.value,), np.int32).tolist(),
+                    view(flags.value, (n.value,), np.uint8).tolist() if marked else None)
         finally:
             lib.kvik_free(ids)
+            lib.kvik_free(flags)
 
 
 def _reopen(kind: Any, path: str, settings: Dict[str, Any]) -> PreTrainedTokenizer:

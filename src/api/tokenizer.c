@@ -233,6 +233,36 @@ KVIK_API int kvik_chat_encode_messages(const kvik_tokenizer *t, const kvik_messa
     return chat_of(t, NULL, message, n, kwargs, NULL, ids, n_ids);
 }
 
+KVIK_API int kvik_chat_encode_request(const kvik_tokenizer *t, const char *template_text,
+                                      const char *request, int32_t **ids, bool **assistant,
+                                      size_t *n)
+{
+    struct rendering r;
+    struct ids v = {0};
+    bool *marked = NULL;
+    json_t *o;
+    if (!t || !request || !ids || !n)
+        return ERR(
+            ARG,
+            "a tokenizer, a request and pointers for the ids are needed, and one of them is NULL");
+    if (!template_text) TRY(need_template(t));
+    TRY(json_parse(request, strlen(request), "request", &o));
+    int e = rendering_of(&r, o);
+    r.o.template_text = template_text;
+    if (e >= 0 && assistant)
+        e = chat_encode_marked(t->tok, r.messages, &r.o, &v, &marked);
+    else if (e >= 0)
+        e = chat_encode(t->tok, r.messages, &r.o, &v, NULL);
+    rendering_done(&r);
+    json_decref(o);
+    e = take_ids(&v, e, ids, n);
+    if (e >= 0 && assistant)
+        *assistant = marked;
+    else
+        mem_free(marked);
+    return e;
+}
+
 KVIK_API int kvik_template_render(const char *template_text, const char *request, char **text)
 {
     struct rendering r;

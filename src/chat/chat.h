@@ -29,6 +29,7 @@ struct jinja_now {
  * template variable.  Special tokens of the tokenizer become variables (bos_token, ...). */
 struct chat_options {
     const char *template_text; /* NULL: the template of the tokenizer */
+    const json_t *special; /* texts of special tokens in place of those of the tokenizer, or NULL */
     const json_t *tools, *documents, *kwargs;
     bool add_generation_prompt, continue_final_message;
     bool allow_special; /* content may contain control tokens; default false: it stays plain text */
@@ -41,6 +42,10 @@ int chat_render(const struct tok *t, const json_t *messages, const struct chat_o
  * The rendered text is the same either way; `text` may be NULL. */
 int chat_encode(const struct tok *t, const json_t *messages, const struct chat_options *o,
                 struct ids *out, struct buf *text);
+/* Does the same, and gives each id a flag: true if some of its text was written inside a {% generation %} block, which is
+ * where templates put the words of the model.  *marked is the caller's to free, as long as *out. */
+int chat_encode_marked(const struct tok *t, const json_t *messages, const struct chat_options *o,
+                       struct ids *out, bool **marked);
 /* Adds the fields of message i to an object.  more: the text of a JSON object with further keys, or
  * NULL; it cannot set a key that is set already. */
 int chat_message(json_t *o, size_t i, const char *role, const char *content, const char *more);

@@ -170,7 +170,10 @@ static int render(const struct tok *t, const json_t *messages, const struct chat
         return ERR(NOTFOUND,
                    "this model has no chat template; give one, or generate from plain text");
     json_t *special = special_vars(t);
-    if (!special) return ERR(NOMEM, "out of memory");
+    if (!special || (o->special && json_object_update(special, (json_t *)(uintptr_t)o->special))) {
+        json_decref(special);
+        return ERR(NOMEM, "out of memory");
+    }
     int e = prompt_render(text, special, messages, o, out, marks);
     json_decref(special);
     return e;
@@ -196,40 +199,74 @@ static size_t count_special(const struct tok *t, const struct ids *v, size_t fro
 /* Encodes the places that spell a special token as plain text, and the rest as usual.  If more control
  * tokens appear than the template wrote, a normalizer made one; then all foreign text is plain. */
 static int encode_guarded(const struct tok *t, const char *s, size_t n, const struct rendered *m,
-                          struct ids *out)
+                          struct ids *out, struct tok_places *at)
 {
     struct plain_spans plain = {0};
-    size_t from = out->n;
+    size_t from = out->n, placed = at ? at->n : 0;
     TRY(guard_spans(t, s, n, m->foreign, m->n_foreign, &plain));
-    int e = tok_encode(t, s, n, 0, plain.v, plain.n, out);
+    int e = tok_encode_placed(t, s, n, 0, plain.v, plain.n, out, at);
     if (e >= 0 && count_special(t, out, from) > plain.n_own) {
         struct tok_span *all = mem_array(m->n_foreign, sizeof *all);
         for (size_t i = 0; all && i < m->n_foreign; i++)
             all[i] = (struct tok_span){m->foreign[i].from, m->foreign[i].to};
         out->n = from;
-        e = all ? tok_encode(t, s, n, 0, all, m->n_foreign, out) : ERR_NOMEM;
+        if (at) at->n = placed;
+        e = all ? tok_encode_placed(t, s, n, 0, all, m->n_foreign, out, at) : ERR_NOMEM;
         mem_free(all);
     }
     mem_free(plain.v);
     return e;
 }
 
-int chat_encode(const struct tok *t, const json_t *messages, const struct chat_options *o,
-                struct ids *out, struct buf *text)
+/* Flags the ids [from, out->n), whose texts begin at at->v, by the spans. */
+static int mark(const struct rendered *m, const struct ids *out, size_t from,
+                const struct tok_places *at, size_t end, bool **marked)
+{
+    size_t n = out->n - from, first = 0;
+    bool *v = mem_array(n ? n : 1, sizeof *v);
+    if (!v) return ERR_NOMEM;
+    for (size_t i = 0; i < n; i++) {
+        size_t lo = at->v[i], hi = MAX(i + 1 < n ? at->v[i + 1] : end, lo + 1);
+        while (first < m->n_span && m->span[first].to <= lo)
+            first++;
+        for (size_t k = first; k < m->n_span && m->span[k].from < hi && !v[i]; k++)
+            v[i] = m->span[k].from < m->span[k].to;
+    }
+    *marked = v;
+    return 0;
+}
+
+static int encode(const struct tok *t, const json_t *messages, const struct chat_options *o,
+                  struct ids *out, struct buf *text, bool **marked)
 {
     struct buf prompt;
     struct rendered marks = {0};
+    struct tok_places places = {0}, *at = marked ? &places : NULL;
     size_t n_ids = out->n;
     buf_init(&prompt, PROMPT_MAX);
     int e = render(t, messages, o, &prompt, &marks);
     const char *s = prompt.data ? prompt.data : "";
     if (e >= 0 && o->allow_special)
-        e = tok_encode(t, s, prompt.len, 0, NULL, 0, out);
+        e = tok_encode_placed(t, s, prompt.len, 0, NULL, 0, out, at);
     else if (e >= 0)
-        e = encode_guarded(t, s, prompt.len, &marks, out);
+        e = encode_guarded(t, s, prompt.len, &marks, out, at);
     if (e >= 0 && text) e = buf_append(text, s, prompt.len);
+    if (e >= 0 && marked) e = mark(&marks, out, n_ids, at, prompt.len, marked);
     if (e < 0) out->n = n_ids;
+    tok_places_done(&places);
     rendered_done(&marks);
     buf_done(&prompt);
     return e < 0 ? e : 0;
+}
+
+int chat_encode(const struct tok *t, const json_t *messages, const struct chat_options *o,
+                struct ids *out, struct buf *text)
+{
+    return encode(t, messages, o, out, text, NULL);
+}
+
+int chat_encode_marked(const struct tok *t, const json_t *messages, const struct chat_options *o,
+                       struct ids *out, bool **marked)
+{
+    return encode(t, messages, o, out, NULL, marked);
 }

@@ -10,6 +10,7 @@ void rendering_done(struct rendering *r)
     json_decref(r->kwargs);
     json_decref(r->tools);
     json_decref(r->documents);
+    json_decref(r->special);
 }
 
 /* Removes a boolean argument from the kwargs; null is false. */
@@ -104,13 +105,11 @@ static int parse_now(const char *text, struct jinja_now *now)
     return 0;
 }
 
-/* Makes the variables: special tokens, then kwargs, which win, as in Transformers. */
-static int merge_special(struct rendering *r, const json_t *special)
+static int take_special(struct rendering *r, json_t *special)
 {
     if (!special || json_is_null(special)) return 0;
     if (!json_is_object(special)) return ERR(ARG, "special_tokens must be a JSON object");
-    if (json_object_update_missing(r->kwargs, (json_t *)(uintptr_t)special) < 0)
-        return ERR(NOMEM, "out of memory");
+    r->o.special = r->special = json_incref(special);
     return 0;
 }
 
@@ -122,7 +121,7 @@ int rendering_of(struct rendering *r, const json_t *o)
     TRY(json_get_str(o, "request", "now", &now));
     TRY(rendering_init(r, json_incref(json_object_get(o, "messages")),
                        json_object_get(o, "kwargs")));
-    TRY(merge_special(r, json_object_get(o, "special_tokens")));
+    TRY(take_special(r, json_object_get(o, "special_tokens")));
     if (now) TRY(parse_now(now, &r->now));
     if (now) r->o.now = &r->now;
     return 0;

@@ -14,6 +14,7 @@
 
 struct sym {
     int32_t id;
+    uint32_t at;         /* byte of the pre-token at which the symbol begins */
     uint32_t prev, next; /* NO_SYM at the ends */
 };
 struct pair {
@@ -169,12 +170,18 @@ static int32_t find_affixed(const struct bpe *b, const struct vocab *v, const ch
     return id < 0 ? INT32_MAX : id;
 }
 
+static void put_symbol(struct work *w, size_t *n, int32_t id, size_t at)
+{
+    w->sym[*n].id = id;
+    w->sym[(*n)++].at = (uint32_t)at;
+}
+
 /* Symbols of s into w->sym; their number or an error. */
 static int64_t start_symbols(const struct bpe *b, const struct vocab *v, struct work *w,
                              const char *s, size_t n)
 {
     bool affixes = b->n_prefix || b->n_suffix, unknown = false;
-    size_t n_sym = 0, len;
+    size_t n_sym = 0, len, unknown_at = 0;
     TRY(reserve_syms(w, n + 1 + (affixes ? b->n_prefix * n + b->n_suffix : 0)));
     for (size_t i = 0; i < n; i += len) {
         uint32_t cp = utf8_decode(s + i, n - i, &len);
@@ -191,9 +198,9 @@ static int64_t start_symbols(const struct bpe *b, const struct vocab *v, struct 
             id = cp < BPE_CHARS ? b->char_id[cp] : vocab_find_model(v, s + i, len);
         }
         if (id >= 0) {
-            if (unknown) w->sym[n_sym++].id = b->unk;
+            if (unknown) put_symbol(w, &n_sym, b->unk, unknown_at);
             unknown = false;
-            w->sym[n_sym++].id = id;
+            put_symbol(w, &n_sym, id, i);
             continue;
         }
         bool bytes = b->byte_fallback;
@@ -201,13 +208,14 @@ static int64_t start_symbols(const struct bpe *b, const struct vocab *v, struct 
             bytes = b->byte_id[(uint8_t)c[k]] >= 0;
         if (bytes) { /* the reference leaves a pending unknown for after the bytes */
             for (size_t k = 0; k < n_c; k++)
-                w->sym[n_sym++].id = b->byte_id[(uint8_t)c[k]];
+                put_symbol(w, &n_sym, b->byte_id[(uint8_t)c[k]], i + MIN(k, len - 1));
         } else if (b->unk >= 0) {
-            if (unknown && !b->fuse_unk) w->sym[n_sym++].id = b->unk;
+            if (unknown && !b->fuse_unk) put_symbol(w, &n_sym, b->unk, unknown_at);
+            if (!unknown || !b->fuse_unk) unknown_at = i;
             unknown = true;
         }
     }
-    if (unknown) w->sym[n_sym++].id = b->unk;
+    if (unknown) put_symbol(w, &n_sym, b->unk, unknown_at);
     return (int64_t)n_sym;
 }
 
@@ -229,6 +237,7 @@ static size_t merge_short(const struct bpe *b, struct sym *sym, size_t n)
         n--;
         for (size_t i = best + 1; i < n; i++) {
             sym[i].id = sym[i + 1].id;
+            sym[i].at = sym[i + 1].at;
             m[i - 1] = m[i];
         }
         if (best > 0) m[best - 1] = merge_find(b, sym[best - 1].id, sym[best].id);
@@ -313,19 +322,19 @@ static int merge_long(const struct bpe *b, struct work *w, struct sym *sym, size
     return 0;
 }
 
-/* Symbols that merges may join, all of them. */
-static int encode_run(const struct bpe *b, struct work *w, struct sym *sym, size_t n,
+/* Symbols that merges may join, all of them, of a pre-token that begins at byte `at` of the text. */
+static int encode_run(const struct bpe *b, struct work *w, size_t at, struct sym *sym, size_t n,
                       struct ids *out)
 {
     if (n <= SHORT_WORD) {
         if (n > 1) n = merge_short(b, sym, n);
         for (size_t i = 0; i < n; i++)
-            TRY(ids_push(out, sym[i].id));
+            TRY(work_id(w, out, sym[i].id, at + sym[i].at));
         return 0;
     }
     TRY(merge_long(b, w, sym, n));
     for (uint32_t i = 0; i != NO_SYM; i = sym[i].next)
-        TRY(ids_push(out, sym[i].id));
+        TRY(work_id(w, out, sym[i].id, at + sym[i].at));
     return 0;
 }
 
@@ -333,17 +342,18 @@ int bpe_encode(const struct bpe *b, const struct vocab *v, struct work *w, const
                struct ids *out)
 {
     uint32_t slot;
+    size_t at = (size_t)(s - w->text.data);
     if (n == 0) return 0;
     if (b->ignore_merges) {
         int32_t id = vocab_find_model(v, s, n);
-        if (id >= 0) return ids_push(out, id);
+        if (id >= 0) return work_id(w, out, id, at);
     }
     int64_t n_sym = start_symbols(b, v, w, s, n);
     if (n_sym <= 0) return (int)n_sym;
     for (size_t from = 0, to; from < (size_t)n_sym; from = to) {
         for (to = from + 1; to < (size_t)n_sym; to++)
             if (b->edge && !edge_find(b, w->sym[to - 1].id, w->sym[to].id, &slot)) break;
-        TRY(encode_run(b, w, w->sym + from, to - from, out));
+        TRY(encode_run(b, w, at, w->sym + from, to - from, out));
     }
     return 0;
 }

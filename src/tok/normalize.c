@@ -4,13 +4,6 @@
 
 #include <string.h>
 
-static void swap_texts(struct work *w)
-{
-    struct buf t = w->text;
-    w->text = w->next;
-    w->next = t;
-}
-
 static int replace(const struct norm *m, struct work *w)
 {
     struct hit hit;
@@ -28,11 +21,11 @@ static int replace(const struct norm *m, struct work *w)
         /* The replacement takes the offset of the last character that it replaces. */
         size_t n = utf8_count(w->text.data + hit.from, hit.to - hit.from);
         if (hit.from == 0 && n > (m->n_text ? 1 : 0)) w->at_start = false;
-        TRY(buf_append(&w->next, w->text.data + done, hit.from - done));
-        TRY(buf_append(&w->next, m->text, m->n_text));
+        TRY(work_keep(w, done, hit.from));
+        TRY(work_put(w, m->text, m->n_text, hit.from));
     }
-    TRY(buf_append(&w->next, w->text.data + done, w->text.len - done));
-    swap_texts(w);
+    TRY(work_keep(w, done, w->text.len));
+    work_swap(w);
     return 0;
 }
 
@@ -41,10 +34,12 @@ static int lower(struct work *w)
     for (size_t i = 0, len; i < w->text.len; i += len) {
         uint32_t two[2];
         size_t n = uni_lower(utf8_decode(w->text.data + i, w->text.len - i, &len), two);
-        for (size_t k = 0; k < n; k++)
-            TRY(buf_utf8(&w->next, two[k]));
+        for (size_t k = 0; k < n; k++) {
+            char c[4];
+            TRY(work_put(w, c, utf8_encode(two[k], c), i));
+        }
     }
-    swap_texts(w);
+    work_swap(w);
     return 0;
 }
 
@@ -62,16 +57,18 @@ static int strip(const struct norm *m, struct work *w)
         to = k;
     }
     if (from > 0) w->at_start = false;
-    TRY(buf_append(&w->next, s + from, to - from));
-    swap_texts(w);
+    TRY(work_keep(w, from, to));
+    work_swap(w);
     return 0;
 }
 
 static int bytes(struct work *w)
 {
-    for (size_t i = 0; i < w->text.len; i++)
-        TRY(buf_utf8(&w->next, byte_to_char((uint8_t)w->text.data[i])));
-    swap_texts(w);
+    for (size_t i = 0; i < w->text.len; i++) {
+        char c[4];
+        TRY(work_put(w, c, utf8_encode(byte_to_char((uint8_t)w->text.data[i]), c), i));
+    }
+    work_swap(w);
     return 0;
 }
 
@@ -86,18 +83,35 @@ int work_made(struct work *w, uint32_t step)
         w->most);
 }
 
+static int form(const struct norm *m, const char *s, size_t n, struct buf *out)
+{
+    return uni_normalize(m->form, s, n, out);
+}
+
+static int map(const struct norm *m, const char *s, size_t n, struct buf *out)
+{
+    return charsmap_apply(m->map, s, n, out);
+}
+
+static int whole(const struct norm *m, struct work *w,
+                 int (*make)(const struct norm *m, const char *s, size_t n, struct buf *out))
+{
+    TRY(make(m, w->text.data, w->text.len, &w->next));
+    TRY(work_place_clusters(w, m, make));
+    work_swap(w);
+    return 0;
+}
+
 static int step(const struct norm *m, struct work *w)
 {
-    buf_clear(&w->next);
+    work_fresh(w);
     switch (m->kind) {
     case NORM_FORM:
-        TRY(uni_normalize(m->form, w->text.data, w->text.len, &w->next));
-        swap_texts(w);
-        return 0;
+        return whole(m, w, form);
     case NORM_PREPEND:
-        TRY(buf_append(&w->next, m->text, m->n_text));
-        TRY(buf_append(&w->next, w->text.data, w->text.len));
-        swap_texts(w);
+        TRY(work_put(w, m->text, m->n_text, 0));
+        TRY(work_keep(w, 0, w->text.len));
+        work_swap(w);
         return 0;
     case NORM_REPLACE:
         return replace(m, w);
@@ -108,9 +122,7 @@ static int step(const struct norm *m, struct work *w)
     case NORM_BYTES:
         return bytes(w);
     case NORM_MAP:
-        TRY(charsmap_apply(m->map, w->text.data, w->text.len, &w->next));
-        swap_texts(w);
-        return 0;
+        return whole(m, w, map);
     }
     return 0;
 }

@@ -105,49 +105,47 @@ static void swap_parts(struct work *w)
     w->cut = t;
 }
 
-static void swap_texts(struct work *w)
-{
-    struct buf t = w->text;
-    w->text = w->next;
-    w->next = t;
-}
-
 /* Every part with a space in front where it has none; only the text and the offsets change. */
 static int add_spaces(struct work *w)
 {
-    buf_clear(&w->next);
+    work_fresh(w);
     w->cut.n = 0;
     for (size_t i = 0; i < w->parts.n; i++) {
         struct part p = w->parts.v[i];
         size_t from = w->next.len;
-        if (w->text.data[p.from] != ' ') TRY(buf_putc(&w->next, ' '));
-        TRY(buf_append(&w->next, w->text.data + p.from, p.to - p.from));
+        if (w->text.data[p.from] != ' ') TRY(work_put(w, " ", 1, p.from));
+        TRY(work_keep(w, p.from, p.to));
         TRY(parts_push(&w->cut, from, w->next.len));
     }
-    swap_texts(w);
+    work_swap(w);
     swap_parts(w);
+    return 0;
+}
+
+/* Bytes become characters; a table would cost more than the calls of work_put, which only placed texts need. */
+static int map_part(struct work *w, const struct part *p)
+{
+    char tmp[512];
+    size_t n = 0;
+    for (size_t k = p->from; k < p->to; k++) {
+        n += utf8_encode(byte_to_char((uint8_t)w->text.data[k]), tmp + n);
+        if (!w->placed && n + 4 <= sizeof tmp && k + 1 < p->to) continue;
+        TRY(work_put(w, tmp, n, k));
+        n = 0;
+    }
     return 0;
 }
 
 static int map_bytes(struct work *w)
 {
-    char tmp[512];
-    size_t n = 0;
-    buf_clear(&w->next);
+    work_fresh(w);
     for (size_t i = 0; i < w->parts.n; i++) {
         struct part *p = &w->parts.v[i];
-        size_t from = w->next.len + n;
-        for (size_t k = p->from; k < p->to; k++) {
-            if (n + 4 > sizeof tmp) {
-                TRY(buf_append(&w->next, tmp, n));
-                n = 0;
-            }
-            n += utf8_encode(byte_to_char((uint8_t)w->text.data[k]), tmp + n);
-        }
-        *p = (struct part){from, w->next.len + n};
+        size_t from = w->next.len;
+        TRY(map_part(w, p));
+        *p = (struct part){from, w->next.len};
     }
-    TRY(buf_append(&w->next, tmp, n));
-    swap_texts(w);
+    work_swap(w);
     return 0;
 }
 
@@ -163,7 +161,7 @@ static int pre_bytes(const struct pre *p, struct work *w)
 
 static int pre_meta(const struct pre *p, struct work *w)
 {
-    buf_clear(&w->next);
+    work_fresh(w);
     w->cut.n = 0;
     for (size_t i = 0; i < w->parts.n; i++) {
         struct part at = w->parts.v[i];
@@ -172,7 +170,7 @@ static int pre_meta(const struct pre *p, struct work *w)
         bool marked = s[0] == ' ' || (n >= p->n_meta && memcmp(s, p->meta, p->n_meta) == 0);
         bool wanted =
             p->scheme == META_ALWAYS || (p->scheme == META_FIRST && at.from == 0 && w->at_start);
-        if (wanted && !marked) TRY(buf_append(&w->next, p->meta, p->n_meta));
+        if (wanted && !marked) TRY(work_put(w, p->meta, p->n_meta, at.from));
         for (size_t k = 0; k < n; k++) {
             bool mark =
                 s[k] == ' ' || (n - k >= p->n_meta && memcmp(s + k, p->meta, p->n_meta) == 0);
@@ -181,13 +179,13 @@ static int pre_meta(const struct pre *p, struct work *w)
                 from = w->next.len;
             }
             if (s[k] == ' ')
-                TRY(buf_append(&w->next, p->meta, p->n_meta));
+                TRY(work_put(w, p->meta, p->n_meta, at.from + k));
             else
-                TRY(buf_putc(&w->next, s[k]));
+                TRY(work_keep(w, at.from + k, at.from + k + 1));
         }
         if (w->next.len > from) TRY(parts_push(&w->cut, from, w->next.len));
     }
-    swap_texts(w);
+    work_swap(w);
     swap_parts(w);
     return 0;
 }

@@ -244,6 +244,8 @@ static void work_done(struct work *w)
     mem_free(w->sym);
     mem_free(w->heap);
     mem_free(w->path);
+    tok_places_done(&w->from);
+    tok_places_done(&w->from_next);
     matcher_done(&w->matcher);
 }
 
@@ -352,12 +354,13 @@ static int encode_model(struct encoder *e)
     return 0;
 }
 
-static int encode_text(struct encoder *e, const char *s, size_t n, bool at_start)
+/* from: the origins of a text, in which s begins at byte `at`. */
+static int encode_text(struct encoder *e, const char *s, size_t n, const struct tok_places *from,
+                       size_t at, bool at_start)
 {
     struct work *w = &e->w;
     if (n == 0) return 0;
-    buf_clear(&w->text);
-    TRY(buf_append(&w->text, s, n));
+    TRY(work_load(w, s, n, from->v ? from->v + at : NULL, at));
     w->at_start = at_start;
     return encode_model(e);
 }
@@ -379,6 +382,13 @@ static void find_plain(const struct encoder *e, size_t from, size_t to, size_t *
     *last = lo;
 }
 
+/* Appends an id that does not come from the model, and begins at byte `at` of the user's text. */
+static int put_id(struct encoder *e, int32_t id, size_t at)
+{
+    TRY(ids_push(e->out, id));
+    return work_place(&e->w, (uint32_t)at);
+}
+
 /* Encodes the text between raw matches: normalizes it, then cuts it at the tokens that match normalized text.
  * If it holds a plain span and normalizing moved bytes, no special token is recognised in it: missing a
  * token is safer than making one out of content. */
@@ -387,8 +397,8 @@ static int encode_section(struct encoder *e, size_t from, size_t to)
     struct work *w = &e->w;
     const struct tok *t = e->t;
     if (from >= to) return 0;
-    buf_clear(&w->text);
-    TRY(buf_append(&w->text, e->text + from, to - from));
+    TRY(work_load(w, e->text + from, to - from, NULL, from));
+    w->section = (uint32_t)from;
     w->at_start = from == 0;
     TRY(normalize_run(t->norm, t->n_norm, w));
     bool at_start = w->at_start;
@@ -397,6 +407,8 @@ static int encode_section(struct encoder *e, size_t from, size_t to)
     size_t n = w->text.len, done = 0;
     char *s = mem_strndup(w->text.data, n);
     if (!s) return ERR_NOMEM;
+    struct tok_places own = w->from; /* of the bytes of s; work.from serves its sections */
+    w->from = (struct tok_places){0};
     struct added_scan c = {
         .t = t, .trie = &t->normal, .s = s, .n = n, .no_special = e->plain_all, .left = &e->left};
     struct tok_span *moved = NULL;
@@ -419,13 +431,15 @@ static int encode_section(struct encoder *e, size_t from, size_t to)
     }
     struct added_hit hit;
     while ((err = added_next(&c, &hit)) > 0) {
-        if (hit.from > done) err = encode_text(e, s + done, hit.from - done, at_start && done == 0);
-        if (err >= 0) err = ids_push(e->out, hit.id);
+        if (hit.from > done)
+            err = encode_text(e, s + done, hit.from - done, &own, done, at_start && done == 0);
+        if (err >= 0) err = put_id(e, hit.id, w->placed ? own.v[hit.from] : 0);
         if (err < 0) break;
         done = hit.to;
     }
-    if (err >= 0) err = encode_text(e, s + done, n - done, at_start && done == 0);
+    if (err >= 0) err = encode_text(e, s + done, n - done, &own, done, at_start && done == 0);
 out:
+    tok_places_done(&own);
     mem_free(moved);
     mem_free(s);
     return err;
@@ -446,15 +460,15 @@ static int encode_all(struct encoder *e, size_t n, unsigned flags)
     size_t done = 0;
     int found;
     for (uint32_t i = 0; flags & TOK_SPECIAL && i < t->n_head; i++)
-        TRY(ids_push(e->out, t->head[i]));
+        TRY(put_id(e, t->head[i], 0));
     for (; (found = added_next(&c, &hit)) > 0; done = hit.to) {
         TRY(encode_section(e, done, hit.from));
-        TRY(ids_push(e->out, hit.id));
+        TRY(put_id(e, hit.id, hit.from));
     }
     TRY(found);
     TRY(encode_section(e, done, n));
     for (uint32_t i = 0; flags & TOK_SPECIAL && i < t->n_tail; i++)
-        TRY(ids_push(e->out, t->tail[i]));
+        TRY(put_id(e, t->tail[i], n));
     return 0;
 }
 
@@ -477,8 +491,15 @@ static int check_text(const char *text, size_t n, const struct tok_span *plain, 
 int tok_encode(const struct tok *t, const char *text, size_t n, unsigned flags,
                const struct tok_span *plain, size_t n_plain, struct ids *out)
 {
+    return tok_encode_placed(t, text, n, flags, plain, n_plain, out, NULL);
+}
+
+int tok_encode_placed(const struct tok *t, const char *text, size_t n, unsigned flags,
+                      const struct tok_span *plain, size_t n_plain, struct ids *out,
+                      struct tok_places *at)
+{
     TRY(check_text(text, n, plain, n_plain));
-    size_t before = out->n;
+    size_t before = out->n, placed = at ? at->n : 0;
     struct encoder e = {.t = t,
                         .out = out,
                         .text = text,
@@ -487,9 +508,11 @@ int tok_encode(const struct tok *t, const char *text, size_t n, unsigned flags,
                         .plain = plain,
                         .n_plain = n_plain};
     work_init(&e.w, n);
+    e.w.placed = at;
     int err = encode_all(&e, n, flags);
     work_done(&e.w);
     if (err < 0) out->n = before;
+    if (err < 0 && at) at->n = placed;
     return err;
 }
 

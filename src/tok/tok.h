@@ -36,6 +36,16 @@ struct tok_span {
  * (ascending, disjoint) no special token is recognised, not even one that only overlaps a span. */
 int tok_encode(const struct tok *t, const char *text, size_t n, unsigned flags,
                const struct tok_span *plain, size_t n_plain, struct ids *out);
+/* Does the same, and appends to *at for each id the byte of the text at which its text begins.  The places ascend, and an
+ * added token takes the white space around it that it strips. */
+struct tok_places {
+    uint32_t *v; /* owned: tok_places_done */
+    size_t n, cap;
+};
+void tok_places_done(struct tok_places *p);
+int tok_encode_placed(const struct tok *t, const char *text, size_t n, unsigned flags,
+                      const struct tok_span *plain, size_t n_plain, struct ids *out,
+                      struct tok_places *at);
 /* Appends text.  As in the reference, an id that the tokenizer lacks has no text (models have spare rows), and bytes that
  * are not UTF-8 become U+FFFD.  A negative id is ERR_ARG. */
 int tok_decode(const struct tok *t, const int32_t *id, size_t n, bool skip_special,

@@ -150,11 +150,30 @@ struct work {
     void *heap;            /* owned, [n_heap] */
     struct uni_step *path; /* owned, [n_path]; unigram.c */
     size_t n_sym, n_heap, n_path;
-    bool at_start; /* work.text begins at offset 0 of the user's text */
+    bool at_start;                     /* work.text begins at offset 0 of the user's text */
+    struct tok_places *placed;         /* where the ids begin; NULL: not wanted */
+    struct tok_places from, from_next; /* with placed: the origins of the bytes of text and next */
+    uint32_t section;                  /* with placed: where the text under work began */
     /* Bytes that each normalizer and pre-tokenizer has made in this call, over all parts of the text, and their limit. */
     size_t made[2 * TOK_MAX_STEPS], most;
 };
 int work_made(struct work *w, uint32_t step); /* counts w->text as made by that step */
+/* Steps that make a new text: work_fresh, then bytes of the old text (work_keep) and others, which come from byte `at` of the
+ * old text (work_put), then work_swap (place.c). */
+void work_fresh(struct work *w);
+int work_keep(struct work *w, size_t from, size_t to);
+int work_put(struct work *w, const char *s, size_t n, size_t at);
+void work_swap(struct work *w);
+/* Sets work.text.  from: the origins of its bytes; NULL: they are at, at + 1, ... */
+int work_load(struct work *w, const char *s, size_t n, const uint32_t *from, size_t at);
+/* Fills in the origins of work.next, which `make` has made of the whole text: those of each grapheme cluster. */
+struct norm;
+int work_place_clusters(struct work *w, const struct norm *m,
+                        int (*make)(const struct norm *m, const char *s, size_t n,
+                                    struct buf *out));
+int work_id(struct work *w, struct ids *out, int32_t id,
+            size_t at);                      /* appends an id that begins at work.text[at] */
+int work_place(struct work *w, uint32_t at); /* appends the place of an id */
 int parts_push(struct parts *p, size_t from, size_t to);
 int normalize_run(const struct norm *v, uint32_t n, struct work *w);
 int pretokenize_run(const struct pre *v, uint32_t n, struct work *w);

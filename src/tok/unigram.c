@@ -200,17 +200,18 @@ static void turn_path(struct uni_step *path, size_t n)
     }
 }
 
-static int put_unknown(const struct unigram *u, const struct vocab *v, const char *s, size_t n,
-                       struct ids *out)
+static int put_unknown(const struct unigram *u, const struct vocab *v, struct work *w,
+                       const char *s, size_t n, struct ids *out)
 {
+    size_t at = (size_t)(s - w->text.data);
     if (n == 0) return 0;
     int32_t id = vocab_find_model(v, s, n);
     bool bytes = id < 0 && u->byte_fallback;
     for (size_t i = 0; bytes && i < n; i++)
         bytes = u->byte_id[(uint8_t)s[i]] >= 0;
     for (size_t i = 0; bytes && i < n; i++)
-        TRY(ids_push(out, u->byte_id[(uint8_t)s[i]]));
-    return bytes ? 0 : ids_push(out, id >= 0 ? id : u->unk);
+        TRY(work_id(w, out, u->byte_id[(uint8_t)s[i]], at + i));
+    return bytes ? 0 : work_id(w, out, id >= 0 ? id : u->unk, at);
 }
 
 int unigram_encode(const struct unigram *u, const struct vocab *v, struct work *w, const char *s,
@@ -229,9 +230,9 @@ int unigram_encode(const struct unigram *u, const struct vocab *v, struct work *
     size_t unknown = 0; /* where the run of unknown characters before `at` begins */
     for (size_t at = 0; at < n; at += w->path[at].len) {
         if (w->path[at].id == u->unk) continue;
-        TRY(put_unknown(u, v, s + unknown, at - unknown, out));
-        TRY(ids_push(out, w->path[at].id));
+        TRY(put_unknown(u, v, w, s + unknown, at - unknown, out));
+        TRY(work_id(w, out, w->path[at].id, (size_t)(s - w->text.data) + at));
         unknown = at + w->path[at].len;
     }
-    return put_unknown(u, v, s + unknown, n - unknown, out);
+    return put_unknown(u, v, w, s + unknown, n - unknown, out);
 }

@@ -66,6 +66,30 @@ class Text(unittest.TestCase):
         shown = t.apply_chat_template(MESSAGES, tools=[weather], chat_template="{{ tools | tojson }}", tokenize=False)
         self.assertIn('"required": ["city"]', shown)
 
+    def test_assistant_masks(self):
+        t = self.tokenizer
+        template = ("{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.role == 'assistant' %}{% generation %}"
+                    "{{ m.content }}<|im_end|>{% endgeneration %}{% else %}{{ m.content }}<|im_end|>{% endif %}\n{% endfor %}")
+        chat = [*MESSAGES, {"role": "assistant", "content": "Paris, née Lutetia <|im_end|>."}]
+        asked = {"chat_template": template, "return_assistant_tokens_mask": True, "return_dict": True}
+        out = t.apply_chat_template(chat, **asked)
+        said = [i for i, m in zip(out.input_ids, out.assistant_masks) if m]
+        self.assertEqual(t.decode(said), chat[1]["content"] + "<|im_end|>")
+        end = t.convert_tokens_to_ids("<|im_end|>")
+        self.assertEqual(said.count(end), 1)  # what a message spells is plain text, with a template of the call as well
+        longer = [*chat, *MESSAGES]
+        for side in ("left", "right"):
+            both = t.apply_chat_template([chat, longer], padding=True, return_tensors="np",
+                                         tokenizer_kwargs={"padding_side": side}, **asked)
+            self.assertEqual(both.assistant_masks.shape, both.input_ids.shape)
+            for row, mask in zip(both.input_ids, both.assistant_masks):
+                self.assertEqual(row[mask == 1].tolist(), said)
+        with self.assertRaisesRegex(ValueError, "return_dict"):
+            t.apply_chat_template(chat, return_assistant_tokens_mask=True, return_dict=False)
+        with self.assertWarnsRegex(UserWarning, "generation"):
+            out = t.apply_chat_template(chat, return_assistant_tokens_mask=True, return_dict=True)
+        self.assertEqual(set(out.assistant_masks), {0})
+
     def test_stream(self):
         inputs = self.tokenizer("The sea is", return_tensors="np")
         want = self.tokenizer.decode(self.model.generate(**inputs, max_new_tokens=12)[0])

@@ -186,6 +186,8 @@ static const struct api_call api_calls[] = {
          A_OUT_MEMORY, A_OUT_N),
     CALL(kvik_chat_encode_messages, R_INT, D_NOTHING, A_TOKENIZER, A_MESSAGES, A_1, CAN(A_JSON),
          A_OUT_MEMORY, A_OUT_N),
+    CALL(kvik_chat_encode_request, R_INT, D_NOTHING, A_TOKENIZER, CAN(A_TEMPLATE), A_REQUEST_JSON,
+         A_OUT_MEMORY, CAN(A_OUT_MEMORY), A_OUT_N),
     CALL(kvik_chat_render, R_INT, D_NOTHING, A_TOKENIZER, A_MESSAGES_JSON, CAN(A_JSON),
          A_OUT_MEMORY),
     CALL(kvik_chat_render_messages, R_INT, D_NOTHING, A_TOKENIZER, A_MESSAGES, A_1, CAN(A_JSON),

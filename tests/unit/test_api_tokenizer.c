@@ -328,6 +328,59 @@ static void test_template(void **state)
     assert_true(kvik_template_render("{% if %}", "{\"messages\": []}", &text) < 0);
 }
 
+/* Text of {% generation %} blocks is marked byte by byte, with the special tokens that the template writes inside; a template
+ * and special tokens of the request replace those of the tokenizer. */
+static void test_assistant(void **state)
+{
+    (void)state;
+    static const char template[] =
+        "{{ bos_token }}{% for m in messages %}{% if m.role == 'user' %}{{ m.content }}"
+        "{% else %}{% generation %}{{ m.content }}<bot>{% endgeneration %}{% endif %}{% endfor %}";
+    static const char request[] =
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"h\\u00e9<bot>\"},"
+        " {\"role\": \"assistant\", \"content\": \"o\\u00e9\"}, {\"role\": \"user\", \"content\": \"x\"}],"
+        " \"kwargs\": {\"mood\": \"!\"}, \"special_tokens\": {\"bos_token\": \"</s>\"}}";
+    kvik_tokenizer *t = open_one();
+    int32_t *ids, *same;
+    bool *mark;
+    size_t n, n_same;
+    assert_int_equal(kvik_chat_encode_request(t, template, request, &ids, &mark, &n), 0);
+    /* </s>, h, two bytes, the five of a <bot> that a user typed; o, two bytes, the <bot> of the template; x */
+    assert_int_equal(n, 1 + 3 + 5 + 3 + 1 + 1);
+    assert_int_equal(ids[0], kvik_tokenizer_find(t, "</s>"));
+    for (size_t i = 0; i < n; i++)
+        assert_int_equal(mark[i], i >= 9 && i < 13);
+    assert_int_equal(ids[12], kvik_tokenizer_find(t, "<bot>"));
+    assert_int_equal(kvik_chat_encode_request(t, template, request, &same, NULL, &n_same), 0);
+    assert_int_equal(n_same, n);
+    assert_memory_equal(same, ids, n * sizeof *ids);
+    kvik_free(ids);
+    kvik_free(mark);
+    kvik_free(same);
+    /* Without a template, that of the tokenizer, which marks nothing. */
+    assert_int_equal(kvik_chat_encode_request(t, NULL, request, &ids, &mark, &n), 0);
+    for (size_t i = 0; i < n; i++)
+        assert_false(mark[i]);
+    kvik_free(ids);
+    kvik_free(mark);
+    assert_int_equal(kvik_chat_encode_request(t, template, NULL, &ids, &mark, &n), KVIK_ARG);
+    assert_int_equal(kvik_chat_encode_request(t, template, "{}", &ids, &mark, &n), KVIK_ARG);
+    assert_true(kvik_chat_encode_request(t, "{% if %}", request, &ids, &mark, &n) < 0);
+    int failures = 0;
+    for (int k = 0;; k++) {
+        mem_fail_at(k, false);
+        int e = kvik_chat_encode_request(t, template, request, &ids, &mark, &n);
+        mem_fail_at(-1, false);
+        if (e >= 0) break;
+        failures++;
+        assert_true(k < 100000);
+    }
+    assert_true(failures > 5);
+    kvik_free(ids);
+    kvik_free(mark);
+    kvik_tokenizer_close(t);
+}
+
 /* Lets each allocation fail once: the call reports an error and leaks nothing (ASan checks), and
  * the next call works. */
 static void test_every_allocation(void **state)
@@ -378,10 +431,15 @@ static void test_every_allocation(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_text),           cmocka_unit_test(test_chat),
-        cmocka_unit_test(test_messages),       cmocka_unit_test(test_bad_messages),
-        cmocka_unit_test(test_older_messages), cmocka_unit_test(test_bad_requests),
-        cmocka_unit_test(test_template),       cmocka_unit_test(test_every_allocation),
+        cmocka_unit_test(test_text),
+        cmocka_unit_test(test_chat),
+        cmocka_unit_test(test_messages),
+        cmocka_unit_test(test_bad_messages),
+        cmocka_unit_test(test_older_messages),
+        cmocka_unit_test(test_bad_requests),
+        cmocka_unit_test(test_template),
+        cmocka_unit_test(test_assistant),
+        cmocka_unit_test(test_every_allocation),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -5,6 +5,25 @@
 
 #define CASES "tests/fixtures/tok/cases.jsonl"
 
+/* True if the text gives the same ids with their places inside the text. */
+static bool placed(const struct tok *t, const json_t *one, const struct ids *want)
+{
+    const json_t *text = json_array_get(one, 0);
+    size_t n = json_string_length(text);
+    struct ids got = {0};
+    struct tok_places at = {0};
+    int e =
+        tok_encode_placed(t, json_string_value(text), n,
+                          (unsigned)json_integer_value(json_array_get(one, 1)), NULL, 0, &got, &at);
+    bool same = e == 0 && got.n == want->n && at.n == got.n;
+    for (size_t i = 0; same && i < got.n; i++)
+        same = got.id[i] == want->id[i] && at.v[i] <= n;
+    if (!same) fprintf(stderr, "places: %s\n", e < 0 ? err_last() : "differ");
+    tok_places_done(&at);
+    ids_done(&got);
+    return same;
+}
+
 static int compare_encode(const struct tok *t, const char *name, const json_t *one)
 {
     const json_t *text = json_array_get(one, 0), *want = json_array_get(one, 2);
@@ -22,6 +41,7 @@ static int compare_encode(const struct tok *t, const char *name, const json_t *o
         fprintf(stderr, "] %s\n", e < 0 ? err_last() : "");
         free(s);
     }
+    same = same && placed(t, one, &got);
     ids_done(&got);
     return !same;
 }

@@ -1,0 +1,135 @@
+/* place.c - where tokens come from.  While places are wanted, work.from has an entry for each byte of work.text: the byte of
+ * the user's text of which that byte was made.  A step that writes a new text writes it through these functions. */
+#include "base/utf8.h"
+#include "tok/tok_int.h"
+
+#include <string.h>
+
+static int reserve(struct tok_places *p, size_t more)
+{
+    if (more <= p->cap - p->n) return 0;
+    size_t cap = MAX(p->cap * 2, p->n + more + 64);
+    uint32_t *v = mem_grow(p->v, cap, sizeof *v);
+    if (!v) return ERR_NOMEM;
+    p->v = v;
+    p->cap = cap;
+    return 0;
+}
+
+void tok_places_done(struct tok_places *p)
+{
+    mem_free(p->v);
+    *p = (struct tok_places){0};
+}
+
+/* The place of byte `at` of work.text; behind the last byte, that of the last byte. */
+static uint32_t place(const struct work *w, size_t at)
+{
+    if (!w->from.n) return w->section;
+    return w->from.v[MIN(at, w->from.n - 1)];
+}
+
+void work_fresh(struct work *w)
+{
+    buf_clear(&w->next);
+    w->from_next.n = 0;
+}
+
+void work_swap(struct work *w)
+{
+    struct buf t = w->text;
+    w->text = w->next;
+    w->next = t;
+    struct tok_places p = w->from;
+    w->from = w->from_next;
+    w->from_next = p;
+}
+
+int work_load(struct work *w, const char *s, size_t n, const uint32_t *from, size_t at)
+{
+    buf_clear(&w->text);
+    TRY(buf_append(&w->text, s, n));
+    if (!w->placed) return 0;
+    w->from.n = 0;
+    TRY(reserve(&w->from, n));
+    for (size_t i = 0; i < n; i++)
+        w->from.v[i] = from ? from[i] : (uint32_t)(at + i);
+    w->from.n = n;
+    return 0;
+}
+
+int work_put(struct work *w, const char *s, size_t n, size_t at)
+{
+    TRY(buf_append(&w->next, s, n));
+    if (!w->placed) return 0;
+    TRY(reserve(&w->from_next, n));
+    uint32_t p = place(w, at);
+    for (size_t i = 0; i < n; i++)
+        w->from_next.v[w->from_next.n++] = p;
+    return 0;
+}
+
+int work_keep(struct work *w, size_t from, size_t to)
+{
+    TRY(buf_append(&w->next, w->text.data + from, to - from));
+    if (!w->placed) return 0;
+    TRY(reserve(&w->from_next, to - from));
+    for (size_t i = from; i < to; i++)
+        w->from_next.v[w->from_next.n++] = w->from.v[i];
+    return 0;
+}
+
+int work_id(struct work *w, struct ids *out, int32_t id, size_t at)
+{
+    TRY(ids_push(out, id));
+    return w->placed ? work_place(w, place(w, at)) : 0;
+}
+
+int work_place(struct work *w, uint32_t at)
+{
+    if (!w->placed) return 0;
+    TRY(reserve(w->placed, 1));
+    w->placed->v[w->placed->n++] = at;
+    return 0;
+}
+
+/* Places what a step has made of one grapheme cluster: all of it at the beginning of the cluster, or byte for byte if the
+ * step changed nothing. */
+static int place_cluster(struct work *w, size_t at, size_t n, const struct buf *made)
+{
+    bool same = made->len == n && (!n || memcmp(made->data, w->text.data + at, n) == 0);
+    TRY(reserve(&w->from_next, made->len));
+    for (size_t i = 0; i < made->len; i++)
+        w->from_next.v[w->from_next.n++] = place(w, same ? at + i : at);
+    return 0;
+}
+
+int work_place_clusters(struct work *w, const struct norm *m,
+                        int (*make)(const struct norm *m, const char *s, size_t n, struct buf *out))
+{
+    struct buf one;
+    const char *s = w->text.data;
+    size_t n = w->text.len, from = 0;
+    uint32_t before = 0;
+    int32_t state = 0;
+    int e = 0;
+    if (!w->placed) return 0;
+    buf_init(&one, w->most);
+    for (size_t i = 0, len; e >= 0 && i <= n; i += len) {
+        len = 1;
+        uint32_t cp = i < n ? utf8_decode(s + i, n - i, &len) : 0;
+        bool joins = i > 0 && i < n && uni_joins(before, cp, &state);
+        before = cp;
+        if (i == from || joins) continue;
+        buf_clear(&one);
+        e = make(m, s + from, i - from, &one);
+        if (e >= 0) e = place_cluster(w, from, i - from, &one);
+        from = i;
+    }
+    buf_done(&one);
+    if (e >= 0 && w->from_next.n != w->next.len)
+        e = ERR(
+            UNSUPPORTED,
+            "tokenizer: normalizing joins characters of this text, so its tokens have no place");
+    return MIN(e, 0);
+}
