@@ -59,6 +59,18 @@ def samples_of(value: Any) -> np.ndarray:
     return np.ascontiguousarray(samples, np.float32)
 
 
+def integers(value: Any, what: str, dtype: Any = np.int32) -> np.ndarray:
+    """Returns whole numbers as an array of the dtype.  numpy would round a fraction and cut a large number."""
+    array = to_numpy(value)
+    if array.size and array.dtype.kind not in "iub":
+        raise TypeError(f"{what} holds {array.dtype}; expected integers")
+    info = np.iinfo(dtype)
+    if array.size and (array.max() > info.max or array.min() < info.min):
+        raise ValueError(f"{what} holds {array.max() if array.max() > info.max else array.min()}; expected numbers from "
+                         f"{info.min} to {info.max}")
+    return np.ascontiguousarray(array, dtype)
+
+
 def ids_2d(value: Any, what: str = "input_ids") -> np.ndarray:
     """Returns token ids as int32 [rows][n].  One row may come without its dimension."""
     ids = to_numpy(value)
@@ -66,11 +78,7 @@ def ids_2d(value: Any, what: str = "input_ids") -> np.ndarray:
         ids = ids[None]
     if ids.ndim != 2:
         raise ValueError(f"{what} has the shape {list(ids.shape)}; expected [batch, tokens]")
-    if ids.size and ids.dtype.kind not in "iub":
-        raise TypeError(f"{what} holds {ids.dtype}; expected integers")
-    if ids.size and (ids.max() > 2**31 - 1 or ids.min() < -2**31):
-        raise ValueError(f"{what} holds a number beyond 32 bits, which is no token id")
-    return np.ascontiguousarray(ids, np.int32)
+    return integers(ids, what)
 
 
 def mask_2d(value: Any) -> Optional[np.ndarray]:

@@ -5,6 +5,7 @@ library's sentence.  Functions that return anything else are called as ``lib.kvi
 during every call.
 """
 import ctypes
+import operator
 import os
 from pathlib import Path
 from typing import Any, Callable, Optional, Tuple
@@ -56,11 +57,24 @@ def check(code: int) -> int:
     return code
 
 
+_WHOLE = {kind for kind in (getattr(ctypes, f"c_{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64))}
+
+
+def fits(value: Any, kind: Any, what: str) -> Any:
+    """Returns the value of a parameter.  Raises for a whole number that its type cannot hold, which ctypes would cut."""
+    if kind in _WHOLE and hasattr(value, "__index__"):
+        value = operator.index(value)
+        if kind(value).value != value:
+            raise errors.ArgumentError(f"{what} is {value}, which is out of range")
+    return value
+
+
 def call(name: str, *args: Any) -> int:
     """Calls a function that returns an error code or a count; raises on an error."""
     if name not in _abi.FUNCTIONS:  # without a declaration, ctypes would cut addresses to 32 bits
         raise AttributeError(f"{name} is not declared; run scripts/make-abi.py")
-    return check(getattr(lib, name)(*args))
+    kinds = _abi.FUNCTIONS[name][1]
+    return check(getattr(lib, name)(*(fits(a, kind, f"a number for {name}()") for a, kind in zip(args, kinds))))
 
 
 def text_of(name: str, *args: Any) -> str:
@@ -75,12 +89,15 @@ def text_of(name: str, *args: Any) -> str:
 
 def encode(value: Optional[str]) -> Optional[bytes]:
     """Returns a text as UTF-8 for a parameter that may be NULL.  A lone surrogate becomes U+FFFD, as in files."""
+    if value is not None and "\0" in value:
+        raise errors.ArgumentError(f"{value[:60]!r} holds a NUL, at which the library would cut it")
     return None if value is None else value.encode("utf-8", "replace")
 
 
-def sized(kind: Callable[..., Any], **fields: Any) -> Any:
+def sized(kind: Any, **fields: Any) -> Any:
     """Makes a struct with its size set."""
-    return kind(size=ctypes.sizeof(kind), **fields)
+    kinds = dict(kind._fields_)
+    return kind(size=ctypes.sizeof(kind), **{name: fits(value, kinds.get(name), name) for name, value in fields.items()})
 
 
 def address(array: Optional[np.ndarray]) -> Optional[int]:

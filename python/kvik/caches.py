@@ -15,7 +15,7 @@ import ctypes
 import numpy as np
 
 from . import _abi, legacy
-from ._arrays import is_torch, like, to_numpy
+from ._arrays import integers, is_torch, like, to_numpy
 from ._lib import address, call, encode, lib, sized, text_of, view
 from .devices import accept_device, dtype_name
 from .errors import ArgumentError, BusyError, MissingError
@@ -476,7 +476,7 @@ class Cache:
         with self._use():
             batch = self._bind(model._handle, model._defaults, len(rows))
             with batch.store.locked() as store:
-                fresh, reports = _sync(store, batch, [np.ascontiguousarray(r, np.int32) for r in rows])
+                fresh, reports = _sync(store, batch, [integers(r, "input_ids") for r in rows])
                 self._batch = fresh
         return reports
 
@@ -517,9 +517,10 @@ def _indices(value: Any) -> np.ndarray:
     index = to_numpy(value).ravel()
     if index.dtype == bool:
         index = np.flatnonzero(index)
+    index = integers(index, "an index of rows", np.int64)
     if index.size and index.min() < 0:
         raise ArgumentError(f"row {int(index.min())}: rows are counted from 0")
-    return np.ascontiguousarray(index, np.uint32)
+    return integers(index, "an index of rows", np.uint32)
 
 
 def _map_bytes(store: Store, seq: int) -> int:

@@ -177,8 +177,9 @@ class Callbacks(Interruptible):
             self.error = self.error or e
 
     def _inputs(self, ids: int, n: int, scores: Optional[int], vocab: int) -> Tuple[Any, Any]:
+        """Returns copies, which a callback may keep: the memory of the library is only valid for the time of the call."""
         tokens = view(ids, (1, n), np.int32).astype(np.int64)
-        values = None if scores is None else view(scores, (1, vocab), np.float32)
+        values = None if scores is None else view(scores, (1, vocab), np.float32).copy()
         return like(tokens, self.torch), None if values is None else like(values, self.torch)
 
     def _scores(self, ctx: Any, row: int, ids: int, n: int, scores: int, vocab: int) -> bool:
@@ -190,8 +191,7 @@ class Callbacks(Interruptible):
             result = to_numpy(out, np.float32).reshape(-1)
             if result.size != vocab:
                 raise ValueError(f"a logits processor returned {result.size} scores for {vocab} tokens")
-            if out is not given:
-                view(scores, (vocab,), np.float32)[:] = result
+            view(scores, (vocab,), np.float32)[:] = result
             return True
         except BaseException as e:  # noqa: BLE001
             self.error = self.error or e

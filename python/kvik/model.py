@@ -8,7 +8,7 @@ from typing import Any, Dict, Optional
 import numpy as np
 
 from . import _abi, hub
-from ._arrays import ids_2d, is_torch, like, mask_2d, to_numpy
+from ._arrays import ids_2d, integers, is_torch, like, mask_2d, to_numpy
 from ._lib import address, call, lib, sized
 from .cache_utils import DynamicCache, as_cache
 from .configuration import PretrainedConfig, read_config
@@ -230,16 +230,21 @@ class _Forward:
         self.mask = mask_2d(mask)
         if self.mask is not None and self.mask.shape[0] != self.rows:
             raise ArgumentError(f"attention_mask has {self.mask.shape[0]} rows for {self.rows} rows of input")
-        self.positions = None if positions is None else np.atleast_2d(to_numpy(positions, np.int32))
+        self.positions = None if positions is None else np.atleast_2d(integers(positions, "position_ids"))
         if self.positions is not None and (self.positions.shape[1] != self.n or self.positions.shape[0] not in (1, self.rows)):
             raise ArgumentError(f"position_ids has the shape {list(self.positions.shape)}; expected [1 or {self.rows}, {self.n}]")
-        self.cache_position = None if cache_position is None else to_numpy(cache_position).ravel()
+        self.cache_position = None if cache_position is None else integers(cache_position, "cache_position", np.int64).ravel()
         self.columns = None
         self.keep = 0
         if np.ndim(keep if not is_torch(keep) else to_numpy(keep)):
-            self.columns = np.ascontiguousarray(to_numpy(keep).ravel() % self.n, np.uint32)
+            columns = integers(keep, "logits_to_keep", np.int64).ravel()
+            if columns.size and not -self.n <= columns.min() <= columns.max() < self.n:
+                raise ArgumentError(f"logits_to_keep names columns beyond the {self.n} of the input")
+            self.columns = np.ascontiguousarray(columns % self.n, np.uint32)
         else:
             self.keep = min(int(keep or 0), self.n)
+            if self.keep < 0:
+                raise ArgumentError(f"logits_to_keep is {self.keep}; expected 0 for all columns, or a number of the last ones")
 
     def _check_position(self, length: int) -> Optional[np.ndarray]:
         if self.cache_position is None:
@@ -253,7 +258,7 @@ class _Forward:
                                 f"expected {expected}")
         if given.size and given.min() < 0:
             raise ArgumentError(f"cache_position holds {int(given.min())}; positions begin at 0")
-        return np.ascontiguousarray(given, np.uint32)
+        return integers(given, "cache_position", np.uint32)
 
     def run(self, batch: Batch, hidden: bool, attentions: bool) -> Dict[str, Any]:
         """Appends to the batch; returns arrays."""

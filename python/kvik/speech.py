@@ -8,7 +8,7 @@ import numpy as np
 
 from . import _abi
 from ._arrays import is_torch, like, samples_of, to_numpy
-from ._lib import address, call, encode, lib, sized, view
+from ._lib import address, call, encode, fits, lib, sized, view
 from .encoder import EncoderInput, encoder_of
 from .errors import ArgumentError, UnsupportedError
 from .generation import Interruptible
@@ -57,8 +57,9 @@ class Hearing(Interruptible):
         s.condition_on_prev_tokens = bool(options.get("condition_on_prev_tokens"))
         for name in ("compression_ratio_threshold", "logprob_threshold", "no_speech_threshold"):
             setattr(s, name, float(options.get(name) or 0))
-        s.seed = int(options.get("seed") or 0)
-        s.max_new_tokens = int(options.get("max_new_tokens") or 0)
+        kinds = dict(s._fields_)
+        for name in ("seed", "max_new_tokens"):
+            setattr(s, name, fits(int(options.get(name) or 0), kinds[name], name))
         s.on_hearing = self._on_hearing = _abi.kvik_on_hearing(self._hear)
         s.on_segment = self._on_segment = _abi.kvik_on_segment(self._segment)
 

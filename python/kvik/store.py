@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Dict, Iterator, List, Optional
 
 from . import _abi
-from ._lib import call, encode, lib, sized
+from ._lib import call, encode, fits, lib, sized
 from .errors import BusyError, LimitError
 
 _KEEP = 4  # stores of a model that stay open without a cache in them
@@ -67,7 +67,8 @@ def settings_of(values: Dict[str, Any]) -> Settings:
         found["cache_config"] = config_json(found["cache_config"])
     if found.get("cache_memory") is not None:
         found["cache_memory"] = parse_bytes(found["cache_memory"])
-    return Settings(**found)
+    kinds = dict(_abi.kvik_cache_config._fields_)
+    return Settings(**{name: fits(value, kinds[name], name) for name, value in found.items()})
 
 
 def config_json(value: Any) -> Optional[str]:

@@ -5,7 +5,7 @@ from typing import Any, Iterator, List, Optional
 
 import numpy as np
 
-from ._arrays import to_numpy
+from ._arrays import integers
 from ._lib import address, check, lib
 
 
@@ -48,7 +48,7 @@ class TextStreamer(BaseStreamer):
 
     def put(self, value: Any) -> None:
         """Receives ids of one row, and hands on the characters that they complete."""
-        ids = np.ascontiguousarray(to_numpy(value), np.int32)
+        ids = integers(value, "a streamer's value")
         if ids.ndim > 1 and ids.shape[0] > 1:
             raise ValueError("TextStreamer only supports batch size 1")
         ids = ids.ravel()

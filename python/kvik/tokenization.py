@@ -9,7 +9,7 @@ from typing import Any, Dict, Iterable, List, Optional, Sequence, Union
 import numpy as np
 
 from . import hub
-from ._arrays import is_torch, tensors, to_numpy
+from ._arrays import integers, is_torch, tensors, to_numpy
 from ._lib import address, call, encode, lib, text_of, view
 from .batch_encoding import BatchEncoding
 from .errors import KvikError
@@ -97,7 +97,7 @@ class PreTrainedTokenizer:
         object.__setattr__(self, name, value)
 
     def _id(self, token: str) -> Optional[int]:
-        found = lib.kvik_tokenizer_find(self._handle, encode(token))
+        found = -1 if "\0" in token else lib.kvik_tokenizer_find(self._handle, encode(token))
         return found if found >= 0 else None
 
     @property
@@ -135,7 +135,7 @@ class PreTrainedTokenizer:
     def _encode(self, text: str, add_special_tokens: bool) -> List[int]:
         if not isinstance(text, str):
             raise TypeError(f"text input must be a str or a list of them, not {type(text).__name__}")
-        data = encode(text) or b""
+        data = text.encode("utf-8", "replace")
         ids, n = ctypes.c_void_p(), ctypes.c_size_t()
         call("kvik_tokenizer_encode", self._handle, data, len(data), add_special_tokens, ctypes.byref(ids),
              ctypes.byref(n))
@@ -248,7 +248,7 @@ class PreTrainedTokenizer:
         if getattr(ids, "ndim", 1) > 1 or (isinstance(ids, list) and ids and not np.isscalar(ids[0])
                                            and not (is_torch(ids[0]) and ids[0].ndim == 0)):
             return self.batch_decode(ids, skip_special_tokens, clean_up_tokenization_spaces)
-        array = np.ascontiguousarray(ids if not isinstance(ids, list) else [int(i) for i in ids], np.int32)
+        array = integers(ids if not isinstance(ids, list) else [int(i) for i in ids], "token_ids")
         text = ctypes.c_char_p()
         call("kvik_tokenizer_decode", self._handle, address(array), array.size, skip_special_tokens, ctypes.byref(text),
              None)

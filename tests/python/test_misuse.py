@@ -204,6 +204,66 @@ class Misuse(unittest.TestCase):
         with self.assertRaises(kvik.KvikError):
             kvik.AutoTokenizer.from_pretrained(self.model.name_or_path)  # the golden models have none
 
+    def test_kept_scores(self):
+        """What a processor got stays what it was, also when the model is gone."""
+        local = kvik.AutoModelForCausalLM.from_pretrained(self.model.name_or_path, threads=1, max_sequences=4)
+        kept, copies = [], []
+
+        def keep(ids, scores):
+            kept.append(scores)
+            copies.append(scores.copy())
+            return scores
+        local.generate(IDS, max_new_tokens=6, min_new_tokens=6, logits_processor=[keep])
+        del local
+        gc.collect()
+        self.assertEqual(len(kept), 6)
+        for scores, copy_of in zip(kept, copies):
+            np.testing.assert_array_equal(scores, copy_of)
+
+        def force(ids, scores):
+            scores[:] = -np.inf
+            scores[:, 7] = 0
+            return scores
+        self.assertEqual(self.model.generate(IDS, max_new_tokens=3, logits_processor=[force])[0, 5:].tolist(), [7, 7, 7])
+
+    def test_numbers_beyond_a_type(self):
+        """A number that a parameter cannot hold is an error; ctypes alone would cut it to another number."""
+        rows = np.zeros((1, 2, 3, 4), np.float32)
+        for number in (2**32, 2**32 + 5, 2**64 + 3, -2**63 - 1, 10**30):
+            for name in ("max_cache_len", "max_sequences", "step_tokens", "checkpoints", "threads"):
+                with self.subTest(number=number, name=name), self.assertRaisesRegex(kvik.ArgumentError, name):
+                    self.model(IDS, past_key_values=kvik.DynamicCache(**{name: number}))
+            with self.assertRaises((kvik.ArgumentError, kvik.LimitError, MemoryError)):
+                kvik.DynamicCache().update(rows, rows, number)
+            cache = kvik.DynamicCache()
+            self.model(IDS, past_key_values=cache)
+            with self.assertRaises(kvik.KvikError):
+                cache.batch_repeat_interleave(number)
+            if abs(number) > 2**63:
+                with self.assertRaises(kvik.ArgumentError):
+                    cache.crop(number)
+            self.assertEqual((cache.get_seq_length(), cache.batch_size), (5, 1))
+        with self.assertRaisesRegex(kvik.ArgumentError, "cache_memory"):
+            self.model(IDS, past_key_values=kvik.DynamicCache(cache_memory=-1))
+        cache = kvik.DynamicCache()
+        self.model(IDS, past_key_values=cache)
+        for bad in ([np.nan], [0.5], [2**40], [-1], np.array([2**63], np.uint64), ["0"], [None]):
+            for use in (cache.reorder_cache, cache.batch_select_indices,
+                        lambda value: self.model(IDS, position_ids=[list(value) * 5]),
+                        lambda value: self.model(IDS, cache_position=list(value) * 5)):
+                with self.subTest(bad=bad), self.assertRaises((TypeError, ValueError, kvik.KvikError)):
+                    use(bad)
+        for bad in ([5], [-6], [2**63], [np.nan], -1):
+            with self.subTest(bad=bad), self.assertRaises((TypeError, ValueError)):
+                self.model(IDS, logits_to_keep=bad)
+        np.testing.assert_array_equal(self.model(IDS, logits_to_keep=[0, -1]).logits, self.model(IDS).logits[:, [0, 4]])
+
+    def test_texts_with_a_nul(self):
+        for call in (lambda: kvik.AutoModelForCausalLM.from_pretrained(self.model.name_or_path + "\0x"),
+                     lambda: self.model(IDS, past_key_values=kvik.DynamicCache(spill_dir="/tmp\0x", on_full="offload"))):
+            with self.assertRaises((ValueError, OSError)):
+                call()
+
 
 class WithEncoder(unittest.TestCase):
     """The same for models with an encoder: a text one, and one of speech."""
