@@ -21,7 +21,7 @@ jobs=$(nproc 2>/dev/null || echo 2)
 mkdir -p "$logs"
 rm -f "$logs"/*
 
-units="dev_math dev_mm dev_attn dev_kvwrite dev_probe dev_scan dev_delta codec codec_kernels arch_identity identity"
+units="dev_guard dev_math dev_mm dev_attn dev_kvwrite dev_probe dev_scan dev_delta codec codec_kernels arch_identity identity"
 wanted() { [ ${#only[@]} = 0 ] || [[ " ${only[*]} " == *" $1 "* ]]; }
 only=("$@")
 tests=()

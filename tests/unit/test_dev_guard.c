@@ -33,53 +33,82 @@ static void fence_close(struct fence *f)
 static const enum dtype types[] = {DT_F32,  DT_F16,  DT_BF16, DT_Q4_0, DT_Q4_1, DT_Q5_0, DT_Q5_1,
                                    DT_Q8_0, DT_Q2_K, DT_Q3_K, DT_Q4_K, DT_Q5_K, DT_Q6_K, DT_MXFP4};
 
+/* The results of the scalar reference, which every other instruction set must repeat bit for bit. */
+static struct dev *ref;
+
+/* With BF16 weights in fast mode the instructions of this set round in their own way. */
+static bool rounds_alike(const struct dev *d, enum dtype t)
+{
+    return t != DT_BF16 || strcmp(dev_isa_name(d), dev_isa_names()[DEV_AVX512BF16]) != 0;
+}
+
+/* n tokens, which may be none, of k values with weights of `rows` rows, which may be none. */
 static void one_product(struct dev *d, enum dtype t, uint32_t n, uint32_t rows, uint32_t k,
                         bool end)
 {
     struct fence fw, fx, fy, fb;
-    size_t bytes;
+    size_t bytes, size = (size_t)n * rows * sizeof(float);
     if (!dtype_bytes(t, k, &bytes)) return;
     unsigned char *w = fence_open(&fw, rows * bytes, end);
     float *x = fence_open(&fx, (size_t)n * k * sizeof *x, end);
-    float *y = fence_open(&fy, (size_t)n * rows * sizeof *y, end);
+    float *y = fence_open(&fy, size, end), *want = malloc(size + 1);
     float *b = fence_open(&fb, rows * sizeof *b, end);
     for (size_t i = 0; i < rows * bytes; i++)
         w[i] = (unsigned char)(i * 7 % 61); /* all scales are small, whatever the format */
     for (size_t i = 0; i < (size_t)n * k; i++)
         x[i] = (float)(i % 13) - 6;
     struct dev_weight weight = {w, rows, k, t};
-    struct dev_mm mm = {&weight, b, y, rows};
-    dev_matmul(d, DEV_EXACT, x, k, n, &mm, 1);
-    dev_matmul(d, DEV_FAST, x, k, n, &mm, 1);
+    for (int mode = DEV_EXACT; mode <= DEV_FAST; mode++) {
+        struct dev_mm mm = {&weight, b, y, rows};
+        dev_matmul(ref, (enum dev_compute)mode, x, k, n, &mm, 1);
+        memcpy(want, y, size);
+        dev_matmul(d, (enum dev_compute)mode, x, k, n, &mm, 1);
+        if ((mode == DEV_EXACT || rounds_alike(d, t)) && memcmp(want, y, size) != 0)
+            fail_msg("%s, %s, %u tokens, %u rows, %u columns: not the bits of the reference",
+                     dev_isa_name(d), dtype_name(t), n, rows, k);
+    }
+    free(want);
     fence_close(&fw);
     fence_close(&fx);
     fence_close(&fy);
     fence_close(&fb);
 }
 
+static struct dev *open_isa(int isa)
+{
+    struct dev *d;
+    struct dev_config c = {2, dev_isa_names()[isa]};
+    struct dev_limits lim = {520, 1024, 1024, 8, 64, 512, 0};
+    assert_int_equal(dev_open(&c, &d), 0);
+    assert_int_equal(dev_reserve(d, &lim), 0);
+    return d;
+}
+
 static void each_isa(void (*run)(struct dev *d))
 {
+    ref = open_isa(DEV_REF);
     for (int isa = 0; isa < DEV_ISAS; isa++) {
-        struct dev *d;
         if (!dev_isa_supported((enum dev_isa)isa)) continue;
-        struct dev_config c = {2, dev_isa_names()[isa]};
-        assert_int_equal(dev_open(&c, &d), 0);
-        struct dev_limits lim = {64, 1024, 1024, 8, 64, 512, 0};
-        assert_int_equal(dev_reserve(d, &lim), 0);
+        struct dev *d = open_isa(isa);
         run(d);
         dev_close(d);
     }
+    dev_close(ref);
 }
 
 static void products(struct dev *d)
 {
-    static const uint32_t ks[] = {1, 5, 16, 31, 32, 48, 96, 256, 512},
-                          ns[] = {1, 2, 3, 4, 5, 9, 33}, outs[] = {1, 3, 4, 7, 17, 40};
+    static const uint32_t ks[] = {1, 5, 16, 31, 32, 48, 96, 160, 256, 512},
+                          ns[] = {0, 1, 2, 3, 4, 5, 9, 33}, outs[] = {0, 1, 3, 4, 7, 17, 40};
     for (size_t t = 0; t < countof(types); t++)
         for (size_t k = 0; k < countof(ks); k++)
             for (size_t n = 0; n < countof(ns); n++)
                 for (size_t o = 0; o < countof(outs); o++)
                     one_product(d, types[t], ns[n], outs[o], ks[k], (n + o + k) % 3 != 0);
+    for (size_t t = 0; t < countof(types); t++) { /* more tokens, or more rows, than any tile */
+        one_product(d, types[t], 517, 1, 256, true);
+        one_product(d, types[t], 1, 1023, 256, true);
+    }
 }
 
 static void rows_of_tables(struct dev *d)
@@ -102,8 +131,9 @@ static void rows_of_tables(struct dev *d)
 static void elementwise(struct dev *d)
 {
     for (uint32_t dim = 1; dim < 70; dim += dim < 20 ? 1 : 7)
-        for (uint32_t n = 1; n < 4; n++) {
-            struct fence fx, fy, fw;
+        for (uint32_t n = 0; n < 4; n++) {
+            struct fence fx, fy, fw, fr;
+            float *r = fence_open(&fr, n * sizeof *r, true);
             float *x = fence_open(&fx, (size_t)n * dim * sizeof *x, true);
             float *y = fence_open(&fy, (size_t)n * dim * sizeof *y, true);
             float *w = fence_open(&fw, dim * sizeof *w, true);
@@ -118,9 +148,72 @@ static void elementwise(struct dev *d)
             dev_softcap(d, x, 30, n, dim);
             dev_softmax(d, x, n, dim);
             dev_sigmoid(d, x, n, dim);
+            dev_gelu_erf_mul(d, x, y, n, dim);
+            dev_gelu_erf(d, x, n, dim);
+            dev_relu(d, x, n, dim);
+            dev_mul(d, x, y, n, dim);
+            dev_mul_row(d, x, w, n, dim);
+            dev_scale_rows(d, x, r, n, dim);
+            dev_softplus(d, x, w, 0, 20, n, dim);
             fence_close(&fx);
             fence_close(&fy);
             fence_close(&fw);
+            fence_close(&fr);
+        }
+}
+
+/* Heads of odd sizes, of which a part is rotated, in both orders of the pairs. */
+static void rotations(struct dev *d)
+{
+    for (uint32_t rot = 2; rot < 70; rot += rot < 20 ? 2 : 14)
+        for (uint32_t n = 0; n < 3; n++) {
+            const uint32_t heads = 1 + n, dim = rot + n, ldx = heads * dim + n;
+            struct fence fx, fc, fs;
+            size_t size = n ? ((size_t)(n - 1) * ldx + heads * dim) * sizeof(float) : 0;
+            float *x = fence_open(&fx, size, true), *was = malloc(size + 1),
+                  *want = malloc(size + 1);
+            float *cos = fence_open(&fc, (size_t)n * rot / 2 * sizeof *cos, true);
+            float *sin = fence_open(&fs, (size_t)n * rot / 2 * sizeof *sin, true);
+            for (size_t i = 0; i < size / sizeof *x; i++)
+                x[i] = (float)(i % 17) - 8;
+            for (size_t i = 0; i < (size_t)n * rot / 2; i++) {
+                cos[i] = 0.25f + (float)i;
+                sin[i] = 0.75f - (float)i;
+            }
+            memcpy(was, x, size);
+            for (int interleaved = 0; interleaved < 2; interleaved++) {
+                memcpy(x, was, size);
+                dev_rope(ref, x, ldx, n, heads, dim, rot, interleaved, cos, sin);
+                memcpy(want, x, size);
+                memcpy(x, was, size);
+                dev_rope(d, x, ldx, n, heads, dim, rot, interleaved, cos, sin);
+                assert_memory_equal(x, want, size);
+            }
+            free(was);
+            free(want);
+            fence_close(&fx);
+            fence_close(&fc);
+            fence_close(&fs);
+        }
+}
+
+/* Conversions of whole blocks, from none on. */
+static void conversions(void)
+{
+    static const enum dtype made[] = {DT_Q8_0, DT_Q4_0, DT_Q4_K};
+    for (size_t t = 0; t < countof(types); t++)
+        for (uint32_t blocks = 0; blocks < 4; blocks++) {
+            struct fence fs, fd;
+            size_t n = (size_t)blocks * dtype_block(types[t]), bytes = 0;
+            if (n) assert_true(dtype_bytes(types[t], n, &bytes));
+            unsigned char *src = fence_open(&fs, bytes, true);
+            float *out = fence_open(&fd, n * sizeof *out, true);
+            memset(src, 1, bytes);
+            dev_to_f32(types[t], src, out, n);
+            for (size_t i = 0; i < countof(made); i++)
+                if (made[i] == types[t]) (void)dev_encode(types[t], out, src, n);
+            fence_close(&fs);
+            fence_close(&fd);
         }
 }
 
@@ -134,6 +227,16 @@ static void test_rows_of_tables(void **state)
     (void)state;
     each_isa(rows_of_tables);
 }
+static void test_rotations(void **state)
+{
+    (void)state;
+    each_isa(rotations);
+}
+static void test_conversions(void **state)
+{
+    (void)state;
+    conversions();
+}
 static void test_elementwise(void **state)
 {
     (void)state;
@@ -143,9 +246,9 @@ static void test_elementwise(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_products),
-        cmocka_unit_test(test_rows_of_tables),
-        cmocka_unit_test(test_elementwise),
+        cmocka_unit_test(test_products),    cmocka_unit_test(test_rows_of_tables),
+        cmocka_unit_test(test_elementwise), cmocka_unit_test(test_rotations),
+        cmocka_unit_test(test_conversions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
