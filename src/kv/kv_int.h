@@ -438,8 +438,8 @@ void seq_clear(struct kv *kv, struct seq *s);
 /* Takes the slot out of the owners of its contents, makes it idle and returns the contents.  The
  * caller disposes of contents that nobody owns any more. */
 struct seq *seq_part(struct kv *kv, uint32_t slot);
-/* Makes the slot an owner of contents `was` again if they have not changed since `edits`.  The
- * slot's own contents, which must equal them, become spare. */
+/* Makes the slot an owner of contents `was` again if they have not changed since `edits`
+ * and no reserve is involved.  The slot's own contents, which must equal them, become spare. */
 void seq_rejoin(struct kv *kv, uint32_t slot, uint32_t was, uint64_t edits);
 static inline uint32_t seq_grow(const struct kv *kv, const struct seq *s)
 {

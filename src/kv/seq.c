@@ -238,6 +238,8 @@ void seq_rejoin(struct kv *kv, uint32_t slot, uint32_t was, uint64_t edits)
 {
     struct seq *s = &kv->seq[was];
     if (kv->slot[slot].seq == was || !(s->owners + s->marks) || s->edits != edits) return;
+    /* A rollback meanwhile may have made a slot with a reserve their owner (mark.c, go_back). */
+    if (s->owners && (kv->slot[slot].reserve || kv->slot[s->slot].reserve)) return;
     seq_give(kv, own_part(kv, slot));
     own_join(kv, slot, s);
 }

@@ -427,6 +427,38 @@ static void test_reorder_refuses(void **state)
     kv_close(kv);
 }
 
+/* A rollback while a step is open gives the marked contents to a sequence with a reserve.  The other sequence, which
+ * held them before the step, keeps its copy when the step is aborted. */
+static void test_rollback_beside_a_step(void **state)
+{
+    (void)state;
+    struct kv_group g = rows_group(0, 0, 3);
+    struct kv *kv;
+    struct kv_config c = {
+        .group = &g, .n_groups = 1, .max_seqs = 2, .max_tokens = 64, .max_len = 128, .marks = 1};
+    c.pool_bytes = kv_pool_bytes(&c, 1 << 20);
+    assert_int_equal(kv_open(&kv, &c), 0);
+    struct kv_step *st;
+    struct kv_mark m;
+    kv_seq s[2];
+    assert_int_equal(kv_new(kv, NULL, &s[0]), 0);
+    assert_int_equal(kv_new(kv, NULL, &s[1]), 0);
+    assert_int_equal(append(kv, s[0], 20, 0), 0);
+    assert_int_equal(kv_reserve(kv, s[0], 60), 0);
+    assert_int_equal(kv_mark(kv, s[0], &m), 0);
+    assert_int_equal(kv_reorder(kv, s, (uint32_t[]){1, 0}, 2), 0); /* swap the two */
+    assert_int_equal(kv_begin(kv, &(struct kv_span){.seq = s[1], .n = 1}, 1, &st), 0);
+    kv_rollback(kv, &m);
+    kv_abort(st);
+    assert_true(kv_check(kv));
+    assert_int_equal(kv_len(kv, s[0]), 20);
+    assert_int_equal(kv_len(kv, s[1]), 20);
+    assert_int_equal(append(kv, s[1], 30, 1000), 0);
+    assert_int_equal(append(kv, s[0], 40, 20), 0);
+    assert_true(kv_check(kv));
+    kv_close(kv);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -435,7 +467,7 @@ int main(void)
         cmocka_unit_test(test_reorder_refuses),   cmocka_unit_test(test_measuring_builds_nothing),
         cmocka_unit_test(test_match_loses_donor), cmocka_unit_test(test_live_sequences),
         cmocka_unit_test(test_state_snapshots),   cmocka_unit_test(test_drafts_and_tiles),
-        cmocka_unit_test(test_cross_rows),
+        cmocka_unit_test(test_cross_rows),        cmocka_unit_test(test_rollback_beside_a_step),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
