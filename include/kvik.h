@@ -199,6 +199,9 @@ KVIK_API uint32_t kvik_model_vocab(const kvik_model *m);
 KVIK_API uint32_t kvik_model_context(const kvik_model *m);
 KVIK_API uint32_t kvik_model_layers(const kvik_model *m);
 KVIK_API uint32_t kvik_model_hidden(const kvik_model *m);
+/* Writes the embeddings of n ids, [n][kvik_model_hidden], as `embeds` of a prompt or a forward takes them: a model that
+ * scales its embeddings has scaled these.  KVIK_UNSUPPORTED for a model with an encoder. */
+KVIK_API int kvik_model_embed(const kvik_model *m, const int32_t *ids, size_t n, float *out);
 KVIK_API uint32_t kvik_model_heads(const kvik_model *m);
 typedef struct kvik_model_options {
     size_t size;
@@ -786,6 +789,12 @@ struct kvik_prompt {
      * kvik_model_encoder. */
     const float *features;
     size_t n_frames;
+    /* Embeddings of the prompt, [n_embeds][kvik_model_hidden], as inputs_embeds of Transformers, or NULL.
+     * attention_mask is then theirs.  Processors and the result see only the ids, which the embeddings replace: there
+     * may be none.  For greedy decoding and sampling on a fresh sequence with use_cache; the prefix index does not
+     * know embeddings. */
+    const float *embeds;
+    size_t n_embeds;
 };
 
 /* Why a row ended.  LENGTH: max_new_tokens or max_length.  EOS: an end-of-sequence token.  STOP: a stop string.

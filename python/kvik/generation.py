@@ -281,10 +281,12 @@ class Call:
         self.source: Any = None
         self.filled = False
         features, encoded = (kwargs.pop(n, None) if self.seq2seq else None for n in ("input_features", "encoder_outputs"))
+        self.embeds: Any = None if self.seq2seq else kwargs.pop("inputs_embeds", None)
         for name in ("inputs_embeds", "decoder_input_ids", "decoder_inputs_embeds", "pixel_values", "input_features",
                      "encoder_outputs"):
             if kwargs.pop(name, None) is not None:
-                raise UnsupportedError(f"generate() takes input_ids; {name} works with forward() only")
+                raise UnsupportedError(f"generate() of this model does not take {name}; give "
+                                       f"{model.main_input_name if self.seq2seq else 'input_ids'}")
         mask = kwargs.pop("attention_mask", None)
         decoder_torch = is_torch(self.decoder)
         if self.decoder is not None:
@@ -300,9 +302,12 @@ class Call:
                                 "the object decides, so leave the name out")
         own = {k: kwargs.pop(k) for k in list(kwargs) if k in Settings.__dataclass_fields__ and k not in _OPTIONS_OF_CACHE}
         values = merged(model._own_options(), generation_config, kwargs)
-        self.torch = is_torch(ids) or decoder_torch
+        self.torch = is_torch(ids) or decoder_torch or is_torch(self.embeds)
         if self.seq2seq:
             self._take_encoder(encoded, ids, mask, features)
+        elif self.embeds is not None:
+            ids = self._take_embeds(ids)
+            values = {**values, "use_cache": True}  # as in Transformers
         elif ids is None:
             bos = values.get("bos_token_id", getattr(model.config, "bos_token_id", None))
             if bos is None:
@@ -311,7 +316,7 @@ class Call:
         if not self.seq2seq:
             self.ids, self.mask = ids_2d(ids), mask_2d(mask)
             self.rows = self.ids.shape[0]
-            if self.ids.shape[1] == 0:
+            if self.ids.shape[1] == 0 and self.embeds is None:
                 raise ArgumentError("input_ids has no tokens")
             if self.mask is not None and self.mask.shape[0] != self.rows:
                 raise ArgumentError(f"attention_mask has {self.mask.shape[0]} rows, input_ids {self.rows}")
@@ -320,10 +325,28 @@ class Call:
         if self.seq2seq and self.past is not None:  # the rows then come back with their sequences
             values = {**values, "return_dict_in_generate": True}
         self.options = Options(model._handle, values)
+        if any(self.shown.values()) and self.embeds is not None:
+            raise UnsupportedError("output_attentions and output_hidden_states of generate() need input_ids; forward() shows what "
+                                   "inputs_embeds give")
         if any(self.shown.values()) and self.options.struct.num_beams > 1:
             raise UnsupportedError("output_attentions and output_hidden_states of beams: kvik does not keep what dropped beams "
                                    "saw; use them without num_beams, or call forward() with the sequences")
         self.settings = self._settings(own)
+
+    def _take_embeds(self, ids: Any) -> Any:
+        """Takes embeddings in place of a prompt's ids, and returns the ids beside them, which may be none."""
+        self.embeds = to_numpy(self.embeds, np.float32)
+        width = lib.kvik_model_hidden(self.model._handle.pointer)
+        if self.embeds.ndim != 3 or self.embeds.shape[2] != width or not all(self.embeds.shape):
+            raise ArgumentError(f"inputs_embeds has the shape {list(self.embeds.shape)}; expected [batch, n, {width}]")
+        if ids is None or not to_numpy(ids).size:
+            ids = np.zeros((self.embeds.shape[0], 0), np.int32)
+        if ids_2d(ids).shape[0] != self.embeds.shape[0]:
+            raise ArgumentError(f"inputs_embeds has {self.embeds.shape[0]} rows, input_ids {ids_2d(ids).shape[0]}")
+        if self.past is not None and _length(self.past):
+            raise UnsupportedError("inputs_embeds begin a text, and this cache holds one; append them with forward(), or give an "
+                                   "empty cache")
+        return ids
 
     def _take_encoder(self, outputs: Any, ids: Any, mask: Any, features: Any) -> None:
         from .encoder import take_input
@@ -360,7 +383,7 @@ class Call:
         settings = settings.over(self.model._defaults)
         if settings.cache_implementation in _RESERVING and not settings.max_cache_len and \
                 "max_cache_len" not in (settings.cache_config or ""):
-            prompt = self.begin().shape[1]
+            prompt = self.columns()
             need = prompt + self.options.new_tokens(prompt)
             settings = replace(settings, max_cache_len=min(need, lib.kvik_model_context(self.model._handle.pointer)))
         return settings
@@ -373,17 +396,25 @@ class Call:
             return self.decoder
         return np.full((self.rows, 1), max(self.options.struct.decoder_start_token_id, 0), np.int32)
 
+    def columns(self) -> int:
+        """Returns the columns of the cache that the prompt takes."""
+        return max(self.begin().shape[1], 0 if self.embeds is None else self.embeds.shape[1])
+
     # -- running
 
     def run(self, callbacks: "Callbacks") -> Any:
         """Generates, and returns sequences or a GenerateOutput."""
-        if self.past is not None and (self.filled or not self.seq2seq):
+        if self.past is not None and (self.filled or not self.seq2seq) and self.embeds is None:
             return self._with_cache(callbacks, self.past)
         rows = self.rows
         need = self.options.sequences(rows)
         handle = self.model._handle
+        settings = self.settings
+        if self.past is not None and self.embeds is not None:  # an empty cache, which then holds the text
+            settings = self.past._settings.over(settings)
+            self.options.struct.return_dict_in_generate = True
         for attempt in range(2):
-            with handle.using(self.settings, need) as store:
+            with handle.using(settings, need) as store:
                 try:
                     result = self._generate(store, callbacks)
                 except LimitError as e:  # the store is full of caches: another one has room
@@ -392,6 +423,8 @@ class Call:
                     handle.forget(store)
                     continue
                 cache = self._cache_of(store, result) if self.want_dict or self.past is not None else None
+                if self.past is not None and self.embeds is not None and cache is not None:
+                    self.past._batch, self.past._torch, cache = cache._batch, self.torch, self.past
                 return self._output(result, cache)
         raise AssertionError
 
@@ -414,7 +447,9 @@ class Call:
 
     def _generate(self, store: Store, callbacks: "Callbacks") -> Result:
         rows = self.rows
-        if self.mask is not None and self.mask.shape[1] != self.ids.shape[1]:
+        if self.mask is not None and self.embeds is not None and self.mask.shape[1] != self.embeds.shape[1]:
+            raise ArgumentError(f"the attention mask has {self.mask.shape[1]} columns for {self.embeds.shape[1]} embeddings")
+        if self.mask is not None and self.embeds is None and self.mask.shape[1] != self.ids.shape[1]:
             raise ArgumentError(f"the attention mask has {self.mask.shape[1]} columns for {self.ids.shape[1]} ids")
         prompts = (_abi.kvik_prompt * rows)()
         for i in range(rows):
@@ -425,7 +460,10 @@ class Call:
             if self.source is not None:
                 self.source.fill(prompts[i], i)
                 continue
-            prompts[i].ids = self.ids[i].ctypes.data
+            if self.embeds is not None:
+                prompts[i].embeds = self.embeds[i].ctypes.data
+                prompts[i].n_embeds = self.embeds.shape[1]
+            prompts[i].ids = self.ids[i].ctypes.data if self.ids.size else None
             prompts[i].n = self.ids.shape[1]
             prompts[i].attention_mask = None if self.mask is None else self.mask[i].ctypes.data
 
@@ -611,6 +649,8 @@ class GenerationMixin:
         Options are keyword arguments (``max_new_tokens=20``, ``do_sample=True``, ``num_beams=4``, ``stop_strings=["."]``,
         ...; docs/OPTIONS.md), fields of generation_config, or those of the model.  past_key_values continues a cache.
         cache_implementation and cache_config name a strategy; cache_memory and on_full limit its memory.
+        inputs_embeds [batch, n, hidden] (see get_input_embeddings) stand for the ids of the prompt: the result then has the new
+        tokens alone, or follows input_ids where both are given.  For greedy decoding and sampling; a cache must be empty.
 
         Returns ids [rows, tokens], the prompt included, int64, in torch if the input was; with
         return_dict_in_generate=True a GenerateOutput.  Raises OutOfMemoryError at cache_memory, ArgumentError for options.

@@ -130,6 +130,10 @@ class PreTrainedModel(GenerationMixin):
         """True if the model has a head."""
         return self._head
 
+    def get_input_embeddings(self) -> "Embeddings":
+        """Returns a callable that makes inputs_embeds of ids."""
+        return Embeddings(self)
+
     def num_parameters(self, **_: Any) -> int:
         """Returns the number of weights."""
         return int(self.describe()["parameters"])
@@ -207,6 +211,30 @@ class PreTrainedModel(GenerationMixin):
                                            attentions=out["attentions"])
         return CausalLMOutputWithPast(logits=out["logits"], **cache, hidden_states=states if hidden else None,
                                       attentions=out["attentions"])
+
+
+class Embeddings:
+    """The embeddings of a model: ids [...] to float32 [..., hidden], scaled where the model scales them."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self._handle = model._handle
+        self.num_embeddings = int(lib.kvik_model_vocab(model._handle.pointer))
+        self.embedding_dim = int(lib.kvik_model_hidden(model._handle.pointer))
+
+    def __call__(self, input_ids: Any) -> Any:
+        """Returns the embeddings of ids."""
+        ids = to_numpy(input_ids)
+        if ids.size and ids.dtype.kind not in "iu":
+            raise TypeError(f"input_ids holds {ids.dtype}; expected integers")
+        flat = np.ascontiguousarray(ids.ravel(), np.int32)
+        out = np.empty((flat.size, self.embedding_dim), np.float32)
+        call("kvik_model_embed", self._handle.pointer, address(flat), flat.size, address(out))
+        return like(out.reshape(*ids.shape, self.embedding_dim), is_torch(input_ids))
+
+    @property
+    def weight(self) -> np.ndarray:
+        """The embeddings of all ids, [vocab, hidden], a copy."""
+        return self(np.arange(self.num_embeddings))
 
 
 class _Forward:

@@ -123,6 +123,14 @@ KVIK_API uint32_t kvik_model_layers(const kvik_model *k)
     return given(k) ? k->m->n_layers : 0;
 }
 
+KVIK_API int kvik_model_embed(const kvik_model *k, const int32_t *ids, size_t n, float *out)
+{
+    TRY(model_check(k));
+    if (n && (!ids || !out))
+        return ERR(ARG, "embeddings need token ids and a place for the values");
+    return model_embed(k->m, ids, n, out);
+}
+
 KVIK_API uint32_t kvik_model_hidden(const kvik_model *k)
 {
     return given(k) ? k->m->hidden : 0;

@@ -21,10 +21,16 @@ static int legacy_rows_check(const kvik_cache *c, const kvik_generation *g)
     return 0;
 }
 
+/* Returns the columns that come before the generated tokens. */
+static size_t columns(const kvik_row *row, const kvik_prompt *p)
+{
+    return p && p->embeds ? p->n_embeds : row->n_prompt;
+}
+
 static void fill_mask(const kvik_row *row, const kvik_prompt *p, size_t longest, uint8_t *mask)
 {
-    for (size_t i = 0; p && i < p->n; i++)
-        mask[longest - p->n + i] = !p->attention_mask || p->attention_mask[i];
+    for (size_t i = 0, n = columns(row, p); p && i < n; i++)
+        mask[longest - n + i] = !p->attention_mask || p->attention_mask[i];
     if (!p) memset(mask + longest - row->n_prompt, 1, row->n_prompt); /* a decoder's own tokens */
     for (size_t i = row->n_prompt; i + 1 < row->n; i++)
         mask[longest + i - row->n_prompt] = 1;
@@ -34,7 +40,7 @@ static int legacy_rows(kvik_cache *c, const kvik_prompt *prompt, uint32_t n_prom
 {
     size_t longest = 0, most = 1, per = r->n_rows / n_prompts;
     for (uint32_t i = 0; i < r->n_rows; i++) {
-        longest = MAX(longest, r->row[i]->n_prompt);
+        longest = MAX(longest, columns(r->row[i], c->x->encode ? NULL : &prompt[i / per]));
         most = MAX(most, r->row[i]->n - r->row[i]->n_prompt);
     }
     size_t length = longest + most - 1;

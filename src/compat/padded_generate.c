@@ -84,6 +84,11 @@ static int judge(const struct kvik_batch *b, const kvik_inputs *in, bool *append
 
 static int check(const struct kvik_batch *b, const kvik_inputs *in, const kvik_generation *g)
 {
+    if (in->embeds)
+        return ERR(
+            UNSUPPORTED,
+            "embeddings begin a text and cannot continue a batch; append them with a forward, and "
+            "generate from the id of the next token");
     if (!in->ids || !in->n) return ERR(ARG, "generating needs ids");
     if (in->embeds || in->position_ids || in->cache_position || in->columns || in->logits_to_keep)
         return ERR(ARG, "generating takes ids and their attention mask; positions follow from it");

@@ -31,7 +31,7 @@ static int share_prompts(struct run *r)
         TRY(run_fork(r->x, r->row[first].seq, &w->seq));
         if (r->guide) TRY(guide_fork(r, i, first));
         w->have = w->n;
-        w->reused = w->n_prompt;
+        w->reused = w->lead ? w->lead : w->n_prompt;
     }
     return 0;
 }
@@ -49,9 +49,11 @@ int run_gather_rows(struct run *r)
         struct row *w = &r->row[i];
         if (w->done) continue;
         if (!r->g->use_cache) TRY(kv_new(r->x->kv, NULL, &w->seq));
+        bool lead = w->lead && !r->steps;
         r->feed[k++] = (struct exec_feed){.seq = w->seq,
-                                          .tok = w->ids + w->have,
-                                          .n = w->n - w->have,
+                                          .tok = lead ? NULL : w->ids + w->have,
+                                          .embeds = lead ? w->embeds : NULL,
+                                          .n = lead ? w->lead : w->n - w->have,
                                           .pad = w->pad,
                                           .loose = true,
                                           .ends = w->ends,

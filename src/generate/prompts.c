@@ -7,15 +7,19 @@
 static int encode(const kvik_cache *c, uint32_t i, kvik_prompt *p)
 {
     struct ids v = {0};
-    bool ids = p->ids || p->n, mask = p->attention_mask != NULL;
+    bool ids = p->ids || p->n, mask = p->attention_mask != NULL, embeds = p->embeds != NULL;
     p->ids = NULL;
     p->attention_mask = NULL;
-    if (ids || mask)
+    p->embeds = NULL;
+    if (ids || mask || embeds)
         return ERR(
             ARG,
             "prompt %u has a text as well as %s; give the text alone, or token ids and their "
             "mask",
-            i, ids ? "ids" : "an attention_mask");
+            i,
+            ids      ? "ids"
+            : embeds ? "embeddings"
+                     : "an attention_mask");
     if (!c->model->tok)
         return ERR(ARG, "prompt %u is a text, but the model has no tokenizer; give token ids", i);
     /* an encoder hears a whole text, whatever the decoder appends */
@@ -33,6 +37,27 @@ static int encode(const kvik_cache *c, uint32_t i, kvik_prompt *p)
 static size_t features_of(const kvik_cache *c, const kvik_prompt *p)
 {
     return p->n_frames * c->model->m->encoder.bins;
+}
+
+/* Copies the embeddings of a prompt and their mask.  After an error p points to nothing of the program's. */
+static int copy_embeds(const kvik_cache *c, kvik_prompt *p)
+{
+    const float *embeds = p->embeds;
+    const uint8_t *mask = p->attention_mask;
+    size_t n;
+    p->embeds = NULL;
+    p->attention_mask = NULL;
+    if (!ck_mul(p->n_embeds, c->model->m->hidden, &n)) return ERR(NOMEM, "too many embeddings");
+    float *own = mem_array(MAX(n, 1), sizeof *own);
+    if (!own) return ERR_NOMEM;
+    if (n) memcpy(own, embeds, n * sizeof *own);
+    p->embeds = own;
+    if (!mask) return 0;
+    uint8_t *own_mask = mem_array(MAX(p->n_embeds, 1), 1);
+    if (!own_mask) return ERR_NOMEM;
+    if (p->n_embeds) memcpy(own_mask, mask, p->n_embeds);
+    p->attention_mask = own_mask;
+    return 0;
 }
 
 /* Copies what the decoder and the features of an encoder's prompt are.  After an error p points to nothing of the
@@ -64,9 +89,9 @@ static int copy_others(const kvik_cache *c, kvik_prompt *p)
 static int copy_ids(kvik_prompt *p)
 {
     const int32_t *ids = p->ids;
-    const uint8_t *mask = p->attention_mask;
+    const uint8_t *mask = p->embeds ? NULL : p->attention_mask; /* copy_embeds has copied theirs */
     p->ids = NULL;
-    p->attention_mask = NULL;
+    if (!p->embeds) p->attention_mask = NULL;
     if (!ids || !p->n) return 0;
     int32_t *own = mem_array(p->n, sizeof *own);
     if (!own) return ERR_NOMEM;
@@ -87,9 +112,12 @@ int prompts_begin(struct prompts *s, const kvik_cache *c, const kvik_prompt *giv
     for (uint32_t i = 0; i < n; i++) {
         kvik_prompt p = {0};
         TRY(SIZED_NTH(&p, given, i, kvik_prompt));
+        bool embeds = copy && p.embeds && !p.text;
         int e = copy ? copy_others(c, &p) : 0;
+        int more = embeds ? copy_embeds(c, &p)
+                          : 0; /* each leaves nothing of the program's, also after an error */
         int text = p.text ? encode(c, i, &p) : copy ? copy_ids(&p) : 0;
-        e = e < 0 ? e : text;
+        e = e < 0 ? e : more < 0 ? more : text;
         s->p[s->n++] = p; /* also half a copy, which is freed with the rest */
         if (e < 0) return e;
     }
@@ -105,6 +133,7 @@ void prompts_end(struct prompts *s)
         mem_free((void *)(uintptr_t)p->attention_mask);
         mem_free((void *)(uintptr_t)p->decoder_ids);
         mem_free((void *)(uintptr_t)p->features);
+        mem_free((void *)(uintptr_t)p->embeds);
     }
     mem_free(s->p);
     *s = (struct prompts){0};

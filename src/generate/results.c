@@ -28,9 +28,9 @@ int run_result(const struct row *w, const int32_t *fresh, uint32_t n, kvik_row *
 {
     out->n_prompt = w->prompt->n;
     out->n = w->prompt->n + n;
-    out->ids = mem_array(out->n, sizeof *out->ids);
+    out->ids = mem_array(MAX(out->n, 1), sizeof *out->ids);
     if (!out->ids) return ERR_NOMEM;
-    memcpy(out->ids, w->prompt->ids, out->n_prompt * sizeof *out->ids);
+    if (out->n_prompt) memcpy(out->ids, w->prompt->ids, out->n_prompt * sizeof *out->ids);
     if (n) memcpy(out->ids + out->n_prompt, fresh, n * sizeof *out->ids);
     return 0;
 }
@@ -61,7 +61,7 @@ int run_no_rows(struct run *r, kvik_result *out)
         kvik_row *o = out->row[i];
         TRY(run_result(w, NULL, 0, o));
         o->finish = KVIK_FINISH_CANCELLED;
-        out->prompt_tokens += w->n_prompt;
+        out->prompt_tokens += w->lead ? w->lead : w->n_prompt;
         if (r->tok && !(o->text = mem_strdup(""))) return ERR_NOMEM;
     }
     out->computed_tokens = r->computed;
@@ -125,7 +125,8 @@ void run_result_end(struct run *r, kvik_result *out, bool failed)
         return;
     }
     for (uint32_t i = 0; i < out->n_rows; i++) {
-        out->prompt_tokens += r->row[i / per * r->per].n_prompt;
+        const struct row *w = &r->row[i / per * r->per];
+        out->prompt_tokens += w->lead ? w->lead : w->n_prompt;
         out->new_tokens += out->row[i]->n - out->row[i]->n_prompt;
         note_cut(r, &r->row[i / per * r->per], out->row[i]);
     }

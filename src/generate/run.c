@@ -13,7 +13,7 @@ static int new_tokens(const struct run *r, uint32_t *out)
 {
     size_t longest = 0;
     for (uint32_t i = 0; i < r->n; i++)
-        longest = MAX(longest, r->row[i].prompt->n);
+        longest = MAX(longest, MAX(r->row[i].prompt->n, r->row[i].prompt->n_embeds));
     if (r->g->max_new_tokens) {
         *out = r->g->max_new_tokens;
         return 0;
@@ -51,14 +51,66 @@ static uint32_t unfed(const struct run *r)
     return gen_mode(r->g) != GEN_CONTRASTIVE;
 }
 
+/* Embeddings are for runs that feed a prompt once and whose choices do not look at what the prompt's rows stand for. */
+static int check_embeds(const struct run *r, const kvik_prompt *p, uint32_t i)
+{
+    if (!p->embeds && !p->n_embeds) return 0;
+    if (r->x->encode)
+        return ERR(UNSUPPORTED, "row %u: embeddings for a model with an encoder; give ids", i);
+    if (!p->embeds || !p->n_embeds || (p->n && !p->ids))
+        return ERR(ARG, "row %u: the prompt has no embeddings, or no ids beside them", i);
+    if (p->seq || p->append)
+        return ERR(
+            UNSUPPORTED,
+            "row %u: embeddings begin a text and cannot continue a sequence; append them with "
+            "a forward, and generate from the id of the next token",
+            i);
+    if (r->mode != &plain_mode || r->g->guidance_scale != 1)
+        return ERR(
+            UNSUPPORTED,
+            "row %u: a prompt of embeddings is for greedy decoding and sampling; beams, contrastive "
+            "search, draft tokens and guidance need the ids of the prompt",
+            i);
+    if (!r->g->use_cache)
+        return ERR(UNSUPPORTED, "row %u: a prompt of embeddings needs use_cache", i);
+    return 0;
+}
+
+/* Points the row to the embeddings that the mask leaves. */
+static int take_embeds(struct run *r, struct row *w, uint32_t index)
+{
+    const kvik_prompt *p = w->prompt;
+    size_t hidden = r->x->m->hidden, n = 0, size;
+    if (p->n_embeds > INT32_MAX) return ERR(LIMIT, "row %u: %zu embeddings", index, p->n_embeds);
+    for (size_t i = 0; p->attention_mask && i < p->n_embeds; i++)
+        n += p->attention_mask[i] != 0;
+    w->lead = (uint32_t)(p->attention_mask ? n : p->n_embeds);
+    w->embeds = p->embeds;
+    if (!w->lead) return ERR(ARG, "row %u: the attention mask hides every token", index);
+    if (w->lead == p->n_embeds) return 0;
+    if (!ck_mul(w->lead, hidden, &size)) return ERR(NOMEM, "too many embeddings");
+    w->embeds = w->own_embeds = mem_array(size, sizeof *w->own_embeds);
+    if (!w->own_embeds) return ERR_NOMEM;
+    for (size_t i = 0, k = 0; i < p->n_embeds; i++)
+        if (p->attention_mask[i])
+            memcpy(w->own_embeds + k++ * hidden, p->embeds + i * hidden,
+                   hidden * sizeof *w->own_embeds);
+    return 0;
+}
+
 static int row_begin(struct run *r, struct row *w, uint32_t index, uint32_t limit)
 {
     const kvik_prompt *p = w->prompt;
     uint32_t more = unfed(r);
-    if (p->n == 0 || !p->ids) return ERR(ARG, "row %u: the prompt has no tokens", index);
-    size_t n = p->attention_mask ? 0 : p->n;
-    for (size_t i = 0; p->attention_mask && i < p->n; i++)
-        n += p->attention_mask[i] != 0;
+    /* a mask of embeddings is that of the ids, too, where there is an id for each */
+    const uint8_t *mask = !p->embeds || p->n == p->n_embeds ? p->attention_mask : NULL;
+    if (p->embeds) TRY(take_embeds(r, w, index));
+    if (!p->embeds && (p->n == 0 || !p->ids))
+        return ERR(ARG, "row %u: the prompt has no tokens", index);
+    size_t n_ids = mask ? 0 : p->n;
+    for (size_t i = 0; mask && i < p->n; i++)
+        n_ids += mask[i] != 0;
+    size_t n = p->embeds ? w->lead : n_ids; /* rows of the cache */
     if (n == 0) return ERR(ARG, "row %u: the attention mask hides every token", index);
     while (p->attention_mask && !p->attention_mask[w->pad])
         w->pad++;
@@ -77,11 +129,12 @@ static int row_begin(struct run *r, struct row *w, uint32_t index, uint32_t limi
     w->limit = (uint32_t)MIN((size_t)limit, max_len - n + more);
     w->cut =
         w->limit < limit || (!r->g->max_new_tokens && !r->g->max_length && limit < GEN_NEW_TOKENS);
-    w->n = w->n_prompt = (uint32_t)n;
-    w->ids = mem_array(n + w->limit, sizeof *w->ids);
+    if (n_ids > INT32_MAX) return ERR(LIMIT, "row %u: %zu ids", index, n_ids);
+    w->n = w->n_prompt = (uint32_t)n_ids;
+    w->ids = mem_array(n_ids + w->limit, sizeof *w->ids);
     if (!w->ids) return ERR_NOMEM;
     for (size_t i = 0, k = 0; i < p->n; i++)
-        if (!p->attention_mask || p->attention_mask[i]) w->ids[k++] = p->ids[i];
+        if (!mask || mask[i]) w->ids[k++] = p->ids[i];
     if (!r->g->use_cache) {
         if (w->given)
             return ERR(ARG, "row %u: a sequence cannot be continued with use_cache false", index);
@@ -108,6 +161,10 @@ static int match(struct run *r, struct row *w)
 {
     TRY(exec_new(r->x, &w->seq));
     if (w->source) TRY(exec_encode(r->x, w->seq, &w->source->in));
+    if (w->lead) {
+        w->miss = "the prompt is embeddings, and the prefix index knows only ids";
+        return 0;
+    }
     TRY(exec_match(r->x, w->seq, w->ids, w->n, w->pad, &w->have));
     w->reused = w->have;
     if (!w->have) w->miss = kv_miss_text(kv_match_reason(r->x->kv));
@@ -191,6 +248,8 @@ int run_begin(struct run *r, const kvik_prompt *prompt)
         r->row[i].given = i % r->per ? 0 : prompt[i / r->per].seq;
     }
     for (uint32_t i = 0; i < n_prompts; i++)
+        TRY(check_embeds(r, &prompt[i], i));
+    for (uint32_t i = 0; i < n_prompts; i++)
         for (uint32_t j = 0; j < i; j++)
             if (prompt[i].seq && prompt[i].seq == prompt[j].seq)
                 return ERR(ARG, "rows %u and %u are the same sequence; continue it once a call", j,
@@ -226,7 +285,7 @@ void run_end(struct run *r, bool failed)
     for (uint32_t i = 0; r->row && i < r->n; i++) {
         struct row *w = &r->row[i];
         bool mine = !w->given && w->seq && (failed || !w->handed);
-        if (mine && !failed && r->g->use_cache && i % r->per == 0)
+        if (mine && !failed && r->g->use_cache && i % r->per == 0 && !w->lead)
             kv_keep(r->x->kv, w->seq);
         else if (mine)
             kv_drop(r->x->kv, w->seq);
@@ -238,6 +297,7 @@ void run_end(struct run *r, bool failed)
         gen_stop_drop(w->stop);
         buf_done(&w->text);
         mem_free(w->ids);
+        mem_free(w->own_embeds);
         mem_free(w->ends);
     }
     sources_end(r->source, r->n_prompts);

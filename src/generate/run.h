@@ -30,7 +30,11 @@ struct row {
     uint32_t common;
     uint32_t leader;
     uint32_t pad; /* masked columns before the first token */
-    bool cut;     /* limit is what the context or max_cache_len leaves, less than was asked for */
+    /* [lead][hidden] embeddings that the first job appends in place of the prompt's ids; the prompt's, or own_embeds */
+    const float *embeds;
+    float *own_embeds;
+    uint32_t lead;
+    bool cut; /* limit is what the context or max_cache_len leaves, less than was asked for */
     bool done;
     bool handed;   /* the caller has taken over `seq` */
     bool orphaned; /* the owner of `given` is closed, so the run drops the sequence */
@@ -136,7 +140,7 @@ static inline struct gen_row run_view(const struct row *w, const int32_t *ids, s
     return (struct gen_row){.ids = ids,
                             .n = n,
                             .n_prompt = w->n_prompt,
-                            .pad = w->prompt->n - w->n_prompt,
+                            .pad = MAX(w->prompt->n, w->prompt->n_embeds) - w->n_prompt,
                             .heard = w->source ? w->source->columns : NULL,
                             .n_heard = w->source ? w->source->n_columns : 0,
                             .max_length = (size_t)w->n_prompt + w->limit,

@@ -35,6 +35,8 @@ void share_begin(struct run *r)
     bool off = r->source || !r->g->use_cache || !kv_indexes(kv) || kv_by_turns(kv) ||
                r->x->regime_rows ||
                gen_mode(r->g) == GEN_CONTRASTIVE; /* which computes every prompt itself */
+    for (uint32_t i = 0; i < r->n; i += r->per)
+        off |= r->row[i].lead > 0;
     for (uint32_t i = r->per; !off && i < r->n; i += r->per) {
         struct row *w = &r->row[i];
         for (uint32_t j = 0; j < i && may_follow(w) && w->common + 1 < w->n; j += r->per) {

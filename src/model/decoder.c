@@ -171,6 +171,25 @@ int model_read_rope(struct model *m, uint32_t i, const char *section)
     return 0;
 }
 
+int model_embed(const struct model *m, const int32_t *ids, size_t n, float *out)
+{
+    const struct dev_weight *w = &m->embed;
+    size_t row;
+    if (m->encoder.n_layers)
+        return ERR(UNSUPPORTED, "%s: embeddings of a model with an encoder cannot be given",
+                   m->what);
+    if (!dtype_bytes(w->dtype, w->cols, &row)) return ERR(FORMAT, "%s: embeddings", m->what);
+    for (size_t i = 0; i < n; i++) {
+        float *to = out + i * w->cols;
+        if (ids[i] < 0 || (uint32_t)ids[i] >= m->vocab)
+            return ERR(ARG, "token id %d is outside the vocabulary of %u", ids[i], m->vocab);
+        dev_to_f32(w->dtype, (const char *)w->data + (size_t)ids[i] * row, to, w->cols);
+        for (uint32_t k = 0; m->embed_scale != 0 && k < w->cols; k++)
+            to[k] *= m->embed_scale;
+    }
+    return 0;
+}
+
 /* The vocabulary is the embedding's first dimension.  config.json must agree with it; GGUF may leave it out. */
 int model_bind_named_ends(struct model *m, const char *embed, const char *norm)
 {

@@ -91,7 +91,7 @@ int gemma_bind(struct model *m)
     bool biases = false;
     TRY(model_bind_ends(m));
     model_norm_plus_one(m, &m->final_norm, m->hidden);
-    w->embed_scale = embed_scale(m);
+    w->embed_scale = m->embed_scale = embed_scale(m);
     w->layer = model_own(m, m->n_layers, sizeof *w->layer);
     if (!w->layer) return ERR_NOMEM;
     for (uint32_t i = 0; i < m->n_layers; i++)

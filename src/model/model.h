@@ -107,6 +107,7 @@ struct model {
     struct kv_site *site;
     uint32_t n_sites;
     struct dev_weight embed, head;
+    float embed_scale; /* of the embeddings before the first layer; 0: none */
     bool tied;
     struct mod_norm final_norm; /* of [hidden], or NORM_NONE */
     float head_scale;           /* of the head's input; 0: none */
@@ -238,6 +239,8 @@ int model_read_rope(struct model *m, uint32_t i, const char *section);
 int model_bind_ends(struct model *m);
 /* The same for other Hugging Face names of the embedding and the final norm. */
 int model_bind_named_ends(struct model *m, const char *embed, const char *norm);
+/* Writes the inputs of the first layer for n ids, [n][hidden], without learned positions. */
+int model_embed(const struct model *m, const int32_t *ids, size_t n, float *out);
 struct model_proj {
     const char *hf, *gguf; /* without ".weight" and ".bias"; one %u */
     uint32_t rows, cols;

@@ -44,8 +44,38 @@ class Outputs(unittest.TestCase):
         self.assertEqual(m.generate(IDS, max_new_tokens=2, output_attentions=True).shape, (1, 8))
         with self.assertRaises(kvik.UnsupportedError):
             m.generate(IDS, num_beams=2, **ASK)
-        with self.assertRaises(kvik.UnsupportedError):
-            m.generate(inputs_embeds=np.zeros((1, 2, 48), np.float32))
+
+    def test_embeds(self):
+        m = model("gemma2", "float32")
+        embed = m.get_input_embeddings()
+        ids = np.array([[0, 0, 5, 6, 7, 8], [1, 5, 6, 7, 8, 9]])
+        mask = np.array([[0, 0, 1, 1, 1, 1], [1] * 6])
+        given = {"inputs_embeds": embed(ids), "attention_mask": mask, "max_new_tokens": 6}
+        want = m.generate(ids, attention_mask=mask, max_new_tokens=6)
+        np.testing.assert_array_equal(m.generate(**given), want[:, 6:])
+        np.testing.assert_array_equal(m.generate(ids, **given), want)
+        np.testing.assert_array_equal(m(ids, attention_mask=mask).logits,
+                                      m(inputs_embeds=embed(ids), attention_mask=mask).logits)
+        drawn = {"do_sample": True, "seed": 4, "num_return_sequences": 2, "max_length": 9}
+        np.testing.assert_array_equal(m.generate(inputs_embeds=embed(IDS), **drawn), m.generate(IDS, **drawn)[:, 6:])
+        for cache in (kvik.DynamicCache(), kvik.StaticCache(m.config, max_cache_len=24)):
+            out = m.generate(past_key_values=cache, return_dict_in_generate=True, **given)
+            self.assertIs(out.past_key_values, cache)
+            np.testing.assert_array_equal(out.sequences, want[:, 6:])
+            self.assertEqual(cache.get_seq_length(), 11)
+            with self.assertRaisesRegex(kvik.UnsupportedError, "empty cache"):
+                m.generate(past_key_values=cache, **given)
+            # the ids of the whole text go on; those of the embeddings are not known, so any will do
+            more = m.generate(np.concatenate([ids * 0 + 3, out.sequences], 1), past_key_values=cache, max_new_tokens=2,
+                              attention_mask=np.concatenate([mask, np.ones((2, 6), int)], 1))
+            longer = m.generate(ids, attention_mask=mask, max_new_tokens=8)
+            np.testing.assert_array_equal(more[:, 6:], longer[:, 6:])
+        self.assertEqual(embed.weight.shape, (embed.num_embeddings, embed.embedding_dim))
+        for wrong in ({"num_beams": 2}, {"prompt_lookup_num_tokens": 3}):
+            with self.assertRaisesRegex(kvik.UnsupportedError, "embeddings"):
+                m.generate(inputs_embeds=embed(IDS), **wrong)
+        with self.assertRaisesRegex(kvik.ArgumentError, "expected"):
+            m.generate(inputs_embeds=np.zeros((1, 2, 7), np.float32))
 
     def test_cache(self):
         m = model("llama-gqa-l3", "float32")

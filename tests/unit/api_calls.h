@@ -224,6 +224,7 @@ static const struct api_call api_calls[] = {
     CALL(kvik_model_context, R_U32, D_NOTHING, A_MODEL),
     CALL(kvik_model_describe, R_INT, D_NOTHING, A_MODEL, A_OUT_MEMORY),
     CALL(kvik_model_describe_caches, R_INT, D_NOTHING, A_MODEL, A_OUT_MEMORY),
+    CALL(kvik_model_embed, R_INT, D_NOTHING, A_MODEL, A_IDS, A_1, A_LOGITS),
     CALL(kvik_model_encoder, R_INT, D_NOTHING, A_MODEL, A_ENCODER),
     CALL(kvik_model_heads, R_U32, D_NOTHING, A_MODEL),
     CALL(kvik_model_hidden, R_U32, D_NOTHING, A_MODEL),

@@ -1,0 +1,209 @@
+/* test_embeds.c - prompts of embeddings: with the embeddings of ids they give, bit for bit, what the ids give, on every kind of
+ * layer and with every strategy; the ways of decoding that need ids refuse them. */
+#include "requests.h"
+
+enum { N = 13, NEW = 9 };
+
+static const struct scene {
+    const char *model, *strategy, *config;
+} scenes[] = {
+    {"llama-mha", "dynamic", NULL},
+    {"llama-mha", "static", NULL},
+    {"llama-mha", "quantized", "{\"nbits\": 4, \"residual_length\": 8, \"q_group_size\": 16}"},
+    {"llama-mha", "offloaded", NULL},
+    {"llama-mha", "sink", "{\"window_length\": 12, \"num_sink_tokens\": 4}"},
+    {"llama-bf16", "dynamic", NULL},
+    {"gemma2", "dynamic", NULL},
+    {"gemma3", "dynamic", NULL},
+    {"gpt2", "dynamic", NULL},
+    {"gemma2.gguf", "dynamic", NULL},
+    {"jamba", "dynamic", NULL},
+    {"zamba2", "dynamic", NULL},
+    {"qwen3-next", "dynamic", NULL},
+};
+
+static void same_result(const kvik_result *ids, const kvik_result *embeds, size_t cut)
+{
+    assert_int_equal(ids->n_rows, embeds->n_rows);
+    for (uint32_t i = 0; i < ids->n_rows; i++) {
+        const kvik_row *a = ids->row[i], *b = embeds->row[i];
+        assert_int_equal(a->n - cut, b->n);
+        assert_int_equal(b->n_prompt, a->n_prompt - cut);
+        assert_memory_equal(a->ids + cut, b->ids, b->n * sizeof *b->ids);
+        assert_int_equal(a->finish, b->finish);
+    }
+    assert_int_equal(ids->logit_steps, embeds->logit_steps);
+    assert_memory_equal(ids->logits, embeds->logits,
+                        (size_t)ids->logit_steps * ids->logit_rows * ids->vocab * sizeof(float));
+    assert_int_equal(ids->prompt_tokens, embeds->prompt_tokens);
+}
+
+static void play(const struct scene *s)
+{
+    char path[256];
+    snprintf(path, sizeof path, "tests/golden/models/%s", s->model);
+    kvik_model *m = open_model(path);
+    kvik_cache_config k = {.size = sizeof k,
+                           .cache_implementation = s->strategy,
+                           .cache_config = s->config,
+                           .max_cache_len = 40,
+                           .max_sequences = 8,
+                           .step_tokens = 8};
+    kvik_cache *c = open_cache(m, &k);
+    uint32_t hidden = kvik_model_hidden(m), vocab = kvik_model_vocab(m);
+    int32_t ids[2][N];
+    uint8_t mask[2][N];
+    float *e[2];
+    for (uint32_t i = 0; i < 2; i++) {
+        e[i] = mem_array((size_t)N * hidden, sizeof **e);
+        for (uint32_t j = 0; j < N; j++) {
+            ids[i][j] = (int32_t)random_below(vocab);
+            mask[i][j] = !i || j >= 4;
+        }
+        assert_int_equal(kvik_model_embed(m, ids[i], N, e[i]), 0);
+    }
+    for (uint32_t way = 0; way < 4; way++) {
+        kvik_generation g;
+        kvik_result *want, *got;
+        assert_int_equal(kvik_generation_init(&g, m), 0);
+        g.do_sample = way == 1;
+        g.num_return_sequences = way == 1 ? 2 : 1;
+        g.max_new_tokens = way == 2 ? 0 : NEW;
+        g.max_length = way == 2 ? N + NEW : 0;
+        g.min_length = way == 2 ? N + 4 : 0;
+        g.output_logits = true;
+        g.seed = 5;
+        kvik_prompt a[2], b[2];
+        for (uint32_t i = 0; i < 2; i++) {
+            a[i] =
+                (kvik_prompt){.size = sizeof *a, .ids = ids[i], .n = N, .attention_mask = mask[i]};
+            b[i] = (kvik_prompt){
+                .size = sizeof *b, .embeds = e[i], .n_embeds = N, .attention_mask = mask[i]};
+            if (way == 3) { /* with the ids beside them, which processors and the result see */
+                b[i].ids = ids[i];
+                b[i].n = N;
+                g.repetition_penalty = 1.5F;
+            }
+        }
+        assert_int_equal(kvik_generate(c, &g, a, 2, NULL, &want), 0);
+        if (kvik_generate(c, &g, b, 2, NULL, &got) < 0)
+            fail_msg("%s %s: %s", s->model, s->strategy, kvik_last_error());
+        same_result(want, got, way == 3 ? 0 : N);
+        kvik_result_free(got);
+        /* A request copies what a prompt points to. */
+        kvik_request *q;
+        float *copy = mem_array((size_t)N * hidden, sizeof *copy);
+        memcpy(copy, e[1], (size_t)N * hidden * sizeof *copy);
+        b[1].embeds = copy;
+        if (kvik_request_start(c, &g, b, 2, NULL, &q) < 0) fail_msg("%s", kvik_last_error());
+        memset(copy, 0, (size_t)N * hidden * sizeof *copy);
+        mem_free(copy);
+        while (kvik_request_step(&q, 1) > 0)
+            ;
+        assert_int_equal(kvik_request_end(q, &got), 0);
+        same_result(want, got, way == 3 ? 0 : N);
+        kvik_result_free(got);
+        kvik_result_free(want);
+        kvik_generation_done(&g);
+    }
+    mem_free(e[0]);
+    mem_free(e[1]);
+    kvik_cache_close(c);
+    kvik_model_close(m);
+}
+
+static void test_same(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < countof(scenes); i++)
+        play(&scenes[i]);
+}
+
+/* The index of prefixes finds no rows of embeddings: neither for embeddings nor for ids. */
+static void test_no_prefix(void **state)
+{
+    (void)state;
+    kvik_model *m = open_model("tests/golden/models/llama-mha");
+    kvik_cache_config k = {.size = sizeof k, .max_cache_len = 128, .max_sequences = 4};
+    kvik_cache *c = open_cache(m, &k);
+    enum { LONG = 64 };
+    int32_t zeros[LONG] = {0};
+    float *e = mem_array((size_t)LONG * kvik_model_hidden(m), sizeof *e);
+    kvik_generation g;
+    kvik_result *r;
+    assert_int_equal(kvik_generation_init(&g, m), 0);
+    g.max_new_tokens = 2;
+    assert_int_equal(kvik_model_embed(m, (int32_t[LONG]){7, 8, 9}, LONG, e), 0);
+    kvik_prompt by_embeds = {.size = sizeof by_embeds, .embeds = e, .n_embeds = LONG},
+                by_ids = {.size = sizeof by_ids, .ids = zeros, .n = LONG};
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(kvik_generate(c, &g, &by_embeds, 1, NULL, &r), 0);
+        assert_int_equal(r->row[0]->reused, 0);
+        assert_int_equal(r->row[0]->n, 2);
+        kvik_result_free(r);
+    }
+    assert_int_equal(kvik_generate(c, &g, &by_ids, 1, NULL, &r), 0);
+    assert_int_equal(r->row[0]->reused, 0);
+    kvik_result_free(r);
+    kvik_generation_done(&g);
+    mem_free(e);
+    kvik_cache_close(c);
+    kvik_model_close(m);
+}
+
+static void test_refused(void **state)
+{
+    (void)state;
+    kvik_model *m = open_model("tests/golden/models/llama-mha");
+    kvik_cache_config k = {.size = sizeof k, .max_cache_len = 64, .max_sequences = 16};
+    kvik_cache *c = open_cache(m, &k);
+    float *e = mem_array((size_t)N * kvik_model_hidden(m), sizeof *e);
+    int32_t ids[N] = {0};
+    uint8_t none[N] = {0};
+    assert_int_equal(kvik_model_embed(m, ids, N, e), 0);
+    assert_int_equal(kvik_model_embed(m, (int32_t[]){-1}, 1, e), KVIK_ARG);
+    assert_int_equal(kvik_model_embed(m, (int32_t[]){1 << 20}, 1, e), KVIK_ARG);
+    assert_int_equal(kvik_model_embed(m, NULL, 1, e), KVIK_ARG);
+    static const char *const options[] = {
+        "{\"num_beams\": 2}", "{\"penalty_alpha\": 0.5, \"top_k\": 3}",
+        "{\"prompt_lookup_num_tokens\": 3}", "{\"guidance_scale\": 2}", "{\"use_cache\": false}"};
+    kvik_prompt p = {.size = sizeof p, .embeds = e, .n_embeds = N};
+    kvik_result *r;
+    for (size_t i = 0; i < countof(options); i++) {
+        kvik_generation g;
+        assert_int_equal(kvik_generation_init(&g, m), 0);
+        assert_int_equal(kvik_generation_set(&g, options[i]), 0);
+        assert_int_equal(kvik_generate(c, &g, &p, 1, NULL, &r), KVIK_UNSUPPORTED);
+        assert_non_null(strstr(kvik_last_error(), "embeddings"));
+        kvik_generation_done(&g);
+    }
+    kvik_generation g;
+    kvik_seq s;
+    assert_int_equal(kvik_generation_init(&g, m), 0);
+    assert_int_equal(kvik_cache_new(c, &s), 0);
+    kvik_prompt continues = p, masked = p, hollow = p, text = p, none_beside = p;
+    continues.seq = s;
+    masked.attention_mask = none;
+    hollow.n_embeds = 0;
+    text.text = "a";
+    none_beside.n = 3;
+    assert_int_equal(kvik_generate(c, &g, &continues, 1, NULL, &r), KVIK_UNSUPPORTED);
+    assert_int_equal(kvik_generate(c, &g, &masked, 1, NULL, &r), KVIK_ARG);
+    assert_int_equal(kvik_generate(c, &g, &hollow, 1, NULL, &r), KVIK_ARG);
+    assert_int_equal(kvik_generate(c, &g, &none_beside, 1, NULL, &r), KVIK_ARG);
+    assert_true(kvik_generate(c, &g, &text, 1, NULL, &r) < 0);
+    kvik_generation_done(&g);
+    mem_free(e);
+    kvik_cache_close(c);
+    kvik_model_close(m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_same),
+        cmocka_unit_test(test_no_prefix),
+        cmocka_unit_test(test_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
