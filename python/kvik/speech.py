@@ -7,7 +7,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 import numpy as np
 
 from . import _abi
-from ._arrays import is_torch, like, samples_of, to_numpy
+from ._arrays import integers, is_torch, like, samples_of, to_numpy
 from ._lib import address, call, encode, fits, lib, sized, view
 from .encoder import EncoderInput, encoder_of
 from .errors import ArgumentError, UnsupportedError
@@ -172,7 +172,7 @@ class SpeechSeq2SeqModel(Seq2SeqModel):
         if prompt_ids is None:
             return None
         from .tokenization import AutoTokenizer
-        ids = to_numpy(prompt_ids).ravel().tolist()
+        ids = integers(prompt_ids, "prompt_ids").ravel().tolist()
         if ids and ids[0] == self._says("prev_sot_token_id"):
             ids = ids[1:]
         return AutoTokenizer.from_pretrained(self.name_or_path).decode(ids)
@@ -381,7 +381,7 @@ class SpeechSeq2SeqModel(Seq2SeqModel):
         columns.append(np.full(rows, self._says("no_timestamps_token_id")))
         begin = np.stack([np.asarray(c, np.int64) for c in columns], 1)
         if prompt_ids is not None:
-            prompt = to_numpy(prompt_ids, np.int64).ravel()
+            prompt = integers(prompt_ids, "prompt_ids").astype(np.int64).ravel()
             begin = np.concatenate([np.repeat(prompt[None], rows, 0), begin], 1)
         return begin
 

@@ -88,9 +88,9 @@ static double fit(const float *x, double lo, double by, double *scale, double *m
 static void fit_best(const float *x, double *scale, double *min)
 {
     double lo = 0, hi = 0, best = INFINITY, s, m;
-    for (int i = 0; i < SUB; i++) {
-        lo = fmin(lo, x[i]);
-        hi = fmax(hi, x[i]);
+    for (int i = 0; i < SUB; i++) { /* GCC 12 crashes over fmin and fmax here, for ARM */
+        if (x[i] < lo) lo = x[i];
+        if (x[i] > hi) hi = x[i];
     }
     *scale = *min = 0;
     if (hi <= lo) return;
