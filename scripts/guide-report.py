@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""guide-report.py FILE... - writes docs/growth.svg and the tables between the markers of docs/GUIDE.md and docs/COMPARISON.md.
+"""guide-report.py FILE... - writes docs/growth.svg and the tables between the markers of README.md, docs/GUIDE.md and
+docs/COMPARISON.md, for scripts/report.sh.
 
 Each FILE is what `kvik bench MODEL --caches --depths 0,512,1024,2048 --json` has printed; of several, speeds are medians.  The
-measurements go to bench/results/caches.json.  Without a FILE the page and the picture are made anew from those.
+measurements go to bench/results/caches.json.  Without a FILE the pages and the picture are made anew from those.
 """
 import json
 import os
@@ -25,7 +26,7 @@ def gather(paths):
         with open(path, encoding="utf-8") as f:
             runs.append(json.load(f))
     out = {k: runs[0][k] for k in ("model", "cpu", "threads", "date", "kvik")}
-    out["runs"] = len(runs)
+    out["runs"] = sum(r["runs"] for r in runs)
     out["strategies"] = []
     for i, s in enumerate(runs[0]["strategies"]):
         rows = [r["strategies"][i]["depths"] for r in runs]
@@ -41,8 +42,22 @@ def memory_at(s, tokens):
     return [b for n, b in s["memory"] if n <= max(tokens, s["memory"][0][0])][-1]
 
 
+def summary(o):
+    """Returns the table of the README."""
+    base = o["strategies"][0]["depths"][-1]["tokens_per_second"]
+    lines = [f"| {o['strategies'][0]['prompt']['tokens']} tokens | in memory | peak | tokens/s | of dynamic | same next token |", "|---" * 6 + "|"]
+    for s in o["strategies"]:
+        p, rate = s["prompt"], s["depths"][-1]["tokens_per_second"]
+        q, disk = p["quality"], f", {p['disk_bytes'] / MIB:.1f} MiB on disk" if p["disk_bytes"] else ""
+        same = "-" if s is o["strategies"][0] else "identical" if q["identical"] else f"{q['same_token']} of {q['positions']}"
+        lines.append(f"| {s['strategy']} | {p['memory_bytes'] / MIB:.1f} MiB{disk} | {p['peak_bytes'] / MIB:.1f} MiB | {rate:.0f} "
+                     f"| {rate / base:.2f} | {same} |")
+    lines += ["", f"{o['model']}, {o['threads']} threads of {o['cpu']}, {o['date']}, kvik {o['kvik']}; medians of {o['runs']} runs."]
+    return "\n".join(lines)
+
+
 def table(o):
-    """Returns the table of the page."""
+    """Returns the table of the guide."""
     depths = [d["depth"] for d in o["strategies"][0]["depths"]]
     later = [d for d in depths if d]
     lines = ["| a conversation in pieces | " + " | ".join(f"MiB at {d}" for d in later) + " | "
@@ -160,8 +175,9 @@ def main():
         measured = json.load(f)
     with open(os.path.join(ROOT, "docs", "growth.svg"), "w", encoding="utf-8") as f:
         f.write(picture(measured))
-    for page, marker, text in (("GUIDE.md", "growth", table(measured)), ("COMPARISON.md", "measured", comparison(measured))):
-        replace(os.path.join(ROOT, "docs", page), marker, text)
+    for page, marker, text in (("README.md", "caches", summary(measured)), ("docs/GUIDE.md", "growth", table(measured)),
+                               ("docs/COMPARISON.md", "measured", comparison(measured))):
+        replace(os.path.join(ROOT, page), marker, text)
 
 
 if __name__ == "__main__":

@@ -1,14 +1,10 @@
 #!/bin/sh
-# report.sh MODEL - measures every cache strategy, then writes docs/caches.svg, build/caches.html, and the table between the
-# markers <!-- caches --> and <!-- /caches --> of README.md; prints the table. BENCH_OPTIONS adds options of kvik bench.
+# report.sh MODEL - measures every cache strategy once (make report), and renews what shows the figures: docs/caches.svg, docs/growth.svg, the
+# page build/caches.html, bench/results/caches.json, and the tables between markers in README.md, docs/GUIDE.md and
+# docs/COMPARISON.md.  BENCH_OPTIONS adds options of kvik bench.
 set -eu
 cd "$(dirname "$0")/.."
-./kvik bench "$1" --caches --text docs/CACHE.md --svg docs/caches.svg --report build/caches.html --markdown ${BENCH_OPTIONS-} \
-    >build/caches.md
-awk '
-/^<!-- caches -->/ { print; print ""; while ((getline line <"build/caches.md") > 0) print line; print ""; inside = 1 }
-/^<!-- \/caches -->/ { inside = 0 }
-!inside && !/^<!-- caches -->/ { print }' README.md >build/README.md
-grep -q '^<!-- /caches -->' build/README.md
-cat build/README.md >README.md
-cat build/caches.md
+./kvik bench "$1" --caches --text docs/CACHE.md --depths 0,512,1024,2048 --svg docs/caches.svg --report build/caches.html --json \
+    ${BENCH_OPTIONS-} >build/caches.json
+scripts/guide-report.py build/caches.json
+sed -n '/^<!-- caches -->/,/^<!-- .caches -->/p' README.md

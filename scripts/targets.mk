@@ -4,7 +4,7 @@ PART ?= A
 MODEL ?= $$(scripts/fetch-model.sh)
 DEMO_PROMPT ?= Write one sentence about the sea.
 
-.PHONY: report unit examples replay bench-ops check-abi abi man
+.PHONY: report unit examples replay bench-peers bench-ops check-abi abi man
 # Groups of binaries for the current MODE, built together so that -j can parallelize them.
 unit: $(TESTBIN)
 replay: $(REPLAYBIN)
@@ -82,17 +82,19 @@ fuzz:
 	@$(MAKE) MODE=fuzz $(FUZZSRC:tests/fuzz/fuzz_%.c=build/fuzz/fuzz_%)
 	@scripts/fuzz.sh $(FUZZ_SECONDS)
 
-# report: measures every cache strategy and renews the picture and the table of the README. Takes minutes.
+# report: measures every cache strategy and renews the pictures and tables of README, guide and comparison. Takes minutes.
 report: all
 	@model=$(MODEL) && scripts/report.sh "$$model"
 
-# bench: the whole model against the bandwidth floor. bench-ops: single operations, no model needed.
-bench: all $(B)/bench_generate $(B)/bench_steps $(B)/bench_speculate $(B)/bench_offload
-	@model=$(MODEL) && $(B)/bench_generate "$$model" && $(B)/bench_steps "$$model" && $(B)/bench_speculate "$$model" && \
-	$(B)/bench_offload "$$model" $(or $(THREADS),0) cold && \
-	./kvik bench "$$model" --caches --depths 0,512,2048
+# bench: the whole model, with every strategy; scripts/bench.sh names what can be set.  bench-ops: single operations, no model needed.
+WHOLE := generate rates steps strategies speculate offload start
+bench: all $(WHOLE:%=$(B)/bench_%)
+	@model=$(MODEL) && scripts/bench.sh "$$model"
+# bench-peers: kvik next to llama.cpp and Transformers in one run; scripts/bench-peers.sh names what can be set.
+bench-peers: all $(B)/bench_rates
+	@model=$(MODEL) && scripts/bench-peers.sh "$$model"
 bench-ops: $(BENCHBIN)
-	@for b in $(filter-out %/bench_generate %/bench_steps %/bench_speculate %/bench_offload %/bench_lengths,$(BENCHBIN)); do echo "== $$b"; $$b || exit 1; done
+	@for b in $(filter-out $(WHOLE:%=$(B)/bench_%) $(B)/bench_lengths,$(BENCHBIN)); do echo "== $$b"; $$b || exit 1; done
 
 # The manual pages of the library, one for each section and function of the header. Without python3 there are none.
 MAN3 := build/man/man3

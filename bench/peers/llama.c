@@ -1,0 +1,137 @@
+/* llama.c - what bench/rates.c measures, by the same plan, of llama.cpp through its public C interface.
+ * scripts/bench-peers.sh compiles it with the headers and libraries of a llama.cpp that it has built outside this repository.
+ *
+ *     llama MODEL THREADS f16|q8_0|q4_0 IDS [LOGITS] */
+#include "llama.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum {
+    PROMPT = 512,
+    STEPS = 24,
+    DEPTHS = 3,
+    QUALITY = 2048,
+    COUNTED = 64,
+    MOST = 16384,
+    MOST_RUNS = 9
+};
+static const int depths[DEPTHS] = {0, 2048, 7000};
+static llama_token ids[MOST];
+static struct llama_context *ctx;
+
+static void fail(const char *what)
+{
+    fprintf(stderr, "llama: %s\n", what);
+    exit(1);
+}
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static int read_ids(const char *path)
+{
+    FILE *f = fopen(path, "r");
+    int n = 0;
+    while (f && n < MOST && fscanf(f, "%d%*[], \n[]", &ids[n]) >= 1)
+        n++;
+    if (f) fclose(f);
+    return n;
+}
+
+/* Appends tokens in batches of 512, the size of kvik's steps; the logits of the last are computed. */
+static void feed(int from, int n)
+{
+    for (int i = 0; i < n; i += PROMPT)
+        if (llama_decode(ctx, llama_batch_get_one(ids + from + i, n - i < PROMPT ? n - i : PROMPT)))
+            fail("llama_decode failed");
+    llama_synchronize(ctx);
+}
+
+static int ascending(const void *a, const void *b)
+{
+    return (*(const double *)a > *(const double *)b) - (*(const double *)a < *(const double *)b);
+}
+
+static void rate(const char *what, int at, int n, int piece)
+{
+    double rates[MOST_RUNS], spent = 0;
+    int runs = 0;
+    while (runs < MOST_RUNS && spent < 2) {
+        double t = now();
+        for (int i = 0; i < n; i += piece)
+            feed(at + i, piece);
+        t = now() - t;
+        if (!llama_memory_seq_rm(llama_get_memory(ctx), 0, at, -1))
+            fail("no tokens can be removed");
+        rates[runs++] = n / t;
+        spent += t;
+    }
+    qsort(rates, (size_t)runs, sizeof *rates, ascending);
+    printf("%s at %d,%.2f\n", what, at, (rates[runs / 2] + rates[(runs - 1) / 2]) / 2);
+    fflush(stdout);
+}
+
+static void speeds(int n)
+{
+    feed(0, PROMPT);
+    llama_memory_seq_rm(llama_get_memory(ctx), 0, 0, -1);
+    for (int d = 0, at = 0; d < DEPTHS && depths[d] + PROMPT <= n; at = depths[d++]) {
+        if (depths[d] > at) feed(at, depths[d] - at);
+        rate("prefill 512", depths[d], PROMPT, PROMPT);
+        rate("decode", depths[d], STEPS, 1);
+    }
+}
+
+static void quality(const char *path, int n, size_t vocab)
+{
+    FILE *f = fopen(path, "wb");
+    if (!f || n < QUALITY + COUNTED) fail("no file for logits, or too few ids");
+    feed(0, QUALITY);
+    for (int i = 0; i < COUNTED; i++) {
+        feed(QUALITY + i, 1);
+        if (fwrite(llama_get_logits_ith(ctx, -1), sizeof(float), vocab, f) != vocab)
+            fail("the logits cannot be written");
+    }
+    if (fclose(f) != 0) fail("the logits cannot be written");
+}
+
+static void quiet(enum ggml_log_level level, const char *text, void *unused)
+{
+    (void)unused;
+    if (level == GGML_LOG_LEVEL_ERROR) fputs(text, stderr);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 5) fail("usage: llama MODEL THREADS f16|q8_0|q4_0 IDS [LOGITS]");
+    llama_log_set(quiet, NULL);
+    llama_backend_init();
+    struct llama_model *m = llama_model_load_from_file(argv[1], llama_model_default_params());
+    if (!m) fail("the model cannot be read");
+    int n = read_ids(argv[4]), context = llama_model_n_ctx_train(m);
+    if (n > context) n = context;
+    struct llama_context_params p = llama_context_default_params();
+    p.n_ctx = (uint32_t)n;
+    p.n_batch = p.n_ubatch = PROMPT;
+    p.n_threads = p.n_threads_batch = atoi(argv[2]);
+    p.flash_attn_type = LLAMA_FLASH_ATTN_TYPE_ENABLED;
+    p.type_k = p.type_v = strcmp(argv[3], "q8_0") == 0   ? GGML_TYPE_Q8_0
+                          : strcmp(argv[3], "q4_0") == 0 ? GGML_TYPE_Q4_0
+                                                         : GGML_TYPE_F16;
+    ctx = llama_init_from_model(m, p);
+    if (!ctx) fail("no context");
+    if (argc > 5)
+        quality(argv[5], n, (size_t)llama_vocab_n_tokens(llama_model_get_vocab(m)));
+    else
+        speeds(n);
+    llama_free(ctx);
+    llama_model_free(m);
+    return 0;
+}

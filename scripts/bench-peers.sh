@@ -1,0 +1,151 @@
+#!/bin/sh
+# bench-peers.sh MODEL - measures kvik, llama.cpp and Transformers on the same model in one run, in turn (make bench-peers).
+#
+# Prints a table of medians and ratios, with the quality of each cache, and appends all figures to bench/results/peers.csv.
+# llama.cpp is built once from the source package of llama-cpp-python, in the user's cache directory; that takes six minutes
+# of two cores and the network.  A program that is not there is left out, with a sentence.  An interrupted run is
+# continued by the next one within a day.
+#
+#   LLAMA_BENCH=[NAME=]FILE       a llama-bench that is there already, of llama.cpp or a fork of it, is measured too
+#   KVIK_REFERENCE_PYTHON=FILE    a Python with torch and transformers (without it Transformers is left out)
+#   CACHES="f16 q8_0 q4_0"        rows of 16, 8 and 4 bits.  kvik's are those of hqq and quanto.  Transformers has f32 rows, and
+#                                 is measured beside f16
+#   RUNS=3  THREADS=N             repetitions; threads (all)
+#   PEERS="kvik llama transformers bench"   the programs
+#   RUN="COMMAND"                 runs each measurement, for example "chrt -f 50"
+set -eu
+cd "$(dirname "$0")/.."
+model=${1:?usage: bench-peers.sh MODEL}
+VERSION=0.3.36
+SHA256=832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e
+cache=${XDG_CACHE_HOME:-${HOME:?set HOME or XDG_CACHE_HOME to say where llama.cpp is built}/.cache}/kvik/peers
+llama=$cache/llama-cpp-$VERSION
+threads=${THREADS:-$(nproc)}
+peers=${PEERS:-kvik llama transformers bench}
+python=${KVIK_REFERENCE_PYTHON:-}
+bench=${LLAMA_BENCH:-}
+bench_name=${bench%%=*}
+[ "$bench_name" != "$bench" ] || bench_name=llama-bench
+bench=${bench#*=}
+work=build/peers
+say() { printf 'bench-peers: %s\n' "$*" >&2; }
+wants() { case " $peers " in *" $1 "*) ;; *) return 1 ;; esac; }
+
+# --- llama.cpp ------------------------------------------------------------------------------------
+# Each stage leaves a directory that the next run finds: the package, its sources, the build.
+fetch_llama() {
+    sdist=$cache/llama_cpp_python-$VERSION.tar.gz
+    mkdir -p "$cache"
+    if ! [ -f "$sdist" ]; then
+        say "fetching llama-cpp-python $VERSION (77 MB) into $cache"
+        tmp=$(mktemp -d "$cache/.fetch.XXXXXX")
+        python3 -m pip download -q --retries 2 --disable-pip-version-check --no-cache-dir --no-deps --no-binary :all: \
+            --dest "$tmp" llama-cpp-python==$VERSION >"$work/pip.log" 2>&1 || { rm -rf "$tmp"; return 1; }
+        mv "$tmp"/llama_cpp_python-*.tar.gz "$sdist"
+        rm -rf "$tmp"
+    fi
+    sum=$(sha256sum "$sdist" | cut -d' ' -f1)
+    [ "$sum" = $SHA256 ] || { say "$sdist has sha256 $sum, expected $SHA256; delete it"; return 1; }
+    rm -rf "$llama.part"
+    mkdir -p "$llama.part"
+    tar xzf "$sdist" -C "$llama.part" --strip-components 3 --wildcards '*/vendor/llama.cpp/*'
+    mv "$llama.part" "$llama"
+}
+build_llama() {
+    [ -d "$llama" ] || fetch_llama || return 1
+    if ! [ -f "$llama/build/done" ]; then
+        command -v cmake >/dev/null && command -v c++ >/dev/null || { say "llama.cpp needs cmake and c++"; return 1; }
+        say "building llama.cpp in $llama/build"
+        cmake -S "$llama" -B "$llama/build" -DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=OFF -DGGML_NATIVE=ON \
+            -DLLAMA_BUILD_COMMON=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_TOOLS=OFF -DLLAMA_BUILD_EXAMPLES=OFF \
+            -DLLAMA_BUILD_SERVER=OFF -DLLAMA_BUILD_APP=OFF -DLLAMA_OPENSSL=OFF >"$work/llama.log" 2>&1 &&
+            cmake --build "$llama/build" --target llama -j "$(nproc)" >>"$work/llama.log" 2>&1 ||
+            { tail -n 5 "$work/llama.log" >&2; return 1; }
+        : >"$llama/build/done"
+    fi
+    [ "$work/llama" -nt bench/peers/llama.c ] && [ "$work/llama" -nt "$llama/build/done" ] && return 0
+    cc -O2 -c -o "$work/llama.o" -I"$llama/include" -I"$llama/ggml/include" bench/peers/llama.c &&
+        c++ -o "$work/llama" "$work/llama.o" "$llama"/build/src/libllama.a $(find "$llama/build/ggml/src" -name 'libggml*.a') \
+            $(find "$llama/build/ggml/src" -name 'libggml*.a') -fopenmp -lpthread -ldl
+}
+
+# --- One measurement ------------------------------------------------------------------------------
+# Runs a program and prints its lines "what,tokens a second".
+measure() { # PROGRAM CACHE [LOGITS]
+    case $1 in
+    kvik) ${RUN-} build/release/bench_rates "$model" "$threads" "$2" $work/ids ${3+"$3"} ;;
+    llama) ${RUN-} $work/llama "$model" "$threads" "$2" $work/ids ${3+"$3"} ;;
+    transformers) ${RUN-} "$python" bench/peers/transformers.py "$model" "$threads" "$2" $work/ids ${3+"$3"} ;;
+    bench) # llama.cpp's -d is newer than -gp, and measures prefill at a depth too
+        if "$bench" --help 2>&1 | grep -q -- '--n-depth'; then set -- "$2" -d 0,2048,7000
+        else set -- "$2" -gp 2048,24 -gp 7000,24; fi
+        type=$1
+        shift
+        ${RUN-} "$bench" -m "$model" -t "$threads" -p 512 -n 24 -r 3 -fa 1 -ctk "$type" -ctv "$type" "$@" 2>/dev/null | awk -F'|' '
+            NF < 4 { next }
+            { test = $(NF - 2); speed = $(NF - 1) + 0; at = 0
+              if (match(test, /(@ *d|@ *pp)[0-9]+/)) { at = substr(test, RSTART, RLENGTH); gsub(/[^0-9]/, "", at) } }
+            test ~ /^ *pp512/ { printf "prefill 512 at %s,%.2f\n", at, speed }
+            test ~ /^ *tg24/ { printf "decode at %s,%.2f\n", at, speed }' ;;
+    esac
+}
+
+# --- The run --------------------------------------------------------------------------------------
+mkdir -p $work
+if wants llama && ! build_llama; then
+    say "llama.cpp is left out: it could not be fetched or built ($work/pip.log, $work/llama.log)"
+    peers=$(echo " $peers " | sed 's/ llama / /')
+fi
+if wants transformers && ! { [ -n "$python" ] && "$python" -c 'import torch, transformers' 2>/dev/null; }; then
+    say "Transformers is left out: KVIK_REFERENCE_PYTHON names no Python with torch and transformers"
+    peers=$(echo " $peers " | sed 's/ transformers / /')
+fi
+if wants bench && ! [ -x "$bench" ]; then
+    [ -z "$bench" ] || say "$bench_name is left out: $bench cannot be run"
+    peers=$(echo " $peers " | sed 's/ bench / /')
+fi
+./kvik tokenize "$model" <docs/CACHE.md >$work/ids
+# A run is named by what is measured, so that an interrupted one is found again.
+state=$work/run-$(printf '%s\n' "$model" "$threads" "${CACHES-}" "$peers" "$bench" "${KVIK_ISA-}" | cksum | cut -d' ' -f1).csv
+[ -z "$(find "$state" -mtime +0 2>/dev/null)" ] || rm -f "$state"
+touch "$state"
+[ ! -s "$state" ] || say "going on with a run that was interrupted ($state)"
+run=1
+while [ $run -le "${RUNS:-3}" ]; do
+    for type in ${CACHES:-f16 q8_0 q4_0}; do
+        for peer in $peers; do
+            t=$type
+            if [ "$peer" = transformers ]; then
+                [ "$type" = f16 ] || continue
+                t=f32
+            fi
+            ! grep -q "^$run,$peer,$t,end" "$state" || continue
+            say "run $run, $peer, rows in $t"
+            if measure "$peer" $t >$work/lines && [ -s $work/lines ]; then
+                sed "s/^/$run,$peer,$t,/" $work/lines >>"$state"
+                echo "$run,$peer,$t,end" >>"$state"
+            else
+                say "$peer failed with rows in $t; no figures of it in this run"
+            fi
+        done
+    done
+    run=$((run + 1))
+done
+# Logits of the others are kept; those of kvik are computed anew after a build.
+logits=$work/logits-$(printf '%s' "$model" | cksum | cut -d' ' -f1)
+for peer in $(echo "kvik $peers" | tr ' ' '\n' | sort -u); do
+    for type in exact ${CACHES:-f16 q8_0 q4_0}; do
+        case $peer,$type in
+        bench,* | llama,exact | transformers,q* | transformers,exact) continue ;;
+        transformers,*) type=f32 ;;
+        esac
+        file=$logits-$peer-$type
+        source=bench/peers
+        [ "$peer" != kvik ] || source=build/release/bench_rates
+        [ -s "$file" ] && [ "$file" -nt "$model" ] && [ "$file" -nt $source ] && continue
+        say "quality of $peer, $type"
+        measure "$peer" $type $work/logits && mv $work/logits "$file" || say "no logits of $peer, $type"
+    done
+done
+scripts/peers-table.py "$state" "$logits" bench/results/peers.csv "$model" "$threads" "llama=llama.cpp of llama-cpp-python $VERSION" "bench=$bench_name"
+rm -f "$state"
