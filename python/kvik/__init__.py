@@ -24,7 +24,7 @@ from .configuration import AutoConfig, MambaConfig, PretrainedConfig
 from .devices import infer_device
 from .errors import (ArgumentError, BusyError, CancelledError, FileError, FormatError, HostMemoryError, KvikError, LimitError,
                      LostError, MissingError, StaleError, UnsupportedError)
-from .generation import LogitsProcessor, LogitsProcessorList, StoppingCriteria, StoppingCriteriaList
+from .generation import LogitsProcessor, LogitsProcessorList, StoppingCriteria, StoppingCriteriaList, set_seed
 from .generation_config import GenerationConfig
 from .model import AutoModel, AutoModelForCausalLM, PreTrainedModel
 from .models import CLASSES as _CLASSES, class_named as _class_named
@@ -62,5 +62,5 @@ __all__ = [
     "QuantizedCacheConfig", "QuantoQuantizedCache", "SinkCache", "SlidingWindowCache", "StaleError", "StaticCache",
     "StaticCacheConfig", "StoppingCriteria", "StoppingCriteriaList", "TextGenerationPipeline", "TextIteratorStreamer",
     "TextStreamer", "UnsupportedError", "WhisperFeatureExtractor", "WhisperProcessor", "WhisperTokenizer",
-    "WhisperTokenizerFast", "infer_device", "pipeline", *_CLASSES,
+    "WhisperTokenizerFast", "infer_device", "pipeline", "set_seed", *_CLASSES,
 ]

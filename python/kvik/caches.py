@@ -281,6 +281,11 @@ class Cache:
         return True
 
     @property
+    def layers(self) -> List["CacheLayer"]:
+        """The layers with their ``keys`` and ``values``, copied."""
+        return [CacheLayer(k, v) for k, v in self.to_legacy_cache()] if self.is_initialized else []
+
+    @property
     def key_cache(self) -> List[Any]:
         """The keys of every layer."""
         return [k for k, _ in self.to_legacy_cache()]
@@ -567,6 +572,19 @@ def _mask_of(note: str, rows: int) -> Optional[np.ndarray]:
         return bits[: rows * values["length"]].reshape(rows, values["length"])
     except (ValueError, KeyError, TypeError):
         return None
+
+
+class CacheLayer:
+    """The rows of a layer as they were when the cache was asked: ``keys`` and ``values``, [batch, heads, columns, width]."""
+
+    is_initialized = True
+
+    def __init__(self, keys: Any, values: Any) -> None:
+        self.keys, self.values = keys, values
+
+    def get_seq_length(self) -> int:
+        """Returns the number of columns."""
+        return int(self.keys.shape[2])
 
 
 def _batch_of(store: Store, seqs: Any, n: int, mask: Optional[np.ndarray]) -> Batch:

@@ -52,6 +52,31 @@ def _true(value: Any) -> bool:
     return bool(np.asarray(to_numpy(value) if not isinstance(value, (bool, np.bool_)) else value).all())
 
 
+_next_seed: Optional[int] = None
+
+
+def set_seed(seed: int, deterministic: bool = False) -> None:
+    """Sets the seed of the next generate() that samples and is given none; each later one takes the next number."""
+    global _next_seed
+    _next_seed = int(seed)
+
+
+def _seeded(values: Dict[str, Any]) -> Dict[str, Any]:
+    """Returns the options with the next seed of set_seed(), if they sample and have none."""
+    global _next_seed
+    if _next_seed is None or not values.get("do_sample") or values.get("seed") is not None:
+        return values
+    seed, _next_seed = _next_seed, (_next_seed + 1) % 2**63
+    return {**values, "seed": seed}
+
+
+def log_softmax(values: np.ndarray) -> np.ndarray:
+    """Returns the logarithms of the probabilities over the last axis."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        shifted = values - values.max(-1, keepdims=True)
+        return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+
+
 class Options:
     """A kvik_generation with the options of one call."""
 
@@ -324,7 +349,7 @@ class Call:
         self.shown = {n: bool(values.pop(n, None)) and self.want_dict for n in ("output_attentions", "output_hidden_states")}
         if self.seq2seq and self.past is not None:  # the rows then come back with their sequences
             values = {**values, "return_dict_in_generate": True}
-        self.options = Options(model._handle, values)
+        self.options = Options(model._handle, _seeded(values))
         if any(self.shown.values()) and self.embeds is not None:
             raise UnsupportedError("output_attentions and output_hidden_states of generate() need input_ids; forward() shows what "
                                    "inputs_embeds give")
@@ -670,7 +695,9 @@ class GenerationMixin:
         assistant = None
         try:
             if assistant_model is not None:
-                assistant = assistant_model._handle.store(assistant_model._defaults, this.options.sequences(1))
+                helper = assistant_model._handle
+                assistant = helper.own_store(assistant_model._defaults) if helper is self._handle else \
+                    helper.store(assistant_model._defaults, this.options.sequences(1))
             callbacks = Callbacks(streamer, processors, _list(stopping_criteria), this.torch, g.num_beams > 1,
                                   assistant, self._notice)
             if streamer is not None:
@@ -687,6 +714,25 @@ class GenerationMixin:
         finally:
             if assistant is not None:
                 assistant.lock.release()
+
+    def compute_transition_scores(self, sequences: Any, scores: Any, beam_indices: Any = None,
+                                  normalize_logits: bool = False) -> Any:
+        """Returns the scores of the generated tokens, [rows, new tokens], from the ``sequences`` and ``scores`` of a result.
+
+        beam_indices: those of the result, with beams.  normalize_logits: makes log probabilities of scores.
+        """
+        ids = to_numpy(sequences).astype(np.int64)
+        table = np.stack([to_numpy(s, np.float32) for s in scores])  # [steps, lanes, vocab]
+        if normalize_logits:
+            table = log_softmax(table)
+        if beam_indices is None:
+            lanes = np.repeat(np.arange(table.shape[1])[:, None], table.shape[0], 1)
+        else:
+            lanes = to_numpy(beam_indices).astype(np.int64)
+        n = int((lanes >= 0).sum(1).max())
+        lanes = lanes[:, :n]
+        out = table[np.arange(n), np.maximum(lanes, 0), ids[:, ids.shape[1] - n:]]
+        return like(np.where(lanes < 0, np.float32(0), out), is_torch(sequences))
 
     def _own_options(self) -> GenerationConfig:
         """Returns the options of the model that the library knows."""

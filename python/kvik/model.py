@@ -15,7 +15,7 @@ from .configuration import PretrainedConfig, read_config
 from .devices import accept_device, cpu, dtype_name, dtype_object
 from .encoder import encoder_of
 from .errors import ArgumentError, UnsupportedError
-from .generation import GenerationMixin
+from .generation import GenerationMixin, Options, log_softmax
 from .generation_config import GenerationConfig
 from .outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
 from .store import Batch, ModelHandle, Settings, settings_of
@@ -52,6 +52,17 @@ class PreTrainedModel(GenerationMixin):
             pass
         self.generation_config = GenerationConfig(**{k: v for k, v in self.generation_config.to_dict().items()
                                                      if not k.startswith("_") and k != "transformers_version"})
+        self._take_ends()
+
+    def _take_ends(self) -> None:
+        """Completes the options with the end-of-sequence and padding tokens that the library reads from other files."""
+        options = Options(self._handle, {})  # its end frees the list
+        g = options.struct
+        ends = [int(g.eos_token_id[i]) for i in range(g.n_eos)]
+        if self.generation_config.eos_token_id is None and ends:
+            self.generation_config.eos_token_id = ends if len(ends) > 1 else ends[0]
+        if self.generation_config.pad_token_id is None and g.pad_token_id >= 0:
+            self.generation_config.pad_token_id = int(g.pad_token_id)
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: Any, *_: Any, dtype: Any = None, torch_dtype: Any = None,
@@ -166,12 +177,12 @@ class PreTrainedModel(GenerationMixin):
                 past_key_values: Any = None, inputs_embeds: Any = None, use_cache: Optional[bool] = None,
                 output_attentions: Optional[bool] = None, output_hidden_states: Optional[bool] = None,
                 return_dict: Optional[bool] = None, cache_position: Any = None, logits_to_keep: Any = 0,
-                cache_params: Any = None, **kwargs: Any) -> Any:
+                cache_params: Any = None, labels: Any = None, **kwargs: Any) -> Any:
         """Computes the logits of input_ids [batch, n] after the cached tokens, and appends them to the cache.
 
         attention_mask: [batch, cached + n].  position_ids: [1 or batch, n].  cache_position: [n], length, length + 1, ...;
         anything else is an error.  inputs_embeds: [batch, n, hidden] in place of ids.  logits_to_keep: logits of the last
-        so many columns, 0 for all.
+        so many columns, 0 for all.  labels [batch, n]: adds ``loss``, the mean of -log p of each next label that is not -100.
 
         Returns ``logits`` f32 [batch, kept, vocab], ``past_key_values`` (a new cache if none was given, unless
         use_cache=False), ``hidden_states`` ([batch, n, hidden] of the embedding and each layer) and ``attentions``
@@ -185,6 +196,8 @@ class PreTrainedModel(GenerationMixin):
             raise ArgumentError("give either input_ids or inputs_embeds")
         given = past_key_values if past_key_values is not None else cache_params
         cache, was_legacy = as_cache(given)
+        if labels is not None and not (self._head and np.ndim(logits_to_keep) == 0 and not logits_to_keep):
+            raise ArgumentError("labels need the logits of all columns, and a model with a head")
         call_ = _Forward(self, input_ids, inputs_embeds, attention_mask, position_ids, cache_position, logits_to_keep)
         hidden = bool(output_hidden_states) or not self._head
         keep = use_cache is not False
@@ -199,6 +212,8 @@ class PreTrainedModel(GenerationMixin):
             cache._torch = call_.torch
         past: Any = (cache.to_legacy_cache() if was_legacy else cache) if keep else None
         result = self._result(out, past, bool(output_hidden_states))
+        if labels is not None:
+            result = type(result)(loss=_loss(result.logits, labels), **result)
         return result.to_tuple() if return_dict is False else result
 
     def _result(self, out: Dict[str, Any], past: Any, hidden: bool) -> Any:
@@ -211,6 +226,21 @@ class PreTrainedModel(GenerationMixin):
                                            attentions=out["attentions"])
         return CausalLMOutputWithPast(logits=out["logits"], **cache, hidden_states=states if hidden else None,
                                       attentions=out["attentions"])
+
+
+def _loss(logits: Any, labels: Any) -> Any:
+    wanted = ids_2d(labels, "labels")
+    table = to_numpy(logits, np.float32)
+    if wanted.shape != table.shape[:2]:
+        raise ArgumentError(f"labels have the shape {list(wanted.shape)}; expected {list(table.shape[:2])}")
+    wanted = wanted[:, 1:].astype(np.int64)
+    real = wanted != -100
+    if wanted[real].size and not 0 <= wanted[real].min() <= wanted[real].max() < table.shape[2]:
+        raise ArgumentError("labels hold a number that is neither a token id nor -100")
+    rows, columns = np.nonzero(real)
+    chosen = log_softmax(table[rows, columns])[np.arange(rows.size), wanted[real]]
+    mean = -chosen.mean(dtype=np.float64) if rows.size else np.nan
+    return like(np.asarray(mean, np.float32), is_torch(logits))
 
 
 class Embeddings:

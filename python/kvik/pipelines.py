@@ -57,6 +57,10 @@ class TextGenerationPipeline:
         if isinstance(text_inputs, (list, tuple)) and text_inputs and not _is_chat(text_inputs):
             inputs = list(text_inputs)
         options = {**self.defaults, **kwargs}
+        options.pop("batch_size", None)  # one text after the other: the tokens are those of a batch
+        stop = options.pop("stop_sequence", None)
+        if stop is not None:
+            options["stop_strings"] = [stop]
         full = True if return_full_text is None else return_full_text
         out = [self._one(item, options, full, bool(return_tensors), clean_up_tokenization_spaces, continue_final_message)
                for item in inputs]

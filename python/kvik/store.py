@@ -8,6 +8,7 @@ import ctypes
 import json
 import os
 import threading
+import warnings
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from typing import Any, Dict, Iterator, List, Optional
@@ -99,9 +100,13 @@ class ModelHandle:
         self.path = path
         self.pid = os.getpid()
         pointer = ctypes.c_void_p()
-        options = sized(_abi.kvik_model_options, quantize=encode(quantize))
+        said: List[str] = []
+        notice = _abi.kvik_on_notice(lambda ctx, text: said.append((text or b"").decode("utf-8", "replace")))
+        options = sized(_abi.kvik_model_options, quantize=encode(quantize), on_notice=notice)
         call("kvik_model_open_with", encode(path), ctypes.byref(options), ctypes.byref(pointer))
         self.pointer = pointer
+        for text in said:
+            warnings.warn(text, stacklevel=4)
         self._lock = threading.Lock()
         self._idle: List["Store"] = []  # the newest last
 
@@ -124,6 +129,12 @@ class ModelHandle:
         if sequences > (settings.max_sequences or _SEQUENCES):
             settings = replace(settings, max_sequences=sequences)
         return self._store(settings)
+
+    def own_store(self, settings: Settings) -> "Store":
+        """Returns a store of one sequence that no other call finds, with its lock taken: for a model that assists itself."""
+        store = Store(self, replace(settings, max_sequences=1))
+        store.lock.acquire()
+        return store
 
     def _store(self, settings: Settings) -> "Store":
         """Returns a store that is open and that no thread uses, or a new one, with its lock taken."""

@@ -12,9 +12,12 @@ from . import hub
 from ._arrays import integers, is_torch, tensors, to_numpy
 from ._lib import address, call, encode, lib, text_of, view
 from .batch_encoding import BatchEncoding
-from .errors import KvikError
+from .errors import KvikError, UnsupportedError
 from .tool_schema import tool_json
 
+# What the tokenizers of Transformers take and these do not.
+_UNKNOWN = {"text_pair", "text_target", "text_pair_target", "return_offsets_mapping", "return_overflowing_tokens",
+            "return_special_tokens_mask", "return_token_type_ids", "is_split_into_words"}
 _ROLES = ("bos_token", "eos_token", "pad_token", "unk_token", "sep_token", "cls_token", "mask_token")
 _STRATEGIES = {True: "longest", "longest": "longest", "max_length": "max_length", False: None, "do_not_pad": None, None: None}
 
@@ -35,6 +38,8 @@ class PreTrainedTokenizer:
     Attributes: ``bos_token``, ``eos_token``, ``pad_token``, ``unk_token`` with their ids (``eos_token_id``), which may be
     set; ``padding_side`` and ``truncation_side`` ("left" or "right"); ``model_max_length``; ``chat_template``.
     """
+
+    is_fast = True
 
     def __init__(self, path: str, **kwargs: Any) -> None:
         handle = ctypes.c_void_p()
@@ -154,22 +159,33 @@ class PreTrainedTokenizer:
         """Returns the text of each token."""
         return [self.decode([i]) for i in self._encode(text, add_special_tokens)]
 
-    def __call__(self, text: Union[str, Sequence[str]], add_special_tokens: bool = True,
+    def __call__(self, text: Union[str, Sequence[str]], text_pair: Any = None, add_special_tokens: bool = True,
                  padding: Union[bool, str] = False, truncation: Union[bool, str, None] = None,
                  max_length: Optional[int] = None, return_tensors: Optional[str] = None,
                  return_attention_mask: Optional[bool] = None, padding_side: Optional[str] = None,
                  pad_to_multiple_of: Optional[int] = None, return_length: bool = False,
-                 **_: Any) -> BatchEncoding:
+                 **kwargs: Any) -> BatchEncoding:
         """Encodes a text, or several.
 
         padding: True or "longest", "max_length", or False.  truncation: True cuts at max_length (default:
         model_max_length).  return_tensors: "pt", "np", or None for lists.  Returns ``input_ids`` and ``attention_mask``,
         [batch, tokens], or plain lists for one text without return_tensors.
         """
+        for name, value in {"text_pair": text_pair, **kwargs}.items():
+            if name in _UNKNOWN and value is not None and value is not False:
+                raise UnsupportedError(f"the tokenizer does not take {name}; it returns input_ids and attention_mask of single texts")
         single = isinstance(text, str)
         rows = [self._encode(t, add_special_tokens) for t in ([text] if single else text)]
         return self._finish(rows, single, padding, truncation, max_length, return_tensors, return_attention_mask,
                             padding_side, pad_to_multiple_of, return_length)
+
+    def batch_encode_plus(self, texts: Sequence[str], **kwargs: Any) -> BatchEncoding:
+        """As calling the tokenizer with a list."""
+        return self(list(texts), **kwargs)
+
+    def encode_plus(self, text: str, **kwargs: Any) -> BatchEncoding:
+        """As calling the tokenizer with a text."""
+        return self(text, **kwargs)
 
     def pad(self, encoded: Any, padding: Union[bool, str] = True, max_length: Optional[int] = None,
             return_tensors: Optional[str] = None, padding_side: Optional[str] = None,
@@ -264,6 +280,10 @@ class PreTrainedTokenizer:
         """Returns the text of each row."""
         return [self.decode(row, skip_special_tokens, clean_up_tokenization_spaces, **kwargs) for row in sequences]
 
+    def convert_tokens_to_string(self, tokens: Sequence[str]) -> str:
+        """Joins the texts of tokens."""
+        return "".join(tokens)
+
     def convert_ids_to_tokens(self, ids: Any, skip_special_tokens: bool = False) -> Any:
         """Returns the text of an id, or of each."""
         if np.isscalar(ids):
@@ -307,6 +327,8 @@ class PreTrainedTokenizer:
         chats = [getattr(c, "messages", c) for c in (conversation if batched else [conversation])]
         if not all(chats):
             raise ValueError("a chat without messages has no text; give at least one message")
+        # as in Transformers: many templates take a key without a value for a text
+        chats = [[{k: v for k, v in m.items() if v is not None} if hasattr(m, "items") else m for m in chat] for chat in chats]
         options = dict(kwargs)
         if add_generation_prompt:
             options["add_generation_prompt"] = True

@@ -379,11 +379,20 @@ class Names(unittest.TestCase):
             with self.assertRaisesRegex(kvik.MissingError, "none of this name in " + os.path.join(home, "kvik")):
                 kvik.AutoModelForCausalLM.from_pretrained("large")
 
+    def test_budget_too_small(self):
+        """A budget in which no cache can open is an error that names the bytes that are needed."""
+        small = kvik.AutoModelForCausalLM.from_pretrained(model_path("llama-mha"), cache_memory=1000, threads=1)
+        for call in (lambda: small.generate(IDS, max_new_tokens=2), lambda: small(IDS),
+                     lambda: self.model.generate(IDS, max_new_tokens=2, cache_memory="1K")):
+            with self.assertRaisesRegex(kvik.LimitError, r"limit of .* is too small.* KiB are needed"):
+                call()
+
     def test_quantize(self):
         """quantize= gives the weights, and so the ids, that --quantize of the command gives."""
         for kind in ("q8_0", "q4_0", "q4_k"):
             with self.subTest(kind):
-                quantized = kvik.AutoModelForCausalLM.from_pretrained(model_path("llama-mha"), quantize=kind, threads=1)
+                with self.assertWarnsRegex(UserWarning, f"quantized .* to {kind}"):
+                    quantized = kvik.AutoModelForCausalLM.from_pretrained(model_path("llama-mha"), quantize=kind, threads=1)
                 run = subprocess.run([os.path.join(ROOT, "kvik"), "generate", model_path("llama-mha"), "--input-ids", "5,6,7,8,9",
                                       "--max-new-tokens", "12", "--quantize", kind, "--json"], capture_output=True, check=True)
                 self.assertEqual(quantized.generate(IDS, max_new_tokens=12).tolist(), json.loads(run.stdout)["sequences"])

@@ -136,6 +136,46 @@ class Text(unittest.TestCase):
         self.assertEqual(out.finish_reasons, ["stop"])
         self.assertIn("wonder", out.texts[0])
 
+    def test_names_of_transformers(self):
+        t, m = self.tokenizer, self.model
+        inputs = t("The sea is", return_tensors="np")
+        with self.assertRaisesRegex(kvik.UnsupportedError, "text_pair"):
+            t("a", "b")
+        with self.assertRaisesRegex(kvik.UnsupportedError, "return_offsets_mapping"):
+            t("a", return_offsets_mapping=True)
+        self.assertEqual(t.batch_encode_plus(["a", "b c"]).input_ids, t(["a", "b c"]).input_ids)
+        self.assertEqual(t.convert_tokens_to_string(t.tokenize("Hello world")), "Hello world")
+        self.assertEqual(t.apply_chat_template([{**MESSAGES[0], "name": None}]), t.apply_chat_template(MESSAGES))
+        self.assertIn(t.eos_token_id, np.atleast_1d(m.generation_config.eos_token_id))
+        out = m.generate(**inputs, max_new_tokens=4, do_sample=False, return_dict_in_generate=True, output_scores=True)
+        scores = m.compute_transition_scores(out.sequences, out.scores, normalize_logits=True)
+        whole = m(out.sequences, labels=np.where(np.arange(out.sequences.shape[1]) < 3, -100, out.sequences))
+        self.assertEqual(list(whole)[0], "loss")
+        self.assertAlmostEqual(float(whole.loss), -float(scores.mean()), places=4)
+        beams = m.generate(**inputs, max_new_tokens=4, num_beams=3, num_return_sequences=2, length_penalty=0.0,
+                           return_dict_in_generate=True, output_scores=True)
+        sums = m.compute_transition_scores(beams.sequences, beams.scores, beams.beam_indices).sum(1)
+        np.testing.assert_allclose(sums, beams.sequences_scores, atol=1e-4)
+        layers = out.past_key_values.layers
+        self.assertEqual((len(layers), layers[0].get_seq_length()), (m.config.num_hidden_layers, 6))
+        np.testing.assert_array_equal(layers[1].keys, out.past_key_values[1][0])
+        want = m.generate(**inputs, max_new_tokens=8, do_sample=False)
+        np.testing.assert_array_equal(m.generate(**inputs, max_new_tokens=8, do_sample=False, assistant_model=m), want)
+
+    def test_set_seed(self):
+        inputs = self.tokenizer("The sea is", return_tensors="np")
+        asked = {**inputs, "max_new_tokens": 6, "do_sample": True}
+        try:
+            drawn = []
+            for _ in range(2):
+                kvik.set_seed(11)
+                drawn.append([self.model.generate(**asked).tolist() for _ in range(2)])
+            self.assertEqual(drawn[0], drawn[1])
+            self.assertNotEqual(drawn[0][0], drawn[0][1])
+            self.assertEqual(self.model.generate(**asked, seed=11).tolist(), drawn[0][0])
+        finally:
+            kvik.generation._next_seed = None
+
     def test_sampling(self):
         inputs = self.tokenizer("The sea is", return_tensors="np")
         options = {"do_sample": True, "temperature": 0.9, "top_k": 40, "max_new_tokens": 8, "num_return_sequences": 3}
@@ -154,7 +194,9 @@ class Text(unittest.TestCase):
         chat = pipe(MESSAGES, max_new_tokens=12)[0]["generated_text"]
         self.assertEqual(chat[0], MESSAGES[0])
         self.assertIn("Paris", chat[1]["content"])
-        self.assertEqual(len(pipe(["The", "A"], max_new_tokens=2)), 2)
+        self.assertEqual(len(pipe(["The", "A"], max_new_tokens=2, batch_size=2)), 2)
+        stopped = pipe("The sea is", max_new_tokens=20, stop_sequence=".", return_full_text=False)[0]["generated_text"]
+        self.assertEqual(stopped.count("."), 1)
 
 
 if __name__ == "__main__":
