@@ -675,6 +675,33 @@ static void block_phase(const struct job *j, struct walk *w, uint32_t phase)
     }
 }
 
+/* The query heads [h0, h1) of tokens [t0, t1), before their first atom. */
+static void begin_states(const struct job *j, uint32_t t0, uint32_t t1, uint32_t h0, uint32_t h1)
+{
+    for (uint32_t t = t0; t < t1; t++)
+        for (uint32_t h = h0; h < h1; h++)
+            run_state(j, t, h)[1] = 0;
+}
+
+/* After their last atom: a sink logit as one more, which adds no value; then the division. */
+static void end_states(const struct job *j, uint32_t t0, uint32_t t1, uint32_t h0, uint32_t h1,
+                       uint32_t thread)
+{
+    const struct dev_attn *a = j->a;
+    float *sink = thread_part(j, thread, j->lay.part);
+    memset(sink, 0, j->state * sizeof *sink);
+    sink[1] = 1;
+    for (uint32_t t = t0; t < t1; t++)
+        for (uint32_t h = h0; h < h1; h++) {
+            float *run = run_state(j, t, h);
+            if (a->sink_logit) {
+                sink[0] = a->sink_logit[h];
+                j->k->merge(run, sink, j->dv);
+            }
+            j->k->done(run, j->dv, a->out + t * a->ldo + (size_t)h * j->dv);
+        }
+}
+
 /* One prefill unit: a block of tokens with one kv head, all phases.  Late blocks, which have the most
  * rows to read, are handed out first. */
 static void block_unit(void *ctx, uint32_t task, uint32_t thread)
@@ -684,33 +711,18 @@ static void block_unit(void *ctx, uint32_t task, uint32_t thread)
     struct walk w = {bl, UINT32_MAX, task % j->n_kv, thread, NULL, false};
     for (uint32_t i = 0; i < bl->n; i++)
         w.edge = MIN(w.edge, j->v->edge[bl->t0 + i]);
+    uint32_t h0 = w.head * j->group, h1 = h0 + j->group, end = bl->t0 + bl->n;
+    if (j->v->first) begin_states(j, bl->t0, end, h0, h1);
     for (uint32_t phase = 0; phase < ATTN_PHASES; phase++)
         block_phase(j, &w, phase);
+    if (j->v->last) end_states(j, bl->t0, end, h0, h1, thread);
 }
 
-static void begin_states(const struct job *j)
+/* True if a token is the only one of its lane. */
+static bool alone(const struct job *j, uint32_t t)
 {
-    for (uint32_t t = 0; t < j->n_tokens; t++)
-        for (uint32_t h = 0; h < j->a->n_heads; h++)
-            run_state(j, t, h)[1] = 0;
-}
-
-/* After the last atom: a sink logit as one more, which adds no value; then the division. */
-static void end_states(const struct job *j)
-{
-    const struct dev_attn *a = j->a;
-    float *sink = thread_part(j, 0, j->lay.part);
-    memset(sink, 0, j->state * sizeof *sink);
-    sink[1] = 1;
-    for (uint32_t t = 0; t < j->n_tokens; t++)
-        for (uint32_t h = 0; h < a->n_heads; h++) {
-            float *run = run_state(j, t, h);
-            if (a->sink_logit) {
-                sink[0] = a->sink_logit[h];
-                j->k->merge(run, sink, j->dv);
-            }
-            j->k->done(run, j->dv, a->out + t * a->ldo + (size_t)h * j->dv);
-        }
+    const uint32_t *lane = j->v->lane;
+    return (t == 0 || lane[t - 1] != lane[t]) && (t + 1 == j->n_tokens || lane[t + 1] != lane[t]);
 }
 
 /* Sorts the step's tokens into decoding ones and blocks of prefill. */
@@ -760,10 +772,12 @@ void dev_attention(struct dev *d, const struct kv_view *v, const struct dev_attn
     j.block = (struct block *)(j.scratch + j.lay.block);
     struct iter *it = (struct iter *)(j.scratch + j.lay.iter);
     uint32_t decoding = plan(&j, it);
-    if (v->first) begin_states(&j);
+    for (uint32_t i = 0; v->first && i < decoding; i++)
+        begin_states(&j, it[i].token, it[i].token + 1, 0, a->n_heads);
     for (uint32_t i = 0; i < pool_threads(d->pool); i++)
         ((struct ready *)thread_part(&j, i, j.lay.ready))->token = NONE;
     decode(&j, it, decoding);
     pool_run(j.pool, j.n_blocks * j.n_kv, block_unit, &j);
-    if (v->last) end_states(&j);
+    for (uint32_t t = 0; v->last && decoding && t < j.n_tokens; t++)
+        if (alone(&j, t)) end_states(&j, t, t + 1, 0, a->n_heads, 0);
 }
