@@ -20,9 +20,9 @@ INLINE void put_bytes(vi *w, uint32_t i, vi bytes)
         DOT((acc).a, (w).a, x, lane), DOT((acc).b, (w).b, x, lane), DOT((acc).c, (w).c, x, lane),  \
             DOT((acc).d, (w).d, x, lane)                                                           \
     }
-INLINE void piece_dot(vi *acc, const vi *w, const struct cpu_xgroup *x, uint32_t b, uint32_t k)
+INLINE void piece_dot(vi *acc, const vi *w, const int16_t *x, uint32_t k)
 {
-    int8x16_t v = x_eight(x, b, k);
+    int8x16_t v = x_eight(x, k);
     acc[0] = DOTS(acc[0], w[2 * k], v, 0);
     acc[1] = DOTS(acc[1], w[2 * k], v, 2);
     acc[0] = DOTS(acc[0], w[2 * k + 1], v, 1);

@@ -22,9 +22,9 @@ INLINE int32x4_t dot_two(int32x4_t acc, int32x4_t w, int8x16_t x)
 {
     return vmmlaq_s32(acc, vreinterpretq_s8_s32(w), x);
 }
-INLINE void piece_dot(vi *acc, const vi *w, const struct cpu_xgroup *x, uint32_t b, uint32_t k)
+INLINE void piece_dot(vi *acc, const vi *w, const int16_t *x, uint32_t k)
 {
-    int8x16_t v = x_eight(x, b, k);
+    int8x16_t v = x_eight(x, k);
     for (uint32_t i = 0; i < 2; i++) {
         acc[i].a = dot_two(acc[i].a, w[2 * k + i].a, v);
         acc[i].b = dot_two(acc[i].b, w[2 * k + i].b, v);

@@ -64,11 +64,11 @@ INLINE void put_bytes(vi *w, uint32_t i, vi bytes)
     w[2 * i] = vi_and(bytes, 0x00ff00ff);
     w[2 * i + 1] = vb_shr(bytes, 8);
 }
-/* Adds the products of piece k of block b to the chains of a token. */
-INLINE void piece_dot(vi *acc, const vi *w, const struct cpu_xgroup *x, uint32_t b, uint32_t k)
+/* Adds the products of piece k of a block to the chains of a token, whose codes of the block are x. */
+INLINE void piece_dot(vi *acc, const vi *w, const int16_t *x, uint32_t k)
 {
     int32_t v;
-    memcpy(&v, x->q + 32 * b + 2 * k, 4);
+    memcpy(&v, x + 2 * k, 4);
     acc[k % CHAINS] = vi_dot16(acc[k % CHAINS], w[k], vi_set1(v));
     PIN(acc[k % CHAINS]);
 }
@@ -90,11 +90,18 @@ INLINE void block_some(enum dtype t, const struct pass *p, uint32_t first, int t
     const struct cpu_xgroup *x[VEC_MANY];
     struct sums *sums = p->sums + first;
     vf s[VEC_MANY];
+    const int16_t *q[VEC_MANY];
     const uint32_t subs = block_halves(t) ? 2 : 1, pieces = PIECES / subs;
     UNROLL for (int i = 0; i < tokens; i++)
     {
         x[i] = (const struct cpu_xgroup *)(const void *)(p->x + (first + (uint32_t)i) * p->ldx);
         s[i] = vf_load(sums[i].s);
+        q[i] = x[i]->q + 32 * b;
+        __asm__(
+            ""
+            : "+r"(
+                q
+                [i])); /* one pointer for each token, where gcc would keep an offset for each load */
     }
     UNROLL for (uint32_t h = 0; h < subs; h++)
     {
@@ -107,7 +114,7 @@ INLINE void block_some(enum dtype t, const struct pass *p, uint32_t first, int t
             if (CHAINS == 2) acc[i][CHAINS - 1] = vi_zero();
         }
         PAIRS for (uint32_t k = h * pieces; k < (h + 1) * pieces; k++)
-            UNROLL for (int i = 0; i < tokens; i++) piece_dot(acc[i], w, x[i], b, k);
+            UNROLL for (int i = 0; i < tokens; i++) piece_dot(acc[i], w, q[i], k);
         UNROLL for (int i = 0; i < tokens; i++)
         {
             vi all = chains_sum(acc[i]);
@@ -408,6 +415,7 @@ INLINE void products(enum dtype t, int zero, const struct cpu_mm *j)
         for (uint32_t i = 0; i < j->n; i++) {
             vf_store(p.sums[i].s, vf_zero());
             vf_store(p.sums[i].y, vf_zero());
+            __builtin_prefetch(j->y + i * j->ldy + first, 1, 2); /* a page for each token */
         }
         for (uint32_t k = 0; k < j->k; k += GROUP) {
             p.x = j->x + k / GROUP * sizeof(struct cpu_xgroup);
@@ -446,27 +454,33 @@ QUANTIZED(Q5_K, 0);
 QUANTIZED(Q6_K, 32);
 QUANTIZED(MXFP4, 12);
 
-/* Activations; quantize.c has the rule. */
+/* Activations; quantize.c has the rule.  16 `vecs` columns: codes and their sums.  An infinity times 0 is a NaN: its code is
+ * masked, whatever it became. */
+INLINE void quantize_some(const float *x, const uint32_t vecs, vf by, uint32_t mask, int16_t *codes,
+                          int32_t *sum, int32_t *sum32)
+{
+    vi q[4] = {vi_zero(), vi_zero(), vi_zero(), vi_zero()};
+    UNROLL for (uint32_t i = 0; i < vecs; i++)
+    {
+        q[i] = vi_and(vi_round(vf_mul(vf_load(x + 16 * i), by)), mask);
+        x_put(codes + 16 * i, q[i]);
+    }
+    vi_totals(q, sum, sum32);
+}
+
 static void VEC(quantize)(const float *x, uint32_t k, struct cpu_xgroup *out)
 {
     for (; k; x += GROUP, out++) {
-        uint32_t n = MIN(k, GROUP);
-        int32_t lanes[16], bits = 0;
+        uint32_t n = MIN(k, GROUP), i = 0;
         vi top = vi_zero();
-        for (uint32_t i = 0; i < n; i += 16)
+        for (; i < n; i += 16)
             top = vi_max(top, vi_and(vi_bits(vf_load(x + i)), 0x7fffffffu));
-        vi_store(lanes, top);
-        for (int i = 0; i < 16; i++)
-            bits = MAX(bits, lanes[i]);
-        vf inv = vf_set1(cpu_group_scale((uint32_t)bits, &out->d));
-        for (uint32_t i = 0; i < n; i += 16) {
-            /* an infinity times 0 is a NaN: its code is masked, whatever it became */
-            vi q = vi_and(vi_round(vf_mul(vf_load(x + i), inv)), out->d > 0 ? UINT32_MAX : 0);
-            x_put(out->q + i, q);
-            out->sum[i / 16] = vi_total(q);
-        }
-        for (uint32_t i = 0; i < n / 32; i++)
-            out->sum32[i] = out->sum[2 * i] + out->sum[2 * i + 1];
+        vf by = vf_set1(cpu_group_scale((uint32_t)vi_top(top), &out->d));
+        const uint32_t mask = out->d > 0 ? UINT32_MAX : 0;
+        for (i = 0; i + 64 <= n; i += 64)
+            quantize_some(x + i, 4, by, mask, out->q + i, out->sum + i / 16, out->sum32 + i / 32);
+        if (i < n)
+            quantize_some(x + i, 2, by, mask, out->q + i, out->sum + i / 16, out->sum32 + i / 32);
         k -= n;
     }
 }

@@ -14,9 +14,9 @@ enum { CODES = 8, PIECES = 4 };
 #undef VEC_MANY
 #define VEC_MANY 2 /* two chains of each of two tokens take half of the registers */
 
-INLINE int8x16_t x_eight(const struct cpu_xgroup *x, uint32_t block, uint32_t k)
+INLINE int8x16_t x_eight(const int16_t *x, uint32_t k)
 {
-    return vreinterpretq_s8_s16(vld1q_s16(x->q + 32 * block + 8 * k));
+    return vreinterpretq_s8_s16(vld1q_s16(x + 8 * k));
 }
 INLINE int16x8_t x_split(int32x4_t a, int32x4_t b)
 {

@@ -300,12 +300,24 @@ INLINE vi vi_round(vf v)
 {
     return (vi){_mm256_cvtps_epi32(v.a), _mm256_cvtps_epi32(v.b)};
 }
-INLINE int32_t vi_total(vi v)
+INLINE int32_t vi_top(vi v)
 {
-    __m256i s = _mm256_add_epi32(v.a, v.b);
-    __m128i h = _mm_add_epi32(_mm256_castsi256_si128(s), _mm256_extracti128_si256(s, 1));
-    h = _mm_add_epi32(h, _mm_shuffle_epi32(h, 0x4e));
-    return _mm_cvtsi128_si32(_mm_add_epi32(h, _mm_shuffle_epi32(h, 0xb1)));
+    __m256i m = _mm256_max_epi32(v.a, v.b);
+    __m128i h = _mm_max_epi32(_mm256_castsi256_si128(m), _mm256_extracti128_si256(m, 1));
+    h = _mm_max_epi32(h, _mm_shuffle_epi32(h, 0x4e));
+    return _mm_cvtsi128_si32(_mm_max_epi32(h, _mm_shuffle_epi32(h, 0xb1)));
+}
+/* The sums of four vectors, and of two pairs of them. */
+INLINE void vi_totals(const vi *v, int32_t *out, int32_t *pairs)
+{
+    __m256i x =
+        _mm256_hadd_epi32(_mm256_add_epi32(v[0].a, v[0].b), _mm256_add_epi32(v[1].a, v[1].b));
+    __m256i y =
+        _mm256_hadd_epi32(_mm256_add_epi32(v[2].a, v[2].b), _mm256_add_epi32(v[3].a, v[3].b));
+    x = _mm256_hadd_epi32(x, y);
+    __m128i s = _mm_add_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
+    _mm_storeu_si128((__m128i *)out, s);
+    _mm_storel_epi64((__m128i *)pairs, _mm_hadd_epi32(s, s));
 }
 INLINE vi vi_dot16(vi acc, vi w, vi x)
 {

@@ -281,9 +281,20 @@ INLINE vi vi_round(vf v) /* nearest even */
 {
     return _mm512_cvtps_epi32(v);
 }
-INLINE int32_t vi_total(vi v)
+INLINE int32_t vi_top(vi v)
 {
-    return _mm512_reduce_add_epi32(v);
+    return _mm512_reduce_max_epi32(v);
+}
+/* The sums of four vectors, and of two pairs of them. */
+INLINE void vi_totals(const vi *v, int32_t *out, int32_t *pairs)
+{
+    vi x = _mm512_add_epi32(_mm512_unpacklo_epi32(v[0], v[1]), _mm512_unpackhi_epi32(v[0], v[1]));
+    vi y = _mm512_add_epi32(_mm512_unpacklo_epi32(v[2], v[3]), _mm512_unpackhi_epi32(v[2], v[3]));
+    x = _mm512_add_epi32(_mm512_unpacklo_epi64(x, y), _mm512_unpackhi_epi64(x, y));
+    __m256i h = _mm256_add_epi32(_mm512_castsi512_si256(x), _mm512_extracti64x4_epi64(x, 1));
+    __m128i s = _mm_add_epi32(_mm256_castsi256_si128(h), _mm256_extracti128_si256(h, 1));
+    _mm_storeu_si128((__m128i *)out, s);
+    _mm_storel_epi64((__m128i *)pairs, _mm_hadd_epi32(s, s));
 }
 /* acc + the dot product of the two signed words of each lane. */
 INLINE vi vi_dot16(vi acc, vi w, vi x)

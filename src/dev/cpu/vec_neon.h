@@ -433,9 +433,21 @@ INLINE vi vi_round(vf v) /* nearest even */
 {
     return VEC_OF(vi, vcvtnq_s32_f32, v);
 }
-INLINE int32_t vi_total(vi v)
+INLINE int32x4_t vec_folded(vi v)
 {
-    return vaddvq_s32(vaddq_s32(vaddq_s32(v.a, v.b), vaddq_s32(v.c, v.d)));
+    return vaddq_s32(vaddq_s32(v.a, v.b), vaddq_s32(v.c, v.d));
+}
+INLINE int32_t vi_top(vi v)
+{
+    return vmaxvq_s32(vmaxq_s32(vmaxq_s32(v.a, v.b), vmaxq_s32(v.c, v.d)));
+}
+/* The sums of four vectors, and of two pairs of them. */
+INLINE void vi_totals(const vi *v, int32_t *out, int32_t *pairs)
+{
+    int32x4_t x = vpaddq_s32(vec_folded(v[0]), vec_folded(v[1]));
+    x = vpaddq_s32(x, vpaddq_s32(vec_folded(v[2]), vec_folded(v[3])));
+    vst1q_s32(out, x);
+    vst1_s32(pairs, vget_low_s32(vpaddq_s32(x, x)));
 }
 INLINE int32x4_t vec_dot16(int32x4_t acc, int32x4_t w, int32x4_t x)
 {
