@@ -36,6 +36,7 @@ struct block_form { /* how one layer attends */
     int rope;       /* number of the rope, -1: none */
     float scale, softcap;
     const float *sink_logit;
+    bool last; /* no word behind this attention mixes tokens: see mod_narrow */
 };
 /* b->att = attention of x, which is normalized already, over a site; without the output projection. */
 void block_attend(struct graph *g, uint32_t layer, uint32_t site, const struct block_attn *a,

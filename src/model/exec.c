@@ -235,8 +235,7 @@ static int prepare(struct exec *x, const struct exec_span *span, uint32_t n)
     return 0;
 }
 
-/* True if the logits of the j-th token of a span are wanted. */
-static bool wanted(const struct exec_span *s, uint32_t j)
+bool exec_wanted(const struct exec_span *s, uint32_t j)
 {
     if (s->feed && s->feed->want) return s->feed->want[s->at + j];
     return j >= s->rows.n - s->n_logits;
@@ -249,9 +248,12 @@ static void head(struct exec *x, const struct exec_span *span, uint32_t n, float
     uint32_t row = 0, t = 0;
     for (uint32_t i = 0; i < n; t += span[i].rows.n, i++)
         for (uint32_t j = 0; j < span[i].rows.n; j++)
-            if (wanted(&span[i], j))
-                memcpy(p->rows + (size_t)row++ * m->hidden, p->h + (size_t)(t + j) * m->hidden,
+            if (exec_wanted(&span[i], j)) {
+                memcpy(p->rows + (size_t)row * m->hidden,
+                       p->h + (size_t)(p->narrow ? row : t + j) * m->hidden,
                        m->hidden * sizeof *p->rows);
+                row++;
+            }
     if (row == 0) return;
     norm_rows(x->dev, &m->final_norm, p->rows, row, m->hidden, p->rows);
     if (m->head_scale != 0) dev_scale(x->dev, p->rows, m->head_scale, row, m->hidden);
@@ -273,7 +275,11 @@ int exec_step_judged(struct exec *x, const struct exec_span *span, uint32_t n, f
     if (!g) return ERR(UNSUPPORTED, "%s: %s has no encoder", x->m->what, x->m->arch_name);
     TRY(prepare(x, span, n));
     TRY(kv_begin(x->kv, p->span, n, &p->step));
+    uint32_t tokens = p->n;
+    p->logits = logits != NULL;
+    p->narrow = false;
     int e = graph_replay(g, p);
+    p->n = tokens;
     if (e < 0) {
         kv_abort(p->step);
         return e;

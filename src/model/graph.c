@@ -186,6 +186,35 @@ void mod_embed_positions(struct graph *g, const struct dev_weight *w, float *x)
     word(g, positions_run, &a, sizeof a);
 }
 
+struct narrow {
+    float *x;
+    uint32_t width;
+};
+
+static int narrow_run(struct pass *p, const void *arg)
+{
+    const struct narrow *a = arg;
+    size_t row = 0, t = 0, d = p->x->m->hidden;
+    if (p->probed || p->narrow) return 0;
+    for (uint32_t i = 0; p->logits && i < p->n_fed; t += p->fed[i].rows.n, i++)
+        for (uint32_t j = 0; j < p->fed[i].rows.n; j++) {
+            if (!exec_wanted(&p->fed[i], j)) continue;
+            if (row != t + j) {
+                memcpy(p->h + row * d, p->h + (t + j) * d, d * sizeof *p->h);
+                memcpy(a->x + row * a->width, a->x + (t + j) * a->width, a->width * sizeof *a->x);
+            }
+            row++;
+        }
+    p->n = (uint32_t)row;
+    p->narrow = true;
+    return 0;
+}
+
+void mod_narrow(struct graph *g, float *x, uint32_t width)
+{
+    word(g, narrow_run, &(struct narrow){x, width}, sizeof(struct narrow));
+}
+
 struct norm {
     struct mod_norm norm;
     const float *x;

@@ -495,7 +495,7 @@ struct pass { /* inputs of the step that runs */
     struct exec *x;
     struct dev *dev;
     struct kv_step *step;
-    uint32_t n; /* tokens of this step */
+    uint32_t n; /* tokens of this step; behind mod_narrow those whose logits are wanted */
     const int32_t *tok;
     uint32_t *pos, *end;         /* [n] */
     uint32_t *column;            /* [n] the row, plus the masked columns before the prompt */
@@ -503,6 +503,7 @@ struct pass { /* inputs of the step that runs */
     const struct exec_span *fed; /* [n_fed] as given */
     uint32_t n_fed;
     bool embeds, probed;     /* some span has embeddings; some feed has a probe */
+    bool logits, narrow;     /* the caller wants logits; h has only the tokens that have them */
     struct dev_probe *shown; /* [2 * max_seqs] of the layer that runs */
     float *h;    /* [n][hidden] residual stream: the graph's last word leaves the result here */
     float *rows; /* [step_tokens][hidden] input of the head: tokens whose logits are wanted */
@@ -527,6 +528,10 @@ void mod_embed(struct graph *g, const struct dev_weight *w, float scale);
 /* Shows the residual stream to probes.  Use it once at the top of each layer, after everything that is added to the
  * embedding. */
 void mod_mark(struct graph *g, uint32_t layer);
+/* The words behind this one compute only the tokens whose logits are wanted, as what follows the last attention needs no
+ * others.  Their rows of h and of x, which has `width` values for each token, move to the front.  In a step with a
+ * probe nothing moves, since a probe shows all tokens. */
+void mod_narrow(struct graph *g, float *x, uint32_t width);
 /* Adds learned positions: x += row pos of w. */
 void mod_embed_positions(struct graph *g, const struct dev_weight *w, float *x);
 /* out = norm of x, which out may be; per: rows of `width` values per token (heads, for norms of heads). */

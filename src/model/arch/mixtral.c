@@ -71,6 +71,7 @@ static int mixtral_graph(const struct model *m, struct graph *g)
     mod_embed(g, &m->embed, 1);
     for (uint32_t i = 0; i < m->n_layers; i++) {
         mod_mark(g, i);
+        form.last = i + 1 == m->n_layers;
         block_attn_graph(g, i, i, &l[i].attn, &form, &b);
         mod_norm(g, &l[i].norm, h, 1, m->hidden, b.norm);
         mod_moe(g, &l[i].moe, mb, b.norm, y);
